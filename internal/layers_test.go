@@ -84,7 +84,6 @@ var layers = map[string]layer{
 	"internal/gateway/engine/netfilter": kernel,
 	"internal/gateway/host":             kernel,
 	"internal/gateway/store":            kernel,
-	"internal/kallsyms":                 kernel,
 	"internal/lab/build":                kernel,
 	"internal/lab/capture":              kernel,
 	"internal/lab/fill":                 kernel,

@@ -54,7 +54,7 @@ Requires no privilege; --netns and --pid require CAP_SYS_ADMIN to enter the name
 		RunE: func(cmd *cobra.Command, args []string) error { return b.run(cmd, args[0]) },
 	}
 	f, c := cmd.Flags(), &b.cfg
-	f.VarP(orMore(&c.Concurrency, 1), "concurrency", "c", "requests in flight at once")
+	f.VarP(orMore(&c.Concurrency, 1), "concurrency", "c", "concurrent requests")
 	f.Int64VarP(&c.Requests, "requests", "n", 0, "number of requests to send (1, or until --time expires)")
 	f.VarP(periodBetween(&c.Timeout, time.Millisecond, 0), "timeout", "s", "time limit of each request, connect to last byte: seconds or 500ms, 2m, …")
 	f.BoolVarP(&c.KeepAlive, "keepalive", "k", false, "send many requests over one connection")

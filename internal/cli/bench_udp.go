@@ -52,7 +52,7 @@ Requires no privilege; --netns and --pid require CAP_SYS_ADMIN to enter the name
 	}
 	f, c := cmd.Flags(), &b.cfg
 	f.Var(orMore(&c.Flows, 1), "flows", "number of sockets to send from in turn, each with its own source port")
-	f.IntVarP(&c.Concurrency, "concurrency", "c", 0, "requests in flight at once (100, or unbounded with --rate)")
+	f.IntVarP(&c.Concurrency, "concurrency", "c", 0, "concurrent requests (100, or unbounded with --rate)")
 	f.Int64VarP(&c.Packets, "packets", "n", 0, "number of datagrams to send (1000, or until --time expires)")
 	f.VarP(periodBetween(&c.Timeout, time.Millisecond, 0), "timeout", "s", "how long to wait for a reply: seconds or 500ms, 2m, …")
 	addSize(cmd, &c.Size)

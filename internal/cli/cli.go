@@ -40,18 +40,18 @@ type Env struct {
 	Getenv func(string) string
 	// Version is printed by --version.
 	Version string
-	// Build is what `natkit version` says besides.
+	// Build is the rest of `natkit version`.
 	Build Build
 
 	standardFlags
 }
 
-// errFindings makes natkit exit with 3 without a message: the report said it all.
+// errFindings makes natkit exit with 3 without a message: the report has it all.
 var errFindings = errors.New("there are findings")
 
 // errIncomplete and errCutShort are the same for 4 and 130.
 var (
-	errIncomplete = errors.New("not all could be looked at")
+	errIncomplete = errors.New("not all could be read")
 	errCutShort   = errors.New("interrupted")
 )
 
@@ -69,8 +69,8 @@ func Run(ctx context.Context, env Env, args []string) int {
 	return exitCode(env.Stderr, cmd, err)
 }
 
-// exitStatus makes natkit exit as a program did that it ran for the user, and
-// that said itself what was wrong.
+// exitStatus makes natkit exit as a program did that it ran for the user, which
+// reported its own error.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
@@ -165,8 +165,7 @@ func setUp(root *cobra.Command, env *Env) {
 	requireKnownWords(root)
 }
 
-// runsItself marks a command that does something of its own besides having others
-// below it.
+// runsItself marks a parent command that is itself runnable.
 var runsItself = map[string]string{"runs-itself": "true"}
 
 // usageTemplate is cobra's, but a command that only has others below it is not
@@ -194,15 +193,14 @@ func fitHelp(env *Env, root *cobra.Command) {
 	})
 }
 
-// addBuiltIn adds the commands that cobra brings along, so that what is true of
-// ours is true of them.
+// addBuiltIn adds cobra's own commands, to be set up as natkit's are.
 func addBuiltIn(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		switch cmd.Name() {
 		case "help":
-			cmd.Short = "tell more about a command"
+			cmd.Short = "show the help of a command"
 			cmd.Args = func(_ *cobra.Command, args []string) error {
 				found, rest, err := root.Find(args)
 				if err != nil && len(rest) == 0 {
@@ -281,8 +279,8 @@ var (
 	pseudo = regexp.MustCompile(`[.-](\d{14})-([0-9a-f]{12})$`)
 )
 
-// BuildOf is found in what the linker was told and in what git put into an archive, each
-// of them "VERSION COMMIT DATE", and in what the go command recorded.
+// BuildOf combines the version stamped by the linker, that of a git archive, both
+// "VERSION COMMIT DATE", and what the go command recorded.
 func BuildOf(linked, archived string, info *debug.BuildInfo) Build {
 	var b Build
 	if b.words(linked); b.Version == "" && !strings.Contains(archived, "$Format") {
@@ -385,7 +383,7 @@ func (d versionDocument) text(env *Env) error {
 		return err
 	}
 	if d.Modified {
-		_, err := fmt.Fprintln(env.Stdout, "with changes that are not in that commit")
+		_, err := fmt.Fprintln(env.Stdout, "with uncommitted changes")
 		return err
 	}
 	return nil

@@ -162,7 +162,7 @@ func (d *doctorVerb) text(r *diagnose.Report, next string) error {
 }
 
 // verdict is the exit code's error: the samples were cut short, there are findings, or
-// something could not be checked, which must not look like health.
+// something could not be checked, which must not be taken for health.
 func verdict(ctx context.Context, r *diagnose.Report) error {
 	switch {
 	case ctx.Err() != nil:

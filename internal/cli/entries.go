@@ -29,7 +29,7 @@ type entries struct {
 
 // entriesAbout is what there is to say of a run over entries, besides them.
 type entriesAbout struct {
-	// Source says in words where the entries come from, Live that it is a table now.
+	// Source names where the entries come from; Live: a table now.
 	Source string `json:"source"`
 	Live   bool   `json:"live"`
 	// Entries were handed out: those that the filter chose.
@@ -126,7 +126,7 @@ type entryCounter struct {
 	err error
 }
 
-// progressEntries is how many entries pass between two looks at the clock.
+// progressEntries is the number of entries between two updates of the progress.
 const progressEntries = 1 << 14
 
 func (c *entryCounter) take(e *conntrack.Entry) error {

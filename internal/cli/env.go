@@ -24,7 +24,7 @@ func (e *Env) style() report.Style {
 	return report.Style{Colour: report.WantsColour(e.StdoutTerminal, e.Getenv), Columns: e.columns()}
 }
 
-// say writes to stdout, in lines that fit the screen.
+// say prints to stdout, in lines that fit the screen.
 func (e *Env) say(format string, args ...any) error {
 	_, err := io.WriteString(e.Stdout, e.style().Fit(fmt.Sprintf(format, args...)))
 	return err
@@ -44,7 +44,7 @@ func (e *Env) print(doc report.Document) error {
 // leastColumns is what text is laid out for on narrower screens.
 const leastColumns = 40
 
-// columns is the width of the terminal, or what COLUMNS says; 0 where neither is known.
+// columns is the width of the terminal, or COLUMNS; 0 where neither is known.
 func (e *Env) columns() int {
 	if e.wide {
 		return report.Unlimited
@@ -59,7 +59,7 @@ func (e *Env) columns() int {
 	return min(max(columns, leastColumns), report.Unlimited)
 }
 
-// terminalSize is 0 where stdout is none.
+// terminalSize is 0 where stdout is no terminal.
 func (e *Env) terminalSize() (columns, rows int) {
 	file, ok := e.Stdout.(*os.File)
 	if !ok || !e.StdoutTerminal {
@@ -72,7 +72,7 @@ func (e *Env) terminalSize() (columns, rows int) {
 	return columns, rows
 }
 
-// progress is the line on stderr that shows what is going on.
+// progress is a line on stderr that shows the progress.
 func (e *Env) progress() *report.Progress {
 	if e.verbose && !e.StderrTerminal {
 		return report.NewProgressLog(e.Stderr, time.Now)
@@ -80,7 +80,7 @@ func (e *Env) progress() *report.Progress {
 	return report.NewProgress(e.Stderr, e.StderrTerminal && !e.quiet, time.Now)
 }
 
-// notes is where goes what is no error and no result: stderr, unless --quiet.
+// notes is for what is neither an error nor a result: stderr, unless --quiet.
 func (e *Env) notes() io.Writer {
 	if e.quiet {
 		return io.Discard
@@ -88,19 +88,19 @@ func (e *Env) notes() io.Writer {
 	return e.Stderr
 }
 
-// note says on stderr what the user should know of a result or a run.
+// note prints on stderr what the user should know about a result or a run.
 func (e *Env) note(format string, args ...any) {
 	fmt.Fprintln(e.notes(), "natkit: "+report.Clean(fmt.Sprintf(format, args...)))
 }
 
-// detail says with --verbose what is done.
+// detail prints with --verbose what is done.
 func (e *Env) detail(format string, args ...any) {
 	if e.verbose {
 		e.note(format, args...)
 	}
 }
 
-// detailParts says with --verbose what was read, and how long that took.
+// detailParts prints with --verbose what was read, and how long that took.
 func (e *Env) detailParts(rec *snapshot.Recording) {
 	if rec == nil || len(rec.Snapshots) == 0 {
 		return
@@ -142,13 +142,13 @@ func (e *Env) agreeTo(ctx context.Context, plan report.Document, yes bool, quest
 	return e.ask(ctx, e.Stdout, question, otherwise)
 }
 
-// errNoTerminal is what a verb that asks ends with where it cannot.
+// errNoTerminal is the error of a verb that cannot ask.
 var errNoTerminal = usagef("stdin is not a terminal; use --yes to skip the confirmation")
 
 // errJSONAsks is the same of a verb with --json: the plan is all of its output.
 var errJSONAsks = usagef("nothing was changed; --json does not ask: use --yes to skip the confirmation")
 
-// ask asks a question; without yes it says on out that nothing was done.
+// ask asks a question; unless the answer is yes it prints otherwise on out.
 func (e *Env) ask(ctx context.Context, out io.Writer, question, otherwise string) (bool, error) {
 	if !e.StdinTerminal {
 		return false, errNoTerminal

@@ -54,7 +54,7 @@ func (e *Env) addStandardFlags(cmd *cobra.Command) {
 		cmd.Flags().BoolVarP(on, name, letter, false, usage)
 	}
 	flag(&e.quiet, "quiet", "q", "print no progress and no notes on stderr, only errors")
-	flag(&e.verbose, "verbose", "v", "say on stderr what is read, written and done")
+	flag(&e.verbose, "verbose", "v", "print on stderr what is read, written and done")
 	flag(&e.numeric, "numeric", "n", "do not resolve numbers to names (labels, network namespaces)")
 	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
 	if slices.Contains(neverAsk, strings.TrimPrefix(cmd.CommandPath(), "natkit ")) {
@@ -71,7 +71,7 @@ var neverAsk = []string{"tune confirm", "tune undo", "gateway confirm", "gateway
 
 // addYes adds --yes.
 func addYes(cmd *cobra.Command, yes *bool, when string) {
-	cmd.Flags().BoolVarP(yes, "yes", "y", false, when+"do it without asking")
+	cmd.Flags().BoolVarP(yes, "yes", "y", false, when+"skip the confirmation")
 }
 
 // outputFormat is the value of --output: another name for --json and --csv.
@@ -145,7 +145,7 @@ func chooseForm(cmd *cobra.Command, name string) error {
 	return cmd.Flags().Set(name, value)
 }
 
-// isSwitch tells a flag that is on or off from one with a value, as --csv FILE is.
+// isSwitch reports whether a flag is on or off, unlike --csv FILE.
 func isSwitch(f *pflag.Flag) bool { return f.Value.Type() == "bool" }
 
 // maxWindow bounds the time between two samples: a forgotten command ends.
@@ -203,7 +203,7 @@ func completeNetns(*cobra.Command, []string, string) ([]string, cobra.ShellCompD
 	return netns.Names(), cobra.ShellCompDirectiveNoFileComp
 }
 
-// chosenNetns is the namespace that the flags of cmd choose, in words.
+// chosenNetns names the namespace that the flags of cmd select.
 func chosenNetns(cmd *cobra.Command) string {
 	for _, name := range []string{"netns", "pid"} {
 		if f := cmd.Flags().Lookup(name); f.Changed {
@@ -213,7 +213,7 @@ func chosenNetns(cmd *cobra.Command) string {
 	return "the one natkit runs in"
 }
 
-// args are the flags that choose the same namespace again.
+// args are the flags that select the same namespace again.
 func (t *target) args() string {
 	switch {
 	case t.netns != "":
@@ -224,7 +224,7 @@ func (t *target) args() string {
 	return ""
 }
 
-// name says in words which namespace it is.
+// name is for messages.
 func (t *target) name() string {
 	switch {
 	case t.netns != "":
@@ -359,7 +359,7 @@ func argsUnless(check cobra.PositionalArgs, flags ...string) cobra.PositionalArg
 	}
 }
 
-// flagError says what is wrong with a flag in natkit's words.
+// flagError is the error of a flag, without the names of Go functions.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var bare *pflag.ValueRequiredError
@@ -407,7 +407,7 @@ func plainCause(err error) error {
 	return err
 }
 
-// flagGroups are what cobra says of flags that exclude or need each other, and how
+// flagGroups are cobra's errors about flags that exclude or require each other, and how
 // natkit ends such a sentence.
 var flagGroups = []struct {
 	pattern *regexp.Regexp
@@ -418,7 +418,7 @@ var flagGroups = []struct {
 	{regexp.MustCompile(`^at least one of the flags in the group \[(.*)\] is required$`), "are missing: one of them is required"},
 }
 
-// checkFlagGroups checks the flags that exclude or need each other.
+// checkFlagGroups checks the flags that exclude or require each other.
 func checkFlagGroups(cmd *cobra.Command) error {
 	err := cmd.ValidateFlagGroups()
 	if err == nil {
@@ -441,7 +441,7 @@ func flagList(names []string) string {
 	return "--" + strings.Join(names[:last], ", --") + " and --" + names[last]
 }
 
-// checkArgs is check, with what cobra says of the number of arguments in natkit's words.
+// checkArgs is check, with natkit's errors about the number of arguments.
 func checkArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		err := check(cmd, args)

@@ -39,8 +39,9 @@ namespace, and on stderr which rules were not translated, and why. Without FILE 
 rules are read from the kernel: of nftables, iptables-nft and iptables-legacy. That
 needs CAP_NET_ADMIN. Nothing is changed.
 
-FILE is what iptables-save, ip6tables-save or 'nft list ruleset' prints, or iptables
-commands. Maps of nftables are read from the kernel only.
+FILE is what iptables-save, ip6tables-save or 'nft list ruleset' prints, or commands of
+iptables that append a rule, one in each line: no scripts. Maps of nftables are read
+from the kernel only.
 
 Only what a gateway file expresses exactly is translated. iptables takes the first rule
 that matches, a gateway file the most specific one: where these differ, natkit reports

@@ -132,7 +132,7 @@ func (s *gatewayStatus) options(ns *netns.Handle) (gatewaylook.Options, error) {
 // failedLooks is how many samples in a row may fail before --watch ends.
 const failedLooks = 5
 
-// watchOn shows one look after the other until ctx ends. Where the first one fails, the
+// watchOn shows one sample after the other until ctx ends. Where the first one fails, the
 // others would too.
 func (s *gatewayStatus) watchOn(ctx context.Context, look func(context.Context) (*observe.Status, error)) error {
 	ticker := time.NewTicker(s.interval)

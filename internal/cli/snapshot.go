@@ -197,8 +197,7 @@ func defaultBundleName(now time.Time) string {
 	return "natkit-" + host + "-" + now.UTC().Format("20060102T150405Z") + ".tar.gz"
 }
 
-// readBundleFile reads what 'natkit snapshot' wrote, which may take so many bytes of
-// memory; - is standard input.
+// readBundleFile reads what 'natkit snapshot' wrote, with a limit of memory in bytes; - is standard input.
 func readBundleFile(env *Env, name string, memory int64) (*snapshot.Recording, error) {
 	r := io.NopCloser(env.Stdin)
 	if name != "-" {

@@ -295,8 +295,8 @@ func (m *moves) finish(c *conn) *move {
 	return known
 }
 
-// tell adds the continuation to an incident.
-func (m *move) tell(i *Incident, first int64) {
+// describe adds the continuation to an incident.
+func (m *move) describe(i *Incident, first int64) {
 	i.Outcome, i.ConnectSeconds = Moved, 0
 	i.Continued = &Continued{Client: netip.AddrPortFrom(i.Client.Addr(), m.port), Frame: m.frame, Connected: m.connected != 0}
 	if m.connected != 0 {

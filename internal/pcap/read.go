@@ -72,7 +72,7 @@ func (t *tracker) oneWay() {
 
 // unordered warns of packets that were too late to be sorted by time.
 func (t *tracker) unordered(s *Stats) {
-	const some = 1000 // one of so many: the clock was set, or files were joined
+	const some = 1000 // packets to one late: the clock was set, or files were joined
 	if late := t.order.late; late > s.Packets/some {
 		t.remark(fmt.Sprintf("%s earlier than others far before in the file, and taken in the file's order: 'reordercap FILE SORTED' (of Wireshark) sorts packets by time", units.Plural(late, "packet is", "packets are")))
 	}

@@ -235,7 +235,7 @@ func (t *tracker) sequence(c *conn, r *record) {
 	switch {
 	case r.length == 1 && end == s.next && r.flags&frame.FIN == 0 && r.seq != s.lastSeq: // keep-alive (RFC 9293, 3.8.4)
 	case r.length == 1 && c.side[1-r.from()].closedAt(r.seq): // probe of a window (3.8.6.1)
-	case r.flags&frame.SYN != 0: // counted where it was told from a first one
+	case r.flags&frame.SYN != 0: // counted by synAgain
 	case r.seq != s.lastSeq && r.at-s.lastAt < reorderedWithin:
 		t.report.Retransmissions.OutOfOrder++
 	default:

@@ -76,7 +76,7 @@ func (t *tracker) emit(c *conn, outcome Outcome, at int64) {
 	if outcome == Connected {
 		i.ConnectSeconds = seconds(at - c.syn.first)
 	} else if moved != nil {
-		moved.tell(&i, c.syn.first)
+		moved.describe(&i, c.syn.first)
 	}
 	for n := 1; n < len(tr.syns); n++ {
 		i.Intervals = append(i.Intervals, tr.syns[n].Time.Sub(tr.syns[n-1].Time).Seconds())

@@ -49,7 +49,7 @@ func Accuracy(w io.Writer, style Style, a *lab.Accuracy) error {
 	return p.err
 }
 
-// columnName is a letter, for so many rules as there are letters, then two.
+// columnName is one letter for the first 26 rules, then two.
 func columnName(i int) string {
 	if i < 26 {
 		return string(rune('a' + i))
@@ -114,7 +114,7 @@ func stateCell(row lab.AccuracyRow) Cell {
 	return Cell{"failed", Bad}
 }
 
-// accuracyWhy tells what was not as expected.
+// accuracyWhy lists what was not as expected.
 func (p *printer) accuracyWhy(a *lab.Accuracy) {
 	first := true
 	for _, row := range a.Scenarios {

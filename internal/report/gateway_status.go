@@ -62,14 +62,14 @@ func (p *printer) gatewayHead(v GatewayStatus, s *observe.Status) {
 		say(0, Bold, "the gateway in "+where+" is as natkit wrote it"+ofPlan(s))
 	default:
 		say(0, Bold, "a gateway is in force in "+where+ofPlan(s))
-		say(2, Plain, "whether somebody changed it cannot be told: what natkit leaves in the table to compare with is not there")
+		say(2, Plain, "whether somebody changed it is unknown: the marks that natkit leaves in the table are missing")
 	}
 	if len(s.NotForwarding) > 0 {
 		say(0, Bad, "the host does not forward all that this gateway is for: "+strings.Join(s.NotForwarding, " and ")+map[bool]string{true: " is 0", false: " are 0"}[len(s.NotForwarding) == 1])
 		say(2, Plain, "turn it on: 'sysctl -w "+strings.Join(s.NotForwarding, "=1 ")+"=1'")
 	}
 	if c := s.Confirm; c != nil {
-		left := "it is overdue, and undone by the next natkit that looks ('natkit tune list')"
+		left := "it is overdue: the next 'natkit tune list' rolls it back"
 		if c.SecondsLeft > 0 {
 			left = "will be rolled back in " + units.Roughly(c.SecondsLeft) + " unless you run 'natkit gateway confirm'"
 		}
@@ -107,7 +107,7 @@ func (p *printer) gatewayPools(s *observe.Status) {
 	}
 }
 
-// fewPrecedences are told: a cluster has thousands.
+// fewPrecedences are listed: a cluster has thousands.
 const fewPrecedences = 5
 
 // gatewayConcerns is what somebody may have to see to.
@@ -136,7 +136,7 @@ func (p *printer) gatewayConcerns(s *observe.Status) {
 		warn(fmt.Sprintf("… and %s of other programs that come first ('natkit gateway check' with the file names them)", units.Plural(more, "rule", "rules")))
 	}
 	if len(s.Missing) > 0 {
-		warn("not there: " + strings.Join(s.Missing, ", ") + "; rules for an interface hold when it comes")
+		warn("missing: " + strings.Join(s.Missing, ", ") + "; rules match once an interface exists")
 	}
 	for _, w := range s.Waiting {
 		warn(fmt.Sprintf("%s waits for an address of %s ('natkit gateway run' applies it when it comes)", w.Rule, w.Interface))
@@ -337,7 +337,7 @@ func (p *printer) gatewayDrops(v GatewayStatus, s *observe.Status) {
 // dropWords say why packets are dropped that every gateway gets some of.
 var dropWords = map[string]string{"untranslatable": "dropped, invalid to the connection tracker"}
 
-// gatewayLosses tells those two of the tracker's counters apart: every connection that
+// gatewayLosses separates two of the tracker's counters: every connection that
 // found no port, or clashed, is in both.
 func (p *printer) gatewayLosses(v GatewayStatus, d *observe.Drops) {
 	drop, failed := valueOf(d.NoEntry), valueOf(d.InsertFailed)
@@ -357,18 +357,18 @@ func whose(v GatewayStatus, by *observe.DropsByRule) (text string) {
 	case by == nil && v.Watch: // a note says why
 		return ""
 	case by == nil:
-		return "; 'natkit gateway status" + v.Args + " --watch' tells of which rules"
+		return "; 'natkit gateway status" + v.Args + " --watch' counts them by rule"
 	}
 	if by.NoRule > 0 {
 		text += fmt.Sprintf("; %s in this watch of connections that none of these rules translated", units.Count(by.NoRule))
 	}
 	if by.Untold > 0 {
-		text += fmt.Sprintf("; %s in this watch of too many different connections to tell whose", units.Count(by.Untold))
+		text += fmt.Sprintf("; %s in this watch of unknown rules, as there were too many different connections", units.Count(by.Untold))
 	}
 	return text
 }
 
-// loss is a warning while it goes on, or where nobody knows whether it does.
+// loss is a warning while it goes on, or where that is unknown.
 func (p *printer) loss(packets uint64, rate float64, rated bool, why, more string) {
 	text, tone := units.Plural(packets, "first packet", "first packets")+" "+why, Warn
 	if text += ", of the whole namespace since it was made)"; rated {
@@ -405,7 +405,7 @@ func tableUse(s *observe.Status) string {
 		text += fmt.Sprintf(" of %s (%s)", units.Count(s.Flows.Max), units.Percent(float64(s.Flows.Table)/float64(s.Flows.Max)))
 	}
 	if !s.Flows.Complete && s.Flows.Sampled > 0 {
-		text += fmt.Sprintf("; %s of them looked at (--all looks at all), and ~ marks what is scaled up from these", units.Count(s.Flows.Sampled))
+		text += fmt.Sprintf("; %s of them read (--all reads all), ~ marks what is scaled up from these", units.Count(s.Flows.Sampled))
 	}
 	return text
 }

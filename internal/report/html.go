@@ -61,7 +61,7 @@ type labView struct {
 	HandshakeHeads  []Column
 	HandshakeLegend []string
 	Remedies        []remedyView
-	// Exchanges are there where far ends told whom they saw.
+	// Exchanges are there where far ends reported source addresses.
 	Exchanges     []exchangeView
 	ExchangeHeads []Column
 	Drops         []dropView
@@ -207,7 +207,7 @@ func course(series []load.Second) []coursePart {
 	return parts
 }
 
-// Alternative tells a chart's content in words, for those who cannot see it.
+// Alternative describes a chart for those who cannot see it.
 func (s chartStage) Alternative() string {
 	if len(s.Course) == 0 {
 		return s.Name + ": nothing was recorded."
@@ -240,8 +240,8 @@ func Spark(values []float64, top float64) string {
 	return b.String()
 }
 
-// Squeeze makes a curve of so many points at most: each is the mean of those that it
-// stands for.
+// Squeeze makes a curve of at most points points: each is the mean of those that it
+// replaces.
 func Squeeze(values []float64, points int) []float64 {
 	if len(values) <= points {
 		return values

@@ -75,7 +75,7 @@ func CSV[T any](w io.Writer, rows []T) error {
 	for i, f := range fields {
 		line[i] = jsonName(f)
 	}
-	out.Write(line) // an error stays, and Error tells it
+	out.Write(line) // an error stays, and Error returns it
 	for _, row := range rows {
 		for i, f := range fields {
 			text, err := csvText(reflect.ValueOf(row).FieldByIndex(f.Index).Interface())

@@ -209,7 +209,7 @@ func cautious(r *lab.Report) bool {
 	return slices.ContainsFunc(r.Stages, func(s lab.StageReport) bool { return r.Caution(&s) != "" })
 }
 
-// labSummary tells the story of the stages nat, fault and fixed in sentences;
+// labSummary compares the stages nat, fault and fixed in sentences;
 // nothing where a scenario has others.
 func labSummary(r *lab.Report) []string {
 	if hasRemedies(r) {
@@ -356,7 +356,7 @@ func closing(c load.Config) string {
 	return "one connection each, closed by the server"
 }
 
-// exchangeColumns are those of loads whose far end told whom it saw.
+// exchangeColumns are those of loads whose far end reported source addresses.
 var exchangeColumns = []Column{{Head: "traffic"}, {Head: "from"}, {Head: "to"}, {Head: "answered", Right: true},
 	{Head: "failed", Right: true}, {Head: "seen as"}, {Head: "ports"}, {Head: "tracked", Right: true}, {}}
 

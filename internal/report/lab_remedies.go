@@ -140,7 +140,7 @@ func (p *printer) labRemedies(r *lab.Report) {
 
 const remedyLabel = 6
 
-// remedySummary tells how great the fault was, and in one sentence for each effect which
+// remedySummary is how great the fault was, and in one sentence for each effect which
 // remedies have it.
 func remedySummary(r *lab.Report) []string {
 	sentences := rejectedSentences(r)
@@ -329,12 +329,12 @@ func dropPlaces(d *snapshot.Drops) []dropPlace {
 	return places
 }
 
-// dropCauses tell what netfilter's drops come from, and compare the full table's
+// dropCauses are the causes of netfilter's drops, and compare the full table's
 // with the kernel's own counter.
 func dropCauses(s *lab.StageReport) []string {
 	var lines []string
 	for _, c := range s.Drops.Causes {
-		lines = append(lines, fmt.Sprintf("%s: %s (told by %s)", c.Cause, units.Plural(c.Packets, "packet", "packets"), c.Source))
+		lines = append(lines, fmt.Sprintf("%s: %s (from %s)", c.Cause, units.Plural(c.Packets, "packet", "packets"), c.Source))
 	}
 	if n, ok := s.Counters["drop"]; ok {
 		lines = append(lines, fmt.Sprintf("conntrack's own counter drop grew by %s meanwhile", units.Count(n)))
@@ -344,9 +344,9 @@ func dropCauses(s *lab.StageReport) []string {
 
 // dropTalks are whose packets were dropped.
 func dropTalks(d *snapshot.Drops) []string {
-	looked := uint64(0)
+	sampled := uint64(0)
 	for _, f := range d.Flows {
-		looked += f.Packets
+		sampled += f.Packets
 	}
 	var lines []string
 	for _, f := range d.Flows[:min(len(d.Flows), mostTalks)] {
@@ -354,7 +354,7 @@ func dropTalks(d *snapshot.Drops) []string {
 		if f.Interface != "" {
 			line += " by " + f.Interface
 		}
-		lines = append(lines, fmt.Sprintf("%s: %s of the drops looked at, %s", line, share(f.Packets, looked), f.Function))
+		lines = append(lines, fmt.Sprintf("%s: %s of the sampled drops, %s", line, share(f.Packets, sampled), f.Function))
 	}
 	return lines
 }

@@ -69,7 +69,7 @@ func row(r *lab.Report, label string, cell func(*lab.StageReport) Cell) measure 
 func loadRows(r *lab.Report) []measure {
 	rate := "requests/s"
 	if slices.ContainsFunc(r.Stages, func(s lab.StageReport) bool { return !onlyHTTP(s) }) {
-		rate = "requests, …/s" // what else there was is told under loads
+		rate = "requests, …/s" // other loads have their own rows
 	}
 	rows := []measure{row(r, rate, func(s *lab.StageReport) Cell {
 		return Cell{units.Rate(s.RequestsPerSecond), Bold}
@@ -227,7 +227,7 @@ func failuresNamed(s *lab.StageReport, names ...string) int64 {
 	return sum
 }
 
-// failingRows tell when failing began and what still got through.
+// failingRows are when failing began and what still got through.
 func failingRows(r *lab.Report) []measure {
 	return []measure{
 		row(r, "first failure after", func(s *lab.StageReport) Cell {
@@ -252,7 +252,7 @@ func tableRows(r *lab.Report) []measure {
 	}
 }
 
-// counterRows shows the counters that tell of lost connections, and others of
+// counterRows shows the counters of lost connections, and others of
 // that sort only where they moved.
 func counterRows(r *lab.Report) []measure {
 	names := []string{"drop", "early_drop", "insert_failed"}

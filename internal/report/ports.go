@@ -130,7 +130,7 @@ func chanceCell(pool *snapshot.PortPool, chance float64) Cell {
 	return Cell{Text: chanceText(chance), Tone: toneOf(chance, 0.001, 0.05)}
 }
 
-// chanceText writes a chance so that what cannot be told from never is never.
+// chanceText writes a chance; what is too small to distinguish from 0 is 0.
 func chanceText(chance float64) string {
 	if chance < 1e-9 {
 		return "0 %"
@@ -340,7 +340,7 @@ func lvsWeight(s *snapshot.IPVSService, weight int64) string {
 	return units.Percent(float64(weight) / float64(sum))
 }
 
-// fewClients are told apart; of more only how many there are.
+// fewClients are listed; of more only the number.
 const fewClients = 3
 
 func (p *printer) lvsClients(d *snapshot.IPVS, s *snapshot.IPVSService, u *snapshot.IPVSUse) {

@@ -22,8 +22,7 @@ type CSVDocument interface {
 	CSV(w io.Writer) error
 }
 
-// printer writes lines, and remembers the first error so that callers need to
-// look only once.
+// printer writes lines, and keeps the first error so that callers check only once.
 type printer struct {
 	w     io.Writer
 	style Style
@@ -122,7 +121,7 @@ func clean(s string) string {
 	}, s)
 }
 
-// isBidiControl tells characters that reorder what surrounds them on a screen.
+// isBidiControl reports whether a character reorders what surrounds it on a screen.
 func isBidiControl(r rune) bool {
 	return r == 0x061c || r == 0x200e || r == 0x200f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }

@@ -70,7 +70,7 @@ func Reflow(text string, width int) string {
 	return strings.Join(out, "\n")
 }
 
-// Style says how text may look.
+// Style is how text may be formatted.
 type Style struct {
 	// Colour allows ANSI escape sequences.
 	Colour bool

@@ -88,7 +88,7 @@ func simulationHead(r *simulate.Result) string {
 	return clean(name)
 }
 
-// simulationSpan tells what the curves' columns are.
+// simulationSpan describes the curves' columns.
 func simulationSpan(r *simulate.Result) string {
 	points := len(simulationCourse(r))
 	if points == 0 {
@@ -201,7 +201,7 @@ func trimZero(number string) string {
 }
 
 // timeWaitSeconds is how long a TIME_WAIT of a group can stand, 0 where there are none.
-// Those that were seen to run out do not tell it where ports come again sooner than that,
+// The observed ones do not show it where ports come again sooner than that,
 // so that the longest never end by themselves.
 func timeWaitSeconds(r *simulate.Result, group int) float64 {
 	c := &r.Config
@@ -298,7 +298,7 @@ func firstIncident(r *simulate.Result, kind string) *simulate.Incident {
 	return nil
 }
 
-// onset tells when something began and was over, and at which rate where rates were
+// onset is when something began and was over, and at which rate where rates were
 // given.
 func onset(r *simulate.Result, i *simulate.Incident) string {
 	if r.Config.Arrivals == nil && i.StartSeconds == 0 {

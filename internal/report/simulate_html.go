@@ -60,7 +60,7 @@ type simulationLevel struct {
 	Value float64 `json:"value"`
 }
 
-// Alternative tells a chart's content in words, for those who cannot see it.
+// Alternative describes a chart for those who cannot see it.
 func (c simulationChart) Alternative() string {
 	text := c.Title + "."
 	for _, curve := range c.Curves {
@@ -251,7 +251,7 @@ func SimulateCSV(w io.Writer, r *simulate.Result) error {
 	for _, s := range r.Servers {
 		heads = append(heads, "connections of "+clean(s.Name), "rejects of "+clean(s.Name), "time_wait of "+clean(s.Name))
 	}
-	rows.Write(heads) // an error stays, and Error tells it
+	rows.Write(heads) // an error stays, and Error returns it
 	for i := range r.Curve {
 		rows.Write(csvRow(&r.Curve[i]))
 	}

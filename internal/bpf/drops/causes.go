@@ -7,9 +7,8 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf/btf"
-	"github.com/natkit/natkit/internal/bpf/reasons"
+	"github.com/natkit/natkit/internal/bpf/symbols"
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/kallsyms"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -172,9 +171,9 @@ func (t tally) since(before tally) tally {
 
 // names maps the running kernel's numbers and addresses to their names.
 type names struct {
-	symbols *kallsyms.Table // nil where there are none; note then says why
+	symbols *symbols.Table // nil where there are none; note then says why
 	note    string
-	reasons *reasons.Table
+	reasons *symbols.Reasons
 	// Reasons up to consumed are none.
 	consumed uint32
 	// closed are the numbers of closedReasons.
@@ -189,7 +188,7 @@ func readNames() (*names, error) {
 	read := make(chan error, 1)
 	go func() (err error) {
 		defer func() { read <- err }()
-		n.symbols, err = kallsyms.Read("/proc")
+		n.symbols, err = symbols.Read("/proc")
 		return err
 	}()
 	err := n.readReasons()
@@ -209,7 +208,7 @@ func (n *names) readReasons() error {
 	if err != nil {
 		return fmt.Errorf("read the kernel's types from /sys/kernel/btf/vmlinux: %w (needs CONFIG_DEBUG_INFO_BTF)", err)
 	}
-	if n.reasons, err = reasons.Read(kernel); err != nil {
+	if n.reasons, err = symbols.ReadReasons(kernel); err != nil {
 		return err
 	}
 	n.consumed, n.unspecified = n.reasons.Number("SKB_CONSUMED"), n.reasons.Number("NOT_SPECIFIED")
@@ -220,11 +219,11 @@ func (n *names) readReasons() error {
 }
 
 // place is the function at an address.
-func (n *names) place(location uint64) kallsyms.Symbol {
+func (n *names) place(location uint64) symbols.Symbol {
 	if n.symbols != nil {
 		if s, ok := n.symbols.Lookup(location); ok {
 			return s
 		}
 	}
-	return kallsyms.Symbol{Name: fmt.Sprintf("%#x", location)}
+	return symbols.Symbol{Name: fmt.Sprintf("%#x", location)}
 }

@@ -36,7 +36,7 @@ func Install(spec *ebpf.ProgramSpec, e *frame.Filter) error {
 	return nil
 }
 
-// find tells where flow_matches begins and where the function after it does; -1
+// find returns where flow_matches begins and where the function after it does; -1
 // where it is not.
 func find(instructions asm.Instructions) (begin, end int) {
 	begin = slices.IndexFunc(instructions, func(i asm.Instruction) bool { return i.Symbol() == subprogram })

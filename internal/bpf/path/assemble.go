@@ -11,8 +11,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
-	"github.com/natkit/natkit/internal/bpf/reasons"
-	"github.com/natkit/natkit/internal/kallsyms"
+	"github.com/natkit/natkit/internal/bpf/symbols"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
@@ -29,8 +28,8 @@ const (
 
 // assembler makes the ways of packets from events.
 type assembler struct {
-	lookup  func(addr uint64) (kallsyms.Symbol, bool)
-	reasons *reasons.Table
+	lookup  func(addr uint64) (symbols.Symbol, bool)
+	reasons *symbols.Reasons
 	// wall is the time of day at which the monotonic clock was 0.
 	wall time.Time
 	// limit is the number of packets to follow: more may be begun at once.
@@ -40,7 +39,7 @@ type assembler struct {
 	ended map[uint64]bool
 }
 
-func newAssembler(lookup func(uint64) (kallsyms.Symbol, bool), table *reasons.Table, wall time.Time, limit int) *assembler {
+func newAssembler(lookup func(uint64) (symbols.Symbol, bool), table *symbols.Reasons, wall time.Time, limit int) *assembler {
 	return &assembler{lookup: lookup, reasons: table, wall: wall, limit: limit,
 		open: map[uint64]*following{}, ended: map[uint64]bool{}}
 }
@@ -203,11 +202,11 @@ func (w *way) describe(e *pathEvent) snapshot.PathStep {
 	return s
 }
 
-func (a *assembler) symbol(addr uint64) kallsyms.Symbol {
+func (a *assembler) symbol(addr uint64) symbols.Symbol {
 	if s, ok := a.lookup(addr); ok {
 		return s
 	}
-	return kallsyms.Symbol{Name: fmt.Sprintf("%#x", addr)}
+	return symbols.Symbol{Name: fmt.Sprintf("%#x", addr)}
 }
 
 func (w *way) buffer(skb uint64) int {

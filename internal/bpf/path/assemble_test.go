@@ -7,22 +7,21 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/natkit/natkit/internal/bpf/reasons"
-	"github.com/natkit/natkit/internal/kallsyms"
+	"github.com/natkit/natkit/internal/bpf/symbols"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
 
 // functions of a kernel that is not there, by address.
-var symbols = map[uint64]kallsyms.Symbol{
+var functions = map[uint64]symbols.Symbol{
 	1: {Name: "ip_rcv"}, 2: {Name: "nf_hook_slow"}, 3: {Name: "nf_conntrack_in", Module: "nf_conntrack"},
 	4: {Name: "ip_forward"}, 5: {Name: "dev_hard_start_xmit"}, 6: {Name: "tcp_v4_rcv"},
 	7: {Name: "nf_hook_slow", Offset: 0x8a}, 8: {Name: "__copy_skb_header"},
 }
 
 func assembler1(limit int) *assembler {
-	lookup := func(addr uint64) (kallsyms.Symbol, bool) { s, ok := symbols[addr]; return s, ok }
-	return newAssembler(lookup, reasons.Make(map[uint32]string{5: "NETFILTER_DROP"}), time.Unix(1000, 0), limit)
+	lookup := func(addr uint64) (symbols.Symbol, bool) { s, ok := functions[addr]; return s, ok }
+	return newAssembler(lookup, symbols.MakeReasons(map[uint32]string{5: "NETFILTER_DROP"}), time.Unix(1000, 0), limit)
 }
 
 // event makes one of packet 1, sk_buff 100, at a time in microseconds.

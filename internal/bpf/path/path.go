@@ -11,8 +11,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/natkit/natkit/internal/bpf/symbols"
 	"github.com/natkit/natkit/internal/frame"
-	"github.com/natkit/natkit/internal/kallsyms"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
 )
@@ -54,7 +54,7 @@ type Attached struct {
 // Tracer follows packets from Start to Close.
 type Tracer struct {
 	types   *types
-	symbols *kallsyms.Table
+	symbols *symbols.Table
 	coll    *ebpf.Collection
 	att     attachment
 	info    Attached
@@ -100,7 +100,7 @@ func (t *Tracer) start(ctx context.Context, opt Options) error {
 	if err != nil {
 		return err
 	}
-	if t.symbols, err = kallsyms.Read("/proc"); err != nil {
+	if t.symbols, err = symbols.Read("/proc"); err != nil {
 		return err
 	}
 	chosen, err := t.choose(opt.Functions, patterns)

@@ -9,8 +9,7 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf/btf"
-	"github.com/natkit/natkit/internal/bpf/reasons"
-	"github.com/natkit/natkit/internal/kallsyms"
+	"github.com/natkit/natkit/internal/bpf/symbols"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
@@ -20,7 +19,7 @@ const maxArgs = 5
 
 // target is a function to watch.
 type target struct {
-	kallsyms.Function
+	symbols.Function
 	arg int // that of the skb, from 1
 }
 
@@ -53,7 +52,7 @@ func (t *types) spec(module string) *btf.Spec {
 }
 
 // function returns a function's type.
-func (t *types) function(f kallsyms.Function) *btf.FuncProto {
+func (t *types) function(f symbols.Function) *btf.FuncProto {
 	spec := t.spec(f.Module)
 	if spec == nil {
 		return nil
@@ -102,7 +101,7 @@ type selected struct {
 }
 
 // choose finds the functions that patterns name, and those that every run needs.
-func choose(table *kallsyms.Table, types *types, patterns []string) (selected, error) {
+func choose(table *symbols.Table, types *types, patterns []string) (selected, error) {
 	var s selected
 	lists := []struct {
 		to   *[]target
@@ -175,13 +174,13 @@ func withoutTwins(list []target) []target {
 }
 
 // reasons are none where the kernel has no types.
-func (t *types) reasons() *reasons.Table {
+func (t *types) reasons() *symbols.Reasons {
 	if spec := t.spec(""); spec != nil {
-		if table, err := reasons.Read(spec); err == nil {
+		if table, err := symbols.ReadReasons(spec); err == nil {
 			return table
 		}
 	}
-	return &reasons.Table{}
+	return &symbols.Reasons{}
 }
 
 // withArg are the functions that have their skb in one place.

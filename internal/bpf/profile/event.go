@@ -13,7 +13,8 @@ import (
 	"unicode"
 	"unsafe"
 
-	"github.com/natkit/natkit/internal/kallsyms"
+	"github.com/natkit/natkit/internal/bpf/symbols"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/profile"
 	"golang.org/x/sys/unix"
@@ -44,9 +45,9 @@ func openEvent(cpu, hz, program int) (int, error) {
 func explainOpen(err error) error {
 	switch {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return privilege.Denied(fmt.Errorf("%w: the sysctl kernel.perf_event_paranoid is %s", err, readSysctl("kernel/perf_event_paranoid")), privilege.PerfMon)
+		return privilege.Denied(fmt.Errorf("%w: the sysctl kernel.perf_event_paranoid is %s", err, sysctl("kernel.perf_event_paranoid")), privilege.PerfMon)
 	case errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("%w: the sysctl kernel.perf_event_max_sample_rate allows %s", err, readSysctl("kernel/perf_event_max_sample_rate"))
+		return fmt.Errorf("%w: the sysctl kernel.perf_event_max_sample_rate allows %s", err, sysctl("kernel.perf_event_max_sample_rate"))
 	case errors.Is(err, unix.ENODEV):
 		return fmt.Errorf("%w: it went offline", err)
 	case errors.Is(err, unix.ENOSYS):
@@ -57,12 +58,12 @@ func explainOpen(err error) error {
 	return err
 }
 
-func readSysctl(name string) string {
-	text, err := os.ReadFile("/proc/sys/" + name)
+func sysctl(name string) string {
+	value, err := netns.Sysctl(nil, name)
 	if err != nil {
 		return "not readable"
 	}
-	return strings.TrimSpace(string(text))
+	return value
 }
 
 func enable(events []int) error {
@@ -113,7 +114,7 @@ const (
 )
 
 // read moves what the program counted into s.
-func (p *Profiler) read(s *profile.Stacks, symbols *kallsyms.Table) error {
+func (p *Profiler) read(s *profile.Stacks, symbols *symbols.Table) error {
 	lost, err := p.lost()
 	if err != nil {
 		return err
@@ -162,7 +163,7 @@ func (p *Profiler) lost() (uint64, error) {
 }
 
 // name appends a stack's functions, outermost first.
-func name(frames []profile.Frame, kind uint64, stack *profileStack, symbols *kallsyms.Table) []profile.Frame {
+func name(frames []profile.Frame, kind uint64, stack *profileStack, symbols *symbols.Table) []profile.Frame {
 	if kind == kindUser {
 		return append(frames, profile.Frame{Function: command(stack.Ip[:2]), Module: profile.User})
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/kallsyms"
+	"github.com/natkit/natkit/internal/bpf/symbols"
 	"github.com/natkit/natkit/internal/profile"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -65,7 +65,7 @@ func makeWork(t *testing.T, d time.Duration) {
 
 func checkEverySample(t *testing.T, p *Profiler, wantLost bool) {
 	t.Helper()
-	symbols, err := kallsyms.Read("/proc")
+	symbols, err := symbols.Read("/proc")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
-	"github.com/natkit/natkit/internal/kallsyms"
+	"github.com/natkit/natkit/internal/bpf/symbols"
 	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/profile"
 )
@@ -59,7 +59,7 @@ func Start(opt Options) (*Profiler, error) {
 		return nil, err
 	}
 	// Better now than after the recording.
-	if err := kallsyms.Check("/proc"); err != nil {
+	if err := symbols.Check("/proc"); err != nil {
 		return nil, err
 	}
 	cpus, err := chooseCPUs(opt.CPUs)
@@ -122,7 +122,7 @@ func (p *Profiler) Stop() (*profile.Stacks, error) {
 		CPUs:    len(p.opt.CPUs),
 	}
 	// Reading symbols takes the time of several samples: it must not be in them.
-	symbols, err := kallsyms.Read("/proc")
+	symbols, err := symbols.Read("/proc")
 	if err != nil {
 		return nil, err
 	}

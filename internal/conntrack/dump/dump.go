@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 	"sync"
 
 	"github.com/natkit/natkit/internal/conntrack"
@@ -336,11 +334,11 @@ func refusesFilter(err error) bool {
 // it cannot be read. The kernel walks the table by bucket number and does not say
 // when those change (nf_conntrack_hash_resize).
 func buckets() string {
-	text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_buckets")
+	n, err := netns.Sysctl(nil, "net.netfilter.nf_conntrack_buckets")
 	if err != nil {
 		return ""
 	}
-	return strings.TrimSpace(string(text))
+	return n
 }
 
 // Interruption says what an interrupted dump is worth; empty where it was none.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
@@ -181,11 +180,8 @@ func (w *watcher) drained() bool { return w.received >= w.o.Buffer || w.conn.Emp
 
 // subscribe opens the socket and joins the groups.
 func (w *watcher) subscribe() (err error) {
-	off, err := eventsOff(w.ns)
-	if err != nil {
-		return err
-	}
-	if off {
+	// Where there is no such file the kernel always makes events, or subscribing fails.
+	if events, err := netns.Sysctl(w.ns, "net.netfilter.nf_conntrack_events"); err == nil && events == "0" {
 		return ErrNoEvents
 	}
 	if w.conn, err = socket.Dial(w.ns, unix.NETLINK_NETFILTER); err != nil {
@@ -207,18 +203,6 @@ func (w *watcher) subscribe() (err error) {
 
 // needs reports whether a kind was asked for.
 func (w *watcher) needs(kind EventKinds) bool { return w.o.Kinds&kind != 0 }
-
-// eventsOff reports whether nf_conntrack_events is 0 in a namespace. Where there is
-// no such file the kernel always makes events, or subscribing fails.
-func eventsOff(ns *netns.Handle) (off bool, err error) {
-	read := func() error {
-		text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_events")
-		off = err == nil && strings.TrimSpace(string(text)) == "0"
-		return nil
-	}
-	err = ns.Do(read)
-	return off, err
-}
 
 // handle takes a datagram of events.
 func (w *watcher) handle(b []byte) error {

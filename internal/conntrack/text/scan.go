@@ -3,6 +3,7 @@ package text
 import (
 	"bytes"
 	"net/netip"
+	"unsafe"
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"golang.org/x/sys/unix"
@@ -158,76 +159,18 @@ func ipv4(b []byte) (a [4]byte, n int) {
 	return a, n
 }
 
-// ipv6 reads a whole text as an IPv6 address without a zone (RFC 4291, 2.2).
+// ipv6 reads a whole text as an IPv6 address without a zone. ParseAddr keeps its argument
+// for an error only, which is not used here.
 func ipv6(v []byte, to *netip.Addr) bool {
-	var a [16]byte
-	n, gap, i := 0, -1, 0 // bytes written, where :: was, place in v
-	if len(v) < 2 {
+	if bytes.IndexByte(v, ':') < 0 {
 		return false
 	}
-	if v[0] == ':' {
-		if v[1] != ':' {
-			return false
-		}
-		gap, i = 0, 2
-	}
-	for i < len(v) {
-		if n == 16 {
-			return false
-		}
-		if tail, size := ipv4(v[i:]); size > 0 && i+size == len(v) {
-			if n > 12 {
-				return false
-			}
-			n += copy(a[n:], tail[:])
-			break
-		}
-		group, size := hexGroup(v[i:])
-		if size == 0 {
-			return false
-		}
-		a[n], a[n+1] = byte(group>>8), byte(group)
-		n += 2
-		if i += size; i == len(v) {
-			break
-		}
-		if v[i] != ':' || i+1 == len(v) {
-			return false
-		}
-		if i++; v[i] == ':' {
-			if gap >= 0 {
-				return false
-			}
-			gap = n
-			i++
-		}
-	}
-	return finishIPv6(&a, n, gap, to)
-}
-
-// finishIPv6 puts zeros where :: was.
-func finishIPv6(a *[16]byte, n, gap int, to *netip.Addr) bool {
-	if gap < 0 && n != 16 || gap >= 0 && n == 16 {
+	a, err := netip.ParseAddr(unsafe.String(unsafe.SliceData(v), len(v)))
+	if err != nil || a.Zone() != "" {
 		return false
 	}
-	if gap >= 0 {
-		copy(a[gap+16-n:], a[gap:n])
-		clear(a[gap : gap+16-n])
-	}
-	*to = netip.AddrFrom16(*a)
+	*to = a
 	return true
-}
-
-// hexGroup reads up to four digits at the beginning of b and tells how many.
-func hexGroup(b []byte) (v uint16, n int) {
-	for ; n < len(b) && n < 4; n++ {
-		d, ok := hexDigit(b[n])
-		if !ok {
-			break
-		}
-		v = v<<4 | uint16(d)
-	}
-	return v, n
 }
 
 // parser reads lines one after the other. A reading function returns why a line

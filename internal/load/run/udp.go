@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -103,14 +102,9 @@ func newUDPRun(cfg udp.Config, ns *netns.Handle) (*udpRun, error) {
 // than TCP, a UDP socket has its port of an address for itself, whatever the
 // destination (udp_lib_get_port).
 func (r *udpRun) checkPorts(ns *netns.Handle) error {
-	var text []byte
-	read := func() (err error) {
-		text, err = os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range") // holds for IPv6 too
-		return err
-	}
-	err := ns.Do(read)
+	text, err := netns.Sysctl(ns, "net.ipv4.ip_local_port_range") // holds for IPv6 too
 	var first, last int
-	if _, scanErr := fmt.Sscan(string(text), &first, &last); err != nil || scanErr != nil {
+	if _, scanErr := fmt.Sscan(text, &first, &last); err != nil || scanErr != nil {
 		return nil // the kernel will say where it has too few
 	}
 	n := max(len(r.sources), 1)

@@ -40,6 +40,7 @@ const (
 type Conn struct {
 	file *os.File
 	seq  uint32
+	buf  []byte // of Ask and Transact
 }
 
 // Dial opens a socket of a family (unix.NETLINK_*) in a namespace; nil is the calling
@@ -178,7 +179,7 @@ func (c *Conn) Ask(kind, flags uint16, body []byte) ([]netlink.Message, error) {
 	if err := c.Send(netlink.End(append(b, body...), 0)); err != nil {
 		return nil, err
 	}
-	buf, dump := make([]byte, DatagramMax), flags&unix.NLM_F_DUMP == unix.NLM_F_DUMP
+	buf, dump := c.buffer(), flags&unix.NLM_F_DUMP == unix.NLM_F_DUMP
 	var all []netlink.Message
 	for {
 		got, err := c.Receive(context.Background(), buf)
@@ -190,6 +191,13 @@ func (c *Conn) Ask(kind, flags uint16, body []byte) ([]netlink.Message, error) {
 			return all, err
 		}
 	}
+}
+
+func (c *Conn) buffer() []byte {
+	if c.buf == nil {
+		c.buf = make([]byte, DatagramMax)
+	}
+	return c.buf
 }
 
 // appendAnswers adds the messages of a datagram that answer the request seq; end is true
@@ -238,7 +246,7 @@ func (c *Conn) Transact(messages []byte) (refused []netlink.Refusal, err error) 
 	if err := c.Send(messages); err != nil {
 		return nil, err
 	}
-	buf, answered, overflow := make([]byte, DatagramMax), false, error(nil)
+	buf, answered, overflow := c.buffer(), false, error(nil)
 	for {
 		n, err := c.queued(buf)
 		switch {

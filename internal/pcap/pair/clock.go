@@ -83,7 +83,7 @@ func estimate(first, second []observed, window int64) bounds {
 			b.add(direction, difference)
 		}
 	}
-	if !b.hasLow && !b.hasHigh { // nothing tells the directions: the delays are taken for none
+	if !b.hasLow && !b.hasHigh { // unknown directions: assume no delay
 		b = bounds{low: middle, high: middle, hasLow: true, hasHigh: true}
 	}
 	return b

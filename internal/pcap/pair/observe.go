@@ -25,17 +25,17 @@ type observed struct {
 	ttl      uint8
 }
 
-// looked is the class of a packet.
-type looked uint8
+// class of a packet: whether the other capture may have it.
+type class uint8
 
 const (
-	comparable looked = iota
+	comparable class = iota
 	unreadable
 	unforwardable
 )
 
-// look sets o.
-func (o *observed) look(p *pcap.Packet) looked {
+// set fills in o, and returns the class of the packet.
+func (o *observed) set(p *pcap.Packet) class {
 	f := &p.Frame
 	switch {
 	case p.Reason != pcap.Decoded || f.Version == 0:

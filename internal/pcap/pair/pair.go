@@ -99,7 +99,7 @@ func openSource(r io.Reader) *source {
 		var err error
 		s.stats, err = pcap.Each(r, func(p *pcap.Packet) error {
 			s.cover(p.At)
-			switch o.look(p) {
+			switch o.set(p) {
 			case unreadable:
 				s.unreadable++
 			case unforwardable:

@@ -7,18 +7,18 @@ import (
 	"net/netip"
 	"unsafe"
 
-	"github.com/mdlayher/netlink"
 	"github.com/natkit/natkit/internal/frame"
+	nlsocket "github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/privilege"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
 // asker queries TCP sockets of the namespace in which it was made (sock_diag(7)).
-type asker struct{ conn *netlink.Conn }
+type asker struct{ conn *nlsocket.Conn }
 
 func newAsker() (*asker, error) {
-	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
+	conn, err := nlsocket.Dial(nil, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
 		return nil, fmt.Errorf("ask for sockets: %w (needs CONFIG_INET_DIAG)", err)
 	}
@@ -73,13 +73,11 @@ func family(a netip.Addr) uint8 {
 
 // state returns that of the socket of a tuple, client first; 0 for none, or if unknown.
 func (a *asker) state(t frame.Tuple) uint8 {
-	m := netlink.Message{Header: netlink.Header{Type: sockDiag, Flags: netlink.Request},
-		Data: request(family(t.Dst.Addr()), ^uint32(0), t.Dst, t.Src)}
-	answers, err := a.conn.Execute(m)
-	if err != nil || len(answers) == 0 || len(answers[0].Data) < answerBytes {
+	answers, err := a.conn.Ask(sockDiag, 0, request(family(t.Dst.Addr()), ^uint32(0), t.Dst, t.Src))
+	if err != nil || len(answers) == 0 || len(answers[0].Body) < answerBytes {
 		return 0
 	}
-	if s := answers[0].Data[stateAt]; s != stateListen {
+	if s := answers[0].Body[stateAt]; s != stateListen {
 		return s
 	}
 	return 0 // the listener answers for tuples that have no socket of their own
@@ -112,14 +110,12 @@ func (l *listening) to(end netip.AddrPort) bool {
 func (a *asker) listeners() (*listening, error) {
 	l := &listening{ends: map[netip.AddrPort]bool{}, ports: map[uint16]anyOf{}, own: map[netip.Addr]bool{}}
 	for _, f := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		m := netlink.Message{Header: netlink.Header{Type: sockDiag, Flags: netlink.Request | netlink.Dump},
-			Data: request(f, 1<<stateListen, netip.AddrPort{}, netip.AddrPort{})}
-		answers, err := a.conn.Execute(m)
+		answers, err := a.conn.Ask(sockDiag, unix.NLM_F_DUMP, request(f, 1<<stateListen, netip.AddrPort{}, netip.AddrPort{}))
 		if err != nil {
 			return nil, fmt.Errorf("list the listening sockets: %w (needs CONFIG_INET_DIAG)", err)
 		}
 		for _, answer := range answers {
-			l.add(answer.Data)
+			l.add(answer.Body)
 		}
 	}
 	addrs, err := net.InterfaceAddrs()

@@ -29,9 +29,9 @@ func arriving(version int, sample int) ([]bpf.RawInstruction, error) {
 // leaving keeps SYN-ACKs and ACKs without payload, of the same connections. It is for a socket
 // that sees all protocols, sent and received.
 func leaving(sample int) ([]bpf.RawInstruction, error) {
-	const looked = frame.SYN | frame.ACK | frame.RST | frame.FIN
-	v4 := flagged(4, looked, frame.SYN|frame.ACK, frame.ACK, append(empty(4), chosen(4, sample, true)...))
-	v6 := flagged(6, looked, frame.SYN|frame.ACK, frame.ACK, append(empty(6), chosen(6, sample, true)...))
+	const mask = frame.SYN | frame.ACK | frame.RST | frame.FIN
+	v4 := flagged(4, mask, frame.SYN|frame.ACK, frame.ACK, append(empty(4), chosen(4, sample, true)...))
+	v6 := flagged(6, mask, frame.SYN|frame.ACK, frame.ACK, append(empty(6), chosen(6, sample, true)...))
 	head := ends([]bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtType},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.PACKET_OUTGOING, SkipTrue: toDrop},
@@ -45,9 +45,9 @@ func leaving(sample int) ([]bpf.RawInstruction, error) {
 }
 
 // flagged keeps TCP segments whose masked flags are one or other, and that pass rest.
-func flagged(version int, looked, one, other frame.TCPFlags, rest []bpf.Instruction) []bpf.Instruction {
+func flagged(version int, mask, one, other frame.TCPFlags, rest []bpf.Instruction) []bpf.Instruction {
 	return ends(slices.Concat(transport(version), []bpf.Instruction{
-		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: uint32(looked)},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: uint32(mask)},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(one), SkipTrue: 1},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(other), SkipTrue: toDrop},
 	}, rest))

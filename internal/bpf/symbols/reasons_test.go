@@ -1,4 +1,4 @@
-package reasons
+package symbols
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 )
 
 func TestName(t *testing.T) {
-	table := Make(map[uint32]string{12: "NETFILTER_DROP", 3 << 16: "OPENVSWITCH", 3<<16 | 1: "OVS_DROP_LAST_ACTION"})
+	table := MakeReasons(map[uint32]string{12: "NETFILTER_DROP", 3 << 16: "OPENVSWITCH", 3<<16 | 1: "OVS_DROP_LAST_ACTION"})
 	for number, want := range map[uint32]string{
 		12: "NETFILTER_DROP", 3<<16 | 1: "OVS_DROP_LAST_ACTION", 3<<16 | 9: "OPENVSWITCH 9", 99: "reason 99", 5<<16 | 1: "reason 327681",
 	} {
@@ -17,7 +17,7 @@ func TestName(t *testing.T) {
 			t.Errorf("Name(%#x) = %q, want %q", number, got, want)
 		}
 	}
-	if got := new(Table).Name(12); got != "" {
+	if got := new(Reasons).Name(12); got != "" {
 		t.Errorf("a kernel without reasons gives %q", got)
 	}
 	if got := table.Number("NETFILTER_DROP"); got != 12 {
@@ -36,7 +36,7 @@ func TestRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := Read(kernel)
+	table, err := ReadReasons(kernel)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,4 @@
-// Package reasons names why packets are dropped, as the running kernel numbers it:
-// the numbers change between releases.
-package reasons
+package symbols
 
 import (
 	"errors"
@@ -10,22 +8,22 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Table has the names of a kernel's reasons. The zero value is that of a kernel
+// Reasons has the names of a kernel's reasons. The zero value is that of a kernel
 // without any.
-type Table struct {
+type Reasons struct {
 	// Carried reports whether the tracepoint skb:kfree_skb hands on a reason after skb and
 	// location, as it does since Linux 5.17.
 	Carried bool
 	names   map[uint32]string
 }
 
-// Make is a table of names by number, for tests.
-func Make(names map[uint32]string) *Table { return &Table{Carried: true, names: names} }
+// MakeReasons returns a table of names by number, for tests.
+func MakeReasons(names map[uint32]string) *Reasons { return &Reasons{Carried: true, names: names} }
 
-// Read reads the reasons of the kernel proper and of its subsystems, whose modules may
+// ReadReasons reads the reasons of the kernel proper and of its subsystems, whose modules may
 // not be there. It loads nothing where the tracepoint has no reason.
-func Read(kernel *btf.Spec) (*Table, error) {
-	t := &Table{names: map[uint32]string{}}
+func ReadReasons(kernel *btf.Spec) (*Reasons, error) {
+	t := &Reasons{names: map[uint32]string{}}
 	var err error
 	if t.Carried, err = carried(kernel); err != nil || !t.Carried {
 		return t, err
@@ -49,7 +47,7 @@ var subsystems = []struct{ module, enum, prefix string }{
 	{"openvswitch", "ovs_drop_reason", ""},
 }
 
-func (t *Table) readSubsystems(kernel *btf.Spec) {
+func (t *Reasons) readSubsystems(kernel *btf.Spec) {
 	for _, s := range subsystems {
 		values, err := enum(kernel, s.enum)
 		if err != nil {
@@ -75,7 +73,7 @@ func (t *Table) readSubsystems(kernel *btf.Spec) {
 }
 
 // Name is empty where the kernel has no reasons.
-func (t *Table) Name(number uint32) string {
+func (t *Reasons) Name(number uint32) string {
 	if t == nil || !t.Carried {
 		return ""
 	}
@@ -89,7 +87,7 @@ func (t *Table) Name(number uint32) string {
 }
 
 // Number is 0 where there is no such reason.
-func (t *Table) Number(name string) uint32 {
+func (t *Reasons) Number(name string) uint32 {
 	for number, other := range t.names {
 		if other == name {
 			return number

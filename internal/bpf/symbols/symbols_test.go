@@ -1,4 +1,4 @@
-package kallsyms
+package symbols
 
 import (
 	"errors"

@@ -1,6 +1,6 @@
-// Package kallsyms tells which function of the kernel an address lies in, and
-// where a function of a name is.
-package kallsyms
+// Package symbols has the names of the running kernel: which function an address lies in
+// and where a function is (Table), and why packets are dropped (Reasons).
+package symbols
 
 import (
 	"bufio"
