@@ -2,6 +2,7 @@ package pcap
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/natkit/natkit/internal/frame"
@@ -346,12 +347,22 @@ const (
 	ClosedByReset
 )
 
-func (c Closed) String() string {
-	return [...]string{"open", "half-closed", "server-first", "client-first", "reset"}[c]
-}
+var closedNames = []string{"open", "half-closed", "server-first", "client-first", "reset"}
+
+func (c Closed) String() string { return closedNames[c] }
 
 // MarshalText returns the words for JSON.
 func (c Closed) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText reads them.
+func (c *Closed) UnmarshalText(text []byte) error {
+	i := slices.Index(closedNames, string(text))
+	if i < 0 {
+		return fmt.Errorf("%q is not how far a connection was closed", text)
+	}
+	*c = Closed(i)
+	return nil
+}
 
 // Role is what a packet of a ladder is to its incident. Its text is stable.
 type Role string
