@@ -10,7 +10,7 @@ import (
 // Types of ctnetlink messages (enum cntl_msg_types,
 // include/uapi/linux/netfilter/nfnetlink_conntrack.h).
 const (
-	New         uint16 = unix.NFNL_SUBSYS_CTNETLINK<<8 | 0
+	New         uint16 = unix.NFNL_SUBSYS_CTNETLINK << 8
 	Get         uint16 = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1
 	Delete      uint16 = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2
 	GetStatsCPU uint16 = unix.NFNL_SUBSYS_CTNETLINK<<8 | 4
