@@ -240,7 +240,8 @@ func checksSummary(r *diagnose.Report) string {
 			passed++
 		case c.NotAsked:
 			notRun++
-			needs = append(needs, c.Why)
+			need, _, _ := strings.Cut(c.Why, " (") // what follows is for --verbose
+			needs = append(needs, need)
 		case c.State == diagnose.NotChecked:
 			incomplete++
 		}

@@ -166,7 +166,8 @@ func TestDoctor(t *testing.T) {
 	traced := *healthy
 	traced.Profile = madeUpReport(t).Stage("nat").Profile
 	traced.Checks = append(slices.Clone(healthy.Checks),
-		diagnose.Check{ID: "drops-unexplained", Title: "packets dropped on their way", State: diagnose.NotChecked, NotAsked: true, Why: "needs --trace"})
+		diagnose.Check{ID: "drops-unexplained", Title: "packets dropped on their way", State: diagnose.NotChecked, NotAsked: true, Why: "needs --trace"},
+		diagnose.Check{ID: "tw-seq-reject", Title: "SYNs rejected in TIME_WAIT by their sequence number", State: diagnose.NotChecked, NotAsked: true, Why: "needs --trace (no counter shows it; 4 in TIME_WAIT)"})
 	for _, tc := range []struct {
 		golden  string
 		report  *diagnose.Report
