@@ -23,12 +23,15 @@ func (e *Entry) Decode(body []byte) error {
 		return fmt.Errorf("conntrack entry: %w", netlink.ErrTruncated)
 	}
 	e.Family = body[0]
-	r := netlink.Read(body[netlink.SizeofNetfilter:])
-	for r.Next() {
-		e.decodeAttr(&r)
-	}
-	if r.Err != nil {
-		return fmt.Errorf("conntrack entry, attribute %d: %w", r.Kind, r.Err)
+	for b := body[netlink.SizeofNetfilter:]; len(b) > 0; {
+		typ, value, rest, err := netlink.NextAttr(b)
+		if err == nil {
+			err = e.decodeAttr(typ, value)
+		}
+		if err != nil {
+			return fmt.Errorf("conntrack entry, attribute %d: %w", typ, err)
+		}
+		b = rest
 	}
 	if !e.Orig.complete() || !e.Reply.complete() {
 		return fmt.Errorf("conntrack entry: %w", errNoTuple)
@@ -39,86 +42,118 @@ func (e *Entry) Decode(body []byte) error {
 	return nil
 }
 
-func (e *Entry) decodeAttr(r *netlink.Reader) {
-	switch r.Kind {
+func (e *Entry) decodeAttr(typ uint16, v []byte) (err error) {
+	switch typ {
 	case ctaTupleOrig:
-		r.Err = e.Orig.decode(r.Value, &e.Zone)
+		return e.Orig.decode(v, &e.Zone)
 	case ctaTupleReply:
-		r.Err = e.Reply.decode(r.Value, &e.ReplyZone)
+		return e.Reply.decode(v, &e.ReplyZone)
 	case ctaStatus:
-		r.U32((*uint32)(&e.Status))
+		return getU32(v, (*uint32)(&e.Status))
 	case ctaTimeout:
 		e.Fields &^= NoTimeout
-		r.U32(&e.Timeout)
+		return getU32(v, &e.Timeout)
 	case ctaMark:
 		e.Fields &^= NoMark
-		r.U32(&e.Mark)
+		return getU32(v, &e.Mark)
 	case ctaID:
-		r.U32(&e.ID)
+		return getU32(v, &e.ID)
 	case ctaUse:
-		r.U32(&e.Use)
+		return getU32(v, &e.Use)
 	case ctaZone:
-		r.U16(&e.Zone)
+		err = getU16(v, &e.Zone)
 		e.ReplyZone = e.Zone
+		return err
 	case ctaProtoInfo:
-		r.Err = e.decodeProtoInfo(r.Value)
-	default:
-		e.decodeExtension(r)
+		return e.decodeProtoInfo(v)
 	}
+	return e.decodeExtension(typ, v)
 }
 
 // decodeExtension decodes what only entries have for which something is switched on
 // (struct nf_ct_ext).
-func (e *Entry) decodeExtension(r *netlink.Reader) {
-	switch r.Kind {
+func (e *Entry) decodeExtension(typ uint16, v []byte) error {
+	switch typ {
 	case ctaSent:
 		e.Fields |= HasCounters
-		r.Err = e.Sent.decode(r.Value)
+		return e.Sent.decode(v)
 	case ctaReceived:
 		e.Fields |= HasCounters
-		r.Err = e.Received.decode(r.Value)
+		return e.Received.decode(v)
 	case ctaTimestamp:
-		r.Err = getTwoU64(r.Value, ctaTimestampStart, &e.Start, ctaTimestampStop, &e.Stop)
+		return e.decodeTimestamp(v)
 	case ctaHelp:
-		r.Err = getName(r.Value, ctaHelpName, &e.Helper)
+		return getName(v, ctaHelpName, &e.Helper)
 	case ctaSecCtx:
-		r.Err = getName(r.Value, ctaSecCtxName, &e.SecCtx)
+		return getName(v, ctaSecCtxName, &e.SecCtx)
 	case ctaLabels:
-		e.Labels = r.Value
+		e.Labels = v
 	}
+	return nil
 }
 
 func (e *Entry) decodeProtoInfo(b []byte) error {
-	r := netlink.Read(b)
-	for r.Next() {
-		switch r.Kind {
-		case ctaProtoInfoTCP:
-			r.Err = e.decodeState(r.Value, (*uint8)(&e.TCPState))
-		case ctaProtoInfoSCTP:
-			r.Err = e.decodeState(r.Value, (*uint8)(&e.SCTPState))
-		case ctaProtoInfoDCCP:
-			r.Err = e.decodeState(r.Value, (*uint8)(&e.DCCPState))
+	for len(b) > 0 {
+		typ, v, rest, err := netlink.NextAttr(b)
+		if err != nil {
+			return err
 		}
+		switch typ {
+		case ctaProtoInfoTCP:
+			err = e.decodeTCP(v)
+		case ctaProtoInfoSCTP:
+			err = e.decodeState(v, (*uint8)(&e.SCTPState))
+		case ctaProtoInfoDCCP:
+			err = e.decodeState(v, (*uint8)(&e.DCCPState))
+		}
+		if err != nil {
+			return err
+		}
+		b = rest
 	}
-	return r.Err
+	return nil
 }
 
-// decodeState reads a state, and of TCP the flags of the original direction, whose
-// attribute number SCTP and DCCP do not use.
-func (e *Entry) decodeState(b []byte, to *uint8) error {
-	r := netlink.Read(b)
-	for r.Next() {
-		switch r.Kind {
+func (e *Entry) decodeTCP(b []byte) error {
+	for len(b) > 0 {
+		typ, v, rest, err := netlink.NextAttr(b)
+		if err != nil {
+			return err
+		}
+		switch typ {
 		case ctaProtoState:
 			e.Fields &^= NoState
-			r.U8(to)
+			err = getU8(v, (*uint8)(&e.TCPState))
 		case ctaTCPFlagsOrig:
-			if to == (*uint8)(&e.TCPState) {
-				e.ClientClosed = len(r.Value) > 0 && r.Value[0]&tcpCloseInit != 0
+			e.ClientClosed = len(v) > 0 && v[0]&tcpCloseInit != 0
+		}
+		if err != nil {
+			return err
+		}
+		b = rest
+	}
+	return nil
+}
+
+func (e *Entry) decodeState(b []byte, to *uint8) error {
+	for len(b) > 0 {
+		typ, v, rest, err := netlink.NextAttr(b)
+		if err != nil {
+			return err
+		}
+		if typ == ctaProtoState {
+			e.Fields &^= NoState
+			if err := getU8(v, to); err != nil {
+				return err
 			}
 		}
+		b = rest
 	}
-	return r.Err
+	return nil
+}
+
+func (e *Entry) decodeTimestamp(b []byte) error {
+	return getTwoU64(b, ctaTimestampStart, &e.Start, ctaTimestampStop, &e.Stop)
 }
 
 func (c *Counters) decode(b []byte) error {
@@ -169,59 +204,78 @@ func (t *Tuple) decode(b []byte, zone *uint16) error {
 }
 
 func (t *Tuple) decodeAttrs(b []byte, zone *uint16) error {
-	r := netlink.Read(b)
-	for r.Next() {
-		switch r.Kind {
-		case ctaTupleIP:
-			r.Err = t.decodeIP(r.Value)
-		case ctaTupleProto:
-			r.Err = t.decodeProto(r.Value)
-		case ctaTupleZone:
-			r.U16(zone)
+	for len(b) > 0 {
+		typ, v, rest, err := netlink.NextAttr(b)
+		if err != nil {
+			return err
 		}
+		switch typ {
+		case ctaTupleIP:
+			err = t.decodeIP(v)
+		case ctaTupleProto:
+			err = t.decodeProto(v)
+		case ctaTupleZone:
+			err = getU16(v, zone)
+		}
+		if err != nil {
+			return err
+		}
+		b = rest
 	}
-	return r.Err
+	return nil
 }
 
 func (t *Tuple) decodeIP(b []byte) error {
-	r := netlink.Read(b)
-	for r.Next() {
-		switch r.Kind {
-		case ctaIPv4Src:
-			r.Addr4(&t.Src)
-		case ctaIPv4Dst:
-			r.Addr4(&t.Dst)
-		case ctaIPv6Src:
-			r.Addr6(&t.Src)
-		case ctaIPv6Dst:
-			r.Addr6(&t.Dst)
+	for len(b) > 0 {
+		typ, v, rest, err := netlink.NextAttr(b)
+		if err != nil {
+			return err
 		}
+		switch typ {
+		case ctaIPv4Src:
+			err = getAddr4(v, &t.Src)
+		case ctaIPv4Dst:
+			err = getAddr4(v, &t.Dst)
+		case ctaIPv6Src:
+			err = getAddr16(v, &t.Src)
+		case ctaIPv6Dst:
+			err = getAddr16(v, &t.Dst)
+		}
+		if err != nil {
+			return err
+		}
+		b = rest
 	}
-	return r.Err
+	return nil
 }
 
 func (t *Tuple) decodeProto(b []byte) error {
-	r := netlink.Read(b)
-	for r.Next() {
-		switch r.Kind {
-		case ctaProtoNum:
-			r.U8(&t.Proto)
-		case ctaProtoSrcPort:
-			r.U16(&t.SrcPort)
-		case ctaProtoDstPort:
-			r.U16(&t.DstPort)
-		case ctaProtoICMPID, ctaProtoICMPv6ID:
-			r.U16(&t.ICMPID)
-		case ctaProtoICMPType, ctaProtoICMPv6Type:
-			r.U8(&t.ICMPType)
-		case ctaProtoICMPCode, ctaProtoICMPv6Code:
-			r.U8(&t.ICMPCode)
+	for len(b) > 0 {
+		typ, v, rest, err := netlink.NextAttr(b)
+		if err != nil {
+			return err
 		}
+		switch typ {
+		case ctaProtoNum:
+			err = getU8(v, &t.Proto)
+		case ctaProtoSrcPort:
+			err = getU16(v, &t.SrcPort)
+		case ctaProtoDstPort:
+			err = getU16(v, &t.DstPort)
+		case ctaProtoICMPID, ctaProtoICMPv6ID:
+			err = getU16(v, &t.ICMPID)
+		case ctaProtoICMPType, ctaProtoICMPv6Type:
+			err = getU8(v, &t.ICMPType)
+		case ctaProtoICMPCode, ctaProtoICMPv6Code:
+			err = getU8(v, &t.ICMPCode)
+		}
+		if err != nil {
+			return err
+		}
+		b = rest
 	}
-	if r.Err == nil {
-		t.dropForeign()
-	}
-	return r.Err
+	t.dropForeign()
+	return nil
 }
 
 // dropForeign clears what a message may say and this protocol does not have.
@@ -264,6 +318,46 @@ func (t *Tuple) decodePlain(b []byte) bool {
 	t.Proto = b[28]
 	t.SrcPort, t.DstPort = binary.BigEndian.Uint16(b[36:]), binary.BigEndian.Uint16(b[44:])
 	return true
+}
+
+func getU8(v []byte, to *uint8) error {
+	if len(v) < 1 {
+		return netlink.ErrTruncated
+	}
+	*to = v[0]
+	return nil
+}
+
+func getU16(v []byte, to *uint16) error {
+	if len(v) < 2 {
+		return netlink.ErrTruncated
+	}
+	*to = binary.BigEndian.Uint16(v)
+	return nil
+}
+
+func getU32(v []byte, to *uint32) error {
+	if len(v) < 4 {
+		return netlink.ErrTruncated
+	}
+	*to = binary.BigEndian.Uint32(v)
+	return nil
+}
+
+func getAddr4(v []byte, to *netip.Addr) error {
+	if len(v) < 4 {
+		return netlink.ErrTruncated
+	}
+	*to = netip.AddrFrom4([4]byte(v))
+	return nil
+}
+
+func getAddr16(v []byte, to *netip.Addr) error {
+	if len(v) < 16 {
+		return netlink.ErrTruncated
+	}
+	*to = netip.AddrFrom16([16]byte(v))
+	return nil
 }
 
 // getTwoU64 reads two 64-bit attributes out of a nest.

@@ -40,18 +40,22 @@ func (r *Reader) Next() bool {
 	if r.Err != nil || len(r.rest) == 0 {
 		return false
 	}
-	if len(r.rest) < unix.SizeofNlAttr {
-		r.Err = ErrTruncated
-		return false
+	r.Kind, r.Value, r.rest, r.Err = NextAttr(r.rest)
+	return r.Err == nil
+}
+
+// NextAttr takes the first attribute off b, which must not be empty. It is for decoders
+// that a Reader would slow down.
+func NextAttr(b []byte) (kind uint16, value, rest []byte, err error) {
+	if len(b) < unix.SizeofNlAttr {
+		return 0, nil, nil, ErrTruncated
 	}
-	size := int(binary.NativeEndian.Uint16(r.rest))
-	if size < unix.SizeofNlAttr || size > len(r.rest) {
-		r.Err = ErrTruncated
-		return false
+	size := int(binary.NativeEndian.Uint16(b))
+	if size < unix.SizeofNlAttr || size > len(b) {
+		return 0, nil, nil, ErrTruncated
 	}
-	r.Kind = binary.NativeEndian.Uint16(r.rest[2:]) & typeMask
-	r.Value, r.rest = r.rest[unix.SizeofNlAttr:size], r.rest[min(align(size), len(r.rest)):]
-	return true
+	kind = binary.NativeEndian.Uint16(b[2:]) & typeMask
+	return kind, b[unix.SizeofNlAttr:size], b[min(align(size), len(b)):], nil
 }
 
 // has reports whether the value has n bytes; otherwise it is truncated.
