@@ -433,3 +433,23 @@ func h() (net.Conn, error) { return net.Dial("tcp", "198.18.0.1:80") }
 		t.Error(diff)
 	}
 }
+
+// TestScriptsNamePackages: a package that moved is not left behind in a script that runs
+// once in a night.
+func TestScriptsNamePackages(t *testing.T) {
+	files, err := filepath.Glob("../scripts/*")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, name := range append(files, "../.ci/run", "../Makefile") {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			continue // a folder
+		}
+		for _, dir := range regexp.MustCompile(`\./(internal|tools|cmd)(/[a-z][a-z0-9_]*)+`).FindAllString(string(text), -1) {
+			if _, err := os.Stat(filepath.Join("..", dir)); err != nil {
+				t.Errorf("%s names %s: %v", name, dir, err)
+			}
+		}
+	}
+}
