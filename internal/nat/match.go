@@ -164,6 +164,23 @@ func familySet[T any](name Condition, in func(*Match, T) bool, borders func(*Mat
 		}, text}
 }
 
+// single gives a condition a shorter way for two matches that both ask for one value, as
+// most do: rules are compared in pairs, and borders takes memory for each comparison.
+func single[T any](c condition, one func(*Match) (T, bool), overlaps, covers func(a, b T) bool) condition {
+	both := func(short func(a, b T) bool, long func(m, o *Match, family int) bool) func(m, o *Match, family int) bool {
+		return func(m, o *Match, family int) bool {
+			if a, ok := one(m); ok {
+				if b, ok := one(o); ok {
+					return short(a, b)
+				}
+			}
+			return long(m, o, family)
+		}
+	}
+	c.overlaps, c.covers = both(overlaps, c.overlaps), both(covers, c.covers)
+	return c
+}
+
 // textOnly is no condition of its own, but a text.
 func textOnly(text func(*Match) string) condition {
 	always := func(_, _ *Match, _ int) bool { return true }
@@ -191,13 +208,21 @@ func addresses(name Condition, word string, asked func(*Match) (any, not []netip
 		}
 		return all
 	}
-	return familySet(name, in, borders, of, func(m *Match) string {
+	text := func(m *Match) string {
 		any, not := asked(m)
 		if name == To {
 			not = nil // said behind From
 		}
 		return anyNot(word, "except from ", PrefixesString(any), PrefixesString(not))
-	})
+	}
+	one := func(m *Match) (p netip.Prefix, ok bool) {
+		if any, not := asked(m); len(any) == 1 && len(not) == 0 {
+			return any[0], true
+		}
+		return p, false
+	}
+	return single(familySet(name, in, borders, of, text), one, netip.Prefix.Overlaps,
+		func(a, b netip.Prefix) bool { return a.Bits() <= b.Bits() && a.Contains(b.Addr()) })
 }
 
 func ports(name Condition, asked func(*Match) []Ports, of func(*Packet) uint16) condition {
@@ -215,14 +240,22 @@ func ports(name Condition, asked func(*Match) []Ports, of func(*Packet) uint16) 
 		}
 		return all
 	}
-	return set(name, in, borders, of, func(m *Match) string {
+	text := func(m *Match) string {
 		if any := asked(m); len(any) > 0 && name == SourcePorts {
 			return "source port " + ServiceString(0, any)
 		} else if len(any) > 0 {
 			return ServiceString(m.Protocol, any)
 		}
 		return ""
-	})
+	}
+	one := func(m *Match) (p Ports, ok bool) {
+		if any := asked(m); len(any) == 1 {
+			return any[0], true
+		}
+		return p, false
+	}
+	return single(set(name, in, borders, of, text), one,
+		func(a, b Ports) bool { _, common := a.Common(b); return common }, Ports.Covers)
 }
 
 func interfaces(name Condition, word string, asked func(*Match) (any, not []string), of func(*Packet) string) condition {
