@@ -129,7 +129,7 @@ func cutFrames() (frames [][]byte, boundary []bool) {
 	return frames, boundary
 }
 
-// oddFrames are those of which matches says that it judges them otherwise.
+// oddFrames are those that matches handles differently, as its comment says.
 func oddFrames() [][]byte {
 	a, b := addresses4[0], addresses4[1]
 	short := ipv4(unix.IPPROTO_TCP, 0, 0, a, b, 26)

@@ -123,7 +123,7 @@ func parseFrame(b []byte) flow {
 	return parsePacket(binary.BigEndian.Uint16(b[12:]), b[frame.EthernetLen:])
 }
 
-// parsePacket is parseFrame without the Ethernet header. etherType tells what b is.
+// parsePacket is parseFrame without the Ethernet header. etherType is the protocol of b.
 func parsePacket(etherType uint16, b []byte) flow {
 	p := flow{L3: etherType}
 	switch etherType {
