@@ -73,6 +73,7 @@ var collectors = []collector{
 		}
 		return err
 	}},
+	{snapshot.PartDNATTargets, (*observation).readDNATTargets},
 	{snapshot.PartTCP, func(o *observation, _ context.Context) (err error) { o.TCP, err = readTCP(o.src); return err }},
 	{"neighbours", (*observation).readNeighbours},
 	{"ipvs", (*observation).readIPVS},
