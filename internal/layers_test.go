@@ -275,7 +275,7 @@ func within(path, parent string) bool { return path == parent || strings.HasPref
 // with its loader each, those below tools programs for developers.
 func layerOf(path string) (layer, bool) {
 	switch {
-	case strings.HasPrefix(path, "internal/bpf/"):
+	case within(path, "internal/bpf"):
 		return kernel, true
 	case isTool(path):
 		return front, true

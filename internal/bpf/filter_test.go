@@ -1,4 +1,4 @@
-package match
+package bpf
 
 import (
 	"encoding/binary"
@@ -180,7 +180,7 @@ func TestFlowIsParsedAlike(t *testing.T) {
 		}
 		flags |= got.Flags
 	}
-	if flags != hasAddresses|hasPorts|isFragment {
+	if flags != HasAddresses|HasPorts|IsFragment {
 		t.Errorf("the frames have the flags %b only", flags)
 	}
 }

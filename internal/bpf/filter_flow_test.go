@@ -1,4 +1,4 @@
-package match
+package bpf
 
 import (
 	"encoding/binary"
@@ -59,7 +59,7 @@ func matchesProtocol(proto frame.Protocol, p flow) bool {
 }
 
 func matchesNet(t frame.Term, p flow) bool {
-	if p.Flags&hasAddresses == 0 {
+	if p.Flags&HasAddresses == 0 {
 		return false
 	}
 	is6 := p.L3 == frame.EtherTypeIPv6
@@ -83,7 +83,7 @@ func contains(t frame.Term, a netip.Addr) bool {
 }
 
 func matchesPorts(t frame.Term, p flow) bool {
-	if p.Flags&hasPorts == 0 || !matchesProtocol(t.Protocol, p) {
+	if p.Flags&HasPorts == 0 || !matchesProtocol(t.Protocol, p) {
 		return false
 	}
 	in := func(port uint16) bool { return t.Ports.First <= port && port <= t.Ports.Last }
@@ -143,12 +143,12 @@ func (p *flow) parseIPv4(b []byte) {
 	}
 	copy(p.Source[:], b[12:16])
 	copy(p.Destination[:], b[16:20])
-	p.Flags |= hasAddresses
+	p.Flags |= HasAddresses
 	p.Proto = b[9]
 	p.Length = binary.BigEndian.Uint16(b[2:])
 	p.TTL = b[8]
 	if binary.BigEndian.Uint16(b[6:])&0x1fff != 0 {
-		p.Flags |= isFragment
+		p.Flags |= IsFragment
 		return
 	}
 	if ihl := int(b[0]&0x0f) * 4; ihl >= frame.IPv4Len && ihl <= len(b) {
@@ -162,7 +162,7 @@ func (p *flow) parseIPv6(b []byte) {
 	}
 	copy(p.Source[:], b[8:24])
 	copy(p.Destination[:], b[24:40])
-	p.Flags |= hasAddresses
+	p.Flags |= HasAddresses
 	p.Proto = b[6]
 	p.Length = binary.BigEndian.Uint16(b[4:]) + frame.IPv6Len
 	p.TTL = b[7]
@@ -171,7 +171,7 @@ func (p *flow) parseIPv6(b []byte) {
 		p.parseTransport(b)
 		return
 	}
-	p.Flags |= isFragment
+	p.Flags |= IsFragment
 	if len(b) > 0 {
 		p.Proto = b[0]
 	}
@@ -194,7 +194,7 @@ func (p *flow) parsePorts(b []byte) {
 	}
 	p.SourcePort = binary.BigEndian.Uint16(b)
 	p.DestinationPort = binary.BigEndian.Uint16(b[2:])
-	p.Flags |= hasPorts
+	p.Flags |= HasPorts
 	if p.Proto == unix.IPPROTO_TCP && len(b) >= tcpFlagsEnd {
 		p.TCPFlags = b[13]
 	}
@@ -208,7 +208,7 @@ func (p *flow) parseARP(b []byte) {
 	}
 	copy(p.Source[:], b[14:18])
 	copy(p.Destination[:], b[24:28])
-	p.Flags |= hasAddresses
+	p.Flags |= HasAddresses
 }
 
 // synFrame is a SYN.
@@ -222,7 +222,7 @@ func TestParseFrame(t *testing.T) {
 	got := parseFrame(synFrame())
 	want := flow{
 		Source: [16]byte{198, 18, 0, 1}, Destination: [16]byte{198, 19, 0, 1}, SourcePort: 1024, DestinationPort: 80,
-		L3: frame.EtherTypeIPv4, Length: got.Length, Proto: unix.IPPROTO_TCP, TCPFlags: 0x12, Flags: hasAddresses | hasPorts, TTL: 61,
+		L3: frame.EtherTypeIPv4, Length: got.Length, Proto: unix.IPPROTO_TCP, TCPFlags: 0x12, Flags: HasAddresses | HasPorts, TTL: 61,
 	}
 	if got != want || got.Length < 40 {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -238,7 +238,7 @@ func FuzzParseFrame(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		defer testutil.Bounded(t, len(b))()
 		p := parseFrame(b)
-		if p.Flags&hasPorts != 0 && (len(b) < frame.EthernetLen+frame.IPv4Len+4 || p.Flags&hasAddresses == 0) {
+		if p.Flags&HasPorts != 0 && (len(b) < frame.EthernetLen+frame.IPv4Len+4 || p.Flags&HasAddresses == 0) {
 			t.Errorf("%x has ports: %+v", b, p)
 		}
 	})

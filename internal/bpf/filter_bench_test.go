@@ -1,4 +1,4 @@
-package match
+package bpf
 
 import (
 	"math/rand/v2"

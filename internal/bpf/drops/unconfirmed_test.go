@@ -1,4 +1,4 @@
-package unconfirmed
+package drops
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ import (
 
 // A namespace in which 198.18.0.2 becomes 198.18.0.9 with one of four ports, fd00::2
 // fd00::9 with one of two, and 198.18.0.1 and fd00::1 are asked.
-func newNamespace(t testing.TB) *netns.Handle {
+func portlessNamespace(t testing.TB) *netns.Handle {
 	t.Helper()
 	ns := testutil.Namespace(t)
 	nft := testutil.NeedProgram(t, "nft")
@@ -77,9 +77,9 @@ func send(t testing.TB, ns *netns.Handle, from, to string, n int) {
 	})
 }
 
-func run(t testing.TB, ns *netns.Handle, room uint32) *Tracer {
+func runUnconfirmed(t testing.TB, ns *netns.Handle, room uint32) *Unconfirmed {
 	t.Helper()
-	tracer, err := start(ns, room)
+	tracer, err := startUnconfirmed(ns, room)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func run(t testing.TB, ns *netns.Handle, room uint32) *Tracer {
 }
 
 // counted are packets by what became of a connection.
-func counted(t testing.TB, tracer *Tracer) map[string]uint64 {
+func counted(t testing.TB, tracer *Unconfirmed) map[string]uint64 {
 	t.Helper()
 	all := map[string]uint64{}
 	overflow, err := tracer.Take(func(e *conntrack.Entry, packets uint64) {
@@ -118,14 +118,14 @@ func insertFailed(t testing.TB, ns *netns.Handle) (n uint64) {
 
 func TestConnectionsWithoutAPortOfIPv6(t *testing.T) {
 	testutil.NeedFeature(t, testutil.IPv6)
-	ns := newNamespace(t)
+	ns := portlessNamespace(t)
 	in(t, ns, func() error {
 		add := func(address string) error {
 			return exec.Command("ip", "addr", "add", address, "dev", "lo", "nodad").Run() // tentative, it could not be bound
 		}
 		return errors.Join(add("fd00::1/128"), add("fd00::2/128"))
 	})
-	tracer := run(t, ns, room)
+	tracer := runUnconfirmed(t, ns, room)
 	send(t, ns, "fd00::2", "[fd00::1]:9", 5)
 	const want = "fd00::2 > fd00::1:9 becomes fd00::9, answers from fd00::1:9"
 	if got := counted(t, tracer); len(got) != 1 || got[want] != 3 {
@@ -134,9 +134,9 @@ func TestConnectionsWithoutAPortOfIPv6(t *testing.T) {
 }
 
 func TestConnectionsWithoutAPortAreCounted(t *testing.T) {
-	ns := newNamespace(t)
-	other := newNamespace(t)
-	tracer := run(t, ns, room)
+	ns := portlessNamespace(t)
+	other := portlessNamespace(t)
+	tracer := runUnconfirmed(t, ns, room)
 	send(t, ns, "198.18.0.2", "198.18.0.1:9", 10)
 	send(t, other, "198.18.0.2", "198.18.0.1:9", 7) // not this namespace's
 	const want = "198.18.0.2 > 198.18.0.1:9 becomes 198.18.0.9, answers from 198.18.0.1:9"
@@ -154,8 +154,8 @@ func TestConnectionsWithoutAPortAreCounted(t *testing.T) {
 // What a rule drops before NAT, or once the tracker has the connection, and what is
 // not dropped, is not counted.
 func TestOtherDropsAreNotCounted(t *testing.T) {
-	ns := newNamespace(t)
-	tracer := run(t, ns, room)
+	ns := portlessNamespace(t)
+	tracer := runUnconfirmed(t, ns, room)
 	send(t, ns, "198.18.0.2", "198.18.0.1:10", 5)
 	send(t, ns, "198.18.0.2", "198.18.0.1:11", 5)
 	send(t, ns, "198.18.0.3", "198.18.0.1:9", 5)
@@ -168,14 +168,14 @@ func TestOtherDropsAreNotCounted(t *testing.T) {
 // next time there is room again.
 func TestTooManyConnectionsAreCounted(t *testing.T) {
 	const room, more = 16, 5
-	ns := newNamespace(t)
+	ns := portlessNamespace(t)
 	in(t, ns, func() error {
 		if out, err := exec.Command("nft", "add rule inet t post ip saddr 10.0.0.0/8 udp dport 9 snat ip to 198.18.0.9:5000").CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w", out, err)
 		}
 		return exec.Command("ip", "route", "add", "local", "10.0.0.0/8", "dev", "lo").Run()
 	})
-	tracer := run(t, ns, room)
+	tracer := runUnconfirmed(t, ns, room)
 	for _, want := range []struct{ first, n, told, untold uint64 }{
 		{0, 1 + room + more, room, more}, // the first one gets the port
 		{room, more, more, 0},

@@ -1,14 +1,4 @@
-// Package unconfirmed counts the first packets of connections that the kernel drops
-// after NAT translated their source and before the connection tracker has entered
-// them: those that clash with another connection, or found no free port. An eBPF
-// program on the tracepoint skb:kfree_skb does it, so that nothing is paid by packets
-// that are not dropped.
-//
-// Where every port is taken, the kernel goes on with the last tuple that it tried
-// (get_unique_tuple in nf_nat_core.c returns nothing), and finds it taken when it
-// enters the connection behind all rules (__nf_conntrack_confirm, priority INT_MAX).
-// Who asks there has both of the connection's tuples, as no counter does.
-package unconfirmed
+package drops
 
 import (
 	"encoding/binary"
@@ -18,10 +8,10 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-	"github.com/cilium/ebpf/rlimit"
+	"github.com/natkit/natkit/internal/bpf"
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 	"golang.org/x/sys/unix"
 )
 
@@ -30,25 +20,28 @@ import (
 // room is the number of different connections from one Take to the next.
 const room = 16384
 
-// Tracer counts from Start to Close.
-type Tracer struct {
+// Unconfirmed counts the first packets of connections that the kernel drops after NAT translated
+// their source and before conntrack has entered them: those that clash with another connection,
+// or found no free port. A program on the tracepoint skb:kfree_skb does it, so that packets that
+// are not dropped cost nothing.
+//
+// Where every port is taken, the kernel goes on with the last tuple that it tried
+// (get_unique_tuple, nf_nat_core.c), and finds it taken when it enters the connection behind all
+// rules (__nf_conntrack_confirm, priority INT_MAX), where both tuples are known.
+type Unconfirmed struct {
 	objects unconfirmedObjects
 	link    link.Link
 	// overflow is the part that Take has returned.
 	overflow uint64
 }
 
-// Start counts in a namespace; nil is the one natkit runs in. It needs CAP_BPF and
-// CAP_PERFMON or CAP_SYS_ADMIN, and Linux 5.4 with BTF, which has the tracker's types
-// also where it is a module.
-func Start(ns *netns.Handle) (*Tracer, error) { return start(ns, room) }
+// StartUnconfirmed counts in a namespace, nil is natkit's own, until Close. It needs CAP_BPF and
+// CAP_PERFMON or CAP_SYS_ADMIN, and Linux 5.4 with BTF, of a module nf_conntrack too.
+func StartUnconfirmed(ns *netns.Handle) (*Unconfirmed, error) { return startUnconfirmed(ns, room) }
 
-func start(ns *netns.Handle, room uint32) (*Tracer, error) {
-	err := privilege.Check(
-		privilege.Need{Any: privilege.BPF, Why: "to load an eBPF program"},
-		privilege.Need{Any: privilege.PerfMon, Why: "to attach it to the kernel's tracepoint"},
-	)
-	t := &Tracer{}
+func startUnconfirmed(ns *netns.Handle, room uint32) (*Unconfirmed, error) {
+	t := &Unconfirmed{}
+	err := CheckPrivilege()
 	if err == nil {
 		err = t.start(ns, room)
 	}
@@ -58,20 +51,17 @@ func start(ns *netns.Handle, room uint32) (*Tracer, error) {
 	return t, nil
 }
 
-func (t *Tracer) start(ns *netns.Handle, room uint32) error {
+func (t *Unconfirmed) start(ns *netns.Handle, room uint32) error {
 	inode, err := netns.InodeOf(ns)
 	if err != nil {
 		return err
-	}
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return fmt.Errorf("allow memory for eBPF maps (before Linux 5.11): %w", privilege.Denied(err, privilege.Resource))
 	}
 	spec, err := loadUnconfirmed()
 	if err != nil {
 		return err
 	}
 	spec.Maps[unconfirmedMapConnections].MaxEntries = room
-	if err := spec.Variables[unconfirmedVarOnlyNetns].Set(uint32(inode)); err != nil {
+	if err := bpf.Prepare(spec, map[string]any{unconfirmedVarOnlyNetns: uint32(inode)}); err != nil {
 		return err
 	}
 	if err := spec.LoadAndAssign(&t.objects, nil); err != nil {
@@ -87,7 +77,7 @@ func (t *Tracer) start(ns *netns.Handle, room uint32) error {
 // Take hands over what was counted since the last time: connections with all that
 // determines which rule translated them, their own ports at the client's side left out.
 // Overflow are packets of connections beyond those that there is room for.
-func (t *Tracer) Take(each func(e *conntrack.Entry, packets uint64)) (overflow uint64, err error) {
+func (t *Unconfirmed) Take(each func(e *conntrack.Entry, packets uint64)) (overflow uint64, err error) {
 	var all []unconfirmedConnection
 	var c unconfirmedConnection
 	var n uint64
@@ -126,34 +116,26 @@ func take(m *ebpf.Map, key *unconfirmedConnection) (packets uint64, err error) {
 }
 
 func entry(c *unconfirmedConnection) *conntrack.Entry {
+	etherType := uint16(unix.ETH_P_IP)
+	if c.Family == unix.AF_INET6 {
+		etherType = unix.ETH_P_IPV6
+	}
+	address := func(words [4]uint32) netip.Addr { return bpf.Address(etherType, words) }
 	e := &conntrack.Entry{
 		Family: uint8(c.Family),
-		Orig:   conntrack.Tuple{Src: address(c.From, c.Family), Dst: address(c.To, c.Family), Proto: c.Protocol},
-		Reply:  conntrack.Tuple{Src: address(c.AnswersFrom, c.Family), Dst: address(c.AnswersTo, c.Family), Proto: c.Protocol},
+		Orig:   conntrack.Tuple{Src: address(c.From), Dst: address(c.To), Proto: c.Protocol},
+		Reply:  conntrack.Tuple{Src: address(c.AnswersFrom), Dst: address(c.AnswersTo), Proto: c.Protocol},
 	}
-	if c.Protocol != unix.IPPROTO_ICMP && c.Protocol != unix.IPPROTO_ICMPV6 { // these have types in that place
+	if !nat.IsICMP(c.Protocol) { // these have types in that place
 		e.Orig.DstPort, e.Reply.SrcPort = port(c.ToPort), port(c.AnswersFromPort)
 	}
 	return e
 }
 
-func address(words [4]uint32, family uint16) netip.Addr {
-	var b [16]byte
-	for i, word := range words {
-		binary.NativeEndian.PutUint32(b[4*i:], word)
-	}
-	if family == unix.AF_INET {
-		return netip.AddrFrom4([4]byte(b[:4]))
-	}
-	return netip.AddrFrom16(b)
-}
-
 // port is a number in network byte order.
 func port(n uint16) uint16 {
-	var b [2]byte
-	binary.NativeEndian.PutUint16(b[:], n)
-	return binary.BigEndian.Uint16(b[:])
+	return binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, n))
 }
 
 // Close detaches the program.
-func (t *Tracer) Close() error { return errors.Join(t.link.Close(), t.objects.Close()) }
+func (t *Unconfirmed) Close() error { return errors.Join(t.link.Close(), t.objects.Close()) }

@@ -1,4 +1,4 @@
-package unconfirmed
+package drops
 
 import (
 	"testing"
@@ -9,11 +9,11 @@ import (
 
 // BenchmarkDrop is the program's own time for a packet that is dropped: of a connection
 // that found no port, and before NAT.
-func BenchmarkDrop(b *testing.B) {
+func BenchmarkUnconfirmed(b *testing.B) {
 	for name, to := range map[string]string{"counted": "198.18.0.1:9", "other": "198.18.0.1:10"} {
 		b.Run(name, func(b *testing.B) {
-			ns := newNamespace(b)
-			tracer := run(b, ns, room)
+			ns := portlessNamespace(b)
+			tracer := runUnconfirmed(b, ns, room)
 			send(b, ns, "198.18.0.2", to, 10)
 			stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 			if err != nil {
@@ -28,7 +28,7 @@ func BenchmarkDrop(b *testing.B) {
 	}
 }
 
-func programStats(b *testing.B, tracer *Tracer) *ebpf.ProgramStats {
+func programStats(b *testing.B, tracer *Unconfirmed) *ebpf.ProgramStats {
 	b.Helper()
 	stats, err := tracer.objects.Unconfirmed.Stats()
 	if err != nil {

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* The filter as programs have it: it parses a packet and asks flow_matches. The
  * packet is one of a map, where a tracing program has an skb. */
-#include "../include/flow.h"
+#include "include/flow.h"
 
 enum {
 	FRAMES = 512,
