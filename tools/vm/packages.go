@@ -41,7 +41,6 @@ var leftOut = map[string]string{
 	"internal/gateway/convert":     pureReason,
 	"internal/gateway/observe":     pureReason,
 	"internal/suggest":             pureReason,
-	"internal/syn":                 pureReason,
 	"tools/testsum":                "runs the Go tool",
 	"tools/vm":                     "runs on the host",
 	"tools/vm/init":                pureReason,
