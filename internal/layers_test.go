@@ -48,7 +48,6 @@ var layers = map[string]layer{
 	"internal/capacity":            pure,
 	"internal/conntrack":           pure,
 	"internal/conntrack/aggregate": pure,
-	"internal/conntrack/match":     pure,
 	"internal/conntrack/text":      pure,
 	"internal/diagnose":            pure,
 	"internal/document":            pure,

@@ -34,7 +34,6 @@ var leftOut = map[string]string{
 	"internal/tune":                pureReason,
 	"internal/units":               pureReason,
 	"internal/conntrack":           pureReason,
-	"internal/conntrack/match":     pureReason,
 	"internal/conntrack/aggregate": pureReason,
 	"internal/gateway":             pureReason,
 	"internal/gateway/engine":      pureReason,

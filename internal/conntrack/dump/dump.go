@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"github.com/natkit/natkit/internal/conntrack"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
@@ -216,7 +215,7 @@ const attempts = 3
 //
 // What was given out cannot be taken back where the result says that the dump was
 // interrupted: EachWhole begins again then.
-func Each(ctx context.Context, ns *netns.Handle, f *match.Filter, fn func(*conntrack.Entry) error) (Result, error) {
+func Each(ctx context.Context, ns *netns.Handle, f *conntrack.Filter, fn func(*conntrack.Entry) error) (Result, error) {
 	return undoubted(f.Kernel(), func(k conntrack.KernelFilter) (r Result, chosen int64, err error) {
 		var e conntrack.Entry
 		r, err = dumpFiltered(ctx, ns, k, func(msgs []byte) error {
@@ -248,7 +247,7 @@ func undoubted(k conntrack.KernelFilter, dump func(conntrack.KernelFilter) (Resu
 // EachWhole is Each for consumers that can begin again: restart is called before
 // the second and third attempt, after which it gives up and leaves Interrupted
 // set. A receive buffer that overflowed counts as an interruption.
-func EachWhole(ctx context.Context, ns *netns.Handle, f *match.Filter, restart func(), fn func(*conntrack.Entry) error) (Result, error) {
+func EachWhole(ctx context.Context, ns *netns.Handle, f *conntrack.Filter, restart func(), fn func(*conntrack.Entry) error) (Result, error) {
 	return whole(ctx, restart, func() (Result, error) { return Each(ctx, ns, f, fn) })
 }
 
