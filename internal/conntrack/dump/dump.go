@@ -13,7 +13,6 @@ import (
 	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 	"golang.org/x/sys/unix"
 )
 
@@ -356,7 +355,7 @@ func (r Result) Interruption() string {
 func explain(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return privilege.Denied(err, privilege.NetAdmin)
+		return netns.Denied(err, netns.NetAdmin)
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
 		return fmt.Errorf("%w (a kernel without CONFIG_NF_CT_NETLINK, or the module nf_conntrack_netlink is not there)", err)
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 	"golang.org/x/sys/unix"
 )
 
@@ -194,7 +193,7 @@ func (w *watcher) subscribe() (err error) {
 		}
 		if err := w.conn.Join(group); err != nil {
 			w.conn.Close()
-			return fmt.Errorf("subscribe to events: %w", privilege.Denied(err, privilege.NetAdmin))
+			return fmt.Errorf("subscribe to events: %w", netns.Denied(err, netns.NetAdmin))
 		}
 	}
 	return nil

@@ -13,7 +13,6 @@ import (
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/tune"
@@ -239,9 +238,9 @@ func (h Host) inForce() map[string]bool {
 	if !netns.SeesAll() {
 		return map[string]bool{everything: true}
 	}
-	err := privilege.Check(
-		privilege.Need{Any: []int{unix.CAP_SYS_ADMIN}, Why: "to enter network namespaces"},
-		privilege.Need{Any: []int{unix.CAP_SYS_PTRACE}, Why: "to find them"})
+	err := netns.CheckPrivilege(
+		netns.Need{Any: []int{unix.CAP_SYS_ADMIN}, Why: "to enter network namespaces"},
+		netns.Need{Any: []int{unix.CAP_SYS_PTRACE}, Why: "to find them"})
 	if err != nil {
 		return map[string]bool{everything: true}
 	}
