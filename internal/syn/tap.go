@@ -12,7 +12,6 @@ import (
 
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -57,7 +56,7 @@ type Tap struct {
 
 // Start begins to watch a namespace. Needs CAP_NET_RAW there.
 func Start(ctx context.Context, o Options) (t *Tap, err error) {
-	if err := privilege.Check(privilege.Need{Any: privilege.NetRaw, Why: "for packet sockets, to see SYNs"}); err != nil {
+	if err := netns.CheckPrivilege(netns.Need{Any: netns.NetRaw, Why: "for packet sockets, to see SYNs"}); err != nil {
 		return nil, fmt.Errorf("watch SYNs: %w", err)
 	}
 	now := time.Now()
