@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	loadrun "github.com/natkit/natkit/internal/load/run"
 	"github.com/natkit/natkit/internal/load/packets"
+	loadrun "github.com/natkit/natkit/internal/load/run"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/spf13/cobra"
 )
