@@ -14,23 +14,22 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 	"golang.org/x/sys/unix"
 )
 
 // CheckPrivilege returns an error that names the missing capabilities; attach is what PerfMon is
 // for.
 func CheckPrivilege(attach string) error {
-	return privilege.Check(
-		privilege.Need{Any: privilege.BPF, Why: "to load eBPF programs"},
-		privilege.Need{Any: privilege.PerfMon, Why: attach},
+	return netns.CheckPrivilege(
+		netns.Need{Any: netns.BPF, Why: "to load eBPF programs"},
+		netns.Need{Any: netns.PerfMon, Why: attach},
 	)
 }
 
 // Prepare allows memory for eBPF maps, and sets the switches of programs before they are loaded.
 func Prepare(spec *ebpf.CollectionSpec, switches map[string]any) error {
 	if err := rlimit.RemoveMemlock(); err != nil {
-		return fmt.Errorf("allow memory for eBPF maps (before Linux 5.11): %w", privilege.Denied(err, privilege.Resource))
+		return fmt.Errorf("allow memory for eBPF maps (before Linux 5.11): %w", netns.Denied(err, netns.Resource))
 	}
 	for name, value := range switches {
 		if err := spec.Variables[name].Set(value); err != nil {

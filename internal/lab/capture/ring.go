@@ -12,7 +12,7 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/privilege"
+	"github.com/natkit/natkit/internal/netns"
 )
 
 const (
@@ -68,7 +68,7 @@ func indexes(interfaces []string) (all []int, err error) {
 func openRing(indexes []int, o Options) (*ring, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if errors.Is(err, unix.EPERM) {
-		return nil, fmt.Errorf("open packet socket: %w", privilege.Denied(err, privilege.NetRaw))
+		return nil, fmt.Errorf("open packet socket: %w", netns.Denied(err, netns.NetRaw))
 	}
 	if errors.Is(err, unix.EAFNOSUPPORT) {
 		return nil, fmt.Errorf("open packet socket: %w (the kernel has none: CONFIG_PACKET)", err)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -124,9 +123,11 @@ func (f *Fill) begin(ctx context.Context, dir string) error {
 	return fmt.Errorf("there are %d fills already; 'natkit lab fill --remove' removes those that were left", marks)
 }
 
-func (f *Fill) filter() match.Filter { return f.Record.filter() }
+func (f *Fill) filter() conntrack.Filter { return f.Record.filter() }
 
-func (r Record) filter() match.Filter { return match.Filter{Mark: r.Mark, MarkMask: ^uint32(0)} }
+func (r Record) filter() conntrack.Filter {
+	return conntrack.Filter{Mark: r.Mark, MarkMask: ^uint32(0)}
+}
 
 func (f *Fill) insert(ctx context.Context, o Options) (err error) {
 	start := time.Now()
@@ -193,7 +194,7 @@ func (f *Fill) Remove(ctx context.Context) (Removed, error) {
 func (f *Fill) Release() error { return f.file.file.Close() }
 
 // remove deletes the entries of a mark and makes sure that none is left.
-func remove(ctx context.Context, ns *netns.Handle, f match.Filter) (int64, error) {
+func remove(ctx context.Context, ns *netns.Handle, f conntrack.Filter) (int64, error) {
 	n, err := dump.Marked(ctx, ns, f)
 	if err != nil || n == 0 {
 		return 0, err
