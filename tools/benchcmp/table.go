@@ -7,8 +7,8 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/netns"
@@ -69,7 +69,7 @@ func (t *table) add(ctx context.Context, first, entries int64) error {
 // empty removes what fill made, and what has no mark.
 func (t *table) empty(ctx context.Context) error {
 	for _, mark := range []uint32{lab.FillMark, 0} {
-		if err := dump.Delete(ctx, t.ns, match.Filter{Mark: mark, MarkMask: ^uint32(0)}); err != nil {
+		if err := dump.Delete(ctx, t.ns, conntrack.Filter{Mark: mark, MarkMask: ^uint32(0)}); err != nil {
 			return err
 		}
 	}

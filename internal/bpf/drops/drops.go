@@ -14,7 +14,6 @@ import (
 
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 )
 
 // Options say which drops count, and what is kept of them.
@@ -68,13 +67,13 @@ type Tracer struct {
 }
 
 // needed are the capabilities without which nothing works.
-var needed = []privilege.Need{
-	{Any: privilege.BPF, Why: "to load eBPF programs"},
-	{Any: privilege.PerfMon, Why: "to attach eBPF programs to the kernel's tracepoints"},
+var needed = []netns.Need{
+	{Any: netns.BPF, Why: "to load eBPF programs"},
+	{Any: netns.PerfMon, Why: "to attach eBPF programs to the kernel's tracepoints"},
 }
 
 // CheckPrivilege says which capabilities a tracer lacks.
-func CheckPrivilege() error { return privilege.Check(needed...) }
+func CheckPrivilege() error { return netns.CheckPrivilege(needed...) }
 
 // Start loads and attaches the programs. The context bounds the start only. It needs
 // CAP_BPF and CAP_PERFMON or CAP_SYS_ADMIN, and a kernel with BTF, 5.4 or later.

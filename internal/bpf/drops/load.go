@@ -12,7 +12,6 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/natkit/natkit/internal/bpf/match"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 )
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -type event -target bpfel  drops drops.bpf.c
@@ -20,7 +19,7 @@ import (
 // prepare sets the switches of the programs and the sizes of their maps.
 func (t *Tracer) prepare() (*ebpf.CollectionSpec, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, fmt.Errorf("allow memory for eBPF maps (before Linux 5.11): %w", privilege.Denied(err, privilege.Resource))
+		return nil, fmt.Errorf("allow memory for eBPF maps (before Linux 5.11): %w", netns.Denied(err, netns.Resource))
 	}
 	s, err := loadDrops()
 	if err != nil {

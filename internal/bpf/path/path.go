@@ -14,7 +14,6 @@ import (
 	"github.com/natkit/natkit/internal/bpf/symbols"
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 )
 
 // Options say which packets are followed, and where.
@@ -84,9 +83,9 @@ func (t *Tracer) start(ctx context.Context, opt Options) error {
 	if err != nil {
 		return err
 	}
-	if err := privilege.Check(
-		privilege.Need{Any: privilege.BPF, Why: "to load eBPF programs"},
-		privilege.Need{Any: privilege.PerfMon, Why: "to attach eBPF programs to functions of the kernel"},
+	if err := netns.CheckPrivilege(
+		netns.Need{Any: netns.BPF, Why: "to load eBPF programs"},
+		netns.Need{Any: netns.PerfMon, Why: "to attach eBPF programs to functions of the kernel"},
 	); err != nil {
 		return fmt.Errorf("path %w", err)
 	}

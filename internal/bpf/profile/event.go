@@ -15,7 +15,6 @@ import (
 
 	"github.com/natkit/natkit/internal/bpf/symbols"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/profile"
 	"golang.org/x/sys/unix"
 )
@@ -45,7 +44,7 @@ func openEvent(cpu, hz, program int) (int, error) {
 func explainOpen(err error) error {
 	switch {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return privilege.Denied(fmt.Errorf("%w: the sysctl kernel.perf_event_paranoid is %s", err, sysctl("kernel.perf_event_paranoid")), privilege.PerfMon)
+		return netns.Denied(fmt.Errorf("%w: the sysctl kernel.perf_event_paranoid is %s", err, sysctl("kernel.perf_event_paranoid")), netns.PerfMon)
 	case errors.Is(err, unix.EINVAL):
 		return fmt.Errorf("%w: the sysctl kernel.perf_event_max_sample_rate allows %s", err, sysctl("kernel.perf_event_max_sample_rate"))
 	case errors.Is(err, unix.ENODEV):

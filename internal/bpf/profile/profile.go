@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/natkit/natkit/internal/bpf/symbols"
-	"github.com/natkit/natkit/internal/privilege"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/profile"
 )
 
@@ -95,7 +95,7 @@ func (p *Profiler) start() (err error) {
 
 func (p *Profiler) load() error {
 	if err := rlimit.RemoveMemlock(); err != nil {
-		return fmt.Errorf("raise the limit of locked memory for eBPF maps (before Linux 5.11): %w", privilege.Denied(err, privilege.Resource))
+		return fmt.Errorf("raise the limit of locked memory for eBPF maps (before Linux 5.11): %w", netns.Denied(err, netns.Resource))
 	}
 	err := loadProfileObjects(&p.objects, nil)
 	var verifier *ebpf.VerifierError
@@ -138,9 +138,9 @@ func (p *Profiler) close() {
 
 // checkPrivilege reports beforehand what the kernel would refuse with a bare EPERM.
 func checkPrivilege() error {
-	err := privilege.Check(
-		privilege.Need{Any: privilege.BPF, Why: "to load an eBPF program"},
-		privilege.Need{Any: privilege.PerfMon, Why: "to sample the kernel's stacks"},
+	err := netns.CheckPrivilege(
+		netns.Need{Any: netns.BPF, Why: "to load an eBPF program"},
+		netns.Need{Any: netns.PerfMon, Why: "to sample the kernel's stacks"},
 	)
 	if err != nil {
 		return fmt.Errorf("profile the CPUs: %w", err)

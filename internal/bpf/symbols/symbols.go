@@ -15,7 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/natkit/natkit/internal/privilege"
+	"github.com/natkit/natkit/internal/netns"
 )
 
 // Symbol is the place of an address.
@@ -54,7 +54,7 @@ type entry struct {
 const maxFunction = 1 << 20
 
 // ErrHidden says that the kernel shows no addresses to this process.
-var ErrHidden = privilege.Advise(errors.New("the kernel hides the addresses of its functions (kernel.kptr_restrict must be 0 or 1)"), privilege.Syslog)
+var ErrHidden = netns.Advise(errors.New("the kernel hides the addresses of its functions (kernel.kptr_restrict must be 0 or 1)"), netns.Syslog)
 
 // Read reads the symbols of the running kernel below root, which is "/proc". It
 // takes some 0.1 s; the error is ErrHidden where there are no addresses in it.

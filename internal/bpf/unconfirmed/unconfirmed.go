@@ -21,7 +21,6 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 	"golang.org/x/sys/unix"
 )
 
@@ -44,9 +43,9 @@ type Tracer struct {
 func Start(ns *netns.Handle) (*Tracer, error) { return start(ns, room) }
 
 func start(ns *netns.Handle, room uint32) (*Tracer, error) {
-	err := privilege.Check(
-		privilege.Need{Any: privilege.BPF, Why: "to load an eBPF program"},
-		privilege.Need{Any: privilege.PerfMon, Why: "to attach it to the kernel's tracepoint"},
+	err := netns.CheckPrivilege(
+		netns.Need{Any: netns.BPF, Why: "to load an eBPF program"},
+		netns.Need{Any: netns.PerfMon, Why: "to attach it to the kernel's tracepoint"},
 	)
 	t := &Tracer{}
 	if err == nil {
@@ -64,7 +63,7 @@ func (t *Tracer) start(ns *netns.Handle, room uint32) error {
 		return err
 	}
 	if err := rlimit.RemoveMemlock(); err != nil {
-		return fmt.Errorf("allow memory for eBPF maps (before Linux 5.11): %w", privilege.Denied(err, privilege.Resource))
+		return fmt.Errorf("allow memory for eBPF maps (before Linux 5.11): %w", netns.Denied(err, netns.Resource))
 	}
 	spec, err := loadUnconfirmed()
 	if err != nil {

@@ -17,11 +17,10 @@ import (
 	"sync"
 
 	"github.com/natkit/natkit/internal/disk"
+	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
-	"github.com/natkit/natkit/internal/suggest"
 	"golang.org/x/sys/unix"
 )
 
@@ -72,9 +71,9 @@ type Node struct {
 
 // CheckPrivilege says what is missing to build labs.
 func CheckPrivilege() error {
-	return privilege.Check(
-		privilege.Need{Any: privilege.SysAdmin, Why: "to make and enter network namespaces"},
-		privilege.Need{Any: privilege.NetAdmin, Why: "to make links, addresses and rules"})
+	return netns.CheckPrivilege(
+		netns.Need{Any: netns.SysAdmin, Why: "to make and enter network namespaces"},
+		netns.Need{Any: netns.NetAdmin, Why: "to make links, addresses and rules"})
 }
 
 // Up builds the scenario's topology. After an error nothing is left of it. Needs
@@ -164,7 +163,7 @@ func (l *Lab) FindNode(name string) (*Node, error) {
 	for i, n := range l.nodes {
 		names[i] = n.Name
 	}
-	return nil, fmt.Errorf("unknown node %q%s; expected one of: %s", name, suggest.Hint(name, names), strings.Join(names, ", "))
+	return nil, fmt.Errorf("unknown node %q%s; expected one of: %s", name, document.Hint(name, names), strings.Join(names, ", "))
 }
 
 // Nodes are in the order of the scenario.

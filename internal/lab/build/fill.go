@@ -10,7 +10,6 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -124,7 +123,7 @@ func (f *Fill) begin(ctx context.Context, dir string) error {
 	return fmt.Errorf("there are %d fills already; 'natkit lab fill --remove' removes those that were left", marks)
 }
 
-func (r FillRecord) filter() match.Filter { return match.Filter{Mark: r.Mark, MarkMask: ^uint32(0)} }
+func (r FillRecord) filter() conntrack.Filter { return conntrack.Filter{Mark: r.Mark, MarkMask: ^uint32(0)} }
 
 func (f *Fill) insert(ctx context.Context, o FillOptions) (err error) {
 	start := time.Now()
@@ -191,7 +190,7 @@ func (f *Fill) Remove(ctx context.Context) (RemovedFill, error) {
 func (f *Fill) Release() error { return f.file.Close() }
 
 // remove deletes the entries of a mark and makes sure that none is left.
-func removeMarked(ctx context.Context, ns *netns.Handle, f match.Filter) (int64, error) {
+func removeMarked(ctx context.Context, ns *netns.Handle, f conntrack.Filter) (int64, error) {
 	n, err := dump.Marked(ctx, ns, f)
 	if err != nil || n == 0 {
 		return 0, err

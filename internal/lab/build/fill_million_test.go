@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
@@ -41,7 +41,7 @@ func BenchmarkMillion(b *testing.B) {
 				b.StopTimer()
 				cpu += testutil.CPUTime(b) - before
 				start := time.Now()
-				if err := dump.Delete(b.Context(), ns, match.Filter{Mark: lab.FillMark, MarkMask: ^uint32(0)}); err != nil {
+				if err := dump.Delete(b.Context(), ns, conntrack.Filter{Mark: lab.FillMark, MarkMask: ^uint32(0)}); err != nil {
 					b.Fatal(err)
 				}
 				removal += time.Since(start)

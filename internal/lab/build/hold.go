@@ -16,7 +16,7 @@ import (
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/lab"
-	"github.com/natkit/natkit/internal/privilege"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/tune/journal"
 	"golang.org/x/sys/unix"
 )
@@ -382,7 +382,7 @@ func startInit(ctx context.Context, mount string) (*initProcess, error) {
 	err = startReady(ctx, cmd, startTimeout)
 	if cmd.Process == nil {
 		aliveW.Close()
-		return nil, fmt.Errorf("start the lab's init in PID and mount namespaces of its own: %w", privilege.Denied(err, privilege.SysAdmin))
+		return nil, fmt.Errorf("start the lab's init in PID and mount namespaces of its own: %w", netns.Denied(err, netns.SysAdmin))
 	}
 	p.pid = cmd.Process.Pid
 	go func() {

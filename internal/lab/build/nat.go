@@ -13,8 +13,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/lab"
@@ -265,8 +265,8 @@ func (l *Lab) SetGateway(ctx context.Context, g *lab.Gateway) error {
 
 // byFill chooses the entries of a fill, byLoad those that the load left.
 var (
-	byFill = match.Filter{Mark: lab.FillMark, MarkMask: ^uint32(0)}
-	byLoad = match.Filter{Mark: 0, MarkMask: ^uint32(0)}
+	byFill = conntrack.Filter{Mark: lab.FillMark, MarkMask: ^uint32(0)}
+	byLoad = conntrack.Filter{Mark: 0, MarkMask: ^uint32(0)}
 )
 
 // ClearLoad removes the entries that the load left in the nodes' connection

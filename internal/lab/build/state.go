@@ -16,7 +16,6 @@ import (
 
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/tune/journal"
 )
 
@@ -159,7 +158,7 @@ func Attach(dir string, s State) (*Lab, error) {
 		err = os.ErrProcessDone
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("enter lab %s: %w", s.Name, privilege.Denied(err, privilege.SysAdmin)), l.Close())
+		return nil, errors.Join(fmt.Errorf("enter lab %s: %w", s.Name, netns.Denied(err, netns.SysAdmin)), l.Close())
 	}
 	return l, nil
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/privilege"
+	"github.com/natkit/natkit/internal/netns"
 )
 
 const (
@@ -68,7 +68,7 @@ func indexes(interfaces []string) (all []int, err error) {
 func openRing(indexes []int, snapLen, bytes int) (*ring, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open packet socket (needs CONFIG_PACKET): %w", privilege.Denied(err, privilege.NetRaw))
+		return nil, fmt.Errorf("open packet socket (needs CONFIG_PACKET): %w", netns.Denied(err, netns.NetRaw))
 	}
 	r := &ring{fd: fd, size: blockSize(snapLen)}
 	if err := r.prepare(indexes, snapLen, bytes); err != nil {

@@ -1,4 +1,4 @@
-package udp
+package packets
 
 import (
 	"math"
@@ -9,11 +9,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/nat"
 )
 
-func target(s string) Config { return Config{To: netip.MustParseAddrPort(s)} }
+func target(s string) UDPConfig { return UDPConfig{To: netip.MustParseAddrPort(s)} }
 
 func TestDefaults(t *testing.T) {
 	got, err := target("198.18.0.2:9000").Checked()
@@ -38,35 +37,35 @@ func TestDefaults(t *testing.T) {
 func TestCheckedRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		change func(*Config)
+		change func(*UDPConfig)
 		want   string // part of the error
 	}{
-		{"no server", func(c *Config) { c.To = netip.AddrPort{} }, "no server"},
-		{"no port", func(c *Config) { c.To = netip.AddrPortFrom(c.To.Addr(), 0) }, "no server"},
-		{"all addresses", func(c *Config) { c.To = netip.MustParseAddrPort("0.0.0.0:9") }, "not an address of a host"},
-		{"multicast", func(c *Config) { c.To = netip.MustParseAddrPort("[ff02::1]:9") }, "not an address of a host"},
-		{"broadcast", func(c *Config) { c.To = netip.MustParseAddrPort("255.255.255.255:9") }, "not an address of a host"},
-		{"public", func(c *Config) { c.To = netip.MustParseAddrPort("8.8.8.8:53") }, "--i-own-this-network"},
-		{"public IPv6", func(c *Config) { c.To = netip.MustParseAddrPort("[2001:4860:4860::8888]:53") }, "--i-own-this-network"},
-		{"no zone", func(c *Config) { c.To = netip.MustParseAddrPort("[fe80::1]:9") }, "needs an interface"},
-		{"other family", func(c *Config) { c.Sources = []netip.Addr{netip.MustParseAddr("2001:db8::1")} }, "not of the same family"},
-		{"flows", func(c *Config) { c.Flows = -1 }, "flows -1"},
-		{"many flows", func(c *Config) { c.Flows = maxFlows + 1 }, "flows 1048577"},
-		{"packets", func(c *Config) { c.Packets = -1 }, "packets -1"},
-		{"many packets", func(c *Config) { c.Packets = packets.MaxPackets + 1 }, "packets 100000000001"},
-		{"too many for a token", func(c *Config) { c.Packets = math.MaxUint32 }, "give more --flows"},
-		{"time", func(c *Config) { c.Duration = 25 * time.Hour }, "time 25h"},
-		{"timeout", func(c *Config) { c.Timeout = time.Hour }, "timeout 1h"},
-		{"rate", func(c *Config) { c.Rate = -1 }, "rate -1"},
-		{"rate NaN", func(c *Config) { c.Rate = math.NaN() }, "rate NaN"},
-		{"both", func(c *Config) { c.Rate, c.Concurrency = 10, 10 }, "both given"},
-		{"concurrency", func(c *Config) { c.Concurrency = -1 }, "concurrency -1"},
-		{"workers", func(c *Config) { c.Workers = 2000 }, "workers 2000"},
-		{"ports", func(c *Config) { c.Flows, c.SourcePorts = 11, nat.Ports{First: 1, Last: 10} }, "11 flows: 1 source addresses with 10 ports"},
-		{"sizes", func(c *Config) { c.Size = "x" }, "want a number of bytes"},
-		{"small", func(c *Config) { c.Size = "57" }, "needs 58 bytes"},
-		{"small for IPv6", func(c *Config) { c.Size, c.To = " 64", netip.MustParseAddrPort("[2001:db8::1]:9") }, "needs 78 bytes"},
-		{"large", func(c *Config) { c.Size = "65554" }, "at most 65535"},
+		{"no server", func(c *UDPConfig) { c.To = netip.AddrPort{} }, "no server"},
+		{"no port", func(c *UDPConfig) { c.To = netip.AddrPortFrom(c.To.Addr(), 0) }, "no server"},
+		{"all addresses", func(c *UDPConfig) { c.To = netip.MustParseAddrPort("0.0.0.0:9") }, "not an address of a host"},
+		{"multicast", func(c *UDPConfig) { c.To = netip.MustParseAddrPort("[ff02::1]:9") }, "not an address of a host"},
+		{"broadcast", func(c *UDPConfig) { c.To = netip.MustParseAddrPort("255.255.255.255:9") }, "not an address of a host"},
+		{"public", func(c *UDPConfig) { c.To = netip.MustParseAddrPort("8.8.8.8:53") }, "--i-own-this-network"},
+		{"public IPv6", func(c *UDPConfig) { c.To = netip.MustParseAddrPort("[2001:4860:4860::8888]:53") }, "--i-own-this-network"},
+		{"no zone", func(c *UDPConfig) { c.To = netip.MustParseAddrPort("[fe80::1]:9") }, "needs an interface"},
+		{"other family", func(c *UDPConfig) { c.Sources = []netip.Addr{netip.MustParseAddr("2001:db8::1")} }, "not of the same family"},
+		{"flows", func(c *UDPConfig) { c.Flows = -1 }, "flows -1"},
+		{"many flows", func(c *UDPConfig) { c.Flows = maxSockets + 1 }, "flows 1048577"},
+		{"packets", func(c *UDPConfig) { c.Packets = -1 }, "packets -1"},
+		{"many packets", func(c *UDPConfig) { c.Packets = MaxPackets + 1 }, "packets 100000000001"},
+		{"too many for a token", func(c *UDPConfig) { c.Packets = math.MaxUint32 }, "give more --flows"},
+		{"time", func(c *UDPConfig) { c.Duration = 25 * time.Hour }, "time 25h"},
+		{"timeout", func(c *UDPConfig) { c.Timeout = time.Hour }, "timeout 1h"},
+		{"rate", func(c *UDPConfig) { c.Rate = -1 }, "rate -1"},
+		{"rate NaN", func(c *UDPConfig) { c.Rate = math.NaN() }, "rate NaN"},
+		{"both", func(c *UDPConfig) { c.Rate, c.Concurrency = 10, 10 }, "both given"},
+		{"concurrency", func(c *UDPConfig) { c.Concurrency = -1 }, "concurrency -1"},
+		{"workers", func(c *UDPConfig) { c.Workers = 2000 }, "workers 2000"},
+		{"ports", func(c *UDPConfig) { c.Flows, c.SourcePorts = 11, nat.Ports{First: 1, Last: 10} }, "11 flows: 1 source addresses with 10 ports"},
+		{"sizes", func(c *UDPConfig) { c.Size = "x" }, "want a number of bytes"},
+		{"small", func(c *UDPConfig) { c.Size = "57" }, "needs 58 bytes"},
+		{"small for IPv6", func(c *UDPConfig) { c.Size, c.To = " 64", netip.MustParseAddrPort("[2001:db8::1]:9") }, "needs 78 bytes"},
+		{"large", func(c *UDPConfig) { c.Size = "65554" }, "at most 65535"},
 	} {
 		c := target("198.18.0.2:9000")
 		tt.change(&c)

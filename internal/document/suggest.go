@@ -1,5 +1,4 @@
-// Package suggest finds the word that somebody may have meant.
-package suggest
+package document
 
 import (
 	"fmt"

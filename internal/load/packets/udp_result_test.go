@@ -1,4 +1,4 @@
-package udp
+package packets
 
 import (
 	"net/netip"
@@ -8,18 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/load"
-	"github.com/natkit/natkit/internal/load/packets"
 )
 
 func TestTally(t *testing.T) {
-	a, b := NewTally(), NewTally()
+	a, b := NewUDPTally(), NewUDPTally()
 	a.Sent, a.Received, a.Answered, a.Duplicated = 10, 9, 8, 1
 	b.Sent, b.Received, b.Answered, b.Foreign = 5, 5, 5, 2
 	for port := range uint16(20) {
 		b.Stray(netip.AddrPortFrom(netip.MustParseAddr("198.18.0.9"), port%10))
 	}
 	a.Merge(b)
-	r := &Result{Seconds: 2}
+	r := &UDPResult{Seconds: 2}
 	a.Fill(r)
 	if r.Sent != 15 || r.Lost != 2 || r.Answered() != 13 || r.Received != 14 || r.Duplicated != 1 || r.Foreign != 2 || r.Misdelivered != 20 {
 		t.Errorf("%+v", r)
@@ -36,22 +35,22 @@ func TestTally(t *testing.T) {
 func TestHint(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		count func(*Tally)
+		count func(*UDPTally)
 		want  string
 	}{
-		{"silence", func(*Tally) {}, "TX checksum offload"},
-		{"refused", func(t *Tally) { t.Failures.Add(load.InWait, load.Reason(unix.ECONNREFUSED)) }, "wait: refused 1; nothing listens there"},
-		{"filtered", func(t *Tally) { t.Failures.Add(load.InWait, load.Prohibited) }, "wait: administratively prohibited 1; check the route and the firewall"},
-		{"path MTU", func(t *Tally) { t.Failures.Add(load.InSend, load.Reason(unix.EMSGSIZE)) }, "send: message too long 1; a link on the way carries less"},
-		{"no host", func(t *Tally) { t.Failures.Add(load.InWait, load.Reason(unix.EHOSTUNREACH)) }, "wait: unreachable 1; no host has that address"},
-		{"misdelivered", func(t *Tally) { t.Stray(netip.MustParseAddrPort("198.18.1.2:9")) }, "the first from 198.18.1.2:9 instead of 198.18.0.2:9000"},
-		{"another server", func(t *Tally) { t.Foreign = 3 }, "3 datagrams came without the token of a reply"},
-		{"cut", func(t *Tally) { t.Altered = 2 }, "another length"},
+		{"silence", func(*UDPTally) {}, "TX checksum offload"},
+		{"refused", func(t *UDPTally) { t.Failures.Add(load.InWait, load.Reason(unix.ECONNREFUSED)) }, "wait: refused 1; nothing listens there"},
+		{"filtered", func(t *UDPTally) { t.Failures.Add(load.InWait, load.Prohibited) }, "wait: administratively prohibited 1; check the route and the firewall"},
+		{"path MTU", func(t *UDPTally) { t.Failures.Add(load.InSend, load.Reason(unix.EMSGSIZE)) }, "send: message too long 1; a link on the way carries less"},
+		{"no host", func(t *UDPTally) { t.Failures.Add(load.InWait, load.Reason(unix.EHOSTUNREACH)) }, "wait: unreachable 1; no host has that address"},
+		{"misdelivered", func(t *UDPTally) { t.Stray(netip.MustParseAddrPort("198.18.1.2:9")) }, "the first from 198.18.1.2:9 instead of 198.18.0.2:9000"},
+		{"another server", func(t *UDPTally) { t.Foreign = 3 }, "3 datagrams came without the token of a reply"},
+		{"cut", func(t *UDPTally) { t.Altered = 2 }, "another length"},
 	} {
-		tally := NewTally()
+		tally := NewUDPTally()
 		tally.Sent = 10
 		tt.count(tally)
-		r := &Result{Config: target("198.18.0.2:9000")}
+		r := &UDPResult{Config: target("198.18.0.2:9000")}
 		tally.Fill(r)
 		if !strings.Contains(r.Hint, tt.want) || strings.Contains(r.Hint, "\n") {
 			t.Errorf("%s: %q, want one line with %q", tt.name, r.Hint, tt.want)
@@ -61,7 +60,7 @@ func TestHint(t *testing.T) {
 
 // TestInterrupted: what may still be answered is not lost.
 func TestInterrupted(t *testing.T) {
-	tally, r := NewTally(), &Result{Config: target("198.18.0.2:9000")}
+	tally, r := NewUDPTally(), &UDPResult{Config: target("198.18.0.2:9000")}
 	tally.Sent, tally.Answered, tally.Received, tally.InFlight = 100, 80, 80, 15
 	tally.Fill(r)
 	if r.Lost != 5 || r.InFlight != 15 || r.Answered() != 80 {
@@ -85,8 +84,8 @@ func TestLimits(t *testing.T) {
 }
 
 func TestServed(t *testing.T) {
-	end := func(s string) packets.End {
-		e, err := packets.ParseEnd(s)
+	end := func(s string) End {
+		e, err := ParseEnd(s)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,4 @@
-// Package match chooses entries of the connection table, by what the flags of
-// conntrack(8) can say.
-package match
+package conntrack
 
 import (
 	"cmp"
@@ -9,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/natkit/natkit/internal/conntrack"
 	"golang.org/x/sys/unix"
 )
 
@@ -54,7 +51,7 @@ type Filter struct {
 	Orig, Reply Side
 	States      States
 	// Status bits must all be set, Unset bits must all be clear.
-	Status, Unset conntrack.Status
+	Status, Unset Status
 	// Mark is what the bits of MarkMask must be; a mask of 0 asks for none.
 	Mark, MarkMask uint32
 	// Zone is the conntrack zone of both directions.
@@ -75,7 +72,7 @@ type Filter struct {
 func (f *Filter) Empty() bool { return f == nil || *f == Filter{} }
 
 // Match reports whether f chooses e. A nil filter chooses every entry.
-func (f *Filter) Match(e *conntrack.Entry) bool {
+func (f *Filter) Match(e *Entry) bool {
 	if f == nil {
 		return true
 	}
@@ -89,12 +86,12 @@ func (f *Filter) Match(e *conntrack.Entry) bool {
 		f.matchesICMP(&e.Orig) && f.Labels.in(e.Labels) && f.matchesNAT(e)
 }
 
-func (s *Side) matches(t *conntrack.Tuple, zone uint16) bool {
+func (s *Side) matches(t *Tuple, zone uint16) bool {
 	return s.SrcPort.matches(t.SrcPort) && s.DstPort.matches(t.DstPort) && s.Zone.matches(zone) &&
 		holds(s.Src, t.Src) && holds(s.Dst, t.Dst)
 }
 
-func (f *Filter) matchesICMP(t *conntrack.Tuple) bool {
+func (f *Filter) matchesICMP(t *Tuple) bool {
 	if !f.ICMPType.set && !f.ICMPCode.set && !f.ICMPID.set {
 		return true
 	}
@@ -105,19 +102,19 @@ func (f *Filter) matchesICMP(t *conntrack.Tuple) bool {
 // holds reports whether the zero prefix or this one has the address.
 func holds(p netip.Prefix, a netip.Addr) bool { return p == netip.Prefix{} || p.Contains(a) }
 
-func (f *Filter) matchesNAT(e *conntrack.Entry) bool {
+func (f *Filter) matchesNAT(e *Entry) bool {
 	return f.SrcNAT.source(e) && f.DstNAT.destination(e) &&
 		(!f.AnyNAT.On || f.AnyNAT.source(e) || f.AnyNAT.destination(e))
 }
 
 // source looks at what conntrack(8) does: an address or a port that is asked for
 // must be one that was put in place of another.
-func (n *NAT) source(e *conntrack.Entry) bool {
+func (n *NAT) source(e *Entry) bool {
 	return !n.On || e.IsSNAT() &&
 		n.changed(e.Orig.Src, e.Reply.Dst) && n.changedPort(e.Orig.SrcPort, e.Reply.DstPort)
 }
 
-func (n *NAT) destination(e *conntrack.Entry) bool {
+func (n *NAT) destination(e *Entry) bool {
 	return !n.On || e.IsDNAT() &&
 		n.changed(e.Orig.Dst, e.Reply.Src) && n.changedPort(e.Orig.DstPort, e.Reply.SrcPort)
 }
@@ -132,12 +129,12 @@ func (n *NAT) changedPort(from, to uint16) bool {
 
 // Kernel is the part of f that the kernel can apply itself. Match must look at what
 // it lets through, which may be more, and for a doubtful filter less
-// (conntrack.KernelFilter).
-func (f *Filter) Kernel() conntrack.KernelFilter {
+// (KernelFilter).
+func (f *Filter) Kernel() KernelFilter {
 	if f == nil {
-		return conntrack.KernelFilter{}
+		return KernelFilter{}
 	}
-	return conntrack.KernelFilter{
+	return KernelFilter{
 		Family: f.family(), Proto: f.Proto.value, Orig: f.Orig.kernel(), Reply: f.reply(),
 		Status: f.Status, StatusMask: f.Status | f.Unset,
 		Mark: f.Mark, MarkMask: f.MarkMask, Zone: f.Zone.value,
@@ -146,7 +143,7 @@ func (f *Filter) Kernel() conntrack.KernelFilter {
 
 // reply is what is asked of answers: they come from and go to what a translation
 // has put in place.
-func (f *Filter) reply() conntrack.KernelTuple {
+func (f *Filter) reply() KernelTuple {
 	t := f.Reply.kernel()
 	if !t.Dst.IsValid() {
 		t.Dst = single(f.SrcNAT.Addr)
@@ -159,8 +156,8 @@ func (f *Filter) reply() conntrack.KernelTuple {
 	return t
 }
 
-func (s *Side) kernel() conntrack.KernelTuple {
-	return conntrack.KernelTuple{Src: single(s.Src), Dst: single(s.Dst), SrcPort: s.SrcPort.value, DstPort: s.DstPort.value}
+func (s *Side) kernel() KernelTuple {
+	return KernelTuple{Src: single(s.Src), Dst: single(s.Dst), SrcPort: s.SrcPort.value, DstPort: s.DstPort.value}
 }
 
 // family is the one asked for, or that of an address that is.
@@ -193,7 +190,7 @@ func single(p netip.Prefix) netip.Addr {
 // include/net/netfilter/nf_conntrack_labels.h).
 const labelsMax = 128
 
-// Labels is a set of labels; the bits of conntrack.Entry.Labels on a
+// Labels is a set of labels; the bits of Entry.Labels on a
 // little-endian machine.
 type Labels [labelsMax / 8]byte
 
@@ -245,7 +242,7 @@ func label(word string, named *[labelsMax]string) (int, error) {
 // are left out.
 type States struct{ TCP, SCTP, DCCP uint32 }
 
-func (s States) matches(e *conntrack.Entry) bool {
+func (s States) matches(e *Entry) bool {
 	if s == (States{}) {
 		return true
 	}
@@ -266,7 +263,7 @@ func has(bits uint32, n uint8) bool { return n < 32 && bits>>n&1 == 1 }
 const stateNumbers = 32
 
 // noState is what the types of conntrack call a number that they do not know.
-var noState = conntrack.TCPState(255).String()
+var noState = TCPState(255).String()
 
 // StateNames are the words that ParseStates knows.
 var StateNames = stateNames()
@@ -284,7 +281,7 @@ func stateNames() (names []string) {
 }
 
 func namesOf(n uint8) [3]string {
-	return [3]string{conntrack.TCPState(n).String(), conntrack.SCTPState(n).String(), conntrack.DCCPState(n).String()}
+	return [3]string{TCPState(n).String(), SCTPState(n).String(), DCCPState(n).String()}
 }
 
 // ParseStates reads names of states, separated by commas: an entry is to be in one
@@ -300,7 +297,7 @@ func ParseStates(text string) (s States, err error) {
 
 func (s *States) add(name string) (known bool) {
 	if name == "LISTEN" { // what conntrack(8) still calls it
-		name = conntrack.TCPSynSent2.String()
+		name = TCPSynSent2.String()
 	}
 	for n := range uint8(stateNumbers) {
 		for i, bits := range [...]*uint32{&s.TCP, &s.SCTP, &s.DCCP} {

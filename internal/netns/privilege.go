@@ -1,5 +1,4 @@
-// Package privilege says which capabilities a process lacks, and what for.
-package privilege
+package netns
 
 import (
 	"errors"
@@ -39,10 +38,10 @@ var capabilityNames = map[int]string{
 	unix.CAP_DAC_READ_SEARCH: "CAP_DAC_READ_SEARCH", unix.CAP_DAC_OVERRIDE: "CAP_DAC_OVERRIDE", unix.CAP_SYSLOG: "CAP_SYSLOG", unix.CAP_SYS_PTRACE: "CAP_SYS_PTRACE",
 }
 
-// Check says in one line which of the needs this process cannot meet; nil where it
+// CheckPrivilege says in one line which of the needs this process cannot meet; nil where it
 // can meet all. What a security module or a container's filter of system calls
 // forbids besides is only seen by trying.
-func Check(needs ...Need) error {
+func CheckPrivilege(needs ...Need) error {
 	have, err := effective()
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package tap
+package syn
 
 import (
 	"encoding/binary"

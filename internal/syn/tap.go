@@ -1,7 +1,7 @@
-// Package tap watches the SYNs that come to a network namespace, by packet sockets with a filter
-// for SYNs and RSTs and, once a SYN may not have been accepted, for the answers. Bounded in rate,
-// memory and time.
-package tap
+// Package syn follows the SYNs that arrive at a network namespace and, once one may not have been
+// accepted, their answers: which are repeated, and which meet a connection in TIME_WAIT. It
+// watches by packet sockets with a filter, bounded in rate, memory and time.
+package syn
 
 import (
 	"context"
@@ -12,9 +12,7 @@ import (
 
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/natkit/natkit/internal/syn"
 )
 
 const (
@@ -40,7 +38,7 @@ type Options struct {
 // Tap watches from Start to Stop.
 type Tap struct {
 	ns       *netns.Handle
-	watch    *syn.Watch
+	watch    *Watch
 	arriving []*socket
 	leaving  *socket
 	asker    *asker
@@ -58,7 +56,7 @@ type Tap struct {
 
 // Start begins to watch a namespace. Needs CAP_NET_RAW there.
 func Start(ctx context.Context, o Options) (t *Tap, err error) {
-	if err := privilege.Check(privilege.Need{Any: privilege.NetRaw, Why: "for packet sockets, to see SYNs"}); err != nil {
+	if err := netns.CheckPrivilege(netns.Need{Any: netns.NetRaw, Why: "for packet sockets, to see SYNs"}); err != nil {
 		return nil, fmt.Errorf("watch SYNs: %w", err)
 	}
 	now := time.Now()
@@ -85,7 +83,7 @@ func (t *Tap) open(answers bool) (err error) {
 	if err != nil {
 		return err
 	}
-	t.watch = syn.NewWatch(listening.to)
+	t.watch = NewWatch(listening.to)
 	for _, version := range []int{4, 6} {
 		filter, err := arriving(version, t.sample)
 		if err != nil {

@@ -1,4 +1,4 @@
-package tap
+package syn
 
 import (
 	"net/netip"
@@ -95,7 +95,7 @@ func TestFlood(t *testing.T) {
 		defer unix.Close(fd)
 		// Long enough for the rate to be looked at a few times.
 		for end := time.Now().Add(testutil.Patience(400 * time.Millisecond)); time.Now().Before(end); sent++ {
-			if err := unix.Sendto(fd, segment(uint16(1024+sent%60000), r.server.Port(), uint32(sent), 0), 0, to); err != nil {
+			if err := unix.Sendto(fd, rawSegment(uint16(1024+sent%60000), r.server.Port(), uint32(sent), 0), 0, to); err != nil {
 				return err
 			}
 		}

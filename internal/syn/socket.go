@@ -1,4 +1,4 @@
-package tap
+package syn
 
 import (
 	"encoding/binary"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/natkit/natkit/internal/frame"
 	nlsocket "github.com/natkit/natkit/internal/netlink/socket"
-	"github.com/natkit/natkit/internal/privilege"
+	"github.com/natkit/natkit/internal/netns"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
@@ -184,7 +184,7 @@ type message struct {
 func newSocket(protocol uint16, filter []bpf.RawInstruction) (*socket, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open a packet socket (CONFIG_PACKET): %w", privilege.Denied(err, privilege.NetRaw))
+		return nil, fmt.Errorf("open a packet socket (CONFIG_PACKET): %w", netns.Denied(err, netns.NetRaw))
 	}
 	s := &socket{fd: fd}
 	for i := range s.messages {

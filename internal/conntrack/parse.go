@@ -1,4 +1,4 @@
-package match
+package conntrack
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/natkit/natkit/internal/conntrack"
 	"golang.org/x/sys/unix"
 )
 
@@ -103,30 +102,30 @@ func ParseFamily(text string) (uint8, error) {
 // StatusBit is a word for bits of an entry's status.
 type StatusBit struct {
 	Name       string
-	Set, Unset conntrack.Status
+	Set, Unset Status
 }
 
 // StatusBits are the words that ParseStatus knows.
 var StatusBits = []StatusBit{
-	{Name: "ASSURED", Set: conntrack.Assured},
-	{Name: "SEEN_REPLY", Set: conntrack.SeenReply},
-	{Name: "UNREPLIED", Unset: conntrack.SeenReply},
-	{Name: "UNASSURED", Unset: conntrack.Assured},
-	{Name: "UNSET", Unset: conntrack.SeenReply | conntrack.Assured},
-	{Name: "CONFIRMED", Set: conntrack.Confirmed},
-	{Name: "EXPECTED", Set: conntrack.Expected},
-	{Name: "FIXED_TIMEOUT", Set: conntrack.FixedTimeout},
-	{Name: "SRC_NAT", Set: conntrack.SrcNAT},
-	{Name: "DST_NAT", Set: conntrack.DstNAT},
-	{Name: "SEQ_ADJUST", Set: conntrack.SeqAdjust},
-	{Name: "DYING", Set: conntrack.Dying},
-	{Name: "HELPER", Set: conntrack.Helper},
-	{Name: "OFFLOAD", Set: conntrack.Offload},
-	{Name: "HW_OFFLOAD", Set: conntrack.HWOffload},
+	{Name: "ASSURED", Set: Assured},
+	{Name: "SEEN_REPLY", Set: SeenReply},
+	{Name: "UNREPLIED", Unset: SeenReply},
+	{Name: "UNASSURED", Unset: Assured},
+	{Name: "UNSET", Unset: SeenReply | Assured},
+	{Name: "CONFIRMED", Set: Confirmed},
+	{Name: "EXPECTED", Set: Expected},
+	{Name: "FIXED_TIMEOUT", Set: FixedTimeout},
+	{Name: "SRC_NAT", Set: SrcNAT},
+	{Name: "DST_NAT", Set: DstNAT},
+	{Name: "SEQ_ADJUST", Set: SeqAdjust},
+	{Name: "DYING", Set: Dying},
+	{Name: "HELPER", Set: Helper},
+	{Name: "OFFLOAD", Set: Offload},
+	{Name: "HW_OFFLOAD", Set: HWOffload},
 }
 
 // ParseStatus reads words of StatusBits, separated by commas: all must hold.
-func ParseStatus(text string) (set, unset conntrack.Status, err error) {
+func ParseStatus(text string) (set, unset Status, err error) {
 	for word := range strings.SplitSeq(text, ",") {
 		i := slices.IndexFunc(StatusBits, func(b StatusBit) bool { return strings.EqualFold(b.Name, strings.TrimSpace(word)) })
 		if i < 0 {

@@ -1,10 +1,9 @@
-package match
+package conntrack
 
 import (
 	"net/netip"
 	"testing"
 
-	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
@@ -12,16 +11,16 @@ import (
 
 // masqueraded is a TCP connection whose source was changed, in zone 7 for its
 // original direction only.
-func masqueraded() conntrack.Entry {
-	orig := conntrack.Tuple{
+func masqueraded() Entry {
+	orig := Tuple{
 		Src: netip.MustParseAddr("198.18.0.1"), Dst: netip.MustParseAddr("203.0.113.9"),
 		Proto: unix.IPPROTO_TCP, SrcPort: 40000, DstPort: 443,
 	}
 	reply := orig.Mirror()
 	reply.Dst, reply.DstPort = netip.MustParseAddr("198.19.0.1"), 50000
-	return conntrack.Entry{
-		Family: unix.AF_INET, Orig: orig, Reply: reply, TCPState: conntrack.TCPEstablished,
-		Status: conntrack.Confirmed | conntrack.SeenReply, Mark: 0x12, Zone: 7, ID: 99,
+	return Entry{
+		Family: unix.AF_INET, Orig: orig, Reply: reply, TCPState: TCPEstablished,
+		Status: Confirmed | SeenReply, Mark: 0x12, Zone: 7, ID: 99,
 		Labels: []byte{0, 2},
 	}
 }
@@ -200,13 +199,13 @@ func FuzzParse(f *testing.F) {
 }
 
 // passes is what the kernel does with its part of a filter.
-func passes(k *conntrack.KernelFilter, e *conntrack.Entry) bool {
+func passes(k *KernelFilter, e *Entry) bool {
 	return (k.Family == 0 || k.Family == e.Family) && (k.Proto == 0 || k.Proto == e.Orig.Proto) &&
 		passesTuple(&k.Orig, &e.Orig) && passesTuple(&k.Reply, &e.Reply) &&
 		e.Status&k.StatusMask == k.Status && e.Mark&k.MarkMask == k.Mark && (k.Zone == 0 || k.Zone == e.Zone)
 }
 
-func passesTuple(k *conntrack.KernelTuple, t *conntrack.Tuple) bool {
+func passesTuple(k *KernelTuple, t *Tuple) bool {
 	return (!k.Src.IsValid() || k.Src == t.Src) && (!k.Dst.IsValid() || k.Dst == t.Dst) &&
 		(k.SrcPort == 0 || k.SrcPort == t.SrcPort) && (k.DstPort == 0 || k.DstPort == t.DstPort)
 }

@@ -1,11 +1,10 @@
-package udp
+package packets
 
 import (
 	"bytes"
 	"math/rand/v2"
 	"testing"
 
-	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -154,12 +153,12 @@ func TestMakeReply(t *testing.T) {
 func TestRuns(t *testing.T) {
 	for _, n := range []uint32{0, 1, 0xfffffffe, 0xffffffff} {
 		run := RequestRun(n)
-		payload := make([]byte, packets.TokenLen)
-		packets.Token{Run: run}.Put(payload)
+		payload := make([]byte, TokenLen)
+		Token{Run: run}.Put(payload)
 		if !MakeReply(payload) {
 			t.Fatalf("%#x is no run of requests", run)
 		}
-		if reply, _ := packets.ParseToken(payload); reply.Run != ReplyRun(run) || reply.Run == run {
+		if reply, _ := ParseToken(payload); reply.Run != ReplyRun(run) || reply.Run == run {
 			t.Errorf("the reply to run %#x has %#x, want %#x", run, reply.Run, ReplyRun(run))
 		}
 	}

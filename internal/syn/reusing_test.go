@@ -1,4 +1,4 @@
-package tap
+package syn
 
 import (
 	"encoding/binary"
@@ -155,12 +155,12 @@ func (r *reusing) send(port uint16, isn, tsval uint32) {
 			return err
 		}
 		defer unix.Close(fd)
-		return unix.Sendto(fd, segment(port, r.server.Port(), isn, tsval), 0, to)
+		return unix.Sendto(fd, rawSegment(port, r.server.Port(), isn, tsval), 0, to)
 	})
 }
 
-// segment has the checksum of one from 127.0.0.1 to itself.
-func segment(from, to uint16, isn, tsval uint32) []byte {
+// rawSegment has the checksum of one from 127.0.0.1 to itself.
+func rawSegment(from, to uint16, isn, tsval uint32) []byte {
 	b := make([]byte, 20, 32)
 	binary.BigEndian.PutUint16(b[0:], from)
 	binary.BigEndian.PutUint16(b[2:], to)

@@ -1,4 +1,4 @@
-package privilege
+package netns
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package udp
+package packets
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/frame"
-	"github.com/natkit/natkit/internal/load/packets"
 	"golang.org/x/sys/unix"
 )
 
@@ -141,23 +140,23 @@ const (
 
 // LeastFrame returns the bytes of the smallest frame of a datagram with a token to an address.
 func LeastFrame(to netip.Addr) int {
-	return frame.FCSLen + packets.Spec{IPv6: !to.Unmap().Is4(), Protocol: unix.IPPROTO_UDP}.HeaderLen()
+	return frame.FCSLen + Spec{IPv6: !to.Unmap().Is4(), Protocol: unix.IPPROTO_UDP}.HeaderLen()
 }
 
 // PayloadBytes returns the bytes of UDP payload in a frame to an address.
-func PayloadBytes(frame int, to netip.Addr) int { return frame - LeastFrame(to) + packets.TokenLen }
+func PayloadBytes(frame int, to netip.Addr) int { return frame - LeastFrame(to) + TokenLen }
 
 // PacketBytes returns the bytes of the IP packet in a frame.
 func PacketBytes(frame int) int { return frame - etherOverhead }
 
 // frames parses the sizes. Given sizes must be possible; the default and IMIX are raised to the
 // least size, 78 bytes for IPv6.
-func (c Config) frames() ([]int, error) {
+func (c UDPConfig) frames() ([]int, error) {
 	size := c.Size
 	if size == "" {
 		size = "64"
 	}
-	sizes, err := packets.ParseSizes(size)
+	sizes, err := ParseSizes(size)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +188,7 @@ func ReplyRun(run uint32) uint32 { return run | replyBit }
 
 // MakeReply turns a request's payload into its reply, in place; false if it is no request.
 func MakeReply(payload []byte) bool {
-	token, ok := packets.ParseToken(payload)
+	token, ok := ParseToken(payload)
 	if !ok || token.Run&replyBit != 0 {
 		return false
 	}
