@@ -123,7 +123,9 @@ func (f *Fill) begin(ctx context.Context, dir string) error {
 	return fmt.Errorf("there are %d fills already; 'natkit lab fill --remove' removes those that were left", marks)
 }
 
-func (r FillRecord) filter() conntrack.Filter { return conntrack.Filter{Mark: r.Mark, MarkMask: ^uint32(0)} }
+func (r FillRecord) filter() conntrack.Filter {
+	return conntrack.Filter{Mark: r.Mark, MarkMask: ^uint32(0)}
+}
 
 func (f *Fill) insert(ctx context.Context, o FillOptions) (err error) {
 	start := time.Now()
