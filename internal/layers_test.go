@@ -81,8 +81,6 @@ var layers = map[string]layer{
 	"internal/gateway/host":             kernel,
 	"internal/gateway/store":            kernel,
 	"internal/lab/build":                kernel,
-	"internal/lab/capture":              kernel,
-	"internal/lab/fill":                 kernel,
 	"internal/load/run":                 kernel,
 	"internal/ruleset/edit":             kernel,
 	"internal/ruleset/read":             kernel,

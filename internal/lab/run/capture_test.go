@@ -1,4 +1,4 @@
-package capture
+package run
 
 import (
 	"fmt"
@@ -13,19 +13,14 @@ import (
 	"time"
 
 	"github.com/gopacket/gopacket/pcapgo"
-	"github.com/natkit/natkit/internal/lab/build"
+	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/pcap"
 	"github.com/natkit/natkit/internal/pcap/pair"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
-// TestMain lets the lab start this test program as its first process.
-func TestMain(m *testing.M) {
-	if build.IsInit() {
-		os.Exit(build.InitMain())
-	}
-	os.Exit(m.Run())
-}
+// usual is what lab run captures where nothing else is asked for.
+var usual = CaptureOptions{SnapLen: DefaultSnapLen, MaxBytes: DefaultMaxBytes}
 
 var packetsOf = regexp.MustCompile(`counter packets (\d+)`)
 
@@ -35,7 +30,7 @@ var packetsOf = regexp.MustCompile(`counter packets (\d+)`)
 // whatever order they are sent.
 func TestBothSides(t *testing.T) {
 	testutil.NeedProgram(t, "nft")
-	l := up(t)
+	l := capturedLab(t)
 	echo(t, l)
 	nft(t, l, "gateway", `table ip lossy {
 		chain out { type filter hook forward priority 10; iifname eth0 @th,92,4 3 counter drop; }
@@ -43,11 +38,11 @@ func TestBothSides(t *testing.T) {
 	}`)
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "inside.pcapng"), filepath.Join(dir, "outside.pcapng")
-	a := start(t, l, "gateway", in, Options{Version: "test"}, "eth0")
-	b := start(t, l, "gateway", out, Options{Version: "test"}, "eth1")
+	a := startOf(t, l, "gateway", in, usual, "eth0")
+	b := startOf(t, l, "gateway", out, usual, "eth1")
 	const sent = 20 * 15
 	exchange(t, l, 20, 15, 100, func(number int) bool { return number%16 == 3 || number%8 == 5 })
-	ra, rb := stop(t, a), stop(t, b)
+	ra, rb := endOf(t, a), endOf(t, b)
 	if ra.Dropped+rb.Dropped+ra.Cut+rb.Cut != 0 {
 		t.Fatalf("captured inside %+v, outside %+v", ra, rb)
 	}
@@ -88,12 +83,12 @@ func compare(t *testing.T, inside, outside string) *pair.Report {
 // TestFile has all that comes to two interfaces in one file, in the order of time, cut to
 // the snap length, and nothing of a third.
 func TestFile(t *testing.T) {
-	l := up(t)
+	l := capturedLab(t)
 	echo(t, l)
 	path := filepath.Join(t.TempDir(), "gateway.pcapng")
-	c := start(t, l, "gateway", path, Options{SnapLen: 96, Version: "1.2.3"}, "eth0", "eth1")
+	c := startOf(t, l, "gateway", path, CaptureOptions{SnapLen: 96, MaxBytes: DefaultMaxBytes}, "eth0", "eth1")
 	exchange(t, l, 2, 100, 1000, none)
-	r := stop(t, c)
+	r := endOf(t, c)
 	if r.Packets != 800 || r.Dropped != 0 || r.Cut != 0 {
 		t.Errorf("captured %+v, want 800 packets", r)
 	}
@@ -154,12 +149,12 @@ func checkHeaders(t *testing.T, path string) {
 
 // TestBound stops a file at its bound and counts the rest.
 func TestBound(t *testing.T) {
-	l := up(t)
+	l := capturedLab(t)
 	echo(t, l)
 	path := filepath.Join(t.TempDir(), "bound.pcapng")
-	c := start(t, l, "gateway", path, Options{MaxBytes: 10_000}, "eth0")
+	c := startOf(t, l, "gateway", path, CaptureOptions{SnapLen: DefaultSnapLen, MaxBytes: 10_000}, "eth0")
 	exchange(t, l, 1, 100, 100, none)
-	r := stop(t, c)
+	r := endOf(t, c)
 	if r.Bytes > 10_000 || r.Packets == 0 || r.Cut == 0 || r.Packets+r.Cut != 200 {
 		t.Errorf("captured %+v", r)
 	}
@@ -177,14 +172,14 @@ func TestBound(t *testing.T) {
 // TestDrops floods a ring of two blocks whose reader is held up: what does not fit is
 // counted.
 func TestDrops(t *testing.T) {
-	l := up(t)
+	l := capturedLab(t)
 	var r *ring
 	err := l.Node("client").Netns.Do(func() error {
 		names, err := indexes([]string{"eth0"})
 		if err != nil {
 			return err
 		}
-		r, err = openRing(names, Options{SnapLen: 1500, RingBytes: 2 * blockSize(1500)})
+		r, err = openRing(names, 1500, 2*blockSize(1500))
 		return err
 	})
 	if err != nil {
@@ -227,13 +222,13 @@ func TestDrops(t *testing.T) {
 }
 
 func TestStartErrors(t *testing.T) {
-	l := up(t)
+	l := capturedLab(t)
 	ns := l.Node("client").Netns
-	_, err := Start(ns, []string{"eth7"}, filepath.Join(t.TempDir(), "x"), Options{})
+	_, err := startCapture(ns, lab.Capture{Interfaces: []string{"eth7"}, File: filepath.Join(t.TempDir(), "x")}, usual, DefaultRingBytes, "")
 	if err == nil || !strings.Contains(err.Error(), "capture packets in client: interface eth7") {
 		t.Errorf("no interface: %v", err)
 	}
-	_, err = Start(ns, []string{"eth0"}, filepath.Join(t.TempDir(), "none", "x"), Options{})
+	_, err = startCapture(ns, lab.Capture{Interfaces: []string{"eth0"}, File: filepath.Join(t.TempDir(), "none", "x")}, usual, DefaultRingBytes, "")
 	if err == nil || !strings.Contains(err.Error(), "create capture") {
 		t.Errorf("no folder: %v", err)
 	}
@@ -241,11 +236,11 @@ func TestStartErrors(t *testing.T) {
 
 // TestWriteError keeps on counting where the disk is full.
 func TestWriteError(t *testing.T) {
-	l := up(t)
+	l := capturedLab(t)
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Start(l.Node("client").Netns, []string{"eth0"}, "/dev/full", Options{})
+	_, err := startCapture(l.Node("client").Netns, lab.Capture{Interfaces: []string{"eth0"}, File: "/dev/full"}, usual, DefaultRingBytes, "")
 	if err == nil || !strings.Contains(err.Error(), "write capture /dev/full: ") {
 		t.Errorf("a full disk: %v", err)
 	}
@@ -254,7 +249,7 @@ func TestWriteError(t *testing.T) {
 // TestDiskFull goes on counting what can be written no more, and says so at the end.
 func TestDiskFull(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "full.pcapng")
-	f, err := createFile(path, []string{"eth0"}, []int{5}, Options{}.withDefaults())
+	f, err := createFile(lab.Capture{Interfaces: []string{"eth0"}, File: path}, []int{5}, usual, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +269,7 @@ func TestDiskFull(t *testing.T) {
 
 // BenchmarkWrite is what a packet costs in the program, besides the kernel's copy.
 func BenchmarkWrite(b *testing.B) {
-	f, err := createFile(filepath.Join(b.TempDir(), "x"), []string{"eth0"}, []int{5}, Options{MaxBytes: 1 << 40}.withDefaults())
+	f, err := createFile(lab.Capture{Interfaces: []string{"eth0"}, File: filepath.Join(b.TempDir(), "x")}, []int{5}, CaptureOptions{SnapLen: DefaultSnapLen, MaxBytes: 1 << 40}, "")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package fill
+package build
 
 import (
 	"fmt"
@@ -35,7 +35,7 @@ func BenchmarkMillion(b *testing.B) {
 			var removal, cpu time.Duration
 			for b.Loop() {
 				before := testutil.CPUTime(b)
-				if _, err := Insert(b.Context(), ns, mix.Filler(1, lab.FillMark), 0, n, nil); err != nil {
+				if _, err := InsertFill(b.Context(), ns, mix.Filler(1, lab.FillMark), 0, n, nil); err != nil {
 					b.Fatal(err)
 				}
 				b.StopTimer()

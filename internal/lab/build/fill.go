@@ -1,13 +1,11 @@
-// Package fill fills the connection table of a network namespace with the entries
-// of a lab.Mix, and removes exactly these. What it has filled it writes down
-// first, so that another natkit can remove it.
-package fill
+package build
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
@@ -18,8 +16,8 @@ import (
 	"github.com/natkit/natkit/internal/tune/apply"
 )
 
-// Options of Start.
-type Options struct {
+// FillOptions of StartFill.
+type FillOptions struct {
 	// Netns is the namespace to fill.
 	Netns *netns.Handle
 	// Where is what the user calls it.
@@ -30,15 +28,16 @@ type Options struct {
 	Target int64
 	// Keep says in the record that the fill stays after natkit's end.
 	Keep bool
-	// Dir replaces DefaultDir.
+	// Dir is Options.Dir.
 	Dir string
 	// Progress, where set, gets how many of how many entries are made.
 	Progress func(made, of int64)
 }
 
-// Fill is a fill that stands. Release or Remove ends it.
+// Fill is a connection table filled with the entries of a lab.Mix. Its record is written
+// before the first of them, so that another natkit can remove it. Release or Remove ends it.
 type Fill struct {
-	Record
+	FillRecord
 	// Before is how many entries the table held, Table what it holds now.
 	Before int64
 	Table  dump.Usage
@@ -48,12 +47,13 @@ type Fill struct {
 
 	filler *lab.Filler
 	ns     *netns.Handle
-	file   *found
+	file   *os.File
+	path   string
 }
 
-// Removed is what became of a fill that was removed.
-type Removed struct {
-	Record
+// RemovedFill is what became of a fill that was removed.
+type RemovedFill struct {
+	FillRecord
 	// Entries were deleted.
 	Entries int64
 	// Gone: the namespace had ended, and its table with it.
@@ -70,7 +70,7 @@ const (
 // Start fills a table to the target. The record is written before the first
 // entry. After an error everything that was made is removed again; the error says
 // so where even that failed. Needs CAP_NET_ADMIN.
-func Start(ctx context.Context, o Options) (*Fill, error) {
+func StartFill(ctx context.Context, o FillOptions) (*Fill, error) {
 	usage, err := dump.Count(o.Netns)
 	if err != nil {
 		return nil, fmt.Errorf("fill the connection table of %s: %w", o.Where, err)
@@ -79,7 +79,7 @@ func Start(ctx context.Context, o Options) (*Fill, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fill the connection table of %s: %w", o.Where, err)
 	}
-	f := &Fill{ns: o.Netns, Before: usage.Entries, Record: Record{
+	f := &Fill{ns: o.Netns, Before: usage.Entries, FillRecord: FillRecord{
 		Netns: id.Inode, NetnsCookie: id.Cookie, Where: o.Where, Mix: o.Mix.Name, Seed: o.Seed, Keep: o.Keep,
 		Entries: o.Target - usage.Entries, Started: time.Now().UTC(),
 	}}
@@ -116,25 +116,23 @@ func (f *Fill) begin(ctx context.Context, dir string) error {
 		if err != nil {
 			return fmt.Errorf("write the record of it: %w", err)
 		}
-		f.file = &found{f.Record, file, recordPath(dir, f.Mark)}
+		f.file, f.path = file, recordPath(dir, f.Mark)
 		f.filler.Mark = f.Mark
 		return nil
 	}
 	return fmt.Errorf("there are %d fills already; 'natkit lab fill --remove' removes those that were left", marks)
 }
 
-func (f *Fill) filter() conntrack.Filter { return f.Record.filter() }
-
-func (r Record) filter() conntrack.Filter {
+func (r FillRecord) filter() conntrack.Filter {
 	return conntrack.Filter{Mark: r.Mark, MarkMask: ^uint32(0)}
 }
 
-func (f *Fill) insert(ctx context.Context, o Options) (err error) {
+func (f *Fill) insert(ctx context.Context, o FillOptions) (err error) {
 	start := time.Now()
 	if err := f.probe(ctx); err != nil {
 		return err
 	}
-	made, err := Insert(ctx, f.ns, f.filler, f.Made, o.Target, o.Progress)
+	made, err := InsertFill(ctx, f.ns, f.filler, f.Made, o.Target, o.Progress)
 	f.Made += made
 	if err != nil {
 		return err
@@ -181,20 +179,20 @@ func (f *Fill) Counts() []int64 { return f.filler.Counts(f.Made) }
 
 // Remove removes what is left of the entries. Those that are missing of Made have
 // expired, were evicted, or were deleted by somebody else.
-func (f *Fill) Remove(ctx context.Context) (Removed, error) {
-	r := Removed{Record: f.Record}
+func (f *Fill) Remove(ctx context.Context) (RemovedFill, error) {
+	r := RemovedFill{FillRecord: f.FillRecord}
 	var err error
-	if r.Entries, err = remove(ctx, f.ns, f.filter()); err != nil {
-		return r, errors.Join(err, f.file.file.Close())
+	if r.Entries, err = removeMarked(ctx, f.ns, f.filter()); err != nil {
+		return r, errors.Join(err, f.file.Close())
 	}
-	return r, f.file.forget()
+	return r, errors.Join(os.Remove(f.path), f.file.Close())
 }
 
 // Release leaves the entries and the record to another natkit.
-func (f *Fill) Release() error { return f.file.file.Close() }
+func (f *Fill) Release() error { return f.file.Close() }
 
 // remove deletes the entries of a mark and makes sure that none is left.
-func remove(ctx context.Context, ns *netns.Handle, f conntrack.Filter) (int64, error) {
+func removeMarked(ctx context.Context, ns *netns.Handle, f conntrack.Filter) (int64, error) {
 	n, err := dump.Marked(ctx, ns, f)
 	if err != nil || n == 0 {
 		return 0, err
@@ -218,11 +216,11 @@ const losses = 5
 // push out one of theirs.
 const chunk = 4096
 
-// Insert brings the table of a namespace (nil: this one) to target entries in
+// InsertFill brings the table of a namespace (nil: this one) to target entries in
 // all, by entries of f from the number first on. It returns how many it made;
 // after an error up to a batch (about 150) more may be there. progress, where set,
 // gets how many of how many are made. Needs CAP_NET_ADMIN.
-func Insert(ctx context.Context, ns *netns.Handle, f *lab.Filler, first, target int64, progress func(made, of int64)) (made int64, err error) {
+func InsertFill(ctx context.Context, ns *netns.Handle, f *lab.Filler, first, target int64, progress func(made, of int64)) (made int64, err error) {
 	wanted := int64(0) // what was missing at first
 	for {
 		usage, err := dump.Count(ns)
@@ -274,8 +272,8 @@ func nextOf(f *lab.Filler, first, n int64) func(*conntrack.Entry) bool {
 	}
 }
 
-// Max is nf_conntrack_max, which holds for each namespace; 0 is no limit.
-func Max() (int64, error) {
+// ConntrackMax is nf_conntrack_max, which holds for each namespace; 0 is no limit.
+func ConntrackMax() (int64, error) {
 	n, err := apply.ReadSysctlInt("/proc", snapshot.ConntrackMax)
 	if err != nil {
 		return 0, fmt.Errorf("%w (needs nf_conntrack in the kernel)", err)

@@ -1,4 +1,4 @@
-package capture
+package run
 
 import (
 	"bytes"
@@ -13,8 +13,8 @@ import (
 	"github.com/natkit/natkit/internal/testutil"
 )
 
-// scenario is a client behind masquerade, and a server.
-const scenario = `
+// captureScenario is a client behind masquerade, and a server.
+const captureScenario = `
 name: capture
 title: a client behind NAT
 about: for tests
@@ -36,10 +36,10 @@ expect:
   complete: nat
 `
 
-func up(t *testing.T) *build.Lab {
+func capturedLab(t *testing.T) *build.Lab {
 	t.Helper()
 	testutil.NeedRoot(t)
-	s, err := lab.Parse("capture.yaml", []byte(scenario))
+	s, err := lab.Parse("capture.yaml", []byte(captureScenario))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,20 +115,20 @@ func exchange(t *testing.T, l *build.Lab, sockets, each, size int, lost func(num
 
 func none(int) bool { return false }
 
-func start(t *testing.T, l *build.Lab, node string, path string, o Options, interfaces ...string) *Capture {
+func startOf(t *testing.T, l *build.Lab, node string, path string, o CaptureOptions, interfaces ...string) *capture {
 	t.Helper()
-	c, err := Start(l.Node(node).Netns, interfaces, path, o)
+	c, err := startCapture(l.Node(node).Netns, lab.Capture{Interfaces: interfaces, File: path}, o, DefaultRingBytes, "1.2.3")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-func stop(t *testing.T, c *Capture) Result {
+func endOf(t *testing.T, c *capture) lab.Capture {
 	t.Helper()
-	r, err := c.Stop()
-	if err != nil {
-		t.Fatal(err)
+	r := c.end()
+	if r.Error != "" {
+		t.Fatal(r.Error)
 	}
 	return r
 }

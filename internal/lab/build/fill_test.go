@@ -1,4 +1,4 @@
-package fill
+package build
 
 import (
 	"context"
@@ -30,14 +30,14 @@ func mixOf(t *testing.T, name string) *lab.Mix {
 	return m
 }
 
-func options(t *testing.T, ns *netns.Handle, mix string, target int64) Options {
+func options(t *testing.T, ns *netns.Handle, mix string, target int64) FillOptions {
 	t.Helper()
-	return Options{Netns: ns, Where: "test", Mix: mixOf(t, mix), Seed: 5, Target: target, Dir: t.TempDir()}
+	return FillOptions{Netns: ns, Where: "test", Mix: mixOf(t, mix), Seed: 5, Target: target, Dir: t.TempDir()}
 }
 
-func start(t *testing.T, o Options) *Fill {
+func start(t *testing.T, o FillOptions) *Fill {
 	t.Helper()
-	f, err := Start(t.Context(), o)
+	f, err := StartFill(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestOtherProtocols(t *testing.T) {
 	}
 	testutil.ShareHost(t)
 	ns := testutil.Namespace(t)
-	f := start(t, Options{Netns: ns, Where: "test", Mix: m, Seed: 5, Target: some, Dir: t.TempDir()})
+	f := start(t, FillOptions{Netns: ns, Where: "test", Mix: m, Seed: 5, Target: some, Dir: t.TempDir()})
 	compareTable(t, m.Filler(5, f.Mark), table(t, ns), 5)
 	if _, err := f.Remove(t.Context()); err != nil {
 		t.Error(err)
@@ -231,7 +231,7 @@ func TestExpiredEntriesAreNoError(t *testing.T) {
 	}
 	testutil.ShareHost(t)
 	ns := testutil.Namespace(t)
-	f := start(t, Options{Netns: ns, Where: "test", Mix: m, Target: 1000, Dir: t.TempDir()})
+	f := start(t, FillOptions{Netns: ns, Where: "test", Mix: m, Target: 1000, Dir: t.TempDir()})
 	for deadline := time.Now().Add(testutil.Patience(time.Minute)); ; {
 		if n, err := dump.Marked(t.Context(), ns, f.filter()); err != nil || n == 500 || time.Now().After(deadline) {
 			break
@@ -243,10 +243,10 @@ func TestExpiredEntriesAreNoError(t *testing.T) {
 	}
 }
 
-func TestFailuresLeaveNothing(t *testing.T) {
+func TestFillThatFailsLeavesNothing(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.LockHost(t)
-	limit, err := Max()
+	limit, err := ConntrackMax()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestFailuresLeaveNothing(t *testing.T) {
 		"nothing to fill":              {mix: "established", target: 3, want: "it holds 3 entries already, 3 are wanted"},
 		"more than the mix has":        {mix: "established", target: 5 << 20, want: "only 4194304 connections of mix established can be distinct"},
 		"the same entries are there": {mix: "established", target: 1000, prepare: func(t *testing.T, ns *netns.Handle) {
-			if _, err := Insert(t.Context(), ns, mixOf(t, "established").Filler(9, 77), 500, 10, nil); err != nil {
+			if _, err := InsertFill(t.Context(), ns, mixOf(t, "established").Filler(9, 77), 500, 10, nil); err != nil {
 				t.Fatal(err)
 			}
 		}, want: "an entry with these tuples exists; another fill has it"},
@@ -276,7 +276,7 @@ func TestFailuresLeaveNothing(t *testing.T) {
 			}
 			before := count(t, ns)
 			o := options(t, ns, tc.mix, tc.target)
-			f, err := Start(t.Context(), o)
+			f, err := StartFill(t.Context(), o)
 			if f != nil || err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("error %v, want one line with %q", err, tc.want)
 			}
@@ -301,7 +301,7 @@ func TestInterruptedRemovesWhatItMade(t *testing.T) {
 			cancel()
 		}
 	}
-	_, err := Start(ctx, o)
+	_, err := StartFill(ctx, o)
 	if want := "fill the connection table of test: interrupted after "; err == nil || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "; what was made is removed") {
 		t.Errorf("error %v", err)
 	}
@@ -332,7 +332,7 @@ func queries(t *testing.T, ns *netns.Handle, port, n uint16) {
 func TestConnectionsMeanwhileAreNotEvicted(t *testing.T) {
 	testutil.LockHost(t)
 	ns := testutil.Namespace(t)
-	limit, err := Max()
+	limit, err := ConntrackMax()
 	if err != nil {
 		t.Fatal(err)
 	}

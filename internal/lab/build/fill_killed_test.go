@@ -1,4 +1,4 @@
-package fill
+package build
 
 import (
 	"context"
@@ -19,13 +19,6 @@ import (
 // childEnv makes the test binary a natkit that fills, for tests that kill it.
 const childEnv = "NATKIT_TEST_FILL"
 
-func TestMain(m *testing.M) {
-	if mode := os.Getenv(childEnv); mode != "" {
-		os.Exit(childMain(mode))
-	}
-	os.Exit(m.Run())
-}
-
 // childMain fills the namespace of the file descriptor 3. It prints a line when
 // it stands, or in the midst of it, and waits to be killed, at most a minute.
 func childMain(mode string) int {
@@ -45,7 +38,7 @@ func childMain(mode string) int {
 			time.Sleep(time.Minute)
 		}
 	}
-	_, err = Start(context.Background(), Options{Netns: ns, Where: "child", Mix: mix, Target: some, Dir: os.Getenv("DIR"), Progress: stop})
+	_, err = StartFill(context.Background(), FillOptions{Netns: ns, Where: "child", Mix: mix, Target: some, Dir: os.Getenv("DIR"), Progress: stop})
 	fmt.Println("filled", err)
 	if err != nil {
 		return 1
@@ -96,7 +89,7 @@ func killed(t *testing.T, ns *netns.Handle, mode string) {
 	if err != nil || said != "filled <nil>" && said != "midway" {
 		t.Errorf("the child said %q, error %v", said, err)
 	}
-	if removed, held, err := Clean(t.Context(), dir, 0); err != nil || len(removed) > 0 || len(held) != 1 || held[0].PID != cmd.Process.Pid {
+	if removed, held, err := CleanFills(t.Context(), dir, 0); err != nil || len(removed) > 0 || len(held) != 1 || held[0].PID != cmd.Process.Pid {
 		t.Errorf("while it runs: removed %v, held %+v, error %v", removed, held, err)
 	}
 	if err := cmd.Process.Kill(); err != nil {
@@ -106,10 +99,10 @@ func killed(t *testing.T, ns *netns.Handle, mode string) {
 	if count(t, ns) <= 3 {
 		t.Fatal("nothing was left to clean")
 	}
-	if removed, held, err := Clean(t.Context(), dir, ns.Inode()+1); err != nil || len(removed)+len(held) > 0 {
+	if removed, held, err := CleanFills(t.Context(), dir, ns.Inode()+1); err != nil || len(removed)+len(held) > 0 {
 		t.Errorf("of another namespace: removed %v, held %v, error %v", removed, held, err)
 	}
-	removed, held, err := Clean(t.Context(), dir, 0)
+	removed, held, err := CleanFills(t.Context(), dir, 0)
 	if err != nil || len(removed) != 1 || len(held) > 0 || removed[0].Entries == 0 || removed[0].Gone || removed[0].Where != "child" {
 		t.Errorf("removed %+v, held %v, error %v", removed, held, err)
 	}
@@ -128,7 +121,7 @@ func TestCleanOfWhatIsGone(t *testing.T) {
 	if err := f.Release(); err != nil {
 		t.Fatal(err)
 	}
-	earlier := f.Record
+	earlier := f.FillRecord
 	earlier.Mark++
 	file, err := earlier.write(o.Dir)
 	if err != nil {
@@ -154,7 +147,7 @@ func TestCleanOfWhatIsGone(t *testing.T) {
 			t.Fatalf("the namespace does not end: %v", err)
 		}
 	}
-	removed, _, err := Clean(t.Context(), o.Dir, 0)
+	removed, _, err := CleanFills(t.Context(), o.Dir, 0)
 	if err != nil || len(removed) != 2 || !removed[0].Gone || !removed[1].Gone {
 		t.Errorf("removed %+v, error %v; want two that were gone", removed, err)
 	}
@@ -165,8 +158,8 @@ func TestCleanOfWhatIsGone(t *testing.T) {
 // gone. Entries there are not the fill's, whatever their mark.
 func TestCleanOfAnothersNumber(t *testing.T) {
 	testutil.ShareHost(t)
-	ns, dir, _ := leftBehind(t, func(r *Record) { r.NetnsCookie-- })
-	removed, _, err := Clean(t.Context(), dir, 0)
+	ns, dir, _ := leftBehind(t, func(r *FillRecord) { r.NetnsCookie-- })
+	removed, _, err := CleanFills(t.Context(), dir, 0)
 	if err != nil || len(removed) != 1 || !removed[0].Gone || removed[0].Entries != 0 {
 		t.Errorf("removed %+v, error %v", removed, err)
 	}
@@ -180,8 +173,8 @@ func TestCleanOfAnothersNumber(t *testing.T) {
 // number may be another by now. Its entries stay, and the error says what to do.
 func TestCleanInDoubt(t *testing.T) {
 	testutil.ShareHost(t)
-	ns, dir, path := leftBehind(t, func(r *Record) { r.NetnsCookie = 0 })
-	removed, _, err := Clean(t.Context(), dir, 0)
+	ns, dir, path := leftBehind(t, func(r *FillRecord) { r.NetnsCookie = 0 })
+	removed, _, err := CleanFills(t.Context(), dir, 0)
 	if err == nil || len(removed) != 0 || !strings.Contains(err.Error(), fmt.Sprintf("remove %s, ", path)) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("removed %+v, error %v", removed, err)
 	}
@@ -195,7 +188,7 @@ func TestCleanInDoubt(t *testing.T) {
 
 // leftBehind fills a namespace with 100 entries and leaves them with a record that change
 // has altered. It returns the namespace, the directory of records and the record's path.
-func leftBehind(t *testing.T, change func(*Record)) (ns *netns.Handle, dir, path string) {
+func leftBehind(t *testing.T, change func(*FillRecord)) (ns *netns.Handle, dir, path string) {
 	t.Helper()
 	testutil.NeedFeature(t, testutil.NetnsCookie)
 	ns = testutil.Namespace(t)
@@ -206,7 +199,7 @@ func leftBehind(t *testing.T, change func(*Record)) (ns *netns.Handle, dir, path
 	if err := errors.Join(f.Release(), os.Remove(path)); err != nil {
 		t.Fatal(err)
 	}
-	former := f.Record
+	former := f.FillRecord
 	change(&former)
 	file, err := former.write(o.Dir)
 	if err != nil {
@@ -218,7 +211,7 @@ func leftBehind(t *testing.T, change func(*Record)) (ns *netns.Handle, dir, path
 
 func TestDamagedRecord(t *testing.T) {
 	dir := t.TempDir()
-	if removed, held, err := Clean(t.Context(), dir, 0); err != nil || len(removed)+len(held) > 0 {
+	if removed, held, err := CleanFills(t.Context(), dir, 0); err != nil || len(removed)+len(held) > 0 {
 		t.Errorf("without any: removed %v, held %v, error %v", removed, held, err)
 	}
 	if err := os.MkdirAll(recordDir(dir), 0o755); err != nil {
@@ -235,7 +228,7 @@ func TestDamagedRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, _, err := Clean(t.Context(), dir, 0)
+	_, _, err := CleanFills(t.Context(), dir, 0)
 	if err == nil || strings.Count(err.Error(), "is not a natkit.fill-record/1; remove it by hand") != len(damaged) {
 		t.Errorf("error %v, want all files named", err)
 	}
@@ -245,7 +238,7 @@ func TestDamagedRecord(t *testing.T) {
 // can be seen.
 func TestRecordIsWhole(t *testing.T) {
 	dir := t.TempDir()
-	r := Record{Mark: firstMark, Where: "here"}
+	r := FillRecord{Mark: firstMark, Where: "here"}
 	file, err := r.write(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -253,19 +246,20 @@ func TestRecordIsWhole(t *testing.T) {
 	if _, err := r.write(dir); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a second record of the mark: error %v", err)
 	}
-	got, err := find(recordPath(dir, firstMark))
-	if err != nil || got.file != nil || got.Record != r {
-		t.Errorf("while it is held: %+v, error %v", got, err)
+	got, again, held, err := findFill(recordPath(dir, firstMark))
+	if err != nil || !held || got != r {
+		t.Errorf("while it is held: %+v, %v, error %v", got, held, err)
 	}
+	again.Close()
 	file.Close()
-	got, err = find(recordPath(dir, firstMark))
-	if err != nil || got.file == nil {
-		t.Fatalf("when it is left: %+v, error %v", got, err)
+	got, again, held, err = findFill(recordPath(dir, firstMark))
+	if err != nil || held {
+		t.Fatalf("when it is left: %+v, %v, error %v", got, held, err)
 	}
-	if err := got.forget(); err != nil {
+	if err := errors.Join(os.Remove(recordPath(dir, firstMark)), again.Close()); err != nil {
 		t.Error(err)
 	}
-	if _, err := find(recordPath(dir, firstMark)); !errors.Is(err, os.ErrNotExist) {
+	if _, _, _, err := findFill(recordPath(dir, firstMark)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("when it is removed: error %v", err)
 	}
 	wantNoRecords(t, dir)

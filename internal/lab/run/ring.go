@@ -1,4 +1,4 @@
-package capture
+package run
 
 import (
 	"encoding/binary"
@@ -65,19 +65,13 @@ func indexes(interfaces []string) (all []int, err error) {
 
 // openRing captures in the calling thread's namespace. The socket has no protocol until
 // its filter and its ring stand, so that nothing comes before.
-func openRing(indexes []int, o Options) (*ring, error) {
+func openRing(indexes []int, snapLen, bytes int) (*ring, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-	if errors.Is(err, unix.EPERM) {
-		return nil, fmt.Errorf("open packet socket: %w", netns.Denied(err, netns.NetRaw))
-	}
-	if errors.Is(err, unix.EAFNOSUPPORT) {
-		return nil, fmt.Errorf("open packet socket: %w (the kernel has none: CONFIG_PACKET)", err)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("open packet socket: %w", err)
+		return nil, fmt.Errorf("open packet socket (needs CONFIG_PACKET): %w", netns.Denied(err, netns.NetRaw))
 	}
-	r := &ring{fd: fd, size: blockSize(o.SnapLen)}
-	if err := r.prepare(indexes, o); err != nil {
+	r := &ring{fd: fd, size: blockSize(snapLen)}
+	if err := r.prepare(indexes, snapLen, bytes); err != nil {
 		r.close()
 		return nil, err
 	}
@@ -92,14 +86,14 @@ func blockSize(keep int) int {
 	return smallBlock
 }
 
-func (r *ring) prepare(indexes []int, o Options) error {
-	if err := r.attach(onlyInterfaces(indexes, o.SnapLen)); err != nil {
+func (r *ring) prepare(indexes []int, snapLen, bytes int) error {
+	if err := r.attach(onlyInterfaces(indexes, snapLen)); err != nil {
 		return err
 	}
 	if err := unix.SetsockoptInt(r.fd, unix.SOL_PACKET, unix.PACKET_VERSION, unix.TPACKET_V3); err != nil {
-		return fmt.Errorf("choose TPACKET_V3: %w (needs CONFIG_PACKET and Linux 3.2)", err)
+		return fmt.Errorf("choose TPACKET_V3: %w (needs CONFIG_PACKET)", err)
 	}
-	blocks := max(o.RingBytes/r.size, 2)
+	blocks := max(bytes/r.size, 2)
 	request := unix.TpacketReq3{
 		Block_size: uint32(r.size), Block_nr: uint32(blocks),
 		Frame_size: uint32(r.size), Frame_nr: uint32(blocks), // no meaning in V3, but checked
