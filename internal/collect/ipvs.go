@@ -16,7 +16,7 @@ import (
 	"github.com/natkit/natkit/internal/ipvs"
 	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netlink/socket"
-	"github.com/natkit/natkit/internal/privilege"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -122,7 +122,7 @@ func askIPVSTimeouts() (*snapshot.IPVSTimeouts, error) {
 	}
 	config, err := askGeneric(c, binary.NativeEndian.Uint16(id), ipvsGetConfig, ipvsVersion, nil)
 	if err != nil {
-		return nil, fmt.Errorf("read the timeouts of IPVS: %w", privilege.Denied(err, privilege.NetAdmin))
+		return nil, fmt.Errorf("read the timeouts of IPVS: %w", netns.Denied(err, netns.NetAdmin))
 	}
 	return timeoutsOf(config), nil
 }
