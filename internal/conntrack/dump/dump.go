@@ -10,11 +10,9 @@ import (
 	"sync"
 
 	"github.com/natkit/natkit/internal/conntrack"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 	"golang.org/x/sys/unix"
 )
 
@@ -216,7 +214,7 @@ const attempts = 3
 //
 // What was given out cannot be taken back where the result says that the dump was
 // interrupted: EachWhole begins again then.
-func Each(ctx context.Context, ns *netns.Handle, f *match.Filter, fn func(*conntrack.Entry) error) (Result, error) {
+func Each(ctx context.Context, ns *netns.Handle, f *conntrack.Filter, fn func(*conntrack.Entry) error) (Result, error) {
 	return undoubted(f.Kernel(), func(k conntrack.KernelFilter) (r Result, chosen int64, err error) {
 		var e conntrack.Entry
 		r, err = dumpFiltered(ctx, ns, k, func(msgs []byte) error {
@@ -248,7 +246,7 @@ func undoubted(k conntrack.KernelFilter, dump func(conntrack.KernelFilter) (Resu
 // EachWhole is Each for consumers that can begin again: restart is called before
 // the second and third attempt, after which it gives up and leaves Interrupted
 // set. A receive buffer that overflowed counts as an interruption.
-func EachWhole(ctx context.Context, ns *netns.Handle, f *match.Filter, restart func(), fn func(*conntrack.Entry) error) (Result, error) {
+func EachWhole(ctx context.Context, ns *netns.Handle, f *conntrack.Filter, restart func(), fn func(*conntrack.Entry) error) (Result, error) {
 	return whole(ctx, restart, func() (Result, error) { return Each(ctx, ns, f, fn) })
 }
 
@@ -357,7 +355,7 @@ func (r Result) Interruption() string {
 func explain(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return privilege.Denied(err, privilege.NetAdmin)
+		return netns.Denied(err, netns.NetAdmin)
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
 		return fmt.Errorf("%w (a kernel without CONFIG_NF_CT_NETLINK, or the module nf_conntrack_netlink is not there)", err)
 	}

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/conntrack"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
@@ -21,7 +20,7 @@ var ErrNoMarks = errors.New("a kernel without CONFIG_NF_CONNTRACK_MARK")
 // Marked counts the entries of a namespace (nil: this one) whose mark the filter
 // chooses. Its error is ErrNoMarks where the kernel hands out others: it would
 // delete others too. Needs CAP_NET_ADMIN.
-func Marked(ctx context.Context, ns *netns.Handle, f match.Filter) (n int64, err error) {
+func Marked(ctx context.Context, ns *netns.Handle, f conntrack.Filter) (n int64, err error) {
 	var e conntrack.Entry
 	_, err = stream(ctx, ns, "count conntrack entries of "+markOf(f), conntrack.Get, f.Kernel(), func(msgs []byte) error {
 		return conntrack.Each(msgs, &e, func(e *conntrack.Entry) error {
@@ -32,9 +31,9 @@ func Marked(ctx context.Context, ns *netns.Handle, f match.Filter) (n int64, err
 	return n, err
 }
 
-func markOf(f match.Filter) string { return fmt.Sprintf("mark %#x/%#x", f.Mark, f.MarkMask) }
+func markOf(f conntrack.Filter) string { return fmt.Sprintf("mark %#x/%#x", f.Mark, f.MarkMask) }
 
-func chosen(f *match.Filter, e *conntrack.Entry) error {
+func chosen(f *conntrack.Filter, e *conntrack.Entry) error {
 	if !f.Match(e) {
 		return ErrNoMarks
 	}
@@ -47,16 +46,16 @@ func chosen(f *match.Filter, e *conntrack.Entry) error {
 // which the kernel would not look at, and a kernel that would not look at the mark:
 // one before 4.0, and one without CONFIG_NF_CONNTRACK_MARK (ErrNoMarks). Needs
 // CAP_NET_ADMIN.
-func Delete(ctx context.Context, ns *netns.Handle, f match.Filter) error {
+func Delete(ctx context.Context, ns *netns.Handle, f conntrack.Filter) error {
 	if err := remove(ctx, ns, f); err != nil {
 		return fmt.Errorf("delete conntrack entries of %s: %w", markOf(f), err)
 	}
 	return nil
 }
 
-func remove(ctx context.Context, ns *netns.Handle, f match.Filter) error {
-	switch (match.Filter{Mark: f.Mark, MarkMask: f.MarkMask}) {
-	case match.Filter{}:
+func remove(ctx context.Context, ns *netns.Handle, f conntrack.Filter) error {
+	switch (conntrack.Filter{Mark: f.Mark, MarkMask: f.MarkMask}) {
+	case conntrack.Filter{}:
 		return errors.New("the mask 0 chooses every entry")
 	case f:
 	default:
@@ -106,7 +105,7 @@ func needsMarkFilter() error {
 // obeysMarks asks for the entries that are to be deleted: those that come first
 // tell whether the kernel looked at their marks (ctnetlink_alloc_filter passes
 // over the attribute where it keeps none).
-func obeysMarks(ctx context.Context, ns *netns.Handle, f match.Filter) error {
+func obeysMarks(ctx context.Context, ns *netns.Handle, f conntrack.Filter) error {
 	var e conntrack.Entry
 	_, err := stream(ctx, ns, "look at them before", conntrack.Get, f.Kernel(), func(msgs []byte) error {
 		if err := conntrack.Each(msgs, &e, func(e *conntrack.Entry) error { return chosen(&f, e) }); err != nil {

@@ -8,13 +8,12 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/conntrack"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"golang.org/x/sys/unix"
 )
 
 // TestPasses has kernels that refuse, and consumers that stop.
 func TestPasses(t *testing.T) {
-	ports := (&match.Filter{Proto: match.Is[uint8](6), Orig: match.Side{DstPort: match.Is[uint16](80)}}).Kernel()
+	ports := (&conntrack.Filter{Proto: conntrack.Is[uint8](6), Orig: conntrack.Side{DstPort: conntrack.Is[uint16](80)}}).Kernel()
 	marks := conntrack.KernelFilter{Mark: 1, MarkMask: 1}
 	without := func(families ...uint8) (all []conntrack.KernelFilter) {
 		for _, f := range families {
@@ -59,8 +58,8 @@ func TestPasses(t *testing.T) {
 
 // TestDoubtful has a kernel that lets through no answers as they were asked for.
 func TestDoubtful(t *testing.T) {
-	orig := (&match.Filter{Orig: match.Side{Dst: netip.MustParsePrefix("203.0.113.1/32")}}).Kernel()
-	reply := (&match.Filter{SrcNAT: match.NAT{On: true, Addr: netip.MustParsePrefix("203.0.113.1/32")}}).Kernel()
+	orig := (&conntrack.Filter{Orig: conntrack.Side{Dst: netip.MustParsePrefix("203.0.113.1/32")}}).Kernel()
+	reply := (&conntrack.Filter{SrcNAT: conntrack.NAT{On: true, Addr: netip.MustParsePrefix("203.0.113.1/32")}}).Kernel()
 	four := conntrack.KernelFilter{Family: unix.AF_INET}
 	for name, c := range map[string]struct {
 		f      conntrack.KernelFilter
