@@ -310,7 +310,7 @@ func makeDestination(e *entry, later []*entry) (*made, string) {
 		return nil, "is for this host's own programs alone; natkit's \"local: on\" is for them too, with the same rule in PREROUTING"
 	}
 	m := &made{version: e.version, from: []*entry{e}}
-	r := gateway.DNAT{On: gateway.On{Address: e.Match.To.Addr()}, From: prefixesOf(prefixes(e.Match.From)), To: endpointOf(e)}
+	r := gateway.DNAT{On: gateway.On{Address: e.Match.To.Addr()}, From: prefixesOf(prefixes(e.Match.From)), To: gateway.Backends{endpointOf(e)}}
 	if twin := localTwin(e, later); twin != nil {
 		r.Local = true
 		m.from = append(m.from, twin)
@@ -323,7 +323,7 @@ func makeDestination(e *entry, later []*entry) (*made, string) {
 
 func destinationPart(e *entry, r *gateway.DNAT) part {
 	d := gateway.Entry{Match: nat.Match{To: prefixes(e.Match.To), From: prefixes(e.Match.From), In: names(e.Match.In)},
-		Action: nat.Action{Kind: nat.DNAT, Backends: []nat.Backend{{Address: r.To.Address, Port: r.To.Port}}}, Local: bool(r.Local)}
+		Action: nat.Action{Kind: nat.DNAT, Backends: r.To}, Local: bool(r.Local)}
 	d.Protocol, d.Ports = r.Port.Service()
 	match := e.Match
 	match.Ports = nil
@@ -333,9 +333,9 @@ func destinationPart(e *entry, r *gateway.DNAT) part {
 	return part{of: e, match: match, destination: &d}
 }
 
-func endpointOf(e *entry) gateway.Endpoint {
+func endpointOf(e *entry) nat.Backend {
 	g := &e.Rule.Target
-	to := gateway.Endpoint{Address: g.First}
+	to := nat.Backend{Address: g.First}
 	if !keepsPorts(g, &e.Match) || len(e.Match.Ports) == 1 && g.Ports.First == g.Ports.Last {
 		to.Port = g.Ports.First
 	}
