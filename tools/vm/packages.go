@@ -39,7 +39,6 @@ var leftOut = map[string]string{
 	"internal/gateway/engine":      pureReason,
 	"internal/gateway/convert":     pureReason,
 	"internal/gateway/observe":     pureReason,
-	"internal/syn":                 pureReason,
 	"tools/testsum":                "runs the Go tool",
 	"tools/vm":                     "runs on the host",
 	"tools/vm/init":                pureReason,
