@@ -194,16 +194,11 @@ func Lock(dir string) (io.Closer, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("lock the lab: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "lab.lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock the lab: %w", err)
-	}
-	err = disk.Lock(f)
+	f, err := disk.TryLock(filepath.Join(dir, "lab.lock"))
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		defer f.Close()
-		holder := make([]byte, 20)
-		n, _ := f.ReadAt(holder, 0)
-		return nil, fmt.Errorf("another lab is running (pid %s); wait for its end", strings.TrimSpace(string(holder[:n])))
+		holder, _ := io.ReadAll(io.LimitReader(f, 20))
+		return nil, fmt.Errorf("another lab is running (pid %s); wait for its end", strings.TrimSpace(string(holder)))
 	}
 	if err == nil {
 		err = f.Truncate(0)
@@ -212,8 +207,7 @@ func Lock(dir string) (io.Closer, error) {
 		_, err = fmt.Fprintf(f, "%d\n", os.Getpid())
 	}
 	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+		return nil, fmt.Errorf("lock the lab: %w", err)
 	}
 	return f, nil
 }

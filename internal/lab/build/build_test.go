@@ -15,7 +15,6 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/lab"
-	"github.com/natkit/natkit/internal/lab/fill"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
@@ -332,7 +331,7 @@ func TestFullTableStopsNewConnections(t *testing.T) {
 	withServer(t, l, Builtin)
 	setNAT(t, l, "fault")
 	const free = 3
-	limit, err := fill.Max()
+	limit, err := ConntrackMax()
 	if err != nil {
 		t.Fatal(err)
 	}

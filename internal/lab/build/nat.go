@@ -18,7 +18,6 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/lab"
-	"github.com/natkit/natkit/internal/lab/fill"
 	"github.com/natkit/natkit/internal/nat"
 	"golang.org/x/sys/unix"
 )
@@ -313,7 +312,7 @@ func (l *Lab) SetFill(ctx context.Context, f *lab.Fill, entries int64) error {
 	if l.filled.node == "" {
 		l.filled = next
 	}
-	made, err := fill.Insert(ctx, l.Node(f.Node).Netns, l.filled.filler, l.filled.made, entries, nil)
+	made, err := InsertFill(ctx, l.Node(f.Node).Netns, l.filled.filler, l.filled.made, entries, nil)
 	l.filled.made += made
 	if err != nil {
 		return fmt.Errorf("fill the connection table of %s: %w", f.Node, err)
