@@ -48,7 +48,6 @@ var layers = map[string]layer{
 	"internal/capacity":            pure,
 	"internal/conntrack":           pure,
 	"internal/conntrack/aggregate": pure,
-	"internal/conntrack/match":     pure,
 	"internal/conntrack/text":      pure,
 	"internal/diagnose":            pure,
 	"internal/document":            pure,
@@ -58,7 +57,6 @@ var layers = map[string]layer{
 	"internal/ipvs":                pure,
 	"internal/lab":                 pure,
 	"internal/load":                pure,
-	"internal/load/udp":            pure,
 	"internal/nat":                 pure,
 	"internal/netlink":             pure,
 	"internal/frame":               pure,
@@ -70,8 +68,6 @@ var layers = map[string]layer{
 	"internal/report":              pure,
 	"internal/ruleset":             pure,
 	"internal/simulate":            pure,
-	"internal/suggest":             pure,
-	"internal/syn":                 pure,
 	"internal/tui":                 pure,
 	"internal/tune":                pure,
 	"internal/units":               pure,
@@ -85,15 +81,12 @@ var layers = map[string]layer{
 	"internal/gateway/host":             kernel,
 	"internal/gateway/store":            kernel,
 	"internal/lab/build":                kernel,
-	"internal/lab/capture":              kernel,
-	"internal/lab/fill":                 kernel,
 	"internal/load/run":                 kernel,
 	"internal/ruleset/edit":             kernel,
 	"internal/ruleset/read":             kernel,
 	"internal/netlink/socket":           kernel,
 	"internal/netns":                    kernel,
-	"internal/privilege":                kernel,
-	"internal/syn/tap":                  kernel,
+	"internal/syn":                      kernel,
 	"internal/testutil":                 kernel,
 	"internal/tune/apply":               kernel,
 	"internal/watch":                    kernel,
@@ -275,7 +268,7 @@ func within(path, parent string) bool { return path == parent || strings.HasPref
 // with its loader each, those below tools programs for developers.
 func layerOf(path string) (layer, bool) {
 	switch {
-	case strings.HasPrefix(path, "internal/bpf/"):
+	case within(path, "internal/bpf"):
 		return kernel, true
 	case isTool(path):
 		return front, true

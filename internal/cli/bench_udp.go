@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/natkit/natkit/internal/load/packets"
 	loadrun "github.com/natkit/natkit/internal/load/run"
-	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/spf13/cobra"
 )
@@ -13,11 +13,11 @@ import (
 // benchUDP is bench udp.
 type benchUDP struct {
 	benchVerb
-	cfg udp.Config
+	cfg packets.UDPConfig
 }
 
 func newBenchUDP(env *Env) *cobra.Command {
-	b := &benchUDP{benchVerb{env: env, schema: report.UDPLoadSchema}, udp.Config{Timeout: udp.DefaultTimeout, Flows: 1}}
+	b := &benchUDP{benchVerb{env: env, schema: report.UDPLoadSchema}, packets.UDPConfig{Timeout: packets.UDPTimeout, Flows: 1}}
 	cmd := &cobra.Command{
 		Use:   "udp [flags] ADDR:PORT",
 		Short: "send UDP datagrams to a server that echoes them, and count lost, reordered, duplicated and misdelivered ones",
@@ -69,15 +69,15 @@ func (b *benchUDP) run(cmd *cobra.Command, to string) (err error) {
 	if err != nil {
 		return usageError{err}
 	}
-	return runLoad(&b.benchVerb, cmd, to, benchRun[udp.Result]{
-		run: func(o loadrun.Options) (*udp.Result, error) { return loadrun.UDP(cmd.Context(), cfg, o) },
-		empty: func(r *udp.Result) error {
+	return runLoad(&b.benchVerb, cmd, to, benchRun[packets.UDPResult]{
+		run: func(o loadrun.Options) (*packets.UDPResult, error) { return loadrun.UDP(cmd.Context(), cfg, o) },
+		empty: func(r *packets.UDPResult) error {
 			if r.Answered() == 0 {
 				return fmt.Errorf("bench udp %s: the run ended before any reply came", to)
 			}
 			return nil
 		},
-		chosen: func(r *udp.Result) map[string]string {
+		chosen: func(r *packets.UDPResult) map[string]string {
 			return numbers(map[string]int64{"flows": int64(r.Config.Flows), "workers": int64(r.Config.Workers), "packets": r.Config.Packets, "concurrency": int64(r.Config.Concurrency)})
 		},
 		text: report.UDPLoad,

@@ -9,7 +9,6 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/conntrack/text"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
@@ -68,7 +67,7 @@ func (s *entries) check(cmd *cobra.Command) error {
 // each hands every entry that the filter (nil: all) chooses to fn, which must not
 // keep it; dump.ErrStop of fn ends it early without an error. What is wrong with the
 // input, but does not keep the rest from being used, is said on stderr.
-func (s *entries) each(cmd *cobra.Command, env *Env, f *match.Filter, fn func(*conntrack.Entry) error) (entriesAbout, error) {
+func (s *entries) each(cmd *cobra.Command, env *Env, f *conntrack.Filter, fn func(*conntrack.Entry) error) (entriesAbout, error) {
 	if err := s.check(cmd); err != nil {
 		return entriesAbout{}, err
 	}
@@ -88,7 +87,7 @@ func (s *entries) each(cmd *cobra.Command, env *Env, f *match.Filter, fn func(*c
 	return s.eachLive(env, ns, f, count)
 }
 
-func (s *entries) eachLive(env *Env, ns *netns.Handle, f *match.Filter, count *entryCounter) (entriesAbout, error) {
+func (s *entries) eachLive(env *Env, ns *netns.Handle, f *conntrack.Filter, count *entryCounter) (entriesAbout, error) {
 	r, err := s.dump(ns, f, count)
 	about := entriesAbout{Source: s.name(), Live: true, Entries: count.n, Complete: r.Complete, Interrupted: r.Interrupted}
 	if r.Attempts > 1 {
@@ -105,7 +104,7 @@ func (s *entries) eachLive(env *Env, ns *netns.Handle, f *match.Filter, count *e
 	return about, err
 }
 
-func (s *entries) dump(ns *netns.Handle, f *match.Filter, count *entryCounter) (dump.Result, error) {
+func (s *entries) dump(ns *netns.Handle, f *conntrack.Filter, count *entryCounter) (dump.Result, error) {
 	if s.restart == nil {
 		return dump.Each(count.ctx, ns, f, count.take)
 	}
@@ -141,7 +140,7 @@ func (c *entryCounter) take(e *conntrack.Entry) error {
 	return c.err
 }
 
-func (s *entries) eachOfText(env *Env, f *match.Filter, count *entryCounter) (entriesAbout, error) {
+func (s *entries) eachOfText(env *Env, f *conntrack.Filter, count *entryCounter) (entriesAbout, error) {
 	about := entriesAbout{Source: s.from}
 	if s.from == "-" {
 		about.Source = "standard input"

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/suggest"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
@@ -241,7 +241,11 @@ func (t *target) open(cmd *cobra.Command) (*netns.Handle, error) {
 	name, pid := t.prefix+"netns", t.prefix+"pid"
 	switch {
 	case cmd.Flags().Changed(name):
-		return netns.Named(t.netns)
+		ns, err := netns.Named(t.netns)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w%s", err, document.Hint(t.netns, netns.Names()))
+		}
+		return ns, err
 	case cmd.Flags().Changed(pid):
 		if t.pid <= 0 {
 			return nil, usagef("--%s %d: must be the number of a process", pid, t.pid)
@@ -392,7 +396,7 @@ func unknownFlag(cmd *cobra.Command, err *pflag.NotExistError) error {
 			known = append(known, "--"+f.Name)
 		}
 	})
-	return usagef("unknown flag --%s for %q%s", name, cmd.CommandPath(), suggest.Hint("--"+name, known))
+	return usagef("unknown flag --%s for %q%s", name, cmd.CommandPath(), document.Hint("--"+name, known))
 }
 
 // plainCause leaves out which function of Go's library could not parse a number.
@@ -479,5 +483,5 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 			known = append(append(known, sub.Name()), sub.Aliases...)
 		}
 	}
-	return usagef("unknown command %q for %q%s", word, cmd.CommandPath(), suggest.Hint(word, known))
+	return usagef("unknown command %q for %q%s", word, cmd.CommandPath(), document.Hint(word, known))
 }

@@ -12,10 +12,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/report"
-	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/spf13/cobra"
 )
@@ -344,7 +344,7 @@ func chooseLab(dir, name string) (build.State, error) {
 	case len(up) == 0:
 		return build.State{}, errors.New("no lab is up; 'natkit lab up NAME' builds one")
 	case name != "":
-		return build.State{}, fmt.Errorf("lab %q is not up%s; up are: %s", name, suggest.Hint(name, names), strings.Join(names, ", "))
+		return build.State{}, fmt.Errorf("lab %q is not up%s; up are: %s", name, document.Hint(name, names), strings.Join(names, ", "))
 	case len(up) > 1:
 		return build.State{}, usagef("several labs are up (%s): choose one by name", strings.Join(names, ", "))
 	}

@@ -11,11 +11,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/pcap"
 	"github.com/natkit/natkit/internal/pcap/pair"
 	"github.com/natkit/natkit/internal/report"
-	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/units"
 	"github.com/spf13/cobra"
 )
@@ -120,7 +120,7 @@ func (v *pcapVerb) addKinds(text string) error {
 	for name := range strings.SplitSeq(text, ",") {
 		kind := pcap.Kind(strings.TrimSpace(name))
 		if !slices.Contains(pcap.Kinds, kind) {
-			return fmt.Errorf("unknown kind%s; there are: %s", suggest.Hint(name, kindNames(false)), strings.Join(kindNames(false), ", "))
+			return fmt.Errorf("unknown kind%s; there are: %s", document.Hint(name, kindNames(false)), strings.Join(kindNames(false), ", "))
 		}
 		v.view.Kinds = append(v.view.Kinds, kind)
 	}

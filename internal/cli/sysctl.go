@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -89,7 +89,7 @@ func (v *sysctlVerb) run(cmd *cobra.Command, patterns []string) error {
 		for _, k := range tune.KnownSysctls {
 			known = append(known, k.Name, k.Name[strings.LastIndex(k.Name, ".")+1:])
 		}
-		return fmt.Errorf("read sysctls: none here is named %s%s; 'natkit sysctl' lists them", strings.Join(patterns, ", "), suggest.Hint(patterns[0], known))
+		return fmt.Errorf("read sysctls: none here is named %s%s; 'natkit sysctl' lists them", strings.Join(patterns, ", "), document.Hint(patterns[0], known))
 	}
 	err = v.env.print(doc)
 	for name, why := range doc.Unread {

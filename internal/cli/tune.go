@@ -10,12 +10,12 @@ import (
 
 	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/document"
 	gwapply "github.com/natkit/natkit/internal/gateway/apply"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/ruleset/edit"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -123,7 +123,7 @@ func oneID(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 && !journal.IsID(args[0]) {
 		var flags []string
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { flags = append(flags, "--"+f.Name) })
-		return usagef("%q is not an id such as t0001%s; 'natkit tune list' shows them", args[0], suggest.Hint("--"+args[0], flags))
+		return usagef("%q is not an id such as t0001%s; 'natkit tune list' shows them", args[0], document.Hint("--"+args[0], flags))
 	}
 	return cobra.MaximumNArgs(1)(cmd, args)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/natkit/natkit/internal/ipvs"
 	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netlink/socket"
-	"github.com/natkit/natkit/internal/privilege"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -50,7 +50,10 @@ func (o *observation) readIPVS(context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(o.readIPVSStats(), o.readIPVSTimeouts())
+	err = o.readIPVSStats()
+	var timeoutsErr error
+	o.IPVS.Timeouts, timeoutsErr = answer(o, question{"IPVS timeouts", "ipvs_timeouts.json"}, askIPVSTimeouts)
+	return errors.Join(err, timeoutsErr)
 }
 
 func (o *observation) readIPVSStats() error {
@@ -62,11 +65,6 @@ func (o *observation) readIPVSStats() error {
 	if text, err = readText(o.src, procIPVSStats); err == nil {
 		o.IPVS.Stats, err = ipvs.ParseStats(strings.NewReader(text))
 	}
-	return err
-}
-
-func (o *observation) readIPVSTimeouts() (err error) {
-	o.IPVS.Timeouts, err = o.src.ipvsTimeouts()
 	return err
 }
 
@@ -109,8 +107,9 @@ const (
 	ipvsTimeoutUDP    = 6
 )
 
-// ipvsTimeouts asks for the family by name, which loads no module: /proc/net/ip_vs is there.
-func (l *live) ipvsTimeouts() (*snapshot.IPVSTimeouts, error) {
+// askIPVSTimeouts asks for the family by name, which loads no module: /proc/net/ip_vs is
+// there.
+func askIPVSTimeouts() (*snapshot.IPVSTimeouts, error) {
 	c, err := socket.Dial(nil, unix.NETLINK_GENERIC)
 	if err != nil {
 		return nil, fmt.Errorf("read the timeouts of IPVS: %w", err)
@@ -123,7 +122,7 @@ func (l *live) ipvsTimeouts() (*snapshot.IPVSTimeouts, error) {
 	}
 	config, err := askGeneric(c, binary.NativeEndian.Uint16(id), ipvsGetConfig, ipvsVersion, nil)
 	if err != nil {
-		return nil, fmt.Errorf("read the timeouts of IPVS: %w", privilege.Denied(err, privilege.NetAdmin))
+		return nil, fmt.Errorf("read the timeouts of IPVS: %w", netns.Denied(err, netns.NetAdmin))
 	}
 	return timeoutsOf(config), nil
 }
@@ -149,32 +148,6 @@ func timeoutsOf(a netlink.Attrs) *snapshot.IPVSTimeouts {
 		return 0
 	}
 	return &snapshot.IPVSTimeouts{TCP: seconds(ipvsTimeoutTCP), TCPFin: seconds(ipvsTimeoutTCPFin), UDP: seconds(ipvsTimeoutUDP)}
-}
-
-const (
-	ipvsTimeoutsName  = "ipvs_timeouts.json"
-	askedIPVSTimeouts = "IPVS timeouts"
-)
-
-func (r *recorder) ipvsTimeouts() (*snapshot.IPVSTimeouts, error) {
-	t, err := r.source.ipvsTimeouts()
-	if err != nil {
-		return nil, r.failed(askedIPVSTimeouts, err)
-	}
-	r.addJSON(ipvsTimeoutsName, t)
-	return t, nil
-}
-
-func (t *tape) ipvsTimeouts() (*snapshot.IPVSTimeouts, error) {
-	if err := t.failure(askedIPVSTimeouts); err != nil {
-		return nil, err
-	}
-	data, ok := t.files[ipvsTimeoutsName]
-	if !ok {
-		return nil, errNotRecorded{askedIPVSTimeouts}
-	}
-	timeouts := &snapshot.IPVSTimeouts{}
-	return timeouts, t.parse(ipvsTimeoutsName, data, timeouts)
 }
 
 // RecordIPVS reads IPVS alone, and again after o.For where that is not 0. Where there is

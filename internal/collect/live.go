@@ -16,7 +16,6 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
@@ -95,7 +94,7 @@ func explainFile(path string, err error) error {
 		cause = pathErr.Err
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("read %s: %w", path, privilege.Denied(cause, privilege.ReadAll))
+		return fmt.Errorf("read %s: %w", path, netns.Denied(cause, netns.ReadAll))
 	}
 	return fmt.Errorf("read %s: %w", path, cause)
 }
@@ -122,6 +121,8 @@ func (l *live) counters(ctx context.Context, fn func([]byte) error) error {
 func (l *live) table(ctx context.Context, fn func([]byte) error) (dump.Result, error) {
 	return dump.Dump(ctx, l.o.Netns, fn)
 }
+
+func (l *live) answer(_ question, _ any, ask func() error) error { return ask() }
 
 func (l *live) machine() (machine, error) {
 	var u unix.Utsname
@@ -205,7 +206,7 @@ func (l *live) kernelLog(fn func([]byte) bool) (next uint64, err error) {
 func explainKmsg(path string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("read %s (kernel.dmesg_restrict is 1): %w", path, privilege.Denied(err, privilege.Syslog))
+		return fmt.Errorf("read %s (kernel.dmesg_restrict is 1): %w", path, netns.Denied(err, netns.Syslog))
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("read %s: %w (containers have none: look from the host)", path, err)
 	default:

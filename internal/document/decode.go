@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/internal/suggest"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -123,7 +122,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value) error {
 
 // meant asks about the known word that is next to an unknown one, if one is.
 func meant(word string, known []string) string {
-	if near := suggest.Nearest(word, known); near != "" {
+	if near := Nearest(word, known); near != "" {
 		return fmt.Sprintf(" (did you mean %q?)", near)
 	}
 	return ""

@@ -8,8 +8,6 @@ import (
 	"unicode"
 
 	"go.yaml.in/yaml/v4"
-
-	"github.com/natkit/natkit/internal/suggest"
 )
 
 // located is a fault at a place of the document; without one where the line is 0.
@@ -49,7 +47,7 @@ func Scalar(n *yaml.Node, expected string, read func(string) error) error {
 // Unknown is an error about a word that is none of those that are known: an Advice
 // where one of them is near.
 func Unknown(word string, known ...string) error {
-	if near := suggest.Nearest(word, known); near != "" {
+	if near := Nearest(word, known); near != "" {
 		return Advice(fmt.Sprintf("did you mean %q?", near))
 	}
 	return errors.New("not known")

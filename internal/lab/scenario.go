@@ -13,7 +13,6 @@ import (
 
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/natkit/natkit/internal/suggest"
 )
 
 // Scenario is a topology, the load that runs through it stage by stage, and the expected
@@ -262,7 +261,7 @@ func find[T any](all []*T, what, wanted string, name func(*T) string) (*T, error
 			return one, nil
 		}
 	}
-	return nil, fmt.Errorf("unknown %s %q%s; there are: %s", what, wanted, suggest.Hint(wanted, names), strings.Join(names, ", "))
+	return nil, fmt.Errorf("unknown %s %q%s; there are: %s", what, wanted, document.Hint(wanted, names), strings.Join(names, ", "))
 }
 
 // Find returns the built-in scenario of that name.

@@ -8,8 +8,6 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/natkit/natkit/internal/privilege"
 )
 
 // ID identifies a network namespace.
@@ -94,9 +92,9 @@ func Open(id ID) (*Handle, error) {
 		return here.checked(id)
 	}
 	here.Close()
-	err = privilege.Check(
-		privilege.Need{Any: []int{unix.CAP_SYS_ADMIN}, Why: fmt.Sprintf("to enter network namespace %d", id.Inode)},
-		privilege.Need{Any: []int{unix.CAP_SYS_PTRACE}, Why: "to find it"})
+	err = CheckPrivilege(
+		Need{Any: []int{unix.CAP_SYS_ADMIN}, Why: fmt.Sprintf("to enter network namespace %d", id.Inode)},
+		Need{Any: []int{unix.CAP_SYS_PTRACE}, Why: "to find it"})
 	if err != nil {
 		return nil, err
 	}

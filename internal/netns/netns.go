@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/natkit/natkit/internal/privilege"
-	"github.com/natkit/natkit/internal/suggest"
 	"golang.org/x/sys/unix"
 )
 
@@ -30,7 +28,7 @@ func New(name string) (*Handle, error) {
 	var h *Handle
 	err := OnThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("create network namespace %s: %w", name, privilege.Denied(err, privilege.SysAdmin))
+			return fmt.Errorf("create network namespace %s: %w", name, Denied(err, SysAdmin))
 		}
 		var err error
 		h, err = ofThread(name)
@@ -72,7 +70,7 @@ func Named(name string) (*Handle, error) {
 			return h, err
 		}
 	}
-	return nil, fmt.Errorf("open network namespace %q: %w%s; 'ip netns list' shows them", name, os.ErrNotExist, suggest.Hint(name, Names()))
+	return nil, fmt.Errorf("open network namespace %q: %w; 'ip netns list' shows them", name, os.ErrNotExist)
 }
 
 // OfPID is the namespace of a process, for instance of a container's first one.
@@ -93,7 +91,7 @@ func At(path, name string) (*Handle, error) { return open(path, name) }
 func open(path, name string) (*Handle, error) {
 	at, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open network namespace %s: %w", path, privilege.Denied(err, privilege.Ptrace))
+		return nil, fmt.Errorf("open network namespace %s: %w", path, Denied(err, Ptrace))
 	}
 	defer unix.Close(at)
 	var fs unix.Statfs_t
@@ -158,7 +156,7 @@ func (h *Handle) Close() error {
 // [OnThread], so that the thread ends with it.
 func (h *Handle) Enter() error {
 	if err := unix.Setns(h.Fd(), unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("enter network namespace %s: %w", h.name, privilege.Denied(err, privilege.SysAdmin))
+		return fmt.Errorf("enter network namespace %s: %w", h.name, Denied(err, SysAdmin))
 	}
 	runtime.KeepAlive(h.file)
 	return nil

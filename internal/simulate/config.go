@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/natkit/natkit/internal/suggest"
+	"github.com/natkit/natkit/internal/document"
 )
 
 // Config is what is simulated. Zero values of fields with a default mean the default.
@@ -485,7 +485,7 @@ func FindPreset(name string) (*Preset, error) {
 			return p, nil
 		}
 	}
-	return nil, fmt.Errorf("unknown preset %q%s; there are: %s", name, suggest.Hint(name, presetOrder), strings.Join(presetOrder, ", "))
+	return nil, fmt.Errorf("unknown preset %q%s; there are: %s", name, document.Hint(name, presetOrder), strings.Join(presetOrder, ", "))
 }
 
 // checkSizes bounds memory and time, once each value by itself makes sense.

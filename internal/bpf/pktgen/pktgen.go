@@ -14,7 +14,6 @@ import (
 
 	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 )
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -target bpfel  pktgen pktgen.bpf.c
@@ -171,7 +170,7 @@ func poll(ctx context.Context, limit time.Duration, done func() (bool, error)) (
 
 // CheckPrivilege says which capabilities a run lacks.
 func CheckPrivilege() error {
-	return privilege.Check(
-		privilege.Need{Any: privilege.SysAdmin, Why: "to load and run eBPF programs and to make and enter network namespaces"},
-		privilege.Need{Any: privilege.NetAdmin, Why: "to attach XDP programs to interfaces"})
+	return netns.CheckPrivilege(
+		netns.Need{Any: netns.SysAdmin, Why: "to load and run eBPF programs and to make and enter network namespaces"},
+		netns.Need{Any: netns.NetAdmin, Why: "to attach XDP programs to interfaces"})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/load/packets"
-	"github.com/natkit/natkit/internal/privilege"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -30,7 +30,7 @@ func (r *run) statistics() (off func(), err error) {
 	}
 	s, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
 	if err != nil {
-		return nil, fmt.Errorf("measure the programs' time (Linux 5.8): %w", privilege.Denied(err, privilege.SysAdmin))
+		return nil, fmt.Errorf("measure the programs' time (Linux 5.8): %w", netns.Denied(err, netns.SysAdmin))
 	}
 	return func() { s.Close() }, nil
 }

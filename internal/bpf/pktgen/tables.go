@@ -16,7 +16,6 @@ import (
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -51,7 +50,7 @@ func newTables(flows packets.Flows) (*tables, error) {
 // programs reads the objects that natkit carries.
 func programs() (*ebpf.CollectionSpec, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, fmt.Errorf("allow locked memory for eBPF maps (before Linux 5.11): %w", privilege.Denied(err, privilege.Resource))
+		return nil, fmt.Errorf("allow locked memory for eBPF maps (before Linux 5.11): %w", netns.Denied(err, netns.Resource))
 	}
 	spec, err := loadPktgen()
 	if err != nil {
@@ -154,7 +153,7 @@ func loadPrograms(spec *ebpf.CollectionSpec, objects any, maps map[string]*ebpf.
 func errnoText(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return privilege.Denied(err, privilege.BPF, privilege.NetAdmin)
+		return netns.Denied(err, netns.BPF, netns.NetAdmin)
 	case errors.Is(err, unix.ENOMEM):
 		return fmt.Errorf("%w (no memory for so many flows; use fewer)", err)
 	}

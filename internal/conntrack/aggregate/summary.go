@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/nat"
-	"github.com/natkit/natkit/internal/suggest"
 	"golang.org/x/sys/unix"
 )
 
@@ -246,7 +246,7 @@ func unknownKey(word string) error {
 	if name := otherNames[word]; name != "" {
 		return fmt.Errorf("unknown key %q: did you mean %q?; there are: %s", word, name, strings.Join(known, ", "))
 	}
-	return fmt.Errorf("unknown key %q%s; there are: %s", word, suggest.Hint(word, known), strings.Join(known, ", "))
+	return fmt.Errorf("unknown key %q%s; there are: %s", word, document.Hint(word, known), strings.Join(known, ", "))
 }
 
 // other names that people know from other tools.

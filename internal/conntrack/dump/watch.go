@@ -8,11 +8,9 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 	"golang.org/x/sys/unix"
 )
 
@@ -42,7 +40,7 @@ type WatchOptions struct {
 	Kinds EventKinds
 	// Filter chooses entries; nil chooses all. An entry is judged by what the event
 	// tells, and its end by what was known of it before where that is remembered.
-	Filter *match.Filter
+	Filter *conntrack.Filter
 	// Remember is how many entries are kept in mind to find what was lost, some 250
 	// bytes each; 0 does without. It needs NewEvents and DestroyEvents.
 	Remember int
@@ -195,7 +193,7 @@ func (w *watcher) subscribe() (err error) {
 		}
 		if err := w.conn.Join(group); err != nil {
 			w.conn.Close()
-			return fmt.Errorf("subscribe to events: %w", privilege.Denied(err, privilege.NetAdmin))
+			return fmt.Errorf("subscribe to events: %w", netns.Denied(err, netns.NetAdmin))
 		}
 	}
 	return nil

@@ -9,12 +9,10 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/tune"
@@ -152,7 +150,7 @@ func (h Host) Translate(ctx context.Context, p *gateway.Plan, facts *gateway.Fac
 
 func (h Host) stale(ctx context.Context, ruleOf func(*conntrack.Entry) (*gateway.Ref, error)) (Stale, error) {
 	s := Stale{Rules: map[gateway.Ref]int64{}}
-	_, err := dump.Each(ctx, h.Netns, &match.Filter{}, func(e *conntrack.Entry) error {
+	_, err := dump.Each(ctx, h.Netns, &conntrack.Filter{}, func(e *conntrack.Entry) error {
 		ref, err := ruleOf(e)
 		if ref != nil {
 			s.Keys = append(s.Keys, e.Key())
@@ -240,9 +238,9 @@ func (h Host) inForce() map[string]bool {
 	if !netns.SeesAll() {
 		return map[string]bool{everything: true}
 	}
-	err := privilege.Check(
-		privilege.Need{Any: []int{unix.CAP_SYS_ADMIN}, Why: "to enter network namespaces"},
-		privilege.Need{Any: []int{unix.CAP_SYS_PTRACE}, Why: "to find them"})
+	err := netns.CheckPrivilege(
+		netns.Need{Any: []int{unix.CAP_SYS_ADMIN}, Why: "to enter network namespaces"},
+		netns.Need{Any: []int{unix.CAP_SYS_PTRACE}, Why: "to find them"})
 	if err != nil {
 		return map[string]bool{everything: true}
 	}

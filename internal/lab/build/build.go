@@ -17,11 +17,10 @@ import (
 	"sync"
 
 	"github.com/natkit/natkit/internal/disk"
+	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
-	"github.com/natkit/natkit/internal/suggest"
 	"golang.org/x/sys/unix"
 )
 
@@ -72,9 +71,9 @@ type Node struct {
 
 // CheckPrivilege says what is missing to build labs.
 func CheckPrivilege() error {
-	return privilege.Check(
-		privilege.Need{Any: privilege.SysAdmin, Why: "to make and enter network namespaces"},
-		privilege.Need{Any: privilege.NetAdmin, Why: "to make links, addresses and rules"})
+	return netns.CheckPrivilege(
+		netns.Need{Any: netns.SysAdmin, Why: "to make and enter network namespaces"},
+		netns.Need{Any: netns.NetAdmin, Why: "to make links, addresses and rules"})
 }
 
 // Up builds the scenario's topology. After an error nothing is left of it. Needs
@@ -164,7 +163,7 @@ func (l *Lab) FindNode(name string) (*Node, error) {
 	for i, n := range l.nodes {
 		names[i] = n.Name
 	}
-	return nil, fmt.Errorf("unknown node %q%s; expected one of: %s", name, suggest.Hint(name, names), strings.Join(names, ", "))
+	return nil, fmt.Errorf("unknown node %q%s; expected one of: %s", name, document.Hint(name, names), strings.Join(names, ", "))
 }
 
 // Nodes are in the order of the scenario.
@@ -195,16 +194,11 @@ func Lock(dir string) (io.Closer, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("lock the lab: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "lab.lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock the lab: %w", err)
-	}
-	err = disk.Lock(f)
+	f, err := disk.TryLock(filepath.Join(dir, "lab.lock"))
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		defer f.Close()
-		holder := make([]byte, 20)
-		n, _ := f.ReadAt(holder, 0)
-		return nil, fmt.Errorf("another lab is running (pid %s); wait for its end", strings.TrimSpace(string(holder[:n])))
+		holder, _ := io.ReadAll(io.LimitReader(f, 20))
+		return nil, fmt.Errorf("another lab is running (pid %s); wait for its end", strings.TrimSpace(string(holder)))
 	}
 	if err == nil {
 		err = f.Truncate(0)
@@ -213,8 +207,7 @@ func Lock(dir string) (io.Closer, error) {
 		_, err = fmt.Fprintf(f, "%d\n", os.Getpid())
 	}
 	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+		return nil, fmt.Errorf("lock the lab: %w", err)
 	}
 	return f, nil
 }

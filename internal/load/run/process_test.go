@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natkit/natkit/internal/load/udp"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -26,7 +26,7 @@ const (
 
 // udpTraced has a flow for every datagram in flight, so that each takes calls of its
 // own.
-func udpTraced(to netip.AddrPort) udp.Config {
+func udpTraced(to netip.AddrPort) packets.UDPConfig {
 	cfg := udpConfig(to, 2000)
 	cfg.Flows, cfg.Concurrency = 20, 20
 	return cfg

@@ -13,7 +13,6 @@ import (
 
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 	"golang.org/x/sys/unix"
 )
 
@@ -498,7 +497,7 @@ func bindError(err error) error {
 	case errors.Is(err, unix.EADDRNOTAVAIL):
 		return fmt.Errorf("not an address of this machine or namespace: %w", err)
 	case errors.Is(err, unix.EACCES):
-		return fmt.Errorf("the port is below net.ipv4.ip_unprivileged_port_start: %w", privilege.Denied(err, privilege.Bind))
+		return fmt.Errorf("the port is below net.ipv4.ip_unprivileged_port_start: %w", netns.Denied(err, netns.Bind))
 	}
 	return err
 }

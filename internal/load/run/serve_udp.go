@@ -12,7 +12,6 @@ import (
 
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/packets"
-	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/netns"
 	"golang.org/x/sys/unix"
 )
@@ -48,22 +47,22 @@ type udpServer struct {
 	cfg ServeUDPConfig
 	any bool // it listens on all addresses
 
-	seconds   []udp.ServedSecond
+	seconds   []packets.ServedSecond
 	secondsMu sync.Mutex
 }
 
 // ServeUDP answers every request with its own payload, marked as a reply, from the
 // address that it was sent to, until ctx ends, and returns what it saw. What is no
-// request (udp.MakeReply) is not answered. Senders at public addresses are
+// request (packets.MakeReply) is not answered. Senders at public addresses are
 // not answered unless cfg.OwnNetwork is set. It returns an error that wraps
 // unix.EADDRINUSE where another program has the address.
-func ServeUDP(ctx context.Context, cfg ServeUDPConfig) (*udp.Served, error) {
+func ServeUDP(ctx context.Context, cfg ServeUDPConfig) (*packets.Served, error) {
 	fail := func(err error) error { return fmt.Errorf("serve UDP on %v: %w", cfg.Listen, err) }
 	if !cfg.Listen.IsValid() {
 		return nil, errors.New("serve UDP: no address to listen on; give ADDRESS:PORT")
 	}
 	if cfg.Expected != nil {
-		if err := udp.CheckExpected(*cfg.Expected, cfg.Listen.Addr()); err != nil {
+		if err := packets.CheckExpected(*cfg.Expected, cfg.Listen.Addr()); err != nil {
 			return nil, fail(fmt.Errorf("expected source: %w", err))
 		}
 	}
@@ -87,12 +86,12 @@ func ServeUDP(ctx context.Context, cfg ServeUDPConfig) (*udp.Served, error) {
 }
 
 // serve runs one worker per socket until ctx ends. It owns the sockets.
-func (s *udpServer) serve(ctx context.Context, sockets listeners) (*udp.Served, error) {
+func (s *udpServer) serve(ctx context.Context, sockets listeners) (*packets.Served, error) {
 	closed := sync.OnceFunc(sockets.close)
 	defer closed()
 	workers := make([]*udpServeWorker, len(sockets.fds))
 	for i, fd := range sockets.fds {
-		workers[i] = newUDPServeWorker(s, int32(fd), udp.MaxSourcesSeen/len(workers))
+		workers[i] = newUDPServeWorker(s, int32(fd), packets.MaxSourcesSeen/len(workers))
 	}
 	defer moreProcs(len(workers))()
 	opt := Options{Progress: s.cfg.Progress, ready: func() {
@@ -105,11 +104,11 @@ func (s *udpServer) serve(ctx context.Context, sockets listeners) (*udp.Served, 
 	if err != nil {
 		return nil, err
 	}
-	served := &udp.Served{
+	served := &packets.Served{
 		Listen: sockets.addr, Workers: len(workers), Expected: s.cfg.Expected,
 		Seconds: float64(s.clock()) / 1e9, Series: s.seconds, CPU: between(before, after),
 	}
-	tallies := make([]*udp.ServeTally, len(workers))
+	tallies := make([]*packets.ServeTally, len(workers))
 	for i, w := range workers {
 		tallies[i] = w.tally
 	}
@@ -125,7 +124,7 @@ func (s *udpServer) handInServed(second int, received, answered int64) {
 	s.secondsMu.Lock()
 	defer s.secondsMu.Unlock()
 	for len(s.seconds) <= second {
-		s.seconds = append(s.seconds, udp.ServedSecond{At: float64(len(s.seconds) + 1)})
+		s.seconds = append(s.seconds, packets.ServedSecond{At: float64(len(s.seconds) + 1)})
 	}
 	s.seconds[second].Received += received
 	s.seconds[second].Answered += answered
@@ -157,7 +156,7 @@ type udpServeWorker struct {
 
 	second             int
 	received, answered int64 // up to the second
-	tally              *udp.ServeTally
+	tally              *packets.ServeTally
 	seen               seen
 }
 
@@ -168,7 +167,7 @@ func newUDPServeWorker(s *udpServer, fd int32, senders int) *udpServeWorker {
 	}
 	return &udpServeWorker{
 		server: s, fd: fd, both: newMessages(udpBatch, maxDatagram, control),
-		events: make([]unix.EpollEvent, 2), tally: udp.NewServeTally(senders),
+		events: make([]unix.EpollEvent, 2), tally: packets.NewServeTally(senders),
 	}
 }
 
@@ -262,7 +261,7 @@ func (w *udpServeWorker) answerAll() {
 // turnRound makes a received message one to send.
 func (w *udpServeWorker) turnRound(i int) {
 	w.both.vectors[i].SetLen(len(w.both.bytes(i)))
-	if w.silent[i] = !udp.MakeReply(w.both.bytes(i)); w.silent[i] {
+	if w.silent[i] = !packets.MakeReply(w.both.bytes(i)); w.silent[i] {
 		w.tally.Foreign++
 		return
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/packets"
-	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/netns"
 	"golang.org/x/sys/unix"
 )
@@ -25,7 +24,7 @@ var errNothingBack = errors.New("nothing came back")
 // udpRun is what the workers of a run of datagrams share.
 type udpRun struct {
 	crew
-	cfg     udp.Config
+	cfg     packets.UDPConfig
 	pace    load.Pace
 	server  netip.AddrPort // as replies name it
 	to      sockaddr
@@ -45,7 +44,7 @@ type udpRun struct {
 // returns what was measured until then, without an error. Where nothing at all comes
 // back it ends early, and returns an error beside the result. It takes one thread
 // per worker and leaves nothing open.
-func UDP(ctx context.Context, cfg udp.Config, opt Options) (*udp.Result, error) {
+func UDP(ctx context.Context, cfg packets.UDPConfig, opt Options) (*packets.UDPResult, error) {
 	cfg, err := cfg.Checked()
 	if err != nil {
 		return nil, fmt.Errorf("bench udp: %w", err)
@@ -72,7 +71,7 @@ func UDP(ctx context.Context, cfg udp.Config, opt Options) (*udp.Result, error) 
 	return result, nil
 }
 
-func newUDPRun(cfg udp.Config, ns *netns.Handle) (*udpRun, error) {
+func newUDPRun(cfg packets.UDPConfig, ns *netns.Handle) (*udpRun, error) {
 	to := netip.AddrPortFrom(cfg.To.Addr().Unmap(), cfg.To.Port())
 	zones, err := zoneNumbers(ns, append([]netip.Addr{to.Addr()}, cfg.Sources...))
 	if err != nil {
@@ -84,7 +83,7 @@ func newUDPRun(cfg udp.Config, ns *netns.Handle) (*udpRun, error) {
 		to:     newSockaddr(to, zones[to.Addr().Zone()]),
 		family: family(to.Addr()),
 		warm:   make(chan struct{}),
-		token:  udp.RequestRun(rand.Uint32()), // other runs beside this one have others
+		token:  packets.RequestRun(rand.Uint32()), // other runs beside this one have others
 	}
 	if r.sources, err = sourceAddrs(cfg.Sources, to.Addr(), zones, cfg.Seed); err != nil {
 		return nil, err
@@ -166,9 +165,9 @@ func (r *udpRun) silentAfter() int64 { return 2*int64(r.cfg.Timeout) + 1500*int6
 
 // result merges what the workers counted. Where the run was interrupted, replies may
 // still be on the way.
-func (r *udpRun) result(workers []*udpWorker, before, after usage, interrupted bool) *udp.Result {
+func (r *udpRun) result(workers []*udpWorker, before, after usage, interrupted bool) *packets.UDPResult {
 	seen := load.Observed{Workers: len(workers)}
-	all := udp.NewTally()
+	all := packets.NewUDPTally()
 	end, whole, late := int64(0), int64(0), int64(0)
 	for _, w := range workers {
 		all.Merge(w.tally)
@@ -179,12 +178,12 @@ func (r *udpRun) result(workers []*udpWorker, before, after usage, interrupted b
 		late += w.late
 		seen.BusiestWorker = max(seen.BusiestWorker, w.busy)
 	}
-	res := &udp.Result{Config: r.cfg, RunToken: r.token, Seconds: float64(max(end-r.begun, 0)) / 1e9}
+	res := &packets.UDPResult{Config: r.cfg, RunToken: r.token, Seconds: float64(max(end-r.begun, 0)) / 1e9}
 	all.Fill(res)
 	res.Series = r.course.Series(float64(whole) / 1e9)
 	res.CPU = between(before, after)
 	observeCPU(&seen, before, after, float64(whole)/1e9)
-	for _, limit := range []string{udp.Overflow(res.SocketDrops), seen.Limit(), udp.Lateness(res.Sent, late)} {
+	for _, limit := range []string{packets.Overflow(res.SocketDrops), seen.Limit(), packets.Lateness(res.Sent, late)} {
 		if res.GeneratorLimit == "" {
 			res.GeneratorLimit = limit
 		}
@@ -254,7 +253,7 @@ func (w *udpWorker) checkWay() error {
 		level, name = unix.IPPROTO_IPV6, unix.IPV6_MTU
 	}
 	mtu, err := unix.GetsockoptInt(int(fd), level, name)
-	if largest := udp.PacketBytes(w.run.largestFrame()); err == nil && largest > mtu {
+	if largest := packets.PacketBytes(w.run.largestFrame()); err == nil && largest > mtu {
 		return fmt.Errorf("size %d: IP packets of %d bytes would be fragmented, the route's MTU is %d: give smaller sizes or raise the MTU",
 			w.run.largestFrame(), largest, mtu)
 	}

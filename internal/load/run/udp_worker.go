@@ -8,7 +8,6 @@ import (
 
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/packets"
-	"github.com/natkit/natkit/internal/load/udp"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,7 +37,7 @@ const (
 // allocates, except for the first misdelivered replies.
 type udpWorker struct {
 	run   *udpRun
-	share udp.Share
+	share packets.Share
 	total int64 // datagrams to send; as many as tokens can distinguish where time is the bound
 	spare uint64
 	epoll int32
@@ -48,7 +47,7 @@ type udpWorker struct {
 	last     int64 // the last datagram or reply
 	lastSent int64
 	flows    []udpFlow
-	flight   *udp.Flight
+	flight   *packets.Flight
 	out, in  *messages
 	errors   *messages
 	events   []unix.EpollEvent
@@ -64,22 +63,22 @@ type udpWorker struct {
 	late   int64
 	busy   float64 // share of a CPU
 
-	tally    *udp.Tally
+	tally    *packets.UDPTally
 	interval *load.Interval
 	seen     seen
 }
 
 func newUDPWorker(r *udpRun, id int) *udpWorker {
-	share := udp.Share{Flows: r.cfg.Flows, Workers: r.workers, Worker: id}
+	share := packets.Share{Flows: r.cfg.Flows, Workers: r.workers, Worker: id}
 	// One byte more than expected: replies that are too long are seen.
-	size := udp.PayloadBytes(r.largestFrame(), r.server.Addr()) + 1
+	size := packets.PayloadBytes(r.largestFrame(), r.server.Addr()) + 1
 	w := &udpWorker{
 		run: r, share: share, total: int64(share.Len()) * math.MaxUint32,
 		flows: make([]udpFlow, share.Len()),
 		out:   newMessages(udpBatch, size, 0), in: newMessages(udpBatch, size, 0),
 		errors: newMessages(1, size, errorControl),
 		events: make([]unix.EpollEvent, batch),
-		tally:  udp.NewTally(), interval: load.NewInterval(),
+		tally:  packets.NewUDPTally(), interval: load.NewInterval(),
 	}
 	for i := range w.flows {
 		w.flows[i] = udpFlow{fd: -1, last: math.MaxUint32}
@@ -94,10 +93,10 @@ func newUDPWorker(r *udpRun, id int) *udpWorker {
 	if r.cfg.Rate > 0 {
 		remember += int(2 * r.cfg.Rate / float64(r.workers) * r.cfg.Timeout.Seconds())
 	} else {
-		w.limit = udp.Share{Flows: r.cfg.Concurrency, Workers: r.workers, Worker: id}.Len()
+		w.limit = packets.Share{Flows: r.cfg.Concurrency, Workers: r.workers, Worker: id}.Len()
 		remember += 2 * w.limit
 	}
-	w.flight = udp.NewFlight(remember)
+	w.flight = packets.NewFlight(remember)
 	// The first spare combination of an address and a port.
 	w.spare = uint64(share.Flow((r.cfg.Flows - id + r.workers - 1) / r.workers))
 	for i := range udpBatch {
@@ -361,7 +360,7 @@ func (w *udpWorker) frame(flow int, sequence uint32) int {
 }
 
 func (w *udpWorker) payload(flow int, sequence uint32) int {
-	return udp.PayloadBytes(w.frame(flow, sequence), w.run.server.Addr())
+	return packets.PayloadBytes(w.frame(flow, sequence), w.run.server.Addr())
 }
 
 // sent takes down that the kernel took n datagrams of the flow.
@@ -441,7 +440,7 @@ func (w *udpWorker) receiveFlow(i int) {
 func (w *udpWorker) arrive(i, k int) {
 	payload := w.in.bytes(k)
 	token, ok := packets.ParseToken(payload)
-	if !ok || token.Run != udp.ReplyRun(w.run.token) {
+	if !ok || token.Run != packets.ReplyRun(w.run.token) {
 		w.tally.Foreign++
 		return
 	}
@@ -464,7 +463,7 @@ func (w *udpWorker) arrive(i, k int) {
 
 // settle waits no longer for the reply to a datagram.
 func (w *udpWorker) settle(number int64) {
-	if before, _ := w.flight.Settle(number); before == udp.Flying {
+	if before, _ := w.flight.Settle(number); before == packets.Flying {
 		w.lose(1)
 	}
 }
@@ -475,10 +474,10 @@ func (w *udpWorker) reply(f *udpFlow, number int64, sequence uint32) {
 	arrival := f.track.Observe(sequence)
 	before, sent := w.flight.Answer(number)
 	switch {
-	case before == udp.Answered || arrival == packets.Duplicated:
+	case before == packets.Answered || arrival == packets.Duplicated:
 		w.tally.Duplicated++
 		return
-	case before == udp.Unknown && arrival == packets.Late:
+	case before == packets.Unknown && arrival == packets.Late:
 		// Possibly a duplicate; counted as the first one, as Delivery has it.
 		w.tally.Late++
 	case arrival != packets.InOrder:
@@ -488,7 +487,7 @@ func (w *udpWorker) reply(f *udpFlow, number int64, sequence uint32) {
 	if w.tally.Answered == 1 {
 		w.run.answered.Store(true)
 	}
-	if before != udp.Unknown {
+	if before != packets.Unknown {
 		w.tally.RoundTrip.Record(w.now - sent)
 		w.interval.Complete(w.now - sent)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"golang.org/x/sys/unix"
@@ -244,7 +243,7 @@ func (t *transaction) commit(c read.Conn) error {
 	case errors.Is(err, unix.ERESTART), errors.Is(err, unix.EAGAIN):
 		return errConcurrent
 	case errors.Is(err, unix.EPERM):
-		return privilege.Denied(unix.EPERM, privilege.NetAdmin)
+		return netns.Denied(unix.EPERM, netns.NetAdmin)
 	default:
 		return fmt.Errorf("the kernel refuses the rule: %w; change it with the program that made it", err)
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/ruleset"
 	"golang.org/x/sys/unix"
 )
@@ -61,7 +60,7 @@ var errAbsent = errors.New("this kernel has no nf_tables")
 func explain(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return privilege.Denied(err, privilege.NetAdmin)
+		return netns.Denied(err, netns.NetAdmin)
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT):
 		// nfnetlink_rcv_msg does not know the subsystem.
 		return errAbsent

@@ -11,7 +11,6 @@ import (
 	"unsafe"
 
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 	"github.com/natkit/natkit/internal/ruleset"
 	"golang.org/x/sys/unix"
 )
@@ -79,7 +78,7 @@ func (s legacySource) tables() ([]string, error) {
 	case errors.Is(err, fs.ErrNotExist): // the kernel has no iptables, or not loaded
 		return nil, nil
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("read %s: %w", s.names, privilege.Denied(err, privilege.ReadAll))
+		return nil, fmt.Errorf("read %s: %w", s.names, netns.Denied(err, netns.ReadAll))
 	case err != nil:
 		return nil, fmt.Errorf("list tables: %w", err)
 	}
@@ -90,7 +89,7 @@ func (s legacySource) tables() ([]string, error) {
 func (s legacySource) ask(table string) (info ruleset.LegacyInfo, blob []byte, err error) {
 	fd, err := unix.Socket(s.domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 	if err != nil {
-		return info, nil, fmt.Errorf("open a raw socket: %w", privilege.Denied(err, privilege.NetRaw))
+		return info, nil, fmt.Errorf("open a raw socket: %w", netns.Denied(err, netns.NetRaw))
 	}
 	defer unix.Close(fd)
 	for range Attempts { // until the size is the one that it has
@@ -109,7 +108,7 @@ func (s legacySource) ask(table string) (info ruleset.LegacyInfo, blob []byte, e
 		}
 	}
 	if errors.Is(err, unix.EPERM) {
-		err = privilege.Denied(err, privilege.NetAdmin)
+		err = netns.Denied(err, netns.NetAdmin)
 	}
 	return info, blob, err
 }

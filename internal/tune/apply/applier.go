@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/internal/privilege"
+	"github.com/natkit/natkit/internal/document"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/natkit/natkit/internal/suggest"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
 	"golang.org/x/sys/unix"
@@ -156,7 +156,7 @@ func (s sysctls) nearest(name string, err error) string {
 		}
 	}
 	word := filepath.Base(path)
-	near := suggest.Nearest(word, beside)
+	near := document.Nearest(word, beside)
 	if near == "" {
 		return ""
 	}
@@ -175,7 +175,7 @@ func (s sysctls) explain(name string, err error) error {
 	case errors.Is(err, unix.EROFS):
 		return fmt.Errorf("%w; /proc/sys is mounted read-only, as in containers: run natkit on the host", err)
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 && strings.HasPrefix(name, "net."):
-		return privilege.Denied(err, privilege.NetAdmin)
+		return netns.Denied(err, netns.NetAdmin)
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
 		return fmt.Errorf("%w; run it as root", err)
 	case errors.Is(err, fs.ErrPermission):

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/disk"
-	"github.com/natkit/natkit/internal/privilege"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -78,7 +78,7 @@ func (f File) Writable() error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("persist in %s: %s: %w", path, dir, privilege.Denied(err, privilege.WriteAll))
+			return fmt.Errorf("persist in %s: %s: %w", path, dir, netns.Denied(err, netns.WriteAll))
 		}
 		return nil
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/privilege"
 	"golang.org/x/sys/unix"
 )
 
@@ -95,7 +94,7 @@ func inWords(ns *netns.Handle, messages []message, refused []netlink.Refusal) er
 	at := indexOf(first)
 	switch {
 	case errors.Is(first, unix.EPERM):
-		return privilege.Denied(first, privilege.NetAdmin)
+		return netns.Denied(first, netns.NetAdmin)
 	case at < 0 && lacks(first):
 		return &Missing{"the gateway", "tables", brings["table"], first}
 	case at < 0 || at >= len(messages):
