@@ -332,8 +332,12 @@ func (m *Match) Overlaps(o *Match) bool {
 }
 
 // Covers reports whether every packet that matches o matches m as well.
-func (m *Match) Covers(o *Match) bool {
-	return !slices.ContainsFunc(conditions, func(c condition) bool { return !c.covers(m, o, o.Family()) })
+func (m *Match) Covers(o *Match) bool { return m.CoversBut(o) }
+
+// CoversBut is Covers as if neither asked for some of the conditions.
+func (m *Match) CoversBut(o *Match, but ...Condition) bool {
+	family := o.Family()
+	return !slices.ContainsFunc(conditions, func(c condition) bool { return !slices.Contains(but, c.name) && !c.covers(m, o, family) })
 }
 
 // Family is the length in bits of the addresses of the packets, 32 or 128; 0 where both

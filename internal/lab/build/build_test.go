@@ -313,7 +313,7 @@ func TestFillOfAnotherMix(t *testing.T) {
 		}
 		var first conntrack.Entry
 		filler.Entry(0, &first)
-		if err := dump.Remove(t.Context(), l.Node("gateway").Netns, &first); err != nil {
+		if d, err := dump.DeleteKeys(t.Context(), l.Node("gateway").Netns, []conntrack.Key{first.Key()}); err != nil || d.Deleted != 1 {
 			t.Errorf("mix %q, seed %d: its first entry: %v", f.Mix, f.Seed, err)
 		}
 	}
