@@ -20,7 +20,7 @@ type Rule struct {
 func Rules() []Rule {
 	return []Rule{
 		ctTableFull, ctTableNearFull, ctEarlyDrop, ctChainCap, ctEstablishedLeak, ctFlood,
-		snatPortsExhausted, snatPortsNear, snatRace, snatPortReuseFast, lvsAffinity, lvsConnReuse, udpStale, twPAWSReject, twSeqReject, twRecycle, dropsUnexplained,
+		snatPortsExhausted, snatPortsNear, snatRace, snatPortReuseFast, lvsAffinity, lvsConnReuse, udpStale, dnatUnreachable, twPAWSReject, twSeqReject, twRecycle, dropsUnexplained,
 	}
 }
 
