@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/natkit/natkit/internal/ipvs"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -45,10 +44,10 @@ func readBalancer(rec *snapshot.Recording) (*balancer, Check) {
 }
 
 func (b *balancer) service(u *snapshot.IPVSUse) *snapshot.IPVSService {
-	return ipvs.ServiceOf(b.ipvs, u)
+	return b.ipvs.ServiceOf(u)
 }
 
-func (b *balancer) hold(s *snapshot.IPVSService) int64 { return ipvs.Hold(b.ipvs, s) }
+func (b *balancer) hold(s *snapshot.IPVSService) int64 { return b.ipvs.Hold(s) }
 
 // byAddress are the schedulers that keep a client, or what it asks for, on one server.
 var byAddress = []string{"sh", "dh", "mh", "lblc", "lblcr"}
@@ -100,11 +99,11 @@ func (b *balancer) clientEvidence(u *snapshot.IPVSUse, s *snapshot.IPVSService) 
 	c := &u.TopClients[0]
 	e = append(e, Evidence{What: "ports of " + c.Address + " with an entry", Value: c.Ports,
 		Unit: fmt.Sprintf("from %d to %d", c.FirstPort, c.LastPort), Source: "/proc/net/ip_vs_conn"})
-	if seconds, ok := ipvs.ReuseInterval(c, b.ipvs.Connections); ok {
+	if seconds, ok := b.ipvs.Connections.ReuseInterval(c); ok {
 		e = append(e, Evidence{What: "a port is used again after", Value: round1(seconds), Unit: "s, about", Source: "ports / connections per second"})
 	}
-	return append(e, Evidence{What: "new sessions at most", Value: round1(ipvs.MostSessions(b.ipvs, s, c)),
-		Unit: "/s per client address", Source: fmt.Sprintf("%s ports / %d s that an entry stays", units.Count(ipvs.Ports(c)), b.hold(s))})
+	return append(e, Evidence{What: "new sessions at most", Value: round1(b.ipvs.MostSessions(s, c)),
+		Unit: "/s per client address", Source: fmt.Sprintf("%s ports / %d s that an entry stays", units.Count(c.Span()), b.hold(s))})
 }
 
 const (
@@ -306,7 +305,7 @@ func (b *balancer) affinityCause(u *snapshot.IPVSUse, s *snapshot.IPVSService) s
 		cause += "which this kernel hands on to the same server (it has no " + snapshot.IPVSReuse + ")"
 	case mode == 0:
 		cause += "and " + snapshot.IPVSReuse + " is 0: the entry decides, not the scheduler"
-	case ipvs.PassesBy(s):
+	case s.PassesBy():
 		cause += fmt.Sprintf("in FIN_WAIT, as answers do not pass the balancer; %s is %d, and only its bit 1 (value 2) lets such an entry go", snapshot.IPVSReuse, mode)
 	default:
 		cause += "in a state in which the kernel does not let it go (" + b.endedStates() + ")"
@@ -498,7 +497,7 @@ func (b *balancer) affinityRemedies(u *snapshot.IPVSUse, s *snapshot.IPVSService
 	if m := b.reuseRemedy(s); m != nil {
 		r = append(r, *m)
 	}
-	if ipvs.PassesBy(s) && b.hold(s) > 60 {
+	if s.PassesBy() && b.hold(s) > 60 {
 		r = append(r, Remedy{
 			Title:    fmt.Sprintf("shorten the FIN timeout: ipvsadm --set 0 60 0 (now %d s)", b.hold(s)),
 			Predicts: fmt.Sprintf("entries go after 60 s: up to %s new sessions per second and client address", units.Rate(float64(fullRange)/60)),
@@ -529,7 +528,7 @@ func (b *balancer) affinityRemedies(u *snapshot.IPVSUse, s *snapshot.IPVSService
 func (b *balancer) reuseRemedy(s *snapshot.IPVSService) *Remedy {
 	mode, known := b.reuseMode()
 	want := int64(1)
-	if ipvs.PassesBy(s) {
+	if s.PassesBy() {
 		want = 3
 	}
 	if !known || mode&2 != 0 || want == 1 && mode != 0 {

@@ -69,7 +69,7 @@ func (t *table) add(ctx context.Context, first, entries int64) error {
 // empty removes what fill made, and what has no mark.
 func (t *table) empty(ctx context.Context) error {
 	for _, mark := range []uint32{lab.FillMark, 0} {
-		if err := dump.Delete(ctx, t.ns, conntrack.Filter{Mark: mark, MarkMask: ^uint32(0)}); err != nil {
+		if _, err := dump.Delete(ctx, t.ns, &conntrack.Filter{Mark: mark, MarkMask: ^uint32(0)}); err != nil {
 			return err
 		}
 	}

@@ -102,7 +102,7 @@ func StartFill(ctx context.Context, o FillOptions) (*Fill, error) {
 // begin takes the first mark that no record and no entry of the namespace has.
 func (f *Fill) begin(ctx context.Context, dir string) error {
 	for f.Mark = firstMark; f.Mark <= lastMark; f.Mark++ {
-		n, err := dump.Marked(ctx, f.ns, f.filter())
+		n, err := dump.Matching(ctx, f.ns, f.filter())
 		if err != nil {
 			return err
 		}
@@ -123,8 +123,8 @@ func (f *Fill) begin(ctx context.Context, dir string) error {
 	return fmt.Errorf("there are %d fills already; 'natkit lab fill --remove' removes those that were left", marks)
 }
 
-func (r FillRecord) filter() conntrack.Filter {
-	return conntrack.Filter{Mark: r.Mark, MarkMask: ^uint32(0)}
+func (r FillRecord) filter() *conntrack.Filter {
+	return &conntrack.Filter{Mark: r.Mark, MarkMask: ^uint32(0)}
 }
 
 func (f *Fill) insert(ctx context.Context, o FillOptions) (err error) {
@@ -149,16 +149,14 @@ func (f *Fill) probe(ctx context.Context) error {
 	if f.Made = n; err != nil {
 		return err
 	}
-	if n, err = dump.Marked(ctx, f.ns, f.filter()); err == nil && n == 0 {
-		err = dump.ErrNoMarks
+	if n, err = dump.Matching(ctx, f.ns, f.filter()); err != nil || n > 0 {
+		return err
 	}
-	if errors.Is(err, dump.ErrNoMarks) {
-		var e conntrack.Entry
-		f.filler.Entry(0, &e)
-		f.Made = 0
-		return errors.Join(fmt.Errorf("%w: the entries could not be identified and removed", err), dump.Remove(ctx, f.ns, &e))
-	}
-	return err
+	var e conntrack.Entry
+	f.filler.Entry(0, &e)
+	f.Made = 0
+	_, err = dump.DeleteKeys(ctx, f.ns, []conntrack.Key{e.Key()})
+	return errors.Join(errors.New("a kernel without CONFIG_NF_CONNTRACK_MARK: the entries could not be identified and removed"), err)
 }
 
 // takeBack removes what a fill that failed has made.
@@ -192,19 +190,16 @@ func (f *Fill) Remove(ctx context.Context) (RemovedFill, error) {
 func (f *Fill) Release() error { return f.file.Close() }
 
 // remove deletes the entries of a mark and makes sure that none is left.
-func removeMarked(ctx context.Context, ns *netns.Handle, f conntrack.Filter) (int64, error) {
-	n, err := dump.Marked(ctx, ns, f)
-	if err != nil || n == 0 {
-		return 0, err
+func removeMarked(ctx context.Context, ns *netns.Handle, f *conntrack.Filter) (int64, error) {
+	d, err := dump.Delete(ctx, ns, f)
+	if err != nil {
+		return d.Deleted, fmt.Errorf("mark %#x: %w", f.Mark, err)
 	}
-	if err := dump.Delete(ctx, ns, f); err != nil {
-		return 0, err
-	}
-	left, err := dump.Marked(ctx, ns, f)
+	left, err := dump.Matching(ctx, ns, f)
 	if err == nil && left > 0 {
-		err = fmt.Errorf("delete conntrack entries of mark %#x: %d of %d are left", f.Mark, left, n)
+		err = fmt.Errorf("delete conntrack entries of mark %#x: %d are left", f.Mark, left)
 	}
-	return n - left, err
+	return d.Deleted, err
 }
 
 // losses bounds how many entries are made where they expire meanwhile: a multiple of

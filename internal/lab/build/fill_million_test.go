@@ -41,7 +41,7 @@ func BenchmarkMillion(b *testing.B) {
 				b.StopTimer()
 				cpu += testutil.CPUTime(b) - before
 				start := time.Now()
-				if err := dump.Delete(b.Context(), ns, conntrack.Filter{Mark: lab.FillMark, MarkMask: ^uint32(0)}); err != nil {
+				if _, err := dump.Delete(b.Context(), ns, &conntrack.Filter{Mark: lab.FillMark, MarkMask: ^uint32(0)}); err != nil {
 					b.Fatal(err)
 				}
 				removal += time.Since(start)

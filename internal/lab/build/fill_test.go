@@ -233,7 +233,7 @@ func TestExpiredEntriesAreNoError(t *testing.T) {
 	ns := testutil.Namespace(t)
 	f := start(t, FillOptions{Netns: ns, Where: "test", Mix: m, Target: 1000, Dir: t.TempDir()})
 	for deadline := time.Now().Add(testutil.Patience(time.Minute)); ; {
-		if n, err := dump.Marked(t.Context(), ns, f.filter()); err != nil || n == 500 || time.Now().After(deadline) {
+		if n, err := dump.Matching(t.Context(), ns, f.filter()); err != nil || n == 500 || time.Now().After(deadline) {
 			break
 		}
 	}
