@@ -23,34 +23,24 @@ const (
 	fewInUse = 0.01
 )
 
-// ctEstablishedLeak: much of the table is connections that were never closed as far as
+// checkEstablishedLeak: much of the table is connections that were never closed as far as
 // the tracker saw: their hosts are gone, or a firewall has forgotten them. Each stays
 // for nf_conntrack_tcp_timeout_established, five days by default.
-var ctEstablishedLeak = Rule{
-	ID:    "ct-established-leak",
-	Title: "connections that were never closed",
-	Check: checkEstablishedLeak,
-}
-
-func checkEstablishedLeak(rec *snapshot.Recording) (*Finding, Check) {
-	t, end := readTable(rec)
-	if t == nil {
-		return nil, end
-	}
-	tab := rec.Last().Table
+func (t *table) checkEstablishedLeak() (*Finding, Check) {
+	tab := t.rec.Last().Table
 	switch {
 	case tab == nil:
-		return nil, Check{State: NotChecked, Why: t.noDump()}
+		return unknown(t.noDump())
 	case tab.Idle == nil:
-		return nil, Check{State: NotChecked, Why: "idle times are not known: no " + establishedTimeout + ", or a bundle of an older natkit"}
+		return unknown("idle times are not known: no " + establishedTimeout + ", or a bundle of an older natkit")
 	case tab.Sampled == 0:
-		return nil, Check{State: OK, Why: "the table is empty"}
+		return passed("the table is empty")
 	}
 	idle := int64(float64(tab.Idle.IdleFrom(snapshot.IdleLong)) * t.scale())
 	seen := fmt.Sprintf("%s of %s entries are ESTABLISHED and idle for more than %s", units.Count(idle), units.Count(t.count), hours(snapshot.IdleLong))
 	ofLimit, ofTable := float64(idle)/float64(t.max), float64(idle)/float64(max(1, t.count))
 	if idle < fewestLeaked || ofLimit < leakOfLimit && (ofTable < leakOfTable || idle < leakTrifle) {
-		return nil, Check{State: OK, Why: seen}
+		return passed(seen)
 	}
 	return t.leak(tab.Idle, idle), Check{Why: seen}
 }

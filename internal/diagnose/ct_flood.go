@@ -27,31 +27,21 @@ const (
 	crowded = 0.80
 )
 
-// ctFlood: few sources open connections that get no answer: a scan, a flood of SYN or
+// checkFlood: few sources open connections that get no answer: a scan, a flood of SYN or
 // UDP, or a program that hammers a dead destination.
 //
 // A flood with forged sources is not distinguished from a dead server with many clients,
 // and not reported. Neither are connections whose answers take another way (asymmetric
 // routing): what follows their SYN is INVALID here, and is forwarded all the same.
-var ctFlood = Rule{
-	ID:    "ct-flood",
-	Title: "few sources open many unanswered connections",
-	Check: checkFlood,
-}
-
-func checkFlood(rec *snapshot.Recording) (*Finding, Check) {
-	t, end := readTable(rec)
-	if t == nil {
-		return nil, end
-	}
-	tab := rec.Last().Table
+func (t *table) checkFlood() (*Finding, Check) {
+	tab := t.rec.Last().Table
 	switch {
 	case tab == nil:
-		return nil, Check{State: NotChecked, Why: t.noDump()}
+		return unknown(t.noDump())
 	case tab.Unanswered == nil:
-		return nil, Check{State: NotChecked, Why: "unanswered connections were not counted by source: a bundle of an older natkit"}
+		return unknown("unanswered connections were not counted by source: a bundle of an older natkit")
 	case tab.Sampled == 0:
-		return nil, Check{State: OK, Why: "the table is empty"}
+		return passed("the table is empty")
 	}
 	fl := t.flood(tab.Unanswered)
 	seen := fmt.Sprintf("%s of %s entries are TCP or UDP connections without an answer", units.Count(t.scaled(tab.Unanswered.TCP+tab.Unanswered.UDP)), units.Count(t.count))
@@ -60,12 +50,12 @@ func checkFlood(rec *snapshot.Recording) (*Finding, Check) {
 	}
 	switch {
 	case !fl.large(t):
-		return nil, Check{State: OK, Why: seen}
+		return passed(seen)
 	case fl.rateKnown && fl.perSecond < floodRate:
-		return nil, Check{State: OK, Why: fmt.Sprintf("%s; only %s new ones a second: it is over", seen, units.Rate(fl.perSecond))}
+		return passed(fmt.Sprintf("%s; only %s new ones a second: it is over", seen, units.Rate(fl.perSecond)))
 	}
 	if invalid, _ := t.delta("invalid"); fl.mayBeAnswered(t, invalid) {
-		return nil, Check{State: NotChecked, Why: fmt.Sprintf("%s, and %s packets were INVALID in %.1f s: a flood of several kinds, or answers that take another way (asymmetric routing), which cannot be distinguished", seen, units.Count(invalid), rec.Seconds())}
+		return unknown(fmt.Sprintf("%s, and %s packets were INVALID in %.1f s: a flood of several kinds, or answers that take another way (asymmetric routing), which cannot be distinguished", seen, units.Count(invalid), t.rec.Seconds()))
 	}
 	return fl.finding(t), Check{Why: seen}
 }

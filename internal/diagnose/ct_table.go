@@ -10,31 +10,21 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// ctTableFull: the kernel is dropping new connections now, because the table is full.
+// checkTableFull: the kernel is dropping new connections now, because the table is full.
 //
 // `drop` counts packets that the tracker drops: a full table, no memory, or a
 // clash that could not be resolved. A clash counts in insert_failed as well, so only
 // the surplus of drop speaks for a full table (see refused).
-var ctTableFull = Rule{
-	ID:    "ct-table-full",
-	Title: "connection table full",
-	Check: checkTableFull,
-}
-
-func checkTableFull(rec *snapshot.Recording) (*Finding, Check) {
-	t, end := readTable(rec)
-	if t == nil {
-		return nil, end
-	}
+func (t *table) checkTableFull() (*Finding, Check) {
 	dropped, haveCounters := t.surplusDrops()
 	lines, suppressed := t.logLines()
 	switch {
 	case t.firstMax != t.max && !t.full() && (lines > 0 || dropped > 0 || !haveCounters):
-		return nil, Check{State: NotChecked, Why: fmt.Sprintf("%s; the limit was %s a moment ago: run doctor again", t.usage(), units.Count(t.firstMax))}
+		return unknown(fmt.Sprintf("%s; the limit was %s a moment ago: run doctor again", t.usage(), units.Count(t.firstMax)))
 	case !haveCounters && lines == 0 && t.full():
-		return nil, Check{State: NotChecked, Why: t.usage() + ", but whether it drops is unknown: " + t.noCounters()}
+		return unknown(t.usage() + ", but whether it drops is unknown: " + t.noCounters())
 	case lines == 0 && dropped == 0:
-		return nil, Check{State: OK, Why: t.notDropping()}
+		return passed(t.notDropping())
 	case lines == 0 && !t.full() && t.seenFull() == 0:
 		return nil, Check{State: NotChecked, Why: t.usage() + t.droppedText(dropped, true) +
 			" for another reason, or the table was full only in between: use a longer --for"}
@@ -98,27 +88,17 @@ const (
 	settled = 30
 )
 
-// ctTableNearFull: the table is above 80 % and not only for a moment, or the
+// checkTableNearFull: the table is above 80 % and not only for a moment, or the
 // present rates lead beyond the limit.
 //
 // How long the rates have lasted is read from the ages of the entries in the
 // states in which short flows end: age = timeout - seconds left.
-var ctTableNearFull = Rule{
-	ID:    "ct-table-near-full",
-	Title: "connection table nearly full",
-	Check: checkTableNearFull,
-}
-
-func checkTableNearFull(rec *snapshot.Recording) (*Finding, Check) {
-	t, end := readTable(rec)
-	if t == nil {
-		return nil, end
-	}
-	if full, _ := checkTableFull(rec); full != nil {
-		return nil, Check{State: OK, Why: "it is full, see ct-table-full"}
+func (t *table) checkTableNearFull() (*Finding, Check) {
+	if full, _ := t.checkTableFull(); full != nil {
+		return passed("it is full, see ct-table-full")
 	}
 	if evicted, _ := t.delta("early_drop"); evicted > 0 && t.full() {
-		return nil, Check{State: OK, Why: "it is at its limit, see ct-early-drop"}
+		return passed("it is at its limit, see ct-early-drop")
 	}
 	steady, forecast := t.steady(), t.forecast()
 	seen := t.usage()
@@ -128,9 +108,9 @@ func checkTableNearFull(rec *snapshot.Recording) (*Finding, Check) {
 	above := float64(steady) > nearFull*float64(t.max)
 	switch {
 	case !above && t.rec.Last().Table == nil:
-		return nil, Check{State: NotChecked, Why: seen + "; where the present rates lead is unknown: " + t.noDump()}
+		return unknown(seen + "; where the present rates lead is unknown: " + t.noDump())
 	case !above && forecast <= t.max:
-		return nil, Check{State: OK, Why: seen}
+		return passed(seen)
 	}
 	f := &Finding{
 		Severity:    Warning,
@@ -214,27 +194,17 @@ func (t *table) forecast() int64 {
 	return int64(math.Max(0, held)) + capacity.Steady(classes, t.groups())
 }
 
-// ctEarlyDrop: at the limit the kernel evicts entries that have seen no answer or
+// checkEarlyDrop: at the limit the kernel evicts entries that have seen no answer or
 // are not assured yet, to make room (early_drop in nf_conntrack_core.c). Nothing
 // is refused so far, but connections that are being set up are forgotten.
-var ctEarlyDrop = Rule{
-	ID:    "ct-early-drop",
-	Title: "connections evicted to make room",
-	Check: checkEarlyDrop,
-}
-
-func checkEarlyDrop(rec *snapshot.Recording) (*Finding, Check) {
-	t, end := readTable(rec)
-	if t == nil {
-		return nil, end
-	}
+func (t *table) checkEarlyDrop() (*Finding, Check) {
 	evicted, ok := t.delta("early_drop")
 	if !ok {
-		return nil, Check{State: NotChecked, Why: t.noCounters()}
+		return unknown(t.noCounters())
 	}
 	seen := units.Count(evicted) + " evicted"
 	if evicted == 0 {
-		return nil, Check{State: OK, Why: seen}
+		return passed(seen)
 	}
 	return &Finding{
 		Severity:    Warning,
@@ -255,39 +225,29 @@ const (
 	lossIsCritical = 0.001
 )
 
-// ctChainCap: there is room in the table, but too few hash buckets for it. Since 5.15
+// checkChainCap: there is room in the table, but too few hash buckets for it. Since 5.15
 // the kernel refuses a connection whose hash chain is too long already.
 //
 // How long a chain may be is drawn at random for each insertion, and differs between
 // versions and their stable updates (8 to 79), so only the counter is conclusive.
-var ctChainCap = Rule{
-	ID:    "ct-chain-cap",
-	Title: "too few hash buckets",
-	Check: checkChainCap,
-}
-
-func checkChainCap(rec *snapshot.Recording) (*Finding, Check) {
-	t, end := readTable(rec)
-	if t == nil {
-		return nil, end
-	}
+func (t *table) checkChainCap() (*Finding, Check) {
 	r, ok := t.refused()
 	if !ok {
-		return nil, Check{State: NotChecked, Why: t.noCounters()}
+		return unknown(t.noCounters())
 	}
 	if t.buckets == 0 {
-		return nil, Check{State: NotChecked, Why: "the number of hash buckets is not known"}
+		return unknown("the number of hash buckets is not known")
 	}
 	seen := fmt.Sprintf("hash chains of %s entries on average in %s buckets", units.Fixed(t.chainLength(), 1), units.Count(t.buckets))
 	switch {
 	case r.chains > 0:
 		return t.chainsRefused(r), Check{Why: fmt.Sprintf("%s, %s refused", seen, units.Plural(r.chains, "connection", "connections"))}
 	case r.chainsKnown:
-		return nil, Check{State: OK, Why: seen + ", none refused"}
+		return passed(seen + ", none refused")
 	case t.chainLength() >= slowChain:
 		return t.chainsSlow(), Check{Why: seen + "; this kernel has no counter of refusals (chaintoolong, Linux 5.15)"}
 	}
-	return nil, Check{State: OK, Why: seen}
+	return passed(seen)
 }
 
 // chainLength is the mean one now, with what other namespaces have in the same hash.

@@ -11,20 +11,14 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// dropsUnexplained: the kernel drops packets that should have passed, and no other
+// needsTrace is why this rule is not checked without being asked for.
+const needsTrace = "needs --trace"
+
+// checkDrops: the kernel drops packets that should have passed, and no other
 // rule says why.
 //
 // Every host drops packets all the time; which reasons count, and from which rate
 // on, is in drop_reason.go.
-var dropsUnexplained = Rule{
-	ID:    "drops-unexplained",
-	Title: "packets dropped on their way",
-	Check: checkDrops,
-}
-
-// needsTrace is why this rule is not checked without being asked for.
-const needsTrace = "needs --trace"
-
 func checkDrops(rec *snapshot.Recording) (*Finding, Check) {
 	t, ok := traceOf(rec)
 	if !ok {
@@ -43,7 +37,7 @@ func checkDrops(rec *snapshot.Recording) (*Finding, Check) {
 	}
 	seen := t.seen(groups)
 	if len(found) == 0 {
-		return nil, Check{State: OK, Why: seen}
+		return passed(seen)
 	}
 	return t.finding(found), Check{Why: seen}
 }
@@ -52,17 +46,13 @@ func checkDrops(rec *snapshot.Recording) (*Finding, Check) {
 func explained(rec *snapshot.Recording, g dropGroup) bool {
 	switch g.name {
 	case snapshot.CauseNotInserted:
-		return anyFinds(rec, ctChainCap, snatPortsExhausted, snatRace)
+		return finds(rec, "ct-chain-cap", "snat-ports-exhausted", "snat-race")
 	case "TCP_RFC7323_TW_PAWS":
-		return anyFinds(rec, twPAWSReject)
+		return finds(rec, "tw-paws-reject")
 	case noReasonIn + "tcp_v4_rcv", noReasonIn + "tcp_v6_rcv": // what TIME_WAIT rejects, among others
-		return anyFinds(rec, twPAWSReject, twSeqReject)
+		return finds(rec, "tw-paws-reject", "tw-seq-reject")
 	}
 	return false
-}
-
-func anyFinds(rec *snapshot.Recording, rules ...Rule) bool {
-	return slices.ContainsFunc(rules, func(r Rule) bool { f, _ := r.Check(rec); return f != nil })
 }
 
 // noReasonIn names a group of drops of one function that the kernel gives no reason for.

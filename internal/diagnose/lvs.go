@@ -115,20 +115,10 @@ const (
 	mostReused = 0.5
 )
 
-// lvsAffinity: new connections come on tuples whose entries of closed connections are
+// checkAffinity: new connections come on tuples whose entries of closed connections are
 // there still. IPVS hands them to the server of the former connection, without asking the
 // scheduler and without counting them (ip_vs_in, net/netfilter/ipvs/ip_vs_core.c).
-var lvsAffinity = Rule{
-	ID:    "lvs-affinity",
-	Title: "connections bound to a server by entries of former ones",
-	Check: checkAffinity,
-}
-
-func checkAffinity(rec *snapshot.Recording) (*Finding, Check) {
-	b, check := readBalancer(rec)
-	if b == nil {
-		return nil, check
-	}
+func (b *balancer) checkAffinity() (*Finding, Check) {
 	seen, why := b.seen(), ""
 	for i := range b.ipvs.Connections.Services {
 		u := &b.ipvs.Connections.Services[i]
@@ -142,7 +132,7 @@ func checkAffinity(rec *snapshot.Recording) (*Finding, Check) {
 			why = "; " + useName(u) + ": " + reason
 		}
 	}
-	return nil, Check{State: OK, Why: seen + why}
+	return passed(seen + why)
 }
 
 // seen is for the line of a check.
@@ -327,21 +317,11 @@ func (b *balancer) endedStates() string {
 	return strings.Join(byCount(states, 3), ", ")
 }
 
-// lvsConnReuse: what IPVS does with a new connection on a tuple that has an entry still
+// checkConnReuse: what IPVS does with a new connection on a tuple that has an entry still
 // goes wrong in one of two ways. Where it schedules it anew and uses connection tracking,
 // kernels before 5.9 drop the first SYN (ip_vs_conn_uses_conntrack). Where it does not,
 // connections go to servers that were taken out.
-var lvsConnReuse = Rule{
-	ID:    "lvs-conn-reuse",
-	Title: "reused client ports delayed, or sent to servers taken out",
-	Check: checkConnReuse,
-}
-
-func checkConnReuse(rec *snapshot.Recording) (*Finding, Check) {
-	b, check := readBalancer(rec)
-	if b == nil {
-		return nil, check
-	}
+func (b *balancer) checkConnReuse() (*Finding, Check) {
 	for i := range b.ipvs.Connections.Services {
 		u := &b.ipvs.Connections.Services[i]
 		if out := b.takenOut(u); len(out) > 0 {
@@ -351,7 +331,7 @@ func checkConnReuse(rec *snapshot.Recording) (*Finding, Check) {
 	if u := b.delayed(); u != nil {
 		return b.delay(u), Check{Why: b.seen()}
 	}
-	return nil, Check{State: OK, Why: b.seen()}
+	return passed(b.seen())
 }
 
 // delaysReuse reports whether this kernel drops the first SYN of a connection that it

@@ -25,27 +25,17 @@ const (
 	evictsFrom = 0.9
 )
 
-// snatPortReuseFast: NAT gives a port toward one destination again before the minute is
+// checkPortReuse: NAT gives a port toward one destination again before the minute is
 // over that the destination holds the former connection in TIME_WAIT. A SYN whose timestamp
 // or sequence number is behind the former one's is then rejected there (RFC 6888, REQ-8,
 // asks for 120 s).
-var snatPortReuseFast = Rule{
-	ID:    "snat-port-reuse-fast",
-	Title: "source ports given again within the destination's TIME_WAIT",
-	Check: checkPortReuse,
-}
-
-func checkPortReuse(rec *snapshot.Recording) (*Finding, Check) {
-	p, end := readPools(rec)
-	if p == nil {
-		return nil, end
-	}
-	hold, ok := rec.Last().Sysctls.Int(timeWaitTimeout)
+func (p *pools) checkPortReuse() (*Finding, Check) {
+	hold, ok := p.rec.Last().Sysctls.Int(timeWaitTimeout)
 	if !ok {
-		return nil, Check{State: NotChecked, Why: timeWaitTimeout + " is not known"}
+		return unknown(timeWaitTimeout + " is not known")
 	}
 	if hold >= peerTimeWait && !p.ports.Evicts {
-		return nil, Check{State: OK, Why: fmt.Sprintf("a port is kept for %d s after its connection", hold)}
+		return passed(fmt.Sprintf("a port is kept for %d s after its connection", hold))
 	}
 	hold = max(1, hold)
 	var worst *reuse
@@ -56,11 +46,11 @@ func checkPortReuse(rec *snapshot.Recording) (*Finding, Check) {
 	}
 	switch {
 	case worst == nil && hold >= peerTimeWait:
-		return nil, Check{State: OK, Why: fmt.Sprintf("a port is kept for %d s after its connection, and no pool of TCP ports is so full that one is taken before", hold)}
+		return passed(fmt.Sprintf("a port is kept for %d s after its connection, and no pool of TCP ports is so full that one is taken before", hold))
 	case worst == nil:
-		return nil, Check{State: OK, Why: fmt.Sprintf("a port is kept for %d s after its connection; no pool of TCP ports has connections that come and go, and that servers close first", hold)}
+		return passed(fmt.Sprintf("a port is kept for %d s after its connection; no pool of TCP ports has connections that come and go, and that servers close first", hold))
 	case worst.chance < someMeet || worst.ownPorts():
-		return nil, Check{State: OK, Why: worst.seen()}
+		return passed(worst.seen())
 	}
 	return p.reuseFinding(worst), Check{Why: worst.seen()}
 }

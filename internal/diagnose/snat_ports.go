@@ -9,34 +9,24 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// snatPortsExhausted: new connections fail now because NAT finds no free port towards
+// checkPortsExhausted: new connections fail now because NAT finds no free port towards
 // their destination.
 //
 // The kernel's search gives up without a word and lets the insertion fail, which counts
 // in insert_failed and drop like a race of two packets for one port; how the used ports
 // lie distinguishes them.
-var snatPortsExhausted = Rule{
-	ID:    "snat-ports-exhausted",
-	Title: "source ports used up",
-	Check: checkPortsExhausted,
-}
-
-func checkPortsExhausted(rec *snapshot.Recording) (*Finding, Check) {
-	p, end := readPools(rec)
-	if p == nil {
-		return nil, end
-	}
+func (p *pools) checkPortsExhausted() (*Finding, Check) {
 	r, ok := p.refused()
 	if !ok {
-		return nil, Check{State: NotChecked, Why: p.noCounters()}
+		return unknown(p.noCounters())
 	}
 	seen := p.seen() + "; " + r.String()
 	pool := p.exhausted(r)
 	if rule := p.mapped(); pool == nil && rule != nil && r.clashes >= fewestClashes {
-		return nil, Check{State: NotChecked, Why: seen + noRange(rule)}
+		return unknown(seen + noRange(rule))
 	}
 	if pool == nil {
-		return nil, Check{State: OK, Why: seen}
+		return passed(seen)
 	}
 	return p.exhaustedFinding(pool, r), Check{Why: seen}
 }
@@ -111,22 +101,12 @@ const (
 	someFail = 0.01
 )
 
-// snatPortsNear: the ports of an address towards one destination are nearly used up, or
+// checkPortsNear: the ports of an address towards one destination are nearly used up, or
 // lie so that new connections begin to fail.
-var snatPortsNear = Rule{
-	ID:    "snat-ports-near-exhaustion",
-	Title: "source ports nearly used up",
-	Check: checkPortsNear,
-}
-
-func checkPortsNear(rec *snapshot.Recording) (*Finding, Check) {
-	p, end := readPools(rec)
-	if p == nil {
-		return nil, end
-	}
+func (p *pools) checkPortsNear() (*Finding, Check) {
 	r, _ := p.refused()
 	if p.exhausted(r) != nil {
-		return nil, Check{State: OK, Why: "new connections fail already, see snat-ports-exhausted"}
+		return passed("new connections fail already, see snat-ports-exhausted")
 	}
 	seen := p.seen()
 	flooders := p.flooders()
@@ -138,9 +118,9 @@ func checkPortsNear(rec *snapshot.Recording) (*Finding, Check) {
 	}
 	switch tightest := p.tightest(); {
 	case worst == nil && tightest != nil && onlyBy(tightest, flooders):
-		return nil, Check{State: OK, Why: seen + ", by a flood: see ct-flood"}
+		return passed(seen + ", by a flood: see ct-flood")
 	case worst == nil:
-		return nil, Check{State: OK, Why: seen}
+		return passed(seen)
 	}
 	return p.nearFinding(worst), Check{Why: seen}
 }
@@ -158,7 +138,7 @@ func (p *pools) near(pool *snapshot.PortPool) bool {
 // flooders are the sources that ct-flood names.
 func (p *pools) flooders() map[string]bool {
 	named := map[string]bool{}
-	if f, _ := checkFlood(p.rec); f == nil {
+	if f, _ := p.checkFlood(); f == nil {
 		return named
 	}
 	for _, s := range p.flood(p.rec.Last().Table.Unanswered).sources {
@@ -211,40 +191,30 @@ func (p *pools) nearFinding(pool *snapshot.PortPool) *Finding {
 // raceIsCritical is the share of new connections lost to races that users notice.
 const raceIsCritical = 0.01
 
-// snatRace: new connections are lost though ports are free, because two packets on two
+// checkRace: new connections are lost though ports are free, because two packets on two
 // CPUs chose the same port before either was in the table.
 //
 // Without fully-random the search begins at the port that the client itself used, so
 // that clients with equal ports begin at the same place.
-var snatRace = Rule{
-	ID:    "snat-race",
-	Title: "source ports drawn twice at once",
-	Check: checkRace,
-}
-
-func checkRace(rec *snapshot.Recording) (*Finding, Check) {
-	p, end := readPools(rec)
-	if p == nil {
-		return nil, end
-	}
+func (p *pools) checkRace() (*Finding, Check) {
 	r, ok := p.refused()
 	if !ok {
-		return nil, Check{State: NotChecked, Why: p.noCounters()}
+		return unknown(p.noCounters())
 	}
 	seen := r.String()
 	switch {
 	case r.clashes < fewestClashes:
-		return nil, Check{State: OK, Why: seen}
+		return passed(seen)
 	case p.exhausted(r) != nil:
-		return nil, Check{State: OK, Why: seen + ": no ports were left, see snat-ports-exhausted"}
+		return passed(seen + ": no ports were left, see snat-ports-exhausted")
 	case r.blurred:
-		return nil, Check{State: NotChecked, Why: seen + ": this kernel counts clashes that were resolved as failures, too (before Linux 5.10)"}
+		return unknown(seen + ": this kernel counts clashes that were resolved as failures, too (before Linux 5.10)")
 	case len(p.ports.Pools) == 0:
-		return nil, Check{State: NotChecked, Why: seen + ", but no source is translated here: which connections clash is not known"}
+		return unknown(seen + ", but no source is translated here: which connections clash is not known")
 	case p.mapped() != nil:
-		return nil, Check{State: NotChecked, Why: seen + noRange(p.mapped())}
+		return unknown(seen + noRange(p.mapped()))
 	case p.tight():
-		return nil, Check{State: NotChecked, Why: seen + "; " + p.seen() + ": a race or missing ports, which cannot be distinguished"}
+		return unknown(seen + "; " + p.seen() + ": a race or missing ports, which cannot be distinguished")
 	}
 	return p.race(r), Check{Why: seen + "; " + p.seen()}
 }

@@ -52,13 +52,14 @@ type endpoint struct {
 	first, last *snapshot.TCP
 }
 
-// readEndpoint fails, with the reason, where the TCP counters are missing.
-func readEndpoint(rec *snapshot.Recording) (*endpoint, string) {
+// readEndpoint gives the check that ends a rule where the TCP counters are missing.
+func readEndpoint(rec *snapshot.Recording) (*endpoint, Check) {
 	e := &endpoint{rec, rec.First().TCP, rec.Last().TCP}
 	if e.first != nil && e.last != nil {
-		return e, ""
+		return e, Check{}
 	}
-	return nil, cmp.Or(rec.Last().PartError(snapshot.PartTCP), rec.First().PartError(snapshot.PartTCP), "the TCP counters are missing")
+	return nil, Check{State: NotChecked,
+		Why: cmp.Or(rec.Last().PartError(snapshot.PartTCP), rec.First().PartError(snapshot.PartTCP), "the TCP counters are missing")}
 }
 
 func (e *endpoint) delta(name string) (uint64, bool) {

@@ -7,17 +7,6 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// twPAWSReject: a NAT gives a port away again while this server holds the former
-// connection in TIME_WAIT. The SYN's timestamp is from another clock; where it is
-// behind, tcp_timewait_state_process takes the SYN for an old duplicate and answers with
-// the former connection's ACK. It begins TIME_WAIT's minute anew, which the client's RST
-// ends at once, unless it is lost or tcp_rfc1337 is 1.
-var twPAWSReject = Rule{
-	ID:    "tw-paws-reject",
-	Title: "SYNs rejected in TIME_WAIT by their timestamp",
-	Check: checkTWPAWS,
-}
-
 // What PAWSEstab must have before it is taken for SYNs without a trace: it counts
 // segments that open connections reject, too, as reordering makes them.
 const (
@@ -28,18 +17,19 @@ const (
 	answersTell   = 1.0 // seconds of answers in which rejections that are many show
 )
 
-func checkTWPAWS(rec *snapshot.Recording) (*Finding, Check) {
-	e, why := readEndpoint(rec)
-	if e == nil {
-		return nil, Check{State: NotChecked, Why: why}
-	}
+// checkTWPAWS: a NAT gives a port away again while this server holds the former
+// connection in TIME_WAIT. The SYN's timestamp is from another clock; where it is
+// behind, tcp_timewait_state_process takes the SYN for an old duplicate and answers with
+// the former connection's ACK. It begins TIME_WAIT's minute anew, which the client's RST
+// ends at once, unless it is lost or tcp_rfc1337 is 1.
+func (e *endpoint) checkTWPAWS() (*Finding, Check) {
 	name := pawsTimewait
 	n, exact := e.delta(name)
 	if !exact {
 		name = pawsEstab
 		var ok bool
 		if n, ok = e.delta(name); !ok {
-			return nil, Check{State: NotChecked, Why: "this kernel counts no segments that PAWS rejects"}
+			return unknown("this kernel counts no segments that PAWS rejects")
 		}
 	}
 	seen := fmt.Sprintf("%s grew by %s", name, units.Count(n))
@@ -51,7 +41,7 @@ func checkTWPAWS(rec *snapshot.Recording) (*Finding, Check) {
 		if but != "" {
 			seen += ": " + but
 		}
-		return nil, Check{State: OK, Why: seen}
+		return passed(seen)
 	}
 	return e.pawsFinding(name, n, confidence), Check{Why: seen}
 }
@@ -129,36 +119,30 @@ func (e *endpoint) pawsFinding(name string, n uint64, confidence string) *Findin
 	return f
 }
 
-// twRecycle: kernels before 4.12 can be set to remember the last timestamp of each
+// checkTWRecycle: kernels before 4.12 can be set to remember the last timestamp of each
 // address, and to drop SYNs that are behind it for a minute (tcp_peer_is_proven). Of
 // clients behind one NAT address all but the one with the highest clock are dropped.
-var twRecycle = Rule{
-	ID:    "tw-recycle",
-	Title: "tcp_tw_recycle drops SYNs of clients behind NAT",
-	Check: checkTWRecycle,
-}
-
 func checkTWRecycle(rec *snapshot.Recording) (*Finding, Check) {
 	if len(rec.Last().Sysctls) == 0 {
-		return nil, Check{State: NotChecked, Why: unreadSysctls(rec)}
+		return unknown(unreadSysctls(rec))
 	}
 	on, there := rec.Last().Sysctls.Int(snapshot.TCPTWRecycle)
 	if !there {
-		return nil, Check{State: OK, Why: "this kernel has no " + snapshot.TCPTWRecycle}
+		return passed("this kernel has no " + snapshot.TCPTWRecycle)
 	}
 	if on == 0 {
-		return nil, Check{State: OK, Why: snapshot.TCPTWRecycle + " is 0"}
+		return passed(snapshot.TCPTWRecycle + " is 0")
 	}
 	if v, ok := rec.Last().Sysctls.Int(snapshot.TCPTimestamps); ok && v == 0 {
-		return nil, Check{State: OK, Why: fmt.Sprintf("%s is %d, and does nothing without timestamps", snapshot.TCPTWRecycle, on)}
+		return passed(fmt.Sprintf("%s is %d, and does nothing without timestamps", snapshot.TCPTWRecycle, on))
 	}
-	e, why := readEndpoint(rec)
+	e, end := readEndpoint(rec)
 	if e == nil {
-		return nil, Check{State: NotChecked, Why: fmt.Sprintf("%s is %d, and the counters are missing: %s", snapshot.TCPTWRecycle, on, why)}
+		return unknown(fmt.Sprintf("%s is %d, and the counters are missing: %s", snapshot.TCPTWRecycle, on, end.Why))
 	}
 	n, ok := e.delta(pawsPassive)
 	if !ok {
-		return nil, Check{State: NotChecked, Why: fmt.Sprintf("%s is %d, and there is no counter PAWSPassive", snapshot.TCPTWRecycle, on)}
+		return unknown(fmt.Sprintf("%s is %d, and there is no counter PAWSPassive", snapshot.TCPTWRecycle, on))
 	}
 	total := e.last.Counters[pawsPassive]
 	seen := fmt.Sprintf("%s is %d, PAWSPassive grew by %s to %s", snapshot.TCPTWRecycle, on, units.Count(n), units.Count(total))
@@ -200,25 +184,15 @@ func (e *endpoint) recycleFinding(n, total uint64) *Finding {
 	return f
 }
 
-// twSeqReject: as twPAWSReject, but one of the two sides uses no timestamps. Then
+// checkTWSeq: as twPAWSReject, but one of the two sides uses no timestamps. Then
 // TIME_WAIT takes a SYN only if its sequence number is after the former connection's,
 // which that of another machine is by chance. No counter shows it.
-var twSeqReject = Rule{
-	ID:    "tw-seq-reject",
-	Title: "SYNs rejected in TIME_WAIT by their sequence number",
-	Check: checkTWSeq,
-}
-
-func checkTWSeq(rec *snapshot.Recording) (*Finding, Check) {
-	e, why := readEndpoint(rec)
-	if e == nil {
-		return nil, Check{State: NotChecked, Why: why}
-	}
+func (e *endpoint) checkTWSeq() (*Finding, Check) {
 	held, known := e.timeWait()
 	s, why := e.syns()
 	switch {
 	case s == nil && known && held == 0:
-		return nil, Check{State: OK, Why: "nothing is in TIME_WAIT"}
+		return passed("nothing is in TIME_WAIT")
 	case s == nil:
 		check := Check{State: NotChecked, Why: why, NotAsked: why == needsTrace}
 		if known {
@@ -233,7 +207,7 @@ func checkTWSeq(rec *snapshot.Recording) (*Finding, Check) {
 		seen += fmt.Sprintf(" (1 in %s examined)", units.Count(s.Sample))
 	}
 	if rejected < fewestRejected {
-		return nil, Check{State: OK, Why: seen}
+		return passed(seen)
 	}
 	return e.seqFinding(s, rejected), Check{Why: seen}
 }

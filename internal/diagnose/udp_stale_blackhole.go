@@ -10,15 +10,9 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// udpStale: UDP clients send to a destination that rules no longer give, or not any
+// checkUDPStale: UDP clients send to a destination that rules no longer give, or not any
 // more, because their entries keep the translation of the first packet, and each
 // further packet keeps the entry.
-var udpStale = Rule{
-	ID:    "udp-stale-blackhole",
-	Title: "UDP kept on an old translation",
-	Check: checkUDPStale,
-}
-
 func checkUDPStale(rec *snapshot.Recording) (*Finding, Check) {
 	flows := rec.Flows
 	switch {
@@ -27,9 +21,9 @@ func checkUDPStale(rec *snapshot.Recording) (*Finding, Check) {
 		if why == "" {
 			why = "two dumps of the table could not be compared"
 		}
-		return nil, Check{State: NotChecked, Why: why}
+		return unknown(why)
 	case !flows.OneWayKnown:
-		return nil, Check{State: NotChecked, Why: "UDP without an answer was not followed: a bundle of an older natkit"}
+		return unknown("UDP without an answer was not followed: a bundle of an older natkit")
 	}
 	asked, answered := int64(0), int64(0)
 	for _, w := range flows.OneWay {
@@ -44,22 +38,22 @@ func checkUDPStale(rec *snapshot.Recording) (*Finding, Check) {
 		seen += fmt.Sprintf(", %s translated that had answers before", units.Count(answered))
 	}
 	if asked+answered == 0 {
-		return nil, Check{State: OK, Why: fmt.Sprintf("no UDP was sent on without an answer in %.1f s", flows.Seconds)}
+		return passed(fmt.Sprintf("no UDP was sent on without an answer in %.1f s", flows.Seconds))
 	}
 	if rec.Last().NATRules == nil {
 		why := rec.Last().PartError("nat_rules")
 		if why == "" {
 			why = "the NAT rules were not read"
 		}
-		return nil, Check{State: NotChecked, Why: seen + "; whether rules still lead there is not known: " + why}
+		return unknown(seen + "; whether rules still lead there is not known: " + why)
 	}
 	ipvs, _ := rec.Last().Sysctls.Int(snapshot.IPVSConntrack)
 	stale := staleOnes(flows.OneWay, rec.Last().NATRules, ipvs == 1)
 	switch {
 	case len(stale) == 0 && ipvs == 1:
-		return nil, Check{State: OK, Why: seen + ", all where the present rules lead, or IPVS, which was not asked"}
+		return passed(seen + ", all where the present rules lead, or IPVS, which was not asked")
 	case len(stale) == 0:
-		return nil, Check{State: OK, Why: seen + ", none of which the present rules lead elsewhere"}
+		return passed(seen + ", none of which the present rules lead elsewhere")
 	}
 	return staleFinding(rec, stale), Check{Why: seen}
 }
