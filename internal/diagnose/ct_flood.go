@@ -120,15 +120,8 @@ func (fl flood) large(t *table) bool {
 func (fl flood) finding(t *table) *Finding {
 	ofLimit := float64(fl.entries) / float64(t.max)
 	evicted, _ := t.delta("early_drop")
-	f := &Finding{
-		Severity:   Warning,
-		Confidence: "likely",
-		Title:      fmt.Sprintf("%s open%s connections that get no answer", units.Plural(len(fl.sources), "source", "sources"), singular(len(fl.sources))),
-		Evidence:   fl.evidence(t),
-		Cause:      fl.aim(t).cause(),
-		Consequence: fmt.Sprintf("%s of the limit are taken by connections that do not come about; when the table is full, connections of others are evicted while they are set up, or dropped",
-			units.Percent(ofLimit)),
-	}
+	f := worded("ct-flood", fl.evidence(t), nil, units.Plural(len(fl.sources), "source", "sources"),
+		singular(len(fl.sources)), fl.aim(t).cause(), units.Percent(ofLimit))
 	switch {
 	case ofLimit < floodOfLimit:
 		f.Severity = Notice
@@ -225,8 +218,7 @@ func (fl flood) remedies(t *table, severity Severity) []Remedy {
 	proto, to, _ := strings.Cut(fl.aim(t).one, " ")
 	dst, err := netip.ParseAddrPort(to)
 	dead := err == nil
-	inspect := Remedy{Title: "find out what runs on " + strings.Join(all, ", ") + ": natkit conntrack " +
-		inNamespace(t.rec.Last().Netns.Name) + "--by dst,dport -s " + all[0]}
+	inspect := advice("flood-sources", strings.Join(all, ", "), inNamespace(t.rec.Last().Netns.Name), all[0])
 	if dead {
 		inspect.Title = fmt.Sprintf("find out why %s does not answer ('ip route get %s', 'ip neigh', a firewall before it, what DNAT makes of it), and correct or stop what tries it on %s", to, dst.Addr(), strings.Join(all, ", "))
 	}
@@ -237,29 +229,17 @@ func (fl flood) remedies(t *table, severity Severity) []Remedy {
 	if dead {
 		there = fmt.Sprintf(" %s daddr %s %s dport %d", nftFamily(to), dst.Addr(), proto, dst.Port())
 	}
-	r := []Remedy{inspect, {
-		Title: "limit how many new connections these sources may open" + where(t.rec) + ": " +
-			nftLine(all, -150, there+fmt.Sprintf(" ct state new limit rate over %d/second", floodRate)),
-		Risk: "new connections that would be answered are dropped as well while the limit is met; 'nft delete table inet flood' takes it back",
-	}}
+	r := []Remedy{inspect, advice("flood-limit", where(t.rec),
+		nftLine(all, -150, there+fmt.Sprintf(" ct state new limit rate over %d/second", floodRate)))}
 	if fl.sources[0].Protocol == "tcp" {
 		r = append(r, synproxy())
 	}
-	r = append(r, Remedy{
-		Title: "when it has stopped, remove what is left: " + strings.Join(deletes, "; "),
-		Risk:  "connections that are being set up just then are forgotten",
-	})
+	r = append(r, advice("flood-delete", strings.Join(deletes, "; ")))
 	switch {
 	case dead:
-		r = append(r, Remedy{
-			Title: "where that does not suffice, drop what these sources send there before it is tracked" + where(t.rec) + ": " + nftLine(all, -310, there),
-			Risk:  "no host behind these addresses reaches that destination, should it come back; 'nft delete table inet flood' takes it back",
-		})
+		r = append(r, advice("flood-drop-service", where(t.rec), nftLine(all, -310, there)))
 	case len(silent) > 0:
-		r = append(r, Remedy{
-			Title: "where that does not suffice, drop the sources that have no other connections before they are tracked" + where(t.rec) + ": " + nftLine(silent, -310, ""),
-			Risk:  "everything from these addresses is dropped, behind a NAT other hosts too, and what this machine sends to itself where one is its own (stop the program there); 'nft delete table inet flood' takes it back",
-		})
+		r = append(r, advice("flood-drop-sources", where(t.rec), nftLine(silent, -310, "")))
 	}
 	return r
 }

@@ -29,16 +29,8 @@ func (t *table) checkTableFull() (*Finding, Check) {
 		return nil, Check{State: NotChecked, Why: t.usage() + t.droppedText(dropped, true) +
 			" for another reason, or the table was full only in between: use a longer --for"}
 	}
-	f := &Finding{
-		Severity:   Critical,
-		Confidence: "likely",
-		Title:      "the connection table is full: new connections are dropped",
-		Evidence:   append(t.evidence(), t.drops()...),
-		Cause:      t.cause("net.netfilter.nf_conntrack_max is too small for the connections at hand"),
-		Consequence: "packets that would open a new connection are dropped without an answer: clients see connect timeouts, " +
-			"SYN retransmits after 1 s, 3 s, 7 s; established connections go on",
-		Remedies: t.remedies(true),
-	}
+	f := worded("ct-table-full", append(t.evidence(), t.drops()...), t.remedies(true),
+		t.cause("net.netfilter.nf_conntrack_max is too small for the connections at hand"))
 	if t.flooded() {
 		f.Title = "the connection table is full of half-open connections, as a flood makes them: new connections are dropped"
 	}
@@ -112,15 +104,8 @@ func (t *table) checkTableNearFull() (*Finding, Check) {
 	case !above && forecast <= t.max:
 		return passed(seen)
 	}
-	f := &Finding{
-		Severity:    Warning,
-		Confidence:  "likely",
-		Title:       "the connection table is nearly full",
-		Evidence:    t.evidence(),
-		Cause:       t.cause("net.netfilter.nf_conntrack_max leaves little room"),
-		Consequence: "when the limit is reached, packets that would open a new connection are dropped without an answer",
-		Remedies:    t.remedies(false),
-	}
+	f := worded("ct-table-near-full", t.evidence(), t.remedies(false),
+		t.cause("net.netfilter.nf_conntrack_max leaves little room"))
 	if forecast > t.max {
 		if !above && !t.flooded() {
 			f.Cause = fmt.Sprintf("net.netfilter.nf_conntrack_max is %s, and the present rates lead to %s entries", units.Count(t.max), units.Count(forecast))
@@ -206,15 +191,8 @@ func (t *table) checkEarlyDrop() (*Finding, Check) {
 	if evicted == 0 {
 		return passed(seen)
 	}
-	return &Finding{
-		Severity:    Warning,
-		Confidence:  "certain",
-		Title:       "the connection table is at its limit: unanswered connections are evicted for new ones",
-		Evidence:    t.evidence(),
-		Cause:       t.cause("the table has reached net.netfilter.nf_conntrack_max"),
-		Consequence: "connections that are still being set up, and UDP without an answer, lose their NAT mapping; once only assured connections are left, new ones are dropped",
-		Remedies:    t.remedies(true),
-	}, Check{Why: seen}
+	return worded("ct-early-drop", t.evidence(), t.remedies(true),
+		t.cause("the table has reached net.netfilter.nf_conntrack_max")), Check{Why: seen}
 }
 
 const (
@@ -256,16 +234,8 @@ func (t *table) chainLength() float64 {
 }
 
 func (t *table) chainsRefused(r refused) *Finding {
-	f := &Finding{
-		Severity:   Critical,
-		Confidence: "certain",
-		Title:      "new connections are dropped: the hash chains of the connection table are too long",
-		Evidence:   append(t.counters("chaintoolong", "insert_failed", "drop"), t.chainEvidence()...),
-		Cause: fmt.Sprintf("%s entries in %s hash buckets: the limit (net.netfilter.nf_conntrack_max) was raised and the buckets were not",
-			units.Count(t.count+t.facts().OtherEntries), units.Count(t.buckets)),
-		Consequence: "part of the new connections is dropped without an answer, the more the fuller the table becomes, long before it is full; nothing is logged, and the counter drop stays as it is; every packet takes longer to look up",
-		Remedies:    t.bucketRemedies(),
-	}
+	f := worded("ct-chain-cap", append(t.counters("chaintoolong", "insert_failed", "drop"), t.chainEvidence()...),
+		t.bucketRemedies(), units.Count(t.count+t.facts().OtherEntries), units.Count(t.buckets))
 	if share, ok := t.lostShare(r.chains); ok {
 		f.Evidence = append(f.Evidence, Evidence{What: "of new connections", Value: round2(100 * share), Unit: "% refused", Source: "chaintoolong against new entries of two dumps"})
 		if share < lossIsCritical {
@@ -287,15 +257,7 @@ func (t *table) lostShare(n int64) (float64, bool) {
 }
 
 func (t *table) chainsSlow() *Finding {
-	return &Finding{
-		Severity:    Warning,
-		Confidence:  "likely",
-		Title:       "lookups in the connection table are slow: its hash chains are long",
-		Evidence:    append(t.chainEvidence(), cpuEvidence(t.rec.Profile)...),
-		Cause:       "the limit (net.netfilter.nf_conntrack_max) was raised and the hash buckets were not",
-		Consequence: "every packet walks half a chain, every new connection two whole ones: CPU time in softirq; Linux 5.15 and later would refuse part of the new connections",
-		Remedies:    t.bucketRemedies(),
-	}
+	return worded("ct-chain-cap slow", append(t.chainEvidence(), cpuEvidence(t.rec.Profile)...), t.bucketRemedies())
 }
 
 func (t *table) chainEvidence() []Evidence {
@@ -314,10 +276,7 @@ func (t *table) chainEvidence() []Evidence {
 func (t *table) bucketRemedies() []Remedy {
 	s := t.size(false)
 	if !t.needsBuckets(s) {
-		return []Remedy{{
-			Title: "look for addresses that were chosen to collide, and for another namespace with many entries",
-			Risk:  "the buckets are as many as the limit already: more of them only take memory",
-		}}
+		return []Remedy{advice("colliding-addresses")}
 	}
 	if !t.mayResize(s) {
 		return []Remedy{t.resize(s)}

@@ -88,11 +88,7 @@ func (u *unreachable) String() string {
 }
 
 func unreachableFinding(rec *snapshot.Recording, bad []unreachable) *Finding {
-	f := &Finding{
-		Severity:    Warning,
-		Confidence:  "likely",
-		Consequence: "connections that these rules translate time out or are refused, whatever else works: the clients see only the address that they called",
-	}
+	f := worded("dnat-unreachable", nil, nil)
 	var names, places []string
 	for i, u := range bad {
 		rule := &rec.Last().NATRules.Rules[u.Rule]

@@ -63,17 +63,8 @@ func (p *pools) explains(pool *snapshot.PortPool, r refused) bool {
 }
 
 func (p *pools) exhaustedFinding(pool *snapshot.PortPool, r refused) *Finding {
-	f := &Finding{
-		Severity:   Critical,
-		Confidence: "likely",
-		Title:      "NAT finds no free port: new connections are dropped (" + poolName(pool) + ")",
-		Evidence:   p.evidence(pool),
-		Cause: fmt.Sprintf("%s towards %s are in use, and each connection through %s to that destination needs one of its own",
-			usedOf(pool), pool.Destination, pool.Address),
-		Consequence: fmt.Sprintf("%s packets were dropped without an answer in %.1f s: clients of this destination see connect timeouts, SYN retransmits after 1 s, 3 s, 7 s; other destinations work",
-			units.Count(r.clashes), p.rec.Seconds()),
-		Remedies: p.portRemedies(pool),
-	}
+	f := worded("snat-ports-exhausted", p.evidence(pool), p.portRemedies(pool), poolName(pool), usedOf(pool),
+		pool.Destination, pool.Address, units.Count(r.clashes), p.rec.Seconds())
 	if share, ok := p.lostShare(r.clashes); ok {
 		if share > 2*pool.Fails {
 			f.Evidence = slices.DeleteFunc(f.Evidence, func(e Evidence) bool { return strings.HasPrefix(e.Source, byLayout) })
@@ -168,15 +159,8 @@ func (p *pools) inTheWay(pool *snapshot.PortPool) float64 {
 }
 
 func (p *pools) nearFinding(pool *snapshot.PortPool) *Finding {
-	f := &Finding{
-		Severity:    Warning,
-		Confidence:  "likely",
-		Title:       "the ports of a NAT address are nearly used up (" + poolName(pool) + ")",
-		Evidence:    p.evidence(pool),
-		Cause:       fmt.Sprintf("%s are in use, and each connection through %s to that destination needs one of its own", usedOf(pool), pool.Address),
-		Consequence: "when no port is found, new connections to this destination are dropped without an answer; others go on",
-		Remedies:    p.portRemedies(pool),
-	}
+	f := worded("snat-ports-near-exhaustion", p.evidence(pool), p.portRemedies(pool), poolName(pool), usedOf(pool),
+		pool.Address)
 	switch {
 	case pool.Known && pool.Fails >= someFail:
 		f.Title = fmt.Sprintf("%s of new connections find no free port (%s)", units.Percent(pool.Fails), poolName(pool))
@@ -230,16 +214,8 @@ func (p *pools) tight() bool {
 }
 
 func (p *pools) race(r refused) *Finding {
-	f := &Finding{
-		Severity:   Warning,
-		Confidence: "likely",
-		Title:      "new connections are lost in a race for source ports",
-		Evidence:   append(p.counters("insert_failed", "drop", "chaintoolong", "clash_resolve"), p.lowPools()...),
-		Cause:      "packets of new connections that are translated at the same moment on different CPUs are given the same port; the second one cannot be entered into the table and is dropped, though ports are free",
-		Consequence: "the client sends its SYN again after 1 s, 3 s, 7 s; UDP is lost, a DNS query waits for 5 s: " +
-			units.Count(r.clashes) + fmt.Sprintf(" packets in %.1f s", p.rec.Seconds()),
-		Remedies: p.raceRemedies(),
-	}
+	f := worded("snat-race", append(p.counters("insert_failed", "drop", "chaintoolong", "clash_resolve"), p.lowPools()...),
+		p.raceRemedies(), units.Count(r.clashes), p.rec.Seconds())
 	if p.allRandom() {
 		f.Confidence = "possible"
 		f.Cause = "every rule that translates sources draws ports at random already, so that they hardly clash; packets of one socket that are sent at once and translated to different backends (DNAT: the two queries of a resolver) are given the same ports, and the second one is dropped"

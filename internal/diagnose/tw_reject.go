@@ -93,20 +93,12 @@ func (e *endpoint) manyInTimeWait(n uint64) bool {
 }
 
 func (e *endpoint) pawsFinding(name string, n uint64, confidence string) *Finding {
-	f := &Finding{
-		Severity:   e.severity(n),
-		Confidence: confidence,
-		Title:      "new connections are rejected here: a NAT uses their port again too soon, with an older timestamp",
-		Cause: "a NAT in front of the clients has used a port again while this host still holds the former connection in TIME_WAIT, " +
-			"and the SYN's TCP timestamp is behind the former connection's, so the kernel takes it for an old duplicate (PAWS, RFC 7323): it comes from another machine's clock, " +
-			"or, where systems give each connection an offset of its own (" + offsetPerConnection + "), from another port of the same machine",
-		Consequence: clientsSee + "; the SYN begins TIME_WAIT's minute anew, unless the client's RST comes here and ends it (with " + snapshot.TCPRFC1337 + " = 1 it does not)",
-		Remedies:    e.reuseRemedies(),
-	}
+	f := worded("tw-paws-reject", nil, e.reuseRemedies(), offsetPerConnection, clientsSee, snapshot.TCPRFC1337)
+	f.Severity, f.Confidence = e.severity(n), confidence
 	if confidence == "possible" {
 		f.Severity = Warning
 		f.Title = "new connections may be rejected here: a NAT uses their port again too soon, with an older timestamp"
-		f.Remedies = append([]Remedy{{Title: "examine the SYNs: natkit doctor --trace", Predicts: "it shows whether these are SYNs, and their sources"}}, f.Remedies...)
+		f.Remedies = append([]Remedy{advice("tw-trace")}, f.Remedies...)
 	}
 	f.Evidence = append(e.counted(netstatSource, name, skippedInTW), e.counted(snmpSource, passiveOpens)...)
 	f.Evidence = append(append(f.Evidence, e.held()...), e.setting(snapshot.TCPTimestamps, snapshot.TCPMaxTWBuckets)...)
@@ -158,21 +150,9 @@ func unreadSysctls(rec *snapshot.Recording) string {
 
 // recycleFinding grows with what has come of the setting so far.
 func (e *endpoint) recycleFinding(n, total uint64) *Finding {
-	f := &Finding{
-		Severity:   Notice,
-		Confidence: "certain",
-		Title:      "tcp_tw_recycle is on: it will drop connections of clients behind NAT",
-		Evidence:   append(e.setting(snapshot.TCPTWRecycle, snapshot.TCPTimestamps), e.counted(netstatSource, pawsPassive)...),
-		Cause: "with " + snapshot.TCPTWRecycle + " the kernel remembers one timestamp for each client address for a minute, and drops SYNs with an older one without an answer; " +
-			"clients that share an address behind a NAT have clocks of their own",
-		Consequence: "only some of the clients behind a NAT can connect, by turns; the others' SYNs are dropped and sent again after 1 s, 3 s, 7 s. Clients with addresses of their own see nothing",
-		Remedies: []Remedy{{
-			Title:    "sysctl -w " + snapshot.TCPTWRecycle + "=0" + where(e.rec),
-			Predicts: "SYNs are judged by their own connection's TIME_WAIT only",
-			Cost:     "TIME_WAIT of connections that this host opened itself stays for 60 s",
-			Risk:     "a host that opens many connections to one address needs more ports: " + snapshot.TCPTWReuse + "=1 is the safe setting for these",
-		}},
-	}
+	f := worded("tw-recycle",
+		append(e.setting(snapshot.TCPTWRecycle, snapshot.TCPTimestamps), e.counted(netstatSource, pawsPassive)...),
+		[]Remedy{advice("tw-recycle-off", snapshot.TCPTWRecycle, where(e.rec), snapshot.TCPTWReuse)}, snapshot.TCPTWRecycle)
 	f.Evidence = append(f.Evidence, Evidence{What: "PAWSPassive since boot", Value: int64(total), Source: netstatSource})
 	switch {
 	case n > 0:
@@ -224,15 +204,7 @@ func (e *endpoint) challengedToo(s *snapshot.SYNs) uint64 {
 }
 
 func (e *endpoint) seqFinding(s *snapshot.SYNs, rejected uint64) *Finding {
-	f := &Finding{
-		Severity:   Warning,
-		Confidence: "likely",
-		Title:      "new connections are rejected here: a NAT uses their port again too soon, and their sequence number is not after the old one",
-		Cause: "a NAT in front of the clients has used a port again while this host still holds the former connection in TIME_WAIT; without timestamps on both sides " +
-			"a SYN is taken only if its sequence number is after the former connection's, which half of those from other machines and ports are not",
-		Consequence: clientsSee + ", and no counter shows it",
-		Remedies:    e.reuseRemedies(),
-	}
+	f := worded("tw-seq-reject", nil, e.reuseRemedies(), clientsSee)
 	switch {
 	case !s.LateKnown && float64(rejected) >= lossShare*float64(s.SYNs):
 		f.Severity = Critical
@@ -253,10 +225,7 @@ func (e *endpoint) seqFinding(s *snapshot.SYNs, rejected uint64) *Finding {
 	f.Evidence = append(f.Evidence, e.counted(netstatSource, skippedInTW, pawsTimewait, synChallenge)...)
 	f.Evidence = append(append(f.Evidence, e.held()...), e.setting(snapshot.TCPTimestamps, snapshot.TCPMaxTWBuckets)...)
 	if v, ok := e.rec.Last().Sysctls.Int(snapshot.TCPTimestamps); ok && v == 0 {
-		f.Remedies = append([]Remedy{{
-			Title:    fmt.Sprintf("%s=1 helps clients with a clock of their own each", snapshot.TCPTimestamps),
-			Predicts: "a client that comes back alone is always accepted, as its timestamp is newer; behind a shared NAT address timestamps reject as well (tw-paws-reject)",
-		}}, f.Remedies[:len(f.Remedies)-1]...)
+		f.Remedies = append([]Remedy{advice("tw-timestamps-on", snapshot.TCPTimestamps)}, f.Remedies[:len(f.Remedies)-1]...)
 	}
 	return f
 }

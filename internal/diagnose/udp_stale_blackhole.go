@@ -148,16 +148,8 @@ func staleFinding(rec *snapshot.Recording, all []stale) *Finding {
 		}
 	}
 	named := strings.Join(services[:min(len(services), mostShown)], ", ")
-	f := &Finding{
-		Severity:   Critical,
-		Confidence: "likely",
-		Title:      fmt.Sprintf("UDP to %s is sent where no rule leads any more, and gets no answer", named),
-		Evidence:   staleEvidence(rec, all),
-		Cause:      "the rules or the backend changed, but an entry keeps the translation of its first packet, and every packet that the client sends keeps the entry",
-		Consequence: fmt.Sprintf("%s of UDP get no answer for as long as their clients go on from the same port; new ones work",
-			units.Plural(entries, "connection", "connections")),
-		Remedies: staleRemedies(rec, all),
-	}
+	f := worded("udp-stale-blackhole", staleEvidence(rec, all), staleRemedies(rec, all), named,
+		units.Plural(entries, "connection", "connections"))
 	if !slices.ContainsFunc(all, func(s stale) bool { return s.Unanswered() }) {
 		f.Severity, f.Confidence = Warning, "possible"
 		f.Title = fmt.Sprintf("UDP to %s goes on to where no rule leads any more", named)
@@ -204,21 +196,11 @@ func staleRemedies(rec *snapshot.Recording, all []stale) []Remedy {
 	var r []Remedy
 	for _, s := range all[:min(len(all), mostShown)] {
 		if !s.Unanswered() {
-			r = append(r, Remedy{
-				Title: fmt.Sprintf("see whether %s still answers%s: tcpdump -c 5 -ni any udp and src host %s and src port %d",
-					s.Target, where(rec), s.Target.Addr(), s.Target.Port()),
-			})
+			r = append(r, advice("stale-still-answers", s.Target, where(rec), s.Target.Addr(), s.Target.Port()))
 		}
-		r = append(r, Remedy{
-			Title: "forget the old translation: " + deleteCommand(rec, staleFilter(s.OneWay)),
-			Predicts: fmt.Sprintf("%s: the next packet of each is translated by the present rules",
-				units.Plural(s.Entries, "entry", "entries")),
-			Risk: "living connections to that target, if there are any, are translated anew as well",
-		})
+		r = append(r, advice("stale-forget", deleteCommand(rec, staleFilter(s.OneWay)), units.Plural(s.Entries, "entry", "entries")))
 	}
-	return append(r, Remedy{
-		Title: "let whatever changes the rules delete the entries of what it replaces",
-	})
+	return append(r, advice("stale-rule-changer"))
 }
 
 func staleFilter(w snapshot.OneWay) string {
