@@ -242,7 +242,7 @@ func TestTopologyIsQuiet(t *testing.T) {
 // otherwise sees packets without a mark.
 func TestBridgePassesNetfilter(t *testing.T) {
 	testutil.NeedProgram(t, "nft")
-	bridgeSwitch := sysctlPath(bridgeSysctl)
+	bridgeSwitch := sysctlPath(lab.BridgeSysctl)
 	host, _ := os.ReadFile(bridgeSwitch)
 	l := up(t, lab.Overrides{Bridge: true})
 	withServer(t, l, Builtin)
@@ -261,7 +261,7 @@ table bridge t {
 	setNAT(t, l, "nat")
 	mustGet(t, l, gatewayPort)
 	if now, _ := os.ReadFile(bridgeSwitch); !bytes.Equal(host, now) {
-		t.Errorf("the host's %s went from %q to %q", bridgeSysctl, host, now)
+		t.Errorf("the host's %s went from %q to %q", lab.BridgeSysctl, host, now)
 	}
 }
 
