@@ -288,17 +288,17 @@ func (b Backends) MarshalJSON() ([]byte, error) {
 func (b Backends) String() string {
 	texts := make([]string, len(b))
 	for i, one := range b {
-		texts[i] = endpointText(one)
+		texts[i] = one.String()
 	}
 	return strings.Join(texts, ", ")
 }
 
-// endpointText is the written form, in brackets where a port could be meant.
-func endpointText(b nat.Backend) string {
+// backendText is the written form, in brackets where a port could be meant.
+func backendText(b nat.Backend) string {
 	if _, _, ambiguous := portlike(b.Address.String()); ambiguous && b.Port == 0 {
-		return "[" + b.Address.String() + "]"
+		return quoted("[" + b.Address.String() + "]")
 	}
-	return nat.Backend{Address: b.Address, Port: b.Port}.String()
+	return quoted(b.String())
 }
 
 var errNumber = errors.New("not a number")
