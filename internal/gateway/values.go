@@ -285,14 +285,6 @@ func (b Backends) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]nat.Backend(b))
 }
 
-func (b Backends) String() string {
-	texts := make([]string, len(b))
-	for i, one := range b {
-		texts[i] = one.String()
-	}
-	return strings.Join(texts, ", ")
-}
-
 // backendText is the written form, in brackets where a port could be meant.
 func backendText(b nat.Backend) string {
 	if _, _, ambiguous := portlike(b.Address.String()); ambiguous && b.Port == 0 {
