@@ -78,6 +78,9 @@ func Mapping(n *yaml.Node, into any) error {
 	return d.value(n, reflect.ValueOf(into).Elem())
 }
 
+// At is a fault of a value, with its place.
+func At(n *yaml.Node, message string) error { return at(n, "%s", message) }
+
 // IsMapping reports whether a value is a mapping.
 func IsMapping(n *yaml.Node) bool { return resolve(n).Kind == yaml.MappingNode }
 
