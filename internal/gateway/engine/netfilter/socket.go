@@ -44,6 +44,7 @@ var brings = map[string]string{
 	"nat prefix":   "Linux 5.8",
 	"masq":         "CONFIG_NFT_MASQ",
 	"hash":         "CONFIG_NFT_HASH",
+	"numgen":       "CONFIG_NFT_NUMGEN",
 	"connlimit":    "CONFIG_NFT_CONNLIMIT",
 	"ct":           "CONFIG_NFT_CT",
 	"notrack":      "CONFIG_NFT_CT",
@@ -65,6 +66,8 @@ func nameOf(e expression) string {
 		return "nat"
 	case *expr.Hash:
 		return "hash"
+	case *expr.Numgen:
+		return "numgen"
 	case *expr.Dynset:
 		return "connlimit"
 	case *expr.FlowOffload:
