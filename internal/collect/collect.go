@@ -206,10 +206,8 @@ func pause(ctx context.Context, d time.Duration) {
 type source interface {
 	// inside runs fn where the files are those of the namespace looked at.
 	inside(fn func() error) error
-	// readFile reads a file below /proc or /sys; call it inside.
-	readFile(path string) ([]byte, error)
-	// readStart reads at most max bytes of such a file, for at most that long; whole is
-	// whether that was all.
+	// readStart reads at most max bytes of a file below /proc or /sys, for at most that
+	// long; whole is whether that was all. Call it inside.
 	readStart(path string, max int, patience time.Duration) (data []byte, whole bool, err error)
 	// list names the entries of a directory that begin with prefix; call it inside.
 	list(dir, prefix string) ([]string, error)

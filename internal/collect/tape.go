@@ -121,15 +121,6 @@ func (r *recorder) failed(what string, err error) error {
 	return f
 }
 
-func (r *recorder) readFile(path string) ([]byte, error) {
-	data, err := r.source.readFile(path)
-	if err != nil {
-		return nil, r.failed(path, err)
-	}
-	r.add(fileFolder+path, data)
-	return data, nil
-}
-
 func (r *recorder) readStart(path string, max int, patience time.Duration) ([]byte, bool, error) {
 	data, whole, err := r.source.readStart(path, max, patience)
 	if err != nil {
@@ -372,22 +363,16 @@ func (t *tape) failure(what string) error {
 
 func (t *tape) inside(fn func() error) error { return fn() }
 
-func (t *tape) readFile(path string) ([]byte, error) {
+// readStart: the bundle has what was read.
+func (t *tape) readStart(path string, max int, _ time.Duration) ([]byte, bool, error) {
 	if err := t.failure(path); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	data, ok := t.files[fileFolder+path]
 	if !ok {
-		return nil, errNotRecorded{path}
+		return nil, false, errNotRecorded{path}
 	}
-	return data, nil
-}
-
-// readStart: the bundle has what was read.
-func (t *tape) readStart(path string, max int, _ time.Duration) ([]byte, bool, error) {
-	data, err := t.readFile(path)
-	whole := !slices.Contains(t.head.Cut, path) && len(data) <= max
-	return data[:min(len(data), max)], whole, err
+	return data[:min(len(data), max)], len(data) <= max && !slices.Contains(t.head.Cut, path), nil
 }
 
 func (t *tape) list(dir, prefix string) ([]string, error) {
