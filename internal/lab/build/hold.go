@@ -160,13 +160,7 @@ func (h Hold) furnish(ctx context.Context, l *Lab) (State, error) {
 		return State{}, err
 	}
 	if stage, ok := l.scenario.Stage(h.Stage); ok {
-		if err := l.SetNAT(ctx, stage.NAT); err != nil {
-			return State{}, err
-		}
-		if err := l.SetGateway(ctx, stage.Gateway); err != nil {
-			return State{}, err
-		}
-		if err := l.SetSysctls(stage.Sysctls); err != nil {
+		if err := l.Furnish(ctx, stage); err != nil {
 			return State{}, err
 		}
 		if err := l.setFillOf(ctx, stage); err != nil {

@@ -31,8 +31,10 @@ func (c *conductor) setHost(ctx context.Context, st *lab.Stage) error {
 	if maps.Equal(st.Host, c.host) {
 		return nil
 	}
-	if err := c.undoHost(); err != nil {
+	if restored, err := c.undoHost(); err != nil {
 		return err
+	} else if !restored {
+		return errors.New("a value of the host could not be put back; see 'natkit tune list'")
 	}
 	c.host = nil
 	var changes []tune.Change
@@ -58,20 +60,22 @@ func (c *conductor) setHost(ctx context.Context, st *lab.Stage) error {
 	return nil
 }
 
-// undoHost undoes all that was changed on the host, the newest first.
-func (c *conductor) undoHost() error {
-	for len(c.applied) > 0 {
-		last := len(c.applied) - 1
-		tx, err := c.applied[last].Undo()
-		if err != nil && !errors.Is(err, apply.ErrUnsaved) {
-			return err
+// undoHost undoes what was changed on the host, the newest first, and keeps what could not
+// be undone. restored is false where a value was left as it is, as somebody else has
+// changed it since.
+func (c *conductor) undoHost() (restored bool, err error) {
+	var left []*apply.Applied
+	restored = true
+	for _, a := range slices.Backward(c.applied) {
+		tx, undoErr := a.Undo()
+		if undoErr != nil && !errors.Is(undoErr, apply.ErrUnsaved) { // the journal is gone, but the value is back
+			err = errors.Join(err, undoErr)
+			left = append([]*apply.Applied{a}, left...)
 		}
-		if tx == nil || !undone(tx) {
-			return errors.New("a value of the host could not be put back; see 'natkit tune list'")
-		}
-		c.applied = c.applied[:last]
+		restored = restored && tx != nil && undone(tx)
 	}
-	return nil
+	c.applied = left
+	return restored, err
 }
 
 // undisturbed fails where somebody else changed the host's maximum since the lab
