@@ -218,11 +218,9 @@ func (l *loads) hold(ctx context.Context, i int, one lab.Load) (o outcome) {
 	opening := time.Since(began).Seconds()
 	l.say(fmt.Sprintf("%d connections held", len(h.conns)))
 	o.err = errors.Join(append(errs, wait(ctx, time.Until(began.Add(l.bounded(one.For)))))...)
-	o.result = load.Result{Completed: int64(len(h.conns)), Seconds: time.Since(began).Seconds(), FirstFailureSeconds: -1,
-		RequestsPerSecond: float64(len(h.conns)) / opening, Failures: []load.Failure{}}
+	o.result = result(time.Since(began).Seconds(), int64(len(h.conns)), float64(len(h.conns))/opening)
 	for reason, n := range h.failed {
-		o.result.Failed += n
-		o.result.Failures = append(o.result.Failures, load.Failure{Phase: load.Connect, Reason: reason, Count: n})
+		o.fail(load.Connect, reason, n)
 	}
 	o.report.Sent = int64(one.Concurrency)
 	return o
