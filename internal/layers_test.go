@@ -54,7 +54,6 @@ var layers = map[string]layer{
 	"internal/gateway":             pure,
 	"internal/gateway/convert":     pure,
 	"internal/gateway/observe":     pure,
-	"internal/ipvs":                pure,
 	"internal/lab":                 pure,
 	"internal/load":                pure,
 	"internal/nat":                 pure,
@@ -81,8 +80,6 @@ var layers = map[string]layer{
 	"internal/gateway/host":             kernel,
 	"internal/gateway/store":            kernel,
 	"internal/lab/build":                kernel,
-	"internal/lab/capture":              kernel,
-	"internal/lab/fill":                 kernel,
 	"internal/load/run":                 kernel,
 	"internal/ruleset/edit":             kernel,
 	"internal/ruleset/read":             kernel,
@@ -270,7 +267,7 @@ func within(path, parent string) bool { return path == parent || strings.HasPref
 // with its loader each, those below tools programs for developers.
 func layerOf(path string) (layer, bool) {
 	switch {
-	case strings.HasPrefix(path, "internal/bpf/"):
+	case within(path, "internal/bpf"):
 		return kernel, true
 	case isTool(path):
 		return front, true

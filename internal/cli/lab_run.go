@@ -17,7 +17,6 @@ import (
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
-	"github.com/natkit/natkit/internal/lab/capture"
 	"github.com/natkit/natkit/internal/lab/run"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/spf13/cobra"
@@ -42,7 +41,7 @@ type labRun struct {
 }
 
 func newLabRun(env *Env) *cobra.Command {
-	f := &labRun{env: env, snap: capture.DefaultSnapLen, limit: capture.DefaultMaxBytes}
+	f := &labRun{env: env, snap: run.DefaultSnapLen, limit: run.DefaultMaxBytes}
 	cmd := &cobra.Command{
 		Use:   "run SCENARIO|FILE.yaml",
 		Short: "run a scenario: fault, diagnosis, fix, proof; or all of them: the accuracy matrix",
@@ -148,8 +147,8 @@ func addServer(cmd *cobra.Command, server *build.ServerKind) {
 
 func parseSnapLen(text string) (int, error) {
 	n, err := strconv.Atoi(text)
-	if err != nil || n != 0 && (n < capture.MinSnapLen || n > capture.MaxSnapLen) {
-		return 0, fmt.Errorf("must be from %d to %d, or 0", capture.MinSnapLen, capture.MaxSnapLen)
+	if err != nil || n != 0 && (n < run.MinSnapLen || n > run.MaxSnapLen) {
+		return 0, fmt.Errorf("must be from %d to %d, or 0", run.MinSnapLen, run.MaxSnapLen)
 	}
 	return n, nil
 }
@@ -223,9 +222,7 @@ func (f *labRun) options() (run.Options, error) {
 	journal, err := f.env.journal()
 	return run.Options{
 		Server: f.server, Journal: journal, LowerMax: f.lowerMax, Force: f.force, AllowHost: f.allowHost, Version: f.env.Version,
-		Capture: run.CaptureOptions{Dir: f.pcap, Options: capture.Options{
-			SnapLen: cmp.Or(f.snap, capture.MaxSnapLen), MaxBytes: f.limit, Version: f.env.Version,
-		}},
+		Capture: run.CaptureOptions{Dir: f.pcap, SnapLen: cmp.Or(f.snap, run.MaxSnapLen), MaxBytes: f.limit},
 	}, err
 }
 

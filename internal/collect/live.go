@@ -122,6 +122,8 @@ func (l *live) table(ctx context.Context, fn func([]byte) error) (dump.Result, e
 	return dump.Dump(ctx, l.o.Netns, fn)
 }
 
+func (l *live) answer(_ question, _ any, ask func() error) error { return ask() }
+
 func (l *live) machine() (machine, error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {

@@ -161,7 +161,7 @@ func (g *snatGate) hold(ctx context.Context, proto uint8, held []uint16, state f
 // release ends all connections, or the caller's alone.
 func (g *snatGate) release(ctx context.Context, marks ...uint32) error {
 	for _, mark := range marks {
-		if err := dump.Delete(ctx, g.gateway, conntrack.Filter{Mark: mark, MarkMask: ^uint32(0)}); err != nil {
+		if _, err := dump.Delete(ctx, g.gateway, &conntrack.Filter{Mark: mark, MarkMask: ^uint32(0)}); err != nil {
 			return err
 		}
 	}

@@ -179,7 +179,8 @@ func (o *newcomers) setUp(ctx context.Context) (func(context.Context) error, err
 }
 
 func (o *newcomers) empty(ctx context.Context) error {
-	return dump.Delete(ctx, o.gateway, conntrack.Filter{MarkMask: ^uint32(0)})
+	_, err := dump.Delete(ctx, o.gateway, &conntrack.Filter{MarkMask: ^uint32(0)})
+	return err
 }
 
 // connect makes all flows once. Emptying the table is not timed.

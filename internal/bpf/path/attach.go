@@ -11,7 +11,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
-	"github.com/natkit/natkit/internal/bpf/match"
+	"github.com/natkit/natkit/internal/bpf"
 )
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -target amd64,arm64 -type event -type kind path path.bpf.c
@@ -144,11 +144,8 @@ func (a *attachment) close() error {
 
 var doNothing = asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}
 
-// only are the restrictions that the programs check before the filter.
-type only struct{ netns, ifindex uint32 }
-
 // load loads the programs into the kernel, those of path_result not.
-func (t *Tracer) load(opt Options, o only) error {
+func (t *Tracer) load(opt Options, inode, ifindex uint32) error {
 	spec, err := loadPath()
 	if err != nil {
 		return fmt.Errorf("read the eBPF programs: %w", err)
@@ -161,28 +158,19 @@ func (t *Tracer) load(opt Options, o only) error {
 		if stepsOf[name] == 0 {
 			continue
 		}
-		if err := match.Install(p, opt.Filter); err != nil {
+		if err := bpf.Install(p, opt.Filter); err != nil {
 			return fmt.Errorf("install the filter: %w", err)
 		}
 	}
 	values := map[string]any{
-		pathVarOnlyNetns: o.netns, pathVarOnlyIfindex: o.ifindex, pathVarLimit: uint64(opt.Packets),
+		pathVarOnlyNetns: inode, pathVarOnlyIfindex: ifindex, pathVarLimit: uint64(opt.Packets),
 		pathVarHasFilter: opt.Filter != nil, pathVarMulti: t.att.multi, pathVarHasReason: t.types.reasons().Carried,
 	}
-	if err := set(spec, values); err != nil {
+	if err := bpf.Prepare(spec, values); err != nil {
 		return err
 	}
 	if t.coll, err = ebpf.NewCollection(spec); err != nil {
 		return fmt.Errorf("load the eBPF programs: %w", err)
-	}
-	return nil
-}
-
-func set(spec *ebpf.CollectionSpec, values map[string]any) error {
-	for name, v := range values {
-		if err := spec.Variables[name].Set(v); err != nil {
-			return fmt.Errorf("set %s of the eBPF programs: %w", name, err)
-		}
 	}
 	return nil
 }

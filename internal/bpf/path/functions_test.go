@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/natkit/natkit/internal/bpf/symbols"
+	"github.com/natkit/natkit/internal/bpf"
 )
 
 func TestParseSections(t *testing.T) {
@@ -110,7 +110,7 @@ func TestReadTraceable(t *testing.T) {
 }
 
 func TestOffered(t *testing.T) {
-	list := []target{{symbols.Function{Name: "ip_rcv"}, 1}, {symbols.Function{Name: "noinstr"}, 1}}
+	list := []target{{bpf.Function{Name: "ip_rcv"}, 1}, {bpf.Function{Name: "noinstr"}, 1}}
 	a := attachment{traceable: map[string]bool{}}
 	if got := a.offered(list); len(got) != 2 || len(a.skipped) != 0 {
 		t.Errorf("%d are kept where the kernel says nothing", len(got))

@@ -13,7 +13,7 @@ import (
 	"unicode"
 	"unsafe"
 
-	"github.com/natkit/natkit/internal/bpf/symbols"
+	"github.com/natkit/natkit/internal/bpf"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/profile"
 	"golang.org/x/sys/unix"
@@ -65,37 +65,14 @@ func sysctl(name string) string {
 	return value
 }
 
-func enable(events []int) error {
+// eachEvent enables or disables the events.
+func eachEvent(events []int, request uint) error {
 	for _, fd := range events {
-		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
-			return fmt.Errorf("begin to sample: %w", err)
+		if err := unix.IoctlSetInt(fd, request, 0); err != nil {
+			return fmt.Errorf("enable or disable sampling: %w", err)
 		}
 	}
 	return nil
-}
-
-func disable(events []int) error {
-	for _, fd := range events {
-		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_DISABLE, 0); err != nil {
-			return fmt.Errorf("end to sample: %w", err)
-		}
-	}
-	return nil
-}
-
-func closeEvents(events []int) {
-	for _, fd := range events {
-		unix.Close(fd)
-	}
-}
-
-func kernelRelease() (string, error) {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return "", fmt.Errorf("read the kernel's release: %w", err)
-	}
-	release, _, _ := bytes.Cut(u.Release[:], []byte{0})
-	return string(release), nil
 }
 
 // kinds and counts, as in profile.bpf.c.
@@ -113,7 +90,7 @@ const (
 )
 
 // read moves what the program counted into s.
-func (p *Profiler) read(s *profile.Stacks, symbols *symbols.Table) error {
+func (p *Profiler) read(s *profile.Stacks, symbols *bpf.Table) error {
 	lost, err := p.lost()
 	if err != nil {
 		return err
@@ -162,7 +139,7 @@ func (p *Profiler) lost() (uint64, error) {
 }
 
 // name appends a stack's functions, outermost first.
-func name(frames []profile.Frame, kind uint64, stack *profileStack, symbols *symbols.Table) []profile.Frame {
+func name(frames []profile.Frame, kind uint64, stack *profileStack, symbols *bpf.Table) []profile.Frame {
 	if kind == kindUser {
 		return append(frames, profile.Frame{Function: command(stack.Ip[:2]), Module: profile.User})
 	}

@@ -211,7 +211,7 @@ func TestWatchStops(t *testing.T) {
 		if err := <-ended; returned == ErrStop && err != nil || returned == cause && !errors.Is(err, cause) {
 			t.Errorf("fn returned %v, Watch %v", returned, err)
 		}
-		if err := Delete(t.Context(), ns, conntrack.Filter{Mark: testMark, MarkMask: ^uint32(0)}); err != nil {
+		if _, err := Delete(t.Context(), ns, &conntrack.Filter{Mark: testMark, MarkMask: ^uint32(0)}); err != nil {
 			t.Fatal(err)
 		}
 	}
