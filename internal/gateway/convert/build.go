@@ -111,9 +111,9 @@ func (t *translator) makeNetmap(e *entry, later []*entry) (*made, string) {
 	if e.hook == "prerouting" {
 		out, in = in, e
 	}
-	inside, outside := out.Match.From, in.Match.To
-	d := gateway.Entry{Match: nat.Match{To: prefixes(outside), In: names(in.Match.In)}, Action: nat.Action{Kind: nat.DNAT, Prefix: inside}}
-	s := gateway.Entry{Match: nat.Match{From: prefixes(inside), Out: names(out.Match.Out)}, Action: nat.Action{Kind: nat.SNAT, Prefix: outside}}
+	inside, outside := out.Match.Source(), in.Match.Dest()
+	d := gateway.Entry{Match: nat.Match{To: prefixes(outside), In: in.Match.In}, Action: nat.Action{Kind: nat.DNAT, Prefix: inside}}
+	s := gateway.Entry{Match: nat.Match{From: prefixes(inside), Out: out.Match.Out}, Action: nat.Action{Kind: nat.SNAT, Prefix: outside}}
 	return &made{version: e.version, from: []*entry{e, later[i]},
 		rule: gateway.Rule{Netmap: &gateway.Netmap{Inside: gateway.Prefix{Prefix: inside}, Outside: gateway.Prefix{Prefix: outside}}},
 		parts: []part{
@@ -129,8 +129,8 @@ func mirrored(a, b *entry) bool {
 	}
 	return a.hook == "postrouting" && b.hook == "prerouting" &&
 		a.Rule.Target.Kind == ruleset.Netmap && b.Rule.Target.Kind == ruleset.Netmap &&
-		a.Match.From == b.Rule.Target.Prefix() && b.Match.To == a.Rule.Target.Prefix() &&
-		a.Match.Out == b.Match.In
+		a.Match.Source() == b.Rule.Target.Prefix() && b.Match.Dest() == a.Rule.Target.Prefix() &&
+		a.Match.OutName() == b.Match.InName()
 }
 
 // makeStatic is for a SNAT and a DNAT of one address for one; nil where there is none.
@@ -146,10 +146,10 @@ func (t *translator) makeStatic(e *entry, later []*entry) *made {
 	if e.hook == "prerouting" {
 		out, in = in, e
 	}
-	inside, outside := out.Match.From.Addr(), in.Match.To.Addr()
+	inside, outside := out.Match.Source().Addr(), in.Match.Dest().Addr()
 	r := &gateway.Static{Inside: gateway.Address{Addr: inside}, Outside: gateway.Address{Addr: outside}}
 	m := &made{version: e.version, rule: gateway.Rule{Static: r}, from: []*entry{e, later[i]}}
-	d := gateway.Entry{Match: nat.Match{To: prefixes(in.Match.To), In: names(in.Match.In)}, Action: nat.Action{Kind: nat.DNAT, Backends: []nat.Backend{{Address: inside}}}}
+	d := gateway.Entry{Match: nat.Match{To: prefixes(in.Match.Dest()), In: in.Match.In}, Action: nat.Action{Kind: nat.DNAT, Backends: []nat.Backend{{Address: inside}}}}
 	if twin := localTwin(in, later); twin != nil {
 		r.Local, d.Local = true, true
 		m.from = append(m.from, twin)
@@ -162,15 +162,15 @@ func (t *translator) makeStatic(e *entry, later []*entry) *made {
 // wholeHost reports whether an entry is about all that one host sends, or gets.
 func wholeHost(e *entry) bool {
 	m, g := &e.Match, &e.Rule.Target
-	if g.Ports != (nat.Ports{}) || !g.First.IsValid() || g.First != g.Last || g.Random || g.RandomFully || m.Protocol != "" {
+	if g.Ports != (nat.Ports{}) || !g.First.IsValid() || g.First != g.Last || g.Random || g.RandomFully || m.Protocol != 0 {
 		return false
 	}
 	switch e.hook {
 	case "postrouting":
 		except, _ := e.exceptTo()
-		return g.Kind == ruleset.SNAT && m.From.IsValid() && m.From.IsSingleIP() && len(except) == 0
+		return g.Kind == ruleset.SNAT && m.Source().IsValid() && m.Source().IsSingleIP() && len(except) == 0
 	case "prerouting":
-		return g.Kind == ruleset.DNAT && !m.From.IsValid()
+		return g.Kind == ruleset.DNAT && !m.Source().IsValid()
 	}
 	return false
 }
@@ -179,8 +179,8 @@ func counterpart(a, b *entry) bool {
 	if a.hook == "prerouting" {
 		a, b = b, a
 	}
-	return a.hook == "postrouting" && b.hook == "prerouting" && a.Match.Out == b.Match.In &&
-		a.Match.From.Addr() == b.Rule.Target.First && b.Match.To.Addr() == a.Rule.Target.First
+	return a.hook == "postrouting" && b.hook == "prerouting" && a.Match.OutName() == b.Match.InName() &&
+		a.Match.Source().Addr() == b.Rule.Target.First && b.Match.Dest().Addr() == a.Rule.Target.First
 }
 
 // localTwin is the same rule in OUTPUT.
@@ -199,22 +199,10 @@ func sameTarget(a, b *ruleset.Target) bool {
 }
 
 func sameDestination(a, b *ruleset.Match) bool {
-	return a.From == b.From && a.To == b.To && a.Protocol == b.Protocol && slices.Equal(a.Ports, b.Ports)
+	return slices.Equal(a.From, b.From) && slices.Equal(a.To, b.To) && a.Protocol == b.Protocol && slices.Equal(a.Ports, b.Ports)
 }
 
-func names(name string) []string {
-	if name == "" {
-		return nil
-	}
-	return []string{name}
-}
-
-func prefixes(p netip.Prefix) []netip.Prefix {
-	if !p.IsValid() {
-		return nil
-	}
-	return []netip.Prefix{p}
-}
+func prefixes(p netip.Prefix) []netip.Prefix { return ruleset.Some(p) }
 
 // YAML is the gateway file, with the rules that each rule of it stands for above it.
 func (r *Result) YAML() string {

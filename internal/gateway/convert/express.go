@@ -9,6 +9,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/ruleset"
+	"golang.org/x/sys/unix"
 )
 
 // wordless says which condition natkit's rules have no word for; empty where they
@@ -24,16 +25,16 @@ func wordless(m *ruleset.Match, allowed string) string {
 		return "source ports (" + ruleset.PortsString(m.SourcePorts) + ")"
 	case m.SYN && !has("syn"):
 		return "a condition on TCP flags"
-	case m.Protocol != "" && !has("protocol"):
-		return "rules about sources for " + m.Protocol + " alone: they are for every protocol"
-	case m.To.IsValid() && !has("to"):
-		return "rules about sources for the destination " + m.To.String() + " alone"
+	case m.Protocol != 0 && !has("protocol"):
+		return "rules about sources for " + nat.ProtocolName(m.Protocol) + " alone: they are for every protocol"
+	case m.Dest().IsValid() && !has("to"):
+		return "rules about sources for the destination " + m.Dest().String() + " alone"
 	case len(m.NotFrom) > 0:
 		return "sources other than " + m.NotFrom[0].String()
 	case len(m.NotTo) > 0 && !has("except"):
 		return "destinations other than " + m.NotTo[0].String()
-	case m.From.IsValid() && !has("from"):
-		return "this rule for the source " + m.From.String() + " alone"
+	case m.Source().IsValid() && !has("from"):
+		return "this rule for the source " + m.Source().String() + " alone"
 	}
 	return wordlessName(m, has)
 }
@@ -44,12 +45,12 @@ func wordlessName(m *ruleset.Match, has func(string) bool) string {
 		return "interfaces other than " + m.NotIn[0]
 	case len(m.NotOut) > 0:
 		return "interfaces other than " + m.NotOut[0]
-	case strings.HasSuffix(m.In+m.Out, "*"):
-		return "all interfaces that begin with " + strings.TrimSuffix(m.In+m.Out, "*")
-	case m.In != "" && !has("in "):
-		return "the interface that packets come in by (" + m.In + ") here"
-	case m.Out != "" && !has("out"):
-		return "the interface that packets leave by (" + m.Out + ") here"
+	case strings.HasSuffix(m.InName()+m.OutName(), "*"):
+		return "all interfaces that begin with " + strings.TrimSuffix(m.InName()+m.OutName(), "*")
+	case m.InName() != "" && !has("in "):
+		return "the interface that packets come in by (" + m.InName() + ") here"
+	case m.OutName() != "" && !has("out"):
+		return "the interface that packets leave by (" + m.OutName() + ") here"
 	}
 	return ""
 }
@@ -93,21 +94,29 @@ func (e *entry) expressSource(wan string) string {
 		return "translates sources of what comes to this host itself; natkit translates what passes through"
 	case t.Ports != nat.Ports{}:
 		return fmt.Sprintf("gives ports %d-%d to %s alone; natkit's \"ports: %[1]d-%[2]d\" would hold for all protocols and for the identifiers of pings",
-			t.Ports.First, t.Ports.Last, orWord(e.Match.Protocol, "some"))
+			t.Ports.First, t.Ports.Last, orWord(protocolName(e.Match.Protocol), "some"))
 	case t.Kind == ruleset.SNAT && !t.First.IsValid():
 		return ruleset.NoWord + "a rule that changes the source's port alone"
 	}
 	if word := wordless(&e.Match, "from except out"); word != "" {
 		return ruleset.NoWord + word
 	}
-	if e.Match.Out == gateway.RoleWAN && wan != gateway.RoleWAN {
+	if e.Match.OutName() == gateway.RoleWAN && wan != gateway.RoleWAN {
 		return "is for an interface named wan, which in a gateway file is a role; natkit can give it that role only where all rules about destinations are for what comes in by it"
 	}
-	if wan != "" && e.Match.Out == "" {
+	if wan != "" && e.Match.OutName() == "" {
 		return "holds for every interface; with the interface " + wan + " named as wan it would hold for that one"
 	}
 	_, reason := e.exceptTo()
 	return reason
+}
+
+// protocolName is the name that a file has for a protocol; empty for all.
+func protocolName(protocol uint8) string {
+	if protocol == 0 {
+		return ""
+	}
+	return nat.ProtocolName(protocol)
 }
 
 func orWord(word, other string) string {
@@ -122,16 +131,16 @@ func orWord(word, other string) string {
 func (e *entry) exceptTo() (list []netip.Prefix, reason string) {
 	for _, x := range e.Except {
 		anywhere := x.Match
-		anywhere.To = netip.Prefix{}
+		anywhere.To = nil
 		switch {
 		case x.Drops:
 			return nil, fmt.Sprintf("%s drops some of its packets first, which natkit does not", where(x.Rule))
-		case !x.Match.To.IsValid() || !anywhere.Covers(&e.Match):
+		case !x.Match.Dest().IsValid() || !anywhere.Covers(&e.Match):
 			return nil, fmt.Sprintf("%s keeps some of its packets from it, by more than the destination; natkit has except-to alone", where(x.Rule))
 		}
-		list = append(list, x.Match.To)
+		list = append(list, x.Match.Dest())
 	}
-	return ruleset.Union(e.Match.NotTo, list), ""
+	return nat.Union(e.Match.NotTo, list), ""
 }
 
 // where names another rule.
@@ -156,7 +165,7 @@ func (e *entry) expressDestination(wan string) string {
 	case !keepsPorts(t, m) && t.Ports.First != t.Ports.Last:
 		return fmt.Sprintf("%sa choice among the ports %d-%d of the destination", ruleset.NoWord, t.Ports.First, t.Ports.Last)
 	}
-	if m.To.IsValid() || wan != "" {
+	if m.Dest().IsValid() || wan != "" {
 		if reason := e.inbound(wan, "from to protocol in "); reason != "" {
 			return reason
 		}
@@ -164,10 +173,10 @@ func (e *entry) expressDestination(wan string) string {
 	switch {
 	case m.ToLocal:
 		return "is on every address of the host; natkit's dnat is on one, or, as in \"on: eth0\", on those of an interface"
-	case !m.To.IsValid():
-		return "has no destination (-d), and so translates what passes through to others too; natkit's dnat is on an address, or, as in \"on: " + orWord(e.Match.In, "eth0") + "\", on those of an interface"
-	case !m.To.IsSingleIP():
-		return "is on the whole of " + m.To.String() + "; natkit's dnat is on one address, its netmap gives each address one of its own"
+	case !m.Dest().IsValid():
+		return "has no destination (-d), and so translates what passes through to others too; natkit's dnat is on an address, or, as in \"on: " + orWord(e.Match.InName(), "eth0") + "\", on those of an interface"
+	case !m.Dest().IsSingleIP():
+		return "is on the whole of " + m.Dest().String() + "; natkit's dnat is on one address, its netmap gives each address one of its own"
 	}
 	for _, p := range m.Ports {
 		if p.First == 0 && p.Last != 65535 {
@@ -178,7 +187,7 @@ func (e *entry) expressDestination(wan string) string {
 }
 
 // everywhere tells that the rule names no interface.
-func (e *entry) everywhere() bool { return e.Match.In == "" && e.Match.Out == "" }
+func (e *entry) everywhere() bool { return e.Match.InName() == "" && e.Match.OutName() == "" }
 
 // keepsPorts reports whether the ports that are given are those that were asked for: the
 // kernel takes that very one as long as it is free (get_unique_tuple in
@@ -190,13 +199,13 @@ func keepsPorts(t *ruleset.Target, m *ruleset.Match) bool {
 // inbound is what rules about destinations have in common.
 func (e *entry) inbound(wan, allowed string) string {
 	m := e.Match
-	if m.In != "" && m.In == wan {
-		m.In = ""
-	} else if wan != "" && m.In == "" && e.hook == "prerouting" {
+	if m.InName() != "" && m.InName() == wan {
+		m.In = nil
+	} else if wan != "" && m.InName() == "" && e.hook == "prerouting" {
 		return "holds for every interface; with the interface " + wan + " named as wan it would hold for that one"
 	}
-	if m.In != "" && !strings.HasSuffix(m.In, "*") {
-		return fmt.Sprintf("holds for what comes in by %s alone; natkit can say that (interfaces: {wan: %[1]s}) only where it is true of all rules", m.In)
+	if m.InName() != "" && !strings.HasSuffix(m.InName(), "*") {
+		return fmt.Sprintf("holds for what comes in by %s alone; natkit can say that (interfaces: {wan: %[1]s}) only where it is true of all rules", m.InName())
 	}
 	if word := wordless(&m, allowed); word != "" {
 		return ruleset.NoWord + word
@@ -210,9 +219,9 @@ func (e *entry) inbound(wan, allowed string) string {
 func (e *entry) expressNetmap(wan string) string {
 	m, t := &e.Match, &e.Rule.Target
 	outward := e.hook == "postrouting"
-	prefix := m.To
+	prefix := m.Dest()
 	if outward {
-		prefix = m.From
+		prefix = m.Source()
 	}
 	switch {
 	case !outward && e.hook != "prerouting":
@@ -225,8 +234,8 @@ func (e *entry) expressNetmap(wan string) string {
 		return e.inbound(wan, "to in ")
 	}
 	r := *m
-	if r.Out == wan {
-		r.Out = ""
+	if r.OutName() == wan {
+		r.Out = nil
 	}
 	if word := wordless(&r, "from"); word != "" {
 		return ruleset.NoWord + word
@@ -242,7 +251,7 @@ func (e *entry) expressMSS() string {
 	switch {
 	case e.hook != "forward":
 		return "natkit bounds segments of what passes through (FORWARD), not of the host's own connections"
-	case m.Protocol != "tcp" || !m.SYN:
+	case m.Protocol != unix.IPPROTO_TCP || !m.SYN:
 		return "natkit bounds what SYNs say (--tcp-flags SYN,RST SYN)"
 	case len(e.Except) > 0:
 		return fmt.Sprintf("%s keeps some of its packets from it", where(e.Except[0].Rule))
@@ -256,7 +265,7 @@ func (e *entry) expressMSS() string {
 // sourceOf is what a plan has for a MASQUERADE or SNAT.
 func sourceOf(e *entry) gateway.Entry {
 	g := &e.Rule.Target
-	s := gateway.Entry{Match: nat.Match{From: prefixes(e.Match.From), Out: names(e.Match.Out)},
+	s := gateway.Entry{Match: nat.Match{From: prefixes(e.Match.Source()), Out: e.Match.Out},
 		Action: nat.Action{Kind: nat.SNAT, Random: nat.Random(randomOf(g)), Persistent: g.Persistent && g.First != g.Last}}
 	if g.Kind == ruleset.Masquerade {
 		s.Action.Kind = nat.Masquerade
@@ -283,7 +292,7 @@ func randomOf(g *ruleset.Target) gateway.Random {
 
 func makeSource(e *entry) *made {
 	s, g := sourceOf(e), &e.Rule.Target
-	conditions := gateway.Sources{From: prefixesOf(prefixes(e.Match.From)), ExceptTo: prefixesOf(s.NotTo), Out: s.Out}
+	conditions := gateway.Sources{From: prefixesOf(prefixes(e.Match.Source())), ExceptTo: prefixesOf(s.NotTo), Out: s.Out}
 	choice := gateway.Choice{Random: randomOf(g)}
 	m := &made{version: e.version, from: []*entry{e}, parts: []part{{of: e, match: e.Match, source: &s}}}
 	if g.Kind == ruleset.Masquerade {
@@ -310,20 +319,20 @@ func makeDestination(e *entry, later []*entry) (*made, string) {
 		return nil, "is for this host's own programs alone; natkit's \"local: on\" is for them too, with the same rule in PREROUTING"
 	}
 	m := &made{version: e.version, from: []*entry{e}}
-	r := gateway.DNAT{On: gateway.On{Address: e.Match.To.Addr()}, From: prefixesOf(prefixes(e.Match.From)), To: endpointOf(e)}
+	r := gateway.DNAT{On: gateway.On{Address: e.Match.Dest().Addr()}, From: prefixesOf(prefixes(e.Match.Source())), To: gateway.Backends{endpointOf(e)}}
 	if twin := localTwin(e, later); twin != nil {
 		r.Local = true
 		m.from = append(m.from, twin)
 	}
 	m.rule.DNAT = &r
-	r.Port.Protocol = e.Match.Protocol
+	r.Port.Protocol = protocolName(e.Match.Protocol)
 	m.parts = append(m.parts, destinationPart(e, &r))
 	return m, ""
 }
 
 func destinationPart(e *entry, r *gateway.DNAT) part {
-	d := gateway.Entry{Match: nat.Match{To: prefixes(e.Match.To), From: prefixes(e.Match.From), In: names(e.Match.In)},
-		Action: nat.Action{Kind: nat.DNAT, Backends: []nat.Backend{{Address: r.To.Address, Port: r.To.Port}}}, Local: bool(r.Local)}
+	d := gateway.Entry{Match: nat.Match{To: prefixes(e.Match.Dest()), From: prefixes(e.Match.Source()), In: e.Match.In},
+		Action: nat.Action{Kind: nat.DNAT, Backends: r.To}, Local: bool(r.Local)}
 	d.Protocol, d.Ports = r.Port.Service()
 	match := e.Match
 	match.Ports = nil
@@ -333,9 +342,9 @@ func destinationPart(e *entry, r *gateway.DNAT) part {
 	return part{of: e, match: match, destination: &d}
 }
 
-func endpointOf(e *entry) gateway.Endpoint {
+func endpointOf(e *entry) nat.Backend {
 	g := &e.Rule.Target
-	to := gateway.Endpoint{Address: g.First}
+	to := nat.Backend{Address: g.First}
 	if !keepsPorts(g, &e.Match) || len(e.Match.Ports) == 1 && g.Ports.First == g.Ports.Last {
 		to.Port = g.Ports.First
 	}
@@ -396,5 +405,5 @@ func usesWAN(m made) bool {
 
 // leavesBy reports whether a rule is for connections that leave by that interface.
 func leavesBy(m made, name string) bool {
-	return slices.ContainsFunc(m.from, func(e *entry) bool { return e.Match.Out == name })
+	return slices.ContainsFunc(m.from, func(e *entry) bool { return e.Match.OutName() == name })
 }

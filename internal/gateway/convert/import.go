@@ -109,7 +109,7 @@ type translator struct {
 func (t *translator) findWAN() string {
 	wan := ""
 	for _, e := range t.entries {
-		if e.Match.Out == gateway.RoleWAN { // an interface of that name
+		if e.Match.OutName() == gateway.RoleWAN { // an interface of that name
 			wan = gateway.RoleWAN
 		}
 	}
@@ -117,13 +117,13 @@ func (t *translator) findWAN() string {
 		if e.Owner != "" || !e.Rule.Target.Translates() {
 			continue
 		}
-		switch in := e.Match.In; {
+		switch in := e.Match.InName(); {
 		case e.everywhere() && e.express("") != "":
 		case e.hook == "prerouting" && (in == "" || wan != "" && in != wan):
 			return ""
 		case e.hook == "prerouting":
 			wan = in
-		case e.hook == "postrouting" && e.Match.Out == "":
+		case e.hook == "postrouting" && e.Match.OutName() == "":
 			return ""
 		}
 	}

@@ -377,13 +377,13 @@ func (t *translator) hairpinOf(h *entry) *entry {
 func (t *translator) isHairpinOf(h *entry) *entry {
 	m, kind := &h.Match, h.Rule.Target.Kind
 	if h.hook != "postrouting" || kind != ruleset.SNAT && kind != ruleset.Masquerade ||
-		!m.From.IsValid() || !m.To.IsValid() || !m.To.IsSingleIP() || !m.From.Contains(m.To.Addr()) {
+		!m.Source().IsValid() || !m.Dest().IsValid() || !m.Dest().IsSingleIP() || !m.Source().Contains(m.Dest().Addr()) {
 		return nil
 	}
 	i := slices.IndexFunc(t.entries, func(d *entry) bool {
 		g := &d.Rule.Target
-		return d.hook == "prerouting" && d.Owner == "" && g.Kind == ruleset.DNAT && d.Match.To.IsValid() &&
-			g.First == m.To.Addr() && g.First == g.Last && d.Match.Protocol == m.Protocol && slices.Equal(d.portsAfter(), m.Ports)
+		return d.hook == "prerouting" && d.Owner == "" && g.Kind == ruleset.DNAT && d.Match.Dest().IsValid() &&
+			g.First == m.Dest().Addr() && g.First == g.Last && d.Match.Protocol == m.Protocol && slices.Equal(d.portsAfter(), m.Ports)
 	})
 	if i < 0 {
 		return nil
@@ -401,18 +401,18 @@ func (e *entry) portsAfter() []nat.Ports {
 
 // expressHairpin says why such a rule is not "hairpin: on" of its DNAT.
 func (t *translator) expressHairpin(h, d *entry) string {
-	m, g, outside := h.Match, &h.Rule.Target, d.Match.To.Addr()
+	m, g, outside := h.Match, &h.Rule.Target, d.Match.Dest().Addr()
 	const word = "gives hosts inside another source where %s sends them back inside; natkit's word for that is \"hairpin: on\" of a dnat, "
 	begin := fmt.Sprintf(word, where(d.Rule))
 	switch {
 	case g.Kind == ruleset.Masquerade || g.First != outside || g.Last != outside:
 		return begin + "by which they are seen under " + outside.String()
-	case d.Match.In != "" || d.Match.From.IsValid() || len(d.Match.Ports) > 1:
+	case d.Match.InName() != "" || d.Match.Source().IsValid() || len(d.Match.Ports) > 1:
 		return begin + "for one that is on an address and a port for whatever comes"
-	case m.Out == "" || strings.HasSuffix(m.Out, "*") || m.Out == t.wan:
+	case m.OutName() == "" || strings.HasSuffix(m.OutName(), "*") || m.OutName() == t.wan:
 		return begin + "for which the file has to say which interface leads inside (interfaces: {lan: eth1}), as this rule does not (-o)"
-	case t.lan != "" && t.lan != m.Out:
-		return begin + "between whatever interfaces lead inside, here " + t.lan + " and " + m.Out
+	case t.lan != "" && t.lan != m.OutName():
+		return begin + "between whatever interfaces lead inside, here " + t.lan + " and " + m.OutName()
 	case g.Ports != nat.Ports{} || g.Random || g.RandomFully || len(h.Except) > 0:
 		return begin + "without ports, options and exceptions"
 	case slices.ContainsFunc(t.entries, func(x *entry) bool { return x.givesAnother(h) && t.hairpinOf(x) == nil }):
@@ -421,7 +421,7 @@ func (t *translator) expressHairpin(h, d *entry) string {
 	if condition := wordless(&m, "from to protocol out "); condition != "" {
 		return ruleset.NoWord + condition
 	}
-	t.lan = m.Out
+	t.lan = m.OutName()
 	return ""
 }
 
@@ -439,7 +439,7 @@ func (t *translator) addHairpin(m *made, later []*entry) {
 	if i < 0 {
 		return
 	}
-	h, r, on := later[i], m.rule.DNAT, d.Match.To
+	h, r, on := later[i], m.rule.DNAT, d.Match.Dest()
 	r.Hairpin = true
 	m.from = append(m.from, h)
 	m.parts = append(m.parts, part{of: h, match: h.Match, source: &gateway.Entry{
@@ -448,5 +448,5 @@ func (t *translator) addHairpin(m *made, later []*entry) {
 	s.Protocol, s.OriginalPorts = r.Port.Service()
 	t.notes[h] = ruleset.Note{Line: h.Rule.Line, Text: h.Rule.Text, Kind: ruleset.Differs, Rules: 1, Reason: fmt.Sprintf(
 		"becomes hairpin: on: that is for what comes back by %s, whether from %s or not, and not for what asks for %s itself",
-		h.Match.Out, h.Match.From, h.Match.To.Addr())}
+		h.Match.OutName(), h.Match.Source(), h.Match.Dest().Addr())}
 }

@@ -14,11 +14,11 @@ const tracker = -200
 
 func (e *entry) expressNotrack() string {
 	m := e.Match
-	from, to := m.From.IsValid(), m.To.IsValid()
+	from, to := m.Source().IsValid(), m.Dest().IsValid()
 	switch {
 	case e.Base.Priority >= tracker:
 		return fmt.Sprintf("comes after the tracker, and keeps nothing from it (priority %d)", e.Base.Priority)
-	case from == to || from && !m.From.IsSingleIP() || to && !m.To.IsSingleIP():
+	case from == to || from && !m.Source().IsSingleIP() || to && !m.Dest().IsSingleIP():
 		return "natkit's notrack is for what one address gets and sends"
 	case to && len(m.SourcePorts) > 0 || from && len(m.Ports) > 0:
 		return "is for ports of the other host; natkit's notrack is for those of its own address"
@@ -57,12 +57,12 @@ func (e *entry) perPort() []*entry {
 func (e *entry) untracked() (on netip.Addr, port gateway.Port, to bool) {
 	m := &e.Match
 	list := m.Ports
-	if to = m.To.IsValid(); to {
-		on = m.To.Addr()
+	if to = m.Dest().IsValid(); to {
+		on = m.Dest().Addr()
 	} else {
-		on, list = m.From.Addr(), m.SourcePorts
+		on, list = m.Source().Addr(), m.SourcePorts
 	}
-	port.Protocol = m.Protocol
+	port.Protocol = protocolName(m.Protocol)
 	if len(list) == 1 && list[0] != nat.AllPorts {
 		port.First, port.Last = list[0].First, list[0].Last
 	}
