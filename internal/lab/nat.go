@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -69,6 +70,18 @@ const (
 )
 
 var dropHooks = []string{HookForward, HookInput, HookOutput, HookPostrouting}
+
+func (n NAT) String() string {
+	switch {
+	case n.DNAT != nil:
+		return fmt.Sprintf("%s: DNAT %s to %s", n.Node, n.DNAT.Port, n.DNAT.To)
+	case n.Masquerade != nil:
+		return fmt.Sprintf("%s: masquerade toward %s", n.Node, n.Masquerade.Toward)
+	case n.SNAT != nil:
+		return fmt.Sprintf("%s: SNAT toward %s to %s", n.Node, n.SNAT.Toward, n.SNAT.To)
+	}
+	return fmt.Sprintf("%s: drop %s", n.Node, cmp.Or(n.Drop.Port.String(), "packets without a connection"))
+}
 
 // Translations returns the gateway file that the rules mean in a node.
 func (s *Scenario) Translations(node string, rules []NAT) *gateway.Config {
