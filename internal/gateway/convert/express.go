@@ -319,7 +319,7 @@ func makeDestination(e *entry, later []*entry) (*made, string) {
 		return nil, "is for this host's own programs alone; natkit's \"local: on\" is for them too, with the same rule in PREROUTING"
 	}
 	m := &made{version: e.version, from: []*entry{e}}
-	r := gateway.DNAT{On: gateway.On{Address: e.Match.Dest().Addr()}, From: prefixesOf(prefixes(e.Match.Source())), To: endpointOf(e)}
+	r := gateway.DNAT{On: gateway.On{Address: e.Match.Dest().Addr()}, From: prefixesOf(prefixes(e.Match.Source())), To: gateway.Backends{endpointOf(e)}}
 	if twin := localTwin(e, later); twin != nil {
 		r.Local = true
 		m.from = append(m.from, twin)
@@ -332,7 +332,7 @@ func makeDestination(e *entry, later []*entry) (*made, string) {
 
 func destinationPart(e *entry, r *gateway.DNAT) part {
 	d := gateway.Entry{Match: nat.Match{To: prefixes(e.Match.Dest()), From: prefixes(e.Match.Source()), In: e.Match.In},
-		Action: nat.Action{Kind: nat.DNAT, Backends: []nat.Backend{{Address: r.To.Address, Port: r.To.Port}}}, Local: bool(r.Local)}
+		Action: nat.Action{Kind: nat.DNAT, Backends: r.To}, Local: bool(r.Local)}
 	d.Protocol, d.Ports = r.Port.Service()
 	match := e.Match
 	match.Ports = nil
@@ -342,9 +342,9 @@ func destinationPart(e *entry, r *gateway.DNAT) part {
 	return part{of: e, match: match, destination: &d}
 }
 
-func endpointOf(e *entry) gateway.Endpoint {
+func endpointOf(e *entry) nat.Backend {
 	g := &e.Rule.Target
-	to := gateway.Endpoint{Address: g.First}
+	to := nat.Backend{Address: g.First}
 	if !keepsPorts(g, &e.Match) || len(e.Match.Ports) == 1 && g.Ports.First == g.Ports.Last {
 		to.Port = g.Ports.First
 	}
