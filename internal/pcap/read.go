@@ -17,9 +17,8 @@ import (
 // Read reads and analyses a whole capture. A broken file is no error (see Each). If r could not
 // be read to its end, there is a report of the packets up to there as well as the error.
 func Read(r io.Reader, o Options) (*Report, error) {
-	o, err := o.withDefaults()
-	if err != nil {
-		return nil, err
+	if o.Memory != 0 && o.Memory < MinMemory {
+		return nil, fmt.Errorf("read capture: memory of %d bytes: must be at least %d", o.Memory, MinMemory)
 	}
 	t := newTracker(o)
 	stats, err := Each(r, func(p *Packet) error {
@@ -36,14 +35,16 @@ func Read(r io.Reader, o Options) (*Report, error) {
 func (t *tracker) finished(stats Stats) *Report {
 	t.order.flush(t.take)
 	t.ended, t.now = true, t.latest
-	t.table.each(t.finish)
+	for _, c := range t.table.Values() {
+		t.finish(c)
+	}
 	r := &t.report
 	r.Stats = stats
 	t.oneWay()
 	t.unordered(&stats)
 	t.incomplete(&stats)
 	t.kept.fill(r)
-	followMoves(r.Incidents)
+	t.moves.fill(r.Incidents)
 	t.clocks.fill(r, stats.First.UnixNano())
 	r.Reuse.After = t.reuse.distribution()
 	r.ICMPErrors = t.icmp.list()
@@ -97,7 +98,7 @@ func (t *tracker) fillBackoff() {
 	r.Backoffs = []Backoff{}
 	for i := range t.backoff {
 		if s := &t.backoff[i]; s.count() > 0 {
-			r.Backoffs = append(r.Backoffs, Backoff{Nth: i + 1, Count: s.count(), Min: seconds(s.min), Median: s.at(50), Max: seconds(s.max)})
+			r.Backoffs = append(r.Backoffs, Backoff{Nth: i + 1, Count: s.count(), Min: s.at(0), Median: s.at(0.5), Max: s.at(1)})
 		}
 	}
 }

@@ -239,13 +239,13 @@ func (t *translator) destination(m *made, e *entry, later []*entry) string {
 		return "is for this host's own programs alone; natkit's \"local: on\" is for them too, with the same rule in PREROUTING"
 	}
 	g := &e.Rule.Target
-	r := &gateway.DNAT{On: gateway.On{Address: e.Match.Dest().Addr()}, From: prefixesOf(ruleset.Some(e.Match.Source())), To: gateway.Endpoint{Address: g.First}}
+	r := &gateway.DNAT{On: gateway.On{Address: e.Match.Dest().Addr()}, From: prefixesOf(ruleset.Some(e.Match.Source())), To: gateway.Backends{{Address: g.First}}}
 	if !keepsPorts(g, &e.Match) || len(e.Match.Ports) == 1 && g.Ports.First == g.Ports.Last {
-		r.To.Port = g.Ports.First
+		r.To[0].Port = g.Ports.First
 	}
 	m.from, m.rule.DNAT = []*entry{e}, r
 	r.Port.Protocol = protocolName(e.Match.Protocol)
-	d := inward(e, nat.Action{Kind: nat.DNAT, Backends: []nat.Backend{{Address: r.To.Address, Port: r.To.Port}}})
+	d := inward(e, nat.Action{Kind: nat.DNAT, Backends: r.To})
 	twin := localTwin(e, later)
 	r.Local, d.Local = twin != nil, twin != nil
 	m.add(e, d)
