@@ -220,8 +220,8 @@ func ReadSettings(ctx context.Context, o Options) *snapshot.Snapshot {
 
 // CPUTimes are what all CPUs together have spent since boot, in ticks.
 type CPUTimes struct {
-	All, Idle, SoftIRQ uint64
-	CPUs               int
+	All, Idle, SoftIRQ, Stolen uint64
+	CPUs                       int
 }
 
 const procCPU = "/proc/stat"
@@ -242,6 +242,7 @@ const (
 	cpuIdle    = 3
 	cpuIOWait  = 4
 	cpuSoftIRQ = 6
+	cpuStolen  = 7
 	cpuColumns = 8
 )
 
@@ -284,6 +285,8 @@ func (t *CPUTimes) sum(fields []string) error {
 			t.Idle += n
 		case cpuSoftIRQ:
 			t.SoftIRQ += n
+		case cpuStolen:
+			t.Stolen += n
 		}
 	}
 	return nil
