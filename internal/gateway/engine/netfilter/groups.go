@@ -256,8 +256,8 @@ type action struct {
 	pool   string // what is chosen from, where that is several
 	// balance is how one of several destinations is chosen.
 	balance nat.Balance
-	ports  nat.Ports
-	random nat.Random
+	ports   nat.Ports
+	random  nat.Random
 	// keep gives the source port itself, persistent is NF_NAT_RANGE_PERSISTENT, toPort that
 	// map data have a port.
 	keep, persistent, toPort bool
