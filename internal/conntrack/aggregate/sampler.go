@@ -93,7 +93,7 @@ func (s *Sampler) Table(complete bool) *snapshot.ConntrackTable {
 		Offloaded: with(s.statuses[:], statusOffloaded|statusHardware),
 		SNAT:      with(s.translated[:], natSource), DNAT: with(s.translated[:], natDestination),
 		TopSources: s.sources.talkers(), TopServices: s.services.talkers(),
-		Unanswered:  s.unanswered.summary(s.sources), Idle: s.idle.summary(),
+		Unanswered: s.unanswered.summary(s.sources), Idle: s.idle.summary(),
 	}
 	for proto, n := range s.protocols {
 		if n > 0 {
