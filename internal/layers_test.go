@@ -54,7 +54,6 @@ var layers = map[string]layer{
 	"internal/gateway":             pure,
 	"internal/gateway/convert":     pure,
 	"internal/gateway/observe":     pure,
-	"internal/ipvs":                pure,
 	"internal/lab":                 pure,
 	"internal/load":                pure,
 	"internal/nat":                 pure,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"runtime"
 	"strings"
 
 	"github.com/natkit/natkit/internal/load"
@@ -86,7 +87,10 @@ func (b *benchServe) run(cmd *cobra.Command) error {
 		}
 		return errors.Join(b.serveUDP(cmd, cfg), ns.Close())
 	}
-	return errors.Join(loadrun.Serve(cmd.Context(), loadrun.ServeConfig{Listen: at, Netns: ns, Workers: b.workers, Ready: func(a netip.AddrPort) {
+	if b.workers > 0 {
+		runtime.GOMAXPROCS(b.workers)
+	}
+	return errors.Join(loadrun.Serve(cmd.Context(), loadrun.ServeConfig{Listen: at, Netns: ns, Ready: func(a netip.AddrPort) {
 		// In a URL the % before an interface is escaped (RFC 6874, 2).
 		fmt.Fprintf(b.env.Stdout, "listening on http://%s/\n", strings.ReplaceAll(a.String(), "%", "%25"))
 	}}), ns.Close())

@@ -51,17 +51,6 @@ func (l *live) path(path string) string {
 	}
 }
 
-func (l *live) readFile(path string) ([]byte, error) {
-	data, err := os.ReadFile(l.path(path))
-	if err != nil {
-		return nil, explainFile(path, err)
-	}
-	if len(data) > snapshot.MemberMax {
-		return nil, fmt.Errorf("read %s: %d bytes, more than expected", path, len(data))
-	}
-	return data, nil
-}
-
 func (l *live) readStart(path string, max int, patience time.Duration) ([]byte, bool, error) {
 	f, err := os.Open(l.path(path))
 	if err != nil {
@@ -231,8 +220,8 @@ func ReadSettings(ctx context.Context, o Options) *snapshot.Snapshot {
 
 // CPUTimes are what all CPUs together have spent since boot, in ticks.
 type CPUTimes struct {
-	All, Idle, SoftIRQ uint64
-	CPUs               int
+	All, Idle, SoftIRQ, Stolen uint64
+	CPUs                       int
 }
 
 const procCPU = "/proc/stat"
@@ -253,6 +242,7 @@ const (
 	cpuIdle    = 3
 	cpuIOWait  = 4
 	cpuSoftIRQ = 6
+	cpuStolen  = 7
 	cpuColumns = 8
 )
 
@@ -295,6 +285,8 @@ func (t *CPUTimes) sum(fields []string) error {
 			t.Idle += n
 		case cpuSoftIRQ:
 			t.SoftIRQ += n
+		case cpuStolen:
+			t.Stolen += n
 		}
 	}
 	return nil

@@ -9,7 +9,6 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/aggregate"
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/ipvs"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -24,7 +23,7 @@ type observation struct {
 	tableAt, tableEnd instant
 	tableRead         bool
 	// ipvsTable is nil where IPVS has none, or it could not be read.
-	ipvsTable *ipvs.Table
+	ipvsTable *ipvsTable
 }
 
 // entryFunc is asked before the dump for the function to call with each entry of

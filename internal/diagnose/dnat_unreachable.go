@@ -10,25 +10,19 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// dnatUnreachable: a rule leads connections to an address that this machine cannot reach:
+// checkDNATUnreachable: a rule leads connections to an address that this machine cannot reach:
 // no route, a neighbour that does not answer, or no socket that listens on this machine.
 //
 // A server elsewhere that refuses is not seen: the connection tracker removes an entry that
 // is answered by a RST at once (nf_conntrack_tcp_packet).
-var dnatUnreachable = Rule{
-	ID:    "dnat-unreachable",
-	Title: "DNAT to an address that cannot be reached",
-	Check: checkDNATUnreachable,
-}
-
 func checkDNATUnreachable(rec *snapshot.Recording) (*Finding, Check) {
 	last := rec.Last()
 	why := cmp.Or(last.PartError(snapshot.PartDNATTargets), last.PartError("nat_rules"))
 	switch {
 	case last.DNATTargets == nil || last.NATRules == nil:
-		return nil, Check{State: NotChecked, Why: cmp.Or(why, "the targets of DNAT were not looked up: a bundle of an older natkit")}
+		return unknown(cmp.Or(why, "the targets of DNAT were not looked up: a bundle of an older natkit"))
 	case len(last.DNATTargets.Targets) == 0:
-		return nil, Check{State: OK, Why: "no rule leads to a constant address"}
+		return passed("no rule leads to a constant address")
 	}
 	var bad []unreachable
 	for _, t := range last.DNATTargets.Targets {
@@ -38,7 +32,7 @@ func checkDNATUnreachable(rec *snapshot.Recording) (*Finding, Check) {
 	}
 	targets := units.Plural(len(last.DNATTargets.Targets), "target", "targets")
 	if len(bad) == 0 {
-		return nil, Check{State: OK, Why: "nothing speaks against " + targets}
+		return passed("nothing speaks against " + targets)
 	}
 	return unreachableFinding(rec, bad), Check{Why: fmt.Sprintf("%d of %s cannot be reached", len(bad), targets)}
 }
@@ -94,11 +88,7 @@ func (u *unreachable) String() string {
 }
 
 func unreachableFinding(rec *snapshot.Recording, bad []unreachable) *Finding {
-	f := &Finding{
-		Severity:    Warning,
-		Confidence:  "likely",
-		Consequence: "connections that these rules translate time out or are refused, whatever else works: the clients see only the address that they called",
-	}
+	f := worded("dnat-unreachable", nil, nil)
 	var names, places []string
 	for i, u := range bad {
 		rule := &rec.Last().NATRules.Rules[u.Rule]

@@ -49,16 +49,20 @@ func readPools(rec *snapshot.Recording) (*pools, Check) {
 	return &pools{t, last.Ports, last.NATRules}, Check{}
 }
 
-// tightest is the pool in which a new connection is most likely to fail; nil where
-// there are none.
-func (p *pools) tightest() *snapshot.PortPool {
-	var worst *snapshot.PortPool
+// worst returns the most pressed of the pools that are wanted; nil where there is none.
+func (p *pools) worst(wanted func(*snapshot.PortPool) bool) (worst *snapshot.PortPool) {
 	for i := range p.ports.Pools {
-		if pool := &p.ports.Pools[i]; worst == nil || pressure(pool) > pressure(worst) {
+		if pool := &p.ports.Pools[i]; wanted(pool) && (worst == nil || pressure(pool) > pressure(worst)) {
 			worst = pool
 		}
 	}
 	return worst
+}
+
+// tightest is the pool in which a new connection is most likely to fail; nil where
+// there are none.
+func (p *pools) tightest() *snapshot.PortPool {
+	return p.worst(func(*snapshot.PortPool) bool { return true })
 }
 
 // pressure orders pools: by the chance where it is known, then by the share.
@@ -120,10 +124,9 @@ func (p *pools) rule(pool *snapshot.PortPool) *snapshot.NATRule {
 // mapped is the rule of a pool which takes its ports from a map, so that it is not known
 // how many there are; nil where there is none.
 func (p *pools) mapped() *snapshot.NATRule {
-	for i := range p.ports.Pools {
-		if rule := p.rule(&p.ports.Pools[i]); rule != nil && rule.PortsFromMap {
-			return rule
-		}
+	isMapped := func(pool *snapshot.PortPool) bool { r := p.rule(pool); return r != nil && r.PortsFromMap }
+	if pool := p.worst(isMapped); pool != nil {
+		return p.rule(pool)
 	}
 	return nil
 }
@@ -200,25 +203,14 @@ func (p *pools) portRemedies(pool *snapshot.PortPool) []Remedy {
 	if rule := p.rule(pool); rule != nil && restricts(rule) {
 		r = append(r, p.widen(pool, rule))
 	}
-	r = append(r, Remedy{
-		Title:    "translate to more addresses (snat to a range of addresses, or another gateway)",
-		Predicts: fmt.Sprintf("each address has %s ports of its own towards %s", units.Count(pool.Len()), pool.Destination),
-		Risk:     "clients appear under other addresses: allow-lists of the destination must know them",
-	})
+	r = append(r, advice("ports-more-addresses", units.Count(pool.Len()), pool.Destination))
 	if pool.Used > 0 && float64(pool.TimeWait) >= 0.2*float64(pool.Used) {
 		now, _ := p.rec.Last().Sysctls.Int(timeWaitTimeout)
-		r = append(r, Remedy{
-			Title:    fmt.Sprintf("shorten %s (now %d s)", timeWaitTimeout, now),
-			Predicts: units.Percent(float64(pool.TimeWait)/float64(pool.Used)) + " of the used ports are in TIME_WAIT and would be free sooner",
-			Risk:     "below the destination's own 60 s a port is used again that it still holds in TIME_WAIT: it rejects some of the new connections; late packets become INVALID",
-		})
+		r = append(r, advice("ports-shorten-time-wait", timeWaitTimeout, now, units.Percent(float64(pool.TimeWait)/float64(pool.Used))))
 	}
 	r = append(r,
-		Remedy{Title: "let the clients named above keep connections open and use them again (keep-alive, connection pools)"},
-		Remedy{
-			Title: "spread the destination over more addresses or ports: ports are counted for each one apart",
-			Risk:  "the destination's operator has to offer them",
-		})
+		advice("ports-keep-alive"),
+		advice("ports-more-destinations"))
 	return append(r, p.aboutRandom(pool)...)
 }
 
@@ -229,12 +221,7 @@ func (p *pools) aboutRandom(pool *snapshot.PortPool) []Remedy {
 	if !pool.Known || pool.FailsIfTaken < refusing || pool.Share >= 0.97 || rule == nil || rule.FullyRandom {
 		return nil
 	}
-	return []Remedy{{
-		Title:    fmt.Sprintf("not a cure for now: fully-random in the rule %s (%s)", rule.Place(), rule.Text),
-		Predicts: "ports are scattered from then on, and scattered ones hardly ever get in the way of the search below 97 % use",
-		Risk: fmt.Sprintf("as long as the present block is there, every new connection draws a port and %s fail, not %s as now",
-			units.Percent(pool.FailsIfTaken), units.Percent(pool.Fails)),
-	}}
+	return []Remedy{advice("ports-no-fully-random", rule.Place(), rule.Text, units.Percent(pool.FailsIfTaken), units.Percent(pool.Fails))}
 }
 
 // restricts reports whether a rule takes fewer ports than there are.
@@ -296,8 +283,8 @@ func mayGive(r *snapshot.NATRule, address string) bool {
 	if r.Kind == snapshot.NATMasquerade || !r.First.IsValid() {
 		return true
 	}
-	addr, ok := parseAddr(address)
-	return ok && addr.Compare(r.First) >= 0 && addr.Compare(r.Last) <= 0
+	addr, err := netip.ParseAddr(address)
+	return err == nil && addr.Compare(r.First) >= 0 && addr.Compare(r.Last) <= 0
 }
 
 // ownClocks is what random ports lead to with clients whose timestamps depend on their
@@ -335,20 +322,12 @@ func (p *pools) raceRemedies() []Remedy {
 		all = append(all, r)
 	}
 	if len(ofGateway) > 0 {
-		all = append(all, Remedy{
-			Title: "give these rules of the gateway's file 'random: fully' and run 'natkit gateway apply' with it: " + firstOf(ofGateway),
-			Risk:  "clients no longer keep their own port, which some peer-to-peer programs rely on; " + ownClocks,
-		})
+		all = append(all, advice("race-gateway-rules", firstOf(ofGateway), ownClocks))
 	}
 	if len(unchangeable) > 0 {
-		all = append(all, Remedy{
-			Title: "add fully-random (iptables: --random-fully) to the rules that natkit cannot change: " + strings.Join(unchangeable, "; "),
-			Risk:  "clients no longer keep their own port, which some peer-to-peer programs rely on; " + ownClocks,
-		})
+		all = append(all, advice("race-other-rules", strings.Join(unchangeable, "; "), ownClocks))
 	}
-	return append(all, Remedy{
-		Title: "let programs not open two connections from one port at once: single-request-reopen in resolv.conf, a DNS cache on each host",
-	})
+	return append(all, advice("race-programs"))
 }
 
 // firstOf names some of many rules.
@@ -357,9 +336,4 @@ func firstOf(names []string) string {
 		return strings.Join(names, ", ")
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:mostShown], ", "), len(names)-mostShown)
-}
-
-func parseAddr(text string) (netip.Addr, bool) {
-	addr, err := netip.ParseAddr(text)
-	return addr, err == nil
 }

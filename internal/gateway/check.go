@@ -178,7 +178,7 @@ func (c *checker) sort() {
 
 // rule looks at a rule by itself.
 func (c *checker) rule(o one) {
-	if p := o.whole(); p != nil { // of a Config that Parse has not read
+	if p := o.whole(); o.file.tree == nil && p != nil { // of a Config that Parse has not read
 		o.refuse("rule-incomplete", p.Message, "write what is missing")
 		return
 	}
@@ -257,21 +257,35 @@ func (o one) choice(c *Choice) {
 
 func (o one) dnat(d *DNAT) {
 	o.protocol(d.Port, "port")
-	switch {
-	case d.To.Port != 0 && !d.Port.hasPorts():
-		o.refuse("port-without-protocol", fmt.Sprintf("to %s has a port, but the rule is not for a protocol that has ports", d.To),
-			fmt.Sprintf("write port: tcp/%d, or leave the port out of to", d.To.Port), "to")
-	case d.To.Port != 0 && d.Port.First == 0:
-		o.warn("ports-to-one", fmt.Sprintf("every port of %s goes to the one port of %s", d.Port.Protocol, d.To),
-			"write the ports that are meant after port, or leave the port out of to: then each stays what it is", "to")
-	case d.To.Port != 0 && d.Port.last() > d.Port.First:
-		o.warn("ports-to-one", fmt.Sprintf("the %d ports of %s all go to the one port of %s", d.Port.all().Len(), d.Port, d.To),
-			"leave the port out of to: then each stays what it is", "to")
-	case d.On.Address == d.To.Address && (d.To.Port == 0 || d.To.Port == d.Port.First && d.Port.last() == d.Port.First):
-		o.refuse("translates-to-itself", fmt.Sprintf("%s becomes itself", d.On), "leave the rule out, or name the host inside", "to")
+	for i, to := range d.To {
+		o.backend(d, to, o.pathOf("to", i, len(d.To)))
 	}
 	if d.Hairpin {
 		o.hairpin()
+	}
+}
+
+// pathOf is that of an item of a list, or of a single value.
+func (o one) pathOf(key string, i, of int) []any {
+	if of == 1 {
+		return []any{key}
+	}
+	return []any{key, i}
+}
+
+func (o one) backend(d *DNAT, to nat.Backend, path []any) {
+	switch {
+	case to.Port != 0 && !d.Port.hasPorts():
+		o.refuse("port-without-protocol", fmt.Sprintf("to %s has a port, but the rule is not for a protocol that has ports", to),
+			fmt.Sprintf("write port: tcp/%d, or leave the port out of to", to.Port), path...)
+	case to.Port != 0 && d.Port.First == 0:
+		o.warn("ports-to-one", fmt.Sprintf("every port of %s goes to the one port of %s", d.Port.Protocol, to),
+			"write the ports that are meant after port, or leave the port out of to: then each stays what it is", path...)
+	case to.Port != 0 && d.Port.last() > d.Port.First:
+		o.warn("ports-to-one", fmt.Sprintf("the %d ports of %s all go to the one port of %s", d.Port.all().Len(), d.Port, to),
+			"leave the port out of to: then each stays what it is", path...)
+	case d.On.Address == to.Address && (to.Port == 0 || to.Port == d.Port.First && d.Port.last() == d.Port.First):
+		o.refuse("translates-to-itself", fmt.Sprintf("%s becomes itself", d.On), "leave the rule out, or name the host inside", path...)
 	}
 }
 
@@ -387,7 +401,12 @@ func (r Rule) written() []written {
 	case r.DNAT != nil:
 		one(useOn, "on", r.DNAT.On.Address)
 		list(useFrom, "from", r.DNAT.From)
-		one(useTo, "to", r.DNAT.To.Address)
+		for i, to := range r.DNAT.To {
+			all = append(all, written{useTo, nat.OneAddr(to.Address), "to", i})
+			if len(r.DNAT.To) == 1 {
+				all[len(all)-1].at = -1
+			}
+		}
 	case r.Static != nil:
 		one(useInside, "inside", r.Static.Inside.Addr)
 		one(useOutside, "outside", r.Static.Outside.Addr)

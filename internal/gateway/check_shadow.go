@@ -241,27 +241,28 @@ type union struct {
 // dimension is what a union can be made along: the conditions that are not asked of each
 // entry, and whether several together meet them.
 type dimension struct {
-	without []nat.Condition
+	without func(*nat.Match)
 	cover   func(all []*Entry, e *Entry) bool
 }
 
 var (
-	alongClients = dimension{[]nat.Condition{nat.From}, func(all []*Entry, e *Entry) bool {
+	alongClients = dimension{func(m *nat.Match) { m.From, m.NotFrom = nil, nil }, func(all []*Entry, e *Entry) bool {
 		return coverPrefixes(all, e.clients(), func(e *Entry) []netip.Prefix { return e.From })
 	}}
 	sourceDimensions      = []dimension{alongClients}
 	destinationDimensions = []dimension{
-		{[]nat.Condition{nat.To}, func(all []*Entry, e *Entry) bool {
+		{func(m *nat.Match) { m.To, m.NotTo = nil, nil }, func(all []*Entry, e *Entry) bool {
 			return coverPrefixes(all, e.To, func(e *Entry) []netip.Prefix { return e.To })
 		}},
-		{[]nat.Condition{nat.Protocol, nat.DestPorts}, coverPorts},
+		{func(m *nat.Match) { m.Protocol, m.Ports = 0, nil }, coverPorts},
 		alongClients,
 	}
 )
 
 func (u *union) add(before *Entry) {
 	for i, d := range u.dimensions {
-		if before.CoversBut(&u.of.Match, d.without...) {
+		without := before.Match
+		if d.without(&without); without.Covers(&u.of.Match) {
 			u.along[i] = append(u.along[i], before)
 		}
 	}

@@ -287,11 +287,13 @@ func (b *ruleCompiler) out(names Names) ([]string, error) {
 }
 
 func (b *ruleCompiler) dnat(r *DNAT) error {
-	if err := b.family("to", r.To.Address); err != nil {
-		return err
-	}
-	if r.To.Port != 0 && !r.Port.hasPorts() {
-		return fmt.Errorf("to %s has a port: port must name a protocol that has ports, such as tcp/%d", r.To, r.To.Port)
+	for _, to := range r.To {
+		if err := b.family("to", to.Address); err != nil {
+			return err
+		}
+		if to.Port != 0 && !r.Port.hasPorts() {
+			return fmt.Errorf("to %s has a port: port must name a protocol that has ports, such as tcp/%d", to, to.Port)
+		}
 	}
 	from, err := b.prefixes("from", r.From)
 	if err != nil {
@@ -305,7 +307,7 @@ func (b *ruleCompiler) dnat(r *DNAT) error {
 		in = nil
 	}
 	for _, a := range on {
-		d := b.destination(nat.Host(a), in, nat.Action{Backends: []nat.Backend{{Address: r.To.Address, Port: r.To.Port}}})
+		d := b.destination(nat.Host(a), in, nat.Action{Backends: r.To})
 		d.Local = bool(r.Local)
 		d.Protocol, d.Ports = r.Port.Service()
 		for _, group := range byLength(from) {

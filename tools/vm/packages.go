@@ -20,7 +20,6 @@ var leftOut = map[string]string{
 	"internal/simulate":            pureReason,
 	"internal/document":            pureReason,
 	"internal/diagnose":            pureReason,
-	"internal/ipvs":                pureReason,
 	"internal/lab":                 pureReason,
 	"internal/load":                pureReason,
 	"internal/load/packets":        pureReason,

@@ -59,7 +59,7 @@ type Lab struct {
 	// engines carry it out; nil stands for those of this version.
 	engines engine.Set
 	// before are the values that SetSysctls changed, as they were.
-	before []lab.SetSysctl
+	before []nodeSysctl
 }
 
 // Node is one network namespace of a lab.
@@ -212,12 +212,29 @@ func Lock(dir string) (io.Closer, error) {
 	return f, nil
 }
 
+// Furnish gives the nodes what a stage says of them, apart from its fill.
+func (l *Lab) Furnish(ctx context.Context, st *lab.Stage) error {
+	if err := l.SetSysctls(st.Sysctls); err != nil {
+		return err
+	}
+	if err := l.SetNAT(ctx, st.NAT); err != nil {
+		return err
+	}
+	return l.SetGateway(ctx, st.Gateway)
+}
+
+// nodeSysctl is a value of a node.
+type nodeSysctl struct {
+	node *Node
+	lab.Sysctl
+}
+
 // SetSysctls sets values in nodes, by node and name. Those that an earlier call has
 // set get the values again that they had before it.
 func (l *Lab) SetSysctls(values map[string]map[string]string) error {
 	var errs []error
 	for _, old := range slices.Backward(l.before) {
-		errs = append(errs, l.Node(old.Node).setSysctl(old))
+		errs = append(errs, old.node.setSysctl(old.Sysctl))
 	}
 	l.before = nil
 	if err := errors.Join(errs...); err != nil {
@@ -225,25 +242,16 @@ func (l *Lab) SetSysctls(values map[string]map[string]string) error {
 	}
 	for _, node := range slices.Sorted(maps.Keys(values)) {
 		for _, name := range slices.Sorted(maps.Keys(values[node])) {
-			if err := l.change(lab.SetSysctl{Node: node, Name: name, Value: values[node][name]}); err != nil {
+			n := l.Node(node)
+			old, err := netns.Sysctl(n.Netns, name)
+			if err == nil {
+				l.before = append(l.before, nodeSysctl{n, lab.Sysctl{Key: name, Value: old}})
+				err = n.setSysctl(lab.Sysctl{Key: name, Value: values[node][name]})
+			}
+			if err != nil {
 				return fmt.Errorf("set %s in %s: %w", name, node, err)
 			}
 		}
 	}
 	return nil
-}
-
-// change sets a value and remembers what it was.
-func (l *Lab) change(s lab.SetSysctl) error {
-	n := l.Node(s.Node)
-	var text []byte
-	err := n.Netns.Do(func() (err error) {
-		text, err = os.ReadFile(sysctlPath(s.Name))
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	l.before = append(l.before, lab.SetSysctl{Node: s.Node, Name: s.Name, Value: strings.TrimSpace(string(text))})
-	return n.setSysctl(s)
 }

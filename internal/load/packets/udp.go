@@ -188,7 +188,7 @@ func CheckExpected(e End, at netip.Addr) error {
 type ServeTally struct {
 	Received, Answered, Public, Foreign, Misdelivered int64
 	SocketDrops, SystemCalls                          int64
-	Failures                                          *load.FailureCounts
+	Failures                                          load.FailureCounts
 	sources                                           map[netip.AddrPort]struct{}
 	senders                                           senders
 	room                                              int
@@ -196,7 +196,7 @@ type ServeTally struct {
 
 // NewServeTally remembers at most the given number of senders.
 func NewServeTally(senders int) *ServeTally {
-	return &ServeTally{Failures: load.NewFailureCounts(), sources: map[netip.AddrPort]struct{}{}, room: senders}
+	return &ServeTally{Failures: load.FailureCounts{}, sources: map[netip.AddrPort]struct{}{}, room: senders}
 }
 
 // From judges a sender.
@@ -212,7 +212,7 @@ func (t *ServeTally) From(from netip.AddrPort, expected End) {
 
 // Fill adds the tallies of all workers to what was served.
 func (s *Served) Fill(tallies []*ServeTally) {
-	failures, senders := load.NewFailureCounts(), senders{}
+	failures, senders := load.FailureCounts{}, senders{}
 	for _, t := range tallies {
 		s.Received += t.Received
 		s.Answered += t.Answered
@@ -305,14 +305,14 @@ type UDPTally struct {
 	InFlight                    int64 // set where the run was interrupted
 	Unsent, SocketDrops         int64
 	SentFrameBytes, SystemCalls int64
-	Failures                    *load.FailureCounts
+	Failures                    load.FailureCounts
 	RoundTrip                   *load.Histogram
 	senders                     senders
 }
 
 // NewUDPTally is empty.
 func NewUDPTally() *UDPTally {
-	return &UDPTally{Failures: load.NewFailureCounts(), RoundTrip: load.NewHistogram()}
+	return &UDPTally{Failures: load.FailureCounts{}, RoundTrip: load.NewHistogram()}
 }
 
 // Stray counts a misdelivered reply.

@@ -39,10 +39,10 @@ func TestHint(t *testing.T) {
 		want  string
 	}{
 		{"silence", func(*UDPTally) {}, "TX checksum offload"},
-		{"refused", func(t *UDPTally) { t.Failures.Add(load.InWait, load.Reason(unix.ECONNREFUSED)) }, "wait: refused 1; nothing listens there"},
-		{"filtered", func(t *UDPTally) { t.Failures.Add(load.InWait, load.Prohibited) }, "wait: administratively prohibited 1; check the route and the firewall"},
-		{"path MTU", func(t *UDPTally) { t.Failures.Add(load.InSend, load.Reason(unix.EMSGSIZE)) }, "send: message too long 1; a link on the way carries less"},
-		{"no host", func(t *UDPTally) { t.Failures.Add(load.InWait, load.Reason(unix.EHOSTUNREACH)) }, "wait: unreachable 1; no host has that address"},
+		{"refused", func(t *UDPTally) { t.Failures.Add(load.Wait, load.Reason(unix.ECONNREFUSED)) }, "wait: refused 1; nothing listens there"},
+		{"filtered", func(t *UDPTally) { t.Failures.Add(load.Wait, load.Prohibited) }, "wait: administratively prohibited 1; check the route and the firewall"},
+		{"path MTU", func(t *UDPTally) { t.Failures.Add(load.Send, load.Reason(unix.EMSGSIZE)) }, "send: message too long 1; a link on the way carries less"},
+		{"no host", func(t *UDPTally) { t.Failures.Add(load.Wait, load.Reason(unix.EHOSTUNREACH)) }, "wait: unreachable 1; no host has that address"},
 		{"misdelivered", func(t *UDPTally) { t.Stray(netip.MustParseAddrPort("198.18.1.2:9")) }, "the first from 198.18.1.2:9 instead of 198.18.0.2:9000"},
 		{"another server", func(t *UDPTally) { t.Foreign = 3 }, "3 datagrams came without the token of a reply"},
 		{"cut", func(t *UDPTally) { t.Altered = 2 }, "another length"},

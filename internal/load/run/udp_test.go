@@ -230,7 +230,7 @@ func TestUDPSilence(t *testing.T) {
 
 // TestSocketDrops: what finds no room in a socket is counted.
 func TestSocketDrops(t *testing.T) {
-	in, _, err := bound(unix.SOCK_DGRAM, netip.MustParseAddrPort("127.0.0.1:0"))
+	in, _, err := bound(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestSocketDrops(t *testing.T) {
 	if err := unix.SetsockoptInt(in, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
 		t.Fatal(err)
 	}
-	out, _, err := bound(unix.SOCK_DGRAM, netip.MustParseAddrPort("127.0.0.1:0"))
+	out, _, err := bound(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}

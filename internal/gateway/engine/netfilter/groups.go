@@ -1,6 +1,7 @@
 package netfilter
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -15,16 +16,60 @@ import (
 	"iter"
 )
 
-// sources writes the translations of sources of one family.
-func (t *table) sources(p *gateway.Plan, f *family) {
-	var all groups
-	for i := range p.Sources {
-		s := &p.Sources[i]
-		if sourceFamily(s) == f {
-			collectSource(&all, s, f)
+// layout says what keys the entries of a list become: the fields of a packet, in their
+// order. By the address in principal entries are told apart.
+type layout struct {
+	fields           []field
+	principal, ports field
+}
+
+var (
+	bySource      = layout{[]field{sourceAddress}, sourceAddress, sourcePort}
+	byOriginal    = layout{[]field{originalAddress, originalPort, sourceAddress}, originalAddress, originalPort}
+	byDestination = layout{[]field{sourceAddress, destinationAddress, protocol, destinationPort}, destinationAddress, destinationPort}
+	untrackedTo   = layout{[]field{destinationAddress, protocol, destinationPort}, destinationAddress, destinationPort}
+	untrackedFrom = layout{[]field{sourceAddress, protocol, sourcePort}, sourceAddress, sourcePort}
+)
+
+// translations writes what becomes of connections of one family: their sources, their
+// destinations for packets that come in and for those of the gateway's own programs, and
+// what the tracker leaves alone. Of the latter all do the same, so that their order means
+// nothing.
+func (t *table) translations(p *gateway.Plan, f *family) {
+	var in, local, out groups
+	for i := range p.Destinations {
+		d := &p.Destinations[i]
+		in.collect(d, f, byDestination)
+		if d.Local {
+			own := *d
+			own.In = nil // the output hook has no such condition
+			local.collect(&own, f, byDestination)
 		}
 	}
-	t.emitAll("postrouting", "source"+f.suffix, all)
+	for i := range p.Sources {
+		s, keys := &p.Sources[i], bySource
+		if s.IsHairpin() {
+			keys = byOriginal
+		}
+		out.collect(s, f, keys)
+	}
+	t.emitAll("prerouting", "destination"+f.suffix, in)
+	t.emitAll("output", "local"+f.suffix, local)
+	t.emitAll("postrouting", "source"+f.suffix, out)
+}
+
+func (t *table) untracked(p *gateway.Plan, f *family) {
+	var to, from groups
+	for i := range p.Untracked {
+		back := p.Untracked[i]
+		to.collect(&back, f, untrackedTo)
+		back.From, back.To = back.To, nil
+		from.collect(&back, f, untrackedFrom)
+	}
+	for _, hook := range []string{"prerouting", "output"} {
+		t.emitAll("raw-"+hook, fmt.Sprintf("untracked%s-%s-to", f.suffix, hook), to)
+		t.emitAll("raw-"+hook, fmt.Sprintf("untracked%s-%s-from", f.suffix, hook), from)
+	}
 }
 
 // emitAll names the groups' maps and writes them.
@@ -35,66 +80,65 @@ func (t *table) emitAll(chain, name string, all groups) {
 	}
 }
 
-// sourceFamily is told by any address of the rule, or by the list that it stands in.
-func sourceFamily(s *gateway.Entry) *family {
-	switch {
-	case len(s.From) > 0:
-		return familyOf(s.From[0].Addr())
-	case len(s.Action.To) > 0:
-		return familyOf(s.Action.To[0].First)
-	case s.Action.Prefix.IsValid():
-		return familyOf(s.Action.Prefix.Addr())
-	case s.IsHairpin():
-		return familyOf(s.Original[0].Addr())
-	case len(s.NotTo) > 0:
-		return familyOf(s.NotTo[0].Addr())
-	case s.Rule.List == "ipv6":
+// familyFor is that of an entry's addresses, or of the list that its rule stands in.
+func familyFor(e *gateway.Entry) *family {
+	if cmp.Or(e.Family(), e.Rule.BitLen()) == 128 {
 		return ip6
 	}
 	return ip4
 }
 
-// collectSource adds an entry for each prefix of From and each port of a hairpin.
-func collectSource(all *groups, s *gateway.Entry, f *family) {
+// collect adds a key for each prefix of From and each port, if the entry is of the family.
+func (gs *groups) collect(s *gateway.Entry, f *family, keys layout) {
+	if familyFor(s) != f {
+		return
+	}
 	from := s.From
 	if len(from) == 0 {
-		from = []netip.Prefix{netip.PrefixFrom(zero(f), 0)}
+		from = []netip.Prefix{nat.Anywhere(f.bits())}
+	}
+	ports := s.Ports
+	if s.IsHairpin() {
+		ports = s.OriginalPorts
 	}
 	for _, prefix := range from {
-		for port, wide := range expand(s.OriginalPorts) {
-			g := sourceGroup(s, f)
-			e := entry{rule: s.Rule, to: g.target(s)}
-			principal := g.addSourceKey(s, prefix, port, &e)
-			g.shape.ports, g.widePorts = wide, originalPort
-			all.add(g, principal, e)
+		for port, wide := range expand(ports) {
+			g := groupOf(s, f)
+			g.principalField, g.shape.ports, g.widePorts = keys.principal, wide, keys.ports
+			e := entry{rule: s.Rule, to: targetOf(&s.Action, port)}
+			g.toPort = s.Action.Kind == nat.DNAT && e.to.firstPort > 0
+			principal := g.addKey(s, &e, keys, prefix, port)
+			gs.add(g, principal, e)
 		}
 	}
 }
 
-// zero is the family's unspecified address.
-func zero(f *family) netip.Addr {
-	if f.v6 {
-		return netip.IPv6Unspecified()
-	}
-	return netip.IPv4Unspecified()
-}
-
-// addSourceKey puts together the key, and says by what address entries are told apart.
-func (g *group) addSourceKey(s *gateway.Entry, from netip.Prefix, port uint16, e *entry) netip.Prefix {
-	principal := from
-	g.principalField = sourceAddress
-	if s.IsHairpin() {
-		h := s.Original[0]
-		g.principalField, principal = originalAddress, h
-		if h.Bits() > 0 {
-			g.addPart(e, part{originalAddress, h.Bits()}, h.Masked().Addr().AsSlice())
+// addKey puts together the key, and returns the prefix by which entries are told apart.
+func (g *group) addKey(s *gateway.Entry, e *entry, keys layout, from netip.Prefix, port uint16) (principal netip.Prefix) {
+	for _, name := range keys.fields {
+		address := netip.Prefix{}
+		switch name {
+		case sourceAddress:
+			address = from
+		case destinationAddress:
+			address = s.On()
+		case originalAddress:
+			address = s.Original[0]
+		case protocol:
+			if s.Protocol != 0 {
+				g.addPart(e, part{field: protocol}, []byte{s.Protocol})
+			}
+		default:
+			if port > 0 {
+				g.addPart(e, part{field: name}, portBytes(port))
+			}
 		}
-		if port > 0 {
-			g.addPart(e, part{field: originalPort}, portBytes(port))
+		if address.Bits() > 0 {
+			g.addPart(e, part{name, address.Bits()}, address.Masked().Addr().AsSlice())
 		}
-	}
-	if from.Bits() > 0 {
-		g.addPart(e, part{sourceAddress, from.Bits()}, from.Masked().Addr().AsSlice())
+		if name == keys.principal {
+			principal = address
+		}
 	}
 	return principal
 }
@@ -105,42 +149,36 @@ func (g *group) addPart(e *entry, p part, value []byte) {
 	g.keys++
 }
 
-// sourceGroup is a group of the rule's shape, without a key.
-func sourceGroup(s *gateway.Entry, f *family) *group {
-	g := &group{out: s.Out, notTo: s.NotTo}
-	g.f, g.kind = f, actSource
-	g.shape.out, g.shape.notTo = strings.Join(s.Out, " "), fmt.Sprint(s.NotTo)
-	g.action.ports, g.keep, g.random, g.persistent = s.Action.Ports, s.Action.Keep, s.Action.Random, s.Action.Persistent
-	switch {
-	case s.Action.Kind == nat.Masquerade:
-		g.kind = actMasquerade
-	case s.Action.Prefix.IsValid():
-		g.kind = actSourcePrefix
-	default:
-		g.setPool(s.Action.To)
+// groupOf is a group of the entry's shape, without a key.
+func groupOf(s *gateway.Entry, f *family) *group {
+	a := &s.Action
+	g := &group{in: s.In, out: s.Out, notTo: s.NotTo, pool: poolOf(a)}
+	g.f, g.hairpin = f, s.IsHairpin()
+	g.shape.in, g.shape.out, g.shape.notTo = strings.Join(s.In, " "), strings.Join(s.Out, " "), fmt.Sprint(s.NotTo)
+	g.action = action{kind: a.Kind, prefix: a.Prefix.IsValid(), ports: a.Ports, random: a.Random, keep: a.Keep, persistent: a.Persistent}
+	if len(g.pool) > 0 {
+		g.action.pool = fmt.Sprint(g.pool)
 	}
 	if g.givesAddresses() && g.action.ports != (nat.Ports{}) { // the map has the ports; any will do for the shape
 		g.action.ports = nat.Ports{First: 1, Last: 65535}
 	}
-	if s.IsHairpin() {
-		g.hairpin, g.proto = true, s.Protocol
+	if g.hairpin {
+		g.proto = s.Protocol
 	}
 	return g
 }
 
-func (g *group) setPool(to nat.AddrRanges) {
-	if len(to) > 1 {
-		g.pool, g.action.pool = to, poolText(to)
-	}
-}
-
-// target is what the rule's addresses and ports become.
-func (g *group) target(s *gateway.Entry) target {
-	a := &s.Action
+// targetOf is what addresses and ports become. The port of a destination that stays is
+// named as well, so that rules with and without one share a map.
+func targetOf(a *nat.Action, port uint16) target {
 	t := target{firstPort: a.Ports.First, lastPort: a.Ports.Last}
 	switch {
 	case a.Prefix.IsValid():
 		t.first, t.last, t.prefix = a.Prefix.Masked().Addr(), nat.LastAddr(a.Prefix), a.Prefix
+	case len(a.Backends) == 1:
+		b := a.Backends[0]
+		t.first, t.last, t.firstPort = b.Address, b.Address, cmp.Or(b.Port, port)
+		t.lastPort = t.firstPort
 	case len(a.To) == 1:
 		t.first, t.last = a.To[0].First, a.To[0].Last
 	}
@@ -213,25 +251,15 @@ type shape struct {
 
 // action is what is done to the packets, but for the addresses that a map can give.
 type action struct {
-	kind   actionKind
-	pool   string // the ranges, where there are several
+	kind   nat.Kind
+	prefix bool   // one becomes another
+	pool   string // what is chosen from, where that is several
 	ports  nat.Ports
 	random nat.Random
 	// keep gives the source port itself, persistent is NF_NAT_RANGE_PERSISTENT, toPort that
 	// map data have a port.
 	keep, persistent, toPort bool
 }
-
-type actionKind uint8
-
-const (
-	actDestination actionKind = iota
-	actSource
-	actMasquerade
-	actDestinationPrefix
-	actSourcePrefix
-	actNotrack
-)
 
 // entry is one key of a group and what it leads to.
 type entry struct {
@@ -253,7 +281,7 @@ type group struct {
 	name    string // of its map
 	in, out []string
 	notTo   []netip.Prefix
-	pool    nat.AddrRanges
+	pool    []choice
 	entries []entry
 	// seen are the keys; principal are the addresses, of so many bits, that some
 	// entry has in principalField.
@@ -400,21 +428,38 @@ const poolSeed = 0x6e61746b
 // maxWeight bounds how finely ranges of a pool are weighed against each other.
 const maxWeight = 1 << 16
 
-// choose takes one of several ranges by a hash of the source address, each as often as
-// it has addresses, and leaves its first and last address in registers. Within the
-// range the kernel chooses.
+// choice is one of several targets; weight is how often it is taken compared to others.
+type choice struct {
+	target
+	weight uint32
+}
+
+// poolOf is what an action chooses from, each range as often as it has addresses; nothing
+// where it gives one.
+func poolOf(a *nat.Action) (all []choice) {
+	if len(a.To) < 2 {
+		return nil
+	}
+	for i, w := range weights(a.To) {
+		all = append(all, choice{target{first: a.To[i].First, last: a.To[i].Last}, w})
+	}
+	return all
+}
+
+// choose takes one of several targets by a hash of the source address, and leaves its
+// first and last address in registers. Within a range the kernel chooses.
 func (t *table) choose(g *group) []expression {
 	if len(g.pool) == 0 {
 		return nil
 	}
-	s := &set{key: nftables.TypeInteger, data: g.f.address, ranges: true, flags: unix.NFT_SET_MAP | unix.NFT_SET_INTERVAL, about: g.comment()}
+	s := &set{key: nftables.TypeInteger, data: g.f.address, ranges: g.kind == nat.SNAT, flags: unix.NFT_SET_MAP | unix.NFT_SET_INTERVAL, about: g.comment()}
+	if g.toPort {
+		s.data = concat(g.f.address, nftables.TypeInetService)
+	}
 	at := uint32(0)
-	for i, w := range weights(g.pool) {
-		s.elements = append(s.elements, element{
-			key:  binary.BigEndian.AppendUint32(nil, at),
-			data: append(g.pool[i].First.AsSlice(), g.pool[i].Last.AsSlice()...),
-		})
-		at += w
+	for _, c := range g.pool {
+		s.elements = append(s.elements, element{key: binary.BigEndian.AppendUint32(nil, at), data: c.data(s, g.toPort)})
+		at += c.weight
 	}
 	s.elements = append(s.elements, element{key: binary.BigEndian.AppendUint32(nil, at), end: true})
 	t.anonymous(s)
@@ -451,12 +496,4 @@ func sizeOf(r nat.AddrRange) uint64 {
 		return 1 << 32
 	}
 	return uint64(binary.BigEndian.Uint32(last[n-4:])) - uint64(binary.BigEndian.Uint32(first[n-4:])) + 1
-}
-
-func poolText(pool nat.AddrRanges) string {
-	var b strings.Builder
-	for _, r := range pool {
-		b.WriteString(r.String() + " ")
-	}
-	return b.String()
 }

@@ -1,4 +1,4 @@
-package ipvs
+package collect
 
 import (
 	"encoding/json"
@@ -20,8 +20,8 @@ var update = flag.Bool("update", false, "write what is understood into the test 
 
 // Each testdata/KERNEL.txtar holds the files of one kernel below /proc/net, and in
 // "want" what is understood of them. Its comment says whether the texts were recorded.
-func TestKernels(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
+func TestIPVSOfKernels(t *testing.T) {
+	files, err := filepath.Glob("testdata/ipvs/*.txtar")
 	if err != nil || len(files) < 3 {
 		t.Fatalf("%d files, error %v", len(files), err)
 	}
@@ -31,7 +31,7 @@ func TestKernels(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := understood(t, ar)
+			got := understoodIPVS(t, ar)
 			if *update {
 				ar.Files = append(slices.DeleteFunc(ar.Files, func(f txtar.File) bool { return f.Name == "want" }), txtar.File{Name: "want", Data: []byte(got)})
 				if err := os.WriteFile(path, txtar.Format(ar), 0o644); err != nil {
@@ -39,14 +39,14 @@ func TestKernels(t *testing.T) {
 				}
 				return
 			}
-			if d := cmp.Diff(member(ar, "want"), got); d != "" {
+			if d := cmp.Diff(archived(ar, "want"), got); d != "" {
 				t.Errorf("understood (-want +got):\n%s", d)
 			}
 		})
 	}
 }
 
-func member(ar *txtar.Archive, name string) string {
+func archived(ar *txtar.Archive, name string) string {
 	for _, f := range ar.Files {
 		if f.Name == name {
 			return string(f.Data)
@@ -55,21 +55,18 @@ func member(ar *txtar.Archive, name string) string {
 	return ""
 }
 
-func understood(t *testing.T, ar *txtar.Archive) string {
+func understoodIPVS(t *testing.T, ar *txtar.Archive) string {
 	t.Helper()
-	v, err := ParseServices(strings.NewReader(member(ar, "ip_vs")))
+	v, err := parseIPVSServices(strings.NewReader(archived(ar, "ip_vs")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v.Stats, err = ParseStats(strings.NewReader(member(ar, "ip_vs_stats"))); err != nil {
-		t.Fatal(err)
-	}
-	if text := member(ar, "ip_vs_stats_percpu"); text != "" {
-		if v.Stats, err = ParsePerCPU(strings.NewReader(text)); err != nil {
+	if text := archived(ar, "ip_vs_stats_percpu"); text != "" {
+		if v.Stats, err = parseIPVSStats(strings.NewReader(text)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	v.Connections = summary(t, member(ar, "ip_vs_conn"))
+	v.Connections = ipvsSummary(t, archived(ar, "ip_vs_conn"))
 	text, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
 		t.Fatal(err)
@@ -77,38 +74,36 @@ func understood(t *testing.T, ar *txtar.Archive) string {
 	return string(text) + "\n"
 }
 
-func summary(t *testing.T, text string) *snapshot.IPVSConnections {
+func ipvsSummary(t *testing.T, text string) *snapshot.IPVSConnections {
 	t.Helper()
-	table := NewTable()
-	table.Complete = true
-	if err := ParseConnections(strings.NewReader(text), table.Add); err != nil {
+	table := newIPVSTable()
+	table.complete = true
+	if err := parseIPVSConnections(strings.NewReader(text), table.add); err != nil {
 		t.Fatal(err)
 	}
-	return table.Summary(nil, 10)
+	return table.summary(nil, 10)
 }
 
-const header = "Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData\n"
-
-func TestConnectionsCutOff(t *testing.T) {
+func TestIPVSConnectionsCutOff(t *testing.T) {
 	const line = "TCP C6120109 0800 C6120050 01BB C613000B 01BB TIME_WAIT       117\n"
-	whole := header + line + line
+	whole := connHeader + line + line
 	for n := range len(whole) + 1 {
 		count := 0
-		err := ParseConnections(strings.NewReader(whole[:n]), func(*Connection) { count++ })
-		want := max(0, n-len(header)) / len(line)
+		err := parseIPVSConnections(strings.NewReader(whole[:n]), func(*ipvsConnection) { count++ })
+		want := max(0, n-len(connHeader)) / len(line)
 		if err != nil || count != want {
 			t.Fatalf("%d bytes: %d entries, expected %d; error %v", n, count, want, err)
 		}
 	}
 }
 
-func TestRubbish(t *testing.T) {
+func TestIPVSRubbish(t *testing.T) {
 	for _, text := range []string{
-		"x\n", header + "TCP\n", header + "TCP C6120109 0800 C6120050 01BB C613000B 01BB TIME_WAIT soon\n",
-		header + "TCP C612010 0800 C6120050 01BB C613000B 01BB TIME_WAIT 1\n", header + "TCP C6120109 800 C6120050 01BB C613000B 01BB TIME_WAIT 1\n",
-		header + "TCP fe80::1%eth0 0800 C6120050 01BB C613000B 01BB TIME_WAIT 1\n", header + strings.Repeat("x", 1<<17) + "\n",
+		"x\n", connHeader + "TCP\n", connHeader + "TCP C6120109 0800 C6120050 01BB C613000B 01BB TIME_WAIT soon\n",
+		connHeader + "TCP C612010 0800 C6120050 01BB C613000B 01BB TIME_WAIT 1\n", connHeader + "TCP C6120109 800 C6120050 01BB C613000B 01BB TIME_WAIT 1\n",
+		connHeader + "TCP fe80::1%eth0 0800 C6120050 01BB C613000B 01BB TIME_WAIT 1\n", connHeader + strings.Repeat("x", 1<<17) + "\n",
 	} {
-		if err := ParseConnections(strings.NewReader(text), func(*Connection) {}); err == nil {
+		if err := parseIPVSConnections(strings.NewReader(text), func(*ipvsConnection) {}); err == nil {
 			t.Errorf("%.80q was accepted", text)
 		}
 	}
@@ -117,22 +112,19 @@ func TestRubbish(t *testing.T) {
 		"", "IP Virtual Server\n", head + "  -> C613000B:0050 Masq 1 0 0\n", head + "TCP  C6120050 rr\n", head + "FWM  x rr\n", head + "TCP  C6120050:01BB\n",
 		head + "TCP  C6120050:01BB rr\n  -> C613000B:0050 Masq 1 0\n", head + "TCP  C6120050:01BB rr\n  -> C613000B:0050 Masq x 0 0\n",
 	} {
-		if v, err := ParseServices(strings.NewReader(text)); err == nil || v != nil {
+		if v, err := parseIPVSServices(strings.NewReader(text)); err == nil || v != nil {
 			t.Errorf("%.80q was accepted", text)
 		}
 	}
-	for _, text := range []string{"", "Total\n", " X 1 2 3 4\n"} {
-		if s, err := ParseStats(strings.NewReader(text)); err == nil || s != nil {
-			t.Errorf("%.80q was accepted", text)
-		}
-		if s, err := ParsePerCPU(strings.NewReader("  0 " + text)); err == nil || s != nil {
+	for _, text := range []string{"", "Total\n", "  0 X 1 2 3 4\n"} {
+		if s, err := parseIPVSStats(strings.NewReader(text)); err == nil || s != nil {
 			t.Errorf("%.80q was accepted", text)
 		}
 	}
 }
 
-func FuzzParse(f *testing.F) {
-	files, _ := filepath.Glob("testdata/*.txtar")
+func FuzzIPVS(f *testing.F) {
+	files, _ := filepath.Glob("testdata/ipvs/*.txtar")
 	for _, path := range files {
 		ar, err := txtar.ParseFile(path)
 		if err != nil {
@@ -144,20 +136,17 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		defer testutil.Bounded(t, len(text))()
-		if v, err := ParseServices(strings.NewReader(text)); (err == nil) == (v == nil) {
+		if v, err := parseIPVSServices(strings.NewReader(text)); (err == nil) == (v == nil) {
 			t.Errorf("services %v with error %v", v, err)
 		}
-		if s, err := ParseStats(strings.NewReader(text)); (err == nil) == (s == nil) {
+		if s, err := parseIPVSStats(strings.NewReader(text)); (err == nil) == (s == nil) {
 			t.Errorf("stats %v with error %v", s, err)
 		}
-		if s, err := ParsePerCPU(strings.NewReader(text)); (err == nil) == (s == nil) {
-			t.Errorf("stats %v with error %v", s, err)
-		}
-		first, second := NewTable(), NewTable()
-		_ = ParseConnections(strings.NewReader(text), first.Add)
-		_ = ParseConnections(strings.NewReader(text), second.Add)
-		second.At = 3
-		s := second.Summary(first, 5)
+		first, second := newIPVSTable(), newIPVSTable()
+		_ = parseIPVSConnections(strings.NewReader(text), first.add)
+		_ = parseIPVSConnections(strings.NewReader(text), second.add)
+		second.at = 3
+		s := second.summary(first, 5)
 		for _, u := range s.Services {
 			if u.SameServer > u.UsedAgain || u.UsedAgain > u.Entries || u.Ended > u.Entries {
 				t.Errorf("more of a part than of the whole: %+v", u)

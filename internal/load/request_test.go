@@ -1,6 +1,12 @@
 package load
 
-import "testing"
+import (
+	"bufio"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
 
 func TestRequest(t *testing.T) {
 	for _, tt := range []struct {
@@ -16,19 +22,11 @@ func TestRequest(t *testing.T) {
 		{"pipelined", "GET / HTTP/1.1\r\nConnection: keep-alive\r\n\r\nGET", true, 3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for _, piece := range []int{1, 5, 1000} {
-				var q Request
-				at := 0
-				for at < len(tt.stream) && !q.Done() {
-					n, bad := q.Feed([]byte(tt.stream[at:min(at+piece, len(tt.stream))]))
-					if bad != 0 {
-						t.Fatalf("in pieces of %d: %v at %d", piece, bad, at)
-					}
-					at += n
-				}
-				if !q.Done() || q.KeepAlive() != tt.keepAlive || len(tt.stream)-at != tt.rest {
-					t.Errorf("in pieces of %d: done %v, keep-alive %v, %d bytes left", piece, q.Done(), q.KeepAlive(), len(tt.stream)-at)
-				}
+			r := bufio.NewReader(iotest.OneByteReader(strings.NewReader(tt.stream)))
+			keep, err := ReadRequest(r)
+			rest, _ := io.ReadAll(r)
+			if err != nil || keep != tt.keepAlive || len(rest) != tt.rest {
+				t.Errorf("keep-alive %v, %d bytes left, error %v", keep, len(rest), err)
 			}
 		})
 	}
