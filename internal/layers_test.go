@@ -78,7 +78,6 @@ var layers = map[string]layer{
 	"internal/gateway/engine/fake":      kernel,
 	"internal/gateway/engine/netfilter": kernel,
 	"internal/gateway/host":             kernel,
-	"internal/gateway/store":            kernel,
 	"internal/lab/build":                kernel,
 	"internal/load/run":                 kernel,
 	"internal/ruleset/edit":             kernel,

@@ -12,7 +12,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	gatewaylook "github.com/natkit/natkit/internal/gateway/look"
 	"github.com/natkit/natkit/internal/gateway/observe"
-	"github.com/natkit/natkit/internal/gateway/store"
+	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 )
@@ -122,7 +122,7 @@ func (s *gatewayStatus) options(ns *netns.Handle) (gatewaylook.Options, error) {
 	if err != nil {
 		return gatewaylook.Options{}, err
 	}
-	o := gatewaylook.Options{Netns: ns, Journal: j, Store: store.Beside(j.Dir()), Top: 20}
+	o := gatewaylook.Options{Netns: ns, Journal: j, Store: engine.StoreBeside(j.Dir()), Top: 20}
 	if !s.all {
 		o.MaxEntries = collect.DefaultMaxEntries
 	}

@@ -11,7 +11,7 @@ import (
 const (
 	// Gateway puts a plan in force by one engine in a network namespace. Target is
 	// GatewayTarget's, the value GatewayNone or the plan's digest, by which
-	// internal/gateway/store knows it.
+	// internal/gateway/engine knows it.
 	Gateway Kind = "gateway"
 	// GatewayFile is the file that `natkit gateway run` reads at boot. Target is
 	// GatewayFileTarget, the value the digest of its text; empty where there is none.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
-	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
@@ -42,7 +41,7 @@ func (h Host) options(p *gateway.Plan) apply.Options {
 
 // kept is the store, with a plan at hand.
 type kept struct {
-	*store.Store
+	*engine.Store
 	plan   *gateway.Plan
 	digest string
 }
@@ -201,7 +200,7 @@ func inNamespace(target string, fn func(*netns.Handle, gateway.Engine) error) er
 // has the texts.
 type gatewayFile struct {
 	apply.File
-	store *store.Store
+	store *engine.Store
 }
 
 func (g gatewayFile) Read(string) (string, error) {
@@ -209,7 +208,7 @@ func (g gatewayFile) Read(string) (string, error) {
 	if err != nil || text == "" {
 		return "", err
 	}
-	return store.TextDigest([]byte(text)), nil
+	return engine.TextDigest([]byte(text)), nil
 }
 
 func (g gatewayFile) Writable(string) error { return g.File.Writable() }

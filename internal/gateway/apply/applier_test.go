@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/store"
+	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
@@ -43,7 +43,7 @@ func gatewayHost(t *testing.T) (ns *netns.Handle, opt apply.Options, digests [2]
 	if err != nil {
 		t.Fatal(err)
 	}
-	plans := store.Beside(j.Dir())
+	plans := engine.StoreBeside(j.Dir())
 	for i, from := range []string{"10.0.0.0/8", "192.168.0.0/16"} {
 		if digests[i], err = plans.Put(gatewayPlan(t, from)); err != nil {
 			t.Fatal(err)
@@ -211,7 +211,7 @@ func TestGatewayFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	opt := apply.Options{Journal: j, Root: t.TempDir()}
-	digest, err := store.Beside(j.Dir()).PutText([]byte("gateway: {}\n"))
+	digest, err := engine.StoreBeside(j.Dir()).PutText([]byte("gateway: {}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func TestGatewayFile(t *testing.T) {
 	if tx, err := apply.Undo(a.ID(), opt); err != nil || states(tx) != "left" {
 		t.Errorf("a file that somebody edited: %+v, %v", tx, err)
 	}
-	change.Before = store.TextDigest([]byte("gateway: {mss: clamp}\n"))
+	change.Before = engine.TextDigest([]byte("gateway: {mss: clamp}\n"))
 	if err := errors.Join(os.Remove(file), os.Symlink("/dev/null", file)); err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/host"
-	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
@@ -36,7 +35,7 @@ type Host struct {
 	Engines engine.Set
 }
 
-func (h Host) store() *store.Store { return store.Beside(h.Apply.Journal.Dir()) }
+func (h Host) store() *engine.Store { return engine.StoreBeside(h.Apply.Journal.Dir()) }
 
 func (h Host) proc() string {
 	if h.Apply.ProcRoot == "" {

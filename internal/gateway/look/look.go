@@ -13,7 +13,6 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/observe"
-	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -27,7 +26,7 @@ type Options struct {
 	// Engines are asked what is in force; nil stands for those of this version.
 	Engines engine.Set
 	// Store has the plans, Journal what waits for confirmation; nil is none.
-	Store   *store.Store
+	Store   *engine.Store
 	Journal *journal.Journal
 	// Proc is the root of procfs; empty means /proc.
 	Proc string

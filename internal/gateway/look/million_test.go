@@ -18,7 +18,6 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
-	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
@@ -47,10 +46,10 @@ func BenchmarkLookMillion(b *testing.B) {
 	defer ns.Close()
 	plan := largePlan()
 	dir := b.TempDir() + "/gateway"
-	if _, err := store.At(dir).Put(plan); err != nil {
+	if _, err := engine.StoreAt(dir).Put(plan); err != nil {
 		b.Fatal(err)
 	}
-	if err := engine.Standard.Apply(ns, plan, store.At(dir)); err != nil {
+	if err := engine.Standard.Apply(ns, plan, engine.StoreAt(dir)); err != nil {
 		b.Fatal(err)
 	}
 	fill(b, ns)
@@ -96,7 +95,7 @@ func lookOnce(b *testing.B, order string) {
 		b.Fatal(err)
 	}
 	defer ns.Close()
-	l := New(Options{Netns: ns, Store: store.At(dir), MaxEntries: most, Top: 20})
+	l := New(Options{Netns: ns, Store: engine.StoreAt(dir), MaxEntries: most, Top: 20})
 	began, cpu := time.Now(), testutil.CPUTime(b)
 	s, err := l.Look(b.Context())
 	took, used := time.Since(began), testutil.CPUTime(b)-cpu

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/observe"
-	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -31,7 +31,7 @@ func (v *view) table() {
 
 // keptOf is the store, with plans as the view finds them.
 type keptOf struct {
-	*store.Store
+	*engine.Store
 	view *view
 }
 

@@ -17,7 +17,6 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/observe"
-	"github.com/natkit/natkit/internal/gateway/store"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -29,7 +28,7 @@ type world struct {
 	t                        *testing.T
 	inside, gateway, outside *netns.Handle
 	journal                  *journal.Journal
-	store                    *store.Store
+	store                    *engine.Store
 }
 
 func newWorld(t *testing.T) *world {
@@ -55,7 +54,7 @@ func newWorld(t *testing.T) *world {
 	if w.journal, err = journal.At(filepath.Join(t.TempDir(), "journal")); err != nil {
 		t.Fatal(err)
 	}
-	w.store = store.Beside(w.journal.Dir())
+	w.store = engine.StoreBeside(w.journal.Dir())
 	return w
 }
 

@@ -13,25 +13,7 @@ import (
 type sourceIndex struct {
 	// hairpin are those for one original destination, from all others.
 	hairpin portIndex
-	from    prefixIndex
-}
-
-// prefixIndex lists entries by prefix, their numbers ascending.
-type prefixIndex struct {
-	entries map[netip.Prefix][]int
-	// bits are the lengths that there are, of IPv4 and of IPv6.
-	bits [2][]int
-}
-
-func (x *prefixIndex) add(p netip.Prefix, entry int) {
-	if x.entries == nil {
-		x.entries = map[netip.Prefix][]int{}
-	}
-	x.entries[p] = append(x.entries[p], entry)
-	lengths := &x.bits[family(p.Addr())]
-	if !slices.Contains(*lengths, p.Bits()) {
-		*lengths = append(*lengths, p.Bits())
-	}
+	from    portIndex
 }
 
 func family(a netip.Addr) int {
@@ -39,19 +21,6 @@ func family(a netip.Addr) int {
 		return 0
 	}
 	return 1
-}
-
-// first is the least entry of a prefix that has a and that ok accepts, if less than
-// limit; limit where there is none.
-func (x *prefixIndex) first(a netip.Addr, limit int, ok func(int) bool) int {
-	for _, bits := range x.bits[family(a)] {
-		p, err := a.Prefix(bits)
-		if err != nil {
-			continue
-		}
-		limit = least(x.entries[p], limit, ok)
-	}
-	return limit
 }
 
 // least is the first of ascending entries below limit that ok accepts.
@@ -75,7 +44,7 @@ func indexSources(list []gateway.Entry) (x sourceIndex) {
 			continue
 		}
 		for _, p := range s.From {
-			x.from.add(p, i)
+			x.from.add(p, 0, nil, i)
 		}
 	}
 	return x
@@ -84,7 +53,7 @@ func indexSources(list []gateway.Entry) (x sourceIndex) {
 // first is the least entry for a connection's tuple that ok accepts.
 func (x *sourceIndex) first(t *conntrack.Tuple, ok func(int) bool) int {
 	limit := x.hairpin.first(t.Dst, t.Proto, t.DstPort, none, ok)
-	return x.from.first(t.Src, limit, ok)
+	return x.from.first(t.Src, 0, 0, limit, ok)
 }
 
 // none is more than the number of an entry can be.
@@ -149,15 +118,20 @@ func portKeys(on netip.Prefix, protocol uint8, ports []nat.Ports) (keys []portKe
 	return keys
 }
 
-// first is the least entry for a destination that ok accepts, if less than limit;
-// limit where there is none. Of ranges of ports ok has to look at the port.
+// first is the least entry for an address, a protocol (0: whatever it is) and a port that
+// ok accepts, if less than limit; limit where there is none. Of ranges of ports ok has to
+// look at the port.
 func (x *portIndex) first(dst netip.Addr, proto uint8, port uint16, limit int, ok func(int) bool) int {
 	for _, bits := range x.bits[family(dst)] {
 		on, err := dst.Prefix(bits)
 		if err != nil {
 			continue
 		}
-		for _, key := range [...]portKey{{on, proto, onePort, port}, {on, proto, blockOfPorts, port >> 8}, {on, proto, allPorts, 0}, {on: on}} {
+		limit = least(x.entries[portKey{on: on}], limit, ok)
+		if proto == 0 {
+			continue
+		}
+		for _, key := range [...]portKey{{on, proto, onePort, port}, {on, proto, blockOfPorts, port >> 8}, {on, proto, allPorts, 0}} {
 			limit = least(x.entries[key], limit, ok)
 		}
 	}
@@ -224,7 +198,7 @@ func (u *Untranslated) concerns(e *conntrack.Entry) bool {
 	if u.rules.destinations.first(e.Orig.Dst, e.Orig.Proto, e.Orig.DstPort, none, any) != none {
 		return true
 	}
-	return !u.facts.Has(e.Orig.Dst) && u.rules.sources.from.first(e.Orig.Src, none, any) != none
+	return !u.facts.Has(e.Orig.Dst) && u.rules.sources.from.first(e.Orig.Src, 0, 0, none, any) != none
 }
 
 func (u *Untranslated) destination(e *conntrack.Entry, in Hop) *gateway.Entry {
@@ -241,7 +215,7 @@ func (u *Untranslated) destination(e *conntrack.Entry, in Hop) *gateway.Entry {
 
 // source leaves those of hairpins out: they are for what a destination rule translated.
 func (u *Untranslated) source(e *conntrack.Entry, out Hop) *gateway.Entry {
-	first := u.rules.sources.from.first(e.Orig.Src, none, func(i int) bool {
+	first := u.rules.sources.from.first(e.Orig.Src, 0, 0, none, func(i int) bool {
 		s := &u.rules.plan.Sources[i]
 		return !s.IsHairpin() && has(s.Out, out.Out) && !nat.InAny(s.NotTo, e.Orig.Dst)
 	})

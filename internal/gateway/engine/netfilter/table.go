@@ -432,70 +432,72 @@ func (p place) within(f *family, prefix netip.Prefix) []expression {
 // valid refuses a plan that no file compiles to, such as one that was written by
 // another program: addresses that are none, families that do not go together.
 func valid(p *gateway.Plan) error {
-	for i := range p.Sources {
-		if err := validSource(&p.Sources[i]); err != nil {
-			return fmt.Errorf("%s: %w", p.Sources[i].Rule, err)
-		}
-	}
-	for i := range p.Destinations {
-		if err := validDestination(&p.Destinations[i]); err != nil {
-			return fmt.Errorf("%s: %w", p.Destinations[i].Rule, err)
-		}
-	}
-	for _, s := range p.Stateless {
-		if len(s.From) != 1 {
-			return fmt.Errorf("%s: %q is no prefix", s.Rule, s.From)
-		}
-		if err := errors.Join(like(s.Inside(), s.Outside()), neutralLength(s)); err != nil {
-			return fmt.Errorf("%s: %w", s.Rule, err)
-		}
-	}
-	for _, u := range p.Untracked {
-		if len(u.To) != 1 || !u.On().IsSingleIP() || u.On().Addr().Is4In6() {
-			return fmt.Errorf("%s: %q is no address", u.Rule, u.To)
+	for _, list := range []struct {
+		entries []gateway.Entry
+		needs   func(*gateway.Entry) error
+	}{
+		{p.Destinations, func(d *gateway.Entry) error {
+			if len(d.To) != 1 || !d.Action.Prefix.IsValid() && len(d.Action.Backends) == 0 {
+				return errors.New("it does not say what one prefix becomes")
+			}
+			return like(d.To, d.Action.Prefix)
+		}},
+		{p.Sources, func(s *gateway.Entry) error {
+			switch becomes := s.Action.Prefix.IsValid(); {
+			case len(s.Original) > 1, becomes && len(s.From) != 1:
+				return errors.New("it is for several prefixes")
+			case !becomes && s.Action.Kind != nat.Masquerade && len(s.Action.To) == 0:
+				return errors.New("it says nothing to translate to")
+			}
+			return like(s.From, s.Action.Prefix)
+		}},
+		{p.Stateless, func(s *gateway.Entry) error {
+			if len(s.From) != 1 || !s.Outside().IsValid() {
+				return errors.New("it is no pair of prefixes")
+			}
+			return errors.Join(like(s.From, s.Outside()), neutralLength(*s))
+		}},
+		{p.Untracked, func(u *gateway.Entry) error {
+			if len(u.To) != 1 || !u.On().IsSingleIP() {
+				return fmt.Errorf("%q is no address", u.To)
+			}
+			return nil
+		}},
+	} {
+		for i := range list.entries {
+			e := &list.entries[i]
+			err := ofOneFamily(e)
+			if err == nil {
+				err = list.needs(e)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", e.Rule, err)
+			}
 		}
 	}
 	return nil
 }
 
-func validSource(s *gateway.Entry) error {
-	f := familyFor(s)
-	if err := all(f, slices.Concat(s.From, s.NotTo, s.Original)); err != nil {
-		return err
+// ofOneFamily refuses an entry that has an address of another family than its others.
+func ofOneFamily(e *gateway.Entry) error {
+	prefixes := slices.Concat(e.To, e.From, e.NotTo, e.Original)
+	if e.Action.Prefix.IsValid() {
+		prefixes = append(prefixes, e.Action.Prefix)
 	}
-	a := &s.Action
-	if len(s.Original) > 1 {
-		return fmt.Errorf("%v are several destinations", s.Original)
+	ranges := slices.Clone(e.Action.To)
+	for _, p := range prefixes {
+		if !p.IsValid() {
+			return fmt.Errorf("%q is no prefix", p)
+		}
+		ranges = append(ranges, nat.OneAddr(p.Addr()))
 	}
-	for _, r := range a.To {
-		if !one(f, r.First) || !one(f, r.Last) || r.Last.Compare(r.First) < 0 {
+	for _, b := range e.Action.Backends {
+		ranges = append(ranges, nat.OneAddr(b.Address))
+	}
+	for _, r := range ranges {
+		if f := familyFor(e); !one(f, r.First) || !one(f, r.Last) || r.Last.Less(r.First) {
 			return fmt.Errorf("%v is no range of the same family", r)
 		}
-	}
-	switch {
-	case a.Kind == nat.Masquerade || a.Prefix.IsValid() && len(s.From) == 1:
-	case a.Prefix.IsValid() || len(a.To) == 0:
-		return errors.New("it says nothing to translate to")
-	}
-	if a.Prefix.IsValid() {
-		return like(s.From[0], a.Prefix)
-	}
-	return nil
-}
-
-func validDestination(d *gateway.Entry) error {
-	if len(d.To) != 1 {
-		return fmt.Errorf("%q is not one prefix", d.To)
-	}
-	f := familyOf(d.On().Addr())
-	if err := all(f, slices.Concat(d.To, d.From)); err != nil {
-		return err
-	}
-	if d.Action.Prefix.IsValid() {
-		return like(d.On(), d.Action.Prefix)
-	}
-	if to := d.Action.Backends; len(to) == 0 || slices.ContainsFunc(to, func(b nat.Backend) bool { return !one(f, b.Address) }) {
-		return fmt.Errorf("%v is no address of the same family", to)
 	}
 	return nil
 }
@@ -503,22 +505,10 @@ func validDestination(d *gateway.Entry) error {
 // one reports whether a is an address of the family.
 func one(f *family, a netip.Addr) bool { return a.IsValid() && !a.Is4In6() && familyOf(a) == f }
 
-func all(f *family, prefixes []netip.Prefix) error {
-	for _, p := range prefixes {
-		if !p.IsValid() || !one(f, p.Addr()) {
-			return fmt.Errorf("%q is no prefix of the same family", p)
-		}
-	}
-	return nil
-}
-
-// like: two prefixes of one family and length.
-func like(a, b netip.Prefix) error {
-	if err := all(familyOf(a.Addr()), []netip.Prefix{a, b}); err != nil {
-		return err
-	}
-	if a.Bits() != b.Bits() {
-		return fmt.Errorf("%v and %v have different lengths", a, b)
+// like refuses a prefix, if there is one, of another length than the one that becomes it.
+func like(from []netip.Prefix, to netip.Prefix) error {
+	if to.IsValid() && from[0].Bits() != to.Bits() {
+		return fmt.Errorf("%v and %v have different lengths", from[0], to)
 	}
 	return nil
 }

@@ -24,15 +24,15 @@ func TestValid(t *testing.T) {
 	}{
 		{"", gateway.Plan{Sources: source(nat.Action{To: to}, v4)}},
 		{"family", gateway.Plan{Sources: source(nat.Action{To: to}, v6)}},
-		{"family", gateway.Plan{Sources: source(nat.Action{To: to}, v4, netip.Prefix{})}},
+		{"no prefix", gateway.Plan{Sources: source(nat.Action{To: to}, v4, netip.Prefix{})}},
 		{"nothing to translate", gateway.Plan{Sources: source(nat.Action{}, v4)}},
 		{"different lengths", gateway.Plan{Sources: source(nat.Action{Prefix: netip.MustParsePrefix("10.1.0.0/16")}, v4)}},
 		{"no range", gateway.Plan{Sources: source(nat.Action{To: nat.AddrRanges{{First: to[0].Last, Last: to[0].First}}}, v4)}},
-		{"several destinations", gateway.Plan{Sources: []gateway.Entry{{Match: nat.Match{Original: []netip.Prefix{v4, v4}}, Action: nat.Action{To: to}}}}},
-		{"no address", gateway.Plan{Destinations: []gateway.Entry{{Match: nat.Match{To: []netip.Prefix{v4}}}}}},
-		{"not one prefix", gateway.Plan{Destinations: []gateway.Entry{{}}}},
+		{"several prefixes", gateway.Plan{Sources: []gateway.Entry{{Match: nat.Match{Original: []netip.Prefix{v4, v4}}, Action: nat.Action{To: to}}}}},
+		{"what one prefix becomes", gateway.Plan{Destinations: []gateway.Entry{{Match: nat.Match{To: []netip.Prefix{v4}}}}}},
+		{"what one prefix becomes", gateway.Plan{Destinations: []gateway.Entry{{}}}},
 		{"RFC 6296", gateway.Plan{Stateless: source(nat.Action{Prefix: v4, Neutral: true}, v4)}},
-		{"no prefix", gateway.Plan{Stateless: []gateway.Entry{{}}}},
+		{"no pair", gateway.Plan{Stateless: []gateway.Entry{{}}}},
 		{"no address", gateway.Plan{Untracked: []gateway.Entry{{}}}},
 	} {
 		err := valid(&tt.plan)

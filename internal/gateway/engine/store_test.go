@@ -1,4 +1,4 @@
-package store
+package engine
 
 import (
 	"bytes"
@@ -33,7 +33,7 @@ func examplePlan(to string) *gateway.Plan {
 	}
 }
 
-func newStore(t *testing.T) *Store { return Beside(filepath.Join(t.TempDir(), "journal")) }
+func newStore(t *testing.T) *Store { return StoreBeside(filepath.Join(t.TempDir(), "journal")) }
 
 func mustPut(t *testing.T, s *Store, p *gateway.Plan) string {
 	t.Helper()
@@ -244,7 +244,7 @@ func TestOneClaimAtATime(t *testing.T) {
 
 // FuzzGet reads a plan that somebody changed, under the digest that it has now.
 func FuzzGet(f *testing.F) {
-	s := Beside(filepath.Join(f.TempDir(), "journal"))
+	s := StoreBeside(filepath.Join(f.TempDir(), "journal"))
 	plan, err := json.Marshal(examplePlan("10.0.0.1"))
 	if err != nil {
 		f.Fatal(err)

@@ -1,7 +1,4 @@
-// Package store keeps gateway plans and configuration texts on disk under the digest
-// of their content, so that an undo, the guard process and a natkit after a crash find
-// what was in force.
-package store
+package engine
 
 import (
 	"bytes"
@@ -33,17 +30,21 @@ const (
 	maxBytes = 256 << 20
 )
 
-// Store is a directory that only its owner may write to: what it holds is put in
+// Store keeps gateway plans and configuration texts on disk under the digest of their
+// content, so that an undo, the guard process and a natkit after a crash find what was in
+// force. It is a directory that only its owner may write to: what it holds is put in
 // force as root. It may be a sticky one of a group, as a journal may: the digest by which a
 // transaction names a plan or text is all that has to be trusted.
 type Store struct{ dir string }
 
-// At uses a directory, which Put creates where it is missing. The path must be
+// StoreAt uses a directory, which Put creates where it is missing. The path must be
 // absolute, as the guard process runs in another working directory.
-func At(dir string) *Store { return &Store{dir} }
+func StoreAt(dir string) *Store { return &Store{dir} }
 
-// Beside is the store that belongs to a journal's directory.
-func Beside(journal string) *Store { return At(filepath.Join(filepath.Dir(journal), "gateway")) }
+// StoreBeside is the store that belongs to a journal's directory.
+func StoreBeside(journal string) *Store {
+	return StoreAt(filepath.Join(filepath.Dir(journal), "gateway"))
+}
 
 // Dir is where it lies.
 func (s *Store) Dir() string { return s.dir }
