@@ -136,20 +136,14 @@ func (e *Entry) decodeTCP(b []byte) error {
 }
 
 func (e *Entry) decodeState(b []byte, to *uint8) error {
-	for len(b) > 0 {
-		typ, v, rest, err := netlink.NextAttr(b)
-		if err != nil {
-			return err
-		}
-		if typ == ctaProtoState {
+	r := netlink.Read(b)
+	for r.Next() {
+		if r.Kind == ctaProtoState {
 			e.Fields &^= NoState
-			if err := getU8(v, to); err != nil {
-				return err
-			}
+			r.U8(to)
 		}
-		b = rest
 	}
-	return nil
+	return r.Err
 }
 
 func (e *Entry) decodeTimestamp(b []byte) error {
@@ -198,78 +192,59 @@ func (t *Tuple) decode(b []byte, zone *uint16) error {
 }
 
 func (t *Tuple) decodeAttrs(b []byte, zone *uint16) error {
-	for len(b) > 0 {
-		typ, v, rest, err := netlink.NextAttr(b)
-		if err != nil {
-			return err
-		}
-		switch typ {
+	r := netlink.Read(b)
+	for r.Next() {
+		switch r.Kind {
 		case ctaTupleIP:
-			err = t.decodeIP(v)
+			r.Err = t.decodeIP(r.Value)
 		case ctaTupleProto:
-			err = t.decodeProto(v)
+			r.Err = t.decodeProto(r.Value)
 		case ctaTupleZone:
-			err = getU16(v, zone)
+			r.U16(zone)
 		}
-		if err != nil {
-			return err
-		}
-		b = rest
 	}
-	return nil
+	return r.Err
 }
 
 func (t *Tuple) decodeIP(b []byte) error {
-	for len(b) > 0 {
-		typ, v, rest, err := netlink.NextAttr(b)
-		if err != nil {
-			return err
-		}
-		switch typ {
+	r := netlink.Read(b)
+	for r.Next() {
+		switch r.Kind {
 		case ctaIPv4Src:
-			err = getAddr4(v, &t.Src)
+			r.Addr4(&t.Src)
 		case ctaIPv4Dst:
-			err = getAddr4(v, &t.Dst)
+			r.Addr4(&t.Dst)
 		case ctaIPv6Src:
-			err = getAddr16(v, &t.Src)
+			r.Addr6(&t.Src)
 		case ctaIPv6Dst:
-			err = getAddr16(v, &t.Dst)
+			r.Addr6(&t.Dst)
 		}
-		if err != nil {
-			return err
-		}
-		b = rest
 	}
-	return nil
+	return r.Err
 }
 
 func (t *Tuple) decodeProto(b []byte) error {
-	for len(b) > 0 {
-		typ, v, rest, err := netlink.NextAttr(b)
-		if err != nil {
-			return err
-		}
-		switch typ {
+	r := netlink.Read(b)
+	for r.Next() {
+		switch r.Kind {
 		case ctaProtoNum:
-			err = getU8(v, &t.Proto)
+			r.U8(&t.Proto)
 		case ctaProtoSrcPort:
-			err = getU16(v, &t.SrcPort)
+			r.U16(&t.SrcPort)
 		case ctaProtoDstPort:
-			err = getU16(v, &t.DstPort)
+			r.U16(&t.DstPort)
 		case ctaProtoICMPID, ctaProtoICMPv6ID:
-			err = getU16(v, &t.ICMPID)
+			r.U16(&t.ICMPID)
 		case ctaProtoICMPType, ctaProtoICMPv6Type:
-			err = getU8(v, &t.ICMPType)
+			r.U8(&t.ICMPType)
 		case ctaProtoICMPCode, ctaProtoICMPv6Code:
-			err = getU8(v, &t.ICMPCode)
+			r.U8(&t.ICMPCode)
 		}
-		if err != nil {
-			return err
-		}
-		b = rest
 	}
-	t.dropForeign()
-	return nil
+	if r.Err == nil {
+		t.dropForeign()
+	}
+	return r.Err
 }
 
 // dropForeign clears what a message may say and this protocol does not have.
@@ -335,22 +310,6 @@ func getU32(v []byte, to *uint32) error {
 		return netlink.ErrTruncated
 	}
 	*to = binary.BigEndian.Uint32(v)
-	return nil
-}
-
-func getAddr4(v []byte, to *netip.Addr) error {
-	if len(v) < 4 {
-		return netlink.ErrTruncated
-	}
-	*to = netip.AddrFrom4([4]byte(v))
-	return nil
-}
-
-func getAddr16(v []byte, to *netip.Addr) error {
-	if len(v) < 16 {
-		return netlink.ErrTruncated
-	}
-	*to = netip.AddrFrom16([16]byte(v))
 	return nil
 }
 
