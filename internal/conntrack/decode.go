@@ -136,14 +136,20 @@ func (e *Entry) decodeTCP(b []byte) error {
 }
 
 func (e *Entry) decodeState(b []byte, to *uint8) error {
-	r := netlink.Read(b)
-	for r.Next() {
-		if r.Kind == ctaProtoState {
-			e.Fields &^= NoState
-			r.U8(to)
+	for len(b) > 0 {
+		typ, v, rest, err := netlink.NextAttr(b)
+		if err != nil {
+			return err
 		}
+		if typ == ctaProtoState {
+			e.Fields &^= NoState
+			if err := getU8(v, to); err != nil {
+				return err
+			}
+		}
+		b = rest
 	}
-	return r.Err
+	return nil
 }
 
 func (e *Entry) decodeTimestamp(b []byte) error {
@@ -192,59 +198,78 @@ func (t *Tuple) decode(b []byte, zone *uint16) error {
 }
 
 func (t *Tuple) decodeAttrs(b []byte, zone *uint16) error {
-	r := netlink.Read(b)
-	for r.Next() {
-		switch r.Kind {
-		case ctaTupleIP:
-			r.Err = t.decodeIP(r.Value)
-		case ctaTupleProto:
-			r.Err = t.decodeProto(r.Value)
-		case ctaTupleZone:
-			r.U16(zone)
+	for len(b) > 0 {
+		typ, v, rest, err := netlink.NextAttr(b)
+		if err != nil {
+			return err
 		}
+		switch typ {
+		case ctaTupleIP:
+			err = t.decodeIP(v)
+		case ctaTupleProto:
+			err = t.decodeProto(v)
+		case ctaTupleZone:
+			err = getU16(v, zone)
+		}
+		if err != nil {
+			return err
+		}
+		b = rest
 	}
-	return r.Err
+	return nil
 }
 
 func (t *Tuple) decodeIP(b []byte) error {
-	r := netlink.Read(b)
-	for r.Next() {
-		switch r.Kind {
-		case ctaIPv4Src:
-			r.Addr4(&t.Src)
-		case ctaIPv4Dst:
-			r.Addr4(&t.Dst)
-		case ctaIPv6Src:
-			r.Addr6(&t.Src)
-		case ctaIPv6Dst:
-			r.Addr6(&t.Dst)
+	for len(b) > 0 {
+		typ, v, rest, err := netlink.NextAttr(b)
+		if err != nil {
+			return err
 		}
+		switch typ {
+		case ctaIPv4Src:
+			err = getAddr4(v, &t.Src)
+		case ctaIPv4Dst:
+			err = getAddr4(v, &t.Dst)
+		case ctaIPv6Src:
+			err = getAddr16(v, &t.Src)
+		case ctaIPv6Dst:
+			err = getAddr16(v, &t.Dst)
+		}
+		if err != nil {
+			return err
+		}
+		b = rest
 	}
-	return r.Err
+	return nil
 }
 
 func (t *Tuple) decodeProto(b []byte) error {
-	r := netlink.Read(b)
-	for r.Next() {
-		switch r.Kind {
-		case ctaProtoNum:
-			r.U8(&t.Proto)
-		case ctaProtoSrcPort:
-			r.U16(&t.SrcPort)
-		case ctaProtoDstPort:
-			r.U16(&t.DstPort)
-		case ctaProtoICMPID, ctaProtoICMPv6ID:
-			r.U16(&t.ICMPID)
-		case ctaProtoICMPType, ctaProtoICMPv6Type:
-			r.U8(&t.ICMPType)
-		case ctaProtoICMPCode, ctaProtoICMPv6Code:
-			r.U8(&t.ICMPCode)
+	for len(b) > 0 {
+		typ, v, rest, err := netlink.NextAttr(b)
+		if err != nil {
+			return err
 		}
+		switch typ {
+		case ctaProtoNum:
+			err = getU8(v, &t.Proto)
+		case ctaProtoSrcPort:
+			err = getU16(v, &t.SrcPort)
+		case ctaProtoDstPort:
+			err = getU16(v, &t.DstPort)
+		case ctaProtoICMPID, ctaProtoICMPv6ID:
+			err = getU16(v, &t.ICMPID)
+		case ctaProtoICMPType, ctaProtoICMPv6Type:
+			err = getU8(v, &t.ICMPType)
+		case ctaProtoICMPCode, ctaProtoICMPv6Code:
+			err = getU8(v, &t.ICMPCode)
+		}
+		if err != nil {
+			return err
+		}
+		b = rest
 	}
-	if r.Err == nil {
-		t.dropForeign()
-	}
-	return r.Err
+	t.dropForeign()
+	return nil
 }
 
 // dropForeign clears what a message may say and this protocol does not have.
@@ -310,6 +335,22 @@ func getU32(v []byte, to *uint32) error {
 		return netlink.ErrTruncated
 	}
 	*to = binary.BigEndian.Uint32(v)
+	return nil
+}
+
+func getAddr4(v []byte, to *netip.Addr) error {
+	if len(v) < 4 {
+		return netlink.ErrTruncated
+	}
+	*to = netip.AddrFrom4([4]byte(v))
+	return nil
+}
+
+func getAddr16(v []byte, to *netip.Addr) error {
+	if len(v) < 16 {
+		return netlink.ErrTruncated
+	}
+	*to = netip.AddrFrom16([16]byte(v))
 	return nil
 }
 
