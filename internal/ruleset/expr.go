@@ -319,9 +319,7 @@ func (m *machine) translate(e KernelExpr) {
 // setFlags takes the options out of NF_NAT_RANGE_* flags, after the kind.
 func (t *Target) setFlags(flags uint32) {
 	t.Name = strings.ToUpper(string(t.Kind))
-	t.Random = flags&unix.NF_NAT_RANGE_PROTO_RANDOM != 0
-	t.RandomFully = flags&unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY != 0
-	t.Persistent = flags&unix.NF_NAT_RANGE_PERSISTENT != 0
+	t.SetFlags(flags)
 	if flags&unix.NF_NAT_RANGE_NETMAP != 0 {
 		t.Kind = Netmap
 	}

@@ -148,7 +148,7 @@ func (t *translator) inTheWay(i int) string {
 // givesSame reports whether it makes no difference which of two rules a packet meets.
 func givesSame(a, b *ruleset.Target) bool {
 	return sameTarget(a, b) && a.Translates() && a.Kind != ruleset.Ends && len(a.Unknown)+len(b.Unknown) == 0 &&
-		a.Random == b.Random && a.RandomFully == b.RandomFully && a.Persistent == b.Persistent
+		a.Random == b.Random && a.FullyRandom == b.FullyRandom && a.Persistent == b.Persistent
 }
 
 // verify compares the rules with the plan that Compile makes of them, and refuses
