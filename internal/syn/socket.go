@@ -2,10 +2,11 @@ package syn
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"math/bits"
 	"net"
 	"net/netip"
-	"unsafe"
 
 	"github.com/natkit/natkit/internal/frame"
 	nlsocket "github.com/natkit/natkit/internal/netlink/socket"
@@ -157,47 +158,31 @@ func (l *listening) addEnd(end netip.AddrPort, both bool) {
 }
 
 const (
-	// batch segments are read by one system call, and mostAtOnce per sample.
-	batch      = 64
-	mostAtOnce = 1 << 14
+	mostAtOnce = 1 << 14 // segments per sample
 	// bufferBytes is the kernel's buffer between two samples: some thousand segments.
 	bufferBytes = 4 << 20
 )
 
-// socket is a packet socket (packet(7)) that does not block.
+// socket is a packet socket (packet(7)) that does not block. Its filter keeps one in a number of
+// connections.
 type socket struct {
-	fd int
-	// version is that of IP where the socket has one only.
-	version  int
-	messages [batch]message
-	vectors  [batch]unix.Iovec
-	buffers  [batch][keepBytes]byte
-}
-
-// message is a struct mmsghdr (recvmmsg(2)).
-type message struct {
-	hdr    unix.Msghdr
-	length uint32
+	fd     int
+	filter func(sample int) ([]bpf.RawInstruction, error)
+	buf    [keepBytes]byte
 }
 
 // newSocket has its filter before it is bound, so that nothing else ever waits in it.
-func newSocket(protocol uint16, filter []bpf.RawInstruction) (*socket, error) {
+func newSocket(protocol uint16, sample int, filter func(sample int) ([]bpf.RawInstruction, error)) (*socket, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open a packet socket (CONFIG_PACKET): %w", netns.Denied(err, netns.NetRaw))
 	}
-	s := &socket{fd: fd}
-	for i := range s.messages {
-		s.vectors[i].Base = &s.buffers[i][0]
-		s.vectors[i].SetLen(keepBytes)
-		s.messages[i].hdr.Iov = &s.vectors[i]
-		s.messages[i].hdr.SetIovlen(1)
-	}
-	if err = s.attach(filter); err == nil {
+	s := &socket{fd: fd, filter: filter}
+	if err = s.attach(sample); err == nil {
 		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, bufferBytes) != nil {
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, bufferBytes)
 		}
-		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: bigEndian(protocol)})
+		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: bits.ReverseBytes16(protocol)})
 	}
 	if err != nil {
 		s.close()
@@ -206,13 +191,12 @@ func newSocket(protocol uint16, filter []bpf.RawInstruction) (*socket, error) {
 	return s, nil
 }
 
-func bigEndian(v uint16) uint16 {
-	b := [2]byte{byte(v >> 8), byte(v)}
-	return *(*uint16)(unsafe.Pointer(&b))
-}
-
-// attach replaces the filter.
-func (s *socket) attach(filter []bpf.RawInstruction) error {
+// attach replaces the filter by one for one in sample connections.
+func (s *socket) attach(sample int) error {
+	filter, err := s.filter(sample)
+	if err != nil {
+		return err
+	}
 	program := make([]unix.SockFilter, len(filter))
 	for i, in := range filter {
 		program[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
@@ -226,25 +210,16 @@ func (s *socket) attach(filter []bpf.RawInstruction) error {
 
 // receive calls fn for waiting packets, from the IP header on, and returns their number.
 func (s *socket) receive(fn func(version int, b []byte)) (n int, err error) {
-	for n < mostAtOnce {
-		got, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.messages[0])), batch, unix.MSG_DONTWAIT, 0, 0)
-		switch errno {
-		case 0:
-		case unix.EAGAIN, unix.EINTR:
+	for ; n < mostAtOnce; n++ {
+		got, err := unix.Read(s.fd, s.buf[:])
+		switch {
+		case errors.Is(err, unix.ENETDOWN): // an interface was removed or went down; others go on
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
 			return n, nil
-		case unix.ENETDOWN: // an interface went away or down; others go on
-			continue
-		default:
-			return n, fmt.Errorf("read a packet socket: %w", errno)
-		}
-		for i := range int(got) {
-			if b := s.buffers[i][:min(int(s.messages[i].length), keepBytes)]; len(b) > 0 {
-				fn(int(b[0]>>4), b)
-			}
-		}
-		n += int(got)
-		if got < batch {
-			return n, nil
+		case err != nil:
+			return n, fmt.Errorf("read a packet socket: %w", err)
+		case got > 0:
+			fn(int(s.buf[0]>>4), s.buf[:got])
 		}
 	}
 	return n, nil
@@ -252,9 +227,6 @@ func (s *socket) receive(fn func(version int, b []byte)) (n int, err error) {
 
 // lost is how many segments found no room since it was last asked.
 func (s *socket) lost() uint64 {
-	if s == nil {
-		return 0
-	}
 	stats, err := unix.GetsockoptTpacketStats(s.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
 	if err != nil {
 		return 0
@@ -262,8 +234,4 @@ func (s *socket) lost() uint64 {
 	return uint64(stats.Drops)
 }
 
-func (s *socket) close() {
-	if s != nil {
-		unix.Close(s.fd)
-	}
-}
+func (s *socket) close() { unix.Close(s.fd) }
