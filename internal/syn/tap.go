@@ -80,11 +80,7 @@ func (t *Tap) open(answers bool) (err error) {
 	if t.asker, err = newAsker(); err != nil {
 		return err
 	}
-	listening, err := t.asker.listeners()
-	if err != nil {
-		return err
-	}
-	t.watch = NewWatch(listening.to)
+	t.watch = NewWatch(t.asker.listens)
 	for _, version := range []int{4, 6} {
 		s, err := newSocket(etherType(version), t.sample, func(sample int) ([]bpf.RawInstruction, error) { return arriving(version, sample) })
 		if err != nil {
