@@ -25,8 +25,7 @@ type attachment struct {
 	skipped   []target
 	// tries bounds the search for those that kprobe.multi refuses.
 	tries int
-	// traceable has the names that the kernel offers; nil before it was read, empty
-	// where it could not be.
+	// traceable has the names that the kernel offers; empty where they could not be read.
 	traceable map[string]bool
 	// progress receives status messages; it is never nil.
 	progress func(string)
@@ -63,19 +62,32 @@ const maxTries = 400
 
 // attachAll lets a program run in each of the functions.
 func (a *attachment) attachAll(p *ebpf.Program, list []target) error {
-	if len(list) == 0 {
-		return nil
-	}
 	if !a.multi {
 		return a.attachEach(p, list)
 	}
-	return a.attachMulti(p, list)
+	return a.attachMulti(p, a.offered(list))
 }
 
-// attachMulti attaches at once; where the kernel refuses, it leaves out what is not
-// offered to be traced, and then halves the list until those are alone that are
-// refused still (functions without a place for a probe).
+// offered leaves out what the kernel does not offer to be traced, and counts it as refused.
+// Where it offers nothing all is kept.
+func (a *attachment) offered(list []target) []target {
+	if len(a.traceable) == 0 {
+		return list
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(t target) bool {
+		if !a.traceable[t.Name] {
+			a.skipped = append(a.skipped, t)
+		}
+		return !a.traceable[t.Name]
+	})
+}
+
+// attachMulti attaches at once; where the kernel refuses, it halves the list until those are
+// alone that are refused (functions without a place for a probe).
 func (a *attachment) attachMulti(p *ebpf.Program, list []target) error {
+	if len(list) == 0 {
+		return nil
+	}
 	addrs := make([]uintptr, len(list))
 	for i, t := range list {
 		addrs[i] = uintptr(t.Addr)
@@ -87,17 +99,11 @@ func (a *attachment) attachMulti(p *ebpf.Program, list []target) error {
 		a.links = append(a.links, l)
 		a.functions = append(a.functions, list...)
 		return nil
-	case a.traceable == nil:
-		a.traceable = readTraceable(traceableFiles)
-		return a.attachAll(p, a.offered(list))
 	case a.tries > maxTries:
 		return fmt.Errorf("watch functions: the kernel refuses too many of them: %w", err)
 	case len(list) == 1:
 		a.skipped = append(a.skipped, list...)
 		return nil
-	}
-	if offered := a.offered(list); len(offered) < len(list) {
-		return a.attachAll(p, offered)
 	}
 	half := len(list) / 2
 	return errors.Join(a.attachMulti(p, list[:half]), a.attachMulti(p, list[half:]))

@@ -86,10 +86,10 @@ func (t *Tracer) start(ctx context.Context, opt Options) error {
 		return fmt.Errorf("path %w", err)
 	}
 	t.att.multi = !opt.oneByOne && canMulti()
-	if !t.att.multi {
-		if err := checkKprobes(); err != nil {
-			return err
-		}
+	if t.att.multi {
+		t.att.traceable = readTraceable(traceableFiles)
+	} else if err := checkKprobes(); err != nil {
+		return err
 	}
 	inode, ifindex, err := bpf.Scope(opt.Netns, opt.Interface)
 	if err != nil {

@@ -181,40 +181,28 @@ const maxCPU = 8192
 // ParseCPUs reads a list of processors as the kernel writes it: 0-3,8. It is
 // returned in order, each once.
 func ParseCPUs(list string) ([]int, error) {
-	var cpus []int
+	listed := make([]bool, maxCPU)
 	for part := range strings.SplitSeq(strings.TrimSpace(list), ",") {
 		first, last, isRange := strings.Cut(part, "-")
 		if !isRange {
 			last = first
 		}
-		from, err := parseCPU(first)
-		if err != nil {
-			return nil, fmt.Errorf("list of processors %q: %w", list, err)
-		}
-		to, err := parseCPU(last)
-		if err == nil && to < from {
-			err = fmt.Errorf("%s ends before it begins", part)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list of processors %q: %w", list, err)
+		from, err1 := strconv.ParseUint(first, 10, 32)
+		to, err2 := strconv.ParseUint(last, 10, 32)
+		if err1 != nil || err2 != nil || to < from || to >= maxCPU {
+			return nil, fmt.Errorf("list of processors %q: %q is no number below %d and no range of them (want for instance 0-3,8)", list, part, maxCPU)
 		}
 		for cpu := from; cpu <= to; cpu++ {
+			listed[cpu] = true
+		}
+	}
+	var cpus []int
+	for cpu, is := range listed {
+		if is {
 			cpus = append(cpus, cpu)
 		}
-		if len(cpus) > 2*maxCPU {
-			return nil, fmt.Errorf("list of processors %q: too many", list)
-		}
 	}
-	slices.Sort(cpus)
-	return slices.Compact(cpus), nil
-}
-
-func parseCPU(text string) (int, error) {
-	n, err := strconv.ParseUint(text, 10, 32)
-	if err != nil || n >= maxCPU {
-		return 0, fmt.Errorf("%q is no number of a processor (want for instance 0-3,8)", text)
-	}
-	return int(n), nil
+	return cpus, nil
 }
 
 // chooseCPUs are those to sample: the wanted ones, which have to be online, or all
