@@ -13,7 +13,6 @@ import (
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/load"
-	"github.com/natkit/natkit/internal/nat"
 )
 
 // faults keeps the first problem only: one clear line is worth more than ten.
@@ -422,26 +421,15 @@ func (c *checker) httpLoad(path []any, l Load) {
 // checkSources fails where the subnet has no room for a source address of its own
 // for each stage.
 func (s *Scenario) checkSources() error {
-	end, _ := s.loadEnds()
-	if len(s.Stages) == 0 || !end.Address.IsValid() {
+	end, _ := s.firstLink(s.loadNode())
+	needed := s.sourcesNeeded(s.Stages)
+	if !end.Address.IsValid() || needed == 0 || needed <= 1<<16 && hostIn(end.Address, s.sourcesAfter().At(uint64(needed))) {
 		return nil
 	}
-	needed, requests := int64(0), int64(0)
+	requests := int64(0)
 	for i := range s.Stages {
-		needed += s.sourcesNeeded(&s.Stages[i])
 		requests += s.Requests(&s.Stages[i])
 	}
-	last := end.Address.Addr()
-	if needed <= 1<<16 {
-		for i := range s.Stages {
-			if sources := s.StageSources(i); len(sources) > 0 {
-				last = sources[len(sources)-1]
-			}
-		}
-	}
-	if needed > 1<<16 || !end.Address.Contains(last) || last == nat.LastAddr(end.Address) {
-		return fmt.Errorf("%d requests in %d stages need %d source addresses (%d connections each), more than %s has room for; fewer requests, or a larger subnet at %s",
-			requests, len(s.Stages), needed, requestsPerSource, end.Address.Masked(), s.loadNode())
-	}
-	return nil
+	return fmt.Errorf("%d requests in %d stages need %d source addresses (%d connections each), more than %s has room for; fewer requests, or a larger subnet at %s",
+		requests, len(s.Stages), needed, requestsPerSource, end.Address.Masked(), s.loadNode())
 }

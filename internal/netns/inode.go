@@ -1,7 +1,6 @@
 package netns
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -98,11 +97,6 @@ func Open(id ID) (*Handle, error) {
 	if err != nil {
 		return nil, err
 	}
-	if id.Cookie != 0 {
-		if h, err := byHandle(id); err == nil || errors.Is(err, fs.ErrNotExist) {
-			return h, err
-		}
-	}
 	s := &search{}
 	for _, p := range s.places() {
 		if p.inode != id.Inode {
@@ -133,30 +127,6 @@ func (id ID) Certain(h *Handle) error {
 }
 
 var errUncertain = errors.New("an older natkit noted only the number of its network namespace, which may be another's by now")
-
-const (
-	nsfsRoot       = -10003 // FD_NSFS_ROOT (include/uapi/linux/fcntl.h)
-	nsfsHandleType = 0xf1   // FILEID_NSFS (include/linux/exportfs.h)
-)
-
-// byHandle asks the kernel for the namespace, which Linux answers from 6.18 on: its
-// number among all namespaces is the cookie (struct nsfs_file_handle,
-// include/uapi/linux/nsfs.h). fs.ErrNotExist is certain; after other errors it has to be
-// looked for.
-func byHandle(id ID) (*Handle, error) {
-	b := binary.NativeEndian.AppendUint64(nil, id.Cookie)
-	b = binary.NativeEndian.AppendUint32(b, unix.CLONE_NEWNET)
-	b = binary.NativeEndian.AppendUint32(b, uint32(id.Inode))
-	fd, err := unix.OpenByHandleAt(nsfsRoot, unix.NewFileHandle(nsfsHandleType, b), unix.O_RDONLY|unix.O_CLOEXEC)
-	if errors.Is(err, unix.ESTALE) {
-		return nil, gone(fmt.Sprintf("network namespace %d is gone", id.Inode))
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd)
-	return open(fmt.Sprintf("/proc/thread-self/fd/%d", fd), fmt.Sprintf("netns %d", id.Inode))
-}
 
 // checked is h, if it is the one of that identity.
 func (h *Handle) checked(id ID) (*Handle, error) {
