@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -247,24 +246,14 @@ func (c *checker) stage(i int) {
 }
 
 func (c *checker) url(path []any, st Stage) {
-	u, err := url.Parse(st.URL)
-	if st.URL == "" || err != nil || u.Scheme != "http" {
-		c.fail(path, "expected url: http://ADDRESS[:PORT]/…, found %q", st.URL)
+	target, err := load.ParseTarget(st.URL)
+	if err != nil {
+		c.fail(path, "%s", err)
 		return
 	}
-	to, err := netip.ParseAddrPort(hostPort(u))
-	if err != nil || inLabsRule(to) != "" {
+	if to, err := netip.ParseAddrPort(target.HostPort()); err != nil || inLabsRule(to) != "" {
 		c.fail(path, "url %q: expected %s, so that no load leaves the lab", st.URL, inLabsRule(netip.AddrPort{}))
 	}
-}
-
-// hostPort is a URL's host with its port.
-func hostPort(u *url.URL) string {
-	host := u.Hostname()
-	if strings.Contains(host, ":") {
-		host = "[" + host + "]"
-	}
-	return host + ":" + cmp.Or(u.Port(), "80")
 }
 
 // notApart are fields that stages which run at the same time would share.
