@@ -240,7 +240,7 @@ func (c *checker) stage(i int) {
 	if len(st.Trace) > 1 && st.Trace[0] == st.Trace[1] || len(st.Trace) > 2 {
 		c.fail(append(path, "trace"), "expected each of the traces once")
 	}
-	if looked := func(earlier Stage) bool { return earlier.Doctor != nil }; st.Apply == ApplyRemedy && !slices.ContainsFunc(c.s.Stages[:i], looked) {
+	if examined := func(earlier Stage) bool { return earlier.Doctor != nil }; st.Apply == ApplyRemedy && !slices.ContainsFunc(c.s.Stages[:i], examined) {
 		c.fail(append(path, "apply"), "no stage before %q has a doctor whose remedy could be applied", st.Name)
 	}
 }

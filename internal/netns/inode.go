@@ -57,8 +57,8 @@ func InodeOf(ns *Handle) (uint64, error) {
 	return here.Inode(), nil
 }
 
-// cookie tells the calling thread's namespace from all others of this boot; 0 where the
-// kernel does not say (SO_NETNS_COOKIE, Linux 5.14).
+// cookie returns a number that no other namespace of this boot has, of the calling
+// thread's; 0 where the kernel has none (SO_NETNS_COOKIE, Linux 5.14).
 func cookie() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -80,8 +80,8 @@ func OfInode(inode uint64) (*Handle, error) { return Open(ID{Inode: inode}) }
 
 // Open is the namespace of that identity: the calling thread's, or one that a process is
 // in, holds or has mounted. It stays that one until Close. The error is fs.ErrNotExist
-// only where there is none any more, and not where it could not be found out. To look
-// for another than the thread's own needs CAP_SYS_ADMIN and CAP_SYS_PTRACE.
+// only where there is none any more, and not where that is unknown. To find
+// another than the thread's own needs CAP_SYS_ADMIN and CAP_SYS_PTRACE.
 func Open(id ID) (*Handle, error) {
 	here, err := ofThread("")
 	if err != nil {
@@ -113,7 +113,7 @@ func Open(id ID) (*Handle, error) {
 }
 
 // Certain refuses the namespace that Open found where only a number was noted, as
-// earlier versions did, though the kernel could have told more: the number may be
+// earlier versions did, though the kernel has a cookie: the number may be
 // another's by now.
 func (id ID) Certain(h *Handle) error {
 	if id.Cookie != 0 {
@@ -166,7 +166,7 @@ func SeesAll() bool {
 func (id ID) missing(missed error) error {
 	here, err := pidNamespace()
 	if missed = errors.Join(missed, err); missed != nil {
-		return fmt.Errorf("open network namespace %d: whether it is still there is not known, as not all could be looked at: %w", id.Inode, missed)
+		return fmt.Errorf("open network namespace %d: it may still exist, as not all processes could be searched: %w", id.Inode, missed)
 	}
 	if id.SeenFrom != 0 && here != initialPIDNamespace && here != fmt.Sprintf("pid:[%d]", id.SeenFrom) {
 		return fmt.Errorf("open network namespace %d: it cannot be seen from this PID namespace; run natkit on the host", id.Inode)
