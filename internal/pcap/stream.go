@@ -105,18 +105,12 @@ func (s *stream) peek(n int) []byte {
 
 // skip consumes n bytes, and returns how many there were.
 func (s *stream) skip(n int64) int64 {
-	var done int64
-	for done < n {
-		step := min(n-done, 1<<30)
-		k, err := s.r.Discard(int(step))
-		done += int64(k)
-		if err != nil {
-			s.note(err)
-			break
-		}
+	done, err := s.r.Discard(int(n))
+	if err != nil {
+		s.note(err)
 	}
-	s.offset += done
-	return done
+	s.offset += int64(done)
+	return int64(done)
 }
 
 // consume skips the packet that was returned.

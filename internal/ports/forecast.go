@@ -187,7 +187,7 @@ func (r *row) alternatives(out *snapshot.Ports, sets *many) []snapshot.PortAlter
 		all = append(all, snapshot.PortAlternative{What: snapshot.PortsFullyRandom,
 			FailsNow: r.FailsIfTaken, FailsLater: r.FailsScattered})
 	}
-	if whole := DefaultRange(r.key.proto, classOther); r.share.class == classOther && r.share.Len() < whole.Len() {
+	if whole := classesOf(r.key.proto)[0].drawn; r.share.class == classOther && r.share.Len() < whole.Len() {
 		all = append(all, r.longer(out, sets, whole))
 	}
 	// Connections are spread over the addresses by a hash of source and destination
