@@ -232,7 +232,7 @@ const (
 // forGroups is what is left for groups, a part of it for each version of IP.
 func (m *memorySize) forGroups(seed uint64) aggregate.Memory {
 	left := int64(*m - ownMemory)
-	return aggregate.Memory{Budget: aggregate.NewBudget(left), Reserve: left / 16, Seed: seed}
+	return aggregate.Memory{Budget: aggregate.NewBudget(left), Seed: seed}
 }
 
 // limit lets the garbage collector keep to the limit, until it is put back.
