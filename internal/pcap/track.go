@@ -19,7 +19,7 @@ type tracker struct {
 	moves  moves
 	icmp   icmpErrors
 	order  sorter
-	one    segment // of the packet at hand
+	one    segment // of the current packet
 	reuse  spread
 	// backoff are the times between transmissions of a SYN.
 	backoff [maxIntervals]spread
@@ -109,8 +109,8 @@ func (c *conn) duplicate(r *record) bool {
 	if r.length == 0 && r.flags&(frame.SYN|frame.FIN|frame.RST) == 0 {
 		return false
 	}
-	for i := c.seen - min(c.seen, ringSize); i != c.seen; i++ {
-		if r.copies(&c.ring[i%ringSize]) {
+	for o := range c.recent {
+		if r.copies(o) {
 			return true
 		}
 	}
@@ -211,13 +211,6 @@ func windowScale(tcp *frame.TCP) uint8 {
 		return min(v[0], 14)
 	}
 	return noScale
-}
-
-// noteFIN notes who closes first.
-func (c *conn) noteFIN(r *record) {
-	if r.flags&frame.FIN != 0 && c.finFirst == 0 {
-		c.finFirst = r.from() + 1
-	}
 }
 
 // finish counts a connection that is over, or that is forgotten.

@@ -129,7 +129,7 @@ func (c *conn) formerReport() *Former {
 	report := &Former{LastFrame: f.number, LastTime: timeOf(f.at), After: seconds(c.syn.first - f.at),
 		Closed: f.closed, RcvNxt: f.rcvNxt, SndNxt: f.sndNxt}
 	if f.hasTS {
-		report.LastTSVal = pointer(f.tsval)
+		report.LastTSVal = new(f.tsval)
 	}
 	return report
 }
@@ -171,7 +171,7 @@ func ladder(records []record, client uint8, role func(*record) Role) []Step {
 			steps[n].Role = role(r)
 		}
 		if r.hasTimestamps() {
-			steps[n].TSVal, steps[n].TSEcr = pointer(r.tsval), pointer(r.tsecr)
+			steps[n].TSVal, steps[n].TSEcr = new(r.tsval), new(r.tsecr)
 		}
 	}
 	return steps

@@ -205,6 +205,9 @@ func classesOf(proto uint8) []class {
 	return classes
 }
 
+// DefaultRange is what the kernel draws from if no rule has a range, of ports from 1024 on.
+func DefaultRange(proto uint8) nat.Ports { return classesOf(proto)[0].drawn }
+
 // Probing is the search of a kernel of this release: mainline since 5.0 probes windows, older
 // kernels the whole range, unless their vendor took that change.
 func Probing(release string) string {

@@ -132,7 +132,7 @@ func (n *names) isHarmless(s dropsSite) bool {
 	return false
 }
 
-// findHarmless looks up the callers' code.
+// findHarmless finds the code of the harmless callers.
 func (n *names) findHarmless() {
 	if n.symbols == nil {
 		return

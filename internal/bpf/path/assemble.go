@@ -273,7 +273,7 @@ func (t *Tracer) missed() (n uint64) {
 	return n
 }
 
-// take takes the events that come within one pollInterval, at most so many that packets
+// take takes the events that come within one pollInterval, but no more than 4,096, so that packets
 // are handed over under load too.
 func take(ring *ringbuf.Reader, a *assembler) error {
 	ring.SetDeadline(time.Now().Add(pollInterval))
