@@ -101,6 +101,7 @@ func (t *tracker) forget(_ key, c *conn) {
 		t.table.shortest = silent
 	}
 	t.table.forgotten++
+	t.table.spare = c
 }
 
 // duplicate reports whether the packet was captured twice. Acknowledgements without data may be
@@ -245,7 +246,8 @@ func (t *tracker) finish(c *conn) {
 // room.
 type table struct {
 	*simplelru.LRU[key, *conn]
-	most int // that there were at once
+	most  int   // that there were at once
+	spare *conn // was evicted last, for the next one
 	// forgotten were evicted, shortest is the least silence of those, in nanoseconds.
 	forgotten int64
 	shortest  int64
@@ -267,7 +269,10 @@ func (t *table) memory() int64 { return int64(t.most) * perConn }
 func (t *table) get(k *key) *conn {
 	c, ok := t.Get(*k)
 	if !ok {
-		c = &conn{key: *k}
+		if c, t.spare = t.spare, nil; c == nil {
+			c = new(conn)
+		}
+		*c = conn{key: *k}
 		t.Add(*k, c)
 		t.most = max(t.most, t.Len())
 	}
