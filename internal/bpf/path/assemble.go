@@ -232,7 +232,7 @@ func (t *Tracer) Follow(ctx context.Context, to func(*snapshot.PacketPath) error
 		return sum, fmt.Errorf("open the ring of events: %w", err)
 	}
 	defer ring.Close()
-	now, zero, err := bpf.Monotonic()
+	_, zero, err := bpf.Monotonic()
 	if err != nil {
 		return sum, err
 	}
@@ -250,7 +250,8 @@ func (t *Tracer) Follow(ctx context.Context, to func(*snapshot.PacketPath) error
 		if err := take(ring, a); err != nil {
 			return sum, err
 		}
-		if now, _, err = bpf.Monotonic(); err != nil {
+		now, _, err := bpf.Monotonic()
+		if err != nil {
 			return sum, err
 		}
 		if err := hand(now); err != nil {
