@@ -10,9 +10,9 @@ import (
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/engine"
 	gatewaylook "github.com/natkit/natkit/internal/gateway/look"
 	"github.com/natkit/natkit/internal/gateway/observe"
-	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 )

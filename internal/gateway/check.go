@@ -178,9 +178,11 @@ func (c *checker) sort() {
 
 // rule looks at a rule by itself.
 func (c *checker) rule(o one) {
-	if p := o.whole(); o.file.tree == nil && p != nil { // of a Config that Parse has not read
-		o.refuse("rule-incomplete", p.Message, "write what is missing")
-		return
+	if o.file.tree == nil { // a Config that Parse has not read
+		if p := o.whole(); p != nil {
+			o.refuse("rule-incomplete", p.Message, "write what is missing")
+			return
+		}
 	}
 	for _, w := range o.written() {
 		o.address(w)
