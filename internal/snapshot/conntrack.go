@@ -235,10 +235,10 @@ func (r *NATRule) Place() string {
 
 // Ports is how far the ports of the addresses that NAT gives are used up.
 type Ports struct {
-	// Sampled entries were looked at; Complete is true where that was all.
+	// Sampled entries were read; Complete is true where that was all.
 	Sampled  int64 `json:"sampled"`
 	Complete bool  `json:"complete"`
-	// Probing says how this kernel looks for a free port: PortProbeRandom or
+	// Probing says how this kernel searches for a free port: PortProbeRandom or
 	// PortProbeAll.
 	Probing string `json:"probing"`
 	// Evicts is whether this kernel, by its release, takes the port of a TCP
@@ -255,7 +255,7 @@ type Ports struct {
 	LeftOut int64      `json:"pools_left_out,omitempty"`
 }
 
-// How the kernel looks for a free port.
+// How the kernel searches for a free port.
 const (
 	// PortProbeRandom: 128, 64, 32, 16 and 8 consecutive ports from random starts
 	// (nf_nat_l4proto_unique_tuple since Linux 5.0).
