@@ -72,10 +72,7 @@ func (t *table) delta(name string) (int64, bool) {
 
 // noCounters says why the counters cannot be compared.
 func (t *table) noCounters() string {
-	if why := t.rec.Last().PartError("conntrack_stat"); why != "" {
-		return why
-	}
-	return "the conntrack counters of the two samples cannot be compared"
+	return cmp.Or(t.rec.Last().PartError(snapshot.PartStat), "the conntrack counters of the two samples cannot be compared")
 }
 
 // evidence that every rule about the table gives.
