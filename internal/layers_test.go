@@ -71,7 +71,6 @@ var layers = map[string]layer{
 	"internal/ruleset":             pure,
 	"internal/simulate":            pure,
 	"internal/syn":                 pure,
-	"internal/tui":                 pure,
 	"internal/tune":                pure,
 	"internal/units":               pure,
 
@@ -102,7 +101,7 @@ var layers = map[string]layer{
 	"internal/gateway/look":      conduct,
 	"internal/gateway/apply":     conduct,
 	"internal/lab/run":           conduct,
-	"internal/tui/live":          conduct,
+	"internal/tui":               conduct,
 
 	"cmd/natkit":   front,
 	"internal/cli": front,

@@ -55,10 +55,9 @@ type Fill struct {
 // Removed is what became of a fill that was removed.
 type Removed struct {
 	Record
-	// Entries were deleted.
-	Entries int64
+	Deleted int64 `json:"entries_deleted"`
 	// Gone: the namespace had ended, and its table with it.
-	Gone bool
+	Gone bool `json:"netns_gone"`
 }
 
 // Marks of fills, each for one at a time. lab.FillMark is that of scenarios.
@@ -183,7 +182,7 @@ func (f *Fill) Counts() []int64 { return f.filler.Counts(f.Made) }
 func (f *Fill) Remove(ctx context.Context) (Removed, error) {
 	r := Removed{Record: f.Record}
 	var err error
-	if r.Entries, err = remove(ctx, f.ns, f.filter()); err != nil {
+	if r.Deleted, err = remove(ctx, f.ns, f.filter()); err != nil {
 		return r, errors.Join(err, f.file.file.Close())
 	}
 	return r, f.file.forget()

@@ -183,7 +183,7 @@ func clean(ctx context.Context, r *found) (Removed, error) {
 	removed := Removed{Record: r.Record}
 	ns, err := r.namespace(r.path)
 	if err == nil && ns != nil {
-		removed.Entries, err = remove(ctx, ns, r.filter())
+		removed.Deleted, err = remove(ctx, ns, r.filter())
 	}
 	removed.Gone = ns == nil
 	ns.Close()
