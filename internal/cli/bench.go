@@ -88,15 +88,6 @@ func addOwnNetwork(cmd *cobra.Command, own *bool) {
 	cmd.Flags().BoolVar(own, "i-own-this-network", false, "allow public addresses: they and all on the way there are yours")
 }
 
-func exactlyOne(what string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return fmt.Errorf("expected one %s, found %d arguments", what, len(args))
-		}
-		return nil
-	}
-}
-
 // parseAddrPort reads what a flag or an argument of that name must be.
 func parseAddrPort(name, text string) (netip.AddrPort, error) {
 	at, err := netip.ParseAddrPort(text)
@@ -234,7 +225,6 @@ Requires no privilege; --netns and --pid require CAP_SYS_ADMIN to enter the name
   natkit bench http -k --per-connection 100 --close client -n 5000 http://198.18.0.1/
   natkit bench http -c 150 -n 1200 --batch 150 --pause 2s http://198.18.0.1/
   natkit bench http -n 1000 --connect-to 198.19.0.2-198.19.0.9 http://198.19.0.2/`,
-		Args: exactlyOne("URL"),
 		RunE: func(cmd *cobra.Command, args []string) error { return b.run(cmd, args[0]) },
 	}
 	f, c := cmd.Flags(), &b.cfg
@@ -315,7 +305,6 @@ Requires no privilege; --netns and --pid require CAP_SYS_ADMIN to enter the name
   natkit bench udp --flows 100 -c 200 -n 1000000 --size imix 198.18.0.2:9000
   natkit bench udp --flows 60000 --source 198.18.0.0/28 --source-port 1024-65535 --seed 7 -t 5 --rate 50000 198.18.1.2:9000
   natkit bench udp --netns client --json [2001:db8::2]:9000`,
-		Args: exactlyOne("ADDR:PORT"),
 		RunE: func(cmd *cobra.Command, args []string) error { return b.run(cmd, args[0]) },
 	}
 	f, c := cmd.Flags(), &b.cfg
@@ -389,16 +378,14 @@ ports below 1024 CAP_NET_BIND_SERVICE.`,
 	f.Var(natural(&b.workers), "workers", "threads (0: one per CPU)")
 	addOwnNetwork(cmd, &b.ownNetwork)
 	b.addJSON(cmd)
+	for _, name := range []string{"expect-source", "i-own-this-network", "json"} {
+		requires(cmd, name, "udp")
+	}
 	return cmd
 }
 
 func (b *benchServe) run(cmd *cobra.Command) error {
 	overUDP := cmd.Flags().Changed("udp")
-	for _, name := range []string{"expect-source", "i-own-this-network", "json"} {
-		if cmd.Flags().Changed(name) && !overUDP {
-			return usagef("--%s requires --udp", name)
-		}
-	}
 	name, text := "--listen ", b.listen
 	if overUDP {
 		name, text = "--udp ", b.udp

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,7 +65,6 @@ CAP_SYS_ADMIN and CAP_NET_ADMIN. docs/bench.md describes the counts.`,
       --expect-source same --expect-destination 198.19.0.2:80 198.18.0.1:8080
   sudo natkit bench packets --netns a --sink-netns b --sink eth0 --size imix -t 5 198.18.0.2:9
   sudo natkit bench packets --dev eth1 --flows 100000 --source 198.18.1.0/24 --rate 1e6 --json 198.19.0.2:9`,
-		Args: exactlyOne("ADDR:PORT"),
 		RunE: func(cmd *cobra.Command, args []string) error { return b.run(cmd, args[0]) },
 	}
 	f, c := cmd.Flags(), &b.cfg
@@ -189,21 +189,9 @@ func frameSizes(text string, least int) ([]int, error) {
 	return sizes, err
 }
 
-// checkReceiver refuses what requires that something is counted.
+// checkReceiver refuses a run of unknown length of which nothing is counted.
 func (b *benchPackets) checkReceiver(cmd *cobra.Command) error {
-	changed := cmd.Flags().Changed
-	if changed("lab") && b.ends.from.node == "" && b.ends.to.node == "" {
-		return usagef("--lab requires --node or --sink-node")
-	}
-	if b.ends.counts(cmd) {
-		return nil
-	}
-	for _, flag := range []string{"expect-source", "expect-destination", "verify", "max-loss"} {
-		if changed(flag) {
-			return usagef("--%s requires --sink", flag)
-		}
-	}
-	if !changed("rate") && !changed("packets") {
+	if changed := cmd.Flags().Changed; !b.ends.counts(cmd) && !changed("rate") && !changed("packets") {
 		return usagef("without --sink, --packets or --rate is required: nothing shows what the packets do to their receiver (--rate 0 is as fast as possible)")
 	}
 	return nil
@@ -288,6 +276,10 @@ func (e *benchEnds) addFlags(cmd *cobra.Command) {
 	f.IntVar(&e.to.pid, "sink-pid", 0, "the sink is in the network namespace of process `PID`, for instance a container's")
 	f.StringVar(&e.to.node, "sink-node", "", "the sink is in this `NODE` of a lab that is up")
 	addLab(cmd, &e.lab)
+	for _, flag := range []string{"expect-source", "expect-destination", "verify", "max-loss"} {
+		requires(cmd, flag, sinkFlags...)
+	}
+	requires(cmd, "lab", "node", "sink-node")
 	cmd.MarkFlagsMutuallyExclusive("netns", "pid", "node")
 	cmd.MarkFlagsMutuallyExclusive("sink-netns", "sink-pid", "sink-node")
 	completeFlags(cmd, map[string]cobra.CompletionFunc{
@@ -311,10 +303,12 @@ func parseHostMAC(text string) (net.HardwareAddr, error) {
 	return mac, nil
 }
 
+// sinkFlags are those of which one makes a sink.
+var sinkFlags = []string{"sink", "sink-netns", "sink-pid", "sink-node"}
+
 // counts reports whether there is a sink.
 func (e *benchEnds) counts(cmd *cobra.Command) bool {
-	f := cmd.Flags()
-	return f.Changed("sink") || f.Changed("sink-netns") || f.Changed("sink-pid") || f.Changed("sink-node")
+	return slices.ContainsFunc(sinkFlags, cmd.Flags().Changed)
 }
 
 // open opens both ends; sink is nil where nothing is counted. close is to be called in any

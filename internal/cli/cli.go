@@ -205,7 +205,7 @@ func addBuiltIn(root *cobra.Command) {
 }
 
 // requireKnownWords makes a wrong sub-command or stray argument a usage error
-// everywhere, instead of help and exit code 0. A verb takes no arguments unless it says so.
+// everywhere, instead of help and exit code 0. A verb takes the arguments of its usage line.
 func requireKnownWords(cmd *cobra.Command) {
 	if cmd.HasSubCommands() && cmd.RunE == nil {
 		cmd.RunE = func(c *cobra.Command, args []string) error {
@@ -216,11 +216,14 @@ func requireKnownWords(cmd *cobra.Command) {
 		}
 		cmd.Args = cobra.ArbitraryArgs
 	}
-	if cmd.Args == nil && cmd.RunE != nil {
-		cmd.Args, cmd.ValidArgsFunction = cobra.NoArgs, cobra.NoFileCompletions
+	if cmd.RunE != nil && cmd.Args == nil {
+		cmd.Args = takes
+	}
+	if _, most := argsOf(cmd.Use); most == 0 && cmd.ValidArgsFunction == nil {
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
 	}
 	if check := cmd.Args; check != nil {
-		cmd.Args = checkArgs(check)
+		cmd.Args = func(c *cobra.Command, args []string) error { return usage(check(c, args)) }
 	}
 	for _, sub := range cmd.Commands() {
 		requireKnownWords(sub)

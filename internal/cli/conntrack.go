@@ -91,7 +91,7 @@ Requires CAP_NET_ADMIN, and CAP_SYS_ADMIN to enter a namespace; --from neither.`
   sudo natkit conntrack --by snat-address,dst,dport -p tcp --min 1000
   sudo natkit conntrack --by src/24 --state SYN_SENT --top 0 --csv > sources.csv
   conntrack -L -o extended | natkit conntrack --from -`,
-		Args:        cobra.NoArgs,
+		Args:        takes,
 		Annotations: runsItself,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}
@@ -103,6 +103,7 @@ Requires CAP_NET_ADMIN, and CAP_SYS_ADMIN to enter a namespace; --from neither.`
 	f.Var(memory(&c.memory), "memory", "count exactly within `SIZE` of memory: 64M, 1G, …")
 	f.BoolVar(&c.env.asCSV, "csv", false, "with --by: print comma-separated values, their names in the first line")
 	c.env.addJSON(cmd, conntrackSchema+", with --by "+conntrackBySchema)
+	requires(cmd, "min", "by")
 	completeFlags(cmd, map[string]cobra.CompletionFunc{"by": completeList(aggregate.Names()...)})
 	cmd.AddCommand(newConntrackList(env), newConntrackCount(env), newConntrackEvents(env), newConntrackDelete(env))
 	return cmd
@@ -114,8 +115,6 @@ func (c *conntrackVerb) run(cmd *cobra.Command) error {
 	case c.keys != nil:
 	case c.env.asCSV:
 		return usagef("--csv requires --by; 'natkit conntrack list --csv' lists the entries")
-	case changed("min"):
-		return usagef("--min requires --by")
 	}
 	if !changed("top") {
 		if c.top = overviewTop; c.keys != nil {

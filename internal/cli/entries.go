@@ -301,7 +301,7 @@ func (f *filterFlags) nat(name string, to *match.NAT) func(string) error {
 // of equality; other words are too many.
 func (f *filterFlags) args(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 || len(f.any) != 1 {
-		return cobra.NoArgs(cmd, args)
+		return takes(cmd, args)
 	}
 	to, err := match.ParseNAT(args[0])
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"net"
 	"regexp"
 	"slices"
@@ -454,35 +455,39 @@ func flagList(names []string) string {
 	return "--" + strings.Join(names[:last], ", --") + " and --" + names[last]
 }
 
-// checkArgs is check, with natkit's errors about the number of arguments.
-func checkArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		err := check(cmd, args)
-		if err == nil {
-			return nil
+// argsOf is how many arguments a command takes by its usage line, where [brackets] and
+// {braces} are optional and … may be repeated.
+func argsOf(use string) (least, most int) {
+	for _, word := range strings.Fields(use)[1:] {
+		if word == "[flags]" || word == "|" || strings.HasPrefix(word, "--") {
+			continue
 		}
-		var said usageError
-		switch {
-		case errors.As(err, &said):
-			return err
-		case !cobraArgs.MatchString(err.Error()):
-			return usage(err)
+		if !strings.ContainsAny(word[:1], "[{") {
+			least++
 		}
-		_, wants, _ := strings.Cut(cmd.Use, " ")
-		switch {
-		case cmd.HasSubCommands():
-			return unknownCommand(cmd, args[0])
-		case wants == "":
-			return usagef("unexpected argument %q: %q takes none", args[0], cmd.CommandPath())
-		case len(args) == 0:
-			return usagef("an argument is missing: %s %s", cmd.CommandPath(), wants)
+		if most++; strings.Contains(word, "…") {
+			most = math.MaxInt32
 		}
-		return usagef("wrong number of arguments (%d): %s %s", len(args), cmd.CommandPath(), wants)
 	}
+	return least, most
 }
 
-// cobraArgs matches the errors of cobra.NoArgs, ExactArgs, MinimumNArgs and so on.
-var cobraArgs = regexp.MustCompile(`^(accepts .*arg\(s\)|requires at least \d+ arg|unknown command ".*" for ".*"$)`)
+// takes checks the number of arguments by the usage line.
+func takes(cmd *cobra.Command, args []string) error {
+	least, most := argsOf(cmd.Use)
+	_, wants, _ := strings.Cut(cmd.Use, " ")
+	switch n := len(args); {
+	case n >= least && n <= most:
+		return nil
+	case cmd.HasSubCommands():
+		return unknownCommand(cmd, args[0])
+	case most == 0:
+		return usagef("unexpected argument %q: %q takes none", args[0], cmd.CommandPath())
+	case n == 0:
+		return usagef("an argument is missing: %s %s", cmd.CommandPath(), wants)
+	}
+	return usagef("wrong number of arguments (%d): %s %s", len(args), cmd.CommandPath(), wants)
+}
 
 // unknownCommand is the error of a word that is no command of cmd.
 func unknownCommand(cmd *cobra.Command, word string) error {

@@ -72,7 +72,6 @@ restored.
 It notifies systemd of readiness, status and liveness (sd_notify(3)). Needs
 CAP_NET_ADMIN only; its unit is deploy/natkit-gateway.service.`,
 		Example:           "  sudo natkit gateway run /etc/natkit/gateway.yaml",
-		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeYAML,
 	}
 	where.runs(cmd, func(ctx context.Context, ns *netns.Handle, args []string) error {
@@ -120,7 +119,6 @@ Exit codes: 0 no findings, 1 the file cannot be read, 2 it does not parse, 3 fin
 		Example: `  natkit gateway check gateway.yaml
   natkit gateway check --offline - < gateway.yaml
   sudo natkit gateway check gateway.yaml --netns gw --json`,
-		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeYAML,
 	}
 	where.runs(cmd, func(ctx context.Context, ns *netns.Handle, args []string) error {
@@ -203,7 +201,6 @@ FILE may be - for the standard input.
 Exit codes: 0 ok, 1 error, 2 usage, 3 'natkit gateway apply' would refuse it.`,
 		Example: `  sudo natkit gateway plan gateway.yaml
   sudo natkit gateway plan gateway.yaml --netns gw --json`,
-		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeYAML,
 	}
 	where.runs(cmd, func(ctx context.Context, ns *netns.Handle, args []string) error {
@@ -298,7 +295,7 @@ not translated, or with a difference.`,
   natkit gateway import ruleset.nft    # of 'nft list ruleset > ruleset.nft'
   sudo natkit gateway import --netns router --json
   natkit gateway check gateway.yaml`,
-		Args: argsUnless(cobra.MaximumNArgs(1), "netns", "pid"),
+		Args: argsUnless(takes, "netns", "pid"),
 		RunE: g.run,
 	}
 	g.target.addFlags(cmd)

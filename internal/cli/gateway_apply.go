@@ -105,7 +105,6 @@ Tracked connections keep their translation; --flush-stale deletes those of remov
   sudo natkit gateway apply gateway.yaml --yes --confirm 60s
   sudo natkit gateway apply gateway.yaml --yes --confirm 60s --persist
   sudo natkit gateway apply gateway.yaml --netns gw`,
-		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeYAML,
 	}
 	f.runs(cmd, f.run)
@@ -226,7 +225,6 @@ func newGatewayConfirm(env *Env) *cobra.Command {
 waits, with --netns or --pid that of one network namespace. The files of --persist are
 written now, not before.`,
 		Example:           "  sudo natkit gateway confirm\n  sudo natkit gateway confirm --netns gw",
-		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: t.completeIDs(isPending),
 	}
 	where.runs(cmd, func(_ context.Context, ns *netns.Handle, args []string) error {
@@ -263,7 +261,6 @@ rules since, it is refused and nothing is changed; other changed values are left
 Tracked connections keep their translation, unless no NAT rule is left on the host:
 with the last one the kernel stops translating, and they are cut.`,
 		Example:           "  sudo natkit gateway undo\n  sudo natkit gateway undo --netns gw --flush-stale",
-		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: u.completeIDs(isUndoable),
 	}
 	u.runs(cmd, u.run)

@@ -180,7 +180,7 @@ type gatewayExplain struct {
 func newGatewayExplain(env *Env) *cobra.Command {
 	var f gatewayExplain
 	cmd := &cobra.Command{
-		Use:   "explain [FILE] PACKET",
+		Use:   "explain [FILE] PACKET…",
 		Short: "trace a packet through hooks and chains: its translation and the answer's",
 		Long: `Show what happens to a connection's first packet: the connection tracker, natkit's
 chains and those of other programs, the route, which rule translates it, the packet
@@ -194,7 +194,6 @@ source is from a program here.`,
 		Example: `  sudo natkit gateway explain "tcp 192.168.0.2:4000 -> 198.51.100.9:443"
   sudo natkit gateway explain gateway.yaml "udp 198.51.100.9:5000 -> 203.0.113.7:53" --in eth0
   sudo natkit gateway explain icmp 192.168.0.2 198.51.100.9 --json`,
-		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: completeYAML,
 	}
 	f.runs(cmd, func(ctx context.Context, ns *netns.Handle, args []string) error {

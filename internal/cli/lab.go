@@ -125,7 +125,6 @@ its process natkit-lab-hold ends. The stage is the first one with NAT rules unle
 		Example: `  sudo natkit lab up table-full
   sudo natkit lab exec client -- curl -s http://198.18.0.1:8080/
   sudo natkit lab up table-full --stage fault --bridge`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			hold.Dir = env.Getenv(runDirEnv)
 			scenario, err := nameHold(cmd.Context(), env, &hold, args[0], cmd.Flags().Changed("stage"))
@@ -233,7 +232,6 @@ installed or not; sudo uses the host's natkit, and is not required. Needs root.`
   sudo natkit lab exec gateway -- conntrack -L
   sudo natkit lab exec gateway -- natkit doctor
   sudo natkit lab exec --lab table-full gateway -- bash`,
-		Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p := place{node: args[0], lab: name}
 			if err := p.open(cmd, env); err != nil {
@@ -335,7 +333,7 @@ func newLabDown(env *Env) *cobra.Command {
 		Long: `Take down one lab, the only one where no name is given, or all of them: none is then
 no error. Needs root.`,
 		Example: "  sudo natkit lab down table-full\n  sudo natkit lab down --all",
-		Args:    argsUnless(cobra.MaximumNArgs(1), "all"),
+		Args:    argsUnless(takes, "all"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			dir := env.Getenv(runDirEnv)
 			which, err := labsToEnd(dir, args, all)

@@ -67,7 +67,7 @@ and CAP_SYS_ADMIN to enter a namespace.`,
   sudo natkit lab fill --netns gw --entries 100000 --mix syn-flood --for 1m
   sudo natkit lab fill --pid 4711 --free 1000 --keep && sudo natkit lab fill --remove
   natkit lab fill --show gateway > mine.yaml`,
-		Args:              argsUnless(cobra.MaximumNArgs(1), "netns", "pid", "this-netns", "list", "show"),
+		Args:              argsUnless(takes, "netns", "pid", "this-netns", "list", "show"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              f.run,
 	}

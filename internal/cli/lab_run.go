@@ -44,7 +44,7 @@ func newLabRun(env *Env) *cobra.Command {
 	f := &labRun{env: env, snap: capture.DefaultSnapLen, limit: capture.DefaultMaxBytes, files: outFiles[*lab.Report]{
 		{flag: "html", usage: "write one self-contained page to `FILE`", write: func(r *lab.Report, w io.Writer) error { return report.LabHTML(w, r) }}}}
 	cmd := &cobra.Command{
-		Use:   "run SCENARIO|FILE.yaml",
+		Use:   "run {SCENARIO|FILE.yaml | --all}",
 		Short: "run a scenario: fault, diagnosis, fix, proof; or all of them: the accuracy matrix",
 		Long: `Build the scenario's network in namespaces, drive the same load through it stage by
 stage, let doctor find the fault and apply its remedy, and print all stages side by
@@ -68,16 +68,14 @@ run, 2 usage, 3 the expectation was not met. docs/scenarios.md is the language o
   sudo natkit lab run ./mine.yaml --json
   sudo natkit lab run --all --allow-host
   sudo natkit lab run --all --only table-full,healthy-idle --json`,
-		Args: argsUnless(func(cmd *cobra.Command, args []string) error {
-			if f.all {
-				return nil
-			}
-			return cobra.ExactArgs(1)(cmd, args)
-		}, "all"),
+		Args:              argsUnless(takes, "all"),
 		ValidArgsFunction: cobra.FixedCompletions(scenarioNames(), cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.all {
 				return f.runAll(cmd.Context())
+			}
+			if len(args) == 0 {
+				return usagef("an argument is missing: natkit lab %s", cmd.Use)
 			}
 			return f.run(cmd.Context(), args[0])
 		},

@@ -63,7 +63,6 @@ The exit code is 3 if there are incidents that cost connections (` + strings.Joi
   natkit pcap server.pcap host 203.0.113.1 and port 443
   natkit pcap inside.pcap outside.pcap
   natkit pcap --json server.pcap`,
-		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: completePcap,
 		RunE:              func(cmd *cobra.Command, args []string) error { return v.run(cmd, args) },
 	}

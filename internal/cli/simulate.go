@@ -49,7 +49,7 @@ override it. The same configuration and seed give the same result, byte by byte.
   natkit simulate --preset mixed --print-config > mine.yaml && natkit simulate mine.yaml
   natkit simulate --arrivals rates.csv --csv - > curves.csv
   natkit simulate --preset lab --json`,
-		Args:              argsUnless(cobra.MaximumNArgs(1), "preset", "list"),
+		Args:              argsUnless(takes, "preset", "list"),
 		RunE:              s.run,
 		ValidArgsFunction: completeYAML,
 	}

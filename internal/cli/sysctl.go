@@ -43,7 +43,6 @@ could not be read. docs/sysctl.md has the table of all.`,
   natkit sysctl --changed
   natkit sysctl nf_conntrack_max '*udp*'
   sudo natkit sysctl --netns gateway --json`,
-		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error { return v.run(cmd, args) },
 		ValidArgsFunction: offer(func() (names []string) {
 			for _, k := range tune.KnownSysctls {

@@ -57,6 +57,7 @@ namespaces CAP_SYS_ADMIN. Parts that cannot be read show why, the rest is shown.
 	cmd.Flags().Var(period(&t.interval, tui.MinInterval, tui.MaxInterval), "interval", "time between two samples: seconds or 500ms, 1m, …")
 	cmd.Flags().BoolVar(&t.once, "once", false, "print one frame after one interval, and end")
 	t.env.addJSON(cmd, snapshot.RecordingSchema)
+	requires(cmd, "json", "once")
 	return cmd
 }
 
@@ -64,8 +65,6 @@ namespaces CAP_SYS_ADMIN. Parts that cannot be read show why, the rest is shown.
 func (t *topVerb) checkTerminal() error {
 	kind := t.env.Getenv("TERM")
 	switch {
-	case t.env.asJSON:
-		return usagef("--json requires --once")
 	case !t.env.StdoutTerminal:
 		return usagef("stdout is not a terminal; use --once to print one frame")
 	case !t.env.StdinTerminal:

@@ -60,7 +60,6 @@ Requires CAP_BPF and CAP_PERFMON (CAP_SYS_ADMIN before Linux 5.8), CAP_SYSLOG an
   sudo natkit drops --netns gateway tcp port 443
   sudo natkit drops --events udp and net 198.18.0.0/15
   sudo natkit drops --for 30 --json --stacks`,
-		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeWords(frame.FilterWords...),
 		RunE:              func(cmd *cobra.Command, words []string) error { return d.run(cmd, words) },
 	}
@@ -294,7 +293,6 @@ and CAP_SYS_ADMIN for --netns and --pid.`,
   sudo natkit path --pid $(docker inspect -f '{{.State.Pid}}' web) icmp
   sudo natkit path --functions 'nf_*,ip_rcv,ip_output' host 203.0.113.9
   sudo natkit path --json udp port 53 | jq .verdict`,
-		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeWords(frame.FilterWords...),
 		RunE:              func(cmd *cobra.Command, words []string) error { return f.run(cmd, words) },
 	}

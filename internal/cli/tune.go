@@ -121,7 +121,7 @@ func oneID(cmd *cobra.Command, args []string) error {
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { flags = append(flags, "--"+f.Name) })
 		return usagef("%q is not an id such as t0001%s; 'natkit tune list' shows them", args[0], document.Hint("--"+args[0], flags))
 	}
-	return cobra.MaximumNArgs(1)(cmd, args)
+	return takes(cmd, args)
 }
 
 func (t *tuner) confirmCommand() *cobra.Command {
@@ -180,7 +180,7 @@ type applyFlags struct {
 func (t *tuner) applyCommand() *cobra.Command {
 	var f applyFlags
 	cmd := &cobra.Command{
-		Use:   "apply NAME=VALUE...",
+		Use:   "apply NAME=VALUE…",
 		Short: "change kernel values (sysctls) and options of NAT rules, with undo",
 		Long: `Show what would change, its cost and risk, and ask. With --yes, apply it without
 asking; with --dry-run, only show it. NAME is a sysctl's dotted name as sysctl(8) takes
@@ -197,7 +197,6 @@ Needs root or CAP_NET_ADMIN.`,
   sudo natkit tune apply --yes --confirm 60s --persist net.ipv4.ip_local_port_range="1024 65535"
   sudo natkit tune apply --yes --netns gw net.netfilter.nf_conntrack_udp_timeout=60
   sudo natkit tune apply "netns 4026532290 ip nat POSTROUTING 5f3a9c01=fully-random"`,
-		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: t.completeSysctls,
 	}
 	f.runs(cmd, func(ctx context.Context, ns *netns.Handle, args []string) error {
@@ -327,7 +326,7 @@ func (t *tuner) facts(ctx context.Context) tune.Facts {
 func (t *tuner) undoCommand() *cobra.Command {
 	var last, all, force bool
 	cmd := &cobra.Command{
-		Use:   "undo ID | --last | --all",
+		Use:   "undo {ID | --last | --all}",
 		Short: "take changes back, where the values are still natkit's",
 		Long: `Take changes back. A value that someone else has changed since is left as it is,
 and listed as left. What a running natkit holds (a lab) is not touched. After a
