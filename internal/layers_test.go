@@ -48,17 +48,14 @@ var layers = map[string]layer{
 	"internal/capacity":            pure,
 	"internal/conntrack":           pure,
 	"internal/conntrack/aggregate": pure,
-	"internal/conntrack/match":     pure,
 	"internal/conntrack/text":      pure,
 	"internal/diagnose":            pure,
 	"internal/document":            pure,
 	"internal/gateway":             pure,
 	"internal/gateway/convert":     pure,
 	"internal/gateway/observe":     pure,
-	"internal/ipvs":                pure,
 	"internal/lab":                 pure,
 	"internal/load":                pure,
-	"internal/load/udp":            pure,
 	"internal/nat":                 pure,
 	"internal/netlink":             pure,
 	"internal/frame":               pure,
@@ -70,7 +67,6 @@ var layers = map[string]layer{
 	"internal/report":              pure,
 	"internal/ruleset":             pure,
 	"internal/simulate":            pure,
-	"internal/syn":                 pure,
 	"internal/tune":                pure,
 	"internal/units":               pure,
 
@@ -83,14 +79,12 @@ var layers = map[string]layer{
 	"internal/gateway/host":             kernel,
 	"internal/gateway/store":            kernel,
 	"internal/lab/build":                kernel,
-	"internal/lab/capture":              kernel,
-	"internal/lab/fill":                 kernel,
 	"internal/load/run":                 kernel,
 	"internal/ruleset/edit":             kernel,
 	"internal/ruleset/read":             kernel,
 	"internal/netlink/socket":           kernel,
 	"internal/netns":                    kernel,
-	"internal/syn/tap":                  kernel,
+	"internal/syn":                      kernel,
 	"internal/testutil":                 kernel,
 	"internal/tune/apply":               kernel,
 	"internal/watch":                    kernel,
@@ -272,7 +266,7 @@ func within(path, parent string) bool { return path == parent || strings.HasPref
 // with its loader each, those below tools programs for developers.
 func layerOf(path string) (layer, bool) {
 	switch {
-	case strings.HasPrefix(path, "internal/bpf/"):
+	case within(path, "internal/bpf"):
 		return kernel, true
 	case isTool(path):
 		return front, true

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/netip"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -15,7 +16,6 @@ import (
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/packets"
 	loadrun "github.com/natkit/natkit/internal/load/run"
-	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
@@ -279,11 +279,11 @@ func noneCompleted(r *load.Result) error {
 // benchUDP is bench udp.
 type benchUDP struct {
 	benchVerb
-	cfg udp.Config
+	cfg packets.UDPConfig
 }
 
 func newBenchUDP(env *Env) *cobra.Command {
-	b := &benchUDP{benchVerb{env: env, schema: report.UDPLoadSchema}, udp.Config{Timeout: udp.DefaultTimeout, Flows: 1}}
+	b := &benchUDP{benchVerb{env: env, schema: report.UDPLoadSchema}, packets.UDPConfig{Timeout: packets.UDPTimeout, Flows: 1}}
 	cmd := &cobra.Command{
 		Use:   "udp [flags] ADDR:PORT",
 		Short: "send UDP datagrams to a server that echoes them, and count lost, reordered, duplicated and misdelivered ones",
@@ -326,15 +326,15 @@ func (b *benchUDP) run(cmd *cobra.Command, to string) (err error) {
 	if err != nil {
 		return usage(err)
 	}
-	return runLoad(&b.benchVerb, cmd, to, benchRun[udp.Result]{
-		run: func(o loadrun.Options) (*udp.Result, error) { return loadrun.UDP(cmd.Context(), cfg, o) },
-		empty: func(r *udp.Result) error {
+	return runLoad(&b.benchVerb, cmd, to, benchRun[packets.UDPResult]{
+		run: func(o loadrun.Options) (*packets.UDPResult, error) { return loadrun.UDP(cmd.Context(), cfg, o) },
+		empty: func(r *packets.UDPResult) error {
 			if r.Answered() == 0 {
 				return fmt.Errorf("bench udp %s: the run ended before any reply came", to)
 			}
 			return nil
 		},
-		chosen: func(r *udp.Result) map[string]string {
+		chosen: func(r *packets.UDPResult) map[string]string {
 			return numbers(map[string]int64{"flows": int64(r.Config.Flows), "workers": int64(r.Config.Workers), "packets": r.Config.Packets, "concurrency": int64(r.Config.Concurrency)})
 		},
 		text: report.UDPLoad,
@@ -405,7 +405,10 @@ func (b *benchServe) run(cmd *cobra.Command) error {
 		}
 		return errors.Join(b.serveUDP(cmd, cfg), ns.Close())
 	}
-	return errors.Join(loadrun.Serve(cmd.Context(), loadrun.ServeConfig{Listen: at, Netns: ns, Workers: b.workers, Ready: func(a netip.AddrPort) {
+	if b.workers > 0 {
+		runtime.GOMAXPROCS(b.workers)
+	}
+	return errors.Join(loadrun.Serve(cmd.Context(), loadrun.ServeConfig{Listen: at, Netns: ns, Ready: func(a netip.AddrPort) {
 		// In a URL the % before an interface is escaped (RFC 6874, 2).
 		fmt.Fprintf(b.env.Stdout, "listening on http://%s/\n", strings.ReplaceAll(a.String(), "%", "%25"))
 	}}), ns.Close())

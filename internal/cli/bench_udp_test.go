@@ -17,7 +17,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/packets"
-	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
@@ -85,7 +84,7 @@ func TestBenchUDPText(t *testing.T) {
 
 type udpDocument struct {
 	report.LoadHead
-	udp.Result
+	packets.UDPResult
 }
 
 func TestBenchUDPJSON(t *testing.T) {
@@ -105,7 +104,7 @@ func TestBenchUDPJSON(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if got.Failures == nil || got.Series == nil || len(got.Config.FrameBytes) != 1 || got.Config.Workers == 0 {
-		t.Errorf("%+v", got.Result)
+		t.Errorf("%+v", got.UDPResult)
 	}
 	here, err := netns.Current()
 	if err != nil {
@@ -148,7 +147,7 @@ func TestBenchServeUDPJSON(t *testing.T) {
 	}
 	var doc struct {
 		Schema string `json:"schema"`
-		udp.Served
+		packets.Served
 	}
 	if err := json.Unmarshal(stdout.Bytes(), &doc); err != nil || doc.Schema != "natkit.bench-serve/1" || doc.Workers == 0 || doc.Listen.Port() == 0 {
 		t.Errorf("%v, %+v", err, doc)
@@ -159,7 +158,7 @@ func TestBenchServeUDPJSON(t *testing.T) {
 func TestBenchUDPFailedJSON(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	code := runNatkit(t.Context(), &stdout, &stderr, "bench", "udp", "--json", "-n", "5", "127.0.0.1:1")
-	var got udp.Result
+	var got packets.UDPResult
 	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
 		t.Fatalf("%v in %q", err, &stdout)
 	}
@@ -170,15 +169,15 @@ func TestBenchUDPFailedJSON(t *testing.T) {
 
 // TestBenchUDPTextGolden has every line that a report can have.
 func TestBenchUDPTextGolden(t *testing.T) {
-	r := &udp.Result{
-		Config: udp.Config{
+	r := &packets.UDPResult{
+		Config: packets.UDPConfig{
 			To: netip.MustParseAddrPort("[2001:db8::2]:9000"), Flows: 5000, Workers: 2, Rate: 20000, Size: "imix",
 			FrameBytes: []int{78, 594, 78, 78, 594, 78, 1518, 78, 594, 78, 594, 78}, Timeout: time.Second, Seed: 7,
 			Sources: []netip.Addr{netip.MustParseAddr("2001:db8::1")}, SourcePorts: nat.Ports{First: 1024, Last: 65535},
 		},
 		Seconds: 10, Delivery: packets.Delivery{Sent: 200000, Received: 199000, Lost: 1100, Reordered: 12, Duplicated: 100, Late: 1, Misdelivered: 40},
 		Altered: 3, Foreign: 2, Unsent: 10, SocketDrops: 5,
-		MisdeliveredFrom: []udp.Stray{{From: netip.MustParseAddrPort("[2001:db8::2]:9001"), Count: 40}},
+		MisdeliveredFrom: []packets.Sender{{From: netip.MustParseAddrPort("[2001:db8::2]:9001"), Count: 40}},
 		Failures: []load.Failure{
 			{Phase: load.Send, Reason: "forbidden on this machine", Count: 7}, {Phase: load.Wait, Reason: "refused", Count: 6},
 		},
@@ -187,7 +186,7 @@ func TestBenchUDPTextGolden(t *testing.T) {
 		GeneratorLimit: "it was too slow", CPUContention: "so did others", SystemCalls: 500_000,
 		CPU: load.CPU{UserSeconds: 0.5, SystemSeconds: 1, MachineSeconds: 3, MaxRSSBytes: 12 << 20},
 	}
-	served := &udp.Served{
+	served := &packets.Served{
 		Received: 1000, Answered: 990, SocketDrops: 4, Expected: &packets.End{}, Misdelivered: 7, Sources: 12,
 		MisdeliveredFrom: r.MisdeliveredFrom, Failures: r.Failures[:1], SystemCalls: 500, CPU: load.CPU{SystemSeconds: 0.002},
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/conntrack/text"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/units"
@@ -69,7 +68,7 @@ const progressEntries = 1 << 14
 // each hands every entry that the filter (nil: all) chooses to fn, which must not
 // keep it; dump.ErrStop of fn ends it early without an error. What is wrong with the
 // input, but does not keep the rest from being used, is said on stderr.
-func (s *entries) each(cmd *cobra.Command, env *Env, f *match.Filter, fn func(*conntrack.Entry) error) (about entriesAbout, err error) {
+func (s *entries) each(cmd *cobra.Command, env *Env, f *conntrack.Filter, fn func(*conntrack.Entry) error) (about entriesAbout, err error) {
 	if err := s.check(cmd); err != nil {
 		return about, err
 	}
@@ -124,7 +123,7 @@ func (s *entries) each(cmd *cobra.Command, env *Env, f *match.Filter, fn func(*c
 	return about, env.judgeText(&about, stats, err)
 }
 
-func (s *entries) dump(cmd *cobra.Command, f *match.Filter, about *entriesAbout, take func(*conntrack.Entry) error) (r dump.Result, err error) {
+func (s *entries) dump(cmd *cobra.Command, f *conntrack.Filter, about *entriesAbout, take func(*conntrack.Entry) error) (r dump.Result, err error) {
 	ns, err := s.open(cmd)
 	if err != nil {
 		return r, err
@@ -189,7 +188,7 @@ func (e *Env) warnOfLines(n int64, first []text.Garbled, what string) {
 
 // filterFlags choose entries of a connection table, by the flags of conntrack(8).
 type filterFlags struct {
-	filter match.Filter
+	filter conntrack.Filter
 	given  []string
 	// any are the flags of NAT that were given without a value.
 	any []anyNAT
@@ -198,7 +197,7 @@ type filterFlags struct {
 // anyNAT is a flag that asks for any translation.
 type anyNAT struct {
 	name string
-	to   *match.NAT
+	to   *conntrack.NAT
 }
 
 // addFlags adds the flags that choose entries, with those of their short names and
@@ -209,10 +208,10 @@ func (f *filterFlags) addFlags(cmd *cobra.Command) {
 		name, short, alias, usage string
 		set                       func(string) error
 	}{
-		{"orig-src", "s", "src", "from `ADDRESS[/PREFIX]`, before any translation", to(&all.Orig.Src, match.ParsePrefix)},
-		{"orig-dst", "d", "dst", "to `ADDRESS[/PREFIX]`, before any translation", to(&all.Orig.Dst, match.ParsePrefix)},
-		{"reply-src", "r", "", "whose replies come from `ADDRESS[/PREFIX]`", to(&all.Reply.Src, match.ParsePrefix)},
-		{"reply-dst", "q", "", "whose replies go to `ADDRESS[/PREFIX]`", to(&all.Reply.Dst, match.ParsePrefix)},
+		{"orig-src", "s", "src", "from `ADDRESS[/PREFIX]`, before any translation", to(&all.Orig.Src, conntrack.ParsePrefix)},
+		{"orig-dst", "d", "dst", "to `ADDRESS[/PREFIX]`, before any translation", to(&all.Orig.Dst, conntrack.ParsePrefix)},
+		{"reply-src", "r", "", "whose replies come from `ADDRESS[/PREFIX]`", to(&all.Reply.Src, conntrack.ParsePrefix)},
+		{"reply-dst", "q", "", "whose replies go to `ADDRESS[/PREFIX]`", to(&all.Reply.Dst, conntrack.ParsePrefix)},
 		{"orig-port-src", "", "sport", "from `PORT` (or GRE key)", toNumber(&all.Orig.SrcPort, 16)},
 		{"orig-port-dst", "", "dport", "to `PORT` (or GRE key)", toNumber(&all.Orig.DstPort, 16)},
 		{"reply-port-src", "", "", "whose replies come from `PORT`", toNumber(&all.Reply.SrcPort, 16)},
@@ -220,18 +219,18 @@ func (f *filterFlags) addFlags(cmd *cobra.Command) {
 		{"icmp-type", "", "", "of this ICMP `TYPE` number", toNumber(&all.ICMPType, 8)},
 		{"icmp-code", "", "", "of this ICMP `CODE` number", toNumber(&all.ICMPCode, 8)},
 		{"icmp-id", "", "", "of this ICMP `ID`", toNumber(&all.ICMPID, 16)},
-		{"proto", "p", "protonum", "of protocol `NAME` or number: tcp, udp, …", to(&all.Proto, func(text string) (match.Opt[uint8], error) {
+		{"proto", "p", "protonum", "of protocol `NAME` or number: tcp, udp, …", to(&all.Proto, func(text string) (conntrack.Opt[uint8], error) {
 			p, err := nat.ParseProtocol(text)
-			return match.Is(p), err
+			return conntrack.Is(p), err
 		})},
-		{"family", "f", "", "of address `FAMILY`: ipv4 or ipv6", to(&all.Family, match.ParseFamily)},
-		{"state", "", "", "in one of these `STATES` of TCP, SCTP or DCCP, separated by commas", to(&all.States, match.ParseStates)},
+		{"family", "f", "", "of address `FAMILY`: ipv4 or ipv6", to(&all.Family, conntrack.ParseFamily)},
+		{"state", "", "", "in one of these `STATES` of TCP, SCTP or DCCP, separated by commas", to(&all.States, conntrack.ParseStates)},
 		{"status", "u", "", "with all of these `BITS`, separated by commas: ASSURED, UNREPLIED, OFFLOAD, …", func(text string) (err error) {
-			all.Status, all.Unset, err = match.ParseStatus(text)
+			all.Status, all.Unset, err = conntrack.ParseStatus(text)
 			return err
 		}},
 		{"mark", "m", "", "of `MARK[/MASK]`", func(text string) (err error) {
-			all.Mark, all.MarkMask, err = match.ParseMark(text)
+			all.Mark, all.MarkMask, err = conntrack.ParseMark(text)
 			return err
 		}},
 		{"label", "l", "", "with all of these `LABELS`, numbers or names, separated by commas", to(&all.Labels, parseLabels)},
@@ -258,41 +257,41 @@ func (f *filterFlags) addFlags(cmd *cobra.Command) {
 		}
 	}
 	completeFlags(cmd, map[string]cobra.CompletionFunc{
-		"proto": completeWords(nat.Protocols...), "family": completeWords(match.Families...),
-		"state": completeWords(match.StateNames...), "status": completeWords(match.StatusNames()...),
+		"proto": completeWords(nat.Protocols...), "family": completeWords(conntrack.Families...),
+		"state": completeWords(conntrack.StateNames...), "status": completeWords(conntrack.StatusNames()...),
 	})
 }
 
 // to and toNumber read the value of a flag into a filter.
 func to[T any](to *T, parse func(string) (T, error)) func(string) error { return into(to, parse).Set }
 
-func toNumber[T uint8 | uint16 | uint32](to *match.Opt[T], bits int) func(string) error {
+func toNumber[T uint8 | uint16 | uint32](to *conntrack.Opt[T], bits int) func(string) error {
 	return func(text string) error {
-		n, err := match.ParseNumber(text, bits)
-		*to = match.Is(T(n))
+		n, err := conntrack.ParseNumber(text, bits)
+		*to = conntrack.Is(T(n))
 		return err
 	}
 }
 
-func parseLabels(text string) (match.Labels, error) {
+func parseLabels(text string) (conntrack.Labels, error) {
 	names, err := connlabels()
 	if err != nil {
-		return match.Labels{}, err
+		return conntrack.Labels{}, err
 	}
-	return match.ParseLabels(text, (*[128]string)(names))
+	return conntrack.ParseLabels(text, (*[128]string)(names))
 }
 
 // anyTranslation is the value of a flag of NAT that is given without one.
 const anyTranslation = "any"
 
-func (f *filterFlags) nat(name string, to *match.NAT) func(string) error {
+func (f *filterFlags) nat(name string, to *conntrack.NAT) func(string) error {
 	return func(text string) (err error) {
 		if text == anyTranslation {
 			f.any = append(f.any, anyNAT{name, to})
 			to.On = true
 			return nil
 		}
-		*to, err = match.ParseNAT(text)
+		*to, err = conntrack.ParseNAT(text)
 		return err
 	}
 }
@@ -303,7 +302,7 @@ func (f *filterFlags) args(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 || len(f.any) != 1 {
 		return takes(cmd, args)
 	}
-	to, err := match.ParseNAT(args[0])
+	to, err := conntrack.ParseNAT(args[0])
 	if err != nil {
 		return fmt.Errorf("--%s: %w", f.any[0].name, err)
 	}

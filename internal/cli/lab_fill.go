@@ -15,7 +15,7 @@ import (
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/lab"
-	"github.com/natkit/natkit/internal/lab/fill"
+	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/tune/apply"
@@ -188,7 +188,7 @@ func (f *labFill) fill(ctx context.Context, mix *lab.Mix) error {
 	signal.Notify(broken, unix.SIGPIPE)
 	defer signal.Stop(broken)
 	progress := f.env.progress()
-	filled, err := fill.Start(ctx, fill.Options{
+	filled, err := build.StartFill(ctx, build.FillOptions{
 		Netns: f.ns, Where: f.where, Mix: mix, Seed: f.seed, Target: target, Keep: f.keep,
 		Dir:      f.env.Getenv(runDirEnv),
 		Progress: func(made, of int64) { progress.Update("filling: %s of %s entries", units.Count(made), units.Count(of)) },
@@ -211,7 +211,7 @@ func (f *labFill) fill(ctx context.Context, mix *lab.Mix) error {
 }
 
 // report writes in one piece: a reader of the first line only, as head, is no failure.
-func (f *labFill) report(filled *fill.Fill, mix *lab.Mix, limit int64) error {
+func (f *labFill) report(filled *build.Fill, mix *lab.Mix, limit int64) error {
 	d := report.Fill{
 		Schema: fillSchema, Version: f.env.Version, Where: filled.Where, Netns: filled.Netns, Started: filled.Started,
 		Asked: f.amount, Seed: filled.Seed, Mark: filled.Mark, Kept: filled.Keep, Max: limit, Before: filled.Before,
@@ -233,7 +233,7 @@ func (f *labFill) report(filled *fill.Fill, mix *lab.Mix, limit int64) error {
 }
 
 // stay keeps the fill up, and then removes it.
-func (f *labFill) stay(ctx context.Context, filled *fill.Fill) error {
+func (f *labFill) stay(ctx context.Context, filled *build.Fill) error {
 	if f.time == 0 && !f.env.asJSON {
 		fmt.Fprintln(f.env.notes(), "Ctrl-C removes them")
 	}
@@ -286,7 +286,7 @@ func (f *labFill) plan(ctx context.Context, mix *lab.Mix) (limit, target int64, 
 	if err != nil {
 		return 0, 0, fmt.Errorf("fill the connection table of %s: %w", f.where, err)
 	}
-	if limit, err = fill.Max(); err != nil {
+	if limit, err = build.ConntrackMax(); err != nil {
 		return 0, 0, err
 	}
 	if target, err = f.amount.Target(limit); err != nil {
@@ -334,10 +334,10 @@ func (f *labFill) risks(mix *lab.Mix, used, limit, target int64) (risks []string
 
 // fillRemoval is what --remove reports.
 type fillRemoval struct {
-	Schema  string         `json:"schema"`
-	Removed []fill.Removed `json:"removed"`
+	Schema  string              `json:"schema"`
+	Removed []build.RemovedFill `json:"removed"`
 	// Held are those that a running natkit keeps up.
-	Held []fill.Record `json:"held"`
+	Held []build.FillRecord `json:"held"`
 }
 
 // removeLeft removes the fills that no running natkit keeps up.
@@ -359,7 +359,7 @@ func (f *labFill) removeLeft(cmd *cobra.Command, args []string) error {
 
 // removeFills removes those of the namespace with this inode, of all where it is 0.
 func removeFills(ctx context.Context, env *Env, inode uint64) (fillRemoval, error) {
-	removed, held, err := fill.Clean(ctx, env.Getenv(runDirEnv), inode)
+	removed, held, err := build.CleanFills(ctx, env.Getenv(runDirEnv), inode)
 	return fillRemoval{fillRemoveSchema, list(removed), list(held)}, err
 }
 

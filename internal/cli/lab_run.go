@@ -16,7 +16,6 @@ import (
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
-	"github.com/natkit/natkit/internal/lab/capture"
 	"github.com/natkit/natkit/internal/lab/run"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/spf13/cobra"
@@ -41,7 +40,7 @@ type labRun struct {
 }
 
 func newLabRun(env *Env) *cobra.Command {
-	f := &labRun{env: env, snap: capture.DefaultSnapLen, limit: capture.DefaultMaxBytes, files: outFiles[*lab.Report]{
+	f := &labRun{env: env, snap: run.DefaultSnapLen, limit: run.DefaultMaxBytes, files: outFiles[*lab.Report]{
 		{flag: "html", usage: "write one self-contained page to `FILE`", write: func(r *lab.Report, w io.Writer) error { return report.LabHTML(w, r) }}}}
 	cmd := &cobra.Command{
 		Use:   "run {SCENARIO|FILE.yaml | --all}",
@@ -122,8 +121,8 @@ func addServer(cmd *cobra.Command, server *build.ServerKind) {
 
 func parseSnapLen(text string) (int, error) {
 	n, err := strconv.Atoi(text)
-	if err != nil || n != 0 && (n < capture.MinSnapLen || n > capture.MaxSnapLen) {
-		return 0, fmt.Errorf("must be from %d to %d, or 0", capture.MinSnapLen, capture.MaxSnapLen)
+	if err != nil || n != 0 && (n < run.MinSnapLen || n > run.MaxSnapLen) {
+		return 0, fmt.Errorf("must be from %d to %d, or 0", run.MinSnapLen, run.MaxSnapLen)
 	}
 	return n, nil
 }
@@ -192,9 +191,7 @@ func (f *labRun) conduct(name string, do func(run.Options) error) error {
 	progress := f.env.progress()
 	err = do(run.Options{
 		Server: f.server, Journal: journal, LowerMax: f.lowerMax, Force: f.force, AllowHost: f.allowHost, Version: f.env.Version, Progress: progress.Show,
-		Capture: run.CaptureOptions{Dir: f.pcap, Options: capture.Options{
-			SnapLen: cmp.Or(f.snap, capture.MaxSnapLen), MaxBytes: f.limit, Version: f.env.Version,
-		}},
+		Capture: run.CaptureOptions{Dir: f.pcap, SnapLen: cmp.Or(f.snap, run.MaxSnapLen), MaxBytes: f.limit},
 	})
 	progress.Clear()
 	if errors.Is(err, context.Canceled) {

@@ -90,7 +90,7 @@ func (v *pcapVerb) addFlags(cmd *cobra.Command) {
 	f.Var(between(&v.keep, 1, maxKept), "keep", "keep at most `N` incidents of each kind (of two files: flows) for --list, --json and --max 0; all are counted")
 	f.Var(memory(&v.memory), "memory", "keep connections and clocks in no more than `SIZE`: 64M, 1G, …")
 	f.Var(period(&v.timeWait, time.Second, maxTimeWait), "time-wait", "how long servers stay in TIME_WAIT, to judge a SYN without answer: seconds or 2m, …")
-	f.Var(period(&v.window, time.Millisecond, time.Minute), "window", "of two files: how long a packet may take from one to the other: seconds or 500ms, …")
+	f.Var(period(&v.window, time.Millisecond, pair.MaxWindow), "window", "of two files: how long a packet may take from one to the other: seconds or 500ms, …")
 	v.env.addJSON(cmd, pcap.Schema+", of two files "+pair.Schema)
 	for _, text := range []string{"list", "all", "clock", "max"} {
 		cmd.MarkFlagsMutuallyExclusive("json", text)

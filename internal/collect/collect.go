@@ -174,10 +174,9 @@ type source interface {
 	// returns the number that the next record will have. fn reports whether the
 	// record is of interest; others are not written into bundles.
 	kernelLog(fn func(record []byte) bool) (next uint64, err error)
-	// natRules are the rules that translate addresses.
-	natRules() (*snapshot.NATRules, error)
-	// ipvsTimeouts are those of the kernel's load balancer; call it inside.
-	ipvsTimeouts() (*snapshot.IPVSTimeouts, error)
+	// answer has ask fill v with what no file shows; a bundle keeps that as JSON. Call it
+	// inside.
+	answer(q question, v any, ask func() error) error
 	// structSize is the size of a kernel structure by BTF.
 	structSize(name string) (int, error)
 	machine() (machine, error)
@@ -187,6 +186,9 @@ type source interface {
 	// clock tells the time; label names the reading within a snapshot.
 	clock(label string) instant
 }
+
+// question names what is asked in errors, and its member in bundles.
+type question struct{ what, member string }
 
 // machine is what is not in a file.
 type machine struct {

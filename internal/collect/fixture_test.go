@@ -31,9 +31,7 @@ func (f *fixture) readStart(path string, max int, _ time.Duration) ([]byte, bool
 	return data[:min(len(data), max)], len(data) <= max, err
 }
 
-func (f *fixture) ipvsTimeouts() (*snapshot.IPVSTimeouts, error) {
-	return nil, errNotRecorded{askedIPVSTimeouts}
-}
+func (f *fixture) answer(q question, _ any, _ func() error) error { return errNotRecorded{q.what} }
 
 func (f *fixture) list(dir, prefix string) ([]string, error) {
 	names, ok := f.lists[askedList(dir, prefix)]
@@ -63,5 +61,3 @@ func (f *fixture) traced(now *snapshot.Trace) (*snapshot.Trace, error) {
 }
 func (f *fixture) machine() (machine, error) { return machine{}, nil }
 func (f *fixture) clock(string) instant      { return instant{} }
-
-func (f *fixture) natRules() (*snapshot.NATRules, error) { return nil, fs.ErrNotExist }

@@ -23,9 +23,10 @@ TCP  C6120050:01BB wrr
   -> C613000B:01BB      Route   1      1          3         
   -> C613000C:01BB      Route   1      0          2         
 `
-	someCounters = `   Total Incoming Outgoing         Incoming         Outgoing
-   Conns  Packets  Packets            Bytes            Bytes
-       A       2F       2E              DD5              FE4
+	someCounters = `       Total Incoming Outgoing         Incoming         Outgoing
+CPU    Conns  Packets  Packets            Bytes            Bytes
+  0        A       2F       2E              DD5              FE4
+  ~        0        0        0                0                0
 `
 	connHeader = "Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData\n"
 )
@@ -39,12 +40,12 @@ func someConnections(n int, expires int) string {
 	return b.String()
 }
 
-// balancerProc is a /proc of a kernel before 2.6.39.
+// balancerProc is a /proc of a kernel with IPVS.
 func balancerProc(t *testing.T, connections string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"net/ip_vs": someServices, "net/ip_vs_stats": someCounters, "net/ip_vs_conn": connections,
+		"net/ip_vs": someServices, "net/ip_vs_stats_percpu": someCounters, "net/ip_vs_conn": connections,
 		"sys/net/ipv4/vs/conn_reuse_mode": "1\n", "sys/net/ipv4/vs/conntrack": "0\n",
 	} {
 		path := filepath.Join(dir, name)

@@ -122,6 +122,8 @@ func (l *live) table(ctx context.Context, fn func([]byte) error) (dump.Result, e
 	return dump.Dump(ctx, l.o.Netns, fn)
 }
 
+func (l *live) answer(_ question, _ any, ask func() error) error { return ask() }
+
 func (l *live) machine() (machine, error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -229,8 +231,8 @@ func ReadSettings(ctx context.Context, o Options) *snapshot.Snapshot {
 
 // CPUTimes are what all CPUs together have spent since boot, in ticks.
 type CPUTimes struct {
-	All, Idle, SoftIRQ uint64
-	CPUs               int
+	All, Idle, SoftIRQ, Stolen uint64
+	CPUs                       int
 }
 
 const procCPU = "/proc/stat"
@@ -251,6 +253,7 @@ const (
 	cpuIdle    = 3
 	cpuIOWait  = 4
 	cpuSoftIRQ = 6
+	cpuStolen  = 7
 	cpuColumns = 8
 )
 
@@ -293,6 +296,8 @@ func (t *CPUTimes) sum(fields []string) error {
 			t.Idle += n
 		case cpuSoftIRQ:
 			t.SoftIRQ += n
+		case cpuStolen:
+			t.Stolen += n
 		}
 	}
 	return nil

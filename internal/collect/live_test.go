@@ -379,7 +379,7 @@ func TestParseCPUTimes(t *testing.T) {
 	const two = "cpu  1817162 441 510407 4063894 25031 0 276991 10362 7 0\ncpu0 877138 210 259506 2018444 2759 0 188510 5082 0 0\n" +
 		"cpu1 940023 231 250900 2045449 22272 0 88480 5280 0 0\nintr 132438319 0 0\n"
 	got, err := parseCPUTimes(strings.NewReader(two))
-	want := CPUTimes{All: 1817162 + 441 + 510407 + 4063894 + 25031 + 276991 + 10362, Idle: 4063894 + 25031, SoftIRQ: 276991, CPUs: 2}
+	want := CPUTimes{All: 1817162 + 441 + 510407 + 4063894 + 25031 + 276991 + 10362, Idle: 4063894 + 25031, SoftIRQ: 276991, Stolen: 10362, CPUs: 2}
 	if err != nil || got != want {
 		t.Errorf("%+v, %v, want %+v", got, err, want)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/aggregate"
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/ipvs"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -23,7 +23,7 @@ type observation struct {
 	tableAt, tableEnd instant
 	tableRead         bool
 	// ipvsTable is nil where IPVS has none, or it could not be read.
-	ipvsTable *ipvs.Table
+	ipvsTable *ipvsTable
 }
 
 // entryFunc is asked before the dump for the function to call with each entry of
@@ -65,11 +65,14 @@ var collectors = []collector{
 		return err
 	}},
 	{"nat_rules", func(o *observation, _ context.Context) (err error) {
-		if o.NATRules, err = o.src.natRules(); err == nil && o.NATRules.TooMany {
+		// The kernel's own answers are of three kinds, and in its byte order.
+		o.NATRules, err = answer(o, question{"NAT rules", "nat_rules.json"}, func() (*snapshot.NATRules, error) { return read.NAT(nil) })
+		if err == nil && o.NATRules.TooMany {
 			err = errors.New("read NAT rules: too many to follow: jumps and elements of maps lead to them in more ways than natkit follows; some may be missing, others lack their conditions")
 		}
 		return err
 	}},
+	{snapshot.PartDNATTargets, (*observation).readDNATTargets},
 	{snapshot.PartTCP, func(o *observation, _ context.Context) (err error) { o.TCP, err = readTCP(o.src); return err }},
 	{"neighbours", (*observation).readNeighbours},
 	{"ipvs", (*observation).readIPVS},
@@ -79,6 +82,22 @@ var collectors = []collector{
 		return err
 	}},
 	{snapshot.PartSysctls, func(o *observation, _ context.Context) (err error) { o.Sysctls, err = readSysctls(o.src); return err }},
+}
+
+// answer returns what ask reads, or what a bundle has of it; nil with an error.
+func answer[T any](o *observation, q question, ask func() (*T, error)) (*T, error) {
+	v := new(T)
+	err := o.src.answer(q, v, func() error {
+		read, err := ask()
+		if err == nil {
+			*v = *read
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
 }
 
 // only returns the collectors of these parts.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -152,6 +153,23 @@ func (r *recorder) machine() (machine, error) {
 	m, err := r.source.machine()
 	r.head.Machine = m
 	return m, r.failed(askedMachine, err)
+}
+
+// answer refuses what no bundle has room for, which does not spoil the rest.
+func (r *recorder) answer(q question, v any, ask func() error) error {
+	err := r.source.answer(q, v, ask)
+	var data []byte
+	if err == nil {
+		data, err = json.Marshal(v)
+	}
+	if err == nil && len(data) > snapshot.MemberMax {
+		err = fmt.Errorf("write %s: %d bytes are more than fit into a bundle", q.what, len(data))
+	}
+	if err != nil {
+		return r.failed(q.what, err)
+	}
+	r.add(q.member, data)
+	return nil
 }
 
 func (r *recorder) structSize(name string) (int, error) {
@@ -381,6 +399,18 @@ func (t *tape) list(dir, prefix string) ([]string, error) {
 }
 
 func (t *tape) machine() (machine, error) { return t.head.Machine, t.failure(askedMachine) }
+
+// answer is not in bundles of a natkit that did not ask.
+func (t *tape) answer(q question, v any, _ func() error) error {
+	if err := t.failure(q.what); err != nil {
+		return err
+	}
+	data, ok := t.files[q.member]
+	if !ok {
+		return errNotRecorded{q.what}
+	}
+	return t.parse(q.member, data, v)
+}
 
 func (t *tape) structSize(name string) (int, error) {
 	if err := t.failure(askedStruct(name)); err != nil {

@@ -95,13 +95,6 @@ func AppendHeader(b []byte, kind, flags uint16, seq uint32, family uint8) []byte
 	return netlink.AppendNetfilter(netlink.Begin(b, kind, flags, seq), family, 0)
 }
 
-// AppendMarkFilter adds the attributes by which the kernel chooses entries with
-// mark&mask == the given mark.
-func AppendMarkFilter(b []byte, mark, mask uint32) []byte {
-	b = netlink.AppendU32(b, ctaMark, mark)
-	return netlink.AppendU32(b, ctaMarkMask, mask)
-}
-
 // appendTwoU64 writes a nest of two 64-bit attributes.
 func appendTwoU64(b []byte, kind, kindA uint16, a uint64, kindB uint16, z uint64) []byte {
 	b, nest := netlink.BeginNest(b, kind)

@@ -315,10 +315,7 @@ func (t *table) remedies(lowerBound bool) []Remedy {
 		r = append(r, t.resize(s))
 	}
 	if s.Max == t.max && s.MemoryBound {
-		r = append(r, Remedy{
-			Title: "more memory, or spread the connections over more gateways",
-			Cost:  fmt.Sprintf("a table with the limit of %s takes %s when full; natkit stops at a quarter of the memory", units.Count(t.max), units.Bytes(s.FullBytesNow)),
-		})
+		r = append(r, advice("more-memory", units.Count(t.max), units.Bytes(s.FullBytesNow)))
 	}
 	return append(r, t.advice()...)
 }
@@ -352,26 +349,16 @@ func (t *table) cause(ofLimit string) string {
 func (t *table) floodRemedies() []Remedy {
 	list := "natkit conntrack " + inNamespace(t.rec.Last().Netns.Name) + "--by src,dst,dport -p tcp --state "
 	return []Remedy{
-		{Title: "find out who opens these connections, and to where: " + list + "SYN_SENT, and " + list + "SYN_RECV"},
+		advice("table-flood-sources", list),
 		synproxy(),
-		{
-			Title:    "shorten nf_conntrack_tcp_timeout_syn_sent and nf_conntrack_tcp_timeout_syn_recv while it lasts, to 20 s for example",
-			Predicts: "half-open entries go as much sooner",
-			Risk:     "a connection whose SYN has to be sent again for longer than that loses its NAT mapping while it is set up",
-		},
-		{
-			Title: "not a cure: a larger net.netfilter.nf_conntrack_max",
-			Risk:  "a flood fills a larger table as well, and takes memory for it",
-		},
+		advice("shorten-syn-timeouts"),
+		advice("no-larger-limit"),
 	}
 }
 
 // synproxy lets no SYN of a forged source become an entry.
 func synproxy() Remedy {
-	return Remedy{
-		Title: "where it is SYN to servers behind this gateway, let SYNPROXY answer first: nft 'tcp dport PORT tcp flags syn notrack' in prerouting at priority raw, and 'ct state invalid,untracked synproxy mss 1460 wscale 7 timestamp sack-perm' in forward, with net.netfilter.nf_conntrack_tcp_loose=0",
-		Risk:  "connections through it lose TCP options that the proxy does not know; with DNAT the rules need the translated port",
-	}
+	return advice("synproxy")
 }
 
 func (t *table) needsBuckets(s capacity.Sizing) bool { return s.Buckets > t.buckets && t.buckets > 0 }
@@ -455,28 +442,13 @@ func (t *table) advice() []Remedy {
 	if tab := t.rec.Last().Table; tab != nil && tab.Sampled > 0 {
 		if share := float64(tab.ByTCPState["TIME_WAIT"]) / float64(tab.Sampled); share > 0.2 {
 			now, _ := t.rec.Last().Sysctls.Int("net.netfilter.nf_conntrack_tcp_timeout_time_wait")
-			r = append(r, Remedy{
-				Title:    fmt.Sprintf("shorten nf_conntrack_tcp_timeout_time_wait (now %d s)", now),
-				Predicts: units.Percent(share) + " of the entries are in TIME_WAIT and would go sooner",
-				Risk:     "late packets of closed connections become INVALID; below the peers' own 60 s a NAT may reuse a port that the server still holds in TIME_WAIT",
-			})
+			r = append(r, advice("shorten-time-wait", now, units.Percent(share)))
 		}
 		if u := tab.Unanswered; u != nil && u.TCP+u.UDP > tab.Sampled/2 {
-			r = append(r, Remedy{
-				Title: "find out who opens connections that get no answer",
-				Predicts: units.Percent(float64(u.TCP+u.UDP)/float64(tab.Sampled)) +
-					" of the entries are TCP or UDP connections without any answer: a scan, a flood, or a dead destination",
-				Risk: "a larger table only gives a flood more room",
-			})
+			r = append(r, advice("unanswered-sources", units.Percent(float64(u.TCP+u.UDP)/float64(tab.Sampled))))
 		}
 	}
 	return append(r,
-		Remedy{
-			Title: "do not track what needs no NAT (NOTRACK, nft notrack)",
-			Risk:  "untracked traffic gets no NAT, and stateful rules (ct state) no longer match it",
-		},
-		Remedy{
-			Title: "spread the connections over more gateways or addresses",
-			Risk:  "existing connections break when their path moves",
-		})
+		advice("notrack"),
+		advice("spread-connections"))
 }

@@ -23,34 +23,24 @@ const (
 	fewInUse = 0.01
 )
 
-// ctEstablishedLeak: much of the table is connections that were never closed as far as
+// checkEstablishedLeak: much of the table is connections that were never closed as far as
 // the tracker saw: their hosts are gone, or a firewall has forgotten them. Each stays
 // for nf_conntrack_tcp_timeout_established, five days by default.
-var ctEstablishedLeak = Rule{
-	ID:    "ct-established-leak",
-	Title: "connections that were never closed",
-	Check: checkEstablishedLeak,
-}
-
-func checkEstablishedLeak(rec *snapshot.Recording) (*Finding, Check) {
-	t, end := readTable(rec)
-	if t == nil {
-		return nil, end
-	}
-	tab := rec.Last().Table
+func (t *table) checkEstablishedLeak() (*Finding, Check) {
+	tab := t.rec.Last().Table
 	switch {
 	case tab == nil:
-		return nil, Check{State: NotChecked, Why: t.noDump()}
+		return unknown(t.noDump())
 	case tab.Idle == nil:
-		return nil, Check{State: NotChecked, Why: "idle times are not known: no " + establishedTimeout + ", or a bundle of an older natkit"}
+		return unknown("idle times are not known: no " + establishedTimeout + ", or a bundle of an older natkit")
 	case tab.Sampled == 0:
-		return nil, Check{State: OK, Why: "the table is empty"}
+		return passed("the table is empty")
 	}
 	idle := int64(float64(tab.Idle.IdleFrom(snapshot.IdleLong)) * t.scale())
 	seen := fmt.Sprintf("%s of %s entries are ESTABLISHED and idle for more than %s", units.Count(idle), units.Count(t.count), hours(snapshot.IdleLong))
 	ofLimit, ofTable := float64(idle)/float64(t.max), float64(idle)/float64(max(1, t.count))
 	if idle < fewestLeaked || ofLimit < leakOfLimit && (ofTable < leakOfTable || idle < leakTrifle) {
-		return nil, Check{State: OK, Why: seen}
+		return passed(seen)
 	}
 	return t.leak(tab.Idle, idle), Check{Why: seen}
 }
@@ -58,22 +48,15 @@ func checkEstablishedLeak(rec *snapshot.Recording) (*Finding, Check) {
 func (t *table) leak(i *snapshot.IdleEstablished, idle int64) *Finding {
 	day := int64(float64(i.IdleFrom(oneDay)) * t.scale())
 	source := t.dumpSource() + ", timeout less seconds left"
-	f := &Finding{
-		Severity:   Warning,
-		Confidence: "likely",
-		Title:      fmt.Sprintf("connections that were never closed take %s of the connection table", units.Percent(float64(idle)/float64(t.max))),
-		Evidence: []Evidence{
+	f := worded("ct-established-leak",
+		[]Evidence{
 			{What: "idle > " + hours(snapshot.IdleLong), Value: idle, Unit: "entries", Source: source},
 			{What: "idle > " + hours(oneDay), Value: day, Unit: "entries", Source: source},
 			{What: "tracked connections", Value: t.count, Source: snapshot.ConntrackCount},
 			{What: "limit", Value: t.max, Source: snapshot.ConntrackMax},
 			{What: "timeout of ESTABLISHED", Value: i.TimeoutSeconds, Unit: "s", Source: establishedTimeout},
 		},
-		Cause: fmt.Sprintf("hosts that went away without closing, or whose FIN and RST the tracker did not see, leave entries for %s; keepalives would come within two hours",
-			hours(i.TimeoutSeconds)),
-		Consequence: "the table, and with SNAT the ports of an address, fill up with connections that do not exist; ESTABLISHED is never evicted to make room",
-		Remedies:    leakRemedies(t.rec, i, idle, day),
-	}
+		leakRemedies(t.rec, i, idle, day), units.Percent(float64(idle)/float64(t.max)), hours(i.TimeoutSeconds))
 	if inUse := i.Entries - i.IdleFrom(snapshot.IdleLong); float64(inUse) < fewInUse*float64(i.Entries) {
 		f.Confidence = "possible"
 		f.Cause += "; or, as hardly any is in use, they have another timeout than " + establishedTimeout + " says: it was raised lately, or a rule sets one (nft ct timeout, iptables CT --timeout)"
@@ -96,11 +79,8 @@ func leakRemedies(rec *snapshot.Recording, i *snapshot.IdleEstablished, idle, da
 	var r []Remedy
 	lower := func(seconds, gone int64, why, risk string) {
 		if i.TimeoutSeconds > seconds {
-			r = append(r, Remedy{
-				Title:    fmt.Sprintf("sysctl -w %s=%d (now %d)%s: %s", establishedTimeout, seconds, i.TimeoutSeconds, where(rec), why),
-				Predicts: fmt.Sprintf("in the long run about %s entries fewer; those that are there keep their timeout until their next packet", units.Count(gone)),
-				Risk:     risk,
-			})
+			r = append(r, advice("shorten-established", establishedTimeout, seconds, i.TimeoutSeconds, where(rec), why, units.Count(gone),
+				risk))
 		}
 	}
 	lower(oneDay, day, "a day, as kube-proxy sets it",
@@ -108,13 +88,8 @@ func leakRemedies(rec *snapshot.Recording, i *snapshot.IdleEstablished, idle, da
 	lower(snapshot.IdleLong, idle, "the least that RFC 5382 allows",
 		"connections that are idle for longer and send no keepalives (databases, ssh, message queues) hang or are reset at their next packet; applications need keepalives below two hours (net.ipv4.tcp_keepalive_time)")
 	return append(r,
-		Remedy{
-			Title: "let the hosts named above send TCP keepalives, and close connections on shutdown",
-		},
-		Remedy{
-			Title: "remove those of hosts that are known to be gone: " + deleteCommand(rec, "-p tcp --state ESTABLISHED -s ADDRESS"),
-			Risk:  "living connections among them lose their translation",
-		})
+		advice("leak-keepalives"),
+		advice("leak-delete", deleteCommand(rec, "-p tcp --state ESTABLISHED -s ADDRESS")))
 }
 
 // hours is a long time in words.

@@ -27,31 +27,21 @@ const (
 	crowded = 0.80
 )
 
-// ctFlood: few sources open connections that get no answer: a scan, a flood of SYN or
+// checkFlood: few sources open connections that get no answer: a scan, a flood of SYN or
 // UDP, or a program that hammers a dead destination.
 //
 // A flood with forged sources is not distinguished from a dead server with many clients,
 // and not reported. Neither are connections whose answers take another way (asymmetric
 // routing): what follows their SYN is INVALID here, and is forwarded all the same.
-var ctFlood = Rule{
-	ID:    "ct-flood",
-	Title: "few sources open many unanswered connections",
-	Check: checkFlood,
-}
-
-func checkFlood(rec *snapshot.Recording) (*Finding, Check) {
-	t, end := readTable(rec)
-	if t == nil {
-		return nil, end
-	}
-	tab := rec.Last().Table
+func (t *table) checkFlood() (*Finding, Check) {
+	tab := t.rec.Last().Table
 	switch {
 	case tab == nil:
-		return nil, Check{State: NotChecked, Why: t.noDump()}
+		return unknown(t.noDump())
 	case tab.Unanswered == nil:
-		return nil, Check{State: NotChecked, Why: "unanswered connections were not counted by source: a bundle of an older natkit"}
+		return unknown("unanswered connections were not counted by source: a bundle of an older natkit")
 	case tab.Sampled == 0:
-		return nil, Check{State: OK, Why: "the table is empty"}
+		return passed("the table is empty")
 	}
 	fl := t.flood(tab.Unanswered)
 	seen := fmt.Sprintf("%s of %s entries are TCP or UDP connections without an answer", units.Count(t.scaled(tab.Unanswered.TCP+tab.Unanswered.UDP)), units.Count(t.count))
@@ -60,12 +50,12 @@ func checkFlood(rec *snapshot.Recording) (*Finding, Check) {
 	}
 	switch {
 	case !fl.large(t):
-		return nil, Check{State: OK, Why: seen}
+		return passed(seen)
 	case fl.rateKnown && fl.perSecond < floodRate:
-		return nil, Check{State: OK, Why: fmt.Sprintf("%s; only %s new ones a second: it is over", seen, units.Rate(fl.perSecond))}
+		return passed(fmt.Sprintf("%s; only %s new ones a second: it is over", seen, units.Rate(fl.perSecond)))
 	}
 	if invalid, _ := t.delta("invalid"); fl.mayBeAnswered(t, invalid) {
-		return nil, Check{State: NotChecked, Why: fmt.Sprintf("%s, and %s packets were INVALID in %.1f s: a flood of several kinds, or answers that take another way (asymmetric routing), which cannot be distinguished", seen, units.Count(invalid), rec.Seconds())}
+		return unknown(fmt.Sprintf("%s, and %s packets were INVALID in %.1f s: a flood of several kinds, or answers that take another way (asymmetric routing), which cannot be distinguished", seen, units.Count(invalid), t.rec.Seconds()))
 	}
 	return fl.finding(t), Check{Why: seen}
 }
@@ -130,15 +120,8 @@ func (fl flood) large(t *table) bool {
 func (fl flood) finding(t *table) *Finding {
 	ofLimit := float64(fl.entries) / float64(t.max)
 	evicted, _ := t.delta("early_drop")
-	f := &Finding{
-		Severity:   Warning,
-		Confidence: "likely",
-		Title:      fmt.Sprintf("%s open%s connections that get no answer", units.Plural(len(fl.sources), "source", "sources"), singular(len(fl.sources))),
-		Evidence:   fl.evidence(t),
-		Cause:      fl.aim(t).cause(),
-		Consequence: fmt.Sprintf("%s of the limit are taken by connections that do not come about; when the table is full, connections of others are evicted while they are set up, or dropped",
-			units.Percent(ofLimit)),
-	}
+	f := worded("ct-flood", fl.evidence(t), nil, units.Plural(len(fl.sources), "source", "sources"),
+		singular(len(fl.sources)), fl.aim(t).cause(), units.Percent(ofLimit))
 	switch {
 	case ofLimit < floodOfLimit:
 		f.Severity = Notice
@@ -235,8 +218,7 @@ func (fl flood) remedies(t *table, severity Severity) []Remedy {
 	proto, to, _ := strings.Cut(fl.aim(t).one, " ")
 	dst, err := netip.ParseAddrPort(to)
 	dead := err == nil
-	inspect := Remedy{Title: "find out what runs on " + strings.Join(all, ", ") + ": natkit conntrack " +
-		inNamespace(t.rec.Last().Netns.Name) + "--by dst,dport -s " + all[0]}
+	inspect := advice("flood-sources", strings.Join(all, ", "), inNamespace(t.rec.Last().Netns.Name), all[0])
 	if dead {
 		inspect.Title = fmt.Sprintf("find out why %s does not answer ('ip route get %s', 'ip neigh', a firewall before it, what DNAT makes of it), and correct or stop what tries it on %s", to, dst.Addr(), strings.Join(all, ", "))
 	}
@@ -247,29 +229,17 @@ func (fl flood) remedies(t *table, severity Severity) []Remedy {
 	if dead {
 		there = fmt.Sprintf(" %s daddr %s %s dport %d", nftFamily(to), dst.Addr(), proto, dst.Port())
 	}
-	r := []Remedy{inspect, {
-		Title: "limit how many new connections these sources may open" + where(t.rec) + ": " +
-			nftLine(all, -150, there+fmt.Sprintf(" ct state new limit rate over %d/second", floodRate)),
-		Risk: "new connections that would be answered are dropped as well while the limit is met; 'nft delete table inet flood' takes it back",
-	}}
+	r := []Remedy{inspect, advice("flood-limit", where(t.rec),
+		nftLine(all, -150, there+fmt.Sprintf(" ct state new limit rate over %d/second", floodRate)))}
 	if fl.sources[0].Protocol == "tcp" {
 		r = append(r, synproxy())
 	}
-	r = append(r, Remedy{
-		Title: "when it has stopped, remove what is left: " + strings.Join(deletes, "; "),
-		Risk:  "connections that are being set up just then are forgotten",
-	})
+	r = append(r, advice("flood-delete", strings.Join(deletes, "; ")))
 	switch {
 	case dead:
-		r = append(r, Remedy{
-			Title: "where that does not suffice, drop what these sources send there before it is tracked" + where(t.rec) + ": " + nftLine(all, -310, there),
-			Risk:  "no host behind these addresses reaches that destination, should it come back; 'nft delete table inet flood' takes it back",
-		})
+		r = append(r, advice("flood-drop-service", where(t.rec), nftLine(all, -310, there)))
 	case len(silent) > 0:
-		r = append(r, Remedy{
-			Title: "where that does not suffice, drop the sources that have no other connections before they are tracked" + where(t.rec) + ": " + nftLine(silent, -310, ""),
-			Risk:  "everything from these addresses is dropped, behind a NAT other hosts too, and what this machine sends to itself where one is its own (stop the program there); 'nft delete table inet flood' takes it back",
-		})
+		r = append(r, advice("flood-drop-sources", where(t.rec), nftLine(silent, -310, "")))
 	}
 	return r
 }

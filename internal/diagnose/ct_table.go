@@ -10,45 +10,27 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// ctTableFull: the kernel is dropping new connections now, because the table is full.
+// checkTableFull: the kernel is dropping new connections now, because the table is full.
 //
 // `drop` counts packets that the tracker drops: a full table, no memory, or a
 // clash that could not be resolved. A clash counts in insert_failed as well, so only
 // the surplus of drop speaks for a full table (see refused).
-var ctTableFull = Rule{
-	ID:    "ct-table-full",
-	Title: "connection table full",
-	Check: checkTableFull,
-}
-
-func checkTableFull(rec *snapshot.Recording) (*Finding, Check) {
-	t, end := readTable(rec)
-	if t == nil {
-		return nil, end
-	}
+func (t *table) checkTableFull() (*Finding, Check) {
 	dropped, haveCounters := t.surplusDrops()
 	lines, suppressed := t.logLines()
 	switch {
 	case t.firstMax != t.max && !t.full() && (lines > 0 || dropped > 0 || !haveCounters):
-		return nil, Check{State: NotChecked, Why: fmt.Sprintf("%s; the limit was %s a moment ago: run doctor again", t.usage(), units.Count(t.firstMax))}
+		return unknown(fmt.Sprintf("%s; the limit was %s a moment ago: run doctor again", t.usage(), units.Count(t.firstMax)))
 	case !haveCounters && lines == 0 && t.full():
-		return nil, Check{State: NotChecked, Why: t.usage() + ", but whether it drops is unknown: " + t.noCounters()}
+		return unknown(t.usage() + ", but whether it drops is unknown: " + t.noCounters())
 	case lines == 0 && dropped == 0:
-		return nil, Check{State: OK, Why: t.notDropping()}
+		return passed(t.notDropping())
 	case lines == 0 && !t.full() && t.seenFull() == 0:
 		return nil, Check{State: NotChecked, Why: t.usage() + t.droppedText(dropped, true) +
 			" for another reason, or the table was full only in between: use a longer --for"}
 	}
-	f := &Finding{
-		Severity:   Critical,
-		Confidence: "likely",
-		Title:      "the connection table is full: new connections are dropped",
-		Evidence:   append(t.evidence(), t.drops()...),
-		Cause:      t.cause("net.netfilter.nf_conntrack_max is too small for the connections at hand"),
-		Consequence: "packets that would open a new connection are dropped without an answer: clients see connect timeouts, " +
-			"SYN retransmits after 1 s, 3 s, 7 s; established connections go on",
-		Remedies: t.remedies(true),
-	}
+	f := worded("ct-table-full", append(t.evidence(), t.drops()...), t.remedies(true),
+		t.cause("net.netfilter.nf_conntrack_max is too small for the connections at hand"))
 	if t.flooded() {
 		f.Title = "the connection table is full of half-open connections, as a flood makes them: new connections are dropped"
 	}
@@ -98,27 +80,17 @@ const (
 	settled = 30
 )
 
-// ctTableNearFull: the table is above 80 % and not only for a moment, or the
+// checkTableNearFull: the table is above 80 % and not only for a moment, or the
 // present rates lead beyond the limit.
 //
 // How long the rates have lasted is read from the ages of the entries in the
 // states in which short flows end: age = timeout - seconds left.
-var ctTableNearFull = Rule{
-	ID:    "ct-table-near-full",
-	Title: "connection table nearly full",
-	Check: checkTableNearFull,
-}
-
-func checkTableNearFull(rec *snapshot.Recording) (*Finding, Check) {
-	t, end := readTable(rec)
-	if t == nil {
-		return nil, end
-	}
-	if full, _ := checkTableFull(rec); full != nil {
-		return nil, Check{State: OK, Why: "it is full, see ct-table-full"}
+func (t *table) checkTableNearFull() (*Finding, Check) {
+	if full, _ := t.checkTableFull(); full != nil {
+		return passed("it is full, see ct-table-full")
 	}
 	if evicted, _ := t.delta("early_drop"); evicted > 0 && t.full() {
-		return nil, Check{State: OK, Why: "it is at its limit, see ct-early-drop"}
+		return passed("it is at its limit, see ct-early-drop")
 	}
 	steady, forecast := t.steady(), t.forecast()
 	seen := t.usage()
@@ -128,19 +100,12 @@ func checkTableNearFull(rec *snapshot.Recording) (*Finding, Check) {
 	above := float64(steady) > nearFull*float64(t.max)
 	switch {
 	case !above && t.rec.Last().Table == nil:
-		return nil, Check{State: NotChecked, Why: seen + "; where the present rates lead is unknown: " + t.noDump()}
+		return unknown(seen + "; where the present rates lead is unknown: " + t.noDump())
 	case !above && forecast <= t.max:
-		return nil, Check{State: OK, Why: seen}
+		return passed(seen)
 	}
-	f := &Finding{
-		Severity:    Warning,
-		Confidence:  "likely",
-		Title:       "the connection table is nearly full",
-		Evidence:    t.evidence(),
-		Cause:       t.cause("net.netfilter.nf_conntrack_max leaves little room"),
-		Consequence: "when the limit is reached, packets that would open a new connection are dropped without an answer",
-		Remedies:    t.remedies(false),
-	}
+	f := worded("ct-table-near-full", t.evidence(), t.remedies(false),
+		t.cause("net.netfilter.nf_conntrack_max leaves little room"))
 	if forecast > t.max {
 		if !above && !t.flooded() {
 			f.Cause = fmt.Sprintf("net.netfilter.nf_conntrack_max is %s, and the present rates lead to %s entries", units.Count(t.max), units.Count(forecast))
@@ -214,37 +179,20 @@ func (t *table) forecast() int64 {
 	return int64(math.Max(0, held)) + capacity.Steady(classes, t.groups())
 }
 
-// ctEarlyDrop: at the limit the kernel evicts entries that have seen no answer or
+// checkEarlyDrop: at the limit the kernel evicts entries that have seen no answer or
 // are not assured yet, to make room (early_drop in nf_conntrack_core.c). Nothing
 // is refused so far, but connections that are being set up are forgotten.
-var ctEarlyDrop = Rule{
-	ID:    "ct-early-drop",
-	Title: "connections evicted to make room",
-	Check: checkEarlyDrop,
-}
-
-func checkEarlyDrop(rec *snapshot.Recording) (*Finding, Check) {
-	t, end := readTable(rec)
-	if t == nil {
-		return nil, end
-	}
+func (t *table) checkEarlyDrop() (*Finding, Check) {
 	evicted, ok := t.delta("early_drop")
 	if !ok {
-		return nil, Check{State: NotChecked, Why: t.noCounters()}
+		return unknown(t.noCounters())
 	}
 	seen := units.Count(evicted) + " evicted"
 	if evicted == 0 {
-		return nil, Check{State: OK, Why: seen}
+		return passed(seen)
 	}
-	return &Finding{
-		Severity:    Warning,
-		Confidence:  "certain",
-		Title:       "the connection table is at its limit: unanswered connections are evicted for new ones",
-		Evidence:    t.evidence(),
-		Cause:       t.cause("the table has reached net.netfilter.nf_conntrack_max"),
-		Consequence: "connections that are still being set up, and UDP without an answer, lose their NAT mapping; once only assured connections are left, new ones are dropped",
-		Remedies:    t.remedies(true),
-	}, Check{Why: seen}
+	return worded("ct-early-drop", t.evidence(), t.remedies(true),
+		t.cause("the table has reached net.netfilter.nf_conntrack_max")), Check{Why: seen}
 }
 
 const (
@@ -255,39 +203,29 @@ const (
 	lossIsCritical = 0.001
 )
 
-// ctChainCap: there is room in the table, but too few hash buckets for it. Since 5.15
+// checkChainCap: there is room in the table, but too few hash buckets for it. Since 5.15
 // the kernel refuses a connection whose hash chain is too long already.
 //
 // How long a chain may be is drawn at random for each insertion, and differs between
 // versions and their stable updates (8 to 79), so only the counter is conclusive.
-var ctChainCap = Rule{
-	ID:    "ct-chain-cap",
-	Title: "too few hash buckets",
-	Check: checkChainCap,
-}
-
-func checkChainCap(rec *snapshot.Recording) (*Finding, Check) {
-	t, end := readTable(rec)
-	if t == nil {
-		return nil, end
-	}
+func (t *table) checkChainCap() (*Finding, Check) {
 	r, ok := t.refused()
 	if !ok {
-		return nil, Check{State: NotChecked, Why: t.noCounters()}
+		return unknown(t.noCounters())
 	}
 	if t.buckets == 0 {
-		return nil, Check{State: NotChecked, Why: "the number of hash buckets is not known"}
+		return unknown("the number of hash buckets is not known")
 	}
 	seen := fmt.Sprintf("hash chains of %s entries on average in %s buckets", units.Fixed(t.chainLength(), 1), units.Count(t.buckets))
 	switch {
 	case r.chains > 0:
 		return t.chainsRefused(r), Check{Why: fmt.Sprintf("%s, %s refused", seen, units.Plural(r.chains, "connection", "connections"))}
 	case r.chainsKnown:
-		return nil, Check{State: OK, Why: seen + ", none refused"}
+		return passed(seen + ", none refused")
 	case t.chainLength() >= slowChain:
 		return t.chainsSlow(), Check{Why: seen + "; this kernel has no counter of refusals (chaintoolong, Linux 5.15)"}
 	}
-	return nil, Check{State: OK, Why: seen}
+	return passed(seen)
 }
 
 // chainLength is the mean one now, with what other namespaces have in the same hash.
@@ -296,16 +234,8 @@ func (t *table) chainLength() float64 {
 }
 
 func (t *table) chainsRefused(r refused) *Finding {
-	f := &Finding{
-		Severity:   Critical,
-		Confidence: "certain",
-		Title:      "new connections are dropped: the hash chains of the connection table are too long",
-		Evidence:   append(t.counters("chaintoolong", "insert_failed", "drop"), t.chainEvidence()...),
-		Cause: fmt.Sprintf("%s entries in %s hash buckets: the limit (net.netfilter.nf_conntrack_max) was raised and the buckets were not",
-			units.Count(t.count+t.facts().OtherEntries), units.Count(t.buckets)),
-		Consequence: "part of the new connections is dropped without an answer, the more the fuller the table becomes, long before it is full; nothing is logged, and the counter drop stays as it is; every packet takes longer to look up",
-		Remedies:    t.bucketRemedies(),
-	}
+	f := worded("ct-chain-cap", append(t.counters("chaintoolong", "insert_failed", "drop"), t.chainEvidence()...),
+		t.bucketRemedies(), units.Count(t.count+t.facts().OtherEntries), units.Count(t.buckets))
 	if share, ok := t.lostShare(r.chains); ok {
 		f.Evidence = append(f.Evidence, Evidence{What: "of new connections", Value: round2(100 * share), Unit: "% refused", Source: "chaintoolong against new entries of two dumps"})
 		if share < lossIsCritical {
@@ -327,15 +257,7 @@ func (t *table) lostShare(n int64) (float64, bool) {
 }
 
 func (t *table) chainsSlow() *Finding {
-	return &Finding{
-		Severity:    Warning,
-		Confidence:  "likely",
-		Title:       "lookups in the connection table are slow: its hash chains are long",
-		Evidence:    append(t.chainEvidence(), cpuEvidence(t.rec.Profile)...),
-		Cause:       "the limit (net.netfilter.nf_conntrack_max) was raised and the hash buckets were not",
-		Consequence: "every packet walks half a chain, every new connection two whole ones: CPU time in softirq; Linux 5.15 and later would refuse part of the new connections",
-		Remedies:    t.bucketRemedies(),
-	}
+	return worded("ct-chain-cap slow", append(t.chainEvidence(), cpuEvidence(t.rec.Profile)...), t.bucketRemedies())
 }
 
 func (t *table) chainEvidence() []Evidence {
@@ -354,10 +276,7 @@ func (t *table) chainEvidence() []Evidence {
 func (t *table) bucketRemedies() []Remedy {
 	s := t.size(false)
 	if !t.needsBuckets(s) {
-		return []Remedy{{
-			Title: "look for addresses that were chosen to collide, and for another namespace with many entries",
-			Risk:  "the buckets are as many as the limit already: more of them only take memory",
-		}}
+		return []Remedy{advice("colliding-addresses")}
 	}
 	if !t.mayResize(s) {
 		return []Remedy{t.resize(s)}

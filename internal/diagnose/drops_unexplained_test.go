@@ -1,28 +1,61 @@
 package diagnose
 
 import (
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 )
 
 // Advice that names what is IPv4's alone has its counterpart for packets of IPv6.
 func TestAdviceForBothFamilies(t *testing.T) {
 	v4 := regexp.MustCompile(`ipv4|'ip (route|neigh|address)|ICMP 'frag`)
-	for name, r := range dropReasons {
-		_, v6 := hintV6[name]
-		if v4.MatchString(r.hint) && !v6 && name != "IP_LOCALNET" { // of 127.0.0.0/8
-			t.Errorf("%s: %q, and nothing for IPv6", name, r.hint)
+	kinds := []dropKind{dropUnspecified, dropNormal, "wanted", "local", dropLoss, dropNoise, dropQueue}
+	for name, r := range texts().Drops {
+		if v4.MatchString(r.Hint) && r.HintIPv6 == "" && name != "IP_LOCALNET" { // of 127.0.0.0/8
+			t.Errorf("%s: %q, and nothing for IPv6", name, r.Hint)
+		}
+		if !slices.Contains(kinds, r.Kind) || r.Means == "" || r.Risk != "" && r.Hint == "" {
+			t.Errorf("%s: %+v", name, r)
 		}
 	}
-	for name := range hintV6 {
-		_, ofNAT := natCauses[name]
-		if _, known := dropReasons[name]; !known && !ofNAT {
-			t.Errorf("hintV6 has %s, which is no reason", name)
+}
+
+// TestTexts: what the code asks for by name is there, nothing else is, and each argument
+// that a text names is passed.
+func TestTexts(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := map[string]bool{}
+	for _, path := range files {
+		source, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`\b(?:worded|advice)\("([^"]+)"`).FindAllStringSubmatch(string(source), -1) {
+			asked[m[1]] = true
 		}
 	}
-	for name := range hintRisk {
-		if _, known := dropReasons[name]; !known {
-			t.Errorf("hintRisk has %s, which is no reason", name)
+	for name, f := range texts().Findings {
+		if !asked[name] || f.Severity == 0 || f.Consequence == "" {
+			t.Errorf("finding %q: asked for %v, %+v", name, asked[name], f)
 		}
+		delete(asked, name)
+		if id, _, _ := strings.Cut(name, " "); !slices.ContainsFunc(Rules(), func(r Rule) bool { return r.ID == id }) {
+			t.Errorf("finding %q is of no rule", name)
+		}
+	}
+	for name, r := range texts().Remedies {
+		if !asked[name] || r.Title == "" {
+			t.Errorf("remedy %q: asked for %v, %+v", name, asked[name], r)
+		}
+		delete(asked, name)
+	}
+	for name := range asked {
+		t.Errorf("texts.yaml has no %q", name)
 	}
 }

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -19,20 +20,20 @@ func TestIncomplete(t *testing.T) {
 		rules []Rule
 		want  []Missing
 	}{
-		"no dump": {rec(), []Rule{ctTableFull, ctEstablishedLeak, ctFlood},
+		"no dump": {rec(), []Rule{rule("ct-table-full"), rule("ct-established-leak"), rule("ct-flood")},
 			[]Missing{{Why: "the connection table was not read", Checks: []string{"ct-established-leak", "ct-flood"}}}},
-		"no trace asked for": {rec(), []Rule{dropsUnexplained}, []Missing{}},
-		"the trace failed": {traceFailed, []Rule{dropsUnexplained},
+		"no trace asked for": {rec(), []Rule{rule("drops-unexplained")}, []Missing{}},
+		"the trace failed": {traceFailed, []Rule{rule("drops-unexplained")},
 			[]Missing{{Why: "needs CAP_BPF", Checks: []string{"drops-unexplained"}}}},
-		"TIME_WAIT, and no trace asked for": {recorded(t, "tw-seq-reject", "without-a-trace"), []Rule{twSeqReject}, []Missing{}},
-		"no connection tracking":            {recorded(t, "ct-flood", "not-loaded"), []Rule{ctTableFull, ctFlood, snatRace}, []Missing{}},
+		"TIME_WAIT, and no trace asked for": {recorded(t, "tw-seq-reject", "without-a-trace"), []Rule{rule("tw-seq-reject")}, []Missing{}},
+		"no connection tracking":            {recorded(t, "ct-flood", "not-loaded"), []Rule{rule("ct-table-full"), rule("ct-flood"), rule("snat-race")}, []Missing{}},
 	} {
 		r := Run(tc.rec, tc.rules)
 		if d := cmp.Diff(tc.want, r.Incomplete); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 	}
-	cut := Run(rec(), []Rule{ctFlood})
+	cut := Run(rec(), []Rule{rule("ct-flood")})
 	cut.CutShort(time.Minute)
 	if len(cut.Incomplete) != 2 || len(cut.Incomplete[0].Checks) != 0 {
 		t.Errorf("cut short: %+v", cut.Incomplete)
@@ -75,4 +76,9 @@ func TestInNamespace(t *testing.T) {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
 	}
+}
+
+func rule(id string) Rule {
+	all := Rules()
+	return all[slices.IndexFunc(all, func(r Rule) bool { return r.ID == id })]
 }

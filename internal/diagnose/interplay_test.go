@@ -45,6 +45,7 @@ func TestRulesTogether(t *testing.T) {
 		{"snat-race", "with-long-chains-beside", "ct-chain-cap snat-race"},
 		{"snat-race", "a-full-table-is-no-race", "ct-table-full"},
 		{"udp-stale-blackhole", "the-backend-moved", "udp-stale-blackhole"},
+		{"dnat-unreachable", "a-host-a-route-and-a-listener-are-missing", "dnat-unreachable"},
 		{"snat-race", "healthy", ""},
 		{"tw-paws-reject", "with-a-trace-that-names-the-address", "tw-paws-reject"},
 		{"tw-paws-reject", "one-machine-reuses-time-wait", ""},

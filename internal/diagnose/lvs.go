@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/natkit/natkit/internal/ipvs"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -45,10 +44,10 @@ func readBalancer(rec *snapshot.Recording) (*balancer, Check) {
 }
 
 func (b *balancer) service(u *snapshot.IPVSUse) *snapshot.IPVSService {
-	return ipvs.ServiceOf(b.ipvs, u)
+	return b.ipvs.ServiceOf(u)
 }
 
-func (b *balancer) hold(s *snapshot.IPVSService) int64 { return ipvs.Hold(b.ipvs, s) }
+func (b *balancer) hold(s *snapshot.IPVSService) int64 { return b.ipvs.Hold(s) }
 
 // byAddress are the schedulers that keep a client, or what it asks for, on one server.
 var byAddress = []string{"sh", "dh", "mh", "lblc", "lblcr"}
@@ -100,11 +99,11 @@ func (b *balancer) clientEvidence(u *snapshot.IPVSUse, s *snapshot.IPVSService) 
 	c := &u.TopClients[0]
 	e = append(e, Evidence{What: "ports of " + c.Address + " with an entry", Value: c.Ports,
 		Unit: fmt.Sprintf("from %d to %d", c.FirstPort, c.LastPort), Source: "/proc/net/ip_vs_conn"})
-	if seconds, ok := ipvs.ReuseInterval(c, b.ipvs.Connections); ok {
+	if seconds, ok := b.ipvs.Connections.ReuseInterval(c); ok {
 		e = append(e, Evidence{What: "a port is used again after", Value: round1(seconds), Unit: "s, about", Source: "ports / connections per second"})
 	}
-	return append(e, Evidence{What: "new sessions at most", Value: round1(ipvs.MostSessions(b.ipvs, s, c)),
-		Unit: "/s per client address", Source: fmt.Sprintf("%s ports / %d s that an entry stays", units.Count(ipvs.Ports(c)), b.hold(s))})
+	return append(e, Evidence{What: "new sessions at most", Value: round1(b.ipvs.MostSessions(s, c)),
+		Unit: "/s per client address", Source: fmt.Sprintf("%s ports / %d s that an entry stays", units.Count(c.Span()), b.hold(s))})
 }
 
 const (
@@ -116,20 +115,10 @@ const (
 	mostReused = 0.5
 )
 
-// lvsAffinity: new connections come on tuples whose entries of closed connections are
+// checkAffinity: new connections come on tuples whose entries of closed connections are
 // there still. IPVS hands them to the server of the former connection, without asking the
 // scheduler and without counting them (ip_vs_in, net/netfilter/ipvs/ip_vs_core.c).
-var lvsAffinity = Rule{
-	ID:    "lvs-affinity",
-	Title: "connections bound to a server by entries of former ones",
-	Check: checkAffinity,
-}
-
-func checkAffinity(rec *snapshot.Recording) (*Finding, Check) {
-	b, check := readBalancer(rec)
-	if b == nil {
-		return nil, check
-	}
+func (b *balancer) checkAffinity() (*Finding, Check) {
 	seen, why := b.seen(), ""
 	for i := range b.ipvs.Connections.Services {
 		u := &b.ipvs.Connections.Services[i]
@@ -143,7 +132,7 @@ func checkAffinity(rec *snapshot.Recording) (*Finding, Check) {
 			why = "; " + useName(u) + ": " + reason
 		}
 	}
-	return nil, Check{State: OK, Why: seen + why}
+	return passed(seen + why)
 }
 
 // seen is for the line of a check.
@@ -238,15 +227,8 @@ func sameByChance(s *snapshot.IPVSService) (float64, bool) {
 
 func (b *balancer) affinity(u *snapshot.IPVSUse) *Finding {
 	s := b.service(u)
-	f := &Finding{
-		Severity:    Notice,
-		Confidence:  "certain",
-		Title:       fmt.Sprintf("%s of new connections stay on the server of a former one (%s)", units.Percent(b.reusedShare(u)), useName(u)),
-		Evidence:    append(b.affinityEvidence(u), b.clientEvidence(u, s)...),
-		Cause:       b.affinityCause(u, s),
-		Consequence: "the balancer neither counts nor spreads these connections: its curve of new ones falls though the load does not, weights and new servers have no effect on them, and a port that comes to the same server again may meet its TIME_WAIT there (see tw-paws-reject on the servers)",
-		Remedies:    b.affinityRemedies(u, s),
-	}
+	f := worded("lvs-affinity", append(b.affinityEvidence(u), b.clientEvidence(u, s)...), b.affinityRemedies(u, s),
+		units.Percent(b.reusedShare(u)), useName(u), b.affinityCause(u, s))
 	if b.reusedShare(u) >= mostReused {
 		f.Severity = Warning
 	}
@@ -306,7 +288,7 @@ func (b *balancer) affinityCause(u *snapshot.IPVSUse, s *snapshot.IPVSService) s
 		cause += "which this kernel hands on to the same server (it has no " + snapshot.IPVSReuse + ")"
 	case mode == 0:
 		cause += "and " + snapshot.IPVSReuse + " is 0: the entry decides, not the scheduler"
-	case ipvs.PassesBy(s):
+	case s.PassesBy():
 		cause += fmt.Sprintf("in FIN_WAIT, as answers do not pass the balancer; %s is %d, and only its bit 1 (value 2) lets such an entry go", snapshot.IPVSReuse, mode)
 	default:
 		cause += "in a state in which the kernel does not let it go (" + b.endedStates() + ")"
@@ -328,21 +310,11 @@ func (b *balancer) endedStates() string {
 	return strings.Join(byCount(states, 3), ", ")
 }
 
-// lvsConnReuse: what IPVS does with a new connection on a tuple that has an entry still
+// checkConnReuse: what IPVS does with a new connection on a tuple that has an entry still
 // goes wrong in one of two ways. Where it schedules it anew and uses connection tracking,
 // kernels before 5.9 drop the first SYN (ip_vs_conn_uses_conntrack). Where it does not,
 // connections go to servers that were taken out.
-var lvsConnReuse = Rule{
-	ID:    "lvs-conn-reuse",
-	Title: "reused client ports delayed, or sent to servers taken out",
-	Check: checkConnReuse,
-}
-
-func checkConnReuse(rec *snapshot.Recording) (*Finding, Check) {
-	b, check := readBalancer(rec)
-	if b == nil {
-		return nil, check
-	}
+func (b *balancer) checkConnReuse() (*Finding, Check) {
 	for i := range b.ipvs.Connections.Services {
 		u := &b.ipvs.Connections.Services[i]
 		if out := b.takenOut(u); len(out) > 0 {
@@ -352,7 +324,7 @@ func checkConnReuse(rec *snapshot.Recording) (*Finding, Check) {
 	if u := b.delayed(); u != nil {
 		return b.delay(u), Check{Why: b.seen()}
 	}
-	return nil, Check{State: OK, Why: b.seen()}
+	return passed(b.seen())
 }
 
 // delaysReuse reports whether this kernel drops the first SYN of a connection that it
@@ -383,27 +355,20 @@ func (b *balancer) delayed() *snapshot.IPVSUse {
 }
 
 func (b *balancer) delay(u *snapshot.IPVSUse) *Finding {
-	return &Finding{
-		Severity:   Warning,
-		Confidence: "possible",
-		Title:      fmt.Sprintf("connections on used ports wait for 1 s (%s)", useName(u)),
-		Evidence: append([]Evidence{
+	return worded("lvs-conn-reuse delay",
+		append([]Evidence{
 			{What: "connections on tuples that had an entry", Value: u.UsedAgain, Unit: b.span(), Source: connSource},
 			{What: snapshot.IPVSReuse, Value: b.rec.Last().Sysctls[snapshot.IPVSReuse], Source: "sysctl"},
 			{What: snapshot.IPVSConntrack, Value: b.rec.Last().Sysctls[snapshot.IPVSConntrack], Source: "sysctl"},
 			{What: "kernel", Value: b.rec.Last().Kernel.Release, Source: "/proc/sys/kernel/osrelease"},
 		}, b.clientEvidence(u, b.service(u))...),
-		Cause:       "IPVS lets go of the entry of the former connection and, as it uses connection tracking, drops the SYN to have the tracker forget it as well; kernels before 5.9 do so every time (fixed by \"ipvs: allow connection reuse for unconfirmed conntrack\", which some stable and distribution kernels have, too)",
-		Consequence: "the client sends its SYN again after 1 s: its connection is slow by just that",
-		Remedies: []Remedy{
-			{Title: "a kernel from 5.9 on, or one with the fix", Predicts: "no delay, and connections are spread", Cost: "a restart"},
-			{Title: fmt.Sprintf("set %s to 0", snapshot.IPVSReuse), Predicts: "no delay",
-				Risk: "such connections stay on the server of the former one, also where its weight is 0 or it was removed: rolling updates then lose connections (lvs-affinity)"},
-			{Title: fmt.Sprintf("set %s to 0 where no rule of iptables or nftables has to see the connections of IPVS", snapshot.IPVSConntrack),
-				Predicts: "no delay", Risk: "masquerading of such connections and stateful rules end to work: kube-proxy needs it to be 1"},
-			{Title: "keep connections open and use them again, or let clients come from more addresses", Predicts: "ports are used again later or not at all"},
+		[]Remedy{
+			advice("lvs-newer-kernel"),
+			advice("lvs-no-reuse", snapshot.IPVSReuse),
+			advice("lvs-no-conntrack", snapshot.IPVSConntrack),
+			advice("lvs-use-again"),
 		},
-	}
+		useName(u))
 }
 
 // server is one that was taken out and is still given connections.
@@ -449,15 +414,8 @@ func (b *balancer) deadServers(u *snapshot.IPVSUse, out []takenOutServer) *Findi
 		}
 		evidence = append(evidence, Evidence{What: "new connections to " + r.Address + ", whose weight is 0", Value: r.UsedAgain, Unit: b.span(), Source: connSource})
 	}
-	f := &Finding{
-		Severity:    Critical,
-		Confidence:  "certain",
-		Title:       fmt.Sprintf("new connections go to %s, which %s taken out (%s)", strings.Join(names, ", "), was(len(names)), useName(u)),
-		Evidence:    append(evidence, b.clientEvidence(u, b.service(u))...),
-		Cause:       b.affinityCause(u, b.service(u)),
-		Consequence: "as long as its ports come again within that time, a server of weight 0 never runs empty, and connections to it fail once it stops; those to a removed one are dropped without an answer until the entry expires",
-		Remedies:    b.deadRemedies(),
-	}
+	f := worded("lvs-conn-reuse", append(evidence, b.clientEvidence(u, b.service(u))...), b.deadRemedies(),
+		strings.Join(names, ", "), was(len(names)), useName(u), b.affinityCause(u, b.service(u)))
 	if out[0].removed {
 		f.Confidence = "likely"
 	}
@@ -474,62 +432,34 @@ func was(n int) string {
 func (b *balancer) deadRemedies() []Remedy {
 	var r []Remedy
 	if mode, known := b.reuseMode(); known && mode == 0 {
-		r = append(r, Remedy{
-			Title: fmt.Sprintf("set %s to 1, or to 3 where servers answer directly", snapshot.IPVSReuse), Predicts: "such connections are scheduled anew",
-			Risk: "before Linux 5.9, with " + snapshot.IPVSConntrack + " = 1, each of them then waits for 1 s",
-		})
+		r = append(r, advice("lvs-reuse", snapshot.IPVSReuse, snapshot.IPVSConntrack))
 	}
 	if n, known := b.rec.Last().Sysctls.Int(snapshot.IPVSExpireNoDest); known && n == 0 {
-		r = append(r, Remedy{
-			Title:    fmt.Sprintf("set %s to 1", snapshot.IPVSExpireNoDest),
-			Predicts: "an entry of a removed server goes with the first packet, which old kernels lose, and the connection is scheduled anew. With weight 0 it takes Linux 5.16 or " + snapshot.IPVSReuse + " other than 0",
-			Risk:     "established connections to a removed server are cut at once",
-		})
+		r = append(r, advice("lvs-expire-nodest", snapshot.IPVSExpireNoDest, snapshot.IPVSReuse))
 	}
-	return append(r, Remedy{
-		Title:    "take a server out by weight 0 and wait until its entries are gone, or stop the clients that use their ports so fast",
-		Predicts: "nothing comes to it any more", Risk: "it may take for ever while ports come again within the timeout",
-	})
+	return append(r, advice("lvs-drain"))
 }
 
 // affinityRemedies are advice: each changes how connections are spread, or needs others.
 func (b *balancer) affinityRemedies(u *snapshot.IPVSUse, s *snapshot.IPVSService) []Remedy {
 	var r []Remedy
-	if m := b.reuseRemedy(s); m != nil {
-		r = append(r, *m)
-	}
-	if ipvs.PassesBy(s) && b.hold(s) > 60 {
-		r = append(r, Remedy{
-			Title:    fmt.Sprintf("shorten the FIN timeout: ipvsadm --set 0 60 0 (now %d s)", b.hold(s)),
-			Predicts: fmt.Sprintf("entries go after 60 s: up to %s new sessions per second and client address", units.Rate(float64(fullRange)/60)),
-			Cost:     "none",
-			Risk:     "packets of a connection that comes to its end later than that find no entry, and are answered with a reset; below the servers' own 60 s a port may come to another server while the first holds it in TIME_WAIT, which does no harm",
-		})
+	r = append(r, b.reuseRemedy(s)...)
+	if s.PassesBy() && b.hold(s) > 60 {
+		r = append(r, advice("lvs-shorten-fin", b.hold(s), units.Rate(float64(fullRange)/60)))
 	}
 	return append(r,
-		Remedy{
-			Title:    "let clients come from more addresses (more addresses at the NAT before the balancer), or offer the service on more addresses",
-			Predicts: "each pair of addresses has its own ports: twice the addresses, half the reuse",
-			Cost:     "addresses, and changes at both ends",
-			Risk:     "allow-lists must know the new addresses",
-		},
-		Remedy{
-			Title:    "keep connections open and use them again (keep-alive)",
-			Predicts: "fewer connections need fewer ports",
-			Risk:     "clients and servers have to do so (HTTP/1.0 does not by default)",
-		},
-		Remedy{
-			Title: "not a cure: more servers. Watch packets and established connections per server, not the rate of new connections, which is wrong here",
-		})
+		advice("lvs-more-addresses"),
+		advice("lvs-keep-alive"),
+		advice("lvs-no-more-servers"))
 }
 
-// reuseRemedy has the kernel schedule such connections anew; nil where it cannot, or does:
+// reuseRemedy has the kernel schedule such connections anew; none where it cannot, or does:
 // any mode but 0 is for TIME_WAIT, and its bit 1 for FIN_WAIT as well (is_new_conn_expected,
 // net/netfilter/ipvs/ip_vs_core.c).
-func (b *balancer) reuseRemedy(s *snapshot.IPVSService) *Remedy {
+func (b *balancer) reuseRemedy(s *snapshot.IPVSService) []Remedy {
 	mode, known := b.reuseMode()
 	want := int64(1)
-	if ipvs.PassesBy(s) {
+	if s.PassesBy() {
 		want = 3
 	}
 	if !known || mode&2 != 0 || want == 1 && mode != 0 {
@@ -539,10 +469,5 @@ func (b *balancer) reuseRemedy(s *snapshot.IPVSService) *Remedy {
 	if b.delaysReuse() {
 		risk = "this kernel, unless the fix was backported, drops the first SYN of each such connection as IPVS uses connection tracking (" + snapshot.IPVSConntrack + " is 1): 1 s of delay, see lvs-conn-reuse; " + risk
 	}
-	return &Remedy{
-		Title:    fmt.Sprintf("set %s to %d (now %d)", snapshot.IPVSReuse, want|mode, mode),
-		Predicts: "a new connection on a used tuple is scheduled and counted as any other",
-		Cost:     "one more entry to be made for each",
-		Risk:     risk,
-	}
+	return []Remedy{advice("lvs-schedule-anew", snapshot.IPVSReuse, want|mode, mode, risk)}
 }

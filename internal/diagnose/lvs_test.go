@@ -32,7 +32,7 @@ func TestReuseRemedy(t *testing.T) {
 		b := &balancer{rec: &snapshot.Recording{Snapshots: []*snapshot.Snapshot{s}}}
 		got := ""
 		if m := b.reuseRemedy(tt.service); m != nil {
-			got = m.Title
+			got = m[0].Title
 		}
 		if got != tt.want {
 			t.Errorf("mode %q, forward %s: %q, want %q", tt.mode, tt.service.Servers[0].Forward, got, tt.want)

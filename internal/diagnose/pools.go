@@ -200,25 +200,14 @@ func (p *pools) portRemedies(pool *snapshot.PortPool) []Remedy {
 	if rule := p.rule(pool); rule != nil && restricts(rule) {
 		r = append(r, p.widen(pool, rule))
 	}
-	r = append(r, Remedy{
-		Title:    "translate to more addresses (snat to a range of addresses, or another gateway)",
-		Predicts: fmt.Sprintf("each address has %s ports of its own towards %s", units.Count(pool.Len()), pool.Destination),
-		Risk:     "clients appear under other addresses: allow-lists of the destination must know them",
-	})
+	r = append(r, advice("ports-more-addresses", units.Count(pool.Len()), pool.Destination))
 	if pool.Used > 0 && float64(pool.TimeWait) >= 0.2*float64(pool.Used) {
 		now, _ := p.rec.Last().Sysctls.Int(timeWaitTimeout)
-		r = append(r, Remedy{
-			Title:    fmt.Sprintf("shorten %s (now %d s)", timeWaitTimeout, now),
-			Predicts: units.Percent(float64(pool.TimeWait)/float64(pool.Used)) + " of the used ports are in TIME_WAIT and would be free sooner",
-			Risk:     "below the destination's own 60 s a port is used again that it still holds in TIME_WAIT: it rejects some of the new connections; late packets become INVALID",
-		})
+		r = append(r, advice("ports-shorten-time-wait", timeWaitTimeout, now, units.Percent(float64(pool.TimeWait)/float64(pool.Used))))
 	}
 	r = append(r,
-		Remedy{Title: "let the clients named above keep connections open and use them again (keep-alive, connection pools)"},
-		Remedy{
-			Title: "spread the destination over more addresses or ports: ports are counted for each one apart",
-			Risk:  "the destination's operator has to offer them",
-		})
+		advice("ports-keep-alive"),
+		advice("ports-more-destinations"))
 	return append(r, p.aboutRandom(pool)...)
 }
 
@@ -229,12 +218,7 @@ func (p *pools) aboutRandom(pool *snapshot.PortPool) []Remedy {
 	if !pool.Known || pool.FailsIfTaken < refusing || pool.Share >= 0.97 || rule == nil || rule.FullyRandom {
 		return nil
 	}
-	return []Remedy{{
-		Title:    fmt.Sprintf("not a cure for now: fully-random in the rule %s (%s)", rule.Place(), rule.Text),
-		Predicts: "ports are scattered from then on, and scattered ones hardly ever get in the way of the search below 97 % use",
-		Risk: fmt.Sprintf("as long as the present block is there, every new connection draws a port and %s fail, not %s as now",
-			units.Percent(pool.FailsIfTaken), units.Percent(pool.Fails)),
-	}}
+	return []Remedy{advice("ports-no-fully-random", rule.Place(), rule.Text, units.Percent(pool.FailsIfTaken), units.Percent(pool.Fails))}
 }
 
 // restricts reports whether a rule takes fewer ports than there are.
@@ -335,20 +319,12 @@ func (p *pools) raceRemedies() []Remedy {
 		all = append(all, r)
 	}
 	if len(ofGateway) > 0 {
-		all = append(all, Remedy{
-			Title: "give these rules of the gateway's file 'random: fully' and run 'natkit gateway apply' with it: " + firstOf(ofGateway),
-			Risk:  "clients no longer keep their own port, which some peer-to-peer programs rely on; " + ownClocks,
-		})
+		all = append(all, advice("race-gateway-rules", firstOf(ofGateway), ownClocks))
 	}
 	if len(unchangeable) > 0 {
-		all = append(all, Remedy{
-			Title: "add fully-random (iptables: --random-fully) to the rules that natkit cannot change: " + strings.Join(unchangeable, "; "),
-			Risk:  "clients no longer keep their own port, which some peer-to-peer programs rely on; " + ownClocks,
-		})
+		all = append(all, advice("race-other-rules", strings.Join(unchangeable, "; "), ownClocks))
 	}
-	return append(all, Remedy{
-		Title: "let programs not open two connections from one port at once: single-request-reopen in resolv.conf, a DNS cache on each host",
-	})
+	return append(all, advice("race-programs"))
 }
 
 // firstOf names some of many rules.

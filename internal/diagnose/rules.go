@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"slices"
 	"sort"
 
 	"github.com/natkit/natkit/internal/snapshot"
@@ -19,9 +20,54 @@ type Rule struct {
 // Rules are all there are, in the order in which they are reported.
 func Rules() []Rule {
 	return []Rule{
-		ctTableFull, ctTableNearFull, ctEarlyDrop, ctChainCap, ctEstablishedLeak, ctFlood,
-		snatPortsExhausted, snatPortsNear, snatRace, snatPortReuseFast, lvsAffinity, lvsConnReuse, udpStale, twPAWSReject, twSeqReject, twRecycle, dropsUnexplained,
+		{"ct-table-full", "connection table full", given(readTable, (*table).checkTableFull)},
+		{"ct-table-near-full", "connection table nearly full", given(readTable, (*table).checkTableNearFull)},
+		{"ct-early-drop", "connections evicted to make room", given(readTable, (*table).checkEarlyDrop)},
+		{"ct-chain-cap", "too few hash buckets", given(readTable, (*table).checkChainCap)},
+		{"ct-established-leak", "connections that were never closed", given(readTable, (*table).checkEstablishedLeak)},
+		{"ct-flood", "few sources open many unanswered connections", given(readTable, (*table).checkFlood)},
+		{"snat-ports-exhausted", "source ports used up", given(readPools, (*pools).checkPortsExhausted)},
+		{"snat-ports-near-exhaustion", "source ports nearly used up", given(readPools, (*pools).checkPortsNear)},
+		{"snat-race", "source ports drawn twice at once", given(readPools, (*pools).checkRace)},
+		{"snat-port-reuse-fast", "source ports given again within the destination's TIME_WAIT", given(readPools, (*pools).checkPortReuse)},
+		{"lvs-affinity", "connections bound to a server by entries of former ones", given(readBalancer, (*balancer).checkAffinity)},
+		{"lvs-conn-reuse", "reused client ports delayed, or sent to servers taken out", given(readBalancer, (*balancer).checkConnReuse)},
+		{"udp-stale-blackhole", "UDP kept on an old translation", checkUDPStale},
+		{"dnat-unreachable", "DNAT to an address that cannot be reached", checkDNATUnreachable},
+		{"tw-paws-reject", "SYNs rejected in TIME_WAIT by their timestamp", given(readEndpoint, (*endpoint).checkTWPAWS)},
+		{"tw-seq-reject", "SYNs rejected in TIME_WAIT by their sequence number", given(readEndpoint, (*endpoint).checkTWSeq)},
+		{"tw-recycle", "tcp_tw_recycle drops SYNs of clients behind NAT", checkTWRecycle},
+		{"drops-unexplained", "packets dropped on their way", checkDrops},
 	}
+}
+
+// given makes the check of a rule from the one of what it examines, which read gets out of
+// a recording: nil, with the check that ends the rule, where it is not there.
+func given[T any](read func(*snapshot.Recording) (*T, Check), check func(*T) (*Finding, Check)) func(*snapshot.Recording) (*Finding, Check) {
+	return func(rec *snapshot.Recording) (*Finding, Check) {
+		it, end := read(rec)
+		if it == nil {
+			return nil, end
+		}
+		return check(it)
+	}
+}
+
+// passed ends a rule that had its data and found nothing.
+func passed(why string) (*Finding, Check) { return nil, Check{State: OK, Why: why} }
+
+// unknown ends a rule that lacked data.
+func unknown(why string) (*Finding, Check) { return nil, Check{State: NotChecked, Why: why} }
+
+// finds reports whether one of these rules has a finding.
+func finds(rec *snapshot.Recording, ids ...string) bool {
+	return slices.ContainsFunc(Rules(), func(r Rule) bool {
+		if !slices.Contains(ids, r.ID) {
+			return false
+		}
+		f, _ := r.Check(rec)
+		return f != nil
+	})
 }
 
 // Run applies the rules to a recording of at least two snapshots.

@@ -138,7 +138,7 @@ func TestFloodAdvice(t *testing.T) {
 		"a-scan-by-a-host-with-good-connections-fills-nothing": Notice, "a-scan-by-a-silent-host-fills-nothing": Notice,
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, _ := ctFlood.Check(recorded(t, "ct-flood", name))
+			f, _ := rule("ct-flood").Check(recorded(t, "ct-flood", name))
 			if f == nil || f.Severity != want {
 				t.Fatalf("%+v, want %s", f, want)
 			}

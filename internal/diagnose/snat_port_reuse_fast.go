@@ -25,27 +25,17 @@ const (
 	evictsFrom = 0.9
 )
 
-// snatPortReuseFast: NAT gives a port toward one destination again before the minute is
+// checkPortReuse: NAT gives a port toward one destination again before the minute is
 // over that the destination holds the former connection in TIME_WAIT. A SYN whose timestamp
 // or sequence number is behind the former one's is then rejected there (RFC 6888, REQ-8,
 // asks for 120 s).
-var snatPortReuseFast = Rule{
-	ID:    "snat-port-reuse-fast",
-	Title: "source ports given again within the destination's TIME_WAIT",
-	Check: checkPortReuse,
-}
-
-func checkPortReuse(rec *snapshot.Recording) (*Finding, Check) {
-	p, end := readPools(rec)
-	if p == nil {
-		return nil, end
-	}
-	hold, ok := rec.Last().Sysctls.Int(timeWaitTimeout)
+func (p *pools) checkPortReuse() (*Finding, Check) {
+	hold, ok := p.rec.Last().Sysctls.Int(timeWaitTimeout)
 	if !ok {
-		return nil, Check{State: NotChecked, Why: timeWaitTimeout + " is not known"}
+		return unknown(timeWaitTimeout + " is not known")
 	}
 	if hold >= peerTimeWait && !p.ports.Evicts {
-		return nil, Check{State: OK, Why: fmt.Sprintf("a port is kept for %d s after its connection", hold)}
+		return passed(fmt.Sprintf("a port is kept for %d s after its connection", hold))
 	}
 	hold = max(1, hold)
 	var worst *reuse
@@ -56,11 +46,11 @@ func checkPortReuse(rec *snapshot.Recording) (*Finding, Check) {
 	}
 	switch {
 	case worst == nil && hold >= peerTimeWait:
-		return nil, Check{State: OK, Why: fmt.Sprintf("a port is kept for %d s after its connection, and no pool of TCP ports is so full that one is taken before", hold)}
+		return passed(fmt.Sprintf("a port is kept for %d s after its connection, and no pool of TCP ports is so full that one is taken before", hold))
 	case worst == nil:
-		return nil, Check{State: OK, Why: fmt.Sprintf("a port is kept for %d s after its connection; no pool of TCP ports has connections that come and go, and that servers close first", hold)}
+		return passed(fmt.Sprintf("a port is kept for %d s after its connection; no pool of TCP ports has connections that come and go, and that servers close first", hold))
 	case worst.chance < someMeet || worst.ownPorts():
-		return nil, Check{State: OK, Why: worst.seen()}
+		return passed(worst.seen())
 	}
 	return p.reuseFinding(worst), Check{Why: worst.seen()}
 }
@@ -165,15 +155,8 @@ func (r *reuse) seen() string {
 func (r *reuse) interval() float64 { return float64(r.cycling) / max(r.rate, 1e-9) }
 
 func (p *pools) reuseFinding(r *reuse) *Finding {
-	f := &Finding{
-		Severity:    Warning,
-		Confidence:  "possible",
-		Title:       fmt.Sprintf("%s of new connections are given a port of the last minute (%s)", units.Percent(r.chance), poolName(r.pool)),
-		Evidence:    p.reuseEvidence(r),
-		Cause:       fmt.Sprintf("NAT gives a port again %g s after its connection (%s), and a server that closed it first holds it in TIME_WAIT for %d s", r.hold, timeWaitTimeout, peerTimeWait),
-		Consequence: "where the new connection's timestamp or sequence number is behind that of the former one, as with another machine's clock, the server answers its SYN with an ACK of the former one; the client resets that and tries again, at once or after 1 s, 3 s, 7 s (tw-paws-reject and tw-seq-reject on the server)",
-		Remedies:    p.reuseRemedies(r),
-	}
+	f := worded("snat-port-reuse-fast", p.reuseEvidence(r), p.reuseRemedies(r), units.Percent(r.chance), poolName(r.pool),
+		r.hold, timeWaitTimeout, peerTimeWait)
 	if r.hold >= peerTimeWait {
 		f.Cause = fmt.Sprintf("more connections come than ports are kept for after their end (%g s, %s), so that this kernel (6.6 or later) takes ports of closed ones before their time; a server that closed first holds it in TIME_WAIT for %d s", r.hold, timeWaitTimeout, peerTimeWait)
 	}
@@ -204,25 +187,13 @@ func (p *pools) reuseRemedies(r *reuse) []Remedy {
 	if rule := p.rule(r.pool); rule != nil && restricts(rule) {
 		all = append(all, p.widen(r.pool, rule))
 	}
-	all = append(all, Remedy{
-		Title:    fmt.Sprintf("translate to %s (snat to a range of addresses)", units.Plural(r.addresses(), "address", "addresses")),
-		Predicts: fmt.Sprintf("each has %s ports: a port comes again after a minute or more", units.Count(r.pool.Len())),
-		Cost:     "addresses",
-		Risk:     "clients appear under other addresses: allow-lists of the destination must know them",
-	})
+	all = append(all, advice("reuse-more-addresses", units.Plural(r.addresses(), "address", "addresses"), units.Count(r.pool.Len())))
 	if r.hold < rfcHold {
 		all = append(all, p.longerHold(r))
 	}
 	return append(all,
-		Remedy{
-			Title:    "let clients close first, or keep connections open and use them again (keep-alive)",
-			Predicts: "TIME_WAIT is then at the client, which does not use its port again meanwhile",
-			Risk:     "clients and servers have to do so",
-		},
-		Remedy{
-			Title: "on the servers: not tcp_timestamps = 0, which hides the counter and rejects by sequence numbers instead; fewer connections in TIME_WAIT by net.ipv4.tcp_max_tw_buckets",
-			Risk:  "a late packet of a connection whose TIME_WAIT was cut short is taken for one of the next",
-		})
+		advice("reuse-clients-close"),
+		advice("reuse-servers"))
 }
 
 // addresses that the rate needs for a port to rest for a minute.
@@ -236,12 +207,7 @@ const rfcHold = 120
 // longerHold keeps ports back, which needs as many of them.
 func (p *pools) longerHold(r *reuse) Remedy {
 	need := int64(r.rate * rfcHold)
-	m := Remedy{
-		Title:    fmt.Sprintf("keep ports for longer: %s = %d (now %g), as RFC 6888 asks", timeWaitTimeout, rfcHold, r.hold),
-		Predicts: "no port is given again while the destination holds it",
-		Cost:     fmt.Sprintf("%s ports and entries at the present rate, of %s ports", units.Count(need), units.Count(r.cycling)),
-		Risk:     "more entries in the connection table",
-	}
+	m := advice("reuse-longer-hold", timeWaitTimeout, rfcHold, r.hold, units.Count(need), units.Count(r.cycling))
 	if need > r.cycling {
 		m.Risk = "there are not that many ports: new connections find none (snat-ports-exhausted), or a kernel from 6.6 on takes those of closed ones all the same. More addresses come first"
 	}

@@ -9,34 +9,24 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// snatPortsExhausted: new connections fail now because NAT finds no free port towards
+// checkPortsExhausted: new connections fail now because NAT finds no free port towards
 // their destination.
 //
 // The kernel's search gives up without a word and lets the insertion fail, which counts
 // in insert_failed and drop like a race of two packets for one port; how the used ports
 // lie distinguishes them.
-var snatPortsExhausted = Rule{
-	ID:    "snat-ports-exhausted",
-	Title: "source ports used up",
-	Check: checkPortsExhausted,
-}
-
-func checkPortsExhausted(rec *snapshot.Recording) (*Finding, Check) {
-	p, end := readPools(rec)
-	if p == nil {
-		return nil, end
-	}
+func (p *pools) checkPortsExhausted() (*Finding, Check) {
 	r, ok := p.refused()
 	if !ok {
-		return nil, Check{State: NotChecked, Why: p.noCounters()}
+		return unknown(p.noCounters())
 	}
 	seen := p.seen() + "; " + r.String()
 	pool := p.exhausted(r)
 	if rule := p.mapped(); pool == nil && rule != nil && r.clashes >= fewestClashes {
-		return nil, Check{State: NotChecked, Why: seen + noRange(rule)}
+		return unknown(seen + noRange(rule))
 	}
 	if pool == nil {
-		return nil, Check{State: OK, Why: seen}
+		return passed(seen)
 	}
 	return p.exhaustedFinding(pool, r), Check{Why: seen}
 }
@@ -73,17 +63,8 @@ func (p *pools) explains(pool *snapshot.PortPool, r refused) bool {
 }
 
 func (p *pools) exhaustedFinding(pool *snapshot.PortPool, r refused) *Finding {
-	f := &Finding{
-		Severity:   Critical,
-		Confidence: "likely",
-		Title:      "NAT finds no free port: new connections are dropped (" + poolName(pool) + ")",
-		Evidence:   p.evidence(pool),
-		Cause: fmt.Sprintf("%s towards %s are in use, and each connection through %s to that destination needs one of its own",
-			usedOf(pool), pool.Destination, pool.Address),
-		Consequence: fmt.Sprintf("%s packets were dropped without an answer in %.1f s: clients of this destination see connect timeouts, SYN retransmits after 1 s, 3 s, 7 s; other destinations work",
-			units.Count(r.clashes), p.rec.Seconds()),
-		Remedies: p.portRemedies(pool),
-	}
+	f := worded("snat-ports-exhausted", p.evidence(pool), p.portRemedies(pool), poolName(pool), usedOf(pool),
+		pool.Destination, pool.Address, units.Count(r.clashes), p.rec.Seconds())
 	if share, ok := p.lostShare(r.clashes); ok {
 		if share > 2*pool.Fails {
 			f.Evidence = slices.DeleteFunc(f.Evidence, func(e Evidence) bool { return strings.HasPrefix(e.Source, byLayout) })
@@ -111,22 +92,12 @@ const (
 	someFail = 0.01
 )
 
-// snatPortsNear: the ports of an address towards one destination are nearly used up, or
+// checkPortsNear: the ports of an address towards one destination are nearly used up, or
 // lie so that new connections begin to fail.
-var snatPortsNear = Rule{
-	ID:    "snat-ports-near-exhaustion",
-	Title: "source ports nearly used up",
-	Check: checkPortsNear,
-}
-
-func checkPortsNear(rec *snapshot.Recording) (*Finding, Check) {
-	p, end := readPools(rec)
-	if p == nil {
-		return nil, end
-	}
+func (p *pools) checkPortsNear() (*Finding, Check) {
 	r, _ := p.refused()
 	if p.exhausted(r) != nil {
-		return nil, Check{State: OK, Why: "new connections fail already, see snat-ports-exhausted"}
+		return passed("new connections fail already, see snat-ports-exhausted")
 	}
 	seen := p.seen()
 	flooders := p.flooders()
@@ -138,9 +109,9 @@ func checkPortsNear(rec *snapshot.Recording) (*Finding, Check) {
 	}
 	switch tightest := p.tightest(); {
 	case worst == nil && tightest != nil && onlyBy(tightest, flooders):
-		return nil, Check{State: OK, Why: seen + ", by a flood: see ct-flood"}
+		return passed(seen + ", by a flood: see ct-flood")
 	case worst == nil:
-		return nil, Check{State: OK, Why: seen}
+		return passed(seen)
 	}
 	return p.nearFinding(worst), Check{Why: seen}
 }
@@ -158,7 +129,7 @@ func (p *pools) near(pool *snapshot.PortPool) bool {
 // flooders are the sources that ct-flood names.
 func (p *pools) flooders() map[string]bool {
 	named := map[string]bool{}
-	if f, _ := checkFlood(p.rec); f == nil {
+	if f, _ := p.checkFlood(); f == nil {
 		return named
 	}
 	for _, s := range p.flood(p.rec.Last().Table.Unanswered).sources {
@@ -188,15 +159,8 @@ func (p *pools) inTheWay(pool *snapshot.PortPool) float64 {
 }
 
 func (p *pools) nearFinding(pool *snapshot.PortPool) *Finding {
-	f := &Finding{
-		Severity:    Warning,
-		Confidence:  "likely",
-		Title:       "the ports of a NAT address are nearly used up (" + poolName(pool) + ")",
-		Evidence:    p.evidence(pool),
-		Cause:       fmt.Sprintf("%s are in use, and each connection through %s to that destination needs one of its own", usedOf(pool), pool.Address),
-		Consequence: "when no port is found, new connections to this destination are dropped without an answer; others go on",
-		Remedies:    p.portRemedies(pool),
-	}
+	f := worded("snat-ports-near-exhaustion", p.evidence(pool), p.portRemedies(pool), poolName(pool), usedOf(pool),
+		pool.Address)
 	switch {
 	case pool.Known && pool.Fails >= someFail:
 		f.Title = fmt.Sprintf("%s of new connections find no free port (%s)", units.Percent(pool.Fails), poolName(pool))
@@ -211,40 +175,30 @@ func (p *pools) nearFinding(pool *snapshot.PortPool) *Finding {
 // raceIsCritical is the share of new connections lost to races that users notice.
 const raceIsCritical = 0.01
 
-// snatRace: new connections are lost though ports are free, because two packets on two
+// checkRace: new connections are lost though ports are free, because two packets on two
 // CPUs chose the same port before either was in the table.
 //
 // Without fully-random the search begins at the port that the client itself used, so
 // that clients with equal ports begin at the same place.
-var snatRace = Rule{
-	ID:    "snat-race",
-	Title: "source ports drawn twice at once",
-	Check: checkRace,
-}
-
-func checkRace(rec *snapshot.Recording) (*Finding, Check) {
-	p, end := readPools(rec)
-	if p == nil {
-		return nil, end
-	}
+func (p *pools) checkRace() (*Finding, Check) {
 	r, ok := p.refused()
 	if !ok {
-		return nil, Check{State: NotChecked, Why: p.noCounters()}
+		return unknown(p.noCounters())
 	}
 	seen := r.String()
 	switch {
 	case r.clashes < fewestClashes:
-		return nil, Check{State: OK, Why: seen}
+		return passed(seen)
 	case p.exhausted(r) != nil:
-		return nil, Check{State: OK, Why: seen + ": no ports were left, see snat-ports-exhausted"}
+		return passed(seen + ": no ports were left, see snat-ports-exhausted")
 	case r.blurred:
-		return nil, Check{State: NotChecked, Why: seen + ": this kernel counts clashes that were resolved as failures, too (before Linux 5.10)"}
+		return unknown(seen + ": this kernel counts clashes that were resolved as failures, too (before Linux 5.10)")
 	case len(p.ports.Pools) == 0:
-		return nil, Check{State: NotChecked, Why: seen + ", but no source is translated here: which connections clash is not known"}
+		return unknown(seen + ", but no source is translated here: which connections clash is not known")
 	case p.mapped() != nil:
-		return nil, Check{State: NotChecked, Why: seen + noRange(p.mapped())}
+		return unknown(seen + noRange(p.mapped()))
 	case p.tight():
-		return nil, Check{State: NotChecked, Why: seen + "; " + p.seen() + ": a race or missing ports, which cannot be distinguished"}
+		return unknown(seen + "; " + p.seen() + ": a race or missing ports, which cannot be distinguished")
 	}
 	return p.race(r), Check{Why: seen + "; " + p.seen()}
 }
@@ -260,16 +214,8 @@ func (p *pools) tight() bool {
 }
 
 func (p *pools) race(r refused) *Finding {
-	f := &Finding{
-		Severity:   Warning,
-		Confidence: "likely",
-		Title:      "new connections are lost in a race for source ports",
-		Evidence:   append(p.counters("insert_failed", "drop", "chaintoolong", "clash_resolve"), p.lowPools()...),
-		Cause:      "packets of new connections that are translated at the same moment on different CPUs are given the same port; the second one cannot be entered into the table and is dropped, though ports are free",
-		Consequence: "the client sends its SYN again after 1 s, 3 s, 7 s; UDP is lost, a DNS query waits for 5 s: " +
-			units.Count(r.clashes) + fmt.Sprintf(" packets in %.1f s", p.rec.Seconds()),
-		Remedies: p.raceRemedies(),
-	}
+	f := worded("snat-race", append(p.counters("insert_failed", "drop", "chaintoolong", "clash_resolve"), p.lowPools()...),
+		p.raceRemedies(), units.Count(r.clashes), p.rec.Seconds())
 	if p.allRandom() {
 		f.Confidence = "possible"
 		f.Cause = "every rule that translates sources draws ports at random already, so that they hardly clash; packets of one socket that are sent at once and translated to different backends (DNAT: the two queries of a resolver) are given the same ports, and the second one is dropped"

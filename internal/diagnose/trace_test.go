@@ -43,19 +43,14 @@ func TestHostileTraces(t *testing.T) {
 
 // Every reason has a meaning, and those that may become a finding say where to look.
 func TestDropReasons(t *testing.T) {
-	for name, r := range dropReasons {
-		finding := r.kind == dropLoss || r.kind == dropNoise || r.kind == dropQueue
-		if r.means == "" || finding != (r.hint != "") {
+	for name, r := range texts().Drops {
+		finding := r.Kind == dropLoss || r.Kind == dropNoise || r.Kind == dropQueue
+		if r.Means == "" || name != notSpecified && finding != (r.Hint != "") {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
-	for name := range wrongSource {
-		if _, ok := dropReasons[name]; !ok {
-			t.Errorf("%s is no reason", name)
-		}
-	}
 	for function, name := range reasonByFunction {
-		if _, ok := dropReasons[name]; !ok && name != netfilterDrop {
+		if _, ok := texts().Drops[name]; !ok && name != netfilterDrop {
 			t.Errorf("%s: %s is no reason", function, name)
 		}
 	}

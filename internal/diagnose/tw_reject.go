@@ -7,17 +7,6 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// twPAWSReject: a NAT gives a port away again while this server holds the former
-// connection in TIME_WAIT. The SYN's timestamp is from another clock; where it is
-// behind, tcp_timewait_state_process takes the SYN for an old duplicate and answers with
-// the former connection's ACK. It begins TIME_WAIT's minute anew, which the client's RST
-// ends at once, unless it is lost or tcp_rfc1337 is 1.
-var twPAWSReject = Rule{
-	ID:    "tw-paws-reject",
-	Title: "SYNs rejected in TIME_WAIT by their timestamp",
-	Check: checkTWPAWS,
-}
-
 // What PAWSEstab must have before it is taken for SYNs without a trace: it counts
 // segments that open connections reject, too, as reordering makes them.
 const (
@@ -28,18 +17,19 @@ const (
 	answersTell   = 1.0 // seconds of answers in which rejections that are many show
 )
 
-func checkTWPAWS(rec *snapshot.Recording) (*Finding, Check) {
-	e, why := readEndpoint(rec)
-	if e == nil {
-		return nil, Check{State: NotChecked, Why: why}
-	}
+// checkTWPAWS: a NAT gives a port away again while this server holds the former
+// connection in TIME_WAIT. The SYN's timestamp is from another clock; where it is
+// behind, tcp_timewait_state_process takes the SYN for an old duplicate and answers with
+// the former connection's ACK. It begins TIME_WAIT's minute anew, which the client's RST
+// ends at once, unless it is lost or tcp_rfc1337 is 1.
+func (e *endpoint) checkTWPAWS() (*Finding, Check) {
 	name := pawsTimewait
 	n, exact := e.delta(name)
 	if !exact {
 		name = pawsEstab
 		var ok bool
 		if n, ok = e.delta(name); !ok {
-			return nil, Check{State: NotChecked, Why: "this kernel counts no segments that PAWS rejects"}
+			return unknown("this kernel counts no segments that PAWS rejects")
 		}
 	}
 	seen := fmt.Sprintf("%s grew by %s", name, units.Count(n))
@@ -51,7 +41,7 @@ func checkTWPAWS(rec *snapshot.Recording) (*Finding, Check) {
 		if but != "" {
 			seen += ": " + but
 		}
-		return nil, Check{State: OK, Why: seen}
+		return passed(seen)
 	}
 	return e.pawsFinding(name, n, confidence), Check{Why: seen}
 }
@@ -103,20 +93,12 @@ func (e *endpoint) manyInTimeWait(n uint64) bool {
 }
 
 func (e *endpoint) pawsFinding(name string, n uint64, confidence string) *Finding {
-	f := &Finding{
-		Severity:   e.severity(n),
-		Confidence: confidence,
-		Title:      "new connections are rejected here: a NAT uses their port again too soon, with an older timestamp",
-		Cause: "a NAT in front of the clients has used a port again while this host still holds the former connection in TIME_WAIT, " +
-			"and the SYN's TCP timestamp is behind the former connection's, so the kernel takes it for an old duplicate (PAWS, RFC 7323): it comes from another machine's clock, " +
-			"or, where systems give each connection an offset of its own (" + offsetPerConnection + "), from another port of the same machine",
-		Consequence: clientsSee + "; the SYN begins TIME_WAIT's minute anew, unless the client's RST comes here and ends it (with " + snapshot.TCPRFC1337 + " = 1 it does not)",
-		Remedies:    e.reuseRemedies(),
-	}
+	f := worded("tw-paws-reject", nil, e.reuseRemedies(), offsetPerConnection, clientsSee, snapshot.TCPRFC1337)
+	f.Severity, f.Confidence = e.severity(n), confidence
 	if confidence == "possible" {
 		f.Severity = Warning
 		f.Title = "new connections may be rejected here: a NAT uses their port again too soon, with an older timestamp"
-		f.Remedies = append([]Remedy{{Title: "examine the SYNs: natkit doctor --trace", Predicts: "it shows whether these are SYNs, and their sources"}}, f.Remedies...)
+		f.Remedies = append([]Remedy{advice("tw-trace")}, f.Remedies...)
 	}
 	f.Evidence = append(e.counted(netstatSource, name, skippedInTW), e.counted(snmpSource, passiveOpens)...)
 	f.Evidence = append(append(f.Evidence, e.held()...), e.setting(snapshot.TCPTimestamps, snapshot.TCPMaxTWBuckets)...)
@@ -129,36 +111,30 @@ func (e *endpoint) pawsFinding(name string, n uint64, confidence string) *Findin
 	return f
 }
 
-// twRecycle: kernels before 4.12 can be set to remember the last timestamp of each
+// checkTWRecycle: kernels before 4.12 can be set to remember the last timestamp of each
 // address, and to drop SYNs that are behind it for a minute (tcp_peer_is_proven). Of
 // clients behind one NAT address all but the one with the highest clock are dropped.
-var twRecycle = Rule{
-	ID:    "tw-recycle",
-	Title: "tcp_tw_recycle drops SYNs of clients behind NAT",
-	Check: checkTWRecycle,
-}
-
 func checkTWRecycle(rec *snapshot.Recording) (*Finding, Check) {
 	if len(rec.Last().Sysctls) == 0 {
-		return nil, Check{State: NotChecked, Why: unreadSysctls(rec)}
+		return unknown(unreadSysctls(rec))
 	}
 	on, there := rec.Last().Sysctls.Int(snapshot.TCPTWRecycle)
 	if !there {
-		return nil, Check{State: OK, Why: "this kernel has no " + snapshot.TCPTWRecycle}
+		return passed("this kernel has no " + snapshot.TCPTWRecycle)
 	}
 	if on == 0 {
-		return nil, Check{State: OK, Why: snapshot.TCPTWRecycle + " is 0"}
+		return passed(snapshot.TCPTWRecycle + " is 0")
 	}
 	if v, ok := rec.Last().Sysctls.Int(snapshot.TCPTimestamps); ok && v == 0 {
-		return nil, Check{State: OK, Why: fmt.Sprintf("%s is %d, and does nothing without timestamps", snapshot.TCPTWRecycle, on)}
+		return passed(fmt.Sprintf("%s is %d, and does nothing without timestamps", snapshot.TCPTWRecycle, on))
 	}
-	e, why := readEndpoint(rec)
+	e, end := readEndpoint(rec)
 	if e == nil {
-		return nil, Check{State: NotChecked, Why: fmt.Sprintf("%s is %d, and the counters are missing: %s", snapshot.TCPTWRecycle, on, why)}
+		return unknown(fmt.Sprintf("%s is %d, and the counters are missing: %s", snapshot.TCPTWRecycle, on, end.Why))
 	}
 	n, ok := e.delta(pawsPassive)
 	if !ok {
-		return nil, Check{State: NotChecked, Why: fmt.Sprintf("%s is %d, and there is no counter PAWSPassive", snapshot.TCPTWRecycle, on)}
+		return unknown(fmt.Sprintf("%s is %d, and there is no counter PAWSPassive", snapshot.TCPTWRecycle, on))
 	}
 	total := e.last.Counters[pawsPassive]
 	seen := fmt.Sprintf("%s is %d, PAWSPassive grew by %s to %s", snapshot.TCPTWRecycle, on, units.Count(n), units.Count(total))
@@ -174,21 +150,9 @@ func unreadSysctls(rec *snapshot.Recording) string {
 
 // recycleFinding grows with what has come of the setting so far.
 func (e *endpoint) recycleFinding(n, total uint64) *Finding {
-	f := &Finding{
-		Severity:   Notice,
-		Confidence: "certain",
-		Title:      "tcp_tw_recycle is on: it will drop connections of clients behind NAT",
-		Evidence:   append(e.setting(snapshot.TCPTWRecycle, snapshot.TCPTimestamps), e.counted(netstatSource, pawsPassive)...),
-		Cause: "with " + snapshot.TCPTWRecycle + " the kernel remembers one timestamp for each client address for a minute, and drops SYNs with an older one without an answer; " +
-			"clients that share an address behind a NAT have clocks of their own",
-		Consequence: "only some of the clients behind a NAT can connect, by turns; the others' SYNs are dropped and sent again after 1 s, 3 s, 7 s. Clients with addresses of their own see nothing",
-		Remedies: []Remedy{{
-			Title:    "sysctl -w " + snapshot.TCPTWRecycle + "=0" + where(e.rec),
-			Predicts: "SYNs are judged by their own connection's TIME_WAIT only",
-			Cost:     "TIME_WAIT of connections that this host opened itself stays for 60 s",
-			Risk:     "a host that opens many connections to one address needs more ports: " + snapshot.TCPTWReuse + "=1 is the safe setting for these",
-		}},
-	}
+	f := worded("tw-recycle",
+		append(e.setting(snapshot.TCPTWRecycle, snapshot.TCPTimestamps), e.counted(netstatSource, pawsPassive)...),
+		[]Remedy{advice("tw-recycle-off", snapshot.TCPTWRecycle, where(e.rec), snapshot.TCPTWReuse)}, snapshot.TCPTWRecycle)
 	f.Evidence = append(f.Evidence, Evidence{What: "PAWSPassive since boot", Value: int64(total), Source: netstatSource})
 	switch {
 	case n > 0:
@@ -200,25 +164,15 @@ func (e *endpoint) recycleFinding(n, total uint64) *Finding {
 	return f
 }
 
-// twSeqReject: as twPAWSReject, but one of the two sides uses no timestamps. Then
+// checkTWSeq: as twPAWSReject, but one of the two sides uses no timestamps. Then
 // TIME_WAIT takes a SYN only if its sequence number is after the former connection's,
 // which that of another machine is by chance. No counter shows it.
-var twSeqReject = Rule{
-	ID:    "tw-seq-reject",
-	Title: "SYNs rejected in TIME_WAIT by their sequence number",
-	Check: checkTWSeq,
-}
-
-func checkTWSeq(rec *snapshot.Recording) (*Finding, Check) {
-	e, why := readEndpoint(rec)
-	if e == nil {
-		return nil, Check{State: NotChecked, Why: why}
-	}
+func (e *endpoint) checkTWSeq() (*Finding, Check) {
 	held, known := e.timeWait()
 	s, why := e.syns()
 	switch {
 	case s == nil && known && held == 0:
-		return nil, Check{State: OK, Why: "nothing is in TIME_WAIT"}
+		return passed("nothing is in TIME_WAIT")
 	case s == nil:
 		check := Check{State: NotChecked, Why: why, NotAsked: why == needsTrace}
 		if known {
@@ -233,7 +187,7 @@ func checkTWSeq(rec *snapshot.Recording) (*Finding, Check) {
 		seen += fmt.Sprintf(" (1 in %s examined)", units.Count(s.Sample))
 	}
 	if rejected < fewestRejected {
-		return nil, Check{State: OK, Why: seen}
+		return passed(seen)
 	}
 	return e.seqFinding(s, rejected), Check{Why: seen}
 }
@@ -250,15 +204,7 @@ func (e *endpoint) challengedToo(s *snapshot.SYNs) uint64 {
 }
 
 func (e *endpoint) seqFinding(s *snapshot.SYNs, rejected uint64) *Finding {
-	f := &Finding{
-		Severity:   Warning,
-		Confidence: "likely",
-		Title:      "new connections are rejected here: a NAT uses their port again too soon, and their sequence number is not after the old one",
-		Cause: "a NAT in front of the clients has used a port again while this host still holds the former connection in TIME_WAIT; without timestamps on both sides " +
-			"a SYN is taken only if its sequence number is after the former connection's, which half of those from other machines and ports are not",
-		Consequence: clientsSee + ", and no counter shows it",
-		Remedies:    e.reuseRemedies(),
-	}
+	f := worded("tw-seq-reject", nil, e.reuseRemedies(), clientsSee)
 	switch {
 	case !s.LateKnown && float64(rejected) >= lossShare*float64(s.SYNs):
 		f.Severity = Critical
@@ -279,10 +225,7 @@ func (e *endpoint) seqFinding(s *snapshot.SYNs, rejected uint64) *Finding {
 	f.Evidence = append(f.Evidence, e.counted(netstatSource, skippedInTW, pawsTimewait, synChallenge)...)
 	f.Evidence = append(append(f.Evidence, e.held()...), e.setting(snapshot.TCPTimestamps, snapshot.TCPMaxTWBuckets)...)
 	if v, ok := e.rec.Last().Sysctls.Int(snapshot.TCPTimestamps); ok && v == 0 {
-		f.Remedies = append([]Remedy{{
-			Title:    fmt.Sprintf("%s=1 helps clients with a clock of their own each", snapshot.TCPTimestamps),
-			Predicts: "a client that comes back alone is always accepted, as its timestamp is newer; behind a shared NAT address timestamps reject as well (tw-paws-reject)",
-		}}, f.Remedies[:len(f.Remedies)-1]...)
+		f.Remedies = append([]Remedy{advice("tw-timestamps-on", snapshot.TCPTimestamps)}, f.Remedies[:len(f.Remedies)-1]...)
 	}
 	return f
 }

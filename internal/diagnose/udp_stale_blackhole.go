@@ -10,15 +10,9 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// udpStale: UDP clients send to a destination that rules no longer give, or not any
+// checkUDPStale: UDP clients send to a destination that rules no longer give, or not any
 // more, because their entries keep the translation of the first packet, and each
 // further packet keeps the entry.
-var udpStale = Rule{
-	ID:    "udp-stale-blackhole",
-	Title: "UDP kept on an old translation",
-	Check: checkUDPStale,
-}
-
 func checkUDPStale(rec *snapshot.Recording) (*Finding, Check) {
 	flows := rec.Flows
 	switch {
@@ -27,9 +21,9 @@ func checkUDPStale(rec *snapshot.Recording) (*Finding, Check) {
 		if why == "" {
 			why = "two dumps of the table could not be compared"
 		}
-		return nil, Check{State: NotChecked, Why: why}
+		return unknown(why)
 	case !flows.OneWayKnown:
-		return nil, Check{State: NotChecked, Why: "UDP without an answer was not followed: a bundle of an older natkit"}
+		return unknown("UDP without an answer was not followed: a bundle of an older natkit")
 	}
 	asked, answered := int64(0), int64(0)
 	for _, w := range flows.OneWay {
@@ -44,22 +38,22 @@ func checkUDPStale(rec *snapshot.Recording) (*Finding, Check) {
 		seen += fmt.Sprintf(", %s translated that had answers before", units.Count(answered))
 	}
 	if asked+answered == 0 {
-		return nil, Check{State: OK, Why: fmt.Sprintf("no UDP was sent on without an answer in %.1f s", flows.Seconds)}
+		return passed(fmt.Sprintf("no UDP was sent on without an answer in %.1f s", flows.Seconds))
 	}
 	if rec.Last().NATRules == nil {
 		why := rec.Last().PartError("nat_rules")
 		if why == "" {
 			why = "the NAT rules were not read"
 		}
-		return nil, Check{State: NotChecked, Why: seen + "; whether rules still lead there is not known: " + why}
+		return unknown(seen + "; whether rules still lead there is not known: " + why)
 	}
 	ipvs, _ := rec.Last().Sysctls.Int(snapshot.IPVSConntrack)
 	stale := staleOnes(flows.OneWay, rec.Last().NATRules, ipvs == 1)
 	switch {
 	case len(stale) == 0 && ipvs == 1:
-		return nil, Check{State: OK, Why: seen + ", all where the present rules lead, or IPVS, which was not asked"}
+		return passed(seen + ", all where the present rules lead, or IPVS, which was not asked")
 	case len(stale) == 0:
-		return nil, Check{State: OK, Why: seen + ", none of which the present rules lead elsewhere"}
+		return passed(seen + ", none of which the present rules lead elsewhere")
 	}
 	return staleFinding(rec, stale), Check{Why: seen}
 }
@@ -154,16 +148,8 @@ func staleFinding(rec *snapshot.Recording, all []stale) *Finding {
 		}
 	}
 	named := strings.Join(services[:min(len(services), mostShown)], ", ")
-	f := &Finding{
-		Severity:   Critical,
-		Confidence: "likely",
-		Title:      fmt.Sprintf("UDP to %s is sent where no rule leads any more, and gets no answer", named),
-		Evidence:   staleEvidence(rec, all),
-		Cause:      "the rules or the backend changed, but an entry keeps the translation of its first packet, and every packet that the client sends keeps the entry",
-		Consequence: fmt.Sprintf("%s of UDP get no answer for as long as their clients go on from the same port; new ones work",
-			units.Plural(entries, "connection", "connections")),
-		Remedies: staleRemedies(rec, all),
-	}
+	f := worded("udp-stale-blackhole", staleEvidence(rec, all), staleRemedies(rec, all), named,
+		units.Plural(entries, "connection", "connections"))
 	if !slices.ContainsFunc(all, func(s stale) bool { return s.Unanswered() }) {
 		f.Severity, f.Confidence = Warning, "possible"
 		f.Title = fmt.Sprintf("UDP to %s goes on to where no rule leads any more", named)
@@ -210,21 +196,11 @@ func staleRemedies(rec *snapshot.Recording, all []stale) []Remedy {
 	var r []Remedy
 	for _, s := range all[:min(len(all), mostShown)] {
 		if !s.Unanswered() {
-			r = append(r, Remedy{
-				Title: fmt.Sprintf("see whether %s still answers%s: tcpdump -c 5 -ni any udp and src host %s and src port %d",
-					s.Target, where(rec), s.Target.Addr(), s.Target.Port()),
-			})
+			r = append(r, advice("stale-still-answers", s.Target, where(rec), s.Target.Addr(), s.Target.Port()))
 		}
-		r = append(r, Remedy{
-			Title: "forget the old translation: " + deleteCommand(rec, staleFilter(s.OneWay)),
-			Predicts: fmt.Sprintf("%s: the next packet of each is translated by the present rules",
-				units.Plural(s.Entries, "entry", "entries")),
-			Risk: "living connections to that target, if there are any, are translated anew as well",
-		})
+		r = append(r, advice("stale-forget", deleteCommand(rec, staleFilter(s.OneWay)), units.Plural(s.Entries, "entry", "entries")))
 	}
-	return append(r, Remedy{
-		Title: "let whatever changes the rules delete the entries of what it replaces",
-	})
+	return append(r, advice("stale-rule-changer"))
 }
 
 func staleFilter(w snapshot.OneWay) string {

@@ -174,6 +174,23 @@ func TryLock(path string) (*os.File, error) {
 	}
 }
 
+// LockExisting is TryLock of a file that must be there: the error is fs.ErrNotExist where it
+// is not, also where its holder has removed it.
+func LockExisting(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := Lock(f); err != nil {
+		return f, err
+	}
+	if !isAt(f, path) {
+		f.Close()
+		return nil, &fs.PathError{Op: "lock", Path: path, Err: fs.ErrNotExist}
+	}
+	return f, nil
+}
+
 func isAt(f *os.File, path string) bool {
 	open, errOpen := f.Stat()
 	there, errThere := os.Lstat(path)

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,7 +18,6 @@ import (
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/diagnose"
-	"github.com/natkit/natkit/internal/ipvs"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
@@ -157,21 +156,36 @@ func (n *balanced) portsAt(t *testing.T, server string) (at []uint16, other uint
 		if err != nil {
 			return err
 		}
-		return ipvs.ParseConnections(bytes.NewReader(text), func(c *ipvs.Connection) {
-			switch {
-			case c.Service.String() != comingBack.address():
-			case c.Server.Addr().String() == server:
-				at = append(at, c.Client.Port())
-			default:
-				other = c.Client.Port()
+		// As in TCP C6120109 0800 C6120050 01BB C613000B 01BB TIME_WAIT 117.
+		service, to := inHex(comingBack.address()), inHex(server + ":0")[:8]
+		for line := range strings.Lines(string(text)) {
+			f := strings.Fields(line)
+			if len(f) < 9 || f[3]+f[4] != service {
+				continue
 			}
-		})
+			port, err := strconv.ParseUint(f[2], 16, 16)
+			if err != nil {
+				return err
+			}
+			if f[5] == to {
+				at = append(at, uint16(port))
+			} else {
+				other = uint16(port)
+			}
+		}
+		return nil
 	})
 	if len(at) < balancedPorts/3 || other == 0 {
 		t.Fatalf("%d ports at %s, %d elsewhere", len(at), server, other)
 	}
 	slices.Sort(at)
 	return at, other
+}
+
+// inHex is an IPv4 address and port as /proc/net/ip_vs_conn has them.
+func inHex(address string) string {
+	a := netip.MustParseAddrPort(address)
+	return fmt.Sprintf("%X%04X", a.Addr().AsSlice(), a.Port())
 }
 
 // ofBalancer are the findings about IPVS, by name.

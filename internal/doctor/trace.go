@@ -8,7 +8,7 @@ import (
 	"github.com/natkit/natkit/internal/bpf/profile"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/natkit/natkit/internal/syn/tap"
+	"github.com/natkit/natkit/internal/syn"
 )
 
 // flowSample is the interval at which the flow of a drop is read: it costs the dropping
@@ -48,7 +48,7 @@ type Tracer struct {
 	// own is the namespace that natkit runs in, where none was given.
 	own      *netns.Handle
 	profiler *profile.Profiler
-	syns     *tap.Tap
+	syns     *syn.Tap
 	trace    snapshot.Trace
 }
 
@@ -62,7 +62,7 @@ func StartTrace(ctx context.Context, o TraceOptions) *Tracer {
 	}
 	if o.SYNs {
 		t.part(snapshot.PartSYNs, func() (err error) {
-			t.syns, err = tap.Start(ctx, tap.Options{Netns: o.Netns})
+			t.syns, err = syn.Start(ctx, syn.Options{Netns: o.Netns})
 			return err
 		})
 	}

@@ -171,7 +171,7 @@ func TestFilterWords(t *testing.T) {
 	}
 }
 
-// TestFilterMatch has a few packets; bpf/match compares many, with tcpdump.
+// TestFilterMatch has a few packets; package bpf compares many, with tcpdump.
 func TestFilterMatch(t *testing.T) {
 	parse := func(source, destination string, protocol uint8) *Frame {
 		t := Tuple{netip.MustParseAddrPort(source), netip.MustParseAddrPort(destination)}

@@ -54,8 +54,6 @@ type checker struct {
 	facts  *Facts
 	// plan is what the file becomes on the host; nil where it cannot be compiled.
 	plan *Plan
-	// asFile is the plan as the file is written.
-	asFile *Plan
 	// held are addresses that pools do not give.
 	held *rangeIndex
 	// byPort are indexes of the plan's destinations for one port, those for more under
@@ -109,11 +107,11 @@ func (c *checker) compile() {
 
 // together looks at what rules do to each other.
 func (c *checker) together() {
-	c.overlaps()
+	plan := c.asWritten()
+	c.overlaps(plan)
 	if c.refused == 0 { // two that overlap also shadow each other
-		c.shadowed()
+		c.shadowed(plan)
 	}
-	c.asFile = nil // no more is asked of it
 	c.pools()
 	c.notrack()
 }
@@ -180,7 +178,7 @@ func (c *checker) sort() {
 
 // rule looks at a rule by itself.
 func (c *checker) rule(o one) {
-	if p := o.whole(); p != nil { // of a Config that Parse has not read
+	if p := o.whole(); o.file.tree == nil && p != nil { // of a Config that Parse has not read
 		o.refuse("rule-incomplete", p.Message, "write what is missing")
 		return
 	}
@@ -206,16 +204,16 @@ func (c *checker) rule(o one) {
 
 // special are addresses that no host has, or that only it can reach.
 var special = []struct {
-	prefix netip.Prefix
-	what   string
+	addrs nat.AddrRange
+	what  string
 }{
-	{netip.MustParsePrefix("0.0.0.0/8"), `an address of "this network" (RFC 1122), which no host has`},
-	{netip.MustParsePrefix("127.0.0.0/8"), "a loopback address, which no packet from or to another host carries"},
-	{netip.MustParsePrefix("224.0.0.0/4"), "a multicast address, which connection tracking does not translate"},
-	{netip.MustParsePrefix("240.0.0.0/4"), "a reserved or the broadcast address (RFC 1112, RFC 919), which no host has"},
-	{netip.MustParsePrefix("::/127"), "the unspecified or the loopback address, which no packet from or to another host carries"},
-	{netip.MustParsePrefix("ff00::/8"), "a multicast address, which connection tracking does not translate"},
-	{netip.MustParsePrefix("fe80::/10"), "a link-local address, which no router forwards"},
+	{nat.RangeOf(netip.MustParsePrefix("0.0.0.0/8")), `an address of "this network" (RFC 1122), which no host has`},
+	{nat.RangeOf(netip.MustParsePrefix("127.0.0.0/8")), "a loopback address, which no packet from or to another host carries"},
+	{nat.RangeOf(netip.MustParsePrefix("224.0.0.0/4")), "a multicast address, which connection tracking does not translate"},
+	{nat.RangeOf(netip.MustParsePrefix("240.0.0.0/4")), "a reserved or the broadcast address (RFC 1112, RFC 919), which no host has"},
+	{nat.RangeOf(netip.MustParsePrefix("::/127")), "the unspecified or the loopback address, which no packet from or to another host carries"},
+	{nat.RangeOf(netip.MustParsePrefix("ff00::/8")), "a multicast address, which connection tracking does not translate"},
+	{nat.RangeOf(netip.MustParsePrefix("fe80::/10")), "a link-local address, which no router forwards"},
 }
 
 // address looks at the family and the kind of one address, range or prefix.
@@ -225,15 +223,15 @@ func (o one) address(w written) {
 		if o.bits == 128 {
 			other = "nat"
 		}
-		o.refuse("wrong-family", fmt.Sprintf("%s is not %s, which the rules below %s are for", w.text, familyName(o.bits), o.ref.List),
-			"write the rule below "+other, w.path...)
+		o.refuse("wrong-family", fmt.Sprintf("%s is not %s, which the rules below %s are for", w.text(), familyName(o.bits), o.ref.List),
+			"write the rule below "+other, w.path()...)
 		return
 	}
 	for _, s := range special {
 		// Whom a rule is about may be everybody: only the whole of it counts.
-		r, condition := nat.RangeOf(s.prefix), w.use == useFrom || w.use == useExcept
+		r, condition := s.addrs, w.use == useFrom || w.use == useExcept
 		if condition && r.Covers(w.addrs) || !condition && r.Overlaps(w.addrs) {
-			o.refuse("unusable-address", fmt.Sprintf("%s is %s", withPart(w, r), s.what), "write the address of a host", w.path...)
+			o.refuse("unusable-address", fmt.Sprintf("%s is %s", withPart(w, r), s.what), "write the address of a host", w.path()...)
 			return
 		}
 	}
@@ -242,13 +240,13 @@ func (o one) address(w written) {
 // withPart is how w is written, and which part of it lies in r where not all does.
 func withPart(w written, r nat.AddrRange) string {
 	if r.Covers(w.addrs) {
-		return w.text
+		return w.text()
 	}
 	first := w.addrs.First
 	if first.Less(r.First) {
 		first = r.First
 	}
-	return fmt.Sprintf("%s of %s", first, w.text)
+	return fmt.Sprintf("%s of %s", first, w.text())
 }
 
 func (o one) choice(c *Choice) {
@@ -259,21 +257,35 @@ func (o one) choice(c *Choice) {
 
 func (o one) dnat(d *DNAT) {
 	o.protocol(d.Port, "port")
-	switch {
-	case d.To.Port != 0 && !d.Port.hasPorts():
-		o.refuse("port-without-protocol", fmt.Sprintf("to %s has a port, but the rule is not for a protocol that has ports", d.To),
-			fmt.Sprintf("write port: tcp/%d, or leave the port out of to", d.To.Port), "to")
-	case d.To.Port != 0 && d.Port.First == 0:
-		o.warn("ports-to-one", fmt.Sprintf("every port of %s goes to the one port of %s", d.Port.Protocol, d.To),
-			"write the ports that are meant after port, or leave the port out of to: then each stays what it is", "to")
-	case d.To.Port != 0 && d.Port.last() > d.Port.First:
-		o.warn("ports-to-one", fmt.Sprintf("the %d ports of %s all go to the one port of %s", d.Port.all().Len(), d.Port, d.To),
-			"leave the port out of to: then each stays what it is", "to")
-	case d.On.Address == d.To.Address && (d.To.Port == 0 || d.To.Port == d.Port.First && d.Port.last() == d.Port.First):
-		o.refuse("translates-to-itself", fmt.Sprintf("%s becomes itself", d.On), "leave the rule out, or name the host inside", "to")
+	for i, to := range d.To {
+		o.backend(d, to, o.pathOf("to", i, len(d.To)))
 	}
 	if d.Hairpin {
 		o.hairpin()
+	}
+}
+
+// pathOf is that of an item of a list, or of a single value.
+func (o one) pathOf(key string, i, of int) []any {
+	if of == 1 {
+		return []any{key}
+	}
+	return []any{key, i}
+}
+
+func (o one) backend(d *DNAT, to nat.Backend, path []any) {
+	switch {
+	case to.Port != 0 && !d.Port.hasPorts():
+		o.refuse("port-without-protocol", fmt.Sprintf("to %s has a port, but the rule is not for a protocol that has ports", to),
+			fmt.Sprintf("write port: tcp/%d, or leave the port out of to", to.Port), path...)
+	case to.Port != 0 && d.Port.First == 0:
+		o.warn("ports-to-one", fmt.Sprintf("every port of %s goes to the one port of %s", d.Port.Protocol, to),
+			"write the ports that are meant after port, or leave the port out of to: then each stays what it is", path...)
+	case to.Port != 0 && d.Port.last() > d.Port.First:
+		o.warn("ports-to-one", fmt.Sprintf("the %d ports of %s all go to the one port of %s", d.Port.all().Len(), d.Port, to),
+			"leave the port out of to: then each stays what it is", path...)
+	case d.On.Address == to.Address && (to.Port == 0 || to.Port == d.Port.First && d.Port.last() == d.Port.First):
+		o.refuse("translates-to-itself", fmt.Sprintf("%s becomes itself", d.On), "leave the rule out, or name the host inside", path...)
 	}
 }
 
@@ -342,48 +354,65 @@ const (
 type written struct {
 	use   use
 	addrs nat.AddrRange
-	// text is how it is written, path where, below the rule's word.
-	text string
-	path []any
+	// key is its field, at its place in the field's list; -1 where it is no list.
+	key string
+	at  int
+}
+
+// text is how it is written.
+func (w written) text() string {
+	if p := w.addrs.Prefix(); p.IsValid() && w.use != useGive {
+		return nat.PrefixString(p)
+	}
+	return w.addrs.String()
+}
+
+// path is where it stands, below the rule's word.
+func (w written) path() []any {
+	if w.at < 0 {
+		return []any{w.key}
+	}
+	return []any{w.key, w.at}
 }
 
 // written are all addresses of a rule.
-func (r Rule) written() (all []written) {
+func (r Rule) written() []written {
+	all := make([]written, 0, 4)
 	one := func(u use, key string, a netip.Addr) {
 		if a.IsValid() {
-			all = append(all, written{u, nat.OneAddr(a), a.String(), []any{key}})
+			all = append(all, written{u, nat.OneAddr(a), key, -1})
 		}
 	}
-	prefix := func(u use, p Prefix, path ...any) {
-		all = append(all, written{u, nat.RangeOf(p.Prefix), p.String(), path})
-	}
-	prefixes := func(u use, key string, list Prefixes) {
-		for i, p := range list {
-			prefix(u, p, key, i)
+	list := func(u use, key string, prefixes Prefixes) {
+		for i, p := range prefixes {
+			all = append(all, written{u, nat.RangeOf(p.Prefix), key, i})
 		}
-	}
-	sources := func(s *Sources) {
-		prefixes(useFrom, "from", s.From)
-		prefixes(useExcept, "except-to", s.ExceptTo)
 	}
 	switch {
 	case r.Masquerade != nil:
-		sources(&r.Masquerade.Sources)
+		list(useFrom, "from", r.Masquerade.From)
+		list(useExcept, "except-to", r.Masquerade.ExceptTo)
 	case r.SNAT != nil:
-		sources(&r.SNAT.Sources)
+		list(useFrom, "from", r.SNAT.From)
+		list(useExcept, "except-to", r.SNAT.ExceptTo)
 		for i, to := range r.SNAT.To {
-			all = append(all, written{useGive, to, to.String(), []any{"to", i}})
+			all = append(all, written{useGive, to, "to", i})
 		}
 	case r.DNAT != nil:
 		one(useOn, "on", r.DNAT.On.Address)
-		prefixes(useFrom, "from", r.DNAT.From)
-		one(useTo, "to", r.DNAT.To.Address)
+		list(useFrom, "from", r.DNAT.From)
+		for i, to := range r.DNAT.To {
+			all = append(all, written{useTo, nat.OneAddr(to.Address), "to", i})
+			if len(r.DNAT.To) == 1 {
+				all[len(all)-1].at = -1
+			}
+		}
 	case r.Static != nil:
 		one(useInside, "inside", r.Static.Inside.Addr)
 		one(useOutside, "outside", r.Static.Outside.Addr)
 	case r.Netmap != nil:
-		prefix(useInside, r.Netmap.Inside, "inside")
-		prefix(useOutside, r.Netmap.Outside, "outside")
+		all = append(all, written{useInside, nat.RangeOf(r.Netmap.Inside.Prefix), "inside", -1},
+			written{useOutside, nat.RangeOf(r.Netmap.Outside.Prefix), "outside", -1})
 	case r.Notrack != nil:
 		one(useUntracked, "on", r.Notrack.On.Addr)
 	}

@@ -313,7 +313,7 @@ func admitByRoute(p *Plan, lan, wan string) []string {
 	if len(p.Destinations) > 0 {
 		all = append(all, fmt.Sprintf("ufw route allow in on %s out on %s to %s", wan, lan, p.Destinations[0].target()))
 	}
-	if len(p.Destinations) > 1 {
+	if len(p.Destinations) > 1 || len(p.Destinations) == 1 && len(p.Destinations[0].Action.Backends) > 1 {
 		all = append(all, "# and so for what other rules lead to")
 	}
 	return all

@@ -96,11 +96,11 @@ func (o one) notInside(a netip.Addr, w written) bool {
 	}
 	switch {
 	case o.facts.Has(a):
-		o.warn("target-is-gateway", w.text+" is an address of this host itself: what is sent there goes no further than to its own programs",
-			"name a host inside; or leave the rule out and have the program listen on the address outside", w.path...)
+		o.warn("target-is-gateway", w.text()+" is an address of this host itself: what is sent there goes no further than to its own programs",
+			"name a host inside; or leave the rule out and have the program listen on the address outside", w.path()...)
 	case slices.Contains(o.config.Interfaces.WAN, by):
-		o.warn("target-outside", fmt.Sprintf("the way to %s leads out by %s, which is wan: what is sent there leaves again and comes to no host inside", w.text, by),
-			"name a host inside; or give this one a route by an interface inside: sudo ip route add "+nat.Host(a).String()+" dev INTERFACE", w.path...)
+		o.warn("target-outside", fmt.Sprintf("the way to %s leads out by %s, which is wan: what is sent there leaves again and comes to no host inside", w.text(), by),
+			"name a host inside; or give this one a route by an interface inside: sudo ip route add "+nat.Host(a).String()+" dev INTERFACE", w.path()...)
 	default:
 		return false
 	}
@@ -137,10 +137,10 @@ func (o one) notHere(w written, h hostAddresses) bool {
 	case h.own[a]:
 		return false
 	case end != "":
-		o.refuse("subnet-end", fmt.Sprintf("%s is the network's own or the broadcast address of %s", w.text, end),
-			"write the address of a host", w.path...)
+		o.refuse("subnet-end", fmt.Sprintf("%s is the network's own or the broadcast address of %s", w.text(), end),
+			"write the address of a host", w.path()...)
 	default:
-		o.notOurs(a, w.path)
+		o.notOurs(a, w.path())
 	}
 	return true
 }
@@ -168,7 +168,7 @@ func (o one) notAllOurs(w written) bool {
 	}
 	if network, name := o.networkIn(w.addrs); name != "" {
 		o.warn("address-missing", fmt.Sprintf("%s takes up all of %s, the network of %s: the router's address is among them, and those of other hosts there",
-			w.text, network, name), "name a part of the network that is for this gateway alone", w.path...)
+			w.text(), network, name), "name a part of the network that is for this gateway alone", w.path()...)
 		return true
 	}
 	dev, near := o.toward(w.addrs.First)
@@ -180,7 +180,7 @@ func (o one) notAllOurs(w written) bool {
 		advice = "have it routed here, or answer for it: ndppd, or ip -6 neigh add proxy for each"
 	}
 	o.warn("address-missing", fmt.Sprintf("%s lies on the network of %s, and of its %s interfaces here have %d: nobody answers for the others there",
-		w.text, dev, many(all, "address", "addresses"), have), advice, w.path...)
+		w.text(), dev, many(all, "address", "addresses"), have), advice, w.path()...)
 	return true
 }
 
@@ -421,27 +421,30 @@ func (f *Facts) from(a netip.Addr) string {
 	return ""
 }
 
-// by reports whether the session may pass one of the interfaces.
-func (a admin) by(names []string) bool {
-	return len(names) == 0 || a.in == "" || slices.Contains(names, a.in)
+// by is the interface by which the session comes; one of the names where that is not known.
+func (a admin) by(names []string) string {
+	if a.in == "" && len(names) > 0 {
+		return names[0]
+	}
+	return a.in
 }
 
 // cutting are the rules that match a session's packets.
 func (c *checker) cutting(a admin) (rules []Ref) {
 	p := nat.Packet{Protocol: protocolTCP, Src: a.client, Dst: a.server, DstPort: a.port, In: a.in}
-	for _, u := range c.plan.Untracked {
-		if u.Matches(&p) {
+	for i := range c.plan.Untracked {
+		if u := &c.plan.Untracked[i]; u.Matches(&p) {
 			rules = append(rules, u.Rule)
 		}
 	}
-	for _, s := range c.plan.Stateless {
-		if a.by(s.Out) && (s.Outside().Contains(a.server) || s.Inside().Contains(a.server)) {
+	for i := range c.plan.Stateless {
+		if s := &c.plan.Stateless[i]; (len(s.Out) == 0 || slices.Contains(s.Out, a.by(s.Out))) && (s.Outside().Contains(a.server) || s.Inside().Contains(a.server)) {
 			rules = append(rules, s.Rule)
 		}
 	}
-	for _, d := range c.plan.Destinations { // the first that matches, as in the kernel
-		in := d.In
-		if d.In = nil; d.Matches(&p) && a.by(in) {
+	for i := range c.plan.Destinations { // the first that matches, as in the kernel
+		d := &c.plan.Destinations[i]
+		if p.In = a.by(d.In); d.Matches(&p) {
 			stays := len(d.Action.Backends) == 1 && d.Action.Backends[0].Address == a.server &&
 				(d.Action.Backends[0].Port == 0 || d.Action.Backends[0].Port == a.port)
 			if !stays {
@@ -462,12 +465,10 @@ const protocolTCP = 6
 func (c *checker) answering(a admin) (Ref, bool) {
 	p := nat.Packet{Protocol: protocolTCP, Src: a.server, Dst: a.client, SrcPort: a.port}
 	for i := range c.plan.Sources {
-		e := c.plan.Sources[i]
-		out := e.Out
-		if e.Out = nil; !a.by(out) || !e.Matches(&p) {
+		e := &c.plan.Sources[i]
+		if p.Out = a.by(e.Out); !e.Matches(&p) {
 			continue
 		}
-		e.Out = out
 		given := e.gives(c.facts)
 		return e.Rule, len(given) != 1 || given[0] != nat.OneAddr(a.server)
 	}

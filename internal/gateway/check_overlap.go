@@ -13,8 +13,7 @@ import (
 
 // overlaps finds rules that are equally specific and match the same packets: which of
 // them would win nobody wrote.
-func (c *checker) overlaps() {
-	plan := c.asWritten()
+func (c *checker) overlaps(plan *Plan) {
 	seen := map[Ref]bool{}
 	found := func(a, b Ref, side, what string) {
 		if b.before(a) {
@@ -55,18 +54,30 @@ func (o one) subject(side string) []any {
 	return nil
 }
 
-// asWritten is abstract, made once.
+// asWritten is the plan as the file is written: a name stands for one address that it
+// does not share with another, where the host does not tell which it has, and the
+// interfaces by which packets come in, which no rule names, are left out.
 func (c *checker) asWritten() *Plan {
-	if c.asFile == nil {
-		c.asFile = c.abstract()
+	plan := *c.plan
+	if c.onNames() {
+		plan = *c.withStandIns()
 	}
-	return c.asFile
+	plan.Destinations = slices.Clone(plan.Destinations)
+	for i := range plan.Destinations {
+		plan.Destinations[i].In = nil
+	}
+	return &plan
 }
 
-// abstract is the plan as the file is written: a name stands for one address that it
-// does not share with another, where the host does not tell which it has, and the
-// interfaces by which packets come in, which nobody wrote, are left out.
-func (c *checker) abstract() *Plan {
+// onNames reports whether a rule is on the addresses of an interface.
+func (c *checker) onNames() (is bool) {
+	c.config.each(func(r Rule, _ Ref) { is = is || r.DNAT != nil && r.DNAT.On.Name != "" })
+	return is
+}
+
+// withStandIns is the plan for a host where each interface that the file names has an
+// address of each family.
+func (c *checker) withStandIns() *Plan {
 	facts := *c.facts
 	facts.Interfaces = slices.Clone(facts.Interfaces)
 	places := map[string]int{}
@@ -89,9 +100,6 @@ func (c *checker) abstract() *Plan {
 	plan, err := Compile(c.config, facts)
 	if err != nil { // not with other addresses either
 		return c.plan
-	}
-	for i := range plan.Destinations {
-		plan.Destinations[i].In = nil
 	}
 	return plan
 }

@@ -58,7 +58,7 @@ func anyRule(t *testing.T, r *rand.Rand, v anyValues) Rule {
 		return Rule{SNAT: &SNAT{Sources: sources(), To: mustRanges(t, pick(r, v.ranges...), pick(r, v.ranges...)), Choice: choice(), Persistent: pick[*Switch](r, nil, new(Switch(true)), new(Switch(false)))}}
 	case 2:
 		return Rule{DNAT: &DNAT{On: pick(r, On{Address: address().Addr}, On{Name: "wan"}, On{Name: "br0"}), Port: port(), From: prefixes(),
-			To: Endpoint{prefix().Addr(), pick[uint16](r, 0, 0, 80)}, Hairpin: on(), Local: on()}}
+			To: Backends{{Address: prefix().Addr(), Port: pick[uint16](r, 0, 0, 80)}}, Hairpin: on(), Local: on()}}
 	case 3:
 		return Rule{Static: &Static{Inside: Address{prefix().Addr()}, Outside: address(), Stateless: on(), Hairpin: on(), Local: on()}}
 	case 4:

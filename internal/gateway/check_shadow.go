@@ -14,8 +14,7 @@ import (
 
 // shadowed finds rules that can never match, since others match all their packets
 // first.
-func (c *checker) shadowed() {
-	plan := c.asWritten()
+func (c *checker) shadowed(plan *Plan) {
 	winners := map[Ref]map[Ref]bool{}
 	alive := map[Ref]bool{}
 	entry := func(r Ref, by []Ref) {
@@ -100,7 +99,7 @@ type shadows struct {
 	sources      entryIndex
 	destinations entryIndex
 	// ports are the entries for ports of one address, in their order, clients those for
-	// an address by From: thousands may be on one.
+	// an address by From, as far as they were asked for: thousands may be on one.
 	ports     map[netip.Prefix][]int
 	clients   map[netip.Prefix]*entryIndex
 	untracked entryIndex
@@ -121,12 +120,6 @@ func (s *shadows) index() {
 			s.ports[e.On()] = append(s.ports[e.On()], i)
 		}
 		s.destinations.add(e.On(), i)
-		if s.clients[e.On()] == nil {
-			s.clients[e.On()] = &entryIndex{}
-		}
-		for _, p := range e.clients() {
-			s.clients[e.On()].add(p, i)
-		}
 	}
 	for _, entries := range s.ports {
 		slices.SortFunc(entries, func(i, j int) int {
@@ -140,9 +133,6 @@ func (s *shadows) index() {
 	}
 	for i := range s.plan.Untracked {
 		s.untracked.add(s.plan.Untracked[i].On(), i)
-	}
-	for _, of := range s.clients {
-		of.sort()
 	}
 	for _, x := range []*entryIndex{&s.sources, &s.destinations, &s.untracked, &s.outside, &s.inside} {
 		x.sort()
@@ -159,15 +149,14 @@ func (e *Entry) clients() []netip.Prefix {
 
 // overSource are the rules that together match all of Sources[i] before it.
 func (s *shadows) overSource(i int) []Ref {
-	u := union{of: &s.plan.Sources[i]}
+	u := union{of: &s.plan.Sources[i], dimensions: sourceDimensions}
 	for _, from := range u.of.clients() {
 		s.inside.meeting(from, func(j int) {
-			p := &s.plan.Stateless[j]
-			u.add(p.Match, p.Rule)
+			u.add(&s.plan.Stateless[j])
 		})
 		s.sources.meeting(from, func(j int) {
 			if o := &s.plan.Sources[j]; j < i && o.Rule != u.of.Rule {
-				u.add(o.Match, o.Rule)
+				u.add(o)
 			}
 		})
 	}
@@ -177,17 +166,17 @@ func (s *shadows) overSource(i int) []Ref {
 // overDestination are the rules that together match all of Destinations[i] before it.
 func (s *shadows) overDestination(i int) []Ref {
 	e := &s.plan.Destinations[i]
-	u := union{of: e}
+	u := union{of: e, dimensions: destinationDimensions}
 	if e.On().IsSingleIP() {
-		s.untracked.meeting(e.On(), func(j int) { u.add(s.plan.Untracked[j].Match, s.plan.Untracked[j].Rule) })
+		s.untracked.meeting(e.On(), func(j int) { u.add(&s.plan.Untracked[j]) })
 	}
 	s.outside.meeting(e.On(), func(j int) {
 		p := &s.plan.Stateless[j]
-		u.add(nat.Match{To: []netip.Prefix{p.Outside()}}, p.Rule)
+		u.add(&Entry{Rule: p.Rule, Match: nat.Match{To: []netip.Prefix{p.Outside()}}})
 	})
 	before := func(j int) {
 		if d := &s.plan.Destinations[j]; j < i && d.Rule != e.Rule {
-			u.add(d.Match, d.Rule)
+			u.add(d)
 		}
 	}
 	switch near := s.nearPorts(e); { // what comes before an entry on one address is on that address
@@ -199,10 +188,25 @@ func (s *shadows) overDestination(i int) []Ref {
 		}
 	default:
 		for _, p := range e.From {
-			s.clients[e.On()].meeting(p, before)
+			s.clientsOf(e.On()).meeting(p, before)
 		}
 	}
 	return u.covering()
+}
+
+// clientsOf are the entries on an address, by From.
+func (s *shadows) clientsOf(on netip.Prefix) *entryIndex {
+	if s.clients[on] == nil {
+		x := &entryIndex{}
+		for _, i := range s.destinations.of[on] {
+			for _, p := range s.plan.Destinations[i].clients() {
+				x.add(p, i)
+			}
+		}
+		x.sort()
+		s.clients[on] = x
+	}
+	return s.clients[on]
 }
 
 // fewNear are so few entries that it is not worth while to ask for their clients.
@@ -228,55 +232,61 @@ func (s *shadows) nearPorts(e *Entry) []int {
 // union is what comes before an entry. It covers the entry where it does so in one
 // dimension, all that counts there matching whatever the entry does in the others.
 type union struct {
-	of *Entry
-	// along are the matches that cover the entry but for one of dimensions, by its index,
-	// and their rules.
-	along [3][]nat.Match
-	by    [3][]Ref
+	of         *Entry
+	dimensions []dimension
+	// along are the entries that cover this one but for one of dimensions, by its index.
+	along [3][]*Entry
 }
 
-// dimensions are what a union can be made along: what a match has to cover without them,
-// and whether several cover it in them.
-var dimensions = [3]struct {
-	without func(m *nat.Match)
-	cover   func(all []nat.Match, e *Entry) bool
-}{
-	{func(m *nat.Match) { m.To = nil }, func(all []nat.Match, e *Entry) bool {
-		return coverPrefixes(all, e.To, func(m *nat.Match) []netip.Prefix { return m.To })
-	}},
-	{func(m *nat.Match) { m.Protocol, m.Ports = 0, nil }, coverPorts},
-	{func(m *nat.Match) { m.From = nil }, func(all []nat.Match, e *Entry) bool {
-		return coverPrefixes(all, e.clients(), func(m *nat.Match) []netip.Prefix { return m.From })
-	}},
+// dimension is what a union can be made along: the conditions that are not asked of each
+// entry, and whether several together meet them.
+type dimension struct {
+	without func(*nat.Match)
+	cover   func(all []*Entry, e *Entry) bool
 }
 
-func (u *union) add(before nat.Match, rule Ref) {
-	for i, d := range dimensions {
-		m, e := before, u.of.Match
-		d.without(&m)
-		d.without(&e)
-		if m.Covers(&e) {
-			u.along[i], u.by[i] = append(u.along[i], before), append(u.by[i], rule)
+var (
+	alongClients = dimension{func(m *nat.Match) { m.From, m.NotFrom = nil, nil }, func(all []*Entry, e *Entry) bool {
+		return coverPrefixes(all, e.clients(), func(e *Entry) []netip.Prefix { return e.From })
+	}}
+	sourceDimensions      = []dimension{alongClients}
+	destinationDimensions = []dimension{
+		{func(m *nat.Match) { m.To, m.NotTo = nil, nil }, func(all []*Entry, e *Entry) bool {
+			return coverPrefixes(all, e.To, func(e *Entry) []netip.Prefix { return e.To })
+		}},
+		{func(m *nat.Match) { m.Protocol, m.Ports = 0, nil }, coverPorts},
+		alongClients,
+	}
+)
+
+func (u *union) add(before *Entry) {
+	for i, d := range u.dimensions {
+		without := before.Match
+		if d.without(&without); without.Covers(&u.of.Match) {
+			u.along[i] = append(u.along[i], before)
 		}
 	}
 }
 
 // covering are the rules that cover the entry; none where something is left to it.
-func (u *union) covering() []Ref {
-	for i, d := range dimensions {
-		if len(u.by[i]) > 0 && d.cover(u.along[i], u.of) {
-			return u.by[i]
+func (u *union) covering() (rules []Ref) {
+	for i, d := range u.dimensions {
+		if len(u.along[i]) > 0 && d.cover(u.along[i], u.of) {
+			for _, e := range u.along[i] {
+				rules = append(rules, e.Rule)
+			}
+			return rules
 		}
 	}
 	return nil
 }
 
-// coverPrefixes reports whether the prefixes that matches ask for, which are all where
+// coverPrefixes reports whether the prefixes that entries ask for, which are all where
 // they ask for none, together cover those of a list.
-func coverPrefixes(all []nat.Match, list []netip.Prefix, of func(*nat.Match) []netip.Prefix) bool {
+func coverPrefixes(all []*Entry, list []netip.Prefix, of func(*Entry) []netip.Prefix) bool {
 	var ranges nat.AddrRanges
-	for i := range all {
-		asked := of(&all[i])
+	for _, one := range all {
+		asked := of(one)
 		if len(asked) == 0 {
 			return true
 		}
@@ -290,8 +300,8 @@ func coverPrefixes(all []nat.Match, list []netip.Prefix, of func(*nat.Match) []n
 	})
 }
 
-// coverPorts reports whether matches together have the protocol and the ports of an entry.
-func coverPorts(all []nat.Match, e *Entry) bool {
+// coverPorts reports whether entries together have the protocol and the ports of an entry.
+func coverPorts(all []*Entry, e *Entry) bool {
 	together := nat.Match{Protocol: e.Protocol}
 	for _, m := range all {
 		switch {

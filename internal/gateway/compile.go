@@ -19,6 +19,7 @@ import (
 func Compile(c *Config, facts Facts) (*Plan, error) {
 	b := &compiler{config: c, facts: facts}
 	b.begin()
+	b.reserve()
 	for _, list := range c.lists() {
 		if err := b.list(list); err != nil {
 			return nil, err
@@ -61,6 +62,20 @@ func (b *compiler) begin() {
 		IPv4: len(c.NAT) > 0, IPv6: len(c.IPv6) > 0,
 		Accounting: bool(c.Accounting), Expect: c.Expect,
 	}
+}
+
+// reserve makes room for the entries of rules that have one of a kind, as nearly all do.
+func (b *compiler) reserve() {
+	sources, destinations := 0, 0
+	b.config.each(func(r Rule, _ Ref) {
+		if r.DNAT == nil || bool(r.DNAT.Hairpin) {
+			sources++
+		}
+		if r.Masquerade == nil && r.SNAT == nil {
+			destinations++
+		}
+	})
+	b.plan.Sources, b.plan.Destinations = slices.Grow(b.plan.Sources, sources), slices.Grow(b.plan.Destinations, destinations)
 }
 
 // names is a list of interfaces without repetition, in an order of its own.
@@ -166,12 +181,29 @@ func (f *Facts) has(name string) bool {
 }
 
 func (b *compiler) sort() {
-	for _, list := range [][]Entry{b.plan.Destinations, b.plan.Sources, b.plan.Stateless} {
-		slices.SortStableFunc(list, orderEntries)
+	for _, list := range []*[]Entry{&b.plan.Destinations, &b.plan.Sources, &b.plan.Stateless} {
+		sortEntries(list, orderEntries)
 	}
-	slices.SortStableFunc(b.plan.Untracked, func(x, y Entry) int { // all do the same: those on one address together
+	sortEntries(&b.plan.Untracked, func(x, y *Entry) int { // all do the same: those on one address together
 		return cmp.Or(comparePrefixes(x.On(), y.On()), orderEntries(x, y))
 	})
+}
+
+// sortEntries sorts by pointers: an entry has half a kilobyte.
+func sortEntries(list *[]Entry, order func(a, b *Entry) int) {
+	sorted := make([]*Entry, len(*list))
+	for i := range *list {
+		sorted[i] = &(*list)[i]
+	}
+	if slices.IsSortedFunc(sorted, order) {
+		return
+	}
+	slices.SortStableFunc(sorted, order)
+	all := make([]Entry, len(sorted))
+	for i, e := range sorted {
+		all[i] = *e
+	}
+	*list = all
 }
 
 // ruleCompiler turns one rule into entries.
@@ -255,11 +287,13 @@ func (b *ruleCompiler) out(names Names) ([]string, error) {
 }
 
 func (b *ruleCompiler) dnat(r *DNAT) error {
-	if err := b.family("to", r.To.Address); err != nil {
-		return err
-	}
-	if r.To.Port != 0 && !r.Port.hasPorts() {
-		return fmt.Errorf("to %s has a port: port must name a protocol that has ports, such as tcp/%d", r.To, r.To.Port)
+	for _, to := range r.To {
+		if err := b.family("to", to.Address); err != nil {
+			return err
+		}
+		if to.Port != 0 && !r.Port.hasPorts() {
+			return fmt.Errorf("to %s has a port: port must name a protocol that has ports, such as tcp/%d", to, to.Port)
+		}
 	}
 	from, err := b.prefixes("from", r.From)
 	if err != nil {
@@ -273,7 +307,7 @@ func (b *ruleCompiler) dnat(r *DNAT) error {
 		in = nil
 	}
 	for _, a := range on {
-		d := b.destination(nat.Host(a), in, nat.Action{Backends: []nat.Backend{{Address: r.To.Address, Port: r.To.Port}}})
+		d := b.destination(nat.Host(a), in, nat.Action{Backends: r.To})
 		d.Local = bool(r.Local)
 		d.Protocol, d.Ports = r.Port.Service()
 		for _, group := range byLength(from) {
@@ -463,12 +497,16 @@ func (b *ruleCompiler) hairpin(a netip.Addr, port Port, from []netip.Prefix) err
 // the WAN interface's; it is seen under the one it asked for.
 func (b *compiler) hairpins() {
 	families := map[int]bool{}
-	for _, e := range b.plan.Sources {
-		if e.IsHairpin() {
+	for i := range b.plan.Sources {
+		if e := &b.plan.Sources[i]; e.IsHairpin() {
 			families[e.Family()] = true
 		}
 	}
-	for _, e := range slices.Clone(b.plan.Sources) {
+	if len(families) == 0 {
+		return
+	}
+	for i := range len(b.plan.Sources) {
+		e := b.plan.Sources[i]
 		if e.IsHairpin() || e.Action.Kind == nat.Masquerade || !families[e.Family()] || !leavesBy(e.Out, b.plan.WAN) {
 			continue
 		}

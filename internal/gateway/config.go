@@ -127,7 +127,7 @@ type Masquerade struct {
 // SNAT gives connections an address out of To.
 type SNAT struct {
 	Sources `yaml:",inline"`
-	To      Ranges `yaml:"to" json:"to"`
+	To      Ranges `yaml:"to" json:"to" check:"required"`
 	Choice  `yaml:",inline"`
 	// Persistent, unless it is off, gives a source one address of several for every
 	// destination (NF_NAT_RANGE_PERSISTENT; RFC 6888 REQ-2, "paired").
@@ -137,13 +137,13 @@ type SNAT struct {
 // DNAT sends what comes for an address of the gateway to a host inside.
 type DNAT struct {
 	// On is the address, or the role or interface whose present addresses are meant.
-	On On `yaml:"on" json:"on"`
+	On On `yaml:"on" json:"on" check:"required"`
 	// Port is tcp/8080, udp/5000-5100 or empty: then every protocol.
 	Port Port `yaml:"port" json:"port,omitzero"`
 	// From restricts the clients; anybody where empty.
 	From Prefixes `yaml:"from" json:"from,omitempty"`
 	// To is an address with or without a port. A range of ports is kept as it is.
-	To Endpoint `yaml:"to" json:"to"`
+	To Backends `yaml:"to" json:"to" check:"required"`
 	// Hairpin lets hosts inside reach To by On; they are seen there under On's address
 	// (RFC 4787 REQ-9).
 	Hairpin Switch `yaml:"hairpin" json:"hairpin,omitempty"`
@@ -154,8 +154,8 @@ type DNAT struct {
 // Static makes an address outside stand for one inside, in both directions, whatever
 // the protocol: a floating address.
 type Static struct {
-	Inside  Address `yaml:"inside" json:"inside"`
-	Outside Address `yaml:"outside" json:"outside"`
+	Inside  Address `yaml:"inside" json:"inside" check:"required"`
+	Outside Address `yaml:"outside" json:"outside" check:"required"`
 	// Stateless rewrites packet by packet, without the connection tracker.
 	Stateless Switch `yaml:"stateless" json:"stateless,omitempty"`
 	// Hairpin and Local are as in DNAT.
@@ -165,15 +165,15 @@ type Static struct {
 
 // Netmap is Static for a whole prefix; the bits of the host stay.
 type Netmap struct {
-	Inside  Prefix `yaml:"inside" json:"inside"`
-	Outside Prefix `yaml:"outside" json:"outside"`
+	Inside  Prefix `yaml:"inside" json:"inside" check:"required"`
+	Outside Prefix `yaml:"outside" json:"outside" check:"required"`
 	// Stateless is NPTv6 (RFC 6296) with IPv6: checksum-neutral, without the tracker.
 	Stateless Switch `yaml:"stateless" json:"stateless,omitempty"`
 }
 
 // Notrack keeps the tracker from what comes for an address and from what it sends.
 type Notrack struct {
-	On   Address `yaml:"on" json:"on"`
+	On   Address `yaml:"on" json:"on" check:"required"`
 	Port Port    `yaml:"port" json:"port,omitzero"`
 }
 
@@ -205,11 +205,8 @@ type (
 		First    uint16 `json:"first,omitempty"`
 		Last     uint16 `json:"last,omitempty"`
 	}
-	// Endpoint is an address and a port; the port 0 keeps what it was.
-	Endpoint struct {
-		Address netip.Addr `json:"address"`
-		Port    uint16     `json:"port,omitempty"`
-	}
+	// Backends are an address with or without a port; without one the port stays.
+	Backends []nat.Backend
 )
 
 // Engine is what carries a plan out.

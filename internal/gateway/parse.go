@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"github.com/natkit/natkit/internal/nat"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -122,52 +124,16 @@ func (r Rule) interfaces() []string {
 // kindWords are the words of rules.
 var kindWords = []string{"masquerade", "snat", "dnat", "static", "netmap", "notrack"}
 
-// kinds are the words that a rule uses.
-func (r Rule) kinds() (used []string) {
-	for i, there := range []bool{r.Masquerade != nil, r.SNAT != nil, r.DNAT != nil, r.Static != nil, r.Netmap != nil, r.Notrack != nil} {
-		if there {
-			used = append(used, kindWords[i])
-		}
-	}
-	return used
-}
-
+// whole finds what keeps a rule from being one.
 func (r Rule) whole() *document.Problem {
-	switch used := r.kinds(); len(used) {
+	switch used := document.Given(r); len(used) {
 	case 1:
+		return document.Check(r, nil)
 	case 0:
 		return &document.Problem{Message: "expected one of " + strings.Join(kindWords, ", ") + " and a mapping after it"}
 	default:
 		return &document.Problem{Message: fmt.Sprintf("expected one kind in a rule, found %s; begin another rule with -", strings.Join(used, " and "))}
 	}
-	for _, part := range r.parts() {
-		if !part.there {
-			return &document.Problem{Path: []any{r.Kind()}, Message: fmt.Sprintf("expected %s, which a rule %s must have", part.key, r.Kind())}
-		}
-	}
-	return nil
-}
-
-// part is what a rule cannot do without.
-type part struct {
-	key   string
-	there bool
-}
-
-func (r Rule) parts() []part {
-	switch {
-	case r.SNAT != nil:
-		return []part{{"to", len(r.SNAT.To) > 0}}
-	case r.DNAT != nil:
-		return []part{{"on", r.DNAT.On != On{}}, {"to", r.DNAT.To.Address.IsValid()}}
-	case r.Static != nil:
-		return []part{{"inside", r.Static.Inside.IsValid()}, {"outside", r.Static.Outside.IsValid()}}
-	case r.Netmap != nil:
-		return []part{{"inside", r.Netmap.Inside.IsValid()}, {"outside", r.Netmap.Outside.IsValid()}}
-	case r.Notrack != nil:
-		return []part{{"on", r.Notrack.On.IsValid()}}
-	}
-	return nil
 }
 
 // Ref names the rule of the file that something comes from: "nat[3]", "ipv6[0]",
@@ -208,172 +174,70 @@ func (r Ref) BitLen() int {
 // Marshal writes a Config as the file that Parse reads it from: what is empty is left
 // out, each rule takes one line.
 func Marshal(c *Config) []byte {
-	w := &writer{}
-	w.top(c)
-	if w.Len() == 0 {
+	var b bytes.Buffer
+	eachField(reflect.ValueOf(*c), func(key string, v reflect.Value) {
+		rules, isList := v.Interface().([]Rule)
+		if !isList {
+			fmt.Fprintf(&b, "  %s: %s\n", key, textOf(v))
+			return
+		}
+		fmt.Fprintf(&b, "  %s:\n", key)
+		for _, r := range rules {
+			fmt.Fprintf(&b, "    - %s\n", MarshalRule(r))
+		}
+	})
+	if b.Len() == 0 {
 		return []byte("gateway: {}\n")
 	}
-	return append([]byte("gateway:\n"), w.Bytes()...)
+	return append([]byte("gateway:\n"), b.Bytes()...)
 }
 
 // MarshalRule writes a rule as it stands in a list: "snat: {from: 10.0.0.1, to: …}".
-func MarshalRule(r Rule) string {
-	var f fields
+func MarshalRule(r Rule) string { return mappingOf(reflect.ValueOf(r)) }
+
+// eachField calls do for the fields of a struct that are not zero, by their keys in a file.
+func eachField(v reflect.Value, do func(key string, v reflect.Value)) {
+	for i := range v.NumField() {
+		key, options, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
+		switch {
+		case options == "inline":
+			eachField(v.Field(i), do)
+		case !v.Field(i).IsZero():
+			do(key, reflect.Indirect(v.Field(i)))
+		}
+	}
+}
+
+func mappingOf(v reflect.Value) string {
+	var parts []string
+	eachField(v, func(key string, v reflect.Value) { parts = append(parts, key+": "+textOf(v)) })
+	return strings.Join(parts, ", ")
+}
+
+// textOf is a value on one line: of a list of one without the list.
+func textOf(v reflect.Value) string {
+	switch x := v.Interface().(type) {
+	case nat.AddrRange:
+		if p := x.Prefix(); p.IsValid() {
+			return nat.PrefixString(p)
+		}
+	case nat.Backend:
+		return quoted(endpointText(x))
+	}
+	_, writesItself := v.Interface().(fmt.Stringer)
 	switch {
-	case r.Masquerade != nil:
-		f.sources(&r.Masquerade.Sources)
-		f.choice(&r.Masquerade.Choice)
-	case r.SNAT != nil:
-		f.sources(&r.SNAT.Sources)
-		f.list("to", rangeTexts(r.SNAT.To))
-		f.choice(&r.SNAT.Choice)
-		if r.SNAT.Persistent != nil {
-			f.add("persistent", r.SNAT.Persistent.String())
+	case v.Kind() == reflect.Slice && v.Len() == 1:
+		return textOf(v.Index(0))
+	case v.Kind() == reflect.Slice:
+		texts := make([]string, v.Len())
+		for i := range texts {
+			texts[i] = textOf(v.Index(i))
 		}
-	case r.DNAT != nil:
-		f.dnat(r.DNAT)
-	case r.Static != nil:
-		f.add("inside", r.Static.Inside.String())
-		f.add("outside", r.Static.Outside.String())
-		f.on("stateless", r.Static.Stateless)
-		f.on("hairpin", r.Static.Hairpin)
-		f.on("local", r.Static.Local)
-	case r.Netmap != nil:
-		f.add("inside", r.Netmap.Inside.String())
-		f.add("outside", r.Netmap.Outside.String())
-		f.on("stateless", r.Netmap.Stateless)
-	case r.Notrack != nil:
-		f.add("on", r.Notrack.On.String())
-		f.add("port", r.Notrack.Port.String())
+		return "[" + strings.Join(texts, ", ") + "]"
+	case v.Kind() == reflect.Struct && !writesItself:
+		return "{" + mappingOf(v) + "}"
 	}
-	return r.Kind() + ": " + f.String()
-}
-
-type writer struct{ bytes.Buffer }
-
-func (w *writer) top(c *Config) {
-	if c.Engine != "" {
-		w.line("engine", string(c.Engine))
-	}
-	var expect, interfaces, limits fields
-	if c.Expect.Flows != 0 {
-		expect.add("flows", c.Expect.Flows.String())
-	}
-	if c.Expect.Rate != 0 {
-		expect.add("rate", c.Expect.Rate.String())
-	}
-	interfaces.list(RoleWAN, c.Interfaces.WAN)
-	interfaces.list(RoleLAN, c.Interfaces.LAN)
-	if c.Limits.ConnectionsPerSource != 0 {
-		limits.add("connections-per-source", c.Limits.ConnectionsPerSource.String())
-	}
-	w.mapping("expect", expect)
-	w.mapping("interfaces", interfaces)
-	if c.MSS != (MSS{}) {
-		w.line("mss", c.MSS.String())
-	}
-	w.on("flowtable", c.Flowtable)
-	w.on("accounting", c.Accounting)
-	w.mapping("limits", limits)
-	for _, l := range c.lists() {
-		w.rules(l)
-	}
-}
-
-func (w *writer) line(key, value string) { fmt.Fprintf(w, "  %s: %s\n", key, value) }
-
-func (w *writer) on(key string, s Switch) {
-	if s {
-		w.line(key, s.String())
-	}
-}
-
-func (w *writer) mapping(key string, f fields) {
-	if len(f) > 0 {
-		w.line(key, f.String())
-	}
-}
-
-func (w *writer) rules(l ruleList) {
-	if len(l.rules) == 0 {
-		return
-	}
-	fmt.Fprintf(w, "  %s:\n", l.name)
-	for _, r := range l.rules {
-		fmt.Fprintf(w, "    - %s\n", MarshalRule(r))
-	}
-}
-
-// fields are those of a mapping on one line.
-type fields []string
-
-func (f fields) String() string { return "{" + strings.Join(f, ", ") + "}" }
-
-func (f *fields) add(key, value string) {
-	if value != "" {
-		*f = append(*f, key+": "+quoted(value))
-	}
-}
-
-func (f *fields) on(key string, s Switch) {
-	if s {
-		f.add(key, s.String())
-	}
-}
-
-func (f *fields) list(key string, values []string) {
-	if len(values) == 1 {
-		f.add(key, values[0])
-		return
-	}
-	texts := make([]string, len(values))
-	for i, v := range values {
-		texts[i] = quoted(v)
-	}
-	if len(texts) > 0 {
-		*f = append(*f, key+": ["+strings.Join(texts, ", ")+"]")
-	}
-}
-
-func (f *fields) sources(s *Sources) {
-	f.list("from", prefixTexts(s.From))
-	f.list("except-to", prefixTexts(s.ExceptTo))
-	f.list("out", s.Out)
-}
-
-func (f *fields) choice(c *Choice) {
-	f.add("ports", c.Ports.String())
-	if c.Random != "" {
-		f.add("random", c.Random.String())
-	}
-}
-
-func (f *fields) dnat(d *DNAT) {
-	f.add("on", d.On.String())
-	f.add("port", d.Port.String())
-	f.list("from", prefixTexts(d.From))
-	f.add("to", d.To.String())
-	f.on("hairpin", d.Hairpin)
-	f.on("local", d.Local)
-}
-
-func prefixTexts(prefixes Prefixes) (texts []string) {
-	for _, p := range prefixes {
-		texts = append(texts, p.String())
-	}
-	return texts
-}
-
-// rangeTexts writes ranges, as prefixes where they are some.
-func rangeTexts(ranges Ranges) (texts []string) {
-	for _, r := range ranges {
-		text := r.String()
-		if p := r.Prefix(); p.IsValid() {
-			text = Prefix{p}.String()
-		}
-		texts = append(texts, text)
-	}
-	return texts
+	return quoted(fmt.Sprint(v.Interface()))
 }
 
 // quoted is a value in quotes where YAML would take it for something else.

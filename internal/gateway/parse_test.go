@@ -87,19 +87,19 @@ func TestParse(t *testing.T) {
 				Choice: Choice{Ports: Ports{First: 1024, Last: 65535}, Random: RandomFully}, Persistent: new(Switch(true))}},
 			{SNAT: &SNAT{Sources: sources("10.2.0.0/24"), To: mustRanges(t, "203.0.113.32-203.0.113.63"), Choice: Choice{Ports: Ports{Keep: true}}}},
 			{DNAT: &DNAT{On: On{Address: address("203.0.113.7").Addr}, Port: Port{"tcp", 8080, 8080},
-				To: Endpoint{address("172.17.0.2").Addr, 80}, Hairpin: true, Local: true}},
+				To: Backends{{Address: address("172.17.0.2").Addr, Port: 80}}, Hairpin: true, Local: true}},
 			{Static: &Static{Inside: address("192.168.0.3"), Outside: address("203.0.113.9")}},
 			{Netmap: &Netmap{Inside: mustPrefixes(t, "10.1.0.0/24")[0], Outside: mustPrefixes(t, "198.51.100.0/24")[0]}},
 			{Notrack: &Notrack{On: address("203.0.113.10")}},
 		},
 		IPv6: []Rule{
 			{Netmap: &Netmap{Inside: mustPrefixes(t, "fd00:1::/64")[0], Outside: mustPrefixes(t, "2001:db8:1::/64")[0], Stateless: true}},
-			{DNAT: &DNAT{On: On{Name: RoleWAN}, Port: Port{"udp", 53, 53}, To: Endpoint{address("fd00::2").Addr, 5353}}},
+			{DNAT: &DNAT{On: On{Name: RoleWAN}, Port: Port{"udp", 53, 53}, To: Backends{{Address: address("fd00::2").Addr, Port: 5353}}}},
 		},
 	}
 	if diff := cmp.Diff(want, f.Config, cmp.Comparer(func(a, b Prefix) bool { return a == b }),
 		cmp.Comparer(func(a, b Address) bool { return a == b }), cmp.Comparer(func(a, b nat.AddrRange) bool { return a == b }),
-		cmp.Comparer(func(a, b On) bool { return a == b }), cmp.Comparer(func(a, b Endpoint) bool { return a == b })); diff != "" {
+		cmp.Comparer(func(a, b On) bool { return a == b }), cmp.Comparer(func(a, b nat.Backend) bool { return a == b })); diff != "" {
 		t.Error(diff)
 	}
 	if p := f.place("nat", 3, "snat", "to", 0); p.Line != 12 || p.Column != 38 {
@@ -115,7 +115,7 @@ func TestParseErrors(t *testing.T) {
 		{"no value", "masquerade: {from: }", "3:24: expected a value, found nothing"},
 		{"null", "notrack: {on: null}", "3:19: expected a value, found nothing"},
 		{"field", "snat: {fro: 10.0.0.0/8}", `3:12: unknown field "fro" (did you mean "from"?); expected one of: from, except-to, out, to, ports, random, persistent`},
-		{"missing", "dnat: {on: wan}", "3:11: expected to, which a rule dnat must have"},
+		{"missing", "dnat: {on: wan}", "3:11: dnat.to is required"},
 		{"host bits", "masquerade: {from: 10.0.0.1/8}", `3:24: expected an address or a prefix such as 192.168.0.0/16, found "10.0.0.1/8": bits of a host are set; the prefix is 10.0.0.0/8`},
 		{"no prefix", "masquerade: {from: 10.0.0.0/33}", `3:24: expected an address or a prefix such as 192.168.0.0/16, found "10.0.0.0/33"`},
 		{"item", "masquerade: {from: [10.0.0.0/8, ten]}", `3:37: expected an address or a prefix such as 192.168.0.0/16, found "ten"`},

@@ -192,8 +192,8 @@ func compareNames(a, b []string) int {
 }
 
 // orderEntries is compareEntries with an order of those that it does not tell apart.
-func orderEntries(a, b Entry) int {
-	return cmp.Or(compareEntries(&a, &b),
+func orderEntries(a, b *Entry) int {
+	return cmp.Or(compareEntries(a, b),
 		slices.CompareFunc(a.To, b.To, comparePrefixes), cmp.Compare(a.Protocol, b.Protocol), slices.CompareFunc(a.Ports, b.Ports, orderPorts),
 		slices.CompareFunc(a.From, b.From, comparePrefixes),
 		slices.CompareFunc(a.Original, b.Original, comparePrefixes), slices.CompareFunc(a.OriginalPorts, b.OriginalPorts, orderPorts),

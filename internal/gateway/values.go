@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -22,6 +23,27 @@ const (
 	endpointWords = "an address with or without a port, such as 172.17.0.2:80 or \"[fd00::2]:80\""
 	nameWords     = "the name of a role (wan, lan) or an interface"
 )
+
+// scalar reads a value by its parser and keeps the place for an error.
+func scalar[T any](n *yaml.Node, expected string, into *T, parse func(text string) (T, error)) error {
+	return document.Scalar(n, expected, func(text string) (err error) {
+		*into, err = parse(text)
+		return err
+	})
+}
+
+// list reads one value or a list of them.
+func list[S ~[]T, T any](n *yaml.Node, into *S, read func(item *yaml.Node, one *T) error) error {
+	*into = nil
+	return document.List(n, func(item *yaml.Node) error {
+		var one T
+		err := read(item, &one)
+		*into = append(*into, one)
+		return err
+	})
+}
+
+// The values below read themselves from a file, and an error keeps its place.
 
 // errAddress is the fault of text that no host has as its address.
 var errAddress = errors.New("not an address")
@@ -60,38 +82,24 @@ func parsePrefix(text string) (Prefix, error) {
 	return Prefix{p}, nil
 }
 
-// UnmarshalYAML reads it and keeps the place for an error.
-func (p *Prefix) UnmarshalYAML(n *yaml.Node) error {
-	return document.Scalar(n, prefixWords, func(text string) (err error) {
-		*p, err = parsePrefix(text)
-		return err
-	})
-}
+// UnmarshalYAML is yaml.Unmarshaler.
+func (p *Prefix) UnmarshalYAML(n *yaml.Node) error { return scalar(n, prefixWords, p, parsePrefix) }
 
 // String is the written form: the address alone where it is one.
 func (p Prefix) String() string { return nat.PrefixString(p.Prefix) }
 
-// UnmarshalYAML reads one or a list.
+// UnmarshalYAML is yaml.Unmarshaler.
 func (p *Prefixes) UnmarshalYAML(n *yaml.Node) error {
-	*p = nil
-	return document.List(n, func(item *yaml.Node) error {
-		var one Prefix
-		if err := one.UnmarshalYAML(item); err != nil {
-			return err
-		}
-		*p = append(*p, one)
-		return nil
-	})
+	return list(n, p, func(item *yaml.Node, one *Prefix) error { return one.UnmarshalYAML(item) })
 }
 
-// UnmarshalYAML reads it and keeps the place for an error.
+// UnmarshalYAML is yaml.Unmarshaler.
 func (a *Address) UnmarshalYAML(n *yaml.Node) error {
-	return document.Scalar(n, addressWords, func(text string) (err error) {
-		a.Addr, err = parseAddr(text)
-		if p, e := netip.ParsePrefix(text); e == nil {
-			return oneAddress(p)
+	return scalar(n, addressWords, &a.Addr, func(text string) (netip.Addr, error) {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			return netip.Addr{}, oneAddress(p)
 		}
-		return err
+		return parseAddr(text)
 	})
 }
 
@@ -129,16 +137,9 @@ func parseRange(text string) (nat.AddrRange, error) {
 	return nat.AddrRange{First: a, Last: b}, nil
 }
 
-// UnmarshalYAML reads one or a list.
+// UnmarshalYAML is yaml.Unmarshaler.
 func (r *Ranges) UnmarshalYAML(n *yaml.Node) error {
-	*r = nil
-	return document.List(n, func(item *yaml.Node) error {
-		return document.Scalar(item, rangeWords, func(text string) error {
-			one, err := parseRange(text)
-			*r = append(*r, one)
-			return err
-		})
-	})
+	return list(n, r, func(item *yaml.Node, one *nat.AddrRange) error { return scalar(item, rangeWords, one, parseRange) })
 }
 
 // checkName tells what is wrong with the name of an interface (dev_valid_name in
@@ -164,19 +165,17 @@ func isPrintable(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// UnmarshalYAML reads one or a list.
+// UnmarshalYAML is yaml.Unmarshaler.
 func (names *Names) UnmarshalYAML(n *yaml.Node) error {
-	*names = nil
-	return document.List(n, func(item *yaml.Node) error {
-		return document.Scalar(item, nameWords, func(text string) error {
+	return list(n, names, func(item *yaml.Node, one *string) error {
+		return scalar(item, nameWords, one, func(text string) (string, error) {
 			switch {
 			case slices.Contains(*names, text):
-				return document.Advice("it is there twice")
+				return "", document.Advice("it is there twice")
 			case len(*names) == mostInterfaces:
-				return document.Advice(tooManyInterfaces)
+				return "", document.Advice(tooManyInterfaces)
 			}
-			*names = append(*names, text)
-			return checkName(text)
+			return text, checkName(text)
 		})
 	})
 }
@@ -196,13 +195,8 @@ func parseOn(text string) (On, error) {
 	return On{}, err
 }
 
-// UnmarshalYAML reads it and keeps the place for an error.
-func (o *On) UnmarshalYAML(n *yaml.Node) error {
-	return document.Scalar(n, onWords, func(text string) (err error) {
-		*o, err = parseOn(text)
-		return err
-	})
-}
+// UnmarshalYAML is yaml.Unmarshaler.
+func (o *On) UnmarshalYAML(n *yaml.Node) error { return scalar(n, onWords, o, parseOn) }
 
 func (o On) String() string {
 	if o.Address.IsValid() {
@@ -212,28 +206,28 @@ func (o On) String() string {
 }
 
 // parseEndpoint reads 172.17.0.2, 172.17.0.2:80, fd00::2 or [fd00::2]:80.
-func parseEndpoint(text string) (Endpoint, error) {
+func parseEndpoint(text string) (nat.Backend, error) {
 	if host, port, ambiguous := portlike(text); ambiguous {
-		return Endpoint{}, document.Advice(fmt.Sprintf("write \"[%s]:%s\" for that port, or \"[%s]\" for the address", host, port, text))
+		return nat.Backend{}, document.Advice(fmt.Sprintf("write \"[%s]:%s\" for that port, or \"[%s]\" for the address", host, port, text))
 	}
 	a, err := parseAddr(strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"))
 	if err == nil {
-		return Endpoint{Address: a}, nil
+		return nat.Backend{Address: a}, nil
 	}
 	host, port, ok := cutLast(text, ":")
 	if !ok {
-		return Endpoint{}, err
+		return nat.Backend{}, err
 	}
 	bracketed := strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]")
 	a, err = parseAddr(strings.Trim(host, "[]"))
 	if err != nil {
-		return Endpoint{}, err
+		return nat.Backend{}, err
 	}
 	if a.Is6() != bracketed {
-		return Endpoint{}, document.Advice(fmt.Sprintf("write %q", withPort(a, port)))
+		return nat.Backend{}, document.Advice(fmt.Sprintf("write %q", withPort(a, port)))
 	}
 	number, err := portNumber(port)
-	return Endpoint{a, number}, err
+	return nat.Backend{Address: a, Port: number}, err
 }
 
 // portlike reports whether the last number of an address of IPv6 may be meant for a port,
@@ -277,22 +271,34 @@ func portNumber(text string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// UnmarshalYAML reads it and keeps the place for an error.
-func (e *Endpoint) UnmarshalYAML(n *yaml.Node) error {
-	return document.Scalar(n, endpointWords, func(text string) (err error) {
-		*e, err = parseEndpoint(text)
-		return err
-	})
+// UnmarshalYAML is yaml.Unmarshaler.
+func (b *Backends) UnmarshalYAML(n *yaml.Node) error {
+	*b = make(Backends, 1)
+	return scalar(n, endpointWords, &(*b)[0], parseEndpoint)
 }
 
-func (e Endpoint) String() string {
-	if _, _, ambiguous := portlike(e.Address.String()); ambiguous && e.Port == 0 {
-		return "[" + e.Address.String() + "]"
+// MarshalJSON is a single backend without a list.
+func (b Backends) MarshalJSON() ([]byte, error) {
+	if len(b) == 1 {
+		return json.Marshal(b[0])
 	}
-	if e.Port == 0 {
-		return e.Address.String()
+	return json.Marshal([]nat.Backend(b))
+}
+
+func (b Backends) String() string {
+	texts := make([]string, len(b))
+	for i, one := range b {
+		texts[i] = endpointText(one)
 	}
-	return netip.AddrPortFrom(e.Address, e.Port).String()
+	return strings.Join(texts, ", ")
+}
+
+// endpointText is the written form, in brackets where a port could be meant.
+func endpointText(b nat.Backend) string {
+	if _, _, ambiguous := portlike(b.Address.String()); ambiguous && b.Port == 0 {
+		return "[" + b.Address.String() + "]"
+	}
+	return nat.Backend{Address: b.Address, Port: b.Port}.String()
 }
 
 var errNumber = errors.New("not a number")
@@ -321,12 +327,9 @@ func parseCount(text string) (Count, error) {
 	return Count(int64(n) * factor), nil
 }
 
-// UnmarshalYAML reads it and keeps the place for an error.
+// UnmarshalYAML is yaml.Unmarshaler.
 func (c *Count) UnmarshalYAML(n *yaml.Node) error {
-	return document.Scalar(n, "a number such as 200000, 200k or 2M", func(text string) (err error) {
-		*c, err = parseCount(text)
-		return err
-	})
+	return scalar(n, "a number such as 200000, 200k or 2M", c, parseCount)
 }
 
 func (c Count) String() string {
@@ -348,29 +351,27 @@ func parsePerTime(text string) (PerTime, error) {
 	return PerTime(n), err
 }
 
-// UnmarshalYAML reads it and keeps the place for an error.
+// UnmarshalYAML is yaml.Unmarshaler.
 func (p *PerTime) UnmarshalYAML(n *yaml.Node) error {
-	return document.Scalar(n, "a number per second such as 5000/s", func(text string) (err error) {
-		*p, err = parsePerTime(text)
-		return err
-	})
+	return scalar(n, "a number per second such as 5000/s", p, parsePerTime)
 }
 
 func (p PerTime) String() string { return Count(p).String() + "/s" }
 
-// UnmarshalYAML reads it and keeps the place for an error.
+// UnmarshalYAML is yaml.Unmarshaler.
 func (s *Switch) UnmarshalYAML(n *yaml.Node) error {
-	return document.Scalar(n, "on or off", func(text string) error {
-		switch text {
-		case "on", "true":
-			*s = true
-		case "off", "false":
-			*s = false
-		default:
-			return unknownSwitch(text)
-		}
-		return nil
-	})
+	return scalar(n, "on or off", s, func(text string) (Switch, error) { return parseSwitch(text) })
+}
+
+// parseSwitch reads on and off; others are the words that may stand in their place.
+func parseSwitch(text string, others ...string) (Switch, error) {
+	switch text {
+	case "on", "true":
+		return true, nil
+	case "off", "false":
+		return false, nil
+	}
+	return false, unknownSwitch(text, others...)
 }
 
 // unknownSwitch is about a word that is neither on nor off, nor one of the others.
@@ -391,20 +392,14 @@ func (s Switch) String() string {
 	return "off"
 }
 
-// UnmarshalYAML reads it and keeps the place for an error.
+// UnmarshalYAML is yaml.Unmarshaler.
 func (r *Random) UnmarshalYAML(n *yaml.Node) error {
-	return document.Scalar(n, "on, off or fully", func(text string) error {
-		switch text {
-		case "on", "true":
-			*r = RandomPorts
-		case "off", "false":
-			*r = ""
-		case "fully":
-			*r = RandomFully
-		default:
-			return unknownSwitch(text, string(RandomFully))
+	return scalar(n, "on, off or fully", r, func(text string) (Random, error) {
+		if text == string(RandomFully) {
+			return RandomFully, nil
 		}
-		return nil
+		on, err := parseSwitch(text, string(RandomFully))
+		return map[Switch]Random{true: RandomPorts}[on], err
 	})
 }
 
@@ -426,22 +421,19 @@ const (
 	mostMSS  = 65495
 )
 
-// UnmarshalYAML reads it and keeps the place for an error.
+// UnmarshalYAML is yaml.Unmarshaler.
 func (m *MSS) UnmarshalYAML(n *yaml.Node) error {
-	return document.Scalar(n, "clamp, or a number of bytes such as 1360", func(text string) error {
-		if text == "clamp" {
-			*m = MSS{Clamp: true}
-			return nil
-		}
+	return scalar(n, "clamp, or a number of bytes such as 1360", m, func(text string) (MSS, error) {
 		n, err := strconv.ParseUint(text, 10, 16)
-		if err != nil {
-			return document.Unknown(text, "clamp")
+		switch {
+		case text == "clamp":
+			return MSS{Clamp: true}, nil
+		case err != nil:
+			return MSS{}, document.Unknown(text, "clamp")
+		case n < leastMSS || n > mostMSS:
+			return MSS{}, document.Advice("a segment has 536 to 65495 bytes")
 		}
-		if n < leastMSS || n > mostMSS {
-			return document.Advice("a segment has 536 to 65495 bytes")
-		}
-		*m = MSS{Bytes: uint16(n)}
-		return nil
+		return MSS{Bytes: uint16(n)}, nil
 	})
 }
 
@@ -486,13 +478,8 @@ func parseSpan(text string) (first, last uint16, err error) {
 	return first, last, err
 }
 
-// UnmarshalYAML reads it and keeps the place for an error.
-func (p *Ports) UnmarshalYAML(n *yaml.Node) error {
-	return document.Scalar(n, portsWords, func(text string) (err error) {
-		*p, err = parsePorts(text)
-		return err
-	})
-}
+// UnmarshalYAML is yaml.Unmarshaler.
+func (p *Ports) UnmarshalYAML(n *yaml.Node) error { return scalar(n, portsWords, p, parsePorts) }
 
 func (p Ports) String() string {
 	if p.Keep {
@@ -577,13 +564,8 @@ func (p Port) Number() (uint8, bool) {
 	return n, err == nil
 }
 
-// UnmarshalYAML reads it and keeps the place for an error.
-func (p *Port) UnmarshalYAML(n *yaml.Node) error {
-	return document.Scalar(n, portWords, func(text string) (err error) {
-		*p, err = parsePort(text)
-		return err
-	})
-}
+// UnmarshalYAML is yaml.Unmarshaler.
+func (p *Port) UnmarshalYAML(n *yaml.Node) error { return scalar(n, portWords, p, parsePort) }
 
 // String is the written form: tcp/8080; empty where everything is meant.
 func (p Port) String() string { return nat.ServiceString(p.Service()) }

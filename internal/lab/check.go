@@ -72,6 +72,7 @@ func (s *Scenario) rules() map[string]document.Rule {
 		"node": document.OneOf(nodes...), "stage": document.OneOf(stages...), "finding": document.OneOf(findings...),
 		"effect": document.OneOf(Effects...), "host": document.OneOf(HostSysctls...), "counter": document.OneOf(Counters...),
 		"kind": document.OneOf(loadKinds...), "trace": document.OneOf(TraceDrops, TraceProfile), "apply": document.OneOf(ApplyRemedy),
+		"mixprotocol": document.OneOf(mixProtocols...), "state": document.OneOf(tcpStates...),
 		"hook": document.OneOf(dropHooks...), "protocol": document.OneOf("tcp", "udp"),
 		"close":  document.OneOf(load.CloseServer, load.CloseClient, load.CloseReset),
 		"status": document.OneOf(Unreplied, Replied, Assured), "order": document.OneOf(Random, Sequential),

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"math"
 	"net/netip"
@@ -89,31 +88,28 @@ type Filler struct {
 	mix    *Mix
 	seed   uint64
 	makers []maker
-	spaces []*space
-	// fixed are the parts that have a count, which come first.
-	fixed      []int
-	fixedTotal int64
+	// counted are the entries of the parts that have a count, which come first.
+	counted int64
 	// cycle is the parts that have a share, each as often as that says, as evenly
 	// spread as possible.
 	cycle []slot
 }
 
-// maker makes the entries of one part.
+// maker makes the entries of one part. first connections of its space belong to parts
+// before it, or to those that have a count.
 type maker struct {
 	*space
+	*Part
 	entry   conntrack.Entry
 	timeout Span
-	// share and spaceShare are the places in each cycle of the part, and of all
-	// parts in its space. spaceFirst of the space's connections belong to parts
-	// before it, or to those that have a count.
-	share, spaceShare, spaceFirst int64
+	first   int64
 }
 
 // slot is a place in the cycle: the part, and how many of the part and of its
 // space come before it in the cycle.
 type slot struct {
-	part             int
-	before, inSpaces int64
+	part            int
+	before, inSpace int64
 }
 
 // Filler makes the entries of a seed.
@@ -129,107 +125,73 @@ func (m *Mix) Filler(seed uint64, mark uint32) *Filler {
 // compile fails for a mix whose parts are right one by one but not together.
 func (m *Mix) compile(seed uint64) (*Filler, *document.Problem) {
 	f := &Filler{mix: m, seed: seed, makers: make([]maker, len(m.Parts))}
+	var spaces []*space
 	for i := range m.Parts {
-		if p := f.addPart(i); p != nil {
-			return nil, p
+		s, err := newSpace(m, i)
+		if err != nil {
+			return nil, document.NewProblem(at("parts", i, "nat", "snat"), "%s", err)
 		}
-	}
-	for i, p := range m.Parts {
-		if p.Count > 0 {
-			f.fixed = append(f.fixed, i)
-			f.fixedTotal += p.Count
+		if same := slices.IndexFunc(spaces, func(o *space) bool { return o.text == s.text }); same >= 0 {
+			s = spaces[same]
+		} else if met := slices.IndexFunc(spaces, s.meets); met >= 0 {
+			return nil, document.NewProblem(at("parts", i), "some connections of this part could be those of part %q: expected other sources, source_ports or destinations, and with NAT other addresses or ports of it; or all of these the same",
+				m.Parts[spaces[met].part].Name)
+		} else {
+			s.key = hash(seed, uint64(len(spaces)))
+			spaces = append(spaces, s)
 		}
+		f.makers[i] = newMaker(s, &m.Parts[i])
 	}
-	if p := f.separate(); p != nil {
-		return nil, p
-	}
-	f.number()
+	p := f.number()
 	f.layCycle()
-	return f, f.countsFit()
+	return f, p
 }
 
-func (f *Filler) addPart(i int) *document.Problem {
-	p, path := &f.mix.Parts[i], at("parts", i)
-	s, err := newSpace(p, path)
-	if err != nil {
-		return document.NewProblem(append(path, "nat", "snat"), "%s", err)
-	}
-	s.key = hash(f.seed, uint64(len(f.spaces)))
-	if same := slices.IndexFunc(f.spaces, func(o *space) bool { return o.text == s.text }); same >= 0 {
-		s = f.spaces[same]
-	} else {
-		f.spaces = append(f.spaces, s)
-	}
-	status, timeout := p.seen(), p.Timeout
-	if timeout == (Span{}) {
-		timeout = p.usualTimeout()
-	}
-	f.makers[i] = maker{space: s, timeout: timeout, entry: conntrack.Entry{
-		Family: family(s.sources), Status: statusBits(status), TCPState: p.State.TCPState,
+func newMaker(s *space, p *Part) maker {
+	m := maker{space: s, Part: p, timeout: p.Timeout, entry: conntrack.Entry{
+		Family: unix.AF_INET, Status: statusBits[p.seen()], TCPState: p.tcpState(),
 	}}
-	return nil
-}
-
-func family(p pool) uint8 {
-	if p.first.Is4() {
-		return unix.AF_INET
+	if s.sources.First.Is6() {
+		m.entry.Family = unix.AF_INET6
 	}
-	return unix.AF_INET6
+	if m.timeout == (Span{}) {
+		m.timeout = p.usualTimeout()
+	}
+	return m
 }
 
-// separate finds spaces that have connections in common.
-func (f *Filler) separate() *document.Problem {
-	for i, s := range f.spaces {
-		for _, o := range f.spaces[:i] {
-			if s.meets(o) {
-				return document.NewProblem(s.path, "some connections of this part could be those of part %q: expected other sources, source_ports or destinations, and with NAT other addresses or ports of it; or all of these the same",
-					f.mix.Parts[o.path[1].(int)].Name)
-			}
+// number gives each part its own connections of a space, those that have a count first.
+func (f *Filler) number() *document.Problem {
+	for i := range f.makers {
+		m := &f.makers[i]
+		if room := int64(m.n) - m.counted; m.Count > room {
+			return document.NewProblem(at("parts", i, "count"), "count %d: only %d connections of this part can be distinct; expected more sources, source_ports or destinations", m.Count, room)
+		}
+		m.first = m.counted
+		m.counted += m.Count
+		f.counted += m.Count
+		m.shares += int64(m.Share)
+	}
+	for i := range f.makers {
+		if m := &f.makers[i]; m.Share > 0 {
+			m.first = m.counted
 		}
 	}
 	return nil
-}
-
-// number gives each part its own connections of a space.
-func (f *Filler) number() {
-	first, shares := map[*space]int64{}, map[*space]int64{}
-	for _, i := range f.fixed {
-		m := &f.makers[i]
-		m.spaceFirst = first[m.space]
-		first[m.space] += f.mix.Parts[i].Count
-	}
-	for i := range f.makers {
-		shares[f.makers[i].space] += int64(f.mix.Parts[i].Share)
-	}
-	for i := range f.makers {
-		m := &f.makers[i]
-		m.share, m.spaceShare = int64(f.mix.Parts[i].Share), shares[m.space]
-		if m.share > 0 {
-			m.spaceFirst = first[m.space]
-		}
-	}
 }
 
 // layCycle spreads the parts as a smooth weighted round robin does: each place
 // goes to the part that is the most behind.
 func (f *Filler) layCycle() {
-	divisor, total := 0, 0
-	for _, p := range f.mix.Parts {
-		divisor = gcd(divisor, p.Share)
-	}
-	if divisor == 0 {
-		return
-	}
-	for i := range f.makers {
-		f.makers[i].share /= int64(divisor)
-		f.makers[i].spaceShare /= int64(divisor)
-		total += int(f.makers[i].share)
+	total := 0
+	for _, m := range f.makers {
+		total += m.Share
 	}
 	behind, inParts, inSpaces := make([]int, len(f.makers)), make([]int64, len(f.makers)), map[*space]int64{}
 	for range total {
 		next := 0
 		for i := range f.makers {
-			behind[i] += int(f.makers[i].share)
+			behind[i] += f.makers[i].Share
 			if behind[i] > behind[next] {
 				next = i
 			}
@@ -242,57 +204,39 @@ func (f *Filler) layCycle() {
 	}
 }
 
-func gcd(a, b int) int {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
-}
-
-func (f *Filler) countsFit() *document.Problem {
-	for _, i := range f.fixed {
-		m, count := &f.makers[i], f.mix.Parts[i].Count
-		if room := int64(m.n) - m.spaceFirst; count > room {
-			return document.NewProblem(at("parts", i, "count"), "count %d: only %d connections of this part can be distinct; expected more sources, source_ports or destinations", count, max(room, 0))
-		}
-	}
-	return nil
-}
-
 // Room is how many entries can be distinct, at most MaxFill.
 func (f *Filler) Room() int64 {
 	if len(f.cycle) == 0 {
-		return min(f.fixedTotal, MaxFill)
+		return min(f.counted, MaxFill)
 	}
 	cycles := int64(MaxFill)/int64(len(f.cycle)) + 1
-	for i := range f.makers {
-		if m := &f.makers[i]; m.share > 0 {
-			cycles = min(cycles, (int64(m.n)-m.spaceFirst)/m.spaceShare)
+	for _, m := range f.makers {
+		if m.Share > 0 {
+			cycles = min(cycles, (int64(m.n)-m.first)/m.shares)
 		}
 	}
 	rest := slices.IndexFunc(f.cycle, func(s slot) bool {
 		m := &f.makers[s.part]
-		return m.spaceFirst+cycles*m.spaceShare+s.inSpaces >= int64(m.n)
+		return m.first+cycles*m.shares+s.inSpace >= int64(m.n)
 	})
-	if rest < 0 { // MaxFill was what bounded the cycles
-		rest = 0
-	}
-	return min(f.fixedTotal+cycles*int64(len(f.cycle))+int64(rest), MaxFill)
+	return min(f.counted+cycles*int64(len(f.cycle))+int64(max(rest, 0)), MaxFill)
 }
 
 // place is the part of the i-th entry, and how many entries of the part and of
 // its space come before it.
 func (f *Filler) place(i int64) (part int, before, inSpace int64) {
-	for _, part := range f.fixed {
-		if i < f.mix.Parts[part].Count {
-			return part, i, f.makers[part].spaceFirst + i
-		}
-		i -= f.mix.Parts[part].Count
+	if i >= f.counted {
+		i -= f.counted
+		n := int64(len(f.cycle))
+		s, cycles := f.cycle[i%n], i/n
+		m := &f.makers[s.part]
+		return s.part, cycles*int64(m.Share) + s.before, m.first + cycles*m.shares + s.inSpace
 	}
-	n := int64(len(f.cycle))
-	s, cycles := f.cycle[i%n], i/n
-	m := &f.makers[s.part]
-	return s.part, cycles*m.share + s.before, m.spaceFirst + cycles*m.spaceShare + s.inSpaces
+	for i >= f.makers[part].Count {
+		i -= f.makers[part].Count
+		part++
+	}
+	return part, i, f.makers[part].first + i
 }
 
 // golden is 2^64 divided by the golden ratio: its multiples fill a range evenly,
@@ -314,19 +258,9 @@ func (f *Filler) Entry(i int64, e *conntrack.Entry) (part int) {
 // Counts are the entries of each part among the first n.
 func (f *Filler) Counts(n int64) []int64 {
 	counts := make([]int64, len(f.makers))
-	for _, part := range f.fixed {
-		counts[part] = min(f.mix.Parts[part].Count, n)
-		n -= counts[part]
-	}
-	if len(f.cycle) == 0 {
-		return counts
-	}
-	cycles, rest := n/int64(len(f.cycle)), n%int64(len(f.cycle))
-	for i := range f.makers {
-		counts[i] += cycles * f.makers[i].share
-	}
-	for _, s := range f.cycle[:rest] {
-		counts[s.part]++
+	for i := range n {
+		part, _, _ := f.place(i)
+		counts[part]++
 	}
 	return counts
 }
@@ -334,97 +268,6 @@ func (f *Filler) Counts(n int64) []int64 {
 // Mix is what the entries are made of, and Seed what determines their order.
 func (f *Filler) Mix() *Mix    { return f.mix }
 func (f *Filler) Seed() uint64 { return f.seed }
-
-// maxPool bounds the addresses of one prefix that a mix uses.
-const maxPool = 1 << 20
-
-// pool is a row of addresses that hosts can have.
-type pool struct {
-	first netip.Addr
-	n     uint64
-}
-
-// hosts are the addresses of a prefix without those that no host has: IPv4's
-// first and last one, IPv6's first (RFC 4291, 2.6.1: the routers' anycast).
-func hosts(p netip.Prefix) pool {
-	free := p.Addr().BitLen() - p.Bits()
-	n := uint64(1) << min(free, 62)
-	switch {
-	case free < 2:
-		return pool{p.Addr(), n}
-	case p.Addr().Is4():
-		return pool{p.Addr().Next(), n - 2}
-	}
-	return pool{p.Addr().Next(), n - 1}
-}
-
-func (s Sources) pool() pool {
-	p := hosts(s.Prefix.Prefix)
-	if s.Hosts > 0 {
-		p.n = uint64(s.Hosts)
-	}
-	return p
-}
-
-// at is the i-th address. Only the last 62 bits of an address can differ.
-func (p pool) at(i uint64) netip.Addr {
-	if p.first.Is4() {
-		a := p.first.As4()
-		binary.BigEndian.PutUint32(a[:], binary.BigEndian.Uint32(a[:])+uint32(i))
-		return netip.AddrFrom4(a)
-	}
-	a := p.first.As16()
-	binary.BigEndian.PutUint64(a[8:], binary.BigEndian.Uint64(a[8:])+i)
-	return netip.AddrFrom16(a)
-}
-
-func (p pool) overlaps(o pool) bool {
-	return p.first.BitLen() == o.first.BitLen() &&
-		p.first.Compare(o.at(o.n-1)) <= 0 && o.first.Compare(p.at(p.n-1)) <= 0
-}
-
-// endpoints are pools with a port each, numbered one after the other.
-type endpoints []struct {
-	pool
-	port uint16
-}
-
-func poolsOf(list []Endpoint) endpoints {
-	all := make(endpoints, len(list))
-	for i, e := range list {
-		all[i].pool, all[i].port = hosts(e.Prefix), e.Port
-	}
-	return all
-}
-
-func (e endpoints) len() (n uint64) {
-	for i := range e {
-		n += e[i].n
-	}
-	return n
-}
-
-func (e endpoints) at(i uint64) (netip.Addr, uint16) {
-	for k := range e {
-		if i < e[k].n {
-			return e[k].at(i), e[k].port
-		}
-		i -= e[k].n
-	}
-	return netip.Addr{}, 0
-}
-
-// overlaps reports whether an address is in both; with ports, under the same one.
-func (e endpoints) overlaps(o endpoints, ports bool) bool {
-	for i := range e {
-		for k := range o {
-			if e[i].overlaps(o[k].pool) && (!ports || e[i].port == o[k].port) {
-				return true
-			}
-		}
-	}
-	return false
-}
 
 // Fill fills a node's connection table up to an amount, by the maximum that the host had
 // when the scenario began.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,7 +13,6 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/nat"
-	"golang.org/x/sys/unix"
 )
 
 // Mix describes the connections that a table is filled with. ParseMix makes one;
@@ -34,9 +34,10 @@ type Part struct {
 	Share int   `yaml:"share" json:"share,omitempty" check:"1..1000"`
 	Count int64 `yaml:"count" json:"count,omitempty" check:"1..4194304"`
 
-	Protocol Protocol `yaml:"protocol" json:"protocol" check:"required"`
+	// Protocol is one of mixProtocols; ICMP is that of the addresses' family.
+	Protocol string `yaml:"protocol" json:"protocol" check:"required mixprotocol"`
 	// State is TCP's, and only TCP has one.
-	State State `yaml:"state" json:"state,omitzero"`
+	State string `yaml:"state" json:"state,omitempty" check:"state"`
 	// Status is Unreplied, Replied or Assured; empty is what State usually has.
 	Status string `yaml:"status" json:"status,omitempty" check:"status"`
 	// Timeout is the time that entries have left, spread evenly over the range;
@@ -95,65 +96,27 @@ type Sources struct {
 	Hosts  int      `yaml:"hosts" json:"hosts,omitempty" check:"1..1048576"`
 }
 
-// Protocol is a protocol by its name; ICMP is that of the addresses' family.
-type Protocol struct{ Number uint8 }
-
 // mixProtocols are those whose tuples have something like ports.
-var mixProtocols = []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMP, unix.IPPROTO_SCTP, unix.IPPROTO_GRE}
+var mixProtocols = []string{"tcp", "udp", "icmp", "sctp", "gre"}
 
-func (p Protocol) String() string { return nat.ProtocolName(p.Number) }
-
-// MarshalText is the written form.
-func (p Protocol) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
-
-// Expected is the written form.
-func (p Protocol) Expected() string {
-	var names []string
-	for _, number := range mixProtocols {
-		names = append(names, nat.ProtocolName(number))
-	}
-	return "one of: " + strings.Join(names, ", ")
-}
-
-// UnmarshalText reads the written form.
-func (p *Protocol) UnmarshalText(text []byte) error {
-	for _, number := range mixProtocols {
-		if nat.ProtocolName(number) == string(text) {
-			p.Number = number
-			return nil
-		}
-	}
-	return errForm
-}
-
-// errForm: a text is not in the written form, which package document names.
-var errForm = errors.New("not in the written form")
-
-// State is a TCP state under the kernel's name.
-type State struct{ conntrack.TCPState }
-
-// MarshalText is the written form.
-func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// Expected is the written form.
-func (s State) Expected() string {
-	var names []string
+// tcpStates are the names of TCP's states in the order of their numbers, from 1.
+var tcpStates = func() (names []string) {
 	for state := conntrack.TCPSynSent; state <= conntrack.TCPSynSent2; state++ {
 		names = append(names, state.String())
 	}
-	return "one of: " + strings.Join(names, ", ")
+	return names
+}()
+
+func (p *Part) tcpState() conntrack.TCPState {
+	return conntrack.TCPState(slices.Index(tcpStates, p.State) + 1)
 }
 
-// UnmarshalText reads the written form.
-func (s *State) UnmarshalText(text []byte) error {
-	for state := conntrack.TCPSynSent; state <= conntrack.TCPSynSent2; state++ {
-		if strings.EqualFold(state.String(), string(text)) {
-			s.TCPState = state
-			return nil
-		}
-	}
-	return errForm
-}
+func (p *Part) isTCP() bool { return p.Protocol == "tcp" }
+
+func (p *Part) hasPorts() bool { return p.Protocol != "icmp" }
+
+// errForm: a text is not in the written form, which package document names.
+var errForm = errors.New("not in the written form")
 
 // Span is a range of whole seconds, both ends included.
 type Span struct{ First, Last uint32 }
@@ -235,10 +198,7 @@ type Endpoint struct {
 }
 
 func (e Endpoint) String() string {
-	text := e.Prefix.String()
-	if e.IsSingleIP() {
-		text = e.Addr().String()
-	}
+	text := nat.PrefixString(e.Prefix)
 	if e.Port == 0 {
 		return text
 	}
@@ -262,36 +222,29 @@ func (e *Endpoint) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-func parseEndpoint(text string) (Endpoint, error) {
-	address, port := text, ""
-	if inner, rest, bracketed := strings.Cut(strings.TrimPrefix(text, "["), "]"); bracketed && text[0] == '[' {
-		var ok bool
-		if port, ok = strings.CutPrefix(rest, ":"); !ok {
-			return Endpoint{}, fmt.Errorf("no port after the bracket")
+func parseEndpoint(text string) (e Endpoint, err error) {
+	address := text
+	if at := strings.LastIndex(text, ":"); at >= 0 && (text[0] == '[' || strings.Count(text, ":") == 1) {
+		if inner, bracketed := strings.CutPrefix(text[:at], "["); bracketed && !strings.HasSuffix(inner, "]") {
+			return e, errForm
 		}
-		address = inner
-	} else if strings.Count(text, ":") == 1 {
-		address, port, _ = strings.Cut(text, ":")
-	}
-	var e Endpoint
-	if port != "" || address != text {
-		n, err := strconv.ParseUint(port, 10, 16)
-		if err != nil || n == 0 {
-			return Endpoint{}, fmt.Errorf("port %q", port)
+		port, err := strconv.ParseUint(text[at+1:], 10, 16)
+		if err != nil || port == 0 {
+			return e, errForm
 		}
-		e.Port = uint16(n)
+		address, e.Port = strings.Trim(text[:at], "[]"), uint16(port)
 	}
-	var err error
-	if strings.Contains(address, "/") {
-		e.Prefix, err = netip.ParsePrefix(address)
-	} else {
-		var addr netip.Addr
-		if addr, err = netip.ParseAddr(address); err == nil {
-			e.Prefix = netip.PrefixFrom(addr, addr.BitLen())
+	if !strings.Contains(address, "/") {
+		a, err := netip.ParseAddr(address)
+		if err != nil {
+			return e, err
 		}
+		e.Prefix = nat.Host(a)
+	} else if e.Prefix, err = netip.ParsePrefix(address); err != nil {
+		return e, err
 	}
-	if err != nil || !usable(e.Addr()) {
-		return Endpoint{}, fmt.Errorf("not an address: %v", err)
+	if !usable(e.Addr()) {
+		return e, errForm
 	}
 	e.Prefix = e.Masked()
 	return e, nil
@@ -355,13 +308,12 @@ func (c *mixChecker) part(i int) {
 			c.fail(append(path, "name"), "part %q is there twice", p.Name)
 		}
 	}
-	tcp := p.Protocol.Number == unix.IPPROTO_TCP
 	switch {
 	case (p.Count == 0) == (p.Share == 0):
 		c.fail(append(path, "share"), "expected share: a weight from 1 to 1000, or count: a number of entries; found %d and %d", p.Share, p.Count)
-	case tcp && p.State.TCPState == 0:
+	case p.isTCP() && p.State == "":
 		c.fail(append(path, "state"), "state is required with protocol tcp, such as ESTABLISHED")
-	case !tcp && p.State.TCPState != 0:
+	case !p.isTCP() && p.State != "":
 		c.fail(append(path, "state"), "state %s requires protocol tcp", p.State)
 	}
 	c.ends(p, path)
@@ -373,7 +325,7 @@ func (c *mixChecker) part(i int) {
 func (c *mixChecker) ends(p *Part, path []any) {
 	sources := p.Sources.Prefix
 	from := append(path[:len(path):len(path)], "sources")
-	switch n := hosts(sources.Prefix).n; {
+	switch n := poolOf(sources).n; {
 	case sources.Port != 0:
 		c.fail(append(from, "prefix"), "prefix %s: expected no port; source_ports has them", sources)
 	case uint64(p.Sources.Hosts) > n:
@@ -388,7 +340,7 @@ func (c *mixChecker) ends(p *Part, path []any) {
 
 // endpoints checks a list of addresses that connections of the part have.
 func (c *mixChecker) endpoints(path []any, p *Part, list []Endpoint, ports bool) {
-	ports = ports && p.Protocol.Number != unix.IPPROTO_ICMP
+	ports = ports && p.hasPorts()
 	for i, e := range list {
 		here := append(path[:len(path):len(path)], i)
 		switch {
@@ -398,7 +350,7 @@ func (c *mixChecker) endpoints(path []any, p *Part, list []Endpoint, ports bool)
 			c.fail(here, "%s: expected a port, such as %s", e, Endpoint{e.Prefix, 443})
 		case !ports && e.Port != 0:
 			c.fail(here, "%s: expected no port here", e)
-		case hosts(e.Prefix).n > maxPool:
+		case poolOf(e).n > maxPool:
 			c.fail(here, "%s: expected at most %d addresses", e, maxPool)
 		case c.first == nil && poolsOf(list[:i]).overlaps(poolsOf(list[i:i+1]), true):
 			c.fail(here, "%s has addresses that stand before it in the list", e)
@@ -424,7 +376,7 @@ func (c *mixChecker) nat(p *Part, path []any) {
 	case c.first != nil:
 	case to.len() > maxSNAT:
 		c.fail(where, "expected at most %d addresses, found %d", maxSNAT, to.len())
-	case to.overlaps(endpoints{{pool: p.Sources.pool()}}, false):
+	case to.overlaps(pools{p.Sources.pool()}, false):
 		c.fail(where, "an address of SNAT is among the clients': expected others")
 	}
 }
@@ -434,42 +386,39 @@ func (c *mixChecker) nat(p *Part, path []any) {
 func (c *mixChecker) strangers() {
 	for i := range c.m.Parts {
 		for k := range c.m.Parts {
-			if c.first != nil {
-				return
-			}
-			clients := endpoints{{pool: c.m.Parts[i].Sources.pool()}}
-			servers := c.m.Parts[k].Destinations
-			if n := c.m.Parts[k].NAT; n != nil {
-				servers = append(servers[:len(servers):len(servers)], n.DNAT...)
-			}
-			if clients.overlaps(poolsOf(servers), false) {
+			if clients := (pools{c.m.Parts[i].Sources.pool()}); c.first == nil && clients.overlaps(poolsOf(c.m.Parts[k].servers()), false) {
 				c.fail(at("parts", i, "sources"), "sources %s: some of them are destinations of part %q", c.m.Parts[i].Sources.Prefix, c.m.Parts[k].Name)
 			}
 		}
 	}
 }
 
+// servers are the destinations and what is behind them.
+func (p *Part) servers() []Endpoint {
+	if p.NAT == nil {
+		return p.Destinations
+	}
+	return slices.Concat(p.Destinations, p.NAT.DNAT)
+}
+
 // setAside are the addresses that no host has: for benchmarks (RFC 2544) and
 // for documentation (RFC 5737, 3849, 9637).
 var setAside = []netip.Prefix{
 	Network, netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("203.0.113.0/24"),
-	netip.MustParsePrefix("2001:db8::/32"), netip.MustParsePrefix("3fff::/20"),
+	Network6, netip.MustParsePrefix("3fff::/20"),
 }
 
 // Foreign are addresses of the mix that somebody may really have: packets of such
 // connections would meet the entries.
-func (m *Mix) Foreign() []Endpoint {
-	var all []Endpoint
+func (m *Mix) Foreign() (all []Endpoint) {
 	for _, p := range m.Parts {
-		ends := append([]Endpoint{p.Sources.Prefix}, p.Destinations...)
-		if p.NAT != nil {
-			ends = append(ends, p.NAT.DNAT...)
-			if p.NAT.SNAT != nil {
-				ends = append(ends, p.NAT.SNAT.To...)
-			}
+		ends := append([]Endpoint{p.Sources.Prefix}, p.servers()...)
+		if p.NAT != nil && p.NAT.SNAT != nil {
+			ends = append(ends, p.NAT.SNAT.To...)
 		}
 		for _, e := range ends {
-			if !isSetAside(e.Prefix) {
+			covers := func(a netip.Prefix) bool { return a.Bits() <= e.Bits() && a.Contains(e.Addr()) }
+			if !slices.ContainsFunc(setAside, covers) {
 				all = append(all, e)
 			}
 		}
@@ -477,36 +426,23 @@ func (m *Mix) Foreign() []Endpoint {
 	return all
 }
 
-func isSetAside(p netip.Prefix) bool {
-	for _, a := range setAside {
-		if a.Bits() <= p.Bits() && a.Contains(p.Addr()) {
-			return true
-		}
-	}
-	return false
-}
-
 // seen is the part's status, or what such connections usually have.
 func (p *Part) seen() string {
 	switch {
 	case p.Status != "":
 		return p.Status
-	case p.Protocol.Number != unix.IPPROTO_TCP, p.State.TCPState == conntrack.TCPSynRecv:
+	case !p.isTCP(), p.tcpState() == conntrack.TCPSynRecv:
 		return Replied
-	case p.State.TCPState == conntrack.TCPSynSent, p.State.TCPState == conntrack.TCPSynSent2:
+	case p.tcpState() == conntrack.TCPSynSent, p.tcpState() == conntrack.TCPSynSent2:
 		return Unreplied
 	}
 	return Assured
 }
 
-func statusBits(seen string) conntrack.Status {
-	switch seen {
-	case Unreplied:
-		return conntrack.Confirmed
-	case Replied:
-		return conntrack.Confirmed | conntrack.SeenReply
-	}
-	return conntrack.Confirmed | conntrack.SeenReply | conntrack.Assured
+var statusBits = map[string]conntrack.Status{
+	Unreplied: conntrack.Confirmed,
+	Replied:   conntrack.Confirmed | conntrack.SeenReply,
+	Assured:   conntrack.Confirmed | conntrack.SeenReply | conntrack.Assured,
 }
 
 // tcpTimeouts are the kernel's defaults, in seconds (tcp_timeouts,
@@ -522,13 +458,13 @@ var tcpTimeouts = map[conntrack.TCPState]uint32{
 func (p *Part) usualTimeout() Span {
 	seconds := uint32(30) // ICMP; UDP and GRE before they are assured
 	switch assured := p.seen() == Assured; {
-	case p.Protocol.Number == unix.IPPROTO_TCP:
-		seconds = tcpTimeouts[p.State.TCPState]
-	case p.Protocol.Number == unix.IPPROTO_SCTP:
+	case p.isTCP():
+		seconds = tcpTimeouts[p.tcpState()]
+	case p.Protocol == "sctp":
 		seconds = 210
-	case p.Protocol.Number == unix.IPPROTO_UDP && assured:
+	case p.Protocol == "udp" && assured:
 		seconds = 120
-	case p.Protocol.Number == unix.IPPROTO_GRE && assured:
+	case p.Protocol == "gre" && assured:
 		seconds = 180
 	}
 	return Span{seconds, seconds}
@@ -537,10 +473,7 @@ func (p *Part) usualTimeout() Span {
 // Kind says in a few words what the part's entries are, as conntrack(8) shows
 // them.
 func (p *Part) Kind() string {
-	kind := p.Protocol.String()
-	if p.State.TCPState != conntrack.TCPNone {
-		kind += " " + p.State.String()
-	}
+	kind := strings.TrimSpace(p.Protocol + " " + p.State)
 	switch p.seen() {
 	case Unreplied:
 		kind += " [UNREPLIED]"

@@ -133,7 +133,7 @@ func TestUsualStatusAndTimeout(t *testing.T) {
 		kind    string
 		timeout uint32
 	}{
-		"protocol: tcp, state: syn_sent":                     {"tcp SYN_SENT [UNREPLIED]", 120},
+		"protocol: tcp, state: SYN_SENT":                     {"tcp SYN_SENT [UNREPLIED]", 120},
 		"protocol: tcp, state: SYN_RECV":                     {"tcp SYN_RECV", 60},
 		"protocol: tcp, state: ESTABLISHED":                  {"tcp ESTABLISHED [ASSURED]", 432000},
 		"protocol: tcp, state: ESTABLISHED, status: replied": {"tcp ESTABLISHED", 432000},

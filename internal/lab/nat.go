@@ -99,10 +99,10 @@ func (s *Scenario) Translations(node string, rules []NAT) *gateway.Config {
 		}
 		switch {
 		case r.DNAT != nil:
-			to := gateway.Endpoint{Address: r.DNAT.To.Addr(), Port: r.DNAT.To.Port()}
+			to := nat.Backend{Address: r.DNAT.To.Addr(), Port: r.DNAT.To.Port()}
 			for _, own := range s.Addresses(node) {
 				if own.BitLen() == to.Address.BitLen() {
-					add(own, gateway.Rule{DNAT: &gateway.DNAT{On: gateway.On{Address: own}, Port: r.DNAT.Port, To: to}})
+					add(own, gateway.Rule{DNAT: &gateway.DNAT{On: gateway.On{Address: own}, Port: r.DNAT.Port, To: gateway.Backends{to}}})
 				}
 			}
 		case r.Masquerade != nil:

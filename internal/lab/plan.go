@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
 )
@@ -19,7 +20,7 @@ type Plan []Step
 func (s *Scenario) Plan() Plan {
 	p := &planner{s: s, given: map[netip.Addr]bool{}}
 	for _, n := range s.Topology.Nodes {
-		p.add(AddNode{n.Name})
+		p.add(Step{Kind: AddNode, Interface: Interface{Node: n.Name}})
 		p.quiet(n)
 	}
 	for i, l := range s.Topology.Links {
@@ -43,6 +44,16 @@ type planner struct {
 
 func (p *planner) add(steps ...Step) { p.plan = append(p.plan, steps...) }
 
+func (p *planner) set(node, key, value string) {
+	p.add(Step{Kind: SetSysctl, Interface: Interface{Node: node}, Sysctl: Sysctl{Key: key, Value: value}})
+}
+
+// give gives an interface an address, which the interface beyond the link learns.
+func (p *planner) give(own, peer Interface, address netip.Prefix) {
+	p.add(Step{Kind: AddAddress, Interface: own, Address: address},
+		Step{Kind: AddNeighbour, Interface: peer, Peer: own, Address: nat.Host(address.Addr())})
+}
+
 // quiet must come before the links: IPv6 would send duplicate address detection
 // and router solicitations as soon as an interface is up. rp_filter and
 // ip_forward are inherited from the host (net.core.devconf_inherit_init_net),
@@ -53,13 +64,11 @@ func (p *planner) quiet(n NodeSpec) {
 		forward = "1"
 	}
 	p.ipv6(n.Name, forward)
-	p.add(
-		SetSysctl{Node: n.Name, Name: "net.ipv4.conf.all.rp_filter", Value: "0"},
-		SetSysctl{Node: n.Name, Name: "net.ipv4.conf.default.rp_filter", Value: "0"},
-		SetSysctl{Node: n.Name, Name: "net.ipv4.ip_forward", Value: forward},
-	)
+	p.set(n.Name, "net.ipv4.conf.all.rp_filter", "0")
+	p.set(n.Name, "net.ipv4.conf.default.rp_filter", "0")
+	p.set(n.Name, "net.ipv4.ip_forward", forward)
 	if cpus, given := n.Sysctls[rpsMask]; given {
-		p.add(SetSysctl{Node: n.Name, Name: rpsMask, Value: cpus})
+		p.set(n.Name, rpsMask, cpus)
 	}
 }
 
@@ -71,47 +80,44 @@ const rpsMask = "net.core.rps_default_mask"
 // link-local addresses nor routes automatically, and addresses are of use at once.
 func (p *planner) ipv6(node, forward string) {
 	if !slices.ContainsFunc(p.s.Addresses(node), netip.Addr.Is6) {
-		p.add(
-			SetSysctl{Node: node, Name: "net.ipv6.conf.all.disable_ipv6", Value: "1", Optional: true},
-			SetSysctl{Node: node, Name: "net.ipv6.conf.default.disable_ipv6", Value: "1", Optional: true},
-		)
+		for _, name := range []string{"all", "default"} {
+			p.set(node, "net.ipv6.conf."+name+".disable_ipv6", "1")
+			p.plan[len(p.plan)-1].Optional = true
+		}
 		return
 	}
 	for _, name := range []string{"all", "default"} {
-		conf := func(key, value string) {
-			p.add(SetSysctl{Node: node, Name: "net.ipv6.conf." + name + "." + key, Value: value})
+		for _, key := range []string{"disable_ipv6=0", "accept_dad=0", "accept_ra=0", "addr_gen_mode=1", "forwarding=" + forward} {
+			key, value, _ := strings.Cut(key, "=")
+			p.set(node, "net.ipv6.conf."+name+"."+key, value)
 		}
-		conf("disable_ipv6", "0")
-		conf("accept_dad", "0")
-		conf("accept_ra", "0")
-		conf("addr_gen_mode", "1")
-		conf("forwarding", forward)
 	}
 }
 
 func (p *planner) link(i int, l Link) {
-	var ends AddVeth
-	var carry [2]Interface // has the address: the veth, or the bridge above it
-	var bridges []Step
+	var ends, carry [2]Interface // carry has the address: the veth, or the bridge above it
 	for j, e := range l {
 		f := p.s.faceOf(i, j)
 		ends[j] = Interface{Node: e.Node, Name: f.veth, MAC: mac(i, j)}
 		if carry[j] = ends[j]; f.name != f.veth {
 			carry[j] = Interface{Node: e.Node, Name: f.name, MAC: mac(i, 2)}
-			bridges = append(bridges, AddBridge{Interface: carry[j], Port: f.veth})
 		}
 	}
-	p.add(ends)
-	p.add(bridges...)
+	p.add(Step{Kind: AddVeth, Interface: ends[0], Peer: ends[1]})
+	for j := range l {
+		if carry[j].Name != ends[j].Name {
+			p.add(Step{Kind: AddBridge, Interface: carry[j], Peer: ends[j]})
+			p.set(carry[j].Node, BridgeSysctl, "1")
+		}
+	}
 	for j, e := range l {
-		peer := 1 - j
-		p.add(
-			AddAddress{e.Node, carry[j].Name, e.Address},
-			AddNeighbour{e.Node, carry[j].Name, l[peer].Address.Addr(), carry[peer].MAC},
-		)
+		p.give(carry[j], carry[1-j], e.Address)
 	}
 	p.links = append(p.links, carry)
 }
+
+// BridgeSysctl is br_netfilter's switch for the bridges of a namespace (Linux 5.3).
+const BridgeSysctl = "net.bridge.bridge-nf-call-iptables"
 
 // sources gives the nodes the addresses that loads come from and that NAT gives. The
 // first address of a node stays the one that its other programs use.
@@ -149,10 +155,7 @@ func (p *planner) another(node, neighbour string, addr netip.Addr) {
 			continue
 		}
 		own, peer := p.links[f.link][f.end], p.links[f.link][1-f.end]
-		p.add(
-			AddAddress{own.Node, own.Name, netip.PrefixFrom(addr, f.own.Address.Bits())},
-			AddNeighbour{peer.Node, peer.Name, addr, own.MAC},
-		)
+		p.give(own, peer, netip.PrefixFrom(addr, f.own.Address.Bits()))
 		return
 	}
 }
@@ -166,14 +169,12 @@ func mac(link, end int) net.HardwareAddr {
 // not be what a load finds: their defaults are 4096.
 func (p *planner) sysctls(n NodeSpec) {
 	if n.Name == p.s.Topology.Server.Node {
-		p.add(
-			SetSysctl{Node: n.Name, Name: "net.core.somaxconn", Value: "65535"},
-			SetSysctl{Node: n.Name, Name: "net.ipv4.tcp_max_syn_backlog", Value: "65535"},
-		)
+		p.set(n.Name, "net.core.somaxconn", "65535")
+		p.set(n.Name, "net.ipv4.tcp_max_syn_backlog", "65535")
 	}
 	for _, name := range sortedKeys(n.Sysctls) {
 		if name != rpsMask { // which was set before the interfaces were made
-			p.add(SetSysctl{Node: n.Name, Name: name, Value: n.Sysctls[name]})
+			p.set(n.Name, name, n.Sysctls[name])
 		}
 	}
 }
@@ -181,18 +182,16 @@ func (p *planner) sysctls(n NodeSpec) {
 // routes gives a node with one router beside it a default route of each family,
 // another node one route for each subnet that it has no address in.
 func (p *planner) routes(node string) {
-	for _, everything := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		bits := everything.BitLen()
+	for _, bits := range []int{32, 128} {
 		hops := p.firstHops(node, bits)
 		if via := p.onlyRouter(node, bits); via.IsValid() {
-			p.add(AddRoute{node, netip.PrefixFrom(everything, 0), via})
-			continue
+			hops = map[netip.Prefix]netip.Addr{nat.Anywhere(bits): via}
 		}
 		subnets := slices.SortedFunc(maps.Keys(hops), func(a, b netip.Prefix) int {
 			return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 		})
 		for _, subnet := range subnets {
-			p.add(AddRoute{node, subnet, hops[subnet]})
+			p.add(Step{Kind: AddRoute, Interface: Interface{Node: node}, Address: subnet, Via: hops[subnet]})
 		}
 	}
 }

@@ -82,19 +82,19 @@ func TestPlanOrder(t *testing.T) {
 	for _, s := range Scenarios() {
 		made, quiet := map[string]bool{}, map[string]bool{}
 		for _, step := range s.Plan() {
-			switch step := step.(type) {
+			switch step.Kind {
 			case AddNode:
 				made[step.Node] = true
 			case SetSysctl:
-				quiet[step.Node] = quiet[step.Node] || step.Name == "net.ipv6.conf.default.disable_ipv6"
+				quiet[step.Node] = quiet[step.Node] || step.Key == "net.ipv6.conf.default.disable_ipv6"
 			case AddVeth:
-				for _, end := range step {
+				for _, end := range []Interface{step.Interface, step.Peer} {
 					if !made[end.Node] || !quiet[end.Node] {
 						t.Errorf("%s: %s comes before its node is made and quiet", s.Name, step)
 					}
 				}
 			}
-			if !made[step.In()] {
+			if !made[step.Node] {
 				t.Errorf("%s: %s comes before its node", s.Name, step)
 			}
 		}

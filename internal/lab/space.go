@@ -1,11 +1,17 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
+	"math"
+	"math/bits"
+	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // Ports where a mix names none: those that Linux gives to clients by default, the
@@ -17,23 +23,82 @@ var (
 	natPorts    = Ports{1024, 65535}
 )
 
+// maxPool bounds the addresses of one prefix that a mix uses.
+const maxPool = 1 << 20
+
+// pool is n addresses that hosts can have, with a port, 0 for none.
+type pool struct {
+	nat.AddrRange
+	port uint16
+	n    uint64
+}
+
+func poolOf(e Endpoint) pool {
+	hosts := nat.Hosts(e.Prefix)
+	return pool{hosts, e.Port, uint64(hosts.Size())}
+}
+
+func (s Sources) pool() pool {
+	p := poolOf(s.Prefix)
+	if s.Hosts > 0 {
+		p.n, p.Last = uint64(s.Hosts), p.At(uint64(s.Hosts-1))
+	}
+	return p
+}
+
+// pools are numbered one after the other.
+type pools []pool
+
+func poolsOf(list []Endpoint) pools {
+	all := make(pools, len(list))
+	for i, e := range list {
+		all[i] = poolOf(e)
+	}
+	return all
+}
+
+func (all pools) len() (n uint64) {
+	for _, p := range all {
+		n += p.n
+	}
+	return n
+}
+
+func (all pools) at(i uint64) (netip.Addr, uint16) {
+	k := 0
+	for ; i >= all[k].n; k++ {
+		i -= all[k].n
+	}
+	return all[k].At(i), all[k].port
+}
+
+// overlaps reports whether an address is in both; with ports, under the same one.
+func (all pools) overlaps(others pools, ports bool) bool {
+	return slices.ContainsFunc(all, func(p pool) bool {
+		return slices.ContainsFunc(others, func(o pool) bool { return p.Overlaps(o.AddrRange) && (!ports || p.port == o.port) })
+	})
+}
+
 // space is all connections that can be between the same ends with the same
 // translation. Its k-th one is a pure function of k and the key; all differ in
 // their original and in their reply tuple.
 type space struct {
-	// text is the same for parts with the same ends.
+	// text is the same for parts with the same ends, of which part is the first.
 	text string
-	// path leads to the part in the mix that it was made for.
-	path []any
+	part int
 	key  uint64
+	// counted connections belong to parts that have a count; of the others shares come in
+	// each cycle.
+	counted, shares int64
 
-	protocol   uint8
-	ports      bool
-	sources    pool
-	sport      Ports
-	dst, real  endpoints // real are behind the destinations; empty without DNAT
-	to         endpoints
-	natPort    Ports
+	protocol  uint8
+	ports     bool
+	sources   pool
+	sport     Ports
+	dst, real pools // real are behind the destinations; empty without DNAT
+	to        pools
+	natPort   Ports
+	// order is that of NAT's ports; sequential is that of sources and ports without it.
 	order      string
 	sequential bool
 
@@ -46,26 +111,28 @@ type space struct {
 }
 
 // newSpace is for a part whose single values were checked.
-func newSpace(p *Part, path []any) (*space, error) {
-	s := &space{
-		protocol: p.Protocol.Number, ports: p.Protocol.Number != unix.IPPROTO_ICMP,
-		sources: p.Sources.pool(), sport: p.SourcePorts, dst: poolsOf(p.Destinations),
-		sequential: p.Order == Sequential, path: path,
-	}
-	if s.sport == (Ports{}) {
-		s.sport = clientPorts
-		if !s.ports {
-			s.sport = icmpIDs
-		}
-	}
+func newSpace(m *Mix, part int) (*space, error) {
+	p := &m.Parts[part]
+	s := &space{ports: p.hasPorts(), sources: p.Sources.pool(), sport: p.SourcePorts, dst: poolsOf(p.Destinations), sequential: p.Order == Sequential, part: part}
+	s.protocol, _ = nat.ParseProtocol(p.Protocol)
+	s.sport = s.portsOr(p.SourcePorts, clientPorts)
 	if p.NAT != nil {
 		s.real = poolsOf(p.NAT.DNAT)
 		if p.NAT.SNAT != nil {
-			s.to, s.natPort, s.order = poolsOf(p.NAT.SNAT.To), p.NAT.SNAT.Ports, p.NAT.SNAT.Order
+			s.to, s.order = poolsOf(p.NAT.SNAT.To), cmp.Or(p.NAT.SNAT.Order, Preserve)
+			s.natPort = s.portsOr(p.NAT.SNAT.Ports, natPorts)
 		}
 	}
 	s.text = fmt.Sprint(s.protocol, s.sources, s.sport, s.dst, s.real, s.to, s.natPort, s.order, s.sequential)
 	return s, s.measure()
+}
+
+// portsOr are the usual ones, or the identifiers of ICMP, where none are given.
+func (s *space) portsOr(given, usual Ports) Ports {
+	if !s.ports {
+		usual = icmpIDs
+	}
+	return cmp.Or(given, usual)
 }
 
 // measure counts what can be distinct.
@@ -86,27 +153,20 @@ func (s *space) measure() error {
 }
 
 func (s *space) measureSNAT() error {
-	if s.natPort == (Ports{}) {
-		s.natPort = natPorts
-		if !s.ports {
-			s.natPort = icmpIDs
-		}
-	}
 	addresses := s.to.len()
 	s.perAddress = s.sources.n / addresses
 	if s.perAddress == 0 {
 		return fmt.Errorf("%d addresses for %d clients: expected at most as many, as each client has one of them", addresses, s.sources.n)
 	}
-	ports := s.natPort
-	if s.order == Preserve || s.order == "" {
-		ports = Ports{max(ports.First, s.sport.First), min(ports.Last, s.sport.Last)}
-		if ports.First > ports.Last {
+	if s.order == Preserve {
+		both, ok := nat.Ports(s.natPort).Common(nat.Ports(s.sport))
+		if !ok {
 			return fmt.Errorf("no port is both in the clients' %s and in NAT's %s, so none can be preserved", s.sport, s.natPort)
 		}
-		s.order = Preserve
+		s.natPort = Ports(both)
 	}
+	ports := s.natPort
 	clients := s.perAddress * uint64(s.sport.Len())
-	s.natPort = ports
 	s.n = s.ways * addresses * min(uint64(ports.Len()), clients)
 	s.turns, s.clients = newShuffle(s.ways*addresses), newShuffle(clients)
 	if s.order == Random && clients < uint64(ports.Len()) {
@@ -176,7 +236,7 @@ func (s *space) ends(e *conntrack.Entry, client, way, port uint64) {
 		way = (way + hash(s.key, client<<16|port)) % s.dst.len()
 	}
 	orig := &e.Orig
-	*orig = conntrack.Tuple{Src: s.sources.at(client), Proto: s.protocol}
+	*orig = conntrack.Tuple{Src: s.sources.At(client), Proto: s.protocol}
 	orig.Dst, orig.DstPort = s.dst.at(way)
 	if s.ports {
 		orig.SrcPort = uint16(port)
@@ -211,12 +271,12 @@ func (s *space) meets(o *space) bool {
 	if s.protocol != o.protocol {
 		return false
 	}
-	orig := s.sources.overlaps(o.sources) && s.sport.overlap(o.sport) && s.dst.overlaps(o.dst, true)
+	orig := s.sources.Overlaps(o.sources.AddrRange) && s.sport.overlap(o.sport) && s.dst.overlaps(o.dst, true)
 	return orig || s.servers().overlaps(o.servers(), true) && s.answered(o)
 }
 
 // servers are where replies come from.
-func (s *space) servers() endpoints {
+func (s *space) servers() pools {
 	if len(s.real) > 0 {
 		return s.real
 	}
@@ -225,21 +285,60 @@ func (s *space) servers() endpoints {
 
 // answered reports whether replies of both can go to the same address and port.
 func (s *space) answered(o *space) bool {
-	return s.replyPorts().overlap(o.replyPorts()) && s.replyTo().overlaps(o.replyTo(), false)
+	to, ports := s.replyTo()
+	otherTo, otherPorts := o.replyTo()
+	return ports.overlap(otherPorts) && to.overlaps(otherTo, false)
 }
 
-func (s *space) replyPorts() Ports {
+func (s *space) replyTo() (pools, Ports) {
 	if len(s.to) > 0 {
-		return s.natPort
+		return s.to, s.natPort
 	}
-	return s.sport
-}
-
-func (s *space) replyTo() endpoints {
-	if len(s.to) > 0 {
-		return s.to
-	}
-	return endpoints{{pool: s.sources}}
+	return pools{s.sources}, s.sport
 }
 
 func (p Ports) overlap(o Ports) bool { return p.First <= o.Last && o.First <= p.Last }
+
+// shuffle is an order of the numbers below n that looks random and needs no
+// memory: a Feistel network over pairs, as in Black and Rogaway, "Ciphers with
+// Arbitrary Finite Domains" (2002), whose results outside of n are fed in again.
+// load.Permutation is simpler and goes in steps of one length; NAT's random ports
+// do not.
+type shuffle struct{ n, a, b uint64 }
+
+const shuffleRounds = 6
+
+// newShuffle takes n from 1 to 2^62.
+func newShuffle(n uint64) shuffle {
+	a := uint64(math.Ceil(math.Sqrt(float64(n))))
+	return shuffle{n: n, a: a, b: (n + a - 1) / a}
+}
+
+// at is the k-th number in the order of a key, for k below n.
+func (s shuffle) at(k, key uint64) uint64 {
+	for {
+		r, l := k/s.a, k%s.a
+		for round := uint64(0); round < shuffleRounds; round += 2 {
+			l = (l + scale(hash(key+round, r), s.a)) % s.a
+			r = (r + scale(hash(key+round+1, l), s.b)) % s.b
+		}
+		if k = r*s.a + l; k < s.n {
+			return k
+		}
+	}
+}
+
+// scale maps 64 random bits evenly to the numbers below n.
+func scale(random, n uint64) uint64 {
+	hi, _ := bits.Mul64(random, n)
+	return hi
+}
+
+// hash is the finalizer of SplitMix64 (Steele, Lea, Flood: "Fast Splittable
+// Pseudorandom Number Generators", 2014) over two numbers.
+func hash(key, v uint64) uint64 {
+	x := v + key*0x9e3779b97f4a7c15 + 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

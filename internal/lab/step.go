@@ -9,19 +9,20 @@ import (
 	"github.com/natkit/natkit/internal/load"
 )
 
-// Step is one of AddNode, AddVeth, AddBridge, AddAddress, AddNeighbour,
-// AddRoute and SetSysctl.
-type Step interface {
-	fmt.Stringer
-	// In is the node that the step belongs to.
-	In() string
+// Step is one step of a plan.
+type Step struct {
+	Kind StepKind
+	// Interface gets the step, or is added by it. Steps about a node have only that of it.
+	Interface
+	// Peer is the other end of a veth pair, the port of a bridge, or whose neighbour's
+	// address and MAC the interface learns.
+	Peer Interface
+	// Address is that of the interface, of its neighbour, or the network of a route, which is
+	// 0.0.0.0/0 or ::/0 for the default route.
+	Address netip.Prefix
+	Via     netip.Addr
+	Sysctl
 }
-
-// AddNode makes a network namespace, its loopback interface up.
-type AddNode struct{ Node string }
-
-// AddVeth makes a pair of interfaces, each end directly in its node, both up.
-type AddVeth [2]Interface
 
 // Interface is one interface of a node.
 type Interface struct {
@@ -29,77 +30,50 @@ type Interface struct {
 	MAC        net.HardwareAddr
 }
 
-// AddBridge makes a bridge with br_netfilter on, takes Port into it and sets it up.
-type AddBridge struct {
-	Interface
-	Port string
+// Sysctl is a value to set. An Optional one may be missing in the kernel.
+type Sysctl struct {
+	Key, Value string
+	Optional   bool
 }
 
-// AddAddress gives an interface its address.
-type AddAddress struct {
-	Node, Interface string
-	Address         netip.Prefix
-}
+// StepKind is what a step does.
+type StepKind int
 
-// AddNeighbour makes a permanent entry, so that no ARP disturbs a measurement.
-type AddNeighbour struct {
-	Node, Interface string
-	Address         netip.Addr
-	MAC             net.HardwareAddr
-}
+// Kinds of steps.
+const (
+	// AddNode makes a network namespace, its loopback interface up.
+	AddNode StepKind = iota
+	// AddVeth makes a pair of interfaces, each end directly in its node, both up.
+	AddVeth
+	// AddBridge makes a bridge, takes its port into it and sets it up.
+	AddBridge
+	AddAddress
+	// AddNeighbour makes a permanent entry, so that no ARP disturbs a measurement.
+	AddNeighbour
+	AddRoute
+	SetSysctl
+)
 
-// AddRoute leads to Network over Via; Network is 0.0.0.0/0 or ::/0 for the default
-// route.
-type AddRoute struct {
-	Node    string
-	Network netip.Prefix
-	Via     netip.Addr
-}
-
-// SetSysctl writes a value in a node. An Optional one may be missing in the kernel.
-type SetSysctl struct {
-	Node, Name, Value string
-	Optional          bool
-}
-
-func (a AddNode) In() string      { return a.Node }
-func (a AddVeth) In() string      { return a[0].Node }
-func (a AddBridge) In() string    { return a.Node }
-func (a AddAddress) In() string   { return a.Node }
-func (a AddNeighbour) In() string { return a.Node }
-func (a AddRoute) In() string     { return a.Node }
-func (a SetSysctl) In() string    { return a.Node }
-
-func (a AddNode) String() string { return "ip netns add " + a.Node }
-
-func (a AddVeth) String() string {
-	return fmt.Sprintf("ip link add %s netns %s address %s type veth peer %s netns %s address %s",
-		a[0].Name, a[0].Node, a[0].MAC, a[1].Name, a[1].Node, a[1].MAC)
-}
-
-func (a AddBridge) String() string {
-	return fmt.Sprintf("ip -n %s link add %s address %s type bridge nf_call_iptables 1; ip -n %s link set %s master %s",
-		a.Node, a.Name, a.MAC, a.Node, a.Port, a.Name)
-}
-
-func (a AddAddress) String() string {
-	return fmt.Sprintf("ip -n %s address add %s dev %s", a.Node, a.Address, a.Interface)
-}
-
-func (a AddNeighbour) String() string {
-	return fmt.Sprintf("ip -n %s neighbour add %s lladdr %s dev %s nud permanent", a.Node, a.Address, a.MAC, a.Interface)
-}
-
-func (a AddRoute) String() string {
-	to := a.Network.String()
-	if a.Network.Bits() == 0 {
+func (s Step) String() string {
+	switch s.Kind {
+	case AddNode:
+		return "ip netns add " + s.Node
+	case AddVeth:
+		return fmt.Sprintf("ip link add %s netns %s address %s type veth peer %s netns %s address %s", s.Name, s.Node, s.MAC, s.Peer.Name, s.Peer.Node, s.Peer.MAC)
+	case AddBridge:
+		return fmt.Sprintf("ip -n %s link add %s address %s type bridge; ip -n %s link set %s master %s", s.Node, s.Name, s.MAC, s.Node, s.Peer.Name, s.Name)
+	case AddAddress:
+		return fmt.Sprintf("ip -n %s address add %s dev %s", s.Node, s.Address, s.Name)
+	case AddNeighbour:
+		return fmt.Sprintf("ip -n %s neighbour add %s lladdr %s dev %s nud permanent", s.Node, s.Address.Addr(), s.Peer.MAC, s.Name)
+	case SetSysctl:
+		return fmt.Sprintf("ip netns exec %s sysctl -w %s='%s'", s.Node, s.Key, s.Value)
+	}
+	to := s.Address.String()
+	if s.Address.Bits() == 0 {
 		to = "default"
 	}
-	return fmt.Sprintf("ip -n %s route add %s via %s", a.Node, to, a.Via)
-}
-
-func (a SetSysctl) String() string {
-	return fmt.Sprintf("ip netns exec %s sysctl -w %s='%s'", a.Node, a.Name, a.Value)
+	return fmt.Sprintf("ip -n %s route add %s via %s", s.Node, to, s.Via)
 }
 
 // Addresses are some, in order.

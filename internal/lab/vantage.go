@@ -67,7 +67,7 @@ func (s *Scenario) outside(node string) func(neighbour string) bool {
 		for _, r := range slices.Concat(c.NAT, c.IPv6) {
 			for _, f := range s.faces(node) {
 				switch {
-				case r.DNAT != nil && f.own.Address.Contains(r.DNAT.To.Address):
+				case r.DNAT != nil && f.own.Address.Contains(r.DNAT.To[0].Address):
 					targets = append(targets, f.peer.Node)
 				case r.SNAT != nil && r.SNAT.Out[0] == f.name, r.Masquerade != nil && r.Masquerade.Out[0] == f.name:
 					toward = append(toward, f.peer.Node)

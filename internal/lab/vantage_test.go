@@ -52,8 +52,8 @@ func TestVantagesAreInterfaces(t *testing.T) {
 	for _, s := range Scenarios() {
 		made := map[[2]string]bool{}
 		for _, step := range s.Plan() {
-			if a, ok := step.(AddAddress); ok {
-				made[[2]string{a.Node, a.Interface}] = true
+			if step.Kind == AddAddress {
+				made[[2]string{step.Node, step.Name}] = true
 			}
 		}
 		captured := map[[2]string]bool{}

@@ -255,8 +255,8 @@ func sourceRange(text string) (first, last netip.Addr, err error) {
 		if err != nil {
 			return first, last, err
 		}
-		first, last = hosts(p.Masked())
-		return first, last, nil
+		hosts := nat.Hosts(p)
+		return hosts.First, hosts.Last, nil
 	}
 	from, to, isRange := strings.Cut(text, "-")
 	if first, err = netip.ParseAddr(strings.TrimSpace(from)); err != nil || !isRange {
@@ -264,20 +264,6 @@ func sourceRange(text string) (first, last netip.Addr, err error) {
 	}
 	last, err = netip.ParseAddr(strings.TrimSpace(to))
 	return first, last, err
-}
-
-// hosts are the first and the last address of a prefix without those that no host
-// has: the network's own, which IPv6 routers answer to (RFC 4291, 2.6.1), and the
-// broadcast address of IPv4.
-func hosts(p netip.Prefix) (first, last netip.Addr) {
-	first, last = p.Addr(), nat.LastAddr(p)
-	if first.BitLen()-p.Bits() < 2 {
-		return first, last
-	}
-	if first.Is4() {
-		last = last.Prev()
-	}
-	return first.Next(), last
 }
 
 // RequestBytes is the request as it goes over the wire. It is HTTP/1.0, as ab's,

@@ -37,7 +37,7 @@ type Tally struct {
 
 	connect, processing, waiting, total *Histogram
 	service                             *Histogram // nil in a closed loop
-	failures                            *FailureCounts
+	failures                            FailureCounts
 }
 
 // lateConnect is the first retransmission timeout of a SYN, in nanoseconds (RFC 6298,
@@ -50,7 +50,7 @@ func NewTally(openLoop bool) *Tally {
 		Document: -1,
 		connect:  NewHistogram(), processing: NewHistogram(),
 		waiting: NewHistogram(), total: NewHistogram(),
-		failures: NewFailureCounts(),
+		failures: FailureCounts{},
 	}
 	if openLoop {
 		t.service = NewHistogram()
@@ -79,7 +79,7 @@ func (t *Tally) Complete(s Sample) {
 }
 
 // Fail counts a failed request.
-func (t *Tally) Fail(phase PhaseIndex, reason Reason) {
+func (t *Tally) Fail(phase Phase, reason Reason) {
 	t.Failed++
 	t.failures.Add(phase, reason)
 }

@@ -1,6 +1,7 @@
 package nat
 
 import (
+	"encoding/binary"
 	"math"
 	"net/netip"
 	"slices"
@@ -76,6 +77,31 @@ func RangeOf(p netip.Prefix) AddrRange { return AddrRange{p.Masked().Addr(), Las
 
 // OneAddr is the range of one address.
 func OneAddr(a netip.Addr) AddrRange { return AddrRange{a, a} }
+
+// Hosts are the addresses of a prefix that hosts can have: without IPv4's first and last one
+// and IPv6's first, which routers answer to (RFC 4291, 2.6.1).
+func Hosts(p netip.Prefix) AddrRange {
+	r := RangeOf(p)
+	if p.Addr().BitLen()-p.Bits() < 2 {
+		return r
+	}
+	if r.First = r.First.Next(); r.First.Is4() {
+		r.Last = r.Last.Prev()
+	}
+	return r
+}
+
+// At returns the i-th address, the first one for 0. Of IPv6 the first 64 bits do not change.
+func (r AddrRange) At(i uint64) netip.Addr {
+	if r.First.Is4() {
+		a := r.First.As4()
+		binary.BigEndian.PutUint32(a[:], binary.BigEndian.Uint32(a[:])+uint32(i))
+		return netip.AddrFrom4(a)
+	}
+	a := r.First.As16()
+	binary.BigEndian.PutUint64(a[8:], binary.BigEndian.Uint64(a[8:])+i)
+	return netip.AddrFrom16(a)
+}
 
 // IsSingle reports whether it is one address.
 func (r AddrRange) IsSingle() bool { return r.First == r.Last }

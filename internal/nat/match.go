@@ -44,8 +44,8 @@ func (p Packet) String() string {
 // Match is a set of packets: those that meet all of its conditions. A condition without
 // a value is met by every packet, so that the zero Match is all packets.
 //
-// A condition that is added here needs an entry in conditions, which is all that Matches,
-// Overlaps, Covers and String go by.
+// A condition that is added here needs an entry in conditions, by which Matches and String
+// go, and a line in Overlaps, Covers and And.
 type Match struct {
 	// Original and OriginalPorts are about the destination before its translation: where
 	// one of them is there, connections whose destination was not translated do not match.
@@ -96,204 +96,279 @@ const (
 	MarkBits      Condition = "mark"
 )
 
-// condition is one of a Match's: how a packet meets it, how two of them compare, and its
-// text. family, where not 0, is the length in bits of the addresses that are considered.
+// condition is one of a Match's: how a packet meets it, and its text.
 type condition struct {
-	name     Condition
-	met      func(m *Match, p *Packet) bool
-	overlaps func(m, o *Match, family int) bool
-	covers   func(m, o *Match, family int) bool
-	text     func(m *Match) string
+	name Condition
+	met  func(m *Match, p *Packet) bool
+	text func(m *Match) string
 }
 
 var conditions = []condition{
-	addresses(Original, "originally to", func(m *Match) (any, not []netip.Prefix) { return m.Original, nil }, func(p *Packet) netip.Addr { return p.OriginalDst }),
-	ports(OriginalPorts, func(m *Match) []Ports { return m.OriginalPorts }, func(p *Packet) uint16 { return p.OriginalPort }),
-	addresses(To, "on", func(m *Match) (any, not []netip.Prefix) { return m.To, m.NotTo }, func(p *Packet) netip.Addr { return p.Dst }),
-	set(Protocol, func(m *Match, protocol uint8) bool { return m.Protocol == 0 || m.Protocol == protocol },
-		func(m *Match) []uint8 {
-			if m.Protocol == 0 {
-				return nil
-			}
-			return []uint8{0, m.Protocol}
-		},
-		func(p *Packet) uint8 { return p.Protocol },
+	{Original, func(m *Match, p *Packet) bool { return len(m.Original) == 0 || InAny(m.Original, p.OriginalDst) },
+		func(m *Match) string {
+			return onlyIf(len(m.Original) > 0, "originally to "+PrefixesString(m.Original))
+		}},
+	{OriginalPorts, func(m *Match, p *Packet) bool { return hasPort(m.OriginalPorts, p.OriginalPort) },
+		func(m *Match) string {
+			return onlyIf(len(m.OriginalPorts) > 0, ServiceString(m.Protocol, m.OriginalPorts))
+		}},
+	{To, func(m *Match, p *Packet) bool {
+		return (len(m.To) == 0 || InAny(m.To, p.Dst)) && !InAny(m.NotTo, p.Dst)
+	},
+		func(m *Match) string { return onlyIf(len(m.To) > 0, "on "+PrefixesString(m.To)) }},
+	{Protocol, func(m *Match, p *Packet) bool { return m.Protocol == 0 || m.Protocol == p.Protocol },
 		func(m *Match) string {
 			return onlyIf(len(m.Ports)+len(m.OriginalPorts) == 0, ServiceString(m.Protocol, nil))
-		}),
-	ports(DestPorts, func(m *Match) []Ports { return m.Ports }, func(p *Packet) uint16 { return p.DstPort }),
-	ports(SourcePorts, func(m *Match) []Ports { return m.SourcePorts }, func(p *Packet) uint16 { return p.SrcPort }),
-	addresses(From, "from", func(m *Match) (any, not []netip.Prefix) { return m.From, m.NotFrom }, func(p *Packet) netip.Addr { return p.Src }),
-	textOnly(func(m *Match) string { return onlyIf(len(m.NotTo) > 0, "except to "+PrefixesString(m.NotTo)) }),
-	interfaces(In, "in", func(m *Match) (any, not []string) { return m.In, m.NotIn }, func(p *Packet) string { return p.In }),
-	interfaces(Out, "out", func(m *Match) (any, not []string) { return m.Out, m.NotOut }, func(p *Packet) string { return p.Out }),
-	set(ToLocal, func(m *Match, local bool) bool { return local || !m.ToLocal },
-		func(*Match) []bool { return []bool{false, true} },
-		func(p *Packet) bool { return p.ToLocal },
-		func(m *Match) string { return onlyIf(m.ToLocal, "to an address of this host") }),
-	{MarkBits,
-		func(m *Match, p *Packet) bool { return (p.Mark^m.Mark.Value)&m.Mark.Mask == 0 },
-		func(m, o *Match, _ int) bool { return (m.Mark.Value^o.Mark.Value)&m.Mark.Mask&o.Mark.Mask == 0 },
-		func(m, o *Match, _ int) bool {
-			return m.Mark.Mask&^o.Mark.Mask == 0 && (m.Mark.Value^o.Mark.Value)&m.Mark.Mask == 0
-		},
+		}},
+	{DestPorts, func(m *Match, p *Packet) bool { return hasPort(m.Ports, p.DstPort) },
+		func(m *Match) string { return onlyIf(len(m.Ports) > 0, ServiceString(m.Protocol, m.Ports)) }},
+	{SourcePorts, func(m *Match, p *Packet) bool { return hasPort(m.SourcePorts, p.SrcPort) },
+		func(m *Match) string {
+			return onlyIf(len(m.SourcePorts) > 0, "source port "+ServiceString(0, m.SourcePorts))
+		}},
+	{From, func(m *Match, p *Packet) bool {
+		return (len(m.From) == 0 || InAny(m.From, p.Src)) && !InAny(m.NotFrom, p.Src)
+	},
+		func(m *Match) string { // NotTo stands behind it
+			return joinWords(onlyIf(len(m.From) > 0, "from "+PrefixesString(m.From)), onlyIf(len(m.NotFrom) > 0, "except from "+PrefixesString(m.NotFrom)),
+				onlyIf(len(m.NotTo) > 0, "except to "+PrefixesString(m.NotTo)))
+		}},
+	{In, func(m *Match, p *Packet) bool {
+		return (len(m.In) == 0 || InNames(m.In, p.In)) && !InNames(m.NotIn, p.In)
+	},
+		func(m *Match) string { return namesText("in", m.In, m.NotIn) }},
+	{Out, func(m *Match, p *Packet) bool {
+		return (len(m.Out) == 0 || InNames(m.Out, p.Out)) && !InNames(m.NotOut, p.Out)
+	},
+		func(m *Match) string { return namesText("out", m.Out, m.NotOut) }},
+	{ToLocal, func(m *Match, p *Packet) bool { return p.ToLocal || !m.ToLocal },
+		func(m *Match) string { return onlyIf(m.ToLocal, "to an address of this host") }},
+	{MarkBits, func(m *Match, p *Packet) bool { return (p.Mark^m.Mark.Value)&m.Mark.Mask == 0 },
 		func(m *Match) string {
 			return onlyIf(m.Mark.Mask != 0, fmt.Sprintf("mark %#x/%#x", m.Mark.Value, m.Mark.Mask))
 		}},
 }
 
-// set is the condition that a value of a packet is in a set. borders are the values next
-// to which the set begins or ends, and nil of the set of all: of two sets one of both's
-// borders tells whether they have a value in common, and whether one has all of the other.
-func set[T any](name Condition, in func(*Match, T) bool, borders func(*Match) []T, of func(*Packet) T, text func(*Match) string) condition {
-	return familySet(name, in, func(m *Match, _ int) []T { return borders(m) }, of, text)
+func hasPort(list []Ports, port uint16) bool {
+	return len(list) == 0 || slices.ContainsFunc(list, func(p Ports) bool { return p.Contains(port) })
 }
 
-// familySet is set of values that have a family.
-func familySet[T any](name Condition, in func(*Match, T) bool, borders func(*Match, int) []T, of func(*Packet) T, text func(*Match) string) condition {
-	one := func(m, o *Match, family int, is func(T) bool) bool {
-		return slices.ContainsFunc(borders(m, family), is) || slices.ContainsFunc(borders(o, family), is)
+func namesText(word string, any, not []string) string {
+	return joinWords(onlyIf(len(any) > 0, word+" "+strings.Join(any, ", ")), onlyIf(len(not) > 0, "not "+word+" "+strings.Join(not, ", ")))
+}
+
+// Overlaps reports whether some packet matches both.
+func (m *Match) Overlaps(o *Match) bool {
+	f, g := m.Family(), o.Family()
+	if f != 0 && g != 0 && f != g {
+		return false
 	}
-	return condition{name,
-		func(m *Match, p *Packet) bool { return in(m, of(p)) },
-		func(m, o *Match, family int) bool {
-			return borders(m, family) == nil || borders(o, family) == nil || one(m, o, family, func(t T) bool { return in(m, t) && in(o, t) })
-		},
-		func(m, o *Match, family int) bool {
-			return borders(m, family) == nil || !one(m, o, family, func(t T) bool { return in(o, t) && !in(m, t) })
-		}, text}
+	f = max(f, g)
+	return addresses.overlap(m.To, m.NotTo, o.To, o.NotTo, f) &&
+		(m.Protocol == 0 || o.Protocol == 0 || m.Protocol == o.Protocol) &&
+		ports.overlap(m.Ports, nil, o.Ports, nil, f) &&
+		addresses.overlap(m.From, m.NotFrom, o.From, o.NotFrom, f) &&
+		interfaces.overlap(m.In, m.NotIn, o.In, o.NotIn, f) &&
+		interfaces.overlap(m.Out, m.NotOut, o.Out, o.NotOut, f) &&
+		ports.overlap(m.SourcePorts, nil, o.SourcePorts, nil, f) &&
+		addresses.overlap(m.Original, nil, o.Original, nil, f) &&
+		ports.overlap(m.OriginalPorts, nil, o.OriginalPorts, nil, f) &&
+		(m.Mark.Value^o.Mark.Value)&m.Mark.Mask&o.Mark.Mask == 0
 }
 
-// single gives a condition a shorter way for two matches that both ask for one value, as
-// most do: rules are compared in pairs, and borders takes memory for each comparison.
-func single[T any](c condition, one func(*Match) (T, bool), overlaps, covers func(a, b T) bool) condition {
-	both := func(short func(a, b T) bool, long func(m, o *Match, family int) bool) func(m, o *Match, family int) bool {
-		return func(m, o *Match, family int) bool {
-			if a, ok := one(m); ok {
-				if b, ok := one(o); ok {
-					return short(a, b)
-				}
+// Covers reports whether every packet that matches o matches m as well.
+func (m *Match) Covers(o *Match) bool {
+	f := o.Family()
+	return addresses.cover(m.To, m.NotTo, o.To, o.NotTo, f) &&
+		(m.Protocol == 0 || m.Protocol == o.Protocol) &&
+		ports.cover(m.Ports, nil, o.Ports, nil, f) &&
+		addresses.cover(m.From, m.NotFrom, o.From, o.NotFrom, f) &&
+		interfaces.cover(m.In, m.NotIn, o.In, o.NotIn, f) &&
+		interfaces.cover(m.Out, m.NotOut, o.Out, o.NotOut, f) &&
+		ports.cover(m.SourcePorts, nil, o.SourcePorts, nil, f) &&
+		(len(m.Original) == 0 || len(o.Original) > 0) && // else it matches what is not translated
+		addresses.cover(m.Original, nil, o.Original, nil, f) &&
+		ports.cover(m.OriginalPorts, nil, o.OriginalPorts, nil, f) &&
+		(o.ToLocal || !m.ToLocal) &&
+		m.Mark.Mask&^o.Mark.Mask == 0 && (m.Mark.Value^o.Mark.Value)&m.Mark.Mask == 0
+}
+
+// And returns the match of the packets that match both; false if there are none.
+func (m *Match) And(o *Match) (both Match, ok bool) {
+	if !m.Overlaps(o) {
+		return both, false
+	}
+	return Match{
+		Original: addresses.both(m.Original, o.Original), OriginalPorts: ports.both(m.OriginalPorts, o.OriginalPorts),
+		To: addresses.both(m.To, o.To), NotTo: Union(m.NotTo, o.NotTo),
+		Protocol: max(m.Protocol, o.Protocol),
+		Ports:    ports.both(m.Ports, o.Ports), SourcePorts: ports.both(m.SourcePorts, o.SourcePorts),
+		From: addresses.both(m.From, o.From), NotFrom: Union(m.NotFrom, o.NotFrom),
+		In: interfaces.both(m.In, o.In), NotIn: Union(m.NotIn, o.NotIn),
+		Out: interfaces.both(m.Out, o.Out), NotOut: Union(m.NotOut, o.NotOut),
+		ToLocal: m.ToLocal || o.ToLocal,
+		Mark:    Mark{m.Mark.Value&m.Mark.Mask | o.Mark.Value&o.Mark.Mask, m.Mark.Mask | o.Mark.Mask},
+	}, true
+}
+
+// sets compares sets of values that are listed as ranges of some kind: prefixes, ranges of
+// ports, patterns of names.
+type sets[T comparable] struct {
+	// all are the values of a family.
+	all func(family int) []T
+	// common is what two ranges have in common: b itself if a has all of b.
+	common func(a, b T) (T, bool)
+	// halves are the two parts of a range; false if it is one value, or has no end.
+	halves func(T) (a, b T, ok bool)
+}
+
+// within reports whether all of a range is in the ranges of two lists.
+func (s *sets[T]) within(r T, a, b []T) bool {
+	part := false
+	for _, list := range [2][]T{a, b} {
+		for _, x := range list {
+			c, ok := s.common(x, r)
+			if ok && c == r {
+				return true
 			}
-			return long(m, o, family)
+			part = part || ok
 		}
 	}
-	c.overlaps, c.covers = both(overlaps, c.overlaps), both(covers, c.covers)
-	return c
+	if !part {
+		return false
+	}
+	x, y, ok := s.halves(r)
+	return ok && s.within(x, a, b) && s.within(y, a, b)
 }
 
-// textOnly is no condition of its own, but a text.
-func textOnly(text func(*Match) string) condition {
-	always := func(_, _ *Match, _ int) bool { return true }
-	return condition{"", func(*Match, *Packet) bool { return true }, always, always, text}
-}
-
-func addresses(name Condition, word string, asked func(*Match) (any, not []netip.Prefix), of func(*Packet) netip.Addr) condition {
-	in := func(m *Match, a netip.Addr) bool {
-		any, not := asked(m)
-		return (len(any) == 0 || InAny(any, a)) && !InAny(not, a)
+// overlap reports whether a value is in one of a and of b, and in none of notA and notB.
+func (s *sets[T]) overlap(a, notA, b, notB []T, family int) bool {
+	if len(a)+len(notA) == 0 || len(b)+len(notB) == 0 {
+		return true
 	}
-	borders := func(m *Match, family int) []netip.Addr {
-		any, not := asked(m)
-		if len(any)+len(not) == 0 {
-			return nil
-		}
-		all := []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
-		for _, p := range slices.Concat(any, not) {
-			first, last := p.Masked().Addr(), LastAddr(p)
-			all = append(all, first, last, first.Prev(), last.Next())
-		}
-		all = slices.DeleteFunc(all, func(a netip.Addr) bool { return !a.IsValid() || family != 0 && a.BitLen() != family })
-		if name == Original {
-			all = append(all, netip.Addr{}) // not translated
-		}
-		return all
-	}
-	text := func(m *Match) string {
-		any, not := asked(m)
-		if name == To {
-			not = nil // said behind From
-		}
-		return anyNot(word, "except from ", PrefixesString(any), PrefixesString(not))
-	}
-	one := func(m *Match) (p netip.Prefix, ok bool) {
-		if any, not := asked(m); len(any) == 1 && len(not) == 0 {
-			return any[0], true
-		}
-		return p, false
-	}
-	return single(familySet(name, in, borders, of, text), one, netip.Prefix.Overlaps,
-		func(a, b netip.Prefix) bool { return a.Bits() <= b.Bits() && a.Contains(b.Addr()) })
-}
-
-func ports(name Condition, asked func(*Match) []Ports, of func(*Packet) uint16) condition {
-	in := func(m *Match, port uint16) bool {
-		any := asked(m)
-		return len(any) == 0 || slices.ContainsFunc(any, func(p Ports) bool { return p.Contains(port) })
-	}
-	borders := func(m *Match) []uint16 {
-		if len(asked(m)) == 0 {
-			return nil
-		}
-		all := []uint16{0}
-		for _, p := range asked(m) {
-			all = append(all, p.First, p.Last, p.First-1, p.Last+1) // 65535+1 is 0, which is no port's border less
-		}
-		return all
-	}
-	text := func(m *Match) string {
-		if any := asked(m); len(any) > 0 && name == SourcePorts {
-			return "source port " + ServiceString(0, any)
-		} else if len(any) > 0 {
-			return ServiceString(m.Protocol, any)
-		}
-		return ""
-	}
-	one := func(m *Match) (p Ports, ok bool) {
-		if any := asked(m); len(any) == 1 {
-			return any[0], true
-		}
-		return p, false
-	}
-	return single(set(name, in, borders, of, text), one,
-		func(a, b Ports) bool { _, common := a.Common(b); return common }, Ports.Covers)
-}
-
-func interfaces(name Condition, word string, asked func(*Match) (any, not []string), of func(*Packet) string) condition {
-	in := func(m *Match, name string) bool {
-		any, not := asked(m)
-		return (len(any) == 0 || InNames(any, name)) && !InNames(not, name)
-	}
-	borders := func(m *Match) []string {
-		any, not := asked(m)
-		if len(any)+len(not) == 0 {
-			return nil
-		}
-		all := []string{"", otherName}
-		for _, n := range slices.Concat(any, not) {
-			if stem, pattern := strings.CutSuffix(n, "*"); pattern {
-				all = append(all, stem, stem+otherName)
-			} else {
-				all = append(all, n)
+	for _, x := range s.or(a, family) {
+		for _, y := range s.or(b, family) {
+			if c, ok := s.common(x, y); ok && !s.within(c, notA, notB) {
+				return true
 			}
 		}
-		return all
 	}
-	return set(name, in, borders, of, func(m *Match) string {
-		any, not := asked(m)
-		return anyNot(word, "not "+word+" ", strings.Join(any, ", "), strings.Join(not, ", "))
-	})
+	return false
 }
 
-// otherName is part of no interface's name (dev_valid_name in net/core/dev.c).
-const otherName = "/"
+// cover reports whether all values in b and not in notB are in a and not in notA.
+func (s *sets[T]) cover(a, notA, b, notB []T, family int) bool {
+	if len(a)+len(notA) == 0 {
+		return true
+	}
+	for _, x := range s.or(b, family) {
+		if len(a) > 0 && !s.within(x, a, notB) {
+			return false
+		}
+		for _, n := range notA {
+			if c, ok := s.common(n, x); ok && !s.within(c, notB, nil) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (s *sets[T]) or(list []T, family int) []T {
+	if len(list) == 0 {
+		return s.all(family)
+	}
+	return list
+}
+
+// both are the ranges that two lists have in common; an empty one has all.
+func (s *sets[T]) both(a, b []T) (all []T) {
+	switch {
+	case len(a) == 0:
+		return b
+	case len(b) == 0:
+		return a
+	}
+	for _, x := range a {
+		for _, y := range b {
+			if c, ok := s.common(x, y); ok {
+				all = append(all, c)
+			}
+		}
+	}
+	return all
+}
+
+// Union is what is in a or b. It may share their memory.
+func Union[T comparable](a, b []T) []T {
+	switch {
+	case len(b) == 0:
+		return a
+	case len(a) == 0:
+		return b
+	}
+	all, seen := make([]T, 0, len(a)+len(b)), map[T]bool{}
+	for _, x := range slices.Concat(a, b) {
+		if !seen[x] {
+			all, seen[x] = append(all, x), true
+		}
+	}
+	return all
+}
+
+var anyAddress = []netip.Prefix{Anywhere(32), Anywhere(128)}
+
+// allAddresses are those of a family, or of both if it is 0.
+func allAddresses(family int) []netip.Prefix {
+	switch family {
+	case 32:
+		return anyAddress[:1]
+	case 128:
+		return anyAddress[1:]
+	}
+	return anyAddress
+}
+
+var addresses = sets[netip.Prefix]{allAddresses, CommonPrefix, func(p netip.Prefix) (a, b netip.Prefix, ok bool) {
+	if p.IsSingleIP() {
+		return a, b, false
+	}
+	return netip.PrefixFrom(p.Masked().Addr(), p.Bits()+1), netip.PrefixFrom(LastAddr(p), p.Bits()+1), true
+}}
+
+// CommonPrefix is the narrower of two prefixes, if they overlap.
+func CommonPrefix(a, b netip.Prefix) (netip.Prefix, bool) {
+	if a.Bits() > b.Bits() {
+		return a, b.Contains(a.Addr())
+	}
+	return b, a.Contains(b.Addr())
+}
+
+var (
+	everyPort = []Ports{AllPorts}
+	ports     = sets[Ports]{func(int) []Ports { return everyPort }, Ports.Common, func(p Ports) (a, b Ports, ok bool) {
+		middle := p.First + (p.Last-p.First)/2
+		return Ports{p.First, middle}, Ports{middle + 1, p.Last}, p.First < p.Last
+	}}
+	everyName  = []string{"*"}
+	interfaces = sets[string]{func(int) []string { return everyName }, func(a, b string) (string, bool) {
+		if InName(b, a) {
+			return a, true
+		}
+		return b, InName(a, b)
+	}, func(string) (a, b string, ok bool) { return a, b, false }}
+)
 
 // InNames reports whether an interface has one of the names, of which those that end in
 // "*" stand for all that begin so.
 func InNames(names []string, name string) bool {
-	return slices.ContainsFunc(names, func(n string) bool {
-		stem, pattern := strings.CutSuffix(n, "*")
-		return n == name || pattern && strings.HasPrefix(name, stem)
-	})
+	return slices.ContainsFunc(names, func(n string) bool { return InName(n, name) })
+}
+
+// InName reports whether an interface has a name, or all of a pattern have.
+func InName(outer, inner string) bool {
+	stem, pattern := strings.CutSuffix(outer, "*")
+	return outer == inner || pattern && strings.HasPrefix(inner, stem)
 }
 
 func onlyIf(is bool, text string) string {
@@ -301,10 +376,6 @@ func onlyIf(is bool, text string) string {
 		return text
 	}
 	return ""
-}
-
-func anyNot(word, notWord, any, not string) string {
-	return strings.TrimSpace(onlyIf(any != "", word+" "+any) + onlyIf(not != "", " "+notWord+not))
 }
 
 // Matches reports whether a packet meets all conditions.
@@ -320,20 +391,6 @@ func (m *Match) Misses(p *Packet) (misses []Condition) {
 		}
 	}
 	return misses
-}
-
-// Overlaps reports whether some packet matches both.
-func (m *Match) Overlaps(o *Match) bool {
-	f, g := m.Family(), o.Family()
-	if f != 0 && g != 0 && f != g {
-		return false
-	}
-	return !slices.ContainsFunc(conditions, func(c condition) bool { return !c.overlaps(m, o, max(f, g)) })
-}
-
-// Covers reports whether every packet that matches o matches m as well.
-func (m *Match) Covers(o *Match) bool {
-	return !slices.ContainsFunc(conditions, func(c condition) bool { return !c.covers(m, o, o.Family()) })
 }
 
 // Family is the length in bits of the addresses of the packets, 32 or 128; 0 where both

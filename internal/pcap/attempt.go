@@ -1,8 +1,6 @@
 package pcap
 
 import (
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/natkit/natkit/internal/frame"
@@ -39,7 +37,7 @@ func (t *tracker) begin(c *conn, r *record, scale uint8) {
 	}
 	t.report.Connections.Total++
 	t.report.Connections.Begun++
-	*c = conn{key: c.key, prev: c.prev, next: c.next, is4: c.is4, seen: c.seen, ring: c.ring,
+	*c = conn{key: c.key, is4: c.is4, seen: c.seen, ring: c.ring,
 		client: r.from(), begun: true, former: was}
 	c.syn = pending{open: true, count: 1, number: r.number, at: r.at, first: r.at, firstNumber: r.number,
 		seq: r.seq, id: r.id, tsval: r.tsval, hasTS: r.hasTimestamps(), reused: was.valid}
@@ -95,8 +93,7 @@ func (t *tracker) synAgain(c *conn, r *record) {
 	}
 	t.judge(c)
 	c.syn = pending{open: true, count: min(c.syn.count+1, 1<<15), number: r.number, at: r.at, first: c.syn.first,
-		firstNumber: c.syn.firstNumber, seq: r.seq, id: r.id, tsval: r.tsval, hasTS: r.hasTimestamps(), reused: c.syn.reused, watched: c.syn.watched,
-		timestampBehind: c.syn.timestampBehind}
+		firstNumber: c.syn.firstNumber, seq: r.seq, id: r.id, tsval: r.tsval, hasTS: r.hasTimestamps(), reused: c.syn.reused, timestampBehind: c.syn.timestampBehind}
 }
 
 // answer checks whether a packet answers the pending SYN.
@@ -337,32 +334,15 @@ const (
 )
 
 // Closed is how far a connection was closed. Its text is stable.
-type Closed uint8
+type Closed string
 
 const (
-	NotClosed      Closed = iota
-	HalfClosed            // one FIN is in the capture
-	ClosedByServer        // TIME_WAIT is the server's
-	ClosedByClient
-	ClosedByReset
+	NotClosed      Closed = "open"
+	HalfClosed     Closed = "half-closed"  // one FIN is in the capture
+	ClosedByServer Closed = "server-first" // TIME_WAIT is the server's
+	ClosedByClient Closed = "client-first"
+	ClosedByReset  Closed = "reset"
 )
-
-var closedNames = []string{"open", "half-closed", "server-first", "client-first", "reset"}
-
-func (c Closed) String() string { return closedNames[c] }
-
-// MarshalText returns the words for JSON.
-func (c Closed) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
-
-// UnmarshalText reads them.
-func (c *Closed) UnmarshalText(text []byte) error {
-	i := slices.Index(closedNames, string(text))
-	if i < 0 {
-		return fmt.Errorf("%q is not how far a connection was closed", text)
-	}
-	*c = Closed(i)
-	return nil
-}
 
 // Role is what a packet of a ladder is to its incident. Its text is stable.
 type Role string
@@ -389,29 +369,8 @@ type Options struct {
 	Only func(*Packet) bool
 }
 
-// Bounds of Options.
+// Bounds of Options.Memory.
 const (
-	MinMemory        = 4 << 20
-	DefaultMemory    = 256 << 20
-	defaultIncidents = 10_000
-	defaultTimeWait  = 60 * time.Second
+	MinMemory     = 4 << 20
+	DefaultMemory = 256 << 20
 )
-
-func (o Options) withDefaults() (Options, error) {
-	if o.Memory == 0 {
-		o.Memory = DefaultMemory
-	}
-	if o.Incidents == 0 {
-		o.Incidents = defaultIncidents
-	}
-	if o.TimeWait == 0 {
-		o.TimeWait = defaultTimeWait
-	}
-	if o.Memory < MinMemory {
-		return o, fmt.Errorf("read capture: memory of %d bytes: %d are the least", o.Memory, MinMemory)
-	}
-	if o.Incidents < 0 || o.TimeWait < 0 {
-		return o, fmt.Errorf("read capture: bounds must not be negative: %d incidents, TIME_WAIT of %v", o.Incidents, o.TimeWait)
-	}
-	return o, nil
-}

@@ -1,11 +1,11 @@
 package pcap
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
-	"time"
 )
 
 func TestClockSet(t *testing.T) {
@@ -47,45 +47,33 @@ func TestClockSet(t *testing.T) {
 	}
 }
 
-// TestFollowMoves: an attempt that went over three ports has the end of the last one.
-func TestFollowMoves(t *testing.T) {
-	at := time.Unix(1000, 0)
-	client := func(port uint16) netip.AddrPort {
-		return netip.AddrPortFrom(netip.MustParseAddr("198.19.0.77"), port)
+// TestMovedTwice: all attempts with the SYN have the last port, those that ended before too.
+func TestMovedTwice(t *testing.T) {
+	port := func(n uint16) netip.AddrPort { return netip.AddrPortFrom(clientA.Addr(), n) }
+	rejected := func(client netip.AddrPort, ms int, more string) []line1 {
+		return parseScript(t, client, serverA, serverFirst+fmt.Sprintf(`
+			%d > S   5000 0   0  4000 0
+			%d < A   922  112 0  37000 5002
+			%d > R   112  0   0`, ms, ms+1, ms+2)+more)
 	}
-	leg := func(frame int64, seconds int, port uint16, outcome Outcome, on *Continued) Incident {
-		begun := at.Add(time.Duration(seconds) * time.Second)
-		return Incident{Client: client(port), Frame: frame, Time: begun, Outcome: outcome, SYNs: []SYN{{Frame: frame, Time: begun}}, Continued: on}
-	}
-	list := []Incident{
-		leg(10, 0, 1, Moved, &Continued{Client: client(2), Frame: 20}),
-		leg(20, 1, 2, Moved, &Continued{Client: client(3), Frame: 30}),
-		leg(30, 3, 3, Moved, &Continued{Client: client(4), Frame: 40, Connected: true}),
-		leg(50, 0, 5, Moved, &Continued{Client: client(6), Frame: 60}),
-		leg(60, 1, 6, Connected, nil),
-		leg(70, 0, 7, Moved, &Continued{Client: client(8), Frame: 80}),
-		leg(80, 1, 8, Failed, nil),
-		leg(90, 0, 9, Moved, &Continued{Client: client(10), Frame: 91}), // 91 was not kept
-		leg(95, 0, 11, Moved, &Continued{Client: client(11), Frame: 95}),
-	}
-	list[2].ConnectSeconds, list[4].ConnectSeconds = 0.5, 0.25
-	followMoves(list)
-	for i, want := range []struct {
-		port      uint16
-		frame     int64
-		connected bool
-		seconds   float64
-	}{{4, 40, true, 3.5}, {4, 40, true, 2.5}, {4, 40, true, 0.5}, {6, 60, true, 1.25}, {}, {8, 80, false, 0}, {}, {10, 91, false, 0}, {11, 95, false, 0}} {
-		in := list[i]
-		if in.Continued == nil {
-			if want.port != 0 {
-				t.Errorf("attempt %d goes nowhere", i)
-			}
+	lines := rejected(clientA, 30005, "\n 30900 > S 9000 0 0 9000 0\n 30901 < SA 7 9001 0 9000 9000")
+	lines = append(lines, rejected(port(40001), 31005, "")...)
+	lines = append(lines, parseScript(t, port(40002), serverA, `
+		33005 > S   5000 0   0  5000 0
+		33006 < SA  77   5001 0 38000 5000`)...)
+	r := reportOf(t, scripted(t, lines), Options{})
+	moved := 0
+	for _, i := range r.Incidents {
+		if i.Outcome != Moved {
 			continue
 		}
-		if c := in.Continued; c.Client != client(want.port) || c.Frame != want.frame || c.Connected != want.connected || in.ConnectSeconds != want.seconds {
-			t.Errorf("attempt %d went on as %+v, connected after %g s; want %+v", i, *c, in.ConnectSeconds, want)
+		moved++
+		if c := i.Continued; c.Client != port(40002) || !c.Connected || math.Abs(i.ConnectSeconds+i.Time.Sub(start).Seconds()-33.006) > 1e-6 {
+			t.Errorf("%s, continued %+v", gistOf(&i), c)
 		}
+	}
+	if moved != 2 {
+		t.Errorf("%d attempts moved of %d incidents", moved, len(r.Incidents))
 	}
 }
 

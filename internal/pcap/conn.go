@@ -97,12 +97,10 @@ const maxIntervals = 6
 // ringSize is how many packets of a tuple are remembered.
 const ringSize = 8
 
-// conn is a tuple with its current connection and the remains of the former one. It has few
-// pointers, so that many are cheap for the garbage collector.
+// conn is a tuple with its current connection and the remains of the former one.
 type conn struct {
-	key        key
-	prev, next int32 // by last packet
-	is4        bool
+	key key
+	is4 bool
 	// client is the end that sent the SYN, where begun.
 	client uint8
 	begun  bool
@@ -136,7 +134,6 @@ type pending struct {
 	answerEcr       uint32
 	answerHasTS     bool
 	refused         bool
-	watched         bool // by moves
 	reused          bool
 	timestampBehind bool
 }
@@ -215,15 +212,13 @@ type moves struct {
 }
 
 type moveKey struct {
-	client [16]byte
-	server [16]byte
-	port   uint16 // the server's
-	isn    uint32
+	client, server [16]byte
+	port           uint16 // the server's
+	isn            uint32
 }
 
-// move is where a SYN was last seen.
+// move is the last port that a SYN came from.
 type move struct {
-	attempts  int // that wait for it
 	port      uint16
 	frame     int64
 	connected int64 // time of the SYN-ACK; 0 where there is none
@@ -234,6 +229,14 @@ func newMoves(memory int64) moves {
 	return moves{of: map[moveKey]*move{}, max: int(memory / each)}
 }
 
+// at returns the move of the connection's SYN; nil where none was rejected.
+func (m *moves) at(c *conn) *move {
+	if len(m.of) == 0 {
+		return nil
+	}
+	return m.of[c.moveKey()]
+}
+
 func (c *conn) moveKey() moveKey {
 	k := &c.key
 	return moveKey{k.addr[c.client], k.addr[1-c.client], k.port[1-c.client], c.syn.seq}
@@ -241,65 +244,40 @@ func (c *conn) moveKey() moveKey {
 
 // watch waits for the SYN of an attempt that was rejected.
 func (m *moves) watch(c *conn) {
-	if c.syn.watched {
-		return
+	if m.at(c) == nil && len(m.of) < m.max {
+		m.of[c.moveKey()] = &move{port: c.key.port[c.client], frame: c.syn.number}
 	}
-	id := c.moveKey()
-	known := m.of[id]
-	if known == nil {
-		if len(m.of) >= m.max {
-			return
-		}
-		known = &move{port: c.key.port[c.client], frame: c.syn.number}
-		m.of[id] = known
-	}
-	known.attempts++
-	c.syn.watched = true
 }
 
 // begin notes an attempt that may be another's.
 func (m *moves) begin(c *conn) {
-	if len(m.of) == 0 {
-		return
-	}
-	if known := m.of[c.moveKey()]; known != nil {
+	if known := m.at(c); known != nil {
 		known.port, known.frame = c.key.port[c.client], c.syn.number
 	}
 }
 
 // accept notes that a SYN was accepted.
 func (m *moves) accept(c *conn, at int64) {
-	if len(m.of) == 0 {
-		return
-	}
-	if known := m.of[c.moveKey()]; known != nil {
+	if known := m.at(c); known != nil {
 		known.connected = at
 	}
 }
 
-// finish returns where the SYN of an ended attempt moved; nil if it did not.
-func (m *moves) finish(c *conn) *move {
-	if !c.syn.watched {
-		return nil
-	}
-	id := c.moveKey()
-	known := m.of[id]
-	known.attempts--
-	if known.attempts == 0 {
-		delete(m.of, id)
-	}
-	c.syn.watched = false
-	if known.port == c.key.port[c.client] {
-		return nil
-	}
-	return known
-}
-
-// describe adds the continuation to an incident.
-func (m *move) describe(i *Incident, first int64) {
-	i.Outcome, i.ConnectSeconds = Moved, 0
-	i.Continued = &Continued{Client: netip.AddrPortFrom(i.Client.Addr(), m.port), Frame: m.frame, Connected: m.connected != 0}
-	if m.connected != 0 {
-		i.ConnectSeconds = seconds(m.connected - first)
+// fill adds to incidents where their SYN moved, by whatever number of ports.
+func (m *moves) fill(list []Incident) {
+	for n := range list {
+		i := &list[n]
+		if len(i.SYNs) == 0 || i.Outcome == Connected {
+			continue
+		}
+		known := m.of[moveKey{i.Client.Addr().As16(), i.Server.Addr().As16(), i.Server.Port(), i.SYNs[0].Seq}]
+		if known == nil || known.port == i.Client.Port() {
+			continue
+		}
+		i.Outcome = Moved
+		i.Continued = &Continued{Client: netip.AddrPortFrom(i.Client.Addr(), known.port), Frame: known.frame, Connected: known.connected != 0}
+		if known.connected != 0 {
+			i.ConnectSeconds = seconds(known.connected - i.Time.UnixNano())
+		}
 	}
 }

@@ -102,8 +102,8 @@ func mtuOf(f *frame.Frame) int {
 func (t *tracker) aboutConnection(p *Packet, e *ICMPError) {
 	q := &p.Quoted
 	k, dir := keyOf(q.Source, q.Destination, q.TCP.SourcePort, q.TCP.DestinationPort)
-	c := t.table.find(&k)
-	if c == nil {
+	c, ok := t.table.Peek(k)
+	if !ok {
 		return
 	}
 	if !c.icmp {

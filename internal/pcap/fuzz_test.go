@@ -108,8 +108,7 @@ func FuzzTrack(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{2, 0, 16, 0, 0, 0, 80, 200, 0x12, 1, 9, 17, 0, 80, 1, 9, 0x11, 0, 17, 10, 3, 1, 80, 1, 0x11, 1, 10, 20, 2, 80, 1, 1, 0x10, 0, 9, 9, 0, 4, 4, 4}, 9))
 	f.Fuzz(func(t *testing.T, script []byte) {
 		defer testutil.Bounded(t, len(script))()
-		o, _ := Options{Memory: MinMemory, Incidents: 50}.withDefaults()
-		tr := newTracker(o)
+		tr := newTracker(Options{Memory: MinMemory, Incidents: 50})
 		var p Packet
 		var stats Stats
 		for ; len(script) >= 8 && p.Number < 5000; script = script[8:] {

@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/bits"
 	"slices"
-	"time"
 )
 
 // Blocks (draft-ietf-opsawg-pcapng, section 4 and appendix).
@@ -82,7 +81,7 @@ func (n *pcapng) block(s *stream) (block, bool) {
 		if problem == "" {
 			return b, true
 		}
-		if problem == endsWithin || !n.resume(s, problem) {
+		if !s.search(4, problem, n.findIn) {
 			return block{}, false
 		}
 	}
@@ -132,15 +131,12 @@ func leastLength(kind uint32) int64 {
 	return leastBlock
 }
 
-// endsWithin is no problem to resume after.
-const endsWithin = "the file ends"
-
 // body peeks at a block's body, and compares the length after it.
 func (n *pcapng) body(s *stream, b *block) string {
 	want := min(b.total, bufferSize)
 	whole := s.peek(int(want))
 	if int64(len(whole)) < want {
-		return n.short(s, b, len(whole))
+		return fmt.Sprintf("the file ends within a block: it has %d of the %d bytes of type %#x", len(whole), b.total, b.kind)
 	}
 	b.body = whole[8:]
 	if b.total > want {
@@ -151,21 +147,6 @@ func (n *pcapng) body(s *stream, b *block) string {
 		return fmt.Sprintf("a block of type %#x has length %d before and %d behind it", b.kind, b.total, again)
 	}
 	return ""
-}
-
-// short distinguishes a file that ends from a wrong length, after which more blocks follow.
-func (n *pcapng) short(s *stream, b *block, have int) string {
-	rest := s.peek(have)
-	if n.findIn(rest[min(4, have):], true) >= 0 {
-		return fmt.Sprintf("length %d of a block of type %#x is more than the file has", b.total, b.kind)
-	}
-	s.endWithin("block", have, int(b.total))
-	return endsWithin
-}
-
-// resume searches the next whole block.
-func (n *pcapng) resume(s *stream, what string) bool {
-	return s.search(4, what, n.findIn)
 }
 
 // findIn returns where in b a whole block begins, or -1. Blocks of a broken file may be
@@ -211,11 +192,13 @@ func (n *pcapng) packet(s *stream, b *block, p *Packet) bool {
 		n.addInterface(s, b.body)
 	case blockStatistics:
 		n.statistics(s, b.body)
-	case blockEnhanced:
-		n.enhanced(s, b.body, p)
-		return true
-	case blockPacket:
-		n.obsolete(s, b.body, p)
+	case blockEnhanced, blockPacket:
+		id := n.order.Uint32(b.body)
+		if b.kind == blockPacket {
+			id = uint32(n.order.Uint16(b.body))
+		}
+		n.fill(s, p, id, n.timestamp(b.body[4:]))
+		n.data(p, b.body[20:], n.order.Uint32(b.body[12:]), n.order.Uint32(b.body[16:]))
 		return true
 	case blockSimple:
 		n.simple(s, b.body, p)
@@ -228,16 +211,9 @@ func (n *pcapng) packet(s *stream, b *block, p *Packet) bool {
 	return false
 }
 
-func (n *pcapng) enhanced(s *stream, b []byte, p *Packet) {
-	at := uint64(n.order.Uint32(b[4:]))<<32 | uint64(n.order.Uint32(b[8:]))
-	n.fill(s, p, n.order.Uint32(b), at)
-	n.data(p, b[20:], n.order.Uint32(b[12:]), n.order.Uint32(b[16:]))
-}
-
-func (n *pcapng) obsolete(s *stream, b []byte, p *Packet) {
-	at := uint64(n.order.Uint32(b[4:]))<<32 | uint64(n.order.Uint32(b[8:]))
-	n.fill(s, p, uint32(n.order.Uint16(b)), at)
-	n.data(p, b[20:], n.order.Uint32(b[12:]), n.order.Uint32(b[16:]))
+// timestamp reads the upper and the lower word of a time.
+func (n *pcapng) timestamp(b []byte) uint64 {
+	return uint64(n.order.Uint32(b))<<32 | uint64(n.order.Uint32(b[4:]))
 }
 
 // simple packets belong to the first interface, and get the time of the latest packet before.
@@ -343,19 +319,13 @@ func (n *pcapng) statistics(s *stream, b []byte) {
 		case optionDroppedByInterface, optionDroppedByOS:
 			dropped += n.order.Uint64(value)
 		case optionBegan:
-			about.Began = n.time(&n.ifaces[id], value)
+			about.Began = timeOf(n.ifaces[id].clock.nanoseconds(n.timestamp(value)))
 		case optionEnded:
-			about.Ended = n.time(&n.ifaces[id], value)
+			about.Ended = timeOf(n.ifaces[id].clock.nanoseconds(n.timestamp(value)))
 		}
 	})
 	// The statistics are those since the capture's start: the last ones hold.
 	about.Dropped = int64(min(dropped, math.MaxInt64))
-}
-
-// time reads two words as packets have them, the upper one first.
-func (n *pcapng) time(i *ngInterface, b []byte) time.Time {
-	at := uint64(n.order.Uint32(b))<<32 | uint64(n.order.Uint32(b[4:]))
-	return time.Unix(0, i.clock.nanoseconds(at)).UTC()
 }
 
 // resolution is how an interface's times are to be read.

@@ -1,11 +1,13 @@
 package pcap
 
 import (
+	"cmp"
 	"compress/flate"
 	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"unsafe"
 
@@ -17,9 +19,8 @@ import (
 // Read reads and analyses a whole capture. A broken file is no error (see Each). If r could not
 // be read to its end, there is a report of the packets up to there as well as the error.
 func Read(r io.Reader, o Options) (*Report, error) {
-	o, err := o.withDefaults()
-	if err != nil {
-		return nil, err
+	if o.Memory != 0 && o.Memory < MinMemory {
+		return nil, fmt.Errorf("read capture: memory of %d bytes: must be at least %d", o.Memory, MinMemory)
 	}
 	t := newTracker(o)
 	stats, err := Each(r, func(p *Packet) error {
@@ -36,14 +37,16 @@ func Read(r io.Reader, o Options) (*Report, error) {
 func (t *tracker) finished(stats Stats) *Report {
 	t.order.flush(t.take)
 	t.ended, t.now = true, t.latest
-	t.table.each(t.finish)
+	for _, c := range t.table.Values() {
+		t.finish(c)
+	}
 	r := &t.report
 	r.Stats = stats
 	t.oneWay()
 	t.unordered(&stats)
 	t.incomplete(&stats)
 	t.kept.fill(r)
-	followMoves(r.Incidents)
+	t.moves.fill(r.Incidents)
 	t.clocks.fill(r, stats.First.UnixNano())
 	r.Reuse.After = t.reuse.distribution()
 	r.ICMPErrors = t.icmp.list()
@@ -97,7 +100,7 @@ func (t *tracker) fillBackoff() {
 	r.Backoffs = []Backoff{}
 	for i := range t.backoff {
 		if s := &t.backoff[i]; s.count() > 0 {
-			r.Backoffs = append(r.Backoffs, Backoff{Nth: i + 1, Count: s.count(), Min: seconds(s.min), Median: s.at(50), Max: seconds(s.max)})
+			r.Backoffs = append(r.Backoffs, Backoff{Nth: i + 1, Count: s.count(), Min: s.at(0), Median: s.at(0.5), Max: s.at(1)})
 		}
 	}
 }
@@ -205,105 +208,61 @@ func segmentOf(p *Packet, s *segment) bool {
 }
 
 // sorter sorts segments by time: programs that capture on several interfaces write the packets of
-// each together. Segments wait for the second in which an earlier one may come.
+// each together. Segments wait until there is no room for more.
 type sorter struct {
-	pool  []segment
-	free  []int32
-	order []int32 // indexes of pool by time, from head on
-	head  int
-	max   int
+	waiting []segment
+	max     int
 	// newest is the latest time that came, done the latest that went.
 	newest, done int64
-	begun        bool
 	late         int64 // segments that came too late to be put where they belong
 }
 
-// Bounds of what waits: longer than capture programs hold packets back (dumpcap: 250 ms).
+// Bounds of what waits. Disorder of more than a second is that of a clock that was set, or of
+// another file: capture programs hold packets back for less (dumpcap: 250 ms).
 const (
 	sortedWithin = 1_000_000_000 // ns
-	mostWaiting  = 8192
-	perSegment   = int64(unsafe.Sizeof(segment{})) + int64(unsafe.Sizeof(Packet{})) + 16
+	mostWaiting  = 2 * 8192
+	perSegment   = int64(unsafe.Sizeof(segment{})) + int64(unsafe.Sizeof(Packet{}))
 )
 
 func newSorter(memory int64) sorter {
-	return sorter{max: int(max(1, min(mostWaiting, memory/perSegment)))}
+	return sorter{max: int(max(2, min(mostWaiting, memory/perSegment))), newest: math.MinInt64 + sortedWithin, done: math.MinInt64}
 }
 
-func (s *sorter) waiting() int { return len(s.order) - s.head }
-
 // memory at its most, in bytes.
-func (s *sorter) memory() int64 { return int64(len(s.pool)) * perSegment }
+func (s *sorter) memory() int64 { return int64(cap(s.waiting)) * perSegment }
 
-func (s *sorter) first() *segment { return &s.pool[s.order[s.head]] }
-
-// add takes a segment, and calls fn for those that waited long enough.
+// add takes a segment, and calls fn for the earlier half of those that wait where they are too many.
 func (s *sorter) add(g *segment, fn func(*segment)) {
-	if s.begun && g.at < s.newest-sortedWithin { // the clock was set, or another file begins
+	switch {
+	case g.at < s.newest-sortedWithin:
 		s.late++
 		s.flush(fn)
-		s.begun = false
-	}
-	if !s.begun {
-		s.begun, s.newest, s.done = true, g.at, g.at-sortedWithin
-	}
-	if g.at < s.done {
+		s.newest = g.at
+	case g.at < s.done:
 		s.late++
 		fn(g)
 		return
 	}
-	if s.waiting() == s.max {
-		if g.at < s.first().at {
-			s.done = g.at
-			fn(g)
-			return
-		}
-		s.pop(fn)
-	}
-	s.insert(g)
 	s.newest = max(s.newest, g.at)
-	for s.waiting() > 0 && s.first().at < s.newest-sortedWithin {
-		s.pop(fn)
+	s.waiting = append(s.waiting, *g)
+	if len(s.waiting) == s.max {
+		s.pass(s.max/2, fn)
 	}
 }
 
-// insert adds a segment after all that are not later: mostly at the end.
-func (s *sorter) insert(g *segment) {
-	i := int32(len(s.pool))
-	if n := len(s.free); n > 0 {
-		i, s.free = s.free[n-1], s.free[:n-1]
-		s.pool[i] = *g
-	} else {
-		s.pool = append(s.pool, *g)
+// pass lets the earliest n go.
+func (s *sorter) pass(n int, fn func(*segment)) {
+	slices.SortStableFunc(s.waiting, func(a, b segment) int { return cmp.Compare(a.at, b.at) })
+	for i := range s.waiting[:n] {
+		s.done = s.waiting[i].at
+		fn(&s.waiting[i])
 	}
-	if s.head > s.max { // seldom: all that wait move to the front
-		s.order = append(s.order[:0], s.order[s.head:]...)
-		s.head = 0
-	}
-	if s.waiting() == 0 || s.pool[s.order[len(s.order)-1]].at <= g.at {
-		s.order = append(s.order, i)
-		return
-	}
-	at, _ := slices.BinarySearchFunc(s.order[s.head:], g.at, func(j int32, at int64) int {
-		if s.pool[j].at <= at {
-			return -1
-		}
-		return 1
-	})
-	s.order = slices.Insert(s.order, s.head+at, i)
+	s.waiting = append(s.waiting[:0], s.waiting[n:]...)
 }
 
-// pop lets the earliest go.
-func (s *sorter) pop(fn func(*segment)) {
-	i := s.order[s.head]
-	s.head++
-	s.done = s.pool[i].at
-	fn(&s.pool[i])
-	s.free = append(s.free, i)
-}
-
-// flush lets all go.
+// flush lets all go; what comes next may be earlier.
 func (s *sorter) flush(fn func(*segment)) {
-	for s.waiting() > 0 {
-		s.pop(fn)
-	}
+	s.pass(len(s.waiting), fn)
+	s.done = math.MinInt64
 }

@@ -28,14 +28,15 @@ func TestSorter(t *testing.T) {
 		{"in order", 9, []int64{1, 2, 2, 3}, []int64{1, 2, 2, 3}, 0},
 		{"two interfaces", 9, []int64{10, 30, 50, 20, 40, 60}, []int64{10, 20, 30, 40, 50, 60}, 0},
 		{"the first is not the earliest", 9, []int64{3, 1, 2}, []int64{1, 2, 3}, 0},
-		{"more than may wait", 2, []int64{10, 30, 50, 20, 5, 60}, []int64{10, 20, 5, 30, 50, 60}, 1},
-		{"earlier than all of many", 2, []int64{10, 30, 5}, []int64{5, 10, 30}, 0},
+		{"more than may wait", 2, []int64{10, 30, 50, 20, 5, 60}, []int64{10, 30, 20, 5, 50, 60}, 2},
+		{"earlier than all of many", 2, []int64{10, 30, 5}, []int64{10, 5, 30}, 1},
 		{"the clock was set back", 9, []int64{5000 * ms, 5001 * ms, 1, 2, 3}, []int64{5000 * ms, 5001 * ms, 1, 2, 3}, 1},
 		{"the clock was set forward", 9, []int64{1, 2, 5000 * ms, 5001 * ms}, []int64{1, 2, 5000 * ms, 5001 * ms}, 0},
 		{"the ends of time", 9, []int64{resolution{perSecond: 1}.nanoseconds(1 << 63), 0, resolution{perSecond: 1, offset: -1 << 62}.nanoseconds(0)},
 			[]int64{resolution{perSecond: 1}.nanoseconds(1 << 63), 0, resolution{perSecond: 1, offset: -1 << 62}.nanoseconds(0)}, 2},
 	} {
-		s := sorter{max: tt.max}
+		s := newSorter(DefaultMemory)
+		s.max = tt.max
 		if got := sorted(&s, tt.in); !slices.Equal(got, tt.want) || s.late != tt.late {
 			t.Errorf("%s: %v with %d late, want %v with %d", tt.name, got, s.late, tt.want, tt.late)
 		}
@@ -60,8 +61,8 @@ func TestSorterOfMany(t *testing.T) {
 		shuffled[i] = in[j]
 	}
 	s := newSorter(DefaultMemory)
-	if got := sorted(&s, shuffled); !slices.Equal(got, in) || s.late != 0 || len(s.pool) > mostWaiting {
-		t.Errorf("%d of %d, %d late, %d waited", len(got), n, s.late, len(s.pool))
+	if got := sorted(&s, shuffled); !slices.Equal(got, in) || s.late != 0 || len(s.waiting) > mostWaiting {
+		t.Errorf("%d of %d, %d late, %d waited", len(got), n, s.late, len(s.waiting))
 	}
 }
 

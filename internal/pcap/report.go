@@ -2,10 +2,11 @@ package pcap
 
 import (
 	"net/netip"
+	"sort"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/load"
 )
 
 // Schema names the form of a Report as JSON.
@@ -270,9 +271,8 @@ type Limits struct {
 
 // spread is a distribution of times, within 0.1 %, in bounded memory.
 type spread struct {
-	histogram *hdrhistogram.Histogram // microseconds
-	min, max  int64                   // nanoseconds
-	buckets   [len(bucketLimits) + 1]int64
+	times   *load.Histogram
+	buckets [len(bucketLimits) + 1]int64
 }
 
 // bucketLimits, in seconds: around the lifetimes of TIME_WAIT (60 s, 112.5 s on old
@@ -280,41 +280,32 @@ type spread struct {
 var bucketLimits = [...]float64{0.001, 0.01, 0.1, 1, 5, 15, 30, 60, 112.5, 120, 240, 600}
 
 // longest is what a histogram can hold.
-const longest = int64(10 * 24 * 60 * 60 * 1e6) // 10 days in microseconds
+const longest = int64(10 * 24 * time.Hour)
 
 // add takes nanoseconds; time that goes back counts as none.
 func (s *spread) add(ns int64) {
-	ns = max(0, ns)
-	if s.histogram == nil {
-		s.histogram, s.min = hdrhistogram.New(1, longest, 3), ns
+	if s.times == nil {
+		s.times = load.NewHistogramOf(int64(time.Microsecond), longest, 3)
 	}
-	s.min, s.max = min(s.min, ns), max(s.max, ns)
-	_ = s.histogram.RecordValue(min(ns/1000, longest)) // it is in range
-	i := 0
-	for i < len(bucketLimits) && seconds(ns) >= bucketLimits[i] {
-		i++
-	}
-	s.buckets[i]++
+	s.times.Record(ns)
+	s.buckets[sort.Search(len(bucketLimits), func(i int) bool { return seconds(ns) < bucketLimits[i] })]++
 }
 
-func (s *spread) count() int64 {
-	if s.histogram == nil {
-		return 0
+func (s *spread) count() (n int64) {
+	for _, b := range s.buckets {
+		n += b
 	}
-	return s.histogram.TotalCount()
+	return n
 }
 
-// at returns a percentile in seconds, between min and max.
-func (s *spread) at(percentile float64) float64 {
-	us := s.histogram.ValueAtPercentile(percentile)
-	return seconds(max(s.min, min(s.max, us*1000)))
-}
+// at returns a quantile in seconds.
+func (s *spread) at(quantile float64) float64 { return s.times.Quantile(quantile) / 1e3 }
 
 func (s *spread) distribution() *Distribution {
-	if s.count() == 0 {
+	if s.times == nil {
 		return nil
 	}
-	d := &Distribution{Count: s.count(), Min: seconds(s.min), P1: s.at(1), Median: s.at(50), P90: s.at(90), P99: s.at(99), Max: seconds(s.max)}
+	d := &Distribution{Count: s.count(), Min: s.at(0), P1: s.at(0.01), Median: s.at(0.5), P90: s.at(0.9), P99: s.at(0.99), Max: s.at(1)}
 	for i, n := range s.buckets {
 		b := Bucket{Count: n}
 		if i < len(bucketLimits) {

@@ -2,6 +2,7 @@ package pcap
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -105,37 +106,31 @@ func sortedCounts(counts map[string]int64) []NamedCount {
 
 // counts are those of Stats that are made while reading.
 type counts struct {
-	reasons   [reasons]int64
-	first     [reasons]int64 // frame number
-	protocols [256]int64
-	udpTunnel [len(udpTunnels)]int64
-	fragments int64
-	later     int64
+	reasons    map[Reason]*ReasonCount
+	protocols  [256]int64
+	udpTunnels map[string]int64
+	fragments  int64
+	later      int64
 }
 
-// tunnels are the protocols of IP that carry packets of another network.
-var tunnels = []struct {
-	protocol uint8
-	name     string
-}{
-	{unix.IPPROTO_IPIP, "IP in IP"}, {unix.IPPROTO_IPV6, "IPv6 in IP"}, {unix.IPPROTO_GRE, "GRE"},
-	{unix.IPPROTO_ESP, "ESP"}, {115, "L2TP"},
-}
-
-// udpTunnels are those over UDP, by their usual ports.
-var udpTunnels = [...]struct {
-	port uint16
-	name string
-}{
-	{4789, "VXLAN"}, {8472, "VXLAN (port 8472)"}, {6081, "Geneve"}, {2152, "GTP-U"},
-	{4500, "ESP in UDP"}, {1701, "L2TP"}, {51820, "WireGuard"},
-}
+// tunnels are the protocols of IP that carry packets of another network, udpTunnels the usual
+// ports of those over UDP.
+var (
+	tunnels = map[uint8]string{
+		unix.IPPROTO_IPIP: "IP in IP", unix.IPPROTO_IPV6: "IPv6 in IP", unix.IPPROTO_GRE: "GRE", unix.IPPROTO_ESP: "ESP", 115: "L2TP",
+	}
+	udpTunnels = map[uint16]string{
+		4789: "VXLAN", 8472: "VXLAN (port 8472)", 6081: "Geneve", 2152: "GTP-U", 4500: "ESP in UDP", 1701: "L2TP", 51820: "WireGuard",
+	}
+)
 
 func (c *counts) undecoded(p *Packet) {
-	c.reasons[p.Reason]++
-	if c.first[p.Reason] == 0 {
-		c.first[p.Reason] = p.Number
+	r := c.reasons[p.Reason]
+	if r == nil {
+		r = &ReasonCount{Reason: p.Reason, First: p.Number}
+		c.reasons[p.Reason] = r
 	}
+	r.Packets++
 }
 
 func (c *counts) frame(f *frame.Frame) {
@@ -147,14 +142,8 @@ func (c *counts) frame(f *frame.Frame) {
 		}
 	}
 	if f.Transport == unix.IPPROTO_UDP {
-		c.udp(f.UDP.DestinationPort)
-	}
-}
-
-func (c *counts) udp(port uint16) {
-	for i := range udpTunnels {
-		if udpTunnels[i].port == port {
-			c.udpTunnel[i]++
+		if name := udpTunnels[f.UDP.DestinationPort]; name != "" {
+			c.udpTunnels[name]++
 		}
 	}
 }
@@ -163,30 +152,20 @@ func (c *counts) udp(port uint16) {
 func (c *counts) fill(s *Stats) {
 	s.Fragments, s.LaterFragments = c.fragments, c.later
 	s.Undecoded = []ReasonCount{}
-	for r, n := range c.reasons {
-		if n > 0 {
-			s.Undecoded = append(s.Undecoded, ReasonCount{Reason(r), n, c.first[r]})
-		}
+	for _, r := range c.reasons {
+		s.Undecoded = append(s.Undecoded, *r)
 	}
-	slices.SortStableFunc(s.Undecoded, func(a, b ReasonCount) int { return cmp.Compare(b.Packets, a.Packets) })
-	c.fillNamed(s)
-}
-
-func (c *counts) fillNamed(s *Stats) {
-	carried, inner := map[string]int64{}, map[string]int64{}
+	slices.SortFunc(s.Undecoded, func(a, b ReasonCount) int {
+		return cmp.Or(cmp.Compare(b.Packets, a.Packets), cmp.Compare(a.Reason, b.Reason))
+	})
+	carried, inner := map[string]int64{}, maps.Clone(c.udpTunnels)
 	for protocol, n := range c.protocols {
-		if n > 0 {
-			carried[protocolName(uint8(protocol))] += n
+		if n == 0 {
+			continue
 		}
-	}
-	for _, t := range tunnels {
-		if n := c.protocols[t.protocol]; n > 0 {
-			inner[t.name] += n
-		}
-	}
-	for i, t := range udpTunnels {
-		if c.udpTunnel[i] > 0 {
-			inner[t.name] += c.udpTunnel[i]
+		carried[protocolName(uint8(protocol))] += n
+		if name := tunnels[uint8(protocol)]; name != "" {
+			inner[name] += n
 		}
 	}
 	s.Protocols, s.Tunnels = sortedCounts(carried), sortedCounts(inner)

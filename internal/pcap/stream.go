@@ -46,7 +46,7 @@ type format interface {
 // open finds out what r is.
 func open(r io.Reader) (*stream, error) {
 	first := bufio.NewReader(r)
-	s := &stream{}
+	s := &stream{seen: counts{reasons: map[Reason]*ReasonCount{}, udpTunnels: map[string]int64{}}}
 	s.s.Interfaces, s.s.Damage = []Interface{}, []Damage{}
 	if magic, _ := first.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
 		z, err := gzip.NewReader(first)

@@ -1,8 +1,11 @@
 package pcap
 
 import (
+	"cmp"
+	"time"
 	"unsafe"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/natkit/natkit/internal/frame"
 )
 
@@ -10,7 +13,7 @@ import (
 type tracker struct {
 	o      Options
 	report Report
-	table  *table
+	table  table
 	kept   incidents
 	clocks clocks
 	moves  moves
@@ -31,6 +34,7 @@ type tracker struct {
 }
 
 func newTracker(o Options) *tracker {
+	o.Memory, o.Incidents, o.TimeWait = cmp.Or(o.Memory, DefaultMemory), cmp.Or(o.Incidents, 10_000), cmp.Or(o.TimeWait, 60*time.Second)
 	t := &tracker{o: o}
 	t.report.Schema = Schema
 	t.table, t.maxTroubled = newTable(o.Memory/2, t.forget), o.Memory/8
@@ -63,7 +67,7 @@ func (t *tracker) take(s *segment) {
 }
 
 func (t *tracker) tcp(s *segment) {
-	c := t.table.get(&s.key, s.at)
+	c := t.table.get(&s.key)
 	c.is4 = s.is4
 	r := s.record
 	if c.duplicate(&r) {
@@ -79,15 +83,24 @@ func (t *tracker) tcp(s *segment) {
 	if c.trouble != nil {
 		c.trouble.add(&r)
 	}
-	for t.troubled > t.maxTroubled && t.table.drop(s.at) {
+	for t.troubled > t.maxTroubled && t.table.Len() > 1 {
+		t.table.RemoveOldest()
 	}
 }
 
-// forget evicts a tuple.
-func (t *tracker) forget(c *conn) {
+// forget ends a tuple that is evicted.
+func (t *tracker) forget(_ key, c *conn) {
 	t.forgetting = true
 	t.finish(c)
 	t.forgetting = false
+	silent := int64(0)
+	if last := c.lastOf(); last != nil {
+		silent = max(0, t.now-last.at)
+	}
+	if t.table.forgotten == 0 || silent < t.table.shortest {
+		t.table.shortest = silent
+	}
+	t.table.forgotten++
 }
 
 // duplicate reports whether the packet was captured twice. Acknowledgements without data may be
@@ -235,130 +248,35 @@ func (t *tracker) finish(c *conn) {
 	t.endRST(c)
 }
 
-// table has the tuples, within a bounded memory: the longest silent one makes room.
+// table has the tuples by their last packet, within a bounded memory: the longest silent one makes
+// room.
 type table struct {
-	index  map[key]int32
-	slots  [][]conn // chunks, so that growing copies nothing
-	used   int32
-	free   []int32 // slots of tuples that were given up, and had no successor yet
-	max    int32
-	newest int32 // ends of the list by last packet; -1 where there is none
-	oldest int32
-	// forget is called before a tuple is evicted.
-	forget func(*conn)
+	*simplelru.LRU[key, *conn]
+	most int // that there were at once
 	// forgotten were evicted, shortest is the least silence of those, in nanoseconds.
 	forgotten int64
 	shortest  int64
 }
 
-const chunk = 1 << 10
+// perConn is the memory of a tuple with its places in the list and in the index, which is at
+// least 7/16 full.
+const perConn = int64(unsafe.Sizeof(conn{})+unsafe.Sizeof(key{})) + 64 + int64(unsafe.Sizeof(key{})+8)*16/7
 
-// perConn is the memory of a tuple with its entry of the index, which is at least 7/16 full.
-const perConn = int64(unsafe.Sizeof(conn{})) + int64(unsafe.Sizeof(key{})+8)*16/7
-
-func newTable(memory int64, forget func(*conn)) *table {
-	return &table{index: map[key]int32{}, max: int32(min(memory/perConn, 1<<30)), newest: -1, oldest: -1, forget: forget}
+func newTable(memory int64, forget func(key, *conn)) table {
+	lru, _ := simplelru.NewLRU(int(max(1, memory/perConn)), forget)
+	return table{LRU: lru}
 }
 
-func (t *table) at(i int32) *conn { return &t.slots[i/chunk][i%chunk] }
-
-// memory in use, in bytes.
-func (t *table) memory() int64 { return int64(t.used) * perConn }
-
-// find returns an existing tuple.
-func (t *table) find(k *key) *conn {
-	if i, ok := t.index[*k]; ok {
-		return t.at(i)
-	}
-	return nil
-}
+// memory at its most, in bytes.
+func (t *table) memory() int64 { return int64(t.most) * perConn }
 
 // get returns a tuple, made if need be, and makes it the newest.
-func (t *table) get(k *key, now int64) *conn {
-	i, ok := t.index[*k]
+func (t *table) get(k *key) *conn {
+	c, ok := t.Get(*k)
 	if !ok {
-		i = t.add(k, now)
-	} else if i != t.newest {
-		t.unlink(i)
-		t.link(i)
+		c = &conn{key: *k}
+		t.Add(*k, c)
+		t.most = max(t.most, t.Len())
 	}
-	return t.at(i)
-}
-
-func (t *table) add(k *key, now int64) int32 {
-	i := t.used
-	if n := len(t.free); n > 0 {
-		i, t.free = t.free[n-1], t.free[:n-1]
-	} else if i < t.max {
-		if int(i/chunk) == len(t.slots) {
-			t.slots = append(t.slots, make([]conn, chunk))
-		}
-		t.used++
-	} else {
-		i = t.evict(now)
-	}
-	c := t.at(i)
-	*c = conn{key: *k}
-	t.index[*k] = i
-	t.link(i)
-	return i
-}
-
-// evict evicts the tuple that has been silent for longest.
-func (t *table) evict(now int64) int32 {
-	i := t.oldest
-	c := t.at(i)
-	t.forget(c)
-	silent := int64(0)
-	if last := c.lastOf(); last != nil {
-		silent = max(0, now-last.at)
-	}
-	if t.forgotten == 0 || silent < t.shortest {
-		t.shortest = silent
-	}
-	t.forgotten++
-	t.unlink(i)
-	delete(t.index, c.key)
-	return i
-}
-
-// drop evicts without a successor; false if only the newest tuple is left.
-func (t *table) drop(now int64) bool {
-	if t.oldest == t.newest {
-		return false
-	}
-	t.free = append(t.free, t.evict(now))
-	return true
-}
-
-func (t *table) link(i int32) {
-	c := t.at(i)
-	c.prev, c.next = t.newest, -1
-	if t.newest >= 0 {
-		t.at(t.newest).next = i
-	} else {
-		t.oldest = i
-	}
-	t.newest = i
-}
-
-func (t *table) unlink(i int32) {
-	c := t.at(i)
-	if c.prev >= 0 {
-		t.at(c.prev).next = c.next
-	} else {
-		t.oldest = c.next
-	}
-	if c.next >= 0 {
-		t.at(c.next).prev = c.prev
-	} else {
-		t.newest = c.prev
-	}
-}
-
-// each calls fn for all tuples, the longest silent first.
-func (t *table) each(fn func(*conn)) {
-	for i := t.oldest; i >= 0; i = t.at(i).next {
-		fn(t.at(i))
-	}
+	return c
 }

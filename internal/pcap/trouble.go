@@ -60,7 +60,7 @@ func (t *trouble) add(r *record) {
 
 // emit makes an incident of an attempt. at is when it succeeded.
 func (t *tracker) emit(c *conn, outcome Outcome, at int64) {
-	tr, moved := c.trouble, t.moves.finish(c)
+	tr := c.trouble
 	c.trouble = nil
 	if tr == nil {
 		return
@@ -75,8 +75,6 @@ func (t *tracker) emit(c *conn, outcome Outcome, at int64) {
 	i.SYNs, i.Outcome, i.LadderMore, i.Former = tr.syns, outcome, tr.left, c.formerReport()
 	if outcome == Connected {
 		i.ConnectSeconds = seconds(at - c.syn.first)
-	} else if moved != nil {
-		moved.describe(&i, c.syn.first)
 	}
 	for n := 1; n < len(tr.syns); n++ {
 		i.Intervals = append(i.Intervals, tr.syns[n].Time.Sub(tr.syns[n-1].Time).Seconds())
@@ -328,42 +326,21 @@ func (t *tracker) endRST(c *conn) {
 }
 
 // Reason is why a packet was not understood. Its text is stable.
-type Reason uint8
+type Reason string
 
 // The reasons.
 const (
-	Decoded Reason = iota
+	Decoded Reason = ""
 	// UnknownLinkType is a link layer that natkit does not read.
-	UnknownLinkType
+	UnknownLinkType Reason = "link type not supported"
 	// UnknownInterface is a packet of an interface that the file does not describe.
-	UnknownInterface
+	UnknownInterface Reason = "interface not described"
 	// NotIP is a frame that carries something else, such as ARP.
-	NotIP
+	NotIP Reason = "not IP"
 	// CutHeader is a header that is not all there.
-	CutHeader
+	CutHeader Reason = "header cut"
 	// MalformedHeader is a header whose fields contradict each other.
-	MalformedHeader
+	MalformedHeader Reason = "header malformed"
 	// Encrypted is a frame of a wireless network whose payload is protected.
-	Encrypted
-	reasons
+	Encrypted Reason = "encrypted"
 )
-
-var reasonNames = [reasons]string{
-	Decoded:          "decoded",
-	UnknownLinkType:  "link type not supported",
-	UnknownInterface: "interface not described",
-	NotIP:            "not IP",
-	CutHeader:        "header cut",
-	MalformedHeader:  "header malformed",
-	Encrypted:        "encrypted",
-}
-
-func (r Reason) String() string {
-	if r >= reasons {
-		return "unknown"
-	}
-	return reasonNames[r]
-}
-
-// MarshalText lets JSON have the words.
-func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }

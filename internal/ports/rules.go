@@ -3,7 +3,6 @@ package ports
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"net/netip"
 	"slices"
 
@@ -30,7 +29,7 @@ const holds = 0.98
 func (q *Query) shares(k key, p *pool, addrs *addresses) []share {
 	var narrow []share
 	for _, original := range []bool{false, true} {
-		for i := range q.index.about(k.addr.Unmap()) {
+		for _, i := range q.index.about(k.addr.Unmap()) {
 			rule := &q.Rules.Rules[i]
 			if rule.OriginalDestination != original || original && len(narrow) > 0 || !q.mayGive(rule, k, p, addrs) {
 				continue
@@ -76,20 +75,10 @@ func indexRules(rules []snapshot.NATRule) ruleIndex {
 }
 
 // about returns the rules that may give an address, in order.
-func (x *ruleIndex) about(a netip.Addr) iter.Seq[int] {
-	return func(yield func(int) bool) {
-		one, other := x.of[a], x.other
-		for len(one)+len(other) > 0 {
-			from := &one
-			if len(one) == 0 || len(other) > 0 && other[0] < one[0] {
-				from = &other
-			}
-			if !yield((*from)[0]) {
-				return
-			}
-			*from = (*from)[1:]
-		}
-	}
+func (x *ruleIndex) about(a netip.Addr) []int {
+	all := slices.Concat(x.of[a], x.other)
+	slices.Sort(all)
+	return all
 }
 
 // gaveAll reports whether the ports inside a range are, but for a few, all that were given.

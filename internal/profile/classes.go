@@ -1,10 +1,7 @@
 package profile
 
 import (
-	"bufio"
 	_ "embed"
-	"fmt"
-	"regexp"
 	"strings"
 )
 
@@ -12,7 +9,7 @@ import (
 var classesText string
 
 // classes is the table of the binary.
-var classes = mustParseClasses(classesText)
+var classes = parseClasses(classesText)
 
 // Names of the classes of what is in no list.
 const (
@@ -40,41 +37,27 @@ type pattern struct {
 	value         int
 }
 
-func mustParseClasses(text string) *classTable {
-	t, err := parseClasses(text)
-	if err != nil {
-		panic(err) // the file is part of the program
+// parseClasses reads a table; the form is described in classes.txt, and a test holds that the
+// built-in one has no mistakes.
+func parseClasses(text string) *classTable {
+	t := &classTable{}
+	lists := map[string]*list{"@receive": &t.receive, "@interrupt": &t.interrupt, "@idle": &t.idle}
+	into, value := &t.functions, 0
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(line, "#")
+		line = strings.TrimSpace(line)
+		heading, isHeading := strings.CutPrefix(strings.TrimSuffix(line, "]"), "[")
+		switch {
+		case lists[heading] != nil:
+			into, value = lists[heading], 0
+		case isHeading:
+			into, value = &t.functions, len(t.names)
+			t.names = append(t.names, heading)
+		default:
+			into.add(strings.Fields(line), value)
+		}
 	}
 	return t
-}
-
-// functionName is what a list may hold.
-var functionName = regexp.MustCompile(`^[A-Za-z0-9_]*\*?[A-Za-z0-9_]+$|^[A-Za-z0-9_]+\*$|^module:[A-Za-z0-9_]+$`)
-
-// parseClasses reads a table; the form is described in classes.txt.
-func parseClasses(text string) (*classTable, error) {
-	t := &classTable{}
-	var section *list
-	value := 0
-	lines := bufio.NewScanner(strings.NewReader(text))
-	for n := 1; lines.Scan(); n++ {
-		line, _, _ := strings.Cut(lines.Text(), "#")
-		line = strings.TrimSpace(line)
-		var err error
-		switch {
-		case line == "":
-		case line[0] == '[':
-			section, value, err = t.section(line)
-		case section == nil:
-			err = fmt.Errorf("%q stands before the first [class]", line)
-		default:
-			err = section.addAll(strings.Fields(line), value)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("classes of functions, line %d: %w", n, err)
-		}
-	}
-	return t, lines.Err()
 }
 
 // class is the index of a frame's class.
@@ -85,64 +68,17 @@ func (t *classTable) class(f Frame) (index int, ok bool) {
 	return index, ok
 }
 
-// section finds or makes the list that a heading begins.
-func (t *classTable) section(line string) (*list, int, error) {
-	name, ok := strings.CutSuffix(line[1:], "]")
-	if !ok || name == "" || strings.ContainsAny(name, "[]") {
-		return nil, 0, fmt.Errorf("%q is no [class]", line)
-	}
-	switch name {
-	case "@receive":
-		return &t.receive, 0, nil
-	case "@interrupt":
-		return &t.interrupt, 0, nil
-	case "@idle":
-		return &t.idle, 0, nil
-	case ClassReceiveRest, ClassKernelRest, ClassUser:
-		return nil, 0, fmt.Errorf("class %q is of what is in no class", name)
-	}
-	if name[0] == '@' {
-		return nil, 0, fmt.Errorf("there is no list %q", name)
-	}
-	for _, known := range t.names {
-		if known == name {
-			return nil, 0, fmt.Errorf("class %q is there twice", name)
-		}
-	}
-	t.names = append(t.names, name)
-	return &t.functions, len(t.names) - 1, nil
-}
-
-func (l *list) addAll(names []string, value int) error {
-	for _, name := range names {
-		if err := l.add(name, value); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (l *list) add(name string, value int) error {
-	if !functionName.MatchString(name) {
-		return fmt.Errorf("%q is no name of a function, with one * at most", name)
-	}
-	if before, after, ok := strings.Cut(name, "*"); ok {
-		for _, p := range l.patterns {
-			if p.before == before && p.after == after {
-				return fmt.Errorf("%s is there twice", name)
-			}
-		}
-		l.patterns = append(l.patterns, pattern{before, after, value})
-		return nil
-	}
-	if _, ok := l.exact[name]; ok {
-		return fmt.Errorf("%s is there twice", name)
-	}
+func (l *list) add(names []string, value int) {
 	if l.exact == nil {
 		l.exact = map[string]int{}
 	}
-	l.exact[name] = value
-	return nil
+	for _, name := range names {
+		if before, after, ok := strings.Cut(name, "*"); ok {
+			l.patterns = append(l.patterns, pattern{before, after, value})
+		} else {
+			l.exact[name] = value
+		}
+	}
 }
 
 // find returns the value of a function: by its whole name, else by the pattern with

@@ -1,13 +1,15 @@
 package profile
 
 import (
-	"github.com/natkit/natkit/internal/testutil"
+	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 func TestParseClasses(t *testing.T) {
-	table, err := parseClasses(`# comment
+	table := parseClasses(`# comment
 [@receive] # comment
 net_rx_action
 [a]
@@ -15,9 +17,6 @@ exact ab* module:mod
 [b]
 abc* *_mt x*y
 `)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, tt := range []struct {
 		frame string
 		want  int // -1 for none
@@ -36,27 +35,35 @@ abc* *_mt x*y
 	}
 }
 
-func TestParseClassesRefuses(t *testing.T) {
-	for text, want := range map[string]string{
-		"f":                          "before the first",
-		"[a]\nf f":                   "there twice",
-		"[a]\nf* f*":                 "there twice",
-		"[a]\nf\n[b]\nf":             "line 4: f is there twice",
-		"[a]\n[a]":                   `class "a" is there twice`,
-		"[a":                         "is no [class]",
-		"[]":                         "is no [class]",
-		"[@other]":                   "no list",
-		"[" + ClassReceiveRest + "]": "is of what is in no class",
-		"[a]\n*":                     "no name of a function",
-		"[a]\na*b*":                  "no name of a function",
-		"[a]\nf,g":                   "no name of a function",
-		"[a]\nmodule:":               "no name of a function",
-		"[a]\nf.constprop.0":         "no name of a function",
-		"[a]\n" + "naïve":            "no name of a function",
-	} {
-		if _, err := parseClasses(text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", text, err, want)
+// TestBuiltInClasses: each name is one of a function, with one * at most, and is there once in
+// its list; no class has the name of a rest.
+func TestBuiltInClasses(t *testing.T) {
+	function := regexp.MustCompile(`^[A-Za-z0-9_]*\*?[A-Za-z0-9_]+$|^[A-Za-z0-9_]+\*$|^module:[A-Za-z0-9_]+$`)
+	names, headings, special := map[string]bool{}, map[string]bool{ClassReceiveRest: true, ClassKernelRest: true, ClassUser: true}, 0
+	list := ""
+	for line := range strings.Lines(classesText) {
+		line, _, _ = strings.Cut(line, "#")
+		line = strings.TrimSpace(line)
+		if heading, ok := strings.CutPrefix(line, "["); ok {
+			if heading, ok = strings.CutSuffix(heading, "]"); !ok || headings[heading] {
+				t.Errorf("%q is no heading, or is there twice", line)
+			}
+			headings[heading] = true
+			if list = ""; strings.HasPrefix(heading, "@") { // the classes share a list
+				list = heading
+				special++
+			}
+			continue
 		}
+		for _, name := range strings.Fields(line) {
+			if !function.MatchString(name) || names[list+name] || len(headings) == 3 {
+				t.Errorf("%s %s is no name of a function, or is there twice", list, name)
+			}
+			names[list+name] = true
+		}
+	}
+	if c := classes; special != 3 || len(c.receive.exact) == 0 || len(c.interrupt.exact) == 0 || len(c.idle.exact) == 0 || len(c.names) != len(headings)-6 {
+		t.Errorf("%d lists, classes %q", special, c.names)
 	}
 }
 
@@ -65,11 +72,7 @@ func FuzzParseClasses(f *testing.F) {
 	f.Add("[a]\nf g*\n[@idle]\nh")
 	f.Fuzz(func(t *testing.T, text string) {
 		defer testutil.Bounded(t, len(text))()
-		table, err := parseClasses(text)
-		if err != nil {
-			return
-		}
-		c := newClassifier(table)
+		c := newClassifier(parseClasses(text))
 		if w := c.stack(frames("net_rx_action;f;g1")); w.class == "" {
 			t.Fatal("a stack without a class")
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/packets"
-	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -206,7 +205,7 @@ func fromText(sources []netip.Addr) string {
 }
 
 // UDPLoad writes the result of a run with at least one reply.
-func UDPLoad(w io.Writer, style Style, r *udp.Result) error {
+func UDPLoad(w io.Writer, style Style, r *packets.UDPResult) error {
 	t, c := newLoadText(w, style), r.Config
 	t.line("Server", "%v", c.To)
 	t.line("Flows", "%d (%d threads)", c.Flows, c.Workers)
@@ -248,7 +247,7 @@ func UDPLoad(w io.Writer, style Style, r *udp.Result) error {
 }
 
 // failures are where misdelivered datagrams came from, and errors by what refused them.
-func (t *loadText) failures(from []udp.Stray, failures []load.Failure) {
+func (t *loadText) failures(from []packets.Sender, failures []load.Failure) {
 	for _, s := range from {
 		t.line("  from", "%v %d", s.From, s.Count)
 	}
@@ -285,7 +284,7 @@ func frameText(sizes []int) string {
 }
 
 // Served writes what a server of datagrams saw.
-func Served(w io.Writer, style Style, s *udp.Served) error {
+func Served(w io.Writer, style Style, s *packets.Served) error {
 	t := newLoadText(w, style)
 	t.line("Datagrams received", "%d", s.Received)
 	t.line("Answered", "%d", s.Answered)

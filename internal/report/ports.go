@@ -5,7 +5,6 @@ import (
 	"io"
 	"strings"
 
-	"github.com/natkit/natkit/internal/ipvs"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -252,7 +251,7 @@ func (v LVS) Text(w io.Writer, style Style) error {
 		p.line("new connections counted by IPVS: " + units.Rate(*v.CountedPerSecond) + "/s")
 	}
 	if t := d.Timeouts; t != nil {
-		p.line(fmt.Sprintf("timeouts: established TCP %d s, FIN_WAIT %d s, TIME_WAIT %d s, UDP %d s", t.TCP, t.TCPFin, ipvs.TimeWait, t.UDP))
+		p.line(fmt.Sprintf("timeouts: established TCP %d s, FIN_WAIT %d s, TIME_WAIT %d s, UDP %d s", t.TCP, t.TCPFin, snapshot.IPVSTimeWait, t.UDP))
 	}
 	p.line(lvsReuse(v.Sysctls))
 	for i := range d.Services {
@@ -279,7 +278,7 @@ func lvsReuse(s snapshot.Sysctls) string {
 }
 
 func (p *printer) lvsService(d *snapshot.IPVS, s *snapshot.IPVSService) {
-	u := ipvs.UseOf(d, s)
+	u := d.UseOf(s)
 	t := &Table{Title: lvsTitle(s), Columns: []Column{{Head: "real server"}, {Head: "forward"}, {Head: "weight", Right: true},
 		{Head: "active", Right: true}, {Head: "inactive", Right: true}, {Head: "new/s", Right: true}, {Head: "reused/s", Right: true},
 		{Head: "share", Right: true}, {Head: "by weight", Right: true}}}
@@ -348,7 +347,7 @@ func (p *printer) lvsClients(d *snapshot.IPVS, s *snapshot.IPVSService, u *snaps
 	for i := range u.TopClients[:min(len(u.TopClients), fewClients)] {
 		c := &u.TopClients[i]
 		text := fmt.Sprintf("  %s: %s with an entry, of %d-%d", c.Address, units.Plural(c.Ports, "port", "ports"), c.FirstPort, c.LastPort)
-		if seconds, ok := ipvs.ReuseInterval(c, d.Connections); ok {
+		if seconds, ok := d.Connections.ReuseInterval(c); ok {
 			text += ", each used again after " + units.Roughly(seconds)
 		}
 		p.line(text)
@@ -356,7 +355,7 @@ func (p *printer) lvsClients(d *snapshot.IPVS, s *snapshot.IPVSService, u *snaps
 	if u.Protocol == "tcp" && len(u.TopClients) > 0 && !s.OnePacket {
 		c := &u.TopClients[0]
 		p.line(fmt.Sprintf("  %s ports / %d s that an entry stays: beyond %s/s of one address ports come again before that",
-			units.Count(ipvs.Ports(c)), ipvs.Hold(d, s), units.Rate(ipvs.MostSessions(d, s, c))))
+			units.Count(c.Span()), d.Hold(s), units.Rate(d.MostSessions(s, c))))
 	}
 }
 
@@ -375,7 +374,7 @@ func (p *printer) lvsOthers(d *snapshot.IPVS) {
 	}
 	t := &Table{Title: "chosen by a firewall mark, or removed", Columns: []Column{{Head: "service"}, {Head: "entries", Right: true}, {Head: "clients", Right: true}, {Head: "servers", Right: true}}}
 	for i := range d.Connections.Services {
-		if u := &d.Connections.Services[i]; ipvs.ServiceOf(d, u) == nil {
+		if u := &d.Connections.Services[i]; d.ServiceOf(u) == nil {
 			t.Row(u.Protocol+" "+u.Address, units.Count(u.Entries), units.Count(u.Clients), units.Count(int64(len(u.Servers))))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -297,7 +298,7 @@ func (u *mapUse) expand(r *Rule, elements []Element, budget *Budget) (all []*Rul
 		all = append(all, &one)
 	}
 	slices.SortStableFunc(all, func(a, b *Rule) int {
-		return cmp.Or(a.Match.From.Addr().Compare(b.Match.From.Addr()), a.Target.First.Compare(b.Target.First))
+		return cmp.Or(a.Match.Source().Addr().Compare(b.Match.Source().Addr()), a.Target.First.Compare(b.Target.First))
 	})
 	return all
 }
@@ -321,8 +322,8 @@ func (u *mapUse) give(r *Rule, e Element) bool {
 		t.Ports.First, t.Ports.Last, t.PortsVary = port(data[u.portMin:]), port(data[u.portMax:]), false
 	}
 	if from, ok := netip.AddrFromSlice(e.key); ok && u.bits > 0 && len(e.key) == size {
-		if p := netip.PrefixFrom(from, u.bits); !apart(p, r.Match.From) {
-			r.Match.From = narrower(p, r.Match.From)
+		if both, ok := r.Match.And(&Match{Match: nat.Match{From: []netip.Prefix{netip.PrefixFrom(from, u.bits)}}}); ok {
+			r.Match = both
 			if u.whole {
 				r.Match.Unknown = slices.DeleteFunc(slices.Clone(r.Match.Unknown), func(s string) bool { return s == "("+inSet+")" })
 			}

@@ -128,10 +128,10 @@ func (e *Edit) Options() (o nat.Options) {
 
 // Protocols are those that the rule is for; none if it is for all, or if they are not
 // known. Those of a set are in its elements, which elements returns by its name.
-func (r *KernelRule) Protocols(elements func(set string) ([]Element, error)) (names []string, err error) {
+func (r *KernelRule) Protocols(elements func(set string) ([]Element, error)) (all []uint8, err error) {
 	m, rule := r.read()
-	if rule.Match.Protocol != "" {
-		return []string{rule.Match.Protocol}, nil
+	if rule.Match.Protocol != 0 {
+		return []uint8{rule.Match.Protocol}, nil
 	}
 	if m.protoSet == "" {
 		return nil, nil
@@ -141,9 +141,9 @@ func (r *KernelRule) Protocols(elements func(set string) ([]Element, error)) (na
 		if len(e.key) == 0 || e.flags != 0 { // an interval
 			return nil, err
 		}
-		names = append(names, nat.ProtocolName(e.key[0]))
+		all = append(all, e.key[0])
 	}
-	return names, err
+	return all, err
 }
 
 func (r *KernelRule) read() (*machine, *Rule) {
@@ -154,8 +154,8 @@ func (r *KernelRule) read() (*machine, *Rule) {
 // Accepts returns why a rule for these protocols (none: for all) cannot have the options,
 // or could not be given back those that it has. iptables and nft take a range of ports
 // only behind a condition on protocols that have ports.
-func (e *Edit) Accepts(o nat.Options, protocols []string) error {
-	other := func(p string) bool { return !slices.Contains(withPorts, p) }
+func (e *Edit) Accepts(o nat.Options, protocols []uint8) error {
+	other := func(p uint8) bool { return !nat.HasPorts(p) }
 	if (o.FirstPort != 0) != (e.Options().FirstPort != 0) && (len(protocols) == 0 || slices.ContainsFunc(protocols, other)) {
 		return errors.New("it is not only for protocols that have ports, and iptables and nft take a range of ports nowhere else: make rules for tcp and udp in the program that loads them, or change only its options (fully-random)")
 	}

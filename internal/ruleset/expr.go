@@ -100,7 +100,7 @@ func (m *machine) read(r *KernelRule) *Rule {
 
 // settle completes a match: ports say nothing without the protocol.
 func (m *Match) settle() {
-	if len(m.Ports)+len(m.SourcePorts) > 0 && m.Protocol == "" {
+	if len(m.Ports)+len(m.SourcePorts) > 0 && m.Protocol == 0 {
 		m.Unknown = slices.Insert(m.Unknown, 0, "ports of several protocols")
 	}
 }
@@ -188,7 +188,7 @@ func (m *machine) connection(a netlink.Attrs) {
 	match := &m.rule.Match
 	match.Marked = match.Marked || loads && key == unix.NFT_CT_MARK
 	if direction := a.Get(unix.NFTA_CT_DIRECTION); loads && bytes.Equal(direction, []byte{0}) { // IP_CT_DIR_ORIGINAL
-		match.Original = match.Original || key == unix.NFT_CT_DST || key == unix.NFT_CT_DST_IP || key == unix.NFT_CT_DST_IP6
+		match.BeforeNAT = match.BeforeNAT || key == unix.NFT_CT_DST || key == unix.NFT_CT_DST_IP || key == unix.NFT_CT_DST_IP6
 	}
 }
 
@@ -309,7 +309,7 @@ func (m *machine) translate(e KernelExpr) {
 		t.Unknown = append(t.Unknown, "ports that are not fixed")
 	}
 	if m.family == "inet" && t.First.IsValid() {
-		m.rule.Match.Version = map[bool]int{true: 4, false: 6}[t.First.Is4()]
+		m.rule.Match.of(map[bool]int{true: 4, false: 6}[t.First.Is4()])
 	}
 	if source {
 		m.useMap(e.Data, n)
@@ -433,10 +433,22 @@ func (m *machine) portsOf(c content) *[]nat.Ports {
 	return nil
 }
 
-// narrow keeps the ports of a list that are in a range.
 func (m *machine) narrow(list *[]nat.Ports, first, last uint16) {
-	common := commonPorts(*list, []nat.Ports{{First: first, Last: last}})
-	if len(common) == 0 || last == 0 {
+	m.rule.Match.narrow(list, nat.Ports{First: first, Last: last})
+}
+
+// narrow keeps the ports of a list that are in a range.
+func (m *Match) narrow(list *[]nat.Ports, to nat.Ports) {
+	common := []nat.Ports{}
+	for _, p := range *list {
+		if c, ok := p.Common(to); ok {
+			common = append(common, c)
+		}
+	}
+	if len(*list) == 0 {
+		common = append(common, to)
+	}
+	if len(common) == 0 || to.Last == 0 {
 		m.unknown("")
 		return
 	}
@@ -483,17 +495,18 @@ func (m *machine) compareMeta(key uint32, data []byte) {
 	match := &m.rule.Match
 	switch key {
 	case unix.NFT_META_IIFNAME:
-		match.setText(&match.In, interfaceName(data))
+		match.setName(&match.In, interfaceName(data))
 	case unix.NFT_META_OIFNAME:
-		match.setText(&match.Out, interfaceName(data))
+		match.setName(&match.Out, interfaceName(data))
 	case unix.NFT_META_IIF:
-		match.setText(&match.In, m.link(data))
+		match.setName(&match.In, m.link(data))
 	case unix.NFT_META_OIF:
-		match.setText(&match.Out, m.link(data))
+		match.setName(&match.Out, m.link(data))
 	case unix.NFT_META_L4PROTO:
-		match.setText(&match.Protocol, nat.ProtocolName(data[0]))
+		match.setProtocol(data[0])
 	case unix.NFT_META_NFPROTO:
-		if match.Version = map[byte]int{unix.NFPROTO_IPV4: 4, unix.NFPROTO_IPV6: 6}[data[0]]; match.Version == 0 {
+		version := map[byte]int{unix.NFPROTO_IPV4: 4, unix.NFPROTO_IPV6: 6}[data[0]]
+		if match.of(version); version == 0 {
 			match.unknown("")
 		}
 	default:
@@ -501,22 +514,35 @@ func (m *machine) compareMeta(key uint32, data []byte) {
 	}
 }
 
-// setText sets a condition; a second, other one is more than the field holds.
-func (m *Match) setText(field *string, v string) {
-	if *field != "" && *field != v || v == "" {
+// setName sets an interface; a second, other one is more than the field holds.
+func (m *Match) setName(field *[]string, v string) {
+	if v == "" || len(*field) > 0 && (*field)[0] != v {
 		m.unknown("")
 		return
 	}
-	*field = v
+	*field = []string{v}
+}
+
+// setProtocol sets the protocol, as setName an interface.
+func (m *Match) setProtocol(v uint8) {
+	if v == 0 || m.Protocol != 0 && m.Protocol != v {
+		m.unknown("")
+		return
+	}
+	m.Protocol = v
 }
 
 // setPrefix sets an address condition, or narrows it.
-func (m *Match) setPrefix(field *netip.Prefix, p netip.Prefix) {
+func (m *Match) setPrefix(field *[]netip.Prefix, p netip.Prefix) {
+	overlaps := p.IsValid()
+	if overlaps && len(*field) > 0 {
+		p, overlaps = nat.CommonPrefix((*field)[0], p)
+	}
 	switch {
-	case !p.IsValid() || apart(p, *field):
+	case !overlaps:
 		m.unknown("")
 	case p.Bits() > 0:
-		*field = narrower(*field, p)
+		*field = []netip.Prefix{p}
 	}
 }
 
@@ -541,13 +567,13 @@ func (m *machine) link(data []byte) string {
 
 // ipVersion is what a rule's offsets into the network header are about; 0 if unknown.
 func (m *machine) ipVersion() int {
-	switch m.family {
-	case "ip":
+	switch {
+	case m.family == "ip", m.rule.Match.Family() == 32:
 		return 4
-	case "ip6":
+	case m.family == "ip6", m.rule.Match.Family() == 128:
 		return 6
 	}
-	return m.rule.Match.Version
+	return 0
 }
 
 // compareNetwork knows source, destination and protocol of both versions of IP.
@@ -565,7 +591,7 @@ func (m *machine) compareNetwork(c content, data []byte) {
 	case at == field{4, 16}, at == field{6, 24}:
 		match.setPrefix(&match.To, padded(data, c.mask, at.version))
 	case (at == field{4, 9} || at == field{6, 6}) && len(data) == 1 && c.mask[0] == 0xff:
-		match.setText(&match.Protocol, nat.ProtocolName(data[0]))
+		match.setProtocol(data[0])
 	default:
 		match.unknown("")
 	}
@@ -606,29 +632,19 @@ func netmask(p netip.Prefix) []byte {
 // not is the inverse of one condition, of those that have a field for it.
 func (m *machine) not(condition func(*machine)) {
 	is := *m
-	is.rule = Rule{Match: Match{Version: m.rule.Match.Version}}
+	is.rule = Rule{}
+	is.rule.Match.of(m.ipVersion())
 	condition(&is)
 	n, mine := is.rule.Match, &m.rule.Match
+	from := Some(n.Source())
 	only := n
-	only.Version, only.From, only.To, only.In, only.Out = 0, netip.Prefix{}, netip.Prefix{}, "", ""
-	count := 0
-	for _, set := range []bool{n.From.IsValid(), n.To.IsValid(), n.In != "", n.Out != ""} {
-		if set {
-			count++
-		}
-	}
-	switch {
-	case count != 1 || !only.isAll():
+	only.From, only.To, only.In, only.Out = nil, nil, nil, nil
+	if len(from)+len(n.To)+len(n.In)+len(n.Out) != 1 || !only.isAll() {
 		mine.unknown("")
-	case n.From.IsValid():
-		mine.NotFrom = append(mine.NotFrom, n.From)
-	case n.To.IsValid():
-		mine.NotTo = append(mine.NotTo, n.To)
-	case n.In != "":
-		mine.NotIn = append(mine.NotIn, n.In)
-	default:
-		mine.NotOut = append(mine.NotOut, n.Out)
+		return
 	}
+	mine.NotFrom, mine.NotTo = append(mine.NotFrom, from...), append(mine.NotTo, n.To...)
+	mine.NotIn, mine.NotOut = append(mine.NotIn, n.In...), append(mine.NotOut, n.Out...)
 }
 
 // isBetween compares registers with a key, field by field.

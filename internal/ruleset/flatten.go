@@ -318,6 +318,3 @@ func (t *Table) decides(c *Chain, asked map[*Chain]bool) string {
 	}
 	return ""
 }
-
-// isAll reports whether every packet meets the match.
-func (m *Match) isAll() bool { return m.Covers(&Match{}) }

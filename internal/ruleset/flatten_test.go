@@ -33,7 +33,7 @@ func TestWalkPastMarks(t *testing.T) {
 			table.Chain(fmt.Sprint(i)).Rules = []*Rule{dnat()}
 		}
 		port := uint16(1 + i)
-		first.Rules = append(first.Rules, jumpsTo(Match{Protocol: "tcp", Ports: []nat.Ports{{First: port, Last: port}}}, to...))
+		first.Rules = append(first.Rules, jumpsTo(Match{Match: nat.Match{Protocol: 6, Ports: []nat.Ports{{First: port, Last: port}}}}, to...))
 	}
 	all := NATRules([]*Table{table}, &Budget{})
 	if want := 1 + (rules-1)/1000; len(all.Rules) != want || all.TooMany {
@@ -50,7 +50,7 @@ func TestWalkPastMarks(t *testing.T) {
 // four million paths. What is kept of them is bounded over all tables, and reported.
 func TestWalkTooManyPaths(t *testing.T) {
 	const chains, rules = 22, 900
-	from, to := Match{From: netip.MustParsePrefix("198.18.0.0/15")}, Match{To: netip.MustParsePrefix("203.0.113.0/24")}
+	from, to := Match{Match: nat.Match{From: []netip.Prefix{netip.MustParsePrefix("198.18.0.0/15")}}}, Match{Match: nat.Match{To: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}}}
 	defer testutil.Bounded(t, 128*chains*rules)()
 	var tables []*Table
 	for _, family := range []string{"ip", "ip6", "inet"} {
@@ -82,7 +82,7 @@ func TestWalkTooManyPaths(t *testing.T) {
 func TestWalkManyRules(t *testing.T) {
 	table := &Table{Family: "ip", Name: "nat"}
 	for _, name := range []string{"prerouting", "input", "output", "postrouting"} {
-		baseOf(table, name).Rules = []*Rule{jumpsTo(Match{Protocol: "tcp"}, "services")}
+		baseOf(table, name).Rules = []*Rule{jumpsTo(Match{Match: nat.Match{Protocol: 6}}, "services")}
 	}
 	services := table.Chain("services")
 	for range mostAgain {

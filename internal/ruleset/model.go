@@ -78,28 +78,18 @@ type Rule struct {
 	Target Target
 }
 
-// Match is the conditions of a rule; the zero value matches every packet.
+// Match is the conditions of a rule; the zero value matches every packet. From, To, In
+// and Out have one element at most: a rule with several becomes several. From is all
+// addresses of a version of IP if the rule is for that version only.
 type Match struct {
-	// Version is 4 or 6 if the rule is for that version of IP only.
-	Version int
-	// From and To are not valid if any address matches.
-	From, To       netip.Prefix
-	NotFrom, NotTo []netip.Prefix
-	// In and Out are names; one that ends in "*" matches all that begin so.
-	In, Out       string
-	NotIn, NotOut []string
-	Protocol      string
-	// Ports are the destination's, SourcePorts the source's; any if empty.
-	Ports, SourcePorts []nat.Ports
-	// ToLocal matches destinations that are addresses of the host.
-	ToLocal bool
+	nat.Match
 	// SYN matches TCP segments with SYN and without RST.
 	SYN bool
 	// Unknown are conditions that natkit has no field for, in their own words; Marked and
-	// Original are true if one of them is about a mark of the packet or connection, or
+	// BeforeNAT are true if one of them is about a mark of the packet or connection, or
 	// about the destination before translation.
-	Unknown          []string
-	Marked, Original bool
+	Unknown           []string
+	Marked, BeforeNAT bool
 }
 
 // Kind is what a rule does with a packet.

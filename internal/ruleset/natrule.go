@@ -144,7 +144,7 @@ func (e *Entry) conditions(ranges bool) snapshot.NATRule {
 	r := snapshot.NATRule{
 		Protocol: c.Protocol, DestinationPort: c.DestinationPort, LastDestinationPort: c.LastDestinationPort,
 		FromSource: c.FromSource, ToDestination: c.ToDestination, OutInterface: c.OutInterface, InInterface: c.InInterface,
-		LocalDestination: c.LocalDestination, Marked: e.Match.Marked, OriginalDestination: e.Rule.Match.Original, Partial: e.Doubt || !exact,
+		LocalDestination: c.LocalDestination, Marked: e.Match.Marked, OriginalDestination: e.Rule.Match.BeforeNAT, Partial: e.Doubt || !exact,
 	}
 	if r.FromSource.IsValid() && r.FromSource.Bits() == 0 && e.Rule.Target.First.IsValid() { // which says the version
 		r.FromSource = netip.Prefix{}
@@ -163,10 +163,10 @@ func (e *Entry) conditions(ranges bool) snapshot.NATRule {
 
 // condition is the match in the fields of a snapshot; exact is false if it has more.
 func (m *Match) condition(ranges bool) (c snapshot.NATCondition, unless []snapshot.NATCondition, exact bool) {
-	c = snapshot.NATCondition{Protocol: m.Protocol, FromSource: m.From, ToDestination: m.To,
-		OutInterface: m.Out, InInterface: m.In, LocalDestination: m.ToLocal}
-	if m.Version != 0 && !m.From.IsValid() && !m.To.IsValid() {
-		c.FromSource = anywhere(m.Version)
+	c = snapshot.NATCondition{Protocol: m.protocol(), FromSource: m.Source(), ToDestination: m.Dest(),
+		OutInterface: m.OutName(), InInterface: m.InName(), LocalDestination: m.ToLocal}
+	if m.Family() != 0 && !m.Source().IsValid() && !m.Dest().IsValid() {
+		c.FromSource = nat.Anywhere(m.Family())
 	}
 	exact = len(m.Unknown)+len(m.SourcePorts) == 0 && !m.SYN && len(m.Ports) < 2
 	switch {
@@ -194,13 +194,6 @@ func (m *Match) condition(ranges bool) (c snapshot.NATCondition, unless []snapsh
 		unless = append(unless, snapshot.NATCondition{OutInterface: name})
 	}
 	return c, unless, exact
-}
-
-func anywhere(version int) netip.Prefix {
-	if version == 6 {
-		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-	}
-	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 }
 
 // mostAccepts bounds what is returned of a chain that leads to thousands of rules.

@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
+	"golang.org/x/sys/unix"
 )
 
 // nftTable is the line that a table of `nft list ruleset` begins with.
@@ -175,7 +177,7 @@ func priorityOf(text string) int32 {
 func (p *nftParser) rule(line string, c *Chain, version int) (rules []*Rule) {
 	text := fmt.Sprintf("%s %s %s: %s", p.family, p.name, c.Name, line)
 	words, err := tokens(line)
-	r := nftRule{words: words, version: version, sets: p.sets, budget: &p.budget, in: []string{""}, out: []string{""}, protocols: []string{""}}
+	r := nftRule{words: words, version: version, sets: p.sets, budget: &p.budget, in: []string{""}, out: []string{""}, protocols: []uint8{0}}
 	for err == nil && len(r.words) > 0 {
 		err = r.statement()
 	}
@@ -196,7 +198,7 @@ func (p *nftParser) rule(line string, c *Chain, version int) (rules []*Rule) {
 	for _, one := range rules {
 		one.Line, one.Text = p.line, text
 		if p.family == "inet" {
-			one.Match.Version = version
+			one.Match.of(version)
 		}
 	}
 	return rules
@@ -216,8 +218,9 @@ type nftRule struct {
 	budget  *Budget // nftParser's
 	rule    Rule
 	// What comes several times makes several rules.
-	from, to           []netip.Prefix
-	in, out, protocols []string
+	from, to  []netip.Prefix
+	in, out   []string
+	protocols []uint8
 }
 
 // several is how many rules all makes.
@@ -233,8 +236,8 @@ func (r *nftRule) all() (rules []*Rule) {
 				for _, out := range r.out {
 					for _, protocol := range r.protocols {
 						one := r.rule
-						one.Match.From, one.Match.To, one.Match.In, one.Match.Out, one.Match.Protocol = from, to, in, out, protocol
-						if len(one.Match.Ports)+len(one.Match.SourcePorts) > 0 && !slices.Contains(withPorts, protocol) {
+						one.Match.From, one.Match.To, one.Match.In, one.Match.Out, one.Match.Protocol = Some(from), Some(to), Some(in), Some(out), protocol
+						if len(one.Match.Ports)+len(one.Match.SourcePorts) > 0 && !nat.HasPorts(protocol) {
 							one.Match.Unknown = append(slices.Clip(one.Match.Unknown), "ports of several protocols")
 						}
 						rules = append(rules, &one)
@@ -484,29 +487,30 @@ func (r *nftRule) protocol() error {
 		r.rule.Match.Unknown = append(r.rule.Match.Unknown, "protocols other than "+strings.Join(list, ", "))
 		return nil
 	}
-	var names []string
+	var all []uint8
 	for _, one := range list {
-		name, err := protocolName(one)
+		protocol, err := protocolNumber(one)
 		if err != nil {
 			return err
 		}
-		names = append(names, name)
+		all = append(all, protocol)
 	}
-	return r.protocolsAre(names)
+	return r.protocolsAre(all...)
 }
 
-func (r *nftRule) protocolsAre(names []string) error {
-	if !slices.Equal(r.protocols, []string{""}) && !slices.Equal(r.protocols, names) {
+func (r *nftRule) protocolsAre(all ...uint8) error {
+	if !slices.Equal(r.protocols, []uint8{0}) && !slices.Equal(r.protocols, all) {
 		return errors.New(NoWord + "two conditions on the protocol")
 	}
-	r.protocols = names
+	r.protocols = all
 	return nil
 }
 
 func portsOf(protocol string, in func(m *Match) *[]nat.Ports) func(r *nftRule) error {
 	return func(r *nftRule) error {
 		if protocol != "th" {
-			if err := r.protocolsAre([]string{protocol}); err != nil {
+			number, err := nat.ParseProtocol(protocol)
+			if err = cmp.Or(err, r.protocolsAre(number)); err != nil {
 				return err
 			}
 		}
@@ -532,7 +536,7 @@ func portsOf(protocol string, in func(m *Match) *[]nat.Ports) func(r *nftRule) e
 
 func (r *nftRule) syn() error {
 	r.rule.Match.SYN = true
-	return r.protocolsAre([]string{"tcp"})
+	return r.protocolsAre(unix.IPPROTO_TCP)
 }
 
 // counter has what was counted after it.

@@ -46,7 +46,7 @@ func parseRule(words []string, version int, budget *Budget) ([]*Rule, error) {
 	for _, from := range orAny(p.from) {
 		for _, to := range orAny(p.to) {
 			r := p.rule
-			r.Match.From, r.Match.To = from, to
+			r.Match.From, r.Match.To = Some(from), Some(to)
 			all = append(all, &r)
 		}
 	}
@@ -183,7 +183,7 @@ func (p *ruleParser) out(v string, not bool) error {
 }
 
 // named is an interface; one that ends in + stands for all that begin so.
-func named(v string, not bool, is *string, isNot *[]string) error {
+func named(v string, not bool, is, isNot *[]string) error {
 	if strings.HasSuffix(v, "+") {
 		v = strings.TrimSuffix(v, "+") + "*"
 	}
@@ -193,23 +193,23 @@ func named(v string, not bool, is *string, isNot *[]string) error {
 	case not:
 		*isNot = append(*isNot, v)
 	case v == "*": // any
-	case *is != "":
+	case len(*is) > 0:
 		return fmt.Errorf("an interface is there twice")
 	default:
-		*is = v
+		*is = []string{v}
 	}
 	return nil
 }
 
 func (p *ruleParser) protocol(v string, not bool) error {
-	name, err := protocolName(v)
+	protocol, err := protocolNumber(v)
 	switch {
 	case err != nil:
 		return err
 	case not:
 		p.rule.Match.Unknown = append(p.rule.Match.Unknown, "! -p "+v)
 	default:
-		p.rule.Match.Protocol = name
+		p.rule.Match.Protocol = protocol
 	}
 	return nil
 }
@@ -302,7 +302,7 @@ var withPorts = []string{"tcp", "udp", "sctp", "dccp", "udplite"}
 // finish makes the target of its options.
 func (p *ruleParser) finish() error {
 	t, m := &p.rule.Target, &p.rule.Match
-	if len(m.Ports)+len(m.SourcePorts) > 0 && !slices.Contains(withPorts, m.Protocol) {
+	if len(m.Ports)+len(m.SourcePorts) > 0 && !nat.HasPorts(m.Protocol) {
 		return fmt.Errorf("has ports without a protocol that has them")
 	}
 	if t.Kind == Goto {

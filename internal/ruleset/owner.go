@@ -124,7 +124,7 @@ func (t *Table) ownerOfRule(r *Rule) Owner {
 	switch {
 	case masquerades && slices.ContainsFunc(m.NotOut, bridge.MatchString):
 		return "docker"
-	case masquerades && t.Find("DOCKER") != nil && (reachesItself(m) || bridge.MatchString(m.Out)):
+	case masquerades && t.Find("DOCKER") != nil && (reachesItself(m) || bridge.MatchString(m.OutName())):
 		return "docker"
 	case strings.HasPrefix(r.Comment, `name: "`) && strings.Contains(r.Comment, `" id: "`):
 		return "cni"
@@ -146,5 +146,5 @@ var ownerComments = map[string]Owner{
 // reachesItself matches a container that connects to its own published port. Without a
 // proxy Docker does the same for whatever the host itself sends to a bridge.
 func reachesItself(m *Match) bool {
-	return m.From.IsValid() && m.From == m.To && m.From.IsSingleIP() && len(m.Ports) > 0
+	return m.Source().IsValid() && m.Source() == m.Dest() && m.Source().IsSingleIP() && len(m.Ports) > 0
 }

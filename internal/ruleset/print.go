@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -39,27 +40,20 @@ func (m *Match) String() string {
 			w = append(w, option+" "+strings.Replace(value, "*", "+", 1))
 		}
 	}
-	if m.From.IsValid() {
-		add("-s", m.From.String())
+	each := func(option string, values []string) {
+		for _, v := range values {
+			add(option, v)
+		}
 	}
-	if m.To.IsValid() {
-		add("-d", m.To.String())
-	}
-	for _, p := range m.NotFrom {
-		add("! -s", p.String())
-	}
-	for _, p := range m.NotTo {
-		add("! -d", p.String())
-	}
-	add("-i", m.In)
-	add("-o", m.Out)
-	for _, n := range m.NotIn {
-		add("! -i", n)
-	}
-	for _, n := range m.NotOut {
-		add("! -o", n)
-	}
-	add("-p", m.Protocol)
+	each("-s", texts(Some(m.Source()), netip.Prefix.String))
+	each("-d", texts(Some(m.Dest()), netip.Prefix.String))
+	each("! -s", texts(m.NotFrom, netip.Prefix.String))
+	each("! -d", texts(m.NotTo, netip.Prefix.String))
+	each("-i", m.In)
+	each("-o", m.Out)
+	each("! -i", m.NotIn)
+	each("! -o", m.NotOut)
+	add("-p", m.protocol())
 	add(portOption("--sport", m.SourcePorts), PortsString(m.SourcePorts))
 	add(portOption("--dport", m.Ports), PortsString(m.Ports))
 	w = append(w, m.Unknown...)
@@ -149,25 +143,22 @@ func (t *Target) given(each bool) string {
 
 // nft is the conditions in nft's words.
 func (m *Match) nft() string {
-	transport := m.Protocol
-	if transport == "" {
-		transport = "th"
-	}
+	transport := cmp.Or(m.protocol(), "th")
 	var w []string
 	add := func(words, value string) {
 		if value != "" {
 			w = append(w, words+" "+value)
 		}
 	}
-	add("iifname", m.In)
-	add("oifname", m.Out)
+	add("iifname", m.InName())
+	add("oifname", m.OutName())
 	add("iifname !=", oneOf(m.NotIn))
 	add("oifname !=", oneOf(m.NotOut))
 	for _, address := range []struct {
 		field string
 		is    netip.Prefix
 		not   []netip.Prefix
-	}{{"saddr", m.From, m.NotFrom}, {"daddr", m.To, m.NotTo}} {
+	}{{"saddr", m.Source(), m.NotFrom}, {"daddr", m.Dest(), m.NotTo}} {
 		if address.is.IsValid() {
 			add(ipWord(address.is)+" "+address.field, nat.PrefixString(address.is))
 		}
@@ -176,7 +167,7 @@ func (m *Match) nft() string {
 		}
 	}
 	if len(m.Ports)+len(m.SourcePorts) == 0 {
-		add("meta l4proto", m.Protocol)
+		add("meta l4proto", m.protocol())
 	}
 	add(transport+" sport", oneOf(texts(m.SourcePorts, nat.Ports.String)))
 	add(transport+" dport", oneOf(texts(m.Ports, nat.Ports.String)))

@@ -77,26 +77,16 @@ func maskBits(s string) (int, error) {
 	return bits, nil
 }
 
-// protocolName is the name by which natkit knows a protocol; empty for all.
-func protocolName(v string) (string, error) {
-	v = strings.ToLower(v)
-	if n, err := strconv.ParseUint(v, 10, 8); err == nil {
-		if n == 0 {
-			return "", nil
-		}
-		return nat.ProtocolName(uint8(n)), nil
-	}
-	switch v {
-	case "all":
-		return "", nil
-	case "icmpv6", "ipv6-icmp":
-		return nat.ProtocolName(58), nil
+// protocolNumber is a protocol by its name or number; 0 for all.
+func protocolNumber(v string) (uint8, error) {
+	if strings.ToLower(v) == "all" {
+		return 0, nil
 	}
 	n, err := nat.ParseProtocol(v)
 	if err != nil {
-		return "", fmt.Errorf("natkit does not know the protocol %q: iptables-save prints its number", v)
+		return 0, fmt.Errorf("natkit does not know the protocol %q: iptables-save prints its number", v)
 	}
-	return nat.ProtocolName(n), nil
+	return n, nil
 }
 
 // services are the names that people use most; iptables-save prints numbers.

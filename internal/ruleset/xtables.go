@@ -83,10 +83,8 @@ func (m *Match) bothPorts(data []byte, plain bool) {
 	case !plain, dest == nat.Ports{}: // no connection has port 0
 		m.unknown("")
 	case dest == nat.AllPorts:
-	case len(m.Ports) > 0 && apartPorts(m.Ports, []nat.Ports{dest}):
-		m.unknown("")
 	default:
-		m.Ports = commonPorts(m.Ports, []nat.Ports{dest})
+		m.narrow(&m.Ports, dest)
 	}
 }
 
@@ -376,11 +374,9 @@ func (e *legacyEntry) conditions(m *Match) {
 	m.setPrefix(&m.From, prefixOf(e.b[:a], e.b[2*a:3*a]))
 	m.setPrefix(&m.To, prefixOf(e.b[a:2*a], e.b[3*a:4*a]))
 	names := e.b[4*a:]
-	m.In = legacyInterface(names, names[2*nameBytes:])
-	m.Out = legacyInterface(names[nameBytes:], names[3*nameBytes:])
-	if proto := binary.NativeEndian.Uint16(e.b[e.l.proto:]); proto != 0 {
-		m.Protocol = nat.ProtocolName(uint8(proto))
-	}
+	m.In = Some(legacyInterface(names, names[2*nameBytes:]))
+	m.Out = Some(legacyInterface(names[nameBytes:], names[3*nameBytes:]))
+	m.Protocol = uint8(binary.NativeEndian.Uint16(e.b[e.l.proto:]))
 	if e.b[e.l.flags]&e.l.otherFlag != 0 {
 		m.unknown("fragments or type of service")
 	}
@@ -390,19 +386,19 @@ func (e *legacyEntry) conditions(m *Match) {
 // invert takes back the conditions that are inverted (IPT_INV_*).
 func (m *Match) invert(flags byte) {
 	if flags&0x01 != 0 {
-		m.NotIn, m.In = append(m.NotIn, m.In), ""
+		m.NotIn, m.In = m.In, nil
 	}
 	if flags&0x02 != 0 {
-		m.NotOut, m.Out = append(m.NotOut, m.Out), ""
+		m.NotOut, m.Out = m.Out, nil
 	}
 	if flags&0x08 != 0 {
-		m.NotFrom, m.From = append(m.NotFrom, m.From), netip.Prefix{}
+		m.NotFrom, m.From = m.From, nil
 	}
 	if flags&0x10 != 0 {
-		m.NotTo, m.To = append(m.NotTo, m.To), netip.Prefix{}
+		m.NotTo, m.To = m.To, nil
 	}
 	if flags&0x40 != 0 {
-		m.Protocol = ""
+		m.Protocol = 0
 	}
 	if flags&^0x1b != 0 {
 		m.unknown("a protocol inverted")

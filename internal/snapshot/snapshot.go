@@ -6,6 +6,7 @@ package snapshot
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"strconv"
 	"time"
 )
@@ -32,6 +33,7 @@ type Snapshot struct {
 	Ports         *Ports          `json:"ports,omitempty"`
 	IPVS          *IPVS           `json:"ipvs,omitempty"`
 	Neighbours    *Neighbours     `json:"neighbours,omitempty"`
+	DNATTargets   *DNATTargets    `json:"dnat_targets,omitempty"`
 	KernelLog     []LogLine       `json:"kernel_log,omitempty"`
 	// KernelLogNext is the sequence number that the kernel's next log record gets;
 	// 0 where the log could not be read.
@@ -109,6 +111,46 @@ type NeighbourTable struct {
 	GCRuns     uint64 `json:"forced_gc_runs"`
 	TableFulls uint64 `json:"table_fulls"`
 }
+
+// PartDNATTargets is the name of the part that Snapshot.DNATTargets is.
+const PartDNATTargets = "dnat_targets"
+
+// DNATTargets are where the rules that translate destinations lead; nil where the rules are
+// not known.
+type DNATTargets struct {
+	Targets []DNATTarget `json:"targets"`
+	// PolicyRouting is true where there are routing rules beside the default ones: what is
+	// forwarded may take another route than what this machine sends.
+	PolicyRouting bool `json:"policy_routing,omitempty"`
+}
+
+// DNATTarget is one address that a rule leads to, with what the kernel has of it.
+type DNATTarget struct {
+	// Rule is an index in NATRules.Rules: the first rule that leads there.
+	Rule     int    `json:"rule"`
+	Protocol string `json:"protocol,omitempty"`
+	// Address is not valid for redirect; Port is 0 where it is not constant.
+	Address netip.Addr `json:"address,omitzero"`
+	Port    uint16     `json:"port,omitempty"`
+	// NoRoute is the kernel's error where no route leads there, or one that refuses.
+	NoRoute string `json:"no_route,omitempty"`
+	// NextHop is the neighbour that packets are sent to, the target itself where it is on
+	// the link of Interface; Neighbour is the state of its entry, empty where there is none.
+	NextHop   netip.Addr `json:"next_hop,omitzero"`
+	Interface string     `json:"interface,omitempty"`
+	Neighbour string     `json:"neighbour,omitempty"`
+	// Local targets are of this machine. Listening is whether a socket takes what comes
+	// there; nil where that is not known.
+	Local     bool  `json:"local,omitempty"`
+	Listening *bool `json:"listening,omitempty"`
+}
+
+// States of a neighbour without a link-layer address: it is being asked for, or did not
+// answer.
+const (
+	NeighbourIncomplete = "INCOMPLETE"
+	NeighbourFailed     = "FAILED"
+)
 
 // Names of the sysctls that say how large the connection table is: its limit, its
 // entries in this namespace, and its hash buckets.

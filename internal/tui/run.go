@@ -61,13 +61,11 @@ func Run(ctx context.Context, o Options) (files []string, err error) {
 		a.list.close()
 		err = errors.Join(err, a.sampler.Close())
 	}()
-	// Signals end ctx: natkit has one handler of them.
-	_, err = tea.NewProgram(a, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out),
-		tea.WithFPS(drawRate), tea.WithoutSignalHandler()).Run()
-	switch {
-	case ctx.Err() != nil && errors.Is(err, tea.ErrProgramKilled):
-		return nil, nil
-	case err != nil:
+	// Signals end ctx: natkit has one handler of them. Quit waits for the reader of the keys,
+	// which tea.WithContext closes while it reads.
+	p := tea.NewProgram(a, tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithFPS(drawRate), tea.WithoutSignalHandler())
+	defer context.AfterFunc(ctx, p.Quit)()
+	if _, err = p.Run(); err != nil {
 		return nil, fmt.Errorf("show the screen: %w", err)
 	}
 	return nil, nil

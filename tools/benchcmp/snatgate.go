@@ -16,7 +16,6 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/netns"
 )
 
@@ -162,7 +161,7 @@ func (g *snatGate) hold(ctx context.Context, proto uint8, held []uint16, state f
 // release ends all connections, or the caller's alone.
 func (g *snatGate) release(ctx context.Context, marks ...uint32) error {
 	for _, mark := range marks {
-		if err := dump.Delete(ctx, g.gateway, match.Filter{Mark: mark, MarkMask: ^uint32(0)}); err != nil {
+		if _, err := dump.Delete(ctx, g.gateway, &conntrack.Filter{Mark: mark, MarkMask: ^uint32(0)}); err != nil {
 			return err
 		}
 	}
@@ -218,7 +217,7 @@ func (g *snatGate) refused() (n int64, err error) {
 // callers counts the caller's connections; those of others may go meanwhile, as
 // new ones take their ports.
 func (g *snatGate) callers(ctx context.Context) (n int64, err error) {
-	f := &match.Filter{Mark: callerMark, MarkMask: ^uint32(0)}
+	f := &conntrack.Filter{Mark: callerMark, MarkMask: ^uint32(0)}
 	_, err = dump.Each(ctx, g.gateway, f, func(*conntrack.Entry) error {
 		n++
 		return nil

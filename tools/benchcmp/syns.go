@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/natkit/natkit/internal/syn/tap"
+	syntap "github.com/natkit/natkit/internal/syn"
 	"github.com/natkit/natkit/internal/units"
 	"github.com/natkit/natkit/tools/bench"
 )
@@ -76,7 +76,7 @@ func (w *synWatched) sample(ctx context.Context) (bench.Sample, error) {
 // watched is one during which the server's SYNs are looked at; one that sees none is
 // no measurement.
 func (w *synWatched) watched(ctx context.Context, answers bool) (bench.Sample, error) {
-	watch, err := tap.Start(ctx, tap.Options{Netns: w.server, Answers: answers})
+	watch, err := syntap.Start(ctx, syntap.Options{Netns: w.server, Answers: answers})
 	if err != nil {
 		return bench.Sample{}, err
 	}

@@ -7,10 +7,10 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/lab"
-	"github.com/natkit/natkit/internal/lab/fill"
+	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
@@ -58,7 +58,7 @@ func (t *table) fill(ctx context.Context) error { return t.add(ctx, 0, manyEntri
 func (t *table) add(ctx context.Context, first, entries int64) error {
 	mix, err := lab.FindMix(lab.DefaultMix)
 	if err == nil {
-		_, err = fill.Insert(ctx, t.ns, mix.Filler(0, lab.FillMark), first, entries, nil)
+		_, err = build.InsertFill(ctx, t.ns, mix.Filler(0, lab.FillMark), first, entries, nil)
 	}
 	if err != nil {
 		return fmt.Errorf("fill a table with %d entries: %w", entries, err)
@@ -69,7 +69,7 @@ func (t *table) add(ctx context.Context, first, entries int64) error {
 // empty removes what fill made, and what has no mark.
 func (t *table) empty(ctx context.Context) error {
 	for _, mark := range []uint32{lab.FillMark, 0} {
-		if err := dump.Delete(ctx, t.ns, match.Filter{Mark: mark, MarkMask: ^uint32(0)}); err != nil {
+		if _, err := dump.Delete(ctx, t.ns, &conntrack.Filter{Mark: mark, MarkMask: ^uint32(0)}); err != nil {
 			return err
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/bpf/pktgen"
+	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/units"
 	"github.com/natkit/natkit/tools/bench"
 )
@@ -179,7 +179,8 @@ func (o *newcomers) setUp(ctx context.Context) (func(context.Context) error, err
 }
 
 func (o *newcomers) empty(ctx context.Context) error {
-	return dump.Delete(ctx, o.gateway, match.Filter{MarkMask: ^uint32(0)})
+	_, err := dump.Delete(ctx, o.gateway, &conntrack.Filter{MarkMask: ^uint32(0)})
+	return err
 }
 
 // connect makes all flows once. Emptying the table is not timed.

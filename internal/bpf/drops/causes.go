@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf/btf"
-	"github.com/natkit/natkit/internal/bpf/symbols"
+	"github.com/natkit/natkit/internal/bpf"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -34,7 +34,7 @@ func (t *Tracer) addCauses(d *snapshot.Drops, counts map[dropsSite]uint64) {
 	found := map[snapshot.DropCause]uint64{}
 	hooked := map[uint64]uint64{} // drops by a verdict without a cause, by namespace
 	for site, packets := range counts {
-		function, ns := base(t.names.place(site.Location).Name), uint64(site.Netns)
+		function, ns := base(t.names.symbols.Place(site.Location).Name), uint64(site.Netns)
 		switch {
 		case site.Cause > 0 && int(site.Cause) < len(causes):
 			c := causes[site.Cause]
@@ -171,9 +171,9 @@ func (t tally) since(before tally) tally {
 
 // names maps the running kernel's numbers and addresses to their names.
 type names struct {
-	symbols *symbols.Table // nil where there are none; note then says why
+	symbols *bpf.Table // nil where there are none; note then says why
 	note    string
-	reasons *symbols.Reasons
+	reasons *bpf.Reasons
 	// Reasons up to consumed are none.
 	consumed uint32
 	// closed are the numbers of closedReasons.
@@ -188,7 +188,7 @@ func readNames() (*names, error) {
 	read := make(chan error, 1)
 	go func() (err error) {
 		defer func() { read <- err }()
-		n.symbols, err = symbols.Read("/proc")
+		n.symbols, err = bpf.ReadSymbols("/proc")
 		return err
 	}()
 	err := n.readReasons()
@@ -208,7 +208,7 @@ func (n *names) readReasons() error {
 	if err != nil {
 		return fmt.Errorf("read the kernel's types from /sys/kernel/btf/vmlinux: %w (needs CONFIG_DEBUG_INFO_BTF)", err)
 	}
-	if n.reasons, err = symbols.ReadReasons(kernel); err != nil {
+	if n.reasons, err = bpf.ReadReasons(kernel); err != nil {
 		return err
 	}
 	n.consumed, n.unspecified = n.reasons.Number("SKB_CONSUMED"), n.reasons.Number("NOT_SPECIFIED")
@@ -216,14 +216,4 @@ func (n *names) readReasons() error {
 		n.closed[i] = n.reasons.Number(name)
 	}
 	return nil
-}
-
-// place is the function at an address.
-func (n *names) place(location uint64) symbols.Symbol {
-	if n.symbols != nil {
-		if s, ok := n.symbols.Lookup(location); ok {
-			return s
-		}
-	}
-	return symbols.Symbol{Name: fmt.Sprintf("%#x", location)}
 }

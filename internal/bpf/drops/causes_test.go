@@ -231,14 +231,6 @@ func TestProtocolName(t *testing.T) {
 	}
 }
 
-func TestTCPFlags(t *testing.T) {
-	for bits, want := range map[uint8]string{0: "", 0x02: "SYN", 0x12: "SYN,ACK", 0x14: "RST,ACK", 0xff: "FIN,SYN,RST,PSH,ACK,URG,ECE,CWR"} {
-		if got := tcpFlags(bits); got != want {
-			t.Errorf("tcpFlags(%#x) = %q, want %q", bits, got, want)
-		}
-	}
-}
-
 // TestShares is the arithmetic of counters: kernel counters, and what they leave to
 // rules.
 func TestShares(t *testing.T) {

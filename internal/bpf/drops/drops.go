@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/natkit/natkit/internal/bpf"
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
 )
@@ -64,16 +65,13 @@ type Tracer struct {
 	closers []func() error
 	reading sync.Mutex
 	ring    *ring
-}
-
-// needed are the capabilities without which nothing works.
-var needed = []netns.Need{
-	{Any: netns.BPF, Why: "to load eBPF programs"},
-	{Any: netns.PerfMon, Why: "to attach eBPF programs to the kernel's tracepoints"},
+	links   links
 }
 
 // CheckPrivilege says which capabilities a tracer lacks.
-func CheckPrivilege() error { return netns.CheckPrivilege(needed...) }
+func CheckPrivilege() error {
+	return bpf.CheckPrivilege("to attach eBPF programs to the kernel's tracepoints")
+}
 
 // Start loads and attaches the programs. The context bounds the start only. It needs
 // CAP_BPF and CAP_PERFMON or CAP_SYS_ADMIN, and a kernel with BTF, 5.4 or later.

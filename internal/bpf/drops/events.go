@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
+	"github.com/natkit/natkit/internal/bpf"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
@@ -23,7 +24,6 @@ type Event = snapshot.DropEvent
 type ring struct {
 	reader *ringbuf.Reader
 	done   chan struct{}
-	links  lasting
 	// boot is what CLOCK_MONOTONIC counts from.
 	boot time.Time
 }
@@ -33,11 +33,11 @@ func (t *Tracer) openRing() error {
 	if err != nil {
 		return fmt.Errorf("read events: %w", err)
 	}
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return errors.Join(fmt.Errorf("read the clock: %w", err), reader.Close())
+	_, boot, err := bpf.Monotonic()
+	if err != nil {
+		return errors.Join(err, reader.Close())
 	}
-	t.ring = &ring{reader: reader, done: make(chan struct{}), boot: time.Now().Add(-time.Duration(now.Nano()))}
+	t.ring = &ring{reader: reader, done: make(chan struct{}), boot: boot}
 	go t.readEvents()
 	t.closers = append(t.closers, func() error {
 		err := reader.Close()
@@ -62,39 +62,25 @@ func (t *Tracer) readEvents() {
 	}
 }
 
-// Flags of struct flow.
-const flowAddresses = 1 << 0
-
 func (t *Tracer) event(e *dropsEvent) Event {
-	at := t.names.place(e.Site.Location)
+	at := t.names.symbols.Place(e.Site.Location)
 	event := Event{
 		Time:     t.ring.boot.Add(time.Duration(e.TimeNs)),
 		Function: at.Name, Offset: at.Offset, Module: at.Module,
 		Reason: t.names.reasons.Name(e.Site.Reason), Protocol: protocolName(e.Site.Protocol), Cause: causes[e.Site.Cause].name,
-		Length: e.Length, Interface: t.ring.links.name(e.Site.Netns, e.Ifindex), Netns: uint64(e.Site.Netns),
+		Length: e.Length, Interface: t.links.name(e.Site.Netns, e.Ifindex), Netns: uint64(e.Site.Netns),
 	}
 	if e.Flow.Length > 0 {
 		event.Length = uint32(e.Flow.Length) // the skb's depends on how far it got: without its headers, or with Ethernet's
 	}
-	if e.Flow.Flags&flowAddresses != 0 {
-		event.Source = end(address(e.Flow.Saddr, e.Site.Protocol), e.Flow.Sport)
-		event.Destination = end(address(e.Flow.Daddr, e.Site.Protocol), e.Flow.Dport)
+	if e.Flow.Flags&bpf.HasAddresses != 0 {
+		event.Source = bpf.End(address(e.Flow.Saddr, e.Site.Protocol), e.Flow.Sport)
+		event.Destination = bpf.End(address(e.Flow.Daddr, e.Site.Protocol), e.Flow.Dport)
 	}
 	if uint8(e.Site.Protocol) == unix.IPPROTO_TCP && e.Site.Protocol&protocolKnown != 0 {
-		event.TCPFlags = tcpFlags(e.Flow.TcpFlags)
+		event.TCPFlags = bpf.TCPFlags(e.Flow.TcpFlags)
 	}
 	return event
-}
-
-// tcpFlags names the bits of a TCP header's byte 13 (RFC 9293).
-func tcpFlags(bits uint8) string {
-	var text []byte
-	for i, name := range []string{"FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"} {
-		if bits&(1<<i) != 0 {
-			text = append(append(text, ','), name...)
-		}
-	}
-	return string(bytes.TrimPrefix(text, []byte{','}))
 }
 
 func isAborted(err error) bool { return errors.Is(err, ebpf.ErrIterationAborted) }
@@ -104,8 +90,6 @@ func (t *Tracer) addFlows(d *snapshot.Drops, cpu dropsCpu) error {
 	if t.opt.FlowSample <= 0 {
 		return nil
 	}
-	links := newInterfaces()
-	defer links.close()
 	flows := map[snapshot.DropFlow]uint64{}
 	var key dropsDropFlow
 	var packets, present uint64
@@ -113,7 +97,7 @@ func (t *Tracer) addFlows(d *snapshot.Drops, cpu dropsCpu) error {
 	for it.Next(&key, &packets) {
 		present++
 		if address(key.Saddr, key.Site.Protocol).IsValid() {
-			flows[t.flow(key, links)] += packets
+			flows[t.flow(key)] += packets
 		}
 	}
 	for flow, packets := range flows {
@@ -129,35 +113,17 @@ func (t *Tracer) addFlows(d *snapshot.Drops, cpu dropsCpu) error {
 	return iterated("the flows dropped", it)
 }
 
-func (t *Tracer) flow(k dropsDropFlow, links *interfaces) snapshot.DropFlow {
-	at := t.names.place(k.Site.Location)
+func (t *Tracer) flow(k dropsDropFlow) snapshot.DropFlow {
+	at := t.names.symbols.Place(k.Site.Location)
 	return snapshot.DropFlow{
 		Function: at.Name, Reason: t.names.reasons.Name(k.Site.Reason), Protocol: protocolName(k.Site.Protocol),
-		Source:      end(address(k.Saddr, k.Site.Protocol), k.Sport),
-		Destination: end(address(k.Daddr, k.Site.Protocol), k.Dport),
-		Interface:   links.name(k.Site.Netns, k.Ifindex), Netns: uint64(k.Site.Netns),
+		Source:      bpf.End(address(k.Saddr, k.Site.Protocol), k.Sport),
+		Destination: bpf.End(address(k.Daddr, k.Site.Protocol), k.Dport),
+		Interface:   t.links.name(k.Site.Netns, k.Ifindex), Netns: uint64(k.Site.Netns),
 	}
 }
 
-// address is none where there is neither IP nor ARP.
+// address is not valid where there is neither IP nor ARP.
 func address(words [4]uint32, protocol uint32) netip.Addr {
-	var b [16]byte
-	for i, word := range words {
-		binary.NativeEndian.PutUint32(b[4*i:], word)
-	}
-	switch protocol >> 16 {
-	case 0x86dd:
-		return netip.AddrFrom16(b)
-	case 0x0800, 0x0806, 0x8035:
-		return netip.AddrFrom4([4]byte(b[:4]))
-	}
-	return netip.Addr{}
-}
-
-// end is an address, and a port where there is one.
-func end(a netip.Addr, port uint16) string {
-	if port == 0 {
-		return a.String()
-	}
-	return netip.AddrPortFrom(a, port).String()
+	return bpf.Address(uint16(protocol>>16), words)
 }

@@ -9,8 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/features"
-	"github.com/cilium/ebpf/rlimit"
-	"github.com/natkit/natkit/internal/bpf/match"
+	"github.com/natkit/natkit/internal/bpf"
 	"github.com/natkit/natkit/internal/netns"
 )
 
@@ -18,9 +17,6 @@ import (
 
 // prepare sets the switches of the programs and the sizes of their maps.
 func (t *Tracer) prepare() (*ebpf.CollectionSpec, error) {
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return nil, fmt.Errorf("allow memory for eBPF maps (before Linux 5.11): %w", netns.Denied(err, netns.Resource))
-	}
 	s, err := loadDrops()
 	if err != nil {
 		return nil, err
@@ -32,16 +28,14 @@ func (t *Tracer) prepare() (*ebpf.CollectionSpec, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, value := range values {
-		if err := s.Variables[name].Set(value); err != nil {
-			return nil, fmt.Errorf("set %s: %w", name, err)
-		}
+	if err := bpf.Prepare(s, values); err != nil {
+		return nil, err
 	}
 	return s, t.makeMaps(s)
 }
 
 func (t *Tracer) switches() (map[string]any, error) {
-	ifindex, err := t.ifindex()
+	inode, ifindex, err := bpf.Scope(t.opt.Netns, t.opt.Interface)
 	if err != nil {
 		return nil, err
 	}
@@ -50,6 +44,7 @@ func (t *Tracer) switches() (map[string]any, error) {
 		dropsVarHasFilter:   t.opt.Filter != nil,
 		dropsVarHasEvents:   t.opt.Events != nil,
 		dropsVarHasStacks:   t.opt.StackSample > 0,
+		dropsVarOnlyNetns:   inode,
 		dropsVarOnlyIfindex: ifindex,
 		dropsVarFlowSample:  uint32(max(t.opt.FlowSample, 0)),
 		dropsVarStackSample: uint32(max(t.opt.StackSample, 0)),
@@ -64,35 +59,7 @@ func (t *Tracer) switches() (map[string]any, error) {
 		values[dropsVarHarmless] = t.names.harmless
 		values[dropsVarHideHarmless] = true
 	}
-	if t.opt.Netns != nil {
-		values[dropsVarOnlyNetns] = uint32(t.opt.Netns.Inode())
-	}
-	if t.opt.Interface != "" && t.opt.Netns == nil {
-		own, err := netns.Current()
-		if err != nil {
-			return nil, err
-		}
-		defer own.Close()
-		values[dropsVarOnlyNetns] = uint32(own.Inode())
-	}
 	return values, nil
-}
-
-// ifindex is that of the interface asked for; 0 for all.
-func (t *Tracer) ifindex() (index uint32, err error) {
-	if t.opt.Interface == "" {
-		return 0, nil
-	}
-	find := func() error {
-		i, err := net.InterfaceByName(t.opt.Interface)
-		if err != nil {
-			return fmt.Errorf("find interface %q: %w; 'ip link' shows them", t.opt.Interface, err)
-		}
-		index = uint32(i.Index)
-		return nil
-	}
-	err = t.opt.Netns.Do(find)
-	return index, err
 }
 
 // sizeMaps leaves of maps that nothing will be written to only what the verifier
@@ -138,7 +105,7 @@ func (t *Tracer) load(all *ebpf.CollectionSpec, name string) (*ebpf.Program, err
 	s := all.Copy()
 	maps.DeleteFunc(s.Programs, func(other string, _ *ebpf.ProgramSpec) bool { return other != name })
 	if t.opt.Filter != nil && (name == dropsProgDropsTyped || name == dropsProgDropsRaw) {
-		if err := match.Install(s.Programs[name], t.opt.Filter); err != nil {
+		if err := bpf.Install(s.Programs[name], t.opt.Filter); err != nil {
 			return nil, err
 		}
 	}
@@ -152,93 +119,43 @@ func (t *Tracer) load(all *ebpf.CollectionSpec, name string) (*ebpf.Program, err
 	return p, nil
 }
 
-// interfaces finds interfaces' names, asking each namespace once. Its handles keep
-// namespaces alive: it serves one call of Read.
-type interfaces struct {
-	handles []*netns.Handle
-	listed  bool
-	known   map[uint32]map[uint32]string
-}
-
-func newInterfaces() *interfaces { return &interfaces{known: map[uint32]map[uint32]string{}} }
-
-func (i *interfaces) close() { netns.CloseAll(i.handles) }
-
-// name is empty where the namespace or the interface is gone, or there was none.
-func (i *interfaces) name(inode, index uint32) string {
-	if index == 0 || inode == 0 {
-		return ""
-	}
-	if _, ok := i.known[inode]; !ok {
-		i.known[inode] = i.read(inode)
-	}
-	return i.known[inode][index]
-}
-
-func (i *interfaces) read(inode uint32) map[uint32]string {
-	if !i.listed {
-		i.listed = true
-		i.handles, _ = netns.All()
-	}
-	for _, h := range i.handles {
-		if uint32(h.Inode()) == inode {
-			return linkNames(h)
-		}
-	}
-	return nil
-}
-
-// linkNames are the names of a namespace's interfaces by their index.
-func linkNames(ns *netns.Handle) map[uint32]string {
-	names := map[uint32]string{}
-	err := ns.Do(func() error {
-		links, err := net.Interfaces()
-		for _, l := range links {
-			names[uint32(l.Index)] = l.Name
-		}
-		return err
-	})
-	if err != nil {
-		return nil // gone in the meantime
-	}
-	return names
+// links names interfaces by namespace and index. Where one is not known, all namespaces are
+// listed, though not more than once a second.
+type links struct {
+	names map[device]string
+	read  time.Time
 }
 
 // device is an interface of a namespace.
 type device struct{ inode, index uint32 }
 
-// lasting is interfaces over time, without handles: those that come later are found,
-// though not asked for more than once a second, which is also how long one that was
-// renamed keeps its name.
-type lasting struct {
-	names map[device]string
-	read  time.Time
-}
-
 const linksAge = time.Second
 
-func (l *lasting) name(inode, index uint32) string {
+// name is empty where the namespace or the interface is gone, or there was none.
+func (l *links) name(inode, index uint32) string {
 	if index == 0 || inode == 0 {
 		return ""
 	}
-	if time.Since(l.read) > linksAge {
-		l.names, l.read = map[device]string{}, time.Now()
-	}
 	name, ok := l.names[device{inode, index}]
-	if !ok {
-		name = l.readLinks(inode)[index]
-		l.names[device{inode, index}] = name
+	if !ok && time.Since(l.read) > linksAge {
+		l.list()
+		name = l.names[device{inode, index}]
 	}
 	return name
 }
 
-// readLinks opens the namespace for a moment.
-func (l *lasting) readLinks(inode uint32) map[uint32]string {
-	i := newInterfaces()
-	defer i.close()
-	names := i.read(inode)
-	for index, name := range names {
-		l.names[device{inode, index}] = name
-	}
-	return names
+func (l *links) list() {
+	l.names = map[device]string{}
+	// What cannot be read is gone in the meantime.
+	_ = netns.Each(func(h *netns.Handle) error {
+		_ = h.Do(func() error {
+			interfaces, err := net.Interfaces()
+			for _, i := range interfaces {
+				l.names[device{uint32(h.Inode()), uint32(i.Index)}] = i.Name
+			}
+			return err
+		})
+		return nil
+	})
+	l.read = time.Now()
 }

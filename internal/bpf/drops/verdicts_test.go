@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/natkit/natkit/internal/bpf/symbols"
+	"github.com/natkit/natkit/internal/bpf"
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/vishvananda/netlink"
@@ -28,7 +28,7 @@ func TestHarmlessRanges(t *testing.T) {
 			continue
 		}
 		ranges++
-		first, last, after := n.place(r.From), n.place(r.To-1), n.place(r.To)
+		first, last, after := n.symbols.Place(r.From), n.symbols.Place(r.To-1), n.symbols.Place(r.To)
 		if first.Offset != 0 || last.Name != first.Name || after.Name == first.Name {
 			t.Errorf("%#x to %#x is from %+v to %+v, and then comes %+v", r.From, r.To, first, last, after)
 		}
@@ -72,10 +72,10 @@ func TestClosedSocketIsNoDrop(t *testing.T) {
 // TestIsHarmless: Linux 5.17 numbers its reasons from NOT_SPECIFIED on, and later ones
 // from what is no drop.
 func TestIsHarmless(t *testing.T) {
-	first := names{reasons: symbols.MakeReasons(map[uint32]string{0: "NOT_SPECIFIED", 1: "NO_SOCKET"})}
-	later := names{reasons: symbols.MakeReasons(map[uint32]string{1: "SKB_CONSUMED", 2: "NOT_SPECIFIED", 3: "NO_SOCKET", 9: "SOCKET_CLOSE"}),
+	first := names{reasons: bpf.MakeReasons(map[uint32]string{0: "NOT_SPECIFIED", 1: "NO_SOCKET"})}
+	later := names{reasons: bpf.MakeReasons(map[uint32]string{1: "SKB_CONSUMED", 2: "NOT_SPECIFIED", 3: "NO_SOCKET", 9: "SOCKET_CLOSE"}),
 		consumed: 1, unspecified: 2, closed: [len(closedReasons)]uint32{1: 9}}
-	none := names{reasons: &symbols.Reasons{}}
+	none := names{reasons: &bpf.Reasons{}}
 	for _, n := range []*names{&first, &later, &none} {
 		n.harmless[0] = dropsRange{From: 100, To: 200}
 	}

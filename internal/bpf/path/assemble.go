@@ -11,9 +11,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
-	"github.com/natkit/natkit/internal/bpf/symbols"
+	"github.com/natkit/natkit/internal/bpf"
 	"github.com/natkit/natkit/internal/snapshot"
-	"golang.org/x/sys/unix"
 )
 
 // Times of the kernel's monotonic clock, in nanoseconds.
@@ -28,8 +27,8 @@ const (
 
 // assembler makes the ways of packets from events.
 type assembler struct {
-	lookup  func(addr uint64) (symbols.Symbol, bool)
-	reasons *symbols.Reasons
+	place   func(addr uint64) bpf.Symbol
+	reasons *bpf.Reasons
 	// wall is the time of day at which the monotonic clock was 0.
 	wall time.Time
 	// limit is the number of packets to follow: more may be begun at once.
@@ -39,8 +38,8 @@ type assembler struct {
 	ended map[uint64]bool
 }
 
-func newAssembler(lookup func(uint64) (symbols.Symbol, bool), table *symbols.Reasons, wall time.Time, limit int) *assembler {
-	return &assembler{lookup: lookup, reasons: table, wall: wall, limit: limit,
+func newAssembler(place func(uint64) bpf.Symbol, table *bpf.Reasons, wall time.Time, limit int) *assembler {
+	return &assembler{place: place, reasons: table, wall: wall, limit: limit,
 		open: map[uint64]*following{}, ended: map[uint64]bool{}}
 }
 
@@ -166,7 +165,7 @@ func (w *way) end(e *pathEvent, s *snapshot.PathStep) {
 // returned notes what a call returned, the last one of its function that has not
 // returned; false where that was not seen.
 func (w *way) returned(e *pathEvent) bool {
-	function := w.a.symbol(e.At).Name
+	function := w.a.place(e.At).Name
 	for i, at := range slices.Backward(w.calls) {
 		s := &w.p.Steps[at]
 		if s.Function == function {
@@ -193,20 +192,13 @@ func (w *way) describe(e *pathEvent) snapshot.PathStep {
 		PathAddresses: addresses(e),
 	}
 	if e.At != 0 {
-		symbol := w.a.symbol(e.At)
+		symbol := w.a.place(e.At)
 		s.Function, s.Module, s.Offset = symbol.Name, symbol.Module, symbol.Offset
 	}
 	if e.Kind == pathKindSTEP || e.Kind == pathKindCLONE || e.Kind == pathKindRESULT {
 		s.Offset = 0 // a probe lies a few bytes behind the start
 	}
 	return s
-}
-
-func (a *assembler) symbol(addr uint64) symbols.Symbol {
-	if s, ok := a.lookup(addr); ok {
-		return s
-	}
-	return symbols.Symbol{Name: fmt.Sprintf("%#x", addr)}
 }
 
 func (w *way) buffer(skb uint64) int {
@@ -240,11 +232,11 @@ func (t *Tracer) Follow(ctx context.Context, to func(*snapshot.PacketPath) error
 		return sum, fmt.Errorf("open the ring of events: %w", err)
 	}
 	defer ring.Close()
-	now, err := monotonic()
+	now, zero, err := bpf.Monotonic()
 	if err != nil {
 		return sum, err
 	}
-	a := newAssembler(t.symbols.Lookup, t.types.reasons(), time.Now().Add(-time.Duration(now)), t.packets)
+	a := newAssembler(t.symbols.Place, t.types.reasons(), zero, t.packets)
 	hand := func(now uint64) error {
 		sum.Lost, err = t.lost()
 		for _, p := range a.ready(now) {
@@ -258,7 +250,7 @@ func (t *Tracer) Follow(ctx context.Context, to func(*snapshot.PacketPath) error
 		if err := take(ring, a); err != nil {
 			return sum, err
 		}
-		if now, err = monotonic(); err != nil {
+		if now, _, err = bpf.Monotonic(); err != nil {
 			return sum, err
 		}
 		if err := hand(now); err != nil {
@@ -309,15 +301,6 @@ func (t *Tracer) lost() (uint64, error) {
 		return 0, fmt.Errorf("read the number of lost events: %w", err)
 	}
 	return n, nil
-}
-
-// monotonic is the clock that bpf_ktime_get_ns reads, in nanoseconds.
-func monotonic() (uint64, error) {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return 0, fmt.Errorf("read the monotonic clock: %w", err)
-	}
-	return uint64(ts.Nano()), nil
 }
 
 // stackSize is that of a kernel stack, and of those for interrupts, at most: 16 KiB

@@ -7,21 +7,26 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/natkit/natkit/internal/bpf/symbols"
+	"github.com/natkit/natkit/internal/bpf"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
 
 // functions of a kernel that is not there, by address.
-var functions = map[uint64]symbols.Symbol{
+var functions = map[uint64]bpf.Symbol{
 	1: {Name: "ip_rcv"}, 2: {Name: "nf_hook_slow"}, 3: {Name: "nf_conntrack_in", Module: "nf_conntrack"},
 	4: {Name: "ip_forward"}, 5: {Name: "dev_hard_start_xmit"}, 6: {Name: "tcp_v4_rcv"},
 	7: {Name: "nf_hook_slow", Offset: 0x8a}, 8: {Name: "__copy_skb_header"},
 }
 
 func assembler1(limit int) *assembler {
-	lookup := func(addr uint64) (symbols.Symbol, bool) { s, ok := functions[addr]; return s, ok }
-	return newAssembler(lookup, symbols.MakeReasons(map[uint32]string{5: "NETFILTER_DROP"}), time.Unix(1000, 0), limit)
+	place := func(addr uint64) bpf.Symbol {
+		if s, ok := functions[addr]; ok {
+			return s
+		}
+		return new(bpf.Table).Place(addr)
+	}
+	return newAssembler(place, bpf.MakeReasons(map[uint32]string{5: "NETFILTER_DROP"}), time.Unix(1000, 0), limit)
 }
 
 // event makes one of packet 1, sk_buff 100, at a time in microseconds.
@@ -247,20 +252,20 @@ func TestAddresses(t *testing.T) {
 	}{
 		{"tcp", func(e *pathEvent) {
 			f := &e.Flow
-			f.L3, f.Proto, f.Flags, f.Ttl = unix.ETH_P_IP, unix.IPPROTO_TCP, flowAddresses|flowPorts, 64
+			f.L3, f.Proto, f.Flags, f.Ttl = unix.ETH_P_IP, unix.IPPROTO_TCP, bpf.HasAddresses|bpf.HasPorts, 64
 			f.Saddr, f.Daddr, f.Sport, f.Dport, f.TcpFlags = v4(198, 18, 0, 1), v4(198, 18, 0, 2), 1000, 80, 0x12
 		}, snapshot.PathAddresses{Protocol: "tcp", Source: "198.18.0.1:1000", Destination: "198.18.0.2:80", TCPFlags: "SYN,ACK", TTL: 64}},
 		{"later fragment", func(e *pathEvent) {
 			f := &e.Flow
-			f.L3, f.Proto, f.Flags = unix.ETH_P_IP, unix.IPPROTO_UDP, flowAddresses|flowFragment
+			f.L3, f.Proto, f.Flags = unix.ETH_P_IP, unix.IPPROTO_UDP, bpf.HasAddresses|bpf.IsFragment
 			f.Saddr, f.Daddr = v4(198, 18, 0, 1), v4(198, 18, 0, 2)
 		}, snapshot.PathAddresses{Protocol: "udp fragment", Source: "198.18.0.1", Destination: "198.18.0.2"}},
 		{"icmp6", func(e *pathEvent) {
 			f := &e.Flow
-			f.L3, f.Proto, f.Flags, f.Saddr, f.Daddr = unix.ETH_P_IPV6, unix.IPPROTO_ICMPV6, flowAddresses, v6, v6
+			f.L3, f.Proto, f.Flags, f.Saddr, f.Daddr = unix.ETH_P_IPV6, unix.IPPROTO_ICMPV6, bpf.HasAddresses, v6, v6
 		}, snapshot.PathAddresses{Protocol: "icmp6", Source: "2001:db8::1", Destination: "2001:db8::1"}},
-		{"gre", func(e *pathEvent) { e.Flow.L3, e.Flow.Proto = unix.ETH_P_IP, 47 }, snapshot.PathAddresses{Protocol: "ip proto 47"}},
-		{"lldp", func(e *pathEvent) { e.Flow.L3 = 0x88cc }, snapshot.PathAddresses{Protocol: "ethertype 0x88cc"}},
+		{"gre", func(e *pathEvent) { e.Flow.L3, e.Flow.Proto = unix.ETH_P_IP, 47 }, snapshot.PathAddresses{Protocol: "gre"}},
+		{"unknown", func(e *pathEvent) { e.Flow.L3 = 0x88cd }, snapshot.PathAddresses{Protocol: "ethertype 0x88cd"}},
 		{"none yet", func(*pathEvent) {}, snapshot.PathAddresses{}},
 	} {
 		var e pathEvent

@@ -11,7 +11,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
-	"github.com/natkit/natkit/internal/bpf/match"
+	"github.com/natkit/natkit/internal/bpf"
 )
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -target amd64,arm64 -type event -type kind path path.bpf.c
@@ -25,8 +25,7 @@ type attachment struct {
 	skipped   []target
 	// tries bounds the search for those that kprobe.multi refuses.
 	tries int
-	// traceable has the names that the kernel offers; nil before it was read, empty
-	// where it could not be.
+	// traceable has the names that the kernel offers; empty where they could not be read.
 	traceable map[string]bool
 	// progress receives status messages; it is never nil.
 	progress func(string)
@@ -63,19 +62,32 @@ const maxTries = 400
 
 // attachAll lets a program run in each of the functions.
 func (a *attachment) attachAll(p *ebpf.Program, list []target) error {
-	if len(list) == 0 {
-		return nil
-	}
 	if !a.multi {
 		return a.attachEach(p, list)
 	}
-	return a.attachMulti(p, list)
+	return a.attachMulti(p, a.offered(list))
 }
 
-// attachMulti attaches at once; where the kernel refuses, it leaves out what is not
-// offered to be traced, and then halves the list until those are alone that are
-// refused still (functions without a place for a probe).
+// offered leaves out what the kernel does not offer to be traced, and counts it as refused.
+// Where it offers nothing all is kept.
+func (a *attachment) offered(list []target) []target {
+	if len(a.traceable) == 0 {
+		return list
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(t target) bool {
+		if !a.traceable[t.Name] {
+			a.skipped = append(a.skipped, t)
+		}
+		return !a.traceable[t.Name]
+	})
+}
+
+// attachMulti attaches at once; where the kernel refuses, it halves the list until those are
+// alone that are refused (functions without a place for a probe).
 func (a *attachment) attachMulti(p *ebpf.Program, list []target) error {
+	if len(list) == 0 {
+		return nil
+	}
 	addrs := make([]uintptr, len(list))
 	for i, t := range list {
 		addrs[i] = uintptr(t.Addr)
@@ -87,17 +99,11 @@ func (a *attachment) attachMulti(p *ebpf.Program, list []target) error {
 		a.links = append(a.links, l)
 		a.functions = append(a.functions, list...)
 		return nil
-	case a.traceable == nil:
-		a.traceable = readTraceable(traceableFiles)
-		return a.attachAll(p, a.offered(list))
 	case a.tries > maxTries:
 		return fmt.Errorf("watch functions: the kernel refuses too many of them: %w", err)
 	case len(list) == 1:
 		a.skipped = append(a.skipped, list...)
 		return nil
-	}
-	if offered := a.offered(list); len(offered) < len(list) {
-		return a.attachAll(p, offered)
 	}
 	half := len(list) / 2
 	return errors.Join(a.attachMulti(p, list[:half]), a.attachMulti(p, list[half:]))
@@ -144,11 +150,8 @@ func (a *attachment) close() error {
 
 var doNothing = asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}
 
-// only are the restrictions that the programs check before the filter.
-type only struct{ netns, ifindex uint32 }
-
 // load loads the programs into the kernel, those of path_result not.
-func (t *Tracer) load(opt Options, o only) error {
+func (t *Tracer) load(opt Options, inode, ifindex uint32) error {
 	spec, err := loadPath()
 	if err != nil {
 		return fmt.Errorf("read the eBPF programs: %w", err)
@@ -161,28 +164,19 @@ func (t *Tracer) load(opt Options, o only) error {
 		if stepsOf[name] == 0 {
 			continue
 		}
-		if err := match.Install(p, opt.Filter); err != nil {
+		if err := bpf.Install(p, opt.Filter); err != nil {
 			return fmt.Errorf("install the filter: %w", err)
 		}
 	}
 	values := map[string]any{
-		pathVarOnlyNetns: o.netns, pathVarOnlyIfindex: o.ifindex, pathVarLimit: uint64(opt.Packets),
+		pathVarOnlyNetns: inode, pathVarOnlyIfindex: ifindex, pathVarLimit: uint64(opt.Packets),
 		pathVarHasFilter: opt.Filter != nil, pathVarMulti: t.att.multi, pathVarHasReason: t.types.reasons().Carried,
 	}
-	if err := set(spec, values); err != nil {
+	if err := bpf.Prepare(spec, values); err != nil {
 		return err
 	}
 	if t.coll, err = ebpf.NewCollection(spec); err != nil {
 		return fmt.Errorf("load the eBPF programs: %w", err)
-	}
-	return nil
-}
-
-func set(spec *ebpf.CollectionSpec, values map[string]any) error {
-	for name, v := range values {
-		if err := spec.Variables[name].Set(v); err != nil {
-			return fmt.Errorf("set %s of the eBPF programs: %w", name, err)
-		}
 	}
 	return nil
 }

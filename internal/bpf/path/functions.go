@@ -4,7 +4,6 @@ import (
 	"bufio"
 	_ "embed"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path"
@@ -24,41 +23,28 @@ type sections struct {
 	lists    map[string][]string
 }
 
-// known are the sections of functions.txt, which a test parses too.
-var known = must(parseSections(functionsText))
-
-func must(s sections, err error) sections {
-	if err != nil {
-		panic(err) // a mistake in the text that is built in
-	}
-	return s
-}
+// known are the sections of functions.txt, which a test holds to be without mistakes.
+var known = parseSections(functionsText)
 
 // parseSections reads the format described in functions.txt: a line that does not
 // start with a space opens a section.
-func parseSections(text string) (sections, error) {
+func parseSections(text string) sections {
 	s := sections{map[string][]string{}, map[string][]string{}}
 	into, name := s.lists, ""
-	for i, line := range strings.Split(text, "\n") {
+	for line := range strings.Lines(text) {
 		line, _, _ = strings.Cut(line, "#")
 		words := strings.Fields(line)
-		indented := strings.TrimLeft(line, " \t") != line
 		switch {
 		case len(words) == 0:
-		case indented && name != "":
-			if err := checkPatterns(words); err != nil {
-				return s, fmt.Errorf("line %d: %w", i+1, err)
-			}
+		case strings.TrimLeft(line, " \t") != line:
 			into[name] = append(into[name], words...)
-		case len(words) == 2 && words[0] == "profile" && !indented:
-			into, name = s.profiles, words[1]
-		case len(words) == 1 && !indented:
-			into, name = s.lists, words[0]
+		case words[0] == "profile":
+			into, name = s.profiles, words[len(words)-1]
 		default:
-			return s, fmt.Errorf("line %d: %q: not a section", i+1, line)
+			into, name = s.lists, words[0]
 		}
 	}
-	return s, nil
+	return s
 }
 
 func checkPatterns(words []string) error {
@@ -142,46 +128,19 @@ var traceableFiles = []string{
 
 // readTraceable reads the first of files that can be; it is empty where none can.
 func readTraceable(files []string) map[string]bool {
+	names := map[string]bool{}
 	for _, name := range files {
 		f, err := os.Open(name)
 		if err != nil {
 			continue
 		}
-		names, err := parseTraceable(f)
-		f.Close()
-		if err == nil {
-			return names
-		}
-	}
-	return map[string]bool{}
-}
-
-// parseTraceable reads lines of a name and, for a function of a module, the module
-// in brackets.
-func parseTraceable(r io.Reader) (map[string]bool, error) {
-	names := map[string]bool{}
-	lines := bufio.NewScanner(r)
-	for lines.Scan() {
-		if name, _, _ := strings.Cut(lines.Text(), " "); name != "" {
+		defer f.Close()
+		// Lines are a name and, for a function of a module, the module in brackets.
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			name, _, _ := strings.Cut(lines.Text(), " ")
 			names[name] = true
 		}
+		return names
 	}
-	return names, lines.Err()
-}
-
-// offered leaves out what the kernel does not offer to be traced, and counts it as
-// refused. Where it says nothing all is kept.
-func (a *attachment) offered(list []target) []target {
-	if len(a.traceable) == 0 {
-		return list
-	}
-	var some []target
-	for _, t := range list {
-		if a.traceable[t.Name] {
-			some = append(some, t)
-		} else {
-			a.skipped = append(a.skipped, t)
-		}
-	}
-	return some
+	return names
 }

@@ -6,12 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/cilium/ebpf"
 
-	"github.com/natkit/natkit/internal/bpf/symbols"
+	"github.com/natkit/natkit/internal/bpf"
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
 )
@@ -53,7 +52,7 @@ type Attached struct {
 // Tracer follows packets from Start to Close.
 type Tracer struct {
 	types   *types
-	symbols *symbols.Table
+	symbols *bpf.Table
 	coll    *ebpf.Collection
 	att     attachment
 	info    Attached
@@ -83,23 +82,20 @@ func (t *Tracer) start(ctx context.Context, opt Options) error {
 	if err != nil {
 		return err
 	}
-	if err := netns.CheckPrivilege(
-		netns.Need{Any: netns.BPF, Why: "to load eBPF programs"},
-		netns.Need{Any: netns.PerfMon, Why: "to attach eBPF programs to functions of the kernel"},
-	); err != nil {
+	if err := bpf.CheckPrivilege("to attach eBPF programs to functions of the kernel"); err != nil {
 		return fmt.Errorf("path %w", err)
 	}
 	t.att.multi = !opt.oneByOne && canMulti()
-	if !t.att.multi {
-		if err := checkKprobes(); err != nil {
-			return err
-		}
+	if t.att.multi {
+		t.att.traceable = readTraceable(traceableFiles)
+	} else if err := checkKprobes(); err != nil {
+		return err
 	}
-	restricted, err := opt.restrict()
+	inode, ifindex, err := bpf.Scope(opt.Netns, opt.Interface)
 	if err != nil {
 		return err
 	}
-	if t.symbols, err = symbols.Read("/proc"); err != nil {
+	if t.symbols, err = bpf.ReadSymbols("/proc"); err != nil {
 		return err
 	}
 	chosen, err := t.choose(opt.Functions, patterns)
@@ -110,7 +106,7 @@ func (t *Tracer) start(ctx context.Context, opt Options) error {
 		return err
 	}
 	t.att.progress(fmt.Sprintf("attaching to %d functions", len(chosen.steps)))
-	if err := t.load(opt, restricted); err != nil {
+	if err := t.load(opt, inode, ifindex); err != nil {
 		return err
 	}
 	// Returns come first: they are cut off from nothing, and show nothing alone.
@@ -155,35 +151,6 @@ func keep(list []target, m matcher) []target {
 		}
 	}
 	return some
-}
-
-// restrict looks up what the programs compare with.
-func (o Options) restrict() (only, error) {
-	var r only
-	ns := o.Netns
-	if ns == nil && o.Interface == "" {
-		return r, nil
-	}
-	if ns == nil {
-		own, err := netns.Current()
-		if err != nil {
-			return r, err
-		}
-		defer own.Close()
-		ns = own
-	}
-	r.netns = uint32(ns.Inode())
-	if o.Interface == "" {
-		return r, nil
-	}
-	return r, ns.Do(func() error {
-		i, err := net.InterfaceByName(o.Interface)
-		if err != nil {
-			return fmt.Errorf("find interface %q: %w", o.Interface, err)
-		}
-		r.ifindex = uint32(i.Index)
-		return nil
-	})
 }
 
 // Attached returns what is watched.

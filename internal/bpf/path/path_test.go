@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/bpf/symbols"
+	"github.com/natkit/natkit/internal/bpf"
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
@@ -282,7 +282,7 @@ func TestUntraceableReturns(t *testing.T) {
 	if len(hook) != 1 {
 		t.Fatalf("%d functions nf_hook_slow", len(hook))
 	}
-	list := []target{{hook[0], 1}, {symbols.Function{Name: "natkit_no_such_function", Addr: 1}, 1}}
+	list := []target{{hook[0], 1}, {bpf.Function{Name: "natkit_no_such_function", Addr: 1}, 1}}
 	if err := tracer.attachResults(list); err == nil || !strings.Contains(err.Error(), "natkit_no_such_function") {
 		t.Errorf("error %v", err)
 	}

@@ -1,15 +1,11 @@
 package path
 
 import (
-	"encoding/binary"
 	"errors"
-	"fmt"
-	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/cilium/ebpf/btf"
-	"github.com/natkit/natkit/internal/bpf/symbols"
+	"github.com/natkit/natkit/internal/bpf"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
@@ -19,7 +15,7 @@ const maxArgs = 5
 
 // target is a function to watch.
 type target struct {
-	symbols.Function
+	bpf.Function
 	arg int // that of the skb, from 1
 }
 
@@ -52,7 +48,7 @@ func (t *types) spec(module string) *btf.Spec {
 }
 
 // function returns a function's type.
-func (t *types) function(f symbols.Function) *btf.FuncProto {
+func (t *types) function(f bpf.Function) *btf.FuncProto {
 	spec := t.spec(f.Module)
 	if spec == nil {
 		return nil
@@ -101,7 +97,7 @@ type selected struct {
 }
 
 // choose finds the functions that patterns name, and those that every run needs.
-func choose(table *symbols.Table, types *types, patterns []string) (selected, error) {
+func choose(table *bpf.Table, types *types, patterns []string) (selected, error) {
 	var s selected
 	lists := []struct {
 		to   *[]target
@@ -174,13 +170,13 @@ func withoutTwins(list []target) []target {
 }
 
 // reasons are none where the kernel has no types.
-func (t *types) reasons() *symbols.Reasons {
+func (t *types) reasons() *bpf.Reasons {
 	if spec := t.spec(""); spec != nil {
-		if table, err := symbols.ReadReasons(spec); err == nil {
+		if table, err := bpf.ReadReasons(spec); err == nil {
 			return table
 		}
 	}
-	return &symbols.Reasons{}
+	return &bpf.Reasons{}
 }
 
 // withArg are the functions that have their skb in one place.
@@ -194,83 +190,26 @@ func withArg(list []target, arg int) []target {
 	return some
 }
 
-// Bits of struct flow's flags (flow.h).
-const (
-	flowAddresses = 1 << 0
-	flowPorts     = 1 << 1
-	flowFragment  = 1 << 2
-)
-
 // addresses returns a packet's source and destination.
 func addresses(e *pathEvent) snapshot.PathAddresses {
 	f := &e.Flow
-	a := snapshot.PathAddresses{Protocol: protocolName(f.L3, f.Proto)}
-	if f.Flags&flowAddresses == 0 {
+	var a snapshot.PathAddresses
+	if f.L3 != 0 { // else it is not yet known
+		a.Protocol = bpf.ProtocolName(f.L3, f.Proto, f.L3 == unix.ETH_P_IP || f.L3 == unix.ETH_P_IPV6)
+	}
+	if f.Flags&bpf.HasAddresses == 0 {
 		return a
 	}
-	a.Source = endpoint(f.L3, f.Saddr, f.Sport, f.Flags)
-	a.Destination = endpoint(f.L3, f.Daddr, f.Dport, f.Flags)
+	a.Source = bpf.End(bpf.Address(f.L3, f.Saddr), f.Sport)
+	a.Destination = bpf.End(bpf.Address(f.L3, f.Daddr), f.Dport)
 	a.TTL = int(f.Ttl)
-	if f.Proto == unix.IPPROTO_TCP && f.Flags&flowPorts != 0 {
-		a.TCPFlags = flagNames(f.TcpFlags)
+	if f.Proto == unix.IPPROTO_TCP && f.Flags&bpf.HasPorts != 0 {
+		a.TCPFlags = bpf.TCPFlags(f.TcpFlags)
 	}
-	if f.Flags&flowFragment != 0 {
+	if f.Flags&bpf.IsFragment != 0 {
 		a.Protocol += " fragment"
 	}
 	return a
-}
-
-func endpoint(l3 uint16, words [4]uint32, port uint16, flags uint8) string {
-	var b [16]byte
-	for i, w := range words {
-		binary.NativeEndian.PutUint32(b[4*i:], w) // as the packet has them
-	}
-	addr := netip.AddrFrom4([4]byte(b[:4]))
-	if l3 == unix.ETH_P_IPV6 {
-		addr = netip.AddrFrom16(b)
-	}
-	if flags&flowPorts == 0 {
-		return addr.String()
-	}
-	return netip.AddrPortFrom(addr, port).String()
-}
-
-func protocolName(l3 uint16, proto uint8) string {
-	switch l3 {
-	case 0:
-		return "" // not yet known
-	case unix.ETH_P_ARP:
-		return "arp"
-	case unix.ETH_P_IP, unix.ETH_P_IPV6:
-	default:
-		return fmt.Sprintf("ethertype %#04x", l3)
-	}
-	switch proto {
-	case unix.IPPROTO_TCP:
-		return "tcp"
-	case unix.IPPROTO_UDP:
-		return "udp"
-	case unix.IPPROTO_ICMP:
-		return "icmp"
-	case unix.IPPROTO_ICMPV6:
-		return "icmp6"
-	case unix.IPPROTO_SCTP:
-		return "sctp"
-	}
-	return fmt.Sprint("ip proto ", proto)
-}
-
-// tcpFlags are in the order of their bits.
-var tcpFlags = [8]string{"FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"}
-
-func flagNames(flags uint8) string {
-	var names []string
-	for bit, name := range tcpFlags {
-		if flags&(1<<bit) != 0 {
-			names = append(names, name)
-		}
-	}
-	return strings.Join(names, ",")
 }
 
 // deviceName takes an interface's name from the kernel: whoever may make interfaces

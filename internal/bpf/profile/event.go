@@ -13,7 +13,7 @@ import (
 	"unicode"
 	"unsafe"
 
-	"github.com/natkit/natkit/internal/bpf/symbols"
+	"github.com/natkit/natkit/internal/bpf"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/profile"
 	"golang.org/x/sys/unix"
@@ -65,37 +65,14 @@ func sysctl(name string) string {
 	return value
 }
 
-func enable(events []int) error {
+// eachEvent enables or disables the events.
+func eachEvent(events []int, request uint) error {
 	for _, fd := range events {
-		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
-			return fmt.Errorf("begin to sample: %w", err)
+		if err := unix.IoctlSetInt(fd, request, 0); err != nil {
+			return fmt.Errorf("enable or disable sampling: %w", err)
 		}
 	}
 	return nil
-}
-
-func disable(events []int) error {
-	for _, fd := range events {
-		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_DISABLE, 0); err != nil {
-			return fmt.Errorf("end to sample: %w", err)
-		}
-	}
-	return nil
-}
-
-func closeEvents(events []int) {
-	for _, fd := range events {
-		unix.Close(fd)
-	}
-}
-
-func kernelRelease() (string, error) {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return "", fmt.Errorf("read the kernel's release: %w", err)
-	}
-	release, _, _ := bytes.Cut(u.Release[:], []byte{0})
-	return string(release), nil
 }
 
 // kinds and counts, as in profile.bpf.c.
@@ -113,7 +90,7 @@ const (
 )
 
 // read moves what the program counted into s.
-func (p *Profiler) read(s *profile.Stacks, symbols *symbols.Table) error {
+func (p *Profiler) read(s *profile.Stacks, symbols *bpf.Table) error {
 	lost, err := p.lost()
 	if err != nil {
 		return err
@@ -162,7 +139,7 @@ func (p *Profiler) lost() (uint64, error) {
 }
 
 // name appends a stack's functions, outermost first.
-func name(frames []profile.Frame, kind uint64, stack *profileStack, symbols *symbols.Table) []profile.Frame {
+func name(frames []profile.Frame, kind uint64, stack *profileStack, symbols *bpf.Table) []profile.Frame {
 	if kind == kindUser {
 		return append(frames, profile.Frame{Function: command(stack.Ip[:2]), Module: profile.User})
 	}
@@ -204,40 +181,28 @@ const maxCPU = 8192
 // ParseCPUs reads a list of processors as the kernel writes it: 0-3,8. It is
 // returned in order, each once.
 func ParseCPUs(list string) ([]int, error) {
-	var cpus []int
+	listed := make([]bool, maxCPU)
 	for part := range strings.SplitSeq(strings.TrimSpace(list), ",") {
 		first, last, isRange := strings.Cut(part, "-")
 		if !isRange {
 			last = first
 		}
-		from, err := parseCPU(first)
-		if err != nil {
-			return nil, fmt.Errorf("list of processors %q: %w", list, err)
-		}
-		to, err := parseCPU(last)
-		if err == nil && to < from {
-			err = fmt.Errorf("%s ends before it begins", part)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list of processors %q: %w", list, err)
+		from, err1 := strconv.ParseUint(first, 10, 32)
+		to, err2 := strconv.ParseUint(last, 10, 32)
+		if err1 != nil || err2 != nil || to < from || to >= maxCPU {
+			return nil, fmt.Errorf("list of processors %q: %q is no number below %d and no range of them (want for instance 0-3,8)", list, part, maxCPU)
 		}
 		for cpu := from; cpu <= to; cpu++ {
+			listed[cpu] = true
+		}
+	}
+	var cpus []int
+	for cpu, is := range listed {
+		if is {
 			cpus = append(cpus, cpu)
 		}
-		if len(cpus) > 2*maxCPU {
-			return nil, fmt.Errorf("list of processors %q: too many", list)
-		}
 	}
-	slices.Sort(cpus)
-	return slices.Compact(cpus), nil
-}
-
-func parseCPU(text string) (int, error) {
-	n, err := strconv.ParseUint(text, 10, 32)
-	if err != nil || n >= maxCPU {
-		return 0, fmt.Errorf("%q is no number of a processor (want for instance 0-3,8)", text)
-	}
-	return int(n), nil
+	return cpus, nil
 }
 
 // chooseCPUs are those to sample: the wanted ones, which have to be online, or all

@@ -7,7 +7,7 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/bpf/symbols"
+	"github.com/natkit/natkit/internal/bpf"
 	"github.com/natkit/natkit/internal/profile"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -34,11 +34,11 @@ func TestEverySampleCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.events = []int{fd}
-		if err := enable(p.events); err != nil {
+		if err := eachEvent(p.events, unix.PERF_EVENT_IOC_ENABLE); err != nil {
 			t.Fatal(err)
 		}
 		makeWork(t, 300*time.Millisecond)
-		if err := disable(p.events); err != nil {
+		if err := eachEvent(p.events, unix.PERF_EVENT_IOC_DISABLE); err != nil {
 			t.Fatal(err)
 		}
 		checkEverySample(t, p, room > 0)
@@ -65,7 +65,7 @@ func makeWork(t *testing.T, d time.Duration) {
 
 func checkEverySample(t *testing.T, p *Profiler, wantLost bool) {
 	t.Helper()
-	symbols, err := symbols.Read("/proc")
+	symbols, err := bpf.ReadSymbols("/proc")
 	if err != nil {
 		t.Fatal(err)
 	}

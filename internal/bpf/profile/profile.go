@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/rlimit"
-	"github.com/natkit/natkit/internal/bpf/symbols"
+	"github.com/natkit/natkit/internal/bpf"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/profile"
+	"golang.org/x/sys/unix"
 )
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v2" -target bpfel profile profile.bpf.c
@@ -55,11 +55,11 @@ func Start(opt Options) (*Profiler, error) {
 	if opt.Hz < 1 || opt.Hz > MaxHz {
 		return nil, fmt.Errorf("profile the CPUs at %d Hz: must be from 1 to %d", opt.Hz, MaxHz)
 	}
-	if err := checkPrivilege(); err != nil {
-		return nil, err
+	if err := bpf.CheckPrivilege("to sample the kernel's stacks"); err != nil {
+		return nil, fmt.Errorf("profile the CPUs: %w", err)
 	}
-	// Better now than after the recording.
-	if err := symbols.Check("/proc"); err != nil {
+	// An error is better now than after the recording.
+	if _, err := bpf.ReadSymbols("/proc"); err != nil {
 		return nil, err
 	}
 	cpus, err := chooseCPUs(opt.CPUs)
@@ -76,7 +76,7 @@ func Start(opt Options) (*Profiler, error) {
 }
 
 func (p *Profiler) start() (err error) {
-	if p.kernel, err = kernelRelease(); err != nil {
+	if p.kernel, err = netns.Sysctl(nil, "kernel.osrelease"); err != nil {
 		return err
 	}
 	if err := p.load(); err != nil {
@@ -90,14 +90,18 @@ func (p *Profiler) start() (err error) {
 		p.events = append(p.events, fd)
 	}
 	p.started = time.Now()
-	return enable(p.events)
+	return eachEvent(p.events, unix.PERF_EVENT_IOC_ENABLE)
 }
 
 func (p *Profiler) load() error {
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return fmt.Errorf("raise the limit of locked memory for eBPF maps (before Linux 5.11): %w", netns.Denied(err, netns.Resource))
+	spec, err := loadProfile()
+	if err != nil {
+		return err
 	}
-	err := loadProfileObjects(&p.objects, nil)
+	if err := bpf.Prepare(spec, nil); err != nil {
+		return err
+	}
+	err = spec.LoadAndAssign(&p.objects, nil)
 	var verifier *ebpf.VerifierError
 	switch {
 	case errors.As(err, &verifier):
@@ -111,7 +115,7 @@ func (p *Profiler) load() error {
 // Stop ends the recording and returns its stacks.
 func (p *Profiler) Stop() (*profile.Stacks, error) {
 	defer p.close()
-	if err := disable(p.events); err != nil {
+	if err := eachEvent(p.events, unix.PERF_EVENT_IOC_DISABLE); err != nil {
 		return nil, err
 	}
 	s := &profile.Stacks{
@@ -122,7 +126,7 @@ func (p *Profiler) Stop() (*profile.Stacks, error) {
 		CPUs:    len(p.opt.CPUs),
 	}
 	// Reading symbols takes the time of several samples: it must not be in them.
-	symbols, err := symbols.Read("/proc")
+	symbols, err := bpf.ReadSymbols("/proc")
 	if err != nil {
 		return nil, err
 	}
@@ -131,19 +135,9 @@ func (p *Profiler) Stop() (*profile.Stacks, error) {
 
 // close may be called more than once.
 func (p *Profiler) close() {
-	closeEvents(p.events)
+	for _, fd := range p.events {
+		unix.Close(fd)
+	}
 	p.events = nil
 	p.objects.Close()
-}
-
-// checkPrivilege reports beforehand what the kernel would refuse with a bare EPERM.
-func checkPrivilege() error {
-	err := netns.CheckPrivilege(
-		netns.Need{Any: netns.BPF, Why: "to load an eBPF program"},
-		netns.Need{Any: netns.PerfMon, Why: "to sample the kernel's stacks"},
-	)
-	if err != nil {
-		return fmt.Errorf("profile the CPUs: %w", err)
-	}
-	return nil
 }

@@ -248,7 +248,7 @@ func TestParseCPUs(t *testing.T) {
 	}{
 		{"0", []int{0}}, {"0-3,8\n", []int{0, 1, 2, 3, 8}}, {"8,1-2,2", []int{1, 2, 8}},
 		{"", nil}, {",", nil}, {"1-", nil}, {"-1", nil}, {"3-1", nil}, {"a", nil}, {"0-99999", nil},
-		{"1--2", nil}, {"+1", nil}, {strings.Repeat("0-8191,", 4) + "1", nil},
+		{"1--2", nil}, {"+1", nil}, {"0-8192", nil},
 	} {
 		got, err := ParseCPUs(tt.list)
 		if (err != nil) != (tt.want == nil) || len(got) != len(tt.want) {

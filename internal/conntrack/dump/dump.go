@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"github.com/natkit/natkit/internal/conntrack"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
@@ -30,9 +29,6 @@ type Result struct {
 	// meanwhile (nf_conntrack_buckets is not what it was before), or the kernel
 	// says so (NLM_F_DUMP_INTR).
 	Interrupted bool
-	// Filtered is whether the kernel was asked to leave entries out and did not
-	// refuse.
-	Filtered bool
 	// Attempts is how often the dump was begun, 1 unless it was begun again.
 	Attempts int
 }
@@ -46,13 +42,13 @@ type Result struct {
 // The kernel walks the hash of all namespaces and passes over the entries of
 // the others, and those that have expired (ctnetlink_dump_table).
 func Dump(ctx context.Context, ns *netns.Handle, fn func(msgs []byte) error) (Result, error) {
-	return dumpFiltered(ctx, ns, conntrack.KernelFilter{}, fn)
+	return dumpFiltered(ctx, ns, conntrack.Filter{}, fn)
 }
 
 // DumpStats reads the tracker's counters as Dump does the entries, one message
 // per CPU.
 func DumpStats(ctx context.Context, ns *netns.Handle, fn func(msgs []byte) error) (Result, error) {
-	return stream(ctx, ns, "read the connection tracker's counters", conntrack.GetStatsCPU, conntrack.KernelFilter{}, fn)
+	return stream(ctx, ns, "read the connection tracker's counters", conntrack.GetStatsCPU, conntrack.Filter{}, fn)
 }
 
 // Stats reads the tracker's counters of a namespace (nil: this one), one map per
@@ -87,7 +83,7 @@ func AppendStats(cpus []map[string]uint64, msgs []byte) ([]map[string]uint64, er
 }
 
 // stream requests all messages of a type, or those that a filter selects.
-func stream(ctx context.Context, ns *netns.Handle, what string, kind uint16, f conntrack.KernelFilter, fn func([]byte) error) (r Result, err error) {
+func stream(ctx context.Context, ns *netns.Handle, what string, kind uint16, f conntrack.Filter, fn func([]byte) error) (r Result, err error) {
 	c, err := socket.Dial(ns, unix.NETLINK_NETFILTER)
 	if err == nil {
 		defer c.Close()
@@ -215,8 +211,8 @@ const attempts = 3
 //
 // What was given out cannot be taken back where the result says that the dump was
 // interrupted: EachWhole begins again then.
-func Each(ctx context.Context, ns *netns.Handle, f *match.Filter, fn func(*conntrack.Entry) error) (Result, error) {
-	return undoubted(f.Kernel(), func(k conntrack.KernelFilter) (r Result, chosen int64, err error) {
+func Each(ctx context.Context, ns *netns.Handle, f *conntrack.Filter, fn func(*conntrack.Entry) error) (Result, error) {
+	return undoubted(f.Request(), func(k conntrack.Filter) (r Result, chosen int64, err error) {
 		var e conntrack.Entry
 		r, err = dumpFiltered(ctx, ns, k, func(msgs []byte) error {
 			return conntrack.Each(msgs, &e, func(e *conntrack.Entry) error {
@@ -231,9 +227,16 @@ func Each(ctx context.Context, ns *netns.Handle, f *match.Filter, fn func(*connt
 	})
 }
 
+// Matching counts the entries of a namespace (nil: this one) that a filter matches. Needs
+// CAP_NET_ADMIN.
+func Matching(ctx context.Context, ns *netns.Handle, f *conntrack.Filter) (n int64, err error) {
+	_, err = Each(ctx, ns, f, func(*conntrack.Entry) error { n++; return nil })
+	return n, err
+}
+
 // undoubted dumps by k; where that chose none, and a kernel that gets k wrong would
 // let none through, also by what is left of k that all kernels get right.
-func undoubted(k conntrack.KernelFilter, dump func(conntrack.KernelFilter) (Result, int64, error)) (Result, error) {
+func undoubted(k conntrack.Filter, dump func(conntrack.Filter) (Result, int64, error)) (Result, error) {
 	r, chosen, err := dump(k)
 	without, doubtful := k.Doubtful()
 	if err != nil || chosen > 0 || !doubtful {
@@ -247,7 +250,7 @@ func undoubted(k conntrack.KernelFilter, dump func(conntrack.KernelFilter) (Resu
 // EachWhole is Each for consumers that can begin again: restart is called before
 // the second and third attempt, after which it gives up and leaves Interrupted
 // set. A receive buffer that overflowed counts as an interruption.
-func EachWhole(ctx context.Context, ns *netns.Handle, f *match.Filter, restart func(), fn func(*conntrack.Entry) error) (Result, error) {
+func EachWhole(ctx context.Context, ns *netns.Handle, f *conntrack.Filter, restart func(), fn func(*conntrack.Entry) error) (Result, error) {
 	return whole(ctx, restart, func() (Result, error) { return Each(ctx, ns, f, fn) })
 }
 
@@ -270,7 +273,7 @@ func whole(ctx context.Context, restart func(), dump func() (Result, error)) (Re
 const bucketsEvery = 16
 
 // dumpFiltered asks the kernel to filter.
-func dumpFiltered(ctx context.Context, ns *netns.Handle, f conntrack.KernelFilter, fn func([]byte) error) (Result, error) {
+func dumpFiltered(ctx context.Context, ns *netns.Handle, f conntrack.Filter, fn func([]byte) error) (Result, error) {
 	before, resized, datagrams := buckets(), false, 0
 	watching := func(msgs []byte) error {
 		if datagrams++; datagrams%bucketsEvery == 0 {
@@ -278,7 +281,7 @@ func dumpFiltered(ctx context.Context, ns *netns.Handle, f conntrack.KernelFilte
 		}
 		return fn(msgs)
 	}
-	r, err := passes(f, watching, func(f conntrack.KernelFilter, fn func([]byte) error) (Result, error) {
+	r, err := passes(f, watching, func(f conntrack.Filter, fn func([]byte) error) (Result, error) {
 		return stream(ctx, ns, "dump the connection table", conntrack.Get, f, fn)
 	})
 	r.Interrupted = r.Interrupted || resized || before != buckets()
@@ -286,40 +289,32 @@ func dumpFiltered(ctx context.Context, ns *netns.Handle, f conntrack.KernelFilte
 }
 
 // dumper is one dump by the kernel's filter.
-type dumper func(conntrack.KernelFilter, func([]byte) error) (Result, error)
+type dumper func(conntrack.Filter, func([]byte) error) (Result, error)
 
 // passes dumps what f lets through, in as many dumps as that takes.
-func passes(f conntrack.KernelFilter, fn func([]byte) error, dump dumper) (sum Result, err error) {
+func passes(f conntrack.Filter, fn func([]byte) error, dump dumper) (sum Result, err error) {
 	stopped := false
 	stopping := func(msgs []byte) error {
 		err := fn(msgs)
 		stopped = stopped || errors.Is(err, ErrStop)
 		return err
 	}
-	sum = Result{Attempts: 1, Filtered: f != conntrack.KernelFilter{}}
+	sum.Attempts = 1
 	all := f.Passes()
 	for i, pass := range all {
-		r, filtered, err := orWithout(pass, stopping, dump)
+		r, err := dump(pass, stopping)
+		// A kernel may refuse a filter, which its family alone is not.
+		if family := (conntrack.Filter{Family: pass.Family}); pass != family && r.Bytes == 0 && refusesFilter(err) {
+			r, err = dump(family, stopping)
+		}
 		sum.Bytes += r.Bytes
 		sum.Complete = r.Complete && i == len(all)-1
 		sum.Interrupted = sum.Interrupted || r.Interrupted
-		sum.Filtered = sum.Filtered && filtered
 		if err != nil || stopped {
 			return sum, err
 		}
 	}
 	return sum, nil
-}
-
-// orWithout dumps by f, or by no more than its family where the kernel refuses it.
-func orWithout(f conntrack.KernelFilter, fn func([]byte) error, dump dumper) (r Result, filtered bool, err error) {
-	r, err = dump(f, fn)
-	family := conntrack.KernelFilter{Family: f.Family}
-	if f == family || r.Bytes > 0 || !refusesFilter(err) {
-		return r, true, err
-	}
-	r, err = dump(family, fn)
-	return r, false, err
 }
 
 // refusesFilter reports whether the kernel may have failed because of a filter: no
@@ -361,4 +356,61 @@ func explain(err error) error {
 		return fmt.Errorf("%w (a kernel without CONFIG_NF_CT_NETLINK, or the module nf_conntrack_netlink is not there)", err)
 	}
 	return err
+}
+
+// Usage is how full the table of a namespace is.
+type Usage struct {
+	// Entries is nf_conntrack_count.
+	Entries int64
+	// Max is nf_conntrack_max; 0 where the kernel does not tell it here (before
+	// Linux 4.18) or where there is no limit.
+	Max int64
+}
+
+// Count reads how full the table of a namespace (nil: this one) is
+// (IPCTNL_MSG_CT_GET_STATS). Needs CAP_NET_ADMIN.
+func Count(ns *netns.Handle) (Usage, error) {
+	u, err := count(ns)
+	if err != nil {
+		return u, fmt.Errorf("count the connection table's entries: %w", err)
+	}
+	return u, nil
+}
+
+func count(ns *netns.Handle) (u Usage, err error) {
+	c, err := socket.Dial(ns, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return u, err
+	}
+	defer c.Close()
+	answer, err := c.Ask(conntrack.GetStats, 0, netlink.AppendNetfilter(nil, unix.AF_UNSPEC, 0))
+	if err != nil {
+		return u, explain(err)
+	}
+	if len(answer) == 0 {
+		return u, errors.New("the kernel's answer is empty")
+	}
+	stats, err := conntrack.StatsGlobal(answer[0].Body)
+	return Usage{Entries: int64(stats["entries"]), Max: int64(stats["max_entries"])}, err
+}
+
+// Busiest is the network namespace that tracks the most connections, of all that
+// netns.All finds: a lower nf_conntrack_max, which holds for each of them, meets
+// this one first. Needs CAP_NET_ADMIN and CAP_SYS_ADMIN.
+func Busiest() (name string, entries int64, err error) {
+	all, err := netns.All()
+	if err != nil {
+		return "", 0, err
+	}
+	defer netns.CloseAll(all)
+	for _, ns := range all {
+		usage, err := Count(ns)
+		if err != nil {
+			return "", 0, fmt.Errorf("network namespace %s (%d): %w", ns.Name(), ns.Inode(), err)
+		}
+		if name == "" || usage.Entries > entries {
+			name, entries = fmt.Sprintf("%s (%d)", ns.Name(), ns.Inode()), usage.Entries
+		}
+	}
+	return name, entries, nil
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/aggregate"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
@@ -197,17 +196,14 @@ func TestDeleteRemovesExactlyTheMarked(t *testing.T) {
 	fill(t, ns, 0, 1000, nil)
 	fill(t, ns, 1000, 10, func(e *conntrack.Entry) { e.Mark = 1 })
 	fill(t, ns, 1010, 10, func(e *conntrack.Entry) { e.Mark = 0 })
-	if err := Delete(t.Context(), ns, match.Filter{}); err == nil {
-		t.Error("a filter that chooses everything was accepted")
-	}
-	if err := Delete(t.Context(), ns, match.Filter{Mark: testMark, MarkMask: ^uint32(0), Status: conntrack.Assured}); err == nil {
-		t.Error("a filter of which the kernel would look at a part only was accepted")
+	if _, err := Delete(t.Context(), ns, &conntrack.Filter{}); err == nil {
+		t.Error("a filter that matches everything was accepted")
 	}
 	if n := entryCount(t, ns); n != 1020 {
 		t.Fatalf("%d entries, want 1020", n)
 	}
-	if err := Delete(t.Context(), ns, match.Filter{Mark: testMark, MarkMask: 0xffffffff}); err != nil {
-		t.Fatal(err)
+	if d, err := Delete(t.Context(), ns, &conntrack.Filter{Mark: testMark, MarkMask: 0xffffffff}); err != nil || d.Deleted != 1000 {
+		t.Fatalf("Delete = %+v, %v", d, err)
 	}
 	for _, e := range entries(t, ns) {
 		if e.Mark == testMark {
@@ -291,8 +287,8 @@ func TestWithoutPrivilege(t *testing.T) {
 		_, dumpErr := Dump(t.Context(), nil, func([]byte) error { return nil })
 		_, countErr := Count(nil)
 		_, insertErr := Insert(t.Context(), nil, upTo(0, 1, nil))
-		deleteErr := Delete(t.Context(), nil, match.Filter{Mark: 1, MarkMask: 1})
-		_, eachErr := Each(t.Context(), nil, &match.Filter{Status: conntrack.Assured}, func(*conntrack.Entry) error { return nil })
+		_, deleteErr := Delete(t.Context(), nil, &conntrack.Filter{Mark: 1, MarkMask: 1})
+		_, eachErr := Each(t.Context(), nil, &conntrack.Filter{Status: conntrack.Assured}, func(*conntrack.Entry) error { return nil })
 		_, keysErr := DeleteKeys(t.Context(), nil, []conntrack.Key{{Orig: established(0).Orig}})
 		_, watchErr := Watch(t.Context(), nil, WatchOptions{Kinds: AllEvents}, func(Event) error { return nil })
 		for _, err := range []error{statsErr, dumpErr, countErr, insertErr, deleteErr, eachErr, keysErr, watchErr} {
@@ -324,7 +320,7 @@ func BenchmarkInsert100k(b *testing.B) {
 	for range b.N {
 		fill(b, ns, 0, 100000, nil)
 		b.StopTimer()
-		if err := Delete(b.Context(), ns, match.Filter{Mark: testMark, MarkMask: 0xffffffff}); err != nil {
+		if _, err := Delete(b.Context(), ns, &conntrack.Filter{Mark: testMark, MarkMask: 0xffffffff}); err != nil {
 			b.Fatal(err)
 		}
 		b.StartTimer()
@@ -391,7 +387,7 @@ func mixed(t testing.TB, ns *netns.Handle) {
 	})
 }
 
-func ids(t testing.TB, ns *netns.Handle, ask, check *match.Filter) ([]uint32, Result) {
+func ids(t testing.TB, ns *netns.Handle, ask, check *conntrack.Filter) ([]uint32, Result) {
 	t.Helper()
 	var all []uint32
 	r, err := Each(t.Context(), ns, ask, func(e *conntrack.Entry) error {
@@ -436,7 +432,7 @@ func shown(t *testing.T, ns *netns.Handle, program, flags string) []uint32 {
 }
 
 // filtersAll reports whether the kernel is new enough for every part of a
-// conntrack.KernelFilter (Linux 6.8).
+// conntrack.Filter.Request (Linux 6.8).
 func filtersAll(t *testing.T) bool {
 	t.Helper()
 	var u unix.Utsname
@@ -462,41 +458,41 @@ func TestFilteredByAllAlike(t *testing.T) {
 	if len(everything) != 1080 {
 		t.Fatalf("%d entries, want 1080", len(everything))
 	}
-	v4 := match.Filter{Family: unix.AF_INET}
+	v4 := conntrack.Filter{Family: unix.AF_INET}
 	for flags, c := range map[string]struct {
-		f        match.Filter
+		f        conntrack.Filter
 		n        int
 		inKernel bool
 	}{
-		"":                  {match.Filter{}, 1080, false},
+		"":                  {conntrack.Filter{}, 1080, false},
 		"-f ipv4":           {v4, 830, true},
-		"-f ipv6":           {match.Filter{Family: unix.AF_INET6}, 250, true},
-		"-p udp":            {match.Filter{Proto: match.Is[uint8](17)}, 200, false},
-		"-f ipv4 -p udp":    {match.Filter{Family: unix.AF_INET, Proto: match.Is[uint8](17)}, 200, true},
-		"-f ipv6 -p icmpv6": {match.Filter{Family: unix.AF_INET6, Proto: match.Is[uint8](58)}, 50, true},
-		"-d 203.0.113.5":    {match.Filter{Orig: match.Side{Dst: prefix("203.0.113.5/32")}}, 200, true},
-		"-d 203.0.113.0/24": {match.Filter{Orig: match.Side{Dst: prefix("203.0.113.0/24")}}, 200, true},
-		"-s 198.18.0.0 -p tcp --sport 1030 --dport 8080": {match.Filter{Proto: match.Is[uint8](6),
-			Orig: match.Side{Src: prefix("198.18.0.0/32"), SrcPort: match.Is[uint16](1030), DstPort: match.Is[uint16](8080)}}, 1, true},
-		"-s 2001:db8::2 -f ipv6":     {match.Filter{Orig: match.Side{Src: prefix("2001:db8::2/128")}}, 62, true},
-		"-r 203.0.113.5":             {match.Filter{Reply: match.Side{Src: prefix("203.0.113.5/32")}}, 200, true},
-		"-q 203.0.113.77":            {match.Filter{Reply: match.Side{Dst: prefix("203.0.113.77/32")}}, 200, true},
-		"-p tcp --dport 8080":        {match.Filter{Proto: match.Is[uint8](6), Orig: match.Side{DstPort: match.Is[uint16](8080)}}, 830, true},
-		"-p udp --sport 3040":        {match.Filter{Proto: match.Is[uint8](17), Orig: match.Side{SrcPort: match.Is[uint16](3040)}}, 1, true},
-		"-p tcp --reply-port-src 80": {match.Filter{Proto: match.Is[uint8](6), Reply: match.Side{SrcPort: match.Is[uint16](80)}}, 430, true},
-		"-m 0x10":                    {match.Filter{Mark: 0x10, MarkMask: ^uint32(0)}, 200, true},
-		"-m 0x10/0x10":               {match.Filter{Mark: 0x10, MarkMask: 0x10}, 200, true},
-		"-m 0":                       {match.Filter{MarkMask: ^uint32(0)}, 250, true},
-		"-u ASSURED":                 {match.Filter{Status: conntrack.Assured}, 880, true},
-		"-w 5":                       {match.Filter{Zone: match.Is[uint16](5)}, 100, true},
-		"--orig-zone 9":              {match.Filter{Orig: match.Side{Zone: match.Is[uint16](9)}}, 20, false},
-		"--reply-zone 9":             {match.Filter{Reply: match.Side{Zone: match.Is[uint16](9)}}, 10, false},
-		"-p tcp --state SYN_SENT":    {match.Filter{Proto: match.Is[uint8](6), States: match.States{TCP: 1 << conntrack.TCPSynSent}}, 200, false},
-		"-n":                         {match.Filter{SrcNAT: match.NAT{On: true}}, 200, false},
-		"-n 203.0.113.77":            {match.Filter{SrcNAT: match.NAT{On: true, Addr: prefix("203.0.113.77/32")}}, 200, true},
-		"-g":                         {match.Filter{DstNAT: match.NAT{On: true}}, 430, false},
-		"-g 198.19.1.2:80":           {match.Filter{DstNAT: match.NAT{On: true, Addr: prefix("198.19.1.2/32"), Port: match.Is[uint16](80)}}, 430, true},
-		"-j":                         {match.Filter{AnyNAT: match.NAT{On: true}}, 630, false},
+		"-f ipv6":           {conntrack.Filter{Family: unix.AF_INET6}, 250, true},
+		"-p udp":            {conntrack.Filter{Proto: conntrack.Is[uint8](17)}, 200, false},
+		"-f ipv4 -p udp":    {conntrack.Filter{Family: unix.AF_INET, Proto: conntrack.Is[uint8](17)}, 200, true},
+		"-f ipv6 -p icmpv6": {conntrack.Filter{Family: unix.AF_INET6, Proto: conntrack.Is[uint8](58)}, 50, true},
+		"-d 203.0.113.5":    {conntrack.Filter{Orig: conntrack.Side{Dst: prefix("203.0.113.5/32")}}, 200, true},
+		"-d 203.0.113.0/24": {conntrack.Filter{Orig: conntrack.Side{Dst: prefix("203.0.113.0/24")}}, 200, true},
+		"-s 198.18.0.0 -p tcp --sport 1030 --dport 8080": {conntrack.Filter{Proto: conntrack.Is[uint8](6),
+			Orig: conntrack.Side{Src: prefix("198.18.0.0/32"), SrcPort: conntrack.Is[uint16](1030), DstPort: conntrack.Is[uint16](8080)}}, 1, true},
+		"-s 2001:db8::2 -f ipv6":     {conntrack.Filter{Orig: conntrack.Side{Src: prefix("2001:db8::2/128")}}, 62, true},
+		"-r 203.0.113.5":             {conntrack.Filter{Reply: conntrack.Side{Src: prefix("203.0.113.5/32")}}, 200, true},
+		"-q 203.0.113.77":            {conntrack.Filter{Reply: conntrack.Side{Dst: prefix("203.0.113.77/32")}}, 200, true},
+		"-p tcp --dport 8080":        {conntrack.Filter{Proto: conntrack.Is[uint8](6), Orig: conntrack.Side{DstPort: conntrack.Is[uint16](8080)}}, 830, true},
+		"-p udp --sport 3040":        {conntrack.Filter{Proto: conntrack.Is[uint8](17), Orig: conntrack.Side{SrcPort: conntrack.Is[uint16](3040)}}, 1, true},
+		"-p tcp --reply-port-src 80": {conntrack.Filter{Proto: conntrack.Is[uint8](6), Reply: conntrack.Side{SrcPort: conntrack.Is[uint16](80)}}, 430, true},
+		"-m 0x10":                    {conntrack.Filter{Mark: 0x10, MarkMask: ^uint32(0)}, 200, true},
+		"-m 0x10/0x10":               {conntrack.Filter{Mark: 0x10, MarkMask: 0x10}, 200, true},
+		"-m 0":                       {conntrack.Filter{MarkMask: ^uint32(0)}, 250, true},
+		"-u ASSURED":                 {conntrack.Filter{Status: conntrack.Assured}, 880, true},
+		"-w 5":                       {conntrack.Filter{Zone: conntrack.Is[uint16](5)}, 100, true},
+		"--orig-zone 9":              {conntrack.Filter{Orig: conntrack.Side{Zone: conntrack.Is[uint16](9)}}, 20, false},
+		"--reply-zone 9":             {conntrack.Filter{Reply: conntrack.Side{Zone: conntrack.Is[uint16](9)}}, 10, false},
+		"-p tcp --state SYN_SENT":    {conntrack.Filter{Proto: conntrack.Is[uint8](6), States: conntrack.States{TCP: 1 << conntrack.TCPSynSent}}, 200, false},
+		"-n":                         {conntrack.Filter{SrcNAT: conntrack.NAT{On: true}}, 200, false},
+		"-n 203.0.113.77":            {conntrack.Filter{SrcNAT: conntrack.NAT{On: true, Addr: prefix("203.0.113.77/32")}}, 200, true},
+		"-g":                         {conntrack.Filter{DstNAT: conntrack.NAT{On: true}}, 430, false},
+		"-g 198.19.1.2:80":           {conntrack.Filter{DstNAT: conntrack.NAT{On: true, Addr: prefix("198.19.1.2/32"), Port: conntrack.Is[uint16](80)}}, 430, true},
+		"-j":                         {conntrack.Filter{AnyNAT: conntrack.NAT{On: true}}, 630, false},
 	} {
 		alone, _ := ids(t, ns, nil, &c.f)
 		both, r := ids(t, ns, &c.f, nil)
@@ -578,7 +574,7 @@ func TestUnreplied(t *testing.T) {
 	ns := testutil.Namespace(t)
 	testutil.ShareHost(t)
 	mixed(t, ns)
-	f := match.Filter{Unset: conntrack.SeenReply}
+	f := conntrack.Filter{Unset: conntrack.SeenReply}
 	both, _ := ids(t, ns, &f, nil)
 	alone, _ := ids(t, ns, nil, &f)
 	if len(both) != 200 || !slices.Equal(both, alone) {
@@ -591,7 +587,7 @@ func TestEachStops(t *testing.T) {
 	testutil.ShareHost(t)
 	mixed(t, ns)
 	n := 0
-	r, err := Each(t.Context(), ns, &match.Filter{Status: conntrack.Assured}, func(*conntrack.Entry) error {
+	r, err := Each(t.Context(), ns, &conntrack.Filter{Status: conntrack.Assured}, func(*conntrack.Entry) error {
 		if n++; n == 3 {
 			return ErrStop
 		}
@@ -620,7 +616,7 @@ func TestChangingTable(t *testing.T) {
 			if _, err := Insert(ctx, ns, upTo(10000, come, nil)); err != nil {
 				break
 			}
-			if err := Delete(ctx, ns, match.Filter{Mark: testMark, MarkMask: ^uint32(0)}); err != nil {
+			if _, err := Delete(ctx, ns, &conntrack.Filter{Mark: testMark, MarkMask: ^uint32(0)}); err != nil {
 				break
 			}
 		}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
@@ -41,7 +40,7 @@ type WatchOptions struct {
 	Kinds EventKinds
 	// Filter chooses entries; nil chooses all. An entry is judged by what the event
 	// tells, and its end by what was known of it before where that is remembered.
-	Filter *match.Filter
+	Filter *conntrack.Filter
 	// Remember is how many entries are kept in mind to find what was lost, some 250
 	// bytes each; 0 does without. It needs NewEvents and DestroyEvents.
 	Remember int

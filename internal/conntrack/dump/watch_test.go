@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -92,7 +91,7 @@ func TestWatch(t *testing.T) {
 	ns := testutil.Namespace(t)
 	testutil.ShareHost(t)
 	var all, ends heard
-	stop := watching(t, ns, WatchOptions{Kinds: AllEvents, Filter: &match.Filter{Mark: testMark, MarkMask: ^uint32(0)}, Remember: 1000}, all.take)
+	stop := watching(t, ns, WatchOptions{Kinds: AllEvents, Filter: &conntrack.Filter{Mark: testMark, MarkMask: ^uint32(0)}, Remember: 1000}, all.take)
 	stopEnds := watching(t, ns, WatchOptions{Kinds: DestroyEvents}, ends.take)
 	fill(t, ns, 0, 10, nil)
 	fill(t, ns, 50, 5, func(e *conntrack.Entry) { e.Mark = 1 })
@@ -212,7 +211,7 @@ func TestWatchStops(t *testing.T) {
 		if err := <-ended; returned == ErrStop && err != nil || returned == cause && !errors.Is(err, cause) {
 			t.Errorf("fn returned %v, Watch %v", returned, err)
 		}
-		if err := Delete(t.Context(), ns, match.Filter{Mark: testMark, MarkMask: ^uint32(0)}); err != nil {
+		if _, err := Delete(t.Context(), ns, &conntrack.Filter{Mark: testMark, MarkMask: ^uint32(0)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -135,19 +135,7 @@ func refusal(errno unix.Errno) error {
 	}
 }
 
-// Remove deletes the entry that has e's original tuple; e's ID, where it has one,
-// must be the same. Needs CAP_NET_ADMIN.
-func Remove(ctx context.Context, ns *netns.Handle, e *conntrack.Entry) error {
-	err := transact(ns, func(seq uint32) []byte {
-		return conntrack.Append(nil, conntrack.Delete, unix.NLM_F_REQUEST|unix.NLM_F_ACK, seq, e)
-	})
-	if err != nil {
-		return fmt.Errorf("delete a conntrack entry: %w", err)
-	}
-	return nil
-}
-
-// Deleted tells what became of entries that were to be deleted.
+// Deleted is what became of entries that were to be deleted.
 type Deleted struct {
 	Deleted int64
 	// Gone were not there any more, or another entry had their tuples.
@@ -188,6 +176,34 @@ func (d *Deleted) all(ctx context.Context, b batch, keys []conntrack.Key) error 
 		}
 	}
 	return nil
+}
+
+// deleteChunk is how many entries Delete deletes at a time.
+const deleteChunk = 4096
+
+// Delete deletes the entries of a namespace (nil: this one) that a filter matches, while it
+// reads the table. Needs CAP_NET_ADMIN.
+func Delete(ctx context.Context, ns *netns.Handle, f *conntrack.Filter) (sum Deleted, err error) {
+	if f.Empty() {
+		return sum, errors.New("delete conntrack entries: the filter matches every entry")
+	}
+	var keys []conntrack.Key
+	flush := func() error {
+		d, err := DeleteKeys(ctx, ns, keys)
+		sum.Deleted, sum.Gone, sum.Busy = sum.Deleted+d.Deleted, sum.Gone+d.Gone, sum.Busy+d.Busy
+		keys = keys[:0]
+		return err
+	}
+	_, err = Each(ctx, ns, f, func(e *conntrack.Entry) error {
+		if keys = append(keys, e.Key()); len(keys) < deleteChunk {
+			return nil
+		}
+		return flush()
+	})
+	if err == nil {
+		err = flush()
+	}
+	return sum, err
 }
 
 // count adds what became of n messages.

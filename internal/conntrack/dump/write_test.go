@@ -7,13 +7,12 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/conntrack"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
 
-func keys(t testing.TB, all []conntrack.Entry, f *match.Filter) (keys []conntrack.Key) {
+func keys(t testing.TB, all []conntrack.Entry, f *conntrack.Filter) (keys []conntrack.Key) {
 	t.Helper()
 	for _, e := range all {
 		if f.Match(&e) {

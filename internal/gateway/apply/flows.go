@@ -9,7 +9,6 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/observe"
@@ -151,7 +150,7 @@ func (h Host) Translate(ctx context.Context, p *gateway.Plan, facts *gateway.Fac
 
 func (h Host) stale(ctx context.Context, ruleOf func(*conntrack.Entry) (*gateway.Ref, error)) (Stale, error) {
 	s := Stale{Rules: map[gateway.Ref]int64{}}
-	_, err := dump.Each(ctx, h.Netns, &match.Filter{}, func(e *conntrack.Entry) error {
+	_, err := dump.Each(ctx, h.Netns, &conntrack.Filter{}, func(e *conntrack.Entry) error {
 		ref, err := ruleOf(e)
 		if ref != nil {
 			s.Keys = append(s.Keys, e.Key())

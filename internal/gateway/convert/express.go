@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -9,112 +10,108 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/ruleset"
+	"golang.org/x/sys/unix"
 )
 
-// wordless says which condition natkit's rules have no word for; empty where they
-// have one for all that are not among those allowed by name.
-func wordless(m *ruleset.Match, allowed string) string {
-	has := func(word string) bool { return strings.Contains(allowed, word) }
-	switch {
-	case len(m.Unknown) > 0:
-		return "the condition " + m.Unknown[0]
-	case m.ToLocal:
-		return "the condition that the destination is any address of the host"
-	case len(m.SourcePorts) > 0 && !has("sport"):
-		return "source ports (" + ruleset.PortsString(m.SourcePorts) + ")"
-	case m.SYN && !has("syn"):
-		return "a condition on TCP flags"
-	case m.Protocol != "" && !has("protocol"):
-		return "rules about sources for " + m.Protocol + " alone: they are for every protocol"
-	case m.To.IsValid() && !has("to"):
-		return "rules about sources for the destination " + m.To.String() + " alone"
-	case len(m.NotFrom) > 0:
-		return "sources other than " + m.NotFrom[0].String()
-	case len(m.NotTo) > 0 && !has("except"):
-		return "destinations other than " + m.NotTo[0].String()
-	case m.From.IsValid() && !has("from"):
-		return "this rule for the source " + m.From.String() + " alone"
-	}
-	return wordlessName(m, has)
-}
+// tracker is the priority of the connection tracker at its hooks (NF_IP_PRI_CONNTRACK).
+const tracker = -200
 
-func wordlessName(m *ruleset.Match, has func(string) bool) string {
-	switch {
-	case len(m.NotIn) > 0:
-		return "interfaces other than " + m.NotIn[0]
-	case len(m.NotOut) > 0:
-		return "interfaces other than " + m.NotOut[0]
-	case strings.HasSuffix(m.In+m.Out, "*"):
-		return "all interfaces that begin with " + strings.TrimSuffix(m.In+m.Out, "*")
-	case m.In != "" && !has("in "):
-		return "the interface that packets come in by (" + m.In + ") here"
-	case m.Out != "" && !has("out"):
-		return "the interface that packets leave by (" + m.Out + ") here"
-	}
-	return ""
-}
-
-// express says why a rule cannot be in a gateway file by itself; empty where it can.
-// wan is the interface that the file names as such, or empty.
-func (e *entry) express(wan string) string {
+// express returns why a rule cannot be in a gateway file, whatever other rules there are;
+// empty if it can. wan is the interface that the file names as such, or empty.
+func (e *entry) express(wan string) (reason string) {
 	if wan != "" && e.everywhere() { // what is so without it says more
 		if reason := e.express(""); reason != "" {
 			return reason
 		}
 	}
-	t := &e.Rule.Target
+	m, t := e.Match, &e.Rule.Target
 	switch {
 	case t.Kind == ruleset.Ends && len(t.Chains) > 0:
 		return "leads to the chain " + t.Name + ", which is not there"
 	case len(t.Unknown) > 0:
 		return ruleset.NoWord + t.Unknown[0]
 	}
+	// Each takes out of the match what rules of the file have words for.
 	switch t.Kind {
 	case ruleset.Masquerade, ruleset.SNAT:
-		return e.expressSource(wan)
+		reason = e.expressSource(&m, wan)
 	case ruleset.DNAT:
-		return e.expressDestination(wan)
+		reason = e.expressDestination(&m, wan)
 	case ruleset.Netmap:
-		return e.expressNetmap(wan)
+		reason = e.expressNetmap(&m, wan)
 	case ruleset.Redirect:
 		return "redirects connections to this host itself; natkit translates what passes through"
 	case ruleset.Notrack:
-		return e.expressNotrack()
+		reason = e.expressNotrack(&m)
 	case ruleset.MSS:
-		return e.expressMSS()
+		reason = e.expressMSS(&m)
+	default:
+		return ruleset.NoWord + "the target " + t.Name
 	}
-	return ruleset.NoWord + "the target " + t.Name
+	return cmp.Or(reason, wordless(&m), e.excepted())
 }
 
-func (e *entry) expressSource(wan string) string {
+// wordless is the reason of a match of which something is left that the file has no words
+// for.
+func wordless(m *ruleset.Match) string {
+	rest := m.Match
+	rest.From = ruleset.Some(m.Source()) // not the version alone
+	switch text := rest.String(); {
+	case len(m.Unknown) > 0:
+		return ruleset.NoWord + "the condition " + m.Unknown[0]
+	case m.SYN:
+		return ruleset.NoWord + "a condition on TCP flags"
+	case text != "":
+		return ruleset.NoWord + "the condition '" + text + "' in such a rule"
+	}
+	return ""
+}
+
+// excepted is the reason of a rule that some of its packets do not reach; those about
+// sources have except-to.
+func (e *entry) excepted() string {
+	if len(e.Except) == 0 || e.Rule.Target.Kind == ruleset.Masquerade || e.Rule.Target.Kind == ruleset.SNAT {
+		return ""
+	}
+	return where(e.Except[0].Rule) + " keeps some of its packets from it, for which natkit's rule has no word"
+}
+
+// everywhere reports whether the rule names no interface.
+func (e *entry) everywhere() bool { return len(e.Match.In)+len(e.Match.Out) == 0 }
+
+func isPattern(name string) bool { return strings.HasSuffix(name, "*") }
+
+// everyInterface is the reason of a rule that names none, beside others that name wan.
+func everyInterface(wan string) string {
+	return "holds for every interface; with the interface " + wan + " named as wan it would hold for that one"
+}
+
+func (e *entry) expressSource(m *ruleset.Match, wan string) (reason string) {
 	t := &e.Rule.Target
 	switch {
 	case e.hook != "postrouting":
 		return "translates sources of what comes to this host itself; natkit translates what passes through"
 	case t.Ports != nat.Ports{}:
-		return fmt.Sprintf("gives ports %d-%d to %s alone; natkit's \"ports: %[1]d-%[2]d\" would hold for all protocols and for the identifiers of pings",
-			t.Ports.First, t.Ports.Last, orWord(e.Match.Protocol, "some"))
+		return fmt.Sprintf("gives ports %s to some protocols; natkit's \"ports: %[1]s\" would hold for all protocols and for the identifiers of pings", t.Ports)
 	case t.Kind == ruleset.SNAT && !t.First.IsValid():
 		return ruleset.NoWord + "a rule that changes the source's port alone"
 	}
-	if word := wordless(&e.Match, "from except out"); word != "" {
-		return ruleset.NoWord + word
+	out := m.OutName()
+	m.From, m.NotTo = nil, nil
+	if !isPattern(out) {
+		m.Out = nil
 	}
-	if e.Match.Out == gateway.RoleWAN && wan != gateway.RoleWAN {
+	if reason = wordless(m); reason != "" {
+		return reason
+	}
+	switch {
+	case out == gateway.RoleWAN && wan != gateway.RoleWAN:
 		return "is for an interface named wan, which in a gateway file is a role; natkit can give it that role only where all rules about destinations are for what comes in by it"
+	case out == "" && wan != "":
+		return everyInterface(wan)
 	}
-	if wan != "" && e.Match.Out == "" {
-		return "holds for every interface; with the interface " + wan + " named as wan it would hold for that one"
-	}
-	_, reason := e.exceptTo()
+	_, reason = e.exceptTo()
 	return reason
-}
-
-func orWord(word, other string) string {
-	if word == "" {
-		return other
-	}
-	return word
 }
 
 // exceptTo are the destinations that a rule about sources leaves alone, by its own
@@ -122,16 +119,16 @@ func orWord(word, other string) string {
 func (e *entry) exceptTo() (list []netip.Prefix, reason string) {
 	for _, x := range e.Except {
 		anywhere := x.Match
-		anywhere.To = netip.Prefix{}
+		anywhere.To = nil
 		switch {
 		case x.Drops:
-			return nil, fmt.Sprintf("%s drops some of its packets first, which natkit does not", where(x.Rule))
-		case !x.Match.To.IsValid() || !anywhere.Covers(&e.Match):
-			return nil, fmt.Sprintf("%s keeps some of its packets from it, by more than the destination; natkit has except-to alone", where(x.Rule))
+			return nil, where(x.Rule) + " drops some of its packets first, which natkit does not"
+		case !x.Match.Dest().IsValid() || !anywhere.Covers(&e.Match):
+			return nil, where(x.Rule) + " keeps some of its packets from it, by more than the destination; natkit has except-to alone"
 		}
-		list = append(list, x.Match.To)
+		list = append(list, x.Match.Dest())
 	}
-	return ruleset.Union(e.Match.NotTo, list), ""
+	return nat.Union(e.Match.NotTo, list), ""
 }
 
 // where names another rule.
@@ -142,43 +139,35 @@ func where(r *ruleset.Rule) string {
 	return fmt.Sprintf("%q", r.Text)
 }
 
-func (e *entry) expressDestination(wan string) string {
-	m, t := &e.Match, &e.Rule.Target
+func (e *entry) expressDestination(m *ruleset.Match, wan string) string {
+	t, to := &e.Rule.Target, m.Dest()
 	switch {
 	case e.hook != "prerouting" && e.hook != "output":
 		return "natkit translates destinations of what comes in, and of the host's own programs"
 	case !t.First.IsValid():
 		return ruleset.NoWord + "a rule that changes the destination's port alone"
-	case t.First != t.Last:
-		return ruleset.NoWord + "a choice among several destinations: that is a load balancer's"
-	case t.Random || t.RandomFully:
-		return ruleset.NoWord + "a port of the destination at random"
-	case !keepsPorts(t, m) && t.Ports.First != t.Ports.Last:
-		return fmt.Sprintf("%sa choice among the ports %d-%d of the destination", ruleset.NoWord, t.Ports.First, t.Ports.Last)
+	case t.First != t.Last, !keepsPorts(t, m) && t.Ports.First != t.Ports.Last, t.Random, t.RandomFully:
+		return ruleset.NoWord + "a choice among several addresses or ports of the destination"
 	}
-	if m.To.IsValid() || wan != "" {
-		if reason := e.inbound(wan, "from to protocol in "); reason != "" {
+	own := *m
+	m.To, m.From, m.Protocol, m.Ports, m.ToLocal = nil, nil, 0, nil, false
+	if to.IsValid() || wan != "" {
+		if reason := cmp.Or(e.inbound(m, wan), wordless(m), e.excepted()); reason != "" {
 			return reason
 		}
 	}
 	switch {
-	case m.ToLocal:
+	case own.ToLocal:
 		return "is on every address of the host; natkit's dnat is on one, or, as in \"on: eth0\", on those of an interface"
-	case !m.To.IsValid():
-		return "has no destination (-d), and so translates what passes through to others too; natkit's dnat is on an address, or, as in \"on: " + orWord(e.Match.In, "eth0") + "\", on those of an interface"
-	case !m.To.IsSingleIP():
-		return "is on the whole of " + m.To.String() + "; natkit's dnat is on one address, its netmap gives each address one of its own"
-	}
-	for _, p := range m.Ports {
-		if p.First == 0 && p.Last != 65535 {
-			return ruleset.NoWord + "port 0"
-		}
+	case !to.IsValid():
+		return "has no destination (-d), and so translates what passes through to others too; natkit's dnat is on an address, or, as in \"on: " + cmp.Or(own.InName(), "eth0") + "\", on those of an interface"
+	case !to.IsSingleIP():
+		return "is on the whole of " + to.String() + "; natkit's dnat is on one address, its netmap gives each address one of its own"
+	case slices.ContainsFunc(own.Ports, func(p nat.Ports) bool { return p.First == 0 && p != nat.AllPorts }):
+		return ruleset.NoWord + "port 0"
 	}
 	return ""
 }
-
-// everywhere tells that the rule names no interface.
-func (e *entry) everywhere() bool { return e.Match.In == "" && e.Match.Out == "" }
 
 // keepsPorts reports whether the ports that are given are those that were asked for: the
 // kernel takes that very one as long as it is free (get_unique_tuple in
@@ -187,32 +176,24 @@ func keepsPorts(t *ruleset.Target, m *ruleset.Match) bool {
 	return t.Ports == nat.Ports{} || len(m.Ports) == 1 && m.Ports[0] == t.Ports
 }
 
-// inbound is what rules about destinations have in common.
-func (e *entry) inbound(wan, allowed string) string {
-	m := e.Match
-	if m.In != "" && m.In == wan {
-		m.In = ""
-	} else if wan != "" && m.In == "" && e.hook == "prerouting" {
-		return "holds for every interface; with the interface " + wan + " named as wan it would hold for that one"
-	}
-	if m.In != "" && !strings.HasSuffix(m.In, "*") {
-		return fmt.Sprintf("holds for what comes in by %s alone; natkit can say that (interfaces: {wan: %[1]s}) only where it is true of all rules", m.In)
-	}
-	if word := wordless(&m, allowed); word != "" {
-		return ruleset.NoWord + word
-	}
-	if len(e.Except) > 0 {
-		return fmt.Sprintf("%s keeps some of its packets from it, which natkit's rules about destinations cannot", where(e.Except[0].Rule))
+// inbound is the reason of a rule about destinations by its interface.
+func (e *entry) inbound(m *ruleset.Match, wan string) string {
+	switch in := m.InName(); {
+	case in == wan:
+		m.In = nil
+	case in == "" && e.hook == "prerouting":
+		return everyInterface(wan)
+	case in != "" && !isPattern(in):
+		return fmt.Sprintf("holds for what comes in by %s alone; natkit can say that (interfaces: {wan: %[1]s}) only where it is true of all rules", in)
 	}
 	return ""
 }
 
-func (e *entry) expressNetmap(wan string) string {
-	m, t := &e.Match, &e.Rule.Target
+func (e *entry) expressNetmap(m *ruleset.Match, wan string) string {
+	t, prefix := &e.Rule.Target, m.Dest()
 	outward := e.hook == "postrouting"
-	prefix := m.To
 	if outward {
-		prefix = m.From
+		prefix = m.Source()
 	}
 	switch {
 	case !outward && e.hook != "prerouting":
@@ -222,179 +203,102 @@ func (e *entry) expressNetmap(wan string) string {
 	case t.Random || t.RandomFully || t.Persistent || t.Ports != nat.Ports{}:
 		return ruleset.NoWord + "options of NETMAP"
 	case !outward:
-		return e.inbound(wan, "to in ")
+		m.To = nil
+		return e.inbound(m, wan)
 	}
-	r := *m
-	if r.Out == wan {
-		r.Out = ""
-	}
-	if word := wordless(&r, "from"); word != "" {
-		return ruleset.NoWord + word
-	}
-	if len(e.Except) > 0 {
-		return fmt.Sprintf("%s keeps some of its packets from it, which natkit's netmap cannot", where(e.Except[0].Rule))
+	m.From = nil
+	if m.OutName() == wan {
+		m.Out = nil
 	}
 	return ""
 }
 
-func (e *entry) expressMSS() string {
-	m := e.Match
+func (e *entry) expressMSS(m *ruleset.Match) string {
 	switch {
 	case e.hook != "forward":
 		return "natkit bounds segments of what passes through (FORWARD), not of the host's own connections"
-	case m.Protocol != "tcp" || !m.SYN:
+	case m.Protocol != unix.IPPROTO_TCP || !m.SYN:
 		return "natkit bounds what SYNs say (--tcp-flags SYN,RST SYN)"
-	case len(e.Except) > 0:
-		return fmt.Sprintf("%s keeps some of its packets from it", where(e.Except[0].Rule))
 	}
-	if word := wordless(&m, "protocol syn"); word != "" {
-		return "natkit's mss is for all that passes through: it has no word for " + word
-	}
+	m.Protocol, m.SYN = 0, false
 	return ""
 }
 
-// sourceOf is what a plan has for a MASQUERADE or SNAT.
-func sourceOf(e *entry) gateway.Entry {
-	g := &e.Rule.Target
-	s := gateway.Entry{Match: nat.Match{From: prefixes(e.Match.From), Out: names(e.Match.Out)},
-		Action: nat.Action{Kind: nat.SNAT, Random: nat.Random(randomOf(g)), Persistent: g.Persistent && g.First != g.Last}}
-	if g.Kind == ruleset.Masquerade {
-		s.Action.Kind = nat.Masquerade
-	}
-	s.NotTo, _ = e.exceptTo()
-	if len(s.From) == 0 {
-		s.From = []netip.Prefix{nat.Anywhere(map[int]int{4: 32, 6: 128}[e.version])}
-	}
-	if g.First.IsValid() {
-		s.Action.To = nat.AddrRanges{{First: g.First, Last: g.Last}}
-	}
-	return s
-}
-
-func randomOf(g *ruleset.Target) gateway.Random {
+func (e *entry) expressNotrack(m *ruleset.Match) string {
+	from, to := m.Source(), m.Dest()
 	switch {
-	case g.RandomFully:
-		return gateway.RandomFully
-	case g.Random:
-		return gateway.RandomPorts
+	case e.Base.Priority >= tracker:
+		return fmt.Sprintf("comes after the tracker, and keeps nothing from it (priority %d)", e.Base.Priority)
+	case from.IsValid() == to.IsValid() || from.IsValid() && !from.IsSingleIP() || to.IsValid() && !to.IsSingleIP():
+		return "natkit's notrack is for what one address gets and sends"
+	case to.IsValid() && len(m.SourcePorts) > 0 || from.IsValid() && len(m.Ports) > 0:
+		return "is for ports of the other host; natkit's notrack is for those of its own address"
 	}
+	m.From, m.To, m.Protocol, m.Ports, m.SourcePorts = nil, nil, 0, nil, nil
 	return ""
 }
 
-func makeSource(e *entry) *made {
-	s, g := sourceOf(e), &e.Rule.Target
-	conditions := gateway.Sources{From: prefixesOf(prefixes(e.Match.From)), ExceptTo: prefixesOf(s.NotTo), Out: s.Out}
-	choice := gateway.Choice{Random: randomOf(g)}
-	m := &made{version: e.version, from: []*entry{e}, parts: []part{{of: e, match: e.Match, source: &s}}}
-	if g.Kind == ruleset.Masquerade {
-		m.rule.Masquerade = &gateway.Masquerade{Sources: conditions, Choice: choice}
-	} else {
-		m.rule.SNAT = &gateway.SNAT{Sources: conditions, To: gateway.Ranges(s.Action.To), Choice: choice}
-		if !s.Action.Persistent && g.First != g.Last { // which is what --persistent changes
-			m.rule.SNAT.Persistent = new(gateway.Switch(false))
+// hairpinOf is the DNAT that a rule about sources belongs to: that one gives hosts of a
+// network, whom the DNAT sends back to a host of the same network, another address, as
+// answers would not pass the gateway otherwise. It is nil for any other rule.
+func (t *translator) hairpinOf(h *entry) *entry {
+	d, known := t.hairpins[h]
+	if known {
+		return d
+	}
+	m, kind := &h.Match, h.Rule.Target.Kind
+	if from, to := m.Source(), m.Dest(); h.hook == "postrouting" && (kind == ruleset.SNAT || kind == ruleset.Masquerade) &&
+		from.IsValid() && to.IsValid() && to.IsSingleIP() && from.Contains(to.Addr()) {
+		i := slices.IndexFunc(t.entries, func(d *entry) bool {
+			g := &d.Rule.Target
+			return d.hook == "prerouting" && d.Owner == "" && g.Kind == ruleset.DNAT && d.Match.Dest().IsValid() &&
+				g.First == to.Addr() && g.First == g.Last && d.Match.Protocol == m.Protocol && slices.Equal(d.portsAfter(), m.Ports)
+		})
+		if i >= 0 {
+			d = t.entries[i]
 		}
 	}
-	return m
+	t.hairpins[h] = d
+	return d
 }
 
-func prefixesOf(list []netip.Prefix) (all gateway.Prefixes) {
-	for _, p := range list {
-		all = append(all, gateway.Prefix{Prefix: p})
+// portsAfter are the destination's ports as a DNAT leaves them.
+func (e *entry) portsAfter() []nat.Ports {
+	if g := &e.Rule.Target; !keepsPorts(g, &e.Match) {
+		return []nat.Ports{g.Ports}
 	}
-	return all
+	return e.Match.Ports
 }
 
-// makeDestination makes a dnat for all ports, which spread parts.
-func makeDestination(e *entry, later []*entry) (*made, string) {
-	if e.hook == "output" {
-		return nil, "is for this host's own programs alone; natkit's \"local: on\" is for them too, with the same rule in PREROUTING"
-	}
-	m := &made{version: e.version, from: []*entry{e}}
-	r := gateway.DNAT{On: gateway.On{Address: e.Match.To.Addr()}, From: prefixesOf(prefixes(e.Match.From)), To: endpointOf(e)}
-	if twin := localTwin(e, later); twin != nil {
-		r.Local = true
-		m.from = append(m.from, twin)
-	}
-	m.rule.DNAT = &r
-	r.Port.Protocol = e.Match.Protocol
-	m.parts = append(m.parts, destinationPart(e, &r))
-	return m, ""
-}
-
-func destinationPart(e *entry, r *gateway.DNAT) part {
-	d := gateway.Entry{Match: nat.Match{To: prefixes(e.Match.To), From: prefixes(e.Match.From), In: names(e.Match.In)},
-		Action: nat.Action{Kind: nat.DNAT, Backends: []nat.Backend{{Address: r.To.Address, Port: r.To.Port}}}, Local: bool(r.Local)}
-	d.Protocol, d.Ports = r.Port.Service()
-	match := e.Match
-	match.Ports = nil
-	if r.Port.First != 0 {
-		match.Ports = []nat.Ports{{First: r.Port.First, Last: r.Port.Last}}
-	}
-	return part{of: e, match: match, destination: &d}
-}
-
-func endpointOf(e *entry) gateway.Endpoint {
-	g := &e.Rule.Target
-	to := gateway.Endpoint{Address: g.First}
-	if !keepsPorts(g, &e.Match) || len(e.Match.Ports) == 1 && g.Ports.First == g.Ports.Last {
-		to.Port = g.Ports.First
-	}
-	return to
-}
-
-// spread makes a rule for each of several ports of one entry.
-func spread(m made) (all []made) {
-	if m.rule.DNAT == nil || len(m.from[0].Match.Ports) == 0 {
-		return []made{m}
-	}
-	e := m.from[0]
-	for _, p := range e.Match.Ports {
-		r := *m.rule.DNAT
-		if p != nat.AllPorts {
-			r.Port.First, r.Port.Last = p.First, p.Last
+// expressHairpin returns why such a rule is not "hairpin: on" of its DNAT.
+func (t *translator) expressHairpin(h, d *entry) string {
+	m, g, outside := h.Match, &h.Rule.Target, d.Match.Dest().Addr()
+	out, reason := m.OutName(), ""
+	switch {
+	case g.Kind == ruleset.Masquerade || g.First != outside || g.Last != outside:
+		reason = "by which they are seen under " + outside.String()
+	case len(d.Match.In)+len(ruleset.Some(d.Match.Source())) > 0 || len(d.Match.Ports) > 1:
+		reason = "for one that is on an address and a port for whatever comes"
+	case out == "" || isPattern(out) || out == t.wan:
+		reason = "for which the file has to say which interface leads inside (interfaces: {lan: eth1}), as this rule does not (-o)"
+	case t.lan != "" && t.lan != out:
+		reason = "between whatever interfaces lead inside, here " + t.lan + " and " + out
+	case g.Ports != nat.Ports{} || g.Random || g.RandomFully || len(h.Except) > 0:
+		reason = "without ports, options and exceptions"
+	case slices.ContainsFunc(t.entries, func(x *entry) bool { return x.givesAnother(h) && t.hairpinOf(x) == nil }):
+		reason = "but hosts with a snat, static or netmap are seen under the address that those give"
+	default:
+		m.From, m.To, m.Protocol, m.Ports, m.Out = nil, nil, 0, nil, nil
+		if reason = wordless(&m); reason == "" {
+			t.lan = out
 		}
-		one := made{version: m.version, rule: gateway.Rule{DNAT: &r}, from: m.from}
-		one.parts = append([]part{destinationPart(e, &r)}, m.parts[1:]...)
-		for i := range one.parts[1:] { // a hairpin's
-			one.parts[1+i].source.Protocol, one.parts[1+i].source.OriginalPorts = r.Port.Service()
-		}
-		all = append(all, one)
+		return reason
 	}
-	return all
+	return fmt.Sprintf("gives hosts inside another source where %s sends them back inside; natkit's word for that is \"hairpin: on\" of a dnat, %s", where(d.Rule), reason)
 }
 
-// config is the file with all rules, in their order.
-func (t *translator) config() gateway.Config {
-	var c gateway.Config
-	for _, m := range t.rules {
-		if m.version == 4 {
-			c.NAT = append(c.NAT, m.rule)
-		} else {
-			c.IPv6 = append(c.IPv6, m.rule)
-		}
-	}
-	if t.wan != "" && slices.ContainsFunc(t.rules, usesWAN) {
-		c.Interfaces.WAN = gateway.Names{t.wan}
-	}
-	if slices.ContainsFunc(t.rules, func(m made) bool { return leavesBy(m, gateway.RoleLAN) }) {
-		c.Interfaces.LAN = gateway.Names{gateway.RoleLAN} // an interface of that name
-	}
-	if t.lan != "" && slices.ContainsFunc(t.rules, func(m made) bool { return m.rule.DNAT != nil && bool(m.rule.DNAT.Hairpin) }) {
-		c.Interfaces.LAN = gateway.Names{t.lan}
-	}
-	if len(t.mss) > 0 {
-		g := t.mss[0].Rule.Target
-		c.MSS = gateway.MSS{Clamp: g.Clamp, Bytes: g.Bytes}
-	}
-	return c
-}
-
-// usesWAN reports whether a rule means another thing without a wan interface.
-func usesWAN(m made) bool {
-	return m.rule.DNAT != nil || m.rule.Static != nil || m.rule.Netmap != nil || leavesBy(m, gateway.RoleWAN)
-}
-
-// leavesBy reports whether a rule is for connections that leave by that interface.
-func leavesBy(m made, name string) bool {
-	return slices.ContainsFunc(m.from, func(e *entry) bool { return e.Match.Out == name })
+// givesAnother reports whether an entry gives some of the hosts of h an address of its own.
+func (e *entry) givesAnother(h *entry) bool {
+	k := e.Rule.Target.Kind
+	return e.hook == "postrouting" && e.version == h.version && e.Owner == "" && (k == ruleset.SNAT || k == ruleset.Netmap)
 }

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/ruleset"
 )
 
@@ -62,22 +64,12 @@ func Import(set *ruleset.Ruleset) (*Result, error) {
 	}
 	t.rules = gather(t.rules)
 	r := t.result()
-	r.Notes = together(append(withoutRepetition(append(slices.Clone(set.Notes), r.Notes...)), strays(set, all, full)...))
+	r.Notes = together(slices.Concat(set.Notes, r.Notes, strays(set, all, full)))
 	if full {
 		r.Notes = append(r.Notes, ruleset.Note{Kind: ruleset.Untranslated, Rules: 1, Reason: tooDeep})
 	}
 	slices.SortStableFunc(r.Notes, func(a, b ruleset.Note) int { return cmp.Compare(a.Line, b.Line) })
 	return r, nil
-}
-
-// withoutRepetition keeps one of the notes about the same text.
-func withoutRepetition(notes []ruleset.Note) []ruleset.Note {
-	seen := map[ruleset.Note]bool{}
-	return slices.DeleteFunc(notes, func(n ruleset.Note) bool {
-		again := seen[n]
-		seen[n] = true
-		return again
-	})
 }
 
 // translator decides on entries until all that is left is right.
@@ -109,7 +101,7 @@ type translator struct {
 func (t *translator) findWAN() string {
 	wan := ""
 	for _, e := range t.entries {
-		if e.Match.Out == gateway.RoleWAN { // an interface of that name
+		if e.Match.OutName() == gateway.RoleWAN { // an interface of that name
 			wan = gateway.RoleWAN
 		}
 	}
@@ -117,13 +109,13 @@ func (t *translator) findWAN() string {
 		if e.Owner != "" || !e.Rule.Target.Translates() {
 			continue
 		}
-		switch in := e.Match.In; {
+		switch in := e.Match.InName(); {
 		case e.everywhere() && e.express("") != "":
 		case e.hook == "prerouting" && (in == "" || wan != "" && in != wan):
 			return ""
 		case e.hook == "prerouting":
 			wan = in
-		case e.hook == "postrouting" && e.Match.Out == "":
+		case e.hook == "postrouting" && e.Match.OutName() == "":
 			return ""
 		}
 	}
@@ -143,12 +135,16 @@ func (t *translator) pass() {
 			open = append(open, e)
 			continue
 		}
-		t.notes[e] = ruleset.Note{Line: e.Rule.Line, Text: e.Rule.Text, Kind: kind, Reason: reason, Rules: 1}
+		t.note(e, kind, reason)
 		if kind == ruleset.Untranslated {
 			t.untranslated = append(t.untranslated, e)
 		}
 	}
 	t.build(open)
+}
+
+func (t *translator) note(e *entry, kind, reason string) {
+	t.notes[e] = ruleset.Note{Line: e.Rule.Line, Text: e.Rule.Text, Kind: kind, Reason: reason, Rules: 1}
 }
 
 // result is what the last pass made.
@@ -179,52 +175,37 @@ func originsOf(list []*entry) (texts []string) {
 // severity orders what notes say of one rule.
 var severity = map[string]int{ruleset.Unreachable: 1, ruleset.Redundant: 2, ruleset.Differs: 3, ruleset.Untranslated: 4}
 
-// summary is the notes, one for each rule. A rule that is reached in several ways has
-// one, for the worst.
+// summary is the notes, one for each rule: the worst of one that is reached in several
+// ways. Parts of one rule that are not translated have one together.
 func (t *translator) summary() (all []ruleset.Note) {
-	at := map[*ruleset.Rule]int{}
-	for _, e := range t.entries {
-		n, ok := t.notes[e]
-		if !ok || e.Rule.Target.Name == ruleset.Unread {
-			continue
-		}
-		switch i, seen := at[e.Rule]; {
-		case !seen:
-			at[e.Rule] = len(all)
-			all = append(all, n)
-		case severity[n.Kind] > severity[all[i].Kind]:
-			all[i] = n
-		}
-	}
-	return t.ofParts(all, at)
-}
-
-// ofParts makes one note of those about parts of one rule that are not translated.
-func (t *translator) ofParts(notes []ruleset.Note, at map[*ruleset.Rule]int) (all []ruleset.Note) {
-	type origin struct {
+	type part struct {
 		base   *ruleset.Chain
 		handle uint64
 	}
-	of, more := map[int]origin{}, map[origin]int{}
+	worst, first, more := map[*ruleset.Rule]ruleset.Note{}, map[part]int{}, map[int]int{}
 	for _, e := range t.entries {
-		if i, ok := at[e.Rule]; ok && e.Rule.Handle != 0 && notes[i].Kind == ruleset.Untranslated {
-			of[i] = origin{e.Base, e.Rule.Handle}
+		if n, ok := t.notes[e]; ok && severity[n.Kind] >= severity[worst[e.Rule].Kind] && worst[e.Rule].Kind != n.Kind {
+			worst[e.Rule] = n
 		}
 	}
-	first := map[origin]int{}
-	for i, n := range notes {
-		o, part := of[i]
-		if _, again := first[o]; part && again {
-			more[o]++
-			continue
+	for _, e := range t.entries {
+		n, ok := worst[e.Rule]
+		delete(worst, e.Rule)
+		p := part{e.Base, e.Rule.Handle}
+		i, again := first[p]
+		switch {
+		case !ok || e.Rule.Target.Name == ruleset.Unread:
+		case again && n.Kind == ruleset.Untranslated && p.handle != 0:
+			more[i]++
+		default:
+			if n.Kind == ruleset.Untranslated {
+				first[p] = len(all)
+			}
+			all = append(all, n)
 		}
-		if part {
-			first[o] = len(all)
-		}
-		all = append(all, n)
 	}
-	for o, n := range more {
-		all[first[o]].Text += fmt.Sprintf(", and %d more of this rule's elements", n)
+	for i, n := range more {
+		all[i].Text += fmt.Sprintf(", and %d more of this rule's elements", n)
 	}
 	return all
 }
@@ -232,7 +213,7 @@ func (t *translator) ofParts(notes []ruleset.Note, at map[*ruleset.Rule]int) (al
 const tooDeep = "the chains lead to each other too often to be followed to their end"
 
 // strays are notes about the rules that packets were not followed to: those of tables and
-// chains that are not NAT's, and those that no packet comes to. Where full is true, packets
+// chains that are not NAT's, and those that no packet comes to. If full is true, packets
 // were not followed to their end, and those may be met after all.
 func strays(set *ruleset.Ruleset, entries []*entry, full bool) (all []ruleset.Note) {
 	met := map[*ruleset.Rule]bool{}
@@ -242,19 +223,18 @@ func strays(set *ruleset.Ruleset, entries []*entry, full bool) (all []ruleset.No
 	for _, t := range set.Tables {
 		for _, c := range t.Chains {
 			for _, r := range c.Rules {
-				if met[r] || r.Target.Name == ruleset.Unread {
+				n, ok := stray(t, c, r)
+				if met[r] || r.Target.Name == ruleset.Unread || !ok {
 					continue
 				}
-				if n, ok := stray(t, c, r); ok {
-					if full && n.Kind == ruleset.Unreachable {
-						n.Kind, n.Reason = ruleset.Untranslated, tooDeep
-					}
-					all = append(all, n)
+				if full && n.Kind == ruleset.Unreachable {
+					n.Kind, n.Reason = ruleset.Untranslated, tooDeep
 				}
+				all = append(all, n)
 			}
 		}
 	}
-	return together(all)
+	return all
 }
 
 // stray is the note about a rule that is no entry; none where it only leads packets on.
@@ -281,15 +261,19 @@ func notNAT(table string) string {
 	return "is the table " + table + "'s, not NAT's"
 }
 
-// together makes one note of those that leave rules alone for the same reason.
+// together makes one note of those that leave rules alone for the same reason, and of
+// those that are the same.
 func together(notes []ruleset.Note) (all []ruleset.Note) {
-	first := map[string]int{}
+	seen, first := map[ruleset.Note]bool{}, map[string]int{}
 	for _, n := range notes {
-		at, seen := first[n.Reason]
+		again := seen[n] && n.Line != 0
+		seen[n] = true
+		at, alike := first[n.Reason]
 		switch {
+		case again:
 		case n.Kind != ruleset.LeftAlone:
 			all = append(all, n)
-		case seen:
+		case alike:
 			all[at].Rules, all[at].Text = all[at].Rules+n.Rules, ""
 		default:
 			first[n.Reason] = len(all)
@@ -314,21 +298,25 @@ next:
 	return all
 }
 
-// takes adds another rule's sources to m's where both are of one.
+func sameOrigin(a, b *ruleset.Rule) bool {
+	return a.Line == b.Line && a.Handle == b.Handle && (a.Line != 0 || a.Handle != 0)
+}
+
+// takes adds another rule's sources to m's if nothing else differs.
 func (m *made) takes(other *made) bool {
 	a, b := m.sources(), other.sources()
-	if a == nil || b == nil || m.version != other.version || len(a.From) == 0 || len(b.From) == 0 {
+	if a == nil || b == nil || m.version != other.version || len(a.From)*len(b.From) == 0 {
 		return false
 	}
 	from := a.From
 	a.From = b.From
 	same := reflect.DeepEqual(m.rule, other.rule)
-	if a.From = from; !same {
-		return false
+	a.From = from
+	if same {
+		a.From = append(a.From, b.From...)
+		m.from = append(m.from, other.from...)
 	}
-	a.From = append(a.From, b.From...)
-	m.from = append(m.from, other.from...)
-	return true
+	return same
 }
 
 func (m *made) sources() *gateway.Sources {
@@ -339,10 +327,6 @@ func (m *made) sources() *gateway.Sources {
 		return &m.rule.SNAT.Sources
 	}
 	return nil
-}
-
-func sameOrigin(a, b *ruleset.Rule) bool {
-	return a.Line == b.Line && a.Handle == b.Handle && (a.Line != 0 || a.Handle != 0)
 }
 
 // stepsOf is how often a pass compares entries with others of their side.
@@ -359,4 +343,45 @@ func stepsOf(all []*entry) (steps int) {
 		steps += m * (sizes[e.side] - m)
 	}
 	return steps
+}
+
+// YAML is the gateway file, with the rules that each rule of it stands for above it.
+func (r *Result) YAML() string {
+	var b strings.Builder
+	head := r.Config
+	head.NAT, head.IPv6 = nil, nil
+	if text := string(gateway.Marshal(&head)); len(r.Config.NAT)+len(r.Config.IPv6) == 0 {
+		b.WriteString(withMSS(text, r.MSS))
+	} else {
+		b.WriteString(strings.Replace(withMSS(text, r.MSS), "gateway: {}", "gateway:", 1))
+	}
+	ruleList(&b, "nat", r.Config.NAT, r.NAT)
+	ruleList(&b, "ipv6", r.Config.IPv6, r.IPv6)
+	return b.String()
+}
+
+// withMSS puts comments above the line of mss.
+func withMSS(text string, origins []string) string {
+	var b strings.Builder
+	comments(&b, "  ", origins)
+	return strings.Replace(text, "  mss:", b.String()+"  mss:", 1)
+}
+
+func ruleList(b *strings.Builder, name string, rules []gateway.Rule, origins [][]string) {
+	if len(rules) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "  %s:\n", name)
+	for i, r := range rules {
+		if i == 0 || !slices.Equal(origins[i], origins[i-1]) { // of several ports, once
+			comments(b, "    ", origins[i])
+		}
+		fmt.Fprintf(b, "    - %s\n", gateway.MarshalRule(r))
+	}
+}
+
+func comments(b *strings.Builder, indent string, texts []string) {
+	for _, text := range texts {
+		fmt.Fprintf(b, "%s# %s\n", indent, report.Clean(text))
+	}
 }

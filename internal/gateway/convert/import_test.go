@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -80,7 +81,8 @@ func readsBack(t *testing.T, r *Result) {
 	if err != nil {
 		t.Fatalf("the printed file cannot be read: %v\n%s", err, r.YAML())
 	}
-	if !same(f.Config, r.Config) {
+	want, _ := json.Marshal(r.Config)
+	if got, err := json.Marshal(f.Config); err != nil || string(got) != string(want) {
 		t.Errorf("the printed file is another one:\n%s\n%+v\n%+v", r.YAML(), f.Config, r.Config)
 	}
 	for _, finding := range checked(t, r) {

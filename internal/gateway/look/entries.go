@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/natkit/natkit/internal/bpf/unconfirmed"
+	"github.com/natkit/natkit/internal/bpf/drops"
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
@@ -145,7 +145,7 @@ func (v *view) pools(r *reader, complete bool) {
 // dropCount counts first packets that are dropped behind the rules, by the rule that
 // had translated them.
 type dropCount struct {
-	tracer *unconfirmed.Tracer
+	tracer *drops.Unconfirmed
 	// hindered is why there is no tracer.
 	hindered error
 	// digest is the plan whose rules these are, since when they are counted.
@@ -160,7 +160,7 @@ type dropCount struct {
 // status says why.
 func (l *Looker) CountDrops() {
 	d := &dropCount{}
-	d.tracer, d.hindered = unconfirmed.Start(l.o.Netns)
+	d.tracer, d.hindered = drops.StartUnconfirmed(l.o.Netns)
 	l.drops = d
 }
 

@@ -59,7 +59,7 @@ type Lab struct {
 	// engines carry it out; nil stands for those of this version.
 	engines engine.Set
 	// before are the values that SetSysctls changed, as they were.
-	before []lab.SetSysctl
+	before []nodeSysctl
 }
 
 // Node is one network namespace of a lab.
@@ -194,16 +194,11 @@ func Lock(dir string) (io.Closer, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("lock the lab: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "lab.lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock the lab: %w", err)
-	}
-	err = disk.Lock(f)
+	f, err := disk.TryLock(filepath.Join(dir, "lab.lock"))
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		defer f.Close()
-		holder := make([]byte, 20)
-		n, _ := f.ReadAt(holder, 0)
-		return nil, fmt.Errorf("another lab is running (pid %s); wait for its end", strings.TrimSpace(string(holder[:n])))
+		holder, _ := io.ReadAll(io.LimitReader(f, 20))
+		return nil, fmt.Errorf("another lab is running (pid %s); wait for its end", strings.TrimSpace(string(holder)))
 	}
 	if err == nil {
 		err = f.Truncate(0)
@@ -212,10 +207,15 @@ func Lock(dir string) (io.Closer, error) {
 		_, err = fmt.Fprintf(f, "%d\n", os.Getpid())
 	}
 	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+		return nil, fmt.Errorf("lock the lab: %w", err)
 	}
 	return f, nil
+}
+
+// nodeSysctl is a value of a node.
+type nodeSysctl struct {
+	node *Node
+	lab.Sysctl
 }
 
 // SetSysctls sets values in nodes, by node and name. Those that an earlier call has
@@ -223,7 +223,7 @@ func Lock(dir string) (io.Closer, error) {
 func (l *Lab) SetSysctls(values map[string]map[string]string) error {
 	var errs []error
 	for _, old := range slices.Backward(l.before) {
-		errs = append(errs, l.Node(old.Node).setSysctl(old))
+		errs = append(errs, old.node.setSysctl(old.Sysctl))
 	}
 	l.before = nil
 	if err := errors.Join(errs...); err != nil {
@@ -231,25 +231,16 @@ func (l *Lab) SetSysctls(values map[string]map[string]string) error {
 	}
 	for _, node := range slices.Sorted(maps.Keys(values)) {
 		for _, name := range slices.Sorted(maps.Keys(values[node])) {
-			if err := l.change(lab.SetSysctl{Node: node, Name: name, Value: values[node][name]}); err != nil {
+			n := l.Node(node)
+			old, err := netns.Sysctl(n.Netns, name)
+			if err == nil {
+				l.before = append(l.before, nodeSysctl{n, lab.Sysctl{Key: name, Value: old}})
+				err = n.setSysctl(lab.Sysctl{Key: name, Value: values[node][name]})
+			}
+			if err != nil {
 				return fmt.Errorf("set %s in %s: %w", name, node, err)
 			}
 		}
 	}
 	return nil
-}
-
-// change sets a value and remembers what it was.
-func (l *Lab) change(s lab.SetSysctl) error {
-	n := l.Node(s.Node)
-	var text []byte
-	err := n.Netns.Do(func() (err error) {
-		text, err = os.ReadFile(sysctlPath(s.Name))
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	l.before = append(l.before, lab.SetSysctl{Node: s.Node, Name: s.Name, Value: strings.TrimSpace(string(text))})
-	return n.setSysctl(s)
 }

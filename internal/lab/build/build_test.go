@@ -15,7 +15,6 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/lab"
-	"github.com/natkit/natkit/internal/lab/fill"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
@@ -243,7 +242,7 @@ func TestTopologyIsQuiet(t *testing.T) {
 // otherwise sees packets without a mark.
 func TestBridgePassesNetfilter(t *testing.T) {
 	testutil.NeedProgram(t, "nft")
-	bridgeSwitch := sysctlPath(bridgeSysctl)
+	bridgeSwitch := sysctlPath(lab.BridgeSysctl)
 	host, _ := os.ReadFile(bridgeSwitch)
 	l := up(t, lab.Overrides{Bridge: true})
 	withServer(t, l, Builtin)
@@ -262,7 +261,7 @@ table bridge t {
 	setNAT(t, l, "nat")
 	mustGet(t, l, gatewayPort)
 	if now, _ := os.ReadFile(bridgeSwitch); !bytes.Equal(host, now) {
-		t.Errorf("the host's %s went from %q to %q", bridgeSysctl, host, now)
+		t.Errorf("the host's %s went from %q to %q", lab.BridgeSysctl, host, now)
 	}
 }
 
@@ -314,7 +313,7 @@ func TestFillOfAnotherMix(t *testing.T) {
 		}
 		var first conntrack.Entry
 		filler.Entry(0, &first)
-		if err := dump.Remove(t.Context(), l.Node("gateway").Netns, &first); err != nil {
+		if d, err := dump.DeleteKeys(t.Context(), l.Node("gateway").Netns, []conntrack.Key{first.Key()}); err != nil || d.Deleted != 1 {
 			t.Errorf("mix %q, seed %d: its first entry: %v", f.Mix, f.Seed, err)
 		}
 	}
@@ -332,7 +331,7 @@ func TestFullTableStopsNewConnections(t *testing.T) {
 	withServer(t, l, Builtin)
 	setNAT(t, l, "fault")
 	const free = 3
-	limit, err := fill.Max()
+	limit, err := ConntrackMax()
 	if err != nil {
 		t.Fatal(err)
 	}

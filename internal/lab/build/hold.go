@@ -16,7 +16,6 @@ import (
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/lab"
-	"github.com/natkit/natkit/internal/lab/fill"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/tune/journal"
 	"golang.org/x/sys/unix"
@@ -129,7 +128,7 @@ func holderMain() int {
 	case <-ctx.Done():
 	case <-l.Done():
 	}
-	state.remove(h.Dir)
+	_ = os.Remove(statePath(h.Dir, state.Name)) // it is locked, so no other has the name
 	if err := l.Close(); err != nil {
 		return 1
 	}
@@ -197,7 +196,7 @@ func (l *Lab) setFillOf(ctx context.Context, stage *lab.Stage) error {
 	if stage.Fill == nil {
 		return nil
 	}
-	limit, err := fill.Max()
+	limit, err := ConntrackMax()
 	if err != nil {
 		return err
 	}

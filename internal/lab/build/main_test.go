@@ -12,13 +12,16 @@ import (
 )
 
 // TestMain lets the test binary stand in for natkit where a lab starts it again:
-// as init, as holder, and as `natkit bench serve`.
+// as init, as holder, and as `natkit bench serve`; or where a test starts it as a natkit
+// that fills.
 func TestMain(m *testing.M) {
 	switch {
 	case IsInit():
 		os.Exit(InitMain())
 	case len(os.Args) == 5 && os.Args[1] == "bench":
 		os.Exit(serve(os.Args[4]))
+	case os.Getenv(childEnv) != "":
+		os.Exit(childMain(os.Getenv(childEnv)))
 	case os.Getenv(elsewhereEnv) != "":
 		os.Exit(elsewhere(os.Getenv(elsewhereEnv), os.Getenv("DIR")))
 	}

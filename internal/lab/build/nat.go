@@ -13,12 +13,11 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/lab"
-	"github.com/natkit/natkit/internal/lab/fill"
 	"github.com/natkit/natkit/internal/nat"
 	"golang.org/x/sys/unix"
 )
@@ -266,15 +265,15 @@ func (l *Lab) SetGateway(ctx context.Context, g *lab.Gateway) error {
 
 // byFill chooses the entries of a fill, byLoad those that the load left.
 var (
-	byFill = match.Filter{Mark: lab.FillMark, MarkMask: ^uint32(0)}
-	byLoad = match.Filter{Mark: 0, MarkMask: ^uint32(0)}
+	byFill = conntrack.Filter{Mark: lab.FillMark, MarkMask: ^uint32(0)}
+	byLoad = conntrack.Filter{Mark: 0, MarkMask: ^uint32(0)}
 )
 
 // ClearLoad removes the entries that the load left in the nodes' connection
 // tables, and leaves those of a fill.
 func (l *Lab) ClearLoad(ctx context.Context) error {
 	for _, n := range l.nodes {
-		if err := dump.Delete(ctx, n.Netns, byLoad); err != nil {
+		if _, err := dump.Delete(ctx, n.Netns, &byLoad); err != nil {
 			return fmt.Errorf("clear the connection table of %s: %w", n.Name, err)
 		}
 	}
@@ -302,7 +301,7 @@ func (l *Lab) SetFill(ctx context.Context, f *lab.Fill, entries int64) error {
 		next = filled{node: f.Node, filler: filler}
 	}
 	if now := l.filled; now.node != "" && !now.same(next) {
-		if err := dump.Delete(ctx, l.Node(now.node).Netns, byFill); err != nil {
+		if _, err := dump.Delete(ctx, l.Node(now.node).Netns, &byFill); err != nil {
 			return fmt.Errorf("empty the connection table of %s: %w", now.node, err)
 		}
 		l.filled = filled{}
@@ -313,7 +312,7 @@ func (l *Lab) SetFill(ctx context.Context, f *lab.Fill, entries int64) error {
 	if l.filled.node == "" {
 		l.filled = next
 	}
-	made, err := fill.Insert(ctx, l.Node(f.Node).Netns, l.filled.filler, l.filled.made, entries, nil)
+	made, err := InsertFill(ctx, l.Node(f.Node).Netns, l.filled.filler, l.filled.made, entries, nil)
 	l.filled.made += made
 	if err != nil {
 		return fmt.Errorf("fill the connection table of %s: %w", f.Node, err)

@@ -200,7 +200,7 @@ func TestValueOfTheWholeHostIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		node := &Node{Netns: ns} // the node's value and the one outside are the same
-		err := node.setSysctl(lab.SetSysctl{Name: name, Value: "1"})
+		err := node.setSysctl(lab.Sysctl{Key: name, Value: "1"})
 		want(name, "0")
 		want(along, "1")
 		return err

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,13 +34,11 @@ type State struct {
 	Started  time.Time `json:"started_at"`
 	// Process is the holder.
 	journal.Process
-	// OwnerLock: the holder keeps the file locked until it ends, which other PID
-	// namespaces see too. Earlier versions did not.
-	OwnerLock bool `json:"owner_lock,omitempty"`
-	// BootID identifies a file that an earlier boot has left.
-	BootID  string      `json:"boot_id"`
-	InitPID int         `json:"init_pid"`
-	Nodes   []NodeState `json:"nodes"`
+	// OwnerLock: the holder keeps the file locked until it ends.
+	OwnerLock bool        `json:"owner_lock,omitempty"`
+	BootID    string      `json:"boot_id"`
+	InitPID   int         `json:"init_pid"`
+	Nodes     []NodeState `json:"nodes"`
 }
 
 // NodeState is a node and the holder's file descriptor that keeps it.
@@ -85,18 +85,18 @@ func States(dir string) ([]State, error) {
 
 // ReadState is the state of one lab; os.ErrNotExist where it is not up. A file
 // whose holder is gone is removed.
-func ReadState(dir, name string) (State, error) {
-	path := statePath(dir, name)
+func ReadState(dir, name string) (s State, err error) {
 	if filepath.Base(name) != name {
-		return State{}, fmt.Errorf("lab %q: %w", name, os.ErrNotExist)
+		return s, fmt.Errorf("lab %q: %w", name, os.ErrNotExist)
 	}
-	text, err := os.ReadFile(path)
+	path := statePath(dir, name)
+	f, err := os.Open(path)
+	if err == nil {
+		defer f.Close()
+		err = readRecord(f, StateSchema, &s, &s.Schema)
+	}
 	if err != nil {
 		return State{}, fmt.Errorf("read the state of lab %s: %w", name, err)
-	}
-	var s State
-	if err := json.Unmarshal(text, &s); err != nil || s.Schema != StateSchema {
-		return State{}, fmt.Errorf("read the state of lab %s: %s is not a %s; remove it by hand", name, path, StateSchema)
 	}
 	if s.alive(dir) {
 		return s, nil
@@ -109,13 +109,9 @@ func ReadState(dir, name string) (State, error) {
 	return State{}, fmt.Errorf("lab %s has ended: %w", name, os.ErrNotExist)
 }
 
-// alive reports whether the holder has the lock, which is visible in all PID namespaces,
-// and its process exists, which is only in its own.
-func (s State) alive(dir string) bool {
-	boot, err := journal.ReadBootID("/proc")
-	return err == nil && boot == s.BootID && s.Process.Alive("/proc") &&
-		(!s.OwnerLock || disk.IsHeld(statePath(dir, s.Name)))
-}
+// alive reports whether the holder has the lock of its file, which it loses with its end
+// and which every PID namespace sees.
+func (s State) alive(dir string) bool { return disk.IsHeld(statePath(dir, s.Name)) }
 
 // here fails where the holder is in another PID namespace: its number is not its own
 // here.
@@ -129,14 +125,7 @@ func (s State) here() error {
 // write makes the file appear, and fails where one is there already. The lab is up until
 // the file is closed.
 func (s State) write(dir string) (*os.File, error) {
-	if err := os.MkdirAll(stateDir(dir), 0o755); err != nil {
-		return nil, err
-	}
-	text, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return nil, err
-	}
-	f, err := disk.CreateLocked(statePath(dir, s.Name), 0o644, append(text, '\n'))
+	f, err := writeRecord(statePath(dir, s.Name), 0o644, s)
 	if errors.Is(err, os.ErrExist) {
 		err = errAlreadyUp
 	}
@@ -144,15 +133,6 @@ func (s State) write(dir string) (*os.File, error) {
 }
 
 var errAlreadyUp = errors.New("it is up already; `natkit lab down` takes it down")
-
-// remove deletes the file if it is still this lab's.
-func (s State) remove(dir string) {
-	text, err := os.ReadFile(statePath(dir, s.Name))
-	var there State
-	if err == nil && json.Unmarshal(text, &there) == nil && there.Process == s.Process {
-		_ = os.Remove(statePath(dir, s.Name))
-	}
-}
 
 // Attach opens a lab that a holder keeps up. Close lets go of it.
 func Attach(dir string, s State) (*Lab, error) {
@@ -185,33 +165,38 @@ func Attach(dir string, s State) (*Lab, error) {
 
 // Down ends a lab that a holder keeps up and waits until it is gone.
 func Down(dir string, s State) error {
-	if err := s.here(); err != nil {
+	if err := s.end(dir); err != nil {
 		return fmt.Errorf("take down lab %s: %w", s.Name, err)
+	}
+	_, _ = ReadState(dir, s.Name) // removes what a killed holder has left
+	return nil
+}
+
+func (s State) end(dir string) error {
+	if err := s.here(); err != nil {
+		return err
 	}
 	fd, err := unix.PidfdOpen(s.PID, 0)
 	if errors.Is(err, unix.ESRCH) {
-		s.remove(dir)
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("take down lab %s: %w", s.Name, err)
+		return err
 	}
 	defer unix.Close(fd)
-	// The descriptor is of one process for good; whether it is ours is checked after.
+	// The descriptor is of one process for good; whether it is the holder is checked after.
 	if !s.alive(dir) {
-		s.remove(dir)
 		return nil
 	}
 	for _, signal := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
 		if err := unix.PidfdSendSignal(fd, signal, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("take down lab %s: %w", s.Name, err)
+			return err
 		}
 		if ended(fd, startTimeout) {
-			s.remove(dir)
 			return nil
 		}
 	}
-	return fmt.Errorf("take down lab %s: its holder (pid %d) does not end", s.Name, s.PID)
+	return fmt.Errorf("its holder (pid %d) does not end", s.PID)
 }
 
 // ended waits for the process behind a pidfd.
@@ -224,4 +209,32 @@ func ended(fd int, limit time.Duration) bool {
 		}
 	}
 	return false
+}
+
+// writeRecord makes a JSON file of v appear that is locked until it is closed or this
+// process ends, however that ends; fs.ErrExist if there is one.
+func writeRecord(path string, mode fs.FileMode, v any) (*os.File, error) {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o755)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return disk.CreateLocked(path, mode, append(text, '\n'))
+}
+
+// maxRecord bounds what is read of a record, in bytes.
+const maxRecord = 1 << 16
+
+// readRecord reads such a file into v, in which schema points to the name of its form.
+func readRecord(f *os.File, want string, v any, schema *string) error {
+	if json.NewDecoder(io.LimitReader(f, maxRecord)).Decode(v) != nil || *schema != want {
+		return notRecord(f.Name(), want)
+	}
+	return nil
+}
+
+func notRecord(path, schema string) error {
+	return fmt.Errorf("%s is not a %s; remove it by hand", path, schema)
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/conntrack/match"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/load"
 	"golang.org/x/sys/unix"
@@ -73,7 +72,7 @@ func (l *loads) judgeExchanges(ctx context.Context, all []lab.Load, outcomes []o
 	}
 	if len(c.of) > 0 {
 		watched := l.c.watched(l.st)
-		if _, err := dump.EachWhole(ctx, l.c.node(watched), &match.Filter{}, c.restart, c.count); err != nil {
+		if _, err := dump.EachWhole(ctx, l.c.node(watched), &conntrack.Filter{}, c.restart, c.count); err != nil {
 			return fmt.Errorf("count what %s tracked: %w", watched, err)
 		}
 	}
@@ -290,7 +289,7 @@ func (w *batches) next(ctx context.Context, number int) error {
 }
 
 // tcpOfLoad are TCP entries that no fill has made.
-var tcpOfLoad = match.Filter{Proto: match.Is(uint8(unix.IPPROTO_TCP)), MarkMask: math.MaxUint32}
+var tcpOfLoad = conntrack.Filter{Proto: conntrack.Is(uint8(unix.IPPROTO_TCP)), MarkMask: math.MaxUint32}
 
 // remembered returns the number of the node's entries of TCP connections, and the longest
 // time that one of them has to live.

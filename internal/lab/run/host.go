@@ -16,7 +16,7 @@ import (
 	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/lab"
-	"github.com/natkit/natkit/internal/lab/fill"
+	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
@@ -85,7 +85,7 @@ func (c *conductor) undisturbed() error {
 			}
 		}
 	}
-	now, err := fill.Max()
+	now, err := build.ConntrackMax()
 	if err == nil && now != want {
 		err = fmt.Errorf("%s was %d and is %d now: somebody else changes it; find out who (another lab, kube-proxy, a configuration agent) and run again", snapshot.ConntrackMax, want, now)
 	}

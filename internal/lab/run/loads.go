@@ -18,7 +18,6 @@ import (
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/packets"
 	loadrun "github.com/natkit/natkit/internal/load/run"
-	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/nat"
 )
 
@@ -172,7 +171,7 @@ func (l *loads) http(ctx context.Context, i int, one lab.Load) (o outcome) {
 
 // udp takes a run to which nothing came back for what it is: that may be the fault.
 func (l *loads) udp(ctx context.Context, i int, one lab.Load) (o outcome) {
-	r, err := loadrun.UDP(ctx, udp.Config{
+	r, err := loadrun.UDP(ctx, packets.UDPConfig{
 		To: one.To, Flows: one.FlowCount(), Rate: one.Rate, Concurrency: one.Concurrency,
 		Packets: one.Requests, Duration: l.bounded(one.For), Timeout: one.Timeout,
 		Sources: one.Sources, SourcePorts: nat.Ports(one.SourcePorts), Seed: one.Seed, Workers: one.Workers,

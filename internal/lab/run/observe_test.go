@@ -6,7 +6,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/lab"
-	"github.com/natkit/natkit/internal/lab/capture"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -37,7 +36,7 @@ func TestCaptureNames(t *testing.T) {
 // TestRingBytes keeps rings that are in use at the same time within their bound.
 func TestRingBytes(t *testing.T) {
 	sc := &lab.Scenario{Stages: make([]lab.Stage, 20)}
-	if got := ringBytes(sc, &sc.Stages[0], 4); got != capture.DefaultRingBytes {
+	if got := ringBytes(sc, &sc.Stages[0], 4); got != DefaultRingBytes {
 		t.Errorf("4 rings of %d bytes", got)
 	}
 	for i := range sc.Stages {

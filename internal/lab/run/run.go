@@ -15,7 +15,6 @@ import (
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
-	"github.com/natkit/natkit/internal/lab/fill"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -132,7 +131,7 @@ func notRestored(back, before error) error {
 }
 
 func (c *conductor) conduct(ctx context.Context) (err error) {
-	if c.hostMax, err = fill.Max(); err != nil {
+	if c.hostMax, err = build.ConntrackMax(); err != nil {
 		return err
 	}
 	if c.LowerMax > 0 { // better refused now than after two stages

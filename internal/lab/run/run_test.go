@@ -13,7 +13,6 @@ import (
 
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
-	"github.com/natkit/natkit/internal/lab/fill"
 	"github.com/natkit/natkit/internal/load"
 	loadrun "github.com/natkit/natkit/internal/load/run"
 	"github.com/natkit/natkit/internal/ruleset/edit"
@@ -95,12 +94,12 @@ func hostUnchanged(t *testing.T) {
 	t.Helper()
 	testutil.NeedRoot(t)
 	testutil.LockHost(t)
-	before, err := fill.Max()
+	before, err := build.ConntrackMax()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if after, err := fill.Max(); err != nil || after != before {
+		if after, err := build.ConntrackMax(); err != nil || after != before {
 			t.Errorf("%s was %d and is %d (%v)", snapshot.ConntrackMax, before, after, err)
 		}
 		for deadline := time.Now().Add(testutil.Patience(time.Minute)); len(children(t)) > 0; {
@@ -231,7 +230,7 @@ func TestInterrupt(t *testing.T) {
 	o.LowerMax = 1000
 	// As soon as the maximum is lowered.
 	o.Progress = func(string) {
-		if now, err := fill.Max(); err == nil && now == o.LowerMax {
+		if now, err := build.ConntrackMax(); err == nil && now == o.LowerMax {
 			cancel()
 		}
 	}
@@ -243,7 +242,7 @@ func TestInterrupt(t *testing.T) {
 // Somebody else who changes the limit meanwhile is found out, and keeps the last word.
 func TestDisturbed(t *testing.T) {
 	hostUnchanged(t)
-	before, err := fill.Max()
+	before, err := build.ConntrackMax()
 	if err != nil {
 		t.Fatal(err)
 	}

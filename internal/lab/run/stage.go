@@ -13,7 +13,7 @@ import (
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/doctor"
 	"github.com/natkit/natkit/internal/lab"
-	"github.com/natkit/natkit/internal/lab/fill"
+	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
@@ -178,7 +178,7 @@ func (c *conductor) readTable(node string, r *lab.StageReport) error {
 	if err != nil {
 		return fmt.Errorf("count the connections of %s: %w", node, err)
 	}
-	if r.TableMax, err = fill.Max(); err != nil {
+	if r.TableMax, err = build.ConntrackMax(); err != nil {
 		return err
 	}
 	r.TableEntries = usage.Entries

@@ -95,16 +95,12 @@ func callsPerRequest(t *testing.T, cfg load.Config) float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := newRun(ctx, cfg, target, nil)
+	r, workers, err := newHTTPRun(ctx, cfg, target, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(r.stopFile)
-	workers, err := r.makeWorkers()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := conduct(ctx, &r.crew, workers, Options{}); err != nil {
+	if err := conduct(ctx, &r.crew, workers, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	var calls, completed int64

@@ -1,17 +1,13 @@
 package run
 
 import (
-	"context"
-	"math"
-	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/natkit/natkit/internal/load"
 	"golang.org/x/sys/unix"
 )
 
-// connState is where a connection stands. Up to draining a request is in flight.
+// connState is the state of a connection. Up to draining a request is in flight.
 type connState uint8
 
 const (
@@ -26,15 +22,15 @@ const (
 	parked                      // a closed socket, ready to connect again
 )
 
-// conn is one connection: small, because there may be many and each event
-// touches one. Instants are nanoseconds since the run's start.
+// conn is one connection: small, because there may be many and each event touches one. Instants are
+// nanoseconds since the run's start.
 type conn struct {
 	intended, start, connected, sent, first int64
 
 	resp load.Response
 	fd   int32
-	// next and prev link the connections in flight in the order of their
-	// deadlines, or the idle ones.
+	// next and prev link the connections in flight in the order of their deadlines, or the idle
+	// ones.
 	next, prev int32
 	offset     uint16 // of the request, while sending
 	// left is how many more requests the connection may carry after this one.
@@ -42,16 +38,15 @@ type conn struct {
 	state connState
 	// fresh sockets can connect as they are; others must be unspecified first.
 	fresh bool
-	// bound sockets have a source address; breaking a connection up leaves it
-	// (tcp_disconnect, SOCK_BINDADDR_LOCK) and gives only the port back.
+	// bound sockets have a source address; dissolving a connection leaves it (tcp_disconnect,
+	// SOCK_BINDADDR_LOCK) and gives only the port back.
 	bound bool
 }
 
-// launch begins one request, on an open connection where one is idle. It starts
-// at w.now.
+// launch begins one request at w.now, on an open connection if one is idle.
 func (w *worker) launch(intended int64) {
-	if i := w.idle.tail; i != none {
-		w.remove(&w.idle, i)
+	if i := w.conns[w.idle].prev; i != w.idle {
+		w.remove(i)
 		c := &w.conns[i]
 		c.resp, c.offset = load.Response{}, 0
 		c.left--
@@ -62,33 +57,33 @@ func (w *worker) launch(intended int64) {
 	}
 	i, errno := w.socket()
 	if errno != 0 {
-		w.countFailure(load.InConnect, load.Reason(errno))
+		w.countFailure(load.Connect, load.Reason(errno))
 		return
 	}
 	c := &w.conns[i]
 	*c = conn{fd: c.fd, state: connecting, fresh: c.fresh, bound: c.bound, intended: intended, start: w.now, left: w.run.perConnection() - 1}
 	w.enlist(i)
 	if errno := w.open(c); errno != 0 {
-		w.fail(i, load.InConnect, load.Reason(errno))
+		w.fail(i, load.Connect, load.Reason(errno))
 		return
 	}
-	// On one machine the handshake is often over when connect returns. Where it
-	// is not (another machine), trying is given up after a few times.
+	// On one machine the handshake is often over when connect returns. If it is not (another
+	// machine), trying is given up after a few times.
 	if w.eager > 0 {
 		c.connected = w.stamp()
-		w.tryEager(i, c)
+		w.write(i, c)
 	}
 }
 
 func (w *worker) enlist(i int32) {
-	w.push(&w.flying, i)
-	w.inFlight++
+	w.push(w.flying, i)
+	w.flyingNow++
 }
 
 // open starts the handshake.
 func (w *worker) open(c *conn) syscall.Errno {
 	if !c.fresh {
-		if errno := w.sys.connect(c.fd, &w.unspec); errno != 0 {
+		if errno := w.sys.connect(c.fd, &unspecified); errno != 0 {
 			return errno
 		}
 		c.fresh = true
@@ -108,17 +103,20 @@ func (w *worker) open(c *conn) syscall.Errno {
 	return 0
 }
 
-// destination is the next one. Each round begins one further, so that every source,
-// which come in turn too, meets every destination.
+// destination returns the next one. Each round begins one further, so that every source, which come
+// in turn too, meets every destination.
 func (w *worker) destination() *sockaddr {
-	n := len(w.run.to)
-	to := &w.run.to[(w.to+w.to/n)%n]
+	n := len(w.run.origin.to)
+	to := &w.run.origin.to[(w.to+w.to/n)%n]
 	w.to++
 	return to
 }
 
-// request is what the connection is to say: the last one that it carries may ask the
-// server to close.
+// last reports whether the connection carries no request after this one.
+func (w *worker) last(c *conn) bool { return !w.run.cfg.KeepAlive || c.left == 0 }
+
+// request returns what the connection sends: the last one that it carries may ask the server to
+// close.
 func (w *worker) request(c *conn) []byte {
 	if w.run.cfg.KeepAlive && c.left == 0 {
 		return w.run.lastRequest
@@ -128,82 +126,63 @@ func (w *worker) request(c *conn) []byte {
 
 // serverCloses reports whether the server is to close after this request.
 func (w *worker) serverCloses(c *conn) bool {
-	return w.run.cfg.Close == load.CloseServer && (!w.run.cfg.KeepAlive || c.left == 0)
+	return w.run.cfg.Close == load.CloseServer && w.last(c)
 }
 
-// bind takes the next source address. A socket keeps the one that it has, which
-// costs no system call, unless there are more addresses than connections: then
-// some would never be used.
-func (w *worker) bind(c *conn) syscall.Errno {
-	if w.run.ownPorts() {
-		return w.bindPort(c)
-	}
+// portTries is how many ports are tried for one connection; listening sockets and other programs
+// hold some.
+const portTries = 64
+
+// bind takes the next source. A socket keeps the address that it has, which costs no system call,
+// unless there are more addresses than connections: then some would never be used. Source ports
+// are taken in the run's order, of which each worker has its share.
+func (w *worker) bind(c *conn) (errno syscall.Errno) {
 	n := len(w.run.sources)
+	if w.run.ownPorts() {
+		for range portTries {
+			w.sys.name = w.run.at(w.port)
+			w.port += uint64(w.run.cfg.Workers)
+			if errno = w.sys.bind(c.fd, &w.sys.name); errno != unix.EADDRINUSE {
+				break
+			}
+		}
+		return errno
+	}
 	if n == 0 || c.bound && n <= w.limit {
 		return 0
 	}
-	source := &w.run.sources[w.source]
+	errno = w.sys.bind(c.fd, &w.run.sources[w.source])
 	w.source = (w.source + 1) % n
-	errno := w.sys.bind(c.fd, source)
 	c.bound = errno == 0
 	return errno
 }
 
-// portTries is how many ports are tried for one connection; listening sockets and
-// other programs hold some.
-const portTries = 64
-
-// bindPort takes the next source address and port in the run's order, of which
-// each worker has its share.
-func (w *worker) bindPort(c *conn) syscall.Errno {
-	ports := uint64(w.run.cfg.SourcePorts.Len())
-	for range portTries {
-		at := w.run.ports.At(w.port)
-		w.port += uint64(w.run.workers)
-		source := w.run.sources[at/ports].withPort(w.run.cfg.SourcePorts.First + uint16(at%ports))
-		if errno := w.sys.bind(c.fd, &source); errno != unix.EADDRINUSE {
-			return errno
-		}
-	}
-	return unix.EADDRINUSE
-}
-
-func (w *worker) tryEager(i int32, c *conn) {
-	n, errno := w.sys.send(c.fd, w.request(c))
-	switch errno {
-	case 0:
-		w.eager = eagerTries
-		w.wrote(c, n)
-	case unix.EAGAIN:
-		w.eager--
-	default:
-		w.fail(i, load.InConnect, load.Reason(errno))
-	}
-}
-
-// write sends the request, or the rest of it.
+// write sends the request, or the rest of it. Right after connect the handshake may not be over.
 func (w *worker) write(i int32, c *conn) {
-	n, errno := w.sys.send(c.fd, w.request(c)[c.offset:])
-	switch errno {
-	case 0:
-		w.wrote(c, n)
-	case unix.EAGAIN:
+	request, early := w.request(c), c.state == connecting
+	n, errno := w.sys.send(c.fd, request[c.offset:])
+	switch {
+	case errno == 0:
+		if early {
+			w.eager = eagerTries
+		}
 		c.state = sending
+		if c.offset += uint16(n); int(c.offset) == len(request) {
+			c.state = waiting
+			c.sent = w.stamp()
+		}
+	case errno == unix.EAGAIN && early:
+		w.eager--
+	case errno == unix.EAGAIN:
+		c.state = sending
+	case early:
+		w.fail(i, load.Connect, load.Reason(errno))
 	default:
-		w.fail(i, load.InSend, load.Reason(errno))
+		w.fail(i, load.Send, load.Reason(errno))
 	}
 }
 
-func (w *worker) wrote(c *conn, n int) {
-	if c.offset += uint16(n); int(c.offset) < len(w.request(c)) {
-		c.state = sending
-		return
-	}
-	c.state = waiting
-	c.sent = w.stamp()
-}
-
-// event handles what epoll saw.
+// event handles what epoll returned.
 func (w *worker) event(i int32, mask uint32) {
 	c := &w.conns[i]
 	const broken = unix.EPOLLERR | unix.EPOLLHUP
@@ -215,18 +194,21 @@ func (w *worker) event(i int32, mask uint32) {
 		}
 	case idle:
 		if mask&(broken|unix.EPOLLIN|unix.EPOLLRDHUP) != 0 {
-			w.remove(&w.idle, i)
+			w.remove(i)
 			w.discard(i)
 		}
 	case connecting:
-		if mask&broken != 0 && w.refused(i, c) {
-			return
+		if mask&broken != 0 {
+			// Both sides may have ended the connection already, without an error.
+			if errno := w.sys.socketError(c.fd); errno != 0 {
+				w.fail(i, load.Connect, load.Reason(errno))
+				return
+			}
 		}
-		if mask&unix.EPOLLOUT == 0 {
-			return
+		if mask&unix.EPOLLOUT != 0 {
+			c.connected, c.state = w.stamp(), sending
+			w.writeThenRead(i, c, mask)
 		}
-		c.connected = w.stamp()
-		w.writeThenRead(i, c, mask)
 	case sending:
 		if mask&(unix.EPOLLOUT|broken) != 0 {
 			w.writeThenRead(i, c, mask)
@@ -238,8 +220,7 @@ func (w *worker) event(i int32, mask uint32) {
 	}
 }
 
-// writeThenRead also reads what the same event announced: being edge-triggered,
-// it comes only once.
+// writeThenRead also reads what the same event announced: being edge-triggered, it comes only once.
 func (w *worker) writeThenRead(i int32, c *conn, mask uint32) {
 	w.write(i, c)
 	if c.state == waiting && mask&(unix.EPOLLIN|unix.EPOLLRDHUP) != 0 {
@@ -247,136 +228,125 @@ func (w *worker) writeThenRead(i int32, c *conn, mask uint32) {
 	}
 }
 
-// refused finds out why the handshake ended; false where it has not.
-func (w *worker) refused(i int32, c *conn) bool {
-	errno := w.sys.socketError(c.fd)
-	if errno == 0 {
-		// Both sides may have ended the connection already, without an error.
+// read receives what has arrived. If the mask has the FIN (EPOLLRDHUP) and the response is complete,
+// no system call is needed.
+func (w *worker) read(i int32, c *conn, mask uint32) {
+	if c.state == draining && mask&unix.EPOLLRDHUP != 0 && mask&unix.EPOLLERR == 0 {
+		w.stamp()
+		w.finish(i, c)
+		return
+	}
+	for {
+		n, errno := w.sys.receive(c.fd, w.buf)
+		switch {
+		case errno == unix.EAGAIN:
+			return
+		case errno != 0:
+			w.fail(i, c.readPhase(), load.Reason(errno))
+			return
+		}
+		w.stamp()
+		if n == 0 {
+			w.endOfStream(i, c)
+			return
+		}
+		if !w.feed(i, c, w.buf[:n]) {
+			return
+		}
+		switch {
+		case c.state == draining && (mask&unix.EPOLLRDHUP != 0 || !w.serverCloses(c)):
+			w.finish(i, c)
+			return
+		case n == len(w.buf) || mask&unix.EPOLLRDHUP != 0:
+			// There may be more: the buffer was full, or the FIN follows.
+		default:
+			return
+		}
+	}
+}
+
+func (c *conn) readPhase() load.Phase {
+	if c.state == waiting {
+		return load.Wait
+	}
+	return load.Read
+}
+
+// feed parses received bytes; false if the request has failed.
+func (w *worker) feed(i int32, c *conn, b []byte) bool {
+	w.tally.Received += int64(len(b))
+	switch c.state {
+	case waiting:
+		c.first = w.now
+		c.state = reading
+		if w.server == "" {
+			w.server = load.ServerName(b)
+		}
+	case draining:
+		w.fail(i, load.Reply, load.Surplus)
 		return false
 	}
-	w.fail(i, load.InConnect, load.Reason(errno))
+	n, bad := c.resp.Feed(b)
+	if bad == 0 && n < len(b) {
+		bad = load.Surplus
+	}
+	if bad != 0 {
+		w.fail(i, load.Reply, bad)
+		return false
+	}
+	if c.resp.Done() {
+		c.state = draining
+	}
 	return true
 }
 
-// claimed is what a worker gets that asks for a request to make.
-type claimed uint8
-
-const (
-	granted claimed = iota
-	// notYet: the next batch has not begun.
-	notYet
-	// noMore: all requests are made or under way.
-	noMore
-)
-
-// batchTick is how often a worker asks whether the next batch has begun, in
-// nanoseconds.
-const batchTick = 1_000_000
-
-// batches are the pieces of a run, each begun when the one before is over.
-type batches struct {
-	size, requests int64 // requests is MaxInt64 where only the time ends the run
-	issued, over   atomic.Int64
-	released       atomic.Int64
-	turn           chan struct{} // the present batch is over
-}
-
-func newBatches(cfg load.Config) *batches {
-	if cfg.Batch == 0 {
-		return nil
+func (w *worker) endOfStream(i int32, c *conn) {
+	if c.state == draining {
+		w.finish(i, c)
+		return
 	}
-	b := &batches{size: cfg.Batch, requests: cfg.Requests, turn: make(chan struct{}, 1)}
-	if b.requests == 0 {
-		b.requests = math.MaxInt64
-	}
-	b.release()
-	return b
-}
-
-// release lets the next batch begin; false after the last one.
-func (b *batches) release() bool {
-	before := b.released.Load()
-	b.released.Store(before + min(b.size, b.requests-before))
-	return before < b.requests
-}
-
-func (b *batches) claim() claimed {
-	released := b.released.Load()
-	if b.issued.Add(1) <= released {
-		return granted
-	}
-	b.issued.Add(-1)
-	if released >= b.requests {
-		return noMore
-	}
-	return notYet
-}
-
-// requestOver counts a request that was completed or has failed.
-func (r *run) requestOver() {
-	if b := r.batches; b != nil && b.over.Add(1) == b.released.Load() {
-		b.turn <- struct{}{} // a batch is over once
-	}
-}
-
-// turnBatches begins one batch after the other. The returned function ends that and
-// returns what went wrong.
-func (r *run) turnBatches(ctx context.Context, next func(context.Context, int) error) func() error {
-	if r.batches == nil {
-		return func() error { return nil }
-	}
-	if next == nil {
-		next = func(ctx context.Context, _ int) error { return pause(ctx, r.cfg.Pause) }
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan error, 1)
-	go func() { done <- r.takeTurns(ctx, next) }()
-	return func() error {
-		cancel()
-		return <-done
-	}
-}
-
-func (r *run) takeTurns(ctx context.Context, next func(context.Context, int) error) error {
-	for n := 1; ; n++ {
-		select {
-		case <-r.batches.turn:
-		case <-ctx.Done():
-			return nil
-		}
-		if r.batches.released.Load() >= r.batches.requests {
-			return nil
-		}
-		if err := next(ctx, n); err != nil {
-			if ctx.Err() != nil { // the run has ended meanwhile
-				return nil
-			}
-			r.end()
-			return err
-		}
-		r.batches.release()
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// perConnection is how many requests one connection may carry.
-func (r *run) perConnection() int32 {
-	switch n := r.cfg.PerConnection; {
-	case !r.cfg.KeepAlive:
-		return 1
-	case n == 0:
-		return math.MaxInt32
+	switch bad := c.resp.End(); bad {
+	case 0:
+		w.finish(i, c)
+	case load.ClosedEarly:
+		w.fail(i, load.Wait, bad)
 	default:
-		return int32(min(n, math.MaxInt32))
+		w.fail(i, load.Read, bad)
 	}
+}
+
+// finish counts a request whose response was complete at w.now and lets go of its connection, which
+// is still open.
+func (w *worker) finish(i int32, c *conn) {
+	w.unlist(i)
+	if status := c.resp.Status(); status/100 == 2 {
+		w.complete(c)
+	} else {
+		w.countFailure(load.Reply, load.StatusReason(status))
+	}
+	switch {
+	case !w.last(c) && c.resp.Persistent():
+		c.state = idle
+		w.push(w.idle, i)
+	case w.serverCloses(c) && w.closing < w.spare && w.reusable(c) && w.sys.shutdown(c.fd) == 0:
+		c.state = closing
+		w.closing++
+	default:
+		if w.run.cfg.Close == load.CloseReset && w.last(c) {
+			w.sys.resetOnClose(c.fd)
+		}
+		w.discard(i)
+	}
+}
+
+// fail counts a failed request in flight and ends its connection at once.
+func (w *worker) fail(i int32, phase load.Phase, reason load.Reason) {
+	c := &w.conns[i]
+	w.stamp()
+	w.unlist(i)
+	w.countFailure(phase, reason)
+	if c.state != connecting {
+		w.sys.resetOnClose(c.fd)
+	}
+	w.discard(i)
 }

@@ -76,12 +76,12 @@ func TestConnectToInTurn(t *testing.T) {
 	if r := mustRun(t, cfg, Options{}); r.Completed != 400 {
 		t.Errorf("%+v", r)
 	}
-	w := &worker{run: &run{to: make([]sockaddr, 4)}}
+	w := &worker{run: &httpRun{origin: origin{to: make([]sockaddr, 4)}}}
 	pairs := map[[2]int]bool{}
 	for k := range 32 {
 		to := w.destination()
-		for i := range w.run.to {
-			if to == &w.run.to[i] {
+		for i := range w.run.origin.to {
+			if to == &w.run.origin.to[i] {
 				pairs[[2]int{k % 2, i}] = true
 			}
 		}

@@ -1,75 +1,149 @@
-// Package run sends HTTP load, and serves it: epoll loops on threads of their
-// own, past Go's network poller.
+// Package run sends HTTP load and datagrams, and serves both: epoll loops on threads of their own,
+// without Go's network poller.
 package run
 
 import (
 	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"net"
 	"net/netip"
-	"runtime"
-	"slices"
 	"sync/atomic"
-	"syscall"
+	"time"
 
 	"github.com/natkit/natkit/internal/load"
-	"github.com/natkit/natkit/internal/netns"
 	"golang.org/x/sys/unix"
 )
 
-// Options is what a run needs besides its configuration.
-type Options struct {
-	// Netns is where the connections come from; nil for the caller's.
-	Netns *netns.Handle
-	// Progress is called now and then, from one goroutine; may be nil.
-	Progress func(load.Progress)
-	// NextBatch returns when the batch of that number (from 1; the first is 0) may begin,
-	// all requests of those before being over; nil waits for Config.Pause. Its error ends
-	// the run.
-	NextBatch func(ctx context.Context, batch int) error
-	// WatchOthers measures what other processes use of the CPUs.
-	WatchOthers bool
-	// ready is called when all workers are set up; may be nil.
-	ready func()
-}
-
-// run is what the workers of one run share.
-type run struct {
+// httpRun is what the workers of a run of HTTP requests share.
+type httpRun struct {
 	crew
+	origin
+	batches
 	cfg         load.Config
 	pace        load.Pace
-	to          []sockaddr // in turn
-	family      int
-	sources     []sockaddr
-	ports       load.Permutation // of sources × source ports; unused where the kernel chooses
 	request     []byte
 	lastRequest []byte // of a kept connection that is at its limit
-	workers     int
-	batches     *batches // nil where all requests are one piece
 
-	issued       atomic.Int64
-	firstFailure atomic.Int64 // since the start; MaxInt64 where there is none
+	firstFailure atomic.Int64 // since the start; MaxInt64 if there is none
 	succeeded    atomic.Bool
 	refusals     atomic.Int64
 	refusal      atomic.Uint32 // the reason that ended the run
 }
 
-// claim takes one request of the run's number, where its batch has begun.
-func (r *run) claim() claimed {
-	if r.batches != nil {
-		return r.batches.claim()
+// HTTP runs the load until its requests or its time are over, or ctx ends: then it returns what was
+// measured until then, without an error. It uses one thread per worker and leaves nothing open.
+func HTTP(ctx context.Context, cfg load.Config, opt Options) (*load.Result, error) {
+	cfg, target, err := cfg.Checked()
+	if err != nil {
+		return nil, fmt.Errorf("bench http: %w", err)
 	}
-	if r.cfg.Requests == 0 || r.issued.Add(1) <= r.cfg.Requests {
-		return granted
+	fail := func(err error) error { return fmt.Errorf("bench http %s: %w", target.HostPort(), err) }
+	r, workers, err := newHTTPRun(ctx, cfg, target, opt)
+	if err != nil {
+		return nil, fail(err)
 	}
-	return noMore
+	defer unix.Close(r.stopFile)
+	turned := r.turnBatches(ctx, opt.NextBatch)
+	err = conduct(ctx, &r.crew, workers, opt)
+	if batchErr := turned(); err == nil {
+		err = batchErr
+	}
+	if err != nil {
+		return nil, fail(err)
+	}
+	result := r.result(workers)
+	if r.refusal.Load() != 0 && ctx.Err() == nil {
+		return result, fail(fmt.Errorf("connect: %v (%d times, and no request succeeded)",
+			load.Reason(r.refusal.Load()), cfg.AbortAfter))
+	}
+	return result, nil
 }
 
-// connectFailed ends a run in which nothing has worked and the same comes again
-// and again.
-func (r *run) connectFailed(reason load.Reason) {
+// newHTTPRun makes a run and its workers; the caller closes stopFile.
+func newHTTPRun(ctx context.Context, cfg load.Config, target load.Target, opt Options) (*httpRun, []*worker, error) {
+	to, err := destinations(ctx, cfg, target)
+	if err != nil {
+		return nil, nil, err
+	}
+	files, err := fileLimit()
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.Workers = workersFor(cfg.Workers, cfg.Concurrency, files)
+	last := cfg // asks the server to close if it is to close first
+	last.KeepAlive = false
+	r := &httpRun{
+		cfg: cfg, pace: load.Pace{PerSecond: cfg.Rate},
+		request: load.RequestBytes(target, cfg), lastRequest: load.RequestBytes(target, last),
+	}
+	r.firstFailure.Store(math.MaxInt64)
+	r.batches.init(cfg)
+	if r.origin, err = newOrigin(opt.Netns, to, cfg.Sources, cfg.SourcePorts, cfg.Seed); err != nil {
+		return nil, nil, err
+	}
+	if err := r.prepare(cfg.Workers); err != nil {
+		return nil, nil, err
+	}
+	workers := make([]*worker, cfg.Workers)
+	for i := range workers {
+		limit := cfg.Concurrency / cfg.Workers
+		if i < cfg.Concurrency%cfg.Workers {
+			limit++
+		}
+		workers[i] = newWorker(r, i, limit, min(limit, maxSpare, files-limit))
+	}
+	return r, workers, nil
+}
+
+// destinations returns where connections go to, in turn.
+func destinations(ctx context.Context, cfg load.Config, t load.Target) (to []netip.AddrPort, err error) {
+	addrs := cfg.ConnectTo
+	if len(addrs) == 0 {
+		addr, err := resolve(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		addrs = []netip.Addr{addr}
+	}
+	for _, a := range addrs {
+		to = append(to, netip.AddrPortFrom(a.Unmap(), t.Port))
+	}
+	return to, nil
+}
+
+// resolve returns the host's address; a name is resolved by the system's resolver outside of any
+// namespace, IPv4 first.
+func resolve(ctx context.Context, t load.Target) (netip.Addr, error) {
+	if a, err := netip.ParseAddr(t.Host); err == nil {
+		return a, nil
+	}
+	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", t.Host)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("look up the host: %w", err)
+	}
+	for _, a := range found {
+		if a.Unmap().Is4() {
+			return a, nil
+		}
+	}
+	return found[0], nil
+}
+
+// perConnection returns how many requests one connection may carry.
+func (r *httpRun) perConnection() int32 {
+	switch n := r.cfg.PerConnection; {
+	case !r.cfg.KeepAlive:
+		return 1
+	case n == 0:
+		return math.MaxInt32
+	default:
+		return int32(min(n, math.MaxInt32))
+	}
+}
+
+// connectFailed ends a run in which nothing has succeeded and connections keep failing.
+func (r *httpRun) connectFailed(reason load.Reason) {
 	if r.cfg.AbortAfter == 0 || r.succeeded.Load() {
 		return
 	}
@@ -79,162 +153,22 @@ func (r *run) connectFailed(reason load.Reason) {
 	}
 }
 
-// ownPorts reports whether natkit chooses the source ports, not the kernel.
-func (r *run) ownPorts() bool { return r.cfg.SourcePorts.Len() > 0 }
-
-// HTTP runs the load until its requests or its time are done, or ctx ends: then
-// it returns what was measured until then, without an error. It takes one
-// thread per worker and leaves nothing open.
-func HTTP(ctx context.Context, cfg load.Config, opt Options) (*load.Result, error) {
-	cfg, target, err := cfg.Checked()
-	if err != nil {
-		return nil, fmt.Errorf("bench http: %w", err)
-	}
-	r, err := newRun(ctx, cfg, target, opt.Netns)
-	if err != nil {
-		return nil, fmt.Errorf("bench http %s: %w", target.HostPort(), err)
-	}
-	defer unix.Close(r.stopFile)
-	workers, err := r.makeWorkers()
-	if err != nil {
-		return nil, fmt.Errorf("bench http %s: %w", target.HostPort(), err)
-	}
-	defer moreProcs(len(workers))()
-	turned := r.turnBatches(ctx, opt.NextBatch)
-	before, after, err := conduct(ctx, &r.crew, workers, opt)
-	if batchErr := turned(); err == nil {
-		err = batchErr
-	}
-	if err != nil {
-		return nil, fmt.Errorf("bench http %s: %w", target.HostPort(), err)
-	}
-	result := r.result(workers, before, after)
-	if r.refusal.Load() != 0 && ctx.Err() == nil {
-		return result, fmt.Errorf("bench http %s: connect: %v (%d times, and no request succeeded)",
-			target.HostPort(), load.Reason(r.refusal.Load()), cfg.AbortAfter)
-	}
-	return result, nil
-}
-
-func newRun(ctx context.Context, cfg load.Config, target load.Target, ns *netns.Handle) (*run, error) {
-	to, err := destinations(ctx, cfg, target)
-	if err != nil {
-		return nil, err
-	}
-	zones, err := zoneNumbers(ns, slices.Concat(to, cfg.Sources))
-	if err != nil {
-		return nil, err
-	}
-	addr := to[0]
-	r := &run{
-		cfg: cfg, pace: load.Pace{PerSecond: cfg.Rate}, family: family(addr),
-		request: load.RequestBytes(target, cfg), lastRequest: lastRequest(target, cfg),
-		batches: newBatches(cfg),
-	}
-	for _, a := range to {
-		r.to = append(r.to, newSockaddr(netip.AddrPortFrom(a, target.Port), zones[a.Zone()]))
-	}
-	r.firstFailure.Store(math.MaxInt64)
-	if r.sources, err = sourceAddrs(cfg.Sources, addr, zones, cfg.Seed); err != nil {
-		return nil, err
-	}
-	if r.ownPorts() {
-		r.sources = anyAddr(r.sources, r.family)
-		r.ports = load.NewPermutation(uint64(len(r.sources)*cfg.SourcePorts.Len()), cfg.Seed)
-	}
-	if err := r.prepare(); err != nil {
-		return nil, err
-	}
-	return r, nil
-}
-
-// lastRequest asks the server to close where it is to close first.
-func lastRequest(t load.Target, cfg load.Config) []byte {
-	cfg.KeepAlive = false
-	return load.RequestBytes(t, cfg)
-}
-
-// destinations are where connections go to, in turn.
-func destinations(ctx context.Context, cfg load.Config, t load.Target) ([]netip.Addr, error) {
-	var to []netip.Addr
-	for _, a := range cfg.ConnectTo {
-		to = append(to, a.Unmap())
-	}
-	if len(to) > 0 {
-		return to, nil
-	}
-	addr, err := resolve(ctx, t)
-	return []netip.Addr{addr}, err
-}
-
-// resolve turns the host into an address; a name is looked up by the system's
-// resolver outside of any namespace, IPv4 first.
-func resolve(ctx context.Context, t load.Target) (netip.Addr, error) {
-	if a, err := netip.ParseAddr(t.Host); err == nil {
-		return a.Unmap(), nil
-	}
-	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", t.Host)
-	if err != nil {
-		return netip.Addr{}, fmt.Errorf("look up the host: %w", err)
-	}
-	best := found[0].Unmap()
-	for _, a := range found {
-		if a = a.Unmap(); a.Is4() {
-			best = a
-			break
-		}
-	}
-	return best, nil
-}
-
-// makeWorkers shares the connections out: one worker per CPU, more where the
-// limit of open files asks for it.
-func (r *run) makeWorkers() ([]*worker, error) {
-	files, err := fileLimit()
-	if err != nil {
-		return nil, err
-	}
-	n := r.cfg.Workers
-	if n == 0 {
-		n = runtime.NumCPU()
-	}
-	c := r.cfg.Concurrency
-	n = min(max(n, (c+files-1)/files), c)
-	r.workers, r.cfg.Workers = n, n
-	r.course = load.NewCourse(n)
-	workers := make([]*worker, n)
-	for i := range workers {
-		limit := c / n
-		if i < c%n {
-			limit++
-		}
-		workers[i] = newWorker(r, i, limit, min(limit, maxSpare, files-limit))
-	}
-	return workers, nil
-}
-
 // result merges what the workers counted.
-func (r *run) result(workers []*worker, before, after usage) *load.Result {
-	seen := load.Observed{Concurrency: r.cfg.Concurrency, Workers: len(workers)}
+func (r *httpRun) result(workers []*worker) *load.Result {
 	all := workers[0].tally
 	end, flown := int64(0), int64(0)
-	server := ""
+	res := &load.Result{Config: r.cfg, FirstFailureSeconds: -1}
 	for i, w := range workers {
 		if i > 0 {
 			all.Merge(w.tally)
 		}
 		end = max(end, w.now)
 		flown += w.flown
-		if server == "" {
-			server = w.server
+		if res.Server == "" {
+			res.Server = w.server
 		}
-		seen.BusiestWorker = max(seen.BusiestWorker, w.busy)
-		seen.Starts += w.starts
-		seen.Late += w.late
-		seen.Queued += w.queued
-		seen.NoLocalPort += w.noLocalPort
 	}
-	res := &load.Result{Config: r.cfg, Server: server, Seconds: float64(end) / 1e9, FirstFailureSeconds: -1}
+	res.Seconds = float64(end) / 1e9
 	if first := r.firstFailure.Load(); first != math.MaxInt64 {
 		res.FirstFailureSeconds = float64(first) / 1e9
 	}
@@ -243,55 +177,117 @@ func (r *run) result(workers []*worker, before, after usage) *load.Result {
 	}
 	all.Fill(res)
 	res.Series = r.course.Series(res.Seconds)
-	res.CPU = between(before, after)
-	observeCPU(&seen, before, after, res.Seconds)
+	var seen load.Observed
+	seen, res.CPU = observed(&r.crew, workers, res.Seconds)
+	seen.Concurrency = r.cfg.Concurrency
+	for _, w := range workers {
+		seen.Starts += w.starts
+		seen.Late += w.late
+		seen.Queued += w.queued
+		seen.NoLocalPort += w.noLocalPort
+	}
 	res.GeneratorLimit, res.CPUContention = seen.Limit(), seen.Contention()
 	return res
 }
 
-// sourceAddrs makes the source addresses, in the order of the seed.
-func sourceAddrs(sources []netip.Addr, to netip.Addr, zones map[string]uint32, seed uint64) ([]sockaddr, error) {
-	var all []sockaddr
-	for _, s := range sources {
-		if family(s) != family(to) {
-			return nil, fmt.Errorf("source address %v is not of the same family as the target %v", s, to)
-		}
-		all = append(all, newSockaddr(netip.AddrPortFrom(s, 0), zones[s.Zone()]))
-	}
-	order := rand.New(rand.NewPCG(seed, 0))
-	order.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	return all, nil
+// claimed is the answer to a worker that asks for a request to make.
+type claimed uint8
+
+const (
+	granted claimed = iota
+	// notYet: the next batch has not begun.
+	notYet
+	// noMore: all requests are made or in flight.
+	noMore
+)
+
+// batches are the pieces of a run, each begun when the one before is over; without Config.Batch
+// the run is one piece.
+type batches struct {
+	size, requests int64 // MaxInt64 for no limit
+	issued, over   atomic.Int64
+	released       atomic.Int64
+	turn           chan struct{} // the present batch is over
 }
 
-// anyAddr is the unspecified address where there is no source: a port can be
-// chosen without an address.
-func anyAddr(sources []sockaddr, family int) []sockaddr {
-	if len(sources) > 0 {
-		return sources
+func (b *batches) init(cfg load.Config) {
+	b.size, b.requests, b.turn = math.MaxInt64, math.MaxInt64, make(chan struct{}, 1)
+	if cfg.Requests > 0 {
+		b.requests = cfg.Requests
 	}
-	unspecified := netip.IPv4Unspecified()
-	if family == unix.AF_INET6 {
-		unspecified = netip.IPv6Unspecified()
+	if cfg.Batch > 0 {
+		b.size = cfg.Batch
 	}
-	return []sockaddr{newSockaddr(netip.AddrPortFrom(unspecified, 0), 0)}
+	b.release()
 }
 
-// checkSources binds to every source once, so that an address that is not this
-// machine's is one error and not as many failures as there are requests.
-func checkSources(sys *caller, family int, sources []sockaddr) error {
-	for i := range sources {
-		fd, errno := sys.socket(family)
-		if errno == 0 {
-			errno = sys.bind(fd, &sources[i])
-			sys.close(fd)
+// release lets the next batch begin.
+func (b *batches) release() {
+	before := b.released.Load()
+	b.released.Store(before + min(b.size, b.requests-before))
+}
+
+// claim takes one request of the run's number, if its batch has begun.
+func (b *batches) claim() claimed {
+	released := b.released.Load()
+	if b.issued.Add(1) <= released {
+		return granted
+	}
+	b.issued.Add(-1)
+	if released >= b.requests {
+		return noMore
+	}
+	return notYet
+}
+
+// requestOver counts a request that was completed or has failed.
+func (b *batches) requestOver() {
+	if b.size < math.MaxInt64 && b.over.Add(1) == b.released.Load() {
+		b.turn <- struct{}{} // a batch is over once
+	}
+}
+
+// turnBatches begins one batch after the other. The returned function ends that and returns its
+// error.
+func (r *httpRun) turnBatches(ctx context.Context, next func(context.Context, int) error) func() error {
+	if next == nil {
+		next = func(ctx context.Context, _ int) error { return pause(ctx, r.cfg.Pause) }
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- r.takeTurns(ctx, next) }()
+	return func() error {
+		cancel()
+		return <-done
+	}
+}
+
+func (r *httpRun) takeTurns(ctx context.Context, next func(context.Context, int) error) error {
+	for n := 1; r.released.Load() < r.requests; n++ {
+		select {
+		case <-r.turn:
+		case <-ctx.Done():
+			return nil
 		}
-		if errno == syscall.EADDRNOTAVAIL {
-			return fmt.Errorf("source address %v: not an address of this machine or namespace; add it to an interface first",
-				sources[i].addr())
+		if err := next(ctx, n); err != nil {
+			if ctx.Err() != nil { // the run has ended meanwhile
+				return nil
+			}
+			r.end()
+			return err
 		}
-		if errno != 0 && errno != syscall.EADDRINUSE {
-			return fmt.Errorf("source address %v: bind: %w", sources[i].addr(), errno)
-		}
+		r.release()
 	}
 	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

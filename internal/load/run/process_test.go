@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natkit/natkit/internal/load/udp"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -22,14 +22,28 @@ import (
 const (
 	loadHelper = "NATKIT_LOAD_TEST_URL"
 	udpHelper  = "NATKIT_LOAD_TEST_UDP"
+	// mallocsHelper has it print how many allocations 10,000 requests more make.
+	mallocsHelper = "NATKIT_LOAD_TEST_MALLOCS"
 )
 
 // udpTraced has a flow for every datagram in flight, so that each takes calls of its
 // own.
-func udpTraced(to netip.AddrPort) udp.Config {
+func udpTraced(to netip.AddrPort) packets.UDPConfig {
 	cfg := udpConfig(to, 2000)
 	cfg.Flows, cfg.Concurrency = 20, 20
 	return cfg
+}
+
+// mallocs returns the number of allocations of a run of n requests.
+func mallocs(addr string, n int64) uint64 {
+	var a, b runtime.MemStats
+	runtime.ReadMemStats(&a)
+	if r, err := HTTP(context.Background(), testConfig(addr, n, 10), Options{}); err != nil || r.Completed != n {
+		fmt.Fprintln(os.Stderr, err, r)
+		os.Exit(1)
+	}
+	runtime.ReadMemStats(&b)
+	return b.Mallocs - a.Mallocs
 }
 
 func TestMain(m *testing.M) {
@@ -41,6 +55,12 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		fmt.Println(r.SystemCalls)
+		os.Exit(0)
+	}
+	if addr := os.Getenv(mallocsHelper); addr != "" {
+		mallocs(addr, 1000)
+		few, many := mallocs(addr, 1000), mallocs(addr, 11000)
+		fmt.Println(int64(many - few))
 		os.Exit(0)
 	}
 	if addr := os.Getenv(udpHelper); addr != "" {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/packets"
-	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/netns"
 	"golang.org/x/sys/unix"
 )
@@ -48,22 +47,21 @@ type udpServer struct {
 	cfg ServeUDPConfig
 	any bool // it listens on all addresses
 
-	seconds   []udp.ServedSecond
-	secondsMu sync.Mutex
+	seconds []packets.ServedSecond // under mu
 }
 
 // ServeUDP answers every request with its own payload, marked as a reply, from the
 // address that it was sent to, until ctx ends, and returns what it saw. What is no
-// request (udp.MakeReply) is not answered. Senders at public addresses are
+// request (packets.MakeReply) is not answered. Senders at public addresses are
 // not answered unless cfg.OwnNetwork is set. It returns an error that wraps
 // unix.EADDRINUSE where another program has the address.
-func ServeUDP(ctx context.Context, cfg ServeUDPConfig) (*udp.Served, error) {
+func ServeUDP(ctx context.Context, cfg ServeUDPConfig) (*packets.Served, error) {
 	fail := func(err error) error { return fmt.Errorf("serve UDP on %v: %w", cfg.Listen, err) }
 	if !cfg.Listen.IsValid() {
 		return nil, errors.New("serve UDP: no address to listen on; give ADDRESS:PORT")
 	}
 	if cfg.Expected != nil {
-		if err := udp.CheckExpected(*cfg.Expected, cfg.Listen.Addr()); err != nil {
+		if err := packets.CheckExpected(*cfg.Expected, cfg.Listen.Addr()); err != nil {
 			return nil, fail(fmt.Errorf("expected source: %w", err))
 		}
 	}
@@ -71,11 +69,11 @@ func ServeUDP(ctx context.Context, cfg ServeUDPConfig) (*udp.Served, error) {
 		cfg.Workers = runtime.NumCPU()
 	}
 	s := &udpServer{cfg: cfg, any: cfg.Listen.Addr().IsUnspecified()}
-	if err := s.prepare(); err != nil {
+	if err := s.prepare(0); err != nil {
 		return nil, fail(err)
 	}
 	defer unix.Close(s.stopFile)
-	sockets, err := listenAll(cfg.Netns, unix.SOCK_DGRAM, cfg.Listen, cfg.Workers)
+	sockets, err := listenUDP(cfg.Netns, cfg.Listen, cfg.Workers)
 	if err != nil {
 		return nil, fail(err)
 	}
@@ -87,48 +85,32 @@ func ServeUDP(ctx context.Context, cfg ServeUDPConfig) (*udp.Served, error) {
 }
 
 // serve runs one worker per socket until ctx ends. It owns the sockets.
-func (s *udpServer) serve(ctx context.Context, sockets listeners) (*udp.Served, error) {
+func (s *udpServer) serve(ctx context.Context, sockets listeners) (*packets.Served, error) {
 	closed := sync.OnceFunc(sockets.close)
 	defer closed()
 	workers := make([]*udpServeWorker, len(sockets.fds))
 	for i, fd := range sockets.fds {
-		workers[i] = newUDPServeWorker(s, int32(fd), udp.MaxSourcesSeen/len(workers))
+		workers[i] = newUDPServeWorker(s, int32(fd), packets.MaxSourcesSeen/len(workers))
 	}
-	defer moreProcs(len(workers))()
 	opt := Options{Progress: s.cfg.Progress, ready: func() {
 		closed() // each worker has a copy of its own
 		if s.cfg.Ready != nil {
 			s.cfg.Ready(sockets.addr)
 		}
 	}}
-	before, after, err := conduct(ctx, &s.crew, workers, opt)
-	if err != nil {
+	if err := conduct(ctx, &s.crew, workers, opt); err != nil {
 		return nil, err
 	}
-	served := &udp.Served{
+	served := &packets.Served{
 		Listen: sockets.addr, Workers: len(workers), Expected: s.cfg.Expected,
-		Seconds: float64(s.clock()) / 1e9, Series: s.seconds, CPU: between(before, after),
+		Seconds: float64(s.clock()) / 1e9, Series: s.seconds, CPU: s.cpu.report(),
 	}
-	tallies := make([]*udp.ServeTally, len(workers))
+	tallies := make([]*packets.ServeTally, len(workers))
 	for i, w := range workers {
 		tallies[i] = w.tally
 	}
 	served.Fill(tallies)
 	return served, nil
-}
-
-// handInServed adds what a worker did in a second.
-func (s *udpServer) handInServed(second int, received, answered int64) {
-	if second >= maxServedSeconds {
-		return
-	}
-	s.secondsMu.Lock()
-	defer s.secondsMu.Unlock()
-	for len(s.seconds) <= second {
-		s.seconds = append(s.seconds, udp.ServedSecond{At: float64(len(s.seconds) + 1)})
-	}
-	s.seconds[second].Received += received
-	s.seconds[second].Answered += answered
 }
 
 const (
@@ -144,21 +126,18 @@ const (
 
 // udpServeWorker is one thread of the server of datagrams, with a socket of its own.
 type udpServeWorker struct {
+	thread
 	server *udpServer
 	fd     int32
-	epoll  int32
-	sys    caller
 	both   *messages      // a datagram is sent back from the buffers that it came into
 	silent [udpBatch]bool // those of both that are not answered
-	events []unix.EpollEvent
 	// lastSender, and whether its address is public: many datagrams come from one.
 	lastSender netip.Addr
 	lastPublic bool
 
-	second             int
-	received, answered int64 // up to the second
-	tally              *udp.ServeTally
-	seen               seen
+	current            int   // second
+	received, answered int64 // until then
+	tally              *packets.ServeTally
 }
 
 func newUDPServeWorker(s *udpServer, fd int32, senders int) *udpServeWorker {
@@ -167,19 +146,14 @@ func newUDPServeWorker(s *udpServer, fd int32, senders int) *udpServeWorker {
 		control = pktinfoControl
 	}
 	return &udpServeWorker{
-		server: s, fd: fd, both: newMessages(udpBatch, maxDatagram, control),
-		events: make([]unix.EpollEvent, 2), tally: udp.NewServeTally(senders),
+		thread: newThread(&s.crew), server: s, fd: fd, both: newMessages(udpBatch, maxDatagram, control), tally: packets.NewServeTally(senders),
 	}
 }
 
-func (w *udpServeWorker) soFar() *seen { return &w.seen }
-
 func (w *udpServeWorker) setUp(*netns.Handle) error {
-	epoll, err := w.server.enter(&w.sys, nil, false, int(w.fd))
-	if err != nil {
+	if err := w.enter(nil, false, int(w.fd)); err != nil {
 		return err
 	}
-	w.epoll = epoll
 	w.sys.growBuffers(w.fd)
 	if w.server.any {
 		// The reply has to come from the address that was asked, whichever of the
@@ -195,48 +169,43 @@ func (w *udpServeWorker) setUp(*netns.Handle) error {
 	if errno := w.sys.watch(w.epoll, w.fd, socketEvent, unix.EPOLLIN); errno != 0 {
 		return fmt.Errorf("watch the socket: %w", errno)
 	}
-	w.sys.restart()
 	return nil
 }
 
 func (w *udpServeWorker) loop() {
 	for !w.server.stop.Load() {
-		n, errno := w.sys.poll(w.epoll, w.events, int64(w.second+1)*second-w.server.clock())
-		if errno != 0 { // EINTR
-			n = 0
+		events := w.wait(int64(w.second+1)*second - w.server.clock())
+		if w.second > w.current {
+			w.countSecond()
 		}
-		w.turnSecond()
-		for _, e := range w.events[:n] {
+		for _, e := range events {
 			if e.Fd == socketEvent {
 				w.answerAll()
 			}
 		}
-		w.publish()
+		w.completed.Store(w.tally.Answered)
+		w.failed.Store(w.tally.Misdelivered)
 	}
-	w.handIn()
+	w.countSecond()
 	w.tally.SocketDrops = int64(w.sys.socketDrops(w.fd))
 	w.tally.SystemCalls = w.sys.count
 	w.sys.close(w.fd)
 	w.sys.close(w.epoll)
 }
 
-func (w *udpServeWorker) publish() {
-	w.seen.completed.Store(w.tally.Answered)
-	w.seen.failed.Store(w.tally.Misdelivered)
-}
-
-// turnSecond hands in the seconds that are over.
-func (w *udpServeWorker) turnSecond() {
-	now := w.server.clock()
-	for now >= int64(w.second+1)*second {
-		w.handIn()
-		w.second++
+// countSecond adds what was done since it was last called to the second that was current then.
+func (w *udpServeWorker) countSecond() {
+	s := w.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.seconds) <= w.current && w.current < maxServedSeconds {
+		s.seconds = append(s.seconds, packets.ServedSecond{At: float64(len(s.seconds) + 1)})
 	}
-}
-
-func (w *udpServeWorker) handIn() {
-	w.server.handInServed(w.second, w.tally.Received-w.received, w.tally.Answered-w.answered)
-	w.received, w.answered = w.tally.Received, w.tally.Answered
+	if w.current < maxServedSeconds {
+		s.seconds[w.current].Received += w.tally.Received - w.received
+		s.seconds[w.current].Answered += w.tally.Answered - w.answered
+	}
+	w.received, w.answered, w.current = w.tally.Received, w.tally.Answered, w.second
 }
 
 // answerAll takes what is in the socket, a burst at most, so that the end of the run
@@ -262,7 +231,7 @@ func (w *udpServeWorker) answerAll() {
 // turnRound makes a received message one to send.
 func (w *udpServeWorker) turnRound(i int) {
 	w.both.vectors[i].SetLen(len(w.both.bytes(i)))
-	if w.silent[i] = !udp.MakeReply(w.both.bytes(i)); w.silent[i] {
+	if w.silent[i] = !packets.MakeReply(w.both.bytes(i)); w.silent[i] {
 		w.tally.Foreign++
 		return
 	}
@@ -309,7 +278,7 @@ func (w *udpServeWorker) answer(n int) {
 			w.tally.Answered += int64(sent)
 		case errno == unix.EAGAIN && w.writable():
 		default:
-			w.tally.Failures.Add(load.InSend, load.Reason(errno))
+			w.tally.Failures.Add(load.Send, load.Reason(errno))
 			first++
 		}
 	}
@@ -341,4 +310,67 @@ func anyInterface(control []byte) {
 		}
 		control = rest
 	}
+}
+
+// listeners are sockets on one address, among which the kernel distributes the senders.
+type listeners struct {
+	fds  []int
+	addr netip.AddrPort
+}
+
+// listenUDP makes n sockets in a namespace; nil is the caller's.
+func listenUDP(ns *netns.Handle, at netip.AddrPort, n int) (l listeners, err error) {
+	err = ns.Do(func() error {
+		// SO_REUSEPORT would share the port with another server of the same user without an
+		// error; a first socket without it finds out.
+		probe, addr, err := bound(at)
+		if err != nil {
+			return err
+		}
+		unix.Close(probe)
+		l.addr = addr
+		for range n {
+			fd, _, err := bound(addr, unix.SO_REUSEPORT)
+			if err != nil {
+				l.close()
+				return err
+			}
+			l.fds = append(l.fds, fd)
+		}
+		return nil
+	})
+	return l, err
+}
+
+func (l listeners) close() {
+	for _, fd := range l.fds {
+		unix.Close(fd)
+	}
+}
+
+// bound makes a UDP socket with the given options set, and returns the address that it has.
+func bound(at netip.AddrPort, options ...int) (int, netip.AddrPort, error) {
+	name, err := resolved(at)
+	if err != nil {
+		return -1, at, err
+	}
+	var sys caller
+	fd, errno := sys.socket(family(at.Addr()), unix.SOCK_DGRAM)
+	if errno != 0 {
+		return -1, at, fmt.Errorf("make a socket: %w", errno)
+	}
+	for _, option := range options {
+		errno = max(errno, sys.setOption(fd, unix.SOL_SOCKET, option, 1))
+	}
+	if errno == 0 {
+		errno = sys.bind(fd, &name)
+	}
+	if errno == 0 {
+		errno = sys.localName(fd, &name)
+	}
+	if errno != 0 {
+		sys.close(fd)
+		return -1, at, bindError(errno)
+	}
+	return int(fd), netip.AddrPortFrom(at.Addr(), name.addrPort().Port()), nil
 }

@@ -1,12 +1,12 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"runtime"
 	"slices"
 	"sync/atomic"
 	"syscall"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/packets"
-	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/netns"
 	"golang.org/x/sys/unix"
 )
@@ -25,83 +24,83 @@ var errNothingBack = errors.New("nothing came back")
 // udpRun is what the workers of a run of datagrams share.
 type udpRun struct {
 	crew
-	cfg     udp.Config
-	pace    load.Pace
-	server  netip.AddrPort // as replies name it
-	to      sockaddr
-	family  int
-	sources []sockaddr
-	ports   load.Permutation // of sources × source ports; unused where the kernel chooses
-	workers int
-	token   uint32 // the run of its requests
+	origin
+	cfg    packets.UDPConfig
+	pace   load.Pace
+	server netip.AddrPort // as replies name it
+	token  uint32         // the run of its requests
 
 	warm     chan struct{} // closed when begun is set
 	begun    int64         // when the schedule and the time of the run begin
 	answered atomic.Bool   // something came back
 }
 
-// UDP sends datagrams and takes the replies, until all are sent or the time is over,
-// and their replies are there or the timeout has passed; or until ctx ends: then it
-// returns what was measured until then, without an error. Where nothing at all comes
-// back it ends early, and returns an error beside the result. It takes one thread
-// per worker and leaves nothing open.
-func UDP(ctx context.Context, cfg udp.Config, opt Options) (*udp.Result, error) {
+// UDP sends datagrams and receives the replies, until all are sent or the time is over, and their
+// replies are there or the timeout has passed; or until ctx ends: then it returns what was
+// measured until then, without an error. If nothing at all comes back it ends early, and returns
+// an error beside the result. It uses one thread per worker and leaves nothing open.
+func UDP(ctx context.Context, cfg packets.UDPConfig, opt Options) (*packets.UDPResult, error) {
 	cfg, err := cfg.Checked()
 	if err != nil {
 		return nil, fmt.Errorf("bench udp: %w", err)
 	}
 	fail := func(err error) error { return fmt.Errorf("bench udp %v: %w", cfg.To, err) }
-	r, err := newUDPRun(cfg, opt.Netns)
+	r, workers, err := newUDPRun(cfg, opt.Netns)
 	if err != nil {
 		return nil, fail(err)
 	}
 	defer unix.Close(r.stopFile)
-	workers, err := r.makeWorkers()
-	if err != nil {
+	if err := conduct(ctx, &r.crew, workers, opt); err != nil {
 		return nil, fail(err)
 	}
-	defer moreProcs(len(workers))()
-	before, after, err := conduct(ctx, &r.crew, workers, opt)
-	if err != nil {
-		return nil, fail(err)
-	}
-	result := r.result(workers, before, after, ctx.Err() != nil)
+	result := r.result(workers, ctx.Err() != nil)
 	if result.Received == 0 && ctx.Err() == nil {
 		return result, fail(fmt.Errorf("%w of %d datagrams: %s", errNothingBack, result.Sent, result.Hint))
 	}
 	return result, nil
 }
 
-func newUDPRun(cfg udp.Config, ns *netns.Handle) (*udpRun, error) {
-	to := netip.AddrPortFrom(cfg.To.Addr().Unmap(), cfg.To.Port())
-	zones, err := zoneNumbers(ns, append([]netip.Addr{to.Addr()}, cfg.Sources...))
+// newUDPRun makes a run and its workers, which share the flows; the caller closes stopFile.
+func newUDPRun(cfg packets.UDPConfig, ns *netns.Handle) (*udpRun, []*udpWorker, error) {
+	files, err := fileLimit()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	cfg.Workers = workersFor(cfg.Workers, cfg.Flows, files)
+	if cfg.Concurrency > 0 {
+		cfg.Workers = min(cfg.Workers, cfg.Concurrency)
+		if least := workersFor(1, cfg.Flows, files); cfg.Workers < least {
+			return nil, nil, fmt.Errorf("%d flows need %d workers for the limit of %d open files each, but concurrency is %d: raise one of them",
+				cfg.Flows, least, files, cfg.Concurrency)
+		}
+	}
+	to := netip.AddrPortFrom(cfg.To.Addr().Unmap(), cfg.To.Port())
 	r := &udpRun{
 		cfg: cfg, pace: load.Pace{PerSecond: cfg.Rate},
 		server: netip.AddrPortFrom(to.Addr().WithZone(""), to.Port()),
-		to:     newSockaddr(to, zones[to.Addr().Zone()]),
-		family: family(to.Addr()),
 		warm:   make(chan struct{}),
-		token:  udp.RequestRun(rand.Uint32()), // other runs beside this one have others
+		token:  packets.RequestRun(rand.Uint32()), // other runs beside this one have others
 	}
-	if r.sources, err = sourceAddrs(cfg.Sources, to.Addr(), zones, cfg.Seed); err != nil {
-		return nil, err
+	if r.origin, err = newOrigin(ns, []netip.AddrPort{to}, cfg.Sources, cfg.SourcePorts, cfg.Seed); err != nil {
+		return nil, nil, err
 	}
-	if cfg.SourcePorts.Len() > 0 {
-		r.sources = anyAddr(r.sources, r.family)
-		r.ports = load.NewPermutation(uint64(len(r.sources)*cfg.SourcePorts.Len()), cfg.Seed)
-	} else if err := r.checkPorts(ns); err != nil {
-		return nil, err
+	if err := r.checkPorts(ns); err != nil {
+		return nil, nil, err
 	}
-	return r, r.prepare()
+	workers := make([]*udpWorker, cfg.Workers)
+	for i := range workers {
+		workers[i] = newUDPWorker(r, i)
+	}
+	return r, workers, r.prepare(cfg.Workers)
 }
 
 // checkPorts compares the flows with the ports that the kernel may give out. Other
 // than TCP, a UDP socket has its port of an address for itself, whatever the
 // destination (udp_lib_get_port).
 func (r *udpRun) checkPorts(ns *netns.Handle) error {
+	if r.ownPorts() {
+		return nil
+	}
 	text, err := netns.Sysctl(ns, "net.ipv4.ip_local_port_range") // holds for IPv6 too
 	var first, last int
 	if _, scanErr := fmt.Sscan(text, &first, &last); err != nil || scanErr != nil {
@@ -113,34 +112,6 @@ func (r *udpRun) checkPorts(ns *netns.Handle) error {
 			r.cfg.Flows, n, last-first+1)
 	}
 	return nil
-}
-
-// makeWorkers shares the flows out: one worker per CPU, more where the limit of
-// open files asks for it.
-func (r *udpRun) makeWorkers() ([]*udpWorker, error) {
-	files, err := fileLimit()
-	if err != nil {
-		return nil, err
-	}
-	n := r.cfg.Workers
-	if n == 0 {
-		n = runtime.NumCPU()
-	}
-	n = min(max(n, (r.cfg.Flows+files-1)/files), r.cfg.Flows)
-	if r.cfg.Concurrency > 0 {
-		n = min(n, r.cfg.Concurrency)
-		if least := (r.cfg.Flows + files - 1) / files; n < least {
-			return nil, fmt.Errorf("%d flows need %d workers for the limit of %d open files each, but concurrency is %d: raise one of them",
-				r.cfg.Flows, least, files, r.cfg.Concurrency)
-		}
-	}
-	r.workers, r.cfg.Workers = n, n
-	r.course = load.NewCourse(n)
-	workers := make([]*udpWorker, n)
-	for i := range workers {
-		workers[i] = newUDPWorker(r, i)
-	}
-	return workers, nil
 }
 
 // datagrams is how many the run sends in all: what a schedule has until the end
@@ -164,11 +135,9 @@ func (r *udpRun) largestFrame() int { return slices.Max(r.cfg.FrameBytes) }
 // the last router says that it finds no host (mcast_solicit × retrans_time_ms).
 func (r *udpRun) silentAfter() int64 { return 2*int64(r.cfg.Timeout) + 1500*int64(time.Millisecond) }
 
-// result merges what the workers counted. Where the run was interrupted, replies may
-// still be on the way.
-func (r *udpRun) result(workers []*udpWorker, before, after usage, interrupted bool) *udp.Result {
-	seen := load.Observed{Workers: len(workers)}
-	all := udp.NewTally()
+// result merges what the workers counted. If the run was interrupted, replies may still be under way.
+func (r *udpRun) result(workers []*udpWorker, interrupted bool) *packets.UDPResult {
+	all := packets.NewUDPTally()
 	end, whole, late := int64(0), int64(0), int64(0)
 	for _, w := range workers {
 		all.Merge(w.tally)
@@ -177,19 +146,13 @@ func (r *udpRun) result(workers []*udpWorker, before, after usage, interrupted b
 		}
 		end, whole = max(end, w.last), max(whole, w.now)
 		late += w.late
-		seen.BusiestWorker = max(seen.BusiestWorker, w.busy)
 	}
-	res := &udp.Result{Config: r.cfg, RunToken: r.token, Seconds: float64(max(end-r.begun, 0)) / 1e9}
+	res := &packets.UDPResult{Config: r.cfg, RunToken: r.token, Seconds: float64(max(end-r.begun, 0)) / 1e9}
 	all.Fill(res)
 	res.Series = r.course.Series(float64(whole) / 1e9)
-	res.CPU = between(before, after)
-	observeCPU(&seen, before, after, float64(whole)/1e9)
-	for _, limit := range []string{udp.Overflow(res.SocketDrops), seen.Limit(), udp.Lateness(res.Sent, late)} {
-		if res.GeneratorLimit == "" {
-			res.GeneratorLimit = limit
-		}
-	}
-	res.CPUContention = seen.Contention()
+	seen, cpu := observed(&r.crew, workers, float64(whole)/1e9)
+	res.CPU, res.CPUContention = cpu, seen.Contention()
+	res.GeneratorLimit = cmp.Or(packets.Overflow(res.SocketDrops), seen.Limit(), packets.Lateness(res.Sent, late))
 	return res
 }
 
@@ -204,13 +167,11 @@ type udpFlow struct {
 
 // setUp opens the flows' sockets.
 func (w *udpWorker) setUp(ns *netns.Handle) error {
-	epoll, err := w.run.enter(&w.sys, ns, w.run.cfg.Rate > 0)
-	if err != nil {
+	if err := w.enter(ns, w.run.cfg.Rate > 0); err != nil {
 		return err
 	}
-	w.epoll = epoll
 	if w.share.Worker == 0 {
-		if err := checkSources(&w.sys, w.run.family, w.run.sources); err != nil {
+		if err := w.run.check(&w.sys); err != nil {
 			return err
 		}
 		if err := w.checkWay(); err != nil {
@@ -222,7 +183,6 @@ func (w *udpWorker) setUp(ns *netns.Handle) error {
 			return err
 		}
 	}
-	w.sys.restart()
 	return nil
 }
 
@@ -230,17 +190,17 @@ func (w *udpWorker) setUp(ns *netns.Handle) error {
 // datagrams fit into what it carries: the size of a frame means nothing where IP
 // cuts it into fragments.
 func (w *udpWorker) checkWay() error {
-	fd, errno := w.sys.datagramSocket(w.run.family)
+	fd, errno := w.sys.socket(w.run.family, unix.SOCK_DGRAM)
 	if errno != 0 {
 		return fmt.Errorf("make a socket: %w", errno)
 	}
 	defer w.sys.close(fd)
 	if len(w.run.sources) > 0 {
 		if errno := w.sys.bind(fd, &w.run.sources[0]); errno != 0 {
-			return fmt.Errorf("source address %v: bind: %w", w.run.sources[0].addr(), errno)
+			return fmt.Errorf("source address %v: bind: %w", w.run.sources[0].addrPort().Addr(), errno)
 		}
 	}
-	switch errno := w.sys.connect(fd, &w.run.to); errno {
+	switch errno := w.sys.connect(fd, &w.run.origin.to[0]); errno {
 	case 0:
 	case unix.ENETUNREACH, unix.EHOSTUNREACH:
 		return fmt.Errorf("no route: %w (`ip route get %v` in this namespace shows the same)", errno, w.run.server.Addr())
@@ -254,7 +214,7 @@ func (w *udpWorker) checkWay() error {
 		level, name = unix.IPPROTO_IPV6, unix.IPV6_MTU
 	}
 	mtu, err := unix.GetsockoptInt(int(fd), level, name)
-	if largest := udp.PacketBytes(w.run.largestFrame()); err == nil && largest > mtu {
+	if largest := packets.PacketBytes(w.run.largestFrame()); err == nil && largest > mtu {
 		return fmt.Errorf("size %d: IP packets of %d bytes would be fragmented, the route's MTU is %d: give smaller sizes or raise the MTU",
 			w.run.largestFrame(), largest, mtu)
 	}
@@ -264,7 +224,7 @@ func (w *udpWorker) checkWay() error {
 // open makes the i-th flow's socket and gives it its address and port.
 func (w *udpWorker) open(i int) error {
 	f := &w.flows[i]
-	fd, errno := w.sys.datagramSocket(w.run.family)
+	fd, errno := w.sys.socket(w.run.family, unix.SOCK_DGRAM)
 	if errno != 0 {
 		return w.openError(i, "make a socket", errno)
 	}
@@ -314,24 +274,24 @@ func (w *udpWorker) setOptions(fd int32) error {
 	return nil
 }
 
-// bind gives the flow of number n the n-th combination of a source address and a
-// port in the order of the seed; where that is taken, one of those that the worker
-// has to spare.
+// bind gives the flow of number n the n-th combination of a source address and a port in the order
+// of the seed; if that is taken, one of those that the worker has to spare.
 func (w *udpWorker) bind(fd int32, i int) syscall.Errno {
-	r := w.run
-	if r.cfg.SourcePorts.Len() == 0 {
-		sources := anyAddr(r.sources, r.family)
-		return w.sys.bind(fd, &sources[w.share.Flow(i)%len(sources)])
+	r, n := w.run, w.share.Flow(i)
+	if !r.ownPorts() {
+		w.sys.name = r.anySource()
+		if len(r.sources) > 0 {
+			w.sys.name = r.sources[n%len(r.sources)]
+		}
+		return w.sys.bind(fd, &w.sys.name)
 	}
-	all, n := uint64(len(r.sources)*r.cfg.SourcePorts.Len()), uint64(len(r.sources))
-	for k := uint64(w.share.Flow(i)); ; {
-		at := r.ports.At(k)
-		source := r.sources[at%n].withPort(r.cfg.SourcePorts.First + uint16(at/n))
-		errno := w.sys.bind(fd, &source)
-		if errno != unix.EADDRINUSE || w.spare >= all {
+	for k := uint64(n); ; {
+		w.sys.name = r.at(k)
+		errno := w.sys.bind(fd, &w.sys.name)
+		if errno != unix.EADDRINUSE || w.spare >= uint64(r.combinations()) {
 			return errno
 		}
 		k = w.spare
-		w.spare += uint64(r.workers)
+		w.spare += uint64(r.cfg.Workers)
 	}
 }

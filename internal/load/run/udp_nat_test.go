@@ -9,7 +9,6 @@ import (
 
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/packets"
-	"github.com/natkit/natkit/internal/load/udp"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -185,7 +184,7 @@ func TestUDPNoHost(t *testing.T) {
 	p := newUDPPath(t)
 	t.Parallel() // it waits for 3 s
 	cfg := udpConfig(netip.MustParseAddrPort("198.18.0.77:9"), 1000)
-	cfg.Timeout = udp.DefaultTimeout
+	cfg.Timeout = packets.UDPTimeout
 	_, err := UDP(t.Context(), cfg, Options{Netns: p.client})
 	if !errors.Is(err, errNothingBack) || !strings.Contains(err.Error(), "wait: unreachable") || !strings.Contains(err.Error(), "no host has that address") {
 		t.Errorf("error %v", err)

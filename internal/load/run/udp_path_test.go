@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/natkit/natkit/internal/load/udp"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -132,11 +132,11 @@ func (p udpPath) counter(t *testing.T, family, name string) int64 {
 
 // startServeUDP runs the built-in server; the returned function ends it and says
 // what it saw.
-func startServeUDP(t *testing.T, cfg ServeUDPConfig) (netip.AddrPort, func() *udp.Served) {
+func startServeUDP(t *testing.T, cfg ServeUDPConfig) (netip.AddrPort, func() *packets.Served) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	type end struct {
-		served *udp.Served
+		served *packets.Served
 		err    error
 	}
 	ready, ended := make(chan netip.AddrPort, 1), make(chan end, 1)
@@ -148,7 +148,7 @@ func startServeUDP(t *testing.T, cfg ServeUDPConfig) (netip.AddrPort, func() *ud
 		s, err := ServeUDP(ctx, cfg)
 		ended <- end{s, err}
 	}()
-	stop := func() *udp.Served {
+	stop := func() *packets.Served {
 		cancel()
 		select {
 		case e := <-ended:
@@ -159,7 +159,7 @@ func startServeUDP(t *testing.T, cfg ServeUDPConfig) (netip.AddrPort, func() *ud
 			return e.served
 		case <-time.After(deadline):
 			t.Error("the server does not end")
-			return &udp.Served{}
+			return &packets.Served{}
 		}
 	}
 	t.Cleanup(func() { stop() })
@@ -176,7 +176,7 @@ func startServeUDP(t *testing.T, cfg ServeUDPConfig) (netip.AddrPort, func() *ud
 }
 
 // sendUDP makes a run that may have losses, but no error.
-func sendUDP(t *testing.T, cfg udp.Config, opt Options) *udp.Result {
+func sendUDP(t *testing.T, cfg packets.UDPConfig, opt Options) *packets.UDPResult {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
@@ -191,7 +191,7 @@ func sendUDP(t *testing.T, cfg udp.Config, opt Options) *udp.Result {
 }
 
 // wholeUDP fails where not every datagram was answered once, in order.
-func wholeUDP(t *testing.T, r *udp.Result, sent int64) {
+func wholeUDP(t *testing.T, r *packets.UDPResult, sent int64) {
 	t.Helper()
 	if r.Sent != sent || r.Received != sent || r.Lost+r.Reordered+r.Duplicated+r.Misdelivered+r.Late+r.Altered+r.Foreign+r.SocketDrops != 0 || len(r.Failures) != 0 {
 		t.Fatalf("sent %d, received %d of %d; %+v; failures %v", r.Sent, r.Received, sent, r.Delivery, r.Failures)
@@ -216,7 +216,7 @@ func rawUDP(t *testing.T, handle func(c *net.UDPConn, from netip.AddrPort, paylo
 				return
 			}
 			if err == nil {
-				udp.MakeReply(buf[:n])
+				packets.MakeReply(buf[:n])
 				handle(c, from, bytes.Clone(buf[:n]))
 			}
 		}
@@ -225,8 +225,8 @@ func rawUDP(t *testing.T, handle func(c *net.UDPConn, from netip.AddrPort, paylo
 	return c.LocalAddr().(*net.UDPAddr).AddrPort()
 }
 
-func udpConfig(to netip.AddrPort, packets int64) udp.Config {
-	return udp.Config{To: to, Packets: packets, Timeout: 5 * time.Second, Workers: 2}
+func udpConfig(to netip.AddrPort, n int64) packets.UDPConfig {
+	return packets.UDPConfig{To: to, Packets: n, Timeout: 5 * time.Second, Workers: 2}
 }
 
 func setLoopbackMTU(t *testing.T, ns *netns.Handle, mtu string) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/load"
-	"github.com/natkit/natkit/internal/load/udp"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -26,18 +26,18 @@ func TestUDPErrorsBeforeStart(t *testing.T) {
 	before := openFileCount(t)
 	for _, tt := range []struct {
 		name   string
-		change func(*udp.Config)
+		change func(*packets.UDPConfig)
 		want   string
 	}{
-		{"ports of the kernel", func(c *udp.Config) { c.Flows = 11 }, "11 flows: 1 source addresses with 10 ports each (net.ipv4.ip_local_port_range)"},
-		{"ports of the kernel for two", func(c *udp.Config) {
+		{"ports of the kernel", func(c *packets.UDPConfig) { c.Flows = 11 }, "11 flows: 1 source addresses with 10 ports each (net.ipv4.ip_local_port_range)"},
+		{"ports of the kernel for two", func(c *packets.UDPConfig) {
 			c.Flows = 21
 			c.Sources = []netip.Addr{netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("127.0.0.3")}
 		}, "21 flows: 2 source addresses with 10 ports each"},
-		{"source", func(c *udp.Config) { c.Sources = []netip.Addr{netip.MustParseAddr("198.18.0.9")} }, "198.18.0.9: not an address of this machine"},
-		{"route", func(c *udp.Config) { c.To = netip.MustParseAddrPort("198.18.5.5:9") }, "no route"},
-		{"size", func(c *udp.Config) { c.Size = "60000"; c.To = netip.MustParseAddrPort("127.0.0.1:9") }, "the route's MTU is 1500: give smaller sizes"},
-		{"files", func(c *udp.Config) {
+		{"source", func(c *packets.UDPConfig) { c.Sources = []netip.Addr{netip.MustParseAddr("198.18.0.9")} }, "198.18.0.9: not an address of this machine"},
+		{"route", func(c *packets.UDPConfig) { c.To = netip.MustParseAddrPort("198.18.5.5:9") }, "no route"},
+		{"size", func(c *packets.UDPConfig) { c.Size = "60000"; c.To = netip.MustParseAddrPort("127.0.0.1:9") }, "the route's MTU is 1500: give smaller sizes"},
+		{"files", func(c *packets.UDPConfig) {
 			c.Flows, c.Concurrency, c.SourcePorts = 1<<20, 1, nat.Ports{First: 1, Last: 65535}
 			c.Sources, _ = load.ParseSources("127.0.1.1-127.0.1.17")
 		}, "raise one of them"},

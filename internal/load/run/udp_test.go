@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/load"
-	"github.com/natkit/natkit/internal/load/udp"
+	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
@@ -20,16 +20,16 @@ func TestUDPComplete(t *testing.T) {
 	before := openFileCount(t)
 	for _, tt := range []struct {
 		name   string
-		change func(*udp.Config)
+		change func(*packets.UDPConfig)
 	}{
-		{"one flow", func(*udp.Config) {}},
-		{"one at a time", func(c *udp.Config) { c.Concurrency, c.Packets = 1, 1000 }},
-		{"more in flight than flows", func(c *udp.Config) { c.Flows, c.Concurrency = 7, 100 }},
-		{"more flows than in flight", func(c *udp.Config) { c.Flows, c.Concurrency = 100, 7 }},
-		{"paced", func(c *udp.Config) { c.Flows, c.Rate, c.Packets = 10, 2000, 1000 }},
-		{"imix", func(c *udp.Config) { c.Flows, c.Size = 12, "imix" }},
-		{"fewer than flows", func(c *udp.Config) { c.Flows, c.Packets = 20, 7 }},
-		{"ports of our own", func(c *udp.Config) {
+		{"one flow", func(*packets.UDPConfig) {}},
+		{"one at a time", func(c *packets.UDPConfig) { c.Concurrency, c.Packets = 1, 1000 }},
+		{"more in flight than flows", func(c *packets.UDPConfig) { c.Flows, c.Concurrency = 7, 100 }},
+		{"more flows than in flight", func(c *packets.UDPConfig) { c.Flows, c.Concurrency = 100, 7 }},
+		{"paced", func(c *packets.UDPConfig) { c.Flows, c.Rate, c.Packets = 10, 2000, 1000 }},
+		{"imix", func(c *packets.UDPConfig) { c.Flows, c.Size = 12, "imix" }},
+		{"fewer than flows", func(c *packets.UDPConfig) { c.Flows, c.Packets = 20, 7 }},
+		{"ports of our own", func(c *packets.UDPConfig) {
 			c.Flows, c.SourcePorts = 50, nat.Ports{First: 21000, Last: 21099}
 			c.Sources = []netip.Addr{netip.MustParseAddr("127.0.0.7"), netip.MustParseAddr("127.0.0.8")}
 		}},
@@ -162,7 +162,7 @@ func TestUDPMisdelivered(t *testing.T) {
 		t.Errorf("%+v", r.Delivery)
 	}
 	from := other.LocalAddr().(*net.UDPAddr).AddrPort()
-	if len(r.MisdeliveredFrom) != 2 || r.MisdeliveredFrom[0] != (udp.Stray{From: from, Count: 10}) || r.MisdeliveredFrom[1].From != addr {
+	if len(r.MisdeliveredFrom) != 2 || r.MisdeliveredFrom[0] != (packets.Sender{From: from, Count: 10}) || r.MisdeliveredFrom[1].From != addr {
 		t.Errorf("%+v", r.MisdeliveredFrom)
 	}
 }
@@ -211,9 +211,9 @@ func TestUDPRefused(t *testing.T) {
 // TestUDPSilence ends early, though there would be much more to send.
 func TestUDPSilence(t *testing.T) {
 	addr := rawUDP(t, func(*net.UDPConn, netip.AddrPort, []byte) {})
-	for name, change := range map[string]func(*udp.Config){
-		"closed loop": func(c *udp.Config) { c.Packets = 1_000_000 },
-		"schedule":    func(c *udp.Config) { c.Rate, c.Duration = 1000, time.Hour },
+	for name, change := range map[string]func(*packets.UDPConfig){
+		"closed loop": func(c *packets.UDPConfig) { c.Packets = 1_000_000 },
+		"schedule":    func(c *packets.UDPConfig) { c.Rate, c.Duration = 1000, time.Hour },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // they wait
@@ -230,7 +230,7 @@ func TestUDPSilence(t *testing.T) {
 
 // TestSocketDrops: what finds no room in a socket is counted.
 func TestSocketDrops(t *testing.T) {
-	in, _, err := bound(unix.SOCK_DGRAM, netip.MustParseAddrPort("127.0.0.1:0"))
+	in, _, err := bound(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestSocketDrops(t *testing.T) {
 	if err := unix.SetsockoptInt(in, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
 		t.Fatal(err)
 	}
-	out, _, err := bound(unix.SOCK_DGRAM, netip.MustParseAddrPort("127.0.0.1:0"))
+	out, _, err := bound(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}

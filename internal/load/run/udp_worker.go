@@ -8,7 +8,6 @@ import (
 
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/packets"
-	"github.com/natkit/natkit/internal/load/udp"
 	"golang.org/x/sys/unix"
 )
 
@@ -37,21 +36,18 @@ const (
 // udpWorker is one thread's share of a run of datagrams. Nothing in its loop
 // allocates, except for the first misdelivered replies.
 type udpWorker struct {
+	thread
 	run   *udpRun
-	share udp.Share
-	total int64 // datagrams to send; as many as tokens can distinguish where time is the bound
+	share packets.Share
+	total int64 // datagrams to send; as many as tokens can distinguish if time is the bound
 	spare uint64
-	epoll int32
-	sys   caller
 
-	now      int64 // the last time the clock was read
 	last     int64 // the last datagram or reply
 	lastSent int64
 	flows    []udpFlow
-	flight   *udp.Flight
+	flight   *packets.Flight
 	out, in  *messages
 	errors   *messages
-	events   []unix.EpollEvent
 
 	tried int64 // datagrams sent, and such that could not be
 	burst int   // of one flow, in this round
@@ -59,27 +55,22 @@ type udpWorker struct {
 	left  int   // datagrams that it has left in this round
 	hold  int64 // nothing is sent before
 	limit int   // datagrams without a reply at once; 0 with a schedule
+	late  int64
 
-	second int
-	late   int64
-	busy   float64 // share of a CPU
-
-	tally    *udp.Tally
-	interval *load.Interval
-	seen     seen
+	tally *packets.UDPTally
 }
 
 func newUDPWorker(r *udpRun, id int) *udpWorker {
-	share := udp.Share{Flows: r.cfg.Flows, Workers: r.workers, Worker: id}
+	share := packets.Share{Flows: r.cfg.Flows, Workers: r.cfg.Workers, Worker: id}
 	// One byte more than expected: replies that are too long are seen.
-	size := udp.PayloadBytes(r.largestFrame(), r.server.Addr()) + 1
+	size := packets.PayloadBytes(r.largestFrame(), r.server.Addr()) + 1
 	w := &udpWorker{
-		run: r, share: share, total: int64(share.Len()) * math.MaxUint32,
+		thread: newThread(&r.crew),
+		run:    r, share: share, total: int64(share.Len()) * math.MaxUint32,
 		flows: make([]udpFlow, share.Len()),
 		out:   newMessages(udpBatch, size, 0), in: newMessages(udpBatch, size, 0),
 		errors: newMessages(1, size, errorControl),
-		events: make([]unix.EpollEvent, batch),
-		tally:  udp.NewTally(), interval: load.NewInterval(),
+		tally:  packets.NewUDPTally(),
 	}
 	for i := range w.flows {
 		w.flows[i] = udpFlow{fd: -1, last: math.MaxUint32}
@@ -92,23 +83,20 @@ func newUDPWorker(r *udpRun, id int) *udpWorker {
 	}
 	remember := answeredRemembered
 	if r.cfg.Rate > 0 {
-		remember += int(2 * r.cfg.Rate / float64(r.workers) * r.cfg.Timeout.Seconds())
+		remember += int(2 * r.cfg.Rate / float64(r.cfg.Workers) * r.cfg.Timeout.Seconds())
 	} else {
-		w.limit = udp.Share{Flows: r.cfg.Concurrency, Workers: r.workers, Worker: id}.Len()
+		w.limit = packets.Share{Flows: r.cfg.Concurrency, Workers: r.cfg.Workers, Worker: id}.Len()
 		remember += 2 * w.limit
 	}
-	w.flight = udp.NewFlight(remember)
+	w.flight = packets.NewFlight(remember)
 	// The first spare combination of an address and a port.
-	w.spare = uint64(share.Flow((r.cfg.Flows - id + r.workers - 1) / r.workers))
+	w.spare = uint64(share.Flow((r.cfg.Flows - id + r.cfg.Workers - 1) / r.cfg.Workers))
 	for i := range udpBatch {
-		w.out.list[i].hdr.Name = &r.to.raw[0]
-		w.out.list[i].hdr.Namelen = uint32(r.to.size)
+		w.out.list[i].hdr.Name = &r.origin.to[0].raw[0]
+		w.out.list[i].hdr.Namelen = uint32(r.origin.to[0].size)
 	}
 	return w
 }
-
-// soFar is what the worker published last.
-func (w *udpWorker) soFar() *seen { return &w.seen }
 
 // loop sends and receives until the work or the time is over.
 func (w *udpWorker) loop() {
@@ -121,18 +109,14 @@ func (w *udpWorker) loop() {
 		w.leave()
 		return
 	}
-	cpu := threadSeconds()
-	w.stamp()
-	for !w.over() {
-		w.expire()
-		w.send()
-		w.receive(w.pause())
-		w.publish()
-	}
-	w.countUnsent()
-	if w.now > w.run.begun {
-		w.busy = (threadSeconds() - cpu) / (float64(w.now-w.run.begun) / 1e9)
-	}
+	w.measure(func() int64 { return w.run.begun }, func() {
+		for w.stamp(); !w.over(); w.publish() {
+			w.expire()
+			w.send()
+			w.receive(w.pause())
+		}
+		w.countUnsent()
+	})
 	w.leave()
 }
 
@@ -149,8 +133,6 @@ func (w *udpWorker) sendFirst() {
 	}
 	w.run.begun = w.now
 }
-
-func (w *udpWorker) stamp() { w.now = w.run.clock() }
 
 // sending reports whether datagrams are still to be sent. Those that a schedule has for
 // the last moments may come a little later.
@@ -214,19 +196,11 @@ func (w *udpWorker) pause() int64 {
 	return max(until-w.run.clock(), 0)
 }
 
-// turnSecond hands in the seconds that are over.
-func (w *udpWorker) turnSecond() {
-	for w.now >= int64(w.second+1)*second {
-		w.run.handIn(w.second, w.interval)
-		w.second++
-	}
-}
-
 func (w *udpWorker) publish() {
 	w.turnSecond()
-	w.seen.completed.Store(w.tally.Answered)
-	w.seen.failed.Store(w.tally.Sent - w.tally.Answered - int64(w.flight.Flying))
-	w.seen.inFlight.Store(int64(w.flight.Flying))
+	w.thread.completed.Store(w.tally.Answered)
+	w.failed.Store(w.tally.Sent - w.tally.Answered - int64(w.flight.Flying))
+	w.inFlight.Store(int64(w.flight.Flying))
 }
 
 // countUnsent counts what was due in the run's time and not sent.
@@ -240,7 +214,7 @@ func (w *udpWorker) countUnsent() {
 // by a moment.
 func (w *udpWorker) leave() {
 	w.tally.SystemCalls = w.sys.count
-	w.run.handIn(w.second, w.interval)
+	w.handIn()
 	for i := range w.flows {
 		if fd := w.flows[i].fd; fd >= 0 {
 			w.tally.SocketDrops += int64(w.sys.socketDrops(fd))
@@ -361,7 +335,7 @@ func (w *udpWorker) frame(flow int, sequence uint32) int {
 }
 
 func (w *udpWorker) payload(flow int, sequence uint32) int {
-	return udp.PayloadBytes(w.frame(flow, sequence), w.run.server.Addr())
+	return packets.PayloadBytes(w.frame(flow, sequence), w.run.server.Addr())
 }
 
 // sent takes down that the kernel took n datagrams of the flow.
@@ -380,7 +354,7 @@ func (w *udpWorker) sent(f *udpFlow, flow, n int) {
 
 // refuse passes over a datagram that this machine does not send.
 func (w *udpWorker) refuse(f *udpFlow, errno syscall.Errno) {
-	w.tally.Failures.Add(load.InSend, load.Reason(errno))
+	w.tally.Failures.Add(load.Send, load.Reason(errno))
 	w.lose(w.flight.Skip(w.number(w.turn, f.next)))
 	f.next++
 	w.tried++
@@ -396,13 +370,7 @@ func (w *udpWorker) number(i int, sequence uint32) int64 {
 
 // receive waits pause nanoseconds for replies and takes those that are there.
 func (w *udpWorker) receive(pause int64) {
-	n, errno := w.sys.poll(w.epoll, w.events, pause)
-	if errno != 0 { // EINTR
-		n = 0
-	}
-	w.stamp()
-	w.turnSecond()
-	for _, e := range w.events[:n] {
+	for _, e := range w.wait(pause) {
 		if e.Fd == stopEvent {
 			continue
 		}
@@ -441,7 +409,7 @@ func (w *udpWorker) receiveFlow(i int) {
 func (w *udpWorker) arrive(i, k int) {
 	payload := w.in.bytes(k)
 	token, ok := packets.ParseToken(payload)
-	if !ok || token.Run != udp.ReplyRun(w.run.token) {
+	if !ok || token.Run != packets.ReplyRun(w.run.token) {
 		w.tally.Foreign++
 		return
 	}
@@ -464,7 +432,7 @@ func (w *udpWorker) arrive(i, k int) {
 
 // settle waits no longer for the reply to a datagram.
 func (w *udpWorker) settle(number int64) {
-	if before, _ := w.flight.Settle(number); before == udp.Flying {
+	if before, _ := w.flight.Settle(number); before == packets.Flying {
 		w.lose(1)
 	}
 }
@@ -475,10 +443,10 @@ func (w *udpWorker) reply(f *udpFlow, number int64, sequence uint32) {
 	arrival := f.track.Observe(sequence)
 	before, sent := w.flight.Answer(number)
 	switch {
-	case before == udp.Answered || arrival == packets.Duplicated:
+	case before == packets.Answered || arrival == packets.Duplicated:
 		w.tally.Duplicated++
 		return
-	case before == udp.Unknown && arrival == packets.Late:
+	case before == packets.Unknown && arrival == packets.Late:
 		// Possibly a duplicate; counted as the first one, as Delivery has it.
 		w.tally.Late++
 	case arrival != packets.InOrder:
@@ -488,7 +456,7 @@ func (w *udpWorker) reply(f *udpFlow, number int64, sequence uint32) {
 	if w.tally.Answered == 1 {
 		w.run.answered.Store(true)
 	}
-	if before != udp.Unknown {
+	if before != packets.Unknown {
 		w.tally.RoundTrip.Record(w.now - sent)
 		w.interval.Complete(w.now - sent)
 	}
@@ -503,7 +471,7 @@ func (w *udpWorker) readErrors(i int) (n int) {
 		}
 		if reason, ok := icmpError(w.errors.controls(0)); ok {
 			w.last = w.now
-			w.tally.Failures.Add(load.InWait, reason)
+			w.tally.Failures.Add(load.Wait, reason)
 			w.settleQuoted(i, w.errors.bytes(0))
 		}
 		w.errors.clear(1)

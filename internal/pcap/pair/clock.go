@@ -206,8 +206,8 @@ func (c *clock) report() Clock {
 	return r
 }
 
-// longestDelay is the longest possible delay; see maxWindow.
-const longestDelay = int64(maxWindow) + slack
+// longestDelay is the longest possible delay; see MaxWindow.
+const longestDelay = int64(MaxWindow) + slack
 
 // delays are the times from one capture to the other, in one direction.
 type delays struct {

@@ -2,7 +2,6 @@ package pair
 
 import (
 	"cmp"
-	"container/list"
 	"fmt"
 	"io"
 	"net/netip"
@@ -135,7 +134,7 @@ func (m *matcher) forget(f *flow) {
 	var l loser
 	for _, one := range pairOf {
 		m.judge(one, &l)
-		m.flows.remove(one)
+		m.flows.Remove(one.flowKey)
 		if one.peer != nil {
 			one.peer.peer = nil
 		}
@@ -303,7 +302,7 @@ type matcher struct {
 // What is kept takes, with its places in the tables.
 const (
 	sightingBytes = int64(unsafe.Sizeof(sighting{})) + 40
-	flowBytes     = int64(unsafe.Sizeof(flow{})+unsafe.Sizeof(missed{})+unsafe.Sizeof(list.Element{})) + 180
+	flowBytes     = int64(unsafe.Sizeof(flow{})+unsafe.Sizeof(missed{})+unsafe.Sizeof(flowKey{})) + 230
 	// mostAddresses bounds each set of addresses.
 	mostAddresses = 50_000
 	// aheadBytes is what the packets read ahead take.
@@ -311,11 +310,12 @@ const (
 )
 
 func newMatcher(o Options) *matcher {
+	o.Window, o.Memory, o.Listed = cmp.Or(o.Window, 2*time.Second), cmp.Or(o.Memory, DefaultMemory), cmp.Or(o.Listed, 100)
 	// The garbage collector lets the heap become twice what is in use.
 	half := (o.Memory/2 - aheadBytes) / 2
 	return &matcher{
 		Options: o, clock: newClock(),
-		flows:       flows{byKey: map[flowKey]*flow{}, most: int(half / flowBytes)},
+		flows:       newFlows(int(half / flowBytes)),
 		queue:       make([]sighting, 1024),
 		oldest:      1,
 		next:        1,
@@ -424,7 +424,7 @@ func (m *matcher) see(side uint8, o *observed) {
 		at: at, raw: o.at, frame: o.frame, key: o.key, mark: o.mark, flow: f, ipid: o.ipid,
 		side: side, way: way, kind: o.kind, ttl: o.ttl, weak: o.weak,
 	})
-	if len(m.flows.byKey) > m.flows.most {
+	if m.flows.Len() > m.flows.most {
 		m.makeRoom()
 	}
 }

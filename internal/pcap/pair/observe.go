@@ -1,10 +1,11 @@
 package pair
 
 import (
-	"container/list"
 	"encoding/binary"
+	"math"
 	"net/netip"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/pcap"
 	"golang.org/x/sys/unix"
@@ -204,7 +205,6 @@ type flow struct {
 	missed  *missed
 	// waiting packets are not judged yet.
 	waiting int32
-	place   *list.Element // in flows.order
 }
 
 // missed are a flow's unmatched packets by way: at times that the other capture covers, and
@@ -257,11 +257,15 @@ func (f *flow) known(way uint8) uint8 {
 	return unknown
 }
 
-// flows are indexed by key, and ordered by the time of their last packet.
+// flows are by the time of their last packet; most of them fit into the memory.
 type flows struct {
-	byKey map[flowKey]*flow
-	order list.List
-	most  int
+	*simplelru.LRU[flowKey, *flow]
+	most int
+}
+
+func newFlows(most int) flows {
+	lru, _ := simplelru.NewLRU[flowKey, *flow](math.MaxInt, nil) // makeRoom evicts
+	return flows{lru, most}
 }
 
 func (t *flows) find(side uint8, o *observed) (f *flow, way uint8) {
@@ -269,12 +273,10 @@ func (t *flows) find(side uint8, o *observed) (f *flow, way uint8) {
 	if o.Dst.Compare(o.Src) < 0 {
 		key.low, key.high, way = o.Dst, o.Src, 1
 	}
-	if f = t.byKey[key]; f == nil {
+	f, ok := t.Get(key)
+	if !ok {
 		f = &flow{flowKey: key, firstWay: way, travel: [2]uint8{unknown, unknown}}
-		f.place = t.order.PushBack(f)
-		t.byKey[key] = f
-	} else {
-		t.order.MoveToBack(f.place)
+		t.Add(key, f)
 	}
 	f.seen[way] = true
 	return f, way
@@ -282,15 +284,8 @@ func (t *flows) find(side uint8, o *observed) (f *flow, way uint8) {
 
 // oldest returns the flow that has been silent for longest; nil if there is none.
 func (t *flows) oldest() *flow {
-	if e := t.order.Front(); e != nil {
-		return e.Value.(*flow)
-	}
-	return nil
-}
-
-func (t *flows) remove(f *flow) {
-	t.order.Remove(f.place)
-	delete(t.byKey, f.flowKey)
+	_, f, _ := t.GetOldest()
+	return f
 }
 
 // marry makes two flows each other's peer; it reports whether they were not before.

@@ -32,38 +32,14 @@ type Options struct {
 const (
 	MinMemory     = 16 << 20
 	DefaultMemory = 256 << 20
-	defaultWindow = 2 * time.Second
-	maxWindow     = time.Minute
-	defaultListed = 100
+	MaxWindow     = time.Minute
 )
-
-func (o Options) withDefaults() (Options, error) {
-	if o.Window == 0 {
-		o.Window = defaultWindow
-	}
-	if o.Memory == 0 {
-		o.Memory = DefaultMemory
-	}
-	if o.Listed == 0 {
-		o.Listed = defaultListed
-	}
-	switch {
-	case o.Window < time.Millisecond || o.Window > maxWindow:
-		return o, fmt.Errorf("match captures: window of %v: must be from 1ms to %v", o.Window, maxWindow)
-	case o.Memory < MinMemory:
-		return o, fmt.Errorf("match captures: memory of %d bytes: %d are the least", o.Memory, MinMemory)
-	case o.Listed < 0:
-		return o, fmt.Errorf("match captures: %d flows to list: must not be negative", o.Listed)
-	}
-	return o, nil
-}
 
 // Match reads two captures once, side by side, and matches them. The first is the inside one
 // unless the translations show otherwise.
 func Match(inside, outside io.Reader, o Options) (*Report, error) {
-	o, err := o.withDefaults()
-	if err != nil {
-		return nil, err
+	if o.Memory != 0 && o.Memory < MinMemory {
+		return nil, fmt.Errorf("match captures: memory of %d bytes: must be at least %d", o.Memory, MinMemory)
 	}
 	m := newMatcher(o)
 	if err := m.read(inside, outside); err != nil {

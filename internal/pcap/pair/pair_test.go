@@ -224,28 +224,19 @@ func TestLongBefore(t *testing.T) {
 
 // TestMemory keeps within its bound with more flows and more packets under way than fit.
 func TestMemory(t *testing.T) {
-	m := newMatcher(mustDefaults(t, Options{Memory: MinMemory}))
+	m := newMatcher(Options{Memory: MinMemory})
 	rng := rand.New(rand.NewPCG(1, 2))
 	m.sources = [2]*source{{ended: true}, {ended: true}}
 	for i := range 400_000 {
 		o := observed{at: int64(i), frame: int64(i), key: rng.Uint64(), Tuple: frame.Tuple{Src: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 1), Dst: netip.MustParseAddrPort(server)}, protocol: 6}
 		m.see(uint8(i%2), &o)
 	}
-	if len(m.flows.byKey) > m.flows.most+1 || int(m.next-m.oldest) > m.mostWaiting || len(m.buckets) > m.mostWaiting {
-		t.Errorf("%d flows, %d packets, %d keys; bounds %d, %d", len(m.flows.byKey), m.next-m.oldest, len(m.buckets), m.flows.most, m.mostWaiting)
+	if len(m.flows.Keys()) > m.flows.most+1 || int(m.next-m.oldest) > m.mostWaiting || len(m.buckets) > m.mostWaiting {
+		t.Errorf("%d flows, %d packets, %d keys; bounds %d, %d", len(m.flows.Keys()), m.next-m.oldest, len(m.buckets), m.flows.most, m.mostWaiting)
 	}
 	if m.tally.Limits.Early == 0 || m.tally.Limits.ForgottenFlows == 0 {
 		t.Error("nothing was judged early")
 	}
-}
-
-func mustDefaults(t *testing.T, o Options) Options {
-	t.Helper()
-	o, err := o.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return o
 }
 
 func TestOptions(t *testing.T) {

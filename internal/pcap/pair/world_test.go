@@ -112,7 +112,7 @@ func newWorld(seed uint64, alike, ids bool) *world {
 // match compares the world's captures; the memory is as given.
 func (w *world) match(t *testing.T, o Options) (*Report, *matcher) {
 	t.Helper()
-	m := newMatcher(mustDefaults(t, o))
+	m := newMatcher(o)
 	m.sources = [2]*source{w.capture(w.in, 0), w.capture(w.out, w.shift)}
 	m.run()
 	return m.report(), m
@@ -181,8 +181,7 @@ func BenchmarkAlike(b *testing.B) {
 		w.out = append(w.out, o)
 	}
 	for b.Loop() {
-		options, _ := Options{}.withDefaults()
-		m := newMatcher(options)
+		m := newMatcher(Options{})
 		m.sources = [2]*source{w.capture(slices.Clone(w.in), 0), w.capture(slices.Clone(w.out), 0)}
 		m.run()
 	}

@@ -142,15 +142,20 @@ func (Engine) Remove(ns *netns.Handle) error {
 // act is what is done to packets of which the table of rules knows the addresses.
 func (g *group) act(v variant, to target) []expression {
 	switch g.kind {
-	case actNotrack:
+	case nat.Notrack:
 		return []expression{&expr.Notrack{}}
-	case actMasquerade:
+	case nat.Masquerade:
 		return g.masquerade(v)
 	}
 	n := g.nat()
 	var all []expression
 	if len(g.pool) > 0 {
-		n.RegAddrMin, n.RegAddrMax = reg1, word00+words(uint32(g.f.bytes))
+		n.RegAddrMin = reg1
+		if g.kind == nat.SNAT {
+			n.RegAddrMax = word00 + words(uint32(g.f.bytes))
+		} else if g.toPort {
+			n.RegProtoMin = word00 + words(uint32(g.f.bytes))
+		}
 	} else {
 		n.RegAddrMin = reg1
 		all = append(all, immediate(reg1, to.first.AsSlice()))
@@ -159,7 +164,7 @@ func (g *group) act(v variant, to target) []expression {
 			all = append(all, immediate(reg2, to.last.AsSlice()))
 		}
 	}
-	if v.ports || to.firstPort > 0 && g.kind == actDestination {
+	if v.ports || to.firstPort > 0 && g.kind == nat.DNAT && !g.prefix {
 		n.RegProtoMin = reg3
 		all = append(all, immediate(reg3, portBytes(to.firstPort)))
 		if to.lastPort != to.firstPort {
@@ -200,9 +205,9 @@ func (g *group) nat() *expr.NAT {
 	n := &expr.NAT{
 		Type: expr.NATTypeSourceNAT, Family: uint32(g.f.proto),
 		Random: g.random == nat.RandomPorts, FullyRandom: g.random == nat.RandomFully, Persistent: g.persistent,
-		Prefix: g.kind == actSourcePrefix || g.kind == actDestinationPrefix,
+		Prefix: g.prefix,
 	}
-	if g.kind == actDestination || g.kind == actDestinationPrefix {
+	if g.kind == nat.DNAT {
 		n.Type = expr.NATTypeDestNAT
 	}
 	return n

@@ -61,8 +61,7 @@ func (t *table) fill(p *gateway.Plan, h host) {
 	for _, f := range []*family{ip4, ip6} {
 		t.untracked(p, f)
 		t.stateless(p, f)
-		t.destinations(p, f)
-		t.sources(p, f)
+		t.translations(p, f)
 		if p.IPv4 && !f.v6 || p.IPv6 && f.v6 {
 			t.limit(p, f)
 		}
@@ -131,7 +130,7 @@ func (t *table) emit(chain string, g *group) {
 	if g.hairpin {
 		chain = hairpinChain
 	}
-	if t.handNetmap && (g.kind == actSourcePrefix || g.kind == actDestinationPrefix) {
+	if t.handNetmap && g.prefix {
 		t.emitByHand(chain, g)
 		return
 	}
@@ -158,7 +157,7 @@ func (t *table) emitByHand(chain string, g *group) {
 		n := g.nat()
 		n.Prefix, n.RegAddrMin = false, reg1
 		offset := g.f.saddr
-		if g.kind == actDestinationPrefix {
+		if g.kind == nat.DNAT {
 			offset = g.f.daddr
 		}
 		exprs = append(exprs, &expr.Counter{}, payload(expr.PayloadBaseNetworkHeader, offset, uint32(g.f.bytes), reg1),
@@ -247,7 +246,7 @@ func (g *group) parts() []part { return g.key[:g.keys] }
 // givesAddresses reports whether the addresses are different by entry, and so stand in
 // a map.
 func (g *group) givesAddresses() bool {
-	return g.kind != actMasquerade && g.kind != actNotrack && len(g.pool) == 0
+	return g.kind != nat.Masquerade && g.kind != nat.Notrack && len(g.pool) == 0
 }
 
 // mapOf is the map, or set, of a group's entries.
@@ -259,7 +258,7 @@ func (t *table) mapOf(g *group, v variant) *set {
 	s := &set{name: g.name + v.suffix, key: concat(types...), counted: !g.again(), about: g.comment()}
 	if g.givesAddresses() {
 		s.flags, s.data = unix.NFT_SET_MAP, g.f.address
-		s.ranges = v.ports || g.kind == actSourcePrefix || g.kind == actDestinationPrefix ||
+		s.ranges = v.ports || g.prefix ||
 			slices.ContainsFunc(g.entries, func(e entry) bool { return e.to.first != e.to.last })
 		if v.ports || g.toPort {
 			s.data = concat(g.f.address, nftables.TypeInetService)
@@ -287,18 +286,23 @@ func (g *group) element(e entry, v variant, s *set) element {
 	if s.flags&unix.NFT_SET_MAP == 0 {
 		return out
 	}
-	withPort := v.ports || g.toPort
-	out.data = appendPadded(nil, e.to.first.AsSlice())
+	out.data = e.to.data(s, v.ports || g.toPort)
+	return out
+}
+
+// data is the target as a map has it: first and last where the map has ranges.
+func (t target) data(s *set, withPort bool) (data []byte) {
+	data = appendPadded(data, t.first.AsSlice())
 	if withPort {
-		out.data = appendPadded(out.data, portBytes(e.to.firstPort))
+		data = appendPadded(data, portBytes(t.firstPort))
 	}
 	if s.ranges {
-		out.data = appendPadded(out.data, e.to.last.AsSlice())
+		data = appendPadded(data, t.last.AsSlice())
 		if withPort {
-			out.data = appendPadded(out.data, portBytes(e.to.lastPort))
+			data = appendPadded(data, portBytes(t.lastPort))
 		}
 	}
-	return out
+	return data
 }
 
 // appendPadded fills a value up to a whole register.

@@ -160,7 +160,7 @@ func TestGroups(t *testing.T) {
 	} {
 		var all groups
 		for i := range tt.sources {
-			collectSource(&all, &tt.sources[i], ip4)
+			all.collect(&tt.sources[i], ip4, bySource)
 		}
 		var got []int
 		for _, g := range all.all {

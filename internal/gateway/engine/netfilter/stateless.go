@@ -374,7 +374,7 @@ func leaks(p *gateway.Plan, f *family) (all []*leak) {
 	known := map[string]*leak{}
 	for i := range p.Sources {
 		s := &p.Sources[i]
-		if s.IsHairpin() || sourceFamily(s) != f {
+		if s.IsHairpin() || familyFor(s) != f {
 			continue
 		}
 		key := strings.Join(s.Out, " ") + fmt.Sprint(s.NotTo)

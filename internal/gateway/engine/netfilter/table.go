@@ -459,7 +459,7 @@ func valid(p *gateway.Plan) error {
 }
 
 func validSource(s *gateway.Entry) error {
-	f := sourceFamily(s)
+	f := familyFor(s)
 	if err := all(f, slices.Concat(s.From, s.NotTo, s.Original)); err != nil {
 		return err
 	}

@@ -1,0 +1,198 @@
+package collect
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/natkit/natkit/internal/netlink/socket"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// mostTargets bounds the targets that are looked up, some 20 µs each; mostOfRule those of
+	// one rule: what has more translates a whole prefix.
+	mostTargets = 1000
+	mostOfRule  = 16
+)
+
+// readDNATTargets asks for the route, the neighbour and, on this machine, the listening
+// socket of each constant address that a rule leads to.
+func (o *observation) readDNATTargets(context.Context) (err error) {
+	if o.NATRules == nil {
+		return errNone
+	}
+	o.DNATTargets, err = answer(o, question{"DNAT targets", "dnat_targets.json"}, func() (*snapshot.DNATTargets, error) {
+		return askTargets(targetsOf(o.NATRules))
+	})
+	if errors.As(err, new(errNotRecorded)) {
+		return errNone
+	}
+	return err
+}
+
+// targetsOf returns where rules lead, each end once.
+func targetsOf(rules *snapshot.NATRules) []snapshot.DNATTarget {
+	type end struct {
+		protocol string
+		address  netip.Addr
+		port     uint16
+	}
+	targets, seen := []snapshot.DNATTarget{}, map[end]bool{}
+	for i := range rules.Rules {
+		r := &rules.Rules[i]
+		if r.TranslatesSource() || r.FirstPort != r.LastPort {
+			continue
+		}
+		e := end{protocol: r.Protocol, port: r.FirstPort}
+		if e.port == 0 && r.LastDestinationPort <= r.DestinationPort {
+			e.port = r.DestinationPort
+		}
+		for _, e.address = range addressesOf(r) {
+			if !seen[e] && len(targets) < mostTargets {
+				seen[e] = true
+				targets = append(targets, snapshot.DNATTarget{Rule: i, Protocol: e.protocol, Address: e.address, Port: e.port})
+			}
+		}
+	}
+	return targets
+}
+
+// addressesOf returns the addresses that a rule gives, one that is not valid for redirect;
+// none where they are too many, or not constant.
+func addressesOf(r *snapshot.NATRule) (all []netip.Addr) {
+	if r.Kind == snapshot.NATRedirect {
+		return []netip.Addr{{}}
+	}
+	for a := r.First; a.IsValid() && a.Compare(r.Last) <= 0; a = a.Next() {
+		if all = append(all, a); len(all) > mostOfRule {
+			return nil
+		}
+	}
+	return all
+}
+
+// askTargets fills in what the kernel has of each target.
+func askTargets(targets []snapshot.DNATTarget) (*snapshot.DNATTargets, error) {
+	all := &snapshot.DNATTargets{Targets: targets}
+	if len(targets) == 0 {
+		return all, nil
+	}
+	k := &lookups{listening: map[string][]netip.AddrPort{}}
+	rules, err := netlink.RuleList(unix.AF_UNSPEC)
+	if err == nil {
+		all.PolicyRouting = slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Priority != 0 && r.Priority != 32766 && r.Priority != 32767 })
+		k.neighbours, err = netlink.NeighList(0, unix.AF_UNSPEC)
+	}
+	for i := range targets {
+		if err == nil {
+			err = k.fill(&targets[i])
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up the targets of DNAT: %w", err)
+	}
+	return all, nil
+}
+
+// lookups is what is read once for all targets.
+type lookups struct {
+	neighbours []netlink.Neigh
+	listening  map[string][]netip.AddrPort
+}
+
+func (k *lookups) fill(t *snapshot.DNATTarget) error {
+	if !t.Address.IsValid() { // redirect
+		t.Local = true
+		return k.listens(t)
+	}
+	routes, err := netlink.RouteGet(t.Address.AsSlice())
+	var errno unix.Errno
+	switch {
+	case errors.As(err, &errno) && slices.Contains([]unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL}, errno):
+		t.NoRoute = errno.Error()
+		return nil
+	case err != nil || len(routes) == 0:
+		return err
+	case routes[0].Type == unix.RTN_LOCAL:
+		t.Local = true
+		return k.listens(t)
+	}
+	t.NextHop = t.Address
+	if gw, ok := netip.AddrFromSlice(routes[0].Gw); ok {
+		t.NextHop = gw.Unmap()
+	}
+	if link, err := net.InterfaceByIndex(routes[0].LinkIndex); err == nil {
+		t.Interface = link.Name
+	}
+	for _, n := range k.neighbours {
+		if addr, _ := netip.AddrFromSlice(n.IP); addr.Unmap() == t.NextHop && n.LinkIndex == routes[0].LinkIndex {
+			t.Neighbour = neighbourStates[n.State]
+		}
+	}
+	return nil
+}
+
+// neighbourStates are the kernel's NUD_* (include/uapi/linux/neighbour.h).
+var neighbourStates = map[int]string{
+	unix.NUD_INCOMPLETE: snapshot.NeighbourIncomplete, unix.NUD_REACHABLE: "REACHABLE", unix.NUD_STALE: "STALE", unix.NUD_DELAY: "DELAY",
+	unix.NUD_PROBE: "PROBE", unix.NUD_FAILED: snapshot.NeighbourFailed, unix.NUD_NOARP: "NOARP", unix.NUD_PERMANENT: "PERMANENT",
+}
+
+// listens finds out whether a socket takes what comes to a port of this machine; one of
+// IPv6 that is bound to no address counts for IPv4, too.
+func (k *lookups) listens(t *snapshot.DNATTarget) error {
+	if t.Port == 0 || t.Protocol != "tcp" && t.Protocol != "udp" {
+		return nil
+	}
+	open, known := k.listening[t.Protocol]
+	if !known {
+		var err error
+		if open, err = openSockets(t.Protocol); err != nil {
+			return err
+		}
+		k.listening[t.Protocol] = open
+	}
+	found := slices.ContainsFunc(open, func(s netip.AddrPort) bool {
+		return s.Port() == t.Port && (s.Addr() == t.Address || s.Addr().IsUnspecified() || !t.Address.IsValid())
+	})
+	t.Listening = &found
+	return nil
+}
+
+// openSockets lists the local ends of listening TCP sockets, or of UDP sockets without a
+// peer (struct inet_diag_req_v2 and inet_diag_msg, include/uapi/linux/inet_diag.h).
+func openSockets(protocol string) (open []netip.AddrPort, err error) {
+	const tcpListen, tcpClose, bytes, port, address = 10, 7, 56, 4, 8
+	number, state := byte(unix.IPPROTO_TCP), tcpListen
+	if protocol == "udp" {
+		number, state = unix.IPPROTO_UDP, tcpClose
+	}
+	c, err := socket.Dial(nil, unix.NETLINK_INET_DIAG)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	for family, size := range map[byte]int{unix.AF_INET: 4, unix.AF_INET6: 16} {
+		request := make([]byte, bytes)
+		request[0], request[1] = family, number
+		binary.NativeEndian.PutUint32(request[4:], 1<<state)
+		answers, err := c.Ask(unix.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP, request)
+		if err != nil {
+			return nil, fmt.Errorf("list sockets of %s: %w (needs CONFIG_INET_DIAG)", protocol, err)
+		}
+		for _, a := range answers {
+			if len(a.Body) >= address+size {
+				addr, _ := netip.AddrFromSlice(a.Body[address : address+size])
+				open = append(open, netip.AddrPortFrom(addr.Unmap(), binary.BigEndian.Uint16(a.Body[port:])))
+			}
+		}
+	}
+	return open, nil
+}

@@ -1,0 +1,111 @@
+package collect
+
+import (
+	"net"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+func TestTargetsOf(t *testing.T) {
+	dnat := func(protocol, first, last string, port uint16) snapshot.NATRule {
+		return snapshot.NATRule{Kind: snapshot.NATDest, Protocol: protocol, First: netip.MustParseAddr(first), Last: netip.MustParseAddr(last),
+			FirstPort: port, LastPort: port, DestinationPort: 80}
+	}
+	got := targetsOf(&snapshot.NATRules{Rules: []snapshot.NATRule{
+		dnat("tcp", "198.18.0.2", "198.18.0.3", 8080), dnat("tcp", "198.18.0.3", "198.18.0.3", 8080), dnat("udp", "2001:db8::1", "2001:db8::1", 0),
+		dnat("tcp", "198.18.0.0", "198.18.0.255", 0), // a prefix
+		{Kind: snapshot.NATRedirect, Protocol: "tcp", FirstPort: 8080, LastPort: 8080}, {Kind: snapshot.NATMasquerade},
+		{Kind: snapshot.NATDest, FirstPort: 1, LastPort: 9, First: netip.MustParseAddr("198.18.0.9"), Last: netip.MustParseAddr("198.18.0.9")},
+	}})
+	want := []snapshot.DNATTarget{
+		{Rule: 0, Protocol: "tcp", Address: netip.MustParseAddr("198.18.0.2"), Port: 8080},
+		{Rule: 0, Protocol: "tcp", Address: netip.MustParseAddr("198.18.0.3"), Port: 8080},
+		{Rule: 2, Protocol: "udp", Address: netip.MustParseAddr("2001:db8::1"), Port: 80},
+		{Rule: 4, Protocol: "tcp", Port: 8080},
+	}
+	if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestDNATTargets asks a real kernel about targets with and without a route, a neighbour
+// and a listener, and a bundle about the same.
+func TestDNATTargets(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedProgram(t, "nft")
+	testutil.NeedProgram(t, "ip")
+	ns := testutil.Namespace(t)
+	run := func(args ...string) {
+		t.Helper()
+		if err := ns.Do(func() error {
+			out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+			if err != nil {
+				t.Errorf("%v: %s", args, out)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run("ip", "link", "set", "lo", "up")
+	run("ip", "link", "add", "dum", "type", "veth", "peer", "name", "other")
+	run("ip", "link", "set", "other", "up")
+	run("ip", "addr", "add", "198.18.0.1/24", "dev", "dum")
+	run("ip", "link", "set", "dum", "up")
+	run("ip", "neigh", "add", "198.18.0.9", "dev", "dum", "nud", "failed")
+	run("ip", "route", "add", "198.19.0.0/24", "via", "198.18.0.9")
+	run("nft", `table ip t { chain c { type nat hook prerouting priority -100;
+		tcp dport 1 dnat to 198.18.0.9:80; tcp dport 2 dnat to 198.19.0.5:80; tcp dport 3 dnat to 198.18.99.9:80;
+		tcp dport 4 dnat to 198.18.0.1:1; udp dport 5 redirect to :5000; tcp dport 6 redirect to :5000; }; }`)
+	if err := ns.Do(func() error {
+		listener, err := net.Listen("tcp4", "0.0.0.0:5000")
+		if err == nil {
+			t.Cleanup(func() { listener.Close() })
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"198.18.0.9": "FAILED by 198.18.0.9", "198.19.0.5": "FAILED by 198.18.0.9", "198.18.99.9": "no route",
+		"198.18.0.1": "closed", "udp": "closed", "tcp": "open",
+	}
+	check := func(s *snapshot.Snapshot) {
+		t.Helper()
+		got := map[string]string{}
+		for _, target := range s.DNATTargets.Targets {
+			name := target.Protocol
+			if target.Address.IsValid() {
+				name = target.Address.String()
+			}
+			switch {
+			case target.NoRoute != "":
+				got[name] = "no route"
+			case target.Listening != nil:
+				got[name] = map[bool]string{true: "open", false: "closed"}[*target.Listening]
+			default:
+				got[name] = target.Neighbour + " by " + target.NextHop.String()
+			}
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Error(d)
+		}
+	}
+	var bundle strings.Builder
+	rec, err := WriteBundle(t.Context(), &bundle, RecordOptions{Options: Options{Netns: ns}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(rec.Last())
+	if rec, err = ReadBundle(strings.NewReader(bundle.String()), nil); err != nil {
+		t.Fatal(err)
+	}
+	check(rec.Last())
+}

@@ -1,0 +1,113 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// checkDNATUnreachable: a rule leads connections to an address that this machine cannot reach:
+// no route, a neighbour that does not answer, or no socket that listens on this machine.
+//
+// A server elsewhere that refuses is not seen: the connection tracker removes an entry that
+// is answered by a RST at once (nf_conntrack_tcp_packet).
+func checkDNATUnreachable(rec *snapshot.Recording) (*Finding, Check) {
+	last := rec.Last()
+	why := cmp.Or(last.PartError(snapshot.PartDNATTargets), last.PartError("nat_rules"))
+	switch {
+	case last.DNATTargets == nil || last.NATRules == nil:
+		return unknown(cmp.Or(why, "the targets of DNAT were not looked up: a bundle of an older natkit"))
+	case len(last.DNATTargets.Targets) == 0:
+		return passed("no rule leads to a constant address")
+	}
+	var bad []unreachable
+	for _, t := range last.DNATTargets.Targets {
+		if u := unreachableOf(rec, t); u.problem != "" && t.Rule >= 0 && t.Rule < len(last.NATRules.Rules) {
+			bad = append(bad, u)
+		}
+	}
+	targets := units.Plural(len(last.DNATTargets.Targets), "target", "targets")
+	if len(bad) == 0 {
+		return passed("nothing speaks against " + targets)
+	}
+	return unreachableFinding(rec, bad), Check{Why: fmt.Sprintf("%d of %s cannot be reached", len(bad), targets)}
+}
+
+// unreachable is a target with what is wrong; its source and the advice go with that.
+type unreachable struct {
+	snapshot.DNATTarget
+	problem, source, advice string
+	// now is whether packets wait for it at this moment.
+	now bool
+}
+
+// unreachableOf has no problem where none is certain. A neighbour must be without an answer
+// in both snapshots: a healthy one is being asked for, too, when its first packet comes.
+func unreachableOf(rec *snapshot.Recording, t snapshot.DNATTarget) unreachable {
+	u := unreachable{DNATTarget: t}
+	last := rec.Last()
+	switch {
+	case t.NoRoute != "" && !last.DNATTargets.PolicyRouting:
+		u.problem, u.source = "no route: "+t.NoRoute, "route lookup"
+		u.advice = fmt.Sprintf("'ip route get %s'%s: add the route, or correct the rule", t.Address, where(rec))
+	case noAnswer(t) && before(rec, t):
+		u.problem, u.source = fmt.Sprintf("%s on %s does not answer (%s)", t.NextHop, t.Interface, t.Neighbour), "neighbour entry, twice"
+		u.advice = fmt.Sprintf("'ip neigh show %s'%s: is that host up and on this link, and is %s its address", t.NextHop, where(rec), t.NextHop)
+		u.now = t.Neighbour == snapshot.NeighbourIncomplete
+	case t.Listening != nil && !*t.Listening && (last.IPVS == nil || len(last.IPVS.Services) == 0):
+		u.problem, u.source = fmt.Sprintf("refused: no %s socket listens on port %d here", t.Protocol, t.Port), "sock_diag"
+		u.advice = fmt.Sprintf("start the server that should listen on %s port %d%s ('ss -ln'), or correct the rule", t.Protocol, t.Port, where(rec))
+	}
+	return u
+}
+
+func noAnswer(t snapshot.DNATTarget) bool {
+	return t.Neighbour == snapshot.NeighbourFailed || t.Neighbour == snapshot.NeighbourIncomplete
+}
+
+// before reports whether the neighbour had no answer in the first snapshot either.
+func before(rec *snapshot.Recording, t snapshot.DNATTarget) bool {
+	first := rec.First().DNATTargets
+	return first != nil && slices.ContainsFunc(first.Targets, func(f snapshot.DNATTarget) bool {
+		return f.NextHop == t.NextHop && f.Interface == t.Interface && noAnswer(f)
+	})
+}
+
+func (u *unreachable) String() string {
+	switch {
+	case !u.Address.IsValid():
+		return fmt.Sprintf("port %d", u.Port)
+	case u.Port == 0:
+		return u.Address.String()
+	}
+	return fmt.Sprintf("%s port %d", u.Address, u.Port)
+}
+
+func unreachableFinding(rec *snapshot.Recording, bad []unreachable) *Finding {
+	f := worded("dnat-unreachable", nil, nil)
+	var names, places []string
+	for i, u := range bad {
+		rule := &rec.Last().NATRules.Rules[u.Rule]
+		places = once(places, rule.Place())
+		if u.now {
+			f.Severity = Critical
+		}
+		if i < mostListed {
+			f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("%s (%s)", u.String(), rule.Text), Value: u.problem, Source: u.source})
+		}
+		if i < mostShown {
+			names = append(names, u.String())
+			f.Remedies = append(f.Remedies, Remedy{Title: u.advice})
+		}
+	}
+	f.Title = "DNAT leads to what cannot be reached: " + strings.Join(names, ", ")
+	if more := len(bad) - len(names); more > 0 {
+		f.Title += fmt.Sprintf(" and %d more", more)
+	}
+	f.Cause = fmt.Sprintf("the rules in %s lead there, and the server is down, has another address, or its network is missing here", firstOf(places))
+	return f
+}

@@ -1,0 +1,499 @@
+package netfilter
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
+	"golang.org/x/sys/unix"
+	"iter"
+)
+
+// layout says what keys the entries of a list become: the fields of a packet, in their
+// order. By the address in principal entries are told apart.
+type layout struct {
+	fields           []field
+	principal, ports field
+}
+
+var (
+	bySource      = layout{[]field{sourceAddress}, sourceAddress, sourcePort}
+	byOriginal    = layout{[]field{originalAddress, originalPort, sourceAddress}, originalAddress, originalPort}
+	byDestination = layout{[]field{sourceAddress, destinationAddress, protocol, destinationPort}, destinationAddress, destinationPort}
+	untrackedTo   = layout{[]field{destinationAddress, protocol, destinationPort}, destinationAddress, destinationPort}
+	untrackedFrom = layout{[]field{sourceAddress, protocol, sourcePort}, sourceAddress, sourcePort}
+)
+
+// translations writes what becomes of connections of one family: their sources, their
+// destinations for packets that come in and for those of the gateway's own programs, and
+// what the tracker leaves alone. Of the latter all do the same, so that their order means
+// nothing.
+func (t *table) translations(p *gateway.Plan, f *family) {
+	var in, local, out groups
+	for i := range p.Destinations {
+		d := &p.Destinations[i]
+		in.collect(d, f, byDestination)
+		if d.Local {
+			own := *d
+			own.In = nil // the output hook has no such condition
+			local.collect(&own, f, byDestination)
+		}
+	}
+	for i := range p.Sources {
+		s, keys := &p.Sources[i], bySource
+		if s.IsHairpin() {
+			keys = byOriginal
+		}
+		out.collect(s, f, keys)
+	}
+	t.emitAll("prerouting", "destination"+f.suffix, in)
+	t.emitAll("output", "local"+f.suffix, local)
+	t.emitAll("postrouting", "source"+f.suffix, out)
+}
+
+func (t *table) untracked(p *gateway.Plan, f *family) {
+	var to, from groups
+	for i := range p.Untracked {
+		back := p.Untracked[i]
+		to.collect(&back, f, untrackedTo)
+		back.From, back.To = back.To, nil
+		from.collect(&back, f, untrackedFrom)
+	}
+	for _, hook := range []string{"prerouting", "output"} {
+		t.emitAll("raw-"+hook, fmt.Sprintf("untracked%s-%s-to", f.suffix, hook), to)
+		t.emitAll("raw-"+hook, fmt.Sprintf("untracked%s-%s-from", f.suffix, hook), from)
+	}
+}
+
+// emitAll names the groups' maps and writes them.
+func (t *table) emitAll(chain, name string, all groups) {
+	for i, g := range all.all {
+		g.name = fmt.Sprintf("%s-%d", name, i+1)
+		t.emit(chain, g)
+	}
+}
+
+// familyFor is that of an entry's addresses, or of the list that its rule stands in.
+func familyFor(e *gateway.Entry) *family {
+	if cmp.Or(e.Family(), e.Rule.BitLen()) == 128 {
+		return ip6
+	}
+	return ip4
+}
+
+// collect adds a key for each prefix of From and each port, if the entry is of the family.
+func (gs *groups) collect(s *gateway.Entry, f *family, keys layout) {
+	if familyFor(s) != f {
+		return
+	}
+	from := s.From
+	if len(from) == 0 {
+		from = []netip.Prefix{nat.Anywhere(f.bits())}
+	}
+	ports := s.Ports
+	if s.IsHairpin() {
+		ports = s.OriginalPorts
+	}
+	for _, prefix := range from {
+		for port, wide := range expand(ports) {
+			g := groupOf(s, f)
+			g.principalField, g.shape.ports, g.widePorts = keys.principal, wide, keys.ports
+			e := entry{rule: s.Rule, to: targetOf(&s.Action, port)}
+			g.toPort = s.Action.Kind == nat.DNAT && e.to.firstPort > 0
+			principal := g.addKey(s, &e, keys, prefix, port)
+			gs.add(g, principal, e)
+		}
+	}
+}
+
+// addKey puts together the key, and returns the prefix by which entries are told apart.
+func (g *group) addKey(s *gateway.Entry, e *entry, keys layout, from netip.Prefix, port uint16) (principal netip.Prefix) {
+	for _, name := range keys.fields {
+		address := netip.Prefix{}
+		switch name {
+		case sourceAddress:
+			address = from
+		case destinationAddress:
+			address = s.On()
+		case originalAddress:
+			address = s.Original[0]
+		case protocol:
+			if s.Protocol != 0 {
+				g.addPart(e, part{field: protocol}, []byte{s.Protocol})
+			}
+		default:
+			if port > 0 {
+				g.addPart(e, part{field: name}, portBytes(port))
+			}
+		}
+		if address.Bits() > 0 {
+			g.addPart(e, part{name, address.Bits()}, address.Masked().Addr().AsSlice())
+		}
+		if name == keys.principal {
+			principal = address
+		}
+	}
+	return principal
+}
+
+func (g *group) addPart(e *entry, p part, value []byte) {
+	e.values[g.keys] = value
+	g.key[g.keys] = p
+	g.keys++
+}
+
+// groupOf is a group of the entry's shape, without a key.
+func groupOf(s *gateway.Entry, f *family) *group {
+	a := &s.Action
+	g := &group{in: s.In, out: s.Out, notTo: s.NotTo, pool: poolOf(a)}
+	g.f, g.hairpin = f, s.IsHairpin()
+	g.shape.in, g.shape.out, g.shape.notTo = strings.Join(s.In, " "), strings.Join(s.Out, " "), fmt.Sprint(s.NotTo)
+	g.action = action{kind: a.Kind, prefix: a.Prefix.IsValid(), ports: a.Ports, random: a.Random, keep: a.Keep, persistent: a.Persistent}
+	if len(g.pool) > 0 {
+		g.action.pool = fmt.Sprint(g.pool)
+	}
+	if g.givesAddresses() && g.action.ports != (nat.Ports{}) { // the map has the ports; any will do for the shape
+		g.action.ports = nat.Ports{First: 1, Last: 65535}
+	}
+	if g.hairpin {
+		g.proto = s.Protocol
+	}
+	return g
+}
+
+// targetOf is what addresses and ports become. The port of a destination that stays is
+// named as well, so that rules with and without one share a map.
+func targetOf(a *nat.Action, port uint16) target {
+	t := target{firstPort: a.Ports.First, lastPort: a.Ports.Last}
+	switch {
+	case a.Prefix.IsValid():
+		t.first, t.last, t.prefix = a.Prefix.Masked().Addr(), nat.LastAddr(a.Prefix), a.Prefix
+	case len(a.Backends) == 1:
+		b := a.Backends[0]
+		t.first, t.last, t.firstPort = b.Address, b.Address, cmp.Or(b.Port, port)
+		t.lastPort = t.firstPort
+	case len(a.To) == 1:
+		t.first, t.last = a.To[0].First, a.To[0].Last
+	}
+	return t
+}
+
+// taken is how many ports a range may have to become that many entries.
+const taken = 256
+
+// expand takes ranges of ports apart, as one entry for each port costs a packet nothing.
+// A wide one stays a range, with port 0; no port at all is one entry with port 0.
+func expand(all []nat.Ports) iter.Seq2[uint16, nat.Ports] {
+	return func(yield func(uint16, nat.Ports) bool) {
+		if len(all) == 0 {
+			yield(0, nat.Ports{})
+			return
+		}
+		for _, p := range all {
+			if p.Len() > taken {
+				if !yield(0, p) {
+					return
+				}
+				continue
+			}
+			for n := int(p.First); n <= int(p.Last); n++ {
+				if !yield(uint16(n), nat.Ports{}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// field is something of a packet that keys are made of.
+type field uint8
+
+const (
+	destinationPort field = iota
+	sourceAddress
+	destinationAddress
+	protocol
+	sourcePort
+	originalAddress // the destination before it was translated
+	originalPort
+)
+
+// part is one field of a key; bits is how much of an address counts.
+type part struct {
+	field field
+	bits  int
+}
+
+// shape is what rules have in common that become one rule of the table, which looks
+// up in a map what differs. It is comparable: two rules of one shape share a map.
+type shape struct {
+	f    *family
+	key  [4]part // the first parts of it
+	keys int
+	// in, out, notTo are conditions, as text; group has the values.
+	in, out, notTo string
+	// hairpin: what a Destination sent back inside. proto is its protocol.
+	hairpin bool
+	proto   byte
+	// ports are a range of ports too wide to be taken apart, widePorts the field that
+	// has them.
+	ports     nat.Ports
+	widePorts field
+	action
+}
+
+// action is what is done to the packets, but for the addresses that a map can give.
+type action struct {
+	kind   nat.Kind
+	prefix bool   // one becomes another
+	pool   string // what is chosen from, where that is several
+	ports  nat.Ports
+	random nat.Random
+	// keep gives the source port itself, persistent is NF_NAT_RANGE_PERSISTENT, toPort that
+	// map data have a port.
+	keep, persistent, toPort bool
+}
+
+// entry is one key of a group and what it leads to.
+type entry struct {
+	values [4][]byte // of the parts of the key
+	to     target
+	rule   gateway.Ref
+}
+
+// target is what an address becomes: one of a range, with a port or one of a range.
+type target struct {
+	first, last         netip.Addr
+	firstPort, lastPort uint16
+	prefix              netip.Prefix // where it becomes one
+}
+
+// group are rules of one shape.
+type group struct {
+	shape
+	name    string // of its map
+	in, out []string
+	notTo   []netip.Prefix
+	pool    []choice
+	entries []entry
+	// seen are the keys; principal are the addresses, of so many bits, that some
+	// entry has in principalField.
+	seen           map[string]struct{}
+	principal      map[netip.Prefix]struct{}
+	bits           int
+	principalField field
+}
+
+// groups keep the order of rules: the first one that matches does.
+type groups struct{ all []*group }
+
+// lookBack is how many groups an entry looks at for one of its shape.
+const lookBack = 16
+
+// add puts an entry into the last group of its shape, if no rule of a group after that
+// one could match the same packets: those are to win. principal is the entry's
+// address by which that is told.
+func (gs *groups) add(g *group, principal netip.Prefix, e entry) {
+	for i := len(gs.all) - 1; i >= max(0, len(gs.all)-lookBack); i-- {
+		old := gs.all[i]
+		if old.shape == g.shape {
+			old.put(principal, e)
+			return
+		}
+		if old.mayMatch(g, principal) {
+			break
+		}
+	}
+	g.principal, g.seen = map[netip.Prefix]struct{}{}, map[string]struct{}{}
+	g.bits = principal.Bits()
+	gs.all = append(gs.all, g)
+	g.put(principal, e)
+}
+
+// put leaves out what an earlier entry has taken.
+func (g *group) put(principal netip.Prefix, e entry) {
+	key := fmt.Sprintf("%x", e.values)
+	if _, taken := g.seen[key]; taken {
+		return
+	}
+	g.seen[key] = struct{}{}
+	g.principal[principal.Masked()] = struct{}{}
+	g.entries = append(g.entries, e)
+}
+
+// mayMatch is false where no packet that has an address in principal can match g. It
+// may be true where none can either.
+func (g *group) mayMatch(other *group, principal netip.Prefix) bool {
+	if g.principalField != other.principalField || g.bits > principal.Bits() {
+		return true
+	}
+	p, err := principal.Addr().Prefix(g.bits)
+	if err != nil {
+		return true
+	}
+	_, there := g.principal[p]
+	return there
+}
+
+// again: these are connections that the same rule of the file has sent back inside, by a
+// translation of their destination, which counts them.
+func (g *group) again() bool {
+	return slices.ContainsFunc(g.key[:g.keys], func(p part) bool { return p.field == originalAddress })
+}
+
+func (p part) datatype(f *family) nftables.SetDatatype {
+	switch p.field {
+	case protocol:
+		return nftables.TypeInetProto
+	case destinationPort, sourcePort, originalPort:
+		return nftables.TypeInetService
+	}
+	return f.address
+}
+
+// load puts the field into a register.
+func (p part) load(f *family, register uint32) []expression {
+	full := []expression{p.loadAll(f, register)}
+	switch p.field {
+	case sourceAddress, destinationAddress, originalAddress:
+		if p.bits < f.bits() {
+			full = append(full, f.masked(register, p.bits))
+		}
+	}
+	return full
+}
+
+func (p part) loadAll(f *family, register uint32) expression {
+	switch p.field {
+	case sourceAddress:
+		return payload(expr.PayloadBaseNetworkHeader, f.saddr, uint32(f.bytes), register)
+	case destinationAddress:
+		return payload(expr.PayloadBaseNetworkHeader, f.daddr, uint32(f.bytes), register)
+	case protocol:
+		return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register}
+	case destinationPort:
+		return payload(expr.PayloadBaseTransportHeader, 2, 2, register)
+	case sourcePort:
+		return payload(expr.PayloadBaseTransportHeader, 0, 2, register)
+	case originalAddress:
+		return original(f.originalDestination(), register)
+	default:
+		return original(unix.NFT_CT_PROTO_DST, register)
+	}
+}
+
+// originalDestination is a key that other than NFT_CT_DST works in tables of family
+// inet (Linux 4.17).
+func (f *family) originalDestination() uint32 {
+	if f.v6 {
+		return unix.NFT_CT_DST_IP6
+	}
+	return unix.NFT_CT_DST_IP
+}
+
+// original loads what the connection's first packet had (IP_CT_DIR_ORIGINAL).
+// google/nftables does not tell the direction with these keys.
+func original(key, register uint32) expression {
+	r := raw{name: "ct"}
+	r.data.u32(unix.NFTA_CT_KEY, key)
+	r.data.u32(unix.NFTA_CT_DREG, register)
+	r.data.bytes(unix.NFTA_CT_DIRECTION, []byte{0})
+	return r
+}
+
+// match compares the field with one value.
+func (p part) match(f *family, value []byte) []expression {
+	switch p.field {
+	case sourceAddress, destinationAddress:
+		a, _ := netip.AddrFromSlice(value)
+		offset := f.saddr
+		if p.field == destinationAddress {
+			offset = f.daddr
+		}
+		return f.within(offset, netip.PrefixFrom(a, p.bits), expr.CmpOpEq)
+	}
+	return append(p.load(f, reg1), equal(reg1, value))
+}
+
+// poolSeed makes the choice the same after each apply: a source keeps its address.
+const poolSeed = 0x6e61746b
+
+// maxWeight bounds how finely ranges of a pool are weighed against each other.
+const maxWeight = 1 << 16
+
+// choice is one of several targets; weight is how often it is taken compared to others.
+type choice struct {
+	target
+	weight uint32
+}
+
+// poolOf is what an action chooses from, each range as often as it has addresses; nothing
+// where it gives one.
+func poolOf(a *nat.Action) (all []choice) {
+	if len(a.To) < 2 {
+		return nil
+	}
+	for i, w := range weights(a.To) {
+		all = append(all, choice{target{first: a.To[i].First, last: a.To[i].Last}, w})
+	}
+	return all
+}
+
+// choose takes one of several targets by a hash of the source address, and leaves its
+// first and last address in registers. Within a range the kernel chooses.
+func (t *table) choose(g *group) []expression {
+	if len(g.pool) == 0 {
+		return nil
+	}
+	s := &set{key: nftables.TypeInteger, data: g.f.address, ranges: g.kind == nat.SNAT, flags: unix.NFT_SET_MAP | unix.NFT_SET_INTERVAL, about: g.comment()}
+	if g.toPort {
+		s.data = concat(g.f.address, nftables.TypeInetService)
+	}
+	at := uint32(0)
+	for _, c := range g.pool {
+		s.elements = append(s.elements, element{key: binary.BigEndian.AppendUint32(nil, at), data: c.data(s, g.toPort)})
+		at += c.weight
+	}
+	s.elements = append(s.elements, element{key: binary.BigEndian.AppendUint32(nil, at), end: true})
+	t.anonymous(s)
+	return []expression{
+		payload(expr.PayloadBaseNetworkHeader, g.f.saddr, uint32(g.f.bytes), reg2),
+		&expr.Hash{SourceRegister: reg2, DestRegister: reg1, Length: uint32(g.f.bytes), Modulus: at, Seed: poolSeed, Type: expr.HashTypeJenkins},
+		&expr.Byteorder{SourceRegister: reg1, DestRegister: reg1, Op: expr.ByteorderHton, Len: 4, Size: 4},
+		s.translate(reg1),
+	}
+}
+
+// weights are the numbers of addresses, made smaller where they are large.
+func weights(pool nat.AddrRanges) []uint32 {
+	sizes, largest := make([]uint64, len(pool)), uint64(0)
+	for i, r := range pool {
+		sizes[i] = sizeOf(r)
+		largest = max(largest, sizes[i])
+	}
+	out := make([]uint32, len(pool))
+	for i, n := range sizes {
+		if largest > maxWeight {
+			n = max(1, n/(largest/maxWeight))
+		}
+		out[i] = uint32(n)
+	}
+	return out
+}
+
+// sizeOf is the number of addresses, at most 2^32.
+func sizeOf(r nat.AddrRange) uint64 {
+	first, last := r.First.AsSlice(), r.Last.AsSlice()
+	n := len(first)
+	if n == 16 && string(first[:12]) != string(last[:12]) {
+		return 1 << 32
+	}
+	return uint64(binary.BigEndian.Uint32(last[n-4:])) - uint64(binary.BigEndian.Uint32(first[n-4:])) + 1
+}

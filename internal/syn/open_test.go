@@ -1,0 +1,103 @@
+package syn
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestOpenConnection: a client that forgot its connection without a word uses its port
+// again while the server still has the connection open. The server's challenge ACK makes
+// the client end it, so that it is gone when it is asked for; it was not TIME_WAIT.
+func TestOpenConnection(t *testing.T) {
+	r := newReusing(t, servers[0], map[string]string{"tcp_timestamps": "2", "tcp_invalid_ratelimit": "0"})
+	r.server = r.holding()
+	next := r.forget(40000)
+	tp, err := Start(t.Context(), Options{Netns: r.ns, Answers: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.send(40000, next-1<<20, milliseconds(t)+1000)
+	r.until("netstat", func(text string) bool { return counter(t, text, "TcpExt:", "TCPSYNChallenge") == 1 })
+	got, err := tp.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if byTimestamp, bySequence := got.Rejected(); byTimestamp+bySequence > 0 || got.SYNs != 1 {
+		t.Errorf("no SYN met TIME_WAIT: %+v", got)
+	}
+}
+
+// holding is a server that keeps its connections open.
+func (r *reusing) holding() (at netip.AddrPort) {
+	r.t.Helper()
+	at = netip.AddrPortFrom(r.server.Addr(), r.server.Port()+1)
+	r.in(func() error {
+		l, err := net.Listen("tcp", at.String())
+		if err != nil {
+			return err
+		}
+		r.t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				r.t.Cleanup(func() { c.Close() })
+			}
+		}()
+		return nil
+	})
+	return at
+}
+
+// forget makes a connection and drops the client's end without a segment, and returns
+// the client's next sequence number.
+func (r *reusing) forget(port uint16) (next uint32) {
+	r.t.Helper()
+	r.in(func() error {
+		fd, at, err := r.socket(unix.SOCK_STREAM, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		if err := unix.Bind(fd, at(port)); err != nil {
+			return err
+		}
+		if err := unix.Connect(fd, at(r.server.Port())); err != nil {
+			return err
+		}
+		if next, err = nextSequence(fd); err != nil {
+			return err
+		}
+		// What closes in repair mode sends nothing.
+		return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, 1)
+	})
+	return next
+}
+
+// counter is the value of a protocol's counter in the text of /proc/net/snmp or netstat.
+func counter(t *testing.T, text, protocol, name string) int {
+	t.Helper()
+	var names, values []string
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, protocol) {
+			names, values = values, strings.Fields(line)
+		}
+	}
+	if i := slices.Index(names, name); i >= 0 && i < len(values) {
+		n, err := strconv.Atoi(values[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	t.Fatalf("no counter %s of %s in %q", name, protocol, text)
+	return 0
+}

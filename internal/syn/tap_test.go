@@ -1,0 +1,134 @@
+package syn
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// TestRejectedSYNs sends SYNs that TIME_WAIT rejects by each of its two tests, and some
+// that it accepts.
+func TestRejectedSYNs(t *testing.T) {
+	for _, server := range servers {
+		t.Run(server.Addr().String(), func(t *testing.T) { rejectedSYNs(t, server) })
+	}
+}
+
+func rejectedSYNs(t *testing.T, server netip.AddrPort) {
+	// Without RFC 1337 the client's RST removes TIME_WAIT; there is nobody who would
+	// send it, so the kernel does.
+	r := newReusing(t, server, map[string]string{"tcp_timestamps": "2", "tcp_rfc1337": "1", "tcp_invalid_ratelimit": "0"})
+	var next [4]uint32
+	for i := range next {
+		next[i] = r.close(uint16(40000 + i))
+	}
+	r.until("sockstat", func(text string) bool { return strings.Contains(text, " tw 4 ") })
+	tp, err := Start(t.Context(), Options{Netns: r.ns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before int
+	r.until("snmp", func(text string) bool { before = counter(t, text, "Tcp:", "InSegs"); return true })
+	now := milliseconds(t)
+	const old = 100_000
+	// A repeated SYN is the sign upon which answers are looked at.
+	r.send(40000, next[0]+1<<20, now-old)
+	r.send(40000, next[0]+1<<20, now-old)
+	r.until("packet", func(text string) bool { return running(text) == 3 })
+	r.send(40000, next[0]+1<<20, now-old)
+	r.send(40001, next[1]-1<<20, 0)
+	r.send(40002, next[2]+1<<20, 0)                                                                     // accepted
+	r.send(40003, next[3]-1<<20, now+1000)                                                              // accepted: its timestamp is newer
+	r.send(40004, 1, 0)                                                                                 // nothing in TIME_WAIT
+	r.until("snmp", func(text string) bool { return counter(t, text, "Tcp:", "InSegs") >= before+3*7 }) // with the answers, and the RSTs for these
+	got, err := tp.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v", got)
+	if len(got.Sources) != 1 {
+		t.Fatalf("sources: %+v", got.Sources)
+	}
+	want := snapshot.SYNSource{Source: server.Addr().String(), Destination: server.Addr().String(), SYNs: 7, Repeated: 2, Plain: 3,
+		BySequence: 1, Clocks: 2}
+	// The RST for the first answer is a sign, too: then the second one is looked at.
+	want.ByTimestamp = min(max(got.Sources[0].ByTimestamp, 1), 2)
+	want.TimeWait = want.ByTimestamp + want.BySequence
+	if s := got.Sources[0]; s != want {
+		t.Errorf("seen %+v, want %+v", s, want)
+	}
+	if got.Lost != 0 || got.Sample != 1 || got.Elsewhere != 0 || got.AnswersSeconds == 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// running is how many packet sockets get packets, by /proc/net/packet.
+func running(text string) (n int) {
+	for line := range strings.Lines(text) {
+		if fields := strings.Fields(line); fields[5] == "1" {
+			n++
+		}
+	}
+	return n
+}
+
+// TestFlood: where SYNs come faster than they are looked at, fewer connections are
+// looked at, and the watch ends in time.
+func TestFlood(t *testing.T) {
+	r := newReusing(t, servers[0], map[string]string{"tcp_rfc1337": "0"})
+	tp, err := Start(t.Context(), Options{Netns: r.ns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent, began := 0, time.Now()
+	r.in(func() error {
+		fd, to, err := r.sender()
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		// Long enough for the rate to be looked at a few times.
+		for end := time.Now().Add(testutil.Patience(400 * time.Millisecond)); time.Now().Before(end); sent++ {
+			if err := unix.Sendto(fd, rawSegment(uint16(1024+sent%60000), r.server.Port(), uint32(sent), 0), 0, to); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	rate := float64(sent) / time.Since(began).Seconds()
+	got, err := tp.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d sent, %d looked at, 1 in %d in the end, %d lost", sent, got.SYNs, got.Sample, got.Lost)
+	if got.SYNs == 0 || got.SYNs > uint64(sent) {
+		t.Errorf("%+v", got)
+	}
+	// An emulated processor sends fewer; of a busy one they may be lost before they are looked at.
+	if rate > 2*mostPerSecond && got.Sample == 1 && got.Lost == 0 {
+		t.Errorf("%.0f SYNs/s were sent, and all were looked at", rate)
+	}
+}
+
+// TestListening: SYNs to others than listeners are counted apart.
+func TestListening(t *testing.T) {
+	l := &listening{ends: map[netip.AddrPort]bool{}, ports: map[uint16]anyOf{}, own: map[netip.Addr]bool{netip.MustParseAddr("198.18.0.2"): true, netip.MustParseAddr("2001:db8::2"): true}}
+	l.addEnd(netip.MustParseAddrPort("198.18.0.9:81"), false)
+	l.addEnd(netip.MustParseAddrPort("0.0.0.0:80"), false)
+	l.addEnd(netip.MustParseAddrPort("[::]:443"), true)
+	l.addEnd(netip.MustParseAddrPort("[::ffff:198.18.0.9]:82"), true)
+	for end, want := range map[string]bool{
+		"198.18.0.9:81": true, "198.18.0.9:82": true, "198.18.0.2:80": true, "127.0.0.3:80": true, "198.18.0.2:443": true, "[2001:db8::2]:443": true,
+		"198.18.0.2:81": false, "198.18.0.3:80": false, "[2001:db8::2]:80": false, "[2001:db8::3]:443": false,
+	} {
+		if got := l.to(netip.MustParseAddrPort(end)); got != want {
+			t.Errorf("%s is listened at: %v", end, got)
+		}
+	}
+}
