@@ -224,8 +224,7 @@ const (
 
 // forGroups is what is left for groups, a part of it for each version of IP.
 func forGroups(memory int64, seed uint64) aggregate.Memory {
-	left := memory - ownMemory
-	return aggregate.Memory{Budget: aggregate.NewBudget(left), Reserve: left / 16, Seed: seed}
+	return aggregate.Memory{Budget: aggregate.NewBudget(memory - ownMemory), Seed: seed}
 }
 
 // limitMemory lets the garbage collector keep to the limit, until it is put back.

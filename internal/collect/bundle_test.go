@@ -4,9 +4,12 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"io"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -238,4 +241,39 @@ func FuzzReadBundle(f *testing.F) {
 			t.Errorf("a recording of %d snapshots", len(rec.Snapshots))
 		}
 	})
+}
+
+// TestManySnapshots: a recording has as many as were asked for, each compared with the one
+// before, and so has its bundle; one that is ended has two.
+func TestManySnapshots(t *testing.T) {
+	o := RecordOptions{Options: Options{Proc: balancerProc(t, someConnections(5, 60)), Sys: t.TempDir(), Kmsg: "/nonexistent"}, Snapshots: 4}
+	stopped, cancel := context.WithCancel(t.Context())
+	cancel()
+	for ctx, want := range map[context.Context]int{t.Context(): 4, stopped: 2} {
+		traces := 0
+		o.Trace = func(context.Context) func() snapshot.Trace {
+			traces++
+			return func() snapshot.Trace { return snapshot.Trace{Parts: []snapshot.Part{{Name: snapshot.PartDrops}}} }
+		}
+		var file bytes.Buffer
+		wrote, err := WriteBundle(ctx, &file, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := ReadBundle(&file, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(wrote.Snapshots) != want || traces != want-1 {
+			t.Errorf("%d snapshots, %d traces, want %d", len(wrote.Snapshots), traces, want)
+		}
+		if d := cmp.Diff(wrote.Snapshots, read.Snapshots, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}, netip.AddrPort{})); d != "" {
+			t.Errorf("(-written +read):\n%s", d)
+		}
+		for i, s := range read.Snapshots {
+			if tried, _ := s.Traced(snapshot.PartDrops); tried != (i > 0) || s.IPVS.Connections.Compared != map[bool]int64{true: 5}[i > 0] {
+				t.Errorf("snapshot %d: traced %v, %+v", i, tried, s.IPVS.Connections)
+			}
+		}
+	}
 }

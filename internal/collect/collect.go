@@ -42,14 +42,17 @@ func (o Options) maxEntries() int {
 	return o.MaxEntries
 }
 
+// mostSnapshots bounds those of a recording.
+const mostSnapshots = 10_000
+
 // RecordOptions say what to look at, and for how long.
 type RecordOptions struct {
 	Options
-	// For is the time between the two snapshots.
-	For time.Duration
-	// Trace, where set, starts to record beside the two snapshots, once the first is
-	// taken; what it returns ends that, before the second is taken. For then begins
-	// when it has started.
+	// Snapshots is how many to take, at least two; For is the time from one to the next.
+	Snapshots int
+	For       time.Duration
+	// Trace, where set, starts to record beside the snapshots, once one is taken; what it
+	// returns ends that, before the next one is taken. For then begins when it has started.
 	Trace func(context.Context) (stop func() snapshot.Trace)
 	// Progress, where set, is told in a few words what is being done.
 	Progress func(string)
@@ -70,58 +73,103 @@ func Read(ctx context.Context, o Options) (*snapshot.Snapshot, error) {
 	return s, ctx.Err()
 }
 
-// Record takes two snapshots o.For apart and compares their tables. When ctx
-// ends, the second one is taken at once; the recording has two in every case.
+// Record takes o.Snapshots snapshots o.For apart and compares the tables of the last two.
+// When ctx ends, the second one is taken at once if it is missing; the recording has two in
+// every case.
 func Record(ctx context.Context, o RecordOptions) (*snapshot.Recording, error) {
 	src := newLive(o.Options)
-	return record(ctx, o, func(int) (source, error) { return src, nil })
+	return record(ctx, o, func(i int) (source, bool, error) { return src, o.more(ctx, i), nil })
 }
 
-// record reads through the sources that open gives for the first (0) and the
-// second (1) snapshot.
-func record(ctx context.Context, o RecordOptions, open func(i int) (source, error)) (*snapshot.Recording, error) {
+// more reports whether another snapshot follows that of this index.
+func (o RecordOptions) more(ctx context.Context, i int) bool {
+	return i == 0 || i+1 < min(o.Snapshots, mostSnapshots) && ctx.Err() == nil
+}
+
+// reading is one snapshot with what the comparison with the next one needs.
+type reading struct {
+	*observation
+	used portReader
+	// births is nil where no other snapshot follows.
+	births *aggregate.FlowEstimator
+}
+
+// record reads through the sources that open gives for each snapshot, counted from 0, with
+// whether another one follows.
+func record(ctx context.Context, o RecordOptions, open func(i int) (source, bool, error)) (*snapshot.Recording, error) {
 	// A reading is bounded by MaxEntries; ending one early would spoil what was
 	// already waited for.
 	whole := context.WithoutCancel(ctx)
-	births := aggregate.NewFlowEstimator(rand.Uint64())
-	src, err := open(0)
-	if err != nil {
-		return nil, err
+	r := &snapshot.Recording{Schema: snapshot.RecordingSchema}
+	var before *reading
+	var trace *snapshot.Trace // since the snapshot before
+	for i, more := 0, true; more; i++ {
+		began := time.Now()
+		src, next, err := open(i)
+		if err != nil {
+			return nil, err
+		}
+		more = next
+		if before != nil {
+			if trace, err = src.traced(trace); err != nil {
+				return nil, err
+			}
+		}
+		o.progress("reading the kernel" + map[bool]string{true: " again"}[i > 0])
+		now := &reading{}
+		if more {
+			now.births = aggregate.NewFlowEstimator(rand.Uint64())
+		}
+		now.read(whole, src, o.maxEntries(), before)
+		r.Snapshots = append(r.Snapshots, now.Snapshot)
+		if before != nil {
+			now.follow(r, before, trace)
+		}
+		if before = now; more {
+			trace = between(ctx, o, began)
+		}
 	}
-	o.progress("reading the kernel")
-	began := time.Now()
-	var usedFirst, usedSecond portReader
-	first := observe(whole, src, o.maxEntries(), usedFirst.with(always(births.First)))
-	usedFirst.finish(nil)
-	births.EndFirst(first.tableRead && first.Table.Complete)
-	trace := between(ctx, o, began)
-	if src, err = open(1); err != nil {
-		return nil, err
-	}
-	trace, err = src.traced(trace)
-	if err != nil {
-		return nil, err
-	}
-	o.progress("reading the kernel again")
-	second := observe(whole, src, o.maxEntries(), usedSecond.with(func(o *observation) func(*conntrack.Entry) {
-		births.BeginSecond(gap(first, o))
-		return births.Second
+	return r, nil
+}
+
+// read reads everything, and compares the table with that of the reading before.
+func (n *reading) read(ctx context.Context, src source, maxEntries int, before *reading) {
+	n.observation = observe(ctx, src, maxEntries, n.used.with(func(o *observation) func(*conntrack.Entry) {
+		if before == nil {
+			return n.births.First
+		}
+		before.births.BeginSecond(gap(before.observation, o))
+		return func(e *conntrack.Entry) {
+			before.births.Second(e)
+			if n.births != nil {
+				n.births.First(e)
+			}
+		}
 	}))
-	usedSecond.finish(&usedFirst)
-	second.compareIPVS(first)
-	r := &snapshot.Recording{Schema: snapshot.RecordingSchema, Snapshots: []*snapshot.Snapshot{first.Snapshot, second.Snapshot}}
-	flows, err := compare(births, first, second)
-	r.Flows = flows
-	p := snapshot.Part{Name: "conntrack_flows"}
+	if n.births != nil {
+		n.births.EndFirst(n.tableRead && n.Table.Complete)
+	}
+	if before == nil {
+		n.used.finish(nil)
+		return
+	}
+	n.used.finish(&before.used)
+}
+
+// follow adds what happened since the reading before to the recording.
+func (n *reading) follow(r *snapshot.Recording, before *reading, trace *snapshot.Trace) {
+	n.compareIPVS(before.observation)
+	flows, err := compare(before.births, before.observation, n.observation)
+	p := snapshot.Part{Name: snapshot.PartFlows}
 	if err != nil {
 		p.Error = err.Error()
 	}
-	second.Parts = append(second.Parts, p)
+	r.Flows = flows
+	n.Parts = append(n.Parts, p)
 	if trace != nil {
 		r.Drops, r.Profile, r.SYNs = trace.Drops, trace.Profile, trace.SYNs
-		second.Parts = append(second.Parts, trace.Parts...)
+		n.Parts = append(n.Parts, trace.Parts...)
 	}
-	return r, nil
 }
 
 // between waits for what is left of o.For, and traces meanwhile where that is
@@ -158,10 +206,8 @@ func pause(ctx context.Context, d time.Duration) {
 type source interface {
 	// inside runs fn where the files are those of the namespace looked at.
 	inside(fn func() error) error
-	// readFile reads a file below /proc or /sys; call it inside.
-	readFile(path string) ([]byte, error)
-	// readStart reads at most max bytes of such a file, for at most that long; whole is
-	// whether that was all.
+	// readStart reads at most max bytes of a file below /proc or /sys, for at most that
+	// long; whole is whether that was all. Call it inside.
 	readStart(path string, max int, patience time.Duration) (data []byte, whole bool, err error)
 	// list names the entries of a directory that begin with prefix; call it inside.
 	list(dir, prefix string) ([]string, error)

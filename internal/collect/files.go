@@ -10,14 +10,21 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // readText reads a file as text.
 func readText(src source, path string) (string, error) {
-	data, err := src.readFile(path)
-	return string(data), err
+	data, whole, err := src.readStart(path, snapshot.MemberMax, time.Minute)
+	if err == nil && !whole {
+		err = fmt.Errorf("read %s: %d bytes, more than expected", path, len(data))
+	}
+	if err != nil {
+		return "", err
+	}
+	return string(data), nil
 }
 
 // readWord refuses what is longer than the kernel's own could be: a bundle is another's.
@@ -204,7 +211,6 @@ func parseCPUList(text string) (int, error) {
 
 const (
 	slabinfo = "/proc/slabinfo"
-	sysSlab  = "/sys/kernel/slab"
 	// preallocated is NF_CT_EXT_PREALLOC (net/netfilter/nf_conntrack_extend.c,
 	// Linux 4.19 and newer): the first extension of an entry takes so much, so it
 	// is an object of kmalloc-128.
@@ -269,15 +275,11 @@ func readSize(src source, m machine, k snapshot.Kernel) (*snapshot.ConntrackSize
 	if slabErr == nil && size.EntryBytes > 0 {
 		return size, nil
 	}
-	sysErr := sizeFromSysfs(src, size)
-	if sysErr == nil {
-		return size, nil
-	}
 	btfErr := sizeFromBTF(src, m, size)
 	if btfErr == nil {
 		return size, nil
 	}
-	return nil, errors.Join(slabErr, sysErr, btfErr)
+	return nil, errors.Join(slabErr, btfErr)
 }
 
 func sizeFromSlabinfo(src source, m machine, size *snapshot.ConntrackSize) error {
@@ -301,29 +303,6 @@ func sizeFromSlabinfo(src source, m machine, size *snapshot.ConntrackSize) error
 		}
 	}
 	return nil
-}
-
-func sizeFromSysfs(src source, size *snapshot.ConntrackSize) error {
-	names, err := src.list(sysSlab, "nf_conntrack")
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if !entrySlab.MatchString(name) {
-			continue
-		}
-		path := sysSlab + "/" + name + "/slab_size"
-		text, err := readText(src, path)
-		if err != nil {
-			return err
-		}
-		if size.EntryBytes, err = strconv.ParseUint(strings.TrimSpace(text), 10, 32); err != nil {
-			return fmt.Errorf("parse %s: %w", path, err)
-		}
-		size.Source = path
-		return nil
-	}
-	return fmt.Errorf("read %s/nf_conntrack: no such slab: connection tracking is not loaded", sysSlab)
 }
 
 // sizeFromBTF adds to the structure what SLUB adds: a pointer behind the object,

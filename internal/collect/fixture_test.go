@@ -18,17 +18,12 @@ type fixture struct {
 
 func (f *fixture) inside(fn func() error) error { return fn() }
 
-func (f *fixture) readFile(path string) ([]byte, error) {
+func (f *fixture) readStart(path string, max int, _ time.Duration) ([]byte, bool, error) {
 	text, ok := f.files[path]
 	if !ok {
-		return nil, explainFile(path, fs.ErrNotExist)
+		return nil, false, explainFile(path, fs.ErrNotExist)
 	}
-	return []byte(text), nil
-}
-
-func (f *fixture) readStart(path string, max int, _ time.Duration) ([]byte, bool, error) {
-	data, err := f.readFile(path)
-	return data[:min(len(data), max)], len(data) <= max, err
+	return []byte(text[:min(len(text), max)]), len(text) <= max, nil
 }
 
 func (f *fixture) answer(q question, _ any, _ func() error) error { return errNotRecorded{q.what} }

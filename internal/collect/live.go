@@ -51,17 +51,6 @@ func (l *live) path(path string) string {
 	}
 }
 
-func (l *live) readFile(path string) ([]byte, error) {
-	data, err := os.ReadFile(l.path(path))
-	if err != nil {
-		return nil, explainFile(path, err)
-	}
-	if len(data) > snapshot.MemberMax {
-		return nil, fmt.Errorf("read %s: %d bytes, more than expected", path, len(data))
-	}
-	return data, nil
-}
-
 func (l *live) readStart(path string, max int, patience time.Duration) ([]byte, bool, error) {
 	f, err := os.Open(l.path(path))
 	if err != nil {

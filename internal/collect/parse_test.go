@@ -106,22 +106,14 @@ kmalloc-128         9760   9760    128   32    1 : tunables    0    0    0 : sla
 
 func TestSizeFallsBack(t *testing.T) {
 	m := machine{Arch: "x86_64", PageBytes: 4096}
-	withSys := &fixture{
-		files: map[string]string{"/sys/kernel/slab/nf_conntrack/slab_size": "256\n"},
-		lists: map[string][]string{askedList(sysSlab, "nf_conntrack"): {"nf_conntrack_expect", "nf_conntrack"}},
-	}
-	size, err := readSize(withSys, m, snapshot.Kernel{Release: "6.1.0-13-amd64"})
-	if err != nil || size.EntryBytes != 256 || size.Source != "/sys/kernel/slab/nf_conntrack/slab_size" || size.SlabBytes != 0 {
-		t.Errorf("sysfs: %+v, %v", size, err)
-	}
 	// 248 + a pointer fit into four cache lines; 256 + a pointer do not.
 	for bytes, want := range map[int]uint64{248: 256, 256: 320, 312: 320} {
-		size, err = readSize(&fixture{structs: map[string]int{"nf_conn": bytes}}, m, snapshot.Kernel{Release: "4.18.0"})
+		size, err := readSize(&fixture{structs: map[string]int{"nf_conn": bytes}}, m, snapshot.Kernel{Release: "4.18.0"})
 		if err != nil || size.EntryBytes != want || size.Source != "BTF" || !strings.Contains(size.ExtensionSource, "bound") {
 			t.Errorf("BTF, %d bytes: %+v, %v; want %d", bytes, size, err, want)
 		}
 	}
-	if size, err = readSize(&fixture{}, m, snapshot.Kernel{Release: "6.1"}); err == nil {
+	if size, err := readSize(&fixture{}, m, snapshot.Kernel{Release: "6.1"}); err == nil {
 		t.Errorf("nothing to read: %+v", size)
 	}
 	if n := (machine{Arch: "armv7l"}).pointerBytes(); n != 4 {

@@ -20,15 +20,15 @@ import (
 // chunkBytes is how much of a dump goes into one member of a bundle.
 const chunkBytes = 1 << 20
 
-// The members of a bundle: one folder per snapshot, 0 and 1. head.json stands
+// The members of a bundle: one folder per snapshot, from 0 on. head.json stands
 // behind the files and before the table, which tail.json ends, so that a table
 // of any size passes through reader and writer without being held.
 const (
 	fileFolder    = "files"
 	countersName  = "counters.bin"
 	kernelLogName = "kmsg.txt"
-	// traceName is in the second folder only, and only where something was traced. A
-	// natkit that does not know it passes over it, as over any file.
+	// traceName is in a folder where something was traced since the one before. A natkit
+	// that does not know it passes over it, as over any file.
 	traceName   = "trace.json"
 	headName    = "head.json"
 	tableFolder = "table"
@@ -47,6 +47,8 @@ type head struct {
 	StructSizes map[string]int      `json:"struct_sizes"`
 	// KernelLogNext is the sequence number behind the last record of the log.
 	KernelLogNext uint64 `json:"kernel_log_next"`
+	// More is whether another snapshot follows, beyond the second.
+	More bool `json:"more,omitempty"`
 	// Cut are the files of which only the beginning was read.
 	Cut []string `json:"cut,omitempty"`
 	// Failures is why something could not be read, by what it was.
@@ -117,15 +119,6 @@ func (r *recorder) failed(what string, err error) error {
 	f := newFailure(err)
 	r.head.Failures[what] = f
 	return f
-}
-
-func (r *recorder) readFile(path string) ([]byte, error) {
-	data, err := r.source.readFile(path)
-	if err != nil {
-		return nil, r.failed(path, err)
-	}
-	r.add(fileFolder+path, data)
-	return data, nil
 }
 
 func (r *recorder) readStart(path string, max int, patience time.Duration) ([]byte, bool, error) {
@@ -273,14 +266,16 @@ func WriteBundle(ctx context.Context, w io.Writer, o RecordOptions) (*snapshot.R
 		return nil, err
 	}
 	var current *recorder
-	rec, err := record(ctx, o, func(i int) (source, error) {
+	rec, err := record(ctx, o, func(i int) (source, bool, error) {
 		if current != nil {
 			if err := current.end(); err != nil {
-				return nil, err
+				return nil, false, err
 			}
 		}
 		current = newRecorder(src, b, i)
-		return current, nil
+		more := o.more(ctx, i)
+		current.head.More = more && i > 0
+		return current, more, nil
 	})
 	if err != nil {
 		return nil, err
@@ -297,7 +292,7 @@ func WriteBundle(ctx context.Context, w io.Writer, o RecordOptions) (*snapshot.R
 // smallMax bounds what a tape holds in memory: all of a snapshot but its table.
 const smallMax = 64 << 20
 
-// maxSpan is the longest time between two snapshots, in seconds: ten years.
+// maxSpan is the longest time of a recording, in seconds: ten years.
 const maxSpan = 10 * 365 * 86400
 
 // memberCost is what a member takes beside its name and content, about.
@@ -368,22 +363,16 @@ func (t *tape) failure(what string) error {
 
 func (t *tape) inside(fn func() error) error { return fn() }
 
-func (t *tape) readFile(path string) ([]byte, error) {
+// readStart: the bundle has what was read.
+func (t *tape) readStart(path string, max int, _ time.Duration) ([]byte, bool, error) {
 	if err := t.failure(path); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	data, ok := t.files[fileFolder+path]
 	if !ok {
-		return nil, errNotRecorded{path}
+		return nil, false, errNotRecorded{path}
 	}
-	return data, nil
-}
-
-// readStart: the bundle has what was read.
-func (t *tape) readStart(path string, max int, _ time.Duration) ([]byte, bool, error) {
-	data, err := t.readFile(path)
-	whole := !slices.Contains(t.head.Cut, path) && len(data) <= max
-	return data[:min(len(data), max)], whole, err
+	return data[:min(len(data), max)], len(data) <= max && !slices.Contains(t.head.Cut, path), nil
 }
 
 func (t *tape) list(dir, prefix string) ([]string, error) {
@@ -527,13 +516,15 @@ func ReadBundle(r io.Reader, budget *snapshot.Budget) (*snapshot.Recording, erro
 	var current *tape
 	// What was recorded was bounded when it was written.
 	o := RecordOptions{Options: Options{MaxEntries: math.MaxInt}}
-	rec, err := record(context.Background(), o, func(i int) (source, error) {
+	rec, err := record(context.Background(), o, func(i int) (source, bool, error) {
 		if current != nil && current.err != nil {
-			return nil, current.err
+			return nil, false, current.err
 		}
 		var err error
-		current, err = newTape(b, i)
-		return current, err
+		if current, err = newTape(b, i); err != nil {
+			return nil, false, err
+		}
+		return current, i == 0 || current.head.More && i+1 < mostSnapshots, nil
 	})
 	if err != nil {
 		return nil, err
@@ -545,7 +536,7 @@ func ReadBundle(r io.Reader, budget *snapshot.Budget) (*snapshot.Recording, erro
 		return nil, err
 	}
 	if s := rec.Seconds(); !(s >= 0 && s <= maxSpan) {
-		return nil, fmt.Errorf("its two snapshots are %g seconds apart", s)
+		return nil, fmt.Errorf("its snapshots are %g seconds apart", s)
 	}
 	return rec, nil
 }

@@ -36,7 +36,7 @@ func (e *Entry) Decode(body []byte) error {
 	if !e.Orig.complete() || !e.Reply.complete() {
 		return fmt.Errorf("conntrack entry: %w", errNoTuple)
 	}
-	if !hasStates(e.Orig.Proto) {
+	if e.State() == nil {
 		e.Fields &^= NoState
 	}
 	return nil
@@ -102,9 +102,9 @@ func (e *Entry) decodeProtoInfo(b []byte) error {
 		case ctaProtoInfoTCP:
 			err = e.decodeTCP(v)
 		case ctaProtoInfoSCTP:
-			err = e.decodeState(v, (*uint8)(&e.SCTPState))
+			err = e.decodeState(v, &e.SCTPState)
 		case ctaProtoInfoDCCP:
-			err = e.decodeState(v, (*uint8)(&e.DCCPState))
+			err = e.decodeState(v, &e.DCCPState)
 		}
 		if err != nil {
 			return err
@@ -184,12 +184,6 @@ func Each(datagram []byte, e *Entry, fn func(*Entry) error) error {
 
 // isICMP reports whether a tuple of this protocol has an ICMP id, type and code.
 func isICMP(proto uint8) bool { return proto == unix.IPPROTO_ICMP || proto == unix.IPPROTO_ICMPV6 }
-
-// hasStates reports whether the tracker keeps a state of this protocol and tells
-// it.
-func hasStates(proto uint8) bool {
-	return proto == unix.IPPROTO_TCP || proto == unix.IPPROTO_SCTP || proto == unix.IPPROTO_DCCP
-}
 
 func (t *Tuple) complete() bool {
 	return t.Src.IsValid() && t.Dst.IsValid() && t.Src.BitLen() == t.Dst.BitLen()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -113,7 +112,7 @@ func (t *table) contents() []Evidence {
 	source := t.dumpSource()
 	share := func(n int64) float64 { return round1(100 * float64(n) / float64(tab.Sampled)) }
 	var e []Evidence
-	for _, state := range byCount(tab.ByTCPState, 3) {
+	for _, state := range most(tab.ByTCPState) {
 		e = append(e, Evidence{What: "tcp " + state, Value: share(tab.ByTCPState[state]), Unit: "% of entries", Source: source})
 	}
 	if udp := tab.ByProtocol["udp"]; udp > 0 {
@@ -258,21 +257,6 @@ func lifetime(class string, sysctls snapshot.Sysctls) float64 {
 		return float64(v)
 	}
 	return float64(fallback)
-}
-
-// byCount are the n keys with the greatest counts.
-func byCount(m map[string]int64, n int) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	sort.Slice(keys, func(i, j int) bool {
-		if m[keys[i]] != m[keys[j]] {
-			return m[keys[i]] > m[keys[j]]
-		}
-		return keys[i] < keys[j]
-	})
-	return keys[:min(n, len(keys))]
 }
 
 func round1(v float64) float64 { return math.Round(v*10) / 10 }

@@ -307,7 +307,7 @@ func (b *balancer) endedStates() string {
 			states[name] = n
 		}
 	}
-	return strings.Join(byCount(states, 3), ", ")
+	return strings.Join(most(states), ", ")
 }
 
 // checkConnReuse: what IPVS does with a new connection on a tuple that has an entry still

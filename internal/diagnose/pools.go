@@ -49,16 +49,20 @@ func readPools(rec *snapshot.Recording) (*pools, Check) {
 	return &pools{t, last.Ports, last.NATRules}, Check{}
 }
 
-// tightest is the pool in which a new connection is most likely to fail; nil where
-// there are none.
-func (p *pools) tightest() *snapshot.PortPool {
-	var worst *snapshot.PortPool
+// worst returns the most pressed of the pools that are wanted; nil where there is none.
+func (p *pools) worst(wanted func(*snapshot.PortPool) bool) (worst *snapshot.PortPool) {
 	for i := range p.ports.Pools {
-		if pool := &p.ports.Pools[i]; worst == nil || pressure(pool) > pressure(worst) {
+		if pool := &p.ports.Pools[i]; wanted(pool) && (worst == nil || pressure(pool) > pressure(worst)) {
 			worst = pool
 		}
 	}
 	return worst
+}
+
+// tightest is the pool in which a new connection is most likely to fail; nil where
+// there are none.
+func (p *pools) tightest() *snapshot.PortPool {
+	return p.worst(func(*snapshot.PortPool) bool { return true })
 }
 
 // pressure orders pools: by the chance where it is known, then by the share.
@@ -120,10 +124,9 @@ func (p *pools) rule(pool *snapshot.PortPool) *snapshot.NATRule {
 // mapped is the rule of a pool which takes its ports from a map, so that it is not known
 // how many there are; nil where there is none.
 func (p *pools) mapped() *snapshot.NATRule {
-	for i := range p.ports.Pools {
-		if rule := p.rule(&p.ports.Pools[i]); rule != nil && rule.PortsFromMap {
-			return rule
-		}
+	isMapped := func(pool *snapshot.PortPool) bool { r := p.rule(pool); return r != nil && r.PortsFromMap }
+	if pool := p.worst(isMapped); pool != nil {
+		return p.rule(pool)
 	}
 	return nil
 }
@@ -280,8 +283,8 @@ func mayGive(r *snapshot.NATRule, address string) bool {
 	if r.Kind == snapshot.NATMasquerade || !r.First.IsValid() {
 		return true
 	}
-	addr, ok := parseAddr(address)
-	return ok && addr.Compare(r.First) >= 0 && addr.Compare(r.Last) <= 0
+	addr, err := netip.ParseAddr(address)
+	return err == nil && addr.Compare(r.First) >= 0 && addr.Compare(r.Last) <= 0
 }
 
 // ownClocks is what random ports lead to with clients whose timestamps depend on their
@@ -333,9 +336,4 @@ func firstOf(names []string) string {
 		return strings.Join(names, ", ")
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:mostShown], ", "), len(names)-mostShown)
-}
-
-func parseAddr(text string) (netip.Addr, bool) {
-	addr, err := netip.ParseAddr(text)
-	return addr, err == nil
 }

@@ -37,14 +37,7 @@ func (p *pools) exhausted(r refused) *snapshot.PortPool {
 	if r.clashes < fewestClashes {
 		return nil
 	}
-	var worst *snapshot.PortPool
-	for i := range p.ports.Pools {
-		pool := &p.ports.Pools[i]
-		if refusesNew(pool) && p.explains(pool, r) && (worst == nil || pressure(pool) > pressure(worst)) {
-			worst = pool
-		}
-	}
-	return worst
+	return p.worst(func(pool *snapshot.PortPool) bool { return refusesNew(pool) && p.explains(pool, r) })
 }
 
 // muchLess is how far the failures that a pool leads one to expect may stay behind what
@@ -101,12 +94,7 @@ func (p *pools) checkPortsNear() (*Finding, Check) {
 	}
 	seen := p.seen()
 	flooders := p.flooders()
-	var worst *snapshot.PortPool
-	for i := range p.ports.Pools {
-		if pool := &p.ports.Pools[i]; p.near(pool) && !onlyBy(pool, flooders) && (worst == nil || pressure(pool) > pressure(worst)) {
-			worst = pool
-		}
-	}
+	worst := p.worst(func(pool *snapshot.PortPool) bool { return p.near(pool) && !onlyBy(pool, flooders) })
 	switch tightest := p.tightest(); {
 	case worst == nil && tightest != nil && onlyBy(tightest, flooders):
 		return passed(seen + ", by a flood: see ct-flood")
@@ -197,20 +185,10 @@ func (p *pools) checkRace() (*Finding, Check) {
 		return unknown(seen + ", but no source is translated here: which connections clash is not known")
 	case p.mapped() != nil:
 		return unknown(seen + noRange(p.mapped()))
-	case p.tight():
+	case p.worst(refusesNew) != nil: // it may have to do with the failures
 		return unknown(seen + "; " + p.seen() + ": a race or missing ports, which cannot be distinguished")
 	}
 	return p.race(r), Check{Why: seen + "; " + p.seen()}
-}
-
-// tight reports whether a pool is so full that it may have to do with failures.
-func (p *pools) tight() bool {
-	for i := range p.ports.Pools {
-		if refusesNew(&p.ports.Pools[i]) {
-			return true
-		}
-	}
-	return false
 }
 
 func (p *pools) race(r refused) *Finding {

@@ -82,12 +82,12 @@ func (t trace) places(want func(function, reason string) bool) map[place]uint64 
 func (t trace) evidence(want func(function, reason string) bool, of []snapshot.DropFlow) []Evidence {
 	var e []Evidence
 	sums := t.places(want)
-	for _, p := range most(sums, place.String) {
+	for _, p := range most(sums) {
 		e = append(e, Evidence{What: "dropped in " + p.String(), Value: int64(sums[p]), Unit: t.inSeconds(sums[p]), Source: t.source()})
 	}
 	flows, sampled := talks(of)
 	flows = together(flows, sampled)
-	for _, f := range most(flows, talk.String) {
+	for _, f := range most(flows) {
 		e = append(e, Evidence{What: "dropped flow " + f.String(), Value: int64(flows[f]),
 			Unit: fmt.Sprintf("of %s sampled", units.Count(sampled)), Source: t.sample()})
 	}
@@ -163,9 +163,9 @@ func several(one string, n int, many string) string {
 }
 
 // most are the keys with the greatest sums, mostShown at most.
-func most[K comparable](sums map[K]uint64, name func(K) string) []K {
+func most[K comparable, N int64 | uint64](sums map[K]N) []K {
 	keys := slices.SortedFunc(maps.Keys(sums), func(a, b K) int {
-		return cmp.Or(cmp.Compare(sums[b], sums[a]), cmp.Compare(name(a), name(b)))
+		return cmp.Or(cmp.Compare(sums[b], sums[a]), cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)))
 	})
 	return keys[:min(len(keys), mostShown)]
 }

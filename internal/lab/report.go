@@ -34,8 +34,7 @@ type Report struct {
 	// Captures are the files of packets, where they were asked for.
 	Captures []Capture `json:"captures,omitempty"`
 	Fix      *Fix      `json:"fix,omitempty"`
-	// RateRatios are the ratios of the two rates that the scenario compares: the
-	// stages' own first, then those of both run again where that one fell short.
+	// RateRatios has the ratio of the two rates that the scenario compares.
 	RateRatios []float64 `json:"rate_ratios,omitempty"`
 	// ExpectationMet is the verdict; Verdict gives a sentence for each part of it.
 	ExpectationMet bool      `json:"expectation_met"`

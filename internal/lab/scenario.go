@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
@@ -164,15 +165,9 @@ func (s *Scenario) With(o Overrides) (*Scenario, error) {
 
 // of is a load with the overrides in it.
 func (o Overrides) of(l Load) Load {
-	if o.Concurrency != 0 {
-		l.Concurrency = o.Concurrency
-	}
-	if o.Requests != 0 {
-		l.Requests = o.Requests
-	}
-	if o.Timeout != 0 {
-		l.Timeout = o.Timeout
-	}
+	l.Concurrency = cmp.Or(o.Concurrency, l.Concurrency)
+	l.Requests = cmp.Or(o.Requests, l.Requests)
+	l.Timeout = cmp.Or(o.Timeout, l.Timeout)
 	return l
 }
 

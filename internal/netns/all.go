@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -51,7 +51,7 @@ func each(fn func(*Handle) error) (missed, err error) {
 			}
 		}
 	}
-	for p := range s.places() {
+	for _, p := range s.places() {
 		if seen[p.inode] {
 			continue
 		}
@@ -89,26 +89,29 @@ func (s *search) note(err error) {
 // places are where namespaces are, without opening them: first those that a process is
 // in, then those that another thread of one is in, then those that one holds, then those
 // that are mounted.
-func (s *search) places() iter.Seq[place] {
-	return func(yield func(place) bool) {
-		walk := func(tasks []string, step func(task string) iter.Seq[place]) bool {
-			for _, t := range tasks {
-				for found := range step(t) {
-					if !yield(found) {
-						return false
-					}
-				}
-			}
-			return true
-		}
-		processes, mounts := s.numbers("/proc"), s.mounts()
-		if !walk(processes, s.own) {
-			return
-		}
-		threads := s.threads(processes)
-		_ = walk(threads, s.own) && walk(processes, s.held) && walk(threads, s.heldApart) &&
-			walk(processes, mounts) && walk(threads, mounts)
+func (s *search) places() (all []place) {
+	processes := s.numbers("/proc")
+	threads := s.threads(processes)
+	tasks := slices.Concat(processes, threads)
+	for _, t := range tasks {
+		all = s.add(all, t+"/ns/net", "pid "+filepath.Base(t))
 	}
+	for _, t := range slices.Concat(processes, slices.DeleteFunc(threads, sharesFiles)) {
+		all = append(all, s.held(t)...)
+	}
+	seen := map[string]bool{}
+	for _, t := range tasks {
+		all = append(all, s.mounts(t, seen)...)
+	}
+	return all
+}
+
+// add appends a path if it leads to a network namespace.
+func (s *search) add(all []place, path, name string) []place {
+	if inode := s.link(path); inode != 0 {
+		all = append(all, place{path, name, inode})
+	}
+	return all
 }
 
 // numbers are the entries of a directory whose names are numbers, as those of tasks.
@@ -136,40 +139,24 @@ func (s *search) threads(processes []string) (threads []string) {
 	return threads
 }
 
-func (s *search) own(task string) iter.Seq[place] {
-	return func(yield func(place) bool) {
-		path := task + "/ns/net"
-		if inode := s.link(path); inode != 0 {
-			yield(place{path, "pid " + filepath.Base(task), inode})
-		}
-	}
-}
-
 // held are the namespaces that a task holds by file descriptors.
-func (s *search) held(task string) iter.Seq[place] {
-	return func(yield func(place) bool) {
-		dir := task + "/fd"
-		fds, err := os.ReadDir(dir)
-		s.note(err)
-		for _, fd := range fds {
-			path := filepath.Join(dir, fd.Name())
-			if inode := s.link(path); inode != 0 && !yield(place{path, "held by pid " + filepath.Base(task), inode}) {
-				return
-			}
-		}
+func (s *search) held(task string) (all []place) {
+	dir := task + "/fd"
+	fds, err := os.ReadDir(dir)
+	s.note(err)
+	for _, fd := range fds {
+		all = s.add(all, filepath.Join(dir, fd.Name()), "held by pid "+filepath.Base(task))
 	}
+	return all
 }
 
-// heldApart are those that a thread holds whose descriptors are not its leader's, which
-// may have ended.
-func (s *search) heldApart(thread string) iter.Seq[place] {
+// sharesFiles reports whether a thread has its leader's descriptors; false also where the
+// kernel does not say (CONFIG_KCMP), and where the leader has ended.
+func sharesFiles(thread string) bool {
 	tid, _ := strconv.Atoi(filepath.Base(thread))
 	leader, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(thread))))
 	differs, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(leader), uintptr(tid), kcmpFiles, 0, 0, 0)
-	if errno == 0 && differs == 0 {
-		return func(func(place) bool) {}
-	}
-	return s.held(thread) // also where the kernel does not say (CONFIG_KCMP)
+	return errno == 0 && differs == 0
 }
 
 const kcmpFiles = 2 // KCMP_FILES (include/uapi/linux/kcmp.h)
@@ -216,26 +203,20 @@ func inodeIn(text string) uint64 {
 }
 
 // mounts are the namespaces that are kept by a mount, as `ip netns add` does, in the
-// mount namespace of a task; of several tasks in one, for the first
-// (proc_pid_mountinfo(5): the fourth field is the root, the fifth the place).
-func (s *search) mounts() func(task string) iter.Seq[place] {
-	seen := map[string]bool{}
-	return func(task string) iter.Seq[place] {
-		return func(yield func(place) bool) {
-			namespace, err := os.Readlink(task + "/ns/mnt")
-			s.note(err)
-			if err != nil || seen[namespace] {
-				return
-			}
-			text, ok := s.mountinfo(task)
-			seen[namespace] = ok
-			for at, inode := range mountPlaces(text) {
-				if !yield(place{task + "/root" + at, filepath.Base(at), inode}) {
-					return
-				}
-			}
-		}
+// mount namespace of a task; of several tasks in one, for the first.
+func (s *search) mounts(task string, seen map[string]bool) (all []place) {
+	namespace, err := os.Readlink(task + "/ns/mnt")
+	s.note(err)
+	if err != nil || seen[namespace] {
+		return nil
 	}
+	text, ok := s.mountinfo(task)
+	seen[namespace] = ok
+	for _, m := range mountPlaces(text) {
+		m.path = task + "/root" + m.path
+		all = append(all, m)
+	}
+	return all
 }
 
 // mountinfo is what a task has mounted; ok is false where it cannot be read or the task
@@ -248,17 +229,16 @@ func (s *search) mountinfo(task string) (text string, ok bool) {
 	return string(b), err == nil
 }
 
-// mountPlaces are where a mountinfo says that network namespaces are mounted, and their
-// inodes.
-func mountPlaces(text string) iter.Seq2[string, uint64] {
-	return func(yield func(string, uint64) bool) {
-		for line := range strings.Lines(text) {
-			fields := strings.Fields(line)
-			if len(fields) > 4 && inodeIn(fields[3]) != 0 && !yield(unescape(fields[4]), inodeIn(fields[3])) {
-				return
-			}
+// mountPlaces are where a mountinfo says that network namespaces are mounted
+// (proc_pid_mountinfo(5): the fourth field is the root, the fifth the place).
+func mountPlaces(text string) (all []place) {
+	for line := range strings.Lines(text) {
+		if fields := strings.Fields(line); len(fields) > 4 && inodeIn(fields[3]) != 0 {
+			at := unescape(fields[4])
+			all = append(all, place{at, filepath.Base(at), inodeIn(fields[3])})
 		}
 	}
+	return all
 }
 
 // unescape reads a path of mountinfo, in which \040 is a blank.

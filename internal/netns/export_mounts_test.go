@@ -1,7 +1,12 @@
 package netns
 
 // MountPlaces is for tests, which testutil keeps outside.
-var MountPlaces = mountPlaces
+func MountPlaces(text string) (paths []string) {
+	for _, p := range mountPlaces(text) {
+		paths = append(paths, p.path)
+	}
+	return paths
+}
 
 // ReadMountinfo gives what a search misses by the mountinfo of a task.
 func ReadMountinfo(task string) (ok bool, missed error) {

@@ -104,7 +104,7 @@ func Open(id ID) (*Handle, error) {
 		}
 	}
 	s := &search{}
-	for p := range s.places() {
+	for _, p := range s.places() {
 		if p.inode != id.Inode {
 			continue
 		}

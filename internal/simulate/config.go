@@ -6,9 +6,13 @@ package simulate
 import (
 	"embed"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"go.yaml.in/yaml/v4"
 
 	"github.com/natkit/natkit/internal/document"
 )
@@ -50,17 +54,17 @@ type Config struct {
 type Clients struct {
 	Name string `yaml:"name,omitempty" json:"name"`
 	// Hosts is how many; 0 is one.
-	Hosts int `yaml:"hosts,omitempty" json:"hosts" check:"1..1048576"`
+	Hosts int `yaml:"hosts,omitempty" json:"hosts" check:"1..1048576" default:"1"`
 	// Weight is each host's part of the arrivals, relative to others; 0 is 1.
-	Weight float64 `yaml:"weight,omitempty" json:"weight" check:"1e-9..1e9"`
+	Weight float64 `yaml:"weight,omitempty" json:"weight" check:"1e-9..1e9" default:"1"`
 	// Timestamps: false sends no TCP timestamps (net.ipv4.tcp_timestamps=0).
-	Timestamps *bool `yaml:"timestamps,omitempty" json:"timestamps,omitempty"`
+	Timestamps *bool `yaml:"timestamps,omitempty" json:"timestamps,omitempty" default:"true"`
 	Clock      Clock `yaml:"clock,omitempty" json:"clock"`
 	ISN        ISN   `yaml:"isn,omitempty" json:"isn"`
 	// SourcePorts is net.ipv4.ip_local_port_range: [first, last]; zeros are
 	// 32768-60999. A host goes through its even ports in steps of 2 to 16, as Linux
 	// 5.18 and later (__inet_hash_connect), whether they are in use or not.
-	SourcePorts [2]uint16 `yaml:"source_ports,omitempty" json:"source_ports"`
+	SourcePorts [2]uint16 `yaml:"source_ports,omitempty" json:"source_ports" default:"[32768, 60999]"`
 	// SYN is how these hosts repeat a SYN.
 	SYN SYN `yaml:"syn,omitempty" json:"syn"`
 }
@@ -68,11 +72,11 @@ type Clients struct {
 // Clock is that of a host's TCP timestamps.
 type Clock struct {
 	// Hz is how often it ticks per second; 0 is 1000.
-	Hz int `yaml:"hz,omitempty" json:"hz" check:"1..1000000"`
+	Hz int `yaml:"hz,omitempty" json:"hz" check:"1..1000000" default:"1000"`
 	// Offset is where it stands at the beginning; see the Offset constants.
-	Offset string `yaml:"offset,omitempty" json:"offset" check:"offset"`
+	Offset string `yaml:"offset,omitempty" json:"offset" check:"offset" default:"pair"`
 	// Uptime is the longest time that a host has run, for OffsetUptime.
-	Uptime Duration `yaml:"uptime,omitempty" json:"uptime" check:"0s..876000h"`
+	Uptime Duration `yaml:"uptime,omitempty" json:"uptime" check:"0s..876000h" default:"720h"`
 	// Values are the clocks of the hosts at the beginning, in ticks, one for each,
 	// for OffsetValues.
 	Values []uint32 `yaml:"values,omitempty" json:"values,omitempty"`
@@ -95,10 +99,10 @@ const (
 // ISN is how a host chooses the initial sequence number of a connection.
 type ISN struct {
 	// Kind is one of the ISN constants.
-	Kind string `yaml:"kind,omitempty" json:"kind" check:"isn"`
+	Kind string `yaml:"kind,omitempty" json:"kind" check:"isn" default:"clock"`
 	// Tick is the time in which the clock below the number advances by one, for
 	// ISNClock; 0 is 64ns, Linux's; RFC 6528 has 4µs.
-	Tick Duration `yaml:"tick,omitempty" json:"tick" check:"0s..1s"`
+	Tick Duration `yaml:"tick,omitempty" json:"tick" check:"0s..1s" default:"64ns"`
 }
 
 // What ISN.Kind may be.
@@ -114,16 +118,16 @@ const (
 // and later.
 type SYN struct {
 	// Retries is net.ipv4.tcp_syn_retries; nil is 6.
-	Retries *int `yaml:"retries,omitempty" json:"retries,omitempty" check:"0..60"`
+	Retries *int `yaml:"retries,omitempty" json:"retries,omitempty" check:"0..60" default:"6"`
 	// First is the time to the first repetition; 0 is 1s (3s before Linux 3.1).
-	First Duration `yaml:"first,omitempty" json:"first" check:"1ms..120s"`
+	First Duration `yaml:"first,omitempty" json:"first" check:"1ms..120s" default:"1s"`
 	// Linear is how many more follow at the same distance before it doubles each
 	// time (net.ipv4.tcp_syn_linear_timeouts); nil is 4, and 0 before Linux 6.5.
-	Linear *int `yaml:"linear,omitempty" json:"linear,omitempty" check:"0..60"`
+	Linear *int `yaml:"linear,omitempty" json:"linear,omitempty" check:"0..60" default:"4"`
 	// AfterACK is the time to the first repetition where the first SYN was answered
 	// with an ACK of another connection; nil is 8ms (2 jiffies at 250 Hz). Linux before
 	// 5.6 does not hurry then: 0s.
-	AfterACK *Duration `yaml:"after_ack,omitempty" json:"after_ack,omitempty" check:"0s..120s"`
+	AfterACK *Duration `yaml:"after_ack,omitempty" json:"after_ack,omitempty" check:"0s..120s" default:"8ms"`
 	// Timeout is the application's: it gives up then. 0 leaves it to Retries.
 	Timeout Duration `yaml:"timeout,omitempty" json:"timeout" check:"0s..24h"`
 }
@@ -142,7 +146,7 @@ type Arrivals struct {
 	// reads it (ParseCSV) into Points.
 	CSV string `yaml:"csv,omitempty" json:"csv,omitempty"`
 	// Spacing is SpacingEven or SpacingPoisson.
-	Spacing string `yaml:"spacing,omitempty" json:"spacing" check:"spacing"`
+	Spacing string `yaml:"spacing,omitempty" json:"spacing" check:"spacing" default:"poisson"`
 }
 
 // What Arrivals.Spacing may be.
@@ -183,15 +187,15 @@ type Batch struct {
 // Connection is what each of them does once it is established.
 type Connection struct {
 	// Duration is from the SYN that is accepted until it is closed; 0 is 1ms.
-	Duration Duration `yaml:"duration,omitempty" json:"duration" check:"0s..24h"`
+	Duration Duration `yaml:"duration,omitempty" json:"duration" check:"0s..24h" default:"1ms"`
 	// RTT is between client and server; 0 is 100µs.
-	RTT Duration `yaml:"rtt,omitempty" json:"rtt" check:"0s..1m"`
+	RTT Duration `yaml:"rtt,omitempty" json:"rtt" check:"0s..1m" default:"100µs"`
 	// RequestBytes is what the client sends in all; 0 is 200.
-	RequestBytes int `yaml:"request_bytes,omitempty" json:"request_bytes" check:"1..1073741824"`
+	RequestBytes int `yaml:"request_bytes,omitempty" json:"request_bytes" check:"1..1073741824" default:"200"`
 	// ClosesFirst is who gets TIME_WAIT: CloseServer (the default) or CloseClient.
-	ClosesFirst string `yaml:"closes_first,omitempty" json:"closes_first" check:"closer"`
+	ClosesFirst string `yaml:"closes_first,omitempty" json:"closes_first" check:"closer" default:"server"`
 	// Requests per connection (keep-alive): arrivals are requests then; 0 is 1.
-	Requests int `yaml:"requests,omitempty" json:"requests" check:"1..1000000"`
+	Requests int `yaml:"requests,omitempty" json:"requests" check:"1..1000000" default:"1"`
 }
 
 // What Connection.ClosesFirst may be.
@@ -203,22 +207,22 @@ const (
 // NAT is the translator that all connections pass.
 type NAT struct {
 	// Addresses is how many it has; clients keep to one each (by a hash). 0 is one.
-	Addresses int `yaml:"addresses,omitempty" json:"addresses" check:"1..1024"`
+	Addresses int `yaml:"addresses,omitempty" json:"addresses" check:"1..1024" default:"1"`
 	// Ports is the range: [first, last]; zeros are 1024-65535, or 2048-65535 where
 	// Strategy is StrategyRoundRobin.
 	Ports [2]uint16 `yaml:"ports,omitempty" json:"ports"`
 	// Strategy chooses a port; see the Strategy constants.
-	Strategy string `yaml:"strategy,omitempty" json:"strategy" check:"strategy"`
+	Strategy string `yaml:"strategy,omitempty" json:"strategy" check:"strategy" default:"round-robin"`
 	// HoldDown is how long a port stays taken toward one destination after its
 	// connection has ended (nf_conntrack_tcp_timeout_time_wait; RFC 6888: 120 s); nil
 	// is 120s with StrategyKernel, otherwise none.
 	HoldDown *Duration `yaml:"hold_down,omitempty" json:"hold_down,omitempty" check:"0s..24h"`
 	// SYNHold is how long a port stays taken by a connection that was never
 	// established (nf_conntrack_tcp_timeout_syn_sent); 0 is 120s.
-	SYNHold Duration `yaml:"syn_hold,omitempty" json:"syn_hold" check:"0s..24h"`
+	SYNHold Duration `yaml:"syn_hold,omitempty" json:"syn_hold" check:"0s..24h" default:"120s"`
 	// Evicts: StrategyKernel takes ports of ended connections whose sequence number
 	// the new one is past (Linux 6.6+); nil is true.
-	Evicts *bool `yaml:"evicts,omitempty" json:"evicts,omitempty"`
+	Evicts *bool `yaml:"evicts,omitempty" json:"evicts,omitempty" default:"true"`
 	// Reset says what becomes of the client's RST that answers the ACK of a former
 	// connection; see the Reset constants. Empty is ResetReopens with StrategyKernel,
 	// otherwise ResetPasses.
@@ -256,15 +260,15 @@ const (
 // Balancer keeps sessions in a table, as IPVS does; its timeouts are IPVS's.
 type Balancer struct {
 	// Addresses is how many it has for clients to call, in turn; 0 is one.
-	Addresses int `yaml:"addresses,omitempty" json:"addresses" check:"1..1024"`
+	Addresses int `yaml:"addresses,omitempty" json:"addresses" check:"1..1024" default:"1"`
 	// Timeout is how long a session stays after a connection that ended (FIN); 0 is
 	// 120s.
-	Timeout Duration `yaml:"timeout,omitempty" json:"timeout" check:"0s..24h"`
+	Timeout Duration `yaml:"timeout,omitempty" json:"timeout" check:"0s..24h" default:"120s"`
 	// SYNTimeout is how long one stays of which only a SYN is known; 0 is 60s.
-	SYNTimeout Duration `yaml:"syn_timeout,omitempty" json:"syn_timeout" check:"0s..24h"`
+	SYNTimeout Duration `yaml:"syn_timeout,omitempty" json:"syn_timeout" check:"0s..24h" default:"60s"`
 	// ResetTimeout is how long one stays after the RST that answers a refused SYN; 0 is
 	// 10s (CLOSE). A balancer that sees one direction only leaves it in SYN_RECV: 60s.
-	ResetTimeout Duration `yaml:"reset_timeout,omitempty" json:"reset_timeout" check:"0s..24h"`
+	ResetTimeout Duration `yaml:"reset_timeout,omitempty" json:"reset_timeout" check:"0s..24h" default:"10s"`
 	// NewSession: a SYN that finds the session of an ended connection, or of one that was
 	// refused (TIME_WAIT, CLOSE), gets a new one (net.ipv4.vs.conn_reuse_mode=1, Linux
 	// 4.1+, where the balancer sees both directions).
@@ -275,20 +279,20 @@ type Balancer struct {
 type Servers struct {
 	Name string `yaml:"name,omitempty" json:"name"`
 	// Count is how many; 0 is one.
-	Count int `yaml:"count,omitempty" json:"count" check:"1..256"`
+	Count int `yaml:"count,omitempty" json:"count" check:"1..256" default:"1"`
 	// Weight is each server's, of the round robin; 0 is 1.
-	Weight int `yaml:"weight,omitempty" json:"weight" check:"1..1000"`
+	Weight int `yaml:"weight,omitempty" json:"weight" check:"1..1000" default:"1"`
 	// Kernel is the generation of TIME_WAIT's timer; see the Kernel constants.
-	Kernel string `yaml:"kernel,omitempty" json:"kernel" check:"kernel"`
+	Kernel string `yaml:"kernel,omitempty" json:"kernel" check:"kernel" default:"timer"`
 	// From is when they begin to get connections, since the beginning.
 	From Duration `yaml:"from,omitempty" json:"from" check:"0s..9600h"`
 	// Addresses is how many addresses each has for clients to call, in turn; only
 	// without a balancer. 0 is one.
-	Addresses int `yaml:"addresses,omitempty" json:"addresses" check:"1..1024"`
+	Addresses int `yaml:"addresses,omitempty" json:"addresses" check:"1..1024" default:"1"`
 	// MaxTimeWait is net.ipv4.tcp_max_tw_buckets; nil is no limit.
 	MaxTimeWait *int `yaml:"max_tw_buckets,omitempty" json:"max_tw_buckets,omitempty" check:"0..2147483647"`
 	// Timestamps: false is net.ipv4.tcp_timestamps=0.
-	Timestamps *bool `yaml:"timestamps,omitempty" json:"timestamps,omitempty"`
+	Timestamps *bool `yaml:"timestamps,omitempty" json:"timestamps,omitempty" default:"true"`
 	// RFC1337: true is net.ipv4.tcp_rfc1337=1: a RST does not end TIME_WAIT.
 	RFC1337 bool `yaml:"rfc1337,omitempty" json:"rfc1337"`
 }
@@ -304,25 +308,14 @@ const (
 	KernelTimer = "timer"
 )
 
-// What a Config takes where it says nothing.
 const (
-	defaultPoints       = 240
-	defaultHz           = 1000
-	defaultTick         = 64 * time.Nanosecond
-	defaultUptime       = 30 * 24 * time.Hour
-	defaultFirst        = time.Second
-	defaultAfterACK     = 8 * time.Millisecond
-	defaultRetries      = 6
-	defaultLinear       = 4
-	defaultDuration     = time.Millisecond
-	defaultRTT          = 100 * time.Microsecond
-	defaultRequestBytes = 200
-	defaultHold         = 120 * time.Second
-	roundRobinFirst     = 2048
-	natFirst            = 1024
-	lastPort            = 65535
-	sourceFirst         = 32768
-	sourceLast          = 60999
+	// defaultPoints is how many points a curve has about where Interval says nothing.
+	defaultPoints = 240
+	// defaultHold is how long Linux keeps the port of a closed connection.
+	defaultHold     = 120 * time.Second
+	roundRobinFirst = 2048
+	natFirst        = 1024
+	lastPort        = 65535
 )
 
 func orDefault[T comparable](v *T, d T) {
@@ -332,25 +325,32 @@ func orDefault[T comparable](v *T, d T) {
 	}
 }
 
-func orDuration(v *Duration, d time.Duration) { orDefault(&v.Duration, d) }
-
-func orPointer[T any](v **T, d T) {
-	if *v == nil {
-		*v = &d
+// fill gives what is zero in v, and below it, the default of its field's tag.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			fill(v.Elem())
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			fill(v.Index(i))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i))
+			if text := v.Type().Field(i).Tag.Get("default"); text != "" && v.Field(i).IsZero() {
+				if err := yaml.Load([]byte(text), v.Field(i).Addr().Interface()); err != nil {
+					panic(err) // the tags are part of the program
+				}
+			}
+		}
 	}
 }
 
 // filled is c with its defaults written out, sharing nothing with c that changes.
 func (c Config) filled() Config {
-	c.Clients = append([]Clients(nil), c.Clients...)
-	c.Servers = append([]Servers(nil), c.Servers...)
-	c.Batches = append([]Batch(nil), c.Batches...)
-	for i := range c.Clients {
-		c.Clients[i].fill()
-	}
-	for i := range c.Servers {
-		c.Servers[i].fill()
-	}
+	c.Clients, c.Servers, c.Batches = slices.Clone(c.Clients), slices.Clone(c.Servers), slices.Clone(c.Batches)
 	for i := range c.Batches {
 		if c.Batches[i].Rate == 0 {
 			orDefault(&c.Batches[i].Concurrency, 1)
@@ -358,15 +358,13 @@ func (c Config) filled() Config {
 	}
 	if c.Arrivals != nil {
 		a := *c.Arrivals
-		orDefault(&a.Spacing, SpacingPoisson)
 		c.Arrivals = &a
 	}
 	if c.Balancer != nil {
 		b := *c.Balancer
-		b.fill()
 		c.Balancer = &b
 	}
-	c.Connection.fill()
+	fill(reflect.ValueOf(&c))
 	c.NAT.fill()
 	c.fillInterval()
 	return c
@@ -387,60 +385,19 @@ func (c *Config) fillInterval() {
 	c.Interval.Duration = interval
 }
 
-func (g *Clients) fill() {
-	orDefault(&g.Hosts, 1)
-	orDefault(&g.Weight, 1)
-	orPointer(&g.Timestamps, true)
-	orDefault(&g.Clock.Hz, defaultHz)
-	orDefault(&g.Clock.Offset, OffsetPair)
-	orDuration(&g.Clock.Uptime, defaultUptime)
-	orDefault(&g.ISN.Kind, ISNClock)
-	orDuration(&g.ISN.Tick, defaultTick)
-	orDefault(&g.SourcePorts, [2]uint16{sourceFirst, sourceLast})
-	orPointer(&g.SYN.Retries, defaultRetries)
-	orPointer(&g.SYN.Linear, defaultLinear)
-	orDuration(&g.SYN.First, defaultFirst)
-	orPointer(&g.SYN.AfterACK, Duration{defaultAfterACK})
-}
-
-func (s *Servers) fill() {
-	orDefault(&s.Count, 1)
-	orDefault(&s.Weight, 1)
-	orDefault(&s.Kernel, KernelTimer)
-	orDefault(&s.Addresses, 1)
-	orPointer(&s.Timestamps, true)
-}
-
-func (b *Balancer) fill() {
-	orDefault(&b.Addresses, 1)
-	orDuration(&b.Timeout, 120*time.Second)
-	orDuration(&b.SYNTimeout, time.Minute)
-	orDuration(&b.ResetTimeout, 10*time.Second)
-}
-
-func (c *Connection) fill() {
-	orDuration(&c.Duration, defaultDuration)
-	orDuration(&c.RTT, defaultRTT)
-	orDefault(&c.RequestBytes, defaultRequestBytes)
-	orDefault(&c.ClosesFirst, CloseServer)
-	orDefault(&c.Requests, 1)
-}
-
+// fill gives what depends on the strategy its defaults.
 func (n *NAT) fill() {
-	orDefault(&n.Addresses, 1)
-	orDefault(&n.Strategy, StrategyRoundRobin)
-	kernel := n.Strategy == StrategyKernel
 	first, hold, reset := uint16(natFirst), time.Duration(0), ResetPasses
-	if n.Strategy == StrategyRoundRobin {
+	switch n.Strategy {
+	case StrategyRoundRobin:
 		first = roundRobinFirst
-	}
-	if kernel {
+	case StrategyKernel:
 		hold, reset = defaultHold, ResetReopens
 	}
 	orDefault(&n.Ports, [2]uint16{first, lastPort})
-	orPointer(&n.HoldDown, Duration{hold})
-	orDuration(&n.SYNHold, defaultHold)
-	orPointer(&n.Evicts, true)
+	if n.HoldDown == nil {
+		n.HoldDown = &Duration{hold}
+	}
 	orDefault(&n.Reset, reset)
 }
 

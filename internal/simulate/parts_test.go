@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"math"
+	"reflect"
 	"testing"
 	"time"
 
@@ -60,7 +61,7 @@ func TestSYNWaits(t *testing.T) {
 		{"impatient", SYN{Timeout: Duration{time.Second}}, false, []float64{1}},
 	} {
 		g := Clients{SYN: tt.s}
-		g.fill()
+		fill(reflect.ValueOf(&g))
 		first := g.SYN.First.Duration
 		if tt.hurry {
 			first = g.SYN.AfterACK.Duration

@@ -225,7 +225,8 @@ func (b *Budget) Unmarshal(data []byte, v any) error {
 		return err
 	}
 	if json.Valid(data) { // not so deep that it overflows the stack, then
-		m := meter{data, b, map[reflect.Type][]structField{}}
+		m := meter{json.NewDecoder(bytes.NewReader(data)), b, map[reflect.Type][]structField{}}
+		m.UseNumber()
 		if err := m.value(reflect.TypeOf(v)); err != nil {
 			return err
 		}
@@ -235,7 +236,7 @@ func (b *Budget) Unmarshal(data []byte, v any) error {
 
 // meter walks through valid JSON and its type together and charges what each value takes.
 type meter struct {
-	left   []byte
+	*json.Decoder
 	budget *Budget
 	fields map[reflect.Type][]structField
 }
@@ -258,45 +259,20 @@ func (m *meter) value(t reflect.Type) error {
 			return err
 		}
 	}
-	switch m.peek() {
-	case '[':
+	token, err := m.Token()
+	if err != nil {
+		return err
+	}
+	switch token {
+	case json.Delim('['):
 		return m.list(t)
-	case '{':
+	case json.Delim('{'):
 		return m.object(t)
 	}
-	text := m.scalar()
-	if t != nil && t.Kind() == reflect.String {
+	if text, ok := token.(string); ok && t != nil && t.Kind() == reflect.String {
 		return m.budget.Charge(int64(len(text)))
 	}
 	return nil
-}
-
-// peek is the first byte of what comes next. Commas and colons say no more than spaces
-// in JSON that is valid.
-func (m *meter) peek() byte {
-	for bytes.IndexByte([]byte(" \t\r\n,:"), m.left[0]) >= 0 {
-		m.left = m.left[1:]
-	}
-	return m.left[0]
-}
-
-// scalar passes over text, a number, true, false or null.
-func (m *meter) scalar() []byte {
-	n := 1
-	if m.left[0] == '"' {
-		for ; m.left[n] != '"'; n++ {
-			if m.left[n] == '\\' {
-				n++
-			}
-		}
-		n++
-	}
-	for n < len(m.left) && bytes.IndexByte([]byte(" \t\r\n,:]}"), m.left[n]) < 0 {
-		n++
-	}
-	text := m.left[:n]
-	m.left = m.left[n:]
-	return text
 }
 
 // list charges items twice: what holds them grows by being copied.
@@ -307,7 +283,7 @@ func (m *meter) list(t reflect.Type) error {
 		item = t.Elem()
 		size = 2 * int64(item.Size())
 	}
-	for m.left = m.left[1:]; m.peek() != ']'; {
+	for m.More() {
 		if err := m.budget.Charge(size); err != nil {
 			return err
 		}
@@ -315,16 +291,20 @@ func (m *meter) list(t reflect.Type) error {
 			return err
 		}
 	}
-	m.left = m.left[1:]
-	return nil
+	_, err := m.Token() // ]
+	return err
 }
 
 func (m *meter) object(t reflect.Type) error {
 	if t != nil && (reflect.PointerTo(t).Implements(jsonUnmarshaler) || reflect.PointerTo(t).Implements(textUnmarshaler)) {
 		t = nil
 	}
-	for m.left = m.left[1:]; m.peek() != '}'; {
-		inner, size := m.key(t, m.scalar())
+	for m.More() {
+		key, err := m.Token()
+		if err != nil {
+			return err
+		}
+		inner, size := m.key(t, key.(string))
 		if err := m.budget.Charge(size); err != nil {
 			return err
 		}
@@ -332,21 +312,17 @@ func (m *meter) object(t reflect.Type) error {
 			return err
 		}
 	}
-	m.left = m.left[1:]
-	return nil
+	_, err := m.Token() // }
+	return err
 }
 
 // key is the type of what a key leads to, and what the key itself takes.
-func (m *meter) key(t reflect.Type, quoted []byte) (reflect.Type, int64) {
+func (m *meter) key(t reflect.Type, key string) (reflect.Type, int64) {
 	switch {
 	case t == nil:
 	case t.Kind() == reflect.Map:
-		return t.Elem(), 2*int64(t.Key().Size()+t.Elem().Size()) + int64(len(quoted))
+		return t.Elem(), 2*int64(t.Key().Size()+t.Elem().Size()) + int64(len(key))
 	case t.Kind() == reflect.Struct:
-		var key string
-		if json.Unmarshal(quoted, &key) != nil {
-			return nil, 0
-		}
 		for _, f := range m.structFields(t) {
 			if strings.EqualFold(f.name, key) {
 				return f.t, 0

@@ -202,13 +202,13 @@ type LogLine struct {
 // RecordingSchema names the JSON form of a Recording.
 const RecordingSchema = "natkit.recording/1"
 
-// Recording is several instants of one namespace and what happened between the
-// first and the last. Rates come from here only.
+// Recording is two or more instants of one namespace and what happened between the last
+// two. Rates come from here only.
 type Recording struct {
 	Schema    string      `json:"schema"`
 	Snapshots []*Snapshot `json:"snapshots"`
 	Flows     *Flows      `json:"flows,omitempty"`
-	// Drops, Profile and SYNs are of the time between the first and the last instant;
+	// Drops, Profile and SYNs are of the time between the last two instants;
 	// nil where they were not asked for, or could not be had: Parts of the last
 	// instant say why.
 	Drops   *Drops   `json:"drops,omitempty"`
@@ -242,7 +242,7 @@ func (r *Recording) NewLogLines() []LogLine {
 // Seconds is the time between the first and the last instant.
 func (r *Recording) Seconds() float64 { return r.Last().UptimeSeconds - r.First().UptimeSeconds }
 
-// Flows is what became of connections between two dumps of the table, scaled to
+// Flows is what became of connections between the last two dumps of the table, scaled to
 // the whole table. The kernel has no counter of new entries.
 type Flows struct {
 	Seconds float64 `json:"seconds"`

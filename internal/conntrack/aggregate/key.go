@@ -175,16 +175,16 @@ const (
 
 // stateOf is the state of an entry as one byte.
 func stateOf(e *conntrack.Entry) byte {
+	state := e.State()
 	switch {
-	case e.Fields.Has(conntrack.NoState):
-	case e.Orig.Proto == unix.IPPROTO_TCP:
-		return min(byte(e.TCPState), stateMax)
+	case state == nil || e.Fields.Has(conntrack.NoState):
+		return stateNone
 	case e.Orig.Proto == unix.IPPROTO_SCTP:
-		return sctpStates | min(byte(e.SCTPState), stateMax)
+		return sctpStates | min(*state, stateMax)
 	case e.Orig.Proto == unix.IPPROTO_DCCP:
-		return dccpStates | min(byte(e.DCCPState), stateMax)
+		return dccpStates | min(*state, stateMax)
 	}
-	return stateNone
+	return min(*state, stateMax)
 }
 
 // stateName is TCP's name of the state, those of other protocols with the protocol's.
@@ -193,9 +193,9 @@ func stateName(b byte) string {
 	case b == stateNone:
 		return none
 	case b >= dccpStates:
-		return "dccp " + conntrack.DCCPState(b&stateMax).String()
+		return "dccp " + conntrack.StateName(unix.IPPROTO_DCCP, b&stateMax)
 	case b >= sctpStates:
-		return "sctp " + conntrack.SCTPState(b&stateMax).String()
+		return "sctp " + conntrack.StateName(unix.IPPROTO_SCTP, b&stateMax)
 	}
 	return conntrack.TCPState(b).String()
 }

@@ -27,9 +27,8 @@ type Summary struct {
 	zones, sources, destinations, services *Aggregator
 }
 
-// NewSummary makes an empty Summary within a budget; m.Reserve is not looked at.
+// NewSummary makes an empty Summary within a budget.
 func NewSummary(m Memory) *Summary {
-	m.Reserve = 0
 	of := func(keys string) *Aggregator {
 		parsed, err := ParseKeys(keys)
 		if err != nil {
@@ -119,20 +118,20 @@ func (s *Summary) Overview(top int, t Timeouts) *Overview {
 const shownZones = 10
 
 func (s *Summary) statusParts() []Part {
-	var answered, assured, offloaded int64
-	for b, n := range s.statuses {
-		if b&statusAnswered != 0 {
-			answered += n
-		}
-		if b&statusAssured != 0 {
-			assured += n
-		}
-		if b&(statusOffloaded|statusHardware) != 0 {
-			offloaded += n
+	answered := with(s.statuses[:], statusAnswered)
+	return []Part{part("unreplied", s.entries-answered, s.entries), part("answered", answered, s.entries),
+		part("assured", with(s.statuses[:], statusAssured), s.entries),
+		part("offloaded", with(s.statuses[:], statusOffloaded|statusHardware), s.entries)}
+}
+
+// with adds up the counts of those that have one of these bits.
+func with(counts []int64, bits int) (sum int64) {
+	for b, n := range counts {
+		if b&bits != 0 {
+			sum += n
 		}
 	}
-	return []Part{part("unreplied", s.entries-answered, s.entries), part("answered", answered, s.entries),
-		part("assured", assured, s.entries), part("offloaded", offloaded, s.entries)}
+	return sum
 }
 
 func part(name string, n, of int64) Part {

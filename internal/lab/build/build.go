@@ -212,6 +212,17 @@ func Lock(dir string) (io.Closer, error) {
 	return f, nil
 }
 
+// Furnish gives the nodes what a stage says of them, apart from its fill.
+func (l *Lab) Furnish(ctx context.Context, st *lab.Stage) error {
+	if err := l.SetSysctls(st.Sysctls); err != nil {
+		return err
+	}
+	if err := l.SetNAT(ctx, st.NAT); err != nil {
+		return err
+	}
+	return l.SetGateway(ctx, st.Gateway)
+}
+
 // nodeSysctl is a value of a node.
 type nodeSysctl struct {
 	node *Node

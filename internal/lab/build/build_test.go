@@ -265,6 +265,12 @@ table bridge t {
 	}
 }
 
+// exactly is a fill to that many entries.
+func exactly(f lab.Fill, entries int64) *lab.Fill {
+	f.Amount = lab.Amount{Entries: entries}
+	return &f
+}
+
 func TestFillIsExactAndGoesAway(t *testing.T) {
 	testutil.ShareHost(t)
 	l := up(t, lab.Overrides{})
@@ -273,7 +279,7 @@ func TestFillIsExactAndGoesAway(t *testing.T) {
 	fault, _ := l.Scenario().Stage("fault")
 	const want = 20000
 	for _, target := range []int64{want / 2, want, want} {
-		if err := l.SetFill(t.Context(), fault.Fill, target); err != nil {
+		if err := l.SetFill(t.Context(), exactly(*fault.Fill, target), 0); err != nil {
 			t.Fatal(err)
 		}
 		if got := entries(t, l, "gateway"); got != target {
@@ -301,7 +307,7 @@ func TestFillOfAnotherMix(t *testing.T) {
 	l := up(t, lab.Overrides{})
 	for _, f := range []lab.Fill{{Mix: "gateway"}, {Mix: "gateway", Seed: 1}, {Mix: "syn-flood"}, {}} {
 		f.Node, f.Free = "gateway", 1
-		if err := l.SetFill(t.Context(), &f, 5000); err != nil {
+		if err := l.SetFill(t.Context(), exactly(f, 5000), 0); err != nil {
 			t.Fatal(err)
 		}
 		if got := entries(t, l, "gateway"); got != 5000 {
@@ -318,7 +324,7 @@ func TestFillOfAnotherMix(t *testing.T) {
 		}
 	}
 	f := lab.Fill{Node: "gateway", Amount: lab.Amount{Free: 1}, Mix: "nothing"}
-	if err := l.SetFill(t.Context(), &f, 5000); err == nil || !strings.Contains(err.Error(), `unknown mix "nothing"`) {
+	if err := l.SetFill(t.Context(), exactly(f, 5000), 0); err == nil || !strings.Contains(err.Error(), `unknown mix "nothing"`) {
 		t.Errorf("an unknown mix: %v", err)
 	}
 }
@@ -341,7 +347,7 @@ func TestFullTableStopsNewConnections(t *testing.T) {
 	}
 	fault, _ := l.Scenario().Stage("fault")
 	start := time.Now()
-	if err := l.SetFill(t.Context(), fault.Fill, target); err != nil {
+	if err := l.SetFill(t.Context(), exactly(*fault.Fill, target), 0); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%d entries in %s", target, time.Since(start))

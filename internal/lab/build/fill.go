@@ -66,36 +66,44 @@ const (
 	lastMark  = lab.FillMark + marks
 )
 
-// Start fills a table to the target. The record is written before the first
+// StartFill fills a table to the target. The record is written before the first
 // entry. After an error everything that was made is removed again; the error says
 // so where even that failed. Needs CAP_NET_ADMIN.
 func StartFill(ctx context.Context, o FillOptions) (*Fill, error) {
-	usage, err := dump.Count(o.Netns)
-	if err != nil {
+	f := &Fill{ns: o.Netns}
+	if err := f.start(ctx, o); err != nil {
 		return nil, fmt.Errorf("fill the connection table of %s: %w", o.Where, err)
 	}
-	id, err := netns.IDOf(o.Netns)
+	return f, nil
+}
+
+func (f *Fill) start(ctx context.Context, o FillOptions) error {
+	usage, err := dump.Count(f.ns)
 	if err != nil {
-		return nil, fmt.Errorf("fill the connection table of %s: %w", o.Where, err)
+		return err
 	}
-	f := &Fill{ns: o.Netns, Before: usage.Entries, FillRecord: FillRecord{
+	id, err := netns.IDOf(f.ns)
+	if err != nil {
+		return err
+	}
+	f.Before, f.FillRecord = usage.Entries, FillRecord{
 		Netns: id.Inode, NetnsCookie: id.Cookie, Where: o.Where, Mix: o.Mix.Name, Seed: o.Seed, Keep: o.Keep,
 		Entries: o.Target - usage.Entries, Started: time.Now().UTC(),
-	}}
+	}
 	if f.Entries <= 0 {
-		return nil, fmt.Errorf("fill the connection table of %s: it holds %d entries already, %d are wanted", o.Where, usage.Entries, o.Target)
+		return fmt.Errorf("it holds %d entries already, %d are wanted", usage.Entries, o.Target)
 	}
 	f.filler = o.Mix.Filler(o.Seed, 0)
 	if room := f.filler.Room(); f.Entries > room {
-		return nil, fmt.Errorf("fill the connection table of %s: %d entries are to be made, only %d connections of mix %s can be distinct", o.Where, f.Entries, room, o.Mix.Name)
+		return fmt.Errorf("%d entries are to be made, only %d connections of mix %s can be distinct", f.Entries, room, o.Mix.Name)
 	}
 	if err := f.begin(ctx, o.Dir); err != nil {
-		return nil, fmt.Errorf("fill the connection table of %s: %w", o.Where, err)
+		return err
 	}
 	if err := f.insert(ctx, o); err != nil {
-		return nil, f.takeBack(ctx, err)
+		return f.takeBack(ctx, err)
 	}
-	return f, nil
+	return nil
 }
 
 // begin takes the first mark that no record and no entry of the namespace has.
@@ -160,10 +168,8 @@ func (f *Fill) probe(ctx context.Context) error {
 
 // takeBack removes what a fill that failed has made.
 func (f *Fill) takeBack(ctx context.Context, cause error) error {
-	cause = fmt.Errorf("fill the connection table of %s: %w", f.Where, cause)
-	made := f.Made
 	if ctx.Err() != nil {
-		cause = fmt.Errorf("fill the connection table of %s: interrupted after %d of %d entries", f.Where, made, f.Entries)
+		cause = fmt.Errorf("interrupted after %d of %d entries", f.Made, f.Entries)
 	}
 	if _, err := f.Remove(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("%w; and then %w; 'natkit lab fill --remove' tries again", cause, err)

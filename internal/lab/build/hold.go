@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -160,16 +159,14 @@ func (h Hold) furnish(ctx context.Context, l *Lab) (State, error) {
 		return State{}, err
 	}
 	if stage, ok := l.scenario.Stage(h.Stage); ok {
-		if err := l.SetNAT(ctx, stage.NAT); err != nil {
+		if err := l.Furnish(ctx, stage); err != nil {
 			return State{}, err
 		}
-		if err := l.SetGateway(ctx, stage.Gateway); err != nil {
-			return State{}, err
+		limit, err := ConntrackMax()
+		if err == nil {
+			err = l.SetFill(ctx, stage.Fill, limit)
 		}
-		if err := l.SetSysctls(stage.Sysctls); err != nil {
-			return State{}, err
-		}
-		if err := l.setFillOf(ctx, stage); err != nil {
+		if err != nil {
 			return State{}, err
 		}
 	}
@@ -190,25 +187,6 @@ func (h Hold) furnish(ctx context.Context, l *Lab) (State, error) {
 		state.Nodes = append(state.Nodes, NodeState{Name: n.Name, Fd: n.Netns.Fd()})
 	}
 	return state, nil
-}
-
-func (l *Lab) setFillOf(ctx context.Context, stage *lab.Stage) error {
-	if stage.Fill == nil {
-		return nil
-	}
-	limit, err := ConntrackMax()
-	if err != nil {
-		return err
-	}
-	available, err := collect.AvailableMemory()
-	if err != nil {
-		return err
-	}
-	target, err := stage.Fill.Target(limit, available)
-	if err != nil {
-		return err
-	}
-	return l.SetFill(ctx, stage.Fill, target)
 }
 
 // self is the running program, also after its file was replaced on disk.

@@ -13,6 +13,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/gateway"
@@ -288,10 +289,10 @@ type filled struct {
 	made int64
 }
 
-// SetFill brings the connection table of f.Node to that many entries in all (see
-// lab.Fill.Target), by entries of f's mix. It keeps those that are there already.
-// A nil f removes all that were made.
-func (l *Lab) SetFill(ctx context.Context, f *lab.Fill, entries int64) error {
+// SetFill fills the connection table of f.Node, by entries of f's mix, where limit is
+// nf_conntrack_max. It keeps those that are there already. A nil f removes all that were
+// made.
+func (l *Lab) SetFill(ctx context.Context, f *lab.Fill, limit int64) error {
 	var next filled
 	if f != nil {
 		filler, err := f.Filler()
@@ -309,10 +310,18 @@ func (l *Lab) SetFill(ctx context.Context, f *lab.Fill, entries int64) error {
 	if f == nil {
 		return nil
 	}
+	available, err := collect.AvailableMemory()
+	if err != nil {
+		return err
+	}
+	target, err := f.Target(limit, available)
+	if err != nil {
+		return err
+	}
 	if l.filled.node == "" {
 		l.filled = next
 	}
-	made, err := InsertFill(ctx, l.Node(f.Node).Netns, l.filled.filler, l.filled.made, entries, nil)
+	made, err := InsertFill(ctx, l.Node(f.Node).Netns, l.filled.filler, l.filled.made, target, nil)
 	l.filled.made += made
 	if err != nil {
 		return fmt.Errorf("fill the connection table of %s: %w", f.Node, err)

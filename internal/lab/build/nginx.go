@@ -10,6 +10,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -55,13 +56,7 @@ func (n nginx) atLeast(major, minor, patch int) bool {
 	if _, err := fmt.Sscanf(n.version, "nginx/%d.%d.%d", &a, &b, &c); err != nil {
 		return true
 	}
-	if a != major {
-		return a > major
-	}
-	if b != minor {
-		return b > minor
-	}
-	return c >= patch
+	return slices.Compare([]int{a, b, c}, []int{major, minor, patch}) >= 0
 }
 
 // command starts nginx with everything it writes below dir. Before it reads its

@@ -31,22 +31,14 @@ func openSandbox(initPID int, mount string) (*sandbox, error) {
 	if err := insideOnly(mount); err != nil {
 		return nil, err
 	}
-	pid, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", initPID))
-	if err != nil {
-		return nil, fmt.Errorf("open the lab's PID namespace: %w", err)
+	b := &sandbox{initPID: initPID, mount: mount}
+	for name, file := range map[string]**os.File{"ns/pid": &b.pid, "ns/mnt": &b.mnt, "root": &b.root} {
+		var err error
+		if *file, err = os.Open(fmt.Sprintf("/proc/%d/%s", initPID, name)); err != nil {
+			return nil, errors.Join(fmt.Errorf("open the lab's %s: %w", name, err), b.close())
+		}
 	}
-	mnt, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", initPID))
-	if err != nil {
-		pid.Close()
-		return nil, fmt.Errorf("open the lab's mount namespace: %w", err)
-	}
-	root, err := os.OpenFile(fmt.Sprintf("/proc/%d/root", initPID), unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		pid.Close()
-		mnt.Close()
-		return nil, fmt.Errorf("open the lab's root directory: %w", err)
-	}
-	return &sandbox{initPID: initPID, pid: pid, mnt: mnt, root: root, mount: mount}, nil
+	return b, nil
 }
 
 // insideOnly fails where the lab's mount propagated to the host in spite of makePrivate,
@@ -64,7 +56,14 @@ func insideOnly(mount string) error {
 		unix.Unmount(mount, unix.MNT_DETACH))
 }
 
-func (b *sandbox) close() error { return errors.Join(b.pid.Close(), b.mnt.Close(), b.root.Close()) }
+func (b *sandbox) close() (err error) {
+	for _, f := range []*os.File{b.pid, b.mnt, b.root} {
+		if f != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}
+	return err
+}
 
 // file is the path, from outside, of a file in the lab's own file system.
 func (b *sandbox) file(name string) string {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"net/netip"
@@ -35,7 +36,6 @@ func (l *loads) exchange(ctx context.Context, i int, one lab.Load) (o outcome) {
 		return o
 	}
 	var done []lab.Exchanged
-	o.result = load.Result{FirstFailureSeconds: -1, Failures: []load.Failure{}}
 	o.err = l.c.node(one.From).Do(func() error {
 		for k, failed := int64(0), 0; k < one.Requests && failed < hopeless && ctx.Err() == nil; k++ {
 			x, err := exchangeOne(ctx, one, k)
@@ -52,12 +52,9 @@ func (l *loads) exchange(ctx context.Context, i int, one lab.Load) (o outcome) {
 		return o
 	}
 	o.exchanged = done
-	o.result.Seconds, o.result.Completed = time.Since(began).Seconds(), int64(len(done))
-	o.result.RequestsPerSecond = float64(len(done)) / o.result.Seconds
-	o.result.Failed = one.Requests - o.result.Completed
-	if o.result.Failed > 0 {
-		o.result.Failures = append(o.result.Failures, load.Failure{Phase: load.Wait, Reason: "no answer", Count: o.result.Failed})
-	}
+	took, n := time.Since(began).Seconds(), int64(len(done))
+	o.result = result(took, n, float64(n)/took)
+	o.fail(load.Wait, "no answer", one.Requests-n)
 	o.report.Sent = one.Requests
 	return o
 }
@@ -113,10 +110,10 @@ func protocolOf(l lab.Load) uint8 {
 	return unix.IPPROTO_TCP
 }
 
-// answerer answers clients with their source address until it is closed.
+// answerer answers clients with their source address until it is closed. It is a
+// net.Listener or a net.PacketConn.
 type answerer struct {
-	tcp  net.Listener
-	udp  net.PacketConn
+	io.Closer
 	over chan struct{}
 }
 
@@ -136,9 +133,9 @@ func (l *loads) answer(one lab.Load) error {
 	a := &answerer{over: make(chan struct{})}
 	err := l.c.node(one.Exchange.Server.Node).Do(func() (err error) {
 		if one.Exchange.Protocol == "udp" {
-			a.udp, err = net.ListenPacket("udp"+family, at)
+			a.Closer, err = net.ListenPacket("udp"+family, at)
 		} else {
-			a.tcp, err = net.Listen("tcp"+family, at)
+			a.Closer, err = net.Listen("tcp"+family, at)
 		}
 		return err
 	})
@@ -157,6 +154,7 @@ func (l *loads) answer(one lab.Load) error {
 func (l *loads) closeAnswerers() {
 	for _, a := range l.answerers {
 		a.Close()
+		<-a.over
 	}
 }
 
@@ -169,34 +167,24 @@ func familyOf(a netip.Addr) string {
 
 func (a *answerer) serve() {
 	defer close(a.over)
-	if a.udp != nil {
+	if udp, ok := a.Closer.(net.PacketConn); ok {
 		buf := make([]byte, 64)
 		for {
-			_, from, err := a.udp.ReadFrom(buf)
+			_, from, err := udp.ReadFrom(buf)
 			if err != nil {
 				return
 			}
-			_, _ = a.udp.WriteTo([]byte(from.String()+"\n"), from) // the client reports a lost answer
+			_, _ = udp.WriteTo([]byte(from.String()+"\n"), from) // the client reports a lost answer
 		}
 	}
 	for {
-		conn, err := a.tcp.Accept()
+		conn, err := a.Closer.(net.Listener).Accept()
 		if err != nil {
 			return
 		}
 		_, _ = conn.Write([]byte(conn.RemoteAddr().String() + "\n"))
 		conn.Close()
 	}
-}
-
-// Close waits until it serves no more.
-func (a *answerer) Close() {
-	if a.udp != nil {
-		a.udp.Close()
-	} else {
-		a.tcp.Close()
-	}
-	<-a.over
 }
 
 // exchangeOne is the k-th of a load, on a thread in the client's node.

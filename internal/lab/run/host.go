@@ -31,8 +31,10 @@ func (c *conductor) setHost(ctx context.Context, st *lab.Stage) error {
 	if maps.Equal(st.Host, c.host) {
 		return nil
 	}
-	if err := c.undoHost(); err != nil {
+	if restored, err := c.undoHost(); err != nil {
 		return err
+	} else if !restored {
+		return errors.New("a value of the host could not be put back; see 'natkit tune list'")
 	}
 	c.host = nil
 	var changes []tune.Change
@@ -58,20 +60,22 @@ func (c *conductor) setHost(ctx context.Context, st *lab.Stage) error {
 	return nil
 }
 
-// undoHost undoes all that was changed on the host, the newest first.
-func (c *conductor) undoHost() error {
-	for len(c.applied) > 0 {
-		last := len(c.applied) - 1
-		tx, err := c.applied[last].Undo()
-		if err != nil && !errors.Is(err, apply.ErrUnsaved) {
-			return err
+// undoHost undoes what was changed on the host, the newest first, and keeps what could not
+// be undone. restored is false where a value was left as it is, as somebody else has
+// changed it since.
+func (c *conductor) undoHost() (restored bool, err error) {
+	var left []*apply.Applied
+	restored = true
+	for _, a := range slices.Backward(c.applied) {
+		tx, undoErr := a.Undo()
+		if undoErr != nil && !errors.Is(undoErr, apply.ErrUnsaved) { // the journal is gone, but the value is back
+			err = errors.Join(err, undoErr)
+			left = append([]*apply.Applied{a}, left...)
 		}
-		if tx == nil || !undone(tx) {
-			return errors.New("a value of the host could not be put back; see 'natkit tune list'")
-		}
-		c.applied = c.applied[:last]
+		restored = restored && tx != nil && undone(tx)
 	}
-	return nil
+	c.applied = left
+	return restored, err
 }
 
 // undisturbed fails where somebody else changed the host's maximum since the lab
@@ -214,11 +218,9 @@ func (l *loads) hold(ctx context.Context, i int, one lab.Load) (o outcome) {
 	opening := time.Since(began).Seconds()
 	l.say(fmt.Sprintf("%d connections held", len(h.conns)))
 	o.err = errors.Join(append(errs, wait(ctx, time.Until(began.Add(l.bounded(one.For)))))...)
-	o.result = load.Result{Completed: int64(len(h.conns)), Seconds: time.Since(began).Seconds(), FirstFailureSeconds: -1,
-		RequestsPerSecond: float64(len(h.conns)) / opening, Failures: []load.Failure{}}
+	o.result = result(time.Since(began).Seconds(), int64(len(h.conns)), float64(len(h.conns))/opening)
 	for reason, n := range h.failed {
-		o.result.Failed += n
-		o.result.Failures = append(o.result.Failures, load.Failure{Phase: load.Connect, Reason: reason, Count: n})
+		o.fail(load.Connect, reason, n)
 	}
 	o.report.Sent = int64(one.Concurrency)
 	return o

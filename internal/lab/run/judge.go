@@ -161,75 +161,20 @@ func seeRate(e *lab.Rate, r *lab.Report) (string, bool) {
 	if len(r.RateRatios) == 0 {
 		return "a stage did not run", false
 	}
-	ratio, seen := median(r.RateRatios), ""
-	if n := len(r.RateRatios); n > 1 {
-		texts := make([]string, n)
-		for i, v := range r.RateRatios {
-			texts[i] = fmt.Sprintf("%.2f", v)
-		}
-		seen = fmt.Sprintf(", the median of %d comparisons (%s)", n, strings.Join(texts, ", "))
-	}
-	return fmt.Sprintf("%.2f ×%s", ratio, seen), ratio >= e.AtLeast
+	ratio := r.RateRatios[0]
+	return fmt.Sprintf("%.2f ×", ratio), ratio >= e.AtLeast
 }
 
-// median of at least one value.
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	n := len(sorted)
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
-}
-
-// moreRounds is how often two stages are run again at most where their rates missed
-// what was expected. A stage lasts a second or two, and on a busy machine one run of
-// the very same thing differs from the next by tens of percent.
-const moreRounds = 8
-
-// compareRates keeps the ratio of the rates that the scenario compares. While it is
-// below what is expected both stages are run again, in turn and without doctor, until the
-// median of all is not, at most moreRounds times.
-func (c *conductor) compareRates(ctx context.Context) error {
+// compareRates keeps the ratio of the rates that the scenario compares.
+func (c *conductor) compareRates() {
 	e := c.sc.Expect.Rate
 	if e == nil {
-		return nil
+		return
 	}
 	stage, of := c.report.Stage(e.Stage), c.report.Stage(e.Of)
-	if stage == nil || of == nil || of.RequestsPerSecond == 0 {
-		return nil
+	if stage != nil && of != nil && of.RequestsPerSecond > 0 {
+		c.report.RateRatios = []float64{stage.RequestsPerSecond / of.RequestsPerSecond}
 	}
-	c.report.RateRatios = []float64{stage.RequestsPerSecond / of.RequestsPerSecond}
-	for range moreRounds {
-		// Of an even number the median is a mean, which one good run may lift.
-		if r := c.report.RateRatios; len(r)%2 == 1 && median(r) >= e.AtLeast {
-			return nil
-		}
-		base, err := c.rate(ctx, e.Of)
-		if err != nil {
-			return err
-		}
-		rate, err := c.rate(ctx, e.Stage)
-		if err != nil {
-			return err
-		}
-		if base > 0 {
-			c.report.RateRatios = append(c.report.RateRatios, rate/base)
-		}
-	}
-	return nil
-}
-
-// rate runs a stage again, for its rate alone.
-func (c *conductor) rate(ctx context.Context, name string) (float64, error) {
-	st, _ := c.sc.Stage(name) // it was checked with the scenario
-	again := *st
-	again.Doctor, again.Trace = nil, nil
-	err := c.prepare(ctx, &again)
-	if err == nil {
-		var r *lab.StageReport
-		if r, err = c.measure(ctx, &again, 0); err == nil {
-			return r.RequestsPerSecond, nil
-		}
-	}
-	return 0, fmt.Errorf("stage %s again: %w", name, err)
 }
 
 // weighable is the number of entries from which the growth of the kernel's slabs

@@ -119,6 +119,19 @@ func (l *loads) one(ctx context.Context, i int, one lab.Load) (o outcome) {
 	return o
 }
 
+// result is that of a load in which connections are not timed.
+func result(took float64, completed int64, perSecond float64) load.Result {
+	return load.Result{Seconds: took, Completed: completed, RequestsPerSecond: perSecond, FirstFailureSeconds: -1, Failures: []load.Failure{}}
+}
+
+// fail adds failures of one reason.
+func (o *outcome) fail(phase load.Phase, reason string, n int64) {
+	if n > 0 {
+		o.result.Failed += n
+		o.result.Failures = append(o.result.Failures, load.Failure{Phase: phase, Reason: reason, Count: n})
+	}
+}
+
 // bounded is the shorter one of a load's own time and the stage's limit.
 func (l *loads) bounded(d time.Duration) time.Duration {
 	if limit := l.st.Limit; limit > 0 && (d == 0 || limit < d) {
@@ -180,14 +193,11 @@ func (l *loads) udp(ctx context.Context, i int, one lab.Load) (o outcome) {
 		o.err = err
 		return o
 	}
-	o.result = load.Result{
-		Seconds: r.Seconds, Completed: r.Answered(), Failed: r.Lost, RequestsPerSecond: r.AnsweredPerSecond,
-		FirstFailureSeconds: -1, Total: r.RoundTrip, Series: r.Series, Failures: append([]load.Failure{}, r.Failures...), CPU: r.CPU,
-		GeneratorLimit: r.GeneratorLimit, CPUContention: r.CPUContention, SystemCalls: r.SystemCalls,
-	}
-	if r.Lost > 0 {
-		o.result.Failures = append(o.result.Failures, load.Failure{Phase: load.Wait, Reason: "no answer", Count: r.Lost})
-	}
+	o.result = result(r.Seconds, r.Answered(), r.AnsweredPerSecond)
+	o.result.Total, o.result.Series, o.result.CPU, o.result.SystemCalls = r.RoundTrip, r.Series, r.CPU, r.SystemCalls
+	o.result.GeneratorLimit, o.result.CPUContention = r.GeneratorLimit, r.CPUContention
+	o.result.Failures = append(o.result.Failures, r.Failures...)
+	o.fail(load.Wait, "no answer", r.Lost)
 	o.report.Sent = r.Sent
 	return o
 }
@@ -220,8 +230,8 @@ func (l *loads) packets(ctx context.Context, i int, one lab.Load) (o outcome) {
 	if o.err = err; r == nil {
 		return o
 	}
-	o.result = load.Result{Seconds: r.Seconds, Completed: r.Sent, RequestsPerSecond: r.SentPerSecond,
-		FirstFailureSeconds: -1, Failures: []load.Failure{}, GeneratorLimit: r.GeneratorLimit}
+	o.result = result(r.Seconds, r.Sent, r.SentPerSecond)
+	o.result.GeneratorLimit = r.GeneratorLimit
 	o.report = lab.LoadReport{Sent: r.Sent, Notes: r.Notes}
 	return o
 }
@@ -261,6 +271,6 @@ func packetsConfig(one lab.Load, own []netip.Addr) (packets.Config, error) {
 func (l *loads) none(ctx context.Context, one lab.Load) (o outcome) {
 	l.say("idle for " + one.For.String())
 	o.err = wait(ctx, l.bounded(one.For))
-	o.result = load.Result{Seconds: one.For.Seconds(), FirstFailureSeconds: -1, Failures: []load.Failure{}}
+	o.result = result(one.For.Seconds(), 0, 0)
 	return o
 }

@@ -161,26 +161,18 @@ func (c *conductor) conduct(ctx context.Context) (err error) {
 	if err := c.stages(ctx); err != nil {
 		return err
 	}
-	return c.compareRates(ctx)
+	c.compareRates()
+	return nil
 }
 
 // restore puts the host's values back, the newest first, and removes the lab. What was
 // changed in the lab's own nodes is there until then.
 func (c *conductor) restore() error {
 	c.Progress("putting host values back, removing the lab")
-	var errs []error
-	restored := true
-	for i := len(c.applied) - 1; i >= 0; i-- {
-		tx, err := c.applied[i].Undo()
-		if !errors.Is(err, apply.ErrUnsaved) { // the journal is gone, but the value is back
-			errs = append(errs, err)
-		}
-		restored = restored && tx != nil && undone(tx)
-	}
+	restored, err := c.undoHost()
 	if c.lab != nil {
-		errs = append(errs, c.lab.Close())
+		err = errors.Join(err, c.lab.Close())
 	}
-	err := errors.Join(errs...)
 	if err != nil {
 		return &restoreError{err}
 	}

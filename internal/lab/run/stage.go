@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,13 +47,7 @@ func (c *conductor) prepare(ctx context.Context, st *lab.Stage) error {
 	if err := c.setHost(ctx, st); err != nil {
 		return err
 	}
-	if err := c.lab.SetSysctls(st.Sysctls); err != nil {
-		return err
-	}
-	if err := c.lab.SetNAT(ctx, st.NAT); err != nil {
-		return err
-	}
-	if err := c.lab.SetGateway(ctx, st.Gateway); err != nil {
+	if err := c.lab.Furnish(ctx, st); err != nil {
 		return err
 	}
 	if !st.KeepEntries {
@@ -75,19 +70,12 @@ func (c *conductor) fill(ctx context.Context, f *lab.Fill) error {
 	}
 	// What a namespace that ended before had is given back only now and then.
 	c.emptyBytes = min(c.emptyBytes, slabBytes(before))
-	if before.Memory == nil {
-		return errors.New("fill the connection table: the memory of the machine is unknown: " + before.PartError("memory"))
-	}
 	limit := c.hostMax
 	if n, given := c.host[snapshot.ConntrackMax]; given {
 		limit, _ = strconv.ParseInt(n, 10, 64) // checked with the scenario
 	}
-	entries, err := f.Target(limit, int64(before.Memory.AvailableBytes))
-	if err != nil {
-		return err
-	}
-	c.Progress(fmt.Sprintf("filling the table of %s with %d entries", f.Node, entries))
-	return c.lab.SetFill(ctx, f, entries)
+	c.Progress("filling the table of " + f.Node)
+	return c.lab.SetFill(ctx, f, limit)
 }
 
 // sample takes one snapshot of a node, without its table.
@@ -103,14 +91,10 @@ func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*la
 	watched := c.watched(st)
 	tracer := c.startTrace(ctx, st)
 	before, err := dump.Stats(c.node(watched))
-	if err != nil {
+	tcpBefore, tcpErr := c.readTCP()
+	if err = cmp.Or(err, tcpErr); err != nil {
 		tracer.Stop()
-		return nil, fmt.Errorf("read the connection tracker of %s: %w", watched, err)
-	}
-	tcpBefore, err := c.readTCP()
-	if err != nil {
-		tracer.Stop()
-		return nil, err
+		return nil, fmt.Errorf("read the counters of %s: %w", watched, err)
 	}
 	loads := c.newLoads(st)
 	doctored := c.startDoctor(ctx, st, loads, sample)
@@ -119,25 +103,13 @@ func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*la
 	err = c.captured(st, func() error { return loads.run(ctx, r) })
 	r.OtherCPU = others()
 	findings, doctorErr := doctored()
-	if err == nil {
-		err = doctorErr
-	}
 	after, statsErr := dump.Stats(c.node(watched))
 	tcpAfter, tcpErr := c.readTCP()
 	trace := tracer.Stop()
-	if err == nil {
-		err = ctx.Err()
+	if statsErr != nil {
+		statsErr = fmt.Errorf("read the connection tracker of %s: %w", watched, statsErr)
 	}
-	if err == nil && statsErr != nil {
-		err = fmt.Errorf("read the connection tracker of %s: %w", watched, statsErr)
-	}
-	if err == nil {
-		err = tcpErr
-	}
-	if err == nil {
-		err = c.undisturbed()
-	}
-	if err != nil {
+	if err := cmp.Or(err, doctorErr, ctx.Err(), statsErr, tcpErr, c.undisturbed()); err != nil {
 		return nil, err
 	}
 	r.Counters = growth(before, after)
