@@ -24,7 +24,7 @@ func All() ([]*Handle, error) {
 }
 
 // Each calls fn with every namespace of All, one after the other, and closes it. The
-// error is that of fn, or tells that there are others, which could not be opened.
+// error is that of fn, or why others could not be opened.
 func Each(fn func(*Handle) error) error {
 	missed, err := each(func(h *Handle) error {
 		defer h.Close()
@@ -75,8 +75,8 @@ type place struct {
 	inode      uint64
 }
 
-// search looks for namespaces. missed is the first reason why something could not be
-// looked at: what was not found may be there all the same.
+// search finds namespaces. missed is the first reason why something could not be read:
+// what was not found may exist all the same.
 type search struct{ missed error }
 
 // note remembers an error, unless it says that the thing ended meanwhile.

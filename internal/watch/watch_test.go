@@ -50,7 +50,7 @@ func fill(t *testing.T, ns *netns.Handle, first, n int) {
 // samplerOf looks at another handle of the namespace, which it closes.
 func samplerOf(t *testing.T, ns *netns.Handle, b Budget) *Sampler {
 	t.Helper()
-	again, err := ns.Again()
+	again, err := ns.Dup()
 	if err != nil {
 		t.Fatal(err)
 	}

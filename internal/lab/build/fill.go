@@ -194,7 +194,7 @@ func (f *Fill) Remove(ctx context.Context) (RemovedFill, error) {
 // Release leaves the entries and the record to another natkit.
 func (f *Fill) Release() error { return f.file.Close() }
 
-// remove deletes the entries of a mark and makes sure that none is left.
+// removeMarked deletes the entries of a mark and makes sure that none is left.
 func removeMarked(ctx context.Context, ns *netns.Handle, f *conntrack.Filter) (int64, error) {
 	d, err := dump.Delete(ctx, ns, f)
 	if err != nil {
@@ -251,25 +251,21 @@ func InsertFill(ctx context.Context, ns *netns.Handle, f *lab.Filler, first, tar
 	}
 }
 
+// insert makes n entries of f from the number first on.
 func insert(ctx context.Context, ns *netns.Handle, f *lab.Filler, first, n int64) (int64, error) {
-	made, err := dump.Insert(ctx, ns, nextOf(f, first, n))
+	i := first
+	made, err := dump.Insert(ctx, ns, func(e *conntrack.Entry) bool {
+		if i == first+n {
+			return false
+		}
+		f.Entry(i, e)
+		i++
+		return true
+	})
 	if errors.Is(err, dump.ErrExists) {
 		err = fmt.Errorf("%w; another fill has it ('natkit lab fill --remove' removes what was left), or a connection: a mix with other addresses or ports does without it", err)
 	}
 	return made, err
-}
-
-// nextOf hands out n entries.
-func nextOf(f *lab.Filler, first, n int64) func(*conntrack.Entry) bool {
-	i := int64(0)
-	return func(e *conntrack.Entry) bool {
-		if i == n {
-			return false
-		}
-		f.Entry(first+i, e)
-		i++
-		return true
-	}
 }
 
 // ConntrackMax is nf_conntrack_max, which holds for each namespace; 0 is no limit.
