@@ -175,15 +175,18 @@ func TestBenchUDPTextGolden(t *testing.T) {
 			FrameBytes: []int{78, 594, 78, 78, 594, 78, 1518, 78, 594, 78, 594, 78}, Timeout: time.Second, Seed: 7,
 			Sources: []netip.Addr{netip.MustParseAddr("2001:db8::1")}, SourcePorts: nat.Ports{First: 1024, Last: 65535},
 		},
-		Seconds: 10, Delivery: packets.Delivery{Sent: 200000, Received: 199000, Lost: 1100, Reordered: 12, Duplicated: 100, Late: 1, Misdelivered: 40},
-		Altered: 3, Foreign: 2, Unsent: 10, SocketDrops: 5,
+		Seconds: 10,
+		UDPCounts: packets.UDPCounts{
+			Delivery: packets.Delivery{Sent: 200000, Received: 199000, Lost: 1100, Reordered: 12, Duplicated: 100, Late: 1, Misdelivered: 40},
+			Altered:  3, Foreign: 2, Unsent: 10, SocketDrops: 5, SentFrameBytes: 74_000_000, SystemCalls: 500_000,
+		},
 		MisdeliveredFrom: []packets.Sender{{From: netip.MustParseAddrPort("[2001:db8::2]:9001"), Count: 40}},
 		Failures: []load.Failure{
 			{Phase: load.Send, Reason: "forbidden on this machine", Count: 7}, {Phase: load.Wait, Reason: "refused", Count: 6},
 		},
-		SentPerSecond: 20000, AnsweredPerSecond: 19890, SentFrameBytes: 74_000_000,
+		SentPerSecond: 20000, AnsweredPerSecond: 19890,
 		RoundTrip:      load.Times{Min: 0.01, Mean: 0.05, SD: 0.02, Median: 0.04, P90: 0.08, P95: 0.1, P99: 0.2, P999: 1.5, Max: 12},
-		GeneratorLimit: "it was too slow", CPUContention: "so did others", SystemCalls: 500_000,
+		GeneratorLimit: "it was too slow", CPUContention: "so did others",
 		CPU: load.CPU{UserSeconds: 0.5, SystemSeconds: 1, MachineSeconds: 3, MaxRSSBytes: 12 << 20},
 	}
 	served := &packets.Served{

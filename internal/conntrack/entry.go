@@ -36,8 +36,8 @@ type Entry struct {
 	// TCPState, SCTPState and DCCPState are zero where the entry is not that
 	// protocol's.
 	TCPState  TCPState
-	SCTPState SCTPState
-	DCCPState DCCPState
+	SCTPState uint8
+	DCCPState uint8
 	// ClientClosed: the first FIN of the TCP connection was the client's. Texts do not
 	// say it, and Equal does not look at it.
 	ClientClosed bool
@@ -201,42 +201,75 @@ var tcpStateNames = [TCPStates]string{
 }
 
 // String is the name that conntrack(8) prints.
-func (s TCPState) String() string {
-	if s < TCPStates {
-		return tcpStateNames[s]
+func (s TCPState) String() string { return StateName(unix.IPPROTO_TCP, uint8(s)) }
+
+// The kernel's names of states: enum sctp_conntrack (include/uapi/linux/netfilter/nf_conntrack_sctp.h),
+// enum ct_dccp_states (nf_conntrack_dccp.h); Linux 6.16 and later do not track DCCP.
+var (
+	sctpStateNames = [...]string{
+		"NONE", "CLOSED", "COOKIE_WAIT", "COOKIE_ECHOED", "ESTABLISHED",
+		"SHUTDOWN_SENT", "SHUTDOWN_RECD", "SHUTDOWN_ACK_SENT", "HEARTBEAT_SENT", "HEARTBEAT_ACKED",
 	}
-	return "UNKNOWN"
-}
-
-// SCTPState is the tracker's idea of an SCTP association's state, enum
-// sctp_conntrack (include/uapi/linux/netfilter/nf_conntrack_sctp.h).
-type SCTPState uint8
-
-var sctpStateNames = [...]string{
-	"NONE", "CLOSED", "COOKIE_WAIT", "COOKIE_ECHOED", "ESTABLISHED",
-	"SHUTDOWN_SENT", "SHUTDOWN_RECD", "SHUTDOWN_ACK_SENT", "HEARTBEAT_SENT", "HEARTBEAT_ACKED",
-}
-
-// String is the kernel's name.
-func (s SCTPState) String() string { return nameOf(sctpStateNames[:], uint8(s)) }
-
-// DCCPState is the tracker's idea of a DCCP connection's state, enum
-// ct_dccp_states (include/uapi/linux/netfilter/nf_conntrack_dccp.h); Linux 6.16
-// and later do not track it.
-type DCCPState uint8
-
-var dccpStateNames = [...]string{
-	"NONE", "REQUEST", "RESPOND", "PARTOPEN", "OPEN", "CLOSEREQ", "CLOSING", "TIMEWAIT", "IGNORE", "INVALID",
-}
-
-// String is the kernel's name.
-func (s DCCPState) String() string { return nameOf(dccpStateNames[:], uint8(s)) }
-
-func nameOf(names []string, n uint8) string {
-	if int(n) < len(names) {
-		return names[n]
+	dccpStateNames = [...]string{
+		"NONE", "REQUEST", "RESPOND", "PARTOPEN", "OPEN", "CLOSEREQ", "CLOSING", "TIMEWAIT", "IGNORE", "INVALID",
 	}
-	return "UNKNOWN"
+)
+
+func stateNames(proto uint8) []string {
+	switch proto {
+	case unix.IPPROTO_TCP:
+		return tcpStateNames[:]
+	case unix.IPPROTO_SCTP:
+		return sctpStateNames[:]
+	case unix.IPPROTO_DCCP:
+		return dccpStateNames[:]
+	}
+	return nil
+}
+
+// unknownState is the name of a number that is no state.
+const unknownState = "UNKNOWN"
+
+// StateName is the name of a protocol's state.
+func StateName(proto, state uint8) string {
+	if names := stateNames(proto); int(state) < len(names) {
+		return names[state]
+	}
+	return unknownState
+}
+
+// ParseState returns the number of a protocol's state, 255 where it has none of this name.
+func ParseState(proto uint8, name []byte) (state uint8, known bool) {
+	for n, known := range stateNames(proto) {
+		if known == string(name) {
+			return uint8(n), true
+		}
+	}
+	if proto == unix.IPPROTO_TCP && string(name) == "LISTEN" { // until 2009 the number's name, and still conntrack(8)'s
+		return uint8(TCPSynSent2), true
+	}
+	return 255, false
+}
+
+// State points to the state of the entry's protocol; it is nil for one without states.
+func (e *Entry) State() *uint8 {
+	switch e.Orig.Proto {
+	case unix.IPPROTO_TCP:
+		return (*uint8)(&e.TCPState)
+	case unix.IPPROTO_SCTP:
+		return &e.SCTPState
+	case unix.IPPROTO_DCCP:
+		return &e.DCCPState
+	}
+	return nil
+}
+
+// StateName is empty where the protocol has no states or none is known.
+func (e *Entry) StateName() string {
+	if s := e.State(); s != nil && !e.Fields.Has(NoState) {
+		return StateName(e.Orig.Proto, *s)
+	}
+	return ""
 }
 
 // icmpReply is the type of the answer to an ICMP query of the tracked kinds

@@ -196,8 +196,8 @@ func AppendInsert(b []byte, flags uint16, seq uint32, e *Entry) []byte {
 // whether a zero is one.
 func appendProtoInfo(b []byte, e *Entry, said bool) []byte {
 	b = appendProtoState(b, ctaProtoInfoTCP, uint8(e.TCPState), said && e.Orig.Proto == unix.IPPROTO_TCP)
-	b = appendProtoState(b, ctaProtoInfoSCTP, uint8(e.SCTPState), said && e.Orig.Proto == unix.IPPROTO_SCTP)
-	return appendProtoState(b, ctaProtoInfoDCCP, uint8(e.DCCPState), said && e.Orig.Proto == unix.IPPROTO_DCCP)
+	b = appendProtoState(b, ctaProtoInfoSCTP, e.SCTPState, said && e.Orig.Proto == unix.IPPROTO_SCTP)
+	return appendProtoState(b, ctaProtoInfoDCCP, e.DCCPState, said && e.Orig.Proto == unix.IPPROTO_DCCP)
 }
 
 // appendProtoState writes a state that is not zero, and zero where it was said.

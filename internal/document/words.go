@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"unicode"
 
@@ -69,6 +70,19 @@ func List(n *yaml.Node, read func(item *yaml.Node) error) error {
 	}
 	return nil
 }
+
+// Mapping reads a mapping into a struct by its tags, for a value that may be another kind
+// of node as well.
+func Mapping(n *yaml.Node, into any) error {
+	d := decoder{whole: true, fields: map[reflect.Type]structFields{}, left: mostValues(0)}
+	return d.value(n, reflect.ValueOf(into).Elem())
+}
+
+// At is a fault of a value, with its place.
+func At(n *yaml.Node, message string) error { return at(n, "%s", message) }
+
+// IsMapping reports whether a value is a mapping.
+func IsMapping(n *yaml.Node) bool { return resolve(n).Kind == yaml.MappingNode }
 
 // OneLine keeps what a file contains from flooding or steering the terminal.
 func OneLine(message string) string {

@@ -147,138 +147,80 @@ const (
 // FilterWords are the words of a filter but for addresses, numbers and parentheses.
 var FilterWords = []string{"host", "net", "port", "portrange", "src", "dst", "tcp", "udp", "icmp", "ip", "ip6", "and", "or", "not"}
 
-// keywords are FilterWords with parentheses; foreign are the other words of pcap-filter(7).
-var (
-	keywords = append(slices.Clone(FilterWords), "(", ")")
-	foreign  = strings.Fields("ether fddi tr wlan arp rarp decnet sctp icmp6 igmp igrp pim vrrp carp ah esp atalk aarp lat " +
-		"moprc mopdl iso esis isis clnp stp ipx netbeui proto protochain gateway broadcast multicast mask less greater len " +
-		"inbound outbound ifname on ifindex rnr rulenum reason rset ruleset srnr subrulenum action vlan mpls pppoed pppoes " +
-		"geneve vxlan link type subtype dir direction addr1 addr2 addr3 addr4 ra ta lane vpi vci byte")
-	// operators are what C and pcap-filter(7) write, and the words for it.
-	operators = []struct{ sign, word string }{{"&&", "and"}, {"||", "or"}, {"!", "not"}}
-)
+var keywords = append(slices.Clone(FilterWords), "(", ")")
 
-// token is a word or a parenthesis. The n-th is called word n in errors.
+// token is a word or a parenthesis, the n-th; empty behind the last one.
 type token struct {
 	n    int
 	text string
 }
 
+func (t token) keyword() bool { return slices.Contains(keywords, t.text) }
+
 func (t token) fail(format string, args ...any) error {
 	return fmt.Errorf("filter: word %d %.64q: %s", t.n, t.text, fmt.Sprintf(format, args...))
 }
 
-func (t token) keyword() bool { return slices.Contains(keywords, t.text) }
-
-// tokens splits words: an argument of the command line may hold several, or parentheses that
-// touch them.
-func tokens(words []string) ([]token, error) {
-	spaced := strings.NewReplacer("(", " ( ", ")", " ) ")
-	var ts []token
-	for _, text := range strings.Fields(spaced.Replace(strings.Join(words, " "))) {
-		t := token{len(ts) + 1, text}
-		if len(ts) == maxFilterWords {
-			return nil, t.fail("a filter has at most %d words and parentheses: use nets and port ranges", maxFilterWords)
-		}
-		if err := t.check(); err != nil {
-			return nil, err
-		}
-		ts = append(ts, t)
+// want is the error for another token than what belongs here.
+func (t token) want(what string) error {
+	if t.text == "" {
+		return fmt.Errorf("filter: ends after word %d: want %s", t.n-1, what)
 	}
-	return ts, nil
+	return t.fail("want %s", what)
 }
 
-// check rejects words that no filter has.
-func (t token) check() error {
-	if t.keyword() {
-		return nil
-	}
-	for _, operator := range operators {
-		if strings.Contains(t.text, operator.sign) {
-			return t.fail("write %q instead of %q", operator.word, operator.sign)
-		}
-	}
-	switch lower := strings.ToLower(t.text); {
-	case lower != t.text && slices.Contains(keywords, lower):
-		return t.fail("write %q", lower)
-	case slices.Contains(foreign, lower):
-		return t.fail("not supported; there are %s", strings.Join(keywords, " "))
-	case strings.ContainsAny(t.text, "[]<>=&|+*\\"):
-		return t.fail("bytes of a packet and arithmetic are not supported; there are %s", strings.Join(keywords, " "))
-	}
-	return nil
-}
-
-// ParseFilter parses a filter. An argument may hold several words. Without any the filter is
-// nil.
+// ParseFilter parses a filter. An argument may hold several words, or parentheses that touch
+// them. Without any words the filter is nil.
 func ParseFilter(words []string) (*Filter, error) {
-	ts, err := tokens(words)
-	if err != nil || len(ts) == 0 {
-		return nil, err
+	spaced := strings.NewReplacer("(", " ( ", ")", " ) ").Replace(strings.Join(words, " "))
+	p := &filterParser{words: strings.Fields(spaced)}
+	if len(p.words) == 0 {
+		return nil, nil
 	}
-	p := &filterParser{tokens: ts}
-	f, _, err := p.expression(qualifiers{})
+	if len(p.words) > maxFilterWords {
+		return nil, fmt.Errorf("filter: %d words and parentheses: at most %d; use nets and port ranges", len(p.words), maxFilterWords)
+	}
+	f, _, err := p.expression(Term{})
+	if err == nil && p.next < len(p.words) {
+		err = p.peek(0).want(`"and" or "or" before it`)
+	}
 	if err != nil {
 		return nil, err
-	}
-	if t, more := p.peek(0); more {
-		return nil, t.unexpected()
 	}
 	return f, nil
 }
 
-// unexpected is the error for a word after a complete expression.
-func (t token) unexpected() error {
-	if t.text == ")" {
-		return t.fail("no parenthesis is open; write one ( before it, or leave it out")
-	}
-	return t.fail("an \"and\" or an \"or\" is missing before it")
-}
-
 // filterParser follows the grammar of libpcap (grammar.y): a value without qualifiers has
-// those of the value before it.
+// those of the value before it. Qualifiers are a Term without a value.
 type filterParser struct {
-	tokens []token
-	next   int
-	depth  int
+	words []string
+	next  int
+	depth int
 }
 
-// qualifiers are the words before a value: a Term without one.
-type qualifiers struct {
-	Term
-	// implied is set for a host that has src or dst, and not the word.
-	implied bool
-}
-
-func (p *filterParser) peek(n int) (token, bool) {
-	if p.next+n >= len(p.tokens) {
-		return token{}, false
+func (p *filterParser) peek(n int) token {
+	if n += p.next; n < len(p.words) {
+		return token{n + 1, p.words[n]}
 	}
-	return p.tokens[p.next+n], true
+	return token{n: len(p.words) + 1}
 }
 
-// accept takes the next word if it is one of texts.
-func (p *filterParser) accept(texts ...string) (token, bool) {
-	t, ok := p.peek(0)
-	if ok = ok && slices.Contains(texts, t.text); !ok {
-		return token{}, false
+// accept takes the next word if it is one of texts; it returns "" if not.
+func (p *filterParser) accept(texts ...string) string {
+	t := p.peek(0)
+	if !slices.Contains(texts, t.text) {
+		return ""
 	}
 	p.next++
-	return t, true
-}
-
-// missing is the error for an end where something has to follow.
-func (p *filterParser) missing(what string) error {
-	last := p.tokens[len(p.tokens)-1]
-	return fmt.Errorf("filter: ends after word %d %.64q: %s is missing", last.n, last.text, what)
+	return t.text
 }
 
 // expression is terms with and, or between.
-func (p *filterParser) expression(q qualifiers) (*Filter, qualifiers, error) {
+func (p *filterParser) expression(q Term) (*Filter, Term, error) {
 	f, q, err := p.term(q)
 	for err == nil {
-		op, ok := p.accept("and", "or")
-		if !ok {
+		op := p.accept("and", "or")
+		if op == "" {
 			return f, q, nil
 		}
 		var right *Filter
@@ -287,67 +229,45 @@ func (p *filterParser) expression(q qualifiers) (*Filter, qualifiers, error) {
 		} else {
 			right, q, err = p.term(q)
 		}
-		f = &Filter{Op: Op(op.text), Left: f, Right: right}
+		f = &Filter{Op: Op(op), Left: f, Right: right}
 	}
 	return nil, q, err
 }
 
 // valueFollows reports whether an address or number follows after parentheses and nots.
 func (p *filterParser) valueFollows() bool {
-	for n := 0; ; n++ {
-		t, ok := p.peek(n)
-		if !ok || t.text != "not" && t.text != "(" {
-			return ok && !t.keyword()
-		}
+	n := 0
+	for p.peek(n).text == "not" || p.peek(n).text == "(" {
+		n++
 	}
-}
-
-// nested calls parse one level deeper.
-func (p *filterParser) nested(t token, parse func() error) error {
-	if p.depth == maxFilterDepth {
-		return t.fail("parentheses and nots lie in each other more than %d deep: write it with fewer", maxFilterDepth)
-	}
-	p.depth++
-	defer func() { p.depth-- }()
-	return parse()
+	return p.peek(n).text != "" && !p.peek(n).keyword()
 }
 
 // prefixed parses "not" with what operand parses, or parentheses around what inner parses;
-// ok is false where neither begins.
+// ok is false if neither begins.
 func (p *filterParser) prefixed(operand, inner func() (*Filter, error)) (f *Filter, ok bool, err error) {
-	if t, not := p.accept("not"); not {
-		err = p.nested(t, func() error {
-			f, err = operand()
-			return err
-		})
-		return &Filter{Op: OpNot, Left: f}, true, err
-	}
-	t, ok := p.accept("(")
-	if !ok {
+	t := p.peek(0)
+	word := p.accept("not", "(")
+	if word == "" {
 		return nil, false, nil
 	}
-	err = p.nested(t, func() error {
-		if f, err = inner(); err != nil {
-			return err
-		}
-		return p.closeParenthesis(t)
-	})
+	if p.depth++; p.depth > maxFilterDepth {
+		return nil, true, t.fail("nested more than %d deep", maxFilterDepth)
+	}
+	defer func() { p.depth-- }()
+	if word == "not" {
+		f, err = operand()
+		return &Filter{Op: OpNot, Left: f}, true, err
+	}
+	if f, err = inner(); err == nil && p.accept(")") == "" {
+		err = p.peek(0).want(`")", "and" or "or"`)
+	}
 	return f, true, err
-}
-
-func (p *filterParser) closeParenthesis(open token) error {
-	if _, ok := p.accept(")"); ok {
-		return nil
-	}
-	if t, more := p.peek(0); more {
-		return t.unexpected()
-	}
-	return p.missing(fmt.Sprintf("the ) to the ( that is word %d", open.n))
 }
 
 // term is what does not begin with a value. What follows inherits the qualifiers that it
 // returns.
-func (p *filterParser) term(q qualifiers) (f *Filter, after qualifiers, err error) {
+func (p *filterParser) term(q Term) (f *Filter, after Term, err error) {
 	after = q
 	f, ok, err := p.prefixed(
 		func() (f *Filter, err error) {
@@ -366,93 +286,64 @@ func (p *filterParser) term(q qualifiers) (f *Filter, after qualifiers, err erro
 		return nil, own, err
 	}
 	if own.Kind == OfProtocol {
-		return &Filter{Term: own.Term}, qualifiers{}, nil
+		return &Filter{Term: own}, Term{}, nil
 	}
 	f, err = p.values(own)
 	return f, own, err
 }
 
 // values is one value, or several in parentheses, all with the same qualifiers.
-func (p *filterParser) values(q qualifiers) (*Filter, error) {
+func (p *filterParser) values(q Term) (*Filter, error) {
 	f, ok, err := p.prefixed(
 		func() (*Filter, error) { return p.values(q) },
 		func() (*Filter, error) { return p.list(q) })
 	if ok {
 		return f, err
 	}
-	return p.value(q)
+	t := p.peek(0)
+	if t.text == "" || t.keyword() {
+		return nil, t.want(values[q.Kind])
+	}
+	p.next++
+	if q, err = q.with(t); err != nil {
+		return nil, err
+	}
+	return &Filter{Term: q}, nil
 }
 
 // list is the inside of parentheses around values. libpcap accepts another parenthesis at
 // its beginning only around a single number.
-func (p *filterParser) list(q qualifiers) (*Filter, error) {
-	if t, ok := p.accept("("); ok {
-		return nil, t.fail("values are in parentheses already; leave these out")
+func (p *filterParser) list(q Term) (*Filter, error) {
+	if t := p.peek(0); t.text == "(" {
+		return nil, t.fail("values are in parentheses already")
 	}
 	f, err := p.values(q)
 	for err == nil {
-		op, ok := p.accept("and", "or")
-		if !ok {
+		op := p.accept("and", "or")
+		if op == "" {
 			return f, nil
 		}
 		var right *Filter
 		right, err = p.values(q)
-		f = &Filter{Op: Op(op.text), Left: f, Right: right}
+		f = &Filter{Op: Op(op), Left: f, Right: right}
 	}
 	return nil, err
 }
 
-func (p *filterParser) value(q qualifiers) (*Filter, error) {
-	t, ok := p.peek(0)
-	if !ok {
-		return nil, p.missing(q.wants())
-	}
-	if t.keyword() {
-		return nil, t.fail("here should be %s", q.wants())
-	}
-	p.next++
-	term, err := q.with(t)
-	if err != nil {
-		return nil, err
-	}
-	return &Filter{Term: term}, nil
-}
-
-// wants describes the value that belongs to the qualifiers.
-func (q qualifiers) wants() string {
-	switch q.Kind {
-	case OfHost:
-		return "an address"
-	case OfNet:
-		return "a net"
-	case OfPort:
-		return "a port number"
-	case OfPortRange:
-		return "a range of port numbers"
-	}
-	return "host, net, port or portrange with a value"
-}
-
 // qualifiers parses those of one term. A protocol that qualifies nothing is a term on its own.
-func (p *filterParser) qualifiers() (q qualifiers, err error) {
-	first, ok := p.peek(0)
-	if !ok {
-		return q, p.missing("what to match")
-	}
-	begin := p.next
-	if t, ok := p.accept("ip", "ip6", "tcp", "udp", "icmp"); ok {
-		q.Protocol = Protocol(t.text)
-	}
-	var directed bool
-	q.Direction, directed = p.direction()
-	kind, ok := p.accept("host", "net", "port", "portrange")
+func (p *filterParser) qualifiers() (q Term, err error) {
+	first, begin := p.peek(0), p.next
+	q.Protocol = Protocol(p.accept("ip", "ip6", "tcp", "udp", "icmp"))
+	at := p.next
+	q.Direction = p.direction()
+	directed := p.next > at
+	q.Kind = Kind(p.accept("host", "net", "port", "portrange"))
 	switch {
-	case ok:
-		q.Kind = Kind(kind.text)
+	case q.Kind != OfProtocol:
 	case directed:
-		q.Kind, q.implied = OfHost, true
+		q.Kind = OfHost
 	case p.next == begin:
-		return q, first.noTerm()
+		return q, first.want("one of " + strings.Join(FilterWords, " "))
 	default:
 		return q, nil
 	}
@@ -462,142 +353,88 @@ func (p *filterParser) qualifiers() (q qualifiers, err error) {
 	return q, nil
 }
 
-// noTerm is the error for a word that begins no term.
-func (t token) noTerm() error {
-	if t.keyword() {
-		return t.fail("something to match is missing before it")
-	}
-	return t.fail("does not say what it is; write host, net, port or portrange before it")
-}
-
 // direction parses src, dst, or both with and, or between.
-func (p *filterParser) direction() (d Direction, ok bool) {
-	first, ok := p.accept("src", "dst")
-	if !ok {
-		return Either, false
+func (p *filterParser) direction() Direction {
+	first := p.accept("src", "dst")
+	second, op := p.peek(1).text, p.peek(0).text
+	if first != "" && first != second && (second == "src" || second == "dst") && (op == "and" || op == "or") {
+		p.next += 2
+		return map[string]Direction{"and": Both, "or": Either}[op]
 	}
-	op, _ := p.peek(0)
-	second, _ := p.peek(1)
-	if second.text == map[string]string{"src": "dst", "dst": "src"}[first.text] {
-		if d, ok := map[string]Direction{"and": Both, "or": Either}[op.text]; ok {
-			p.next += 2
-			return d, true
-		}
-	}
-	return Direction(first.text), true
+	return Direction(first)
 }
 
-// with returns the Term of a value with these qualifiers.
-func (q qualifiers) with(t token) (term Term, err error) {
-	term = q.Term
+// values describes the value of a kind; names are not resolved.
+var values = map[Kind]string{
+	OfProtocol:  "host, net, port or portrange before it",
+	OfHost:      "an address such as 198.18.0.1 or 2001:db8::1; net is for prefixes",
+	OfNet:       "a prefix such as 198.18.0.0/15 or 2001:db8::/32, without bits behind it",
+	OfPort:      "a number from 0 to 65535 without leading zeros; portrange is for ranges",
+	OfPortRange: "two numbers from 0 to 65535 without leading zeros, such as 1024-2047",
+}
+
+// with returns the term of a value with these qualifiers.
+func (q Term) with(t token) (_ Term, err error) {
+	ok := false
 	switch q.Kind {
 	case OfHost:
-		term.Net, err = q.host(t)
+		a, err := netip.ParseAddr(t.text)
+		ok = err == nil && a.Zone() == ""
+		q.Net = netip.PrefixFrom(a, a.BitLen())
 	case OfNet:
-		term.Net, err = network(t)
+		q.Net, ok = network(t.text)
 	case OfPort:
-		term.Ports.First, err = port(t, t.text)
-		term.Ports.Last = term.Ports.First
+		q.Ports.First, ok = number(t.text)
+		q.Ports.Last = q.Ports.First
 	case OfPortRange:
-		term.Ports, err = portRange(t)
-	default:
-		err = t.noTerm()
+		q.Ports, ok = portRange(t.text)
 	}
-	if err != nil {
-		return Term{}, err
+	if !ok {
+		return Term{}, t.want(values[q.Kind])
 	}
-	if a := term.Net.Addr(); q.Protocol == OnlyIPv4 && a.Is6() || q.Protocol == OnlyIPv6 && a.Is4() {
-		return Term{}, t.fail("is no address of the protocol %s; leave %[1]s out, or give another", q.Protocol)
+	if a := q.Net.Addr(); q.Protocol == OnlyIPv4 && a.Is6() || q.Protocol == OnlyIPv6 && a.Is4() {
+		return Term{}, t.fail("is no address of the protocol %s", q.Protocol)
 	}
-	return term, nil
-}
-
-// host parses a complete address.
-func (q qualifiers) host(t token) (netip.Prefix, error) {
-	a, err := netip.ParseAddr(t.text)
-	if err == nil && a.Zone() == "" {
-		return netip.PrefixFrom(a, a.BitLen()), nil
-	}
-	if _, err := network(t); err == nil || strings.Contains(t.text, "/") {
-		if q.implied {
-			return netip.Prefix{}, t.fail("is no whole address; write net before a prefix, port before a number")
-		}
-		return netip.Prefix{}, t.fail("is no whole address; write net instead of host before a prefix")
-	}
-	return netip.Prefix{}, t.fail("is no address; names and zones are not looked up: give an address such as 198.18.0.1 or 2001:db8::1")
+	return q, nil
 }
 
 // network parses an address with or without a prefix length. IPv4 octets may be left out at
-// the end; the length is then that of those given.
-func network(t token) (netip.Prefix, error) {
-	text, length, hasLength := strings.Cut(t.text, "/")
-	a, bits, ok := partial(text)
-	if !ok {
-		return netip.Prefix{}, t.fail("is no net; names are not looked up: give a prefix such as 198.18.0.0/15 or 2001:db8::/32")
-	}
-	if !hasLength {
-		return netip.PrefixFrom(a, bits), nil
-	}
-	if bits == 8 {
-		return netip.Prefix{}, t.fail("libpcap takes no length behind one number: write %s/%s", a, length)
-	}
-	n, ok := number(length, a.BitLen())
-	if !ok {
-		return netip.Prefix{}, t.fail("the prefix length has to be a number from 0 to %d", a.BitLen())
-	}
-	prefix := netip.PrefixFrom(a, n)
-	if prefix != prefix.Masked() {
-		return netip.Prefix{}, t.fail("has bits set behind the prefix: write %s", prefix.Masked())
-	}
-	return prefix, nil
-}
-
-// partial parses an address whose last octets may be missing, and returns how many bits are
-// there.
-func partial(text string) (netip.Addr, int, bool) {
+// the end; the length is then that of those given. libpcap takes no length behind one number.
+func network(text string) (netip.Prefix, bool) {
+	text, length, hasLength := strings.Cut(text, "/")
 	missing := 3 - strings.Count(text, ".")
 	// libpcap takes a single 0 for the address 0.0.0.0, not 0.0.0.0/8.
 	if strings.Contains(text, ":") || missing <= 0 || text == "0" {
-		a, err := netip.ParseAddr(text)
-		return a, a.BitLen(), err == nil && a.Zone() == ""
+		missing = 0
 	}
 	a, err := netip.ParseAddr(text + strings.Repeat(".0", missing))
-	return a, 32 - 8*missing, err == nil
+	if err != nil || a.Zone() != "" || hasLength && missing == 3 {
+		return netip.Prefix{}, false
+	}
+	if !hasLength {
+		return netip.PrefixFrom(a, a.BitLen()-8*missing), true
+	}
+	n, ok := number(length)
+	prefix := netip.PrefixFrom(a, int(n))
+	return prefix, ok && prefix.IsValid() && prefix == prefix.Masked()
 }
 
 // number parses a decimal number without sign and without leading zero, which libpcap takes
 // for octal.
-func number(text string, most int) (int, bool) {
+func number(text string) (uint16, bool) {
 	n, err := strconv.ParseUint(text, 10, 16)
-	if err != nil || int(n) > most || strconv.Itoa(int(n)) != text {
-		return 0, false
-	}
-	return int(n), true
-}
-
-func port(t token, text string) (uint16, error) {
-	if n, ok := number(text, 65535); ok {
-		return uint16(n), nil
-	}
-	hint := ""
-	if strings.Contains(text, "-") {
-		hint = "; write portrange before a range"
-	}
-	return 0, t.fail("is no port; names of services are not looked up: give a number from 0 to 65535, without leading zeros%s", hint)
+	return uint16(n), err == nil && strconv.Itoa(int(n)) == text
 }
 
 // portRange parses two ports in either order, or one.
-func portRange(t token) (nat.Ports, error) {
-	from, to, two := strings.Cut(t.text, "-")
+func portRange(text string) (nat.Ports, bool) {
+	from, to, two := strings.Cut(text, "-")
 	if !two {
 		to = from
 	}
-	a, okA := number(from, 65535)
-	b, okB := number(to, 65535)
-	if !okA || !okB {
-		return nat.Ports{}, t.fail("is no range of ports; names of services are not looked up: give two numbers from 0 to 65535 such as 1024-2047, without leading zeros")
-	}
-	return nat.Ports{First: uint16(min(a, b)), Last: uint16(max(a, b))}, nil
+	a, okA := number(from)
+	b, okB := number(to)
+	return nat.Ports{First: min(a, b), Last: max(a, b)}, okA && okB
 }
 
 // Match reports whether the filter matches an IP packet. Fragments after the first one have no

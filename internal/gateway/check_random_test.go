@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"testing"
+
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // anyConfig is a file of random rules, sensible or not.
@@ -51,6 +53,13 @@ func anyRule(t *testing.T, r *rand.Rand, v anyValues) Rule {
 	port := func() Port {
 		return pick(r, Port{}, Port{Protocol: "icmp"}, Port{Protocol: "tcp"}, Port{"tcp", 22, 22}, Port{"udp", 50, 70})
 	}
+	backends := func() (all Backends) {
+		port := pick[uint16](r, 0, 0, 80)
+		for range 1 + r.IntN(5)/3 {
+			all = append(all, nat.Backend{Address: prefix().Addr(), Port: port, Weight: pick[uint32](r, 0, 3)})
+		}
+		return all
+	}
 	switch r.IntN(6) {
 	case 0:
 		return Rule{Masquerade: &Masquerade{sources(), choice()}}
@@ -58,7 +67,7 @@ func anyRule(t *testing.T, r *rand.Rand, v anyValues) Rule {
 		return Rule{SNAT: &SNAT{Sources: sources(), To: mustRanges(t, pick(r, v.ranges...), pick(r, v.ranges...)), Choice: choice(), Persistent: pick[*Switch](r, nil, new(Switch(true)), new(Switch(false)))}}
 	case 2:
 		return Rule{DNAT: &DNAT{On: pick(r, On{Address: address().Addr}, On{Name: "wan"}, On{Name: "br0"}), Port: port(), From: prefixes(),
-			To: Backends{{Address: prefix().Addr(), Port: pick[uint16](r, 0, 0, 80)}}, Hairpin: on(), Local: on()}}
+			To: backends(), Balance: pick(r, "", Balance(nat.BalanceHash)), Hairpin: on(), Local: on()}}
 	case 3:
 		return Rule{Static: &Static{Inside: Address{prefix().Addr()}, Outside: address(), Stateless: on(), Hairpin: on(), Local: on()}}
 	case 4:

@@ -308,6 +308,9 @@ func (b *ruleCompiler) dnat(r *DNAT) error {
 	}
 	for _, a := range on {
 		d := b.destination(nat.Host(a), in, nat.Action{Backends: r.To})
+		if len(r.To) > 1 {
+			d.Action.Balance = cmp.Or(nat.Balance(r.Balance), nat.BalanceRoundRobin)
+		}
 		d.Local = bool(r.Local)
 		d.Protocol, d.Ports = r.Port.Service()
 		for _, group := range byLength(from) {

@@ -144,6 +144,9 @@ type DNAT struct {
 	From Prefixes `yaml:"from" json:"from,omitempty"`
 	// To is an address with or without a port. A range of ports is kept as it is.
 	To Backends `yaml:"to" json:"to" check:"required"`
+	// Balance chooses one of several To: "round-robin", also where empty, gives each new
+	// connection the next one, "hash" a client the same one each time.
+	Balance Balance `yaml:"balance" json:"balance,omitempty"`
 	// Hairpin lets hosts inside reach To by On; they are seen there under On's address
 	// (RFC 4787 REQ-9).
 	Hairpin Switch `yaml:"hairpin" json:"hairpin,omitempty"`
@@ -205,8 +208,13 @@ type (
 		First    uint16 `json:"first,omitempty"`
 		Last     uint16 `json:"last,omitempty"`
 	}
-	// Backends are an address with or without a port; without one the port stays.
+	// Backends are one, or a list: an address with or without a port; without one the
+	// port stays. In a list {address: 10.0.0.1:80, weight: 3} has a weight.
 	Backends []nat.Backend
+	// Balance is a nat.Balance.
+	Balance nat.Balance
+	// Weight is how often one of several is chosen compared to others.
+	Weight uint32
 )
 
 // Engine is what carries a plan out.

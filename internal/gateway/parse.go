@@ -222,7 +222,7 @@ func textOf(v reflect.Value) string {
 			return nat.PrefixString(p)
 		}
 	case nat.Backend:
-		return quoted(endpointText(x))
+		return backendText(x)
 	}
 	_, writesItself := v.Interface().(fmt.Stringer)
 	switch {

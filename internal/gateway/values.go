@@ -271,10 +271,65 @@ func portNumber(text string) (uint16, error) {
 	return uint16(n), nil
 }
 
+const (
+	mostBackends = 256
+	mostWeight   = 1000
+)
+
 // UnmarshalYAML is yaml.Unmarshaler.
 func (b *Backends) UnmarshalYAML(n *yaml.Node) error {
-	*b = make(Backends, 1)
-	return scalar(n, endpointWords, &(*b)[0], parseEndpoint)
+	return list(n, b, func(item *yaml.Node, one *nat.Backend) error {
+		var weighted struct {
+			Address endpoint `yaml:"address"`
+			Weight  Weight   `yaml:"weight"`
+		}
+		read := weighted.Address.UnmarshalYAML
+		if document.IsMapping(item) {
+			read = func(n *yaml.Node) error { return document.Mapping(n, &weighted) }
+		}
+		err := read(item)
+		*one = nat.Backend(weighted.Address)
+		one.Weight = uint32(weighted.Weight)
+		switch {
+		case err != nil:
+			return err
+		case !one.Address.IsValid():
+			return document.At(item, "expected address: "+endpointWords)
+		case len(*b) == mostBackends:
+			return document.At(item, fmt.Sprintf("a rule has at most %d hosts to choose from", mostBackends))
+		case len(*b) > 0 && ((*b)[0].Port == 0) != (one.Port == 0):
+			return document.At(item, "either each of several hosts has a port, or none has one")
+		}
+		return nil
+	})
+}
+
+// endpoint is a backend without a weight.
+type endpoint nat.Backend
+
+func (e *endpoint) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, endpointWords, (*nat.Backend)(e), parseEndpoint)
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (w *Weight) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, fmt.Sprintf("a weight from 1 to %d", mostWeight), w, func(text string) (Weight, error) {
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err == nil && (n == 0 || n > mostWeight) {
+			err = errNumber
+		}
+		return Weight(n), err
+	})
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (b *Balance) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "round-robin or hash", b, func(text string) (Balance, error) {
+		if text != string(nat.BalanceRoundRobin) && text != string(nat.BalanceHash) {
+			return "", document.Unknown(text, string(nat.BalanceRoundRobin), string(nat.BalanceHash))
+		}
+		return Balance(text), nil
+	})
 }
 
 // MarshalJSON is a single backend without a list.
@@ -285,20 +340,16 @@ func (b Backends) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]nat.Backend(b))
 }
 
-func (b Backends) String() string {
-	texts := make([]string, len(b))
-	for i, one := range b {
-		texts[i] = endpointText(one)
+// backendText is the written form, in brackets where a port could be meant.
+func backendText(b nat.Backend) string {
+	if weight := b.Weight; weight > 0 {
+		b.Weight = 0
+		return fmt.Sprintf("{address: %s, weight: %d}", backendText(b), weight)
 	}
-	return strings.Join(texts, ", ")
-}
-
-// endpointText is the written form, in brackets where a port could be meant.
-func endpointText(b nat.Backend) string {
 	if _, _, ambiguous := portlike(b.Address.String()); ambiguous && b.Port == 0 {
-		return "[" + b.Address.String() + "]"
+		return quoted("[" + b.Address.String() + "]")
 	}
-	return nat.Backend{Address: b.Address, Port: b.Port}.String()
+	return quoted(b.String())
 }
 
 var errNumber = errors.New("not a number")

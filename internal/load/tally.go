@@ -221,25 +221,19 @@ func (h *Histogram) Times() Times {
 	}
 }
 
-// Course collects a run's seconds from its workers. It is not safe for
-// concurrent use.
+// Course collects a run's seconds from its workers. It is not safe for concurrent use.
 type Course struct {
 	workers int
 	done    []Second
-	open    []openSecond // the seconds after done
-	spare   []*Histogram
+	open    []*Interval // the seconds after done
 }
 
-type openSecond struct {
-	Second
-	workers int // that have handed in this second
-	total   *Histogram
-}
-
-// Interval is what one worker did in one second. It is reused: Reset empties it.
+// Interval is what one worker did in one second, or several workers. It is reused: Reset empties
+// it.
 type Interval struct {
 	Completed, Failed int64
 	total             *Histogram
+	workers           int // that have handed in this second
 }
 
 // NewInterval is empty; its histogram has two significant digits.
@@ -260,48 +254,30 @@ func (i *Interval) Reset() {
 }
 
 // NewCourse expects each second from this number of workers.
-func NewCourse(workers int) *Course {
-	return &Course{
-		workers: workers, done: make([]Second, 0, 64), open: make([]openSecond, 0, 4),
-		spare: []*Histogram{newHistogram(2), newHistogram(2)},
-	}
-}
+func NewCourse(workers int) *Course { return &Course{workers: workers, done: []Second{}} }
 
-// Add takes a worker's second number index (from 0). Every worker hands in each
-// of its seconds once, in order.
+// Add adds a worker's second number index (from 0). Every worker hands in each of its seconds once,
+// in order.
 func (c *Course) Add(index int, in *Interval) {
 	for len(c.done)+len(c.open) <= index {
-		c.open = append(c.open, openSecond{total: c.histogram()})
+		c.open = append(c.open, NewInterval())
 	}
-	s := &c.open[index-len(c.done)]
+	s := c.open[index-len(c.done)]
 	s.workers++
 	s.Completed += in.Completed
 	s.Failed += in.Failed
-	if in.Completed > 0 {
-		s.total.Merge(in.total)
-	}
+	s.total.Merge(in.total)
 	for len(c.open) > 0 && c.open[0].workers == c.workers {
 		c.close()
 	}
 }
 
-func (c *Course) histogram() *Histogram {
-	if n := len(c.spare); n > 0 {
-		h := c.spare[n-1]
-		c.spare = c.spare[:n-1]
-		return h
-	}
-	return newHistogram(2)
-}
-
 func (c *Course) close() {
 	s := c.open[0]
-	s.At = float64(len(c.done) + 1)
-	s.P99 = s.total.Quantile(0.99)
-	s.total.Reset()
-	c.spare = append(c.spare, s.total)
-	c.done = append(c.done, s.Second)
-	c.open = append(c.open[:0], c.open[1:]...)
+	c.open = c.open[1:]
+	c.done = append(c.done, Second{
+		At: float64(len(c.done) + 1), Completed: s.Completed, Failed: s.Failed, P99: s.total.Quantile(0.99),
+	})
 }
 
 // Series is the course of a run that ended after this number of seconds. Later Adds are

@@ -2,7 +2,6 @@ package ruleset
 
 import (
 	"net/netip"
-	"slices"
 
 	"github.com/natkit/natkit/internal/nat"
 )
@@ -78,7 +77,10 @@ func oneName(list []string) string {
 // Some is a list of one value; none of the zero value.
 func Some[T comparable](v T) []T {
 	var zero T
-	return slices.DeleteFunc([]T{v}, func(x T) bool { return x == zero })
+	if v == zero {
+		return nil
+	}
+	return []T{v}
 }
 
 // protocol is the name of the protocol; empty for all.

@@ -117,7 +117,7 @@ func (e *Entry) NATRule(ranges bool) snapshot.NATRule {
 	r.Hook, r.Priority = e.Base.Hook, e.Base.Priority
 	r.Kind = t.natKind(r.Hook)
 	r.First, r.Last, r.FirstPort, r.LastPort = t.First, t.Last, t.Ports.First, t.Ports.Last
-	r.PortsFromMap, r.Random, r.FullyRandom, r.Persistent = t.PortsVary, t.Random, t.RandomFully, t.Persistent
+	r.PortsFromMap, r.Random, r.FullyRandom, r.Persistent = t.PortsVary, t.Random, t.FullyRandom, t.Persistent
 	r.Partial = r.Partial || t.AddrsVary || t.PortsVary
 	r.Text = t.nft(r.Kind, r.Family)
 	return r

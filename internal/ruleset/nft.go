@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -172,23 +171,22 @@ func priorityOf(text string) int32 {
 	return base + int32(n)
 }
 
-// rule is a line of a chain for one version of IP: none where it is not about that one,
-// several where it has sets of addresses or interfaces.
+// rule is a line of a chain for one version of IP: none if it is not about that one,
+// several if it has sets of addresses or interfaces.
 func (p *nftParser) rule(line string, c *Chain, version int) (rules []*Rule) {
 	text := fmt.Sprintf("%s %s %s: %s", p.family, p.name, c.Name, line)
 	words, err := tokens(line)
-	r := nftRule{words: words, version: version, sets: p.sets, budget: &p.budget, in: []string{""}, out: []string{""}, protocols: []uint8{0}}
+	r := nftRule{textRule: textRule{words: words, version: version, budget: &p.budget}, sets: p.sets}
 	for err == nil && len(r.words) > 0 {
 		err = r.statement()
 	}
-	if several := r.several(); err == nil && (several > mostRules || !p.budget.Makes(int(several)-1)) {
-		err = errSets
+	if err == nil {
+		rules, err = r.all()
 	}
 	switch {
 	case errors.Is(err, errOtherVersion):
 		return nil
 	case err == nil:
-		rules = r.all()
 	case (!p.translates || c.Type != "nat" && c.Hook != "") && !concerning.MatchString(line):
 		rules = []*Rule{{}}
 	default:
@@ -206,47 +204,12 @@ func (p *nftParser) rule(line string, c *Chain, version int) (rules []*Rule) {
 
 var errMap = errors.New(NoWord + "maps in a text of nft: import the kernel's rules ('natkit gateway import' without a file)")
 
-var errSets = errors.New("has sets that make too many rules of it to follow")
-
 var errOtherVersion = errors.New("of the other version of IP")
 
 // nftRule reads one rule.
 type nftRule struct {
-	words   []string
-	version int
-	sets    map[string][]string
-	budget  *Budget // nftParser's
-	rule    Rule
-	// What comes several times makes several rules.
-	from, to  []netip.Prefix
-	in, out   []string
-	protocols []uint8
-}
-
-// several is how many rules all makes.
-func (r *nftRule) several() float64 {
-	return float64(len(orAny(r.from))) * float64(len(orAny(r.to))) * float64(len(r.in)) * float64(len(r.out)) * float64(len(r.protocols))
-}
-
-// all are the rules for each of its addresses, interfaces and protocols.
-func (r *nftRule) all() (rules []*Rule) {
-	for _, from := range orAny(r.from) {
-		for _, to := range orAny(r.to) {
-			for _, in := range r.in {
-				for _, out := range r.out {
-					for _, protocol := range r.protocols {
-						one := r.rule
-						one.Match.From, one.Match.To, one.Match.In, one.Match.Out, one.Match.Protocol = Some(from), Some(to), Some(in), Some(out), protocol
-						if len(one.Match.Ports)+len(one.Match.SourcePorts) > 0 && !nat.HasPorts(protocol) {
-							one.Match.Unknown = append(slices.Clip(one.Match.Unknown), "ports of several protocols")
-						}
-						rules = append(rules, &one)
-					}
-				}
-			}
-		}
-	}
-	return rules
+	textRule
+	sets map[string][]string
 }
 
 // statements are what a rule may have, by its first words; the longest that fits is
@@ -254,32 +217,57 @@ func (r *nftRule) all() (rules []*Rule) {
 var statements map[string]func(r *nftRule) error
 
 func init() {
+	// condition compares with a value or a set; of a version of IP unless that is 0.
+	condition := func(version int, take func(r *textRule, texts []string, not bool) error) func(r *nftRule) error {
+		return func(r *nftRule) error {
+			if err := r.only(version); err != nil {
+				return err
+			}
+			list, not, err := r.values()
+			return cmp.Or(err, take(&r.textRule, list, not))
+		}
+	}
+	only := func(version int) func(r *nftRule) error {
+		return func(r *nftRule) error { return r.only(version) }
+	}
+	verdict := func(kind Kind) func(r *nftRule) error {
+		return func(r *nftRule) error { r.rule.Target.Kind = kind; return nil }
+	}
+	syn := func(r *nftRule) error {
+		r.rule.Match.SYN = true
+		return r.protocolsAre(unix.IPPROTO_TCP)
+	}
 	statements = map[string]func(r *nftRule) error{
-		"counter": (*nftRule).counter, "comment": (*nftRule).comment,
-		"meta nfproto ipv4": func(r *nftRule) error { return r.only(4) }, "meta nfproto ipv6": func(r *nftRule) error { return r.only(6) },
-		"ip saddr": addressOf(4, (*nftRule).source), "ip daddr": addressOf(4, (*nftRule).destination),
-		"ip6 saddr": addressOf(6, (*nftRule).source), "ip6 daddr": addressOf(6, (*nftRule).destination),
-		"ip protocol":             func(r *nftRule) error { return errors.Join(r.only(4), r.protocol()) },
-		"ip6 nexthdr":             func(r *nftRule) error { return errors.Join(r.only(6), r.protocol()) },
-		"meta l4proto":            (*nftRule).protocol,
+		"counter": (*nftRule).counter, "comment": (*nftRule).comment, "log": (*nftRule).log,
+		"meta nfproto ipv4": only(4), "meta nfproto ipv6": only(6),
+		"ip saddr": condition(4, (*textRule).source), "ip daddr": condition(4, (*textRule).destination),
+		"ip6 saddr": condition(6, (*textRule).source), "ip6 daddr": condition(6, (*textRule).destination),
+		"iifname": condition(0, (*textRule).inward), "oifname": condition(0, (*textRule).outward),
+		"iif": condition(0, (*textRule).inward), "oif": condition(0, (*textRule).outward),
+		"meta l4proto": condition(0, (*textRule).protocol), "ip protocol": condition(4, (*textRule).protocol), "ip6 nexthdr": condition(6, (*textRule).protocol),
 		"fib daddr type local":    func(r *nftRule) error { r.rule.Match.ToLocal = true; return nil },
-		"tcp flags syn / syn,rst": (*nftRule).syn, "tcp flags & (syn | rst) == syn": (*nftRule).syn,
-		"accept": verdictOf(Accept), "drop": verdictOf(Drop), "return": verdictOf(Return), "continue": verdictOf(Pass), "notrack": verdictOf(Notrack),
+		"tcp flags syn / syn,rst": syn, "tcp flags & (syn | rst) == syn": syn,
+		"accept": verdict(Accept), "drop": verdict(Drop), "return": verdict(Return), "continue": verdict(Pass), "notrack": verdict(Notrack),
 		"jump": lead(Jump), "goto": lead(Goto),
 		"masquerade": ports(Masquerade), "redirect": ports(Redirect), "snat": addresses46(SNAT), "dnat": addresses46(DNAT),
-		"tcp option maxseg size set": (*nftRule).mss, "log": (*nftRule).log,
-		"reject": (*nftRule).end, "queue": (*nftRule).end, "xt target": (*nftRule).xt, "tproxy": (*nftRule).end, "synproxy": (*nftRule).end, "fwd": (*nftRule).end, "dup": (*nftRule).end,
+		"tcp option maxseg size set": (*nftRule).mss, "xt target": (*nftRule).xt,
 	}
-	for word, list := range map[string]func(r *nftRule) (*[]string, *[]string){
-		"iifname": func(r *nftRule) (*[]string, *[]string) { return &r.in, &r.rule.Match.NotIn },
-		"oifname": func(r *nftRule) (*[]string, *[]string) { return &r.out, &r.rule.Match.NotOut },
-	} {
-		statements[word] = interfaces(list)
-		statements[strings.TrimSuffix(word, "name")] = interfaces(list)
+	for _, word := range []string{"reject", "queue", "tproxy", "synproxy", "fwd", "dup"} {
+		statements[word] = (*nftRule).end
 	}
-	for _, protocol := range append([]string{"th"}, withPorts...) {
-		statements[protocol+" dport"] = portsOf(protocol, func(m *Match) *[]nat.Ports { return &m.Ports })
-		statements[protocol+" sport"] = portsOf(protocol, func(m *Match) *[]nat.Ports { return &m.SourcePorts })
+	for _, name := range append([]string{"th"}, withPorts...) {
+		ofProtocol := func(take func(r *textRule, texts []string, not bool) error) func(r *nftRule) error {
+			return func(r *nftRule) error {
+				if number, err := nat.ParseProtocol(name); err == nil { // not th
+					if err := r.protocolsAre(number); err != nil {
+						return err
+					}
+				}
+				return condition(0, take)(r)
+			}
+		}
+		statements[name+" dport"] = ofProtocol((*textRule).ports)
+		statements[name+" sport"] = ofProtocol((*textRule).sourcePorts)
 	}
 	for b := range statements {
 		begin[strings.Fields(b)[0]] = true
@@ -315,7 +303,7 @@ func (r *nftRule) statement() error {
 		r.rule.Target = Target{Kind: Ends, Name: "vmap", Unknown: []string{"a verdict map"}}
 		return nil
 	}
-	r.rule.Match.Unknown = append(r.rule.Match.Unknown, condition)
+	r.unknown(condition)
 	return nil
 }
 
@@ -344,6 +332,8 @@ func (r *nftRule) values() (list []string, not bool, err error) {
 		return nil, not, errors.New("ends after a condition's name")
 	}
 	switch w := r.words[0]; {
+	case w == "&", w == "." && len(r.words) > 1:
+		return nil, not, errors.New(NoWord + "an address with a mask or together with another field")
 	case isMap(w):
 		return nil, not, errMap
 	case w == "{":
@@ -384,159 +374,12 @@ func elements(words []string) (list []string) {
 	return list
 }
 
-// only says that the rule is for one version.
+// only returns an error if the rule is read for another version than this one; 0 is any.
 func (r *nftRule) only(version int) error {
-	if r.version != version {
+	if version != 0 && r.version != version {
 		return errOtherVersion
 	}
 	return nil
-}
-
-func addressOf(version int, take func(r *nftRule, list []netip.Prefix, not bool) error) func(r *nftRule) error {
-	return func(r *nftRule) error {
-		if r.version != version {
-			return errOtherVersion
-		}
-		if len(r.words) > 1 && (r.words[0] == "&" || r.words[0] == ".") {
-			return errors.New(NoWord + "an address with a mask or together with another field")
-		}
-		list, not, err := r.values()
-		if err != nil {
-			return err
-		}
-		var all []netip.Prefix
-		for _, one := range list {
-			some, err := prefixesIn(one, version)
-			switch {
-			case err != nil:
-				return err
-			case !r.budget.Makes(len(some) - 1):
-				return errSets
-			}
-			all = append(all, some...)
-		}
-		return take(r, all, not)
-	}
-}
-
-// prefixesIn reads an address, a prefix or a range.
-func prefixesIn(text string, version int) ([]netip.Prefix, error) {
-	if first, last, ok := strings.Cut(text, "-"); ok {
-		a, err := parseAddress(first, version)
-		if err != nil {
-			return nil, err
-		}
-		b, err := parseAddress(last, version)
-		all := nat.AddrRange{First: a, Last: b}.Prefixes()
-		if err == nil && len(all) == 0 {
-			err = fmt.Errorf("%q ends before it begins", text)
-		}
-		return all, err
-	}
-	p, err := parsePrefix(text)
-	if err == nil && p.Addr().Is4() != (version == 4) {
-		err = fmt.Errorf("%s is not an address of IPv%d", text, version)
-	}
-	return []netip.Prefix{p}, err
-}
-
-func (r *nftRule) source(list []netip.Prefix, not bool) error {
-	return takeAddresses(&r.from, &r.rule.Match.NotFrom, list, not)
-}
-
-func (r *nftRule) destination(list []netip.Prefix, not bool) error {
-	return takeAddresses(&r.to, &r.rule.Match.NotTo, list, not)
-}
-
-func takeAddresses(is, isNot *[]netip.Prefix, list []netip.Prefix, not bool) error {
-	switch {
-	case not:
-		*isNot = append(*isNot, list...)
-	case len(*is) > 0:
-		return errors.New("an address is there twice")
-	default:
-		*is = list
-	}
-	return nil
-}
-
-func interfaces(lists func(r *nftRule) (*[]string, *[]string)) func(r *nftRule) error {
-	return func(r *nftRule) error {
-		list, not, err := r.values()
-		is, isNot := lists(r)
-		switch {
-		case err != nil:
-			return err
-		case not:
-			*isNot = append(*isNot, list...)
-		case len(*is) != 1 || (*is)[0] != "":
-			return errors.New("an interface is there twice")
-		default:
-			*is = list
-		}
-		return nil
-	}
-}
-
-func (r *nftRule) protocol() error {
-	list, not, err := r.values()
-	if err != nil {
-		return err
-	}
-	if not {
-		r.rule.Match.Unknown = append(r.rule.Match.Unknown, "protocols other than "+strings.Join(list, ", "))
-		return nil
-	}
-	var all []uint8
-	for _, one := range list {
-		protocol, err := protocolNumber(one)
-		if err != nil {
-			return err
-		}
-		all = append(all, protocol)
-	}
-	return r.protocolsAre(all...)
-}
-
-func (r *nftRule) protocolsAre(all ...uint8) error {
-	if !slices.Equal(r.protocols, []uint8{0}) && !slices.Equal(r.protocols, all) {
-		return errors.New(NoWord + "two conditions on the protocol")
-	}
-	r.protocols = all
-	return nil
-}
-
-func portsOf(protocol string, in func(m *Match) *[]nat.Ports) func(r *nftRule) error {
-	return func(r *nftRule) error {
-		if protocol != "th" {
-			number, err := nat.ParseProtocol(protocol)
-			if err = cmp.Or(err, r.protocolsAre(number)); err != nil {
-				return err
-			}
-		}
-		list, not, err := r.values()
-		if err != nil {
-			return err
-		}
-		ports := in(&r.rule.Match)
-		if not || len(*ports) > 0 {
-			r.rule.Match.Unknown = append(r.rule.Match.Unknown, "ports other than "+strings.Join(list, ", "))
-			return nil
-		}
-		for _, one := range list {
-			p, err := parsePorts(strings.Replace(one, "-", ":", 1))
-			if err != nil {
-				return err
-			}
-			*ports = append(*ports, p)
-		}
-		return nil
-	}
-}
-
-func (r *nftRule) syn() error {
-	r.rule.Match.SYN = true
-	return r.protocolsAre(unix.IPPROTO_TCP)
 }
 
 // counter has what was counted after it.
@@ -571,10 +414,6 @@ func (r *nftRule) end() error {
 // xt is a target of iptables that this nft does not print.
 func (r *nftRule) xt() error {
 	return fmt.Errorf("is of iptables (%s), and nft does not print what it does: import what iptables-save prints", strings.Join(r.words, " "))
-}
-
-func verdictOf(kind Kind) func(r *nftRule) error {
-	return func(r *nftRule) error { r.rule.Target.Kind = kind; return nil }
 }
 
 func lead(kind Kind) func(r *nftRule) error {
@@ -619,11 +458,11 @@ func addresses46(kind Kind) func(r *nftRule) error {
 		}
 		to := r.words[1]
 		r.words = r.words[2:]
-		p, err := parsePrefix(to)
+		p, err := parsePrefix(to, r.version)
 		switch {
 		case t.Kind == Netmap:
 			err = t.netmap(to, r.version)
-		case err == nil && p.Addr().Is4() == (r.version == 4): // 203.0.113.8/29 is a range
+		case err == nil: // 203.0.113.8/29 is a range
 			t.First, t.Last = p.Masked().Addr(), nat.LastAddr(p)
 		default:
 			err = t.addresses(to, r.version)
@@ -653,15 +492,7 @@ func (r *nftRule) form(t *Target) error {
 func (r *nftRule) flagsOf(t *Target) error {
 	for ; len(r.words) > 0; r.words = r.words[1:] {
 		for flag := range strings.SplitSeq(r.words[0], ",") {
-			switch flag {
-			case "":
-			case "random":
-				t.Random = true
-			case "fully-random":
-				t.RandomFully = true
-			case "persistent":
-				t.Persistent = true
-			default:
+			if flag != "" && !t.Set(flag) {
 				return nil
 			}
 		}
@@ -672,14 +503,12 @@ func (r *nftRule) flagsOf(t *Target) error {
 func (r *nftRule) mss() error {
 	t := &r.rule.Target
 	t.Kind, t.Name = MSS, "TCPMSS"
-	switch {
-	case len(r.words) >= 2 && r.words[0] == "rt" && r.words[1] == "mtu":
+	if len(r.words) >= 2 && r.words[0] == "rt" && r.words[1] == "mtu" {
 		t.Clamp, r.words = true, r.words[2:]
 		return nil
-	case len(r.words) == 0:
+	}
+	if len(r.words) == 0 {
 		return errors.New("has no size")
 	}
-	n, err := strconv.ParseUint(r.words[0], 10, 16)
-	t.Bytes, r.words = uint16(n), r.words[1:]
-	return err
+	return t.setMSS(r.next())
 }

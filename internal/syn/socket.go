@@ -2,10 +2,11 @@ package syn
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"math/bits"
 	"net"
 	"net/netip"
-	"unsafe"
 
 	"github.com/natkit/natkit/internal/frame"
 	nlsocket "github.com/natkit/natkit/internal/netlink/socket"
@@ -15,18 +16,41 @@ import (
 )
 
 // asker queries TCP sockets of the namespace in which it was made (sock_diag(7)).
-type asker struct{ conn *nlsocket.Conn }
+type asker struct {
+	conn *nlsocket.Conn
+	own  map[netip.Addr]bool // addresses
+	// known are the answers of listens so far, mostEnds at most.
+	known map[netip.AddrPort]bool
+}
 
+const mostEnds = 1 << 12
+
+// newAsker requires that the caller is in the namespace.
 func newAsker() (*asker, error) {
-	conn, err := nlsocket.Dial(nil, unix.NETLINK_SOCK_DIAG)
+	addrs, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil, fmt.Errorf("ask for sockets: %w (needs CONFIG_INET_DIAG)", err)
+		return nil, fmt.Errorf("list the namespace's addresses: %w", err)
 	}
-	return &asker{conn}, nil
+	a := &asker{own: map[netip.Addr]bool{}, known: map[netip.AddrPort]bool{}}
+	for _, addr := range addrs {
+		if n, ok := addr.(*net.IPNet); ok {
+			own, _ := netip.AddrFromSlice(n.IP)
+			a.own[own.Unmap()] = true
+		}
+	}
+	a.conn, err = nlsocket.Dial(nil, unix.NETLINK_SOCK_DIAG)
+	if err == nil {
+		_, err = a.conn.Ask(sockDiag, unix.NLM_F_DUMP, request(1<<stateListen, netip.AddrPortFrom(netip.IPv4Unspecified(), 0), netip.AddrPort{}))
+	}
+	if err != nil {
+		a.close()
+		return nil, fmt.Errorf("query TCP sockets: %w (needs CONFIG_INET_DIAG)", err)
+	}
+	return a, nil
 }
 
 func (a *asker) close() {
-	if a != nil {
+	if a != nil && a.conn != nil {
 		a.conn.Close()
 	}
 }
@@ -42,162 +66,90 @@ const (
 	requestIDAt  = 8
 )
 
-// request queries sockets of a family in some states; an exact one has a tuple, the local end
-// first.
-func request(family uint8, states uint32, local, remote netip.AddrPort) []byte {
+// request queries sockets in some states; an exact one has a tuple, the local end first.
+func request(states uint32, local, remote netip.AddrPort) []byte {
 	b := make([]byte, requestBytes)
-	b[0], b[1] = family, unix.IPPROTO_TCP
+	b[0], b[1] = unix.AF_INET6, unix.IPPROTO_TCP
+	if local.Addr().Is4() {
+		b[0] = unix.AF_INET
+	}
 	binary.NativeEndian.PutUint32(b[4:], states)
 	id := b[requestIDAt:]
 	binary.BigEndian.PutUint16(id[0:], local.Port())
 	binary.BigEndian.PutUint16(id[2:], remote.Port())
-	put := func(to []byte, a netip.Addr) {
-		if a.IsValid() {
-			copy(to, a.AsSlice())
-		}
-	}
-	put(id[4:20], local.Addr())
-	put(id[20:36], remote.Addr())
+	copy(id[4:20], local.Addr().AsSlice())
+	copy(id[20:36], remote.Addr().AsSlice())
 	for i := 40; i < 48; i++ { // INET_DIAG_NOCOOKIE
 		id[i] = 0xff
 	}
 	return b
 }
 
-func family(a netip.Addr) uint8 {
-	if a.Is4() {
-		return unix.AF_INET
+// find returns the state of the socket that receives the segments of a tuple, local end first, and
+// the address that it is bound to; 0 for none, or if unknown.
+func (a *asker) find(local, remote netip.AddrPort) (state uint8, bound netip.Addr) {
+	answers, err := a.conn.Ask(sockDiag, 0, request(^uint32(0), local, remote))
+	if err != nil || len(answers) == 0 || len(answers[0].Body) < answerBytes {
+		return 0, bound
 	}
-	return unix.AF_INET6
+	answer := answers[0].Body
+	bound = netip.AddrFrom16([16]byte(answer[idAt+4:]))
+	if answer[0] == unix.AF_INET {
+		bound = netip.AddrFrom4([4]byte(answer[idAt+4:]))
+	}
+	return answer[stateAt], bound
 }
 
 // state returns that of the socket of a tuple, client first; 0 for none, or if unknown.
 func (a *asker) state(t frame.Tuple) uint8 {
-	answers, err := a.conn.Ask(sockDiag, 0, request(family(t.Dst.Addr()), ^uint32(0), t.Dst, t.Src))
-	if err != nil || len(answers) == 0 || len(answers[0].Body) < answerBytes {
+	state, _ := a.find(t.Dst, t.Src)
+	if state == stateListen { // the listener answers for tuples that have no socket of their own
 		return 0
 	}
-	if s := answers[0].Body[stateAt]; s != stateListen {
-		return s
-	}
-	return 0 // the listener answers for tuples that have no socket of their own
+	return state
 }
 
-// listening is where somebody listens.
-type listening struct {
-	// ends are addresses with ports; ports are those at which all addresses are.
-	ends  map[netip.AddrPort]bool
-	ports map[uint16]anyOf
-	own   map[netip.Addr]bool
-}
-
-// anyOf says for which versions of IP a port listens at all addresses.
-type anyOf struct{ v4, v6 bool }
-
-// to reports whether a segment to that end meets a listener.
-func (l *listening) to(end netip.AddrPort) bool {
-	if l.ends[end] {
-		return true
-	}
-	any := l.ports[end.Port()]
-	if end.Addr().Is4() && !any.v4 || !end.Addr().Is4() && !any.v6 {
-		return false
-	}
-	return l.own[end.Addr()] || end.Addr().IsLoopback()
-}
-
-// listeners reads who listens; the caller is in the namespace.
-func (a *asker) listeners() (*listening, error) {
-	l := &listening{ends: map[netip.AddrPort]bool{}, ports: map[uint16]anyOf{}, own: map[netip.Addr]bool{}}
-	for _, f := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		answers, err := a.conn.Ask(sockDiag, unix.NLM_F_DUMP, request(f, 1<<stateListen, netip.AddrPort{}, netip.AddrPort{}))
-		if err != nil {
-			return nil, fmt.Errorf("list the listening sockets: %w (needs CONFIG_INET_DIAG)", err)
+// listens reports whether a segment to an end is for a listening socket: one bound to that address,
+// or one of all addresses if that address is the namespace's.
+func (a *asker) listens(end netip.AddrPort) bool {
+	known, ok := a.known[end]
+	if !ok {
+		state, bound := a.find(end, netip.AddrPort{})
+		known = state == stateListen && (!bound.IsUnspecified() || a.own[end.Addr()] || end.Addr().IsLoopback())
+		if len(a.known) == mostEnds {
+			clear(a.known)
 		}
-		for _, answer := range answers {
-			l.add(answer.Body)
-		}
+		a.known[end] = known
 	}
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil, fmt.Errorf("list the namespace's addresses: %w", err)
-	}
-	for _, addr := range addrs {
-		if n, ok := addr.(*net.IPNet); ok {
-			own, _ := netip.AddrFromSlice(n.IP)
-			l.own[own.Unmap()] = true
-		}
-	}
-	return l, nil
-}
-
-func (l *listening) add(answer []byte) {
-	if len(answer) < answerBytes {
-		return
-	}
-	id := answer[idAt:]
-	port := binary.BigEndian.Uint16(id)
-	if answer[0] == unix.AF_INET {
-		l.addEnd(netip.AddrPortFrom(netip.AddrFrom4([4]byte(id[4:])), port), false)
-		return
-	}
-	l.addEnd(netip.AddrPortFrom(netip.AddrFrom16([16]byte(id[4:])), port), true)
-}
-
-// addEnd takes an IPv6 socket on all addresses for one of IPv4, too, unless it is IPV6_V6ONLY,
-// which the dump does not have.
-func (l *listening) addEnd(end netip.AddrPort, both bool) {
-	if !end.Addr().IsUnspecified() {
-		l.ends[netip.AddrPortFrom(end.Addr().Unmap(), end.Port())] = true
-		return
-	}
-	any := l.ports[end.Port()]
-	any.v4, any.v6 = true, any.v6 || both
-	l.ports[end.Port()] = any
+	return known
 }
 
 const (
-	// batch segments are read by one system call, and mostAtOnce per sample.
-	batch      = 64
-	mostAtOnce = 1 << 14
+	mostAtOnce = 1 << 14 // segments per sample
 	// bufferBytes is the kernel's buffer between two samples: some thousand segments.
 	bufferBytes = 4 << 20
 )
 
-// socket is a packet socket (packet(7)) that does not block.
+// socket is a packet socket (packet(7)) that does not block. Its filter keeps one in a number of
+// connections.
 type socket struct {
-	fd int
-	// version is that of IP where the socket has one only.
-	version  int
-	messages [batch]message
-	vectors  [batch]unix.Iovec
-	buffers  [batch][keepBytes]byte
-}
-
-// message is a struct mmsghdr (recvmmsg(2)).
-type message struct {
-	hdr    unix.Msghdr
-	length uint32
+	fd     int
+	filter func(sample int) ([]bpf.RawInstruction, error)
+	buf    [keepBytes]byte
 }
 
 // newSocket has its filter before it is bound, so that nothing else ever waits in it.
-func newSocket(protocol uint16, filter []bpf.RawInstruction) (*socket, error) {
+func newSocket(protocol uint16, sample int, filter func(sample int) ([]bpf.RawInstruction, error)) (*socket, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open a packet socket (CONFIG_PACKET): %w", netns.Denied(err, netns.NetRaw))
 	}
-	s := &socket{fd: fd}
-	for i := range s.messages {
-		s.vectors[i].Base = &s.buffers[i][0]
-		s.vectors[i].SetLen(keepBytes)
-		s.messages[i].hdr.Iov = &s.vectors[i]
-		s.messages[i].hdr.SetIovlen(1)
-	}
-	if err = s.attach(filter); err == nil {
+	s := &socket{fd: fd, filter: filter}
+	if err = s.attach(sample); err == nil {
 		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, bufferBytes) != nil {
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, bufferBytes)
 		}
-		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: bigEndian(protocol)})
+		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: bits.ReverseBytes16(protocol)})
 	}
 	if err != nil {
 		s.close()
@@ -206,13 +158,12 @@ func newSocket(protocol uint16, filter []bpf.RawInstruction) (*socket, error) {
 	return s, nil
 }
 
-func bigEndian(v uint16) uint16 {
-	b := [2]byte{byte(v >> 8), byte(v)}
-	return *(*uint16)(unsafe.Pointer(&b))
-}
-
-// attach replaces the filter.
-func (s *socket) attach(filter []bpf.RawInstruction) error {
+// attach replaces the filter by one for one in sample connections.
+func (s *socket) attach(sample int) error {
+	filter, err := s.filter(sample)
+	if err != nil {
+		return err
+	}
 	program := make([]unix.SockFilter, len(filter))
 	for i, in := range filter {
 		program[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
@@ -226,25 +177,16 @@ func (s *socket) attach(filter []bpf.RawInstruction) error {
 
 // receive calls fn for waiting packets, from the IP header on, and returns their number.
 func (s *socket) receive(fn func(version int, b []byte)) (n int, err error) {
-	for n < mostAtOnce {
-		got, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.messages[0])), batch, unix.MSG_DONTWAIT, 0, 0)
-		switch errno {
-		case 0:
-		case unix.EAGAIN, unix.EINTR:
+	for ; n < mostAtOnce; n++ {
+		got, err := unix.Read(s.fd, s.buf[:])
+		switch {
+		case errors.Is(err, unix.ENETDOWN): // an interface was removed or went down; others go on
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
 			return n, nil
-		case unix.ENETDOWN: // an interface went away or down; others go on
-			continue
-		default:
-			return n, fmt.Errorf("read a packet socket: %w", errno)
-		}
-		for i := range int(got) {
-			if b := s.buffers[i][:min(int(s.messages[i].length), keepBytes)]; len(b) > 0 {
-				fn(int(b[0]>>4), b)
-			}
-		}
-		n += int(got)
-		if got < batch {
-			return n, nil
+		case err != nil:
+			return n, fmt.Errorf("read a packet socket: %w", err)
+		case got > 0:
+			fn(int(s.buf[0]>>4), s.buf[:got])
 		}
 	}
 	return n, nil
@@ -252,9 +194,6 @@ func (s *socket) receive(fn func(version int, b []byte)) (n int, err error) {
 
 // lost is how many segments found no room since it was last asked.
 func (s *socket) lost() uint64 {
-	if s == nil {
-		return 0
-	}
 	stats, err := unix.GetsockoptTpacketStats(s.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
 	if err != nil {
 		return 0
@@ -262,8 +201,4 @@ func (s *socket) lost() uint64 {
 	return uint64(stats.Drops)
 }
 
-func (s *socket) close() {
-	if s != nil {
-		unix.Close(s.fd)
-	}
-}
+func (s *socket) close() { unix.Close(s.fd) }

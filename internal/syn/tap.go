@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/frame"
@@ -79,21 +80,12 @@ func (t *Tap) open(answers bool) (err error) {
 	if t.asker, err = newAsker(); err != nil {
 		return err
 	}
-	listening, err := t.asker.listeners()
-	if err != nil {
-		return err
-	}
-	t.watch = NewWatch(listening.to)
+	t.watch = NewWatch(t.asker.listens)
 	for _, version := range []int{4, 6} {
-		filter, err := arriving(version, t.sample)
+		s, err := newSocket(etherType(version), t.sample, func(sample int) ([]bpf.RawInstruction, error) { return arriving(version, sample) })
 		if err != nil {
 			return err
 		}
-		s, err := newSocket(etherType(version), filter)
-		if err != nil {
-			return err
-		}
-		s.version = version
 		t.arriving = append(t.arriving, s)
 	}
 	if answers {
@@ -154,12 +146,8 @@ func (t *Tap) take(s *socket, to func(*frame.Frame, float64)) error {
 	return err
 }
 
-func (t *Tap) openLeaving() error {
-	filter, err := leaving(t.sample)
-	if err != nil {
-		return err
-	}
-	if t.leaving, err = newSocket(unix.ETH_P_ALL, filter); err != nil {
+func (t *Tap) openLeaving() (err error) {
+	if t.leaving, err = newSocket(unix.ETH_P_ALL, t.sample, leaving); err != nil {
 		return err
 	}
 	t.answers = time.Now()
@@ -175,23 +163,20 @@ func (t *Tap) limit() error {
 	}
 	t.seen, t.checked = 0, time.Now()
 	t.sample *= 2
-	for _, s := range t.arriving {
-		filter, err := arriving(s.version, t.sample)
-		if err == nil {
-			err = s.attach(filter)
-		}
-		if err != nil {
+	for _, s := range t.sockets() {
+		if err := s.attach(t.sample); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// sockets returns the open ones.
+func (t *Tap) sockets() []*socket {
 	if t.leaving == nil {
-		return nil
+		return t.arriving
 	}
-	filter, err := leaving(t.sample)
-	if err != nil {
-		return err
-	}
-	return t.leaving.attach(filter)
+	return append(t.arriving[:len(t.arriving):len(t.arriving)], t.leaving)
 }
 
 // Stop ends the watch and returns its result. It may be called once.
@@ -199,7 +184,7 @@ func (t *Tap) Stop() (*snapshot.SYNs, error) {
 	t.stop()
 	<-t.done
 	ended := time.Now()
-	for _, s := range append(t.arriving, t.leaving) {
+	for _, s := range t.sockets() {
 		t.lost += s.lost()
 	}
 	t.close()
@@ -215,7 +200,7 @@ func (t *Tap) Stop() (*snapshot.SYNs, error) {
 }
 
 func (t *Tap) close() {
-	for _, s := range append(t.arriving, t.leaving) {
+	for _, s := range t.sockets() {
 		s.close()
 	}
 	t.asker.close()

@@ -1,6 +1,7 @@
 package syn
 
 import (
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -116,19 +117,35 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestListening: SYNs to others than listeners are counted apart.
+// TestListening: only sockets that get the segments to an end listen there.
 func TestListening(t *testing.T) {
-	l := &listening{ends: map[netip.AddrPort]bool{}, ports: map[uint16]anyOf{}, own: map[netip.Addr]bool{netip.MustParseAddr("198.18.0.2"): true, netip.MustParseAddr("2001:db8::2"): true}}
-	l.addEnd(netip.MustParseAddrPort("198.18.0.9:81"), false)
-	l.addEnd(netip.MustParseAddrPort("0.0.0.0:80"), false)
-	l.addEnd(netip.MustParseAddrPort("[::]:443"), true)
-	l.addEnd(netip.MustParseAddrPort("[::ffff:198.18.0.9]:82"), true)
-	for end, want := range map[string]bool{
-		"198.18.0.9:81": true, "198.18.0.9:82": true, "198.18.0.2:80": true, "127.0.0.3:80": true, "198.18.0.2:443": true, "[2001:db8::2]:443": true,
-		"198.18.0.2:81": false, "198.18.0.3:80": false, "[2001:db8::2]:80": false, "[2001:db8::3]:443": false,
-	} {
-		if got := l.to(netip.MustParseAddrPort(end)); got != want {
-			t.Errorf("%s is listened at: %v", end, got)
+	r := newReusing(t, servers[0], nil)
+	r.in(func() error {
+		for _, at := range []struct{ network, address string }{
+			{"tcp4", "127.0.0.9:81"}, {"tcp4", "0.0.0.0:82"}, {"tcp", "[::]:443"}, {"tcp6", "[::]:444"}, {"tcp6", "[::1]:83"},
+		} {
+			l, err := net.Listen(at.network, at.address)
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { l.Close() })
 		}
-	}
+		a, err := newAsker()
+		if err != nil {
+			return err
+		}
+		defer a.close()
+		for end, want := range map[string]bool{
+			"127.0.0.9:81": true, "127.0.0.1:80": true, "127.0.0.3:82": true, "127.0.0.1:443": true, "[::1]:443": true, "[::1]:444": true, "[::1]:83": true,
+			"127.0.0.1:81": false, "127.0.0.2:80": false, "[::1]:82": false, "127.0.0.1:444": false, "127.0.0.1:84": false,
+			"198.18.0.3:82": false, "[2001:db8::2]:443": false, // wildcards, and forwarded
+		} {
+			for range 2 {
+				if got := a.listens(netip.MustParseAddrPort(end)); got != want {
+					t.Errorf("a socket listens at %s: %v", end, got)
+				}
+			}
+		}
+		return nil
+	})
 }

@@ -78,12 +78,11 @@ func (s *benchSubject) open(b *testing.B, n *network) *run {
 	r.tables, err = newTables(cfg.Flows)
 	must(b, err)
 	r.sink = &receiver{port: port}
-	must(b, r.sink.objects.load(cfg, r.tables, false))
-	r.sink.program = r.sink.objects.Sink
-	if s.count {
-		r.sink.program = r.sink.objects.Count
-	}
-	must(b, r.sink.attach(index, link.XDPDriverMode))
+	counting := cfg
+	counting.Bare = s.count
+	must(b, r.sink.objects.load(counting, r.tables, false))
+	r.sink.link, err = attachMode(port.Netns, index, r.sink.objects.Sink, link.XDPDriverMode)
+	must(b, err)
 	r.closers = append(r.closers, r.tables.close, r.sink.close)
 	must(b, r.makeWorkers())
 	return r

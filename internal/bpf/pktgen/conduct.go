@@ -222,10 +222,3 @@ func (r *run) whyNone() string {
 	}
 	return fmt.Sprintf("look at the way between them: routes and forwarding (net.ipv4.ip_forward), filter rules, rp_filter, the NAT rule for this destination, and whether %v is where they come in ('ip -s link' counts packets)", r.sink.port)
 }
-
-// bigEndian returns a number whose bytes in memory are those of n in network order.
-func bigEndian(n uint16) uint16 {
-	var b [2]byte
-	binary.BigEndian.PutUint16(b[:], n)
-	return binary.NativeEndian.Uint16(b[:])
-}

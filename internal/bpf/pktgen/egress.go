@@ -210,56 +210,47 @@ func checkMTU(port Port, mtu int, spec packets.Spec) error {
 	return nil
 }
 
-// Forwarder redirects every frame that enters at one interface to another, with new Ethernet
-// addresses: the least work of a router.
-type Forwarder struct {
+// Forward makes every frame that enters at an interface of the namespace in which to lies leave by
+// to, with new Ethernet addresses: the least work of a router. It ends when it is closed.
+func Forward(interfaceName string, to Egress) (*Attached, error) {
+	port := Port{Netns: to.Netns, Interface: interfaceName}
+	index, err := interfaceIndex(port)
+	if err != nil {
+		return nil, fmt.Errorf("forward from %v: %w", port, err)
+	}
+	return attachProgram(port, index, pktgenProgForward, map[string]any{
+		pktgenVarOutIfindex: uint32(to.Index), pktgenVarMacWords: words(to.NextMAC, to.MAC),
+	})
+}
+
+// Attached is a program that is attached to an interface.
+type Attached struct {
 	program *ebpf.Program
 	link    link.Link
 }
 
-// Forward attaches a Forwarder to an interface of the namespace in which to lies.
-func Forward(interfaceName string, to Egress) (*Forwarder, error) {
-	port := Port{Netns: to.Netns, Interface: interfaceName}
-	f := &Forwarder{}
-	if err := f.attach(port, to); err != nil {
-		return nil, errors.Join(fmt.Errorf("forward from %v: %w", port, err), f.Close())
-	}
-	return f, nil
-}
-
-func (f *Forwarder) attach(port Port, to Egress) error {
-	index, err := interfaceIndex(port)
-	if err != nil {
-		return err
-	}
+// attachProgram loads one of the programs that do without a run's tables, and attaches it.
+func attachProgram(port Port, index int, name string, values map[string]any) (*Attached, error) {
 	spec, err := programs()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := set(spec, map[string]any{
-		pktgenVarOutIfindex: uint32(to.Index), pktgenVarMacWords: words(to.NextMAC, to.MAC),
-	}); err != nil {
-		return err
+	if err := set(spec, values); err != nil {
+		return nil, err
 	}
 	var objects struct {
-		Forward *ebpf.Program `ebpf:"forward"`
+		Program *ebpf.Program `ebpf:"chosen"`
 	}
+	spec.Programs["chosen"] = spec.Programs[name]
 	if err := loadPrograms(spec, &objects, nil); err != nil {
-		return err
+		return nil, err
 	}
-	f.program = objects.Forward
-	f.link, err = attach(port.Netns, index, f.program)
-	return err
+	a := &Attached{program: objects.Program}
+	if a.link, err = attach(port.Netns, index, a.program); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s at %v: %w", name, port, err), a.program.Close())
+	}
+	return a, nil
 }
 
 // Close detaches it.
-func (f *Forwarder) Close() error {
-	var errs []error
-	if f.link != nil {
-		errs = append(errs, f.link.Close())
-	}
-	if f.program != nil {
-		errs = append(errs, f.program.Close())
-	}
-	return errors.Join(errs...)
-}
+func (a *Attached) Close() error { return errors.Join(a.link.Close(), a.program.Close()) }

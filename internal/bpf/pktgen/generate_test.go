@@ -54,7 +54,7 @@ func compareFrames(t *testing.T, cfg packets.Config, frames int, random *rand.Ra
 		for j := range cfg.Spec.HeaderLen() {
 			page[j] = byte(random.Uint32())
 		}
-		verdict, got := runProgram(t, w.objects.Generate, page)
+		verdict, got := runProgram(t, w.objects.Program, page)
 		want := oracle.next()
 		if verdict != xdpRedirect || !bytes.Equal(got, want) {
 			t.Fatalf("%+v: frame %d: verdict %d\n got %x\nwant %x", cfg.Spec, i, verdict, got, want)
@@ -133,7 +133,7 @@ func TestWorkersShareFlows(t *testing.T) {
 		allow(t, w, 100)
 		oracle := newOracle(cfg, tables.runID, i)
 		for range 2 * len(oracle.flows) {
-			_, got := runProgram(t, w.objects.Generate, w.run.bareFrame())
+			_, got := runProgram(t, w.objects.Program, w.run.bareFrame())
 			if want := oracle.next(); !bytes.Equal(got, want) {
 				t.Fatalf("worker %d:\n got %x\nwant %x", i, got, want)
 			}
@@ -157,7 +157,7 @@ func TestSequenceWraps(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []uint32{^uint32(0), 0, 1} {
-		_, got := runProgram(t, w.objects.Generate, w.run.bareFrame())
+		_, got := runProgram(t, w.objects.Program, w.run.bareFrame())
 		if token, _ := packets.ParseToken(got[frame.EthernetLen+frame.IPv4Len+frame.UDPLen:]); token.Sequence != want {
 			t.Errorf("sequence %d, want %d", token.Sequence, want)
 		}
@@ -167,12 +167,10 @@ func TestSequenceWraps(t *testing.T) {
 func TestGeneratorsStopAtTheLimit(t *testing.T) {
 	cfg := config("198.18.0.1:9")
 	tables := loadTables(t, cfg.Flows)
-	w := loadWorker(t, tables, cfg, 0)
-	for _, p := range []string{"generate", "bare"} {
-		program := w.objects.Generate
-		if p == "bare" {
-			program = w.objects.Bare
-		}
+	for p, bare := range map[string]bool{"generate": false, "bare": true} {
+		cfg.Bare = bare
+		w := loadWorker(t, tables, cfg, 0)
+		program := w.objects.Program
 		if err := w.objects.Generator.Set(pktgenGeneratorState{}); err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +199,7 @@ func TestGenerateRefusesSmallPages(t *testing.T) {
 		allow(t, w, 100)
 		for n := frame.EthernetLen; n < cfg.Spec.HeaderLen(); n += 7 {
 			page := bytes.Repeat([]byte{0xa5}, n)
-			if verdict, got := runProgram(t, w.objects.Generate, page); verdict != 0 || !bytes.Equal(got, page) {
+			if verdict, got := runProgram(t, w.objects.Program, page); verdict != 0 || !bytes.Equal(got, page) {
 				t.Fatalf("%s: %d bytes: verdict %d, %x", s.name, n, verdict, got)
 			}
 		}
@@ -249,7 +247,7 @@ func compareAt(t *testing.T, w *worker, sequence uint32) []byte {
 	if err := w.objects.Generator.Set(pktgenGeneratorState{Limit: 1, Sequence: sequence}); err != nil {
 		t.Fatal(err)
 	}
-	_, got := runProgram(t, w.objects.Generate, w.run.bareFrame())
+	_, got := runProgram(t, w.objects.Program, w.run.bareFrame())
 	oracle := newOracle(w.run.cfg, w.run.tables.runID, 0)
 	oracle.sequence = sequence
 	if want := oracle.next(); !bytes.Equal(got, want) {

@@ -33,7 +33,7 @@ func loadWorker(t *testing.T, tables *tables, cfg packets.Config, index int) *wo
 	if err := w.load(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { w.objects.close() })
+	t.Cleanup(func() { w.objects.Program.Close() })
 	return w
 }
 

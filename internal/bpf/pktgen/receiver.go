@@ -3,6 +3,7 @@ package pktgen
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"net"
 	"net/netip"
 	"runtime"
@@ -22,14 +23,12 @@ import (
 type receiver struct {
 	port    Port
 	objects receiverObjects
-	program *ebpf.Program
 	link    link.Link
 	notes   []string
 }
 
 type receiverObjects struct {
-	Sink     *ebpf.Program `ebpf:"sink"` // that of sinkFor
-	Count    *ebpf.Program `ebpf:"count"`
+	Sink     *ebpf.Program `ebpf:"chosen"` // that of sinkFor
 	Counters *ebpf.Map     `ebpf:"counters"`
 	Strays   *ebpf.Map     `ebpf:"strays"`
 }
@@ -52,19 +51,11 @@ func attachReceiver(port Port, cfg packets.Config, t *tables) (*receiver, error)
 }
 
 // open loads the programs and attaches one. In generic mode several CPUs may run it at once.
-func (r *receiver) open(index int, mode link.XDPAttachFlags, cfg packets.Config, t *tables) error {
+func (r *receiver) open(index int, mode link.XDPAttachFlags, cfg packets.Config, t *tables) (err error) {
 	if err := r.objects.load(cfg, t, mode == link.XDPGenericMode || concurrent(r.port)); err != nil {
 		return err
 	}
-	r.program = r.objects.Sink
-	if cfg.Bare {
-		r.program = r.objects.Count
-	}
-	return r.attach(index, mode)
-}
-
-func (r *receiver) attach(index int, mode link.XDPAttachFlags) (err error) {
-	if r.link, err = attachMode(r.port.Netns, index, r.program, mode); err != nil {
+	if r.link, err = attachMode(r.port.Netns, index, r.objects.Sink, mode); err != nil {
 		return errors.Join(err, r.objects.close())
 	}
 	return nil
@@ -80,19 +71,21 @@ func (o *receiverObjects) load(cfg packets.Config, t *tables, concurrent bool) e
 	}
 	spec := t.spec.Copy()
 	if err := set(spec, map[string]any{
-		pktgenVarRunId: t.runID, pktgenVarCounted: bigEndian(counted), pktgenVarConcurrent: concurrent,
+		pktgenVarRunId: t.runID, pktgenVarCounted: bits.ReverseBytes16(counted), pktgenVarConcurrent: concurrent,
 		pktgenVarVerifyChecksums: cfg.Verify, pktgenVarExpects: cfg.Expect.Given(),
 		pktgenVarExpectSource: expected(cfg.Expect.Source), pktgenVarExpectDestination: expected(cfg.Expect.Destination),
 	}); err != nil {
 		return err
 	}
-	spec.Programs["sink"] = spec.Programs[sinkFor(cfg.Spec)]
+	spec.Programs["chosen"] = spec.Programs[sinkFor(cfg)]
 	return t.load(spec, o)
 }
 
 // sinkFor names the receiver of such packets.
-func sinkFor(spec packets.Spec) string {
-	switch udp := spec.Protocol == unix.IPPROTO_UDP; {
+func sinkFor(cfg packets.Config) string {
+	switch spec, udp := cfg.Spec, cfg.Spec.Protocol == unix.IPPROTO_UDP; {
+	case cfg.Bare:
+		return pktgenProgCount
 	case udp && spec.IPv6:
 		return pktgenProgSinkUdp6
 	case udp:
@@ -104,7 +97,7 @@ func sinkFor(spec packets.Spec) string {
 }
 
 func (o *receiverObjects) close() error {
-	return errors.Join(o.Sink.Close(), o.Count.Close(), o.Counters.Close(), o.Strays.Close())
+	return errors.Join(o.Sink.Close(), o.Counters.Close(), o.Strays.Close())
 }
 
 func (r *receiver) close() error { return errors.Join(r.link.Close(), r.objects.close()) }
@@ -298,25 +291,18 @@ func (r *run) ensurePeerTakesFrames(sink *Port) error {
 	case p.generic:
 		return fmt.Errorf("send by %v: its other end %v has an XDP program in generic mode, with which it drops redirected frames, and takes none beside it (ip link set %s xdpgeneric off)",
 			r.from.Port, p.port, p.port.Interface)
-	case p.hasXDP: // somebody else's
-		r.relies = p
+	case p.hasXDP: // another program's
 		return nil
 	}
 	return r.attachPass(p)
 }
 
 func (r *run) attachPass(p *peer) error {
-	var objects struct {
-		Pass *ebpf.Program `ebpf:"pass"`
-	}
-	if err := r.tables.load(r.tables.spec.Copy(), &objects); err != nil {
-		return err
-	}
-	l, err := attach(p.port.Netns, p.index, objects.Pass)
+	pass, err := attachProgram(p.port, p.index, pktgenProgPass, nil)
 	if err != nil {
-		return errors.Join(fmt.Errorf("make %v take redirected frames: %w", p.port, err), objects.Pass.Close())
+		return fmt.Errorf("make %v take redirected frames: %w", p.port, err)
 	}
-	r.closers, r.passing = append(r.closers, objects.Pass.Close, l.Close), true
+	r.closers, r.passing = append(r.closers, pass.Close), true
 	r.notes = append(r.notes, fmt.Sprintf("%v had no XDP program and would have dropped the frames: one that passes everything was attached for the time of the run", p.port))
 	return nil
 }

@@ -22,7 +22,7 @@ func TestVerifierHasLittleToDo(t *testing.T) {
 			cfg.Expect = packets.Expectation{Source: same, Destination: same}
 			s := loadSink(t, cfg, concurrent)
 			w := loadWorker(t, s.tables, cfg, 0)
-			for name, p := range map[string]*ebpf.Program{"sink": s.objects.Sink, "generate": w.objects.Generate} {
+			for name, p := range map[string]*ebpf.Program{"sink": s.objects.Sink, "generate": w.objects.Program} {
 				what := fmt.Sprintf("%s, %s, concurrent %t", name, kind.name, concurrent)
 				if n := verified(t, p); n > most {
 					t.Errorf("%s: the verifier went through %d instructions", what, n)

@@ -35,14 +35,12 @@ type worker struct {
 	index   int
 	cpu     int
 	objects generatorObjects
-	program *ebpf.Program
 	anchor  *anchor
 	frame   []byte
 }
 
 type generatorObjects struct {
-	Generate  *ebpf.Program  `ebpf:"generate"`
-	Bare      *ebpf.Program  `ebpf:"bare"`
+	Program   *ebpf.Program  `ebpf:"chosen"` // generate or bare
 	Generator *ebpf.Variable `ebpf:"generator"`
 }
 
@@ -58,8 +56,8 @@ func newWorker(r *run, index, cpu int) (*worker, error) {
 		return nil, err
 	}
 	var err error
-	if w.anchor, err = newAnchor(w.program); err != nil {
-		return nil, errors.Join(err, w.objects.close())
+	if w.anchor, err = newAnchor(w.objects.Program); err != nil {
+		return nil, errors.Join(err, w.objects.Program.Close())
 	}
 	return w, nil
 }
@@ -69,14 +67,11 @@ func (w *worker) load() error {
 	if err := set(spec, w.variables()); err != nil {
 		return err
 	}
-	if err := w.run.tables.load(spec, &w.objects); err != nil {
-		return err
-	}
-	w.program = w.objects.Generate
+	spec.Programs["chosen"] = spec.Programs[pktgenProgGenerate]
 	if w.run.cfg.Bare {
-		w.program = w.objects.Bare
+		spec.Programs["chosen"] = spec.Programs[pktgenProgBare]
 	}
-	return nil
+	return w.run.tables.load(spec, &w.objects)
 }
 
 func (w *worker) variables() map[string]any {
@@ -116,9 +111,7 @@ func biggestFirst(sizes []int) []int {
 	return append(append([]int{}, sizes[at:]...), sizes[:at]...)
 }
 
-func (o *generatorObjects) close() error { return errors.Join(o.Generate.Close(), o.Bare.Close()) }
-
-func (w *worker) close() error { return errors.Join(w.anchor.close(), w.objects.close()) }
+func (w *worker) close() error { return errors.Join(w.anchor.close(), w.objects.Program.Close()) }
 
 func (w *worker) state() (s pktgenGeneratorState, err error) {
 	if err := w.objects.Generator.Get(&s); err != nil {
@@ -160,7 +153,7 @@ func (w *worker) onCPU(fn func() error) error {
 
 // send runs the program on n frames. The program stops at its limit.
 func (w *worker) send(n int64) error {
-	_, err := w.program.Run(&ebpf.RunOptions{
+	_, err := w.objects.Program.Run(&ebpf.RunOptions{
 		Data: w.frame, Repeat: uint32(n), Flags: liveFrames, BatchSize: uint32(min(batch, n)),
 	})
 	return sendError(err)

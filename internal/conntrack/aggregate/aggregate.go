@@ -28,8 +28,6 @@ type Aggregator struct {
 // Memory bounds what an Aggregator takes.
 type Memory struct {
 	Budget *Budget
-	// Reserve is kept for each of its tables.
-	Reserve int64
 	// Seed keys the hashes. It should be random; it changes no result.
 	Seed uint64
 }
@@ -38,8 +36,8 @@ type Memory struct {
 func New(keys []Key, m Memory) *Aggregator {
 	a := &Aggregator{keys: keys, snatOnly: true}
 	for i := range keys {
-		a.apart = a.apart || keys[i].kind.isAddress()
-		a.snatOnly = a.snatOnly && (keys[i].kind == snatAddress || !keys[i].kind.isAddress())
+		a.apart = a.apart || keys[i].kind.address != nil
+		a.snatOnly = a.snatOnly && (keys[i].kind.name == snatAddress || keys[i].kind.address == nil)
 	}
 	for v := range versions {
 		if v > 0 && !a.apart {
@@ -51,7 +49,7 @@ func New(keys []Key, m Memory) *Aggregator {
 			a.offsets[v] = append(a.offsets[v], width)
 			width += keys[i].width(v)
 		}
-		a.tables[v] = newTally(width, m.Seed, m.Budget, m.Reserve)
+		a.tables[v] = newTally(width, m.Seed, m.Budget)
 	}
 	return a
 }

@@ -268,7 +268,7 @@ func BenchmarkAdd(b *testing.B) {
 			keys, _ := ParseKeys("state,src")
 			e := entry(unix.IPPROTO_TCP, "198.18.0.1:1", "203.0.113.1:80")
 			for range b.N {
-				a := New(keys, Memory{Budget: NewBudget(44 << 20), Seed: 1, Reserve: 2 << 20})
+				a := New(keys, Memory{Budget: NewBudget(44 << 20), Seed: 1})
 				for i := range 4_000_000 {
 					n := uint32(i) * 2654435761 % uint32(sources)
 					e.Orig.Src = netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})

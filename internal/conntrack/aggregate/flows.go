@@ -38,7 +38,7 @@ type FlowEstimator struct {
 	recent  recent
 	oneWay  oneWay
 	// unanswered are births by who asked.
-	unanswered *top[asker]
+	unanswered *top
 }
 
 // birth is a new entry.
@@ -47,7 +47,7 @@ type birth struct {
 	class  class
 	lately bool
 	// asker is the zero value where the entry was answered.
-	asker asker
+	asker end
 }
 
 // NewFlowEstimator makes an estimator. The seed keys its hashes and should be random,
@@ -55,7 +55,7 @@ type birth struct {
 func NewFlowEstimator(seed uint64) *FlowEstimator {
 	return &FlowEstimator{
 		seed: seed, known: map[uint64]known{}, groups: map[uint64]struct{}{},
-		oneWay: newOneWay(), unanswered: newTop(askerForm),
+		oneWay: newOneWay(), unanswered: newTop(),
 	}
 }
 
@@ -85,7 +85,7 @@ func (b *FlowEstimator) Second(e *conntrack.Entry) {
 	if isNew {
 		n := birth{group: group(b.seed, e), class: classOf(e), lately: b.gap.lately(tcpStateOf(e), e.Timeout)}
 		if isUnanswered(e) {
-			n.asker = asker{e.Orig.Src, e.Orig.Proto}
+			n.asker = end{addr: e.Orig.Src, proto: e.Orig.Proto}
 		}
 		b.pending = append(b.pending, n)
 	}
@@ -109,7 +109,7 @@ func (b *FlowEstimator) settle() {
 		if n.lately {
 			b.recent.born[n.class]++
 		}
-		if n.asker != (asker{}) {
+		if n.asker != (end{}) {
 			b.unanswered.add(n.asker)
 		}
 	}
@@ -134,8 +134,8 @@ func (b *FlowEstimator) Flows(seconds float64, count int64, complete bool) *snap
 		PerSecond: map[string]float64{},
 		OneWay:    b.oneWay.list(), OneWayKnown: true,
 	}
-	for _, c := range b.unanswered.largest(shown, asker.String) {
-		f.Unanswered = append(f.Unanswered, snapshot.Rate{Who: c.key.String(), PerSecond: float64(c.n) / seconds * scale})
+	for _, c := range b.unanswered.largest(shown) {
+		f.Unanswered = append(f.Unanswered, snapshot.Rate{Who: c.String(), PerSecond: float64(c.n) / seconds * scale})
 	}
 	born := int64(0)
 	unseen := b.recent.unseen(&b.born, seconds)

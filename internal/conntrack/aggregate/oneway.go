@@ -133,14 +133,6 @@ func (o *oneWay) list() []snapshot.OneWay {
 	return slices.Concat(all[:min(unanswered, shownOneWay)], all[unanswered:min(len(all), unanswered+shownOneWay)])
 }
 
-// asker is an address that opens connections of one protocol.
-type asker struct {
-	addr  netip.Addr
-	proto uint8
-}
-
-func (a asker) String() string { return nat.ProtocolName(a.proto) + " " + a.addr.String() }
-
 // isUnanswered reports whether nobody has answered the first packet of a TCP or UDP
 // connection. A TCP entry that was taken up in the middle of a connection is
 // ESTABLISHED from its first packet on (nf_conntrack_tcp_loose) and does not count, nor
@@ -175,13 +167,8 @@ func isOneWay(port uint16) bool {
 
 // unanswered counts connections without an answer by source and by service.
 type unanswered struct {
-	tcp, udp int64
-	askers   *top[asker]
-	services *top[service]
-}
-
-func newUnanswered() unanswered {
-	return unanswered{askers: newTop(askerForm), services: newTop(serviceForm)}
+	tcp, udp         int64
+	askers, services *top
 }
 
 func (u *unanswered) add(e *conntrack.Entry) {
@@ -193,20 +180,20 @@ func (u *unanswered) add(e *conntrack.Entry) {
 	} else {
 		u.udp++
 	}
-	u.askers.add(asker{e.Orig.Src, e.Orig.Proto})
+	u.askers.add(end{addr: e.Orig.Src, proto: e.Orig.Proto})
 	u.services.add(serviceOf(e))
 }
 
 // summary compares with all entries of each source.
-func (u *unanswered) summary(sources *top[netip.Addr]) *snapshot.Unanswered {
+func (u *unanswered) summary(sources *top) *snapshot.Unanswered {
 	s := &snapshot.Unanswered{
 		TCP: u.tcp, UDP: u.udp,
-		Sources: []snapshot.UnansweredSource{}, Services: u.services.talkers(shown, service.String),
+		Sources: []snapshot.UnansweredSource{}, Services: u.services.talkers(),
 	}
-	for _, c := range u.askers.largest(shown, asker.String) {
+	for _, c := range u.askers.largest(shown) {
 		s.Sources = append(s.Sources, snapshot.UnansweredSource{
-			Who: c.key.addr.String(), Protocol: nat.ProtocolName(c.key.proto),
-			Entries: c.n, OfEntries: max(c.n, sources.count(c.key.addr)),
+			Who: c.addr.String(), Protocol: nat.ProtocolName(c.proto),
+			Entries: c.n, OfEntries: max(c.n, sources.count(end{addr: c.addr})),
 		})
 	}
 	return s
@@ -217,15 +204,10 @@ var idleBands = [...]uint32{0, 60, 600, snapshot.IdleLong, 86400}
 
 // idle counts TCP connections in ESTABLISHED by how long no packet came.
 type idle struct {
-	timeout  uint32
-	entries  int64
-	bands    [len(idleBands)]int64
-	sources  *top[netip.Addr]
-	services *top[service]
-}
-
-func newIdle() idle {
-	return idle{sources: newTop(addrForm), services: newTop(serviceForm)}
+	timeout           uint32
+	entries           int64
+	bands             [len(idleBands)]int64
+	sources, services *top
 }
 
 // unackedTimeout is what a TCP entry has in place of its state's timeout while data is
@@ -252,7 +234,7 @@ func (i *idle) add(e *conntrack.Entry) {
 	}
 	i.bands[band]++
 	if since >= snapshot.IdleLong {
-		i.sources.add(e.Orig.Src)
+		i.sources.add(end{addr: e.Orig.Src})
 		i.services.add(serviceOf(e))
 	}
 }
@@ -263,7 +245,7 @@ func (i *idle) summary() *snapshot.IdleEstablished {
 	}
 	s := &snapshot.IdleEstablished{
 		TimeoutSeconds: int64(i.timeout), Entries: i.entries,
-		Sources: i.sources.talkers(shown, netip.Addr.String), Services: i.services.talkers(shown, service.String),
+		Sources: i.sources.talkers(), Services: i.services.talkers(),
 	}
 	for b, n := range i.bands {
 		s.Bands = append(s.Bands, snapshot.IdleBand{FromSeconds: int64(idleBands[b]), Entries: n})
@@ -271,95 +253,67 @@ func (i *idle) summary() *snapshot.IdleEstablished {
 	return s
 }
 
-// top counts how often each key comes, in bounded memory: exactly up to some 65,000
-// keys of any kind. With n additions of more keys a count is too low by at most n/65,000
-// or so, and never too high, as nothing must be found that is not there: what the tally
-// says a key came at least.
-type top[K comparable] struct {
-	form  form[K]
+// top counts how often each end comes, in bounded memory: exactly up to some 65,000 of
+// them. With n additions of more a count is too low by at most n/65,000 or so, and never
+// too high, as nothing must be found that is not there: what the tally says an end came at
+// least.
+type top struct {
 	table *tally
 	key   []byte
 }
 
-// topMemory has room for 65,000 keys of the longest kind.
-const topMemory = 3 << 20
-
-// form is how a key is written in so many bytes.
-type form[K comparable] struct {
-	width int
-	put   func([]byte, K) []byte
-	get   func([]byte) K
-}
-
-var (
-	addrForm    = form[netip.Addr]{16, putAddr, getAddr}
-	askerForm   = form[asker]{16 + 1, putAsker, getAsker}
-	serviceForm = form[service]{16 + 2 + 1, putService, getService}
+const (
+	// topMemory has room for 65,000 ends.
+	topMemory = 4 << 20
+	endBytes  = 16 + 2 + 1
 )
 
-func newTop[K comparable](f form[K]) *top[K] {
+func newTop() *top {
 	// The seed changes no result; nobody can choose addresses that collide.
 	seed := maphash.Bytes(maphash.MakeSeed(), nil)
-	return &top[K]{form: f, table: newTally(f.width, seed, NewBudget(topMemory), 0)}
+	return &top{table: newTally(endBytes, seed, NewBudget(topMemory))}
 }
 
-func (t *top[K]) add(k K) {
-	t.key = t.form.put(t.key[:0], k)
+func (e end) append(b []byte) []byte {
+	raw := e.addr.As16()
+	return append(binary.BigEndian.AppendUint16(append(b, raw[:]...), e.port), e.proto)
+}
+
+func (t *top) add(e end) {
+	t.key = e.append(t.key[:0])
 	t.table.Add(t.key)
 }
 
-// count is how often a key came at least.
-func (t *top[K]) count(k K) int64 {
-	r, ok := t.table.Get(t.form.put(nil, k))
-	if !ok {
-		return 0
-	}
+// count is how often an end came at least.
+func (t *top) count(e end) int64 {
+	r, _ := t.table.Get(e.append(nil))
 	return int64(r.Count - r.Excess)
 }
 
-// counted is a key and how often it came.
-type counted[K comparable] struct {
-	key K
-	n   int64
+// counted is an end and how often it came.
+type counted struct {
+	end
+	n int64
 }
 
-// largest are the n keys with the most additions; equals by name.
-func (t *top[K]) largest(n int, name func(K) string) []counted[K] {
-	var all []counted[K]
+// largest are the n ends with the most additions; equals by name.
+func (t *top) largest(n int) (all []counted) {
 	for _, number := range t.table.Top(n, 1) {
 		r := t.table.Row(number)
-		all = append(all, counted[K]{t.form.get(r.Key), int64(r.Count - r.Excess)})
+		e := end{netip.AddrFrom16([16]byte(r.Key)).Unmap(), binary.BigEndian.Uint16(r.Key[16:]), r.Key[18]}
+		all = append(all, counted{e, int64(r.Count - r.Excess)})
 	}
-	slices.SortFunc(all, func(a, b counted[K]) int {
-		return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(name(a.key), name(b.key)))
+	slices.SortFunc(all, func(a, b counted) int {
+		return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.String(), b.String()))
 	})
 	return all
 }
 
-// talkers are the n keys with the most additions; equals by name.
-func (t *top[K]) talkers(n int, name func(K) string) []snapshot.Talker {
-	out := make([]snapshot.Talker, 0, n)
-	for _, c := range t.largest(n, name) {
-		out = append(out, snapshot.Talker{Who: name(c.key), Entries: c.n})
+// talkers are those that are shown.
+func (t *top) talkers() []snapshot.Talker {
+	out := make([]snapshot.Talker, 0, shown)
+	for _, c := range t.largest(shown) {
+		out = append(out, snapshot.Talker{Who: c.String(), Entries: c.n})
 	}
 	return out
-}
-
-func putAddr(b []byte, a netip.Addr) []byte {
-	raw := a.As16()
-	return append(b, raw[:]...)
-}
-
-func getAddr(b []byte) netip.Addr { return netip.AddrFrom16([16]byte(b)).Unmap() }
-
-func putAsker(b []byte, a asker) []byte { return append(putAddr(b, a.addr), a.proto) }
-
-func getAsker(b []byte) asker { return asker{getAddr(b[:16]), b[16]} }
-
-func putService(b []byte, s service) []byte {
-	return append(binary.BigEndian.AppendUint16(putAddr(b, s.addr), s.port), s.proto)
-}
-
-func getService(b []byte) service {
-	return service{getAddr(b[:16]), binary.BigEndian.Uint16(b[16:]), b[18]}
 }

@@ -19,38 +19,42 @@ const (
 
 // Sampler summarises a stream of entries in memory that does not grow with it.
 type Sampler struct {
-	sampled                                        int64
-	protocols                                      [256]int64
-	states                                         [conntrack.TCPStates + 1]int64
-	assured, unreplied, snat, dnat, offloaded, tcp int64
-	remaining                                      [classes]*[remainingSteps]int64
-	sources                                        *top[netip.Addr]
-	services                                       *top[service]
-	unanswered                                     unanswered
-	idle                                           idle
+	sampled           int64
+	protocols         [256]int64
+	states            [conntrack.TCPStates + 1]int64
+	statuses          [statuses]int64
+	translated        [translations]int64
+	remaining         [classes]*[remainingSteps]int64
+	sources, services *top
+	unanswered        unanswered
+	idle              idle
 }
 
-// service is what is asked for: the destination that the client names.
-type service struct {
+// end is what is asked for: the destination that the client names; or, without a port, who
+// asks by a protocol, or, without either, an address.
+type end struct {
 	addr  netip.Addr
 	port  uint16
 	proto uint8
 }
 
-func serviceOf(e *conntrack.Entry) service { return service{e.Orig.Dst, e.Orig.DstPort, e.Orig.Proto} }
+func serviceOf(e *conntrack.Entry) end { return end{e.Orig.Dst, e.Orig.DstPort, e.Orig.Proto} }
 
-func (s service) String() string {
-	if s.port == 0 {
+func (s end) String() string {
+	switch {
+	case s.port != 0:
+		return nat.ProtocolName(s.proto) + " " + netip.AddrPortFrom(s.addr, s.port).String()
+	case s.proto != 0:
 		return nat.ProtocolName(s.proto) + " " + s.addr.String()
 	}
-	return nat.ProtocolName(s.proto) + " " + netip.AddrPortFrom(s.addr, s.port).String()
+	return s.addr.String()
 }
 
 // NewSampler makes an empty Sampler.
 func NewSampler() *Sampler {
 	return &Sampler{
-		sources: newTop(addrForm), services: newTop(serviceForm),
-		unanswered: newUnanswered(), idle: newIdle(),
+		sources: newTop(), services: newTop(),
+		unanswered: unanswered{askers: newTop(), services: newTop()}, idle: idle{sources: newTop(), services: newTop()},
 	}
 }
 
@@ -65,37 +69,19 @@ func (s *Sampler) Add(e *conntrack.Entry) {
 	c := classOf(e)
 	if c <= class(conntrack.TCPStates) {
 		s.states[c]++
-		s.tcp++
 	}
-	s.countStatus(e)
+	s.statuses[statusOf(e)]++
+	s.translated[natOf(e)]++
 	if e.Timeout <= remainingMax {
 		if s.remaining[c] == nil {
 			s.remaining[c] = new([remainingSteps]int64)
 		}
 		s.remaining[c][e.Timeout/snapshot.RemainingStep]++
 	}
-	s.sources.add(e.Orig.Src)
+	s.sources.add(end{addr: e.Orig.Src})
 	s.services.add(serviceOf(e))
 	s.unanswered.add(e)
 	s.idle.add(e)
-}
-
-func (s *Sampler) countStatus(e *conntrack.Entry) {
-	if e.Status.Has(conntrack.Assured) {
-		s.assured++
-	}
-	if !e.Status.Has(conntrack.SeenReply) {
-		s.unreplied++
-	}
-	if e.Status&(conntrack.Offload|conntrack.HWOffload) != 0 {
-		s.offloaded++
-	}
-	if e.IsSNAT() {
-		s.snat++
-	}
-	if e.IsDNAT() {
-		s.dnat++
-	}
 }
 
 // Table is the summary so far; complete says whether it is of the whole table.
@@ -103,10 +89,11 @@ func (s *Sampler) Table(complete bool) *snapshot.ConntrackTable {
 	t := &snapshot.ConntrackTable{
 		Sampled: s.sampled, Complete: complete,
 		ByProtocol: map[string]int64{}, ByTCPState: map[string]int64{}, Remaining: map[string][]int64{},
-		Assured: s.assured, Unreplied: s.unreplied, SNAT: s.snat, DNAT: s.dnat, Offloaded: s.offloaded,
-		TopSources:  s.sources.talkers(shown, netip.Addr.String),
-		TopServices: s.services.talkers(shown, service.String),
-		Unanswered:  s.unanswered.summary(s.sources), Idle: s.idle.summary(),
+		Assured: with(s.statuses[:], statusAssured), Unreplied: s.sampled - with(s.statuses[:], statusAnswered),
+		Offloaded: with(s.statuses[:], statusOffloaded|statusHardware),
+		SNAT:      with(s.translated[:], natSource), DNAT: with(s.translated[:], natDestination),
+		TopSources: s.sources.talkers(), TopServices: s.services.talkers(),
+		Unanswered: s.unanswered.summary(s.sources), Idle: s.idle.summary(),
 	}
 	for proto, n := range s.protocols {
 		if n > 0 {

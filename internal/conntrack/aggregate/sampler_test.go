@@ -85,11 +85,11 @@ func TestSampler(t *testing.T) {
 func TestTopKeepsItsBounds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	const additions, room = 400_000, 60_000
-	tp := newTop(serviceForm)
-	came := map[service]int64{}
+	tp := newTop()
+	came := map[end]int64{}
 	for range additions {
 		n := uint32(math.Exp(rng.Float64() * 13)) // few keys often, 440,000 in all
-		k := service{netip.AddrFrom4([4]byte{198, 18, byte(n >> 8), byte(n)}), uint16(n >> 16), uint8(n % 3)}
+		k := end{netip.AddrFrom4([4]byte{198, 18, byte(n >> 8), byte(n)}), uint16(n >> 16), uint8(1 + n%3)}
 		came[k]++
 		tp.add(k)
 	}
@@ -101,13 +101,13 @@ func TestTopKeepsItsBounds(t *testing.T) {
 			t.Fatalf("key %v: counted %d, came %d times", k, got, n)
 		}
 	}
-	for _, c := range tp.largest(5, service.String) {
-		if c.n != came[c.key] {
-			t.Errorf("%v: %d, came %d times", c.key, c.n, came[c.key])
+	for _, c := range tp.largest(5) {
+		if c.n != came[c.end] {
+			t.Errorf("%v: %d, came %d times", c.end, c.n, came[c.end])
 		}
 	}
-	names := tp.talkers(3, service.String)
-	if len(names) != 3 || !slices.IsSortedFunc(names, func(a, b snapshot.Talker) int { return int(b.Entries - a.Entries) }) {
+	names := tp.talkers()
+	if len(names) != shown || !slices.IsSortedFunc(names, func(a, b snapshot.Talker) int { return int(b.Entries - a.Entries) }) {
 		t.Errorf("talkers = %v", names)
 	}
 }

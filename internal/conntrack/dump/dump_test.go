@@ -487,7 +487,7 @@ func TestFilteredByAllAlike(t *testing.T) {
 		"-w 5":                       {conntrack.Filter{Zone: conntrack.Is[uint16](5)}, 100, true},
 		"--orig-zone 9":              {conntrack.Filter{Orig: conntrack.Side{Zone: conntrack.Is[uint16](9)}}, 20, false},
 		"--reply-zone 9":             {conntrack.Filter{Reply: conntrack.Side{Zone: conntrack.Is[uint16](9)}}, 10, false},
-		"-p tcp --state SYN_SENT":    {conntrack.Filter{Proto: conntrack.Is[uint8](6), States: conntrack.States{TCP: 1 << conntrack.TCPSynSent}}, 200, false},
+		"-p tcp --state SYN_SENT":    {conntrack.Filter{Proto: conntrack.Is[uint8](6), States: conntrack.States{1 << conntrack.TCPSynSent}}, 200, false},
 		"-n":                         {conntrack.Filter{SrcNAT: conntrack.NAT{On: true}}, 200, false},
 		"-n 203.0.113.77":            {conntrack.Filter{SrcNAT: conntrack.NAT{On: true, Addr: prefix("203.0.113.77/32")}}, 200, true},
 		"-g":                         {conntrack.Filter{DstNAT: conntrack.NAT{On: true}}, 430, false},

@@ -3,6 +3,7 @@ package text
 import (
 	"bytes"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/natkit/natkit/internal/conntrack"
@@ -37,12 +38,14 @@ import (
 // What an entry does not have is left out of JSON, and empty in CSV.
 type field struct {
 	name string
-	// quoted tells that the value is a string of JSON.
+	// quoted: the value is a string of JSON.
 	quoted bool
 	has    func(*conntrack.Entry) bool
 	add    func([]byte, *conntrack.Entry) []byte
 	// set is false where the value is none of this field.
 	set func(*parser, *conntrack.Entry, []byte) bool
+	// key is what stands before a value in JSON, why the cause where it is none.
+	key, why string
 }
 
 // fields are in the order of the columns.
@@ -50,10 +53,17 @@ var fields = func() []field {
 	all := headFields()
 	all = append(all, tupleFields("orig_", func(e *conntrack.Entry) side { return side{&e.Orig, &e.Sent, &e.Zone} })...)
 	all = append(all, tupleFields("reply_", func(e *conntrack.Entry) side { return side{&e.Reply, &e.Received, &e.ReplyZone} })...)
-	return append(all, restFields()...)
+	all = append(all, restFields()...)
+	for i := range all {
+		f := &all[i]
+		if f.key, f.why = `"`+f.name+`":`, f.name+" has a value that it cannot have"; f.quoted {
+			f.key += `"`
+		}
+	}
+	return all
 }()
 
-// fieldIndex finds a field by its name.
+// fieldIndex is where a field is, by its name.
 var fieldIndex = func() map[string]int {
 	index := make(map[string]int, len(fields))
 	for i := range fields {
@@ -62,24 +72,81 @@ var fieldIndex = func() map[string]int {
 	return index
 }()
 
+// The fields that the words of conntrack(8) have, those of tuples from origField and
+// replyField on.
+const (
+	srcField = iota
+	dstField
+	sportField
+	dportField
+	icmpTypeField
+	icmpCodeField
+	icmpIDField
+	packetsField
+	bytesField
+	zoneField
+)
+
+var (
+	timeoutField, origField, replyField = fieldIndex["timeout_seconds"], fieldIndex["orig_src"], fieldIndex["reply_src"]
+	markField, useField, idField        = fieldIndex["mark"], fieldIndex["use"], fieldIndex["id"]
+	deltaTimeField                      = fieldIndex["delta_time_seconds"]
+)
+
+// AppendJSON adds e as one line of JSON, without its line feed: one flat object
+// with the names of field. e must pass Check.
+func AppendJSON(b []byte, e *conntrack.Entry) []byte {
+	b = append(b, '{')
+	for i := range fields {
+		f := &fields[i]
+		if !f.has(e) {
+			continue
+		}
+		b = f.add(append(b, f.key...), e)
+		if f.quoted {
+			b = append(b, '"')
+		}
+		b = append(b, ',')
+	}
+	b[len(b)-1] = '}' // there is always a field before
+	return b
+}
+
+// AppendCSVHeader adds the names of the columns, without a line feed.
+func AppendCSVHeader(b []byte) []byte {
+	for _, f := range fields {
+		b = append(append(b, f.name...), ',')
+	}
+	return b[:len(b)-1]
+}
+
+// AppendCSV adds e as one line of CSV (RFC 4180), without its line feed. e must
+// pass Check. A value has no quotes (appendName); one with a comma is put between them.
+func AppendCSV(b []byte, e *conntrack.Entry) []byte {
+	for i := range fields {
+		if f := &fields[i]; f.has(e) {
+			start := len(b)
+			if b = f.add(b, e); bytes.IndexByte(b[start:], ',') >= 0 {
+				b = append(slices.Insert(b, start, '"'), '"')
+			}
+		}
+		b = append(b, ',')
+	}
+	return b[:len(b)-1]
+}
+
 func always(*conntrack.Entry) bool { return true }
 
 func headFields() []field {
 	return []field{
-		{"family", true, always, addFamily, setFamily},
-		{"proto", true, always, addProto, setProto},
-		{"timeout_seconds", false,
-			func(e *conntrack.Entry) bool { return !e.Fields.Has(conntrack.NoTimeout) },
-			func(b []byte, e *conntrack.Entry) []byte { return strconv.AppendUint(b, uint64(e.Timeout), 10) },
-			func(_ *parser, e *conntrack.Entry, v []byte) bool {
-				e.Fields &^= conntrack.NoTimeout
-				return number(v, &e.Timeout)
-			}},
-		{"state", true,
-			func(e *conntrack.Entry) bool { return stateName(e) != "" },
-			func(b []byte, e *conntrack.Entry) []byte { return append(b, stateName(e)...) },
-			func(p *parser, _ *conntrack.Entry, v []byte) bool { p.state = v; return true }},
-		{"status", true, always, addStatus, setStatus},
+		{name: "family", quoted: true, has: always, add: addFamily, set: setFamily},
+		{name: "proto", quoted: true, has: always, add: addProto, set: setProto},
+		unless("timeout_seconds", conntrack.NoTimeout, func(e *conntrack.Entry) *uint32 { return &e.Timeout }),
+		{name: "state", quoted: true,
+			has: func(e *conntrack.Entry) bool { return e.StateName() != "" },
+			add: func(b []byte, e *conntrack.Entry) []byte { return append(b, e.StateName()...) },
+			set: func(p *parser, _ *conntrack.Entry, v []byte) bool { p.state = v; return true }},
+		{name: "status", quoted: true, has: always, add: addStatus, set: setStatus},
 	}
 }
 
@@ -92,17 +159,11 @@ type side struct {
 
 func tupleFields(prefix string, of func(*conntrack.Entry) side) []field {
 	addr := func(name string, get func(*conntrack.Tuple) *netip.Addr) field {
-		return field{prefix + name, true, always,
-			func(b []byte, e *conntrack.Entry) []byte { return appendAddr(b, *get(of(e).tuple)) },
-			func(_ *parser, e *conntrack.Entry, v []byte) bool { return address(v, get(of(e).tuple)) }}
-	}
-	counted := func(name string, get func(*conntrack.Counters) *uint64) field {
-		return field{prefix + name, false,
-			func(e *conntrack.Entry) bool { return e.Fields.Has(conntrack.HasCounters) },
-			func(b []byte, e *conntrack.Entry) []byte { return strconv.AppendUint(b, *get(of(e).counters), 10) },
-			func(_ *parser, e *conntrack.Entry, v []byte) bool {
-				e.Fields |= conntrack.HasCounters
-				return number(v, get(of(e).counters))
+		return field{name: prefix + name, quoted: true, has: always,
+			add: func(b []byte, e *conntrack.Entry) []byte { return appendAddr(b, *get(of(e).tuple)) },
+			set: func(_ *parser, e *conntrack.Entry, v []byte) bool {
+				to := get(of(e).tuple)
+				return !to.IsValid() && address(v, to)
 			}}
 	}
 	icmp := func(e *conntrack.Entry) bool { return isICMP(e.Orig.Proto) }
@@ -114,10 +175,9 @@ func tupleFields(prefix string, of func(*conntrack.Entry) side) []field {
 		numeric(prefix+"icmp_type", icmp, func(e *conntrack.Entry) *uint8 { return &of(e).tuple.ICMPType }),
 		numeric(prefix+"icmp_code", icmp, func(e *conntrack.Entry) *uint8 { return &of(e).tuple.ICMPCode }),
 		numeric(prefix+"icmp_id", icmp, func(e *conntrack.Entry) *uint16 { return &of(e).tuple.ICMPID }),
-		counted("packets", func(c *conntrack.Counters) *uint64 { return &c.Packets }),
-		counted("bytes", func(c *conntrack.Counters) *uint64 { return &c.Bytes }),
-		numeric(prefix+"zone", func(e *conntrack.Entry) bool { return *of(e).zone != 0 },
-			func(e *conntrack.Entry) *uint16 { return of(e).zone }),
+		where(prefix+"packets", conntrack.HasCounters, func(e *conntrack.Entry) *uint64 { return &of(e).counters.Packets }),
+		where(prefix+"bytes", conntrack.HasCounters, func(e *conntrack.Entry) *uint64 { return &of(e).counters.Bytes }),
+		positive(prefix+"zone", func(e *conntrack.Entry) *uint16 { return of(e).zone }),
 	}
 }
 
@@ -127,27 +187,15 @@ func hasKeys(e *conntrack.Entry) bool {
 
 func restFields() []field {
 	return []field{
-		{"mark", false,
-			func(e *conntrack.Entry) bool { return !e.Fields.Has(conntrack.NoMark) },
-			func(b []byte, e *conntrack.Entry) []byte { return strconv.AppendUint(b, uint64(e.Mark), 10) },
-			func(_ *parser, e *conntrack.Entry, v []byte) bool {
-				e.Fields &^= conntrack.NoMark
-				return number(v, &e.Mark)
-			}},
+		unless("mark", conntrack.NoMark, func(e *conntrack.Entry) *uint32 { return &e.Mark }),
 		positive("use", func(e *conntrack.Entry) *uint32 { return &e.Use }),
 		positive("id", func(e *conntrack.Entry) *uint32 { return &e.ID }),
 		positive("start_unix_nanoseconds", func(e *conntrack.Entry) *uint64 { return &e.Start }),
 		positive("stop_unix_nanoseconds", func(e *conntrack.Entry) *uint64 { return &e.Stop }),
-		{"delta_time_seconds", false,
-			func(e *conntrack.Entry) bool { return e.Fields.Has(conntrack.HasDeltaTime) },
-			func(b []byte, e *conntrack.Entry) []byte { return strconv.AppendUint(b, e.DeltaTime, 10) },
-			func(_ *parser, e *conntrack.Entry, v []byte) bool {
-				e.Fields |= conntrack.HasDeltaTime
-				return number(v, &e.DeltaTime)
-			}},
+		where("delta_time_seconds", conntrack.HasDeltaTime, func(e *conntrack.Entry) *uint64 { return &e.DeltaTime }),
 		name("secctx", func(e *conntrack.Entry) *[]byte { return &e.SecCtx }),
 		name("helper", func(e *conntrack.Entry) *[]byte { return &e.Helper }),
-		{"labels", true, hasLabels, addLabels, setLabels},
+		{name: "labels", quoted: true, has: hasLabels, add: addLabels, set: setLabels},
 	}
 }
 
@@ -156,9 +204,28 @@ type unsigned interface {
 }
 
 func numeric[T unsigned](name string, has func(*conntrack.Entry) bool, get func(*conntrack.Entry) *T) field {
-	return field{name, false, has,
-		func(b []byte, e *conntrack.Entry) []byte { return strconv.AppendUint(b, uint64(*get(e)), 10) },
-		func(_ *parser, e *conntrack.Entry, v []byte) bool { return number(v, get(e)) }}
+	return field{name: name, has: has,
+		add: func(b []byte, e *conntrack.Entry) []byte { return strconv.AppendUint(b, uint64(*get(e)), 10) },
+		set: func(_ *parser, e *conntrack.Entry, v []byte) bool { return number(v, get(e)) }}
+}
+
+// where is a number that is there where Fields has a bit, unless one where it has not.
+func where[T unsigned](name string, bit conntrack.Fields, get func(*conntrack.Entry) *T) field {
+	f := numeric(name, func(e *conntrack.Entry) bool { return e.Fields.Has(bit) }, get)
+	f.set = func(_ *parser, e *conntrack.Entry, v []byte) bool {
+		e.Fields |= bit
+		return number(v, get(e))
+	}
+	return f
+}
+
+func unless[T unsigned](name string, bit conntrack.Fields, get func(*conntrack.Entry) *T) field {
+	f := numeric(name, func(e *conntrack.Entry) bool { return !e.Fields.Has(bit) }, get)
+	f.set = func(_ *parser, e *conntrack.Entry, v []byte) bool {
+		e.Fields &^= bit
+		return number(v, get(e))
+	}
+	return f
 }
 
 // positive is a number whose zero says nothing.
@@ -168,10 +235,10 @@ func positive[T unsigned](name string, get func(*conntrack.Entry) *T) field {
 
 // name is a text of the kernel's.
 func name(name string, get func(*conntrack.Entry) *[]byte) field {
-	return field{name, true,
-		func(e *conntrack.Entry) bool { return len(*get(e)) > 0 },
-		func(b []byte, e *conntrack.Entry) []byte { return appendName(b, *get(e)) },
-		func(_ *parser, e *conntrack.Entry, v []byte) bool { *get(e) = v; return true }}
+	return field{name: name, quoted: true,
+		has: func(e *conntrack.Entry) bool { return len(*get(e)) > 0 },
+		add: func(b []byte, e *conntrack.Entry) []byte { return appendName(b, *get(e)) },
+		set: func(_ *parser, e *conntrack.Entry, v []byte) bool { *get(e) = v; return true }}
 }
 
 // appendName writes a text so that it needs no escape in JSON or CSV: such names
@@ -194,7 +261,7 @@ func addFamily(b []byte, e *conntrack.Entry) []byte {
 	return append(b, "ipv6"...)
 }
 
-// setFamily only compares: the addresses tell it.
+// setFamily only compares: the addresses have it.
 func setFamily(_ *parser, _ *conntrack.Entry, v []byte) bool {
 	return string(v) == "ipv4" || string(v) == "ipv6"
 }
@@ -226,12 +293,7 @@ func setProto(_ *parser, e *conntrack.Entry, v []byte) bool {
 }
 
 func hasLabels(e *conntrack.Entry) bool {
-	for _, c := range e.Labels {
-		if c != 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(e.Labels, func(c byte) bool { return c != 0 })
 }
 
 func addLabels(b []byte, e *conntrack.Entry) []byte {
@@ -302,15 +364,11 @@ func setStatus(_ *parser, e *conntrack.Entry, v []byte) bool {
 	return true
 }
 
-func statusBits(name []byte) (conntrack.Status, bool) {
+func statusBits(name []byte) (bits conntrack.Status, ok bool) {
 	for bit, known := range statusNames {
 		if string(name) == known {
 			return 1 << bit, true
 		}
 	}
-	if len(name) > 2 && string(name[:2]) == "0x" {
-		n, ok := hexadecimal(name[2:], 1<<32-1)
-		return conntrack.Status(n), ok
-	}
-	return 0, false
+	return bits, bytes.HasPrefix(name, []byte("0x")) && number(name, (*uint32)(&bits))
 }

@@ -105,7 +105,7 @@ func normalize(e *conntrack.Entry) {
 }
 
 func normalizeState(e *conntrack.Entry) {
-	name := stateName(e)
+	name := e.StateName()
 	if name == "" && e.Orig.Proto != unix.IPPROTO_TCP && e.Orig.Proto != unix.IPPROTO_SCTP && e.Orig.Proto != unix.IPPROTO_DCCP {
 		e.Fields &^= conntrack.NoState
 	}
@@ -126,7 +126,7 @@ func normalizeState(e *conntrack.Entry) {
 
 func known8[S ~uint8](s S, name string) S {
 	if name == "UNKNOWN" {
-		return unknownState
+		return 255
 	}
 	return s
 }
@@ -175,7 +175,7 @@ func generate(rng *rand.Rand) conntrack.Entry {
 	protos := []uint8{6, 6, 17, 1, 58, 47, 132, 33, 136, uint8(rng.Uint32())}
 	e := conntrack.Entry{
 		Status: conntrack.Status(rng.Uint32()), Fields: conntrack.Fields(rng.UintN(32)), Timeout: rng.Uint32(),
-		TCPState: conntrack.TCPState(rng.UintN(12)), SCTPState: conntrack.SCTPState(rng.UintN(12)), DCCPState: conntrack.DCCPState(rng.UintN(12)),
+		TCPState: conntrack.TCPState(rng.UintN(12)), SCTPState: uint8(rng.UintN(12)), DCCPState: uint8(rng.UintN(12)),
 		Zone: uint16(rng.UintN(3)), ReplyZone: uint16(rng.UintN(3)), Mark: rng.Uint32(), Use: rng.Uint32N(3), ID: rng.Uint32() * rng.Uint32N(2),
 		Start: rng.Uint64() >> 1 * rng.Uint64N(2), Stop: rng.Uint64() >> 1 * rng.Uint64N(2), DeltaTime: rng.Uint64() >> rng.UintN(64),
 		Sent:     conntrack.Counters{Packets: rng.Uint64() >> rng.UintN(64), Bytes: rng.Uint64()},

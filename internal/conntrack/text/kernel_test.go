@@ -96,12 +96,12 @@ func fillByHand(t *testing.T, ns *netns.Handle) (n int) {
 			count(e)
 		}
 	}
-	for s := conntrack.SCTPState(1); s <= 8; s++ {
+	for s := uint8(1); s <= 8; s++ {
 		e := entry(unix.IPPROTO_SCTP, 200+uint16(s), s%2 == 0)
 		e.SCTPState = s
 		count(e)
 	}
-	for s := conntrack.DCCPState(1); s <= 7; s++ {
+	for s := uint8(1); s <= 7; s++ {
 		e := entry(unix.IPPROTO_DCCP, 220+uint16(s), s%2 == 0)
 		e.DCCPState = s
 		count(e)

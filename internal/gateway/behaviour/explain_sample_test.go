@@ -63,6 +63,7 @@ var ruleForms4 = []string{
 	"snat: {from: FROM, to: POOL}", "snat: {from: FROM, to: POOL, ports: PORTS}", "snat: {from: FROM, to: [POOL, 203.0.113.90-203.0.113.95], persistent: off}",
 	"snat: {from: FROM, to: POOL, random: RANDOM, except-to: EXCEPT}",
 	"dnat: {on: ON, port: PORT, to: TARGET, hairpin: BOOL}", "dnat: {on: ON, port: PORT, to: TARGET, from: CLIENTS}",
+	"dnat: {on: ON, port: PORT, to: [192.168.0.2, 192.168.0.3], balance: hash}",
 	"dnat: {on: ON, to: TARGET, local: BOOL}", "dnat: {on: wan, port: udp/53, to: \"TARGET:5353\", hairpin: BOOL}",
 	"static: {inside: HOST, outside: ON, hairpin: BOOL}", "static: {inside: HOST, outside: STATELESS, stateless: true}",
 	"netmap: {inside: 10.1.0.0/24, outside: 198.51.100.0/24, stateless: BOOL}",

@@ -2,6 +2,7 @@ package behaviour
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -46,6 +47,75 @@ func inFrom(from end, on string, want end) step {
 		source, err := p.out(want, from)
 		return yes(source == ap(on), bothWays, Outcome(fmt.Sprintf("%v answers as %v", on, source))), err
 	}
+}
+
+// balanced has X open connections to an outside address, as many as hosts inside are to get
+// of them, send on each a second time, and get an answer from the address that it asked.
+func balanced(on string, want map[end]int) step {
+	return func(p *Play) (Outcome, error) {
+		client, got, n := outsideX, map[end]int{}, 0
+		if ap(on).Addr().Is6() {
+			client = outsideX6
+		}
+		for _, share := range want {
+			n += share
+		}
+		for i := range n {
+			from := client.port(uint16(4000 + i))
+			first, err := p.reached(from, ap(on))
+			if err != nil {
+				return "", err
+			}
+			again, err := p.reached(from, ap(on))
+			if err != nil || again != first {
+				return Outcome(fmt.Sprintf("a second packet of %v went to %v after %v", from, again, first)), err
+			}
+			if source, err := p.out(first, from); err != nil || source != ap(on) {
+				return Outcome(fmt.Sprintf("%v answers as %v", first, source)), err
+			}
+			got[first]++
+		}
+		return yes(maps.Equal(got, want), bothWays, Outcome(fmt.Sprintf("shares %v", got))), nil
+	}
+}
+
+// byClient has many clients outside open connections to an outside address: those of each
+// reach one host, and together they reach all.
+func byClient(on string, hosts ...end) step {
+	return func(p *Play) (Outcome, error) {
+		clients := map[end]int{}
+		for i := range byte(16) {
+			from := end{X, netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, 0, 100 + i}), 4000)}
+			first, err := p.reached(from, ap(on))
+			if err != nil {
+				return "", err
+			}
+			for port := range uint16(3) {
+				if other, err := p.reached(from.port(5000+port), ap(on)); err != nil || other != first {
+					return Outcome(fmt.Sprintf("%v reaches %v and %v", from, first, other)), err
+				}
+			}
+			clients[first]++
+		}
+		for _, h := range hosts {
+			if clients[h] == 0 {
+				return Outcome(fmt.Sprintf("clients by host: %v", clients)), nil
+			}
+		}
+		return yes(len(clients) == len(hosts), bothWays, Outcome(fmt.Sprintf("clients by host: %v", clients))), nil
+	}
+}
+
+// reached is where inside a datagram to an outside address arrives.
+func (p *Play) reached(from end, to netip.AddrPort) (end, error) {
+	arrivals, err := p.Send(from.host, UDPPacket(from.AddrPort, to, ""))
+	if err == nil && len(arrivals) != 1 {
+		err = fmt.Errorf("%v to %v arrived: %s", from, to, arrivals)
+	}
+	if err != nil {
+		return end{}, err
+	}
+	return end{arrivals[0].At, arrivals[0].Frame.Tuple().Dst}, nil
 }
 
 // notIn has X talk to an outside address that nobody is behind.

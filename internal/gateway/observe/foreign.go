@@ -324,8 +324,28 @@ func (w *walk) translateDestination(d *gateway.Entry, s *Step) {
 	}
 	w.dstDone, w.dstTranslated = true, w.dst != before
 	w.e.Destination = as(w.dst)
-	w.e.Destination.Rule, s.Rule = &d.Rule, &d.Rule
 	s.Does = fmt.Sprintf("the destination becomes %s", w.dst)
+	if all := d.Action.Backends; len(all) > 1 {
+		w.e.Destination = w.oneOf(all)
+		s.Does = "the destination becomes one of " + d.Action.String()
+		w.note("followed as if %s were chosen", w.dst)
+	}
+	w.e.Destination.Rule, s.Rule = &d.Rule, &d.Rule
+}
+
+// oneOf is what several backends may be: a port that they do not have in common is
+// between the least and the greatest of theirs.
+func (w *walk) oneOf(all []nat.Backend) (g Given) {
+	g.First, g.Last = 65535, 0
+	for _, b := range all {
+		port := cmp.Or(b.Port, w.asked.port)
+		g.Addresses = append(g.Addresses, nat.OneAddr(b.Address))
+		g.First, g.Last = min(g.First, port), max(g.Last, port)
+	}
+	if g.First == g.Last {
+		g.Port, g.First, g.Last = g.First, 0, 0
+	}
+	return g
 }
 
 func (w *walk) mss(s *Step) {

@@ -151,7 +151,7 @@ func (e End) addressFits(sent, got netip.Addr) bool {
 	case Inside:
 		return e.Prefix.Contains(got)
 	case Netmap:
-		return e.Prefix.Contains(got) && hostBits(got, e.Prefix.Bits()) == hostBits(sent, e.Prefix.Bits())
+		return sent.BitLen() == e.Prefix.Addr().BitLen() && got == nat.Replace(sent, e.Prefix)
 	}
 	return true
 }
@@ -164,14 +164,4 @@ func (e End) portFits(sent, got uint16) bool {
 		return e.Ports.First <= got && got <= e.Ports.Last
 	}
 	return true
-}
-
-// hostBits is the address with its first bits cleared.
-func hostBits(a netip.Addr, bits int) netip.Addr {
-	b := a.AsSlice()
-	for i := range min(bits, len(b)*8) {
-		b[i/8] &^= 0x80 >> (i % 8)
-	}
-	cleared, _ := netip.AddrFromSlice(b)
-	return cleared
 }

@@ -238,6 +238,28 @@ type UDPResult struct {
 	RunToken uint32 `json:"run_token"`
 	// Seconds from the start to the last datagram or reply.
 	Seconds float64 `json:"seconds"`
+	UDPCounts
+	// MisdeliveredFrom has the first addresses that misdelivered replies came from.
+	MisdeliveredFrom []Sender `json:"misdelivered_from,omitempty"`
+	// Failures in phase send were not sent; those in phase wait are ICMP errors, which are
+	// rate-limited.
+	Failures []load.Failure `json:"failures"`
+	// SentPerSecond and AnsweredPerSecond are datagrams, the latter each once.
+	SentPerSecond     float64 `json:"sent_per_second"`
+	AnsweredPerSecond float64 `json:"answered_per_second"`
+	// RoundTrip counts from the sending of a datagram to the reading of its reply.
+	RoundTrip load.Times `json:"round_trip_ms"`
+	// Series counts per second datagrams answered (completed) and timed out (failed).
+	Series         []load.Second `json:"series"`
+	CPU            load.CPU      `json:"cpu"`
+	GeneratorLimit string        `json:"generator_limit,omitempty"`
+	CPUContention  string        `json:"cpu_contention,omitempty"`
+	// Hint says what to check if nothing came back.
+	Hint string `json:"hint,omitempty"`
+}
+
+// UDPCounts are the counts of a run, or of one of its workers.
+type UDPCounts struct {
 	// Delivery counts replies: Received are of the right length, from the server, to the sending
 	// flow; Misdelivered from another address or to another flow.
 	Delivery
@@ -247,35 +269,18 @@ type UDPResult struct {
 	Altered int64 `json:"altered"`
 	// Foreign datagrams had no token of a reply to this run.
 	Foreign int64 `json:"foreign"`
-	// MisdeliveredFrom has the first addresses that misdelivered replies came from.
-	MisdeliveredFrom []Sender `json:"misdelivered_from,omitempty"`
 	// Unsent datagrams were due before the run ended, and not even tried.
 	Unsent int64 `json:"unsent"`
-	// Failures in phase send were not sent; those in phase wait are ICMP errors, which are
-	// rate-limited.
-	Failures []load.Failure `json:"failures"`
 	// SocketDrops found no room in their socket or had a wrong checksum (sk_drops): they are
 	// lost.
 	SocketDrops int64 `json:"socket_drops"`
-	// SentPerSecond and AnsweredPerSecond are datagrams, the latter each once.
-	SentPerSecond     float64 `json:"sent_per_second"`
-	AnsweredPerSecond float64 `json:"answered_per_second"`
 	// SentFrameBytes are the bytes of Ethernet frames with FCS, one way.
 	SentFrameBytes int64 `json:"sent_frame_bytes"`
-	// RoundTrip counts from the sending of a datagram to the reading of its reply.
-	RoundTrip load.Times `json:"round_trip_ms"`
-	// Series counts per second datagrams answered (completed) and timed out (failed).
-	Series         []load.Second `json:"series"`
-	CPU            load.CPU      `json:"cpu"`
-	GeneratorLimit string        `json:"generator_limit,omitempty"`
-	CPUContention  string        `json:"cpu_contention,omitempty"`
 	// SystemCalls made by the workers for the run's datagrams.
 	SystemCalls int64 `json:"system_calls"`
-	// Hint says what to check where nothing came back.
-	Hint string `json:"hint,omitempty"`
 }
 
-// Answered is how many datagrams had a reply.
+// Answered returns how many datagrams had a reply.
 func (r *UDPResult) Answered() int64 { return r.Sent - r.Lost - r.InFlight }
 
 // Sender is where misdelivered replies came from.
@@ -300,14 +305,11 @@ func (all *senders) add(s Sender) {
 
 // UDPTally counts for one worker. Only NewUDPTally and the first senders allocate.
 type UDPTally struct {
-	Delivery
-	Answered, Altered, Foreign  int64
-	InFlight                    int64 // set where the run was interrupted
-	Unsent, SocketDrops         int64
-	SentFrameBytes, SystemCalls int64
-	Failures                    load.FailureCounts
-	RoundTrip                   *load.Histogram
-	senders                     senders
+	UDPCounts
+	Answered  int64
+	Failures  load.FailureCounts
+	RoundTrip *load.Histogram
+	senders   senders
 }
 
 // NewUDPTally is empty.
@@ -345,11 +347,8 @@ func (t *UDPTally) Merge(o *UDPTally) {
 
 // Fill writes the tally into a result whose Seconds are set.
 func (t *UDPTally) Fill(r *UDPResult) {
-	r.Delivery = t.Delivery
-	r.InFlight = t.InFlight
+	r.UDPCounts = t.UDPCounts
 	r.Lost = max(t.Sent-t.Answered-t.InFlight, 0)
-	r.Altered, r.Foreign, r.Unsent, r.SocketDrops = t.Altered, t.Foreign, t.Unsent, t.SocketDrops
-	r.SentFrameBytes, r.SystemCalls = t.SentFrameBytes, t.SystemCalls
 	r.Failures, r.MisdeliveredFrom = t.Failures.List(), t.senders
 	r.RoundTrip = t.RoundTrip.Times()
 	if r.Seconds > 0 {

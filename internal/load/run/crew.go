@@ -1,8 +1,8 @@
 package run
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -224,8 +224,8 @@ func conduct[W member](ctx context.Context, c *crew, workers []W, opt Options) e
 		})
 	}
 	var err error
-	for range workers {
-		err = errors.Join(err, <-ready)
+	for range workers { // one error is enough: mostly all are alike
+		err = cmp.Or(<-ready, err)
 	}
 	if err != nil {
 		c.stop.Store(true)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -222,17 +223,9 @@ func peakRSS() int64 {
 	return parsePeak(b)
 }
 
-func parsePeak(status []byte) int64 {
-	_, rest, found := bytes.Cut(status, []byte("VmHWM:"))
-	if !found {
-		return 0
-	}
-	fields := bytes.Fields(rest[:min(len(rest), 64)])
-	if len(fields) < 2 || string(fields[1]) != "kB" {
-		return 0
-	}
-	n, err := strconv.ParseInt(string(fields[0]), 10, 64)
-	if err != nil {
+func parsePeak(status []byte) (n int64) {
+	_, rest, _ := bytes.Cut(status, []byte("VmHWM:"))
+	if _, err := fmt.Sscanf(string(rest[:min(len(rest), 64)]), "%d kB", &n); err != nil {
 		return 0
 	}
 	return n * 1024
@@ -273,22 +266,19 @@ func privateFiles(keep ...int) error {
 	if err := unix.Unshare(unix.CLONE_FILES); err != nil {
 		return fmt.Errorf("give a worker its own file table: %w", err)
 	}
-	numbers, err := openFiles()
+	const table = "/proc/thread-self/fd"
+	entries, err := os.ReadDir(table)
 	if err != nil {
 		return nil // without /proc the copies stay open until the worker ends
 	}
-	link := make([]byte, 64)
-	for _, fd := range numbers {
-		if fd <= 2 || slices.Contains(keep, fd) {
+	for _, e := range entries {
+		to, err := os.Readlink(filepath.Join(table, e.Name()))
+		fd, numberErr := strconv.Atoi(e.Name())
+		if err != nil || numberErr != nil || fd <= 2 || slices.Contains(keep, fd) ||
+			strings.HasPrefix(to, "anon_inode:[eventpoll") || strings.HasPrefix(to, "anon_inode:[eventfd") {
 			continue
 		}
-		n, err := unix.Readlink("/proc/thread-self/fd/"+strconv.Itoa(fd), link)
-		if err != nil {
-			continue
-		}
-		if to := string(link[:n]); !strings.HasPrefix(to, "anon_inode:[eventpoll") && !strings.HasPrefix(to, "anon_inode:[eventfd") {
-			unix.Close(fd)
-		}
+		unix.Close(fd)
 	}
 	return nil
 }
@@ -305,31 +295,4 @@ func startPoller() error {
 	r.Close()
 	w.Close()
 	return nil
-}
-
-// openFiles lists the calling thread's descriptors. It does without package os,
-// which hands files to Go's poller.
-func openFiles() ([]int, error) {
-	dir, err := unix.Open("/proc/thread-self/fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(dir)
-	var numbers []int
-	buf := make([]byte, 8192)
-	for {
-		n, err := unix.Getdents(dir, buf)
-		if err != nil {
-			return nil, err
-		}
-		if n == 0 {
-			return numbers, nil
-		}
-		_, _, names := unix.ParseDirent(buf[:n], -1, nil)
-		for _, name := range names {
-			if fd, err := strconv.Atoi(name); err == nil && fd != dir {
-				numbers = append(numbers, fd)
-			}
-		}
-	}
 }

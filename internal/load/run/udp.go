@@ -84,34 +84,11 @@ func newUDPRun(cfg packets.UDPConfig, ns *netns.Handle) (*udpRun, []*udpWorker, 
 	if r.origin, err = newOrigin(ns, []netip.AddrPort{to}, cfg.Sources, cfg.SourcePorts, cfg.Seed); err != nil {
 		return nil, nil, err
 	}
-	if err := r.checkPorts(ns); err != nil {
-		return nil, nil, err
-	}
 	workers := make([]*udpWorker, cfg.Workers)
 	for i := range workers {
 		workers[i] = newUDPWorker(r, i)
 	}
 	return r, workers, r.prepare(cfg.Workers)
-}
-
-// checkPorts compares the flows with the ports that the kernel may give out. Other
-// than TCP, a UDP socket has its port of an address for itself, whatever the
-// destination (udp_lib_get_port).
-func (r *udpRun) checkPorts(ns *netns.Handle) error {
-	if r.ownPorts() {
-		return nil
-	}
-	text, err := netns.Sysctl(ns, "net.ipv4.ip_local_port_range") // holds for IPv6 too
-	var first, last int
-	if _, scanErr := fmt.Sscan(text, &first, &last); err != nil || scanErr != nil {
-		return nil // the kernel will say where it has too few
-	}
-	n := max(len(r.sources), 1)
-	if have := n * (last - first + 1); r.cfg.Flows > have {
-		return fmt.Errorf("%d flows: %d source addresses with %d ports each (net.ipv4.ip_local_port_range) are too few: give more with --source or --source-port, or fewer --flows",
-			r.cfg.Flows, n, last-first+1)
-	}
-	return nil
 }
 
 // datagrams is how many the run sends in all: what a schedule has until the end

@@ -226,34 +226,6 @@ func (t *table) addresses(f *family, offset uint32, prefixes []netip.Prefix, inv
 	return []expression{payload(expr.PayloadBaseNetworkHeader, offset, uint32(f.bytes), reg1), t.anonymous(s).lookup(reg1, invert)}
 }
 
-// nameOf is what the kernel calls an expression; natkit's errors do as well.
-func nameOf(e expression) string {
-	switch e := e.(type) {
-	case raw:
-		return e.name
-	case *expr.NAT:
-		if e.Prefix {
-			return "nat prefix"
-		}
-		return "nat"
-	case *expr.Hash:
-		return "hash"
-	case *expr.Dynset:
-		return "connlimit"
-	case *expr.FlowOffload:
-		return "flow_offload"
-	case *expr.Ct:
-		return "ct"
-	case *expr.Notrack:
-		return "notrack"
-	case *expr.Fib:
-		return "fib"
-	case *expr.Counter:
-		return "counter"
-	}
-	return ""
-}
-
 // intervals are the elements of an interval set: each interval's first address, and as
 // its end the address after its last. Prefixes that overlap or touch become one
 // interval, as the kernel refuses overlaps.

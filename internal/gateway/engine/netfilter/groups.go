@@ -106,7 +106,7 @@ func (gs *groups) collect(s *gateway.Entry, f *family, keys layout) {
 			g := groupOf(s, f)
 			g.principalField, g.shape.ports, g.widePorts = keys.principal, wide, keys.ports
 			e := entry{rule: s.Rule, to: targetOf(&s.Action, port)}
-			g.toPort = s.Action.Kind == nat.DNAT && e.to.firstPort > 0
+			g.toPort = s.Action.Kind == nat.DNAT && (e.to.firstPort > 0 || len(g.pool) > 0 && g.pool[0].firstPort > 0)
 			principal := g.addKey(s, &e, keys, prefix, port)
 			gs.add(g, principal, e)
 		}
@@ -155,7 +155,7 @@ func groupOf(s *gateway.Entry, f *family) *group {
 	g := &group{in: s.In, out: s.Out, notTo: s.NotTo, pool: poolOf(a)}
 	g.f, g.hairpin = f, s.IsHairpin()
 	g.shape.in, g.shape.out, g.shape.notTo = strings.Join(s.In, " "), strings.Join(s.Out, " "), fmt.Sprint(s.NotTo)
-	g.action = action{kind: a.Kind, prefix: a.Prefix.IsValid(), ports: a.Ports, random: a.Random, keep: a.Keep, persistent: a.Persistent}
+	g.action = action{kind: a.Kind, prefix: a.Prefix.IsValid(), ports: a.Ports, random: a.Random, keep: a.Keep, persistent: a.Persistent, balance: a.Balance}
 	if len(g.pool) > 0 {
 		g.action.pool = fmt.Sprint(g.pool)
 	}
@@ -254,8 +254,10 @@ type action struct {
 	kind   nat.Kind
 	prefix bool   // one becomes another
 	pool   string // what is chosen from, where that is several
-	ports  nat.Ports
-	random nat.Random
+	// balance is how one of several destinations is chosen.
+	balance nat.Balance
+	ports   nat.Ports
+	random  nat.Random
 	// keep gives the source port itself, persistent is NF_NAT_RANGE_PERSISTENT, toPort that
 	// map data have a port.
 	keep, persistent, toPort bool
@@ -437,8 +439,13 @@ type choice struct {
 // poolOf is what an action chooses from, each range as often as it has addresses; nothing
 // where it gives one.
 func poolOf(a *nat.Action) (all []choice) {
+	if len(a.Backends) > 1 {
+		for _, b := range a.Backends {
+			all = append(all, choice{target{first: b.Address, firstPort: b.Port}, min(b.Share(), maxWeight)})
+		}
+	}
 	if len(a.To) < 2 {
-		return nil
+		return all
 	}
 	for i, w := range weights(a.To) {
 		all = append(all, choice{target{first: a.To[i].First, last: a.To[i].Last}, w})
@@ -446,8 +453,9 @@ func poolOf(a *nat.Action) (all []choice) {
 	return all
 }
 
-// choose takes one of several targets by a hash of the source address, and leaves its
-// first and last address in registers. Within a range the kernel chooses.
+// choose takes one of several targets by a hash of the source address, or each in its
+// turn, and leaves its first and last address, or its address and port, in registers.
+// Within a range the kernel chooses.
 func (t *table) choose(g *group) []expression {
 	if len(g.pool) == 0 {
 		return nil
@@ -463,12 +471,14 @@ func (t *table) choose(g *group) []expression {
 	}
 	s.elements = append(s.elements, element{key: binary.BigEndian.AppendUint32(nil, at), end: true})
 	t.anonymous(s)
-	return []expression{
+	number := []expression{
 		payload(expr.PayloadBaseNetworkHeader, g.f.saddr, uint32(g.f.bytes), reg2),
 		&expr.Hash{SourceRegister: reg2, DestRegister: reg1, Length: uint32(g.f.bytes), Modulus: at, Seed: poolSeed, Type: expr.HashTypeJenkins},
-		&expr.Byteorder{SourceRegister: reg1, DestRegister: reg1, Op: expr.ByteorderHton, Len: 4, Size: 4},
-		s.translate(reg1),
 	}
+	if g.balance == nat.BalanceRoundRobin {
+		number = []expression{&expr.Numgen{Register: reg1, Modulus: at, Type: unix.NFT_NG_INCREMENTAL}}
+	}
+	return append(number, &expr.Byteorder{SourceRegister: reg1, DestRegister: reg1, Op: expr.ByteorderHton, Len: 4, Size: 4}, s.translate(reg1))
 }
 
 // weights are the numbers of addresses, made smaller where they are large.

@@ -3,6 +3,7 @@ package netfilter
 import (
 	"errors"
 	"fmt"
+	"github.com/google/nftables/expr"
 	"slices"
 	"strings"
 
@@ -43,6 +44,7 @@ var brings = map[string]string{
 	"nat prefix":   "Linux 5.8",
 	"masq":         "CONFIG_NFT_MASQ",
 	"hash":         "CONFIG_NFT_HASH",
+	"numgen":       "CONFIG_NFT_NUMGEN",
 	"connlimit":    "CONFIG_NFT_CONNLIMIT",
 	"ct":           "CONFIG_NFT_CT",
 	"notrack":      "CONFIG_NFT_CT",
@@ -50,6 +52,36 @@ var brings = map[string]string{
 	"counter":      "CONFIG_NF_TABLES",
 	"flowtable":    "CONFIG_NF_FLOW_TABLE, CONFIG_NF_FLOW_TABLE_INET",
 	"flow_offload": "CONFIG_NFT_FLOW_OFFLOAD",
+}
+
+// nameOf is what the kernel calls an expression; natkit's errors do as well.
+func nameOf(e expression) string {
+	switch e := e.(type) {
+	case raw:
+		return e.name
+	case *expr.NAT:
+		if e.Prefix {
+			return "nat prefix"
+		}
+		return "nat"
+	case *expr.Hash:
+		return "hash"
+	case *expr.Numgen:
+		return "numgen"
+	case *expr.Dynset:
+		return "connlimit"
+	case *expr.FlowOffload:
+		return "flow_offload"
+	case *expr.Ct:
+		return "ct"
+	case *expr.Notrack:
+		return "notrack"
+	case *expr.Fib:
+		return "fib"
+	case *expr.Counter:
+		return "counter"
+	}
+	return ""
 }
 
 // Missing is something that a plan needs and this kernel lacks.
