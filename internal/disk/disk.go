@@ -113,7 +113,7 @@ func CreateLocked(path string, mode fs.FileMode, text []byte) (*os.File, error) 
 func Lock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
 
 // IsHeld reports whether a process holds the lock of the file at a path. In doubt one
-// does: nobody else's work is undone on a guess.
+// does: the work of another process is not undone on a guess.
 func IsHeld(path string) bool {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -245,7 +245,7 @@ func SyncDir(dir string) error {
 }
 
 // RemoveLeftovers deletes what a Replace that was killed has left in a folder.
-// Nobody else may be replacing files there. Failing is no harm.
+// No other process may be replacing files there. Failing is no harm.
 func RemoveLeftovers(dir string) {
 	paths, _ := filepath.Glob(filepath.Join(dir, temporary))
 	for _, path := range paths {

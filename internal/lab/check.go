@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/load"
-	"github.com/natkit/natkit/internal/nat"
 )
 
 // faults keeps the first problem only: one clear line is worth more than ten.
@@ -242,30 +240,20 @@ func (c *checker) stage(i int) {
 	if len(st.Trace) > 1 && st.Trace[0] == st.Trace[1] || len(st.Trace) > 2 {
 		c.fail(append(path, "trace"), "expected each of the traces once")
 	}
-	if looked := func(earlier Stage) bool { return earlier.Doctor != nil }; st.Apply == ApplyRemedy && !slices.ContainsFunc(c.s.Stages[:i], looked) {
+	if examined := func(earlier Stage) bool { return earlier.Doctor != nil }; st.Apply == ApplyRemedy && !slices.ContainsFunc(c.s.Stages[:i], examined) {
 		c.fail(append(path, "apply"), "no stage before %q has a doctor whose remedy could be applied", st.Name)
 	}
 }
 
 func (c *checker) url(path []any, st Stage) {
-	u, err := url.Parse(st.URL)
-	if st.URL == "" || err != nil || u.Scheme != "http" {
-		c.fail(path, "expected url: http://ADDRESS[:PORT]/…, found %q", st.URL)
+	target, err := load.ParseTarget(st.URL)
+	if err != nil {
+		c.fail(path, "%s", err)
 		return
 	}
-	to, err := netip.ParseAddrPort(hostPort(u))
-	if err != nil || inLabsRule(to) != "" {
+	if to, err := netip.ParseAddrPort(target.HostPort()); err != nil || inLabsRule(to) != "" {
 		c.fail(path, "url %q: expected %s, so that no load leaves the lab", st.URL, inLabsRule(netip.AddrPort{}))
 	}
-}
-
-// hostPort is a URL's host with its port.
-func hostPort(u *url.URL) string {
-	host := u.Hostname()
-	if strings.Contains(host, ":") {
-		host = "[" + host + "]"
-	}
-	return host + ":" + cmp.Or(u.Port(), "80")
 }
 
 // notApart are fields that stages which run at the same time would share.
@@ -422,26 +410,15 @@ func (c *checker) httpLoad(path []any, l Load) {
 // checkSources fails where the subnet has no room for a source address of its own
 // for each stage.
 func (s *Scenario) checkSources() error {
-	end, _ := s.loadEnds()
-	if len(s.Stages) == 0 || !end.Address.IsValid() {
+	end, _ := s.firstLink(s.loadNode())
+	needed := s.sourcesNeeded(s.Stages)
+	if !end.Address.IsValid() || needed == 0 || needed <= 1<<16 && hostIn(end.Address, s.sourcesAfter().At(uint64(needed))) {
 		return nil
 	}
-	needed, requests := int64(0), int64(0)
+	requests := int64(0)
 	for i := range s.Stages {
-		needed += s.sourcesNeeded(&s.Stages[i])
 		requests += s.Requests(&s.Stages[i])
 	}
-	last := end.Address.Addr()
-	if needed <= 1<<16 {
-		for i := range s.Stages {
-			if sources := s.StageSources(i); len(sources) > 0 {
-				last = sources[len(sources)-1]
-			}
-		}
-	}
-	if needed > 1<<16 || !end.Address.Contains(last) || last == nat.LastAddr(end.Address) {
-		return fmt.Errorf("%d requests in %d stages need %d source addresses (%d connections each), more than %s has room for; fewer requests, or a larger subnet at %s",
-			requests, len(s.Stages), needed, requestsPerSource, end.Address.Masked(), s.loadNode())
-	}
-	return nil
+	return fmt.Errorf("%d requests in %d stages need %d source addresses (%d connections each), more than %s has room for; fewer requests, or a larger subnet at %s",
+		requests, len(s.Stages), needed, requestsPerSource, end.Address.Masked(), s.loadNode())
 }

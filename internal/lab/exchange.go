@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -76,31 +77,40 @@ type Exchanged struct{ Own, Seen netip.AddrPort }
 // Judge makes the report of what was exchanged, of asked ones.
 func (e *Exchange) Judge(done []Exchanged, asked, entries int64) *ExchangeReport {
 	r := &ExchangeReport{Name: e.Name, Protocol: e.protocol(), Server: e.Server.Node, Entries: entries}
+	// The kernel may reuse a port; the tracker has one entry then.
+	own := map[netip.AddrPort]bool{}
 	for _, x := range done {
 		r.add(x)
+		own[x.Own] = true
 	}
 	slices.SortFunc(r.Seen, func(a, b SeenAddress) int { return a.Address.Compare(b.Address) })
 	if failed := asked - int64(len(done)); failed > 0 {
 		r.fault("%s of %s failed", units.Count(failed), units.Count(asked))
 	}
-	e.judgeSeen(r, done)
-	switch want := distinct(done); {
+	if i := slices.IndexFunc(done, e.otherAddress); i >= 0 {
+		r.fault("%s was seen as %s", done[i].Own.Addr(), done[i].Seen.Addr())
+	}
+	if i := slices.IndexFunc(done, e.otherPort); i >= 0 {
+		r.fault("port %d was seen as %d", done[i].Own.Port(), done[i].Seen.Port())
+	}
+	switch {
 	case e.Untracked && entries != 0:
 		r.fault("the gateway tracked %s", units.Count(entries))
-	case !e.Untracked && entries < want:
-		r.fault("the gateway tracked %s of %s", units.Count(entries), units.Count(want))
+	case !e.Untracked && entries < int64(len(own)):
+		r.fault("the gateway tracked %s of %s", units.Count(entries), units.Count(len(own)))
 	}
 	return r
 }
 
-// distinct is the number of different own addresses and ports: the kernel may reuse a
-// port, and the tracker has one entry then.
-func distinct(done []Exchanged) int64 {
-	own := map[netip.AddrPort]bool{}
-	for _, x := range done {
-		own[x.Own] = true
+func (e *Exchange) otherAddress(x Exchanged) bool {
+	if len(e.Seen) == 0 {
+		return x.Seen.Addr() != x.Own.Addr()
 	}
-	return int64(len(own))
+	return !slices.Contains(e.Seen, x.Seen.Addr())
+}
+
+func (e *Exchange) otherPort(x Exchanged) bool {
+	return e.SeenPorts != (Ports{}) && !nat.Ports(e.SeenPorts).Contains(x.Seen.Port()) || e.KeptPorts && x.Seen.Port() != x.Own.Port()
 }
 
 func (e *Exchange) protocol() string { return cmp.Or(e.Protocol, "tcp") }
@@ -112,10 +122,7 @@ func (r *ExchangeReport) add(x Exchanged) {
 	}
 	r.Seen[i].Count++
 	port := x.Seen.Port()
-	if r.FirstPort == 0 || port < r.FirstPort {
-		r.FirstPort = port
-	}
-	r.LastPort = max(r.LastPort, port)
+	r.FirstPort, r.LastPort = min(cmp.Or(r.FirstPort, port), port), max(r.LastPort, port)
 	if port == x.Own.Port() {
 		r.KeptPorts++
 	}
@@ -123,23 +130,6 @@ func (r *ExchangeReport) add(x Exchanged) {
 
 func (r *ExchangeReport) fault(format string, args ...any) {
 	r.Faults = append(r.Faults, fmt.Sprintf(format, args...))
-}
-
-// judgeSeen notes the first address and the first port that are not as expected.
-func (e *Exchange) judgeSeen(r *ExchangeReport, done []Exchanged) {
-	wrong := func(x Exchanged) bool {
-		return len(e.Seen) > 0 && !slices.Contains(e.Seen, x.Seen.Addr()) || len(e.Seen) == 0 && x.Seen.Addr() != x.Own.Addr()
-	}
-	if i := slices.IndexFunc(done, wrong); i >= 0 {
-		r.fault("%s was seen as %s", done[i].Own.Addr(), done[i].Seen.Addr())
-	}
-	first, last := e.SeenPorts.First, e.SeenPorts.Last
-	outside := func(x Exchanged) bool {
-		return last != 0 && (x.Seen.Port() < first || x.Seen.Port() > last) || e.KeptPorts && x.Seen.Port() != x.Own.Port()
-	}
-	if i := slices.IndexFunc(done, outside); i >= 0 {
-		r.fault("port %d was seen as %d", done[i].Own.Port(), done[i].Seen.Port())
-	}
 }
 
 // Names of counters of SYNs, as nstat prints them.

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -117,15 +119,20 @@ func (s *Scenario) Client() string {
 	return s.Topology.Nodes[0].Name
 }
 
+// HTTP returns a stage's load of kind http; false where it has none.
+func (s *Scenario) HTTP(st *Stage) (Load, bool) {
+	loads := s.LoadsOf(st)
+	i := slices.IndexFunc(loads, Load.isHTTP)
+	if i < 0 {
+		return Load{}, false
+	}
+	return loads[i], true
+}
+
 // Requests is how many a stage's load of kind http makes in all.
 func (s *Scenario) Requests(st *Stage) int64 {
-	n := int64(0)
-	for _, l := range s.LoadsOf(st) {
-		if l.Is(LoadHTTP) {
-			n += l.Requests
-		}
-	}
-	return n
+	l, _ := s.HTTP(st)
+	return l.Requests
 }
 
 // requestsPerSource is how many connections one source address makes in a stage.
@@ -138,48 +145,43 @@ const requestsPerSource = 50_000
 // addresses (secure_tcp_ts_off in net/core/secure_seq.c), so that from the same source but to
 // another destination (no NAT, then DNAT) the server would take new connections
 // for old ones and reject them by PAWS (RFC 7323).
-func (s *Scenario) StageSources(i int) []netip.Addr {
-	end, peer := s.loadEnds()
-	addr := end.Address.Addr()
-	if addr.Less(peer.Address.Addr()) {
-		addr = peer.Address.Addr()
-	}
-	var sources []netip.Addr
-	for j := range i + 1 {
-		for range s.sourcesNeeded(&s.Stages[j]) {
-			addr = addr.Next()
-			if j == i {
-				sources = append(sources, addr)
-			}
-		}
+func (s *Scenario) StageSources(i int) (sources []netip.Addr) {
+	first, after := s.sourcesNeeded(s.Stages[:i]), s.sourcesAfter()
+	for k := range s.sourcesNeeded(s.Stages[i : i+1]) {
+		sources = append(sources, after.At(uint64(first+k+1)))
 	}
 	return sources
 }
 
-// sourcesNeeded is how many addresses natkit chooses for a stage.
-func (s *Scenario) sourcesNeeded(st *Stage) int64 {
-	for _, l := range s.LoadsOf(st) {
-		if l.Is(LoadHTTP) && len(l.Sources) == 0 && l.From == s.loadNode() {
-			return (l.Requests + requestsPerSource - 1) / requestsPerSource
+// sourcesAfter is the address that those of stages come after: the greater one of the ends
+// of the load's link.
+func (s *Scenario) sourcesAfter() nat.AddrRange {
+	own, peer := s.firstLink(s.loadNode())
+	if own.Address.Addr().Less(peer.Address.Addr()) {
+		return nat.OneAddr(peer.Address.Addr())
+	}
+	return nat.OneAddr(own.Address.Addr())
+}
+
+// sourcesNeeded is how many addresses natkit chooses for stages.
+func (s *Scenario) sourcesNeeded(stages []Stage) (n int64) {
+	for i := range stages {
+		if l, ok := s.HTTP(&stages[i]); ok && len(l.Sources) == 0 && l.From == s.loadNode() {
+			n += (l.Requests + requestsPerSource - 1) / requestsPerSource
 		}
 	}
-	return 0
+	return n
 }
 
 // loadNode is the node that the first HTTP load comes from.
 func (s *Scenario) loadNode() string {
 	for i := range s.Stages {
-		for _, l := range s.LoadsOf(&s.Stages[i]) {
-			if l.Is(LoadHTTP) {
-				return l.From
-			}
+		if l, ok := s.HTTP(&s.Stages[i]); ok {
+			return l.From
 		}
 	}
 	return ""
 }
-
-// loadEnds are the two ends of the first link of that node.
-func (s *Scenario) loadEnds() (own, peer End) { return s.firstLink(s.loadNode()) }
 
 func (s *Scenario) firstLink(node string) (own, peer End) {
 	for _, f := range s.faces(node) {

@@ -126,7 +126,7 @@ type LoadReport struct {
 	Asked   string  `json:"asked"`
 	Seconds float64 `json:"seconds"`
 	// Sent requests, datagrams, packets or connections; Answered of them got what they
-	// wanted, Failed did not. Nobody answers packets: they are only Sent.
+	// wanted, Failed did not. Packets are not answered: they are only Sent.
 	Sent     int64 `json:"sent"`
 	Answered int64 `json:"answered"`
 	Failed   int64 `json:"failed"`

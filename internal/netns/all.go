@@ -15,7 +15,8 @@ import (
 
 // All opens every network namespace that a process is in or holds by a file
 // descriptor, or that is mounted where a process sees it, each once. What cannot be
-// opened is left out. The caller closes the handles; on an error there are none.
+// opened is left out. Those of 'ip netns list' come first, by their names. The caller
+// closes the handles; on an error there are none.
 func All() ([]*Handle, error) {
 	var all []*Handle
 	_, err := each(func(h *Handle) error { all = append(all, h); return nil })
@@ -23,7 +24,7 @@ func All() ([]*Handle, error) {
 }
 
 // Each calls fn with every namespace of All, one after the other, and closes it. The
-// error is that of fn, or tells that there are others, which could not be opened.
+// error is that of fn, or why others could not be opened.
 func Each(fn func(*Handle) error) error {
 	missed, err := each(func(h *Handle) error {
 		defer h.Close()
@@ -36,21 +37,29 @@ func Each(fn func(*Handle) error) error {
 func each(fn func(*Handle) error) (missed, err error) {
 	s, opening := &search{}, &search{}
 	seen := map[uint64]bool{}
+	take := func(h *Handle) error {
+		if seen[h.inode] { // it has two names, or is another one by now
+			return h.Close()
+		}
+		seen[h.inode] = true
+		return fn(h)
+	}
+	for _, name := range Names() { // which people gave
+		if h, err := Named(name); err == nil {
+			if err := take(h); err != nil {
+				return nil, err
+			}
+		}
+	}
 	for _, p := range s.places() {
 		if seen[p.inode] {
 			continue
 		}
 		h, err := open(p.path, p.name)
-		opening.note(err)
-		if err != nil {
+		if opening.note(err); err != nil {
 			continue
 		}
-		if seen[h.inode] { // another one by now
-			h.Close()
-			continue
-		}
-		seen[h.inode] = true
-		if err := fn(h); err != nil {
+		if err := take(h); err != nil {
 			return nil, err
 		}
 	}
@@ -66,8 +75,8 @@ type place struct {
 	inode      uint64
 }
 
-// search looks for namespaces. missed is the first reason why something could not be
-// looked at: what was not found may be there all the same.
+// search finds namespaces. missed is the first reason why something could not be read:
+// what was not found may exist all the same.
 type search struct{ missed error }
 
 // note remembers an error, unless it says that the thing ended meanwhile.

@@ -1,7 +1,6 @@
 package netns
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -58,8 +57,8 @@ func InodeOf(ns *Handle) (uint64, error) {
 	return here.Inode(), nil
 }
 
-// cookie tells the calling thread's namespace from all others of this boot; 0 where the
-// kernel does not say (SO_NETNS_COOKIE, Linux 5.14).
+// cookie returns a number that no other namespace of this boot has, of the calling
+// thread's; 0 where the kernel has none (SO_NETNS_COOKIE, Linux 5.14).
 func cookie() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -81,8 +80,8 @@ func OfInode(inode uint64) (*Handle, error) { return Open(ID{Inode: inode}) }
 
 // Open is the namespace of that identity: the calling thread's, or one that a process is
 // in, holds or has mounted. It stays that one until Close. The error is fs.ErrNotExist
-// only where there is none any more, and not where it could not be found out. To look
-// for another than the thread's own needs CAP_SYS_ADMIN and CAP_SYS_PTRACE.
+// only where there is none any more, and not where that is unknown. To find
+// another than the thread's own needs CAP_SYS_ADMIN and CAP_SYS_PTRACE.
 func Open(id ID) (*Handle, error) {
 	here, err := ofThread("")
 	if err != nil {
@@ -97,11 +96,6 @@ func Open(id ID) (*Handle, error) {
 		Need{Any: []int{unix.CAP_SYS_PTRACE}, Why: "to find it"})
 	if err != nil {
 		return nil, err
-	}
-	if id.Cookie != 0 {
-		if h, err := byHandle(id); err == nil || errors.Is(err, fs.ErrNotExist) {
-			return h, err
-		}
 	}
 	s := &search{}
 	for _, p := range s.places() {
@@ -119,7 +113,7 @@ func Open(id ID) (*Handle, error) {
 }
 
 // Certain refuses the namespace that Open found where only a number was noted, as
-// earlier versions did, though the kernel could have told more: the number may be
+// earlier versions did, though the kernel has a cookie: the number may be
 // another's by now.
 func (id ID) Certain(h *Handle) error {
 	if id.Cookie != 0 {
@@ -133,30 +127,6 @@ func (id ID) Certain(h *Handle) error {
 }
 
 var errUncertain = errors.New("an older natkit noted only the number of its network namespace, which may be another's by now")
-
-const (
-	nsfsRoot       = -10003 // FD_NSFS_ROOT (include/uapi/linux/fcntl.h)
-	nsfsHandleType = 0xf1   // FILEID_NSFS (include/linux/exportfs.h)
-)
-
-// byHandle asks the kernel for the namespace, which Linux answers from 6.18 on: its
-// number among all namespaces is the cookie (struct nsfs_file_handle,
-// include/uapi/linux/nsfs.h). fs.ErrNotExist is certain; after other errors it has to be
-// looked for.
-func byHandle(id ID) (*Handle, error) {
-	b := binary.NativeEndian.AppendUint64(nil, id.Cookie)
-	b = binary.NativeEndian.AppendUint32(b, unix.CLONE_NEWNET)
-	b = binary.NativeEndian.AppendUint32(b, uint32(id.Inode))
-	fd, err := unix.OpenByHandleAt(nsfsRoot, unix.NewFileHandle(nsfsHandleType, b), unix.O_RDONLY|unix.O_CLOEXEC)
-	if errors.Is(err, unix.ESTALE) {
-		return nil, gone(fmt.Sprintf("network namespace %d is gone", id.Inode))
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd)
-	return open(fmt.Sprintf("/proc/thread-self/fd/%d", fd), fmt.Sprintf("netns %d", id.Inode))
-}
 
 // checked is h, if it is the one of that identity.
 func (h *Handle) checked(id ID) (*Handle, error) {
@@ -196,7 +166,7 @@ func SeesAll() bool {
 func (id ID) missing(missed error) error {
 	here, err := pidNamespace()
 	if missed = errors.Join(missed, err); missed != nil {
-		return fmt.Errorf("open network namespace %d: whether it is still there is not known, as not all could be looked at: %w", id.Inode, missed)
+		return fmt.Errorf("open network namespace %d: it may still exist, as not all processes could be searched: %w", id.Inode, missed)
 	}
 	if id.SeenFrom != 0 && here != initialPIDNamespace && here != fmt.Sprintf("pid:[%d]", id.SeenFrom) {
 		return fmt.Errorf("open network namespace %d: it cannot be seen from this PID namespace; run natkit on the host", id.Inode)

@@ -77,12 +77,8 @@ func (l *Links) AddNeighbour(name string, a netip.Addr, mac net.HardwareAddr) er
 	if err != nil {
 		return err
 	}
-	family := unix.AF_INET
-	if a.Is6() {
-		family = unix.AF_INET6
-	}
 	return l.NeighSet(&netlink.Neigh{
-		LinkIndex: link.Attrs().Index, Family: family, State: netlink.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: mac,
+		LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: mac,
 	})
 }
 

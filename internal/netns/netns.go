@@ -178,8 +178,8 @@ func (h *Handle) Do(fn func() error) error {
 	})
 }
 
-// Again is another Handle of the same namespace, closed on its own.
-func (h *Handle) Again() (*Handle, error) {
+// Dup returns another Handle of the same namespace, which is closed separately.
+func (h *Handle) Dup() (*Handle, error) {
 	defer runtime.KeepAlive(h.file)
 	return open(fmt.Sprintf("/proc/self/fd/%d", h.Fd()), h.name)
 }

@@ -39,7 +39,7 @@ func separated(number string) string {
 	return sign + whole + fraction
 }
 
-// Fixed writes a number with so many decimals; None where it is not finite.
+// Fixed writes a number with that many decimals; None where it is not finite.
 func Fixed(v float64, decimals int) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return None

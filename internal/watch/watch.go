@@ -152,7 +152,7 @@ func (s *Sampler) Netns() (*netns.Handle, error) {
 	if s.ns == nil {
 		return nil, nil
 	}
-	return s.ns.Again()
+	return s.ns.Dup()
 }
 
 // Close ends what counts drops, and closes the namespace.

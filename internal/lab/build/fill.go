@@ -54,10 +54,9 @@ type Fill struct {
 // RemovedFill is what became of a fill that was removed.
 type RemovedFill struct {
 	FillRecord
-	// Entries were deleted.
-	Entries int64
+	Deleted int64 `json:"entries_deleted"`
 	// Gone: the namespace had ended, and its table with it.
-	Gone bool
+	Gone bool `json:"netns_gone"`
 }
 
 // Marks of fills, each for one at a time. lab.FillMark is that of scenarios.
@@ -186,7 +185,7 @@ func (f *Fill) Counts() []int64 { return f.filler.Counts(f.Made) }
 func (f *Fill) Remove(ctx context.Context) (RemovedFill, error) {
 	r := RemovedFill{FillRecord: f.FillRecord}
 	var err error
-	if r.Entries, err = removeMarked(ctx, f.ns, f.filter()); err != nil {
+	if r.Deleted, err = removeMarked(ctx, f.ns, f.filter()); err != nil {
 		return r, errors.Join(err, f.file.Close())
 	}
 	return r, errors.Join(os.Remove(f.path), f.file.Close())
@@ -195,7 +194,7 @@ func (f *Fill) Remove(ctx context.Context) (RemovedFill, error) {
 // Release leaves the entries and the record to another natkit.
 func (f *Fill) Release() error { return f.file.Close() }
 
-// remove deletes the entries of a mark and makes sure that none is left.
+// removeMarked deletes the entries of a mark and makes sure that none is left.
 func removeMarked(ctx context.Context, ns *netns.Handle, f *conntrack.Filter) (int64, error) {
 	d, err := dump.Delete(ctx, ns, f)
 	if err != nil {
@@ -252,25 +251,21 @@ func InsertFill(ctx context.Context, ns *netns.Handle, f *lab.Filler, first, tar
 	}
 }
 
+// insert makes n entries of f from the number first on.
 func insert(ctx context.Context, ns *netns.Handle, f *lab.Filler, first, n int64) (int64, error) {
-	made, err := dump.Insert(ctx, ns, nextOf(f, first, n))
+	i := first
+	made, err := dump.Insert(ctx, ns, func(e *conntrack.Entry) bool {
+		if i == first+n {
+			return false
+		}
+		f.Entry(i, e)
+		i++
+		return true
+	})
 	if errors.Is(err, dump.ErrExists) {
 		err = fmt.Errorf("%w; another fill has it ('natkit lab fill --remove' removes what was left), or a connection: a mix with other addresses or ports does without it", err)
 	}
 	return made, err
-}
-
-// nextOf hands out n entries.
-func nextOf(f *lab.Filler, first, n int64) func(*conntrack.Entry) bool {
-	i := int64(0)
-	return func(e *conntrack.Entry) bool {
-		if i == n {
-			return false
-		}
-		f.Entry(first+i, e)
-		i++
-		return true
-	}
 }
 
 // ConntrackMax is nf_conntrack_max, which holds for each namespace; 0 is no limit.

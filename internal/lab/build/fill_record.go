@@ -115,10 +115,10 @@ func CleanFills(ctx context.Context, dir string, inode uint64) (removed []Remove
 
 func (r FillRecord) clean(ctx context.Context, path string) (RemovedFill, error) {
 	removed := RemovedFill{FillRecord: r}
-	ns, err := r.namespace(path)
+	ns, err := r.namespace()
 	if err == nil && ns != nil {
 		defer ns.Close()
-		removed.Entries, err = removeMarked(ctx, ns, r.filter())
+		removed.Deleted, err = removeMarked(ctx, ns, r.filter())
 	}
 	if err != nil {
 		return removed, err
@@ -128,7 +128,7 @@ func (r FillRecord) clean(ctx context.Context, path string) (RemovedFill, error)
 }
 
 // namespace is the one of a record; nil where it is gone.
-func (r FillRecord) namespace(path string) (*netns.Handle, error) {
+func (r FillRecord) namespace() (*netns.Handle, error) {
 	boot, err := journal.ReadBootID("/proc")
 	if err != nil || boot != r.BootID {
 		return nil, err
@@ -138,15 +138,5 @@ func (r FillRecord) namespace(path string) (*netns.Handle, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	if initial, err := journal.InitialNamespace("/proc", "net"); err == nil && initial == r.Netns { // which never goes
-		return ns, nil
-	}
-	if err := id.Certain(ns); err != nil {
-		ns.Close()
-		return nil, fmt.Errorf("%w: remove %s, and where entries of it are there, 'natkit conntrack delete --mark %#x'", err, path, r.Mark)
-	}
-	return ns, nil
+	return ns, err
 }

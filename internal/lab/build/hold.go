@@ -116,7 +116,7 @@ func holderMain() int {
 	if err := json.NewDecoder(io.LimitReader(os.Stdin, 2<<20)).Decode(&h); err != nil {
 		return fail(fmt.Errorf("read what to build: %w", err))
 	}
-	l, state, file, err := h.build(ctx)
+	l, file, err := h.build(ctx)
 	if err != nil {
 		return fail(err)
 	}
@@ -127,7 +127,7 @@ func holderMain() int {
 	case <-ctx.Done():
 	case <-l.Done():
 	}
-	_ = os.Remove(statePath(h.Dir, state.Name)) // it is locked, so no other has the name
+	_ = os.Remove(statePath(h.Dir, l.scenario.Name)) // it is locked, so no other has the name
 	if err := l.Close(); err != nil {
 		return 1
 	}
@@ -135,48 +135,47 @@ func holderMain() int {
 }
 
 // build returns the lab, and the file that says that it is up.
-func (h Hold) build(ctx context.Context) (l *Lab, state State, file *os.File, err error) {
+func (h Hold) build(ctx context.Context) (*Lab, *os.File, error) {
 	s, err := h.Scenario()
 	if err != nil {
-		return nil, State{}, nil, err
+		return nil, nil, err
 	}
-	if l, err = Up(ctx, s, Options{Dir: h.Dir}); err != nil {
-		return nil, State{}, nil, err
-	}
-	if state, err = h.furnish(ctx, l); err == nil {
-		file, err = state.write(h.Dir)
-	}
+	l, err := Up(ctx, s, Options{Dir: h.Dir})
 	if err != nil {
-		return nil, State{}, nil, errors.Join(fmt.Errorf("start lab %s: %w", s.Name, err), l.Close())
+		return nil, nil, err
 	}
-	return l, state, file, nil
+	file, err := h.furnish(ctx, l)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("start lab %s: %w", s.Name, err), l.Close())
+	}
+	return l, file, nil
 }
 
-// furnish starts the server, sets the stage's rules and fill, and describes it all.
-func (h Hold) furnish(ctx context.Context, l *Lab) (State, error) {
+// furnish starts the server, sets the stage's rules and fill, and writes it all down.
+func (h Hold) furnish(ctx context.Context, l *Lab) (*os.File, error) {
 	server, err := l.StartServer(ctx, h.Server)
 	if err != nil {
-		return State{}, err
+		return nil, err
 	}
 	if stage, ok := l.scenario.Stage(h.Stage); ok {
 		if err := l.Furnish(ctx, stage); err != nil {
-			return State{}, err
+			return nil, err
 		}
 		limit, err := ConntrackMax()
 		if err == nil {
 			err = l.SetFill(ctx, stage.Fill, limit)
 		}
 		if err != nil {
-			return State{}, err
+			return nil, err
 		}
 	}
 	boot, err := journal.ReadBootID("/proc")
 	if err != nil {
-		return State{}, err
+		return nil, err
 	}
 	own, err := journal.ReadProcess("/proc", os.Getpid())
 	if err != nil {
-		return State{}, err
+		return nil, err
 	}
 	state := State{
 		Schema: StateSchema, Name: l.scenario.Name, Title: l.scenario.Title,
@@ -186,7 +185,7 @@ func (h Hold) furnish(ctx context.Context, l *Lab) (State, error) {
 	for _, n := range l.nodes {
 		state.Nodes = append(state.Nodes, NodeState{Name: n.Name, Fd: n.Netns.Fd()})
 	}
-	return state, nil
+	return state.write(h.Dir)
 }
 
 // self is the running program, also after its file was replaced on disk.

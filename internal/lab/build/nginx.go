@@ -132,41 +132,39 @@ const keptSeconds = 75
 func (n nginx) config(dir string, listen listening, files uint64, user string) string {
 	files = min(files, wantConnections+spareFiles)
 	connections := max(files, 2*spareFiles) - spareFiles
-	var b strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("daemon off;")
-	line("user %s;", user)
-	line("worker_processes auto;")
-	line("worker_rlimit_nofile %d;", files)
-	line("pid %s/nginx.pid;", dir)
-	line("lock_file %s/nginx.lock;", dir)
-	line("error_log stderr crit;")
-	line("events { worker_connections %d; }", connections)
-	line("http {")
+	var paths, addresses strings.Builder
 	for _, module := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
 		if !strings.Contains(n.build, "--without-http_"+module+"_module") {
-			line("  %s_temp_path %s/%s;", module, dir, module)
+			fmt.Fprintf(&paths, "  %s_temp_path %s/%[1]s;\n", module, dir)
 		}
 	}
-	line("  access_log off;")
-	line("  default_type text/html;")
-	line("  sendfile on;")
-	if listen.keep {
-		line("  keepalive_timeout %d;", keptSeconds)
-		line("  keepalive_requests 1000000;")
-	} else {
-		line("  keepalive_timeout 0;")
-	}
-	line("  server {")
 	for _, addr := range listen.at {
-		line("    listen %s backlog=65535;", addr)
+		fmt.Fprintf(&addresses, "    listen %s backlog=65535;\n", addr)
 	}
-	line("    root %s;", dir)
-	line("    location = / { try_files /index.html =404; }")
-	line("    location / { return 404; }")
-	line("  }")
-	line("}")
-	return b.String()
+	keep := "  keepalive_timeout 0;"
+	if listen.keep {
+		keep = fmt.Sprintf("  keepalive_timeout %d;\n  keepalive_requests 1000000;", keptSeconds)
+	}
+	return fmt.Sprintf(`daemon off;
+user %s;
+worker_processes auto;
+worker_rlimit_nofile %d;
+pid %[3]s/nginx.pid;
+lock_file %[3]s/nginx.lock;
+error_log stderr crit;
+events { worker_connections %[4]d; }
+http {
+%[5]s  access_log off;
+  default_type text/html;
+  sendfile on;
+%[6]s
+  server {
+%[7]s    root %[3]s;
+    location = / { try_files /index.html =404; }
+    location / { return 404; }
+  }
+}
+`, user, files, dir, connections, &paths, keep, &addresses)
 }
 
 // page has the size of nginx's own welcome page, 612 bytes.

@@ -72,7 +72,7 @@ func (b *sandbox) file(name string) string {
 
 // Command is a program to start in a node.
 type Command struct {
-	// Path is looked up in PATH where it has no slash, and natkit is this binary;
+	// Path is searched in PATH if it has no slash, and natkit is this binary;
 	// Name is argv[0], Path where empty.
 	Path, Name string
 	// Args do not contain the program's name.

@@ -27,13 +27,7 @@ type AllOptions struct {
 // where the series was interrupted, or where host values could not be put back: then
 // nothing more is run.
 func All(ctx context.Context, scenarios []*lab.Scenario, o AllOptions) (*lab.Accuracy, error) {
-	if o.Clock == nil {
-		o.Clock = time.Now
-	}
-	if o.Progress == nil {
-		o.Progress = func(string) {}
-	}
-	if err := build.CheckPrivilege(); err != nil {
+	if err := o.begin(); err != nil {
 		return nil, fmt.Errorf("run scenarios: %w", err)
 	}
 	lock, err := build.Lock(o.Dir) // once for all: no other lab comes between

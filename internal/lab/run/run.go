@@ -47,6 +47,17 @@ type Options struct {
 	locked bool
 }
 
+// begin completes the options, and says what is missing to build labs.
+func (o *Options) begin() error {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	return build.CheckPrivilege()
+}
+
 // conductor is a run in progress.
 type conductor struct {
 	Options
@@ -78,13 +89,7 @@ var errNeedsHost = errors.New("it changes values of the whole host, which hold f
 // nil when the lab could not be built or a stage could not be run; host values
 // are put back in any case, and an error says where that failed.
 func Run(ctx context.Context, sc *lab.Scenario, o Options) (*lab.Report, error) {
-	if o.Clock == nil {
-		o.Clock = time.Now
-	}
-	if o.Progress == nil {
-		o.Progress = func(string) {}
-	}
-	if err := build.CheckPrivilege(); err != nil {
+	if err := o.begin(); err != nil {
 		return nil, fmt.Errorf("lab %s: %w", sc.Name, err)
 	}
 	if sc.NeedsHost() && !o.AllowHost {
@@ -218,9 +223,7 @@ func (c *conductor) addTCP(st *lab.Stage, r *lab.StageReport, before, after tcpO
 		r.TCP[name] = now.Counters.Grown(before[name].Counters)
 	}
 	server := c.sc.Topology.Server.Node
-	for _, l := range c.sc.LoadsOf(st) {
-		if l.Is(lab.LoadHTTP) {
-			r.Handshakes = lab.HandshakesOf(r.TCP[l.From], r.TCP[server], after[server], &r.Result)
-		}
+	if l, ok := c.sc.HTTP(st); ok {
+		r.Handshakes = lab.HandshakesOf(r.TCP[l.From], r.TCP[server], after[server], &r.Result)
 	}
 }
