@@ -168,6 +168,14 @@ func (t *Table) search(addr uint64) int {
 	return i
 }
 
+// End is behind the last byte of the function at addr.
+func (t *Table) End(addr uint64) uint64 {
+	if next := t.search(addr + 1); next < len(t.functions) {
+		return min(t.functions[next].Addr, addr+maxFunction)
+	}
+	return addr + maxFunction
+}
+
 // Place is Lookup with the address as the name where it lies in no function. A nil table has none.
 func (t *Table) Place(addr uint64) Symbol {
 	if t != nil {

@@ -13,15 +13,16 @@ func (t *tracker) syn(c *conn, r *record, scale uint8) {
 		return
 	}
 	if c.begun && c.client != r.from() && c.syn.open && c.syn.answer == 0 && r.at-c.syn.at < young {
-		c.crossed(r, scale)
+		c.open(r, scale)
 		return
 	}
 	t.begin(c, r, scale)
 	t.point(c, r)
 }
 
-// crossed handles the SYN of a simultaneous open (RFC 9293, section 3.5).
-func (c *conn) crossed(r *record, scale uint8) {
+// open notes the SYN of one end: the client's, or the other's of a simultaneous open (RFC 9293,
+// section 3.5).
+func (c *conn) open(r *record, scale uint8) {
 	s := &c.side[r.from()]
 	s.next, s.hasNext, s.hasSYN, s.lastAt, s.lastSeq = r.end(), true, true, r.at, r.seq
 	s.tsval, s.hasTS, s.scale = r.tsval, r.hasTimestamps(), scale
@@ -41,9 +42,7 @@ func (t *tracker) begin(c *conn, r *record, scale uint8) {
 		client: r.from(), begun: true, former: was}
 	c.syn = pending{open: true, count: 1, number: r.number, at: r.at, first: r.at, firstNumber: r.number,
 		seq: r.seq, id: r.id, tsval: r.tsval, hasTS: r.hasTimestamps(), reused: was.valid}
-	s := &c.side[r.from()]
-	s.next, s.hasNext, s.hasSYN, s.lastAt, s.lastSeq = r.end(), true, true, r.at, r.seq
-	s.tsval, s.hasTS, s.scale = r.tsval, r.hasTimestamps(), scale
+	c.open(r, scale)
 	t.moves.begin(c)
 	if was.valid {
 		t.countReuse(c)
@@ -255,7 +254,7 @@ func (c *conn) verdictOf(v Verdict, rcvNxt, tsRecent uint32) SYN {
 	s := &c.syn
 	syn := SYN{Frame: s.number, Time: timeOf(s.at), Verdict: v, Seq: s.seq, Reset: s.reset}
 	if s.hasTS {
-		syn.TSVal = pointer(s.tsval)
+		syn.TSVal = new(s.tsval)
 	}
 	if v == Accepted || v == Unanswered {
 		return syn
@@ -264,14 +263,12 @@ func (c *conn) verdictOf(v Verdict, rcvNxt, tsRecent uint32) SYN {
 	if v == Refused {
 		return syn
 	}
-	syn.RcvNxt = pointer(rcvNxt)
+	syn.RcvNxt = new(rcvNxt)
 	if s.hasTS && (s.answerHasTS || s.answer == 0 && c.former.hasTS) {
-		syn.TSRecent = pointer(tsRecent)
+		syn.TSRecent = new(tsRecent)
 	}
 	return syn
 }
-
-func pointer(v uint32) *uint32 { return &v }
 
 func timeOf(at int64) time.Time { return time.Unix(0, at).UTC() }
 

@@ -89,6 +89,7 @@ type again struct {
 	count     uint8 // transmissions after the first
 	at        int64
 	first     int64 // frame of the first retransmission
+	firstAt   int64
 	intervals [maxIntervals]float32
 }
 
@@ -164,16 +165,17 @@ func (c *conn) push(r record) {
 	c.packets++
 }
 
-// recent calls fn for the remembered packets, the oldest first.
-func (c *conn) recent(fn func(*record)) {
-	for i := c.seen - min(c.seen, ringSize); i != c.seen; i++ {
-		fn(&c.ring[i%ringSize])
+// recent are the remembered packets, the oldest first.
+func (c *conn) recent(yield func(*record) bool) {
+	for i := c.seen - min(c.seen, ringSize); i != c.seen && yield(&c.ring[i%ringSize]); i++ {
 	}
 }
 
-// remembered returns the remembered packets, the oldest first.
+// remembered returns a copy of them.
 func (c *conn) remembered() (records []record) {
-	c.recent(func(r *record) { records = append(records, *r) })
+	for r := range c.recent {
+		records = append(records, *r)
+	}
 	return records
 }
 

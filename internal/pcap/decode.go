@@ -2,7 +2,6 @@ package pcap
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -24,7 +23,7 @@ func (s *stream) decode(p *Packet) {
 	s.seen.frame(&p.Frame)
 	switch p.Frame.Transport {
 	case unix.IPPROTO_TCP:
-		p.TSVal, p.TSEcr, p.HasTimestamps = timestamps(&p.Frame.TCP)
+		p.TSVal, p.TSEcr, p.HasTimestamps = p.Frame.TCP.Timestamps()
 	case unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6:
 		p.HasQuoted = p.Frame.ICMPError() && p.Frame.Quoted(&p.Quoted) == nil
 	}
@@ -44,17 +43,6 @@ func (s *stream) decodeFrame(p *Packet) Reason {
 		return CutHeader
 	}
 	return MalformedHeader
-}
-
-// timestamps tries the usual place first: after two NOPs (RFC 7323, appendix A).
-func timestamps(t *frame.TCP) (value, echo uint32, ok bool) {
-	if o := t.Options; len(o) >= 12 && binary.BigEndian.Uint32(o) == 0x0101080a {
-		return binary.BigEndian.Uint32(o[4:]), binary.BigEndian.Uint32(o[8:]), true
-	}
-	if len(t.Options) == 0 {
-		return 0, 0, false
-	}
-	return t.Timestamps()
 }
 
 // icmpErrors counts error messages by sender and kind.

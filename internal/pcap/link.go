@@ -1,7 +1,6 @@
 package pcap
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/natkit/natkit/internal/frame"
@@ -40,7 +39,7 @@ type linkLayer struct {
 // links are the link layers that are read.
 var links = map[int]linkLayer{
 	linkNull:        {"NULL", (*header).loopback},
-	linkEthernet:    {"EN10MB", (*header).ethernet},
+	linkEthernet:    {"EN10MB", typed(12, frame.EthernetLen)},
 	linkPPP:         {"PPP", (*header).ppp},
 	linkFDDI:        {"FDDI", (*header).fddi},
 	linkRawBSD:      {"RAW", (*header).ip},
@@ -87,13 +86,11 @@ type header struct {
 // networkOf returns the EtherType of a frame's network header, and moves h.b there.
 func (h *header) networkOf(link int, b []byte) (etherType uint16, reason Reason) {
 	*h = header{b: b}
-	if link == linkEthernet { // most often; saves the look-up
-		etherType, reason = h.ethernet()
-	} else if network := links[link].network; network != nil {
-		etherType, reason = network(h)
-	} else {
+	l, ok := links[link]
+	if !ok {
 		return 0, UnknownLinkType
 	}
+	etherType, reason = l.network(h)
 	if h.cut {
 		return 0, CutHeader
 	}
@@ -120,15 +117,6 @@ func (h *header) skip(n int) {
 	if h.has(n) {
 		h.b = h.b[n:]
 	}
-}
-
-func (h *header) ethernet() (uint16, Reason) {
-	if !h.has(frame.EthernetLen) {
-		return 0, CutHeader
-	}
-	etherType := binary.BigEndian.Uint16(h.b[12:])
-	h.b = h.b[frame.EthernetLen:]
-	return h.typed(etherType)
 }
 
 // typed is a header of a fixed length with an EtherType.

@@ -46,6 +46,7 @@ type ngInterface struct {
 
 // block is one block; its body may be cut to bufferSize.
 type block struct {
+	order binary.ByteOrder
 	kind  uint32
 	total int64
 	body  []byte
@@ -74,11 +75,12 @@ func (n *pcapng) block(s *stream) (block, bool) {
 			s.endWithin("block", len(head), leastBlock)
 			return block{}, false
 		}
-		b, problem := n.header(head)
-		if problem == "" {
-			problem = n.body(s, &b)
-		}
-		if problem == "" {
+		b, ok := n.begin(head)
+		problem := ""
+		if !ok {
+			problem = fmt.Sprintf("length %d of a block of type %#x", b.total, b.kind)
+		} else if problem = b.read(s); problem == "" {
+			n.order = b.order
 			return b, true
 		}
 		if !s.search(4, problem, n.findIn) {
@@ -87,52 +89,30 @@ func (n *pcapng) block(s *stream) (block, bool) {
 	}
 }
 
-// header reads a block's type and length. A section sets the byte order.
-func (n *pcapng) header(b []byte) (block, string) {
-	kind := binary.LittleEndian.Uint32(b)
-	if kind == blockSection {
-		order := orderOf(b[8:])
-		if order == nil {
-			return block{}, fmt.Sprintf("byte-order magic %#x of a section", b[8:12])
-		}
-		n.order = order
-	}
-	blk := block{kind: n.order.Uint32(b), total: int64(n.order.Uint32(b[4:]))}
-	if least := leastLength(blk.kind); blk.total < least || blk.total%4 != 0 {
-		return block{}, fmt.Sprintf("length %d of a block of type %#x", blk.total, blk.kind)
-	}
-	return blk, ""
+// leastLengths are how long blocks of the kinds that matter are at least.
+var leastLengths = map[uint32]int64{
+	blockSection: leastSection, blockInterface: leastBlock + 8, blockPacket: leastBlock + 20, blockEnhanced: leastBlock + 20,
+	blockSimple: leastBlock + 4, blockStatistics: leastBlock + 12,
 }
 
-func orderOf(magic []byte) binary.ByteOrder {
-	switch uint32(byteOrderMagic) {
-	case binary.LittleEndian.Uint32(magic):
-		return binary.LittleEndian
-	case binary.BigEndian.Uint32(magic):
-		return binary.BigEndian
+// begin reads a block's type and length, and reports whether they are possible. A section has the
+// byte order.
+func (n *pcapng) begin(b []byte) (block, bool) {
+	blk := block{order: n.order}
+	if binary.LittleEndian.Uint32(b) == blockSection && binary.BigEndian.Uint32(b[8:]) == byteOrderMagic {
+		blk.order = binary.BigEndian
+	} else if binary.LittleEndian.Uint32(b) == blockSection {
+		blk.order = binary.LittleEndian
 	}
-	return nil
+	blk.kind, blk.total = blk.order.Uint32(b), int64(blk.order.Uint32(b[4:]))
+	if blk.kind == blockSection && blk.order.Uint32(b[8:]) != byteOrderMagic {
+		return blk, false
+	}
+	return blk, blk.total%4 == 0 && blk.total >= leastBlock && blk.total >= leastLengths[blk.kind]
 }
 
-// leastLength is how long a block is at least.
-func leastLength(kind uint32) int64 {
-	switch kind {
-	case blockSection:
-		return leastSection
-	case blockInterface:
-		return leastBlock + 8
-	case blockPacket, blockEnhanced:
-		return leastBlock + 20
-	case blockSimple:
-		return leastBlock + 4
-	case blockStatistics:
-		return leastBlock + 12
-	}
-	return leastBlock
-}
-
-// body peeks at a block's body, and compares the length after it.
-func (n *pcapng) body(s *stream, b *block) string {
+// read peeks at a block's body, and compares the length after it; problem says what is broken.
+func (b *block) read(s *stream) (problem string) {
 	want := min(b.total, bufferSize)
 	whole := s.peek(int(want))
 	if int64(len(whole)) < want {
@@ -143,44 +123,26 @@ func (n *pcapng) body(s *stream, b *block) string {
 		return ""
 	}
 	b.body = whole[8 : b.total-4]
-	if again := n.order.Uint32(whole[b.total-4:]); int64(again) != b.total {
+	if again := b.order.Uint32(whole[b.total-4:]); int64(again) != b.total {
 		return fmt.Sprintf("a block of type %#x has length %d before and %d behind it", b.kind, b.total, again)
 	}
 	return ""
 }
 
-// findIn returns where in b a whole block begins, or -1. Blocks of a broken file may be
-// misaligned.
+// findIn returns where in b a whole block of a kind that matters begins, or -1. Blocks of a broken
+// file may be misaligned.
 func (n *pcapng) findIn(b []byte, _ bool) int {
 	for i := 0; i < min(len(b), window) && i+leastBlock <= len(b); i++ {
-		if n.wholeAt(b[i:]) {
+		if kind := n.order.Uint32(b[i:]); kind != blockSection && kind-1 >= blockEnhanced {
+			continue // most often
+		}
+		blk, ok := n.begin(b[i:])
+		end := int64(i) + blk.total
+		if ok && end <= int64(len(b)) && leastLengths[blk.kind] > 0 && int64(blk.order.Uint32(b[end-4:])) == blk.total {
 			return i
 		}
 	}
 	return -1
-}
-
-// wholeAt reports whether b begins with a block that is whole and of a kind that matters.
-func (n *pcapng) wholeAt(b []byte) bool {
-	order := n.order
-	if binary.LittleEndian.Uint32(b) == blockSection {
-		if order = orderOf(b[8:]); order == nil {
-			return false
-		}
-	}
-	kind, total := order.Uint32(b), int64(order.Uint32(b[4:]))
-	if !known(kind) || total%4 != 0 || total < leastLength(kind) || total > int64(len(b)) {
-		return false
-	}
-	return int64(order.Uint32(b[total-4:])) == total
-}
-
-func known(kind uint32) bool {
-	switch kind {
-	case blockSection, blockInterface, blockPacket, blockSimple, blockStatistics, blockEnhanced:
-		return true
-	}
-	return false
 }
 
 // packet processes a block, and reports whether it is a packet.

@@ -70,7 +70,7 @@ func (t *tracker) oneWay() {
 		return
 	}
 	t.kept.drop(SYNUnanswered)
-	t.remark("no packet from any server, but clients go on as if there were: the capture has one direction only, and tells neither of SYNs without answer nor of rejected ones")
+	t.remark("no packet from any server, but clients go on as if there were: the capture has one direction only, so that unanswered and rejected SYNs cannot be recognised")
 }
 
 // unordered warns of packets that were too late to be sorted by time.

@@ -105,18 +105,12 @@ func (s *stream) peek(n int) []byte {
 
 // skip consumes n bytes, and returns how many there were.
 func (s *stream) skip(n int64) int64 {
-	var done int64
-	for done < n {
-		step := min(n-done, 1<<30)
-		k, err := s.r.Discard(int(step))
-		done += int64(k)
-		if err != nil {
-			s.note(err)
-			break
-		}
+	done, err := s.r.Discard(int(n))
+	if err != nil {
+		s.note(err)
 	}
-	s.offset += done
-	return done
+	s.offset += int64(done)
+	return int64(done)
 }
 
 // consume skips the packet that was returned.
@@ -217,7 +211,9 @@ const reorderedWithin = 3_000_000 // ns
 
 // sequence follows the segments that occupy sequence numbers.
 func (t *tracker) sequence(c *conn, r *record) {
-	c.noteFIN(r)
+	if r.flags&frame.FIN != 0 && c.finFirst == 0 {
+		c.finFirst = r.from() + 1
+	}
 	s := &c.side[r.from()]
 	if r.length == 0 && r.flags&(frame.SYN|frame.FIN) == 0 {
 		if !s.hasNext {
@@ -252,7 +248,7 @@ func (t *tracker) sentAgain(c *conn, r *record) {
 	a := &c.side[r.from()].again
 	if a.count == 0 || a.seq != r.seq {
 		t.endAgain(c, r.from())
-		*a = again{seq: r.seq, at: c.sentAt(r), first: r.number}
+		*a = again{seq: r.seq, at: c.sentAt(r), first: r.number, firstAt: r.at}
 	}
 	if int(a.count) < maxIntervals {
 		a.intervals[a.count] = float32(seconds(r.at - a.at))
@@ -264,11 +260,11 @@ func (t *tracker) sentAgain(c *conn, r *record) {
 // sentAt is when a segment was sent before.
 func (c *conn) sentAt(r *record) int64 {
 	at := c.side[r.from()].lastAt
-	c.recent(func(o *record) {
+	for o := range c.recent {
 		if o.from() == r.from() && o.seq == r.seq && o.length > 0 {
 			at = o.at
 		}
-	})
+	}
 	return at
 }
 
@@ -296,7 +292,7 @@ func (t *tracker) endAgain(c *conn, dir uint8) {
 	if !t.kept.wants(RetransmissionBackoff) {
 		return
 	}
-	i := c.incident(RetransmissionBackoff, c.opener(dir), a.first, c.timeOfFrame(a.first, a.at), c.remembered(), func(r *record) Role {
+	i := c.incident(RetransmissionBackoff, c.opener(dir), a.first, a.firstAt, c.remembered(), func(r *record) Role {
 		if r.from() == dir && r.seq == a.seq && r.number >= a.first {
 			return RoleRetransmit
 		}
@@ -306,15 +302,4 @@ func (t *tracker) endAgain(c *conn, dir uint8) {
 		i.Intervals = append(i.Intervals, float64(a.intervals[n]))
 	}
 	t.kept.add(i)
-}
-
-// timeOfFrame is when a packet came that the connection remembers, or else otherwise.
-func (c *conn) timeOfFrame(number, otherwise int64) int64 {
-	at := otherwise
-	c.recent(func(r *record) {
-		if r.number == number {
-			at = r.at
-		}
-	})
-	return at
 }

@@ -19,7 +19,7 @@ type tracker struct {
 	moves  moves
 	icmp   icmpErrors
 	order  sorter
-	one    segment // of the packet at hand
+	one    segment // of the current packet
 	reuse  spread
 	// backoff are the times between transmissions of a SYN.
 	backoff [maxIntervals]spread
@@ -101,6 +101,7 @@ func (t *tracker) forget(_ key, c *conn) {
 		t.table.shortest = silent
 	}
 	t.table.forgotten++
+	t.table.spare = c
 }
 
 // duplicate reports whether the packet was captured twice. Acknowledgements without data may be
@@ -109,8 +110,8 @@ func (c *conn) duplicate(r *record) bool {
 	if r.length == 0 && r.flags&(frame.SYN|frame.FIN|frame.RST) == 0 {
 		return false
 	}
-	for i := c.seen - min(c.seen, ringSize); i != c.seen; i++ {
-		if r.copies(&c.ring[i%ringSize]) {
+	for o := range c.recent {
+		if r.copies(o) {
 			return true
 		}
 	}
@@ -213,13 +214,6 @@ func windowScale(tcp *frame.TCP) uint8 {
 	return noScale
 }
 
-// noteFIN notes who closes first.
-func (c *conn) noteFIN(r *record) {
-	if r.flags&frame.FIN != 0 && c.finFirst == 0 {
-		c.finFirst = r.from() + 1
-	}
-}
-
 // finish counts a connection that is over, or that is forgotten.
 func (t *tracker) finish(c *conn) {
 	t.close(c)
@@ -252,7 +246,8 @@ func (t *tracker) finish(c *conn) {
 // room.
 type table struct {
 	*simplelru.LRU[key, *conn]
-	most int // that there were at once
+	most  int   // that there were at once
+	spare *conn // was evicted last, for the next one
 	// forgotten were evicted, shortest is the least silence of those, in nanoseconds.
 	forgotten int64
 	shortest  int64
@@ -274,7 +269,10 @@ func (t *table) memory() int64 { return int64(t.most) * perConn }
 func (t *table) get(k *key) *conn {
 	c, ok := t.Get(*k)
 	if !ok {
-		c = &conn{key: *k}
+		if c, t.spare = t.spare, nil; c == nil {
+			c = new(conn)
+		}
+		*c = conn{key: *k}
 		t.Add(*k, c)
 		t.most = max(t.most, t.Len())
 	}

@@ -106,26 +106,19 @@ func (t *tracker) countOutcome(kind Kind, outcome Outcome) {
 }
 
 // kindOf is the most serious of the verdicts.
-func kindOf(syns []SYN, behind bool) Kind {
-	has := map[Verdict]bool{}
-	for i := range syns {
-		has[syns[i].Verdict] = true
+func kindOf(syns []SYN, behind bool) (worst Kind) {
+	if behind {
+		worst = TimestampBack
 	}
-	switch {
-	case has[RejectedPAWS]:
-		return SYNRejectedPAWS
-	case has[RejectedSequence]:
-		return SYNRejectedSeq
-	case has[Challenged]:
-		return SYNOnOpen
-	case has[Unanswered]:
-		return SYNUnanswered
-	case has[Refused]:
-		return SYNRefused
-	case behind:
-		return TimestampBack
+	for _, v := range []struct {
+		verdict Verdict
+		kind    Kind
+	}{{Refused, SYNRefused}, {Unanswered, SYNUnanswered}, {Challenged, SYNOnOpen}, {RejectedSequence, SYNRejectedSeq}, {RejectedPAWS, SYNRejectedPAWS}} {
+		if slices.ContainsFunc(syns, func(s SYN) bool { return s.Verdict == v.verdict }) {
+			worst = v.kind
+		}
 	}
-	return ""
+	return worst
 }
 
 func (c *conn) formerReport() *Former {
@@ -136,7 +129,7 @@ func (c *conn) formerReport() *Former {
 	report := &Former{LastFrame: f.number, LastTime: timeOf(f.at), After: seconds(c.syn.first - f.at),
 		Closed: f.closed, RcvNxt: f.rcvNxt, SndNxt: f.sndNxt}
 	if f.hasTS {
-		report.LastTSVal = pointer(f.tsval)
+		report.LastTSVal = new(f.tsval)
 	}
 	return report
 }
@@ -178,7 +171,7 @@ func ladder(records []record, client uint8, role func(*record) Role) []Step {
 			steps[n].Role = role(r)
 		}
 		if r.hasTimestamps() {
-			steps[n].TSVal, steps[n].TSEcr = pointer(r.tsval), pointer(r.tsecr)
+			steps[n].TSVal, steps[n].TSEcr = new(r.tsval), new(r.tsecr)
 		}
 	}
 	return steps

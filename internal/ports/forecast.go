@@ -9,7 +9,7 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// forever is longer than anybody waits.
+// forever, in seconds, is longer than a forecast is of use.
 const forever = 30 * 86400
 
 // Never is SecondsLeft where the ports do not run out, or where it is not known.
@@ -187,7 +187,7 @@ func (r *row) alternatives(out *snapshot.Ports, sets *many) []snapshot.PortAlter
 		all = append(all, snapshot.PortAlternative{What: snapshot.PortsFullyRandom,
 			FailsNow: r.FailsIfTaken, FailsLater: r.FailsScattered})
 	}
-	if whole := DefaultRange(r.key.proto, classOther); r.share.class == classOther && r.share.Len() < whole.Len() {
+	if whole := DefaultRange(r.key.proto); r.share.class == classOther && r.share.Len() < whole.Len() {
 		all = append(all, r.longer(out, sets, whole))
 	}
 	// Connections are spread over the addresses by a hash of source and destination

@@ -179,26 +179,34 @@ func (p *pool) bytes() int64 {
 	return poolBytes + int64(cap(p.few))*takenBytes
 }
 
-// Classes of source ports that stay apart if no rule has a range.
-const (
-	classOther      = ""
-	classPrivileged = "privileged"
-	classReserved   = "reserved"
+// class is one of the source ports that stay apart if no rule has a range: the kernel goes by the
+// original source port (nf_nat_l4proto_unique_tuple, net/netfilter/nf_nat_core.c).
+type class struct {
+	name string
+	// all are its ports, drawn those that the kernel draws from.
+	all, drawn nat.Ports
+}
+
+const classOther = ""
+
+var (
+	classes = []class{
+		{classOther, nat.Ports{First: 1024, Last: 65535}, nat.Ports{First: 1024, Last: 65535}},
+		{"reserved", nat.Ports{First: 512, Last: 1023}, nat.Ports{First: 600, Last: 1023}},
+		{"privileged", nat.Ports{First: 0, Last: 511}, nat.Ports{First: 1, Last: 511}},
+	}
+	icmpClasses = []class{{classOther, nat.AllPorts, nat.AllPorts}}
 )
 
-// DefaultRange is what the kernel draws from if no rule has a range.
-func DefaultRange(proto uint8, class string) nat.Ports {
-	switch {
-	case nat.IsICMP(proto):
-		return nat.AllPorts
-	case class == classPrivileged:
-		return nat.Ports{First: 1, Last: 511}
-	case class == classReserved:
-		return nat.Ports{First: 600, Last: 1023}
-	default:
-		return nat.Ports{First: 1024, Last: 65535}
+func classesOf(proto uint8) []class {
+	if nat.IsICMP(proto) {
+		return icmpClasses
 	}
+	return classes
 }
+
+// DefaultRange is what the kernel draws from if no rule has a range, of ports from 1024 on.
+func DefaultRange(proto uint8) nat.Ports { return classesOf(proto)[0].drawn }
 
 // Probing is the search of a kernel of this release: mainline since 5.0 probes windows, older
 // kernels the whole range, unless their vendor took that change.

@@ -105,31 +105,12 @@ func sourceOf(r *snapshot.NATRule) string {
 // byClass splits the ports as the kernel does without a range.
 func byClass(proto uint8, p *pool, rule int, draws bool, from string) []share {
 	var out []share
-	for _, class := range []string{classOther, classReserved, classPrivileged} {
-		r := DefaultRange(proto, class)
-		if p.count(classPorts(proto, class), 0) > 0 {
-			out = append(out, share{Ports: r, class: class, rule: rule, draws: draws, from: from})
-		}
-		if nat.IsICMP(proto) {
-			break
+	for _, c := range classesOf(proto) {
+		if p.count(c.all, 0) > 0 {
+			out = append(out, share{Ports: c.drawn, class: c.name, rule: rule, draws: draws, from: from})
 		}
 	}
 	return out
-}
-
-// classPorts are all ports of a class, also those never drawn: the kernel goes by the original
-// source port and stays in its class (nf_nat_l4proto_unique_tuple, net/netfilter/nf_nat_core.c).
-func classPorts(proto uint8, class string) nat.Ports {
-	switch {
-	case nat.IsICMP(proto):
-		return nat.AllPorts
-	case class == classPrivileged:
-		return nat.Ports{First: 0, Last: 511}
-	case class == classReserved:
-		return nat.Ports{First: 512, Last: 1023}
-	default:
-		return nat.Ports{First: 1024, Last: 65535}
-	}
 }
 
 // portsOf is the rule's range, which the kernel also takes the wrong way round.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	_ "embed"
+	"encoding/json"
 	"fmt"
 	"html/template"
 	"io"
@@ -50,7 +51,7 @@ type flameView struct {
 type flameData struct {
 	Names   []string     `json:"names"`
 	Classes []flameClass `json:"classes"`
-	Root    flameNode    `json:"root"`
+	Root    *flameNode   `json:"root"`
 	// Seconds of CPU time that a sample stands for.
 	Period float64 `json:"period"`
 	// All is the number of samples that all CPUs would give if they were busy.
@@ -73,21 +74,8 @@ type flameNode struct {
 }
 
 // MarshalJSON leaves out what tens of thousands of nodes would repeat.
-func (n flameNode) MarshalJSON() ([]byte, error) {
-	var b bytes.Buffer
-	n.encode(&b)
-	return b.Bytes(), nil
-}
-
-func (n *flameNode) encode(b *bytes.Buffer) {
-	fmt.Fprintf(b, "[%d,%d,%d,[", n.name, n.class, n.samples)
-	for i, child := range n.children {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		child.encode(b)
-	}
-	b.WriteString("]]")
+func (n *flameNode) MarshalJSON() ([]byte, error) {
+	return json.Marshal([]any{n.name, n.class, n.samples, append([]*flameNode{}, n.children...)})
 }
 
 // WriteFlame writes a flame graph as one page that needs no network: style, script
@@ -115,6 +103,7 @@ func (s *Stacks) WriteFlame(w io.Writer) error {
 
 func (s *Stacks) flameData() flameData {
 	b := &flameBuilder{classifier: newClassifier(classes), names: map[string]int{}, classes: map[string]int{}}
+	b.data.Root = &flameNode{}
 	b.name("all")
 	for _, class := range append(classes.all(true), ClassKernelRest, ClassUser) {
 		b.classes[class] = len(b.data.Classes)
@@ -152,7 +141,7 @@ func (b *flameBuilder) name(text string) int {
 
 // add adds a stack; a frame has the class that its own time counts for.
 func (b *flameBuilder) add(stack Stack) {
-	node := &b.data.Root
+	node := b.data.Root
 	node.samples += stack.Count
 	class := b.classes[ClassKernelRest] // of a stack without frames
 	for i, w := range b.classifier.works(stack.Frames) {

@@ -107,7 +107,7 @@ func (p portPoint) packet() func(port uint16) []byte {
 	return datagram
 }
 
-var wholeRange = ports.DefaultRange(unix.IPPROTO_UDP, "")
+var wholeRange = ports.DefaultRange(unix.IPPROTO_UDP)
 
 // portPoints are those of the table, and of the test.
 var portPoints = []portPoint{

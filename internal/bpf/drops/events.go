@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/natkit/natkit/internal/bpf"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -82,8 +81,6 @@ func (t *Tracer) event(e *dropsEvent) Event {
 	}
 	return event
 }
-
-func isAborted(err error) bool { return errors.Is(err, ebpf.ErrIterationAborted) }
 
 // addFlows reads the flows, and how many were evicted.
 func (t *Tracer) addFlows(d *snapshot.Drops, cpu dropsCpu) error {

@@ -2,6 +2,7 @@ package drops
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -64,10 +65,10 @@ func (t *Tracer) siteCounts() (map[dropsSite]uint64, error) {
 	return counts, iterated("the rest of the table of drops", it)
 }
 
-// iterated is the error of an iteration that is worth telling: that a map changes
-// so fast that entries were passed over is none for counts, which only grow.
+// iterated returns the error of an iteration. Entries that were passed over because the map changes
+// fast are none: counts only grow.
 func iterated(what string, it *ebpf.MapIterator) error {
-	if err := it.Err(); err != nil && !isAborted(err) {
+	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
 		return fmt.Errorf("read %s: %w", what, err)
 	}
 	return nil

@@ -132,7 +132,7 @@ func (n *names) isHarmless(s dropsSite) bool {
 	return false
 }
 
-// findHarmless looks up the callers' code.
+// findHarmless finds the code of the harmless callers.
 func (n *names) findHarmless() {
 	if n.symbols == nil {
 		return
@@ -147,25 +147,9 @@ func (n *names) findHarmless() {
 	for _, functions := range n.symbols.Named(wanted...) {
 		for _, f := range functions {
 			if i < len(n.harmless) {
-				n.harmless[i] = dropsRange{From: f.Addr, To: n.end(f.Addr)}
+				n.harmless[i] = dropsRange{From: f.Addr, To: n.symbols.End(f.Addr)}
 				i++
 			}
 		}
 	}
-}
-
-// end is behind the last byte of the function at start; functions are aligned, and
-// none of these is longer than 64 KiB.
-func (n *names) end(start uint64) uint64 {
-	const most = 1 << 16
-	low, high := start, start+most
-	for low+1 < high {
-		middle := low + (high-low)/2 // the sum overflows: kernel addresses are the upper half
-		if s, ok := n.symbols.Lookup(middle); ok && middle-s.Offset == start {
-			low = middle
-		} else {
-			high = middle
-		}
-	}
-	return high
 }

@@ -232,7 +232,7 @@ func (t *Tracer) Follow(ctx context.Context, to func(*snapshot.PacketPath) error
 		return sum, fmt.Errorf("open the ring of events: %w", err)
 	}
 	defer ring.Close()
-	now, zero, err := bpf.Monotonic()
+	_, zero, err := bpf.Monotonic()
 	if err != nil {
 		return sum, err
 	}
@@ -250,7 +250,8 @@ func (t *Tracer) Follow(ctx context.Context, to func(*snapshot.PacketPath) error
 		if err := take(ring, a); err != nil {
 			return sum, err
 		}
-		if now, _, err = bpf.Monotonic(); err != nil {
+		now, _, err := bpf.Monotonic()
+		if err != nil {
 			return sum, err
 		}
 		if err := hand(now); err != nil {
@@ -273,7 +274,7 @@ func (t *Tracer) missed() (n uint64) {
 	return n
 }
 
-// take takes the events that come within one pollInterval, at most so many that packets
+// take takes the events that come within one pollInterval, but no more than 4,096, so that packets
 // are handed over under load too.
 func take(ring *ringbuf.Reader, a *assembler) error {
 	ring.SetDeadline(time.Now().Add(pollInterval))

@@ -196,7 +196,8 @@ func (t *Tracer) attach(s selected) error {
 	err := errors.Join(t.att.attachAll(p[pathProgPathFreed], s.freed), t.att.attachAll(p[pathProgPathClone], s.copied))
 	t.att.functions = nil // those are no steps
 	for name, arg := range stepsOf {
-		err = errors.Join(err, t.att.attachAll(p[name], withArg(s.steps, arg)))
+		list := slices.DeleteFunc(slices.Clone(s.steps), func(t target) bool { return t.arg != arg })
+		err = errors.Join(err, t.att.attachAll(p[name], list))
 	}
 	if err == nil && len(t.att.functions) == 0 {
 		err = errors.New("watch functions: the kernel refuses all of them (blacklisted, or not traceable)")

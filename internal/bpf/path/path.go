@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -131,7 +132,8 @@ func (t *Tracer) choose(functions string, patterns []string) (selected, error) {
 	}
 	s.decide = nil // each costs as much as a probe
 	if profile {
-		s.steps = keep(s.steps, newMatcher(known.profiles[few]))
+		some := newMatcher(known.profiles[few])
+		s.steps = slices.DeleteFunc(s.steps, func(t target) bool { return !some.match(t.Name) })
 	}
 	if len(s.steps) > maxOneByOne {
 		return s, fmt.Errorf("%d functions are too many for this kernel, which can be asked for one at a time only (no kprobe.multi: "+
@@ -142,16 +144,6 @@ func (t *Tracer) choose(functions string, patterns []string) (selected, error) {
 
 // maxOneByOne bounds the time of attaching, some 1 ms for each.
 const maxOneByOne = 200
-
-func keep(list []target, m matcher) []target {
-	var some []target
-	for _, t := range list {
-		if m.match(t.Name) {
-			some = append(some, t)
-		}
-	}
-	return some
-}
 
 // Attached returns what is watched.
 func (t *Tracer) Attached() Attached { return t.info }

@@ -179,17 +179,6 @@ func (t *types) reasons() *bpf.Reasons {
 	return &bpf.Reasons{}
 }
 
-// withArg are the functions that have their skb in one place.
-func withArg(list []target, arg int) []target {
-	var some []target
-	for _, t := range list {
-		if t.arg == arg {
-			some = append(some, t)
-		}
-	}
-	return some
-}
-
 // addresses returns a packet's source and destination.
 func addresses(e *pathEvent) snapshot.PathAddresses {
 	f := &e.Flow

@@ -47,12 +47,8 @@ func explainOpen(err error) error {
 		return netns.Denied(fmt.Errorf("%w: the sysctl kernel.perf_event_paranoid is %s", err, sysctl("kernel.perf_event_paranoid")), netns.PerfMon)
 	case errors.Is(err, unix.EINVAL):
 		return fmt.Errorf("%w: the sysctl kernel.perf_event_max_sample_rate allows %s", err, sysctl("kernel.perf_event_max_sample_rate"))
-	case errors.Is(err, unix.ENODEV):
-		return fmt.Errorf("%w: it went offline", err)
 	case errors.Is(err, unix.ENOSYS):
 		return fmt.Errorf("%w: needs CONFIG_PERF_EVENTS", err)
-	case errors.Is(err, unix.EMFILE):
-		return fmt.Errorf("%w: raise the limit of open files (ulimit -n)", err)
 	}
 	return err
 }

@@ -196,12 +196,10 @@ func seconds(ns int64) float64 { return float64(ns) / 1e9 }
 func (c *clock) report() Clock {
 	r := Clock{By: c.by, Offset: seconds(c.began), Drift: seconds(c.offset - c.began), Corrections: c.corrections}
 	if c.start.hasLow {
-		low := seconds(c.start.low)
-		r.Lowest = &low
+		r.Lowest = new(seconds(c.start.low))
 	}
 	if c.start.hasHigh {
-		high := seconds(c.start.high)
-		r.Highest = &high
+		r.Highest = new(seconds(c.start.high))
 	}
 	return r
 }

@@ -305,7 +305,7 @@ func notes(r *Report) (all []string) {
 		note("no packet is in both captures: were they taken at the same time, on both sides of one NAT?")
 	}
 	if r.Clock.By == OneWay {
-		note("packets were matched in one direction only: the clocks cannot be told from the delay")
+		note("packets were matched in one direction only: the offset of the clocks cannot be separated from the delay")
 	}
 	for _, d := range []*Direction{&r.Out, &r.In} {
 		if n := d.lostOf(Data); n > 0 && d.Appeared > 0 {
@@ -317,7 +317,7 @@ func notes(r *Report) (all []string) {
 		s           *Side
 	}{{"inside", "outside", &r.Inside}, {"outside", "inside", &r.Outside}} {
 		if n := side.s.Uncovered.After; n > 0 {
-			note("%d packets of the %s capture came after the last one of the %s capture: they are lost if that one ran on, and else nobody knows", n, side.name, side.other)
+			note("%d packets of the %s capture came after the last one of the %s capture: they are lost if that one ran on, else their fate is unknown", n, side.name, side.other)
 		}
 		if n := dropped(side.s); n > 0 {
 			note("the %s capture itself lost %d packets: as many may look lost, or as if they had come from nowhere", side.name, n)
