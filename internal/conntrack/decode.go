@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -338,6 +339,14 @@ func getU32(v []byte, to *uint32) error {
 	return nil
 }
 
+func getU64(v []byte, to *uint64) error {
+	if len(v) < 8 {
+		return netlink.ErrTruncated
+	}
+	*to = binary.BigEndian.Uint64(v)
+	return nil
+}
+
 func getAddr4(v []byte, to *netip.Addr) error {
 	if len(v) < 4 {
 		return netlink.ErrTruncated
@@ -356,27 +365,36 @@ func getAddr16(v []byte, to *netip.Addr) error {
 
 // getTwoU64 reads two 64-bit attributes out of a nest.
 func getTwoU64(b []byte, kindA uint16, a *uint64, kindB uint16, z *uint64) error {
-	r := netlink.Read(b)
-	for r.Next() {
-		switch r.Kind {
-		case kindA:
-			r.U64(a)
-		case kindB:
-			r.U64(z)
+	for len(b) > 0 {
+		kind, v, rest, err := netlink.NextAttr(b)
+		switch {
+		case err != nil:
+		case kind == kindA:
+			err = getU64(v, a)
+		case kind == kindB:
+			err = getU64(v, z)
 		}
+		if err != nil {
+			return err
+		}
+		b = rest
 	}
-	return r.Err
+	return nil
 }
 
 // getName reads a string out of a nest.
 func getName(b []byte, want uint16, to *[]byte) error {
-	r := netlink.Read(b)
-	for r.Next() {
-		if r.Kind == want {
-			r.Text(to)
+	for len(b) > 0 {
+		kind, v, rest, err := netlink.NextAttr(b)
+		if err != nil {
+			return err
 		}
+		if kind == want {
+			*to, _, _ = bytes.Cut(v, []byte{0})
+		}
+		b = rest
 	}
-	return r.Err
+	return nil
 }
 
 // StatsCPU decodes the body of an IPCTNL_MSG_CT_GET_STATS_CPU answer: the
@@ -405,16 +423,17 @@ func counters(body []byte, names []string) (map[string]uint64, error) {
 		return nil, fmt.Errorf("conntrack counters: %w", netlink.ErrTruncated)
 	}
 	out := make(map[string]uint64, len(names))
-	r := netlink.Read(body[netlink.SizeofNetfilter:])
-	for r.Next() {
-		if int(r.Kind) < len(names) && names[r.Kind] != "" {
+	for b := body[netlink.SizeofNetfilter:]; len(b) > 0; {
+		kind, v, rest, err := netlink.NextAttr(b)
+		if err == nil && int(kind) < len(names) && names[kind] != "" {
 			var n uint32
-			r.U32(&n)
-			out[names[r.Kind]] = uint64(n)
+			err = getU32(v, &n)
+			out[names[kind]] = uint64(n)
 		}
-	}
-	if r.Err != nil {
-		return nil, fmt.Errorf("conntrack counters, attribute %d: %w", r.Kind, r.Err)
+		if err != nil {
+			return nil, fmt.Errorf("conntrack counters, attribute %d: %w", kind, err)
+		}
+		b = rest
 	}
 	return out, nil
 }

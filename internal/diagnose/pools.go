@@ -243,7 +243,7 @@ func (p *pools) widen(pool *snapshot.PortPool, rule *snapshot.NATRule) Remedy {
 		why = "natkit cannot change rules of " + rule.Source
 	} else {
 		after := tune.NATOptionsOf(rule)
-		after.FirstPort, after.LastPort = firstOfAll, lastOfAll
+		after.Ports.First, after.Ports.Last = firstOfAll, lastOfAll
 		change := tune.NATRuleChange(rule, after)
 		change.Why = usedOf(pool)
 		r = remedy(title, []tune.Change{change}, p.facts())

@@ -241,28 +241,27 @@ type union struct {
 // dimension is what a union can be made along: the conditions that are not asked of each
 // entry, and whether several together meet them.
 type dimension struct {
-	without func(*nat.Match)
+	without func(nat.Match) nat.Match
 	cover   func(all []*Entry, e *Entry) bool
 }
 
 var (
-	alongClients = dimension{func(m *nat.Match) { m.From, m.NotFrom = nil, nil }, func(all []*Entry, e *Entry) bool {
+	alongClients = dimension{func(m nat.Match) nat.Match { m.From, m.NotFrom = nil, nil; return m }, func(all []*Entry, e *Entry) bool {
 		return coverPrefixes(all, e.clients(), func(e *Entry) []netip.Prefix { return e.From })
 	}}
 	sourceDimensions      = []dimension{alongClients}
 	destinationDimensions = []dimension{
-		{func(m *nat.Match) { m.To, m.NotTo = nil, nil }, func(all []*Entry, e *Entry) bool {
+		{func(m nat.Match) nat.Match { m.To, m.NotTo = nil, nil; return m }, func(all []*Entry, e *Entry) bool {
 			return coverPrefixes(all, e.To, func(e *Entry) []netip.Prefix { return e.To })
 		}},
-		{func(m *nat.Match) { m.Protocol, m.Ports = 0, nil }, coverPorts},
+		{func(m nat.Match) nat.Match { m.Protocol, m.Ports = 0, nil; return m }, coverPorts},
 		alongClients,
 	}
 )
 
 func (u *union) add(before *Entry) {
 	for i, d := range u.dimensions {
-		without := before.Match
-		if d.without(&without); without.Covers(&u.of.Match) {
+		if without := d.without(before.Match); without.Covers(&u.of.Match) {
 			u.along[i] = append(u.along[i], before)
 		}
 	}

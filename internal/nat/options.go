@@ -4,67 +4,99 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Options are what of a rule's translation can be changed in place. The zero value is a
 // rule without ports and options.
 type Options struct {
-	// FirstPort and LastPort bound the ports; 0 leaves them to the kernel.
-	FirstPort, LastPort uint16
+	// Ports bound the ports; the zero value leaves them to the kernel.
+	Ports Ports
 	// Random, FullyRandom and Persistent are NF_NAT_RANGE_PROTO_RANDOM,
 	// NF_NAT_RANGE_PROTO_RANDOM_FULLY and NF_NAT_RANGE_PERSISTENT.
 	Random, FullyRandom, Persistent bool
 }
 
-// String is the value: "1024-65535 fully-random", "fully-random", "".
-func (o Options) String() string {
-	var words []string
-	switch {
-	case o.FirstPort == 0:
-	case o.FirstPort == o.LastPort:
-		words = append(words, fmt.Sprint(o.FirstPort))
-	default:
-		words = append(words, fmt.Sprintf("%d-%d", o.FirstPort, o.LastPort))
+// option is one that is on or off, with its words and the kernel's flag.
+type option struct {
+	on            *bool
+	nft, iptables string
+	flag          uint32
+}
+
+func (o *Options) all() []option {
+	return []option{
+		{&o.Random, "random", "--random", unix.NF_NAT_RANGE_PROTO_RANDOM},
+		{&o.FullyRandom, "fully-random", "--random-fully", unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY},
+		{&o.Persistent, "persistent", "--persistent", unix.NF_NAT_RANGE_PERSISTENT},
 	}
-	for _, w := range []struct {
-		on   bool
-		word string
-	}{{o.Random, "random"}, {o.FullyRandom, "fully-random"}, {o.Persistent, "persistent"}} {
-		if w.on {
-			words = append(words, w.word)
+}
+
+// OptionFlags are those that Options has.
+const OptionFlags = unix.NF_NAT_RANGE_PROTO_SPECIFIED | unix.NF_NAT_RANGE_PROTO_RANDOM | unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY | unix.NF_NAT_RANGE_PERSISTENT
+
+// Flags are NF_NAT_RANGE_*.
+func (o Options) Flags() (flags uint32) {
+	if o.Ports.First != 0 {
+		flags = unix.NF_NAT_RANGE_PROTO_SPECIFIED
+	}
+	for _, x := range o.all() {
+		if *x.on {
+			flags |= x.flag
 		}
 	}
-	return strings.Join(words, " ")
+	return flags
+}
+
+// SetFlags sets what is on or off by NF_NAT_RANGE_*.
+func (o *Options) SetFlags(flags uint32) {
+	for _, x := range o.all() {
+		*x.on = flags&x.flag != 0
+	}
+}
+
+// Set turns on the option of a word of nft or iptables; false if there is none.
+func (o *Options) Set(word string) bool {
+	for _, x := range o.all() {
+		if word == x.nft || word == x.iptables {
+			*x.on = true
+			return true
+		}
+	}
+	return false
+}
+
+// Words are nft's and iptables' for what is on.
+func (o Options) Words() (nft, iptables []string) {
+	for _, x := range o.all() {
+		if *x.on {
+			nft, iptables = append(nft, x.nft), append(iptables, x.iptables)
+		}
+	}
+	return nft, iptables
+}
+
+// String is the value: "1024-65535 fully-random", "fully-random", "".
+func (o Options) String() string {
+	words, _ := o.Words()
+	return joinWords(o.Ports.String(), strings.Join(words, " "))
 }
 
 // ParseOptions reads such a value; the words' order does not matter.
-func ParseOptions(s string) (Options, error) {
-	var o Options
+func ParseOptions(s string) (o Options, err error) {
 	for _, word := range strings.Fields(s) {
-		if err := o.set(word); err != nil {
-			return Options{}, fmt.Errorf("options of a NAT rule %q: %w", s, err)
+		before := o
+		switch {
+		case !strings.HasPrefix(word, "-") && o.Set(word):
+		case o.Ports == Ports{}:
+			o.Ports, err = ParsePorts(word)
+		}
+		if err != nil || o == before {
+			return Options{}, fmt.Errorf("options of a NAT rule %q: %q: expected one port or range such as 1024-65535, and random, fully-random, persistent, each once", s, word)
 		}
 	}
 	return o, nil
-}
-
-func (o *Options) set(word string) error {
-	flag := map[string]*bool{"random": &o.Random, "fully-random": &o.FullyRandom, "persistent": &o.Persistent}[word]
-	switch {
-	case flag != nil && *flag:
-		return fmt.Errorf("%s stands twice", word)
-	case flag != nil:
-		*flag = true
-		return nil
-	case o.FirstPort != 0:
-		return fmt.Errorf("%q: expected one port or range, and random, fully-random, persistent", word)
-	}
-	ports, err := ParsePorts(word)
-	if err != nil {
-		return fmt.Errorf("%q: expected ports such as 1024-65535, random, fully-random or persistent", word)
-	}
-	o.FirstPort, o.LastPort = ports.First, ports.Last
-	return nil
 }
 
 // RuleID names a rule across changes of its options: "netns 4026532290 ip nat POSTROUTING

@@ -3,7 +3,6 @@ package netlink
 import (
 	"bytes"
 	"encoding/binary"
-	"net/netip"
 
 	"golang.org/x/sys/unix"
 )
@@ -11,41 +10,8 @@ import (
 // typeMask removes NLA_F_NESTED and NLA_F_NET_BYTEORDER from a type (NLA_TYPE_MASK).
 const typeMask = 0x3fff
 
-// Reader walks the attributes of a message or of a nested attribute. It does not
-// allocate:
-//
-//	r := netlink.Read(b)
-//	for r.Next() {
-//		switch r.Kind {
-//		case unix.NFTA_CHAIN_POLICY:
-//			r.U32(&policy)
-//		}
-//	}
-//	return r.Err
-//
+// NextAttr takes the first attribute off b, which must not be empty. It does not allocate.
 // Headers are in the host's byte order; numbers of netfilter are big-endian.
-type Reader struct {
-	Kind  uint16
-	Value []byte
-	// Err ends the walk; ErrTruncated is that of a malformed attribute.
-	Err  error
-	rest []byte
-}
-
-// Read returns a Reader before the first attribute of b.
-func Read(b []byte) Reader { return Reader{rest: b} }
-
-// Next reads the next attribute; false at the end and after an error.
-func (r *Reader) Next() bool {
-	if r.Err != nil || len(r.rest) == 0 {
-		return false
-	}
-	r.Kind, r.Value, r.rest, r.Err = NextAttr(r.rest)
-	return r.Err == nil
-}
-
-// NextAttr takes the first attribute off b, which must not be empty. It is for decoders
-// that a Reader would slow down.
 func NextAttr(b []byte) (kind uint16, value, rest []byte, err error) {
 	if len(b) < unix.SizeofNlAttr {
 		return 0, nil, nil, ErrTruncated
@@ -57,55 +23,6 @@ func NextAttr(b []byte) (kind uint16, value, rest []byte, err error) {
 	kind = binary.NativeEndian.Uint16(b[2:]) & typeMask
 	return kind, b[unix.SizeofNlAttr:size], b[min(align(size), len(b)):], nil
 }
-
-// has reports whether the value has n bytes; otherwise it is truncated.
-func (r *Reader) has(n int) bool {
-	if len(r.Value) < n {
-		r.Err = ErrTruncated
-	}
-	return len(r.Value) >= n
-}
-
-// U8 sets to to the value, as do U16, U32 and U64.
-func (r *Reader) U8(to *uint8) {
-	if r.has(1) {
-		*to = r.Value[0]
-	}
-}
-
-func (r *Reader) U16(to *uint16) {
-	if r.has(2) {
-		*to = binary.BigEndian.Uint16(r.Value)
-	}
-}
-
-func (r *Reader) U32(to *uint32) {
-	if r.has(4) {
-		*to = binary.BigEndian.Uint32(r.Value)
-	}
-}
-
-func (r *Reader) U64(to *uint64) {
-	if r.has(8) {
-		*to = binary.BigEndian.Uint64(r.Value)
-	}
-}
-
-// Addr4 sets to to an IPv4 address, Addr6 to one of IPv6.
-func (r *Reader) Addr4(to *netip.Addr) {
-	if r.has(4) {
-		*to = netip.AddrFrom4([4]byte(r.Value))
-	}
-}
-
-func (r *Reader) Addr6(to *netip.Addr) {
-	if r.has(16) {
-		*to = netip.AddrFrom16([16]byte(r.Value))
-	}
-}
-
-// Text sets to to a string without the NUL that ends it; it points into the message.
-func (r *Reader) Text(to *[]byte) { *to, _, _ = bytes.Cut(r.Value, []byte{0}) }
 
 // Attr is one attribute. Raw is all of it, header and padding included.
 type Attr struct {
@@ -119,17 +36,16 @@ type Attrs []Attr
 // ParseAttrs splits b; what it returns points into b.
 func ParseAttrs(b []byte) (Attrs, error) {
 	var all Attrs
-	r := Read(b)
-	for len(r.rest) >= unix.SizeofNlAttr && r.Next() {
-		raw := b[:len(b)-len(r.rest)]
+	for len(b) >= unix.SizeofNlAttr {
+		kind, value, rest, err := NextAttr(b)
+		if err != nil {
+			return nil, err
+		}
+		raw := b[:len(b)-len(rest)]
 		if missing := -len(raw) & (unix.NLA_ALIGNTO - 1); missing > 0 { // the last one may lack its padding
 			raw = append(bytes.Clone(raw), make([]byte, missing)...)
 		}
-		all = append(all, Attr{r.Kind, r.Value, raw})
-		b = r.rest
-	}
-	if r.Err != nil {
-		return nil, r.Err
+		all, b = append(all, Attr{kind, value, raw}), rest
 	}
 	return all, nil
 }

@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -394,27 +393,20 @@ func (p *printer) print(text string) {
 	}
 }
 
-// object is one group: {"key": {"state": "TIME_WAIT", "dport": 80}, "entries": 12, "share": 0.5}.
+// object is one group: {"key":{"dport":80,"state":"TIME_WAIT"},"entries":12,"share":0.5}.
 func (g Groups) object(group aggregate.Group) (string, error) {
-	var b strings.Builder
-	b.WriteString(`{"key": {`)
+	key := map[string]any{}
 	for i, name := range g.names() {
-		value, err := json.Marshal(group.Value(i))
-		if err != nil {
-			return "", err
-		}
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprintf(&b, "%q: %s", name, escapeControls(value))
+		key[name] = group.Value(i)
 	}
-	fmt.Fprintf(&b, `}, "entries": %d, "share": %s`, group.Entries,
-		strconv.FormatFloat(float64(group.Entries)/float64(g.Entries()), 'g', 6, 64))
-	if group.Excess > 0 {
-		fmt.Fprintf(&b, `, "too_high_at_most": %d`, group.Excess)
-	}
-	b.WriteByte('}')
-	return b.String(), nil
+	var line strings.Builder
+	err := JSONLine(&line, struct {
+		Key     map[string]any `json:"key"`
+		Entries int64          `json:"entries"`
+		Share   float64        `json:"share"`
+		Excess  int64          `json:"too_high_at_most,omitempty"`
+	}{key, group.Entries, float64(group.Entries) / float64(g.Entries()), group.Excess})
+	return strings.TrimSuffix(line.String(), "\n"), err
 }
 
 // DeletionSchema names the JSON form of a Deletion.
@@ -437,7 +429,7 @@ type Deletion struct {
 }
 
 // Plan shows what is to be deleted.
-func (d *Deletion) Plan(w io.Writer, style Style) error {
+func (d *Deletion) Text(w io.Writer, style Style) error {
 	p := &printer{w: w, style: style}
 	if d.Found == 0 {
 		p.line("no connection matches: there is nothing to delete")

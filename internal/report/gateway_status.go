@@ -171,7 +171,7 @@ func (p *printer) gatewayRules(v GatewayStatus, s *observe.Status) {
 	for i := range rules {
 		var row []Cell
 		for _, c := range columns {
-			row = append(row, c.cell(&rules[i], s))
+			row = append(row, c.cell(&rules[i]))
 		}
 		t.Cells(row...)
 	}
@@ -186,29 +186,59 @@ func (p *printer) gatewayRules(v GatewayStatus, s *observe.Status) {
 // statusColumn is one of the table of rules.
 type statusColumn struct {
 	Column
-	cell func(*observe.Rule, *observe.Status) Cell
+	cell func(*observe.Rule) Cell
 }
 
 // statusColumns are those that there is something to say in.
 func statusColumns(s *observe.Status) []statusColumn {
-	columns := []statusColumn{{Column{Head: "rule"}, nameCell}}
-	number := func(head string, cell func(*observe.Rule, *observe.Status) Cell) {
+	columns := []statusColumn{{Column{Head: "rule"}, func(r *observe.Rule) Cell { return Cell{Text: r.Rule.String()} }}}
+	number := func(head string, cell func(*observe.Rule) Cell) {
 		columns = append(columns, statusColumn{Column{Head: head, Right: true}, cell})
 	}
-	number("new", newCell)
+	// ofNow is a number that was counted in the connection table.
+	ofNow := func(head string, text func(*observe.Rule) string) {
+		number(head, func(r *observe.Rule) Cell {
+			if s.Flows.Sampled == 0 && !s.Flows.Complete {
+				return Cell{Text: units.None} // it was not read
+			}
+			return Cell{Text: about(s) + text(r)}
+		})
+	}
+	number("new", func(r *observe.Rule) Cell { return Cell{Text: known(r.New)} })
 	if slices.ContainsFunc(s.Rules, func(r observe.Rule) bool { return r.NewPerSecond != nil }) {
-		number("new/s", newRateCell)
+		number("new/s", func(r *observe.Rule) (c Cell) {
+			if r.NewPerSecond != nil {
+				c.Text = units.Rate(*r.NewPerSecond)
+			}
+			return c
+		})
 	}
 	if s.Drops.ByRule != nil {
-		number("dropped", droppedCell)
+		number("dropped", func(r *observe.Rule) Cell {
+			c := Cell{Text: known(r.Dropped)}
+			if valueOf(r.DroppedPerSecond) > 0 {
+				c.Tone = Warn // more are dropped now
+			}
+			return c
+		})
 	}
-	number("flows", flowsCell)
+	ofNow("flows", func(r *observe.Rule) string { return units.Count(r.Flows) })
 	if s.Accounting {
-		number("packets", packetsCell)
-		number("bytes", bytesCell)
+		ofNow("packets", func(r *observe.Rule) string { return units.Count(r.Packets) })
+		ofNow("bytes", func(r *observe.Rule) string { return units.Bytes(r.Bytes) })
 	}
-	number("ports left", portsCell)
-	return append(columns, statusColumn{Column{Head: "what it does", Below: true}, textCell})
+	number("ports left", func(r *observe.Rule) Cell {
+		if r.Ports == nil {
+			return Cell{Text: units.None}
+		}
+		return leftCell(*r.Ports, s)
+	})
+	return append(columns, statusColumn{Column{Head: "what it does", Below: true}, func(r *observe.Rule) Cell {
+		if r.More == 0 {
+			return Cell{Text: r.Text}
+		}
+		return Cell{Text: fmt.Sprintf("%s (and %s)", r.Text, units.Plural(r.More, "more entry", "more entries"))}
+	}})
 }
 
 // gatewayLegend says what the columns count, and since when.
@@ -246,49 +276,6 @@ func busiestRules(rules []observe.Rule, top int) (shown []observe.Rule, more int
 	return observe.Busiest(rules, top), len(rules) - top
 }
 
-func nameCell(r *observe.Rule, _ *observe.Status) Cell { return Cell{Text: r.Rule.String()} }
-
-func textCell(r *observe.Rule, _ *observe.Status) Cell {
-	if r.More == 0 {
-		return Cell{Text: r.Text}
-	}
-	return Cell{Text: fmt.Sprintf("%s (and %s)", r.Text, units.Plural(r.More, "more entry", "more entries"))}
-}
-
-func newCell(r *observe.Rule, _ *observe.Status) Cell { return Cell{Text: known(r.New)} }
-
-func newRateCell(r *observe.Rule, _ *observe.Status) (c Cell) {
-	if r.NewPerSecond != nil {
-		c.Text = units.Rate(*r.NewPerSecond)
-	}
-	return c
-}
-
-// droppedCell warns while more are dropped.
-func droppedCell(r *observe.Rule, _ *observe.Status) Cell {
-	c := Cell{Text: known(r.Dropped)}
-	if valueOf(r.DroppedPerSecond) > 0 {
-		c.Tone = Warn
-	}
-	return c
-}
-
-// ofNow is a number that was counted in the connection table.
-func ofNow(s *observe.Status, text string) Cell {
-	if s.Flows.Sampled == 0 && !s.Flows.Complete {
-		return Cell{Text: units.None} // it was not read
-	}
-	return Cell{Text: about(s) + text}
-}
-
-func flowsCell(r *observe.Rule, s *observe.Status) Cell { return ofNow(s, units.Count(r.Flows)) }
-
-func packetsCell(r *observe.Rule, s *observe.Status) Cell {
-	return ofNow(s, units.Count(r.Packets))
-}
-
-func bytesCell(r *observe.Rule, s *observe.Status) Cell { return ofNow(s, units.Bytes(r.Bytes)) }
-
 // about marks numbers that are scaled up from a sample.
 func about(s *observe.Status) string {
 	if s.Flows.Complete {
@@ -302,13 +289,6 @@ func known(n *uint64) string {
 		return units.None
 	}
 	return units.Count(*n)
-}
-
-func portsCell(r *observe.Rule, s *observe.Status) Cell {
-	if r.Ports == nil {
-		return Cell{Text: units.None}
-	}
-	return leftCell(*r.Ports, s)
 }
 
 func leftCell(p observe.PortsLeft, s *observe.Status) Cell {

@@ -27,7 +27,8 @@ func asset(name string) string {
 	return string(text)
 }
 
-var labPage = template.Must(template.New("lab.html.tmpl").Funcs(template.FuncMap{
+// pages are the templates of lab and simulate, and that of a Table.
+var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
 	"css":      func(name string) template.CSS { return template.CSS(asset(name)) },
 	"js":       func(name string) template.JS { return template.JS(asset(name)) },
 	"text":     asset,
@@ -40,7 +41,21 @@ var labPage = template.Must(template.New("lab.html.tmpl").Funcs(template.FuncMap
 	"add":      func(a, b int) int { return a + b },
 	"class":    func(t Tone) string { return toneClasses[t] },
 	"severity": func(s diagnose.Severity) string { return s.String() },
-}).ParseFS(assets, "assets/lab.html.tmpl"))
+}).ParseFS(assets, "assets/*.tmpl"))
+
+// writePage writes a view as one page that needs no network: style, script and data are in
+// it. The template would write a report that has no JSON form as null.
+func writePage(w io.Writer, name string, view, report any) error {
+	if _, err := json.Marshal(report); err != nil {
+		return fmt.Errorf("encode %T as JSON: %w", report, err)
+	}
+	var page bytes.Buffer
+	if err := pages.ExecuteTemplate(&page, name+".html.tmpl", view); err != nil {
+		return fmt.Errorf("write %T as HTML: %w", report, err)
+	}
+	_, err := page.WriteTo(w)
+	return err
+}
 
 // toneClasses are the page's CSS classes for tones.
 var toneClasses = map[Tone]string{Bold: "strong", Dim: "dim", Good: "good", Warn: "warn", Bad: "bad", Alarm: "bad strong"}
@@ -57,17 +72,15 @@ type labView struct {
 	Bars     []bar
 	Measures []measures
 	// Handshakes and Remedies are there where a run compares remedies.
-	Handshakes      [][]Cell
-	HandshakeHeads  []Column
+	Handshakes      *Table
 	HandshakeLegend []string
 	Remedies        []remedyView
 	// Exchanges are there where far ends reported source addresses.
-	Exchanges     []exchangeView
-	ExchangeHeads []Column
-	Drops         []dropView
-	Untraced      []string
-	Memory        []memoryRow
-	Charts        charts
+	Exchanges []*Table
+	Drops     []dropView
+	Untraced  []string
+	Memory    *Table
+	Charts    charts
 }
 
 // bar is one stage in the comparison of rates; Share is of the fastest stage,
@@ -78,28 +91,22 @@ type bar struct {
 	Share                                   float64
 }
 
-// LabHTML writes the run of a scenario as one page that needs no network: style,
-// script and data are in it.
+// LabHTML writes the run of a scenario as one page.
 func LabHTML(w io.Writer, r *lab.Report) error {
-	// The template would write a value that has no JSON form as null.
-	if _, err := json.Marshal(r); err != nil {
-		return fmt.Errorf("encode the lab's report as JSON: %w", err)
-	}
 	view := labView{
-		Report:   r,
-		Counted:  counted(r),
-		Facts:    labFacts(r),
-		Summary:  labSummary(r),
-		Bars:     rateBars(r),
-		Measures: stageMeasures(r),
-		Drops:    labDrops(r),
-		Untraced: untraced(r),
-		Charts:   labCharts(r),
+		Report:    r,
+		Counted:   counted(r),
+		Facts:     labFacts(r),
+		Summary:   labSummary(r),
+		Bars:      rateBars(r),
+		Measures:  stageMeasures(r),
+		Exchanges: exchanges(r),
+		Drops:     labDrops(r),
+		Untraced:  untraced(r),
+		Charts:    labCharts(r),
 	}
-	view.Exchanges, view.ExchangeHeads = exchangeViews(r), exchangeColumns
 	if hasRemedies(r) {
-		view.HandshakeHeads, view.Handshakes = handshakeColumns, handshakeRows(r)
-		view.HandshakeLegend, view.Remedies = handshakeLegend(r), remedyViews(r)
+		view.Handshakes, view.HandshakeLegend, view.Remedies = handshakes(r), handshakeLegend(r), remedyViews(r)
 	}
 	if cautious(r) {
 		view.Caution = withCaution
@@ -107,12 +114,7 @@ func LabHTML(w io.Writer, r *lab.Report) error {
 	if r.Fix != nil {
 		view.Memory = fixMemory(r.Fix)
 	}
-	var page bytes.Buffer
-	if err := labPage.Execute(&page, view); err != nil {
-		return fmt.Errorf("write the lab's report as HTML: %w", err)
-	}
-	_, err := page.WriteTo(w)
-	return err
+	return writePage(w, "lab", view, r)
 }
 
 func counted(r *lab.Report) string {

@@ -103,7 +103,10 @@ func (p *printer) labStages(r *lab.Report) {
 		return
 	}
 	p.labMeasures(r)
-	p.labExchanges(r)
+	for _, t := range exchanges(r) {
+		p.gap()
+		p.table(t)
+	}
 }
 
 // labMeasures has a column for each stage.
@@ -136,12 +139,8 @@ func (p *printer) labFix(fix *lab.Fix) {
 	p.labelled(2, "applied", labelWidth, remedy)
 	p.labelled(2, "against", labelWidth, fix.Finding)
 	p.changes(2+labelWidth, fix.Changes, nil)
-	t := &Table{Indent: 2, Columns: []Column{{Head: "memory"}, {Head: "predicted", Right: true, Min: 10}, {Head: "seen", Right: true, Min: 10}}}
-	for _, m := range fixMemory(fix) {
-		t.Row(m.What, m.Predicted, m.Seen)
-	}
 	p.blank()
-	p.table(t)
+	p.table(fixMemory(fix))
 	p.blank()
 	restored := Cell{"✓ every changed host value is back as it was", Good}
 	if !fix.Restored {
@@ -150,33 +149,22 @@ func (p *printer) labFix(fix *lab.Fix) {
 	p.line("  " + p.style.Paint(restored.Tone, restored.Text))
 }
 
-// memoryRow is one comparison of predicted with seen memory.
-type memoryRow struct{ What, Predicted, Seen string }
-
-func fixMemory(fix *lab.Fix) []memoryRow {
-	per := memoryRow{"per tracked connection", units.None, units.None}
-	full := memoryRow{"table full to the new limit", units.None, units.None}
-	if fix.PredictedBytesPerEntry > 0 {
-		per.Predicted = units.Fixed(fix.PredictedBytesPerEntry, 0) + " B"
+// fixMemory compares predicted with seen memory.
+func fixMemory(fix *lab.Fix) *Table {
+	t := &Table{Indent: 2, Columns: []Column{{Head: "memory"}, {Head: "predicted", Right: true, Min: 10}, {Head: "seen", Right: true, Min: 10}}}
+	known := func(text string, known bool) string {
+		if !known {
+			return units.None
+		}
+		return text
 	}
-	if fix.SeenBytesPerEntry > 0 {
-		per.Seen = units.Fixed(fix.SeenBytesPerEntry, 0) + " B"
-	}
-	if fix.PredictedMaxBytes > 0 {
-		full.Predicted = units.Bytes(fix.PredictedMaxBytes)
-	}
-	rows := []memoryRow{per}
+	per, entries := fix.PredictedBytesPerEntry, float64(fix.SeenEntries)
+	t.Row("per tracked connection", known(units.Fixed(per, 0)+" B", per > 0), known(units.Fixed(fix.SeenBytesPerEntry, 0)+" B", fix.SeenBytesPerEntry > 0))
 	if fix.SeenEntries > 0 {
-		now := memoryRow{"the " + units.Count(fix.SeenEntries) + " entries after the last stage", units.None, units.None}
-		if fix.PredictedBytesPerEntry > 0 {
-			now.Predicted = units.Bytes(fix.PredictedBytesPerEntry * float64(fix.SeenEntries))
-		}
-		if fix.SeenBytes > 0 {
-			now.Seen = units.Bytes(fix.SeenBytes)
-		}
-		rows = append(rows, now)
+		t.Row("the "+units.Count(fix.SeenEntries)+" entries after the last stage", known(units.Bytes(per*entries), per > 0), known(units.Bytes(fix.SeenBytes), fix.SeenBytes > 0))
 	}
-	return append(rows, full)
+	t.Row("table full to the new limit", known(units.Bytes(fix.PredictedMaxBytes), fix.PredictedMaxBytes > 0), units.None)
+	return t
 }
 
 func (p *printer) labVerdict(r *lab.Report) {
@@ -356,41 +344,21 @@ func closing(c load.Config) string {
 	return "one connection each, closed by the server"
 }
 
-// exchangeColumns are those of loads whose far end reported source addresses.
-var exchangeColumns = []Column{{Head: "traffic"}, {Head: "from"}, {Head: "to"}, {Head: "answered", Right: true},
-	{Head: "failed", Right: true}, {Head: "seen as"}, {Head: "ports"}, {Head: "tracked", Right: true}, {}}
-
-// exchangeView is a table of one stage.
-type exchangeView struct {
-	Stage string
-	Rows  [][]Cell
-}
-
-// exchangeViews are those of stages that have such loads, a row for each.
-func exchangeViews(r *lab.Report) (all []exchangeView) {
+// exchanges has a table for each stage with loads whose far end reported source addresses.
+func exchanges(r *lab.Report) (all []*Table) {
 	for _, s := range r.Stages {
-		v := exchangeView{Stage: s.Name}
+		t := &Table{Title: "Who saw whom in " + s.Name, Indent: 2, Columns: []Column{{Head: "traffic"}, {Head: "from"}, {Head: "to"}, {Head: "answered", Right: true},
+			{Head: "failed", Right: true}, {Head: "seen as"}, {Head: "ports"}, {Head: "tracked", Right: true}, {}}}
 		for _, l := range s.Loads {
 			if l.Exchange != nil {
-				v.Rows = append(v.Rows, exchangeCells(&l))
+				t.Cells(exchangeCells(&l)...)
 			}
 		}
-		if len(v.Rows) > 0 {
-			all = append(all, v)
+		if len(t.rows) > 0 {
+			all = append(all, t)
 		}
 	}
 	return all
-}
-
-func (p *printer) labExchanges(r *lab.Report) {
-	for _, v := range exchangeViews(r) {
-		t := &Table{Indent: 2, Columns: exchangeColumns}
-		for _, row := range v.Rows {
-			t.Cells(row...)
-		}
-		p.heading("Who saw whom in " + v.Stage)
-		p.table(t)
-	}
 }
 
 func exchangeCells(l *lab.LoadReport) []Cell {

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,16 +29,13 @@ var effectWords = map[lab.Effect]struct {
 	lab.NoEffect:     {"none", Bad, "✗"},
 }
 
-// handshakeColumns are the heads of the table of stages.
-var handshakeColumns = []Column{
-	{Head: "stage"}, {Head: "conns", Right: true}, {Head: "failed", Right: true}, {Head: "late", Right: true},
-	{Head: "connect, ms", Right: true}, {Head: "resent", Right: true}, {Head: "PAWS", Right: true},
-	{Head: "TW", Right: true}, {Head: "new/s", Right: true}, {Head: "effect"},
-}
-
-// handshakeRows have one stage each; a stage without connections has a row of dashes.
-func handshakeRows(r *lab.Report) [][]Cell {
-	var rows [][]Cell
+// handshakes has a row for each stage; one without connections has a row of dashes.
+func handshakes(r *lab.Report) *Table {
+	t := &Table{Indent: 2, Keys: 1, Columns: []Column{
+		{Head: "stage"}, {Head: "conns", Right: true}, {Head: "failed", Right: true}, {Head: "late", Right: true},
+		{Head: "connect, ms", Right: true}, {Head: "resent", Right: true}, {Head: "PAWS", Right: true},
+		{Head: "TW", Right: true}, {Head: "new/s", Right: true}, {Head: "effect"},
+	}}
 	for i := range r.Stages {
 		s := &r.Stages[i]
 		row := []Cell{{s.Name, Bold}}
@@ -48,12 +44,12 @@ func handshakeRows(r *lab.Report) [][]Cell {
 				badUnlessZero(int64(h.SYNRetransmits)), badUnlessZero(int64(h.Rejected)),
 				Cell{Text: units.Count(h.TimeWait)}, Cell{Text: units.Fixed(h.PerSecond, 0)})
 		}
-		for len(row) < len(handshakeColumns)-1 {
+		for len(row) < len(t.Columns)-1 {
 			row = append(row, noValue)
 		}
-		rows = append(rows, append(row, effectCell(s)))
+		t.Cells(append(row, effectCell(s))...)
 	}
-	return rows
+	return t
 }
 
 func connectCell(s *lab.StageReport) Cell {
@@ -118,11 +114,7 @@ func remedyViews(r *lab.Report) []remedyView {
 
 // labRemedies writes the stages as rows, and what each remedy did.
 func (p *printer) labRemedies(r *lab.Report) {
-	t := &Table{Indent: 2, Keys: 1, Columns: handshakeColumns}
-	for _, row := range handshakeRows(r) {
-		t.Cells(row...)
-	}
-	p.table(t)
+	p.table(handshakes(r))
 	for _, line := range handshakeLegend(r) {
 		p.labelled(2, "", 0, line)
 	}
@@ -275,12 +267,9 @@ func receiveShare(p *snapshot.Profile, names ...string) float64 {
 // dropView is what text and page show of the drops of a stage.
 type dropView struct {
 	Stage, Summary string
-	Places         []dropPlace
+	Places         *Table
 	Causes, Talks  []string
 }
-
-// dropPlace is one row of the table of drops.
-type dropPlace struct{ Packets, Rate, Share, Function, Reason, Protocol string }
 
 // labDrops are the stages whose drops were traced.
 func labDrops(r *lab.Report) []dropView {
@@ -306,27 +295,24 @@ func dropSummary(s *lab.StageReport) string {
 }
 
 // dropPlaces are the most frequent places, and a row for the rest.
-func dropPlaces(d *snapshot.Drops) []dropPlace {
-	place := func(packets uint64) dropPlace {
-		return dropPlace{Packets: units.Count(packets), Rate: perSecond(packets, d.Seconds) + "/s", Share: share(packets, d.Packets)}
+func dropPlaces(d *snapshot.Drops) *Table {
+	t := &Table{Indent: 2, Columns: []Column{{Head: "packets", Right: true}, {Head: "rate", Right: true}, {Head: "share", Right: true}, {Head: "function"}, {Head: "reason"}, {Head: "protocol"}}}
+	place := func(packets uint64, where ...string) {
+		t.Row(append([]string{units.Count(packets), perSecond(packets, d.Seconds) + "/s", share(packets, d.Packets)}, where...)...)
 	}
-	var places []dropPlace
 	rest := d.Packets
 	for _, s := range d.Sites[:min(len(d.Sites), mostPlaces)] {
-		p := place(s.Packets)
-		p.Function, p.Reason, p.Protocol = s.Function, cmp.Or(s.Reason, units.None), s.Protocol
+		function := s.Function
 		if s.Offset > 0 {
-			p.Function += fmt.Sprintf("+%#x", s.Offset)
+			function += fmt.Sprintf("+%#x", s.Offset)
 		}
-		places = append(places, p)
+		place(s.Packets, function, orNone(s.Reason), s.Protocol)
 		rest -= min(rest, s.Packets)
 	}
-	if rest > 0 && len(places) > 0 {
-		p := place(rest)
-		p.Function = "elsewhere"
-		places = append(places, p)
+	if rest > 0 && len(t.rows) > 0 {
+		place(rest, "elsewhere")
 	}
-	return places
+	return t
 }
 
 // dropCauses are the causes of netfilter's drops, and compare the full table's
@@ -374,12 +360,8 @@ func (p *printer) labDrops(r *lab.Report) {
 	for _, v := range labDrops(r) {
 		p.heading("Dropped in " + v.Stage)
 		p.labelled(2, "", 0, v.Summary)
-		t := &Table{Indent: 2, Columns: []Column{{Head: "packets", Right: true}, {Head: "rate", Right: true}, {Head: "share", Right: true}, {Head: "function"}, {Head: "reason"}, {Head: "protocol"}}}
-		for _, d := range v.Places {
-			t.Row(d.Packets, d.Rate, d.Share, d.Function, d.Reason, d.Protocol)
-		}
-		if len(v.Places) > 0 {
-			p.table(t)
+		if len(v.Places.rows) > 0 {
+			p.table(v.Places)
 		}
 		for i, line := range v.Causes {
 			p.labelled(2, []string{"of these", ""}[min(i, 1)], labelWidth, line)

@@ -181,8 +181,11 @@ func TestLabExchanges(t *testing.T) {
 		}},
 	}}
 	var b strings.Builder
-	p := &printer{w: &b}
-	p.labExchanges(r)
+	for _, table := range exchanges(r) {
+		if err := table.Write(&b, Style{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	const want = `Who saw whom in kinds
   traffic  from    to   answered  failed  seen as                             ports      tracked
   snat     inside  web         2       0  198.19.0.7                          kept             2  as it should be

@@ -38,12 +38,12 @@ func stageMeasures(r *lab.Report) []measures {
 	if len(r.Stages) == 0 || slices.ContainsFunc(r.Stages, onlyHTTP) {
 		groups = append(groups,
 			measures{Title: "time per request", Rows: perRequestRows(r)},
-			measures{Title: "connect, ms", Rows: timesRows(r, func(s *lab.StageReport) load.Times { return s.Connect })},
-			measures{Title: "processing, ms", Joined: true, Rows: timesRows(r, func(s *lab.StageReport) load.Times { return s.Processing })},
-			measures{Title: "waiting, ms", Joined: true, Rows: timesRows(r, func(s *lab.StageReport) load.Times { return s.Waiting })})
+			measures{Title: "connect, ms", Rows: timesRows(r, false, func(s *lab.StageReport) load.Times { return s.Connect })},
+			measures{Title: "processing, ms", Joined: true, Rows: timesRows(r, false, func(s *lab.StageReport) load.Times { return s.Processing })},
+			measures{Title: "waiting, ms", Joined: true, Rows: timesRows(r, false, func(s *lab.StageReport) load.Times { return s.Waiting })})
 	}
 	if timed := func(s lab.StageReport) bool { return onlyHTTP(s) || s.Total.Max > 0 }; len(r.Stages) == 0 || slices.ContainsFunc(r.Stages, timed) {
-		groups = append(groups, measures{Title: "total, ms", Joined: len(groups) > 1, Rows: totalRows(r)})
+		groups = append(groups, measures{Title: "total, ms", Joined: len(groups) > 1, Rows: timesRows(r, true, func(s *lab.StageReport) load.Times { return s.Total })})
 	}
 	groups = append(groups, otherLoads(r)...)
 	if rows := failureRows(r); len(rows) > 0 {
@@ -154,34 +154,27 @@ func perRequestRows(r *lab.Report) []measure {
 	}
 }
 
-func timesRows(r *lab.Report, times func(*lab.StageReport) load.Times) []measure {
-	one := func(label string, value func(load.Times) float64) measure {
-		return row(r, label, func(s *lab.StageReport) Cell {
+// timesRows are ab's figures of a time, for all also the 99th percentile.
+func timesRows(r *lab.Report, all bool, times func(*lab.StageReport) load.Times) (rows []measure) {
+	for _, f := range []struct {
+		label string
+		value func(load.Times) float64
+	}{
+		{"min", func(t load.Times) float64 { return t.Min }}, {"mean", func(t load.Times) float64 { return t.Mean }},
+		{"sd", func(t load.Times) float64 { return t.SD }}, {"median", func(t load.Times) float64 { return t.Median }},
+		{"p99", func(t load.Times) float64 { return t.P99 }}, {"max", func(t load.Times) float64 { return t.Max }},
+	} {
+		if f.label == "p99" && !all {
+			continue
+		}
+		rows = append(rows, row(r, f.label, func(s *lab.StageReport) Cell {
 			if s.Completed == 0 || times(s).Max == 0 {
 				return noValue
 			}
-			return Cell{Text: units.Millis(value(times(s)))}
-		})
+			return Cell{Text: units.Millis(f.value(times(s)))}
+		}))
 	}
-	return []measure{
-		one("min", func(t load.Times) float64 { return t.Min }),
-		one("mean", func(t load.Times) float64 { return t.Mean }),
-		one("sd", func(t load.Times) float64 { return t.SD }),
-		one("median", func(t load.Times) float64 { return t.Median }),
-		one("max", func(t load.Times) float64 { return t.Max }),
-	}
-}
-
-// totalRows has the 99th percentile before the maximum.
-func totalRows(r *lab.Report) []measure {
-	rows := timesRows(r, func(s *lab.StageReport) load.Times { return s.Total })
-	p99 := row(r, "p99", func(s *lab.StageReport) Cell {
-		if s.Completed == 0 || s.Total.Max == 0 {
-			return noValue
-		}
-		return Cell{Text: units.Millis(s.Total.P99)}
-	})
-	return slices.Insert(rows, len(rows)-1, p99)
+	return rows
 }
 
 // failureRows counts failures by phase and reason, the most frequent first.

@@ -56,10 +56,12 @@ func (d Simulation) Text(w io.Writer, style Style) error {
 			p.line(margin + style.Paint(s.Tone, part))
 		}
 	}
-	p.section(limitsTitle(r), simulationLimits(r))
-	p.section("Servers", simulationServers(r))
-	p.section("Batches", simulationBatches(r))
-	p.section("Curves, "+simulationSpan(r), simulationCurveTable(r))
+	for _, t := range []*Table{simulationLimits(r), simulationServers(r), simulationBatches(r), simulationCurveTable(r)} {
+		if len(t.rows) > 0 {
+			p.gap()
+			p.table(t)
+		}
+	}
 	return p.err
 }
 
@@ -68,13 +70,6 @@ func limitsTitle(r *simulate.Result) string {
 		return "What limits"
 	}
 	return "What limits (ports not chosen in turn come again earlier)"
-}
-
-func (p *printer) section(title string, t *Table) {
-	if len(t.rows) > 0 {
-		p.heading(title)
-		p.table(t)
-	}
 }
 
 func simulationHead(r *simulate.Result) string {
@@ -120,7 +115,7 @@ func simulationTime(r *simulate.Result, seconds float64) string {
 }
 
 func simulationServers(r *simulate.Result) *Table {
-	t := &Table{Indent: 2, Columns: []Column{{Head: "group"}, {Head: "TIME_WAIT by"}, {Head: "servers", Right: true}, {Head: "connections", Right: true},
+	t := &Table{Title: "Servers", Indent: 2, Columns: []Column{{Head: "group"}, {Head: "TIME_WAIT by"}, {Head: "servers", Right: true}, {Head: "connections", Right: true},
 		{Head: "refused SYNs", Right: true}, {Head: "TIME_WAIT ran out after, s", Right: true}}}
 	for i, s := range r.Servers {
 		life := units.None
@@ -145,7 +140,7 @@ func countCell(bad int64) Cell {
 }
 
 func simulationBatches(r *simulate.Result) *Table {
-	t := &Table{Indent: 2, Columns: []Column{{Head: "batch"}, {Head: "connections", Right: true}, {Head: "refused SYNs", Right: true},
+	t := &Table{Title: "Batches", Indent: 2, Columns: []Column{{Head: "batch"}, {Head: "connections", Right: true}, {Head: "refused SYNs", Right: true},
 		{Head: "for 100", Right: true}, {Head: "delayed", Right: true}, {Head: "failed", Right: true}, {Head: "longest wait", Right: true}}}
 	for i, b := range r.Batches {
 		name := b.Name
@@ -253,7 +248,7 @@ func limitsOf(r *simulate.Result) []simulationLimit {
 }
 
 func simulationLimits(r *simulate.Result) *Table {
-	t := &Table{Indent: 2, Columns: []Column{{Head: "while"}, {Head: "ports in turn come again at", Right: true}, {Head: "that is", Right: true}}}
+	t := &Table{Title: limitsTitle(r), Indent: 2, Columns: []Column{{Head: "while"}, {Head: "ports in turn come again at", Right: true}, {Head: "that is", Right: true}}}
 	highest := highestRate(r)
 	for _, l := range limitsOf(r) {
 		rate := Cell{Text: units.Fixed(l.Rate(), 0) + "/s"}

@@ -1,11 +1,8 @@
 package report
 
 import (
-	"bytes"
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
-	"html/template"
 	"io"
 	"strconv"
 
@@ -13,29 +10,14 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-var simulatePage = template.Must(template.New("simulate.html.tmpl").Funcs(template.FuncMap{
-	"css":   func(name string) template.CSS { return template.CSS(asset(name)) },
-	"js":    func(name string) template.JS { return template.JS(asset(name)) },
-	"text":  asset,
-	"class": func(t Tone) string { return toneClasses[t] },
-	"fixed": units.Fixed,
-}).ParseFS(assets, "assets/simulate.html.tmpl"))
-
 // simulateView is what the page's template reads.
 type simulateView struct {
 	Head, Only string
 	Seed       uint64
 	Verdict    []Cell
-	Tables     []htmlTable
+	Tables     []*Table
 	Charts     simulateCharts
 	Report     any
-}
-
-// htmlTable is a Table as a page shows it.
-type htmlTable struct {
-	Title string
-	Heads []Column
-	Rows  [][]Cell
 }
 
 // simulateCharts is what the page's script draws.
@@ -70,33 +52,20 @@ func (c simulationChart) Alternative() string {
 	return text
 }
 
-// SimulateHTML writes the result as one page that needs no network: style, script
-// and data are in it.
+// SimulateHTML writes the result as one page.
 func SimulateHTML(w io.Writer, r *simulate.Result) error {
-	// The template would write a value that has no JSON form as null.
-	if _, err := json.Marshal(r); err != nil {
-		return fmt.Errorf("encode the simulation as JSON: %w", err)
-	}
 	view := simulateView{
 		Head: simulationHead(r), Only: simulationOnly, Seed: r.Config.Seed,
 		Verdict: simulationVerdict(r),
 		Charts:  simulateCharts{r.Config.Start.Seconds(), hasTimeOfDay(r), r.IntervalSeconds, simulationCharts(r)},
 		Report:  Simulation{simulate.Schema, r},
 	}
-	for _, t := range []struct {
-		title string
-		table *Table
-	}{{limitsTitle(r), simulationLimits(r)}, {"Servers", simulationServers(r)}, {"Batches", simulationBatches(r)}} {
-		if len(t.table.rows) > 0 {
-			view.Tables = append(view.Tables, htmlTable{t.title, t.table.Columns, t.table.rows})
+	for _, t := range []*Table{simulationLimits(r), simulationServers(r), simulationBatches(r)} {
+		if len(t.rows) > 0 {
+			view.Tables = append(view.Tables, t)
 		}
 	}
-	var page bytes.Buffer
-	if err := simulatePage.Execute(&page, view); err != nil {
-		return fmt.Errorf("write the simulation as HTML: %w", err)
-	}
-	_, err := page.WriteTo(w)
-	return err
+	return writePage(w, "simulate", view, r)
 }
 
 // simulationCharts sorts the curves into frames: rates of connections with the limits,
@@ -226,7 +195,7 @@ func groupShares(r *simulate.Result) []simulationCurve {
 }
 
 func simulationCurveTable(r *simulate.Result) *Table {
-	t := &Table{Indent: 2, Columns: []Column{{}, {}, {Head: "least", Right: true}, {Head: "most", Right: true}}}
+	t := &Table{Title: "Curves, " + simulationSpan(r), Indent: 2, Columns: []Column{{}, {}, {Head: "least", Right: true}, {Head: "most", Right: true}}}
 	for _, c := range simulationCurves(r) {
 		if len(c.Values) == 0 {
 			continue

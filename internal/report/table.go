@@ -46,6 +46,9 @@ type Table struct {
 	rows [][]Cell
 }
 
+// Rows are those added.
+func (t *Table) Rows() [][]Cell { return t.rows }
+
 // Row adds a row of plain text; without any it adds an empty line.
 func (t *Table) Row(cells ...string) { t.Cells(texts(cells...)...) }
 

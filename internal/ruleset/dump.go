@@ -3,10 +3,8 @@ package ruleset
 import (
 	"cmp"
 	"maps"
-	"net/netip"
 	"slices"
 
-	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -58,8 +56,8 @@ func (d *Dump) NeededMaps() (names []string) {
 				names = append(names, e.Data.Text(unix.NFTA_LOOKUP_SET))
 			}
 		}
-		if m.read(r); m.byMap != nil {
-			names = append(names, m.byMap.set)
+		if m.read(r); m.fromMap != nil {
+			names = append(names, m.fromMap.set)
 		}
 	}
 	slices.Sort(names)
@@ -76,13 +74,7 @@ func (d *Dump) Plain() *Table {
 // Table returns the table with a rule for each rule of the kernel, or for each element of
 // a map that gives new sources.
 func (d *Dump) Table(budget *Budget) *Table {
-	return d.build(func(m *machine, r *KernelRule) []*Rule {
-		rule := m.read(r)
-		if m.byMap == nil {
-			return []*Rule{rule}
-		}
-		return m.byMap.expand(rule, d.Elements[m.byMap.set], budget)
-	}, budget)
+	return d.build(func(m *machine, r *KernelRule) []*Rule { return m.byMap(r, d.Elements, budget) }, budget)
 }
 
 // BySet returns the table with a rule for each element of the sets that rules use, if the
@@ -226,132 +218,40 @@ func (m *machine) elementsOf(rest []KernelExpr) []interval {
 	if a.U32(unix.NFTA_CMP_OP) != unix.NFT_CMP_GTE || b.U32(unix.NFTA_CMP_OP) != unix.NFT_CMP_LTE || a.U32(unix.NFTA_CMP_SREG) != b.U32(unix.NFTA_CMP_SREG) {
 		return nil
 	}
-	return addressIntervals(a.Nested(unix.NFTA_CMP_DATA).Get(unix.NFTA_DATA_VALUE), b.Nested(unix.NFTA_CMP_DATA).Get(unix.NFTA_DATA_VALUE), nil)
+	return addressIntervals(interval{first: a.Nested(unix.NFTA_CMP_DATA).Get(unix.NFTA_DATA_VALUE), last: b.Nested(unix.NFTA_CMP_DATA).Get(unix.NFTA_DATA_VALUE)})
 }
 
-// mapUse is a translation of sources by what a map gives.
-type mapUse struct {
-	set string
-	// Offsets of addresses and ports in an element's data; -1 if they are not of the map.
-	addrMin, addrMax, portMin, portMax int
-	// version and bits are of the source address that is looked up, whole or its first
-	// bits; bits is 0 if it is something else.
-	version, bits int
-	// whole is true if the rule has no other unknown condition before the lookup.
-	whole bool
-}
-
-// mapped loads the registers that a map's data go to.
-func (m *machine) mapped(register uint32, set string, key content, whole bool) {
-	m.load(register, content{}, 64)
-	for i := range uint32(16) {
-		m.regs[slot(register)+i] = content{from: mapData, offset: 4 * i}
+// byMap returns what a rule means, once for each element of the map that its translation of
+// sources takes values from; one rule for all of them if they are too many, which gives any
+// address between theirs.
+func (m *machine) byMap(r *KernelRule, elements map[string][]Element, budget *Budget) (all []*Rule) {
+	rule := m.read(r)
+	of := m.fromMap
+	if of == nil {
+		return []*Rule{rule}
 	}
-	u := &mapUse{set: set, version: m.ipVersion(), whole: whole}
-	size := map[int]uint32{4: 4, 6: 16}[u.version]
-	if source := (map[int]uint32{4: 12, 6: 8})[u.version]; key.from == payload && key.base == unix.NFT_PAYLOAD_NETWORK_HEADER && key.offset == source && key.length <= size && size > 0 {
-		u.bits = 8 * int(key.length)
-		if key.mask != nil {
-			u.bits = max(0, padded(make([]byte, size), key.mask, u.version).Bits())
-		}
+	ends := func(e Element) bool { return e.flags&unix.NFT_SET_ELEM_INTERVAL_END != 0 }
+	for _, e := range intervals(elements[of.set], slices.ContainsFunc(elements[of.set], ends)) {
+		m.picked = map[int]interval{of.at: e}
+		one := m.read(r)
+		one.Comment = cmp.Or(e.comment, one.Comment)
+		all = append(all, one)
 	}
-	m.asked = u
-}
-
-// useMap notes which parts of a translation of sources are of the map that was asked last.
-func (m *machine) useMap(a netlink.Attrs, n NATAttrs) {
-	if m.asked == nil || m.rule.Target.Kind == Netmap {
-		return
+	m.picked = nil
+	fixed := func(one *Rule) bool {
+		return one.Target.AddrsVary != rule.Target.AddrsVary || one.Target.PortsVary != rule.Target.PortsVary
 	}
-	u := *m.asked
-	at := func(kind, otherwise uint16) int {
-		if !a.Has(kind) {
-			kind = otherwise
-		}
-		if c := m.held(a.U32(kind)); a.Has(kind) && c.from == mapData {
-			return int(c.offset)
-		}
-		return -1
-	}
-	u.addrMin, u.addrMax = at(n.AddrMin, n.AddrMin), at(n.AddrMax, n.AddrMin)
-	u.portMin, u.portMax = at(n.PortMin, n.PortMin), at(n.PortMax, n.PortMin)
-	if u.version == 0 {
-		u.version = map[uint32]int{unix.NFPROTO_IPV4: 4, unix.NFPROTO_IPV6: 6}[a.U32(unix.NFTA_NAT_FAMILY)]
-	}
-	halves := u.addrMin >= 0 != (u.addrMax >= 0) || u.portMin >= 0 != (u.portMax >= 0)
-	if !halves && (u.addrMin >= 0 || u.portMin >= 0) {
-		m.byMap = &u
-	}
-}
-
-// expand makes a rule for each element of the map, or one for all if they are too many.
-func (u *mapUse) expand(r *Rule, elements []Element, budget *Budget) (all []*Rule) {
-	elements = slices.DeleteFunc(slices.Clone(elements), func(e Element) bool { return e.data.Get(unix.NFTA_DATA_VALUE) == nil }) // the ends of intervals
-	if len(elements) == 0 || len(elements) > maxExpanded || !budget.Elements(len(elements)) {
-		return []*Rule{u.span(r, elements)}
-	}
-	for _, e := range elements {
-		one := *r
-		if !u.give(&one, e) {
-			return []*Rule{r}
-		}
-		all = append(all, &one)
+	switch {
+	case len(all) == 0 || !fixed(all[0]):
+		return []*Rule{rule}
+	case len(all) > maxExpanded || !budget.Elements(len(all)):
+		first := slices.MinFunc(all, func(a, b *Rule) int { return a.Target.First.Compare(b.Target.First) })
+		last := slices.MaxFunc(all, func(a, b *Rule) int { return a.Target.Last.Compare(b.Target.Last) })
+		rule.Target.First, rule.Target.Last = first.Target.First, last.Target.Last
+		return []*Rule{rule}
 	}
 	slices.SortStableFunc(all, func(a, b *Rule) int {
 		return cmp.Or(a.Match.Source().Addr().Compare(b.Match.Source().Addr()), a.Target.First.Compare(b.Target.First))
 	})
 	return all
-}
-
-// give makes the rule what it is for one element; false if that is malformed.
-func (u *mapUse) give(r *Rule, e Element) bool {
-	t, data := &r.Target, e.data.Get(unix.NFTA_DATA_VALUE)
-	size := map[int]int{4: 4, 6: 16}[u.version]
-	if u.addrMin >= 0 {
-		if max(u.addrMin, u.addrMax)+size > len(data) || size == 0 {
-			return false
-		}
-		t.First, _ = netip.AddrFromSlice(data[u.addrMin : u.addrMin+size])
-		t.Last, _ = netip.AddrFromSlice(data[u.addrMax : u.addrMax+size])
-		t.AddrsVary = false
-	}
-	if u.portMin >= 0 {
-		if max(u.portMin, u.portMax)+2 > len(data) {
-			return false
-		}
-		t.Ports.First, t.Ports.Last, t.PortsVary = port(data[u.portMin:]), port(data[u.portMax:]), false
-	}
-	if from, ok := netip.AddrFromSlice(e.key); ok && u.bits > 0 && len(e.key) == size {
-		if both, ok := r.Match.And(&Match{Match: nat.Match{From: []netip.Prefix{netip.PrefixFrom(from, u.bits)}}}); ok {
-			r.Match = both
-			if u.whole {
-				r.Match.Unknown = slices.DeleteFunc(slices.Clone(r.Match.Unknown), func(s string) bool { return s == "("+inSet+")" })
-			}
-		}
-	}
-	r.Comment = cmp.Or(e.comment, r.Comment)
-	return true
-}
-
-// span makes the rule one that gives any address between those of the elements.
-func (u *mapUse) span(r *Rule, elements []Element) *Rule {
-	if u.addrMin < 0 {
-		return r
-	}
-	all := *r
-	t := &all.Target
-	for _, e := range elements {
-		one := *r
-		if !u.give(&one, e) {
-			return r
-		}
-		if !t.First.IsValid() || one.Target.First.Less(t.First) {
-			t.First = one.Target.First
-		}
-		if !t.Last.IsValid() || t.Last.Less(one.Target.Last) {
-			t.Last = one.Target.Last
-		}
-	}
-	t.PortsVary = t.PortsVary || u.portMin >= 0
-	return &all
 }

@@ -16,23 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rangeFlags are NF_NAT_RANGE_*.
-func rangeFlags(o nat.Options) (flags uint32) {
-	for _, f := range []struct {
-		on   bool
-		flag uint32
-	}{{o.FirstPort != 0, unix.NF_NAT_RANGE_PROTO_SPECIFIED}, {o.Random, unix.NF_NAT_RANGE_PROTO_RANDOM},
-		{o.FullyRandom, unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY}, {o.Persistent, unix.NF_NAT_RANGE_PERSISTENT}} {
-		if f.on {
-			flags |= f.flag
-		}
-	}
-	return flags
-}
-
-// optionFlags are those that nat.Options has.
-const optionFlags = unix.NF_NAT_RANGE_PROTO_SPECIFIED | unix.NF_NAT_RANGE_PROTO_RANDOM | unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY | unix.NF_NAT_RANGE_PERSISTENT
-
 // Edit is where a rule has the ports and options of its translation.
 type Edit struct {
 	Rule *KernelRule
@@ -113,16 +96,14 @@ func (e *Edit) Options() (o nat.Options) {
 	flags := x.Data.U32(NATAttrsOf[x.Name].Flags)
 	switch {
 	case e.xt != nil:
-		flags, o.FirstPort, o.LastPort = e.xt.Flags, e.xt.Ports.First, e.xt.Ports.Last
+		flags, o.Ports = e.xt.Flags, e.xt.Ports
 	case e.portMin >= 0:
 		at := func(i int) uint16 {
 			return port(e.Rule.Exprs[i].Data.Nested(unix.NFTA_IMMEDIATE_DATA).Get(unix.NFTA_DATA_VALUE))
 		}
-		o.FirstPort, o.LastPort = at(e.portMin), at(e.portMax)
+		o.Ports = nat.Ports{First: at(e.portMin), Last: at(e.portMax)}
 	}
-	o.Random = flags&unix.NF_NAT_RANGE_PROTO_RANDOM != 0
-	o.FullyRandom = flags&unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY != 0
-	o.Persistent = flags&unix.NF_NAT_RANGE_PERSISTENT != 0
+	o.SetFlags(flags)
 	return o
 }
 
@@ -156,7 +137,7 @@ func (r *KernelRule) read() (*machine, *Rule) {
 // only behind a condition on protocols that have ports.
 func (e *Edit) Accepts(o nat.Options, protocols []uint8) error {
 	other := func(p uint8) bool { return !nat.HasPorts(p) }
-	if (o.FirstPort != 0) != (e.Options().FirstPort != 0) && (len(protocols) == 0 || slices.ContainsFunc(protocols, other)) {
+	if (o.Ports.First != 0) != (e.Options().Ports.First != 0) && (len(protocols) == 0 || slices.ContainsFunc(protocols, other)) {
 		return errors.New("it is not only for protocols that have ports, and iptables and nft take a range of ports nowhere else: make rules for tcp and udp in the program that loads them, or change only its options (fully-random)")
 	}
 	if e.xt != nil && e.Rule.Exprs[e.at].Data.Text(unix.NFTA_TARGET_NAME) == "MASQUERADE" && o.Persistent {
@@ -220,9 +201,9 @@ func (e *Edit) expressions(o nat.Options, lookups map[string]func(netlink.Attrs)
 // withRange is the target's structure with other ports and options.
 func (e *Edit) withRange(o nat.Options) []byte {
 	b := bytes.Clone(e.blob)
-	binary.NativeEndian.PutUint32(b[e.xt.FlagsAt:], e.xt.Flags&^optionFlags|rangeFlags(o))
-	binary.BigEndian.PutUint16(b[e.xt.PortsAt:], o.FirstPort)
-	binary.BigEndian.PutUint16(b[e.xt.PortsAt+2:], o.LastPort)
+	binary.NativeEndian.PutUint32(b[e.xt.FlagsAt:], e.xt.Flags&^nat.OptionFlags|o.Flags())
+	binary.BigEndian.PutUint16(b[e.xt.PortsAt:], o.Ports.First)
+	binary.BigEndian.PutUint16(b[e.xt.PortsAt+2:], o.Ports.Last)
 	return b
 }
 
@@ -236,7 +217,7 @@ func (e *Edit) appendTranslation(b []byte, o nat.Options) ([]byte, error) {
 			data = append(data, a.Raw...)
 		}
 	}
-	if flags := x.Data.U32(n.Flags)&^optionFlags | rangeFlags(o); flags != 0 {
+	if flags := x.Data.U32(n.Flags)&^nat.OptionFlags | o.Flags(); flags != 0 {
 		data = netlink.AppendU32(data, n.Flags, flags)
 	}
 	free := e.freeRegisters(n)
@@ -246,13 +227,13 @@ func (e *Edit) appendTranslation(b []byte, o nat.Options) ([]byte, error) {
 		data = netlink.AppendU32(data, kind, free[0])
 		free = free[1:]
 	}
-	if o.FirstPort != 0 {
+	if o.Ports.First != 0 {
 		if len(free) < 2 {
 			return nil, fmt.Errorf("rule %d of %s: no register is free for ports", e.Rule.Handle, e.Rule.Chain)
 		}
-		load(n.PortMin, o.FirstPort)
-		if o.LastPort != o.FirstPort {
-			load(n.PortMax, o.LastPort)
+		load(n.PortMin, o.Ports.First)
+		if o.Ports.Last != o.Ports.First {
+			load(n.PortMax, o.Ports.Last)
 		}
 	}
 	return appendExpr(b, x.Name, data), nil

@@ -31,11 +31,17 @@ type content struct {
 	from origin
 	data []byte // of a constant
 	// key is of metaData; base, offset and length of payload. mask is what a bitwise
-	// expression left of it, nil for all. Of mapData, offset is the place in an element's
-	// data.
+	// expression left of it, nil for all.
 	key                  uint32
 	base, offset, length uint32
 	mask                 []byte
+	lookup               *lookup // of mapData
+}
+
+// lookup is an expression that takes values from a map.
+type lookup struct {
+	set string
+	at  int
 }
 
 // machine runs a rule's expressions over what registers mean instead of over a packet.
@@ -60,9 +66,8 @@ type machine struct {
 	// of the one that runs.
 	picked map[int]interval
 	at     int
-	// asked is the map that the rule took values from last, byMap the one that its
-	// translation of sources uses.
-	asked, byMap *mapUse
+	// fromMap is where the translation of sources takes values from.
+	fromMap *lookup
 }
 
 // slot is a register's place in units of 32 bits: NFT_REG_1 to NFT_REG_4 are four of them
@@ -86,7 +91,7 @@ func (m *machine) held(register uint32) content { return m.regs[slot(register)] 
 
 // read returns what a rule means.
 func (m *machine) read(r *KernelRule) *Rule {
-	m.regs, m.asked, m.byMap = map[uint32]content{}, nil, nil
+	m.regs, m.fromMap = map[uint32]content{}, nil
 	m.proto, m.protoNot, m.protoSet = 0, false, ""
 	m.rule = Rule{Handle: r.Handle, Comment: CommentOf(r.Attrs.Get(unix.NFTA_RULE_USERDATA)), Target: Target{Kind: Pass}}
 	for i, e := range r.Exprs {
@@ -250,7 +255,6 @@ func (m *machine) lookup(a netlink.Attrs) {
 		}
 		return
 	}
-	whole := len(m.rule.Match.Unknown) == 0
 	m.unknown(inSet)
 	switch {
 	case !a.Has(unix.NFTA_LOOKUP_DREG):
@@ -260,7 +264,10 @@ func (m *machine) lookup(a netlink.Attrs) {
 	case dreg == 0: // its elements may be any verdicts
 		m.rule.Target.Kind, m.rule.Target.Chains, m.rule.Target.Unknown = Ends, m.verdicts[name], []string{"a verdict map"}
 	default:
-		m.mapped(dreg, name, m.held(source), whole)
+		m.load(dreg, content{}, 64)
+		for i := range uint32(16) {
+			m.regs[slot(dreg)+i] = content{from: mapData, lookup: &lookup{name, m.at}}
+		}
 	}
 }
 
@@ -299,7 +306,6 @@ func (m *machine) translate(e KernelExpr) {
 	if e.Name == "nat" && e.Data.U32(unix.NFTA_NAT_TYPE) == unix.NFT_NAT_DNAT {
 		t.Kind = DNAT
 	}
-	source := t.Kind == SNAT
 	t.setFlags(flags)
 	t.AddrsVary, t.PortsVary = !m.addresses(e.Data, n), !m.ports(e.Data, n)
 	if t.AddrsVary {
@@ -311,17 +317,17 @@ func (m *machine) translate(e KernelExpr) {
 	if m.family == "inet" && t.First.IsValid() {
 		m.rule.Match.of(map[bool]int{true: 4, false: 6}[t.First.Is4()])
 	}
-	if source {
-		m.useMap(e.Data, n)
+	for _, kind := range []uint16{n.AddrMin, n.PortMin} {
+		if c := m.held(e.Data.U32(kind)); t.Kind == SNAT && c.from == mapData && e.Data.Has(kind) {
+			m.fromMap = c.lookup
+		}
 	}
 }
 
 // setFlags takes the options out of NF_NAT_RANGE_* flags, after the kind.
 func (t *Target) setFlags(flags uint32) {
 	t.Name = strings.ToUpper(string(t.Kind))
-	t.Random = flags&unix.NF_NAT_RANGE_PROTO_RANDOM != 0
-	t.RandomFully = flags&unix.NF_NAT_RANGE_PROTO_RANDOM_FULLY != 0
-	t.Persistent = flags&unix.NF_NAT_RANGE_PERSISTENT != 0
+	t.SetFlags(flags)
 	if flags&unix.NF_NAT_RANGE_NETMAP != 0 {
 		t.Kind = Netmap
 	}

@@ -50,7 +50,7 @@ func rewritten(t testing.TB, e *Edit, o nat.Options) *KernelRule {
 }
 
 var someOptions = []nat.Options{
-	{}, {FullyRandom: true}, {FirstPort: 1, LastPort: 65535, Random: true}, {FirstPort: 53, LastPort: 53, Persistent: true},
+	{}, {FullyRandom: true}, {Ports: nat.Ports{First: 1, Last: 65535}, Random: true}, {Ports: nat.Ports{First: 53, Last: 53}, Persistent: true},
 }
 
 // TestRewrittenRules holds that recorded rules have the options asked for, keep their

@@ -192,6 +192,7 @@ func verdict(data netlink.Attrs) (code int32, chain string) {
 type interval struct {
 	first, last []byte
 	value       netlink.Attrs
+	comment     string
 }
 
 // intervals are those of a set, by key; none if one element is for all else.
@@ -207,11 +208,11 @@ func intervals(elements []Element, interv bool) (all []interval) {
 		switch {
 		case k.flags&unix.NFT_SET_ELEM_INTERVAL_END != 0:
 		case len(k.last) == len(k.key): // of several fields
-			all = append(all, interval{k.key, k.last, k.data})
+			all = append(all, interval{k.key, k.last, k.data, k.comment})
 		case interv:
 			all = append(all, k.upTo(keys[i+1:])...)
 		default:
-			all = append(all, interval{k.key, k.key, k.data})
+			all = append(all, interval{k.key, k.key, k.data, k.comment})
 		}
 	}
 	return all
@@ -223,21 +224,22 @@ func (k *Element) upTo(next []Element) []interval {
 	if len(next) > 0 && len(next[0].key) == len(k.key) {
 		last = before(next[0].key)
 	}
-	if all := addressIntervals(k.key, last, k.data); len(all) > 0 {
+	whole := interval{k.key, last, k.data, k.comment}
+	if all := addressIntervals(whole); len(all) > 0 {
 		return all
 	}
-	return []interval{{k.key, last, k.data}}
+	return []interval{whole}
 }
 
-// addressIntervals are the prefixes from one address to another; none of something else.
-func addressIntervals(first, last []byte, value netlink.Attrs) (all []interval) {
-	a, ok := netip.AddrFromSlice(first)
-	z, ok2 := netip.AddrFromSlice(last)
+// addressIntervals are the prefixes in one of addresses; none of something else.
+func addressIntervals(e interval) (all []interval) {
+	a, ok := netip.AddrFromSlice(e.first)
+	z, ok2 := netip.AddrFromSlice(e.last)
 	if !ok || !ok2 {
 		return nil
 	}
 	for _, p := range (nat.AddrRange{First: a, Last: z}).Prefixes() {
-		all = append(all, interval{p.Addr().AsSlice(), nat.LastAddr(p).AsSlice(), value})
+		all = append(all, interval{p.Addr().AsSlice(), nat.LastAddr(p).AsSlice(), e.value, e.comment})
 	}
 	return all
 }

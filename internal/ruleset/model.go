@@ -124,12 +124,10 @@ type Target struct {
 	// First and Last bound the addresses; not valid if the target gives none. Those of
 	// Netmap are a prefix.
 	First, Last netip.Addr
-	// Ports are those that are given; zero if the kernel chooses.
-	Ports nat.Ports
+	// Options has the ports that are given; zero if the kernel chooses.
+	nat.Options
 	// AddrsVary and PortsVary are true if they are not constant, as those from a map.
 	AddrsVary, PortsVary bool
-	Random, RandomFully  bool
-	Persistent           bool
 	// Clamp is MSS's; Bytes if it is a number.
 	Clamp bool
 	Bytes uint16

@@ -492,7 +492,7 @@ func (r *nftRule) form(t *Target) error {
 func (r *nftRule) flagsOf(t *Target) error {
 	for ; len(r.words) > 0; r.words = r.words[1:] {
 		for flag := range strings.SplitSeq(r.words[0], ",") {
-			if flag != "" && !t.flag(flag) {
+			if flag != "" && !t.Set(flag) {
 				return nil
 			}
 		}

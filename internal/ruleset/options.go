@@ -66,7 +66,7 @@ func (p *optionParser) option() error {
 	}
 	read := withArgument[w]
 	switch {
-	case strings.HasPrefix(w, "--") && p.rule.Target.flag(w):
+	case strings.HasPrefix(w, "--") && p.rule.Target.Set(w):
 		return nil
 	case w == "--notrack" || w == "--clamp-mss-to-pmtu":
 		p.values[w] = "on"

@@ -109,7 +109,8 @@ func (t *Target) String() string {
 		}
 		return fmt.Sprintf("-j TCPMSS --set-mss %d", t.Bytes)
 	}
-	return strings.Join(append([]string{text}, t.options("--random", "--random-fully", "--persistent")...), " ")
+	_, options := t.Words()
+	return strings.Join(append([]string{text}, options...), " ")
 }
 
 func option(name, value string) string {
@@ -226,18 +227,6 @@ func (t *Target) nft(kind, family string) string {
 		to += "…"
 	}
 	text += option("to", to)
-	return text + option("", strings.Join(t.options("random", "fully-random", "persistent"), ","))
-}
-
-// options are the words for those that the target has.
-func (t *Target) options(random, fully, persistent string) (on []string) {
-	for _, o := range []struct {
-		on   bool
-		word string
-	}{{t.Random, random}, {t.RandomFully, fully}, {t.Persistent, persistent}} {
-		if o.on {
-			on = append(on, o.word)
-		}
-	}
-	return on
+	options, _ := t.Words()
+	return text + option("", strings.Join(options, ","))
 }

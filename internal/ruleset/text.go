@@ -162,21 +162,6 @@ func (r *textRule) portList(list *[]nat.Ports, texts []string, not bool) error {
 	return nil
 }
 
-// flag sets an option of a translation, which is a word of nft or iptables.
-func (t *Target) flag(word string) bool {
-	switch strings.TrimPrefix(word, "--") {
-	case "random":
-		t.Random = true
-	case "fully-random", "random-fully":
-		t.RandomFully = true
-	case "persistent":
-		t.Persistent = true
-	default:
-		return false
-	}
-	return true
-}
-
 // netmap reads the prefix that NETMAP gives.
 func (t *Target) netmap(to string, version int) error {
 	p, err := parsePrefix(to, version)

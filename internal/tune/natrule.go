@@ -8,34 +8,28 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// NATOptions are what changes of kind NATRule change: the value that stands in their
-// Before and After.
-type NATOptions = nat.Options
-
-// ParseNATOptions reads such a value; the words' order does not matter.
-func ParseNATOptions(s string) (NATOptions, error) { return nat.ParseOptions(s) }
-
-// NATOptionsOf are a rule's.
-func NATOptionsOf(r *snapshot.NATRule) NATOptions {
-	return NATOptions{FirstPort: r.FirstPort, LastPort: r.LastPort, Random: r.Random, FullyRandom: r.FullyRandom, Persistent: r.Persistent}
+// NATOptionsOf are a rule's ports and options: the value in Before and After of changes of
+// kind NATRule.
+func NATOptionsOf(r *snapshot.NATRule) nat.Options {
+	return nat.Options{Ports: nat.Ports{First: r.FirstPort, Last: r.LastPort}, Random: r.Random, FullyRandom: r.FullyRandom, Persistent: r.Persistent}
 }
 
 // NATRuleChange is the change that gives a rule these ports and options, for
 // instance fully-random: take NATOptionsOf the rule and set FullyRandom. It is
 // only for rules that have a Target. Cost and Risk are Assess'.
-func NATRuleChange(r *snapshot.NATRule, after NATOptions) Change {
+func NATRuleChange(r *snapshot.NATRule, after nat.Options) Change {
 	return Change{Kind: NATRule, Target: r.Target, Before: NATOptionsOf(r).String(), After: after.String()}
 }
 
 // ParseNATAssignment reads "TARGET=1024-65535 fully-random".
-func ParseNATAssignment(s string) (target string, o NATOptions, err error) {
+func ParseNATAssignment(s string) (target string, o nat.Options, err error) {
 	i := strings.LastIndexByte(s, '=') // names in a target may have one
 	if i < 0 {
 		return "", o, fmt.Errorf("setting %q: expected TARGET=OPTIONS, such as %q", s, s+"=fully-random")
 	}
 	target = s[:i]
 	if _, err = nat.ParseRuleID(target); err == nil {
-		o, err = ParseNATOptions(s[i+1:])
+		o, err = nat.ParseOptions(s[i+1:])
 	}
 	return target, o, err
 }
@@ -45,7 +39,7 @@ func (c Change) validateNATRule() error {
 		return err
 	}
 	for _, v := range []string{c.Before, c.After} {
-		o, err := ParseNATOptions(v)
+		o, err := nat.ParseOptions(v)
 		if err != nil {
 			return err
 		}
@@ -58,8 +52,8 @@ func (c Change) validateNATRule() error {
 
 // changeNATRule says what the change of a rule's ports and options does.
 func changeNATRule(c Change) (cost, risk string) {
-	before, errBefore := ParseNATOptions(c.Before)
-	after, errAfter := ParseNATOptions(c.After)
+	before, errBefore := nat.ParseOptions(c.Before)
+	after, errAfter := nat.ParseOptions(c.After)
 	if errBefore != nil || errAfter != nil || before == after {
 		return "", ""
 	}
@@ -83,25 +77,17 @@ func changeNATRule(c Change) (cost, risk string) {
 // NATRuleByHand says what to write into the file from which the rules come, which
 // natkit does not know. It also tells how to change a rule without a Target.
 func NATRuleByHand(c Change) string {
-	o, err := ParseNATOptions(c.After)
+	o, err := nat.ParseOptions(c.After)
 	if err != nil {
 		return err.Error()
 	}
-	var nft, iptables []string
-	for _, w := range []struct {
-		on            bool
-		nft, iptables string
-	}{{o.Random, "random", " --random"}, {o.FullyRandom, "fully-random", " --random-fully"}, {o.Persistent, "persistent", " --persistent"}} {
-		if w.on {
-			nft, iptables = append(nft, w.nft), append(iptables, w.iptables)
-		}
-	}
-	ports := NATOptions{FirstPort: o.FirstPort, LastPort: o.LastPort}.String()
+	nft, iptables := o.Words()
+	ports := o.Ports.String()
 	colon, to, toPorts := "", "", ""
 	if ports != "" {
 		colon, to, toPorts = ":"+ports, " to :"+ports, " --to-ports "+ports
 	}
-	flags, options := "", strings.Join(iptables, "")
+	flags, options := "", strings.Join(append([]string{""}, iptables...), " ")
 	if len(nft) > 0 {
 		flags = " " + strings.Join(nft, ",")
 	}
@@ -109,13 +95,13 @@ func NATRuleByHand(c Change) string {
 		to, flags, colon, flags, toPorts, options, colon, options)
 }
 
-// fewer says that there are fewer ports than before.
-func fewer(before, after NATOptions) string {
-	size := func(o NATOptions) int {
-		if o.FirstPort == 0 {
+// fewer returns the risk of fewer ports than before.
+func fewer(before, after nat.Options) string {
+	size := func(o nat.Options) int {
+		if o.Ports == (nat.Ports{}) {
 			return 1 << 16
 		}
-		return int(o.LastPort) - int(o.FirstPort) + 1
+		return o.Ports.Len()
 	}
 	if size(after) >= size(before) {
 		return ""

@@ -36,8 +36,8 @@ type Memory struct {
 func New(keys []Key, m Memory) *Aggregator {
 	a := &Aggregator{keys: keys, snatOnly: true}
 	for i := range keys {
-		a.apart = a.apart || keys[i].kind.isAddress()
-		a.snatOnly = a.snatOnly && (keys[i].kind == snatAddress || !keys[i].kind.isAddress())
+		a.apart = a.apart || keys[i].kind.address != nil
+		a.snatOnly = a.snatOnly && (keys[i].kind.name == snatAddress || keys[i].kind.address == nil)
 	}
 	for v := range versions {
 		if v > 0 && !a.apart {

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"strings"
 
 	"github.com/natkit/natkit/internal/conntrack"
@@ -14,47 +13,61 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kind is what a key looks at.
-type kind uint8
-
-const (
-	family kind = iota
-	proto
-	state
-	src
-	dst
-	sport
-	dport
-	replySrc
-	replyDst
-	replySport
-	replyDport
-	natKind
-	snatAddress
-	zone
-	mark
-	status
-	kinds
-)
-
-var kindNames = [kinds]string{
-	"family", "proto", "state", "src", "dst", "sport", "dport",
-	"reply-src", "reply-dst", "reply-sport", "reply-dport",
-	"nat", "snat-address", "zone", "mark", "status",
+// kind is what entries may be grouped by: the one function that is set returns an entry's
+// value.
+type kind struct {
+	name string
+	// address is of a prefix that the key has; invalid where an entry has none.
+	address func(*conntrack.Entry) netip.Addr
+	port    func(*conntrack.Entry) uint16
+	// number is four bytes, value what they stand for.
+	number func(*conntrack.Entry) uint32
+	value  func(uint32) any
+	// byte is a byte that has a name.
+	byte func(*conntrack.Entry) byte
+	word func(byte) string
 }
 
-// isAddress reports whether a kind's values are addresses, of which a prefix can be taken.
-func (k kind) isAddress() bool {
-	switch k {
-	case src, dst, replySrc, replyDst, snatAddress:
-		return true
+var kinds = [...]kind{
+	{name: "family", byte: func(e *conntrack.Entry) byte { return byte(versionOf(e.Orig.Src)) }, word: func(b byte) string { return versionNames[b] }},
+	{name: "proto", byte: func(e *conntrack.Entry) byte { return e.Orig.Proto }, word: nat.ProtocolName},
+	{name: "state", byte: stateOf, word: stateName},
+	{name: "src", address: func(e *conntrack.Entry) netip.Addr { return e.Orig.Src }},
+	{name: "dst", address: func(e *conntrack.Entry) netip.Addr { return e.Orig.Dst }},
+	{name: "sport", port: func(e *conntrack.Entry) uint16 { return e.Orig.SrcPort }},
+	{name: "dport", port: func(e *conntrack.Entry) uint16 { return e.Orig.DstPort }},
+	{name: "reply-src", address: func(e *conntrack.Entry) netip.Addr { return e.Reply.Src }},
+	{name: "reply-dst", address: func(e *conntrack.Entry) netip.Addr { return e.Reply.Dst }},
+	{name: "reply-sport", port: func(e *conntrack.Entry) uint16 { return e.Reply.SrcPort }},
+	{name: "reply-dport", port: func(e *conntrack.Entry) uint16 { return e.Reply.DstPort }},
+	{name: "nat", byte: natOf, word: func(b byte) string { return natNames[b] }},
+	{name: snatAddress, address: func(e *conntrack.Entry) (a netip.Addr) {
+		if e.IsSNAT() {
+			a = e.Reply.Dst
+		}
+		return a
+	}},
+	{name: "zone", number: func(e *conntrack.Entry) uint32 { return uint32(e.Zone)<<16 | uint32(e.ReplyZone) }, value: zoneValue},
+	{name: "mark", number: func(e *conntrack.Entry) uint32 { return e.Mark }, value: func(n uint32) any { return n }},
+	{name: "status", byte: statusOf, word: statusName},
+}
+
+// snatAddress is the only kind of address that an entry may have none of.
+const snatAddress = "snat-address"
+
+var versionNames = [versions]string{"ipv4", "ipv6"}
+
+// zoneValue is the zone, or the zones of both directions where they differ.
+func zoneValue(zones uint32) any {
+	if orig, reply := uint16(zones>>16), uint16(zones); orig != reply {
+		return fmt.Sprintf("orig %d, reply %d", orig, reply)
 	}
-	return false
+	return uint16(zones)
 }
 
 // Key is one of the things that entries are grouped by.
 type Key struct {
-	kind kind
+	kind *kind
 	// bits are the lengths of the prefixes of IPv4 and of IPv6 addresses.
 	bits [versions]int
 	name string
@@ -83,12 +96,12 @@ var addressBytes = [versions]int{4, 16}
 
 // width is how many bytes a key's value takes in a group.
 func (k Key) width(v version) int {
-	switch k.kind {
-	case family, proto, state, natKind, status:
+	switch {
+	case k.kind.byte != nil:
 		return 1
-	case sport, dport, replySport, replyDport:
+	case k.kind.port != nil:
 		return 2
-	case zone, mark:
+	case k.kind.number != nil:
 		return 4
 	}
 	return addressBytes[v]
@@ -96,50 +109,15 @@ func (k Key) width(v version) int {
 
 // append adds what e has of a key to a group.
 func (k *Key) append(b []byte, v version, e *conntrack.Entry) []byte {
-	switch k.kind {
-	case family:
-		return append(b, byte(versionOf(e.Orig.Src)))
-	case proto:
-		return append(b, e.Orig.Proto)
-	case state:
-		return append(b, stateOf(e))
-	case status:
-		return append(b, statusOf(e))
-	case natKind:
-		return append(b, natOf(e))
-	case zone:
-		b = binary.BigEndian.AppendUint16(b, e.Zone)
-		return binary.BigEndian.AppendUint16(b, e.ReplyZone)
-	case mark:
-		return binary.BigEndian.AppendUint32(b, e.Mark)
-	case sport:
-		return binary.BigEndian.AppendUint16(b, e.Orig.SrcPort)
-	case dport:
-		return binary.BigEndian.AppendUint16(b, e.Orig.DstPort)
-	case replySport:
-		return binary.BigEndian.AppendUint16(b, e.Reply.SrcPort)
-	case replyDport:
-		return binary.BigEndian.AppendUint16(b, e.Reply.DstPort)
+	switch {
+	case k.kind.byte != nil:
+		return append(b, k.kind.byte(e))
+	case k.kind.port != nil:
+		return binary.BigEndian.AppendUint16(b, k.kind.port(e))
+	case k.kind.number != nil:
+		return binary.BigEndian.AppendUint32(b, k.kind.number(e))
 	}
-	return appendAddress(b, v, k.bits[v], k.address(e))
-}
-
-// address is what e has of a key of addresses; invalid where it has none.
-func (k *Key) address(e *conntrack.Entry) netip.Addr {
-	switch k.kind {
-	case src:
-		return e.Orig.Src
-	case dst:
-		return e.Orig.Dst
-	case replySrc:
-		return e.Reply.Src
-	case replyDst:
-		return e.Reply.Dst
-	}
-	if e.IsSNAT() {
-		return e.Reply.Dst
-	}
-	return netip.Addr{}
+	return appendAddress(b, v, k.bits[v], k.kind.address(e))
 }
 
 // appendAddress adds the prefix of an address; zeros for none, and for one of the other
@@ -269,81 +247,44 @@ var natNames = [translations]string{"none", "snat", "dnat", "both"}
 // none stands where an entry has no value of a key.
 const none = "-"
 
-// Text is the value of the i-th key, for people.
-func (g Group) Text(i int) string {
+// Value is the value of the i-th key for JSON: a number, a string, or nil where the
+// entry has none.
+func (g Group) Value(i int) any {
 	k, b := g.value(i)
-	switch k.kind {
-	case zone:
-		return zoneText(b)
-	case mark:
-		return fmt.Sprintf("%#x", binary.BigEndian.Uint32(b))
-	case sport, dport, replySport, replyDport:
-		if b[0]|b[1] == 0 {
-			return none
+	switch {
+	case k.kind.number != nil:
+		return k.kind.value(binary.BigEndian.Uint32(b))
+	case k.kind.port != nil:
+		if port := binary.BigEndian.Uint16(b); port != 0 {
+			return port
 		}
-		return strconv.Itoa(int(binary.BigEndian.Uint16(b)))
-	}
-	return g.word(k, b)
-}
-
-// word is a value that is the same text for people and for programs.
-func (g Group) word(k *Key, b []byte) string {
-	switch k.kind {
-	case family:
-		return [versions]string{"ipv4", "ipv6"}[b[0]]
-	case proto:
-		return nat.ProtocolName(b[0])
-	case state:
-		return stateName(b[0])
-	case status:
-		return statusName(b[0])
-	case natKind:
-		return natNames[b[0]]
+		return nil
+	case k.kind.byte != nil:
+		if word := k.kind.word(b[0]); word != none {
+			return word
+		}
+		return nil
 	}
 	a, _ := netip.AddrFromSlice(b)
 	switch bits := k.bits[g.version]; {
-	case k.kind == snatAddress && a.IsUnspecified():
-		return none
+	case k.kind.name == snatAddress && a.IsUnspecified():
+		return nil
 	case bits < a.BitLen():
 		return netip.PrefixFrom(a, bits).String()
 	}
 	return a.String()
 }
 
-// zoneText names the zone, or the zones of both directions where they differ.
-func zoneText(b []byte) string {
-	orig, reply := binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
-	if orig == reply {
-		return strconv.Itoa(int(orig))
-	}
-	return fmt.Sprintf("orig %d, reply %d", orig, reply)
-}
-
-// Value is the value of the i-th key for JSON: a number, a string, or nil where the
-// entry has none.
-func (g Group) Value(i int) any {
-	k, b := g.value(i)
-	var text string
-	switch k.kind {
-	case mark:
-		return binary.BigEndian.Uint32(b)
-	case zone:
-		if orig, reply := binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:]); orig == reply {
-			return orig
-		}
-		return zoneText(b)
-	case sport, dport, replySport, replyDport:
-		if port := binary.BigEndian.Uint16(b); port != 0 {
-			return port
-		}
-		return nil
+// Text is the value of the i-th key, for people.
+func (g Group) Text(i int) string {
+	switch v := g.Value(i).(type) {
+	case nil:
+		return none
+	case uint32: // a mark
+		return fmt.Sprintf("%#x", v)
 	default:
-		text = g.word(k, b)
+		return fmt.Sprint(v)
 	}
-	if text == none {
-		return nil
-	}
-	return text
 }
 
 // CSV is the value of the i-th key as other programs read it: that of JSON without

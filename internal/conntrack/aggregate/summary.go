@@ -98,7 +98,7 @@ type Overview struct {
 func (s *Summary) Overview(top int, t Timeouts) *Overview {
 	o := &Overview{
 		Entries:      s.entries,
-		Families:     partsOf(s.families[:], s.entries, func(i int) string { return [versions]string{"ipv4", "ipv6"}[i] }),
+		Families:     partsOf(s.families[:], s.entries, func(i int) string { return versionNames[i] }),
 		Protocols:    partsOf(s.protocols[:], s.entries, func(i int) string { return nat.ProtocolName(uint8(i)) }),
 		TCPStates:    partsOf(s.tcpStates[:], s.protocols[unix.IPPROTO_TCP], func(i int) string { return stateName(byte(i)) }),
 		Status:       s.statusParts(),
@@ -167,8 +167,13 @@ func frequent(a *Aggregator, top int, of int64) Frequent {
 // keysMax bounds a group's length.
 const keysMax = 8
 
-// Names are the keys that ParseKeys knows.
-func Names() []string { return slices.Clone(kindNames[:]) }
+// Names are the keys that ParseKeys reads.
+func Names() (names []string) {
+	for _, k := range kinds {
+		names = append(names, k.name)
+	}
+	return names
+}
 
 // ParseKeys reads keys separated by commas: state,src/24.
 func ParseKeys(text string) ([]Key, error) {
@@ -191,15 +196,15 @@ func ParseKeys(text string) ([]Key, error) {
 
 func parseKey(name string) (Key, error) {
 	word, prefix, hasPrefix := strings.Cut(name, "/")
-	i := slices.Index(kindNames[:], word)
+	i := slices.Index(Names(), word)
 	if i < 0 {
 		return Key{}, unknownKey(word)
 	}
-	k := Key{kind: kind(i), bits: [versions]int{32, 128}, name: name}
+	k := Key{kind: &kinds[i], bits: [versions]int{32, 128}, name: name}
 	if !hasPrefix {
 		return k, nil
 	}
-	if !k.kind.isAddress() {
+	if k.kind.address == nil {
 		return Key{}, fmt.Errorf("key %q: only addresses have prefixes: src, dst, reply-src, reply-dst, snat-address", name)
 	}
 	if err := k.parsePrefix(prefix); err != nil {
@@ -238,10 +243,10 @@ func prefixLength(text string, most int) (int, error) {
 }
 
 func unknownKey(word string) error {
+	known := Names()
 	if word == "" {
-		return fmt.Errorf("a key is missing; there are: %s", strings.Join(kindNames[:], ", "))
+		return fmt.Errorf("a key is missing; there are: %s", strings.Join(known, ", "))
 	}
-	known := kindNames[:]
 	if name := otherNames[word]; name != "" {
 		return fmt.Errorf("unknown key %q: did you mean %q?; there are: %s", word, name, strings.Join(known, ", "))
 	}

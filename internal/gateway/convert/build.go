@@ -152,7 +152,7 @@ func (t *translator) static(m *made, e *entry, later []*entry) bool {
 // wholeHost reports whether an entry is about all that one host sends, or gets.
 func wholeHost(e *entry) bool {
 	m, g := &e.Match, &e.Rule.Target
-	if g.Ports != (nat.Ports{}) || !g.First.IsValid() || g.First != g.Last || g.Random || g.RandomFully || m.Protocol != 0 {
+	if g.Ports != (nat.Ports{}) || !g.First.IsValid() || g.First != g.Last || g.Random || g.FullyRandom || m.Protocol != 0 {
 		return false
 	}
 	switch e.hook {
@@ -202,7 +202,7 @@ func sourceOf(e *entry) gateway.Entry {
 
 func randomOf(g *ruleset.Target) gateway.Random {
 	switch {
-	case g.RandomFully:
+	case g.FullyRandom:
 		return gateway.RandomFully
 	case g.Random:
 		return gateway.RandomPorts

@@ -146,7 +146,7 @@ func (e *entry) expressDestination(m *ruleset.Match, wan string) string {
 		return "natkit translates destinations of what comes in, and of the host's own programs"
 	case !t.First.IsValid():
 		return ruleset.NoWord + "a rule that changes the destination's port alone"
-	case t.First != t.Last, !keepsPorts(t, m) && t.Ports.First != t.Ports.Last, t.Random, t.RandomFully:
+	case t.First != t.Last, !keepsPorts(t, m) && t.Ports.First != t.Ports.Last, t.Random, t.FullyRandom:
 		return ruleset.NoWord + "a choice among several addresses or ports of the destination"
 	}
 	own := *m
@@ -200,7 +200,7 @@ func (e *entry) expressNetmap(m *ruleset.Match, wan string) string {
 		return "natkit's netmap is for what passes through"
 	case !prefix.IsValid() || prefix.Bits() != t.Prefix().Bits():
 		return fmt.Sprintf("puts addresses of another number into %s; natkit's netmap gives each address one of its own", t.Prefix())
-	case t.Random || t.RandomFully || t.Persistent || t.Ports != nat.Ports{}:
+	case t.Random || t.FullyRandom || t.Persistent || t.Ports != nat.Ports{}:
 		return ruleset.NoWord + "options of NETMAP"
 	case !outward:
 		m.To = nil
@@ -283,7 +283,7 @@ func (t *translator) expressHairpin(h, d *entry) string {
 		reason = "for which the file has to say which interface leads inside (interfaces: {lan: eth1}), as this rule does not (-o)"
 	case t.lan != "" && t.lan != out:
 		reason = "between whatever interfaces lead inside, here " + t.lan + " and " + out
-	case g.Ports != nat.Ports{} || g.Random || g.RandomFully || len(h.Except) > 0:
+	case g.Ports != nat.Ports{} || g.Random || g.FullyRandom || len(h.Except) > 0:
 		reason = "without ports, options and exceptions"
 	case slices.ContainsFunc(t.entries, func(x *entry) bool { return x.givesAnother(h) && t.hairpinOf(x) == nil }):
 		reason = "but hosts with a snat, static or netmap are seen under the address that those give"

@@ -46,7 +46,7 @@ func Import(set *ruleset.Ruleset) (*Result, error) {
 	all, full := flatten(set, &work)
 	t := translator{entries: all, refused: map[*entry]string{}, apart: map[*entry]bool{}, hairpins: map[*entry]*entry{}, work: &work}
 	steps := stepsOf(all)
-	t.wan, t.rivals = t.findWAN(), t.findRivals()
+	t.wan = t.findWAN()
 	for range len(all) + 1 {
 		if !work.Takes(steps) {
 			return nil, fmt.Errorf("import rules: %w", ruleset.ErrTooMany)
@@ -77,8 +77,7 @@ type translator struct {
 	entries []*entry
 	wan     string
 	// lan is the interface by which hairpins go.
-	lan    string
-	rivals map[rivalry][]*entry
+	lan string
 	// refused has the reasons that verify found; apart are those that are not to be
 	// one of a pair.
 	refused map[*entry]string

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -92,32 +91,10 @@ func (t *translator) doneBy(i int) *ruleset.Rule {
 	return nil
 }
 
-// rivalry is a place where chains of several tables may be.
-type rivalry struct {
-	hook     string
-	version  int
-	priority int32
-}
-
 // rivals reports whether it is not known which of two chains comes first, as of
 // iptables-nft and iptables-legacy.
 func rivals(a, b *entry) bool {
 	return a.Base != b.Base && a.Base.Priority == b.Base.Priority && a.Owner == "" && b.Owner == ""
-}
-
-// findRivals are the entries of places where several chains are.
-func (t *translator) findRivals() map[rivalry][]*entry {
-	all := map[rivalry][]*entry{}
-	for _, e := range t.entries {
-		if e.translates && !e.filter {
-			place := rivalry{e.hook, e.version, e.Base.Priority}
-			all[place] = append(all[place], e)
-		}
-	}
-	maps.DeleteFunc(all, func(_ rivalry, list []*entry) bool {
-		return !slices.ContainsFunc(list, func(e *entry) bool { return rivals(list[0], e) })
-	})
-	return all
 }
 
 // inTheWay returns which rule that is not in the file changes what this one gets.
@@ -132,13 +109,11 @@ func (t *translator) inTheWay(i int) string {
 			return where(b.Rule) + ", which is not translated, gets some of its packets first"
 		}
 	}
-	for _, b := range t.rivals[rivalry{e.hook, e.version, e.Base.Priority}] {
-		if rivals(b, e) && meets(b) {
+	for j, b := range t.entries {
+		switch {
+		case rivals(b, e) && meets(b):
 			return where(b.Rule) + " is at the same hook and priority in another table: which of the two comes first is not known"
-		}
-	}
-	for _, b := range t.entries[i+1:] {
-		if b.Owner != "" && meets(b) {
+		case j > i && b.Owner != "" && meets(b):
 			return fmt.Sprintf("%s, which is %s, would get some of its packets first: natkit's rules come after those of other programs", where(b.Rule), ruleset.Possessive(b.Owner))
 		}
 	}
@@ -148,7 +123,7 @@ func (t *translator) inTheWay(i int) string {
 // givesSame reports whether it makes no difference which of two rules a packet meets.
 func givesSame(a, b *ruleset.Target) bool {
 	return sameTarget(a, b) && a.Translates() && a.Kind != ruleset.Ends && len(a.Unknown)+len(b.Unknown) == 0 &&
-		a.Random == b.Random && a.RandomFully == b.RandomFully && a.Persistent == b.Persistent
+		a.Random == b.Random && a.FullyRandom == b.FullyRandom && a.Persistent == b.Persistent
 }
 
 // verify compares the rules with the plan that Compile makes of them, and refuses
@@ -284,41 +259,32 @@ func (t *translator) checkOrder() bool {
 	for i, e := range t.entries {
 		order[e] = i
 	}
+	type ranked struct {
+		*part
+		made *made
+	}
+	sides := map[side][]ranked{}
+	for i := range t.rules {
+		for j := range t.rules[i].parts {
+			p := &t.rules[i].parts[j]
+			key := side{version: t.rules[i].version, translates: p.want.Action.Kind.TranslatesSource()}
+			sides[key] = append(sides[key], ranked{p, &t.rules[i]})
+		}
+	}
 	refused := map[*made]bool{}
-	for _, side := range t.sides() {
-		slices.SortStableFunc(side, func(a, b ranked) int { return cmp.Compare(order[a.part.of], order[b.part.of]) })
-		for i, later := range side {
-			for _, first := range side[:i] {
-				if later.part.at > first.part.at || later.made == first.made || refused[first.made] || refused[later.made] ||
-					first.part.match.Disjoint(&later.part.match) {
+	for _, all := range sides {
+		slices.SortStableFunc(all, func(a, b ranked) int { return cmp.Compare(order[a.of], order[b.of]) })
+		for i, later := range all {
+			for _, first := range all[:i] {
+				if later.at > first.at || later.made == first.made || refused[first.made] || refused[later.made] || first.match.Disjoint(&later.match) {
 					continue
 				}
 				refused[later.made] = true
-				t.refuse(later.made, where(first.part.of.Rule)+" wins now where both match, as it comes first; natkit lets the more specific rule win, and that is this one")
+				t.refuse(later.made, where(first.of.Rule)+" wins now where both match, as it comes first; natkit lets the more specific rule win, and that is this one")
 			}
 		}
 	}
 	return len(refused) > 0
-}
-
-// ranked is a part and the rule that it is of.
-type ranked struct {
-	part *part
-	made *made
-}
-
-// sides are the parts that may get each other's packets.
-func (t *translator) sides() map[string][]ranked {
-	all := map[string][]ranked{}
-	for i := range t.rules {
-		m := &t.rules[i]
-		for j := range m.parts {
-			p := &m.parts[j]
-			key := fmt.Sprint(m.version, p.want.Action.Kind.TranslatesSource())
-			all[key] = append(all[key], ranked{p, m})
-		}
-	}
-	return all
 }
 
 // check refuses what `natkit gateway check` would.

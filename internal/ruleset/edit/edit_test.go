@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ruleset"
@@ -84,7 +85,7 @@ func (w world) one(text string) snapshot.NATRule {
 
 func (w world) change(target, value string) {
 	w.t.Helper()
-	o, err := tune.ParseNATOptions(value)
+	o, err := nat.ParseOptions(value)
 	if err == nil {
 		err = Change(target, o)
 	}
@@ -238,7 +239,7 @@ func TestChangeRefused(t *testing.T) {
 	if err := Changeable(target); err != nil {
 		t.Error(err)
 	}
-	err := Change(target, tune.NATOptions{FirstPort: 1024, LastPort: 65535})
+	err := Change(target, nat.Options{Ports: nat.Ports{First: 1024, Last: 65535}})
 	if err == nil || !strings.Contains(err.Error(), "not only for protocols") {
 		t.Errorf("ports without a protocol: %v", err)
 	}
@@ -261,7 +262,7 @@ func TestConcurrentChange(t *testing.T) {
 	target := w.one("masquerade").Target
 	err := onRule(target, func(r *rule) error {
 		w.nft("add table ip other\n")
-		return r.replace(tune.NATOptions{FullyRandom: true})
+		return r.replace(nat.Options{FullyRandom: true})
 	})
 	if !errors.Is(err, errConcurrent) {
 		t.Errorf("replace: %v", err)
@@ -307,7 +308,7 @@ func TestOwnedTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	target := w.one("masquerade").Target
-	for what, err := range map[string]error{"Changeable": Changeable(target), "Change": Change(target, tune.NATOptions{Random: true})} {
+	for what, err := range map[string]error{"Changeable": Changeable(target), "Change": Change(target, nat.Options{Random: true})} {
 		if err == nil || !strings.Contains(err.Error(), "table ip mine has an owner") {
 			t.Errorf("%s: %v", what, err)
 		}

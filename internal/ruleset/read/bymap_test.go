@@ -27,7 +27,7 @@ func TestReadManyPortBlocks(t *testing.T) {
 		"postrouting 100, ip nat post: snat to … [proto=tcp ports=map partial]",
 		"postrouting 100, ip nat post: snat to 203.0.113.8 [src=198.18.9.0/24 partial]",
 		"postrouting 100, ip nat post: snat to 203.0.113.9 [src=198.18.9.0/24 partial]",
-		"postrouting 100, ip nat post: snat to 203.0.113.77 [partial]",
+		"postrouting 100, ip nat post: snat to 203.0.113.77 [src=198.18.0.2/32 dst=198.18.0.3/32]",
 	}
 	rules := w.rules()
 	if d := cmp.Diff(want, describeAll(rules)); d != "" {

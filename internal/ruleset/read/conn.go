@@ -85,26 +85,36 @@ func (c Conn) ask(msg int, family uint8, flags uint16, request []byte) (bodies [
 	return bodies, err
 }
 
-// dump asks for all of a kind that belongs to the table; kernels that do not filter
-// return more. Attribute 1 is the table's name in all of these messages.
-func (c Conn) dump(key ruleset.TableKey, msg int, request []byte) (all []netlink.Attrs, err error) {
-	if request == nil {
-		request = netlink.AppendText(nil, 1, key.Name)
-	}
-	bodies, err := c.ask(msg, key.Family, unix.NLM_F_DUMP, request)
+// dump asks for all of a kind and parses the bodies of the answers.
+func dump[T any](c Conn, msg int, family uint8, request []byte, parse func(body []byte) (T, error)) (all []T, err error) {
+	bodies, err := c.ask(msg, family, unix.NLM_F_DUMP, request)
 	if err != nil {
 		return nil, err
 	}
 	for _, b := range bodies {
-		family, a, err := ruleset.Body(b)
+		one, err := parse(b)
 		if err != nil {
 			return nil, err
 		}
-		if family == key.Family && a.Text(1) == key.Name {
-			all = append(all, a)
-		}
+		all = append(all, one)
 	}
 	return all, nil
+}
+
+// of asks for the attributes of all of a kind that belong to a table; kernels that do not
+// filter return more. Attribute 1 is the table's name in all of these messages.
+func (c Conn) of(key ruleset.TableKey, msg int, request []byte) (all []netlink.Attrs, err error) {
+	if request == nil {
+		request = netlink.AppendText(nil, 1, key.Name)
+	}
+	_, err = dump(c, msg, key.Family, request, func(b []byte) (none struct{}, err error) {
+		family, a, err := ruleset.Body(b)
+		if err == nil && family == key.Family && a.Text(1) == key.Name {
+			all = append(all, a)
+		}
+		return none, err
+	})
+	return all, err
 }
 
 func (c Conn) generation() (uint32, error) {
@@ -150,44 +160,22 @@ func (c Conn) Settled(read func() error) (generation uint32, there bool, err err
 	return 0, false, fmt.Errorf("another program changed the rules %d times while they were read: try again when it has ended", Attempts)
 }
 
-// chains are those of all families.
-func (c Conn) chains() (all []ruleset.KernelChain, err error) {
-	bodies, err := c.ask(unix.NFT_MSG_GETCHAIN, unix.AF_UNSPEC, unix.NLM_F_DUMP, nil)
-	if err != nil {
-		return nil, err
-	}
-	for _, b := range bodies {
-		chain, err := ruleset.ParseChain(b)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, chain)
-	}
-	return all, nil
-}
-
 // tables are the flags of all tables.
 func (c Conn) tables() (map[ruleset.TableKey]uint32, error) {
-	bodies, err := c.ask(unix.NFT_MSG_GETTABLE, unix.AF_UNSPEC, unix.NLM_F_DUMP, nil)
-	if err != nil {
-		return nil, err
-	}
 	flags := map[ruleset.TableKey]uint32{}
-	for _, b := range bodies {
+	_, err := dump(c, unix.NFT_MSG_GETTABLE, unix.AF_UNSPEC, nil, func(b []byte) (none struct{}, err error) {
 		family, a, err := ruleset.Body(b)
-		if err != nil {
-			return nil, fmt.Errorf("parse table: %w", err)
-		}
 		const name, bits = 1, 2 // NFTA_TABLE_NAME, NFTA_TABLE_FLAGS
 		flags[ruleset.TableKey{Family: family, Name: a.Text(name)}] = a.U32(bits)
-	}
-	return flags, nil
+		return none, err
+	})
+	return flags, err
 }
 
 // Dumps reads the tables that have such a chain, in the order of these, with the elements
 // of the maps that they need; owned is whether one socket alone may change a table.
 func (c Conn) Dumps(such func(*ruleset.KernelChain) bool) (all []*ruleset.Dump, owned map[ruleset.TableKey]bool, err error) {
-	chains, err := c.chains()
+	chains, err := dump(c, unix.NFT_MSG_GETCHAIN, unix.AF_UNSPEC, nil, ruleset.ParseChain)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -217,19 +205,11 @@ func (c Conn) table(key ruleset.TableKey, chains []ruleset.KernelChain) (*rulese
 			d.Chains = append(d.Chains, chain)
 		}
 	}
-	bodies, err := c.ask(unix.NFT_MSG_GETRULE, key.Family, unix.NLM_F_DUMP, netlink.AppendText(nil, unix.NFTA_RULE_TABLE, key.Name))
+	rules, err := dump(c, unix.NFT_MSG_GETRULE, key.Family, netlink.AppendText(nil, unix.NFTA_RULE_TABLE, key.Name), ruleset.ParseRule)
 	if err != nil {
 		return nil, fmt.Errorf("read rules of table %s: %w", key, err)
 	}
-	for _, b := range bodies {
-		r, err := ruleset.ParseRule(b)
-		if err != nil {
-			return nil, err
-		}
-		if r.Key == key { // kernels before 4.6 do not filter
-			d.Rules = append(d.Rules, r)
-		}
-	}
+	d.Rules = slices.DeleteFunc(rules, func(r *ruleset.KernelRule) bool { return r.Key != key })
 	for _, name := range d.NeededMaps() {
 		if d.Elements[name], err = c.Elements(key, name); err != nil {
 			return nil, fmt.Errorf("read map %s of table %s: %w", name, key, err)
@@ -245,7 +225,7 @@ func (c Conn) sets(d *ruleset.Dump, budget *ruleset.Budget) error {
 	if len(used) == 0 {
 		return nil
 	}
-	sets, err := c.dump(d.Key, unix.NFT_MSG_GETSET, nil)
+	sets, err := c.of(d.Key, unix.NFT_MSG_GETSET, nil)
 	if err != nil {
 		return fmt.Errorf("read sets of table %s: %w", d.Key, err)
 	}
@@ -279,7 +259,7 @@ func (c Conn) Elements(key ruleset.TableKey, set string) (all []ruleset.Element,
 // RawElements reads the elements of a set: NFTA_SET_ELEM_LIST_ELEMENTS of each message.
 func (c Conn) RawElements(key ruleset.TableKey, set string) (all [][]byte, err error) {
 	request := netlink.AppendText(netlink.AppendText(nil, unix.NFTA_SET_ELEM_LIST_TABLE, key.Name), unix.NFTA_SET_ELEM_LIST_SET, set)
-	bodies, err := c.dump(key, unix.NFT_MSG_GETSETELEM, request)
+	bodies, err := c.of(key, unix.NFT_MSG_GETSETELEM, request)
 	for _, a := range bodies {
 		all = append(all, a.Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS))
 	}

@@ -22,11 +22,9 @@ type Table struct {
 	Flowtables     []string
 }
 
-// Content, of chains, rules, sets and elements, is what the kernel tells of them
-// without what packets, time and other rules change: handles, counters, use counts,
-// expirations.
-
-// TableChain is a chain.
+// TableChain is a chain. Content, as of rules, sets and elements, is what the kernel
+// returns without what packets, time and other rules change: handles, counters, use
+// counts, expirations.
 type TableChain struct {
 	Name    string
 	Content []byte
@@ -34,30 +32,24 @@ type TableChain struct {
 
 // TableRule is a rule, in its chain's order.
 type TableRule struct {
-	Chain, Comment string
-	Content        []byte
-	Count
+	Chain string
+	TableElement
 }
 
 // TableSet is a set or a map. The elements of Dynamic ones come from packets, and are
 // not read; Anonymous ones belong to one rule, and their names are the kernel's.
 type TableSet struct {
-	Name      string
-	Content   []byte
+	TableChain
 	Dynamic   bool
 	Anonymous bool
 	Elements  []TableElement
 }
 
-// TableElement is an element of a set or a map.
+// TableElement is an element of a set or a map, or a rule, with what its counter counted;
+// Counted is false if it has none.
 type TableElement struct {
-	Comment string
-	Content []byte
-	Count
-}
-
-// Count is what a counter counted; Counted is false where there is none.
-type Count struct {
+	Comment        string
+	Content        []byte
 	Counted        bool
 	Packets, Bytes uint64
 }
@@ -121,112 +113,85 @@ func (c Conn) tableOnce(key ruleset.TableKey) (*Table, error) {
 		return nil, nil
 	}
 	t := &Table{Owned: f&tableOwner != 0, Dormant: f&unix.NFT_TABLE_F_DORMANT != 0}
-	for _, read := range []func(ruleset.TableKey, *Table) error{c.tableChains, c.tableRules, c.tableSets, c.tableFlowtables} {
-		if err := read(key, t); err != nil {
-			return nil, err
+	for _, part := range []struct {
+		what string
+		msg  int
+		add  func(netlink.Attrs) error
+	}{
+		{"chains", unix.NFT_MSG_GETCHAIN, t.addChain},
+		{"rules", unix.NFT_MSG_GETRULE, t.addRule},
+		{"sets", unix.NFT_MSG_GETSET, func(a netlink.Attrs) error { return c.addSet(t, key, a) }},
+		{"flowtables", unix.NFT_MSG_GETFLOWTABLE, func(a netlink.Attrs) error {
+			t.Flowtables = append(t.Flowtables, a.Text(flowtableName))
+			return nil
+		}},
+	} {
+		all, err := c.of(key, part.msg, nil)
+		if part.msg == unix.NFT_MSG_GETFLOWTABLE { // kernels without flowtables refuse the message
+			err = nil
+		}
+		for i := 0; i < len(all) && err == nil; i++ {
+			err = part.add(all[i])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", part.what, err)
 		}
 	}
 	return t, nil
 }
 
-func (c Conn) tableChains(key ruleset.TableKey, t *Table) error {
-	all, err := c.dump(key, unix.NFT_MSG_GETCHAIN, nil)
-	if err != nil {
-		return fmt.Errorf("chains: %w", err)
-	}
-	for _, a := range all {
-		t.Chains = append(t.Chains, TableChain{
-			Name: a.Text(unix.NFTA_CHAIN_NAME), Content: ruleset.Without(a, unix.NFTA_CHAIN_HANDLE, unix.NFTA_CHAIN_USE, unix.NFTA_CHAIN_COUNTERS, chainID),
-		})
-	}
+func (t *Table) addChain(a netlink.Attrs) error {
+	t.Chains = append(t.Chains, TableChain{a.Text(unix.NFTA_CHAIN_NAME),
+		ruleset.Without(a, unix.NFTA_CHAIN_HANDLE, unix.NFTA_CHAIN_USE, unix.NFTA_CHAIN_COUNTERS, chainID)})
 	return nil
 }
 
-func (c Conn) tableRules(key ruleset.TableKey, t *Table) error {
-	all, err := c.dump(key, unix.NFT_MSG_GETRULE, nil)
-	if err != nil {
-		return fmt.Errorf("rules: %w", err)
-	}
-	for _, a := range all {
-		r, err := tableRule(a)
-		if err != nil {
-			return fmt.Errorf("rules: %w", err)
-		}
-		t.Rules = append(t.Rules, r)
-	}
-	return nil
-}
-
-func tableRule(a netlink.Attrs) (TableRule, error) {
-	r := TableRule{Chain: a.Text(unix.NFTA_RULE_CHAIN), Comment: ruleset.CommentOf(a.Get(unix.NFTA_RULE_USERDATA))}
-	list, err := netlink.ParseAttrs(a.Get(unix.NFTA_RULE_EXPRESSIONS))
-	if err != nil {
-		return r, err
-	}
-	r.Content = ruleset.Without(a, unix.NFTA_RULE_HANDLE, unix.NFTA_RULE_POSITION, unix.NFTA_RULE_EXPRESSIONS, unix.NFTA_RULE_ID, rulePositionID)
-	for _, elem := range list {
-		e, err := netlink.ParseAttrs(elem.Data)
-		if err != nil {
-			return r, err
-		}
-		x := ruleset.KernelExpr{Name: e.Text(ruleset.ExprName), Data: e.Nested(ruleset.ExprData)}
+func (t *Table) addRule(a netlink.Attrs) error {
+	r := TableRule{a.Text(unix.NFTA_RULE_CHAIN), TableElement{Comment: ruleset.CommentOf(a.Get(unix.NFTA_RULE_USERDATA)),
+		Content: ruleset.Without(a, unix.NFTA_RULE_HANDLE, unix.NFTA_RULE_POSITION, unix.NFTA_RULE_EXPRESSIONS, unix.NFTA_RULE_ID, rulePositionID)}}
+	exprs, err := ruleset.ParseExprs(a.Get(unix.NFTA_RULE_EXPRESSIONS))
+	for _, x := range exprs {
 		r.Content = append(append(append(r.Content, x.Name...), 0), x.Stateless()...)
-		if x.Name == "counter" {
-			r.count(x.Data)
-		}
+		r.count(x.Name, x.Data)
 	}
-	return r, nil
+	t.Rules = append(t.Rules, r)
+	return err
 }
 
-func (n *Count) count(counter netlink.Attrs) {
-	n.Counted = true
-	n.Packets += counter.U64(unix.NFTA_COUNTER_PACKETS)
-	n.Bytes += counter.U64(unix.NFTA_COUNTER_BYTES)
+func (e *TableElement) count(name string, a netlink.Attrs) {
+	if name == "counter" {
+		e.Counted = true
+		e.Packets += a.U64(unix.NFTA_COUNTER_PACKETS)
+		e.Bytes += a.U64(unix.NFTA_COUNTER_BYTES)
+	}
 }
 
-func (c Conn) tableSets(key ruleset.TableKey, t *Table) error {
-	all, err := c.dump(key, unix.NFT_MSG_GETSET, nil)
-	if err != nil {
-		return fmt.Errorf("sets: %w", err)
-	}
-	for _, a := range all {
-		flags := a.U32(unix.NFTA_SET_FLAGS)
-		s := TableSet{
-			Name: a.Text(unix.NFTA_SET_NAME), Dynamic: flags&unix.NFT_SET_EVAL != 0, Anonymous: flags&unix.NFT_SET_ANONYMOUS != 0,
-			Content: ruleset.Without(a, unix.NFTA_SET_NAME, unix.NFTA_SET_ID, setHandle, setType, setCount),
-		}
-		if s.Dynamic { // there may be as many as hosts inside
-			t.Sets = append(t.Sets, s)
-			continue
-		}
-		if s.Elements, err = c.tableElements(key, s.Name); err != nil {
+func (c Conn) addSet(t *Table, key ruleset.TableKey, a netlink.Attrs) error {
+	flags := a.U32(unix.NFTA_SET_FLAGS)
+	s := TableSet{Dynamic: flags&unix.NFT_SET_EVAL != 0, Anonymous: flags&unix.NFT_SET_ANONYMOUS != 0,
+		TableChain: TableChain{a.Text(unix.NFTA_SET_NAME), ruleset.Without(a, unix.NFTA_SET_NAME, unix.NFTA_SET_ID, setHandle, setType, setCount)}}
+	var lists [][]byte
+	var err error
+	if !s.Dynamic { // there may be as many as hosts inside
+		if lists, err = c.RawElements(key, s.Name); err != nil {
 			return fmt.Errorf("elements of %s: %w", s.Name, err)
 		}
-		t.Sets = append(t.Sets, s)
 	}
-	return nil
-}
-
-func (c Conn) tableElements(key ruleset.TableKey, set string) ([]TableElement, error) {
-	lists, err := c.RawElements(key, set)
-	if err != nil {
-		return nil, err
-	}
-	var all []TableElement
 	for _, list := range lists {
-		elems, err := netlink.ParseAttrs(list)
+		elements, err := netlink.ParseAttrs(list)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		for _, elem := range elems {
+		for _, elem := range elements {
 			a, err := netlink.ParseAttrs(elem.Data)
 			if err != nil {
-				return nil, err
+				return err
 			}
-			all = append(all, tableElement(a))
+			s.Elements = append(s.Elements, tableElement(a))
 		}
 	}
-	return all, nil
+	t.Sets = append(t.Sets, s)
+	return nil
 }
 
 func tableElement(a netlink.Attrs) TableElement {
@@ -234,24 +199,11 @@ func tableElement(a netlink.Attrs) TableElement {
 		Comment: ruleset.CommentOf(a.Get(unix.NFTA_SET_ELEM_USERDATA)),
 		Content: ruleset.Without(a, unix.NFTA_SET_ELEM_TIMEOUT, unix.NFTA_SET_ELEM_EXPIRATION, unix.NFTA_SET_ELEM_EXPR, elemExpressions),
 	}
-	if x := a.Nested(unix.NFTA_SET_ELEM_EXPR); x.Text(ruleset.ExprName) == "counter" {
-		e.count(x.Nested(ruleset.ExprData))
+	list, _ := ruleset.ParseExprs(a.Get(elemExpressions))
+	for _, x := range list {
+		e.count(x.Name, x.Data)
 	}
-	for _, item := range a.Nested(elemExpressions) {
-		if x, err := netlink.ParseAttrs(item.Data); err == nil && x.Text(ruleset.ExprName) == "counter" {
-			e.count(x.Nested(ruleset.ExprData))
-		}
-	}
+	x := a.Nested(unix.NFTA_SET_ELEM_EXPR)
+	e.count(x.Text(ruleset.ExprName), x.Nested(ruleset.ExprData))
 	return e
-}
-
-func (c Conn) tableFlowtables(key ruleset.TableKey, t *Table) error {
-	all, err := c.dump(key, unix.NFT_MSG_GETFLOWTABLE, nil)
-	if err != nil { // kernels without flowtables refuse the message: they have none
-		return nil
-	}
-	for _, a := range all {
-		t.Flowtables = append(t.Flowtables, a.Text(flowtableName))
-	}
-	return nil
 }
