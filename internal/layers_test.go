@@ -67,7 +67,6 @@ var layers = map[string]layer{
 	"internal/report":              pure,
 	"internal/ruleset":             pure,
 	"internal/simulate":            pure,
-	"internal/tui":                 pure,
 	"internal/tune":                pure,
 	"internal/units":               pure,
 
@@ -95,7 +94,7 @@ var layers = map[string]layer{
 	"internal/gateway/look":      conduct,
 	"internal/gateway/apply":     conduct,
 	"internal/lab/run":           conduct,
-	"internal/tui/live":          conduct,
+	"internal/tui":               conduct,
 
 	"cmd/natkit":   front,
 	"internal/cli": front,

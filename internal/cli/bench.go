@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/netip"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/load/packets"
 	loadrun "github.com/natkit/natkit/internal/load/run"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
@@ -51,7 +54,7 @@ type loadFlags struct {
 // --source-port further.
 func (b *benchVerb) addFlags(cmd *cobra.Command, l loadFlags, what, ports string) {
 	f := cmd.Flags()
-	f.VarP((*seconds)(l.duration), "time", "t", "end after this time: seconds or 500ms, 2m, …")
+	f.VarP(period(l.duration, 0, 0), "time", "t", "end after this time: seconds or 500ms, 2m, …")
 	f.Float64Var(l.rate, "rate", 0, "send this many "+what+" per second on a schedule (0: as fast as replies come)")
 	f.Var(addressList(l.sources), "source", "send from this address, range or prefix (`ADDR[-ADDR]`, ADDR/BITS), in turn; may be repeated")
 	f.Var(into(l.ports, nat.ParsePorts), "source-port", "choose source ports of `FIRST-LAST` in an order that --seed determines"+ports)
@@ -66,22 +69,9 @@ func (b *benchVerb) addJSON(cmd *cobra.Command) {
 	b.target.addFlags(cmd)
 }
 
-// repeated is the value of a flag that may be repeated.
-type repeated struct {
-	texts []string
-	add   func(string) error
-}
-
-func (v *repeated) String() string { return strings.Join(v.texts, ",") }
-func (v *repeated) Type() string   { return "stringArray" }
-func (v *repeated) Set(text string) error {
-	v.texts = append(v.texts, text)
-	return v.add(text)
-}
-
 // addressList reads addresses, ranges and prefixes.
 func addressList(to *[]netip.Addr) pflag.Value {
-	return &repeated{add: func(text string) error {
+	return &value{kind: repeatable, set: func(text string) error {
 		more, err := load.ParseSources(text)
 		*to = append(*to, more...)
 		return err
@@ -96,15 +86,6 @@ func addSize(cmd *cobra.Command, size *string) {
 // addOwnNetwork adds the flag without which no load goes to public addresses.
 func addOwnNetwork(cmd *cobra.Command, own *bool) {
 	cmd.Flags().BoolVar(own, "i-own-this-network", false, "allow public addresses: they and all on the way there are yours")
-}
-
-func exactlyOne(what string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return fmt.Errorf("expected one %s, found %d arguments", what, len(args))
-		}
-		return nil
-	}
 }
 
 // parseAddrPort reads what a flag or an argument of that name must be.
@@ -176,7 +157,7 @@ func commandLine(cmd *cobra.Command, chosen map[string]string, to string) string
 		} else if !f.Changed || slices.Contains(notRepeated, f.Name) {
 			return
 		}
-		if list, is := f.Value.(*repeated); is && f.Changed {
+		if list, is := f.Value.(*value); is && list.kind == repeatable && f.Changed {
 			values = list.texts
 		}
 		for _, value := range values {
@@ -209,4 +190,246 @@ func shellQuote(text string) string {
 		return text
 	}
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+// abortAfter is ab's: this many failed connections before any success end the run.
+const abortAfter = 10
+
+// benchHTTP is bench http.
+type benchHTTP struct {
+	benchVerb
+	cfg load.Config
+}
+
+func newBenchHTTP(env *Env) *cobra.Command {
+	b := &benchHTTP{benchVerb{env: env, schema: report.HTTPLoadSchema}, load.Config{Timeout: load.DefaultTimeout, AbortAfter: abortAfter, Concurrency: 1}}
+	cmd := &cobra.Command{
+		Use:   "http [flags] URL",
+		Short: "load a web server with short connections, as ab does, and show where the time and the failures are",
+		Long: `Send HTTP requests and report the rate, the time of each part of a request, and
+failures by part and cause. By default every request has its own connection
+(HTTP/1.0), which the server closes. With --rate requests start on a schedule, and
+their time counts from when they were due; without it, each of the -c connections sends
+its next request when the last one is answered.
+
+Who closes first keeps the connection in TIME_WAIT (--close). --batch with --pause lets
+a NAT on the way expire the connections of a batch before the next one. One --source
+address has about 28,000 connections to one server at a time.
+
+Requires no privilege; --netns and --pid require CAP_SYS_ADMIN to enter the namespace.`,
+		Example: `  natkit bench http -c 1000 -n 50000 http://198.18.0.1:8080/
+  natkit bench http -c 100 -t 10 -s 2 http://[2001:db8::1]/page
+  natkit bench http -c 2000 -t 30s --rate 5000 http://198.18.0.1:8080/
+  natkit bench http -c 500 -n 200000 --source 198.18.0.10-198.18.0.29 http://198.18.0.1/
+  natkit bench http -k -c 50 -t 5 --json http://127.0.0.1:8080/
+  natkit bench http -k --per-connection 100 --close client -n 5000 http://198.18.0.1/
+  natkit bench http -c 150 -n 1200 --batch 150 --pause 2s http://198.18.0.1/
+  natkit bench http -n 1000 --connect-to 198.19.0.2-198.19.0.9 http://198.19.0.2/`,
+		RunE: func(cmd *cobra.Command, args []string) error { return b.run(cmd, args[0]) },
+	}
+	f, c := cmd.Flags(), &b.cfg
+	f.VarP(between(&c.Concurrency, 1, math.MaxInt), "concurrency", "c", "concurrent requests")
+	f.Int64VarP(&c.Requests, "requests", "n", 0, "number of requests to send (1, or until --time expires)")
+	f.VarP(period(&c.Timeout, time.Millisecond, 0), "timeout", "s", "time limit of each request, connect to last byte: seconds or 500ms, 2m, …")
+	f.BoolVarP(&c.KeepAlive, "keepalive", "k", false, "send many requests over one connection")
+	f.StringVar((*string)(&c.Close), "close", string(load.CloseServer), "`WHO` closes a connection first: server, client, or rst (the client, with a reset)")
+	f.IntVar(&c.PerConnection, "per-connection", 0, "with --keepalive: end a connection after `N` requests, by whom --close selects (0: never)")
+	f.Var(addressList(&c.ConnectTo), "connect-to", "connect to this address, range or prefix (`ADDR[-ADDR]`, ADDR/BITS) instead of the URL's host, in turn; may be repeated")
+	f.Int64Var(&c.Batch, "batch", 0, "send the requests in batches of `N`; the next one begins when all of the last one have ended")
+	f.Var(period(&c.Pause, 0, 0), "pause", "with --batch: time between batches: seconds or 500ms, 2m, …")
+	f.BoolVar(&c.MergeAck, "merge-ack", false, "let the request carry the handshake's ACK: one packet fewer per connection, not comparable with runs without it")
+	b.addFlags(cmd, loadFlags{&c.Duration, &c.Rate, &c.Sources, &c.SourcePorts, &c.Seed, &c.Workers}, "requests", " (by default the kernel chooses, which is faster)")
+	return cmd
+}
+
+func (b *benchHTTP) run(cmd *cobra.Command, url string) error {
+	b.cfg.URL = url
+	if b.cfg.Requests == 0 && b.cfg.Duration == 0 {
+		b.cfg.Requests = 1
+	}
+	if _, _, err := b.cfg.Checked(); err != nil {
+		return usage(err)
+	}
+	return runLoad(&b.benchVerb, cmd, url, benchRun[load.Result]{
+		run:   func(o loadrun.Options) (*load.Result, error) { return loadrun.HTTP(cmd.Context(), b.cfg, o) },
+		empty: noneCompleted,
+		chosen: func(r *load.Result) map[string]string {
+			return numbers(map[string]int64{"requests": r.Config.Requests, "concurrency": int64(r.Config.Concurrency), "workers": int64(r.Config.Workers)})
+		},
+		text: report.HTTPLoad,
+	})
+}
+
+// noneCompleted is why a run without any completed request has failed: its table
+// would be zeros.
+func noneCompleted(r *load.Result) error {
+	var failures []string
+	for _, f := range r.Failures {
+		failures = append(failures, fmt.Sprintf("%s: %s %d", f.Phase, f.Reason, f.Count))
+	}
+	switch {
+	case r.Completed > 0:
+		return nil
+	case len(failures) == 0:
+		return fmt.Errorf("bench http %s: the run ended before any request was answered", r.Config.URL)
+	}
+	return fmt.Errorf("bench http %s: no request completed: %s", r.Config.URL, strings.Join(failures, ", "))
+}
+
+// benchUDP is bench udp.
+type benchUDP struct {
+	benchVerb
+	cfg packets.UDPConfig
+}
+
+func newBenchUDP(env *Env) *cobra.Command {
+	b := &benchUDP{benchVerb{env: env, schema: report.UDPLoadSchema}, packets.UDPConfig{Timeout: packets.UDPTimeout, Flows: 1}}
+	cmd := &cobra.Command{
+		Use:   "udp [flags] ADDR:PORT",
+		Short: "send UDP datagrams to a server that echoes them, and count lost, reordered, duplicated and misdelivered ones",
+		Long: `Send datagrams of many flows, each from its own address and port, to a server that
+echoes the payload: 'natkit bench serve --udp'. The replies are classified:
+
+  lost          no reply until --timeout after the last datagram
+  reordered     came after a newer one of its flow (RFC 4737)
+  duplicated    came more than once
+  misdelivered  came from another address or port than it was sent to, or to
+                another flow: a NAT did not translate it back, or wrongly
+
+With --rate datagrams are sent on a schedule, whether replies come or not. Without it,
+-c of them are in flight at once. Sizes are those of Ethernet frames with FCS (RFC 2544).
+
+Requires no privilege; --netns and --pid require CAP_SYS_ADMIN to enter the namespace.`,
+		Example: `  natkit bench udp 198.18.0.2:9000
+  natkit bench udp --flows 5000 --rate 20000 -t 10 198.18.0.2:9000
+  natkit bench udp --flows 100 -c 200 -n 1000000 --size imix 198.18.0.2:9000
+  natkit bench udp --flows 60000 --source 198.18.0.0/28 --source-port 1024-65535 --seed 7 -t 5 --rate 50000 198.18.1.2:9000
+  natkit bench udp --netns client --json [2001:db8::2]:9000`,
+		RunE: func(cmd *cobra.Command, args []string) error { return b.run(cmd, args[0]) },
+	}
+	f, c := cmd.Flags(), &b.cfg
+	f.Var(between(&c.Flows, 1, math.MaxInt), "flows", "number of sockets to send from in turn, each with its own source port")
+	f.IntVarP(&c.Concurrency, "concurrency", "c", 0, "concurrent requests (100, or unbounded with --rate)")
+	f.Int64VarP(&c.Packets, "packets", "n", 0, "number of datagrams to send (1000, or until --time expires)")
+	f.VarP(period(&c.Timeout, time.Millisecond, 0), "timeout", "s", "how long to wait for a reply: seconds or 500ms, 2m, …")
+	addSize(cmd, &c.Size)
+	addOwnNetwork(cmd, &c.OwnNetwork)
+	b.addFlags(cmd, loadFlags{&c.Duration, &c.Rate, &c.Sources, &c.SourcePorts, &c.Seed, &c.Workers}, "datagrams", " (by default the kernel chooses)")
+	return cmd
+}
+
+func (b *benchUDP) run(cmd *cobra.Command, to string) (err error) {
+	if b.cfg.To, err = parseAddrPort("", to); err != nil {
+		return err
+	}
+	cfg, err := b.cfg.Checked()
+	if err != nil {
+		return usage(err)
+	}
+	return runLoad(&b.benchVerb, cmd, to, benchRun[packets.UDPResult]{
+		run: func(o loadrun.Options) (*packets.UDPResult, error) { return loadrun.UDP(cmd.Context(), cfg, o) },
+		empty: func(r *packets.UDPResult) error {
+			if r.Answered() == 0 {
+				return fmt.Errorf("bench udp %s: the run ended before any reply came", to)
+			}
+			return nil
+		},
+		chosen: func(r *packets.UDPResult) map[string]string {
+			return numbers(map[string]int64{"flows": int64(r.Config.Flows), "workers": int64(r.Config.Workers), "packets": r.Config.Packets, "concurrency": int64(r.Config.Concurrency)})
+		},
+		text: report.UDPLoad,
+	})
+}
+
+// benchServe is bench serve.
+type benchServe struct {
+	benchVerb
+	listen, udp string
+	expected    packets.End
+	workers     int
+	ownNetwork  bool
+}
+
+func newBenchServe(env *Env) *cobra.Command {
+	b := &benchServe{benchVerb: benchVerb{env: env, schema: report.ServedSchema}}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "answer HTTP requests with a small page, or echo UDP datagrams, until interrupted",
+		Long: `Answer every HTTP/1.0 and 1.1 request with the same small page, until interrupted.
+
+With --udp echo the datagrams of 'natkit bench udp' instead, and no others, and report
+their number at the end. Those from public addresses are counted and not answered
+without --i-own-this-network: anybody can forge them.
+
+Requires no privilege; --netns and --pid require CAP_SYS_ADMIN to enter the namespace,
+ports below 1024 CAP_NET_BIND_SERVICE.`,
+		Example: `  natkit bench serve
+  natkit bench serve --listen 198.18.0.2:80 --netns server
+  natkit bench serve --udp 198.18.0.2:9000
+  natkit bench serve --udp [::]:9000 --netns server --json
+  natkit bench serve --udp 198.18.1.2:9000 --expect-source 198.18.1.1:1024-2047`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return b.run(cmd) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&b.listen, "listen", "127.0.0.1:8080", "where to listen, `ADDR:PORT`; port 0 takes a free one")
+	f.StringVar(&b.udp, "udp", "", "echo UDP datagrams at `ADDR:PORT`, instead of HTTP; port 0 takes a free one")
+	cmd.MarkFlagsMutuallyExclusive("listen", "udp")
+	f.Var(into(&b.expected, packets.ParseEnd), "expect-source", "with --udp: count datagrams that do not come from `PREFIX[:PORTS]` as misdelivered")
+	f.Var(natural(&b.workers), "workers", "threads (0: one per CPU)")
+	addOwnNetwork(cmd, &b.ownNetwork)
+	b.addJSON(cmd)
+	for _, name := range []string{"expect-source", "i-own-this-network", "json"} {
+		requires(cmd, name, "udp")
+	}
+	return cmd
+}
+
+func (b *benchServe) run(cmd *cobra.Command) error {
+	overUDP := cmd.Flags().Changed("udp")
+	name, text := "--listen ", b.listen
+	if overUDP {
+		name, text = "--udp ", b.udp
+	}
+	at, err := parseAddrPort(name, text)
+	if err != nil {
+		return err
+	}
+	ns, err := b.target.open(cmd)
+	if err != nil {
+		return err
+	}
+	if overUDP {
+		cfg := loadrun.ServeUDPConfig{Listen: at, Netns: ns, Workers: b.workers, OwnNetwork: b.ownNetwork}
+		if cmd.Flags().Changed("expect-source") {
+			cfg.Expected = &b.expected
+		}
+		return errors.Join(b.serveUDP(cmd, cfg), ns.Close())
+	}
+	if b.workers > 0 {
+		runtime.GOMAXPROCS(b.workers)
+	}
+	return errors.Join(loadrun.Serve(cmd.Context(), loadrun.ServeConfig{Listen: at, Netns: ns, Ready: func(a netip.AddrPort) {
+		// In a URL the % before an interface is escaped (RFC 6874, 2).
+		fmt.Fprintf(b.env.Stdout, "listening on http://%s/\n", strings.ReplaceAll(a.String(), "%", "%25"))
+	}}), ns.Close())
+}
+
+func (b *benchServe) serveUDP(cmd *cobra.Command, cfg loadrun.ServeUDPConfig) error {
+	progress := b.env.progress()
+	cfg.Ready = func(a netip.AddrPort) {
+		out := b.env.Stdout
+		if b.env.asJSON { // the document comes there
+			out = b.env.Stderr
+		}
+		fmt.Fprintf(out, "answering UDP at %v\n", a)
+	}
+	cfg.Progress = func(p load.Progress) {
+		progress.Update("%.0f s: %d answered, %.0f datagrams/s, %d misdelivered", p.Elapsed.Seconds(), p.Completed, p.PerSecond, p.Failed)
+	}
+	served, err := loadrun.ServeUDP(cmd.Context(), cfg)
+	progress.Clear()
+	if err != nil {
+		return err
+	}
+	return b.print(nil, report.LoadHead{}, served, func(w io.Writer, style report.Style) error { return report.Served(w, style, served) })
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,44 +43,34 @@ func newBenchPackets(env *Env) *cobra.Command {
 	b := &benchPackets{benchVerb: benchVerb{env: env, schema: report.PacketsLoadSchema}, cfg: packets.Config{Workers: 1}}
 	b.cfg.Flows.SourcePorts = nat.Ports{First: 1024, Last: 65535}
 	b.cfg.Spec.Protocol = unix.IPPROTO_UDP
-	b.ends = benchEnds{env: env, from: &benchPlace{target: &b.target}, to: &benchPlace{target: &target{prefix: "sink-"}}}
+	b.ends = benchEnds{env: env, from: &place{target: &b.target}, to: &place{target: &target{prefix: "sink-"}}}
 	cmd := &cobra.Command{
 		Use:   "packets [flags] ADDR:PORT",
 		Short: "send numbered packets from eBPF, and count at the other end what became of each",
 		Long: `Send UDP or TCP packets that an eBPF program makes, to ADDR:PORT as the sender
 sees it, for instance the public address of a DNAT. With --sink an XDP program counts
-what arrives at that interface. It consumes the packets of this run and nothing else;
-the number in each packet shows lost, reordered and duplicated ones. Other traffic of
-that interface is passed on, but may be much slower during the run.
+what arrives at that interface: lost, reordered and duplicated packets. It consumes the
+packets of this run and nothing else.
 
 For a NAT in between, --expect-source and --expect-destination give what the packets
 must have when they arrive: 'same' as sent, an ADDRESS, a PREFIX, or 'netmap:PREFIX'
 (the prefix's bits, followed by those that were sent); with ':PORT', ':FIRST-LAST' or
-':same' if the port matters, and IPv6 in brackets then. Then, and with --verify, their
-checksums are verified, too.
+':same' if the port matters, and IPv6 in brackets then.
 
-The sender is the namespace that natkit runs in, or that of --netns, --pid, or --node
-(of a lab that is up); the receiver's is that of --sink-netns, --sink-pid or
---sink-node. --sink is optional if the receiver's has one interface only.
-
-The packets bypass the sender's own netfilter rules and sockets. TCP segments belong
-to no connection. A NAT's connection table gets an entry for each flow.
-
-Requires Linux 5.18, CAP_SYS_ADMIN and CAP_NET_ADMIN. docs/bench.md describes how it
-works and what the counts mean.`,
+The packets bypass the sender's own netfilter rules and sockets. Requires Linux 5.18,
+CAP_SYS_ADMIN and CAP_NET_ADMIN. docs/bench.md describes the counts.`,
 		Example: `  sudo natkit lab up table-full
   sudo natkit bench packets --node client --sink-node gateway --sink eth0 198.18.0.1:9
   sudo natkit bench packets --node client --sink-node server --tcp syn -n 100000 --rate 100000 \
       --expect-source same --expect-destination 198.19.0.2:80 198.18.0.1:8080
   sudo natkit bench packets --netns a --sink-netns b --sink eth0 --size imix -t 5 198.18.0.2:9
   sudo natkit bench packets --dev eth1 --flows 100000 --source 198.18.1.0/24 --rate 1e6 --json 198.19.0.2:9`,
-		Args: exactlyOne("ADDR:PORT"),
 		RunE: func(cmd *cobra.Command, args []string) error { return b.run(cmd, args[0]) },
 	}
 	f, c := cmd.Flags(), &b.cfg
 	f.Int64VarP(&c.Packets, "packets", "n", 0, "number of packets to send (0: until --time expires)")
 	f.IntVar(&c.Flows.Count, "flows", 0, "number of flows to cycle through, each with its own source address and port (default 1000, or as many as there are)")
-	f.Var(&parsed{set: b.setFlags}, "tcp", "send TCP segments with these `FLAGS`, in turn: syn, or syn,ack:10,fin+ack (UDP otherwise)")
+	f.Var(&value{set: b.setFlags}, "tcp", "send TCP segments with these `FLAGS`, in turn: syn, or syn,ack:10,fin+ack (UDP otherwise)")
 	addSize(cmd, &b.size)
 	f.Uint16Var(&c.Spec.VLAN, "vlan", 0, "add a VLAN tag with this `ID` (0: none)")
 	f.Uint8Var(&c.Spec.DSCP, "dscp", 0, "differentiated services code point, 0 to 63")
@@ -115,8 +106,8 @@ func (b *benchPackets) run(cmd *cobra.Command, to string) error {
 	if err := pktgen.CheckPrivilege(); err != nil {
 		return fmt.Errorf("bench packets %w", err)
 	}
-	way, sink, closeEnds, err := b.ends.open(cmd)
-	defer closeEnds()
+	way, sink, err := b.ends.open(cmd)
+	defer b.ends.close()
 	if err != nil {
 		return err
 	}
@@ -168,7 +159,7 @@ func (b *benchPackets) complete(to string) error {
 	}
 	c.Verify = c.Verify || c.Expect.Given()
 	if c.Spec.Sizes, err = frameSizes(b.size, c.Spec.MinSize()); err != nil {
-		return usageError{err}
+		return usage(err)
 	}
 	check := *c
 	if len(check.Flows.Sources) == 0 { // one that stands for it
@@ -178,7 +169,7 @@ func (b *benchPackets) complete(to string) error {
 		}
 	}
 	if err := check.Check(); err != nil {
-		return usageError{err}
+		return usage(err)
 	}
 	return nil
 }
@@ -198,21 +189,9 @@ func frameSizes(text string, least int) ([]int, error) {
 	return sizes, err
 }
 
-// checkReceiver refuses what requires that something is counted.
+// checkReceiver refuses a run of unknown length of which nothing is counted.
 func (b *benchPackets) checkReceiver(cmd *cobra.Command) error {
-	changed := cmd.Flags().Changed
-	if changed("lab") && b.ends.from.node == "" && b.ends.to.node == "" {
-		return usagef("--lab requires --node or --sink-node")
-	}
-	if b.ends.counts(cmd) {
-		return nil
-	}
-	for _, flag := range []string{"expect-source", "expect-destination", "verify", "max-loss"} {
-		if changed(flag) {
-			return usagef("--%s requires --sink", flag)
-		}
-	}
-	if !changed("rate") && !changed("packets") {
+	if changed := cmd.Flags().Changed; !b.ends.counts(cmd) && !changed("rate") && !changed("packets") {
 		return usagef("without --sink, --packets or --rate is required: nothing shows what the packets do to their receiver (--rate 0 is as fast as possible)")
 	}
 	return nil
@@ -227,7 +206,7 @@ func (b *benchPackets) checkSource(from pktgen.Egress) error {
 		b.cfg.Flows.Sources = []netip.Addr{from.Source}
 	}
 	if err := b.cfg.Check(); err != nil { // the kernel's choice may be public
-		return usageError{err}
+		return usage(err)
 	}
 	return from.CheckMTU(b.cfg.Spec)
 }
@@ -278,22 +257,13 @@ func (b *benchPackets) command(cmd *cobra.Command, to string) string {
 	return commandLine(cmd, chosen, to)
 }
 
-// benchPlace is a network namespace, which may be a lab's node.
-type benchPlace struct {
-	*target
-	node string
-}
-
 // benchEnds are where packets leave and where they are counted.
 type benchEnds struct {
 	env       *Env
 	lab       string
-	from, to  *benchPlace
+	from, to  *place
 	dev, sink string
 	nextMAC   net.HardwareAddr
-
-	opened  []*netns.Handle
-	openLab *attachedLab
 }
 
 func (e *benchEnds) addFlags(cmd *cobra.Command) {
@@ -305,12 +275,16 @@ func (e *benchEnds) addFlags(cmd *cobra.Command) {
 	f.StringVar(&e.to.netns, "sink-netns", "", "the sink is in the network namespace `NAME`")
 	f.IntVar(&e.to.pid, "sink-pid", 0, "the sink is in the network namespace of process `PID`, for instance a container's")
 	f.StringVar(&e.to.node, "sink-node", "", "the sink is in this `NODE` of a lab that is up")
-	f.StringVar(&e.lab, "lab", "", "`NAME` of the lab, where several are up")
+	addLab(cmd, &e.lab)
+	for _, flag := range []string{"expect-source", "expect-destination", "verify", "max-loss"} {
+		requires(cmd, flag, sinkFlags...)
+	}
+	requires(cmd, "lab", "node", "sink-node")
 	cmd.MarkFlagsMutuallyExclusive("netns", "pid", "node")
 	cmd.MarkFlagsMutuallyExclusive("sink-netns", "sink-pid", "sink-node")
 	completeFlags(cmd, map[string]cobra.CompletionFunc{
 		"dev": e.completeInterfaces(e.from), "sink": e.completeInterfaces(e.to),
-		"node": e.completeNodes, "sink-node": e.completeNodes, "sink-netns": completeNetns,
+		"node": offer(e.nodeNames), "sink-node": offer(e.nodeNames), "sink-netns": offer(netns.Names),
 	})
 }
 
@@ -329,50 +303,32 @@ func parseHostMAC(text string) (net.HardwareAddr, error) {
 	return mac, nil
 }
 
+// sinkFlags are those of which one makes a sink.
+var sinkFlags = []string{"sink", "sink-netns", "sink-pid", "sink-node"}
+
 // counts reports whether there is a sink.
 func (e *benchEnds) counts(cmd *cobra.Command) bool {
-	f := cmd.Flags()
-	return f.Changed("sink") || f.Changed("sink-netns") || f.Changed("sink-pid") || f.Changed("sink-node")
+	return slices.ContainsFunc(sinkFlags, cmd.Flags().Changed)
 }
 
-// open opens both ends; sink is nil where nothing is counted. closeEnds is to be called in
-// any case.
-func (e *benchEnds) open(cmd *cobra.Command) (way pktgen.Route, sink *pktgen.Port, closeEnds func(), err error) {
-	way = pktgen.Route{NextMAC: e.nextMAC, Interface: e.dev}
-	if way.Netns, err = e.openPlace(cmd, e.from); err != nil || !e.counts(cmd) {
-		return way, nil, e.close, err
+// open opens both ends; sink is nil where nothing is counted. close is to be called in any
+// case.
+func (e *benchEnds) open(cmd *cobra.Command) (way pktgen.Route, sink *pktgen.Port, err error) {
+	e.from.lab, e.to.lab = e.lab, e.lab
+	err = e.from.open(cmd, e.env)
+	if way = (pktgen.Route{NextMAC: e.nextMAC, Interface: e.dev, Netns: e.from.ns}); err != nil || !e.counts(cmd) {
+		return way, nil, err
 	}
-	sink = &pktgen.Port{Interface: e.sink}
-	if sink.Netns, err = e.openPlace(cmd, e.to); err == nil && e.sink == "" {
+	err = e.to.open(cmd, e.env)
+	if sink = (&pktgen.Port{Interface: e.sink, Netns: e.to.ns}); err == nil && e.sink == "" {
 		sink.Interface, err = onlyInterface(sink.Netns)
 	}
-	return way, sink, e.close, err
-}
-
-func (e *benchEnds) openPlace(cmd *cobra.Command, p *benchPlace) (ns *netns.Handle, err error) {
-	if p.node == "" {
-		if ns, err = p.target.open(cmd); ns != nil {
-			e.opened = append(e.opened, ns)
-		}
-		return ns, err
-	}
-	if e.openLab == nil {
-		if e.openLab, err = attachLab(e.env, e.lab); err != nil {
-			return nil, err
-		}
-	}
-	node, err := e.openLab.node(p.node)
-	if err != nil {
-		return nil, err
-	}
-	return node.Netns, nil
+	return way, sink, err
 }
 
 func (e *benchEnds) close() {
-	netns.CloseAll(e.opened)
-	if e.openLab != nil {
-		e.openLab.Close()
-	}
+	e.from.close()
+	e.to.close()
 }
 
 // interfaces are the names of those in a namespace that are not loopback; nil is the
@@ -404,22 +360,23 @@ func onlyInterface(ns *netns.Handle) (string, error) {
 }
 
 // completeInterfaces offers the interfaces of a namespace, for the shell.
-func (e *benchEnds) completeInterfaces(at *benchPlace) cobra.CompletionFunc {
+func (e *benchEnds) completeInterfaces(at *place) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) (names []string, _ cobra.ShellCompDirective) {
-		defer e.close()
-		if ns, err := e.openPlace(cmd, at); err == nil {
-			names, _ = interfaces(ns)
+		at.lab = e.lab
+		if err := at.open(cmd, e.env); err == nil {
+			names, _ = interfaces(at.ns)
+			at.close()
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// completeNodes offers the nodes of a lab that is up.
-func (e *benchEnds) completeNodes(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+// nodeNames are the nodes of a lab that is up.
+func (e *benchEnds) nodeNames() (names []string) {
 	if state, err := chooseLab(e.env.Getenv(runDirEnv), e.lab); err == nil {
 		for _, n := range state.Nodes {
 			names = append(names, n.Name)
 		}
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return names
 }

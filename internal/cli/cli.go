@@ -46,13 +46,16 @@ type Env struct {
 	standardFlags
 }
 
-// errFindings makes natkit exit with 3 without a message: the report has it all.
-var errFindings = errors.New("there are findings")
+// exitStatus makes natkit exit with a code without a message: the report has it all, or
+// the program that it ran for the user.
+type exitStatus int
 
-// errIncomplete and errCutShort are the same for 4 and 130.
-var (
-	errIncomplete = errors.New("not all could be read")
-	errCutShort   = errors.New("interrupted")
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+const (
+	errFindings   exitStatus = exitFindings
+	errIncomplete exitStatus = exitIncomplete
+	errCutShort   exitStatus = exitInterrupted
 )
 
 // Run executes one command line (without the program's name) and returns the
@@ -69,44 +72,28 @@ func Run(ctx context.Context, env Env, args []string) int {
 	return exitCode(env.Stderr, cmd, err)
 }
 
-// exitStatus makes natkit exit as a program did that it ran for the user, which
-// reported its own error.
-type exitStatus int
-
-func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
-
 func exitCode(stderr io.Writer, cmd *cobra.Command, err error) int {
-	var usage usageError
 	var status exitStatus
-	var file malformedError
+	var usage usageError
 	var syntax *document.SyntaxError
-	switch {
-	case errors.As(err, &status):
-		return int(status)
-	case err == nil:
+	if err == nil {
 		return exitOK
-	case errors.Is(err, errFindings):
-		return exitFindings
-	case errors.Is(err, errIncomplete):
-		return exitIncomplete
-	case errors.Is(err, errCutShort):
-		return exitInterrupted
-	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "natkit: %s\nsee '%s --help'\n", said(err), cmd.CommandPath())
-		return exitUsage
-	case errors.As(err, &syntax):
-		fmt.Fprintf(stderr, "natkit: %s\n", said(err))
-		if syntax.Excerpt != "" {
+	}
+	if errors.As(err, &status) {
+		return int(status)
+	}
+	fmt.Fprintf(stderr, "natkit: %s\n", said(err))
+	switch isUsage := errors.As(err, &usage); {
+	case errors.As(err, &syntax) && !isUsage || isUsage && usage.ofFile:
+		if syntax != nil && syntax.Excerpt != "" {
 			fmt.Fprintln(stderr, syntax.Excerpt)
 		}
-		return exitUsage
-	case errors.As(err, &file):
-		fmt.Fprintf(stderr, "natkit: %s\n", said(err))
-		return exitUsage
+	case isUsage:
+		fmt.Fprintf(stderr, "see '%s --help'\n", cmd.CommandPath())
 	default:
-		fmt.Fprintf(stderr, "natkit: %s\n", said(err))
 		return exitFailed
 	}
+	return exitUsage
 }
 
 // said is the text of an error for a terminal: names of files in it may be anybody's.
@@ -218,7 +205,7 @@ func addBuiltIn(root *cobra.Command) {
 }
 
 // requireKnownWords makes a wrong sub-command or stray argument a usage error
-// everywhere, instead of help and exit code 0.
+// everywhere, instead of help and exit code 0. A verb takes the arguments of its usage line.
 func requireKnownWords(cmd *cobra.Command) {
 	if cmd.HasSubCommands() && cmd.RunE == nil {
 		cmd.RunE = func(c *cobra.Command, args []string) error {
@@ -229,8 +216,14 @@ func requireKnownWords(cmd *cobra.Command) {
 		}
 		cmd.Args = cobra.ArbitraryArgs
 	}
+	if cmd.RunE != nil && cmd.Args == nil {
+		cmd.Args = takes
+	}
+	if _, most := argsOf(cmd.Use); most == 0 && cmd.ValidArgsFunction == nil {
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
 	if check := cmd.Args; check != nil {
-		cmd.Args = checkArgs(check)
+		cmd.Args = func(c *cobra.Command, args []string) error { return usage(check(c, args)) }
 	}
 	for _, sub := range cmd.Commands() {
 		requireKnownWords(sub)
@@ -352,39 +345,28 @@ type versionDocument struct {
 }
 
 func newVersion(env *Env) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "print what this natkit was built from: tag, commit, date, Go, platform",
 		Example: "  natkit version\n  natkit version -o json | jq -r .commit",
-		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			doc := versionDocument{versionSchema, env.Build, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 			doc.Version = env.Version
-			if asJSON {
-				return report.JSON(env.Stdout, doc)
-			}
-			return doc.text(env)
+			return env.print(doc)
 		},
 	}
-	addJSON(cmd, &asJSON, versionSchema)
+	env.addJSON(cmd, versionSchema)
 	return cmd
 }
 
-func (d versionDocument) text(env *Env) error {
+func (d versionDocument) Text(w io.Writer, style report.Style) error {
 	t := &report.Table{Columns: []report.Column{{}, {}}}
 	for _, row := range [][2]string{{"natkit", d.Version}, {"tag", d.Tag}, {"commit", d.Commit}, {"date", d.Date}, {"go", d.Go}, {"platform", d.Platform}} {
-		if row[1] == "" {
-			row[1] = "unknown"
-		}
-		t.Row(row[0], row[1])
+		t.Row(row[0], cmp.Or(row[1], "unknown"))
 	}
-	if err := t.Write(env.Stdout, env.style()); err != nil {
-		return err
-	}
+	err := t.Write(w, style)
 	if d.Modified {
-		_, err := fmt.Fprintln(env.Stdout, "with uncommitted changes")
-		return err
+		fmt.Fprintln(w, "with uncommitted changes")
 	}
-	return nil
+	return err
 }

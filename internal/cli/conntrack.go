@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -63,7 +64,7 @@ type conntrackVerb struct {
 	keys   []aggregate.Key
 	top    int
 	min    int64
-	memory memorySize
+	memory int64
 }
 
 func newConntrack(env *Env) *cobra.Command {
@@ -80,24 +81,17 @@ groups first:
   reply-src, reply-dst, reply-sport, reply-dport  of a reply
   snat-address                                    that the source became
 
-Addresses can be cut to prefixes: src/24 (IPv4; addresses of IPv6 stay whole),
-dst/64 (IPv6), src/24/64 (both). The filters are those of conntrack(8), and must
-all hold.
+Addresses can be cut to prefixes: src/24 (IPv4), dst/64 (IPv6), src/24/64 (both). The
+filters are those of conntrack(8), and must all hold. With more groups than fit into
+--memory, counts are too high by at most a number that is printed with each.
 
---from reads a list that was written before, in any of the formats of conntrack -L,
-of /proc/net/nf_conntrack, or of 'natkit conntrack list'; that requires no privilege.
-
-Groups are counted exactly while they fit into --memory, which bounds natkit's whole
-memory: 64M suffice for about a million. With more groups, counts are too high by at
-most a number that is printed with each (space-saving sketch).
-
-Reading the table requires CAP_NET_ADMIN, and CAP_SYS_ADMIN to enter a namespace.`,
+Requires CAP_NET_ADMIN, and CAP_SYS_ADMIN to enter a namespace; --from neither.`,
 		Example: `  sudo natkit conntrack
   sudo natkit conntrack --netns gateway --by state,src
   sudo natkit conntrack --by snat-address,dst,dport -p tcp --min 1000
   sudo natkit conntrack --by src/24 --state SYN_SENT --top 0 --csv > sources.csv
   conntrack -L -o extended | natkit conntrack --from -`,
-		Args:        cobra.NoArgs,
+		Args:        takes,
 		Annotations: runsItself,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}
@@ -106,9 +100,10 @@ Reading the table requires CAP_NET_ADMIN, and CAP_SYS_ADMIN to enter a namespace
 	f.Var(into(&c.keys, aggregate.ParseKeys), "by", "group the entries by these `KEYS`, separated by commas")
 	f.Var(natural(&c.top), "top", fmt.Sprintf("show the `N` largest groups, 0 for all (default %d; of the screen %d)", usualTop, overviewTop))
 	f.Var(natural(&c.min), "min", "show only groups of at least `N` entries")
-	f.Var(&c.memory, "memory", "count exactly within `SIZE` of memory: 64M, 1G, …")
+	f.Var(memory(&c.memory), "memory", "count exactly within `SIZE` of memory: 64M, 1G, …")
 	f.BoolVar(&c.env.asCSV, "csv", false, "with --by: print comma-separated values, their names in the first line")
 	c.env.addJSON(cmd, conntrackSchema+", with --by "+conntrackBySchema)
+	requires(cmd, "min", "by")
 	completeFlags(cmd, map[string]cobra.CompletionFunc{"by": completeList(aggregate.Names()...)})
 	cmd.AddCommand(newConntrackList(env), newConntrackCount(env), newConntrackEvents(env), newConntrackDelete(env))
 	return cmd
@@ -120,15 +115,13 @@ func (c *conntrackVerb) run(cmd *cobra.Command) error {
 	case c.keys != nil:
 	case c.env.asCSV:
 		return usagef("--csv requires --by; 'natkit conntrack list --csv' lists the entries")
-	case changed("min"):
-		return usagef("--min requires --by")
 	}
 	if !changed("top") {
 		if c.top = overviewTop; c.keys != nil {
 			c.top = usualTop
 		}
 	}
-	defer c.memory.limit()()
+	defer limitMemory(c.memory)()
 	if c.keys == nil {
 		return c.overview(cmd)
 	}
@@ -158,11 +151,11 @@ type tableHead struct {
 }
 
 func (c *conntrackVerb) groups(cmd *cobra.Command) error {
-	a, about, err := count(c, cmd, func() *aggregate.Aggregator { return aggregate.New(c.keys, c.memory.forGroups(rand.Uint64())) })
+	a, about, err := count(c, cmd, func() *aggregate.Aggregator { return aggregate.New(c.keys, forGroups(c.memory, rand.Uint64())) })
 	if err != nil {
 		return err
 	}
-	g := report.Groups{Aggregator: a, Source: about.Source, Filter: c.filter.String(), Top: c.top, Min: c.min, Memory: int64(c.memory)}
+	g := report.Groups{Aggregator: a, Source: about.Source, Filter: c.filter.String(), Top: c.top, Min: c.min, Memory: c.memory}
 	out := bufio.NewWriterSize(c.env.Stdout, 64<<10)
 	switch {
 	case c.env.asCSV:
@@ -179,7 +172,7 @@ func (c *conntrackVerb) groups(cmd *cobra.Command) error {
 }
 
 func (c *conntrackVerb) overview(cmd *cobra.Command) error {
-	summary, about, err := count(c, cmd, func() *aggregate.Summary { return aggregate.NewSummary(c.memory.forGroups(rand.Uint64())) })
+	summary, about, err := count(c, cmd, func() *aggregate.Summary { return aggregate.NewSummary(forGroups(c.memory, rand.Uint64())) })
 	if err != nil {
 		return err
 	}
@@ -221,23 +214,22 @@ func readTimeouts(ns *netns.Handle) (t aggregate.Timeouts) {
 }
 
 const (
-	usualMemory memorySize = 64 << 20
+	usualMemory = 64 << 20
 	// ownMemory is what natkit takes besides groups: its program, Go's runtime, the
 	// buffers of a dump.
-	ownMemory memorySize = 15 << 20
+	ownMemory = 15 << 20
 	// programMemory is the part of it that Go's runtime does not count.
-	programMemory memorySize = 10 << 20
+	programMemory = 10 << 20
 )
 
 // forGroups is what is left for groups, a part of it for each version of IP.
-func (m *memorySize) forGroups(seed uint64) aggregate.Memory {
-	left := int64(*m - ownMemory)
-	return aggregate.Memory{Budget: aggregate.NewBudget(left), Seed: seed}
+func forGroups(memory int64, seed uint64) aggregate.Memory {
+	return aggregate.Memory{Budget: aggregate.NewBudget(memory - ownMemory), Seed: seed}
 }
 
-// limit lets the garbage collector keep to the limit, until it is put back.
-func (m *memorySize) limit() (putBack func()) {
-	before := debug.SetMemoryLimit(int64(*m - programMemory))
+// limitMemory lets the garbage collector keep to the limit, until it is put back.
+func limitMemory(memory int64) (putBack func()) {
+	before := debug.SetMemoryLimit(memory - programMemory)
 	return func() { debug.SetMemoryLimit(before) }
 }
 
@@ -277,4 +269,107 @@ func conntrackHabits(args []string) []string {
 		return append(append(turned, args[1:i]...), rest...)
 	}
 	return args
+}
+
+// conntrackDeleter is conntrack delete.
+type conntrackDeleter struct {
+	tableVerb
+	all, yes, dryRun bool
+}
+
+func newConntrackDelete(env *Env) *cobra.Command {
+	d := &conntrackDeleter{tableVerb: tableVerb{env: env}}
+	cmd := &cobra.Command{
+		Use:   "delete",
+		Short: "delete connections from the table, after showing how many and which",
+		Long: `Find the connections that the filters choose, those of conntrack(8), show how many
+and which they are, ask, and delete exactly those. That cannot be undone: the next packet
+of a deleted connection traverses the rules again, and may get another translation or
+none, which breaks the connection.
+
+On a terminal it asks; elsewhere --yes is required. Requires CAP_NET_ADMIN.`,
+		Example: `  sudo natkit conntrack delete -p udp --dport 53 --dst-nat=198.18.0.9 --dry-run
+  sudo natkit conntrack delete --netns gateway -s 198.18.4.0/24
+  sudo natkit conntrack delete --all --yes`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd) },
+	}
+	d.addFlags(cmd, false)
+	cmd.Flags().BoolVar(&d.all, "all", false, "delete every connection; required without a filter")
+	addYes(cmd, &d.yes, "")
+	cmd.Flags().BoolVar(&d.dryRun, "dry-run", false, "only show what would be deleted")
+	cmd.MarkFlagsMutuallyExclusive("yes", "dry-run")
+	d.env.addJSON(cmd, report.DeletionSchema)
+	return cmd
+}
+
+func (d *conntrackDeleter) check() error {
+	empty := d.filter.filter.Empty()
+	asks := !d.dryRun && !d.yes
+	switch {
+	case empty && !d.all:
+		return usagef("a filter is required, or --all to delete every connection")
+	case !empty && d.all:
+		return usagef("--all and filters (%s) are mutually exclusive", d.filter.String())
+	case asks && d.env.asJSON:
+		return errJSONAsks
+	case asks && !d.env.StdinTerminal:
+		return errNoTerminal
+	}
+	return nil
+}
+
+func (d *conntrackDeleter) run(cmd *cobra.Command) error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	ns, err := d.entries.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	doc := &report.Deletion{Schema: report.DeletionSchema, Filter: d.filter.String(), DryRun: d.dryRun}
+	keys, err := d.find(cmd, ns, doc)
+	if err != nil {
+		return err
+	}
+	if doc.Interruption != "" && !d.env.asJSON {
+		d.env.note("%s", doc.Interruption)
+	}
+	if d.dryRun || len(keys) == 0 {
+		return d.env.print(doc)
+	}
+	if agreed, err := d.env.agreeTo(cmd.Context(), doc, d.yes, "delete?", "nothing was deleted"); err != nil || !agreed {
+		return err
+	}
+	done, err := dump.DeleteKeys(cmd.Context(), ns, keys)
+	doc.Deleted, doc.Gone, doc.Offloaded = done.Deleted, done.Gone, done.Busy
+	if err == nil && done.Busy > 0 {
+		err = fmt.Errorf("%d are offloaded to a flow table: the kernel does not delete them until they return to the slow path", done.Busy)
+	}
+	if d.env.asJSON {
+		return errors.Join(d.env.print(doc), err)
+	}
+	return errors.Join(doc.Result(d.env.Stdout, d.env.style()), err)
+}
+
+// find collects what is to be deleted, and its summary.
+func (d *conntrackDeleter) find(cmd *cobra.Command, ns *netns.Handle, doc *report.Deletion) ([]conntrack.Key, error) {
+	progress := d.env.progress()
+	defer progress.Clear()
+	var keys []conntrack.Key
+	sampler := aggregate.NewSampler()
+	restart := func() {
+		keys, sampler = keys[:0], aggregate.NewSampler()
+		progress.Update("the table was resized meanwhile: reading it again")
+	}
+	r, err := dump.EachWhole(cmd.Context(), ns, &d.filter.filter, restart, func(e *conntrack.Entry) error {
+		keys = append(keys, e.Key())
+		sampler.Add(e)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	doc.Found, doc.Interruption, doc.Summary = int64(len(keys)), r.Interruption(), sampler.Table(r.Complete)
+	return keys, nil
 }

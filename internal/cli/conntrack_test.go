@@ -9,19 +9,19 @@ import (
 )
 
 func TestMemorySize(t *testing.T) {
-	for text, want := range map[string]string{
-		"64M": "64M", "64m": "64M", "64MiB": "64M", "64 MB": "64M", "65536K": "64M", "67108864": "64M",
-		"1G": "1G", "1536M": "1536M", "2T": "2048G", "67108865": "67108865", " 24M ": "24M",
+	for text, want := range map[string]int64{
+		"64M": 64 << 20, "64m": 64 << 20, "64MiB": 64 << 20, "64 MB": 64 << 20, "65536K": 64 << 20, "67108864": 64 << 20,
+		"1G": 1 << 30, "1536M": 1536 << 20, "2T": 2 << 40, "67108865": 67108865, " 24M ": 24 << 20,
 	} {
-		var m memorySize
-		if err := m.Set(text); err != nil || m.String() != want {
-			t.Errorf("%q: %v, %s; want %s", text, err, m.String(), want)
+		var got int64
+		if err := memory(&got).Set(text); err != nil || got != want {
+			t.Errorf("%q: %v, %d; want %d", text, err, got, want)
 		}
 	}
 	for _, text := range []string{"", "M", "-64M", "64X", "1.5G", "23M", "0", "99999999999T", "64MM"} {
-		m := usualMemory
-		if err := m.Set(text); err == nil || m != usualMemory {
-			t.Errorf("%q was taken for %s", text, m.String())
+		var got int64
+		if err := memory(&got).Set(text); err == nil {
+			t.Errorf("%q was taken for %d", text, got)
 		}
 	}
 }
@@ -40,10 +40,9 @@ func TestCompleteKeys(t *testing.T) {
 // TestMemoryForGroups: with the default there is room for a million groups of the keys
 // that are asked for most, of either version of IP.
 func TestMemoryForGroups(t *testing.T) {
-	m := usualMemory
-	left := m.forGroups(1)
+	left := forGroups(usualMemory, 1)
 	const perGroup = 1 + 16 + 8 + 12 + 12 // state, source, count; extra; index
-	if left.Budget.Used() != 0 || int64(m-ownMemory) < 1_000_000*perGroup {
-		t.Errorf("%d bytes", m)
+	if left.Budget.Used() != 0 || usualMemory-ownMemory < 1_000_000*perGroup {
+		t.Errorf("%d bytes", usualMemory)
 	}
 }

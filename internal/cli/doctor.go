@@ -46,18 +46,14 @@ func newDoctor(env *Env) *cobra.Command {
 and its source, the cause, the consequence, and the remedies with their cost and risk.
 The last line counts the checks; --verbose lists them. Nothing is changed without --fix.
 
-With --trace it also counts the packets that the kernel drops between the two samples,
-by function and reason, samples the CPUs, and captures SYNs to the namespace's
-listeners: more evidence, and the only way to find drops without a counter and SYNs that
-TIME_WAIT rejects by their sequence number. That requires CAP_BPF and CAP_PERFMON (for
-eBPF programs on kernel tracepoints and CPU timers), CAP_SYSLOG (for the names of kernel
-functions), CAP_NET_RAW (for SYNs), Linux 5.4, and costs some 30 ns per drop and 0.1 %
-of a CPU, besides the SYNs. What is not available is reported, and the rest continues.
+With --trace it also counts dropped packets, samples the CPUs and captures SYNs between
+the two samples: the only way to find drops without a counter and SYNs that TIME_WAIT
+rejects by their sequence number. Requires Linux 5.4, CAP_BPF, CAP_PERFMON, CAP_SYSLOG
+and CAP_NET_RAW; what is not available is reported, and the rest continues.
 
 Exit codes: 0 no findings, 1 error, 2 usage, 3 findings (with --fix: still), 4 no
-findings, but the result is INCOMPLETE: data that a check needs could not be read, as
-without root, or the samples cannot be compared; data that was not asked for (--trace)
-does not count. 130: interrupted; the report covers the time until then.`,
+findings, but INCOMPLETE: data that a check needs could not be read, as without root.
+130: interrupted; the report covers the time until then.`,
 		Example: `  natkit doctor                          # this host
   natkit doctor --pid $(pgrep -o nginx)  # the namespace of a container's process
   natkit doctor --netns gw --for 10s     # one of 'ip netns list', over ten seconds
@@ -65,15 +61,13 @@ does not count. 130: interrupted; the report covers the time until then.`,
   natkit doctor --from bundle.tar.gz     # a bundle of 'natkit snapshot', any machine
   natkit doctor --fix                    # ask, apply, diagnose again
   natkit doctor --fix --yes --confirm 60s   # rolled back without 'natkit tune confirm'`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := d.check(); err != nil {
-				return err
-			}
-			return d.target.with(cmd, func(ns *netns.Handle) error { return d.run(cmd.Context(), ns) })
-		},
 	}
-	d.target.addFlags(cmd)
+	d.target.runs(cmd, func(ctx context.Context, ns *netns.Handle, _ []string) error {
+		if err := d.check(); err != nil {
+			return err
+		}
+		return d.run(ctx, ns)
+	})
 	addWindow(cmd, &d.window, 5*time.Second, minWindow)
 	cmd.Flags().StringVar(&d.from, "from", "", "diagnose a bundle `FILE` that 'natkit snapshot' wrote; - for standard input")
 	cmd.Flags().Uint32Var(&d.memory, "max-memory", snapshot.DefaultBudget>>20, "with --from: `MiB` of memory that the bundle may take")
@@ -180,7 +174,7 @@ func (d *doctorVerb) first(ctx context.Context, look collect.RecordOptions) (*di
 	if d.from == "" {
 		return d.diagnose(ctx, look)
 	}
-	rec, err := readBundleFile(d.env, d.from, int64(d.memory)<<20)
+	rec, err := d.env.readBundle(ctx, d.from, int64(d.memory)<<20)
 	if err != nil {
 		return nil, err
 	}
@@ -230,8 +224,8 @@ func (d *doctorVerb) treat(ctx context.Context, look collect.RecordOptions, firs
 	})
 }
 
-func (d *doctorVerb) planned(plan tune.Plan, opt apply.Options) (doc tunePlan, err error) {
-	doc.Plan, doc.Confirm = &plan, d.change.confirm.Seconds()
+func (d *doctorVerb) planned(plan tune.Plan, opt apply.Options) (doc *changeDocument, err error) {
+	doc = planOf(&plan, d.change.confirm)
 	if d.change.persist {
 		doc.Files, doc.Warnings, err = planFiles(plan, opt)
 	}

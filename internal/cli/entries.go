@@ -1,17 +1,15 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"strings"
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/conntrack/text"
-	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/units"
 	"github.com/spf13/cobra"
 )
@@ -64,123 +62,105 @@ func (s *entries) check(cmd *cobra.Command) error {
 	return nil
 }
 
+// progressEntries is the number of entries between two updates of the progress.
+const progressEntries = 1 << 14
+
 // each hands every entry that the filter (nil: all) chooses to fn, which must not
 // keep it; dump.ErrStop of fn ends it early without an error. What is wrong with the
 // input, but does not keep the rest from being used, is said on stderr.
-func (s *entries) each(cmd *cobra.Command, env *Env, f *conntrack.Filter, fn func(*conntrack.Entry) error) (entriesAbout, error) {
+func (s *entries) each(cmd *cobra.Command, env *Env, f *conntrack.Filter, fn func(*conntrack.Entry) error) (about entriesAbout, err error) {
 	if err := s.check(cmd); err != nil {
-		return entriesAbout{}, err
+		return about, err
 	}
 	if f.Empty() {
 		f = nil
 	}
-	count := &entryCounter{ctx: cmd.Context(), progress: env.progress(), fn: fn}
-	defer count.progress.Clear()
-	if s.fromText(cmd) {
-		return s.eachOfText(env, f, count)
-	}
-	ns, err := s.open(cmd)
-	if err != nil {
-		return entriesAbout{}, err
-	}
-	defer ns.Close()
-	return s.eachLive(env, ns, f, count)
-}
-
-func (s *entries) eachLive(env *Env, ns *netns.Handle, f *conntrack.Filter, count *entryCounter) (entriesAbout, error) {
-	r, err := s.dump(ns, f, count)
-	about := entriesAbout{Source: s.name(), Live: true, Entries: count.n, Complete: r.Complete, Interrupted: r.Interrupted}
-	if r.Attempts > 1 {
-		about.Attempts = r.Attempts
-	}
-	count.progress.Clear()
-	switch {
-	case err != nil:
-	case r.Interrupted:
-		env.note("%s", r.Interruption())
-	case r.Attempts > 1:
-		env.note("the table was resized while it was read: it was read again")
-	}
-	return about, err
-}
-
-func (s *entries) dump(ns *netns.Handle, f *conntrack.Filter, count *entryCounter) (dump.Result, error) {
-	if s.restart == nil {
-		return dump.Each(count.ctx, ns, f, count.take)
-	}
-	return dump.EachWhole(count.ctx, ns, f, func() {
-		count.n = 0
-		s.restart()
-	}, count.take)
-}
-
-// entryCounter counts the entries on their way, shows how many there are so far, and
-// ends it when the context does.
-type entryCounter struct {
-	ctx      context.Context
-	n        int64
-	progress *report.Progress
-	fn       func(*conntrack.Entry) error
-	// err is that of fn.
-	err error
-}
-
-// progressEntries is the number of entries between two updates of the progress.
-const progressEntries = 1 << 14
-
-func (c *entryCounter) take(e *conntrack.Entry) error {
-	c.n++
-	if c.n%progressEntries == 0 {
-		c.progress.Update("%s entries read", units.Count(c.n))
-		if err := c.ctx.Err(); err != nil {
-			return err
+	ctx, progress := cmd.Context(), env.progress()
+	defer progress.Clear()
+	var failed error
+	take := func(e *conntrack.Entry) error {
+		if about.Entries++; about.Entries%progressEntries == 0 {
+			progress.Update("%s entries read", units.Count(about.Entries))
+			if err := ctx.Err(); err != nil {
+				return err
+			}
 		}
+		failed = fn(e)
+		return failed
 	}
-	c.err = c.fn(e)
-	return c.err
-}
-
-func (s *entries) eachOfText(env *Env, f *conntrack.Filter, count *entryCounter) (entriesAbout, error) {
-	about := entriesAbout{Source: s.from}
-	if s.from == "-" {
-		about.Source = "standard input"
-	}
-	r, err := s.openText(count.ctx, env)
-	if err != nil {
+	if !s.fromText(cmd) {
+		r, err := s.dump(cmd, f, &about, take)
+		progress.Clear()
+		switch {
+		case err != nil:
+		case r.Interrupted:
+			env.note("%s", r.Interruption())
+		case r.Attempts > 1:
+			env.note("the table was resized while it was read: it was read again")
+		}
 		return about, err
 	}
-	defer r.Close()
-	stats, err := text.Each(r, func(e *conntrack.Entry) error {
+	in, err := env.open(ctx, s.from, "a list of connections into it, such as 'conntrack -L | natkit conntrack --from -'")
+	if err != nil {
+		return about, fmt.Errorf("read connections: %w", err)
+	}
+	defer in.Close()
+	about.Source = in.name
+	stats, err := text.Each(in, func(e *conntrack.Entry) error {
 		if !f.Match(e) {
 			return nil
 		}
-		return count.take(e)
+		return take(e)
 	})
-	about.Entries, about.Lines, about.Garbled, about.Unknown = count.n, stats.Lines, stats.Garbled, stats.Unknown
-	count.progress.Clear()
-	if cancelled := count.ctx.Err(); cancelled != nil {
-		return about, cancelled
-	}
-	about.Complete = err == nil
-	if !errors.Is(err, text.ErrNoList) {
-		env.warnOfText(about.Source, stats)
-	}
+	progress.Clear()
+	about.Lines, about.Garbled, about.Unknown = stats.Lines, stats.Garbled, stats.Unknown
 	switch {
-	case errors.Is(err, dump.ErrStop):
-		return about, nil
-	case count.err != nil:
-		return about, count.err
-	case errors.Is(err, text.ErrEmpty):
-		env.note("%s is empty: the table was, or there was nothing that could be written", about.Source)
-		about.Complete = true
-		return about, nil
-	case errors.Is(err, io.ErrUnexpectedEOF) && stats.Entries > 0:
-		env.note("%s ends too early, after line %s: it was not written to its end; what there is is used", about.Source, units.Count(stats.Lines))
-		return about, nil
-	case err != nil:
-		return about, malformed(fmt.Errorf("%s: %w", about.Source, err))
+	case ctx.Err() != nil:
+		return about, ctx.Err()
+	case failed != nil && !errors.Is(failed, dump.ErrStop):
+		return about, failed
 	}
-	return about, nil
+	return about, env.judgeText(&about, stats, err)
+}
+
+func (s *entries) dump(cmd *cobra.Command, f *conntrack.Filter, about *entriesAbout, take func(*conntrack.Entry) error) (r dump.Result, err error) {
+	ns, err := s.open(cmd)
+	if err != nil {
+		return r, err
+	}
+	defer ns.Close()
+	about.Source, about.Live = s.name(), true
+	if s.restart == nil {
+		r, err = dump.Each(cmd.Context(), ns, f, take)
+	} else {
+		r, err = dump.EachWhole(cmd.Context(), ns, f, func() { about.Entries = 0; s.restart() }, take)
+	}
+	about.Complete, about.Interrupted = r.Complete, r.Interrupted
+	if r.Attempts > 1 {
+		about.Attempts = r.Attempts
+	}
+	return r, err
+}
+
+// judgeText says what of a text could not be used, and is the error where that is all.
+func (e *Env) judgeText(about *entriesAbout, stats text.Stats, err error) error {
+	if !errors.Is(err, text.ErrNoList) {
+		e.warnOfText(about.Source, stats)
+	}
+	switch about.Complete = err == nil; {
+	case errors.Is(err, dump.ErrStop):
+		return nil
+	case errors.Is(err, text.ErrEmpty):
+		e.note("%s is empty: the table was, or there was nothing that could be written", about.Source)
+		about.Complete = true
+		return nil
+	case errors.Is(err, io.ErrUnexpectedEOF) && stats.Entries > 0:
+		e.note("%s ends too early, after line %s: it was not written to its end; what there is is used", about.Source, units.Count(stats.Lines))
+		return nil
+	case err != nil:
+		return malformed(fmt.Errorf("%s: %w", about.Source, err))
+	}
+	return nil
 }
 
 // warnOfText says what of a text could not be used.
@@ -206,35 +186,139 @@ func (e *Env) warnOfLines(n int64, first []text.Garbled, what string) {
 	}
 }
 
-// openText opens the text; reading it ends when ctx does, also where a pipe has no writer.
-func (s *entries) openText(ctx context.Context, env *Env) (io.ReadCloser, error) {
-	if s.from == "-" {
-		return io.NopCloser(newInterruptible(ctx, env.Stdin)), nil
-	}
-	file, err := openUntil(ctx, s.from)
-	if err != nil {
-		return nil, fmt.Errorf("read connections: %w", err)
-	}
-	return struct {
-		io.Reader
-		io.Closer
-	}{newInterruptible(ctx, file), file}, nil
+// filterFlags choose entries of a connection table, by the flags of conntrack(8).
+type filterFlags struct {
+	filter conntrack.Filter
+	given  []string
+	// any are the flags of NAT that were given without a value.
+	any []anyNAT
 }
 
-// openUntil opens a file for reading, or gives up when ctx ends: that of a pipe with
-// a name waits for its writer. Its goroutine then ends with the process.
-func openUntil(ctx context.Context, name string) (*os.File, error) {
-	var file *os.File
-	opened := make(chan error, 1)
-	go func() {
-		var err error
-		file, err = os.Open(name)
-		opened <- err
-	}()
-	select {
-	case err := <-opened:
-		return file, err
-	case <-ctx.Done():
-		return nil, ctx.Err()
+// anyNAT is a flag that asks for any translation.
+type anyNAT struct {
+	name string
+	to   *conntrack.NAT
+}
+
+// addFlags adds the flags that choose entries, with those of their short names and
+// aliases that conntrack(8) has.
+func (f *filterFlags) addFlags(cmd *cobra.Command) {
+	all := &f.filter
+	for _, flag := range []struct {
+		name, short, alias, usage string
+		set                       func(string) error
+	}{
+		{"orig-src", "s", "src", "from `ADDRESS[/PREFIX]`, before any translation", to(&all.Orig.Src, conntrack.ParsePrefix)},
+		{"orig-dst", "d", "dst", "to `ADDRESS[/PREFIX]`, before any translation", to(&all.Orig.Dst, conntrack.ParsePrefix)},
+		{"reply-src", "r", "", "whose replies come from `ADDRESS[/PREFIX]`", to(&all.Reply.Src, conntrack.ParsePrefix)},
+		{"reply-dst", "q", "", "whose replies go to `ADDRESS[/PREFIX]`", to(&all.Reply.Dst, conntrack.ParsePrefix)},
+		{"orig-port-src", "", "sport", "from `PORT` (or GRE key)", toNumber(&all.Orig.SrcPort, 16)},
+		{"orig-port-dst", "", "dport", "to `PORT` (or GRE key)", toNumber(&all.Orig.DstPort, 16)},
+		{"reply-port-src", "", "", "whose replies come from `PORT`", toNumber(&all.Reply.SrcPort, 16)},
+		{"reply-port-dst", "", "", "whose replies go to `PORT`", toNumber(&all.Reply.DstPort, 16)},
+		{"icmp-type", "", "", "of this ICMP `TYPE` number", toNumber(&all.ICMPType, 8)},
+		{"icmp-code", "", "", "of this ICMP `CODE` number", toNumber(&all.ICMPCode, 8)},
+		{"icmp-id", "", "", "of this ICMP `ID`", toNumber(&all.ICMPID, 16)},
+		{"proto", "p", "protonum", "of protocol `NAME` or number: tcp, udp, …", to(&all.Proto, func(text string) (conntrack.Opt[uint8], error) {
+			p, err := nat.ParseProtocol(text)
+			return conntrack.Is(p), err
+		})},
+		{"family", "f", "", "of address `FAMILY`: ipv4 or ipv6", to(&all.Family, conntrack.ParseFamily)},
+		{"state", "", "", "in one of these `STATES` of TCP, SCTP or DCCP, separated by commas", to(&all.States, conntrack.ParseStates)},
+		{"status", "u", "", "with all of these `BITS`, separated by commas: ASSURED, UNREPLIED, OFFLOAD, …", func(text string) (err error) {
+			all.Status, all.Unset, err = conntrack.ParseStatus(text)
+			return err
+		}},
+		{"mark", "m", "", "of `MARK[/MASK]`", func(text string) (err error) {
+			all.Mark, all.MarkMask, err = conntrack.ParseMark(text)
+			return err
+		}},
+		{"label", "l", "", "with all of these `LABELS`, numbers or names, separated by commas", to(&all.Labels, parseLabels)},
+		{"zone", "w", "", "of conntrack zone `N` in both directions", toNumber(&all.Zone, 16)},
+		{"orig-zone", "", "", "of conntrack zone `N` in the original direction", toNumber(&all.Orig.Zone, 16)},
+		{"reply-zone", "", "", "of conntrack zone `N` in the reply direction", toNumber(&all.Reply.Zone, 16)},
+		{"id", "i", "", "of this `ID`, as --output id shows it", toNumber(&all.ID, 32)},
+		{"src-nat", "n", "", "whose source was translated (=`TO`: to this address, prefix, ADDRESS:PORT or :PORT)", f.nat("src-nat", &all.SrcNAT)},
+		{"dst-nat", "g", "", "whose destination was translated (=`TO`)", f.nat("dst-nat", &all.DstNAT)},
+		{"any-nat", "j", "", "whose source or destination was translated (=`TO`)", f.nat("any-nat", &all.AnyNAT)},
+	} {
+		value := &value{set: func(text string) error {
+			f.given = append(f.given, strings.TrimSuffix("--"+flag.name+" "+text, " "+anyTranslation))
+			return flag.set(text)
+		}}
+		if flag.alias != "" {
+			flag.usage += "; also --" + flag.alias
+			cmd.Flags().Var(value, flag.alias, flag.usage)
+			cmd.Flags().Lookup(flag.alias).Hidden = true
+		}
+		cmd.Flags().VarP(value, flag.name, flag.short, flag.usage)
+		if strings.HasSuffix(flag.name, "-nat") {
+			cmd.Flags().Lookup(flag.name).NoOptDefVal = anyTranslation
+		}
+	}
+	completeFlags(cmd, map[string]cobra.CompletionFunc{
+		"proto": completeWords(nat.Protocols...), "family": completeWords(conntrack.Families...),
+		"state": completeWords(conntrack.StateNames...), "status": completeWords(conntrack.StatusNames()...),
+	})
+}
+
+// to and toNumber read the value of a flag into a filter.
+func to[T any](to *T, parse func(string) (T, error)) func(string) error { return into(to, parse).Set }
+
+func toNumber[T uint8 | uint16 | uint32](to *conntrack.Opt[T], bits int) func(string) error {
+	return func(text string) error {
+		n, err := conntrack.ParseNumber(text, bits)
+		*to = conntrack.Is(T(n))
+		return err
 	}
 }
+
+func parseLabels(text string) (conntrack.Labels, error) {
+	names, err := connlabels()
+	if err != nil {
+		return conntrack.Labels{}, err
+	}
+	return conntrack.ParseLabels(text, (*[128]string)(names))
+}
+
+// anyTranslation is the value of a flag of NAT that is given without one.
+const anyTranslation = "any"
+
+func (f *filterFlags) nat(name string, to *conntrack.NAT) func(string) error {
+	return func(text string) (err error) {
+		if text == anyTranslation {
+			f.any = append(f.any, anyNAT{name, to})
+			to.On = true
+			return nil
+		}
+		*to, err = conntrack.ParseNAT(text)
+		return err
+	}
+}
+
+// args takes the address behind a flag of NAT as conntrack(8) does, without a sign
+// of equality; other words are too many.
+func (f *filterFlags) args(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 || len(f.any) != 1 {
+		return takes(cmd, args)
+	}
+	to, err := conntrack.ParseNAT(args[0])
+	if err != nil {
+		return fmt.Errorf("--%s: %w", f.any[0].name, err)
+	}
+	*f.any[0].to = to
+	f.given = append(f.given, args[0])
+	return nil
+}
+
+// noteNAT says what a bare -n chooses: elsewhere it is --numeric.
+func (f *filterFlags) noteNAT(env *Env) {
+	for _, any := range f.any {
+		if any.name == "src-nat" {
+			env.note("only connections with a translated source: -n is --src-nat here, as in conntrack(8); addresses are always numeric")
+		}
+	}
+}
+
+// String are the flags that were given, for people.
+func (f *filterFlags) String() string { return strings.Join(f.given, " ") }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -115,6 +116,64 @@ func (e *Env) detailParts(rec *snapshot.Recording) {
 	}
 }
 
+// redraw replaces what a terminal shows by a frame, in one write, so that nothing flickers.
+// Elsewhere frames follow each other, with an empty line after each.
+func (e *Env) redraw(draw func(io.Writer, report.Style) error) error {
+	var frame bytes.Buffer
+	if e.StdoutTerminal {
+		frame.WriteString("\x1b[H\x1b[J")
+	}
+	if err := draw(&frame, e.style()); err != nil {
+		return err
+	}
+	if !e.StdoutTerminal {
+		fmt.Fprintln(&frame)
+	}
+	_, rows := e.terminalSize()
+	_, err := e.Stdout.Write(clipped(frame.Bytes(), rows))
+	return err
+}
+
+// clipped is as much of a frame as a screen has room for, with its last row for the
+// cursor: more would move the head out of sight. 0 rows are no screen.
+func clipped(frame []byte, rows int) []byte {
+	lines := bytes.SplitAfter(frame, []byte("\n"))
+	if more := len(lines) - rows; rows > 1 && more > 0 {
+		return fmt.Appendf(bytes.Join(lines[:rows-2], nil), "… %d more lines in a larger window\n", more+1)
+	}
+	return frame
+}
+
+// within ends ctx when the time expires (0: never).
+func within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	if limit == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, limit)
+}
+
+// during calls fn at each interval (0: never), until the time expires (0: never) or ctx ends.
+func during(ctx context.Context, limit, every time.Duration, fn func() error) error {
+	ctx, stop := within(ctx, limit)
+	defer stop()
+	var ticks <-chan time.Time
+	if every > 0 {
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		ticks = ticker.C
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticks:
+			if err := fn(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
 // journal is where changes to the host are remembered.
 func (e *Env) journal() (*journal.Journal, error) {
 	dir := journal.Dir(e.Getenv)
@@ -154,7 +213,7 @@ func (e *Env) ask(ctx context.Context, out io.Writer, question, otherwise string
 		return false, errNoTerminal
 	}
 	fmt.Fprint(e.Stderr, question, " [y/N] ")
-	answer, err := bufio.NewReader(newInterruptible(ctx, e.Stdin)).ReadString('\n')
+	answer, err := bufio.NewReader(until(ctx, e.Stdin)).ReadString('\n')
 	if err != nil { // no answer has ended the line of the question
 		fmt.Fprintln(e.Stderr)
 	}
@@ -167,24 +226,6 @@ func (e *Env) ask(ctx context.Context, out io.Writer, question, otherwise string
 	}
 	_, err = fmt.Fprintln(out, otherwise)
 	return false, err
-}
-
-// input is all of a file, or of standard input for "-", cut one byte beyond most. It
-// ends with ctx, also where a pipe has no writer. usage is what to pipe into it.
-func (e *Env) input(ctx context.Context, name string, most int64, usage string) ([]byte, error) {
-	from := e.Stdin
-	switch {
-	case name != "-":
-		file, err := openUntil(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close()
-		from = file
-	case e.StdinTerminal:
-		return nil, usagef("standard input is a terminal: pipe %s", usage)
-	}
-	return io.ReadAll(io.LimitReader(newInterruptible(ctx, from), most+1))
 }
 
 // writeWhole writes a file that is there whole or not at all. A link is followed
@@ -237,65 +278,6 @@ func writeSpecial(name string, write func(io.Writer) error) error {
 		return err
 	}
 	return f.Close()
-}
-
-// interruptible reads another reader on a goroutine of its own, so that an interrupt
-// need not wait for input. That goroutine then ends with the process.
-type interruptible struct {
-	ctx   context.Context
-	full  <-chan chunk
-	empty chan<- []byte
-	chunk chunk
-	at    int
-}
-
-// chunk is the outcome of one Read.
-type chunk struct {
-	buf []byte
-	n   int
-	err error
-}
-
-const (
-	chunkSize = 256 << 10
-	chunks    = 2
-)
-
-func newInterruptible(ctx context.Context, from io.Reader) *interruptible {
-	full, empty := make(chan chunk, chunks), make(chan []byte, chunks)
-	for range chunks {
-		empty <- make([]byte, chunkSize)
-	}
-	go func() {
-		for buf := range empty {
-			n, err := from.Read(buf)
-			full <- chunk{buf, n, err}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	return &interruptible{ctx: ctx, full: full, empty: empty}
-}
-
-func (r *interruptible) Read(p []byte) (int, error) {
-	for r.at == r.chunk.n {
-		if err := r.chunk.err; err != nil {
-			return 0, err
-		}
-		if r.chunk.buf != nil {
-			r.empty <- r.chunk.buf
-		}
-		select {
-		case r.chunk = <-r.full:
-			r.at = 0
-		case <-r.ctx.Done():
-			r.chunk, r.at = chunk{err: r.ctx.Err()}, 0
-		}
-	}
-	n := copy(p, r.chunk.buf[r.at:r.chunk.n])
-	r.at += n
-	return n, nil
 }
 
 // list is never null in a document.

@@ -196,13 +196,13 @@ func TestInterruptibleReadsAll(t *testing.T) {
 		"halves":          iotest.HalfReader(bytes.NewReader(want)),
 		"error with data": iotest.DataErrReader(bytes.NewReader(want)),
 	} {
-		got, err := io.ReadAll(newInterruptible(t.Context(), from))
+		got, err := io.ReadAll(until(t.Context(), from))
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s: %d bytes, %v; want %d", name, len(got), err, len(want))
 		}
 	}
 	cause := errors.New("cause")
-	if _, err := io.ReadAll(newInterruptible(t.Context(), iotest.ErrReader(cause))); !errors.Is(err, cause) {
+	if _, err := io.ReadAll(until(t.Context(), iotest.ErrReader(cause))); !errors.Is(err, cause) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -212,7 +212,7 @@ func TestInterruptibleEndsWithItsContext(t *testing.T) {
 	silent, w := io.Pipe()
 	defer w.Close()
 	go cancel()
-	if _, err := newInterruptible(ctx, silent).Read(make([]byte, 1)); !errors.Is(err, context.Canceled) {
+	if _, err := until(ctx, silent).Read(make([]byte, 1)); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"net"
 	"regexp"
 	"slices"
@@ -12,7 +13,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/document"
-	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -20,24 +21,21 @@ import (
 )
 
 // addJSON adds --json to a verb that reports by print; schema names the form of the document.
-func (e *Env) addJSON(cmd *cobra.Command, schema string) { addJSON(cmd, &e.asJSON, schema) }
-
-// addCSV adds --csv to a verb whose document is a report.CSVDocument; row is what has a line.
-func (e *Env) addCSV(cmd *cobra.Command, row string) { addCSV(cmd, &e.asCSV, row) }
-
-// addJSON adds --json; schema names the form of the document.
-func addJSON(cmd *cobra.Command, asJSON *bool, schema string) {
-	cmd.Flags().BoolVar(asJSON, "json", false, "print one JSON document (schema "+schema+")")
+func (e *Env) addJSON(cmd *cobra.Command, schema string) {
+	cmd.Flags().BoolVar(&e.asJSON, "json", false, "print one JSON document (schema "+schema+")")
 }
 
-// addCSV adds --csv; row says what has a line. Its columns are those of the document.
-func addCSV(cmd *cobra.Command, asCSV *bool, row string) {
-	cmd.Flags().BoolVar(asCSV, "csv", false, "print comma-separated values, a line for each "+row+", the names of --json in the first")
+// addCSV adds --csv to a verb whose document is a report.CSVDocument; row says what has a line.
+func (e *Env) addCSV(cmd *cobra.Command, row string) {
+	cmd.Flags().BoolVar(&e.asCSV, "csv", false, "print comma-separated values, a line for each "+row+", the names of --json in the first")
 }
 
 // standardFlags are the flags that mean the same on every verb. Their short form is
 // left out where the verb has that letter for something else, as ab and conntrack(8) do.
-type standardFlags struct{ quiet, verbose, numeric, wide, asJSON, asCSV bool }
+type standardFlags struct {
+	quiet, verbose, numeric, wide, asJSON, asCSV bool
+	format                                       string
+}
 
 // addStandardFlags adds them to cmd and all commands below it.
 func (e *Env) addStandardFlags(cmd *cobra.Command) {
@@ -60,7 +58,7 @@ func (e *Env) addStandardFlags(cmd *cobra.Command) {
 	if slices.Contains(neverAsk, strings.TrimPrefix(cmd.CommandPath(), "natkit ")) {
 		addYes(cmd, new(bool), "")
 	}
-	addOutput(cmd)
+	e.addOutput(cmd)
 	completeNoFiles(cmd)
 }
 
@@ -74,32 +72,16 @@ func addYes(cmd *cobra.Command, yes *bool, when string) {
 	cmd.Flags().BoolVarP(yes, "yes", "y", false, when+"skip the confirmation")
 }
 
-// outputFormat is the value of --output: another name for --json and --csv.
-type outputFormat struct {
-	name  string
-	known []string
-}
-
-func (o *outputFormat) String() string { return o.name }
-func (o *outputFormat) Type() string   { return "string" }
-func (o *outputFormat) Set(name string) error {
-	if !slices.Contains(o.known, name) {
-		return fmt.Errorf("must be one of %s", strings.Join(o.known, ", "))
-	}
-	o.name = name
-	return nil
-}
-
-// addOutput adds --output to a verb that reports, which is one with --json. A verb whose
-// own --output means something else keeps it.
-func addOutput(cmd *cobra.Command) {
+// addOutput adds --output, another name for --json and --csv, to a verb that reports, which
+// is one with --json. A verb whose own --output means something else keeps it.
+func (e *Env) addOutput(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	if flags.Lookup("json") == nil {
 		return
 	}
-	o := &outputFormat{name: "text", known: []string{"text", "json", "wide"}}
+	known := []string{"text", "json", "wide"}
 	if csv := flags.Lookup("csv"); csv != nil {
-		o.known = []string{"text", "json", "csv", "wide"}
+		known = []string{"text", "json", "csv", "wide"}
 		if isSwitch(csv) {
 			cmd.MarkFlagsMutuallyExclusive("json", "csv")
 		}
@@ -107,42 +89,31 @@ func addOutput(cmd *cobra.Command) {
 	if flags.Lookup("output") != nil {
 		return
 	}
-	flags.VarP(o, "output", "o", "print as `FORMAT`: "+strings.Join(o.known, ", ")+" (text that is not fitted to the terminal)")
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"output": cobra.FixedCompletions(o.known, cobra.ShellCompDirectiveNoFileComp)})
+	format := into(&e.format, oneOf(known...))
+	format.text = "text"
+	flags.VarP(format, "output", "o", "print as `FORMAT`: "+strings.Join(known, ", ")+" (text that is not fitted to the terminal)")
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"output": completeWords(known...)})
 }
 
 // setOutput sets the flags that --output stands for.
 func (e *Env) setOutput(cmd *cobra.Command) error {
-	flag := cmd.Flags().Lookup("output")
-	if flag == nil || !flag.Changed {
-		return nil
-	}
-	o, ok := flag.Value.(*outputFormat)
-	if !ok { // of this verb alone
+	if e.format == "" {
 		return nil
 	}
 	for _, other := range []string{"json", "csv"} {
 		f := cmd.Flags().Lookup(other)
-		if f != nil && f.Changed && isSwitch(f) != (o.name == other) {
-			return usagef("--output %s and --%s are mutually exclusive", o.name, other)
+		if f != nil && f.Changed && isSwitch(f) != (e.format == other) {
+			return usagef("--output %s and --%s are mutually exclusive", e.format, other)
 		}
 	}
-	switch o.name {
-	case "wide":
-		e.wide = true
-	case "json", "csv":
-		return chooseForm(cmd, o.name)
+	e.wide = e.format == "wide"
+	switch form := cmd.Flags().Lookup(e.format); {
+	case form == nil: // text, wide
+		return nil
+	case isSwitch(form):
+		return form.Value.Set("true")
 	}
-	return nil
-}
-
-// chooseForm sets --json or --csv; a --csv that names a file writes to stdout.
-func chooseForm(cmd *cobra.Command, name string) error {
-	value := "true"
-	if !isSwitch(cmd.Flags().Lookup(name)) {
-		value = "-"
-	}
-	return cmd.Flags().Set(name, value)
+	return cmd.Flags().Set(e.format, "-") // --csv FILE
 }
 
 // isSwitch reports whether a flag is on or off, unlike --csv FILE.
@@ -154,8 +125,7 @@ const maxWindow = time.Hour
 // addWindow adds --for, the time between the two samples that are compared: 0, or from least.
 func addWindow(cmd *cobra.Command, window *time.Duration, usual, least time.Duration) {
 	*window = usual
-	bounded := periodBetween(window, least, maxWindow)
-	cmd.Flags().Var(bounded, "for", "time between the two samples: seconds or 500ms, 2m, …")
+	cmd.Flags().Var(period(window, least, maxWindow), "for", "time between the two samples: seconds or 500ms, 2m, …")
 }
 
 // addTrace adds --trace.
@@ -178,7 +148,7 @@ type changeFlags struct {
 // addFlags adds --yes, --confirm and --persist.
 func (f *changeFlags) addFlags(cmd *cobra.Command) {
 	addYes(cmd, &f.yes, "")
-	cmd.Flags().Var(periodBetween(&f.confirm, minConfirm, maxConfirm), "confirm", "roll back after this time unless it is confirmed: seconds or 2m, …")
+	cmd.Flags().Var(period(&f.confirm, minConfirm, maxConfirm), "confirm", "roll back after this time unless it is confirmed: seconds or 2m, …")
 	cmd.Flags().BoolVar(&f.persist, "persist", false, "write files under /etc so that it holds after a boot")
 }
 
@@ -195,12 +165,7 @@ func (t *target) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.netns, "netns", "", "in the network namespace `NAME` (of 'ip netns list')")
 	cmd.Flags().IntVar(&t.pid, "pid", 0, "in the network namespace of process `PID`, for instance a container's")
 	cmd.MarkFlagsMutuallyExclusive("netns", "pid")
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"netns": completeNetns})
-}
-
-// completeNetns offers the names of network namespaces, for the shell.
-func completeNetns(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return netns.Names(), cobra.ShellCompDirectiveNoFileComp
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"netns": offer(netns.Names)})
 }
 
 // chosenNetns names the namespace that the flags of cmd select.
@@ -266,34 +231,74 @@ func (t *target) with(cmd *cobra.Command, do func(*netns.Handle) error) error {
 	return do(ns)
 }
 
+// place is a network namespace that may be the one of a lab's node.
+type place struct {
+	*target
+	// lab is needed where several are up.
+	node, lab string
+
+	ns *netns.Handle
+	// where names it, inLab is set of a node; neither before open.
+	where string
+	inLab *build.Lab
+}
+
+// open finds the namespace, nil for the one natkit runs in. close releases it.
+func (p *place) open(cmd *cobra.Command, env *Env) (err error) {
+	if p.node == "" {
+		p.where = p.target.name()
+		p.ns, err = p.target.open(cmd)
+		return err
+	}
+	name := ""
+	if p.inLab, name, err = attachLab(env, p.lab); err != nil {
+		return err
+	}
+	n, err := p.inLab.FindNode(p.node)
+	if err != nil {
+		p.close()
+		return usagef("lab %s: %w", name, err)
+	}
+	p.ns, p.where = n.Netns, fmt.Sprintf("%s of lab %s", p.node, name)
+	return nil
+}
+
+// close leaves a lab up.
+func (p *place) close() {
+	if p.inLab != nil {
+		_ = p.inLab.Close()
+		return
+	}
+	_ = p.ns.Close()
+}
+
+// addLab adds --lab.
+func addLab(cmd *cobra.Command, lab *string) {
+	cmd.Flags().StringVar(lab, "lab", "", "`NAME` of the lab, where several are up")
+}
+
+// runs adds the flags to cmd, which calls do with the chosen namespace.
+func (t *target) runs(cmd *cobra.Command, do func(ctx context.Context, ns *netns.Handle, args []string) error) {
+	t.addFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return t.with(cmd, func(ns *netns.Handle) error { return do(cmd.Context(), ns, args) })
+	}
+}
+
 // addInterface adds --iface. An empty name, which a script gives whose variable is not
 // set, does not stand for all interfaces.
 func addInterface(cmd *cobra.Command, name *string, usage string) {
-	cmd.Flags().Var(into(name, func(text string) (string, error) {
-		if text == "" {
-			return "", errors.New("the name of an interface is missing")
-		}
-		return text, nil
-	}), "iface", usage)
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"iface": completeInterface})
+	cmd.Flags().Var(into(name, notEmpty("an interface")), "iface", usage)
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"iface": offer(interfacesHere)})
 }
 
-// completeInterface offers the interfaces here, for the shell.
-func completeInterface(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	links, err := net.Interfaces()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var names []string
+// interfacesHere are the names of the interfaces here, loopback too.
+func interfacesHere() (names []string) {
+	links, _ := net.Interfaces()
 	for _, l := range links {
 		names = append(names, l.Name)
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
-// completeFilter offers the words of a filter, for the shell.
-func completeFilter(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return frame.FilterWords, cobra.ShellCompDirectiveNoFileComp
+	return names
 }
 
 // completeFlags has the shell complete flags; which there are is known where it is called.
@@ -305,19 +310,24 @@ func completeFlags(cmd *cobra.Command, flags map[string]cobra.CompletionFunc) {
 	}
 }
 
-// usageError is a mistake in the command line.
-type usageError struct{ err error }
+// usageError is a mistake in the command line, or in a file that is not what the verb reads.
+type usageError struct {
+	err    error
+	ofFile bool
+}
 
 func (u usageError) Error() string { return u.err.Error() }
 func (u usageError) Unwrap() error { return u.err }
 
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+func usagef(format string, args ...any) error { return usage(fmt.Errorf(format, args...)) }
 
-// malformedError is a file that was read and is not what the verb reads.
-type malformedError struct{ err error }
-
-func (m malformedError) Error() string { return m.err.Error() }
-func (m malformedError) Unwrap() error { return m.err }
+// usage marks a mistake in the command line.
+func usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return usageError{err: err}
+}
 
 // malformed marks the error of reading a file, unless it is one of the operating system
 // or an interrupt: then nothing is known about the file.
@@ -327,7 +337,7 @@ func malformed(err error) error {
 	if err == nil || errors.As(err, &path) || errors.As(err, &errno) || errors.Is(err, context.Canceled) {
 		return err
 	}
-	return malformedError{err}
+	return usageError{err, true}
 }
 
 // requiresKey is the annotation of a flag that lists the flags of which it requires one.
@@ -379,7 +389,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &syntax):
 		return usagef("%q is no flag", syntax.GetSpecifiedFlag())
 	}
-	return usageError{err}
+	return usage(err)
 }
 
 func unknownFlag(cmd *cobra.Command, err *pflag.NotExistError) error {
@@ -433,7 +443,7 @@ func checkFlagGroups(cmd *cobra.Command) error {
 			return usagef("%s %s", flagList(strings.Fields(m[1])), g.ending)
 		}
 	}
-	return usageError{err}
+	return usage(err)
 }
 
 // flagList is "--a, --b and --c".
@@ -445,35 +455,39 @@ func flagList(names []string) string {
 	return "--" + strings.Join(names[:last], ", --") + " and --" + names[last]
 }
 
-// checkArgs is check, with natkit's errors about the number of arguments.
-func checkArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		err := check(cmd, args)
-		if err == nil {
-			return nil
+// argsOf is how many arguments a command takes by its usage line, where [brackets] and
+// {braces} are optional and … may be repeated.
+func argsOf(use string) (least, most int) {
+	for _, word := range strings.Fields(use)[1:] {
+		if word == "[flags]" || word == "|" || strings.HasPrefix(word, "--") {
+			continue
 		}
-		var said usageError
-		switch {
-		case errors.As(err, &said):
-			return err
-		case !cobraArgs.MatchString(err.Error()):
-			return usageError{err}
+		if !strings.ContainsAny(word[:1], "[{") {
+			least++
 		}
-		_, wants, _ := strings.Cut(cmd.Use, " ")
-		switch {
-		case cmd.HasSubCommands():
-			return unknownCommand(cmd, args[0])
-		case wants == "":
-			return usagef("unexpected argument %q: %q takes none", args[0], cmd.CommandPath())
-		case len(args) == 0:
-			return usagef("an argument is missing: %s %s", cmd.CommandPath(), wants)
+		if most++; strings.Contains(word, "…") {
+			most = math.MaxInt32
 		}
-		return usagef("wrong number of arguments (%d): %s %s", len(args), cmd.CommandPath(), wants)
 	}
+	return least, most
 }
 
-// cobraArgs matches the errors of cobra.NoArgs, ExactArgs, MinimumNArgs and so on.
-var cobraArgs = regexp.MustCompile(`^(accepts .*arg\(s\)|requires at least \d+ arg|unknown command ".*" for ".*"$)`)
+// takes checks the number of arguments by the usage line.
+func takes(cmd *cobra.Command, args []string) error {
+	least, most := argsOf(cmd.Use)
+	_, wants, _ := strings.Cut(cmd.Use, " ")
+	switch n := len(args); {
+	case n >= least && n <= most:
+		return nil
+	case cmd.HasSubCommands():
+		return unknownCommand(cmd, args[0])
+	case most == 0:
+		return usagef("unexpected argument %q: %q takes none", args[0], cmd.CommandPath())
+	case n == 0:
+		return usagef("an argument is missing: %s %s", cmd.CommandPath(), wants)
+	}
+	return usagef("wrong number of arguments (%d): %s %s", len(args), cmd.CommandPath(), wants)
+}
 
 // unknownCommand is the error of a word that is no command of cmd.
 func unknownCommand(cmd *cobra.Command, word string) error {

@@ -1,38 +1,42 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 
+	"github.com/natkit/natkit/internal/gateway"
 	gwapply "github.com/natkit/natkit/internal/gateway/apply"
+	"github.com/natkit/natkit/internal/gateway/convert"
+	"github.com/natkit/natkit/internal/gateway/engine"
+	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/ruleset"
+	"github.com/natkit/natkit/internal/ruleset/read"
+	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/natkit/natkit/internal/units"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 )
-
-const gatewayHelp = `Every kind of NAT as one file, the same for every engine: checked, planned,
-applied in one transaction, confirmed or rolled back, explained packet by
-packet.
-
-natkit keeps its rules in a table of its own, "inet natkit". The rules of others
-(Docker, Kubernetes, firewalld, hand-made ones) are left alone.`
 
 func newGateway(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gateway",
 		Short: "every kind of NAT from one file: check, plan, apply, status, undo",
-		Long:  gatewayHelp,
+		Long: `Every kind of NAT as one file, the same for every engine: checked, planned, applied in
+one transaction, confirmed or rolled back, explained packet by packet. natkit keeps its
+rules in a table of its own, "inet natkit", and leaves those of others alone.`,
 		Example: `  natkit gateway check gateway.yaml
   sudo natkit gateway plan gateway.yaml
   sudo natkit gateway apply gateway.yaml --confirm 60s`,
 	}
-	cmd.AddCommand(newGatewayCheck(env))
-	cmd.AddCommand(newGatewayApply(env), newGatewayConfirm(env), newGatewayUndo(env), newGatewayRun(env))
-	cmd.AddCommand(newGatewayImport(env))
-	cmd.AddCommand(newGatewayStatus(env))
-	cmd.AddCommand(newGatewayPlan(env), newGatewayExplain(env))
+	cmd.AddCommand(newGatewayCheck(env), newGatewayApply(env), newGatewayConfirm(env), newGatewayUndo(env), newGatewayRun(env),
+		newGatewayImport(env), newGatewayStatus(env), newGatewayPlan(env), newGatewayExplain(env))
 	return cmd
 }
 
@@ -58,38 +62,29 @@ func newGatewayRun(env *Env) *cobra.Command {
 		Short: "keep a gateway file in force, for a service manager",
 		Long: `Apply the file, and again when it or the interfaces' addresses change, until
 SIGTERM. The rules then stay in force, so that a restart cuts no connection; 'natkit
-gateway undo' removes them, or --undo-on-exit.
+gateway undo' removes them, or --undo-on-exit. SIGHUP reads the file again.
 
-Where an address goes, the connections that natkit's rules gave it are removed; no
-other connection is touched. A file that does not parse or cannot be applied leaves the
-former rules in force, and one line says why; at the start it is an error. Interfaces
-that do not exist yet are waited for. SIGHUP reads the file again.
-
-If natkit's table is removed, as by 'nft flush ruleset', it is restored within a second
-or two, and every 30 seconds while that goes on; rules in it that were changed are left,
-with a line in the log, until the next change or SIGHUP. What 'natkit gateway undo' took
-back stays so until then.
+Where an address goes, the connections that natkit's rules gave it are removed. A file
+that cannot be applied leaves the former rules in force, and one line says why; at the
+start it is an error. If natkit's table is removed, as by 'nft flush ruleset', it is
+restored.
 
 It notifies systemd of readiness, status and liveness (sd_notify(3)). Needs
 CAP_NET_ADMIN only; its unit is deploy/natkit-gateway.service.`,
 		Example:           "  sudo natkit gateway run /etc/natkit/gateway.yaml",
-		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeYAML,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return where.with(cmd, func(ns *netns.Handle) error {
-				h, err := gatewayHost(env, ns)
-				if err != nil {
-					return err
-				}
-				s := gwapply.Service{
-					Host: h, File: args[0], Reload: hangups(), UndoOnExit: undo, Getenv: env.Getenv,
-					Log: func(line string) { fmt.Fprintf(env.Stderr, "natkit: %s\n", line) },
-				}
-				return s.Run(cmd.Context())
-			})
-		},
 	}
-	where.addFlags(cmd)
+	where.runs(cmd, func(ctx context.Context, ns *netns.Handle, args []string) error {
+		h, err := gatewayHost(env, ns)
+		if err != nil {
+			return err
+		}
+		s := gwapply.Service{
+			Host: h, File: args[0], Reload: hangups(), UndoOnExit: undo, Getenv: env.Getenv,
+			Log: func(line string) { fmt.Fprintf(env.Stderr, "natkit: %s\n", line) },
+		}
+		return s.Run(ctx)
+	})
 	cmd.Flags().BoolVar(&undo, "undo-on-exit", false, "undo everything on exit")
 	return cmd
 }
@@ -101,4 +96,310 @@ func hangups() <-chan os.Signal {
 	signal.Ignore(unix.SIGHUP)
 	signal.Notify(c, unix.SIGHUP)
 	return c
+}
+
+const gatewayCheckSchema = "natkit.gateway-check/1"
+
+func newGatewayCheck(env *Env) *cobra.Command {
+	var where target
+	var offline bool
+	cmd := &cobra.Command{
+		Use:   "check FILE",
+		Short: "find mistakes in a gateway file, on this host or offline",
+		Long: `Read a gateway file and report, with line and column, which rules overlap, can never
+match, give more than they have, or would cut your own session; and what this host
+lacks for them or has that conflicts. Nothing is changed. FILE may be - for the standard
+input; docs/gateway.md has its language. Other programs' rules can be read with
+CAP_NET_ADMIN only; without, the result is INCOMPLETE.
+
+'natkit gateway apply' refuses a file with a refused finding, not with a warning.
+
+Exit codes: 0 no findings, 1 the file cannot be read, 2 it does not parse, 3 findings,
+4 no findings, but INCOMPLETE.`,
+		Example: `  natkit gateway check gateway.yaml
+  natkit gateway check --offline - < gateway.yaml
+  sudo natkit gateway check gateway.yaml --netns gw --json`,
+		ValidArgsFunction: completeYAML,
+	}
+	where.runs(cmd, func(ctx context.Context, ns *netns.Handle, args []string) error {
+		return checkGateway(ctx, env, ns, args[0], offline)
+	})
+	cmd.Flags().BoolVar(&offline, "offline", false, "check the file alone, without reading this host")
+	cmd.MarkFlagsMutuallyExclusive("offline", "netns", "pid")
+	env.addJSON(cmd, gatewayCheckSchema)
+	return cmd
+}
+
+func checkGateway(ctx context.Context, env *Env, ns *netns.Handle, name string, offline bool) error {
+	file, err := readGateway(ctx, env, name)
+	if err != nil {
+		return err
+	}
+	var facts gateway.Facts
+	if !offline {
+		facts, err = host.Read(ctx, ns, host.Options{PID: os.Getpid(), Targets: file.Config.Targets()})
+		if err != nil {
+			return fmt.Errorf("read this host: %w; --offline checks the file alone", err)
+		}
+		engine.Standard.Facts(ns, &file.Config, &facts)
+	}
+	findings, err := gwapply.UnlessEnded(ctx, func() ([]gateway.Finding, error) { return engine.Standard.Check(file, facts), nil })
+	if err != nil {
+		return err
+	}
+	doc := report.GatewayCheck{Schema: gatewayCheckSchema, File: file.Name, Rules: len(file.Config.NAT) + len(file.Config.IPv6),
+		Offline: offline, Unknown: list(facts.Unknown), Findings: list(findings)}
+	for _, found := range findings {
+		if found.Severity == gateway.Refuse {
+			doc.Refused++
+		} else {
+			doc.Warned++
+		}
+	}
+	switch err := env.print(doc); {
+	case err != nil:
+		return err
+	case len(findings) > 0:
+		return errFindings
+	case len(doc.Unknown) > 0:
+		return errIncomplete
+	}
+	return nil
+}
+
+// readGateway reads and parses a gateway file, or the standard input for "-".
+func readGateway(ctx context.Context, env *Env, name string) (*gateway.File, error) {
+	name, text, err := gatewayText(ctx, env, name)
+	if err != nil {
+		return nil, err
+	}
+	return gwapply.UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.Parse(name, text) })
+}
+
+// gatewayText reads a gateway file, or the standard input for "-", and names it.
+func gatewayText(ctx context.Context, env *Env, name string) (string, []byte, error) {
+	text, err := env.read(ctx, "gateway file", name, gateway.MaxSource, "a gateway file into it, such as 'natkit gateway check - <gateway.yaml'")
+	if name == "-" {
+		name = "stdin"
+	}
+	return name, text, err
+}
+
+const gatewayPlanSchema = "natkit.gateway-preview/1"
+
+func newGatewayPlan(env *Env) *cobra.Command {
+	var where target
+	cmd := &cobra.Command{
+		Use:   "plan FILE",
+		Short: "show what a gateway file would change here, and what it could hold",
+		Long: `Compare a gateway file with what is in force, and change nothing: rules added, removed
+and changed, and the effect on existing connections; settings of the host that would
+change, with the cost and the risk of each; how many connections each pool of addresses
+can hold; missing interfaces and addresses, and the findings of 'natkit gateway check'.
+FILE may be - for the standard input.
+
+Exit codes: 0 ok, 1 error, 2 usage, 3 'natkit gateway apply' would refuse it.`,
+		Example: `  sudo natkit gateway plan gateway.yaml
+  sudo natkit gateway plan gateway.yaml --netns gw --json`,
+		ValidArgsFunction: completeYAML,
+	}
+	where.runs(cmd, func(ctx context.Context, ns *netns.Handle, args []string) error {
+		return planGateway(ctx, env, ns, args[0])
+	})
+	env.addJSON(cmd, gatewayPlanSchema)
+	return cmd
+}
+
+// gatewayWish is what a file asks for, and of which host.
+func gatewayWish(ctx context.Context, env *Env, ns *netns.Handle, name string) (gwapply.Host, gwapply.Wish, error) {
+	h, err := gatewayHost(env, ns)
+	if err != nil {
+		return h, gwapply.Wish{}, err
+	}
+	name, text, err := gatewayText(ctx, env, name)
+	return h, gwapply.Wish{Name: name, Text: text, PID: os.Getpid(), Origin: gwapply.Origin}, err
+}
+
+// planDocument is what a file would change; without a plan it is the reasons.
+func planDocument(name string, r *gwapply.Ready) report.GatewayPlan {
+	doc := report.GatewayPlan{
+		Schema: gatewayPlanSchema, File: name, Before: r.Before, Findings: list(r.Findings), Changes: list(r.Plan.Changes),
+		Already: list(r.Already), Notes: list(r.Notes), Unknown: list(r.Facts.Unknown),
+		Obstacles: []string{}, Pools: []gateway.PoolCapacity{}, Missing: []string{}, Waiting: []gateway.Waiting{},
+	}
+	if r.Gateway != nil {
+		doc.Difference, doc.Known = gateway.DiffOf(r.InForce, r.Gateway), r.InForce != nil || r.Before == tune.GatewayNone
+		doc.Digest = doc.Difference.After
+		doc.Missing, doc.Waiting = list(gateway.MissingInterfaces(r.Gateway, r.Facts)), list(r.Gateway.Waiting)
+	}
+	return doc
+}
+
+func planGateway(ctx context.Context, env *Env, ns *netns.Handle, name string) error {
+	h, w, err := gatewayWish(ctx, env, ns, name)
+	if err != nil {
+		return err
+	}
+	v, err := h.Preview(ctx, w)
+	refused := errors.As(err, new(gwapply.Refused)) // no plan, but the reasons
+	if err != nil && !refused {
+		return fmt.Errorf("plan %s: %w", w.Name, err)
+	}
+	doc := planDocument(w.Name, v.Ready)
+	doc.Refused, doc.Obstacles, doc.TimeWaitSeconds = refused || v.Refused(), list(v.Obstacles), v.TimeWaitSeconds
+	if !refused {
+		doc.Pools = list(gateway.Capacity(v.Gateway, v.Facts, v.TimeWaitSeconds))
+	}
+	if s := v.Sizing; s != nil {
+		doc.Table = &report.GatewayTable{Entries: s.Entries, Max: v.Table.Max, MaxAfter: s.Max, Buckets: s.Buckets, FullBytes: s.FullBytes}
+	}
+	if err := env.print(doc); err != nil {
+		return err
+	}
+	if doc.Refused {
+		return errFindings
+	}
+	return nil
+}
+
+const gatewayImportSchema = "natkit.gateway-import/1"
+
+// maxImport bounds a text of rules: 16 MiB are some 150,000 of them.
+const maxImport = 16 << 20
+
+// gatewayImport is the verb gateway import.
+type gatewayImport struct {
+	env    *Env
+	target target
+	ipv6   bool
+}
+
+func newGatewayImport(env *Env) *cobra.Command {
+	g := &gatewayImport{env: env}
+	cmd := &cobra.Command{
+		Use:   "import [FILE|-]",
+		Short: "convert existing NAT rules into a gateway file",
+		Long: `Print a gateway file that does the same as the NAT rules of a text or of a network
+namespace, and on stderr which rules were not translated, and why. Without FILE the
+rules are read from the kernel (nftables, iptables-nft and iptables-legacy), which needs
+CAP_NET_ADMIN. FILE is what iptables-save, ip6tables-save or 'nft list ruleset' prints,
+or commands of iptables that append a rule, one in each line. Nothing is changed.
+
+Only what a gateway file expresses exactly is translated. Rules of Docker, Kubernetes,
+firewalld, libvirt, LXD, Incus and others are left to them.
+
+Exit codes: 0 all translated, 1 error, 2 usage, or a text without rules, 3 something was
+not translated, or with a difference.`,
+		Example: `  sudo natkit gateway import > gateway.yaml
+  sudo iptables-save | natkit gateway import -
+  natkit gateway import ruleset.nft    # of 'nft list ruleset > ruleset.nft'
+  sudo natkit gateway import --netns router --json
+  natkit gateway check gateway.yaml`,
+		Args: argsUnless(takes, "netns", "pid"),
+		RunE: g.run,
+	}
+	g.target.addFlags(cmd)
+	cmd.Flags().BoolVarP(&g.ipv6, "ipv6", "6", false, "the text is of ip6tables, where it does not say so")
+	env.addJSON(cmd, gatewayImportSchema)
+	return cmd
+}
+
+func (g *gatewayImport) run(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 && g.ipv6 {
+		return usagef("--ipv6 requires FILE; the kernel's rules have their family")
+	}
+	set, err := g.read(cmd, args)
+	if err != nil {
+		return err
+	}
+	result, err := gwapply.UnlessEnded(cmd.Context(), func() (*convert.Result, error) { return convert.Import(set) })
+	if err != nil {
+		return err
+	}
+	doc := importDocument{gatewayImportSchema, result.Config, result.YAML(), list(result.Notes)}
+	if err := g.env.print(doc); err != nil {
+		return err
+	}
+	if !g.env.asJSON {
+		for _, n := range doc.Notes {
+			fmt.Fprintln(g.env.Stderr, noteLine(n))
+		}
+	}
+	if !result.Exact() {
+		return errFindings
+	}
+	return nil
+}
+
+func (g *gatewayImport) read(cmd *cobra.Command, args []string) (set *ruleset.Ruleset, err error) {
+	if len(args) == 0 {
+		err = g.target.with(cmd, func(ns *netns.Handle) error {
+			set, err = read.Tables(ns)
+			return err
+		})
+		return set, err
+	}
+	text, err := g.env.read(cmd.Context(), "rules", args[0], maxImport, "rules into it, such as 'iptables-save | natkit gateway import -'")
+	if err == nil && len(text) > maxImport {
+		err = fmt.Errorf("read rules: %s is larger than %s", args[0], units.Bytes(int64(maxImport)))
+	}
+	if err != nil {
+		return nil, err
+	}
+	version := 4
+	if g.ipv6 {
+		version = 6
+	}
+	set, err = gwapply.UnlessEnded(cmd.Context(), func() (*ruleset.Ruleset, error) { return ruleset.Parse(string(text), version), nil })
+	if err == nil && set.Foreign {
+		return nil, malformed(notRules(args[0], text))
+	}
+	return set, err
+}
+
+// notRules is the error of a text without rules; it names what it is where natkit knows that.
+func notRules(name string, text []byte) error {
+	if what, verb := otherInput(text); verb != "" && verb != "gateway import" {
+		return fmt.Errorf("import rules: %s is %s: natkit %s %[1]s reads it", name, what, verb)
+	}
+	return fmt.Errorf("import rules: none of the lines of %s is a rule: give what iptables-save, ip6tables-save or 'nft list ruleset' prints", name)
+}
+
+// importDocument is a gateway file made of existing rules.
+type importDocument struct {
+	Schema string         `json:"schema"`
+	Config gateway.Config `json:"gateway"`
+	// YAML is the file, with the original rules beside those of the file.
+	YAML string `json:"yaml"`
+	// Notes are about rules that are not in the file.
+	Notes []ruleset.Note `json:"notes"`
+}
+
+// Text writes the file.
+func (d importDocument) Text(w io.Writer, _ report.Style) error {
+	_, err := io.WriteString(w, d.YAML)
+	return err
+}
+
+var noteNames = map[string]string{
+	ruleset.Untranslated: "not translated", ruleset.Differs: "translated, with a difference", ruleset.LeftAlone: "left alone",
+	ruleset.Redundant: "left out, another rule does the same", ruleset.Unreachable: "left out, no packet reaches it",
+}
+
+// maxNoted is how many columns of a rule a note shows: enough for each that a person wrote.
+const maxNoted = 500
+
+// noteLine is one line: what, which rule, why.
+func noteLine(n ruleset.Note) string {
+	line := noteNames[n.Kind] + ": "
+	switch {
+	case n.Rules > 1:
+		line += fmt.Sprintf("%d rules: each ", n.Rules)
+	case n.Line > 0:
+		line += fmt.Sprintf("line %d, ", n.Line)
+	}
+	if n.Rules == 1 && n.Text != "" {
+		line += report.Truncate(n.Text, maxNoted) + ": "
+	}
+	return report.Clean(line + report.Truncate(n.Reason, maxNoted))
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,46 +20,6 @@ import (
 )
 
 const gatewayApplySchema = "natkit.gateway-apply/1"
-
-// gatewayDocument is what apply, confirm and undo report.
-type gatewayDocument struct {
-	Schema string `json:"schema"`
-	File   string `json:"file,omitempty"`
-	// Digest is of the plan that the file becomes, Before what is in force.
-	Digest   string            `json:"digest,omitempty"`
-	Before   string            `json:"before,omitempty"`
-	Findings []gateway.Finding `json:"findings,omitempty"`
-	// Difference is between the rules that are in force and the file's.
-	Difference gateway.Diff `json:"difference,omitzero"`
-	Plan       *tune.Plan   `json:"plan,omitempty"`
-	Already    []string     `json:"already,omitempty"`
-	Notes      []string     `json:"notes,omitempty"`
-	Confirm    float64      `json:"confirm_seconds,omitempty"`
-	Applied    bool         `json:"applied"`
-	// Transactions are those that were made, confirmed or undone.
-	Transactions []transaction `json:"transactions"`
-	// Stale are connections whose rule went away.
-	Stale *gatewayStale `json:"stale,omitempty"`
-	// lines are the text after the transactions.
-	lines string
-}
-
-func (d gatewayDocument) Text(w io.Writer, style report.Style) error {
-	err := error(nil)
-	if !d.Applied {
-		err = resultsText(w, style, d.Transactions)
-	}
-	_, wrote := io.WriteString(w, style.Fit(d.lines))
-	return errors.Join(err, wrote)
-}
-
-// gatewayProposal is what apply shows before it asks.
-type gatewayProposal struct {
-	gatewayDocument
-	plan report.GatewayPlan
-}
-
-func (d gatewayProposal) Text(w io.Writer, style report.Style) error { return d.plan.Text(w, style) }
 
 // gatewayStale counts connections that keep a translation that no rule gives; or, where
 // Cut, lose it.
@@ -130,40 +90,25 @@ func newGatewayApply(env *Env) *cobra.Command {
 		Use:   "apply FILE",
 		Short: "put a gateway file in force, with undo",
 		Long: `Check the file against this host, show what would change, and ask. With --yes, apply
-it without asking; 'natkit gateway plan' only shows it. Where stdin is not a terminal,
---yes is required: without, nothing is changed, and the exit code is 2. FILE may be -
-for the standard input.
+it without asking; 'natkit gateway plan' only shows it. FILE may be - for the standard
+input.
 
-The rules are loaded into the table "inet natkit" by one transaction: packets meet the
-old rules or the new ones. The connection table is sized before ('expect' in the file),
-forwarding is turned on after it. All of it is one entry of the journal, and one undo
-restores the plan that was in force before, if any.
+The rules are loaded into the table "inet natkit" by one transaction. What
+'natkit gateway check' refuses is not applied. One undo restores the plan that was in
+force before. With --confirm everything is rolled back unless you run 'natkit gateway
+confirm' in time, also when natkit or the shell dies: if it cuts you off, wait. With
+--persist the file becomes /etc/natkit/gateway.yaml, at the confirmation, for
+'natkit gateway run' at boot.
 
-With --confirm everything is rolled back unless you run 'natkit gateway confirm'
-in time, also when natkit or the shell dies or the machine is cut off: if it cuts
-you off, wait. A power failure undoes it, too. With --persist the file becomes
-/etc/natkit/gateway.yaml, at the confirmation, for 'natkit gateway run' at boot
-(natkit-gateway.service).
-
-Tracked connections keep their translation. Those of removed rules are counted;
---flush-stale deletes them. Where there was no NAT rule before, connections that pass
-untranslated and match a new rule are deleted: their next packets are translated.
-
-What 'natkit gateway check' refuses is not applied. Rules that somebody changed by
-hand in natkit's table are overwritten with --overwrite only; a table of that name
-that natkit did not make is never touched.`,
+Tracked connections keep their translation; --flush-stale deletes those of removed rules.`,
 		Example: `  sudo natkit gateway apply gateway.yaml
   sudo natkit gateway apply gateway.yaml --yes --confirm 60s
   sudo natkit gateway apply gateway.yaml --yes --confirm 60s --persist
   sudo natkit gateway apply gateway.yaml --netns gw`,
-		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeYAML,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.with(cmd, func(ns *netns.Handle) error { return f.run(cmd.Context(), ns, args[0]) })
-		},
 	}
+	f.runs(cmd, f.run)
 	f.changeFlags.addFlags(cmd)
-	f.target.addFlags(cmd)
 	cmd.Flags().BoolVar(&f.overwrite, "overwrite", false, "also where somebody changed natkit's rules by hand")
 	cmd.Flags().BoolVar(&f.force, "force", false, "also where 'natkit gateway check' refuses, as far as possible")
 	addFlushStale(cmd, &f.flush)
@@ -175,8 +120,8 @@ func addFlushStale(cmd *cobra.Command, flush *bool) {
 	cmd.Flags().BoolVar(flush, "flush-stale", false, "delete the connections whose rule was removed")
 }
 
-func (f *gatewayApply) run(ctx context.Context, ns *netns.Handle, file string) error {
-	h, w, err := gatewayWish(ctx, f.env, ns, file)
+func (f *gatewayApply) run(ctx context.Context, ns *netns.Handle, args []string) error {
+	h, w, err := gatewayWish(ctx, f.env, ns, args[0])
 	if err != nil {
 		return err
 	}
@@ -189,22 +134,20 @@ func (f *gatewayApply) run(ctx context.Context, ns *netns.Handle, file string) e
 	if err != nil {
 		return fmt.Errorf("apply %s: %w", w.Name, err)
 	}
-	doc := gatewayDocument{
+	plan := planDocument(w.Name, ready)
+	doc := changeDocument{
 		Schema: gatewayApplySchema, File: w.Name, Digest: ready.Digest, Before: ready.Before, Findings: ready.Findings, Plan: &ready.Plan,
-		Already: ready.Already, Notes: ready.Notes, Confirm: f.confirm.Seconds(), Transactions: []transaction{},
+		Already: ready.Already, Notes: plan.Notes, Confirm: f.confirm.Seconds(), Transactions: []transaction{},
 	}
 	if len(ready.Plan.Changes) == 0 {
 		return f.nothing(ctx, h, doc, ready.Gateway)
 	}
 	if service := h.Service(); service != "" {
-		doc.Notes = append(doc.Notes, service+" runs here and applies its own file again when that file or an address changes; change that file instead")
+		plan.Notes = append(plan.Notes, service+" runs here and applies its own file again when that file or an address changes; change that file instead")
 	}
-	doc.Difference = gateway.DiffOf(ready.InForce, ready.Gateway)
-	if agreed, err := f.env.agree(ctx, gatewayProposal{doc, report.GatewayPlan{
-		File: w.Name, Findings: ready.Findings, Digest: ready.Digest, Known: ready.InForce != nil || ready.Before == tune.GatewayNone,
-		Difference: doc.Difference, Changes: ready.Plan.Changes, Already: ready.Already, Notes: doc.Notes,
-		Missing: gateway.MissingInterfaces(ready.Gateway, ready.Facts), Waiting: ready.Gateway.Waiting, FilesWait: f.confirm > 0,
-	}}, f.yes); err != nil || !agreed {
+	plan.FilesWait = f.confirm > 0
+	doc.Notes, doc.Difference, doc.text = plan.Notes, plan.Difference, plan.Text
+	if agreed, err := f.env.agree(ctx, doc, f.yes); err != nil || !agreed {
 		return err
 	}
 	applied, err := ready.Apply(ctx, f.confirm)
@@ -218,35 +161,34 @@ func (f *gatewayApply) run(ctx context.Context, ns *netns.Handle, file string) e
 	}
 	doc.Applied, doc.Transactions = true, []transaction{described}
 	doc.Stale, err = staleAfter(ctx, h, ready.InForce, ready.Gateway, f.flush)
-	doc.lines = appliedText(&tx, "natkit gateway undo"+f.args(), "natkit gateway confirm"+f.args())
+	lines := appliedText(&tx, "natkit gateway undo"+f.args(), "natkit gateway confirm"+f.args())
 	if f.persist {
-		doc.lines += "at boot: 'systemctl enable natkit-gateway.service' runs 'natkit gateway run /etc/natkit/gateway.yaml'\n"
+		lines += "at boot: 'systemctl enable natkit-gateway.service' runs 'natkit gateway run /etc/natkit/gateway.yaml'\n"
 	}
-	doc.lines += doc.Stale.text("the same again with --flush-stale deletes them")
+	doc.text = resultsOf("", lines+doc.Stale.text("the same again with --flush-stale deletes them")).text
 	return errors.Join(f.env.print(doc), err)
 }
 
 // nothing: the host is as the file describes it.
-func (f *gatewayApply) nothing(ctx context.Context, h gwapply.Host, doc gatewayDocument, now *gateway.Plan) error {
-	doc.lines = fmt.Sprintf("nothing to do: this plan (%s) is in force\n", doc.Digest[:12])
+func (f *gatewayApply) nothing(ctx context.Context, h gwapply.Host, doc changeDocument, now *gateway.Plan) error {
+	lines := fmt.Sprintf("nothing to do: this plan (%s) is in force\n", doc.Digest[:12])
 	waits, err := waitingTransaction(h)
 	if err != nil {
 		return err
 	}
 	if waits != nil {
-		doc.lines += waits.ID + " " + rollback(waits, "natkit gateway confirm"+f.args())
+		lines += waits.ID + " " + rollback(waits, "natkit gateway confirm"+f.args())
 	}
-	if !f.flush {
-		return f.env.print(doc)
+	var former *gateway.Plan
+	if f.flush {
+		if former, err = h.Former(); err != nil {
+			return err
+		}
+		if doc.Stale, err = staleAfter(ctx, h, former, now, f.yes); err != nil {
+			return err
+		}
 	}
-	former, err := h.Former()
-	if err != nil {
-		return err
-	}
-	if doc.Stale, err = staleAfter(ctx, h, former, now, f.yes); err != nil {
-		return err
-	}
-	doc.lines += doc.Stale.text("--yes deletes them")
+	doc.text = resultsOf("", lines+doc.Stale.text("--yes deletes them")).text
 	if f.yes || doc.Stale == nil || doc.Stale.Connections == 0 {
 		return f.env.print(doc)
 	}
@@ -283,29 +225,17 @@ func newGatewayConfirm(env *Env) *cobra.Command {
 waits, with --netns or --pid that of one network namespace. The files of --persist are
 written now, not before.`,
 		Example:           "  sudo natkit gateway confirm\n  sudo natkit gateway confirm --netns gw",
-		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: t.completeIDs(isPending),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var inode uint64 // 0: of any namespace
-			err := where.with(cmd, func(ns *netns.Handle) error {
-				if ns != nil {
-					inode = ns.Inode()
-				}
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-			tx, err := t.confirm(args, "gateway", func(tx *journal.Transaction) bool {
-				return slices.ContainsFunc(tx.Changes, isGateway) && (inode == 0 || tx.Netns == inode)
-			})
-			if err != nil {
-				return err
-			}
-			return env.print(gatewayDocument{Schema: gatewayApplySchema, Transactions: []transaction{tx}})
-		},
 	}
-	where.addFlags(cmd)
+	where.runs(cmd, func(_ context.Context, ns *netns.Handle, args []string) error {
+		tx, err := t.confirm(args, "gateway", func(tx *journal.Transaction) bool {
+			return slices.ContainsFunc(tx.Changes, isGateway) && (ns == nil || tx.Netns == ns.Inode())
+		})
+		if err != nil {
+			return err
+		}
+		return env.print(resultsOf(gatewayApplySchema, "", tx))
+	})
 	env.addJSON(cmd, gatewayApplySchema)
 	return cmd
 }
@@ -326,22 +256,14 @@ func newGatewayUndo(env *Env) *cobra.Command {
 		Short: "take a gateway back, to the plan that was in force before",
 		Long: `Undo the last 'natkit gateway apply', or the transaction ID: rules, sysctls, files.
 The former plan is in force again, in one transaction. If somebody else has changed the
-rules since, it is refused and nothing is changed. Other values that somebody has
-changed are left as they are, and listed as left.
+rules since, it is refused and nothing is changed; other changed values are left.
 
 Tracked connections keep their translation, unless no NAT rule is left on the host:
-with the last one the kernel stops translating, and they are cut.
-
-What 'natkit gateway run' applied is undone as one. A running service leaves it so
-until its file changes or it is reloaded.`,
+with the last one the kernel stops translating, and they are cut.`,
 		Example:           "  sudo natkit gateway undo\n  sudo natkit gateway undo --netns gw --flush-stale",
-		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: u.completeIDs(isUndoable),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return u.with(cmd, func(ns *netns.Handle) error { return u.run(cmd.Context(), ns, args) })
-		},
 	}
-	u.target.addFlags(cmd)
+	u.runs(cmd, u.run)
 	addFlushStale(cmd, &u.flush)
 	env.addJSON(cmd, gatewayApplySchema)
 	return cmd
@@ -380,8 +302,8 @@ func (u *gatewayUndo) run(ctx context.Context, ns *netns.Handle, args []string) 
 	if err != nil {
 		return err
 	}
-	doc := gatewayDocument{Schema: gatewayApplySchema, Transactions: []transaction{described}, Stale: stale,
-		lines: stale.text("'natkit conntrack delete' deletes connections")}
+	doc := resultsOf(gatewayApplySchema, stale.text("'natkit conntrack delete' deletes connections"), described)
+	doc.Stale = stale
 	return errors.Join(u.env.print(doc), staleErr)
 }
 
@@ -451,27 +373,19 @@ func elsewhere(h gwapply.Host) string {
 	if err != nil || errBoot != nil {
 		return ""
 	}
-	var names namespaceNames
-	var commands []string
+	newest := map[uint64]string{} // by namespace
 	for _, tx := range all {
 		i := slices.IndexFunc(tx.Changes, func(c journal.Change) bool { return c.Open() && c.Kind == tune.Gateway })
 		if i < 0 || tx.BootID != boot {
 			continue
 		}
-		ns, err := netns.Open(tx.In(tx.Changes[i]))
-		if err != nil { // gone, with its rules, or not identifiable
-			continue
+		if ns, err := netns.Open(tx.In(tx.Changes[i])); err == nil { // otherwise it is gone, with its rules
+			ns.Close()
+			newest[tx.Netns] = "'natkit tune undo " + tx.ID + "'"
 		}
-		command := "'natkit tune undo " + tx.ID + "'"
-		if flags, known := names.flags(ns.Inode()); known {
-			command = "'natkit gateway undo" + flags + "'"
-		}
-		ns.Close()
-		commands = append(commands, command)
 	}
-	if len(commands) == 0 {
+	if len(newest) == 0 {
 		return ""
 	}
-	slices.Sort(commands)
-	return "; other network namespaces have one: " + strings.Join(slices.Compact(commands), ", ")
+	return "; other network namespaces have one: " + strings.Join(slices.Sorted(maps.Values(newest)), ", ")
 }

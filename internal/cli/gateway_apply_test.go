@@ -62,7 +62,8 @@ func TestGatewayUndoNamesOtherNamespaces(t *testing.T) {
 	if code, errs := natkit("gateway", "apply", file, "--yes", "--pid", fmt.Sprint(process.Process.Pid)); code != exitOK {
 		t.Fatalf("apply: %d, %s", code, errs)
 	}
-	for _, want := range []string{fmt.Sprintf("'natkit gateway undo --pid %d'", process.Process.Pid), "'natkit tune undo t0001'"} {
+	const want = "'natkit tune undo t0001'"
+	for range 2 {
 		if code, errs := natkit("gateway", "undo", "--pid", fmt.Sprint(inside.Process.Pid)); code != exitFailed || !strings.Contains(errs, want) {
 			t.Errorf("%d, %s; want %s", code, errs, want)
 		}
@@ -80,8 +81,8 @@ func TestGatewayUndoNamesOtherNamespaces(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(state, "journal")); err != nil {
 		t.Fatal(err)
 	}
-	want := "'nsenter -t " + pid + " -n nft delete table inet natkit'"
-	if code, errs := natkit("gateway", "undo", "--pid", pid); code != exitFailed || !strings.Contains(errs, want) {
-		t.Errorf("%d, %s; want %s", code, errs, want)
+	removal := "'nsenter -t " + pid + " -n nft delete table inet natkit'"
+	if code, errs := natkit("gateway", "undo", "--pid", pid); code != exitFailed || !strings.Contains(errs, removal) {
+		t.Errorf("%d, %s; want %s", code, errs, removal)
 	}
 }

@@ -68,7 +68,6 @@ func newLabList(env *Env) *cobra.Command {
 		Use:     "list",
 		Short:   "list the built-in scenarios, faults and healthy ones, and the labs that are up",
 		Example: "  natkit lab list\n  natkit lab list --json",
-		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			up, err := build.States(env.Getenv(runDirEnv))
 			return errors.Join(env.print(describeLabs(up)), err)
@@ -120,18 +119,15 @@ func newLabUp(env *Env) *cobra.Command {
 		Use:   "up SCENARIO|FILE.yaml",
 		Short: "build a scenario's network and keep it, to experiment in",
 		Long: `Build the scenario's network, start its web server, set the NAT rules and the fill of
-one of its stages, and keep all that in the background until 'natkit lab down'. The
-stage is the first one with NAT rules unless --stage names another.
-
-A small process named natkit-lab-hold keeps the lab; when it ends, also by
-kill -9, every namespace, link and process of the lab is gone. Needs root.`,
+one of its stages, and keep all that in the background until 'natkit lab down', or until
+its process natkit-lab-hold ends. The stage is the first one with NAT rules unless
+--stage names another. Needs root.`,
 		Example: `  sudo natkit lab up table-full
   sudo natkit lab exec client -- curl -s http://198.18.0.1:8080/
   sudo natkit lab up table-full --stage fault --bridge`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			hold.Dir = env.Getenv(runDirEnv)
-			scenario, err := nameHold(&hold, args[0], cmd.Flags().Changed("stage"))
+			scenario, err := nameHold(cmd.Context(), env, &hold, args[0], cmd.Flags().Changed("stage"))
 			if err != nil {
 				return err
 			}
@@ -150,9 +146,9 @@ kill -9, every namespace, link and process of the lab is gone. Needs root.`,
 }
 
 // nameHold fills in which scenario is meant, and which stage where none was named.
-func nameHold(hold *build.Hold, arg string, stageNamed bool) (*lab.Scenario, error) {
+func nameHold(ctx context.Context, env *Env, hold *build.Hold, arg string, stageNamed bool) (*lab.Scenario, error) {
 	if isScenarioFile(arg) {
-		text, err := readFile("scenario", arg, lab.MaxSource)
+		text, err := env.read(ctx, "scenario", arg, lab.MaxSource, "")
 		if err != nil {
 			return nil, err
 		}
@@ -162,7 +158,7 @@ func nameHold(hold *build.Hold, arg string, stageNamed bool) (*lab.Scenario, err
 	}
 	scenario, err := hold.Scenario()
 	if err != nil && hold.File == "" {
-		return nil, usageError{err}
+		return nil, usage(err)
 	}
 	if err != nil || stageNamed {
 		return scenario, malformed(err)
@@ -236,32 +232,28 @@ installed or not; sudo uses the host's natkit, and is not required. Needs root.`
   sudo natkit lab exec gateway -- conntrack -L
   sudo natkit lab exec gateway -- natkit doctor
   sudo natkit lab exec --lab table-full gateway -- bash`,
-		Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			l, err := attachLab(env, name)
-			if err != nil {
+			p := place{node: args[0], lab: name}
+			if err := p.open(cmd, env); err != nil {
 				return err
 			}
-			defer l.Close()
-			return execInLab(cmd.Context(), env, l, args)
+			defer p.close()
+			return execInLab(cmd.Context(), env, p.inLab, args)
 		},
 	}
-	cmd.Flags().StringVar(&name, "lab", "", "`NAME` of the lab, where several are up")
+	addLab(cmd, &name)
 	// What follows NODE is the command's.
 	cmd.Flags().SetInterspersed(false)
 	return cmd
 }
 
-func execInLab(ctx context.Context, env *Env, l *attachedLab, args []string) error {
+func execInLab(ctx context.Context, env *Env, l *build.Lab, args []string) error {
 	command := args[1:]
 	if command[0] == "--" { // the flags end at NODE, so this one is left over
 		command = command[1:]
 	}
 	if len(command) == 0 {
 		return usagef("no command given")
-	}
-	if _, err := l.node(args[0]); err != nil {
-		return err
 	}
 	here, err := os.Getwd()
 	if err != nil {
@@ -299,33 +291,15 @@ func await(ctx context.Context, p *build.Process) error {
 	return exitStatus(exit.ExitCode())
 }
 
-// attachedLab is a lab that another natkit keeps up. Close leaves it up.
-type attachedLab struct {
-	*build.Lab
-	name string
-}
-
-// attachLab enters the lab of that name, or the only one.
-func attachLab(env *Env, name string) (*attachedLab, error) {
+// attachLab enters the lab of that name, or the only one, which another natkit keeps up.
+func attachLab(env *Env, name string) (*build.Lab, string, error) {
 	dir := env.Getenv(runDirEnv)
 	state, err := chooseLab(dir, name)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	l, err := build.Attach(dir, state)
-	if err != nil {
-		return nil, err
-	}
-	return &attachedLab{l, state.Name}, nil
-}
-
-// node is the node of that name.
-func (l *attachedLab) node(name string) (*build.Node, error) {
-	n, err := l.FindNode(name)
-	if err != nil {
-		return nil, usagef("lab %s: %w", l.name, err)
-	}
-	return n, nil
+	return l, state.Name, err
 }
 
 // chooseLab is the lab of that name, or the only one.
@@ -359,7 +333,7 @@ func newLabDown(env *Env) *cobra.Command {
 		Long: `Take down one lab, the only one where no name is given, or all of them: none is then
 no error. Needs root.`,
 		Example: "  sudo natkit lab down table-full\n  sudo natkit lab down --all",
-		Args:    argsUnless(cobra.MaximumNArgs(1), "all"),
+		Args:    argsUnless(takes, "all"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			dir := env.Getenv(runDirEnv)
 			which, err := labsToEnd(dir, args, all)
@@ -411,17 +385,12 @@ func newLabClean(env *Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "clean",
 		Short: "restore what a lab changed on the host and could not restore itself",
-		Long: `Read the journal and undo every change whose natkit is gone: after a crash of the
-machine, or after the guard process was killed too. A value is restored only where it is
-still the one that natkit wrote. Changes that were applied to stay ('natkit tune apply',
-'natkit doctor --fix') are left alone, unless the time to confirm them has expired.
-
-Also remove the entries of every 'natkit lab fill' that no running natkit keeps up,
-those left by --keep too.
-
-Namespaces and processes of a lab need no cleaning: they end with natkit.`,
+		Long: `Read the journal and undo every change whose natkit is gone. A value is restored only
+where it is still the one that natkit wrote. Changes that were applied to stay ('natkit
+tune apply', 'natkit doctor --fix') are left alone, unless the time to confirm them has
+expired. Also remove the entries of every 'natkit lab fill' that no running natkit keeps
+up, those left by --keep too.`,
 		Example: "  sudo natkit lab clean",
-		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return clean(cmd.Context(), env) },
 	}
 }

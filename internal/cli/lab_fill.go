@@ -46,7 +46,7 @@ type labFill struct {
 }
 
 func newLabFill(env *Env) *cobra.Command {
-	f := &labFill{env: env}
+	f := &labFill{env: env, fillPlace: fillPlace{place: place{target: new(target)}}}
 	cmd := &cobra.Command{
 		Use:   "fill [NODE]",
 		Short: "fill a connection table with a described mix of entries, and remove exactly these",
@@ -54,31 +54,20 @@ func newLabFill(env *Env) *cobra.Command {
 any other, to test monitoring, alerts and 'natkit doctor'. The entries are made by
 ctnetlink; no packet is sent. The same mix, seed and number give the same entries.
 
-It fills until the table holds --entries, a --share of nf_conntrack_max, or leaves
---free places; prints the result; and removes its entries when it is interrupted
-(Ctrl-C) or after --for. With --keep they stay until they time out, or until
-'natkit lab fill --remove' or 'natkit lab clean'; these also remove the entries of a
-natkit that was killed. No other entry is touched: each fill has a mark (conntrack's,
-not the packets') that no other entry has.
+The entries are removed when it is interrupted (Ctrl-C) or after --for. With --keep they
+stay until they time out, or until 'natkit lab fill --remove' or 'natkit lab clean';
+no other entry is touched.
 
-Every network namespace has a table of its own, and nf_conntrack_max holds for each.
-In one with real connections a fill takes their places: once the table is full, the
-kernel drops every packet that would need a new entry. Where less than a tenth would be
-left, natkit warns and asks, or requires --yes. The host's own network namespace is
-filled with --this-netns only.
-
-For a new connection to a full table the kernel evicts entries that are not assured,
-and those of closing TCP connections: with such a mix the table does not stay full. The
-mix established is of the kind that it never evicts.
-
---list and --show print the mixes; docs/lab-fill.md is their language. Needs
-CAP_NET_ADMIN, and CAP_SYS_ADMIN to enter a namespace.`,
+A fill takes the places of real connections: where less than a tenth would be left,
+natkit warns and asks, or requires --yes. The host's own network namespace is filled
+with --this-netns only. docs/lab-fill.md is the language of mixes. Needs CAP_NET_ADMIN,
+and CAP_SYS_ADMIN to enter a namespace.`,
 		Example: `  sudo natkit lab up table-full
   sudo natkit lab fill gateway --share 95% --mix gateway
   sudo natkit lab fill --netns gw --entries 100000 --mix syn-flood --for 1m
   sudo natkit lab fill --pid 4711 --free 1000 --keep && sudo natkit lab fill --remove
   natkit lab fill --show gateway > mine.yaml`,
-		Args:              argsUnless(cobra.MaximumNArgs(1), "netns", "pid", "this-netns", "list", "show"),
+		Args:              argsUnless(takes, "netns", "pid", "this-netns", "list", "show"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              f.run,
 	}
@@ -108,7 +97,7 @@ func (f *labFill) addFlags(cmd *cobra.Command) {
 	flags.Var(between(&f.amount.Free, 1, math.MaxInt64), "free", "fill until `N` places are left below nf_conntrack_max")
 	flags.StringVar(&f.mix, "mix", lab.DefaultMix, "the entries: a `NAME` of --list, or a file (NAME.yaml)")
 	flags.Uint64Var(&f.seed, "seed", 1, "makes another choice of the mix's connections")
-	flags.Var(periodBetween(&f.time, 1, 0), "for", "end after this time: seconds or 500ms, 2m, … (default: when interrupted)")
+	flags.Var(period(&f.time, 1, 0), "for", "end after this time: seconds or 500ms, 2m, … (default: when interrupted)")
 	flags.BoolVar(&f.keep, "keep", false, "leave the entries and exit")
 	addYes(cmd, &f.yes, "")
 	flags.BoolVar(&f.remove, "remove", false, "remove the fills that were left, of the given network namespace or of all")
@@ -132,16 +121,14 @@ func (f *labFill) addFlags(cmd *cobra.Command) {
 		}
 	}
 	completeFlags(cmd, map[string]cobra.CompletionFunc{
-		"mix": completeMixes(cobra.ShellCompDirectiveDefault), "show": completeMixes(cobra.ShellCompDirectiveNoFileComp)})
+		"mix": cobra.FixedCompletions(mixNames(), cobra.ShellCompDirectiveDefault), "show": offer(mixNames)})
 }
 
-func completeMixes(otherwise cobra.ShellCompDirective) cobra.CompletionFunc {
-	return func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
-		for _, m := range lab.Mixes() {
-			names = append(names, cobra.CompletionWithDesc(m.Name, m.Title))
-		}
-		return names, otherwise
+func mixNames() (names []string) {
+	for _, m := range lab.Mixes() {
+		names = append(names, cobra.CompletionWithDesc(m.Name, m.Title))
 	}
+	return names
 }
 
 func (f *labFill) run(cmd *cobra.Command, args []string) error {
@@ -151,14 +138,14 @@ func (f *labFill) run(cmd *cobra.Command, args []string) error {
 	case f.show != "":
 		mix, err := lab.FindMix(f.show)
 		if err != nil {
-			return usageError{err}
+			return usage(err)
 		}
 		_, err = f.env.Stdout.Write(mix.Source())
 		return err
 	case f.remove:
 		return f.removeLeft(cmd, args)
 	}
-	mix, err := findMix(f.mix)
+	mix, err := f.findMix(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -173,7 +160,8 @@ func (f *labFill) run(cmd *cobra.Command, args []string) error {
 }
 
 // findMix takes the name of a built-in mix, or a file.
-func findMix(name string) (*lab.Mix, error) {
+func (f *labFill) findMix(ctx context.Context) (*lab.Mix, error) {
+	name := f.mix
 	if !isScenarioFile(name) && !strings.HasSuffix(name, ".json") {
 		mix, err := lab.FindMix(name)
 		if err != nil {
@@ -181,7 +169,7 @@ func findMix(name string) (*lab.Mix, error) {
 		}
 		return mix, nil
 	}
-	text, err := readFile("mix", name, lab.MaxSource)
+	text, err := f.env.read(ctx, "mix", name, lab.MaxSource, "")
 	if err != nil {
 		return nil, err
 	}
@@ -246,16 +234,10 @@ func (f *labFill) report(filled *build.Fill, mix *lab.Mix, limit int64) error {
 
 // stay keeps the fill up, and then removes it.
 func (f *labFill) stay(ctx context.Context, filled *build.Fill) error {
-	var end <-chan time.Time
-	if f.time > 0 {
-		end = time.After(f.time)
-	} else if !f.env.asJSON {
+	if f.time == 0 && !f.env.asJSON {
 		fmt.Fprintln(f.env.notes(), "Ctrl-C removes them")
 	}
-	select {
-	case <-ctx.Done():
-	case <-end:
-	}
+	_ = during(ctx, f.time, 0, nil)
 	removed, err := filled.Remove(context.WithoutCancel(ctx))
 	if err != nil {
 		return fmt.Errorf("remove the fill of %s: %w; 'natkit lab fill --remove' tries again", f.where, err)
@@ -266,64 +248,36 @@ func (f *labFill) stay(ctx context.Context, filled *build.Fill) error {
 
 // fillPlace is the network namespace that is filled: a lab's node, or any other.
 type fillPlace struct {
-	target
-	lab       string
+	place
 	thisNetns bool
-
-	ns    *netns.Handle
-	where string
-	// ofLab: no real connection is in it. initial: it is the host's own.
-	ofLab, initial bool
-	attached       *attachedLab
+	// initial: it is the host's own.
+	initial bool
 }
 
 func (p *fillPlace) addFlags(cmd *cobra.Command) {
 	p.target.addFlags(cmd)
-	cmd.Flags().StringVar(&p.lab, "lab", "", "`NAME` of the lab, where several are up")
+	addLab(cmd, &p.lab)
 	cmd.Flags().BoolVar(&p.thisNetns, "this-netns", false, "in the network namespace that natkit runs in, also where it is the host's own")
 }
 
 // open finds the namespace. close releases it.
 func (p *fillPlace) open(env *Env, cmd *cobra.Command, args []string) (err error) {
-	switch {
-	case p.lab != "" && len(args) == 0:
+	if len(args) > 0 {
+		p.node = args[0]
+	} else if p.lab != "" {
 		return usagef("--lab requires NODE")
-	case len(args) > 0:
-		return p.openNode(env, args[0])
 	}
-	if p.ns, err = p.target.open(cmd); err == nil && p.ns == nil {
+	if err = p.place.open(cmd, env); err == nil && p.ns == nil {
 		p.ns, err = netns.Current()
 	}
-	if err != nil {
+	if err != nil || p.inLab != nil {
 		return err
 	}
-	p.where = p.target.name()
 	// From inside: the kernel may have to be asked about the namespace of the thread.
 	return p.ns.Do(func() error {
 		p.initial = apply.IsInitialNetns(p.ns.Inode(), "/proc")
 		return nil
 	})
-}
-
-func (p *fillPlace) openNode(env *Env, node string) (err error) {
-	if p.attached, err = attachLab(env, p.lab); err != nil {
-		return err
-	}
-	n, err := p.attached.node(node)
-	if err != nil {
-		p.close()
-		return err
-	}
-	p.ns, p.ofLab, p.where = n.Netns, true, fmt.Sprintf("%s of lab %s", node, p.attached.name)
-	return nil
-}
-
-func (p *fillPlace) close() {
-	if p.attached != nil {
-		_ = p.attached.Close() // the lab stays up
-		return
-	}
-	_ = p.ns.Close()
 }
 
 // plan is how many entries the table is to hold; 0 where the user declines.
@@ -364,7 +318,7 @@ const fewPlaces = 0.1
 
 // risks are why the user must agree. In a lab there are none.
 func (f *labFill) risks(mix *lab.Mix, used, limit, target int64) (risks []string) {
-	if f.ofLab {
+	if f.inLab != nil {
 		return nil
 	}
 	left := limit - target
@@ -380,17 +334,10 @@ func (f *labFill) risks(mix *lab.Mix, used, limit, target int64) (risks []string
 
 // fillRemoval is what --remove reports.
 type fillRemoval struct {
-	Schema  string        `json:"schema"`
-	Removed []removedFill `json:"removed"`
+	Schema  string              `json:"schema"`
+	Removed []build.RemovedFill `json:"removed"`
 	// Held are those that a running natkit keeps up.
 	Held []build.FillRecord `json:"held"`
-}
-
-type removedFill struct {
-	build.FillRecord
-	Deleted int64 `json:"entries_deleted"`
-	// Gone: the namespace had ended, and its table with it.
-	Gone bool `json:"netns_gone"`
 }
 
 // removeLeft removes the fills that no running natkit keeps up.
@@ -413,11 +360,7 @@ func (f *labFill) removeLeft(cmd *cobra.Command, args []string) error {
 // removeFills removes those of the namespace with this inode, of all where it is 0.
 func removeFills(ctx context.Context, env *Env, inode uint64) (fillRemoval, error) {
 	removed, held, err := build.CleanFills(ctx, env.Getenv(runDirEnv), inode)
-	d := fillRemoval{Schema: fillRemoveSchema, Removed: []removedFill{}, Held: list(held)}
-	for _, r := range removed {
-		d.Removed = append(d.Removed, removedFill{r.FillRecord, r.Entries, r.Gone})
-	}
-	return d, err
+	return fillRemoval{fillRemoveSchema, list(removed), list(held)}, err
 }
 
 func (d fillRemoval) Text(w io.Writer, style report.Style) error {

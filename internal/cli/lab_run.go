@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/lab"
@@ -33,7 +32,7 @@ type labRun struct {
 	all       bool
 	only      []string
 	allowHost bool
-	html      string
+	files     outFiles[*lab.Report]
 	// pcap is a folder for captures; snap and limit bound what is kept.
 	pcap  string
 	snap  int
@@ -41,38 +40,25 @@ type labRun struct {
 }
 
 func newLabRun(env *Env) *cobra.Command {
-	f := &labRun{env: env, snap: run.DefaultSnapLen, limit: run.DefaultMaxBytes}
+	f := &labRun{env: env, snap: run.DefaultSnapLen, limit: run.DefaultMaxBytes, files: outFiles[*lab.Report]{
+		{flag: "html", usage: "write one self-contained page to `FILE`", write: func(r *lab.Report, w io.Writer) error { return report.LabHTML(w, r) }}}}
 	cmd := &cobra.Command{
-		Use:   "run SCENARIO|FILE.yaml",
+		Use:   "run {SCENARIO|FILE.yaml | --all}",
 		Short: "run a scenario: fault, diagnosis, fix, proof; or all of them: the accuracy matrix",
 		Long: `Build the scenario's network in namespaces, drive the same load through it stage by
 stage, let doctor find the fault and apply its remedy, and print all stages side by
-side. Stages that ask for it also trace, by eBPF, which packets the kernel drops, or what
-the CPUs do; where the kernel cannot, the report says why, and the rest is the same.
+side. What changes on the host is journaled before and restored at the end, also after
+an error, Ctrl-C or kill -9; 'natkit lab clean' does so after a crash of the machine.
 
-What the remedy changes on the host is journaled before and restored at the end, also
-after an error, Ctrl-C or kill -9; 'natkit lab clean' does so after a crash of the
-machine.
+With --all every built-in scenario runs, and a matrix shows the fault of each beside
+what doctor named. Scenarios that change values of the whole host require --allow-host;
+without it --all leaves them out, with a note.
 
-With --all every built-in scenario runs, one after the other, those with a fault and
-those that are healthy. doctor does not know which one it samples. The matrix shows the
-fault of each beside what doctor named: how many faults it found, false findings, and
-whether its remedy cured. A scenario that this kernel cannot run is shown as such, and
-does not count as passed.
-
-Some scenarios change values of the whole host (nf_conntrack_buckets), which hold for
-every network namespace, during a stage, journaled and restored as above. They require
---allow-host; without it --all leaves them out, with a note.
-
-With --pcap the headers of every node's packets are captured while stages run: one file
-for each stage and side of a NAT (fault-gateway-inside.pcapng), which 'natkit pcap' reads,
-alone or both sides together. A stage that runs again has .2 behind its name. Files of
-the same name are replaced. Packets that were not captured are counted.
-
-docs/scenarios.md is the language of scenarios.
+With --pcap the headers of every node's packets are captured, into one file for each
+stage and side of a NAT, which 'natkit pcap' reads; files of the same name are replaced.
 
 Exit codes: 0 the expectation was met (--all: of every scenario), 1 the lab could not be
-run, 2 usage, 3 the expectation was not met.`,
+run, 2 usage, 3 the expectation was not met. docs/scenarios.md is the language of scenarios.`,
 		Example: `  sudo natkit lab run table-full
   sudo natkit lab run table-full --bridge --html report.html
   sudo natkit lab run table-full --full       # 5,000 concurrent, 100,000 requests
@@ -81,16 +67,14 @@ run, 2 usage, 3 the expectation was not met.`,
   sudo natkit lab run ./mine.yaml --json
   sudo natkit lab run --all --allow-host
   sudo natkit lab run --all --only table-full,healthy-idle --json`,
-		Args: argsUnless(func(cmd *cobra.Command, args []string) error {
-			if f.all {
-				return nil
-			}
-			return cobra.ExactArgs(1)(cmd, args)
-		}, "all"),
-		ValidArgsFunction: completeScenarios,
+		Args:              argsUnless(takes, "all"),
+		ValidArgsFunction: cobra.FixedCompletions(scenarioNames(), cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.all {
 				return f.runAll(cmd.Context())
+			}
+			if len(args) == 0 {
+				return usagef("an argument is missing: natkit lab %s", cmd.Use)
 			}
 			return f.run(cmd.Context(), args[0])
 		},
@@ -103,7 +87,7 @@ func (f *labRun) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVarP(&f.overrides.Concurrency, "concurrency", "c", 0, "concurrent requests (default: the scenario's)")
 	flags.Int64VarP(&f.overrides.Requests, "requests", "n", 0, "requests in each stage (default: the scenario's)")
-	flags.VarP((*seconds)(&f.overrides.Timeout), "timeout", "s", "time limit of each request, connect to last byte: seconds or 500ms, 2m, … (default: the scenario's)")
+	flags.VarP(period(&f.overrides.Timeout, 0, 0), "timeout", "s", "time limit of each request, connect to last byte: seconds or 500ms, 2m, … (default: the scenario's)")
 	flags.BoolVar(&f.full, "full", false, "5,000 concurrent, 100,000 requests")
 	flags.BoolVar(&f.overrides.Bridge, "bridge", false, "put the server behind a bridge with br_netfilter, as Docker does")
 	addServer(cmd, &f.server)
@@ -113,13 +97,8 @@ func (f *labRun) addFlags(cmd *cobra.Command) {
 	flags.StringSliceVar(&f.only, "only", nil, "with --all: only the scenarios of these `NAMES`, separated by commas")
 	flags.BoolVar(&f.allowHost, "allow-host", false, "also run scenarios that change values of the whole host for a while")
 	f.env.addJSON(cmd, lab.ReportSchema+", with --all "+lab.AccuracySchema)
-	flags.StringVar(&f.html, "html", "", "write one self-contained page to `FILE`")
-	flags.Var(into(&f.pcap, func(dir string) (string, error) {
-		if dir == "" {
-			return "", errors.New("the name of a folder is missing")
-		}
-		return dir, nil
-	}), "pcap", "write what each node's interfaces send and receive into pcapng files in `DIR`, one for each stage and side")
+	f.files.addTo(flags)
+	flags.Var(into(&f.pcap, notEmpty("a folder")), "pcap", "write what each node's interfaces send and receive into pcapng files in `DIR`, one for each stage and side")
 	flags.Var(into(&f.snap, parseSnapLen), "pcap-snaplen", fmt.Sprintf("with --pcap: keep `BYTES` of each packet, 0 for all (default %d, enough for all headers)", f.snap))
 	flags.Var(into(&f.limit, parseFileSize), "pcap-size", fmt.Sprintf("with --pcap: let no file grow beyond `SIZE`: 64M, 1G, … (default %dM)", f.limit>>20))
 	for _, alone := range []string{"concurrency", "requests", "timeout", "full", "bridge", "lower-max", "force", "html", "pcap"} {
@@ -131,18 +110,13 @@ func (f *labRun) addFlags(cmd *cobra.Command) {
 	requires(cmd, "only", "all")
 	requires(cmd, "pcap-snaplen", "pcap")
 	requires(cmd, "pcap-size", "pcap")
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"only": completeNames})
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"only": completeList(scenarioNames()...)})
 }
 
 // addServer adds --server.
 func addServer(cmd *cobra.Command, server *build.ServerKind) {
 	*server = build.Auto
-	cmd.Flags().Var(into(server, func(kind string) (build.ServerKind, error) {
-		if !slices.Contains([]build.ServerKind{build.Auto, build.Nginx, build.Builtin}, build.ServerKind(kind)) {
-			return "", errors.New("must be nginx, builtin or auto")
-		}
-		return build.ServerKind(kind), nil
-	}), "server", "web server `KIND`: nginx, builtin, or auto (the default: nginx if installed)")
+	cmd.Flags().Var(into(server, oneOf(build.Auto, build.Nginx, build.Builtin)), "server", "web server `KIND`: nginx, builtin, or auto (the default: nginx if installed)")
 }
 
 func parseSnapLen(text string) (int, error) {
@@ -161,16 +135,19 @@ func parseFileSize(text string) (int64, error) {
 	return n, nil
 }
 
-func completeScenarios(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	var names []string
+func scenarioNames() (names []string) {
 	for _, s := range lab.Scenarios() {
-		names = append(names, s.Name+"\t"+s.Title)
+		names = append(names, cobra.CompletionWithDesc(s.Name, s.Title))
 	}
-	return names, cobra.ShellCompDirectiveDefault
+	return names
 }
 
 func (f *labRun) run(ctx context.Context, name string) error {
-	scenario, err := findScenario(name)
+	toStdout, err := f.files.check(f.env)
+	if err != nil {
+		return err
+	}
+	scenario, err := f.findScenario(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -178,35 +155,22 @@ func (f *labRun) run(ctx context.Context, name string) error {
 		f.overrides.Concurrency, f.overrides.Requests = 5000, 100000
 	}
 	if scenario, err = scenario.With(f.overrides); err != nil {
-		return usageError{err}
-	}
-	if f.html != "" { // better now than after the run
-		if err := mayWrite(f.html); err != nil {
-			return err
-		}
+		return usage(err)
 	}
 	if err := f.makeDir(); err != nil {
 		return err
 	}
-	opt, err := f.options()
-	if err != nil {
+	var r *lab.Report
+	if err := f.conduct(scenario.Name, func(opt run.Options) (err error) {
+		r, err = run.Run(ctx, scenario, opt)
+		return err
+	}); err != nil {
 		return err
 	}
-	progress := f.env.progress()
-	opt.Progress = progress.Show
-	r, err := run.Run(ctx, scenario, opt)
-	progress.Clear()
-	if errors.Is(err, context.Canceled) {
-		return fmt.Errorf("lab %s: interrupted; the lab is removed and the host is as it was", scenario.Name)
+	if !toStdout {
+		err = f.env.print(report.LabRun{Report: r})
 	}
-	if err != nil {
-		return err
-	}
-	// The report is printed before the page, which a full disk may stop.
-	err = f.env.print(report.LabRun{Report: r})
-	if f.html != "" {
-		err = errors.Join(err, writeWhole(f.html, 0o644, func(w io.Writer) error { return report.LabHTML(w, r) }))
-	}
+	err = errors.Join(err, f.files.save(f.env, r))
 	for _, c := range r.Captures { // of a run that went well otherwise
 		if c.Error != "" {
 			err = errors.Join(err, errors.New(c.Error))
@@ -218,24 +182,34 @@ func (f *labRun) run(ctx context.Context, name string) error {
 	return err
 }
 
-func (f *labRun) options() (run.Options, error) {
+// conduct calls do with the options that the flags choose, and shows its progress.
+func (f *labRun) conduct(name string, do func(run.Options) error) error {
 	journal, err := f.env.journal()
-	return run.Options{
-		Server: f.server, Journal: journal, LowerMax: f.lowerMax, Force: f.force, AllowHost: f.allowHost, Version: f.env.Version,
+	if err != nil {
+		return err
+	}
+	progress := f.env.progress()
+	err = do(run.Options{
+		Server: f.server, Journal: journal, LowerMax: f.lowerMax, Force: f.force, AllowHost: f.allowHost, Version: f.env.Version, Progress: progress.Show,
 		Capture: run.CaptureOptions{Dir: f.pcap, SnapLen: cmp.Or(f.snap, run.MaxSnapLen), MaxBytes: f.limit},
-	}, err
+	})
+	progress.Clear()
+	if errors.Is(err, context.Canceled) {
+		return fmt.Errorf("lab %s: interrupted; the lab is removed and the host is as it was", name)
+	}
+	return err
 }
 
 // findScenario takes the name of a built-in scenario, or a YAML file.
-func findScenario(name string) (*lab.Scenario, error) {
+func (f *labRun) findScenario(ctx context.Context, name string) (*lab.Scenario, error) {
 	if !isScenarioFile(name) {
 		s, err := lab.Find(name)
 		if err != nil {
-			return nil, usageError{err}
+			return nil, usage(err)
 		}
 		return s, nil
 	}
-	text, err := readFile("scenario", name, lab.MaxSource)
+	text, err := f.env.read(ctx, "scenario", name, lab.MaxSource, "")
 	if err != nil {
 		return nil, err
 	}
@@ -248,24 +222,6 @@ func isScenarioFile(name string) bool {
 	return ext == ".yaml" || ext == ".yml"
 }
 
-// readFile reads no more than limit bytes and one, by which too much is known, and
-// waits for no pipe.
-func readFile(what, path string, limit int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", what, err)
-	}
-	defer f.Close()
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("read %s: %s is not a file", what, path)
-	}
-	text, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", what, err)
-	}
-	return text, nil
-}
-
 // chosen are the built-in scenarios, or those of --only.
 func (f *labRun) chosen() ([]*lab.Scenario, error) {
 	if len(f.only) == 0 {
@@ -275,7 +231,7 @@ func (f *labRun) chosen() ([]*lab.Scenario, error) {
 	for _, name := range f.only {
 		s, err := lab.Find(strings.TrimSpace(name))
 		if err != nil {
-			return nil, usageError{err}
+			return nil, usage(err)
 		}
 		if !slices.Contains(all, s) {
 			all = append(all, s)
@@ -290,36 +246,17 @@ func (f *labRun) runAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	opt, err := f.options()
-	if err != nil {
+	var a *lab.Accuracy
+	if err := f.conduct("run --all", func(opt run.Options) (err error) {
+		a, err = run.All(ctx, scenarios, run.AllOptions{Options: opt})
 		return err
-	}
-	progress := f.env.progress()
-	opt.Progress = progress.Show
-	a, err := run.All(ctx, scenarios, run.AllOptions{Options: opt})
-	progress.Clear()
-	if errors.Is(err, context.Canceled) {
-		return errors.New("lab run --all: interrupted; the lab is removed and the host is as it was")
-	}
-	if err != nil {
+	}); err != nil {
 		return err
 	}
 	if err = f.env.print(report.LabMatrix{Accuracy: a}); err == nil && !a.Passed {
 		return errFindings
 	}
 	return err
-}
-
-func completeNames(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-	before := ""
-	if i := strings.LastIndexByte(typed, ','); i >= 0 {
-		before = typed[:i+1]
-	}
-	var names []string
-	for _, s := range lab.Scenarios() {
-		names = append(names, cobra.CompletionWithDesc(before+s.Name, s.Title))
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
 // makeDir makes the folder of captures, or fails before the run where files cannot be written.

@@ -30,7 +30,7 @@ func (s labShell) run(args ...string) (code int, stdout, stderr string) {
 	}
 	root := &cobra.Command{Use: "lab", SilenceErrors: true, SilenceUsage: true}
 	root.AddCommand(newLabList(env), newLabUp(env), newLabExec(env), newLabDown(env))
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	requireKnownWords(root)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(s.t.Context())
@@ -156,7 +156,7 @@ func TestLabUpErrors(t *testing.T) {
 	s.want(1, "missing.yaml: no such file", "up", "missing.yaml")
 	s.want(2, bad+`:2:1: unknown field "colour"; expected one of: name, title`, "up", bad)
 	s.want(2, `no stage "late"`, "up", "table-full", "--stage", "late")
-	s.want(2, `must be nginx, builtin or auto`, "up", "table-full", "--server", "apache")
+	s.want(2, `must be one of auto, nginx, builtin`, "up", "table-full", "--server", "apache")
 	s.want(2, "an argument is missing", "up")
 	files, err := os.ReadDir(filepath.Join(s.dir, "labs"))
 	if err == nil && len(files) > 0 {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -25,7 +24,7 @@ type pcapVerb struct {
 	env              *Env
 	view             report.PcapView
 	keep             int
-	memory           memorySize
+	memory           int64
 	timeWait, window time.Duration
 	list, utc        bool
 }
@@ -43,20 +42,16 @@ func newPcap(env *Env) *cobra.Command {
 		Use:   "pcap [flags] FILE|- [FILTER…|OUTSIDE]",
 		Short: "read a capture: ports that are reused too early, and the faults that follow",
 		Long: `Read a capture (pcap or pcapng, also gzipped; - is standard input) and show what a
-NAT does to TCP: ports that were reused to the same destination and after how long;
-SYNs that met the former connection's TIME_WAIT and were rejected, by their timestamp
-(PAWS) or their sequence number, with the ACK of the former connection and the RST
-that follow; the number of clocks, that is of machines, behind an address; unanswered
-SYNs; RSTs outside their receiver's window; segments that were sent three times or
-more; ICMP errors. Of each kind the worst incidents are drawn packet by packet. Frame
-numbers are those of Wireshark and 'tcpdump --number'.
+NAT does to TCP: ports that were reused too early; SYNs that met the former connection's
+TIME_WAIT and were rejected; the number of machines behind an address; unanswered SYNs;
+RSTs outside their receiver's window; segments that were sent three times or more; ICMP
+errors. Of each kind the worst incidents are drawn packet by packet.
 
 With a second file it compares captures of both sides of a NAT: packets that never came
 out, rewritten fields, the added delay, the offset of the clocks.
 
-Requires no privilege, and no more memory for a larger file: when --memory is full the
-connections that were silent for longest are dropped, and the output says so. Damaged
-files are read as far as possible. Ctrl-C ends it with what was read until then.
+Requires no privilege. When --memory is full the connections that were silent for longest
+are dropped, and the output says so. Damaged files are read as far as possible.
 
 The exit code is 3 if there are incidents that cost connections (` + strings.Join(kindNames(true), ",\n") + `), or any that
 --kind selects; of two files, if packets were lost in the NAT.
@@ -68,7 +63,6 @@ The exit code is 3 if there are incidents that cost connections (` + strings.Joi
   natkit pcap server.pcap host 203.0.113.1 and port 443
   natkit pcap inside.pcap outside.pcap
   natkit pcap --json server.pcap`,
-		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: completePcap,
 		RunE:              func(cmd *cobra.Command, args []string) error { return v.run(cmd, args) },
 	}
@@ -88,15 +82,15 @@ var ofOneFile = []string{"kind", "list", "all", "clock", "time-wait"}
 func (v *pcapVerb) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.Var(natural(&v.view.Max), "max", fmt.Sprintf("draw at most `N` incidents of each kind (of two files: show N flows in each table), 0 for all that are kept (default %d; %d)", usualLadders, usualRows))
-	f.Var(&parsed{set: v.addKinds}, "kind", "only incidents of these `KINDS`, separated by commas")
+	f.Var(&value{set: v.addKinds}, "kind", "only incidents of these `KINDS`, separated by commas")
 	f.BoolVar(&v.list, "list", false, "print a line for each incident instead of the stories")
 	f.BoolVar(&v.view.Steps, "all", false, "draw all packets of an incident that are kept, with all of their fields")
 	f.BoolVar(&v.view.Clock, "clock", false, "show the time of day in ladders, not the time since their first packet")
 	f.BoolVar(&v.utc, "utc", false, "show times in UTC, not in this machine's time zone")
 	f.Var(between(&v.keep, 1, maxKept), "keep", "keep at most `N` incidents of each kind (of two files: flows) for --list, --json and --max 0; all are counted")
-	f.Var(&v.memory, "memory", "keep connections and clocks in no more than `SIZE`: 64M, 1G, …")
-	f.Var(periodBetween(&v.timeWait, time.Second, maxTimeWait), "time-wait", "how long servers stay in TIME_WAIT, to judge a SYN without answer: seconds or 2m, …")
-	f.Var(periodBetween(&v.window, time.Millisecond, pair.MaxWindow), "window", "of two files: how long a packet may take from one to the other: seconds or 500ms, …")
+	f.Var(memory(&v.memory), "memory", "keep connections and clocks in no more than `SIZE`: 64M, 1G, …")
+	f.Var(period(&v.timeWait, time.Second, maxTimeWait), "time-wait", "how long servers stay in TIME_WAIT, to judge a SYN without answer: seconds or 2m, …")
+	f.Var(period(&v.window, time.Millisecond, pair.MaxWindow), "window", "of two files: how long a packet may take from one to the other: seconds or 500ms, …")
 	v.env.addJSON(cmd, pcap.Schema+", of two files "+pair.Schema)
 	for _, text := range []string{"list", "all", "clock", "max"} {
 		cmd.MarkFlagsMutuallyExclusive("json", text)
@@ -169,79 +163,37 @@ func beginsFilter(word string) bool {
 	return strings.HasPrefix(first, "(") || slices.Contains(frame.FilterWords, first)
 }
 
-// captureInput is a capture that is being read: a file, or a pipe. It shows progress, and
-// ends, as if it had no more, when the context does.
+// captureInput is a capture that is being read. It shows progress, and ends, as if it had
+// no more, when the context does.
 type captureInput struct {
-	name string
-	// size is that of a plain file, 0 where it is unknown.
-	size, read  int64
+	*input
+	ctx         context.Context
+	progress    *report.Progress
+	done        int64
 	interrupted bool
-
-	ctx      context.Context
-	from     io.Reader
-	file     io.Closer
-	progress *report.Progress
 }
 
-// openCapture opens a file, or standard input where name is "-".
 func openCapture(ctx context.Context, env *Env, name string) (*captureInput, error) {
-	in := &captureInput{name: name, ctx: ctx, progress: env.progress(), file: io.NopCloser(nil)}
-	if name == "-" {
-		if env.StdinTerminal {
-			return nil, usagef("stdin is a terminal; pipe a capture into it, such as 'tcpdump -w - | natkit pcap -'")
-		}
-		in.name, in.from = "standard input", newInterruptible(ctx, env.Stdin)
-		return in, nil
-	}
-	file, err := openUntil(ctx, name)
-	if err == nil {
-		in.size, err = captureSize(file)
-	}
-	if errors.Is(err, fs.ErrPermission) {
-		err = fmt.Errorf("%w: it must be readable ('chmod a+r' by its owner)", err)
-	}
+	in, err := env.open(ctx, name, "a capture into it, such as 'tcpdump -w - | natkit pcap -'")
 	if err != nil {
 		return nil, fmt.Errorf("read the capture: %w", err)
 	}
-	in.file, in.from = file, newInterruptible(ctx, file)
-	return in, nil
-}
-
-// captureSize is that of a plain file; a directory is closed and refused.
-func captureSize(file *os.File) (int64, error) {
-	info, err := file.Stat()
-	if err == nil && info.IsDir() {
-		err = fmt.Errorf("%s is a directory: name a file in it", file.Name())
-	}
-	switch {
-	case err != nil:
-		file.Close()
-		return 0, err
-	case info.Mode().IsRegular():
-		return info.Size(), nil
-	}
-	return 0, nil
+	return &captureInput{input: in, ctx: ctx, progress: env.progress()}, nil
 }
 
 func (in *captureInput) Read(p []byte) (int, error) {
-	n, err := in.from.Read(p)
-	in.read += int64(n)
+	n, err := in.input.Read(p)
+	in.done += int64(n)
 	if in.size > 0 {
-		in.progress.Update("%s: %s of %s read (%s)", in.name, units.Bytes(in.read), units.Bytes(in.size), units.Percent(float64(in.read)/float64(in.size)))
+		in.progress.Update("%s: %s of %s read (%s)", in.name, units.Bytes(in.done), units.Bytes(in.size), units.Percent(float64(in.done)/float64(in.size)))
 	} else {
-		in.progress.Update("%s: %s read", in.name, units.Bytes(in.read))
+		in.progress.Update("%s: %s read", in.name, units.Bytes(in.done))
 	}
 	if err != nil && in.ctx.Err() != nil && errors.Is(err, in.ctx.Err()) {
 		in.interrupted = true
 		return n, io.EOF
 	}
 	return n, err
-}
-
-// Close ends the reading and removes the line that showed it.
-func (in *captureInput) Close() error {
-	in.progress.Clear()
-	return in.file.Close()
 }
 
 // failed is why a capture could not be read.
@@ -262,7 +214,7 @@ func (v *pcapVerb) one(ctx context.Context, name string, expr *frame.Filter) err
 		return err
 	}
 	defer in.Close()
-	opt := pcap.Options{Memory: int64(v.memory), Incidents: v.keep, TimeWait: v.timeWait}
+	opt := pcap.Options{Memory: v.memory, Incidents: v.keep, TimeWait: v.timeWait}
 	if expr != nil {
 		v.view.Filter = expr.String()
 		opt.Only = func(p *pcap.Packet) bool {
@@ -357,7 +309,7 @@ func (v *pcapVerb) compare(cmd *cobra.Command, inside, outside string) error {
 	}
 	defer out.Close()
 	out.progress = &report.Progress{} // one line of progress
-	r, err := pair.Match(in, out, pair.Options{Window: v.window, Memory: int64(v.memory), Listed: v.keep})
+	r, err := pair.Match(in, out, pair.Options{Window: v.window, Memory: v.memory, Listed: v.keep})
 	in.progress.Clear()
 	if err != nil {
 		return malformed(fmt.Errorf("compare %s with %s: %w", in.name, out.name, err))

@@ -1,11 +1,9 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -44,26 +42,15 @@ many ports are in use of those that the rule (or the kernel) allows, how fast ne
 ones come and when they will be used up, who uses them, and the probability that a new
 connection fails now: given that its own port is taken, and overall.
 
-The probability is computed from the distribution of the used ports. Since Linux 5.0
-the kernel tries 128, 64, 32, 16 and 8 consecutive ports from random starts and then
-gives up: one block of used ports that fills half of the range fails 3 % of the
-connections whose port is taken, one of 93 % fails 70 %, ports scattered over 93 % none.
-
-It reads the whole connection table, twice for rates (--for 0 reads it once; rates are
-then computed where entries have their age: net.netfilter.nf_conntrack_timestamp), and
-requires CAP_NET_ADMIN. With --from a list of entries is enough; the rules are then
-unknown, and the range is assumed to be the kernel's own.
-
-Each reading takes 64 MiB at most; beyond that small pools are left out, with a note.
-Connections that came and went between the two readings are not in the rate. "never"
-means: at the present rate the number in use does not reach the range, or its growth is
-within chance.
+The whole connection table is read, twice for rates (--for 0 reads it once), in 64 MiB at
+most; that requires CAP_NET_ADMIN. With --from a list of entries is enough; the rules are
+then unknown, and the range is assumed to be the kernel's own. "never" means: at the
+present rate the number in use does not reach the range.
 
 With --lvs it reports on the kernel's load balancer (IPVS) instead: services and their
 real servers, the share of each against its weight, the number of client addresses,
 how soon a client's port is reused, and how many of such connections stayed on the
-former server. It reads the table of connections for a second and 6 MiB (some 90,000)
-at most, requires root for the timeouts only, and with --from takes a bundle of
+former server. It requires root for the timeouts only, and with --from takes a bundle of
 'natkit snapshot'. Its JSON form is ` + lvsSchema + `.`,
 		Example: `  sudo natkit ports
   sudo natkit ports --netns gateway --top 5 --for 10
@@ -71,9 +58,7 @@ at most, requires root for the timeouts only, and with --from takes a bundle of
   conntrack -L | natkit ports --from -
   sudo natkit ports --json --for 0
   sudo natkit ports --lvs --netns director --for 10`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return p.run(cmd) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.run(cmd) },
 	}
 	p.addFlags(cmd)
 	return cmd
@@ -92,7 +77,7 @@ func (p *portsVerb) addFlags(cmd *cobra.Command) {
 	f.Var(into(&p.query.Address, parseAddress), "address", "only ports of the address `ADDR` that NAT gives")
 	f.Var(into(&p.query.Protocol, parsePortProtocol), "proto", "only the protocol `NAME`: tcp, udp, icmp, …")
 	addWindow(cmd, &p.window, time.Second, 0)
-	f.Var(periodBetween(&p.watch, minWatch, maxWindow), "watch", "repeat at an interval of `SECONDS` (--watch=5), until Ctrl-C")
+	f.Var(period(&p.watch, minWatch, maxWindow), "watch", "repeat at an interval of `SECONDS` (--watch=5), until Ctrl-C")
 	f.Lookup("watch").NoOptDefVal = usualWatch
 	f.BoolVar(&p.lvs, "lvs", false, "report on IPVS, the kernel's load balancer: services, real servers, reuse of clients' ports")
 	p.env.addJSON(cmd, portsSchema)
@@ -111,8 +96,8 @@ func (p *portsVerb) addFlags(cmd *cobra.Command) {
 var portProtocols = []string{"tcp", "udp", "icmp", "icmpv6", "sctp", "dccp", "udplite"}
 
 func parsePortProtocol(name string) (uint8, error) {
-	if !slices.Contains(portProtocols, name) {
-		return 0, fmt.Errorf("must be one of %s", strings.Join(portProtocols, ", "))
+	if _, err := oneOf(portProtocols...)(name); err != nil {
+		return 0, err
 	}
 	return nat.ParseProtocol(name)
 }
@@ -139,35 +124,35 @@ func (p *portsVerb) run(cmd *cobra.Command) error {
 	if p.watch > 0 {
 		return p.watchOn(cmd, before)
 	}
-	if p.window == 0 {
-		return p.show(before, nil, "")
+	after := before
+	if before = nil; p.window > 0 {
+		progress := p.env.progress()
+		progress.Update("waiting %s to compare", p.window)
+		_ = during(cmd.Context(), p.window, 0, nil)
+		progress.Clear()
+		if cmd.Context().Err() != nil {
+			return errors.New("interrupted before the second reading of the table (--for 0 takes one)")
+		}
+		before = after
+		if after, err = p.look(cmd); err != nil {
+			return err
+		}
 	}
-	if err := p.wait(cmd.Context(), p.window); err != nil {
-		return errors.New("interrupted before the second reading of the table (--for 0 takes one)")
+	doc := p.document(after, before, "")
+	if p.env.asCSV {
+		if more := doc.Ports.Total - int64(len(doc.Ports.Pools)); more > 0 {
+			p.env.note("%d more with less of their range in use are left out (--top 0 lists all)", more)
+		}
+		for _, note := range doc.Notes {
+			p.env.note("%s", note)
+		}
 	}
-	after, err := p.look(cmd)
-	if err != nil {
-		return err
-	}
-	return p.show(after, before, "")
-}
-
-// wait lets time pass between two readings.
-func (p *portsVerb) wait(ctx context.Context, d time.Duration) error {
-	progress := p.env.progress()
-	defer progress.Clear()
-	progress.Update("waiting %s to compare", d)
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return p.env.print(doc)
 }
 
 // watchOn shows one reading after the other, each compared with the one before, until Ctrl-C.
 func (p *portsVerb) watchOn(cmd *cobra.Command, before *look) error {
-	for p.wait(cmd.Context(), p.watch) == nil {
+	return during(cmd.Context(), 0, p.watch, func() error {
 		after, err := p.look(cmd)
 		if cmd.Context().Err() != nil {
 			return nil
@@ -175,22 +160,14 @@ func (p *portsVerb) watchOn(cmd *cobra.Command, before *look) error {
 		if err != nil {
 			return err
 		}
-		if p.env.StdoutTerminal {
-			fmt.Fprint(p.env.Stdout, "\x1b[H\x1b[J")
-		}
-		if err := p.show(after, before, after.middle.Format(time.TimeOnly)); err != nil {
-			return err
-		}
-		if !p.env.StdoutTerminal {
-			fmt.Fprintln(p.env.Stdout)
-		}
+		doc := p.document(after, before, after.middle.Format(time.TimeOnly))
 		before = after
-	}
-	return nil
+		return p.env.redraw(doc.Text)
+	})
 }
 
-// show computes and prints; before may be nil.
-func (p *portsVerb) show(after, before *look, at string) error {
+// document compares; before may be nil.
+func (p *portsVerb) document(after, before *look, at string) report.Ports {
 	q := p.query
 	q.Complete, q.Rules = after.about.Complete, after.rules
 	if before != nil && before.about.Complete {
@@ -207,15 +184,7 @@ func (p *portsVerb) show(after, before *look, at string) error {
 			doc.Notes = append(doc.Notes, "whether sockets of this machine use these addresses is not known: "+err.Error())
 		}
 	}
-	if p.env.asCSV {
-		if more := doc.Ports.Total - int64(len(doc.Ports.Pools)); more > 0 {
-			p.env.note("%d more with less of their range in use are left out (--top 0 lists all)", more)
-		}
-		for _, note := range doc.Notes {
-			p.env.note("%s", note)
-		}
-	}
-	return p.env.print(doc)
+	return doc
 }
 
 // look is one reading of the table.
@@ -317,7 +286,7 @@ func (p *portsVerb) recordLVS(cmd *cobra.Command, doc *report.LVS) (*snapshot.Re
 			return nil, err
 		}
 		doc.Source = "bundle " + p.entries.from
-		return readBundleFile(p.env, p.entries.from, snapshot.DefaultBudget)
+		return p.env.readBundle(cmd.Context(), p.entries.from, snapshot.DefaultBudget)
 	}
 	ns, err := p.entries.open(cmd)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,37 +20,28 @@ import (
 
 // simulator is the verb simulate.
 type simulator struct {
-	env         *Env
-	preset      string
-	list        bool
-	printConfig bool
-	csv, html   string
-	// changes are those of flags to the configuration, by the flags' names.
-	changes map[string]func(*simulate.Config) error
+	env               *Env
+	preset            string
+	list, printConfig bool
+	files             outFiles[*simulate.Result]
 }
 
 func newSimulate(env *Env) *cobra.Command {
-	s := &simulator{env: env, changes: map[string]func(*simulate.Config) error{}}
+	s := &simulator{env: env, files: outFiles[*simulate.Result]{
+		{flag: "csv", usage: "write the curves to `FILE`, - for stdout instead of the report",
+			write: func(r *simulate.Result, w io.Writer) error { return report.SimulateCSV(w, r) }},
+		{flag: "html", usage: "write one self-contained page to `FILE`",
+			write: func(r *simulate.Result, w io.Writer) error { return report.SimulateHTML(w, r) }}}}
 	cmd := &cobra.Command{
 		Use:   "simulate [CONFIG.yaml]",
 		Short: "predict what port reuse, TIME_WAIT, timestamps and a balancer's sessions do to connections",
 		Long: `Compute, connection by connection, the outcome of the load of many clients behind one
-NAT: which ports the NAT gives them, whether the server still has a TIME_WAIT for that
-port, whether it accepts the SYN or answers it with the former connection's ACK because
-the timestamp or the sequence number went back, and to which server a load balancer
-sends it. Nothing is measured and nothing on this host is read or changed; it needs no
-privilege.
+NAT: the ports that it gives them, whether the server still has a TIME_WAIT for that port
+and accepts the SYN, and to which server a load balancer sends it. Nothing is measured,
+and nothing on this host is read or changed.
 
-The first lines give the rate from which SYNs are refused, how many, and the limit:
-ports divided by the time for which they are in use. The curves follow.
-
-The input is a configuration file (docs/simulate.md has its language), or a preset:
---list lists them, among them an old kernel's TIME_WAIT of 112.5 s, what was tried
-against it, and the load of the lab's scenario port-reuse-paws. --print-config prints
-one to start from. Flags override the configuration.
-
-The same configuration and seed give the same result, byte by byte. An interrupt
-(Ctrl-C) ends the simulation without a result.`,
+The input is a configuration file (docs/simulate.md has its language) or a preset; flags
+override it. The same configuration and seed give the same result, byte by byte.`,
 		Example: `  natkit simulate --list
   natkit simulate --preset old-kernel
   natkit simulate --preset old-kernel --addresses 3 --html page.html
@@ -58,7 +49,7 @@ The same configuration and seed give the same result, byte by byte. An interrupt
   natkit simulate --preset mixed --print-config > mine.yaml && natkit simulate mine.yaml
   natkit simulate --arrivals rates.csv --csv - > curves.csv
   natkit simulate --preset lab --json`,
-		Args:              argsUnless(cobra.MaximumNArgs(1), "preset", "list"),
+		Args:              argsUnless(takes, "preset", "list"),
 		RunE:              s.run,
 		ValidArgsFunction: completeYAML,
 	}
@@ -66,65 +57,57 @@ The same configuration and seed give the same result, byte by byte. An interrupt
 	flags.StringVar(&s.preset, "preset", "", "simulate the preset `NAME`")
 	flags.BoolVar(&s.list, "list", false, "list the presets")
 	flags.BoolVar(&s.printConfig, "print-config", false, "print the configuration as YAML instead of simulating it")
-	s.addKnobs(cmd)
-	flags.StringVar(&s.csv, "csv", "", "write the curves to `FILE`, - for stdout instead of the report")
-	flags.StringVar(&s.html, "html", "", "write one self-contained page to `FILE`")
+	for _, k := range knobs {
+		flags.Var(&value{set: func(string) error { return nil }}, k.name, k.usage)
+	}
+	flags.Lookup("lb").NoOptDefVal = "true"
+	s.files.addTo(flags)
 	env.addJSON(cmd, simulate.Schema)
 	cmd.MarkFlagsMutuallyExclusive("rate", "arrivals")
 	cmd.MarkFlagsMutuallyExclusive("list", "preset")
 	cmd.MarkFlagsMutuallyExclusive("list", "print-config")
 	cmd.MarkFlagsMutuallyExclusive("print-config", "json")
 	completeFlags(cmd, map[string]cobra.CompletionFunc{
-		"preset": completePresets, "strategy": cobra.FixedCompletions(strategies, cobra.ShellCompDirectiveNoFileComp),
-		"kernel": cobra.FixedCompletions([]string{"2.6", "3.10", "3.10.0-1127", "4.1"}, cobra.ShellCompDirectiveNoFileComp),
+		"preset": offer(presetNames), "strategy": completeWords(strategies...), "kernel": completeWords("2.6", "3.10", "3.10.0-1127", "4.1"),
 	})
 	return cmd
 }
 
-func completePresets(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+func presetNames() (names []string) {
 	for _, p := range simulate.Presets() {
-		names = append(names, p.Name+"\t"+p.Title)
+		names = append(names, cobra.CompletionWithDesc(p.Name, p.Title))
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return names
 }
 
 func (s *simulator) run(cmd *cobra.Command, args []string) error {
 	if s.list {
 		return s.env.print(presetList())
 	}
-	if err := s.checkFiles(); err != nil {
+	toStdout, err := s.files.check(s.env)
+	if err != nil {
 		return err
 	}
-	c, text, err := s.config(args)
+	c, text, err := s.config(cmd, args)
 	if err != nil {
 		return err
 	}
 	if s.printConfig {
 		return printConfig(s.env.Stdout, c, text)
 	}
-	if err := s.mayWrite(); err != nil { // better now than after the simulation
-		return err
+	progress := s.env.progress()
+	r, err := simulate.Run(cmd.Context(), *c, func(p simulate.Progress) { progress.Show(report.SimulateProgress(p)) })
+	progress.Clear()
+	if errors.Is(err, context.Canceled) {
+		err = errors.New("simulate: interrupted; there is no result")
 	}
-	r, err := s.simulate(cmd.Context(), c)
 	if err != nil {
 		return err
 	}
-	err = s.write(r) // the report is printed even where a file finds no room
-	if s.csv == "-" {
+	if err = s.files.save(s.env, r); toStdout {
 		return err
 	}
 	return errors.Join(err, s.env.print(report.Simulation{Schema: simulate.Schema, Result: r}))
-}
-
-// simulate shows its progress.
-func (s *simulator) simulate(ctx context.Context, c *simulate.Config) (*simulate.Result, error) {
-	progress := s.env.progress()
-	defer progress.Clear()
-	r, err := simulate.Run(ctx, *c, func(p simulate.Progress) { progress.Show(report.SimulateProgress(p)) })
-	if errors.Is(err, context.Canceled) {
-		return nil, errors.New("simulate: interrupted; there is no result")
-	}
-	return r, err
 }
 
 func presetList() report.Presets {
@@ -136,38 +119,51 @@ func presetList() report.Presets {
 }
 
 // printConfig prints the text where there is one, with its comments.
-func printConfig(w io.Writer, c *simulate.Config, text string) error {
+func printConfig(w io.Writer, c *simulate.Config, text string) (err error) {
 	if text == "" {
-		yaml, err := simulate.YAML(c)
-		if err != nil {
+		if text, err = simulate.YAML(c); err != nil {
 			return fmt.Errorf("print the configuration: %w", err)
 		}
-		text = yaml
 	}
-	_, err := io.WriteString(w, text)
+	_, err = io.WriteString(w, text)
 	return err
 }
 
 // config is what the file, the preset and the flags say. text is the YAML of just that,
 // where no flag changes it.
-func (s *simulator) config(args []string) (c *simulate.Config, text string, err error) {
+func (s *simulator) config(cmd *cobra.Command, args []string) (c *simulate.Config, text string, err error) {
+	name := s.preset
 	switch {
 	case len(args) > 0:
-		c, text, err = readSimulation(args[0])
-	case s.preset != "":
-		c, text, err = presetOf(s.preset)
+		c, text, err = s.readConfig(cmd.Context(), args[0])
+	case name == "":
+		name = simulate.DefaultPreset
+		fallthrough
 	default:
-		c, text, err = presetOf(simulate.DefaultPreset)
+		c, text, err = presetOf(name)
 	}
-	if err != nil || len(s.changes) == 0 {
-		return c, text, err
+	if err != nil {
+		return nil, "", err
 	}
-	for _, flag := range slices.Sorted(maps.Keys(s.changes)) {
-		if err := s.changes[flag](c); err != nil {
-			return nil, "", err
+	if err := s.addArrivals(cmd, c); err != nil {
+		return nil, "", err
+	}
+	changed := cmd.Flags().Changed
+	for _, k := range knobs {
+		if !changed(k.name) {
+			continue
+		}
+		text = ""
+		if given := cmd.Flags().Lookup(k.name).Value.String(); k.set != nil {
+			if err := k.set(c, given); err != nil {
+				return nil, "", usagef("--%s %q: %w", k.name, given, err)
+			}
 		}
 	}
-	if s.changes["for"] != nil && len(c.Batches) > 0 {
+	if text != "" {
+		return c, text, nil
+	}
+	if changed("for") && len(c.Batches) > 0 {
 		return nil, "", usagef("--for %s: the configuration has batches, whose length is not known before; --for requires --rate or --arrivals here", c.Duration)
 	}
 	if err := c.Check(); err != nil {
@@ -179,17 +175,16 @@ func (s *simulator) config(args []string) (c *simulate.Config, text string, err 
 func presetOf(name string) (*simulate.Config, string, error) {
 	p, err := simulate.FindPreset(name)
 	if err != nil {
-		return nil, "", usageError{err}
+		return nil, "", usage(err)
 	}
 	// A copy: flags change it.
 	c, err := simulate.Parse(name+".yaml", []byte(p.Text))
 	return c, p.Text, err
 }
 
-// readSimulation reads a configuration; a CSV file that it names is
-// relative to it.
-func readSimulation(path string) (*simulate.Config, string, error) {
-	text, err := readFile("simulation", path, simulate.MaxSource)
+// readConfig reads a configuration; a CSV file that it names is relative to it.
+func (s *simulator) readConfig(ctx context.Context, path string) (*simulate.Config, string, error) {
+	text, err := s.env.read(ctx, "simulation", path, simulate.MaxSource, "a configuration into it")
 	if err != nil {
 		return nil, "", err
 	}
@@ -204,7 +199,7 @@ func readSimulation(path string) (*simulate.Config, string, error) {
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(filepath.Dir(path), name)
 	}
-	if c.Arrivals.Points, err = readArrivals(name); err != nil {
+	if c.Arrivals.Points, err = s.readArrivals(ctx, name); err != nil {
 		return nil, "", err
 	}
 	if err := c.Check(); err != nil {
@@ -216,118 +211,27 @@ func readSimulation(path string) (*simulate.Config, string, error) {
 // maxArrivals bounds the CSV file with rates, in bytes.
 const maxArrivals = 16 << 20
 
-func readArrivals(path string) ([]simulate.RatePoint, error) {
-	text, err := readFile("arrivals", path, maxArrivals)
+func (s *simulator) readArrivals(ctx context.Context, path string) ([]simulate.RatePoint, error) {
+	text, err := s.env.read(ctx, "arrivals", path, maxArrivals, "lines \"seconds,rate\" into it")
 	if err != nil {
 		return nil, err
 	}
-	if len(text) > maxArrivals {
-		return nil, malformed(fmt.Errorf("read arrivals: %s has more than %d bytes", path, maxArrivals))
-	}
 	points, err := simulate.ParseCSV(path, text)
+	if len(text) > maxArrivals {
+		err = fmt.Errorf("%s has more than %d bytes", path, maxArrivals)
+	}
 	if err != nil {
 		return nil, malformed(fmt.Errorf("read arrivals: %w", err))
 	}
 	return points, nil
 }
 
-// defaultSimulated is the duration of a rate that replaces batches.
-const defaultSimulated = 10 * time.Minute
-
-var strategies = []string{simulate.StrategyRoundRobin, simulate.StrategyRandom, simulate.StrategyHash, simulate.StrategyKernel}
-
-// addKnobs adds the flags that change what a configuration says.
-func (s *simulator) addKnobs(cmd *cobra.Command) {
-	knob := func(name, usage string, parse func(string) (func(*simulate.Config) error, error)) {
-		cmd.Flags().Var(&parsed{set: func(text string) (err error) {
-			s.changes[name], err = parse(text)
-			return err
-		}}, name, usage)
-	}
-	length := func(name, usage string, least time.Duration, set func(*simulate.Config, time.Duration)) {
-		knob(name, usage, func(text string) (func(*simulate.Config) error, error) {
-			var d seconds
-			err := d.Set(text)
-			if err == nil && time.Duration(d) < least {
-				err = errors.New("must be more than 0")
-			}
-			return func(c *simulate.Config) error { set(c, time.Duration(d)); return nil }, err
-		})
-	}
-	count := func(name, usage string, set func(*simulate.Config, int)) {
-		knob(name, usage, func(text string) (func(*simulate.Config) error, error) {
-			n, err := strconv.Atoi(text)
-			if err != nil || n < 1 {
-				err = errors.New("must be a number, 1 or more")
-			}
-			return func(c *simulate.Config) error { set(c, n); return nil }, err
-		})
-	}
-	knob("rate", "new connections per `SECOND`, all the time", parseRate)
-	knob("arrivals", "new connections per second by the lines \"seconds,rate\" of `FILE.csv`, until the last one", func(path string) (func(*simulate.Config) error, error) {
-		return func(c *simulate.Config) error { return setArrivals(c, path) }, nil
-	})
-	length("for", "simulated `TIME`: seconds or 10m, 24h, …", 1, func(c *simulate.Config, d time.Duration) { c.Duration.Duration = d })
-	length("interval", "`TIME` between two points of the curves", 1, func(c *simulate.Config, d time.Duration) { c.Interval.Duration = d })
-	count("clients", "`N` hosts behind the NAT, each with its own timestamps", setClients)
-	knob("ports", "the NAT's ports, `FIRST-LAST`", parsePorts)
-	count("addresses", "the NAT has `N` addresses", func(c *simulate.Config, n int) { c.NAT.Addresses = n })
-	knob("strategy", "how the NAT chooses a port, a `NAME`: round-robin, random, hash, or kernel (Linux's own)", func(name string) (func(*simulate.Config) error, error) {
-		if !slices.Contains(strategies, name) {
-			return nil, fmt.Errorf("must be one of %s", strings.Join(strategies, ", "))
-		}
-		return func(c *simulate.Config) error { c.NAT.Strategy = name; return nil }, nil
-	})
-	length("hold-down", "`TIME` for which the NAT keeps a port after its connection has ended", 0, func(c *simulate.Config, d time.Duration) {
-		c.NAT.HoldDown = &simulate.Duration{Duration: d}
-	})
-	count("servers", "`N` servers, replacing all groups of them", func(c *simulate.Config, n int) { oneGroup(c).Count = n })
-	knob("kernel", "`VERSION` of the servers' Linux, such as 2.6, 3.10, 3.10.0-1127, 4.1, 6.1, replacing all groups of them", func(release string) (func(*simulate.Config) error, error) {
-		kernel, err := timeWaitOf(release)
-		return func(c *simulate.Config) error {
-			group := oneGroup(c)
-			group.Name, group.Kernel = "Linux "+release, kernel
-			return nil
-		}, err
-	})
-	knob("lb", "a load balancer with a table of sessions before the servers", func(text string) (func(*simulate.Config) error, error) {
-		on, err := strconv.ParseBool(text)
-		return func(c *simulate.Config) error {
-			if !on {
-				c.Balancer = nil
-			} else if c.Balancer == nil {
-				c.Balancer = new(simulate.Balancer)
-			}
-			return nil
-		}, err
-	})
-	cmd.Flags().Lookup("lb").NoOptDefVal = "true"
-	length("fin-timeout", "`TIME` for which the balancer keeps a session after its connection has ended; implies --lb", 1, func(c *simulate.Config, d time.Duration) {
-		if c.Balancer == nil {
-			c.Balancer = new(simulate.Balancer)
-		}
-		c.Balancer.Timeout.Duration = d
-	})
-	knob("seed", "`N` with which random numbers begin", func(text string) (func(*simulate.Config) error, error) {
-		n, err := strconv.ParseUint(text, 10, 64)
-		return func(c *simulate.Config) error { c.Seed = n; return nil }, err
-	})
-}
-
-func parseRate(text string) (func(*simulate.Config) error, error) {
-	rate, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(rate > 0) {
-		return nil, errors.New("must be a number, more than 0")
-	}
-	return func(c *simulate.Config) error {
-		replaceArrivals(c, simulate.Arrivals{Rate: rate})
+// addArrivals does what --arrivals says: the simulation ends with the last line.
+func (s *simulator) addArrivals(cmd *cobra.Command, c *simulate.Config) error {
+	if !cmd.Flags().Changed("arrivals") {
 		return nil
-	}, nil
-}
-
-// setArrivals ends with the last line, unless --for says otherwise.
-func setArrivals(c *simulate.Config, path string) error {
-	points, err := readArrivals(path)
+	}
+	points, err := s.readArrivals(cmd.Context(), cmd.Flags().Lookup("arrivals").Value.String())
 	if err != nil {
 		return err
 	}
@@ -335,6 +239,74 @@ func setArrivals(c *simulate.Config, path string) error {
 		c.Duration = last
 	}
 	replaceArrivals(c, simulate.Arrivals{Points: points})
+	return nil
+}
+
+// defaultSimulated is the duration of a rate that replaces batches.
+const defaultSimulated = 10 * time.Minute
+
+var strategies = []string{simulate.StrategyRoundRobin, simulate.StrategyRandom, simulate.StrategyHash, simulate.StrategyKernel}
+
+// knob is a flag that changes what a configuration says.
+type knob struct {
+	name, usage string
+	set         func(c *simulate.Config, text string) error
+}
+
+var knobs = []knob{
+	{"rate", "new connections per `SECOND`, all the time", setRate},
+	{"arrivals", "new connections per second by the lines \"seconds,rate\" of `FILE.csv`, until the last one", nil},
+	{"for", "simulated `TIME`: seconds or 10m, 24h, …", length(func(c *simulate.Config) *time.Duration { return &c.Duration.Duration })},
+	{"interval", "`TIME` between two points of the curves", length(func(c *simulate.Config) *time.Duration { return &c.Interval.Duration })},
+	{"clients", "`N` hosts behind the NAT, each with its own timestamps", count1(hosts)},
+	{"ports", "the NAT's ports, `FIRST-LAST`", setPorts},
+	{"addresses", "the NAT has `N` addresses", count1(func(c *simulate.Config) *int { return &c.NAT.Addresses })},
+	{"strategy", "how the NAT chooses a port, a `NAME`: round-robin, random, hash, or kernel (Linux's own)", func(c *simulate.Config, name string) error {
+		return into(&c.NAT.Strategy, oneOf(strategies...)).Set(name)
+	}},
+	{"hold-down", "`TIME` for which the NAT keeps a port after its connection has ended", func(c *simulate.Config, text string) error {
+		c.NAT.HoldDown = new(simulate.Duration)
+		return period(&c.NAT.HoldDown.Duration, 0, 0).Set(text)
+	}},
+	{"servers", "`N` servers, replacing all groups of them", count1(func(c *simulate.Config) *int { return &oneGroup(c).Count })},
+	{"kernel", "`VERSION` of the servers' Linux, such as 2.6, 3.10, 3.10.0-1127, 4.1, 6.1, replacing all groups of them", func(c *simulate.Config, release string) error {
+		group := oneGroup(c)
+		group.Name = "Linux " + release
+		return into(&group.Kernel, timeWaitOf).Set(release)
+	}},
+	{"lb", "a load balancer with a table of sessions before the servers", func(c *simulate.Config, text string) error {
+		on, err := strconv.ParseBool(text)
+		if c.Balancer = balancer(c); !on {
+			c.Balancer = nil
+		}
+		return err
+	}},
+	{"fin-timeout", "`TIME` for which the balancer keeps a session after its connection has ended; implies --lb",
+		length(func(c *simulate.Config) *time.Duration { c.Balancer = balancer(c); return &c.Balancer.Timeout.Duration })},
+	{"seed", "`N` with which random numbers begin", func(c *simulate.Config, text string) (err error) {
+		if c.Seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return errors.New("not a number")
+		}
+		return nil
+	}},
+}
+
+// length sets a time.
+func length(of func(*simulate.Config) *time.Duration) func(*simulate.Config, string) error {
+	return func(c *simulate.Config, text string) error { return period(of(c), time.Nanosecond, 0).Set(text) }
+}
+
+// count1 sets a number, 1 or more.
+func count1(of func(*simulate.Config) *int) func(*simulate.Config, string) error {
+	return func(c *simulate.Config, text string) error { return between(of(c), 1, math.MaxInt).Set(text) }
+}
+
+func setRate(c *simulate.Config, text string) error {
+	rate, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(rate > 0) {
+		return errors.New("must be a number, more than 0")
+	}
+	replaceArrivals(c, simulate.Arrivals{Rate: rate})
 	return nil
 }
 
@@ -349,27 +321,25 @@ func replaceArrivals(c *simulate.Config, a simulate.Arrivals) {
 	}
 }
 
-// setClients keeps what the first group says.
-func setClients(c *simulate.Config, hosts int) {
+// hosts leaves the first group of clients, and what it says; its number is the result.
+func hosts(c *simulate.Config) *int {
 	if len(c.Clients) == 0 {
 		c.Clients = []simulate.Clients{{Name: "clients"}}
 	}
 	c.Clients = slices.Clone(c.Clients[:1])
-	c.Clients[0].Hosts = hosts
 	for i := range c.Batches {
 		c.Batches[i].Clients = ""
 	}
+	return &c.Clients[0].Hosts
 }
 
-func parsePorts(text string) (func(*simulate.Config) error, error) {
+func setPorts(c *simulate.Config, text string) error {
 	ports, err := nat.ParsePorts(text)
 	if err != nil || ports.First == 0 || !strings.Contains(text, "-") {
-		return nil, errors.New("must be FIRST-LAST, such as 2048-65535")
+		return errors.New("must be FIRST-LAST, such as 2048-65535")
 	}
-	return func(c *simulate.Config) error {
-		c.NAT.Ports = [2]uint16{ports.First, ports.Last}
-		return nil
-	}, nil
+	c.NAT.Ports = [2]uint16{ports.First, ports.Last}
+	return nil
 }
 
 // oneGroup leaves the first group of servers.
@@ -381,80 +351,29 @@ func oneGroup(c *simulate.Config) *simulate.Servers {
 	return &c.Servers[0]
 }
 
-// firstTimer is the release whose TIME_WAITs have timers of their own: 4.1
-// (789f558cfb36, "tcp/dccp: get rid of central timewait timer").
-const firstTimerMajor, firstTimerMinor = 4, 1
+func balancer(c *simulate.Config) *simulate.Balancer {
+	if c.Balancer == nil {
+		return new(simulate.Balancer)
+	}
+	return c.Balancer
+}
 
 // firstRearm is the build of the vendor's 3.10.0 that is known to run again after 1 s;
 // later ones are taken for the same.
 const firstRearm = 1127
 
-// timeWaitOf is how a kernel's TIME_WAITs end.
+// timeWaitOf is how a kernel's TIME_WAITs end. Since 4.1 they have timers of their own
+// (789f558cfb36, "tcp/dccp: get rid of central timewait timer").
 func timeWaitOf(release string) (string, error) {
-	number, build, vendor := strings.Cut(strings.TrimSuffix(release, "+"), "-")
-	parts := strings.SplitN(number, ".", 3)
-	major, err := strconv.Atoi(parts[0])
-	minor := 0
-	if err == nil && len(parts) > 1 {
-		minor, err = strconv.Atoi(parts[1])
-	}
-	if err != nil || major < 2 || minor < 0 {
-		return "", errors.New("must be a version such as 2.6, 3.10, 3.10.0-1127, 4.1")
-	}
-	buildNumber, _, _ := strings.Cut(build, ".")
-	n, _ := strconv.Atoi(buildNumber)
+	var major, minor, patch, build int
+	n, _ := fmt.Sscanf(release, "%d.%d.%d-%d", &major, &minor, &patch, &build)
 	switch {
-	case major > firstTimerMajor || major == firstTimerMajor && minor >= firstTimerMinor:
+	case major < 2 || minor < 0 || n == 1 && release != strconv.Itoa(major):
+		return "", errors.New("must be a version such as 2.6, 3.10, 3.10.0-1127, 4.1")
+	case major > 4 || major == 4 && minor >= 1:
 		return simulate.KernelTimer, nil
-	case vendor && number == "3.10.0" && n >= firstRearm:
+	case [3]int{major, minor, patch} == [3]int{3, 10, 0} && build >= firstRearm:
 		return simulate.KernelWheelRearm, nil
 	}
 	return simulate.KernelWheel, nil
-}
-
-// checkFiles refuses --csv and --html that overwrite each other or stdout.
-func (s *simulator) checkFiles() error {
-	switch {
-	case s.csv == "-" && s.env.asJSON:
-		return usagef("--csv - and --json are mutually exclusive")
-	case s.html == "-":
-		return usagef("--html -: the page is written to a file only")
-	case s.csv != "" && s.html != "" && filepath.Clean(s.csv) == filepath.Clean(s.html):
-		return usagef("--html %s: --csv writes there, too", s.html)
-	}
-	return nil
-}
-
-func (s *simulator) mayWrite() error {
-	for flag, name := range map[string]string{"csv": s.csv, "html": s.html} {
-		if name == "" || name == "-" {
-			continue
-		}
-		if err := mayWrite(name); err != nil {
-			return fmt.Errorf("--%s: %w", flag, err)
-		}
-	}
-	return nil
-}
-
-// write writes the files, each whole or not at all.
-func (s *simulator) write(r *simulate.Result) error {
-	csv := func(w io.Writer) error { return report.SimulateCSV(w, r) }
-	switch {
-	case s.csv == "-":
-		if err := csv(s.env.Stdout); err != nil {
-			return fmt.Errorf("write to stdout: %w", err)
-		}
-	case s.csv != "":
-		if err := writeWhole(s.csv, 0o644, csv); err != nil {
-			return fmt.Errorf("--csv: %w", err)
-		}
-	}
-	if s.html == "" {
-		return nil
-	}
-	if err := writeWhole(s.html, 0o644, func(w io.Writer) error { return report.SimulateHTML(w, r) }); err != nil {
-		return fmt.Errorf("--html: %w", err)
-	}
-	return nil
 }

@@ -2,14 +2,11 @@ package cli
 
 import (
 	"bufio"
-	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -47,25 +44,19 @@ func newSnapshot(env *Env) *cobra.Command {
 tar.gz. 'natkit doctor --from FILE' has the same findings as doctor here.
 
 The file holds addresses and ports of connections, sysctls, counters of conntrack, TCP
-and the neighbour tables, NAT rules, memory and slab sizes, and kernel log lines about NAT.
-Only its owner may read it (mode 0600). Its name is printed on stdout.
+and the neighbour tables, NAT rules, memory and slab sizes, and kernel log lines about NAT;
+with --trace also dropped packets, a CPU profile and SYNs. Only its owner may read it
+(mode 0600). Its name is printed on stdout.
 
-With --trace it also holds the packets that the kernel dropped between the two samples,
-with the addresses and ports of some, a CPU profile, and the SYNs to this namespace's
-listeners.
-
-The connection table, its counters and NAT rules need CAP_NET_ADMIN, --trace needs CAP_BPF,
-CAP_PERFMON, CAP_SYSLOG and CAP_NET_RAW, slab sizes need root, the kernel log may need
-CAP_SYSLOG, --netns and --pid need CAP_SYS_ADMIN. Without them it reads what it may,
-prints INCOMPLETE, what is missing and why, and exits with 4. An interrupt (Ctrl-C) ends
-the wait, and the file is still written.`,
+Without CAP_NET_ADMIN, root and what --trace requires (CAP_BPF, CAP_PERFMON, CAP_SYSLOG,
+CAP_NET_RAW) it reads what it may, prints INCOMPLETE, what is missing and why, and exits
+with 4. An interrupt (Ctrl-C) ends the wait, and the file is still written.`,
 		Example: `  sudo natkit snapshot
   sudo natkit snapshot -o gateway.tar.gz --for 10s
   sudo natkit snapshot --pid $(docker inspect -f '{{.State.Pid}}' web) -o web.tar.gz
   ssh gateway sudo natkit snapshot -o - > gateway.tar.gz
   sudo natkit snapshot --trace --for 10s # with dropped packets and a CPU profile
   natkit snapshot --json                 # no file, only what was read, in numbers`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
 	}
 	s.target.addFlags(cmd)
@@ -151,23 +142,17 @@ func (s *snapshotter) write(ctx context.Context, w io.Writer, name string, o col
 // contents lists what is in a bundle, as it may be given to others.
 func contents(rec *snapshot.Recording) string {
 	last := rec.Last()
-	parts := []string{fmt.Sprintf("%d sysctls", len(last.Sysctls))}
+	text := fmt.Sprintf("%d sysctls, %d kernel log lines about NAT, the sizes of memory and slabs", len(last.Sysctls), len(last.KernelLog))
 	if last.Table != nil {
-		parts = append([]string{fmt.Sprintf("the addresses of %d connections", last.Table.Sampled)}, parts...)
-	}
-	if n := len(last.KernelLog); n > 0 {
-		parts = append(parts, fmt.Sprintf("%d kernel log lines about NAT", n))
+		text += fmt.Sprintf(", the addresses of %d connections", last.Table.Sampled)
 	}
 	if rec.Drops != nil {
-		parts = append(parts, fmt.Sprintf("dropped packets with the addresses of %d flows", len(rec.Drops.Flows)))
-	}
-	if rec.Profile != nil {
-		parts = append(parts, "a CPU profile")
+		text += fmt.Sprintf(", dropped packets with the addresses of %d flows", len(rec.Drops.Flows))
 	}
 	if rec.SYNs != nil {
-		parts = append(parts, fmt.Sprintf("SYNs with the addresses of %d clients", len(rec.SYNs.Sources)))
+		text += fmt.Sprintf(", SYNs with the addresses of %d clients", len(rec.SYNs.Sources))
 	}
-	return strings.Join(append(parts, "the sizes of memory and slabs"), ", ")
+	return text
 }
 
 // whole reports what is missing, and why: it must not be taken for an empty table.
@@ -197,73 +182,26 @@ func defaultBundleName(now time.Time) string {
 	return "natkit-" + host + "-" + now.UTC().Format("20060102T150405Z") + ".tar.gz"
 }
 
-// readBundleFile reads what 'natkit snapshot' wrote, with a limit of memory in bytes; - is standard input.
-func readBundleFile(env *Env, name string, memory int64) (*snapshot.Recording, error) {
-	r := io.NopCloser(env.Stdin)
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, fmt.Errorf("read bundle: %w", err)
-		}
-		r = file
+// readBundle reads what 'natkit snapshot' wrote, with a limit of memory in bytes; - is standard input.
+func (e *Env) readBundle(ctx context.Context, name string, memory int64) (*snapshot.Recording, error) {
+	in, err := e.open(ctx, name, "a bundle of 'natkit snapshot' into it")
+	if err != nil {
+		return nil, fmt.Errorf("read bundle: %w", err)
 	}
-	defer r.Close()
-	buffered := bufio.NewReaderSize(r, bundleHead)
-	head, err := buffered.Peek(bundleHead)
+	defer in.Close()
+	buffered := bufio.NewReaderSize(in, headSize)
+	head, err := buffered.Peek(headSize)
 	if len(head) == 0 && errors.Is(err, io.EOF) {
 		return nil, malformed(fmt.Errorf("read bundle %s: the file is empty; 'natkit snapshot' writes one", name))
 	}
 	// The reader meets another error again.
-	head = append([]byte(nil), plain(head)...) // reading on overwrites what was peeked
+	what, verb := otherInput(head)
 	rec, err := collect.ReadBundle(buffered, snapshot.NewBudget(memory))
+	if err != nil && what != "" {
+		err = fmt.Errorf("this is %s, not a bundle of 'natkit snapshot': natkit %s %s reads it", what, verb, name)
+	}
 	if err != nil {
-		if what, verb := otherInput(head); what != "" {
-			return nil, malformed(fmt.Errorf("read bundle %s: this is %s, not a bundle of 'natkit snapshot': natkit %s %s reads it", name, what, verb, name))
-		}
 		return nil, malformed(fmt.Errorf("read bundle %s: %w", name, err))
 	}
 	return rec, nil
-}
-
-// bundleHead is how many bytes of a file are read to recognise it.
-const bundleHead = 4096
-
-// otherInputs are what other verbs read, by how it begins, with comments before it.
-var otherInputs = []struct {
-	begins     *regexp.Regexp
-	what, verb string
-}{
-	{regexp.MustCompile(`^(\xd4\xc3\xb2\xa1|\xa1\xb2\xc3\xd4|\x4d\x3c\xb2\xa1|\xa1\xb2\x3c\x4d|\x0a\x0d\x0d\x0a)`), "a capture of packets", "pcap"},
-	{regexp.MustCompile(`(?m)^(ipv[46] +[0-9]+ +)?[a-z0-9]+ +[0-9]+ .*\bsrc=\S+ dst=`), "a list of conntrack entries", "conntrack --from"},
-	{regexp.MustCompile(`(?m)^\*(nat|filter|mangle|raw|security)\s*$`), "the text of iptables-save", "gateway import"},
-	{regexp.MustCompile(`(?m)^table (ip|ip6|inet|arp|bridge|netdev) \S+ \{`), "the text of 'nft list ruleset'", "gateway import"},
-	{regexp.MustCompile(`(?m)^gateway:`), "a gateway's file", "gateway check"},
-	{regexp.MustCompile(`(?m)^(topology|stages):`), "a scenario of the lab", "lab run"},
-	{regexp.MustCompile(`(?m)^arrivals:`), "a simulation", "simulate"},
-}
-
-// otherInput is what a file is whose first bytes these are, and the verb that reads it;
-// empty where natkit does not know it.
-func otherInput(head []byte) (what, verb string) {
-	latin := make([]rune, len(head)) // a byte each, for the capture's first ones
-	for i, b := range head {
-		latin[i] = rune(b)
-	}
-	for _, o := range otherInputs {
-		if o.begins.MatchString(string(latin)) {
-			return o.what, o.verb
-		}
-	}
-	return "", ""
-}
-
-// plain uncompresses the beginning of a file where it is compressed.
-func plain(head []byte) []byte {
-	z, err := gzip.NewReader(bytes.NewReader(head))
-	if err != nil {
-		return head
-	}
-	text := make([]byte, bundleHead)
-	n, _ := io.ReadFull(z, text) // the file goes on behind its head
-	return text[:n]
 }

@@ -32,13 +32,10 @@ func newSysctl(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sysctl [NAME…]",
 		Short: "explain the kernel's settings of connection tracking and NAT: now, default, who set them",
-		Long: `Prints every sysctl of connection tracking and those that NAT depends on: the value now,
-the kernel's default (of this release, and computed where it depends on memory), what it
-means, and what set it: files of sysctl.d, sysctl.conf and modprobe.d that name it, or
-a change by natkit. Files are those of the namespace that natkit runs in.
-
-NAME is a name, the end of one, or a pattern: nf_conntrack_max, '*timeout*'. What was not
-set by a file and differs from its default was set by a program, or after the start.
+		Long: `Print every sysctl of connection tracking and those that NAT depends on: the value now,
+the kernel's default, what it means, and what set it: files of sysctl.d, sysctl.conf and
+modprobe.d, or a change by natkit. NAME is a name, the end of one, or a pattern:
+nf_conntrack_max, '*timeout*'.
 
 Needs no root, except for values that the kernel shows to root only; exits with 4 when one
 could not be read. docs/sysctl.md has the table of all.`,
@@ -47,12 +44,12 @@ could not be read. docs/sysctl.md has the table of all.`,
   natkit sysctl nf_conntrack_max '*udp*'
   sudo natkit sysctl --netns gateway --json`,
 		RunE: func(cmd *cobra.Command, args []string) error { return v.run(cmd, args) },
-		ValidArgsFunction: func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+		ValidArgsFunction: offer(func() (names []string) {
 			for _, k := range tune.KnownSysctls {
 				names = append(names, k.Name)
 			}
-			return names, cobra.ShellCompDirectiveNoFileComp
-		},
+			return names
+		}),
 	}
 	v.target.addFlags(cmd)
 	cmd.Flags().BoolVar(&v.changed, "changed", false, "only what differs from its default")

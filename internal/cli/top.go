@@ -14,7 +14,6 @@ import (
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tui"
-	"github.com/natkit/natkit/internal/tui/live"
 )
 
 // usualInterval is the time between two samples of top.
@@ -40,33 +39,25 @@ func newTop(env *Env) *cobra.Command {
 		Long: `Show, refreshed every interval: how full the connection table is, and was; new flows
 per second with the standard error; entries by TCP state and protocol; the growth of
 conntrack's counters; drops by reason; SNAT ports in use; the sources and services
-with most entries; and the CPU time of packet work ('natkit profile' shows more).
+with most entries; and the CPU time of packet work. ? lists the keys.
 
-Keys: q quits, 1 to 7 and tab choose a panel, s sorts it, enter shows it alone, the
-arrows scroll, / filters by an address or text, p pauses, n selects another network
-namespace, w saves a snapshot, + and - change the interval, ? lists all of them.
-
-The cost does not grow with the table: each time an unbiased sample is read, as many
-entries as can be read in half a percent of the time of one CPU, at most 16,384. The
-numbers are scaled to the table and rounded to the digits that the sample supports;
-the screen shows the size of the sample and the time it took. Nothing subscribes to
-conntrack's events, which would cut the rate of new connections to a third.
+The cost does not grow with the table: each time an unbiased sample of at most 16,384
+entries is read, in half a percent of the time of one CPU. Nothing subscribes to events.
 
 The table and its counters require CAP_NET_ADMIN, drops CAP_BPF and CAP_PERFMON, other
-namespaces CAP_SYS_ADMIN. Parts that cannot be read show why, the rest is shown.
---once prints one frame to stdout, without a terminal, after one interval.`,
+namespaces CAP_SYS_ADMIN. Parts that cannot be read show why, the rest is shown.`,
 		Example: `  sudo natkit top
   sudo natkit top --netns gateway --interval 1
   sudo natkit top --pid $(docker inspect -f '{{.State.Pid}}' web)
   sudo natkit top --once                 # one frame, as text, after 2 seconds
   sudo natkit top --once --json          # what is in it, as data`,
-		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return t.run(cmd) },
 	}
 	t.target.addFlags(cmd)
-	cmd.Flags().Var(periodBetween(&t.interval, tui.MinInterval, tui.MaxInterval), "interval", "time between two samples: seconds or 500ms, 1m, …")
+	cmd.Flags().Var(period(&t.interval, tui.MinInterval, tui.MaxInterval), "interval", "time between two samples: seconds or 500ms, 1m, …")
 	cmd.Flags().BoolVar(&t.once, "once", false, "print one frame after one interval, and end")
 	t.env.addJSON(cmd, snapshot.RecordingSchema)
+	requires(cmd, "json", "once")
 	return cmd
 }
 
@@ -74,8 +65,6 @@ namespaces CAP_SYS_ADMIN. Parts that cannot be read show why, the rest is shown.
 func (t *topVerb) checkTerminal() error {
 	kind := t.env.Getenv("TERM")
 	switch {
-	case t.env.asJSON:
-		return usagef("--json requires --once")
 	case !t.env.StdoutTerminal:
 		return usagef("stdout is not a terminal; use --once to print one frame")
 	case !t.env.StdinTerminal:
@@ -97,11 +86,11 @@ func (t *topVerb) run(cmd *cobra.Command) error {
 		return err
 	}
 	theme := tui.Theme{Style: t.env.style(), ASCII: !isUTF8(t.env.Getenv)}
-	opt := live.Options{Netns: ns, Interval: t.interval, Theme: theme, In: t.env.Stdin, Out: t.env.Stdout, Save: t.save}
+	opt := tui.Options{Netns: ns, Interval: t.interval, Theme: theme, In: t.env.Stdin, Out: t.env.Stdout, Save: t.save}
 	if t.once {
 		return t.print(cmd.Context(), opt)
 	}
-	files, err := live.Run(cmd.Context(), opt)
+	files, err := tui.Run(cmd.Context(), opt)
 	// The screen that showed them is gone.
 	for _, name := range files {
 		fmt.Fprintln(t.env.Stdout, "saved "+name)
@@ -120,8 +109,8 @@ func isUTF8(getenv func(string) string) bool {
 }
 
 // print prints one frame.
-func (t *topVerb) print(ctx context.Context, opt live.Options) error {
-	sample, err := live.Once(ctx, opt)
+func (t *topVerb) print(ctx context.Context, opt tui.Options) error {
+	sample, err := tui.Once(ctx, opt)
 	if err != nil {
 		return err
 	}

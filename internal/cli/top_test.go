@@ -19,7 +19,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
-	"github.com/natkit/natkit/internal/tui/live"
+	"github.com/natkit/natkit/internal/tui"
 )
 
 // TestTopOnATerminal drives the whole program as somebody would, in a terminal that
@@ -94,7 +94,7 @@ func TestTopPanics(t *testing.T) {
 
 // panickingTopMain is a natkit top that panics when it saves.
 func panickingTopMain() {
-	_, err := live.Run(context.Background(), live.Options{Interval: time.Second, In: os.Stdin, Out: os.Stdout,
+	_, err := tui.Run(context.Background(), tui.Options{Interval: time.Second, In: os.Stdin, Out: os.Stdout,
 		Save: func(context.Context, *netns.Handle) (string, error) { panic("a panic on purpose") }})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/tune"
@@ -28,41 +29,53 @@ type transaction struct {
 	*journal.Transaction
 }
 
-// tuneDocument is what every sub-command of tune reports.
-type tuneDocument struct {
+// changeDocument is what the verbs report that change the host or list the journal.
+type changeDocument struct {
 	Schema string `json:"schema"`
-	// Plan, Files (with --persist) and what follows are apply's.
+	// File is the gateway's; Digest is of the plan that it becomes, Before what is in force.
+	File     string            `json:"file,omitempty"`
+	Digest   string            `json:"digest,omitempty"`
+	Before   string            `json:"before,omitempty"`
+	Findings []gateway.Finding `json:"findings,omitempty"`
+	// Difference is between the rules that are in force and the file's.
+	Difference gateway.Diff `json:"difference,omitzero"`
+	// Files are what --persist writes.
 	Plan     *tune.Plan    `json:"plan,omitempty"`
 	Files    []tune.Change `json:"persist,omitempty"`
 	Already  []string      `json:"already,omitempty"`
+	Notes    []string      `json:"notes,omitempty"`
 	Warnings []string      `json:"warnings,omitempty"`
 	Confirm  float64       `json:"confirm_seconds,omitempty"`
 	Applied  bool          `json:"applied"`
-
+	// Transactions are those that were made, confirmed, undone or listed.
 	Transactions []transaction `json:"transactions"`
-	Damaged      []string      `json:"damaged,omitempty"`
+	// Stale are connections whose rule went away.
+	Stale   *gatewayStale `json:"stale,omitempty"`
+	Damaged []string      `json:"damaged,omitempty"`
 	// Omitted are how many more there are with --all.
 	Omitted int `json:"omitted,omitempty"`
+
+	text func(io.Writer, report.Style) error
 }
 
-// tunePlan is what would be done.
-type tunePlan struct{ tuneDocument }
+func (d changeDocument) Text(w io.Writer, style report.Style) error { return d.text(w, style) }
 
-func (d tunePlan) Text(w io.Writer, style report.Style) error {
-	return report.Planned{
-		Changes: d.Plan.Changes, Already: d.Already, Warnings: d.Warnings, Files: d.Files, FilesWait: d.Confirm > 0,
-	}.Text(w, style)
+// resultsOf is what became of transactions; lines follow them in the text.
+func resultsOf(schema, lines string, all ...transaction) changeDocument {
+	return changeDocument{Schema: schema, Transactions: list(all), text: func(w io.Writer, style report.Style) error {
+		err := resultsText(w, style, all)
+		_, wrote := io.WriteString(w, style.Fit(lines))
+		return errors.Join(err, wrote)
+	}}
 }
 
-// tuneResults are what became of transactions.
-type tuneResults struct{ tuneDocument }
-
-func (d tuneResults) Text(w io.Writer, style report.Style) error {
-	return resultsText(w, style, d.Transactions)
-}
-
-func newResults(all ...transaction) tuneResults {
-	return tuneResults{tuneDocument{Schema: tuneSchema, Transactions: list(all)}}
+// planOf is what would be done.
+func planOf(plan *tune.Plan, confirm time.Duration) *changeDocument {
+	d := &changeDocument{Schema: tuneSchema, Plan: plan, Confirm: confirm.Seconds(), Transactions: []transaction{}}
+	d.text = func(w io.Writer, style report.Style) error {
+		return report.Planned{Changes: plan.Changes, Already: d.Already, Warnings: d.Warnings, Files: d.Files, FilesWait: confirm > 0}.Text(w, style)
+	}
+	return d
 }
 
 func resultsText(w io.Writer, style report.Style, all []transaction) error {
@@ -122,16 +135,11 @@ func rollback(tx *journal.Transaction, confirm string) string {
 	return fmt.Sprintf("will be rolled back at %s unless you run '%s'\n", tx.Confirm.DeadlineAt.Local().Format(time.TimeOnly), confirm)
 }
 
-// tuneList is the journal; whole: all changes of each transaction are listed.
-type tuneList struct {
-	tuneDocument
-	whole bool
-}
-
 // fewChanges of each transaction are listed.
 const fewChanges = 5
 
-func (d tuneList) Text(w io.Writer, style report.Style) error {
+// listText is the journal; whole: all changes of each transaction are listed.
+func (d changeDocument) listText(w io.Writer, style report.Style, whole bool) error {
 	if len(d.Transactions) == 0 && len(d.Damaged) == 0 {
 		_, err := fmt.Fprintln(w, "natkit has changed nothing on this host")
 		return err
@@ -143,7 +151,7 @@ func (d tuneList) Text(w io.Writer, style report.Style) error {
 			{Text: tx.CreatedAt.Local().Format("2006-01-02 15:04")}, {Text: tx.Origin + ofNetns(tx.Netns)},
 		}
 		changes := changeLines(tx.Transaction)
-		if more := len(changes) - fewChanges; more > 1 && !d.whole {
+		if more := len(changes) - fewChanges; more > 1 && !whole {
 			changes = append(changes[:fewChanges], fmt.Sprintf("… and %s more (natkit tune list %s)", units.Count(more), tx.ID))
 		}
 		for _, change := range changes {
@@ -170,7 +178,7 @@ type tuneRow struct {
 	journal.Change
 }
 
-func (d tuneList) CSV(w io.Writer) error {
+func (d changeDocument) CSV(w io.Writer) error {
 	var rows []tuneRow
 	for _, tx := range d.Transactions {
 		for _, c := range tx.Changes {
@@ -181,7 +189,7 @@ func (d tuneList) CSV(w io.Writer) error {
 }
 
 // notes are what the table has no room for.
-func (d tuneList) notes() string {
+func (d changeDocument) notes() string {
 	var b strings.Builder
 	for _, tx := range d.Transactions {
 		for _, c := range tx.Changes {
@@ -287,9 +295,9 @@ func (t *tuner) list(opt apply.Options, everything bool, id []string) error {
 	if err != nil {
 		return err
 	}
-	doc := tuneList{newResults().tuneDocument, len(id) > 0}
+	doc, whole := resultsOf(tuneSchema, ""), len(id) > 0
 	switch {
-	case doc.whole:
+	case whole:
 		tx, err := opt.Journal.Load(id[0])
 		if err != nil {
 			return err
@@ -309,6 +317,7 @@ func (t *tuner) list(opt apply.Options, everything bool, id []string) error {
 	for _, d := range damaged {
 		doc.Damaged = append(doc.Damaged, d.Error())
 	}
+	doc.text = func(w io.Writer, style report.Style) error { return doc.listText(w, style, whole) }
 	if err := t.env.print(doc); err != nil {
 		return err
 	}
@@ -440,5 +449,5 @@ func (t *tuner) undo(opt apply.Options, ids []string, all, whole bool) error {
 	if len(ids) == 0 && whole && !t.env.asJSON {
 		return t.env.say("nothing is in force\n")
 	}
-	return errors.Join(append(errs, t.env.print(newResults(done...)))...)
+	return errors.Join(append(errs, t.env.print(resultsOf(tuneSchema, "", done...)))...)
 }

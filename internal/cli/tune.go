@@ -38,24 +38,21 @@ type tuner struct {
 
 func newTune(env *Env) *cobra.Command { return tuneCommand(env, realHost) }
 
-const tuneHelp = `Change values of this host so that they can be taken back.
-
-Every change is written to a journal (/var/lib/natkit/journal, or
-$NATKIT_STATE_DIR/journal) before it is made, read back after it is made, and
-undone by one command, as long as the value is still the one that natkit wrote.
-
-With --confirm the change is rolled back unless you run 'natkit tune confirm' in
-time: if it cuts you off, wait. A small process named nk-guard does this; it
-outlives natkit and your login. If that process is killed too, the next
-'natkit tune list' or 'natkit lab clean' undoes what is overdue. A reboot undoes
-every change that is not persisted.`
-
 func tuneCommand(env *Env, host tuneHost) *cobra.Command {
 	t := &tuner{env: env, host: host}
 	cmd := &cobra.Command{
 		Use:   "tune",
 		Short: "change values of this host, with undo: apply, list, confirm, undo",
-		Long:  tuneHelp,
+		Long: `Change values of this host so that they can be taken back.
+
+Every change is written to a journal (/var/lib/natkit/journal, or
+$NATKIT_STATE_DIR/journal) before it is made, read back after it is made, and undone by
+one command, as long as the value is still the one that natkit wrote. A reboot undoes
+every change that is not persisted.
+
+With --confirm the change is rolled back unless you run 'natkit tune confirm' in time: if
+it cuts you off, wait. A small process named nk-guard does this; it outlives natkit and
+your login.`,
 		Example: `  natkit tune apply net.netfilter.nf_conntrack_max=524288
   sudo natkit tune apply --yes --confirm 60s --persist net.netfilter.nf_conntrack_max=524288
   sudo natkit tune confirm
@@ -91,9 +88,8 @@ func (t *tuner) listCommand() *cobra.Command {
 		Use:   "list [ID]",
 		Short: "list what natkit changed, what waits for confirmation, and what is undone",
 		Long: `List the journal, oldest first: all that can be undone, and the last 10 that were
-undone; with --all the last 50 of those; with ID that one, with all of its changes.
-Changes that are overdue or abandoned (the process was killed, the time to confirm
-expired without its guard, the machine was rebooted) are undone first, with a note.
+undone; with ID that one, with all of its changes. Changes that are overdue or abandoned
+(killed, not confirmed, rebooted) are undone first, with a note.
 
   pending      waits for 'natkit tune confirm'
   applied      in force, can be undone
@@ -125,7 +121,7 @@ func oneID(cmd *cobra.Command, args []string) error {
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { flags = append(flags, "--"+f.Name) })
 		return usagef("%q is not an id such as t0001%s; 'natkit tune list' shows them", args[0], document.Hint("--"+args[0], flags))
 	}
-	return cobra.MaximumNArgs(1)(cmd, args)
+	return takes(cmd, args)
 }
 
 func (t *tuner) confirmCommand() *cobra.Command {
@@ -142,7 +138,7 @@ files of --persist are written now, not before: until then a reboot undoes all.`
 			if err != nil {
 				return err
 			}
-			return t.env.print(newResults(tx))
+			return t.env.print(resultsOf(tuneSchema, "", tx))
 		},
 	}
 	t.env.addJSON(cmd, tuneSchema)
@@ -184,40 +180,29 @@ type applyFlags struct {
 func (t *tuner) applyCommand() *cobra.Command {
 	var f applyFlags
 	cmd := &cobra.Command{
-		Use:   "apply NAME=VALUE...",
+		Use:   "apply NAME=VALUE…",
 		Short: "change kernel values (sysctls) and options of NAT rules, with undo",
 		Long: `Show what would change, its cost and risk, and ask. With --yes, apply it without
-asking; with --dry-run, only show it. Where stdin is not a terminal, one of them is
-required: without, nothing is changed, and the exit code is 2.
-
-NAME is a sysctl's dotted name as sysctl(8) takes it. Values under net.netfilter
-that hold for the whole host (nf_conntrack_max, nf_conntrack_buckets) need root,
-or CAP_NET_ADMIN in the initial network namespace; nothing is changed where one
-of several changes is impossible.
+asking; with --dry-run, only show it. NAME is a sysctl's dotted name as sysctl(8) takes
+it; nothing is changed where one of several changes is impossible.
 
 The ports and options of a rule of nftables or iptables-nft that translates
 sources are changed in place: "TARGET=1024-65535 fully-random", where TARGET
 is the rule's in nat_rules of 'natkit snapshot --json' ("netns 4026532290 ip nat
-POSTROUTING 5f3a9c01"). Options that are left out are removed from the rule. Such a
-change needs CAP_NET_ADMIN in the rule's network namespace, and cannot be persisted.
+POSTROUTING 5f3a9c01"). Options that are left out are removed from the rule.
 
-With --confirm the files of --persist are written at the confirmation only, so
-that a reboot before it undoes everything.`,
+Needs root or CAP_NET_ADMIN.`,
 		Example: `  natkit tune apply --dry-run net.netfilter.nf_conntrack_max=524288
   sudo natkit tune apply --yes net.netfilter.nf_conntrack_max=524288
   sudo natkit tune apply --yes --confirm 60s --persist net.ipv4.ip_local_port_range="1024 65535"
   sudo natkit tune apply --yes --netns gw net.netfilter.nf_conntrack_udp_timeout=60
   sudo natkit tune apply "netns 4026532290 ip nat POSTROUTING 5f3a9c01=fully-random"`,
-		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: t.completeSysctls,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.with(cmd, func(ns *netns.Handle) error {
-				return ns.Do(func() error { return t.apply(cmd.Context(), f, args) })
-			})
-		},
 	}
+	f.runs(cmd, func(ctx context.Context, ns *netns.Handle, args []string) error {
+		return ns.Do(func() error { return t.apply(ctx, f, args) })
+	})
 	f.changeFlags.addFlags(cmd)
-	f.target.addFlags(cmd)
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only show what would be changed")
 	cmd.MarkFlagsMutuallyExclusive("yes", "dry-run")
 	t.env.addJSON(cmd, tuneSchema)
@@ -255,9 +240,8 @@ func (t *tuner) apply(ctx context.Context, f applyFlags, args []string) error {
 
 // plan reads the present values. A value that is there already is no change,
 // unless it is to be persisted.
-func (t *tuner) plan(ctx context.Context, f applyFlags, opt apply.Options, args []string) (tunePlan, error) {
-	doc := tunePlan{newResults().tuneDocument}
-	doc.Plan, doc.Confirm = &tune.Plan{Origin: "tune", Changes: []tune.Change{}}, f.confirm.Seconds()
+func (t *tuner) plan(ctx context.Context, f applyFlags, opt apply.Options, args []string) (*changeDocument, error) {
+	doc := planOf(&tune.Plan{Origin: "tune", Changes: []tune.Change{}}, f.confirm)
 	for _, arg := range args {
 		change, err := t.wanted(arg)
 		if err != nil {
@@ -276,7 +260,7 @@ func (t *tuner) plan(ctx context.Context, f applyFlags, opt apply.Options, args 
 		return doc, nil
 	}
 	if err := doc.Plan.Validate(); err != nil {
-		return doc, usageError{err}
+		return doc, usage(err)
 	}
 	doc.Plan.Changes = tune.Assess(doc.Plan.Changes, t.facts(ctx))
 	if !f.persist {
@@ -293,14 +277,14 @@ func (t *tuner) wanted(arg string) (tune.Change, error) {
 	if strings.HasPrefix(arg, "netns ") {
 		target, o, err := tune.ParseNATAssignment(arg)
 		if err != nil {
-			return tune.Change{}, usageError{err}
+			return tune.Change{}, usage(err)
 		}
 		now, err := edit.Options(target)
 		return tune.Change{Kind: tune.NATRule, Target: target, Before: now.String(), After: o.String()}, err
 	}
 	name, value, err := tune.ParseAssignment(arg)
 	if err != nil {
-		return tune.Change{}, usageError{err}
+		return tune.Change{}, usage(err)
 	}
 	before, err := apply.ReadSysctl(t.host.procRoot, name)
 	return tune.Change{Kind: tune.Sysctl, Target: name, Before: before, After: value}, err
@@ -342,7 +326,7 @@ func (t *tuner) facts(ctx context.Context) tune.Facts {
 func (t *tuner) undoCommand() *cobra.Command {
 	var last, all, force bool
 	cmd := &cobra.Command{
-		Use:   "undo ID | --last | --all",
+		Use:   "undo {ID | --last | --all}",
 		Short: "take changes back, where the values are still natkit's",
 		Long: `Take changes back. A value that someone else has changed since is left as it is,
 and listed as left. What a running natkit holds (a lab) is not touched. After a

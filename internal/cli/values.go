@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,153 +15,121 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// number is the value of a flag: a whole number between bounds.
-type number[T int | int64] struct {
-	to          *T
-	least, most T
+// value is the value of a flag that a function reads when it is given.
+type value struct {
+	// text is the default and then what was given; texts are all of a flag that may be repeated.
+	text  string
+	texts []string
+	kind  string
+	set   func(string) error
 }
 
-// between is a number from least to most.
-func between[T int | int64](to *T, least, most T) pflag.Value { return &number[T]{to, least, most} }
+// repeatable is the kind of flags that may be repeated.
+const repeatable = "stringArray"
 
-// natural is a number that is not negative.
-func natural[T int | int64](to *T) pflag.Value { return orMore(to, 0) }
-
-// orMore is a number from least on.
-func orMore[T int | int64](to *T, least T) pflag.Value { return between(to, least, math.MaxInt) }
-
-func (n *number[T]) String() string {
-	if n.to == nil {
-		return "0"
-	}
-	return fmt.Sprint(*n.to)
-}
-
-func (n *number[T]) Type() string { return "int" }
-
-func (n *number[T]) Set(text string) error {
-	v, err := strconv.ParseInt(text, 10, strconv.IntSize)
-	switch {
-	case err != nil:
-		return errors.New("not a number")
-	case T(v) >= n.least && T(v) <= n.most:
-		*n.to = T(v)
-		return nil
-	case n.most < math.MaxInt:
-		return fmt.Errorf("must be from %d to %d", n.least, n.most)
-	case n.least == 0:
-		return errors.New("must not be negative")
-	case n.most == math.MaxInt:
-		return fmt.Errorf("must be %d or more", n.least)
-	}
-	return fmt.Errorf("must be %d or more", n.least)
-}
-
-// seconds is the value of a flag: a duration that takes plain seconds, as ab's, too.
-type seconds time.Duration
-
-func (s *seconds) String() string {
-	if *s == 0 {
-		return ""
-	}
-	return time.Duration(*s).String()
-}
-
-func (s *seconds) Type() string { return "TIME" }
-
-func (s *seconds) Set(text string) error {
-	d, err := time.ParseDuration(text)
-	if n, numErr := strconv.ParseFloat(text, 64); numErr == nil {
-		d, err = time.Duration(n*float64(time.Second)), nil
-		if !(n < 1e9) {
-			return errors.New("too long")
-		}
-	}
-	if err != nil {
-		return errors.New("must be a number of seconds, or a time such as 500ms, 10s, 2m")
-	}
-	if d < 0 {
-		return errors.New("must not be negative")
-	}
-	*s = seconds(d)
-	return nil
-}
-
-// period is the value of a flag: seconds between bounds.
-type period struct {
-	*seconds
-	least, most time.Duration
-}
-
-// periodBetween is a time from least to most, or without an upper bound where most is 0.
-func periodBetween(to *time.Duration, least, most time.Duration) pflag.Value {
-	return &period{(*seconds)(to), least, most}
-}
-
-func (p *period) Set(text string) error {
-	var d seconds
-	if err := d.Set(text); err != nil {
-		return err
-	}
-	switch below := time.Duration(d) < p.least; {
-	case p.most == 0 && below:
-		return fmt.Errorf("must be %s or more", p.least)
-	case p.most > 0 && (below || time.Duration(d) > p.most):
-		return fmt.Errorf("must be from %s to %s", p.least, p.most)
-	}
-	*p.seconds = d
-	return nil
-}
-
-// parsed is the value of a flag that a function takes where it is given.
-type parsed struct {
-	text string
-	set  func(string) error
-}
-
-func (v *parsed) String() string { return v.text }
-func (v *parsed) Type() string   { return "string" }
-func (v *parsed) Set(text string) error {
-	v.text = text
+func (v *value) String() string { return v.text }
+func (v *value) Type() string   { return cmp.Or(v.kind, "string") }
+func (v *value) Set(text string) error {
+	v.text, v.texts = text, append(v.texts, text)
 	return v.set(text)
 }
 
 // into parses a flag's value by a function of the package that it is for.
-func into[T any](to *T, parse func(string) (T, error)) pflag.Value {
-	return &parsed{set: func(text string) (err error) {
+func into[T any](to *T, parse func(string) (T, error)) *value {
+	return &value{set: func(text string) (err error) {
 		*to, err = parse(text)
 		return err
 	}}
 }
 
-// memorySize is the value of a flag: an amount of memory in bytes, 64M, 1G, 500000000.
-type memorySize int64
-
-// minMemory is what a bound on natkit's memory must leave it.
-const minMemory memorySize = 24 << 20
-
-func (m *memorySize) Type() string { return "SIZE" }
-
-func (m *memorySize) String() string {
-	for i, unit := range "GMK" {
-		if bytes := memorySize(1) << (30 - 10*i); *m > 0 && *m%bytes == 0 {
-			return strconv.FormatInt(int64(*m/bytes), 10) + string(unit)
+// oneOf parses one of these words.
+func oneOf[T ~string](words ...T) func(string) (T, error) {
+	return func(text string) (T, error) {
+		if !slices.Contains(words, T(text)) {
+			return "", fmt.Errorf("must be one of %s", strings.ReplaceAll(strings.Trim(fmt.Sprint(words), "[]"), " ", ", "))
 		}
+		return T(text), nil
 	}
-	return strconv.FormatInt(int64(*m), 10)
 }
 
-func (m *memorySize) Set(text string) error {
-	n, ok := parseBytes(text)
-	least := minMemory
-	switch {
-	case !ok:
-		return errors.New("must be an amount of memory: 64M, 1G, …")
-	case memorySize(n) < least:
-		return fmt.Errorf("must be %s at least, most of which natkit needs for itself", least.String())
+// natural is a number that is not negative.
+func natural[T int | int64](to *T) pflag.Value { return between(to, 0, math.MaxInt) }
+
+// between is a number from least to most; math.MaxInt is no upper bound.
+func between[T int | int64](to *T, least, most T) pflag.Value {
+	v := into(to, func(text string) (T, error) {
+		n, err := strconv.ParseInt(text, 10, strconv.IntSize)
+		switch {
+		case err != nil:
+			return 0, errors.New("not a number")
+		case T(n) >= least && T(n) <= most:
+			return T(n), nil
+		case most == math.MaxInt && least == 0:
+			return 0, errors.New("must not be negative")
+		}
+		return 0, outside(fmt.Sprint(least), fmt.Sprint(most), most == math.MaxInt)
+	})
+	v.kind, v.text = "int", fmt.Sprint(*to)
+	return v
+}
+
+func outside(least, most string, unbounded bool) error {
+	if unbounded {
+		return fmt.Errorf("must be %s or more", least)
 	}
-	*m = memorySize(n)
-	return nil
+	return fmt.Errorf("must be from %s to %s", least, most)
+}
+
+// period is a time from least to most, or without an upper bound where most is 0.
+func period(to *time.Duration, least, most time.Duration) pflag.Value {
+	v := into(to, func(text string) (time.Duration, error) {
+		d, err := parseSeconds(text)
+		if err == nil && (d < least || most > 0 && d > most) {
+			err = outside(least.String(), most.String(), most == 0)
+		}
+		return d, err
+	})
+	if v.kind = "TIME"; *to != 0 {
+		v.text = to.String()
+	}
+	return v
+}
+
+// parseSeconds reads a time, also plain seconds as ab takes them.
+func parseSeconds(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if n, numErr := strconv.ParseFloat(text, 64); numErr == nil {
+		d, err = time.Duration(n*float64(time.Second)), nil
+		if !(n < 1e9) {
+			return 0, errors.New("too long")
+		}
+	}
+	switch {
+	case err != nil:
+		return 0, errors.New("must be a number of seconds, or a time such as 500ms, 10s, 2m")
+	case d < 0:
+		return 0, errors.New("must not be negative")
+	}
+	return d, nil
+}
+
+// minMemory is what a bound on natkit's memory must leave it.
+const minMemory = 24 << 20
+
+// memory is an amount of memory in bytes, whole MiB by default: 64M, 1G, 500000000.
+func memory(to *int64) pflag.Value {
+	v := into(to, func(text string) (int64, error) {
+		n, ok := parseBytes(text)
+		switch {
+		case !ok:
+			return 0, errors.New("must be an amount of memory: 64M, 1G, …")
+		case n < minMemory:
+			return 0, fmt.Errorf("must be %dM at least, most of which natkit needs for itself", minMemory>>20)
+		}
+		return n, nil
+	})
+	v.kind, v.text = "SIZE", fmt.Sprintf("%dM", *to>>20)
+	return v
 }
 
 // parseBytes reads a number of bytes as people write it: 64M, 64 MiB, 1g; units are
@@ -192,13 +162,27 @@ func parseShare(text string) (float64, error) {
 	return share, nil
 }
 
+// notEmpty refuses the empty text that a script gives whose variable is not set.
+func notEmpty(what string) func(string) (string, error) {
+	return func(text string) (string, error) {
+		if text == "" {
+			return "", fmt.Errorf("the name of %s is missing", what)
+		}
+		return text, nil
+	}
+}
+
 // parseFilter reads the words of a packet filter; no words are nil.
 func parseFilter(words []string) (*frame.Filter, error) {
 	expr, err := frame.ParseFilter(words)
-	if err != nil {
-		return nil, usageError{err}
+	return expr, usage(err)
+}
+
+// offer completes by the words that a function returns.
+func offer(words func() []string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return words(), cobra.ShellCompDirectiveNoFileComp
 	}
-	return expr, nil
 }
 
 // completeWords offers words, for the shell.
@@ -211,7 +195,8 @@ func completeList(words ...string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, _ []string, typed string) (offered []string, _ cobra.ShellCompDirective) {
 		before := typed[:strings.LastIndexByte(typed, ',')+1]
 		for _, word := range words {
-			if !strings.Contains(","+before, ","+word+",") {
+			name, _, _ := strings.Cut(word, "\t")
+			if !strings.Contains(","+before, ","+name+",") {
 				offered = append(offered, before+word)
 			}
 		}
@@ -222,7 +207,7 @@ func completeList(words ...string) cobra.CompletionFunc {
 // completeNoFiles keeps the shell from offering files for values that are no plain text.
 func completeNoFiles(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		_, isParsed := f.Value.(*parsed)
+		_, isParsed := f.Value.(*value)
 		if _, has := cmd.GetFlagCompletionFunc(f.Name); !has && (isParsed || f.Value.Type() != "string" && !isSwitch(f)) {
 			completeFlags(cmd, map[string]cobra.CompletionFunc{f.Name: cobra.NoFileCompletions})
 		}

@@ -22,9 +22,9 @@ import (
 // not say: enough to know a rate to a few percent, a fifth of a second to read.
 const DefaultMaxEntries = 131072
 
-// Options say what to look at.
+// Options say what to read.
 type Options struct {
-	// Netns is the namespace to look at; nil is the one natkit runs in.
+	// Netns is the namespace to read; nil is the one natkit runs in.
 	Netns *netns.Handle
 	// Proc and Sys are the roots of procfs and sysfs; empty means /proc and /sys.
 	Proc, Sys string
@@ -45,7 +45,7 @@ func (o Options) maxEntries() int {
 // mostSnapshots bounds those of a recording.
 const mostSnapshots = 10_000
 
-// RecordOptions say what to look at, and for how long.
+// RecordOptions say what to read, and for how long.
 type RecordOptions struct {
 	Options
 	// Snapshots is how many to take, at least two; For is the time from one to the next.
@@ -54,7 +54,7 @@ type RecordOptions struct {
 	// Trace, where set, starts to record beside the snapshots, once one is taken; what it
 	// returns ends that, before the next one is taken. For then begins when it has started.
 	Trace func(context.Context) (stop func() snapshot.Trace)
-	// Progress, where set, is told in a few words what is being done.
+	// Progress, where set, receives in a few words what is being done.
 	Progress func(string)
 }
 
@@ -204,7 +204,7 @@ func pause(ctx context.Context, d time.Duration) {
 // or a bundle (tape); a recorder stands in front of the kernel and writes down
 // what it answered.
 type source interface {
-	// inside runs fn where the files are those of the namespace looked at.
+	// inside runs fn where the files are those of the namespace.
 	inside(fn func() error) error
 	// readStart reads at most max bytes of a file below /proc or /sys, for at most that
 	// long; whole is whether that was all. Call it inside.
@@ -227,9 +227,9 @@ type source interface {
 	structSize(name string) (int, error)
 	machine() (machine, error)
 	// traced passes on what was recorded before this snapshot, nil where nothing
-	// was; a bundle knows it by itself. It comes before all other questions.
+	// was; a bundle has its own. It comes before all other questions.
 	traced(now *snapshot.Trace) (*snapshot.Trace, error)
-	// clock tells the time; label names the reading within a snapshot.
+	// clock reads the clocks; label names the reading within a snapshot.
 	clock(label string) instant
 }
 
@@ -245,14 +245,7 @@ type machine struct {
 }
 
 // pointerBytes is the size of a kernel pointer.
-func (m machine) pointerBytes() uint64 {
-	switch m.Arch {
-	case "i386", "i486", "i586", "i686", "armv5tel", "armv6l", "armv7l", "armv8l", "mips", "ppc", "riscv32", "s390":
-		return 4
-	default:
-		return 8
-	}
-}
+const pointerBytes = 8
 
 // instant is one moment on two clocks.
 type instant struct {

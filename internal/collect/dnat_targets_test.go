@@ -15,13 +15,12 @@ import (
 
 func TestTargetsOf(t *testing.T) {
 	dnat := func(protocol, first, last string, port uint16) snapshot.NATRule {
-		return snapshot.NATRule{Kind: snapshot.NATDest, Protocol: protocol, First: netip.MustParseAddr(first), Last: netip.MustParseAddr(last),
-			FirstPort: port, LastPort: port, DestinationPort: 80}
+		return snapshot.NATRule{Kind: snapshot.NATDest, First: netip.MustParseAddr(first), Last: netip.MustParseAddr(last), FirstPort: port, LastPort: port, NATCondition: snapshot.NATCondition{Protocol: protocol, DestinationPort: 80}}
 	}
 	got := targetsOf(&snapshot.NATRules{Rules: []snapshot.NATRule{
 		dnat("tcp", "198.18.0.2", "198.18.0.3", 8080), dnat("tcp", "198.18.0.3", "198.18.0.3", 8080), dnat("udp", "2001:db8::1", "2001:db8::1", 0),
 		dnat("tcp", "198.18.0.0", "198.18.0.255", 0), // a prefix
-		{Kind: snapshot.NATRedirect, Protocol: "tcp", FirstPort: 8080, LastPort: 8080}, {Kind: snapshot.NATMasquerade},
+		{Kind: snapshot.NATRedirect, FirstPort: 8080, LastPort: 8080, NATCondition: snapshot.NATCondition{Protocol: "tcp"}}, {Kind: snapshot.NATMasquerade},
 		{Kind: snapshot.NATDest, FirstPort: 1, LastPort: 9, First: netip.MustParseAddr("198.18.0.9"), Last: netip.MustParseAddr("198.18.0.9")},
 	}})
 	want := []snapshot.DNATTarget{

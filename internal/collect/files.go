@@ -55,8 +55,7 @@ func AvailableMemory() (int64, error) {
 	return int64(memory.AvailableBytes), nil
 }
 
-// parseMemory reads /proc/meminfo by name. MemAvailable is there since Linux 3.14;
-// before, what is free or holds clean file contents comes near it.
+// parseMemory reads /proc/meminfo by name.
 func parseMemory(r io.Reader) (*snapshot.Memory, error) {
 	kib := map[string]uint64{}
 	lines := bufio.NewScanner(r)
@@ -71,14 +70,10 @@ func parseMemory(r io.Reader) (*snapshot.Memory, error) {
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("parse /proc/meminfo: %w", err)
 	}
-	total, available := kib["MemTotal"], kib["MemAvailable"]
-	if total == 0 {
+	if kib["MemTotal"] == 0 {
 		return nil, errors.New("parse /proc/meminfo: no MemTotal in it")
 	}
-	if _, ok := kib["MemAvailable"]; !ok {
-		available = kib["MemFree"] + kib["Cached"]
-	}
-	return &snapshot.Memory{TotalBytes: total << 10, AvailableBytes: available << 10}, nil
+	return &snapshot.Memory{TotalBytes: kib["MemTotal"] << 10, AvailableBytes: kib["MemAvailable"] << 10}, nil
 }
 
 const sysctlRoot = "/proc/sys/"
@@ -218,9 +213,6 @@ const (
 )
 
 var (
-	// entrySlab is nf_conntrack, on el6 and 3.10 with a pointer behind, on el7 and
-	// 3.18 to 4.8 with a number per namespace; nf_conntrack_expect is another one.
-	entrySlab = regexp.MustCompile(`^nf_conntrack(_[0-9a-f]+)?$`)
 	// extensionSlab has many copies where CONFIG_RANDOM_KMALLOC_CACHES is on (6.6).
 	extensionSlab = regexp.MustCompile(`^kmalloc-(rnd-[0-9]+-)?128$`)
 )
@@ -265,17 +257,14 @@ func parseSlabinfo(r io.Reader) ([]slab, error) {
 
 // readSize finds out what an entry costs: what the allocator says, or the size of
 // the structure rounded as the allocator does.
-func readSize(src source, m machine, k snapshot.Kernel) (*snapshot.ConntrackSize, error) {
-	size := &snapshot.ConntrackSize{BucketBytes: m.pointerBytes(), ExtensionBytes: preallocated}
-	size.ExtensionSource = "NF_CT_EXT_PREALLOC, the same since Linux 4.19"
-	if k.Before(4, 19) {
-		size.ExtensionSource = "a bound: before Linux 4.19 it depends on the extensions in use"
-	}
+func readSize(src source, m machine) (*snapshot.ConntrackSize, error) {
+	size := &snapshot.ConntrackSize{BucketBytes: pointerBytes, ExtensionBytes: preallocated,
+		ExtensionSource: "NF_CT_EXT_PREALLOC, the same since Linux 4.19"}
 	slabErr := sizeFromSlabinfo(src, m, size)
 	if slabErr == nil && size.EntryBytes > 0 {
 		return size, nil
 	}
-	btfErr := sizeFromBTF(src, m, size)
+	btfErr := sizeFromBTF(src, size)
 	if btfErr == nil {
 		return size, nil
 	}
@@ -293,7 +282,7 @@ func sizeFromSlabinfo(src source, m machine, size *snapshot.ConntrackSize) error
 	}
 	for _, s := range slabs {
 		switch {
-		case entrySlab.MatchString(s.name):
+		case s.name == "nf_conntrack":
 			size.EntryBytes, size.Source = max(size.EntryBytes, s.objectBytes), slabinfo
 			size.SlabBytes += s.pages * uint64(m.PageBytes)
 			size.ActiveEntries += s.active
@@ -308,13 +297,13 @@ func sizeFromSlabinfo(src source, m machine, size *snapshot.ConntrackSize) error
 // sizeFromBTF adds to the structure what SLUB adds: a pointer behind the object,
 // as the slab is SLAB_TYPESAFE_BY_RCU, and alignment to cache lines, as it is
 // SLAB_HWCACHE_ALIGN since 4.9 (calculate_sizes, mm/slub.c).
-func sizeFromBTF(src source, m machine, size *snapshot.ConntrackSize) error {
+func sizeFromBTF(src source, size *snapshot.ConntrackSize) error {
 	bytes, err := src.structSize("nf_conn")
 	if err != nil {
 		return err
 	}
 	const cacheLine = 64
-	size.EntryBytes = (uint64(bytes) + m.pointerBytes() + cacheLine - 1) / cacheLine * cacheLine
+	size.EntryBytes = (uint64(bytes) + pointerBytes + cacheLine - 1) / cacheLine * cacheLine
 	size.Source = "BTF"
 	return nil
 }

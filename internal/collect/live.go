@@ -140,7 +140,7 @@ func (l *live) clock(string) instant {
 	return instant{Wall: time.Now().Round(0).UTC(), Uptime: float64(ts.Nano()) / 1e9}
 }
 
-// structSize looks into the kernel's own type information and, where the
+// structSize reads the kernel's own type information and, where the
 // tracker is a module, into the module's.
 func (l *live) structSize(name string) (int, error) {
 	spec, err := btf.LoadKernelSpec()
@@ -197,7 +197,7 @@ func explainKmsg(path string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("read %s (kernel.dmesg_restrict is 1): %w", path, netns.Denied(err, netns.Syslog))
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("read %s: %w (containers have none: look from the host)", path, err)
+		return fmt.Errorf("read %s: %w (containers have none: run it on the host)", path, err)
 	default:
 		return fmt.Errorf("read %s: %w", path, err)
 	}

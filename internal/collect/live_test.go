@@ -128,7 +128,7 @@ func TestSizesOfEverySource(t *testing.T) {
 		t.Fatal(err)
 	}
 	testutil.NeedFeature(t, testutil.BTF)
-	if err := sizeFromBTF(l, m, &types); err != nil {
+	if err := sizeFromBTF(l, &types); err != nil {
 		t.Fatal(err)
 	}
 	if slab.EntryBytes != types.EntryBytes {

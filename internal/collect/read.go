@@ -55,7 +55,7 @@ var collectors = []collector{
 	}},
 	{"memory", func(o *observation, _ context.Context) (err error) { o.Memory, err = readMemory(o.src); return err }},
 	{"conntrack_size", func(o *observation, _ context.Context) (err error) {
-		o.ConntrackSize, err = readSize(o.src, o.machine, o.Kernel)
+		o.ConntrackSize, err = readSize(o.src, o.machine)
 		return err
 	}},
 	{"kernel_log", func(o *observation, _ context.Context) (err error) {
@@ -154,8 +154,7 @@ func (o *observation) part(name string, read func() error) instant {
 	return end
 }
 
-// readTable summarises at least maxEntries entries, where there are so many: it
-// ends with the datagram that has the last of them.
+// readTable summarises at least maxEntries entries, or all: it ends with the datagram that has the last of them.
 func readTable(ctx context.Context, src source, maxEntries int, established uint32, fn func(*conntrack.Entry)) (*snapshot.ConntrackTable, error) {
 	sampler := aggregate.NewSampler()
 	sampler.EstablishedTimeout(established)

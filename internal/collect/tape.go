@@ -484,7 +484,7 @@ func (t *tape) table(_ context.Context, fn func([]byte) error) (dump.Result, err
 			t.err = cmp.Or(t.err, err)
 			return dump.Result{}, err
 		}
-		// The recorder stopped where it was told to; what is here was all counted.
+		// The recorder ended the dump; all that is here was counted.
 		if wrong == nil {
 			if err := fn(data); err != nil && !errors.Is(err, dump.ErrStop) {
 				wrong = fmt.Errorf("%s: %w", member(t.index, name), err)

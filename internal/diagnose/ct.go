@@ -72,20 +72,21 @@ func (t *table) delta(name string) (int64, bool) {
 
 // noCounters says why the counters cannot be compared.
 func (t *table) noCounters() string {
-	if why := t.rec.Last().PartError("conntrack_stat"); why != "" {
-		return why
-	}
-	return "the conntrack counters of the two samples cannot be compared"
+	return cmp.Or(t.rec.Last().PartError(snapshot.PartStat), "the conntrack counters of the two samples cannot be compared")
 }
 
 // evidence that every rule about the table gives.
 func (t *table) evidence() []Evidence {
-	e := []Evidence{
+	e := append(t.sizes(), t.counters("drop", "early_drop", "insert_failed", "chaintoolong")...)
+	return append(append(e, t.contents()...), cpuEvidence(t.rec.Profile)...)
+}
+
+// sizes is the evidence of how full the table is.
+func (t *table) sizes() []Evidence {
+	return []Evidence{
 		{What: "tracked connections", Value: t.count, Source: snapshot.ConntrackCount},
 		{What: "limit", Value: t.max, Source: snapshot.ConntrackMax},
 	}
-	e = append(e, t.counters("drop", "early_drop", "insert_failed", "chaintoolong")...)
-	return append(append(e, t.contents()...), cpuEvidence(t.rec.Profile)...)
 }
 
 // counters is how much these grew; one that the kernel does not have is left out.
@@ -234,29 +235,31 @@ func (t *table) scale() float64 {
 // (Documentation/networking/nf_conntrack-sysctl.rst). A TCP connection seen
 // established will be closed in time and then stay for time_wait.
 func lifetime(class string, sysctls snapshot.Sysctls) float64 {
-	name, fallback := "tcp_timeout_time_wait", int64(120)
-	switch class {
-	case "tcp/SYN_SENT", "tcp/SYN_SENT2":
-		name, fallback = "tcp_timeout_syn_sent", 120
-	case "tcp/SYN_RECV":
-		name, fallback = "tcp_timeout_syn_recv", 60
-	case "tcp/CLOSE":
-		name, fallback = "tcp_timeout_close", 10
-	case "udp/unreplied":
-		name, fallback = "udp_timeout", 30
-	case "udp/stream":
-		name, fallback = "udp_timeout_stream", 120
-	case "icmp", "icmpv6":
-		name, fallback = class+"_timeout", 30
+	t, known := lifetimes[class]
+	switch {
+	case known:
+	case strings.HasPrefix(class, "tcp/"):
+		t = lifetimes["tcp/TIME_WAIT"]
 	default:
-		if len(class) < 4 || class[:4] != "tcp/" {
-			name, fallback = "generic_timeout", 600
-		}
+		t = classTimeout{"generic_timeout", 600}
 	}
-	if v, ok := sysctls.Int("net.netfilter.nf_conntrack_" + name); ok {
+	if v, ok := sysctls.Int("net.netfilter.nf_conntrack_" + t.sysctl); ok {
 		return float64(v)
 	}
-	return float64(fallback)
+	return t.seconds
+}
+
+// classTimeout is a timeout of the connection tracker with its default.
+type classTimeout struct {
+	sysctl  string
+	seconds float64
+}
+
+var lifetimes = map[string]classTimeout{
+	"tcp/TIME_WAIT": {"tcp_timeout_time_wait", 120}, "tcp/CLOSE": {"tcp_timeout_close", 10},
+	"tcp/SYN_SENT": {"tcp_timeout_syn_sent", 120}, "tcp/SYN_SENT2": {"tcp_timeout_syn_sent", 120}, "tcp/SYN_RECV": {"tcp_timeout_syn_recv", 60},
+	"udp/unreplied": {"udp_timeout", 30}, "udp/stream": {"udp_timeout_stream", 120},
+	"icmp": {"icmp_timeout", 30}, "icmpv6": {"icmpv6_timeout", 30},
 }
 
 func round1(v float64) float64 { return math.Round(v*10) / 10 }

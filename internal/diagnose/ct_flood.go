@@ -198,9 +198,7 @@ func (fl flood) evidence(t *table) []Evidence {
 			e = append(e, Evidence{What: w.Who, Value: t.scaled(w.Entries), Unit: "unanswered", Source: t.dumpSource()})
 		}
 	}
-	e = append(e, Evidence{What: "tracked connections", Value: t.count, Source: snapshot.ConntrackCount},
-		Evidence{What: "limit", Value: t.max, Source: snapshot.ConntrackMax})
-	return append(e, t.counters("drop", "early_drop")...)
+	return slices.Concat(e, t.sizes(), t.counters("drop", "early_drop"))
 }
 
 // remedies are advice, the safest first: who may send what is not natkit's to decide.

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -119,10 +120,7 @@ func (t *table) checkTableNearFull() (*Finding, Check) {
 
 // noDump says why nothing is known of the entries.
 func (t *table) noDump() string {
-	if why := t.rec.Last().PartError("conntrack_table"); why != "" {
-		return why
-	}
-	return "the connection table was not read"
+	return cmp.Or(t.rec.Last().PartError(snapshot.PartTable), "the connection table was not read")
 }
 
 // ending are the classes in which short flows end and wait for their timeout, so

@@ -415,18 +415,11 @@ func (b *balancer) deadServers(u *snapshot.IPVSUse, out []takenOutServer) *Findi
 		evidence = append(evidence, Evidence{What: "new connections to " + r.Address + ", whose weight is 0", Value: r.UsedAgain, Unit: b.span(), Source: connSource})
 	}
 	f := worded("lvs-conn-reuse", append(evidence, b.clientEvidence(u, b.service(u))...), b.deadRemedies(),
-		strings.Join(names, ", "), was(len(names)), useName(u), b.affinityCause(u, b.service(u)))
+		strings.Join(names, ", "), map[bool]string{true: "was", false: "were"}[len(names) == 1], useName(u), b.affinityCause(u, b.service(u)))
 	if out[0].removed {
 		f.Confidence = "likely"
 	}
 	return f
-}
-
-func was(n int) string {
-	if n == 1 {
-		return "was"
-	}
-	return "were"
 }
 
 func (b *balancer) deadRemedies() []Remedy {

@@ -11,9 +11,7 @@ import (
 // gatewayPools are of a host with a gateway: a pool of a hundred ports, by a map.
 func gatewayPools() *pools {
 	rule := snapshot.NATRule{
-		Gateway: "nat[3] snat", Source: "nftables", Family: "inet", Table: "natkit", Chain: "postrouting", Handle: 7,
-		Hook: "postrouting", Kind: snapshot.NATSource, First: netip.MustParseAddr("203.0.113.7"), Last: netip.MustParseAddr("203.0.113.7"),
-		FirstPort: 2000, LastPort: 2099, FromSource: netip.MustParsePrefix("10.0.0.0/16"), Text: "snat ip to 203.0.113.7:2000-2099",
+		Gateway: "nat[3] snat", Source: "nftables", Family: "inet", Table: "natkit", Chain: "postrouting", Handle: 7, Hook: "postrouting", Kind: snapshot.NATSource, First: netip.MustParseAddr("203.0.113.7"), Last: netip.MustParseAddr("203.0.113.7"), FirstPort: 2000, LastPort: 2099, Text: "snat ip to 203.0.113.7:2000-2099", NATCondition: snapshot.NATCondition{FromSource: netip.MustParsePrefix("10.0.0.0/16")},
 	}
 	others := rule
 	others.FirstPort, others.LastPort, others.Protocol = 0, 0, snapshot.OtherProtocols

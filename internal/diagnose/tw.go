@@ -257,7 +257,7 @@ func (e *endpoint) reuseRemedies() []Remedy {
 // portsNeeded is the arithmetic of the source with most rejected SYNs, where a trace has
 // seen all of them, else of all.
 func (e *endpoint) portsNeeded() string {
-	rate, of := 0.0, "this server"
+	rate, of := 0.0, "all clients of this server"
 	if s, _ := e.syns(); s != nil && len(s.Sources) > 0 && s.Sample == 1 && s.Lost == 0 {
 		from := s.Sources[0]
 		rate, of = float64(from.SYNs-min(from.SYNs, from.Repeated))/s.Seconds, from.Source
@@ -267,13 +267,6 @@ func (e *endpoint) portsNeeded() string {
 	if rate < 1 {
 		return fmt.Sprintf("connections per second × %d s is how many ports are needed", timeWaitSeconds)
 	}
-	return fmt.Sprintf("%s/s from %s × %d s of TIME_WAIT are %s ports", units.Rate(rate), preposition(of), timeWaitSeconds,
+	return fmt.Sprintf("%s/s from %s × %d s of TIME_WAIT are %s ports", units.Rate(rate), of, timeWaitSeconds,
 		units.Count(int64(math.Ceil(rate*timeWaitSeconds))))
-}
-
-func preposition(of string) string {
-	if of == "this server" {
-		return "all clients of " + of
-	}
-	return of
 }

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/natkit/natkit/internal/snapshot"
@@ -116,7 +117,7 @@ func (e *endpoint) pawsFinding(name string, n uint64, confidence string) *Findin
 // clients behind one NAT address all but the one with the highest clock are dropped.
 func checkTWRecycle(rec *snapshot.Recording) (*Finding, Check) {
 	if len(rec.Last().Sysctls) == 0 {
-		return unknown(unreadSysctls(rec))
+		return unknown(cmp.Or(rec.Last().PartError(snapshot.PartSysctls), "the sysctls are missing"))
 	}
 	on, there := rec.Last().Sysctls.Int(snapshot.TCPTWRecycle)
 	if !there {
@@ -139,13 +140,6 @@ func checkTWRecycle(rec *snapshot.Recording) (*Finding, Check) {
 	total := e.last.Counters[pawsPassive]
 	seen := fmt.Sprintf("%s is %d, PAWSPassive grew by %s to %s", snapshot.TCPTWRecycle, on, units.Count(n), units.Count(total))
 	return e.recycleFinding(n, total), Check{Why: seen}
-}
-
-func unreadSysctls(rec *snapshot.Recording) string {
-	if why := rec.Last().PartError("sysctls"); why != "" {
-		return why
-	}
-	return "the sysctls are missing"
 }
 
 // recycleFinding grows with what has come of the setting so far.

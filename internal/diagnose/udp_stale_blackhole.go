@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -17,11 +18,7 @@ func checkUDPStale(rec *snapshot.Recording) (*Finding, Check) {
 	flows := rec.Flows
 	switch {
 	case flows == nil:
-		why := rec.Last().PartError("conntrack_flows")
-		if why == "" {
-			why = "two dumps of the table could not be compared"
-		}
-		return unknown(why)
+		return unknown(cmp.Or(rec.Last().PartError(snapshot.PartFlows), "two dumps of the table could not be compared"))
 	case !flows.OneWayKnown:
 		return unknown("UDP without an answer was not followed: a bundle of an older natkit")
 	}
@@ -41,10 +38,7 @@ func checkUDPStale(rec *snapshot.Recording) (*Finding, Check) {
 		return passed(fmt.Sprintf("no UDP was sent on without an answer in %.1f s", flows.Seconds))
 	}
 	if rec.Last().NATRules == nil {
-		why := rec.Last().PartError("nat_rules")
-		if why == "" {
-			why = "the NAT rules were not read"
-		}
+		why := cmp.Or(rec.Last().PartError("nat_rules"), "the NAT rules were not read")
 		return unknown(seen + "; whether rules still lead there is not known: " + why)
 	}
 	ipvs, _ := rec.Last().Sysctls.Int(snapshot.IPVSConntrack)

@@ -118,7 +118,7 @@ func (c *checker) destinationFirst(f *Foreign, n *snapshot.NATRule) (Ref, string
 	if n.Kind != snapshot.NATDest && n.Kind != snapshot.NATRedirect {
 		return Ref{}, "", ""
 	}
-	theirs := MatchOf(n.Condition())
+	theirs := MatchOf(n.NATCondition)
 	for _, i := range c.destinationsFor(&theirs) {
 		d := &c.plan.Destinations[i]
 		if sameFamily(n, d.On().Addr()) && c.meets(n, &d.Match) && !sameDestination(n, d) {

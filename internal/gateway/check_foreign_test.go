@@ -82,8 +82,10 @@ func TestCheckForeignTooMany(t *testing.T) {
 // TestCheckAdmitted: a chain that refuses is warned of until rules let through what begins
 // inside, and something that comes in.
 func TestCheckAdmitted(t *testing.T) {
-	out := func(name, in string) snapshot.NATRule { return snapshot.NATRule{InInterface: in, OutInterface: name} }
-	answers := snapshot.NATRule{OutInterface: "eth1", Partial: true}
+	out := func(name, in string) snapshot.NATRule {
+		return snapshot.NATRule{NATCondition: snapshot.NATCondition{InInterface: in, OutInterface: name}}
+	}
+	answers := snapshot.NATRule{Partial: true, NATCondition: snapshot.NATCondition{OutInterface: "eth1"}}
 	file := strings.Replace(inFile("masquerade: {from: 10.0.0.0/8}"), "lan: [eth1, br0]", "lan: eth1", 1)
 	for _, c := range []struct {
 		name     string
@@ -97,7 +99,7 @@ func TestCheckAdmitted(t *testing.T) {
 		{"by any interface", []snapshot.NATRule{answers, out("eth0", "")}, true},
 		{"another network", []snapshot.NATRule{answers, out("eth0", "br0")}, false},
 		{"out by conditions that are not known", []snapshot.NATRule{answers, {Partial: true}}, false},
-		{"one port", []snapshot.NATRule{answers, {Protocol: "tcp", DestinationPort: 80}}, false},
+		{"one port", []snapshot.NATRule{answers, {NATCondition: snapshot.NATCondition{Protocol: "tcp", DestinationPort: 80}}}, false},
 		{"with an exception", []snapshot.NATRule{answers, {Unless: []snapshot.NATCondition{{InInterface: "br0"}}}}, false},
 	} {
 		facts := here()

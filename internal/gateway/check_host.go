@@ -373,7 +373,7 @@ func (c *checker) admitted(f *Foreign) bool {
 		for _, wan := range p.WAN {
 			out, in := nat.Match{In: []string{lan}, Out: []string{wan}}, nat.Match{In: []string{wan}, Out: []string{lan}}
 			all := func(n snapshot.NATRule) bool {
-				return !n.Partial && len(n.Unless) == 0 && c.contains(n.Condition(), &out)
+				return !n.Partial && len(n.Unless) == 0 && c.contains(n.NATCondition, &out)
 			}
 			some := func(n snapshot.NATRule) bool { return c.meets(&n, &in) }
 			if len(p.Sources) > 0 && !slices.ContainsFunc(f.Accepts, all) || !slices.ContainsFunc(f.Accepts, some) {

@@ -282,7 +282,7 @@ func pattern(name string) []string {
 // meets reports whether a rule of others can be for some of these packets, and no
 // exception of it takes them all.
 func (c *checker) meets(n *snapshot.NATRule, t *nat.Match) bool {
-	m := MatchOf(n.Condition())
+	m := MatchOf(n.NATCondition)
 	local := !m.ToLocal || len(t.To) == 0 || slices.ContainsFunc(t.To, c.hasAddressIn)
 	m.ToLocal = false
 	return local && m.Overlaps(t) &&

@@ -173,7 +173,7 @@ func (c Config) checkBounds() error {
 }
 
 func (c Config) checkSources(t Target) error {
-	to, _ := netip.ParseAddr(t.Host) // a name is looked up later
+	to, _ := netip.ParseAddr(t.Host) // a name is resolved later
 	if len(c.ConnectTo) > 0 {
 		if err := checkDestinations(c.ConnectTo); err != nil {
 			return err

@@ -201,7 +201,7 @@ type CPU struct {
 	MaxRSSBytes int64 `json:"max_rss_bytes"`
 }
 
-// Permutation is an order of the numbers from 0 to n-1 that looks random and needs
+// Permutation is an order of the numbers from 0 to n-1 that seems random and needs
 // no memory.
 type Permutation struct{ n, step, start uint64 }
 

@@ -15,7 +15,8 @@ import (
 
 // All opens every network namespace that a process is in or holds by a file
 // descriptor, or that is mounted where a process sees it, each once. What cannot be
-// opened is left out. The caller closes the handles; on an error there are none.
+// opened is left out. Those of 'ip netns list' come first, by their names. The caller
+// closes the handles; on an error there are none.
 func All() ([]*Handle, error) {
 	var all []*Handle
 	_, err := each(func(h *Handle) error { all = append(all, h); return nil })
@@ -36,21 +37,29 @@ func Each(fn func(*Handle) error) error {
 func each(fn func(*Handle) error) (missed, err error) {
 	s, opening := &search{}, &search{}
 	seen := map[uint64]bool{}
+	take := func(h *Handle) error {
+		if seen[h.inode] { // it has two names, or is another one by now
+			return h.Close()
+		}
+		seen[h.inode] = true
+		return fn(h)
+	}
+	for _, name := range Names() { // which people gave
+		if h, err := Named(name); err == nil {
+			if err := take(h); err != nil {
+				return nil, err
+			}
+		}
+	}
 	for _, p := range s.places() {
 		if seen[p.inode] {
 			continue
 		}
 		h, err := open(p.path, p.name)
-		opening.note(err)
-		if err != nil {
+		if opening.note(err); err != nil {
 			continue
 		}
-		if seen[h.inode] { // another one by now
-			h.Close()
-			continue
-		}
-		seen[h.inode] = true
-		if err := fn(h); err != nil {
+		if err := take(h); err != nil {
 			return nil, err
 		}
 	}

@@ -144,9 +144,9 @@ func TestPortsOfRules(t *testing.T) {
 		{Kind: snapshot.NATDest, Family: "ip", FirstPort: 1, LastPort: 65535},
 		{Kind: snapshot.NATSource, Family: "ip", First: netip.MustParseAddr("203.0.113.2"), FirstPort: 1, LastPort: 65535},
 		{Kind: snapshot.NATMasquerade, Family: "ip6", FirstPort: 1, LastPort: 65535},
-		{Kind: snapshot.NATMasquerade, Family: "ip", Protocol: "tcp", FirstPort: 1, LastPort: 65535},
-		{Kind: snapshot.NATMasquerade, Family: "ip", ToDestination: netip.MustParsePrefix("198.51.100.0/24"), FirstPort: 1, LastPort: 65535},
-		{Kind: snapshot.NATMasquerade, Family: "ip", FromSource: netip.MustParsePrefix("10.0.0.0/8"), FirstPort: 1, LastPort: 65535},
+		{Kind: snapshot.NATMasquerade, Family: "ip", FirstPort: 1, LastPort: 65535, NATCondition: snapshot.NATCondition{Protocol: "tcp"}},
+		{Kind: snapshot.NATMasquerade, Family: "ip", FirstPort: 1, LastPort: 65535, NATCondition: snapshot.NATCondition{ToDestination: netip.MustParsePrefix("198.51.100.0/24")}},
+		{Kind: snapshot.NATMasquerade, Family: "ip", FirstPort: 1, LastPort: 65535, NATCondition: snapshot.NATCondition{FromSource: netip.MustParsePrefix("10.0.0.0/8")}},
 		{Kind: snapshot.NATSource, Family: "ip", First: gateway, Last: netip.MustParseAddr("203.0.113.9"), FirstPort: 30000, LastPort: 30999},
 		{Kind: snapshot.NATMasquerade, Family: "inet", FirstPort: 20999, LastPort: 20000, FullyRandom: true, Table: "nat", Chain: "post", Text: "masquerade to :20000-20999 fully-random"},
 		{Kind: snapshot.NATMasquerade, Family: "inet"},
@@ -204,8 +204,7 @@ func TestUsersOfBlocks(t *testing.T) {
 	rules := &snapshot.NATRules{}
 	for i, from := range []netip.Addr{client, other} {
 		rules.Rules = append(rules.Rules, snapshot.NATRule{
-			Kind: snapshot.NATSource, Family: "ip", First: gateway, Last: gateway, FromSource: netip.PrefixFrom(from, 32),
-			FirstPort: uint16(10000 * (i + 1)), LastPort: uint16(10000*(i+1) + 4095),
+			Kind: snapshot.NATSource, Family: "ip", First: gateway, Last: gateway, FirstPort: uint16(10000 * (i + 1)), LastPort: uint16(10000*(i+1) + 4095), NATCondition: snapshot.NATCondition{FromSource: netip.PrefixFrom(from, 32)},
 		})
 	}
 	for name, n := range map[string]int{"few ports": 20, "many ports": 2000} {

@@ -429,7 +429,7 @@ type Deletion struct {
 }
 
 // Plan shows what is to be deleted.
-func (d *Deletion) Plan(w io.Writer, style Style) error {
+func (d *Deletion) Text(w io.Writer, style Style) error {
 	p := &printer{w: w, style: style}
 	if d.Found == 0 {
 		p.line("no connection matches: there is nothing to delete")

@@ -41,7 +41,7 @@ func TestWalkPastMarks(t *testing.T) {
 	}
 	for _, r := range all.Rules {
 		if r.Partial || r.DestinationPort%1000 != 1 {
-			t.Errorf("%+v", r.Condition())
+			t.Errorf("%+v", r.NATCondition)
 		}
 	}
 }

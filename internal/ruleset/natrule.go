@@ -141,11 +141,7 @@ func (t *Target) natKind(hook string) string {
 // conditions are the entry's without its translation.
 func (e *Entry) conditions(ranges bool) snapshot.NATRule {
 	c, unless, exact := e.Match.condition(ranges)
-	r := snapshot.NATRule{
-		Protocol: c.Protocol, DestinationPort: c.DestinationPort, LastDestinationPort: c.LastDestinationPort,
-		FromSource: c.FromSource, ToDestination: c.ToDestination, OutInterface: c.OutInterface, InInterface: c.InInterface,
-		LocalDestination: c.LocalDestination, Marked: e.Match.Marked, OriginalDestination: e.Rule.Match.BeforeNAT, Partial: e.Doubt || !exact,
-	}
+	r := snapshot.NATRule{NATCondition: c, Marked: e.Match.Marked, OriginalDestination: e.Rule.Match.BeforeNAT, Partial: e.Doubt || !exact}
 	if r.FromSource.IsValid() && r.FromSource.Bits() == 0 && e.Rule.Target.First.IsValid() { // which says the version
 		r.FromSource = netip.Prefix{}
 	}

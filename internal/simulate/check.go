@@ -152,63 +152,39 @@ const maxPoints = 1_000_000
 // Empty lines, a heading in the first line, and the byte order mark that spreadsheets
 // write are skipped. Errors begin with the file's name and the number of the line.
 func ParseCSV(filename string, source []byte) (points []RatePoint, err error) {
-	number := 0
+	number, last := 0, -1.0
 	for line := range strings.Lines(strings.TrimPrefix(string(source), "\ufeff")) {
 		number++
 		text := strings.TrimSpace(line)
 		if text == "" {
 			continue
 		}
-		p, err := parsePoint(text)
-		if err != nil && number == 1 && isHeading(text) {
+		at, rate, _ := strings.Cut(text, ",")
+		since, atErr := strconv.ParseFloat(strings.TrimSpace(at), 64)
+		perSecond, rateErr := strconv.ParseFloat(strings.TrimSpace(rate), 64)
+		var expected string
+		switch {
+		case number == 1 && atErr != nil && rateErr != nil: // a heading
 			continue
+		case atErr != nil || rateErr != nil:
+			expected = fmt.Sprintf("seconds,rate, found %q", document.OneLine(text))
+		case !(since >= 0 && since <= longest.Seconds()) || !(perSecond >= 0 && perSecond <= mostRate):
+			expected = fmt.Sprintf("0 to %.0f seconds and 0 to %d connections per second, found %q", longest.Seconds(), mostRate, document.OneLine(text))
+		case len(points) == maxPoints:
+			expected = fmt.Sprintf("at most %d points", maxPoints)
+		case math.Round(since*float64(second)) <= last:
+			expected = "a later time than in the line before"
 		}
-		if err == nil {
-			err = p.follows(points)
+		if expected != "" {
+			return nil, fmt.Errorf("%s:%d: expected %s", filename, number, expected)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", filename, number, err)
-		}
-		points = append(points, p)
+		last = math.Round(since * float64(second))
+		points = append(points, RatePoint{At: Duration{time.Duration(last)}, Rate: perSecond})
 	}
 	if len(points) == 0 {
 		return nil, fmt.Errorf("%s: expected lines with seconds,rate, found none", filename)
 	}
 	return points, nil
-}
-
-// isHeading reports whether neither field is a number.
-func isHeading(line string) bool {
-	for field := range strings.SplitSeq(line, ",") {
-		if _, err := strconv.ParseFloat(strings.TrimSpace(field), 64); err == nil {
-			return false
-		}
-	}
-	return true
-}
-
-func (p *RatePoint) follows(points []RatePoint) error {
-	switch {
-	case len(points) == maxPoints:
-		return fmt.Errorf("expected at most %d points", maxPoints)
-	case len(points) > 0 && p.At.Duration <= points[len(points)-1].At.Duration:
-		return errors.New("expected a later time than in the line before")
-	}
-	return nil
-}
-
-func parsePoint(text string) (p RatePoint, err error) {
-	at, rate, ok := strings.Cut(text, ",")
-	since, err1 := strconv.ParseFloat(strings.TrimSpace(at), 64)
-	p.Rate, err = strconv.ParseFloat(strings.TrimSpace(rate), 64)
-	if !ok || err != nil || err1 != nil {
-		return p, fmt.Errorf("expected seconds,rate, found %q", document.OneLine(text))
-	}
-	if !(since >= 0 && since <= longest.Seconds()) || !(p.Rate >= 0 && p.Rate <= mostRate) {
-		return p, fmt.Errorf("expected 0 to %.0f seconds and 0 to %d connections per second, found %q", longest.Seconds(), mostRate, document.OneLine(text))
-	}
-	p.At.Duration = time.Duration(math.Round(since * float64(second)))
-	return p, nil
 }
 
 // YAML is the configuration as text that Parse reads; what has its default's zero

@@ -445,7 +445,7 @@ func FindPreset(name string) (*Preset, error) {
 	return nil, fmt.Errorf("unknown preset %q%s; there are: %s", name, document.Hint(name, presetOrder), strings.Join(presetOrder, ", "))
 }
 
-// checkSizes bounds memory and time, once each value by itself makes sense.
+// checkSizes bounds memory and time, once each single value makes sense.
 func (c *Config) checkSizes(k *checker) {
 	f := c.filled()
 	destinations := 0

@@ -205,7 +205,7 @@ const DefaultBudget = 256 << 20
 // and three bytes of JSON to a struct of hundreds.
 type Budget struct{ most, left int64 }
 
-// NewBudget is one of so many bytes.
+// NewBudget returns one of most bytes.
 func NewBudget(most int64) *Budget { return &Budget{most, most} }
 
 // ErrBudget is what Charge's errors are.

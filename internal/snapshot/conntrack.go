@@ -181,22 +181,8 @@ type NATRule struct {
 	Random      bool `json:"random,omitempty"`
 	FullyRandom bool `json:"fully_random,omitempty"`
 	Persistent  bool `json:"persistent,omitempty"`
-	// Protocol is what the rule is restricted to, by name; empty means any,
-	// OtherProtocols those that the rule before it is not for.
-	Protocol string `json:"protocol,omitempty"`
-	// DestinationPort, where not 0, is the only one that the rule matches; or, with
-	// LastDestinationPort, the first of a range.
-	DestinationPort     uint16 `json:"destination_port,omitempty"`
-	LastDestinationPort uint16 `json:"last_destination_port,omitempty"`
-	// FromSource and ToDestination restrict the addresses; not valid means any.
-	FromSource    netip.Prefix `json:"from_source,omitzero"`
-	ToDestination netip.Prefix `json:"to_destination,omitzero"`
-	// OutInterface and InInterface restrict the interface; empty means any.
-	OutInterface string `json:"out_interface,omitempty"`
-	InInterface  string `json:"in_interface,omitempty"`
-	// LocalDestination restricts the rule to destinations that are this host's own
-	// (addrtype --dst-type LOCAL, fib daddr type local).
-	LocalDestination bool `json:"local_destination,omitempty"`
+	// NATCondition is what the rule asks of a packet, without Unless.
+	NATCondition
 	// Unless are conditions of which none may hold: inverted ones (! -i docker0), and
 	// those under which a rule before this one lets packets leave the chain.
 	Unless []NATCondition `json:"unless,omitempty"`
@@ -216,25 +202,24 @@ type NATRule struct {
 	Text string `json:"text"`
 }
 
-// NATCondition is what a rule may ask of a packet; fields are as in NATRule.
+// NATCondition is what a rule may ask of a packet.
 type NATCondition struct {
-	Protocol            string       `json:"protocol,omitempty"`
-	DestinationPort     uint16       `json:"destination_port,omitempty"`
-	LastDestinationPort uint16       `json:"last_destination_port,omitempty"`
-	FromSource          netip.Prefix `json:"from_source,omitzero"`
-	ToDestination       netip.Prefix `json:"to_destination,omitzero"`
-	OutInterface        string       `json:"out_interface,omitempty"`
-	InInterface         string       `json:"in_interface,omitempty"`
-	LocalDestination    bool         `json:"local_destination,omitempty"`
-}
-
-// Condition is what the rule's own fields ask, without Unless.
-func (r *NATRule) Condition() NATCondition {
-	return NATCondition{
-		Protocol: r.Protocol, DestinationPort: r.DestinationPort, LastDestinationPort: r.LastDestinationPort,
-		FromSource: r.FromSource, ToDestination: r.ToDestination,
-		OutInterface: r.OutInterface, InInterface: r.InInterface, LocalDestination: r.LocalDestination,
-	}
+	// Protocol is what the rule is restricted to, by name; empty means any,
+	// OtherProtocols those that the rule before it is not for.
+	Protocol string `json:"protocol,omitempty"`
+	// DestinationPort, where not 0, is the only one that the rule matches; or, with
+	// LastDestinationPort, the first of a range.
+	DestinationPort     uint16 `json:"destination_port,omitempty"`
+	LastDestinationPort uint16 `json:"last_destination_port,omitempty"`
+	// FromSource and ToDestination restrict the addresses; not valid means any.
+	FromSource    netip.Prefix `json:"from_source,omitzero"`
+	ToDestination netip.Prefix `json:"to_destination,omitzero"`
+	// OutInterface and InInterface restrict the interface; empty means any.
+	OutInterface string `json:"out_interface,omitempty"`
+	InInterface  string `json:"in_interface,omitempty"`
+	// LocalDestination restricts the rule to destinations that are this host's own
+	// (addrtype --dst-type LOCAL, fib daddr type local).
+	LocalDestination bool `json:"local_destination,omitempty"`
 }
 
 // TranslatesSource reports whether the rule is about sources.
@@ -250,10 +235,10 @@ func (r *NATRule) Place() string {
 
 // Ports is how far the ports of the addresses that NAT gives are used up.
 type Ports struct {
-	// Sampled entries were looked at; Complete is true where that was all.
+	// Sampled entries were read; Complete is true where that was all.
 	Sampled  int64 `json:"sampled"`
 	Complete bool  `json:"complete"`
-	// Probing says how this kernel looks for a free port: PortProbeRandom or
+	// Probing says how this kernel searches for a free port: PortProbeRandom or
 	// PortProbeAll.
 	Probing string `json:"probing"`
 	// Evicts is whether this kernel, by its release, takes the port of a TCP
@@ -270,7 +255,7 @@ type Ports struct {
 	LeftOut int64      `json:"pools_left_out,omitempty"`
 }
 
-// How the kernel looks for a free port.
+// How the kernel searches for a free port.
 const (
 	// PortProbeRandom: 128, 64, 32, 16 and 8 consecutive ports from random starts
 	// (nf_nat_l4proto_unique_tuple since Linux 5.0).

@@ -41,7 +41,7 @@ type IPVSService struct {
 	// OnePacket services keep no connections (UDP only).
 	OnePacket bool `json:"one_packet,omitempty"`
 	// Persistent services keep a client on its server because that was configured. For
-	// how long is told in ticks of a kernel whose HZ is not known here.
+	// how long is in ticks of a kernel whose HZ is not known here.
 	Persistent bool         `json:"persistent,omitempty"`
 	Servers    []IPVSServer `json:"servers"`
 }

@@ -41,7 +41,7 @@ type Snapshot struct {
 	Parts         []Part `json:"parts"`
 }
 
-// Part tells how the reading of one source went.
+// Part is how the reading of one source went.
 type Part struct {
 	Name            string  `json:"name"`
 	DurationSeconds float64 `json:"duration_seconds"`
@@ -77,7 +77,7 @@ func (k Kernel) Before(major, minor int) bool {
 	return n == 2 && (a < major || a == major && b < minor)
 }
 
-// Netns identifies the namespace looked at.
+// Netns identifies the namespace that was read.
 type Netns struct {
 	Inode uint64 `json:"inode"`
 	Name  string `json:"name,omitempty"`
@@ -253,7 +253,7 @@ type Flows struct {
 	// udp/stream entries are assured and have the stream timeout; udp/unreplied
 	// are all others, those answered once or twice included, as they have the
 	// short one. A connection on a tuple that had an entry before counts where it
-	// can be told: by another ID, state or status, or, where the old one was closed,
+	// can be seen: by another ID, state or status, or, where the old one was closed,
 	// by the time left. Connections that came and went between the dumps are not in
 	// it, except TCP ones whose tuple was used again at once: those are estimated.
 	// Where the table was sampled, the share of entries that have expired and are
@@ -268,11 +268,11 @@ type Flows struct {
 	// among the new entries seen; each can hold at most one entry per source
 	// port. A lower bound where the table was sampled.
 	Groups int64 `json:"groups"`
-	// Unanswered are the sources with most new entries that nobody answered.
+	// Unanswered are the sources with most new entries without an answer.
 	Unanswered []Rate `json:"unanswered,omitempty"`
 	// OneWay are the UDP services that clients go on asking in vain, the most entries
 	// first. Where the table was sampled, their numbers are those of the sample.
-	// OneWayKnown is false in recordings of a natkit that did not look for them.
+	// OneWayKnown is false in recordings of a natkit that did not read them.
 	OneWay      []OneWay `json:"one_way,omitempty"`
 	OneWayKnown bool     `json:"one_way_known,omitempty"`
 }

@@ -16,25 +16,25 @@ type Drops struct {
 	Packets uint64 `json:"packets"`
 	// Sites are sorted by their packets, most first.
 	Sites []DropSite `json:"sites"`
-	// Flows are those seen dropped, most first: one in FlowSample drops was looked
-	// at (1: every one). They are not scaled.
+	// Flows are those seen dropped, most first: one in FlowSample drops was read
+	// (1: every one). They are not scaled.
 	Flows      []DropFlow `json:"flows,omitempty"`
 	FlowSample int        `json:"flow_sample,omitempty"`
 	// Harmless counts the frees that are no drops; they are in nothing else.
 	Harmless uint64 `json:"harmless"`
 	// Lost counts what was dropped while natkit's own tables were full: it is in
-	// Packets where that could be told, and in no site or flow.
+	// Packets where that is known, and in no site or flow.
 	Lost uint64 `json:"lost"`
 	// LostFlows are flows that made room for others, or found none.
 	LostFlows uint64 `json:"lost_flows,omitempty"`
 	// Stacks are the calls that led to a drop, most first: one in StackSample drops
-	// was looked at. LostStacks found no room.
+	// was read. LostStacks found no room.
 	Stacks      []DropStack `json:"stacks,omitempty"`
 	StackSample int         `json:"stack_sample,omitempty"`
 	LostStacks  uint64      `json:"lost_stacks,omitempty"`
 	// LostEvents are drops that were counted but not shown one by one.
 	LostEvents uint64 `json:"lost_events,omitempty"`
-	// NAT says how drops in nf_hook_slow were told apart: "fexit" (the return
+	// NAT says how drops in nf_hook_slow were attributed: "fexit" (the return
 	// values of conntrack's and NAT's functions) or "counters" (what conntrack's
 	// counters grew by over the same seconds); empty where neither could be had.
 	NAT string `json:"nat_told_by,omitempty"`
@@ -96,7 +96,7 @@ type DropCause struct {
 	Cause   string `json:"cause"`
 	Netns   uint64 `json:"netns"`
 	Packets uint64 `json:"packets"`
-	// Source is the function or the counter that told.
+	// Source is the function or the counter that says so.
 	Source string `json:"source"`
 }
 
@@ -209,7 +209,7 @@ type DropEvent struct {
 	Netns     uint64 `json:"netns"`
 }
 
-// Since is what was dropped after an earlier look of the same tracer: sites and
+// Since is what was dropped after an earlier reading of the same tracer: sites and
 // counts, not flows, stacks and causes.
 func (d *Drops) Since(before *Drops) *Drops {
 	had := make(map[DropSite]uint64, len(before.Sites))
@@ -332,8 +332,8 @@ const PartSYNs = "syns"
 // listened, and how it answered them. Numbers are those of the Sample, not scaled.
 type SYNs struct {
 	Seconds float64 `json:"seconds"`
-	// Sample: the SYNs of one in so many (source address, source port) were looked
-	// at, in the end; 1 is all.
+	// Sample: the SYNs of one in so many (source address, source port) were
+	// recorded, in the end; 1 is all.
 	Sample int `json:"sample"`
 	// SYNs to listeners. Repeated ones have the addresses and the sequence number of a
 	// former one: the client had no answer, or none that it could use. Their port may be
@@ -342,14 +342,14 @@ type SYNs struct {
 	Repeated uint64 `json:"repeated"`
 	// Late are the connections whose SYN came again LateSYN seconds or more after it came
 	// first: they came about late, or not at all. LateKnown is false in recordings of a
-	// natkit that did not look for them.
+	// natkit that did not record them.
 	Late      uint64 `json:"late"`
 	LateKnown bool   `json:"late_known,omitempty"`
-	// Elsewhere counts SYNs to where nobody in this namespace listens.
+	// Elsewhere counts SYNs to where no socket of this namespace listens.
 	Elsewhere uint64 `json:"elsewhere"`
 	// Lost segments, SYNs or answers, were not seen: there was no room for them.
 	Lost uint64 `json:"lost"`
-	// AnswersSeconds is for how long answers were looked at, too: from the first sign
+	// AnswersSeconds is for how long answers were recorded, too: from the first sign
 	// of a SYN that was not accepted. 0 where there was none.
 	AnswersSeconds float64 `json:"answers_seconds"`
 	// Sources are those with most rejected SYNs, then with most repeated ones, then
@@ -400,7 +400,7 @@ func (s *SYNs) Rejected() (byTimestamp, bySequence uint64) {
 	return byTimestamp, bySequence
 }
 
-// Unanswered are the connections that nobody has answered: TCP in SYN_SENT and UDP
+// Unanswered are the connections without an answer: TCP in SYN_SENT and UDP
 // without a reply.
 type Unanswered struct {
 	TCP int64 `json:"tcp"`
@@ -421,7 +421,7 @@ type UnansweredSource struct {
 	OfEntries int64 `json:"of_entries"`
 }
 
-// IdleEstablished tells for how long TCP connections in ESTABLISHED have been idle:
+// IdleEstablished is for how long TCP connections in ESTABLISHED have been idle:
 // the timeout less what is left of it. Offloaded entries have timeouts of their own
 // and are not in it.
 type IdleEstablished struct {

@@ -53,7 +53,7 @@ type Watch struct {
 	// its port.
 	numbers recent[number, sighting]
 	sources map[pair]*source
-	// rest is everybody else's, once there are mostSources.
+	// rest counts all others, once there are mostSources.
 	rest source
 
 	elsewhere uint64

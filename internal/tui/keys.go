@@ -62,30 +62,24 @@ func (m Model) screenKey(key string) (Model, Request) {
 	case "h", "?", "f1":
 		m.mode, m.helpOffset = help, 0
 	case "+", "=":
-		return m.pace(longer(m.interval))
+		return m.pace(nextInterval(m.interval, 1))
 	case "-", "_":
-		return m.pace(shorter(m.interval))
+		return m.pace(nextInterval(m.interval, -1))
 	}
 	return m, Request{}
 }
 
 // move changes the panel, or what it shows of its rows.
 func (m Model) move(key string) (Model, bool) {
+	if by, ok := scrolls[key]; ok {
+		m.offset[m.focus] = within(m.offset[m.focus]+by, len(m.rows(m.focus).rows))
+		return m, true
+	}
 	switch key {
 	case "tab", "right":
 		m.focus = (m.focus + 1) % panels
 	case "shift+tab", "left":
 		m.focus = (m.focus + panels - 1) % panels
-	case "up", "k":
-		m.scroll(-1)
-	case "down", "j":
-		m.scroll(1)
-	case "pgup":
-		m.scroll(-page)
-	case "pgdown":
-		m.scroll(page)
-	case "home":
-		m.offset[m.focus] = 0
 	default:
 		if len(key) != 1 || key[0] < '1' || key[0] >= '1'+byte(panels) {
 			return m, false
@@ -95,11 +89,11 @@ func (m Model) move(key string) (Model, bool) {
 	return m, true
 }
 
-// scroll stays where there are rows.
-func (m *Model) scroll(by int) {
-	last := max(len(m.rows(m.focus).rows)-1, 0)
-	m.offset[m.focus] = min(max(m.offset[m.focus]+by, 0), last)
-}
+// scrolls are the keys that move in a list, and by how much.
+var scrolls = map[string]int{"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -page, "pgdown": page, "home": -1 << 20}
+
+// within is the nearest of n places.
+func within(at, n int) int { return min(max(at, 0), max(n-1, 0)) }
 
 func (m Model) togglePause() (Model, Request) {
 	m.paused = !m.paused
@@ -135,32 +129,17 @@ func (m Model) pace(d time.Duration) (Model, Request) {
 }
 
 func (m Model) helpKey(key string) (Model, Request) {
-	switch key {
-	case "up", "k":
-		m.helpOffset = max(m.helpOffset-1, 0)
-	case "down", "j":
-		m.helpOffset = min(m.helpOffset+1, len(helpLines)-1)
-	case "pgup":
-		m.helpOffset = max(m.helpOffset-page, 0)
-	case "pgdown":
-		m.helpOffset = min(m.helpOffset+page, len(helpLines)-1)
-	default:
+	by, scrolled := scrolls[key]
+	if !scrolled {
 		m.mode = screen
 	}
+	m.helpOffset = within(m.helpOffset+by, len(helpLines))
 	return m, Request{}
 }
 
 func (m Model) spacesKey(key string) (Model, Request) {
-	last := max(len(m.list)-1, 0)
+	m.cursor = within(m.cursor+scrolls[key], len(m.list))
 	switch key {
-	case "up", "k":
-		m.cursor = max(m.cursor-1, 0)
-	case "down", "j":
-		m.cursor = min(m.cursor+1, last)
-	case "pgup":
-		m.cursor = max(m.cursor-page, 0)
-	case "pgdown":
-		m.cursor = min(m.cursor+page, last)
 	case "enter":
 		return m.choose()
 	case "q", "esc", "n":
@@ -310,21 +289,11 @@ const (
 var intervals = []time.Duration{MinInterval, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second,
 	30 * time.Second, MaxInterval}
 
-// longer is the next interval, shorter the one before; at the ends the same.
-func longer(d time.Duration) time.Duration {
-	for _, next := range intervals {
-		if next > d {
-			return next
-		}
+// nextInterval is the interval that is longer (1) or shorter (-1) than d; at the ends the same.
+func nextInterval(d time.Duration, by int) time.Duration {
+	i, found := slices.BinarySearch(intervals, d)
+	if found || by < 0 {
+		i += by
 	}
-	return d
-}
-
-func shorter(d time.Duration) time.Duration {
-	for i := len(intervals) - 1; i >= 0; i-- {
-		if intervals[i] < d {
-			return intervals[i]
-		}
-	}
-	return d
+	return intervals[within(i, len(intervals))]
 }

@@ -24,10 +24,10 @@ func TestKeys(t *testing.T) {
 		{"quit from help", []string{"?", "ctrl+c"}, Request{Action: Quit}, nil},
 		{"suspend", []string{"ctrl+z"}, Request{Action: Suspend}, nil},
 		{"q is text in a filter", []string{"/", "q"}, Request{}, func(m Model) bool { return m.draft == "q" }},
-		{"pause", []string{"p"}, Request{}, Model.Paused},
-		{"go on", []string{"p", "space"}, Request{Action: Resample}, func(m Model) bool { return !m.Paused() }},
-		{"longer", []string{"+"}, Request{Action: SetInterval, Interval: 5 * time.Second}, func(m Model) bool { return m.Interval() == 5*time.Second }},
-		{"shorter", []string{"-"}, Request{Action: SetInterval, Interval: time.Second}, func(m Model) bool { return m.Interval() == time.Second }},
+		{"pause", []string{"p"}, Request{}, func(m Model) bool { return m.paused }},
+		{"go on", []string{"p", "space"}, Request{Action: Resample}, func(m Model) bool { return !m.paused }},
+		{"longer", []string{"+"}, Request{Action: SetInterval, Interval: 5 * time.Second}, func(m Model) bool { return m.interval == 5*time.Second }},
+		{"shorter", []string{"-"}, Request{Action: SetInterval, Interval: time.Second}, func(m Model) bool { return m.interval == time.Second }},
 		{"no shorter", []string{"-", "-", "-", "-"}, Request{Action: SetInterval, Interval: MinInterval}, nil},
 		{"no longer", []string{"+", "+", "+", "+", "+", "+"}, Request{Action: SetInterval, Interval: MaxInterval}, nil},
 		{"panel", []string{"6"}, Request{}, func(m Model) bool { return m.focus == sources }},
@@ -41,18 +41,18 @@ func TestKeys(t *testing.T) {
 		{"scroll to the beginning", []string{"6", "pgdown", "home", "up"}, Request{}, func(m Model) bool { return m.offset[sources] == 0 }},
 		{"zoom", []string{"z"}, Request{}, func(m Model) bool { return m.zoomed }},
 		{"unzoom", []string{"enter", "esc"}, Request{}, func(m Model) bool { return !m.zoomed }},
-		{"filter", []string{"/", "t", "c", "p", "enter"}, Request{Action: Resample}, func(m Model) bool { return m.Filter().String() == "tcp" }},
-		{"edit", []string{"/", "a", "ü", "backspace", "space", "f5", "b", "enter"}, Request{Action: Resample}, func(m Model) bool { return m.Filter().String() == "a b" }},
+		{"filter", []string{"/", "t", "c", "p", "enter"}, Request{Action: Resample}, func(m Model) bool { return m.filter.String() == "tcp" }},
+		{"edit", []string{"/", "a", "ü", "backspace", "space", "f5", "b", "enter"}, Request{Action: Resample}, func(m Model) bool { return m.filter.String() == "a b" }},
 		{"backspace on nothing", []string{"/", "backspace"}, Request{}, func(m Model) bool { return m.draft == "" }},
-		{"type anew", []string{"/", "a", "ctrl+u", "b", "enter"}, Request{Action: Resample}, func(m Model) bool { return m.Filter().String() == "b" }},
-		{"no new filter", []string{"/", "a", "enter", "/", "b", "esc"}, Request{}, func(m Model) bool { return m.Filter().String() == "a" }},
-		{"no filter", []string{"/", "a", "enter", "esc"}, Request{Action: Resample}, func(m Model) bool { return m.Filter() == Filter{} }},
+		{"type anew", []string{"/", "a", "ctrl+u", "b", "enter"}, Request{Action: Resample}, func(m Model) bool { return m.filter.String() == "b" }},
+		{"no new filter", []string{"/", "a", "enter", "/", "b", "esc"}, Request{}, func(m Model) bool { return m.filter.String() == "a" }},
+		{"no filter", []string{"/", "a", "enter", "esc"}, Request{Action: Resample}, func(m Model) bool { return m.filter == Filter{} }},
 		{"save", []string{"w"}, Request{Action: SaveSnapshot}, nil},
 		{"save with S", []string{"S"}, Request{Action: SaveSnapshot}, nil},
 		{"save once", []string{"w", "w"}, Request{}, func(m Model) bool { return m.message != "" }},
-		{"list", []string{"n"}, Request{Action: ListSpaces}, Model.Choosing},
-		{"close the list", []string{"n", "esc"}, Request{Action: CloseSpaces}, func(m Model) bool { return !m.Choosing() && m.busy == "" }},
-		{"choose before there is a list", []string{"n", "enter"}, Request{}, Model.Choosing},
+		{"list", []string{"n"}, Request{Action: ListSpaces}, func(m Model) bool { return m.mode == spaces }},
+		{"close the list", []string{"n", "esc"}, Request{Action: CloseSpaces}, func(m Model) bool { return m.mode != spaces && m.busy == "" }},
+		{"choose before there is a list", []string{"n", "enter"}, Request{}, func(m Model) bool { return m.mode == spaces }},
 		{"help", []string{"h"}, Request{}, func(m Model) bool { return m.mode == help }},
 		{"help goes", []string{"?", "x"}, Request{}, func(m Model) bool { return m.mode == screen }},
 		{"help stays while scrolled", []string{"?", "down", "pgdown", "up"}, Request{}, func(m Model) bool { return m.mode == help && m.helpOffset == 10 }},
@@ -84,19 +84,19 @@ func TestChooseNamespace(t *testing.T) {
 	if want := (Request{Action: SwitchSpace, Space: netnsList[2]}); got != want {
 		t.Errorf("asks for %+v, want %+v", got, want)
 	}
-	if m.Choosing() {
+	if m.mode == spaces {
 		t.Error("still shows the list")
 	}
 }
 
 func TestListThatFails(t *testing.T) {
 	m := press(screenOf(busy()), "n").Spaces(nil, errors.New("no /proc"))
-	if m.Choosing() || !m.failed || m.message != "no /proc" {
+	if m.mode == spaces || !m.failed || m.message != "no /proc" {
 		t.Errorf("mode %d, message %q", m.mode, m.message)
 	}
 	// One that comes after somebody went back is not shown.
 	m = press(screenOf(busy()), "n", "esc").Spaces(netnsList, nil)
-	if m.Choosing() || len(m.list) > 0 {
+	if m.mode == spaces || len(m.list) > 0 {
 		t.Error("shows a list that nobody waits for")
 	}
 }

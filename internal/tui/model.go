@@ -1,6 +1,5 @@
-// Package tui is the live screen of natkit top, without the terminal: a model that
-// keys and samples change, and what it looks like in so many columns and lines.
-// internal/tui/live takes the samples and draws.
+// Package tui is the live screen of natkit top: a model that keys and samples change, what
+// it looks like in so many columns and lines, and the program that samples and draws.
 package tui
 
 import (
@@ -85,18 +84,6 @@ func (m Model) Resize(width, height int) Model {
 	return m
 }
 
-// Interval is the time between two samples.
-func (m Model) Interval() time.Duration { return m.interval }
-
-// Paused reports whether samples are to stop.
-func (m Model) Paused() bool { return m.paused }
-
-// Filter is what was asked for.
-func (m Model) Filter() Filter { return m.filter }
-
-// Choosing reports whether the list of namespaces is shown.
-func (m Model) Choosing() bool { return m.mode == spaces }
-
 // Take shows a new sample. One of another namespace starts the history anew.
 func (m Model) Take(s *Sample) Model {
 	if m.sample != nil && m.sample.Netns.Inode != s.Netns.Inode {
@@ -139,9 +126,6 @@ func (m Model) Saved(name string, err error) Model {
 	}
 	return m.say("saved " + name + "; read it with 'natkit doctor --from'")
 }
-
-// Failed shows an error of another request.
-func (m Model) Failed(err error) Model { return m.fail(err) }
 
 func (m Model) say(text string) Model {
 	m.message, m.failed = text, false

@@ -3,6 +3,7 @@ package tui
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -40,7 +41,11 @@ func (m Model) rows(id panelID) content {
 		c.note = "reading the kernel"
 		return c
 	}
-	c.rows, c.note = fill[id](m.sample)
+	if ofEntries[id] && m.sample.Table == nil {
+		c.note = m.sample.noTable()
+	} else {
+		c.rows, c.note = fill[id](m.sample)
+	}
 	had := len(c.rows) > 0
 	if !m.filter.chooses() || !ofEntries[id] || m.filterWaits() {
 		c.rows = slices.DeleteFunc(c.rows, func(r row) bool { return !m.filter.row(r.words...) })
@@ -61,23 +66,16 @@ func (m Model) rows(id panelID) content {
 // addresses are all that is in them.
 var ofEntries = [panels]bool{states: true, protocols: true, sources: true, services: true}
 
-// fill makes the rows of each panel, or says why there are none.
+// fill makes the rows of each panel, or says why there are none. Those of entries are
+// called with a table.
 var fill = [panels]func(*Sample) ([]row, string){
-	states: func(s *Sample) ([]row, string) {
-		return s.tableRows(func(t *snapshot.ConntrackTable) map[string]int64 { return t.ByTCPState })
-	},
-	protocols: func(s *Sample) ([]row, string) {
-		return s.tableRows(func(t *snapshot.ConntrackTable) map[string]int64 { return t.ByProtocol })
-	},
-	counters: (*Sample).counterRows,
-	drops:    (*Sample).dropRows,
-	ports:    (*Sample).portRows,
-	sources: func(s *Sample) ([]row, string) {
-		return s.talkerRows(func(t *snapshot.ConntrackTable) []snapshot.Talker { return t.TopSources })
-	},
-	services: func(s *Sample) ([]row, string) {
-		return s.talkerRows(func(t *snapshot.ConntrackTable) []snapshot.Talker { return t.TopServices })
-	},
+	states:    func(s *Sample) ([]row, string) { return s.countRows(s.Table.ByTCPState), "none" },
+	protocols: func(s *Sample) ([]row, string) { return s.countRows(s.Table.ByProtocol), "none" },
+	counters:  (*Sample).counterRows,
+	drops:     (*Sample).dropRows,
+	ports:     (*Sample).portRows,
+	sources:   func(s *Sample) ([]row, string) { return s.talkerRows(s.Table.TopSources), "none" },
+	services:  func(s *Sample) ([]row, string) { return s.talkerRows(s.Table.TopServices), "none" },
 }
 
 // noTable is why there are no numbers of entries.
@@ -95,27 +93,19 @@ func (s *Sample) countRow(name string, n int64) row {
 		values: []string{units.Count(s.whole(n)), units.Percent(s.part(n))}}
 }
 
-func (s *Sample) tableRows(part func(*snapshot.ConntrackTable) map[string]int64) (rows []row, note string) {
-	if s.Table == nil {
-		return nil, s.noTable()
+// countRows are in the order of their names: that of a map is another each time.
+func (s *Sample) countRows(counts map[string]int64) (rows []row) {
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		rows = append(rows, s.countRow(name, counts[name]))
 	}
-	counts := part(s.Table)
-	for name, n := range counts {
-		rows = append(rows, s.countRow(name, n))
-	}
-	// The order of a map is another each time.
-	slices.SortFunc(rows, func(a, b row) int { return strings.Compare(a.name, b.name) })
-	return rows, "none"
+	return rows
 }
 
-func (s *Sample) talkerRows(part func(*snapshot.ConntrackTable) []snapshot.Talker) (rows []row, note string) {
-	if s.Table == nil {
-		return nil, s.noTable()
-	}
-	for _, t := range part(s.Table) {
+func (s *Sample) talkerRows(talkers []snapshot.Talker) (rows []row) {
+	for _, t := range talkers {
 		rows = append(rows, s.countRow(t.Who, t.Entries))
 	}
-	return rows, "none"
+	return rows
 }
 
 // shownCounters are those of conntrack that tell of trouble, the worst first, and what

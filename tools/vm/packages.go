@@ -29,7 +29,6 @@ var leftOut = map[string]string{
 	"internal/profile":             pureReason,
 	"internal/report":              pureReason,
 	"internal/snapshot":            pureReason,
-	"internal/tui":                 pureReason,
 	"internal/tune":                pureReason,
 	"internal/units":               pureReason,
 	"internal/conntrack":           pureReason,

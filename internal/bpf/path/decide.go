@@ -1,7 +1,6 @@
 package path
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,65 +10,40 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// attachResults listens for what deciding functions return. The error says which
-// are not heard, all of them on a kernel without fexit.
-func (t *Tracer) attachResults(list []target) error {
-	err := t.attachTogether(list)
-	if err == nil || len(list) == 1 {
+// attachResults listens for what deciding functions return. The error is that of the first
+// function that cannot be traced: all of them on a kernel without fexit.
+func (t *Tracer) attachResults(list []target) (first error) {
+	spec, err := loadPath()
+	if err != nil {
 		return err
 	}
-	// One that cannot be traced must not take the others with it.
-	var first error
+	program := spec.Programs[pathProgPathResult]
+	clear(spec.Programs)
 	for _, f := range list {
-		if err := t.attachTogether([]target{f}); err != nil && first == nil {
-			first = err
+		spec.Programs[pathProgPathResult] = program.Copy()
+		if err := t.attachResult(spec, f); err != nil && first == nil {
+			first = fmt.Errorf("attach to the return of %s (needs fexit, Linux 5.17): %w", f.Name, err)
 		}
 	}
 	return first
 }
 
-// attachTogether attaches to all of the functions or, with an error, to none.
-func (t *Tracer) attachTogether(list []target) (err error) {
-	if len(list) == 0 {
-		return nil
+func (t *Tracer) attachResult(spec *ebpf.CollectionSpec, f target) error {
+	d := t.decider(f)
+	if err := t.coll.Maps[pathMapDeciders].Put(f.Addr, &d); err != nil {
+		return err
 	}
-	coll, err := t.loadResults(list)
+	spec.Programs[pathProgPathResult].AttachTo = f.Name
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: t.coll.Maps})
 	if err != nil {
-		return fmt.Errorf("load programs on fexit (Linux 5.17) for %s: %w", list[0].Name, err)
+		return err
 	}
-	defer coll.Close() // links keep their programs
-	var together attachment
-	for i := range list {
-		l, err := link.AttachTracing(link.TracingOptions{Program: coll.Programs[resultName(i)]})
-		if err != nil {
-			return errors.Join(fmt.Errorf("attach to the return of %s: %w", list[i].Name, err), together.close())
-		}
-		together.links = append(together.links, l)
+	defer coll.Close() // the link keeps the program
+	l, err := link.AttachTracing(link.TracingOptions{Program: coll.Programs[pathProgPathResult]})
+	if err == nil {
+		t.att.links = append(t.att.links, l)
 	}
-	t.att.links = append(t.att.links, together.links...)
-	return nil
-}
-
-func resultName(i int) string { return fmt.Sprint(pathProgPathResult, i) }
-
-// loadResults loads the program for each of the functions.
-func (t *Tracer) loadResults(list []target) (*ebpf.Collection, error) {
-	spec, err := loadPath()
-	if err != nil {
-		return nil, err
-	}
-	program := spec.Programs[pathProgPathResult]
-	clear(spec.Programs)
-	for i, f := range list {
-		p := program.Copy()
-		p.AttachTo = f.Name
-		spec.Programs[resultName(i)] = p
-		d := t.decider(f)
-		if err := t.coll.Maps[pathMapDeciders].Put(f.Addr, &d); err != nil {
-			return nil, err
-		}
-	}
-	return ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: t.coll.Maps})
+	return err
 }
 
 // decider describes to the program where a function has its arguments.

@@ -220,5 +220,5 @@ func (r *run) whyNone() string {
 			}
 		}
 	}
-	return fmt.Sprintf("look at the way between them: routes and forwarding (net.ipv4.ip_forward), filter rules, rp_filter, the NAT rule for this destination, and whether %v is where they come in ('ip -s link' counts packets)", r.sink.port)
+	return fmt.Sprintf("check the path between them: routes and forwarding (net.ipv4.ip_forward), filter rules, rp_filter, the NAT rule for this destination, and whether %v is where they come in ('ip -s link' counts packets)", r.sink.port)
 }

@@ -126,7 +126,7 @@ func (e *Egress) route(handle *netlink.Handle, to netip.Addr) (netlink.Route, er
 	case err != nil || len(routes) == 0:
 		return netlink.Route{}, fmt.Errorf("no route: %w", errors.Join(err))
 	case routes[0].Type == unix.RTN_BROADCAST:
-		return netlink.Route{}, fmt.Errorf("it is a broadcast address there: everybody on the link would get the packets; give that of one host")
+		return netlink.Route{}, fmt.Errorf("it is a broadcast address there: all hosts on the link would get the packets; give that of one host")
 	case routes[0].Type == unix.RTN_LOCAL:
 		return netlink.Route{}, fmt.Errorf("it is an address of the sender itself; packets are made for another host or namespace")
 	}
@@ -156,13 +156,13 @@ func (e *Egress) findNeighbour(handle *netlink.Handle, hop netip.Addr) error {
 	asked := false
 	for end := time.Now().Add(neighbourLimit); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		neighbours, err := handle.NeighList(e.Index, family(hop))
-		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // then some may be missing: look again
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // then some may be missing: try again
 			return fmt.Errorf("read the neighbours of %s: %w", e.Interface, err)
 		}
 		for _, n := range neighbours {
 			if a, _ := netip.AddrFromSlice(n.IP); a.Unmap() == hop && n.State&usable != 0 && len(n.HardwareAddr) == 6 {
 				if n.HardwareAddr[0]&1 != 0 {
-					return fmt.Errorf("the neighbour %v on %s has the group address %v: everybody on the link would get the packets", hop, e.Interface, n.HardwareAddr)
+					return fmt.Errorf("the neighbour %v on %s has the group address %v: all hosts on the link would get the packets", hop, e.Interface, n.HardwareAddr)
 				}
 				e.NextMAC = n.HardwareAddr
 				return nil

@@ -78,7 +78,7 @@ func TestNoWay(t *testing.T) {
 		{"down", Route{Netns: n.client, Interface: "off0", NextMAC: far}, "198.18.0.1", []string{"off0 is down", "ip link set off0 up"}},
 		{"peer down", Route{Netns: n.client, Interface: "half0", NextMAC: far}, "198.18.0.1", []string{"half0 has no carrier"}},
 		{"not a neighbour", Route{Netns: n.gateway}, "198.18.0.99", []string{"no answer from the neighbour 198.18.0.99 on eth0", "--next-mac"}},
-		{"broadcast", Route{Netns: n.client}, "198.18.0.255", []string{"a broadcast address there", "everybody on the link"}},
+		{"broadcast", Route{Netns: n.client}, "198.18.0.255", []string{"a broadcast address there", "all hosts on the link"}},
 		{"group", Route{Netns: n.client}, "198.18.0.9", []string{"the neighbour 198.18.0.9 on eth0 has the group address 03:bf:c6:12:00:09"}},
 		{"no frames taken", Route{Netns: n.client, Interface: "macvlan0", NextMAC: far}, "198.18.0.1", []string{"macvlan0 is a macvlan", "takes no redirected frames"}},
 		{"loopback", Route{Netns: n.client, Interface: "lo", NextMAC: far}, "198.18.0.1", []string{"lo has no Ethernet address"}},

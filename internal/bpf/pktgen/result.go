@@ -179,11 +179,11 @@ func addrPort(words [4]uint32, port uint16, ipv6 bool) netip.AddrPort {
 // as sent, and as lost from then on.
 func (r *run) broken() error {
 	if err := stillUp(r.from.Port, r.from.Index); err != nil {
-		return fmt.Errorf("send by %v: %w while the run was under way: the counts from then on tell nothing", r.from.Port, err)
+		return fmt.Errorf("send by %v: %w while the run was under way: the counts from then on are not valid", r.from.Port, err)
 	}
 	if r.sink != nil {
 		if err := r.sink.broken(); err != nil {
-			return fmt.Errorf("receive on %v: %w while the run was under way: what was lost from then on says nothing of the way", r.sink.port, err)
+			return fmt.Errorf("receive on %v: %w while the run was under way: losses from then on are not those of the path", r.sink.port, err)
 		}
 	}
 	return nil

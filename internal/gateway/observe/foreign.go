@@ -114,7 +114,7 @@ const (
 
 func (w *walk) foreignMatch(r *snapshot.NATRule) matching {
 	switch {
-	case !w.meets(r.Condition()) || slices.ContainsFunc(r.Unless, w.meets):
+	case !w.meets(r.NATCondition) || slices.ContainsFunc(r.Unless, w.meets):
 		return noMatch
 	case r.Partial || r.PortsFromMap:
 		return mayMatch

@@ -17,9 +17,9 @@ import (
 func TestExplainForeign(t *testing.T) {
 	facts := withDMZ(router)
 	docker := gateway.Foreign{Source: "iptables-nft", Owner: "docker", Family: "ip", Table: "nat", Chain: "PREROUTING", Type: "nat", Hook: "prerouting", Priority: -100, Policy: "accept", Rules: 3,
-		NAT: []snapshot.NATRule{{Kind: snapshot.NATDest, Protocol: "tcp", DestinationPort: 8080, First: netip.MustParseAddr("172.17.0.9"), Last: netip.MustParseAddr("172.17.0.9"), FirstPort: 80, LastPort: 80, Text: "dnat to 172.17.0.9:80"}}}
+		NAT: []snapshot.NATRule{{Kind: snapshot.NATDest, First: netip.MustParseAddr("172.17.0.9"), Last: netip.MustParseAddr("172.17.0.9"), FirstPort: 80, LastPort: 80, Text: "dnat to 172.17.0.9:80", NATCondition: snapshot.NATCondition{Protocol: "tcp", DestinationPort: 8080}}}}
 	masq := gateway.Foreign{Family: "ip", Table: "nat", Chain: "POSTROUTING", Type: "nat", Hook: "postrouting", Priority: 100, Rules: 1,
-		NAT: []snapshot.NATRule{{Kind: snapshot.NATMasquerade, FromSource: netip.MustParsePrefix("192.168.0.0/24"), Text: "masquerade", Partial: true}}}
+		NAT: []snapshot.NATRule{{Kind: snapshot.NATMasquerade, Text: "masquerade", Partial: true, NATCondition: snapshot.NATCondition{FromSource: netip.MustParsePrefix("192.168.0.0/24")}}}}
 	filter := gateway.Foreign{Owner: "docker", Family: "ip", Table: "filter", Chain: "FORWARD", Type: "filter", Hook: "forward", Policy: "drop", Rules: 2}
 	empty := gateway.Foreign{Family: "ip", Table: "mangle", Chain: "FORWARD", Type: "filter", Hook: "forward", Policy: "accept"}
 	v6 := gateway.Foreign{Family: "ip6", Table: "filter", Chain: "FORWARD", Type: "filter", Hook: "forward", Policy: "drop"}
@@ -87,8 +87,7 @@ func TestExplainForeignTooMany(t *testing.T) {
 // interface and unless by a rule before it, as Docker's and libvirt's are.
 func TestExplainForeignConditions(t *testing.T) {
 	to := netip.MustParseAddr("172.17.0.9")
-	dnat := snapshot.NATRule{Kind: snapshot.NATDest, Protocol: "tcp", LocalDestination: true, First: to, Last: to, Text: "dnat to 172.17.0.9",
-		Unless: []snapshot.NATCondition{{InInterface: "eth1"}, {Protocol: "tcp", DestinationPort: 22, FromSource: netip.MustParsePrefix("198.18.0.0/24")}}}
+	dnat := snapshot.NATRule{Kind: snapshot.NATDest, First: to, Last: to, Text: "dnat to 172.17.0.9", Unless: []snapshot.NATCondition{{InInterface: "eth1"}, {Protocol: "tcp", DestinationPort: 22, FromSource: netip.MustParsePrefix("198.18.0.0/24")}}, NATCondition: snapshot.NATCondition{Protocol: "tcp", LocalDestination: true}}
 	facts := withDMZ(router)
 	facts.Foreign = []gateway.Foreign{{Family: "ip", Type: "nat", Hook: "prerouting", Priority: -100, Policy: "accept", Rules: 1, NAT: []snapshot.NATRule{dnat}}}
 	for _, c := range []struct{ in, packet, to string }{
@@ -110,7 +109,7 @@ func TestExplainForeignConditions(t *testing.T) {
 func TestExplainForeignError(t *testing.T) {
 	facts := withDMZ(router)
 	facts.Foreign = []gateway.Foreign{{Family: "ip", Type: "nat", Hook: "postrouting", Priority: 100, Policy: "accept", Rules: 1,
-		NAT: []snapshot.NATRule{{Kind: snapshot.NATMasquerade, LocalDestination: true}}}}
+		NAT: []snapshot.NATRule{{Kind: snapshot.NATMasquerade, NATCondition: snapshot.NATCondition{LocalDestination: true}}}}}
 	failed := errors.New("no netlink")
 	route := func(l Lookup) (Hop, error) {
 		if !l.Source.IsValid() { // whether the destination is this host's own

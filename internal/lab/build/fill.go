@@ -54,10 +54,9 @@ type Fill struct {
 // RemovedFill is what became of a fill that was removed.
 type RemovedFill struct {
 	FillRecord
-	// Entries were deleted.
-	Entries int64
+	Deleted int64 `json:"entries_deleted"`
 	// Gone: the namespace had ended, and its table with it.
-	Gone bool
+	Gone bool `json:"netns_gone"`
 }
 
 // Marks of fills, each for one at a time. lab.FillMark is that of scenarios.
@@ -186,7 +185,7 @@ func (f *Fill) Counts() []int64 { return f.filler.Counts(f.Made) }
 func (f *Fill) Remove(ctx context.Context) (RemovedFill, error) {
 	r := RemovedFill{FillRecord: f.FillRecord}
 	var err error
-	if r.Entries, err = removeMarked(ctx, f.ns, f.filter()); err != nil {
+	if r.Deleted, err = removeMarked(ctx, f.ns, f.filter()); err != nil {
 		return r, errors.Join(err, f.file.Close())
 	}
 	return r, errors.Join(os.Remove(f.path), f.file.Close())

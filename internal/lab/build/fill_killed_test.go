@@ -103,7 +103,7 @@ func killed(t *testing.T, ns *netns.Handle, mode string) {
 		t.Errorf("of another namespace: removed %v, held %v, error %v", removed, held, err)
 	}
 	removed, held, err := CleanFills(t.Context(), dir, 0)
-	if err != nil || len(removed) != 1 || len(held) > 0 || removed[0].Entries == 0 || removed[0].Gone || removed[0].Where != "child" {
+	if err != nil || len(removed) != 1 || len(held) > 0 || removed[0].Deleted == 0 || removed[0].Gone || removed[0].Where != "child" {
 		t.Errorf("removed %+v, held %v, error %v", removed, held, err)
 	}
 	if got := count(t, ns); got != 3 {
@@ -160,7 +160,7 @@ func TestCleanOfAnothersNumber(t *testing.T) {
 	testutil.ShareHost(t)
 	ns, dir, _ := leftBehind(t, func(r *FillRecord) { r.NetnsCookie-- })
 	removed, _, err := CleanFills(t.Context(), dir, 0)
-	if err != nil || len(removed) != 1 || !removed[0].Gone || removed[0].Entries != 0 {
+	if err != nil || len(removed) != 1 || !removed[0].Gone || removed[0].Deleted != 0 {
 		t.Errorf("removed %+v, error %v", removed, err)
 	}
 	if got := count(t, ns); got != 100 {

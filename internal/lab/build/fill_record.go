@@ -118,7 +118,7 @@ func (r FillRecord) clean(ctx context.Context, path string) (RemovedFill, error)
 	ns, err := r.namespace()
 	if err == nil && ns != nil {
 		defer ns.Close()
-		removed.Entries, err = removeMarked(ctx, ns, r.filter())
+		removed.Deleted, err = removeMarked(ctx, ns, r.filter())
 	}
 	if err != nil {
 		return removed, err

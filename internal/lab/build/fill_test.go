@@ -101,7 +101,7 @@ func TestKernelHoldsWhatTheMixSays(t *testing.T) {
 			}
 			removed, err := f.Remove(t.Context())
 			lasting := lastingLonger(got, time.Since(began))
-			if err != nil || removed.Entries < lasting || removed.Entries > some || count(t, ns) != 0 {
+			if err != nil || removed.Deleted < lasting || removed.Deleted > some || count(t, ns) != 0 {
 				t.Errorf("removed %+v, at least %d were there; error %v; %d are left", removed, lasting, err, count(t, ns))
 			}
 			compareTable(t, m.Filler(5, f.Mark), got, slack)
@@ -187,7 +187,7 @@ func TestRemoveLeavesOthers(t *testing.T) {
 		t.Fatalf("two fills have the mark %#x", first.Mark)
 	}
 	removed, err := first.Remove(t.Context())
-	if err != nil || removed.Entries != some-10 {
+	if err != nil || removed.Deleted != some-10 {
 		t.Errorf("removed %+v, error %v", removed, err)
 	}
 	if got := count(t, ns); got != some+10 {
@@ -238,7 +238,7 @@ func TestExpiredEntriesAreNoError(t *testing.T) {
 		}
 	}
 	removed, err := f.Remove(t.Context())
-	if err != nil || removed.Entries != 500 || f.Made != 1000 {
+	if err != nil || removed.Deleted != 500 || f.Made != 1000 {
 		t.Errorf("removed %+v of %d, error %v; want the 500 that had not expired", removed, f.Made, err)
 	}
 }
@@ -353,7 +353,7 @@ func TestConnectionsMeanwhileAreNotEvicted(t *testing.T) {
 	if !came || f.Made < limit-2*each || f.Table.Entries > limit {
 		t.Errorf("made %d, the table holds %d; want %d beside %d of others", f.Made, f.Table.Entries, limit-2*each, 2*each)
 	}
-	if removed, err := f.Remove(t.Context()); err != nil || removed.Entries != f.Made {
+	if removed, err := f.Remove(t.Context()); err != nil || removed.Deleted != f.Made {
 		t.Errorf("removed %+v of %d, error %v", removed, f.Made, err)
 	}
 	// From 95 % of the limit on the kernel's own sweep, which may come any time, removes

@@ -168,7 +168,7 @@ func (c UDPConfig) frames() ([]int, error) {
 			return nil, fmt.Errorf("size %d: an IP packet has at most %d bytes, its frame %d", s, maxIPv4, maxIPv4+etherOverhead)
 		case s >= least:
 		case named:
-			return nil, fmt.Errorf("size %d: a frame to %v needs %d bytes for headers, FCS and the token that tells datagrams apart", s, c.To.Addr(), least)
+			return nil, fmt.Errorf("size %d: a frame to %v needs %d bytes for headers, FCS and the token that identifies datagrams", s, c.To.Addr(), least)
 		default:
 			sizes[i] = least
 		}

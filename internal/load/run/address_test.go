@@ -178,7 +178,7 @@ func TestNameIsResolved(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	cfg.URL = "http://no-such-host.invalid/"
-	if _, err := HTTP(t.Context(), cfg, Options{}); err == nil || !strings.Contains(err.Error(), "look up") {
+	if _, err := HTTP(t.Context(), cfg, Options{}); err == nil || !strings.Contains(err.Error(), "resolve the host") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -120,7 +120,7 @@ func resolve(ctx context.Context, t load.Target) (netip.Addr, error) {
 	}
 	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", t.Host)
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("look up the host: %w", err)
+		return netip.Addr{}, fmt.Errorf("resolve the host: %w", err)
 	}
 	for _, a := range found {
 		if a.Unmap().Is4() {

@@ -16,7 +16,7 @@ import (
 
 // describe writes a rule without what is by chance: handle and target.
 func describe(r snapshot.NATRule) string {
-	cond := conditionsOf(r.Condition())
+	cond := conditionsOf(r.NATCondition)
 	for _, c := range r.Unless {
 		cond = append(cond, "unless("+strings.Join(conditionsOf(c), " ")+")")
 	}

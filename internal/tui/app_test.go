@@ -1,4 +1,4 @@
-package live
+package tui
 
 import (
 	"testing"
@@ -8,14 +8,13 @@ import (
 
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/natkit/natkit/internal/tui"
 	"github.com/natkit/natkit/internal/watch"
 )
 
 // newApp has a first sample under way.
 func newApp(t *testing.T) *app {
 	t.Helper()
-	a := &app{ctx: t.Context(), sampler: newSampler(nil, watch.Continuous()), model: tui.New(tui.Theme{}, time.Second)}
+	a := &app{ctx: t.Context(), sampler: newSampler(nil, watch.Continuous()), model: New(Theme{}, time.Second)}
 	if a.Init() == nil || !a.sampling {
 		t.Fatal("takes no first sample")
 	}
@@ -30,7 +29,7 @@ func (a *app) get(msg tea.Msg) tea.Cmd {
 func key(name rune) tea.Msg { return tea.KeyPressMsg{Text: string(name), Code: name} }
 
 func aSample() sampled {
-	return sampled{&tui.Sample{Sample: &snapshot.Sample{Snapshot: &snapshot.Snapshot{}}}, time.Now()}
+	return sampled{&Sample{Sample: &snapshot.Sample{Snapshot: &snapshot.Snapshot{}}}, time.Now()}
 }
 
 // TestOneChainOfSamples: whatever keys ask for, there is one sample at a time, and one
@@ -87,7 +86,7 @@ func TestLateList(t *testing.T) {
 	}
 	a.get(key('n'))
 	a.get(tea.KeyPressMsg{Code: tea.KeyEscape})
-	a.get(listed{list: &listing{handles: []*netns.Handle{here}, spaces: []tui.Space{{Inode: here.Inode()}}}})
+	a.get(listed{list: &listing{handles: []*netns.Handle{here}, spaces: []Space{{Inode: here.Inode()}}}})
 	if a.list.handles != nil || here.Close() == nil {
 		t.Error("the namespaces are still held")
 	}
@@ -96,7 +95,7 @@ func TestLateList(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.get(key('n'))
-	a.get(listed{list: &listing{handles: []*netns.Handle{here}, spaces: []tui.Space{{Inode: here.Inode()}}}})
+	a.get(listed{list: &listing{handles: []*netns.Handle{here}, spaces: []Space{{Inode: here.Inode()}}}})
 	if len(a.list.handles) != 1 {
 		t.Error("the list that is shown is closed")
 	}

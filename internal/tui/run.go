@@ -1,6 +1,4 @@
-// Package live is natkit top: it runs the screen of internal/tui on a terminal, with the
-// samples of internal/watch.
-package live
+package tui
 
 import (
 	"context"
@@ -15,7 +13,6 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/tui"
 	"github.com/natkit/natkit/internal/watch"
 )
 
@@ -24,7 +21,7 @@ type Options struct {
 	// Netns is the namespace to begin with; nil is the one natkit runs in.
 	Netns    *netns.Handle
 	Interval time.Duration
-	Theme    tui.Theme
+	Theme    Theme
 	// In and Out are the terminal.
 	In  io.Reader
 	Out io.Writer
@@ -44,20 +41,20 @@ func newSampler(ns *netns.Handle, b watch.Budget) *sampler {
 	return &sampler{watch.New(ns, b), host}
 }
 
-func (s *sampler) take(ctx context.Context, f tui.Filter, interval time.Duration) *tui.Sample {
-	return &tui.Sample{Sample: s.Sample(ctx, watch.Filter{Key: f, Match: f.Entry}, interval), Host: s.host, Filter: f}
+func (s *sampler) take(ctx context.Context, f Filter, interval time.Duration) *Sample {
+	return &Sample{Sample: s.Sample(ctx, watch.Filter{Key: f, Match: f.Entry}, interval), Host: s.host, Filter: f}
 }
 
-// frames per second that are drawn at most: keys are answered in a tenth of a second, and an idle
+// drawRate is the frames per second that are drawn at most: keys are answered in a tenth of a second, and an idle
 // screen wakes the machine no more often.
-const frames = 10
+const drawRate = 10
 
 // Run shows the screen until somebody quits it or ctx ends, and leaves the terminal as
 // it was, also after a panic. It returns the names of the files that were saved, and
 // closes Netns.
 func Run(ctx context.Context, o Options) (files []string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	a := &app{ctx: ctx, opt: o, sampler: newSampler(o.Netns, watch.Continuous()), model: tui.New(o.Theme, o.Interval)}
+	a := &app{ctx: ctx, opt: o, sampler: newSampler(o.Netns, watch.Continuous()), model: New(o.Theme, o.Interval)}
 	defer func() {
 		cancel()
 		files = a.saved()
@@ -66,7 +63,7 @@ func Run(ctx context.Context, o Options) (files []string, err error) {
 	}()
 	// Signals end ctx: natkit has one handler of them. Quit waits for the reader of the keys,
 	// which tea.WithContext closes while it reads.
-	p := tea.NewProgram(a, tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithFPS(frames), tea.WithoutSignalHandler())
+	p := tea.NewProgram(a, tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithFPS(drawRate), tea.WithoutSignalHandler())
 	defer context.AfterFunc(ctx, p.Quit)()
 	if _, err = p.Run(); err != nil {
 		return nil, fmt.Errorf("show the screen: %w", err)
@@ -76,26 +73,26 @@ func Run(ctx context.Context, o Options) (files []string, err error) {
 
 // Once takes two samples an interval apart, or sooner where ctx ends, and returns the
 // second one. It closes Netns.
-func Once(ctx context.Context, o Options) (sample *tui.Sample, err error) {
+func Once(ctx context.Context, o Options) (sample *Sample, err error) {
 	s := newSampler(o.Netns, watch.Unlimited())
 	defer func() { err = errors.Join(err, s.Close()) }()
 	// What was waited for is still to be seen after an interrupt.
 	whole := context.WithoutCancel(ctx)
-	s.take(whole, tui.Filter{}, o.Interval)
+	s.take(whole, Filter{}, o.Interval)
 	wait := time.NewTimer(o.Interval)
 	defer wait.Stop()
 	select {
 	case <-wait.C:
 	case <-ctx.Done():
 	}
-	return s.take(whole, tui.Filter{}, o.Interval), nil
+	return s.take(whole, Filter{}, o.Interval), nil
 }
 
 // listing is the namespaces that can be chosen. Its handles keep them alive: it is
 // closed as soon as the choice is made.
 type listing struct {
 	handles []*netns.Handle
-	spaces  []tui.Space
+	spaces  []Space
 }
 
 // list finds all network namespaces, those with names first.
@@ -106,7 +103,7 @@ func list() (*listing, error) {
 	}
 	l, own := &listing{handles: handles}, ownInode()
 	for _, h := range handles {
-		s := tui.Space{Inode: h.Inode(), Name: h.Name(), Entries: -1}
+		s := Space{Inode: h.Inode(), Name: h.Name(), Entries: -1}
 		if s.Inode == own && !named(s) {
 			s.Name = "natkit's own"
 		}
@@ -115,15 +112,6 @@ func list() (*listing, error) {
 		}
 		l.spaces = append(l.spaces, s)
 	}
-	slices.SortStableFunc(l.spaces, func(a, b tui.Space) int {
-		if named(a) != named(b) {
-			if named(a) {
-				return -1
-			}
-			return 1
-		}
-		return 0
-	})
 	return l, nil
 }
 
@@ -139,7 +127,7 @@ func ownInode() uint64 {
 }
 
 // named tells names of ip-netns(8) from those that netns.All makes of processes.
-func named(s tui.Space) bool {
+func named(s Space) bool {
 	return !strings.HasPrefix(s.Name, "pid ") && !strings.HasPrefix(s.Name, "held by ")
 }
 

@@ -4,20 +4,171 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
-	"github.com/spf13/cobra"
-
+	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/host"
+	gatewaylook "github.com/natkit/natkit/internal/gateway/look"
 	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
+	"github.com/spf13/cobra"
 )
+
+// gatewayStatusSchema names the JSON form.
+const gatewayStatusSchema = "natkit.gateway-status/1"
+
+// gatewayStatus is the verb gateway status.
+type gatewayStatus struct {
+	env      *Env
+	target   target
+	watch    bool
+	interval time.Duration
+	all      bool
+	top      int
+	// topGiven: --top holds whatever the screen has room for.
+	topGiven bool
+}
+
+func newGatewayStatus(env *Env) *cobra.Command {
+	s := &gatewayStatus{env: env, interval: 2 * time.Second, top: 40}
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "see what each rule does: connections, packets, ports left, drops",
+		Long: `For each rule of the file: connections since it was written ("new", the kernel's own
+counters of first packets), current connections ("flows") with their packets and bytes,
+and how many ports are left, for the address, protocol and destination with the fewest.
+Also: drops, whether somebody changed the table, what waits for confirmation, missing
+interfaces and addresses, other programs' rules that translate the same packets first.
+
+Of a large connection table it reads some 130,000 entries and scales up the result
+("~"); --all reads them all. With --watch it samples every --interval, and counts by
+eBPF the first packets that a rule translated and the kernel then dropped (CAP_BPF,
+CAP_PERFMON, Linux 5.4); with --json each sample is one line.
+
+Needs CAP_NET_ADMIN. Exit codes: 0 ok, 1 error, 2 usage, 3 (not with --watch) somebody
+changed or removed the table, or the host does not forward.`,
+		Example: `  sudo natkit gateway status
+  sudo natkit gateway status --watch --interval 5
+  sudo natkit gateway status --netns gateway --json`,
+	}
+	f := cmd.Flags()
+	s.target.runs(cmd, func(ctx context.Context, ns *netns.Handle, _ []string) error {
+		s.topGiven = f.Changed("top")
+		return s.run(ctx, ns)
+	})
+	f.BoolVar(&s.watch, "watch", false, "sample every --interval, until Ctrl-C")
+	f.Var(period(&s.interval, minWatch, maxWindow), "interval", "time between two samples: seconds or 500ms, 2m, …")
+	requires(cmd, "interval", "watch")
+	f.BoolVar(&s.all, "all", false, "read the whole connection table, however large")
+	f.Var(natural(&s.top), "top", "show the `N` rules with most connections, 0 for all; fewer on a small screen, all in JSON unless it is given")
+	env.addJSON(cmd, gatewayStatusSchema)
+	return cmd
+}
+
+func (s *gatewayStatus) run(ctx context.Context, ns *netns.Handle) error {
+	o, err := s.options(ns)
+	if err != nil {
+		return err
+	}
+	l := gatewaylook.New(o)
+	if s.watch {
+		l.CountDrops()
+		defer l.Close()
+		budget := gatewaylook.Budget(s.interval, collect.DefaultMaxEntries)
+		return s.watchOn(ctx, func(ctx context.Context) (*observe.Status, error) { return l.Within(ctx, budget, s.all) })
+	}
+	progress := s.env.progress()
+	progress.Update("reading the connection table")
+	now, err := l.Look(ctx)
+	progress.Clear()
+	if err != nil {
+		return err
+	}
+	if err := s.env.print(s.document(now, time.Now(), s.top)); err != nil {
+		return err
+	}
+	if now.Integrity == gateway.RulesChanged || now.Removed != "" || len(now.NotForwarding) > 0 {
+		return errFindings
+	}
+	return nil
+}
+
+func (s *gatewayStatus) options(ns *netns.Handle) (gatewaylook.Options, error) {
+	j, err := s.env.journal()
+	if err != nil {
+		return gatewaylook.Options{}, err
+	}
+	o := gatewaylook.Options{Netns: ns, Journal: j, Store: engine.StoreBeside(j.Dir()), Top: 20}
+	if !s.all {
+		o.MaxEntries = collect.DefaultMaxEntries
+	}
+	return o, nil
+}
+
+// failedLooks is how many samples in a row may fail before --watch ends.
+const failedLooks = 5
+
+// watchOn shows one sample after the other until ctx ends. Where the first one fails, the
+// others would too.
+func (s *gatewayStatus) watchOn(ctx context.Context, look func(context.Context) (*observe.Status, error)) error {
+	failed := failedLooks - 1
+	next := func() error {
+		now, err := look(ctx)
+		if ctx.Err() != nil {
+			return nil // Ctrl-C ends it
+		}
+		switch failed++; {
+		case err == nil:
+			failed = 0
+			return s.showNext(now, time.Now())
+		case failed < failedLooks:
+			fmt.Fprintf(s.env.Stderr, "natkit: %v; the next sample is in %s\n", err, s.interval)
+			return nil
+		}
+		return err
+	}
+	if err := next(); err != nil {
+		return err
+	}
+	return during(ctx, 0, s.interval, next)
+}
+
+// showNext replaces the former sample on a terminal.
+func (s *gatewayStatus) showNext(now *observe.Status, at time.Time) error {
+	if s.env.asJSON {
+		return report.JSONLine(s.env.Stdout, s.document(now, at, s.top))
+	}
+	top := s.top
+	if _, rows := s.env.terminalSize(); rows > 0 && !s.topGiven {
+		top = fitting(rows)
+	}
+	return s.env.redraw(func(w io.Writer, style report.Style) error {
+		fmt.Fprintln(w, at.Format(time.TimeOnly))
+		return s.document(now, at, top).Text(w, style)
+	})
+}
+
+// fitting is how many rules, of two lines each, a screen has room for beside the rest.
+func fitting(rows int) int {
+	const rest, least = 20, 4
+	return max(least, (rows-rest)/2)
+}
+
+func (s *gatewayStatus) document(now *observe.Status, at time.Time, top int) report.GatewayStatus {
+	if s.env.asJSON && s.topGiven && s.top > 0 {
+		now.Rules = observe.Busiest(now.Rules, s.top)
+	}
+	return report.GatewayStatus{Schema: gatewayStatusSchema, Version: s.env.Version, At: at, Source: s.target.name(), Gateway: now,
+		Args: s.target.args(), Top: top, Watch: s.watch}
+}
 
 // gatewayExplain are the flags of `natkit gateway explain`.
 type gatewayExplain struct {
@@ -28,46 +179,33 @@ type gatewayExplain struct {
 func newGatewayExplain(env *Env) *cobra.Command {
 	var f gatewayExplain
 	cmd := &cobra.Command{
-		Use:   "explain [FILE] PACKET",
+		Use:   "explain [FILE] PACKET…",
 		Short: "trace a packet through hooks and chains: its translation and the answer's",
 		Long: `Show what happens to a connection's first packet: the connection tracker, natkit's
-chains and those of other programs, in the order in which the kernel evaluates them,
-the route, which rule translates it, the packet after translation, and the path of the
-answer. Rules about its addresses that do not apply are listed with the reason. No
-packet is sent.
+chains and those of other programs, the route, which rule translates it, the packet
+after translation, and the path of the answer. No packet is sent.
 
 PACKET is PROTOCOL SOURCE -> DESTINATION, with the arrow in quotes, as a shell takes >
-for itself; it may be left out. Ports follow a colon. An echo request of icmp or icmpv6
-can have its identifier there.
-
-With FILE the gateway is the one that the file would make of this host; without, the
-one that is in force. The input interface is the one that leads to the source, unless
---in names another; a packet with an address of this host as its source is from a
-program here. --out overrides the route. With a file for another host, --in and --out
-may be interfaces that it names and that do not exist here.
-
-Of other programs' rules natkit follows those that translate, also through sets, ranges
-and maps, where it understands all their conditions, and reports where it does not.
-Where the host does not forward, or a bridge does not send back to the host that the
-packet came from, it is shown as dropped.`,
+for itself; it may be left out. Ports follow a colon; an echo request can have its
+identifier there. With FILE the gateway is the one that the file would make of this
+host; without, the one that is in force. A packet with an address of this host as its
+source is from a program here.`,
 		Example: `  sudo natkit gateway explain "tcp 192.168.0.2:4000 -> 198.51.100.9:443"
   sudo natkit gateway explain gateway.yaml "udp 198.51.100.9:5000 -> 203.0.113.7:53" --in eth0
   sudo natkit gateway explain icmp 192.168.0.2 198.51.100.9 --json`,
-		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: completeYAML,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			file, packet, err := explainArgs(args)
-			if err != nil {
-				return err
-			}
-			return f.with(cmd, func(ns *netns.Handle) error { return f.run(cmd.Context(), env, ns, file, packet) })
-		},
 	}
-	f.target.addFlags(cmd)
+	f.runs(cmd, func(ctx context.Context, ns *netns.Handle, args []string) error {
+		file, packet, err := explainArgs(args)
+		if err != nil {
+			return err
+		}
+		return f.run(ctx, env, ns, file, packet)
+	})
 	cmd.Flags().StringVar(&f.in, "in", "", "input `INTERFACE` of the packet")
 	cmd.Flags().StringVar(&f.out, "out", "", "output `INTERFACE` of a forwarded packet, whatever the route")
 	env.addJSON(cmd, observe.Schema)
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"in": completeInterface, "out": completeInterface})
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"in": offer(interfacesHere), "out": offer(interfacesHere)})
 	return cmd
 }
 

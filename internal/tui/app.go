@@ -1,4 +1,4 @@
-package live
+package tui
 
 import (
 	"context"
@@ -7,8 +7,6 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
-
-	"github.com/natkit/natkit/internal/tui"
 )
 
 // app is the model on a terminal: it turns bubbletea's messages into the model's, and
@@ -17,7 +15,7 @@ type app struct {
 	ctx     context.Context
 	opt     Options
 	sampler *sampler
-	model   tui.Model
+	model   Model
 
 	// round numbers the chain of samples: a tick of an older one is not followed.
 	round    int
@@ -33,7 +31,7 @@ type app struct {
 // Messages, all from commands of app.
 type (
 	sampled struct {
-		sample *tui.Sample
+		sample *Sample
 		began  time.Time
 	}
 	tick   struct{ round int }
@@ -61,7 +59,7 @@ func (a *app) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.PasteMsg:
 		a.model = a.model.Paste(msg.Content)
 	case tick:
-		if msg.round == a.round && !a.model.Paused() {
+		if msg.round == a.round && !a.model.paused {
 			return a, a.sample()
 		}
 	case sampled:
@@ -70,7 +68,7 @@ func (a *app) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		a.offer(msg)
 	case switched:
 		if msg.err != nil {
-			a.model = a.model.Failed(msg.err)
+			a.model = a.model.fail(msg.err)
 		}
 		return a, a.sample()
 	case saved:
@@ -83,12 +81,12 @@ func (a *app) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 func (a *app) offer(msg listed) {
 	a.list.close()
 	a.list = msg.list
-	var spaces []tui.Space
+	var offered []Space
 	if msg.list != nil {
-		spaces = msg.list.spaces
+		offered = msg.list.spaces
 	}
-	a.model = a.model.Spaces(spaces, msg.err)
-	if !a.model.Choosing() {
+	a.model = a.model.Spaces(offered, msg.err)
+	if a.model.mode != spaces {
 		a.list.close()
 	}
 }
@@ -104,24 +102,24 @@ func (a *app) key(name string) (tea.Model, tea.Cmd) {
 	model, request := a.model.Key(name)
 	a.model = model
 	switch request.Action {
-	case tui.Quit:
+	case Quit:
 		return a, tea.Quit
-	case tui.Suspend:
+	case Suspend:
 		return a, tea.Suspend
-	case tui.Resample:
+	case Resample:
 		return a, a.sample()
-	case tui.SetInterval:
+	case SetInterval:
 		return a, a.wait(request.Interval)
-	case tui.ListSpaces:
+	case ListSpaces:
 		return a, func() tea.Msg {
 			l, err := list()
 			return listed{l, err}
 		}
-	case tui.CloseSpaces:
+	case CloseSpaces:
 		a.list.close()
-	case tui.SwitchSpace:
+	case SwitchSpace:
 		return a, a.enter(request.Space)
-	case tui.SaveSnapshot:
+	case SaveSnapshot:
 		return a, a.save()
 	}
 	return a, nil
@@ -133,12 +131,12 @@ func (a *app) sample() tea.Cmd {
 		a.again = true
 		return nil
 	}
-	if a.model.Paused() {
+	if a.model.paused {
 		return nil
 	}
 	a.sampling = true
 	a.round++
-	filter, interval := a.model.Filter(), a.model.Interval()
+	filter, interval := a.model.filter, a.model.interval
 	return func() tea.Msg {
 		began := time.Now()
 		return sampled{a.sampler.take(a.ctx, filter, interval), began}
@@ -148,14 +146,14 @@ func (a *app) sample() tea.Cmd {
 // taken shows a sample and plans the next one, an interval after this one began.
 func (a *app) taken(s sampled) tea.Cmd {
 	a.sampling = false
-	if !a.model.Paused() {
+	if !a.model.paused {
 		a.model = a.model.Take(s.sample)
 	}
 	if a.again {
 		a.again = false
 		return a.sample()
 	}
-	return a.wait(max(a.model.Interval()-time.Since(s.began), tui.MinInterval/2))
+	return a.wait(max(a.model.interval-time.Since(s.began), MinInterval/2))
 }
 
 // wait plans the next sample, instead of the one that was planned. One that is under
@@ -170,7 +168,7 @@ func (a *app) wait(d time.Duration) tea.Cmd {
 }
 
 // enter looks at another namespace.
-func (a *app) enter(to tui.Space) tea.Cmd {
+func (a *app) enter(to Space) tea.Cmd {
 	if a.list == nil {
 		return nil
 	}

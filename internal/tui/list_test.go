@@ -1,4 +1,4 @@
-package live
+package tui
 
 import (
 	"net/netip"
