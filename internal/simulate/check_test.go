@@ -154,7 +154,7 @@ func FuzzParseCSV(f *testing.F) {
 			t.Fatalf("%d points, error %v", len(points), err)
 		}
 		c := Config{Duration: Duration{time.Hour}, Arrivals: &Arrivals{Points: points}, Clients: []Clients{{}}, Servers: []Servers{{}}}
-		if err == nil && c.total() < 1e10 {
+		if err == nil && c.total() < 1e10 && c.Arrivals.peak() < 30_000 { // more may wait than Check lets
 			if err := c.Check(); err != nil {
 				t.Fatal(err)
 			}

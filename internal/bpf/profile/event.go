@@ -186,7 +186,7 @@ func ParseCPUs(list string) ([]int, error) {
 		from, err1 := strconv.ParseUint(first, 10, 32)
 		to, err2 := strconv.ParseUint(last, 10, 32)
 		if err1 != nil || err2 != nil || to < from || to >= maxCPU {
-			return nil, fmt.Errorf("list of processors %q: %q is no number below %d and no range of them (want for instance 0-3,8)", list, part, maxCPU)
+			return nil, fmt.Errorf("list of processors %q: %q is no number of a processor below %d and no range of them (want for instance 0-3,8)", list, part, maxCPU)
 		}
 		for cpu := from; cpu <= to; cpu++ {
 			listed[cpu] = true

@@ -169,6 +169,23 @@ func TestCleanOfAnothersNumber(t *testing.T) {
 	wantNoRecords(t, dir)
 }
 
+// TestCleanInDoubt: a record without a cookie cannot name one namespace among those that
+// had its number, and nothing is removed by it.
+func TestCleanInDoubt(t *testing.T) {
+	testutil.ShareHost(t)
+	ns, dir, path := leftBehind(t, func(r *FillRecord) { r.NetnsCookie = 0 })
+	removed, _, err := CleanFills(t.Context(), dir, 0)
+	if err == nil || len(removed) != 0 || !strings.Contains(err.Error(), fmt.Sprintf("remove %s, ", path)) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("removed %+v, error %v", removed, err)
+	}
+	if got := count(t, ns); got != 100 {
+		t.Errorf("%d entries are left, want 100", got)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+}
+
 // leftBehind fills a namespace with 100 entries and leaves them with a record that change
 // has altered. It returns the namespace, the directory of records and the record's path.
 func leftBehind(t *testing.T, change func(*FillRecord)) (ns *netns.Handle, dir, path string) {

@@ -115,7 +115,7 @@ func CleanFills(ctx context.Context, dir string, inode uint64) (removed []Remove
 
 func (r FillRecord) clean(ctx context.Context, path string) (RemovedFill, error) {
 	removed := RemovedFill{FillRecord: r}
-	ns, err := r.namespace()
+	ns, err := r.namespace(path)
 	if err == nil && ns != nil {
 		defer ns.Close()
 		removed.Deleted, err = removeMarked(ctx, ns, r.filter())
@@ -127,8 +127,8 @@ func (r FillRecord) clean(ctx context.Context, path string) (RemovedFill, error)
 	return removed, os.Remove(path)
 }
 
-// namespace is the one of a record; nil where it is gone.
-func (r FillRecord) namespace() (*netns.Handle, error) {
+// namespace is the one of the record at path; nil where it is gone.
+func (r FillRecord) namespace(path string) (*netns.Handle, error) {
 	boot, err := journal.ReadBootID("/proc")
 	if err != nil || boot != r.BootID {
 		return nil, err
@@ -138,5 +138,15 @@ func (r FillRecord) namespace() (*netns.Handle, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	return ns, err
+	if err != nil {
+		return nil, err
+	}
+	if initial, err := journal.InitialNamespace("/proc", "net"); err == nil && initial == r.Netns { // which never goes
+		return ns, nil
+	}
+	if err := id.Certain(ns); err != nil {
+		ns.Close()
+		return nil, fmt.Errorf("%w: remove %s, and where entries of it are there, 'natkit conntrack delete --mark %#x'", err, path, r.Mark)
+	}
+	return ns, nil
 }
