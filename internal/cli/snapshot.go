@@ -149,6 +149,9 @@ func contents(rec *snapshot.Recording) string {
 	if rec.Drops != nil {
 		text += fmt.Sprintf(", dropped packets with the addresses of %d flows", len(rec.Drops.Flows))
 	}
+	if rec.Profile != nil {
+		text += ", a CPU profile"
+	}
 	if rec.SYNs != nil {
 		text += fmt.Sprintf(", SYNs with the addresses of %d clients", len(rec.SYNs.Sources))
 	}

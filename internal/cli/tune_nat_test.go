@@ -56,7 +56,7 @@ func TestTuneNATRule(t *testing.T) {
 	for arg, want := range map[string]string{
 		"netns 1 ip nat POSTROUTING 0":      "expected TARGET=OPTIONS",
 		"netns 1 ip nat=fully-random":       "expected netns INODE FAMILY",
-		target + "=quickly":                 `"quickly": expected ports`,
+		target + "=quickly":                 `"quickly": expected `,
 		target[:len(target)-1] + "~=random": "any more",
 	} {
 		if code, _, errs := b.run("tune", "apply", arg); code == exitOK || !strings.Contains(errs, want) {
