@@ -46,6 +46,7 @@ func TestExplain(t *testing.T) {
 
 func explainedWorld(t *testing.T) *netnsWorld {
 	testutil.NeedRoot(t)
+	testutil.ShareHost(t) // hundreds of connections are tracked
 	w, err := Namespaces(alone, testutil.Patience(patience))()
 	if err != nil {
 		t.Fatal(err)
