@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -51,7 +51,7 @@ func each(fn func(*Handle) error) (missed, err error) {
 			}
 		}
 	}
-	for _, p := range s.places() {
+	for p := range s.places() {
 		if seen[p.inode] {
 			continue
 		}
@@ -89,21 +89,35 @@ func (s *search) note(err error) {
 // places are where namespaces are, without opening them: first those that a process is
 // in, then those that another thread of one is in, then those that one holds, then those
 // that are mounted.
-func (s *search) places() (all []place) {
-	processes := s.numbers("/proc")
-	threads := s.threads(processes)
-	tasks := slices.Concat(processes, threads)
-	for _, t := range tasks {
-		all = s.add(all, t+"/ns/net", "pid "+filepath.Base(t))
+// Each is looked for when the ones before it have been taken, so that they have changed
+// little.
+func (s *search) places() iter.Seq[place] {
+	return func(yield func(place) bool) {
+		walk := func(tasks []string, step func(task string) []place) bool {
+			for _, t := range tasks {
+				for _, p := range step(t) {
+					if !yield(p) {
+						return false
+					}
+				}
+			}
+			return true
+		}
+		seen := map[string]bool{}
+		mounts := func(task string) []place { return s.mounts(task, seen) }
+		processes := s.numbers("/proc")
+		if !walk(processes, s.own) {
+			return
+		}
+		threads := s.threads(processes)
+		_ = walk(threads, s.own) && walk(processes, s.held) && walk(threads, s.heldApart) &&
+			walk(processes, mounts) && walk(threads, mounts)
 	}
-	for _, t := range slices.Concat(processes, slices.DeleteFunc(threads, sharesFiles)) {
-		all = append(all, s.held(t)...)
-	}
-	seen := map[string]bool{}
-	for _, t := range tasks {
-		all = append(all, s.mounts(t, seen)...)
-	}
-	return all
+}
+
+// own is the namespace that a task is in.
+func (s *search) own(task string) []place {
+	return s.add(nil, task+"/ns/net", "pid "+filepath.Base(task))
 }
 
 // add appends a path if it leads to a network namespace.
@@ -148,6 +162,14 @@ func (s *search) held(task string) (all []place) {
 		all = s.add(all, filepath.Join(dir, fd.Name()), "held by pid "+filepath.Base(task))
 	}
 	return all
+}
+
+// heldApart are those that a thread holds whose descriptors are not its leader's.
+func (s *search) heldApart(thread string) []place {
+	if sharesFiles(thread) {
+		return nil
+	}
+	return s.held(thread)
 }
 
 // sharesFiles reports whether a thread has its leader's descriptors; false also where the

@@ -14,3 +14,10 @@ func ReadMountinfo(task string) (ok bool, missed error) {
 	_, ok = s.mountinfo(task)
 	return ok, s.missed
 }
+
+// EachPlace walks where namespaces are found.
+func EachPlace(fn func(inode uint64)) {
+	for p := range new(search).places() {
+		fn(p.inode)
+	}
+}

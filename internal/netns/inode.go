@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -80,8 +81,10 @@ func OfInode(inode uint64) (*Handle, error) { return Open(ID{Inode: inode}) }
 
 // Open is the namespace of that identity: the calling thread's, or one that a process is
 // in, holds or has mounted. It stays that one until Close. The error is fs.ErrNotExist
-// only where there is none any more, and not where that is unknown. To find
-// another than the thread's own needs CAP_SYS_ADMIN and CAP_SYS_PTRACE.
+// only where there is none any more, and not where that is unknown. From Linux 6.18 on
+// one with a cookie is found also where only a socket or a descriptor on its way keeps it;
+// before, such a one cannot be seen. To find another than the thread's own needs
+// CAP_SYS_ADMIN and CAP_SYS_PTRACE.
 func Open(id ID) (*Handle, error) {
 	here, err := ofThread("")
 	if err != nil {
@@ -97,19 +100,64 @@ func Open(id ID) (*Handle, error) {
 	if err != nil {
 		return nil, err
 	}
+	if id.Cookie != 0 {
+		if h, err := byHandle(id); err == nil || errors.Is(err, fs.ErrNotExist) && opensAll() {
+			return h, err
+		}
+	}
 	s := &search{}
-	for _, p := range s.places() {
-		if p.inode != id.Inode {
+	for range 2 { // a process listed may have ended, and its child begun after the listing
+		if h := s.find(id.Inode); h != nil {
+			return h.checked(id)
+		}
+	}
+	return nil, id.missing(s.missed)
+}
+
+// find opens the namespace of that inode in the first place where it is; nil where it is
+// not found.
+func (s *search) find(inode uint64) *Handle {
+	for p := range s.places() {
+		if p.inode != inode {
 			continue
 		}
 		h, err := open(p.path, p.name)
 		s.note(err)
-		if err == nil && h.inode == id.Inode {
-			return h.checked(id)
+		if err == nil && h.inode == inode {
+			return h
 		}
 		h.Close()
 	}
-	return nil, id.missing(s.missed)
+	return nil
+}
+
+const (
+	nsfsRoot       = -10003 // FD_NSFS_ROOT (include/uapi/linux/fcntl.h)
+	nsfsHandleType = 0xf1   // FILEID_NSFS (include/linux/exportfs.h)
+)
+
+// byHandle asks the kernel for the namespace, which Linux answers from 6.18 on: its
+// number among all namespaces is the cookie (struct nsfs_file_handle,
+// include/uapi/linux/nsfs.h). fs.ErrNotExist is certain where opensAll; after other errors
+// it has to be searched for.
+func byHandle(id ID) (*Handle, error) {
+	b := binary.NativeEndian.AppendUint64(nil, id.Cookie)
+	b = binary.NativeEndian.AppendUint32(b, unix.CLONE_NEWNET)
+	b = binary.NativeEndian.AppendUint32(b, uint32(id.Inode))
+	name := fmt.Sprintf("netns %d", id.Inode)
+	fd, err := unix.OpenByHandleAt(nsfsRoot, unix.NewFileHandle(nsfsHandleType, b), unix.O_RDONLY|unix.O_CLOEXEC)
+	if errors.Is(err, unix.ESTALE) {
+		return nil, gone(fmt.Sprintf("network namespace %d is gone", id.Inode))
+	}
+	if err != nil {
+		return nil, err
+	}
+	h := &Handle{file: os.NewFile(uintptr(fd), name), name: name}
+	if err := h.identify(); err != nil {
+		h.Close()
+		return nil, err
+	}
+	return h, nil
 }
 
 // Certain refuses the namespace that Open found where only a number was noted, as
@@ -127,6 +175,17 @@ func (id ID) Certain(h *Handle) error {
 }
 
 var errUncertain = errors.New("an older natkit noted only the number of its network namespace, which may be another's by now")
+
+// initialUserNamespace is the inode that the first user namespace always has
+// (PROC_USER_INIT_INO, include/linux/proc_ns.h).
+const initialUserNamespace = "user:[4026531837]"
+
+// opensAll reports whether root may open every namespace by its handle. Elsewhere the
+// kernel says ESTALE also for what may not be opened (do_handle_to_path, fs/fhandle.c).
+func opensAll() bool {
+	user, err := os.Readlink("/proc/self/ns/user")
+	return err == nil && user == initialUserNamespace && SeesAll()
+}
 
 // checked is h, if it is the one of that identity.
 func (h *Handle) checked(id ID) (*Handle, error) {

@@ -225,7 +225,7 @@ func (h *Handle) way() string {
 		}
 	}
 	self := fmt.Sprintf("/proc/%d/", os.Getpid())
-	for _, p := range new(search).places() {
+	for p := range new(search).places() {
 		process, in := strings.CutSuffix(p.path, "/ns/net")
 		switch {
 		case p.inode != h.inode || strings.HasPrefix(p.path, self) || !plain.MatchString(p.path):

@@ -313,6 +313,87 @@ func TestNumberOfAnother(t *testing.T) {
 	}
 }
 
+// TestHeldByNoProcess: a namespace is not gone as long as a socket in it is open, or a
+// descriptor of it is on its way to another process.
+func TestHeldByNoProcess(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedFeature(t, testutil.NetnsHandle)
+	for how, keep := range map[string]func(ns *netns.Handle) (fds []int, err error){
+		"socket": func(ns *netns.Handle) (fds []int, err error) {
+			err = ns.Do(func() error {
+				fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+				fds = []int{fd}
+				return err
+			})
+			return fds, err
+		},
+		"message": func(ns *netns.Handle) ([]int, error) {
+			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+			if err == nil {
+				err = unix.Sendmsg(pair[0], []byte{0}, unix.UnixRights(ns.Fd()), nil, 0)
+			}
+			return pair[:], err
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			ns, err := netns.New("test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			id, err := netns.IDOf(ns)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fds, err := keep(ns)
+			if err := errors.Join(err, ns.Close()); err != nil {
+				t.Fatal(err)
+			}
+			testutil.Eventually(t, "the thread ends that was in it", func() bool {
+				h, err := netns.OfInode(id.Inode)
+				h.Close()
+				return err != nil
+			})
+			found, err := netns.Open(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if now, err := netns.IDOf(found); err != nil || now != id {
+				t.Errorf("%+v, %v; wanted %+v", now, err, id)
+			}
+			found.Close()
+			for _, fd := range fds {
+				unix.Close(fd)
+			}
+			testutil.Eventually(t, "it goes", func() bool {
+				h, err := netns.Open(id)
+				h.Close()
+				return errors.Is(err, os.ErrNotExist)
+			})
+		})
+	}
+}
+
+// TestSearchGoesOnWithWhatIsThereThen: what a process holds is looked up when what the
+// processes are in has been.
+func TestSearchGoesOnWithWhatIsThereThen(t *testing.T) {
+	testutil.NeedRoot(t)
+	var late *netns.Handle
+	defer func() { late.Close() }()
+	found := false
+	netns.EachPlace(func(inode uint64) {
+		if late == nil {
+			var err error
+			if late, err = netns.New("late"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		found = found || inode == late.Inode()
+	})
+	if !found {
+		t.Error("a namespace that was made after the first was found is missing")
+	}
+}
+
 // pidChildEnv makes the test binary a process of another PID namespace that looks for the
 // network namespace with that inode, noted in that PID namespace.
 const pidChildEnv = "NATKIT_TEST_NETNS_FROM_ELSEWHERE"
@@ -323,8 +404,8 @@ func TestMain(m *testing.M) {
 	}
 	if text := os.Getenv(pidChildEnv); text != "" {
 		var id netns.ID
-		_, err := fmt.Sscan(text, &id.Inode, &id.SeenFrom)
-		if err == nil {
+		_, err := fmt.Sscan(text, &id.Inode, &id.SeenFrom, &id.Cookie)
+		if err == nil && os.Getpid() == 1 {
 			err = testutil.OwnProc()
 		}
 		if err == nil {
@@ -349,10 +430,32 @@ func TestFromAnotherPIDNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", pidChildEnv, ns.Inode(), strings.Trim(link, "pid:[]")))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s 0", pidChildEnv, ns.Inode(), strings.Trim(link, "pid:[]")))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(out), "false ") || !strings.Contains(string(out), "PID namespace") {
+		t.Errorf("%s, %v", out, err)
+	}
+}
+
+// TestFromAnotherUserNamespace: what may not be opened from there is not gone.
+func TestFromAnotherUserNamespace(t *testing.T) {
+	testutil.NeedRoot(t)
+	ns, err := netns.New("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	id, err := netns.IDOf(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d 0 %d", pidChildEnv, id.Inode, id.Cookie))
+	root := []syscall.SysProcIDMap{{Size: 1}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: root, GidMappings: root}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(out), "false ") {
 		t.Errorf("%s, %v", out, err)
 	}
 }

@@ -72,6 +72,10 @@ var (
 	// netns cookie via getsocketopt".
 	NetnsCookie = Feature{Name: "cookies of network namespaces", Symbols: []string{"CONFIG_NET_NS"}, Since: "5.14", Probe: probeNetnsCookie}
 
+	// NetnsHandle opens a network namespace by its number and cookie: "nsfs: support file
+	// handles".
+	NetnsHandle = Feature{Name: "file handles of network namespaces", Symbols: []string{"CONFIG_NET_NS", "CONFIG_FHANDLE"}, Since: "6.18", Probe: since("6.18")}
+
 	// HostNetns is refused where process 1 may do more than this one (ptrace(2), "Ptrace
 	// access mode checking").
 	HostNetns = Feature{Name: "the network namespace of process 1", Symbols: []string{"CONFIG_NET_NS"},
