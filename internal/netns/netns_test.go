@@ -455,6 +455,9 @@ func TestFromAnotherUserNamespace(t *testing.T) {
 	root := []syscall.SysProcIDMap{{Size: 1}}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: root, GidMappings: root}
 	out, err := cmd.CombinedOutput()
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSPC) {
+		testutil.Impossible(t, "a user namespace cannot be made here (a chroot, a limit)")
+	}
 	if err != nil || !strings.HasPrefix(string(out), "false ") {
 		t.Errorf("%s, %v", out, err)
 	}
