@@ -167,7 +167,7 @@ func TryLock(path string) (*os.File, error) {
 		if err := Lock(f); err != nil {
 			return f, err
 		}
-		if isAt(f, path) {
+		if IsAt(f, path) {
 			return f, nil
 		}
 		f.Close() // its holder has removed it at its end
@@ -184,14 +184,15 @@ func LockExisting(path string) (*os.File, error) {
 	if err := Lock(f); err != nil {
 		return f, err
 	}
-	if !isAt(f, path) {
+	if !IsAt(f, path) {
 		f.Close()
 		return nil, &fs.PathError{Op: "lock", Path: path, Err: fs.ErrNotExist}
 	}
 	return f, nil
 }
 
-func isAt(f *os.File, path string) bool {
+// IsAt reports whether an open file is still the one of that name.
+func IsAt(f *os.File, path string) bool {
 	open, errOpen := f.Stat()
 	there, errThere := os.Lstat(path)
 	return errOpen == nil && errThere == nil && os.SameFile(open, there)

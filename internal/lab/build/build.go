@@ -207,6 +207,7 @@ func Lock(dir string) (io.Closer, error) {
 		_, err = fmt.Fprintf(f, "%d\n", os.Getpid())
 	}
 	if err != nil {
+		f.Close()
 		return nil, fmt.Errorf("lock the lab: %w", err)
 	}
 	return f, nil

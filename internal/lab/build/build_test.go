@@ -8,12 +8,14 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
@@ -482,6 +484,31 @@ func TestCloseEndsEverything(t *testing.T) {
 	}
 	if _, err := l.Start(t.Context(), "client", Command{Path: "true"}); err == nil {
 		t.Error("a program could be started in a closed lab")
+	}
+}
+
+// TestLockThatFailsIsNotKept: a file that cannot be written to is locked, and let go.
+func TestLockThatFailsIsNotKept(t *testing.T) {
+	testutil.NeedRoot(t)
+	dir := t.TempDir()
+	first, err := Lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	if lock, err := Lock(dir); err == nil {
+		lock.Close()
+		t.Error("a file that cannot be written to holds who has it")
+	}
+	if disk.IsHeld(filepath.Join(dir, "lab.lock")) {
+		t.Error("it is locked still")
 	}
 }
 

@@ -66,6 +66,7 @@ func (r *FillRecord) write(dir string) (*os.File, error) {
 func findFill(path string) (r FillRecord, f *os.File, held bool, err error) {
 	f, err = disk.LockExisting(path)
 	if held = errors.Is(err, unix.EWOULDBLOCK); err != nil && !held {
+		f.Close()
 		return r, nil, false, err
 	}
 	err = readRecord(f, FillSchema, &r, &r.Schema)

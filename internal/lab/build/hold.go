@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -127,7 +128,10 @@ func holderMain() int {
 	case <-ctx.Done():
 	case <-l.Done():
 	}
-	_ = os.Remove(statePath(h.Dir, l.scenario.Name)) // it is locked, so no other has the name
+	// Somebody may have removed it, and another lab have its name by now.
+	if path := statePath(h.Dir, l.scenario.Name); disk.IsAt(file, path) {
+		_ = os.Remove(path)
+	}
 	if err := l.Close(); err != nil {
 		return 1
 	}

@@ -237,6 +237,57 @@ func TestHoldErrorsAreOneLine(t *testing.T) {
 	}
 }
 
+// TestStateOfAnEarlierVersion: its holder has no lock, and is up as long as its process.
+func TestStateOfAnEarlierVersion(t *testing.T) {
+	dir := t.TempDir()
+	boot, errBoot := journal.ReadBootID("/proc")
+	own, err := journal.ReadProcess("/proc", os.Getpid())
+	if err := errors.Join(errBoot, err); err != nil {
+		t.Fatal(err)
+	}
+	alive := State{Schema: StateSchema, Name: "alive", Process: own, BootID: boot}
+	reused, rebooted := alive, alive
+	reused.Name, reused.StartTicks = "reused", own.StartTicks+1
+	rebooted.Name, rebooted.BootID = "rebooted", "another"
+	for _, s := range []State{alive, reused, rebooted} {
+		file, err := s.write(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file.Close()
+	}
+	if up, err := States(dir); err != nil || len(up) != 1 || up[0].Name != alive.Name {
+		t.Errorf("up: %+v, error %v", up, err)
+	}
+}
+
+// TestHolderLeavesAnothersFile: at its end it removes its own file only.
+func TestHolderLeavesAnothersFile(t *testing.T) {
+	state := hold(t, Hold{Name: "table-full", Server: Builtin})
+	dir := dirOf(state, t)
+	path := statePath(dir, state.Name)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	other, err := state.write(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(path)
+	defer other.Close()
+	fd, err := unix.PidfdOpen(state.PID, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0); err != nil || !ended(fd, startTimeout) {
+		t.Fatalf("the holder does not end: %v", err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("the file of another lab: %v", err)
+	}
+}
+
 func TestStatesThatAreNotUp(t *testing.T) {
 	dir := t.TempDir()
 	if up, err := States(dir); err != nil || len(up) != 0 {

@@ -34,7 +34,7 @@ type State struct {
 	Started  time.Time `json:"started_at"`
 	// Process is the holder.
 	journal.Process
-	// OwnerLock: the holder keeps the file locked until it ends.
+	// OwnerLock: the holder keeps the file locked until it ends. Earlier versions did not.
 	OwnerLock bool        `json:"owner_lock,omitempty"`
 	BootID    string      `json:"boot_id"`
 	InitPID   int         `json:"init_pid"`
@@ -110,8 +110,15 @@ func ReadState(dir, name string) (s State, err error) {
 }
 
 // alive reports whether the holder has the lock of its file, which it loses with its end
-// and which every PID namespace sees.
-func (s State) alive(dir string) bool { return disk.IsHeld(statePath(dir, s.Name)) }
+// and which every PID namespace sees; of an earlier version's, which has none, whether its
+// process exists.
+func (s State) alive(dir string) bool {
+	if s.OwnerLock {
+		return disk.IsHeld(statePath(dir, s.Name))
+	}
+	boot, err := journal.ReadBootID("/proc")
+	return err == nil && boot == s.BootID && s.Process.Alive("/proc")
+}
 
 // here fails where the holder is in another PID namespace: its number is not its own
 // here.
