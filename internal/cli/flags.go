@@ -111,7 +111,7 @@ func (e *Env) setOutput(cmd *cobra.Command) error {
 	case form == nil: // text, wide
 		return nil
 	case isSwitch(form):
-		return form.Value.Set("true")
+		return cmd.Flags().Set(e.format, "true")
 	}
 	return cmd.Flags().Set(e.format, "-") // --csv FILE
 }

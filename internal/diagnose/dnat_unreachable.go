@@ -3,7 +3,7 @@ package diagnose
 import (
 	"cmp"
 	"fmt"
-	"slices"
+	"net/netip"
 	"strings"
 
 	"github.com/natkit/natkit/internal/snapshot"
@@ -25,8 +25,9 @@ func checkDNATUnreachable(rec *snapshot.Recording) (*Finding, Check) {
 		return passed("no rule leads to a constant address")
 	}
 	var bad []unreachable
+	silent := silentBefore(rec)
 	for _, t := range last.DNATTargets.Targets {
-		if u := unreachableOf(rec, t); u.problem != "" && t.Rule >= 0 && t.Rule < len(last.NATRules.Rules) {
+		if u := unreachableOf(rec, t, silent); u.problem != "" && t.Rule >= 0 && t.Rule < len(last.NATRules.Rules) {
 			bad = append(bad, u)
 		}
 	}
@@ -47,14 +48,14 @@ type unreachable struct {
 
 // unreachableOf has no problem where none is certain. A neighbour must be without an answer
 // in both snapshots: a healthy one is being asked for, too, when its first packet comes.
-func unreachableOf(rec *snapshot.Recording, t snapshot.DNATTarget) unreachable {
+func unreachableOf(rec *snapshot.Recording, t snapshot.DNATTarget, silent map[hop]bool) unreachable {
 	u := unreachable{DNATTarget: t}
 	last := rec.Last()
 	switch {
 	case t.NoRoute != "" && !last.DNATTargets.PolicyRouting:
 		u.problem, u.source = "no route: "+t.NoRoute, "route lookup"
 		u.advice = fmt.Sprintf("'ip route get %s'%s: add the route, or correct the rule", t.Address, where(rec))
-	case noAnswer(t) && before(rec, t):
+	case noAnswer(t) && silent[hopOf(t)]:
 		u.problem, u.source = fmt.Sprintf("%s on %s does not answer (%s)", t.NextHop, t.Interface, t.Neighbour), "neighbour entry, twice"
 		u.advice = fmt.Sprintf("'ip neigh show %s'%s: is that host up and on this link, and is %s its address", t.NextHop, where(rec), t.NextHop)
 		u.now = t.Neighbour == snapshot.NeighbourIncomplete
@@ -69,12 +70,25 @@ func noAnswer(t snapshot.DNATTarget) bool {
 	return t.Neighbour == snapshot.NeighbourFailed || t.Neighbour == snapshot.NeighbourIncomplete
 }
 
-// before reports whether the neighbour had no answer in the first snapshot either.
-func before(rec *snapshot.Recording, t snapshot.DNATTarget) bool {
-	first := rec.First().DNATTargets
-	return first != nil && slices.ContainsFunc(first.Targets, func(f snapshot.DNATTarget) bool {
-		return f.NextHop == t.NextHop && f.Interface == t.Interface && noAnswer(f)
-	})
+// hop is a next hop on an interface.
+type hop struct {
+	address netip.Addr
+	device  string
+}
+
+func hopOf(t snapshot.DNATTarget) hop { return hop{t.NextHop, t.Interface} }
+
+// silentBefore returns the next hops without an answer in the first snapshot.
+func silentBefore(rec *snapshot.Recording) map[hop]bool {
+	silent := map[hop]bool{}
+	if first := rec.First().DNATTargets; first != nil {
+		for _, t := range first.Targets {
+			if noAnswer(t) {
+				silent[hopOf(t)] = true
+			}
+		}
+	}
+	return silent
 }
 
 func (u *unreachable) String() string {

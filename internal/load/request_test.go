@@ -19,6 +19,8 @@ func TestRequest(t *testing.T) {
 		{"1.1 without a word", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", false, 0},
 		{"close wins", "GET / HTTP/1.1\r\nConnection: keep-alive, close\r\n\r\n", false, 0},
 		{"a body is not read past", "POST / HTTP/1.1\r\nContent-Length: 3\r\nConnection: keep-alive\r\n\r\nabc", false, 3},
+		{"a long header", "GET / HTTP/1.1\r\nCookie: " + strings.Repeat("x", 50_000) + "\r\nConnection: keep-alive\r\n\r\nGET", true, 3},
+		{"a long path", "GET /" + strings.Repeat("x", 50_000) + " HTTP/1.1\r\nConnection: keep-alive\r\n\r\n", true, 0},
 		{"pipelined", "GET / HTTP/1.1\r\nConnection: keep-alive\r\n\r\nGET", true, 3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

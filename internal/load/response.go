@@ -305,13 +305,19 @@ func ServerName(head []byte) string {
 func ReadRequest(r *bufio.Reader) (keepAlive bool, err error) {
 	flags, body := responseFlags(0), false
 	for n := 0; n <= maxHead; {
-		line, err := r.ReadSlice('\n')
+		line, more, err := r.ReadLine()
 		if err != nil {
 			return false, err
 		}
 		requestLine := n == 0
-		n += len(line)
-		if line = bytes.TrimRight(line, "\r\n"); requestLine { // every request gets the same answer
+		n += len(line) + len("\r\n")
+		whole := !more
+		for ; more && n <= maxHead; n += len(line) {
+			if line, more, err = r.ReadLine(); err != nil {
+				return false, err
+			}
+		}
+		if requestLine || !whole { // every request gets the same answer, and a line as long asks for no other
 			continue
 		}
 		if len(line) == 0 {

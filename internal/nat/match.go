@@ -224,21 +224,55 @@ type sets[T comparable] struct {
 
 // within reports whether all of a range is in the ranges of two lists.
 func (s *sets[T]) within(r T, a, b []T) bool {
-	part := false
+	n := 0
 	for _, list := range [2][]T{a, b} {
 		for _, x := range list {
 			c, ok := s.common(x, r)
 			if ok && c == r {
 				return true
 			}
-			part = part || ok
+			if ok {
+				n++
+			}
 		}
 	}
-	if !part {
+	if n < 2 { // one that has not all of it leaves a rest
 		return false
 	}
 	x, y, ok := s.halves(r)
-	return ok && s.within(x, a, b) && s.within(y, a, b)
+	if !ok {
+		return false
+	}
+	parts := make([]T, 0, 8) // a few need no memory
+	for _, list := range [2][]T{a, b} {
+		for _, x := range list {
+			if _, ok := s.common(x, r); ok {
+				parts = append(parts, x)
+			}
+		}
+	}
+	return s.filled(x, parts) && s.filled(y, parts)
+}
+
+// filled reports whether all of a range is in parts, of which it changes the order: what
+// has something of the range comes first, and its halves look at nothing else.
+func (s *sets[T]) filled(r T, parts []T) bool {
+	n := 0
+	for i, part := range parts {
+		c, ok := s.common(part, r)
+		if ok && c == r {
+			return true
+		}
+		if ok {
+			parts[n], parts[i] = part, parts[n]
+			n++
+		}
+	}
+	if n < 2 {
+		return false
+	}
+	x, y, ok := s.halves(r)
+	return ok && s.filled(x, parts[:n]) && s.filled(y, parts[:n])
 }
 
 // overlap reports whether a value is in one of a and of b, and in none of notA and notB.

@@ -201,6 +201,52 @@ func TestMatchCovers(t *testing.T) {
 	}
 }
 
+// A block of single values is as much as the range of them all, and one that lacks a value
+// is not, in whatever order they are listed.
+func TestMatchOfManyValues(t *testing.T) {
+	const n = 1 << 16
+	var block []netip.Prefix
+	var services []Ports
+	for i := range n {
+		block = append(block, Host(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})))
+		services = append(services, Ports{uint16(i), uint16(i)})
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, list := range []func(int, func(i, j int)){func(int, func(i, j int)) {}, r.Shuffle} {
+		list(n, func(i, j int) {
+			block[i], block[j] = block[j], block[i]
+			services[i], services[j] = services[j], services[i]
+		})
+		inside := Match{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")}, Ports: []Ports{AllPorts}}
+		for _, c := range []struct {
+			m                Match
+			overlaps, covers bool
+		}{
+			{Match{NotFrom: block}, false, false},
+			{Match{NotFrom: block[1:]}, true, false},
+			{Match{From: block}, true, true},
+			{Match{From: block[1:]}, true, false},
+			{Match{Ports: services}, true, true},
+			{Match{Ports: services[1:]}, true, false},
+		} {
+			_, both := c.m.And(&inside)
+			if c.m.Overlaps(&inside) != c.overlaps || both != c.overlaps || c.m.Covers(&inside) != c.covers {
+				t.Errorf("%d, %d, %d values: overlaps %v, covers %v", len(c.m.NotFrom), len(c.m.From), len(c.m.Ports), !c.overlaps, c.m.Covers(&inside))
+			}
+		}
+	}
+}
+
+// Matches of few values are compared without memory of their own.
+func TestMatchAllocatesNothing(t *testing.T) {
+	one := func(text string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(text)} }
+	m := Match{From: one("10.0.0.0/8"), NotTo: one("10.1.0.0/16"), Ports: []Ports{{80, 90}}}
+	o := Match{From: one("10.2.0.0/16"), To: one("10.0.0.0/8"), Ports: []Ports{{85, 100}}}
+	if n := testing.AllocsPerRun(100, func() { _, _, _ = m.Overlaps(&o), m.Covers(&o), o.Covers(&m) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 func TestRuleString(t *testing.T) {
 	one := func(text string) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(text)} }
 	addr := netip.MustParseAddr

@@ -3,6 +3,8 @@ package pcap
 import (
 	"net/netip"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
 	"github.com/natkit/natkit/internal/frame"
 )
 
@@ -209,8 +211,7 @@ func (c *conn) closedFor(server uint8) Closed {
 // moves follows rejected SYNs that come again from another port: a NAT that forgot the attempt
 // chooses a new port for the next transmission. The random sequence number identifies it.
 type moves struct {
-	of  map[moveKey]*move
-	max int
+	of *simplelru.LRU[moveKey, *move]
 }
 
 type moveKey struct {
@@ -228,15 +229,17 @@ type move struct {
 
 func newMoves(memory int64) moves {
 	const each = 256
-	return moves{of: map[moveKey]*move{}, max: int(memory / each)}
+	lru, _ := simplelru.NewLRU[moveKey, *move](int(max(1, memory/each)), nil)
+	return moves{lru}
 }
 
 // at returns the move of the connection's SYN; nil where none was rejected.
 func (m *moves) at(c *conn) *move {
-	if len(m.of) == 0 {
+	if m.of.Len() == 0 {
 		return nil
 	}
-	return m.of[c.moveKey()]
+	known, _ := m.of.Get(c.moveKey())
+	return known
 }
 
 func (c *conn) moveKey() moveKey {
@@ -246,8 +249,8 @@ func (c *conn) moveKey() moveKey {
 
 // watch waits for the SYN of an attempt that was rejected.
 func (m *moves) watch(c *conn) {
-	if m.at(c) == nil && len(m.of) < m.max {
-		m.of[c.moveKey()] = &move{port: c.key.port[c.client], frame: c.syn.number}
+	if m.at(c) == nil {
+		m.of.Add(c.moveKey(), &move{port: c.key.port[c.client], frame: c.syn.number})
 	}
 }
 
@@ -272,7 +275,7 @@ func (m *moves) fill(list []Incident) {
 		if len(i.SYNs) == 0 || i.Outcome == Connected {
 			continue
 		}
-		known := m.of[moveKey{i.Client.Addr().As16(), i.Server.Addr().As16(), i.Server.Port(), i.SYNs[0].Seq}]
+		known, _ := m.of.Get(moveKey{i.Client.Addr().As16(), i.Server.Addr().As16(), i.Server.Port(), i.SYNs[0].Seq})
 		if known == nil || known.port == i.Client.Port() {
 			continue
 		}

@@ -3,6 +3,7 @@ package ruleset
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/natkit/natkit/internal/netlink"
@@ -164,7 +165,7 @@ func (d *Dump) AddSet(set netlink.Attrs, elements []Element, budget *Budget) {
 	if d.sets == nil {
 		d.sets = map[string][]interval{}
 	}
-	all := intervals(elements, set.U32(unix.NFTA_SET_FLAGS)&unix.NFT_SET_INTERVAL != 0)
+	all := intervals(elements, set.U32(unix.NFTA_SET_FLAGS)&unix.NFT_SET_INTERVAL != 0, true)
 	if len(all) <= mostPicked && budget.Elements(len(all)) {
 		d.sets[set.Text(unix.NFTA_SET_NAME)] = all
 	}
@@ -230,28 +231,69 @@ func (m *machine) byMap(r *KernelRule, elements map[string][]Element, budget *Bu
 	if of == nil {
 		return []*Rule{rule}
 	}
-	ends := func(e Element) bool { return e.flags&unix.NFT_SET_ELEM_INTERVAL_END != 0 }
-	for _, e := range intervals(elements[of.set], slices.ContainsFunc(elements[of.set], ends)) {
+	known, values := elements[of.set], 0
+	for i := range known {
+		if !known[i].isEnd() {
+			values++
+		}
+	}
+	if values > maxExpanded {
+		return []*Rule{of.span(rule, known)}
+	}
+	keyed, others := slices.Clone(known), []Element(nil)
+	if i := slices.IndexFunc(keyed, Element.isCatchall); i >= 0 {
+		others, keyed = keyed[i:i+1:i+1], slices.Concat(keyed[:i], keyed[i+1:])
+	}
+	list := intervals(keyed, slices.ContainsFunc(keyed, Element.isEnd), of.address)
+	for _, e := range others {
+		list = append(list, interval{value: e.data, comment: e.comment})
+	}
+	if len(list) > maxExpanded || !budget.Elements(len(list)) {
+		return []*Rule{of.span(rule, known)}
+	}
+	for _, e := range list {
 		m.picked = map[int]interval{of.at: e}
 		one := m.read(r)
+		m.picked = nil
+		if one.Target.AddrsVary == rule.Target.AddrsVary && one.Target.PortsVary == rule.Target.PortsVary {
+			return []*Rule{rule} // the value is not what the rule takes
+		}
+		if len(e.first) == 0 { // for all else
+			one.Match.unknown(inSet)
+		}
 		one.Comment = cmp.Or(e.comment, one.Comment)
 		all = append(all, one)
 	}
-	m.picked = nil
-	fixed := func(one *Rule) bool {
-		return one.Target.AddrsVary != rule.Target.AddrsVary || one.Target.PortsVary != rule.Target.PortsVary
-	}
-	switch {
-	case len(all) == 0 || !fixed(all[0]):
-		return []*Rule{rule}
-	case len(all) > maxExpanded || !budget.Elements(len(all)):
-		first := slices.MinFunc(all, func(a, b *Rule) int { return a.Target.First.Compare(b.Target.First) })
-		last := slices.MaxFunc(all, func(a, b *Rule) int { return a.Target.Last.Compare(b.Target.Last) })
-		rule.Target.First, rule.Target.Last = first.Target.First, last.Target.Last
+	if len(all) == 0 {
 		return []*Rule{rule}
 	}
-	slices.SortStableFunc(all, func(a, b *Rule) int {
+	slices.SortStableFunc(all[:len(all)-len(others)], func(a, b *Rule) int {
 		return cmp.Or(a.Match.Source().Addr().Compare(b.Match.Source().Addr()), a.Target.First.Compare(b.Target.First))
 	})
 	return all
+}
+
+// span returns the rule as one that gives any address between those of a map's elements,
+// or as it is if they have none.
+func (of *lookup) span(rule *Rule, elements []Element) *Rule {
+	all := *rule
+	t := &all.Target
+	for i := range elements {
+		if elements[i].isEnd() {
+			continue
+		}
+		value := elements[i].data.Get(unix.NFTA_DATA_VALUE)
+		if of.size == 0 || max(of.first, of.last)+of.size > len(value) {
+			return rule
+		}
+		first, _ := netip.AddrFromSlice(value[of.first : of.first+of.size])
+		last, _ := netip.AddrFromSlice(value[of.last : of.last+of.size])
+		if !t.First.IsValid() || first.Less(t.First) {
+			t.First = first
+		}
+		if !t.Last.IsValid() || t.Last.Less(last) {
+			t.Last = last
+		}
+	}
+	return &all
 }

@@ -31,7 +31,7 @@ type content struct {
 	from origin
 	data []byte // of a constant
 	// key is of metaData; base, offset and length of payload. mask is what a bitwise
-	// expression left of it, nil for all.
+	// expression left of it, nil for all. Of mapData, offset is the place in a value.
 	key                  uint32
 	base, offset, length uint32
 	mask                 []byte
@@ -42,6 +42,11 @@ type content struct {
 type lookup struct {
 	set string
 	at  int
+	// address is true if an address is looked up.
+	address bool
+	// first and last are where the addresses of a translation begin in a value, size is
+	// their length; 0 if they are not of this map.
+	first, last, size int
 }
 
 // machine runs a rule's expressions over what registers mean instead of over a packet.
@@ -264,9 +269,10 @@ func (m *machine) lookup(a netlink.Attrs) {
 	case dreg == 0: // its elements may be any verdicts
 		m.rule.Target.Kind, m.rule.Target.Chains, m.rule.Target.Unknown = Ends, m.verdicts[name], []string{"a verdict map"}
 	default:
+		of := &lookup{set: name, at: m.at, address: m.held(source).isAddress()}
 		m.load(dreg, content{}, 64)
 		for i := range uint32(16) {
-			m.regs[slot(dreg)+i] = content{from: mapData, lookup: &lookup{name, m.at}}
+			m.regs[slot(dreg)+i] = content{from: mapData, lookup: of, offset: 4 * i}
 		}
 	}
 }
@@ -347,6 +353,10 @@ func (m *machine) addresses(a netlink.Attrs, n NATAttrs) bool {
 		last = m.held(a.U32(n.AddrMax))
 	}
 	size := map[uint32]int{unix.NFPROTO_IPV4: 4, unix.NFPROTO_IPV6: 16}[a.U32(unix.NFTA_NAT_FAMILY)]
+	if first.from == mapData && first.lookup == last.lookup && first.mask == nil && last.mask == nil {
+		of := first.lookup
+		of.first, of.last, of.size = int(first.offset), int(last.offset), size
+	}
 	x, ok := netip.AddrFromSlice(first.data[:min(len(first.data), size)])
 	y, ok2 := netip.AddrFromSlice(last.data[:min(len(last.data), size)])
 	if first.from != constant || last.from != constant || !ok || !ok2 {
@@ -686,6 +696,11 @@ func (m *machine) inside(c content, first, last []byte) {
 		c.mask = netmask(p)
 		m.equal(c, first)
 	}
+}
+
+// isAddress: a whole address of the header, of either version.
+func (c content) isAddress() bool {
+	return c.from == payload && c.base == unix.NFT_PAYLOAD_NETWORK_HEADER && c.mask == nil && (c.length == 4 || c.length == 16)
 }
 
 // size is how many bytes a content has, 0 if it is not known.

@@ -141,6 +141,9 @@ type Element struct {
 	comment   string
 }
 
+func (e Element) isEnd() bool      { return e.flags&unix.NFT_SET_ELEM_INTERVAL_END != 0 }
+func (e Element) isCatchall() bool { return e.flags&catchall != 0 }
+
 // ParseElements parses NFTA_SET_ELEM_LIST_ELEMENTS.
 func ParseElements(b []byte) (all []Element, err error) {
 	elems, err := netlink.ParseAttrs(b)
@@ -195,9 +198,10 @@ type interval struct {
 	comment     string
 }
 
-// intervals are those of a set, by key; none if one element is for all else.
-func intervals(elements []Element, interv bool) (all []interval) {
-	if slices.ContainsFunc(elements, func(e Element) bool { return e.flags&catchall != 0 }) {
+// intervals are those of a set, by key; none if one element is for all else. Those of
+// addresses become prefixes.
+func intervals(elements []Element, interv, addresses bool) (all []interval) {
+	if slices.ContainsFunc(elements, Element.isCatchall) {
 		return nil
 	}
 	keys := slices.Clone(elements)
@@ -206,11 +210,19 @@ func intervals(elements []Element, interv bool) (all []interval) {
 	})
 	for i, k := range keys {
 		switch {
-		case k.flags&unix.NFT_SET_ELEM_INTERVAL_END != 0:
+		case k.isEnd():
 		case len(k.last) == len(k.key): // of several fields
 			all = append(all, interval{k.key, k.last, k.data, k.comment})
 		case interv:
-			all = append(all, k.upTo(keys[i+1:])...)
+			whole := k.upTo(keys[i+1:])
+			var parts []interval
+			if addresses {
+				parts = addressIntervals(whole)
+			}
+			if len(parts) == 0 {
+				parts = []interval{whole}
+			}
+			all = append(all, parts...)
 		default:
 			all = append(all, interval{k.key, k.key, k.data, k.comment})
 		}
@@ -218,17 +230,13 @@ func intervals(elements []Element, interv bool) (all []interval) {
 	return all
 }
 
-// upTo is the interval that ends before the next key; of addresses, the prefixes in it.
-func (k *Element) upTo(next []Element) []interval {
+// upTo is the interval that ends before the next key.
+func (k *Element) upTo(next []Element) interval {
 	last := bytes.Repeat([]byte{0xff}, len(k.key))
 	if len(next) > 0 && len(next[0].key) == len(k.key) {
 		last = before(next[0].key)
 	}
-	whole := interval{k.key, last, k.data, k.comment}
-	if all := addressIntervals(whole); len(all) > 0 {
-		return all
-	}
-	return []interval{whole}
+	return interval{k.key, last, k.data, k.comment}
 }
 
 // addressIntervals are the prefixes in one of addresses; none of something else.

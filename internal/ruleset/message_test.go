@@ -17,7 +17,7 @@ func parsed(list []byte, interval bool) []interval {
 	if err != nil {
 		return nil
 	}
-	return intervals(elements, interval)
+	return intervals(elements, interval, true)
 }
 
 // listed is an element as the kernel tells it: NFTA_LIST_ELEM with key, flags and the

@@ -357,6 +357,9 @@ func (r *nftRule) values() (list []string, not bool, err error) {
 	if len(r.words) > 0 && isMap(r.words[0]) {
 		return nil, not, errMap
 	}
+	if len(list) == 0 && !not { // an empty list stands for any
+		return nil, not, errors.New(NoWord + "a set without elements, which nothing is in")
+	}
 	return list, not, nil
 }
 

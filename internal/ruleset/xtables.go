@@ -383,19 +383,20 @@ func (e *legacyEntry) conditions(m *Match) {
 	m.invert(e.b[e.l.inverted])
 }
 
-// invert takes back the conditions that are inverted (IPT_INV_*).
+// invert takes back the conditions that are inverted (IPT_INV_*). One that every packet
+// meets is inverted to one that none does.
 func (m *Match) invert(flags byte) {
 	if flags&0x01 != 0 {
-		m.NotIn, m.In = m.In, nil
+		takeBack(m, &m.NotIn, &m.In)
 	}
 	if flags&0x02 != 0 {
-		m.NotOut, m.Out = m.Out, nil
+		takeBack(m, &m.NotOut, &m.Out)
 	}
 	if flags&0x08 != 0 {
-		m.NotFrom, m.From = m.From, nil
+		takeBack(m, &m.NotFrom, &m.From)
 	}
 	if flags&0x10 != 0 {
-		m.NotTo, m.To = m.To, nil
+		takeBack(m, &m.NotTo, &m.To)
 	}
 	if flags&0x40 != 0 {
 		m.Protocol = 0
@@ -403,6 +404,13 @@ func (m *Match) invert(flags byte) {
 	if flags&^0x1b != 0 {
 		m.unknown("a protocol inverted")
 	}
+}
+
+func takeBack[T any](m *Match, not, is *[]T) {
+	if len(*is) == 0 {
+		m.unknown("none of all addresses or interfaces")
+	}
+	*not, *is = *is, nil
 }
 
 // legacyInterface is a name of which the mask says how much is compared.

@@ -216,8 +216,9 @@ type Recording struct {
 	SYNs    *SYNs    `json:"syns,omitempty"`
 }
 
-// First is the oldest instant.
-func (r *Recording) First() *Snapshot { return r.Snapshots[0] }
+// First is the instant that Last is compared with: the one before it, as flows and what was
+// traced are of the time between both.
+func (r *Recording) First() *Snapshot { return r.Snapshots[max(0, len(r.Snapshots)-2)] }
 
 // Last is the newest instant.
 func (r *Recording) Last() *Snapshot { return r.Snapshots[len(r.Snapshots)-1] }

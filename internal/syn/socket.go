@@ -21,6 +21,9 @@ type asker struct {
 	own  map[netip.Addr]bool // addresses
 	// known are the answers of listens so far, mostEnds at most.
 	known map[netip.AddrPort]bool
+	// bound are the ends of the listeners that are bound to an interface, which a query for an end
+	// does not find.
+	bound map[netip.AddrPort]bool
 }
 
 const mostEnds = 1 << 12
@@ -31,7 +34,7 @@ func newAsker() (*asker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the namespace's addresses: %w", err)
 	}
-	a := &asker{own: map[netip.Addr]bool{}, known: map[netip.AddrPort]bool{}}
+	a := &asker{own: map[netip.Addr]bool{}, known: map[netip.AddrPort]bool{}, bound: map[netip.AddrPort]bool{}}
 	for _, addr := range addrs {
 		if n, ok := addr.(*net.IPNet); ok {
 			own, _ := netip.AddrFromSlice(n.IP)
@@ -39,8 +42,10 @@ func newAsker() (*asker, error) {
 		}
 	}
 	a.conn, err = nlsocket.Dial(nil, unix.NETLINK_SOCK_DIAG)
-	if err == nil {
-		_, err = a.conn.Ask(sockDiag, unix.NLM_F_DUMP, request(1<<stateListen, netip.AddrPortFrom(netip.IPv4Unspecified(), 0), netip.AddrPort{}))
+	for _, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		if err == nil {
+			err = a.findBound(any)
+		}
 	}
 	if err != nil {
 		a.close()
@@ -85,6 +90,25 @@ func request(states uint32, local, remote netip.AddrPort) []byte {
 	return b
 }
 
+// findBound notes the listeners of a family that are bound to an interface.
+func (a *asker) findBound(any netip.Addr) error {
+	answers, err := a.conn.Ask(sockDiag, unix.NLM_F_DUMP, request(1<<stateListen, netip.AddrPortFrom(any, 0), netip.AddrPort{}))
+	for _, m := range answers {
+		if len(m.Body) >= answerBytes && binary.NativeEndian.Uint32(m.Body[idAt+36:]) != 0 {
+			a.bound[netip.AddrPortFrom(boundTo(m.Body), binary.BigEndian.Uint16(m.Body[idAt:]))] = true
+		}
+	}
+	return err
+}
+
+// boundTo is the local address of a socket.
+func boundTo(answer []byte) netip.Addr {
+	if answer[0] == unix.AF_INET {
+		return netip.AddrFrom4([4]byte(answer[idAt+4:]))
+	}
+	return netip.AddrFrom16([16]byte(answer[idAt+4:]))
+}
+
 // find returns the state of the socket that receives the segments of a tuple, local end first, and
 // the address that it is bound to; 0 for none, or if unknown.
 func (a *asker) find(local, remote netip.AddrPort) (state uint8, bound netip.Addr) {
@@ -92,12 +116,7 @@ func (a *asker) find(local, remote netip.AddrPort) (state uint8, bound netip.Add
 	if err != nil || len(answers) == 0 || len(answers[0].Body) < answerBytes {
 		return 0, bound
 	}
-	answer := answers[0].Body
-	bound = netip.AddrFrom16([16]byte(answer[idAt+4:]))
-	if answer[0] == unix.AF_INET {
-		bound = netip.AddrFrom4([4]byte(answer[idAt+4:]))
-	}
-	return answer[stateAt], bound
+	return answers[0].Body[stateAt], boundTo(answers[0].Body)
 }
 
 // state returns that of the socket of a tuple, client first; 0 for none, or if unknown.
@@ -115,7 +134,9 @@ func (a *asker) listens(end netip.AddrPort) bool {
 	known, ok := a.known[end]
 	if !ok {
 		state, bound := a.find(end, netip.AddrPort{})
-		known = state == stateListen && (!bound.IsUnspecified() || a.own[end.Addr()] || end.Addr().IsLoopback())
+		own := a.own[end.Addr()] || end.Addr().IsLoopback()
+		known = state == stateListen && (!bound.IsUnspecified() || own) || a.bound[end] || own &&
+			(a.bound[netip.AddrPortFrom(netip.IPv4Unspecified(), end.Port())] || a.bound[netip.AddrPortFrom(netip.IPv6Unspecified(), end.Port())])
 		if len(a.known) == mostEnds {
 			clear(a.known)
 		}

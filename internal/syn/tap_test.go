@@ -1,9 +1,11 @@
 package syn
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -130,6 +132,14 @@ func TestListening(t *testing.T) {
 			}
 			t.Cleanup(func() { l.Close() })
 		}
+		toDevice := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+			return errors.Join(c.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), "lo") }), err)
+		}}
+		l, err := toDevice.Listen(t.Context(), "tcp4", "0.0.0.0:85")
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { l.Close() })
 		a, err := newAsker()
 		if err != nil {
 			return err
@@ -137,6 +147,7 @@ func TestListening(t *testing.T) {
 		defer a.close()
 		for end, want := range map[string]bool{
 			"127.0.0.9:81": true, "127.0.0.1:80": true, "127.0.0.3:82": true, "127.0.0.1:443": true, "[::1]:443": true, "[::1]:444": true, "[::1]:83": true,
+			"127.0.0.1:85": true, "198.18.0.3:85": false,
 			"127.0.0.1:81": false, "127.0.0.2:80": false, "[::1]:82": false, "127.0.0.1:444": false, "127.0.0.1:84": false,
 			"198.18.0.3:82": false, "[2001:db8::2]:443": false, // wildcards, and forwarded
 		} {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -119,9 +120,10 @@ func (t *Tracer) load(all *ebpf.CollectionSpec, name string) (*ebpf.Program, err
 	return p, nil
 }
 
-// links names interfaces by namespace and index. Where one is not known, all namespaces are
-// listed, though not more than once a second.
+// links names interfaces by namespace and index, for the reader of events and for Read at the
+// same time. Names are kept for a second, as numbers are used again.
 type links struct {
+	mu    sync.Mutex
 	names map[device]string
 	read  time.Time
 }
@@ -136,12 +138,19 @@ func (l *links) name(inode, index uint32) string {
 	if index == 0 || inode == 0 {
 		return ""
 	}
-	name, ok := l.names[device{inode, index}]
-	if !ok && time.Since(l.read) > linksAge {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Since(l.read) > linksAge {
 		l.list()
-		name = l.names[device{inode, index}]
 	}
-	return name
+	return l.names[device{inode, index}]
+}
+
+// expire has the next name list the interfaces: one that came since then has a name too.
+func (l *links) expire() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.read = time.Time{}
 }
 
 func (l *links) list() {

@@ -16,6 +16,7 @@ import (
 func (t *Tracer) Read() (*snapshot.Drops, error) {
 	t.reading.Lock()
 	defer t.reading.Unlock()
+	t.links.expire()
 	d := &snapshot.Drops{Seconds: time.Since(t.started).Seconds(), Source: t.source, FlowSample: max(t.opt.FlowSample, 0),
 		Sites: []snapshot.DropSite{}}
 	counts, err := t.siteCounts()

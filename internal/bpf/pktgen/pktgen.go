@@ -54,6 +54,9 @@ type run struct {
 	workers  []*worker
 	closers  []func() error
 	notes    []string
+	// relies is the other end of the sender's veth if another program's XDP program makes it
+	// accept frames.
+	relies *peer
 	// passing: the program there is this run's own.
 	passing bool
 	course  []packets.Second

@@ -292,6 +292,7 @@ func (r *run) ensurePeerTakesFrames(sink *Port) error {
 		return fmt.Errorf("send by %v: its other end %v has an XDP program in generic mode, with which it drops redirected frames, and takes none beside it (ip link set %s xdpgeneric off)",
 			r.from.Port, p.port, p.port.Interface)
 	case p.hasXDP: // another program's
+		r.relies = p
 		return nil
 	}
 	return r.attachPass(p)

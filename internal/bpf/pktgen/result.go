@@ -186,6 +186,13 @@ func (r *run) broken() error {
 			return fmt.Errorf("receive on %v: %w while the run was under way: losses from then on are not those of the path", r.sink.port, err)
 		}
 	}
+	if r.relies == nil {
+		return nil
+	}
+	p, err := readPeer(r.relies.port.Netns, r.relies.index, func() {})
+	if err == nil && !p.hasXDP { // where the other end cannot be read, the sender's has gone as well
+		return fmt.Errorf("send by %v: the XDP program of its other end %v was removed while the run was under way, and the frames were dropped from then on; start the run again", r.from.Port, r.relies.port)
+	}
 	return nil
 }
 

@@ -65,6 +65,21 @@ func TestBrokenWay(t *testing.T) {
 	}
 }
 
+// TestForeignProgramGoes: a run depends on the program that another one has attached.
+func TestForeignProgramGoes(t *testing.T) {
+	n := newNetwork(t)
+	from := egress(t, n, "198.19.0.2") // the forwarder would forward the question for the neighbour, too
+	f, err := Forward("eth0", egressOf(t, n.gateway, "198.19.0.2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	cfg := config("198.19.0.2:9")
+	cfg.Packets, cfg.Rate, cfg.Duration = 0, 1000, time.Hour
+	_, err = Run(t.Context(), cfg, from, nil, func(packets.Progress) { f.link.Close() })
+	wantError(t, err, "the XDP program of its other end", "was removed while the run was under way")
+}
+
 // TestGenericProgram: with one the other end drops redirected frames, and none that
 // would help fits beside it.
 func TestGenericProgram(t *testing.T) {

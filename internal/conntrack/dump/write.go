@@ -181,6 +181,9 @@ func (d *Deleted) all(ctx context.Context, b batch, keys []conntrack.Key) error 
 // deleteChunk is how many entries Delete deletes at a time.
 const deleteChunk = 4096
 
+// mostDumps bounds how often Delete reads the table.
+const mostDumps = 10
+
 // Delete deletes the entries of a namespace (nil: this one) that a filter matches, while it
 // reads the table. Needs CAP_NET_ADMIN.
 func Delete(ctx context.Context, ns *netns.Handle, f *conntrack.Filter) (sum Deleted, err error) {
@@ -194,16 +197,22 @@ func Delete(ctx context.Context, ns *netns.Handle, f *conntrack.Filter) (sum Del
 		keys = keys[:0]
 		return err
 	}
-	_, err = Each(ctx, ns, f, func(e *conntrack.Entry) error {
-		if keys = append(keys, e.Key()); len(keys) < deleteChunk {
-			return nil
+	// A resize of the hash meanwhile lets a dump leave out entries: another one finds them.
+	for range mostDumps {
+		result, err := Each(ctx, ns, f, func(e *conntrack.Entry) error {
+			if keys = append(keys, e.Key()); len(keys) < deleteChunk {
+				return nil
+			}
+			return flush()
+		})
+		if err == nil {
+			err = flush()
 		}
-		return flush()
-	})
-	if err == nil {
-		err = flush()
+		if err != nil || !result.Interrupted {
+			return sum, err
+		}
 	}
-	return sum, err
+	return sum, errors.New("delete conntrack entries: the hash is resized all the time; run it again")
 }
 
 // count adds what became of n messages.

@@ -64,8 +64,10 @@ func Serve(ctx context.Context, cfg ServeConfig) error {
 		network = "tcp4"
 	}
 	var listener net.Listener
+	plain := net.ListenConfig{KeepAlive: -1}
+	plain.SetMultipathTCP(false)
 	if err := cfg.Netns.Do(func() (err error) {
-		listener, err = (&net.ListenConfig{KeepAlive: -1}).Listen(ctx, network, cfg.Listen.String())
+		listener, err = plain.Listen(ctx, network, cfg.Listen.String())
 		return err
 	}); err != nil {
 		return fail(bindError(err))
@@ -95,7 +97,7 @@ func newServer(page []byte) *server {
 // serve accepts connections until ctx ends, and closes all.
 func (s *server) serve(ctx context.Context, listener net.Listener) {
 	defer s.all.Wait()
-	defer context.AfterFunc(ctx, func() {
+	context.AfterFunc(ctx, func() {
 		listener.Close()
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -103,7 +105,7 @@ func (s *server) serve(ctx context.Context, listener net.Listener) {
 			c.Close()
 		}
 		s.conns = nil
-	})()
+	})
 	for {
 		switch c, err := listener.Accept(); {
 		case err == nil:

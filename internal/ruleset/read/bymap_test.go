@@ -96,3 +96,32 @@ func TestReadOriginalDestination(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", d)
 	}
 }
+
+// TestReadIntervalMaps: intervals of addresses become prefixes, those of numbers stay one
+// rule each; what is for all other keys is a rule too.
+func TestReadIntervalMaps(t *testing.T) {
+	w := newWorld(t)
+	w.nft(`table ip nat {
+	chain post {
+		type nat hook postrouting priority srcnat;
+		snat to numgen random mod 11 map { 0-2 : 203.0.113.8, 3-10 : 203.0.113.9 }
+		snat to jhash ip saddr mod 100 map { 1-9 : 203.0.113.10, 11-98 : 203.0.113.11 }
+		snat to ip saddr map { 198.18.0.1-198.18.0.3 : 203.0.113.12 }
+		snat to ip saddr map { 198.18.1.1 : 203.0.113.13, 198.18.1.2 : 203.0.113.14, * : 203.0.113.15 }
+	}
+}`)
+	want := []string{
+		"postrouting 100, ip nat post: snat to 203.0.113.8 [partial]",
+		"postrouting 100, ip nat post: snat to 203.0.113.9 [partial]",
+		"postrouting 100, ip nat post: snat to 203.0.113.10 [partial]",
+		"postrouting 100, ip nat post: snat to 203.0.113.11 [partial]",
+		"postrouting 100, ip nat post: snat to 203.0.113.12 [src=198.18.0.1/32]",
+		"postrouting 100, ip nat post: snat to 203.0.113.12 [src=198.18.0.2/31]",
+		"postrouting 100, ip nat post: snat to 203.0.113.13 [src=198.18.1.1/32]",
+		"postrouting 100, ip nat post: snat to 203.0.113.14 [src=198.18.1.2/32]",
+		"postrouting 100, ip nat post: snat to 203.0.113.15 [partial]",
+	}
+	if d := cmp.Diff(want, describeAll(w.rules())); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+}

@@ -162,6 +162,9 @@ func groupOf(s *gateway.Entry, f *family) *group {
 	if g.givesAddresses() && g.action.ports != (nat.Ports{}) { // the map has the ports; any will do for the shape
 		g.action.ports = nat.Ports{First: 1, Last: 65535}
 	}
+	if a.Balance == nat.BalanceRoundRobin {
+		g.turns = s.Rule
+	}
 	if g.hairpin {
 		g.proto = s.Protocol
 	}
@@ -246,6 +249,9 @@ type shape struct {
 	// has them.
 	ports     nat.Ports
 	widePorts field
+	// turns is the rule that gives each new connection the next of several destinations:
+	// its rule of the table counts them, and shares that with no other's.
+	turns gateway.Ref
 	action
 }
 

@@ -147,6 +147,12 @@ func TestGroups(t *testing.T) {
 		return gateway.Entry{Match: nat.Match{From: []netip.Prefix{netip.MustParsePrefix(from)}},
 			Action: nat.Action{Kind: nat.SNAT, Random: random, To: nat.AddrRanges{nat.OneAddr(netip.MustParseAddr("203.0.113.1"))}}}
 	}
+	several := func(from string, balance nat.Balance, index int) gateway.Entry {
+		e := source(from, "")
+		e.Rule = gateway.Ref{List: "nat", Index: index, Kind: "dnat"}
+		e.Action = nat.Action{Kind: nat.DNAT, Balance: balance, Backends: []nat.Backend{{Address: netip.MustParseAddr("10.9.0.1")}, {Address: netip.MustParseAddr("10.9.0.2")}}}
+		return e
+	}
 	for _, tt := range []struct {
 		name    string
 		sources []gateway.Entry
@@ -156,6 +162,8 @@ func TestGroups(t *testing.T) {
 		{"another between, of other addresses", []gateway.Entry{source("10.0.0.1/32", ""), source("10.0.0.2/32", "fully"), source("10.0.0.3/32", "")}, []int{2, 1}},
 		{"another between, of the same address", []gateway.Entry{source("10.0.0.1/32", ""), source("10.0.0.3/32", "fully"), source("10.0.0.3/32", "")}, []int{1, 1, 1}},
 		{"a wider one between", []gateway.Entry{source("10.0.0.1/32", ""), source("10.0.0.0/24", "fully"), source("10.0.0.3/32", "")}, []int{1, 1, 1}},
+		{"each in its turn, of two rules", []gateway.Entry{several("10.0.0.1/32", nat.BalanceRoundRobin, 0), several("10.0.0.2/32", nat.BalanceRoundRobin, 0), several("10.0.0.3/32", nat.BalanceRoundRobin, 1)}, []int{2, 1}},
+		{"by a hash, of two rules", []gateway.Entry{several("10.0.0.1/32", nat.BalanceHash, 0), several("10.0.0.2/32", nat.BalanceHash, 1)}, []int{2}},
 		{"twice the same", []gateway.Entry{source("10.0.0.1/32", ""), source("10.0.0.1/32", "")}, []int{1}},
 	} {
 		var all groups
