@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -39,7 +40,7 @@ func OneOf[T ~string](words ...T) Rule {
 // The last two are for each item of a list and each value of a mapping.
 func Check(v any, rules map[string]Rule) *Problem {
 	c := checker{rules}
-	return c.check(reflect.Indirect(reflect.ValueOf(v)), "", nil)
+	return c.check(reflect.Indirect(reflect.ValueOf(v)), tag{}, nil)
 }
 
 type checker struct{ rules map[string]Rule }
@@ -52,15 +53,10 @@ type tag struct {
 	rule         string
 }
 
-// item is a word of tags that Check itself makes.
-const item = "item"
-
 func parseTag(text string) (t tag) {
 	for word := range strings.FieldsSeq(text) {
 		if name, value, _ := strings.Cut(word, "="); word == "required" {
 			t.required = true
-		} else if word == item {
-			t.always = true
 		} else if name == "len" {
 			t.length = value
 		} else if name == "keys" {
@@ -72,15 +68,14 @@ func parseTag(text string) (t tag) {
 	return t
 }
 
-func (c checker) check(v reflect.Value, text string, path []any) *Problem {
-	t := parseTag(text)
+func (c checker) check(v reflect.Value, t tag, path []any) *Problem {
 	switch {
 	case v.Kind() == reflect.Struct && hasFields(v.Type()):
 		return c.fields(v, path)
 	case t.length != "" && c.bounds(t.length)(v.Len()) != "":
 		return NewProblem(path, "%s: expected %s in the list, found %d", Field(path), c.bounds(t.length)(v.Len()), v.Len())
 	case v.IsZero() && t.always && t.rule != "":
-		return c.scalar(v, t.rule, Field(path), path)
+		return c.scalar(v, t.rule, "", path)
 	case v.IsZero() && !t.required:
 		return nil
 	case v.IsZero():
@@ -88,13 +83,13 @@ func (c checker) check(v reflect.Value, text string, path []any) *Problem {
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
-		return c.check(v.Elem(), text, path)
+		return c.check(v.Elem(), t, path)
 	case reflect.Slice, reflect.Array:
 		return c.items(v, t, path)
 	case reflect.Map:
 		return c.entries(v, t, path)
 	}
-	return c.scalar(v, t.rule, Field(path), path)
+	return c.scalar(v, t.rule, "", path)
 }
 
 func (c checker) missing(t tag, v reflect.Value, path []any) *Problem {
@@ -105,18 +100,46 @@ func (c checker) missing(t tag, v reflect.Value, path []any) *Problem {
 	return NewProblem(path, "%s", strings.TrimSuffix(message, ": "))
 }
 
+// field is one of a struct that is checked; one without a name is inline.
+type field struct {
+	index int
+	name  string
+	tag   tag
+}
+
+// checked are the fields of structs, by type: a file of ten thousand rules has few types.
+var checked sync.Map
+
+func checkedFields(t reflect.Type) []field {
+	if known, ok := checked.Load(t); ok {
+		return known.([]field)
+	}
+	var list []field
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if name == "-" {
+			name = ""
+		}
+		if name != "" || options == "inline" {
+			list = append(list, field{i, name, parseTag(f.Tag.Get("check"))})
+		}
+	}
+	checked.Store(t, list)
+	return list
+}
+
 func (c checker) fields(v reflect.Value, path []any) *Problem {
-	for i := range v.NumField() {
-		field := v.Type().Field(i)
-		name, options, _ := strings.Cut(field.Tag.Get("yaml"), ",")
-		here := path
-		switch {
-		case name != "" && name != "-":
-			here = append(path[:len(path):len(path)], name)
-		case options != "inline":
+	for _, f := range checkedFields(v.Type()) {
+		value := v.Field(f.index)
+		if !f.tag.required && f.tag.length == "" && value.Kind() != reflect.Struct && value.IsZero() {
 			continue
 		}
-		if p := c.check(v.Field(i), field.Tag.Get("check"), here); p != nil {
+		here := path
+		if f.name != "" {
+			here = append(path[:len(path):len(path)], f.name)
+		}
+		if p := c.check(value, f.tag, here); p != nil {
 			return p
 		}
 	}
@@ -125,7 +148,7 @@ func (c checker) fields(v reflect.Value, path []any) *Problem {
 
 func (c checker) items(v reflect.Value, t tag, path []any) *Problem {
 	for i := range v.Len() {
-		if p := c.check(v.Index(i), item+" "+t.rule, append(path[:len(path):len(path)], i)); p != nil {
+		if p := c.check(v.Index(i), tag{always: true, rule: t.rule}, append(path[:len(path):len(path)], i)); p != nil {
 			return p
 		}
 	}
@@ -134,7 +157,7 @@ func (c checker) items(v reflect.Value, t tag, path []any) *Problem {
 
 func (c checker) entries(v reflect.Value, t tag, path []any) *Problem {
 	rule, inner, _ := strings.Cut(t.keys, ",")
-	text := item + " " + t.rule + " keys=" + inner
+	value := tag{always: true, rule: t.rule, keys: inner}
 	keys := v.MapKeys()
 	slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
 	for _, key := range keys {
@@ -142,23 +165,27 @@ func (c checker) entries(v reflect.Value, t tag, path []any) *Problem {
 		if p := c.scalar(key, rule, "key", here); p != nil {
 			return p
 		}
-		if p := c.check(v.MapIndex(key), text, here); p != nil {
+		if p := c.check(v.MapIndex(key), value, here); p != nil {
 			return p
 		}
 	}
 	return nil
 }
 
-// scalar applies a rule to a value, which name stands for in errors.
+// scalar applies a rule to a value, which name stands for in errors; without one that is the
+// field.
 func (c checker) scalar(v reflect.Value, rule, name string, path []any) *Problem {
 	if rule == "" {
 		return nil
 	}
 	what := c.rule(rule)(v.Interface())
-	switch {
-	case what == "":
+	if what == "" {
 		return nil
-	case v.Kind() == reflect.String:
+	}
+	if name == "" {
+		name = Field(path)
+	}
+	if v.Kind() == reflect.String {
 		return NewProblem(path, "%s %q: expected %s", name, v.String(), what)
 	}
 	return NewProblem(path, "%s %v: expected %s", name, v.Interface(), what)
