@@ -303,7 +303,7 @@ func parseHostMAC(text string) (net.HardwareAddr, error) {
 	return mac, nil
 }
 
-// sinkFlags are those of which one makes a sink.
+// sinkFlags each request a sink.
 var sinkFlags = []string{"sink", "sink-netns", "sink-pid", "sink-node"}
 
 // counts reports whether there is a sink.

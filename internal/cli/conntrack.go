@@ -282,7 +282,7 @@ func newConntrackDelete(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete",
 		Short: "delete connections from the table, after showing how many and which",
-		Long: `Find the connections that the filters choose, those of conntrack(8), show how many
+		Long: `Find the connections that match the filters (as in conntrack(8)), show how many
 and which they are, ask, and delete exactly those. That cannot be undone: the next packet
 of a deleted connection traverses the rules again, and may get another translation or
 none, which breaks the connection.

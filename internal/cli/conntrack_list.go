@@ -347,7 +347,7 @@ func (w *conntrackWatcher) gap(g dump.Gap) {
 // flushEvery is how long a line may wait for others.
 const flushEvery = 100 * time.Millisecond
 
-// eventNames are those of conntrack -E, and how it sets them.
+// eventNames are the names of events in conntrack -E, in its layout.
 var eventNames = map[dump.EventKinds]struct{ name, line string }{
 	dump.NewEvents:     {"NEW", "    [NEW] "},
 	dump.UpdateEvents:  {"UPDATE", " [UPDATE] "},

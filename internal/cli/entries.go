@@ -200,8 +200,7 @@ type anyNAT struct {
 	to   *conntrack.NAT
 }
 
-// addFlags adds the flags that choose entries, with those of their short names and
-// aliases that conntrack(8) has.
+// addFlags adds the filter flags, with the short names and aliases of conntrack(8).
 func (f *filterFlags) addFlags(cmd *cobra.Command) {
 	all := &f.filter
 	for _, flag := range []struct {

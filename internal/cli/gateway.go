@@ -30,7 +30,7 @@ func newGateway(env *Env) *cobra.Command {
 		Short: "every kind of NAT from one file: check, plan, apply, status, undo",
 		Long: `Every kind of NAT as one file, the same for every engine: checked, planned, applied in
 one transaction, confirmed or rolled back, explained packet by packet. natkit keeps its
-rules in a table of its own, "inet natkit", and leaves those of others alone.`,
+rules in a table of its own, "inet natkit", and does not change other tables.`,
 		Example: `  natkit gateway check gateway.yaml
   sudo natkit gateway plan gateway.yaml
   sudo natkit gateway apply gateway.yaml --confirm 60s`,
@@ -369,7 +369,7 @@ func notRules(name string, text []byte) error {
 type importDocument struct {
 	Schema string         `json:"schema"`
 	Config gateway.Config `json:"gateway"`
-	// YAML is the file, with the original rules beside those of the file.
+	// YAML is the file, with each original rule in a comment at its own.
 	YAML string `json:"yaml"`
 	// Notes are about rules that are not in the file.
 	Notes []ruleset.Note `json:"notes"`

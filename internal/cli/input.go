@@ -137,7 +137,7 @@ type outFile[R any] struct {
 	name   string
 }
 
-// outFiles are those of one verb.
+// outFiles are the extra output files of a verb.
 type outFiles[R any] []outFile[R]
 
 // check reports, before the work, what would keep the files from being written, and

@@ -3,7 +3,6 @@ package diagnose
 import (
 	_ "embed"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
@@ -44,7 +43,7 @@ func advice(name string, args ...any) Remedy {
 func fill(args []any, texts ...*string) {
 	for _, text := range texts {
 		if strings.Contains(*text, "%[") {
-			*text = fmt.Sprintf(*text, slices.Clone(args)...)
+			*text = fmt.Sprintf(*text, args...)
 		}
 	}
 }

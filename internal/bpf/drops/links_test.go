@@ -9,8 +9,8 @@ import (
 	"github.com/natkit/natkit/internal/testutil"
 )
 
-// TestLinks: names are asked for by the reader of events and by Read at the same time, and are
-// those of interfaces that came since the last listing.
+// TestLinks: the reader of events and Read look up names at the same time; interfaces that came
+// since the last listing are found.
 func TestLinks(t *testing.T) {
 	testutil.NeedRoot(t)
 	own, err := netns.Current()

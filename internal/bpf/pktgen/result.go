@@ -183,7 +183,7 @@ func (r *run) broken() error {
 	}
 	if r.sink != nil {
 		if err := r.sink.broken(); err != nil {
-			return fmt.Errorf("receive on %v: %w while the run was under way: losses from then on are not those of the path", r.sink.port, err)
+			return fmt.Errorf("receive on %v: %w while the run was under way: later losses are not losses of the path", r.sink.port, err)
 		}
 	}
 	if r.relies == nil {
