@@ -167,6 +167,9 @@ func during(ctx context.Context, limit, every time.Duration, fn func() error) er
 		case <-ctx.Done():
 			return nil
 		case <-ticks:
+			if ctx.Err() != nil { // select takes any of those that are ready
+				return nil
+			}
 			if err := fn(); err != nil {
 				return err
 			}
