@@ -316,7 +316,7 @@ func (p *parser) words(s *scanner, e *conntrack.Entry) string {
 		if s.b[s.i] == '[' {
 			why = w.flag(s)
 		} else {
-			why = w.word(s.pair())
+			why = w.word(s)
 		}
 		if why != "" {
 			return why
@@ -383,57 +383,64 @@ type wordParser struct {
 }
 
 // word reads a key and its value.
-func (w *wordParser) word(word []byte, eq int) string {
-	if eq < 0 {
-		return w.other(word)
+func (w *wordParser) word(s *scanner) string {
+	start := s.i
+	key, ok := s.key()
+	if !ok {
+		return w.other(s.word())
 	}
-	key, value := word[:eq], word[eq+1:]
-	field, ok := 0, true // of the tuple; what is in every line is read here
+	field := 0 // of the tuple; what is in nearly every line is read here
 	switch string(key) {
 	case "src":
 		if w.tuple++; w.tuple == 2 {
 			return "it has more than two source addresses"
 		}
 		w.t = [...]*conntrack.Tuple{&w.e.Orig, &w.e.Reply}[w.tuple]
-		field, ok = srcField, !w.t.Src.IsValid() && address(value, &w.t.Src)
+		field, ok = srcField, !w.t.Src.IsValid() && s.address(&w.t.Src)
 	case "dst":
-		field, ok = dstField, !w.t.Dst.IsValid() && address(value, &w.t.Dst)
+		field, ok = dstField, !w.t.Dst.IsValid() && s.address(&w.t.Dst)
 	case "sport", "srckey":
 		w.ports++
-		field, ok = sportField, number(value, &w.t.SrcPort)
+		field, ok = sportField, take(s, &w.t.SrcPort)
 	case "dport", "dstkey":
 		w.ports++
-		field, ok = dportField, number(value, &w.t.DstPort)
+		field, ok = dportField, take(s, &w.t.DstPort)
 	case "packets":
-		return w.setInTuple(packetsField, value)
+		return w.setInTuple(packetsField, s.word())
 	case "bytes":
-		return w.setInTuple(bytesField, value)
+		return w.setInTuple(bytesField, s.word())
 	case "type", "code":
 		if w.tuple < 0 || !isICMP(w.e.Orig.Proto) {
-			return w.other(word)
+			s.i = start
+			return w.other(s.word())
 		}
 		w.hasType = true
-		return w.setInTuple(map[byte]int{'t': icmpTypeField, 'c': icmpCodeField}[key[0]], value)
+		if field = icmpTypeField; key[0] == 'c' {
+			field = icmpCodeField
+		}
+		return w.setInTuple(field, s.word())
 	case "id": // one that comes after both tuples have theirs is the entry's
 		if !w.hasType {
-			return w.set(idField, value)
+			return w.set(idField, s.word())
 		}
 		w.hasType = false
-		return w.setInTuple(icmpIDField, value)
+		return w.setInTuple(icmpIDField, s.word())
 	case "mark":
-		return w.set(markField, value)
+		return w.set(markField, s.word())
 	case "use":
-		return w.set(useField, value)
+		return w.set(useField, s.word())
 	case "zone":
+		value := s.word()
 		return cmp.Or(w.set(origField+zoneField, value), w.set(replyField+zoneField, value))
 	case "zone-orig":
-		return w.set(origField+zoneField, value)
+		return w.set(origField+zoneField, s.word())
 	case "zone-reply":
-		return w.set(replyField+zoneField, value)
+		return w.set(replyField+zoneField, s.word())
 	case "delta-time":
-		return w.set(deltaTimeField, value)
+		return w.set(deltaTimeField, s.word())
 	default:
-		return w.other(word)
+		s.i = start
+		return w.other(s.word())
 	}
 	switch {
 	case w.tuple < 0:

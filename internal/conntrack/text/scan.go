@@ -32,20 +32,45 @@ func (s *scanner) word() []byte {
 	return s.b[start:s.i]
 }
 
-// pair is word, with the place of its first sign of equality, -1 where it has none.
-func (s *scanner) pair() (word []byte, eq int) {
-	rest := s.b[s.i:]
-	eq = -1
-	for n, c := range rest {
-		if c == '=' && eq < 0 {
-			eq = n
-		} else if c == ' ' || c == '\t' {
-			rest = rest[:n]
-			break
+// key takes what comes before a sign of equality, and that; where the next word has none,
+// ok is false and nothing is taken.
+func (s *scanner) key() (key []byte, ok bool) {
+	for i := s.i; i < len(s.b) && !isBlank(s.b[i]); i++ {
+		if s.b[i] == '=' {
+			key, s.i = s.b[s.i:i], i+1
+			return key, true
 		}
 	}
-	s.i += len(rest)
-	return rest, eq
+	return nil, false
+}
+
+// ends reports whether a word ends before place i.
+func (s *scanner) ends(i int) bool { return i == len(s.b) || isBlank(s.b[i]) }
+
+// address takes a word that is an address, as the function of that name. What nearly all
+// are is read without looking for the word's end first.
+func (s *scanner) address(to *netip.Addr) bool {
+	a, n := ipv4(s.b[s.i:])
+	if n == 0 || !s.ends(s.i+n) {
+		return address(s.word(), to)
+	}
+	s.i += n
+	*to = netip.AddrFrom4(a)
+	return true
+}
+
+// take takes a word that is a number, as address does.
+func take[T unsigned](s *scanner, to *T) bool {
+	n, i := uint64(0), s.i
+	for ; i < len(s.b) && s.b[i]-'0' <= 9 && i-s.i < 19; i++ {
+		n = n*10 + uint64(s.b[i]-'0')
+	}
+	if i == s.i || !s.ends(i) {
+		return number(s.word(), to)
+	}
+	s.i = i
+	*to = T(n)
+	return uint64(*to) == n
 }
 
 // number reads a whole text as a number that its destination can hold: decimal, or
