@@ -10,9 +10,9 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 )
 
-// Check finds what a file cannot mean, would do to somebody, or cannot do on the host
-// that facts tell of, in the order of the file. With the zero Facts the file is only
-// checked by itself. Where no Finding refuses, Compile takes the file.
+// Check reports what in a file is invalid, harmful, or impossible on the host that facts
+// describe, in the order of the file. With the zero Facts only the file itself is checked.
+// If no Finding refuses, Compile takes the file.
 func Check(f *File, facts Facts) []Finding {
 	c := &checker{file: f, config: &f.Config, facts: &facts, held: f.Config.held()}
 	c.everyRule(c.rule)
@@ -29,8 +29,8 @@ func Check(f *File, facts Facts) []Finding {
 	return c.findings
 }
 
-// KernelRefuses is the finding of an engine that has asked, and was told that the kernel
-// would not take what the file means: about the rule that the error names, if it does.
+// KernelRefuses returns the finding for a plan that an engine tried and the kernel
+// rejected: about the rule that the error names, if any.
 func KernelRefuses(f *File, err error) Finding {
 	found := Finding{ID: "kernel-refuses", Severity: Refuse, Message: err.Error()}
 	var about interface {
@@ -176,7 +176,7 @@ func (c *checker) sort() {
 	})
 }
 
-// rule looks at a rule by itself.
+// rule checks a single rule.
 func (c *checker) rule(o one) {
 	if o.file.tree == nil { // a Config that Parse has not read
 		if p := o.whole(); p != nil {
@@ -294,7 +294,7 @@ func (o one) backend(d *DNAT, to nat.Backend, path []any) {
 // hairpin needs to know which interfaces lead inside.
 func (o one) hairpin() {
 	if i := o.config.Interfaces; len(i.WAN)+len(i.LAN) == 0 {
-		o.refuse("hairpin-without-roles", "hairpin is for hosts inside, and nothing tells which interfaces lead there",
+		o.refuse("hairpin-without-roles", "hairpin is for hosts inside, but the file names no interfaces that lead there",
 			"name them: interfaces: {wan: eth0, lan: eth1}", "hairpin")
 	}
 }

@@ -128,7 +128,7 @@ func (f *Facts) addresses() hostAddresses {
 	return h
 }
 
-// notHere finds addresses that nobody has, or no interface here.
+// notHere reports addresses that belong to no host, or to no interface here.
 func (o one) notHere(w written, h hostAddresses) bool {
 	a := w.addrs.First
 	switch end := h.ends[a]; {
@@ -148,7 +148,7 @@ func (o one) notHere(w written, h hostAddresses) bool {
 // notOurs warns of an address that no interface has.
 func (o one) notOurs(a netip.Addr, path []any) {
 	if dev, near := o.toward(a); near {
-		o.warn("address-missing", fmt.Sprintf("%s is on the network of %s, and no interface here has it: nobody answers for it there", a, dev),
+		o.warn("address-missing", fmt.Sprintf("%s is on the network of %s, and no interface here has it: no host answers for it there", a, dev),
 			"sudo ip addr add "+nat.Host(a).String()+" dev "+dev, path...)
 	} else {
 		o.warn("address-missing", fmt.Sprintf("no interface here has %s: its packets come only if a router sends them here", a),
@@ -179,7 +179,7 @@ func (o one) notAllOurs(w written) bool {
 	if w.addrs.First.Is6() {
 		advice = "have it routed here, or answer for it: ndppd, or ip -6 neigh add proxy for each"
 	}
-	o.warn("address-missing", fmt.Sprintf("%s lies on the network of %s, and of its %s interfaces here have %d: nobody answers for the others there",
+	o.warn("address-missing", fmt.Sprintf("%s lies on the network of %s, and of its %s interfaces here have %d: no host answers for the others there",
 		w.text(), dev, many(all, "address", "addresses"), have), advice, w.path()...)
 	return true
 }

@@ -56,7 +56,7 @@ type SettingDiff struct {
 // Same reports whether both plans do the same.
 func (d *Diff) Same() bool { return d.Before == d.After }
 
-// DiffOf tells what changes when one plan takes the place of another; nil is no plan.
+// DiffOf returns what changes when one plan replaces another; nil is no plan.
 func DiffOf(old, new *Plan) Diff {
 	d := Diff{Before: digestOf(old), After: digestOf(new)}
 	before, after, alike := RulesThatDiffer(old, new)
@@ -116,7 +116,7 @@ func same(r, o RuleText) bool {
 	return r.Text == o.Text && r.Rule.Kind == o.Rule.Kind && r.Rule.List == o.Rule.List
 }
 
-// rulePairs tell which old rule each new one takes the place of; -1: none.
+// rulePairs maps each new rule to the old one that it replaces; -1: none.
 type rulePairs struct {
 	before []int
 	used   []bool
@@ -183,7 +183,7 @@ var untrackedEffects = map[Change]string{
 }
 
 // aspect is a value of the whole gateway, and what its change does to connections;
-// empty for nothing by itself.
+// empty if it has no effect on them alone.
 type aspect struct {
 	name   string
 	value  func(*Plan) string

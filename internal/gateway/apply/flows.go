@@ -113,7 +113,7 @@ func (h Host) Lost(ctx context.Context, p *gateway.Plan, addresses []netip.Addr)
 }
 
 // Untranslated finds the connections that pass as they are although a rule of the plan is
-// for them, with the addresses that facts tell of.
+// for them, with the addresses in facts.
 func (h Host) Untranslated(ctx context.Context, p *gateway.Plan, facts *gateway.Facts) (Stale, error) {
 	routes, err := host.OpenRoutes(h.Netns)
 	if err != nil {
@@ -169,8 +169,8 @@ func (h Host) Flush(ctx context.Context, s Stale) (dump.Deleted, error) {
 	return dump.DeleteKeys(ctx, h.Netns, s.Keys)
 }
 
-// keepPlans is how long a plan is kept that nobody names: a natkit that has just
-// stored it may be about to apply it.
+// keepPlans is how long an unreferenced plan is kept: a natkit that has just stored it may
+// be about to apply it.
 const keepPlans = time.Hour
 
 // forget deletes the plans that no transaction of the journal names, nor the table of

@@ -27,8 +27,8 @@ const (
 	// usualLook is how often the rules themselves are looked at, and how soon what
 	// failed is tried again.
 	usualLook = 30 * time.Second
-	// mostQuick is how many times rules that somebody removed are put in force again at
-	// once; until they stay, that is then left to the usual look.
+	// mostQuick is how many times rules that were removed are put in force again at
+	// once; until they stay, that is then left to the periodic check.
 	mostQuick = 3
 	// undoPatience is how long an undo may take before it is looked at again.
 	undoPatience = 5 * time.Second
@@ -48,7 +48,7 @@ type Service struct {
 	Reload <-chan os.Signal
 	// UndoOnExit takes everything back at the end.
 	UndoOnExit bool
-	// Log is told each event, in one line.
+	// Log receives each event, in one line.
 	Log func(string)
 	// Look is how often the file is looked at, and whether there are rules; 0 is every
 	// second.
@@ -86,9 +86,9 @@ func (s *Service) Run(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	k.tell(wordReady)
+	k.notify(wordReady)
 	k.loop(ctx, links, tables)
-	m.tell(wordStopping)
+	m.notify(wordStopping)
 	return k.end()
 }
 
@@ -117,14 +117,14 @@ type keeper struct {
 	devices string
 	// had are the host's addresses as last seen.
 	had map[netip.Addr]bool
-	// waiting are the interfaces that do not exist, as last told; off is the forwarding that
-	// somebody turned off.
+	// waiting are the interfaces that do not exist, as last logged; off is the forwarding that
+	// was turned off.
 	waiting []string
 	off     string
-	// failed has to be tried again. told is what was last said of rules that are not
-	// natkit's any more; suspended that natkit was told to leave it so.
-	failed, suspended bool
-	told, lastStatus  string
+	// failed has to be tried again. reported is the last logged value of rules that are no
+	// longer natkit's; suspended is true while an undo by another process is respected.
+	failed, suspended    bool
+	reported, lastStatus string
 	// removed is how many times the rules were not there since a usual look found them.
 	removed int
 }
@@ -138,7 +138,7 @@ func (k *keeper) clean() {
 	var undone []*journal.Transaction
 	err := k.Host.Netns.Do(func() (err error) { undone, err = apply.Clean(k.Host.options(nil)); return err })
 	for _, tx := range undone {
-		k.log("undid %s (%s), which nobody else would have undone", tx.ID, tx.Origin)
+		k.log("undid %s (%s), which no other process would have undone", tx.ID, tx.Origin)
 	}
 	if err != nil {
 		k.log("undo what is overdue: %v", err)
@@ -174,9 +174,9 @@ func (k *keeper) loop(ctx context.Context, links, tables <-chan struct{}) {
 		case <-tables:
 			k.missing(ctx)
 		case <-k.Reload:
-			k.manager.tell(reloading())
+			k.manager.notify(reloading())
 			k.reload(ctx, "reload")
-			k.tell(wordReady)
+			k.notify(wordReady)
 		case <-look.C:
 			if k.file.look() {
 				k.reload(ctx, "file changed")
@@ -187,18 +187,18 @@ func (k *keeper) loop(ctx context.Context, links, tables <-chan struct{}) {
 		case <-k.manager.due():
 		}
 		k.manager.alive(time.Now())
-		k.tell()
+		k.notify()
 	}
 }
 
-// tell gives the manager words, and the status where it is another one than before.
-func (k *keeper) tell(words ...string) {
+// notify sends messages to the manager, and the status if it has changed.
+func (k *keeper) notify(words ...string) {
 	if now := status(k.status()); now != k.lastStatus {
 		k.lastStatus = now
 		words = append(words, now)
 	}
 	if len(words) > 0 {
-		k.manager.tell(words...)
+		k.manager.notify(words...)
 	}
 }
 
@@ -259,7 +259,7 @@ func (k *keeper) usual(ctx context.Context) {
 	}
 	k.compare(ctx)
 	if !k.suspended {
-		k.tellForwarding()
+		k.logForwarding()
 	}
 }
 
@@ -270,9 +270,9 @@ func (k *keeper) status() string {
 	case k.suspended:
 		text = "suspended: the gateway was undone; reload to apply it again"
 	case k.off != "":
-		text = "forwards nothing: somebody set " + k.off + " to 0; reload to set it again"
-	case k.told != "":
-		text = "changed by somebody: the rules are not as they were applied; reload to apply them again"
+		text = "forwards nothing: " + k.off + " set to 0; reload to set it again"
+	case k.reported != "":
+		text = "changed: the rules are not as they were applied; reload to apply them again"
 	}
 	if len(k.waiting) > 0 {
 		text += "; waiting for " + strings.Join(k.waiting, ", ")
@@ -331,7 +331,7 @@ func (m *manager) due() <-chan time.Time {
 func (m *manager) alive(now time.Time) {
 	if m.watchdog > 0 && now.Sub(m.last) >= m.watchdog/2 {
 		m.last = now
-		m.tell(wordAlive)
+		m.notify(wordAlive)
 	}
 }
 
@@ -348,9 +348,9 @@ func watchdogOf(getenv func(string) string, pid int) time.Duration {
 	return time.Duration(µs) * time.Microsecond / 2
 }
 
-// tell sends assignments, one in a line. A manager that does not listen is no reason
+// notify sends assignments, one in a line. A manager that does not listen is no reason
 // not to translate.
-func (m *manager) tell(assignments ...string) {
+func (m *manager) notify(assignments ...string) {
 	if m.conn != nil {
 		m.conn.Write([]byte(strings.Join(assignments, "\n") + "\n"))
 	}

@@ -39,7 +39,7 @@ func layersChecksums(ip []byte) error {
 	return nil
 }
 
-// coverPseudoHeader tells the layers of a packet which addresses their checksums cover:
+// coverPseudoHeader sets the addresses that the checksums of a packet's layers cover:
 // those of the IP header before them, of which tunnels have several.
 func coverPseudoHeader(p gopacket.Packet) {
 	var network gopacket.NetworkLayer

@@ -187,7 +187,7 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// addHosts tells the gateway where the hosts are, so that it never asks.
+// addHosts adds permanent neighbour entries for the hosts, so that the gateway never asks.
 func (w *netnsWorld) addHosts() error {
 	for _, a := range attachments() {
 		link, err := w.links.LinkByName(a.dev)

@@ -42,7 +42,7 @@ func (o Options) proc() string {
 	return o.Proc
 }
 
-// Read tells the facts of a namespace (nil: this one). What cannot be read is missing
+// Read returns the facts of a namespace (nil: this one). What cannot be read is missing
 // in them, and Unknown says why; an error means that there are none.
 func Read(ctx context.Context, ns *netns.Handle, o Options) (gateway.Facts, error) {
 	f := gateway.Facts{Known: true}

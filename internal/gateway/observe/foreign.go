@@ -48,8 +48,8 @@ func (w *walk) foreign(f *gateway.Foreign, s *Step) {
 	w.foreignRules(f, s)
 }
 
-// foreignRules asks the rules of a nat chain one after the other. Those that have conditions
-// which natkit does not know are passed over, and told.
+// foreignRules evaluates the rules of a nat chain in their order. Those with conditions that
+// natkit does not know are skipped, and noted.
 func (w *walk) foreignRules(f *gateway.Foreign, s *Step) {
 	var may *snapshot.NATRule
 	for i := range f.NAT {

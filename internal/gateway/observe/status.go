@@ -13,11 +13,11 @@ import (
 type Status struct {
 	// Present is false where natkit has no table in the namespace.
 	Present bool `json:"present"`
-	// Removed is the plan that natkit put in force and whose table somebody else took
-	// away; empty where there is a table, or natkit took it away itself.
+	// Removed is the plan that natkit put in force and whose table another program removed;
+	// empty where there is a table, or natkit removed it.
 	Removed string `json:"removed_plan,omitempty"`
 	// Plan is the digest of the plan that the table was written for; PlanUnknown why
-	// natkit does not have that plan: then only the table's own counters are told.
+	// natkit does not have that plan: then only the table's own counters are reported.
 	Plan        string `json:"plan,omitempty"`
 	PlanUnknown string `json:"plan_unknown,omitempty"`
 	// Applied is when that plan was put in force, which is since when the table counts;
@@ -58,7 +58,7 @@ type Status struct {
 // Confirmation is what waits for one.
 type Confirmation struct {
 	ID string `json:"id"`
-	// SecondsLeft until it is undone by itself.
+	// SecondsLeft until it is rolled back automatically.
 	SecondsLeft float64 `json:"seconds_left"`
 }
 
@@ -142,7 +142,7 @@ type Drops struct {
 	// The same per second, since the look before; absent at the first one.
 	NoEntryPerSecond      *float64 `json:"conntrack_drop_per_second,omitempty"`
 	InsertFailedPerSecond *float64 `json:"conntrack_insert_failed_per_second,omitempty"`
-	// ByRule says what the rules' own counts of drops are; nil where nobody counts them.
+	// ByRule has the rules' own counts of drops; nil unless they are counted.
 	ByRule *DropsByRule `json:"by_rule,omitempty"`
 }
 
