@@ -64,7 +64,7 @@ type checker struct {
 	refused   int
 }
 
-// one is a rule that is looked at.
+// one is a rule being checked.
 type one struct {
 	*checker
 	Rule
@@ -73,8 +73,8 @@ type one struct {
 	bits int
 }
 
-func (c *checker) everyRule(look func(one)) {
-	c.config.each(func(r Rule, ref Ref) { look(one{c, r, ref, ref.BitLen()}) })
+func (c *checker) everyRule(check func(one)) {
+	c.config.each(func(r Rule, ref Ref) { check(one{c, r, ref, ref.BitLen()}) })
 }
 
 // ruleOf is the rule that ref names.
@@ -105,7 +105,7 @@ func (c *checker) compile() {
 	c.plan = plan
 }
 
-// together looks at what rules do to each other.
+// together checks what rules do to each other.
 func (c *checker) together() {
 	plan := c.asWritten()
 	c.overlaps(plan)
@@ -116,7 +116,7 @@ func (c *checker) together() {
 	c.notrack()
 }
 
-// onHost looks at what rules meet on the host.
+// onHost checks what rules meet on the host.
 func (c *checker) onHost() {
 	c.load()
 	if !c.facts.Known {
@@ -218,7 +218,7 @@ var special = []struct {
 	{nat.RangeOf(netip.MustParsePrefix("fe80::/10")), "a link-local address, which no router forwards"},
 }
 
-// address looks at the family and the kind of one address, range or prefix.
+// address checks the family and the kind of one address, range or prefix.
 func (o one) address(w written) {
 	if w.addrs.First.BitLen() != o.bits {
 		other := "ipv6"

@@ -11,7 +11,7 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// pools looks at the addresses that rules give.
+// pools checks the addresses that rules give.
 func (c *checker) pools() {
 	ofOneHost := c.config.ofOneHost()
 	c.everyRule(func(o one) {

@@ -122,7 +122,7 @@ type rulePairs struct {
 	used   []bool
 }
 
-// pairRules looks for a rule that says the same, then for one about the same, then for
+// pairRules searches for a rule of the same text, then for one about the same, then for
 // one of the same kind at the same place of the file.
 func pairRules(before, after []RuleText) rulePairs {
 	pairs := rulePairs{before: slices.Repeat([]int{-1}, len(after)), used: make([]bool, len(before))}

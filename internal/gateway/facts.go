@@ -14,7 +14,7 @@ import (
 // Facts is what Compile and Check need to know of a host. The zero value knows
 // nothing: then only the file itself is checked.
 type Facts struct {
-	// Known is false where the host was not looked at.
+	// Known is false if the host was not read.
 	Known      bool        `json:"known"`
 	Interfaces []Interface `json:"interfaces,omitempty"`
 	// Sessions are the administrator's own connections to this host.
@@ -34,7 +34,7 @@ type Facts struct {
 	Initial bool `json:"initial"`
 	// Flowtable reports whether the kernel has flowtables, and if not why.
 	Flowtable Support `json:"flowtable"`
-	// Unknown says what could not be read of a host that was looked at, and why.
+	// Unknown lists what could not be read of a known host, and why.
 	Unknown []string `json:"unknown,omitempty"`
 }
 

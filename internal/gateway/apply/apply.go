@@ -225,7 +225,7 @@ func (h Host) persist(r *Ready, w Wish) error {
 }
 
 // initial reports whether the namespace is the host's own; asked from inside, where
-// process 1 may not be looked at.
+// process 1 may not be inspected.
 func (h Host) initial() (yes bool) {
 	err := h.Netns.Do(func() error {
 		inode, err := h.Inode()
@@ -319,7 +319,7 @@ func (r *Ready) translate(ctx context.Context) string {
 	passed, err := r.host.Translate(ctx, r.Gateway, &r.Facts)
 	switch {
 	case err != nil:
-		return fmt.Sprintf("connections that pass untranslated could not be looked for: %v", err)
+		return fmt.Sprintf("connections that pass untranslated could not be searched for: %v", err)
 	case len(passed.Keys) == 0:
 		return ""
 	}
@@ -386,7 +386,7 @@ const (
 	timeWait   = "net.netfilter.nf_conntrack_tcp_timeout_time_wait"
 )
 
-// Sysctls are those that Plan looks at.
+// Sysctls are those that Plan reads.
 var Sysctls = []string{Forward4, Forward6, Accounting, snapshot.ConntrackMax, snapshot.ConntrackBuckets, timeWait}
 
 // Present is the state of a namespace that a plan is to change.
@@ -402,7 +402,7 @@ type Present struct {
 	// wrote and may take back: the plan has to name them to keep them.
 	Sysctls snapshot.Sysctls
 	Held    map[string]bool
-	// Advertised are the sysctls accept_ra of interfaces that the plan has to look at.
+	// Advertised are the sysctls accept_ra of interfaces that the plan has to consider.
 	Advertised []string
 	// Original has what switches among them were before gateways set them.
 	Original map[string]string

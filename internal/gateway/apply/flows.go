@@ -124,8 +124,8 @@ func (h Host) Untranslated(ctx context.Context, p *gateway.Plan, facts *gateway.
 	return h.stale(ctx, is.Of)
 }
 
-// maxSweeps bounds how often Translate looks again: a packet that was on its way when the
-// rules came enters its connection after the first look.
+// maxSweeps bounds how often Translate searches again: a packet that was on its way when the
+// rules came enters its connection after the first search.
 const maxSweeps = 3
 
 // Translate deletes the connections that Untranslated finds: their next packets begin
@@ -192,7 +192,7 @@ func (h Host) forget() {
 		if used[digest] {
 			return true
 		}
-		if tables == nil { // looked at only where there is something to delete
+		if tables == nil { // read only if there is something to delete
 			tables = h.inForce()
 		}
 		return tables[everything] || tables[digest]
@@ -233,7 +233,7 @@ func (h Host) journaled() (map[string]bool, error) {
 const everything = "*"
 
 // inForce are the digests that the tables of all network namespaces name. Where one
-// cannot be looked at, nothing is forgotten.
+// cannot be read, nothing is deleted.
 func (h Host) inForce() map[string]bool {
 	if !netns.SeesAll() {
 		return map[string]bool{everything: true}

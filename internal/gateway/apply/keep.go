@@ -176,7 +176,7 @@ func (k *keeper) compare(ctx context.Context) {
 	}
 	state, err := k.Host.State()
 	if err != nil {
-		k.log("look at the rules: %v", err)
+		k.log("read the rules: %v", err)
 		return
 	}
 	switch value := Value(state); value {
@@ -244,7 +244,7 @@ func (k *keeper) undoAll() error {
 func (k *keeper) tellOrphans(ctx context.Context, former *gateway.Plan) {
 	stale, err := k.Host.Orphans(ctx, former, k.plan)
 	if err != nil {
-		k.log("look at the connections of former rules: %v", err)
+		k.log("read the connections of former rules: %v", err)
 		return
 	}
 	if len(stale.Keys) > 0 {
@@ -325,7 +325,7 @@ func (k *keeper) logNotes(r *Ready, reason string) {
 func (k *keeper) logForwarding() {
 	now := snapshot.Sysctls{}
 	if err := k.Host.Netns.Do(func() error { return host.ReadSysctls(k.Host.proc(), []string{Forward4, Forward6}, now) }); err != nil {
-		k.log("look at forwarding: %v", err)
+		k.log("read the forwarding sysctls: %v", err)
 		return
 	}
 	var off []string
@@ -348,10 +348,10 @@ func (k *keeper) logForwarding() {
 const fileLook = time.Second
 
 // fileWatch reports when a file has other content. One that is being written is left
-// until it stays the same between two looks.
+// until it stays the same between two checks.
 type fileWatch struct {
 	path string
-	// read is of the file as it was last taken, seen as it was last looked at; nil where it
+	// read is of the file as it was last taken, seen as it was last checked; nil if it
 	// was missing.
 	read, seen fs.FileInfo
 }
@@ -362,7 +362,7 @@ func newFileWatch(path string) *fileWatch {
 	return w
 }
 
-// look is true where the file has come to rest in another form than it was taken in.
+// look reports whether the file has changed since it was last taken, and no longer changes.
 func (w *fileWatch) look() bool {
 	before := w.seen
 	w.seen = w.stat()

@@ -22,15 +22,15 @@ import (
 
 const (
 	// settle is how long interfaces and addresses must have been quiet before they are
-	// looked at; who changes them all the time is looked at after settleMax.
+	// read; those that change all the time are read after settleMax.
 	settle, settleMax = 300 * time.Millisecond, 3 * time.Second
-	// usualLook is how often the rules themselves are looked at, and how soon what
+	// usualLook is how often the rules themselves are checked, and how soon what
 	// failed is tried again.
 	usualLook = 30 * time.Second
 	// mostQuick is how many times rules that were removed are put in force again at
 	// once; until they stay, that is then left to the periodic check.
 	mostQuick = 3
-	// undoPatience is how long an undo may take before it is looked at again.
+	// undoPatience is how long an undo may take before it is checked again.
 	undoPatience = 5 * time.Second
 )
 
@@ -50,7 +50,7 @@ type Service struct {
 	UndoOnExit bool
 	// Log receives each event, in one line.
 	Log func(string)
-	// Look is how often the file is looked at, and whether there are rules; 0 is every
+	// Look is how often the file and the presence of the rules are checked; 0 is every
 	// second.
 	Look time.Duration
 	// Getenv is the environment, where the service manager has its messages.
@@ -78,7 +78,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	tables, err := s.Host.watchTables(ctx)
 	if err != nil {
-		k.log("%v; whether the rules are there is looked at every %s", err, k.look())
+		k.log("%v; checking for the rules every %s instead", err, k.look())
 	}
 	if err := k.begin(ctx); errors.Is(err, context.Canceled) {
 		k.log("stopped before anything was changed: what was in force stays")
@@ -125,7 +125,7 @@ type keeper struct {
 	// longer natkit's; suspended is true while an undo by another process is respected.
 	failed, suspended    bool
 	reported, lastStatus string
-	// removed is how many times the rules were not there since a usual look found them.
+	// removed is how many times the rules were not there since a periodic check found them.
 	removed int
 }
 
@@ -214,7 +214,7 @@ func (k *keeper) reload(ctx context.Context, reason string) {
 	}
 }
 
-// addresses looks what became of interfaces and addresses, lets go of connections
+// addresses reads the current interfaces and addresses, deletes the connections
 // whose address went, and applies again.
 func (k *keeper) addresses(ctx context.Context) {
 	now, err := k.Host.addresses()
@@ -240,9 +240,9 @@ func (k *keeper) again(ctx context.Context, reason string) {
 	}
 }
 
-// missing looks, when a table was deleted and at every look, whether there are rules at all:
+// missing checks, when a table was deleted and at every tick, whether there are rules at all:
 // without them connections that begin leave with addresses from inside. What failed has
-// its time with the usual look.
+// its time with the periodic check.
 func (k *keeper) missing(ctx context.Context) {
 	if k.suspended || k.failed || k.removed >= mostQuick {
 		return
@@ -252,7 +252,7 @@ func (k *keeper) missing(ctx context.Context) {
 	}
 }
 
-// usual looks whether the rules are still natkit's, and tries again what failed.
+// usual is the periodic check that the rules are still natkit's; it retries what failed.
 func (k *keeper) usual(ctx context.Context) {
 	if k.failed {
 		k.addresses(ctx)

@@ -25,7 +25,7 @@ type clock struct {
 	World
 	start, end time.Time
 	passed     time.Duration
-	// sets is that the case sets timers or lets time pass, reads that it looks at what
+	// sets is that the case sets timers or lets time pass, reads that it reads what
 	// is left.
 	sets, reads bool
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// wrongChecksums looks at an IP packet and, in an ICMP error, at the packet quoted
+// wrongChecksums verifies an IP packet and, in an ICMP error, at the packet quoted
 // there, with gopacket: neither the code that built the packet nor the engine that
 // translated it. A quoted packet that is cut has no transport checksum to verify.
 func wrongChecksums(ip []byte) error {

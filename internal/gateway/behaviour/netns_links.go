@@ -92,7 +92,7 @@ func (w *netnsWorld) addLinks() (err error) {
 
 // addAddresses gives the gateway its addresses, and waits until they are its own: of
 // IPv6 that is work which the kernel does later (addrconf_dad_work, net/ipv6/addrconf.c),
-// also where no duplicate is looked for.
+// also without duplicate address detection.
 func (w *netnsWorld) addAddresses() error {
 	for _, dev := range devices {
 		link, err := w.links.LinkByName(dev)

@@ -85,7 +85,7 @@ func expiry(p *Play) (Outcome, error) {
 	return "as configured", err
 }
 
-// refreshOut and refreshIn use a mapping once, in one direction, and look after it when
+// refreshOut and refreshIn use a mapping once, in one direction, and check for it when
 // it would have ended without that.
 func refreshOut(p *Play) (Outcome, error) {
 	return p.refresh(func() (bool, error) {

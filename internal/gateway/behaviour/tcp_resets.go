@@ -55,7 +55,7 @@ func tcpResets() []Case {
 	}}
 }
 
-// reset sends a RST that is off by some sequence numbers, and looks whether the
+// reset sends a RST that is off by some sequence numbers, and checks whether the
 // session goes on: its timers are shortened, so that a session that closed is gone.
 func reset(p *Play, byInside bool, off int64) (Outcome, error) {
 	if err := p.Timers(map[Timer]time.Duration{TCPClose: time.Second}); err != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// poolMemory bounds what the ports of one look take.
+// poolMemory bounds what the ports of one reading take.
 const poolMemory = 32 << 20
 
-// mostRoutes bounds for how many connections that nothing translated a look asks where they
+// mostRoutes bounds for how many connections that nothing translated a reading asks where they
 // go; of a gateway that does its work there are few.
 const mostRoutes = 512
 

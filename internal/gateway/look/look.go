@@ -19,9 +19,9 @@ import (
 	"github.com/natkit/natkit/internal/watch"
 )
 
-// Options say what to look at.
+// Options say what to read.
 type Options struct {
-	// Netns is the namespace to look at; nil is the one natkit runs in.
+	// Netns is the namespace to read; nil is the one natkit runs in.
 	Netns *netns.Handle
 	// Engines are asked what is in force; nil stands for those of this version.
 	Engines engine.Set
@@ -47,7 +47,7 @@ func (o Options) proc() string {
 type Looker struct {
 	o      Options
 	before counters
-	// plan is that of the last look, with its digest.
+	// plan is that of the last reading, with its digest.
 	plan   *gateway.Plan
 	digest string
 	// drops are counted by rule; nil without CountDrops.
@@ -88,7 +88,7 @@ func (l *Looker) Look(ctx context.Context) (*observe.Status, error) {
 	return v.Status, ctx.Err()
 }
 
-// view is a look that is under way.
+// view is a reading in progress.
 type view struct {
 	*observe.Status
 	o      *Options
@@ -153,7 +153,7 @@ func known[K comparable](counts map[K]uint64, key K) *uint64 {
 	return nil
 }
 
-// rates compares with the look before, where the table was not written anew since.
+// rates compares with the previous reading, if the table was not written anew since.
 func (v *view) rates(before, now counters) {
 	seconds := now.at.Sub(before.at).Seconds()
 	if before.at.IsZero() || seconds <= 0 {

@@ -281,7 +281,7 @@ func (w *walk) statelessIn(p *gateway.Entry, s *Step) bool {
 }
 
 // leavesBy reports whether a route leads by one of the interfaces, before it is asked for
-// the packet: the rules in raw look at the destination alone.
+// the packet: the rules in raw match the destination alone.
 func (w *walk) leavesBy(out []string) bool {
 	hop, err := w.route(Lookup{Destination: w.dst.addr})
 	if err != nil {

@@ -120,7 +120,7 @@ func portKeys(on netip.Prefix, protocol uint8, ports []nat.Ports) (keys []portKe
 
 // first is the least entry for an address, a protocol (0: whatever it is) and a port that
 // ok accepts, if less than limit; limit where there is none. Of ranges of ports ok has to
-// look at the port.
+// check the port.
 func (x *portIndex) first(dst netip.Addr, proto uint8, port uint16, limit int, ok func(int) bool) int {
 	for _, bits := range x.bits[family(dst)] {
 		on, err := dst.Prefix(bits)

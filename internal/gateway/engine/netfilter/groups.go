@@ -302,7 +302,7 @@ type group struct {
 // groups keep the order of rules: the first one that matches does.
 type groups struct{ all []*group }
 
-// lookBack is how many groups an entry looks at for one of its shape.
+// lookBack is how many groups are searched for one of an entry's shape.
 const lookBack = 16
 
 // add puts an entry into the last group of its shape, if no rule of a group after that
