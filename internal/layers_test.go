@@ -164,7 +164,7 @@ var forbiddenCalls = map[string]string{
 	"time.NewTicker": "a pure package does not wait",
 }
 
-// pkg is what the rules need to know of one package, as `go list` tells it.
+// pkg is the part of `go list`'s output for one package that the rules need.
 type pkg struct {
 	ImportPath   string
 	Dir          string
@@ -216,7 +216,7 @@ func listPackages(t *testing.T) []pkg {
 	}
 }
 
-// checkImports tells what is wrong with a package's imports.
+// checkImports returns what is wrong with a package's imports.
 func checkImports(p pkg) []string {
 	from, known := layerOf(p.path())
 	if !known {
@@ -328,7 +328,7 @@ func forbiddenUses(name string, src []byte) ([]string, error) {
 			local = spec.Name.Name
 		}
 		if local == "." {
-			return []string{fmt.Sprintf("%s imports all names of %s: what it uses cannot be told", name, path)}, nil
+			return []string{fmt.Sprintf("%s imports all names of %s: its uses cannot be determined", name, path)}, nil
 		}
 		imported[local] = path
 	}
@@ -373,7 +373,7 @@ func TestLayersRejects(t *testing.T) {
 		{"kernel imports front", pkg{ImportPath: module + "/internal/collect", Imports: []string{module + "/internal/cli"}}, "(kernel) imports internal/cli (front)"},
 		{"tune imports gateway", pkg{ImportPath: module + "/internal/tune/apply", Imports: []string{module + "/internal/gateway"}}, "handed in"},
 		{"data imports pure", pkg{ImportPath: module + "/internal/snapshot", Imports: []string{module + "/internal/tune"}}, "are leaves"},
-		{"an engine by itself", pkg{ImportPath: module + "/internal/gateway/look", Imports: []string{module + "/internal/gateway/engine/netfilter"}}, "through internal/gateway/engine"},
+		{"an engine directly", pkg{ImportPath: module + "/internal/gateway/look", Imports: []string{module + "/internal/gateway/engine/netfilter"}}, "through internal/gateway/engine"},
 		{"an engine among others", pkg{ImportPath: module + "/internal/gateway/engine", Imports: []string{module + "/internal/gateway/engine/netfilter"}}, ""},
 		{"product imports a tool", pkg{ImportPath: module + "/internal/cli", Imports: []string{module + "/tools/bench"}}, "programs for developers"},
 		{"a tool imports a tool", pkg{ImportPath: module + "/tools/benchcmp", Imports: []string{module + "/tools/bench"}}, ""},

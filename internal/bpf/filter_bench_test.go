@@ -10,8 +10,8 @@ import (
 	"github.com/natkit/natkit/internal/testutil"
 )
 
-// BenchmarkMatch tells the kernel's time for reading a packet and asking a filter
-// about it, by its run-time statistics, over frames of all kinds.
+// BenchmarkMatch measures the kernel's time for parsing a packet and matching it against
+// a filter, by its run-time statistics, over frames of all kinds.
 func BenchmarkMatch(b *testing.B) {
 	testutil.NeedRoot(b)
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)

@@ -102,7 +102,7 @@ func wholeFrames(random *rand.Rand) (frames [][]byte) {
 	return frames
 }
 
-// cutFrames end in each header, and between two; boundary tells which do the latter.
+// cutFrames end in each header, and between two; boundary is set for the latter.
 func cutFrames() (frames [][]byte, boundary []bool) {
 	a, b := addresses4[0], addresses4[1]
 	l4 := transport(80, 443)

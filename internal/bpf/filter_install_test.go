@@ -88,7 +88,7 @@ func verified(t *testing.T, p *ebpf.Program) uint32 {
 	}
 	n, known := info.VerifiedInstructions() // since Linux 5.16
 	if !known || n == 0 {
-		t.Fatalf("the kernel does not tell how many instructions it verified (%d)", n)
+		t.Fatalf("the kernel does not report the number of verified instructions (%d)", n)
 	}
 	return n
 }

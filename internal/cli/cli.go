@@ -236,7 +236,7 @@ type verbGroup struct {
 	verbs []*cobra.Command
 }
 
-// verbs lists the commands, by what somebody wants to do.
+// verbs lists the commands, grouped by purpose.
 func verbs(env *Env) []verbGroup {
 	return []verbGroup{
 		{"Find the fault and fix it:", []*cobra.Command{newDoctor(env), newSnapshot(env), newTune(env), newSysctl(env)}},

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A pipe that nobody writes to must not keep natkit from ending.
+// A pipe without a writer must not keep natkit from ending.
 func TestOpenUntil(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// screen is a terminal of so many columns; 0 is one that does not know how wide it is.
+// screen returns a terminal with the given number of columns; 0: it does not report a width.
 func screen(t *testing.T, columns uint16) *os.File {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -69,7 +69,7 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// TestInputEndsWithItsContext: a pipe that nobody writes to keeps nobody from ^C.
+// TestInputEndsWithItsContext: a pipe without a writer does not block ^C.
 func TestInputEndsWithItsContext(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {

@@ -109,8 +109,8 @@ Tracked connections keep their translation; --flush-stale deletes those of remov
 	}
 	f.runs(cmd, f.run)
 	f.changeFlags.addFlags(cmd)
-	cmd.Flags().BoolVar(&f.overwrite, "overwrite", false, "also where somebody changed natkit's rules by hand")
-	cmd.Flags().BoolVar(&f.force, "force", false, "also where 'natkit gateway check' refuses, as far as possible")
+	cmd.Flags().BoolVar(&f.overwrite, "overwrite", false, "apply even if natkit's rules were changed by hand")
+	cmd.Flags().BoolVar(&f.force, "force", false, "apply even if 'natkit gateway check' refuses, as far as possible")
 	addFlushStale(cmd, &f.flush)
 	env.addJSON(cmd, gatewayApplySchema)
 	return cmd
@@ -255,8 +255,8 @@ func newGatewayUndo(env *Env) *cobra.Command {
 		Use:   "undo [ID]",
 		Short: "take a gateway back, to the plan that was in force before",
 		Long: `Undo the last 'natkit gateway apply', or the transaction ID: rules, sysctls, files.
-The former plan is in force again, in one transaction. If somebody else has changed the
-rules since, it is refused and nothing is changed; other changed values are left.
+The former plan is in force again, in one transaction. If the rules were changed since, the
+undo is refused and nothing is changed; other changed values are left as they are.
 
 Tracked connections keep their translation, unless no NAT rule is left on the host:
 with the last one the kernel stops translating, and they are cut.`,

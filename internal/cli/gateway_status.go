@@ -45,7 +45,7 @@ func newGatewayStatus(env *Env) *cobra.Command {
 		Long: `For each rule of the file: connections since it was written ("new", the kernel's own
 counters of first packets), current connections ("flows") with their packets and bytes,
 and how many ports are left, for the address, protocol and destination with the fewest.
-Also: drops, whether somebody changed the table, what waits for confirmation, missing
+Also: drops, whether the table was changed, what waits for confirmation, missing
 interfaces and addresses, other programs' rules that translate the same packets first.
 
 Of a large connection table it reads some 130,000 entries and scales up the result
@@ -53,8 +53,8 @@ Of a large connection table it reads some 130,000 entries and scales up the resu
 eBPF the first packets that a rule translated and the kernel then dropped (CAP_BPF,
 CAP_PERFMON, Linux 5.4); with --json each sample is one line.
 
-Needs CAP_NET_ADMIN. Exit codes: 0 ok, 1 error, 2 usage, 3 (not with --watch) somebody
-changed or removed the table, or the host does not forward.`,
+Needs CAP_NET_ADMIN. Exit codes: 0 ok, 1 error, 2 usage, 3 (not with --watch) the table
+was changed or removed, or the host does not forward.`,
 		Example: `  sudo natkit gateway status
   sudo natkit gateway status --watch --interval 5
   sudo natkit gateway status --netns gateway --json`,

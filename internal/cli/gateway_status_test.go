@@ -15,9 +15,9 @@ func TestWatchOutlivesFailedLooks(t *testing.T) {
 	hindered := errors.New("hindered")
 	for _, tt := range []struct {
 		name   string
-		fails  string // f: a look that fails
+		fails  string // f: a sample that fails
 		looks  int
-		told   int
+		warned int
 		failed bool
 	}{
 		{"the first one", "f", 1, 0, true},
@@ -41,8 +41,8 @@ func TestWatchOutlivesFailedLooks(t *testing.T) {
 				}
 				return &observe.Status{}, nil
 			})
-			if told := strings.Count(stderr.String(), "natkit: hindered; the next sample is in 1ms\n"); looks != tt.looks || told != tt.told || errors.Is(err, hindered) != tt.failed {
-				t.Errorf("%d looks, %d told, error %v: want %d, %d, %t", looks, told, err, tt.looks, tt.told, tt.failed)
+			if warned := strings.Count(stderr.String(), "natkit: hindered; the next sample is in 1ms\n"); looks != tt.looks || warned != tt.warned || errors.Is(err, hindered) != tt.failed {
+				t.Errorf("%d samples, %d warnings, error %v: want %d, %d, %t", looks, warned, err, tt.looks, tt.warned, tt.failed)
 			}
 		})
 	}

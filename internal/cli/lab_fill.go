@@ -327,7 +327,7 @@ func (f *labFill) risks(mix *lab.Mix, used, limit, target int64) (risks []string
 			f.where, units.Plural(used, "connection", "connections"), units.Count(left), units.Count(limit)))
 	}
 	if foreign := mix.Foreign(); len(foreign) > 0 {
-		risks = append(risks, fmt.Sprintf("mix %s has addresses that somebody may really have (%s): packets of such connections would meet its entries, and be translated by them", mix.Name, foreign[0]))
+		risks = append(risks, fmt.Sprintf("mix %s contains addresses that may be in real use (%s): packets of such connections would match its entries, and be translated by them", mix.Name, foreign[0]))
 	}
 	return risks
 }

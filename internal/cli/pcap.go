@@ -157,7 +157,7 @@ func (v *pcapVerb) run(cmd *cobra.Command, args []string) (err error) {
 	return v.one(cmd.Context(), args[0], expr)
 }
 
-// beginsFilter tells a filter's first word from the name of a second file.
+// beginsFilter distinguishes a filter's first word from the name of a second file.
 func beginsFilter(word string) bool {
 	first, _, _ := strings.Cut(strings.TrimSpace(word), " ")
 	return strings.HasPrefix(first, "(") || slices.Contains(frame.FilterWords, first)

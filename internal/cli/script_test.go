@@ -69,7 +69,7 @@ func floodMain() {
 //
 //	needs root nft       skip (or fail, by testutil's rule) without them
 //	lockhost             keep other tests from host-wide values until the end; with
-//	                     'room' it is only that nobody else lowers the limit
+//	                     'room' only from lowering the limit
 //	exits 2 natkit …     run a command that must end with this exit code
 //	finally ip netns …   run a command, that must succeed, at the end of the script,
 //	                     however it ends; the last one first

@@ -21,10 +21,10 @@ const (
 )
 
 // TestSimulationPredictsLab compares how many SYNs for each connection the kernel
-// rejects in the stage fault of the lab's port-reuse-paws with what the preset lab
-// says. Chance chooses ports and clocks here and there: the rate of one run of so many
+// rejects in the stage fault of the lab's port-reuse-paws with the preset lab's
+// prediction. Ports and clocks are random in both: the rate of one run with this number of
 // connections has a standard deviation of some 5 % in the kernel. So a run that is near is
-// believed, and another one is judged by its mean with up to two more: 15 % are five
+// accepted, and another one is judged by its mean with up to two more: 15 % are five
 // standard deviations then. The prediction is the mean of ten seeds.
 func TestSimulationPredictsLab(t *testing.T) {
 	testutil.NeedRoot(t)

@@ -162,8 +162,8 @@ func TestSysctlSetByNatkit(t *testing.T) {
 // ofThisHost are what a new namespace has from the host.
 var ofThisHost = []string{"conf", "nf_conntrack_acct", "nf_conntrack_max", "nf_conntrack_buckets", "nf_conntrack_expect_max", "bridge-nf"}
 
-// TestSysctlOfNewNamespace: what nobody has set in a new namespace is the kernel's
-// default, so the table's must be the same, on every kernel that this runs on.
+// TestSysctlOfNewNamespace: the values in a new namespace are the kernel's defaults, so
+// the table's must be the same, on every kernel that this runs on.
 func TestSysctlOfNewNamespace(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.NeedProgram(t, "ip")

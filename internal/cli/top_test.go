@@ -22,8 +22,8 @@ import (
 	"github.com/natkit/natkit/internal/tui"
 )
 
-// TestTopOnATerminal drives the whole program as somebody would, in a terminal that
-// tmux plays.
+// TestTopOnATerminal drives the whole program as a user would, in a terminal emulated by
+// tmux.
 func TestTopOnATerminal(t *testing.T) {
 	space := filledNamespace(t)
 	p := startPane(t, "C.UTF-8", "natkit top --netns "+space+" --interval 0.5")
@@ -144,8 +144,8 @@ type pane struct {
 	server []string
 }
 
-// afterwards tells what the command left: its exit code, and whether the terminal
-// again echoes and gives whole lines.
+// afterwards prints what the command left: its exit code, and whether the terminal
+// echoes and returns whole lines again.
 const afterwards = `echo "ended with $?"; stty -a | tr ' ;' '\n\n' | grep -x -e echo -e icanon | tr '\n' ' '; echo; exec sleep 60`
 
 func startPane(t *testing.T, locale, command string) *pane {

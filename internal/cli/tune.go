@@ -332,7 +332,7 @@ func (t *tuner) undoCommand() *cobra.Command {
 and listed as left. What a running natkit holds (a lab) is not touched. After a
 reboot only the files of --persist are taken back.
 
-Refused, with nothing changed: a gateway whose rules somebody changed, and changes
+Refused, with nothing changed: a gateway whose rules were changed since, and changes
 in a network namespace that is gone or cannot be identified. --force leaves those as
 they are, takes the rest back, and does not wait for a running natkit.`,
 		Example:           "  sudo natkit tune undo --last\n  sudo natkit tune undo t0007\n  sudo natkit tune undo --force t0007",

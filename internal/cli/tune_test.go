@@ -154,7 +154,7 @@ func TestTunePrintsThePlanAndStops(t *testing.T) {
 	}
 }
 
-// TestTuneApplyUnasked: a plan that nobody could be asked about is not carried out, and
+// TestTuneApplyUnasked: a plan is not carried out without a terminal to confirm it on, and
 // that is not success.
 func TestTuneApplyUnasked(t *testing.T) {
 	b := newTuneBench(t)

@@ -175,7 +175,7 @@ func (s *shortConnections) connection(i int) error {
 	}
 }
 
-// until waits until so many connections were completed.
+// until waits until n connections were completed.
 func (s *shortConnections) until(t *testing.T, n int64) {
 	t.Helper()
 	for deadline := time.Now().Add(shortMax); s.completed.Load() < n; time.Sleep(5 * time.Millisecond) {

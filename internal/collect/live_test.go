@@ -400,7 +400,7 @@ func TestReadLight(t *testing.T) {
 			found = found || p.Name == name
 		}
 		if !found {
-			t.Errorf("nothing is told of %s: %+v", name, s.Parts)
+			t.Errorf("%s is not reported: %+v", name, s.Parts)
 		}
 	}
 }

@@ -74,7 +74,7 @@ func TestPortsInRecordingAndBundle(t *testing.T) {
 	}
 }
 
-// What was cut short is scaled, and tells no chance.
+// An incomplete reading is scaled, and gives no chance.
 func TestPortsOfSampledTable(t *testing.T) {
 	ns := testutil.Namespace(t)
 	testutil.ShareHost(t)

@@ -97,7 +97,7 @@ func TestReadTCP(t *testing.T) {
 	}
 }
 
-// Counters are of use without the sockets, and the error is told all the same.
+// Counters are usable without the sockets, and the error is reported all the same.
 func TestReadTCPWithoutSockstat(t *testing.T) {
 	for name, text := range map[string]string{"absent": "", "no TCP": "UDP: inuse 4\n", "odd": "TCP: inuse\n", "no number": "TCP: inuse x\n"} {
 		f := &fixture{files: map[string]string{procSNMP: snmpNew, procNetstat: netstat618}}

@@ -88,7 +88,7 @@ func TestBundleWithoutATrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if tried, _ := rec.Last().Traced(snapshot.PartDrops); tried || rec.Drops != nil || rec.Profile != nil {
-		t.Errorf("nobody traced, and there is %+v, %+v", rec.Drops, rec.Profile)
+		t.Errorf("without tracing there is %+v, %+v", rec.Drops, rec.Profile)
 	}
 }
 

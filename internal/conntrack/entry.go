@@ -41,7 +41,7 @@ type Entry struct {
 	// ClientClosed: the first FIN of the TCP connection was the client's. Texts do not
 	// say it, and Equal does not look at it.
 	ClientClosed bool
-	// Fields tells a zero from what was not said.
+	// Fields distinguishes a zero value from a missing one.
 	Fields Fields
 	// Zone and ReplyZone are the conntrack zones of the two directions; 0 is the
 	// default zone. Where the kernel has one for both, both have it.
@@ -51,14 +51,14 @@ type Entry struct {
 	Mark    uint32
 	// Use is the kernel's count of references to the entry, 0 where not known.
 	Use uint32
-	// ID tells entries apart that have the same tuples one after the other. Since
+	// ID distinguishes successive entries with the same tuples. Since
 	// Linux 5.3 it is a keyed hash of the entry's address and tuples, before that
 	// the address (nf_ct_get_id, net/netfilter/nf_conntrack_core.c).
 	ID uint32
 	// Start is when the entry was made, in nanoseconds since 1970; 0 unless
 	// net.netfilter.nf_conntrack_timestamp was on then.
 	Start uint64
-	// Stop is when the entry ended, likewise; an event of its end tells it.
+	// Stop is when the entry ended, likewise; only an event of its end has it.
 	Stop uint64
 	// DeltaTime is how many seconds the entry had lived when it was printed; of
 	// texts, which have it without Start.

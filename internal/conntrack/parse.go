@@ -53,7 +53,7 @@ func maskBits(text string, addr netip.Addr) (int, error) {
 	return bits, nil
 }
 
-// ParseNumber reads a number of so many bits: decimal, or hexadecimal after 0x.
+// ParseNumber parses a number of at most the given bits: decimal, or hexadecimal after 0x.
 func ParseNumber(text string, bits int) (uint32, error) {
 	digits, base := text, 10
 	if hex, ok := strings.CutPrefix(strings.ToLower(text), "0x"); ok {

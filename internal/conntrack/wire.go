@@ -192,18 +192,18 @@ func AppendInsert(b []byte, flags uint16, seq uint32, e *Entry) []byte {
 	return netlink.End(b, start)
 }
 
-// appendProtoInfo writes the state of the protocols that have one; said tells
-// whether a zero is one.
-func appendProtoInfo(b []byte, e *Entry, said bool) []byte {
-	b = appendProtoState(b, ctaProtoInfoTCP, uint8(e.TCPState), said && e.Orig.Proto == unix.IPPROTO_TCP)
-	b = appendProtoState(b, ctaProtoInfoSCTP, e.SCTPState, said && e.Orig.Proto == unix.IPPROTO_SCTP)
-	return appendProtoState(b, ctaProtoInfoDCCP, e.DCCPState, said && e.Orig.Proto == unix.IPPROTO_DCCP)
+// appendProtoInfo writes the state of the protocols that have one. With zero set, a
+// state of zero is written too.
+func appendProtoInfo(b []byte, e *Entry, zero bool) []byte {
+	b = appendProtoState(b, ctaProtoInfoTCP, uint8(e.TCPState), zero && e.Orig.Proto == unix.IPPROTO_TCP)
+	b = appendProtoState(b, ctaProtoInfoSCTP, e.SCTPState, zero && e.Orig.Proto == unix.IPPROTO_SCTP)
+	return appendProtoState(b, ctaProtoInfoDCCP, e.DCCPState, zero && e.Orig.Proto == unix.IPPROTO_DCCP)
 }
 
-// appendProtoState writes a state that is not zero, and zero where it was said.
-// Of SCTP and DCCP the kernel wants more with it (nlattr_to_sctp, nlattr_to_dccp).
-func appendProtoState(b []byte, proto uint16, state uint8, said bool) []byte {
-	if state == 0 && !said {
+// appendProtoState writes a state; zero only if zero is set. For SCTP and DCCP the
+// kernel requires further attributes (nlattr_to_sctp, nlattr_to_dccp).
+func appendProtoState(b []byte, proto uint16, state uint8, zero bool) []byte {
+	if state == 0 && !zero {
 		return b
 	}
 	b, info := netlink.BeginNest(b, ctaProtoInfo)

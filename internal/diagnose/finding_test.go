@@ -10,7 +10,7 @@ import (
 	"github.com/natkit/natkit/internal/tune"
 )
 
-// What was not asked for is not missing; what could not be read or told is, by reason.
+// What was not requested is not missing; what could not be read or derived is, by reason.
 func TestIncomplete(t *testing.T) {
 	rec := func() *snapshot.Recording { return recorded(t, "ct-flood", "no-dump") }
 	traceFailed := rec()

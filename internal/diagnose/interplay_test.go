@@ -27,7 +27,7 @@ func recorded(t *testing.T, rule, name string) *snapshot.Recording {
 	return nil
 }
 
-// What all rules together say: a fault is not told twice, and none hides another one.
+// All rules together: a fault is not reported twice, and none hides another one.
 func TestRulesTogether(t *testing.T) {
 	tests := []struct{ rule, name, want string }{
 		{"ct-flood", "syn-flood-from-two-sources", "ct-flood"},

@@ -126,11 +126,11 @@ func IsHeld(path string) bool {
 	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
 }
 
-// OpenLock opens a file that is there to be locked, and makes it where it is missing; its
-// group may lock it as well. Only where it is new it is opened with O_CREAT, which the
-// kernel refuses for another user's in a sticky folder (fs.protected_regular=2,
-// may_create_in_sticky). What cannot be written to can be locked all the same. The error
-// is fs.ErrExist where somebody made it meanwhile.
+// OpenLock opens a lock file, and creates it if it is missing; its group may lock it as
+// well. Only a new file is opened with O_CREAT, which the kernel refuses for another
+// user's file in a sticky directory (fs.protected_regular=2, may_create_in_sticky). A file
+// without write permission can be locked all the same. The error is fs.ErrExist if
+// another process created the file meanwhile.
 func OpenLock(path string) (*os.File, error) {
 	const flags = unix.O_NOFOLLOW | unix.O_NONBLOCK
 	f, err := os.OpenFile(path, os.O_RDWR|flags, 0)

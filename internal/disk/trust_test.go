@@ -114,7 +114,7 @@ func TestDestinationOfShellPipe(t *testing.T) {
 	}
 }
 
-// A folder of a group is trusted where nobody but root can take away what root put there.
+// A group's directory is trusted if only root can remove what root put there.
 func TestTrustOfAGroupsFolder(t *testing.T) {
 	for mode, trusted := range map[os.FileMode]bool{
 		0o700:                                 true,

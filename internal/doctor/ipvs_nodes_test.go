@@ -34,7 +34,7 @@ func newBalanced(t *testing.T) *balanced {
 	plug(t, n.client, link, "c", direct+"/24", throughIt+"/24")
 	plug(t, n.director, link, "d", "198.18.7.1/24", "198.19.0.1/24", virtual+"/32")
 	n.sysctl(t, "net/ipv4/ip_forward", "1")
-	for _, name := range []string{"all", "up"} { // or it tells servers the direct way
+	for _, name := range []string{"all", "up"} { // or it redirects servers to the direct route
 		n.sysctl(t, "net/ipv4/conf/"+name+"/send_redirects", "0")
 	}
 	for i, address := range realServers {

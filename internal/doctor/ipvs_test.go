@@ -36,7 +36,7 @@ const (
 	balancedPorts = 63
 	firstBalanced = 20001
 	// round is the time for one connection from each port: entries of closed connections
-	// are told from those being closed after two seconds of silence.
+	// are distinguished from those being closed after two seconds of silence.
 	round = 4 * time.Second
 )
 

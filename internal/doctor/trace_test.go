@@ -18,8 +18,8 @@ import (
 	"github.com/natkit/natkit/internal/testutil"
 )
 
-// TestTracedFullTable: the trace tells where the full table drops, and whose packets;
-// a bundle of it gives the same findings.
+// TestTracedFullTable: the trace reports where the full table drops, and whose packets; a
+// bundle of it gives the same findings.
 func TestTracedFullTable(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.NeedProgram(t, "iptables")
@@ -80,9 +80,8 @@ func wantEvidence(t *testing.T, f *diagnose.Finding, names ...string) {
 	}
 }
 
-// TestTracedDrops: a gateway that has no route drops what it should forward, and
-// only the trace tells; what a closed port or an administrator's rule drops, as
-// often, is no fault.
+// TestTracedDrops: a gateway without a route drops what it should forward, which only the
+// trace shows; as many drops by a closed port or an administrator's rule are no fault.
 func TestTracedDrops(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.NeedProgram(t, "iptables")

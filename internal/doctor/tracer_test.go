@@ -22,7 +22,7 @@ func TestNothingAskedFor(t *testing.T) {
 	}
 }
 
-// TestUnprivileged: what cannot be had is told, by name, and nothing fails.
+// TestUnprivileged: what is unavailable is reported, by name, and nothing fails.
 func TestUnprivileged(t *testing.T) {
 	if os.Geteuid() == 0 {
 		runAsNobody(t)
@@ -68,7 +68,7 @@ func runAsNobody(t *testing.T) {
 	}
 }
 
-// TestAll traces a namespace in which datagrams reach a port where nobody listens.
+// TestAll traces a namespace in which datagrams reach a closed port.
 func TestAll(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.NeedFeature(t, testutil.BTF)

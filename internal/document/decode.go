@@ -27,8 +27,8 @@ type decoder struct {
 	left int
 }
 
-// mostValues is more than a text of so many bytes has without aliases, and enough for
-// some that have.
+// mostValues returns a limit of values for a text of the given size: more than it can have
+// without aliases, and enough for some texts with aliases.
 func mostValues(bytes int) int { return 2*bytes + 10_000 }
 
 type structFields struct {

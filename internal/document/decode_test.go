@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 )
 
-// dense are texts of about so many bytes that have more values, or words that the library
-// keeps, than others of that size.
+// dense returns texts of about the given size that have more values, or words that the
+// library keeps, than others of that size.
 func dense(size int) map[string]string {
 	many := func(before, each, after string) string {
 		return before + strings.Repeat(each, size/len(each)) + after

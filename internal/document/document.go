@@ -63,7 +63,7 @@ func (s Source) Decode(into any, check func() *Problem) error {
 	return err
 }
 
-// DecodeTree is Decode that tells afterwards where things stand.
+// DecodeTree is Decode that also returns the positions of the values.
 func (s Source) DecodeTree(into any, check func() *Problem) (*Tree, error) {
 	s.Text = bytes.TrimPrefix(s.Text, []byte("\ufeff")) // a byte order mark, as some editors leave (YAML 1.2.2, 5.2)
 	if len(s.Text) > s.Limit {

@@ -247,7 +247,7 @@ func compareUDP(t *testing.T, f *Frame, want *layers.UDP) {
 	compareChecksum(t, f, want)
 }
 
-// compareChecksum compares where both can tell. gopacket knows no partial checksum.
+// compareChecksum compares where both verify it. gopacket knows no partial checksum.
 func compareChecksum(t *testing.T, f *Frame, layer gopacket.LayerWithChecksum) {
 	t.Helper()
 	err, want := layer.VerifyChecksum()

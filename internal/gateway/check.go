@@ -10,9 +10,9 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 )
 
-// Check finds what a file cannot mean, would do to somebody, or cannot do on the host
-// that facts tell of, in the order of the file. With the zero Facts the file is only
-// checked by itself. Where no Finding refuses, Compile takes the file.
+// Check reports what in a file is invalid, harmful, or impossible on the host that facts
+// describe, in the order of the file. With the zero Facts only the file itself is checked.
+// If no Finding refuses, Compile takes the file.
 func Check(f *File, facts Facts) []Finding {
 	c := &checker{file: f, config: &f.Config, facts: &facts, held: f.Config.held()}
 	c.everyRule(c.rule)
@@ -29,8 +29,8 @@ func Check(f *File, facts Facts) []Finding {
 	return c.findings
 }
 
-// KernelRefuses is the finding of an engine that has asked, and was told that the kernel
-// would not take what the file means: about the rule that the error names, if it does.
+// KernelRefuses returns the finding for a plan that an engine tried and the kernel
+// rejected: about the rule that the error names, if any.
 func KernelRefuses(f *File, err error) Finding {
 	found := Finding{ID: "kernel-refuses", Severity: Refuse, Message: err.Error()}
 	var about interface {
@@ -64,7 +64,7 @@ type checker struct {
 	refused   int
 }
 
-// one is a rule that is looked at.
+// one is a rule being checked.
 type one struct {
 	*checker
 	Rule
@@ -73,8 +73,8 @@ type one struct {
 	bits int
 }
 
-func (c *checker) everyRule(look func(one)) {
-	c.config.each(func(r Rule, ref Ref) { look(one{c, r, ref, ref.BitLen()}) })
+func (c *checker) everyRule(check func(one)) {
+	c.config.each(func(r Rule, ref Ref) { check(one{c, r, ref, ref.BitLen()}) })
 }
 
 // ruleOf is the rule that ref names.
@@ -105,7 +105,7 @@ func (c *checker) compile() {
 	c.plan = plan
 }
 
-// together looks at what rules do to each other.
+// together checks what rules do to each other.
 func (c *checker) together() {
 	plan := c.asWritten()
 	c.overlaps(plan)
@@ -116,7 +116,7 @@ func (c *checker) together() {
 	c.notrack()
 }
 
-// onHost looks at what rules meet on the host.
+// onHost checks what rules meet on the host.
 func (c *checker) onHost() {
 	c.load()
 	if !c.facts.Known {
@@ -176,7 +176,7 @@ func (c *checker) sort() {
 	})
 }
 
-// rule looks at a rule by itself.
+// rule checks a single rule.
 func (c *checker) rule(o one) {
 	if o.file.tree == nil { // a Config that Parse has not read
 		if p := o.whole(); p != nil {
@@ -218,7 +218,7 @@ var special = []struct {
 	{nat.RangeOf(netip.MustParsePrefix("fe80::/10")), "a link-local address, which no router forwards"},
 }
 
-// address looks at the family and the kind of one address, range or prefix.
+// address checks the family and the kind of one address, range or prefix.
 func (o one) address(w written) {
 	if w.addrs.First.BitLen() != o.bits {
 		other := "ipv6"
@@ -294,7 +294,7 @@ func (o one) backend(d *DNAT, to nat.Backend, path []any) {
 // hairpin needs to know which interfaces lead inside.
 func (o one) hairpin() {
 	if i := o.config.Interfaces; len(i.WAN)+len(i.LAN) == 0 {
-		o.refuse("hairpin-without-roles", "hairpin is for hosts inside, and nothing tells which interfaces lead there",
+		o.refuse("hairpin-without-roles", "hairpin is for hosts inside, but the file names no interfaces that lead there",
 			"name them: interfaces: {wan: eth0, lan: eth1}", "hairpin")
 	}
 }

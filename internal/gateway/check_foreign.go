@@ -46,7 +46,7 @@ type Precedence struct {
 	side string
 }
 
-// Precedences are those that the facts tell of, before the rules of a plan.
+// Precedences returns the rules of other programs, among the facts, that precede a plan's.
 func (f *Facts) Precedences(p *Plan) []Precedence {
 	return (&checker{facts: f, plan: p}).precedences()
 }

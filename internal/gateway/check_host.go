@@ -11,7 +11,7 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// load looks at what the file expects of the connection table.
+// load checks what the file expects of the connection table.
 func (c *checker) load() {
 	if c.facts.Known && !c.facts.Initial && c.config.Expect.Flows > 0 {
 		c.add(Finding{ID: "expect-in-namespace", Severity: Warn,
@@ -26,7 +26,7 @@ func (c *checker) load() {
 	}
 }
 
-// support looks at what the kernel can do.
+// support checks what the kernel can do.
 func (c *checker) support() {
 	if why := NoHairpin(c.facts.Kernel); why != "" {
 		c.everyRule(func(o one) { o.noHairpin(why) })
@@ -62,8 +62,8 @@ func familyName(bits int) string {
 	return "IPv4"
 }
 
-// ownAddresses looks whether packets to the addresses outside come here at all. What
-// thousands of rules have in common is said once.
+// ownAddresses checks whether packets to the addresses outside come here at all. What
+// thousands of rules have in common is reported once.
 func (c *checker) ownAddresses() {
 	h := c.facts.addresses()
 	said := map[nat.AddrRange]bool{}
@@ -76,7 +76,7 @@ func (c *checker) ownAddresses() {
 	})
 }
 
-// targets looks whether the hosts inside are other hosts, and inside.
+// targets checks whether the hosts inside are other hosts, and inside.
 func (c *checker) targets() {
 	said := map[netip.Addr]bool{}
 	c.everyRule(func(o one) {
@@ -128,7 +128,7 @@ func (f *Facts) addresses() hostAddresses {
 	return h
 }
 
-// notHere finds addresses that nobody has, or no interface here.
+// notHere reports addresses that belong to no host, or to no interface here.
 func (o one) notHere(w written, h hostAddresses) bool {
 	a := w.addrs.First
 	switch end := h.ends[a]; {
@@ -148,7 +148,7 @@ func (o one) notHere(w written, h hostAddresses) bool {
 // notOurs warns of an address that no interface has.
 func (o one) notOurs(a netip.Addr, path []any) {
 	if dev, near := o.toward(a); near {
-		o.warn("address-missing", fmt.Sprintf("%s is on the network of %s, and no interface here has it: nobody answers for it there", a, dev),
+		o.warn("address-missing", fmt.Sprintf("%s is on the network of %s, and no interface here has it: no host answers for it there", a, dev),
 			"sudo ip addr add "+nat.Host(a).String()+" dev "+dev, path...)
 	} else {
 		o.warn("address-missing", fmt.Sprintf("no interface here has %s: its packets come only if a router sends them here", a),
@@ -179,7 +179,7 @@ func (o one) notAllOurs(w written) bool {
 	if w.addrs.First.Is6() {
 		advice = "have it routed here, or answer for it: ndppd, or ip -6 neigh add proxy for each"
 	}
-	o.warn("address-missing", fmt.Sprintf("%s lies on the network of %s, and of its %s interfaces here have %d: nobody answers for the others there",
+	o.warn("address-missing", fmt.Sprintf("%s lies on the network of %s, and of its %s interfaces here have %d: no host answers for the others there",
 		w.text(), dev, many(all, "address", "addresses"), have), advice, w.path()...)
 	return true
 }
@@ -220,7 +220,7 @@ func (c *checker) toward(a netip.Addr) (name string, near bool) {
 	return "INTERFACE", false
 }
 
-// interfaces looks at names and roles.
+// interfaces checks names and roles.
 func (c *checker) interfaces() {
 	c.roles()
 	missing := map[string]bool{}
@@ -277,7 +277,7 @@ func (c *checker) names() (all []mention) {
 	return all
 }
 
-// roles looks at the interfaces of both.
+// roles checks the interfaces of both.
 func (c *checker) roles() {
 	for i, name := range c.config.Interfaces.LAN {
 		if slices.Contains(c.config.Interfaces.WAN, name) {
@@ -287,7 +287,7 @@ func (c *checker) roles() {
 	}
 }
 
-// role looks at a role where a rule names it.
+// role checks a role that a rule names.
 func (c *checker) role(m mention) {
 	names := c.config.Interfaces.WAN
 	if m.name == RoleLAN {

@@ -39,7 +39,7 @@ func TestCheckKernel(t *testing.T) {
 // TestCheckEngine: the rest of the file is looked at all the same.
 func TestCheckEngine(t *testing.T) {
 	rule := inFile("static: {inside: 10.0.0.3, outside: 203.0.113.9}")
-	away := "5 203.0.113.9 warn address-missing: static: 203.0.113.9 is on the network of eth0, and no interface here has it: nobody answers for it there"
+	away := "5 203.0.113.9 warn address-missing: static: 203.0.113.9 is on the network of eth0, and no interface here has it: no host answers for it there"
 	runChecks(t, here(), []checkCase{
 		{"netfilter", strings.Replace(rule, "gateway:", "gateway:\n  engine: netfilter", 1), []string{away}},
 		{"ebpf", strings.Replace(rule, "gateway:", "gateway:\n  engine: ebpf", 1),
@@ -47,7 +47,7 @@ func TestCheckEngine(t *testing.T) {
 	})
 }
 
-// TestCheckTargets: a host inside that is this one, or to which the way leads out, is told.
+// TestCheckTargets: a host inside that is this one, or to which the way leads out, is reported.
 func TestCheckTargets(t *testing.T) {
 	facts := here()
 	facts.Ways = map[netip.Addr]string{netip.MustParseAddr("198.18.0.9"): "eth0", netip.MustParseAddr("10.9.0.9"): "eth1"}
@@ -78,14 +78,14 @@ func TestCheckHost(t *testing.T) {
 	runChecks(t, here(), []checkCase{
 		{"fine", inFile("masquerade: {from: 10.0.0.0/8}", "dnat: {on: 203.0.113.7, port: tcp/80, to: 10.0.0.2}"), nil},
 		{"on the network", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.9}"),
-			[]string{"4 203.0.113.9 warn address-missing: static: 203.0.113.9 is on the network of eth0, and no interface here has it: nobody answers for it there"}},
+			[]string{"4 203.0.113.9 warn address-missing: static: 203.0.113.9 is on the network of eth0, and no interface here has it: no host answers for it there"}},
 		{"elsewhere", inFile("snat: {from: 10.0.0.2, to: 198.51.100.9}"),
 			[]string{"4 198.51.100.9 warn address-missing: snat: no interface here has 198.51.100.9: its packets come only if a router sends them here"}},
 		{"elsewhere, for many", inFile("dnat: {on: 198.51.100.9, port: tcp/80, to: 10.0.0.2}", "dnat: {on: 198.51.100.9, port: tcp/81, to: 10.0.0.2}"),
 			[]string{"4 198.51.100.9 warn address-missing: dnat: no interface here has 198.51.100.9: its packets come only if a router sends them here"}},
 		{"a prefix elsewhere", inFile("netmap: {inside: 10.0.0.0/24, outside: 198.51.100.0/24}"), nil},
 		{"a prefix on the network", inFile("snat: {from: 10.0.0.2, to: 203.0.113.4/30}"),
-			[]string{"4 203.0.113.4/30 warn address-missing: snat: 203.0.113.4-203.0.113.7 lies on the network of eth0, and of its 4 addresses interfaces here have 1: nobody answers for the others there"}},
+			[]string{"4 203.0.113.4/30 warn address-missing: snat: 203.0.113.4-203.0.113.7 lies on the network of eth0, and of its 4 addresses interfaces here have 1: no host answers for the others there"}},
 		{"all of the network", inFile("snat: {from: 10.0.0.2, to: 203.0.112.0/23}"),
 			[]string{"4 203.0.112.0/23 warn address-missing: snat: 203.0.112.0-203.0.113.255 takes up all of 203.0.113.0/24, the network of eth0: the router's address is among them, and those of other hosts there"}},
 		{"network address", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.0}"),
@@ -102,7 +102,7 @@ func TestCheckHost(t *testing.T) {
 			[]string{"5 203.0.113.7 warn target-is-gateway: dnat: 203.0.113.7 is an address of this host itself: what is sent there goes no further than to its own programs"}},
 		{"session by static", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.7}"), []string{"4 203.0.113.7 refuse cuts-own-session: static: " + cut}},
 		{"session by netmap", inFile("netmap: {inside: 10.0.0.0/30, outside: 203.0.113.4/30}"),
-			[]string{"4 203.0.113.4/30 warn address-missing: netmap: 203.0.113.4/30 lies on the network of eth0, and of its 4 addresses interfaces here have 1: nobody answers for the others there",
+			[]string{"4 203.0.113.4/30 warn address-missing: netmap: 203.0.113.4/30 lies on the network of eth0, and of its 4 addresses interfaces here have 1: no host answers for the others there",
 				"4 203.0.113.4/30 refuse cuts-own-session: netmap: " + cut}},
 		{"session by stateless", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.7, stateless: on}"), []string{"4 203.0.113.7 refuse cuts-own-session: static: " + cut,
 			"4 203.0.113.7 warn takes-own-address: static: what comes for 203.0.113.7 goes inside: eth0 has no other address, so that this host gets no answers by it"}},
@@ -110,7 +110,7 @@ func TestCheckHost(t *testing.T) {
 			[]string{"4 2001:db8::/64 warn address-missing: netmap: 2001:db8::/64 takes up all of 2001:db8::/64, the network of eth0: the router's address is among them, and those of other hosts there",
 				"4 2001:db8::/64 warn takes-own-address: netmap: what comes for 2001:db8::7 goes inside: eth0 has no other address, so that this host gets no answers by it"}},
 		{"masquerade by stateless", inFile("masquerade: {from: 10.0.0.0/8}", "netmap: {inside: 172.17.0.0/29, outside: 203.0.113.0/29, stateless: on}"),
-			[]string{"5 203.0.113.0/29 warn address-missing: netmap: 203.0.113.0/29 lies on the network of eth0, and of its 8 addresses interfaces here have 1: nobody answers for the others there",
+			[]string{"5 203.0.113.0/29 warn address-missing: netmap: 203.0.113.0/29 lies on the network of eth0, and of its 8 addresses interfaces here have 1: no host answers for the others there",
 				"5 203.0.113.0/29 refuse cuts-own-session: netmap: " + cut,
 				"5 203.0.113.0/29 refuse notrack-answers: netmap: masquerade in line 4 gives 203.0.113.7 to connections, and answers to it would go inside without being tracked"}},
 		{"session by notrack", inFile("notrack: {on: 203.0.113.7, port: tcp}"), []string{"4 203.0.113.7 refuse cuts-own-session: notrack: " + cut}},

@@ -11,8 +11,8 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// overlaps finds rules that are equally specific and match the same packets: which of
-// them would win nobody wrote.
+// overlaps reports rules that are equally specific and match the same packets: the file
+// does not define which of them wins.
 func (c *checker) overlaps(plan *Plan) {
 	seen := map[Ref]bool{}
 	found := func(a, b Ref, side, what string) {
@@ -24,7 +24,7 @@ func (c *checker) overlaps(plan *Plan) {
 		}
 		seen[b] = true
 		o := c.ruleOf(b)
-		o.refuse("rules-overlap", fmt.Sprintf("%s %s too, and nothing tells which of the two is meant", c.named(a), what),
+		o.refuse("rules-overlap", fmt.Sprintf("%s %s too, and neither takes precedence", c.named(a), what),
 			"make one of them more specific, or leave one out", o.subject(side)...)
 	}
 	for _, list := range [][]Entry{plan.Sources, plan.Destinations, plan.Untracked} {
@@ -54,9 +54,9 @@ func (o one) subject(side string) []any {
 	return nil
 }
 
-// asWritten is the plan as the file is written: a name stands for one address that it
-// does not share with another, where the host does not tell which it has, and the
-// interfaces by which packets come in, which no rule names, are left out.
+// asWritten returns the plan as the file is written: a name stands for one address, which it
+// shares with no other name where the host's addresses are unknown, and the interfaces by
+// which packets come in, which no rule names, are left out.
 func (c *checker) asWritten() *Plan {
 	plan := *c.plan
 	if c.onNames() {

@@ -11,7 +11,7 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// pools looks at the addresses that rules give.
+// pools checks the addresses that rules give.
 func (c *checker) pools() {
 	ofOneHost := c.config.ofOneHost()
 	c.everyRule(func(o one) {
@@ -36,7 +36,7 @@ func (o one) keep() {
 	if len(o.SNAT.From) > 0 {
 		who = many(hosts, "host", "hosts")
 	}
-	o.warn("keep-pool-small", fmt.Sprintf("%s for %s whose ports are kept: only so many of them can use the same source port to one destination at a time; others fail, and are counted",
+	o.warn("keep-pool-small", fmt.Sprintf("%s for %s whose ports are kept: no more hosts than addresses can use the same source port to one destination at a time; others fail, and are counted",
 		many(addresses, "address", "addresses"), who),
 		"give it as many addresses as hosts (netmap then gives each its own), or leave out ports: keep", "to")
 }
@@ -133,7 +133,7 @@ func (c *checker) portsInAll() (ports int64, shared bool) {
 
 func given(p nat.Ports) nat.Ports { return cmp.Or(p, nat.Ports{First: firstGiven, Last: lastGiven}) }
 
-// pool are the addresses of a source entry; one where the host does not tell.
+// pool returns the addresses of a source entry; one if the host's are unknown.
 func (c *checker) pool(s *Entry) nat.AddrRanges {
 	if pool := s.gives(c.facts); len(pool) > 0 {
 		return pool

@@ -125,7 +125,7 @@ func normal(t *testing.T, c Config) string {
 	return string(text)
 }
 
-// shuffled compiles the rules in a random order; entries do not tell their rules.
+// shuffled compiles the rules in a random order; entries do not identify their rules.
 func shuffled(t *testing.T, r *rand.Rand, c Config, facts Facts) string {
 	for _, rules := range [][]Rule{c.NAT, c.IPv6} {
 		r.Shuffle(len(rules), func(i, j int) { rules[i], rules[j] = rules[j], rules[i] })

@@ -125,7 +125,7 @@ func TestCheckInterfaces(t *testing.T) {
 			[]string{"3 lan refuse role-empty: dnat: no interface has the role lan"}},
 		{"both", "gateway: {interfaces: {wan: eth0, lan: [eth1, eth0]}}", []string{"1 eth0 refuse both-roles: eth0 is a wan and a lan interface"}},
 		{"hairpin without", "gateway:\n  nat:\n  - dnat: {on: 203.0.113.1, port: tcp/80, to: 10.0.0.1, hairpin: on}\n",
-			[]string{"3 on refuse hairpin-without-roles: dnat: hairpin is for hosts inside, and nothing tells which interfaces lead there"}},
+			[]string{"3 on refuse hairpin-without-roles: dnat: hairpin is for hosts inside, but the file names no interfaces that lead there"}},
 		{"any", "gateway:\n  nat:\n  - masquerade: {from: 10.0.0.0/8}\n  - snat: {from: 10.0.0.1, to: 203.0.113.1}\n",
 			[]string{"3 masquerade: warn any-interface: masquerade: no interface has the role wan, so that this holds for packets by whatever interface they leave, between hosts inside too"}},
 		{"named", "gateway:\n  nat:\n  - masquerade: {from: 10.0.0.0/8, out: eth0}\n", nil},
@@ -135,7 +135,7 @@ func TestCheckInterfaces(t *testing.T) {
 }
 
 func TestCheckOverlaps(t *testing.T) {
-	const tail = " too, and nothing tells which of the two is meant"
+	const tail = " too, and neither takes precedence"
 	runChecks(t, Facts{}, []checkCase{
 		{"same sources", inFile("snat: {from: 10.0.0.0/8, to: 203.0.113.1}", "masquerade: {from: [172.16.0.0/12, 10.0.0.0/8]}"),
 			[]string{"5 [172.16.0.0/12 refuse rules-overlap: masquerade: snat in line 4 translates the source of 10.0.0.0/8" + tail}},
@@ -203,7 +203,7 @@ func TestCheckShadows(t *testing.T) {
 }
 
 func TestCheckPools(t *testing.T) {
-	const keep = " whose ports are kept: only so many of them can use the same source port to one destination at a time; others fail, and are counted"
+	const keep = " whose ports are kept: no more hosts than addresses can use the same source port to one destination at a time; others fail, and are counted"
 	runChecks(t, Facts{}, []checkCase{
 		{"fewer addresses than hosts", inFile("snat: {from: [10.2.0.0/24, 10.3.0.1], to: [203.0.113.32/27, 203.0.113.33], ports: keep}"),
 			[]string{"4 [203.0.113.32/27 warn keep-pool-small: snat: 32 addresses for 255 hosts" + keep}},

@@ -73,12 +73,12 @@ src nat[0]: from 192.168.0.0/16 except to 10.0.0.0/8 out eth0 becomes the interf
     - masquerade: {}`, `
 src nat[0]: from 0.0.0.0/0 becomes the interface's address
 `},
-	{"any source of IPv6 is told from one of IPv4", `
+	{"any source of IPv6 is distinguished from one of IPv4", `
   ipv6:
     - masquerade: {}`, `
 src ipv6[0]: from ::/0 becomes the interface's address
 `},
-	{"the longest prefix first, each length of a rule by itself", roles + `
+	{"the longest prefix first, each length of a rule on its own", roles + `
   nat:
     - snat: {from: [10.0.0.0/8, 192.168.1.0/24, 192.168.2.0/24], to: 203.0.113.8, ports: 1024-65535, random: fully}
     - snat: {from: 10.0.0.0/16, to: 203.0.113.9, persistent: true}`, `
@@ -232,7 +232,7 @@ func TestFlowtableInterfaces(t *testing.T) {
 	}{
 		{"all but lo", on, router, []string{"eth0", "eth1"}},
 		{"not those that are missing", on + "\n  interfaces: {wan: [eth0, ppp0]}", router, []string{"eth0"}},
-		{"all that are named where nobody looked", on + "\n  interfaces: {wan: [eth0, ppp0]}", Facts{}, []string{"eth0", "ppp0"}},
+		{"all that are named where the host was not read", on + "\n  interfaces: {wan: [eth0, ppp0]}", Facts{}, []string{"eth0", "ppp0"}},
 		{"none where the kernel has no flowtable", on, absent, nil},
 		{"none where it is off", "\n  mss: clamp", router, nil},
 	} {

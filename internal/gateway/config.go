@@ -16,7 +16,7 @@ import (
 
 // Config is one gateway file, below its key "gateway". The order of rules means
 // nothing: of several that match a packet the most specific one translates it
-// (Compile says how that is told).
+// (Compile defines which that is).
 type Config struct {
 	// Engine is EngineNetfilter where empty.
 	Engine Engine `yaml:"engine" json:"engine,omitempty"`
@@ -28,7 +28,7 @@ type Config struct {
 	// Flowtable forwards established connections in the kernel's own fast path.
 	Flowtable Switch `yaml:"flowtable" json:"flowtable,omitempty"`
 	// Accounting counts packets and bytes of each connection
-	// (net.netfilter.nf_conntrack_acct), so that status can tell them per rule.
+	// (net.netfilter.nf_conntrack_acct), so that status can report them per rule.
 	Accounting Switch `yaml:"accounting" json:"accounting,omitempty"`
 	Limits     Limits `yaml:"limits" json:"limits,omitzero"`
 	// NAT are the rules of IPv4, IPv6 those of IPv6, in the same words.

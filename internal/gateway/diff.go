@@ -56,7 +56,7 @@ type SettingDiff struct {
 // Same reports whether both plans do the same.
 func (d *Diff) Same() bool { return d.Before == d.After }
 
-// DiffOf tells what changes when one plan takes the place of another; nil is no plan.
+// DiffOf returns what changes when one plan replaces another; nil is no plan.
 func DiffOf(old, new *Plan) Diff {
 	d := Diff{Before: digestOf(old), After: digestOf(new)}
 	before, after, alike := RulesThatDiffer(old, new)
@@ -116,13 +116,13 @@ func same(r, o RuleText) bool {
 	return r.Text == o.Text && r.Rule.Kind == o.Rule.Kind && r.Rule.List == o.Rule.List
 }
 
-// rulePairs tell which old rule each new one takes the place of; -1: none.
+// rulePairs maps each new rule to the old one that it replaces; -1: none.
 type rulePairs struct {
 	before []int
 	used   []bool
 }
 
-// pairRules looks for a rule that says the same, then for one about the same, then for
+// pairRules searches for a rule of the same text, then for one about the same, then for
 // one of the same kind at the same place of the file.
 func pairRules(before, after []RuleText) rulePairs {
 	pairs := rulePairs{before: slices.Repeat([]int{-1}, len(after)), used: make([]bool, len(before))}
@@ -183,7 +183,7 @@ var untrackedEffects = map[Change]string{
 }
 
 // aspect is a value of the whole gateway, and what its change does to connections;
-// empty for nothing by itself.
+// empty if it has no effect on them alone.
 type aspect struct {
 	name   string
 	value  func(*Plan) string

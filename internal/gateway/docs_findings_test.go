@@ -22,8 +22,8 @@ func documented(t *testing.T) map[string]Severity {
 	return all
 }
 
-// The page has every finding that check makes, and no other: as far as the sources tell.
-// That those which tests provoke are there is seen to by the function check.
+// The page has every finding that check makes, and no other, by the sources. That those
+// which tests provoke are there is seen to by the function check.
 func TestPageFindings(t *testing.T) {
 	files, err := filepath.Glob("check*.go")
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 )
 
 // Facts is what Compile and Check need to know of a host. The zero value knows
-// nothing: a file is then only checked by itself.
+// nothing: then only the file itself is checked.
 type Facts struct {
-	// Known is false where the host was not looked at.
+	// Known is false if the host was not read.
 	Known      bool        `json:"known"`
 	Interfaces []Interface `json:"interfaces,omitempty"`
 	// Sessions are the administrator's own connections to this host.
@@ -34,7 +34,7 @@ type Facts struct {
 	Initial bool `json:"initial"`
 	// Flowtable reports whether the kernel has flowtables, and if not why.
 	Flowtable Support `json:"flowtable"`
-	// Unknown says what could not be read of a host that was looked at, and why.
+	// Unknown lists what could not be read of a known host, and why.
 	Unknown []string `json:"unknown,omitempty"`
 }
 
@@ -60,7 +60,7 @@ type Interface struct {
 // Bridge is an interface's as br_netfilter makes it: where the destination of a packet is
 // translated to a host behind it, the bridge itself takes the packet there.
 type Bridge struct {
-	// IPv4 and IPv6 tell of which packets it does so.
+	// IPv4 and IPv6 are the families whose packets it takes there.
 	IPv4 bool `json:"ipv4"`
 	IPv6 bool `json:"ipv6"`
 	// OneWay are ports that send nothing back that came in by them; Hairpin those that do.
@@ -311,7 +311,7 @@ type Counted struct {
 	// Rule is what it was made for; nil for what else the engine counts, which What names.
 	Rule *Ref
 	What string
-	// Dropped tells that what it counts was dropped.
+	// Dropped is true if the packets counted were dropped.
 	Dropped bool
 	// Packets of a rule that translates are new connections: their first packets.
 	Packets, Bytes uint64

@@ -8,7 +8,7 @@ import (
 	"github.com/natkit/natkit/internal/testutil"
 )
 
-// hostile are texts of about so many bytes that readers of YAML take the square of the
+// hostile are texts of about size bytes that readers of YAML take the square of the
 // time for, or more memory than the text has.
 func hostile(size int) map[string]string {
 	many := func(before, each, between, after string) string {
@@ -81,7 +81,7 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// TestLimits: a file may name so many interfaces, in all, and roles with so many.
+// TestLimits: the interfaces that a file names are bounded, in all, and roles with many of them.
 func TestLimits(t *testing.T) {
 	names := func(n int, before, after string) (text string) {
 		for i := range n {

@@ -20,7 +20,7 @@ func (e *Entry) Inward(a netip.Addr) netip.Addr {
 // Reflects reports whether hosts inside reach each other by addresses outside (RFC 6296,
 // section 4.3) by what is done beside the pair's two directions: what comes in by none of
 // Out, from the inside of such a pair to the outside of one, gets both translated. A pair
-// for any interface does that by itself.
+// for any interface does that on its own.
 func (e *Entry) Reflects() bool { return e.Action.Neutral && len(e.Out) > 0 }
 
 func (e *Entry) translate(a netip.Addr, from, to netip.Prefix) netip.Addr {

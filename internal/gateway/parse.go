@@ -42,7 +42,7 @@ func Parse(file string, text []byte) (*File, error) {
 	return &File{Name: file, Config: *read.Gateway, tree: tree}, nil
 }
 
-// place tells where a part of the file stands; the zero Place where the Config was
+// place returns the position of a part of the file; the zero Place if the Config was
 // not read from one.
 func (f *File) place(path ...any) document.Place {
 	if f.tree == nil {
@@ -61,7 +61,7 @@ func (f *File) Line(r Ref) int {
 	return 0
 }
 
-// whole tells what is missing for rules to be rules.
+// whole returns the first part that a rule lacks or the limit that is exceeded; nil if none.
 func (c *Config) whole() *document.Problem {
 	for _, l := range c.lists() {
 		for i, r := range l.rules {

@@ -50,7 +50,7 @@ type Plan struct {
 	// interface (any interface but WAN where no LAN is named); 0 is no limit.
 	ConnectionsPerSource int64 `json:"connections_per_source,omitempty"`
 
-	// IPv4 and IPv6 tell which families the gateway forwards.
+	// IPv4 and IPv6 are the families that the gateway forwards.
 	IPv4 bool `json:"ipv4,omitempty"`
 	IPv6 bool `json:"ipv6,omitempty"`
 	// Accounting and Expect become sysctls, not rules.
@@ -191,7 +191,7 @@ func compareNames(a, b []string) int {
 	return cmp.Compare(uint(len(a))-1, uint(len(b))-1) // none wraps around
 }
 
-// orderEntries is compareEntries with an order of those that it does not tell apart.
+// orderEntries is compareEntries with an order for those that compare equal.
 func orderEntries(a, b *Entry) int {
 	return cmp.Or(compareEntries(a, b),
 		slices.CompareFunc(a.To, b.To, comparePrefixes), cmp.Compare(a.Protocol, b.Protocol), slices.CompareFunc(a.Ports, b.Ports, orderPorts),

@@ -12,7 +12,7 @@ import (
 )
 
 // PoolRules are the plan's sources in the form of rules as natkit finds them on a
-// host, so that internal/ports can tell which range a connection's port is from; refs
+// host, so that internal/ports can identify the range a connection's port is from; refs
 // are their rules in the file, by the same index.
 func (p *Plan) PoolRules() (rules *snapshot.NATRules, refs []Ref) {
 	rules = &snapshot.NATRules{}
@@ -105,7 +105,7 @@ func (e *Entry) poolRule(from netip.Prefix, to nat.AddrRange) snapshot.NATRule {
 	}
 }
 
-// PoolCapacity is how many connections a rule's addresses and ports can tell apart.
+// PoolCapacity is how many connections a rule's addresses and ports can distinguish.
 type PoolCapacity struct {
 	Rule Ref `json:"rule"`
 	// Addresses is how many there are to give; 0 where the interface has none yet.

@@ -45,6 +45,6 @@ func TestMissingInterfaces(t *testing.T) {
 		t.Error(diff)
 	}
 	if got := MissingInterfaces(p, Facts{}); got != nil {
-		t.Error("of a host that nobody looked at:", got)
+		t.Error("of a host that was not read:", got)
 	}
 }

@@ -103,7 +103,7 @@ func (a *Address) UnmarshalYAML(n *yaml.Node) error {
 	})
 }
 
-// oneAddress tells what to write instead of a prefix where one address is meant.
+// oneAddress returns the advice for a prefix where a single address is meant.
 func oneAddress(p netip.Prefix) error {
 	if p.IsSingleIP() {
 		return document.Advice("write " + p.Addr().String())
@@ -142,8 +142,8 @@ func (r *Ranges) UnmarshalYAML(n *yaml.Node) error {
 	return list(n, r, func(item *yaml.Node, one *nat.AddrRange) error { return scalar(item, rangeWords, one, parseRange) })
 }
 
-// checkName tells what is wrong with the name of an interface (dev_valid_name in
-// net/core/dev.c), and what was meant for an address.
+// checkName returns the advice for an invalid name of an interface (dev_valid_name in
+// net/core/dev.c) or for what was meant as an address; nil for a valid one.
 func checkName(name string) error {
 	const longest = 15 // IFNAMSIZ-1
 	if p, err := netip.ParsePrefix(name); err == nil {

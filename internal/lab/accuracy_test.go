@@ -39,7 +39,7 @@ func TestRowOf(t *testing.T) {
 		"missed": {nil, nil, func(_ *Scenario, r *Report) {
 			r.ExpectationMet, r.Verdict = false, []Verdict{{Expected: "a", Seen: "b"}, {Expected: "c", Seen: "d", Met: true}}
 		}, AccuracyRow{Found: []string{}, State: RowFailed, Why: "a: b"}},
-		// A run by itself may allow it: the matrix does not.
+		// A single run may allow it: the matrix does not.
 		"another one too": {[]string{}, []diagnose.Finding{automatic("ct-flood"), automatic("ct-chain-cap")}, nil,
 			AccuracyRow{Found: []string{"ct-flood", "ct-chain-cap"}, False: []string{"ct-chain-cap"}, Cured: Cured, State: RowFailed}},
 		"another one that is allowed": {[]string{}, []diagnose.Finding{automatic("ct-flood"), automatic("ct-chain-cap")},

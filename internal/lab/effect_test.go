@@ -8,7 +8,7 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// tried is a stage with 1,000 requests of which so many failed.
+// tried returns a stage with 1,000 requests of which failed did fail.
 func tried(name string, failed int64, h Handshakes) StageReport {
 	h.RejectedBy = counterPAWSTimewait
 	s := StageReport{Name: name, Handshakes: &h}
@@ -58,8 +58,8 @@ func TestWeighRemedies(t *testing.T) {
 	}
 }
 
-// TestPortsGivenAwayEarly: batches that did not wait until ports were free tell why a
-// longer hold-down did nothing.
+// TestPortsGivenAwayEarly: batches that did not wait until ports were free explain why a
+// longer hold-down had no effect.
 func TestPortsGivenAwayEarly(t *testing.T) {
 	s := &Scenario{Stages: []Stage{{Name: "fault"}, {Name: "hold", Remedy: &Remedy{Against: "fault"}}}}
 	r := &Report{Stages: []StageReport{

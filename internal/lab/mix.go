@@ -408,8 +408,8 @@ var setAside = []netip.Prefix{
 	Network6, netip.MustParsePrefix("3fff::/20"),
 }
 
-// Foreign are addresses of the mix that somebody may really have: packets of such
-// connections would meet the entries.
+// Foreign returns addresses of the mix that may be in real use: packets of such
+// connections would match the entries.
 func (m *Mix) Foreign() (all []Endpoint) {
 	for _, p := range m.Parts {
 		ends := append([]Endpoint{p.Sources.Prefix}, p.servers()...)

@@ -56,7 +56,7 @@ func TestMixesAreWhole(t *testing.T) {
 	}
 	for _, m := range Mixes() {
 		if m.About == "" || len(m.Foreign()) > 0 {
-			t.Errorf("mix %s: about %q, addresses that somebody may have: %v", m.Name, m.About, m.Foreign())
+			t.Errorf("mix %s: about %q, addresses that may be in use: %v", m.Name, m.About, m.Foreign())
 		}
 		if found, err := FindMix(m.Name); err != nil || found != m {
 			t.Errorf("FindMix(%s): %v, error %v", m.Name, found, err)

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestVantages tells the sides of each node's NAT.
+// TestVantages checks the sides of each node's NAT.
 func TestVantages(t *testing.T) {
 	for name, want := range map[string][]Vantage{
 		"table-full": { // DNAT to the server, which is inside

@@ -92,7 +92,7 @@ func TestOfPID(t *testing.T) {
 		t.Errorf("OfPID(self) is %d, Current is %d", own.Inode(), here.Inode())
 	}
 	if _, err := netns.OfPID(1 << 30); err == nil || !strings.Contains(err.Error(), "no such process") {
-		t.Errorf("OfPID of nobody: %v", err)
+		t.Errorf("OfPID of no process: %v", err)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestHeldAfterItsMountIsGone(t *testing.T) {
 	}
 	// Who looks for namespaces meanwhile holds it a moment longer; before Linux 5.14 another
 	// one may have its inode.
-	testutil.Eventually(t, "the namespace that nobody holds to be gone", func() bool {
+	testutil.Eventually(t, "the unheld namespace to be gone", func() bool {
 		found, err := netns.Open(id)
 		if err == nil {
 			found.Close()
@@ -216,7 +216,7 @@ func TestFirstThreadStaysAtHome(t *testing.T) {
 	}
 }
 
-// A process may put something else in the place of what it held: nobody waits for it.
+// A process may replace what it held by something else: opening it must not block.
 func TestWhatIsNoNamespaceIsRefusedAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	fifo, file := filepath.Join(dir, "fifo"), filepath.Join(dir, "file")

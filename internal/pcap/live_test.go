@@ -93,7 +93,7 @@ func TestOneClock(t *testing.T) {
 	}
 }
 
-// TestRejectedSYNsWithoutTimestamps is the same where no counter tells.
+// TestRejectedSYNsWithoutTimestamps is the same without a counter that shows it.
 func TestRejectedSYNsWithoutTimestamps(t *testing.T) {
 	need(t)
 	g := newGateway(t)

@@ -142,8 +142,8 @@ func TestTotals(t *testing.T) {
 	}
 }
 
-// TestOneDirection: SYNs that clients go on from were answered; whether the others were
-// cannot be told.
+// TestOneDirection: SYNs that clients continue after were answered; for the others it is
+// not known.
 func TestOneDirection(t *testing.T) {
 	other := netip.AddrPortFrom(clientA.Addr(), 40001)
 	lines := parseScript(t, clientA, serverA, "0 > S 100 0 0 5000 0\n 1000 > S 100 0 0 6000 0\n 9000 > A 1 1 0")

@@ -246,7 +246,7 @@ func TestIncidents(t *testing.T) {
 	}
 }
 
-// TestIncidentInFull looks at all that one incident tells.
+// TestIncidentInFull checks all fields of one incident.
 func TestIncidentInFull(t *testing.T) {
 	for _, ends := range [][2]string{{"198.18.0.1:40000", "198.18.1.1:80"}, {"[2001:db8::9]:40000", "[2001:db8::1]:80"}} {
 		client, server := netip.MustParseAddrPort(ends[0]), netip.MustParseAddrPort(ends[1])

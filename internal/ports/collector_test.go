@@ -197,7 +197,6 @@ func c2(c *Collector, rules []snapshot.NATRule) []snapshot.PortPool {
 	return c.Ports(Query{Complete: true, Rules: &snapshot.NATRules{Rules: rules}}).Pools
 }
 
-// A sample is scaled, and tells no chance.
 // TestUsersOfBlocks: where each client has ports of its own, no other one is named.
 func TestUsersOfBlocks(t *testing.T) {
 	other := netip.MustParseAddr("198.18.0.11")
@@ -226,6 +225,7 @@ func TestUsersOfBlocks(t *testing.T) {
 	}
 }
 
+// A sample is scaled, and gives no chance.
 func TestPortsOfSample(t *testing.T) {
 	c := NewCollector(Options{})
 	for p := uint16(1024); p < 31024; p++ {
@@ -261,7 +261,7 @@ func TestPortsOfEnded(t *testing.T) {
 	}
 }
 
-// Entries that tell their age give the rate of one dump.
+// Entries with a known age give the rate from one dump.
 func TestPortsOfOneDumpWithAges(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	c := NewCollector(Options{Now: now})
@@ -311,7 +311,7 @@ func TestSecondsLeft(t *testing.T) {
 		came, went int64
 		want       float64
 	}{
-		{"nobody leaves", 1000, 500, 100, 0, 50},
+		{"none end", 1000, 500, 100, 0, 50},
 		{"steady", 1000, 500, 100, 100, Never},
 		{"chance", 1000, 500, 110, 100, Never},
 		{"shrinks", 1000, 500, 10, 100, Never},
@@ -343,7 +343,7 @@ func TestTakenShare(t *testing.T) {
 		{50, 50, 0, 0.5, 0.5},
 		{500, 150, 0.7, 0.5, 0.5},  // 350 more failed
 		{1000, 0, 1, 0.93, 0.93},   // none that is moved survives
-		{100000, 0, 0.2, 0.9, 0.0}, // nobody's port is taken
+		{100000, 0, 0.2, 0.9, 0.0}, // no port is taken
 	} {
 		got, _ := takenShare(tt.kept, tt.moved, tt.fails, tt.used)
 		if math.Abs(got-tt.want) > 0.005 {

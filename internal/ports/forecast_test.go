@@ -190,7 +190,7 @@ func TestAlternativesOfOneBlock(t *testing.T) {
 		t.Error("a longer range than the whole")
 	}
 	if p := c.Ports(Query{Complete: true}).Pools[0]; p.Alternatives != nil {
-		t.Error("nobody asked for alternatives")
+		t.Error("alternatives were not requested")
 	}
 }
 

@@ -20,7 +20,7 @@ func madeUpAccuracy() *lab.Accuracy {
 		{Scenario: "table-full", Injected: "ct-table-full", Found: []string{"ct-table-full"}, Unchecked: []string{"snat-race"}, Cured: lab.Cured, State: lab.RowPassed, Seconds: 25.1},
 		{Scenario: "flood", Injected: "ct-flood", Found: []string{"ct-flood", "ct-table-full"}, Cured: lab.AdviceOnly, State: lab.RowPassed, Seconds: 4},
 		{Scenario: "race", Injected: "snat-race", Found: []string{"ct-flood"}, False: []string{"ct-flood"}, State: lab.RowFailed, Seconds: 9,
-			Why: "doctor finds snat-race by itself: found ct-flood"},
+			Why: "doctor finds snat-race: found ct-flood"},
 		{Scenario: "not-cured", Injected: "ct-flood", Found: []string{"ct-flood"}, Cured: lab.NotCured, State: lab.RowFailed, Seconds: 9, Why: "in stage fixed ct-flood is gone: still found"},
 		{Scenario: "healthy-idle", Found: []string{}, State: lab.RowPassed, Seconds: 1.5},
 		{Scenario: "healthy-bridge", Found: []string{}, State: lab.RowNotRun, Seconds: 0.1, Why: "br_netfilter is not loaded"},

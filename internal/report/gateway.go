@@ -359,7 +359,7 @@ func refs(list []gateway.Ref) string {
 	return strings.Join(texts, ", ")
 }
 
-// Planned is what somebody should know before changes are made.
+// Planned is the information shown before changes are made.
 type Planned struct {
 	Changes []tune.Change
 	// Already are values that need no change, as sentences.

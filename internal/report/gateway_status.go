@@ -48,12 +48,12 @@ func (p *printer) gatewayHead(v GatewayStatus, s *observe.Status) {
 	say := func(indent int, tone Tone, text string) { p.mark(indent, Cell{}, text, tone) }
 	switch where := v.Source; {
 	case s.Removed != "":
-		say(0, Bad, "somebody removed the gateway that natkit put in force in "+where+fmt.Sprintf(" (plan %.12s)", s.Removed))
+		say(0, Bad, "the gateway that natkit put in force in "+where+" was removed"+fmt.Sprintf(" (plan %.12s)", s.Removed))
 		say(2, Plain, "as 'nft flush ruleset' does: 'natkit gateway apply' with its file puts it in force again")
 	case !s.Present:
 		say(0, Plain, where+" has no table of natkit's: no gateway is applied there")
 	case s.Integrity == gateway.RulesChanged:
-		say(0, Bad, "the gateway in "+where+" was changed by somebody since natkit wrote it")
+		say(0, Bad, "the gateway in "+where+" was changed since natkit wrote it")
 		for _, c := range s.Changes {
 			say(2, Plain, c)
 		}
@@ -62,7 +62,7 @@ func (p *printer) gatewayHead(v GatewayStatus, s *observe.Status) {
 		say(0, Bold, "the gateway in "+where+" is as natkit wrote it"+ofPlan(s))
 	default:
 		say(0, Bold, "a gateway is in force in "+where+ofPlan(s))
-		say(2, Plain, "whether somebody changed it is unknown: the marks that natkit leaves in the table are missing")
+		say(2, Plain, "whether it was changed is unknown: the marks that natkit leaves in the table are missing")
 	}
 	if len(s.NotForwarding) > 0 {
 		say(0, Bad, "the host does not forward all that this gateway is for: "+strings.Join(s.NotForwarding, " and ")+map[bool]string{true: " is 0", false: " are 0"}[len(s.NotForwarding) == 1])
@@ -110,7 +110,7 @@ func (p *printer) gatewayPools(s *observe.Status) {
 // fewPrecedences are listed: a cluster has thousands.
 const fewPrecedences = 5
 
-// gatewayConcerns is what somebody may have to see to.
+// gatewayConcerns prints what may need attention.
 func (p *printer) gatewayConcerns(s *observe.Status) {
 	if s.Flows.Stranger > 0 {
 		p.paragraph(fmt.Sprintf("%s%s translated by none of these rules: others' on this host, or of an earlier file", about(s), units.Plural(s.Flows.Stranger, "connection is", "connections are")))

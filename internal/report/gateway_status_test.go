@@ -76,7 +76,7 @@ func TestGatewayStatusOfWhatIsGone(t *testing.T) {
 
 func TestGatewayStatusWithoutPlan(t *testing.T) {
 	s := exampleStatus()
-	s.Plan, s.PlanUnknown, s.Integrity = "", "the table does not say for which plan it was written: somebody else made or changed it", gateway.RulesUnknown
+	s.Plan, s.PlanUnknown, s.Integrity = "", "the table does not say for which plan it was written: another program made or changed it", gateway.RulesUnknown
 	s.Applied, s.Drops.ByRule = nil, nil
 	s.Pools, s.Rules, s.Flows = nil, s.Rules[:1], observe.Flows{Table: 5000}
 	s.Rules[0].Text = ""

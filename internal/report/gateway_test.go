@@ -38,7 +38,7 @@ func TestGatewayPlan(t *testing.T) {
 			{Rule: gateway.Ref{List: "ipv6", Kind: "snat"}, Addresses: math.MaxInt64, Ports: 64512, AtOnce: math.MaxInt64, PerSecond: 1e9},
 		},
 		Table:   &GatewayTable{Entries: 1000000, Max: 262144, MaxAfter: 1310720, FullBytes: 490 << 20},
-		Missing: []string{"ppp0"}, Waiting: []gateway.Waiting{{Rule: dnatRef, Interface: "ppp0"}}, Obstacles: []string{"somebody changed it"},
+		Missing: []string{"ppp0"}, Waiting: []gateway.Waiting{{Rule: dnatRef, Interface: "ppp0"}}, Obstacles: []string{"it was changed since"},
 	}
 	want := `Rules
   + nat[0] masquerade: from 10.0.0.0/8
@@ -66,7 +66,7 @@ Capacity
   free port: the entry of an ended one holds it for 120.0 s.
 missing: interface ppp0: its rules match once it exists
 missing: an address of ppp0 for nat[1] dnat: 'natkit gateway run' waits for it
-apply would refuse: somebody changed it
+apply would refuse: it was changed since
 `
 	if diff := cmp.Diff(want, planText(t, g)); diff != "" {
 		t.Error(diff)

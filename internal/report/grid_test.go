@@ -38,8 +38,8 @@ func TestFitsTheScreen(t *testing.T) {
 	}
 }
 
-// wordsOf are those of a document in so many columns, none of which is exceeded unless
-// by a single word behind the margin.
+// wordsOf returns the words of a document of the given width, which only a single word
+// after the margin may exceed.
 func wordsOf(t *testing.T, columns int, write func(io.Writer, Style) error) map[string]int {
 	t.Helper()
 	var out bytes.Buffer

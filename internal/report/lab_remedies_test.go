@@ -21,8 +21,8 @@ func remediesReport() *lab.Report {
 		s.Handshakes = &lab.Handshakes{Opened: 1260, Accepted: 1260, Late: late, SYNRetransmits: resent, Rejected: rejected,
 			RejectedBy: "TcpExtPAWSTimewait", RejectRate: float64(rejected) / 1260, TimeWait: 164, PerSecond: 63}
 		if effect != "" {
-			s.Remedy = &lab.RemedyReport{Against: "fault", Effect: effect, Cost: "a cost of " + name, Risk: "a risk that takes some more words to tell than fit into one line of a terminal",
-				Words: "so and so many SYNs sent again"}
+			s.Remedy = &lab.RemedyReport{Against: "fault", Effect: effect, Cost: "a cost of " + name, Risk: "a risk that takes some more words to explain than fit into one line of a terminal",
+				Words: "a number of SYNs sent again"}
 		}
 		r.Stages = append(r.Stages, s)
 	}
@@ -52,7 +52,7 @@ func TestLabRemedies(t *testing.T) {
 	}
 }
 
-// TestLabRemediesHTML: the page tells the same, in a section of its own.
+// TestLabRemediesHTML: the page shows the same, in a section of its own.
 func TestLabRemediesHTML(t *testing.T) {
 	var page bytes.Buffer
 	if err := LabHTML(&page, remediesReport()); err != nil {
@@ -75,7 +75,7 @@ func TestLabRemediesHTML(t *testing.T) {
 	}
 }
 
-// TestRejectedByPAWSEstab: a counter that has other segments, too, is not told as SYNs.
+// TestRejectedByPAWSEstab: a counter that also counts other segments is not reported as SYNs.
 func TestRejectedByPAWSEstab(t *testing.T) {
 	r := remediesReport()
 	for i := range r.Stages {

@@ -161,7 +161,7 @@ func labText(t *testing.T, r *lab.Report) string {
 	return out.String()
 }
 
-// TestLabExchanges has a row for each load that tells whom the far end saw.
+// TestLabExchanges has a row for each load that reports whom the far end saw.
 func TestLabExchanges(t *testing.T) {
 	seen := func(addrs ...string) (all []lab.SeenAddress) {
 		for _, a := range addrs {

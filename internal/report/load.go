@@ -357,7 +357,7 @@ func (r PacketsResult) Text(w io.Writer, style Style) error {
 	if r.To != "" {
 		t.line("Packets received", "%s", units.Count(r.Received))
 	}
-	if r.To != "" && !c.Bare { // bare frames cannot be told from others
+	if r.To != "" && !c.Bare { // bare frames cannot be distinguished from others
 		t.delivery(r)
 	}
 	t.rates(r)

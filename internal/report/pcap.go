@@ -363,7 +363,7 @@ func (p *pcapPrinter) clocksOf(pair *pcap.PairClocks) {
 	case pair.PerConnection:
 		n += ", nearly one for each port: they do not count machines"
 	case fewConnections(pair):
-		n += ", too few connections to tell machines from ports"
+		n += ", too few connections to distinguish machines from ports"
 	case pair.More:
 		n = "at least " + n
 	}

@@ -80,7 +80,7 @@ frame.onload = () => {
 frame.srcdoc = %s;
 </script>`
 
-// TestLabOnTelephone: what is wider than a narrow screen is laid out anew or scrolls by itself.
+// TestLabOnTelephone: what is wider than a narrow screen is laid out anew or scrolls alone.
 func TestLabOnTelephone(t *testing.T) {
 	chromium := testutil.NeedNightlyProgram(t, "chromium")
 	page, _ := labPageOf(t, madeUpReport(t))

@@ -123,7 +123,7 @@ func TestProgress(t *testing.T) {
 
 	out.Reset()
 	p = NewProgress(&out, false, func() time.Time { return now })
-	p.Update("nobody sees this")
+	p.Update("not shown")
 	p.Clear()
 	if out.Len() > 0 {
 		t.Errorf("not a terminal: wrote %q", out.String())

@@ -35,8 +35,8 @@ type Exception struct {
 // ErrTooMany is the error of what exceeds a Budget.
 var ErrTooMany = errors.New("too many rules, exceptions, ports and elements of sets to follow: import a part of them, such as one chain")
 
-// A text of some kB, and a rule set of somebody who is no friend, may have more paths
-// through its chains, elements of sets and pairs of rules than can be followed.
+// A text of some kB, or a hostile rule set, may have more paths through its chains,
+// elements of sets and pairs of rules than can be followed.
 const (
 	// mostRules bounds what lists and sets of addresses in a text become that many rules use.
 	mostRules = 300_000

@@ -20,7 +20,7 @@ func parsed(list []byte, interval bool) []interval {
 	return intervals(elements, interval, true)
 }
 
-// listed is an element as the kernel tells it: NFTA_LIST_ELEM with key, flags and the
+// listed is an element as the kernel encodes it: NFTA_LIST_ELEM with key, flags and the
 // key that ends it.
 func listed(key []byte, flags uint32, last []byte) []byte {
 	b := netlink.AppendAttr(nil, unix.NFTA_SET_ELEM_KEY, netlink.AppendAttr(nil, unix.NFTA_DATA_VALUE, key))
@@ -33,8 +33,8 @@ func listed(key []byte, flags uint32, last []byte) []byte {
 	return netlink.AppendAttr(nil, unix.NFTA_LIST_ELEM, b)
 }
 
-// TestElementsOf has intervals as the kernel tells them: their first keys, and the keys
-// after their last ones, from above or from below.
+// TestElementsOf has intervals as the kernel lists them: their first keys, and the keys
+// after their last ones, in descending or ascending order.
 func TestElementsOf(t *testing.T) {
 	number := func(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
 	begin := func(n uint16) []byte { return listed(number(n), 0, nil) }
@@ -42,7 +42,7 @@ func TestElementsOf(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		interval bool
-		told     [][]byte
+		listed   [][]byte
 		want     string
 	}{
 		{"single ones", false, [][]byte{begin(80), begin(22)}, "[22-22 80-80]"},
@@ -54,7 +54,7 @@ func TestElementsOf(t *testing.T) {
 		{"garbled", true, [][]byte{{9, 0, 1}}, "[]"},
 	} {
 		got := []string{}
-		for _, e := range parsed(slices.Concat(c.told...), c.interval) {
+		for _, e := range parsed(slices.Concat(c.listed...), c.interval) {
 			got = append(got, fmt.Sprintf("%d-%d", port(e.first), port(e.last)))
 		}
 		if fmt.Sprint(got) != c.want {
@@ -63,7 +63,7 @@ func TestElementsOf(t *testing.T) {
 	}
 }
 
-// FuzzElementsOf reads what no kernel tells, and looks it up.
+// FuzzElementsOf parses elements that no kernel sends, and looks them up.
 func FuzzElementsOf(f *testing.F) {
 	f.Add(listed([]byte{10, 0, 0, 0}, 0, nil), true)
 	f.Add(listed([]byte{10, 0, 0, 0, 0, 80, 0, 0}, 0, []byte{10, 0, 0, 255, 0, 90, 0, 0}), true)

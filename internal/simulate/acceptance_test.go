@@ -232,7 +232,7 @@ func TestCaseLoadShifts(t *testing.T) {
 	}
 }
 
-// Each remedy of the case by itself.
+// Each remedy of the case alone.
 func TestCaseRemedies(t *testing.T) {
 	old := Servers{Name: "old", Count: 4, Kernel: KernelWheel}
 	plain := run(t, loaded(old)).Totals

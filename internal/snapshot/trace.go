@@ -196,7 +196,7 @@ type DropEvent struct {
 	Module   string `json:"module,omitempty"`
 	Reason   string `json:"reason,omitempty"`
 	Protocol string `json:"protocol"`
-	// Cause is one of DropCause's, where return values tell.
+	// Cause is one of DropCause's, if return values identify it.
 	Cause string `json:"nat_cause,omitempty"`
 	// Source and Destination are addresses, with the port where there is one.
 	Source      string `json:"source,omitempty"`
@@ -332,8 +332,8 @@ const PartSYNs = "syns"
 // listened, and how it answered them. Numbers are those of the Sample, not scaled.
 type SYNs struct {
 	Seconds float64 `json:"seconds"`
-	// Sample: the SYNs of one in so many (source address, source port) were
-	// recorded, in the end; 1 is all.
+	// Sample: the SYNs of one in Sample pairs of source address and port were recorded,
+	// in the end; 1 is all.
 	Sample int `json:"sample"`
 	// SYNs to listeners. Repeated ones have the addresses and the sequence number of a
 	// former one: the client had no answer, or none that it could use. Their port may be

@@ -24,8 +24,8 @@ func TestRejectedSYNs(t *testing.T) {
 }
 
 func rejectedSYNs(t *testing.T, server netip.AddrPort) {
-	// Without RFC 1337 the client's RST removes TIME_WAIT; there is nobody who would
-	// send it, so the kernel does.
+	// Without RFC 1337 the client's RST removes TIME_WAIT; no program would send it, so
+	// the kernel does.
 	r := newReusing(t, server, map[string]string{"tcp_timestamps": "2", "tcp_rfc1337": "1", "tcp_invalid_ratelimit": "0"})
 	var next [4]uint32
 	for i := range next {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inVM is set in the VM of `make test-vm`: nobody but the VM itself can have taken
-// something from its kernel there.
+// inVM is set in the VM of `make test-vm`: there only the VM itself can have disabled
+// a feature of its kernel.
 const inVM = "NATKIT_VM"
 
 // Feature is something that a kernel can be built without.
@@ -26,8 +26,8 @@ type Feature struct {
 	Since string
 	// Probe tries it. Its error is that of the kernel.
 	Probe func() error
-	// Off are errors of Probe by which a machine tells that it was switched off
-	// there, by a sysctl or by a container. Refused permission is always one.
+	// Off are the errors of Probe that mean that the feature is disabled on this machine,
+	// by a sysctl or by a container. Refused permission is always one.
 	Off []error
 }
 
@@ -59,7 +59,7 @@ type kernel struct {
 	err     error // why there is no config
 }
 
-// judge tells what follows from a probe's error: the reason, and whether the kernel
+// judge returns the conclusion from a probe's error: the reason, and whether the kernel
 // should have the feature.
 func (k kernel) judge(f Feature, probe error) (what string, fail bool) {
 	needs := fmt.Sprintf("needs %s (%s)", f.Name, strings.Join(f.Symbols, ", "))
@@ -83,7 +83,7 @@ func (k kernel) judge(f Feature, probe error) (what string, fail bool) {
 func release() (string, error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
-		return "", fmt.Errorf("tell the kernel's release: %w", err)
+		return "", fmt.Errorf("read the kernel's release: %w", err)
 	}
 	return unix.ByteSliceToString(u.Release[:]), nil
 }

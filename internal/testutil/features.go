@@ -68,8 +68,8 @@ var (
 	IPv6 = Feature{Name: "IPv6", Symbols: []string{"CONFIG_IPV6"}, Probe: probeIPv6,
 		Off: []error{unix.EADDRNOTAVAIL, unix.EAFNOSUPPORT}}
 
-	// NetnsCookie tells network namespaces of one number apart: e8b9eab99232 "net: retrieve
-	// netns cookie via getsocketopt".
+	// NetnsCookie distinguishes network namespaces with the same inode number: e8b9eab99232
+	// "net: retrieve netns cookie via getsocketopt".
 	NetnsCookie = Feature{Name: "cookies of network namespaces", Symbols: []string{"CONFIG_NET_NS"}, Since: "5.14", Probe: probeNetnsCookie}
 
 	// NetnsHandle opens a network namespace by its number and cookie: "nsfs: support file

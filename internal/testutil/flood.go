@@ -9,8 +9,8 @@ import (
 )
 
 // FloodUDP sends a datagram from each port from 10000 to 59999 of to's own
-// address, in turn, until ctx ends: 50,000 flows that nobody answers. It runs in
-// the network namespace of the calling thread.
+// address, in turn, until ctx ends: 50,000 unanswered flows. It runs in the network
+// namespace of the calling thread.
 func FloodUDP(ctx context.Context, to netip.AddrPort, perSecond int) error {
 	const first, last, burstsPerSecond = 10_000, 59_999, 200
 	tick := time.NewTicker(time.Second / burstsPerSecond)

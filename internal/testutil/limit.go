@@ -34,8 +34,8 @@ func RaiseConntrackMax(t testing.TB, limit int) {
 	}
 }
 
-// CPUTime is what this process has used, in the kernel too, which works for it in its
-// system calls. The clock does not tell it on a machine that does other things as well.
+// CPUTime returns the CPU time of this process, including the kernel's for its system
+// calls. Elapsed time is no measure of it on a machine that does other work as well.
 func CPUTime(t testing.TB) time.Duration {
 	t.Helper()
 	var u unix.Rusage

@@ -77,7 +77,7 @@ func (a *app) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return a, nil
 }
 
-// offer shows the list, unless nobody waits for it any more.
+// offer shows the list, unless it is no longer waited for.
 func (a *app) offer(msg listed) {
 	a.list.close()
 	a.list = msg.list

@@ -76,8 +76,8 @@ func TestPausedTakesNone(t *testing.T) {
 	}
 }
 
-// TestLateList: a list of namespaces keeps them alive, so one that nobody waits for any
-// more is closed.
+// TestLateList: a list of namespaces keeps them alive, so one that is no longer waited
+// for is closed.
 func TestLateList(t *testing.T) {
 	a := newApp(t)
 	here, err := netns.Current()
@@ -102,7 +102,7 @@ func TestLateList(t *testing.T) {
 	if cmd := a.get(tea.KeyPressMsg{Code: tea.KeyEnter}); cmd == nil {
 		t.Fatal("does not switch")
 	} else if got := cmd(); got != (switched{}) {
-		t.Fatalf("switching tells %+v", got)
+		t.Fatalf("switching returns %+v", got)
 	}
 	if ns, err := a.sampler.Netns(); err != nil || ns == nil || ns.Inode() != here.Inode() {
 		t.Errorf("samples %v, %v", ns, err)

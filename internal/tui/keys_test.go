@@ -94,10 +94,10 @@ func TestListThatFails(t *testing.T) {
 	if m.mode == spaces || !m.failed || m.message != "no /proc" {
 		t.Errorf("mode %d, message %q", m.mode, m.message)
 	}
-	// One that comes after somebody went back is not shown.
+	// A list that arrives after the user went back is not shown.
 	m = press(screenOf(busy()), "n", "esc").Spaces(netnsList, nil)
 	if m.mode == spaces || len(m.list) > 0 {
-		t.Error("shows a list that nobody waits for")
+		t.Error("shows a list that is no longer waited for")
 	}
 }
 

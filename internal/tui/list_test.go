@@ -30,7 +30,7 @@ func TestList(t *testing.T) {
 	own := ownInode()
 	for _, space := range l.spaces {
 		if space.Inode == own && !named(space) {
-			t.Errorf("nobody sees that %+v is where natkit runs", space)
+			t.Errorf("%+v is not marked as natkit's own", space)
 		}
 	}
 	for _, space := range l.spaces {

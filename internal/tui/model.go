@@ -1,5 +1,5 @@
-// Package tui is the live screen of natkit top: a model that keys and samples change, what
-// it looks like in so many columns and lines, and the program that samples and draws.
+// Package tui is the live screen of natkit top: a model that keys and samples change, its
+// view for a given number of columns and lines, and the program that samples and draws.
 package tui
 
 import (
@@ -78,7 +78,7 @@ func New(theme Theme, interval time.Duration) Model {
 	return Model{theme: theme, interval: interval, width: 80, height: 24}
 }
 
-// Resize is told how many columns and lines there are.
+// Resize sets the number of columns and lines.
 func (m Model) Resize(width, height int) Model {
 	m.width, m.height = width, height
 	return m
@@ -164,8 +164,8 @@ type Space struct {
 	Entries int64
 }
 
-// whole is how many entries of the table n looked-at ones stand for, to the digit that
-// they tell: their number varies by its square root from one sample to the next.
+// whole scales n sampled entries to the table, rounded to the significant digit: their
+// number varies by its square root from one sample to the next.
 func (s *Sample) whole(n int64) int64 {
 	scale := s.scale()
 	if scale == 1 {
@@ -174,8 +174,8 @@ func (s *Sample) whole(n int64) int64 {
 	return int64(toDigit(float64(n)*scale, math.Sqrt(float64(n))*scale) + 0.5)
 }
 
-// part is the share of n of the looked-at entries that the filter left, to the digit
-// that they tell.
+// part returns the share of n in the sampled entries that pass the filter, rounded to the
+// significant digit.
 func (s *Sample) part(n int64) float64 {
 	of := max(float64(s.Table.Sampled), 1)
 	share := float64(n) / of

@@ -13,7 +13,7 @@ import (
 
 var noon = time.Date(2024, 5, 17, 12, 0, 0, 0, time.UTC)
 
-// looked is a look without anything read, so many seconds after noon.
+// looked is an empty snapshot, taken the given number of seconds after noon.
 func looked(at float64) *snapshot.Snapshot {
 	return &snapshot.Snapshot{
 		Schema: snapshot.Schema, TakenAt: noon.Add(time.Duration(at * float64(time.Second))), UptimeSeconds: 1000 + at,

@@ -108,8 +108,8 @@ func (s *Sample) talkerRows(talkers []snapshot.Talker) (rows []row) {
 	return rows
 }
 
-// shownCounters are those of conntrack that tell of trouble, the worst first, and what
-// the kernel calls each in its documentation.
+// shownCounters are the conntrack counters that indicate trouble, the worst first, by the
+// names in the kernel's documentation.
 var shownCounters = []string{"drop", "insert_failed", "early_drop", "chaintoolong", "clash_resolve", "invalid",
 	"error", "icmp_error", "search_restart", "expect_create", "expect_delete"}
 
@@ -176,7 +176,8 @@ func (s *Sample) portRows() (rows []row, note string) {
 	return rows, "no translated source address"
 }
 
-// portsUsed are those of a pool, and their share, to the digit that the sample tells.
+// portsUsed returns the used ports of a pool and their share, rounded to the significant
+// digit of the sample.
 func (s *Sample) portsUsed(p snapshot.PortPool) (used int64, share float64) {
 	if s.scale() == 1 {
 		return p.Used, p.Share
@@ -213,7 +214,7 @@ func shareTone(share float64) report.Tone {
 	return report.Plain
 }
 
-// helpLines tell the keys, and what the numbers are.
+// helpLines explain the keys and the numbers.
 var helpLines = []string{
 	"q, ctrl+c     quit",
 	"p, space      pause: nothing is read until the next one",
@@ -238,9 +239,9 @@ var helpLines = []string{
 	"sample        how many entries the panels rest on, and the CPU time that reading",
 	"              them took. They are a sample without bias, as the kernel's hash is",
 	"              keyed, and their numbers are scaled to the table, and rounded to the",
-	"              digit that the sample tells. No more is read than costs half a",
-	"              percent of a CPU. Nothing listens to events: that would cut the rate",
-	"              of new connections to a third",
+	"              significant digit. Reading them costs at most half a percent of a",
+	"              CPU. Nothing listens to events: that would cut the rate of new",
+	"              connections to a third",
 	"counters      of conntrack since boot, and what they grow by per second",
 	"drops         in this namespace, counted by an eBPF program at skb:kfree_skb",
 	"SNAT ports    in use of those that NAT may give, of one address towards one",

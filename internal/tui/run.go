@@ -25,7 +25,7 @@ type Options struct {
 	// In and Out are the terminal.
 	In  io.Reader
 	Out io.Writer
-	// Save writes a snapshot of a namespace and tells where.
+	// Save writes a snapshot of a namespace and returns the file's name.
 	Save func(ctx context.Context, ns *netns.Handle) (name string, err error)
 }
 
@@ -49,9 +49,8 @@ func (s *sampler) take(ctx context.Context, f Filter, interval time.Duration) *S
 // screen wakes the machine no more often.
 const drawRate = 10
 
-// Run shows the screen until somebody quits it or ctx ends, and leaves the terminal as
-// it was, also after a panic. It returns the names of the files that were saved, and
-// closes Netns.
+// Run shows the screen until the user quits or ctx ends, and restores the terminal, also
+// after a panic. It returns the names of the saved files, and closes Netns.
 func Run(ctx context.Context, o Options) (files []string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	a := &app{ctx: ctx, opt: o, sampler: newSampler(o.Netns, watch.Continuous()), model: New(o.Theme, o.Interval)}
@@ -115,8 +114,8 @@ func list() (*listing, error) {
 	return l, nil
 }
 
-// ownInode is that of the namespace natkit runs in, mostly the host's; 0 where that
-// cannot be told.
+// ownInode returns the inode of the namespace natkit runs in, mostly the host's; 0 if it
+// cannot be determined.
 func ownInode() uint64 {
 	own, err := netns.Current()
 	if err != nil {
@@ -126,7 +125,7 @@ func ownInode() uint64 {
 	return own.Inode()
 }
 
-// named tells names of ip-netns(8) from those that netns.All makes of processes.
+// named distinguishes names of ip-netns(8) from those that netns.All makes of processes.
 func named(s Space) bool {
 	return !strings.HasPrefix(s.Name, "pid ") && !strings.HasPrefix(s.Name, "held by ")
 }

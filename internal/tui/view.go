@@ -76,7 +76,7 @@ func (m Model) whole() bool { return m.width >= wholeWidth && m.height >= wholeH
 // bands are the panels that stand beside each other.
 var bands = [][]panelID{{states, protocols, counters}, {drops, ports}, {sources, services}}
 
-// body is the panels in so many lines, or the one that has the focus.
+// body returns height lines of panels, or of the focused panel alone.
 func (m Model) body(height int) []line {
 	if !m.whole() || m.zoomed {
 		return m.panel(m.focus, m.width, height)
@@ -185,7 +185,7 @@ func columnsOf(rows []row) (columns []int, longest int) {
 	return columns, longest
 }
 
-// wrapped breaks text into lines of so many columns.
+// wrapped breaks text into lines of at most width columns.
 func wrapped(text string, width, height int, tone report.Tone) []line {
 	var lines []line
 	for _, part := range report.Wrap(report.Clean(text), width) {
@@ -217,7 +217,7 @@ func (l line) width() int {
 	return n
 }
 
-// fit cuts a line, or fills it with spaces, to exactly so many columns.
+// fit cuts a line, or pads it with spaces, to exactly the given number of columns.
 func (l line) fit(columns int) line {
 	out := make(line, 0, len(l)+1)
 	left := columns
@@ -235,7 +235,7 @@ func (l line) fit(columns int) line {
 	return out
 }
 
-// beside puts right at the end of so many columns, where left leaves room for it.
+// beside aligns right to the given number of columns, if left leaves room for it.
 func beside(left, right line, columns int) line {
 	gap := columns - left.width() - right.width()
 	if gap < 2 {
@@ -277,8 +277,8 @@ func ascii(text string) string {
 	}, text)
 }
 
-// spark draws the newest values in so many columns, from 0 to top, or to the greatest
-// one where top is 0.
+// spark draws the newest values, one a column, scaled from 0 to top, or to the greatest
+// value if top is 0.
 func (h history) spark(columns int, top float64) string {
 	if columns <= 0 {
 		return ""
@@ -286,8 +286,8 @@ func (h history) spark(columns int, top float64) string {
 	return report.Spark(h[max(len(h)-columns, 0):], top)
 }
 
-// bar is a part of a whole in so many columns. Anything above nothing is seen, and
-// full is only what is all.
+// bar draws a share of the given number of columns. A share above 0 is always visible,
+// and only a share of 1 fills the bar.
 func bar(share float64, columns int) string {
 	if columns <= 0 {
 		return ""

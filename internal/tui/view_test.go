@@ -104,7 +104,7 @@ var frames = []struct {
 
 var sizes = [][2]int{{80, 24}, {120, 40}, {40, 10}, {20, 5}}
 
-// TestFrames compares each state in each size with what somebody looked at.
+// TestFrames compares each state in each size with a reviewed golden file.
 func TestFrames(t *testing.T) {
 	for _, f := range frames {
 		t.Run(f.name, func(t *testing.T) {

@@ -24,7 +24,7 @@ const (
 	// GatewayForeign is read where something is in the engine's place that natkit did not
 	// make.
 	GatewayForeign = "foreign"
-	// gatewayChanged stands behind the digest of rules that somebody changed.
+	// gatewayChanged follows the digest of rules that were changed since.
 	gatewayChanged = " changed"
 	// GatewayFileTarget is the only Target of kind GatewayFile.
 	GatewayFileTarget = "configuration"
@@ -37,7 +37,7 @@ const (
 // digestPattern: see gateway.Digest.
 var digestPattern = regexp.MustCompile(`^[0-9a-f]{32,128}$`)
 
-// IsDigest tells the digest of a plan or a text from other values.
+// IsDigest reports whether s is the digest of a plan or a text.
 func IsDigest(s string) bool { return digestPattern.MatchString(s) }
 
 // GatewayTarget names what an engine has in force in the network namespace of an inode.
@@ -67,8 +67,8 @@ func ParseGatewayTarget(target string) (inode uint64, engine string, err error) 
 	return inode, engine, nil
 }
 
-// GatewayChanged is the value of a table that natkit made for a plan and that
-// somebody has changed since. Put back, it is the plan as natkit wrote it.
+// GatewayChanged returns the value of a table that natkit made for a plan and that was
+// changed since. It is restored to the plan as natkit wrote it.
 func GatewayChanged(digest string) string { return digest + gatewayChanged }
 
 // GatewayDigest is the digest in a value of kind Gateway; empty where it has none.
@@ -81,7 +81,7 @@ func GatewayDigest(value string) (digest string, changed bool) {
 	return digest, changed
 }
 
-// validateGateway lets only the plan before have been changed by somebody.
+// validateGateway accepts the mark of changed rules only in Before.
 func (c Change) validateGateway() error {
 	if _, _, err := ParseGatewayTarget(c.Target); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (c Change) validateGatewayFile() error {
 }
 
 // Follows reports whether the change begins with the value that another one wrote. A
-// gateway that somebody changed by hand in between is put back as it was written.
+// gateway changed by hand in between is restored as it was written.
 func (c Change) Follows(value string) bool {
 	if c.Kind == Gateway {
 		digest, _ := GatewayDigest(c.Before)

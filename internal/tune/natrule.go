@@ -74,8 +74,8 @@ func changeNATRule(c Change) (cost, risk string) {
 	return cost, joinRisks(risks...)
 }
 
-// NATRuleByHand says what to write into the file from which the rules come, which
-// natkit does not know. It also tells how to change a rule without a Target.
+// NATRuleByHand returns what to write into the file that the rules come from, which
+// natkit does not know. It also explains how to change a rule without a Target.
 func NATRuleByHand(c Change) string {
 	o, err := nat.ParseOptions(c.After)
 	if err != nil {

@@ -181,7 +181,7 @@ var KnownSysctls = []Known{
 	{Name: ct + "expect_max", Unit: entries, Default: "4 for each 256 buckets", compute: defaultExpect, Means: "limit of expected connections (FTP, SIP and other helpers)"},
 	{Name: ct + "acct", Default: "0", Means: "1 counts packets and bytes of each connection"},
 	{Name: ct + "timestamp", Default: "0", Means: "1 keeps when each connection began: rates of new ones are then exact"},
-	{Name: ct + "events", Default: "1 to 5.10; 2 since 6.1", Means: "1 reports changes of connections to listeners, 2 only while somebody listens, 0 never"},
+	{Name: ct + "events", Default: "1 to 5.10; 2 since 6.1", Means: "1 reports changes of connections to listeners, 2 only while there is a listener, 0 never"},
 	{Name: ct + "checksum", Default: "1", Means: "1 checks checksums of what comes in; packets with wrong ones are invalid and get no NAT"},
 	{Name: ct + "log_invalid", Default: "0", Means: "protocol number whose invalid packets are logged, 255 for all, 0 for none"},
 	{Name: ct + "helper", Default: "0", Means: "1 gives helpers to connections by their port; gone in 6.1"},
@@ -269,9 +269,9 @@ func FindKnown(name string) (Known, bool) {
 	return Known{Name: name}, false
 }
 
-// DefaultFor is the kernel's own value on the machine of a snapshot; not known where
-// there is none, where what it depends on could not be read, and of kernels whose value
-// nobody looked at.
+// DefaultFor returns the kernel's default on the machine of a snapshot; not known if
+// there is none, if a value it depends on could not be read, and for kernels whose default
+// has not been checked.
 func (k Known) DefaultFor(s *snapshot.Snapshot) (value string, known bool) {
 	switch {
 	case k.compute != nil:
@@ -291,7 +291,7 @@ func (k Known) DefaultFor(s *snapshot.Snapshot) (value string, known bool) {
 	return "", false
 }
 
-// before reports whether a kernel is older than so many releases after a release.
+// before reports whether a kernel is older than release with after added to its minor number.
 func before(k snapshot.Kernel, release string, after int) bool {
 	var major, minor int
 	_, err := fmt.Sscanf(release, "%d.%d", &major, &minor)
@@ -337,7 +337,7 @@ func defaultExpect(s *snapshot.Snapshot) (string, bool) {
 	return strconv.FormatInt(max(n/256, 1)*4, 10), ok
 }
 
-// ofTCPHash is a part of TCP's hash table, which tells its size since Linux 6.1.
+// ofTCPHash is a part of TCP's hash table, whose size is readable since Linux 6.1.
 func ofTCPHash(part, least int64) func(*snapshot.Snapshot) (string, bool) {
 	return func(s *snapshot.Snapshot) (string, bool) {
 		n, ok := s.Sysctls.Int("net.ipv4.tcp_ehash_entries")

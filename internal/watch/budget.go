@@ -44,7 +44,7 @@ func (b *Budget) Exceeded(read int64, cost time.Duration) bool {
 
 func (b *Budget) allowance() time.Duration { return time.Duration(float64(b.Interval) * b.Share) }
 
-// Spent plans the next reading after one that took so much time for so many entries.
+// Spent schedules the next reading after one that took cost for read entries.
 func (b *Budget) Spent(now time.Time, cost time.Duration, read int64) {
 	// Some room is left, so that an unlucky reading does not skip the next one.
 	target := float64(b.allowance()) * 0.8

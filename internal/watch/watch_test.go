@@ -158,7 +158,7 @@ func TestEnter(t *testing.T) {
 
 const unprivilegedEnv = "NATKIT_TEST_UNPRIVILEGED"
 
-// TestWithoutPrivilege runs itself as nobody: what cannot be had says why.
+// TestWithoutPrivilege runs itself as nobody: what is unavailable has its reason.
 func TestWithoutPrivilege(t *testing.T) {
 	if os.Getenv(unprivilegedEnv) != "" {
 		unprivileged(t)

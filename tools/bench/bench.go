@@ -19,7 +19,7 @@ type Suite struct {
 	Name string
 	// Title and About, Markdown, begin the section where the document lacks it.
 	Title, About string
-	// Method says, after "so many rounds of every subject in turn", what one run is.
+	// Method describes one run; it is printed after the number of rounds.
 	Method string
 	// Quantities are what a run yields; the first is what the suite is about.
 	Quantities []Quantity
@@ -36,8 +36,8 @@ type Suite struct {
 	Seed       uint64
 	// Programs are commands that print the versions of the programs that take part.
 	Programs [][]string
-	// Setup, where there is one, prepares the runs. The harness calls teardown in
-	// the end, also after an interruption; a Setup that fails cleans up by itself.
+	// Setup, if set, prepares the runs. The harness calls teardown at the end, also
+	// after an interruption; a Setup that fails cleans up after itself.
 	Setup func(context.Context) (teardown func(context.Context) error, err error)
 }
 
@@ -67,7 +67,7 @@ const (
 // Subject is one of the things that are compared.
 type Subject struct {
 	Name string
-	// Run makes one run. It is bounded in time, by itself or by Program.
+	// Run makes one run. It must end on its own, or be limited in time by Program.
 	Run func(context.Context) (Sample, error)
 	// Count takes the counted quantities, after all rounds; nil where it has none.
 	Count func(context.Context) (Values, error)
@@ -89,8 +89,8 @@ type Sample struct {
 
 var kebab = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
-// Check finds what is wrong with a suite, and with so many rounds of it (0: its
-// own number), before anything runs.
+// Check validates a suite and the number of rounds (0: the suite's own) before anything
+// runs.
 func (s Suite) Check(rounds int) error {
 	rounds = cmp.Or(rounds, s.Rounds)
 	switch {

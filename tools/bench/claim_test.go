@@ -28,7 +28,7 @@ func TestJudge(t *testing.T) {
 		{Claim{"a", rate, "b", 1.5, false}, "a: requests/s ≥ 1.5 × b", "2.046 (1.983 to 2.110)", Met},
 		{Claim{"a", rate, "b", 2.05, false}, "a: requests/s ≥ 2.05 × b", "2.046 (1.983 to 2.110)", Undecided},
 		{Claim{"a", rate, "b", 2.2, false}, "a: requests/s ≥ 2.2 × b", "2.046 (1.983 to 2.110)", NotMet},
-		{Claim{"a", rate, "c", 0.0001, false}, "a: requests/s ≥ 0.0001 × c", "too uncertain to tell (0.211 to 1108.790)", Undecided},
+		{Claim{"a", rate, "c", 0.0001, false}, "a: requests/s ≥ 0.0001 × c", "too uncertain to compare (0.211 to 1108.790)", Undecided},
 		{Claim{"a", size, "b", 0.5, false}, "a: peak memory ≤ 0.5 × b", "0.500 (0.500 to 0.500)", Met},
 		{Claim{"a", size, "b", 0.5, true}, "a: peak memory < 0.5 × b", "0.500 (0.500 to 0.500)", NotMet},
 		{Claim{"b", rate, "", 97, false}, "b: requests/s ≥ 97.0", "97.0, the worst of 4", Met},

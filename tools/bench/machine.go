@@ -39,8 +39,8 @@ func (m Machine) String() string {
 		m.CPU, units.Plural(m.CPUs, "CPU", "CPUs"), units.Bytes(m.MemoryBytes), m.Distribution, m.Kernel)
 }
 
-// Describe tells the time, the commit of the source in the working directory, and
-// the machine.
+// Describe returns the time, the commit of the source in the working directory, and the
+// machine.
 func Describe(ctx context.Context) (Origin, error) {
 	m, err := readMachine()
 	return Origin{Date: time.Now().UTC().Truncate(time.Second), Commit: commit(ctx), Machine: m}, err
@@ -84,7 +84,7 @@ func field(path, name, separator string) string {
 	return ""
 }
 
-// busy tells what may disturb the runs: load, and labs.
+// busy returns what may disturb the runs: load, and labs.
 func busy(load float64, cpus int) []string {
 	var found []string
 	if load > busyLoad*float64(cpus) {
@@ -99,7 +99,7 @@ func busy(load float64, cpus int) []string {
 	switch {
 	case err == nil:
 		lock.Close()
-	case !errors.Is(err, fs.ErrPermission): // who may not lock cannot tell
+	case !errors.Is(err, fs.ErrPermission): // without permission to lock it is not known
 		found = append(found, err.Error())
 	}
 	return found

@@ -19,8 +19,8 @@ import (
 const (
 	// programLimit bounds the run of a program.
 	programLimit = 5 * time.Minute
-	// programGrace is how long a program may take to clean up behind itself when it
-	// is told to end.
+	// programGrace is how long a program may take to clean up after it has received
+	// the signal to end.
 	programGrace = 20 * time.Second
 )
 

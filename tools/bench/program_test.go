@@ -41,8 +41,8 @@ func TestProgramExitCodes(t *testing.T) {
 	}
 }
 
-// TestProgramCleansUp: an interrupted program may end by itself, and what it does
-// then is no success.
+// TestProgramCleansUp: an interrupted program may end on its own, and its result then is
+// no success.
 func TestProgramCleansUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	dir := t.TempDir()
@@ -59,7 +59,7 @@ func TestProgramCleansUp(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if !exists(dir + "/end") {
-		t.Error("the program was not told to end")
+		t.Error("the program did not receive the signal to end")
 	}
 }
 

@@ -19,7 +19,7 @@ type Options struct {
 	Rounds int
 	// Origin goes into the result as it is.
 	Origin Origin
-	// Progress is told each run in one line.
+	// Progress is called for each run, with one line.
 	Progress func(format string, args ...any)
 }
 

@@ -19,8 +19,7 @@ const (
 	call = "system_calls"
 )
 
-// fake is a suite whose subjects yield what they are told, and which remembers
-// what was done with it.
+// fake is a suite whose subjects return the given values, and which records the calls.
 type fake struct {
 	Suite
 	log []string

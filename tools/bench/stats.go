@@ -22,7 +22,7 @@ func (r Ratio) wide() bool { return r.High > 2*r.Low }
 func (r Ratio) String() string {
 	interval := fmt.Sprintf("(%.3f to %.3f)", r.Low, r.High)
 	if r.wide() {
-		return "too uncertain to tell " + interval
+		return "too uncertain to compare " + interval
 	}
 	return fmt.Sprintf("%.3f %s", r.Mean, interval)
 }

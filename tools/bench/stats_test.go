@@ -103,8 +103,8 @@ func TestMedian(t *testing.T) {
 
 func TestRatioString(t *testing.T) {
 	for want, r := range map[string]Ratio{
-		"1.050 (0.900 to 1.225)":                 {Mean: 1.05, Low: 0.9, High: 1.225},
-		"too uncertain to tell (0.500 to 2.000)": {Mean: 1, Low: 0.5, High: 2},
+		"1.050 (0.900 to 1.225)":                    {Mean: 1.05, Low: 0.9, High: 1.225},
+		"too uncertain to compare (0.500 to 2.000)": {Mean: 1, Low: 0.5, High: 2},
 	} {
 		if got := r.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)

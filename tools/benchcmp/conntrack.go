@@ -144,8 +144,8 @@ func (c *conntrackBench) hold(ctx context.Context, entries int64) error {
 	return err
 }
 
-// buckets gives the hash what a host with so many entries has. The kernel's dump looks into
-// every bucket, so that smaller tables keep the usual number.
+// buckets sizes the hash as on a host with the given number of entries. The kernel's dump
+// reads every bucket, so smaller tables keep the usual number.
 func (c *conntrackBench) buckets(ctx context.Context, entries int64) (err error) {
 	if entries < mostEntries {
 		return c.usualBuckets()

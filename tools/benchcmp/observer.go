@@ -96,7 +96,7 @@ func (w *watch) await(before ebpf.ProgramID) error {
 		select {
 		case err := <-w.ended:
 			w.ended <- err
-			return fmt.Errorf("ended by itself: %v", err)
+			return fmt.Errorf("ended early: %v", err)
 		default:
 		}
 		programs, err := programsAfter(before)

@@ -24,7 +24,7 @@ const (
 	observerMemory  = "peak_memory_mebibytes"
 )
 
-const nobody = "nobody"
+const unobserved = "nobody"
 
 // rulesOfDrops drop one packet in seven, as the source ports are those from 1024 on:
 // half a million per second where three and a half million come.
@@ -66,7 +66,7 @@ func dropsSuite(natkit string) bench.Suite {
 		{Subject: counting, Quantity: observerProgram, Bound: 60},
 		{Subject: exact, Quantity: observerProgram, Bound: 200},
 		{Subject: counting, Quantity: observerProgram, Than: peer, Bound: 1},
-		{Subject: counting, Quantity: packetRate, Than: nobody, Bound: 0.97},
+		{Subject: counting, Quantity: packetRate, Than: unobserved, Bound: 0.97},
 		{Subject: counting, Quantity: packetRate, Than: peer, Bound: 1},
 		{Subject: counting, Quantity: observerStart, Bound: 300},
 		{Subject: counting, Quantity: observerMemory, Bound: 64},
@@ -74,12 +74,12 @@ func dropsSuite(natkit string) bench.Suite {
 	return o.suite(bench.Suite{
 		Name: "drops", Title: "natkit drops beside bpftrace, on a gateway that drops",
 		About: "The lab's gateway forwards small packets and drops one in seven by a rule, everything\n" +
-			"on one CPU, while somebody counts its drops. The empty program shows what the kernel's\n" +
+			"on one CPU, while its drops are counted. The empty program shows what the kernel's\n" +
 			"tracepoint costs where it is on, with nothing in it: no tracer can cost less.",
 		Quantities: observerQuantities("program per drop"),
 		Claims:     claims,
 		Programs:   [][]string{{natkit, "--version"}, {"bpftrace", "--version"}, {"nft", "--version"}},
-	}, observer{name: nobody},
+	}, observer{name: unobserved},
 		observer{name: empty, attach: attachNothing},
 		observer{name: counting, args: []string{natkit, "drops", "--for", "2m", "--json"}},
 		observer{name: exact, args: []string{natkit, "drops", "--for", "2m", "--json", "--flows"}},
@@ -96,17 +96,17 @@ func watchSuite(natkit string) bench.Suite {
 			"natkit samples the stacks of all CPUs 99 times per second, or waits for drops.",
 		Quantities: observerQuantities("program per run"),
 		Claims: []bench.Claim{
-			{Subject: drops, Quantity: packetRate, Than: nobody, Bound: 0.97},
-			{Subject: own, Quantity: packetRate, Than: nobody, Bound: 0.97},
+			{Subject: drops, Quantity: packetRate, Than: unobserved, Bound: 0.97},
+			{Subject: own, Quantity: packetRate, Than: unobserved, Bound: 0.97},
 			{Subject: own, Quantity: observerCPU, Bound: 0.01},
 			{Subject: own, Quantity: observerStart, Bound: 300},
 		},
 		Programs: [][]string{{natkit, "--version"}, {"nft", "--version"}},
-	}, observer{name: nobody}, observer{name: own, args: []string{natkit, "profile", "--for", "2m", "--hz", "99", "--json"}},
+	}, observer{name: unobserved}, observer{name: own, args: []string{natkit, "profile", "--for", "2m", "--hz", "99", "--json"}},
 		observer{name: drops, args: []string{natkit, "drops", "--for", "2m", "--json"}})
 }
 
-// observing sends packets through the gateway while somebody looks on.
+// observing sends packets through the gateway while it is observed.
 type observing struct {
 	planes
 	rules string
@@ -146,7 +146,7 @@ func (o *observing) openServer() error {
 func (o *observing) suite(s bench.Suite, observers ...observer) bench.Suite {
 	s.Method = fmt.Sprintf("%s packets of %d bytes in %s UDP flows, sent as fast as they go, and taken by the server without a drop; the programs' own time is taken in a run of its own (BPF_ENABLE_STATS, about 20 ns of it the measurement)",
 		units.Count(packetsPerRun), packetBytes, units.Count(packetFlows))
-	s.Baseline, s.Rounds, s.WarmUp = nobody, 15, 1
+	s.Baseline, s.Rounds, s.WarmUp = unobserved, 15, 1
 	s.Parameters, s.Seed = o.parameters(), packetSeed
 	s.Setup = o.setUp
 	for _, by := range observers {

@@ -38,7 +38,7 @@ func portsSuite(natkit string) bench.Suite {
 		Name: "ports", Title: "The chance that a new connection finds no port",
 		About: "A gateway gives one address. One client holds ports towards one destination; then\n" +
 			"another one opens UDP connections through the kernel's own port allocator. Computed is\n" +
-			"the chance that natkit tells from the connection table, measured is the share of new\n" +
+			"the chance that natkit derives from the connection table, measured is the share of new\n" +
 			"connections that the kernel refused (`insert_failed`).",
 		Method: fmt.Sprintf("%s connections, %s at a time, whose ports are all taken (of the mixed ones: drawn from the whole range)",
 			units.Count(portsFlows), units.Count(portsBatch)) + ";\nin the short range 10 at a time",
@@ -78,8 +78,8 @@ type portPoint struct {
 	// mixed has the caller's ports drawn from the whole range, not from the held
 	// ones: measured is then the chance of any connection.
 	mixed bool
-	// ended of the held ports, each so many, are of TCP connections in TIME_WAIT, and
-	// sequence is that of the new ones: past those (which are 0), or before.
+	// One held port in ended is of a TCP connection in TIME_WAIT, and sequence is that of
+	// the new connections: past theirs (which is 0), or before.
 	ended    int
 	sequence uint32
 }
@@ -123,7 +123,7 @@ var portPoints = []portPoint{
 	{name: "TCP, one block, 93 % full, of it 2 % ended, not passed", ports: wholeRange, share: 0.93, ended: 50, sequence: 1<<31 + 1<<20},
 }
 
-// run measures one point with so many connections.
+// run measures one point with the given number of connections.
 func (p portPoint) run(ctx context.Context, flows int) (s bench.Sample, err error) {
 	g, err := newSNATGate()
 	if err != nil {
@@ -182,7 +182,7 @@ type portTrial struct {
 	gate    *snatGate
 	rules   *snapshot.NATRules
 	release string
-	// computed is the sum of what natkit told for each connection.
+	// computed is the sum of the chances that natkit reported for each connection.
 	computed     float64
 	sent, failed int64
 }
@@ -217,7 +217,7 @@ func (t *portTrial) batches(ctx context.Context, flows int, held []uint16, rando
 		}
 		computed := (before + after) / 2
 		if t.point.mixed {
-			// Before the first connection nobody knows which ports they have.
+			// Before the first connection the ports of the new ones are not known.
 			computed = after
 		}
 		t.computed += computed * float64(got.sent)
@@ -246,7 +246,7 @@ func (t *portTrial) from(held []uint16, random *rand.Rand) []uint16 {
 	return chosen
 }
 
-// lookTries bounds how often a table is read again that somebody resizes: others on
+// lookTries limits how often a table is read again after a resize: other namespaces of
 // the host share its hash.
 const lookTries = 5
 
@@ -265,17 +265,17 @@ func (t *portTrial) look(ctx context.Context) (*ports.Collector, error) {
 	return nil, fmt.Errorf("read the gateway's table: it was resized each time of %d", lookTries)
 }
 
-// chance is what natkit tells: of connections whose port is taken, or of any.
+// chance returns what natkit reports: for connections whose port is taken, or for any.
 func (t *portTrial) chance(now, before *ports.Collector) (float64, error) {
 	// The rates do not matter here, only which connections are new.
 	q := ports.Query{Complete: true, Rules: t.rules, Release: t.release, Before: before, Seconds: 1}
-	told := now.Ports(q)
-	if len(told.Pools) == 0 {
+	report := now.Ports(q)
+	if len(report.Pools) == 0 {
 		return 0, errors.New("natkit finds no ports in use")
 	}
-	pool := told.Pools[0]
-	if want := t.point.ports; pool.FirstPort != want.First || pool.LastPort != want.Last || told.Probing != snapshot.PortProbeRandom {
-		return 0, fmt.Errorf("natkit takes the range to be %d-%d (%s, %s), and it is %d-%d", pool.FirstPort, pool.LastPort, pool.RangeSource, told.Probing, want.First, want.Last)
+	pool := report.Pools[0]
+	if want := t.point.ports; pool.FirstPort != want.First || pool.LastPort != want.Last || report.Probing != snapshot.PortProbeRandom {
+		return 0, fmt.Errorf("natkit reports the range %d-%d (%s, %s), want %d-%d", pool.FirstPort, pool.LastPort, pool.RangeSource, report.Probing, want.First, want.Last)
 	}
 	if t.point.mixed {
 		return pool.Fails, nil

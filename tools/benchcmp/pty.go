@@ -16,7 +16,7 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 )
 
-// onTerminal is a program at work on a terminal, on which nobody looks.
+// onTerminal is a program that runs on a terminal whose output is discarded.
 type onTerminal struct {
 	cmd    *exec.Cmd
 	master *os.File
@@ -99,7 +99,7 @@ func (t *onTerminal) await(text string) error {
 		select {
 		case err := <-t.ended:
 			t.ended <- err
-			return fmt.Errorf("ended by itself: %v", err)
+			return fmt.Errorf("ended early: %v", err)
 		default:
 		}
 		if t.has(text) {

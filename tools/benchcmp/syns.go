@@ -30,14 +30,14 @@ func synsSuite(natkit string) bench.Suite {
 			{Name: requestCPU, Label: "machine CPU per request", Better: bench.Lower, Text: func(v float64) string { return units.Fixed(v, 1) + " µs" }},
 		},
 		Subjects: []bench.Subject{
-			{Name: nobody, Run: func(ctx context.Context) (bench.Sample, error) { return w.sample(ctx) }},
+			{Name: unobserved, Run: func(ctx context.Context) (bench.Sample, error) { return w.sample(ctx) }},
 			{Name: arriving, Run: func(ctx context.Context) (bench.Sample, error) { return w.watched(ctx, false) }},
 			{Name: answers, Run: func(ctx context.Context) (bench.Sample, error) { return w.watched(ctx, true) }},
 		},
-		Baseline: nobody,
+		Baseline: unobserved,
 		Claims: []bench.Claim{
-			{Subject: arriving, Quantity: requestRate, Than: nobody, Bound: 0.95},
-			{Subject: answers, Quantity: requestRate, Than: nobody, Bound: 0.9},
+			{Subject: arriving, Quantity: requestRate, Than: unobserved, Bound: 0.95},
+			{Subject: answers, Quantity: requestRate, Than: unobserved, Bound: 0.9},
 		},
 		Rounds: 15, WarmUp: 1,
 		Parameters: map[string]any{"requests": synsRequests, "concurrency": concurrency, "url": labURL},

@@ -32,7 +32,7 @@ type table struct {
 // does.
 func newTable(ctx context.Context) (*table, error) { return newTableFor(ctx, manyEntries) }
 
-// newTableFor is newTable with room for so many entries.
+// newTableFor is newTable with room for the given number of entries.
 func newTableFor(ctx context.Context, entries int64) (*table, error) {
 	putBack, err := allow(ctx, entries+entries/2)
 	if err != nil {
@@ -54,7 +54,7 @@ func (t *table) close() error {
 // fill makes manyEntries entries.
 func (t *table) fill(ctx context.Context) error { return t.add(ctx, 0, manyEntries) }
 
-// add makes entries from the first-th of the mix on, until there are so many in all.
+// add makes entries of the mix, starting with number first, until the table has entries.
 func (t *table) add(ctx context.Context, first, entries int64) error {
 	mix, err := lab.FindMix(lab.DefaultMix)
 	if err == nil {

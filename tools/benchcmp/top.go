@@ -33,9 +33,9 @@ const rulesMasquerade = `table ip benchmark {
   }
 }`
 
-// newFlows of a run take some seconds: several samples of top are among them.
-// newFlowPorts are the server's: towards each a flow keeps its source port, and so many
-// flows find places for theirs.
+// newFlows of a run take some seconds, which includes several samples of top.
+// newFlowPorts are the server's: a flow keeps its source port towards each of them, so
+// that newFlows find free ports.
 const (
 	newFlows     = manyEntries
 	newFlowPorts = 32
@@ -193,8 +193,8 @@ func (o *newcomers) connect(ctx context.Context) (bench.Sample, error) {
 	return all.sample(), err
 }
 
-// connectPart makes one of so many parts of the flows: each has ports of the server for
-// itself.
+// connectPart makes one of parts shares of the flows; each share uses its own ports of
+// the server.
 func (o *newcomers) connectPart(ctx context.Context, sum *flows, part, parts int) error {
 	from, err := pktgen.ReadEgress(pktgen.Route{Netns: o.client}, o.to.Addr())
 	if err != nil {

@@ -1,7 +1,7 @@
 // Command testsum reads `go test -json` from standard input and prints one line
 // per package, the output of what failed, and at the end which tests were skipped
-// and why, and how long each package took. `go test` itself tells skips only among thousands of other lines. With -v
-// it shows the output of all tests as it comes.
+// and why, and how long each package took. `go test` itself reports skips only among
+// thousands of other lines. With -v it prints the output of all tests as it comes.
 package main
 
 import (
@@ -53,8 +53,8 @@ type summary struct {
 	took  map[string]time.Duration
 }
 
-// summarise returns an error where the input cannot be read or tells of no test; that
-// tests failed is told by the exit code of `go test`.
+// summarise returns an error if the input cannot be read or contains no test; failed
+// tests are reported by the exit code of `go test`.
 func summarise(in io.Reader, out io.Writer, verbose bool) error {
 	s := &summary{out: out, verbose: verbose, output: map[test][]string{}, skipped: map[string][]string{},
 		began: map[string]time.Time{}, took: map[string]time.Duration{}}
@@ -132,8 +132,8 @@ func (s *summary) unseen(key test) []string {
 	return s.output[key]
 }
 
-// endPackage tells the package's output only where it failed: a panic or a
-// timeout belongs to no test.
+// endPackage prints the package's own output only if it failed: a panic or a timeout
+// belongs to no test.
 func (s *summary) endPackage(e event) {
 	if e.Action == "skip" {
 		return // no test files

@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// goPackage is what `go list` tells of a package.
+// goPackage is the part of `go list`'s output that is used.
 type goPackage struct {
 	ImportPath, Dir           string
 	TestGoFiles, XTestGoFiles []string
@@ -72,7 +72,7 @@ func (t tree) build(ctx context.Context, pkg, to string) error {
 	return nil
 }
 
-// compileTests makes the test binary of each package below dir and tells where.
+// compileTests builds the test binary of each package below dir and returns their paths.
 func (t tree) compileTests(ctx context.Context, list []chosen, dir string) (map[string]string, error) {
 	binaries := map[string]string{}
 	for i, batch := range batches(list) {

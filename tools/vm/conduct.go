@@ -12,8 +12,8 @@ import (
 	"github.com/natkit/natkit/tools/vm/plan"
 )
 
-// modules that nothing asks the kernel for by itself: their sysctls have to be
-// there before they are used.
+// modules that are not loaded automatically: their sysctls must exist before they are
+// used.
 var modules = []string{"nf_conntrack", "nf_conntrack_netlink", "br_netfilter"}
 
 // sysctls are what a machine that does NAT has. The kernel's own maximum follows

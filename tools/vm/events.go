@@ -19,8 +19,8 @@ type testSink struct {
 }
 
 func (t *testSink) started(job int) error {
-	// Not bound to a context: it ends with its input, and what it has to tell of a
-	// run that was stopped is wanted.
+	// Not bound to a context: it ends with its input, and its output for a stopped run
+	// is wanted.
 	t.convert = exec.Command(t.tree.root+"/scripts/go", "tool", "test2json", "-t", "-p", t.packages[job])
 	t.convert.Stdout, t.convert.Stderr = t.events, os.Stderr
 	t.convert.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -39,7 +39,7 @@ func (t *testSink) output(_ int, text []byte) error {
 	return err
 }
 
-// ended tells as `go test` does why a binary failed that a panic or a signal ended.
+// ended reports, as `go test` does, why a binary failed that a panic or a signal ended.
 func (t *testSink) ended(_, code int) error {
 	if code > 1 {
 		fmt.Fprintf(t.input, "FAIL\nexit status %d\n", code)

@@ -112,7 +112,7 @@ func (m machine) start(ctx context.Context) (*running, error) {
 	return r, nil
 }
 
-// stop ends qemu, if it has not ended by itself within patience, and waits for it.
+// stop kills qemu if it has not ended on its own within patience, and waits for it.
 func (r *running) stop(patience time.Duration) {
 	select {
 	case <-r.ended:

@@ -103,7 +103,7 @@ var (
 
 // librariesOf asks ldd(1), which asks the dynamic loader.
 func librariesOf(files []string) ([]string, error) {
-	// It fails where one of the files is a script or static; the others are told.
+	// It fails if one of the files is a script or static, but still lists the others.
 	text, err := exec.Command("ldd", files...).Output()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

@@ -44,15 +44,15 @@ type session struct {
 	code        int
 }
 
-// sink takes what jobs tell.
+// sink receives the output of jobs.
 type sink interface {
 	started(job int) error
 	output(job int, text []byte) error
 	ended(job, code int) error
 }
 
-// follow reads events until the VM ends, and tells the exit code. It is an error
-// where the VM did not get to the plan's end.
+// follow reads events until the VM ends, and returns the exit code. It is an error if the
+// VM did not complete the plan.
 func (s *session) follow(ctx context.Context) (int, error) {
 	lines := readLines(s.running.events)
 	boot := time.NewTimer(bootLimit)
@@ -117,7 +117,7 @@ func (s *session) event(line []byte) error {
 		return nil
 	}
 	if e.Job < 0 || e.Job >= max(1, len(s.plan.Jobs)) {
-		return fmt.Errorf("the VM tells of job %d, there are %d", e.Job, len(s.plan.Jobs))
+		return fmt.Errorf("the VM reports job %d of %d", e.Job, len(s.plan.Jobs))
 	}
 	switch e.Kind {
 	case plan.Ready:

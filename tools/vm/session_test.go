@@ -104,7 +104,7 @@ func TestSessionEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestNotEvents: what a firmware writes to the port is told, and is no failure.
+// TestNotEvents: a firmware's output on the port is passed on, and is no failure.
 func TestNotEvents(t *testing.T) {
 	var notes bytes.Buffer
 	s := &session{notes: &notes, sink: plainSink{io.Discard}}

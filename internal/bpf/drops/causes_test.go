@@ -17,7 +17,7 @@ import (
 )
 
 // TestCauses: a full table, a rule and a connection whose address is taken all drop
-// by the same verdict; told apart by conntrack's counters, and by return values where
+// by the same verdict; conntrack's counters distinguish them, and return values where
 // the kernel has fexit.
 func TestCauses(t *testing.T) {
 	for _, way := range []string{"counters", "fexit"} {
@@ -28,7 +28,7 @@ func TestCauses(t *testing.T) {
 			}
 			t.Run("table full", func(t *testing.T) { tableFull(t, way) })
 			t.Run("not inserted", func(t *testing.T) { notInserted(t, way) })
-			if way == "fexit" { // no counter tells it
+			if way == "fexit" { // no counter counts it
 				t.Run("not translated", notTranslated)
 			}
 		})
@@ -63,7 +63,7 @@ func tableFull(t *testing.T, way string) {
 	newFlows(t, n.client, serverIP+":10", rule)
 	d := until(t, tr, full+rule)
 	if d.NAT != way {
-		t.Fatalf("told by %q, want %q (%q)", d.NAT, way, tr.Notes())
+		t.Fatalf("identified by %q, want %q (%q)", d.NAT, way, tr.Notes())
 	}
 	// The counter is the kernel's own truth, early_drop and the like included.
 	counted := dropCounter(t, n.gateway) - before
@@ -172,7 +172,7 @@ func notTranslated(t *testing.T) {
 	}
 }
 
-// newFlows sends a datagram from each of so many ports.
+// newFlows sends a datagram from each of count ports.
 func newFlows(t *testing.T, from *netns.Handle, to string, count int) {
 	t.Helper()
 	dst := net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to))

@@ -86,7 +86,7 @@ var classes = []class{
 				for range count {
 					if c, err := net.DialTimeout("tcp4", serverIP+":9", testutil.Patience(time.Second)); err == nil {
 						c.Close()
-						t.Error("somebody listens at port 9")
+						t.Error("port 9 is open")
 					}
 				}
 				return nil

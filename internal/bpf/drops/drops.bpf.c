@@ -21,7 +21,7 @@ const volatile bool hide_harmless; /* make nothing of frees that are no drops bu
 const volatile __u32 consumed;     /* reasons up to this one are no drops */
 const volatile __u32 only_netns;   /* 0: all */
 const volatile __u32 only_ifindex; /* 0: all */
-const volatile __u32 flow_sample;  /* one drop in so many; 0: none */
+const volatile __u32 flow_sample;  /* record one drop in this number; 0: none */
 const volatile __u32 stack_sample; /* the same */
 const volatile __u32 set_shift = 64 - SET_BITS; /* of a 64-bit hash; more in tests, for fewer sets */
 
@@ -32,14 +32,14 @@ struct range {
 enum {
 	RANGES = 32,
 	CLOSED = 4,
-	/* Where little is dropped a sample would tell nothing of whose packets they are. */
+	/* With few drops a sample would not show whose packets they are. */
 	FIRST_FLOWS = 64,
 };
 
 const volatile __u32 closed[CLOSED]; /* nor are these reasons: a socket was closed */
 
-/* The functions that end packets by kfree_skb without dropping them, where the reason
- * does not tell. They are counted, but no flow, stack or event is made of them. */
+/* The functions that end packets by kfree_skb without dropping them, if the reason does
+ * not show it. They are counted, but make no flow, stack or event. */
 const volatile __u32 unspecified; /* that reason */
 const volatile struct range harmless[RANGES];
 
@@ -92,8 +92,8 @@ static __always_inline __u64 count(const struct site *site)
 	return spill(site);
 }
 
-/* chosen is true for the first ones of their kind on this CPU and then for one in so many,
- * not at equal distances: what is dropped may come in turns. */
+/* chosen is true for the first drops of a kind on this CPU and then for one in one_in, not
+ * at equal distances: drops may follow a regular pattern. */
 static __always_inline bool chosen(__u64 nth, __u64 first, __u32 one_in)
 {
 	__u64 x = nth * 0x9e3779b97f4a7c15ull;

@@ -157,7 +157,7 @@ func TestFewDropsAreAllLookedAt(t *testing.T) {
 	}
 }
 
-// TestSampledFlows: one drop in so many has its flow noted, all of one flow here.
+// TestSampledFlows: the flow of one drop in each sample is recorded, here all of one flow.
 func TestSampledFlows(t *testing.T) {
 	n := newNetwork(t)
 	testutil.Nft(t, n.gateway, "table ip f { chain c { type filter hook prerouting priority raw; udp dport 9 drop; }; }")

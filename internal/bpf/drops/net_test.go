@@ -90,7 +90,7 @@ func read(t testing.TB, tr *Tracer) *snapshot.Drops {
 	return d
 }
 
-// until reads until there are so many drops.
+// until reads until there are the given number of drops.
 func until(t testing.TB, tr *Tracer, packets uint64) (d *snapshot.Drops) {
 	t.Helper()
 	testutil.Eventually(t, fmt.Sprintf("%d drops", packets), func() bool {
@@ -100,7 +100,7 @@ func until(t testing.TB, tr *Tracer, packets uint64) (d *snapshot.Drops) {
 	return d
 }
 
-// datagrams sends so many from one socket.
+// datagrams sends count datagrams from one socket.
 func datagrams(t testing.TB, from *netns.Handle, to string, count int) {
 	t.Helper()
 	testutil.Inside(t, from, func() error {

@@ -43,7 +43,7 @@ static __always_inline void look(struct sk_buff *skb, struct packet *p)
 	p->protocol = skb->protocol;
 }
 
-/* probe is look for a program to which the kernel does not tell types. */
+/* probe is look for a program whose arguments have no BTF types. */
 static __always_inline void probe(struct sk_buff *skb, struct packet *p)
 {
 	struct net_device *dev = READ(skb, dev);

@@ -48,8 +48,8 @@ struct sk_buff___tracked {
 	unsigned long _nfct;
 } CO_RE;
 
-/* What tells which rule translated a connection. The client's own port, and the one
- * that it was given, do not: without them a storm of attempts takes little room. */
+/* The fields that identify the rule that translated a connection. The client's port and the
+ * translated one do not: without them a storm of attempts takes little room. */
 struct connection {
 	__be32 from[4];
 	__be32 to[4];
@@ -93,9 +93,9 @@ static __always_inline void count(const struct connection *c)
 		__sync_fetch_and_add(packets, 1);
 }
 
-/* is_hashed tells whether a connection is in the tracker's table, or was. Until then the
+/* is_hashed reports whether a connection is or was in the tracker's table. Until then the
  * place of the answers' pprev has their hash, of 32 bits (__nf_conntrack_alloc). The status
- * does not tell: from Linux 5.19 to 6.15 IPS_CONFIRMED is set before it is known whether
+ * is no indicator: from Linux 5.19 to 6.15 IPS_CONFIRMED is set before it is known whether
  * the tuples are free. */
 static __always_inline bool is_hashed(struct nf_conn *ct)
 {

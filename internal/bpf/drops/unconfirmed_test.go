@@ -57,8 +57,8 @@ func in(t testing.TB, ns *netns.Handle, fn func() error) {
 }
 
 // send sends n datagrams, each from a port of its own: left to the kernel, two could have
-// the same one after the other, and be one connection. The kernel tells the sender of
-// those that it drops.
+// the same one after the other, and be one connection. The kernel reports drops to the
+// sender.
 func send(t testing.TB, ns *netns.Handle, from, to string, n int) {
 	t.Helper()
 	in(t, ns, func() error {
@@ -147,7 +147,7 @@ func TestConnectionsWithoutAPortAreCounted(t *testing.T) {
 		t.Errorf("insert_failed is %d", n)
 	}
 	if got := counted(t, tracer); len(got) > 0 {
-		t.Errorf("told twice: %v", got)
+		t.Errorf("reported twice: %v", got)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestTooManyConnectionsAreCounted(t *testing.T) {
 		return exec.Command("ip", "route", "add", "local", "10.0.0.0/8", "dev", "lo").Run()
 	})
 	tracer := runUnconfirmed(t, ns, room)
-	for _, want := range []struct{ first, n, told, untold uint64 }{
+	for _, want := range []struct{ first, n, reported, missed uint64 }{
 		{0, 1 + room + more, room, more}, // the first one gets the port
 		{room, more, more, 0},
 	} {
@@ -184,10 +184,10 @@ func TestTooManyConnectionsAreCounted(t *testing.T) {
 			n := want.first + i
 			send(t, ns, fmt.Sprintf("10.0.0.%d", 1+n), "198.18.0.1:9", 1)
 		}
-		var told uint64
-		untold, err := tracer.Take(func(_ *conntrack.Entry, packets uint64) { told += packets })
-		if err != nil || told != want.told || untold != want.untold {
-			t.Errorf("%d told, %d not, error %v: want %d and %d", told, untold, err, want.told, want.untold)
+		var reported uint64
+		missed, err := tracer.Take(func(_ *conntrack.Entry, packets uint64) { reported += packets })
+		if err != nil || reported != want.reported || missed != want.missed {
+			t.Errorf("%d reported, %d not, error %v: want %d and %d", reported, missed, err, want.reported, want.missed)
 		}
 	}
 }

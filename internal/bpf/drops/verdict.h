@@ -12,7 +12,7 @@ enum {
 	MAX_ERRNO = 4095,
 };
 
-/* An allocation that failed is told from an invalid packet. */
+/* A failed allocation is distinguished from an invalid packet. */
 const volatile bool has_alloc;
 
 /* condemn keeps the first cause: that of the function further inside. */

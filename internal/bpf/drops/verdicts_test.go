@@ -41,7 +41,7 @@ func TestHarmlessRanges(t *testing.T) {
 // TestClosedSocketIsNoDrop: what a closed socket had not read is freed by kfree_skb.
 func TestClosedSocketIsNoDrop(t *testing.T) {
 	n := newNetwork(t)
-	// Not by its namespace: the kernel no longer tells it of a datagram in a queue.
+	// Not by its namespace: a datagram in a queue no longer has it.
 	words, err := frame.ParseFilter([]string{"src host 198.18.0.2 and udp dst port 4793"})
 	if err != nil {
 		t.Fatal(err)

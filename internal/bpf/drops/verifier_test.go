@@ -26,7 +26,7 @@ func TestVerifierHasLittleToDo(t *testing.T) {
 		}
 		n, known := info.VerifiedInstructions() // since Linux 5.16
 		if !known || n == 0 {
-			t.Fatalf("the kernel does not tell how many instructions it verified (%d)", n)
+			t.Fatalf("the kernel does not report the number of verified instructions (%d)", n)
 		}
 		t.Logf("%s: %d", tr.source, n)
 		if n > most {

@@ -14,8 +14,8 @@ static __always_inline __u16 csum_fold(__u64 sum)
 	return sum + (sum >> 16);
 }
 
-/* csum_ok tells whether a sum that includes the checksum folds to 0xffff. What is left
- * of it before the last step is less than twice that. */
+/* csum_ok reports whether a sum that includes the checksum folds to 0xffff. Before the
+ * last step it is less than twice that. */
 static __always_inline bool csum_ok(__u64 sum)
 {
 	sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);

@@ -132,8 +132,8 @@ delivered tcp_v4_rcv`},
 	}
 }
 
-// TestReady: a packet is through a moment after it was freed, or when nothing more
-// happens to it; what comes later is nobody's.
+// TestReady: a packet is complete a moment after it was freed, or when it has no more
+// events; later events belong to no packet.
 func TestReady(t *testing.T) {
 	a := assembler1(2)
 	step, freed := event(pathKindSTEP, 1000, 1, nil), event(pathKindFREED, 1001, 0, nil)

@@ -157,7 +157,7 @@ var (
 )
 
 // sendUDP sends a datagram from the client to port 9. The device keeps no answer, so
-// that the neighbour is told it by hand.
+// the neighbour entry is set by hand.
 func sendUDP(t *testing.T, n nodes, to netip.Addr) {
 	t.Helper()
 	testutil.Inside(t, n.client, func() error {

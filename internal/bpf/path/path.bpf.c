@@ -1,6 +1,6 @@
 //go:build ignore
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Follows chosen packets: tells of each kernel function that gets one of their skbs.
+/* Follows selected packets: reports each kernel function that gets one of their skbs.
  *
  * An skb that matches is noted by its address, its clones by theirs. When it is
  * freed, its address is noted as dead for a moment: what the kernel calls to take it
@@ -13,7 +13,7 @@ const volatile __u32 only_ifindex; /* of that namespace; 0: all */
 const volatile bool has_filter;
 const volatile __u64 limit = 1;	   /* packets to follow */
 const volatile bool multi;	   /* on kprobe.multi, not on single kprobes */
-const volatile bool has_reason;	   /* kfree_skb tells it: since 5.17 */
+const volatile bool has_reason;	   /* kfree_skb has it since 5.17 */
 volatile __u32 active;	/* all is attached: packets may begin */
 volatile __u64 started; /* packets; may pass limit by one per CPU */
 volatile __u64 lost;	/* events that found the ring full */
@@ -23,7 +23,7 @@ enum kind {
 	CLONE,	  /* at is the function, other the skb that it was made from */
 	DROPPED,  /* at is where, value the reason */
 	CONSUMED, /* freed, and no drop; at is where */
-	FREED,	  /* the same, told by a function that takes it apart */
+	FREED,	  /* the same, reported by a function that takes it apart */
 	RESULT,	  /* of the function at: value is what it returned */
 };
 
@@ -162,7 +162,7 @@ static __noinline int matches(struct sk_buff *skb)
 	return flow_matches(&flow);
 }
 
-/* packet_of tells the packet that an skb is, a new one where it matches; 0: none. */
+/* packet_of returns the packet that an skb belongs to, a new one if it matches; 0: none. */
 static __noinline __u64 packet_of(struct sk_buff *skb)
 {
 	__u64 key = (__u64)skb, now;

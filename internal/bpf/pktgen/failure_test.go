@@ -168,7 +168,7 @@ func TestNothingArrives(t *testing.T) {
 func atServer(n *network) Port      { return Port{n.server, "eth0"} }
 func behindGateway(n *network) Port { return Port{n.gateway, "eth1"} }
 
-// TestRefusedRuns is what Run finds by itself.
+// TestRefusedRuns covers the errors that Run itself detects.
 func TestRefusedRuns(t *testing.T) {
 	n := newNetwork(t)
 	for _, tt := range []struct {

@@ -66,8 +66,8 @@ func compareFrames(t *testing.T, cfg packets.Config, frames int, random *rand.Ra
 	}
 }
 
-// An oracle tells the frames of a worker in their order: each flow once, then each
-// with the next sequence number and the next flags; sizes go their own way.
+// An oracle predicts the frames of a worker in order: each flow once, then each with the
+// next sequence number and the next flags; sizes cycle independently.
 type oracle struct {
 	cfg    packets.Config
 	run    uint32

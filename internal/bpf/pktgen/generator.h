@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* The generator runs on live frames (BPF_PROG_TEST_RUN), which come back to it with
- * whatever the receiver wrote into them: it writes every byte from the Ethernet
- * header to the token anew. What follows the token is zero, and nobody on the way
- * has a reason to touch it. Each worker has its own copy of these variables. */
+ * whatever the receiver wrote into them: it rewrites every byte from the Ethernet
+ * header to the token. The bytes after the token are zero, and nothing on the way
+ * changes them. Each worker has its own copy of these variables. */
 #pragma once
 
 #include "../include/csum.h"

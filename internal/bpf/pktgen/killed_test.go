@@ -16,7 +16,7 @@ import (
 	"github.com/natkit/natkit/internal/testutil"
 )
 
-// victim tells a process of the test binary to send until it is killed, between
+// victim makes a process of the test binary send until it is killed, between
 // namespaces that are descriptors of its parent.
 const victim = "NATKIT_TEST_PKTGEN_VICTIM"
 
@@ -71,7 +71,7 @@ func TestKillLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if cmd.Wait(); out.Len() > 0 {
-		t.Errorf("it ended by itself: %s", out.String())
+		t.Errorf("it ended before it was killed: %s", out.String())
 	}
 	testutil.Eventually(t, "no program is attached", func() bool { return !attached(t, n.gateway, "eth0") })
 	if r := mustSend(t, n, config("198.18.0.1:9")); r.Received != r.Sent {

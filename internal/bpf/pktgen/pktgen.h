@@ -42,7 +42,7 @@ struct template {
 struct generator_state {
 	__u64 sent;
 	__u64 octets;
-	__u64 limit; /* set by user space: sends no more than so many */
+	__u64 limit; /* set by user space: maximum number of frames to send */
 	__u32 flow;  /* less first_flow */
 	__u32 sequence;
 	__u32 length_at;

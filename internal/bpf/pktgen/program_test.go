@@ -96,7 +96,7 @@ func (s *sinkTest) frame(tuple frame.Tuple, flow, sequence uint32, length int) [
 	return packets.Build(nil, testLink, &s.cfg.Spec, tuple, token, length, flags)
 }
 
-// put gives the program one frame, and tells the verdict and what was counted.
+// put passes one frame to the program, and returns the verdict and the counters.
 func (s *sinkTest) put(frame []byte) (verdict uint32, counted pktgenSinkCounters) {
 	s.t.Helper()
 	before := s.counters()

@@ -41,7 +41,7 @@ func TestSeveralQueues(t *testing.T) {
 		t.Fatal("one queue needs no lock, two need one")
 	}
 	if !concurrent(Port{n.gateway, "lo"}) {
-		t.Error("an interface that does not tell its queues may have several")
+		t.Error("an interface that does not report its queues may have several")
 	}
 	cfg := config("203.0.113.2:9")
 	cfg.Workers = 2

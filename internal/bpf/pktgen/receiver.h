@@ -385,7 +385,7 @@ int sink_tcp6(struct xdp_md *ctx)
 
 const volatile __be16 counted; /* EtherType */
 
-/* count is the least that a receiver can do: it tells frames by their EtherType. */
+/* count is the minimal receiver: it recognises frames by their EtherType. */
 SEC("xdp")
 int count(struct xdp_md *ctx)
 {

@@ -91,7 +91,7 @@ func (s *sinkTest) l3() int {
 	return s.l4() - frame.IPv4Len
 }
 
-// protocolAt is where the IP header tells the protocol.
+// protocolAt is the offset of the protocol in the IP header.
 func (s *sinkTest) protocolAt() int {
 	if s.cfg.Spec.IPv6 {
 		return s.l3() + 6
@@ -113,7 +113,7 @@ func TestSinkTakesOwnPackets(t *testing.T) {
 }
 
 // TestSinkOfTruncatedFrames cuts a frame at every byte: up to the end of the token it
-// is nobody's, and behind it its checksum is wrong.
+// is foreign, after that its checksum is wrong.
 func TestSinkOfTruncatedFrames(t *testing.T) {
 	for _, kind := range stacks() {
 		s := loadSink(t, kind.config(), false)

@@ -155,7 +155,7 @@ func errnoText(err error) error {
 	case errors.Is(err, unix.EPERM):
 		return netns.Denied(err, netns.BPF, netns.NetAdmin)
 	case errors.Is(err, unix.ENOMEM):
-		return fmt.Errorf("%w (no memory for so many flows; use fewer)", err)
+		return fmt.Errorf("%w (not enough memory for the number of flows; use fewer)", err)
 	}
 	return err
 }

@@ -74,7 +74,7 @@ func TestPassingProgramIsAttachedForTheRun(t *testing.T) {
 	}
 }
 
-// TestForeignProgramStays leaves a program alone that somebody else has attached.
+// TestForeignProgramStays: a program attached by another process is left alone.
 func TestForeignProgramStays(t *testing.T) {
 	n := newNetwork(t)
 	n.forward(t)

@@ -13,10 +13,10 @@ import (
 	"github.com/natkit/natkit/internal/testutil"
 )
 
-// BenchmarkRecording tells what a recording at the usual rate takes of the machine, of the
+// BenchmarkRecording measures the cost of a recording at the usual rate as a share of the
 // time of all CPUs, by the kernel's own statistics of programs (Linux 5.8): on an idle
-// machine, and where stacks are deep because packets are forwarded. The packets are sent by
-// this process, so that its own time says nothing then. The suite watch of the benchmarks
+// machine, and with deep stacks because packets are forwarded. The packets are sent by
+// this process, so its own CPU time is no measure then. The suite watch of the benchmarks
 // has the bound.
 func BenchmarkRecording(b *testing.B) {
 	testutil.NeedRoot(b)
@@ -64,9 +64,9 @@ func recordings(b *testing.B, processTime func() time.Duration) {
 	b.ReportMetric(float64(start.Milliseconds())/float64(b.N), "ms/start")
 }
 
-// BenchmarkSample tells what a sample takes from a busy CPU, the interrupt that
-// BenchmarkRecording cannot see included: how much less work a thread gets done in the same
-// CPU time at the highest rate than without. Each operation is one such pair.
+// BenchmarkSample measures the cost of a sample on a busy CPU, including the interrupt that
+// BenchmarkRecording cannot see: how much less work a thread gets done in the same CPU time
+// at the highest rate than without. Each operation is one such pair.
 func BenchmarkSample(b *testing.B) {
 	testutil.NeedRoot(b)
 	runtime.LockOSThread()

@@ -74,8 +74,7 @@ func join(c *profile.Collector, all, s *profile.Stacks) {
 	all.Lost += s.Lost
 }
 
-// keep writes the stacks to the folder NATKIT_KEEP_PROFILE, for somebody who wants
-// to look at them.
+// keep writes the stacks to the directory NATKIT_KEEP_PROFILE, for inspection.
 func keep(t *testing.T, s *profile.Stacks) {
 	dir := os.Getenv("NATKIT_KEEP_PROFILE")
 	if dir == "" {

@@ -84,7 +84,7 @@ func (a *Aggregator) Entries() (n int64) {
 	return n
 }
 
-// Len is the number of groups, of those that are told apart.
+// Len returns the number of groups that are kept separately.
 func (a *Aggregator) Len() (n int) {
 	a.each(func(_ version, t *tally) { n += t.Len() })
 	return n
@@ -119,8 +119,8 @@ func (g Group) value(i int) (*Key, []byte) {
 	return k, g.key[from : from+k.width(g.version)]
 }
 
-// Groups yields the top groups (0: all) of at least so many entries, the largest first,
-// equals in the order of their values.
+// Groups yields the top groups (0: all) with at least atLeast entries, largest first; groups
+// of equal size are in the order of their values.
 func (a *Aggregator) Groups(top int, atLeast int64) iter.Seq[Group] {
 	var lists [versions][]uint32
 	a.each(func(v version, t *tally) { lists[v] = t.Top(top, uint64(max(atLeast, 0))) })
@@ -209,7 +209,7 @@ var idleSteps = [...]uint32{60, 10 * 60, 3600, 6 * 3600, 24 * 3600, 0}
 
 const (
 	restStep = 10
-	// restMax is the longest rest that is told from longer ones: a third of a year.
+	// restMax caps the remaining time that is counted, in seconds: a third of a year.
 	restMax = restStep << 20
 )
 
@@ -230,7 +230,7 @@ func (r *remaining) add(e *conntrack.Entry) {
 	rest := min(e.Timeout, restMax)
 	step := int(rest / restStep)
 	if step >= len(r.steps) {
-		// The kernel lists in no order: the first entries tell about how many there will be.
+		// The kernel lists in no order: the first entries give a good estimate of the size.
 		r.steps = append(r.steps, make([]uint32, step+1-len(r.steps))...)
 	}
 	r.steps[step]++
@@ -238,7 +238,7 @@ func (r *remaining) add(e *conntrack.Entry) {
 	r.largest = max(r.largest, rest)
 }
 
-// histogram tells how long the entries have been idle; nil where there is none.
+// histogram returns how long the entries have been idle; nil if none was counted.
 func (r *remaining) histogram(t Timeouts) *Idle {
 	if r.entries == 0 {
 		return nil
@@ -260,7 +260,7 @@ func (r *remaining) histogram(t Timeouts) *Idle {
 	return idle
 }
 
-// count adds n entries that have so many seconds left.
+// count adds n entries with the given remaining timeout, in seconds.
 func (i *Idle) count(rest uint32, n int64) {
 	switch {
 	case rest > i.Timeout:

@@ -28,7 +28,7 @@ func entry(proto uint8, from, to string) conntrack.Entry {
 	return e
 }
 
-// variety has one entry of each kind that keys tell apart.
+// variety has one entry of each kind that keys distinguish.
 func variety() []conntrack.Entry {
 	plain := entry(unix.IPPROTO_TCP, "198.18.0.1:1024", "203.0.113.1:443")
 	plain.Status = conntrack.SeenReply | conntrack.Assured

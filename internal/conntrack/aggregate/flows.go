@@ -10,14 +10,14 @@ import (
 )
 
 // FlowEstimator estimates from two dumps of a table how many connections are new in
-// the second. The kernel has no counter of them: since 4.9 `insert` counts only
-// what ctnetlink inserts.
+// the second. The kernel has no counter for them: since 4.9 `insert` counts only
+// entries inserted by ctnetlink.
 //
-// Every entry of the first dump is remembered by a 64-bit key of its tuple; what
-// comes in the second dump and was not in the first, or has been reopened since, is
-// new. Connections that came and went between the dumps are not seen, except by
-// what recent can tell of them: the rate is one of entries that live, or keep
-// their tuple, longer than the time between.
+// Every entry of the first dump is remembered by a 64-bit key of its tuple; an entry
+// of the second dump that was not in the first, or has been reopened since, is new.
+// Connections that began and ended between the dumps are not seen, except for the
+// estimate by recent: the rate is one of entries that live, or keep their tuple,
+// longer than the time between.
 //
 // A dump walks the hash table in the order of a keyed hash, in which resizing
 // keeps the order (reciprocal_scale). So the beginning of a dump is a sample
@@ -51,7 +51,7 @@ type birth struct {
 }
 
 // NewFlowEstimator makes an estimator. The seed keys its hashes and should be random,
-// so that nobody can choose addresses that collide.
+// so that colliding addresses cannot be chosen from outside.
 func NewFlowEstimator(seed uint64) *FlowEstimator {
 	return &FlowEstimator{
 		seed: seed, known: map[uint64]known{}, groups: map[uint64]struct{}{},
@@ -210,7 +210,7 @@ func (g Gap) lately(s conntrack.TCPState, left uint32) bool {
 
 // known is what is kept of an entry of the first dump, besides its tuple.
 type known struct {
-	// life tells two entries of the same tuple apart, where the kernel does.
+	// life distinguishes two entries of the same tuple, where the kernel does.
 	life uint32
 	// rest is the seconds left and, in the lower bits, the TCP state and status.
 	rest uint32
@@ -284,7 +284,7 @@ func closed(s conntrack.TCPState) bool { return s == conntrack.TCPTimeWait || s 
 // do so only within about a second of the closing, so the error is the share of
 // such connections times that second through the time between the dumps.
 //
-// It cannot be told where packets of a living connection give an entry time too:
+// It cannot be detected where packets of a living connection extend the timeout too:
 // a TCP connection that was open in the first dump, closed, and opened again; UDP
 // and other protocols unless the new connection has not been answered, or is not
 // assured, while the old one was. Their entries are not deleted by reuse, so
@@ -359,8 +359,8 @@ func (r *recent) again(k known, reopened bool) {
 }
 
 // unseen is the rate of TCP births that were not seen, by the class in which they
-// ended; empty where none can be told. born are those that were, in so many
-// seconds.
+// ended; empty if it cannot be estimated. born counts the births that were seen in the
+// given number of seconds.
 func (r *recent) unseen(born *[classes]int64, seconds float64) map[class]float64 {
 	tcp, late := int64(0), int64(0)
 	for c := class(0); c <= class(conntrack.TCPStates); c++ {

@@ -137,7 +137,7 @@ func appendAddress(b []byte, v version, bits int, a netip.Addr) []byte {
 	return binary.BigEndian.AppendUint64(b, binary.BigEndian.Uint64(raw[8:])&mask(bits-64, 64))
 }
 
-// mask has the first bits of so many set.
+// mask returns an of-bit mask with the first bits set.
 func mask(bits, of int) uint64 {
 	bits = min(max(bits, 0), of)
 	return ^uint64(0) << (of - bits) // in Go a shift by 64 gives 0
@@ -178,8 +178,8 @@ func stateName(b byte) string {
 	return conntrack.TCPState(b).String()
 }
 
-// The bits of a status byte: of the many of an entry those that every form of a table
-// tells, also text.
+// The bits of a status byte: those status bits of an entry that every form of a table
+// contains, also text.
 const (
 	statusAnswered = 1 << iota
 	statusAssured
@@ -196,7 +196,7 @@ func statusOf(e *conntrack.Entry) (b byte) {
 		b |= statusAssured
 	}
 	switch {
-	// An entry in hardware is offloaded in software too; conntrack(8) tells the one.
+	// An entry in hardware is offloaded in software too; conntrack(8) prints only the former.
 	case e.Status.Has(conntrack.HWOffload):
 		b |= statusHardware
 	case e.Status.Has(conntrack.Offload):
@@ -225,7 +225,7 @@ func statusName(b byte) string {
 	return strings.Join(words, " ")
 }
 
-// The bits of a byte that tells the translation.
+// The bits of a byte that holds the kind of translation.
 const (
 	natSource = 1 << iota
 	natDestination

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// keptOneWay bounds what is told apart of each kind; what comes beyond is left out. A
-	// scan has thousands of plain destinations and must not keep translations out.
+	// keptOneWay limits the keys of each kind; further ones are dropped. A scan has
+	// thousands of plain destinations and must not displace translations.
 	keptOneWay  = 4096
 	shownOneWay = 64
 )
@@ -30,9 +30,9 @@ type oneWayKey struct {
 }
 
 // oneWay finds UDP entries to which clients sent packets between two dumps and that
-// never had an answer, and translated ones that had: the kernel does not tell whose
-// packet kept an entry. A client that goes on asking keeps its entry, and with that the
-// translation of its first packet, whatever the rules have become.
+// never had an answer, and translated ones that had: the kernel does not report which
+// side's packet refreshed an entry. A client that keeps sending keeps its entry, and with
+// it the translation of its first packet, even after the rules have changed.
 type oneWay struct {
 	found map[oneWayKey]*snapshot.OneWay
 	// kept is how many were found of each kind.
@@ -133,8 +133,8 @@ func (o *oneWay) list() []snapshot.OneWay {
 	return slices.Concat(all[:min(unanswered, shownOneWay)], all[unanswered:min(len(all), unanswered+shownOneWay)])
 }
 
-// isUnanswered reports whether nobody has answered the first packet of a TCP or UDP
-// connection. A TCP entry that was taken up in the middle of a connection is
+// isUnanswered reports whether the first packet of a TCP or UDP connection has not been
+// answered. A TCP entry that was picked up in the middle of a connection is
 // ESTABLISHED from its first packet on (nf_conntrack_tcp_loose) and does not count, nor
 // does UDP of services that never answer.
 func isUnanswered(e *conntrack.Entry) bool {
@@ -217,8 +217,8 @@ const unackedTimeout = 300
 
 // add leaves out offloaded entries, whose timeout is a day, and those whose time was
 // fixed (IPS_FIXED_TIMEOUT). One with little left is in use and waits for an
-// acknowledgement, which is much more likely than that its days end now. A timeout that
-// a rule sets (nft ct timeout) is not told by the kernel.
+// acknowledgement, which is much more likely than that its days end now. The kernel does
+// not report a timeout set by a rule (nft ct timeout).
 func (i *idle) add(e *conntrack.Entry) {
 	if i.timeout > unackedTimeout && e.Timeout <= unackedTimeout {
 		return
@@ -269,7 +269,7 @@ const (
 )
 
 func newTop() *top {
-	// The seed changes no result; nobody can choose addresses that collide.
+	// The seed changes no result; it keeps colliding addresses from being chosen.
 	seed := maphash.Bytes(maphash.MakeSeed(), nil)
 	return &top{table: newTally(endBytes, seed, NewBudget(topMemory))}
 }

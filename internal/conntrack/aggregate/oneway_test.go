@@ -31,7 +31,7 @@ func TestIdleSample(t *testing.T) {
 		idleEntry(timeout, 0), idleEntry(timeout-59, 0), idleEntry(timeout-60, 0),
 		idleEntry(timeout-7439, 0), idleEntry(timeout-7440, 0), idleEntry(timeout-86400, 0), idleEntry(301, 0),
 		idleEntry(300, 0), idleEntry(0, 0), // in use: they wait for an acknowledgement
-		idleEntry(timeout+1000, 0), // made under a longer timeout: not idle as far as can be told
+		idleEntry(timeout+1000, 0), // made under a longer timeout: not known to be idle
 		idleEntry(43200, conntrack.Offload), idleEntry(10, conntrack.FixedTimeout), closed,
 	} {
 		s.Add(&e)
@@ -107,8 +107,8 @@ func TestOneWay(t *testing.T) {
 	}{
 		"a packet came": {left: [2]uint32{28, 29}, entries: 1, oldestSeconds: gap - tickSeconds},
 		"none came":     {left: [2]uint32{28, 23}},
-		"a packet came a moment after the first dump": {left: [2]uint32{29, 24}}, // cannot be told
-		"the kernel tells the age": {left: [2]uint32{28, 29}, entries: 1, oldestSeconds: 1000,
+		"a packet came a moment after the first dump": {left: [2]uint32{29, 24}}, // undetectable
+		"the kernel reports the age": {left: [2]uint32{28, 29}, entries: 1, oldestSeconds: 1000,
 			change: func(a, b *conntrack.Entry) { a.Start, b.Start = 1000e9, 1000e9 }},
 		"answered since":  {left: [2]uint32{28, 29}, change: func(_, b *conntrack.Entry) { b.Status |= conntrack.SeenReply }},
 		"answered before": {left: [2]uint32{28, 29}, change: func(a, b *conntrack.Entry) { a.Status |= conntrack.SeenReply; b.Status |= conntrack.SeenReply }, entries: 1, oldestSeconds: gap - tickSeconds, answered: true},

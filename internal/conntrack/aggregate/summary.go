@@ -90,11 +90,11 @@ type Overview struct {
 	Sources      Frequent `json:"sources"`
 	Destinations Frequent `json:"destinations"`
 	Services     Frequent `json:"services"`
-	// Idle is nil where no entry tells how long it has been idle.
+	// Idle is nil if no entry's idle time is known.
 	Idle *Idle `json:"established_idle,omitempty"`
 }
 
-// Overview tells what there is so far, with the top largest of what has many values.
+// Overview returns the summary so far, with the top largest values of each list.
 func (s *Summary) Overview(top int, t Timeouts) *Overview {
 	o := &Overview{
 		Entries:      s.entries,
@@ -114,7 +114,7 @@ func (s *Summary) Overview(top int, t Timeouts) *Overview {
 	return o
 }
 
-// shownZones is how many zones are told at least.
+// shownZones is the minimum number of zones listed.
 const shownZones = 10
 
 func (s *Summary) statusParts() []Part {

@@ -24,7 +24,7 @@ const (
 // possible, also where they are more than the budget.
 type Budget struct{ limit, used int64 }
 
-// NewBudget returns a budget of so many bytes.
+// NewBudget returns a budget of the given size in bytes.
 func NewBudget(bytes int64) *Budget { return &Budget{limit: bytes} }
 
 // Used returns how many bytes the tables have taken.
@@ -64,7 +64,7 @@ type tally struct {
 	errors, heap, place []uint32
 }
 
-// newTally returns a table for keys of so many bytes within a budget. The seed keys the hash
+// newTally returns a table for keys of width bytes within a budget. The seed keys the hash
 // and should be random; it changes no result.
 func newTally(width int, seed uint64, budget *Budget) *tally {
 	return &tally{width: width, record: width + countBytes, seed: seed, budget: budget}
@@ -269,8 +269,8 @@ func (t *tally) Bound() uint64 {
 	return t.count(t.heap[0])
 }
 
-// Top returns the numbers of the n keys (0: all) that came most often, and at least so many
-// times, the most frequent first and equals in the order of their keys.
+// Top returns the numbers of the n most frequent keys (0: all) that were counted at least
+// atLeast times, the most frequent first and equals in the order of their keys.
 func (t *tally) Top(n int, atLeast uint64) []uint32 {
 	var list []uint32
 	for number := uint32(1); uint64(number) <= t.n; number++ {
@@ -317,8 +317,8 @@ func (t *tally) Get(key []byte) (Row, bool) {
 	return t.Row(uint32(t.index[slot])), true
 }
 
-// hash is 32 bits of a keyed hash. Whoever opens connections chooses the keys: without
-// the seed nobody can choose those that collide.
+// hash returns 32 bits of a keyed hash. Clients choose the keys by opening connections:
+// without knowing the seed they cannot choose keys that collide.
 func hash(seed uint64, key []byte) uint32 {
 	h := seed ^ uint64(len(key))*0x9e3779b97f4a7c15
 	for len(key) >= 8 {

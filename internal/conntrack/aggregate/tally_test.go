@@ -22,7 +22,7 @@ var streams = map[string]func(r *rand.Rand, i int) uint64{
 	"skewed": func(r *rand.Rand, _ int) uint64 {
 		return uint64(1 / (r.Float64() + 1e-6))
 	},
-	// One key comes in between so many others that each time it has been replaced.
+	// One key comes between enough others to have been replaced each time.
 	"one among many": func(_ *rand.Rand, i int) uint64 {
 		if i%50 == 0 {
 			return 1 << 40
@@ -135,7 +135,7 @@ func TestSmallest(t *testing.T) {
 	}
 }
 
-// TestSeedChangesNothing: what is told is the same whatever the order in the index.
+// TestSeedChangesNothing: the result does not depend on the order in the index.
 func TestSeedChangesNothing(t *testing.T) {
 	var first []string
 	for _, seed := range []uint64{1, 2, 1 << 63} {

@@ -19,7 +19,7 @@ import (
 // ErrStop ends a Dump early without an error when fn returns it.
 var ErrStop = errors.New("stop the dump")
 
-// Result tells how a Dump went.
+// Result reports the outcome of a Dump.
 type Result struct {
 	// Bytes were handed to fn.
 	Bytes int64
@@ -362,8 +362,8 @@ func explain(err error) error {
 type Usage struct {
 	// Entries is nf_conntrack_count.
 	Entries int64
-	// Max is nf_conntrack_max; 0 where the kernel does not tell it here (before
-	// Linux 4.18) or where there is no limit.
+	// Max is nf_conntrack_max; 0 if the kernel does not report it here (before
+	// Linux 4.18) or there is no limit.
 	Max int64
 }
 

@@ -353,7 +353,7 @@ func BenchmarkDump(b *testing.B) {
 	})
 }
 
-// mixed is a table with entries of every kind that a filter tells apart.
+// mixed makes a table with entries of every kind that a filter distinguishes.
 func mixed(t testing.TB, ns *netns.Handle) {
 	t.Helper()
 	fill(t, ns, 0, 300, nil)

@@ -118,7 +118,7 @@ func FuzzStream(f *testing.F) {
 
 func TestWholeBeginsAgain(t *testing.T) {
 	for name, c := range map[string]struct {
-		interrupted int // the first so many dumps
+		interrupted int // number of dumps, from the first on
 		err         error
 		attempts    int
 		still       bool

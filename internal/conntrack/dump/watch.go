@@ -35,19 +35,19 @@ type Event struct {
 	Missed bool
 }
 
-// WatchOptions say what to listen to.
+// WatchOptions are the options of Watch.
 type WatchOptions struct {
 	Kinds EventKinds
-	// Filter chooses entries; nil chooses all. An entry is judged by what the event
-	// tells, and its end by what was known of it before where that is remembered.
+	// Filter selects entries; nil selects all. It is applied to the fields of the event;
+	// for the end of a remembered entry, to the remembered fields.
 	Filter *conntrack.Filter
-	// Remember is how many entries are kept in mind to find what was lost, some 250
-	// bytes each; 0 does without. It needs NewEvents and DestroyEvents.
+	// Remember is the number of entries kept in memory to find lost events, some 250
+	// bytes each; 0 disables it. It needs NewEvents and DestroyEvents.
 	Remember int
 	// Buffer is the size of the receive buffer in bytes; 0 is watchBuffer.
 	Buffer int
-	// Ready is called when events are being received, Gap after each gap, Idle while
-	// nothing happens, at least when nothing did for patience.
+	// Ready is called once events are being received, Gap after each gap, Idle
+	// repeatedly while no event arrives.
 	Ready func()
 	Gap   func(Gap)
 	Idle  func() error
@@ -55,17 +55,17 @@ type WatchOptions struct {
 
 // Gap is a time in which the receive buffer was full.
 type Gap struct {
-	// Lost is how many events it did not take, and those that were lost while the
-	// gap before was repaired; 0 where the kernel does not tell (before Linux 4.12).
+	// Lost is the number of events dropped in the gap and while the gap before was
+	// repaired; 0 if the kernel does not report it (before Linux 4.12).
 	Lost int64
-	// Repaired: a dump found what had begun and what had ended meanwhile, which was
-	// so many entries. Otherwise Why says why not.
+	// Repaired: a dump found the entries that began and ended meanwhile; Missed is their
+	// number. Otherwise Why holds the reason.
 	Repaired bool
 	Missed   int64
 	Why      string
 }
 
-// Watched is what Watch did.
+// Watched holds the counters of a Watch.
 type Watched struct {
 	Events, Missed, Lost, Gaps int64
 }
@@ -73,23 +73,23 @@ type Watched struct {
 const (
 	// watchBuffer holds some 100,000 events.
 	watchBuffer = 64 << 20
-	// Between the repairs of two gaps passes at least restoreEvery, and so many
-	// times what the last repair took: a listener that is overrun all the time
-	// would otherwise do nothing else.
+	// Repairs are at least restoreEvery apart, and restoreFactor times the duration of
+	// the last repair: a listener that is overrun all the time would otherwise do
+	// nothing else.
 	restoreEvery  = time.Second
 	restoreFactor = 10
 )
 
-// ErrNoEvents is the cause where the namespace makes no events.
+// ErrNoEvents is returned if events are disabled in the namespace.
 var ErrNoEvents = errors.New("net.netfilter.nf_conntrack_events is 0 in this network namespace: the kernel makes no events there; set it to 1 or 2")
 
-// Watch subscribes to the events of a namespace (nil: this one) and calls fn with
-// each that it chooses, until ctx ends, which is no error, or fn returns one, of
-// which ErrStop is none. Needs CAP_NET_ADMIN.
+// Watch subscribes to the events of a namespace (nil: this one) and calls fn with each
+// selected event until ctx ends or fn returns an error. Neither the end of ctx nor
+// ErrStop is an error. Needs CAP_NET_ADMIN.
 //
-// Every packet that changes an entry then makes a message: a listener costs the
-// namespace a good part of the connections that it could take per second. This is
-// why nothing else in natkit does it.
+// While it runs, every packet that changes an entry causes a message: a listener costs
+// the namespace a good part of its rate of new connections. This is why nothing else in
+// natkit uses it.
 func Watch(ctx context.Context, ns *netns.Handle, o WatchOptions, fn func(Event) error) (Watched, error) {
 	w := &watcher{ns: ns, o: o, fn: fn, memory: newMemory()}
 	if w.o.Buffer == 0 {
@@ -122,9 +122,9 @@ type watcher struct {
 	gap, settling *Gap
 	received      int
 	notBefore     time.Time
-	// missed were told of between the dump and settling.
+	// missed counts lost events reported between the dump and settling.
 	missed int64
-	// drops is what lost last read.
+	// drops is the socket's drop counter at the last call of lost.
 	drops int64
 }
 
@@ -224,8 +224,8 @@ func (w *watcher) handle(b []byte) error {
 	return nil
 }
 
-// kindOf tells what a message is about; 0 where it is no event. The kernel marks
-// the first event of an entry by flags (ctnetlink_conntrack_event).
+// kindOf returns the kind of an event; 0 for other messages. The kernel marks the
+// first event of an entry by flags (ctnetlink_conntrack_event).
 func kindOf(m netlink.Message) EventKinds {
 	switch {
 	case m.Type == conntrack.Delete:
@@ -244,7 +244,7 @@ func (w *watcher) event(kind EventKinds, e *conntrack.Entry) error {
 		return err
 	}
 	if kind == DestroyEvents {
-		// It tells less than those before: what was chosen then is chosen now.
+		// It has fewer fields than earlier events: an entry selected then stays selected.
 		if !w.forget(id) && !w.o.Filter.Match(e) {
 			return nil
 		}
@@ -258,8 +258,8 @@ func (w *watcher) event(kind EventKinds, e *conntrack.Entry) error {
 	return w.emit(Event{Kind: kind, Entry: e})
 }
 
-// earlier tells what must have been lost before an event of an entry that a dump
-// has shown. An event of its own for what the dump found makes that no loss.
+// earlier reports the events that must have been lost before this one, by what the last
+// dump found. Where this is the very event of what the dump found, nothing was lost.
 func (w *watcher) earlier(kind EventKinds, id identity) error {
 	before := w.done.Missed
 	var err error
@@ -300,12 +300,12 @@ func (w *watcher) lost() int64 {
 	return w.drops - before
 }
 
-// memory is the entries that a watcher knows to exist, so that it can tell
-// after a gap which began and which ended in it.
+// memory holds the entries that a watcher knows to exist, so that it can find out
+// after a gap which ones began and ended in it.
 type memory struct {
 	known map[identity]remembered
-	// full: there were more than are remembered, so what is not known need not be
-	// new.
+	// full: there were more entries than Remember, so an unknown entry is not
+	// necessarily new.
 	full bool
 	// round counts dumps; an entry's is that of the last one that showed it.
 	round uint32
@@ -315,8 +315,8 @@ type memory struct {
 	ended map[identity]remembered
 }
 
-// identity tells entries apart: the ID, of which two in a hundred thousand entries
-// may be the same, and ports or an ICMP identifier.
+// identity distinguishes entries: by ID, which two of a hundred thousand entries may
+// share, and by ports or ICMP identifier.
 type identity struct {
 	id, ports uint32
 }
@@ -330,7 +330,7 @@ func newMemory() memory {
 	return memory{known: map[identity]remembered{}, begun: map[identity]*conntrack.Entry{}, ended: map[identity]remembered{}}
 }
 
-// remembered is what is told of an entry when its end is found out.
+// remembered holds the fields reported when the end of an entry was lost.
 type remembered struct {
 	orig, reply     conntrack.Tuple
 	zone, replyZone uint16
@@ -339,7 +339,7 @@ type remembered struct {
 	round           uint32
 }
 
-// entry is what an event of its end would have told.
+// entry returns the entry as an event of its end would have described it.
 func (r *remembered) entry(id identity) *conntrack.Entry {
 	return &conntrack.Entry{
 		Family: r.orig.Family(), Orig: r.orig, Reply: r.reply, Zone: r.zone, ReplyZone: r.replyZone,
@@ -388,9 +388,9 @@ func (w *watcher) dump(ctx context.Context, fresh func(*conntrack.Entry)) (Resul
 }
 
 // A gap is repaired in three steps, each when what was queued at the one before it
-// has been read: it begins when the buffer is full; a dump tells which entries
-// began and ended that no event told of; and what is still not told of by events
-// that were queued during the dump was lost.
+// has been read: it begins when the buffer is full; a dump finds the entries whose
+// beginning or end was not reported; events for them that do not arrive among those
+// queued during the dump were lost.
 
 // overrun notes that events were lost. The kernel queues none until all that is in
 // the buffer has been read (NETLINK_S_CONGESTED, net/netlink/af_netlink.c).
@@ -453,7 +453,7 @@ func (w *watcher) restore(ctx context.Context) error {
 	return nil
 }
 
-// settle tells what no event has told of.
+// settle reports the events that were lost.
 func (w *watcher) settle() error {
 	gap, before := w.settling, w.done.Missed
 	w.settling = nil
@@ -478,7 +478,7 @@ func (w *watcher) settle() error {
 	return nil
 }
 
-// missedBegin tells of the beginning of an entry, if it was lost.
+// missedBegin reports the beginning of an entry, if its event was lost.
 func (w *watcher) missedBegin(id identity) error {
 	e := w.begun[id]
 	if e == nil {
@@ -488,7 +488,7 @@ func (w *watcher) missedBegin(id identity) error {
 	return w.emit(Event{Kind: NewEvents, Entry: e, Missed: true})
 }
 
-// missedEnd tells of the end of an entry, if it was lost.
+// missedEnd reports the end of an entry, if its event was lost.
 func (w *watcher) missedEnd(id identity) error {
 	known, ok := w.ended[id]
 	if !ok {
@@ -498,7 +498,7 @@ func (w *watcher) missedEnd(id identity) error {
 	return w.emit(Event{Kind: DestroyEvents, Entry: known.entry(id), Missed: true})
 }
 
-// whyNot says why a gap was not repaired.
+// whyNot returns the reason why a gap was not repaired.
 func (w *watcher) whyNot() string {
 	switch {
 	case w.o.Remember == 0:
@@ -509,7 +509,7 @@ func (w *watcher) whyNot() string {
 	return "the table was resized while it was read, or could not be read to its end"
 }
 
-// finish tells what is known of gaps when the listening ends.
+// finish reports open gaps when the listening ends.
 func (w *watcher) finish() error {
 	if w.settling != nil {
 		if err := w.settle(); err != nil {

@@ -114,7 +114,7 @@ func TestWatch(t *testing.T) {
 }
 
 // TestWatchRepairs stops reading in the middle of more events than the buffer
-// holds; afterwards every entry's beginning and end must have been told once.
+// holds; afterwards every entry's beginning and end must have been reported once.
 func TestWatchRepairs(t *testing.T) {
 	ns := testutil.Namespace(t)
 	testutil.ShareHost(t)
@@ -162,12 +162,12 @@ func TestWatchRepairs(t *testing.T) {
 				ended++
 			}
 			if i > 0 && e.Kind == events[i-1].Kind {
-				t.Errorf("port %d: told twice: %+v", port, events)
+				t.Errorf("port %d: reported twice: %+v", port, events)
 			}
 		}
 	}
 	if begun != 3002 || ended != 301 {
-		t.Errorf("%d beginnings and %d ends were told, want 3002 and 301", begun, ended)
+		t.Errorf("%d beginnings and %d ends were reported, want 3002 and 301", begun, ended)
 	}
 }
 

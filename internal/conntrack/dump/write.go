@@ -123,7 +123,7 @@ func refusal(errno unix.Errno) error {
 	case unix.EEXIST:
 		return ErrExists
 	case unix.ENOSPC: // chaintoolong, Linux 5.15 and later (nf_conntrack_hash_check_insert)
-		return fmt.Errorf("%w (a hash chain is too long: nf_conntrack_buckets is too small for so many entries)", errno)
+		return fmt.Errorf("%w (a hash chain is too long: nf_conntrack_buckets is too small for this number of entries)", errno)
 	case unix.ERANGE:
 		return fmt.Errorf("%w (a TCP state that the kernel does not have)", errno)
 	case unix.EINVAL:
@@ -146,8 +146,8 @@ type Deleted struct {
 }
 
 // DeleteKeys deletes exactly these entries of a namespace (nil: this one), many with
-// each system call. After an error, among them an ended context, the result
-// still tells what was done. Needs CAP_NET_ADMIN.
+// each system call. The result is valid also after an error, such as a cancelled
+// context. Needs CAP_NET_ADMIN.
 func DeleteKeys(ctx context.Context, ns *netns.Handle, keys []conntrack.Key) (Deleted, error) {
 	var d Deleted
 	c, err := socket.Dial(ns, unix.NETLINK_NETFILTER)

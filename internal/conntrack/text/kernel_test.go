@@ -60,7 +60,7 @@ var (
 	public6  = netip.MustParseAddr("::198.18.0.9") // inet_ntop has a form of its own
 )
 
-// entry is a plain one of its protocol; n tells it apart.
+// entry returns a plain entry of its protocol; n makes it unique.
 func entry(proto uint8, n uint16, v6 bool) conntrack.Entry {
 	e := conntrack.Entry{Family: unix.AF_INET, Timeout: 3000 + uint32(n)}
 	e.Orig = conntrack.Tuple{Src: v4a, Dst: v4b, Proto: proto, SrcPort: n, DstPort: 80}
@@ -79,8 +79,8 @@ func entry(proto uint8, n uint16, v6 bool) conntrack.Entry {
 	return e
 }
 
-// fillByHand makes entries of all kinds that ctnetlink can make, and tells how
-// many.
+// fillByHand makes entries of all kinds that ctnetlink can make, and returns their
+// number.
 func fillByHand(t *testing.T, ns *netns.Handle) (n int) {
 	t.Helper()
 	count := func(e conntrack.Entry) {
@@ -180,7 +180,7 @@ func talk(t *testing.T) error {
 		if err != nil {
 			return err
 		}
-		_, _ = c.Write([]byte("nobody listens"))
+		_, _ = c.Write([]byte("closed port"))
 		_ = c.Close()
 	}
 	l, err := net.Listen("tcp4", "127.0.0.1:8080")

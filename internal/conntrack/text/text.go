@@ -249,8 +249,8 @@ func appendAddr(b []byte, a netip.Addr) []byte {
 	return a.AppendTo(b)
 }
 
-// isCompatible reports whether v is ::a.b.c.d: 96 zero bits, and not so many more
-// that inet_ntop shortens them too.
+// isCompatible reports whether v is ::a.b.c.d: 96 zero bits, but not 112 or more, which
+// inet_ntop shortens as well.
 func isCompatible(v *[16]byte) bool {
 	return [12]byte(v[:12]) == [12]byte{} && (v[12] != 0 || v[13] != 0)
 }

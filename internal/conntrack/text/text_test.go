@@ -249,7 +249,7 @@ func TestEachReadsOtherForms(t *testing.T) {
 
 const good = "tcp      6 117 TIME_WAIT src=198.18.0.1 dst=198.18.0.2 sport=1 dport=2 src=198.18.0.2 dst=198.18.0.1 sport=2 dport=1 [ASSURED] mark=0 use=1\n"
 
-// garbledLines are no entries, each with a part of the cause that is told.
+// garbledLines are no entries, each with a part of the reported cause.
 var garbledLines = []struct{ line, why string }{
 	{"hello, world", whyOther},
 	{"tcp", whyOther},
@@ -304,7 +304,7 @@ func TestEachPassesOverGarbledLines(t *testing.T) {
 			continue
 		}
 		if g := stats.First[0]; g.Line != 2 || !strings.Contains(g.Why, c.why) || len(g.Text) > 2*keptText {
-			t.Errorf("%.80q: told %+v, want %q", c.line, g, c.why)
+			t.Errorf("%.80q: got %+v, want %q", c.line, g, c.why)
 		}
 	}
 }

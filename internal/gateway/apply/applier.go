@@ -105,16 +105,16 @@ func (g gateways) Writable(target string) error {
 	})
 }
 
-// ErrForeign: what stands in natkit's place is somebody else's.
+// ErrForeign: what stands in natkit's place belongs to another program.
 var ErrForeign = errors.New("is not one that natkit made, and is left alone")
 
 // foreign is ErrForeign, and what to do about it.
 func foreign(ns *netns.Handle, s *gateway.State) error {
-	return fmt.Errorf("gateway: %s %w: if nobody needs it, %s, then again", s.Name, ErrForeign, netns.CommandIn(ns, s.Removal))
+	return fmt.Errorf("gateway: %s %w: if it is not needed, %s, then retry", s.Name, ErrForeign, netns.CommandIn(ns, s.Removal))
 }
 
 // ErrChanged: the rules in force are not as natkit wrote them.
-var ErrChanged = errors.New("somebody changed the rules since natkit wrote them")
+var ErrChanged = errors.New("the rules were changed since natkit wrote them")
 
 // Kept is ErrChanged, and what to do about it. Forwarding without the rules, or rules
 // without forwarding, would be neither what was before nor what natkit made.
@@ -159,7 +159,7 @@ func (g gateways) Write(target, value string) error {
 	})
 }
 
-// Honours: rules that somebody had changed come back as natkit wrote them.
+// Honours: rules that were changed come back as natkit wrote them.
 func (g gateways) Honours(_, asked, got string) bool {
 	digest, _ := tune.GatewayDigest(asked)
 	return asked == got || digest != "" && digest == got

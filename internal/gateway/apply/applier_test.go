@@ -225,7 +225,7 @@ func TestGatewayFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if tx, err := apply.Undo(a.ID(), opt); err != nil || states(tx) != "left" {
-		t.Errorf("a file that somebody edited: %+v, %v", tx, err)
+		t.Errorf("an edited file: %+v, %v", tx, err)
 	}
 	change.Before = engine.TextDigest([]byte("gateway: {mss: clamp}\n"))
 	if err := errors.Join(os.Remove(file), os.Symlink("/dev/null", file)); err != nil {

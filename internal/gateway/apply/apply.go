@@ -24,14 +24,14 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// Wish is what somebody wants a host to become.
+// Wish is the desired state of a host.
 type Wish struct {
 	// Name and Text are the configuration's.
 	Name string
 	Text []byte
 	// Persist keeps the configuration where the service finds it at boot.
 	Persist bool
-	// Overwrite puts the plan in the place of rules that somebody changed by hand.
+	// Overwrite replaces rules that were changed by hand with the plan.
 	Overwrite bool
 	// Force goes on where Check refuses.
 	Force bool
@@ -51,7 +51,7 @@ type Ready struct {
 	// Before is what is in force now, InForce its plan; nil as for Host.InForce.
 	Before  string
 	InForce *gateway.Plan
-	// Changed says what somebody did to the rules since natkit wrote them.
+	// Changed lists what was changed in the rules since natkit wrote them.
 	Changed []string
 	file    *gateway.File
 	now     Present
@@ -140,8 +140,8 @@ func (r *Ready) compile(ctx context.Context, w Wish) (err error) {
 	return err
 }
 
-// UnlessEnded is what fn returns, or an error as soon as natkit is told to end: a large
-// file takes seconds. fn changes nothing, so that it can be left alone.
+// UnlessEnded returns what fn returns, or an error as soon as ctx ends: a large file takes
+// seconds. fn changes nothing, so that it can be left running.
 func UnlessEnded[T any](ctx context.Context, fn func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -168,8 +168,8 @@ func refusals(all []gateway.Finding) []gateway.Finding {
 	return slices.DeleteFunc(slices.Clone(all), func(f gateway.Finding) bool { return f.Severity != gateway.Refuse })
 }
 
-// replaceable is the plan in force; nil as for Host.InForce. It refuses to overwrite what
-// could not be put back, unless told to.
+// replaceable returns the plan in force; nil as for Host.InForce. It refuses to overwrite
+// what could not be put back, unless overwrite is set.
 func (h Host) replaceable(state *gateway.State, overwrite bool) (*gateway.Plan, error) {
 	value := Value(state)
 	p, lost := h.kept(value)
@@ -225,7 +225,7 @@ func (h Host) persist(r *Ready, w Wish) error {
 }
 
 // initial reports whether the namespace is the host's own; asked from inside, where
-// process 1 may not be looked at.
+// process 1 may not be inspected.
 func (h Host) initial() (yes bool) {
 	err := h.Netns.Do(func() error {
 		inode, err := h.Inode()
@@ -267,7 +267,7 @@ func (h Host) keepFile(digest string) error {
 }
 
 // Apply carries out what was prepared, in the namespace, deletes the connections that its
-// first rules of NAT came too late for, and then forgets plans that nobody needs any more.
+// first rules of NAT came too late for, and then deletes plans that are no longer referenced.
 // confirm is as in apply.Options. With an error and what was applied, it is in force.
 func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *apply.Applied, err error) {
 	if confirm > 0 && r.InForce == nil {
@@ -319,7 +319,7 @@ func (r *Ready) translate(ctx context.Context) string {
 	passed, err := r.host.Translate(ctx, r.Gateway, &r.Facts)
 	switch {
 	case err != nil:
-		return fmt.Sprintf("connections that pass untranslated could not be looked for: %v", err)
+		return fmt.Sprintf("connections that pass untranslated could not be searched for: %v", err)
 	case len(passed.Keys) == 0:
 		return ""
 	}
@@ -386,7 +386,7 @@ const (
 	timeWait   = "net.netfilter.nf_conntrack_tcp_timeout_time_wait"
 )
 
-// Sysctls are those that Plan looks at.
+// Sysctls are those that Plan reads.
 var Sysctls = []string{Forward4, Forward6, Accounting, snapshot.ConntrackMax, snapshot.ConntrackBuckets, timeWait}
 
 // Present is the state of a namespace that a plan is to change.
@@ -402,7 +402,7 @@ type Present struct {
 	// wrote and may take back: the plan has to name them to keep them.
 	Sysctls snapshot.Sysctls
 	Held    map[string]bool
-	// Advertised are the sysctls accept_ra of interfaces that the plan has to look at.
+	// Advertised are the sysctls accept_ra of interfaces that the plan has to consider.
 	Advertised []string
 	// Original has what switches among them were before gateways set them.
 	Original map[string]string
@@ -413,7 +413,7 @@ type Present struct {
 	SlabKnown bool
 }
 
-// Prepared is what has to be changed for a plan, and what somebody should know of it.
+// Prepared is what has to be changed for a plan, and what the user should know of it.
 type Prepared struct {
 	Plan tune.Plan
 	// Already are values that need no change, Notes what is not done and why.
@@ -473,7 +473,7 @@ func (c *collector) add(change tune.Change) {
 const on = "1"
 
 // turn sets a switch that the plan needs. One that only the gateway before needed
-// becomes what it was; the limits of the table do not: natkit lowers none by itself.
+// becomes what it was; the limits of the table do not: natkit never lowers them itself.
 func (c *collector) turn(name, value string, needed bool, why string) {
 	original, set := c.now.Original[name]
 	switch {

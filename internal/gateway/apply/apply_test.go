@@ -46,8 +46,7 @@ func TestApplyOverAndBack(t *testing.T) {
 	w.wantSysctl(Forward4, "0")
 }
 
-// TestRefusalHasItsLine: what the kernel does not take of a rule is told with the place
-// of that rule.
+// TestRefusalHasItsLine: what the kernel refuses of a rule is reported with that rule's place.
 func TestRefusalHasItsLine(t *testing.T) {
 	file, err := gateway.Parse("test", []byte("gateway:\n  nat:\n    - masquerade: {}\n    - notrack: {on: 203.0.113.7}\n"))
 	if err != nil {
@@ -162,7 +161,7 @@ func TestChangedByHand(t *testing.T) {
 	if diff := cmp.Diff(before, w.load(id)); diff != "" {
 		t.Error(diff)
 	}
-	// Knowingly; an undo then gives the plan without what somebody added.
+	// Knowingly; an undo then restores the plan without the foreign rule.
 	over := wish(masqueradeText)
 	over.Overwrite = true
 	r := w.prepare(over)
@@ -185,7 +184,7 @@ func TestChangedByHand(t *testing.T) {
 	w.wantSysctl(Forward4, "0")
 }
 
-// The rules that somebody changed are removed by hand: then the rest goes back too.
+// The changed rules are removed by hand: then the rest goes back too.
 func TestChangedAndRemovedByHand(t *testing.T) {
 	testutil.NeedProgram(t, "nft")
 	w := newWorld(t)
@@ -201,7 +200,7 @@ func TestChangedAndRemovedByHand(t *testing.T) {
 	w.wantSysctl(Forward4, "0")
 }
 
-// With force the rest goes back, and the rules that somebody changed are left.
+// With force the rest goes back, and the changed rules are left.
 func TestChangedByHandAndForced(t *testing.T) {
 	testutil.NeedProgram(t, "nft")
 	w := newWorld(t)
@@ -320,7 +319,7 @@ func TestPreparingStoresNothing(t *testing.T) {
 	}
 }
 
-// Plans that nobody names go after a while; those that the journal or a table names stay.
+// Unreferenced plans go after a while; those that the journal or a table names stay.
 func TestForgottenPlans(t *testing.T) {
 	w := newWorld(t)
 	a, _ := w.apply(masqueradeText, 0)
@@ -342,7 +341,7 @@ func TestForgottenPlans(t *testing.T) {
 		return
 	}
 	// All are kept while the rules of any namespace cannot be read, those of other tests too.
-	within(t, 10*time.Second, "a plan that nobody names is forgotten", func() bool {
+	within(t, 10*time.Second, "an unreferenced plan is deleted", func() bool {
 		w.forget()
 		kept, err := w.plans()
 		return err == nil && !slices.Contains(kept, b)
@@ -514,7 +513,7 @@ func TestPlanOverAnother(t *testing.T) {
 			"gateway netns 42 netfilter abababababab → " + digest[:12], "sysctl net.ipv4.ip_forward 1 → 1"}},
 		{"changed by hand", forwards(tune.GatewayChanged(digest), false), []string{
 			"gateway netns 42 netfilter " + digest[:12] + " changed → " + digest[:12]}},
-		{"the same, and somebody turned forwarding off", freshHost(func(n *Present) { n.Values = inForce(digest) }), []string{
+		{"the same, and forwarding was turned off", freshHost(func(n *Present) { n.Values = inForce(digest) }), []string{
 			"gateway netns 42 netfilter " + digest[:12] + " → " + digest[:12], "sysctl net.ipv4.ip_forward 0 → 1"}},
 	}
 	for _, c := range cases {

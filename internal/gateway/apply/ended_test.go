@@ -20,7 +20,7 @@ func TestUnlessEnded(t *testing.T) {
 	}
 }
 
-// TestPlanEndsOnASignal: what is told to end reads no file.
+// TestPlanEndsOnASignal: a command that was signalled to end reads no file.
 func TestPlanEndsOnASignal(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()

@@ -74,8 +74,8 @@ func TestEngineOfALaterVersion(t *testing.T) {
 	w.want(tune.GatewayNone)
 }
 
-// stopping is an engine that is told to end as it has put rules in force: a service manager
-// stops what it has just started.
+// stopping is an engine that is signalled to end once it has put rules in force: a service
+// manager stops what it has just started.
 type stopping struct {
 	*fake.Engine
 	stop func()

@@ -113,7 +113,7 @@ func (h Host) Lost(ctx context.Context, p *gateway.Plan, addresses []netip.Addr)
 }
 
 // Untranslated finds the connections that pass as they are although a rule of the plan is
-// for them, with the addresses that facts tell of.
+// for them, with the addresses in facts.
 func (h Host) Untranslated(ctx context.Context, p *gateway.Plan, facts *gateway.Facts) (Stale, error) {
 	routes, err := host.OpenRoutes(h.Netns)
 	if err != nil {
@@ -124,8 +124,8 @@ func (h Host) Untranslated(ctx context.Context, p *gateway.Plan, facts *gateway.
 	return h.stale(ctx, is.Of)
 }
 
-// maxSweeps bounds how often Translate looks again: a packet that was on its way when the
-// rules came enters its connection after the first look.
+// maxSweeps bounds how often Translate searches again: a packet that was on its way when the
+// rules came enters its connection after the first search.
 const maxSweeps = 3
 
 // Translate deletes the connections that Untranslated finds: their next packets begin
@@ -169,8 +169,8 @@ func (h Host) Flush(ctx context.Context, s Stale) (dump.Deleted, error) {
 	return dump.DeleteKeys(ctx, h.Netns, s.Keys)
 }
 
-// keepPlans is how long a plan is kept that nobody names: a natkit that has just
-// stored it may be about to apply it.
+// keepPlans is how long an unreferenced plan is kept: a natkit that has just stored it may
+// be about to apply it.
 const keepPlans = time.Hour
 
 // forget deletes the plans that no transaction of the journal names, nor the table of
@@ -192,7 +192,7 @@ func (h Host) forget() {
 		if used[digest] {
 			return true
 		}
-		if tables == nil { // looked at only where there is something to delete
+		if tables == nil { // read only if there is something to delete
 			tables = h.inForce()
 		}
 		return tables[everything] || tables[digest]
@@ -233,7 +233,7 @@ func (h Host) journaled() (map[string]bool, error) {
 const everything = "*"
 
 // inForce are the digests that the tables of all network namespaces name. Where one
-// cannot be looked at, nothing is forgotten.
+// cannot be read, nothing is deleted.
 func (h Host) inForce() map[string]bool {
 	if !netns.SeesAll() {
 		return map[string]bool{everything: true}

@@ -59,7 +59,7 @@ func (h Host) facts(ctx context.Context, file *gateway.File, pid int) (gateway.F
 	return f, err
 }
 
-// State is what is in force, with the rules of the file that somebody changed.
+// State returns what is in force, with the rules of the file that were changed.
 func (h Host) State() (*gateway.State, error) { return h.Engines.Read(h.Netns, h.store(), true) }
 
 // present reads what a plan is to change.
@@ -160,8 +160,8 @@ func (h Host) Transactions() ([]*journal.Transaction, error) {
 	return ours, err
 }
 
-// Expired is the newest transaction of this boot that changed the gateway of the namespace,
-// where it was undone because nobody confirmed it; nil otherwise.
+// Expired returns the newest transaction of this boot that changed the gateway of the
+// namespace, if it was rolled back for lack of confirmation; nil otherwise.
 func (h Host) Expired() (*journal.Transaction, error) {
 	here, err := h.id()
 	if err != nil {
@@ -309,7 +309,7 @@ const (
 	acceptAsRouter = "2"
 )
 
-// isAccept tells the sysctl accept_ra of an interface from others.
+// isAccept reports whether a sysctl is accept_ra of an interface.
 func isAccept(name string) bool {
 	return strings.HasPrefix(name, "net.ipv6.conf.") && strings.HasSuffix(name, ".accept_ra")
 }

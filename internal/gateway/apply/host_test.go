@@ -45,7 +45,7 @@ func (w *world) advertise(by, prefix string) {
 	}
 }
 
-// router has wan1 be one that tells wan0 its prefix.
+// router has wan1 advertise a prefix to wan0.
 func (w *world) router(prefix string) {
 	w.t.Helper()
 	within(w.t, 10*time.Second, "address by "+prefix, func() bool {
@@ -81,7 +81,7 @@ func TestRoutesByAdvertisementStay(t *testing.T) {
 	w.wantSysctl("net.ipv6.conf.wan0.accept_ra", "1")
 }
 
-// TestWhoTakesAdvertisements: interfaces whose addresses somebody chose take no
+// TestWhoTakesAdvertisements: interfaces whose addresses were set by hand take no
 // advertisements as routers, and those of a host that is a router already are left.
 func TestWhoTakesAdvertisements(t *testing.T) {
 	testutil.NeedFeature(t, testutil.IPv6)

@@ -33,7 +33,7 @@ func (k *keeper) apply(ctx context.Context, text []byte, reason string) error {
 		return nil
 	}
 	if len(r.Changed) > 0 {
-		k.log("rules that somebody changed by hand are replaced: %s", strings.Join(r.Changed, "; "))
+		k.log("rules that were changed by hand are replaced: %s", strings.Join(r.Changed, "; "))
 	}
 	former := k.plan
 	switch devices := fastPath(r.Gateway, r.Facts.Interfaces); {
@@ -48,10 +48,10 @@ func (k *keeper) apply(ctx context.Context, text []byte, reason string) error {
 		return err
 	}
 	k.devices = fastPath(r.Gateway, r.Facts.Interfaces)
-	k.text, k.plan, k.digest, k.told, k.off, k.suspended = text, r.Gateway, r.Digest, "", "", false
+	k.text, k.plan, k.digest, k.reported, k.off, k.suspended = text, r.Gateway, r.Digest, "", "", false
 	k.adopt()
-	k.tellWaiting(r)
-	k.tellNotes(r, reason)
+	k.logWaiting(r)
+	k.logNotes(r, reason)
 	if former != nil && len(r.Plan.Changes) > 0 {
 		k.tellOrphans(ctx, former)
 	}
@@ -104,7 +104,7 @@ func (k *keeper) carryOut(ctx context.Context, r *Ready, reason string) error {
 }
 
 // adopt finds the transaction that put in force what a service before this one, or
-// somebody else, applied.
+// another natkit, applied.
 func (k *keeper) adopt() {
 	if k.owner != nil {
 		if now, err := k.Host.Apply.Journal.Reload(k.owner); err != nil || !now.Finished() {
@@ -139,8 +139,8 @@ func (k *keeper) supersede(newest string) {
 	}
 }
 
-// leftAlone is true where somebody undid what the service applied: until the file
-// changes or a reload, it stays so.
+// leftAlone reports whether what the service applied was undone by another process: it stays
+// so until the file changes or a reload.
 func (k *keeper) leftAlone() bool {
 	if k.owner == nil || k.suspended {
 		return k.suspended
@@ -150,7 +150,7 @@ func (k *keeper) leftAlone() bool {
 		return false
 	}
 	k.suspended = true
-	k.log("%s was undone by somebody: the gateway is left so until the file changes or 'systemctl reload'", k.owner.ID)
+	k.log("%s was undone by another process: the gateway stays so until the file changes or 'systemctl reload'", k.owner.ID)
 	return true
 }
 
@@ -167,30 +167,30 @@ func (k *keeper) undoAtWork(ctx context.Context) bool {
 	return k.leftAlone()
 }
 
-// compare looks whether the rules are as the service applied them. Those that somebody
-// removed, as a flush of the whole rule set does, are put in force again: a gateway that
-// is to go is undone, or its service told to. Others are left, and it says so once.
+// compare checks whether the rules are as the service applied them. Those that were removed,
+// as by a flush of the whole rule set, are put in force again: to remove a gateway, undo it or
+// have its service do so. Others are left, which is logged once.
 func (k *keeper) compare(ctx context.Context) {
 	if k.leftAlone() {
 		return
 	}
 	state, err := k.Host.State()
 	if err != nil {
-		k.log("look at the rules: %v", err)
+		k.log("read the rules: %v", err)
 		return
 	}
 	switch value := Value(state); value {
-	case k.told:
+	case k.reported:
 	case k.digest:
-		k.told, k.removed = "", 0
+		k.reported, k.removed = "", 0
 	case tune.GatewayNone:
 		if k.failed || k.undoAtWork(ctx) { // failed: it was tried just now
 			return
 		}
-		k.tellRemoved()
+		k.logRemoved()
 		k.again(ctx, "rules removed")
 	default:
-		k.told = value
+		k.reported = value
 		what := "they are " + tune.Change{Kind: tune.Gateway}.Shown(value)
 		if len(state.Changes) > 0 {
 			what = strings.Join(state.Changes, "; ")
@@ -244,7 +244,7 @@ func (k *keeper) undoAll() error {
 func (k *keeper) tellOrphans(ctx context.Context, former *gateway.Plan) {
 	stale, err := k.Host.Orphans(ctx, former, k.plan)
 	if err != nil {
-		k.log("look at the connections of former rules: %v", err)
+		k.log("read the connections of former rules: %v", err)
 		return
 	}
 	if len(stale.Keys) > 0 {
@@ -277,9 +277,9 @@ func (s Stale) Words() string {
 	return strings.Join(words, ", ")
 }
 
-// tellWaiting says which interfaces a configuration names that do not exist, and which of
+// logWaiting logs which interfaces a configuration names that do not exist, and which of
 // them do now.
-func (k *keeper) tellWaiting(r *Ready) {
+func (k *keeper) logWaiting(r *Ready) {
 	missing := gateway.MissingInterfaces(r.Gateway, r.Facts)
 	there := func(name string) bool {
 		return slices.ContainsFunc(r.Facts.Interfaces, func(i gateway.Interface) bool { return i.Name == name })
@@ -296,17 +296,17 @@ func (k *keeper) tellWaiting(r *Ready) {
 	k.waiting = missing
 }
 
-// tellRemoved counts how often somebody removed the rules, and says once that it goes on.
-func (k *keeper) tellRemoved() {
+// logRemoved counts how often the rules were removed, and logs once that it goes on.
+func (k *keeper) logRemoved() {
 	switch k.removed++; {
 	case k.removed < mostQuick:
-		k.log("somebody removed the rules; 'natkit gateway undo' does so for good")
+		k.log("the rules were removed; use 'natkit gateway undo' to remove them permanently")
 	case k.removed == mostQuick:
-		k.log("somebody removes the rules again and again: until they stay they are put in force again every %s only", usualLook)
+		k.log("the rules are removed repeatedly: until they stay they are put in force again every %s only", usualLook)
 	}
 }
 
-func (k *keeper) tellNotes(r *Ready, reason string) {
+func (k *keeper) logNotes(r *Ready, reason string) {
 	if reason == addressesChanged {
 		return
 	}
@@ -314,18 +314,18 @@ func (k *keeper) tellNotes(r *Ready, reason string) {
 		k.log("%s", note)
 	}
 	for _, f := range r.Findings {
-		if f.ID != "interface-missing" { // tellWaiting has said so
+		if f.ID != "interface-missing" { // logWaiting has done so
 			k.log("%s: %s", f.Severity, f.Placed())
 		}
 	}
 }
 
-// tellForwarding says once that somebody turned off what the gateway needs, as a file of
-// sysctl.d that is loaded again does.
-func (k *keeper) tellForwarding() {
+// logForwarding logs once that a sysctl which the gateway needs was turned off, as by
+// reloading a file of sysctl.d.
+func (k *keeper) logForwarding() {
 	now := snapshot.Sysctls{}
 	if err := k.Host.Netns.Do(func() error { return host.ReadSysctls(k.Host.proc(), []string{Forward4, Forward6}, now) }); err != nil {
-		k.log("look at forwarding: %v", err)
+		k.log("read the forwarding sysctls: %v", err)
 		return
 	}
 	var off []string
@@ -337,21 +337,21 @@ func (k *keeper) tellForwarding() {
 	}
 	if text := strings.Join(off, " and "); text != k.off {
 		if k.off = text; text != "" {
-			k.log("somebody set %s to 0: nothing is forwarded; it is left so until the next change or 'systemctl reload'", text)
+			k.log("nothing is forwarded: %s set to 0; it is left so until the next change or 'systemctl reload'", text)
 		}
 	}
 }
 
-// fileLook is how often the configuration is looked at. A look is one system call; it
-// sees a file that was replaced, one that a link leads to by now, and file systems that
-// tell no events.
+// fileLook is the interval of checks of the configuration. A check is one system call; it
+// detects a file that was replaced, a link that leads elsewhere, and changes on file systems
+// without events.
 const fileLook = time.Second
 
 // fileWatch reports when a file has other content. One that is being written is left
-// until it stays the same between two looks.
+// until it stays the same between two checks.
 type fileWatch struct {
 	path string
-	// read is of the file as it was last taken, seen as it was last looked at; nil where it
+	// read is of the file as it was last taken, seen as it was last checked; nil if it
 	// was missing.
 	read, seen fs.FileInfo
 }
@@ -362,7 +362,7 @@ func newFileWatch(path string) *fileWatch {
 	return w
 }
 
-// look is true where the file has come to rest in another form than it was taken in.
+// look reports whether the file has changed since it was last taken, and no longer changes.
 func (w *fileWatch) look() bool {
 	before := w.seen
 	w.seen = w.stat()

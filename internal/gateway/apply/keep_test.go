@@ -21,7 +21,7 @@ func TestServiceSaysThatForwardingIsOff(t *testing.T) {
 	w.ip("sysctl -qw net.ipv4.ip_forward=0")
 	k.usual(t.Context())
 	k.usual(t.Context())
-	if len(lines) != 2 || !strings.Contains(lines[1], "net.ipv4.ip_forward to 0") || !strings.Contains(k.status(), "forwards nothing") {
+	if len(lines) != 2 || !strings.Contains(lines[1], "net.ipv4.ip_forward set to 0") || !strings.Contains(k.status(), "forwards nothing") {
 		t.Errorf("said %q, status %s", lines, k.status())
 	}
 	if err := k.apply(t.Context(), []byte(masqueradeText), "reload"); err != nil {
@@ -33,8 +33,8 @@ func TestServiceSaysThatForwardingIsOff(t *testing.T) {
 	}
 }
 
-// TestServiceDoesNotFight: rules that somebody removes whenever they come it leaves to its
-// usual look, and says so once.
+// TestServiceDoesNotFight: rules that are removed whenever they come are left to the
+// periodic check, which is logged once.
 func TestServiceDoesNotFight(t *testing.T) {
 	w := newWorld(t)
 	k := &keeper{Service: &Service{Host: w.Host, File: "gateway.yaml"}, manager: &manager{}}
@@ -54,7 +54,7 @@ func TestServiceDoesNotFight(t *testing.T) {
 		k.missing(t.Context())
 		w.want(k.digest)
 	}
-	if said := strings.Join(lines, "\n"); strings.Count(said, "again and again") != 1 {
+	if said := strings.Join(lines, "\n"); strings.Count(said, "removed repeatedly") != 1 {
 		t.Errorf("said %s", said)
 	}
 	remove()
@@ -95,7 +95,7 @@ func TestServiceTellsWhatItWaitsFor(t *testing.T) {
 		for _, name := range step.have {
 			r.Facts.Interfaces = append(r.Facts.Interfaces, gateway.Interface{Name: name})
 		}
-		if k.tellWaiting(r); strings.Join(said, "|") != step.want {
+		if k.logWaiting(r); strings.Join(said, "|") != step.want {
 			t.Errorf("%+v: said %q", step, said)
 		}
 	}

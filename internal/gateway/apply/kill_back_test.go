@@ -11,7 +11,7 @@ import (
 )
 
 // dying runs a helper that is killed at a random moment of the time that it takes; the
-// first one, which tells that time, lives.
+// first one, which measures that time, lives.
 func (w *world) dying(b helperBrief, random *rand.Rand, takes *time.Duration) (after time.Duration) {
 	w.t.Helper()
 	cmd := w.start(b)

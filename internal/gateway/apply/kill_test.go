@@ -37,7 +37,7 @@ func number(t *testing.T, name string, usual uint64) uint64 {
 // TestKilledWhileApplying kills a natkit that applies, at random moments from its first
 // to the deadline of the guard. At once either the old rules or the new ones are in
 // force, whole; once the guard has ended, the old ones with the old sysctls or, where all
-// was done and nobody has to confirm it (every other round), the new ones with theirs.
+// was done and no confirmation is required (every other round), the new ones with theirs.
 func TestKilledWhileApplying(t *testing.T) {
 	w := newWorld(t)
 	seed := number(t, killSeedEnv, uint64(time.Now().UnixNano()))

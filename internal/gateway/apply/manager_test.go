@@ -56,11 +56,11 @@ func (s *service) begin(edit func(*Service)) {
 			s.t.Fatalf("ended: %v; it said %q", err, s.said())
 		default:
 		}
-		return s.told(wordReady) > 0
+		return s.notified(wordReady) > 0
 	})
 }
 
-// listen takes what the service tells its manager.
+// listen receives what the service sends to its manager.
 func (s *service) listen() (path string) {
 	s.t.Helper()
 	path = filepath.Join(s.t.TempDir(), "notify")
@@ -83,7 +83,7 @@ func (s *service) listen() (path string) {
 	return path
 }
 
-func (s *service) told(word string) (n int) {
+func (s *service) notified(word string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.messages {

@@ -21,7 +21,7 @@ func TestServiceAfterAFlush(t *testing.T) {
 	digest := s.value()
 	w.ip("nft flush ruleset")
 	s.reload <- unix.SIGHUP
-	within(t, 30*time.Second, "reloaded", func() bool { return s.told(wordReady) == 2 })
+	within(t, 30*time.Second, "reloaded", func() bool { return s.notified(wordReady) == 2 })
 	s.want(digest)
 	w.wantSysctl(Forward4, "1")
 	s.end()
@@ -36,9 +36,9 @@ func TestServiceAfterAFlush(t *testing.T) {
 	w.wantSysctl(Forward4, "0")
 }
 
-// TestServiceMissesItsRules: after a flush nobody has to tell it, and connections that there
-// were are translated as before; an undo, which takes the
-// same rules away, it does not work against, however long that takes.
+// TestServiceMissesItsRules: a flush is noticed without a reload, and connections that
+// there were are translated as before; an undo, which takes the same rules away, it does
+// not work against, however long that takes.
 func TestServiceMissesItsRules(t *testing.T) {
 	testutil.NeedProgram(t, "nft")
 	w := newWorld(t)
@@ -77,10 +77,10 @@ func TestServiceMissesItsRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	unlock()
-	s.waitSaid("was undone by somebody")
+	s.waitSaid("was undone by another process")
 	s.want(tune.GatewayNone)
 	// Once at most: an address that the kernel adds late brings them back as well.
-	if strings.Count(s.said(), "somebody removed the rules") > 1 {
+	if strings.Count(s.said(), "the rules were removed;") > 1 {
 		t.Errorf("said: %s", s.said())
 	}
 	s.end()
@@ -95,7 +95,7 @@ func TestServiceOverAnApply(t *testing.T) {
 	other, id := w.apply(snatText, later)
 	s.want(other)
 	s.reload <- unix.SIGHUP
-	within(t, 30*time.Second, "reloaded", func() bool { return s.told(wordReady) == 2 })
+	within(t, 30*time.Second, "reloaded", func() bool { return s.notified(wordReady) == 2 })
 	s.want(own)
 	w.expire(id)
 	s.want(own)

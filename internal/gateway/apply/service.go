@@ -22,15 +22,15 @@ import (
 
 const (
 	// settle is how long interfaces and addresses must have been quiet before they are
-	// looked at; who changes them all the time is looked at after settleMax.
+	// read; those that change all the time are read after settleMax.
 	settle, settleMax = 300 * time.Millisecond, 3 * time.Second
-	// usualLook is how often the rules themselves are looked at, and how soon what
+	// usualLook is how often the rules themselves are checked, and how soon what
 	// failed is tried again.
 	usualLook = 30 * time.Second
-	// mostQuick is how many times rules that somebody removed are put in force again at
-	// once; until they stay, that is then left to the usual look.
+	// mostQuick is how many times rules that were removed are put in force again at
+	// once; until they stay, that is then left to the periodic check.
 	mostQuick = 3
-	// undoPatience is how long an undo may take before it is looked at again.
+	// undoPatience is how long an undo may take before it is checked again.
 	undoPatience = 5 * time.Second
 )
 
@@ -48,9 +48,9 @@ type Service struct {
 	Reload <-chan os.Signal
 	// UndoOnExit takes everything back at the end.
 	UndoOnExit bool
-	// Log is told each event, in one line.
+	// Log receives each event, in one line.
 	Log func(string)
-	// Look is how often the file is looked at, and whether there are rules; 0 is every
+	// Look is how often the file and the presence of the rules are checked; 0 is every
 	// second.
 	Look time.Duration
 	// Getenv is the environment, where the service manager has its messages.
@@ -78,7 +78,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	tables, err := s.Host.watchTables(ctx)
 	if err != nil {
-		k.log("%v; whether the rules are there is looked at every %s", err, k.look())
+		k.log("%v; checking for the rules every %s instead", err, k.look())
 	}
 	if err := k.begin(ctx); errors.Is(err, context.Canceled) {
 		k.log("stopped before anything was changed: what was in force stays")
@@ -86,9 +86,9 @@ func (s *Service) Run(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	k.tell(wordReady)
+	k.notify(wordReady)
 	k.loop(ctx, links, tables)
-	m.tell(wordStopping)
+	m.notify(wordStopping)
 	return k.end()
 }
 
@@ -117,15 +117,15 @@ type keeper struct {
 	devices string
 	// had are the host's addresses as last seen.
 	had map[netip.Addr]bool
-	// waiting are the interfaces that do not exist, as last told; off is the forwarding that
-	// somebody turned off.
+	// waiting are the interfaces that do not exist, as last logged; off is the forwarding that
+	// was turned off.
 	waiting []string
 	off     string
-	// failed has to be tried again. told is what was last said of rules that are not
-	// natkit's any more; suspended that natkit was told to leave it so.
-	failed, suspended bool
-	told, lastStatus  string
-	// removed is how many times the rules were not there since a usual look found them.
+	// failed has to be tried again. reported is the last logged value of rules that are no
+	// longer natkit's; suspended is true while an undo by another process is respected.
+	failed, suspended    bool
+	reported, lastStatus string
+	// removed is how many times the rules were not there since a periodic check found them.
 	removed int
 }
 
@@ -138,7 +138,7 @@ func (k *keeper) clean() {
 	var undone []*journal.Transaction
 	err := k.Host.Netns.Do(func() (err error) { undone, err = apply.Clean(k.Host.options(nil)); return err })
 	for _, tx := range undone {
-		k.log("undid %s (%s), which nobody else would have undone", tx.ID, tx.Origin)
+		k.log("undid %s (%s), which no other process would have undone", tx.ID, tx.Origin)
 	}
 	if err != nil {
 		k.log("undo what is overdue: %v", err)
@@ -174,9 +174,9 @@ func (k *keeper) loop(ctx context.Context, links, tables <-chan struct{}) {
 		case <-tables:
 			k.missing(ctx)
 		case <-k.Reload:
-			k.manager.tell(reloading())
+			k.manager.notify(reloading())
 			k.reload(ctx, "reload")
-			k.tell(wordReady)
+			k.notify(wordReady)
 		case <-look.C:
 			if k.file.look() {
 				k.reload(ctx, "file changed")
@@ -187,18 +187,18 @@ func (k *keeper) loop(ctx context.Context, links, tables <-chan struct{}) {
 		case <-k.manager.due():
 		}
 		k.manager.alive(time.Now())
-		k.tell()
+		k.notify()
 	}
 }
 
-// tell gives the manager words, and the status where it is another one than before.
-func (k *keeper) tell(words ...string) {
+// notify sends messages to the manager, and the status if it has changed.
+func (k *keeper) notify(words ...string) {
 	if now := status(k.status()); now != k.lastStatus {
 		k.lastStatus = now
 		words = append(words, now)
 	}
 	if len(words) > 0 {
-		k.manager.tell(words...)
+		k.manager.notify(words...)
 	}
 }
 
@@ -214,7 +214,7 @@ func (k *keeper) reload(ctx context.Context, reason string) {
 	}
 }
 
-// addresses looks what became of interfaces and addresses, lets go of connections
+// addresses reads the current interfaces and addresses, deletes the connections
 // whose address went, and applies again.
 func (k *keeper) addresses(ctx context.Context) {
 	now, err := k.Host.addresses()
@@ -240,9 +240,9 @@ func (k *keeper) again(ctx context.Context, reason string) {
 	}
 }
 
-// missing looks, when a table was deleted and at every look, whether there are rules at all:
+// missing checks, when a table was deleted and at every tick, whether there are rules at all:
 // without them connections that begin leave with addresses from inside. What failed has
-// its time with the usual look.
+// its time with the periodic check.
 func (k *keeper) missing(ctx context.Context) {
 	if k.suspended || k.failed || k.removed >= mostQuick {
 		return
@@ -252,14 +252,14 @@ func (k *keeper) missing(ctx context.Context) {
 	}
 }
 
-// usual looks whether the rules are still natkit's, and tries again what failed.
+// usual is the periodic check that the rules are still natkit's; it retries what failed.
 func (k *keeper) usual(ctx context.Context) {
 	if k.failed {
 		k.addresses(ctx)
 	}
 	k.compare(ctx)
 	if !k.suspended {
-		k.tellForwarding()
+		k.logForwarding()
 	}
 }
 
@@ -270,9 +270,9 @@ func (k *keeper) status() string {
 	case k.suspended:
 		text = "suspended: the gateway was undone; reload to apply it again"
 	case k.off != "":
-		text = "forwards nothing: somebody set " + k.off + " to 0; reload to set it again"
-	case k.told != "":
-		text = "changed by somebody: the rules are not as they were applied; reload to apply them again"
+		text = "forwards nothing: " + k.off + " set to 0; reload to set it again"
+	case k.reported != "":
+		text = "changed: the rules are not as they were applied; reload to apply them again"
 	}
 	if len(k.waiting) > 0 {
 		text += "; waiting for " + strings.Join(k.waiting, ", ")
@@ -331,7 +331,7 @@ func (m *manager) due() <-chan time.Time {
 func (m *manager) alive(now time.Time) {
 	if m.watchdog > 0 && now.Sub(m.last) >= m.watchdog/2 {
 		m.last = now
-		m.tell(wordAlive)
+		m.notify(wordAlive)
 	}
 }
 
@@ -348,9 +348,9 @@ func watchdogOf(getenv func(string) string, pid int) time.Duration {
 	return time.Duration(µs) * time.Microsecond / 2
 }
 
-// tell sends assignments, one in a line. A manager that does not listen is no reason
+// notify sends assignments, one in a line. A manager that does not listen is no reason
 // not to translate.
-func (m *manager) tell(assignments ...string) {
+func (m *manager) notify(assignments ...string) {
 	if m.conn != nil {
 		m.conn.Write([]byte(strings.Join(assignments, "\n") + "\n"))
 	}

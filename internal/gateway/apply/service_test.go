@@ -55,18 +55,18 @@ func TestServiceFollowsItsFile(t *testing.T) {
 func TestServiceTellsItsManager(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(masqueradeText)
-	within(t, 30*time.Second, "lives", func() bool { return s.told(wordAlive) > 3 })
-	if s.told("STATUS=in force: ") == 0 {
+	within(t, 30*time.Second, "lives", func() bool { return s.notified(wordAlive) > 3 })
+	if s.notified("STATUS=in force: ") == 0 {
 		t.Errorf("no status: %q", s.messages)
 	}
 	s.reload <- unix.SIGHUP
-	within(t, 30*time.Second, "reloaded", func() bool { return s.told("RELOADING=1") == 1 && s.told(wordReady) == 2 })
-	if s.told("MONOTONIC_USEC=") != 1 {
+	within(t, 30*time.Second, "reloaded", func() bool { return s.notified("RELOADING=1") == 1 && s.notified(wordReady) == 2 })
+	if s.notified("MONOTONIC_USEC=") != 1 {
 		t.Errorf("without a time: %q", s.messages)
 	}
 	s.end()
-	within(t, 30*time.Second, "stopping", func() bool { return s.told(wordStopping) == 1 })
-	if n := s.told("STATUS="); n != 1 {
+	within(t, 30*time.Second, "stopping", func() bool { return s.notified(wordStopping) == 1 })
+	if n := s.notified("STATUS="); n != 1 {
 		t.Errorf("the same status %d times: %q", n, s.messages)
 	}
 }
@@ -138,7 +138,7 @@ func TestServiceFollowsAddresses(t *testing.T) {
 	s.end()
 }
 
-// What was undone by hand is left so until somebody says otherwise.
+// What was undone by hand stays undone until the file changes or a reload.
 func TestServiceLeavesAnUndoAlone(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(masqueradeText)
@@ -154,7 +154,7 @@ func TestServiceLeavesAnUndoAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.ip("ip addr add 203.0.113.9/24 dev wan0")
-	s.waitSaid("was undone by somebody")
+	s.waitSaid("was undone by another process")
 	s.want(tune.GatewayNone)
 	s.write("gateway: [\n")
 	s.waitSaid("the former rules stay in force")
@@ -179,7 +179,7 @@ func TestServiceLeavesAnUndoAloneAfterARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.ip("ip addr add 203.0.113.9/24 dev wan0")
-	s.waitSaid("was undone by somebody")
+	s.waitSaid("was undone by another process")
 	s.want(tune.GatewayNone)
 	s.reload <- unix.SIGHUP
 	s.waitValue("applied again", func(v string) bool { return v != tune.GatewayNone })
@@ -248,8 +248,8 @@ func TestServiceFastPath(t *testing.T) {
 	s.end()
 }
 
-// TestServiceHearsOfAFlush: without a single look the service puts rules back that somebody
-// flushed, as the kernel tells it; to a program that does so again and again it gives way.
+// TestServiceHearsOfAFlush: without a periodic check the service puts flushed rules back, by
+// the kernel's notification; to a program that flushes repeatedly it gives way.
 func TestServiceHearsOfAFlush(t *testing.T) {
 	testutil.NeedProgram(t, "nft")
 	w := newWorld(t)
@@ -258,9 +258,9 @@ func TestServiceHearsOfAFlush(t *testing.T) {
 	s.begin(func(s *Service) { s.Look = time.Hour })
 	digest := s.value()
 	count := func(word string) int { return strings.Count(s.said(), word) }
-	const again = "again and again"
-	// An address that is news to the service may put the rules back before what the kernel
-	// told does, and is not counted.
+	const again = "removed repeatedly"
+	// An address that is news to the service may put the rules back before the kernel's
+	// notification does, and is not counted.
 	for flushes := 0; count(again) == 0 && flushes < 10*mostQuick; flushes++ {
 		before := count(" in force as ")
 		w.ip("nft flush ruleset")
@@ -273,8 +273,8 @@ func TestServiceHearsOfAFlush(t *testing.T) {
 		t.Errorf("gives way after %d times", removed)
 	}
 	w.ip("nft flush ruleset")
-	s.reload <- unix.SIGHUP // comes behind what the kernel told before
-	within(t, 30*time.Second, "reloaded", func() bool { return s.told(wordReady) == 2 })
+	s.reload <- unix.SIGHUP // comes behind the kernel's notifications
+	within(t, 30*time.Second, "reloaded", func() bool { return s.notified(wordReady) == 2 })
 	if n := count("rules removed: "); n != removed {
 		t.Errorf("put in force again %d times, the last one after it gave way", n)
 	}
@@ -284,7 +284,7 @@ func TestServiceHearsOfAFlush(t *testing.T) {
 	s.want(digest)
 }
 
-// TestWatchTables: what is told of is a table that goes, in a batch of others too.
+// TestWatchTables: a table that goes is reported, in a batch of others too.
 func TestWatchTables(t *testing.T) {
 	testutil.NeedProgram(t, "nft")
 	w := newWorld(t)
@@ -298,14 +298,14 @@ func TestWatchTables(t *testing.T) {
 	w.ip("nft add chain ip others c")
 	select {
 	case <-tables:
-		t.Error("told of a table that came")
+		t.Error("a new table is reported")
 	default:
 	}
 	w.ip("nft flush ruleset")
-	within(t, 30*time.Second, "told of the flush", func() bool { return received(tables) })
+	within(t, 30*time.Second, "the flush is reported", func() bool { return received(tables) })
 }
 
-// TestWatchMoreThanTheBufferHolds: who listens too slowly is told that something may have
+// TestWatchMoreThanTheBufferHolds: a slow receiver is notified that something may have
 // changed, whatever it was.
 func TestWatchMoreThanTheBufferHolds(t *testing.T) {
 	testutil.NeedProgram(t, "nft")
@@ -331,7 +331,7 @@ func TestWatchMoreThanTheBufferHolds(t *testing.T) {
 		}
 	}
 	close(resume)
-	within(t, 30*time.Second, "told that something may have changed", func() bool { return received(events) })
+	within(t, 30*time.Second, "notified that something may have changed", func() bool { return received(events) })
 }
 
 func received(events <-chan struct{}) bool {

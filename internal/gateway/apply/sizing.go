@@ -14,7 +14,7 @@ import (
 )
 
 // automaticStall is the longest wait of all packets, in seconds, that a change may
-// cause without being told to by name.
+// cause unless it was requested by name.
 const automaticStall = 0.050
 
 // usualTimeWait is nf_conntrack_tcp_timeout_time_wait where it cannot be read, in

@@ -24,7 +24,7 @@ import (
 )
 
 // world is a namespace with the interfaces wan0 (203.0.113.7) and lan0 (192.168.0.1),
-// behind which nobody answers, and a state directory of its own.
+// behind which there is no host, and a state directory of its own.
 type world struct {
 	Host
 	t  *testing.T

@@ -118,7 +118,7 @@ func (c *Case) judge(engine string, got Outcome) Result {
 	return r
 }
 
-// nowhere tells that no engine offers this, so that there is nothing to run.
+// nowhere reports whether no engine offers this, so that there is nothing to run.
 func (c *Case) nowhere() bool {
 	for _, e := range c.Expect {
 		if e.Outcome != "" {

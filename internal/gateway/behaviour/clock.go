@@ -25,7 +25,7 @@ type clock struct {
 	World
 	start, end time.Time
 	passed     time.Duration
-	// sets is that the case sets timers or lets time pass, reads that it looks at what
+	// sets is that the case sets timers or lets time pass, reads that it reads what
 	// is left.
 	sets, reads bool
 }
@@ -76,9 +76,9 @@ func (c *clock) Close() error {
 	return c.World.Close()
 }
 
-// late tells that what was seen says nothing, as more time went by than the case
-// reckons with. Times is what its timers were stretched by. What passes is believed
-// within that; what fails only where no second was lost, for not all that is compared
+// late returns an error if the result is inconclusive because more time went by than the
+// case allows for. Times is the factor by which its timers were stretched. A pass is
+// accepted within that; a failure only if no second was lost, as not all that is compared
 // with a time is stretched.
 func (c *clock) late(times int, failed bool) error {
 	var lost time.Duration

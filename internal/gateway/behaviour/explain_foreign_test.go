@@ -48,7 +48,7 @@ var (
 	}
 )
 
-// foreignTable is one of somebody else that comes before natkit's.
+// foreignTable is another program's table that comes before natkit's.
 func (s *sample) foreignTable() string {
 	var b strings.Builder
 	b.WriteString(`table ip theirs {
@@ -71,8 +71,8 @@ func (s *sample) foreignTable() string {
 }
 
 // TestExplainForeignSets: where rules of others that look into sets, ranges, maps and
-// verdict maps come first, the way of a packet is told as the kernel takes it, and nothing
-// of it is left open.
+// verdict maps come first, a packet is traced as the kernel takes it, and nothing of it
+// is left open.
 func TestExplainForeignSets(t *testing.T) {
 	testutil.NeedProgram(t, "nft")
 	testutil.NeedFeature(t, testutil.Hairpin)

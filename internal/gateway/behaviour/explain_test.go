@@ -174,7 +174,7 @@ func (s *sample) count(e *observe.Trace) {
 	}
 }
 
-// attached reports whether somebody has an address behind an interface.
+// attached reports whether a host has an address behind an interface.
 func attached(dev string, a netip.Addr) bool {
 	for _, at := range attachments() {
 		if at.dev != dev {

@@ -58,8 +58,8 @@ func echoWith(from, to netip.Addr, identifier uint16, data []byte, kind, kind6 u
 	return icmp(from, to, frame.ICMP{Type: kind, Rest: uint32(identifier)<<16 | 1}, data)
 }
 
-// someData is of a length that is not a multiple of eight. Every byte tells where it
-// belongs.
+// someData is of a length that is not a multiple of eight. Every byte identifies its
+// position.
 func someData(salt int) []byte {
 	b := make([]byte, 1357)
 	for i := range b {

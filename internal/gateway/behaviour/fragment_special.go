@@ -22,7 +22,7 @@ func fragmentedHeaders() []Case {
 			Expect: onNetfilter("without DF", "the tracker puts the packet together, and what is cut again where it was cut before gets new flags (ip_fraglist_init)"),
 		}, {
 			ID: "fragments-unknown-protocol", Level: Natkit, Want: []Outcome{Passes}, Gateway: basicNAT,
-			Asks: "so do fragments of a protocol that nobody knows, with a static address", Run: fragmentsUnknown,
+			Asks: "so do fragments of an unknown protocol, with a static address", Run: fragmentsUnknown,
 		}})
 }
 
@@ -89,7 +89,7 @@ func fragmentsAndErrors() []Case {
 		bothFamilies(Case{ID: "fragments-error-about-first", Level: Natkit, Want: []Outcome{Translated},
 			Asks: "an error about a first fragment comes to the host inside"}, errorAboutFirst),
 		bothFamilies(Case{ID: "fragments-error-about-later", Level: Natkit, Want: []Outcome{Translated, Dropped},
-			Asks: "an error about a later fragment, in which nobody can see whose it is, is dropped, or finds its host"}, errorAboutLater),
+			Asks: "an error about a later fragment, which does not identify its host, is dropped, or finds its host"}, errorAboutLater),
 		bothFamilies(Case{ID: "fragments-error-in-fragments", Level: Natkit, Want: []Outcome{Passes},
 			Asks: "an error that comes in fragments itself is translated"}, errorInFragments),
 	)

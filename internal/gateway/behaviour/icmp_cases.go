@@ -161,7 +161,7 @@ func inboundCut(p *Play, e endsOf) (Outcome, error) {
 	return all.outcome(), nil
 }
 
-// inboundUnmatched reports about packets that nobody sent, as if they had the mapping
+// inboundUnmatched reports about packets that no host sent, as if they had the mapping
 // of a session but another port.
 func inboundUnmatched(p *Play, e endsOf) (Outcome, error) {
 	var all each

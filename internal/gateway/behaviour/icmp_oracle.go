@@ -9,7 +9,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// wrongChecksums looks at an IP packet and, in an ICMP error, at the packet quoted
+// wrongChecksums verifies an IP packet and, in an ICMP error, at the packet quoted
 // there, with gopacket: neither the code that built the packet nor the engine that
 // translated it. A quoted packet that is cut has no transport checksum to verify.
 func wrongChecksums(ip []byte) error {
@@ -39,7 +39,7 @@ func layersChecksums(ip []byte) error {
 	return nil
 }
 
-// coverPseudoHeader tells the layers of a packet which addresses their checksums cover:
+// coverPseudoHeader sets the addresses that the checksums of a packet's layers cover:
 // those of the IP header before them, of which tunnels have several.
 func coverPseudoHeader(p gopacket.Packet) {
 	var network gopacket.NetworkLayer

@@ -109,14 +109,14 @@ func icmpChecks() []Case {
 		ID: "rfc5508-req-3-a", RFC: 5508, Requirement: "REQ-3 a", Level: Should, Want: []Outcome{Dropped},
 		Asks:   "an error is dropped that quotes an IP header whose checksum is wrong",
 		Run:    quotedHeaderWrong,
-		Expect: onNetfilter(Translated, "the tracker looks at the quoted addresses and ports only; what it changes keeps the checksum as wrong as it was"),
+		Expect: onNetfilter(Translated, "the tracker reads the quoted addresses and ports only; what it changes keeps the checksum as wrong as it was"),
 	}, {
 		ID: "rfc5508-req-3-b", RFC: 5508, Requirement: "REQ-3 b", Level: Must, Want: []Outcome{Translated},
 		Asks: "IP options of the quoted packet are passed over to find its ports",
 		Run:  quotedOptions,
 	}, {
 		ID: "rfc5508-req-3-c", RFC: 5508, Requirement: "REQ-3 c", Level: Should, Want: []Outcome{Translated},
-		Asks: "the transport checksum of the quoted packet is not looked at",
+		Asks: "the transport checksum of the quoted packet is not verified",
 		Run:  quotedTransportWrong,
 	}, {
 		ID: "rfc5508-req-3-d", RFC: 5508, Requirement: "REQ-3 d", Level: Must, Want: []Outcome{Translated},

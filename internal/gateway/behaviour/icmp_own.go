@@ -75,7 +75,7 @@ func hairpinnedErrorOn(p *Play) (Outcome, error) {
 	return report{by: insideC, kind: frame.ICMP{Type: unreachable, Code: 1}}.seen(p, f.in, f.mapped().Addr())
 }
 
-// icmpOwn is what the gateway says by itself.
+// icmpOwn are the cases of ICMP errors that the gateway itself sends.
 func icmpOwn() []Case {
 	return slices.Concat([]Case{{
 		ID: "rfc5508-req-8", RFC: 5508, Requirement: "REQ-8", Level: Should, Want: []Outcome{"ICMP 3/13"}, Gateway: singlePort,

@@ -118,7 +118,7 @@ func (p *Play) reached(from end, to netip.AddrPort) (end, error) {
 	return end{arrivals[0].At, arrivals[0].Frame.Tuple().Dst}, nil
 }
 
-// notIn has X talk to an outside address that nobody is behind.
+// notIn has X talk to an outside address that maps to no host.
 func notIn(on string) step {
 	return func(p *Play) (Outcome, error) {
 		arrivals, err := p.Send(X, UDPPacket(outsideX.AddrPort, ap(on), ""))
@@ -157,7 +157,7 @@ func hairpinAs(from end, on string, want end) step {
 	}
 }
 
-// across is Exchange between hosts inside. The router may tell the sender, by an ICMPv6
+// across is Exchange between hosts inside. The router may inform the sender, by an ICMPv6
 // redirect, that the host which it reached is in its own network (RFC 4861, section
 // 8.2); Linux does so for IPv6.
 func (p *Play) across(from end, to netip.AddrPort, host Host) (*Arrival, error) {

@@ -92,7 +92,7 @@ func (w *netnsWorld) addLinks() (err error) {
 
 // addAddresses gives the gateway its addresses, and waits until they are its own: of
 // IPv6 that is work which the kernel does later (addrconf_dad_work, net/ipv6/addrconf.c),
-// also where no duplicate is looked for.
+// also without duplicate address detection.
 func (w *netnsWorld) addAddresses() error {
 	for _, dev := range devices {
 		link, err := w.links.LinkByName(dev)
@@ -187,7 +187,7 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// addHosts tells the gateway where the hosts are, so that it never asks.
+// addHosts adds permanent neighbour entries for the hosts, so that the gateway never asks.
 func (w *netnsWorld) addHosts() error {
 	for _, a := range attachments() {
 		link, err := w.links.LinkByName(a.dev)

@@ -47,7 +47,7 @@ func (p *program) Send(to netip.AddrPort, payload string) (Arrivals, error) {
 }
 
 // Receive need not wait, as what has been sent has come when Send is done; but a deadline
-// that passes before the first look, on a slow machine, would hide it.
+// that passes before the first read, on a slow machine, would hide it.
 func (p *program) Receive() (string, netip.AddrPort, bool, error) {
 	b := make([]byte, 1<<16)
 	if err := p.conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {

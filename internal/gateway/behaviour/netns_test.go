@@ -28,9 +28,8 @@ func newWorld(t *testing.T, e Engine) *Play {
 
 // TestWorldForwards shows that every host reaches every other through the gateway
 // where nothing translates, and that nothing else comes. Hosts by the same interface of
-// the gateway are left out: it rightly tells them by redirects that there is a way
-// without it (those behind a router as well, where fib_validate_source of Linux 5.4 takes
-// them for neighbours).
+// the gateway are left out: it rightly redirects them to a way without it (those behind
+// a router as well, where fib_validate_source of Linux 5.4 takes them for neighbours).
 func TestWorldForwards(t *testing.T) {
 	p := newWorld(t, carried{engine.Set{&fake.Engine{}}})
 	p.untranslated = true
@@ -69,8 +68,8 @@ func device(h Host) string {
 	return a.dev
 }
 
-// TestWorldHears sees to it that a world tells of mappings and timers, and that what
-// must never be does not pass unseen.
+// TestWorldHears checks that a world reports mappings and timers, and that what must
+// never be does not pass unseen.
 func TestWorldHears(t *testing.T) {
 	p := newWorld(t, alone)
 	plan, err := (&Case{ID: "world"}).Plan()
@@ -97,8 +96,8 @@ func TestWorldHears(t *testing.T) {
 	if err := p.Timers(map[Timer]time.Duration{UDP: time.Millisecond}); err == nil {
 		t.Error("a timer of a millisecond is taken")
 	}
-	if _, err := p.Send("nobody", nil); err == nil {
-		t.Error("nobody can send")
+	if _, err := p.Send("no-host", nil); err == nil {
+		t.Error("an unknown host can send")
 	}
 }
 
@@ -129,7 +128,7 @@ func TestFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if leaked.leak() == nil {
-		t.Error("an address from inside is seen outside, and nobody says so")
+		t.Error("an address from inside is seen outside, and not reported")
 	}
 	if leaked.At = B; leaked.leak() != nil {
 		t.Error("inside it may be seen")

@@ -42,7 +42,7 @@ func ipHeaders() []Case {
 func tcpHeaders() []Case {
 	return slices.Concat(
 		bothFamilies(Case{ID: "tcp-options", Level: Natkit, Want: []Outcome{Untouched},
-			Asks: "options of TCP stay as they are: MSS, window scale, SACK, timestamps, those that nobody knows"}, tcpOptionsKept),
+			Asks: "options of TCP stay as they are: MSS, window scale, SACK, timestamps, unknown ones"}, tcpOptionsKept),
 		clamps())
 }
 

@@ -41,7 +41,7 @@ func staticProtocols() []Case {
 		make     func(from, to netip.Addr) datagram
 		expect   map[string]Expectation
 	}{
-		{"static-unknown", "a protocol that nobody knows (253)", opaque(protocolExperiment), nil},
+		{"static-unknown", "an unknown protocol (253)", opaque(protocolExperiment), nil},
 		{"static-esp", "ESP", opaque(protocolESP), nil},
 		{"static-gre", "GRE", gre, nil},
 		{"static-sctp", "SCTP, with its CRC32c as it was", func(from, to netip.Addr) datagram {
@@ -167,7 +167,7 @@ func unknownShared(p *Play) (Outcome, error) {
 	compose := opaque(protocolExperiment)
 	ofA, err := carry(p, insideA, outsideX, compose(insideA.Addr(), outsideX.Addr()))
 	if err != nil {
-		return lostOr("nobody has it", err)
+		return lostOr("no host has it", err)
 	}
 	before, err := p.Failures()
 	if err != nil {

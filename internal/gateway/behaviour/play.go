@@ -62,7 +62,7 @@ func (a *Arrival) fault() error {
 	return nil
 }
 
-// insidePrefixes have the addresses that nobody outside may see.
+// insidePrefixes have the addresses that must not be seen outside.
 var insidePrefixes = []netip.Prefix{
 	netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("172.16.0.0/12"),
 	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8"),
@@ -72,7 +72,7 @@ func inside(a netip.Addr) bool {
 	return slices.ContainsFunc(insidePrefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// leak tells where an address from inside is seen outside, in the header or in
+// leak returns an error if an address from inside is seen outside, in the header or in
 // the packet that an ICMP error quotes.
 func (a *Arrival) leak() error {
 	if at, _ := deviceOf(a.At); at.dev != WAN {
@@ -138,7 +138,7 @@ func decode(f *frame.Frame, b []byte) error {
 	return f.DecodeNetwork(frame.EtherTypeIPv4, b)
 }
 
-// UDPPacket composes a datagram. Its payload tells packets apart; empty is "x".
+// UDPPacket composes a datagram. Its payload distinguishes packets; empty is "x".
 func UDPPacket(from, to netip.AddrPort, payload string) []byte {
 	if payload == "" {
 		payload = "x"

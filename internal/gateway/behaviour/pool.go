@@ -56,7 +56,7 @@ func pools() []Case {
 			Gateway: keepPorts, Run: keepRecovers, Want: []Outcome{"recovers"}},
 		{ID: "keep-late-packet", Requirement: "ports: keep", Asks: "also where a late packet for the ended mapping comes in before",
 			Gateway: keepPorts, Run: keepLate, Want: []Outcome{"recovers"},
-			Expect: onNetfilter("lost", "the tracker enters the late packet as a connection from outside, which has that pair of ends until it ends itself (nf_conntrack_udp_timeout). Rules without `keep` take another port then; a firewall that drops what nobody inside asked for prevents it")},
+			Expect: onNetfilter("lost", "the tracker enters the late packet as a connection from outside, which has that pair of ends until it ends itself (nf_conntrack_udp_timeout). Rules without `keep` take another port then; a firewall that drops unsolicited packets prevents it")},
 	}
 	for i := range cases {
 		cases[i].Level = Natkit
@@ -88,7 +88,7 @@ func noPortTwice(p *Play, f ipFamily) (Outcome, error) {
 	return "five of four", err
 }
 
-// wanting lets n more hosts ask for a port at X, for which there is none, and tells
+// wanting lets n more hosts ask for a port at X, for which there is none, and returns
 // how many got one.
 func (p *Play) wanting(n int) (served int, err error) {
 	for i := range n {
@@ -205,11 +205,11 @@ func keepClash(p *Play) (Outcome, error) {
 	return yes(mapped.Port() == insideB.Port(), "lost and counted; kept at another", Outcome("as "+mapped.String())), err
 }
 
-// afterClash lets A's mapping end and then looks at the mappings. The looking matters:
+// afterClash lets A's mapping end and then reads the mappings. The reading matters:
 // the kernel does not check for ended connections when a single port is asked for
 // (nf_nat_l4proto_unique_tuple in net/netfilter/nf_nat_core.c), and entering the new one
 // fails until the ended one is gone, by the tracker's garbage collection within a
-// minute or so, or as somebody lists the table (ctnetlink_dump_table).
+// minute or so, or when the table is listed (ctnetlink_dump_table).
 func (p *Play) afterClash() error {
 	if err := p.short(time.Second); err != nil {
 		return err

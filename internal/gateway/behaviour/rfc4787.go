@@ -66,7 +66,7 @@ func rfc4787Mapping() []Case {
 			Expect: onNetfilter("overloading",
 				"one port serves several connections as long as their destinations differ: that is why one address carries more than 64,512 of them")},
 		{ID: "rfc4787-req-3-preservation", Requirement: "4.2.1", Level: Natkit,
-			Asks: "a source port that nobody has stays as it is (port preservation)",
+			Asks: "an unused source port stays as it is (port preservation)",
 			Run:  preservation, Want: []Outcome{"preserved"}},
 		{ID: "rfc4787-req-3a", Requirement: "REQ-3 a", Level: Should,
 			Asks: "a port below 1024 is mapped below 1024, any other above, also where it is taken",
@@ -80,7 +80,7 @@ func rfc4787Mapping() []Case {
 			Asks: "mapping and filtering do not change with time or conditions",
 			Run:  determinism, Want: []Outcome{"the same alone and under contention"},
 			Expect: onNetfilter("endpoint-independent alone, address-and-port-dependent under contention",
-				"ports are kept where nobody else has them at the same destination, and only there")},
+				"ports are kept where no other host has them at the same destination, and only there")},
 	}
 }
 
@@ -110,7 +110,7 @@ func rfc4787Timers() []Case {
 			Asks: "what comes in may keep it alive",
 			Run:  refreshIn, Want: []Outcome{"refreshed", "not refreshed"}},
 		{ID: "rfc4787-req-7", Requirement: "REQ-7", Level: Must,
-			Asks:       "a gateway that gets its outside address by itself (DHCP) gives the inside no addresses that conflict with it, or translates between both all the same",
+			Asks:       "a gateway that gets its outside address automatically (DHCP) gives the inside no addresses that conflict with it, or translates between both all the same",
 			Untestable: "the gateway gives addresses to neither side"},
 	}
 }

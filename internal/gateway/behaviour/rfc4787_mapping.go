@@ -87,7 +87,7 @@ func pooling(p *Play, f ipFamily) (Outcome, error) {
 		}
 	}
 	if len(addresses) < 2 {
-		return "", fmt.Errorf("16 hosts have all got %v: nothing can be told of a pool", addresses)
+		return "", fmt.Errorf("16 hosts have all got %v: pooling cannot be tested with one address", addresses)
 	}
 	return "paired", nil
 }

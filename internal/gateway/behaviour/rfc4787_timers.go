@@ -17,8 +17,8 @@ func lifeOfOneWay(p *Play) (Outcome, error) {
 	return Outcome(fmt.Sprintf("%d s before an answer", roundUp(m.Left))), nil
 }
 
-// roundUp gives what was set a moment ago, where the engine tells whole seconds that
-// are left.
+// roundUp returns the timeout that was set a moment ago, from an engine's whole seconds
+// remaining.
 func roundUp(left time.Duration) int { return int((left+time.Second)/time.Second) / 10 * 10 }
 
 // stream makes a mapping that has been in use both ways for long enough that an
@@ -85,7 +85,7 @@ func expiry(p *Play) (Outcome, error) {
 	return "as configured", err
 }
 
-// refreshOut and refreshIn use a mapping once, in one direction, and look after it when
+// refreshOut and refreshIn use a mapping once, in one direction, and check for it when
 // it would have ended without that.
 func refreshOut(p *Play) (Outcome, error) {
 	return p.refresh(func() (bool, error) {
@@ -98,8 +98,8 @@ func refreshIn(p *Play) (Outcome, error) {
 	return p.refresh(func() (bool, error) { return p.in(outsideX, insideA.mapped(), insideA) })
 }
 
-// mapped is what an end behind DefaultGateway is seen as, where its port is nobody
-// else's.
+// mapped is what an end behind DefaultGateway is seen as, where no other end has its
+// port.
 func (e end) mapped() netip.AddrPort { return netip.AddrPortFrom(WANAddress.Addr(), e.Port()) }
 
 func (p *Play) refresh(use func() (bool, error)) (Outcome, error) {

@@ -65,8 +65,8 @@ func (w words) sum() (n uint32) {
 
 // neutral says what is wrong with a translation, by what RFC 6296 wants of it rather
 // than by its arithmetic: the prefix is the other one, one word takes the difference,
-// all others are as they were, and the sum is the same. That word is never ffff, of
-// which the sum would not tell 0.
+// all others are as they were, and the sum is the same. That word is never ffff, which
+// the sum does not distinguish from 0.
 func neutral(inside, outside netip.Addr, prefix netip.Prefix, word int) error {
 	in, out, front := wordsOf(inside), wordsOf(outside), wordsOf(prefix.Addr())
 	for i := range out {

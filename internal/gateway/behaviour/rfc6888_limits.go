@@ -12,7 +12,7 @@ import (
 // most is the limit in the file.
 const most = 5
 
-// upTo makes flows of one host until one is lost, and tells how many there were.
+// upTo makes flows of one host until one is lost, and returns how many there were.
 func (p *Play) upTo(from end, bound int) (int, error) {
 	for n := range bound {
 		if _, err := p.both(from.port(4000+uint16(n)), outsideX); Lost(err) {

@@ -102,7 +102,7 @@ func updatesOfHeaders() []Case {
 		Expect: onNetfilter("", "there is no PCP (RFC 6888, REQ-9)"),
 	}, {
 		ID: "rfc7857-9", Requirement: "9", Level: Should, Want: []Outcome{"not predictable"},
-		Asks: "a port that has to be changed becomes one that nobody can guess (RFC 6056, section 4)",
+		Asks: "a port that has to be changed becomes one that cannot be guessed (RFC 6056, section 4)",
 		Run:  changedPorts,
 	}, {
 		ID: "rfc7857-9-fully", Requirement: "9", Level: Natkit, Want: []Outcome{"not predictable"}, Gateway: randomFully,
@@ -113,7 +113,7 @@ func updatesOfHeaders() []Case {
 		Asks: "fragments of two hosts with one identification and one destination leave with different ones (RFC 6864, section 5.3.1)",
 		Run:  identifications,
 		Expect: onNetfilter("the same identification",
-			"the kernel keeps the identification of each host; fragments of two packets can meet at the destination, whose checksum then tells"),
+			"the kernel keeps the identification of each host; fragments of two packets can meet at the destination, where the checksum detects it"),
 	}, {
 		ID: "rfc7857-11", Requirement: "11", Level: May, Want: []Outcome{"deleted", "kept"},
 		Asks: "the mapping of an echo may be deleted once the last session that uses it is",

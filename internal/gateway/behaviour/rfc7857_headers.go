@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// changedPorts has many hosts send from one port to one destination, and looks at what
+// changedPorts has many hosts send from one port to one destination, and compares what
 // all but the first get.
 func changedPorts(p *Play) (Outcome, error) {
 	var seen []uint16

@@ -9,7 +9,7 @@ import (
 )
 
 // separateTimers sets a short time for connections that open and a long one for those
-// that close, and looks which are there when the short one is over.
+// that close, and checks which are there when the short one is over.
 func separateTimers(p *Play) (Outcome, error) {
 	const short, long = time.Second, 30 * time.Second
 	if err := p.Timers(map[Timer]time.Duration{TCPSynSent: short, TCPSynRecv: short, TCPFinWait: long, TCPCloseWait: long, TCPLastAck: long, TCPTimeWait: long}); err != nil {

@@ -55,7 +55,7 @@ func (c *Case) play(engine string, world Maker, times int) Result {
 	}
 }
 
-// attempt plays the case once. Late tells that the result says nothing.
+// attempt plays the case once. Late is why the result is inconclusive; nil if it is not.
 func (c *Case) attempt(engine string, world Maker, times int) (r Result, late error) {
 	measured := &clock{}
 	got, err := c.observe(Stretched(measured.on(world), times))

@@ -111,7 +111,7 @@ var protocols = map[string]func(from, to end) []byte{
 		return packetOf(from, to, unix.IPPROTO_TCP, frame.AppendTCP(nil, t, frame.TCP{Flags: frame.ACK, Window: 1000}, []byte("data")))
 	},
 	"an echo":      func(from, to end) []byte { return ping(from.Addr(), to.Addr(), 7, 1).bytes() },
-	"protocol 253": func(from, to end) []byte { return packetOf(from, to, 253, []byte("nobody's protocol")) },
+	"protocol 253": func(from, to end) []byte { return packetOf(from, to, 253, []byte("opaque protocol")) },
 }
 
 func packetOf(from, to end, protocol uint8, payload []byte) []byte {

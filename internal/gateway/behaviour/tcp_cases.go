@@ -166,11 +166,11 @@ func tcpUnsolicited() []Case {
 		Untestable: "it allows either; both are measured, REQ-3 here and REQ-8 of RFC 4787",
 	}, {
 		ID: "rfc5382-req-4", RFC: 5382, Requirement: "REQ-4", Level: Must,
-		Asks: "a SYN from outside that nobody asked for is not answered for 6 s, and then at most by ICMP port unreachable",
+		Asks: "an unsolicited SYN from outside is not answered for 6 s, and then at most by ICMP port unreachable",
 		Run:  unsolicitedSYN,
 		Want: []Outcome{"silent", "port unreachable after 6 s"},
 		Expect: onNetfilter("answered at once: rst+ack",
-			"the external address is the gateway's own, whose TCP refuses what nobody listens for; a rule that drops it is the firewall's to make"),
+			"the external address is the gateway's own, whose TCP refuses SYNs to ports without a listener; dropping them is up to the firewall"),
 	}, {
 		ID: "rfc5382-req-4-outbound", RFC: 5382, Requirement: "REQ-4", Level: Must,
 		Asks: "if the inside sends its own SYN meanwhile, the connection opens by it, with the mapping that it would have had",

@@ -19,9 +19,9 @@ func (f fastPath) Apply(ns *netns.Handle, p *gateway.Plan) error {
 }
 
 // fastTimes are cases about how long a flow is kept. One on the fast path is kept by
-// net.netfilter.nf_flowtable_tcp_timeout and …udp_timeout, 30 s, and the kernel does not tell
-// its age (ctnetlink_dump_timeout leaves it out of what is offloaded). One that leaves the
-// fast path has these 30 s less than the tracker's time for it (flow_offload_fixup_ct,
+// net.netfilter.nf_flowtable_tcp_timeout and …udp_timeout, 30 s, and the kernel does not
+// report its age (ctnetlink_dump_timeout leaves it out of what is offloaded). One that leaves
+// the fast path has these 30 s less than the tracker's time for it (flow_offload_fixup_ct,
 // since Linux 5.14): none where that was set to 2 s, so that its FIN ends it.
 var fastTimes = []string{
 	"rfc4787-req-5-stream", "rfc4787-req-5b", "rfc4787-req-5c", "rfc6888-req-8", "pool-recovers",

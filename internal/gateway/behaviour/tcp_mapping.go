@@ -62,7 +62,7 @@ func tcpFiltering(p *Play) (Outcome, error) {
 	return yes(same, AddressDependent, AddressAndPortDependent), err
 }
 
-// silence is how long a gateway does not answer a SYN that nobody asked for.
+// silence is how long a gateway does not answer an unsolicited SYN.
 const silence = 6 * time.Second
 
 func unsolicitedSYN(p *Play) (Outcome, error) {
@@ -74,7 +74,7 @@ func unsolicitedSYN(p *Play) (Outcome, error) {
 	if err := p.Pass(silence + time.Second); err != nil {
 		return "", err
 	}
-	// What the gateway says by itself arrives with the answer to something else.
+	// What the gateway itself sends arrives with the answer to something else.
 	arrivals, err = p.Send(Y, UDPPacket(outsideY.AddrPort, ap("198.18.0.99:9"), ""))
 	if err != nil {
 		return "", err

@@ -42,7 +42,7 @@ func tcpResets() []Case {
 		Want: []Outcome{"is dropped, session goes on", "passes, session goes on"},
 	}, {
 		ID: "tcp-data-beyond-window", Level: Natkit,
-		Asks: "data from outside beyond the window harms nothing: nobody answers it with a RST",
+		Asks: "data from outside beyond the window harms nothing: it is not answered with a RST",
 		Run:  dataBeyondWindow,
 		Want: []Outcome{Dropped, Passes},
 		Expect: onNetfilter("rst to x",
@@ -55,7 +55,7 @@ func tcpResets() []Case {
 	}}
 }
 
-// reset sends a RST that is off by some sequence numbers, and looks whether the
+// reset sends a RST that is off by some sequence numbers, and checks whether the
 // session goes on: its timers are shortened, so that a session that closed is gone.
 func reset(p *Play, byInside bool, off int64) (Outcome, error) {
 	if err := p.Timers(map[Timer]time.Duration{TCPClose: time.Second}); err != nil {
@@ -86,7 +86,7 @@ func reset(p *Play, byInside bool, off int64) (Outcome, error) {
 	return passes + yes(goes, ", session goes on", ", session closes"), err
 }
 
-// inject sends a segment without counting it, and tells what became of it.
+// inject sends a segment without counting it, and reports what became of it.
 func (c *connection) inject(from *side, flags frame.TCPFlags, off int64) (Outcome, error) {
 	forged, to := *from, c.other(from)
 	forged.next += uint32(off)

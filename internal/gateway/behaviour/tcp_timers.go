@@ -146,7 +146,7 @@ func leftOf(p *Play, inside netip.AddrPort) (left time.Duration, found bool, err
 	return 0, false, err
 }
 
-// allTimers brings one connection into each stage, with timers of 2 s, looks that it is
+// allTimers brings one connection into each stage, with timers of 2 s, checks that it is
 // there, and that none is when they are over.
 func allTimers(p *Play) (Outcome, error) {
 	const set = 2 * time.Second

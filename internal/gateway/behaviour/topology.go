@@ -78,7 +78,7 @@ func deviceOf(h Host) (attachment, bool) {
 	return attachment{}, false
 }
 
-// hostOf tells whose a frame is that left by an interface of the gateway.
+// hostOf returns the host that a frame leaving by an interface of the gateway is for.
 func hostOf(dev string, to frame.MAC) (Host, bool) {
 	for _, a := range attachments() {
 		if a.dev == dev && a.mac == to {

@@ -16,8 +16,8 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 )
 
-// etherTypeMark is IEEE 802's Local Experimental EtherType 1, that of the frames by
-// which wires tell that all before them has passed.
+// etherTypeMark is IEEE 802's Local Experimental EtherType 1, that of the frames that
+// signal on a wire that all before them has passed.
 const etherTypeMark = 0x88b5
 
 // wires are the packet sockets at the far ends of the gateway's interfaces, where the
@@ -56,7 +56,7 @@ func openWires(gateway, wire *netns.Handle, n int, patience time.Duration) (*wir
 func allowedCPUs() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return nil, fmt.Errorf("tell the CPUs of this process: %w", err)
+		return nil, fmt.Errorf("read the CPU affinity of this process: %w", err)
 	}
 	var cpus []int
 	for cpu := range 8 * len(set) * 8 {
@@ -229,7 +229,7 @@ func receiveFrom(fd int, buffer []byte, patience time.Duration) ([]byte, error) 
 	return buffer[:n], nil
 }
 
-// close closes the sockets all at once: for each the kernel waits until nobody looks at it
+// close closes the sockets all at once: for each the kernel waits until nothing reads it
 // any more (packet_release, net/packet/af_packet.c), which takes longer than all the rest
 // of a world.
 func (w *wires) close() {

@@ -9,8 +9,8 @@ import (
 )
 
 // World is where a case takes place: a gateway with interfaces "lan", "dmz" and
-// "wan", and hosts at them. It passes packets to the gateway and tells what the
-// gateway did with them. The hosts answer nothing by themselves.
+// "wan", and hosts at them. It passes packets to the gateway and reports what the
+// gateway did with them. The hosts answer nothing on their own.
 //
 // One implementation is Namespaces; an engine of eBPF programs can have one that runs
 // them by BPF_PROG_TEST_RUN.

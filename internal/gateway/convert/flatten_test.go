@@ -32,7 +32,7 @@ func TestChainsThatLeadToEachOther(t *testing.T) {
 }
 
 // TestChainsAtTheSamePlace: iptables-nft and iptables-legacy may both have rules, and the
-// kernel does not tell which comes first.
+// kernel does not report which comes first.
 func TestChainsAtTheSamePlace(t *testing.T) {
 	one := ruleset.Parse("*nat\n-A POSTROUTING -s 10.0.0.0/8 -j MASQUERADE\n-A PREROUTING -d 203.0.113.1 -j DNAT --to-destination 10.0.0.2\nCOMMIT", 4)
 	other := ruleset.Parse("*nat\n-A POSTROUTING -s 10.1.0.0/16 -j SNAT --to-source 203.0.113.2\n-A POSTROUTING -s 192.168.0.0/16 -j MASQUERADE\nCOMMIT", 4)

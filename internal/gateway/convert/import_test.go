@@ -128,7 +128,7 @@ func TestScripts(t *testing.T) {
 }
 
 // TestSetsAreBounded: a set that many rules ask makes as many rules of each as it has
-// elements; those that are too many are told.
+// elements; those that are too many are reported.
 func TestSetsAreBounded(t *testing.T) {
 	var list []string
 	for i := range 10_000 {

@@ -38,8 +38,8 @@ type Engine interface {
 	Present(ns *netns.Handle) (bool, error)
 	// Read returns what is in force there. It is compared with the seal, if that is of it.
 	// With plan, which returns the plan of a digest or nil, Changes name rules of the file,
-	// and Counts are read; without, what nobody has changed since it was read or written
-	// may be returned as it was.
+	// and Counts are read; without, what has not changed since it was read or written may be
+	// returned as it was.
 	Read(ns *netns.Handle, seal string, plan func(digest string) *gateway.Plan) (*gateway.State, error)
 	// Follow traces a packet through a host where the engine carries out the plan; nil where
 	// the packet is none of its own. An error is of route.

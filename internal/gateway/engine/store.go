@@ -247,7 +247,7 @@ func (c Claimed) Error() string {
 	return fmt.Sprintf("%s keeps a gateway in force in this network namespace", string(c))
 }
 
-// Claimant is who keeps a gateway in force in the namespace; empty where nobody does,
+// Claimant is who keeps a gateway in force in the namespace; empty if no process does,
 // or where that cannot be seen.
 func (s *Store) Claimant(inode uint64) string {
 	f, err := os.OpenFile(s.claimPath(inode), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
@@ -275,8 +275,8 @@ func lineOf(f *os.File) string {
 	}, line)
 }
 
-// Collect deletes what was put there before a moment and nobody names any more. The
-// journal's lock must be held, so that nobody begins to name it.
+// Collect deletes what was stored before a moment and is not referenced any more. The
+// journal's lock must be held, so that no new reference appears.
 func (s *Store) Collect(before time.Time, used func(digest string) bool) (deleted int, err error) {
 	names, err := s.names()
 	if err != nil || len(names) == 0 {

@@ -188,7 +188,7 @@ func TestCollectKeepsWhatIsNamed(t *testing.T) {
 func TestOneClaim(t *testing.T) {
 	s := newStore(t)
 	if got := s.Claimant(42); got != "" {
-		t.Errorf("nobody claimed it: %q", got)
+		t.Errorf("without a claim: %q", got)
 	}
 	release, err := s.Claim(42, "natkit gateway run (pid 7)")
 	if err != nil {
@@ -242,7 +242,7 @@ func TestOneClaimAtATime(t *testing.T) {
 	}
 }
 
-// FuzzGet reads a plan that somebody changed, under the digest that it has now.
+// FuzzGet reads a plan that was changed, under the digest that it has now.
 func FuzzGet(f *testing.F) {
 	s := StoreBeside(filepath.Join(f.TempDir(), "journal"))
 	plan, err := json.Marshal(examplePlan("10.0.0.1"))
@@ -264,8 +264,8 @@ func FuzzGet(f *testing.F) {
 	})
 }
 
-// What another user put there he could take away: root puts its own in its place. Root's
-// stays where somebody else puts the same.
+// What another user put there that user could take away: root puts its own in its place.
+// Root's stays where another user puts the same.
 func TestPutInThePlaceOfAnothers(t *testing.T) {
 	testutil.NeedRoot(t)
 	s := newStore(t)

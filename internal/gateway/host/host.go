@@ -24,14 +24,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options say what to look at.
+// Options say what to read.
 type Options struct {
 	// Proc is the root of procfs; empty means /proc.
 	Proc string
-	// PID is the process whose session is looked for, by it and its parents; 0 means
+	// PID is the process whose session is searched for, by it and its parents; 0 means
 	// none. A program gives its own.
 	PID int
-	// Targets are hosts of which is asked by which interface they are reached.
+	// Targets are hosts whose outgoing interfaces are read.
 	Targets []netip.Addr
 }
 
@@ -42,13 +42,13 @@ func (o Options) proc() string {
 	return o.Proc
 }
 
-// Read tells the facts of a namespace (nil: this one). What cannot be read is missing
+// Read returns the facts of a namespace (nil: this one). What cannot be read is missing
 // in them, and Unknown says why; an error means that there are none.
 func Read(ctx context.Context, ns *netns.Handle, o Options) (gateway.Facts, error) {
 	f := gateway.Facts{Known: true}
 	var err error
 	if f.Interfaces, err = Interfaces(ns); err != nil {
-		return gateway.Facts{}, fmt.Errorf("look at the host: %w", err)
+		return gateway.Facts{}, fmt.Errorf("read the host: %w", err)
 	}
 	if f.Initial, err = initial(ns, o.proc()); err != nil {
 		unknown(&f, "whether this is the initial network namespace", err)

@@ -248,7 +248,7 @@ func TestRouted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if tt.want.Out == "lo" { // kernels tell its interface and table in different ways
+			if tt.want.Out == "lo" { // kernels report its interface and table in different ways
 				got.Out, got.Table = "lo", 0
 			}
 			if !tt.want.Source.IsValid() {

@@ -69,7 +69,7 @@ func Routed(ns *netns.Handle, w Way) (Route, error) {
 	return r.Of(w)
 }
 
-// Of tells where a packet goes.
+// Of returns the route of a packet.
 func (r *Routes) Of(w Way) (Route, error) {
 	route, err := r.of(w)
 	if err != nil {
@@ -101,7 +101,7 @@ func (r *Routes) of(w Way) (Route, error) {
 		return Route{}, err
 	}
 	if len(routes) == 0 {
-		return Route{}, errors.New("the kernel tells none")
+		return Route{}, errors.New("the kernel returned none")
 	}
 	k := routes[0]
 	// What comes in for a broadcast address stays here as well.

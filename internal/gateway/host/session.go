@@ -22,17 +22,17 @@ const maxParents = 64
 // sessions are the SSH connections that a process was started through: what its
 // environment, or that of the nearest parent that has it, calls SSH_CONNECTION
 // (sudo takes it away from the process itself), and the sockets of the parents that
-// are sshd's. What may not be read tells nothing.
+// are sshd's. What may not be read adds none.
 func sessions(proc string, pid int) []gateway.Session {
 	var found []gateway.Session
-	told := false
+	fromEnviron := false
 	for range maxParents {
 		if pid <= 0 {
 			break
 		}
 		dir := filepath.Join(proc, strconv.Itoa(pid))
-		if s, ok := environ(dir); ok && !told {
-			found, told = append(found, s), true
+		if s, ok := environ(dir); ok && !fromEnviron {
+			found, fromEnviron = append(found, s), true
 		}
 		parent, name := stat(dir)
 		if strings.HasPrefix(name, "sshd") { // sshd, and sshd-session since OpenSSH 9.8

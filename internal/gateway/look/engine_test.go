@@ -8,7 +8,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway/engine/fake"
 )
 
-// TestAnyEngine: what an engine says is told, of rules and of all else.
+// TestAnyEngine: what an engine returns is reported, of rules and of all else.
 func TestAnyEngine(t *testing.T) {
 	w := newWorld(t)
 	p := w.apply(example, w.facts())

@@ -15,10 +15,10 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// poolMemory bounds what the ports of one look take.
+// poolMemory bounds what the ports of one reading take.
 const poolMemory = 32 << 20
 
-// mostRoutes bounds for how many connections that nothing translated a look asks where they
+// mostRoutes bounds for how many connections that nothing translated a reading asks where they
 // go; of a gateway that does its work there are few.
 const mostRoutes = 512
 
@@ -56,8 +56,7 @@ func (r *reader) add(e *conntrack.Entry) {
 	}
 }
 
-// entries reads the connection table, or a part of it, and tells what each rule has of
-// it.
+// entries reads the connection table, or a part of it, and reports each rule's share of it.
 func (v *view) entries(ctx context.Context) error {
 	if v.plan == nil {
 		return nil
@@ -117,7 +116,7 @@ func (v *view) flows(r *reader, complete bool) {
 	}
 }
 
-// pools tells the ports of what the plan's rules give.
+// pools reports the ports of what the plan's rules give.
 func (v *view) pools(r *reader, complete bool) {
 	rules, refs := v.plan.PoolRules()
 	fullest := map[gateway.Ref]*observe.PortsLeft{}
@@ -128,14 +127,14 @@ func (v *view) pools(r *reader, complete bool) {
 				fullest[refs[p.Rule]] = &left
 			}
 		}}
-	told := r.ports.Ports(q)
-	if told.LeftOut > 0 {
-		v.note("%d small pools of ports found no room in memory and are left out", told.LeftOut)
+	all := r.ports.Ports(q)
+	if all.LeftOut > 0 {
+		v.note("%d small pools of ports found no room in memory and are left out", all.LeftOut)
 	}
 	for i := range v.Rules {
 		v.Rules[i].Ports = fullest[v.Rules[i].Rule]
 	}
-	for _, p := range told.Pools {
+	for _, p := range all.Pools {
 		if p.Rule >= 0 { // not another program's, on the same host
 			v.Pools = append(v.Pools, observe.Pool{Rule: &refs[p.Rule], PortsLeft: observe.PortsLeftOf(&p), PortPool: p})
 		}
@@ -156,8 +155,7 @@ type dropCount struct {
 	untold uint64
 }
 
-// CountDrops has drops told by rule from now to Close. Where it cannot be done the
-// status says why.
+// CountDrops counts drops by rule from now to Close. If it cannot, the status says why.
 func (l *Looker) CountDrops() {
 	d := &dropCount{}
 	d.tracer, d.hindered = drops.StartUnconfirmed(l.o.Netns)
@@ -172,20 +170,20 @@ func (l *Looker) Close() error {
 	return l.drops.tracer.Close()
 }
 
-// tell tells the drops since a plan is in force: rules of another plan may have the
-// same names.
-func (d *dropCount) tell(v *view) {
+// report adds the drops since a plan is in force to the status: rules of another plan may
+// have the same names.
+func (d *dropCount) report(v *view) {
 	switch {
 	case d == nil:
 		return
 	case d.tracer == nil:
-		v.note("drops are not told by rule: %v", d.hindered)
+		v.note("drops are not counted by rule: %v", d.hindered)
 		return
 	case v.plan == nil:
 		return // PlanUnknown says why there are no rules
 	}
 	if err := d.count(v); err != nil {
-		v.note("drops are not told by rule: %v", err)
+		v.note("drops are not counted by rule: %v", err)
 		return
 	}
 	for i := range v.Rules {

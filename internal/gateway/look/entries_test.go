@@ -21,7 +21,7 @@ const crowded = `gateway:
     - dnat: {on: 203.0.113.1, port: udp/8080, to: 192.168.0.2:8080}
 `
 
-// drops looks before and after fn, and gives what is told then.
+// drops reads the status before and after fn, and returns the latter.
 func (w *world) drops(fn func()) (*observe.Status, uint64) {
 	w.t.Helper()
 	l := New(w.options())
@@ -42,12 +42,12 @@ func (w *world) drops(fn func()) (*observe.Status, uint64) {
 		}
 	}
 	if looks[1].Drops.ByRule == nil {
-		w.t.Fatalf("not told by rule: %v", looks[1].Notes)
+		w.t.Fatalf("not counted by rule: %v", looks[1].Notes)
 	}
 	return looks[1], *looks[1].Drops.InsertFailed - *looks[0].Drops.InsertFailed
 }
 
-// settle waits until so many first packets were translated, and so many dropped.
+// settle waits until the given numbers of first packets were translated and dropped.
 func (w *world) settle(translated, failed uint64) {
 	w.t.Helper()
 	testutil.Eventually(w.t, fmt.Sprintf("%d translated, %d dropped", translated, failed), func() bool {
@@ -157,8 +157,8 @@ func TestDropsOfAnotherPlan(t *testing.T) {
 	dropped(t, s, 0, 0, 0, 0)
 }
 
-// Without --watch nobody counts, and nothing is claimed.
-func TestDropsAreAbsentWhereNobodyCounts(t *testing.T) {
+// Without --watch drops are not counted by rule, and nothing is claimed.
+func TestDropsAreAbsentWithoutWatch(t *testing.T) {
 	w := newWorld(t)
 	w.apply(crowded, w.facts())
 	if s := w.look(); s.Drops.ByRule != nil || s.Rules[0].Dropped != nil || s.Rules[0].DroppedPerSecond != nil {
@@ -175,7 +175,7 @@ func TestDropsThatCannotBeCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Contains(s.Notes, "drops are not told by rule: no eBPF here") || s.Drops.ByRule != nil || s.Rules[0].Dropped != nil {
+	if !slices.Contains(s.Notes, "drops are not counted by rule: no eBPF here") || s.Drops.ByRule != nil || s.Rules[0].Dropped != nil {
 		t.Errorf("%v, %+v", s.Notes, s.Drops)
 	}
 }

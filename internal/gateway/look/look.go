@@ -1,6 +1,6 @@
-// Package look tells how a gateway fares: what the kernel's table, its connections,
-// the journal and the interfaces say, put together. It changes nothing, and subscribes
-// to nothing: each look costs what reading costs, and counting drops what is dropped.
+// Package look reads the status of a gateway from the kernel's table, its connections,
+// the journal and the interfaces. It changes nothing, and subscribes to nothing: each
+// reading costs what it reads, and counting drops costs per dropped packet.
 package look
 
 import (
@@ -19,9 +19,9 @@ import (
 	"github.com/natkit/natkit/internal/watch"
 )
 
-// Options say what to look at.
+// Options say what to read.
 type Options struct {
-	// Netns is the namespace to look at; nil is the one natkit runs in.
+	// Netns is the namespace to read; nil is the one natkit runs in.
 	Netns *netns.Handle
 	// Engines are asked what is in force; nil stands for those of this version.
 	Engines engine.Set
@@ -32,7 +32,7 @@ type Options struct {
 	Proc string
 	// MaxEntries bounds how much of the connection table is read; 0 is all of it.
 	MaxEntries int64
-	// Top bounds the pools that are told; 0 is all.
+	// Top bounds the pools that are reported; 0 is all.
 	Top int
 }
 
@@ -43,14 +43,14 @@ func (o Options) proc() string {
 	return o.Proc
 }
 
-// Looker looks again and again, and tells rates from one look to the next.
+// Looker reads the status repeatedly, and computes rates from one reading to the next.
 type Looker struct {
 	o      Options
 	before counters
-	// plan is that of the last look, with its digest.
+	// plan is that of the last reading, with its digest.
 	plan   *gateway.Plan
 	digest string
-	// drops are counted by rule; nil where nobody asked for it.
+	// drops are counted by rule; nil without CountDrops.
 	drops *dropCount
 	// others are other programs' chains.
 	others others
@@ -59,8 +59,8 @@ type Looker struct {
 // New makes a Looker.
 func New(o Options) *Looker { return &Looker{o: o} }
 
-// Look tells the gateway's status. What cannot be read is missing, and Notes say why;
-// an error means that nothing could be told. Needs CAP_NET_ADMIN in the namespace.
+// Look returns the gateway's status. What cannot be read is missing, and Notes say why;
+// an error means that nothing could be read. Needs CAP_NET_ADMIN in the namespace.
 func (l *Looker) Look(ctx context.Context) (*observe.Status, error) {
 	v := &view{o: &l.o, others: &l.others, Status: &observe.Status{Rules: []observe.Rule{}}, plan: l.plan, digest: l.digest}
 	state, err := l.o.Engines.Read(l.o.Netns, keptOf{l.o.Store, v}, true)
@@ -78,7 +78,7 @@ func (l *Looker) Look(ctx context.Context) (*observe.Status, error) {
 	v.table()
 	l.plan, l.digest = v.plan, v.digest
 	v.interfaces()
-	l.drops.tell(v)
+	l.drops.report(v)
 	if err := v.entries(ctx); err != nil {
 		v.note("the connection table could not be read: %v", err)
 	}
@@ -88,7 +88,7 @@ func (l *Looker) Look(ctx context.Context) (*observe.Status, error) {
 	return v.Status, ctx.Err()
 }
 
-// view is a look that is under way.
+// view is a reading in progress.
 type view struct {
 	*observe.Status
 	o      *Options
@@ -153,7 +153,7 @@ func known[K comparable](counts map[K]uint64, key K) *uint64 {
 	return nil
 }
 
-// rates compares with the look before, where the table was not written anew since.
+// rates compares with the previous reading, if the table was not written anew since.
 func (v *view) rates(before, now counters) {
 	seconds := now.at.Sub(before.at).Seconds()
 	if before.at.IsZero() || seconds <= 0 {
@@ -176,8 +176,8 @@ func (v *view) rates(before, now counters) {
 	}
 }
 
-// Budget is that of looks that come again and again: a twentieth of one CPU, and at most
-// so many entries of the connection table.
+// Budget is that of repeated readings: a twentieth of one CPU, and at most that many
+// entries of the connection table.
 func Budget(interval time.Duration, most int64) *watch.Budget {
 	return &watch.Budget{Interval: interval, Share: 0.05, Least: 4096, First: most, Most: most}
 }
@@ -190,7 +190,7 @@ func (l *Looker) Within(ctx context.Context, b *watch.Budget, all bool) (*observ
 	}
 	began := time.Now()
 	s, err := l.Look(ctx)
-	if err == nil && s.Flows.Sampled >= min(b.Least, b.Most) { // fewer tell nothing of the cost
+	if err == nil && s.Flows.Sampled >= min(b.Least, b.Most) { // fewer are no measure of the cost
 		b.Spent(began, time.Since(began), s.Flows.Sampled)
 	}
 	return s, err

@@ -58,7 +58,7 @@ func BenchmarkLookMillion(b *testing.B) {
 	}
 }
 
-// lookElsewhere looks in another process, so that its memory can be told.
+// lookElsewhere looks in another process, so that its memory can be measured.
 func lookElsewhere(b *testing.B, ns *netns.Handle, dir string, most int) {
 	file, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", ns.Fd()))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/natkit/natkit/internal/tune/journal"
 )
 
-// table tells what natkit's table says of itself, with the plan that it is of.
+// table adds what natkit's table records, with the plan that it was written for.
 func (v *view) table() {
 	v.Plan, v.Integrity = v.state.Digest, v.state.Integrity
 	if p := v.planOf(v.Plan); p != nil {
@@ -48,10 +48,10 @@ func (v *view) planOf(digest string) *gateway.Plan {
 func (v *view) stored(digest string) *gateway.Plan {
 	switch {
 	case digest == "":
-		v.PlanUnknown = "the table does not say for which plan it was written: somebody else made or changed it"
+		v.PlanUnknown = "the table does not say for which plan it was written: another program made or changed it"
 		return nil
 	case v.o.Store == nil:
-		v.PlanUnknown = "natkit's store of plans was not looked at"
+		v.PlanUnknown = "natkit's store of plans was not read"
 		return nil
 	}
 	p, err := v.o.Store.Get(digest)
@@ -167,7 +167,7 @@ func (v *view) doubt() {
 	}
 }
 
-// interfaces tells which of the plan's are not there.
+// interfaces reports which of the plan's do not exist.
 func (v *view) interfaces() {
 	var err error
 	if v.host, err = host.Interfaces(v.o.Netns); err != nil {

@@ -36,15 +36,15 @@ func TestForwardingThatIsOffIsTold(t *testing.T) {
 	testutil.NeedFeature(t, testutil.Hairpin)
 	w := newWorld(t)
 	w.apply(hairpinned, w.facts())
-	for _, c := range []struct{ name, value, told string }{
+	for _, c := range []struct{ name, value, reported string }{
 		{"net/ipv4/conf/lan0/forwarding", "0", "net.ipv4.conf.lan0.forwarding"},
 		{"net/ipv4/ip_forward", "0", "net.ipv4.ip_forward"},
 		{"net/ipv4/ip_forward", "1", ""},
 	} {
 		w.sysctl(c.name, c.value)
 		var want []string
-		if c.told != "" {
-			want = []string{c.told}
+		if c.reported != "" {
+			want = []string{c.reported}
 		}
 		if off := w.look().NotForwarding; !slices.Equal(off, want) {
 			t.Errorf("%s=%s: %q, want %q", c.name, c.value, off, want)
@@ -66,21 +66,21 @@ func TestCutHairpinIsTold(t *testing.T) {
   nat:
     - dnat: {on: 203.0.113.1, port: udp/8080, to: 192.168.0.2:8080, hairpin: on}
 `, w.facts())
-	told := func(want bool, when string) {
+	reported := func(want bool, when string) {
 		t.Helper()
 		cut := w.look().CutHairpins
 		if len(cut) > 0 != want || want && (cut[0].Bridge != "br0" || !slices.Equal(cut[0].Ports, []string{"port1"})) {
 			t.Errorf("%s: %+v", when, cut)
 		}
 	}
-	told(false, "off")
+	reported(false, "off")
 	w.sysctl("net/bridge/bridge-nf-call-iptables", "1")
-	told(true, "on")
+	reported(true, "on")
 	w.sysctl("net/bridge/bridge-nf-call-iptables", "0")
 	w.run("ip", "link", "set", "br0", "type", "bridge", "nf_call_iptables", "1")
-	told(true, "on for the bridge")
+	reported(true, "on for the bridge")
 	w.run("ip", "link", "set", "port1", "type", "bridge_slave", "hairpin", "on")
-	told(false, "its port sends back")
+	reported(false, "its port sends back")
 }
 
 // TestForeignRuleThatComesFirstIsTold: by a set and by a map, of the rule that it is for.
@@ -89,7 +89,7 @@ func TestForeignRuleThatComesFirstIsTold(t *testing.T) {
 	w := newWorld(t)
 	w.apply(hairpinned, w.facts())
 	l := New(w.options()) // as with --watch
-	told := func() (all []string) {
+	reported := func() (all []string) {
 		now, err := l.Look(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -99,21 +99,21 @@ func TestForeignRuleThatComesFirstIsTold(t *testing.T) {
 		}
 		return all
 	}
-	if all := told(); len(all) > 0 {
-		t.Errorf("nothing comes first, and it tells of %q", all)
+	if all := reported(); len(all) > 0 {
+		t.Errorf("nothing comes first, and it reports %q", all)
 	}
 	w.run("nft", "add table ip first")
 	w.run("nft", "add set ip first ports { type inet_service ; elements = { 8080, 8443 } ; }")
 	w.run("nft", "add chain ip first c { type nat hook prerouting priority -100 ; }")
 	w.run("nft", "add rule ip first c udp dport @ports dnat to 192.168.0.66:8")
-	if all := told(); !slices.Equal(all, []string{"nat[1] dnat"}) {
+	if all := reported(); !slices.Equal(all, []string{"nat[1] dnat"}) {
 		t.Errorf("a rule with a set: %q", all)
 	}
-	if all := told(); len(all) != 1 {
+	if all := reported(); len(all) != 1 {
 		t.Errorf("at the next look: %q", all)
 	}
 	w.run("nft", "delete table ip first")
-	if all := told(); len(all) > 0 {
-		t.Errorf("it is gone, and it tells of %q", all)
+	if all := reported(); len(all) > 0 {
+		t.Errorf("it is gone, and it reports %q", all)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 )
 
-// Attribution tells which rules made the entries of a connection table. It is made
-// once for a plan (Attribute) and asked for each entry: it does not search, so
+// Attribution identifies the rules that made the entries of a connection table. It is
+// made once for a plan (Attribute) and asked for each entry: it does not search, so
 // that 10,000 rules cost no more than ten.
 type Attribution struct {
 	plan         *gateway.Plan
@@ -23,8 +23,8 @@ func Attribute(p *gateway.Plan) *Attribution {
 	return &Attribution{plan: p, destinations: indexDestinations(p.Destinations), sources: indexSources(p.Sources)}
 }
 
-// Of tells which rules translated the source and the destination of an entry;
-// nil where it was not translated, or not by this plan. An entry does not tell the
+// Of returns the rules that translated the source and the destination of an entry;
+// nil where it was not translated, or not by this plan. An entry does not record the
 // interfaces: of rules that differ only in these, and give the same, it is the most
 // specific one. The references point into the plan.
 func (a *Attribution) Of(e *conntrack.Entry) (source, destination *gateway.Ref) {
@@ -114,7 +114,7 @@ type Tally struct {
 }
 
 // NewTally counts for a plan; here are the host's addresses, by which stale flows are
-// known (none: they are not told).
+// recognised (none: they are not reported).
 func NewTally(p *gateway.Plan, here []netip.Addr) *Tally {
 	t := &Tally{
 		attribution: Attribute(p), rules: map[*gateway.Ref]*Usage{}, masquerade: map[*gateway.Ref]bool{},
@@ -172,7 +172,7 @@ func add(u *Usage, e *conntrack.Entry) {
 	}
 }
 
-// Rules tell which rules made entries, or are for them.
+// Rules returns the attribution of entries to rules.
 func (t *Tally) Rules() *Attribution { return t.attribution }
 
 // Seen is how many entries were counted.

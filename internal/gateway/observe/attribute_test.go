@@ -42,7 +42,7 @@ func TestAttribute(t *testing.T) {
 		{"not of the pool", "udp", "10.0.7.7:4000 > 198.18.0.1:53", "198.18.0.1:53 > 203.0.113.16:5001", "", ""},
 		{"one port", "tcp", "198.18.0.1:4000 > 203.0.113.7:8080", "172.17.0.2:80 > 198.18.0.1:4000", "", "nat[3] dnat"},
 		{"a range of ports, and from", "udp", "198.51.100.1:4000 > 203.0.113.7:5550", "172.17.0.3:5550 > 198.51.100.1:4000", "", "nat[4] dnat"},
-		{"a range of ports, from somebody else", "udp", "198.18.0.1:4000 > 203.0.113.7:5550", "172.17.0.3:5550 > 198.18.0.1:4000", "", ""},
+		{"a range of ports, from another host", "udp", "198.18.0.1:4000 > 203.0.113.7:5550", "172.17.0.3:5550 > 198.18.0.1:4000", "", ""},
 		{"beside the range, in its block", "udp", "198.51.100.1:4000 > 203.0.113.7:5601", "172.17.0.4:5601 > 198.51.100.1:4000", "", "nat[7] dnat"},
 		{"hairpin", "tcp", "192.168.0.9:4000 > 203.0.113.7:8080", "172.17.0.2:80 > 203.0.113.7:4000", "nat[3] dnat", "nat[3] dnat"},
 		{"hairpin, with a pool of one's own", "tcp", "192.168.0.2:4000 > 203.0.113.9:22", "192.168.0.3:22 > 203.0.113.7:4000", "nat[1] snat", "nat[5] static"},
@@ -68,7 +68,7 @@ func text(r *gateway.Ref) string {
 // slowly is Attribute by looking at every entry of the plan.
 func slowly(p *gateway.Plan, e *conntrack.Entry) (source, destination *gateway.Ref) {
 	packet := nat.Packet{Protocol: e.Orig.Proto, Src: e.Orig.Src, Dst: e.Orig.Dst, SrcPort: e.Orig.SrcPort, DstPort: e.Orig.DstPort}
-	anywhere := func(m nat.Match) nat.Match { // an entry does not tell the interfaces
+	anywhere := func(m nat.Match) nat.Match { // an entry does not record the interfaces
 		m.In, m.Out = nil, nil
 		return m
 	}

@@ -27,7 +27,7 @@ type Trace struct {
 	// Steps are in the order in which the packet comes to them.
 	Steps []Step `json:"steps"`
 	Fate  Fate   `json:"fate"`
-	// Untracked: the packet has no connection; each one is looked at by itself.
+	// Untracked: the packet has no connection; each one is handled alone.
 	Untracked bool   `json:"untracked,omitempty"`
 	Out       string `json:"out,omitempty"`
 	// Unless are what natkit does not know of that would make something else of it: rules
@@ -154,9 +154,9 @@ type Hop struct {
 // Router asks a host for the way of a packet.
 type Router func(Lookup) (Hop, error)
 
-// Follow tells the way of a packet through a host that carries out a plan. Facts bring
-// other programs' chains and the interfaces' addresses, route the host's routes. An
-// error is of route.
+// Follow traces a packet through a host that carries out a plan. Facts supply other
+// programs' chains and the interfaces' addresses, route the host's routes. An error is
+// of route.
 func Follow(p *gateway.Plan, facts gateway.Facts, route Router, packet nat.Packet) (*Trace, error) {
 	w := newWalk(p, &facts, route, packet)
 	w.e.Plan = gateway.Digest(p)
@@ -261,7 +261,7 @@ func whole(p nat.Packet) (nat.Packet, error) {
 	return p, nil
 }
 
-// isGroup tells addresses of many hosts.
+// isGroup reports whether an address is that of many hosts: multicast or broadcast.
 func isGroup(a netip.Addr) bool {
 	return a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }

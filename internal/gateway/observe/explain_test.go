@@ -288,7 +288,7 @@ func TestExplainNotForwarded(t *testing.T) {
 		by, lost         string
 	}{
 		{"on", "eth1", four, snapshot.Sysctls{"net.ipv4.ip_forward": "1", "net.ipv4.conf.eth1.forwarding": "1"}, "", ""},
-		{"nobody knows", "eth1", four, nil, "", ""},
+		{"unknown", "eth1", four, nil, "", ""},
 		{"off", "eth1", four, snapshot.Sysctls{"net.ipv4.ip_forward": "0", "net.ipv4.conf.eth1.forwarding": "0"}, "net.ipv4.ip_forward", ""},
 		{"off for the interface", "eth1", four, snapshot.Sysctls{"net.ipv4.ip_forward": "1", "net.ipv4.conf.eth1.forwarding": "0"}, "net.ipv4.conf.eth1.forwarding", ""},
 		{"on for the interface", "eth1", four, snapshot.Sysctls{"net.ipv4.ip_forward": "0", "net.ipv4.conf.eth1.forwarding": "1", "net.ipv4.conf.eth0.forwarding": "1"}, "", ""},

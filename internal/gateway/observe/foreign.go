@@ -48,8 +48,8 @@ func (w *walk) foreign(f *gateway.Foreign, s *Step) {
 	w.foreignRules(f, s)
 }
 
-// foreignRules asks the rules of a nat chain one after the other. Those that have conditions
-// which natkit does not know are passed over, and told.
+// foreignRules evaluates the rules of a nat chain in their order. Those with conditions that
+// natkit does not know are skipped, and noted.
 func (w *walk) foreignRules(f *gateway.Foreign, s *Step) {
 	var may *snapshot.NATRule
 	for i := range f.NAT {
@@ -281,7 +281,7 @@ func (w *walk) statelessIn(p *gateway.Entry, s *Step) bool {
 }
 
 // leavesBy reports whether a route leads by one of the interfaces, before it is asked for
-// the packet: the rules in raw look at the destination alone.
+// the packet: the rules in raw match the destination alone.
 func (w *walk) leavesBy(out []string) bool {
 	hop, err := w.route(Lookup{Destination: w.dst.addr})
 	if err != nil {

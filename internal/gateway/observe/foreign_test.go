@@ -65,8 +65,8 @@ func TestExplainForeignMarks(t *testing.T) {
 	}
 }
 
-// TestExplainForeignTooMany: what a chain that was not followed to its end does is not told
-// for sure, and neither is what could not be read.
+// TestExplainForeignTooMany: the effect of a chain that was not followed to its end is not
+// certain, and neither is that of what could not be read.
 func TestExplainForeignTooMany(t *testing.T) {
 	facts := withDMZ(router)
 	facts.Foreign = []gateway.Foreign{{Family: "ip", Table: "t", Chain: "c", Type: "nat", Hook: "prerouting", Priority: -100, Policy: "accept", Rules: 1, TooMany: true}}

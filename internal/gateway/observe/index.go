@@ -120,7 +120,7 @@ func portKeys(on netip.Prefix, protocol uint8, ports []nat.Ports) (keys []portKe
 
 // first is the least entry for an address, a protocol (0: whatever it is) and a port that
 // ok accepts, if less than limit; limit where there is none. Of ranges of ports ok has to
-// look at the port.
+// check the port.
 func (x *portIndex) first(dst netip.Addr, proto uint8, port uint16, limit int, ok func(int) bool) int {
 	for _, bits := range x.bits[family(dst)] {
 		on, err := dst.Prefix(bits)
@@ -150,7 +150,7 @@ type Untranslated struct {
 	budget int
 }
 
-// Untranslated asks for at most so many routes; facts have the interfaces' addresses.
+// Untranslated asks for at most that many routes; facts have the interfaces' addresses.
 func (a *Attribution) Untranslated(facts *gateway.Facts, route Router, routes int) *Untranslated {
 	return &Untranslated{rules: a, facts: facts, route: route, ways: map[Lookup]Hop{}, budget: routes}
 }
@@ -158,9 +158,9 @@ func (a *Attribution) Untranslated(facts *gateway.Facts, route Router, routes in
 // Exhausted reports whether there were connections for which no route could be asked any more.
 func (u *Untranslated) Exhausted() bool { return u.budget < 0 }
 
-// Of is the rule that is for an untranslated entry, and would make it another one; nil
-// where none is. An entry does not tell by which interface it came: that is the one which
-// leads to its source.
+// Of returns the rule that is for an untranslated entry, and would make it another one; nil
+// if there is none. An entry does not record its ingress interface: that is taken to be the
+// one which leads to its source.
 func (u *Untranslated) Of(e *conntrack.Entry) (*gateway.Ref, error) {
 	if e.IsSNAT() || e.IsDNAT() || !routed(e.Orig.Src) || !routed(e.Orig.Dst) || !u.concerns(e) {
 		return nil, nil

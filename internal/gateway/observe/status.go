@@ -13,11 +13,11 @@ import (
 type Status struct {
 	// Present is false where natkit has no table in the namespace.
 	Present bool `json:"present"`
-	// Removed is the plan that natkit put in force and whose table somebody else took
-	// away; empty where there is a table, or natkit took it away itself.
+	// Removed is the plan that natkit put in force and whose table another program removed;
+	// empty where there is a table, or natkit removed it.
 	Removed string `json:"removed_plan,omitempty"`
 	// Plan is the digest of the plan that the table was written for; PlanUnknown why
-	// natkit does not have that plan: then only the table's own counters are told.
+	// natkit does not have that plan: then only the table's own counters are reported.
 	Plan        string `json:"plan,omitempty"`
 	PlanUnknown string `json:"plan_unknown,omitempty"`
 	// Applied is when that plan was put in force, which is since when the table counts;
@@ -58,7 +58,7 @@ type Status struct {
 // Confirmation is what waits for one.
 type Confirmation struct {
 	ID string `json:"id"`
-	// SecondsLeft until it is undone by itself.
+	// SecondsLeft until it is rolled back automatically.
 	SecondsLeft float64 `json:"seconds_left"`
 }
 
@@ -72,13 +72,13 @@ type Rule struct {
 	// since they were written: those of connections that then failed too, each time that
 	// they were sent. Absent where the kernel does not count.
 	New *uint64 `json:"new_connections,omitempty"`
-	// NewPerSecond is their rate since the look before; absent at the first one.
+	// NewPerSecond is their rate since the previous reading; absent in the first one.
 	NewPerSecond *float64 `json:"new_per_second,omitempty"`
 	// Dropped is how many of these first packets were dropped behind the rule, as their
 	// connection clashed with another one, or found no free port; since Drops.ByRule
 	// says, and absent without it.
 	Dropped *uint64 `json:"dropped_first_packets,omitempty"`
-	// DroppedPerSecond is their rate since the look before; absent at the first one.
+	// DroppedPerSecond is their rate since the previous reading; absent in the first one.
 	DroppedPerSecond *float64 `json:"dropped_first_packets_per_second,omitempty"`
 	// Ports are those of the address, protocol and destination that has the largest part
 	// of them in use; absent where the rule gives none, or none is in use.
@@ -139,10 +139,10 @@ type Drops struct {
 	// port taken after the rules (__nf_conntrack_confirm, nf_ct_resolve_clash).
 	NoEntry      *uint64 `json:"conntrack_drop,omitempty"`
 	InsertFailed *uint64 `json:"conntrack_insert_failed,omitempty"`
-	// The same per second, since the look before; absent at the first one.
+	// The same per second, since the previous reading; absent in the first one.
 	NoEntryPerSecond      *float64 `json:"conntrack_drop_per_second,omitempty"`
 	InsertFailedPerSecond *float64 `json:"conntrack_insert_failed_per_second,omitempty"`
-	// ByRule says what the rules' own counts of drops are; nil where nobody counts them.
+	// ByRule has the rules' own counts of drops; nil unless they are counted.
 	ByRule *DropsByRule `json:"by_rule,omitempty"`
 }
 
@@ -162,7 +162,7 @@ type Counter struct {
 	What    string `json:"what"`
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
-	// PacketsPerSecond is its rate since the look before; absent at the first one.
+	// PacketsPerSecond is its rate since the previous reading; absent in the first one.
 	PacketsPerSecond *float64 `json:"packets_per_second,omitempty"`
 }
 
@@ -171,7 +171,7 @@ type Flows struct {
 	// Table is how many entries there are of Max; 0 is not known.
 	Table int64 `json:"table_entries"`
 	Max   int64 `json:"table_max,omitempty"`
-	// Sampled entries were looked at; where Complete is false the flows of rules are
+	// Sampled entries were read; where Complete is false the flows of rules are
 	// scaled up from them.
 	Sampled  int64 `json:"sampled_entries"`
 	Complete bool  `json:"complete"`

@@ -56,7 +56,7 @@ func newWalk(p *gateway.Plan, facts *gateway.Facts, route Router, packet nat.Pac
 	return w
 }
 
-// walk tells all.
+// walk makes the whole trace.
 func (w *walk) walk() error {
 	if err := w.hooks(); err != nil {
 		return err
@@ -182,7 +182,7 @@ func (w *walk) routing() error {
 		off = w.facts.NotForwarded(w.src.addr.Is6(), way.In)
 	}
 	if hop.Unreachable != "" && off != "" {
-		// The kernel answers as a host that forwards nothing: where it would go is told.
+		// The kernel answers as a host that forwards nothing: report where it would go.
 		if hop, err = w.route(Lookup{Destination: w.dst.addr}); err != nil {
 			return err
 		}
@@ -202,8 +202,8 @@ func (w *walk) routing() error {
 	return nil
 }
 
-// stops tells what keeps the host from forwarding the packet: the sysctl that is off, or the
-// bridge that it came by.
+// stops reports what keeps the host from forwarding the packet: the sysctl that is off, or
+// the bridge that it came by.
 func (w *walk) stops(off string, s *Step) {
 	b := w.facts.BridgeOf(w.packet.In)
 	back := w.dstTranslated && w.e.Out == w.packet.In && b.Cuts(w.src.addr.Is6())
@@ -231,8 +231,8 @@ func via(h Hop) string {
 	return ""
 }
 
-// reply tells the way of an answer. Where both directions are tracked the entry undoes
-// what was done, and no nat chain is asked; otherwise the answer is a packet like all.
+// reply traces an answer. Where both directions are tracked the entry undoes what was
+// done, and no nat chain is asked; otherwise the answer is a packet like all.
 func (w *walk) reply() error {
 	if w.e.Fate == Unreachable || w.e.Fate == Dropped || len(w.e.Source.Addresses) == 0 {
 		return nil
@@ -312,7 +312,7 @@ func (w *walk) back() string {
 	return fmt.Sprintf("to %s by %s", w.packet.Src, w.packet.In)
 }
 
-// notes say what else somebody should know.
+// notes adds what else the user should know.
 func (w *walk) notes() {
 	if strangers := w.notOurs(); len(strangers) > 0 && w.e.Source.Rule != nil {
 		w.note("%s: no address of this host: what is outside must route answers to it", strings.Join(strangers, ", "))
@@ -324,10 +324,10 @@ func (w *walk) notes() {
 		w.note("%s has no effect: %s has no address", wait.Rule, wait.Interface)
 	}
 	if !w.facts.Known {
-		w.note("the host was not looked at: what other programs' rules do is not told")
+		w.note("the host was not read: the effect of other programs' rules is unknown")
 	}
 	for _, what := range w.facts.Unknown {
-		w.note("not looked at: %s", what)
+		w.note("not read: %s", what)
 	}
 }
 

@@ -180,8 +180,8 @@ func (f *Fill) takeBack(ctx context.Context, cause error) error {
 // Counts are the entries of each part of the mix.
 func (f *Fill) Counts() []int64 { return f.filler.Counts(f.Made) }
 
-// Remove removes what is left of the entries. Those that are missing of Made have
-// expired, were evicted, or were deleted by somebody else.
+// Remove removes the remaining entries. Those missing from Made have expired, were
+// evicted, or were deleted by another process.
 func (f *Fill) Remove(ctx context.Context) (RemovedFill, error) {
 	r := RemovedFill{FillRecord: f.FillRecord}
 	var err error

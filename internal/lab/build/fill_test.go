@@ -44,7 +44,7 @@ func start(t *testing.T, o FillOptions) *Fill {
 	return f
 }
 
-// foreign inserts entries of somebody else.
+// foreign inserts entries that are not the lab's.
 func foreign(t *testing.T, ns *netns.Handle, n int, mark uint32) {
 	t.Helper()
 	i := 0

@@ -128,7 +128,7 @@ func holderMain() int {
 	case <-ctx.Done():
 	case <-l.Done():
 	}
-	// Somebody may have removed it, and another lab have its name by now.
+	// It may have been removed, and another lab may have its name by now.
 	if path := statePath(h.Dir, l.scenario.Name); disk.IsAt(file, path) {
 		_ = os.Remove(path)
 	}

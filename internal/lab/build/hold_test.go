@@ -102,7 +102,7 @@ func TestOnlyOneOfTwoAtOnceStands(t *testing.T) {
 		first, second = second, first
 	}
 	if first.err != nil || !strings.Contains(fmt.Sprint(second.err), "it is up already") {
-		t.Errorf("errors %v and %v, want one to stand and one to be told", first.err, second.err)
+		t.Errorf("errors %v and %v, want one lab up and one refused", first.err, second.err)
 	}
 	if first.err == nil {
 		if err := Down(dir, first.state); err != nil {

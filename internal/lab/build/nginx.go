@@ -81,9 +81,9 @@ func (n nginx) writeFiles(box *sandbox, listen listening) error {
 	return nil
 }
 
-// workerUser is the user and group that nginx's workers run as: nobody, whose
-// group's name differs between distributions. It must be able to reach dir;
-// where a directory above is closed to others it is root.
+// workerUser returns the user and group that nginx's workers run as: uid 65534, whose
+// group's name differs between distributions, or root if a parent directory of dir is
+// closed to other users.
 func workerUser(dir string) string {
 	u, err := user.Lookup("nobody")
 	if err != nil || !openToAll(dir) {

@@ -8,7 +8,7 @@ import (
 	"github.com/natkit/natkit/internal/testutil"
 )
 
-// FuzzReadState reads the record of a lab that somebody changed.
+// FuzzReadState reads a modified record of a lab.
 func FuzzReadState(f *testing.F) {
 	dir := f.TempDir()
 	if err := os.MkdirAll(filepath.Dir(statePath(dir, "fuzz")), 0o700); err != nil {

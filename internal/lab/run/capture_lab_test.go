@@ -82,8 +82,8 @@ func echo(t *testing.T, l *build.Lab) {
 	}()
 }
 
-// exchange sends numbered datagrams from so many sockets of the client. Each waits for the
-// answer to the one before, so that no queue overflows, where it is not lost.
+// exchange sends numbered datagrams from several sockets of the client. Each waits for the
+// answer to the one before, unless that is lost, so that no queue overflows.
 func exchange(t *testing.T, l *build.Lab, sockets, each, size int, lost func(number int) bool) {
 	t.Helper()
 	payload := make([]byte, size)

@@ -25,9 +25,9 @@ var usual = CaptureOptions{SnapLen: DefaultSnapLen, MaxBytes: DefaultMaxBytes}
 var packetsOf = regexp.MustCompile(`counter packets (\d+)`)
 
 // TestBothSides captures both sides of a NAT that drops some packets each way, and compares
-// what the captures tell with what the rules counted. They drop by what the packets hold,
-// the number that exchange gives them, so that each flow has some that come through, in
-// whatever order they are sent.
+// the captures with the rules' counters. The rules drop by the number that exchange writes
+// into each packet, so that some packets of each flow come through, in whatever order they
+// are sent.
 func TestBothSides(t *testing.T) {
 	testutil.NeedProgram(t, "nft")
 	l := capturedLab(t)
@@ -188,7 +188,7 @@ func TestDrops(t *testing.T) {
 	defer r.close()
 	var conn net.Conn
 	err = l.Node("client").Netns.Do(func() (err error) {
-		conn, err = net.Dial("udp4", "198.18.0.1:9") // nobody listens: errors come back
+		conn, err = net.Dial("udp4", "198.18.0.1:9") // a closed port: errors come back
 		return err
 	})
 	if err != nil {

@@ -60,8 +60,8 @@ func (c *conductor) setHost(ctx context.Context, st *lab.Stage) error {
 	return nil
 }
 
-// undoHost undoes what was changed on the host, the newest first, and keeps what could not
-// be undone. restored is false where a value was left as it is, as somebody else has
+// undoHost undoes the changes to the host, newest first, and keeps those that could not be
+// undone. restored is false if a value was left as it is because another process has
 // changed it since.
 func (c *conductor) undoHost() (restored bool, err error) {
 	var left []*apply.Applied
@@ -78,8 +78,8 @@ func (c *conductor) undoHost() (restored bool, err error) {
 	return restored, err
 }
 
-// undisturbed fails where somebody else changed the host's maximum since the lab
-// began: what the stages show would not be what the scenario says.
+// undisturbed fails if another process changed the host's maximum since the lab began:
+// the stages would not show what the scenario describes.
 func (c *conductor) undisturbed() error {
 	want := c.hostMax
 	for _, a := range c.applied {
@@ -91,7 +91,7 @@ func (c *conductor) undisturbed() error {
 	}
 	now, err := build.ConntrackMax()
 	if err == nil && now != want {
-		err = fmt.Errorf("%s was %d and is %d now: somebody else changes it; find out who (another lab, kube-proxy, a configuration agent) and run again", snapshot.ConntrackMax, want, now)
+		err = fmt.Errorf("%s was %d and is %d now: another process changes it; find out which (another lab, kube-proxy, a configuration agent) and run again", snapshot.ConntrackMax, want, now)
 	}
 	return err
 }

@@ -87,7 +87,7 @@ func TestJudgeFindings(t *testing.T) {
 		"cured":                            {lab.Expect{Finding: "ct-flood", Cured: "fixed"}, both[:1], []string{}, true},
 		"cured, and something else to see": {lab.Expect{Finding: "ct-flood", Cured: "fixed"}, both[:1], both[1:], true},
 		"not cured":                        {lab.Expect{Finding: "ct-flood", Cured: "fixed"}, both[:1], both[:1], false},
-		"nobody looked whether it is":      {lab.Expect{Finding: "ct-flood", Cured: "fixed"}, both[:1], nil, false},
+		"not checked after the remedy":     {lab.Expect{Finding: "ct-flood", Cured: "fixed"}, both[:1], nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &lab.Report{Stages: []lab.StageReport{{Name: "fixed", Found: tc.after}}}

@@ -47,8 +47,8 @@ func TestRingBytes(t *testing.T) {
 	}
 }
 
-// checkTraces: the fault's drops are those that conntrack's own counter tells, of
-// the client's packets, and the shares of a profile add up.
+// checkTraces: the fault's drops match conntrack's own counter and are of the client's
+// packets, and the shares of a profile add up.
 func checkTraces(t *testing.T, r *lab.Report, sc *lab.Scenario) {
 	t.Helper()
 	testutil.NeedFeature(t, testutil.BTF)

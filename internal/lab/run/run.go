@@ -79,7 +79,7 @@ type conductor struct {
 	found *diagnose.Report
 }
 
-// errLabEnded: somebody killed the lab's first process, and everything in it with that.
+// errLabEnded: the lab's first process was killed, and with it all others in the lab.
 var errLabEnded = errors.New("the lab was ended from outside: its first process (natkit-lab-init) is gone")
 
 // errNeedsHost: the scenario needs a consent that was not given.
@@ -194,7 +194,7 @@ func (e *restoreError) Error() string { return "put everything back: " + e.cause
 
 func (e *restoreError) Unwrap() error { return e.cause }
 
-// undone reports whether every value was put back: one that somebody else has
+// undone reports whether every value was restored: one that another process has
 // changed since is left as it is.
 func undone(tx *journal.Transaction) bool {
 	return !slices.ContainsFunc(tx.Changes, func(c journal.Change) bool { return c.State != journal.Undone })

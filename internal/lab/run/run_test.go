@@ -239,7 +239,7 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// Somebody else who changes the limit meanwhile is found out, and keeps the last word.
+// A change of the limit by another process is detected, and is left in place.
 func TestDisturbed(t *testing.T) {
 	hostUnchanged(t)
 	before, err := build.ConntrackMax()
@@ -264,7 +264,7 @@ func TestDisturbed(t *testing.T) {
 		}
 	}
 	_, err = Run(context.Background(), small(t, lab.Overrides{}), o)
-	if err == nil || !strings.Contains(err.Error(), "somebody else") {
+	if err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("a disturbed run ends with %v", err)
 	}
 	if other != nil {

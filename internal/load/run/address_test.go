@@ -44,7 +44,7 @@ func TestSources(t *testing.T) {
 		}
 		mu.Lock()
 		for _, s := range sources {
-			// The workers' shares differ, each goes round by itself.
+			// The workers' shares differ, each cycles independently.
 			if seen[s] < 15 {
 				t.Errorf("%d connections: %v was used %d times of 400: %v", concurrency, s, seen[s], seen)
 			}
@@ -122,7 +122,7 @@ func TestIPv6(t *testing.T) {
 	}
 }
 
-// TestLinkLocal: an address that is told from others by its interface only, of the
+// TestLinkLocal: an address that only its interface distinguishes from others, of the
 // target, the source and the server.
 func TestLinkLocal(t *testing.T) {
 	testutil.NeedRoot(t)

@@ -47,9 +47,9 @@ func TestServeUDPAnswersFromWhereItWasAsked(t *testing.T) {
 	}
 }
 
-// TestServeUDPAnswersNobodyElse: senders at public addresses, here one that nobody may
-// have, are not answered, wherever among others they come; unless they are one's own.
-func TestServeUDPAnswersNobodyElse(t *testing.T) {
+// TestServeUDPAnswersOwnOnly: senders at public addresses, here a reserved one, are not
+// answered, wherever they come among others; unless they are the host's own.
+func TestServeUDPAnswersOwnOnly(t *testing.T) {
 	testutil.NeedRoot(t)
 	ns := testutil.Namespace(t, "public")
 	testutil.Run(t, ns, "link set lo up\naddr add 240.0.0.1/32 dev lo\n", "ip", "-batch", "-")

@@ -41,7 +41,7 @@ func mustRun(t *testing.T, cfg load.Config, opt Options) *load.Result {
 		t.Fatal(err)
 	}
 	if ctx.Err() != nil {
-		t.Fatalf("the run did not end by itself: %+v", r)
+		t.Fatalf("the run did not end before its context: %+v", r)
 	}
 	return r
 }
@@ -188,8 +188,8 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, req)
 }
 
-// silentListener accepts into a queue of one connection that nobody takes: the
-// kernel drops what comes after. It returns the address with the queue full.
+// silentListener listens with a queue of one connection and never accepts: the kernel
+// drops further ones. It returns the address with the queue full.
 func silentListener(t *testing.T) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

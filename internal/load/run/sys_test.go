@@ -37,7 +37,7 @@ func TestPeakIsTheRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if big := peakRSS(); big < small+32<<20 { // pages that nobody uses may be reclaimed meanwhile
+	if big := peakRSS(); big < small+32<<20 { // unused pages may be reclaimed meanwhile
 		t.Errorf("a peak of %d bytes, with 64 MiB more than %d", big, small)
 	}
 	if err := unix.Munmap(b); err != nil {

@@ -85,8 +85,8 @@ func connect(t *testing.T, end, gateway *netns.Handle, name string) {
 	}
 }
 
-// waitForLinks waits until so many veth links carry packets. They do not at once: the
-// kernel activates their queues later (linkwatch), and drops what is sent before.
+// waitForLinks waits until n veth links carry packets. They do not at once: the kernel
+// activates their queues later (linkwatch), and drops what is sent before.
 func waitForLinks(t *testing.T, ns *netns.Handle, n int) {
 	t.Helper()
 	ip := testutil.NeedProgram(t, "ip")
@@ -185,7 +185,7 @@ func sendUDP(t *testing.T, cfg packets.UDPConfig, opt Options) *packets.UDPResul
 		t.Fatal(err)
 	}
 	if ctx.Err() != nil {
-		t.Fatalf("the run did not end by itself: %+v", r)
+		t.Fatalf("the run did not end before its context: %+v", r)
 	}
 	return r
 }

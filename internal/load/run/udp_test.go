@@ -75,8 +75,8 @@ func TestUDPFewSystemCalls(t *testing.T) {
 	}
 }
 
-// TestUDPKeepsTheSchedule: so many datagrams in so much time, and what a machine that is
-// busy with something else does not send in time is told.
+// TestUDPKeepsTheSchedule: the given number of datagrams in the given time; datagrams that
+// a busy machine does not send in time are reported.
 func TestUDPKeepsTheSchedule(t *testing.T) {
 	addr, _ := startServeUDP(t, ServeUDPConfig{})
 	cfg := udpConfig(addr, 0)
@@ -109,8 +109,8 @@ func TestUDPReordered(t *testing.T) {
 	}
 }
 
-// TestUDPFarBehind: what comes after so many newer ones that the token's window has
-// forgotten it is still known by the time it was sent.
+// TestUDPFarBehind: a datagram so late that the token's window has dropped it is still
+// identified by the time it was sent.
 func TestUDPFarBehind(t *testing.T) {
 	var first []byte
 	n := 0
@@ -189,7 +189,7 @@ func TestUDPOtherServers(t *testing.T) {
 	}
 }
 
-// TestUDPRefused: every ICMP error is seen, and nobody waits for the timeout.
+// TestUDPRefused: every ICMP error is seen, and no worker waits for the timeout.
 func TestUDPRefused(t *testing.T) {
 	for _, to := range []string{"127.0.0.1:1", "[::1]:1"} {
 		addr := netip.MustParseAddrPort(to)

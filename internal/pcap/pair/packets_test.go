@@ -125,7 +125,7 @@ func (p pkt) tcp(src, dst netip.AddrPort, ip gopacket.NetworkLayer) *layers.TCP 
 	return tcp
 }
 
-// file makes a capture with so many bytes of each packet.
+// file makes a capture with at most snap bytes of each packet.
 func file(t testing.TB, snap int, packets ...pkt) []byte {
 	t.Helper()
 	var b bytes.Buffer

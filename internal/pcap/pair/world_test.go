@@ -149,8 +149,8 @@ func TestWorlds(t *testing.T) {
 	}
 }
 
-// TestAlikeWorlds have datagrams of five contents only, in many flows at once: what cannot
-// be told apart is ambiguous, and what is told is right.
+// TestAlikeWorlds has datagrams of five contents only, in many flows at once: those that
+// cannot be distinguished are ambiguous, and the reported pairs are right.
 func TestAlikeWorlds(t *testing.T) {
 	for seed := range uint64(6) {
 		for _, ids := range []bool{false, true} {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestReadManyPortBlocks: of a large map only the addresses are told.
+// TestReadManyPortBlocks: only the addresses of a large map are reported.
 func TestReadManyPortBlocks(t *testing.T) {
 	w := newWorld(t)
 	var elements []string

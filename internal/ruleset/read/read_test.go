@@ -324,7 +324,7 @@ func TestReadHere(t *testing.T) {
 	}
 	for _, rule := range r.Rules {
 		if rule.Target == want.Target {
-			t.Error("NAT(nil) tells another namespace's rules")
+			t.Error("NAT(nil) returns another namespace's rules")
 		}
 	}
 }

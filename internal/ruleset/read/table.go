@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Table is all of one table of nf_tables, as the kernel tells it.
+// Table is the whole of one table of nf_tables, as the kernel returns it.
 type Table struct {
 	// Generation is that of the whole rule set: it grows with each transaction.
 	Generation uint32

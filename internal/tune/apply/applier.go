@@ -211,9 +211,9 @@ type Options struct {
 	Journal *journal.Journal
 	// ProcRoot and Root are "/proc" and "/" where empty.
 	ProcRoot, Root string
-	// Confirm undoes the plan after this time unless it is confirmed; a guard
-	// process sees to it. Files (Persist) are then only written at confirmation,
-	// so that a reboot undoes by itself.
+	// Confirm undoes the plan after this time unless it is confirmed, by a guard
+	// process. Files (Persist) are then only written at confirmation, so that a reboot
+	// alone undoes the plan.
 	Confirm time.Duration
 	// Persist makes the changes hold after a boot.
 	Persist bool
@@ -222,9 +222,9 @@ type Options struct {
 	// Guarded undoes the plan where this process dies before all of it is in force.
 	// Without it the next Clean does.
 	Guarded bool
-	// Force undoes also what a running natkit holds, and gives up what an undo would
-	// refuse to touch: rules that somebody changed, and what is in a network namespace
-	// that cannot be found.
+	// Force also undoes what a running natkit holds, and abandons what an undo would
+	// refuse to touch: rules changed since, and changes in a network namespace that
+	// cannot be found.
 	Force bool
 	// Clock is the system's where nil.
 	Clock journal.Clock

@@ -19,7 +19,7 @@ import (
 	"github.com/natkit/natkit/internal/tune/journal"
 )
 
-// natHost is a namespace with a link behind which nobody answers.
+// natHost is a namespace with a link to an unresponsive neighbour.
 type natHost struct {
 	t  *testing.T
 	ns *netns.Handle

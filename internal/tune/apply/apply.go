@@ -1,6 +1,6 @@
 // Package apply carries out a tune.Plan on a host: journaled before, verified
-// after, undone on failure, on request, when nobody confirms, or when the
-// process that asked for it dies.
+// after, undone on failure, on request, without confirmation, or when the
+// process that requested it dies.
 package apply
 
 import (
@@ -376,8 +376,8 @@ func readAlong(tx *journal.Transaction, opt Options) (err error) {
 	return nil
 }
 
-// leaveChosen takes out those that somebody has set since the target was: they are not to
-// be put back.
+// leaveChosen removes from Along the values that were changed after the target was set:
+// they are not to be restored.
 func leaveChosen(applier Applier, c *journal.Change) error {
 	for name := range c.Along {
 		now, err := applier.Read(name)
@@ -391,8 +391,8 @@ func leaveChosen(applier Applier, c *journal.Change) error {
 	return nil
 }
 
-// putBackAlong gives those the values that they had: each that is what the kernel made
-// of it when the target was set back. Others have been changed by somebody since.
+// putBackAlong restores the values in Along that are what the kernel made of them when
+// the target was restored. The others were changed since.
 func putBackAlong(applier Applier, c *journal.Change) error {
 	for _, name := range slices.Sorted(maps.Keys(c.Along)) {
 		now, err := applier.Read(name)

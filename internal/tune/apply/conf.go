@@ -47,8 +47,8 @@ func (f File) Text() (string, error) {
 	return string(b), nil
 }
 
-// regular refuses what is no file: natkit would put one in the place of a link
-// with which somebody has masked it (sysctl.d(5): to /dev/null).
+// regular refuses anything but a regular file: natkit would replace a link that masks
+// the file (sysctl.d(5): to /dev/null).
 func (f File) regular() error {
 	path := string(f)
 	info, err := os.Lstat(path)
@@ -214,10 +214,10 @@ func mayPersist(changes []tune.Change, opt Options) error {
 	return nil
 }
 
-// IsInitialNetns reports whether the network namespace of that inode is the host's
-// own. It compares with the first process's. Where nobody may look at that one, the
-// kernel tells by what it shows in no other namespace, for the one that natkit runs
-// in (sysctl_core_init: net_core_table).
+// IsInitialNetns reports whether the network namespace with that inode is the host's
+// own. It compares with the first process's. If that one cannot be read, natkit's own
+// namespace is recognised by sysctls that the kernel has in no other namespace
+// (sysctl_core_init: net_core_table).
 func IsInitialNetns(here uint64, procRoot string) bool {
 	if initial, err := journal.InitialNamespace(procRoot, "net"); err == nil {
 		return here == initial

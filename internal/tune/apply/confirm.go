@@ -113,9 +113,9 @@ func takeFilesBack(tx *journal.Transaction, opt Options) error {
 	return u.bequeath()
 }
 
-// Clean undoes every transaction that nobody else will: the owner died, the
-// deadline passed without the guard, or a reboot made it void; of a service that is not
-// root only its own. It goes on after errors and returns what it undid.
+// Clean undoes every abandoned transaction: the owner died, the deadline passed without
+// the guard, or a reboot made it void. A service that is not root undoes only its own.
+// It continues after errors and returns what it undid.
 func Clean(opt Options) ([]*journal.Transaction, error) {
 	opt = opt.withDefaults()
 	if err := opt.check(); err != nil {
@@ -159,18 +159,18 @@ func abandoned(tx *journal.Transaction, view journal.View) error {
 	return nil
 }
 
-// handOver lets a later transaction that changed the same thing from what this
-// one wrote take over what was before: two labs that end in any order then leave
-// the host as the first one found it. Where wanted is given, a later one must want
-// that value: if none began where this one ended, as somebody else changed it in
-// between, there is nothing to hand over, and the value is the later one's.
+// handOver gives the former value to a later transaction that changed the same target
+// from what this one wrote: two labs that end in any order then leave the host as the
+// first one found it. If wanted is given, a later transaction must want that value: if
+// none began where this one ended, because the value was changed in between, there is
+// nothing to hand over, and the value belongs to the later one.
 func (u *undoing) handOver(c *journal.Change, wanted *string) bool {
 	l, ok := u.heir(*c, wanted)
 	if !ok {
 		return false
 	}
 	if !l.Follows(c.After) {
-		c.State, c.Note = journal.Undone, "somebody else changed it since, and "+l.in.ID+" wrote it again"
+		c.State, c.Note = journal.Undone, "it was changed since, and "+l.in.ID+" wrote it again"
 		return true
 	}
 	l.Before, l.Along = c.Before, c.Along
@@ -253,10 +253,10 @@ func (u *undoing) readLater() {
 	}
 }
 
-// Temporary gives the transaction that set the present value of a sysctl and
-// will, or should, take it back by itself: a lab's, or one that waits for its
-// confirmation. nil where there is none. Who wants the value to stay must have a
-// transaction of his own, with Before = After: the undo hands the value over to it.
+// Temporary returns the transaction that set the present value of a sysctl and will, or
+// should, undo it automatically: a lab's, or one that waits for its confirmation; nil if
+// there is none. Keeping the value requires another transaction with Before = After: the
+// undo hands the value over to it.
 func Temporary(name, value string, opt Options) (*journal.Transaction, error) {
 	opt = opt.withDefaults()
 	all, _, err := opt.Journal.List()

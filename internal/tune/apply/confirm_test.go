@@ -77,8 +77,7 @@ func TestAValueThatIsHeldForAWhileCanBeKept(t *testing.T) {
 	}
 }
 
-// Somebody set back what a later transaction had changed: nobody wants that value
-// any more.
+// The change of a later transaction was reverted by hand: its value is no longer wanted.
 func TestNotHandedOverToWhoWantsAnotherValue(t *testing.T) {
 	h := newFakeHost(t)
 	opt := h.options(t)
@@ -91,8 +90,8 @@ func TestNotHandedOverToWhoWantsAnotherValue(t *testing.T) {
 	h.want(t, someValue, "100")
 }
 
-// Somebody set back what the first one wrote, and a later one wrote it again: it is the
-// later one's, and what the first one found is no longer anybody's.
+// The value of the first transaction was reverted by hand, and a later one wrote it again:
+// it belongs to the later one, and the value that the first one found to none.
 func TestWrittenAgainByALaterOne(t *testing.T) {
 	h := newFakeHost(t)
 	opt := h.options(t)

@@ -73,8 +73,7 @@ func TestKilledBeforeReadingBack(t *testing.T) {
 	h.want(t, someValue, "4096 131072 6291456")
 }
 
-// A value that somebody changed between the failure and the undo is not called
-// as it was.
+// A value changed between the failure and the undo is not reported as restored.
 func TestFailureNamesWhatIsNotTakenBack(t *testing.T) {
 	s := &scripted{}
 	s.change = func(v string) string {

@@ -147,7 +147,7 @@ func (w *watch) undo() int {
 	return 1
 }
 
-// expire notes that a transaction is undone because nobody confirmed it.
+// expire records that a transaction is undone because it was not confirmed.
 func expire(tx *journal.Transaction) {
 	if tx.Complete && tx.Unconfirmed() {
 		tx.Confirm.Expired = true

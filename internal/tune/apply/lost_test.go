@@ -125,7 +125,7 @@ func TestOwnerUndoesWithoutAUsableJournal(t *testing.T) {
 	}
 }
 
-// The guard would otherwise undo a second time, what somebody has set since.
+// The guard would otherwise undo a second time, including values set since.
 func TestUndoEndsTheGuardAlsoWhereItCannotBeSaved(t *testing.T) {
 	h := newFakeHost(t)
 	opt := h.options(t)

@@ -230,7 +230,7 @@ type keystone interface {
 	Applier
 	// Restorable says why a target cannot become what it was before.
 	Restorable(target, before string) error
-	// Kept is the error about a target that somebody has changed.
+	// Kept returns the error for a target that was changed since.
 	Kept(target string) error
 }
 
@@ -274,7 +274,7 @@ func (u *undoing) undoOne(c *journal.Change) error {
 	case ours(applier, *c, now):
 		return writeBack(applier, c, now)
 	case u.handOver(c, nil):
-	case c.Follows(now): // by somebody, or by an undo that was killed then
+	case c.Follows(now): // by another process, or by an undo that was killed afterwards
 		if err := putBackAlong(applier, c); err != nil {
 			return err
 		}
@@ -385,8 +385,8 @@ func (u *undoing) reaches(tx *journal.Transaction, id netns.ID) error {
 	return nil
 }
 
-// certain refuses a namespace of which only the number is known, as in journals of
-// earlier versions, where the kernel could have told more. The host's own never goes.
+// certain refuses a namespace known by its number only, as in journals of earlier
+// versions, if the kernel can identify it better. The host's own always exists.
 func (u *undoing) certain(id netns.ID, ns *netns.Handle, here uint64) error {
 	initial, err := journal.InitialNamespace(u.opt.ProcRoot, "net")
 	isInitial := err == nil && id.Inode == initial || id.Inode == here && IsInitialNetns(here, u.opt.ProcRoot)

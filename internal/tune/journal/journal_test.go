@@ -163,7 +163,7 @@ func TestJournalOthersCanWriteToIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := j.Lock(t.Context()); err == nil || !strings.Contains(err.Error(), "uid 65534") {
-			t.Errorf("owned by nobody: %v", err)
+			t.Errorf("owned by uid 65534: %v", err)
 		}
 	}
 	file, err := At(filepath.Join("/dev/null", "journal"))
@@ -429,7 +429,7 @@ func TestLockExistingDoesNotMakeAJournal(t *testing.T) {
 	}
 }
 
-// A lock whose file was deleted keeps nobody out.
+// A lock whose file was deleted excludes no process.
 func TestLockIsTheFileThatIsThere(t *testing.T) {
 	j := newJournal(t)
 	first := lock(t, j)

@@ -52,9 +52,9 @@ func parseStartTicks(stat []byte) (uint64, error) {
 	return strconv.ParseUint(fields[start], 10, 64)
 }
 
-// Alive is true while the very process runs. One of another PID namespace cannot
-// be looked up by its number and counts as alive: nobody else's change is undone
-// on a guess. Of the owner of a transaction its lock says more (Transaction.OwnerLock).
+// Alive reports whether this very process runs. One of another PID namespace cannot be
+// found by its number and counts as alive: another process's change is never undone on
+// a guess. The lock of a transaction's owner is more reliable (Transaction.OwnerLock).
 func (p Process) Alive(procRoot string) bool {
 	if p.PID <= 0 {
 		return false
@@ -101,7 +101,7 @@ func ReadBootID(procRoot string) (string, error) {
 	return id, nil
 }
 
-// Clock tells the time; a parameter so that tests can turn it.
+// Clock returns the time; a parameter so that tests can set it.
 type Clock interface {
 	Now() time.Time
 	// Boottime is the time since boot, suspended time included (CLOCK_BOOTTIME).

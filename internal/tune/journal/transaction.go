@@ -67,11 +67,11 @@ func (c Change) Open() bool { return c.State == Planned || c.State == Applied }
 // Confirm is the promise to undo unless a person confirms.
 type Confirm struct {
 	// BoottimeNS is the deadline by CLOCK_BOOTTIME, which counts suspended time
-	// and which nobody can set; DeadlineAt is the same for people.
+	// and cannot be set; DeadlineAt is the same for people.
 	BoottimeNS int64     `json:"deadline_boottime_ns"`
 	DeadlineAt time.Time `json:"deadline_at"`
 	Confirmed  bool      `json:"confirmed"`
-	// Expired: it was undone because nobody confirmed it in time.
+	// Expired: it was undone because it was not confirmed in time.
 	Expired bool `json:"expired,omitempty"`
 }
 
@@ -79,8 +79,8 @@ type Confirm struct {
 type Transaction struct {
 	Schema string `json:"schema"`
 	ID     string `json:"id"`
-	// Nonce tells the transaction from another one with the same ID: ids begin
-	// again where somebody deleted the journal.
+	// Nonce distinguishes the transaction from another one with the same ID: ids begin
+	// again if the journal was deleted.
 	Nonce     string    `json:"nonce,omitempty"`
 	BootID    string    `json:"boot_id"`
 	CreatedAt time.Time `json:"created_at"`
@@ -341,7 +341,7 @@ const (
 	StatusLeft Status = "left"
 )
 
-// View is the moment at which statuses are told.
+// View is the moment for which statuses are determined.
 type View struct {
 	ProcRoot string
 	BootID   string
@@ -354,7 +354,7 @@ func NewView(procRoot string, clock Clock) (View, error) {
 	return View{ProcRoot: procRoot, BootID: id, Clock: clock}, err
 }
 
-// Status tells what the transaction means now.
+// Status returns the present status of a transaction.
 func (v View) Status(t *Transaction) Status {
 	switch {
 	case t.Finished():
@@ -377,8 +377,8 @@ func (v View) Status(t *Transaction) Status {
 	return StatusApplied
 }
 
-// ownerRuns is told by the owner's lock; of an older natkit, which held none, by its
-// number.
+// ownerRuns reports whether the owner runs: by its lock, or by its process number for an
+// older natkit, which held none.
 func (t *Transaction) ownerRuns(procRoot string) bool {
 	if t.OwnerLock {
 		return t.OwnerRuns
@@ -412,8 +412,8 @@ func rebootedStatus(t *Transaction) Status {
 	return StatusVoid
 }
 
-// Abandoned is true where nobody will keep a promise to undo: that is what
-// `natkit lab clean` looks for.
+// Abandoned reports whether no process is left to undo the transaction as promised: these
+// are the ones that `natkit lab clean` undoes.
 func (s Status) Abandoned() bool {
 	switch s {
 	case StatusInterrupted, StatusOrphaned, StatusOverdue, StatusVoid:

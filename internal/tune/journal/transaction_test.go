@@ -55,7 +55,7 @@ func TestDecode(t *testing.T) {
 		{"\n}\n", "\n}\nx\n", "text after the end"},
 		{"\n}\n", "\n}\n" + `{"change":2,"state":"applied"}` + "\n", "change 2 is none"},
 		{"\n}\n", "\n}\n" + `{"change":0,"state":"eaten"}` + "\n", `state "eaten" is unknown`},
-		// An undo would have the kernel start what somebody wrote there.
+		// An undo would have the kernel start the program written there.
 		{"net.core.somaxconn", "kernel.core_pattern", "starts programs"},
 		{"net.core.somaxconn", "fs.binfmt_misc.register", "starts programs"},
 		{"net.core.somaxconn", "-kernel.core_pattern", "begins with a hyphen"},
@@ -258,8 +258,8 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestForeignSwapped: who may write to the directory puts something else in the place of
-// his transaction while root undoes it. Nobody waits for it or writes into it.
+// TestForeignSwapped: a user who may write to the directory replaces his transaction by
+// another file while root undoes it. Root neither waits for that file nor writes to it.
 func TestForeignSwapped(t *testing.T) {
 	testutil.NeedRoot(t)
 	const other = 12345

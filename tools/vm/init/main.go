@@ -1,5 +1,5 @@
 // Command init is process 1 of a test VM: it sets the machine up, runs the jobs of
-// its plan, tells over the second serial port how they went, and switches the
+// its plan, reports their outcome over the second serial port, and switches the
 // machine off. Called as modprobe it loads a kernel module, for the kernel too.
 package main
 
@@ -40,7 +40,7 @@ func first() {
 		fmt.Printf("init: %v\n", err)
 	}
 	unix.Sync()
-	// qemu is told to end where the machine would start again.
+	// qemu is started with an option to exit instead of rebooting.
 	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART); err != nil {
 		fmt.Printf("init: switch the VM off: %v\n", err)
 	}

@@ -63,7 +63,7 @@ func insertAll(dir string, line []string) error {
 func modulesDir() (string, error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
-		return "", fmt.Errorf("tell the kernel's release: %w", err)
+		return "", fmt.Errorf("read the kernel's release: %w", err)
 	}
 	return "/lib/modules/" + unix.ByteSliceToString(u.Release[:]), nil
 }
@@ -136,8 +136,8 @@ func insert(file string) error {
 		return fmt.Errorf("load a module: %w", err)
 	}
 	defer f.Close()
-	// Who waits for somebody else who loads the same module is interrupted by signals since
-	// Linux 6.11 (idempotent_wait_for_completion), those of Go's scheduler too.
+	// Waiting for another process that loads the same module is interrupted by signals
+	// since Linux 6.11 (idempotent_wait_for_completion), those of Go's scheduler too.
 	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
 		err = unix.FinitModule(int(f.Fd()), "", 0)
 	}

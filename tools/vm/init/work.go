@@ -21,10 +21,10 @@ import (
 // outputAfterEnd is how long a job's output is read after its end.
 const outputAfterEnd = 2 * time.Second
 
-// work does what the plan says. Its exit code is 0 where the conductor was told
-// everything, failures of jobs included.
+// work carries out the plan. Its exit code is 0 if everything was reported to the
+// conductor, failures of jobs included.
 func work() int {
-	t, err := newTeller()
+	t, err := newSender()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "init: %v\n", err)
 		return 1
@@ -34,14 +34,14 @@ func work() int {
 		err = setUp(t, p)
 	}
 	if err != nil {
-		t.tell(plan.Event{Kind: plan.Trouble, Text: []byte(err.Error())})
+		t.send(plan.Event{Kind: plan.Trouble, Text: []byte(err.Error())})
 	} else {
-		t.tell(plan.Event{Kind: plan.Ready, Text: []byte(release())})
+		t.send(plan.Event{Kind: plan.Ready, Text: []byte(release())})
 		for i, job := range p.Jobs {
 			t.run(i, job)
 		}
 	}
-	t.tell(plan.Event{Kind: plan.Done})
+	t.send(plan.Event{Kind: plan.Done})
 	return t.close()
 }
 
@@ -57,10 +57,10 @@ func readPlan() (plan.Plan, error) {
 	return p, nil
 }
 
-// setUp does what a distribution's start-up does. A module that this kernel has
-// not, or a value that it does not take, is told and is no reason to stop: the
-// tests say what they need.
-func setUp(t *teller, p plan.Plan) error {
+// setUp does what a distribution's start-up does. A module that this kernel does not
+// have, or a value that it does not accept, is reported and no reason to stop: the tests
+// declare what they need.
+func setUp(t *sender, p plan.Plan) error {
 	if err := unix.Sethostname([]byte("natkit-vm")); err != nil {
 		return fmt.Errorf("set the host name: %w", err)
 	}
@@ -73,12 +73,12 @@ func setUp(t *teller, p plan.Plan) error {
 	}
 	for _, m := range p.Modules {
 		if err := load(m); err != nil {
-			t.tell(plan.Event{Kind: plan.Output, Text: []byte("VM: " + err.Error() + "\n")})
+			t.send(plan.Event{Kind: plan.Output, Text: []byte("VM: " + err.Error() + "\n")})
 		}
 	}
 	for _, s := range p.Sysctls {
 		if err := os.WriteFile(filepath.Join("/proc/sys", s.Name), []byte(s.Value), 0); err != nil {
-			t.tell(plan.Event{Kind: plan.Output, Text: []byte("VM: " + err.Error() + "\n")})
+			t.send(plan.Event{Kind: plan.Output, Text: []byte("VM: " + err.Error() + "\n")})
 		}
 	}
 	return nil
@@ -92,16 +92,16 @@ func release() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// teller sends events. Jobs may leave processes behind that still write, so it has
+// sender sends events. Jobs may leave processes behind that still write, so it has
 // a lock.
-type teller struct {
+type sender struct {
 	mu   sync.Mutex
 	port *os.File
 	err  error
 }
 
-// newTeller opens the port and switches off what a terminal would change in bytes.
-func newTeller() (*teller, error) {
+// newSender opens the port and switches off what a terminal would change in bytes.
+func newSender() (*sender, error) {
 	port, err := os.OpenFile(plan.Port, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, err
@@ -116,10 +116,10 @@ func newTeller() (*teller, error) {
 	if err := unix.IoctlSetTermios(int(port.Fd()), unix.TCSETS, attr); err != nil {
 		return nil, fmt.Errorf("set up %s: %w", plan.Port, err)
 	}
-	return &teller{port: port}, nil
+	return &sender{port: port}, nil
 }
 
-func (t *teller) tell(e plan.Event) {
+func (t *sender) send(e plan.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var now unix.Timespec
@@ -134,7 +134,7 @@ func (t *teller) tell(e plan.Event) {
 }
 
 // close waits until all has left the port.
-func (t *teller) close() int {
+func (t *sender) close() int {
 	const drain = 1 // TCSBRK with an argument is tcdrain(3) (ioctl_tty(2))
 	err := errors.Join(t.err, unix.IoctlSetInt(int(t.port.Fd()), unix.TCSBRK, drain))
 	if err != nil {
@@ -144,18 +144,18 @@ func (t *teller) close() int {
 	return 0
 }
 
-func (t *teller) run(i int, job plan.Job) {
-	t.tell(plan.Event{Kind: plan.Started, Job: i})
+func (t *sender) run(i int, job plan.Job) {
+	t.send(plan.Event{Kind: plan.Started, Job: i})
 	code, err := t.runProgram(i, job)
 	if err != nil {
-		t.tell(plan.Event{Kind: plan.Output, Job: i, Text: []byte("VM: " + err.Error() + "\n")})
+		t.send(plan.Event{Kind: plan.Output, Job: i, Text: []byte("VM: " + err.Error() + "\n")})
 	}
-	t.tell(plan.Event{Kind: plan.Ended, Job: i, Code: code})
+	t.send(plan.Event{Kind: plan.Ended, Job: i, Code: code})
 }
 
 // runProgram hands the output on as it comes. It waits for the program, not for
 // others that inherited its output.
-func (t *teller) runProgram(i int, job plan.Job) (int, error) {
+func (t *sender) runProgram(i int, job plan.Job) (int, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return 126, err
@@ -176,12 +176,12 @@ func (t *teller) runProgram(i int, job plan.Job) (int, error) {
 	return exitCode(cmd.ProcessState), ignoreExit(err)
 }
 
-func (t *teller) copy(i int, r io.Reader) {
+func (t *sender) copy(i int, r io.Reader) {
 	buf := make([]byte, 8<<10)
 	for {
 		n, err := r.Read(buf)
 		if n > 0 {
-			t.tell(plan.Event{Kind: plan.Output, Job: i, Text: buf[:n]})
+			t.send(plan.Event{Kind: plan.Output, Job: i, Text: buf[:n]})
 		}
 		if err != nil {
 			return
@@ -191,7 +191,7 @@ func (t *teller) copy(i int, r io.Reader) {
 
 // lastWords waits for the output's end, but not for long where another process
 // keeps the pipe open.
-func (t *teller) lastWords(read *os.File, copied <-chan struct{}) {
+func (t *sender) lastWords(read *os.File, copied <-chan struct{}) {
 	defer read.Close()
 	_ = read.SetReadDeadline(time.Now().Add(outputAfterEnd))
 	<-copied
@@ -204,7 +204,7 @@ func exitCode(s *os.ProcessState) int {
 	return s.ExitCode()
 }
 
-// ignoreExit: that a program failed is told by its exit code.
+// ignoreExit drops the error of a failed program: its exit code reports it.
 func ignoreExit(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {

@@ -13,7 +13,7 @@ import (
 	"github.com/natkit/natkit/internal/testutil"
 )
 
-// TestWhoClosedFirst: an entry in TIME_WAIT tells whose FIN was the first, which is where
+// TestWhoClosedFirst: an entry in TIME_WAIT shows whose FIN was the first, which is where
 // TIME_WAIT of the connection is.
 func TestWhoClosedFirst(t *testing.T) {
 	n := newNodes(t)

@@ -1,6 +1,6 @@
-// Package plan is what the conductor of a test VM and the VM's first process tell
-// each other: one Plan goes in with the initramfs, Events come out over the second
-// serial port, one JSON document per line. The first port is the kernel's console.
+// Package plan is the protocol between the conductor of a test VM and the VM's first
+// process: one Plan goes in with the initramfs, Events come out over the second serial
+// port, one JSON document per line. The first port is the kernel's console.
 package plan
 
 // Where things lie in the VM.
@@ -34,7 +34,7 @@ type Job struct {
 	Env  []string
 }
 
-// Kind tells events apart.
+// Kind is the kind of an event.
 type Kind string
 
 const (
@@ -46,12 +46,12 @@ const (
 	Done    Kind = "done"    // nothing comes after this
 )
 
-// Event is one line of what the VM tells.
+// Event is one line of the VM's output.
 type Event struct {
 	Kind Kind
 	Job  int    `json:",omitempty"` // index in Plan.Jobs
 	Text []byte `json:",omitempty"`
-	Code int    `json:",omitempty"` // as a shell tells it: 128 + the signal's number
+	Code int    `json:",omitempty"` // as in a shell: 128 + the signal's number
 	// Uptime is the number of seconds since the kernel started, by its own clock.
 	Uptime float64
 }

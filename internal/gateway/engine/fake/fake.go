@@ -25,7 +25,7 @@ type Engine struct {
 	Fails error
 	// Lacks is what Check returns.
 	Lacks error
-	// Counts are what Read tells of a plan that is in force.
+	// Counts are what Read returns of a plan that is in force.
 	Counts []gateway.Counted
 
 	mu sync.Mutex
@@ -70,7 +70,7 @@ func divide(name gateway.Engine, p *gateway.Plan, against func(gateway.Ref) stri
 	return mine, rest, notes
 }
 
-// Check tells what it was told to.
+// Check returns Lacks.
 func (e *Engine) Check(*gateway.Plan) error { return e.Lacks }
 
 // Apply remembers a plan.
@@ -99,7 +99,7 @@ func (e *Engine) Present(ns *netns.Handle) (there bool, err error) {
 	return there, nil
 }
 
-// Read returns the plan that is remembered, as one that nobody has changed.
+// Read returns the plan that is remembered, as an unchanged one.
 func (e *Engine) Read(ns *netns.Handle, _ string, _ func(string) *gateway.Plan) (*gateway.State, error) {
 	s := &gateway.State{}
 	e.at(ns, func(inode uint64) {
@@ -116,7 +116,7 @@ func (e *Engine) Follow(p *gateway.Plan, _ gateway.Facts, _ observe.Router, pack
 }
 
 func (e *Engine) at(ns *netns.Handle, do func(inode uint64)) {
-	inode, _ := netns.InodeOf(ns) // where /proc does not tell, all are one
+	inode, _ := netns.InodeOf(ns) // if /proc has none, all are one
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	do(inode)

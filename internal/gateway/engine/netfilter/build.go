@@ -34,13 +34,13 @@ type host struct {
 	digest string
 	// flowtable are those of the plan's interfaces for it that there are.
 	flowtable []string
-	// netmap tells that the kernel has NF_NAT_RANGE_NETMAP for nftables (5.8).
+	// netmap is true if the kernel has NF_NAT_RANGE_NETMAP for nftables (5.8).
 	netmap bool
-	// flowCounts tells that the flowtable is to count for the tracker (5.7).
+	// flowCounts is true if the flowtable is to count for the tracker (5.7).
 	flowCounts bool
 }
 
-// manySets are so many that they are shared: the kernel looks for each through all
+// manySets is the number from which sets are shared: the kernel looks for each through all
 // those of the transaction (nft_set_lookup_byid). Below, each rule is easier to read.
 const manySets = 256
 
@@ -334,8 +334,8 @@ type placed struct {
 	about  string
 }
 
-// at is what of the plan stands at a place of the message, which the kernel counts from
-// its header on; all that the message is about where it does not tell the place.
+// at returns what the plan has at an offset of the message, which the kernel counts from
+// its header on; all that the message is about if the offset is of no element.
 func (m *message) at(offset int) string {
 	i := slices.IndexFunc(m.elements, func(e placed) bool { return headers+e.offset == offset && e.about != "" })
 	if i < 0 {

@@ -58,7 +58,7 @@ func TestLimit(t *testing.T) {
 	more("with a higher limit", 4, true)
 }
 
-// TestMSS: SYNs are told what fits, never more than they said.
+// TestMSS: the MSS of SYNs is lowered to what fits, never raised.
 func TestMSS(t *testing.T) {
 	b := newBed(t, netfilter.Apply, "  mss: 1200\n  nat: [{masquerade: {}}]\n")
 	for said, want := range map[uint16]uint16{1460: 1200, 1000: 1000} {
@@ -115,7 +115,7 @@ func TestBridgedHairpin(t *testing.T) {
 
 // TestHairpinToItself: where the bridge hands packets to netfilter, a host does not reach
 // itself by the address outside unless its port sends back what came in by it; explain
-// tells which it is.
+// reports which it is.
 func TestHairpinToItself(t *testing.T) {
 	testutil.NeedFeature(t, testutil.BridgeNetfilter)
 	testutil.NeedFeature(t, testutil.Hairpin)

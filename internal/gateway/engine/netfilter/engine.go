@@ -118,7 +118,7 @@ func counts(t *read.Table) (all []gateway.Counted) {
 		case comment == LimitComment || comment == UntranslatableComment:
 			c.Dropped = true
 		case comment != MSSComment && comment != FlowtableComment:
-			return // somebody else's
+			return // another program's
 		}
 		all = append(all, c)
 	}

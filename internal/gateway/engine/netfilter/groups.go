@@ -16,8 +16,8 @@ import (
 	"iter"
 )
 
-// layout says what keys the entries of a list become: the fields of a packet, in their
-// order. By the address in principal entries are told apart.
+// layout lists the keys that the entries of a list become: the fields of a packet, in their
+// order. The address in principal distinguishes entries.
 type layout struct {
 	fields           []field
 	principal, ports field
@@ -113,7 +113,7 @@ func (gs *groups) collect(s *gateway.Entry, f *family, keys layout) {
 	}
 }
 
-// addKey puts together the key, and returns the prefix by which entries are told apart.
+// addKey composes the key, and returns the prefix that distinguishes entries.
 func (g *group) addKey(s *gateway.Entry, e *entry, keys layout, from netip.Prefix, port uint16) (principal netip.Prefix) {
 	for _, name := range keys.fields {
 		address := netip.Prefix{}
@@ -291,8 +291,8 @@ type group struct {
 	notTo   []netip.Prefix
 	pool    []choice
 	entries []entry
-	// seen are the keys; principal are the addresses, of so many bits, that some
-	// entry has in principalField.
+	// seen are the keys; principal are the addresses, of length bits, that some entry has
+	// in principalField.
 	seen           map[string]struct{}
 	principal      map[netip.Prefix]struct{}
 	bits           int
@@ -302,12 +302,12 @@ type group struct {
 // groups keep the order of rules: the first one that matches does.
 type groups struct{ all []*group }
 
-// lookBack is how many groups an entry looks at for one of its shape.
+// lookBack is how many groups are searched for one of an entry's shape.
 const lookBack = 16
 
 // add puts an entry into the last group of its shape, if no rule of a group after that
 // one could match the same packets: those are to win. principal is the entry's
-// address by which that is told.
+// address that decides this.
 func (gs *groups) add(g *group, principal netip.Prefix, e entry) {
 	for i := len(gs.all) - 1; i >= max(0, len(gs.all)-lookBack); i-- {
 		old := gs.all[i]
@@ -407,7 +407,7 @@ func (f *family) originalDestination() uint32 {
 }
 
 // original loads what the connection's first packet had (IP_CT_DIR_ORIGINAL).
-// google/nftables does not tell the direction with these keys.
+// google/nftables does not send the direction with these keys.
 func original(key, register uint32) expression {
 	r := raw{name: "ct"}
 	r.data.u32(unix.NFTA_CT_KEY, key)

@@ -45,7 +45,7 @@ func sealed(ns *netns.Handle, digest string, write func() error) (seal string, e
 }
 
 // intact is the table that was read or sealed last and is as natkit wrote it: it need not
-// be read again before somebody changes rules.
+// be read again before the rules change.
 var intact struct {
 	sync.Mutex
 	ns         netns.ID
@@ -63,8 +63,8 @@ func remember(ns *netns.Handle, generation uint32, digest string) {
 	intact.ns, intact.generation, intact.digest = id, generation, digest
 }
 
-// remembered is the digest of the table that is intact; empty where it is another
-// namespace's, or somebody has changed rules since.
+// remembered returns the digest of the table that is intact; empty if it is another
+// namespace's, or rules have changed since.
 func remembered(ns *netns.Handle) string {
 	id, err := netns.IDOf(ns)
 	if err != nil || id.Cookie == 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/natkit/natkit/internal/testutil"
 )
 
-// foreign is the comment of a rule that somebody else adds to natkit's table.
-const foreign = "somebody else's"
+// foreign is the comment of a rule that another program adds to natkit's table.
+const foreign = "another program's"
 
 // intrude adds a rule to a chain of natkit's table, where there is one.
 func intrude(ns *netns.Handle, chain string) error {
@@ -33,16 +33,16 @@ func readBack(t *testing.T, ns *netns.Handle, seal string) *gateway.State {
 	return s
 }
 
-// TestSealOfWhatWasWritten: a rule that somebody adds between the transaction and its
-// seal is not sealed as natkit's.
+// TestSealOfWhatWasWritten: a rule that another program adds between the transaction and
+// its seal is not sealed as natkit's.
 func TestSealOfWhatWasWritten(t *testing.T) {
 	testutil.NeedRoot(t)
 	for name, test := range map[string]struct {
-		often     int // how often somebody comes between
+		often     int // how often another program comes between
 		writes    int
 		integrity gateway.Integrity
 	}{
-		"nobody":   {0, 1, gateway.RulesIntact},
+		"never":    {0, 1, gateway.RulesIntact},
 		"once":     {1, 2, gateway.RulesIntact},
 		"each one": {attempts, attempts, gateway.RulesUnknown},
 	} {
@@ -129,8 +129,8 @@ func TestTableOfAnEarlierVersion(t *testing.T) {
 	}
 }
 
-// TestSealWhileOthersWrite: whoever writes at the same time, a table with somebody's rule
-// is never taken for intact.
+// TestSealWhileOthersWrite: whoever writes at the same time, a table with a foreign rule is
+// never taken for intact.
 func TestSealWhileOthersWrite(t *testing.T) {
 	testutil.NeedRoot(t)
 	ns := testutil.Namespace(t)
@@ -169,7 +169,7 @@ func TestSealWhileOthersWrite(t *testing.T) {
 			t.Fatal(err)
 		}
 		if seal != "" && seal != whole[digest] {
-			t.Fatalf("round %d: somebody's rule was sealed", i)
+			t.Fatalf("round %d: a foreign rule was sealed", i)
 		}
 		reading.Lock()
 		found[readBack(t, ns, seal).Integrity]++
@@ -179,7 +179,7 @@ func TestSealWhileOthersWrite(t *testing.T) {
 }
 
 // TestReadAgainWhereRulesChanged: what was just written is not read again, as 10,000 rules
-// take their time, unless somebody changed rules since, in that namespace.
+// take their time, unless the rules have changed since, in that namespace.
 func TestReadAgainWhereRulesChanged(t *testing.T) {
 	testutil.NeedRoot(t)
 	ns, other := testutil.Namespace(t), testutil.Namespace(t)

@@ -116,7 +116,7 @@ const hairpinChain = "hairpin"
 // hairpins lead connections there whose destination was translated and that come in and
 // leave by interfaces inside. The gateway's own come in by none; nor does what a bridge
 // takes from one port to another where it hands packets to netfilter (br_nf_post_routing
-// in net/bridge/br_netfilter_hooks.c), which its source tells from them.
+// in net/bridge/br_netfilter_hooks.c), which its source distinguishes from them.
 func (t *table) hairpins(p *gateway.Plan) {
 	if !slices.ContainsFunc(p.Sources, func(e gateway.Entry) bool { return e.IsHairpin() }) {
 		return
@@ -148,8 +148,8 @@ const neutralChain = "stateless-hairpin"
 
 // neutralHairpins bring back what hosts inside send to addresses outside of the same
 // site (RFC 6296, section 4.3): as if it had left, and come in. Both are done before
-// there is a route, as behind that nothing tells such a packet from others inside.
-// Where a pair is for any interface, its own rules do both.
+// there is a route, as behind that nothing distinguishes such a packet from others
+// inside. Where a pair is for any interface, its own rules do both.
 func (t *table) neutralHairpins(p *gateway.Plan) {
 	var all []*rewriter
 	var insides, outsides []netip.Prefix

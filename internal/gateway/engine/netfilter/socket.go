@@ -153,7 +153,7 @@ func why(m message, r netlink.Refusal) string {
 	return "the kernel refuses it"
 }
 
-// lacks tells the errors of what is not there.
+// lacks reports whether an error means that something does not exist or is not supported.
 func lacks(err error) bool {
 	return slices.ContainsFunc([]error{unix.ENOENT, unix.EOPNOTSUPP, unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT, unix.EINVAL, unix.ENOSYS},
 		func(e error) bool { return errors.Is(err, e) })

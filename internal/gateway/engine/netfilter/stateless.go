@@ -26,8 +26,8 @@ func (t *table) stateless(p *gateway.Plan, f *family) {
 	}
 }
 
-// pairGroups puts single addresses with the same interfaces together; each prefix is
-// one by itself.
+// pairGroups puts single addresses with the same interfaces together; each prefix is a
+// group of its own.
 func pairGroups(p *gateway.Plan, f *family) [][]gateway.Entry {
 	var all [][]gateway.Entry
 	at := map[string]int{}

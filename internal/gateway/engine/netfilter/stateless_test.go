@@ -30,8 +30,8 @@ func TestNetmapByHand(t *testing.T) {
 	b.in("[2001:db8:f:1::10]:4000", "[2001:db8:5::4]:9", "[fd00:1::4]:9")
 }
 
-// TestStatelessErrors: errors about packets that were translated without state tell
-// each side of its own addresses.
+// TestStatelessErrors: errors about packets that were translated without state name to
+// each side its own addresses.
 func TestStatelessErrors(t *testing.T) {
 	b := newBed(t, netfilter.Apply, `
   nat:

@@ -227,7 +227,7 @@ func (s *set) header() message {
 	return m
 }
 
-// userdata tells nft(8) how to show the elements.
+// userdata returns what nft(8) needs to show the elements.
 func (s *set) userdata() []byte {
 	order := uint32(byteorderBig)
 	if s.key == nftables.TypeIFName {
@@ -285,9 +285,9 @@ func (f *flowtable) message() message {
 	return m
 }
 
-// keeps finds out whether the table that there is has a limit's set that this one
-// needs as well: with it the counts of connections are kept, which the kernel cannot be
-// told anew. It is nil where there is nothing to keep.
+// keeps returns the table in force if it has a limit's set that this one needs as well:
+// with it the counts of connections are kept, which cannot be written to the kernel. It is
+// nil where there is nothing to keep.
 func (t *table) keeps(ns *netns.Handle) (*read.Table, error) {
 	if !slices.ContainsFunc(t.sets, (*set).keepable) {
 		return nil, nil

@@ -28,8 +28,8 @@ func (e *engine) Apply(ns *netns.Handle, p *gateway.Plan) error {
 }
 func (e *engine) Remove(ns *netns.Handle) error { return netfilter.Remove(ns) }
 
-// bed is a world with a plan in force. What each kind of NAT does by itself is the
-// behaviour suite's; here are many of a kind, which share a map.
+// bed is a world with a plan in force. What a single rule of each kind of NAT does is
+// the behaviour suite's; here are many of a kind, which share a map.
 type bed struct {
 	*testing.T
 	behaviour.World
