@@ -81,7 +81,10 @@ var collectors = []collector{
 		o.ConntrackStat, err = readStat(ctx, o.src)
 		return err
 	}},
-	{snapshot.PartSysctls, func(o *observation, _ context.Context) (err error) { o.Sysctls, err = readSysctls(o.src); return err }},
+	{snapshot.PartSysctls, func(o *observation, _ context.Context) (err error) {
+		o.Sysctls, err = readSysctls(o.src, o.ConntrackStat != nil)
+		return err
+	}},
 }
 
 // answer returns what ask reads, or what a bundle has of it; nil with an error.

@@ -48,10 +48,10 @@ func readTable(rec *snapshot.Recording) (*table, Check) {
 	switch {
 	case okMax && t.max == 0:
 		return nil, Check{State: NotChecked, Why: "nf_conntrack_max is 0: the table has no limit"}
-	case !ok && !okMax && (why == "" || strings.HasSuffix(why, snapshot.NotLoaded)):
+	case last.Sysctls[snapshot.ConntrackCount] == "" && last.Sysctls[snapshot.ConntrackMax] == "" && (why == "" || strings.HasSuffix(why, snapshot.NotLoaded)):
 		return nil, Check{State: OK, Why: snapshot.NotLoaded, Absent: true}
 	}
-	return nil, Check{State: NotChecked, Why: cmp.Or(why, "nf_conntrack_count or nf_conntrack_max is missing")}
+	return nil, Check{State: NotChecked, Why: cmp.Or(why, "nf_conntrack_count or nf_conntrack_max is missing, or no number")}
 }
 
 // share of the limit that is used.
