@@ -77,7 +77,7 @@ type Need struct {
 	Table
 	// Held entries stay whatever comes; Arriving is Steady of what comes.
 	Held, Arriving int64
-	// LowerBound says that more is offered than was seen, because the full table
+	// LowerBound is set if more is offered than was seen, because the full table
 	// turns it away: then the limit is at least doubled.
 	LowerBound bool
 }
@@ -99,7 +99,7 @@ type Sizing struct {
 	// StallSeconds is how long all packets wait while the buckets are resized; 0
 	// where they are not.
 	StallSeconds float64
-	// MemoryBound says that the Budget is the limit, so that Max is less than was
+	// MemoryBound is set if the Budget is the limit, so that Max is less than was
 	// needed.
 	MemoryBound bool
 }

@@ -299,7 +299,7 @@ not translated, or with a difference.`,
 		RunE: g.run,
 	}
 	g.target.addFlags(cmd)
-	cmd.Flags().BoolVarP(&g.ipv6, "ipv6", "6", false, "the text is of ip6tables, where it does not say so")
+	cmd.Flags().BoolVarP(&g.ipv6, "ipv6", "6", false, "read the text as ip6tables rules if it names no family")
 	env.addJSON(cmd, gatewayImportSchema)
 	return cmd
 }

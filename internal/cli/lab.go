@@ -187,7 +187,7 @@ func howCalled(getenv func(string) string) string {
 	return natkit
 }
 
-// printUp says what stands and what to try.
+// printUp prints the nodes of a lab that is up, and commands to try.
 func printUp(w io.Writer, natkit string, s *lab.Scenario, state build.State) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "lab %s is up, kept by pid %d\n", state.Name, state.PID)

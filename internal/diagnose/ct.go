@@ -70,7 +70,7 @@ func (t *table) delta(name string) (int64, bool) {
 	return int64(d), ok
 }
 
-// noCounters says why the counters cannot be compared.
+// noCounters returns why the counters cannot be compared.
 func (t *table) noCounters() string {
 	return cmp.Or(t.rec.Last().PartError(snapshot.PartStat), "the conntrack counters of the two samples cannot be compared")
 }
@@ -132,7 +132,7 @@ func (t *table) contents() []Evidence {
 	return e
 }
 
-// dumpSource says how much of the table was read, for evidence.
+// dumpSource returns how much of the table was read, for evidence.
 func (t *table) dumpSource() string {
 	tab := t.rec.Last().Table
 	if tab.Complete {

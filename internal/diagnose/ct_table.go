@@ -118,7 +118,7 @@ func (t *table) checkTableNearFull() (*Finding, Check) {
 	return f, Check{Why: seen}
 }
 
-// noDump says why nothing is known of the entries.
+// noDump returns why nothing is known of the entries.
 func (t *table) noDump() string {
 	return cmp.Or(t.rec.Last().PartError(snapshot.PartTable), "the connection table was not read")
 }

@@ -329,7 +329,7 @@ func (t trace) finding(found []dropGroup) *Finding {
 	return f
 }
 
-// dropKind says how many drops of a reason a healthy host has, and with that from
+// dropKind is how many drops of a reason a healthy host has, and with that from
 // which rate on they are worth a word.
 type dropKind string
 

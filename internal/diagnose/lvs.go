@@ -52,7 +52,7 @@ func (b *balancer) hold(s *snapshot.IPVSService) int64 { return b.ipvs.Hold(s) }
 // byAddress are the schedulers that keep a client, or what it asks for, on one server.
 var byAddress = []string{"sh", "dh", "mh", "lblc", "lblcr"}
 
-// wanted says why connections of a client stay on one server on purpose; empty where
+// wanted returns why connections of a client stay on one server on purpose; empty where
 // nothing speaks for it.
 func (b *balancer) wanted(s *snapshot.IPVSService) string {
 	switch {
@@ -149,7 +149,7 @@ func (b *balancer) seen() string {
 		units.Plural(again, "tuple was", "tuples were"), b.span(), units.Count(same))
 }
 
-// balanced says why the tuples that were used again are no fault; empty where they are.
+// balanced returns why the tuples that were used again are no fault; empty where they are.
 func (b *balancer) balanced(u *snapshot.IPVSUse) string {
 	s := b.service(u)
 	if why := b.wanted(s); why != "" {

@@ -91,7 +91,7 @@ func (p *pools) reuse(pool *snapshot.PortPool, hold float64) *reuse {
 	return r
 }
 
-// serversOwn says which entries in TIME_WAIT count, where not all do.
+// serversOwn returns which entries in TIME_WAIT count, if not all do.
 func serversOwn(pool *snapshot.PortPool) string {
 	if pool.ClientClosed == 0 {
 		return ""

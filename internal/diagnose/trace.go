@@ -39,7 +39,7 @@ func (t trace) inSeconds(packets uint64) string {
 	return fmt.Sprintf("in %.1f s (%s/s)", t.Seconds, units.Rate(t.perSecond(packets)))
 }
 
-// source says where drops were counted, for evidence.
+// source returns where drops were counted, for evidence.
 func (t trace) source() string { return "skb:kfree_skb, " + t.Source }
 
 // caused are the drops of the namespace with a known cause.

@@ -30,7 +30,7 @@ const (
 // it for 52.5 to 60 s, loaded ones for up to 112.5 s.
 const timeWaitSeconds = 60
 
-// offsetPerConnection says which systems add an offset to their timestamps that depends
+// offsetPerConnection names the systems that add an offset to their timestamps that depends
 // on the ports. Linux 4.11 to 6.19 took the two addresses alone (28ee1b746f49);
 // 165573e41f2f is in Linux 7.0 and came to stable series, one after the other. A NAT that
 // changes source ports then makes many clocks of one machine.
@@ -164,7 +164,7 @@ func (e *endpoint) syns() (*snapshot.SYNs, string) {
 	return nil, needsTrace
 }
 
-// synSource says how many of the SYNs a trace captured, for evidence.
+// synSource returns how many of the SYNs a trace captured, for evidence.
 func synSource(s *snapshot.SYNs) string {
 	if s.Sample > 1 {
 		return fmt.Sprintf("trace of SYNs, 1 in %s connections in the end", units.Count(s.Sample))

@@ -215,7 +215,7 @@ func (e *endpoint) seqFinding(s *snapshot.SYNs, rejected uint64) *Finding {
 	if challenged, ok := e.delta(synChallenge); inTimeWait(s) > 0 || ok && challenged == 0 {
 		f.Confidence = "certain"
 	}
-	f.Evidence = append(traced(s), Evidence{What: "rejected SYNs whose tuple was in TIME_WAIT when asked at once", Value: int64(inTimeWait(s)), Source: "sock_diag"})
+	f.Evidence = append(traced(s), Evidence{What: "rejected SYNs whose tuple was in TIME_WAIT when queried at once", Value: int64(inTimeWait(s)), Source: "sock_diag"})
 	f.Evidence = append(f.Evidence, e.counted(netstatSource, skippedInTW, pawsTimewait, synChallenge)...)
 	f.Evidence = append(append(f.Evidence, e.held()...), e.setting(snapshot.TCPTimestamps, snapshot.TCPMaxTWBuckets)...)
 	if v, ok := e.rec.Last().Sysctls.Int(snapshot.TCPTimestamps); ok && v == 0 {

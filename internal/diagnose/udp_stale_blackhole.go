@@ -45,7 +45,7 @@ func checkUDPStale(rec *snapshot.Recording) (*Finding, Check) {
 	stale := staleOnes(flows.OneWay, rec.Last().NATRules, ipvs == 1)
 	switch {
 	case len(stale) == 0 && ipvs == 1:
-		return passed(seen + ", all where the present rules lead, or IPVS, which was not asked")
+		return passed(seen + ", all where the present rules lead, or IPVS, which was not queried")
 	case len(stale) == 0:
 		return passed(seen + ", none of which the present rules lead elsewhere")
 	}

@@ -76,7 +76,7 @@ func (t *Treatment) Changes() []tune.Change {
 	return all
 }
 
-// Options say how to treat.
+// Options are the options of a treatment.
 type Options struct {
 	// Look is how the effect of a round is seen: a report taken after it.
 	Look  func(context.Context) (*diagnose.Report, error)

@@ -85,7 +85,7 @@ const (
 	OnlyICMP    Protocol = "icmp" // of IPv4
 )
 
-// Direction says where the address or port may be.
+// Direction is the side that an address or port may be on.
 type Direction string
 
 const (

@@ -80,7 +80,7 @@ type AccuracyRow struct {
 	Cured   string  `json:"cured,omitempty"`
 	State   string  `json:"state"`
 	Seconds float64 `json:"seconds"`
-	// Why says what of the expectation was not met, or why the scenario was not run.
+	// Why is what of the expectation was not met, or why the scenario was not run.
 	Why string `json:"why,omitempty"`
 }
 

@@ -41,7 +41,7 @@ type Load struct {
 	Seed        uint64 `yaml:"seed"`
 	// Batch cuts http into pieces; nil leaves it whole.
 	Batch *Batch `yaml:"batch"`
-	// Close says who closes a connection of http first: one of load.CloseMode, the server
+	// Close is the side that closes a connection of http first: one of load.CloseMode, the server
 	// where empty.
 	Close string `yaml:"close" check:"close"`
 	// KeepAlive is how many requests of http a connection carries; one where it is 0.
@@ -190,7 +190,7 @@ func (s *Scenario) firstLink(node string) (own, peer End) {
 	return End{}, End{}
 }
 
-// Asked says in a few words what a load sends.
+// Asked describes briefly what a load sends.
 func (l Load) Asked() string {
 	var parts []string
 	add := func(given bool, format string, args ...any) {

@@ -470,7 +470,7 @@ func (p *Part) usualTimeout() Span {
 	return Span{seconds, seconds}
 }
 
-// Kind says in a few words what the part's entries are, as conntrack(8) shows
+// Kind describes the part's entries briefly, as conntrack(8) shows
 // them.
 func (p *Part) Kind() string {
 	kind := strings.TrimSpace(p.Protocol + " " + p.State)

@@ -34,7 +34,7 @@ type pair struct {
 	made        int64 // clocks, those that did not fit too
 	again       int64 // connections on the clock and the ports of one before
 	lines       []line
-	// fast says that timestamps of microseconds were seen (TCP_USEC_TS, Linux 6.7).
+	// fast: timestamps of microseconds were seen (TCP_USEC_TS, Linux 6.7).
 	fast bool
 }
 

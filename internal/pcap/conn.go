@@ -107,7 +107,7 @@ type conn struct {
 	// client is the end that sent the SYN, where begun.
 	client uint8
 	begun  bool
-	// accepted says that the SYN-ACK was seen, or data.
+	// accepted: the SYN-ACK was seen, or data.
 	accepted bool
 	reset    bool
 	icmp     bool // an ICMP error was about it

@@ -230,7 +230,7 @@ type Query struct {
 	// unknown.
 	Complete bool
 	Entries  int64
-	// Rules say which range a pool has; nil takes the kernel's own.
+	// Rules determine the range of a pool; nil: the kernel's own.
 	Rules *snapshot.NATRules
 	// Release of the kernel, which determines its search for free ports; empty is a new one.
 	Release string

@@ -159,7 +159,7 @@ func (t *Table) shrink(widths, least []int, over int) bool {
 	return true
 }
 
-// fold says which columns each line has.
+// fold returns the columns of each line.
 func (t *Table) fold(widths []int, width int) [][]int {
 	var keys []int
 	start := t.Indent

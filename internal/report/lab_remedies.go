@@ -74,7 +74,7 @@ func effectCell(s *lab.StageReport) Cell {
 	return Cell{e.text, e.tone}
 }
 
-// handshakeLegend says what the columns are.
+// handshakeLegend explains the columns.
 func handshakeLegend(r *lab.Report) []string {
 	counter := "no counter"
 	for _, s := range r.Stages {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// origin says where the content of a register comes from.
+// origin is the source of the content of a register.
 type origin int
 
 const (

@@ -164,7 +164,7 @@ const (
 	Unreachable = "unreachable"
 )
 
-// Note says why a rule is not in the file.
+// Note is the reason why a rule is not in the file.
 type Note struct {
 	// Line is 0 if the rule is not from a text, or if there are several.
 	Line   int    `json:"line,omitempty"`

@@ -148,7 +148,7 @@ func (w *Watch) again(n number, at float64) (again, late bool) {
 	return again, late
 }
 
-// Watching says that from now on Answered gets what the namespace sends.
+// Watching marks that from now on Answered gets what the namespace sends.
 func (w *Watch) Watching() { w.watching = true }
 
 // Suspicion reports whether a SYN may not have been accepted: then answers are worth watching.

@@ -139,7 +139,7 @@ func (m Model) cpuLine() line {
 	return append(l, span{text: text})
 }
 
-// sampledLine says what the numbers of entries rest on.
+// sampledLine shows the sample that the numbers of entries are based on.
 func (m Model) sampledLine() line {
 	s := m.sample
 	l := line{{label("sample"), report.Bold}}
@@ -167,7 +167,7 @@ func (m Model) filterWaits() bool {
 	return m.sample.Filter != m.filter && (m.filter.chooses() || m.sample.Filter.chooses())
 }
 
-// filterNote says by what the sample's entries were chosen; nothing where all were.
+// filterNote shows the filter of the sample's entries; nothing if there is none.
 func (m Model) filterNote() string {
 	shown := m.sample.Filter
 	switch {

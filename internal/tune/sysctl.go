@@ -222,7 +222,7 @@ var KnownSysctls = []Known{
 	{Name: ct + "dccp_timeout_respond", Unit: seconds, Default: "480", Means: "DCCP, as syn_recv"},
 	{Name: ct + "dccp_timeout_partopen", Unit: seconds, Default: "480", Means: "DCCP, partly open"},
 	{Name: ct + "dccp_timeout_open", Unit: seconds, Default: "43200", Means: "DCCP, open"},
-	{Name: ct + "dccp_timeout_closereq", Unit: seconds, Default: "64", Means: "DCCP, end asked for"},
+	{Name: ct + "dccp_timeout_closereq", Unit: seconds, Default: "64", Means: "DCCP, close requested"},
 	{Name: ct + "dccp_timeout_closing", Unit: seconds, Default: "64", Means: "DCCP, closing"},
 	{Name: ct + "dccp_timeout_timewait", Unit: seconds, Default: "240", Means: "DCCP, closed"},
 	{Name: "net.netfilter.nf_flowtable_tcp_timeout", Unit: seconds, Default: "30", Means: "how long silent TCP stays offloaded in a flowtable"},

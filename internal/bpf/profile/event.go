@@ -224,5 +224,5 @@ func chooseCPUs(wanted []int) ([]int, error) {
 	return wanted, nil
 }
 
-// ErrNoCPU says that a processor to be sampled is not there.
+// ErrNoCPU: a processor to be sampled does not exist.
 var ErrNoCPU = errors.New("no such processor")

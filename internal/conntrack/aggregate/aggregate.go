@@ -18,7 +18,7 @@ type Aggregator struct {
 	// an IPv4 group then takes no more memory than it has to.
 	tables  [versions]*tally
 	offsets [versions][]int
-	// apart says that there are two tables. snatOnly says that the only addresses are
+	// apart: there are two tables. snatOnly: the only addresses are
 	// those that the source became: entries that have none are of no version then.
 	apart    bool
 	snatOnly bool
@@ -177,7 +177,7 @@ const (
 	TimeoutLargest = "largest"
 )
 
-// Idle says since when the entries in ESTABLISHED have seen no packet: each packet gives
+// Idle counts how long the entries in ESTABLISHED have seen no packet: each packet gives
 // them their whole timeout back.
 type Idle struct {
 	// Timeout is what they have right after a packet, TimeoutFrom how that is known: it

@@ -69,7 +69,7 @@ func (b *FlowEstimator) First(e *conntrack.Entry) {
 // EndFirst ends the first dump; complete says whether it reached the table's end.
 func (b *FlowEstimator) EndFirst(complete bool) { b.firstComplete = complete }
 
-// BeginSecond says what lies between the dumps, before the second one's entries.
+// BeginSecond sets the gap between the dumps, before the second one's entries.
 func (b *FlowEstimator) BeginSecond(gap Gap) {
 	b.gap = gap
 	b.recent.begin(gap)

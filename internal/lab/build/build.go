@@ -69,7 +69,7 @@ type Node struct {
 	links *netns.Links
 }
 
-// CheckPrivilege says what is missing to build labs.
+// CheckPrivilege returns an error that names what is missing to build labs.
 func CheckPrivilege() error {
 	return netns.CheckPrivilege(
 		netns.Need{Any: netns.SysAdmin, Why: "to make and enter network namespaces"},

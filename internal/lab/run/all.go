@@ -15,7 +15,7 @@ import (
 	"github.com/natkit/natkit/internal/lab/build"
 )
 
-// AllOptions say how to run a series of scenarios.
+// AllOptions specify how to run a series of scenarios.
 type AllOptions struct {
 	Options
 	// Row, where set, gets each scenario when it is over.

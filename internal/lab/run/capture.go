@@ -18,7 +18,7 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 )
 
-// CaptureOptions say where packets are captured while stages run.
+// CaptureOptions specify where packets are captured while stages run.
 type CaptureOptions struct {
 	// Dir gets the files; nothing is captured where it is empty.
 	Dir string

@@ -315,7 +315,7 @@ func (a *Applied) takeBack(cause error) error {
 	return cause
 }
 
-// remains says what a finished transaction has left behind.
+// remains describes what a finished transaction has left behind.
 func remains(tx *journal.Transaction) string {
 	var left []string
 	for _, c := range tx.Changes {

@@ -65,7 +65,7 @@ func (f File) regular() error {
 	return nil
 }
 
-// Writable says why the file cannot be written.
+// Writable returns an error if the file cannot be written.
 func (f File) Writable() error {
 	if err := f.regular(); err != nil {
 		return err
