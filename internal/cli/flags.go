@@ -55,8 +55,8 @@ func (e *Env) addStandardFlags(cmd *cobra.Command) {
 	flag(&e.verbose, "verbose", "v", "print on stderr what is read, written and done")
 	flag(&e.numeric, "numeric", "n", "do not resolve numbers to names (labels, network namespaces)")
 	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
-	if slices.Contains(neverAsk, strings.TrimPrefix(cmd.CommandPath(), "natkit ")) {
-		addYes(cmd, new(bool), "")
+	if path := strings.TrimPrefix(cmd.CommandPath(), "natkit "); slices.Contains(neverAsk, path) {
+		cmd.Flags().BoolP("yes", "y", false, "no effect: "+path+" does not ask")
 	}
 	e.addOutput(cmd)
 	completeNoFiles(cmd)
@@ -415,6 +415,9 @@ func plainCause(err error) error {
 	if _, after, ok := strings.Cut(text, "parsing "); ok && strings.HasPrefix(text, "strconv.") {
 		if i := strings.LastIndex(after, ": "); i >= 0 && strings.HasSuffix(after, "out of range") {
 			return errors.New("out of range")
+		}
+		if n := strings.TrimPrefix(after, `"-`); n != after && n[0] >= '0' && n[0] <= '9' {
+			return errors.New("must not be negative")
 		}
 		return errors.New("not a number")
 	}
