@@ -55,8 +55,8 @@ func (e *Env) addStandardFlags(cmd *cobra.Command) {
 	flag(&e.verbose, "verbose", "v", "print on stderr what is read, written and done")
 	flag(&e.numeric, "numeric", "n", "do not resolve numbers to names (labels, network namespaces)")
 	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
-	if path := strings.TrimPrefix(cmd.CommandPath(), "natkit "); slices.Contains(neverAsk, path) {
-		cmd.Flags().BoolP("yes", "y", false, "no effect: "+path+" does not ask")
+	if slices.Contains(neverAsk, strings.TrimPrefix(cmd.CommandPath(), "natkit ")) {
+		addYes(cmd, new(bool), " (no effect: this command does not ask)")
 	}
 	e.addOutput(cmd)
 	completeNoFiles(cmd)
@@ -68,8 +68,8 @@ var neverAsk = []string{"tune confirm", "tune undo", "gateway confirm", "gateway
 	"lab run", "lab up", "lab down", "lab clean"}
 
 // addYes adds --yes.
-func addYes(cmd *cobra.Command, yes *bool, when string) {
-	cmd.Flags().BoolVarP(yes, "yes", "y", false, when+"skip the confirmation")
+func addYes(cmd *cobra.Command, yes *bool, effect string) {
+	cmd.Flags().BoolVarP(yes, "yes", "y", false, "skip the confirmation"+effect)
 }
 
 // addOutput adds --output, another name for --json and --csv, to a verb that reports, which

@@ -71,7 +71,7 @@ func TestEveryVerbHasTheSameFlags(t *testing.T) {
 				t.Errorf("natkit %s has no --%s", path, name)
 			}
 		}
-		if yes := cmd.Flags().Lookup("yes"); slices.Contains(neverAsk, path) && yes.Usage != "no effect: "+path+" does not ask" {
+		if yes := cmd.Flags().Lookup("yes"); slices.Contains(neverAsk, path) && !strings.Contains(yes.Usage, "does not ask") {
 			t.Errorf("natkit %s --yes: %q", path, yes.Usage)
 		}
 		for letter, name := range map[string]string{"v": "verbose", "y": "yes"} {

@@ -246,7 +246,7 @@ func FuzzReadBundle(f *testing.F) {
 // TestManySnapshots: a recording has as many as were asked for, each compared with the one
 // before, and so has its bundle; one that is ended has two.
 func TestManySnapshots(t *testing.T) {
-	o := RecordOptions{Options: Options{Proc: balancerProc(t, someConnections(5, 60)), Sys: t.TempDir(), Kmsg: "/nonexistent"}, Snapshots: 4}
+	o := RecordOptions{Options: Options{Proc: balancerProc(t, someConnections(5, 60)), Sys: t.TempDir(), Kmsg: "/nonexistent"}, Snapshots: 4, For: time.Millisecond}
 	stopped, cancel := context.WithCancel(t.Context())
 	cancel()
 	for ctx, want := range map[context.Context]int{t.Context(): 4, stopped: 2} {
@@ -269,6 +269,9 @@ func TestManySnapshots(t *testing.T) {
 		}
 		if d := cmp.Diff(wrote.Snapshots, read.Snapshots, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}, netip.AddrPort{})); d != "" {
 			t.Errorf("(-written +read):\n%s", d)
+		}
+		if cut := map[bool]float64{true: o.For.Seconds()}[ctx == stopped]; wrote.CutShortOf != cut || read.CutShortOf != cut {
+			t.Errorf("cut short of %v s, read back %v s, want %v", wrote.CutShortOf, read.CutShortOf, cut)
 		}
 		for i, s := range read.Snapshots {
 			if tried, _ := s.Traced(snapshot.PartDrops); tried != (i > 0) || s.IPVS.Connections.Compared != map[bool]int64{true: 5}[i > 0] {
