@@ -288,13 +288,16 @@ func TestHelpThatCannotBeWritten(t *testing.T) {
 // TestValuesThatAreNotNumbers: the cause is the one that the user sees.
 func TestValuesThatAreNotNumbers(t *testing.T) {
 	for _, tc := range []struct{ verb, flag, value, want string }{
+		{"lab run", "requests", "0", "must be 1 or more"},
+		{"lab run", "concurrency", "-1", "must be 1 or more"},
+		{"lab run", "timeout", "0", "must be 1ms or more"},
 		{"doctor", "max-memory", "-5", "must not be negative"},
 		{"doctor", "max-memory", "-x", "not a number"},
 		{"doctor", "for", "NaN", "must be a number of seconds, or a time such as 500ms, 10s, 2m"},
 		{"doctor", "for", "inf", "too long"},
 	} {
 		var stderr bytes.Buffer
-		Run(t.Context(), *testEnv(io.Discard, &stderr), []string{tc.verb, "--" + tc.flag, tc.value})
+		Run(t.Context(), *testEnv(io.Discard, &stderr), append(strings.Fields(tc.verb), "--"+tc.flag, tc.value))
 		if want := fmt.Sprintf("natkit: --%s %q: %s\n", tc.flag, tc.value, tc.want); !strings.HasPrefix(stderr.String(), want) {
 			t.Errorf("%s, want %s", &stderr, want)
 		}

@@ -253,12 +253,9 @@ func (p *pools) widen(pool *snapshot.PortPool, rule *snapshot.NATRule) Remedy {
 	if r.Cost == "" {
 		r.Cost = "none: connections that are there keep their ports"
 	}
-	risks := []string{"where another host has other ports of the same address, answers to them go wrong; a firewall outside may let only the old range through"}
+	risks := []string{cmp.Or(r.Risk, tune.RiskOfMorePorts)}
 	if why != "" {
 		risks = append(risks, "not automatic, as "+why)
-	}
-	if r.Risk != "" {
-		risks = append(risks, r.Risk)
 	}
 	r.Risk = strings.Join(risks, "; ")
 	return r
