@@ -22,6 +22,7 @@ import (
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 )
 
 // tuneBench runs `natkit tune` on a folder in the place of the host.
@@ -225,6 +226,34 @@ func TestTuneConfirm(t *testing.T) {
 	if code, _, errs := b.run(words("tune confirm")...); code != exitFailed || !strings.Contains(errs, "waits for confirmation") {
 		t.Errorf("nothing waits: %d %s", code, errs)
 	}
+}
+
+// TestTuneGuardKilled: the change stays until its deadline; list and clean say so.
+func TestTuneGuardKilled(t *testing.T) {
+	b := newTuneBench(t)
+	b.must(words("tune apply --yes --confirm 1h "+tuneMax+"=2000"), "applied as t0001")
+	j, err := journal.At(filepath.Join(b.dir, "state/journal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := j.Load("t0001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(tx.Guard.PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	awaitEnd(t, tx.Guard)
+	const gone = "t0001: its guard process is gone: 'natkit tune undo t0001' undoes it now"
+	b.must(words("tune list"), "pending", "no guard", gone)
+	var out bytes.Buffer
+	undone, waits, err := (&tuner{env: b.env(&out, &out), host: b.host()}).clean()
+	if err != nil || len(undone) > 0 || !strings.HasPrefix(waits, gone) {
+		t.Errorf("clean: %v, %v, %q", undone, err, waits)
+	}
+	b.value(tuneMax, "2000")
+	b.must(words("tune undo t0001"), "t0001 undone")
+	b.value(tuneMax, "1000")
 }
 
 // awaitEnd reaps a guard, which is a child of the test where natkit did not exit.
