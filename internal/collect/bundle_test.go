@@ -10,8 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"io"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -121,6 +123,27 @@ func TestHostileBundles(t *testing.T) {
 				t.Errorf("ReadBundle = %v, %v; want an error that says %q", rec, err, c.want)
 			}
 		})
+	}
+}
+
+// What keeps a file from being read says nothing about who wrote it; and no error has the
+// names of Go types.
+func TestWhyABundleIsNotRead(t *testing.T) {
+	first := tar.Header{Name: "natkit-bundle.json", Uname: `{"schema":"natkit.bundle/1"}`}
+	_, isFolder := os.ReadFile(t.TempDir())
+	for want, in := range map[string]struct {
+		file   io.Reader
+		budget *snapshot.Budget
+	}{
+		"interrupted":  {iotest.ErrReader(context.Canceled), nil},
+		"is a folder":  {iotest.ErrReader(isFolder), nil},
+		"more memory":  {bytes.NewReader(archive(t, first)), snapshot.NewBudget(1)},
+		"does not fit": {bytes.NewReader(archive(t, first, tar.Header{Name: "0/head.json", Uname: `{"struct_sizes":{"x":"y"}}`})), nil},
+	} {
+		_, err := ReadBundle(in.file, in.budget)
+		if err == nil || strings.Contains(err.Error(), "not written by") || strings.Contains(err.Error(), "Go ") {
+			t.Errorf("%s: %v", want, err)
+		}
 	}
 }
 
