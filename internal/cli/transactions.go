@@ -206,7 +206,7 @@ func (d changeDocument) notes() string {
 		fmt.Fprintf(&b, "%s more, undone: 'natkit tune list --all'\n", units.Count(d.Omitted))
 	}
 	for _, damaged := range d.Damaged {
-		fmt.Fprintf(&b, "damaged: %s\n", damaged)
+		fmt.Fprintf(&b, "unreadable: %s\n", damaged)
 	}
 	return b.String()
 }

@@ -228,6 +228,27 @@ func TestTuneConfirm(t *testing.T) {
 	}
 }
 
+// TestTuneListWhatIsSpecial: a write that was refused, a newer natkit's file, and a value
+// that this kernel does not have.
+func TestTuneListWhatIsSpecial(t *testing.T) {
+	refused := transaction{Status: journal.StatusUndone, Transaction: &journal.Transaction{}}
+	if got := refused.state(); got != "undone, incomplete" {
+		t.Errorf("refused: %q", got)
+	}
+	b := newTuneBench(t)
+	b.write("state/journal/t0009.json", `{"schema": "natkit.journal/2"}`)
+	defer os.Remove(filepath.Join(b.dir, "state/journal/t0009.json")) // of the clean-up at the end
+	if err := os.Chmod(filepath.Join(b.dir, "state/journal"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, out, _ := b.run(words("tune list")...); !strings.Contains(out, "use the natkit that wrote it") || strings.Contains(out, "by hand") {
+		t.Error(out)
+	}
+	if _, _, errs := b.run(words("tune apply net.netfilter.nosuch=1")...); !strings.Contains(errs, "this kernel does not have it") || strings.Contains(errs, "modprobe") {
+		t.Error(errs)
+	}
+}
+
 // TestTuneGuardKilled: the change stays until its deadline; list and clean say so.
 func TestTuneGuardKilled(t *testing.T) {
 	b := newTuneBench(t)
@@ -277,7 +298,7 @@ func TestTuneListUndoesWhatARebootMadeVoid(t *testing.T) {
 	b.write("proc/sys/kernel/random/boot_id", "boot-b")
 	b.write("state/journal/t0009.json", "{")
 	code, out, errs := b.run(words("tune list")...)
-	if code != exitFailed || !strings.Contains(out, "damaged: read journal") || !strings.Contains(errs, "undid t0001") {
+	if code != exitFailed || !strings.Contains(out, "unreadable: read journal") || !strings.Contains(errs, "undid t0001") {
 		t.Errorf("%d\n%s\n%s", code, out, errs)
 	}
 	b.value(tuneMax, "2000") // of the new boot: not natkit's

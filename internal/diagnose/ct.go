@@ -136,7 +136,7 @@ func (t *table) contents() []Evidence {
 func (t *table) dumpSource() string {
 	tab := t.rec.Last().Table
 	if tab.Complete {
-		return fmt.Sprintf("dump of all %s entries", units.Count(tab.Sampled))
+		return fmt.Sprintf("dump of all %s", units.Plural(tab.Sampled, "entry", "entries"))
 	}
 	return fmt.Sprintf("dump of %s of %s entries", units.Count(tab.Sampled), units.Count(t.count))
 }

@@ -141,9 +141,9 @@ const byLayout = "by the layout of used ports"
 
 // evidence of one pool.
 func (p *pools) evidence(pool *snapshot.PortPool) []Evidence {
-	source := fmt.Sprintf("dump of all %s entries", units.Count(p.ports.Sampled))
+	source := fmt.Sprintf("dump of all %s", units.Plural(p.ports.Sampled, "entry", "entries"))
 	if !p.ports.Complete {
-		source = fmt.Sprintf("dump of %s entries, scaled to %s", units.Count(p.ports.Sampled), units.Count(p.count))
+		source = fmt.Sprintf("dump of %s, scaled to %s", units.Plural(p.ports.Sampled, "entry", "entries"), units.Count(p.count))
 	}
 	e := []Evidence{{What: "ports used", Value: pool.Used, Unit: fmt.Sprintf("of %s", units.Count(pool.Len())), Source: source}}
 	if pool.TimeWait > 0 {
