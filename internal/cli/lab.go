@@ -172,7 +172,7 @@ func nameHold(ctx context.Context, env *Env, hold *build.Hold, arg string, stage
 	return scenario, nil
 }
 
-// howCalled is what calls natkit again: by its path where it is not in PATH, and
+// howCalled returns the command that calls natkit again: by its path if it is not in PATH, and
 // with sudo where that was used now.
 func howCalled(getenv func(string) string) string {
 	natkit := "natkit"

@@ -314,7 +314,7 @@ func planFiles(plan tune.Plan, opt apply.Options) (files []tune.Change, warnings
 	return files, warnings, nil
 }
 
-// facts are what costs and risks depend on; what cannot be read stays unknown.
+// facts returns what costs and risks depend on; what cannot be read stays unknown.
 func (t *tuner) facts(ctx context.Context) tune.Facts {
 	now, err := collect.Read(ctx, collect.Options{Proc: t.host.procRoot, MaxEntries: 1})
 	if err != nil { // ctx ended, and what follows will notice

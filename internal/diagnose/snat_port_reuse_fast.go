@@ -125,7 +125,7 @@ func (p *pools) newTCP() float64 {
 	return rate
 }
 
-// shareOfClosed is which part of the table's closed connections these are.
+// shareOfClosed returns the share of closed in the table's closed connections.
 func (p *pools) shareOfClosed(closed int64) float64 {
 	tab := p.rec.Last().Table
 	if tab == nil || tab.ByTCPState["TIME_WAIT"] == 0 {

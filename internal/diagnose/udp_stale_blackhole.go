@@ -114,7 +114,7 @@ func mayLead(r *snapshot.NATRule, to netip.AddrPort) bool {
 	return to.Addr().Compare(r.First) >= 0 && to.Addr().Compare(r.Last) <= 0
 }
 
-// ruledTarget is what the first rule that is certain to match gives; empty where none
+// ruledTarget returns what the first rule that is certain to match gives; empty where none
 // is. It is certain where it names service and port and nothing else.
 func ruledTarget(rules *snapshot.NATRules, w snapshot.OneWay) string {
 	for i := range rules.Rules {

@@ -195,7 +195,7 @@ func trimZero(number string) string {
 	return number
 }
 
-// timeWaitSeconds is how long a TIME_WAIT of a group can stand, 0 where there are none.
+// timeWaitSeconds returns how long a TIME_WAIT of a group can stand, 0 where there are none.
 // The observed ones do not show it where ports come again sooner than that,
 // so that the longest never end by themselves.
 func timeWaitSeconds(r *simulate.Result, group int) float64 {

@@ -147,7 +147,7 @@ func (t *Target) Translates() bool {
 	return false
 }
 
-// Prefix is what Netmap maps to; not valid if it is not known.
+// Prefix returns the prefix that Netmap maps to; not valid if it is not known.
 func (t *Target) Prefix() netip.Prefix { return (nat.AddrRange{First: t.First, Last: t.Last}).Prefix() }
 
 // What may become of a rule that is not in the file.

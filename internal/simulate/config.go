@@ -467,7 +467,7 @@ func (c *Config) checkSizes(k *checker) {
 	}
 }
 
-// waiting is how many connections may be under way without an answer: where the NAT has
+// waiting returns how many connections may be under way without an answer: where the NAT has
 // no port for them they are as many as begin while a client repeats its SYN.
 func (c *Config) waiting() float64 {
 	longest := int64(0)

@@ -315,7 +315,7 @@ type TCPSockets struct {
 // values since the namespace was made.
 type Counters map[string]uint64
 
-// Delta is how much a counter grew since before; false where one of the two does not
+// Delta returns how much a counter grew since before; false where one of the two does not
 // have it. A kernel of 32 bits keeps it in as many, and it wraps.
 func (c Counters) Delta(before Counters, name string) (uint64, bool) {
 	now, ok := c[name]

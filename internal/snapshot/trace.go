@@ -209,7 +209,7 @@ type DropEvent struct {
 	Netns     uint64 `json:"netns"`
 }
 
-// Since is what was dropped after an earlier reading of the same tracer: sites and
+// Since returns the drops after an earlier reading of the same tracer: sites and
 // counts, not flows, stacks and causes.
 func (d *Drops) Since(before *Drops) *Drops {
 	had := make(map[DropSite]uint64, len(before.Sites))

@@ -187,7 +187,7 @@ const tickSeconds = 0.02
 // seconds is Gap.Seconds without what the kernel's clock does not show.
 func (g Gap) seconds() float64 { return max(0, g.Seconds-tickSeconds) }
 
-// timeout is how long an entry that was closed stays; 0 where it is not closed,
+// timeout returns how long a closed entry stays; 0 if the state is not a closed one,
 // or not known.
 func (g Gap) timeout(s conntrack.TCPState) uint32 {
 	switch s {
