@@ -141,7 +141,10 @@ type DNATTarget struct {
 	Neighbour string     `json:"neighbour,omitempty"`
 	// Local targets are of this machine. Listening is whether a socket takes what comes
 	// there; nil where that is not known.
-	Local     bool  `json:"local,omitempty"`
+	Local bool `json:"local,omitempty"`
+	// Martian is true where the kernel drops what comes in for it: a loopback address, and
+	// net.ipv4.conf.*.route_localnet is 0.
+	Martian   bool  `json:"martian,omitempty"`
 	Listening *bool `json:"listening,omitempty"`
 }
 
