@@ -455,7 +455,7 @@ func flagList(names []string) string {
 	return "--" + strings.Join(names[:last], ", --") + " and --" + names[last]
 }
 
-// argsOf is how many arguments a command takes by its usage line, where [brackets] and
+// argsOf returns the number of arguments a command takes by its usage line, where [brackets] and
 // {braces} are optional and … may be repeated.
 func argsOf(use string) (least, most int) {
 	for _, word := range strings.Fields(use)[1:] {

@@ -129,7 +129,7 @@ func printConfig(w io.Writer, c *simulate.Config, text string) (err error) {
 	return err
 }
 
-// config is what the file, the preset and the flags say. text is the YAML of just that,
+// config returns the configuration of file, preset and flags. text is the YAML of just that,
 // where no flag changes it.
 func (s *simulator) config(cmd *cobra.Command, args []string) (c *simulate.Config, text string, err error) {
 	name := s.preset
@@ -362,7 +362,7 @@ func balancer(c *simulate.Config) *simulate.Balancer {
 // later ones are taken for the same.
 const firstRearm = 1127
 
-// timeWaitOf is how a kernel's TIME_WAITs end. Since 4.1 they have timers of their own
+// timeWaitOf returns how a kernel ends TIME_WAIT. Since 4.1 each has a timer of its own
 // (789f558cfb36, "tcp/dccp: get rid of central timewait timer").
 func timeWaitOf(release string) (string, error) {
 	var major, minor, patch, build int

@@ -170,7 +170,7 @@ func (d *dropsVerb) view() report.DropsView {
 	return report.DropsView{Netns: d.names.name, Rows: d.limit, Stacks: d.stacks}
 }
 
-// summary is what comes last. With events as lines of JSON it is one of them.
+// summary writes the summary at the end. With events as lines of JSON it is one of them.
 func (d *dropsVerb) summary(drops *snapshot.Drops, notes []string) error {
 	doc := report.DropsDocument{Schema: report.DropsSchema, Version: d.env.Version, Notes: notes, Drops: drops, View: d.view()}
 	if d.events && d.env.asJSON {

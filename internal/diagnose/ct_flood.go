@@ -98,7 +98,7 @@ func (fl flood) mayBeAnswered(t *table, invalid int64) bool {
 	return tcp && float64(invalid) >= max(floodRate, fl.tcpPerSecond)*t.rec.Seconds()
 }
 
-// unansweredRate is how many unanswered entries of the source are new per second; it is
+// unansweredRate returns how many unanswered entries of the source are new per second; it is
 // known for the ten busiest.
 func (t *table) unansweredRate(s snapshot.UnansweredSource) (float64, bool) {
 	if t.rec.Flows == nil {

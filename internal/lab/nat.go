@@ -298,7 +298,7 @@ func (c *checker) gateway(path []any, g *Gateway) {
 	}
 }
 
-// facts are what would be read from the node.
+// facts returns the facts that would be read from the node.
 func (s *Scenario) facts(g *Gateway) gateway.Facts {
 	f := gateway.Facts{Known: true, Flowtable: gateway.Support{OK: true}}
 	given := s.gatewayAddresses(g.Node, &g.Config)

@@ -333,7 +333,7 @@ func (s *sets[T]) both(a, b []T) (all []T) {
 	return all
 }
 
-// Union is what is in a or b. It may share their memory.
+// Union returns the elements that are in a or b. It may share their memory.
 func Union[T comparable](a, b []T) []T {
 	switch {
 	case len(b) == 0:

@@ -197,7 +197,7 @@ func (h *Handle) checked(id ID) (*Handle, error) {
 	case err == nil && have.Cookie == id.Cookie:
 		return h, nil
 	case err == nil && have.Cookie == 0:
-		err = errors.New("this kernel does not say whether it is still the same one")
+		err = errors.New("this kernel does not report whether it is still the same one")
 	case err == nil:
 		err = gone(fmt.Sprintf("network namespace %d is gone, and another one has its number", id.Inode))
 	}

@@ -15,7 +15,7 @@ type About struct {
 	Advice []string `json:"advice,omitempty"`
 }
 
-// About is what there is to say of the kind.
+// About returns the texts about the kind.
 func (k Kind) About() About { return about[k] }
 
 // portReuseAdvice helps wherever TIME_WAIT rejects. Its effects are measured by the lab's

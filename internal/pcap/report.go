@@ -33,7 +33,7 @@ type Report struct {
 	ClocksMore      int64           `json:"clocks_more_pairs,omitempty"`
 	Retransmissions Retransmissions `json:"retransmissions"`
 	ICMPErrors      []ICMPError     `json:"icmp_errors"`
-	// Limits say what could not be kept in the memory given, and what follows.
+	// Limits reports what could not be kept in the given memory, and the consequences.
 	Limits Limits `json:"limits"`
 	// Notes are further remarks, such as that only one direction was captured.
 	Notes []string `json:"notes,omitempty"`

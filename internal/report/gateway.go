@@ -368,7 +368,7 @@ type Planned struct {
 	// FilesWait they are written at the confirmation only.
 	Files     []tune.Change
 	FilesWait bool
-	// Warnings say what may keep the changes from their effect.
+	// Warnings are reasons why the changes may have no effect.
 	Warnings []string
 }
 

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// origin says where the content of a register comes from.
+// origin is the source of the content of a register.
 type origin int
 
 const (
@@ -581,7 +581,7 @@ func (m *machine) link(data []byte) string {
 	return m.links[binary.NativeEndian.Uint32(data)]
 }
 
-// ipVersion is what a rule's offsets into the network header are about; 0 if unknown.
+// ipVersion returns the IP version that a rule's header offsets refer to; 0 if unknown.
 func (m *machine) ipVersion() int {
 	switch {
 	case m.family == "ip", m.rule.Match.Family() == 32:
@@ -703,7 +703,7 @@ func (c content) isAddress() bool {
 	return c.from == payload && c.base == unix.NFT_PAYLOAD_NETWORK_HEADER && c.mask == nil && (c.length == 4 || c.length == 16)
 }
 
-// size is how many bytes a content has, 0 if it is not known.
+// size returns the number of bytes of a content, 0 if it is not known.
 func (c content) size() int {
 	switch {
 	case c.from == payload:

@@ -389,7 +389,7 @@ const (
 	rearmTime = second
 )
 
-// LongestLife is how long a TIME_WAIT can stand on a server with that kernel which closes
+// LongestLife returns how long a TIME_WAIT can stand on a server with that kernel which closes
 // that many connections per second, all the time, if nothing ends it before.
 func LongestLife(kernel string, perSecond float64) time.Duration {
 	closings := func(d int64) float64 { return perSecond * seconds(d) }

@@ -40,7 +40,7 @@ func (t *Tracer) noteMissing(err error, consequence string) {
 	}
 }
 
-// errNoFunction says that a function is not in this kernel at the moment.
+// errNoFunction: a function is not in this kernel at the moment.
 var errNoFunction = errors.New("no such function in this kernel")
 
 func (t *Tracer) attachVerdict(s *ebpf.CollectionSpec, program string) error {

@@ -58,7 +58,7 @@ func NewSampler() *Sampler {
 	}
 }
 
-// EstablishedTimeout says what nf_conntrack_tcp_timeout_established is, in seconds,
+// EstablishedTimeout sets nf_conntrack_tcp_timeout_established, in seconds,
 // before the first entry: idle times are known by it.
 func (s *Sampler) EstablishedTimeout(seconds uint32) { s.idle.timeout = seconds }
 

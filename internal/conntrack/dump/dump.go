@@ -335,7 +335,7 @@ func buckets() string {
 	return n
 }
 
-// Interruption says what an interrupted dump is worth; empty where it was none.
+// Interruption explains how far an interrupted dump is usable; empty if it was not interrupted.
 func (r Result) Interruption() string {
 	switch {
 	case !r.Interrupted:

@@ -116,7 +116,7 @@ func (b *batch) flush(ctx context.Context) (sent int64, refused []netlink.Refusa
 	return sent, refused, err
 }
 
-// refusal says what an errno means for an entry to be made
+// refusal explains an errno for an entry to be made
 // (ctnetlink_new_conntrack, ctnetlink_create_conntrack).
 func refusal(errno unix.Errno) error {
 	switch errno {

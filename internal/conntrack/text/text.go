@@ -199,7 +199,7 @@ func appendTimes(b []byte, e *conntrack.Entry, o *Options) []byte {
 	return b
 }
 
-// deltaTime is how long e has lived in seconds, as the tool counts: whole
+// deltaTime returns how long e has lived in seconds, as the tool counts: whole
 // seconds of the end less those of the beginning.
 func deltaTime(e *conntrack.Entry, now int64) int64 {
 	if e.Stop != 0 {

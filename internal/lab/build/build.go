@@ -69,7 +69,7 @@ type Node struct {
 	links *netns.Links
 }
 
-// CheckPrivilege says what is missing to build labs.
+// CheckPrivilege returns an error that names what is missing to build labs.
 func CheckPrivilege() error {
 	return netns.CheckPrivilege(
 		netns.Need{Any: netns.SysAdmin, Why: "to make and enter network namespaces"},
@@ -169,7 +169,7 @@ func (l *Lab) FindNode(name string) (*Node, error) {
 // Nodes are in the order of the scenario.
 func (l *Lab) Nodes() []*Node { return l.nodes }
 
-// Scenario is what the lab was built from.
+// Scenario returns the scenario that the lab was built from.
 func (l *Lab) Scenario() *lab.Scenario { return l.scenario }
 
 // openNode makes the namespace and a netlink socket in it.

@@ -39,7 +39,7 @@ type Hold struct {
 	Dir string `json:"dir"`
 }
 
-// Scenario is what is to be built.
+// Scenario returns the scenario to be built.
 func (h Hold) Scenario() (*lab.Scenario, error) {
 	var s *lab.Scenario
 	var err error

@@ -63,7 +63,7 @@ func (l *Lab) StartServer(ctx context.Context, kind ServerKind) (*Server, error)
 	return &Server{Name: name, Process: p}, nil
 }
 
-// listening is what the scenario says of its web server.
+// listening returns the scenario's settings for its web server.
 func (l *Lab) listening() listening {
 	server, first := l.scenario.Topology.Server, l.scenario.ServerAddr()
 	listen := listening{at: []netip.AddrPort{first}, keep: server.KeepAlive}

@@ -51,7 +51,7 @@ func (c *conductor) newLoads(st *lab.Stage) *loads {
 	return &loads{c: c, st: st, done: make([]atomic.Int64, len(c.sc.LoadsOf(st))), over: make(chan struct{})}
 }
 
-// requests is how many are over of all loads.
+// requests returns the number of finished requests of all loads.
 func (l *loads) requests() (n int64) {
 	for i := range l.done {
 		n += l.done[i].Load()

@@ -157,7 +157,7 @@ func (c *conductor) readTable(node string, r *lab.StageReport) error {
 	return nil
 }
 
-// growth is what the tracker did during the stage.
+// growth returns the growth of the tracker's counters during the stage.
 func growth(before, after []map[string]uint64) map[string]uint64 {
 	now, then := &snapshot.ConntrackStat{PerCPU: after}, &snapshot.ConntrackStat{PerCPU: before}
 	counters := map[string]uint64{}
