@@ -1,6 +1,6 @@
 package pcap
 
-// About is what there is to say of a kind of incident, wherever it is shown.
+// About holds the texts about a kind of incident, wherever it is shown.
 type About struct {
 	// What it is, in a few words, and what is the Evidence of it.
 	What     string `json:"what"`

@@ -50,7 +50,7 @@ type Connections struct {
 	Refused    int64 `json:"refused"`
 	Unanswered int64 `json:"unanswered"`
 	Pending    int64 `json:"pending_at_end"`
-	// ServerClosedFirst and ClientClosedFirst say who holds TIME_WAIT.
+	// ServerClosedFirst and ClientClosedFirst determine who holds TIME_WAIT.
 	ServerClosedFirst int64 `json:"server_closed_first"`
 	ClientClosedFirst int64 `json:"client_closed_first"`
 	Reset             int64 `json:"reset"`
