@@ -40,7 +40,7 @@ rules in a table of its own, "inet natkit", and does not change other tables.`,
 	return cmd
 }
 
-// gatewayHost is where a gateway is made.
+// gatewayHost returns the host on which a gateway is made.
 func gatewayHost(env *Env, ns *netns.Handle) (gwapply.Host, error) {
 	j, err := env.journal()
 	return gwapply.Host{Netns: ns, Apply: apply.Options{Journal: j}}, err
@@ -210,7 +210,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 'natkit gateway apply' would refuse it.`,
 	return cmd
 }
 
-// gatewayWish is what a file asks for, and of which host.
+// gatewayWish returns the gateway that a file describes, and its host.
 func gatewayWish(ctx context.Context, env *Env, ns *netns.Handle, name string) (gwapply.Host, gwapply.Wish, error) {
 	h, err := gatewayHost(env, ns)
 	if err != nil {
@@ -220,7 +220,7 @@ func gatewayWish(ctx context.Context, env *Env, ns *netns.Handle, name string) (
 	return h, gwapply.Wish{Name: name, Text: text, PID: os.Getpid(), Origin: gwapply.Origin}, err
 }
 
-// planDocument is what a file would change; without a plan it is the reasons.
+// planDocument returns the changes that a file would make; without a plan, the reasons.
 func planDocument(name string, r *gwapply.Ready) report.GatewayPlan {
 	doc := report.GatewayPlan{
 		Schema: gatewayPlanSchema, File: name, Before: r.Before, Findings: list(r.Findings), Changes: list(r.Plan.Changes),
@@ -299,7 +299,7 @@ not translated, or with a difference.`,
 		RunE: g.run,
 	}
 	g.target.addFlags(cmd)
-	cmd.Flags().BoolVarP(&g.ipv6, "ipv6", "6", false, "the text is of ip6tables, where it does not say so")
+	cmd.Flags().BoolVarP(&g.ipv6, "ipv6", "6", false, "read the text as ip6tables rules if it names no family")
 	env.addJSON(cmd, gatewayImportSchema)
 	return cmd
 }

@@ -69,6 +69,10 @@ func (c *checker) ownAddresses() {
 	said := map[nat.AddrRange]bool{}
 	c.everyRule(func(o one) {
 		for _, w := range o.written() {
+			if said[w.addrs] {
+				continue
+			}
+			said[w.addrs] = o.subnetEnd(w, h)
 			if (w.use == useOn || w.use == useOutside || w.use == useGive) && !said[w.addrs] {
 				said[w.addrs] = o.notHere(w, h)
 			}
@@ -128,17 +132,38 @@ func (f *Facts) addresses() hostAddresses {
 	return h
 }
 
-// notHere reports addresses that belong to no host, or to no interface here.
-func (o one) notHere(w written, h hostAddresses) bool {
-	a := w.addrs.First
-	switch end := h.ends[a]; {
-	case a != w.addrs.Last:
-		return o.notAllOurs(w)
-	case h.own[a]:
+// subnetEnd refuses an address that no host on a network here can have. Of a prefix that
+// each host has its own address of, the others work.
+func (o one) subnetEnd(w written, h hostAddresses) bool {
+	single := w.use == useOn || w.use == useTo || w.use == useInside || w.use == useOutside
+	if w.use != useGive && !(single && w.addrs.IsSingle()) {
 		return false
-	case end != "":
-		o.refuse("subnet-end", fmt.Sprintf("%s is the network's own or the broadcast address of %s", w.text(), end),
-			"write the address of a host", w.path()...)
+	}
+	var end netip.Addr
+	if w.addrs.IsSingle() {
+		end = w.addrs.First
+	} else {
+		for a := range h.ends {
+			if w.addrs.Contains(a) && !h.own[a] && (!end.IsValid() || a.Less(end)) {
+				end = a
+			}
+		}
+	}
+	if h.ends[end] == "" || h.own[end] {
+		return false
+	}
+	o.refuse("subnet-end", fmt.Sprintf("%s is the network's own or the broadcast address of %s", withPart(w, nat.OneAddr(end)), h.ends[end]),
+		"write the address of a host", w.path()...)
+	return true
+}
+
+// notHere warns of addresses that no interface here has.
+func (o one) notHere(w written, h hostAddresses) bool {
+	switch a := w.addrs.First; {
+	case !w.addrs.IsSingle():
+		return o.notAllOurs(w)
+	case h.own[a] || h.ends[a] != "":
+		return false
 	default:
 		o.notOurs(a, w.path())
 	}

@@ -133,6 +133,28 @@ func (f *Facts) Has(a netip.Addr) bool {
 	})
 }
 
+// Masquerades reports whether masquerade may give an address to what leaves by one of the
+// interfaces (none: by any). Of IPv4 it is the first address of a network of one
+// (inet_select_addr), of IPv6 any.
+func (f *Facts) Masquerades(out []string, a netip.Addr) bool {
+	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool {
+		if len(out) > 0 && !slices.Contains(out, i.Name) {
+			return false
+		}
+		networks := map[netip.Prefix]bool{}
+		for _, p := range i.Addresses {
+			network := p.Masked()
+			if p.Addr() == a {
+				return a.Is6() || !networks[network] && (len(networks) == 0 || !network.IsSingleIP())
+			}
+			if p.Addr().Is4() {
+				networks[network] = true
+			}
+		}
+		return false
+	})
+}
+
 // Near reports whether an address is on the network of an interface.
 func (f *Facts) Near(a netip.Addr) bool {
 	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool {

@@ -49,7 +49,7 @@ func (t *tracker) begin(c *conn, r *record, scale uint8) {
 	}
 }
 
-// leave is what the connection leaves to the next one, whose SYN the server will get.
+// leave returns the state left to the next connection, whose SYN the server will get.
 func (c *conn) leave(server uint8) former {
 	last := c.lastOf()
 	if last == nil {

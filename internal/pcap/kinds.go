@@ -1,6 +1,6 @@
 package pcap
 
-// About is what there is to say of a kind of incident, wherever it is shown.
+// About holds the texts about a kind of incident, wherever it is shown.
 type About struct {
 	// What it is, in a few words, and what is the Evidence of it.
 	What     string `json:"what"`
@@ -15,7 +15,7 @@ type About struct {
 	Advice []string `json:"advice,omitempty"`
 }
 
-// About is what there is to say of the kind.
+// About returns the texts about the kind.
 func (k Kind) About() About { return about[k] }
 
 // portReuseAdvice helps wherever TIME_WAIT rejects. Its effects are measured by the lab's

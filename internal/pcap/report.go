@@ -33,7 +33,7 @@ type Report struct {
 	ClocksMore      int64           `json:"clocks_more_pairs,omitempty"`
 	Retransmissions Retransmissions `json:"retransmissions"`
 	ICMPErrors      []ICMPError     `json:"icmp_errors"`
-	// Limits say what could not be kept in the memory given, and what follows.
+	// Limits reports what could not be kept in the given memory, and the consequences.
 	Limits Limits `json:"limits"`
 	// Notes are further remarks, such as that only one direction was captured.
 	Notes []string `json:"notes,omitempty"`
@@ -50,7 +50,7 @@ type Connections struct {
 	Refused    int64 `json:"refused"`
 	Unanswered int64 `json:"unanswered"`
 	Pending    int64 `json:"pending_at_end"`
-	// ServerClosedFirst and ClientClosedFirst say who holds TIME_WAIT.
+	// ServerClosedFirst and ClientClosedFirst determine who holds TIME_WAIT.
 	ServerClosedFirst int64 `json:"server_closed_first"`
 	ClientClosedFirst int64 `json:"client_closed_first"`
 	Reset             int64 `json:"reset"`
