@@ -25,7 +25,7 @@ func (e *Env) addJSON(cmd *cobra.Command, schema string) {
 	cmd.Flags().BoolVar(&e.asJSON, "json", false, "print one JSON document (schema "+schema+")")
 }
 
-// addCSV adds --csv to a verb whose document is a report.CSVDocument; row says what has a line.
+// addCSV adds --csv to a verb whose document is a report.CSVDocument; row names what has a line.
 func (e *Env) addCSV(cmd *cobra.Command, row string) {
 	cmd.Flags().BoolVar(&e.asCSV, "csv", false, "print comma-separated values, a line for each "+row+", the names of --json in the first")
 }

@@ -226,7 +226,7 @@ func (s *simulator) readArrivals(ctx context.Context, path string) ([]simulate.R
 	return points, nil
 }
 
-// addArrivals does what --arrivals says: the simulation ends with the last line.
+// addArrivals implements --arrivals: the simulation ends with the last line.
 func (s *simulator) addArrivals(cmd *cobra.Command, c *simulate.Config) error {
 	if !cmd.Flags().Changed("arrivals") {
 		return nil
@@ -247,7 +247,7 @@ const defaultSimulated = 10 * time.Minute
 
 var strategies = []string{simulate.StrategyRoundRobin, simulate.StrategyRandom, simulate.StrategyHash, simulate.StrategyKernel}
 
-// knob is a flag that changes what a configuration says.
+// knob is a flag that overrides a value of the configuration.
 type knob struct {
 	name, usage string
 	set         func(c *simulate.Config, text string) error

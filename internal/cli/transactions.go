@@ -253,7 +253,7 @@ func (tx transaction) stillOpen() (open []string) {
 	return open
 }
 
-// changeLines are a transaction's changes; that there are lines in files is said once.
+// changeLines are a transaction's changes; lines in files are mentioned once.
 func changeLines(tx *journal.Transaction) (lines []string) {
 	durable := false
 	for _, c := range tx.Changes {

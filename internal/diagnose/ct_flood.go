@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// A source takes part in a flood where it holds fewestUnanswered entries without an
-	// answer, and they are mostUnanswered of all that it holds: whoever is answered
-	// usually, and loses some, does not.
+	// A source takes part in a flood if it holds fewestUnanswered entries without an
+	// answer, and they are at least the share mostUnanswered of its entries: a source that
+	// is usually answered, and loses some, does not.
 	fewestUnanswered = 1000
 	mostUnanswered   = 0.80
 	// Those sources together must hold floodOfLimit of the limit, or floodOfTable of a

@@ -42,7 +42,7 @@ func checkDrops(rec *snapshot.Recording) (*Finding, Check) {
 	return t.finding(found), Check{Why: seen}
 }
 
-// explained reports whether another rule says why these packets are dropped.
+// explained reports whether another rule explains why these packets are dropped.
 func explained(rec *snapshot.Recording, g dropGroup) bool {
 	switch g.name {
 	case snapshot.CauseNotInserted:

@@ -187,7 +187,7 @@ func (p *pools) sourceRules() []*snapshot.NATRule {
 	return all
 }
 
-// What NAT takes from where no rule says otherwise (nf_nat_l4proto_unique_tuple,
+// What NAT takes from if no rule has a range (nf_nat_l4proto_unique_tuple,
 // net/netfilter/nf_nat_core.c), for clients' ports from 1024 on.
 const (
 	firstOfAll = 1024

@@ -60,7 +60,7 @@ type reuse struct {
 	pool *snapshot.PortPool
 	// hold is the time in seconds for which NAT keeps a port after its connection.
 	hold float64
-	// rate of connections that end, per second; rateFrom says how it is known.
+	// rate of connections that end, per second; rateFrom is its source.
 	rate     float64
 	rateFrom string
 	// cycling ports are not held by open connections: they come and go.

@@ -13,7 +13,7 @@ import (
 // mostShown bounds the places, and the flows, that a finding names.
 const mostShown = 3
 
-// trace is what a recording's drops say about the namespace that was examined.
+// trace holds a recording's drops of the examined namespace.
 type trace struct {
 	*snapshot.Drops
 	netns uint64

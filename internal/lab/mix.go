@@ -279,7 +279,7 @@ func (m *Mix) Source() []byte { return builtInText("mixes", m.Name+".yaml") }
 // maxSNAT bounds the addresses of SNAT in a part.
 const maxSNAT = 1024
 
-// mixChecker checks what the tags of single fields cannot say.
+// mixChecker checks what the tags of single fields cannot express.
 type mixChecker struct {
 	m *Mix
 	faults

@@ -131,7 +131,7 @@ const (
 // cured by its own remedy before this stage starts.
 const ApplyRemedy = "remedy"
 
-// Overrides replace what a scenario's load says, and loads of requests in its stages;
+// Overrides replace values of a scenario's load, and of loads of requests in its stages;
 // zero values leave it.
 type Overrides struct {
 	Concurrency int

@@ -36,7 +36,7 @@ type Packet struct {
 func (p Packet) String() string {
 	to := p.DstPort
 	if IsICMP(p.Protocol) {
-		to = 0 // the identifier is said once
+		to = 0 // the identifier is printed once
 	}
 	return fmt.Sprintf("%s %s -> %s", ProtocolName(p.Protocol), Backend{Address: p.Src, Port: p.SrcPort}, Backend{Address: p.Dst, Port: to})
 }

@@ -79,7 +79,7 @@ type place struct {
 // what was not found may exist all the same.
 type search struct{ missed error }
 
-// note remembers an error, unless it says that the thing ended meanwhile.
+// note records an error, unless it means that the thing ended meanwhile.
 func (s *search) note(err error) {
 	if s.missed == nil && err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
 		s.missed = err
@@ -242,7 +242,7 @@ func (s *search) mounts(task string, seen map[string]bool) (all []place) {
 }
 
 // mountinfo returns a task's mountinfo; ok is false where it cannot be read or the task
-// ends, for which the kernel says EINVAL.
+// ends, for which the kernel returns EINVAL.
 func (s *search) mountinfo(task string) (text string, ok bool) {
 	b, err := os.ReadFile(task + "/mountinfo")
 	if !errors.Is(err, unix.EINVAL) {

@@ -132,7 +132,8 @@ type pending struct {
 	seq, tsval      uint32
 	hasTS           bool
 	count, id       uint16 // id is the last one's identification
-	answer, reset   int64  // frames
+	answerID        uint16
+	answer, reset   int64 // frames
 	answerAck       uint32
 	answerEcr       uint32
 	answerHasTS     bool

@@ -127,7 +127,7 @@ func closed(e *conntrack.Entry) (m marks) {
 			m |= isClientClosed
 		}
 	}
-	// IPS_SRC_NAT is not in texts, but what it says is in the tuples.
+	// IPS_SRC_NAT is not in texts, but it follows from the tuples.
 	if e.TCPState >= conntrack.TCPTimeWait && e.IsSNAT() &&
 		e.Status&(conntrack.FixedTimeout|conntrack.Dying|conntrack.Offload|conntrack.HWOffload) == 0 {
 		m |= isEvictable

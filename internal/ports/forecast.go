@@ -213,7 +213,7 @@ func (r *row) longer(out *snapshot.Ports, sets *many, whole nat.Ports) snapshot.
 		FailsLater: takenThen * ScatteredChance(used, whole.Len(), out.Probing)}
 }
 
-// What TakenFrom may say.
+// Values of TakenFrom.
 const (
 	fromDraws = "the rule draws a port for every connection"
 	fromNew   = "new connections"

@@ -334,7 +334,7 @@ func (p *printer) gatewayLosses(v GatewayStatus, d *observe.Drops) {
 // whose returns further details of the connections that found no port.
 func whose(v GatewayStatus, by *observe.DropsByRule) (text string) {
 	switch {
-	case by == nil && v.Watch: // a note says why
+	case by == nil && v.Watch: // a note has the reason
 		return ""
 	case by == nil:
 		return "; 'natkit gateway status" + v.Args + " --watch' counts them by rule"

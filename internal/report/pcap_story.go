@@ -319,10 +319,11 @@ func note(in *pcap.Incident, s *pcap.Step) string {
 		if i := slices.IndexFunc(in.SYNs, func(syn pcap.SYN) bool { return syn.Frame == s.Frame }); i >= 0 {
 			return verdictNote(&in.SYNs[i])
 		}
-	case s.Role == pcap.RoleOldACK && in.Kind == pcap.SYNOnOpen:
-		return "of the connection that is still open"
 	case s.Role == pcap.RoleOldACK:
-		return "the last ACK of the former connection"
+		i := slices.IndexFunc(in.SYNs, func(syn pcap.SYN) bool { return syn.Answer == s.Frame })
+		if i >= 0 {
+			return answerNote(&in.SYNs[i])
+		}
 	case s.Role == pcap.RoleReset && in.Kind == pcap.RSTOutOfWindow && in.Frame == s.Frame:
 		return "outside its receiver's window"
 	case s.Role == pcap.RoleReset && s.FromClient:
@@ -331,6 +332,21 @@ func note(in *pcap.Incident, s *pcap.Step) string {
 		return "accepted"
 	}
 	return ""
+}
+
+// answerNote is what the former connection's ACK is, and where its IPv4 ID shows that, the ID.
+func answerNote(s *pcap.SYN) string {
+	id := ""
+	if s.AnswerID != nil && (*s.AnswerID != 0) == (s.Verdict == pcap.Challenged) {
+		id = fmt.Sprintf(" (IPv4 ID %d; Linux sends 0 from TIME_WAIT)", *s.AnswerID)
+	}
+	switch s.Verdict {
+	case pcap.Challenged:
+		return "of the connection that is still open" + id
+	case pcap.Undecided:
+		return "of the former connection"
+	}
+	return "the last ACK of the former connection" + id
 }
 
 // verdictNote returns the outcome of a SYN, and the reason.
@@ -351,6 +367,8 @@ func verdictNote(s *pcap.SYN) string {
 		return "no answer"
 	case pcap.Challenged:
 		return "the server has this connection open"
+	case pcap.Undecided:
+		return "the server has the former connection in TIME_WAIT, or open"
 	case pcap.Refused:
 		return "refused"
 	}

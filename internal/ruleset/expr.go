@@ -63,7 +63,7 @@ type machine struct {
 	rule Rule
 	regs map[uint32]content
 	// proto is the protocol that the rule compares with, which an x_tables match may ask
-	// for; protoNot says that it is for all others, protoSet is the set of a lookup.
+	// for; protoNot means that it is for all others, protoSet is the set of a lookup.
 	proto    uint8
 	protoNot bool
 	protoSet string
@@ -108,7 +108,7 @@ func (m *machine) read(r *KernelRule) *Rule {
 	return &rule
 }
 
-// settle completes a match: ports say nothing without the protocol.
+// settle completes a match: ports mean nothing without the protocol.
 func (m *Match) settle() {
 	if len(m.Ports)+len(m.SourcePorts) > 0 && m.Protocol == 0 {
 		m.Unknown = slices.Insert(m.Unknown, 0, "ports of several protocols")

@@ -24,7 +24,7 @@ type nftParser struct {
 	lines  []string
 	family string
 	name   string
-	// sets are the elements of the sets of a table; translates says that it has a chain of NAT.
+	// sets are the elements of the sets of a table; translates is set if it has a chain of NAT.
 	sets       map[string][]string
 	translates bool
 	// nextEnd and nextNAT are lines at or behind this one: one that ends a table, and one that

@@ -97,7 +97,7 @@ func (b *BundleWriter) Close() error {
 	return nil
 }
 
-// BundleReader reads a bundle that may come from anybody.
+// BundleReader reads an untrusted bundle.
 type BundleReader struct {
 	// Budget is for all that is kept of the bundle.
 	*Budget

@@ -155,7 +155,7 @@ const (
 	NeighbourFailed     = "FAILED"
 )
 
-// Names of the sysctls that say how large the connection table is: its limit, its
+// Names of the sysctls that give the size of the connection table: its limit, its
 // entries in this namespace, and its hash buckets.
 const (
 	ConntrackMax     = "net.netfilter.nf_conntrack_max"

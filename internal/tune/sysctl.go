@@ -52,8 +52,8 @@ func SysctlPath(name string) (string, error) {
 	return path, nil
 }
 
-// startsPrograms reports whether the kernel starts a program as root by what stands in a
-// sysctl: whoever could forge a journal would be root of the host by an undo.
+// startsPrograms reports whether the kernel starts a program as root that a sysctl names:
+// with a forged journal an undo would then give root on the host.
 func startsPrograms(name string) bool {
 	switch name {
 	case "kernel.core_pattern", "kernel.modprobe", "kernel.hotplug", "kernel.poweroff_cmd":

@@ -129,7 +129,7 @@ type console struct {
 	verbose bool
 	part    string
 	last    []string
-	crash   string          // the first line that says that the kernel failed
+	crash   string          // the first line that reports a failure of the kernel
 	own     strings.Builder // qemu's messages
 }
 

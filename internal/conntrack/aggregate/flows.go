@@ -66,7 +66,7 @@ func (b *FlowEstimator) First(e *conntrack.Entry) {
 	b.oneWay.first(id, e)
 }
 
-// EndFirst ends the first dump; complete says whether it reached the table's end.
+// EndFirst ends the first dump; complete reports whether it reached the table's end.
 func (b *FlowEstimator) EndFirst(complete bool) { b.firstComplete = complete }
 
 // BeginSecond sets the gap between the dumps, before the second one's entries.

@@ -154,7 +154,7 @@ func appendCounters(b []byte, c *conntrack.Counters) []byte {
 	return appendNumber(b, "bytes=", c.Bytes)
 }
 
-// appendRest writes what is said of the entry as a whole, in the tool's order.
+// appendRest writes the fields of the entry as a whole, in the tool's order.
 func appendRest(b []byte, e *conntrack.Entry, o *Options) []byte {
 	if !e.Fields.Has(conntrack.NoMark) {
 		b = appendNumber(b, "mark=", uint64(e.Mark))

@@ -158,7 +158,7 @@ func (l *Lab) serverCommand(ctx context.Context, kind ServerKind, listen listeni
 }
 
 // await returns when ready does not fail any more. That the server's process has ended is
-// the error then, with what it said itself.
+// the error then, with its own message.
 func await(ctx context.Context, p *Process, ready func() error) error {
 	for deadline := time.Now().Add(startTimeout); ; {
 		err := ready()

@@ -202,7 +202,7 @@ func (l *loads) udp(ctx context.Context, i int, one lab.Load) (o outcome) {
 	return o
 }
 
-// packetsFlows is how many flows a load of packets has that says nothing of it.
+// packetsFlows is the default number of flows of a load of packets.
 const packetsFlows = 1000
 
 func (l *loads) packets(ctx context.Context, i int, one lab.Load) (o outcome) {

@@ -38,7 +38,7 @@ func (c *conductor) stage(ctx context.Context, st *lab.Stage) error {
 	return nil
 }
 
-// prepare makes the lab what the stage says.
+// prepare sets up the lab for the stage.
 func (c *conductor) prepare(ctx context.Context, st *lab.Stage) error {
 	c.Progress("preparing " + st.Name)
 	if err := c.undisturbed(); err != nil {

@@ -128,7 +128,7 @@ type Track struct {
 	Seen uint64
 }
 
-// Arrival is what one packet's sequence number says.
+// Arrival is the result of one packet's sequence number.
 type Arrival int
 
 const (

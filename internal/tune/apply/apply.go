@@ -168,7 +168,7 @@ func pin(tx *journal.Transaction, opt Options) (release func(), err error) {
 			continue
 		}
 		ns, err := netns.OfInode(c.Netns())
-		if errors.Is(err, fs.ErrNotExist) { // who reads it says so
+		if errors.Is(err, fs.ErrNotExist) { // the reader reports it
 			continue
 		}
 		var id netns.ID

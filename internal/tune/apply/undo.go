@@ -59,13 +59,13 @@ func undoByID(id string, opt Options, allowed check) (*journal.Transaction, erro
 // ErrUndone: there is nothing left to take back.
 var ErrUndone = errors.New("it was undone before")
 
-// ErrUnsaved: values are back, but the journal does not say so.
+// ErrUnsaved: values are restored, but the journal does not record it.
 var ErrUnsaved = errors.New("the values are back, but the journal could not be written")
 
 // undoOwn undoes a transaction of which this process, its owner or its guard, has
 // a copy: a journal that was deleted, damaged or locked away by its rights does
 // not keep it from that. Only while another natkit works it does nothing (ErrBusy).
-// allowed may refuse, given what the journal says.
+// allowed may refuse, given the journal's content.
 func undoOwn(own *journal.Transaction, opt Options, allowed func(*journal.Transaction) error) (*journal.Transaction, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 	defer cancel()
