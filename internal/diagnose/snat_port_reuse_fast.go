@@ -60,7 +60,7 @@ type reuse struct {
 	pool *snapshot.PortPool
 	// hold is the time in seconds for which NAT keeps a port after its connection.
 	hold float64
-	// rate of connections that end, per second; rateFrom says how it is known.
+	// rate of connections that end, per second; rateFrom is its source.
 	rate     float64
 	rateFrom string
 	// cycling ports are not held by open connections: they come and go.
@@ -91,7 +91,7 @@ func (p *pools) reuse(pool *snapshot.PortPool, hold float64) *reuse {
 	return r
 }
 
-// serversOwn says which entries in TIME_WAIT count, where not all do.
+// serversOwn returns which entries in TIME_WAIT count, if not all do.
 func serversOwn(pool *snapshot.PortPool) string {
 	if pool.ClientClosed == 0 {
 		return ""
@@ -125,7 +125,7 @@ func (p *pools) newTCP() float64 {
 	return rate
 }
 
-// shareOfClosed is which part of the table's closed connections these are.
+// shareOfClosed returns the share of closed in the table's closed connections.
 func (p *pools) shareOfClosed(closed int64) float64 {
 	tab := p.rec.Last().Table
 	if tab == nil || tab.ByTCPState["TIME_WAIT"] == 0 {

@@ -263,7 +263,7 @@ func (v LVS) Text(w io.Writer, style Style) error {
 	return p.err
 }
 
-// lvsReuse is what IPVS does with a connection on a used tuple.
+// lvsReuse returns what IPVS does with a connection on a used tuple.
 func lvsReuse(s snapshot.Sysctls) string {
 	mode, ok := s.Int(snapshot.IPVSReuse)
 	switch {

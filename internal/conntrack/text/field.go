@@ -228,7 +228,7 @@ func unless[T unsigned](name string, bit conntrack.Fields, get func(*conntrack.E
 	return f
 }
 
-// positive is a number whose zero says nothing.
+// positive is a number whose zero means nothing.
 func positive[T unsigned](name string, get func(*conntrack.Entry) *T) field {
 	return numeric(name, func(e *conntrack.Entry) bool { return *get(e) != 0 }, get)
 }

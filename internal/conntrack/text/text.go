@@ -154,7 +154,7 @@ func appendCounters(b []byte, c *conntrack.Counters) []byte {
 	return appendNumber(b, "bytes=", c.Bytes)
 }
 
-// appendRest writes what is said of the entry as a whole, in the tool's order.
+// appendRest writes the fields of the entry as a whole, in the tool's order.
 func appendRest(b []byte, e *conntrack.Entry, o *Options) []byte {
 	if !e.Fields.Has(conntrack.NoMark) {
 		b = appendNumber(b, "mark=", uint64(e.Mark))
@@ -199,7 +199,7 @@ func appendTimes(b []byte, e *conntrack.Entry, o *Options) []byte {
 	return b
 }
 
-// deltaTime is how long e has lived in seconds, as the tool counts: whole
+// deltaTime returns how long e has lived in seconds, as the tool counts: whole
 // seconds of the end less those of the beginning.
 func deltaTime(e *conntrack.Entry, now int64) int64 {
 	if e.Stop != 0 {
