@@ -42,7 +42,11 @@ func (p *pools) checkPortReuse() (*Finding, Check) {
 			worst = r
 		}
 	}
-	switch {
+	switch why := p.noRules(); {
+	case why != "" && worst == nil && hold >= peerTimeWait:
+		return unknown(fmt.Sprintf("a port is kept for %d s after its connection", hold) + why)
+	case why != "" && worst != nil && (worst.surely < someMeet || worst.ownPorts()):
+		return unknown(worst.seen() + why)
 	case worst == nil && hold >= peerTimeWait:
 		return passed(fmt.Sprintf("a port is kept for %d s after its connection, and no pool of TCP ports is so full that one is taken before", hold))
 	case worst == nil:
