@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -288,7 +289,7 @@ or commands of iptables that append a rule, one in each line. Nothing is changed
 Only what a gateway file expresses exactly is translated. Rules of Docker, Kubernetes,
 firewalld, libvirt, LXD, Incus and others are left to them.
 
-Exit codes: 0 all translated, 1 error, 2 usage, or a text without rules, 3 something was
+Exit codes: 0 all translated, 1 error, 2 usage, or a text that is empty or something else, 3 something was
 not translated, or with a difference.`,
 		Example: `  sudo natkit gateway import > gateway.yaml
   sudo iptables-save | natkit gateway import -
@@ -361,6 +362,9 @@ func (g *gatewayImport) read(cmd *cobra.Command, args []string) (set *ruleset.Ru
 func notRules(name string, text []byte) error {
 	if what, verb := otherInput(text); verb != "" && verb != "gateway import" {
 		return fmt.Errorf("import rules: %s is %s: natkit %s %[1]s reads it", name, what, verb)
+	}
+	if len(bytes.TrimSpace(text)) == 0 {
+		return fmt.Errorf("import rules: %s is empty: give what iptables-save, ip6tables-save or 'nft list ruleset' prints", name)
 	}
 	return fmt.Errorf("import rules: none of the lines of %s is a rule: give what iptables-save, ip6tables-save or 'nft list ruleset' prints", name)
 }

@@ -162,7 +162,7 @@ func (o one) notHere(w written, h hostAddresses) bool {
 	switch a := w.addrs.First; {
 	case !w.addrs.IsSingle():
 		return o.notAllOurs(w)
-	case h.own[a] || h.ends[a] != "":
+	case h.own[a] || h.ends[a] != "" || o.facts.Has(a):
 		return false
 	default:
 		o.notOurs(a, w.path())
@@ -183,13 +183,14 @@ func (o one) notOurs(a netip.Addr, path []any) {
 
 // notAllOurs is notOurs of a range or a prefix, of which a router may send all.
 func (o one) notAllOurs(w written) bool {
-	all, have := w.addrs.Size(), int64(0)
+	missing := nat.AddrRanges{w.addrs}
 	for _, i := range o.facts.Interfaces {
 		for _, p := range i.Addresses {
-			if w.addrs.Contains(p.Addr()) {
-				have++
-			}
+			missing = missing.Without(nat.OneAddr(p.Addr()))
 		}
+	}
+	for _, p := range o.facts.Local {
+		missing = missing.Without(nat.RangeOf(p))
 	}
 	if network, name := o.networkIn(w.addrs); name != "" {
 		o.warn("address-missing", fmt.Sprintf("%s takes up all of %s, the network of %s: the router's address is among them, and those of other hosts there",
@@ -197,15 +198,19 @@ func (o one) notAllOurs(w written) bool {
 		return true
 	}
 	dev, near := o.toward(w.addrs.First)
-	if all <= have || !near {
+	if len(missing) == 0 || !near {
 		return false // a prefix elsewhere is one that is routed here
 	}
-	advice := fmt.Sprintf("sudo ip route add local %s dev %s, or ip addr add for each", prefixOr(w), dev)
+	var commands []string
+	for _, p := range w.addrs.Prefixes() {
+		commands = append(commands, fmt.Sprintf("sudo ip route add local %s dev %s", p, dev))
+	}
+	advice := strings.Join(commands, "\n")
 	if w.addrs.First.Is6() {
 		advice = "have it routed here, or answer for it: ndppd, or ip -6 neigh add proxy for each"
 	}
-	o.warn("address-missing", fmt.Sprintf("%s lies on the network of %s, and of its %s interfaces here have %d: no host answers for the others there",
-		w.text(), dev, many(all, "address", "addresses"), have), advice, w.path()...)
+	o.warn("address-missing", fmt.Sprintf("%s lies on the network of %s, and this host does not have %s of it: no host answers for them there",
+		w.text(), dev, many(missing.Size(), "address", "addresses")), advice, w.path()...)
 	return true
 }
 
@@ -219,14 +224,6 @@ func (c *checker) networkIn(r nat.AddrRange) (network netip.Prefix, name string)
 		}
 	}
 	return network, ""
-}
-
-// prefixOr is the prefix that a range is, or a word for one.
-func prefixOr(w written) string {
-	if p := w.addrs.Prefix(); p.IsValid() {
-		return p.String()
-	}
-	return "PREFIX"
 }
 
 // toward is the interface on whose network the address is; the first WAN interface

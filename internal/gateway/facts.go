@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -17,6 +18,9 @@ type Facts struct {
 	// Known is false if the host was not read.
 	Known      bool        `json:"known"`
 	Interfaces []Interface `json:"interfaces,omitempty"`
+	// Local are the prefixes of IPv4 that routes make addresses of this host, by 'ip route add
+	// local': it answers ARP for them as for the addresses of its interfaces.
+	Local []netip.Prefix `json:"local,omitempty"`
 	// Sessions are the administrator's own connections to this host.
 	Sessions []Session `json:"sessions,omitempty"`
 	// Foreign are other programs' base chains that packets pass before or after ours.
@@ -126,10 +130,13 @@ func (f *Facts) AddressesOf(name string) []netip.Prefix {
 	return nil
 }
 
-// Has reports whether an interface has the address.
-func (f *Facts) Has(a netip.Addr) bool {
-	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool {
-		return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
+// Has reports whether the address is this host's.
+func (f *Facts) Has(a netip.Addr) bool { return f.HasAny(nat.OneAddr(a)) }
+
+// HasAny reports whether an address of r is this host's.
+func (f *Facts) HasAny(r nat.AddrRange) bool {
+	return slices.ContainsFunc(f.Local, func(p netip.Prefix) bool { return r.Overlaps(nat.RangeOf(p)) }) || slices.ContainsFunc(f.Interfaces, func(i Interface) bool {
+		return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return r.Contains(p.Addr()) })
 	})
 }
 

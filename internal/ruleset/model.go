@@ -26,7 +26,7 @@ type Ruleset struct {
 	Tables []*Table
 	// Notes are about what could not be read as a rule.
 	Notes []Note
-	// Foreign is true if the text has lines and none of them is a rule.
+	// Foreign is true if the text has neither tables nor rules.
 	Foreign bool
 }
 
