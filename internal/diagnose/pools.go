@@ -147,7 +147,8 @@ const rangeUnknown = "; how many ports a connection can have is not known: "
 // noRules returns why the rules that give the pools their ports are not known: the ports in use may
 // then be all that there are. It is "" where they are known, or nothing is translated.
 func (p *pools) noRules() string {
-	if p.rules != nil || len(p.ports.Pools) == 0 {
+	ofNoRule := func(pool snapshot.PortPool) bool { return pool.Rule < 0 }
+	if len(p.ports.Pools) == 0 || p.rules != nil && !(p.rules.TooMany && slices.ContainsFunc(p.ports.Pools, ofNoRule)) {
 		return ""
 	}
 	return rangeUnknown + cmp.Or(p.rec.Last().PartError("nat_rules"), "the NAT rules were not read")
