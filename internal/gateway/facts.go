@@ -250,8 +250,8 @@ type State struct {
 // Integrity is whether rules in force are as natkit wrote them.
 type Integrity string
 
-// The values of Integrity. RulesUnknown: the writer was killed before it could keep how they
-// were, or an earlier version wrote them.
+// The values of Integrity. RulesUnknown: it could not be kept how they were written, or an
+// earlier version wrote them.
 const (
 	RulesIntact  Integrity = "intact"
 	RulesChanged Integrity = "changed"

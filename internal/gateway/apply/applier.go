@@ -121,7 +121,7 @@ var ErrChanged = errors.New("the rules were changed since natkit wrote them")
 func (g gateways) Kept(target string) error {
 	return g.state(target, true, func(ns *netns.Handle, s *gateway.State) error {
 		if !s.Present {
-			return fmt.Errorf("%w: they are gone; 'natkit gateway apply FILE' puts rules in force", ErrChanged)
+			return fmt.Errorf("%w: they were removed just now; undo again", ErrChanged)
 		}
 		what := cmp.Or(strings.Join(s.Changes, "; "), s.Name+" is another one")
 		return fmt.Errorf("%w: %s; take that back, or remove the rules (%s), and undo again", ErrChanged, what, netns.CommandIn(ns, s.Removal))

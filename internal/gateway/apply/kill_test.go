@@ -148,9 +148,14 @@ func killHard(t *testing.T, cmd *exec.Cmd) {
 
 // whole: one table or the other is there, entire, whatever its mark says.
 func (k *kills) whole(round int, delay time.Duration, stage string) {
-	s := k.state()
+	s, print := k.state(), ""
+	for again := true; again; { // the guard may put the old rules in force in between
+		before := s
+		print, s = k.ip("nft -s list table inet natkit"), k.state()
+		again = s.Digest != before.Digest
+	}
 	want, known := k.prints[s.Digest]
-	if !known || k.ip("nft -s list table inet natkit") != want || s.Integrity == gateway.RulesChanged {
+	if !known || print != want || s.Integrity == gateway.RulesChanged {
 		k.t.Errorf("round %d, killed at %s (%s): the table is neither the old nor the new one: %+v", round, delay, stage, s)
 	}
 	name := map[string]string{k.old: "old", k.new: "new", "": "none"}[s.Digest]
@@ -161,6 +166,9 @@ func (k *kills) whole(round int, delay time.Duration, stage string) {
 func (k *kills) backAgain(round int, delay time.Duration, stage string) {
 	if got := k.value(); got != k.old {
 		k.t.Errorf("round %d, killed at %s (%s): in force is %s, want the old %s", round, delay, stage, got, k.old)
+	}
+	if s, err := k.State(); err != nil || s.Integrity != gateway.RulesIntact {
+		k.t.Errorf("round %d, killed at %s (%s): the old rules are not known to be as they were written: %+v, %v", round, delay, stage, s, err)
 	}
 	k.wantSysctl(Accounting, "0")
 	k.wantSysctl(Forward4, "1")
