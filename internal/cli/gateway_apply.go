@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -228,6 +230,9 @@ written now, not before.`,
 		ValidArgsFunction: t.completeIDs(isPending),
 	}
 	where.runs(cmd, func(_ context.Context, ns *netns.Handle, args []string) error {
+		if err := t.isIn(ns, args); err != nil {
+			return err
+		}
 		tx, err := t.confirm(args, "gateway", func(tx *journal.Transaction) bool {
 			return slices.ContainsFunc(tx.Changes, isGateway) && (ns == nil || tx.Netns == ns.Inode())
 		})
@@ -238,6 +243,41 @@ written now, not before.`,
 	})
 	env.addJSON(cmd, gatewayApplySchema)
 	return cmd
+}
+
+// isIn refuses the transaction of an argument where it is of another network namespace than
+// the one that flags select; nil for none.
+func (t *tuner) isIn(ns *netns.Handle, args []string) error {
+	if ns == nil || len(args) == 0 {
+		return nil
+	}
+	opt, err := t.options()
+	if err != nil {
+		return err
+	}
+	tx, err := opt.Journal.Load(args[0])
+	if err != nil {
+		return err
+	}
+	here, err := netns.IDOf(ns)
+	if err != nil {
+		return err
+	}
+	of := tx.Made()
+	for _, c := range tx.Changes {
+		if c.Kind == tune.Gateway {
+			of = tx.In(c)
+		}
+	}
+	if of.Is(here) {
+		return nil
+	}
+	name := ""
+	if there, err := netns.Open(of); err == nil { // otherwise the name may be another one's by now
+		name = netns.NameOf(of.Inode)
+		there.Close()
+	}
+	return usagef("%s is of another network namespace: %s", tx.ID, cmp.Or(name, strconv.FormatUint(of.Inode, 10)))
 }
 
 func isGateway(c journal.Change) bool { return c.Kind == tune.Gateway || c.Kind == tune.GatewayFile }
@@ -270,6 +310,9 @@ with the last one the kernel stops translating, and they are cut.`,
 }
 
 func (u *gatewayUndo) run(ctx context.Context, ns *netns.Handle, args []string) error {
+	if err := u.isIn(ns, args); err != nil {
+		return err
+	}
 	h, err := gatewayHost(u.env, ns)
 	if err != nil {
 		return err
