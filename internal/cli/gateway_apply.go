@@ -345,7 +345,7 @@ func (u *gatewayUndo) run(ctx context.Context, ns *netns.Handle, args []string) 
 	if err != nil {
 		return err
 	}
-	doc := resultsOf(gatewayApplySchema, stale.text("'natkit conntrack delete' deletes connections"), described)
+	doc := resultsOf(gatewayApplySchema, stale.text("'natkit conntrack delete"+u.args()+"' deletes connections"), described)
 	doc.Stale = stale
 	return errors.Join(u.env.print(doc), staleErr)
 }
@@ -364,8 +364,8 @@ func forwardingOff(h gwapply.Host, tx *journal.Transaction) string {
 	if err != nil || len(off) == 0 || len(others) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("forwarding is off again, as it was before natkit; there are NAT rules in %s, which may need it: 'sysctl -w %s=1'",
-		report.Clean(strings.Join(others, ", ")), strings.Join(off, "=1 "))
+	return fmt.Sprintf("forwarding is off again, as it was before natkit; there are NAT rules in %s, which may need it: %s",
+		report.Clean(strings.Join(others, ", ")), netns.CommandIn(h.Netns, "sysctl -w "+strings.Join(off, "=1 ")+"=1"))
 }
 
 // lastGateway is the argument, or the newest transaction of the namespace's gateway;

@@ -100,7 +100,7 @@ func (o one) notInside(a netip.Addr, w written) bool {
 			"name a host inside; or leave the rule out and have the program listen on the address outside", w.path()...)
 	case slices.Contains(o.config.Interfaces.WAN, by):
 		o.warn("target-outside", fmt.Sprintf("the way to %s leads out by %s, which is wan: what is sent there leaves again and comes to no host inside", w.text(), by),
-			"name a host inside; or give this one a route by an interface inside: sudo ip route add "+nat.Host(a).String()+" dev INTERFACE", w.path()...)
+			"name a host inside; or give this one a route by an interface inside: sudo "+o.facts.Commands("ip route add "+nat.Host(a).String()+" dev INTERFACE"), w.path()...)
 	default:
 		return false
 	}
@@ -149,10 +149,10 @@ func (o one) notHere(w written, h hostAddresses) bool {
 func (o one) notOurs(a netip.Addr, path []any) {
 	if dev, near := o.toward(a); near {
 		o.warn("address-missing", fmt.Sprintf("%s is on the network of %s, and no interface here has it: no host answers for it there", a, dev),
-			"sudo ip addr add "+nat.Host(a).String()+" dev "+dev, path...)
+			"sudo "+o.facts.Commands("ip addr add "+nat.Host(a).String()+" dev "+dev), path...)
 	} else {
 		o.warn("address-missing", fmt.Sprintf("no interface here has %s: its packets come only if a router sends them here", a),
-			"unless it does: sudo ip addr add "+nat.Host(a).String()+" dev "+dev, path...)
+			"unless it does: sudo "+o.facts.Commands("ip addr add "+nat.Host(a).String()+" dev "+dev), path...)
 	}
 }
 
@@ -175,9 +175,9 @@ func (o one) notAllOurs(w written) bool {
 	if all <= have || !near {
 		return false // a prefix elsewhere is one that is routed here
 	}
-	advice := fmt.Sprintf("sudo ip route add local %s dev %s, or ip addr add for each", prefixOr(w), dev)
+	advice := fmt.Sprintf("sudo %s, or %s for each", o.facts.Commands("ip route add local "+prefixOr(w)+" dev "+dev), o.facts.Commands("ip addr add"))
 	if w.addrs.First.Is6() {
-		advice = "have it routed here, or answer for it: ndppd, or ip -6 neigh add proxy for each"
+		advice = "have it routed here, or answer for it: ndppd, or " + o.facts.Commands("ip -6 neigh add proxy") + " for each"
 	}
 	o.warn("address-missing", fmt.Sprintf("%s lies on the network of %s, and of its %s interfaces here have %d: no host answers for the others there",
 		w.text(), dev, many(all, "address", "addresses"), have), advice, w.path()...)
@@ -231,7 +231,7 @@ func (c *checker) interfaces() {
 		case c.facts.Known && !c.facts.has(n.name) && !missing[n.name]:
 			missing[n.name] = true
 			n.found(c, Warn, "interface-missing", fmt.Sprintf("there is no interface %s here: what is said of it waits until it comes", n.name),
-				"look at 'ip link' whether it has another name"+c.similar(n.name))
+				"look at '"+c.facts.Commands("ip link")+"' whether it has another name"+c.similar(n.name))
 		}
 	}
 	c.anyInterface()
@@ -353,7 +353,7 @@ func (c *checker) refuses(f *Foreign) {
 	does := map[string]string{"drop": "drops", "reject": "rejects"}[f.Policy]
 	c.add(Finding{ID: "foreign-forward-drop", Severity: Warn,
 		Message: fmt.Sprintf("%s %s what its rules do not accept, what this gateway forwards too", f.words(), does),
-		Advice:  f.admit(c.plan)}, nil)
+		Advice:  c.facts.Commands(f.admit(c.plan))}, nil)
 }
 
 // forwards reports whether the plan has rules for what a chain of that family sees.

@@ -23,6 +23,8 @@ import (
 type Options struct {
 	// Netns is the namespace to read; nil is the one natkit runs in.
 	Netns *netns.Handle
+	// Enter is that namespace's, as in gateway.Facts.
+	Enter string
 	// Engines are asked what is in force; nil stands for those of this version.
 	Engines engine.Set
 	// Store has the plans, Journal what waits for confirmation; nil is none.

@@ -177,7 +177,7 @@ func (v *view) interfaces() {
 	if v.plan == nil {
 		return
 	}
-	facts := gateway.Facts{Interfaces: v.host, Sysctls: v.settings.Sysctls}
+	facts := gateway.Facts{Interfaces: v.host, Sysctls: v.settings.Sysctls, Enter: v.o.Enter}
 	if err := host.Forwarding(v.o.Netns, &facts); err != nil {
 		v.note("whether the host forwards is not known: %v", err)
 	}
