@@ -174,7 +174,7 @@ func (f *gatewayApply) run(ctx context.Context, ns *netns.Handle, args []string)
 // nothing: the host is as the file describes it.
 func (f *gatewayApply) nothing(ctx context.Context, h gwapply.Host, doc changeDocument, now *gateway.Plan) error {
 	lines := fmt.Sprintf("nothing to do: this plan (%s) is in force\n", doc.Digest[:12])
-	waits, err := waitingTransaction(h)
+	waits, err := f.waitingTransaction(h)
 	if err != nil {
 		return err
 	}
@@ -205,11 +205,19 @@ func (f *gatewayApply) nothing(ctx context.Context, h gwapply.Host, doc changeDo
 
 // waitingTransaction is the one of the namespace's gateway that waits for
 // confirmation; nil where none does.
-func waitingTransaction(h gwapply.Host) (*journal.Transaction, error) {
+func (f *gatewayApply) waitingTransaction(h gwapply.Host) (*journal.Transaction, error) {
 	open, err := h.Transactions()
+	if err != nil {
+		return nil, err
+	}
+	view, err := gatewayTuner(f.env).view()
 	for _, tx := range slices.Backward(open) {
-		if tx.Complete && tx.Unconfirmed() {
+		rules := slices.ContainsFunc(tx.Changes, func(c journal.Change) bool { return c.Kind == tune.Gateway && c.Open() })
+		switch {
+		case rules && isPending(view.Status(tx)):
 			return tx, err
+		case rules: // they stay when what they replaced is rolled back
+			return nil, err
 		}
 	}
 	return nil, err

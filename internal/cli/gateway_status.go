@@ -55,7 +55,7 @@ eBPF the first packets that a rule translated and the kernel then dropped (CAP_B
 CAP_PERFMON, Linux 5.4); with --json each sample is one line.
 
 Needs CAP_NET_ADMIN. Exit codes: 0 ok, 1 error, 2 usage, 3 (not with --watch) the table
-was changed or removed, or the host does not forward.`,
+was changed, removed or not made by natkit, or the host does not forward.`,
 		Example: `  sudo natkit gateway status
   sudo natkit gateway status --watch --interval 5
   sudo natkit gateway status --netns gateway --json`,
@@ -97,7 +97,7 @@ func (s *gatewayStatus) run(ctx context.Context, ns *netns.Handle) error {
 	if err := s.env.print(s.document(now, time.Now(), s.top)); err != nil {
 		return err
 	}
-	if now.Integrity == gateway.RulesChanged || now.Removed != "" || len(now.NotForwarding) > 0 {
+	if now.Integrity == gateway.RulesChanged || now.Foreign || now.Removed != "" || len(now.NotForwarding) > 0 {
 		return errFindings
 	}
 	return nil

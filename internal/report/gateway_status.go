@@ -61,6 +61,9 @@ func (p *printer) gatewayHead(v GatewayStatus, s *observe.Status) {
 		say(2, Plain, "as 'nft flush ruleset' does: "+v.verb("gateway apply")+" with its file puts it in force again")
 	case !s.Present:
 		say(0, Plain, where+" has no table of natkit's: no gateway is applied there")
+	case s.Foreign:
+		say(0, Bad, s.Name+" in "+where+" is not one that natkit made")
+		say(2, Plain, "apply leaves it alone: if it is not needed, "+v.command(s.Removal))
 	case s.Integrity == gateway.RulesChanged:
 		say(0, Bad, "the gateway in "+where+" was changed since natkit wrote it")
 		for _, c := range s.Changes {
@@ -77,12 +80,14 @@ func (p *printer) gatewayHead(v GatewayStatus, s *observe.Status) {
 		say(0, Bad, "the host does not forward all that this gateway is for: "+strings.Join(s.NotForwarding, " and ")+map[bool]string{true: " is 0", false: " are 0"}[len(s.NotForwarding) == 1])
 		say(2, Plain, "turn it on: "+v.command("sysctl -w "+strings.Join(s.NotForwarding, "=1 ")+"=1"))
 	}
-	if c := s.Confirm; c != nil {
-		left := "it is overdue: the next 'natkit tune list' rolls it back"
-		if c.SecondsLeft > 0 {
-			left = "will be rolled back in " + units.Roughly(c.SecondsLeft) + " unless you run " + v.verb("gateway confirm")
-		}
-		say(0, Warn, "it waits for confirmation ("+c.ID+"): "+left)
+	switch c := s.Confirm; {
+	case c == nil:
+	case c.SecondsLeft > 0:
+		say(0, Warn, "it waits for confirmation ("+c.ID+"): will be rolled back in "+units.Roughly(c.SecondsLeft)+" unless you run "+v.verb("gateway confirm"))
+	case s.Integrity == gateway.RulesChanged:
+		say(0, Warn, c.ID+" was not confirmed in time, and is not rolled back as the rules were changed: take that back, or remove the rules ("+v.command(s.Removal)+"), then "+v.verb("gateway undo"))
+	default:
+		say(0, Warn, c.ID+" was not confirmed in time: "+v.verb("gateway undo")+" rolls it back")
 	}
 	if s.PlanUnknown != "" {
 		p.paragraph("its rules are known only by their counters: " + clean(s.PlanUnknown))

@@ -79,7 +79,10 @@ func TestGatewayStatusCommands(t *testing.T) {
 	trouble.Precedences = slices.Repeat([]gateway.Precedence{{Rule: ref}}, fewPrecedences+1)
 	others := map[string]bool{"'nft flush ruleset'": true, "'accounting: on'": true} // no commands to give
 	quoted, found := regexp.MustCompile(`'[a-z][^']+ [^']+'`), 0
-	for _, s := range []*observe.Status{trouble, {Removed: trouble.Plan}} {
+	overdue := *trouble
+	overdue.Confirm, overdue.Removal = &observe.Confirmation{ID: "t0008"}, "nft delete table inet natkit"
+	foreign := observe.Status{Present: true, Foreign: true, Name: "table inet natkit", Removal: "nft delete table inet natkit", Confirm: overdue.Confirm}
+	for _, s := range []*observe.Status{trouble, {Removed: trouble.Plan}, &overdue, &foreign} {
 		var out bytes.Buffer
 		v := GatewayStatus{Gateway: s, Source: "network namespace gw", Args: " --netns gw", Enter: "ip netns exec gw", At: statusTime}
 		if err := v.Text(&out, Style{Columns: 10000}); err != nil {
@@ -91,7 +94,7 @@ func TestGatewayStatusCommands(t *testing.T) {
 			}
 		}
 	}
-	if found != 11 {
+	if found != 23 {
 		t.Errorf("%d commands", found)
 	}
 }

@@ -69,7 +69,7 @@ func (l *Looker) Look(ctx context.Context) (*observe.Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.state, v.Present, v.at = state, state.Present, time.Now()
+	v.state, v.Present, v.Name, v.Removal, v.at = state, state.Present, state.Name, state.Removal, time.Now()
 	v.settings = collect.ReadLight(ctx, collect.Options{Netns: l.o.Netns, Proc: l.o.Proc})
 	v.confirmation()
 	v.losses()

@@ -25,6 +25,7 @@ func (v *view) table() {
 		v.Engine, v.Rules, v.Waiting = p.Engine, observe.RulesOf(p), p.Waiting
 	}
 	v.Changes = v.state.Changes
+	v.Foreign = !tune.IsDigest(v.Plan)
 	v.counts()
 	v.Accounting = v.settings.Sysctls["net.netfilter.nf_conntrack_acct"] == "1"
 }
@@ -137,7 +138,7 @@ func (v *view) pending(all []*journal.Transaction, here netns.ID) error {
 				continue
 			}
 			if first { // the others of a transaction are other engines'
-				v.Removed, first = "", false
+				v.Removed, v.Confirm, first = "", nil, false // what it replaced stays replaced
 			}
 			if !v.Present && tune.IsDigest(c.After) {
 				v.Removed = c.After
