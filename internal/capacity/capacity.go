@@ -77,7 +77,7 @@ type Need struct {
 	Table
 	// Held entries stay whatever comes; Arriving is Steady of what comes.
 	Held, Arriving int64
-	// LowerBound says that more is offered than was seen, because the full table
+	// LowerBound is set if more is offered than was seen, because the full table
 	// turns it away: then the limit is at least doubled.
 	LowerBound bool
 }
@@ -99,7 +99,7 @@ type Sizing struct {
 	// StallSeconds is how long all packets wait while the buckets are resized; 0
 	// where they are not.
 	StallSeconds float64
-	// MemoryBound says that the Budget is the limit, so that Max is less than was
+	// MemoryBound is set if the Budget is the limit, so that Max is less than was
 	// needed.
 	MemoryBound bool
 }
@@ -174,7 +174,7 @@ type Cost struct {
 	Source string
 }
 
-// CostOf is what entries and buckets cost on the machine that a snapshot is of.
+// CostOf returns the cost of entries and buckets on the machine that a snapshot is of.
 // Where that could not be read (nil) the sizes of Linux 4.19 to 6.18 on 64 bits
 // are assumed: struct nf_conn with its slab alignment, 256 bytes, the extension
 // of 128 bytes, and a pointer for each bucket.

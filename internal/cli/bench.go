@@ -359,7 +359,7 @@ func newBenchServe(env *Env) *cobra.Command {
 
 With --udp echo the datagrams of 'natkit bench udp' instead, and no others, and report
 their number at the end. Those from public addresses are counted and not answered
-without --i-own-this-network: anybody can forge them.
+without --i-own-this-network: they may be forged.
 
 Requires no privilege; --netns and --pid require CAP_SYS_ADMIN to enter the namespace,
 ports below 1024 CAP_NET_BIND_SERVICE.`,

@@ -27,7 +27,7 @@ const (
 	exitFindings = 3 // done, and there are findings, or an expectation was not met
 	// exitIncomplete: done in part, and nothing was found in that.
 	exitIncomplete  = 4
-	exitInterrupted = 130 // as shells say it of SIGINT
+	exitInterrupted = 130 // as in shells for SIGINT
 )
 
 // Env is what a command may use of the process around it.
@@ -96,7 +96,7 @@ func exitCode(stderr io.Writer, cmd *cobra.Command, err error) int {
 	return exitUsage
 }
 
-// said is the text of an error for a terminal: names of files in it may be anybody's.
+// said returns the text of an error for a terminal: file names in it are untrusted.
 // Only a signal cancels what natkit does.
 func said(err error) string {
 	lines := strings.Split(strings.ReplaceAll(err.Error(), context.Canceled.Error(), "interrupted"), "\n")

@@ -222,7 +222,7 @@ const (
 	programMemory = 10 << 20
 )
 
-// forGroups is what is left for groups, a part of it for each version of IP.
+// forGroups returns the memory left for groups, a part of it for each version of IP.
 func forGroups(memory int64, seed uint64) aggregate.Memory {
 	return aggregate.Memory{Budget: aggregate.NewBudget(memory - ownMemory), Seed: seed}
 }
@@ -239,7 +239,7 @@ var conntrackCommand = map[string]string{
 	"-D": "delete", "--delete": "delete", "-F": "delete --all", "--flush": "delete --all",
 }
 
-// conntrackHint says which verb does what a command of conntrack(8) does; "" for others.
+// conntrackHint returns the verb for a command of conntrack(8); "" for others.
 func conntrackHint(flag string) string {
 	if flag == "-S" || flag == "--stats" {
 		return ": 'natkit top' shows the counters of 'conntrack -S', 'natkit snapshot --json' has them for each CPU"

@@ -24,14 +24,14 @@ type entries struct {
 	restart func()
 }
 
-// entriesAbout is what there is to say of a run over entries, besides them.
+// entriesAbout describes a run over entries.
 type entriesAbout struct {
 	// Source names where the entries come from; Live: a table now.
 	Source string `json:"source"`
 	Live   bool   `json:"live"`
 	// Entries were handed out: those that the filter chose.
 	Entries int64 `json:"entries"`
-	// Complete says that these are all of them. Interrupted is a table that was
+	// Complete is set if these are all entries. Interrupted is a table that was
 	// resized during the dump, so that entries can be missing, or be there twice;
 	// Attempts is how often it was read, where that is more than once.
 	Complete    bool `json:"complete"`
@@ -67,7 +67,7 @@ const progressEntries = 1 << 14
 
 // each hands every entry that the filter (nil: all) chooses to fn, which must not
 // keep it; dump.ErrStop of fn ends it early without an error. What is wrong with the
-// input, but does not keep the rest from being used, is said on stderr.
+// input, but does not keep the rest from being used, is reported on stderr.
 func (s *entries) each(cmd *cobra.Command, env *Env, f *conntrack.Filter, fn func(*conntrack.Entry) error) (about entriesAbout, err error) {
 	if err := s.check(cmd); err != nil {
 		return about, err
@@ -142,7 +142,7 @@ func (s *entries) dump(cmd *cobra.Command, f *conntrack.Filter, about *entriesAb
 	return r, err
 }
 
-// judgeText says what of a text could not be used, and is the error where that is all.
+// judgeText warns of the unusable parts of a text, and returns an error if no part is usable.
 func (e *Env) judgeText(about *entriesAbout, stats text.Stats, err error) error {
 	if !errors.Is(err, text.ErrNoList) {
 		e.warnOfText(about.Source, stats)
@@ -163,7 +163,7 @@ func (e *Env) judgeText(about *entriesAbout, stats text.Stats, err error) error 
 	return nil
 }
 
-// warnOfText says what of a text could not be used.
+// warnOfText warns of the unusable parts of a text.
 func (e *Env) warnOfText(source string, s text.Stats) {
 	e.warnOfLines(s.Garbled, s.First, fmt.Sprintf("%s of %s in %s could not be read and are left out",
 		units.Count(s.Garbled), units.Plural(s.Lines, "line", "lines"), source))
@@ -310,7 +310,7 @@ func (f *filterFlags) args(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// noteNAT says what a bare -n chooses: elsewhere it is --numeric.
+// noteNAT prints a note on what a bare -n selects: elsewhere it is --numeric.
 func (f *filterFlags) noteNAT(env *Env) {
 	for _, any := range f.any {
 		if any.name == "src-nat" {

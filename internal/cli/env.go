@@ -20,7 +20,7 @@ import (
 	"golang.org/x/term"
 )
 
-// style is how text on stdout may look.
+// style returns the style of text on stdout.
 func (e *Env) style() report.Style {
 	return report.Style{Colour: report.WantsColour(e.StdoutTerminal, e.Getenv), Columns: e.columns()}
 }
@@ -177,7 +177,7 @@ func during(ctx context.Context, limit, every time.Duration, fn func() error) er
 	}
 }
 
-// journal is where changes to the host are remembered.
+// journal returns the journal of changes to the host.
 func (e *Env) journal() (*journal.Journal, error) {
 	dir := journal.Dir(e.Getenv)
 	e.detail("journal: %s", dir)

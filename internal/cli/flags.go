@@ -25,7 +25,7 @@ func (e *Env) addJSON(cmd *cobra.Command, schema string) {
 	cmd.Flags().BoolVar(&e.asJSON, "json", false, "print one JSON document (schema "+schema+")")
 }
 
-// addCSV adds --csv to a verb whose document is a report.CSVDocument; row says what has a line.
+// addCSV adds --csv to a verb whose document is a report.CSVDocument; row names what has a line.
 func (e *Env) addCSV(cmd *cobra.Command, row string) {
 	cmd.Flags().BoolVar(&e.asCSV, "csv", false, "print comma-separated values, a line for each "+row+", the names of --json in the first")
 }
@@ -455,7 +455,7 @@ func flagList(names []string) string {
 	return "--" + strings.Join(names[:last], ", --") + " and --" + names[last]
 }
 
-// argsOf is how many arguments a command takes by its usage line, where [brackets] and
+// argsOf returns the number of arguments a command takes by its usage line, where [brackets] and
 // {braces} are optional and … may be repeated.
 func argsOf(use string) (least, most int) {
 	for _, word := range strings.Fields(use)[1:] {

@@ -56,7 +56,7 @@ func staleAfter(ctx context.Context, h gwapply.Host, former, now *gateway.Plan, 
 	return s, nil
 }
 
-// text is how many there are, and what became of them or, advice, what deletes them now.
+// text returns the number of stale connections, and their outcome or, advice, how to delete them.
 func (s *gatewayStale) text(advice string) string {
 	if s == nil || s.Connections == 0 {
 		return ""
@@ -417,7 +417,7 @@ func nothingToUndo(h gwapply.Host) error {
 	return fmt.Errorf("undo: no gateway that natkit applied is in force here%s", elsewhere(h))
 }
 
-// elsewhere is how to undo the gateways that natkit applied in other network namespaces.
+// elsewhere returns how to undo the gateways that natkit applied in other network namespaces.
 func elsewhere(h gwapply.Host) string {
 	all, _, err := h.Apply.Journal.List()
 	boot, errBoot := journal.ReadBootID("/proc")

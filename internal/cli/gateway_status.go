@@ -158,7 +158,7 @@ func (s *gatewayStatus) showNext(now *observe.Status, at time.Time) error {
 	})
 }
 
-// fitting is how many rules, of two lines each, a screen has room for beside the rest.
+// fitting returns the number of rules, of two lines each, that fit on a screen beside the rest.
 func fitting(rows int) int {
 	const rest, least = 20, 4
 	return max(least, (rows-rest)/2)

@@ -172,7 +172,7 @@ func nameHold(ctx context.Context, env *Env, hold *build.Hold, arg string, stage
 	return scenario, nil
 }
 
-// howCalled is what calls natkit again: by its path where it is not in PATH, and
+// howCalled returns the command that calls natkit again: by its path if it is not in PATH, and
 // with sudo where that was used now.
 func howCalled(getenv func(string) string) string {
 	natkit := "natkit"
@@ -187,7 +187,7 @@ func howCalled(getenv func(string) string) string {
 	return natkit
 }
 
-// printUp says what stands and what to try.
+// printUp prints the nodes of a lab that is up, and commands to try.
 func printUp(w io.Writer, natkit string, s *lab.Scenario, state build.State) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "lab %s is up, kept by pid %d\n", state.Name, state.PID)

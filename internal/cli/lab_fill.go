@@ -280,7 +280,7 @@ func (p *fillPlace) open(env *Env, cmd *cobra.Command, args []string) (err error
 	})
 }
 
-// plan is how many entries the table is to hold; 0 where the user declines.
+// plan returns the number of entries the table is to hold; 0 if the user declines.
 func (f *labFill) plan(ctx context.Context, mix *lab.Mix) (limit, target int64, err error) {
 	usage, err := dump.Count(f.ns)
 	if err != nil {

@@ -91,7 +91,7 @@ func (s *snapshotter) run(cmd *cobra.Command) error {
 	return s.whole()
 }
 
-// record writes the recording to where the flags say.
+// record writes the recording to the place given by the flags.
 func (s *snapshotter) record(ctx context.Context, o collect.RecordOptions) (err error) {
 	name, put := s.output, writeWhole
 	switch {

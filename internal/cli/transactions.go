@@ -60,7 +60,7 @@ type changeDocument struct {
 
 func (d changeDocument) Text(w io.Writer, style report.Style) error { return d.text(w, style) }
 
-// resultsOf is what became of transactions; lines follow them in the text.
+// resultsOf returns the results of transactions; lines follow them in the text.
 func resultsOf(schema, lines string, all ...transaction) changeDocument {
 	return changeDocument{Schema: schema, Transactions: list(all), text: func(w io.Writer, style report.Style) error {
 		err := resultsText(w, style, all)
@@ -69,7 +69,7 @@ func resultsOf(schema, lines string, all ...transaction) changeDocument {
 	}}
 }
 
-// planOf is what would be done.
+// planOf returns the document of a plan.
 func planOf(plan *tune.Plan, confirm time.Duration) *changeDocument {
 	d := &changeDocument{Schema: tuneSchema, Plan: plan, Confirm: confirm.Seconds(), Transactions: []transaction{}}
 	d.text = func(w io.Writer, style report.Style) error {
@@ -116,7 +116,7 @@ func changeName(c journal.Change) string {
 	return c.Target
 }
 
-// appliedText is what became of a plan, and the commands that keep it or undo it.
+// appliedText returns the outcome of a plan, and the commands that keep it or undo it.
 func appliedText(tx *journal.Transaction, undo, confirm string) string {
 	var b strings.Builder
 	for _, c := range tx.Changes {
@@ -188,7 +188,7 @@ func (d changeDocument) CSV(w io.Writer) error {
 	return report.CSV(w, rows)
 }
 
-// notes are what the table has no room for.
+// notes returns the remarks that do not fit into the table.
 func (d changeDocument) notes() string {
 	var b strings.Builder
 	for _, tx := range d.Transactions {
@@ -253,7 +253,7 @@ func (tx transaction) stillOpen() (open []string) {
 	return open
 }
 
-// changeLines are a transaction's changes; that there are lines in files is said once.
+// changeLines are a transaction's changes; lines in files are mentioned once.
 func changeLines(tx *journal.Transaction) (lines []string) {
 	durable := false
 	for _, c := range tx.Changes {

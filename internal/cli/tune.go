@@ -95,7 +95,7 @@ undone; with ID that one, with all of its changes. Changes that are overdue or a
   applied      in force, can be undone
   persisted    of an earlier boot, its files under /etc are in force
   held         a running natkit (a lab) undoes it when it ends
-  undone, left taken back; left: a value was changed by someone else since
+  undone, left taken back; left: a value was changed since
   void         undone by a reboot`,
 		Example:           "  sudo natkit tune list\n  sudo natkit tune list t0007\n  sudo natkit tune list --json",
 		Args:              oneID,
@@ -314,7 +314,7 @@ func planFiles(plan tune.Plan, opt apply.Options) (files []tune.Change, warnings
 	return files, warnings, nil
 }
 
-// facts are what costs and risks depend on; what cannot be read stays unknown.
+// facts returns what costs and risks depend on; what cannot be read stays unknown.
 func (t *tuner) facts(ctx context.Context) tune.Facts {
 	now, err := collect.Read(ctx, collect.Options{Proc: t.host.procRoot, MaxEntries: 1})
 	if err != nil { // ctx ended, and what follows will notice
@@ -328,9 +328,9 @@ func (t *tuner) undoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "undo {ID | --last | --all}",
 		Short: "take changes back, where the values are still natkit's",
-		Long: `Take changes back. A value that someone else has changed since is left as it is,
-and listed as left. What a running natkit holds (a lab) is not touched. After a
-reboot only the files of --persist are taken back.
+		Long: `Take changes back. A value that was changed since is left as it is, and listed as
+left. What a running natkit holds (a lab) is not touched. After a reboot only the files
+of --persist are taken back.
 
 Refused, with nothing changed: a gateway whose rules were changed since, and changes
 in a network namespace that is gone or cannot be identified. --force leaves those as

@@ -22,7 +22,7 @@ import (
 // not say: enough to know a rate to a few percent, a fifth of a second to read.
 const DefaultMaxEntries = 131072
 
-// Options say what to read.
+// Options specify what to read.
 type Options struct {
 	// Netns is the namespace to read; nil is the one natkit runs in.
 	Netns *netns.Handle
@@ -45,7 +45,7 @@ func (o Options) maxEntries() int {
 // mostSnapshots bounds those of a recording.
 const mostSnapshots = 10_000
 
-// RecordOptions say what to read, and for how long.
+// RecordOptions specify what to read, and for how long.
 type RecordOptions struct {
 	Options
 	// Snapshots is how many to take, at least two; For is the time from one to the next.

@@ -5,9 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
+	"strings"
 
 	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -29,7 +32,7 @@ func (o *observation) readDNATTargets(context.Context) (err error) {
 		return errNone
 	}
 	o.DNATTargets, err = answer(o, question{"DNAT targets", "dnat_targets.json"}, func() (*snapshot.DNATTargets, error) {
-		return askTargets(targetsOf(o.NATRules))
+		return askTargets(o.NATRules)
 	})
 	if errors.As(err, new(errNotRecorded)) {
 		return errNone
@@ -43,6 +46,9 @@ func targetsOf(rules *snapshot.NATRules) []snapshot.DNATTarget {
 		protocol string
 		address  netip.Addr
 		port     uint16
+		// family is that of redirect; incoming is of it and of loopback addresses.
+		family   string
+		incoming bool
 	}
 	targets, seen := []snapshot.DNATTarget{}, map[end]bool{}
 	for i := range rules.Rules {
@@ -55,6 +61,10 @@ func targetsOf(rules *snapshot.NATRules) []snapshot.DNATTarget {
 			e.port = r.DestinationPort
 		}
 		for _, e.address = range addressesOf(r) {
+			if !e.address.IsValid() {
+				e.family = r.Family
+			}
+			e.incoming = (!e.address.IsValid() || e.address.IsLoopback()) && r.Hook == "prerouting"
 			if !seen[e] && len(targets) < mostTargets {
 				seen[e] = true
 				targets = append(targets, snapshot.DNATTarget{Rule: i, Protocol: e.protocol, Address: e.address, Port: e.port})
@@ -78,13 +88,14 @@ func addressesOf(r *snapshot.NATRule) (all []netip.Addr) {
 	return all
 }
 
-// askTargets fills in what the kernel has of each target.
-func askTargets(targets []snapshot.DNATTarget) (*snapshot.DNATTargets, error) {
+// askTargets returns the targets of the rules, with what the kernel has of each.
+func askTargets(natRules *snapshot.NATRules) (*snapshot.DNATTargets, error) {
+	targets := targetsOf(natRules)
 	all := &snapshot.DNATTargets{Targets: targets}
 	if len(targets) == 0 {
 		return all, nil
 	}
-	k := &lookups{listening: map[string][]netip.AddrPort{}}
+	k := &lookups{rules: natRules, listening: map[string][]netip.AddrPort{}}
 	rules, err := netlink.RuleList(unix.AF_UNSPEC)
 	if err == nil {
 		all.PolicyRouting = slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Priority != 0 && r.Priority != 32766 && r.Priority != 32767 })
@@ -103,6 +114,7 @@ func askTargets(targets []snapshot.DNATTarget) (*snapshot.DNATTargets, error) {
 
 // lookups is what is read once for all targets.
 type lookups struct {
+	rules      *snapshot.NATRules
 	neighbours []netlink.Neigh
 	listening  map[string][]netip.AddrPort
 }
@@ -122,6 +134,11 @@ func (k *lookups) fill(t *snapshot.DNATTarget) error {
 		return err
 	case routes[0].Type == unix.RTN_LOCAL:
 		t.Local = true
+		if t.Address.Is4() && t.Address.IsLoopback() && k.rules.Rules[t.Rule].Hook == "prerouting" {
+			if t.Martian, err = localnetOff(k.rules.Rules[t.Rule].InInterface); err != nil {
+				return err
+			}
+		}
 		return k.listens(t)
 	}
 	t.NextHop = t.Address
@@ -145,6 +162,32 @@ var neighbourStates = map[int]string{
 	unix.NUD_PROBE: "PROBE", unix.NUD_FAILED: snapshot.NeighbourFailed, unix.NUD_NOARP: "NOARP", unix.NUD_PERMANENT: "PERMANENT",
 }
 
+// localnetOff reports whether the kernel drops packets to 127.0.0.0/8 that come in by an
+// interface (empty: by every one): net.ipv4.conf.*.route_localnet is 0 of it and of all
+// (IN_DEV_NET_ROUTE_LOCALNET).
+func localnetOff(device string) (off bool, err error) {
+	names := []string{"all", device}
+	if device == "" {
+		links, err := net.Interfaces()
+		if err != nil {
+			return false, err
+		}
+		for _, l := range links {
+			names = append(names, l.Name)
+		}
+	}
+	for _, name := range names {
+		value, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + name + "/route_localnet")
+		if err == nil && strings.TrimSpace(string(value)) != "0" {
+			return false, nil
+		}
+		if err != nil && (name == "all" || !errors.Is(err, fs.ErrNotExist)) {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
 // listens finds out whether a socket takes what comes to a port of this machine; one of
 // IPv6 that is bound to no address counts for IPv4, too.
 func (k *lookups) listens(t *snapshot.DNATTarget) error {
@@ -159,11 +202,28 @@ func (k *lookups) listens(t *snapshot.DNATTarget) error {
 		}
 		k.listening[t.Protocol] = open
 	}
+	r := &k.rules.Rules[t.Rule]
 	found := slices.ContainsFunc(open, func(s netip.AddrPort) bool {
-		return s.Port() == t.Port && (s.Addr() == t.Address || s.Addr().IsUnspecified() || !t.Address.IsValid())
+		return s.Port() == t.Port && (t.Address.IsValid() && takes(s.Addr(), t.Address) || !t.Address.IsValid() && takesRedirected(s.Addr(), r))
 	})
 	t.Listening = &found
 	return nil
+}
+
+// takes reports whether a socket bound to an address takes what comes to another one.
+func takes(bound, to netip.Addr) bool {
+	return bound == to || bound.IsUnspecified() && (bound.Is6() || to.Is4())
+}
+
+// takesRedirected reports whether a socket bound to an address can take what a redirect sends
+// there: to the first address of the interface that a packet comes in by, or to the loopback
+// address where this machine sent it (nf_nat_redirect_ipv4).
+func takesRedirected(bound netip.Addr, r *snapshot.NATRule) bool {
+	switch {
+	case r.Family == "ip6" && bound.Is4(), r.Family == "ip" && bound.Is6() && !bound.IsUnspecified():
+		return false
+	}
+	return !bound.IsLoopback() || r.Hook != "prerouting"
 }
 
 // openSockets lists the local ends of listening TCP sockets, or of UDP sockets without a

@@ -1,6 +1,7 @@
 package collect
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -62,29 +63,39 @@ func TestDNATTargets(t *testing.T) {
 	run("ip", "route", "add", "198.19.0.0/24", "via", "198.18.0.9")
 	run("nft", `table ip t { chain c { type nat hook prerouting priority -100;
 		tcp dport 1 dnat to 198.18.0.9:80; tcp dport 2 dnat to 198.19.0.5:80; tcp dport 3 dnat to 198.18.99.9:80;
-		tcp dport 4 dnat to 198.18.0.1:1; udp dport 5 redirect to :5000; tcp dport 6 redirect to :5000; }; }`)
+		tcp dport 4 dnat to 198.18.0.1:1; udp dport 5 redirect to :5000; tcp dport 6 redirect to :5000;
+		tcp dport 7 redirect to :5001; tcp dport 8 dnat to 127.0.0.1:5001; }; chain o { type nat hook output priority -100;
+		tcp dport 7 redirect to :5001; tcp dport 9 dnat to 127.0.0.2:5002; }; }
+		table ip6 t { chain c { type nat hook prerouting priority -100; tcp dport 6 redirect to :5000; }; }`)
 	if err := ns.Do(func() error {
-		listener, err := net.Listen("tcp4", "0.0.0.0:5000")
-		if err == nil {
+		for _, address := range []string{"0.0.0.0:5000", "127.0.0.1:5001"} {
+			listener, err := net.Listen("tcp4", address)
+			if err != nil {
+				return err
+			}
 			t.Cleanup(func() { listener.Close() })
 		}
-		return err
+		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]string{
 		"198.18.0.9": "FAILED by 198.18.0.9", "198.19.0.5": "FAILED by 198.18.0.9", "198.18.99.9": "no route",
-		"198.18.0.1": "closed", "udp": "closed", "tcp": "open",
+		"198.18.0.1": "closed", "udp 5000 ip prerouting": "closed", "tcp 5000 ip prerouting": "open", "tcp 5000 ip6 prerouting": "closed",
+		"tcp 5001 ip prerouting": "closed", "tcp 5001 ip output": "open", "127.0.0.1": "martian", "127.0.0.2": "closed",
 	}
 	check := func(s *snapshot.Snapshot) {
 		t.Helper()
 		got := map[string]string{}
 		for _, target := range s.DNATTargets.Targets {
-			name := target.Protocol
+			r := s.NATRules.Rules[target.Rule]
+			name := fmt.Sprintf("%s %d %s %s", target.Protocol, target.Port, r.Family, r.Hook)
 			if target.Address.IsValid() {
 				name = target.Address.String()
 			}
 			switch {
+			case target.Martian:
+				got[name] = "martian"
 			case target.NoRoute != "":
 				got[name] = "no route"
 			case target.Listening != nil:

@@ -45,7 +45,7 @@ func readMemory(src source) (*snapshot.Memory, error) {
 	return parseMemory(strings.NewReader(text))
 }
 
-// AvailableMemory is how many bytes of this machine's memory programs can have before
+// AvailableMemory returns how many bytes of this machine's memory programs can have before
 // it swaps.
 func AvailableMemory() (int64, error) {
 	memory, err := readMemory(newLive(Options{}))
@@ -97,12 +97,17 @@ var otherSysctls = []string{
 
 // readSysctls reads what there is; a sysctl that this kernel or namespace does
 // not have is absent. The error is that of the first one that is there and cannot
-// be read, or that connection tracking has none at all.
-func readSysctls(src source) (snapshot.Sysctls, error) {
+// be read, or that connection tracking has none at all: a kernel may keep them from a user
+// namespace, and a container's /proc may lack them, though it is loaded.
+func readSysctls(src source, loaded bool) (snapshot.Sysctls, error) {
 	const dir = sysctlRoot + "net/netfilter"
 	names, err := src.list(dir, "nf_conntrack_")
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(names) == 0 {
-		err = errors.New("read net.netfilter.nf_conntrack_*: there are none: " + snapshot.NotLoaded)
+		why := snapshot.NotLoaded
+		if loaded {
+			why = "connection tracking is loaded, so they are hidden from this process"
+		}
+		err = errors.New("read net.netfilter.nf_conntrack_*: there are none: " + why)
 	}
 	sysctls := snapshot.Sysctls{}
 	for _, name := range names {

@@ -272,6 +272,16 @@ func TestWithoutConntrack(t *testing.T) {
 	}
 }
 
+// TestHiddenSysctls: sysctls that are missing do not mean that connection tracking is not loaded.
+func TestHiddenSysctls(t *testing.T) {
+	for loaded, want := range map[bool]bool{true: false, false: true} {
+		_, err := readSysctls(&fixture{}, loaded)
+		if err == nil || strings.HasSuffix(err.Error(), snapshot.NotLoaded) != want {
+			t.Errorf("loaded %t: %v", loaded, err)
+		}
+	}
+}
+
 // A report prints the release: a hostile bundle's is no longer than a kernel's can be.
 func TestReleaseIsBounded(t *testing.T) {
 	dir := t.TempDir()

@@ -81,7 +81,10 @@ var collectors = []collector{
 		o.ConntrackStat, err = readStat(ctx, o.src)
 		return err
 	}},
-	{snapshot.PartSysctls, func(o *observation, _ context.Context) (err error) { o.Sysctls, err = readSysctls(o.src); return err }},
+	{snapshot.PartSysctls, func(o *observation, _ context.Context) (err error) {
+		o.Sysctls, err = readSysctls(o.src, o.ConntrackStat != nil)
+		return err
+	}},
 }
 
 // answer returns what ask reads, or what a bundle has of it; nil with an error.
@@ -183,7 +186,7 @@ func readTable(ctx context.Context, src source, maxEntries int, established uint
 	return sampler.Table(r.Complete), nil
 }
 
-// gap is what lies between two dumps, once the second observation has come to its
+// gap returns the gap between two dumps, once the second observation has come to its
 // table.
 func gap(first, second *observation) aggregate.Gap {
 	return aggregate.Gap{

@@ -493,7 +493,7 @@ func (t *tape) table(_ context.Context, fn func([]byte) error) (dump.Result, err
 	}
 }
 
-// ended is how the dump went when it was recorded, or else what is wrong with it.
+// ended returns the recorded outcome of the dump, or else what is wrong with it.
 func (t *tape) ended(wrong error) (dump.Result, error) {
 	r := dump.Result{Complete: t.tail.Complete, Interrupted: t.tail.Interrupted}
 	if t.tail.Failure != nil {

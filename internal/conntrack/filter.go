@@ -229,7 +229,7 @@ func appendFlags(b []byte, typ uint16, flags uint32) []byte {
 	return binary.NativeEndian.AppendUint32(netlink.AppendAttrHeader(b, typ, 4), flags)
 }
 
-// flags says what of a side the kernel is to compare. It refuses a tuple without a family,
+// flags returns the parts of a side that the kernel compares. It refuses a tuple without a family,
 // and reads a port behind a protocol only (ctnetlink_parse_tuple_proto).
 func (f *Filter) flags(s *Side) (flags uint32) {
 	add := func(on bool, flag uint32) {

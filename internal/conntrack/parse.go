@@ -135,7 +135,7 @@ func ParseStatus(text string) (set, unset Status, err error) {
 		unset |= StatusBits[i].Unset
 	}
 	if both := set & unset; both != 0 {
-		return 0, 0, fmt.Errorf("%q asks for a bit to be set and not to be set: no entry has that", text)
+		return 0, 0, fmt.Errorf("%q requires a bit to be both set and not set: no entry matches", text)
 	}
 	return set, unset, nil
 }

@@ -48,10 +48,10 @@ func readTable(rec *snapshot.Recording) (*table, Check) {
 	switch {
 	case okMax && t.max == 0:
 		return nil, Check{State: NotChecked, Why: "nf_conntrack_max is 0: the table has no limit"}
-	case !ok && !okMax && (why == "" || strings.HasSuffix(why, snapshot.NotLoaded)):
+	case last.Sysctls[snapshot.ConntrackCount] == "" && last.Sysctls[snapshot.ConntrackMax] == "" && (why == "" || strings.HasSuffix(why, snapshot.NotLoaded)):
 		return nil, Check{State: OK, Why: snapshot.NotLoaded, Absent: true}
 	}
-	return nil, Check{State: NotChecked, Why: cmp.Or(why, "nf_conntrack_count or nf_conntrack_max is missing")}
+	return nil, Check{State: NotChecked, Why: cmp.Or(why, "nf_conntrack_count or nf_conntrack_max is missing, or no number")}
 }
 
 // share of the limit that is used.
@@ -70,7 +70,7 @@ func (t *table) delta(name string) (int64, bool) {
 	return int64(d), ok
 }
 
-// noCounters says why the counters cannot be compared.
+// noCounters returns why the counters cannot be compared.
 func (t *table) noCounters() string {
 	return cmp.Or(t.rec.Last().PartError(snapshot.PartStat), "the conntrack counters of the two samples cannot be compared")
 }
@@ -89,7 +89,7 @@ func (t *table) sizes() []Evidence {
 	}
 }
 
-// counters is how much these grew; one that the kernel does not have is left out.
+// counters returns the growth of these counters; those that the kernel lacks are left out.
 func (t *table) counters(names ...string) []Evidence {
 	var e []Evidence
 	for _, name := range names {
@@ -132,7 +132,7 @@ func (t *table) contents() []Evidence {
 	return e
 }
 
-// dumpSource says how much of the table was read, for evidence.
+// dumpSource returns how much of the table was read, for evidence.
 func (t *table) dumpSource() string {
 	tab := t.rec.Last().Table
 	if tab.Complete {
@@ -174,7 +174,7 @@ func (t *table) full() bool {
 	return float64(max(t.count, t.before)) >= nearlyAll*float64(t.max)
 }
 
-// lastLogged is how many seconds before the end of the recording the kernel last
+// lastLogged returns how many seconds before the end of the recording the kernel last
 // logged a full table of this namespace; false where it did not.
 func (t *table) lastLogged() (secondsAgo float64, ok bool) {
 	last := t.rec.Last()
@@ -230,7 +230,7 @@ func (t *table) scale() float64 {
 	return float64(t.count) / float64(tab.Sampled)
 }
 
-// lifetime is how long an entry that was born in this class takes up its place,
+// lifetime returns how long an entry that was created in this class occupies its place,
 // in seconds: the timeout of the state in which it ends
 // (Documentation/networking/nf_conntrack-sysctl.rst). A TCP connection seen
 // established will be closed in time and then stay for time_wait.
@@ -423,7 +423,7 @@ func (t *table) bucketChange(s capacity.Sizing) tune.Change {
 	}
 }
 
-// advice is what natkit never does automatically, with the risk of each.
+// advice returns what natkit never does automatically, with the risk of each.
 func (t *table) advice() []Remedy {
 	var r []Remedy
 	if tab := t.rec.Last().Table; tab != nil && tab.Sampled > 0 {

@@ -59,7 +59,7 @@ func (t *table) leak(i *snapshot.IdleEstablished, idle int64) *Finding {
 		leakRemedies(t.rec, i, idle, day), units.Percent(float64(idle)/float64(t.max)), hours(i.TimeoutSeconds))
 	if inUse := i.Entries - i.IdleFrom(snapshot.IdleLong); float64(inUse) < fewInUse*float64(i.Entries) {
 		f.Confidence = "possible"
-		f.Cause += "; or, as hardly any is in use, they have another timeout than " + establishedTimeout + " says: it was raised lately, or a rule sets one (nft ct timeout, iptables CT --timeout)"
+		f.Cause += "; or, as hardly any is in use, their timeout differs from " + establishedTimeout + ": it was raised lately, or a rule sets one (nft ct timeout, iptables CT --timeout)"
 	}
 	f.Evidence = append(f.Evidence, idleTalkers("idle from ", i.Sources, t)...)
 	f.Evidence = append(f.Evidence, idleTalkers("idle to ", i.Services, t)...)

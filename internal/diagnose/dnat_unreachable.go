@@ -59,6 +59,9 @@ func unreachableOf(rec *snapshot.Recording, t snapshot.DNATTarget, silent map[ho
 		u.problem, u.source = fmt.Sprintf("%s on %s does not answer (%s)", t.NextHop, t.Interface, t.Neighbour), "neighbour entry, twice"
 		u.advice = fmt.Sprintf("'ip neigh show %s'%s: is that host up and on this link, and is %s its address", t.NextHop, where(rec), t.NextHop)
 		u.now = t.Neighbour == snapshot.NeighbourIncomplete
+	case t.Martian:
+		u.problem, u.source = "what comes in for a loopback address is dropped: route_localnet is 0", "net.ipv4.conf.*.route_localnet"
+		u.advice = fmt.Sprintf("let the server listen on an address of this machine that is not loopback, and the rule lead there; 'sysctl -w net.ipv4.conf.INTERFACE.route_localnet=1'%s lets packets in, for every service on 127.0.0.1 that a host on that link asks for", where(rec))
 	case t.Listening != nil && !*t.Listening && (last.IPVS == nil || len(last.IPVS.Services) == 0):
 		u.problem, u.source = fmt.Sprintf("refused: no %s socket listens on port %d here", t.Protocol, t.Port), "sock_diag"
 		u.advice = fmt.Sprintf("start the server that should listen on %s port %d%s ('ss -ln'), or correct the rule", t.Protocol, t.Port, where(rec))

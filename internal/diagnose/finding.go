@@ -50,7 +50,7 @@ type Finding struct {
 	ID       string   `json:"id"`
 	Severity Severity `json:"severity"`
 	Title    string   `json:"title"`
-	// Confidence is "certain" (the kernel says so itself), "likely" or "possible".
+	// Confidence is "certain" (reported by the kernel itself), "likely" or "possible".
 	Confidence  string     `json:"confidence"`
 	Evidence    []Evidence `json:"evidence"`
 	Cause       string     `json:"cause"`
@@ -81,7 +81,7 @@ type Remedy struct {
 // ReportSchema names the JSON form of a Report.
 const ReportSchema = "natkit.doctor/1"
 
-// Report is what doctor has to say about one recording.
+// Report is doctor's result for one recording.
 type Report struct {
 	Schema  string    `json:"schema"`
 	TakenAt time.Time `json:"taken_at"`

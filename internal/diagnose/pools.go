@@ -131,9 +131,26 @@ func (p *pools) mapped() *snapshot.NATRule {
 	return nil
 }
 
-// noRange says that it is not known whether ports are left.
-func noRange(rule *snapshot.NATRule) string {
-	return fmt.Sprintf("; how many ports a connection can have is not known: a map gives them (%s: %s)", rule.Place(), rule.Text)
+// noRange returns why it is not known whether ports are left; "" where it is known.
+func (p *pools) noRange() string {
+	if why := p.noRules(); why != "" {
+		return why
+	}
+	if rule := p.mapped(); rule != nil {
+		return rangeUnknown + fmt.Sprintf("a map gives them (%s: %s)", rule.Place(), rule.Text)
+	}
+	return ""
+}
+
+const rangeUnknown = "; how many ports a connection can have is not known: "
+
+// noRules returns why the rules that give the pools their ports are not known: the ports in use may
+// then be all that there are. It is "" where they are known, or nothing is translated.
+func (p *pools) noRules() string {
+	if p.rules != nil || len(p.ports.Pools) == 0 {
+		return ""
+	}
+	return rangeUnknown + cmp.Or(p.rec.Last().PartError("nat_rules"), "the NAT rules were not read")
 }
 
 // byLayout begins the source of chances that hold for the ports left in the end.
@@ -187,7 +204,7 @@ func (p *pools) sourceRules() []*snapshot.NATRule {
 	return all
 }
 
-// What NAT takes from where no rule says otherwise (nf_nat_l4proto_unique_tuple,
+// What NAT takes from if no rule has a range (nf_nat_l4proto_unique_tuple,
 // net/netfilter/nf_nat_core.c), for clients' ports from 1024 on.
 const (
 	firstOfAll = 1024
@@ -214,7 +231,7 @@ func (p *pools) portRemedies(pool *snapshot.PortPool) []Remedy {
 	return append(r, p.aboutRandom(pool)...)
 }
 
-// aboutRandom says what fully-random does to a pool whose used ports lie in a block,
+// aboutRandom describes the effect of fully-random on a pool whose used ports lie in a block,
 // which is often named as the cure.
 func (p *pools) aboutRandom(pool *snapshot.PortPool) []Remedy {
 	rule := p.rule(pool)
@@ -264,7 +281,7 @@ func (p *pools) widen(pool *snapshot.PortPool, rule *snapshot.NATRule) Remedy {
 	return r
 }
 
-// deliberate says why a range may be on purpose; empty where nothing speaks for it.
+// deliberate returns why a range may be on purpose; empty where nothing speaks for it.
 func (p *pools) deliberate(pool *snapshot.PortPool, rule *snapshot.NATRule) string {
 	for _, other := range p.sourceRules() {
 		same := other.Target == rule.Target && other.Handle == rule.Handle && other.Place() == rule.Place()

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -128,6 +129,31 @@ func TestFindingsAreComplete(t *testing.T) {
 	}
 }
 
+// TestTextsAreFormats: each text takes its arguments, whatever they are.
+func TestTextsAreFormats(t *testing.T) {
+	var anything []any
+	for range 20 {
+		anything = append(anything, formatted{})
+	}
+	for name := range texts().Findings {
+		f := worded(name, nil, nil, anything...)
+		if all := f.Title + f.Cause + f.Consequence; strings.Contains(all, "%!") {
+			t.Errorf("%s: %s", name, all)
+		}
+	}
+	for name := range texts().Remedies {
+		r := advice(name, anything...)
+		if all := r.Title + r.Predicts + r.Cost + r.Risk; strings.Contains(all, "%!") {
+			t.Errorf("%s: %s", name, all)
+		}
+	}
+}
+
+// formatted takes every verb.
+type formatted struct{}
+
+func (formatted) Format(f fmt.State, _ rune) { fmt.Fprint(f, "x") }
+
 // TestFloodAdvice: the safest comes first, nothing is dropped for a notice, and who has
 // answered connections is never cut off.
 func TestFloodAdvice(t *testing.T) {
@@ -162,6 +188,9 @@ func complete(t *testing.T, where string, f Finding) {
 	t.Helper()
 	if f.ID == "" || f.Title == "" || f.Cause == "" || f.Consequence == "" || f.Confidence == "" || len(f.Evidence) == 0 || len(f.Remedies) == 0 {
 		t.Errorf("%s: finding with an empty part: %+v", where, f)
+	}
+	if text, err := json.Marshal(f); err != nil || bytes.Contains(text, []byte("%!")) {
+		t.Errorf("%s: %s: a text that lacks its arguments: %s, %v", where, f.ID, text, err)
 	}
 	for _, e := range f.Evidence {
 		if e.What == "" || e.Source == "" || e.Value == nil {

@@ -30,7 +30,7 @@ const (
 // it for 52.5 to 60 s, loaded ones for up to 112.5 s.
 const timeWaitSeconds = 60
 
-// offsetPerConnection says which systems add an offset to their timestamps that depends
+// offsetPerConnection names the systems that add an offset to their timestamps that depends
 // on the ports. Linux 4.11 to 6.19 took the two addresses alone (28ee1b746f49);
 // 165573e41f2f is in Linux 7.0 and came to stable series, one after the other. A NAT that
 // changes source ports then makes many clocks of one machine.
@@ -66,7 +66,7 @@ func (e *endpoint) delta(name string) (uint64, bool) {
 	return e.last.Counters.Delta(e.first.Counters, name)
 }
 
-// timeWait is how many sockets are in TIME_WAIT, the more of the two samples; false
+// timeWait returns the number of sockets in TIME_WAIT, the larger of the two samples; false
 // where that is not known.
 func (e *endpoint) timeWait() (int64, bool) {
 	if e.first.Sockets == nil || e.last.Sockets == nil {
@@ -103,7 +103,7 @@ func (e *endpoint) severity(n uint64) Severity {
 // showsLate reports whether a trace lasted long enough to see connections that come late.
 func showsLate(s *snapshot.SYNs) bool { return s.LateKnown && s.Seconds >= completeTrace }
 
-// lateOfRejected is how many connections of the addresses with rejected SYNs came about
+// lateOfRejected returns how many connections of the addresses with rejected SYNs came about
 // late, or not at all.
 func lateOfRejected(s *snapshot.SYNs) (n uint64) {
 	for i := range s.Sources {
@@ -164,7 +164,7 @@ func (e *endpoint) syns() (*snapshot.SYNs, string) {
 	return nil, needsTrace
 }
 
-// synSource says how many of the SYNs a trace captured, for evidence.
+// synSource returns how many of the SYNs a trace captured, for evidence.
 func synSource(s *snapshot.SYNs) string {
 	if s.Sample > 1 {
 		return fmt.Sprintf("trace of SYNs, 1 in %s connections in the end", units.Count(s.Sample))

@@ -45,7 +45,7 @@ func checkUDPStale(rec *snapshot.Recording) (*Finding, Check) {
 	stale := staleOnes(flows.OneWay, rec.Last().NATRules, ipvs == 1)
 	switch {
 	case len(stale) == 0 && ipvs == 1:
-		return passed(seen + ", all where the present rules lead, or IPVS, which was not asked")
+		return passed(seen + ", all where the present rules lead, or IPVS, which was not queried")
 	case len(stale) == 0:
 		return passed(seen + ", none of which the present rules lead elsewhere")
 	}
@@ -114,7 +114,7 @@ func mayLead(r *snapshot.NATRule, to netip.AddrPort) bool {
 	return to.Addr().Compare(r.First) >= 0 && to.Addr().Compare(r.Last) <= 0
 }
 
-// ruledTarget is what the first rule that is certain to match gives; empty where none
+// ruledTarget returns what the first rule that is certain to match gives; empty where none
 // is. It is certain where it names service and port and nothing else.
 func ruledTarget(rules *snapshot.NATRules, w snapshot.OneWay) string {
 	for i := range rules.Rules {

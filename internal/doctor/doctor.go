@@ -57,7 +57,7 @@ func (t *Treatment) Last(first *diagnose.Report) *diagnose.Report {
 	return t.Rounds[len(t.Rounds)-1].After
 }
 
-// Changes are what was changed in all, each thing once, from its first value to
+// Changes returns all changes, each target once, from its first value to
 // its last.
 func (t *Treatment) Changes() []tune.Change {
 	var all []tune.Change
@@ -76,7 +76,7 @@ func (t *Treatment) Changes() []tune.Change {
 	return all
 }
 
-// Options say how to treat.
+// Options are the options of a treatment.
 type Options struct {
 	// Look is how the effect of a round is seen: a report taken after it.
 	Look  func(context.Context) (*diagnose.Report, error)

@@ -22,7 +22,7 @@ const (
 	mostFunctions = 100
 )
 
-// TraceOptions say what to record.
+// TraceOptions specify what to record.
 type TraceOptions struct {
 	// Netns is the namespace whose drops count; nil is the one natkit runs in. The
 	// profile is of the whole machine.

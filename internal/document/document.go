@@ -164,7 +164,7 @@ func (s Source) explain(err error) error {
 	return &located{line, column, message}
 }
 
-// unprintable is where the first character stands that no YAML text may have.
+// unprintable returns the position of the first character that YAML does not allow.
 func (s Source) unprintable() (line, column int) {
 	line, column = 1, 1
 	for _, r := range string(s.Text) {
@@ -250,7 +250,7 @@ func pairs(n *yaml.Node) func(yield func(key, value *yaml.Node) bool) {
 	}
 }
 
-// resolve is what an alias (*name) stands for.
+// resolve returns the node that an alias (*name) refers to.
 func resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias

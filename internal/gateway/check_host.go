@@ -69,6 +69,10 @@ func (c *checker) ownAddresses() {
 	said := map[nat.AddrRange]bool{}
 	c.everyRule(func(o one) {
 		for _, w := range o.written() {
+			if said[w.addrs] {
+				continue
+			}
+			said[w.addrs] = o.subnetEnd(w, h)
 			if (w.use == useOn || w.use == useOutside || w.use == useGive) && !said[w.addrs] {
 				said[w.addrs] = o.notHere(w, h)
 			}
@@ -128,17 +132,38 @@ func (f *Facts) addresses() hostAddresses {
 	return h
 }
 
-// notHere reports addresses that belong to no host, or to no interface here.
-func (o one) notHere(w written, h hostAddresses) bool {
-	a := w.addrs.First
-	switch end := h.ends[a]; {
-	case a != w.addrs.Last:
-		return o.notAllOurs(w)
-	case h.own[a]:
+// subnetEnd refuses an address that no host on a network here can have. Of a prefix that
+// each host has its own address of, the others work.
+func (o one) subnetEnd(w written, h hostAddresses) bool {
+	single := w.use == useOn || w.use == useTo || w.use == useInside || w.use == useOutside
+	if w.use != useGive && !(single && w.addrs.IsSingle()) {
 		return false
-	case end != "":
-		o.refuse("subnet-end", fmt.Sprintf("%s is the network's own or the broadcast address of %s", w.text(), end),
-			"write the address of a host", w.path()...)
+	}
+	var end netip.Addr
+	if w.addrs.IsSingle() {
+		end = w.addrs.First
+	} else {
+		for a := range h.ends {
+			if w.addrs.Contains(a) && !h.own[a] && (!end.IsValid() || a.Less(end)) {
+				end = a
+			}
+		}
+	}
+	if h.ends[end] == "" || h.own[end] {
+		return false
+	}
+	o.refuse("subnet-end", fmt.Sprintf("%s is the network's own or the broadcast address of %s", withPart(w, nat.OneAddr(end)), h.ends[end]),
+		"write the address of a host", w.path()...)
+	return true
+}
+
+// notHere warns of addresses that no interface here has.
+func (o one) notHere(w written, h hostAddresses) bool {
+	switch a := w.addrs.First; {
+	case !w.addrs.IsSingle():
+		return o.notAllOurs(w)
+	case h.own[a] || h.ends[a] != "" || o.facts.Has(a):
+		return false
 	default:
 		o.notOurs(a, w.path())
 	}
@@ -158,13 +183,14 @@ func (o one) notOurs(a netip.Addr, path []any) {
 
 // notAllOurs is notOurs of a range or a prefix, of which a router may send all.
 func (o one) notAllOurs(w written) bool {
-	all, have := w.addrs.Size(), int64(0)
+	missing := nat.AddrRanges{w.addrs}
 	for _, i := range o.facts.Interfaces {
 		for _, p := range i.Addresses {
-			if w.addrs.Contains(p.Addr()) {
-				have++
-			}
+			missing = missing.Without(nat.OneAddr(p.Addr()))
 		}
+	}
+	for _, p := range o.facts.Local {
+		missing = missing.Without(nat.RangeOf(p))
 	}
 	if network, name := o.networkIn(w.addrs); name != "" {
 		o.warn("address-missing", fmt.Sprintf("%s takes up all of %s, the network of %s: the router's address is among them, and those of other hosts there",
@@ -172,15 +198,19 @@ func (o one) notAllOurs(w written) bool {
 		return true
 	}
 	dev, near := o.toward(w.addrs.First)
-	if all <= have || !near {
+	if len(missing) == 0 || !near {
 		return false // a prefix elsewhere is one that is routed here
 	}
-	advice := fmt.Sprintf("sudo %s, or %s for each", o.facts.Commands("ip route add local "+prefixOr(w)+" dev "+dev), o.facts.Commands("ip addr add"))
+	var commands []string
+	for _, p := range w.addrs.Prefixes() {
+		commands = append(commands, "sudo "+o.facts.Commands(fmt.Sprintf("ip route add local %s dev %s", p, dev)))
+	}
+	advice := strings.Join(commands, "\n")
 	if w.addrs.First.Is6() {
 		advice = "have it routed here, or answer for it: ndppd, or " + o.facts.Commands("ip -6 neigh add proxy") + " for each"
 	}
-	o.warn("address-missing", fmt.Sprintf("%s lies on the network of %s, and of its %s interfaces here have %d: no host answers for the others there",
-		w.text(), dev, many(all, "address", "addresses"), have), advice, w.path()...)
+	o.warn("address-missing", fmt.Sprintf("%s lies on the network of %s, and this host does not have %s of it: no host answers for them there",
+		w.text(), dev, many(missing.Size(), "address", "addresses")), advice, w.path()...)
 	return true
 }
 
@@ -194,14 +224,6 @@ func (c *checker) networkIn(r nat.AddrRange) (network netip.Prefix, name string)
 		}
 	}
 	return network, ""
-}
-
-// prefixOr is the prefix that a range is, or a word for one.
-func prefixOr(w written) string {
-	if p := w.addrs.Prefix(); p.IsValid() {
-		return p.String()
-	}
-	return "PREFIX"
 }
 
 // toward is the interface on whose network the address is; the first WAN interface

@@ -80,14 +80,14 @@ type AccuracyRow struct {
 	Cured   string  `json:"cured,omitempty"`
 	State   string  `json:"state"`
 	Seconds float64 `json:"seconds"`
-	// Why says what of the expectation was not met, or why the scenario was not run.
+	// Why is what of the expectation was not met, or why the scenario was not run.
 	Why string `json:"why,omitempty"`
 }
 
 // Recalled reports whether doctor named the fault.
 func (r *AccuracyRow) Recalled() bool { return slices.Contains(r.Found, r.Injected) }
 
-// RowOf is what the run of a scenario says of doctor's accuracy.
+// RowOf returns the row of a scenario's run in the matrix of doctor's accuracy.
 func RowOf(s *Scenario, r *Report) AccuracyRow {
 	row := newRow(s, RowPassed, "")
 	row.Seconds = r.Seconds

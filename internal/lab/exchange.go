@@ -12,7 +12,7 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// Exchange says more of a load of kind exchange: connections or datagrams that a server
+// Exchange holds the details of a load of kind exchange: connections or datagrams that a server
 // answers with the address and port that it saw.
 type Exchange struct {
 	// Name is what the report calls the load: "static, from outside".
@@ -39,7 +39,7 @@ type ServerAt struct {
 	Address netip.Addr `yaml:"address" check:"lab"`
 }
 
-// Listens is where the server of an exchange listens; any address of its node where it
+// Listens returns where the server of an exchange listens; any address of its node where it
 // is not valid.
 func (l Load) Listens() (netip.Addr, uint16) {
 	s := l.Exchange.Server
@@ -61,7 +61,7 @@ type ExchangeReport struct {
 	KeptPorts int64  `json:"kept_ports"`
 	// Entries are those of the gateway's connection table that are of it.
 	Entries int64 `json:"entries"`
-	// Faults say in what it is not as the scenario expects; none where it is.
+	// Faults lists the deviations from what the scenario expects.
 	Faults []string `json:"faults,omitempty"`
 }
 

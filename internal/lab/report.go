@@ -54,7 +54,7 @@ func (r *Report) Stage(name string) *StageReport {
 // StageReport is the load of one stage and what the gateway's tracker did meanwhile.
 type StageReport struct {
 	Name string `json:"name"`
-	// About says what is special in this stage, in a few words.
+	// About describes briefly what is special in this stage.
 	About string `json:"about"`
 	// Result is that of the load of kind http, or, where there is none, of the first:
 	// Completed are then datagrams that were answered, packets that were sent, or
@@ -90,7 +90,7 @@ type StageReport struct {
 	Drops *snapshot.Drops `json:"drops,omitempty"`
 	// Profile is where the machine's CPUs spent their time while the load ran.
 	Profile *snapshot.Profile `json:"profile,omitempty"`
-	// Untraced says what the stage should have traced and could not, and why.
+	// Untraced lists what the stage should have traced and could not, with the reasons.
 	Untraced []diagnose.Unread `json:"untraced,omitempty"`
 }
 
@@ -122,7 +122,7 @@ type RemedyReport struct {
 type LoadReport struct {
 	Kind string `json:"kind"`
 	From string `json:"from,omitempty"`
-	// Asked says in a few words what was to be sent.
+	// Asked describes briefly what was to be sent.
 	Asked   string  `json:"asked"`
 	Seconds float64 `json:"seconds"`
 	// Sent requests, datagrams, packets or connections; Answered of them got what they
@@ -130,7 +130,7 @@ type LoadReport struct {
 	Sent     int64 `json:"sent"`
 	Answered int64 `json:"answered"`
 	Failed   int64 `json:"failed"`
-	// Notes say what else the reader has to know.
+	// Notes are further remarks for the reader.
 	Notes []string `json:"notes,omitempty"`
 	// Exchange is what the far end saw, of kind exchange.
 	Exchange *ExchangeReport `json:"exchange,omitempty"`
@@ -171,7 +171,7 @@ const (
 	tooFast = 1.25
 )
 
-// Caution says why the figures of a stage are not to be compared with those of others;
+// Caution returns why the figures of a stage are not to be compared with those of others;
 // empty where nothing speaks against it.
 func (r *Report) Caution(s *StageReport) string {
 	if s.OtherCPU > muchOther {

@@ -89,7 +89,7 @@ type Server struct {
 // connection table starts empty, apart from this stage's fill, unless KeepEntries is set.
 type Stage struct {
 	Name string `yaml:"name" check:"required name"`
-	// About says what is special, in a few words.
+	// About describes briefly what is special.
 	About string `yaml:"about"`
 	// URL is requested by loads of kind http.
 	URL string `yaml:"url"`
@@ -131,7 +131,7 @@ const (
 // cured by its own remedy before this stage starts.
 const ApplyRemedy = "remedy"
 
-// Overrides replace what a scenario's load says, and loads of requests in its stages;
+// Overrides replace values of a scenario's load, and of loads of requests in its stages;
 // zero values leave it.
 type Overrides struct {
 	Concurrency int

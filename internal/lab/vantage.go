@@ -98,7 +98,7 @@ type Capture struct {
 	// had reached its bound. Neither are in the file.
 	Dropped uint64 `json:"dropped_packets"`
 	Cut     uint64 `json:"packets_after_bound"`
-	// Error says why the file holds less than was captured; empty where all is well.
+	// Error is why the file holds less than was captured; empty if it is complete.
 	Error string `json:"error,omitempty"`
 }
 

@@ -184,7 +184,7 @@ const (
 	lateShare  = 0.01
 )
 
-// Limit says why the generator was the limit; empty where it was not.
+// Limit returns why the generator was the limit; empty where it was not.
 func (o Observed) Limit() string {
 	switch {
 	case o.NoLocalPort > 0:
@@ -206,7 +206,7 @@ func (o Observed) Limit() string {
 	return ""
 }
 
-// Contention says who else used the CPUs, where that was much: other processes, or packets
+// Contention returns what else used much of the CPUs: other processes, or packets
 // where the CPUs were full.
 func (o Observed) Contention() string {
 	if text := OthersNote(o.Others, " (the server among them if it runs here)"); text != "" {

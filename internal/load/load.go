@@ -11,7 +11,7 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 )
 
-// CloseMode says who closes a connection first, which decides who keeps it in
+// CloseMode is the side that closes a connection first, which decides who keeps it in
 // TIME_WAIT and which conntrack timeout holds.
 type CloseMode string
 
@@ -38,7 +38,7 @@ type Config struct {
 	Timeout time.Duration `json:"timeout_ns"`
 	// KeepAlive sends many requests over one connection.
 	KeepAlive bool `json:"keep_alive"`
-	// PerConnection ends a kept connection after this number of requests, by whom Close says;
+	// PerConnection ends a kept connection after this number of requests, by the side that Close names;
 	// 0 means never.
 	PerConnection int       `json:"requests_per_connection,omitempty"`
 	Close         CloseMode `json:"close"`
@@ -161,10 +161,10 @@ type Result struct {
 	Series       []Second `json:"series"`
 	// CPU of this process and of the whole machine during the run, in seconds.
 	CPU CPU `json:"cpu"`
-	// GeneratorLimit says why the generator, not the server, was the limit; empty
+	// GeneratorLimit is the reason why the generator, not the server, was the limit; empty
 	// where it was not.
 	GeneratorLimit string `json:"generator_limit,omitempty"`
-	// CPUContention says that other processes, such as a server on the same machine,
+	// CPUContention reports that other processes, such as a server on the same machine,
 	// used much of its CPUs, or that packets did; empty where that was not so.
 	CPUContention string `json:"cpu_contention,omitempty"`
 	// SystemCalls made by the workers for the run's requests.

@@ -98,7 +98,7 @@ type Action struct {
 	Persistent bool `json:"persistent,omitempty"`
 }
 
-// String says what the rule does: "from 10.0.0.0/8 out eth0 becomes 203.0.113.7".
+// String describes the rule: "from 10.0.0.0/8 out eth0 becomes 203.0.113.7".
 func (r *Rule) String() string {
 	switch r.Action.Kind {
 	case Notrack:
@@ -110,7 +110,7 @@ func (r *Rule) String() string {
 	return joinWords(r.Match.String(), "becomes", r.Action.String())
 }
 
-// String says what is given: "203.0.113.7 ports 1024-65535 random".
+// String describes the translation: "203.0.113.7 ports 1024-65535 random".
 func (a *Action) String() string {
 	return joinWords(a.given(), onlyIf(a.Keep, "ports keep"), onlyIf(a.Ports != Ports{}, "ports "+a.Ports.String()),
 		map[Random]string{RandomPorts: "random", RandomFully: "random fully"}[a.Random], onlyIf(a.Persistent, "persistent"))

@@ -181,7 +181,7 @@ var errUncertain = errors.New("an older natkit noted only the number of its netw
 const initialUserNamespace = "user:[4026531837]"
 
 // opensAll reports whether root may open every namespace by its handle. Elsewhere the
-// kernel says ESTALE also for what may not be opened (do_handle_to_path, fs/fhandle.c).
+// kernel also returns ESTALE for what may not be opened (do_handle_to_path, fs/fhandle.c).
 func opensAll() bool {
 	user, err := os.Readlink("/proc/self/ns/user")
 	return err == nil && user == initialUserNamespace && SeesAll()
@@ -197,7 +197,7 @@ func (h *Handle) checked(id ID) (*Handle, error) {
 	case err == nil && have.Cookie == id.Cookie:
 		return h, nil
 	case err == nil && have.Cookie == 0:
-		err = errors.New("this kernel does not say whether it is still the same one")
+		err = errors.New("this kernel does not report whether it is still the same one")
 	case err == nil:
 		err = gone(fmt.Sprintf("network namespace %d is gone, and another one has its number", id.Inode))
 	}

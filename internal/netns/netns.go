@@ -133,7 +133,7 @@ func (h *Handle) identify() error {
 	return nil
 }
 
-// Name is what the namespace is called in messages; empty for the current one.
+// Name returns the namespace's name in messages; empty for the current one.
 func (h *Handle) Name() string { return h.name }
 
 // Inode identifies the namespace, as in `ls -L -i /proc/PID/ns/net` and in the

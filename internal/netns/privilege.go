@@ -38,7 +38,7 @@ var capabilityNames = map[int]string{
 	unix.CAP_DAC_READ_SEARCH: "CAP_DAC_READ_SEARCH", unix.CAP_DAC_OVERRIDE: "CAP_DAC_OVERRIDE", unix.CAP_SYSLOG: "CAP_SYSLOG", unix.CAP_SYS_PTRACE: "CAP_SYS_PTRACE",
 }
 
-// CheckPrivilege says in one line which of the needs this process cannot meet; nil where it
+// CheckPrivilege returns an error, of one line, naming the needs this process lacks; nil if it
 // can meet all. What a security module or a container's filter of system calls
 // forbids besides is only seen by trying.
 func CheckPrivilege(needs ...Need) error {

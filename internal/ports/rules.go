@@ -94,7 +94,7 @@ func (q *Query) rules() []snapshot.NATRule {
 	return q.Rules.Rules
 }
 
-// sourceOf says where the range of a rule without constant ports is from.
+// sourceOf returns the origin of the range of a rule without constant ports.
 func sourceOf(r *snapshot.NATRule) string {
 	if r.PortsFromMap {
 		return "not known, the map of " + named(r) + " has it: the kernel's own at most"

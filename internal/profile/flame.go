@@ -261,7 +261,7 @@ func (b *pprofBuilder) location(f Frame) *pprof.Location {
 	return l
 }
 
-// Title says how the samples were taken.
+// Title returns how the samples were taken.
 func (s *Stacks) Title() string {
 	return fmt.Sprintf("Linux %s, %d samples of the busy time of %d CPUs in %.1f s, %d a second of each by %s",
 		s.Kernel, s.Samples(), s.CPUs, s.Seconds, s.Hz, s.Event)

@@ -41,7 +41,7 @@ func Accuracy(w io.Writer, style Style, a *lab.Accuracy) error {
 	p.heading("Injected and found")
 	p.table(accuracyTable(a))
 	p.line("")
-	p.labelled(2, "", 0, fmt.Sprintf("%s found as injected, %s injected and not found, %s found and allowed there, %s found falsely, %s neither, %s not checked (the rule lacked its data, or was not asked to trace)",
+	p.labelled(2, "", 0, fmt.Sprintf("%s found as injected, %s injected and not found, %s found and allowed there, %s found falsely, %s neither, %s not checked (the rule lacked its data, or tracing was off)",
 		markFound, markMissed, markAllowed, markFalse, markNothing, markUnseen))
 	p.accuracyWhy(a)
 	p.blank()

@@ -16,7 +16,7 @@ import (
 
 // Overview is what is shown of a connection table on one screen, and most of its document.
 type Overview struct {
-	// Source says in words which table it is, Filter what chose the entries.
+	// Source names the table, Filter is what selected the entries.
 	Source string `json:"-"`
 	Filter string `json:"-"`
 	// Count and Max are nf_conntrack_count and nf_conntrack_max; 0 where they are not
@@ -117,7 +117,7 @@ func (o Overview) zones() []line3 {
 	}
 	few := fewZones
 	if o.Zones.Different == few+1 {
-		few++ // it takes no more room than to say that there is one more
+		few++ // it takes no more room than the line for one more
 	}
 	lines := block("zone", top[:min(len(top), few)], few)
 	if rest := o.Zones.Different - few; rest > 0 {
@@ -204,7 +204,7 @@ func (p *printer) frequent(o *aggregate.Overview) {
 	p.besides(frequentBlock("service", o.Services), nil)
 }
 
-// frequentBlock says in its head how many there are, and below how far it can be trusted.
+// frequentBlock has the total in its head, and below it how accurate the counts are.
 func frequentBlock(one string, f aggregate.Frequent) []line3 {
 	head := units.Plural(f.Different, one, one+"s")
 	if f.Exact {
@@ -223,7 +223,7 @@ func nameWidth(lines []line3) (width int) {
 // Groups is what is shown of entries that were grouped by keys.
 type Groups struct {
 	*aggregate.Aggregator
-	// Source says in words which table it was, Filter what chose the entries.
+	// Source names the table, Filter is what selected the entries.
 	Source, Filter string
 	// Top is the most groups to show, 0 all; Min the entries that each has at least.
 	Top int
@@ -276,7 +276,7 @@ func (g Groups) title() string {
 	return text + units.Plural(g.Len(), "group", "groups") + " by " + strings.Join(g.names(), ", ")
 }
 
-// sketched says what the counts are worth where not all groups found room.
+// sketched returns how accurate the counts are if not all groups found room.
 func (g Groups) sketched() string {
 	return fmt.Sprintf("There are more groups than find room in %s (--memory): counts are at most %s too high, and a group that is not there has at most %s",
 		units.Bytes(g.Memory), units.Count(g.Bound()), units.Plural(g.Bound(), "entry", "entries"))

@@ -58,7 +58,7 @@ func Doctor(w io.Writer, style Style, r *diagnose.Report, verbose bool, next str
 	return p.err
 }
 
-// incomplete says why a report is not whole, which must not be taken for health.
+// incomplete prints why a report is not complete, which must not be taken for health.
 func (p *printer) incomplete(r *diagnose.Report) {
 	if len(r.Incomplete) == 0 {
 		return
@@ -213,7 +213,7 @@ func (p *printer) remedy(r diagnose.Remedy) {
 	p.labelled(indent, "risk", 10, r.Risk)
 }
 
-// stateMarks say how the search for a fault ended; a check's title names the
+// stateMarks show how the search for a fault ended; a check's title names the
 // fault, so a mark alone could be read either way.
 var stateMarks = map[diagnose.State]Cell{
 	diagnose.OK:         {"✓ not found", Good},

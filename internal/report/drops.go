@@ -18,7 +18,7 @@ const (
 	dropEventSchema = "natkit.drop-event/1"
 )
 
-// DropsView says how drops are shown.
+// DropsView specifies how drops are shown.
 type DropsView struct {
 	// Netns names a network namespace by its inode; empty where it has no name.
 	Netns func(inode uint64) string
@@ -73,7 +73,7 @@ func DropSites(w io.Writer, style Style, v DropsView, at time.Time, d *snapshot.
 	return p.err
 }
 
-// dropLosses says what is missing from the figures.
+// dropLosses prints what is missing from the figures.
 func (p *printer) dropLosses(d *snapshot.Drops) {
 	for _, l := range []struct {
 		n    uint64
@@ -110,7 +110,7 @@ func (v DropsView) sites(d *snapshot.Drops) *Table {
 	return t
 }
 
-// attributed says how netfilter's drops got their causes, by Drops.NAT.
+// attributed describes how netfilter's drops got their causes, by Drops.NAT.
 var attributed = map[string]string{"fexit": "return values of conntrack and NAT functions", "counters": "conntrack counter deltas", "": "function only"}
 
 // causes are why netfilter dropped.

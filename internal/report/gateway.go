@@ -338,7 +338,7 @@ func (p *printer) gatewayCapacity(g *GatewayPlan) {
 	p.labelled(2, "", 0, fmt.Sprintf("at once: connections of all hosts to one destination (address, port, protocol); a host has the ports of one address. new/s: short TCP connections to one destination for which there is always a free port: the entry of an ended one holds it for %s.", units.Seconds(g.TimeWaitSeconds)))
 }
 
-// many is a count of addresses: IPv6 prefixes have more than anybody can use.
+// many writes a count of addresses: IPv6 prefixes have more than can be used.
 func many(n int64) string {
 	if n > math.MaxInt64/2 {
 		return "no limit"
@@ -368,7 +368,7 @@ type Planned struct {
 	// FilesWait they are written at the confirmation only.
 	Files     []tune.Change
 	FilesWait bool
-	// Warnings say what may keep the changes from their effect.
+	// Warnings are reasons why the changes may have no effect.
 	Warnings []string
 }
 

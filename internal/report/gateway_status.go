@@ -255,7 +255,7 @@ func statusColumns(s *observe.Status) []statusColumn {
 	}})
 }
 
-// gatewayLegend says what the columns count, and since when.
+// gatewayLegend prints what the columns count, and since when.
 func (p *printer) gatewayLegend(v GatewayStatus, s *observe.Status) {
 	const width = 9
 	p.labelled(0, "new", width, "first packets since the last apply"+ago(s.Applied, v.At))
@@ -328,7 +328,7 @@ func (p *printer) gatewayDrops(v GatewayStatus, s *observe.Status) {
 	p.paragraph(tableUse(s))
 }
 
-// dropWords say why packets are dropped that every gateway gets some of.
+// dropWords are the reasons of drops that every gateway has some of.
 var dropWords = map[string]string{"untranslatable": "dropped, invalid to the connection tracker"}
 
 // gatewayLosses separates two of the tracker's counters: every connection that
@@ -345,10 +345,10 @@ func (p *printer) gatewayLosses(v GatewayStatus, d *observe.Drops) {
 	}
 }
 
-// whose says what else there is to know about the connections that found no port.
+// whose returns further details of the connections that found no port.
 func whose(v GatewayStatus, by *observe.DropsByRule) (text string) {
 	switch {
-	case by == nil && v.Watch: // a note says why
+	case by == nil && v.Watch: // a note has the reason
 		return ""
 	case by == nil:
 		return "; 'natkit gateway status" + v.Args + " --watch' counts them by rule"
@@ -382,7 +382,7 @@ func valueOf[N uint64 | float64](n *N) (value N) {
 	return value
 }
 
-// counterWords say what became of the packets that a counter counts.
+// counterWords describe what happened to the packets that a counter counts.
 var counterWords = map[string]string{"mss": "(SYNs) bounded", "flowtable": "offered to the kernel's fast path"}
 
 func counterText(c observe.Counter, became string) string {

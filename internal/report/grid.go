@@ -159,7 +159,7 @@ func (t *Table) shrink(widths, least []int, over int) bool {
 	return true
 }
 
-// fold says which columns each line has.
+// fold returns the columns of each line.
 func (t *Table) fold(widths []int, width int) [][]int {
 	var keys []int
 	start := t.Indent
@@ -212,7 +212,7 @@ func hang(line string, width int) []string {
 	}
 }
 
-// hangIndent is where the text begins behind a label and two spaces or more, if that is
+// hangIndent returns where the text begins behind a label and two spaces or more, if that is
 // in the first three fifths of the line.
 func hangIndent(line string, width int) int {
 	text := strings.TrimLeft(line, " ")

@@ -64,7 +64,7 @@ type fact struct {
 	Lines []string
 }
 
-// labFacts say where and how a report was measured.
+// labFacts returns where and how a report was measured.
 func labFacts(r *lab.Report) []fact {
 	machine := fmt.Sprintf("Linux %s, %s", r.Kernel, units.Plural(r.CPUs, "CPU", "CPUs"))
 	run := fmt.Sprintf("natkit %s, %s, took %s", r.Version, r.Started.UTC().Format(time.DateTime)+" UTC", units.Seconds(r.Seconds))
@@ -270,7 +270,7 @@ func loadLines(r *lab.Report) []string {
 	return lines
 }
 
-// usualLoad is what most stages have, the first of them where several are as many; nil
+// usualLoad returns what most stages have, the first of them where several are as many; nil
 // where no stage has a load of requests alone.
 func usualLoad(r *lab.Report) (usual []string) {
 	count, most := map[string]int{}, 0
@@ -385,7 +385,7 @@ func seenWords(seen []lab.SeenAddress) string {
 	}
 }
 
-// portsSeen says whether clients kept their ports, and which ones were seen where not.
+// portsSeen reports whether clients kept their ports, and if not, which ones were seen.
 func portsSeen(x *lab.ExchangeReport, answered int64) string {
 	switch {
 	case answered == 0:
@@ -422,7 +422,7 @@ func (p *printer) labCaptures(r *lab.Report) {
 	}
 }
 
-// captureMissing says why a file lacks packets besides those dropped.
+// captureMissing returns why a file lacks packets besides those dropped.
 func captureMissing(c *lab.Capture) Cell {
 	switch {
 	case c.Error != "":

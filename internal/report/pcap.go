@@ -11,7 +11,7 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// PcapView says how captures are shown.
+// PcapView specifies how captures are shown.
 type PcapView struct {
 	// Source names the capture; of two it is that of the inside, and Outside the other.
 	Source, Outside string
@@ -29,7 +29,7 @@ type PcapView struct {
 	Clock bool
 	// Zone is that of times of day; nil is UTC.
 	Zone *time.Location
-	// Interrupted says that the captures were not read to their ends.
+	// Interrupted is set if the captures were not read to their ends.
 	Interrupted bool
 }
 
@@ -96,7 +96,7 @@ type pcapPrinter struct {
 	r *pcap.Report
 }
 
-// count is how many incidents of a kind there were, kept or not.
+// count returns the number of incidents of a kind, kept or not.
 func count(r *pcap.Report, kind pcap.Kind) int64 {
 	for _, k := range r.Kinds {
 		if k.Kind == kind {
@@ -146,7 +146,7 @@ func someOf[T any](list []T, separator string, one func(*T) string) string {
 	return strings.Join(parts, separator)
 }
 
-// summary is what the capture is, and how much of it could be used.
+// summary prints what the capture is, and how much of it could be used.
 func (p *pcapPrinter) summary() {
 	r := p.r
 	text := fmt.Sprintf("%s: %s", p.v.Source, r.Format)
@@ -248,7 +248,7 @@ func reuse(r *pcap.Reuse) string {
 	return text
 }
 
-// unread is what of the packets was not decoded.
+// unread returns what was not decoded of the packets.
 func (p *pcapPrinter) unread() string {
 	var parts []string
 	cut := " (headers suffice)"
@@ -270,7 +270,7 @@ func (p *pcapPrinter) unread() string {
 	return strings.Join(parts, "; ")
 }
 
-// damage says where a file is broken; more places are not in the list.
+// damage prints where a file is broken; more is the number of places not in the list.
 func (p *pcapPrinter) damage(list []pcap.Damage, more int64) {
 	for _, d := range list[:min(len(list), few)] {
 		text := fmt.Sprintf("Damage at byte %s, after frame %s: %s", units.Count(d.Offset), units.Count(d.After), d.What)
@@ -302,7 +302,7 @@ func (p *pcapPrinter) overview() {
 	}
 	what := "No incidents" + p.blind()
 	if len(p.v.Kinds) > 0 {
-		what += " of the kinds asked for"
+		what += " of the requested kinds"
 	}
 	p.line(p.style.Paint(Good, what+"."))
 }
@@ -315,7 +315,7 @@ func kindTone(kind pcap.Kind, otherwise Tone) Tone {
 	return otherwise
 }
 
-// blind says where there are no incidents because little could be read.
+// blind returns a note if there are no incidents because little could be read.
 func (p *pcapPrinter) blind() string {
 	if len(p.r.Undecoded) == 0 {
 		return ""

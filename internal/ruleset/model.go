@@ -26,7 +26,7 @@ type Ruleset struct {
 	Tables []*Table
 	// Notes are about what could not be read as a rule.
 	Notes []Note
-	// Foreign is true if the text has lines and none of them is a rule.
+	// Foreign is true if the text has neither tables nor rules.
 	Foreign bool
 }
 
@@ -147,7 +147,7 @@ func (t *Target) Translates() bool {
 	return false
 }
 
-// Prefix is what Netmap maps to; not valid if it is not known.
+// Prefix returns the prefix that Netmap maps to; not valid if it is not known.
 func (t *Target) Prefix() netip.Prefix { return (nat.AddrRange{First: t.First, Last: t.Last}).Prefix() }
 
 // What may become of a rule that is not in the file.
@@ -164,7 +164,7 @@ const (
 	Unreachable = "unreachable"
 )
 
-// Note says why a rule is not in the file.
+// Note is the reason why a rule is not in the file.
 type Note struct {
 	// Line is 0 if the rule is not from a text, or if there are several.
 	Line   int    `json:"line,omitempty"`

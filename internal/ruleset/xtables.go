@@ -171,7 +171,7 @@ func (t *Target) translation(name string, revision uint32, data []byte, ip6 bool
 	t.Name = name
 }
 
-// Layout says where struct ipt_entry and struct ip6t_entry have their fields
+// Layout holds the offsets of the fields of struct ipt_entry and struct ip6t_entry
 // (include/uapi/linux/netfilter_ipv4/ip_tables.h and its twin) on 64-bit kernels. Both
 // begin with source, destination and their masks.
 type Layout struct {
@@ -413,7 +413,7 @@ func takeBack[T any](m *Match, not, is *[]T) {
 	*not, *is = *is, nil
 }
 
-// legacyInterface is a name of which the mask says how much is compared.
+// legacyInterface is a name; the mask determines how much of it is compared.
 func legacyInterface(name, mask []byte) string {
 	compared := 0
 	for compared < nameBytes && mask[compared] != 0 {

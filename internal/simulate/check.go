@@ -26,7 +26,7 @@ const (
 	longest     = 400 * day
 )
 
-// Check says what of c makes no sense. It does not ask whether Arrivals.CSV was read.
+// Check validates c. It does not check whether Arrivals.CSV was read.
 func (c *Config) Check() error {
 	p := c.check()
 	if p == nil {
@@ -55,7 +55,7 @@ func (c *Config) Check() error {
 // checker keeps the first fault.
 type checker struct{ first *document.Problem }
 
-// need says what was expected at a path, where it is not so.
+// need records what is expected at a path, if ok is false.
 func (k *checker) need(ok bool, message string, path ...any) {
 	if !ok && k.first == nil {
 		k.first = &document.Problem{Path: slices.Clone(path), Message: "expected " + message}

@@ -216,7 +216,7 @@ type Result struct {
 	Curve           []Point `json:"curve"`
 	// Incidents are what began and ended, in the order of time.
 	Incidents []Incident `json:"incidents"`
-	// ConnectDelay says how long clients waited for a connection.
+	// ConnectDelay is how long clients waited for a connection.
 	ConnectDelay Delay `json:"connect_delay"`
 }
 

@@ -97,7 +97,7 @@ func (b *BundleWriter) Close() error {
 	return nil
 }
 
-// BundleReader reads a bundle that may come from anybody.
+// BundleReader reads an untrusted bundle.
 type BundleReader struct {
 	// Budget is for all that is kept of the bundle.
 	*Budget
@@ -175,7 +175,7 @@ func (b *BundleReader) member() (string, []byte, error) {
 	return h.Name, data, nil
 }
 
-// whole says in words that a bundle ends before its last member.
+// whole explains an error of a bundle that ends before its last member.
 func whole(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("the file is truncated")

@@ -32,7 +32,7 @@ func (c *ConntrackStat) Total(name string) (uint64, bool) {
 	return sum, found
 }
 
-// Delta is how much a counter grew on all CPUs since before, wrap-around of a
+// Delta returns how much a counter grew on all CPUs since before, wrap-around of a
 // CPU's 32-bit counter included.
 func (c *ConntrackStat) Delta(before *ConntrackStat, name string) (uint64, bool) {
 	if c == nil || before == nil || len(c.PerCPU) != len(before.PerCPU) {
@@ -72,7 +72,7 @@ type ConntrackSize struct {
 	// Source is where EntryBytes was read: /proc/slabinfo, /sys/kernel/slab/…,
 	// BTF, or "assumed".
 	Source string `json:"source"`
-	// ExtensionSource says where ExtensionBytes is from.
+	// ExtensionSource is the source of ExtensionBytes.
 	ExtensionSource string `json:"extension_source,omitempty"`
 }
 
@@ -225,7 +225,7 @@ type NATCondition struct {
 // TranslatesSource reports whether the rule is about sources.
 func (r *NATRule) TranslatesSource() bool { return r.Kind == NATMasquerade || r.Kind == NATSource }
 
-// Place says where the rule is: "ip nat POSTROUTING", or "nat[3] snat of the gateway".
+// Place returns where the rule is: "ip nat POSTROUTING", or "nat[3] snat of the gateway".
 func (r *NATRule) Place() string {
 	if r.Gateway != "" {
 		return r.Gateway + " of the gateway"
@@ -238,7 +238,7 @@ type Ports struct {
 	// Sampled entries were read; Complete is true where that was all.
 	Sampled  int64 `json:"sampled"`
 	Complete bool  `json:"complete"`
-	// Probing says how this kernel searches for a free port: PortProbeRandom or
+	// Probing is how this kernel searches for a free port: PortProbeRandom or
 	// PortProbeAll.
 	Probing string `json:"probing"`
 	// Evicts is whether this kernel, by its release, takes the port of a TCP

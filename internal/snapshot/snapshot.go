@@ -141,7 +141,10 @@ type DNATTarget struct {
 	Neighbour string     `json:"neighbour,omitempty"`
 	// Local targets are of this machine. Listening is whether a socket takes what comes
 	// there; nil where that is not known.
-	Local     bool  `json:"local,omitempty"`
+	Local bool `json:"local,omitempty"`
+	// Martian is true where the kernel drops what comes in for it: a loopback address, and
+	// net.ipv4.conf.*.route_localnet is 0.
+	Martian   bool  `json:"martian,omitempty"`
 	Listening *bool `json:"listening,omitempty"`
 }
 
@@ -152,7 +155,7 @@ const (
 	NeighbourFailed     = "FAILED"
 )
 
-// Names of the sysctls that say how large the connection table is: its limit, its
+// Names of the sysctls that give the size of the connection table: its limit, its
 // entries in this namespace, and its hash buckets.
 const (
 	ConntrackMax     = "net.netfilter.nf_conntrack_max"
@@ -315,7 +318,7 @@ type TCPSockets struct {
 // values since the namespace was made.
 type Counters map[string]uint64
 
-// Delta is how much a counter grew since before; false where one of the two does not
+// Delta returns how much a counter grew since before; false where one of the two does not
 // have it. A kernel of 32 bits keeps it in as many, and it wraps.
 func (c Counters) Delta(before Counters, name string) (uint64, bool) {
 	now, ok := c[name]

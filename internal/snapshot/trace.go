@@ -34,7 +34,7 @@ type Drops struct {
 	LostStacks  uint64      `json:"lost_stacks,omitempty"`
 	// LostEvents are drops that were counted but not shown one by one.
 	LostEvents uint64 `json:"lost_events,omitempty"`
-	// NAT says how drops in nf_hook_slow were attributed: "fexit" (the return
+	// NAT is how drops in nf_hook_slow were attributed: "fexit" (the return
 	// values of conntrack's and NAT's functions) or "counters" (what conntrack's
 	// counters grew by over the same seconds); empty where neither could be had.
 	NAT string `json:"nat_told_by,omitempty"`
@@ -96,7 +96,7 @@ type DropCause struct {
 	Cause   string `json:"cause"`
 	Netns   uint64 `json:"netns"`
 	Packets uint64 `json:"packets"`
-	// Source is the function or the counter that says so.
+	// Source is the function or the counter that reported it.
 	Source string `json:"source"`
 }
 
@@ -209,7 +209,7 @@ type DropEvent struct {
 	Netns     uint64 `json:"netns"`
 }
 
-// Since is what was dropped after an earlier reading of the same tracer: sites and
+// Since returns the drops after an earlier reading of the same tracer: sites and
 // counts, not flows, stacks and causes.
 func (d *Drops) Since(before *Drops) *Drops {
 	had := make(map[DropSite]uint64, len(before.Sites))
@@ -249,7 +249,7 @@ type PacketPath struct {
 	// Steps are in the order of time; those of the packet's clones are among them.
 	Steps   []PathStep  `json:"steps"`
 	Verdict PathVerdict `json:"verdict"`
-	// Incomplete says that events were lost while this packet was followed.
+	// Incomplete is set if events were lost while this packet was followed.
 	Incomplete bool `json:"incomplete,omitempty"`
 }
 
@@ -301,7 +301,7 @@ const (
 	StepClone    = "clone"    // Buffer came to be
 	StepDropped  = "dropped"  // Buffer was dropped, for Reason
 	StepConsumed = "consumed" // Buffer was freed when all was done
-	StepFreed    = "freed"    // Buffer was freed, the kernel did not say why
+	StepFreed    = "freed"    // Buffer was freed, the kernel gave no reason
 )
 
 // PathVerdict is what became of the packet.

@@ -28,7 +28,7 @@ const (
 	longest = 10 * time.Minute
 )
 
-// Options say what to watch.
+// Options specify what to watch.
 type Options struct {
 	// Netns is the namespace; nil is the one natkit runs in.
 	Netns *netns.Handle

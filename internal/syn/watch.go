@@ -148,7 +148,7 @@ func (w *Watch) again(n number, at float64) (again, late bool) {
 	return again, late
 }
 
-// Watching says that from now on Answered gets what the namespace sends.
+// Watching marks that from now on Answered gets what the namespace sends.
 func (w *Watch) Watching() { w.watching = true }
 
 // Suspicion reports whether a SYN may not have been accepted: then answers are worth watching.
@@ -242,7 +242,7 @@ func (r *recent[K, V]) put(k K, v V) {
 	r.newer[k] = v
 }
 
-// Result is what was seen; what it does not know is 0.
+// Result returns what was seen; unknown values are 0.
 func (w *Watch) Result() *snapshot.SYNs {
 	r := &snapshot.SYNs{Sample: 1, LateKnown: true, Elsewhere: w.elsewhere, Sources: w.listed()}
 	r.MoreSources = int64(len(w.sources) - len(r.Sources))

@@ -23,7 +23,7 @@ func (m Model) head() []line {
 	return append(lines, m.cpuLine(), m.sampledLine(), nil)
 }
 
-// identity is what is looked at, and when.
+// identity returns the line with the namespace and the time of the sample.
 func (m Model) identity() line {
 	s := m.sample
 	left := line{{"natkit top", report.Bold}}
@@ -139,7 +139,7 @@ func (m Model) cpuLine() line {
 	return append(l, span{text: text})
 }
 
-// sampledLine says what the numbers of entries rest on.
+// sampledLine shows the sample that the numbers of entries are based on.
 func (m Model) sampledLine() line {
 	s := m.sample
 	l := line{{label("sample"), report.Bold}}
@@ -167,7 +167,7 @@ func (m Model) filterWaits() bool {
 	return m.sample.Filter != m.filter && (m.filter.chooses() || m.sample.Filter.chooses())
 }
 
-// filterNote says by what the sample's entries were chosen; nothing where all were.
+// filterNote shows the filter of the sample's entries; nothing if there is none.
 func (m Model) filterNote() string {
 	shown := m.sample.Filter
 	switch {
@@ -190,7 +190,7 @@ func (m Model) total() string {
 	return "?"
 }
 
-// status is what the entries have in common.
+// status returns the shares of unreplied, translated and offloaded entries.
 func (m Model) status() string {
 	t := m.sample.Table
 	of := func(n int64) string { return units.Percent(float64(n) / max(float64(t.Sampled), 1)) }

@@ -28,7 +28,7 @@ type row struct {
 type content struct {
 	title string
 	rows  []row
-	// note says why there are no rows.
+	// note is why there are no rows.
 	note string
 }
 
@@ -224,8 +224,8 @@ var helpLines = []string{
 	"enter, z      show it alone, or all of them again",
 	"/             filter: an address or prefix chooses entries, other text rows;",
 	"              esc on the screen shows all again",
-	"n             look at another network namespace; one that is deleted lives on",
-	"              as long as top looks at it",
+	"n             show another network namespace; a deleted one stays alive as long",
+	"              as top shows it",
 	"w, S          save a snapshot to a file, as 'natkit snapshot' does",
 	"+, -          a longer or shorter time between samples",
 	"ctrl+z        back to the shell; 'fg' continues",

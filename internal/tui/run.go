@@ -16,7 +16,7 @@ import (
 	"github.com/natkit/natkit/internal/watch"
 )
 
-// Options say what to show, and where.
+// Options specify what to show, and where.
 type Options struct {
 	// Netns is the namespace to begin with; nil is the one natkit runs in.
 	Netns    *netns.Handle

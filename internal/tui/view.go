@@ -123,7 +123,7 @@ func (m Model) panel(id panelID, width, height int) []line {
 	return lines[:max(height, 0)]
 }
 
-// title says which key chooses the panel, and which rows are seen where not all are.
+// title shows the key that selects the panel, and the visible rows if not all are.
 func (m Model) title(id panelID, c content, width, room int) line {
 	tone := report.Bold
 	if id == m.focus {

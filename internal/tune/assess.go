@@ -20,7 +20,7 @@ type Facts = capacity.Table
 type assessment struct{ Facts }
 
 // Assess returns the changes of one plan with their cost and risk, where natkit
-// knows them. What a change says of itself is kept.
+// knows them. A change's own texts are kept.
 func Assess(changes []Change, f Facts) []Change {
 	// Each is judged by what will be there when all are made.
 	for _, c := range changes {
@@ -109,7 +109,7 @@ func (f assessment) resize(c Change, before, after int64) (cost, risk string) {
 	return cost, strings.Join(append([]string{Stall(f.Facts, c)}, f.longChains()...), "; ")
 }
 
-// Stall says what the change of nf_conntrack_buckets from one number to another
+// Stall describes what the change of nf_conntrack_buckets from one number to another
 // does to the host's traffic; empty for other changes.
 func Stall(f Facts, c Change) string {
 	before, after, ok := numbers(c)
@@ -121,7 +121,7 @@ func Stall(f Facts, c Change) string {
 		units.Roughly(capacity.ResizeSeconds(entries)), units.Count(entries))
 }
 
-// longChains says what a full table means for the hash.
+// longChains describes what a full table means for the hash.
 func (f assessment) longChains() []string {
 	length := capacity.ChainLength(max(f.Max, f.Entries)+f.OtherEntries, f.Buckets)
 	if length <= capacity.LongChain {

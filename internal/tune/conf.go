@@ -133,7 +133,7 @@ func confNew(k Kind, target, value string) string {
 	return ""
 }
 
-// sideEffects says what the kernel does along with setting a sysctl; empty where nothing
+// sideEffects describes what the kernel does along with setting a sysctl; empty where nothing
 // is known. An undo puts back what Along names, and no more.
 func sideEffects(c Change) string {
 	if c.Kind != Sysctl || SameValue(c.Before, c.After) {
@@ -156,7 +156,7 @@ func sideEffects(c Change) string {
 	return ""
 }
 
-// forwardingAlso is what comes with forwarding: more of it, and what only turning it on does.
+// forwardingAlso describes the side effects of forwarding: more, and those of turning it on.
 func forwardingAlso(more, on string, off bool) string {
 	if off {
 		on = ""

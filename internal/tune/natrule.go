@@ -50,7 +50,7 @@ func (c Change) validateNATRule() error {
 	return nil
 }
 
-// changeNATRule says what the change of a rule's ports and options does.
+// changeNATRule describes the change of a rule's ports and options.
 func changeNATRule(c Change) (cost, risk string) {
 	before, errBefore := nat.ParseOptions(c.Before)
 	after, errAfter := nat.ParseOptions(c.After)

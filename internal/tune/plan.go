@@ -12,7 +12,7 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// Kind says what sort of thing a Change changes.
+// Kind is the kind of target of a Change.
 type Kind string
 
 // Sysctl changes one value under /proc/sys; Target is its dotted name.
@@ -38,7 +38,7 @@ type Change struct {
 // Plan is an ordered list of changes that are applied, confirmed and undone
 // together. Undo goes backwards.
 type Plan struct {
-	// Origin says who wants it: "doctor", "tune", "lab table-full".
+	// Origin is what requested it: "doctor", "tune", "lab table-full".
 	Origin  string   `json:"origin"`
 	Changes []Change `json:"changes"`
 }
@@ -66,7 +66,7 @@ func (c Change) Shown(value string) string {
 	return strings.TrimSpace(digest[:short] + " " + rest)
 }
 
-// Validate says what makes the plan unfit to be applied: nothing to do, a
+// Validate returns an error if the plan cannot be applied: nothing to do, a
 // malformed change, or two changes of the same thing.
 func (p Plan) Validate() error {
 	if strings.TrimSpace(p.Origin) == "" {

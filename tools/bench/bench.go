@@ -48,14 +48,14 @@ type Quantity struct {
 	// Label is what people call it: requests/s.
 	Label  string    `json:"label"`
 	Better Direction `json:"better"`
-	// Counted says that the machine's mood does not change it, as a number of
+	// Counted is set if the machine's load does not change it, as a number of
 	// system calls: it is taken once, by Subject.Count, and has no interval.
 	Counted bool `json:"counted"`
 	// Text writes a value for people, with its unit.
 	Text func(float64) string `json:"-"`
 }
 
-// Direction says which values of a quantity are the better ones.
+// Direction is which values of a quantity are better.
 type Direction string
 
 // The directions.
@@ -82,7 +82,7 @@ type Sample struct {
 	Values Values `json:"values"`
 	// Failures is how much failed that should not have: the run is worth nothing.
 	Failures int64 `json:"failures"`
-	// GeneratorLimit says why the load generator, not the subject, was the limit;
+	// GeneratorLimit is the reason why the load generator, not the subject, was the limit;
 	// empty where it was not.
 	GeneratorLimit string `json:"generator_limit,omitempty"`
 }

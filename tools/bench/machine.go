@@ -27,7 +27,7 @@ type Machine struct {
 	Distribution string `json:"distribution"`
 	// Load1m is the load average of the minute before the first run.
 	Load1m float64 `json:"load_1m"`
-	// Busy says what else went on.
+	// Busy lists other activity on the machine.
 	Busy []string `json:"busy,omitempty"`
 }
 

@@ -16,7 +16,7 @@ type Ratio struct {
 	Pairs int     `json:"pairs"`
 }
 
-// wide says that the interval's ends are so far apart that the ratio says nothing.
+// wide reports whether the interval is too wide for the ratio to be meaningful.
 func (r Ratio) wide() bool { return r.High > 2*r.Low }
 
 func (r Ratio) String() string {

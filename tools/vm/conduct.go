@@ -107,6 +107,7 @@ func (o order) addTests(ctx context.Context, a archive, sel selection) (jobs []p
 	}
 	list := choose(all, len(sel.packages) > 0)
 	if len(sel.packages) == 0 {
+		list = halfOf(list, o.half)
 		tellLeftOut(os.Stderr)
 	}
 	binaries, err := o.tree.compileTests(ctx, list, o.work)

@@ -23,6 +23,7 @@ type order struct {
 	kernelDir string
 	work      string // directory for what is built
 	run       string
+	half      int // 1 or 2: of the default list; 0: all
 	timeout   time.Duration
 	accel     string
 	memoryMiB int
@@ -67,6 +68,7 @@ func parseFlags(args []string) (order, error) {
 	flags.StringVar(&o.tree.root, "root", ".", "the checkout")
 	flags.StringVar(&o.kernelDir, "kernel", "", "directory of an unpacked kernel package")
 	flags.StringVar(&o.run, "run", "", "packages with flags of go test, or a command line; empty for the default list")
+	flags.IntVar(&o.half, "half", 0, "1 or 2: every second package of the default list; 0: all")
 	timeout := flags.String("timeout", "20m", "end after this time")
 	flags.StringVar(&o.accel, "accel", "auto", "auto, kvm or tcg (emulation)")
 	flags.IntVar(&o.memoryMiB, "memory", 2048, "MiB of the VM")
@@ -80,6 +82,9 @@ func parseFlags(args []string) (order, error) {
 	}
 	if o.tree.root, err = filepath.Abs(o.tree.root); err != nil {
 		return o, err
+	}
+	if o.half < 0 || o.half > 2 {
+		return o, fmt.Errorf("HALF=%d: not one of 1, 2", o.half)
 	}
 	if o.kernelDir == "" || flags.NArg() > 0 {
 		return o, errors.New("usage: vm -kernel DIR [-run RUN] … (scripts/test-vm calls it)")

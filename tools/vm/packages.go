@@ -79,6 +79,16 @@ func choose(all []goPackage, named bool) []chosen {
 	return list
 }
 
+// halfOf returns every second package from the first (1) or second (2) one on, or all (0).
+func halfOf(list []chosen, half int) (part []chosen) {
+	for i, c := range list {
+		if half == 0 || i%2 == half-1 {
+			part = append(part, c)
+		}
+	}
+	return part
+}
+
 // tellLeftOut prints what the default list leaves out.
 func tellLeftOut(w io.Writer) {
 	reasons := map[string][]string{}

@@ -78,6 +78,10 @@ func TestChoose(t *testing.T) {
 	if got := choose(all, false); len(got) != 1 || got[0].pkg.short() != "internal/netns" {
 		t.Errorf("the default list is %v", got)
 	}
+	both := append(halfOf(choose(all, true), 1), halfOf(choose(all, true), 2)...)
+	if len(both) != 2 || both[0].pkg.short() == both[1].pkg.short() || len(halfOf(choose(all, true), 0)) != 2 {
+		t.Errorf("halves: %+v", both)
+	}
 	if got := choose(all, true); len(got) != 2 {
 		t.Errorf("of two that were named are run: %v", got)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 )
 
-// Options say which drops count, and what is kept of them.
+// Options specify which drops count, and what is kept of them.
 type Options struct {
 	// Netns restricts to a network namespace; nil is all of them.
 	Netns *netns.Handle
@@ -68,7 +68,7 @@ type Tracer struct {
 	links   links
 }
 
-// CheckPrivilege says which capabilities a tracer lacks.
+// CheckPrivilege returns an error that names the capabilities a tracer lacks.
 func CheckPrivilege() error {
 	return bpf.CheckPrivilege("to attach eBPF programs to the kernel's tracepoints")
 }
@@ -119,7 +119,7 @@ func (t *Tracer) start() error {
 	return nil
 }
 
-// Notes are what natkit could not do here, a line each.
+// Notes returns what natkit could not do here, a line each.
 func (t *Tracer) Notes() []string { return t.notes }
 
 func (t *Tracer) note(line string) {

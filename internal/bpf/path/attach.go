@@ -38,7 +38,7 @@ func canMulti() bool { return features.HaveBPFLinkKprobeMulti() == nil }
 // package link would write to tracefs, which outlives a killed process.
 const kprobePMU = "/sys/bus/event_source/devices/kprobe/type"
 
-// checkKprobes says in one line what the kernel lacks to watch any function.
+// checkKprobes returns an error, of one line, that names what the kernel lacks for kprobes.
 func checkKprobes() error {
 	if _, err := os.Stat(kprobePMU); err != nil {
 		return errors.New("this kernel cannot run eBPF programs in its functions, it was built without kprobes: path needs " +

@@ -80,7 +80,7 @@ func patternsOf(functions string) ([]string, error) {
 	return list, checkPatterns(list)
 }
 
-// CheckFunctions says what is wrong with a set of functions as it was typed.
+// CheckFunctions validates a set of functions as it was typed.
 func CheckFunctions(functions string) error {
 	_, err := patternsOf(functions)
 	return err

@@ -16,7 +16,7 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 )
 
-// Options say which packets are followed, and where.
+// Options specify which packets are followed, and where.
 type Options struct {
 	// Netns restricts to packets that a device in this network namespace has when
 	// they are first seen; nil is all namespaces. They are followed into others.
@@ -29,14 +29,14 @@ type Options struct {
 	Functions string
 	// Packets is the number of packets to follow.
 	Packets int
-	// Progress is called while it starts; nil for no one.
+	// Progress is called while it starts; may be nil.
 	Progress func(string)
 
 	// oneByOne does as on a kernel without kprobe.multi, for tests.
 	oneByOne bool
 }
 
-// Attached says what a Tracer watches.
+// Attached describes what a Tracer watches.
 type Attached struct {
 	// Functions is their number, Refused those that the kernel let not be watched.
 	Functions, Refused int
@@ -136,7 +136,7 @@ func (t *Tracer) choose(functions string, patterns []string) (selected, error) {
 		s.steps = slices.DeleteFunc(s.steps, func(t target) bool { return !some.match(t.Name) })
 	}
 	if len(s.steps) > maxOneByOne {
-		return s, fmt.Errorf("%d functions are too many for this kernel, which can be asked for one at a time only (no kprobe.multi: "+
+		return s, fmt.Errorf("%d functions are too many for this kernel, which attaches to one at a time only (no kprobe.multi: "+
 			"it needs CONFIG_FPROBE and Linux 5.18): name up to %d", len(s.steps), maxOneByOne)
 	}
 	return s, nil

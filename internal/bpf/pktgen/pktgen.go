@@ -168,7 +168,7 @@ func poll(ctx context.Context, limit time.Duration, done func() (bool, error)) (
 	}
 }
 
-// CheckPrivilege says which capabilities a run lacks.
+// CheckPrivilege returns an error that names the capabilities a run lacks.
 func CheckPrivilege() error {
 	return netns.CheckPrivilege(
 		netns.Need{Any: netns.SysAdmin, Why: "to load and run eBPF programs and to make and enter network namespaces"},

@@ -103,7 +103,7 @@ func (r *run) limit(result *packets.Result) string {
 	if behind := due - float64(result.Sent); behind <= (1-keepUp)*due || behind <= r.cfg.Rate*hiccup.Seconds() {
 		return ""
 	}
-	return fmt.Sprintf("it sent %.0f packets/s where %.0f were asked for: try another number of --workers (on a veth with one receive queue one is fastest), or another machine",
+	return fmt.Sprintf("it sent %.0f packets/s instead of %.0f: try another number of --workers (on a veth with one receive queue one is fastest), or another machine",
 		result.SentPerSecond, r.cfg.Rate)
 }
 

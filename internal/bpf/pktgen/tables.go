@@ -149,7 +149,7 @@ func loadPrograms(spec *ebpf.CollectionSpec, objects any, maps map[string]*ebpf.
 	return nil
 }
 
-// errnoText says what an errno of loading means.
+// errnoText explains an errno of loading.
 func errnoText(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):

@@ -32,7 +32,7 @@ func BenchmarkRecording(b *testing.B) {
 		var sender sync.WaitGroup
 		defer sender.Wait()
 		defer cancel()
-		sender.Go(func() { network.flood(b, ctx) })
+		sender.Go(func() { network.flood(b, ctx, 200_000) })
 		recordings(b, func() time.Duration { return 0 })
 	})
 }

@@ -34,12 +34,14 @@ func newDNATNetwork(t testing.TB) *dnatNetwork {
 	testutil.Routes(t, n.client, "198.18.0.1")
 	testutil.Nft(t, n.gateway, dnatRules)
 	testutil.Sysctl(t, n.gateway, "net/ipv4/ip_forward", "1")
+	// At 20,000 packets/s a flow of flood's comes again after two seconds: as a new connection.
+	testutil.Sysctl(t, n.gateway, "net/netfilter/nf_conntrack_udp_timeout", "1")
 	return n
 }
 
-// flood sends packets of new and old connections through the gateway until ctx
-// ends, and returns how many.
-func (n *dnatNetwork) flood(t testing.TB, ctx context.Context) int64 {
+// flood sends packets through the gateway until ctx ends, and returns how many; each is of a
+// new connection at 20,000 packets/s or less.
+func (n *dnatNetwork) flood(t testing.TB, ctx context.Context, rate float64) int64 {
 	t.Helper()
 	to := netip.MustParseAddrPort("203.0.113.80:5000")
 	way, err := pktgen.ReadEgress(pktgen.Route{Netns: n.client}, to.Addr())
@@ -49,9 +51,9 @@ func (n *dnatNetwork) flood(t testing.TB, ctx context.Context) int64 {
 	}
 	result, err := pktgen.Run(ctx, packets.Config{
 		Spec:    packets.Spec{Protocol: unix.IPPROTO_UDP, Sizes: []int{82}, HopLimit: 64},
-		Packets: 50_000_000, Rate: 200_000, Workers: 1,
+		Packets: 50_000_000, Rate: rate, Workers: 1,
 		Flows: packets.Flows{
-			Count: 20_000, Sources: []netip.Addr{netip.MustParseAddr("198.18.0.2")},
+			Count: 40_000, Sources: []netip.Addr{netip.MustParseAddr("198.18.0.2")},
 			SourcePorts:  nat.Ports{First: 1024, Last: 65535},
 			Destinations: []netip.AddrPort{to}, Seed: 1,
 		},

@@ -28,7 +28,7 @@ func TestDNATHasItsShare(t *testing.T) {
 	defer cancel()
 	var sender sync.WaitGroup
 	var sent int64
-	sender.Go(func() { sent = network.flood(t, ctx) })
+	sender.Go(func() { sent = network.flood(t, ctx, 20_000) })
 	var collector profile.Collector
 	stacks := &profile.Stacks{Event: "cpu-clock"}
 	missing := dnatClasses

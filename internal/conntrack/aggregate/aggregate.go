@@ -18,7 +18,7 @@ type Aggregator struct {
 	// an IPv4 group then takes no more memory than it has to.
 	tables  [versions]*tally
 	offsets [versions][]int
-	// apart says that there are two tables. snatOnly says that the only addresses are
+	// apart: there are two tables. snatOnly: the only addresses are
 	// those that the source became: entries that have none are of no version then.
 	apart    bool
 	snatOnly bool
@@ -78,7 +78,7 @@ func (a *Aggregator) each(fn func(v version, t *tally)) {
 	}
 }
 
-// Entries is how many were added.
+// Entries returns the number of entries added.
 func (a *Aggregator) Entries() (n int64) {
 	a.each(func(_ version, t *tally) { n += int64(t.Total()) })
 	return n
@@ -97,7 +97,7 @@ func (a *Aggregator) Exact() bool {
 	return exact
 }
 
-// Bound is by how much a count can be too high, and how many entries a group can have
+// Bound returns by how much a count can be too high, and how many entries a group can have
 // that is not there; 0 while counts are exact.
 func (a *Aggregator) Bound() (n int64) {
 	a.each(func(_ version, t *tally) { n = max(n, int64(t.Bound())) })
@@ -177,7 +177,7 @@ const (
 	TimeoutLargest = "largest"
 )
 
-// Idle says since when the entries in ESTABLISHED have seen no packet: each packet gives
+// Idle counts how long the entries in ESTABLISHED have seen no packet: each packet gives
 // them their whole timeout back.
 type Idle struct {
 	// Timeout is what they have right after a packet, TimeoutFrom how that is known: it

@@ -58,7 +58,7 @@ func NewSampler() *Sampler {
 	}
 }
 
-// EstablishedTimeout says what nf_conntrack_tcp_timeout_established is, in seconds,
+// EstablishedTimeout sets nf_conntrack_tcp_timeout_established, in seconds,
 // before the first entry: idle times are known by it.
 func (s *Sampler) EstablishedTimeout(seconds uint32) { s.idle.timeout = seconds }
 
@@ -84,7 +84,7 @@ func (s *Sampler) Add(e *conntrack.Entry) {
 	s.idle.add(e)
 }
 
-// Table is the summary so far; complete says whether it is of the whole table.
+// Table is the summary so far; complete reports whether it is of the whole table.
 func (s *Sampler) Table(complete bool) *snapshot.ConntrackTable {
 	t := &snapshot.ConntrackTable{
 		Sampled: s.sampled, Complete: complete,

@@ -47,7 +47,7 @@ func Insert(ctx context.Context, ns *netns.Handle, next func(*conntrack.Entry) b
 	return taken, nil
 }
 
-// full replaces ENOMEM, which the kernel says for both, by ErrFull where it is so.
+// full replaces ENOMEM, which the kernel returns for both, by ErrFull if the table is full.
 func full(ns *netns.Handle, err error) error {
 	if !errors.Is(err, unix.ENOMEM) {
 		return err
@@ -116,7 +116,7 @@ func (b *batch) flush(ctx context.Context) (sent int64, refused []netlink.Refusa
 	return sent, refused, err
 }
 
-// refusal says what an errno means for an entry to be made
+// refusal explains an errno for an entry to be made
 // (ctnetlink_new_conntrack, ctnetlink_create_conntrack).
 func refusal(errno unix.Errno) error {
 	switch errno {

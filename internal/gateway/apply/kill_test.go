@@ -148,14 +148,13 @@ func killHard(t *testing.T, cmd *exec.Cmd) {
 
 // whole: one table or the other is there, entire, whatever its mark says.
 func (k *kills) whole(round int, delay time.Duration, stage string) {
-	s, print := k.state(), ""
-	for again := true; again; { // the guard may put the old rules in force in between
-		before := s
-		print, s = k.ip("nft -s list table inet natkit"), k.state()
-		again = s.Digest != before.Digest
+	var s *gateway.State
+	text := ""
+	for again := true; again; again = k.state().Digest != s.Digest { // its guard put the old one back meanwhile
+		s, text = k.state(), k.ip("nft -s list table inet natkit")
 	}
 	want, known := k.prints[s.Digest]
-	if !known || print != want || s.Integrity == gateway.RulesChanged {
+	if !known || text != want || s.Integrity == gateway.RulesChanged {
 		k.t.Errorf("round %d, killed at %s (%s): the table is neither the old nor the new one: %+v", round, delay, stage, s)
 	}
 	name := map[string]string{k.old: "old", k.new: "new", "": "none"}[s.Digest]

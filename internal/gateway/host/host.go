@@ -50,6 +50,9 @@ func Read(ctx context.Context, ns *netns.Handle, o Options) (gateway.Facts, erro
 	if f.Interfaces, err = Interfaces(ns); err != nil {
 		return gateway.Facts{}, fmt.Errorf("read the host: %w", err)
 	}
+	if f.Local, err = local(ns, &f); err != nil {
+		unknown(&f, "local routes", err)
+	}
 	if f.Initial, err = initial(ns, o.proc()); err != nil {
 		unknown(&f, "whether this is the initial network namespace", err)
 	}

@@ -26,7 +26,7 @@ type FillOptions struct {
 	Seed  uint64
 	// Target is how many entries the table is to hold.
 	Target int64
-	// Keep says in the record that the fill stays after natkit's end.
+	// Keep records that the fill stays after natkit's end.
 	Keep bool
 	// Dir is Options.Dir.
 	Dir string

@@ -15,7 +15,7 @@ import (
 	"github.com/natkit/natkit/internal/lab/build"
 )
 
-// AllOptions say how to run a series of scenarios.
+// AllOptions specify how to run a series of scenarios.
 type AllOptions struct {
 	Options
 	// Row, where set, gets each scenario when it is over.
@@ -101,7 +101,7 @@ func (c *conductor) stages(ctx context.Context) error {
 	return nil
 }
 
-// apartFrom is how many of the first stages are apart.
+// apartFrom returns the number of leading stages that are apart.
 func apartFrom(stages []lab.Stage) (n int) {
 	for n < len(stages) && stages[n].Apart {
 		n++

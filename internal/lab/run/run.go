@@ -20,7 +20,7 @@ import (
 	"github.com/natkit/natkit/internal/tune/journal"
 )
 
-// Options say how to run a scenario.
+// Options specify how to run a scenario.
 type Options struct {
 	// Dir is where labs keep their lock; empty means build.DefaultDir.
 	Dir    string
@@ -34,7 +34,7 @@ type Options struct {
 	Force bool
 	// AllowHost is the consent to stages that change values of the whole host.
 	AllowHost bool
-	// Capture says whether packets are captured.
+	// Capture selects whether packets are captured.
 	Capture CaptureOptions
 	// Version is natkit's, for the report.
 	Version string
@@ -47,7 +47,7 @@ type Options struct {
 	locked bool
 }
 
-// begin completes the options, and says what is missing to build labs.
+// begin completes the options, and returns an error if something is missing to build labs.
 func (o *Options) begin() error {
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -187,7 +187,7 @@ func (c *conductor) restore() error {
 	return nil
 }
 
-// restoreError says what could not be put back.
+// restoreError reports what could not be restored.
 type restoreError struct{ cause error }
 
 func (e *restoreError) Error() string { return "put everything back: " + e.cause.Error() }

@@ -77,9 +77,9 @@ type Result struct {
 	SinkNanoseconds      float64 `json:"sink_ns_per_packet,omitempty"`
 	// OtherCPU is the share of the machine's CPUs, 0 to 1, that other processes used.
 	OtherCPU float64 `json:"other_cpu_share"`
-	// GeneratorLimit says why the generator was the limit; empty where it was not.
+	// GeneratorLimit is the reason why the generator was the limit; empty if it was not.
 	GeneratorLimit string `json:"generator_limit,omitempty"`
-	// Notes say what else the reader has to know.
+	// Notes are further remarks for the reader.
 	Notes  []string `json:"notes,omitempty"`
 	Course []Second `json:"seconds_of_run,omitempty"`
 }

@@ -254,7 +254,7 @@ type UDPResult struct {
 	CPU            load.CPU      `json:"cpu"`
 	GeneratorLimit string        `json:"generator_limit,omitempty"`
 	CPUContention  string        `json:"cpu_contention,omitempty"`
-	// Hint says what to check if nothing came back.
+	// Hint is what to check if nothing came back.
 	Hint string `json:"hint,omitempty"`
 }
 
@@ -369,7 +369,7 @@ func Lateness(sent, late int64) string {
 	return fmt.Sprintf("%d of %d datagrams were sent more than 5 ms behind the schedule: this machine is too slow for the rate", late, sent)
 }
 
-// Overflow says that this machine lost replies itself; empty where it did not.
+// Overflow reports replies that this machine itself lost; empty if there were none.
 func Overflow(drops int64) string {
 	if drops == 0 {
 		return ""

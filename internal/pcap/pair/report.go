@@ -39,7 +39,7 @@ type Report struct {
 	// Mappings are the first translated flows, at most Options.Listed.
 	Mappings []Mapping `json:"mappings"`
 	Limits   Limits    `json:"limits"`
-	// Notes say what else the reader has to know.
+	// Notes are further remarks for the reader.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -298,7 +298,7 @@ func commonHops(hops *[256]int64) (most int) {
 	return most
 }
 
-// notes say what makes the numbers less than sure.
+// notes returns what makes the numbers uncertain.
 func notes(r *Report) (all []string) {
 	note := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	if r.Out.Matched+r.In.Matched == 0 {

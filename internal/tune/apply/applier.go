@@ -27,7 +27,7 @@ type Applier interface {
 	// Read gives the present value of a target in the form in which it is kept in
 	// Change.Before; empty where absence is a value of its own.
 	Read(target string) (string, error)
-	// Writable says why a target cannot be written, naming what is missing,
+	// Writable returns an error if a target cannot be written, naming what is missing,
 	// without writing.
 	Writable(target string) error
 	// Write sets the target.
@@ -206,7 +206,7 @@ func (s sysctls) Durable() bool { return false }
 // lockPatience is how long natkit waits for another one to finish with the host.
 const lockPatience = 10 * time.Second
 
-// Options say how a plan is applied and where the host is.
+// Options specify how a plan is applied and where the host is.
 type Options struct {
 	Journal *journal.Journal
 	// ProcRoot and Root are "/proc" and "/" where empty.

@@ -315,7 +315,7 @@ func TestAfterARebootOnlyFilesAreUndone(t *testing.T) {
 	plain := mustApply(t, plan(sysctl(otherValue, "200", "2000")), opt)
 	opt.Persist = true
 	kept := mustApply(t, plan(sysctl(someValue, "100", "1000")), opt)
-	h.boot(t, "boot-b") // the values look as natkit wrote them: set by someone else
+	h.boot(t, "boot-b") // the values are as natkit wrote them, but were set by another program
 	opt.Persist = false
 
 	cleaned, err := Clean(opt)

@@ -59,13 +59,13 @@ func undoByID(id string, opt Options, allowed check) (*journal.Transaction, erro
 // ErrUndone: there is nothing left to take back.
 var ErrUndone = errors.New("it was undone before")
 
-// ErrUnsaved: values are back, but the journal does not say so.
+// ErrUnsaved: values are restored, but the journal does not record it.
 var ErrUnsaved = errors.New("the values are back, but the journal could not be written")
 
 // undoOwn undoes a transaction of which this process, its owner or its guard, has
 // a copy: a journal that was deleted, damaged or locked away by its rights does
 // not keep it from that. Only while another natkit works it does nothing (ErrBusy).
-// allowed may refuse, given what the journal says.
+// allowed may refuse, given the journal's content.
 func undoOwn(own *journal.Transaction, opt Options, allowed func(*journal.Transaction) error) (*journal.Transaction, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 	defer cancel()
@@ -105,7 +105,7 @@ func undoUnsaved(own *journal.Transaction, opt Options, reason error) error {
 	return fmt.Errorf("undo %s: %w: %w", own.ID, ErrUnsaved, reason)
 }
 
-// check says why something must not be done to a transaction.
+// check returns an error if an operation on a transaction is not allowed.
 type check func(*journal.Transaction, journal.View) error
 
 // onTransaction works on what the journal says now, as another natkit may have
@@ -228,7 +228,7 @@ func (u *undoing) whole() error {
 // together.
 type keystone interface {
 	Applier
-	// Restorable says why a target cannot become what it was before.
+	// Restorable returns an error if a target cannot be restored to before.
 	Restorable(target, before string) error
 	// Kept returns the error for a target that was changed since.
 	Kept(target string) error
@@ -283,7 +283,7 @@ func (u *undoing) undoOne(c *journal.Change) error {
 		return writeBack(applier, c, now)
 	default:
 		c.State = journal.Left
-		c.Note = fmt.Sprintf("is %q, natkit wrote %q: changed by someone else", c.Shown(now), c.Shown(c.After))
+		c.Note = fmt.Sprintf("is %q, natkit wrote %q: changed since", c.Shown(now), c.Shown(c.After))
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ type Change struct {
 	// Along are values that the kernel sets along with it and that are to be put back:
 	// what they were, by name.
 	Along map[string]string `json:"along,omitempty"`
-	// Note says what was special: rounded by the kernel, left because …
+	// Note is a remark: rounded by the kernel, left because …
 	Note string `json:"note,omitempty"`
 }
 
