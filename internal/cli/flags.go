@@ -287,18 +287,23 @@ func (t *target) runs(cmd *cobra.Command, do func(ctx context.Context, ns *netns
 
 // addInterface adds --iface. An empty name, which a script gives whose variable is not
 // set, does not stand for all interfaces.
-func addInterface(cmd *cobra.Command, name *string, usage string) {
+func (t *target) addInterface(cmd *cobra.Command, name *string, usage string) {
 	cmd.Flags().Var(into(name, notEmpty("an interface")), "iface", usage)
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"iface": offer(interfacesHere)})
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"iface": t.completeInterfaces})
 }
 
-// interfacesHere are the names of the interfaces here, loopback too.
-func interfacesHere() (names []string) {
-	links, _ := net.Interfaces()
-	for _, l := range links {
-		names = append(names, l.Name)
-	}
-	return names
+// completeInterfaces offers the interfaces of the namespace, loopback too, for the shell.
+func (t *target) completeInterfaces(cmd *cobra.Command, _ []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+	_ = t.with(cmd, func(ns *netns.Handle) error {
+		return ns.Do(func() error {
+			links, err := net.Interfaces()
+			for _, l := range links {
+				names = append(names, l.Name)
+			}
+			return err
+		})
+	})
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeFlags has the shell complete flags; which there are is known where it is called.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
@@ -225,7 +226,7 @@ func newLabExec(env *Env) *cobra.Command {
 		Use:   "exec NODE -- COMMAND [ARG…]",
 		Short: "run a command in a node of a lab that is up",
 		Long: `Run a command in the network namespace of a node, among the lab's processes: it ends
-with the lab. The exit code is the command's. natkit is in its PATH, whether it is
+with the lab. The exit code is the command's, 127 where there is no such command. natkit is in its PATH, whether it is
 installed or not; sudo uses the host's natkit, and is not required. Needs root.`,
 		Example: `  sudo natkit lab exec client -- ping -c 3 198.19.0.2
   sudo natkit lab exec gateway -- conntrack -L
@@ -263,6 +264,14 @@ func execInLab(ctx context.Context, env *Env, l *build.Lab, args []string) error
 		Stdin: env.Stdin, Stdout: env.Stdout, Stderr: env.Stderr,
 		Foreground: true,
 	})
+	var program *exec.Error
+	if errors.As(err, &program) {
+		fmt.Fprintf(env.Stderr, "natkit: %s\n", said(err))
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+			return exitStatus(127) // as shells do
+		}
+		return exitStatus(126)
+	}
 	if err != nil {
 		return err
 	}

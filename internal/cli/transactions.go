@@ -409,6 +409,10 @@ func (t *tuner) confirm(args []string, kind string, of func(*journal.Transaction
 	}
 	if len(args) == 0 {
 		ids, damaged, err := t.choose(opt, func(s journal.Status, tx *journal.Transaction) bool { return isPending(s) && of(tx) })
+		if err == nil && len(ids) == 0 { // it is too late for those
+			ids, damaged, err = t.choose(opt, func(s journal.Status, tx *journal.Transaction) bool { return s == journal.StatusOverdue && of(tx) })
+			ids = ids[max(0, len(ids)-1):]
+		}
 		switch {
 		case err != nil:
 			return transaction{}, err

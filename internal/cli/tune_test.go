@@ -494,3 +494,25 @@ func TestTuneUndoOfBucketsSaysTheStall(t *testing.T) {
 	}
 	b.value("net.netfilter.nf_conntrack_buckets", "512")
 }
+
+// One that was not confirmed in time, and is not rolled back yet, is named.
+func TestTuneConfirmTooLate(t *testing.T) {
+	b := newTuneBench(t)
+	b.must(words("tune apply --yes " + tuneMax + "=2000"))
+	j, err := journal.At(filepath.Join(b.dir, "state/journal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := j.Load("t0001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx.Confirm = &journal.Confirm{DeadlineAt: tx.CreatedAt}
+	if err := j.Save(tx); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := b.run(words("tune confirm")...); code != exitFailed || !strings.Contains(errs, "'natkit tune undo t0001'") {
+		t.Errorf("%d %s", code, errs)
+	}
+	b.must(words("tune undo t0001"), "t0001 undone")
+}

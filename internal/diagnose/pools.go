@@ -131,9 +131,27 @@ func (p *pools) mapped() *snapshot.NATRule {
 	return nil
 }
 
-// noRange returns the reason why it is not known whether ports are left.
-func noRange(rule *snapshot.NATRule) string {
-	return fmt.Sprintf("; how many ports a connection can have is not known: a map gives them (%s: %s)", rule.Place(), rule.Text)
+// noRange returns why it is not known whether ports are left; "" where it is known.
+func (p *pools) noRange() string {
+	if why := p.noRules(); why != "" {
+		return why
+	}
+	if rule := p.mapped(); rule != nil {
+		return rangeUnknown + fmt.Sprintf("a map gives them (%s: %s)", rule.Place(), rule.Text)
+	}
+	return ""
+}
+
+const rangeUnknown = "; how many ports a connection can have is not known: "
+
+// noRules returns why the rules that give the pools their ports are not known: the ports in use may
+// then be all that there are. It is "" where they are known, or nothing is translated.
+func (p *pools) noRules() string {
+	ofNoRule := func(pool snapshot.PortPool) bool { return pool.Rule < 0 }
+	if len(p.ports.Pools) == 0 || p.rules != nil && !(p.rules.TooMany && slices.ContainsFunc(p.ports.Pools, ofNoRule)) {
+		return ""
+	}
+	return rangeUnknown + cmp.Or(p.rec.Last().PartError("nat_rules"), "the NAT rules were not read")
 }
 
 // byLayout begins the source of chances that hold for the ports left in the end.

@@ -104,7 +104,7 @@ func (o one) notInside(a netip.Addr, w written) bool {
 			"name a host inside; or leave the rule out and have the program listen on the address outside", w.path()...)
 	case slices.Contains(o.config.Interfaces.WAN, by):
 		o.warn("target-outside", fmt.Sprintf("the way to %s leads out by %s, which is wan: what is sent there leaves again and comes to no host inside", w.text(), by),
-			"name a host inside; or give this one a route by an interface inside: sudo ip route add "+nat.Host(a).String()+" dev INTERFACE", w.path()...)
+			"name a host inside; or give this one a route by an interface inside: sudo "+o.facts.Commands("ip route add "+nat.Host(a).String()+" dev INTERFACE"), w.path()...)
 	default:
 		return false
 	}
@@ -174,10 +174,10 @@ func (o one) notHere(w written, h hostAddresses) bool {
 func (o one) notOurs(a netip.Addr, path []any) {
 	if dev, near := o.toward(a); near {
 		o.warn("address-missing", fmt.Sprintf("%s is on the network of %s, and no interface here has it: no host answers for it there", a, dev),
-			"sudo ip addr add "+nat.Host(a).String()+" dev "+dev, path...)
+			"sudo "+o.facts.Commands("ip addr add "+nat.Host(a).String()+" dev "+dev), path...)
 	} else {
 		o.warn("address-missing", fmt.Sprintf("no interface here has %s: its packets come only if a router sends them here", a),
-			"unless it does: sudo ip addr add "+nat.Host(a).String()+" dev "+dev, path...)
+			"unless it does: sudo "+o.facts.Commands("ip addr add "+nat.Host(a).String()+" dev "+dev), path...)
 	}
 }
 
@@ -203,11 +203,11 @@ func (o one) notAllOurs(w written) bool {
 	}
 	var commands []string
 	for _, p := range w.addrs.Prefixes() {
-		commands = append(commands, fmt.Sprintf("sudo ip route add local %s dev %s", p, dev))
+		commands = append(commands, "sudo "+o.facts.Commands(fmt.Sprintf("ip route add local %s dev %s", p, dev)))
 	}
 	advice := strings.Join(commands, "\n")
 	if w.addrs.First.Is6() {
-		advice = "have it routed here, or answer for it: ndppd, or ip -6 neigh add proxy for each"
+		advice = "have it routed here, or answer for it: ndppd, or " + o.facts.Commands("ip -6 neigh add proxy") + " for each"
 	}
 	o.warn("address-missing", fmt.Sprintf("%s lies on the network of %s, and this host does not have %s of it: no host answers for them there",
 		w.text(), dev, many(missing.Size(), "address", "addresses")), advice, w.path()...)
@@ -253,7 +253,7 @@ func (c *checker) interfaces() {
 		case c.facts.Known && !c.facts.has(n.name) && !missing[n.name]:
 			missing[n.name] = true
 			n.found(c, Warn, "interface-missing", fmt.Sprintf("there is no interface %s here: what is said of it waits until it comes", n.name),
-				"look at 'ip link' whether it has another name"+c.similar(n.name))
+				"look at '"+c.facts.Commands("ip link")+"' whether it has another name"+c.similar(n.name))
 		}
 	}
 	c.anyInterface()
@@ -375,7 +375,7 @@ func (c *checker) refuses(f *Foreign) {
 	does := map[string]string{"drop": "drops", "reject": "rejects"}[f.Policy]
 	c.add(Finding{ID: "foreign-forward-drop", Severity: Warn,
 		Message: fmt.Sprintf("%s %s what its rules do not accept, what this gateway forwards too", f.words(), does),
-		Advice:  f.admit(c.plan)}, nil)
+		Advice:  c.facts.Commands(f.admit(c.plan))}, nil)
 }
 
 // forwards reports whether the plan has rules for what a chain of that family sees.

@@ -36,6 +36,9 @@ type Facts struct {
 	Sysctls   snapshot.Sysctls        `json:"sysctls,omitempty"`
 	// Initial is true in the initial network namespace.
 	Initial bool `json:"initial"`
+	// Enter is the command by which a shell runs others in the network namespace:
+	// "ip netns exec gw"; empty where that is the shell's own.
+	Enter string `json:"enter,omitempty"`
 	// Flowtable reports whether the kernel has flowtables, and if not why.
 	Flowtable Support `json:"flowtable"`
 	// Unknown lists what could not be read of a known host, and why.
@@ -119,6 +122,21 @@ const (
 	Refuse Severity = "refuse"
 	Warn   Severity = "warn"
 )
+
+// Commands are commands, one a line, that run in the network namespace, the substituted ones
+// in them as well.
+func (f *Facts) Commands(text string) string {
+	if f.Enter == "" {
+		return text
+	}
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if !strings.HasPrefix(line, "#") {
+			lines[i] = f.Enter + " " + strings.ReplaceAll(line, "$(", "$("+f.Enter+" ")
+		}
+	}
+	return strings.Join(lines, "\n")
+}
 
 // AddressesOf are those of an interface; none where it is not there.
 func (f *Facts) AddressesOf(name string) []netip.Prefix {
@@ -279,8 +297,8 @@ type State struct {
 // Integrity is whether rules in force are as natkit wrote them.
 type Integrity string
 
-// The values of Integrity. RulesUnknown: the writer was killed before it could keep how they
-// were, or an earlier version wrote them.
+// The values of Integrity. RulesUnknown: it could not be kept how they were written, or an
+// earlier version wrote them.
 const (
 	RulesIntact  Integrity = "intact"
 	RulesChanged Integrity = "changed"

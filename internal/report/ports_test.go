@@ -77,9 +77,12 @@ func TestPortsUsedUp(t *testing.T) {
 		"never": {Share: 0.5, SecondsLeft: -1, RateKnown: true},
 		"37 s":  {Share: 0.5, SecondsLeft: 37, RateKnown: true},
 	} {
-		if got := usedUpIn(&pool); got != want {
+		if got := usedUpIn(&snapshot.Ports{Seconds: 1}, &pool); got != want {
 			t.Errorf("%+v: used up in %q, want %q", pool, got, want)
 		}
+	}
+	if got := usedUpIn(&snapshot.Ports{}, &snapshot.PortPool{SecondsLeft: -1, RateKnown: true}); got != "–" {
+		t.Errorf("of one dump: used up in %q", got)
 	}
 }
 

@@ -30,7 +30,7 @@ import (
 //	id
 //	start_unix_nanoseconds   when the entry began, where nf_conntrack_timestamp is on
 //	stop_unix_nanoseconds    when it ended
-//	delta_time_seconds       how long it had lived, where only that is known
+//	delta_time_seconds       how long it had lived when it was listed
 //	secctx                   security context
 //	helper                   name of the helper
 //	labels                   numbers of the label bits that are set

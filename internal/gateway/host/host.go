@@ -45,7 +45,7 @@ func (o Options) proc() string {
 // Read returns the facts of a namespace (nil: this one). What cannot be read is missing
 // in them, and Unknown says why; an error means that there are none.
 func Read(ctx context.Context, ns *netns.Handle, o Options) (gateway.Facts, error) {
-	f := gateway.Facts{Known: true}
+	f := gateway.Facts{Known: true, Enter: netns.Way(ns)}
 	var err error
 	if f.Interfaces, err = Interfaces(ns); err != nil {
 		return gateway.Facts{}, fmt.Errorf("read the host: %w", err)
