@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
@@ -31,12 +32,22 @@ func main() {
 	os.Exit(run())
 }
 
-func run() int {
+// oneSignal is the time within which signals count as one: timeout(1) sends each twice, to
+// the process and to its group.
+const oneSignal = 250 * time.Millisecond
+
+// untilSignal returns a context that a signal ends. From then on, once later runs what it
+// gets, a second one ends natkit at once, as if it had no handler; the guard process then puts
+// the host's values back.
+func untilSignal(later func(func())) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)
+	context.AfterFunc(ctx, func() { later(stop) })
+	return ctx, stop
+}
+
+func run() int {
+	ctx, stop := untilSignal(func(f func()) { time.AfterFunc(oneSignal, f) })
 	defer stop()
-	// A second signal ends natkit at once, as if it had no handler; the guard
-	// process then puts the host's values back.
-	context.AfterFunc(ctx, stop)
 	info, _ := debug.ReadBuildInfo()
 	built := cli.BuildOf(version, archived, info)
 	return cli.Run(ctx, cli.Env{

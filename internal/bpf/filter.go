@@ -76,7 +76,7 @@ type flow struct {
 	Source, Destination         [16]byte // of IPv4 and ARP the first four
 	SourcePort, DestinationPort uint16
 	L3                          uint16 // skb->protocol: EtherTypeIPv4…
-	Length                      uint16 // of the IP packet, header included, as it says itself
+	Length                      uint16 // of the IP packet, header included, from its header
 	Proto                       uint8  // of an IPv6 fragment, that behind the fragment header
 	TCPFlags                    uint8
 	ICMPType, ICMPCode          uint8

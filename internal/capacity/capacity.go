@@ -174,7 +174,7 @@ type Cost struct {
 	Source string
 }
 
-// CostOf is what entries and buckets cost on the machine that a snapshot is of.
+// CostOf returns the cost of entries and buckets on the machine that a snapshot is of.
 // Where that could not be read (nil) the sizes of Linux 4.19 to 6.18 on 64 bits
 // are assumed: struct nf_conn with its slab alignment, 256 bytes, the extension
 // of 128 bytes, and a pointer for each bucket.

@@ -27,7 +27,7 @@ const (
 	exitFindings = 3 // done, and there are findings, or an expectation was not met
 	// exitIncomplete: done in part, and nothing was found in that.
 	exitIncomplete  = 4
-	exitInterrupted = 130 // as shells say it of SIGINT
+	exitInterrupted = 130 // as in shells for SIGINT
 )
 
 // Env is what a command may use of the process around it.
@@ -64,12 +64,26 @@ func Run(ctx context.Context, env Env, args []string) int {
 	root := newRoot(&env)
 	root.SetArgs(conntrackHabits(arrows(args)))
 	root.SetIn(env.Stdin)
-	root.SetOut(env.Stdout)
+	help := &firstError{w: env.Stdout}
+	root.SetOut(help)
 	root.SetErr(env.Stderr)
 	began := time.Now()
 	cmd, err := root.ExecuteContextC(ctx)
+	err = cmp.Or(err, help.err)
 	env.detail("%s took %s", cmd.CommandPath(), time.Since(began).Round(time.Millisecond))
 	return exitCode(env.Stderr, cmd, err)
+}
+
+// firstError remembers the first error of writing to w: cobra ignores those of the help.
+type firstError struct {
+	w   io.Writer
+	err error
+}
+
+func (f *firstError) Write(b []byte) (int, error) {
+	n, err := f.w.Write(b)
+	f.err = cmp.Or(f.err, err)
+	return n, err
 }
 
 func exitCode(stderr io.Writer, cmd *cobra.Command, err error) int {
@@ -96,7 +110,7 @@ func exitCode(stderr io.Writer, cmd *cobra.Command, err error) int {
 	return exitUsage
 }
 
-// said is the text of an error for a terminal: names of files in it may be anybody's.
+// said returns the text of an error for a terminal: file names in it are untrusted.
 // Only a signal cancels what natkit does.
 func said(err error) string {
 	lines := strings.Split(strings.ReplaceAll(err.Error(), context.Canceled.Error(), "interrupted"), "\n")
@@ -118,6 +132,7 @@ and proves the fix under load.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.InitDefaultVersionFlag() // before the verb is searched for, which -v may precede
 	root.SetVersionTemplate("natkit {{.Version}}\n")
 	root.SetUsageTemplate(usageTemplate(root))
 	fitHelp(env, root)
@@ -143,7 +158,7 @@ func setUp(root *cobra.Command, env *Env) {
 		if err := checkFlagGroups(cmd); err != nil {
 			return err
 		}
-		if cmd.Flags().Lookup("netns") != nil {
+		if cmd.Flags().Lookup("netns") != nil && !cmd.Flags().Changed("from") {
 			env.detail("network namespace: %s", chosenNetns(cmd))
 		}
 		return nil

@@ -222,7 +222,7 @@ const (
 	programMemory = 10 << 20
 )
 
-// forGroups is what is left for groups, a part of it for each version of IP.
+// forGroups returns the memory left for groups, a part of it for each version of IP.
 func forGroups(memory int64, seed uint64) aggregate.Memory {
 	return aggregate.Memory{Budget: aggregate.NewBudget(memory - ownMemory), Seed: seed}
 }

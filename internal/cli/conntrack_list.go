@@ -140,7 +140,13 @@ func (v *tableVerb) list(cmd *cobra.Command, form *entryForm) error {
 	env := *v.env
 	env.StderrTerminal = env.StderrTerminal && !env.StdoutTerminal
 	_, _ = w.Write(form.header(w.AvailableBuffer()))
+	// The age is that of the list, also where a list is written again or read later.
+	now := form.options.Now
+	form.options.Now = 0
 	_, err := v.entries.each(cmd, &env, &v.filter.filter, func(e *conntrack.Entry) error {
+		if !v.entries.fromText(cmd) {
+			text.SetAge(e, now)
+		}
 		_, err := w.Write(append(form.append(w.AvailableBuffer(), e), '\n'))
 		return err
 	})

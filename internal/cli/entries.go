@@ -24,7 +24,7 @@ type entries struct {
 	restart func()
 }
 
-// entriesAbout is what there is to say of a run over entries, besides them.
+// entriesAbout describes a run over entries.
 type entriesAbout struct {
 	// Source names where the entries come from; Live: a table now.
 	Source string `json:"source"`
@@ -67,7 +67,7 @@ const progressEntries = 1 << 14
 
 // each hands every entry that the filter (nil: all) chooses to fn, which must not
 // keep it; dump.ErrStop of fn ends it early without an error. What is wrong with the
-// input, but does not keep the rest from being used, is said on stderr.
+// input, but does not keep the rest from being used, is reported on stderr.
 func (s *entries) each(cmd *cobra.Command, env *Env, f *conntrack.Filter, fn func(*conntrack.Entry) error) (about entriesAbout, err error) {
 	if err := s.check(cmd); err != nil {
 		return about, err

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/term"
 )
 
-// style is how text on stdout may look.
+// style returns the style of text on stdout.
 func (e *Env) style() report.Style {
 	return report.Style{Colour: report.WantsColour(e.StdoutTerminal, e.Getenv), Columns: e.columns()}
 }
@@ -75,10 +75,11 @@ func (e *Env) terminalSize() (columns, rows int) {
 
 // progress is a line on stderr that shows the progress.
 func (e *Env) progress() *report.Progress {
-	if e.verbose && !e.StderrTerminal {
+	erases := e.StderrTerminal && e.Getenv("TERM") != "dumb"
+	if e.verbose && !erases {
 		return report.NewProgressLog(e.Stderr, time.Now)
 	}
-	return report.NewProgress(e.Stderr, e.StderrTerminal && !e.quiet, time.Now)
+	return report.NewProgress(e.Stderr, erases && !e.quiet, time.Now)
 }
 
 // notes is for what is neither an error nor a result: stderr, unless --quiet.
@@ -177,7 +178,7 @@ func during(ctx context.Context, limit, every time.Duration, fn func() error) er
 	}
 }
 
-// journal is where changes to the host are remembered.
+// journal returns the journal of changes to the host.
 func (e *Env) journal() (*journal.Journal, error) {
 	dir := journal.Dir(e.Getenv)
 	e.detail("journal: %s", dir)

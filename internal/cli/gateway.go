@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -40,7 +41,7 @@ rules in a table of its own, "inet natkit", and does not change other tables.`,
 	return cmd
 }
 
-// gatewayHost is where a gateway is made.
+// gatewayHost returns the host on which a gateway is made.
 func gatewayHost(env *Env, ns *netns.Handle) (gwapply.Host, error) {
 	j, err := env.journal()
 	return gwapply.Host{Netns: ns, Apply: apply.Options{Journal: j}}, err
@@ -210,7 +211,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 'natkit gateway apply' would refuse it.`,
 	return cmd
 }
 
-// gatewayWish is what a file asks for, and of which host.
+// gatewayWish returns the gateway that a file describes, and its host.
 func gatewayWish(ctx context.Context, env *Env, ns *netns.Handle, name string) (gwapply.Host, gwapply.Wish, error) {
 	h, err := gatewayHost(env, ns)
 	if err != nil {
@@ -220,7 +221,7 @@ func gatewayWish(ctx context.Context, env *Env, ns *netns.Handle, name string) (
 	return h, gwapply.Wish{Name: name, Text: text, PID: os.Getpid(), Origin: gwapply.Origin}, err
 }
 
-// planDocument is what a file would change; without a plan it is the reasons.
+// planDocument returns the changes that a file would make; without a plan, the reasons.
 func planDocument(name string, r *gwapply.Ready) report.GatewayPlan {
 	doc := report.GatewayPlan{
 		Schema: gatewayPlanSchema, File: name, Before: r.Before, Findings: list(r.Findings), Changes: list(r.Plan.Changes),
@@ -288,7 +289,7 @@ or commands of iptables that append a rule, one in each line. Nothing is changed
 Only what a gateway file expresses exactly is translated. Rules of Docker, Kubernetes,
 firewalld, libvirt, LXD, Incus and others are left to them.
 
-Exit codes: 0 all translated, 1 error, 2 usage, or a text without rules, 3 something was
+Exit codes: 0 all translated, 1 error, 2 usage, or a text that is empty or something else, 3 something was
 not translated, or with a difference.`,
 		Example: `  sudo natkit gateway import > gateway.yaml
   sudo iptables-save | natkit gateway import -
@@ -361,6 +362,9 @@ func (g *gatewayImport) read(cmd *cobra.Command, args []string) (set *ruleset.Ru
 func notRules(name string, text []byte) error {
 	if what, verb := otherInput(text); verb != "" && verb != "gateway import" {
 		return fmt.Errorf("import rules: %s is %s: natkit %s %[1]s reads it", name, what, verb)
+	}
+	if len(bytes.TrimSpace(text)) == 0 {
+		return fmt.Errorf("import rules: %s is empty: give what iptables-save, ip6tables-save or 'nft list ruleset' prints", name)
 	}
 	return fmt.Errorf("import rules: none of the lines of %s is a rule: give what iptables-save, ip6tables-save or 'nft list ruleset' prints", name)
 }

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -54,7 +56,7 @@ func staleAfter(ctx context.Context, h gwapply.Host, former, now *gateway.Plan, 
 	return s, nil
 }
 
-// text is how many there are, and what became of them or, advice, what deletes them now.
+// text returns the number of stale connections, and their outcome or, advice, how to delete them.
 func (s *gatewayStale) text(advice string) string {
 	if s == nil || s.Connections == 0 {
 		return ""
@@ -172,7 +174,7 @@ func (f *gatewayApply) run(ctx context.Context, ns *netns.Handle, args []string)
 // nothing: the host is as the file describes it.
 func (f *gatewayApply) nothing(ctx context.Context, h gwapply.Host, doc changeDocument, now *gateway.Plan) error {
 	lines := fmt.Sprintf("nothing to do: this plan (%s) is in force\n", doc.Digest[:12])
-	waits, err := waitingTransaction(h)
+	waits, err := f.waitingTransaction(h)
 	if err != nil {
 		return err
 	}
@@ -203,11 +205,19 @@ func (f *gatewayApply) nothing(ctx context.Context, h gwapply.Host, doc changeDo
 
 // waitingTransaction is the one of the namespace's gateway that waits for
 // confirmation; nil where none does.
-func waitingTransaction(h gwapply.Host) (*journal.Transaction, error) {
+func (f *gatewayApply) waitingTransaction(h gwapply.Host) (*journal.Transaction, error) {
 	open, err := h.Transactions()
+	if err != nil {
+		return nil, err
+	}
+	view, err := gatewayTuner(f.env).view()
 	for _, tx := range slices.Backward(open) {
-		if tx.Complete && tx.Unconfirmed() {
+		rules := slices.ContainsFunc(tx.Changes, func(c journal.Change) bool { return c.Kind == tune.Gateway && c.Open() })
+		switch {
+		case rules && isPending(view.Status(tx)):
 			return tx, err
+		case rules: // they stay when what they replaced is rolled back
+			return nil, err
 		}
 	}
 	return nil, err
@@ -228,6 +238,9 @@ written now, not before.`,
 		ValidArgsFunction: t.completeIDs(isPending),
 	}
 	where.runs(cmd, func(_ context.Context, ns *netns.Handle, args []string) error {
+		if err := t.isIn(ns, args); err != nil {
+			return err
+		}
 		tx, err := t.confirm(args, "gateway", func(tx *journal.Transaction) bool {
 			return slices.ContainsFunc(tx.Changes, isGateway) && (ns == nil || tx.Netns == ns.Inode())
 		})
@@ -238,6 +251,41 @@ written now, not before.`,
 	})
 	env.addJSON(cmd, gatewayApplySchema)
 	return cmd
+}
+
+// isIn refuses the transaction of an argument where it is of another network namespace than
+// the one that flags select; nil for none.
+func (t *tuner) isIn(ns *netns.Handle, args []string) error {
+	if ns == nil || len(args) == 0 {
+		return nil
+	}
+	opt, err := t.options()
+	if err != nil {
+		return err
+	}
+	tx, err := opt.Journal.Load(args[0])
+	if err != nil {
+		return err
+	}
+	here, err := netns.IDOf(ns)
+	if err != nil {
+		return err
+	}
+	of := tx.Made()
+	for _, c := range tx.Changes {
+		if c.Kind == tune.Gateway {
+			of = tx.In(c)
+		}
+	}
+	if of.Is(here) {
+		return nil
+	}
+	name := ""
+	if there, err := netns.Open(of); err == nil { // otherwise the name may be another one's by now
+		name = netns.NameOf(of.Inode)
+		there.Close()
+	}
+	return usagef("%s is of another network namespace: %s", tx.ID, cmp.Or(name, strconv.FormatUint(of.Inode, 10)))
 }
 
 func isGateway(c journal.Change) bool { return c.Kind == tune.Gateway || c.Kind == tune.GatewayFile }
@@ -270,6 +318,9 @@ with the last one the kernel stops translating, and they are cut.`,
 }
 
 func (u *gatewayUndo) run(ctx context.Context, ns *netns.Handle, args []string) error {
+	if err := u.isIn(ns, args); err != nil {
+		return err
+	}
 	h, err := gatewayHost(u.env, ns)
 	if err != nil {
 		return err
@@ -302,7 +353,7 @@ func (u *gatewayUndo) run(ctx context.Context, ns *netns.Handle, args []string) 
 	if err != nil {
 		return err
 	}
-	doc := resultsOf(gatewayApplySchema, stale.text("'natkit conntrack delete' deletes connections"), described)
+	doc := resultsOf(gatewayApplySchema, stale.text("'natkit conntrack delete"+u.args()+"' deletes connections"), described)
 	doc.Stale = stale
 	return errors.Join(u.env.print(doc), staleErr)
 }
@@ -321,8 +372,8 @@ func forwardingOff(h gwapply.Host, tx *journal.Transaction) string {
 	if err != nil || len(off) == 0 || len(others) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("forwarding is off again, as it was before natkit; there are NAT rules in %s, which may need it: 'sysctl -w %s=1'",
-		report.Clean(strings.Join(others, ", ")), strings.Join(off, "=1 "))
+	return fmt.Sprintf("forwarding is off again, as it was before natkit; there are NAT rules in %s, which may need it: %s",
+		report.Clean(strings.Join(others, ", ")), netns.CommandIn(h.Netns, "sysctl -w "+strings.Join(off, "=1 ")+"=1"))
 }
 
 // lastGateway is the argument, or the newest transaction of the namespace's gateway;
@@ -366,7 +417,7 @@ func nothingToUndo(h gwapply.Host) error {
 	return fmt.Errorf("undo: no gateway that natkit applied is in force here%s", elsewhere(h))
 }
 
-// elsewhere is how to undo the gateways that natkit applied in other network namespaces.
+// elsewhere returns how to undo the gateways that natkit applied in other network namespaces.
 func elsewhere(h gwapply.Host) string {
 	all, _, err := h.Apply.Journal.List()
 	boot, errBoot := journal.ReadBootID("/proc")

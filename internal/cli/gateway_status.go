@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -35,6 +34,8 @@ type gatewayStatus struct {
 	top      int
 	// topGiven: --top holds whatever the screen has room for.
 	topGiven bool
+	// enter is the command that runs others in the namespace.
+	enter string
 }
 
 func newGatewayStatus(env *Env) *cobra.Command {
@@ -54,7 +55,7 @@ eBPF the first packets that a rule translated and the kernel then dropped (CAP_B
 CAP_PERFMON, Linux 5.4); with --json each sample is one line.
 
 Needs CAP_NET_ADMIN. Exit codes: 0 ok, 1 error, 2 usage, 3 (not with --watch) the table
-was changed or removed, or the host does not forward.`,
+was changed, removed or not made by natkit, or the host does not forward.`,
 		Example: `  sudo natkit gateway status
   sudo natkit gateway status --watch --interval 5
   sudo natkit gateway status --netns gateway --json`,
@@ -78,6 +79,7 @@ func (s *gatewayStatus) run(ctx context.Context, ns *netns.Handle) error {
 	if err != nil {
 		return err
 	}
+	s.enter = o.Enter
 	l := gatewaylook.New(o)
 	if s.watch {
 		l.CountDrops()
@@ -95,7 +97,7 @@ func (s *gatewayStatus) run(ctx context.Context, ns *netns.Handle) error {
 	if err := s.env.print(s.document(now, time.Now(), s.top)); err != nil {
 		return err
 	}
-	if now.Integrity == gateway.RulesChanged || now.Removed != "" || len(now.NotForwarding) > 0 {
+	if now.Integrity == gateway.RulesChanged || now.Foreign || now.Removed != "" || len(now.NotForwarding) > 0 {
 		return errFindings
 	}
 	return nil
@@ -106,7 +108,7 @@ func (s *gatewayStatus) options(ns *netns.Handle) (gatewaylook.Options, error) {
 	if err != nil {
 		return gatewaylook.Options{}, err
 	}
-	o := gatewaylook.Options{Netns: ns, Journal: j, Store: engine.StoreBeside(j.Dir()), Top: 20}
+	o := gatewaylook.Options{Netns: ns, Journal: j, Store: engine.StoreBeside(j.Dir()), Top: 20, Enter: netns.Way(ns)}
 	if !s.all {
 		o.MaxEntries = collect.DefaultMaxEntries
 	}
@@ -156,7 +158,7 @@ func (s *gatewayStatus) showNext(now *observe.Status, at time.Time) error {
 	})
 }
 
-// fitting is how many rules, of two lines each, a screen has room for beside the rest.
+// fitting returns the number of rules, of two lines each, that fit on a screen beside the rest.
 func fitting(rows int) int {
 	const rest, least = 20, 4
 	return max(least, (rows-rest)/2)
@@ -167,7 +169,7 @@ func (s *gatewayStatus) document(now *observe.Status, at time.Time, top int) rep
 		now.Rules = observe.Busiest(now.Rules, s.top)
 	}
 	return report.GatewayStatus{Schema: gatewayStatusSchema, Version: s.env.Version, At: at, Source: s.target.name(), Gateway: now,
-		Args: s.target.args(), Top: top, Watch: s.watch}
+		Args: s.target.args(), Enter: s.enter, Top: top, Watch: s.watch}
 }
 
 // gatewayExplain are the flags of `natkit gateway explain`.
@@ -205,7 +207,7 @@ source is from a program here.`,
 	cmd.Flags().StringVar(&f.in, "in", "", "input `INTERFACE` of the packet")
 	cmd.Flags().StringVar(&f.out, "out", "", "output `INTERFACE` of a forwarded packet, whatever the route")
 	env.addJSON(cmd, observe.Schema)
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"in": offer(interfacesHere), "out": offer(interfacesHere)})
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"in": f.completeInterfaces, "out": f.completeInterfaces})
 	return cmd
 }
 
@@ -284,7 +286,7 @@ func (f *gatewayExplain) plan(ctx context.Context, env *Env, ns *netns.Handle, f
 	if file == "" {
 		p, err := h.InForce()
 		if err == nil && p == nil {
-			err = errors.New("explain: no gateway that natkit has the plan of is in force here; give its file: 'natkit gateway explain FILE PACKET'")
+			err = fmt.Errorf("explain: no gateway that natkit has the plan of is in force here; give its file: 'natkit gateway explain%s FILE PACKET'", f.args())
 		}
 		return p, err
 	}

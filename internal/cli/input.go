@@ -108,7 +108,7 @@ var otherInputs = []struct {
 	{regexp.MustCompile(`(?m)^arrivals:`), "a simulation", "simulate"},
 }
 
-// otherInput is what a file is that begins with head, and the verb that reads it; empty
+// otherInput returns the kind of a file that begins with head, and the verb that reads it; empty
 // where natkit does not know it.
 func otherInput(head []byte) (what, verb string) {
 	head = head[:min(len(head), headSize)]

@@ -165,7 +165,7 @@ func (f *labFill) findMix(ctx context.Context) (*lab.Mix, error) {
 	if !isScenarioFile(name) && !strings.HasSuffix(name, ".json") {
 		mix, err := lab.FindMix(name)
 		if err != nil {
-			return nil, usagef("%w; a file of your own needs a name such as %s.yaml", err, name)
+			return nil, usagef("%w; a file of your own ends in .yaml, .yml or .json", err)
 		}
 		return mix, nil
 	}
@@ -280,7 +280,7 @@ func (p *fillPlace) open(env *Env, cmd *cobra.Command, args []string) (err error
 	})
 }
 
-// plan is how many entries the table is to hold; 0 where the user declines.
+// plan returns the number of entries the table is to hold; 0 if the user declines.
 func (f *labFill) plan(ctx context.Context, mix *lab.Mix) (limit, target int64, err error) {
 	usage, err := dump.Count(f.ns)
 	if err != nil {

@@ -44,8 +44,9 @@ connection fails now: given that its own port is taken, and overall.
 
 The whole connection table is read, twice for rates (--for 0 reads it once), in 64 MiB at
 most; that requires CAP_NET_ADMIN. With --from a list of entries is enough; the rules are
-then unknown, and the range is assumed to be the kernel's own. "never" means: at the
-present rate the number in use does not reach the range.
+then unknown, and the range is assumed to be the kernel's own; the rate is known if the
+list has the entries' age (delta-time, where nf_conntrack_timestamp was on). "never"
+means: at the present rate the number in use does not reach the range.
 
 With --lvs it reports on the kernel's load balancer (IPVS) instead: services and their
 real servers, the share of each against its weight, the number of client addresses,
@@ -209,7 +210,11 @@ func (p *portsVerb) look(cmd *cobra.Command) (*look, error) {
 	began := time.Now()
 	fresh := func() {
 		began = time.Now()
-		l.collector = ports.NewCollector(ports.Options{Now: began, Addresses: ports.Given(l.rules)})
+		o := ports.Options{Now: began, Addresses: ports.Given(l.rules)}
+		if p.entries.fromText(cmd) {
+			o.Now = time.Time{} // not when the list was made
+		}
+		l.collector = ports.NewCollector(o)
 	}
 	fresh()
 	p.entries.restart = fresh

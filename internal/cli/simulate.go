@@ -129,7 +129,7 @@ func printConfig(w io.Writer, c *simulate.Config, text string) (err error) {
 	return err
 }
 
-// config is what the file, the preset and the flags say. text is the YAML of just that,
+// config returns the configuration of file, preset and flags. text is the YAML of just that,
 // where no flag changes it.
 func (s *simulator) config(cmd *cobra.Command, args []string) (c *simulate.Config, text string, err error) {
 	name := s.preset
@@ -226,7 +226,7 @@ func (s *simulator) readArrivals(ctx context.Context, path string) ([]simulate.R
 	return points, nil
 }
 
-// addArrivals does what --arrivals says: the simulation ends with the last line.
+// addArrivals implements --arrivals: the simulation ends with the last line.
 func (s *simulator) addArrivals(cmd *cobra.Command, c *simulate.Config) error {
 	if !cmd.Flags().Changed("arrivals") {
 		return nil
@@ -247,7 +247,7 @@ const defaultSimulated = 10 * time.Minute
 
 var strategies = []string{simulate.StrategyRoundRobin, simulate.StrategyRandom, simulate.StrategyHash, simulate.StrategyKernel}
 
-// knob is a flag that changes what a configuration says.
+// knob is a flag that overrides a value of the configuration.
 type knob struct {
 	name, usage string
 	set         func(c *simulate.Config, text string) error
@@ -362,7 +362,7 @@ func balancer(c *simulate.Config) *simulate.Balancer {
 // later ones are taken for the same.
 const firstRearm = 1127
 
-// timeWaitOf is how a kernel's TIME_WAITs end. Since 4.1 they have timers of their own
+// timeWaitOf returns how a kernel ends TIME_WAIT. Since 4.1 each has a timer of its own
 // (789f558cfb36, "tcp/dccp: get rid of central timewait timer").
 func timeWaitOf(release string) (string, error) {
 	var major, minor, patch, build int

@@ -81,7 +81,7 @@ func (d *dropsVerb) addFlags(cmd *cobra.Command) {
 	f.BoolVar(&d.flows, "flows", false, "record the flow of every drop")
 	f.BoolVar(&d.stacks, "stacks", false, "record the kernel's stack at every drop, and show more of them")
 	f.BoolVar(&d.events, "events", false, "show every drop as a line of its own (Linux 5.8)")
-	addInterface(cmd, &d.opt.Interface, "only packets that were last on the interface `NAME`")
+	d.target.addInterface(cmd, &d.opt.Interface, "only packets that were last on the interface `NAME`")
 	f.BoolVar(&d.opt.Harmless, "all", false, "frees that are no drops too")
 	d.target.addFlags(cmd)
 	d.env.addJSON(cmd, report.DropsSchema)
@@ -170,7 +170,7 @@ func (d *dropsVerb) view() report.DropsView {
 	return report.DropsView{Netns: d.names.name, Rows: d.limit, Stacks: d.stacks}
 }
 
-// summary is what comes last. With events as lines of JSON it is one of them.
+// summary writes the summary at the end. With events as lines of JSON it is one of them.
 func (d *dropsVerb) summary(drops *snapshot.Drops, notes []string) error {
 	doc := report.DropsDocument{Schema: report.DropsSchema, Version: d.env.Version, Notes: notes, Drops: drops, View: d.view()}
 	if d.events && d.env.asJSON {
@@ -236,7 +236,7 @@ func (n *namespaceNames) list() {
 }
 
 // name is empty for a namespace that has none, and for inode 0. The kernel gives the
-// lowest free number to a new namespace: what a number meant a while ago says nothing.
+// lowest free number to a new namespace: the former meaning of a number is no evidence.
 func (n *namespaceNames) name(inode uint64) string {
 	if n.numeric || inode == 0 {
 		return ""
@@ -298,7 +298,7 @@ and CAP_SYS_ADMIN for --netns and --pid.`,
 	}
 	f.target.addFlags(cmd)
 	flags := cmd.Flags()
-	addInterface(cmd, &f.opt.Interface, "packets that have this interface when they are first seen, by its `NAME`")
+	f.target.addInterface(cmd, &f.opt.Interface, "packets that have this interface when they are first seen, by its `NAME`")
 	flags.StringVar(&f.opt.Functions, "functions", "nat", "watch these functions: a `PROFILE` ("+strings.Join(path.Profiles(), ", ")+") or names, patterns")
 	flags.VarP(between(&f.opt.Packets, 1, maxPathPackets), "count", "c", "follow `N` packets, then end")
 	flags.Var(period(&f.duration, minPathTime, maxWindow), "for", "end after this time: seconds or 500ms, 2m, …")
@@ -326,7 +326,7 @@ func (f *follower) run(cmd *cobra.Command, words []string) (err error) {
 	return errors.Join(f.follow(cmd.Context(), tracer), tracer.Close())
 }
 
-// start reports on stderr what is watched, so that whoever sends a packet knows when.
+// start reports on stderr what is watched, so that the user knows when to send a packet.
 func (f *follower) start(ctx context.Context) (*path.Tracer, error) {
 	if f.opt.Functions == "all" {
 		f.env.note("--functions all slows down every packet of this host until natkit ends")

@@ -60,7 +60,7 @@ type changeDocument struct {
 
 func (d changeDocument) Text(w io.Writer, style report.Style) error { return d.text(w, style) }
 
-// resultsOf is what became of transactions; lines follow them in the text.
+// resultsOf returns the results of transactions; lines follow them in the text.
 func resultsOf(schema, lines string, all ...transaction) changeDocument {
 	return changeDocument{Schema: schema, Transactions: list(all), text: func(w io.Writer, style report.Style) error {
 		err := resultsText(w, style, all)
@@ -69,7 +69,7 @@ func resultsOf(schema, lines string, all ...transaction) changeDocument {
 	}}
 }
 
-// planOf is what would be done.
+// planOf returns the document of a plan.
 func planOf(plan *tune.Plan, confirm time.Duration) *changeDocument {
 	d := &changeDocument{Schema: tuneSchema, Plan: plan, Confirm: confirm.Seconds(), Transactions: []transaction{}}
 	d.text = func(w io.Writer, style report.Style) error {
@@ -116,7 +116,7 @@ func changeName(c journal.Change) string {
 	return c.Target
 }
 
-// appliedText is what became of a plan, and the commands that keep it or undo it.
+// appliedText returns the outcome of a plan, and the commands that keep it or undo it.
 func appliedText(tx *journal.Transaction, undo, confirm string) string {
 	var b strings.Builder
 	for _, c := range tx.Changes {
@@ -188,7 +188,7 @@ func (d changeDocument) CSV(w io.Writer) error {
 	return report.CSV(w, rows)
 }
 
-// notes are what the table has no room for.
+// notes returns the remarks that do not fit into the table.
 func (d changeDocument) notes() string {
 	var b strings.Builder
 	for _, tx := range d.Transactions {
@@ -200,17 +200,23 @@ func (d changeDocument) notes() string {
 		for _, name := range tx.stillOpen() {
 			fmt.Fprintf(&b, "%s: %s could not be undone; 'natkit tune undo %s' tries again\n", tx.ID, name, tx.ID)
 		}
-		if tx.Status == journal.StatusPending && !tx.GuardAlive {
-			fmt.Fprintf(&b, "%s: its guard process is gone: run 'natkit tune list' again after the deadline to undo it\n", tx.ID)
-		}
+		b.WriteString(tx.unguarded())
 	}
 	if d.Omitted > 0 {
-		fmt.Fprintf(&b, "%s more that was undone: 'natkit tune list --all'\n", units.Count(d.Omitted))
+		fmt.Fprintf(&b, "%s more, undone: 'natkit tune list --all'\n", units.Count(d.Omitted))
 	}
 	for _, damaged := range d.Damaged {
-		fmt.Fprintf(&b, "damaged: %s\n", damaged)
+		fmt.Fprintf(&b, "unreadable: %s\n", damaged)
 	}
 	return b.String()
+}
+
+// unguarded says that nothing will undo a change at its deadline, and what does.
+func (tx transaction) unguarded() string {
+	if tx.Status != journal.StatusPending || tx.GuardAlive {
+		return ""
+	}
+	return fmt.Sprintf("%[1]s: its guard process is gone: 'natkit tune undo %[1]s' undoes it now; after the deadline 'natkit tune list' or 'natkit lab clean' does, unless it is confirmed\n", tx.ID)
 }
 
 // ofNetns names the network namespace of a transaction, where it is not natkit's own. Its
@@ -232,6 +238,8 @@ func (tx transaction) state() string {
 	switch {
 	case tx.Status != journal.StatusPending && len(tx.stillOpen()) > 0:
 		return string(tx.Status) + ", partly undone"
+	case tx.Status == journal.StatusUndone && !tx.Complete: // a write was refused, or cut off
+		return string(tx.Status) + ", incomplete"
 	case tx.Status != journal.StatusPending:
 		return string(tx.Status)
 	case !tx.GuardAlive:
@@ -253,7 +261,7 @@ func (tx transaction) stillOpen() (open []string) {
 	return open
 }
 
-// changeLines are a transaction's changes; that there are lines in files is said once.
+// changeLines are a transaction's changes; lines in files are mentioned once.
 func changeLines(tx *journal.Transaction) (lines []string) {
 	durable := false
 	for _, c := range tx.Changes {
@@ -348,6 +356,31 @@ func recentOf(all []*journal.Transaction) []*journal.Transaction {
 	return kept
 }
 
+// clean undoes what is overdue or abandoned; waits lists what waits for its deadline
+// without a guard.
+func (t *tuner) clean() (undone []transaction, waits string, err error) {
+	opt, err := t.options()
+	if err != nil {
+		return nil, "", err
+	}
+	all, err := apply.Clean(opt)
+	left, _, listErr := opt.Journal.List()
+	if err == nil {
+		err = listErr
+	}
+	for _, tx := range slices.Concat(all, left) {
+		described, viewErr := t.describe(tx, "")
+		if viewErr != nil {
+			return undone, waits, errors.Join(err, viewErr)
+		}
+		if len(undone) < len(all) {
+			undone = append(undone, described)
+		}
+		waits += described.unguarded()
+	}
+	return undone, waits, err
+}
+
 // choose lists the ids of transactions, oldest first. damaged are the errors about those
 // that cannot be read.
 func (t *tuner) choose(opt apply.Options, want func(journal.Status, *journal.Transaction) bool) (ids []string, damaged, err error) {
@@ -376,6 +409,10 @@ func (t *tuner) confirm(args []string, kind string, of func(*journal.Transaction
 	}
 	if len(args) == 0 {
 		ids, damaged, err := t.choose(opt, func(s journal.Status, tx *journal.Transaction) bool { return isPending(s) && of(tx) })
+		if err == nil && len(ids) == 0 { // it is too late for those
+			ids, damaged, err = t.choose(opt, func(s journal.Status, tx *journal.Transaction) bool { return s == journal.StatusOverdue && of(tx) })
+			ids = ids[max(0, len(ids)-1):]
+		}
 		switch {
 		case err != nil:
 			return transaction{}, err

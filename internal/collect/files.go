@@ -45,7 +45,7 @@ func readMemory(src source) (*snapshot.Memory, error) {
 	return parseMemory(strings.NewReader(text))
 }
 
-// AvailableMemory is how many bytes of this machine's memory programs can have before
+// AvailableMemory returns how many bytes of this machine's memory programs can have before
 // it swaps.
 func AvailableMemory() (int64, error) {
 	memory, err := readMemory(newLive(Options{}))

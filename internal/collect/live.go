@@ -226,7 +226,7 @@ type CPUTimes struct {
 
 const procCPU = "/proc/stat"
 
-// ReadCPUTimes reads /proc/stat, which everybody may.
+// ReadCPUTimes reads /proc/stat, which requires no privilege.
 func ReadCPUTimes() (CPUTimes, error) {
 	f, err := os.Open(procCPU)
 	if err != nil {

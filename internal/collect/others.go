@@ -47,9 +47,9 @@ func WatchOthers() func() float64 {
 	}
 }
 
-// OtherTicks is the CPU time in ticks of all processes but a process, what it has
-// started and the kernel's threads, which work for whoever causes packets. Its growth is
-// what others have used: the time of a child that ends goes over to its parent.
+// OtherTicks returns the CPU time in ticks of all processes except own, its descendants
+// and the kernel's threads, which work for the source of packets. Its growth is what
+// others have used: the time of a child that ends is added to its parent's.
 func OtherTicks(own int) (uint64, error) {
 	paths, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil || len(paths) == 0 {

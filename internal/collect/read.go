@@ -186,7 +186,7 @@ func readTable(ctx context.Context, src source, maxEntries int, established uint
 	return sampler.Table(r.Complete), nil
 }
 
-// gap is what lies between two dumps, once the second observation has come to its
+// gap returns the gap between two dumps, once the second observation has come to its
 // table.
 func gap(first, second *observation) aggregate.Gap {
 	return aggregate.Gap{

@@ -104,7 +104,7 @@ func (e *Entry) Clone() Entry {
 	return c
 }
 
-// Equal reports whether both say the same.
+// Equal reports whether both have the same content.
 func (e *Entry) Equal(o *Entry) bool {
 	return e.Orig == o.Orig && e.Reply == o.Reply && e.Family == o.Family &&
 		e.Status == o.Status && e.Fields == o.Fields && e.Timeout == o.Timeout &&

@@ -89,7 +89,7 @@ func (t *table) sizes() []Evidence {
 	}
 }
 
-// counters is how much these grew; one that the kernel does not have is left out.
+// counters returns the growth of these counters; those that the kernel lacks are left out.
 func (t *table) counters(names ...string) []Evidence {
 	var e []Evidence
 	for _, name := range names {
@@ -136,7 +136,7 @@ func (t *table) contents() []Evidence {
 func (t *table) dumpSource() string {
 	tab := t.rec.Last().Table
 	if tab.Complete {
-		return fmt.Sprintf("dump of all %s entries", units.Count(tab.Sampled))
+		return fmt.Sprintf("dump of all %s", units.Plural(tab.Sampled, "entry", "entries"))
 	}
 	return fmt.Sprintf("dump of %s of %s entries", units.Count(tab.Sampled), units.Count(t.count))
 }
@@ -174,7 +174,7 @@ func (t *table) full() bool {
 	return float64(max(t.count, t.before)) >= nearlyAll*float64(t.max)
 }
 
-// lastLogged is how many seconds before the end of the recording the kernel last
+// lastLogged returns how many seconds before the end of the recording the kernel last
 // logged a full table of this namespace; false where it did not.
 func (t *table) lastLogged() (secondsAgo float64, ok bool) {
 	last := t.rec.Last()
@@ -230,7 +230,7 @@ func (t *table) scale() float64 {
 	return float64(t.count) / float64(tab.Sampled)
 }
 
-// lifetime is how long an entry that was born in this class takes up its place,
+// lifetime returns how long an entry that was created in this class occupies its place,
 // in seconds: the timeout of the state in which it ends
 // (Documentation/networking/nf_conntrack-sysctl.rst). A TCP connection seen
 // established will be closed in time and then stay for time_wait.
@@ -397,10 +397,10 @@ func once(texts []string, text string) []string {
 func (t *table) predict(s capacity.Sizing, lowerBound bool) string {
 	share := units.Percent(float64(s.Entries) / float64(s.Max))
 	if lowerBound {
-		return fmt.Sprintf("at least %s entries, %s of the new limit; what the full table turns away cannot be counted, so measure again afterwards",
-			units.Count(s.Entries), share)
+		return fmt.Sprintf("at least %s, %s of the new limit; what the full table turns away cannot be counted, so measure again afterwards",
+			units.Plural(s.Entries, "entry", "entries"), share)
 	}
-	return fmt.Sprintf("%s entries, %s of the new limit", units.Count(s.Entries), share)
+	return fmt.Sprintf("%s, %s of the new limit", units.Plural(s.Entries, "entry", "entries"), share)
 }
 
 // resize is advice: all packets would wait for longer than natkit may make them
@@ -423,7 +423,7 @@ func (t *table) bucketChange(s capacity.Sizing) tune.Change {
 	}
 }
 
-// advice is what natkit never does automatically, with the risk of each.
+// advice returns what natkit never does automatically, with the risk of each.
 func (t *table) advice() []Remedy {
 	var r []Remedy
 	if tab := t.rec.Last().Table; tab != nil && tab.Sampled > 0 {

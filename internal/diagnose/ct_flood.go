@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// A source takes part in a flood where it holds fewestUnanswered entries without an
-	// answer, and they are mostUnanswered of all that it holds: whoever is answered
-	// usually, and loses some, does not.
+	// A source takes part in a flood if it holds fewestUnanswered entries without an
+	// answer, and they are at least the share mostUnanswered of its entries: a source that
+	// is usually answered, and loses some, does not.
 	fewestUnanswered = 1000
 	mostUnanswered   = 0.80
 	// Those sources together must hold floodOfLimit of the limit, or floodOfTable of a
@@ -98,7 +98,7 @@ func (fl flood) mayBeAnswered(t *table, invalid int64) bool {
 	return tcp && float64(invalid) >= max(floodRate, fl.tcpPerSecond)*t.rec.Seconds()
 }
 
-// unansweredRate is how many unanswered entries of the source are new per second; it is
+// unansweredRate returns how many unanswered entries of the source are new per second; it is
 // known for the ten busiest.
 func (t *table) unansweredRate(s snapshot.UnansweredSource) (float64, bool) {
 	if t.rec.Flows == nil {

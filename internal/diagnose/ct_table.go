@@ -243,7 +243,7 @@ func (t *table) chainsRefused(r refused) *Finding {
 	return f
 }
 
-// lostShare is which part of new connections n lost ones are; false where the rate of
+// lostShare returns the share of n lost ones in new connections; false where the rate of
 // new ones is not known.
 func (t *table) lostShare(n int64) (float64, bool) {
 	s := t.rec.Seconds()

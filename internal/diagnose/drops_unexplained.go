@@ -42,7 +42,7 @@ func checkDrops(rec *snapshot.Recording) (*Finding, Check) {
 	return t.finding(found), Check{Why: seen}
 }
 
-// explained reports whether another rule says why these packets are dropped.
+// explained reports whether another rule explains why these packets are dropped.
 func explained(rec *snapshot.Recording, g dropGroup) bool {
 	switch g.name {
 	case snapshot.CauseNotInserted:
@@ -285,7 +285,7 @@ func (g dropGroup) described() string {
 	return fmt.Sprintf("%s (%s)", g.name, g.Means)
 }
 
-// advice is where to search for the cause of a group, for the families that its packets are of.
+// advice returns where to search for the cause of a group, for the families of its packets.
 func (g dropGroup) advice() []Remedy {
 	v4, v6 := false, false
 	for _, f := range g.flows {

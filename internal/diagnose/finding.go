@@ -50,7 +50,7 @@ type Finding struct {
 	ID       string   `json:"id"`
 	Severity Severity `json:"severity"`
 	Title    string   `json:"title"`
-	// Confidence is "certain" (the kernel says so itself), "likely" or "possible".
+	// Confidence is "certain" (reported by the kernel itself), "likely" or "possible".
 	Confidence  string     `json:"confidence"`
 	Evidence    []Evidence `json:"evidence"`
 	Cause       string     `json:"cause"`
@@ -81,7 +81,7 @@ type Remedy struct {
 // ReportSchema names the JSON form of a Report.
 const ReportSchema = "natkit.doctor/1"
 
-// Report is what doctor has to say about one recording.
+// Report is doctor's result for one recording.
 type Report struct {
 	Schema  string    `json:"schema"`
 	TakenAt time.Time `json:"taken_at"`
@@ -142,9 +142,9 @@ type Missing struct {
 	Checks []string `json:"checks"`
 }
 
-// CutShort notes that the recording ended after Seconds of the requested ones.
-func (r *Report) CutShort(wanted time.Duration) {
-	why := fmt.Sprintf("interrupted after %.1f s of %.1f s", r.Seconds, wanted.Seconds())
+// cutShort notes that the recording ended after Seconds of the wanted ones.
+func (r *Report) cutShort(wanted float64) {
+	why := fmt.Sprintf("interrupted after %.1f s of %.1f s", r.Seconds, wanted)
 	r.Incomplete = append([]Missing{{Why: why, Checks: []string{}}}, r.Incomplete...)
 }
 

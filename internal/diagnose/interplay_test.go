@@ -37,7 +37,7 @@ func TestRulesTogether(t *testing.T) {
 		{"ct-chain-cap", "max-raised-buckets-left", "ct-chain-cap"},
 		{"ct-chain-cap", "clashes-are-no-long-chains", ""},
 		{"snat-ports-exhausted", "a-rule-with-200-ports", "snat-ports-exhausted"},
-		{"snat-ports-exhausted", "more-were-refused-than-the-ports-left-in-the-end-tell", "snat-ports-exhausted"},
+		{"snat-ports-exhausted", "more-were-refused-than-the-ports-left-explain", "snat-ports-exhausted"},
 		{"snat-ports-exhausted", "a-race-with-free-ports", "snat-race"},
 		{"snat-ports-exhausted", "a-race-beside-a-telephones-port", "snat-race"},
 		{"snat-ports-exhausted", "long-chains-are-no-missing-ports", "ct-chain-cap snat-ports-near-exhaustion"},

@@ -76,7 +76,7 @@ func (b *balancer) reuseMode() (int64, bool) {
 	return b.rec.Last().Sysctls.Int(snapshot.IPVSReuse)
 }
 
-// sessions is how many connections the balancer counted between the two readings.
+// sessions returns the number of connections counted by the balancer between the two readings.
 func (b *balancer) sessions() (int64, bool) {
 	first := b.rec.First().IPVS
 	if first == nil || first.Stats == nil || b.ipvs.Stats == nil || b.ipvs.Stats.Connections < first.Stats.Connections {
@@ -169,7 +169,7 @@ func (b *balancer) balanced(u *snapshot.IPVSUse) string {
 	return ""
 }
 
-// countedOnSame is how many connections the balancer counted that were neither on new
+// countedOnSame returns how many connections the balancer counted that were neither on new
 // tuples nor moved to another server: a scheduler that takes turns can draw the same one
 // for a client that takes its ports in turn. The counter is one of all services.
 func (b *balancer) countedOnSame() float64 {
@@ -189,7 +189,7 @@ func (b *balancer) reusedShare(u *snapshot.IPVSUse) float64 {
 	return float64(u.UsedAgain) / float64(max(1, u.UsedAgain+b.newOf(u)))
 }
 
-// newOf is how many connections came on new tuples. Where the table was read in part,
+// newOf returns the number of connections on new tuples. Where the table was read in part,
 // that is not seen, and at most what the balancer counted for all services.
 func (b *balancer) newOf(u *snapshot.IPVSUse) int64 {
 	counted, ok := b.sessions()
@@ -205,7 +205,7 @@ func (b *balancer) newOf(u *snapshot.IPVSUse) int64 {
 	return int64(float64(counted) * min(1, float64(b.ipvs.Connections.Sampled)/float64(max(1, all))))
 }
 
-// sameByChance is how often a scheduler that goes by weights alone draws the same server
+// sameByChance returns how often a scheduler that goes by weights alone draws the same server
 // twice; false where there are not two to draw from.
 func sameByChance(s *snapshot.IPVSService) (float64, bool) {
 	if s == nil {
@@ -270,7 +270,7 @@ func (b *balancer) shares(u *snapshot.IPVSUse) []Evidence {
 	return e
 }
 
-// got is how many connections came to a server between the two readings.
+// got returns the number of connections to a server between the two readings.
 func got(u *snapshot.IPVSUse, server string) int64 {
 	for _, s := range u.Servers {
 		if s.Address == server {

@@ -131,9 +131,27 @@ func (p *pools) mapped() *snapshot.NATRule {
 	return nil
 }
 
-// noRange returns the reason why it is not known whether ports are left.
-func noRange(rule *snapshot.NATRule) string {
-	return fmt.Sprintf("; how many ports a connection can have is not known: a map gives them (%s: %s)", rule.Place(), rule.Text)
+// noRange returns why it is not known whether ports are left; "" where it is known.
+func (p *pools) noRange() string {
+	if why := p.noRules(); why != "" {
+		return why
+	}
+	if rule := p.mapped(); rule != nil {
+		return rangeUnknown + fmt.Sprintf("a map gives them (%s: %s)", rule.Place(), rule.Text)
+	}
+	return ""
+}
+
+const rangeUnknown = "; how many ports a connection can have is not known: "
+
+// noRules returns why the rules that give the pools their ports are not known: the ports in use may
+// then be all that there are. It is "" where they are known, or nothing is translated.
+func (p *pools) noRules() string {
+	ofNoRule := func(pool snapshot.PortPool) bool { return pool.Rule < 0 }
+	if len(p.ports.Pools) == 0 || p.rules != nil && !(p.rules.TooMany && slices.ContainsFunc(p.ports.Pools, ofNoRule)) {
+		return ""
+	}
+	return rangeUnknown + cmp.Or(p.rec.Last().PartError("nat_rules"), "the NAT rules were not read")
 }
 
 // byLayout begins the source of chances that hold for the ports left in the end.
@@ -141,9 +159,9 @@ const byLayout = "by the layout of used ports"
 
 // evidence of one pool.
 func (p *pools) evidence(pool *snapshot.PortPool) []Evidence {
-	source := fmt.Sprintf("dump of all %s entries", units.Count(p.ports.Sampled))
+	source := fmt.Sprintf("dump of all %s", units.Plural(p.ports.Sampled, "entry", "entries"))
 	if !p.ports.Complete {
-		source = fmt.Sprintf("dump of %s entries, scaled to %s", units.Count(p.ports.Sampled), units.Count(p.count))
+		source = fmt.Sprintf("dump of %s, scaled to %s", units.Plural(p.ports.Sampled, "entry", "entries"), units.Count(p.count))
 	}
 	e := []Evidence{{What: "ports used", Value: pool.Used, Unit: fmt.Sprintf("of %s", units.Count(pool.Len())), Source: source}}
 	if pool.TimeWait > 0 {
@@ -187,7 +205,7 @@ func (p *pools) sourceRules() []*snapshot.NATRule {
 	return all
 }
 
-// What NAT takes from where no rule says otherwise (nf_nat_l4proto_unique_tuple,
+// What NAT takes from if no rule has a range (nf_nat_l4proto_unique_tuple,
 // net/netfilter/nf_nat_core.c), for clients' ports from 1024 on.
 const (
 	firstOfAll = 1024
@@ -253,12 +271,9 @@ func (p *pools) widen(pool *snapshot.PortPool, rule *snapshot.NATRule) Remedy {
 	if r.Cost == "" {
 		r.Cost = "none: connections that are there keep their ports"
 	}
-	risks := []string{"where another host has other ports of the same address, answers to them go wrong; a firewall outside may let only the old range through"}
+	risks := []string{cmp.Or(r.Risk, tune.RiskOfMorePorts)}
 	if why != "" {
 		risks = append(risks, "not automatic, as "+why)
-	}
-	if r.Risk != "" {
-		risks = append(risks, r.Risk)
 	}
 	r.Risk = strings.Join(risks, "; ")
 	return r

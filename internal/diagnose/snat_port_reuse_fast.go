@@ -12,8 +12,6 @@ const (
 	// peerTimeWait is how long a Linux server holds a closed connection, in seconds
 	// (TCP_TIMEWAIT_LEN); others hold it for as long or longer.
 	peerTimeWait = 60
-	// fewestEnded are the closed connections of a pool from which their rate is known.
-	fewestEnded = 50
 	// endsOften is the share of a pool's entries that are closed connections, from which
 	// its connections come and go.
 	endsOften = 0.1
@@ -40,15 +38,21 @@ func (p *pools) checkPortReuse() (*Finding, Check) {
 	hold = max(1, hold)
 	var worst *reuse
 	for i := range p.ports.Pools {
-		if r := p.reuse(&p.ports.Pools[i], float64(hold)); r != nil && (worst == nil || r.chance > worst.chance) {
+		if r := p.reuse(&p.ports.Pools[i], float64(hold)); r != nil && (worst == nil || r.surely > worst.surely) {
 			worst = r
 		}
 	}
-	switch {
+	switch why := p.noRules(); {
+	case why != "" && worst == nil && hold >= peerTimeWait:
+		return unknown(fmt.Sprintf("a port is kept for %d s after its connection", hold) + why)
+	case why != "" && worst != nil && (worst.surely < someMeet || worst.ownPorts()):
+		return unknown(worst.seen() + why)
 	case worst == nil && hold >= peerTimeWait:
 		return passed(fmt.Sprintf("a port is kept for %d s after its connection, and no pool of TCP ports is so full that one is taken before", hold))
 	case worst == nil:
 		return passed(fmt.Sprintf("a port is kept for %d s after its connection; no pool of TCP ports has connections that come and go, and that servers close first", hold))
+	case worst.chance >= someMeet && worst.surely < someMeet:
+		return passed(worst.seen() + ", by too few entries to be sure")
 	case worst.chance < someMeet || worst.ownPorts():
 		return passed(worst.seen())
 	}
@@ -60,26 +64,27 @@ type reuse struct {
 	pool *snapshot.PortPool
 	// hold is the time in seconds for which NAT keeps a port after its connection.
 	hold float64
-	// rate of connections that end, per second; rateFrom says how it is known.
+	// rate of connections that end, per second; rateFrom is its source.
 	rate     float64
 	rateFrom string
 	// cycling ports are not held by open connections: they come and go.
 	cycling int64
 	// chance of a new connection to be given a port that was in use within the last minute;
-	// 1 where it cannot be otherwise.
-	chance float64
+	// 1 where it cannot be otherwise. surely is the chance at a rate of two standard errors less:
+	// few entries may be a burst.
+	chance, surely float64
 }
 
 // reuse is nil for pools that it does not concern. Connections that their client closed
 // first are held by the client, and no matter.
 func (p *pools) reuse(pool *snapshot.PortPool, hold float64) *reuse {
 	closed := max(0, pool.TimeWait-pool.ClientClosed)
-	if pool.Protocol != "tcp" || isMapping(pool) || closed < fewestEnded || float64(closed) < endsOften*float64(pool.Used) {
+	if pool.Protocol != "tcp" || isMapping(pool) || closed == 0 || float64(closed) < endsOften*float64(pool.Used) {
 		return nil
 	}
 	r := &reuse{pool: pool, hold: hold, cycling: max(1, pool.Len()-(pool.Used-pool.TimeWait))}
 	// What was closed within the time that closed connections are kept is there still.
-	r.rate, r.rateFrom = float64(closed)/hold, fmt.Sprintf("%s entries in TIME_WAIT%s / %g s", units.Count(closed), serversOwn(pool), hold)
+	r.rate, r.rateFrom = float64(closed)/hold, fmt.Sprintf("%s in TIME_WAIT%s / %g s", units.Plural(closed, "entry", "entries"), serversOwn(pool), hold)
 	if hold >= peerTimeWait {
 		if pool.Share < evictsFrom {
 			return nil
@@ -87,7 +92,8 @@ func (p *pools) reuse(pool *snapshot.PortPool, hold float64) *reuse {
 		// Here many of them were taken before their time.
 		r.rate, r.rateFrom = p.newTCP()*p.shareOfClosed(closed), "new entries of two dumps"
 	}
-	r.chance = r.meets()
+	r.chance = r.meets(r.rate)
+	r.surely = r.meets(r.rate * max(0, 1-2/math.Sqrt(float64(closed))))
 	return r
 }
 
@@ -101,15 +107,15 @@ func serversOwn(pool *snapshot.PortPool) string {
 
 // meets is the chance that a port was in use within the last minute. As many connections as
 // there are ports within a minute leave none that was not.
-func (r *reuse) meets() float64 {
-	if r.rate*peerTimeWait >= float64(r.cycling) {
+func (r *reuse) meets(rate float64) float64 {
+	if rate*peerTimeWait >= float64(r.cycling) {
 		return 1
 	}
 	if r.hold >= peerTimeWait {
 		return 0
 	}
 	free := float64(max(1, r.cycling-r.pool.TimeWait))
-	return -math.Expm1(-r.rate * (peerTimeWait - r.hold) / free)
+	return -math.Expm1(-rate * (peerTimeWait - r.hold) / free)
 }
 
 // newTCP is the rate of new TCP connections of the whole table.
@@ -125,7 +131,7 @@ func (p *pools) newTCP() float64 {
 	return rate
 }
 
-// shareOfClosed is which part of the table's closed connections these are.
+// shareOfClosed returns the share of closed in the table's closed connections.
 func (p *pools) shareOfClosed(closed int64) float64 {
 	tab := p.rec.Last().Table
 	if tab == nil || tab.ByTCPState["TIME_WAIT"] == 0 {
@@ -160,8 +166,10 @@ func (p *pools) reuseFinding(r *reuse) *Finding {
 	if r.hold >= peerTimeWait {
 		f.Cause = fmt.Sprintf("more connections come than ports are kept for after their end (%g s, %s), so that this kernel (6.6 or later) takes ports of closed ones before their time; a server that closed first holds it in TIME_WAIT for %d s", r.hold, timeWaitTimeout, peerTimeWait)
 	}
-	if r.chance >= 1 {
+	if r.surely >= 1 {
 		f.Confidence = "certain"
+	}
+	if r.chance >= 1 {
 		f.Title = fmt.Sprintf("a port comes again after %s, while the destination may hold it for %d s (%s)", units.Roughly(r.interval()), peerTimeWait, poolName(r.pool))
 	}
 	return f

@@ -22,8 +22,8 @@ func (p *pools) checkPortsExhausted() (*Finding, Check) {
 	}
 	seen := p.seen() + "; " + r.String()
 	pool := p.exhausted(r)
-	if rule := p.mapped(); pool == nil && rule != nil && r.clashes >= fewestClashes {
-		return unknown(seen + noRange(rule))
+	if why := p.noRange(); pool == nil && why != "" && r.clashes >= fewestClashes {
+		return unknown(seen + why)
 	}
 	if pool == nil {
 		return passed(seen)
@@ -98,6 +98,8 @@ func (p *pools) checkPortsNear() (*Finding, Check) {
 	switch tightest := p.tightest(); {
 	case worst == nil && tightest != nil && onlyBy(tightest, flooders):
 		return passed(seen + ", by a flood: see ct-flood")
+	case worst == nil && p.noRules() != "":
+		return unknown(seen + p.noRules())
 	case worst == nil:
 		return passed(seen)
 	}
@@ -183,8 +185,8 @@ func (p *pools) checkRace() (*Finding, Check) {
 		return unknown(seen + ": this kernel counts clashes that were resolved as failures, too (before Linux 5.10)")
 	case len(p.ports.Pools) == 0:
 		return unknown(seen + ", but no source is translated here: which connections clash is not known")
-	case p.mapped() != nil:
-		return unknown(seen + noRange(p.mapped()))
+	case p.noRange() != "":
+		return unknown(seen + p.noRange())
 	case p.worst(refusesNew) != nil: // it may have to do with the failures
 		return unknown(seen + "; " + p.seen() + ": a race or missing ports, which cannot be distinguished")
 	}

@@ -12,7 +12,7 @@ import (
 //go:embed texts.yaml
 var textsYAML []byte
 
-// texts are what doctor says, by name.
+// texts are doctor's texts, by name.
 var texts = sync.OnceValue(func() (t struct {
 	Findings map[string]Finding
 	Remedies map[string]Remedy

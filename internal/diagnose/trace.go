@@ -13,7 +13,7 @@ import (
 // mostShown bounds the places, and the flows, that a finding names.
 const mostShown = 3
 
-// trace is what a recording's drops say about the namespace that was examined.
+// trace holds a recording's drops of the examined namespace.
 type trace struct {
 	*snapshot.Drops
 	netns uint64
@@ -189,7 +189,7 @@ func (t *table) drops() []Evidence {
 	return e
 }
 
-// seenFull is what the kernel's functions themselves said they dropped because of
+// seenFull returns the number of packets that the kernel's functions dropped because of
 // a full table; 0 where only counters are known.
 func (t *table) seenFull() uint64 {
 	d, ok := traceOf(t.rec)
@@ -212,7 +212,7 @@ const mostShare = 1.1
 // (internal/profile).
 var natWork = []string{"conntrack lookup", "conntrack state", "conntrack insert", "conntrack remove", "conntrack events", "NAT setup", "NAT rewrite", "rules", "bridge netfilter"}
 
-// cpuEvidence is what tracking, NAT and rules cost, where that is much.
+// cpuEvidence returns the cost of tracking, NAT and rules, if it is high.
 func cpuEvidence(p *snapshot.Profile) []Evidence {
 	if p == nil {
 		return nil

@@ -66,7 +66,7 @@ func (e *endpoint) delta(name string) (uint64, bool) {
 	return e.last.Counters.Delta(e.first.Counters, name)
 }
 
-// timeWait is how many sockets are in TIME_WAIT, the more of the two samples; false
+// timeWait returns the number of sockets in TIME_WAIT, the larger of the two samples; false
 // where that is not known.
 func (e *endpoint) timeWait() (int64, bool) {
 	if e.first.Sockets == nil || e.last.Sockets == nil {
@@ -103,7 +103,7 @@ func (e *endpoint) severity(n uint64) Severity {
 // showsLate reports whether a trace lasted long enough to see connections that come late.
 func showsLate(s *snapshot.SYNs) bool { return s.LateKnown && s.Seconds >= completeTrace }
 
-// lateOfRejected is how many connections of the addresses with rejected SYNs came about
+// lateOfRejected returns how many connections of the addresses with rejected SYNs came about
 // late, or not at all.
 func lateOfRejected(s *snapshot.SYNs) (n uint64) {
 	for i := range s.Sources {

@@ -47,7 +47,7 @@ func (e *endpoint) checkTWPAWS() (*Finding, Check) {
 	return e.pawsFinding(name, n, confidence), Check{Why: seen}
 }
 
-// pawsConfidence is how sure it is that SYNs are rejected; empty, with a remark, where
+// pawsConfidence returns how sure it is that SYNs are rejected; empty, with a remark, where
 // nothing says so.
 func (e *endpoint) pawsConfidence(n uint64, exact bool) (confidence, but string) {
 	s, _ := e.syns()
@@ -78,7 +78,7 @@ func (e *endpoint) pawsConfidence(n uint64, exact bool) (confidence, but string)
 	return "possible", ""
 }
 
-// rejectedByTimestamp is how many SYNs of a trace TIME_WAIT surely rejected: no more than
+// rejectedByTimestamp returns how many SYNs of a trace TIME_WAIT surely rejected: no more than
 // the counter has, n, and none that may have met open connections.
 func (e *endpoint) rejectedByTimestamp(s *snapshot.SYNs, n uint64) uint64 {
 	rejected, _ := s.Rejected()
@@ -186,7 +186,7 @@ func (e *endpoint) checkTWSeq() (*Finding, Check) {
 	return e.seqFinding(s, rejected), Check{Why: seen}
 }
 
-// challengedToo is how many of the SYNs that seem rejected may have met open connections,
+// challengedToo returns how many of the SYNs that seem rejected may have met open connections,
 // by the counter, beyond those that the kernel reported when it was asked.
 func (e *endpoint) challengedToo(s *snapshot.SYNs) uint64 {
 	challenged, _ := e.delta(synChallenge)

@@ -114,7 +114,7 @@ func mayLead(r *snapshot.NATRule, to netip.AddrPort) bool {
 	return to.Addr().Compare(r.First) >= 0 && to.Addr().Compare(r.Last) <= 0
 }
 
-// ruledTarget is what the first rule that is certain to match gives; empty where none
+// ruledTarget returns what the first rule that is certain to match gives; empty where none
 // is. It is certain where it names service and port and nothing else.
 func ruledTarget(rules *snapshot.NATRules, w snapshot.OneWay) string {
 	for i := range rules.Rules {
@@ -147,7 +147,7 @@ func staleFinding(rec *snapshot.Recording, all []stale) *Finding {
 	if !slices.ContainsFunc(all, func(s stale) bool { return s.Unanswered() }) {
 		f.Severity, f.Confidence = Warning, "possible"
 		f.Title = fmt.Sprintf("UDP to %s goes on to where no rule leads any more", named)
-		f.Consequence = fmt.Sprintf("%s of UDP had answers before, and stay with their old target for as long as their clients go on from the same port: if it is gone, they get no answer any more; new ones work",
+		f.Consequence = fmt.Sprintf("the old target remains that of %s of UDP, which had answers before, for as long as their clients go on from the same port: if it is gone, no answer comes any more; new ones work",
 			units.Plural(entries, "connection", "connections"))
 	} else if ruled := slices.ContainsFunc(all, func(s stale) bool { return s.ruled }); !ruled { // IPVS, Open vSwitch or a program may translate there without a rule
 		f.Severity, f.Confidence = Warning, "possible"

@@ -54,8 +54,8 @@ func MakeTrusted(dir string) error {
 }
 
 // Destination returns what writing to a name writes to: the name itself, or what links
-// lead to. A link, pipe or device that another user put into a sticky directory that
-// everybody may write to is not followed or opened but replaced, as it is there to mislead: the
+// lead to. A link, pipe or device that another user put into a sticky, world-writable
+// directory is not followed or opened but replaced, as it is there to mislead: the
 // kernel refuses the same where fs.protected_symlinks and fs.protected_fifos are set
 // (may_follow_link, fs/namei.c). special reports a pipe or device to be written to
 // in place.
@@ -108,9 +108,8 @@ func Destination(name string) (target string, special bool, err error) {
 	return "", false, unix.ELOOP
 }
 
-// isPlanted reports whether another user put this into a sticky directory that
-// everybody may write to. What the directory's owner put there is as good as the
-// directory.
+// isPlanted reports whether another user put this into a sticky, world-writable
+// directory. A file of the directory's owner is as trusted as the directory.
 func isPlanted(name string, info fs.FileInfo) (bool, error) {
 	var dir unix.Stat_t
 	if err := unix.Stat(filepath.Dir(name), &dir); err != nil {

@@ -57,7 +57,7 @@ func (t *Treatment) Last(first *diagnose.Report) *diagnose.Report {
 	return t.Rounds[len(t.Rounds)-1].After
 }
 
-// Changes are what was changed in all, each thing once, from its first value to
+// Changes returns all changes, each target once, from its first value to
 // its last.
 func (t *Treatment) Changes() []tune.Change {
 	var all []tune.Change

@@ -19,7 +19,7 @@ type located struct {
 
 func (l *located) Error() string { return l.message }
 
-// Advice is an error of Scalar's read that says more than that the text does not fit.
+// Advice is an error of Scalar's read with more detail than that the text does not fit.
 type Advice string
 
 func (a Advice) Error() string { return string(a) }

@@ -265,7 +265,7 @@ func (p *filterParser) prefixed(operand, inner func() (*Filter, error)) (f *Filt
 	return f, true, err
 }
 
-// term is what does not begin with a value. What follows inherits the qualifiers that it
+// term parses a term that does not begin with a value. The next one inherits the qualifiers it
 // returns.
 func (p *filterParser) term(q Term) (f *Filter, after Term, err error) {
 	after = q

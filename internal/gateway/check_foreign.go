@@ -123,7 +123,7 @@ func (c *checker) destinationFirst(f *Foreign, n *snapshot.NATRule) (Ref, string
 		d := &c.plan.Destinations[i]
 		if sameFamily(n, d.On().Addr()) && c.meets(n, &d.Match) && !sameDestination(n, d) {
 			return d.Rule, fmt.Sprintf("%s and %s %s of %s to %s", f.rule(n), may(n, "takes", "may take"), cmp.Or(common(&theirs, &d.Match), "everything"), nat.PrefixString(d.On()), takenTo(n)),
-				f.remove(n, c.plan)
+				c.remove(f, n)
 		}
 	}
 	return Ref{}, "", ""
@@ -184,7 +184,7 @@ func (c *checker) sourceFirst(f *Foreign, n *snapshot.NATRule) (Ref, string, str
 		}
 		if c.meets(n, &nat.Match{From: s.From, Out: s.Out}) && !sameSource(n, &s.Action) {
 			return s.Rule, fmt.Sprintf("%s and %s connections from %s %s", f.rule(n), may(n, "gives", "may give"), foreignFrom(n), foreignGives(n)),
-				f.remove(n, c.plan)
+				c.remove(f, n)
 		}
 	}
 	return Ref{}, "", ""
@@ -246,7 +246,11 @@ func (f *Foreign) admit(p *Plan) string {
 	var all []string
 	for _, lan := range lans {
 		for _, wan := range wans {
-			all = append(all, f.admitPair(p, lan, wan)...)
+			for _, command := range f.admitPair(p, lan, wan) {
+				if !slices.Contains(all, command) { // some name one of the two interfaces
+					all = append(all, command)
+				}
+			}
 			if len(lans)*len(wans) > maxAdvised {
 				return commands(append(all, "# and so for the other interfaces")...)
 			}
@@ -337,14 +341,14 @@ func (e *Entry) target() string {
 }
 
 // remove says what to do about a rule that comes first.
-func (f *Foreign) remove(n *snapshot.NATRule, p *Plan) string {
+func (c *checker) remove(f *Foreign, n *snapshot.NATRule) string {
 	switch {
 	case f.Owner == "docker" && n.TranslatesSource():
 		return "its containers keep it unless their network has com.docker.network.bridge.enable_ip_masquerade=false"
 	case f.Owner == "docker":
 		return "use another port, or publish the container's on another address: docker run -p ADDRESS:PORT:PORT"
-	case f.Owner == "firewalld" && len(p.WAN) > 0:
-		return unzone(n, p.WAN[0])
+	case f.Owner == "firewalld" && len(c.plan.WAN) > 0:
+		return c.facts.Commands(unzone(n, c.plan.WAN[0]))
 	case f.Owner == "":
 		return "remove it where it was made, or leave this one out"
 	}

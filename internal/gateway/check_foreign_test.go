@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -146,10 +147,42 @@ func TestForeignAdvice(t *testing.T) {
 // TestForeignAdviceForAll: each interface inside has its commands, up to a few.
 func TestForeignAdviceForAll(t *testing.T) {
 	docker := Foreign{Owner: "docker", Source: "iptables-nft", Family: "ip", Chain: "FORWARD"}
-	for lan, want := range map[string]int{"eth1": 2, "[eth1, br0]": 4, "[a, b, c, d, e]": 3} {
-		plan := compile(t, "\n  interfaces: {wan: eth0, lan: "+lan+"}\n  nat: [{masquerade: {from: 10.0.0.0/8}}]", here())
+	for roles, want := range map[string]int{"wan: eth0, lan: eth1": 2, "wan: eth0, lan: [eth1, br0]": 4, "wan: [eth0, ppp0], lan: eth1": 3, "wan: eth0, lan: [a, b, c, d, e]": 3} {
+		plan := compile(t, "\n  interfaces: {"+roles+"}\n  nat: [{masquerade: {from: 10.0.0.0/8}}]", here())
 		if got := strings.Split(docker.admit(plan), "\n"); len(got) != want {
-			t.Errorf("%s: %d lines: %q", lan, len(got), got)
+			t.Errorf("%s: %d lines: %q", roles, len(got), got)
 		}
+	}
+}
+
+// TestCheckCommandsEnter: each command of an advice runs in the network namespace that was
+// checked.
+func TestCheckCommandsEnter(t *testing.T) {
+	const enter = "ip netns exec gw"
+	commands := regexp.MustCompile(`(?:ip(?: -6)? (?:link|addr|route|neigh)|nft insert|ip6?tables -|firewall-cmd --|ufw route)`)
+	rules := []string{
+		"masquerade: {from: 10.0.0.0/8, out: eth9}", "dnat: {on: 203.0.113.7, port: tcp/80, to: 203.0.113.20}", "static: {inside: 10.0.0.3, outside: 203.0.113.9}",
+		"snat: {from: 10.1.0.0/24, to: 203.0.113.64/28}", "dnat: {on: 198.51.100.1, port: tcp/81, to: 10.0.0.2}",
+	}
+	seen := map[string]bool{}
+	for _, owner := range []string{"", "docker", "ufw", "firewalld"} {
+		facts := here()
+		facts.Enter = enter
+		facts.Foreign = append(docker()[1:2], Foreign{Source: "nftables", Family: "inet", Table: "t", Chain: "c", Type: "filter", Hook: "forward", Policy: "drop", Owner: owner})
+		facts.Foreign[0].Owner = owner
+		if owner == "docker" {
+			facts.Foreign[1].Source = "iptables-nft"
+		}
+		for _, f := range check(t, inFile(append(rules, "dnat: {on: 203.0.113.7, port: tcp/8080, to: 10.0.0.2}")...), facts) {
+			for _, at := range commands.FindAllStringIndex(f.Advice, -1) {
+				seen[f.ID] = true
+				if !strings.HasSuffix(f.Advice[:at[0]], enter+" ") {
+					t.Errorf("%s, %q: %s", f.ID, owner, f.Advice)
+				}
+			}
+		}
+	}
+	if len(seen) != 5 { // address-missing, target-outside, interface-missing, foreign-rule-first, foreign-forward-drop
+		t.Errorf("findings with commands: %v", seen)
 	}
 }

@@ -69,6 +69,10 @@ func (c *checker) ownAddresses() {
 	said := map[nat.AddrRange]bool{}
 	c.everyRule(func(o one) {
 		for _, w := range o.written() {
+			if said[w.addrs] {
+				continue
+			}
+			said[w.addrs] = o.subnetEnd(w, h)
 			if (w.use == useOn || w.use == useOutside || w.use == useGive) && !said[w.addrs] {
 				said[w.addrs] = o.notHere(w, h)
 			}
@@ -100,7 +104,7 @@ func (o one) notInside(a netip.Addr, w written) bool {
 			"name a host inside; or leave the rule out and have the program listen on the address outside", w.path()...)
 	case slices.Contains(o.config.Interfaces.WAN, by):
 		o.warn("target-outside", fmt.Sprintf("the way to %s leads out by %s, which is wan: what is sent there leaves again and comes to no host inside", w.text(), by),
-			"name a host inside; or give this one a route by an interface inside: sudo ip route add "+nat.Host(a).String()+" dev INTERFACE", w.path()...)
+			"name a host inside; or give this one a route by an interface inside: sudo "+o.facts.Commands("ip route add "+nat.Host(a).String()+" dev INTERFACE"), w.path()...)
 	default:
 		return false
 	}
@@ -128,17 +132,38 @@ func (f *Facts) addresses() hostAddresses {
 	return h
 }
 
-// notHere reports addresses that belong to no host, or to no interface here.
-func (o one) notHere(w written, h hostAddresses) bool {
-	a := w.addrs.First
-	switch end := h.ends[a]; {
-	case a != w.addrs.Last:
-		return o.notAllOurs(w)
-	case h.own[a]:
+// subnetEnd refuses an address that no host on a network here can have. Of a prefix that
+// each host has its own address of, the others work.
+func (o one) subnetEnd(w written, h hostAddresses) bool {
+	single := w.use == useOn || w.use == useTo || w.use == useInside || w.use == useOutside
+	if w.use != useGive && !(single && w.addrs.IsSingle()) {
 		return false
-	case end != "":
-		o.refuse("subnet-end", fmt.Sprintf("%s is the network's own or the broadcast address of %s", w.text(), end),
-			"write the address of a host", w.path()...)
+	}
+	var end netip.Addr
+	if w.addrs.IsSingle() {
+		end = w.addrs.First
+	} else {
+		for a := range h.ends {
+			if w.addrs.Contains(a) && !h.own[a] && (!end.IsValid() || a.Less(end)) {
+				end = a
+			}
+		}
+	}
+	if h.ends[end] == "" || h.own[end] {
+		return false
+	}
+	o.refuse("subnet-end", fmt.Sprintf("%s is the network's own or the broadcast address of %s", withPart(w, nat.OneAddr(end)), h.ends[end]),
+		"write the address of a host", w.path()...)
+	return true
+}
+
+// notHere warns of addresses that no interface here has.
+func (o one) notHere(w written, h hostAddresses) bool {
+	switch a := w.addrs.First; {
+	case !w.addrs.IsSingle():
+		return o.notAllOurs(w)
+	case h.own[a] || h.ends[a] != "" || o.facts.Has(a):
+		return false
 	default:
 		o.notOurs(a, w.path())
 	}
@@ -149,22 +174,23 @@ func (o one) notHere(w written, h hostAddresses) bool {
 func (o one) notOurs(a netip.Addr, path []any) {
 	if dev, near := o.toward(a); near {
 		o.warn("address-missing", fmt.Sprintf("%s is on the network of %s, and no interface here has it: no host answers for it there", a, dev),
-			"sudo ip addr add "+nat.Host(a).String()+" dev "+dev, path...)
+			"sudo "+o.facts.Commands("ip addr add "+nat.Host(a).String()+" dev "+dev), path...)
 	} else {
 		o.warn("address-missing", fmt.Sprintf("no interface here has %s: its packets come only if a router sends them here", a),
-			"unless it does: sudo ip addr add "+nat.Host(a).String()+" dev "+dev, path...)
+			"unless it does: sudo "+o.facts.Commands("ip addr add "+nat.Host(a).String()+" dev "+dev), path...)
 	}
 }
 
 // notAllOurs is notOurs of a range or a prefix, of which a router may send all.
 func (o one) notAllOurs(w written) bool {
-	all, have := w.addrs.Size(), int64(0)
+	missing := nat.AddrRanges{w.addrs}
 	for _, i := range o.facts.Interfaces {
 		for _, p := range i.Addresses {
-			if w.addrs.Contains(p.Addr()) {
-				have++
-			}
+			missing = missing.Without(nat.OneAddr(p.Addr()))
 		}
+	}
+	for _, p := range o.facts.Local {
+		missing = missing.Without(nat.RangeOf(p))
 	}
 	if network, name := o.networkIn(w.addrs); name != "" {
 		o.warn("address-missing", fmt.Sprintf("%s takes up all of %s, the network of %s: the router's address is among them, and those of other hosts there",
@@ -172,15 +198,19 @@ func (o one) notAllOurs(w written) bool {
 		return true
 	}
 	dev, near := o.toward(w.addrs.First)
-	if all <= have || !near {
+	if len(missing) == 0 || !near {
 		return false // a prefix elsewhere is one that is routed here
 	}
-	advice := fmt.Sprintf("sudo ip route add local %s dev %s, or ip addr add for each", prefixOr(w), dev)
-	if w.addrs.First.Is6() {
-		advice = "have it routed here, or answer for it: ndppd, or ip -6 neigh add proxy for each"
+	var commands []string
+	for _, p := range w.addrs.Prefixes() {
+		commands = append(commands, "sudo "+o.facts.Commands(fmt.Sprintf("ip route add local %s dev %s", p, dev)))
 	}
-	o.warn("address-missing", fmt.Sprintf("%s lies on the network of %s, and of its %s interfaces here have %d: no host answers for the others there",
-		w.text(), dev, many(all, "address", "addresses"), have), advice, w.path()...)
+	advice := strings.Join(commands, "\n")
+	if w.addrs.First.Is6() {
+		advice = "have it routed here, or answer for it: ndppd, or " + o.facts.Commands("ip -6 neigh add proxy") + " for each"
+	}
+	o.warn("address-missing", fmt.Sprintf("%s lies on the network of %s, and this host does not have %s of it: no host answers for them there",
+		w.text(), dev, many(missing.Size(), "address", "addresses")), advice, w.path()...)
 	return true
 }
 
@@ -194,14 +224,6 @@ func (c *checker) networkIn(r nat.AddrRange) (network netip.Prefix, name string)
 		}
 	}
 	return network, ""
-}
-
-// prefixOr is the prefix that a range is, or a word for one.
-func prefixOr(w written) string {
-	if p := w.addrs.Prefix(); p.IsValid() {
-		return p.String()
-	}
-	return "PREFIX"
 }
 
 // toward is the interface on whose network the address is; the first WAN interface
@@ -231,7 +253,7 @@ func (c *checker) interfaces() {
 		case c.facts.Known && !c.facts.has(n.name) && !missing[n.name]:
 			missing[n.name] = true
 			n.found(c, Warn, "interface-missing", fmt.Sprintf("there is no interface %s here: what is said of it waits until it comes", n.name),
-				"look at 'ip link' whether it has another name"+c.similar(n.name))
+				"look at '"+c.facts.Commands("ip link")+"' whether it has another name"+c.similar(n.name))
 		}
 	}
 	c.anyInterface()
@@ -353,7 +375,7 @@ func (c *checker) refuses(f *Foreign) {
 	does := map[string]string{"drop": "drops", "reject": "rejects"}[f.Policy]
 	c.add(Finding{ID: "foreign-forward-drop", Severity: Warn,
 		Message: fmt.Sprintf("%s %s what its rules do not accept, what this gateway forwards too", f.words(), does),
-		Advice:  f.admit(c.plan)}, nil)
+		Advice:  c.facts.Commands(f.admit(c.plan))}, nil)
 }
 
 // forwards reports whether the plan has rules for what a chain of that family sees.

@@ -2,9 +2,11 @@ package gateway
 
 import (
 	"net/netip"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -85,13 +87,24 @@ func TestCheckHost(t *testing.T) {
 			[]string{"4 198.51.100.9 warn address-missing: dnat: no interface here has 198.51.100.9: its packets come only if a router sends them here"}},
 		{"a prefix elsewhere", inFile("netmap: {inside: 10.0.0.0/24, outside: 198.51.100.0/24}"), nil},
 		{"a prefix on the network", inFile("snat: {from: 10.0.0.2, to: 203.0.113.4/30}"),
-			[]string{"4 203.0.113.4/30 warn address-missing: snat: 203.0.113.4-203.0.113.7 lies on the network of eth0, and of its 4 addresses interfaces here have 1: no host answers for the others there"}},
-		{"all of the network", inFile("snat: {from: 10.0.0.2, to: 203.0.112.0/23}"),
-			[]string{"4 203.0.112.0/23 warn address-missing: snat: 203.0.112.0-203.0.113.255 takes up all of 203.0.113.0/24, the network of eth0: the router's address is among them, and those of other hosts there"}},
+			[]string{"4 203.0.113.4/30 warn address-missing: snat: 203.0.113.4-203.0.113.7 lies on the network of eth0, and this host does not have 3 addresses of it: no host answers for them there"}},
+		{"all of the network", inFile("netmap: {inside: 10.8.0.0/16, outside: 172.17.0.0/16}"),
+			[]string{"4 172.17.0.0/16 warn address-missing: netmap: 172.17.0.0/16 takes up all of 172.17.0.0/16, the network of br0: the router's address is among them, and those of other hosts there"}},
 		{"network address", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.0}"),
 			[]string{"4 203.0.113.0 refuse subnet-end: static: 203.0.113.0 is the network's own or the broadcast address of 203.0.113.0/24 on eth0"}},
 		{"broadcast address", inFile("snat: {from: 10.0.0.2, to: 203.0.113.255}"),
 			[]string{"4 203.0.113.255 refuse subnet-end: snat: 203.0.113.255 is the network's own or the broadcast address of 203.0.113.0/24 on eth0"}},
+		{"broadcast address in a pool", inFile("snat: {from: 10.0.0.0/24, to: 203.0.113.254-203.0.113.255}"),
+			[]string{"4 203.0.113.254-203.0.113.255 refuse subnet-end: snat: 203.0.113.255 of 203.0.113.254-203.0.113.255 is the network's own or the broadcast address of 203.0.113.0/24 on eth0"}},
+		{"all of the network in a pool", inFile("snat: {from: 10.0.0.2, to: [198.51.100.9-198.51.100.10, 203.0.112.0/23]}"),
+			[]string{"4 203.0.112.0/23 refuse subnet-end: snat: 203.0.113.0 of 203.0.112.0-203.0.113.255 is the network's own or the broadcast address of 203.0.113.0/24 on eth0"}},
+		{"broadcast address inside", inFile("static: {inside: 10.0.0.255, outside: 10.0.0.1}"),
+			[]string{"4 10.0.0.255 refuse subnet-end: static: 10.0.0.255 is the network's own or the broadcast address of 10.0.0.0/24 on eth1"}},
+		{"network address as a target", inFile("dnat: {on: 203.0.113.7, port: tcp/80, to: 172.17.0.0}"),
+			[]string{"4 172.17.0.0 refuse subnet-end: dnat: 172.17.0.0 is the network's own or the broadcast address of 172.17.0.0/16 on br0"}},
+		{"broadcast address among targets", inFile("dnat: {on: 203.0.113.7, port: tcp/80, to: [10.0.0.2, 10.0.0.255]}"),
+			[]string{"4 10.0.0.255 refuse subnet-end: dnat: 10.0.0.255 is the network's own or the broadcast address of 10.0.0.0/24 on eth1"}},
+		{"broadcast addresses of a netmap", inFile("netmap: {inside: 10.0.0.192/26, outside: 198.51.100.192/26}"), nil},
 		{"no such interface", inFile("masquerade: {from: 10.0.0.0/8, out: eth9}", "masquerade: {from: 10.0.0.0/9, out: [eth9]}"),
 			[]string{"4 eth9 warn interface-missing: masquerade: there is no interface eth9 here: what is said of it waits until it comes"}},
 		{"session by dnat", inFile("dnat: {on: wan, port: tcp/20-22, to: 10.0.0.2}"), []string{"4 wan refuse cuts-own-session: dnat: " + cut}},
@@ -102,7 +115,7 @@ func TestCheckHost(t *testing.T) {
 			[]string{"5 203.0.113.7 warn target-is-gateway: dnat: 203.0.113.7 is an address of this host itself: what is sent there goes no further than to its own programs"}},
 		{"session by static", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.7}"), []string{"4 203.0.113.7 refuse cuts-own-session: static: " + cut}},
 		{"session by netmap", inFile("netmap: {inside: 10.0.0.0/30, outside: 203.0.113.4/30}"),
-			[]string{"4 203.0.113.4/30 warn address-missing: netmap: 203.0.113.4/30 lies on the network of eth0, and of its 4 addresses interfaces here have 1: no host answers for the others there",
+			[]string{"4 203.0.113.4/30 warn address-missing: netmap: 203.0.113.4/30 lies on the network of eth0, and this host does not have 3 addresses of it: no host answers for them there",
 				"4 203.0.113.4/30 refuse cuts-own-session: netmap: " + cut}},
 		{"session by stateless", inFile("static: {inside: 10.0.0.2, outside: 203.0.113.7, stateless: on}"), []string{"4 203.0.113.7 refuse cuts-own-session: static: " + cut,
 			"4 203.0.113.7 warn takes-own-address: static: what comes for 203.0.113.7 goes inside: eth0 has no other address, so that this host gets no answers by it"}},
@@ -110,7 +123,7 @@ func TestCheckHost(t *testing.T) {
 			[]string{"4 2001:db8::/64 warn address-missing: netmap: 2001:db8::/64 takes up all of 2001:db8::/64, the network of eth0: the router's address is among them, and those of other hosts there",
 				"4 2001:db8::/64 warn takes-own-address: netmap: what comes for 2001:db8::7 goes inside: eth0 has no other address, so that this host gets no answers by it"}},
 		{"masquerade by stateless", inFile("masquerade: {from: 10.0.0.0/8}", "netmap: {inside: 172.17.0.0/29, outside: 203.0.113.0/29, stateless: on}"),
-			[]string{"5 203.0.113.0/29 warn address-missing: netmap: 203.0.113.0/29 lies on the network of eth0, and of its 8 addresses interfaces here have 1: no host answers for the others there",
+			[]string{"5 203.0.113.0/29 warn address-missing: netmap: 203.0.113.0/29 lies on the network of eth0, and this host does not have 7 addresses of it: no host answers for them there",
 				"5 203.0.113.0/29 refuse cuts-own-session: netmap: " + cut,
 				"5 203.0.113.0/29 refuse notrack-answers: netmap: masquerade in line 4 gives 203.0.113.7 to connections, and answers to it would go inside without being tracked"}},
 		{"session by notrack", inFile("notrack: {on: 203.0.113.7, port: tcp}"), []string{"4 203.0.113.7 refuse cuts-own-session: notrack: " + cut}},
@@ -129,6 +142,38 @@ func TestCheckHost(t *testing.T) {
 			[]string{"4 br0 warn address-waits: dnat: br0 has no IPv6 address that others can reach: the rule waits for one"}},
 		{"network address inside", inFile("masquerade: {from: 10.0.0.0/24}"), nil},
 	})
+}
+
+// What the advice does is the end of the finding.
+func TestCheckAddressMissingAdvice(t *testing.T) {
+	facts := here()
+	for _, c := range []struct{ rule, advice string }{
+		{"snat: {from: 10.0.0.0/24, to: 203.0.113.192/28}", "sudo ip route add local 203.0.113.192/28 dev eth0"},
+		{"snat: {from: 10.0.0.0/24, to: 203.0.113.41-203.0.113.44}", "sudo ip route add local 203.0.113.41/32 dev eth0\nsudo ip route add local 203.0.113.42/31 dev eth0\nsudo ip route add local 203.0.113.44/32 dev eth0"},
+		{"static: {inside: 10.0.0.2, outside: 203.0.113.50}", "sudo ip addr add 203.0.113.50/32 dev eth0"},
+		{"netmap: {inside: 10.0.0.0/30, outside: 203.0.113.4/30}", "sudo ip route add local 203.0.113.4/30 dev eth0"},
+	} {
+		var advice []string
+		for _, f := range check(t, inFile(c.rule), facts) {
+			if f.ID == "address-missing" {
+				advice = append(advice, f.Advice)
+			}
+		}
+		if diff := cmp.Diff([]string{c.advice}, advice); diff != "" {
+			t.Errorf("%s: %s", c.rule, diff)
+		}
+		for _, m := range regexp.MustCompile(`route add local (\S+)`).FindAllStringSubmatch(c.advice, -1) {
+			facts.Local = append(facts.Local, netip.MustParsePrefix(m[1]))
+		}
+		for _, m := range regexp.MustCompile(`addr add (\S+)`).FindAllStringSubmatch(c.advice, -1) {
+			facts.Interfaces[0].Addresses = append(facts.Interfaces[0].Addresses, netip.MustParsePrefix(m[1]))
+		}
+		for _, f := range check(t, inFile(c.rule), facts) {
+			if f.ID == "address-missing" {
+				t.Errorf("%s: still %s", c.rule, f.Message)
+			}
+		}
+	}
 }
 
 // Who comes from inside is not cut by what holds for the outer interface.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -17,6 +18,9 @@ type Facts struct {
 	// Known is false if the host was not read.
 	Known      bool        `json:"known"`
 	Interfaces []Interface `json:"interfaces,omitempty"`
+	// Local are the prefixes of IPv4 that routes make addresses of this host, by 'ip route add
+	// local': it answers ARP for them as for the addresses of its interfaces.
+	Local []netip.Prefix `json:"local,omitempty"`
 	// Sessions are the administrator's own connections to this host.
 	Sessions []Session `json:"sessions,omitempty"`
 	// Foreign are other programs' base chains that packets pass before or after ours.
@@ -32,6 +36,9 @@ type Facts struct {
 	Sysctls   snapshot.Sysctls        `json:"sysctls,omitempty"`
 	// Initial is true in the initial network namespace.
 	Initial bool `json:"initial"`
+	// Enter is the command by which a shell runs others in the network namespace:
+	// "ip netns exec gw"; empty where that is the shell's own.
+	Enter string `json:"enter,omitempty"`
 	// Flowtable reports whether the kernel has flowtables, and if not why.
 	Flowtable Support `json:"flowtable"`
 	// Unknown lists what could not be read of a known host, and why.
@@ -116,6 +123,21 @@ const (
 	Warn   Severity = "warn"
 )
 
+// Commands are commands, one a line, that run in the network namespace, the substituted ones
+// in them as well.
+func (f *Facts) Commands(text string) string {
+	if f.Enter == "" {
+		return text
+	}
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if !strings.HasPrefix(line, "#") {
+			lines[i] = f.Enter + " " + strings.ReplaceAll(line, "$(", "$("+f.Enter+" ")
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
 // AddressesOf are those of an interface; none where it is not there.
 func (f *Facts) AddressesOf(name string) []netip.Prefix {
 	for _, i := range f.Interfaces {
@@ -126,10 +148,35 @@ func (f *Facts) AddressesOf(name string) []netip.Prefix {
 	return nil
 }
 
-// Has reports whether an interface has the address.
-func (f *Facts) Has(a netip.Addr) bool {
+// Has reports whether the address is this host's.
+func (f *Facts) Has(a netip.Addr) bool { return f.HasAny(nat.OneAddr(a)) }
+
+// HasAny reports whether an address of r is this host's.
+func (f *Facts) HasAny(r nat.AddrRange) bool {
+	return slices.ContainsFunc(f.Local, func(p netip.Prefix) bool { return r.Overlaps(nat.RangeOf(p)) }) || slices.ContainsFunc(f.Interfaces, func(i Interface) bool {
+		return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return r.Contains(p.Addr()) })
+	})
+}
+
+// Masquerades reports whether masquerade may give an address to what leaves by one of the
+// interfaces (none: by any). Of IPv4 it is the first address of a network of one
+// (inet_select_addr), of IPv6 any.
+func (f *Facts) Masquerades(out []string, a netip.Addr) bool {
 	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool {
-		return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
+		if len(out) > 0 && !slices.Contains(out, i.Name) {
+			return false
+		}
+		networks := map[netip.Prefix]bool{}
+		for _, p := range i.Addresses {
+			network := p.Masked()
+			if p.Addr() == a {
+				return a.Is6() || !networks[network] && (len(networks) == 0 || !network.IsSingleIP())
+			}
+			if p.Addr().Is4() {
+				networks[network] = true
+			}
+		}
+		return false
 	})
 }
 
@@ -250,8 +297,8 @@ type State struct {
 // Integrity is whether rules in force are as natkit wrote them.
 type Integrity string
 
-// The values of Integrity. RulesUnknown: the writer was killed before it could keep how they
-// were, or an earlier version wrote them.
+// The values of Integrity. RulesUnknown: it could not be kept how they were written, or an
+// earlier version wrote them.
 const (
 	RulesIntact  Integrity = "intact"
 	RulesChanged Integrity = "changed"

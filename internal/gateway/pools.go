@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"math"
 	"net/netip"
 	"slices"
@@ -122,8 +123,8 @@ type PoolCapacity struct {
 	// suffice for without reusing a port that an ended one still holds (its entry stays
 	// for nf_conntrack_tcp_timeout_time_wait).
 	PerSecond float64 `json:"connections_per_second_per_destination"`
-	// SharedWith are rules that give some of the same addresses: they share the ports. Of
-	// many it is a few.
+	// SharedWith are rules that give some of the same ports of the same addresses. Of many it
+	// is a few.
 	SharedWith []Ref `json:"shared_with,omitempty"`
 }
 
@@ -131,7 +132,7 @@ type PoolCapacity struct {
 // timeWait is in seconds.
 func Capacity(p *Plan, facts Facts, timeWait float64) []PoolCapacity {
 	var all []PoolCapacity
-	var ranges []nat.AddrRanges
+	var owners []owner
 	seen := map[Ref]bool{}
 	for i := range p.Sources {
 		e := &p.Sources[i]
@@ -140,9 +141,12 @@ func Capacity(p *Plan, facts Facts, timeWait float64) []PoolCapacity {
 		}
 		seen[e.Rule] = true
 		given := e.gives(&facts)
-		all, ranges = append(all, e.capacity(given, timeWait)), append(ranges, given)
+		for _, r := range given {
+			owners = append(owners, owner{r, cmp.Or(e.Action.Ports, nat.Ports{First: 1, Last: lastGiven}), len(all)})
+		}
+		all = append(all, e.capacity(given, timeWait))
 	}
-	share(all, ranges)
+	share(all, owners)
 	for i := range all {
 		slices.SortFunc(all[i].SharedWith, Ref.Compare)
 	}
@@ -193,42 +197,37 @@ func addBounded(a, b int64) int64 {
 	return a + b
 }
 
-// owner is a range of a pool, by the pool's index.
+// owner is a range of a pool, with the ports that it may give, by the pool's index.
 type owner struct {
 	nat.AddrRange
-	pool int
+	ports nat.Ports
+	pool  int
 }
 
-// share finds pools that have addresses in common: in the order of first addresses, a
-// range meets those before it that have not ended.
-func share(all []PoolCapacity, ranges []nat.AddrRanges) {
-	var owners []owner
-	for i, list := range ranges {
-		for _, r := range list {
-			owners = append(owners, owner{r, i})
-		}
-	}
-	slices.SortFunc(owners, func(a, b owner) int { return a.First.Compare(b.First) })
+// share finds pools that have ports of an address in common: in the order of first
+// addresses, a range meets those before it that have not ended.
+func share(all []PoolCapacity, owners []owner) {
+	slices.SortStableFunc(owners, func(a, b owner) int { return a.First.Compare(b.First) })
 	var open []owner
-	for _, o := range owners {
-		open = slices.DeleteFunc(open, func(e owner) bool { return ended(e, o.First) })
+	for i, o := range owners {
+		if i > 0 && owners[i-1].First != o.First {
+			open = slices.DeleteFunc(open, func(e owner) bool { return e.Last.Less(o.First) })
+		}
 		for _, e := range open {
-			all[e.pool].sharesWith(all[o.pool].Rule)
-			all[o.pool].sharesWith(all[e.pool].Rule)
+			if _, meet := e.ports.Common(o.ports); meet {
+				all[e.pool].sharesWith(all[o.pool].Rule)
+				all[o.pool].sharesWith(all[e.pool].Rule)
+			}
 		}
-		if open = append(open, o); len(open) > manyShare {
-			open = open[1:]
-		}
+		open = append(open, o)
 	}
 }
-
-func ended(o owner, at netip.Addr) bool { return o.Last.Compare(at) < 0 }
 
 // manyShare bounds how many rules with the same addresses are named.
 const manyShare = 8
 
 func (c *PoolCapacity) sharesWith(r Ref) {
-	if r != c.Rule && !slices.Contains(c.SharedWith, r) && len(c.SharedWith) < manyShare {
+	if len(c.SharedWith) < manyShare && r != c.Rule && !slices.Contains(c.SharedWith, r) {
 		c.SharedWith = append(c.SharedWith, r)
 	}
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -30,6 +31,30 @@ func TestCapacity(t *testing.T) {
 		{Rule: ref("ipv6", 0, "snat"), Addresses: math.MaxInt64, Ports: 64512, AtOnce: math.MaxInt64, PerSecond: math.MaxInt64 / 120.},
 	}
 	got := Capacity(p, router, 120)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Rules share an address where they may give the same of its ports.
+func TestCapacityShared(t *testing.T) {
+	body := roles + "\n  nat:\n"
+	for i := range 16 {
+		body += fmt.Sprintf("    - snat: {from: 192.168.1.%d/32, to: 203.0.113.9, ports: %d-%d}\n", i+1, 1024+4032*i, 1024+4032*i+4031)
+	}
+	shared := func(body string) (refs [][]Ref) {
+		for _, c := range Capacity(compile(t, body, router), router, 120) {
+			refs = append(refs, c.SharedWith)
+		}
+		return refs
+	}
+	if diff := cmp.Diff(make([][]Ref, 16), shared(body)); diff != "" {
+		t.Error(diff)
+	}
+	got := shared(body + "    - snat: {from: 192.168.2.0/24, to: 203.0.113.8/31, ports: 5000-5100}\n")
+	want := make([][]Ref, 17)
+	want[0], want[16] = []Ref{{"nat", 16, "snat"}}, []Ref{{"nat", 0, "snat"}, {"nat", 1, "snat"}}
+	want[1] = want[0]
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

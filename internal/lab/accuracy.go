@@ -87,7 +87,7 @@ type AccuracyRow struct {
 // Recalled reports whether doctor named the fault.
 func (r *AccuracyRow) Recalled() bool { return slices.Contains(r.Found, r.Injected) }
 
-// RowOf is what the run of a scenario says of doctor's accuracy.
+// RowOf returns the row of a scenario's run in the matrix of doctor's accuracy.
 func RowOf(s *Scenario, r *Report) AccuracyRow {
 	row := newRow(s, RowPassed, "")
 	row.Seconds = r.Seconds

@@ -23,7 +23,7 @@ func (c *faults) fail(path []any, format string, args ...any) {
 	}
 }
 
-// checker checks what the tags of single fields cannot say.
+// checker checks what the tags of single fields cannot express.
 type checker struct {
 	s *Scenario
 	faults

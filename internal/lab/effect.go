@@ -93,7 +93,7 @@ func effectOf(fault, tried *StageReport) Effect {
 	return NoEffect
 }
 
-// troubles is how many SYNs were sent again, or requests failed; trouble is how many for
+// troubles returns the number of SYNs sent again plus failed requests; trouble is the number for
 // each request.
 func troubles(s *StageReport) uint64 { return s.Handshakes.SYNRetransmits + uint64(s.Failed) }
 

@@ -39,7 +39,7 @@ type ServerAt struct {
 	Address netip.Addr `yaml:"address" check:"lab"`
 }
 
-// Listens is where the server of an exchange listens; any address of its node where it
+// Listens returns where the server of an exchange listens; any address of its node where it
 // is not valid.
 func (l Load) Listens() (netip.Addr, uint16) {
 	s := l.Exchange.Server

@@ -41,7 +41,7 @@ type Amount struct {
 	Free int64 `yaml:"free" json:"free,omitempty" check:"1.."`
 }
 
-// Target is how many entries a table holds then, where limit is nf_conntrack_max
+// Target returns the resulting number of entries in a table, where limit is nf_conntrack_max
 // (0: none).
 func (a Amount) Target(limit int64) (int64, error) {
 	target := a.Entries
@@ -204,7 +204,7 @@ func (f *Filler) layCycle() {
 	}
 }
 
-// Room is how many entries can be distinct, at most MaxFill.
+// Room returns the number of entries that can be distinct, at most MaxFill.
 func (f *Filler) Room() int64 {
 	if len(f.cycle) == 0 {
 		return min(f.counted, MaxFill)
@@ -265,7 +265,7 @@ func (f *Filler) Counts(n int64) []int64 {
 	return counts
 }
 
-// Mix is what the entries are made of, and Seed what determines their order.
+// Mix returns the mix of the entries, and Seed the seed of their order.
 func (f *Filler) Mix() *Mix    { return f.mix }
 func (f *Filler) Seed() uint64 { return f.seed }
 
@@ -297,7 +297,7 @@ func (f *Fill) Filler() (*Filler, error) {
 	return mix.Filler(f.Seed, FillMark), nil
 }
 
-// Target is how many entries the table must hold, where limit is nf_conntrack_max.
+// Target returns the number of entries the table must hold, where limit is nf_conntrack_max.
 // It refuses where CheckFill does.
 func (f *Fill) Target(limit, availableBytes int64) (int64, error) {
 	target, err := f.Amount.Target(limit)

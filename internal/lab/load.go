@@ -90,7 +90,7 @@ func (l Load) Is(kind string) bool { return cmp.Or(l.Kind, LoadHTTP) == kind }
 
 func (l Load) isHTTP() bool { return l.Is(LoadHTTP) }
 
-// FlowCount is how many sources send. Where that is not given, it is one for each
+// FlowCount returns the number of sources that send. If it is not given, it is one for each
 // address and port, as far as these are.
 func (l Load) FlowCount() int {
 	if l.Flows == 0 && l.SourcePorts != (Ports{}) {
@@ -129,7 +129,7 @@ func (s *Scenario) HTTP(st *Stage) (Load, bool) {
 	return loads[i], true
 }
 
-// Requests is how many a stage's load of kind http makes in all.
+// Requests returns the total number of requests of a stage's load of kind http.
 func (s *Scenario) Requests(st *Stage) int64 {
 	l, _ := s.HTTP(st)
 	return l.Requests
@@ -163,7 +163,7 @@ func (s *Scenario) sourcesAfter() nat.AddrRange {
 	return nat.OneAddr(own.Address.Addr())
 }
 
-// sourcesNeeded is how many addresses natkit chooses for stages.
+// sourcesNeeded returns the number of addresses natkit chooses for stages.
 func (s *Scenario) sourcesNeeded(stages []Stage) (n int64) {
 	for i := range stages {
 		if l, ok := s.HTTP(&stages[i]); ok && len(l.Sources) == 0 && l.From == s.loadNode() {

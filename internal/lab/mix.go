@@ -279,7 +279,7 @@ func (m *Mix) Source() []byte { return builtInText("mixes", m.Name+".yaml") }
 // maxSNAT bounds the addresses of SNAT in a part.
 const maxSNAT = 1024
 
-// mixChecker checks what the tags of single fields cannot say.
+// mixChecker checks what the tags of single fields cannot express.
 type mixChecker struct {
 	m *Mix
 	faults
@@ -453,7 +453,7 @@ var tcpTimeouts = map[conntrack.TCPState]uint32{
 	conntrack.TCPTimeWait: 120, conntrack.TCPClose: 10, conntrack.TCPSynSent2: 120,
 }
 
-// usualTimeout is what the kernel gives to such connections by default
+// usualTimeout returns the kernel's default timeout of such connections
 // (nf_conntrack_proto_udp.c, _gre.c, _icmp.c, _sctp.c).
 func (p *Part) usualTimeout() Span {
 	seconds := uint32(30) // ICMP; UDP and GRE before they are assured

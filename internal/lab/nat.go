@@ -275,7 +275,7 @@ type Gateway struct {
 	gateway.Config `yaml:",inline"`
 }
 
-// gateway reports what `natkit gateway check` refuses, by what the topology says of
+// gateway reports what `natkit gateway check` refuses, by the topology's facts about
 // the node.
 func (c *checker) gateway(path []any, g *Gateway) {
 	if n := len(c.s.gatewayAddresses(g.Node, &g.Config)); n > maxSources {
@@ -298,7 +298,7 @@ func (c *checker) gateway(path []any, g *Gateway) {
 	}
 }
 
-// facts are what would be read from the node.
+// facts returns the facts that would be read from the node.
 func (s *Scenario) facts(g *Gateway) gateway.Facts {
 	f := gateway.Facts{Known: true, Flowtable: gateway.Support{OK: true}}
 	given := s.gatewayAddresses(g.Node, &g.Config)

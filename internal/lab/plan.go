@@ -16,7 +16,7 @@ import (
 // ip(8), bridge(8) or sysctl(8) that does the same.
 type Plan []Step
 
-// Plan is how the scenario's topology is made.
+// Plan returns how the scenario's topology is made.
 func (s *Scenario) Plan() Plan {
 	p := &planner{s: s, given: map[netip.Addr]bool{}}
 	for _, n := range s.Topology.Nodes {

@@ -203,7 +203,7 @@ func (s *space) tuples(k uint64, e *conntrack.Entry) {
 	s.setPort(&e.Reply, natPort)
 }
 
-// translation is what NAT makes of the k-th connection; the port counts from the
+// translation returns what NAT makes of the k-th connection; the port counts from the
 // first one.
 func (s *space) translation(k uint64) (way, address, port uint64) {
 	turn := s.turns.n
@@ -275,7 +275,7 @@ func (s *space) meets(o *space) bool {
 	return orig || s.servers().overlaps(o.servers(), true) && s.answered(o)
 }
 
-// servers are where replies come from.
+// servers returns the addresses that replies come from.
 func (s *space) servers() pools {
 	if len(s.real) > 0 {
 		return s.real

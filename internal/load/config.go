@@ -92,7 +92,7 @@ func withoutZone(host string) string {
 	return host[:zone] + host[end:]
 }
 
-// ZoneError is what is wrong with an address's zone; empty where nothing is. The
+// ZoneError returns what is wrong with an address's zone; empty where nothing is. The
 // kernel knows the way to a link-local address only with one, and would pass over
 // the zone of any other (ipv6(7), sin6_scope_id).
 func ZoneError(a netip.Addr) string {

@@ -38,7 +38,7 @@ type Config struct {
 	Timeout time.Duration `json:"timeout_ns"`
 	// KeepAlive sends many requests over one connection.
 	KeepAlive bool `json:"keep_alive"`
-	// PerConnection ends a kept connection after this number of requests, by whom Close says;
+	// PerConnection ends a kept connection after this number of requests, by the side that Close names;
 	// 0 means never.
 	PerConnection int       `json:"requests_per_connection,omitempty"`
 	Close         CloseMode `json:"close"`

@@ -308,7 +308,7 @@ func (p Pace) At(k int64) time.Duration {
 	return time.Duration(at)
 }
 
-// Due is how many requests are due once elapsed has passed: those with
+// Due returns the number of requests due once elapsed has passed: those with
 // At(k) <= elapsed.
 func (p Pace) Due(elapsed time.Duration) int64 {
 	if elapsed < 0 {

@@ -36,7 +36,7 @@ type Packet struct {
 func (p Packet) String() string {
 	to := p.DstPort
 	if IsICMP(p.Protocol) {
-		to = 0 // the identifier is said once
+		to = 0 // the identifier is printed once
 	}
 	return fmt.Sprintf("%s %s -> %s", ProtocolName(p.Protocol), Backend{Address: p.Src, Port: p.SrcPort}, Backend{Address: p.Dst, Port: to})
 }
@@ -333,7 +333,7 @@ func (s *sets[T]) both(a, b []T) (all []T) {
 	return all
 }
 
-// Union is what is in a or b. It may share their memory.
+// Union returns the elements that are in a or b. It may share their memory.
 func Union[T comparable](a, b []T) []T {
 	switch {
 	case len(b) == 0:

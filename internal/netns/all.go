@@ -79,14 +79,14 @@ type place struct {
 // what was not found may exist all the same.
 type search struct{ missed error }
 
-// note remembers an error, unless it says that the thing ended meanwhile.
+// note records an error, unless it means that the thing ended meanwhile.
 func (s *search) note(err error) {
 	if s.missed == nil && err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
 		s.missed = err
 	}
 }
 
-// places are where namespaces are, without opening them: first those that a process is
+// places returns the paths of namespaces, without opening them: first those that a process is
 // in, then those that another thread of one is in, then those that one holds, then those
 // that are mounted.
 // Each is looked for when the ones before it have been taken, so that they have changed
@@ -241,8 +241,8 @@ func (s *search) mounts(task string, seen map[string]bool) (all []place) {
 	return all
 }
 
-// mountinfo is what a task has mounted; ok is false where it cannot be read or the task
-// ends, for which the kernel says EINVAL.
+// mountinfo returns a task's mountinfo; ok is false where it cannot be read or the task
+// ends, for which the kernel returns EINVAL.
 func (s *search) mountinfo(task string) (text string, ok bool) {
 	b, err := os.ReadFile(task + "/mountinfo")
 	if !errors.Is(err, unix.EINVAL) {
@@ -251,7 +251,7 @@ func (s *search) mountinfo(task string) (text string, ok bool) {
 	return string(b), err == nil
 }
 
-// mountPlaces are where a mountinfo says that network namespaces are mounted
+// mountPlaces returns the mount points of network namespaces in a mountinfo
 // (proc_pid_mountinfo(5): the fourth field is the root, the fifth the place).
 func mountPlaces(text string) (all []place) {
 	for line := range strings.Lines(text) {

@@ -181,7 +181,7 @@ var errUncertain = errors.New("an older natkit noted only the number of its netw
 const initialUserNamespace = "user:[4026531837]"
 
 // opensAll reports whether root may open every namespace by its handle. Elsewhere the
-// kernel says ESTALE also for what may not be opened (do_handle_to_path, fs/fhandle.c).
+// kernel also returns ESTALE for what may not be opened (do_handle_to_path, fs/fhandle.c).
 func opensAll() bool {
 	user, err := os.Readlink("/proc/self/ns/user")
 	return err == nil && user == initialUserNamespace && SeesAll()

@@ -133,7 +133,7 @@ func (h *Handle) identify() error {
 	return nil
 }
 
-// Name is what the namespace is called in messages; empty for the current one.
+// Name returns the namespace's name in messages; empty for the current one.
 func (h *Handle) Name() string { return h.name }
 
 // Inode identifies the namespace, as in `ls -L -i /proc/PID/ns/net` and in the
@@ -195,34 +195,38 @@ func CommandIn(ns *Handle, command string) string {
 		}
 		defer ns.Close()
 	}
-	if here, err := Current(); err == nil {
-		defer here.Close()
-		if here.inode == ns.inode {
-			return "'" + command + "'"
-		}
-	}
-	if way := ns.way(); way != "" {
+	switch way := Way(ns); way {
+	case "":
+		return "'" + command + "'"
+	case noWay:
+		return fmt.Sprintf("'%s' in network namespace %d", command, ns.inode)
+	default:
 		return "'" + way + " " + command + "'"
 	}
-	return fmt.Sprintf("'%s' in network namespace %d", command, ns.inode)
 }
 
 // plain is what no shell reads otherwise.
 var plain = regexp.MustCompile(`^[\w./:@%+-]+$`)
 
-// way is the command that enters the namespace from where natkit was started: by its name
+// noWay leaves it to the reader to find a way.
+const noWay = "nsenter --net=FILE"
+
+// Way is the command that enters the namespace from where natkit was started: by its name
 // if it has one, or else by a process in it or a mount. What a process holds by a
-// descriptor may be closed at any time.
-func (h *Handle) way() string {
-	for _, name := range Names() {
-		named, err := Named(name)
-		if err != nil {
-			continue
+// descriptor may be closed at any time. It is empty for the one natkit was started in, for
+// which nil stands.
+func Way(h *Handle) string {
+	if h == nil {
+		return ""
+	}
+	if here, err := Current(); err == nil {
+		defer here.Close()
+		if here.inode == h.inode {
+			return ""
 		}
-		named.Close()
-		if named.inode == h.inode && plain.MatchString(name) {
-			return "ip netns exec " + name
-		}
+	}
+	if name := NameOf(h.inode); name != "" {
+		return "ip netns exec " + name
 	}
 	self := fmt.Sprintf("/proc/%d/", os.Getpid())
 	for p := range new(search).places() {
@@ -233,6 +237,22 @@ func (h *Handle) way() string {
 			return "nsenter -t " + filepath.Base(process) + " -n"
 		case strings.Contains(p.path, "/root/"):
 			return "nsenter --net=" + p.path
+		}
+	}
+	return noWay
+}
+
+// NameOf is a name of 'ip netns list' of the namespace of that inode; empty where it has none
+// that a shell reads as it is.
+func NameOf(inode uint64) string {
+	for _, name := range Names() {
+		named, err := Named(name)
+		if err != nil {
+			continue
+		}
+		named.Close()
+		if named.inode == inode && plain.MatchString(name) {
+			return name
 		}
 	}
 	return ""

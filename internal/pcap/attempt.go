@@ -49,7 +49,7 @@ func (t *tracker) begin(c *conn, r *record, scale uint8) {
 	}
 }
 
-// leave is what the connection leaves to the next one, whose SYN the server will get.
+// leave returns the state left to the next connection, whose SYN the server will get.
 func (c *conn) leave(server uint8) former {
 	last := c.lastOf()
 	if last == nil {
@@ -114,7 +114,7 @@ func (t *tracker) answer(c *conn, r *record) {
 			s.refused, s.answer = true, r.number
 		}
 	case flags == frame.ACK && !c.acknowledgesSYN(r):
-		s.answer, s.answerAck = r.number, r.ack
+		s.answer, s.answerAck, s.answerID = r.number, r.ack, r.id
 		s.answerEcr, s.answerHasTS = r.tsecr, r.hasTimestamps()
 		t.trouble(c) // while the packets before it are remembered
 		t.moves.watch(c)
@@ -207,11 +207,10 @@ func (t *tracker) verdict(c *conn) (v Verdict, inferred bool) {
 	switch {
 	case s.refused:
 		return Refused, false
-	case s.answer != 0 && f.valid && f.open():
+	case s.answer != 0 && f.open():
 		return Challenged, false
 	case s.answer != 0:
-		// The answer carries what the server compares with.
-		return rejection(s, s.answerAck, s.answerEcr, s.answerHasTS, Challenged), false
+		return c.answered(), false
 	case !t.inTimeWait(c):
 		return Unanswered, false
 	}
@@ -219,16 +218,31 @@ func (t *tracker) verdict(c *conn) (v Verdict, inferred bool) {
 	return v, v != Unanswered
 }
 
-// open reports whether the server still has the connection open. If it began before the capture,
-// the other FIN may have come before, too.
-func (f *former) open() bool {
-	switch f.closed {
-	case ClosedByServer, ClosedByClient:
-		return false
-	case HalfClosed:
-		return f.begun
+// answered is why the former connection's ACK answers the SYN. The ACK carries what the server
+// compares with. TIME_WAIT and an open connection answer alike; where the capture does not have the
+// former connection's end, the IPv4 identification shows which it was: Linux sends 0 from TIME_WAIT
+// (ip_send_unicast_reply, 4.19 and later).
+func (c *conn) answered() Verdict {
+	s := &c.syn
+	v := rejection(s, s.answerAck, s.answerEcr, s.answerHasTS, Challenged)
+	switch {
+	case v == Challenged, c.former.known():
+		return v
+	case !c.is4:
+		return Undecided
+	case s.answerID != 0:
+		return Challenged
 	}
-	return true
+	return v
+}
+
+// known reports whether the capture shows how far the connection was closed. If it began before the
+// capture and one FIN is there, the other one may have come before, too.
+func (f *former) known() bool { return f.valid && (f.closed != HalfClosed || f.begun) }
+
+// open reports whether the server still has the connection open.
+func (f *former) open() bool {
+	return f.known() && f.closed != ClosedByServer && f.closed != ClosedByClient
 }
 
 // inTimeWait reports whether the server must have the former connection in TIME_WAIT.
@@ -263,6 +277,9 @@ func (c *conn) verdictOf(v Verdict, rcvNxt, tsRecent uint32) SYN {
 	if v == Refused {
 		return syn
 	}
+	if s.answer != 0 && c.is4 && !c.former.known() {
+		syn.AnswerID = new(s.answerID)
+	}
 	syn.RcvNxt = new(rcvNxt)
 	if s.hasTS && (s.answerHasTS || s.answer == 0 && c.former.hasTS) {
 		syn.TSRecent = new(tsRecent)
@@ -288,6 +305,9 @@ const (
 	// SYNOnOpen is a SYN on a connection open at the server, answered by a challenge ACK (RFC
 	// 5961, section 4).
 	SYNOnOpen Kind = "syn-on-open-connection"
+	// SYNOnFormer is a SYN on a tuple that is either in TIME_WAIT or open at the server: the
+	// capture does not show which.
+	SYNOnFormer Kind = "syn-on-former-connection"
 	// SYNUnanswered is a SYN without any answer.
 	SYNUnanswered Kind = "syn-unanswered"
 	// RSTOutOfWindow is an RST that its receiver ignores.
@@ -303,7 +323,7 @@ const (
 )
 
 // Kinds are all of them, the most serious first.
-var Kinds = []Kind{SYNRejectedPAWS, SYNRejectedSeq, SYNOnOpen, SYNUnanswered, RSTOutOfWindow, RetransmissionBackoff, ICMPErrorKind, SYNRefused, TimestampBack}
+var Kinds = []Kind{SYNRejectedPAWS, SYNRejectedSeq, SYNOnOpen, SYNOnFormer, SYNUnanswered, RSTOutOfWindow, RetransmissionBackoff, ICMPErrorKind, SYNRefused, TimestampBack}
 
 // Verdict is what became of a SYN. Its text is stable.
 type Verdict string
@@ -313,6 +333,7 @@ const (
 	RejectedPAWS     Verdict = "rejected-paws"
 	RejectedSequence Verdict = "rejected-seq"
 	Challenged       Verdict = "challenged"
+	Undecided        Verdict = "rejected-or-challenged"
 	Unanswered       Verdict = "unanswered"
 	Accepted         Verdict = "accepted"
 	Refused          Verdict = "refused"

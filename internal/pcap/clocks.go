@@ -285,7 +285,7 @@ func (c *ClockSet) Add(at int64, tsval uint32) {
 // delayed reader.
 const apart = 1.0
 
-// Count is how many clocks there are, 64 at most.
+// Count returns the number of clocks, 64 at most.
 func (c *ClockSet) Count() int {
 	n := 0
 	for i := range c.lines {
@@ -307,7 +307,7 @@ func (c *ClockSet) first(i int) bool {
 	return true
 }
 
-// atTime is what the clock shows at some time.
+// atTime returns the clock's value at some time.
 func (l *line) atTime(at int64, hz float64) uint32 {
 	return l.val + uint32(int64(math.Round(hz*float64(at-l.at)/1e9)))
 }

@@ -132,7 +132,8 @@ type pending struct {
 	seq, tsval      uint32
 	hasTS           bool
 	count, id       uint16 // id is the last one's identification
-	answer, reset   int64  // frames
+	answerID        uint16
+	answer, reset   int64 // frames
 	answerAck       uint32
 	answerEcr       uint32
 	answerHasTS     bool
@@ -193,7 +194,7 @@ func (c *conn) lastOf() *record {
 // timestamps.
 func after(a, b uint32) bool { return int32(a-b) > 0 }
 
-// closedFor is how the connection was closed, seen by the end that will get a SYN.
+// closedFor returns how the connection was closed, seen by the end that will get a SYN.
 func (c *conn) closedFor(server uint8) Closed {
 	switch {
 	case c.side[0].fin && c.side[1].fin && c.finFirst == server+1:

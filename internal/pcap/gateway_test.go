@@ -3,6 +3,7 @@ package pcap_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/netns"
@@ -121,6 +124,47 @@ func connect() error {
 	}
 	_, err = io.ReadAll(c)
 	return err
+}
+
+const holdingServer = "198.19.0.2:81"
+
+// hold accepts connections and keeps them open.
+func (g *gateway) hold(t *testing.T) {
+	t.Helper()
+	var l net.Listener
+	err := g.server.Do(func() (err error) { l, err = net.Listen("tcp4", holdingServer); return err })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
+}
+
+// dialAndForget connects to holdingServer and drops the client's end without a segment.
+func dialAndForget(timeout time.Duration) error {
+	c, err := net.DialTimeout("tcp4", holdingServer, testutil.Patience(timeout))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_REPAIR, 1)
+	})
+	return cmp.Or(err, failed)
 }
 
 // forget waits until the NAT has forgotten all connections.

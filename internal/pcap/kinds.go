@@ -1,6 +1,6 @@
 package pcap
 
-// About is what there is to say of a kind of incident, wherever it is shown.
+// About holds the texts about a kind of incident, wherever it is shown.
 type About struct {
 	// What it is, in a few words, and what is the Evidence of it.
 	What     string `json:"what"`
@@ -15,7 +15,7 @@ type About struct {
 	Advice []string `json:"advice,omitempty"`
 }
 
-// About is what there is to say of the kind.
+// About returns the texts about the kind.
 func (k Kind) About() About { return about[k] }
 
 // portReuseAdvice helps wherever TIME_WAIT rejects. Its effects are measured by the lab's
@@ -35,7 +35,7 @@ const compareBothSides = "Capture on both sides of the NAT and compare: 'natkit 
 var about = map[Kind]About{
 	SYNRejectedPAWS: {
 		What:     "SYN that TIME_WAIT rejected because its timestamp went back (PAWS)",
-		Evidence: "the former connection's ACK answers the SYN; without it (the kernel sends at most one in 0.5 s) it is inferred from the former connection, and marked as such",
+		Evidence: "the former connection's ACK answers the SYN. Where the connection's end was not captured, the ACK's IPv4 ID is 0, as Linux (4.19 and later) sends it from TIME_WAIT. Without an ACK (the kernel sends at most one in 0.5 s) it is inferred from the former connection, and marked as such",
 		Fault:    true,
 		Happened: "The port was reused while the server still had the former connection in TIME_WAIT. The SYN's timestamp is behind the last one of that connection, so the server takes the SYN for an old duplicate, drops it, and repeats its last ACK. The client has no such connection and answers with RST; it has to try again, or gives up.",
 		Cause:    "Within one connection timestamps never go back (PAWS, RFC 7323 section 5), and a SYN with a later one ends TIME_WAIT at once (RFC 6191). Behind a NAT they do: the port was given to another machine with its own clock, or to the same one, whose clock differs from port to port (Linux of 2026 and others), while the server still had the former connection.",
@@ -44,7 +44,7 @@ var about = map[Kind]About{
 	},
 	SYNRejectedSeq: {
 		What:     "SYN that TIME_WAIT rejected because its sequence number went back",
-		Evidence: "the former connection's ACK answers the SYN, which has no timestamp to compare",
+		Evidence: "the same; the SYN has no timestamp to compare",
 		Fault:    true,
 		Happened: "The port was reused while the server still had the former connection in TIME_WAIT. No timestamp shows that the SYN is newer, and its sequence number is not after the former connection's, so the server takes the SYN for an old duplicate, drops it, and repeats its last ACK. The client has no such connection and answers with RST; it has to try again, or gives up.",
 		Cause:    "TIME_WAIT accepts a SYN only if its sequence number is after the former connection's last, or its timestamp is later (RFC 1122 section 4.2.2.13, RFC 6191). One machine's sequence numbers grow; behind a NAT the next connection is another machine's, and about half of them are behind. No counter of the server shows this.",
@@ -52,12 +52,22 @@ var about = map[Kind]About{
 	},
 	SYNOnOpen: {
 		What:     "SYN on a connection that is still open at the server",
-		Evidence: "an ACK of the connection answers the SYN, without a FIN before",
+		Evidence: "an ACK of the connection answers the SYN, without a FIN before. Where the connection's end may have been before the capture, the ACK's IPv4 ID is not 0, or TIME_WAIT would have accepted the SYN",
 		Fault:    true,
 		Happened: "The server has an open connection of these addresses and ports. It answers a SYN on it with an ACK of that connection (a challenge ACK, RFC 5961 section 4); the client answers with RST, which ends the old connection, and its next SYN is accepted.",
 		Cause:    "The NAT forgot the connection and reused its port, or the client went away without closing.",
 		Advice: []string{"NAT timeouts of open connections that are longer than their silence (RFC 5382 asks for 2 h 4 min), or more frequent keepalives.",
 			"'sudo natkit doctor' on the NAT finds entries that expire too early."},
+	},
+	SYNOnFormer: {
+		What:     "SYN that an ACK of the former connection answers: TIME_WAIT, or still open at the server",
+		Evidence: "the former connection's ACK answers the SYN; the capture has neither that connection's end nor an IPv4 ID that shows which it is",
+		Fault:    true,
+		Happened: "The server has a former connection of these addresses and ports, and answers the SYN with its ACK; the client answers with RST, and has to try again. The connection's end was not captured: the server has it either in TIME_WAIT or still open, and answers alike in both.",
+		Cause:    "In TIME_WAIT: the port was reused too early (as in syn-rejected-paws and syn-rejected-seq). Open: the NAT forgot the connection, or the client went away without closing (as in syn-on-open-connection).",
+		Advice: []string{"'ss -tan' on the server, with the client's address and port, before the SYN: TIME-WAIT or ESTAB (or CLOSE-WAIT).",
+			"'sudo natkit doctor' on the server asks its kernel for the state, and finds what TIME_WAIT rejects (tw-paws-reject, tw-seq-reject); the counter TcpExtPAWSTimewait (Linux 6.16 and later) grows with TIME_WAIT only.",
+			"Capture for longer than a minute: of connections whose end is in the capture the report says which it was."},
 	},
 	SYNUnanswered: {
 		What:     "SYN, with its retransmissions, without an answer",

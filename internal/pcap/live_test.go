@@ -3,6 +3,7 @@ package pcap_test
 import (
 	"bytes"
 	"testing"
+	"time"
 
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/pcap"
@@ -66,6 +67,70 @@ func TestRejectedSYNsAsCounted(t *testing.T) {
 		if pair.Source.String() == "198.19.0.1" && pair.Count != 2 && !pair.PerConnection {
 			t.Errorf("%d clocks behind the NAT, want those of 2 clients, or one of each tuple", pair.Count)
 		}
+	}
+}
+
+// TestCaptureBegunLater begins a capture for each batch: the connections of the batch before are in
+// TIME_WAIT, and not in the capture.
+func TestCaptureBegunLater(t *testing.T) {
+	need(t)
+	g := newGateway(t)
+	before, reported := g.paws(t), int64(0)
+	for i, client := range []int{0, 1, 0} {
+		if i > 0 {
+			g.forget(t)
+		}
+		done := g.capture(t)
+		g.batch(client)
+		report, err := pcap.Read(bytes.NewReader(done()), pcap.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reported += report.RejectedByPAWS
+		for _, k := range report.Kinds {
+			if k.Count > 0 && (k.Kind == pcap.SYNOnOpen || k.Kind == pcap.SYNOnFormer) {
+				t.Errorf("batch %d: %d of %s: all connections were closed", i, k.Count, k.Kind)
+			}
+		}
+	}
+	if counted := g.paws(t) - before; counted == 0 || reported != counted {
+		t.Errorf("the server counted %d, the reports have %d", counted, reported)
+	}
+}
+
+// TestOpenBeforeTheCapture: the client and the NAT forget connections that the server still has
+// open, the capture begins, and other connections reuse their ports.
+func TestOpenBeforeTheCapture(t *testing.T) {
+	need(t)
+	g := newGateway(t)
+	g.hold(t)
+	for range ports {
+		if err := g.clients[0].Do(func() error { return dialAndForget(time.Minute) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testutil.Run(t, g.nat, "", "conntrack", "-F")
+	done := g.capture(t)
+	for range ports / 4 { // those that meet an open connection may fail
+		_ = g.clients[1].Do(func() error { return dialAndForget(5 * time.Second) })
+	}
+	report, err := pcap.Read(bytes.NewReader(done()), pcap.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := int64(0)
+	for _, k := range report.Kinds {
+		switch k.Kind {
+		case pcap.SYNOnOpen:
+			open = k.Count
+		case pcap.SYNRejectedPAWS, pcap.SYNRejectedSeq, pcap.SYNOnFormer:
+			if k.Count > 0 {
+				t.Errorf("%d of %s: no connection was closed", k.Count, k.Kind)
+			}
+		}
+	}
+	if open == 0 {
+		t.Errorf("no SYN met an open connection: %+v", report.Kinds)
 	}
 }
 

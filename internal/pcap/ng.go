@@ -111,7 +111,7 @@ func (n *pcapng) begin(b []byte) (block, bool) {
 	return blk, blk.total%4 == 0 && blk.total >= leastBlock && blk.total >= leastLengths[blk.kind]
 }
 
-// read peeks at a block's body, and compares the length after it; problem says what is broken.
+// read peeks at a block's body, and compares the length after it; problem describes what is broken.
 func (b *block) read(s *stream) (problem string) {
 	want := min(b.total, bufferSize)
 	whole := s.peek(int(want))

@@ -50,7 +50,7 @@ type Connections struct {
 	Refused    int64 `json:"refused"`
 	Unanswered int64 `json:"unanswered"`
 	Pending    int64 `json:"pending_at_end"`
-	// ServerClosedFirst and ClientClosedFirst say who holds TIME_WAIT.
+	// ServerClosedFirst and ClientClosedFirst determine who holds TIME_WAIT.
 	ServerClosedFirst int64 `json:"server_closed_first"`
 	ClientClosedFirst int64 `json:"client_closed_first"`
 	Reset             int64 `json:"reset"`
@@ -145,10 +145,14 @@ type SYN struct {
 	// Inferred is set if no answer was captured and the verdict follows from the former
 	// connection: a kernel answers at most every 500 ms (net.ipv4.tcp_invalid_ratelimit).
 	Inferred bool `json:"inferred,omitempty"`
-	// Answer is the frame of the former connection's ACK, Reset that of the client's RST to it; 0
-	// for none.
+	// Answer is the frame of the former connection's ACK; 0 for none.
 	Answer int64 `json:"answer_frame,omitempty"`
-	Reset  int64 `json:"reset_frame,omitempty"`
+	// AnswerID is the answer's IPv4 identification, where the end of the former connection may
+	// have been before the capture: Linux sends 0 from TIME_WAIT (4.19 and later), and counts
+	// the packets of a connection that is open.
+	AnswerID *uint16 `json:"answer_ip_id,omitempty"`
+	// Reset is the frame of the client's RST to it; 0 for none.
+	Reset int64 `json:"reset_frame,omitempty"`
 	// TSVal is the SYN's timestamp, TSRecent the server's last one of the former connection:
 	// TSecr of its answer, or else the last one captured.
 	TSVal    *uint32 `json:"tsval,omitempty"`

@@ -15,7 +15,8 @@ import (
 )
 
 // A script has a line for each packet: milliseconds, direction (> is the client's),
-// flags as letters, sequence and acknowledgement number, payload bytes, and both
+// flags as letters, sequence and acknowledgement number, payload bytes, both
+// timestamps where it has them, and id=N where its IPv4 identification is not 0.
 type line1 struct {
 	ms                 float64
 	fromClient         bool
@@ -28,6 +29,7 @@ type line1 struct {
 	window             uint16
 	icmp               bool // the server's host says that the port is unreachable
 	icmpType, icmpCode uint8
+	id                 uint16
 }
 
 func parseScript(t testing.TB, client, server netip.AddrPort, script string) []line1 {
@@ -40,6 +42,11 @@ func parseScript(t testing.TB, client, server netip.AddrPort, script string) []l
 			continue
 		}
 		l := line1{client: client, server: server, window: 1000}
+		if id, ok := strings.CutPrefix(fields[len(fields)-1], "id="); ok {
+			scan(t, id, "%d", &l.id)
+			fields = fields[:len(fields)-1]
+			text = strings.Join(fields, " ")
+		}
 		var dir string
 		if fields[2] == "icmp" {
 			l.icmp = true
@@ -82,7 +89,11 @@ func (l *line1) frame(t testing.TB) []byte {
 		quoted := serialize(t, dst, src, inner, nil, false)
 		return serialize(t, src, dst, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(l.icmpType, l.icmpCode)}, quoted[:28], true)
 	}
-	return serialize(t, src, dst, tcp, make([]byte, l.length), true)
+	frame := serialize(t, src, dst, tcp, make([]byte, l.length), true)
+	if src.Addr().Is4() { // the checksum, which nothing here reads, stays
+		binary.BigEndian.PutUint16(frame[14+4:], l.id)
+	}
+	return frame
 }
 
 func serialize(t testing.TB, src, dst netip.AddrPort, transport gopacket.SerializableLayer, payload []byte, link bool) []byte {

@@ -115,6 +115,23 @@ func TestIncidents(t *testing.T) {
 			1 < A   922  112 0  37000 5002
 			2 > R   112  0   0`,
 			[]string{"syn-rejected-paws @1 [1 rejected-paws answer 2 reset 3] open-at-end"}, 1, 0},
+		{"not in the capture, and the answer is numbered as those of a connection that is open", `
+			0    > S   5000 0   0  4000 0
+			1    < A   922  112 0  37000 5002 id=4711
+			2    > R   112  0   0
+			1000 > S   5000 0   0  5000 0
+			1001 < SA  77   5001 0 38000 5000`,
+			[]string{"syn-on-open-connection @1 [1 challenged answer 2 reset 3] [4 accepted] connected after 1.001"}, 0, 0},
+		{"not in the capture, without timestamps, and numbered", `
+			0 > S   50   0   0
+			1 < A   922  112 0 id=4711
+			2 > R   112  0   0`,
+			[]string{"syn-on-open-connection @1 [1 challenged answer 2 reset 3] open-at-end"}, 0, 0},
+		{"not in the capture, and TIME_WAIT would have accepted the SYN", `
+			0 > S   5000 0   0  6000 0
+			1 < A   922  112 0  37000 5002
+			2 > R   112  0   0`,
+			[]string{"syn-on-open-connection @1 [1 challenged answer 2 reset 3] open-at-end"}, 0, 0},
 		{"the former connection is open", `
 			0   > S   100  0    0   5000 0
 			1   < SA  900  101  0   7000 5000
@@ -173,6 +190,13 @@ func TestIncidents(t *testing.T) {
 			30006 < A   922  112  0   37000 5002
 			30007 > R   112  0    0`,
 			[]string{"syn-rejected-paws @3 [3 rejected-paws answer 4 reset 5] open-at-end"}, 1, 0},
+		{"half closed, the beginning is not in the capture, and the answer is numbered", `
+			4     > FA  111  922  0   5002 7001
+			5     < A   922  112  0   7002 5002 id=1
+			30005 > S   5000 0    0   4000 0
+			30006 < A   922  112  0   37000 5002 id=2
+			30007 > R   112  0    0`,
+			[]string{"syn-on-open-connection @3 [3 challenged answer 4 reset 5] open-at-end"}, 0, 0},
 		{"half closed from the beginning on", `
 			0   > S   100  0    0   5000 0
 			1   < SA  900  101  0   7000 5000
@@ -243,6 +267,41 @@ func TestIncidents(t *testing.T) {
 				t.Errorf("%d rejected by PAWS, %d by sequence; want %d and %d", r.RejectedByPAWS, r.RejectedBySequence, tt.paws, tt.seq)
 			}
 		})
+	}
+}
+
+// TestFormerNotCaptured: over IPv6 nothing in the answer tells TIME_WAIT from an open connection.
+func TestFormerNotCaptured(t *testing.T) {
+	client, server := netip.MustParseAddrPort("[2001:db8::9]:40000"), netip.MustParseAddrPort("[2001:db8::1]:80")
+	for name, tt := range map[string]struct{ script, want string }{
+		"timestamp behind": {`
+			0 > S   5000 0   0  4000 0
+			1 < A   922  112 0  37000 5002
+			2 > R   112  0   0`, "syn-on-former-connection @1 [1 rejected-or-challenged answer 2 reset 3] open-at-end"},
+		"sequence number behind": {`
+			0 > S   50   0   0
+			1 < A   922  112 0
+			2 > R   112  0   0`, "syn-on-former-connection @1 [1 rejected-or-challenged answer 2 reset 3] open-at-end"},
+		"TIME_WAIT would have accepted it": {`
+			0 > S   5000 0   0  6000 0
+			1 < A   922  112 0  37000 5002
+			2 > R   112  0   0`, "syn-on-open-connection @1 [1 challenged answer 2 reset 3] open-at-end"},
+		"only the end is in the capture": {`
+			3 < FA  901  111  20  7001 5001
+			4 > FA  111  922  0   5002 7001
+			5 < A   922  112  0   7002 5002
+			30005 > S   5000 0   0  4000 0
+			30006 < A   922  112 0  37000 5002
+			30007 > R   112  0   0`, "syn-rejected-paws @4 [4 rejected-paws answer 5 reset 6] open-at-end"},
+	} {
+		r := reportOf(t, scripted(t, parseScript(t, client, server, tt.script)), Options{})
+		if len(r.Incidents) != 1 || gistOf(&r.Incidents[0]) != tt.want {
+			t.Errorf("%s: %+v, want %s", name, r.Incidents, tt.want)
+		}
+		undecided := strings.Contains(tt.want, string(Undecided))
+		if undecided && r.RejectedByPAWS+r.RejectedBySequence > 0 {
+			t.Errorf("%s: counted as rejected", name)
+		}
 	}
 }
 

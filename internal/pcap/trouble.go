@@ -113,7 +113,7 @@ func kindOf(syns []SYN, behind bool) (worst Kind) {
 	for _, v := range []struct {
 		verdict Verdict
 		kind    Kind
-	}{{Refused, SYNRefused}, {Unanswered, SYNUnanswered}, {Challenged, SYNOnOpen}, {RejectedSequence, SYNRejectedSeq}, {RejectedPAWS, SYNRejectedPAWS}} {
+	}{{Refused, SYNRefused}, {Unanswered, SYNUnanswered}, {Undecided, SYNOnFormer}, {Challenged, SYNOnOpen}, {RejectedSequence, SYNRejectedSeq}, {RejectedPAWS, SYNRejectedPAWS}} {
 		if slices.ContainsFunc(syns, func(s SYN) bool { return s.Verdict == v.verdict }) {
 			worst = v.kind
 		}

@@ -119,7 +119,7 @@ func inward(e *conntrack.Entry) key {
 	return key{addr: o.Dst, remote: o.Src, remotePort: o.SrcPort, zone: e.Zone, proto: o.Proto}
 }
 
-// closed is what the end of a TCP connection means for its port.
+// closed returns the marks of a port by the end of its TCP connection.
 func closed(e *conntrack.Entry) (m marks) {
 	if e.TCPState == conntrack.TCPTimeWait {
 		m |= inTimeWait
@@ -127,7 +127,7 @@ func closed(e *conntrack.Entry) (m marks) {
 			m |= isClientClosed
 		}
 	}
-	// IPS_SRC_NAT is not in texts, but what it says is in the tuples.
+	// IPS_SRC_NAT is not in texts, but it follows from the tuples.
 	if e.TCPState >= conntrack.TCPTimeWait && e.IsSNAT() &&
 		e.Status&(conntrack.FixedTimeout|conntrack.Dying|conntrack.Offload|conntrack.HWOffload) == 0 {
 		m |= isEvictable
@@ -221,7 +221,7 @@ func (c *Collector) End() {
 	}
 }
 
-// Translated is how many entries had a translated source.
+// Translated returns the number of entries with a translated source.
 func (c *Collector) Translated() int64 { return c.translated }
 
 // Query selects what Ports returns, and has what it needs besides the entries.

@@ -15,7 +15,7 @@ const forever = 30 * 86400
 // Never is SecondsLeft where the ports do not run out, or where it is not known.
 const Never = -1
 
-// SecondsLeft is how long the ports of a range last: used of size now, came and went in the given
+// SecondsLeft estimates how long a range's ports last: used of size now, came and went in the given
 // seconds. The mean lifetime follows from what went; with it the ports approach a level, and last
 // forever if that is below size. A growth within chance (two standard deviations of arrivals and
 // departures) is none. If none went, the growth continues.
@@ -51,7 +51,7 @@ func bounded(seconds float64) float64 {
 	return max(0, seconds)
 }
 
-// takenShare is how often the preferred port of a new connection is taken, from those kept and
+// takenShare returns how often the preferred port of a new connection is taken, from those kept and
 // moved: as a share of fails of the moved ones failed, each stands for 1/(1-fails). With few, or
 // if none that moved survives, it is the share of the range in use.
 func takenShare(kept, moved int64, fails, usedShare float64) (share float64, seen bool) {
@@ -213,7 +213,7 @@ func (r *row) longer(out *snapshot.Ports, sets *many, whole nat.Ports) snapshot.
 		FailsLater: takenThen * ScatteredChance(used, whole.Len(), out.Probing)}
 }
 
-// What TakenFrom may say.
+// Values of TakenFrom.
 const (
 	fromDraws = "the rule draws a port for every connection"
 	fromNew   = "new connections"
@@ -324,7 +324,7 @@ func (r *row) chance(out *snapshot.Ports, sets *many, fresh *Set) {
 	r.Fails = r.TakenShare * r.FailsIfTaken
 }
 
-// taken is how often the preferred port is taken, and what that is from.
+// taken returns how often the preferred port is taken, and the source of that number.
 func (r *row) taken(sets *many, fresh *Set) (share float64, from string) {
 	if r.share.draws {
 		return 1, fromDraws

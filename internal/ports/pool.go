@@ -157,7 +157,7 @@ func (p *pool) comesFrom(prefix netip.Prefix, addrs *addresses) bool {
 	return false
 }
 
-// size is how many ports the pool has, some of them perhaps twice.
+// size returns the number of ports in the pool, some of them perhaps twice.
 func (p *pool) size() int {
 	if p.many != nil {
 		return p.many.used.Count(nat.AllPorts)
@@ -205,7 +205,7 @@ func classesOf(proto uint8) []class {
 	return classes
 }
 
-// DefaultRange is what the kernel draws from if no rule has a range, of ports from 1024 on.
+// DefaultRange returns the kernel's range if no rule has one, for ports from 1024 on.
 func DefaultRange(proto uint8) nat.Ports { return classesOf(proto)[0].drawn }
 
 // Probing is the search of a kernel of this release: mainline since 5.0 probes windows, older

@@ -65,7 +65,7 @@ type Collector struct {
 	idle   uint64
 }
 
-// Add adds a stack, outermost frame first. idleTask says that it is one of the
+// Add adds a stack, outermost frame first. idleTask marks it as one of the
 // idle task: such a stack is idle unless it is that of an interrupt.
 func (c *Collector) Add(frames []Frame, count uint64, idleTask bool) {
 	if isIdle(frames, idleTask) {

@@ -117,7 +117,7 @@ func (o Overview) zones() []line3 {
 	}
 	few := fewZones
 	if o.Zones.Different == few+1 {
-		few++ // it takes no more room than to say that there is one more
+		few++ // it takes no more room than the line for one more
 	}
 	lines := block("zone", top[:min(len(top), few)], few)
 	if rest := o.Zones.Different - few; rest > 0 {

@@ -310,7 +310,7 @@ func (p *printer) gatewayCapacity(g *GatewayPlan) {
 	}
 	p.heading("Capacity")
 	if s := g.Table; s != nil {
-		text := fmt.Sprintf("the connection table needs %s entries, with those that have just ended; it holds %s", units.Count(s.Entries), units.Count(s.Max))
+		text := fmt.Sprintf("the connection table needs %s, with those that have just ended; it holds %s", units.Plural(s.Entries, "entry", "entries"), units.Count(s.Max))
 		if s.MaxAfter > s.Max {
 			text += fmt.Sprintf(", and %s give room (up to %s of memory)", units.Count(s.MaxAfter), units.Bytes(s.FullBytes))
 		}
@@ -338,7 +338,7 @@ func (p *printer) gatewayCapacity(g *GatewayPlan) {
 	p.labelled(2, "", 0, fmt.Sprintf("at once: connections of all hosts to one destination (address, port, protocol); a host has the ports of one address. new/s: short TCP connections to one destination for which there is always a free port: the entry of an ended one holds it for %s.", units.Seconds(g.TimeWaitSeconds)))
 }
 
-// many is a count of addresses: IPv6 prefixes have more than anybody can use.
+// many writes a count of addresses: IPv6 prefixes have more than can be used.
 func many(n int64) string {
 	if n > math.MaxInt64/2 {
 		return "no limit"

@@ -21,10 +21,19 @@ type GatewayStatus struct {
 	Source  string          `json:"source"`
 	Gateway *observe.Status `json:"gateway"`
 	Args    string          `json:"-"`
+	// Enter is the command that runs others there; empty where that is the shell's own.
+	Enter string `json:"-"`
 	// Top bounds the rules that are shown; 0 is all.
 	Top int `json:"-"`
 	// Watch: others come after this one.
 	Watch bool `json:"-"`
+}
+
+// verb quotes a command of natkit's for the namespace, command one of the system's.
+func (v GatewayStatus) verb(words string) string { return "'natkit " + words + v.Args + "'" }
+
+func (v GatewayStatus) command(words string) string {
+	return "'" + strings.TrimPrefix(v.Enter+" "+words, " ") + "'"
 }
 
 // Text writes rules, pools, drops and what needs attention.
@@ -37,9 +46,9 @@ func (v GatewayStatus) Text(w io.Writer, style Style) error {
 		return p.err
 	}
 	p.gatewayRules(v, s)
-	p.gatewayPools(s)
+	p.gatewayPools(v, s)
 	p.gatewayDrops(v, s)
-	p.gatewayConcerns(s)
+	p.gatewayConcerns(v, s)
 	p.gatewayNotes(s)
 	return p.err
 }
@@ -49,15 +58,18 @@ func (p *printer) gatewayHead(v GatewayStatus, s *observe.Status) {
 	switch where := v.Source; {
 	case s.Removed != "":
 		say(0, Bad, "the gateway that natkit put in force in "+where+" was removed"+fmt.Sprintf(" (plan %.12s)", s.Removed))
-		say(2, Plain, "as 'nft flush ruleset' does: 'natkit gateway apply' with its file puts it in force again")
+		say(2, Plain, "as 'nft flush ruleset' does: "+v.verb("gateway apply")+" with its file puts it in force again")
 	case !s.Present:
 		say(0, Plain, where+" has no table of natkit's: no gateway is applied there")
+	case s.Foreign:
+		say(0, Bad, s.Name+" in "+where+" is not one that natkit made")
+		say(2, Plain, "apply leaves it alone: if it is not needed, "+v.command(s.Removal))
 	case s.Integrity == gateway.RulesChanged:
 		say(0, Bad, "the gateway in "+where+" was changed since natkit wrote it")
 		for _, c := range s.Changes {
 			say(2, Plain, c)
 		}
-		say(2, Plain, "'natkit gateway apply --overwrite' with its file puts it right")
+		say(2, Plain, v.verb("gateway apply --overwrite")+" with its file puts it right")
 	case s.Integrity == gateway.RulesIntact:
 		say(0, Bold, "the gateway in "+where+" is as natkit wrote it"+ofPlan(s))
 	default:
@@ -66,14 +78,16 @@ func (p *printer) gatewayHead(v GatewayStatus, s *observe.Status) {
 	}
 	if len(s.NotForwarding) > 0 {
 		say(0, Bad, "the host does not forward all that this gateway is for: "+strings.Join(s.NotForwarding, " and ")+map[bool]string{true: " is 0", false: " are 0"}[len(s.NotForwarding) == 1])
-		say(2, Plain, "turn it on: 'sysctl -w "+strings.Join(s.NotForwarding, "=1 ")+"=1'")
+		say(2, Plain, "turn it on: "+v.command("sysctl -w "+strings.Join(s.NotForwarding, "=1 ")+"=1"))
 	}
-	if c := s.Confirm; c != nil {
-		left := "it is overdue: the next 'natkit tune list' rolls it back"
-		if c.SecondsLeft > 0 {
-			left = "will be rolled back in " + units.Roughly(c.SecondsLeft) + " unless you run 'natkit gateway confirm'"
-		}
-		say(0, Warn, "it waits for confirmation ("+c.ID+"): "+left)
+	switch c := s.Confirm; {
+	case c == nil:
+	case c.SecondsLeft > 0:
+		say(0, Warn, "it waits for confirmation ("+c.ID+"): will be rolled back in "+units.Roughly(c.SecondsLeft)+" unless you run "+v.verb("gateway confirm"))
+	case s.Integrity == gateway.RulesChanged:
+		say(0, Warn, c.ID+" was not confirmed in time, and is not rolled back as the rules were changed: take that back, or remove the rules ("+v.command(s.Removal)+"), then "+v.verb("gateway undo"))
+	default:
+		say(0, Warn, c.ID+" was not confirmed in time: "+v.verb("gateway undo")+" rolls it back")
 	}
 	if s.PlanUnknown != "" {
 		p.paragraph("its rules are known only by their counters: " + clean(s.PlanUnknown))
@@ -90,7 +104,7 @@ func ofPlan(s *observe.Status) string {
 // fewPools are shown; the others have more ports left.
 const fewPools = 5
 
-func (p *printer) gatewayPools(s *observe.Status) {
+func (p *printer) gatewayPools(v GatewayStatus, s *observe.Status) {
 	if len(s.Pools) == 0 {
 		return
 	}
@@ -103,7 +117,7 @@ func (p *printer) gatewayPools(s *observe.Status) {
 	p.blank()
 	p.table(t)
 	if more := len(s.Pools) - fewPools; more > 0 {
-		p.paragraph(fmt.Sprintf("… and %s with more ports left ('natkit ports' shows them, with the chance that a connection fails)", units.Plural(more, "pool", "pools")))
+		p.paragraph(fmt.Sprintf("… and %s with more ports left (%s shows them, with the chance that a connection fails)", units.Plural(more, "pool", "pools"), v.verb("ports")))
 	}
 }
 
@@ -111,29 +125,29 @@ func (p *printer) gatewayPools(s *observe.Status) {
 const fewPrecedences = 5
 
 // gatewayConcerns prints what may need attention.
-func (p *printer) gatewayConcerns(s *observe.Status) {
+func (p *printer) gatewayConcerns(v GatewayStatus, s *observe.Status) {
 	if s.Flows.Stranger > 0 {
 		p.paragraph(fmt.Sprintf("%s%s translated by none of these rules: others' on this host, or of an earlier file", about(s), units.Plural(s.Flows.Stranger, "connection is", "connections are")))
 	}
 	warn := func(text string) { p.mark(0, Cell{}, text, Warn) }
 	if s.Flows.Stale > 0 {
-		warn(fmt.Sprintf("%s%s under an address that is gone (%s): nothing comes back for them ('natkit conntrack delete' ends them)",
-			about(s), units.Plural(s.Flows.Stale, "connection leaves", "connections leave"), firstFew(s.Flows.StaleAddresses)))
+		warn(fmt.Sprintf("%s%s under an address that is gone (%s): nothing comes back for them (%s ends them)",
+			about(s), units.Plural(s.Flows.Stale, "connection leaves", "connections leave"), firstFew(s.Flows.StaleAddresses), v.verb("conntrack delete")))
 	}
 	if s.Flows.Untranslated > 0 {
 		least := map[bool]string{true: "at least "}[s.Flows.UntranslatedAtLeast]
-		warn(fmt.Sprintf("%s%s%s untranslated: begun before the rule for them was in force, and with the inside address until they end ('natkit conntrack delete' ends them)",
-			about(s), least, units.Plural(s.Flows.Untranslated, "connection passes", "connections pass")))
+		warn(fmt.Sprintf("%s%s%s untranslated: begun before the rule for them was in force, and with the inside address until they end (%s ends them)",
+			about(s), least, units.Plural(s.Flows.Untranslated, "connection passes", "connections pass"), v.verb("conntrack delete")))
 	}
 	for _, c := range s.CutHairpins {
-		warn(fmt.Sprintf("a host behind %s does not reach itself by the address outside: the bridge takes what it carries through netfilter (bridge-nf-call-iptables), and %s send nothing back that came in by them; 'bridge link set dev PORT hairpin on' for the port of such a host",
-			c.Bridge, firstFew(c.Ports)))
+		warn(fmt.Sprintf("a host behind %s does not reach itself by the address outside: the bridge takes what it carries through netfilter (bridge-nf-call-iptables), and %s send nothing back that came in by them; %s for the port of such a host",
+			c.Bridge, firstFew(c.Ports), v.command("bridge link set dev PORT hairpin on")))
 	}
 	for _, c := range s.Precedences[:min(fewPrecedences, len(s.Precedences))] {
 		warn(fmt.Sprintf("%s: %s; %s", c.Rule, c.Message, c.Advice))
 	}
 	if more := len(s.Precedences) - fewPrecedences; more > 0 {
-		warn(fmt.Sprintf("… and %s of other programs that come first ('natkit gateway check' with the file names them)", units.Plural(more, "rule", "rules")))
+		warn(fmt.Sprintf("… and %s of other programs that come first (%s with the file names them)", units.Plural(more, "rule", "rules"), v.verb("gateway check")))
 	}
 	if len(s.Missing) > 0 {
 		warn("missing: " + strings.Join(s.Missing, ", ") + "; rules match once an interface exists")
@@ -334,7 +348,7 @@ func (p *printer) gatewayLosses(v GatewayStatus, d *observe.Drops) {
 // whose returns further details of the connections that found no port.
 func whose(v GatewayStatus, by *observe.DropsByRule) (text string) {
 	switch {
-	case by == nil && v.Watch: // a note says why
+	case by == nil && v.Watch: // a note has the reason
 		return ""
 	case by == nil:
 		return "; 'natkit gateway status" + v.Args + " --watch' counts them by rule"

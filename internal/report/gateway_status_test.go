@@ -2,6 +2,8 @@ package report
 
 import (
 	"bytes"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +66,37 @@ func TestGatewayStatusInTrouble(t *testing.T) {
 		s.Rules[i].NewPerSecond, s.Rules[i].Dropped, s.Rules[i].DroppedPerSecond = nil, nil, nil
 	}
 	golden(t, "gateway-status-trouble.txt", gatewayStatusText(t, s, 2))
+}
+
+// Each command that status names is for the namespace that it is of.
+func TestGatewayStatusCommands(t *testing.T) {
+	ref := gateway.Ref{List: "nat", Kind: "dnat"}
+	trouble := exampleStatus()
+	trouble.Integrity, trouble.NotForwarding, trouble.Confirm = gateway.RulesChanged, []string{"net.ipv4.ip_forward"}, &observe.Confirmation{ID: "t0007", SecondsLeft: 9}
+	trouble.Pools, trouble.Rules = slices.Repeat(trouble.Pools, fewPools+1), nil
+	trouble.Flows.Stale, trouble.Flows.Untranslated, trouble.Drops.ByRule = 1, 1, nil
+	trouble.CutHairpins = []observe.CutHairpin{{Bridge: "br0", Ports: []string{"lan1"}}}
+	trouble.Precedences = slices.Repeat([]gateway.Precedence{{Rule: ref}}, fewPrecedences+1)
+	others := map[string]bool{"'nft flush ruleset'": true, "'accounting: on'": true} // no commands to give
+	quoted, found := regexp.MustCompile(`'[a-z][^']+ [^']+'`), 0
+	overdue := *trouble
+	overdue.Confirm, overdue.Removal = &observe.Confirmation{ID: "t0008"}, "nft delete table inet natkit"
+	foreign := observe.Status{Present: true, Foreign: true, Name: "table inet natkit", Removal: "nft delete table inet natkit", Confirm: overdue.Confirm}
+	for _, s := range []*observe.Status{trouble, {Removed: trouble.Plan}, &overdue, &foreign} {
+		var out bytes.Buffer
+		v := GatewayStatus{Gateway: s, Source: "network namespace gw", Args: " --netns gw", Enter: "ip netns exec gw", At: statusTime}
+		if err := v.Text(&out, Style{Columns: 10000}); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range quoted.FindAllString(out.String(), -1) {
+			if found++; !others[text] && !strings.HasPrefix(text, "'ip netns exec gw ") && !(strings.HasPrefix(text, "'natkit ") && strings.Contains(text, " --netns gw")) {
+				t.Errorf("%s is for this namespace", text)
+			}
+		}
+	}
+	if found != 23 {
+		t.Errorf("%d commands", found)
+	}
 }
 
 func TestGatewayStatusOfNothing(t *testing.T) {

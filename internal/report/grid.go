@@ -212,7 +212,7 @@ func hang(line string, width int) []string {
 	}
 }
 
-// hangIndent is where the text begins behind a label and two spaces or more, if that is
+// hangIndent returns where the text begins behind a label and two spaces or more, if that is
 // in the first three fifths of the line.
 func hangIndent(line string, width int) int {
 	text := strings.TrimLeft(line, " ")

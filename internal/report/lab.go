@@ -64,7 +64,7 @@ type fact struct {
 	Lines []string
 }
 
-// labFacts are where and how a report was measured.
+// labFacts returns where and how a report was measured.
 func labFacts(r *lab.Report) []fact {
 	machine := fmt.Sprintf("Linux %s, %s", r.Kernel, units.Plural(r.CPUs, "CPU", "CPUs"))
 	run := fmt.Sprintf("natkit %s, %s, took %s", r.Version, r.Started.UTC().Format(time.DateTime)+" UTC", units.Seconds(r.Seconds))
@@ -270,7 +270,7 @@ func loadLines(r *lab.Report) []string {
 	return lines
 }
 
-// usualLoad is what most stages have, the first of them where several are as many; nil
+// usualLoad returns what most stages have, the first of them where several are as many; nil
 // where no stage has a load of requests alone.
 func usualLoad(r *lab.Report) (usual []string) {
 	count, most := map[string]int{}, 0

@@ -132,7 +132,7 @@ func (p *printer) labRemedies(r *lab.Report) {
 
 const remedyLabel = 6
 
-// remedySummary is how great the fault was, and in one sentence for each effect which
+// remedySummary returns how great the fault was, and in one sentence for each effect which
 // remedies have it.
 func remedySummary(r *lab.Report) []string {
 	sentences := rejectedSentences(r)
@@ -181,7 +181,7 @@ const (
 	leastWork = 0.01
 )
 
-// profileMeasures are where the CPUs spent their time, in those stages that were
+// profileMeasures returns where the CPUs spent their time, in those stages that were
 // profiled.
 func profileMeasures(r *lab.Report) []measures {
 	profiled := func(s lab.StageReport) bool { return s.Profile != nil }

@@ -15,7 +15,7 @@ type rung struct {
 	frame, at string
 	towards   direction
 	text      string
-	// note is what there is to say of it, below.
+	// note is a remark on it, below.
 	note string
 	tone Tone
 }

@@ -63,7 +63,7 @@ func (t *loadText) some(name string, n int64, format string) {
 	}
 }
 
-// cost is what each of n requests or datagrams cost this process.
+// cost prints what each of n requests or datagrams cost this process.
 func (t *loadText) cost(one string, n, calls int64, cpu load.CPU) {
 	per := 1e6 / float64(max(n, 1))
 	t.line("System calls", "%.2f per %s", per*float64(calls)/1e6, one)
@@ -246,7 +246,7 @@ func UDPLoad(w io.Writer, style Style, r *packets.UDPResult) error {
 	return t.times("Round Trip Times", "replies that came", "longest reply", r.RoundTrip, "", namedTimes{"Reply", r.RoundTrip})
 }
 
-// failures are where misdelivered datagrams came from, and errors by what refused them.
+// failures prints where misdelivered datagrams came from, and errors by what refused them.
 func (t *loadText) failures(from []packets.Sender, failures []load.Failure) {
 	for _, s := range from {
 		t.line("  from", "%v %d", s.From, s.Count)
@@ -260,7 +260,7 @@ func (t *loadText) failures(from []packets.Sender, failures []load.Failure) {
 	}
 }
 
-// frameText is which sizes come how often.
+// frameText returns the frame sizes and their frequencies.
 func frameText(sizes []int) string {
 	distinct := slices.Compact(slices.Sorted(slices.Values(sizes)))
 	var parts []string
@@ -365,7 +365,7 @@ func (r PacketsResult) Text(w io.Writer, style Style) error {
 	return t.write()
 }
 
-// packetsText is what the packets look like.
+// packetsText describes the packets.
 func packetsText(c packets.Config) string {
 	s := c.Spec
 	if c.Bare {

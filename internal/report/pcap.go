@@ -96,7 +96,7 @@ type pcapPrinter struct {
 	r *pcap.Report
 }
 
-// count is how many incidents of a kind there were, kept or not.
+// count returns the number of incidents of a kind, kept or not.
 func count(r *pcap.Report, kind pcap.Kind) int64 {
 	for _, k := range r.Kinds {
 		if k.Kind == kind {
@@ -146,7 +146,7 @@ func someOf[T any](list []T, separator string, one func(*T) string) string {
 	return strings.Join(parts, separator)
 }
 
-// summary is what the capture is, and how much of it could be used.
+// summary prints what the capture is, and how much of it could be used.
 func (p *pcapPrinter) summary() {
 	r := p.r
 	text := fmt.Sprintf("%s: %s", p.v.Source, r.Format)
@@ -248,7 +248,7 @@ func reuse(r *pcap.Reuse) string {
 	return text
 }
 
-// unread is what of the packets was not decoded.
+// unread returns what was not decoded of the packets.
 func (p *pcapPrinter) unread() string {
 	var parts []string
 	cut := " (headers suffice)"

@@ -44,7 +44,7 @@ type pairPrinter struct {
 	r *pair.Report
 }
 
-// side is what one of the captures is, and how much of it could be compared.
+// side prints what one of the captures is, and how much of it could be compared.
 func (p *pairPrinter) side(which, name string, s *pair.Side) {
 	text := fmt.Sprintf("%s: %s, %s", name, s.File.Format, units.Plural(s.File.Packets, "packet", "packets"))
 	if s.File.Packets > 0 {
@@ -72,7 +72,7 @@ func (p *pairPrinter) remarks() {
 	}
 }
 
-// clock is how far the clocks of the captures are apart, and how that is known.
+// clock prints how far the clocks of the captures are apart, and how that is known.
 func (p *pairPrinter) clock() {
 	c := p.r.Clock
 	offset := apart(c.Offset) + " ahead"
@@ -153,7 +153,7 @@ func delays(d *load.Times, perMilli float64) (row []string) {
 	return row
 }
 
-// translation is what the NAT rewrote.
+// translation prints the fields that the NAT rewrote.
 func (p *pairPrinter) translation() {
 	if p.r.Out.Matched+p.r.In.Matched == 0 {
 		return

@@ -60,7 +60,7 @@ func failed(in *pcap.Incident) int64 {
 // may by then give the connection another port.
 const notConnected = "did not connect from this port"
 
-// extent is how often, how bad, and how attempts to connect ended.
+// extent returns how often, how bad, and how attempts to connect ended.
 func (p *pcapPrinter) extent(kind pcap.Kind, list []*pcap.Incident) string {
 	var after, behind, took []float64
 	var failures, open int64
@@ -113,7 +113,7 @@ func spread(values []float64, one func(float64) string) string {
 	return fmt.Sprintf("%s to %s (median %s)", least, most, one(values[(len(values)-1)/2]))
 }
 
-// wentBack is how far a SYN's timestamp is behind what the server has. Timestamps
+// wentBack returns how far a SYN's timestamp is behind what the server has. Timestamps
 // count modulo 2^32 (RFC 7323, section 5.2).
 func wentBack(s *pcap.SYN) (ticks int32, ok bool) {
 	if s.TSVal == nil || s.TSRecent == nil {
@@ -173,7 +173,7 @@ func (p *pcapPrinter) clockAdvice(list []*pcap.Incident) []string {
 	return nil
 }
 
-// advice is what to do. Both ways in which TIME_WAIT rejects have nearly the same.
+// advice prints the advice. Both ways in which TIME_WAIT rejects have nearly the same.
 func (p *pcapPrinter) advice(kind pcap.Kind, list []string) {
 	if kind == pcap.SYNRejectedSeq && p.v.shows(pcap.SYNRejectedPAWS) && count(p.r, pcap.SYNRejectedPAWS) > 0 {
 		list = append([]string{"The same as for syn-rejected-paws, above."}, list[len(list)-1])
@@ -227,7 +227,7 @@ func (p *pcapPrinter) incident(in *pcap.Incident) {
 var closed = map[pcap.Closed]string{pcap.ClosedByServer: "closed by the server first", pcap.ClosedByClient: "closed by the client first",
 	pcap.ClosedByReset: "reset", pcap.HalfClosed: "half-closed", pcap.NotClosed: "open"}
 
-// incidentHead is what happened to one of them.
+// incidentHead returns the head line of an incident.
 func (p *pcapPrinter) incidentHead(in *pcap.Incident) string {
 	text := fmt.Sprintf("Frame %s, %s: %s to %s", units.Count(in.Frame), p.v.moment(in.Time).Format(timeOfDay), in.Client, in.Server)
 	if f := in.Former; f != nil {
@@ -312,17 +312,18 @@ func segmentText(s *pcap.Step, all bool) string {
 	return text
 }
 
-// note is what a packet is to the incident.
+// note returns the role of a packet in the incident.
 func note(in *pcap.Incident, s *pcap.Step) string {
 	switch {
 	case s.Role == pcap.RoleSYN || s.Role == pcap.RoleRetransmit:
 		if i := slices.IndexFunc(in.SYNs, func(syn pcap.SYN) bool { return syn.Frame == s.Frame }); i >= 0 {
 			return verdictNote(&in.SYNs[i])
 		}
-	case s.Role == pcap.RoleOldACK && in.Kind == pcap.SYNOnOpen:
-		return "of the connection that is still open"
 	case s.Role == pcap.RoleOldACK:
-		return "the last ACK of the former connection"
+		i := slices.IndexFunc(in.SYNs, func(syn pcap.SYN) bool { return syn.Answer == s.Frame })
+		if i >= 0 {
+			return answerNote(&in.SYNs[i])
+		}
 	case s.Role == pcap.RoleReset && in.Kind == pcap.RSTOutOfWindow && in.Frame == s.Frame:
 		return "outside its receiver's window"
 	case s.Role == pcap.RoleReset && s.FromClient:
@@ -333,7 +334,22 @@ func note(in *pcap.Incident, s *pcap.Step) string {
 	return ""
 }
 
-// verdictNote is what became of a SYN, and why.
+// answerNote is what the former connection's ACK is, and where its IPv4 ID shows that, the ID.
+func answerNote(s *pcap.SYN) string {
+	id := ""
+	if s.AnswerID != nil && (*s.AnswerID != 0) == (s.Verdict == pcap.Challenged) {
+		id = fmt.Sprintf(" (IPv4 ID %d; Linux sends 0 from TIME_WAIT)", *s.AnswerID)
+	}
+	switch s.Verdict {
+	case pcap.Challenged:
+		return "of the connection that is still open" + id
+	case pcap.Undecided:
+		return "of the former connection"
+	}
+	return "the last ACK of the former connection" + id
+}
+
+// verdictNote returns the outcome of a SYN, and the reason.
 func verdictNote(s *pcap.SYN) string {
 	text := ""
 	switch s.Verdict {
@@ -351,6 +367,8 @@ func verdictNote(s *pcap.SYN) string {
 		return "no answer"
 	case pcap.Challenged:
 		return "the server has this connection open"
+	case pcap.Undecided:
+		return "the server has the former connection in TIME_WAIT, or open"
 	case pcap.Refused:
 		return "refused"
 	}

@@ -80,8 +80,15 @@ func madeUpCapture() *pcap.Report {
 	for i, kind := range pcap.Kinds {
 		if i > 0 {
 			in := rejectedAttempt(fmt.Sprintf("198.18.0.%d:33735", i))
+			syns := in.SYNs
 			in.Kind, in.SYNs = kind, nil
 			switch kind {
+			case pcap.SYNOnOpen:
+				syns[0].Verdict, syns[0].AnswerID = pcap.Challenged, new(uint16(4711))
+				in.SYNs = syns
+			case pcap.SYNOnFormer:
+				syns[0].Verdict = pcap.Undecided
+				in.SYNs = syns
 			case pcap.RSTOutOfWindow:
 				in.Window, in.Frame = &[2]uint32{500, 1000}, 9122
 			case pcap.RetransmissionBackoff:
@@ -91,7 +98,7 @@ func madeUpCapture() *pcap.Report {
 			}
 			r.Incidents = append(r.Incidents, in)
 		}
-		r.Kinds = append(r.Kinds, pcap.KindCount{Kind: kind, Count: int64(600 - 70*i), Kept: 1})
+		r.Kinds = append(r.Kinds, pcap.KindCount{Kind: kind, Count: int64(600 - 60*i), Kept: 1})
 	}
 	return r
 }

@@ -80,7 +80,7 @@ func portPools(d *snapshot.Ports) *Table {
 		pool := &d.Pools[i]
 		t.Cells(Cell{Text: units.Count(pool.Used)}, Cell{Text: fmt.Sprintf("%d-%d", pool.FirstPort, pool.LastPort)},
 			Cell{Text: units.Percent(pool.Share), Tone: toneOf(pool.Share, 0.9, 0.97)}, Cell{Text: timeWait(pool)},
-			Cell{Text: knownRate(pool)}, Cell{Text: usedUpIn(pool)},
+			Cell{Text: knownRate(pool)}, Cell{Text: usedUpIn(d, pool)},
 			chanceCell(pool, pool.FailsIfTaken), chanceCell(pool, pool.Fails), Cell{Text: poolText(pool)})
 	}
 	return t
@@ -110,12 +110,15 @@ func knownRate(pool *snapshot.PortPool) string {
 	return units.Rate(pool.NewPerSecond)
 }
 
-func usedUpIn(pool *snapshot.PortPool) string {
+// usedUpIn needs two dumps: one does not show how many connections ended.
+func usedUpIn(d *snapshot.Ports, pool *snapshot.PortPool) string {
 	switch {
 	case !pool.RateKnown:
 		return units.None
 	case pool.Share >= 1:
 		return "now"
+	case d.Seconds == 0:
+		return units.None
 	case pool.SecondsLeft < 0:
 		return "never"
 	}
@@ -263,7 +266,7 @@ func (v LVS) Text(w io.Writer, style Style) error {
 	return p.err
 }
 
-// lvsReuse is what IPVS does with a connection on a used tuple.
+// lvsReuse returns what IPVS does with a connection on a used tuple.
 func lvsReuse(s snapshot.Sysctls) string {
 	mode, ok := s.Int(snapshot.IPVSReuse)
 	switch {

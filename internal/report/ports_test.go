@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"os"
 	"strings"
 	"testing"
 
@@ -62,6 +63,11 @@ note: the rules are not known
 	if diff := cmp.Diff(want, got.String()); diff != "" {
 		t.Error(diff)
 	}
+	_, explained, _ := strings.Cut(want, "\n\n\"if taken\"")
+	explained, _, _ = strings.Cut(explained, "\nOf TCP")
+	if doc, err := os.ReadFile("../../docs/conntrack.md"); err != nil || !strings.Contains(string(doc), explained) {
+		t.Errorf("docs/conntrack.md does not show %q: %v", explained, err)
+	}
 }
 
 func TestPortsUsedUp(t *testing.T) {
@@ -71,9 +77,12 @@ func TestPortsUsedUp(t *testing.T) {
 		"never": {Share: 0.5, SecondsLeft: -1, RateKnown: true},
 		"37 s":  {Share: 0.5, SecondsLeft: 37, RateKnown: true},
 	} {
-		if got := usedUpIn(&pool); got != want {
+		if got := usedUpIn(&snapshot.Ports{Seconds: 1}, &pool); got != want {
 			t.Errorf("%+v: used up in %q, want %q", pool, got, want)
 		}
+	}
+	if got := usedUpIn(&snapshot.Ports{}, &snapshot.PortPool{SecondsLeft: -1, RateKnown: true}); got != "–" {
+		t.Errorf("of one dump: used up in %q", got)
 	}
 }
 

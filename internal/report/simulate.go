@@ -10,7 +10,7 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// simulationOnly is said on every form of the result.
+// simulationOnly is printed on every form of the result.
 const simulationOnly = "This is a simulation: nothing was measured."
 
 // Simulation is the outcome of a simulation.
@@ -98,7 +98,7 @@ func simulationSpan(r *simulate.Result) string {
 	return from + ", a column each " + units.Roughly(column)
 }
 
-// hasTimeOfDay reports whether the configuration says at which time of day it begins.
+// hasTimeOfDay reports whether the configuration sets the time of day at which it begins.
 func hasTimeOfDay(r *simulate.Result) bool {
 	a := r.Config.Arrivals
 	return r.Config.Start.Duration > 0 || a != nil && (len(a.Hours) > 0 || a.Daily != nil)
@@ -195,7 +195,7 @@ func trimZero(number string) string {
 	return number
 }
 
-// timeWaitSeconds is how long a TIME_WAIT of a group can stand, 0 where there are none.
+// timeWaitSeconds returns how long a TIME_WAIT of a group can stand, 0 where there are none.
 // The observed ones do not show it where ports come again sooner than that,
 // so that the longest never end by themselves.
 func timeWaitSeconds(r *simulate.Result, group int) float64 {

@@ -90,7 +90,7 @@ func (e *Edit) loader(register uint32) int {
 
 func (e *Edit) portImmediate(i int) bool { return i >= 0 && (i == e.portMin || i == e.portMax) }
 
-// Options are what the rule has now.
+// Options returns the rule's present options.
 func (e *Edit) Options() (o nat.Options) {
 	x := e.Rule.Exprs[e.at]
 	flags := x.Data.U32(NATAttrsOf[x.Name].Flags)

@@ -63,7 +63,7 @@ type machine struct {
 	rule Rule
 	regs map[uint32]content
 	// proto is the protocol that the rule compares with, which an x_tables match may ask
-	// for; protoNot says that it is for all others, protoSet is the set of a lookup.
+	// for; protoNot means that it is for all others, protoSet is the set of a lookup.
 	proto    uint8
 	protoNot bool
 	protoSet string
@@ -108,7 +108,7 @@ func (m *machine) read(r *KernelRule) *Rule {
 	return &rule
 }
 
-// settle completes a match: ports say nothing without the protocol.
+// settle completes a match: ports mean nothing without the protocol.
 func (m *Match) settle() {
 	if len(m.Ports)+len(m.SourcePorts) > 0 && m.Protocol == 0 {
 		m.Unknown = slices.Insert(m.Unknown, 0, "ports of several protocols")
@@ -581,7 +581,7 @@ func (m *machine) link(data []byte) string {
 	return m.links[binary.NativeEndian.Uint32(data)]
 }
 
-// ipVersion is what a rule's offsets into the network header are about; 0 if unknown.
+// ipVersion returns the IP version that a rule's header offsets refer to; 0 if unknown.
 func (m *machine) ipVersion() int {
 	switch {
 	case m.family == "ip", m.rule.Match.Family() == 32:
@@ -703,7 +703,7 @@ func (c content) isAddress() bool {
 	return c.from == payload && c.base == unix.NFT_PAYLOAD_NETWORK_HEADER && c.mask == nil && (c.length == 4 || c.length == 16)
 }
 
-// size is how many bytes a content has, 0 if it is not known.
+// size returns the number of bytes of a content, 0 if it is not known.
 func (c content) size() int {
 	switch {
 	case c.from == payload:

@@ -283,7 +283,7 @@ func (t *Table) reach(first *Chain) (rules int, names []string) {
 	return rules, names
 }
 
-// policyOf is what becomes of packets that no rule with conditions decides: "accept",
+// policyOf returns the verdict on packets that no rule with conditions decides: "accept",
 // "drop" or "reject", by the first rule that matches all packets or by the policy.
 func (t *Table) policyOf(base *Chain) string {
 	return cmp.Or(t.decides(base, map[*Chain]bool{}), base.Policy)

@@ -26,7 +26,7 @@ type Ruleset struct {
 	Tables []*Table
 	// Notes are about what could not be read as a rule.
 	Notes []Note
-	// Foreign is true if the text has lines and none of them is a rule.
+	// Foreign is true if the text has neither tables nor rules.
 	Foreign bool
 }
 
@@ -147,7 +147,7 @@ func (t *Target) Translates() bool {
 	return false
 }
 
-// Prefix is what Netmap maps to; not valid if it is not known.
+// Prefix returns the prefix that Netmap maps to; not valid if it is not known.
 func (t *Target) Prefix() netip.Prefix { return (nat.AddrRange{First: t.First, Last: t.Last}).Prefix() }
 
 // What may become of a rule that is not in the file.
@@ -219,10 +219,12 @@ func (t *Table) Concerns() bool {
 // IsGateway reports whether it is the table of natkit's gateway.
 func (t *Table) IsGateway() bool { return t.Family == GatewayFamily && t.Name == GatewayTable }
 
-// IsIptables reports whether iptables-legacy or iptables-nft keeps the table: the names
-// are reserved for it.
+// IsIptables reports whether iptables-legacy or iptables-nft keeps the table: one of
+// iptables' own names, without a base chain that iptables does not have.
 func (t *Table) IsIptables() bool {
-	return t.Source == "iptables-legacy" || t.Family != "inet" && builtinChains[t.Name] != nil
+	names := builtinChains[t.Name]
+	return t.Source == "iptables-legacy" || t.Family != "inet" && names != nil &&
+		!slices.ContainsFunc(t.Chains, func(c *Chain) bool { return c.Hook != "" && !slices.Contains(names, c.Name) })
 }
 
 // Program returns "nftables", "iptables-nft" or "iptables-legacy".

@@ -142,7 +142,7 @@ func (t *Target) natKind(hook string) string {
 func (e *Entry) conditions(ranges bool) snapshot.NATRule {
 	c, unless, exact := e.Match.condition(ranges)
 	r := snapshot.NATRule{NATCondition: c, Marked: e.Match.Marked, OriginalDestination: e.Rule.Match.BeforeNAT, Partial: e.Doubt || !exact}
-	if r.FromSource.IsValid() && r.FromSource.Bits() == 0 && e.Rule.Target.First.IsValid() { // which says the version
+	if r.FromSource.IsValid() && r.FromSource.Bits() == 0 && e.Rule.Target.First.IsValid() { // which determines the version
 		r.FromSource = netip.Prefix{}
 	}
 	for _, x := range e.Except {

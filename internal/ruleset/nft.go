@@ -24,7 +24,7 @@ type nftParser struct {
 	lines  []string
 	family string
 	name   string
-	// sets are the elements of the sets of a table; translates says that it has a chain of NAT.
+	// sets are the elements of the sets of a table; translates is set if it has a chain of NAT.
 	sets       map[string][]string
 	translates bool
 	// nextEnd and nextNAT are lines at or behind this one: one that ends a table, and one that
@@ -75,7 +75,7 @@ func (p *nftParser) next() string {
 // quoted is what brackets mean nothing in.
 var quoted = regexp.MustCompile(`"[^"]*"`)
 
-// brackets is how many a line leaves open.
+// brackets returns the number of brackets that a line leaves open.
 func brackets(line string) int {
 	line = quoted.ReplaceAllString(line, "")
 	return strings.Count(line, "{") - strings.Count(line, "}")
@@ -321,7 +321,7 @@ func (r *nftRule) rest() string {
 	return strings.Join(taken, " ")
 }
 
-// values is what a condition compares with: one, or a set of them.
+// values returns the values that a condition compares with: one, or a set of them.
 func (r *nftRule) values() (list []string, not bool, err error) {
 	if len(r.words) > 0 && r.words[0] == "!=" {
 		not, r.words = true, r.words[1:]

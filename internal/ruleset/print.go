@@ -120,7 +120,7 @@ func option(name, value string) string {
 	return strings.TrimRight(" "+name, " ") + " " + value
 }
 
-// given is what the target gives: an address, ports, or both. iptables puts brackets
+// given returns the target's translation: an address, ports, or both. iptables puts brackets
 // around a range of IPv6 addresses, nft around each address.
 func (t *Target) given(each bool) string {
 	text, ports, brackets := "", t.Ports.String(), t.First.Is6() && t.Ports != nat.Ports{}

@@ -34,7 +34,7 @@ func Parse(text string, version int) *Ruleset {
 	if p.table != nil {
 		p.note(Untranslated, "*"+p.table.Name, "is not ended by COMMIT: the rest of the text is missing")
 	}
-	p.set.Foreign = p.others > 0 && len(p.set.Notes) == 1 && len(p.set.Tables) == 0
+	p.set.Foreign = len(p.set.Tables) == 0 && len(p.set.Notes) == min(p.others, 1)
 	return &p.set
 }
 

@@ -413,7 +413,7 @@ func takeBack[T any](m *Match, not, is *[]T) {
 	*not, *is = *is, nil
 }
 
-// legacyInterface is a name of which the mask says how much is compared.
+// legacyInterface is a name; the mask determines how much of it is compared.
 func legacyInterface(name, mask []byte) string {
 	compared := 0
 	for compared < nameBytes && mask[compared] != 0 {

@@ -84,7 +84,7 @@ func (e *engine) destination() uint16 {
 	return e.calling[e.call-1]
 }
 
-// route is which server gets the SYN of a connection.
+// route returns the server that gets the SYN of a connection.
 func (e *engine) route(c *conn) int32 {
 	if e.balancer == nil {
 		return e.destinations[c.dest].server
@@ -260,7 +260,7 @@ func (p *population) isn(id int32, port, dest uint16, now int64, random *rand.Ra
 	return uint32(mix(p.secret+2, uint64(id)<<32|uint64(port)<<16|uint64(dest))) + uint32(now/g.isnTick)
 }
 
-// stampOffset is what a host adds to its clock in the timestamps of a connection.
+// stampOffset returns the offset that a host adds to its clock in a connection's timestamps.
 func (p *population) stampOffset(id int32, port, dest uint16) uint32 {
 	h := &p.hosts[id]
 	switch p.groups[h.group].offset {

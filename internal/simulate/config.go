@@ -18,7 +18,7 @@ import (
 )
 
 // Config is what is simulated. Zero values of fields with a default mean the default.
-// Check (or Parse) says whether it makes sense.
+// Check (or Parse) validates it.
 type Config struct {
 	// Name and Title are for people.
 	Name  string `yaml:"name,omitempty" json:"name,omitempty"`
@@ -309,7 +309,7 @@ const (
 )
 
 const (
-	// defaultPoints is how many points a curve has about where Interval says nothing.
+	// defaultPoints is the approximate number of points of a curve if Interval is not set.
 	defaultPoints = 240
 	// defaultHold is how long Linux keeps the port of a closed connection.
 	defaultHold     = 120 * time.Second
@@ -467,7 +467,7 @@ func (c *Config) checkSizes(k *checker) {
 	}
 }
 
-// waiting is how many connections may be under way without an answer: where the NAT has
+// waiting returns how many connections may be under way without an answer: where the NAT has
 // no port for them they are as many as begin while a client repeats its SYN.
 func (c *Config) waiting() float64 {
 	longest := int64(0)

@@ -202,7 +202,7 @@ func (e *engine) over(id int32) {
 const (
 	// timeWaitLen is TCP_TIMEWAIT_LEN.
 	timeWaitLen = int64(60 * time.Second)
-	// paws24Days is TCP_PAWS_24DAYS: after so long a timestamp says nothing.
+	// paws24Days is TCP_PAWS_24DAYS: a timestamp of this age is not compared.
 	paws24Days = 24 * 24 * 60 * 60 * second
 	// ackLimit is net.ipv4.tcp_invalid_ratelimit: a TIME_WAIT answers what is out of its
 	// window not more often (tcp_timewait_check_oow_rate_limit, since Linux 4.0).
@@ -216,7 +216,7 @@ const none = -1
 type timeWait struct {
 	// born is when it was made, and when tsRecent was received.
 	born int64
-	// expires is when the timer is due; of a wheel it says nothing.
+	// expires is when the timer is due; it is not used with a wheel.
 	expires int64
 	// answered is when it last sent an ACK.
 	answered int64
@@ -389,7 +389,7 @@ const (
 	rearmTime = second
 )
 
-// LongestLife is how long a TIME_WAIT can stand on a server with that kernel which closes
+// LongestLife returns how long a TIME_WAIT can stand on a server with that kernel which closes
 // that many connections per second, all the time, if nothing ends it before.
 func LongestLife(kernel string, perSecond float64) time.Duration {
 	closings := func(d int64) float64 { return perSecond * seconds(d) }

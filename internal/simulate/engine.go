@@ -187,7 +187,7 @@ func (e *engine) put(q int, id int32) {
 	}
 }
 
-// first is what is due first.
+// first returns the index of the event due first.
 func (e *engine) first() int {
 	at, when := 0, e.next[0]
 	for i, t := range e.next {

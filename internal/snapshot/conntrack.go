@@ -32,7 +32,7 @@ func (c *ConntrackStat) Total(name string) (uint64, bool) {
 	return sum, found
 }
 
-// Delta is how much a counter grew on all CPUs since before, wrap-around of a
+// Delta returns how much a counter grew on all CPUs since before, wrap-around of a
 // CPU's 32-bit counter included.
 func (c *ConntrackStat) Delta(before *ConntrackStat, name string) (uint64, bool) {
 	if c == nil || before == nil || len(c.PerCPU) != len(before.PerCPU) {

@@ -156,7 +156,7 @@ func (s *IPVSService) PassesBy() bool {
 	})
 }
 
-// Hold is how long the entry of a closed TCP connection stays, in seconds.
+// Hold returns how long the entry of a closed TCP connection stays, in seconds.
 func (v *IPVS) Hold(s *IPVSService) int64 {
 	switch {
 	case !s.PassesBy():
@@ -169,7 +169,7 @@ func (v *IPVS) Hold(s *IPVSService) int64 {
 	return IPVSTimeWait // the default of FIN_WAIT, too
 }
 
-// Span is how many ports a client has: those between its lowest and its highest one
+// Span returns the number of ports a client has: those between its lowest and its highest one
 // where most of them have an entry, else all from 1024 on.
 func (c *IPVSClient) Span() int64 {
 	span := int64(c.LastPort) - int64(c.FirstPort) + 1
@@ -206,7 +206,7 @@ func (v *IPVS) ServiceOf(u *IPVSUse) *IPVSService {
 	return nil
 }
 
-// UseOf is what the table of connections has of a service; nil where it has nothing, or
+// UseOf returns the connection table's use by a service; nil where it has nothing, or
 // too little to be listed.
 func (v *IPVS) UseOf(s *IPVSService) *IPVSUse {
 	if v.Connections == nil {

@@ -155,7 +155,7 @@ const (
 	NeighbourFailed     = "FAILED"
 )
 
-// Names of the sysctls that say how large the connection table is: its limit, its
+// Names of the sysctls that give the size of the connection table: its limit, its
 // entries in this namespace, and its hash buckets.
 const (
 	ConntrackMax     = "net.netfilter.nf_conntrack_max"
@@ -210,7 +210,10 @@ const RecordingSchema = "natkit.recording/1"
 type Recording struct {
 	Schema    string      `json:"schema"`
 	Snapshots []*Snapshot `json:"snapshots"`
-	Flows     *Flows      `json:"flows,omitempty"`
+	// CutShortOf is the time between the instants that was asked for, in seconds, where
+	// an interrupt ended it; 0 elsewhere.
+	CutShortOf float64 `json:"cut_short_of_seconds,omitempty"`
+	Flows      *Flows  `json:"flows,omitempty"`
 	// Drops, Profile and SYNs are of the time between the last two instants;
 	// nil where they were not asked for, or could not be had: Parts of the last
 	// instant say why.
@@ -318,7 +321,7 @@ type TCPSockets struct {
 // values since the namespace was made.
 type Counters map[string]uint64
 
-// Delta is how much a counter grew since before; false where one of the two does not
+// Delta returns how much a counter grew since before; false where one of the two does not
 // have it. A kernel of 32 bits keeps it in as many, and it wraps.
 func (c Counters) Delta(before Counters, name string) (uint64, bool) {
 	now, ok := c[name]

@@ -96,7 +96,7 @@ type DropCause struct {
 	Cause   string `json:"cause"`
 	Netns   uint64 `json:"netns"`
 	Packets uint64 `json:"packets"`
-	// Source is the function or the counter that says so.
+	// Source is the function or the counter that reported it.
 	Source string `json:"source"`
 }
 
@@ -209,7 +209,7 @@ type DropEvent struct {
 	Netns     uint64 `json:"netns"`
 }
 
-// Since is what was dropped after an earlier reading of the same tracer: sites and
+// Since returns the drops after an earlier reading of the same tracer: sites and
 // counts, not flows, stacks and causes.
 func (d *Drops) Since(before *Drops) *Drops {
 	had := make(map[DropSite]uint64, len(before.Sites))
@@ -301,7 +301,7 @@ const (
 	StepClone    = "clone"    // Buffer came to be
 	StepDropped  = "dropped"  // Buffer was dropped, for Reason
 	StepConsumed = "consumed" // Buffer was freed when all was done
-	StepFreed    = "freed"    // Buffer was freed, the kernel did not say why
+	StepFreed    = "freed"    // Buffer was freed, the kernel gave no reason
 )
 
 // PathVerdict is what became of the packet.

@@ -213,7 +213,7 @@ func (s *socket) receive(fn func(version int, b []byte)) (n int, err error) {
 	return n, nil
 }
 
-// lost is how many segments found no room since it was last asked.
+// lost returns the number of segments that found no room since the last call.
 func (s *socket) lost() uint64 {
 	stats, err := unix.GetsockoptTpacketStats(s.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
 	if err != nil {

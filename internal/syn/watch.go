@@ -242,7 +242,7 @@ func (r *recent[K, V]) put(k K, v V) {
 	r.newer[k] = v
 }
 
-// Result is what was seen; what it does not know is 0.
+// Result returns what was seen; unknown values are 0.
 func (w *Watch) Result() *snapshot.SYNs {
 	r := &snapshot.SYNs{Sample: 1, LateKnown: true, Elsewhere: w.elsewhere, Sources: w.listed()}
 	r.MoreSources = int64(len(w.sources) - len(r.Sources))

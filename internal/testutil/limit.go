@@ -108,7 +108,7 @@ func (w work) least(other work) work {
 // fixedBytes is what any input may take.
 const fixedBytes = 8 << 20
 
-// Allocated is what this process has ever allocated, in bytes.
+// Allocated returns the total number of bytes this process has allocated.
 func Allocated() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)

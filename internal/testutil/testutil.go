@@ -1,4 +1,4 @@
-// Package testutil says what a test needs from the machine, and skips or fails
+// Package testutil checks what a test needs from the machine, and skips or fails
 // by one rule where it is missing.
 package testutil
 
@@ -103,8 +103,8 @@ const (
 	hostNotes = "/run/natkit-test.values" // a file and its value on each line, while a test has the lock
 )
 
-// noteHost notes the values that tests may change, for whoever takes the lock after a test
-// that was killed, and checks in the end that this test put them back.
+// noteHost records the values that tests may change, for the next test that takes the lock
+// after one was killed, and checks in the end that this test restored them.
 func noteHost(t testing.TB) {
 	var notes strings.Builder
 	for _, name := range []string{"nf_conntrack_max", "nf_conntrack_buckets"} {

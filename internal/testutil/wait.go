@@ -11,7 +11,7 @@ import (
 // of `make test-vm`, the processor of which may be emulated.
 const timeFactor = "NATKIT_TIME_FACTOR"
 
-// Patience is how long a test waits at most for what takes up to d on a real
+// Patience returns how long a test waits at most for what takes up to d on a real
 // machine. It is for deadlines that keep a broken test from hanging: no test asserts how
 // long something takes, benchmarks do.
 func Patience(d time.Duration) time.Duration {

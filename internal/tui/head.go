@@ -23,7 +23,7 @@ func (m Model) head() []line {
 	return append(lines, m.cpuLine(), m.sampledLine(), nil)
 }
 
-// identity is what is looked at, and when.
+// identity returns the line with the namespace and the time of the sample.
 func (m Model) identity() line {
 	s := m.sample
 	left := line{{"natkit top", report.Bold}}
@@ -190,7 +190,7 @@ func (m Model) total() string {
 	return "?"
 }
 
-// status is what the entries have in common.
+// status returns the shares of unreplied, translated and offloaded entries.
 func (m Model) status() string {
 	t := m.sample.Table
 	of := func(n int64) string { return units.Percent(float64(n) / max(float64(t.Sampled), 1)) }

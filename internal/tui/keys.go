@@ -217,7 +217,7 @@ func ParseFilter(text string) Filter {
 	return f
 }
 
-// String is what was typed.
+// String returns the filter as it was typed.
 func (f Filter) String() string { return f.text }
 
 // Entry reports whether one of the entry's addresses is chosen.

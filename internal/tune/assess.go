@@ -20,7 +20,7 @@ type Facts = capacity.Table
 type assessment struct{ Facts }
 
 // Assess returns the changes of one plan with their cost and risk, where natkit
-// knows them. What a change says of itself is kept.
+// knows them. A change's own texts are kept.
 func Assess(changes []Change, f Facts) []Change {
 	// Each is judged by what will be there when all are made.
 	for _, c := range changes {

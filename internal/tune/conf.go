@@ -156,7 +156,7 @@ func sideEffects(c Change) string {
 	return ""
 }
 
-// forwardingAlso is what comes with forwarding: more of it, and what only turning it on does.
+// forwardingAlso describes the side effects of forwarding: more, and those of turning it on.
 func forwardingAlso(more, on string, off bool) string {
 	if off {
 		on = ""

@@ -30,7 +30,7 @@ func SysctlName(s string) (string, error) {
 	return name, nil
 }
 
-// SysctlPath is where a canonical name lies under /proc/sys. The path is
+// SysctlPath returns the path of a canonical name under /proc/sys. The path is
 // relative, has at least two parts and never leaves that folder.
 func SysctlPath(name string) (string, error) {
 	path := swapSeparators(name)
@@ -52,8 +52,8 @@ func SysctlPath(name string) (string, error) {
 	return path, nil
 }
 
-// startsPrograms reports whether the kernel starts a program as root by what stands in a
-// sysctl: whoever could forge a journal would be root of the host by an undo.
+// startsPrograms reports whether the kernel starts a program as root that a sysctl names:
+// with a forged journal an undo would then give root on the host.
 func startsPrograms(name string) bool {
 	switch name {
 	case "kernel.core_pattern", "kernel.modprobe", "kernel.hotplug", "kernel.poweroff_cmd":
@@ -258,7 +258,7 @@ var KnownSysctls = []Known{
 	{Name: "net.ipv6.neigh.default.gc_thresh3", Unit: "neighbours", Default: "1024", Means: "the same of IPv6"},
 }
 
-// FindKnown is what is known of a sysctl of this name.
+// FindKnown returns the description of a sysctl.
 func FindKnown(name string) (Known, bool) {
 	for _, k := range KnownSysctls {
 		// A name in which '/' stands for a dot: eth0/100.

@@ -78,7 +78,7 @@ func Seconds(s float64) string {
 	return Fixed(s, 3) + " s"
 }
 
-// Roughly writes a time as a person would say it: less than 1 ms, 450 ms, 1.2 s,
+// Roughly writes a time with few digits: less than 1 ms, 450 ms, 1.2 s,
 // 45 s, 5 min, 7 h.
 func Roughly(seconds float64) string {
 	switch {

@@ -93,7 +93,7 @@ func (r *Result) rounds() string {
 	return text + ", " + r.suite.Method
 }
 
-// notes are what a reader has to know beside the figures.
+// notes returns the remarks on the figures.
 func (r *Result) notes() []string {
 	var notes []string
 	for _, busy := range r.Machine.Busy {

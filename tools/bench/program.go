@@ -37,7 +37,7 @@ type Program struct {
 type Usage struct {
 	Seconds float64
 	// CPUSeconds is the time that all CPUs together were not idle meanwhile: the
-	// program's, the kernel's and everybody else's.
+	// program's, the kernel's and all other processes'.
 	CPUSeconds float64
 	// OwnSeconds is the CPU time of the program and of those it waited for.
 	OwnSeconds float64

@@ -21,10 +21,10 @@ const (
 	gatewayForwards = 10_000
 	firstForward    = 10_000
 	forwardInUse    = firstForward + gatewayForwards/2
-	// gatewayFlows are so few that their entries stay in the CPU's own caches. Packets of
-	// 60,000 wait for memory, and for how long hangs on whoever else uses it: the ratio of
-	// two runs of the very same thing then has a standard deviation of 22 %, with these of
-	// 2 %.
+	// gatewayFlows are few enough for their entries to stay in the CPU's own caches. Packets
+	// of 60,000 flows wait for memory, for a time that depends on its other users: the ratio
+	// of two runs of the very same thing then has a standard deviation of 22 %, with these
+	// of 2 %.
 	gatewayFlows   = 1_000
 	gatewayPackets = 400_000
 	newFlowTime    = 200 * time.Millisecond

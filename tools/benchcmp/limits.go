@@ -56,7 +56,7 @@ func limitsSuite(natkit string) bench.Suite {
 // exitFindings is doctor's exit code where there are findings.
 const exitFindings = 3
 
-// mainJob is what a lab run took, and how well its remedy cured.
+// mainJob returns the resources used by a lab run, and the effect of its remedy.
 func mainJob(ctx context.Context, p bench.Program) (bench.Sample, error) {
 	stdout, u, err := p.Run(ctx)
 	if err != nil {
@@ -79,7 +79,7 @@ func ratioOfFixed(report []byte) (float64, error) {
 	return fixed.RequestsPerSecond / nat.RequestsPerSecond, nil
 }
 
-// used is what a program took.
+// used returns the resources used by a program.
 func used(ctx context.Context, p bench.Program) (bench.Sample, error) {
 	_, u, err := p.Run(ctx)
 	return bench.Sample{Values: bench.Values{took: u.Seconds, peakMemory: float64(u.PeakBytes)}}, err

@@ -9,7 +9,7 @@ import (
 	"github.com/natkit/natkit/internal/load"
 )
 
-// outcome is what a load generator says of its own run.
+// outcome is a load generator's own report of its run.
 type outcome struct {
 	Completed, Failed int64
 	PerSecond         float64

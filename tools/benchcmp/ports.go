@@ -167,7 +167,7 @@ func (p portPoint) held(random *rand.Rand) []uint16 {
 	return all[:n]
 }
 
-// batch is how many connections are opened at once: few where they would fill what
+// batch returns the number of connections opened at once: few where they would fill what
 // is free.
 func (p portPoint) batch() int {
 	if p.ports.Len() < 1<<12 {

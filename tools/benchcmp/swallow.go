@@ -58,7 +58,7 @@ func (s *swallower) Close() error {
 	return s.ns.Do(func() error { return netlink.QdiscDel(s.qdisc) })
 }
 
-// received is how many packets have come, once no more do.
+// received returns the number of packets received, once no more arrive.
 func (s *swallower) received() (n uint64, err error) {
 	const quiet, limit = 20 * time.Millisecond, 2 * time.Second
 	err = s.ns.Do(func() error {

@@ -228,7 +228,7 @@ func (o *newcomers) connectPart(ctx context.Context, sum *flows, part, parts int
 	return nil
 }
 
-// cpuTime is what this process has taken, and the kernel for it.
+// cpuTime returns the CPU time of this process, including the kernel's for it.
 func cpuTime() time.Duration {
 	var ts unix.Timespec
 	// It cannot fail with this clock and a valid pointer (clock_gettime(2)).

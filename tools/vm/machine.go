@@ -129,7 +129,7 @@ type console struct {
 	verbose bool
 	part    string
 	last    []string
-	crash   string          // the first line that says that the kernel failed
+	crash   string          // the first line that reports a failure of the kernel
 	own     strings.Builder // qemu's messages
 }
 
@@ -157,7 +157,7 @@ func (c *console) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// errors is where qemu's own messages go.
+// errors returns the writer for qemu's own messages.
 func (c *console) errors() io.Writer { return qemuErrors{c} }
 
 type qemuErrors struct{ c *console }
@@ -183,7 +183,7 @@ func (c *console) qemuSaid() string {
 	return line
 }
 
-// verdict is what the kernel said of its end.
+// verdict returns the kernel's last message about its end.
 func (c *console) verdict() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,7 +193,7 @@ func (c *console) verdict() string {
 	return strings.TrimSpace(c.crash)
 }
 
-// tail is what the console showed last.
+// tail returns the last output of the console.
 func (c *console) tail() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

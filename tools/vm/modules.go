@@ -22,7 +22,7 @@ var notModuleDirs = []string{
 	"kernel/net/smc/", "kernel/net/tipc/", "kernel/net/rds/", "kernel/net/sctp/", "kernel/net/9p/", "kernel/net/dccp/",
 }
 
-// module is what a module file says of itself, in its section .modinfo.
+// module is a module file's description, from its section .modinfo.
 type module struct {
 	file    string // relative to /lib/modules/RELEASE
 	name    string

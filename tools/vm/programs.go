@@ -34,7 +34,7 @@ var programFiles = []string{
 	"/usr/lib/x86_64-linux-gnu/xtables", "/usr/lib64/xtables", "/usr/lib/xtables", "/usr/share/nginx/modules-available",
 }
 
-// addPrograms adds them all, or says which ones the host lacks.
+// addPrograms adds them all, or returns an error naming those the host lacks.
 func (a archive) addPrograms() error {
 	var files, missing []string
 	for _, name := range programs {

@@ -171,14 +171,14 @@ func (t tally) since(before tally) tally {
 
 // names maps the running kernel's numbers and addresses to their names.
 type names struct {
-	symbols *bpf.Table // nil where there are none; note then says why
+	symbols *bpf.Table // nil if there are none; note then has the reason
 	note    string
 	reasons *bpf.Reasons
 	// Reasons up to consumed are none.
 	consumed uint32
 	// closed are the numbers of closedReasons.
 	closed [len(closedReasons)]uint32
-	// unspecified is the reason that says nothing.
+	// unspecified is the reason without a meaning.
 	unspecified uint32
 	harmless    [maxHarmless]dropsRange
 }

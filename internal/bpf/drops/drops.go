@@ -119,7 +119,7 @@ func (t *Tracer) start() error {
 	return nil
 }
 
-// Notes are what natkit could not do here, a line each.
+// Notes returns what natkit could not do here, a line each.
 func (t *Tracer) Notes() []string { return t.notes }
 
 func (t *Tracer) note(line string) {

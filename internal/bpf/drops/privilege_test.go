@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 // TestWithoutPrivilege: one line says which capabilities are missing, and what for.
 func TestWithoutPrivilege(t *testing.T) {
 	testutil.NeedRoot(t)
-	self, err := os.Open("/proc/self/exe") // nobody may not look into its directory
+	self, err := os.Open("/proc/self/exe") // uid 65534 may not read its directory
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,7 +120,7 @@ var harmlessCallers = []harmlessCaller{
 
 // isHarmless classifies a site as is_harmless in drops.bpf.c does.
 func (n *names) isHarmless(s dropsSite) bool {
-	// In Linux 5.17 the reason that says nothing is the number 0.
+	// In Linux 5.17 the unspecified reason is the number 0.
 	if n.reasons.Carried && s.Reason != n.unspecified {
 		return s.Reason <= n.consumed || slices.Contains(n.closed[:], s.Reason)
 	}

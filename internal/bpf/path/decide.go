@@ -141,7 +141,7 @@ func verdict(steps []snapshot.PathStep, alive bool) snapshot.PathVerdict {
 // rank orders results; an unknown one is lowest.
 var rank = map[string]int{snapshot.PathConsumed: 1, snapshot.PathOpen: 2, snapshot.PathDropped: 3, snapshot.PathSent: 4, snapshot.PathDelivered: 5}
 
-// fate is what became of one buffer; its Result is empty where that is not known.
+// fate returns the verdict on one buffer; its Result is empty if it is not known.
 func fate(steps []snapshot.PathStep) snapshot.PathVerdict {
 	if d := decisive(steps, isDrop); d >= 0 {
 		return snapshot.PathVerdict{Result: snapshot.PathDropped, Function: steps[d].Function, Reason: steps[d].Reason, Netns: steps[d].Netns}

@@ -29,7 +29,7 @@ type Options struct {
 	Functions string
 	// Packets is the number of packets to follow.
 	Packets int
-	// Progress is called while it starts; nil for no one.
+	// Progress is called while it starts; may be nil.
 	Progress func(string)
 
 	// oneByOne does as on a kernel without kprobe.multi, for tests.

@@ -201,8 +201,8 @@ func addresses(e *pathEvent) snapshot.PathAddresses {
 	return a
 }
 
-// deviceName takes an interface's name from the kernel: whoever may make interfaces
-// chose it, and what would steer a terminal is shown as "?".
+// deviceName returns an interface's name as read from the kernel. The name is untrusted:
+// all but printable ASCII characters are shown as "?".
 func deviceName(raw [16]int8) string {
 	name := make([]byte, 0, len(raw))
 	for _, c := range raw {

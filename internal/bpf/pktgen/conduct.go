@@ -92,7 +92,7 @@ func (r *run) probes() int64 {
 	return min(n, r.pace().Due(within-1))
 }
 
-// total is how many packets worker i may send: as many as the others, or one more.
+// total returns the number of packets worker i may send: as many as the others, or one more.
 func (r *run) total(i int) int64 {
 	if r.cfg.Packets == 0 {
 		return math.MaxInt64

@@ -155,7 +155,7 @@ func attachMode(ns *netns.Handle, index int, program *ebpf.Program, mode link.XD
 	switch {
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
 		return nil, fmt.Errorf("attach an XDP program: %w (there is one already: 'ip link' shows it)", err)
-	case errors.Is(err, unix.ERANGE): // veth_xdp_set; drivers of network cards say it in other ways
+	case errors.Is(err, unix.ERANGE): // veth_xdp_set; drivers of network cards return other errors
 		return nil, fmt.Errorf("attach an XDP program: %w (the MTU of the other end is too great for one: at most about 3,500 bytes)", err)
 	case err != nil:
 		return nil, fmt.Errorf("attach an XDP program: %w", errnoText(err))

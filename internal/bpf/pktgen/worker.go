@@ -291,7 +291,7 @@ func (r *run) schedule(total int64) schedule {
 	return schedule{r.pace(), total, r.cfg.Duration, min(r.cfg.Duration/10, 100*time.Millisecond)}
 }
 
-// due is how many are due in all, and whether none will be after them.
+// due returns the total number of packets due, and whether they are the last ones.
 func (s schedule) due(now time.Duration) (n int64, last bool) {
 	n = min(s.pace.Due(min(now, s.end-1)), s.total)
 	return n, now >= s.end || n == s.total

@@ -111,7 +111,7 @@ func (p *Profiler) read(s *profile.Stacks, symbols *bpf.Table) error {
 	return nil
 }
 
-// idle is what is left of all time: the timer of a CPU that sleeps deeply may not
+// idle returns the remaining time: the timer of a CPU that sleeps deeply may not
 // fire, in a virtual machine above all. What a hypervisor took from a CPU counts as
 // idle, too.
 func idle(s *profile.Stacks) uint64 {

@@ -78,7 +78,7 @@ func (a *Aggregator) each(fn func(v version, t *tally)) {
 	}
 }
 
-// Entries is how many were added.
+// Entries returns the number of entries added.
 func (a *Aggregator) Entries() (n int64) {
 	a.each(func(_ version, t *tally) { n += int64(t.Total()) })
 	return n
@@ -97,7 +97,7 @@ func (a *Aggregator) Exact() bool {
 	return exact
 }
 
-// Bound is by how much a count can be too high, and how many entries a group can have
+// Bound returns by how much a count can be too high, and how many entries a group can have
 // that is not there; 0 while counts are exact.
 func (a *Aggregator) Bound() (n int64) {
 	a.each(func(_ version, t *tally) { n = max(n, int64(t.Bound())) })

@@ -66,7 +66,7 @@ func (b *FlowEstimator) First(e *conntrack.Entry) {
 	b.oneWay.first(id, e)
 }
 
-// EndFirst ends the first dump; complete says whether it reached the table's end.
+// EndFirst ends the first dump; complete reports whether it reached the table's end.
 func (b *FlowEstimator) EndFirst(complete bool) { b.firstComplete = complete }
 
 // BeginSecond sets the gap between the dumps, before the second one's entries.
@@ -187,7 +187,7 @@ const tickSeconds = 0.02
 // seconds is Gap.Seconds without what the kernel's clock does not show.
 func (g Gap) seconds() float64 { return max(0, g.Seconds-tickSeconds) }
 
-// timeout is how long an entry that was closed stays; 0 where it is not closed,
+// timeout returns how long a closed entry stays; 0 if the state is not a closed one,
 // or not known.
 func (g Gap) timeout(s conntrack.TCPState) uint32 {
 	switch s {

@@ -94,7 +94,7 @@ func versionOf(a netip.Addr) version {
 
 var addressBytes = [versions]int{4, 16}
 
-// width is how many bytes a key's value takes in a group.
+// width returns the number of bytes of a key's value in a group.
 func (k Key) width(v version) int {
 	switch {
 	case k.kind.byte != nil:

@@ -284,7 +284,7 @@ func (t *top) add(e end) {
 	t.table.Add(t.key)
 }
 
-// count is how often an end came at least.
+// count returns the minimum number of times that an end was counted.
 func (t *top) count(e end) int64 {
 	r, _ := t.table.Get(e.append(nil))
 	return int64(r.Count - r.Excess)

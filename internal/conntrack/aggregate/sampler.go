@@ -84,7 +84,7 @@ func (s *Sampler) Add(e *conntrack.Entry) {
 	s.idle.add(e)
 }
 
-// Table is the summary so far; complete says whether it is of the whole table.
+// Table is the summary so far; complete reports whether it is of the whole table.
 func (s *Sampler) Table(complete bool) *snapshot.ConntrackTable {
 	t := &snapshot.ConntrackTable{
 		Sampled: s.sampled, Complete: complete,

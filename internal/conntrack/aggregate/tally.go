@@ -96,7 +96,7 @@ func (t *tally) Add(key []byte) {
 
 func (t *tally) chunkBytes() int64 { return chunkRecords * int64(t.record+extraBytes) }
 
-// home is where the search for a tag begins. As it grows with the tag, the slots of a
+// home returns where the search for a tag begins. As it grows with the tag, the slots of a
 // larger index are filled in the order of those of a smaller one.
 func home(tag uint32, slots int) int { return int(uint64(tag) * uint64(slots) >> 32) }
 
@@ -260,7 +260,7 @@ func (t *tally) Len() int { return int(t.n) }
 // of different keys.
 func (t *tally) Exact() bool { return t.errors == nil }
 
-// Bound is by how much a count can be too high, and how often a key can have come that
+// Bound returns by how much a count can be too high, and how often a key can have come that
 // is not there; 0 while counts are exact. It is never more than Total by Len.
 func (t *tally) Bound() uint64 {
 	if t.Exact() {

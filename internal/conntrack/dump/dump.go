@@ -1,6 +1,6 @@
 // Package dump speaks ctnetlink with the kernel: it reads the connection table
 // and its counters, and writes and deletes entries. Only Watch subscribes to
-// events, which slows the tracker down for everybody; nothing else here does.
+// events, which slows the tracker down; nothing else here does.
 package dump
 
 import (
@@ -23,7 +23,7 @@ var ErrStop = errors.New("stop the dump")
 type Result struct {
 	// Bytes were handed to fn.
 	Bytes int64
-	// Complete is true where the kernel said that there are no more entries.
+	// Complete is true if the kernel reported the end of the table.
 	Complete bool
 	// Interrupted: entries may be missing or doubled, as the hash table was resized
 	// meanwhile (nf_conntrack_buckets is not what it was before), or the kernel

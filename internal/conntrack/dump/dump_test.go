@@ -299,7 +299,7 @@ func TestWithoutPrivilege(t *testing.T) {
 		return
 	}
 	testutil.NeedRoot(t)
-	// nobody may not look into the directory of the test binary.
+	// uid 65534 may not read the directory of the test binary.
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ func Insert(ctx context.Context, ns *netns.Handle, next func(*conntrack.Entry) b
 	return taken, nil
 }
 
-// full replaces ENOMEM, which the kernel says for both, by ErrFull where it is so.
+// full replaces ENOMEM, which the kernel returns for both, by ErrFull if the table is full.
 func full(ns *netns.Handle, err error) error {
 	if !errors.Is(err, unix.ENOMEM) {
 		return err

@@ -30,7 +30,7 @@ import (
 //	id
 //	start_unix_nanoseconds   when the entry began, where nf_conntrack_timestamp is on
 //	stop_unix_nanoseconds    when it ended
-//	delta_time_seconds       how long it had lived, where only that is known
+//	delta_time_seconds       how long it had lived when it was listed
 //	secctx                   security context
 //	helper                   name of the helper
 //	labels                   numbers of the label bits that are set
@@ -228,7 +228,7 @@ func unless[T unsigned](name string, bit conntrack.Fields, get func(*conntrack.E
 	return f
 }
 
-// positive is a number whose zero says nothing.
+// positive is a number whose zero means nothing.
 func positive[T unsigned](name string, get func(*conntrack.Entry) *T) field {
 	return numeric(name, func(e *conntrack.Entry) bool { return *get(e) != 0 }, get)
 }

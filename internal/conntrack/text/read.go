@@ -451,7 +451,7 @@ func (w *wordParser) word(s *scanner) string {
 	return ""
 }
 
-// inTuple is where a field of the present tuple is.
+// inTuple returns the index of a field of the present tuple.
 func (w *wordParser) inTuple(field int) int {
 	return origField + w.tuple*(replyField-origField) + field
 }

@@ -154,7 +154,7 @@ func appendCounters(b []byte, c *conntrack.Counters) []byte {
 	return appendNumber(b, "bytes=", c.Bytes)
 }
 
-// appendRest writes what is said of the entry as a whole, in the tool's order.
+// appendRest writes the fields of the entry as a whole, in the tool's order.
 func appendRest(b []byte, e *conntrack.Entry, o *Options) []byte {
 	if !e.Fields.Has(conntrack.NoMark) {
 		b = appendNumber(b, "mark=", uint64(e.Mark))
@@ -182,10 +182,11 @@ func appendRest(b []byte, e *conntrack.Entry, o *Options) []byte {
 }
 
 func appendTimes(b []byte, e *conntrack.Entry, o *Options) []byte {
-	if e.Start != 0 {
-		b = appendNumber(b, "delta-time=", uint64(deltaTime(e, o.Now)))
-	} else if e.Fields.Has(conntrack.HasDeltaTime) {
+	switch {
+	case e.Fields.Has(conntrack.HasDeltaTime):
 		b = appendNumber(b, "delta-time=", e.DeltaTime)
+	case e.Start != 0 && (o.Now != 0 || e.Stop != 0):
+		b = appendNumber(b, "delta-time=", uint64(deltaTime(e, o.Now)))
 	}
 	if !o.Timestamps {
 		return b
@@ -199,7 +200,15 @@ func appendTimes(b []byte, e *conntrack.Entry, o *Options) []byte {
 	return b
 }
 
-// deltaTime is how long e has lived in seconds, as the tool counts: whole
+// SetAge sets DeltaTime to the age of an entry, where the kernel knows its beginning; now is in
+// seconds since 1970.
+func SetAge(e *conntrack.Entry, now int64) {
+	if e.Start != 0 {
+		e.DeltaTime, e.Fields = uint64(max(0, deltaTime(e, now))), e.Fields|conntrack.HasDeltaTime
+	}
+}
+
+// deltaTime returns how long e has lived in seconds, as the tool counts: whole
 // seconds of the end less those of the beginning.
 func deltaTime(e *conntrack.Entry, now int64) int64 {
 	if e.Stop != 0 {

@@ -130,6 +130,27 @@ func TestAppend(t *testing.T) {
 	}
 }
 
+// TestAge: the age of an entry is that of the list it was in, whenever the list is written again.
+func TestAge(t *testing.T) {
+	e := conntrack.Entry{Start: 100e9}
+	if got := string(Append(nil, &e, Options{})); strings.Contains(got, "delta-time") {
+		t.Errorf("without a time of the list: %s", got)
+	}
+	SetAge(&e, 107)
+	for _, got := range []string{string(Append(nil, &e, Options{})), string(Append(nil, &e, Options{Now: 900}))} {
+		if !strings.Contains(got, "delta-time=7 ") && !strings.HasSuffix(got, "delta-time=7") {
+			t.Errorf("listed 7 s after its beginning: %s", got)
+		}
+	}
+	if SetAge(&e, 99); e.DeltaTime != 0 {
+		t.Errorf("began after the list: %d", e.DeltaTime)
+	}
+	var none conntrack.Entry
+	if SetAge(&none, 107); none.Fields.Has(conntrack.HasDeltaTime) {
+		t.Error("an entry without a beginning has an age")
+	}
+}
+
 // asRead is e as it comes back from its line in the tool's widest format.
 func asRead(e conntrack.Entry) conntrack.Entry {
 	e.Labels = nil // a text has names

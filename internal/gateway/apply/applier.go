@@ -121,7 +121,7 @@ var ErrChanged = errors.New("the rules were changed since natkit wrote them")
 func (g gateways) Kept(target string) error {
 	return g.state(target, true, func(ns *netns.Handle, s *gateway.State) error {
 		if !s.Present {
-			return fmt.Errorf("%w: they are gone; 'natkit gateway apply FILE' puts rules in force", ErrChanged)
+			return fmt.Errorf("%w: they were removed just now; undo again", ErrChanged)
 		}
 		what := cmp.Or(strings.Join(s.Changes, "; "), s.Name+" is another one")
 		return fmt.Errorf("%w: %s; take that back, or remove the rules (%s), and undo again", ErrChanged, what, netns.CommandIn(ns, s.Removal))
@@ -136,7 +136,7 @@ func (g gateways) Restorable(_, before string) error {
 	}
 	if _, err := g.kept.Get(digest); err != nil {
 		// Not that error itself: it says that the rules are gone.
-		return fmt.Errorf("the rules before it cannot be put back: %v; 'natkit gateway apply FILE' puts others in force", err)
+		return fmt.Errorf("the rules before it cannot be put back: %v; apply a file to have other rules in force", err)
 	}
 	return nil
 }
@@ -150,7 +150,7 @@ func (g gateways) Write(target, value string) error {
 		p, err := g.kept.Get(digest)
 		if errors.Is(err, fs.ErrNotExist) {
 			// Not that error itself: it says that the table is gone.
-			return fmt.Errorf("gateway: the plan that is to be put in force again is missing: %v; 'natkit gateway apply FILE' puts another one in force", err)
+			return fmt.Errorf("gateway: the plan that is to be put in force again is missing: %v; apply a file to have another one in force", err)
 		}
 		if err != nil {
 			return err

@@ -272,7 +272,7 @@ func (h Host) keepFile(digest string) error {
 func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *apply.Applied, err error) {
 	if confirm > 0 && r.InForce == nil {
 		if _, err := r.host.kept(r.Before); err != nil {
-			return nil, fmt.Errorf("%w: nothing would be undone without a confirmation; apply it without --confirm, or 'natkit gateway undo' first", err)
+			return nil, fmt.Errorf("%w: nothing would be undone without a confirmation; apply it without --confirm, or undo it first", err)
 		}
 	}
 	if err := r.put(); err != nil {

@@ -201,6 +201,57 @@ func TestChangedAndRemovedByHand(t *testing.T) {
 }
 
 // With force the rest goes back, and the changed rules are left.
+// The same plan over changed rules, which are changed again: the undo does not take these
+// for what was before.
+func TestOverwrittenAndChangedAgain(t *testing.T) {
+	testutil.NeedProgram(t, "nft")
+	w := newWorld(t)
+	a, _ := w.apply(masqueradeText, 0)
+	w.ip("nft add rule inet natkit postrouting ip saddr 10.9.9.9 accept")
+	over := wish(masqueradeText)
+	over.Overwrite = true
+	applied, err := w.prepare(over).Apply(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.want(a)
+	w.ip("nft add rule inet natkit postrouting ip saddr 10.8.8.8 accept")
+	if _, err := w.Undo(applied.ID()); !errors.Is(err, ErrChanged) {
+		t.Errorf("undo: %v", err)
+	}
+	if tx := w.load(applied.ID()); tx.Finished() {
+		t.Errorf("%+v", tx)
+	}
+	w.want(tune.GatewayChanged(a))
+}
+
+// The changed rules are removed by hand, as the refused undo advises: then the plan before
+// is in force again.
+func TestRemovedByHandOverAPlan(t *testing.T) {
+	testutil.NeedProgram(t, "nft")
+	w := newWorld(t)
+	a, first := w.apply(masqueradeText, 0)
+	_, second := w.apply(snatText, 0)
+	w.ip("nft add rule inet natkit postrouting ip saddr 10.9.9.9 accept")
+	if _, err := w.Undo(second); !errors.Is(err, ErrChanged) {
+		t.Errorf("undo: %v", err)
+	}
+	w.ip("nft delete table inet natkit")
+	if tx, err := w.Undo(second); err != nil || tx.Changes[len(tx.Changes)-1].State != journal.Undone {
+		t.Errorf("%+v, %v", tx, err)
+	}
+	w.want(a)
+	w.wantSysctl(Accounting, "0")
+	w.wantSysctl(Forward4, "1")
+	// What a later transaction replaced becomes that one's, as ever.
+	_, third := w.apply(snatText, 0)
+	w.ip("nft delete table inet natkit")
+	if tx, err := w.Undo(first); err != nil || !tx.Finished() || w.load(third).Finished() {
+		t.Errorf("%+v, %v", tx, err)
+	}
+	w.want(tune.GatewayNone)
+}
+
 func TestChangedByHandAndForced(t *testing.T) {
 	testutil.NeedProgram(t, "nft")
 	w := newWorld(t)

@@ -60,6 +60,24 @@ func TestEngineFails(t *testing.T) {
 	w.wantSysctl(Forward4, "0")
 }
 
+// TestEngineFailsOverAPlan: the rules before stay in force, and it is still known how they
+// were written.
+func TestEngineFailsOverAPlan(t *testing.T) {
+	w := newWorld(t)
+	e := &fake.Engine{}
+	w.Host.Engines = engine.Set{e}
+	a, _ := w.apply(masqueradeText, 0)
+	seal := w.store().Seal(w.ns.Inode(), e.Name())
+	e.Fails = errors.New("too much for it")
+	if _, err := w.prepare(wish(snatText)).Apply(t.Context(), 0); !errors.Is(err, e.Fails) {
+		t.Errorf("%v", err)
+	}
+	w.want(a)
+	if got := w.store().Seal(w.ns.Inode(), e.Name()); got != seal || seal == "" {
+		t.Errorf("seal %q, was %q", got, seal)
+	}
+}
+
 // TestEngineOfALaterVersion: --force does not bring one that is not there.
 func TestEngineOfALaterVersion(t *testing.T) {
 	w := newWorld(t)

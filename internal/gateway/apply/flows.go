@@ -35,7 +35,11 @@ type Stale struct {
 func (h Host) Orphans(ctx context.Context, old, new *gateway.Plan) (Stale, error) {
 	was, is := observe.Attribute(old), (*observe.Attribution)(nil)
 	if new != nil {
-		is = observe.Attribute(new)
+		interfaces, err := host.Interfaces(h.Netns)
+		if err != nil {
+			return Stale{}, err
+		}
+		is = observe.Attribute(new).OfNew(&gateway.Facts{Interfaces: interfaces})
 	}
 	s, err := h.stale(ctx, func(e *conntrack.Entry) (*gateway.Ref, error) {
 		source, destination := was.Of(e)

@@ -300,7 +300,7 @@ func (k *keeper) logWaiting(r *Ready) {
 func (k *keeper) logRemoved() {
 	switch k.removed++; {
 	case k.removed < mostQuick:
-		k.log("the rules were removed; use 'natkit gateway undo' to remove them permanently")
+		k.log("the rules were removed; undo the gateway to remove them permanently")
 	case k.removed == mostQuick:
 		k.log("the rules are removed repeatedly: until they stay they are put in force again every %s only", usualLook)
 	}

@@ -166,6 +166,9 @@ func (k *kills) backAgain(round int, delay time.Duration, stage string) {
 	if got := k.value(); got != k.old {
 		k.t.Errorf("round %d, killed at %s (%s): in force is %s, want the old %s", round, delay, stage, got, k.old)
 	}
+	if s, err := k.State(); err != nil || s.Integrity != gateway.RulesIntact {
+		k.t.Errorf("round %d, killed at %s (%s): the old rules are not known to be as they were written: %+v, %v", round, delay, stage, s, err)
+	}
 	k.wantSysctl(Accounting, "0")
 	k.wantSysctl(Forward4, "1")
 	// What was journaled and not begun is finished by the next natkit.

@@ -40,6 +40,19 @@ func TestOrphans(t *testing.T) {
 	if d, err := w.Flush(t.Context(), stale); err != nil || d.Deleted != 1 {
 		t.Errorf("%+v, %v", d, err)
 	}
+	// What snat gave is none of the addresses that masquerade gives.
+	w.apply(old, 0)
+	w.send("192.168.0.9:4001", "203.0.113.99:53")
+	w.apply(strings.Replace(old, "snat: {from: 192.168.0.9, to: 203.0.113.8}", "masquerade: {from: 192.168.0.9}", 1), 0)
+	if now, err = w.InForce(); err != nil {
+		t.Fatal(err)
+	}
+	if stale, err = w.Orphans(t.Context(), former, now); err != nil || len(stale.Keys) != 1 {
+		t.Fatalf("%+v, %v", stale, err)
+	}
+	if _, err := w.Flush(t.Context(), stale); err != nil {
+		t.Fatal(err)
+	}
 	all, err := w.Orphans(t.Context(), former, nil)
 	if err != nil || len(all.Keys) != 1 {
 		t.Errorf("left are %+v, %v; want the one of 10.3.0.9", all, err)

@@ -130,6 +130,7 @@ func beside(t *testing.T, ns *netns.Handle, text string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	facts.Enter = "" // the namespace has no name
 	f, err := gateway.Parse("gateway.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)

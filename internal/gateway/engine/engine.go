@@ -190,7 +190,8 @@ func (s Set) back(ns *netns.Handle, done []Engine, former *gateway.Plan, kept ga
 }
 
 // Put has one engine carry out its part of a plan, and keeps the seal; without a part, or
-// with no plan, what the engine has in force is removed.
+// with no plan, what the engine has in force is removed. The former seal stays until then: it
+// is of what is in force where nothing comes of it, and of no other plan.
 func (s Set) Put(ns *netns.Handle, name gateway.Engine, p *gateway.Plan, kept gateway.Kept) error {
 	e, err := s.Of(name)
 	if err != nil {
@@ -201,14 +202,15 @@ func (s Set) Put(ns *netns.Handle, name gateway.Engine, p *gateway.Plan, kept ga
 		if inode, err = netns.InodeOf(ns); err != nil {
 			return err
 		}
-		_ = kept.PutSeal(inode, name, "") // without a seal the rules work as well
 	}
+	seal := ""
 	if p == nil || p.Part(name) == nil {
-		return e.Remove(ns)
+		err = e.Remove(ns)
+	} else {
+		seal, err = e.Apply(ns, p.Part(name), gateway.Digest(p))
 	}
-	seal, err := e.Apply(ns, p.Part(name), gateway.Digest(p))
 	if err == nil && kept != nil {
-		_ = kept.PutSeal(inode, name, seal)
+		_ = kept.PutSeal(inode, name, seal) // without a seal the rules work as well
 	}
 	return err
 }

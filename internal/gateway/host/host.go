@@ -45,10 +45,13 @@ func (o Options) proc() string {
 // Read returns the facts of a namespace (nil: this one). What cannot be read is missing
 // in them, and Unknown says why; an error means that there are none.
 func Read(ctx context.Context, ns *netns.Handle, o Options) (gateway.Facts, error) {
-	f := gateway.Facts{Known: true}
+	f := gateway.Facts{Known: true, Enter: netns.Way(ns)}
 	var err error
 	if f.Interfaces, err = Interfaces(ns); err != nil {
 		return gateway.Facts{}, fmt.Errorf("read the host: %w", err)
+	}
+	if f.Local, err = local(ns, &f); err != nil {
+		unknown(&f, "local routes", err)
 	}
 	if f.Initial, err = initial(ns, o.proc()); err != nil {
 		unknown(&f, "whether this is the initial network namespace", err)

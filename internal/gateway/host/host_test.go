@@ -70,9 +70,13 @@ func wire(t *testing.T, ns *netns.Handle, name string, addresses ...string) {
 func TestReadTellsInterfacesAndSettings(t *testing.T) {
 	ns := testutil.Namespace(t)
 	wire(t, ns, "wan0", "203.0.113.7/24", "203.0.113.8/24", "2001:db8::7/64")
+	run(t, ns, "", "ip", "route", "add", "local", "203.0.113.192/26", "dev", "wan0")
 	f, err := Read(t.Context(), ns, Options{PID: os.Getpid()})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"203.0.113.192/26"}, texts(f.Local)); diff != "" {
+		t.Error(diff)
 	}
 	if !f.Known || f.Initial || len(f.Sessions) > 0 {
 		t.Errorf("known %v, initial %v, sessions %v", f.Known, f.Initial, f.Sessions)
@@ -94,6 +98,13 @@ func TestReadTellsInterfacesAndSettings(t *testing.T) {
 	if f.Conntrack == nil || f.Conntrack.EntryBytes == 0 {
 		t.Errorf("conntrack %+v; unknown: %v", f.Conntrack, f.Unknown)
 	}
+}
+
+func texts(prefixes []netip.Prefix) (all []string) {
+	for _, p := range prefixes {
+		all = append(all, p.String())
+	}
+	return all
 }
 
 const others = `table inet firewalld {

@@ -123,6 +123,28 @@ func (r *Routes) name(index int) string {
 	return r.names[index]
 }
 
+// local are the prefixes of IPv4 that routes make the host's own, without the addresses of
+// the interfaces in f.
+func local(ns *netns.Handle, f *gateway.Facts) (all []netip.Prefix, err error) {
+	err = ns.Do(func() error {
+		routes, err := whole(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+		})
+		for _, r := range routes {
+			if r.Dst == nil {
+				continue
+			}
+			a, _ := netip.AddrFromSlice(r.Dst.IP)
+			bits, _ := r.Dst.Mask.Size()
+			if p := netip.PrefixFrom(a.Unmap(), bits); !a.IsLoopback() && !(p.IsSingleIP() && f.Has(p.Addr())) {
+				all = append(all, p)
+			}
+		}
+		return err
+	})
+	return all, err
+}
+
 // ways are the interfaces by which hosts are reached that are on no network of the
 // interfaces.
 func ways(ns *netns.Handle, f *gateway.Facts, targets []netip.Addr) (map[netip.Addr]string, error) {

@@ -23,6 +23,8 @@ import (
 type Options struct {
 	// Netns is the namespace to read; nil is the one natkit runs in.
 	Netns *netns.Handle
+	// Enter is that namespace's, as in gateway.Facts.
+	Enter string
 	// Engines are asked what is in force; nil stands for those of this version.
 	Engines engine.Set
 	// Store has the plans, Journal what waits for confirmation; nil is none.
@@ -67,7 +69,7 @@ func (l *Looker) Look(ctx context.Context) (*observe.Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.state, v.Present, v.at = state, state.Present, time.Now()
+	v.state, v.Present, v.Name, v.Removal, v.at = state, state.Present, state.Name, state.Removal, time.Now()
 	v.settings = collect.ReadLight(ctx, collect.Options{Netns: l.o.Netns, Proc: l.o.Proc})
 	v.confirmation()
 	v.losses()

@@ -25,6 +25,7 @@ func (v *view) table() {
 		v.Engine, v.Rules, v.Waiting = p.Engine, observe.RulesOf(p), p.Waiting
 	}
 	v.Changes = v.state.Changes
+	v.Foreign = !tune.IsDigest(v.Plan)
 	v.counts()
 	v.Accounting = v.settings.Sysctls["net.netfilter.nf_conntrack_acct"] == "1"
 }
@@ -137,7 +138,7 @@ func (v *view) pending(all []*journal.Transaction, here netns.ID) error {
 				continue
 			}
 			if first { // the others of a transaction are other engines'
-				v.Removed, first = "", false
+				v.Removed, v.Confirm, first = "", nil, false // what it replaced stays replaced
 			}
 			if !v.Present && tune.IsDigest(c.After) {
 				v.Removed = c.After
@@ -177,7 +178,7 @@ func (v *view) interfaces() {
 	if v.plan == nil {
 		return
 	}
-	facts := gateway.Facts{Interfaces: v.host, Sysctls: v.settings.Sysctls}
+	facts := gateway.Facts{Interfaces: v.host, Sysctls: v.settings.Sysctls, Enter: v.o.Enter}
 	if err := host.Forwarding(v.o.Netns, &facts); err != nil {
 		v.note("whether the host forwards is not known: %v", err)
 	}

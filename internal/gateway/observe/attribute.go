@@ -16,11 +16,22 @@ type Attribution struct {
 	plan         *gateway.Plan
 	destinations portIndex
 	sources      sourceIndex
+	// facts are set where only what the plan gives to new connections counts.
+	facts *gateway.Facts
 }
 
 // Attribute indexes a plan.
 func Attribute(p *gateway.Plan) *Attribution {
 	return &Attribution{plan: p, destinations: indexDestinations(p.Destinations), sources: indexSources(p.Sources)}
+}
+
+// OfNew restricts it to what a new connection would get on the host in facts: a rule that
+// another precedes for the same packets gives nothing, and masquerade gives addresses that
+// the interfaces have.
+func (a *Attribution) OfNew(facts *gateway.Facts) *Attribution {
+	b := *a
+	b.facts = facts
+	return &b
 }
 
 // Of returns the rules that translated the source and the destination of an entry;
@@ -43,14 +54,33 @@ func (a *Attribution) Of(e *conntrack.Entry) (source, destination *gateway.Ref) 
 
 // destination is the first entry that matches e and gives what e became.
 func (a *Attribution) destination(e *conntrack.Entry) *gateway.Entry {
-	first := a.destinations.first(e.Orig.Dst, e.Orig.Proto, e.Orig.DstPort, none, func(i int) bool {
+	first := a.firstDestination(e, func(i int) bool {
 		d := &a.plan.Destinations[i]
-		return hasPort(d.Ports, e.Orig.DstPort) && contains(d.From, e.Orig.Src) && destinationGave(d, e)
+		return destinationGave(d, e) && (a.facts == nil || i == a.firstDestination(e, func(before int) bool {
+			return before == i || precedes(&a.plan.Destinations[before], d)
+		}))
 	})
 	if first == none {
 		return nil
 	}
 	return &a.plan.Destinations[first]
+}
+
+// firstDestination is the first entry that matches e and that ok accepts.
+func (a *Attribution) firstDestination(e *conntrack.Entry, ok func(int) bool) int {
+	return a.destinations.first(e.Orig.Dst, e.Orig.Proto, e.Orig.DstPort, none, func(i int) bool {
+		d := &a.plan.Destinations[i]
+		return hasPort(d.Ports, e.Orig.DstPort) && contains(d.From, e.Orig.Src) && ok(i)
+	})
+}
+
+// precedes reports whether a, which comes before b and matches the same connection, takes it
+// by every interface by which b would.
+func precedes(a, b *gateway.Entry) bool {
+	covers := func(a, b []string) bool {
+		return len(a) == 0 || len(b) > 0 && !slices.ContainsFunc(b, func(name string) bool { return !slices.Contains(a, name) })
+	}
+	return !a.IsHairpin() && (a.Local || !b.Local) && covers(a.In, b.In) && covers(a.Out, b.Out)
 }
 
 func destinationGave(d *gateway.Entry, e *conntrack.Entry) bool {
@@ -65,17 +95,29 @@ func destinationGave(d *gateway.Entry, e *conntrack.Entry) bool {
 // source is the first entry that matches e and gives what e became; those of hairpins
 // count where a destination of ours was translated.
 func (a *Attribution) source(e *conntrack.Entry, sentBack bool) *gateway.Entry {
-	first := a.sources.first(&e.Orig, func(i int) bool {
+	first := a.firstSource(e, sentBack, func(i int) bool {
 		s := &a.plan.Sources[i]
-		if s.IsHairpin() && !(sentBack && hasPort(s.OriginalPorts, e.Orig.DstPort)) {
-			return false
+		if gave := sourceGave(s, e); !gave || a.facts == nil {
+			return gave
 		}
-		return contains(s.From, e.Orig.Src) && !nat.InAny(s.NotTo, e.Reply.Src) && sourceGave(s, e)
+		return (s.Action.Kind != nat.Masquerade || a.facts.Masquerades(s.Out, e.Reply.Dst)) &&
+			i == a.firstSource(e, sentBack, func(before int) bool { return before == i || precedes(&a.plan.Sources[before], s) })
 	})
 	if first == none {
 		return nil
 	}
 	return &a.plan.Sources[first]
+}
+
+// firstSource is the first entry that matches e and that ok accepts.
+func (a *Attribution) firstSource(e *conntrack.Entry, sentBack bool, ok func(int) bool) int {
+	return a.sources.first(&e.Orig, func(i int) bool {
+		s := &a.plan.Sources[i]
+		if s.IsHairpin() && !(sentBack && hasPort(s.OriginalPorts, e.Orig.DstPort)) {
+			return false
+		}
+		return contains(s.From, e.Orig.Src) && !nat.InAny(s.NotTo, e.Reply.Src) && ok(i)
+	})
 }
 
 func sourceGave(s *gateway.Entry, e *conntrack.Entry) bool {

@@ -58,6 +58,40 @@ func TestAttribute(t *testing.T) {
 	}
 }
 
+// What a rule gave once, and would not give to a new connection, is not its own any more.
+func TestAttributeOfNew(t *testing.T) {
+	const rules = roles + `
+  nat:
+    - masquerade: {from: 192.168.0.0/16}
+    - netmap: {inside: 192.168.7.0/24, outside: 198.51.100.0/24}
+    - dnat: {on: 203.0.113.7, port: tcp/80-90, to: 172.17.0.2}
+    - dnat: {on: 203.0.113.7, port: tcp/80, to: 172.17.0.3}
+    - dnat: {on: 203.0.113.8, to: 172.17.0.2, hairpin: true}
+    - dnat: {on: 203.0.113.8, port: tcp/80, to: 172.17.0.3}`
+	facts := router
+	facts.Interfaces = slices.Clone(router.Interfaces)
+	facts.Interfaces[1].Addresses = append(slices.Clone(facts.Interfaces[1].Addresses), prefixes("203.0.113.9/32", "198.18.5.1/24")...)
+	a := Attribute(compile(t, rules, facts)).OfNew(&facts)
+	for _, c := range []struct{ name, orig, reply, source, destination string }{
+		{"masquerade", "192.168.0.9:4000 > 198.18.0.1:80", "198.18.0.1:80 > 203.0.113.1:4000", "nat[0] masquerade", ""},
+		{"the address of another network", "192.168.0.9:4000 > 198.18.0.1:80", "198.18.0.1:80 > 198.18.5.1:4000", "nat[0] masquerade", ""},
+		{"an address that is gone", "192.168.0.9:4000 > 198.18.0.1:80", "198.18.0.1:80 > 203.0.113.77:4000", "", ""},
+		{"an address that is not the first of its network", "192.168.0.9:4000 > 198.18.0.1:80", "198.18.0.1:80 > 203.0.113.2:4000", "", ""},
+		{"an address without a network", "192.168.0.9:4000 > 198.18.0.1:80", "198.18.0.1:80 > 203.0.113.9:4000", "", ""},
+		{"an address of another interface", "192.168.0.9:4000 > 198.18.0.1:80", "198.18.0.1:80 > 192.168.0.1:4000", "", ""},
+		{"netmap", "192.168.7.9:4000 > 198.18.0.1:80", "198.18.0.1:80 > 198.51.100.9:4000", "nat[1] netmap", ""},
+		{"masquerade where netmap is first", "192.168.7.9:4000 > 198.18.0.1:80", "198.18.0.1:80 > 203.0.113.1:4000", "", ""},
+		{"a range of ports", "198.18.0.1:4000 > 203.0.113.7:81", "172.17.0.2:81 > 198.18.0.1:4000", "", "nat[2] dnat"},
+		{"a range of ports where one port is first", "198.18.0.1:4000 > 203.0.113.7:80", "172.17.0.2:80 > 198.18.0.1:4000", "", ""},
+		{"by other interfaces than the first one", "198.18.0.1:4000 > 203.0.113.8:80", "172.17.0.2:80 > 198.18.0.1:4000", "", "nat[4] dnat"},
+	} {
+		source, destination := a.Of(entry(t, "tcp", c.orig, c.reply))
+		if text(source) != c.source || text(destination) != c.destination {
+			t.Errorf("%s: source %q, destination %q; want %q, %q", c.name, text(source), text(destination), c.source, c.destination)
+		}
+	}
+}
+
 func text(r *gateway.Ref) string {
 	if r == nil {
 		return ""

@@ -271,6 +271,10 @@ func TestExplainNotes(t *testing.T) {
 	if diff := cmp.Diff(want, e.Notes); diff != "" {
 		t.Error(diff)
 	}
+	facts.Local = prefixes("198.51.100.0/24")
+	if e := explainText(t, "\n  nat:\n    - snat: {to: 198.51.100.9}", facts, "eth1", "tcp 192.168.0.9 -> 198.18.0.1:80"); len(e.Notes) > 0 {
+		t.Errorf("of an address that a route makes the host's: %q", e.Notes)
+	}
 	fails := func(Lookup) (Hop, error) { return Hop{}, errors.New("no netlink") }
 	if _, err := Follow(&gateway.Plan{}, facts, fails, e.Packet); err == nil {
 		t.Error("an error of the routes is lost")

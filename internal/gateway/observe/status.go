@@ -13,6 +13,11 @@ import (
 type Status struct {
 	// Present is false where natkit has no table in the namespace.
 	Present bool `json:"present"`
+	// Foreign is true where what is there is not one that natkit made. Name is what an
+	// administrator knows it by, Removal the command that removes it.
+	Foreign bool   `json:"foreign,omitempty"`
+	Name    string `json:"-"`
+	Removal string `json:"-"`
 	// Removed is the plan that natkit put in force and whose table another program removed;
 	// empty where there is a table, or natkit removed it.
 	Removed string `json:"removed_plan,omitempty"`
@@ -58,7 +63,7 @@ type Status struct {
 // Confirmation is what waits for one.
 type Confirmation struct {
 	ID string `json:"id"`
-	// SecondsLeft until it is rolled back automatically.
+	// SecondsLeft until it is rolled back automatically; 0 where that time has passed.
 	SecondsLeft float64 `json:"seconds_left"`
 }
 

@@ -341,7 +341,7 @@ func (w *walk) notOurs() (out []string) {
 		return nil
 	}
 	for _, r := range w.e.Source.Addresses {
-		if !owns(w.facts, r) {
+		if !w.facts.HasAny(r) {
 			out = append(out, r.String())
 		}
 	}
@@ -353,17 +353,6 @@ func (w *walk) notOurs() (out []string) {
 func (w *walk) routesBack() bool {
 	hairpin := len(w.plan.WAN)+len(w.plan.LAN) > 0 && w.plan.Inside(w.packet.In) && w.plan.Inside(w.e.Out)
 	return w.e.Fate == Forwarded && !hairpin
-}
-
-func owns(f *gateway.Facts, r nat.AddrRange) bool {
-	return slices.ContainsFunc(f.Interfaces, func(i gateway.Interface) bool {
-		for _, p := range i.Addresses {
-			if r.Contains(p.Addr()) {
-				return true
-			}
-		}
-		return false
-	})
 }
 
 // now is the packet as it is by now.

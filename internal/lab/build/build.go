@@ -154,7 +154,7 @@ func (l *Lab) Node(name string) *Node {
 	return nil
 }
 
-// FindNode is Node with an error that says which nodes there are.
+// FindNode is Node with an error that lists the existing nodes.
 func (l *Lab) FindNode(name string) (*Node, error) {
 	if n := l.Node(name); n != nil {
 		return n, nil
@@ -169,7 +169,7 @@ func (l *Lab) FindNode(name string) (*Node, error) {
 // Nodes are in the order of the scenario.
 func (l *Lab) Nodes() []*Node { return l.nodes }
 
-// Scenario is what the lab was built from.
+// Scenario returns the scenario that the lab was built from.
 func (l *Lab) Scenario() *lab.Scenario { return l.scenario }
 
 // openNode makes the namespace and a netlink socket in it.
@@ -213,7 +213,7 @@ func Lock(dir string) (io.Closer, error) {
 	return f, nil
 }
 
-// Furnish gives the nodes what a stage says of them, apart from its fill.
+// Furnish sets up the nodes for a stage, apart from its fill.
 func (l *Lab) Furnish(ctx context.Context, st *lab.Stage) error {
 	if err := l.SetSysctls(st.Sysctls); err != nil {
 		return err

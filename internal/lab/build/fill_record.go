@@ -18,10 +18,9 @@ import (
 // FillSchema names the JSON form of a FillRecord.
 const FillSchema = "natkit.fill-record/1"
 
-// FillRecord is what is known of a fill: enough to remove it. It lies in
-// DIR/fills/MARK.json from before the first entry until after the last. Whoever
-// makes or keeps up the fill holds a lock on the file, which ends with the
-// process, however that ends.
+// FillRecord describes a fill: enough to remove it. It lies in DIR/fills/MARK.json
+// from before the first entry until after the last. The process that makes or keeps up
+// the fill holds a lock on the file, which ends with the process, however that ends.
 type FillRecord struct {
 	Schema string `json:"schema"`
 	// Mark is on all of its entries, and on those of no other fill.

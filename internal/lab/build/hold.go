@@ -39,7 +39,7 @@ type Hold struct {
 	Dir string `json:"dir"`
 }
 
-// Scenario is what is to be built.
+// Scenario returns the scenario to be built.
 func (h Hold) Scenario() (*lab.Scenario, error) {
 	var s *lab.Scenario
 	var err error
@@ -138,7 +138,7 @@ func holderMain() int {
 	return 0
 }
 
-// build returns the lab, and the file that says that it is up.
+// build returns the lab, and the file that marks it as up.
 func (h Hold) build(ctx context.Context) (*Lab, *os.File, error) {
 	s, err := h.Scenario()
 	if err != nil {
@@ -213,8 +213,8 @@ const startTimeout = 10 * time.Second
 
 // IsInit reports whether natkit started this process as a part of a lab; main must
 // then call InitMain, and nothing else, and exit with what it returns. The name alone
-// is not enough, since anybody can give it: init mounts things, which it may do only
-// where it is process 1 of a namespace of its own.
+// is not enough, since any process can have it: init mounts things, which it may do only
+// if it is process 1 of a namespace of its own.
 func IsInit() bool {
 	if len(os.Args) < 2 {
 		return false

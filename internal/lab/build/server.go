@@ -63,7 +63,7 @@ func (l *Lab) StartServer(ctx context.Context, kind ServerKind) (*Server, error)
 	return &Server{Name: name, Process: p}, nil
 }
 
-// listening is what the scenario says of its web server.
+// listening returns the scenario's settings for its web server.
 func (l *Lab) listening() listening {
 	server, first := l.scenario.Topology.Server, l.scenario.ServerAddr()
 	listen := listening{at: []netip.AddrPort{first}, keep: server.KeepAlive}
@@ -158,7 +158,7 @@ func (l *Lab) serverCommand(ctx context.Context, kind ServerKind, listen listeni
 }
 
 // await returns when ready does not fail any more. That the server's process has ended is
-// the error then, with what it said itself.
+// the error then, with its own message.
 func await(ctx context.Context, p *Process, ready func() error) error {
 	for deadline := time.Now().Add(startTimeout); ; {
 		err := ready()

@@ -101,7 +101,7 @@ func (c *conductor) stages(ctx context.Context) error {
 	return nil
 }
 
-// apartFrom is how many of the first stages are apart.
+// apartFrom returns the number of leading stages that are apart.
 func apartFrom(stages []lab.Stage) (n int) {
 	for n < len(stages) && stages[n].Apart {
 		n++

@@ -94,7 +94,7 @@ func ringBytes(sc *lab.Scenario, st *lab.Stage, vantages int) int {
 	return min(DefaultRingBytes, mostRings/max(rings, 1))
 }
 
-// round is how often a stage has been captured, this time included.
+// round returns how often a stage has been captured, this time included.
 func (c *conductor) round(stage string) int {
 	most := 0
 	for _, done := range c.report.Captures {

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// usualExchange is how long an exchange may take where the load does not say;
+// usualExchange is how long an exchange may take if the load does not set it;
 // hopeless is how many failures on end are taken for all that are left.
 const (
 	usualExchange = time.Second

@@ -24,7 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setHost brings the values of the whole host to what the stage says. Where they are
+// setHost sets the values of the whole host to those of the stage. Where they are
 // the same as in the stage before they stay, with what a remedy has made of them; else
 // all that was changed is undone first.
 func (c *conductor) setHost(ctx context.Context, st *lab.Stage) error {
@@ -164,7 +164,7 @@ func tooLow(lower map[string]int64, busiest string, entries int64) error {
 const (
 	// openers open connections at once.
 	openers = 8
-	// openTimeout bounds the opening of a connection where the load does not say.
+	// openTimeout limits the opening of a connection if the load does not set it.
 	openTimeout = 2 * time.Second
 )
 

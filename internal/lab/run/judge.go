@@ -207,7 +207,7 @@ func (c *conductor) weigh(ctx context.Context, st *lab.Stage, fix *lab.Fix) erro
 	return nil
 }
 
-// slabBytes is what the slabs of entries and of extensions hold.
+// slabBytes returns the size of the slabs of entries and of extensions.
 func slabBytes(s *snapshot.Snapshot) int64 {
 	if s.ConntrackSize == nil {
 		return 0

@@ -51,7 +51,7 @@ func (c *conductor) newLoads(st *lab.Stage) *loads {
 	return &loads{c: c, st: st, done: make([]atomic.Int64, len(c.sc.LoadsOf(st))), over: make(chan struct{})}
 }
 
-// requests is how many are over of all loads.
+// requests returns the number of finished requests of all loads.
 func (l *loads) requests() (n int64) {
 	for i := range l.done {
 		n += l.done[i].Load()
@@ -202,7 +202,7 @@ func (l *loads) udp(ctx context.Context, i int, one lab.Load) (o outcome) {
 	return o
 }
 
-// packetsFlows is how many flows a load of packets has that says nothing of it.
+// packetsFlows is the default number of flows of a load of packets.
 const packetsFlows = 1000
 
 func (l *loads) packets(ctx context.Context, i int, one lab.Load) (o outcome) {

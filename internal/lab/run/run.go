@@ -47,7 +47,7 @@ type Options struct {
 	locked bool
 }
 
-// begin completes the options, and says what is missing to build labs.
+// begin completes the options, and returns an error if something is missing to build labs.
 func (o *Options) begin() error {
 	if o.Clock == nil {
 		o.Clock = time.Now

@@ -38,7 +38,7 @@ func (c *conductor) stage(ctx context.Context, st *lab.Stage) error {
 	return nil
 }
 
-// prepare makes the lab what the stage says.
+// prepare sets up the lab for the stage.
 func (c *conductor) prepare(ctx context.Context, st *lab.Stage) error {
 	c.Progress("preparing " + st.Name)
 	if err := c.undisturbed(); err != nil {
@@ -157,7 +157,7 @@ func (c *conductor) readTable(node string, r *lab.StageReport) error {
 	return nil
 }
 
-// growth is what the tracker did during the stage.
+// growth returns the growth of the tracker's counters during the stage.
 func growth(before, after []map[string]uint64) map[string]uint64 {
 	now, then := &snapshot.ConntrackStat{PerCPU: after}, &snapshot.ConntrackStat{PerCPU: before}
 	counters := map[string]uint64{}

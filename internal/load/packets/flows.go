@@ -22,7 +22,7 @@ type Flows struct {
 	Seed         uint64           `json:"seed"`
 }
 
-// combinations is how many different tuples there are.
+// combinations returns the number of different tuples.
 func (f Flows) combinations() uint64 {
 	return uint64(len(f.Sources)) * uint64(f.SourcePorts.Len()) * uint64(len(f.Destinations))
 }
@@ -128,7 +128,7 @@ type Track struct {
 	Seen uint64
 }
 
-// Arrival is what one packet's sequence number says.
+// Arrival is the result of one packet's sequence number.
 type Arrival int
 
 const (

@@ -57,7 +57,7 @@ func (m *messages) clear(n int) {
 	}
 }
 
-// bytes is what message i holds after a receive.
+// bytes returns the content of message i after a receive.
 func (m *messages) bytes(i int) []byte {
 	return m.payload[i*m.size:][:min(int(m.list[i].length), m.size)]
 }

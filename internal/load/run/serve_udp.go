@@ -209,7 +209,7 @@ func (w *udpServeWorker) countSecond() {
 }
 
 // answerAll takes what is in the socket, a burst at most, so that the end of the run
-// and of the second are seen; the socket is level-triggered and says so again.
+// and of the second are seen; the socket is level-triggered and reports it again.
 func (w *udpServeWorker) answerAll() {
 	for range udpBurst / udpBatch {
 		n, errno := w.sys.receiveMessages(w.fd, w.both)
@@ -247,8 +247,8 @@ func (w *udpServeWorker) turnRound(i int) {
 	}
 }
 
-// public reports whether a sender is not to be answered: whoever forges the address of
-// another party would make this machine send there.
+// public reports whether a sender is not to be answered: with a forged source address this
+// machine would send to another party.
 func (w *udpServeWorker) public(sender netip.Addr) bool {
 	if w.server.cfg.OwnNetwork {
 		return false

@@ -91,7 +91,7 @@ func newUDPRun(cfg packets.UDPConfig, ns *netns.Handle) (*udpRun, []*udpWorker, 
 	return r, workers, r.prepare(cfg.Workers)
 }
 
-// datagrams is how many the run sends in all: what a schedule has until the end
+// datagrams returns the total number the run sends: what a schedule has until the end
 // where there is one; 0 where time is the only bound.
 func (r *udpRun) datagrams() int64 {
 	n := r.cfg.Packets
@@ -107,7 +107,7 @@ func (r *udpRun) datagrams() int64 {
 
 func (r *udpRun) largestFrame() int { return slices.Max(r.cfg.FrameBytes) }
 
-// silentAfter is how long after the first datagram a run ends to which nothing has
+// silentAfter returns how long after the first datagram a run ends to which nothing has
 // come back. With the default timeout that is a little more than the 3 s after which
 // the last router says that it finds no host (mcast_solicit × retrans_time_ms).
 func (r *udpRun) silentAfter() int64 { return 2*int64(r.cfg.Timeout) + 1500*int64(time.Millisecond) }

@@ -176,7 +176,7 @@ func (w *udpWorker) lose(n int) {
 	}
 }
 
-// pause is how long nothing is to be done if no reply comes, in nanoseconds.
+// pause returns how long nothing is to be done if no reply comes, in nanoseconds.
 func (w *udpWorker) pause() int64 {
 	until := int64(w.second+1) * second
 	if !w.sending() {
@@ -250,7 +250,7 @@ func (w *udpWorker) send() {
 	}
 }
 
-// budget is how many datagrams may be sent now: as many as are due, or until the
+// budget returns the number of datagrams that may be sent now: as many as are due, or until the
 // allowed number is on the way.
 func (w *udpWorker) budget() int {
 	if w.limit > 0 {
@@ -259,7 +259,7 @@ func (w *udpWorker) budget() int {
 	return int(min(max(w.due(w.now)-w.tried, 0), w.total-w.tried, udpBurst))
 }
 
-// due is how many of this worker's datagrams are due at an instant.
+// due returns the number of this worker's datagrams due at an instant.
 func (w *udpWorker) due(at int64) int64 {
 	due := w.run.pace.Due(time.Duration(at - w.run.begun))
 	if n := w.run.datagrams(); n > 0 {

@@ -106,7 +106,7 @@ func (m *matcher) unmatched(s *sighting, candidates int) {
 	}
 }
 
-// ahead is how far a capture's clock is ahead of the other one's.
+// ahead returns how far a capture's clock is ahead of the other one's.
 func (m *matcher) ahead(side uint8) int64 {
 	if side == 0 {
 		return -m.clock.offset

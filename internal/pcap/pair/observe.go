@@ -140,7 +140,7 @@ func tcpKind(flags frame.TCPFlags, length uint64) Kind {
 	return ACK
 }
 
-// quoted is what a NAT does not change in the packet that an ICMP error quotes.
+// quoted returns a hash of the fields that a NAT does not change in an ICMP error's quote.
 func quoted(p *pcap.Packet) uint64 {
 	if !p.HasQuoted {
 		return 0

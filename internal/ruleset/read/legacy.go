@@ -122,7 +122,7 @@ func (s legacySource) info(fd int, table string) (ruleset.LegacyInfo, error) {
 	return ruleset.ParseLegacyInfo(b)
 }
 
-// getsockopt fills b, which also says what is asked for.
+// getsockopt fills b, which also holds the request.
 func getsockopt(fd, level, option int, b []byte) error {
 	n := uint32(len(b))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option),

@@ -56,7 +56,7 @@ func (a *Applied) Note(kind tune.Kind, text string) error {
 	return a.opt.Journal.Save(now)
 }
 
-// Changes are what is in force, with the values that the kernel took.
+// Changes returns the changes in force, with the values that the kernel took.
 func (a *Applied) Changes() []tune.Change {
 	var out []tune.Change
 	for _, c := range a.tx.Changes {
@@ -168,7 +168,7 @@ func pin(tx *journal.Transaction, opt Options) (release func(), err error) {
 			continue
 		}
 		ns, err := netns.OfInode(c.Netns())
-		if errors.Is(err, fs.ErrNotExist) { // who reads it says so
+		if errors.Is(err, fs.ErrNotExist) { // the reader reports it
 			continue
 		}
 		var id netns.ID

@@ -38,7 +38,7 @@ type File string
 // FileOf is that of a kind.
 func FileOf(root string, k tune.Kind) File { return File(filepath.Join(root, tune.ConfPath(k))) }
 
-// Text is what the file has; empty where there is none.
+// Text returns the file's content; empty if there is no file.
 func (f File) Text() (string, error) {
 	b, err := os.ReadFile(string(f))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

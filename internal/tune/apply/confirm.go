@@ -65,7 +65,7 @@ func confirmable(tx *journal.Transaction, view journal.View) error {
 	case status == journal.StatusVoid:
 		return errors.New("too late, the machine was rebooted since")
 	case status == journal.StatusOverdue:
-		return fmt.Errorf("too late, its time ended at %s", tx.Confirm.DeadlineAt.Local().Format(time.TimeOnly))
+		return fmt.Errorf("too late, its time ended at %s; 'natkit tune undo %s' rolls it back", tx.Confirm.DeadlineAt.Local().Format(time.TimeOnly), tx.ID)
 	case status != journal.StatusPending:
 		return fmt.Errorf("it does not wait for confirmation (%s)", status)
 	}

@@ -95,7 +95,7 @@ func readBrief(in *bufio.Reader) (*watch, error) {
 }
 
 // ownerFinished waits for the owner's word or end; true where the guard has no
-// work. In between SIGTERM is left alone: whoever stops natkit stops its owner.
+// work. In between SIGTERM is ignored: natkit is stopped by stopping its owner.
 func (w *watch) ownerFinished(in *bufio.Reader) bool {
 	word, err := in.ReadString('\n')
 	switch {

@@ -59,13 +59,13 @@ func undoByID(id string, opt Options, allowed check) (*journal.Transaction, erro
 // ErrUndone: there is nothing left to take back.
 var ErrUndone = errors.New("it was undone before")
 
-// ErrUnsaved: values are back, but the journal does not say so.
+// ErrUnsaved: values are restored, but the journal does not record it.
 var ErrUnsaved = errors.New("the values are back, but the journal could not be written")
 
 // undoOwn undoes a transaction of which this process, its owner or its guard, has
 // a copy: a journal that was deleted, damaged or locked away by its rights does
 // not keep it from that. Only while another natkit works it does nothing (ErrBusy).
-// allowed may refuse, given what the journal says.
+// allowed may refuse, given the journal's content.
 func undoOwn(own *journal.Transaction, opt Options, allowed func(*journal.Transaction) error) (*journal.Transaction, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 	defer cancel()
@@ -245,9 +245,9 @@ func (u *undoing) mayUndo(applier keystone, c *journal.Change) error {
 		_, handed = u.heir(*c, &now)
 	}
 	switch {
-	case handed || c.Follows(now):
+	case handed || isBefore(c, now):
 		return nil
-	case mine:
+	case mine || isGone(c, now):
 		return applier.Restorable(c.Target, c.Before)
 	}
 	return fmt.Errorf("%w; 'natkit tune undo --force %s' leaves them as they are and undoes the rest", applier.Kept(c.Target), u.tx.ID)
@@ -274,11 +274,13 @@ func (u *undoing) undoOne(c *journal.Change) error {
 	case ours(applier, *c, now):
 		return writeBack(applier, c, now)
 	case u.handOver(c, nil):
-	case c.Follows(now): // by another process, or by an undo that was killed afterwards
+	case isBefore(c, now): // by another process, or by an undo that was killed afterwards
 		if err := putBackAlong(applier, c); err != nil {
 			return err
 		}
 		c.State = journal.Undone
+	case isGone(c, now):
+		return writeBack(applier, c, now)
 	default:
 		c.State = journal.Left
 		c.Note = fmt.Sprintf("is %q, natkit wrote %q: changed since", c.Shown(now), c.Shown(c.After))
@@ -313,6 +315,20 @@ func ours(applier Applier, c journal.Change, now string) bool {
 	}
 	return c.State == journal.Planned &&
 		(applier.Honours(c.Target, c.After, now) || c.Kind == tune.Sysctl && tune.MadeOf(c.Before, c.After, now))
+}
+
+// isBefore reports whether a value is the one from before the change. Changed rules of a
+// gateway are that only until they were written over: those that are read afterwards were
+// changed since.
+func isBefore(c *journal.Change, now string) bool {
+	_, changed := tune.GatewayDigest(now)
+	return c.Follows(now) && !(changed && c.Kind == tune.Gateway && c.State == journal.Applied)
+}
+
+// isGone reports whether a gateway's rules were removed since: nothing of another's would be
+// lost with what was before.
+func isGone(c *journal.Change, now string) bool {
+	return c.Kind == tune.Gateway && now == tune.GatewayNone
 }
 
 func verifyUndone(applier Applier, c *journal.Change) error {

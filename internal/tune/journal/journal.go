@@ -49,10 +49,10 @@ func Dir(getenv func(string) string) string {
 }
 
 // Journal is a directory with one file per transaction. Only its owner may
-// enter it: whoever can write there makes root undo what he wants, and whoever
-// can open the lock can stop every undo. It may be a sticky one of a group, for a
-// service with a user of its own: what such a user writes is his (Transaction.Foreign),
-// and he can neither change nor remove what root wrote.
+// enter it: a user who can write there makes root undo anything, and one who can open
+// the lock can stop every undo. It may be a sticky one of a group, for a service with a
+// user of its own: what such a user writes is his (Transaction.Foreign), and he can
+// neither change nor remove what root wrote.
 type Journal struct{ dir string }
 
 // At uses a directory, which Lock creates where it is missing. The path is made
@@ -81,8 +81,8 @@ func (j *Journal) Lock(ctx context.Context) (unlock func(), err error) {
 	return j.lock(ctx)
 }
 
-// LockExisting is Lock, but a journal that someone deleted is not made again: the
-// error then is fs.ErrNotExist.
+// LockExisting is Lock, but does not recreate a deleted journal: the error then is
+// fs.ErrNotExist.
 func (j *Journal) LockExisting(ctx context.Context) (unlock func(), err error) {
 	if err := j.trust(); err != nil {
 		return nil, err
@@ -176,7 +176,7 @@ func (j *Journal) Begin(t *Transaction) (end func(), err error) {
 	return end, nil
 }
 
-// own takes the owner's lock, before anybody can know of the transaction.
+// own takes the owner's lock, before the transaction is visible to other processes.
 func (j *Journal) own(t *Transaction) (end func(), err error) {
 	path := j.ownerPath(t)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
@@ -224,7 +224,7 @@ func (j *Journal) save(t *Transaction, limit int) error {
 
 // Note writes what became of one change, for who undoes the transaction should this
 // process die. A crash of the machine may take it away: then live values are void, and
-// of a file its content says whether it was written. The lock must be held.
+// for a file its content shows whether it was written. The lock must be held.
 func (j *Journal) Note(t *Transaction, change int) error {
 	c := t.Changes[change]
 	line, err := json.Marshal(update{change, c.After, c.State, c.Note})
@@ -277,6 +277,9 @@ func (j *Journal) Load(id string) (*Transaction, error) {
 	t, err := read(f)
 	if err == nil && t.ID != id {
 		t, err = nil, fmt.Errorf("holds transaction %s", t.ID)
+	}
+	if errors.Is(err, errSchema) {
+		return nil, fmt.Errorf("read journal %s: %w: use the natkit that wrote it", j.path(id), err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read journal %s: %w; natkit cannot undo what it held: put that back by hand, and move the file away", j.path(id), err)

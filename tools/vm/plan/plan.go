@@ -42,7 +42,7 @@ const (
 	Started Kind = "started" // a job starts
 	Output  Kind = "output"  // Text is what a job wrote, standard error included
 	Ended   Kind = "ended"   // a job ended with Code
-	Trouble Kind = "trouble" // the VM could not do what the plan says; Text says why
+	Trouble Kind = "trouble" // the VM could not carry out the plan; Text is the reason
 	Done    Kind = "done"    // nothing comes after this
 )
 

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"os"
+	"os/signal"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A second signal that comes with the first does not end natkit: its handler stays until the
+// time for that is over.
+func TestSignalsThatComeTogether(t *testing.T) {
+	others := make(chan os.Signal, 2) // keeps the test alive once natkit's handler is gone
+	signal.Notify(others, unix.SIGTERM)
+	defer signal.Stop(others)
+	over := make(chan func(), 1)
+	ctx, stop := untilSignal(func(f func()) { over <- f })
+	defer stop()
+	for range 2 {
+		if err := unix.Kill(unix.Getpid(), unix.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		<-others
+	}
+	<-ctx.Done()
+	(<-over)()
+	if oneSignal <= 0 {
+		t.Error("a second signal ends natkit while it is about to end by the first")
+	}
+}
