@@ -239,6 +239,7 @@ Requires no privilege; --netns and --pid require CAP_SYS_ADMIN to enter the name
 	f.Var(period(&c.Pause, 0, 0), "pause", "with --batch: time between batches: seconds or 500ms, 2m, …")
 	f.BoolVar(&c.MergeAck, "merge-ack", false, "let the request carry the handshake's ACK: one packet fewer per connection, not comparable with runs without it")
 	b.addFlags(cmd, loadFlags{&c.Duration, &c.Rate, &c.Sources, &c.SourcePorts, &c.Seed, &c.Workers}, "requests", " (by default the kernel chooses, which is faster)")
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"close": completeWords(string(load.CloseServer), string(load.CloseClient), string(load.CloseReset))})
 	return cmd
 }
 

@@ -64,12 +64,26 @@ func Run(ctx context.Context, env Env, args []string) int {
 	root := newRoot(&env)
 	root.SetArgs(conntrackHabits(arrows(args)))
 	root.SetIn(env.Stdin)
-	root.SetOut(env.Stdout)
+	help := &firstError{w: env.Stdout}
+	root.SetOut(help)
 	root.SetErr(env.Stderr)
 	began := time.Now()
 	cmd, err := root.ExecuteContextC(ctx)
+	err = cmp.Or(err, help.err)
 	env.detail("%s took %s", cmd.CommandPath(), time.Since(began).Round(time.Millisecond))
 	return exitCode(env.Stderr, cmd, err)
+}
+
+// firstError remembers the first error of writing to w: cobra ignores those of the help.
+type firstError struct {
+	w   io.Writer
+	err error
+}
+
+func (f *firstError) Write(b []byte) (int, error) {
+	n, err := f.w.Write(b)
+	f.err = cmp.Or(f.err, err)
+	return n, err
 }
 
 func exitCode(stderr io.Writer, cmd *cobra.Command, err error) int {
@@ -125,6 +139,7 @@ and proves the fix under load.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.InitDefaultVersionFlag() // before the verb is searched for, which -v may precede
 	root.SetVersionTemplate("natkit {{.Version}}\n")
 	root.SetUsageTemplate(usageTemplate(root))
 	fitHelp(env, root)
@@ -150,7 +165,7 @@ func setUp(root *cobra.Command, env *Env) {
 		if err := checkFlagGroups(cmd); err != nil {
 			return err
 		}
-		if cmd.Flags().Lookup("netns") != nil {
+		if cmd.Flags().Lookup("netns") != nil && !cmd.Flags().Changed("from") {
 			env.detail("network namespace: %s", chosenNetns(cmd))
 		}
 		return nil

@@ -24,7 +24,7 @@ const commandsDoc = "../../docs/commands.md"
 // is made of; `make generate` rewrites it.
 func TestCommandsDocIsCurrent(t *testing.T) {
 	var doc bytes.Buffer
-	root := newRoot(&Env{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" }})
+	root := newRoot(&Env{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" }, Version: "any"})
 	writeCommands(&doc, root)
 	if *updateDocs {
 		if err := os.WriteFile(commandsDoc, doc.Bytes(), 0o644); err != nil {
@@ -65,10 +65,10 @@ var standardFlagsDoc = strings.ReplaceAll(`Flags that are the same everywhere:
 | flag | verbs | meaning |
 |---|---|---|
 | '-q', '--quiet' | all | only errors on stderr |
-| '-v', '--verbose' | all | what is read, written and done, on stderr |
+| '-v', '--verbose' | all | what is read, written and done, on stderr; 'natkit -v' alone is 'natkit --version' |
 | '-n', '--numeric' | all | labels of connections and network namespaces as numbers; addresses, ports and users are never resolved |
 | '-o', '--output' | all that report | text, json, wide (text that is not fitted to the terminal), csv where there is '--csv' |
-| '-y', '--yes' | all that change something | skip the confirmation; required where stdin is not a terminal |
+| '-y', '--yes' | all that change something | skip the confirmation; required where stdin is not a terminal, but for the verbs that do not ask: 'undo', 'confirm', 'gateway run', 'lab run', 'up', 'down' and 'clean' |
 | '--netns', '--pid' | all that work on a network namespace | which one |
 
 Letters with an established meaning in another tool keep it, and the long form is as above:
@@ -84,7 +84,7 @@ func writeCommands(w io.Writer, root *cobra.Command) {
 	fmt.Fprintf(w, "# Commands\n\n<!-- Made by `make generate` from the program's help texts. -->\n\n"+
 		"Exit codes: 0 ok; 1 error; 2 usage, a file that does not parse, or no terminal to confirm a\n"+
 		"change on; 3 findings, a gateway that was refused, or a scenario's expectation that was not met;\n"+
-		"4 no findings, but not everything could be read (doctor; 130 when interrupted).\n"+
+		"4 no findings, but not everything could be read (doctor, snapshot; 130 when interrupted).\n"+
 		"`natkit completion --help` describes completion in your shell.\n\n%s", standardFlagsDoc)
 	writeCommand(w, root)
 }

@@ -186,9 +186,6 @@ func (d *doctorVerb) diagnose(ctx context.Context, look collect.RecordOptions) (
 	rec, r, err := doctor.Look(ctx, look)
 	look.Progress("")
 	d.env.detailParts(rec)
-	if err == nil && ctx.Err() != nil {
-		r.CutShort(look.For)
-	}
 	return r, err
 }
 

@@ -75,10 +75,11 @@ func (e *Env) terminalSize() (columns, rows int) {
 
 // progress is a line on stderr that shows the progress.
 func (e *Env) progress() *report.Progress {
-	if e.verbose && !e.StderrTerminal {
+	erases := e.StderrTerminal && e.Getenv("TERM") != "dumb"
+	if e.verbose && !erases {
 		return report.NewProgressLog(e.Stderr, time.Now)
 	}
-	return report.NewProgress(e.Stderr, e.StderrTerminal && !e.quiet, time.Now)
+	return report.NewProgress(e.Stderr, erases && !e.quiet, time.Now)
 }
 
 // notes is for what is neither an error nor a result: stderr, unless --quiet.

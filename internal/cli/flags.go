@@ -56,7 +56,7 @@ func (e *Env) addStandardFlags(cmd *cobra.Command) {
 	flag(&e.numeric, "numeric", "n", "do not resolve numbers to names (labels, network namespaces)")
 	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
 	if slices.Contains(neverAsk, strings.TrimPrefix(cmd.CommandPath(), "natkit ")) {
-		addYes(cmd, new(bool), "")
+		addYes(cmd, new(bool), " (no effect: this command does not ask)")
 	}
 	e.addOutput(cmd)
 	completeNoFiles(cmd)
@@ -68,8 +68,8 @@ var neverAsk = []string{"tune confirm", "tune undo", "gateway confirm", "gateway
 	"lab run", "lab up", "lab down", "lab clean"}
 
 // addYes adds --yes.
-func addYes(cmd *cobra.Command, yes *bool, when string) {
-	cmd.Flags().BoolVarP(yes, "yes", "y", false, when+"skip the confirmation")
+func addYes(cmd *cobra.Command, yes *bool, effect string) {
+	cmd.Flags().BoolVarP(yes, "yes", "y", false, "skip the confirmation"+effect)
 }
 
 // addOutput adds --output, another name for --json and --csv, to a verb that reports, which
@@ -287,18 +287,23 @@ func (t *target) runs(cmd *cobra.Command, do func(ctx context.Context, ns *netns
 
 // addInterface adds --iface. An empty name, which a script gives whose variable is not
 // set, does not stand for all interfaces.
-func addInterface(cmd *cobra.Command, name *string, usage string) {
+func (t *target) addInterface(cmd *cobra.Command, name *string, usage string) {
 	cmd.Flags().Var(into(name, notEmpty("an interface")), "iface", usage)
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"iface": offer(interfacesHere)})
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"iface": t.completeInterfaces})
 }
 
-// interfacesHere are the names of the interfaces here, loopback too.
-func interfacesHere() (names []string) {
-	links, _ := net.Interfaces()
-	for _, l := range links {
-		names = append(names, l.Name)
-	}
-	return names
+// completeInterfaces offers the interfaces of the namespace, loopback too, for the shell.
+func (t *target) completeInterfaces(cmd *cobra.Command, _ []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+	_ = t.with(cmd, func(ns *netns.Handle) error {
+		return ns.Do(func() error {
+			links, err := net.Interfaces()
+			for _, l := range links {
+				names = append(names, l.Name)
+			}
+			return err
+		})
+	})
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeFlags has the shell complete flags; which there are is known where it is called.
@@ -415,6 +420,9 @@ func plainCause(err error) error {
 	if _, after, ok := strings.Cut(text, "parsing "); ok && strings.HasPrefix(text, "strconv.") {
 		if i := strings.LastIndex(after, ": "); i >= 0 && strings.HasSuffix(after, "out of range") {
 			return errors.New("out of range")
+		}
+		if n := strings.TrimPrefix(after, `"-`); n != after && n[0] >= '0' && n[0] <= '9' {
+			return errors.New("must not be negative")
 		}
 		return errors.New("not a number")
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -68,6 +70,9 @@ func TestEveryVerbHasTheSameFlags(t *testing.T) {
 			if cmd.Flags().Lookup(name) == nil {
 				t.Errorf("natkit %s has no --%s", path, name)
 			}
+		}
+		if yes := cmd.Flags().Lookup("yes"); slices.Contains(neverAsk, path) && !strings.Contains(yes.Usage, "does not ask") {
+			t.Errorf("natkit %s --yes: %q", path, yes.Usage)
 		}
 		for letter, name := range map[string]string{"v": "verbose", "y": "yes"} {
 			if f := cmd.Flags().ShorthandLookup(letter); f != nil && f.Name != name {
@@ -260,5 +265,54 @@ func TestConntrackHabits(t *testing.T) {
 		if got := strings.Join(conntrackHabits(strings.Fields(args)), " "); got != want {
 			t.Errorf("%s: %s, want %s", args, got, want)
 		}
+	}
+}
+
+// full is a file on a full disk.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+// TestHelpThatCannotBeWritten: the help is output, too.
+func TestHelpThatCannotBeWritten(t *testing.T) {
+	for _, args := range [][]string{{}, {"--help"}, {"help"}, {"doctor", "--help"}, {"--version"}} {
+		var stderr bytes.Buffer
+		env := testEnv(full{}, &stderr)
+		env.Version = "any"
+		if code := Run(t.Context(), *env, args); code != exitFailed || stderr.String() != "natkit: no space left on device\n" {
+			t.Errorf("natkit %s: exit code %d: %s", strings.Join(args, " "), code, &stderr)
+		}
+	}
+}
+
+// TestValuesThatAreNotNumbers: the cause is the one that the user sees.
+func TestValuesThatAreNotNumbers(t *testing.T) {
+	for _, tc := range []struct{ verb, flag, value, want string }{
+		{"lab run", "requests", "0", "must be 1 or more"},
+		{"lab run", "concurrency", "-1", "must be 1 or more"},
+		{"lab run", "timeout", "0", "must be 1ms or more"},
+		{"doctor", "max-memory", "-5", "must not be negative"},
+		{"doctor", "max-memory", "-x", "not a number"},
+		{"doctor", "for", "NaN", "must be a number of seconds, or a time such as 500ms, 10s, 2m"},
+		{"doctor", "for", "inf", "too long"},
+	} {
+		var stderr bytes.Buffer
+		Run(t.Context(), *testEnv(io.Discard, &stderr), append(strings.Fields(tc.verb), "--"+tc.flag, tc.value))
+		if want := fmt.Sprintf("natkit: --%s %q: %s\n", tc.flag, tc.value, tc.want); !strings.HasPrefix(stderr.String(), want) {
+			t.Errorf("%s, want %s", &stderr, want)
+		}
+	}
+}
+
+// TestDumbTerminalHasNoProgressLine: it has no way to erase one.
+func TestDumbTerminalHasNoProgressLine(t *testing.T) {
+	var stderr bytes.Buffer
+	env := testEnv(io.Discard, &stderr)
+	env.StderrTerminal, env.Getenv = true, func(name string) string { return map[string]string{"TERM": "dumb"}[name] }
+	p := env.progress()
+	p.Show("reading")
+	p.Clear()
+	if stderr.Len() > 0 {
+		t.Errorf("%q", &stderr)
 	}
 }

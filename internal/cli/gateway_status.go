@@ -207,7 +207,7 @@ source is from a program here.`,
 	cmd.Flags().StringVar(&f.in, "in", "", "input `INTERFACE` of the packet")
 	cmd.Flags().StringVar(&f.out, "out", "", "output `INTERFACE` of a forwarded packet, whatever the route")
 	env.addJSON(cmd, observe.Schema)
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"in": offer(interfacesHere), "out": offer(interfacesHere)})
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"in": f.completeInterfaces, "out": f.completeInterfaces})
 	return cmd
 }
 

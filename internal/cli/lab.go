@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
@@ -16,7 +17,6 @@ import (
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/report"
-	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/spf13/cobra"
 )
 
@@ -226,7 +226,7 @@ func newLabExec(env *Env) *cobra.Command {
 		Use:   "exec NODE -- COMMAND [ARG…]",
 		Short: "run a command in a node of a lab that is up",
 		Long: `Run a command in the network namespace of a node, among the lab's processes: it ends
-with the lab. The exit code is the command's. natkit is in its PATH, whether it is
+with the lab. The exit code is the command's, 127 where there is no such command. natkit is in its PATH, whether it is
 installed or not; sudo uses the host's natkit, and is not required. Needs root.`,
 		Example: `  sudo natkit lab exec client -- ping -c 3 198.19.0.2
   sudo natkit lab exec gateway -- conntrack -L
@@ -264,6 +264,14 @@ func execInLab(ctx context.Context, env *Env, l *build.Lab, args []string) error
 		Stdin: env.Stdin, Stdout: env.Stdout, Stderr: env.Stderr,
 		Foreground: true,
 	})
+	var program *exec.Error
+	if errors.As(err, &program) {
+		fmt.Fprintf(env.Stderr, "natkit: %s\n", said(err))
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+			return exitStatus(127) // as shells do
+		}
+		return exitStatus(126)
+	}
 	if err != nil {
 		return err
 	}
@@ -388,7 +396,7 @@ func newLabClean(env *Env) *cobra.Command {
 		Long: `Read the journal and undo every change whose natkit is gone. A value is restored only
 where it is still the one that natkit wrote. Changes that were applied to stay ('natkit
 tune apply', 'natkit doctor --fix') are left alone, unless the time to confirm them has
-expired. Also remove the entries of every 'natkit lab fill' that no running natkit keeps
+expired; one that waits for that without its guard is listed. Also remove the entries of every 'natkit lab fill' that no running natkit keeps
 up, those left by --keep too.`,
 		Example: "  sudo natkit lab clean",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return clean(cmd.Context(), env) },
@@ -397,24 +405,12 @@ up, those left by --keep too.`,
 
 func clean(ctx context.Context, env *Env) error {
 	fills, fillErr := removeFills(ctx, env, 0)
-	j, err := env.journal()
-	if err != nil {
-		return errors.Join(fillErr, err)
-	}
-	undone, err := apply.Clean(apply.Options{Journal: j})
-	var results []transaction
-	for _, tx := range undone {
-		described, viewErr := gatewayTuner(env).describe(tx, "")
-		if viewErr != nil {
-			return errors.Join(fillErr, viewErr)
-		}
-		results = append(results, described)
-	}
-	if len(undone)+len(fills.Removed) == 0 && err == nil && fillErr == nil {
+	results, waits, err := gatewayTuner(env).clean()
+	if len(results)+len(waits)+len(fills.Removed) == 0 && err == nil && fillErr == nil {
 		fmt.Fprintln(env.Stdout, "nothing to clean")
 	}
 	if len(fills.Removed)+len(fills.Held) > 0 {
 		fillErr = errors.Join(fillErr, fills.Text(env.Stdout, env.style()))
 	}
-	return errors.Join(err, resultsText(env.Stdout, env.style(), results), fillErr)
+	return errors.Join(err, resultsText(env.Stdout, env.style(), results), env.say("%s", waits), fillErr)
 }

@@ -165,7 +165,7 @@ func (f *labFill) findMix(ctx context.Context) (*lab.Mix, error) {
 	if !isScenarioFile(name) && !strings.HasSuffix(name, ".json") {
 		mix, err := lab.FindMix(name)
 		if err != nil {
-			return nil, usagef("%w; a file of your own needs a name such as %s.yaml", err, name)
+			return nil, usagef("%w; a file of your own ends in .yaml, .yml or .json", err)
 		}
 		return mix, nil
 	}

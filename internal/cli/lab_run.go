@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/lab"
@@ -85,9 +86,9 @@ run, 2 usage, 3 the expectation was not met. docs/scenarios.md is the language o
 
 func (f *labRun) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.IntVarP(&f.overrides.Concurrency, "concurrency", "c", 0, "concurrent requests (default: the scenario's)")
-	flags.Int64VarP(&f.overrides.Requests, "requests", "n", 0, "requests in each stage (default: the scenario's)")
-	flags.VarP(period(&f.overrides.Timeout, 0, 0), "timeout", "s", "time limit of each request, connect to last byte: seconds or 500ms, 2m, … (default: the scenario's)")
+	flags.VarP(between(&f.overrides.Concurrency, 1, math.MaxInt), "concurrency", "c", "concurrent requests (default: the scenario's)")
+	flags.VarP(between(&f.overrides.Requests, 1, math.MaxInt64), "requests", "n", "requests in each stage (default: the scenario's)")
+	flags.VarP(period(&f.overrides.Timeout, time.Millisecond, 0), "timeout", "s", "time limit of each request, connect to last byte: seconds or 500ms, 2m, … (default: the scenario's)")
 	flags.BoolVar(&f.full, "full", false, "5,000 concurrent, 100,000 requests")
 	flags.BoolVar(&f.overrides.Bridge, "bridge", false, "put the server behind a bridge with br_netfilter, as Docker does")
 	addServer(cmd, &f.server)

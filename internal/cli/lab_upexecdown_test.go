@@ -87,7 +87,9 @@ func TestLabUpExecDown(t *testing.T) {
 	s.want(7, "", "exec", "client", "--", "sh", "-c", "exit 7")
 	s.want(128+int(unix.SIGTERM), "", "exec", "client", "--", "sh", "-c", "kill -TERM $$")
 	s.want(2, `unknown node "moon"; expected one of: client, gateway, server`, "exec", "moon", "true")
-	s.want(1, "no-such-program", "exec", "client", "no-such-program")
+	s.want(127, "no-such-program", "exec", "client", "no-such-program")
+	s.want(127, "/no/such/program", "exec", "client", "/no/such/program")
+	s.want(126, "/etc/passwd", "exec", "client", "/etc/passwd")
 	s.want(2, "no command given", "exec", "client", "--")
 
 	s.want(0, "lab other is up", "up", scenarioFile(t, "other"), "--stage", "", "--bridge")

@@ -245,8 +245,8 @@ func (v *pcapVerb) one(ctx context.Context, name string, expr *frame.Filter) err
 	if err != nil {
 		return in.failed(fmt.Errorf("%w; the output covers what was read until there", err))
 	}
-	if notUnderstood(r) {
-		return malformed(in.failed(errors.New("no packet in it could be decoded (see above)")))
+	if notUnderstood(&r.Stats) {
+		return malformed(in.failed(errNotUnderstood))
 	}
 	if slices.ContainsFunc(r.Kinds, func(k pcap.KindCount) bool { return k.Count > 0 && (len(v.view.Kinds) > 0 || k.Kind.About().Fault) }) {
 		return errFindings
@@ -254,9 +254,11 @@ func (v *pcapVerb) one(ctx context.Context, name string, expr *frame.Filter) err
 	return nil
 }
 
-// notUnderstood reports whether there are packets, but none that natkit could read. Those
-// that are not IP, such as ARP, were read.
-func notUnderstood(r *pcap.Report) bool {
+var errNotUnderstood = errors.New("no packet in it could be decoded (see above)")
+
+// notUnderstood reports whether there are packets, but none that natkit could read, or
+// damage alone. Packets that are not IP, such as ARP, were read.
+func notUnderstood(r *pcap.Stats) bool {
 	var unread, other int64
 	for _, u := range r.Undecoded {
 		unread += u.Packets
@@ -264,7 +266,7 @@ func notUnderstood(r *pcap.Report) bool {
 			other += u.Packets
 		}
 	}
-	return r.Packets > 0 && unread == r.Packets && other == 0
+	return (r.Packets > 0 || len(r.Damage) > 0) && unread == r.Packets && other == 0
 }
 
 func (v *pcapVerb) show(r *pcap.Report) error {
@@ -324,8 +326,17 @@ func (v *pcapVerb) compare(cmd *cobra.Command, inside, outside string) error {
 	} else {
 		err = report.PcapPair(v.out(), v.env.style(), v.view, r)
 	}
-	if err == nil && r.Out.Lost+r.In.Lost > 0 {
-		err = errFindings
+	if err != nil {
+		return err
 	}
-	return err
+	if notUnderstood(&r.Inside.File) {
+		return malformed(in.failed(errNotUnderstood))
+	}
+	if notUnderstood(&r.Outside.File) {
+		return malformed(out.failed(errNotUnderstood))
+	}
+	if r.Out.Lost+r.In.Lost > 0 {
+		return errFindings
+	}
+	return nil
 }

@@ -50,7 +50,8 @@ with --trace also dropped packets, a CPU profile and SYNs. Only its owner may re
 
 Without CAP_NET_ADMIN, root and what --trace requires (CAP_BPF, CAP_PERFMON, CAP_SYSLOG,
 CAP_NET_RAW) it reads what it may, prints INCOMPLETE, what is missing and why, and exits
-with 4. An interrupt (Ctrl-C) ends the wait, and the file is still written.`,
+with 4. An interrupt (Ctrl-C) ends the wait, and the file is still written: INCOMPLETE,
+exit code 130, and 4 of 'natkit doctor --from'.`,
 		Example: `  sudo natkit snapshot
   sudo natkit snapshot -o gateway.tar.gz --for 10s
   sudo natkit snapshot --pid $(docker inspect -f '{{.State.Pid}}' web) -o web.tar.gz
@@ -162,6 +163,11 @@ func contents(rec *snapshot.Recording) string {
 func (s *snapshotter) whole() error {
 	s.env.detailParts(s.rec)
 	var unread []string
+	status := errIncomplete
+	if s.rec.CutShortOf > 0 {
+		status = errCutShort
+		unread = append(unread, fmt.Sprintf("interrupted after %.1f s of %.1f s", s.rec.Seconds(), s.rec.CutShortOf))
+	}
 	for _, p := range s.rec.Last().Parts {
 		if p.Error != "" {
 			unread = append(unread, p.Name+": "+strings.ReplaceAll(p.Error, "\n", "; "))
@@ -171,10 +177,13 @@ func (s *snapshotter) whole() error {
 		return nil
 	}
 	text := units.Plural(len(unread), "part", "parts") + " could not be read"
+	if status == errCutShort {
+		text, unread = unread[0], unread[1:]
+	}
 	if err := report.Incomplete(s.env.Stderr, report.Style{Columns: s.env.columns()}, text, unread); err != nil {
 		return err
 	}
-	return errIncomplete
+	return status
 }
 
 func defaultBundleName(now time.Time) string {

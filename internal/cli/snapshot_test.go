@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,5 +55,30 @@ func TestOtherInputs(t *testing.T) {
 		if named := strings.Contains(said.String(), want); code == exitOK || out.Len() > 0 || tc.verb != "" && !named || tc.verb == "" && strings.Contains(said.String(), "reads it") {
 			t.Errorf("%s: exit code %d, %s", name, code, said.String())
 		}
+	}
+}
+
+// An interrupted snapshot says so, and so does doctor of its file.
+func TestSnapshotInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	file := filepath.Join(t.TempDir(), "cut.tar.gz")
+	run := func(ctx context.Context, want int, args ...string) (string, string) {
+		var out, said bytes.Buffer
+		if code := Run(ctx, *testEnv(&out, &said), args); code != want {
+			t.Errorf("natkit %s: exit code %d, want %d: %s", args, code, want, said.String())
+		}
+		return out.String(), said.String()
+	}
+	if _, said := run(ctx, exitInterrupted, "snapshot", "--for", "1h", "--output", file); !strings.Contains(said, "INCOMPLETE: interrupted after ") {
+		t.Error(said)
+	}
+	out, _ := run(t.Context(), exitIncomplete, "doctor", "--from", file)
+	if !strings.HasPrefix(out, "INCOMPLETE: interrupted after ") || !strings.Contains(out, " s only") {
+		t.Error(out)
+	}
+	document, _ := run(ctx, exitInterrupted, "snapshot", "--for", "1h", "--json")
+	if !strings.Contains(document, `"cut_short_of_seconds": 3600`) {
+		t.Error("the document does not say that it is cut short")
 	}
 }

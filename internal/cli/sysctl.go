@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -85,6 +86,9 @@ func (v *sysctlVerb) run(cmd *cobra.Command, patterns []string) error {
 		var known []string
 		for _, k := range tune.KnownSysctls {
 			known = append(known, k.Name, k.Name[strings.LastIndex(k.Name, ".")+1:])
+		}
+		if slices.Contains(known, patterns[0]) {
+			return fmt.Errorf("read sysctls: %s is not here: this kernel does not have it, or its module is not loaded (modprobe nf_conntrack)", patterns[0])
 		}
 		return fmt.Errorf("read sysctls: none here is named %s%s; 'natkit sysctl' lists them", strings.Join(patterns, ", "), document.Hint(patterns[0], known))
 	}

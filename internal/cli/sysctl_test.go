@@ -201,6 +201,11 @@ func TestSysctlOfNewNamespace(t *testing.T) {
 	if _, _, stderr := runSysctl(t, "nf_conntrack_maxx"); !strings.Contains(stderr, `"nf_conntrack_max"`) {
 		t.Errorf("a name that is nearly right: %s", stderr)
 	}
+	for _, absent := range []string{"tcp_tw_recycle", "net.ipv4.tcp_tw_recycle"} { // since Linux 4.12
+		if _, status, stderr := runSysctl(t, absent); status != 1 || !strings.Contains(stderr, absent+" is not here") || strings.Contains(stderr, "did you mean") {
+			t.Errorf("a known one that is not here: exit code %d, %s", status, stderr)
+		}
+	}
 	if _, status, _ := runSysctl(t, "["); status != 2 {
 		t.Errorf("a pattern that is none: exit code %d", status)
 	}

@@ -81,7 +81,7 @@ func (d *dropsVerb) addFlags(cmd *cobra.Command) {
 	f.BoolVar(&d.flows, "flows", false, "record the flow of every drop")
 	f.BoolVar(&d.stacks, "stacks", false, "record the kernel's stack at every drop, and show more of them")
 	f.BoolVar(&d.events, "events", false, "show every drop as a line of its own (Linux 5.8)")
-	addInterface(cmd, &d.opt.Interface, "only packets that were last on the interface `NAME`")
+	d.target.addInterface(cmd, &d.opt.Interface, "only packets that were last on the interface `NAME`")
 	f.BoolVar(&d.opt.Harmless, "all", false, "frees that are no drops too")
 	d.target.addFlags(cmd)
 	d.env.addJSON(cmd, report.DropsSchema)
@@ -298,7 +298,7 @@ and CAP_SYS_ADMIN for --netns and --pid.`,
 	}
 	f.target.addFlags(cmd)
 	flags := cmd.Flags()
-	addInterface(cmd, &f.opt.Interface, "packets that have this interface when they are first seen, by its `NAME`")
+	f.target.addInterface(cmd, &f.opt.Interface, "packets that have this interface when they are first seen, by its `NAME`")
 	flags.StringVar(&f.opt.Functions, "functions", "nat", "watch these functions: a `PROFILE` ("+strings.Join(path.Profiles(), ", ")+") or names, patterns")
 	flags.VarP(between(&f.opt.Packets, 1, maxPathPackets), "count", "c", "follow `N` packets, then end")
 	flags.Var(period(&f.duration, minPathTime, maxWindow), "for", "end after this time: seconds or 500ms, 2m, …")

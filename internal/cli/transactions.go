@@ -200,17 +200,23 @@ func (d changeDocument) notes() string {
 		for _, name := range tx.stillOpen() {
 			fmt.Fprintf(&b, "%s: %s could not be undone; 'natkit tune undo %s' tries again\n", tx.ID, name, tx.ID)
 		}
-		if tx.Status == journal.StatusPending && !tx.GuardAlive {
-			fmt.Fprintf(&b, "%s: its guard process is gone: run 'natkit tune list' again after the deadline to undo it\n", tx.ID)
-		}
+		b.WriteString(tx.unguarded())
 	}
 	if d.Omitted > 0 {
-		fmt.Fprintf(&b, "%s more that was undone: 'natkit tune list --all'\n", units.Count(d.Omitted))
+		fmt.Fprintf(&b, "%s more, undone: 'natkit tune list --all'\n", units.Count(d.Omitted))
 	}
 	for _, damaged := range d.Damaged {
-		fmt.Fprintf(&b, "damaged: %s\n", damaged)
+		fmt.Fprintf(&b, "unreadable: %s\n", damaged)
 	}
 	return b.String()
+}
+
+// unguarded says that nothing will undo a change at its deadline, and what does.
+func (tx transaction) unguarded() string {
+	if tx.Status != journal.StatusPending || tx.GuardAlive {
+		return ""
+	}
+	return fmt.Sprintf("%[1]s: its guard process is gone: 'natkit tune undo %[1]s' undoes it now; after the deadline 'natkit tune list' or 'natkit lab clean' does, unless it is confirmed\n", tx.ID)
 }
 
 // ofNetns names the network namespace of a transaction, where it is not natkit's own. Its
@@ -232,6 +238,8 @@ func (tx transaction) state() string {
 	switch {
 	case tx.Status != journal.StatusPending && len(tx.stillOpen()) > 0:
 		return string(tx.Status) + ", partly undone"
+	case tx.Status == journal.StatusUndone && !tx.Complete: // a write was refused, or cut off
+		return string(tx.Status) + ", incomplete"
 	case tx.Status != journal.StatusPending:
 		return string(tx.Status)
 	case !tx.GuardAlive:
@@ -346,6 +354,31 @@ func recentOf(all []*journal.Transaction) []*journal.Transaction {
 	})
 	slices.Reverse(kept)
 	return kept
+}
+
+// clean undoes what is overdue or abandoned; waits lists what waits for its deadline
+// without a guard.
+func (t *tuner) clean() (undone []transaction, waits string, err error) {
+	opt, err := t.options()
+	if err != nil {
+		return nil, "", err
+	}
+	all, err := apply.Clean(opt)
+	left, _, listErr := opt.Journal.List()
+	if err == nil {
+		err = listErr
+	}
+	for _, tx := range slices.Concat(all, left) {
+		described, viewErr := t.describe(tx, "")
+		if viewErr != nil {
+			return undone, waits, errors.Join(err, viewErr)
+		}
+		if len(undone) < len(all) {
+			undone = append(undone, described)
+		}
+		waits += described.unguarded()
+	}
+	return undone, waits, err
 }
 
 // choose lists the ids of transactions, oldest first. damaged are the errors about those

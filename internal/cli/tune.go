@@ -88,8 +88,9 @@ func (t *tuner) listCommand() *cobra.Command {
 		Use:   "list [ID]",
 		Short: "list what natkit changed, what waits for confirmation, and what is undone",
 		Long: `List the journal, oldest first: all that can be undone, and the last 10 that were
-undone; with ID that one, with all of its changes. Changes that are overdue or abandoned
-(killed, not confirmed, rebooted) are undone first, with a note.
+undone; with ID that one, with all of its changes. Changes that are abandoned (natkit was
+killed, a reboot) or overdue (not confirmed) are undone first, with a note; one whose
+guard was killed stays until its deadline.
 
   pending      waits for 'natkit tune confirm'
   applied      in force, can be undone

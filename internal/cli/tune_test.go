@@ -22,6 +22,7 @@ import (
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 )
 
 // tuneBench runs `natkit tune` on a folder in the place of the host.
@@ -227,6 +228,55 @@ func TestTuneConfirm(t *testing.T) {
 	}
 }
 
+// TestTuneListWhatIsSpecial: a write that was refused, a newer natkit's file, and a value
+// that this kernel does not have.
+func TestTuneListWhatIsSpecial(t *testing.T) {
+	refused := transaction{Status: journal.StatusUndone, Transaction: &journal.Transaction{}}
+	if got := refused.state(); got != "undone, incomplete" {
+		t.Errorf("refused: %q", got)
+	}
+	b := newTuneBench(t)
+	b.write("state/journal/t0009.json", `{"schema": "natkit.journal/2"}`)
+	defer os.Remove(filepath.Join(b.dir, "state/journal/t0009.json")) // of the clean-up at the end
+	if err := os.Chmod(filepath.Join(b.dir, "state/journal"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, out, _ := b.run(words("tune list")...); !strings.Contains(out, "use the natkit that wrote it") || strings.Contains(out, "by hand") {
+		t.Error(out)
+	}
+	if _, _, errs := b.run(words("tune apply net.netfilter.nosuch=1")...); !strings.Contains(errs, "this kernel does not have it") || strings.Contains(errs, "modprobe") {
+		t.Error(errs)
+	}
+}
+
+// TestTuneGuardKilled: the change stays until its deadline; list and clean say so.
+func TestTuneGuardKilled(t *testing.T) {
+	b := newTuneBench(t)
+	b.must(words("tune apply --yes --confirm 1h "+tuneMax+"=2000"), "applied as t0001")
+	j, err := journal.At(filepath.Join(b.dir, "state/journal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := j.Load("t0001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(tx.Guard.PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	awaitEnd(t, tx.Guard)
+	const gone = "t0001: its guard process is gone: 'natkit tune undo t0001' undoes it now"
+	b.must(words("tune list"), "pending", "no guard", gone)
+	var out bytes.Buffer
+	undone, waits, err := (&tuner{env: b.env(&out, &out), host: b.host()}).clean()
+	if err != nil || len(undone) > 0 || !strings.HasPrefix(waits, gone) {
+		t.Errorf("clean: %v, %v, %q", undone, err, waits)
+	}
+	b.value(tuneMax, "2000")
+	b.must(words("tune undo t0001"), "t0001 undone")
+	b.value(tuneMax, "1000")
+}
+
 // awaitEnd reaps a guard, which is a child of the test where natkit did not exit.
 func awaitEnd(t *testing.T, guard journal.Process) {
 	t.Helper()
@@ -248,7 +298,7 @@ func TestTuneListUndoesWhatARebootMadeVoid(t *testing.T) {
 	b.write("proc/sys/kernel/random/boot_id", "boot-b")
 	b.write("state/journal/t0009.json", "{")
 	code, out, errs := b.run(words("tune list")...)
-	if code != exitFailed || !strings.Contains(out, "damaged: read journal") || !strings.Contains(errs, "undid t0001") {
+	if code != exitFailed || !strings.Contains(out, "unreadable: read journal") || !strings.Contains(errs, "undid t0001") {
 		t.Errorf("%d\n%s\n%s", code, out, errs)
 	}
 	b.value(tuneMax, "2000") // of the new boot: not natkit's

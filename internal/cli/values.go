@@ -98,7 +98,7 @@ func period(to *time.Duration, least, most time.Duration) pflag.Value {
 // parseSeconds reads a time, also plain seconds as ab takes them.
 func parseSeconds(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
-	if n, numErr := strconv.ParseFloat(text, 64); numErr == nil {
+	if n, numErr := strconv.ParseFloat(text, 64); numErr == nil && !math.IsNaN(n) {
 		d, err = time.Duration(n*float64(time.Second)), nil
 		if !(n < 1e9) {
 			return 0, errors.New("too long")

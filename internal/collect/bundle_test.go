@@ -10,8 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"io"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -121,6 +123,27 @@ func TestHostileBundles(t *testing.T) {
 				t.Errorf("ReadBundle = %v, %v; want an error that says %q", rec, err, c.want)
 			}
 		})
+	}
+}
+
+// What keeps a file from being read says nothing about who wrote it; and no error has the
+// names of Go types.
+func TestWhyABundleIsNotRead(t *testing.T) {
+	first := tar.Header{Name: "natkit-bundle.json", Uname: `{"schema":"natkit.bundle/1"}`}
+	_, isFolder := os.ReadFile(t.TempDir())
+	for want, in := range map[string]struct {
+		file   io.Reader
+		budget *snapshot.Budget
+	}{
+		"interrupted":  {iotest.ErrReader(context.Canceled), nil},
+		"is a folder":  {iotest.ErrReader(isFolder), nil},
+		"more memory":  {bytes.NewReader(archive(t, first)), snapshot.NewBudget(1)},
+		"does not fit": {bytes.NewReader(archive(t, first, tar.Header{Name: "0/head.json", Uname: `{"struct_sizes":{"x":"y"}}`})), nil},
+	} {
+		_, err := ReadBundle(in.file, in.budget)
+		if err == nil || strings.Contains(err.Error(), "not written by") || strings.Contains(err.Error(), "Go ") {
+			t.Errorf("%s: %v", want, err)
+		}
 	}
 }
 
@@ -246,7 +269,7 @@ func FuzzReadBundle(f *testing.F) {
 // TestManySnapshots: a recording has as many as were asked for, each compared with the one
 // before, and so has its bundle; one that is ended has two.
 func TestManySnapshots(t *testing.T) {
-	o := RecordOptions{Options: Options{Proc: balancerProc(t, someConnections(5, 60)), Sys: t.TempDir(), Kmsg: "/nonexistent"}, Snapshots: 4}
+	o := RecordOptions{Options: Options{Proc: balancerProc(t, someConnections(5, 60)), Sys: t.TempDir(), Kmsg: "/nonexistent"}, Snapshots: 4, For: time.Millisecond}
 	stopped, cancel := context.WithCancel(t.Context())
 	cancel()
 	for ctx, want := range map[context.Context]int{t.Context(): 4, stopped: 2} {
@@ -269,6 +292,9 @@ func TestManySnapshots(t *testing.T) {
 		}
 		if d := cmp.Diff(wrote.Snapshots, read.Snapshots, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}, netip.AddrPort{})); d != "" {
 			t.Errorf("(-written +read):\n%s", d)
+		}
+		if cut := map[bool]float64{true: o.For.Seconds()}[ctx == stopped]; wrote.CutShortOf != cut || read.CutShortOf != cut {
+			t.Errorf("cut short of %v s, read back %v s, want %v", wrote.CutShortOf, read.CutShortOf, cut)
 		}
 		for i, s := range read.Snapshots {
 			if tried, _ := s.Traced(snapshot.PartDrops); tried != (i > 0) || s.IPVS.Connections.Compared != map[bool]int64{true: 5}[i > 0] {

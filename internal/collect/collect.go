@@ -86,6 +86,14 @@ func (o RecordOptions) more(ctx context.Context, i int) bool {
 	return i == 0 || i+1 < min(o.Snapshots, mostSnapshots) && ctx.Err() == nil
 }
 
+// cutShort is the time in seconds that an interrupt has cut short, 0 without one.
+func (o RecordOptions) cutShort(ctx context.Context) float64 {
+	if ctx.Err() == nil {
+		return 0
+	}
+	return o.For.Seconds()
+}
+
 // reading is one snapshot with what the comparison with the next one needs.
 type reading struct {
 	*observation
@@ -127,6 +135,7 @@ func record(ctx context.Context, o RecordOptions, open func(i int) (source, bool
 		}
 		if before = now; more {
 			trace = between(ctx, o, began)
+			r.CutShortOf = o.cutShort(ctx)
 		}
 	}
 	return r, nil

@@ -49,6 +49,9 @@ type head struct {
 	KernelLogNext uint64 `json:"kernel_log_next"`
 	// More is whether another snapshot follows, beyond the second.
 	More bool `json:"more,omitempty"`
+	// CutShortOf is the time since the snapshot before that was asked for, in seconds,
+	// where an interrupt ended it.
+	CutShortOf float64 `json:"cut_short_of_seconds,omitempty"`
 	// Cut are the files of which only the beginning was read.
 	Cut []string `json:"cut,omitempty"`
 	// Failures is why something could not be read, by what it was.
@@ -275,6 +278,9 @@ func WriteBundle(ctx context.Context, w io.Writer, o RecordOptions) (*snapshot.R
 		current = newRecorder(src, b, i)
 		more := o.more(ctx, i)
 		current.head.More = more && i > 0
+		if i > 0 {
+			current.head.CutShortOf = o.cutShort(ctx)
+		}
 		return current, more, nil
 	})
 	if err != nil {
@@ -535,6 +541,7 @@ func ReadBundle(r io.Reader, budget *snapshot.Budget) (*snapshot.Recording, erro
 	if err := skipRest(b); err != nil {
 		return nil, err
 	}
+	rec.CutShortOf = current.head.CutShortOf
 	if s := rec.Seconds(); !(s >= 0 && s <= maxSpan) {
 		return nil, fmt.Errorf("its snapshots are %g seconds apart", s)
 	}

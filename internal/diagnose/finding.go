@@ -142,9 +142,9 @@ type Missing struct {
 	Checks []string `json:"checks"`
 }
 
-// CutShort notes that the recording ended after Seconds of the requested ones.
-func (r *Report) CutShort(wanted time.Duration) {
-	why := fmt.Sprintf("interrupted after %.1f s of %.1f s", r.Seconds, wanted.Seconds())
+// cutShort notes that the recording ended after Seconds of the wanted ones.
+func (r *Report) cutShort(wanted float64) {
+	why := fmt.Sprintf("interrupted after %.1f s of %.1f s", r.Seconds, wanted)
 	r.Incomplete = append([]Missing{{Why: why, Checks: []string{}}}, r.Incomplete...)
 }
 

@@ -2,10 +2,11 @@ package diagnose
 
 import (
 	"slices"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 )
@@ -33,8 +34,9 @@ func TestIncomplete(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 	}
-	cut := Run(rec(), []Rule{rule("ct-flood")})
-	cut.CutShort(time.Minute)
+	short := rec()
+	short.CutShortOf = 60
+	cut := Run(short, []Rule{rule("ct-flood")})
 	if len(cut.Incomplete) != 2 || len(cut.Incomplete[0].Checks) != 0 {
 		t.Errorf("cut short: %+v", cut.Incomplete)
 	}
@@ -81,4 +83,14 @@ func TestInNamespace(t *testing.T) {
 func rule(id string) Rule {
 	all := Rules()
 	return all[slices.IndexFunc(all, func(r Rule) bool { return r.ID == id })]
+}
+
+// Of one entry the forecast speaks in the singular.
+func TestPredictOne(t *testing.T) {
+	one := capacity.Sizing{Entries: 1, Max: 100}
+	for _, lowerBound := range []bool{false, true} {
+		if text := (&table{}).predict(one, lowerBound); !strings.Contains(text, "1 entry, 1 % of the new limit") {
+			t.Errorf("lower bound %v: %q", lowerBound, text)
+		}
+	}
 }

@@ -147,7 +147,8 @@ const rangeUnknown = "; how many ports a connection can have is not known: "
 // noRules returns why the rules that give the pools their ports are not known: the ports in use may
 // then be all that there are. It is "" where they are known, or nothing is translated.
 func (p *pools) noRules() string {
-	if p.rules != nil || len(p.ports.Pools) == 0 {
+	ofNoRule := func(pool snapshot.PortPool) bool { return pool.Rule < 0 }
+	if len(p.ports.Pools) == 0 || p.rules != nil && !(p.rules.TooMany && slices.ContainsFunc(p.ports.Pools, ofNoRule)) {
 		return ""
 	}
 	return rangeUnknown + cmp.Or(p.rec.Last().PartError("nat_rules"), "the NAT rules were not read")
@@ -158,9 +159,9 @@ const byLayout = "by the layout of used ports"
 
 // evidence of one pool.
 func (p *pools) evidence(pool *snapshot.PortPool) []Evidence {
-	source := fmt.Sprintf("dump of all %s entries", units.Count(p.ports.Sampled))
+	source := fmt.Sprintf("dump of all %s", units.Plural(p.ports.Sampled, "entry", "entries"))
 	if !p.ports.Complete {
-		source = fmt.Sprintf("dump of %s entries, scaled to %s", units.Count(p.ports.Sampled), units.Count(p.count))
+		source = fmt.Sprintf("dump of %s, scaled to %s", units.Plural(p.ports.Sampled, "entry", "entries"), units.Count(p.count))
 	}
 	e := []Evidence{{What: "ports used", Value: pool.Used, Unit: fmt.Sprintf("of %s", units.Count(pool.Len())), Source: source}}
 	if pool.TimeWait > 0 {
@@ -270,12 +271,9 @@ func (p *pools) widen(pool *snapshot.PortPool, rule *snapshot.NATRule) Remedy {
 	if r.Cost == "" {
 		r.Cost = "none: connections that are there keep their ports"
 	}
-	risks := []string{"where another host has other ports of the same address, answers to them go wrong; a firewall outside may let only the old range through"}
+	risks := []string{cmp.Or(r.Risk, tune.RiskOfMorePorts)}
 	if why != "" {
 		risks = append(risks, "not automatic, as "+why)
-	}
-	if r.Risk != "" {
-		risks = append(risks, r.Risk)
 	}
 	r.Risk = strings.Join(risks, "; ")
 	return r

@@ -97,6 +97,9 @@ func Run(rec *snapshot.Recording, rules []Rule) Report {
 		r.Checks = append(r.Checks, check)
 	}
 	r.Incomplete = incomplete(r.Checks)
+	if rec.CutShortOf > 0 {
+		r.cutShort(rec.CutShortOf)
+	}
 	sort.SliceStable(r.Findings, func(i, j int) bool { return r.Findings[i].Severity > r.Findings[j].Severity })
 	for _, p := range last.Parts {
 		if p.Error != "" {

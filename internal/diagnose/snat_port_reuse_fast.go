@@ -84,7 +84,7 @@ func (p *pools) reuse(pool *snapshot.PortPool, hold float64) *reuse {
 	}
 	r := &reuse{pool: pool, hold: hold, cycling: max(1, pool.Len()-(pool.Used-pool.TimeWait))}
 	// What was closed within the time that closed connections are kept is there still.
-	r.rate, r.rateFrom = float64(closed)/hold, fmt.Sprintf("%s entries in TIME_WAIT%s / %g s", units.Count(closed), serversOwn(pool), hold)
+	r.rate, r.rateFrom = float64(closed)/hold, fmt.Sprintf("%s in TIME_WAIT%s / %g s", units.Plural(closed, "entry", "entries"), serversOwn(pool), hold)
 	if hold >= peerTimeWait {
 		if pool.Share < evictsFrom {
 			return nil

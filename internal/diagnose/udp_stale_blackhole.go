@@ -147,7 +147,7 @@ func staleFinding(rec *snapshot.Recording, all []stale) *Finding {
 	if !slices.ContainsFunc(all, func(s stale) bool { return s.Unanswered() }) {
 		f.Severity, f.Confidence = Warning, "possible"
 		f.Title = fmt.Sprintf("UDP to %s goes on to where no rule leads any more", named)
-		f.Consequence = fmt.Sprintf("%s of UDP had answers before, and stay with their old target for as long as their clients go on from the same port: if it is gone, they get no answer any more; new ones work",
+		f.Consequence = fmt.Sprintf("the old target remains that of %s of UDP, which had answers before, for as long as their clients go on from the same port: if it is gone, no answer comes any more; new ones work",
 			units.Plural(entries, "connection", "connections"))
 	} else if ruled := slices.ContainsFunc(all, func(s stale) bool { return s.ruled }); !ruled { // IPVS, Open vSwitch or a program may translate there without a rule
 		f.Severity, f.Confidence = Warning, "possible"

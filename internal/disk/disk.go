@@ -46,20 +46,31 @@ func renameNew(from, to string) error {
 	return nil
 }
 
+// naming replaces a temporary name in an error by that of the file it was for.
+func naming(path string, err error) error {
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		if temp, _ := filepath.Match(temporary, filepath.Base(at.Path)); temp {
+			at.Path = path
+		}
+	}
+	return err
+}
+
 // put writes a file under a temporary name and has it renamed.
 func put(path string, mode fs.FileMode, write func(io.Writer) error, rename func(from, to string) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), temporary)
 	if err != nil {
-		return err
+		return naming(path, err)
 	}
 	defer os.Remove(f.Name()) // fails after the rename, as it should
 	if err := write(f); err != nil {
 		f.Close()
-		return err
+		return naming(path, err)
 	}
 	err = cmp.Or(f.Chmod(mode), f.Sync())
 	if err = cmp.Or(err, f.Close()); err != nil {
-		return err
+		return naming(path, err)
 	}
 	if err := rename(f.Name(), path); err != nil {
 		return err
@@ -80,7 +91,7 @@ func Open(name string, mode fs.FileMode) (*os.File, error) {
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), temporary)
 	if err != nil {
-		return nil, err
+		return nil, naming(path, err)
 	}
 	if err := cmp.Or(f.Chmod(mode), os.Rename(f.Name(), path)); err != nil {
 		f.Close()
@@ -95,7 +106,7 @@ func Open(name string, mode fs.FileMode) (*os.File, error) {
 func CreateLocked(path string, mode fs.FileMode, text []byte) (*os.File, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), temporary)
 	if err != nil {
-		return nil, err
+		return nil, naming(path, err)
 	}
 	defer os.Remove(f.Name())
 	_, err = f.Write(text)

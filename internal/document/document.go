@@ -67,7 +67,7 @@ func (s Source) Decode(into any, check func() *Problem) error {
 func (s Source) DecodeTree(into any, check func() *Problem) (*Tree, error) {
 	s.Text = bytes.TrimPrefix(s.Text, []byte("\ufeff")) // a byte order mark, as some editors leave (YAML 1.2.2, 5.2)
 	if len(s.Text) > s.Limit {
-		return nil, s.fail(&located{message: fmt.Sprintf("%d bytes: a %s is at most %d", len(s.Text), s.What, s.Limit)})
+		return nil, s.fail(&located{message: fmt.Sprintf("expected a %s of at most %d bytes, found more", s.What, s.Limit)})
 	}
 	body, err := s.body()
 	if err != nil {
@@ -107,22 +107,28 @@ func (s Source) body() (n *yaml.Node, err error) {
 	}
 	switch err := loader.Load(&more); {
 	case err == nil:
-		return nil, fmt.Errorf("expected one YAML document with a %s, found another one after it", s.What)
+		return nil, at(more.Content[0], "expected one YAML document with a %s, found another one after it", s.What)
 	case !errors.Is(err, io.EOF):
 		return nil, cmp.Or(read.over, s.explain(err))
 	}
-	return first.Content[0], refuseControls(&first)
+	return first.Content[0], refuse(&first)
 }
 
-// refuseControls returns an error where a text, with its escapes resolved, has what acts
-// on a terminal that prints it: C0, DEL and C1. The library refuses those that are not
-// escaped; here nothing needs them at all.
-func refuseControls(n *yaml.Node) error {
+// tags are those that values have without one, or may have; a tag of its own would be ignored.
+var tags = []string{"", "!", "!!str", "!!int", "!!float", "!!bool", "!!null", "!!map", "!!seq", "!!merge", "!!timestamp", "!!binary"}
+
+// refuse returns an error where a value has an unknown tag, and where a text, with its escapes
+// resolved, has what acts on a terminal that prints it: C0, DEL and C1. The library refuses
+// those that are not escaped; here nothing needs them at all.
+func refuse(n *yaml.Node) error {
+	if tag := n.ShortTag(); n.Kind != yaml.AliasNode && !slices.Contains(tags, tag) {
+		return at(n, "unknown tag %s", tag)
+	}
 	if strings.ContainsFunc(n.Value, func(r rune) bool { return r != '\n' && r != '\r' && r != '\t' && unicode.IsControl(r) }) {
 		return at(n, "control character in %q: a terminal would act on it", n.Value)
 	}
 	for _, child := range n.Content {
-		if err := refuseControls(child); err != nil {
+		if err := refuse(child); err != nil {
 			return err
 		}
 	}

@@ -93,8 +93,10 @@ func TestDecodeErrors(t *testing.T) {
 		{"far to the right", "{words: [" + strings.Repeat("w, ", 30) + "w], opens: x}\n", `g.yaml:1:111: expected an hour such as 7h, found "x"`,
 			"    1 | , w, w, w, w, w, w, w, w, w, w], opens: x}\n      |" + strings.Repeat(" ", 41) + "^"},
 		{"empty", "", "g.yaml:1:1: expected a garden, found an empty document", ""},
-		{"two", "name: x\n---\nname: y\n", "g.yaml:1:1: expected one YAML document with a garden, found another one after it", ""},
-		{"too large", strings.Repeat("#", 401), "g.yaml:1:1: 401 bytes: a garden is at most 400", ""},
+		{"two", "name: x\n---\nname: y\n", "g.yaml:3:1: expected one YAML document with a garden, found another one after it", "    3 | name: y\n      | ^"},
+		{"a tag", "name: !!python/object:os.system x\n", "g.yaml:1:7: unknown tag !!python/object:os.system", "    1 | name: !!python/object:os.system x\n      |       ^"},
+		{"a tag of a mapping", "!garden\nname: x\n", "g.yaml:1:1: unknown tag !garden", "    1 | !garden\n      | ^"},
+		{"too large", strings.Repeat("#", 401), "g.yaml:1:1: expected a garden of at most 400 bytes, found more", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := decode(tt.text)

@@ -246,7 +246,11 @@ func (f *Foreign) admit(p *Plan) string {
 	var all []string
 	for _, lan := range lans {
 		for _, wan := range wans {
-			all = append(all, f.admitPair(p, lan, wan)...)
+			for _, command := range f.admitPair(p, lan, wan) {
+				if !slices.Contains(all, command) { // some name one of the two interfaces
+					all = append(all, command)
+				}
+			}
 			if len(lans)*len(wans) > maxAdvised {
 				return commands(append(all, "# and so for the other interfaces")...)
 			}

@@ -147,10 +147,10 @@ func TestForeignAdvice(t *testing.T) {
 // TestForeignAdviceForAll: each interface inside has its commands, up to a few.
 func TestForeignAdviceForAll(t *testing.T) {
 	docker := Foreign{Owner: "docker", Source: "iptables-nft", Family: "ip", Chain: "FORWARD"}
-	for lan, want := range map[string]int{"eth1": 2, "[eth1, br0]": 4, "[a, b, c, d, e]": 3} {
-		plan := compile(t, "\n  interfaces: {wan: eth0, lan: "+lan+"}\n  nat: [{masquerade: {from: 10.0.0.0/8}}]", here())
+	for roles, want := range map[string]int{"wan: eth0, lan: eth1": 2, "wan: eth0, lan: [eth1, br0]": 4, "wan: [eth0, ppp0], lan: eth1": 3, "wan: eth0, lan: [a, b, c, d, e]": 3} {
+		plan := compile(t, "\n  interfaces: {"+roles+"}\n  nat: [{masquerade: {from: 10.0.0.0/8}}]", here())
 		if got := strings.Split(docker.admit(plan), "\n"); len(got) != want {
-			t.Errorf("%s: %d lines: %q", lan, len(got), got)
+			t.Errorf("%s: %d lines: %q", roles, len(got), got)
 		}
 	}
 }

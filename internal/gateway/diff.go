@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -183,27 +184,28 @@ var untrackedEffects = map[Change]string{
 }
 
 // aspect is a value of the whole gateway, and what its change does to connections;
-// empty if it has no effect on them alone.
+// empty if it has no effect on them alone. off is that of its end where it differs.
 type aspect struct {
 	name   string
 	value  func(*Plan) string
 	effect string
+	off    string
 }
 
 const settingEngine = "engine"
 
 var aspects = []aspect{
-	{settingEngine, func(p *Plan) string { return string(p.Engine) }, "connections that exist are not known to the other engine, and break"},
-	{"wan", func(p *Plan) string { return strings.Join(p.WAN, ", ") }, ""},
-	{"lan", func(p *Plan) string { return strings.Join(p.LAN, ", ") }, ""},
-	{"mss", func(p *Plan) string { return mssText(p.MSS) }, "connections to come: the size is in the SYN"},
-	{"flowtable", func(p *Plan) string { return strings.Join(p.Flowtable, ", ") }, "those that exist enter or leave the fast path with their next packets"},
-	{"connections-per-source", func(p *Plan) string { return countOrNone(p.ConnectionsPerSource) }, "none is cut: a source that has as many gets no new ones"},
-	{"accounting", func(p *Plan) string { return onOff(p.Accounting) }, "connections to come; those that exist have no counters and get none"},
-	{"expected flows", func(p *Plan) string { return countOrNone(int64(p.Expect.Flows)) }, ""},
-	{"expected rate", func(p *Plan) string { return rateOrNone(float64(p.Expect.Rate)) }, ""},
-	{"IPv4 forwarding", func(p *Plan) string { return onOff(p.IPv4) }, "all packets that pass through"},
-	{"IPv6 forwarding", func(p *Plan) string { return onOff(p.IPv6) }, "all packets that pass through"},
+	{settingEngine, func(p *Plan) string { return string(p.Engine) }, "connections that exist are not known to the other engine, and break", ""},
+	{"wan", func(p *Plan) string { return strings.Join(p.WAN, ", ") }, "", ""},
+	{"lan", func(p *Plan) string { return strings.Join(p.LAN, ", ") }, "", ""},
+	{"mss", func(p *Plan) string { return mssText(p.MSS) }, "connections to come: the size is in the SYN", ""},
+	{"flowtable", func(p *Plan) string { return strings.Join(p.Flowtable, ", ") }, "those that exist enter or leave the fast path with their next packets", ""},
+	{"connections-per-source", func(p *Plan) string { return countOrNone(p.ConnectionsPerSource) }, "none is cut: a source that has as many gets no new ones", "no source is bounded any more"},
+	{"accounting", func(p *Plan) string { return onOff(p.Accounting) }, "connections to come; those that exist have no counters and get none", "connections to come; those that exist continue to be counted"},
+	{"expected flows", func(p *Plan) string { return countOrNone(int64(p.Expect.Flows)) }, "", ""},
+	{"expected rate", func(p *Plan) string { return rateOrNone(float64(p.Expect.Rate)) }, "", ""},
+	{"IPv4 forwarding", func(p *Plan) string { return onOff(p.IPv4) }, "all packets that pass through", ""},
+	{"IPv6 forwarding", func(p *Plan) string { return onOff(p.IPv6) }, "all packets that pass through", ""},
 }
 
 func diffSettings(old, new *Plan) (out []SettingDiff) {
@@ -221,6 +223,9 @@ func diffSettings(old, new *Plan) (out []SettingDiff) {
 		change := SettingDiff{Setting: s.name, Before: before, After: after, Connections: s.effect}
 		if s.name == settingEngine && (before == "" || after == "") {
 			change.Connections = "" // the rules say it
+		}
+		if after == "" {
+			change.Connections = cmp.Or(s.off, change.Connections)
 		}
 		out = append(out, change)
 	}

@@ -20,6 +20,24 @@ func changes(d Diff) string {
 	return fmt.Sprintf("%s%d unchanged, %d renumbered\n", b.String(), d.Unchanged, d.Renumbered)
 }
 
+// What turning a setting off does to connections is not what turning it on does.
+func TestSettingsTurnedOff(t *testing.T) {
+	effects := func(old, new string) (all map[string]string) {
+		all = map[string]string{}
+		for _, s := range DiffOf(compile(t, old, router), compile(t, new, router)).Settings {
+			all[s.Setting] = s.Connections
+		}
+		return all
+	}
+	const with = roles + "\n  accounting: on\n  limits: {connections-per-source: 5}"
+	on, off := effects(roles, with), effects(with, roles)
+	for _, name := range []string{"accounting", "connections-per-source"} {
+		if on[name] == "" || off[name] == "" || on[name] == off[name] {
+			t.Errorf("%s: on %q, off %q", name, on[name], off[name])
+		}
+	}
+}
+
 func TestBetween(t *testing.T) {
 	const base = roles + `
   nat:

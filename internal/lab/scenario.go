@@ -263,7 +263,7 @@ func find[T any](all []*T, what, wanted string, name func(*T) string) (*T, error
 func Find(name string) (*Scenario, error) {
 	s, err := find(Scenarios(), "scenario", name, func(s *Scenario) string { return s.Name })
 	if err != nil {
-		return nil, fmt.Errorf("%w; a file of your own needs a path such as ./%s.yaml", err, name)
+		return nil, fmt.Errorf("%w; a file of your own ends in .yaml or .yml", err)
 	}
 	return s, nil
 }

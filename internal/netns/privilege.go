@@ -64,10 +64,15 @@ func check(have uint64, needs []Need) error {
 	return Advise(errors.New("needs "+strings.Join(missing, " and ")), lacks...)
 }
 
-// Denied adds to a refusal of the kernel what to do about it; other errors stay as they
-// are.
+// advised is an error that ends with who may do it.
+type advised struct{ error }
+
+func (a advised) Unwrap() error { return a.error }
+
+// Denied adds to a refusal of the kernel what to do about it; other errors, and those that
+// have it already, stay as they are.
 func Denied(err error, needs ...[]int) error {
-	if !errors.Is(err, fs.ErrPermission) {
+	if has := (advised{}); !errors.Is(err, fs.ErrPermission) || errors.As(err, &has) {
 		return err
 	}
 	return Advise(err, needs...)
@@ -82,7 +87,7 @@ func Advise(err error, needs ...[]int) error {
 			narrow = append(narrow, any[0])
 		}
 	}
-	return fmt.Errorf("%w; run it as root, or with %s", err, join(narrow, " and "))
+	return advised{fmt.Errorf("%w; run it as root, or with %s", err, join(narrow, " and "))}
 }
 
 func (n Need) metBy(have uint64) bool {

@@ -2,6 +2,7 @@ package netns
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"testing"
 
@@ -60,6 +61,7 @@ func TestDenied(t *testing.T) {
 		{unix.EPERM, "operation not permitted; run it as root, or with CAP_BPF and CAP_NET_ADMIN"},
 		{&fs.PathError{Op: "open", Path: "/x", Err: unix.EACCES}, "open /x: permission denied; run it as root, or with CAP_BPF and CAP_NET_ADMIN"},
 		{unix.EINVAL, "invalid argument"},
+		{fmt.Errorf("enter: %w", Denied(unix.EPERM, Ptrace)), "enter: operation not permitted; run it as root, or with CAP_SYS_PTRACE"},
 	} {
 		if got := Denied(tt.err, BPF, NetAdmin, NetAdmin); got.Error() != tt.want || !errors.Is(got, tt.err) {
 			t.Errorf("%v: %q, want %q", tt.err, got, tt.want)

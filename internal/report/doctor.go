@@ -230,7 +230,8 @@ func (p *printer) checks(r *diagnose.Report) {
 	p.table(t)
 }
 
-// checksSummary counts the checks: "16 checks passed, 1 not run: needs --trace".
+// checksSummary counts the checks: "16 checks passed, 1 not run: needs --trace";
+// of an interrupted recording "16 checks passed on 0.4 s only".
 func checksSummary(r *diagnose.Report) string {
 	passed, incomplete, notRun := 0, 0, 0
 	var needs, parts []string
@@ -250,6 +251,9 @@ func checksSummary(r *diagnose.Report) string {
 		parts = append(parts, units.Plural(n, "finding", "findings"))
 	}
 	parts = append(parts, units.Plural(passed, "check passed", "checks passed"))
+	if slices.ContainsFunc(r.Incomplete, func(m diagnose.Missing) bool { return len(m.Checks) == 0 }) { // cut short
+		parts[len(parts)-1] += fmt.Sprintf(" on %s s only", units.Fixed(r.Seconds, 1))
+	}
 	if incomplete > 0 {
 		parts = append(parts, fmt.Sprintf("%d without result", incomplete))
 	}

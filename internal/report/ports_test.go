@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"os"
 	"strings"
 	"testing"
 
@@ -61,6 +62,11 @@ note: the rules are not known
 `
 	if diff := cmp.Diff(want, got.String()); diff != "" {
 		t.Error(diff)
+	}
+	_, explained, _ := strings.Cut(want, "\n\n\"if taken\"")
+	explained, _, _ = strings.Cut(explained, "\nOf TCP")
+	if doc, err := os.ReadFile("../../docs/conntrack.md"); err != nil || !strings.Contains(string(doc), explained) {
+		t.Errorf("docs/conntrack.md does not show %q: %v", explained, err)
 	}
 }
 

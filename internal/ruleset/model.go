@@ -219,10 +219,12 @@ func (t *Table) Concerns() bool {
 // IsGateway reports whether it is the table of natkit's gateway.
 func (t *Table) IsGateway() bool { return t.Family == GatewayFamily && t.Name == GatewayTable }
 
-// IsIptables reports whether iptables-legacy or iptables-nft keeps the table: the names
-// are reserved for it.
+// IsIptables reports whether iptables-legacy or iptables-nft keeps the table: one of
+// iptables' own names, without a base chain that iptables does not have.
 func (t *Table) IsIptables() bool {
-	return t.Source == "iptables-legacy" || t.Family != "inet" && builtinChains[t.Name] != nil
+	names := builtinChains[t.Name]
+	return t.Source == "iptables-legacy" || t.Family != "inet" && names != nil &&
+		!slices.ContainsFunc(t.Chains, func(c *Chain) bool { return c.Hook != "" && !slices.Contains(names, c.Name) })
 }
 
 // Program returns "nftables", "iptables-nft" or "iptables-legacy".

@@ -5,11 +5,13 @@ import (
 	"bytes"
 	"cmp"
 	"compress/gzip"
+	"context"
 	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"reflect"
 	"strings"
 	"time"
@@ -112,13 +114,13 @@ type BundleReader struct {
 func NewBundleReader(r io.Reader, budget *Budget) (*BundleReader, error) {
 	gz, err := gzip.NewReader(r)
 	if err != nil {
-		return nil, fmt.Errorf("not written by natkit snapshot: %w", whole(err))
+		return nil, foreign(whole(err))
 	}
 	b := &BundleReader{Budget: budget, unpacked: &limited{r: gz, left: bundleMax}}
 	b.tar = tar.NewReader(b.unpacked)
 	name, data, err := b.member()
 	if err != nil {
-		return nil, fmt.Errorf("not written by natkit snapshot: %w", err)
+		return nil, foreign(err)
 	}
 	var h bundleHeader
 	if name != bundleFirst || json.Unmarshal(data, &h) != nil {
@@ -128,6 +130,16 @@ func NewBundleReader(r io.Reader, budget *Budget) (*BundleReader, error) {
 		return nil, fmt.Errorf("its form is %q and this natkit reads %s: use the natkit that wrote it", h.Schema, BundleSchema)
 	}
 	return b, nil
+}
+
+// foreign is an error at the beginning of a file; where that could be read, the file is
+// something else.
+func foreign(err error) error {
+	var path *fs.PathError
+	if errors.Is(err, ErrBudget) || errors.Is(err, context.Canceled) || errors.As(err, &path) {
+		return err
+	}
+	return fmt.Errorf("not written by natkit snapshot: %w", err)
 }
 
 // Next is the next member; io.EOF after the last one of a whole bundle.
@@ -231,7 +243,11 @@ func (b *Budget) Unmarshal(data []byte, v any) error {
 			return err
 		}
 	}
-	return json.Unmarshal(data, v)
+	err := json.Unmarshal(data, v)
+	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) { // without the names of Go types
+		return fmt.Errorf("%s: a %s does not fit there", wrong.Field, wrong.Value)
+	}
+	return err
 }
 
 // meter walks through valid JSON and its type together and charges what each value takes.

@@ -210,7 +210,10 @@ const RecordingSchema = "natkit.recording/1"
 type Recording struct {
 	Schema    string      `json:"schema"`
 	Snapshots []*Snapshot `json:"snapshots"`
-	Flows     *Flows      `json:"flows,omitempty"`
+	// CutShortOf is the time between the instants that was asked for, in seconds, where
+	// an interrupt ended it; 0 elsewhere.
+	CutShortOf float64 `json:"cut_short_of_seconds,omitempty"`
+	Flows      *Flows  `json:"flows,omitempty"`
 	// Drops, Profile and SYNs are of the time between the last two instants;
 	// nil where they were not asked for, or could not be had: Parts of the last
 	// instant say why.

@@ -66,7 +66,7 @@ func changeNATRule(c Change) (cost, risk string) {
 	if before.FullyRandom && !after.FullyRandom {
 		risks = append(risks, "connections that begin at the same moment may choose the same port again, and one is lost (insert_failed)")
 	}
-	if w := fewer(before, after); w != "" {
+	if w := otherPorts(before, after); w != "" {
 		risks = append(risks, w)
 	}
 	risks = append(risks, "holds for new connections only, and until the rules are loaded anew",
@@ -95,15 +95,21 @@ func NATRuleByHand(c Change) string {
 		to, flags, colon, flags, toPorts, options, colon, options)
 }
 
-// fewer returns the risk of fewer ports than before.
-func fewer(before, after nat.Options) string {
+// RiskOfMorePorts is that of a rule that takes more ports than before.
+const RiskOfMorePorts = "where another host has other ports of the same address, answers to them go wrong; a firewall outside may let only the old range through"
+
+// otherPorts returns the risk of more or fewer ports than before.
+func otherPorts(before, after nat.Options) string {
 	size := func(o nat.Options) int {
 		if o.Ports == (nat.Ports{}) {
 			return 1 << 16
 		}
 		return o.Ports.Len()
 	}
-	if size(after) >= size(before) {
+	switch n := size(after) - size(before); {
+	case n > 0:
+		return RiskOfMorePorts
+	case n == 0:
 		return ""
 	}
 	return fmt.Sprintf("only %d ports for each destination: more connections than that to one fail", size(after))

@@ -83,6 +83,11 @@ func TestNATRuleChangeOfPorts(t *testing.T) {
 	if !strings.Contains(c.Risk, "only 10 ports") || c.Cost != "" {
 		t.Errorf("cost %q, risk %q", c.Cost, c.Risk)
 	}
+	for _, wider := range []nat.Options{{Ports: nat.Ports{First: 1024, Last: 65535}}, {}} {
+		if c := Assess([]Change{NATRuleChange(natRule(), wider)}, Facts{})[0]; !strings.HasPrefix(c.Risk, RiskOfMorePorts) {
+			t.Errorf("risk of %q is %q", c.After, c.Risk)
+		}
+	}
 }
 
 func TestValidateNATRule(t *testing.T) {

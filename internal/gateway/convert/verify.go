@@ -105,6 +105,9 @@ func (t *translator) inTheWay(i int) string {
 	}
 	meets := func(b *entry) bool { return b != e && b.side == e.side && !b.Match.Disjoint(&e.Match) }
 	for _, b := range t.untranslated {
+		if meets(b) && b.Rule.Target.Name == ruleset.Unread {
+			return where(b.Rule) + ", which natkit cannot read, may change what its packets get"
+		}
 		if meets(b) && !givesSame(&b.Rule.Target, &e.Rule.Target) {
 			return where(b.Rule) + ", which is not translated, gets some of its packets first"
 		}

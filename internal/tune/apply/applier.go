@@ -163,12 +163,18 @@ func (s sysctls) nearest(name string, err error) string {
 	return strings.TrimSuffix(name, word) + near
 }
 
+// tracks reports whether the connection tracker's own values are there.
+func (s sysctls) tracks() bool {
+	_, err := os.Stat(filepath.Join(s.procRoot, "sys/net/netfilter/nf_conntrack_max"))
+	return err == nil
+}
+
 // explain adds what to do about the kernel's refusal.
 func (s sysctls) explain(name string, err error) error {
 	switch near := s.nearest(name, err); {
 	case near != "":
 		return fmt.Errorf("%w: did you mean %s?", err, near)
-	case errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(name, "net.netfilter."):
+	case errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(name, "net.netfilter.") && !s.tracks():
 		return fmt.Errorf("%w; it appears with the module nf_conntrack (modprobe nf_conntrack), and only where the kernel has connection tracking", err)
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w; this kernel does not have it, its module is not loaded, or its interface is gone", err)

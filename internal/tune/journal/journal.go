@@ -278,6 +278,9 @@ func (j *Journal) Load(id string) (*Transaction, error) {
 	if err == nil && t.ID != id {
 		t, err = nil, fmt.Errorf("holds transaction %s", t.ID)
 	}
+	if errors.Is(err, errSchema) {
+		return nil, fmt.Errorf("read journal %s: %w: use the natkit that wrote it", j.path(id), err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read journal %s: %w; natkit cannot undo what it held: put that back by hand, and move the file away", j.path(id), err)
 	}

@@ -281,10 +281,13 @@ func (t *Transaction) checkForeign() error {
 	return nil
 }
 
+// errSchema: another version of natkit wrote it, or none.
+var errSchema = errors.New("its form is")
+
 // check refuses what natkit would not have written: an undo acts as root on it.
 func (t *Transaction) check() error {
 	if t.Schema != Schema {
-		return fmt.Errorf("schema %q, expected %q", t.Schema, Schema)
+		return fmt.Errorf("%w %q and this natkit reads %s", errSchema, t.Schema, Schema)
 	}
 	if _, ok := idNumber(t.ID); !ok {
 		return fmt.Errorf("id %q is malformed", t.ID)

@@ -44,7 +44,7 @@ func TestDecode(t *testing.T) {
 		t.Error(diff)
 	}
 	bad := []struct{ old, new, want string }{
-		{Schema, "natkit.journal/2", "schema"},
+		{Schema, "natkit.journal/2", "its form is"},
 		{"t0001", "../../x", "malformed"},
 		{"boot-a", "", "boot_id"},
 		{`"applied"`, `"eaten"`, `state "eaten" is unknown`},
