@@ -140,6 +140,7 @@ func TestParseErrors(t *testing.T) {
 		{"ports of icmp", "dnat: {on: wan, port: icmp/8, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "icmp/8": icmp has no ports`},
 		{"no brackets", "dnat: {on: wan, to: \"fd00::2:80000\"}", `3:25: expected an address with or without a port, such as 172.17.0.2:80 or "[fd00::2]:80", found "fd00::2:80000": write "[fd00::2]:80000"`},
 		{"to port 0", "dnat: {on: wan, to: 10.0.0.1:0}", `3:25: expected an address with or without a port, such as 172.17.0.2:80 or "[fd00::2]:80", found "10.0.0.1:0": ports are 1 to 65535`},
+		{"to a range of ports", "dnat: {on: wan, to: 10.0.0.1:300-400}", `3:25: expected an address with or without a port, such as 172.17.0.2:80 or "[fd00::2]:80", found "10.0.0.1:300-400": one port belongs here, not a range; without it each port stays what it is`},
 		{"cut address", "dnat: {on: 203.0.113, to: 10.0.0.1}", `3:16: expected ` + onWords + `, found "203.0.113": neither an address nor a name`},
 		{"alias of an address", "masquerade: {out: \"eth0:1\"}", `3:23: expected ` + nameWords + `, found "eth0:1": neither an address nor a name`},
 		{"long name", "masquerade: {out: aaaaaaaaaaaaaaaa}", `3:23: expected ` + nameWords + `, found "aaaaaaaaaaaaaaaa": a name has at most 15 characters, and no space, comma, slash or colon`},
