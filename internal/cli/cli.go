@@ -24,7 +24,7 @@ const (
 	exitOK       = 0
 	exitFailed   = 1 // the operation failed
 	exitUsage    = 2 // the command line was wrong, or a file does not parse
-	exitFindings = 3 // done, and there are findings, or an expectation was not met
+	exitFindings = 3 // done, and there are findings, or an expectation was not met; or refused for such
 	// exitIncomplete: done in part, and nothing was found in that.
 	exitIncomplete  = 4
 	exitInterrupted = 130 // as in shells for SIGINT
@@ -107,11 +107,18 @@ func exitCode(stderr io.Writer, cmd *cobra.Command, err error) int {
 			cmd = cmd.Parent()
 		}
 		fmt.Fprintf(stderr, "see '%s --help'\n", cmd.CommandPath())
+	case errors.As(err, new(refusal)):
+		return exitFindings
 	default:
 		return exitFailed
 	}
 	return exitUsage
 }
+
+// refusal is an error for what natkit found: nothing was changed.
+type refusal struct{ error }
+
+func (r refusal) Unwrap() error { return r.error }
 
 // said returns the text of an error for a terminal: file names in it are untrusted.
 // Only a signal cancels what natkit does.

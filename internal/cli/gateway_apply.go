@@ -102,7 +102,10 @@ confirm' in time, also when natkit or the shell dies: if it cuts you off, wait. 
 --persist the file becomes /etc/natkit/gateway.yaml, at the confirmation, for
 'natkit gateway run' at boot.
 
-Tracked connections keep their translation; --flush-stale deletes those of removed rules.`,
+Tracked connections keep their translation; --flush-stale deletes those of removed rules.
+
+Exit codes: 0 ok, 1 error, 2 usage, or no terminal to ask on, 3 refused: a finding, or
+what is in force was changed by hand or is not natkit's.`,
 		Example: `  sudo natkit gateway apply gateway.yaml
   sudo natkit gateway apply gateway.yaml --yes --confirm 60s
   sudo natkit gateway apply gateway.yaml --yes --confirm 60s --persist
@@ -131,10 +134,14 @@ func (f *gatewayApply) run(ctx context.Context, ns *netns.Handle, args []string)
 	ready, err := h.Prepare(ctx, w)
 	if errors.As(err, new(gwapply.Refused)) {
 		_ = report.GatewayFindings(f.env.Stderr, report.Style{}, w.Name, ready.Findings)
-		return fmt.Errorf("apply %s: refused: %w", w.Name, err)
+		return refusal{fmt.Errorf("apply %s: refused: %w", w.Name, err)}
 	}
 	if err != nil {
-		return fmt.Errorf("apply %s: %w", w.Name, err)
+		err = fmt.Errorf("apply %s: %w", w.Name, err)
+		if errors.As(err, new(gwapply.Obstacle)) {
+			err = refusal{err}
+		}
+		return err
 	}
 	plan := planDocument(w.Name, ready)
 	doc := changeDocument{
@@ -307,7 +314,9 @@ The former plan is in force again, in one transaction. If the rules were changed
 undo is refused and nothing is changed; other changed values are left as they are.
 
 Tracked connections keep their translation, unless no NAT rule is left on the host:
-with the last one the kernel stops translating, and they are cut.`,
+with the last one the kernel stops translating, and they are cut.
+
+Exit codes: 0 ok, 1 error, 2 usage, 3 refused: the rules were changed since.`,
 		Example:           "  sudo natkit gateway undo\n  sudo natkit gateway undo --netns gw --flush-stale",
 		ValidArgsFunction: u.completeIDs(isUndoable),
 	}
@@ -335,6 +344,9 @@ func (u *gatewayUndo) run(ctx context.Context, ns *netns.Handle, args []string) 
 		return err
 	}
 	tx, err := h.Undo(id)
+	if errors.Is(err, gwapply.ErrChanged) {
+		return refusal{err}
+	}
 	if err != nil {
 		return err
 	}

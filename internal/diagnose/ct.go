@@ -397,10 +397,10 @@ func once(texts []string, text string) []string {
 func (t *table) predict(s capacity.Sizing, lowerBound bool) string {
 	share := units.Percent(float64(s.Entries) / float64(s.Max))
 	if lowerBound {
-		return fmt.Sprintf("at least %s entries, %s of the new limit; what the full table turns away cannot be counted, so measure again afterwards",
-			units.Count(s.Entries), share)
+		return fmt.Sprintf("at least %s, %s of the new limit; what the full table turns away cannot be counted, so measure again afterwards",
+			units.Plural(s.Entries, "entry", "entries"), share)
 	}
-	return fmt.Sprintf("%s entries, %s of the new limit", units.Count(s.Entries), share)
+	return fmt.Sprintf("%s, %s of the new limit", units.Plural(s.Entries, "entry", "entries"), share)
 }
 
 // resize is advice: all packets would wait for longer than natkit may make them

@@ -2,9 +2,11 @@ package diagnose
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 )
@@ -81,4 +83,14 @@ func TestInNamespace(t *testing.T) {
 func rule(id string) Rule {
 	all := Rules()
 	return all[slices.IndexFunc(all, func(r Rule) bool { return r.ID == id })]
+}
+
+// Of one entry the forecast speaks in the singular.
+func TestPredictOne(t *testing.T) {
+	one := capacity.Sizing{Entries: 1, Max: 100}
+	for _, lowerBound := range []bool{false, true} {
+		if text := (&table{}).predict(one, lowerBound); !strings.Contains(text, "1 entry, 1 % of the new limit") {
+			t.Errorf("lower bound %v: %q", lowerBound, text)
+		}
+	}
 }

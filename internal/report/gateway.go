@@ -310,7 +310,7 @@ func (p *printer) gatewayCapacity(g *GatewayPlan) {
 	}
 	p.heading("Capacity")
 	if s := g.Table; s != nil {
-		text := fmt.Sprintf("the connection table needs %s entries, with those that have just ended; it holds %s", units.Count(s.Entries), units.Count(s.Max))
+		text := fmt.Sprintf("the connection table needs %s, with those that have just ended; it holds %s", units.Plural(s.Entries, "entry", "entries"), units.Count(s.Max))
 		if s.MaxAfter > s.Max {
 			text += fmt.Sprintf(", and %s give room (up to %s of memory)", units.Count(s.MaxAfter), units.Bytes(s.FullBytes))
 		}

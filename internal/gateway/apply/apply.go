@@ -77,6 +77,12 @@ func (r Refused) Error() string {
 	return text
 }
 
+// Obstacle is why a file is not applied though Check refuses nothing: what is in force, or no
+// engine that carries it out.
+type Obstacle struct{ error }
+
+func (o Obstacle) Unwrap() error { return o.error }
+
 // Prepare checks and compiles a wish against the host as it is. It changes nothing.
 func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
 	r, err := h.check(ctx, w, gateway.Check)
@@ -90,7 +96,7 @@ func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
 		return r, err
 	}
 	if len(r.obstacles) > 0 {
-		return r, r.obstacles[0]
+		return r, Obstacle{r.obstacles[0]}
 	}
 	if err := h.persist(r, w); err != nil || len(r.Plan.Changes) > 0 {
 		return r, err

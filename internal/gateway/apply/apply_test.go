@@ -173,8 +173,9 @@ func TestChangedByHand(t *testing.T) {
 	if err != nil || len(open) != 2 {
 		t.Fatalf("%v, %v", open, err)
 	}
-	if _, err := w.Undo(open[1].ID); err != nil {
-		t.Fatal(err)
+	noted := func(c journal.Change) bool { return c.Kind == tune.Gateway && c.Note != "" }
+	if tx, err := w.Undo(open[1].ID); err != nil || !slices.ContainsFunc(tx.Changes, noted) {
+		t.Fatalf("%+v, %v", tx, err)
 	}
 	w.want(b)
 	if _, err := w.Undo(id); err != nil {

@@ -97,7 +97,7 @@ func expected(e gateway.Expect, s capacity.Sizing) string {
 	if e.Rate > 0 {
 		parts = append(parts, units.Rate(float64(e.Rate))+" new ones per second")
 	}
-	return fmt.Sprintf("%s: %s entries with those that have just ended", strings.Join(parts, " and "), units.Count(s.Entries))
+	return fmt.Sprintf("%s: %s with those that have just ended", strings.Join(parts, " and "), units.Plural(s.Entries, "entry", "entries"))
 }
 
 func absent(values snapshot.Sysctls, names ...string) string {

@@ -340,6 +340,9 @@ func verifyUndone(applier Applier, c *journal.Change) error {
 		return fmt.Errorf("undo %s: wrote %q, reads back %q", c.Target, c.Before, got)
 	}
 	c.State = journal.Undone
+	if c.Kind == tune.Gateway && got != c.Before {
+		c.Note = "restored as natkit wrote it, without the changes by hand"
+	}
 	if c.Durable {
 		c.Note = "the live value stays until it is changed or the machine boots"
 	}
