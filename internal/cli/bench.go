@@ -237,6 +237,8 @@ Requires no privilege; --netns and --pid require CAP_SYS_ADMIN to enter the name
 	f.Var(addressList(&c.ConnectTo), "connect-to", "connect to this address, range or prefix (`ADDR[-ADDR]`, ADDR/BITS) instead of the URL's host, in turn; may be repeated")
 	f.Int64Var(&c.Batch, "batch", 0, "send the requests in batches of `N`; the next one begins when all of the last one have ended")
 	f.Var(period(&c.Pause, 0, 0), "pause", "with --batch: time between batches: seconds or 500ms, 2m, …")
+	requires(cmd, "per-connection", "keepalive")
+	requires(cmd, "pause", "batch")
 	f.BoolVar(&c.MergeAck, "merge-ack", false, "let the request carry the handshake's ACK: one packet fewer per connection, not comparable with runs without it")
 	b.addFlags(cmd, loadFlags{&c.Duration, &c.Rate, &c.Sources, &c.SourcePorts, &c.Seed, &c.Workers}, "requests", " (by default the kernel chooses, which is faster)")
 	completeFlags(cmd, map[string]cobra.CompletionFunc{"close": completeWords(string(load.CloseServer), string(load.CloseClient), string(load.CloseReset))})

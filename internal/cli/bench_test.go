@@ -141,7 +141,7 @@ func TestBenchServeInUse(t *testing.T) {
 	defer l.Close()
 	var stdout, stderr bytes.Buffer
 	code := runNatkit(t.Context(), &stdout, &stderr, "bench", "serve", "--listen", l.Addr().String())
-	if want := "natkit: serve on " + l.Addr().String() + ": address in use: "; code != exitFailed || !strings.HasPrefix(stderr.String(), want) {
+	if want := "natkit: serve on " + l.Addr().String() + ": another server listens there: "; code != exitFailed || !strings.HasPrefix(stderr.String(), want) {
 		t.Errorf("exit code %d, %q", code, &stderr)
 	}
 }

@@ -103,6 +103,9 @@ func exitCode(stderr io.Writer, cmd *cobra.Command, err error) int {
 			fmt.Fprintln(stderr, syntax.Excerpt)
 		}
 	case isUsage:
+		if cmd.Name() == "help" {
+			cmd = cmd.Parent()
+		}
 		fmt.Fprintf(stderr, "see '%s --help'\n", cmd.CommandPath())
 	case errors.As(err, new(refusal)):
 		return exitFindings

@@ -63,19 +63,19 @@ func (s *gatewayStale) text(advice string) string {
 	}
 	var rules []string
 	for rule, n := range s.ByRule {
-		rules = append(rules, fmt.Sprintf("%s (%s)", rule, units.Count(n)))
+		rules = append(rules, fmt.Sprintf("%s: %s", rule, units.Count(n)))
 	}
 	slices.Sort(rules)
-	fate := "deleted"
+	keep, fate := map[bool]string{true: "keeps its", false: "keep their"}[s.Connections == 1], "deleted"
 	switch kept := s.Deleted == 0 && s.Offloaded == 0; {
 	case kept && s.Cut:
-		fate = "they are cut: without any NAT rule the kernel translates no packet"
+		fate = "cut, as the kernel translates no packet without a NAT rule"
 	case kept:
-		fate = "they keep their translation until they end; " + advice
+		fate = keep + " translation until the end; " + advice
 	case s.Offloaded > 0:
 		fate = fmt.Sprintf("%s deleted, %s are offloaded to a flowtable and remain until they expire", units.Count(s.Deleted), units.Count(s.Offloaded))
 	}
-	return fmt.Sprintf("%s of removed rules: %s; %s\n", units.Plural(s.Connections, "connection", "connections"), strings.Join(rules, ", "), fate)
+	return fmt.Sprintf("%s of removed or changed rules (%s): %s\n", units.Plural(s.Connections, "connection", "connections"), strings.Join(rules, ", "), fate)
 }
 
 // gatewayApply are the flags of `natkit gateway apply`.
@@ -174,7 +174,7 @@ func (f *gatewayApply) run(ctx context.Context, ns *netns.Handle, args []string)
 	if f.persist {
 		lines += "at boot: 'systemctl enable natkit-gateway.service' runs 'natkit gateway run /etc/natkit/gateway.yaml'\n"
 	}
-	doc.text = resultsOf("", lines+doc.Stale.text("the same again with --flush-stale deletes them")).text
+	doc.text = resultsOf("", lines+doc.Stale.text("repeat the command with --flush-stale to delete stale entries")).text
 	return errors.Join(f.env.print(doc), err)
 }
 

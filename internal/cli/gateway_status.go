@@ -235,7 +235,13 @@ func explainArgs(args []string) (file string, packet nat.Packet, err error) {
 	if len(args) == 0 {
 		return "", packet, usagef("the packet is missing: \"tcp 192.168.0.2:4000 -> 198.51.100.9:443\"")
 	}
-	if packet, err = observe.ParsePacket(args); err != nil {
+	packet, err = observe.ParsePacket(args)
+	if word, _, _ := strings.Cut(args[0], " "); err != nil && file != "" {
+		if _, unknown := nat.ParseProtocol(word); unknown != nil {
+			return "", packet, usagef("%q is not a protocol, and as a FILE requires a packet after it: %v", file, err)
+		}
+	}
+	if err != nil {
 		return "", packet, usagef("%v", err)
 	}
 	return file, packet, nil

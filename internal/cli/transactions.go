@@ -100,7 +100,11 @@ func changeResult(c journal.Change) string {
 	case c.State == journal.Left, c.Note != "" && c.State == journal.Undone && !c.Durable:
 		text = string(c.State)
 	case c.State == journal.Undone:
-		text = report.ChangeValue(c.Change, c.Before)
+		before := c.Before
+		if digest, changed := tune.GatewayDigest(before); changed && c.Kind == tune.Gateway {
+			before = digest // it is restored as natkit wrote it
+		}
+		text = report.ChangeValue(c.Change, before)
 	}
 	if c.Note != "" {
 		text += " (" + c.Note + ")"

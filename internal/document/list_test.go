@@ -61,7 +61,7 @@ func TestDecodeTree(t *testing.T) {
 
 func TestDecodeTreeErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"books: []":           "s.yaml:1:8: expected one or more, found an empty list",
+		"books: []":           "s.yaml:1:8: expected at least one item, found an empty list",
 		"books: [one, two.]":  `s.yaml:1:14: expected a title, found "two.": leave out the full stop`,
 		"books: [[one]]":      "s.yaml:1:9: expected a title, found a list: one value is meant; repeat what it belongs to for each of the others",
 		"books:\nroom: 7h":    "s.yaml:1:7: expected a value, found nothing",

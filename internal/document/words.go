@@ -61,7 +61,7 @@ func List(n *yaml.Node, read func(item *yaml.Node) error) error {
 		return read(n)
 	}
 	if len(n.Content) == 0 {
-		return at(n, "expected one or more, found an empty list")
+		return at(n, "expected at least one item, found an empty list")
 	}
 	for _, item := range n.Content {
 		if err := read(item); err != nil {

@@ -252,7 +252,7 @@ func (c *checker) interfaces() {
 			c.role(n)
 		case c.facts.Known && !c.facts.has(n.name) && !missing[n.name]:
 			missing[n.name] = true
-			n.found(c, Warn, "interface-missing", fmt.Sprintf("there is no interface %s here: what is said of it waits until it comes", n.name),
+			n.found(c, Warn, "interface-missing", fmt.Sprintf("interface %s does not exist: its rules have no effect until it appears", n.name),
 				"look at '"+c.facts.Commands("ip link")+"' whether it has another name"+c.similar(n.name))
 		}
 	}

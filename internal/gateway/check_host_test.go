@@ -106,7 +106,7 @@ func TestCheckHost(t *testing.T) {
 			[]string{"4 10.0.0.255 refuse subnet-end: dnat: 10.0.0.255 is the network's own or the broadcast address of 10.0.0.0/24 on eth1"}},
 		{"broadcast addresses of a netmap", inFile("netmap: {inside: 10.0.0.192/26, outside: 198.51.100.192/26}"), nil},
 		{"no such interface", inFile("masquerade: {from: 10.0.0.0/8, out: eth9}", "masquerade: {from: 10.0.0.0/9, out: [eth9]}"),
-			[]string{"4 eth9 warn interface-missing: masquerade: there is no interface eth9 here: what is said of it waits until it comes"}},
+			[]string{"4 eth9 warn interface-missing: masquerade: interface eth9 does not exist: its rules have no effect until it appears"}},
 		{"session by dnat", inFile("dnat: {on: wan, port: tcp/20-22, to: 10.0.0.2}"), []string{"4 wan refuse cuts-own-session: dnat: " + cut}},
 		{"session by all of dnat", inFile("dnat: {on: 203.0.113.7, to: 10.0.0.2}"), []string{"4 203.0.113.7 refuse cuts-own-session: dnat: " + cut}},
 		{"session of another client", inFile("dnat: {on: wan, port: tcp/22, from: 198.18.1.0/24, to: 10.0.0.2}"), nil},

@@ -51,7 +51,13 @@ func unlike[E any](a, b []E, note func(*E)) {
 	}
 }
 
-// rulesOf are those of a plan's rules that differ, and how many do not.
+// TextsOf are the rules that a plan was made of, in the order of the file.
+func TextsOf(p *Plan) []RuleText {
+	all, _ := rulesOf(p, nil)
+	return all
+}
+
+// rulesOf are those of a plan's rules that differ (nil: all), and how many do not.
 func rulesOf(p *Plan, differ map[Ref]bool) (out []RuleText, alike int) {
 	if p == nil {
 		return nil, 0
@@ -71,7 +77,7 @@ func rulesOf(p *Plan, differ map[Ref]bool) (out []RuleText, alike int) {
 		r.waiting = append(r.waiting, w.Interface)
 	}
 	for ref, r := range rules {
-		if !differ[ref] {
+		if differ != nil && !differ[ref] {
 			alike++
 			continue
 		}

@@ -265,6 +265,8 @@ func portNumber(text string) (uint16, error) {
 		return 0, document.Advice("one port or one range is meant; repeat what it belongs to for each of the others")
 	case colon && first != "" && last != "":
 		return 0, document.Advice("a range has a hyphen: write " + first + "-" + last)
+	case strings.Contains(text, "-"):
+		return 0, document.Advice("one port belongs here, not a range; without it each port stays what it is")
 	case err != nil || n == 0:
 		return 0, document.Advice("ports are 1 to 65535")
 	}

@@ -159,13 +159,13 @@ func (c Config) checkBounds() error {
 	case c.PerConnection < 0 || c.PerConnection > maxPerConnection:
 		return fmt.Errorf("%d requests per connection: must be 1 to %d", c.PerConnection, maxPerConnection)
 	case c.PerConnection > 0 && !c.KeepAlive:
-		return errors.New("requests per connection: only kept connections have more than one; keep them alive, too")
+		return errors.New("several requests per connection require keepalive")
 	case c.Batch < 0 || c.Pause < 0:
 		return fmt.Errorf("batches of %d with a pause of %v: must not be negative", c.Batch, c.Pause)
 	case c.Batch > 0 && c.Rate > 0:
 		return errors.New("batches and a rate: what is started on a schedule does not wait for a batch; give one of them")
 	case c.Pause > 0 && c.Batch == 0:
-		return errors.New("a pause without batches: give the size of a batch, too")
+		return errors.New("a pause requires the size of a batch")
 	case c.Close != CloseServer && c.Close != CloseClient && c.Close != CloseReset:
 		return fmt.Errorf("close mode %q: must be client, server or rst", c.Close)
 	}

@@ -77,10 +77,10 @@ func TestCheckedRefuses(t *testing.T) {
 		{func(c *Config) { c.AbortAfter = -1 }, "abort"},
 		{func(c *Config) { c.Close = "never" }, "close mode"},
 		{func(c *Config) { c.KeepAlive, c.PerConnection = true, -1 }, "requests per connection"},
-		{func(c *Config) { c.PerConnection = 5 }, "keep them alive"},
+		{func(c *Config) { c.PerConnection = 5 }, "keepalive"},
 		{func(c *Config) { c.Batch = -1 }, "batches of -1"},
 		{func(c *Config) { c.Batch, c.Rate = 5, 10 }, "batches and a rate"},
-		{func(c *Config) { c.Pause = time.Second }, "pause without batches"},
+		{func(c *Config) { c.Pause = time.Second }, "a pause requires"},
 		{func(c *Config) { c.ConnectTo = []netip.Addr{netip.MustParseAddr("0.0.0.0")} }, "connect to 0.0.0.0"},
 		{func(c *Config) { c.ConnectTo = []netip.Addr{netip.MustParseAddr("fe80::1")} }, "connect to fe80::1: the link-local"},
 		{func(c *Config) {

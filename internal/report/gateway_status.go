@@ -131,12 +131,12 @@ func (p *printer) gatewayConcerns(v GatewayStatus, s *observe.Status) {
 	}
 	warn := func(text string) { p.mark(0, Cell{}, text, Warn) }
 	if s.Flows.Stale > 0 {
-		warn(fmt.Sprintf("%s%s under an address that is gone (%s): nothing comes back for them (%s ends them)",
+		warn(fmt.Sprintf("%s%s under an address that this host no longer has (%s): no answer arrives; %s deletes such entries",
 			about(s), units.Plural(s.Flows.Stale, "connection leaves", "connections leave"), firstFew(s.Flows.StaleAddresses), v.verb("conntrack delete")))
 	}
 	if s.Flows.Untranslated > 0 {
 		least := map[bool]string{true: "at least "}[s.Flows.UntranslatedAtLeast]
-		warn(fmt.Sprintf("%s%s%s untranslated: begun before the rule for them was in force, and with the inside address until they end (%s ends them)",
+		warn(fmt.Sprintf("%s%s%s untranslated, begun before a rule was in force: the inside address leaves with every packet; %s deletes such entries",
 			about(s), least, units.Plural(s.Flows.Untranslated, "connection passes", "connections pass"), v.verb("conntrack delete")))
 	}
 	for _, c := range s.CutHairpins {
@@ -248,12 +248,12 @@ func statusColumns(s *observe.Status) []statusColumn {
 		return leftCell(*r.Ports, s)
 	})
 	return append(columns, statusColumn{Column{Head: "what it does", Below: true}, func(r *observe.Rule) Cell {
-		if r.More == 0 {
-			return Cell{Text: r.Text}
-		}
-		return Cell{Text: fmt.Sprintf("%s (and %s)", r.Text, units.Plural(r.More, "more entry", "more entries"))}
+		return Cell{Text: Truncate(r.Text, maxRuleText)}
 	}})
 }
+
+// maxRuleText is how much of a rule is shown, which may have thousands of addresses.
+const maxRuleText = 400
 
 // gatewayLegend prints what the columns count, and since when.
 func (p *printer) gatewayLegend(v GatewayStatus, s *observe.Status) {

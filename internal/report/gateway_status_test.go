@@ -27,7 +27,7 @@ func exampleStatus() *observe.Status {
 		Rules: []observe.Rule{
 			{Rule: gateway.Ref{List: "nat", Index: 0, Kind: "masquerade"}, Text: "from 192.168.0.0/16 out eth0 becomes the interface's address",
 				New: pointer(uint64(123456)), NewPerSecond: pointer(76.5), Dropped: pointer(uint64(0)), DroppedPerSecond: pointer(0.0), Usage: observe.Usage{Flows: 4321, Packets: 99000, Bytes: 123 << 20}},
-			{Rule: snat, Text: "from 10.0.0.0/16 out eth0 becomes 203.0.113.8-203.0.113.15 ports 1024-65535 random fully persistent", More: 2,
+			{Rule: snat, Text: "from 10.0.0.0/16 out eth0 becomes 203.0.113.8-203.0.113.15 ports 1024-65535 random fully persistent",
 				New: pointer(uint64(7)), NewPerSecond: pointer(float64(0)), Dropped: pointer(uint64(12)), DroppedPerSecond: pointer(1.5), Ports: &observe.PortsLeft{Left: 1290, Size: 64512}, Usage: observe.Usage{Flows: 3, Packets: 12, Bytes: 1024}},
 			{Rule: gateway.Ref{List: "nat", Index: 2, Kind: "dnat"}, Text: "on 203.0.113.7 tcp/8080 becomes 172.17.0.2:80"},
 		},

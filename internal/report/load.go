@@ -130,7 +130,7 @@ func HTTPLoad(w io.Writer, style Style, r *load.Result) error {
 	}
 	t.line("URL", "%s", c.URL)
 	t.line("Document Length", "%d bytes", r.DocumentBytes)
-	t.line("Concurrency Level", "%d (%d threads)", c.Concurrency, c.Workers)
+	t.line("Concurrency Level", "%d (%s)", c.Concurrency, units.Plural(c.Workers, "thread", "threads"))
 	t.line("Load", "%s", httpLoad(c))
 	if c.MergeAck {
 		t.line("Note", "--merge-ack: one packet fewer per connection, not comparable with runs without it")
@@ -208,7 +208,7 @@ func fromText(sources []netip.Addr) string {
 func UDPLoad(w io.Writer, style Style, r *packets.UDPResult) error {
 	t, c := newLoadText(w, style), r.Config
 	t.line("Server", "%v", c.To)
-	t.line("Flows", "%d (%d threads)", c.Flows, c.Workers)
+	t.line("Flows", "%d (%s)", c.Flows, units.Plural(c.Workers, "thread", "threads"))
 	t.line("Frames", "%s", frameText(c.FrameBytes))
 	text := fmt.Sprintf("%d in flight at once (closed loop)", c.Concurrency)
 	if c.Rate > 0 {

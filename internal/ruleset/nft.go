@@ -43,7 +43,7 @@ func parseNft(text string) *Ruleset {
 		switch {
 		case line == "" || line[0] == '#':
 		case m == nil:
-			p.note(Untranslated, line, "is no line of 'nft list ruleset'")
+			p.note(Untranslated, line, "is not a line of 'nft list ruleset'")
 		case versionsOf[m[1]] == nil:
 			p.note(LeftAlone, line, "is of the family "+m[1]+", where nothing of IP is translated")
 			p.block(nil)

@@ -69,6 +69,8 @@ func assess(c Change, f assessment) (cost, risk string) {
 		return f.resize(c, before, after)
 	case strings.HasPrefix(c.Target, "net.netfilter.nf_conntrack_") && strings.Contains(c.Target, "timeout"):
 		return "", changeTimeout(before, after)
+	case before == 1 && after == 0:
+		return "", "turns it off for everything that relies on it"
 	case after < before:
 		return "", fmt.Sprintf("lowers the value from %s to %s", units.Count(before), units.Count(after))
 	}

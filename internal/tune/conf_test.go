@@ -112,7 +112,7 @@ func TestSideEffectsAreRisks(t *testing.T) {
 	}
 	for _, name := range []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"} {
 		lowered := Assess([]Change{{Kind: Sysctl, Target: name, Before: "1", After: "0"}}, Facts{})[0].Risk
-		if !strings.HasPrefix(lowered, "lowers the value from 1 to 0; the kernel also") || !strings.HasSuffix(lowered, "which an undo puts back") {
+		if !strings.HasPrefix(lowered, "turns it off for everything that relies on it; the kernel also") || !strings.HasSuffix(lowered, "which an undo puts back") {
 			t.Errorf("%s: %q", name, lowered)
 		}
 	}

@@ -188,7 +188,7 @@ func (h Host) replaceable(state *gateway.State, overwrite bool) (*gateway.Plan, 
 	case changed:
 		return p, fmt.Errorf("%w: %s; --overwrite takes that back", ErrChanged, strings.Join(state.Changes, "; "))
 	case lost != nil:
-		return nil, fmt.Errorf("%w; --overwrite does without", lost)
+		return nil, fmt.Errorf("%w; --overwrite replaces it all the same", lost)
 	}
 	return p, nil
 }
@@ -500,7 +500,7 @@ func (c *collector) sysctl(name, value, why string) {
 		c.add(tune.Change{Kind: tune.Sysctl, Target: name, Before: before, After: value, Why: why})
 	case c.now.Held[name]:
 		c.add(tune.Change{Kind: tune.Sysctl, Target: name, Before: before, After: before,
-			Why: "an earlier change of natkit's set it; so it stays when that one is undone"})
+			Why: "set by an earlier change of natkit's, and kept when that one is undone"})
 	default:
 		c.out.Already = append(c.out.Already, name+" is "+before+" already")
 	}

@@ -70,9 +70,8 @@ type Confirmation struct {
 // Rule is one rule of the file.
 type Rule struct {
 	Rule gateway.Ref `json:"rule"`
-	// Text says what it does; More how many other entries of the plan it has.
+	// Text says what it does.
 	Text string `json:"text,omitempty"`
-	More int    `json:"more_entries,omitempty"`
 	// New is how many first packets of connections its rules in the kernel translated
 	// since they were written: those of connections that then failed too, each time that
 	// they were sent. Absent where the kernel does not count.
@@ -194,31 +193,11 @@ type Flows struct {
 }
 
 // RulesOf are the rules of the file that a plan has entries for or waits with, in the
-// file's order, with what the first entry of each does and how many more it has.
-func RulesOf(p *gateway.Plan) []Rule {
-	var all []Rule
-	at := map[gateway.Ref]int{}
-	add := func(r gateway.Ref, text string) {
-		if i, known := at[r]; known {
-			all[i].More++
-			return
-		}
-		at[r] = len(all)
-		all = append(all, Rule{Rule: r, Text: text})
+// file's order, with what each does.
+func RulesOf(p *gateway.Plan) (all []Rule) {
+	for _, r := range gateway.TextsOf(p) {
+		all = append(all, Rule{Rule: r.Rule, Text: r.Text})
 	}
-	for _, hairpin := range []bool{false, true} { // what comes back inside is not what a rule is for
-		for e := range p.Entries() {
-			if e.IsHairpin() == hairpin {
-				add(e.Rule, e.String())
-			}
-		}
-	}
-	for _, w := range p.Waiting {
-		if _, known := at[w.Rule]; !known {
-			add(w.Rule, "waits for an address of "+w.Interface)
-		}
-	}
-	SortRules(all)
 	return all
 }
 

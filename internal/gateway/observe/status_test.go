@@ -24,11 +24,19 @@ func TestRulesAreInTheFilesOrder(t *testing.T) {
 	}
 	hairpin := gateway.Entry{Rule: gateway.Ref{List: "nat", Index: 0, Kind: "snat"}, Match: nat.Match{Original: []netip.Prefix{nat.Anywhere(32)}}}
 	plain := gateway.Entry{Rule: gateway.Ref{List: "nat", Index: 0, Kind: "snat"}}
-	if r := RulesOf(&gateway.Plan{Sources: []gateway.Entry{hairpin, plain}}); len(r) != 1 || r[0].Text != plain.String() || r[0].More != 1 {
+	if r := RulesOf(&gateway.Plan{Sources: []gateway.Entry{hairpin, plain}}); len(r) != 1 || r[0].Text != plain.String() {
 		t.Errorf("a rule with an entry for what comes back: %+v", r)
 	}
-	if more := RulesOf(p)[0].More; more != 2 {
-		t.Errorf("%d more entries", more)
+}
+
+// A rule of several addresses, with its words, is shown as the plan has it.
+func TestRulesOfWhole(t *testing.T) {
+	p := compile(t, roles+`
+  nat:
+    - dnat: {on: wan, port: tcp/80, to: 172.17.0.2, hairpin: true}`, router)
+	const want = "on 203.0.113.1, 203.0.113.2 tcp/80 becomes 172.17.0.2 hairpin"
+	if r := RulesOf(p); len(r) != 1 || r[0].Text != want {
+		t.Errorf("%+v, want %q", r, want)
 	}
 }
 

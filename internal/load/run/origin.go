@@ -164,7 +164,7 @@ func (o *origin) check(sys *caller) error {
 func bindError(err error) error {
 	switch {
 	case errors.Is(err, unix.EADDRINUSE):
-		return fmt.Errorf("address in use: another server listens there: %w", err)
+		return fmt.Errorf("another server listens there: %w", err)
 	case errors.Is(err, unix.EADDRNOTAVAIL):
 		return fmt.Errorf("not an address of this machine or namespace: %w", err)
 	case errors.Is(err, unix.EACCES):

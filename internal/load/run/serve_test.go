@@ -128,7 +128,7 @@ func TestServeErrors(t *testing.T) {
 		want string
 		is   error
 	}{
-		{ServeConfig{Listen: addr}, "serve on " + addr.String() + ": address in use", unix.EADDRINUSE},
+		{ServeConfig{Listen: addr}, "serve on " + addr.String() + ": another server listens there", unix.EADDRINUSE},
 		{ServeConfig{Listen: netip.MustParseAddrPort("203.0.113.1:8080")}, "not an address of this machine", unix.EADDRNOTAVAIL},
 		{ServeConfig{}, "no address", nil},
 		{ServeConfig{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Page: make([]byte, maxPage+1)}, "too long", nil},

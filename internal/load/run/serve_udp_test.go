@@ -152,7 +152,7 @@ func TestServeUDPErrors(t *testing.T) {
 		want string
 		is   error
 	}{
-		{ServeUDPConfig{Listen: addr}, "serve UDP on " + addr.String() + ": address in use", unix.EADDRINUSE},
+		{ServeUDPConfig{Listen: addr}, "serve UDP on " + addr.String() + ": another server listens there", unix.EADDRINUSE},
 		{ServeUDPConfig{Listen: netip.MustParseAddrPort("203.0.113.1:9000")}, "not an address of this machine", unix.EADDRNOTAVAIL},
 		{ServeUDPConfig{}, "no address", nil},
 		{ServeUDPConfig{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Expected: &same}, "does not know what was sent", nil},
