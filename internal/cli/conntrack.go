@@ -104,7 +104,7 @@ Requires CAP_NET_ADMIN, and CAP_SYS_ADMIN to enter a namespace; --from neither.`
 	f.BoolVar(&c.env.asCSV, "csv", false, "with --by: print comma-separated values, their names in the first line")
 	c.env.addJSON(cmd, conntrackSchema+", with --by "+conntrackBySchema)
 	requires(cmd, "min", "by")
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"by": completeList(aggregate.Names()...)})
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"by": completeList(aggregate.Names)})
 	cmd.AddCommand(newConntrackList(env), newConntrackCount(env), newConntrackEvents(env), newConntrackDelete(env))
 	return cmd
 }

@@ -283,7 +283,7 @@ remembers connections, up to --remember. Requires CAP_NET_ADMIN.`,
 	f.Var(natural(&w.max), "max", "end after `N` events; 0 is no limit")
 	f.Var(between(&w.opt.Remember, 0, maxRemember), "remember", "remember up to `N` connections, some 250 bytes each, to find what was lost; 0 for none")
 	f.VarP(between(&w.bufferMiB, 1, maxBufferMiB), "buffer-size", "b", "receive buffer in `MIB`")
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"event-mask": completeList("NEW", "UPDATES", "DESTROY", "ALL")})
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"event-mask": completeList(func() []string { return []string{"NEW", "UPDATES", "DESTROY", "ALL"} })})
 	return cmd
 }
 

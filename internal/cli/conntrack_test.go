@@ -27,7 +27,7 @@ func TestMemorySize(t *testing.T) {
 }
 
 func TestCompleteKeys(t *testing.T) {
-	completeKeys := completeList(aggregate.Names()...)
+	completeKeys := completeList(aggregate.Names)
 	words, _ := completeKeys(nil, nil, "state,src/24,s")
 	if !slices.Contains(words, "state,src/24,sport") || slices.Contains(words, "state,src/24,state") {
 		t.Errorf("got %s", strings.Join(words, " "))

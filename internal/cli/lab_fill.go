@@ -121,7 +121,7 @@ func (f *labFill) addFlags(cmd *cobra.Command) {
 		}
 	}
 	completeFlags(cmd, map[string]cobra.CompletionFunc{
-		"mix": cobra.FixedCompletions(mixNames(), cobra.ShellCompDirectiveDefault), "show": offer(mixNames)})
+		"mix": offerOrFile(mixNames), "show": offer(mixNames)})
 }
 
 func mixNames() (names []string) {

@@ -69,7 +69,7 @@ run, 2 usage, 3 the expectation was not met. docs/scenarios.md is the language o
   sudo natkit lab run --all --allow-host
   sudo natkit lab run --all --only table-full,healthy-idle --json`,
 		Args:              argsUnless(takes, "all"),
-		ValidArgsFunction: cobra.FixedCompletions(scenarioNames(), cobra.ShellCompDirectiveDefault),
+		ValidArgsFunction: offerOrFile(scenarioNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.all {
 				return f.runAll(cmd.Context())
@@ -111,7 +111,7 @@ func (f *labRun) addFlags(cmd *cobra.Command) {
 	requires(cmd, "only", "all")
 	requires(cmd, "pcap-snaplen", "pcap")
 	requires(cmd, "pcap-size", "pcap")
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"only": completeList(scenarioNames()...)})
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"only": completeList(scenarioNames)})
 }
 
 // addServer adds --server.

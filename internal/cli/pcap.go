@@ -95,7 +95,7 @@ func (v *pcapVerb) addFlags(cmd *cobra.Command) {
 	for _, text := range []string{"list", "all", "clock", "max"} {
 		cmd.MarkFlagsMutuallyExclusive("json", text)
 	}
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"kind": completeList(kindNames(false)...)})
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"kind": completeList(func() []string { return kindNames(false) })})
 }
 
 // completePcap offers files, and after the first one the words of a filter, too.

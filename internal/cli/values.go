@@ -185,16 +185,24 @@ func offer(words func() []string) cobra.CompletionFunc {
 	}
 }
 
+// offerOrFile is offer where the name of a file may stand as well. Words that are read from
+// data, such as the names of scenarios, are for offer: commands are made at every start.
+func offerOrFile(words func() []string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return words(), cobra.ShellCompDirectiveDefault
+	}
+}
+
 // completeWords offers words, for the shell.
 func completeWords(words ...string) cobra.CompletionFunc {
 	return cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
 }
 
 // completeList offers the words of a list that are not in it yet, also behind a comma.
-func completeList(words ...string) cobra.CompletionFunc {
+func completeList(words func() []string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, _ []string, typed string) (offered []string, _ cobra.ShellCompDirective) {
 		before := typed[:strings.LastIndexByte(typed, ',')+1]
-		for _, word := range words {
+		for _, word := range words() {
 			name, _, _ := strings.Cut(word, "\t")
 			if !strings.Contains(","+before, ","+name+",") {
 				offered = append(offered, before+word)
