@@ -74,7 +74,7 @@ func Run(ctx context.Context, env Env, args []string) int {
 	return exitCode(env.Stderr, cmd, err)
 }
 
-// firstError remembers the first error of writing to w: cobra ignores those of the help.
+// firstError keeps the first error of writing to w, since cobra ignores write errors of help.
 type firstError struct {
 	w   io.Writer
 	err error

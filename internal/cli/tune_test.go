@@ -39,6 +39,20 @@ const slabinfo = `slabinfo - version: 2.1
 nf_conntrack      1000000 1000000    320   25    2 : tunables    0    0    0 : slabdata  40000  40000      0
 kmalloc-128       1000000 1000000    128   32    1 : tunables    0    0    0 : slabdata  31250  31250      0`
 
+// transaction loads one from the journal.
+func (b tuneBench) transaction(id string) (*journal.Journal, *journal.Transaction) {
+	b.t.Helper()
+	j, err := journal.At(filepath.Join(b.dir, "state/journal"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	tx, err := j.Load(id)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return j, tx
+}
+
 func newTuneBench(t *testing.T) tuneBench {
 	b := tuneBench{t, t.TempDir()}
 	for path, text := range map[string]string{
@@ -253,14 +267,7 @@ func TestTuneListWhatIsSpecial(t *testing.T) {
 func TestTuneGuardKilled(t *testing.T) {
 	b := newTuneBench(t)
 	b.must(words("tune apply --yes --confirm 1h "+tuneMax+"=2000"), "applied as t0001")
-	j, err := journal.At(filepath.Join(b.dir, "state/journal"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tx, err := j.Load("t0001")
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, tx := b.transaction("t0001")
 	if err := unix.Kill(tx.Guard.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -499,14 +506,7 @@ func TestTuneUndoOfBucketsSaysTheStall(t *testing.T) {
 func TestTuneConfirmTooLate(t *testing.T) {
 	b := newTuneBench(t)
 	b.must(words("tune apply --yes " + tuneMax + "=2000"))
-	j, err := journal.At(filepath.Join(b.dir, "state/journal"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tx, err := j.Load("t0001")
-	if err != nil {
-		t.Fatal(err)
-	}
+	j, tx := b.transaction("t0001")
 	tx.Confirm = &journal.Confirm{DeadlineAt: tx.CreatedAt}
 	if err := j.Save(tx); err != nil {
 		t.Fatal(err)

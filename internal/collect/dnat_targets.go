@@ -163,11 +163,11 @@ var neighbourStates = map[int]string{
 }
 
 // localnetOff reports whether the kernel drops packets to 127.0.0.0/8 that come in by an
-// interface (empty: by every one): net.ipv4.conf.*.route_localnet is 0 of it and of all
-// (IN_DEV_NET_ROUTE_LOCALNET).
+// interface (empty or a pattern: by every one): net.ipv4.conf.*.route_localnet is 0 of it and
+// of all (IN_DEV_NET_ROUTE_LOCALNET).
 func localnetOff(device string) (off bool, err error) {
 	names := []string{"all", device}
-	if device == "" {
+	if device == "" || strings.HasSuffix(device, "*") {
 		links, err := net.Interfaces()
 		if err != nil {
 			return false, err

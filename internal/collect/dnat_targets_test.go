@@ -61,10 +61,12 @@ func TestDNATTargets(t *testing.T) {
 	run("ip", "link", "set", "dum", "up")
 	run("ip", "neigh", "add", "198.18.0.9", "dev", "dum", "nud", "failed")
 	run("ip", "route", "add", "198.19.0.0/24", "via", "198.18.0.9")
+	testutil.Sysctl(t, ns, "net/ipv4/conf/other/route_localnet", "1")
 	run("nft", `table ip t { chain c { type nat hook prerouting priority -100;
 		tcp dport 1 dnat to 198.18.0.9:80; tcp dport 2 dnat to 198.19.0.5:80; tcp dport 3 dnat to 198.18.99.9:80;
 		tcp dport 4 dnat to 198.18.0.1:1; udp dport 5 redirect to :5000; tcp dport 6 redirect to :5000;
-		tcp dport 7 redirect to :5001; tcp dport 8 dnat to 127.0.0.1:5001; }; chain o { type nat hook output priority -100;
+		tcp dport 7 redirect to :5001; tcp dport 8 dnat to 127.0.0.1:5001;
+		iifname "oth*" tcp dport 9 dnat to 127.0.0.3:5001; iifname "dum" tcp dport 9 dnat to 127.0.0.4:5001; }; chain o { type nat hook output priority -100;
 		tcp dport 7 redirect to :5001; tcp dport 9 dnat to 127.0.0.2:5002; }; }
 		table ip6 t { chain c { type nat hook prerouting priority -100; tcp dport 6 redirect to :5000; }; }`)
 	if err := ns.Do(func() error {
@@ -82,7 +84,8 @@ func TestDNATTargets(t *testing.T) {
 	want := map[string]string{
 		"198.18.0.9": "FAILED by 198.18.0.9", "198.19.0.5": "FAILED by 198.18.0.9", "198.18.99.9": "no route",
 		"198.18.0.1": "closed", "udp 5000 ip prerouting": "closed", "tcp 5000 ip prerouting": "open", "tcp 5000 ip6 prerouting": "closed",
-		"tcp 5001 ip prerouting": "closed", "tcp 5001 ip output": "open", "127.0.0.1": "martian", "127.0.0.2": "closed",
+		"tcp 5001 ip prerouting": "closed", "tcp 5001 ip output": "open", "127.0.0.1": "open", "127.0.0.2": "closed",
+		"127.0.0.3": "closed", "127.0.0.4": "martian", // by an interface that lets them in, and by one that does not
 	}
 	check := func(s *snapshot.Snapshot) {
 		t.Helper()

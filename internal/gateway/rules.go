@@ -57,7 +57,7 @@ func TextsOf(p *Plan) []RuleText {
 	return all
 }
 
-// rulesOf are those of a plan's rules that differ (nil: all), and how many do not.
+// rulesOf returns the rules of a plan that differ (nil: all), and the number of the others.
 func rulesOf(p *Plan, differ map[Ref]bool) (out []RuleText, alike int) {
 	if p == nil {
 		return nil, 0

@@ -74,8 +74,18 @@ func (g *gateway) link(t *testing.T, near *netns.Handle, nearAddr string, far *n
 // serve answers each connection with a byte and closes it.
 func (g *gateway) serve(t *testing.T) {
 	t.Helper()
+	g.accept(t, liveServer, func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 1))
+		_, _ = c.Write([]byte("x"))
+		_ = c.Close()
+	})
+}
+
+// accept hands the connections to an address of the server to fn, until the test ends.
+func (g *gateway) accept(t *testing.T, address string, fn func(net.Conn)) {
+	t.Helper()
 	var l net.Listener
-	err := g.server.Do(func() (err error) { l, err = net.Listen("tcp4", liveServer); return err })
+	err := g.server.Do(func() (err error) { l, err = net.Listen("tcp4", address); return err })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,9 +96,7 @@ func (g *gateway) serve(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_, _ = c.Read(make([]byte, 1))
-			_, _ = c.Write([]byte("x"))
-			_ = c.Close()
+			fn(c)
 		}
 	})
 	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
@@ -128,25 +136,10 @@ func connect() error {
 
 const holdingServer = "198.19.0.2:81"
 
-// hold accepts connections and keeps them open.
+// hold accepts connections and keeps them open until the test ends.
 func (g *gateway) hold(t *testing.T) {
 	t.Helper()
-	var l net.Listener
-	err := g.server.Do(func() (err error) { l, err = net.Listen("tcp4", holdingServer); return err })
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			defer c.Close()
-		}
-	})
-	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
+	g.accept(t, holdingServer, func(c net.Conn) { t.Cleanup(func() { _ = c.Close() }) })
 }
 
 // dialAndForget connects to holdingServer and drops the client's end without a segment.

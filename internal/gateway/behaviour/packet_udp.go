@@ -29,7 +29,7 @@ func zeroChecksum(p *Play, e endsOf) (Outcome, error) {
 	return all.outcome(), nil
 }
 
-// checksumKind reports what became of a missing checksum.
+// checksumKind classifies the checksum of a datagram that was sent without one.
 func checksumKind(arrivals Arrivals, at Host) Outcome {
 	if o := where(arrivals, at); o != Passes {
 		return o

@@ -86,7 +86,7 @@ func reset(p *Play, byInside bool, off int64) (Outcome, error) {
 	return passes + yes(goes, ", session goes on", ", session closes"), err
 }
 
-// inject sends a segment without counting it, and reports what became of it.
+// inject sends a segment without counting it, and returns its outcome.
 func (c *connection) inject(from *side, flags frame.TCPFlags, off int64) (Outcome, error) {
 	forged, to := *from, c.other(from)
 	forged.next += uint32(off)

@@ -51,7 +51,7 @@ func compile(t testing.TB, body string, facts gateway.Facts) *gateway.Plan {
 	return p
 }
 
-// routes are those of the host in facts: to its own addresses, to its networks, all else
+// routes returns the routes of the host in facts: to its own addresses, to its networks, all else
 // by eth0.
 func routes(f gateway.Facts) Router {
 	return func(w Lookup) (Hop, error) {

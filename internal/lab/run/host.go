@@ -24,7 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setHost sets the values of the whole host to those of the stage. Where they are
+// setHost sets the host-wide values that the stage has. Where they are
 // the same as in the stage before they stay, with what a remedy has made of them; else
 // all that was changed is undone first.
 func (c *conductor) setHost(ctx context.Context, st *lab.Stage) error {
