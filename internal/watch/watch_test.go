@@ -116,8 +116,9 @@ func TestBoundedReading(t *testing.T) {
 	s := samplerOf(t, ns, Continuous())
 	first := s.Sample(t.Context(), Filter{}, 10*time.Second)
 	second := s.Sample(t.Context(), Filter{}, 10*time.Second)
-	if first.EntriesRead < 1024 || first.EntriesRead > 2048+2000 {
-		t.Errorf("the first reading is of %d entries", first.EntriesRead)
+	early := first.Cost.Table > longest // which ends it on a slow machine
+	if first.EntriesRead < 1024 && !early || first.EntriesRead > 2048+2000 {
+		t.Errorf("the first reading is of %d entries, for %s", first.EntriesRead, first.Cost.Table)
 	}
 	if second.TableAt != first.TableAt || second.Table == nil {
 		t.Errorf("the table was read again at once")
