@@ -71,11 +71,12 @@ func TestRejectedSYNsAsCounted(t *testing.T) {
 }
 
 // TestCaptureBegunLater begins a capture for each batch: the connections of the batch before are in
-// TIME_WAIT, and not in the capture.
+// TIME_WAIT, and not in the capture. SYNs that a slow machine reads within 0.5 s get one answer,
+// and of the others it is not known what rejected them.
 func TestCaptureBegunLater(t *testing.T) {
 	need(t)
 	g := newGateway(t)
-	before, reported := g.paws(t), int64(0)
+	before, reported, unanswered := g.paws(t), int64(0), int64(0)
 	for i, client := range []int{0, 1, 0} {
 		if i > 0 {
 			g.forget(t)
@@ -87,14 +88,22 @@ func TestCaptureBegunLater(t *testing.T) {
 			t.Fatal(err)
 		}
 		reported += report.RejectedByPAWS
+		unanswered += report.Connections.Pending
+		for _, incident := range report.Incidents {
+			for _, syn := range incident.SYNs {
+				if syn.Verdict == pcap.Unanswered {
+					unanswered++
+				}
+			}
+		}
 		for _, k := range report.Kinds {
 			if k.Count > 0 && (k.Kind == pcap.SYNOnOpen || k.Kind == pcap.SYNOnFormer) {
 				t.Errorf("batch %d: %d of %s: all connections were closed", i, k.Count, k.Kind)
 			}
 		}
 	}
-	if counted := g.paws(t) - before; counted == 0 || reported != counted {
-		t.Errorf("the server counted %d, the reports have %d", counted, reported)
+	if counted := g.paws(t) - before; counted == 0 || reported > counted || reported+unanswered < counted {
+		t.Errorf("the server counted %d, the reports have %d and %d without an answer", counted, reported, unanswered)
 	}
 }
 
