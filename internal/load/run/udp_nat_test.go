@@ -26,7 +26,7 @@ func TestUDPThroughNAT(t *testing.T) {
 	}
 	_, stop := startServeUDP(t, ServeUDPConfig{Listen: pathServer, Netns: p.server, Expected: &expected})
 	cfg := udpConfig(netip.AddrPortFrom(pathGateway, 9000), 20_000)
-	cfg.Flows, cfg.Concurrency, cfg.Timeout = 5000, 100, time.Minute // the longest there is
+	cfg.Flows, cfg.Concurrency, cfg.Timeout = 5000, 100, time.Minute
 	cfg.Workers = 1 // on two CPUs, SNAT may choose one port for two flows, and drops one
 	wholeUDP(t, sendUDP(t, cfg, Options{Netns: p.client}), 20_000)
 	if s := stop(); s.Received != 20_000 || s.Answered != 20_000 || s.Misdelivered != 0 || s.Sources != 5000 {
