@@ -42,7 +42,8 @@ type pattern struct {
 func parseClasses(text string) *classTable {
 	t := &classTable{}
 	lists := map[string]*list{"@receive": &t.receive, "@interrupt": &t.interrupt, "@idle": &t.idle}
-	into, value := &t.functions, 0
+	var into *list // none before the first heading
+	value := 0
 	for line := range strings.Lines(text) {
 		line, _, _ = strings.Cut(line, "#")
 		line = strings.TrimSpace(line)
@@ -53,7 +54,7 @@ func parseClasses(text string) *classTable {
 		case isHeading:
 			into, value = &t.functions, len(t.names)
 			t.names = append(t.names, heading)
-		default:
+		case into != nil:
 			into.add(strings.Fields(line), value)
 		}
 	}
