@@ -193,7 +193,7 @@ func (o one) notAllOurs(w written) bool {
 		missing = missing.Without(nat.RangeOf(p))
 	}
 	if network, name := o.networkIn(w.addrs); name != "" {
-		o.warn("address-missing", fmt.Sprintf("%s occupies all of %s, the network of %s: the router's address is among them, and those of other hosts there",
+		o.warn("address-missing", fmt.Sprintf("%s covers all of %s, the network of %s, including the addresses of its router and other hosts",
 			w.text(), network, name), "name a part of the network that is for this gateway alone", w.path()...)
 		return true
 	}

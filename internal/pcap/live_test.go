@@ -102,7 +102,7 @@ func TestCaptureBegunLater(t *testing.T) {
 			}
 		}
 	}
-	if counted := g.paws(t) - before; counted == 0 || reported > counted || reported+unanswered < counted {
+	if counted := g.paws(t) - before; reported == 0 || reported > counted || reported+unanswered < counted {
 		t.Errorf("the server counted %d, the reports have %d and %d without an answer", counted, reported, unanswered)
 	}
 }
