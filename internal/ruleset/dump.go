@@ -78,6 +78,15 @@ func (d *Dump) Table(budget *Budget) *Table {
 	return d.build(func(m *machine, r *KernelRule) []*Rule { return m.byMap(r, d.Elements, budget) }, budget)
 }
 
+// Judged returns the table with a rule for each rule of the kernel, for Judge: sets that are
+// known are among their conditions.
+func (d *Dump) Judged(budget *Budget) *Table {
+	return d.build(func(m *machine, r *KernelRule) []*Rule {
+		m.judged = true
+		return []*Rule{m.read(r)}
+	}, budget)
+}
+
 // BySet returns the table with a rule for each element of the sets that rules use, if the
 // rules concern NAT. Filters may have sets of any size.
 func (d *Dump) BySet(budget *Budget) *Table {
@@ -96,6 +105,7 @@ func (d *Dump) build(read func(*machine, *KernelRule) []*Rule, budget *Budget) *
 		chain := t.Chain(c.Name)
 		if c.Hook >= 0 {
 			chain.Hook, chain.Type, chain.Priority, chain.Policy = "ingress", c.Type, c.Priority, c.Policy
+			chain.Packets, chain.Counted = c.Packets, c.Counted
 		}
 		if c.AtIP() {
 			chain.Hook = HookNames[c.Hook]
@@ -139,12 +149,20 @@ func (d *Dump) concerning() map[*KernelRule]bool {
 	return d.concern
 }
 
-// SetsUsed names the sets and maps that BySet can expand.
+// SetsUsed names the sets and maps of rules that matter to NAT, which BySet can expand.
 func (d *Dump) SetsUsed() map[string]bool {
-	names, concerning := map[string]bool{}, d.concerning()
+	concerning := d.concerning()
+	return d.setsOf(func(r *KernelRule) bool { return concerning[r] })
+}
+
+// EverySet names those of all rules.
+func (d *Dump) EverySet() map[string]bool { return d.setsOf(func(*KernelRule) bool { return true }) }
+
+func (d *Dump) setsOf(such func(*KernelRule) bool) map[string]bool {
+	names := map[string]bool{}
 	for _, r := range d.Rules {
 		for _, e := range r.Exprs {
-			if e.Name == "lookup" && concerning[r] {
+			if e.Name == "lookup" && such(r) {
 				names[e.Data.Text(unix.NFTA_LOOKUP_SET)] = true
 			}
 		}

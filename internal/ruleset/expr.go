@@ -24,6 +24,8 @@ const (
 	mapData
 	destinationType // of the destination's route: RTN_LOCAL and others
 	routeMSS        // of the route's MTU (NFT_RT_TCPMSS)
+	connState       // NF_CT_STATE_BIT
+	connStatus      // enum ip_conntrack_status
 )
 
 // content is what a register holds.
@@ -59,6 +61,8 @@ type machine struct {
 	// sets are those whose elements are known, budget bounds the rules made of them.
 	sets   map[string][]interval
 	budget *Budget
+	// judged is true for a table that Judge is asked about.
+	judged bool
 
 	rule Rule
 	regs map[uint32]content
@@ -111,12 +115,18 @@ func (m *machine) read(r *KernelRule) *Rule {
 // settle completes a match: ports mean nothing without the protocol.
 func (m *Match) settle() {
 	if len(m.Ports)+len(m.SourcePorts) > 0 && m.Protocol == 0 {
-		m.Unknown = slices.Insert(m.Unknown, 0, "ports of several protocols")
+		m.Unknown, m.Opaque = slices.Insert(m.Unknown, 0, "ports of several protocols"), true
 	}
 }
 
 // unknown notes a condition that there is no field for.
 func (m *Match) unknown(what string) {
+	m.Opaque = true
+	m.note(what)
+}
+
+// note is unknown without a doubt for Judge: the condition is among Conn or Sets.
+func (m *Match) note(what string) {
 	const some = "(one that natkit does not know)"
 	text := "(" + what + ")"
 	switch {
@@ -132,8 +142,13 @@ func (m *Match) unknown(what string) {
 
 func (m *machine) unknown(what string) { m.rule.Match.unknown(what) }
 
-// run is one expression. One that is not known may be a condition.
+// run is one expression. One that is not known may be a condition. A counter before a
+// condition counts more than the rule's packets.
 func (m *machine) run(e KernelExpr) {
+	switch e.Name {
+	case "cmp", "range", "lookup", "match", "limit", "quota", "connlimit", "dynset":
+		m.rule.Counted, m.rule.Packets = false, 0
+	}
 	switch a := e.Data; e.Name {
 	case "immediate":
 		m.immediate(a)
@@ -168,7 +183,9 @@ func (m *machine) run(e KernelExpr) {
 		m.rule.target(a.Text(unix.NFTA_TARGET_NAME), a.U32(unix.NFTA_TARGET_REV), a.Get(unix.NFTA_TARGET_INFO), m.family == "ip6")
 	case "ct":
 		m.connection(a)
-	case "counter", "log", "last":
+	case "counter":
+		m.rule.Counted, m.rule.Packets = true, a.U64(unix.NFTA_COUNTER_PACKETS)
+	case "log", "last":
 	case "notrack":
 		m.rule.Target.Kind, m.rule.Target.Name = Notrack, e.Name
 	case "rt", "byteorder", "exthdr":
@@ -193,9 +210,14 @@ var ctKeys = map[uint32]string{
 // connection loads something of the packet's connection, or sets it.
 func (m *machine) connection(a netlink.Attrs) {
 	key, loads := a.U32(unix.NFTA_CT_KEY), a.U32(unix.NFTA_CT_DREG) != 0
-	m.unknown(strings.TrimSpace("ct " + ctKeys[key]))
-	m.load(a.U32(unix.NFTA_CT_DREG), content{}, 16)
 	match := &m.rule.Match
+	from := map[uint32]origin{unix.NFT_CT_STATE: connState, unix.NFT_CT_STATUS: connStatus}[key]
+	if loads && from != unknown && a.Get(unix.NFTA_CT_DIRECTION) == nil {
+		match.note("ct " + ctKeys[key])
+	} else {
+		match.unknown(strings.TrimSpace("ct " + ctKeys[key]))
+	}
+	m.load(a.U32(unix.NFTA_CT_DREG), content{from: from}, 16)
 	match.Marked = match.Marked || loads && key == unix.NFT_CT_MARK
 	if direction := a.Get(unix.NFTA_CT_DIRECTION); loads && bytes.Equal(direction, []byte{0}) { // IP_CT_DIR_ORIGINAL
 		match.BeforeNAT = match.BeforeNAT || key == unix.NFT_CT_DST || key == unix.NFT_CT_DST_IP || key == unix.NFT_CT_DST_IP6
@@ -209,12 +231,11 @@ func (m *machine) immediate(a netlink.Attrs) {
 		m.load(dreg, content{from: constant, data: value}, len(value))
 		return
 	}
-	m.decide(data)
+	m.rule.Target.decide(data)
 }
 
 // decide is a verdict.
-func (m *machine) decide(data netlink.Attrs) {
-	t := &m.rule.Target
+func (t *Target) decide(data netlink.Attrs) {
 	code, chain := verdict(data)
 	switch code {
 	case unix.NFT_JUMP:
@@ -254,13 +275,24 @@ func (m *machine) lookup(a netlink.Attrs) {
 		m.pick(a, e)
 		return
 	}
-	if elements := m.sets[name]; inverted && len(elements) > 0 && m.budget.Elements(len(elements)) {
+	if elements := m.sets[name]; inverted && !m.judged && len(elements) > 0 && m.budget.Elements(len(elements)) {
 		for _, e := range elements {
 			m.not(func(is *machine) { is.isBetween(slot(source), e) })
 		}
 		return
 	}
-	m.unknown(inSet)
+	set, known := m.membership(name, slot(source))
+	switch {
+	case known && !a.Has(unix.NFTA_LOOKUP_DREG):
+		m.rule.Match.note(inSet)
+		set.not = inverted
+		m.rule.Match.Sets = append(m.rule.Match.Sets, set)
+	case known && dreg == 0:
+		m.rule.Match.note(inSet)
+		m.rule.Target.verdicts = &verdictMap{set}
+	default:
+		m.unknown(inSet)
+	}
 	switch {
 	case !a.Has(unix.NFTA_LOOKUP_DREG):
 		if c := m.held(source); c.from == metaData && c.key == unix.NFT_META_L4PROTO && !inverted {
@@ -284,7 +316,7 @@ func (m *machine) pick(a netlink.Attrs, e interval) {
 	switch {
 	case !a.Has(unix.NFTA_LOOKUP_DREG):
 	case register == 0:
-		m.decide(e.value)
+		m.rule.Target.decide(e.value)
 	default: // a rule takes parts of the value out of the registers
 		value := e.value.Get(unix.NFTA_DATA_VALUE)
 		m.load(register, content{}, len(value))
@@ -408,6 +440,8 @@ func (m *machine) compare(a netlink.Attrs) {
 	}
 	ports := m.portsOf(c)
 	switch {
+	case c.from == connState || c.from == connStatus:
+		m.rule.Match.connIs(c, op, data)
 	case c.isFlags() && isSYN(c.mask[0], op, data):
 		m.rule.Match.SYN = true
 	case len(data) == 0:
@@ -712,7 +746,7 @@ func (c content) size() int {
 		return 1
 	case c.from == metaData && (c.key == unix.NFT_META_IIFNAME || c.key == unix.NFT_META_OIFNAME):
 		return unix.IFNAMSIZ
-	case c.from == metaData, c.from == destinationType:
+	case c.from == metaData, c.from == destinationType, c.from == connState, c.from == connStatus:
 		return 4
 	}
 	return 0

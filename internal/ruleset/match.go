@@ -2,6 +2,7 @@ package ruleset
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/natkit/natkit/internal/nat"
 )
@@ -13,6 +14,7 @@ func (m *Match) And(o *Match) (both Match, ok bool) {
 	}
 	both.SYN, both.Marked, both.BeforeNAT = m.SYN || o.SYN, m.Marked || o.Marked, m.BeforeNAT || o.BeforeNAT
 	both.Unknown = nat.Union(m.Unknown, o.Unknown)
+	both.Conn, both.Sets, both.Opaque = slices.Concat(m.Conn, o.Conn), slices.Concat(m.Sets, o.Sets), m.Opaque || o.Opaque
 	return both, true
 }
 

@@ -53,6 +53,9 @@ type KernelChain struct {
 	Hook     int // NF_INET_*
 	Priority int32
 	Policy   string
+	// Packets are those that the policy decided on, if Counted.
+	Packets uint64
+	Counted bool
 }
 
 // ParseChain parses the body of an NFT_MSG_NEWCHAIN.
@@ -66,6 +69,7 @@ func ParseChain(msg []byte) (KernelChain, error) {
 		c.Hook = int(hook.U32(unix.NFTA_HOOK_HOOKNUM))
 		c.Priority = int32(hook.U32(unix.NFTA_HOOK_PRIORITY))
 		c.Policy = map[uint32]string{verdictDrop: "drop", verdictAccept: "accept"}[a.U32(unix.NFTA_CHAIN_POLICY)]
+		c.Packets, c.Counted = a.Nested(unix.NFTA_CHAIN_COUNTERS).U64(unix.NFTA_COUNTER_PACKETS), a.Has(unix.NFTA_CHAIN_COUNTERS)
 	}
 	return c, nil
 }

@@ -55,9 +55,12 @@ type Chain struct {
 	// Type is "nat", "filter" or "route". Of a chain that is not of type nat those rules
 	// count that disable tracking or limit the MSS.
 	Type string
-	// Policy is "accept" or "drop"; empty if it is not known.
-	Policy string
-	Rules  []*Rule
+	// Policy is "accept" or "drop"; empty if it is not known. Packets is how many it decided
+	// on, Counted whether that is known.
+	Policy  string
+	Packets uint64
+	Counted bool
+	Rules   []*Rule
 }
 
 // Rule is one rule.
@@ -70,6 +73,10 @@ type Rule struct {
 	// Text is the rule in the words of the program that it is from.
 	Text    string
 	Comment string
+	// Packets is what the rule's counter counted; Counted is false if it has none, or one that
+	// counts before the rule's last condition.
+	Packets uint64
+	Counted bool
 	// ID names the rule for a change of its options; empty if natkit cannot change it.
 	ID string
 	// XT is true if nf_tables holds it as a match or target of x_tables.
@@ -90,6 +97,11 @@ type Match struct {
 	// about the destination before translation.
 	Unknown           []string
 	Marked, BeforeNAT bool
+	// Conn and Sets are those of the Unknown conditions that Judge can decide on, about the
+	// packet's connection and elements of sets; Opaque is true if there are others.
+	Conn   []ConnCondition
+	Sets   []SetCondition
+	Opaque bool
 }
 
 // Kind is what a rule does with a packet.
@@ -135,6 +147,8 @@ type Target struct {
 	Rejects bool
 	// Unknown are options that natkit has no field for.
 	Unknown []string
+	// verdicts decide for Ends, if they are a verdict map of which the elements are known.
+	verdicts *verdictMap
 }
 
 // Translates reports whether a packet that matches gets its address from this rule, and

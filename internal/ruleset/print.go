@@ -90,7 +90,7 @@ func (t *Target) String() string {
 			return ""
 		}
 	case Accept, Drop, Return:
-		return "-j " + strings.ToUpper(string(t.Kind))
+		return "-j " + strings.ToUpper(t.verdict())
 	case Jump, Goto:
 		return map[Kind]string{Jump: "-j ", Goto: "-g "}[t.Kind] + strings.Join(t.Chains, ",")
 	case Masquerade, Redirect:
@@ -203,10 +203,21 @@ func texts[T any](list []T, text func(T) string) (all []string) {
 	return all
 }
 
-// nft is the translation in nft's words, or the name of another target; kind is the
-// snapshot's.
+func (t *Target) verdict() string {
+	if t.Rejects {
+		return "reject"
+	}
+	return string(t.Kind)
+}
+
+// nft is the target in nft's words; kind is the snapshot's of a translation.
 func (t *Target) nft(kind, family string) string {
-	if !t.Translates() || t.Kind == Ends {
+	switch {
+	case t.Kind == Accept, t.Kind == Drop, t.Kind == Return:
+		return t.verdict()
+	case t.Kind == Jump, t.Kind == Goto:
+		return string(t.Kind) + " " + strings.Join(t.Chains, ",")
+	case !t.Translates(), t.Kind == Ends:
 		return t.Name
 	}
 	text := kind

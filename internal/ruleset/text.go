@@ -47,7 +47,7 @@ func (r *textRule) all() (rules []*Rule, err error) {
 		one.Match.To, at = Some(to[at%len(to)]), at/len(to)
 		one.Match.From = Some(from[at])
 		if len(one.Match.Ports)+len(one.Match.SourcePorts) > 0 && !nat.HasPorts(one.Match.Protocol) {
-			one.Match.Unknown = append(slices.Clip(one.Match.Unknown), "ports of several protocols")
+			one.Match.Unknown, one.Match.Opaque = append(slices.Clip(one.Match.Unknown), "ports of several protocols"), true
 		}
 		rules = append(rules, &one)
 	}
@@ -63,7 +63,7 @@ func orAny[T any](list []T) []T {
 }
 
 func (r *textRule) unknown(condition string) {
-	r.rule.Match.Unknown = append(r.rule.Match.Unknown, condition)
+	r.rule.Match.Unknown, r.rule.Match.Opaque = append(r.rule.Match.Unknown, condition), true
 }
 
 // takeList is the condition that a value is in a list, or in none of it.

@@ -32,9 +32,36 @@ func (r *Rule) match(name string, revision uint32, data []byte) {
 		m.bothPorts(data, data[8] == 0 && data[11] == 0) // option, inverted
 	case name == "udp" && revision == 0 && len(data) >= 9:
 		m.bothPorts(data, data[8] == 0)
+	case name == "conntrack" || name == "state":
+		m.connXT(name, revision, data)
 	default:
 		m.unknown(name)
 		m.Marked = m.Marked || name == "mark" || name == "connmark"
+	}
+}
+
+// connXT reads struct xt_state_info and xt_conntrack_mtinfo2 and 3, which asks for the state
+// alone if no other flag is set (XT_CONNTRACK_STATE_ALIAS is about the name).
+func (m *Match) connXT(name string, revision uint32, data []byte) {
+	const flagsAt, invertedAt, stateAt = 146, 148, 150
+	const stateFlag, alias, snat, dnat, untracked = 1 << 0, 1 << 13, 1 << 6, 1 << 7, 1 << 8
+	switch {
+	case name == "state" && revision == 0 && len(data) >= 4:
+		m.note(name)
+		m.Conn = append(m.Conn, ConnCondition{Any: ConnBits(binary.NativeEndian.Uint32(data))})
+	case name == "conntrack" && (revision == 2 || revision == 3) && len(data) >= stateAt+2 &&
+		binary.NativeEndian.Uint16(data[flagsAt:])&^alias == stateFlag:
+		m.note(name)
+		mask := ConnBits(binary.NativeEndian.Uint16(data[stateAt:]))
+		any := mask & (ConnInvalid | ConnEstablished | ConnRelated | ConnNew)
+		for bit, is := range map[ConnBits]ConnBits{snat: ConnSNAT, dnat: ConnDNAT, untracked: ConnUntracked} {
+			if mask&bit != 0 {
+				any |= is
+			}
+		}
+		m.Conn = append(m.Conn, ConnCondition{Any: any, Not: binary.NativeEndian.Uint16(data[invertedAt:])&stateFlag != 0})
+	default:
+		m.unknown(name)
 	}
 }
 
@@ -179,14 +206,15 @@ type Layout struct {
 	addr                     int // bytes of an address
 	proto, flags, inverted   int
 	targetOffset, nextOffset int
+	packets                  int // the counter
 	size                     int
 	gotoFlag, otherFlag      byte // IPT_F_GOTO; IPT_F_FRAG, IP6T_F_TOS
 }
 
 // The two layouts.
 var (
-	LayoutIP4 = Layout{"ip", 4, 80, 82, 83, 88, 90, 112, 2, 1}
-	LayoutIP6 = Layout{"ip6", 16, 128, 131, 132, 140, 142, 168, 4, 2}
+	LayoutIP4 = Layout{"ip", 4, 80, 82, 83, 88, 90, 96, 112, 2, 1}
+	LayoutIP6 = Layout{"ip6", 16, 128, 131, 132, 140, 142, 152, 168, 4, 2}
 )
 
 const (
@@ -320,13 +348,14 @@ func (t *Table) policies() {
 		}
 		if c.Hook != "" {
 			c.Policy = map[bool]string{true: "accept", false: "drop"}[c.Rules[last].Target.Kind == Accept]
+			c.Packets, c.Counted = c.Rules[last].Packets, true
 		}
 		c.Rules = c.Rules[:last]
 	}
 }
 
 func (e *legacyEntry) rule(first map[int]string) (*Rule, error) {
-	r := &Rule{Target: Target{Kind: Pass}}
+	r := &Rule{Target: Target{Kind: Pass}, Counted: true, Packets: binary.NativeEndian.Uint64(e.b[e.l.packets:])}
 	e.conditions(&r.Match)
 	for at := e.l.size; at < e.target; {
 		x, err := parseExtension(e.b[at:e.target])

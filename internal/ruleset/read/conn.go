@@ -218,10 +218,9 @@ func (c Conn) table(key ruleset.TableKey, chains []ruleset.KernelChain) (*rulese
 	return d, nil
 }
 
-// sets reads the sets and maps that rules concerning NAT use, except those whose elements
-// expire, those that have one for all else, and those that are too large.
-func (c Conn) sets(d *ruleset.Dump, budget *ruleset.Budget) error {
-	used := d.SetsUsed()
+// sets reads the sets and maps that are used, except those whose elements expire, those that
+// have one for all else, and those that are too large.
+func (c Conn) sets(d *ruleset.Dump, used map[string]bool, budget *ruleset.Budget) error {
 	if len(used) == 0 {
 		return nil
 	}

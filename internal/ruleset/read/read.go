@@ -20,7 +20,7 @@ func NAT(ns *netns.Handle) (*snapshot.NATRules, error) {
 	tables, err := tables(ns, budget, (*ruleset.KernelChain).IsNAT, func(d *ruleset.Dump) (*ruleset.Table, *ruleset.Table) {
 		d.Identify(inode)
 		return nil, d.Table(budget)
-	}, false, "nat")
+	}, nil, "nat")
 	if err != nil {
 		return nil, fmt.Errorf("read NAT rules: %w", err)
 	}
@@ -35,16 +35,16 @@ func NAT(ns *netns.Handle) (*snapshot.NATRules, error) {
 type both struct{ plain, bySet *ruleset.Table }
 
 // tables reads the tables of nf_tables that have such a chain, as build makes them of
-// what the kernel returns, and those of iptables-legacy.
-func tables(ns *netns.Handle, budget *ruleset.Budget, such func(*ruleset.KernelChain) bool, build func(*ruleset.Dump) (plain, bySet *ruleset.Table), sets bool, legacyNames ...string) ([]both, error) {
+// what the kernel returns with these sets, and those of iptables-legacy.
+func tables(ns *netns.Handle, budget *ruleset.Budget, such func(*ruleset.KernelChain) bool, build func(*ruleset.Dump) (plain, bySet *ruleset.Table), sets func(*ruleset.Dump) map[string]bool, legacyNames ...string) ([]both, error) {
 	all, err := over(ns, func(c Conn) (all []both, err error) {
 		var dumps []*ruleset.Dump
 		_, _, err = c.Settled(func() (err error) {
 			*budget = ruleset.Budget{}
 			dumps, _, err = c.Dumps(such)
 			for _, d := range dumps {
-				if sets && err == nil && !d.Key.IsGateway() {
-					err = c.sets(d, budget)
+				if sets != nil && err == nil && !d.Key.IsGateway() {
+					err = c.sets(d, sets(d), budget)
 				}
 			}
 			return err
@@ -75,7 +75,7 @@ func Tables(ns *netns.Handle) (*ruleset.Ruleset, error) {
 	budget := &ruleset.Budget{}
 	all, err := tables(ns, budget, (*ruleset.KernelChain).AtIP, func(d *ruleset.Dump) (*ruleset.Table, *ruleset.Table) {
 		return nil, d.BySet(budget)
-	}, true, "raw", "mangle", "nat", "filter")
+	}, (*ruleset.Dump).SetsUsed, "raw", "mangle", "nat", "filter")
 	if err != nil {
 		return nil, fmt.Errorf("read rules: %w", err)
 	}
@@ -97,12 +97,30 @@ func BaseChains(ns *netns.Handle) (all []ruleset.BaseChain, err error) {
 	others := func(c *ruleset.KernelChain) bool { return c.IsBase() && !c.Key.IsGateway() }
 	tables, err := tables(ns, budget, others, func(d *ruleset.Dump) (*ruleset.Table, *ruleset.Table) {
 		return d.Plain(), d.BySet(budget)
-	}, true)
+	}, (*ruleset.Dump).SetsUsed)
 	if err != nil {
 		return nil, fmt.Errorf("read chains: %w", err)
 	}
 	for _, t := range tables {
 		all = append(all, t.plain.BaseChains(t.bySet, budget)...)
+	}
+	return all, nil
+}
+
+// Judged returns all tables of a namespace (nil: this one) that have chains at hooks of IP, for
+// ruleset.Judge, those of the gateway without the elements of its sets. Requires CAP_NET_ADMIN
+// there. It loads no module of iptables.
+func Judged(ns *netns.Handle) (all []*ruleset.Table, err error) {
+	budget := &ruleset.Budget{}
+	tables, err := tables(ns, budget, (*ruleset.KernelChain).AtIP, func(d *ruleset.Dump) (*ruleset.Table, *ruleset.Table) {
+		return nil, d.Judged(budget)
+	}, (*ruleset.Dump).EverySet)
+	if err != nil {
+		return nil, fmt.Errorf("read rules: %w", err)
+	}
+	for _, t := range tables {
+		t.bySet.Describe()
+		all = append(all, t.bySet)
 	}
 	return all, nil
 }

@@ -1,0 +1,442 @@
+package ruleset
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"github.com/natkit/natkit/internal/nat"
+	"golang.org/x/sys/unix"
+)
+
+// ConnBits are what rules can ask of a packet's connection: its state by NF_CT_STATE_BIT, and
+// how it is translated.
+type ConnBits uint32
+
+// The states, of which a packet has one, and the translations (IPS_SRC_NAT, IPS_DST_NAT).
+const (
+	ConnInvalid     ConnBits = 1 << 0
+	ConnEstablished ConnBits = 1 << 1
+	ConnRelated     ConnBits = 1 << 2
+	ConnNew         ConnBits = 1 << 3
+	ConnUntracked   ConnBits = 1 << 6
+
+	statusShift          = 8
+	ConnSNAT    ConnBits = 1 << (4 + statusShift)
+	ConnDNAT    ConnBits = 1 << (5 + statusShift)
+)
+
+// ConnCondition is met by a connection with one of these bits, or with none of them.
+type ConnCondition struct {
+	Any ConnBits
+	Not bool
+}
+
+func (c ConnCondition) met(b ConnBits) bool { return (b&c.Any != 0) != c.Not }
+
+// connIs is a comparison of the connection's state or status, of which a mask may have left a
+// part.
+func (m *Match) connIs(c content, op uint32, data []byte) {
+	if len(data) != 4 || op != unix.NFT_CMP_EQ && op != unix.NFT_CMP_NEQ {
+		m.unknown("")
+		return
+	}
+	shift := 0
+	if c.from == connStatus {
+		shift = statusShift
+	}
+	value, differs := ConnBits(binary.NativeEndian.Uint32(data)), op == unix.NFT_CMP_NEQ
+	switch {
+	case len(c.mask) == 4 && value == 0:
+		m.Conn = append(m.Conn, ConnCondition{ConnBits(binary.NativeEndian.Uint32(c.mask)) << shift, !differs})
+	case c.mask == nil && c.from == connState, value != 0 && value&(value-1) == 0 && bytes.Equal(c.mask, data):
+		m.Conn = append(m.Conn, ConnCondition{value << shift, differs})
+	default:
+		m.unknown("")
+	}
+}
+
+// SetCondition asks whether fields of a packet, one after the other, are an element of a set.
+type SetCondition struct {
+	fields   []content
+	elements []interval
+	links    map[uint32]string
+	family   string
+	not      bool
+}
+
+// verdictMap decides by the element that a packet is.
+type verdictMap struct{ SetCondition }
+
+// membership is the condition that registers, from one on, are an element of a set; false if
+// that cannot be decided.
+func (m *machine) membership(set string, from uint32) (s SetCondition, known bool) {
+	elements, known := m.sets[set]
+	if !known {
+		return s, false
+	}
+	s = SetCondition{elements: elements, links: m.links, family: m.family}
+	for at, size := 0, m.keySize(elements); at < size; {
+		c := m.regs[from+uint32(at/4)]
+		if c.size() == 0 || c.from == constant {
+			return s, false
+		}
+		s.fields = append(s.fields, c)
+		at += (c.size() + 3) &^ 3
+	}
+	return s, true
+}
+
+// keySize is the length of the keys of a set.
+func (m *machine) keySize(elements []interval) int {
+	if len(elements) == 0 {
+		return 0
+	}
+	return len(elements[0].first)
+}
+
+// Packet is one that rules are asked about. Where In is empty it may come in by any interface,
+// where Src is not valid from any source of the destination's family.
+type Packet struct {
+	nat.Packet
+	Conn ConnBits
+	SYN  bool
+}
+
+func (p *Packet) isIPv4() bool { return p.Dst.Is4() }
+
+// answer is whether a packet meets a match, as far as that is known.
+type answer int
+
+const (
+	no answer = iota
+	maybe
+	yes
+)
+
+// judge reports whether a packet meets all conditions.
+func (m *Match) judge(p *Packet) answer {
+	sure := yes
+	if m.Opaque || p.In == "" && len(m.NotIn) > 0 || !p.Src.IsValid() && len(m.NotFrom) > 0 {
+		sure = maybe
+	}
+	if bits := m.Family(); bits != 0 && bits != p.Dst.BitLen() || m.SYN && !p.SYN {
+		return no
+	}
+	for _, c := range m.Misses(&p.Packet) {
+		switch {
+		case c == nat.From && !p.Src.IsValid():
+			if !m.Source().IsValid() {
+				continue // all of the family
+			}
+		case c == nat.In && p.In == "", c == nat.SourcePorts && p.SrcPort == 0:
+		default:
+			return no
+		}
+		sure = maybe
+	}
+	for _, c := range m.Conn {
+		if !c.met(p.Conn) {
+			return no
+		}
+	}
+	for i := range m.Sets {
+		_, in := m.Sets[i].find(p)
+		if m.Sets[i].not {
+			in = yes - in
+		}
+		if sure = min(sure, in); sure == no {
+			return no
+		}
+	}
+	return sure
+}
+
+// find returns the element that a packet is; maybe where its fields are not known.
+func (s *SetCondition) find(p *Packet) (*interval, answer) {
+	var key []byte
+	var sizes []int
+	for _, c := range s.fields {
+		value, known := s.value(c, p)
+		if !known {
+			return nil, maybe
+		}
+		key, sizes = append(key, value...), append(sizes, len(value))
+	}
+	i := slices.IndexFunc(s.elements, func(e interval) bool { return e.has(key, sizes) })
+	if i < 0 {
+		return nil, no
+	}
+	return &s.elements[i], yes
+}
+
+// has reports whether each field of a key is in the interval.
+func (e *interval) has(key []byte, sizes []int) bool {
+	if len(key) != len(e.first) || len(key) != len(e.last) {
+		return false
+	}
+	at := 0
+	for _, n := range sizes {
+		if bytes.Compare(key[at:at+n], e.first[at:at+n]) < 0 || bytes.Compare(key[at:at+n], e.last[at:at+n]) > 0 {
+			return false
+		}
+		at += n
+	}
+	return true
+}
+
+// value is what a register holds of a packet, padded to whole registers as in keys.
+func (s *SetCondition) value(c content, p *Packet) (b []byte, known bool) {
+	switch {
+	case c.from == connState:
+		b = binary.NativeEndian.AppendUint32(nil, uint32(p.Conn&(1<<statusShift-1)))
+	case c.from == metaData:
+		b = s.meta(c.key, p)
+	case c.from == payload && c.base == unix.NFT_PAYLOAD_TRANSPORT_HEADER:
+		b = portIn(c, p)
+	case c.from == payload && c.base == unix.NFT_PAYLOAD_NETWORK_HEADER:
+		b = network(c, p)
+	}
+	if b == nil || len(c.mask) > 0 && len(c.mask) != len(b) {
+		return nil, false
+	}
+	for i := range c.mask {
+		b[i] &= c.mask[i]
+	}
+	if len(s.fields) > 1 {
+		b = append(b, make([]byte, -len(b)&3)...)
+	}
+	return b, true
+}
+
+func (s *SetCondition) meta(key uint32, p *Packet) []byte {
+	name := ""
+	switch key {
+	case unix.NFT_META_L4PROTO:
+		return []byte{p.Protocol}
+	case unix.NFT_META_NFPROTO:
+		if p.isIPv4() {
+			return []byte{unix.NFPROTO_IPV4}
+		}
+		return []byte{unix.NFPROTO_IPV6}
+	case unix.NFT_META_IIFNAME, unix.NFT_META_IIF:
+		name = p.In
+	case unix.NFT_META_OIFNAME, unix.NFT_META_OIF:
+		name = p.Out
+	}
+	if name == "" {
+		return nil
+	}
+	if key == unix.NFT_META_IIFNAME || key == unix.NFT_META_OIFNAME {
+		return append([]byte(name), make([]byte, max(0, unix.IFNAMSIZ-len(name)))...)
+	}
+	for index, link := range s.links {
+		if link == name {
+			return binary.NativeEndian.AppendUint32(nil, index)
+		}
+	}
+	return nil
+}
+
+// portIn is one of a packet's ports; nil where that is not known.
+func portIn(c content, p *Packet) []byte {
+	port := uint16(0)
+	switch {
+	case c.length != 2 || !nat.HasPorts(p.Protocol):
+	case c.offset == 0:
+		port = p.SrcPort
+	case c.offset == 2:
+		port = p.DstPort
+	}
+	if port == 0 {
+		return nil
+	}
+	return binary.BigEndian.AppendUint16(nil, port)
+}
+
+// network is a field of the IP header that rules look up: an address, or the protocol.
+func network(c content, p *Packet) []byte {
+	type field struct{ offset, length uint32 }
+	source, dest, protocol := field{8, 16}, field{24, 16}, field{6, 1}
+	if p.isIPv4() {
+		source, dest, protocol = field{12, 4}, field{16, 4}, field{9, 1}
+	}
+	switch at := (field{c.offset, c.length}); {
+	case at == source && p.Src.IsValid():
+		return p.Src.AsSlice()
+	case at == dest:
+		return p.Dst.AsSlice()
+	case at == protocol:
+		return []byte{p.Protocol}
+	}
+	return nil
+}
+
+// Place is where the way of a packet ends: a rule, or, without one, the policy of a chain.
+type Place struct {
+	Table *Table
+	Chain *Chain
+	Rule  *Rule
+}
+
+// Counted returns what the place counted so far; false if it does not count.
+func (p Place) Counted() (packets uint64, ok bool) {
+	if p.Rule == nil {
+		return p.Chain.Packets, p.Chain.Counted
+	}
+	return p.Rule.Packets, p.Rule.Counted
+}
+
+// Text is the rule in the words of the program that keeps it, or the chain with its policy.
+func (p Place) Text() string {
+	switch {
+	case p.Rule != nil:
+		return cmp.Or(p.Rule.Text, p.Table.Family+" "+p.Table.Name+" "+p.Chain.Name)
+	case p.Table.IsIptables():
+		return map[string]string{"ip": "iptables", "ip6": "ip6tables"}[p.Table.Family] + " -t " + p.Table.Name + " -P " + p.Chain.Name + " DROP"
+	}
+	return p.Table.Family + " " + p.Table.Name + " " + p.Chain.Name + ": policy drop"
+}
+
+// Judgement is what rules do to a packet, as far as that is known.
+type Judgement struct {
+	// Drops are where they drop it, or may; it passes if there are none.
+	Drops []Place
+	// Passes is true if it may pass. It is certain that it is dropped if that is false.
+	Passes bool
+}
+
+// Judge takes a packet through the chains of a hook that do not translate, in the order of
+// their priorities.
+func Judge(tables []*Table, hook string, p *Packet) Judgement {
+	type base struct {
+		*Table
+		*Chain
+	}
+	var chains []base
+	for _, t := range tables {
+		if t.Family != "inet" && (t.Family == "ip") != p.isIPv4() {
+			continue
+		}
+		for _, c := range t.Chains {
+			if c.Hook == hook && c.Type != "nat" {
+				chains = append(chains, base{t, c})
+			}
+		}
+	}
+	slices.SortStableFunc(chains, func(a, b base) int { return cmp.Compare(a.Priority, b.Priority) })
+	all := Judgement{Passes: true}
+	for _, c := range chains {
+		j := &judge{table: c.Table, packet: p, left: map[*Chain]bool{}}
+		if j.chain(c.Chain) {
+			j.decide(c.Chain, nil, map[string]Kind{"drop": Drop}[c.Policy])
+		}
+		all.Drops = append(all.Drops, j.drops...)
+		if !j.passes {
+			all.Passes = false
+			break
+		}
+	}
+	return all
+}
+
+// judge takes a packet through the chains of one table.
+type judge struct {
+	table  *Table
+	packet *Packet
+	drops  []Place
+	passes bool
+	// left has whether the packet may leave a chain by its end, of those that it came to.
+	left map[*Chain]bool
+}
+
+// chain reports whether the packet may come to the end of a chain. What becomes of it there is
+// the same on every way, so that each chain is asked once.
+func (j *judge) chain(c *Chain) bool {
+	if c == nil {
+		return true
+	}
+	if left, asked := j.left[c]; asked {
+		return left
+	}
+	j.left[c] = false
+	returns := false
+	for _, r := range c.Rules {
+		met := r.Match.judge(j.packet)
+		if met == no {
+			continue
+		}
+		goes, comes := j.rule(c, r)
+		if returns = returns || comes; met == yes && !goes {
+			j.left[c] = returns
+			return returns
+		}
+	}
+	j.left[c] = true
+	return true
+}
+
+// rule does what a rule does: the packet may go on with the next one, or leave its chain for
+// the one that led to it.
+func (j *judge) rule(c *Chain, r *Rule) (goes, comes bool) {
+	t := &r.Target
+	switch t.Kind {
+	case Accept, Drop:
+		j.decide(c, r, t.Kind)
+		return false, false
+	case Return:
+		return false, true
+	case Jump, Goto:
+		for _, name := range t.Chains {
+			back := j.chain(j.table.Find(name))
+			goes = goes || back
+		}
+		if t.Kind == Goto {
+			return false, goes
+		}
+		return goes, false
+	case Ends:
+		return j.verdict(c, r)
+	}
+	return true, false
+}
+
+// verdict decides by the element of a verdict map that the packet is; by any where that is not
+// known.
+func (j *judge) verdict(c *Chain, r *Rule) (goes, comes bool) {
+	if r.Target.verdicts == nil {
+		for _, name := range r.Target.Chains {
+			j.chain(j.table.Find(name))
+		}
+		j.decide(c, r, Drop)
+		j.decide(c, r, Accept)
+		return true, true
+	}
+	all := r.Target.verdicts.elements
+	switch e, in := r.Target.verdicts.find(j.packet); in {
+	case no:
+		return true, false
+	case yes:
+		all = []interval{*e}
+	default:
+		goes = true
+	}
+	for _, e := range all {
+		one := *r
+		one.Target = Target{Kind: Pass}
+		one.Target.decide(e.value)
+		on, back := j.rule(c, &one)
+		goes, comes = goes || on, comes || back
+	}
+	return goes, comes
+}
+
+// decide ends the packet's way, or one of those that it may take.
+func (j *judge) decide(c *Chain, r *Rule, k Kind) {
+	if k != Drop {
+		j.passes = true
+		return
+	}
+	j.drops = append(j.drops, Place{j.table, c, r})
+}
