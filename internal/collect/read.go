@@ -134,7 +134,7 @@ func observe(ctx context.Context, src source, maxEntries int, entries entryFunc)
 	o.collect(ctx, collectors)
 	o.tableEnd = o.part(snapshot.PartTable, func() (err error) {
 		o.tableAt = o.src.clock(snapshot.PartTable)
-		o.Table, err = readTable(ctx, src, maxEntries, o.Sysctls.TCPTimeout("established"), entries(o))
+		o.Table, err = readTable(ctx, src, maxEntries, o.Sysctls.ClassTimeout("tcp/ESTABLISHED"), entries(o))
 		o.tableRead = err == nil
 		return err
 	})
@@ -190,9 +190,8 @@ func readTable(ctx context.Context, src source, maxEntries int, established uint
 // table.
 func gap(first, second *observation) aggregate.Gap {
 	return aggregate.Gap{
-		Seconds:  second.tableAt.Uptime - first.tableEnd.Uptime,
-		TimeWait: second.Sysctls.TCPTimeout("time_wait"), Close: second.Sysctls.TCPTimeout("close"),
-		Now: second.tableAt.Wall,
+		Seconds: second.tableAt.Uptime - first.tableEnd.Uptime,
+		Sysctls: second.Sysctls, Now: second.tableAt.Wall,
 	}
 }
 

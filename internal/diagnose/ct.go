@@ -235,31 +235,21 @@ func (t *table) scale() float64 {
 // (Documentation/networking/nf_conntrack-sysctl.rst). A TCP connection seen
 // established will be closed in time and then stay for time_wait.
 func lifetime(class string, sysctls snapshot.Sysctls) float64 {
-	t, known := lifetimes[class]
+	seconds, known := lifetimes[class]
 	switch {
 	case known:
 	case strings.HasPrefix(class, "tcp/"):
-		t = lifetimes["tcp/TIME_WAIT"]
+		class, seconds = "tcp/TIME_WAIT", lifetimes["tcp/TIME_WAIT"]
 	default:
-		t = classTimeout{"generic_timeout", 600}
+		class, seconds = "", 600
 	}
-	if v, ok := sysctls.Int("net.netfilter.nf_conntrack_" + t.sysctl); ok {
-		return float64(v)
-	}
-	return t.seconds
+	return float64(cmp.Or(sysctls.ClassTimeout(class), seconds))
 }
 
-// classTimeout is a timeout of the connection tracker with its default.
-type classTimeout struct {
-	sysctl  string
-	seconds float64
-}
-
-var lifetimes = map[string]classTimeout{
-	"tcp/TIME_WAIT": {"tcp_timeout_time_wait", 120}, "tcp/CLOSE": {"tcp_timeout_close", 10},
-	"tcp/SYN_SENT": {"tcp_timeout_syn_sent", 120}, "tcp/SYN_SENT2": {"tcp_timeout_syn_sent", 120}, "tcp/SYN_RECV": {"tcp_timeout_syn_recv", 60},
-	"udp/unreplied": {"udp_timeout", 30}, "udp/stream": {"udp_timeout_stream", 120},
-	"icmp": {"icmp_timeout", 30}, "icmpv6": {"icmpv6_timeout", 30},
+// lifetimes are the kernel's defaults, in seconds.
+var lifetimes = map[string]uint32{
+	"tcp/TIME_WAIT": 120, "tcp/CLOSE": 10, "tcp/SYN_SENT": 120, "tcp/SYN_SENT2": 120, "tcp/SYN_RECV": 60,
+	"udp/unreplied": 30, "udp/stream": 120, "icmp": 30, "icmpv6": 30,
 }
 
 func round1(v float64) float64 { return math.Round(v*10) / 10 }

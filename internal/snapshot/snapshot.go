@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -176,13 +177,24 @@ func (s Sysctls) Int(name string) (int64, bool) {
 	return v, err == nil
 }
 
-// TCPTimeout returns nf_conntrack_tcp_timeout_STATE in seconds; 0 where it is not known.
-func (s Sysctls) TCPTimeout(state string) uint32 {
-	n, ok := s.Int("net.netfilter.nf_conntrack_tcp_timeout_" + state)
+// ClassTimeout returns what an entry of a class, as in Flows.PerSecond, has after a packet, in
+// seconds; 0 where that is not known. The class "" is that of protocols without one of their own.
+func (s Sysctls) ClassTimeout(class string) uint32 {
+	name := classTimeouts[class]
+	if state, ok := strings.CutPrefix(class, "tcp/"); ok && name == "" {
+		name = "tcp_timeout_" + strings.ToLower(state)
+	}
+	n, ok := s.Int("net.netfilter.nf_conntrack_" + name)
 	if !ok || n < 0 || n > math.MaxUint32 {
 		return 0
 	}
 	return uint32(n)
+}
+
+// classTimeouts name the sysctls of classes that are not named after a state of TCP.
+var classTimeouts = map[string]string{
+	"tcp/SYN_SENT2": "tcp_timeout_syn_sent", "udp/unreplied": "udp_timeout", "udp/stream": "udp_timeout_stream",
+	"icmp": "icmp_timeout", "icmpv6": "icmpv6_timeout", "": "generic_timeout",
 }
 
 // LogLine is one line of the kernel log that concerns NAT.
@@ -282,6 +294,8 @@ type Flows struct {
 	// OneWayKnown is false in recordings of a natkit that did not read them.
 	OneWay      []OneWay `json:"one_way,omitempty"`
 	OneWayKnown bool     `json:"one_way_known,omitempty"`
+	// Services is nil in recordings of a natkit that did not count them.
+	Services *Services `json:"services,omitempty"`
 }
 
 // PartTCP is the name of the part that Snapshot.TCP is.

@@ -75,8 +75,7 @@ func (t *tables) compare(ctx context.Context, ns *netns.Handle, s *snapshot.Snap
 	before, estimator, next := t.before, t.estimator, aggregate.NewFlowEstimator(rand.Uint64())
 	collector := ports.NewCollector(ports.Options{MemoryBytes: poolMemory, Now: time.Now(), Addresses: ports.Given(s.NATRules)})
 	if before != nil {
-		estimator.BeginSecond(aggregate.Gap{Seconds: time.Since(before.end).Seconds(), Now: time.Now(),
-			TimeWait: s.Sysctls.TCPTimeout("time_wait"), Close: s.Sysctls.TCPTimeout("close")})
+		estimator.BeginSecond(aggregate.Gap{Seconds: time.Since(before.end).Seconds(), Now: time.Now(), Sysctls: s.Sysctls})
 	}
 	r, err := t.read(ctx, ns, s, t.budget.Entries(), func(e *conntrack.Entry) {
 		if before != nil {

@@ -34,9 +34,10 @@ type FlowEstimator struct {
 	born           [classes]int64
 	groups         map[uint64]struct{}
 	// pending are births behind the last entry that both dumps have.
-	pending []birth
-	recent  recent
-	oneWay  oneWay
+	pending  []birth
+	recent   recent
+	oneWay   oneWay
+	services services
 	// unanswered are births by who asked.
 	unanswered *top
 }
@@ -55,7 +56,7 @@ type birth struct {
 func NewFlowEstimator(seed uint64) *FlowEstimator {
 	return &FlowEstimator{
 		seed: seed, known: map[uint64]known{}, groups: map[uint64]struct{}{},
-		oneWay: newOneWay(), unanswered: newTop(),
+		oneWay: newOneWay(), services: newServices(), unanswered: newTop(),
 	}
 }
 
@@ -71,8 +72,8 @@ func (b *FlowEstimator) EndFirst(complete bool) { b.firstComplete = complete }
 
 // BeginSecond sets the gap between the dumps, before the second one's entries.
 func (b *FlowEstimator) BeginSecond(gap Gap) {
-	b.gap = gap
-	b.recent.begin(gap)
+	b.gap = gap.known()
+	b.recent.begin(b.gap)
 }
 
 // Second takes an entry of the second dump, in the order of the dump.
@@ -95,6 +96,7 @@ func (b *FlowEstimator) Second(e *conntrack.Entry) {
 	if !isNew {
 		b.oneWay.add(id, e, k, b.gap)
 	}
+	b.services.add(e, b.gap, isNew && (ok || b.firstComplete), ok && !isNew && !k.refreshed(e, b.gap))
 	if ok || b.firstComplete {
 		b.settle()
 	}
@@ -132,7 +134,7 @@ func (b *FlowEstimator) Flows(seconds float64, count int64, complete bool) *snap
 	f := &snapshot.Flows{
 		Seconds: seconds, Sampled: b.compared, Groups: int64(len(b.groups)),
 		PerSecond: map[string]float64{},
-		OneWay:    b.oneWay.list(), OneWayKnown: true,
+		OneWay:    b.oneWay.list(), OneWayKnown: true, Services: b.services.result(b.firstComplete && complete),
 	}
 	for _, c := range b.unanswered.largest(shown) {
 		f.Unanswered = append(f.Unanswered, snapshot.Rate{Who: c.String(), PerSecond: float64(c.n) / seconds * scale})
@@ -173,11 +175,21 @@ type Gap struct {
 	// Seconds passed at least between the two visits of any entry: from the end of
 	// the first dump to the beginning of the second one.
 	Seconds float64
-	// TimeWait and Close are nf_conntrack_tcp_timeout_time_wait and _close in
-	// seconds; 0 where they are not known.
-	TimeWait, Close uint32
+	// Sysctls has the timeouts, as far as they are known.
+	Sysctls snapshot.Sysctls
 	// Now is the wall clock at the second dump; zero where it is not known.
 	Now time.Time
+
+	timeouts *[classes]uint32
+}
+
+// known is the gap with the timeouts of all classes.
+func (g Gap) known() Gap {
+	g.timeouts = new([classes]uint32)
+	for c := range class(classes) {
+		g.timeouts[c] = g.Sysctls.ClassTimeout(c.String())
+	}
+	return g
 }
 
 // tickSeconds is how far off a remaining time can be that the kernel counts in
@@ -190,14 +202,10 @@ func (g Gap) seconds() float64 { return max(0, g.Seconds-tickSeconds) }
 // timeout returns how long a closed entry stays; 0 if the state is not a closed one,
 // or not known.
 func (g Gap) timeout(s conntrack.TCPState) uint32 {
-	switch s {
-	case conntrack.TCPTimeWait:
-		return g.TimeWait
-	case conntrack.TCPClose:
-		return g.Close
-	default:
+	if g.timeouts == nil || !closed(s) {
 		return 0
 	}
+	return g.timeouts[s]
 }
 
 // lately reports whether an entry was closed at most a second ago. A closed entry
@@ -255,6 +263,12 @@ func life(e *conntrack.Entry) uint32 {
 	return uint32(mix(uint64(e.ID), e.Start))
 }
 
+// refreshed reports whether a packet came between the dumps. What is left is in whole seconds,
+// so that one of them is in doubt.
+func (k known) refreshed(e *conntrack.Entry, gap Gap) bool {
+	return float64(e.Timeout) >= float64(k.left())+1-gap.seconds()
+}
+
 // progress orders the states of one connection: none is followed by an earlier
 // one except by reopening (tcp_conntracks, net/netfilter/nf_conntrack_proto_tcp.c).
 var progress = [conntrack.TCPStates]int8{
@@ -304,7 +318,7 @@ func (k known) reopened(e *conntrack.Entry, gap Gap) bool {
 	if !closed(before) {
 		return progress[now] < progress[before]
 	}
-	return now != before || float64(e.Timeout) >= float64(k.left())+1-gap.seconds()
+	return now != before || k.refreshed(e, gap)
 }
 
 // recent estimates the births that two dumps do not show because their tuple was

@@ -1,11 +1,13 @@
 package aggregate
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/snapshot"
 
 	"golang.org/x/sys/unix"
 )
@@ -109,10 +111,10 @@ func TestBirthsWithoutAgesAreNotCorrected(t *testing.T) {
 		left uint32
 		want float64
 	}{
-		"ages known":           {Gap{Seconds: 2.1, TimeWait: 120}, 119, 60},
+		"ages known":           {Gap{Seconds: 2.1, Sysctls: timeouts("tcp_timeout_time_wait", 120)}, 119, 60},
 		"timeout not known":    {Gap{Seconds: 2.1}, 119, 40},
-		"another timeout":      {Gap{Seconds: 2.1, TimeWait: 119}, 120, 40},
-		"timeout of the other": {Gap{Seconds: 2.1, Close: 120}, 119, 40},
+		"another timeout":      {Gap{Seconds: 2.1, Sysctls: timeouts("tcp_timeout_time_wait", 119)}, 120, 40},
+		"timeout of the other": {Gap{Seconds: 2.1, Sysctls: timeouts("tcp_timeout_close", 120)}, 119, 40},
 	} {
 		if got := estimate(c.gap, c.left); got != c.want {
 			t.Errorf("%s: %v/s, want %v/s", name, got, c.want)
@@ -176,7 +178,7 @@ func TestBirthsOfASteadyClient(t *testing.T) {
 			b.EndFirst(true)
 			end := 20 + c.gap + 0.01
 			truth := float64(load(20, end-1, c.perSecond)+load(end-1, end, c.perSecond*c.busy)) / (end - 20)
-			b.BeginSecond(Gap{Seconds: end - 20, TimeWait: timeWait, Close: 10})
+			b.BeginSecond(Gap{Seconds: end - 20, Sysctls: timeouts("tcp_timeout_time_wait", timeWait, "tcp_timeout_close", 10)})
 			dump(end, b.Second)
 			f := b.Flows(end-20, int64(len(opened)), true)
 			t.Logf("%.0f/s of %.0f/s (%.3f) ± %.0f, %d entries", f.TotalPerSecond, truth, f.TotalPerSecond/truth, f.StandardErrorPerSecond, len(opened))
@@ -185,4 +187,13 @@ func TestBirthsOfASteadyClient(t *testing.T) {
 			}
 		})
 	}
+}
+
+// timeouts are sysctls of the connection tracker, by name and seconds.
+func timeouts(pairs ...any) snapshot.Sysctls {
+	all := snapshot.Sysctls{}
+	for i := 0; i < len(pairs); i += 2 {
+		all["net.netfilter.nf_conntrack_"+pairs[i].(string)] = fmt.Sprint(pairs[i+1])
+	}
+	return all
 }

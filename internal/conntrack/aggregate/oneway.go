@@ -69,9 +69,7 @@ func (o *oneWay) add(id uint64, e *conntrack.Entry, before known, gap Gap) {
 	if answered && before.rest&knownSeen == 0 || counted && e.Received.Packets != had {
 		return // one came since
 	}
-	// As in reopened: what is left is in whole seconds, so one of them is in doubt.
-	expected := float64(before.left()) - gap.seconds()
-	if float64(e.Timeout) < expected+1 {
+	if !before.refreshed(e, gap) {
 		return
 	}
 	w := o.of(e, answered, counted)

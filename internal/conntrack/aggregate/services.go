@@ -1,0 +1,227 @@
+package aggregate
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/snapshot"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// servicesReach is how far back outcomes count, in seconds: the shortest of the timeouts
+	// by which the kernel forgets that there was no answer (udp_timeout, icmp_timeout).
+	servicesReach = 30
+	// keptServices limits the services of each kind; further ones are dropped. Entries come in
+	// the order of a hash, so that the busiest are among the first.
+	keptServices  = 4096
+	shownServices = 64
+	// namedClients is how many clients and destinations of failed connections are named.
+	namedClients = 8
+)
+
+// serviceKey is what translated connections have in common.
+type serviceKey struct {
+	kind            string
+	proto           uint8
+	zone            uint16
+	service, target netip.AddrPort
+	given           netip.Addr
+}
+
+// outcomes is a service with when its connections failed.
+type outcomes struct {
+	snapshot.Service
+	// failed counts them by the seconds since their last packet.
+	failed [servicesReach + 1]int64
+	// answered is the least number of seconds since an answer.
+	answered uint32
+}
+
+// services finds out what became of translated connections. How long ago an entry had its last
+// packet is its timeout less what is left of it.
+type services struct {
+	found map[serviceKey]*outcomes
+	kept  map[string]int
+}
+
+func newServices() services {
+	return services{found: map[serviceKey]*outcomes{}, kept: map[string]int{}}
+}
+
+// outcome is what became of a connection.
+type outcome int
+
+const (
+	outcomeNone outcome = iota
+	outcomeAnswered
+	outcomeReset
+	outcomeOpen
+	outcomeUnanswered
+	outcomeHalfOpen
+)
+
+// add takes an entry of the second dump. isNew is whether it was not in the first one, idle
+// whether it was, and no packet came since.
+func (s *services) add(e *conntrack.Entry, gap Gap, isNew, idle bool) {
+	if e.Status.Has(conntrack.Expected) || !e.IsDNAT() && !e.IsSNAT() {
+		return
+	}
+	what := outcomeOf(e, isNew, idle)
+	since, known := gap.since(e)
+	if what == outcomeNone || !known || what != outcomeOpen && since > servicesReach {
+		return
+	}
+	if e.IsDNAT() {
+		s.of(serviceKey{snapshot.ServiceDNAT, e.Orig.Proto, e.Zone, end{e.Orig.Dst, e.Orig.DstPort, 0}.addrPort(), end{e.Reply.Src, e.Reply.SrcPort, 0}.addrPort(), netip.Addr{}}).count(e, what, since)
+		return
+	}
+	key := serviceKey{kind: snapshot.ServiceSNAT, proto: e.Orig.Proto, zone: e.Zone, given: e.Reply.Dst}
+	s.of(key).count(e, what, since)
+	key.kind, key.service = snapshot.ServiceDestination, netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort)
+	s.of(key).count(e, what, since)
+}
+
+func (e end) addrPort() netip.AddrPort { return netip.AddrPortFrom(e.addr, e.port) }
+
+// since returns the seconds since an entry's last packet; false where its timeout is not known.
+func (g Gap) since(e *conntrack.Entry) (seconds uint32, known bool) {
+	c := classOf(e)
+	if g.timeouts == nil || g.timeouts[c] == 0 || e.Status&(conntrack.Offload|conntrack.HWOffload|conntrack.FixedTimeout) != 0 {
+		return 0, tcpStateOf(e) == conntrack.TCPEstablished
+	}
+	return g.timeouts[c] - min(e.Timeout, g.timeouts[c]), true
+}
+
+// outcomeOf says what became of a connection. One that was there before may go on for another
+// reason than an answer.
+func outcomeOf(e *conntrack.Entry, isNew, idle bool) outcome {
+	seen := e.Status.Has(conntrack.SeenReply)
+	if e.Orig.Proto != unix.IPPROTO_TCP {
+		switch {
+		case !seen && (e.Orig.Proto != unix.IPPROTO_UDP || !isOneWay(e.Orig.DstPort)):
+			return outcomeUnanswered
+		case seen && (isNew || idle):
+			return outcomeAnswered
+		case seen:
+			return outcomeOpen
+		}
+		return outcomeNone
+	}
+	switch e.TCPState {
+	case conntrack.TCPSynSent, conntrack.TCPSynSent2:
+		return outcomeUnanswered
+	case conntrack.TCPSynRecv:
+		return outcomeHalfOpen
+	case conntrack.TCPEstablished:
+		if isNew && seen {
+			return outcomeAnswered
+		}
+		return outcomeOpen
+	case conntrack.TCPClose:
+		if !seen {
+			return outcomeUnanswered
+		}
+		return outcomeReset
+	case conntrack.TCPNone:
+		return outcomeNone
+	}
+	return outcomeAnswered
+}
+
+// of returns the service of a key; nil where there is no room for it.
+func (s *services) of(k serviceKey) *outcomes {
+	if o := s.found[k]; o != nil {
+		return o
+	}
+	if s.kept[k.kind] == keptServices {
+		return nil
+	}
+	s.kept[k.kind]++
+	o := &outcomes{answered: servicesReach + 1, Service: snapshot.Service{
+		Kind: k.kind, Protocol: nat.ProtocolName(k.proto), Service: k.service, Target: k.target, Given: k.given, Zone: k.zone,
+	}}
+	s.found[k] = o
+	return o
+}
+
+func (o *outcomes) count(e *conntrack.Entry, what outcome, since uint32) {
+	if o == nil {
+		return
+	}
+	switch what {
+	case outcomeOpen:
+		o.Open++
+	case outcomeReset:
+		o.Reset++
+		fallthrough
+	case outcomeAnswered:
+		o.Answered++
+		o.answered = min(o.answered, since)
+	default:
+		o.fails(e, what, since)
+	}
+}
+
+func (o *outcomes) fails(e *conntrack.Entry, what outcome, since uint32) {
+	switch {
+	case since < snapshot.PatienceSeconds:
+		o.Waiting++
+		return
+	case what == outcomeHalfOpen:
+		o.HalfOpen++
+	default:
+		o.Unanswered++
+	}
+	o.failed[since]++
+	o.Clients = named(o.Clients, e.Orig.Src)
+	if o.Kind == snapshot.ServiceSNAT {
+		o.Destinations = named(o.Destinations, netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort))
+	}
+}
+
+// named adds one that is not there yet, while there is room.
+func named[T comparable](list []T, v T) []T {
+	if len(list) == namedClients || slices.Contains(list, v) {
+		return list
+	}
+	return append(list, v)
+}
+
+// result lists the services, those of which most fail first, and of the others the busiest.
+func (s *services) result(complete bool) *snapshot.Services {
+	r := &snapshot.Services{Seconds: servicesReach, All: []snapshot.Service{}, Complete: complete && s.kept[snapshot.ServiceDNAT] < keptServices}
+	for _, o := range s.found {
+		if o.Kind != snapshot.ServiceDestination || o.Failed() > 0 {
+			r.All = append(r.All, o.service())
+		}
+	}
+	slices.SortFunc(r.All, func(a, b snapshot.Service) int {
+		return cmp.Or(cmp.Compare(b.Failed(), a.Failed()), cmp.Compare(b.Answered+b.Open, a.Answered+a.Open), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.String(), b.String()), cmp.Compare(a.Zone, b.Zone))
+	})
+	shown := map[string]int{}
+	r.All = slices.DeleteFunc(r.All, func(o snapshot.Service) bool {
+		shown[o.Kind]++
+		return o.Kind != snapshot.ServiceDNAT && shown[o.Kind] > shownServices
+	})
+	return r
+}
+
+// service completes what was counted.
+func (o *outcomes) service() snapshot.Service {
+	o.SilentSeconds = -1
+	if o.answered <= servicesReach {
+		o.SilentSeconds = int64(o.answered)
+	}
+	for since, n := range o.failed {
+		if uint32(since) < o.answered {
+			o.Failing += n
+		}
+	}
+	slices.SortFunc(o.Clients, netip.Addr.Compare)
+	slices.SortFunc(o.Destinations, netip.AddrPort.Compare)
+	return o.Service
+}

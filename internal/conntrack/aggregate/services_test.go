@@ -1,0 +1,144 @@
+package aggregate
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/snapshot"
+	"golang.org/x/sys/unix"
+)
+
+const both = conntrack.SeenReply | conntrack.Assured
+
+// published is a connection to 203.0.113.1:80 that leads to 192.168.1.10:8080.
+func published(port uint16, state conntrack.TCPState, left uint32, status conntrack.Status) conntrack.Entry {
+	e := entry(unix.IPPROTO_TCP, "198.18.0.1:1024", "203.0.113.1:80")
+	e.Orig.SrcPort, e.Reply.DstPort = port, port
+	e.Reply.Src, e.Reply.SrcPort = netip.MustParseAddr("192.168.1.10"), 8080
+	e.TCPState, e.Timeout, e.Status, e.ID = state, left, status|conntrack.Confirmed, uint32(port)
+	return e
+}
+
+// outcomesOf dumps a table twice, 2 s apart; before are the entries of the first dump.
+func outcomesOf(before, after []conntrack.Entry) []snapshot.Service {
+	b := NewFlowEstimator(1)
+	for i := range before {
+		b.First(&before[i])
+	}
+	b.EndFirst(true)
+	b.BeginSecond(Gap{Seconds: 2, Sysctls: timeouts("tcp_timeout_syn_sent", 120, "tcp_timeout_syn_recv", 60, "tcp_timeout_established", 432000,
+		"tcp_timeout_time_wait", 120, "tcp_timeout_close", 10, "udp_timeout", 30, "udp_timeout_stream", 120, "icmp_timeout", 30)})
+	for i := range after {
+		b.Second(&after[i])
+	}
+	return b.Flows(2, int64(len(after)), true).Services.All
+}
+
+func TestServiceOutcomes(t *testing.T) {
+	type counts struct{ Answered, Reset, Open, Unanswered, HalfOpen, Waiting, Failing, Silent int64 }
+	sent := func(port uint16, ago uint32) conntrack.Entry { return published(port, conntrack.TCPSynSent, 120-ago, 0) }
+	closed := func(port uint16, ago uint32) conntrack.Entry {
+		return published(port, conntrack.TCPTimeWait, 120-ago, both)
+	}
+	for name, c := range map[string]struct {
+		before, after []conntrack.Entry
+		want          counts
+	}{
+		"nobody answers": {nil, []conntrack.Entry{sent(1, 3), sent(2, 10), sent(3, 30)}, counts{Unanswered: 3, Failing: 3, Silent: -1}},
+		"long ago":       {nil, []conntrack.Entry{sent(1, 3), sent(2, 31), closed(3, 31)}, counts{Unanswered: 1, Failing: 1, Silent: -1}},
+		"on its way":     {nil, []conntrack.Entry{sent(1, 0), sent(2, 1)}, counts{Waiting: 2, Silent: -1}},
+		"all well":       {nil, []conntrack.Entry{closed(1, 1), closed(2, 20)}, counts{Answered: 2, Silent: 1}},
+		"died 10 s ago":  {nil, []conntrack.Entry{closed(1, 10), closed(2, 11), sent(3, 9), sent(4, 5), sent(5, 12)}, counts{Answered: 2, Unanswered: 3, Failing: 2, Silent: 10}},
+		"refuses in the middle": {nil, []conntrack.Entry{published(1, conntrack.TCPClose, 9, both)},
+			counts{Answered: 1, Reset: 1, Silent: 1}},
+		"answers do not arrive": {nil, []conntrack.Entry{published(1, conntrack.TCPSynRecv, 50, conntrack.SeenReply), published(2, conntrack.TCPSynRecv, 59, conntrack.SeenReply)},
+			counts{HalfOpen: 1, Waiting: 1, Failing: 1, Silent: -1}},
+		"old ones go on": {[]conntrack.Entry{published(1, conntrack.TCPEstablished, 431990, both)}, []conntrack.Entry{published(1, conntrack.TCPEstablished, 432000, both), sent(2, 4)},
+			counts{Open: 1, Unanswered: 1, Failing: 1, Silent: -1}},
+		"a new one is open":   {nil, []conntrack.Entry{published(1, conntrack.TCPEstablished, 432000, both), sent(2, 4)}, counts{Answered: 1, Unanswered: 1, Silent: 0}},
+		"a client gave up":    {nil, []conntrack.Entry{published(1, conntrack.TCPClose, 5, 0)}, counts{Unanswered: 1, Failing: 1, Silent: -1}},
+		"another timeout":     {nil, []conntrack.Entry{published(1, conntrack.TCPSynSent, 500, 0)}, counts{Waiting: 1, Silent: -1}},
+		"offloaded":           {nil, []conntrack.Entry{published(1, conntrack.TCPEstablished, 86400, both|conntrack.Offload)}, counts{Answered: 1, Silent: 0}},
+		"one of a helper":     {nil, []conntrack.Entry{sent(1, 5), published(2, conntrack.TCPSynSent, 100, conntrack.Expected)}, counts{Unanswered: 1, Failing: 1, Silent: -1}},
+		"from the first dump": {[]conntrack.Entry{sent(1, 1)}, []conntrack.Entry{sent(1, 3)}, counts{Unanswered: 1, Failing: 1, Silent: -1}},
+	} {
+		all := outcomesOf(c.before, c.after)
+		if len(all) != 1 || all[0].String() != "tcp 203.0.113.1:80 -> 192.168.1.10:8080" {
+			t.Errorf("%s: %+v", name, all)
+			continue
+		}
+		s := all[0]
+		got := counts{s.Answered, s.Reset, s.Open, s.Unanswered, s.HalfOpen, s.Waiting, s.Failing, s.SilentSeconds}
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+}
+
+// TestServiceKinds: what is translated in which way is told apart, and what is not is left out.
+func TestServiceKinds(t *testing.T) {
+	plain := entry(unix.IPPROTO_TCP, "198.18.0.1:1024", "203.0.113.1:443")
+	plain.TCPState, plain.Timeout = conntrack.TCPSynSent, 100
+	out := func(to string, port uint16) conntrack.Entry {
+		e := entry(unix.IPPROTO_UDP, "192.168.1.2:53000", to)
+		e.Orig.SrcPort, e.Reply.DstPort = port, port
+		e.Reply.Dst, e.Timeout = netip.MustParseAddr("203.0.113.9"), 20
+		return e
+	}
+	dead, other, syslog := out("198.51.100.1:53", 1), out("198.51.100.2:53", 2), out("198.51.100.3:514", 3)
+	fine := out("198.51.100.4:53", 4)
+	fine.Status = conntrack.SeenReply
+	// What was answered before goes on, which need not be by an answer.
+	goesOn := out("198.51.100.4:53", 5)
+	goesOn.Status, goesOn.Timeout = conntrack.SeenReply|conntrack.Assured, 110
+	after := goesOn
+	after.Timeout = 119
+	zoned := published(9, conntrack.TCPSynSent, 100, 0)
+	zoned.Zone = 7
+	type row struct {
+		Name                       string
+		Zone                       uint16
+		Answered, Open, Unanswered int64
+		Clients, Destinations      int
+	}
+	var got []row
+	for _, s := range outcomesOf([]conntrack.Entry{goesOn}, []conntrack.Entry{plain, dead, other, syslog, fine, after, zoned}) {
+		got = append(got, row{s.Kind + " " + s.String(), s.Zone, s.Answered, s.Open, s.Unanswered, len(s.Clients), len(s.Destinations)})
+	}
+	want := []row{
+		{"snat udp from 203.0.113.9", 0, 1, 1, 2, 1, 2},
+		{"destination udp 198.51.100.1:53 from 203.0.113.9", 0, 0, 0, 1, 1, 0},
+		{"destination udp 198.51.100.2:53 from 203.0.113.9", 0, 0, 0, 1, 1, 0},
+		{"dnat tcp 203.0.113.1:80 -> 192.168.1.10:8080", 7, 0, 0, 1, 1, 0},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestServicesAreBounded: a scan of translated addresses displaces no rule's own.
+func TestServicesAreBounded(t *testing.T) {
+	var after []conntrack.Entry
+	for i := range 3 * keptServices {
+		e := entry(unix.IPPROTO_TCP, "192.168.1.2:1024", "198.51.100.1:80")
+		e.Orig.Dst = netip.AddrFrom4([4]byte{198, 19, byte(i >> 8), byte(i)})
+		e.Reply = e.Orig.Mirror()
+		e.Reply.Dst, e.TCPState, e.Timeout = netip.MustParseAddr("203.0.113.9"), conntrack.TCPSynSent, 100
+		after = append(after, e)
+	}
+	after = append(after, published(1, conntrack.TCPSynSent, 100, 0))
+	all := outcomesOf(nil, after)
+	kinds := map[string]int{}
+	for _, s := range all {
+		kinds[s.Kind]++
+	}
+	want := map[string]int{snapshot.ServiceDNAT: 1, snapshot.ServiceSNAT: 1, snapshot.ServiceDestination: shownServices}
+	if d := cmp.Diff(want, kinds); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if snat := all[0]; snat.Unanswered != 3*keptServices || len(snat.Destinations) != namedClients {
+		t.Errorf("%+v", snat)
+	}
+}

@@ -1,0 +1,93 @@
+package snapshot
+
+import (
+	"net/netip"
+	"strconv"
+)
+
+// Services is what became of the connections that NAT translated lately, service by service.
+type Services struct {
+	// Seconds is how far back connections count, by their last packet.
+	Seconds float64   `json:"seconds"`
+	All     []Service `json:"services"`
+	// Complete is true where the whole table was read, and all services with a DNAT are in All.
+	// Of the others those are that fail most; of destinations no others.
+	Complete bool `json:"complete"`
+}
+
+// What Service.Kind may be.
+const (
+	// ServiceDNAT are connections to Service, which lead to Target.
+	ServiceDNAT = "dnat"
+	// ServiceSNAT are all connections whose source alone is translated, to Given.
+	ServiceSNAT = "snat"
+	// ServiceDestination are those of them to Service.
+	ServiceDestination = "destination"
+)
+
+// Service is connections that are translated alike. Numbers are of entries of the table,
+// those that were read: a connection that is refused leaves none, as the tracker removes its
+// entry with the RST (nf_conntrack_tcp_packet).
+type Service struct {
+	Kind     string         `json:"kind"`
+	Protocol string         `json:"protocol"`
+	Service  netip.AddrPort `json:"service,omitzero"`
+	Target   netip.AddrPort `json:"target,omitzero"`
+	// Given is the address that the source becomes; not valid where it is not translated.
+	Given netip.Addr `json:"given,omitzero"`
+	Zone  uint16     `json:"zone,omitempty"`
+	// Answered connections began or ended lately, Reset of them by a RST. Open ones are older
+	// and still there.
+	Answered int64 `json:"answered"`
+	Reset    int64 `json:"reset,omitempty"`
+	Open     int64 `json:"open"`
+	// Unanswered had no answer, for longer than PatienceSeconds. HalfOpen were answered, and
+	// their client did not go on (SYN_RECV). Waiting are younger.
+	Unanswered int64 `json:"unanswered"`
+	HalfOpen   int64 `json:"half_open,omitempty"`
+	Waiting    int64 `json:"waiting,omitempty"`
+	// Failing of them, Unanswered or HalfOpen, are younger than the last one that was
+	// answered; SilentSeconds is how long ago that was, -1 where there is none.
+	Failing       int64 `json:"failing"`
+	SilentSeconds int64 `json:"silent_seconds"`
+	// Clients and Destinations are some of those whose connections failed.
+	Clients      []netip.Addr     `json:"clients,omitempty"`
+	Destinations []netip.AddrPort `json:"destinations,omitempty"`
+}
+
+// PatienceSeconds is how long a connection may wait for its first answer.
+const PatienceSeconds = 2
+
+// Failed is how many connections came to nothing, lately.
+func (s *Service) Failed() int64 { return s.Unanswered + s.HalfOpen }
+
+// FailedShare is Failed as a share of the connections that began or ended lately.
+func (s *Service) FailedShare() float64 {
+	all := s.Failed() + s.Answered
+	if all == 0 {
+		return 0
+	}
+	return float64(s.Failed()) / float64(all)
+}
+
+// String names the service: "tcp 203.0.113.1:80 -> 192.168.1.10:8080".
+func (s *Service) String() string {
+	switch s.Kind {
+	case ServiceDNAT:
+		return s.Protocol + " " + endString(s.Service) + " -> " + endString(s.Target)
+	case ServiceDestination:
+		return s.Protocol + " " + endString(s.Service) + " from " + s.Given.String()
+	}
+	return s.Protocol + " from " + s.Given.String()
+}
+
+// endString is an address with its port, if it has one.
+func endString(e netip.AddrPort) string {
+	switch {
+	case e.Port() == 0:
+		return e.Addr().String()
+	case e.Addr().Is6():
+		return "[" + e.Addr().String() + "]:" + strconv.Itoa(int(e.Port()))
+	}
+	return e.String()
+}
