@@ -12,7 +12,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink/socket"
+	"github.com/natkit/natkit/internal/ruleset"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -23,6 +26,8 @@ const (
 	// one rule: what has more translates a whole prefix.
 	mostTargets = 1000
 	mostOfRule  = 16
+	// mostDrops bounds the places that may drop what goes to one target.
+	mostDrops = 8
 )
 
 // readDNATTargets asks for the route, the neighbour and, on this machine, the listening
@@ -101,9 +106,15 @@ func askTargets(natRules *snapshot.NATRules) (*snapshot.DNATTargets, error) {
 		all.PolicyRouting = slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Priority != 0 && r.Priority != 32766 && r.Priority != 32767 })
 		k.neighbours, err = netlink.NeighList(0, unix.AF_UNSPEC)
 	}
+	if err == nil {
+		k.tables, err = read.Judged(nil)
+	}
 	for i := range targets {
 		if err == nil {
 			err = k.fill(&targets[i])
+		}
+		if err == nil && targets[i].NoRoute == "" {
+			err = k.pass(&targets[i])
 		}
 	}
 	if err != nil {
@@ -117,6 +128,7 @@ type lookups struct {
 	rules      *snapshot.NATRules
 	neighbours []netlink.Neigh
 	listening  map[string][]netip.AddrPort
+	tables     []*ruleset.Table
 }
 
 func (k *lookups) fill(t *snapshot.DNATTarget) error {
@@ -154,6 +166,96 @@ func (k *lookups) fill(t *snapshot.DNATTarget) error {
 		}
 	}
 	return nil
+}
+
+// pass finds out whether the first packet of a connection to a target is forwarded, and passes
+// the filters on its way.
+func (k *lookups) pass(t *snapshot.DNATTarget) (err error) {
+	r := &k.rules.Rules[t.Rule]
+	hooks, in := []string{"forward", "postrouting"}, r.InInterface
+	if strings.HasSuffix(in, "*") {
+		in = ""
+	}
+	switch {
+	case t.Local && r.Hook == "output", !t.Address.IsValid():
+		return nil
+	case t.Local:
+		hooks = []string{"input"}
+	case r.Hook == "output":
+		hooks = []string{"output", "postrouting"}
+	default:
+		t.NotForwarded, err = notForwarded(t.Address.Is6(), in)
+	}
+	if err != nil {
+		return err
+	}
+	p := &ruleset.Packet{Conn: ruleset.ConnNew | ruleset.ConnDNAT, Packet: nat.Packet{
+		Protocol: unix.IPPROTO_TCP, Dst: t.Address, DstPort: t.Port, In: in, Out: t.Interface, ToLocal: t.Local,
+	}}
+	if t.Protocol != "" {
+		if p.Protocol, err = nat.ParseProtocol(t.Protocol); err != nil {
+			return nil // one that has no name here
+		}
+	}
+	p.SYN = p.Protocol == unix.IPPROTO_TCP
+	t.Filter = &snapshot.Filter{Passes: true}
+	for _, hook := range hooks {
+		if t.Filter.Passes {
+			filter(t.Filter, ruleset.Judge(k.tables, hook, p))
+		}
+	}
+	return nil
+}
+
+// filter adds what the filters of one more hook do.
+func filter(f *snapshot.Filter, j ruleset.Judgement) {
+	f.Passes = j.Passes
+	for _, d := range j.Drops[:min(len(j.Drops), mostDrops)] {
+		place := snapshot.RulePlace{Text: d.Text(), Owner: d.Owner()}
+		if d.Rule != nil {
+			place.Handle, place.Rejects = d.Rule.Handle, d.Rule.Target.Rejects
+		}
+		place.Packets, place.Counted = d.Counted()
+		f.Drops = append(f.Drops, place)
+	}
+}
+
+// notForwarded returns the sysctl by which what comes in by an interface (empty: by any) is not
+// forwarded; empty where it is. For IPv6 an interface's own says only whether it is a router
+// (ip6_forward).
+func notForwarded(v6 bool, in string) (sysctl string, err error) {
+	family := map[bool]string{false: "ipv4", true: "ipv6"}[v6]
+	on := func(device string) (bool, error) {
+		value, err := os.ReadFile("/proc/sys/net/" + family + "/conf/" + device + "/forwarding")
+		return strings.TrimSpace(string(value)) != "0", err
+	}
+	all, err := on("all")
+	switch {
+	case err != nil || all && (v6 || in == ""):
+		return "", ignoreAbsent(err)
+	case v6:
+		return "net.ipv6.conf.all.forwarding", nil
+	case in != "":
+		if own, err := on(in); err != nil || own {
+			return "", ignoreAbsent(err)
+		}
+		return "net.ipv4.conf." + in + ".forwarding", nil
+	}
+	links, err := net.Interfaces()
+	for _, l := range links {
+		if own, ownErr := on(l.Name); ownErr == nil && own && l.Flags&net.FlagLoopback == 0 {
+			return "", err
+		}
+	}
+	return "net.ipv4.ip_forward", err
+}
+
+// ignoreAbsent is nil for an interface or a family that is not there.
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // neighbourStates are the kernel's NUD_* (include/uapi/linux/neighbour.h).

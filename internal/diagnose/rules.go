@@ -20,6 +20,7 @@ type Rule struct {
 // Rules are all there are, in the order in which they are reported.
 func Rules() []Rule {
 	return []Rule{
+		{"service-unanswered", "translated connections without an answer", checkServices},
 		{"ct-table-full", "connection table full", given(readTable, (*table).checkTableFull)},
 		{"ct-table-near-full", "connection table nearly full", given(readTable, (*table).checkTableNearFull)},
 		{"ct-early-drop", "connections evicted to make room", given(readTable, (*table).checkEarlyDrop)},
@@ -34,6 +35,8 @@ func Rules() []Rule {
 		{"lvs-conn-reuse", "reused client ports delayed, or sent to servers taken out", given(readBalancer, (*balancer).checkConnReuse)},
 		{"udp-stale-blackhole", "UDP kept on an old translation", checkUDPStale},
 		{"dnat-unreachable", "DNAT to an address that cannot be reached", checkDNATUnreachable},
+		{"dnat-filtered", "DNAT that a filter drops", checkDNATFiltered},
+		{"forwarding-off", "NAT rules, and no forwarding", checkForwarding},
 		{"tw-paws-reject", "SYNs rejected in TIME_WAIT by their timestamp", given(readEndpoint, (*endpoint).checkTWPAWS)},
 		{"tw-seq-reject", "SYNs rejected in TIME_WAIT by their sequence number", given(readEndpoint, (*endpoint).checkTWSeq)},
 		{"tw-recycle", "tcp_tw_recycle drops SYNs of clients behind NAT", checkTWRecycle},

@@ -71,7 +71,7 @@ func staleOnes(all []snapshot.OneWay, rules *snapshot.NATRules, ipvs bool) []sta
 			continue
 		}
 		now := ruledTarget(rules, w)
-		ruled := now != "" || slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool { return mayMatch(&r, w) && names(&r) })
+		ruled := now != "" || slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool { return mayMatch(&r, "udp", w.Service) && names(&r) })
 		if ruled && (now != "" || w.Translated()) || !ruled && w.Translated() && !ipvs && w.Unanswered() {
 			found = append(found, stale{w, now, ruled})
 		}
@@ -86,14 +86,15 @@ func leadsTo(rules *snapshot.NATRules, w snapshot.OneWay) bool {
 	if !w.Translated() {
 		return ruledTarget(rules, w) == ""
 	}
-	return slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool { return mayMatch(&r, w) && mayLead(&r, w.Target) })
+	return slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool { return mayMatch(&r, "udp", w.Service) && mayLead(&r, w.Target) })
 }
 
-func mayMatch(r *snapshot.NATRule, w snapshot.OneWay) bool {
-	dst := w.Service.Addr()
+// mayMatch reports whether a rule may be for what clients send to a service.
+func mayMatch(r *snapshot.NATRule, protocol string, service netip.AddrPort) bool {
+	dst := service.Addr()
 	return !r.TranslatesSource() &&
-		(r.Protocol == "" || r.Protocol == "udp") &&
-		(r.DestinationPort == 0 || r.DestinationPort == w.Service.Port()) &&
+		(r.Protocol == "" || r.Protocol == protocol) &&
+		(r.DestinationPort == 0 || r.DestinationPort == service.Port()) &&
 		(!r.ToDestination.IsValid() || r.ToDestination.Contains(dst)) &&
 		(r.Family == "inet" || (r.Family == "ip") == dst.Is4())
 }
@@ -119,7 +120,7 @@ func mayLead(r *snapshot.NATRule, to netip.AddrPort) bool {
 func ruledTarget(rules *snapshot.NATRules, w snapshot.OneWay) string {
 	for i := range rules.Rules {
 		r := &rules.Rules[i]
-		if !mayMatch(r, w) || r.Hook != "prerouting" {
+		if !mayMatch(r, "udp", w.Service) || r.Hook != "prerouting" {
 			continue
 		}
 		plain := !r.Partial && len(r.Unless) == 0 && !r.LocalDestination && r.InInterface == "" && !r.FromSource.IsValid()

@@ -292,11 +292,20 @@ func (p Place) Counted() (packets uint64, ok bool) {
 func (p Place) Text() string {
 	switch {
 	case p.Rule != nil:
-		return cmp.Or(p.Rule.Text, p.Table.Family+" "+p.Table.Name+" "+p.Chain.Name)
+		p.Table.describe(p.Chain, p.Rule)
+		return p.Rule.Text
 	case p.Table.IsIptables():
 		return map[string]string{"ip": "iptables", "ip6": "ip6tables"}[p.Table.Family] + " -t " + p.Table.Name + " -P " + p.Chain.Name + " DROP"
 	}
 	return p.Table.Family + " " + p.Table.Name + " " + p.Chain.Name + ": policy drop"
+}
+
+// Owner returns the program that keeps the rule, or the whole table.
+func (p Place) Owner() Owner {
+	if p.Rule == nil {
+		return p.Table.owner()
+	}
+	return p.Table.OwnerOf(p.Chain, p.Rule)
 }
 
 // Judgement is what rules do to a packet, as far as that is known.

@@ -200,6 +200,10 @@ type NATRule struct {
 	Ways []NATRule `json:"-"`
 	// Text is the translation in nft's words: "masquerade to :1024-2047 fully-random".
 	Text string `json:"text"`
+	// Packets are the first packets of connections that the rule was for, if Counted: those
+	// that were dropped later, and sent again, each time.
+	Packets uint64 `json:"packets,omitempty"`
+	Counted bool   `json:"counted,omitempty"`
 }
 
 // NATCondition is what a rule may ask of a packet.
@@ -220,6 +224,23 @@ type NATCondition struct {
 	// LocalDestination restricts the rule to destinations that are this host's own
 	// (addrtype --dst-type LOCAL, fib daddr type local).
 	LocalDestination bool `json:"local_destination,omitempty"`
+}
+
+// Grown returns what the rule's counter grew by since earlier rules, in which it is found by its
+// place; 0 where it does not count, or is new.
+func (r *NATRule) Grown(before *NATRules) uint64 {
+	if !r.Counted || before == nil {
+		return 0
+	}
+	for i := range before.Rules {
+		b := &before.Rules[i]
+		same := b.Counted && b.Source == r.Source && b.Family == r.Family && b.Table == r.Table && b.Chain == r.Chain && b.Handle == r.Handle &&
+			b.Hook == r.Hook && b.Text == r.Text && b.NATCondition == r.NATCondition
+		if same && b.Packets <= r.Packets {
+			return r.Packets - b.Packets
+		}
+	}
+	return 0
 }
 
 // TranslatesSource reports whether the rule is about sources.

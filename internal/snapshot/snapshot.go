@@ -147,6 +147,35 @@ type DNATTarget struct {
 	// net.ipv4.conf.*.route_localnet is 0.
 	Martian   bool  `json:"martian,omitempty"`
 	Listening *bool `json:"listening,omitempty"`
+	// NotForwarded is the sysctl by which this machine does not forward to it; empty where it
+	// does, or where it is Local.
+	NotForwarded string `json:"not_forwarded,omitempty"`
+	// Filter is what rules do to the first packet of a connection to it; nil where they were
+	// not asked.
+	Filter *Filter `json:"filter,omitempty"`
+}
+
+// Filter is what the chains of filters do to a packet of which the source, and often the
+// interface that it comes in by, is not known.
+type Filter struct {
+	// Passes is true where it passes, or may.
+	Passes bool `json:"passes"`
+	// Drops are the places that drop it, or may.
+	Drops []RulePlace `json:"drops,omitempty"`
+}
+
+// RulePlace is a rule, or the policy of a chain, that drops packets.
+type RulePlace struct {
+	// Text is the rule in the words of the program that keeps it, Owner that program where it
+	// is known: "docker".
+	Text   string `json:"text"`
+	Owner  string `json:"owner,omitempty"`
+	Handle uint64 `json:"handle,omitempty"`
+	// Rejects is true where it answers.
+	Rejects bool `json:"rejects,omitempty"`
+	// Packets are those that it decided on so far, if Counted.
+	Packets uint64 `json:"packets,omitempty"`
+	Counted bool   `json:"counted,omitempty"`
 }
 
 // States of a neighbour without a link-layer address: it is being asked for, or did not
@@ -312,8 +341,8 @@ const (
 
 // TCP is what the namespace's own TCP has counted and holds.
 type TCP struct {
-	// Counters are those of /proc/net/snmp and /proc/net/netstat in the groups Tcp
-	// and TcpExt. One that this kernel does not have is absent.
+	// Counters are those of /proc/net/snmp and /proc/net/netstat in the groups Tcp,
+	// TcpExt, Ip and IpExt. One that this kernel does not have is absent.
 	Counters Counters `json:"counters"`
 	// Sockets is nil where /proc/net/sockstat could not be read.
 	Sockets *TCPSockets `json:"sockets,omitempty"`
@@ -366,4 +395,5 @@ func (c Counters) Grown(before Counters) Counters {
 // gauges are in /proc/net/snmp and do not count (RFC 4022).
 var gauges = map[string]bool{
 	"TcpCurrEstab": true, "TcpRtoAlgorithm": true, "TcpRtoMin": true, "TcpRtoMax": true, "TcpMaxConn": true,
+	"IpForwarding": true, "IpDefaultTTL": true,
 }

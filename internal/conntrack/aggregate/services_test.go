@@ -38,7 +38,9 @@ func outcomesOf(before, after []conntrack.Entry) []snapshot.Service {
 
 func TestServiceOutcomes(t *testing.T) {
 	type counts struct{ Answered, Reset, Open, Unanswered, HalfOpen, Waiting, Failing, Silent int64 }
-	sent := func(port uint16, ago uint32) conntrack.Entry { return published(port, conntrack.TCPSynSent, 120-ago, 0) }
+	sent := func(port uint16, ago uint32) conntrack.Entry {
+		return published(port, conntrack.TCPSynSent, 120-ago, 0)
+	}
 	closed := func(port uint16, ago uint32) conntrack.Entry {
 		return published(port, conntrack.TCPTimeWait, 120-ago, both)
 	}

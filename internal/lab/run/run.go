@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -221,6 +223,7 @@ func (c *conductor) addTCP(st *lab.Stage, r *lab.StageReport, before, after tcpO
 	r.TCP = map[string]snapshot.Counters{}
 	for name, now := range after {
 		r.TCP[name] = now.Counters.Grown(before[name].Counters)
+		maps.DeleteFunc(r.TCP[name], func(counter string, _ uint64) bool { return !strings.HasPrefix(counter, "Tcp") })
 	}
 	server := c.sc.Topology.Server.Node
 	if l, ok := c.sc.HTTP(st); ok {

@@ -119,7 +119,6 @@ func Judged(ns *netns.Handle) (all []*ruleset.Table, err error) {
 		return nil, fmt.Errorf("read rules: %w", err)
 	}
 	for _, t := range tables {
-		t.bySet.Describe()
 		all = append(all, t.bySet)
 	}
 	return all, nil

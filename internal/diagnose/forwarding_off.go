@@ -1,0 +1,76 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// checkForwarding: rules translate what this machine should forward, and it does not.
+func checkForwarding(rec *snapshot.Recording) (*Finding, Check) {
+	last := rec.Last()
+	if last.NATRules == nil {
+		return unknown(cmp.Or(last.PartError("nat_rules"), "the NAT rules were not read"))
+	}
+	off := map[string][]int{}
+	var names []string
+	if last.DNATTargets != nil {
+		for _, t := range last.DNATTargets.Targets {
+			if t.NotForwarded != "" && t.Rule >= 0 && t.Rule < len(last.NATRules.Rules) {
+				names = once(names, t.NotForwarded)
+				off[t.NotForwarded] = append(off[t.NotForwarded], t.Rule)
+			}
+		}
+	}
+	if v, known := last.Sysctls.Int(ipForward); known && v == 0 && len(names) == 0 && refusedToForward(rec) > 0 {
+		for i := range last.NATRules.Rules {
+			if r := &last.NATRules.Rules[i]; r.TranslatesSource() && r.Family != "ip6" {
+				names = once(names, ipForward)
+				off[ipForward] = append(off[ipForward], i)
+			}
+		}
+	}
+	switch {
+	case len(last.NATRules.Rules) == 0:
+		return passed("no rule translates addresses")
+	case len(names) == 0:
+		return passed("what rules translate is forwarded")
+	}
+	f := worded("forwarding-off", nil, nil, names[0])
+	for _, name := range names {
+		f.Evidence = append(f.Evidence, Evidence{What: name, Value: int64(0), Source: "sysctl"})
+		packets := uint64(0)
+		for n, i := range off[name] {
+			r := &last.NATRules.Rules[i]
+			packets += r.Grown(rec.First().NATRules)
+			if n < mostShown {
+				f.Evidence = append(f.Evidence, Evidence{What: "a rule that needs it", Value: r.Place() + ": " + r.Text, Source: "NAT rules by netlink"})
+			}
+		}
+		if packets > 0 {
+			f.Severity = Critical
+			f.Evidence = append(f.Evidence, Evidence{What: "first packets that these rules translated", Value: int64(packets), Unit: "packets", Source: "counters of the rules"})
+		}
+		f.Remedies = append(f.Remedies, advice("forward", name, where(rec)))
+	}
+	if n := refusedToForward(rec); n > 0 {
+		f.Severity = Critical
+		f.Evidence = append(f.Evidence, Evidence{What: "packets for others that this host did not forward, among others", Value: n, Unit: "packets", Source: "IpInAddrErrors"})
+	}
+	return f, Check{Why: fmt.Sprintf("%s translate what is not forwarded", units.Plural(int64(len(off[names[0]])), "rule", "rules"))}
+}
+
+const ipForward = "net.ipv4.ip_forward"
+
+// refusedToForward is what ip_error counted between the samples: packets for others where
+// forwarding is off, and those whose source cannot be.
+func refusedToForward(rec *snapshot.Recording) int64 {
+	now, before := rec.Last().TCP, rec.First().TCP
+	if now == nil || before == nil {
+		return 0
+	}
+	n, _ := now.Counters.Delta(before.Counters, "IpInAddrErrors")
+	return int64(n)
+}

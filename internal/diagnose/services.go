@@ -1,0 +1,255 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
+)
+
+const (
+	// fewestFailing is how many connections in a row must fail before a service is said to.
+	fewestFailing = 3
+	// failedPart is the share of failed connections from which a part of them is reported, of
+	// fewestFailed at least.
+	failedPart   = 0.2
+	fewestFailed = 5
+)
+
+// checkServices: connections that NAT translates come to nothing, whatever the cause.
+func checkServices(rec *snapshot.Recording) (*Finding, Check) {
+	if rec.Flows == nil {
+		return unknown(cmp.Or(rec.Last().PartError(snapshot.PartFlows), "two dumps of the table could not be compared"))
+	}
+	s := rec.Flows.Services
+	if s == nil {
+		return unknown("what became of translated connections was not counted: a bundle of an older natkit")
+	}
+	var bad []failing
+	for i := range s.All {
+		if f := judgeService(&s.All[i]); f.how != "" {
+			bad = append(bad, f)
+		}
+	}
+	bad = append(bad, vanishedOnes(rec)...)
+	answered := int64(0)
+	for i := range s.All {
+		if s.All[i].Kind != snapshot.ServiceDestination {
+			answered += s.All[i].Answered
+		}
+	}
+	why := fmt.Sprintf("%s of the last %.0f s answered", units.Plural(answered, "translated connection", "translated connections"), s.Seconds)
+	if len(bad) == 0 {
+		return passed(why)
+	}
+	slices.SortStableFunc(bad, func(a, b failing) int { return cmp.Compare(b.severity, a.severity) })
+	return servicesFinding(rec, bad), Check{Why: fmt.Sprintf("%s, and %s get no answers", why, units.Plural(int64(len(bad)), "service", "services"))}
+}
+
+// failing is a service whose connections come to nothing.
+type failing struct {
+	name string
+	// how is what users see of it, after the name; cause what is known of where they fail.
+	how, cause string
+	severity   Severity
+	confidence string
+	evidence   []Evidence
+	target     netip.AddrPort
+}
+
+// judgeService has no how where the service works, as far as is known.
+func judgeService(s *snapshot.Service) failing {
+	f := failing{name: s.String(), target: s.Target, severity: Critical, confidence: "certain"}
+	dead := s.Failing >= fewestFailing
+	switch {
+	case s.Kind == snapshot.ServiceDNAT && dead:
+		f.how = "gets no answers"
+		if s.Open > 0 && len(s.Clients) == 1 {
+			f.severity, f.confidence = Warning, "likely"
+		}
+	case s.Kind == snapshot.ServiceDNAT && s.Unanswered >= fewestFailed && s.FailedShare() >= failedPart:
+		f.how, f.severity = "gets no answer to a part of the connections", Warning
+	case s.Kind == snapshot.ServiceSNAT && dead && s.Answered+s.Open == 0 && !isScan(s):
+		f.how, f.confidence = "gets no answers from anywhere", "likely"
+		if len(s.Destinations) == 1 {
+			f.how, f.severity, f.confidence = "gets no answers from its only destination", Warning, "possible"
+		}
+	default:
+		return failing{}
+	}
+	if s.Protocol != "tcp" && s.Answered+s.Open == 0 && !answersAlways(s) {
+		f.severity, f.confidence = Notice, "possible"
+	}
+	f.evidence = serviceEvidence(s)
+	f.cause = "what is sent there leaves this host translated, and no answer comes back to the connection tracker: the server is down or drops it, answers by another way, or its answers are dropped here before they are tracked"
+	if s.HalfOpen > s.Unanswered {
+		f.cause = "the server answers, and its clients do not go on: the answers are lost on the way to them, or the clients' addresses are forged"
+	}
+	return f
+}
+
+// isScan reports whether one client tries many addresses, which is not the fault of the NAT.
+func isScan(s *snapshot.Service) bool {
+	const many = 5
+	return len(s.Clients) == 1 && len(s.Destinations) >= many
+}
+
+// answersAlways reports whether a protocol without connections is one in which every question
+// gets an answer.
+func answersAlways(s *snapshot.Service) bool {
+	ports := []uint16{53, 123, 443, 500, 1812, 3478, 4500, 5060, 51820}
+	if s.Kind == snapshot.ServiceDNAT {
+		return slices.Contains(ports, s.Service.Port())
+	}
+	return slices.ContainsFunc(s.Destinations, func(d netip.AddrPort) bool { return slices.Contains(ports, d.Port()) })
+}
+
+func serviceEvidence(s *snapshot.Service) []Evidence {
+	const table = "connection table"
+	all := units.Count(s.Failed() + s.Answered)
+	e := []Evidence{{What: s.String() + ": connections without an answer", Value: s.Failed(), Unit: "of " + all, Source: table}}
+	if s.HalfOpen > 0 {
+		e = append(e, Evidence{What: "of them answered by the server only (SYN_RECV)", Value: s.HalfOpen, Unit: "connections", Source: table})
+	}
+	if s.SilentSeconds >= 0 {
+		e = append(e, Evidence{What: "last one that was answered", Value: s.SilentSeconds, Unit: "s ago", Source: table})
+	}
+	if len(s.Clients) > 0 {
+		e = append(e, Evidence{What: "clients, such as", Value: s.Clients[0].String(), Source: table})
+	}
+	return e
+}
+
+// vanishedOnes are the rules that translated connections of which none is in the table: what
+// is dropped on this machine is never entered there, and what is refused is removed with the
+// RST. Any other connection would stay for 10 s at least.
+func vanishedOnes(rec *snapshot.Recording) (all []failing) {
+	now, before := rec.Last().NATRules, rec.First().NATRules
+	if now == nil || before == nil || now.TooMany || !rec.Flows.Services.Complete || finds(rec, "ct-table-full", "ct-chain-cap") {
+		return nil
+	}
+	for i := range now.Rules {
+		r := &now.Rules[i]
+		packets := r.Grown(before)
+		soon := float64(packets) * min(1, shortestEntry/max(rec.Seconds(), 1))
+		if r.TranslatesSource() || r.Hook != "prerouting" || soon < 1 || slices.ContainsFunc(rec.Flows.Services.All, func(s snapshot.Service) bool { return mayBe(r, &s) }) {
+			continue
+		}
+		if f, is := vanished(rec, i, packets); is {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// shortestEntry is a little less than how long an entry stays at least after its last packet,
+// in seconds (nf_conntrack_tcp_timeout_close).
+const shortestEntry = 8
+
+// mayBe reports whether a rule may have made the connections of a service.
+func mayBe(r *snapshot.NATRule, s *snapshot.Service) bool {
+	return s.Kind == snapshot.ServiceDNAT && mayMatch(r, s.Protocol, s.Service) && mayLead(r, s.Target)
+}
+
+// vanished explains why nothing is left of a rule's connections; false where filters let some
+// clients pass and drop others, as those may have been.
+func vanished(rec *snapshot.Recording, rule int, packets uint64) (f failing, is bool) {
+	r := &rec.Last().NATRules.Rules[rule]
+	f = failing{name: ruleName(r), how: "gets no answers", severity: Critical, confidence: "likely"}
+	f.cause = "they were dropped on this host after the translation, or the server refused them (RST)"
+	f.evidence = []Evidence{
+		{What: f.name + ": first packets translated", Value: int64(packets), Unit: "packets", Source: "counter of the rule"},
+		{What: "connections of these in the table", Value: int64(0), Source: "connection table"},
+	}
+	if t := targetOf(rec.Last(), rule); t != nil {
+		filter := t.Filter
+		switch {
+		case t.NoRoute != "":
+			f.cause = "no route leads there: " + t.NoRoute
+		case t.NotForwarded != "":
+			f.cause = "this host does not forward: " + t.NotForwarded + " is 0"
+		case filter != nil && !filter.Passes:
+			f.cause = "filters drop them: " + placesOf(filter.Drops)
+		case filter != nil && len(filter.Drops) > 0:
+			return f, false
+		case t.Listening != nil && !*t.Listening:
+			f.cause = "nothing listens on the port of this host that they lead to, so that they are refused"
+		}
+		f.target = netip.AddrPortFrom(t.Address, t.Port)
+	}
+	return f, true
+}
+
+// targetOf is the target of a rule; nil where it has several, or none that is known.
+func targetOf(s *snapshot.Snapshot, rule int) (found *snapshot.DNATTarget) {
+	if s.DNATTargets == nil {
+		return nil
+	}
+	for i := range s.DNATTargets.Targets {
+		if t := &s.DNATTargets.Targets[i]; t.Rule == rule {
+			if found != nil {
+				return nil
+			}
+			found = t
+		}
+	}
+	return found
+}
+
+func placesOf(drops []snapshot.RulePlace) string {
+	var texts []string
+	for _, d := range drops {
+		texts = once(texts, d.Text)
+	}
+	return strings.Join(texts, "; ")
+}
+
+// ruleName is a rule by what its clients ask for.
+func ruleName(r *snapshot.NATRule) string {
+	var parts []string
+	if r.Protocol != "" {
+		parts = append(parts, r.Protocol)
+	}
+	if r.ToDestination.IsValid() {
+		parts = append(parts, strings.TrimSuffix(r.ToDestination.String(), "/32"))
+	}
+	if r.DestinationPort != 0 {
+		parts = append(parts, fmt.Sprintf("port %d", r.DestinationPort))
+	}
+	return strings.Join(append(parts, "("+r.Place()+": "+r.Text+")"), " ")
+}
+
+// servicesFinding has the services that fail, the worst first.
+func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
+	var names, causes []string
+	f := worded("service-unanswered", nil, nil)
+	f.Severity, f.Confidence = bad[0].severity, bad[0].confidence
+	for i, b := range bad {
+		if i < mostListed {
+			f.Evidence = append(f.Evidence, b.evidence...)
+		}
+		if i < mostShown {
+			names = append(names, b.name)
+		}
+		causes = once(causes, b.cause)
+	}
+	f.Title = names[0] + " " + bad[0].how
+	if len(bad) > 1 {
+		f.Title = fmt.Sprintf("%d translated services get no answers: %s", len(bad), strings.Join(names, ", "))
+	}
+	if more := len(bad) - len(names); more > 0 {
+		f.Title += fmt.Sprintf(" and %d more", more)
+	}
+	f.Cause = strings.Join(causes[:min(len(causes), mostShown)], "; or ")
+	if rec.Drops == nil {
+		f.Remedies = append(f.Remedies, advice("service-trace", inNamespace(rec.Last().Netns.Name)))
+	}
+	if target := bad[0].target; target.IsValid() && target.Addr().IsValid() {
+		f.Remedies = append(f.Remedies, advice("service-ask", target.Addr(), target.Port(), where(rec)))
+	}
+	return f
+}
