@@ -59,7 +59,7 @@ func checkForwarding(rec *snapshot.Recording) (*Finding, Check) {
 		f.Severity = Critical
 		f.Evidence = append(f.Evidence, Evidence{What: "packets for others that this host did not forward, among others", Value: n, Unit: "packets", Source: "IpInAddrErrors"})
 	}
-	return f, Check{Why: fmt.Sprintf("%s translate what is not forwarded", units.Plural(int64(len(off[names[0]])), "rule", "rules"))}
+	return f, Check{Why: fmt.Sprintf("%s what is not forwarded", units.Plural(int64(len(off[names[0]])), "rule translates", "rules translate"))}
 }
 
 const ipForward = "net.ipv4.ip_forward"

@@ -47,7 +47,7 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 		return passed(why)
 	}
 	slices.SortStableFunc(bad, func(a, b failing) int { return cmp.Compare(b.severity, a.severity) })
-	return servicesFinding(rec, bad), Check{Why: fmt.Sprintf("%s, and %s get no answers", why, units.Plural(int64(len(bad)), "service", "services"))}
+	return servicesFinding(rec, bad), Check{Why: fmt.Sprintf("%s; %s without", why, units.Plural(int64(len(bad)), "service is", "services are"))}
 }
 
 // failing is a service whose connections come to nothing.
@@ -58,7 +58,8 @@ type failing struct {
 	severity   Severity
 	confidence string
 	evidence   []Evidence
-	target     netip.AddrPort
+	// target is valid where the server is worth a look.
+	target netip.AddrPort
 }
 
 // judgeService has no how where the service works, as far as is known.
@@ -178,8 +179,9 @@ func vanished(rec *snapshot.Recording, rule int, packets uint64) (f failing, is 
 			return f, false
 		case t.Listening != nil && !*t.Listening:
 			f.cause = "nothing listens on the port of this host that they lead to, so that they are refused"
+		default:
+			f.target = netip.AddrPortFrom(t.Address, t.Port)
 		}
-		f.target = netip.AddrPortFrom(t.Address, t.Port)
 	}
 	return f, true
 }
