@@ -47,6 +47,8 @@ func explained(rec *snapshot.Recording, g dropGroup) bool {
 	switch g.name {
 	case snapshot.CauseNotInserted:
 		return finds(rec, "ct-chain-cap", "snat-ports-exhausted", "snat-race")
+	case "IP_INADDRERRORS":
+		return finds(rec, "forwarding-off")
 	case "TCP_RFC7323_TW_PAWS":
 		return finds(rec, "tw-paws-reject")
 	case noReasonIn + "tcp_v4_rcv", noReasonIn + "tcp_v6_rcv": // what TIME_WAIT rejects, among others

@@ -32,6 +32,7 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 	var bad []failing
 	for i := range s.All {
 		if f := judgeService(&s.All[i]); f.how != "" {
+			f.explain(rec, &s.All[i])
 			bad = append(bad, f)
 		}
 	}
@@ -91,6 +92,24 @@ func judgeService(s *snapshot.Service) failing {
 		f.cause = "the server answers, and its clients do not go on: the answers are lost on the way to them, or the clients' addresses are forged"
 	}
 	return f
+}
+
+// explain takes what is known to be wrong with the target for the cause.
+func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
+	targets := rec.Last().DNATTargets
+	if targets == nil || s.Kind != snapshot.ServiceDNAT {
+		return
+	}
+	silent := silentBefore(rec)
+	for _, t := range targets.Targets {
+		if t.Address != s.Target.Addr() || t.Port != 0 && t.Port != s.Target.Port() {
+			continue
+		}
+		if u := unreachableOf(rec, t, silent); u.problem != "" {
+			f.cause, f.severity, f.confidence, f.target = u.problem, Critical, "likely", netip.AddrPort{}
+			return
+		}
+	}
 }
 
 // isScan reports whether one client tries many addresses, which is not the fault of the NAT.
