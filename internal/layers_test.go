@@ -84,6 +84,8 @@ var layers = map[string]layer{
 	"internal/netlink/socket":           kernel,
 	"internal/netns":                    kernel,
 	"internal/syn":                      kernel,
+	"internal/tap":                      kernel,
+	"internal/follow":                   kernel,
 	"internal/testutil":                 kernel,
 	"internal/tune/apply":               kernel,
 	"internal/watch":                    kernel,

@@ -176,7 +176,7 @@ func (n *reading) follow(r *snapshot.Recording, before *reading, trace *snapshot
 	r.Flows = flows
 	n.Parts = append(n.Parts, p)
 	if trace != nil {
-		r.Drops, r.Profile, r.SYNs = trace.Drops, trace.Profile, trace.SYNs
+		r.Drops, r.Profile, r.SYNs, r.Followed = trace.Drops, trace.Profile, trace.SYNs, trace.Followed
 		n.Parts = append(n.Parts, trace.Parts...)
 	}
 }

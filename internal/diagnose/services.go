@@ -36,7 +36,7 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 			bad = append(bad, f)
 		}
 	}
-	bad = append(bad, vanishedOnes(rec)...)
+	bad = traceAdded(append(bad, vanishedOnes(rec)...), followedOnes(rec))
 	answered := int64(0)
 	for i := range s.All {
 		if s.All[i].Kind != snapshot.ServiceDestination {
@@ -51,9 +51,35 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 	return servicesFinding(rec, bad), Check{Why: fmt.Sprintf("%s; %s without", why, units.Plural(int64(len(bad)), "service is", "services are"))}
 }
 
+// serviceID is a service as its clients name it.
+type serviceID struct {
+	protocol string
+	service  netip.AddrPort
+}
+
+// traceAdded gives to services that fail what was seen of their packets, and adds those that only
+// the packets show.
+func traceAdded(bad, followed []failing) []failing {
+	for _, f := range followed {
+		i := slices.IndexFunc(bad, func(b failing) bool { return b.key == f.key || b.matches != nil && b.matches(f.key) })
+		if i < 0 {
+			bad = append(bad, f)
+			continue
+		}
+		b := &bad[i]
+		b.cause, b.target = f.cause, f.target
+		b.severity, b.confidence = max(b.severity, f.severity), f.confidence
+		b.evidence = append(f.evidence, b.evidence...)
+	}
+	return bad
+}
+
 // failing is a service whose connections come to nothing.
 type failing struct {
 	name string
+	// key is the service; matches finds it where a rule alone is known.
+	key     serviceID
+	matches func(serviceID) bool
 	// how is what users see of it, after the name; cause what is known of where they fail.
 	how, cause string
 	severity   Severity
@@ -65,7 +91,7 @@ type failing struct {
 
 // judgeService has no how where the service works, as far as is known.
 func judgeService(s *snapshot.Service) failing {
-	f := failing{name: s.String(), target: s.Target, severity: Critical, confidence: "certain"}
+	f := failing{name: s.String(), key: serviceID{s.Protocol, s.Service}, target: s.Target, severity: Critical, confidence: "certain"}
 	dead := s.Failing >= fewestFailing
 	switch {
 	case s.Kind == snapshot.ServiceDNAT && dead:
@@ -180,6 +206,7 @@ func mayBe(r *snapshot.NATRule, s *snapshot.Service) bool {
 func vanished(rec *snapshot.Recording, rule int, packets uint64) (f failing, is bool) {
 	r := &rec.Last().NATRules.Rules[rule]
 	f = failing{name: ruleName(r), how: "gets no answers", severity: Critical, confidence: "likely"}
+	f.matches = func(id serviceID) bool { return mayMatch(r, id.protocol, id.service) }
 	f.cause = "they were dropped on this host after the translation, or the server refused them (RST)"
 	f.evidence = []Evidence{
 		{What: f.name + ": first packets translated", Value: int64(packets), Unit: "packets", Source: "counter of the rule"},

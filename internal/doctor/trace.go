@@ -6,6 +6,7 @@ import (
 
 	"github.com/natkit/natkit/internal/bpf/drops"
 	"github.com/natkit/natkit/internal/bpf/profile"
+	"github.com/natkit/natkit/internal/follow"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/syn"
@@ -27,18 +28,19 @@ type TraceOptions struct {
 	// Netns is the namespace whose drops count; nil is the one natkit runs in. The
 	// profile is of the whole machine.
 	Netns *netns.Handle
-	// Drops, Profile and SYNs choose the parts.
-	Drops, Profile, SYNs bool
+	// Drops, Profile, SYNs and Follow choose the parts.
+	Drops, Profile, SYNs, Follow bool
 	// FlowSample is as in drops.Options, Hz as in profile.Options.
 	FlowSample int
 	Hz         int
 }
 
 // Trace is for collect.RecordOptions.Trace: between the two snapshots of ns (nil: the
-// namespace that natkit runs in) drops are counted, CPUs profiled and SYNs recorded.
+// namespace that natkit runs in) drops are counted, CPUs profiled, SYNs recorded and
+// connections followed.
 func Trace(ns *netns.Handle) func(context.Context) (stop func() snapshot.Trace) {
 	return func(ctx context.Context) func() snapshot.Trace {
-		return StartTrace(ctx, TraceOptions{Netns: ns, Drops: true, Profile: true, SYNs: true, FlowSample: flowSample}).Stop
+		return StartTrace(ctx, TraceOptions{Netns: ns, Drops: true, Profile: true, SYNs: true, Follow: true, FlowSample: flowSample}).Stop
 	}
 }
 
@@ -49,6 +51,7 @@ type Tracer struct {
 	own      *netns.Handle
 	profiler *profile.Profiler
 	syns     *syn.Tap
+	follow   *follow.Tap
 	trace    snapshot.Trace
 }
 
@@ -63,6 +66,12 @@ func StartTrace(ctx context.Context, o TraceOptions) *Tracer {
 	if o.SYNs {
 		t.part(snapshot.PartSYNs, func() (err error) {
 			t.syns, err = syn.Start(ctx, syn.Options{Netns: o.Netns})
+			return err
+		})
+	}
+	if o.Follow {
+		t.part(snapshot.PartFollowed, func() (err error) {
+			t.follow, err = follow.Start(ctx, o.Netns)
 			return err
 		})
 	}
@@ -97,6 +106,9 @@ func (t *Tracer) Stop() snapshot.Trace {
 	}
 	if t.syns != nil {
 		t.part(snapshot.PartSYNs, func() (err error) { t.trace.SYNs, err = t.syns.Stop(); return err })
+	}
+	if t.follow != nil {
+		t.part(snapshot.PartFollowed, func() (err error) { t.trace.Followed, err = t.follow.Stop(); return err })
 	}
 	t.own.Close()
 	return t.trace

@@ -255,12 +255,13 @@ type Recording struct {
 	// an interrupt ended it; 0 elsewhere.
 	CutShortOf float64 `json:"cut_short_of_seconds,omitempty"`
 	Flows      *Flows  `json:"flows,omitempty"`
-	// Drops, Profile and SYNs are of the time between the last two instants;
+	// Drops, Profile, SYNs and Followed are of the time between the last two instants;
 	// nil where they were not asked for, or could not be had: Parts of the last
 	// instant say why.
-	Drops   *Drops   `json:"drops,omitempty"`
-	Profile *Profile `json:"profile,omitempty"`
-	SYNs    *SYNs    `json:"syns,omitempty"`
+	Drops    *Drops    `json:"drops,omitempty"`
+	Profile  *Profile  `json:"profile,omitempty"`
+	SYNs     *SYNs     `json:"syns,omitempty"`
+	Followed *Followed `json:"followed,omitempty"`
 }
 
 // First is the instant that Last is compared with: the one before it, as flows and what was

@@ -153,7 +153,9 @@ type Trace struct {
 	Drops   *Drops   `json:"drops,omitempty"`
 	Profile *Profile `json:"profile,omitempty"`
 	SYNs    *SYNs    `json:"syns,omitempty"`
-	// Parts are named PartDrops, PartProfile and PartSYNs: those that were asked for.
+	// Followed is nil in traces of a natkit that did not follow connections.
+	Followed *Followed `json:"followed,omitempty"`
+	// Parts are named PartDrops, PartProfile, PartSYNs and PartFollowed: those that were asked for.
 	Parts []Part `json:"parts"`
 }
 

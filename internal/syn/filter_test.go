@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/tap"
 )
 
 // run has a filter judge a packet, for extensions as on an outgoing interface.
@@ -21,7 +22,7 @@ func run(t *testing.T, raw []bpf.RawInstruction, version int, b []byte) bool {
 		if e, ok := in.(bpf.LoadExtension); ok && e.Num == bpf.ExtType {
 			program[i] = bpf.LoadConstant{Dst: bpf.RegA, Val: unix.PACKET_OUTGOING}
 		} else if ok && e.Num == bpf.ExtProto {
-			program[i] = bpf.LoadConstant{Dst: bpf.RegA, Val: uint32(etherType(version))}
+			program[i] = bpf.LoadConstant{Dst: bpf.RegA, Val: uint32(tap.EtherType(version))}
 		}
 	}
 	vm, err := bpf.NewVM(program)

@@ -2,16 +2,12 @@ package syn
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"math/bits"
 	"net"
 	"net/netip"
 
 	"github.com/natkit/natkit/internal/frame"
 	nlsocket "github.com/natkit/natkit/internal/netlink/socket"
-	"github.com/natkit/natkit/internal/netns"
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -144,82 +140,3 @@ func (a *asker) listens(end netip.AddrPort) bool {
 	}
 	return known
 }
-
-const (
-	mostAtOnce = 1 << 14 // segments per sample
-	// bufferBytes is the kernel's buffer between two samples: some thousand segments.
-	bufferBytes = 4 << 20
-)
-
-// socket is a packet socket (packet(7)) that does not block. Its filter keeps one in a number of
-// connections.
-type socket struct {
-	fd     int
-	filter func(sample int) ([]bpf.RawInstruction, error)
-	buf    [keepBytes]byte
-}
-
-// newSocket has its filter before it is bound, so that nothing else ever waits in it.
-func newSocket(protocol uint16, sample int, filter func(sample int) ([]bpf.RawInstruction, error)) (*socket, error) {
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open a packet socket (CONFIG_PACKET): %w", netns.Denied(err, netns.NetRaw))
-	}
-	s := &socket{fd: fd, filter: filter}
-	if err = s.attach(sample); err == nil {
-		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, bufferBytes) != nil {
-			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, bufferBytes)
-		}
-		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: bits.ReverseBytes16(protocol)})
-	}
-	if err != nil {
-		s.close()
-		return nil, fmt.Errorf("set up a packet socket: %w", err)
-	}
-	return s, nil
-}
-
-// attach replaces the filter by one for one in sample connections.
-func (s *socket) attach(sample int) error {
-	filter, err := s.filter(sample)
-	if err != nil {
-		return err
-	}
-	program := make([]unix.SockFilter, len(filter))
-	for i, in := range filter {
-		program[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
-	}
-	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	if err := unix.SetsockoptSockFprog(s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &prog); err != nil {
-		return fmt.Errorf("attach a filter to a packet socket: %w", err)
-	}
-	return nil
-}
-
-// receive calls fn for waiting packets, from the IP header on, and returns their number.
-func (s *socket) receive(fn func(version int, b []byte)) (n int, err error) {
-	for ; n < mostAtOnce; n++ {
-		got, err := unix.Read(s.fd, s.buf[:])
-		switch {
-		case errors.Is(err, unix.ENETDOWN): // an interface was removed or went down; others go on
-		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
-			return n, nil
-		case err != nil:
-			return n, fmt.Errorf("read a packet socket: %w", err)
-		case got > 0:
-			fn(int(s.buf[0]>>4), s.buf[:got])
-		}
-	}
-	return n, nil
-}
-
-// lost returns the number of segments that found no room since the last call.
-func (s *socket) lost() uint64 {
-	stats, err := unix.GetsockoptTpacketStats(s.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
-	if err != nil {
-		return 0
-	}
-	return uint64(stats.Drops)
-}
-
-func (s *socket) close() { unix.Close(s.fd) }

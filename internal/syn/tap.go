@@ -14,18 +14,7 @@ import (
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
-)
-
-const (
-	// pause is the interval of samples: one per packet would cost a task switch each.
-	pause = 5 * time.Millisecond
-	// mostPerSecond segments are read, about: beyond, half of the connections are left out,
-	// repeatedly.
-	mostPerSecond = 2_500
-	mostSample    = 1 << 12
-	burst         = time.Second
-	// longest is for how long a tap works, whatever its caller does.
-	longest = 10 * time.Minute
+	"github.com/natkit/natkit/internal/tap"
 )
 
 // Options specify what to watch.
@@ -40,19 +29,16 @@ type Options struct {
 type Tap struct {
 	ns       *netns.Handle
 	watch    *Watch
-	arriving []*socket
-	leaving  *socket
+	arriving []*tap.Socket
+	leaving  *tap.Socket
 	asker    *asker
-	sample   int
+	rate     *tap.Rate
 	began    time.Time
 	answers  time.Time
 	lost     uint64
-	// seen segments since checked.
-	seen    int
-	checked time.Time
-	stop    context.CancelFunc
-	done    chan struct{}
-	err     error
+	// seen segments of this turn.
+	seen int
+	stop func() error
 }
 
 // Start begins to watch a namespace. Needs CAP_NET_RAW there.
@@ -60,8 +46,7 @@ func Start(ctx context.Context, o Options) (t *Tap, err error) {
 	if err := netns.CheckPrivilege(netns.Need{Any: netns.NetRaw, Why: "for packet sockets, to see SYNs"}); err != nil {
 		return nil, fmt.Errorf("watch SYNs: %w", err)
 	}
-	now := time.Now()
-	t = &Tap{ns: o.Netns, sample: 1, began: now, checked: now, done: make(chan struct{})}
+	t = &Tap{ns: o.Netns, rate: tap.NewRate(), began: time.Now()}
 	defer func() {
 		if err != nil {
 			t.close()
@@ -70,8 +55,7 @@ func Start(ctx context.Context, o Options) (t *Tap, err error) {
 	if err := t.ns.Do(func() error { return t.open(o.Answers) }); err != nil {
 		return nil, fmt.Errorf("watch SYNs: %w", err)
 	}
-	ctx, t.stop = context.WithTimeout(context.WithoutCancel(ctx), longest)
-	go t.run(ctx)
+	t.stop = tap.Run(ctx, t.poll)
 	return t, nil
 }
 
@@ -82,7 +66,7 @@ func (t *Tap) open(answers bool) (err error) {
 	}
 	t.watch = NewWatch(t.asker.listens)
 	for _, version := range []int{4, 6} {
-		s, err := newSocket(etherType(version), t.sample, func(sample int) ([]bpf.RawInstruction, error) { return arriving(version, sample) })
+		s, err := tap.Open(tap.EtherType(version), t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) { return arriving(version, sample) })
 		if err != nil {
 			return err
 		}
@@ -92,22 +76,6 @@ func (t *Tap) open(answers bool) (err error) {
 		return t.openLeaving()
 	}
 	return nil
-}
-
-// run polls the sockets until ctx ends.
-func (t *Tap) run(ctx context.Context) {
-	defer close(t.done)
-	tick := time.NewTicker(pause)
-	defer tick.Stop()
-	for t.err == nil {
-		select {
-		case <-ctx.Done():
-			t.err = t.poll()
-			return
-		case <-tick.C:
-			t.err = t.poll()
-		}
-	}
 }
 
 // poll processes what has come, SYNs before their answers.
@@ -134,11 +102,11 @@ func (t *Tap) poll() error {
 }
 
 // take reads a socket empty.
-func (t *Tap) take(s *socket, to func(*frame.Frame, float64)) error {
+func (t *Tap) take(s *tap.Socket, to func(*frame.Frame, float64)) error {
 	at := time.Since(t.began).Seconds()
 	var f frame.Frame
-	n, err := s.receive(func(version int, b []byte) {
-		if f.DecodeNetwork(etherType(version), b) == nil && f.Transport == unix.IPPROTO_TCP {
+	n, err := s.Receive(func(p *tap.Packet) {
+		if f.DecodeNetwork(tap.EtherType(p.Version), p.Data) == nil && f.Transport == unix.IPPROTO_TCP {
 			to(&f, at)
 		}
 	})
@@ -147,7 +115,7 @@ func (t *Tap) take(s *socket, to func(*frame.Frame, float64)) error {
 }
 
 func (t *Tap) openLeaving() (err error) {
-	if t.leaving, err = newSocket(unix.ETH_P_ALL, t.sample, leaving); err != nil {
+	if t.leaving, err = tap.Open(unix.ETH_P_ALL, t.rate.Sample, leaving); err != nil {
 		return err
 	}
 	t.answers = time.Now()
@@ -155,16 +123,15 @@ func (t *Tap) openLeaving() (err error) {
 	return nil
 }
 
-// limit halves the sampled connections at more than mostPerSecond and a burst.
+// limit halves the sampled connections where too many segments come.
 func (t *Tap) limit() error {
-	span := time.Since(t.checked) + burst
-	if float64(t.seen) < mostPerSecond*span.Seconds() || t.sample >= mostSample {
-		return nil
-	}
-	t.seen, t.checked = 0, time.Now()
-	t.sample *= 2
+	more := t.rate.Add(t.seen)
+	t.seen = 0
 	for _, s := range t.sockets() {
-		if err := s.attach(t.sample); err != nil {
+		if !more {
+			break
+		}
+		if err := s.Attach(t.rate.Sample); err != nil {
 			return err
 		}
 	}
@@ -172,7 +139,7 @@ func (t *Tap) limit() error {
 }
 
 // sockets returns the open ones.
-func (t *Tap) sockets() []*socket {
+func (t *Tap) sockets() []*tap.Socket {
 	if t.leaving == nil {
 		return t.arriving
 	}
@@ -181,18 +148,17 @@ func (t *Tap) sockets() []*socket {
 
 // Stop ends the watch and returns its result. It may be called once.
 func (t *Tap) Stop() (*snapshot.SYNs, error) {
-	t.stop()
-	<-t.done
+	err := t.stop()
 	ended := time.Now()
 	for _, s := range t.sockets() {
-		t.lost += s.lost()
+		t.lost += s.Lost()
 	}
 	t.close()
-	if t.err != nil {
-		return nil, fmt.Errorf("watch SYNs: %w", t.err)
+	if err != nil {
+		return nil, fmt.Errorf("watch SYNs: %w", err)
 	}
 	r := t.watch.Result()
-	r.Seconds, r.Sample, r.Lost = ended.Sub(t.began).Seconds(), t.sample, t.lost
+	r.Seconds, r.Sample, r.Lost = ended.Sub(t.began).Seconds(), t.rate.Sample, t.lost
 	if !t.answers.IsZero() {
 		r.AnswersSeconds = ended.Sub(t.answers).Seconds()
 	}
@@ -201,7 +167,7 @@ func (t *Tap) Stop() (*snapshot.SYNs, error) {
 
 func (t *Tap) close() {
 	for _, s := range t.sockets() {
-		s.close()
+		s.Close()
 	}
 	t.asker.close()
 }

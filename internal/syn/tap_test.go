@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tap"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -114,7 +115,7 @@ func TestFlood(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	// An emulated processor sends fewer; of a busy one they may be lost before they are looked at.
-	if rate > 2*mostPerSecond && got.Sample == 1 && got.Lost == 0 {
+	if rate > 2*tap.MostPerSecond && got.Sample == 1 && got.Lost == 0 {
 		t.Errorf("%.0f SYNs/s were sent, and all were looked at", rate)
 	}
 }

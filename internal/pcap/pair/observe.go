@@ -1,7 +1,6 @@
 package pair
 
 import (
-	"encoding/binary"
 	"math"
 	"net/netip"
 
@@ -67,25 +66,25 @@ func (o *observed) identify(p *pcap.Packet) {
 	switch {
 	case f.Fragment.Is():
 		o.kind, o.weak = Fragment, true
-		o.key = mix(uint64(f.Protocol), uint64(f.Fragment.Identification), uint64(f.Fragment.Offset), length)
+		o.key = frame.Mix(uint64(f.Protocol), uint64(f.Fragment.Identification), uint64(f.Fragment.Offset), length)
 		o.ports(0)
 	case f.Transport == unix.IPPROTO_TCP:
 		o.tcp(p, length)
 	case f.Transport == unix.IPPROTO_UDP:
 		o.kind, o.weak = UDP, true
-		o.key = content(unix.IPPROTO_UDP, uint64(f.UDP.Length), f.Payload)
+		o.key = frame.Content(unix.IPPROTO_UDP, uint64(f.UDP.Length), f.Payload)
 	case f.ICMPError():
 		o.kind, o.weak = ICMPError, true
-		o.key = mix(unix.IPPROTO_ICMP, uint64(f.ICMP.Type)<<8|uint64(f.ICMP.Code), quoted(p))
+		o.key = frame.Mix(unix.IPPROTO_ICMP, uint64(f.ICMP.Type)<<8|uint64(f.ICMP.Code), quoted(p))
 		o.ports(0)
 	case f.Transport == unix.IPPROTO_ICMP || f.Transport == unix.IPPROTO_ICMPV6:
 		o.kind, o.weak = Echo, true
-		about := mix(uint64(f.ICMP.Type), uint64(f.ICMP.Code), uint64(f.ICMP.SequenceNumber()))
-		o.key = about ^ content(unix.IPPROTO_ICMP, length, f.Payload)
+		about := frame.Mix(uint64(f.ICMP.Type), uint64(f.ICMP.Code), uint64(f.ICMP.SequenceNumber()))
+		o.key = about ^ frame.Content(unix.IPPROTO_ICMP, length, f.Payload)
 		o.echo(f.ICMP.Type, f.ICMP.Identifier())
 	default:
 		o.kind, o.weak = Other, true
-		o.key = content(uint64(f.Protocol), length, f.Payload)
+		o.key = frame.Content(uint64(f.Protocol), length, f.Payload)
 	}
 }
 
@@ -117,7 +116,7 @@ func (o *observed) tcp(p *pcap.Packet, length uint64) {
 	if h.Flags&frame.ACK != 0 {
 		ack = uint64(h.AcknowledgmentNumber)
 	}
-	o.key = mix(unix.IPPROTO_TCP, uint64(h.SequenceNumber)<<32|ack, uint64(h.Flags), length)
+	o.key = frame.Mix(unix.IPPROTO_TCP, uint64(h.SequenceNumber)<<32|ack, uint64(h.Flags), length)
 	if p.HasTimestamps {
 		o.mark = uint64(p.TSVal)<<32 | uint64(p.TSEcr)
 	}
@@ -146,33 +145,7 @@ func quoted(p *pcap.Packet) uint64 {
 		return 0
 	}
 	q := &p.Quoted
-	return mix(uint64(q.Protocol), uint64(q.IPv4.Identification), uint64(q.IPv4.TotalLength)|uint64(q.IPv6.PayloadLength), uint64(q.TCP.SequenceNumber))
-}
-
-// compared is how much of a payload is in the key, for captures with different snap lengths.
-const compared = 32
-
-// content makes a key of a payload's beginning and length, or of the length if it is cut.
-func content(protocol, length uint64, payload []byte) uint64 {
-	var b [compared]byte
-	if copy(b[:], payload) < compared && uint64(len(payload)) < length && length > compared {
-		b = [compared]byte{}
-	}
-	return mix(protocol, length,
-		binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint64(b[8:]),
-		binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:]))
-}
-
-// mix makes one word of several, by the finalizer of SplitMix64.
-func mix(words ...uint64) uint64 {
-	h := uint64(len(words))
-	for _, w := range words {
-		h += 0x9e3779b97f4a7c15 + w
-		h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
-		h = (h ^ h>>27) * 0x94d049bb133111eb
-		h ^= h >> 31
-	}
-	return h
+	return frame.Mix(uint64(q.Protocol), uint64(q.IPv4.Identification), uint64(q.IPv4.TotalLength)|uint64(q.IPv6.PayloadLength), uint64(q.TCP.SequenceNumber))
 }
 
 // flowKey is a pair of addresses and ports on one side, whichever way packets go.

@@ -1,0 +1,166 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// followedOnes are the services that fail by what was seen of their packets, with where they
+// fail.
+func followedOnes(rec *snapshot.Recording) (all []failing) {
+	if rec.Followed == nil {
+		return nil
+	}
+	dead := deadSources(rec.Followed.Services)
+	for i := range rec.Followed.Services {
+		s := &rec.Followed.Services[i]
+		n := s.Failing()
+		if s.Failed == nil || n < fewestFailing || float64(n) < failedPart*float64(n+s.Steps[snapshot.StepAnswered]) || !concernsNAT(rec, s, dead) {
+			continue
+		}
+		f := failing{name: followedName(s), key: serviceID{s.Protocol, s.Service}, how: "gets no answers", severity: Critical, confidence: "certain"}
+		if s.Steps[snapshot.StepAnswered] > 0 {
+			f.how, f.severity = "gets no answer to a part of the connections", Warning
+		}
+		f.cause = stepCause(rec, s)
+		if s.Failed.Step == snapshot.StepNoAnswer {
+			f.target = cmp.Or(s.Target, s.Service)
+		}
+		f.evidence = []Evidence{{
+			What: f.name + ": " + string(s.Failed.Step), Value: int64(s.Steps[s.Failed.Step]), Unit: "of " + units.Plural(connections(s), "connection", "connections"),
+			Source: "first packets and their answers at the interfaces",
+		}, {What: "one of them from", Value: s.Failed.Client.String(), Source: "packets at " + cmp.Or(s.In, "this host")}}
+		all = append(all, f)
+	}
+	return all
+}
+
+// connections are those that were followed to an end.
+func connections(s *snapshot.FollowedService) int64 {
+	return int64(s.Failing() + s.Steps[snapshot.StepAnswered])
+}
+
+func followedName(s *snapshot.FollowedService) string {
+	name := s.Protocol + " " + s.Service.String()
+	if s.Target.IsValid() {
+		name += " -> " + s.Target.String()
+	}
+	return name
+}
+
+// deadSources are the addresses given to sources to which no answer came from anywhere.
+func deadSources(all []snapshot.FollowedService) map[netip.Addr]bool {
+	dead := map[netip.Addr]bool{}
+	for i := range all {
+		if s := &all[i]; s.Given.IsValid() && !s.Target.IsValid() {
+			was, known := dead[s.Given]
+			dead[s.Given] = (was || !known) && s.Steps[snapshot.StepAnswered] == 0
+		}
+	}
+	return dead
+}
+
+// concernsNAT reports whether a service that fails may do so for this host: it is translated, or
+// a rule is for it, or it leaves untranslated and should not. A destination outside that is dead
+// among others that are not is no fault of this host.
+func concernsNAT(rec *snapshot.Recording, s *snapshot.FollowedService, dead map[netip.Addr]bool) bool {
+	beyond := slices.Contains([]snapshot.Step{snapshot.StepNoAnswer, snapshot.StepRefused, snapshot.StepUnreachable}, s.Failed.Step)
+	switch {
+	case s.Target.IsValid():
+		return true
+	case s.Given.IsValid():
+		return !beyond || dead[s.Given]
+	case s.In == "":
+		return false
+	}
+	rules := rec.Last().NATRules
+	if rules == nil {
+		return false
+	}
+	if slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool {
+		return r.Hook == "prerouting" && (r.DestinationPort != 0 || r.ToDestination.IsValid()) && mayMatch(&r, s.Protocol, s.Service)
+	}) {
+		return true
+	}
+	return s.Failed.Client.Addr().IsPrivate() && !s.Service.Addr().IsPrivate() &&
+		slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool { return r.TranslatesSource() })
+}
+
+// stepCause says what is known of why a service's connections come no further.
+func stepCause(rec *snapshot.Recording, s *snapshot.FollowedService) string {
+	f := s.Failed
+	left := fmt.Sprintf("it left by %s as %s -> %s", s.Out, f.LeftFrom, f.LeftTo)
+	switch f.Step {
+	case snapshot.StepLostHere:
+		return fmt.Sprintf("it came in by %s and did not leave this host", s.In) + lostBy(rec, f)
+	case snapshot.StepRefusedHere:
+		return "this host refuses it (RST): nothing listens there, or a rule rejects it"
+	case snapshot.StepUnreachableHere:
+		return "this host answers with an ICMP error, " + icmpText(f)
+	case snapshot.StepNoAnswer:
+		if s.In != "" && !s.Target.IsValid() && !s.Given.IsValid() && f.Client.Addr().IsPrivate() {
+			return left + ", its own private address: no rule translates it, and no answer can come back"
+		}
+		return left + ", and nothing came back: the server is down or drops it, or its answers take another way"
+	case snapshot.StepRefused:
+		return left + fmt.Sprintf(", and %s refused it (RST)", f.By)
+	case snapshot.StepUnreachable:
+		return left + fmt.Sprintf(", and %s answered with an ICMP error, %s", f.By, icmpText(f))
+	case snapshot.StepOtherSource:
+		return left + fmt.Sprintf(", and %s answered in its place, which is no answer to the client: the server has several addresses, or something between translates", f.By)
+	case snapshot.StepAnswerLost:
+		return left + fmt.Sprintf(", the answer came in by %s and did not leave this host", s.Out) + lostBy(rec, f)
+	case snapshot.StepAnswerUntranslated:
+		return fmt.Sprintf("the answer left with the address %s, not translated back: the tracker does not see one of both directions (NOTRACK, a zone), or another program answered", f.By)
+	case snapshot.StepClientSilent:
+		return fmt.Sprintf("the answer left by %s, and the client asked again: the answer does not reach it", s.In)
+	}
+	return ""
+}
+
+// lostBy names what dropped packets of a connection, where that was traced or is known of the
+// rules.
+func lostBy(rec *snapshot.Recording, f *snapshot.FailedConnection) string {
+	var by []string
+	if rec.Drops != nil {
+		for _, d := range rec.Drops.Flows {
+			if isOf(d, f) {
+				by = once(by, strings.TrimSpace(d.Function+" "+d.Reason))
+			}
+		}
+	}
+	if len(by) == 0 {
+		return ""
+	}
+	return ": dropped in " + strings.Join(by[:min(len(by), mostShown)], ", ")
+}
+
+// isOf reports whether a dropped flow is one way of a connection, before or after a translation.
+func isOf(d snapshot.DropFlow, f *snapshot.FailedConnection) bool {
+	ends := []string{f.Client.String(), f.Client.Addr().String()}
+	if f.LeftFrom.IsValid() {
+		ends = append(ends, f.LeftFrom.String())
+	}
+	return slices.Contains(ends, d.Source) || slices.Contains(ends, d.Destination)
+}
+
+// icmpText is the meaning of an ICMP error (RFC 792, RFC 1812, RFC 4443).
+func icmpText(f *snapshot.FailedConnection) string {
+	texts := map[[2]uint8]string{
+		{3, 0}: "network unreachable: no route", {3, 1}: "host unreachable: its neighbour does not answer", {3, 3}: "port unreachable",
+		{3, 4}: "fragmentation needed", {3, 9}: "prohibited by a rule", {3, 10}: "prohibited by a rule", {3, 13}: "prohibited by a rule", {11, 0}: "time to live exceeded: a loop",
+	}
+	if f.By.Is6() {
+		texts = map[[2]uint8]string{
+			{1, 0}: "no route", {1, 1}: "prohibited by a rule", {1, 3}: "address unreachable: its neighbour does not answer", {1, 4}: "port unreachable",
+			{1, 5}: "prohibited by a rule", {1, 6}: "a route rejects it", {2, 0}: "packet too big", {3, 0}: "hop limit exceeded: a loop",
+		}
+	}
+	return cmp.Or(texts[[2]uint8{f.ICMPType, f.ICMPCode}], fmt.Sprintf("type %d code %d", f.ICMPType, f.ICMPCode))
+}

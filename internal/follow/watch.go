@@ -1,0 +1,493 @@
+// Package follow follows the first packets of connections, and of their answers, through a
+// network namespace: where they came in, left, and where they got lost. It watches by packet
+// sockets with a filter, bounded in rate, memory and time, and works on any kernel.
+package follow
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// Bounds of what is kept.
+const (
+	mostAttempts = 1 << 14
+	mostListed   = 50
+)
+
+// Seconds after which something that has not come is missed.
+const (
+	// patience is that for an answer from beyond: the first timeout (RFC 6298, section 2).
+	patience = 1
+	// within is that for a packet to pass the namespace.
+	within = 0.2
+)
+
+// Packet is one that was seen at an interface.
+type Packet struct {
+	// At is in seconds of any steady clock.
+	At        float64
+	Interface int
+	// Sent is false for a packet that came in.
+	Sent  bool
+	Frame *frame.Frame
+}
+
+// sight is where and when a packet was seen first.
+type sight struct {
+	at    float64
+	iface int
+	frame.Tuple
+}
+
+func (p *Packet) sight(t frame.Tuple) *sight { return &sight{p.At, p.Interface, t} }
+
+// attempt is a connection that a client tries to open, or a question.
+type attempt struct {
+	protocol uint8
+	// came, left, answered and returned are the four points: nil where it was not seen there.
+	came, left, answered, returned *sight
+	// last is when the first packet came, or left, last; asked again so many times, of them
+	// afterwards once the answer had returned.
+	last                float64
+	repeated, afterward int
+	// expected is how many of its datagrams are to leave.
+	expected int
+	// refused is a RST, unreachable an ICMP error; sent is whether this host sent it, of its
+	// own.
+	refused, unreachable *refusal
+}
+
+type refusal struct {
+	at   float64
+	sent bool
+	by   netip.Addr
+	icmp frame.ICMP
+}
+
+// number is an initial sequence number, which a NAT does not change.
+type number struct {
+	version uint8
+	isn     uint32
+}
+
+// end is a question by its addresses and ports.
+type end struct {
+	protocol uint8
+	frame.Tuple
+}
+
+// Watch holds the state. It is not safe for concurrent use.
+type Watch struct {
+	all []*attempt
+	// handshakes are of TCP. questions have UDP and echo requests as they came in, or were sent
+	// by this host; answers, as they are expected to come in, and returns, to leave.
+	handshakes                  map[number]*attempt
+	questions, answers, returns map[end]*attempt
+	// contents find what came in when it leaves: the datagrams of those that did not yet.
+	contents map[uint64][]*attempt
+	lost     uint64
+}
+
+// NewWatch follows what See is given.
+func NewWatch() *Watch {
+	return &Watch{
+		handshakes: map[number]*attempt{}, questions: map[end]*attempt{}, answers: map[end]*attempt{}, returns: map[end]*attempt{},
+		contents: map[uint64][]*attempt{},
+	}
+}
+
+// See takes a packet, in the order of time. Those that are not followed are ignored.
+func (w *Watch) See(p Packet) {
+	f := p.Frame
+	switch {
+	case f.Version == 0 || !forwardable(f.Source) || !forwardable(f.Destination):
+	case f.Transport == unix.IPPROTO_TCP:
+		w.tcp(&p)
+	case f.ICMPError():
+		w.icmpError(&p)
+	case f.Transport == unix.IPPROTO_UDP:
+		w.datagram(&p, f.Tuple())
+	case isEcho(f):
+		w.datagram(&p, echoTuple(f))
+	}
+}
+
+// forwardable reports whether routers pass packets of an address on.
+func forwardable(a netip.Addr) bool {
+	return !(a.IsMulticast() || a.IsLinkLocalUnicast() || a.IsLoopback() || a.IsUnspecified() || a == broadcast)
+}
+
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+// add returns a new attempt; nil where there is no room for it.
+func (w *Watch) add(protocol uint8) *attempt {
+	if len(w.all) == mostAttempts {
+		w.lost++
+		return nil
+	}
+	a := &attempt{protocol: protocol}
+	w.all = append(w.all, a)
+	return a
+}
+
+func reverse(t frame.Tuple) frame.Tuple { return frame.Tuple{Src: t.Dst, Dst: t.Src} }
+
+func (w *Watch) tcp(p *Packet) {
+	h, t := &p.Frame.TCP, p.Frame.Tuple()
+	key := func(isn uint32) number { return number{p.Frame.Version, isn} }
+	switch h.Flags & (frame.SYN | frame.ACK | frame.RST) {
+	case frame.SYN:
+		w.syn(p, t, key(h.SequenceNumber))
+	case frame.SYN | frame.ACK:
+		if a := w.handshakes[key(h.AcknowledgmentNumber-1)]; a != nil {
+			a.answer(p, t)
+		}
+	case frame.RST | frame.ACK:
+		if a := w.handshakes[key(h.AcknowledgmentNumber-1)]; a != nil && a.refused == nil && a.answered == nil {
+			a.refused = &refusal{at: p.At, sent: p.Sent, by: p.Frame.Source}
+		}
+	}
+}
+
+func (w *Watch) syn(p *Packet, t frame.Tuple, n number) {
+	a := w.handshakes[n]
+	if a == nil {
+		if a = w.add(unix.IPPROTO_TCP); a == nil {
+			return
+		}
+		w.handshakes[n] = a
+	}
+	a.ask(p, t)
+}
+
+// ask takes a first packet, of an interface that it was not seen at before or sent again.
+func (a *attempt) ask(p *Packet, t frame.Tuple) {
+	switch {
+	case !p.Sent && a.came == nil && a.left == nil:
+		a.came, a.last = p.sight(t), p.At
+	case !p.Sent && a.came != nil && a.came.iface == p.Interface, p.Sent && a.came == nil && a.left != nil && a.left.iface == p.Interface:
+		a.last = p.At
+		if a.repeated++; a.returned != nil {
+			a.afterward++
+		}
+	case p.Sent && a.left == nil:
+		a.left = p.sight(t)
+		if a.came == nil {
+			a.last = p.At
+		}
+	}
+}
+
+// answer takes an answer, that came in or leaves.
+func (a *attempt) answer(p *Packet, t frame.Tuple) {
+	switch {
+	case !p.Sent && a.answered == nil:
+		a.answered = p.sight(t)
+	case p.Sent && a.returned == nil:
+		a.returned = p.sight(t)
+	}
+}
+
+func isEcho(f *frame.Frame) bool {
+	switch f.Transport {
+	case unix.IPPROTO_ICMP:
+		return f.ICMP.Type == 8 || f.ICMP.Type == 0
+	case unix.IPPROTO_ICMPV6:
+		return f.ICMP.Type == 128 || f.ICMP.Type == 129
+	}
+	return false
+}
+
+// echoTuple has the identifier for the port of the end that asks.
+func echoTuple(f *frame.Frame) frame.Tuple {
+	t, id := f.Tuple(), f.ICMP.Identifier()
+	if f.ICMP.Type == 0 || f.ICMP.Type == 129 {
+		t.Dst = netip.AddrPortFrom(t.Dst.Addr(), id)
+	} else {
+		t.Src = netip.AddrPortFrom(t.Src.Addr(), id)
+	}
+	return t
+}
+
+// datagram takes one of a protocol without handshakes. What comes in is an answer if it is to
+// what left; what leaves has come in if it has the content of something that did.
+func (w *Watch) datagram(p *Packet, t frame.Tuple) {
+	key, protocol := end{p.Frame.Transport, t}, p.Frame.Transport
+	content := p.Frame.Content()
+	if p.Sent {
+		w.datagramSent(p, key, content)
+		return
+	}
+	if a := w.answers[key]; a != nil {
+		a.answer(p, t)
+		if a.returned == nil {
+			w.expect(content, a)
+		}
+		return
+	}
+	a := w.questions[key]
+	if a == nil {
+		if a = w.add(protocol); a == nil {
+			return
+		}
+		w.questions[key], w.returns[end{protocol, reverse(t)}] = a, a
+	}
+	a.ask(p, t)
+	if a.left == nil {
+		w.expect(content, a)
+	}
+}
+
+// mostAlike bounds the attempts of one content, and the contents of one attempt.
+const mostAlike = 8
+
+// expect notes that a datagram of this content is to leave.
+func (w *Watch) expect(content uint64, a *attempt) {
+	if a.expected == mostAlike {
+		return
+	}
+	a.expected++
+	all := w.contents[content]
+	if len(all) == mostAlike {
+		all = all[1:]
+	}
+	w.contents[content] = append(all, a)
+}
+
+// came finds the attempt whose datagram leaves: that of the same source or destination where
+// several have the same content, as one of both mostly stays.
+func (w *Watch) came(content uint64, t frame.Tuple) *attempt {
+	all := w.contents[content]
+	at := slices.IndexFunc(all, func(a *attempt) bool {
+		in := a.came
+		if a.answered != nil {
+			in = a.answered
+		}
+		return in != nil && (in.Src == t.Src || in.Dst == t.Dst)
+	})
+	if at < 0 && len(all) > 0 {
+		at = 0
+	}
+	if at < 0 {
+		return nil
+	}
+	a := all[at]
+	if w.contents[content] = slices.Concat(all[:at], all[at+1:]); len(all) == 1 {
+		delete(w.contents, content)
+	}
+	return a
+}
+
+func (w *Watch) datagramSent(p *Packet, key end, content uint64) {
+	if a := w.returns[key]; a != nil {
+		a.answer(p, key.Tuple)
+		return
+	}
+	back := end{key.protocol, reverse(key.Tuple)}
+	if w.answers[back] != nil {
+		return // it has left before
+	}
+	a := w.came(content, key.Tuple)
+	if a != nil && a.answered != nil { // an answer that leaves by another name
+		a.answer(p, key.Tuple)
+		return
+	}
+	if a == nil {
+		if a = w.add(key.protocol); a == nil {
+			return
+		}
+		w.questions[key] = a
+	}
+	a.ask(p, key.Tuple)
+	w.answers[back] = a
+}
+
+// icmpError takes an error about a packet that was followed.
+func (w *Watch) icmpError(p *Packet) {
+	var inner frame.Frame
+	if p.Frame.Quoted(&inner) != nil {
+		return
+	}
+	var a *attempt
+	switch {
+	case inner.Transport == unix.IPPROTO_TCP:
+		a = w.handshakes[number{inner.Version, inner.TCP.SequenceNumber}]
+	case isEcho(&inner):
+		a = w.about(end{inner.Transport, echoTuple(&inner)})
+	default:
+		a = w.about(end{inner.Transport, inner.Tuple()})
+	}
+	if a != nil && a.unreachable == nil {
+		a.unreachable = &refusal{at: p.At, sent: p.Sent, by: p.Frame.Source, icmp: p.Frame.ICMP}
+	}
+}
+
+// about finds a question by how it came, or how it left.
+func (w *Watch) about(key end) *attempt {
+	if a := w.questions[key]; a != nil {
+		return a
+	}
+	key.Tuple = reverse(key.Tuple)
+	return w.answers[key]
+}
+
+// step is how far an attempt has come by now.
+func (a *attempt) step(now float64) snapshot.Step {
+	isTCP := a.protocol == unix.IPPROTO_TCP
+	switch {
+	case a.answered != nil && a.left != nil && a.answered.Tuple != reverse(a.left.Tuple):
+		return snapshot.StepOtherSource
+	case a.returned != nil && a.came != nil && a.returned.Tuple != reverse(a.came.Tuple):
+		return snapshot.StepAnswerUntranslated
+	case a.returned != nil && isTCP && a.afterward > 1:
+		return snapshot.StepClientSilent
+	case a.returned != nil, a.came == nil && a.answered != nil:
+		return snapshot.StepAnswered
+	case a.refused != nil && (!a.refused.sent || a.left != nil && a.refused.by == a.asked().Addr()):
+		return snapshot.StepRefused
+	case a.refused != nil:
+		return snapshot.StepRefusedHere
+	case a.answered != nil:
+		return late(now-a.answered.at, within, snapshot.StepAnswerLost)
+	case a.unreachable != nil && !a.unreachable.sent:
+		return snapshot.StepUnreachable
+	case a.unreachable != nil:
+		return snapshot.StepUnreachableHere
+	case a.left != nil:
+		return late(now-a.left.at, patience, snapshot.StepNoAnswer)
+	}
+	return late(now-a.came.at, within, snapshot.StepLostHere)
+}
+
+// late is the step after so many seconds.
+func late(seconds, most float64, step snapshot.Step) snapshot.Step {
+	if seconds < most {
+		return snapshot.StepWaiting
+	}
+	return step
+}
+
+// asked is the destination as the client names it.
+func (a *attempt) asked() netip.AddrPort {
+	if a.came != nil {
+		return a.came.Dst
+	}
+	return a.left.Dst
+}
+
+// serviceKey is what attempts are counted by.
+type serviceKey struct {
+	protocol uint8
+	asked    netip.AddrPort
+}
+
+// service sums attempts up.
+type service struct {
+	snapshot.FollowedService
+	sums    [3]float64
+	timed   [3]int
+	example map[snapshot.Step]*attempt
+}
+
+// Result returns what was seen up to now. names are those of interfaces.
+func (w *Watch) Result(now float64, names func(index int) string) *snapshot.Followed {
+	services := map[serviceKey]*service{}
+	for _, a := range w.all {
+		key := serviceKey{a.protocol, a.asked()}
+		s := services[key]
+		if s == nil {
+			s = &service{FollowedService: snapshot.FollowedService{Protocol: nat.ProtocolName(key.protocol), Service: key.asked, Steps: map[snapshot.Step]uint64{}}, example: map[snapshot.Step]*attempt{}}
+			services[key] = s
+		}
+		s.add(a, now, names)
+	}
+	r := &snapshot.Followed{Sample: 1, Lost: w.lost, Services: make([]snapshot.FollowedService, 0, len(services))}
+	for _, s := range services {
+		r.Services = append(r.Services, s.result())
+	}
+	slices.SortFunc(r.Services, func(a, b snapshot.FollowedService) int {
+		return cmp.Or(cmp.Compare(b.Failing(), a.Failing()), cmp.Compare(b.Steps[snapshot.StepAnswered], a.Steps[snapshot.StepAnswered]), cmp.Compare(a.Protocol, b.Protocol), a.Service.Compare(b.Service))
+	})
+	r.MoreServices = int64(max(0, len(r.Services)-mostListed))
+	r.Services = r.Services[:min(len(r.Services), mostListed)]
+	return r
+}
+
+func (s *service) add(a *attempt, now float64, names func(int) string) {
+	step := a.step(now)
+	s.Steps[step]++
+	s.Repeated += uint64(a.repeated)
+	if s.example[step] == nil {
+		s.example[step] = a
+	}
+	if a.came != nil {
+		s.In = names(a.came.iface)
+	}
+	if a.left != nil {
+		s.Out = names(a.left.iface)
+	}
+	if a.came != nil && a.left != nil {
+		if a.left.Dst != a.came.Dst {
+			s.Target = a.left.Dst
+		}
+		if a.left.Src.Addr() != a.came.Src.Addr() {
+			s.Given = a.left.Src.Addr()
+		}
+	}
+	if step != snapshot.StepAnswered {
+		return
+	}
+	for i, pair := range [][2]*sight{{a.came, a.left}, {a.left, a.answered}, {a.answered, a.returned}} {
+		if pair[0] != nil && pair[1] != nil {
+			s.sums[i] += pair[1].at - pair[0].at
+			s.timed[i]++
+		}
+	}
+}
+
+// result has the averages, and an example of what most came to.
+func (s *service) result() snapshot.FollowedService {
+	for i, to := range []*float64{&s.HereSeconds, &s.BeyondSeconds, &s.BackSeconds} {
+		if s.timed[i] > 0 {
+			*to = s.sums[i] / float64(s.timed[i])
+		}
+	}
+	var worst snapshot.Step
+	for step, n := range s.Steps {
+		if step.Fails() && (worst == "" || n > s.Steps[worst] || n == s.Steps[worst] && step < worst) {
+			worst = step
+		}
+	}
+	if worst != "" {
+		s.Failed = s.example[worst].failed(worst)
+	}
+	return s.FollowedService
+}
+
+func (a *attempt) failed(step snapshot.Step) *snapshot.FailedConnection {
+	f := &snapshot.FailedConnection{Step: step}
+	if a.left != nil {
+		f.Client, f.LeftFrom, f.LeftTo = a.left.Src, a.left.Src, a.left.Dst
+	}
+	if a.came != nil {
+		f.Client = a.came.Src
+	}
+	switch {
+	case step == snapshot.StepOtherSource:
+		f.By = a.answered.Src.Addr()
+	case step == snapshot.StepAnswerUntranslated:
+		f.By = a.returned.Src.Addr()
+	case a.refused != nil:
+		f.By = a.refused.by
+	case a.unreachable != nil:
+		f.By, f.ICMPType, f.ICMPCode = a.unreachable.by, a.unreachable.icmp.Type, a.unreachable.icmp.Code
+	}
+	return f
+}

@@ -1,0 +1,186 @@
+package follow
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// The world of the tests: a client asks the gateway's address, which is translated to a
+// server; a client inside asks outside, from the gateway's address.
+const (
+	client  = "198.51.100.7:40000"
+	public  = "203.0.113.1:80"
+	server  = "192.168.1.10:8080"
+	inside  = "192.168.1.20:50000"
+	gateway = "203.0.113.1:61000"
+	remote  = "198.51.100.99:443"
+)
+
+// Interfaces.
+const (
+	wan = 2
+	lan = 3
+)
+
+// script plays packets: "0.1 in wan SYN client>public 7" is at 0.1 s, with the sequence number 7.
+func script(t *testing.T, text string) *Watch {
+	t.Helper()
+	names := strings.NewReplacer("client", client, "public", public, "server", server, "inside", inside, "gateway", gateway, "remote", remote)
+	w := NewWatch()
+	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
+		var at float64
+		var way, device, kind, ends string
+		var number uint32
+		if _, err := fmt.Sscan(line, &at, &way, &device, &kind, &ends, &number); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		from, to, _ := strings.Cut(names.Replace(ends), ">")
+		f := packet(kind, netip.MustParseAddrPort(from), netip.MustParseAddrPort(to), number)
+		w.See(Packet{At: at, Interface: map[string]int{"wan": wan, "lan": lan}[device], Sent: way == "out", Frame: f})
+	}
+	return w
+}
+
+func packet(kind string, from, to netip.AddrPort, number uint32) *frame.Frame {
+	f := &frame.Frame{Version: 4, Source: from.Addr(), Destination: to.Addr(), Protocol: unix.IPPROTO_TCP, Transport: unix.IPPROTO_TCP}
+	flags := map[string]frame.TCPFlags{"SYN": frame.SYN, "SYNACK": frame.SYN | frame.ACK, "RST": frame.RST | frame.ACK, "ACK": frame.ACK}
+	switch kind {
+	case "UDP":
+		f.Protocol, f.Transport = unix.IPPROTO_UDP, unix.IPPROTO_UDP
+		f.UDP = frame.UDP{SourcePort: from.Port(), DestinationPort: to.Port(), Length: 12}
+		f.Payload = []byte{byte(number >> 24), byte(number >> 16), byte(number >> 8), byte(number)}
+	case "PING", "PONG":
+		f.Protocol, f.Transport = unix.IPPROTO_ICMP, unix.IPPROTO_ICMP
+		f.ICMP = frame.ICMP{Type: 8, Rest: uint32(from.Port())<<16 | number}
+		if kind == "PONG" {
+			f.ICMP = frame.ICMP{Type: 0, Rest: uint32(to.Port())<<16 | number}
+		}
+	case "ERROR": // about a SYN from the error's destination
+		f.Protocol, f.Transport = unix.IPPROTO_ICMP, unix.IPPROTO_ICMP
+		f.ICMP = frame.ICMP{Type: 3, Code: 13}
+		server := netip.MustParseAddrPort(server)
+		f.Payload = frame.IP{Source: to.Addr(), Destination: server.Addr(), Protocol: unix.IPPROTO_TCP, TTL: 64}.Append(nil,
+			frame.AppendTCP(nil, frame.Tuple{Src: to, Dst: server}, frame.TCP{SequenceNumber: number, Flags: frame.SYN}, nil))
+	default:
+		f.TCP = frame.TCP{SourcePort: from.Port(), DestinationPort: to.Port(), Flags: flags[kind], SequenceNumber: number}
+		if kind != "SYN" {
+			f.TCP.SequenceNumber, f.TCP.AcknowledgmentNumber = 99, number+1
+		}
+	}
+	return f
+}
+
+func TestSteps(t *testing.T) {
+	const translated = "0.0 in wan SYN client>public 7\n0.001 out lan SYN client>server 7\n"
+	for name, c := range map[string]struct {
+		packets string
+		now     float64
+		want    snapshot.Step
+	}{
+		"answered":                     {translated + "0.002 in lan SYNACK server>client 7\n0.003 out wan SYNACK public>client 7", 5, snapshot.StepAnswered},
+		"answered, seen at a bridge":   {"0 in wan SYN client>public 7\n0 in lan SYN client>public 7\n0 out lan SYN client>server 7\n0 out wan SYN client>server 7\n0.1 in lan SYNACK server>client 7\n0.1 out wan SYNACK public>client 7", 5, snapshot.StepAnswered},
+		"by a server here":             {"0 in wan SYN client>public 7\n0.1 out wan SYNACK public>client 7", 5, snapshot.StepAnswered},
+		"of a client here":             {"0 out wan SYN gateway>remote 7\n0.1 in wan SYNACK remote>gateway 7", 5, snapshot.StepAnswered},
+		"dropped":                      {"0 in wan SYN client>public 7\n1 in wan SYN client>public 7", 1.5, snapshot.StepLostHere},
+		"just come":                    {"0 in wan SYN client>public 7", 0.1, snapshot.StepWaiting},
+		"no server":                    {translated, 1.5, snapshot.StepNoAnswer},
+		"just left":                    {translated, 0.5, snapshot.StepWaiting},
+		"the server refuses":           {translated + "0.002 in lan RST server>client 7\n0.003 out wan RST public>client 7", 5, snapshot.StepRefused},
+		"this host refuses":            {"0 in wan SYN client>public 7\n0.1 out wan RST public>client 7", 5, snapshot.StepRefusedHere},
+		"a filter behind refuses":      {translated + "0.1 in lan ERROR server>client 7\n0.1 out wan ERROR public>client 7", 5, snapshot.StepUnreachable},
+		"a filter here refuses":        {"0 in wan SYN client>public 7\n0.1 out wan ERROR public>client 7", 5, snapshot.StepUnreachableHere},
+		"the answer is lost":           {translated + "0.002 in lan SYNACK server>client 7", 1.5, snapshot.StepAnswerLost},
+		"the answer is not translated": {translated + "0.002 in lan SYNACK server>client 7\n0.003 out wan SYNACK server>client 7", 5, snapshot.StepAnswerUntranslated},
+		"another answers":              {translated + "0.002 in lan SYNACK 192.168.1.11:8080>client 7", 5, snapshot.StepOtherSource},
+		"the client asks again":        {translated + "0.002 in lan SYNACK server>client 7\n0.003 out wan SYNACK public>client 7\n1 in wan SYN client>public 7\n3 in wan SYN client>public 7", 5, snapshot.StepClientSilent},
+		"a repeated SYN":               {translated + "1 in wan SYN client>public 7\n1.1 out lan SYN client>server 7\n1.2 in lan SYNACK server>client 7\n1.3 out wan SYNACK public>client 7", 5, snapshot.StepAnswered},
+		"UDP answered":                 {"0 in lan UDP inside>remote 1\n0 out wan UDP gateway>remote 1\n0.1 in wan UDP remote>gateway 2\n0.1 out lan UDP remote>inside 2", 5, snapshot.StepAnswered},
+		"UDP without an answer":        {"0 in lan UDP inside>remote 1\n0 out wan UDP gateway>remote 1", 5, snapshot.StepNoAnswer},
+		"UDP dropped":                  {"0 in lan UDP inside>remote 1", 5, snapshot.StepLostHere},
+		"UDP whose answer is lost":     {"0 in lan UDP inside>remote 1\n0 out wan UDP gateway>remote 1\n0.1 in wan UDP remote>gateway 2", 5, snapshot.StepAnswerLost},
+		"UDP of this host":             {"0 out wan UDP gateway>remote 1\n0.1 in wan UDP remote>gateway 2", 5, snapshot.StepAnswered},
+		"UDP to this host":             {"0 in wan UDP client>public 1\n0.1 out wan UDP public>client 2", 5, snapshot.StepAnswered},
+		"a ping":                       {"0 in lan PING inside>remote 1\n0 out wan PING gateway>remote 1\n0.1 in wan PONG remote>gateway 1\n0.1 out lan PONG remote>inside 1", 5, snapshot.StepAnswered},
+		"a ping without an answer":     {"0 in lan PING inside>remote 1\n0 out wan PING gateway>remote 1", 5, snapshot.StepNoAnswer},
+	} {
+		got := script(t, c.packets).Result(c.now, func(int) string { return "" })
+		if len(got.Services) != 1 || len(got.Services[0].Steps) != 1 || got.Services[0].Steps[c.want] != 1 {
+			t.Errorf("%s: %+v, want one %s", name, got.Services, c.want)
+		}
+	}
+}
+
+// TestSameContent: clients that ask the same are told apart.
+func TestSameContent(t *testing.T) {
+	w := script(t, `0 in wan UDP 198.51.100.1:5>203.0.113.1:53 1
+0 in wan UDP 198.51.100.2:5>203.0.113.1:53 1
+0 in wan UDP 198.51.100.3:5>203.0.113.1:53 1
+0 out lan UDP 198.51.100.3:5>192.168.1.10:53 1
+0 out lan UDP 198.51.100.1:5>192.168.1.10:53 1
+0.1 in lan UDP 192.168.1.10:53>198.51.100.1:5 2
+0.1 in lan UDP 192.168.1.10:53>198.51.100.3:5 2
+0.1 out wan UDP 203.0.113.1:53>198.51.100.1:5 2
+0.1 out wan UDP 203.0.113.1:53>198.51.100.3:5 2`)
+	s := w.Result(5, func(int) string { return "" }).Services[0]
+	if d := cmp.Diff(map[snapshot.Step]uint64{snapshot.StepAnswered: 2, snapshot.StepLostHere: 1}, s.Steps); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if want := (&snapshot.FailedConnection{Step: snapshot.StepLostHere, Client: netip.MustParseAddrPort("198.51.100.2:5")}); cmp.Diff(want, s.Failed, byValue) != "" {
+		t.Errorf("the one that was lost: %+v", s.Failed)
+	}
+}
+
+var byValue = cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})
+
+// TestService: a service has the names, times and the worst of its connections.
+func TestService(t *testing.T) {
+	w := script(t, `0.0 in wan SYN client>public 7
+0.001 out lan SYN client>server 7
+0.011 in lan SYNACK server>client 7
+0.013 out wan SYNACK public>client 7
+1 in wan SYN client>public 8
+1 out lan SYN client>server 8
+1.1 in lan RST server>client 8
+2 in wan SYN client>public 9
+2 out lan SYN client>server 9
+2.1 in lan RST server>client 9
+3 in wan SYN client>public 10
+4 in wan SYN client>public 10
+5 in lan SYN inside>remote 11
+5 out wan SYN gateway>remote 11`)
+	got := w.Result(10, func(i int) string { return map[int]string{wan: "wan0", lan: "lan0"}[i] })
+	end := netip.MustParseAddrPort
+	want := &snapshot.Followed{Sample: 1, Services: []snapshot.FollowedService{
+		{Protocol: "tcp", Service: end(public), Target: end(server), In: "wan0", Out: "lan0", Repeated: 1,
+			Steps:       map[snapshot.Step]uint64{snapshot.StepAnswered: 1, snapshot.StepRefused: 2, snapshot.StepLostHere: 1},
+			HereSeconds: 0.001, BeyondSeconds: 0.01, BackSeconds: 0.002,
+			Failed: &snapshot.FailedConnection{Step: snapshot.StepRefused, Client: end(client), LeftFrom: end(client), LeftTo: end(server), By: end(server).Addr()}},
+		{Protocol: "tcp", Service: end(remote), Given: end(gateway).Addr(), In: "lan0", Out: "wan0", Steps: map[snapshot.Step]uint64{snapshot.StepNoAnswer: 1},
+			Failed: &snapshot.FailedConnection{Step: snapshot.StepNoAnswer, Client: end(inside), LeftFrom: end(gateway), LeftTo: end(remote)}},
+	}}
+	if d := cmp.Diff(want, got, byValue, cmpopts.EquateApprox(0, 1e-9)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestBounds: what finds no room is counted.
+func TestBounds(t *testing.T) {
+	w := NewWatch()
+	to := netip.MustParseAddrPort(public)
+	for i := range mostAttempts + 5 {
+		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}), 1024)
+		w.See(Packet{Interface: wan, Frame: packet("SYN", from, to, uint32(i))})
+	}
+	if r := w.Result(1, func(int) string { return "" }); r.Lost != 5 || r.Services[0].Steps[snapshot.StepLostHere] != mostAttempts {
+		t.Errorf("%d lost, %+v", r.Lost, r.Services)
+	}
+}

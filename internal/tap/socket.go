@@ -1,0 +1,127 @@
+// Package tap reads packets of a network namespace by packet sockets with filters, by turns of
+// some milliseconds, bounded in rate, memory and time.
+package tap
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"time"
+
+	"github.com/natkit/natkit/internal/netns"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	mostAtOnce = 1 << 14 // packets per turn
+	// bufferBytes is the kernel's buffer between two turns: some thousand packets.
+	bufferBytes = 4 << 20
+)
+
+// Socket is a packet socket (packet(7)) that does not block. Its filter keeps one in a number of
+// connections.
+type Socket struct {
+	fd     int
+	filter func(sample int) ([]bpf.RawInstruction, error)
+	buf    [KeepBytes]byte
+	oob    [64]byte
+}
+
+// Packet is one that a Socket received; Data, from the IP header on, holds until the next one.
+type Packet struct {
+	Version int
+	Data    []byte
+	// Interface is the index of the one that it came in by, or leaves by if it was Sent.
+	Interface int
+	Sent      bool
+	// At is when the kernel saw it; zero if it does not say.
+	At time.Time
+}
+
+// Open makes a socket in the namespace of the calling thread. It has its filter before it is bound, so
+// that nothing else ever waits in it.
+func Open(protocol uint16, sample int, filter func(sample int) ([]bpf.RawInstruction, error)) (*Socket, error) {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open a packet socket (CONFIG_PACKET): %w", netns.Denied(err, netns.NetRaw))
+	}
+	s := &Socket{fd: fd, filter: filter}
+	if err = s.Attach(sample); err == nil {
+		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, bufferBytes) != nil {
+			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, bufferBytes)
+		}
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
+		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: bits.ReverseBytes16(protocol)})
+	}
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("set up a packet socket: %w", err)
+	}
+	return s, nil
+}
+
+// Attach replaces the filter by one for one in sample connections.
+func (s *Socket) Attach(sample int) error {
+	filter, err := s.filter(sample)
+	if err != nil {
+		return err
+	}
+	program := make([]unix.SockFilter, len(filter))
+	for i, in := range filter {
+		program[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
+	}
+	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	if err := unix.SetsockoptSockFprog(s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &prog); err != nil {
+		return fmt.Errorf("attach a filter to a packet socket: %w", err)
+	}
+	return nil
+}
+
+// Receive calls fn for waiting packets and returns their number.
+func (s *Socket) Receive(fn func(*Packet)) (n int, err error) {
+	for ; n < mostAtOnce; n++ {
+		got, oob, _, from, err := unix.Recvmsg(s.fd, s.buf[:], s.oob[:], 0)
+		switch {
+		case errors.Is(err, unix.ENETDOWN): // an interface was removed or went down; others go on
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+			return n, nil
+		case err != nil:
+			return n, fmt.Errorf("read a packet socket: %w", err)
+		case got > 0:
+			p := Packet{Version: int(s.buf[0] >> 4), Data: s.buf[:got], At: timeOf(s.oob[:oob])}
+			if link, ok := from.(*unix.SockaddrLinklayer); ok {
+				p.Interface, p.Sent = link.Ifindex, link.Pkttype == unix.PACKET_OUTGOING
+			}
+			fn(&p)
+		}
+	}
+	return n, nil
+}
+
+// timeOf reads SCM_TIMESTAMPNS.
+func timeOf(oob []byte) time.Time {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return time.Time{}
+	}
+	for _, m := range messages {
+		if m.Header.Level == unix.SOL_SOCKET && m.Header.Type == unix.SCM_TIMESTAMPNS && len(m.Data) >= 16 {
+			return time.Unix(int64(binary.NativeEndian.Uint64(m.Data)), int64(binary.NativeEndian.Uint64(m.Data[8:])))
+		}
+	}
+	return time.Time{}
+}
+
+// Lost returns the number of packets that found no room since the last call.
+func (s *Socket) Lost() uint64 {
+	stats, err := unix.GetsockoptTpacketStats(s.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+	if err != nil {
+		return 0
+	}
+	return uint64(stats.Drops)
+}
+
+// Close closes the socket.
+func (s *Socket) Close() { unix.Close(s.fd) }
