@@ -198,26 +198,39 @@ func (k *lookups) pass(t *snapshot.DNATTarget) (err error) {
 		}
 	}
 	p.SYN = p.Protocol == unix.IPPROTO_TCP
-	t.Filter = &snapshot.Filter{Passes: true}
-	for _, hook := range hooks {
-		if t.Filter.Passes {
-			filter(t.Filter, ruleset.Judge(k.tables, hook, p))
+	t.Filter = k.filter(p, hooks...)
+	if p.DstPort != 0 && r.Hook != "output" {
+		answer := &ruleset.Packet{Conn: ruleset.ConnEstablished | ruleset.ConnDNAT, Packet: nat.Packet{
+			Protocol: p.Protocol, Src: t.Address, SrcPort: t.Port, In: t.Interface,
+		}}
+		hooks = []string{"prerouting", "forward", "postrouting"}
+		if t.Local {
+			hooks = []string{"output", "postrouting"}
 		}
+		t.AnswerFilter = k.filter(answer, hooks...)
 	}
 	return nil
 }
 
-// filter adds what the filters of one more hook do.
-func filter(f *snapshot.Filter, j ruleset.Judgement) {
-	f.Passes = j.Passes
-	for _, d := range j.Drops[:min(len(j.Drops), mostDrops)] {
-		place := snapshot.RulePlace{Text: d.Text(), Owner: d.Owner()}
-		if d.Rule != nil {
-			place.Handle, place.Rejects = d.Rule.Handle, d.Rule.Target.Rejects
+// filter asks the filters of hooks about a packet.
+func (k *lookups) filter(p *ruleset.Packet, hooks ...string) *snapshot.Filter {
+	f := &snapshot.Filter{Passes: true}
+	for _, hook := range hooks {
+		if !f.Passes {
+			break
 		}
-		place.Packets, place.Counted = d.Counted()
-		f.Drops = append(f.Drops, place)
+		j := ruleset.Judge(k.tables, hook, p)
+		f.Passes = j.Passes
+		for _, d := range j.Drops[:min(len(j.Drops), mostDrops)] {
+			place := snapshot.RulePlace{Text: d.Text(), Owner: d.Owner()}
+			if d.Rule != nil {
+				place.Handle, place.Rejects = d.Rule.Handle, d.Rule.Target.Rejects
+			}
+			place.Packets, place.Counted = d.Counted()
+			f.Drops = append(f.Drops, place)
+		}
 	}
+	return f
 }
 
 // notForwarded returns the sysctl by which what comes in by an interface (empty: by any) is not

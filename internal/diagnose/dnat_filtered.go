@@ -9,21 +9,25 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// checkDNATFiltered: what a rule translates is dropped by a filter behind it, whoever sends it.
+// checkDNATFiltered: what a rule translates is dropped by a filter behind it, whoever sends it, or
+// its answers are.
 func checkDNATFiltered(rec *snapshot.Recording) (*Finding, Check) {
 	last := rec.Last()
 	if last.DNATTargets == nil || last.NATRules == nil {
 		return unknown(cmp.Or(last.PartError(snapshot.PartDNATTargets), last.PartError("nat_rules"), "the targets of DNAT were not looked up: a bundle of an older natkit"))
 	}
 	asked := int64(0)
-	var bad []*snapshot.DNATTarget
+	var bad []filtered
 	for i := range last.DNATTargets.Targets {
 		t := &last.DNATTargets.Targets[i]
 		if t.Filter == nil || t.Rule < 0 || t.Rule >= len(last.NATRules.Rules) {
 			continue
 		}
-		if asked++; !t.Filter.Passes {
-			bad = append(bad, t)
+		asked++
+		if !t.Filter.Passes {
+			bad = append(bad, filtered{t, t.Filter, false})
+		} else if t.AnswerFilter != nil && !t.AnswerFilter.Passes {
+			bad = append(bad, filtered{t, t.AnswerFilter, true})
 		}
 	}
 	switch {
@@ -36,31 +40,45 @@ func checkDNATFiltered(rec *snapshot.Recording) (*Finding, Check) {
 	if len(bad) == 0 {
 		return passed("filters let pass what leads to " + targets + ", or some of it")
 	}
-	return filteredFinding(rec, bad), Check{Why: fmt.Sprintf("filters drop what leads to %d of %s", len(bad), targets)}
+	return filteredFinding(rec, bad), Check{Why: fmt.Sprintf("filters drop what leads to %d of %s, or its answers", len(bad), targets)}
 }
 
-func filteredFinding(rec *snapshot.Recording, bad []*snapshot.DNATTarget) *Finding {
+// filtered is a target whose connections a filter drops, or whose answers.
+type filtered struct {
+	*snapshot.DNATTarget
+	filter  *snapshot.Filter
+	answers bool
+}
+
+func (b filtered) name() string {
+	name := (&unreachable{DNATTarget: *b.DNATTarget}).String()
+	if b.answers {
+		return "the answers of " + name
+	}
+	return name
+}
+
+func filteredFinding(rec *snapshot.Recording, bad []filtered) *Finding {
 	f := worded("dnat-filtered", nil, nil)
 	var names, places []string
-	for i, t := range bad {
-		r := &rec.Last().NATRules.Rules[t.Rule]
-		name := (&unreachable{DNATTarget: *t}).String()
+	for i, b := range bad {
+		r := &rec.Last().NATRules.Rules[b.Rule]
 		if grown := r.Grown(rec.First().NATRules); grown > 0 {
 			f.Severity = Critical
-			f.Evidence = append(f.Evidence, Evidence{What: "translated to " + name + " and dropped", Value: int64(grown), Unit: "packets", Source: "counter of the rule"})
+			f.Evidence = append(f.Evidence, Evidence{What: "translated, and dropped: " + b.name(), Value: int64(grown), Unit: "packets", Source: "counter of the rule"})
 		}
 		if i < mostListed {
-			f.Evidence = append(f.Evidence, placeEvidence(name, r, t.Filter.Drops)...)
+			f.Evidence = append(f.Evidence, placeEvidence(b, r)...)
 		}
 		if i < mostShown {
-			names = append(names, name)
-			f.Remedies = append(f.Remedies, acceptRemedy(rec, t))
+			names = append(names, b.name())
+			f.Remedies = append(f.Remedies, b.accept(rec))
 		}
-		for _, d := range t.Filter.Drops {
+		for _, d := range b.filter.Drops {
 			places = once(places, d.Text)
 		}
 	}
-	f.Title = "filters drop what DNAT sends to " + strings.Join(names, ", ")
+	f.Title = "filters drop what DNAT leads to: " + strings.Join(names, ", ")
 	if more := len(bad) - len(names); more > 0 {
 		f.Title += fmt.Sprintf(" and %d more", more)
 	}
@@ -68,42 +86,55 @@ func filteredFinding(rec *snapshot.Recording, bad []*snapshot.DNATTarget) *Findi
 	return f
 }
 
-func placeEvidence(name string, r *snapshot.NATRule, drops []snapshot.RulePlace) (e []Evidence) {
-	for _, d := range drops {
+func placeEvidence(b filtered, r *snapshot.NATRule) (e []Evidence) {
+	for _, d := range b.filter.Drops {
 		source := "rules by netlink"
 		if d.Counted {
 			source += fmt.Sprintf("; it dropped %s so far", units.Plural(int64(d.Packets), "packet", "packets"))
 		}
-		e = append(e, Evidence{What: fmt.Sprintf("%s (%s) is dropped by", name, r.Text), Value: d.Text, Source: source})
+		e = append(e, Evidence{What: fmt.Sprintf("%s (%s) is dropped by", b.name(), r.Text), Value: d.Text, Source: source})
 	}
 	return e
 }
 
-// acceptRemedy is how the program that keeps the filter lets the connections in.
-func acceptRemedy(rec *snapshot.Recording, t *snapshot.DNATTarget) Remedy {
-	to, port := t.Address.String(), t.Port
-	protocol := cmp.Or(t.Protocol, "tcp")
-	owner := ""
-	for _, d := range t.Filter.Drops {
+// accept is how the program that keeps the filter lets the connections in, or their answers out.
+func (b filtered) accept(rec *snapshot.Recording) Remedy {
+	protocol, owner := cmp.Or(b.Protocol, "tcp"), ""
+	for _, d := range b.filter.Drops {
 		owner = cmp.Or(owner, d.Owner)
 	}
-	how := fmt.Sprintf("iptables -I FORWARD -p %s -d %s --dport %d -j ACCEPT", protocol, to, port)
-	switch text := t.Filter.Drops[0].Text; {
+	to := fmt.Sprintf("-p %s -d %s --dport %d", protocol, b.Address, b.Port)
+	toNFT := fmt.Sprintf("ip daddr %s %s dport %d", b.Address, protocol, b.Port)
+	if b.answers {
+		to, toNFT = "-m conntrack --ctstate RELATED,ESTABLISHED", "ct state related,established"
+	}
+	how := ""
+	switch text := b.filter.Drops[0].Text; {
+	case owner == "ufw" && !b.answers:
+		how = fmt.Sprintf("ufw route allow proto %s to %s port %d", protocol, b.Address, b.Port)
+	case owner == "firewalld" && !b.answers:
+		how = fmt.Sprintf("a policy from the outer zone to the inner one, 'firewall-cmd --permanent --policy NAME --add-rich-rule=\"rule family=ipv4 destination address=%s port port=%d protocol=%s accept\"'", b.Address, b.Port, protocol)
 	case owner == "docker":
-		how = fmt.Sprintf("iptables -I DOCKER-USER -p %s -d %s --dport %d -j ACCEPT", protocol, to, port)
-	case owner == "ufw":
-		how = fmt.Sprintf("ufw route allow proto %s to %s port %d", protocol, to, port)
-	case owner == "firewalld":
-		how = fmt.Sprintf("firewall-cmd --add-rich-rule='rule family=ipv4 destination address=%s port port=%d protocol=%s accept' in a policy from the outer zone to the inner one", to, port, protocol)
-	case !strings.HasPrefix(text, "iptables") && !strings.HasPrefix(text, "ip6tables"):
+		how = "iptables -I DOCKER-USER " + to + " -j ACCEPT"
+	case strings.HasPrefix(text, "iptables") || strings.HasPrefix(text, "ip6tables"):
+		how = "iptables -I " + b.chain() + " " + to + " -j ACCEPT"
+	default:
 		chain, _, _ := strings.Cut(text, ":")
-		how = fmt.Sprintf("nft insert rule %s ip daddr %s %s dport %d accept", chain, to, protocol, port)
+		how = "nft insert rule " + chain + " " + toNFT + " accept"
 	}
-	if t.Local {
-		how = strings.Replace(how, "FORWARD", "INPUT", 1)
-	}
-	if t.Address.Is6() {
+	if b.Address.Is6() {
 		how = strings.NewReplacer("iptables", "ip6tables", "ip daddr", "ip6 daddr", "family=ipv4", "family=ipv6").Replace(how)
 	}
-	return advice("filter-accept", to, how, where(rec))
+	return advice("filter-accept", b.name(), how, where(rec))
+}
+
+// chain is the built-in chain of iptables on the way.
+func (b filtered) chain() string {
+	switch {
+	case b.Local && b.answers:
+		return "OUTPUT"
+	case b.Local:
+		return "INPUT"
+	}
+	return "FORWARD"
 }

@@ -98,7 +98,7 @@ func stepCause(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 	left := fmt.Sprintf("it left by %s as %s -> %s", s.Out, f.LeftFrom, f.LeftTo)
 	switch f.Step {
 	case snapshot.StepLostHere:
-		return fmt.Sprintf("it came in by %s and did not leave this host", s.In) + lostBy(rec, f)
+		return fmt.Sprintf("it came in by %s and did not leave this host", s.In) + lostBy(rec, s)
 	case snapshot.StepRefusedHere:
 		return "this host refuses it (RST): nothing listens there, or a rule rejects it"
 	case snapshot.StepUnreachableHere:
@@ -115,7 +115,7 @@ func stepCause(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 	case snapshot.StepOtherSource:
 		return left + fmt.Sprintf(", and %s answered in its place, which is no answer to the client: the server has several addresses, or something between translates", f.By)
 	case snapshot.StepAnswerLost:
-		return left + fmt.Sprintf(", the answer came in by %s and did not leave this host", s.Out) + lostBy(rec, f)
+		return left + fmt.Sprintf(", the answer came in by %s and did not leave this host", s.Out) + lostBy(rec, s)
 	case snapshot.StepAnswerUntranslated:
 		return fmt.Sprintf("the answer left with the address %s, not translated back: the tracker does not see one of both directions (NOTRACK, a zone), or another program answered", f.By)
 	case snapshot.StepClientSilent:
@@ -124,21 +124,45 @@ func stepCause(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 	return ""
 }
 
-// lostBy names what dropped packets of a connection, where that was traced or is known of the
-// rules.
-func lostBy(rec *snapshot.Recording, f *snapshot.FailedConnection) string {
+// lostBy names what dropped packets of a connection, where that was traced, and the rule where it
+// is known.
+func lostBy(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 	var by []string
 	if rec.Drops != nil {
 		for _, d := range rec.Drops.Flows {
-			if isOf(d, f) {
+			if isOf(d, s.Failed) {
 				by = once(by, strings.TrimSpace(d.Function+" "+d.Reason))
 			}
 		}
 	}
-	if len(by) == 0 {
-		return ""
+	text := ""
+	if len(by) > 0 {
+		text = ": dropped in " + strings.Join(by[:min(len(by), mostShown)], ", ")
 	}
-	return ": dropped in " + strings.Join(by[:min(len(by), mostShown)], ", ")
+	if places := placesOf(filtersOf(rec, s)); places != "" {
+		text += ", by " + places
+	}
+	return text
+}
+
+// filtersOf are the places that may drop what was lost, by the rules.
+func filtersOf(rec *snapshot.Recording, s *snapshot.FollowedService) []snapshot.RulePlace {
+	last := rec.Last()
+	if last.DNATTargets == nil || last.NATRules == nil {
+		return nil
+	}
+	for _, t := range last.DNATTargets.Targets {
+		if t.Rule < 0 || t.Rule >= len(last.NATRules.Rules) || !mayMatch(&last.NATRules.Rules[t.Rule], s.Protocol, s.Service) || s.Target.IsValid() && s.Target.Addr() != t.Address {
+			continue
+		}
+		if s.Failed.Step == snapshot.StepAnswerLost && t.AnswerFilter != nil {
+			return t.AnswerFilter.Drops
+		}
+		if s.Failed.Step == snapshot.StepLostHere && t.Filter != nil {
+			return t.Filter.Drops
+		}
+	}
+	return nil
 }
 
 // isOf reports whether a dropped flow is one way of a connection, before or after a translation.

@@ -135,6 +135,10 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 			f.cause, f.severity, f.confidence, f.target = u.problem, Critical, "likely", netip.AddrPort{}
 			return
 		}
+		if t.AnswerFilter != nil && !t.AnswerFilter.Passes {
+			f.cause, f.target = "filters of this host drop its answers: "+placesOf(t.AnswerFilter.Drops), netip.AddrPort{}
+			return
+		}
 	}
 }
 

@@ -96,15 +96,35 @@ func (m *machine) keySize(elements []interval) int {
 	return len(elements[0].first)
 }
 
-// Packet is one that rules are asked about. Where In is empty it may come in by any interface,
-// where Src is not valid from any source of the destination's family.
+// Packet is one that rules are asked about. What has its zero value is not known: an address that
+// is not valid (of the other one's family), a port that is 0, an interface without a name.
 type Packet struct {
 	nat.Packet
 	Conn ConnBits
 	SYN  bool
 }
 
-func (p *Packet) isIPv4() bool { return p.Dst.Is4() }
+func (p *Packet) isIPv4() bool { return p.Dst.Is4() || !p.Dst.IsValid() && p.Src.Is4() }
+
+// knows reports whether it is known what a condition asks for; a condition on all addresses of the
+// family needs no knowledge.
+func (p *Packet) knows(c nat.Condition) bool {
+	switch c {
+	case nat.From:
+		return p.Src.IsValid()
+	case nat.To:
+		return p.Dst.IsValid()
+	case nat.SourcePorts:
+		return p.SrcPort != 0
+	case nat.DestPorts:
+		return p.DstPort != 0
+	case nat.In:
+		return p.In != ""
+	case nat.Out:
+		return p.Out != ""
+	}
+	return true
+}
 
 // answer is whether a packet meets a match, as far as that is known.
 type answer int
@@ -118,21 +138,24 @@ const (
 // judge reports whether a packet meets all conditions.
 func (m *Match) judge(p *Packet) answer {
 	sure := yes
-	if m.Opaque || p.In == "" && len(m.NotIn) > 0 || !p.Src.IsValid() && len(m.NotFrom) > 0 {
+	excepts := map[nat.Condition]int{nat.From: len(m.NotFrom), nat.To: len(m.NotTo), nat.In: len(m.NotIn), nat.Out: len(m.NotOut)}
+	for c, n := range excepts {
+		if n > 0 && !p.knows(c) {
+			sure = maybe
+		}
+	}
+	if m.Opaque {
 		sure = maybe
 	}
-	if bits := m.Family(); bits != 0 && bits != p.Dst.BitLen() || m.SYN && !p.SYN {
+	if bits := m.Family(); bits != 0 && (bits == 32) != p.isIPv4() || m.SYN && !p.SYN {
 		return no
 	}
 	for _, c := range m.Misses(&p.Packet) {
 		switch {
-		case c == nat.From && !p.Src.IsValid():
-			if !m.Source().IsValid() {
-				continue // all of the family
-			}
-		case c == nat.In && p.In == "", c == nat.SourcePorts && p.SrcPort == 0:
-		default:
+		case p.knows(c):
 			return no
+		case c == nat.From && !m.Source().IsValid(), c == nat.To && !m.Dest().IsValid():
+			continue // all of the family
 		}
 		sure = maybe
 	}
@@ -265,7 +288,7 @@ func network(c content, p *Packet) []byte {
 	switch at := (field{c.offset, c.length}); {
 	case at == source && p.Src.IsValid():
 		return p.Src.AsSlice()
-	case at == dest:
+	case at == dest && p.Dst.IsValid():
 		return p.Dst.AsSlice()
 	case at == protocol:
 		return []byte{p.Protocol}

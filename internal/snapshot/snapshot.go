@@ -153,10 +153,12 @@ type DNATTarget struct {
 	// Filter is what rules do to the first packet of a connection to it; nil where they were
 	// not asked.
 	Filter *Filter `json:"filter,omitempty"`
+	// AnswerFilter is what they do to its answer, of which the destination is not known.
+	AnswerFilter *Filter `json:"answer_filter,omitempty"`
 }
 
-// Filter is what the chains of filters do to a packet of which the source, and often the
-// interface that it comes in by, is not known.
+// Filter is what the chains of filters do to a packet of which the client, and often the interface
+// on its side, is not known.
 type Filter struct {
 	// Passes is true where it passes, or may.
 	Passes bool `json:"passes"`
