@@ -92,7 +92,7 @@ func placeEvidence(b filtered, r *snapshot.NATRule) (e []Evidence) {
 		if d.Counted {
 			source += fmt.Sprintf("; it dropped %s so far", units.Plural(int64(d.Packets), "packet", "packets"))
 		}
-		e = append(e, Evidence{What: fmt.Sprintf("%s (%s) is dropped by", b.name(), r.Text), Value: d.Text, Source: source})
+		e = append(e, Evidence{What: fmt.Sprintf("what drops %s (%s)", b.name(), r.Text), Value: d.Text, Source: source})
 	}
 	return e
 }
@@ -102,6 +102,9 @@ func (b filtered) accept(rec *snapshot.Recording) Remedy {
 	protocol, owner := cmp.Or(b.Protocol, "tcp"), ""
 	for _, d := range b.filter.Drops {
 		owner = cmp.Or(owner, d.Owner)
+	}
+	if text := b.filter.Drops[0].Text; strings.Contains(text, " -t raw ") || strings.Contains(text, " -t mangle ") {
+		return advice("filter-restrict", text, where(rec))
 	}
 	to := fmt.Sprintf("-p %s -d %s --dport %d", protocol, b.Address, b.Port)
 	toNFT := fmt.Sprintf("ip daddr %s %s dport %d", b.Address, protocol, b.Port)
@@ -124,6 +127,9 @@ func (b filtered) accept(rec *snapshot.Recording) Remedy {
 	}
 	if b.Address.Is6() {
 		how = strings.NewReplacer("iptables", "ip6tables", "ip daddr", "ip6 daddr", "family=ipv4", "family=ipv6").Replace(how)
+	}
+	if b.answers {
+		return advice("filter-accept-answers", how, where(rec))
 	}
 	return advice("filter-accept", b.name(), how, where(rec))
 }

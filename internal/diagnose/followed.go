@@ -29,6 +29,10 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 			f.how, f.severity = "gets no answer to a part of the connections", Warning
 		}
 		f.cause = stepCause(rec, s)
+		if filter := filterOf(rec, s); filter != nil && filter.Passes && len(filter.Drops) > 0 {
+			// An allow-list may mean to.
+			f.severity, f.confidence = Notice, "possible"
+		}
 		if s.Failed.Step == snapshot.StepNoAnswer {
 			f.target = cmp.Or(s.Target, s.Service)
 		}
@@ -89,7 +93,7 @@ func concernsNAT(rec *snapshot.Recording, s *snapshot.FollowedService, dead map[
 		return true
 	}
 	return s.Failed.Client.Addr().IsPrivate() && !s.Service.Addr().IsPrivate() &&
-		slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool { return r.TranslatesSource() })
+		translatesSources(rec)
 }
 
 // stepCause says what is known of why a service's connections come no further.
@@ -100,9 +104,9 @@ func stepCause(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 	case snapshot.StepLostHere:
 		return fmt.Sprintf("it came in by %s and did not leave this host", s.In) + lostBy(rec, s)
 	case snapshot.StepRefusedHere:
-		return "this host refuses it (RST): nothing listens there, or a rule rejects it"
+		return "this host refuses it (RST): nothing listens there, or a rule rejects it" + lostBy(rec, s)
 	case snapshot.StepUnreachableHere:
-		return "this host answers with an ICMP error, " + icmpText(f)
+		return "this host answers with an ICMP error, " + icmpText(f) + lostBy(rec, s)
 	case snapshot.StepNoAnswer:
 		if s.In != "" && !s.Target.IsValid() && !s.Given.IsValid() && f.Client.Addr().IsPrivate() {
 			return left + ", its own private address: no rule translates it, and no answer can come back"
@@ -124,42 +128,49 @@ func stepCause(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 	return ""
 }
 
-// lostBy names what dropped packets of a connection, where that was traced, and the rule where it
-// is known.
-func lostBy(rec *snapshot.Recording, s *snapshot.FollowedService) string {
-	var by []string
-	if rec.Drops != nil {
-		for _, d := range rec.Drops.Flows {
-			if isOf(d, s.Failed) {
-				by = once(by, strings.TrimSpace(d.Function+" "+d.Reason))
-			}
+// droppedIn are the functions that dropped packets of a connection, with their reasons, where that
+// was traced.
+func droppedIn(rec *snapshot.Recording, f *snapshot.FailedConnection) (by []string) {
+	if rec.Drops == nil {
+		return nil
+	}
+	for _, d := range rec.Drops.Flows {
+		if isOf(d, f) {
+			by = once(by, strings.TrimSpace(d.Function+" "+d.Reason))
 		}
 	}
-	text := ""
-	if len(by) > 0 {
-		text = ": dropped in " + strings.Join(by[:min(len(by), mostShown)], ", ")
+	return by[:min(len(by), mostShown)]
+}
+
+// lostBy names what dropped packets of a connection, and the rule where it is known.
+func lostBy(rec *snapshot.Recording, s *snapshot.FollowedService) (text string) {
+	if by := droppedIn(rec, s.Failed); len(by) > 0 {
+		text = ": dropped in " + strings.Join(by, ", ")
 	}
-	if places := placesOf(filtersOf(rec, s)); places != "" {
-		text += ", by " + places
+	if filter := filterOf(rec, s); filter != nil && len(filter.Drops) > 0 {
+		text += ", by " + placesOf(filter.Drops)
 	}
 	return text
 }
 
-// filtersOf are the places that may drop what was lost, by the rules.
-func filtersOf(rec *snapshot.Recording, s *snapshot.FollowedService) []snapshot.RulePlace {
+// filterOf is what filters do to what was lost; nil where that is not known, or where it was
+// something else that dropped it.
+func filterOf(rec *snapshot.Recording, s *snapshot.FollowedService) *snapshot.Filter {
 	last := rec.Last()
-	if last.DNATTargets == nil || last.NATRules == nil {
+	by := droppedIn(rec, s.Failed)
+	ofFilter := len(by) == 0 || slices.ContainsFunc(by, func(place string) bool { return strings.Contains(place, "NETFILTER") || strings.HasPrefix(place, "nf") })
+	if last.DNATTargets == nil || last.NATRules == nil || !ofFilter {
 		return nil
 	}
 	for _, t := range last.DNATTargets.Targets {
 		if t.Rule < 0 || t.Rule >= len(last.NATRules.Rules) || !mayMatch(&last.NATRules.Rules[t.Rule], s.Protocol, s.Service) || s.Target.IsValid() && s.Target.Addr() != t.Address {
 			continue
 		}
-		if s.Failed.Step == snapshot.StepAnswerLost && t.AnswerFilter != nil {
-			return t.AnswerFilter.Drops
-		}
-		if s.Failed.Step == snapshot.StepLostHere && t.Filter != nil {
-			return t.Filter.Drops
+		switch s.Failed.Step {
+		case snapshot.StepAnswerLost:
+			return t.AnswerFilter
+		case snapshot.StepLostHere, snapshot.StepRefusedHere, snapshot.StepUnreachableHere:
+			return t.Filter
 		}
 	}
 	return nil

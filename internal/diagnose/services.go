@@ -31,7 +31,7 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 	}
 	var bad []failing
 	for i := range s.All {
-		if f := judgeService(&s.All[i]); f.how != "" {
+		if f := judgeService(rec, &s.All[i]); f.how != "" {
 			f.explain(rec, &s.All[i])
 			bad = append(bad, f)
 		}
@@ -90,7 +90,7 @@ type failing struct {
 }
 
 // judgeService has no how where the service works, as far as is known.
-func judgeService(s *snapshot.Service) failing {
+func judgeService(rec *snapshot.Recording, s *snapshot.Service) failing {
 	f := failing{name: s.String(), key: serviceID{s.Protocol, s.Service}, target: s.Target, severity: Critical, confidence: "certain"}
 	dead := s.Failing >= fewestFailing
 	switch {
@@ -101,6 +101,11 @@ func judgeService(s *snapshot.Service) failing {
 		}
 	case s.Kind == snapshot.ServiceDNAT && s.Unanswered >= fewestFailed && s.FailedShare() >= failedPart:
 		f.how, f.severity = "gets no answer to a part of the connections", Warning
+	case s.Kind == snapshot.ServiceUntranslated && dead && s.Answered+s.Open == 0 && !isScan(s) && translatesSources(rec):
+		f.how, f.severity, f.confidence = "gets no answers", Warning, "likely"
+		f.cause = "their private address goes out as it is: no rule that translates sources is for them"
+		f.evidence = serviceEvidence(s)
+		return f
 	case s.Kind == snapshot.ServiceSNAT && dead && s.Answered+s.Open == 0 && !isScan(s):
 		f.how, f.confidence = "gets no answers from anywhere", "likely"
 		if len(s.Destinations) == 1 {
@@ -118,6 +123,11 @@ func judgeService(s *snapshot.Service) failing {
 		f.cause = "the server answers, and its clients do not go on: the answers are lost on the way to them, or the clients' addresses are forged"
 	}
 	return f
+}
+
+func translatesSources(rec *snapshot.Recording) bool {
+	rules := rec.Last().NATRules
+	return rules != nil && slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool { return r.TranslatesSource() })
 }
 
 // explain takes what is known to be wrong with the target for the cause.

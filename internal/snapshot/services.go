@@ -23,6 +23,10 @@ const (
 	ServiceSNAT = "snat"
 	// ServiceDestination are those of them to Service.
 	ServiceDestination = "destination"
+	// ServiceUntranslated are connections from private addresses to public ones that are not
+	// translated, and so get an answer only if another host translates them. Given is the
+	// network that they are from, of 24 bits.
+	ServiceUntranslated = "untranslated"
 )
 
 // Service is connections that are translated alike. Numbers are of entries of the table,
@@ -77,6 +81,8 @@ func (s *Service) String() string {
 		return s.Protocol + " " + endString(s.Service) + " -> " + endString(s.Target)
 	case ServiceDestination:
 		return s.Protocol + " " + endString(s.Service) + " from " + s.Given.String()
+	case ServiceUntranslated:
+		return s.Protocol + " from " + s.Given.String() + "/24, untranslated"
 	}
 	return s.Protocol + " from " + s.Given.String()
 }

@@ -67,7 +67,8 @@ const (
 // add takes an entry of the second dump. isNew is whether it was not in the first one, idle
 // whether it was, and no packet came since.
 func (s *services) add(e *conntrack.Entry, gap Gap, isNew, idle bool) {
-	if e.Status.Has(conntrack.Expected) || !e.IsDNAT() && !e.IsSNAT() {
+	plain := !e.IsDNAT() && !e.IsSNAT()
+	if e.Status.Has(conntrack.Expected) || plain && !leavesPrivately(e) {
 		return
 	}
 	what := outcomeOf(e, isNew, idle)
@@ -79,10 +80,21 @@ func (s *services) add(e *conntrack.Entry, gap Gap, isNew, idle bool) {
 		s.of(serviceKey{snapshot.ServiceDNAT, e.Orig.Proto, e.Zone, end{e.Orig.Dst, e.Orig.DstPort, 0}.addrPort(), end{e.Reply.Src, e.Reply.SrcPort, 0}.addrPort(), netip.Addr{}}).count(e, what, since)
 		return
 	}
+	if plain {
+		network, _ := e.Orig.Src.Prefix(24)
+		s.of(serviceKey{kind: snapshot.ServiceUntranslated, proto: e.Orig.Proto, zone: e.Zone, given: network.Addr()}).count(e, what, since)
+		return
+	}
 	key := serviceKey{kind: snapshot.ServiceSNAT, proto: e.Orig.Proto, zone: e.Zone, given: e.Reply.Dst}
 	s.of(key).count(e, what, since)
 	key.kind, key.service = snapshot.ServiceDestination, netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort)
 	s.of(key).count(e, what, since)
+}
+
+// leavesPrivately reports whether a connection goes from a private address to a public one.
+func leavesPrivately(e *conntrack.Entry) bool {
+	to := e.Orig.Dst
+	return e.Orig.Src.Is4() && e.Orig.Src.IsPrivate() && !to.IsPrivate() && to.IsGlobalUnicast()
 }
 
 func (e end) addrPort() netip.AddrPort { return netip.AddrPortFrom(e.addr, e.port) }
@@ -178,7 +190,7 @@ func (o *outcomes) fails(e *conntrack.Entry, what outcome, since uint32) {
 	}
 	o.failed[since]++
 	o.Clients = named(o.Clients, e.Orig.Src)
-	if o.Kind == snapshot.ServiceSNAT {
+	if o.Kind == snapshot.ServiceSNAT || o.Kind == snapshot.ServiceUntranslated {
 		o.Destinations = named(o.Destinations, netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort))
 	}
 }
