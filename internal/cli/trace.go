@@ -11,6 +11,7 @@ import (
 	bpf "github.com/natkit/natkit/internal/bpf/drops"
 	"github.com/natkit/natkit/internal/bpf/path"
 	bpfprofile "github.com/natkit/natkit/internal/bpf/profile"
+	"github.com/natkit/natkit/internal/follow"
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/profile"
@@ -197,6 +198,85 @@ func (d *dropsVerb) event(e bpf.Event, stop context.CancelCauseFunc) {
 	} else if d.shown == d.limit {
 		stop(context.Canceled)
 	}
+}
+
+// flowsVerb is the verb flows.
+type flowsVerb struct {
+	env             *Env
+	target          target
+	duration, every time.Duration
+	options         follow.Options
+}
+
+func newFlows(env *Env) *cobra.Command {
+	f := &flowsVerb{env: env}
+	cmd := &cobra.Command{
+		Use:   "flows",
+		Short: "show which services are answered, how fast, and where connections get lost",
+		Long: `Follow the first packets of connections and of their answers through the network
+namespace, until Ctrl-C or --for expires, by what a NAT does not change: for each service
+how many were answered, how long they took here, at the server, and back, how many first
+packets came again, and how those that fail do:
+
+  lost-here            came in and did not leave: a filter, a route, or the NAT dropped it
+  refused-here, unreachable-here   this host answered by a RST or an ICMP error
+  no-answer            left, and nothing came back
+  refused, unreachable a RST or an ICMP error came back
+  answered-by-another  the answer came from another address
+  answer-lost-here     the answer came and did not leave
+  answer-untranslated  the answer left by another address than was asked
+  client-asks-again    the answer left, and the client asked again
+
+It reads SYN, SYN-ACK, RST, UDP and ICMP at the interfaces by a packet socket, about 2,500 a
+second: beyond, one in 2, 4, … connections of TCP is followed, and UDP no longer.
+'natkit doctor --trace' does the same, and says why.
+
+Requires CAP_NET_RAW, and CAP_SYS_ADMIN for --netns and --pid. It works on any kernel.`,
+		Example: `  sudo natkit flows                            # all, until Ctrl-C
+  sudo natkit flows --for 10s --service 203.0.113.1:443
+  sudo natkit flows --client 198.51.100.7
+  sudo natkit flows --netns gateway --for 30s --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.Var(period(&f.duration, minDrops, maxWindow), "for", "end after this time: seconds or 500ms, 2m, … (default until Ctrl-C)")
+	flags.Var(period(&f.every, minDrops, maxWindow), "every", "show what was seen so far after each interval of this time (default 2s on a terminal, else never)")
+	flags.Var(into(&f.options.Service, follow.ParseEnd), "service", "only connections to `ADDRESS[:PORT]`, as clients name it")
+	flags.Var(into(&f.options.Client, follow.ParseEnd), "client", "only connections of `ADDRESS[:PORT]`")
+	f.target.addFlags(cmd)
+	f.env.addJSON(cmd, report.FlowsSchema)
+	cmd.MarkFlagsMutuallyExclusive("every", "json")
+	return cmd
+}
+
+func (f *flowsVerb) run(cmd *cobra.Command) (err error) {
+	if f.every == 0 && f.env.StdoutTerminal && !f.env.asJSON {
+		f.every = 2 * time.Second
+	}
+	if f.options.Netns, err = f.target.open(cmd); err != nil {
+		return err
+	}
+	defer f.options.Netns.Close()
+	tap, err := follow.Start(cmd.Context(), f.options)
+	if err != nil {
+		return err
+	}
+	if f.env.StderrTerminal {
+		f.env.note("following connections; Ctrl-C ends it")
+	}
+	err = during(cmd.Context(), f.duration, f.every, func() error {
+		now, err := tap.Read()
+		if err != nil {
+			return err
+		}
+		return report.FlowsSoFar(f.env.Stdout, f.env.style(), now)
+	})
+	followed, stopErr := tap.Stop()
+	if err = errors.Join(err, stopErr); err != nil {
+		return err
+	}
+	return f.env.print(report.FlowsDocument{Schema: report.FlowsSchema, Version: f.env.Version, Followed: followed})
 }
 
 // namespaceNames names network namespaces; it may be used by several goroutines.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -29,6 +30,13 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 			f.how, f.severity = "gets no answer to a part of the connections", Warning
 		}
 		f.cause = stepCause(rec, s)
+		switch lone := s.Given.IsValid() && !s.Target.IsValid() && destinations(rec.Followed.Services, s.Given) == 1; {
+		case s.Failed.Step != snapshot.StepNoAnswer:
+		case s.Protocol != "tcp" && s.Steps[snapshot.StepAnswered] == 0 && !nat.AnswersAlways(s.Service.Port()):
+			f.severity, f.confidence = Notice, "possible" // it may not be meant to answer
+		case lone:
+			f.how, f.severity, f.confidence = "gets no answers, the only destination of "+s.Given.String(), Warning, "possible"
+		}
 		if filter := filterOf(rec, s); filter != nil && filter.Passes && len(filter.Drops) > 0 {
 			// An allow-list may mean to.
 			f.severity, f.confidence = Notice, "possible"
@@ -43,6 +51,16 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 		all = append(all, f)
 	}
 	return all
+}
+
+// destinations counts those of an address that sources become.
+func destinations(all []snapshot.FollowedService, given netip.Addr) (n int) {
+	for i := range all {
+		if all[i].Given == given && !all[i].Target.IsValid() {
+			n++
+		}
+	}
+	return n
 }
 
 // connections are those that were followed to an end.
@@ -74,6 +92,9 @@ func deadSources(all []snapshot.FollowedService) map[netip.Addr]bool {
 // a rule is for it, or it leaves untranslated and should not. A destination outside that is dead
 // among others that are not is no fault of this host.
 func concernsNAT(rec *snapshot.Recording, s *snapshot.FollowedService, dead map[netip.Addr]bool) bool {
+	if s.Protocol == "udp" && nat.IsOneWay(s.Service.Port()) {
+		return false
+	}
 	beyond := slices.Contains([]snapshot.Step{snapshot.StepNoAnswer, snapshot.StepRefused, snapshot.StepUnreachable}, s.Failed.Step)
 	switch {
 	case s.Target.IsValid():

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -161,11 +162,10 @@ func isScan(s *snapshot.Service) bool {
 // answersAlways reports whether a protocol without connections is one in which every question
 // gets an answer.
 func answersAlways(s *snapshot.Service) bool {
-	ports := []uint16{53, 123, 443, 500, 1812, 3478, 4500, 5060, 51820}
 	if s.Kind == snapshot.ServiceDNAT {
-		return slices.Contains(ports, s.Service.Port())
+		return nat.AnswersAlways(s.Service.Port())
 	}
-	return slices.ContainsFunc(s.Destinations, func(d netip.AddrPort) bool { return slices.Contains(ports, d.Port()) })
+	return slices.ContainsFunc(s.Destinations, func(d netip.AddrPort) bool { return nat.AnswersAlways(d.Port()) })
 }
 
 func serviceEvidence(s *snapshot.Service) []Evidence {

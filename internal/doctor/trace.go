@@ -71,7 +71,7 @@ func StartTrace(ctx context.Context, o TraceOptions) *Tracer {
 	}
 	if o.Follow {
 		t.part(snapshot.PartFollowed, func() (err error) {
-			t.follow, err = follow.Start(ctx, o.Netns)
+			t.follow, err = follow.Start(ctx, follow.Options{Netns: o.Netns})
 			return err
 		})
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
+	"sync"
 	"time"
 
 	"golang.org/x/net/bpf"
@@ -17,25 +19,47 @@ import (
 
 // Tap follows connections from Start to Stop.
 type Tap struct {
-	ns     *netns.Handle
+	ns    *netns.Handle
+	began time.Time
+	stop  func() error
+
+	mu     sync.Mutex // what follows
 	watch  *Watch
 	socket *tap.Socket
 	rate   *tap.Rate
-	began  time.Time
-	links  map[int]string
 	// datagrams are followed while they are not too many.
 	datagrams bool
-	stop      func() error
+	lost      uint64
 }
 
-// Start begins to follow connections through a namespace (nil: the one natkit runs in). Needs
-// CAP_NET_RAW there.
-func Start(ctx context.Context, ns *netns.Handle) (t *Tap, err error) {
+// Options specify what to follow.
+type Options struct {
+	// Netns is the namespace; nil is the one natkit runs in.
+	Netns *netns.Handle
+	// Service and Client, where valid, are the destination and the source as clients name them;
+	// a port of 0 is any.
+	Service, Client netip.AddrPort
+}
+
+// ParseEnd reads ADDRESS or ADDRESS:PORT.
+func ParseEnd(text string) (netip.AddrPort, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return netip.AddrPortFrom(a, 0), nil
+	}
+	end, err := netip.ParseAddrPort(text)
+	if err != nil {
+		return end, fmt.Errorf("%q is not an address, nor an address with a port, such as 203.0.113.1:443 or [2001:db8::1]:443", text)
+	}
+	return end, nil
+}
+
+// Start begins to follow connections. Needs CAP_NET_RAW in the namespace.
+func Start(ctx context.Context, o Options) (t *Tap, err error) {
 	if err := netns.CheckPrivilege(netns.Need{Any: netns.NetRaw, Why: "for a packet socket, to follow connections"}); err != nil {
 		return nil, fmt.Errorf("follow connections: %w", err)
 	}
-	t = &Tap{ns: ns, watch: NewWatch(), rate: tap.NewRate(), began: time.Now(), links: map[int]string{}, datagrams: true}
-	err = ns.Do(func() (err error) {
+	t = &Tap{ns: o.Netns, watch: NewWatch(o.Service, o.Client), rate: tap.NewRate(), began: time.Now(), datagrams: true}
+	err = t.ns.Do(func() (err error) {
 		t.socket, err = tap.Open(unix.ETH_P_ALL, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) { return firstPackets(sample, t.datagrams) })
 		return err
 	})
@@ -49,6 +73,8 @@ func Start(ctx context.Context, ns *netns.Handle) (t *Tap, err error) {
 // poll takes the packets that have come. Where they are too many it gives up datagrams first,
 // of which a sample would miss the answers.
 func (t *Tap) poll() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	var f frame.Frame
 	n, err := t.socket.Receive(func(p *tap.Packet) {
 		if f.DecodeNetwork(tap.EtherType(p.Version), p.Data) != nil {
@@ -69,24 +95,34 @@ func (t *Tap) poll() error {
 	return t.socket.Attach(t.rate.Sample)
 }
 
-// Stop ends the watch and returns its result. It may be called once.
-func (t *Tap) Stop() (*snapshot.Followed, error) {
-	err := t.stop()
-	seconds := time.Since(t.began).Seconds()
-	lost := t.socket.Lost()
-	t.socket.Close()
-	if err != nil {
-		return nil, fmt.Errorf("follow connections: %w", err)
-	}
-	err = t.ns.Do(func() error {
-		links, err := net.Interfaces()
-		for _, l := range links {
-			t.links[l.Index] = l.Name
+// Read returns what was seen so far.
+func (t *Tap) Read() (*snapshot.Followed, error) {
+	links := map[int]string{}
+	err := t.ns.Do(func() error {
+		all, err := net.Interfaces()
+		for _, l := range all {
+			links[l.Index] = l.Name
 		}
 		return err
 	})
-	r := t.watch.Result(seconds, func(index int) string { return t.links[index] })
+	if err != nil {
+		return nil, fmt.Errorf("follow connections: %w", err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	seconds := time.Since(t.began).Seconds()
+	t.lost += t.socket.Lost()
+	r := t.watch.Result(seconds, func(index int) string { return links[index] })
 	r.Seconds, r.Sample, r.TCPOnly = seconds, t.rate.Sample, !t.datagrams
-	r.Lost += lost
-	return r, err
+	r.Lost += t.lost
+	return r, nil
+}
+
+// Stop ends the watch and returns what was seen. It may be called once.
+func (t *Tap) Stop() (*snapshot.Followed, error) {
+	defer t.socket.Close()
+	if err := t.stop(); err != nil {
+		return nil, fmt.Errorf("follow connections: %w", err)
+	}
+	return t.Read()
 }

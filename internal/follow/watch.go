@@ -93,11 +93,14 @@ type Watch struct {
 	// contents find what came in when it leaves: the datagrams of those that did not yet.
 	contents map[uint64][]*attempt
 	lost     uint64
+	// service and client are those to follow, where valid; a port of 0 is any.
+	service, client netip.AddrPort
 }
 
-// NewWatch follows what See is given.
-func NewWatch() *Watch {
-	return &Watch{
+// NewWatch follows what See is given: connections to a service and of a client, where they are
+// valid; a port of 0 is any.
+func NewWatch(service, client netip.AddrPort) *Watch {
+	return &Watch{service: service, client: client,
 		handshakes: map[number]*attempt{}, questions: map[end]*attempt{}, answers: map[end]*attempt{}, returns: map[end]*attempt{},
 		contents: map[uint64][]*attempt{},
 	}
@@ -126,8 +129,11 @@ func forwardable(a netip.Addr) bool {
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// add returns a new attempt; nil where there is no room for it.
-func (w *Watch) add(protocol uint8) *attempt {
+// add returns a new attempt; nil where there is no room for it, or it is not to be followed.
+func (w *Watch) add(protocol uint8, t frame.Tuple) *attempt {
+	if !isEnd(w.service, t.Dst) || !isEnd(w.client, t.Src) {
+		return nil
+	}
 	if len(w.all) == mostAttempts {
 		w.lost++
 		return nil
@@ -135,6 +141,11 @@ func (w *Watch) add(protocol uint8) *attempt {
 	a := &attempt{protocol: protocol}
 	w.all = append(w.all, a)
 	return a
+}
+
+// isEnd reports whether an end is the wanted one, which may be any.
+func isEnd(wanted, end netip.AddrPort) bool {
+	return !wanted.IsValid() || wanted.Addr() == end.Addr() && (wanted.Port() == 0 || wanted.Port() == end.Port())
 }
 
 func reverse(t frame.Tuple) frame.Tuple { return frame.Tuple{Src: t.Dst, Dst: t.Src} }
@@ -159,7 +170,7 @@ func (w *Watch) tcp(p *Packet) {
 func (w *Watch) syn(p *Packet, t frame.Tuple, n number) {
 	a := w.handshakes[n]
 	if a == nil {
-		if a = w.add(unix.IPPROTO_TCP); a == nil {
+		if a = w.add(unix.IPPROTO_TCP, t); a == nil {
 			return
 		}
 		w.handshakes[n] = a
@@ -234,7 +245,7 @@ func (w *Watch) datagram(p *Packet, t frame.Tuple) {
 	}
 	a := w.questions[key]
 	if a == nil {
-		if a = w.add(protocol); a == nil {
+		if a = w.add(protocol, t); a == nil {
 			return
 		}
 		w.questions[key], w.returns[end{protocol, reverse(t)}] = a, a
@@ -300,7 +311,7 @@ func (w *Watch) datagramSent(p *Packet, key end, content uint64) {
 		return
 	}
 	if a == nil {
-		if a = w.add(key.protocol); a == nil {
+		if a = w.add(key.protocol, key.Tuple); a == nil {
 			return
 		}
 		w.questions[key] = a

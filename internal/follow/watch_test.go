@@ -35,7 +35,7 @@ const (
 func script(t *testing.T, text string) *Watch {
 	t.Helper()
 	names := strings.NewReplacer("client", client, "public", public, "server", server, "inside", inside, "gateway", gateway, "remote", remote)
-	w := NewWatch()
+	w := NewWatch(netip.AddrPort{}, netip.AddrPort{})
 	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
 		var at float64
 		var way, device, kind, ends string
@@ -174,7 +174,7 @@ func TestService(t *testing.T) {
 
 // TestBounds: what finds no room is counted.
 func TestBounds(t *testing.T) {
-	w := NewWatch()
+	w := NewWatch(netip.AddrPort{}, netip.AddrPort{})
 	to := netip.MustParseAddrPort(public)
 	for i := range mostAttempts + 5 {
 		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}), 1024)

@@ -83,3 +83,28 @@ func ServiceString(protocol uint8, ports []Ports) string {
 		return name
 	}
 }
+
+// IsOneWay reports whether UDP to a port is not meant to be answered on the same ports:
+// tunnels, whose source port is a hash of the flow inside and whose packets back go to
+// the same destination port, and what only reports, often from a new port each time.
+func IsOneWay(port uint16) bool {
+	switch port {
+	case 4789, 8472, 6081, 4754, 6635: // VXLAN (RFC 7348, and Linux' own), Geneve, GRE and MPLS in UDP
+		return true
+	case 162, 514, 8125, 12201, 25826: // SNMP traps, syslog, StatsD, GELF, collectd
+		return true
+	case 2055, 4739, 6343, 9995, 9996: // NetFlow, IPFIX, sFlow
+		return true
+	}
+	return false
+}
+
+// AnswersAlways reports whether every UDP question to a port gets an answer: DNS, NTP, QUIC, IKE,
+// RADIUS, STUN, SIP, WireGuard.
+func AnswersAlways(port uint16) bool {
+	switch port {
+	case 53, 123, 443, 500, 4500, 1812, 1813, 3478, 5060, 51820:
+		return true
+	}
+	return false
+}

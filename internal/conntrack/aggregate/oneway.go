@@ -143,22 +143,7 @@ func isUnanswered(e *conntrack.Entry) bool {
 	case unix.IPPROTO_TCP:
 		return e.TCPState == conntrack.TCPSynSent
 	case unix.IPPROTO_UDP:
-		return !isOneWay(e.Orig.DstPort)
-	}
-	return false
-}
-
-// isOneWay reports whether UDP to a port is not meant to be answered on the same ports:
-// tunnels, whose source port is a hash of the flow inside and whose packets back go to
-// the same destination port, and what only reports, often from a new port each time.
-func isOneWay(port uint16) bool {
-	switch port {
-	case 4789, 8472, 6081, 4754, 6635: // VXLAN (RFC 7348, and Linux' own), Geneve, GRE and MPLS in UDP
-		return true
-	case 162, 514, 8125, 12201, 25826: // SNMP traps, syslog, StatsD, GELF, collectd
-		return true
-	case 2055, 4739, 6343, 9995, 9996: // NetFlow, IPFIX, sFlow
-		return true
+		return !nat.IsOneWay(e.Orig.DstPort)
 	}
 	return false
 }

@@ -114,7 +114,7 @@ func outcomeOf(e *conntrack.Entry, isNew, idle bool) outcome {
 	seen := e.Status.Has(conntrack.SeenReply)
 	if e.Orig.Proto != unix.IPPROTO_TCP {
 		switch {
-		case !seen && (e.Orig.Proto != unix.IPPROTO_UDP || !isOneWay(e.Orig.DstPort)):
+		case !seen && (e.Orig.Proto != unix.IPPROTO_UDP || !nat.IsOneWay(e.Orig.DstPort)):
 			return outcomeUnanswered
 		case seen && (isNew || idle):
 			return outcomeAnswered
