@@ -41,8 +41,13 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 			// An allow-list may mean to.
 			f.severity, f.confidence = Notice, "possible"
 		}
-		if s.Failed.Step == snapshot.StepNoAnswer {
-			f.target = cmp.Or(s.Target, s.Service)
+		switch s.Failed.Step {
+		case snapshot.StepNoAnswer, snapshot.StepRefused, snapshot.StepUnreachable, snapshot.StepOtherSource:
+			f.target = s.Failed.LeftTo
+		case snapshot.StepClientSilent:
+			f.advice = new(advice("service-client", s.Failed.Client.Addr(), s.In, where(rec)))
+		default:
+			f.advice = new(advice("service-path", inNamespace(rec.Last().Netns.Name), s.Protocol, s.Failed.Client.Addr()))
 		}
 		f.evidence = []Evidence{{
 			What: f.name + ": " + string(s.Failed.Step), Value: int64(s.Steps[s.Failed.Step]), Unit: "of " + units.Plural(connections(s), "connection", "connections"),

@@ -68,7 +68,7 @@ func traceAdded(bad, followed []failing) []failing {
 			continue
 		}
 		b := &bad[i]
-		b.cause, b.target = f.cause, f.target
+		b.cause, b.target, b.advice = f.cause, f.target, f.advice
 		b.severity, b.confidence = max(b.severity, f.severity), f.confidence
 		b.evidence = append(f.evidence, b.evidence...)
 	}
@@ -86,8 +86,9 @@ type failing struct {
 	severity   Severity
 	confidence string
 	evidence   []Evidence
-	// target is valid where the server is worth a look.
+	// target is valid where the server is worth a look; advice is another one.
 	target netip.AddrPort
+	advice *Remedy
 }
 
 // judgeService has no how where the service works, as far as is known.
@@ -309,6 +310,9 @@ func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 	f.Cause = strings.Join(causes[:min(len(causes), mostShown)], "; or ")
 	if rec.Drops == nil {
 		f.Remedies = append(f.Remedies, advice("service-trace", inNamespace(rec.Last().Netns.Name)))
+	}
+	if bad[0].advice != nil {
+		f.Remedies = append(f.Remedies, *bad[0].advice)
 	}
 	if target := bad[0].target; target.IsValid() && target.Addr().IsValid() {
 		f.Remedies = append(f.Remedies, advice("service-ask", target.Addr(), target.Port(), where(rec)))
