@@ -1,0 +1,121 @@
+package follow
+
+import (
+	"net/netip"
+	"testing"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/tap"
+)
+
+// keeps has a filter judge a packet of a kind (PACKET_HOST, …).
+func keeps(t *testing.T, raw []bpf.RawInstruction, kind uint32, version int, b []byte) bool {
+	t.Helper()
+	program, all := bpf.Disassemble(raw)
+	if !all {
+		t.Fatal("the filter cannot be read back")
+	}
+	for i, in := range program { // the virtual machine has no packet types
+		if e, ok := in.(bpf.LoadExtension); ok && e.Num == bpf.ExtType {
+			program[i] = bpf.LoadConstant{Dst: bpf.RegA, Val: kind}
+		} else if ok && e.Num == bpf.ExtProto {
+			program[i] = bpf.LoadConstant{Dst: bpf.RegA, Val: uint32(tap.EtherType(version))}
+		}
+	}
+	vm, err := bpf.NewVM(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := vm.Run(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n > 0
+}
+
+var tuples = map[int]frame.Tuple{
+	4: {Src: netip.MustParseAddrPort("198.51.100.7:40000"), Dst: netip.MustParseAddrPort("203.0.113.1:80")},
+	6: {Src: netip.MustParseAddrPort("[2001:db8::7]:40000"), Dst: netip.MustParseAddrPort("[2001:db8:1::1]:80")},
+}
+
+func ipPacket(version int, protocol uint8, payload []byte) []byte {
+	t := tuples[version]
+	return frame.IP{Source: t.Src.Addr(), Destination: t.Dst.Addr(), Protocol: protocol, TTL: 64}.Append(nil, payload)
+}
+
+func segment(version int, flags frame.TCPFlags, seq, ack uint32) []byte {
+	return ipPacket(version, unix.IPPROTO_TCP, frame.AppendTCP(nil, tuples[version], frame.TCP{Flags: flags, SequenceNumber: seq, AcknowledgmentNumber: ack}, []byte("x")))
+}
+
+func TestFilter(t *testing.T) {
+	icmp := map[int]uint8{4: unix.IPPROTO_ICMP, 6: unix.IPPROTO_ICMPV6}
+	for _, version := range []int{4, 6} {
+		all, err := firstPackets(1, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		handshakes, err := firstPackets(1, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ts := tuples[version]
+		for _, c := range []struct {
+			name               string
+			packet             []byte
+			kind               uint32
+			all, onlyHandshake bool
+		}{
+			{"SYN", segment(version, frame.SYN, 7, 0), unix.PACKET_HOST, true, true},
+			{"SYN with ECN", segment(version, frame.SYN|frame.ECE|frame.CWR, 7, 0), unix.PACKET_HOST, true, true},
+			{"SYN that leaves", segment(version, frame.SYN, 7, 0), unix.PACKET_OUTGOING, true, true},
+			{"SYN of others", segment(version, frame.SYN, 7, 0), unix.PACKET_OTHERHOST, false, false},
+			{"SYN-ACK", segment(version, frame.SYN|frame.ACK, 9, 8), unix.PACKET_HOST, true, true},
+			{"RST that answers", segment(version, frame.RST|frame.ACK, 0, 8), unix.PACKET_HOST, true, true},
+			{"RST", segment(version, frame.RST, 8, 0), unix.PACKET_HOST, false, false},
+			{"ACK", segment(version, frame.ACK, 8, 10), unix.PACKET_HOST, false, false},
+			{"data", segment(version, frame.ACK|frame.PSH, 8, 10), unix.PACKET_HOST, false, false},
+			{"FIN", segment(version, frame.ACK|frame.FIN, 8, 10), unix.PACKET_HOST, false, false},
+			{"UDP", ipPacket(version, unix.IPPROTO_UDP, frame.AppendUDP(nil, ts, []byte("x"), false)), unix.PACKET_HOST, true, false},
+			{"an echo", ipPacket(version, icmp[version], frame.AppendICMP(nil, ts.Src.Addr(), ts.Dst.Addr(), frame.ICMP{Type: 8}, nil)), unix.PACKET_HOST, true, false},
+			{"another protocol", ipPacket(version, unix.IPPROTO_GRE, []byte("xxxxxxxx")), unix.PACKET_HOST, false, false},
+		} {
+			if got := keeps(t, all, c.kind, version, c.packet); got != c.all {
+				t.Errorf("IPv%d, %s: kept %v", version, c.name, got)
+			}
+			if got := keeps(t, handshakes, c.kind, version, c.packet); got != c.onlyHandshake {
+				t.Errorf("IPv%d, %s, without datagrams: kept %v", version, c.name, got)
+			}
+		}
+	}
+}
+
+// TestSampledTogether: a handshake's packets are kept together, and of the handshakes as many
+// as were asked for.
+func TestSampledTogether(t *testing.T) {
+	const sample, handshakes = 8, 1 << 13
+	for _, version := range []int{4, 6} {
+		filter, err := firstPackets(sample, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := 0
+		for i := range uint32(handshakes) {
+			isn := i * 64001 // initial sequence numbers of one client grow with time
+			question := keeps(t, filter, unix.PACKET_HOST, version, segment(version, frame.SYN, isn, 0))
+			answer := keeps(t, filter, unix.PACKET_HOST, version, segment(version, frame.SYN|frame.ACK, 99, isn+1))
+			refusal := keeps(t, filter, unix.PACKET_OUTGOING, version, segment(version, frame.RST|frame.ACK, 0, isn+1))
+			if question != answer || question != refusal {
+				t.Fatalf("IPv%d, %d: SYN %v, SYN-ACK %v, RST %v", version, isn, question, answer, refusal)
+			}
+			if question {
+				kept++
+			}
+		}
+		if kept < handshakes/sample*9/10 || kept > handshakes/sample*11/10 {
+			t.Errorf("IPv%d: %d of %d, want one in %d", version, kept, handshakes, sample)
+		}
+	}
+}
