@@ -236,15 +236,18 @@ func (w *Watch) datagram(p *Packet, t frame.Tuple) {
 		w.datagramSent(p, key, content)
 		return
 	}
-	if a := w.answers[key]; a != nil {
+	a := w.answers[key]
+	if a == nil {
+		a = w.returns[key] // br_netfilter has translated it back
+	}
+	if a != nil {
 		a.answer(p, t)
 		if a.returned == nil {
 			w.expect(content, a)
 		}
 		return
 	}
-	a := w.questions[key]
-	if a == nil {
+	if a = w.questions[key]; a == nil {
 		if a = w.add(protocol, t); a == nil {
 			return
 		}
@@ -353,9 +356,9 @@ func (w *Watch) about(key end) *attempt {
 func (a *attempt) step(now float64) snapshot.Step {
 	isTCP := a.protocol == unix.IPPROTO_TCP
 	switch {
-	case a.answered != nil && a.left != nil && a.answered.Tuple != reverse(a.left.Tuple):
+	case a.answered != nil && a.left != nil && a.answered.Src != a.left.Dst: // br_netfilter may have translated the destination back
 		return snapshot.StepOtherSource
-	case a.returned != nil && a.came != nil && a.returned.Tuple != reverse(a.came.Tuple):
+	case a.returned != nil && a.came != nil && a.returned.Src != a.came.Dst:
 		return snapshot.StepAnswerUntranslated
 	case a.returned != nil && isTCP && a.afterward > 1:
 		return snapshot.StepClientSilent
