@@ -61,11 +61,12 @@ func (b filtered) name() string {
 func filteredFinding(rec *snapshot.Recording, bad []filtered) *Finding {
 	f := worded("dnat-filtered", nil, nil)
 	var names, places []string
+	grown := rec.Last().NATRules.Grown(rec.First().NATRules)
 	for i, b := range bad {
 		r := &rec.Last().NATRules.Rules[b.Rule]
-		if grown := r.Grown(rec.First().NATRules); grown > 0 {
+		if n := grown[b.Rule]; n > 0 {
 			f.Severity = Critical
-			f.Evidence = append(f.Evidence, Evidence{What: "translated, and dropped: " + b.name(), Value: int64(grown), Unit: "packets", Source: "counter of the rule"})
+			f.Evidence = append(f.Evidence, Evidence{What: "translated, and dropped: " + b.name(), Value: int64(n), Unit: "packets", Source: "counter of the rule"})
 		}
 		if i < mostListed {
 			f.Evidence = append(f.Evidence, placeEvidence(b, r)...)

@@ -39,12 +39,13 @@ func checkForwarding(rec *snapshot.Recording) (*Finding, Check) {
 		return passed("what rules translate is forwarded")
 	}
 	f := worded("forwarding-off", nil, nil, names[0])
+	grown := last.NATRules.Grown(rec.First().NATRules)
 	for _, name := range names {
 		f.Evidence = append(f.Evidence, Evidence{What: name, Value: int64(0), Source: "sysctl"})
 		packets := uint64(0)
 		for n, i := range off[name] {
 			r := &last.NATRules.Rules[i]
-			packets += r.Grown(rec.First().NATRules)
+			packets += grown[i]
 			if n < mostShown {
 				f.Evidence = append(f.Evidence, Evidence{What: "a rule that needs it", Value: r.Place() + ": " + r.Text, Source: "NAT rules by netlink"})
 			}

@@ -193,9 +193,8 @@ func vanishedOnes(rec *snapshot.Recording) (all []failing) {
 	if now == nil || before == nil || now.TooMany || !rec.Flows.Services.Complete || finds(rec, "ct-table-full", "ct-chain-cap") {
 		return nil
 	}
-	for i := range now.Rules {
+	for i, packets := range now.Grown(before) {
 		r := &now.Rules[i]
-		packets := r.Grown(before)
 		soon := float64(packets) * min(1, shortestEntry/max(rec.Seconds(), 1))
 		if r.TranslatesSource() || r.Hook != "prerouting" || soon < 1 || slices.ContainsFunc(rec.Flows.Services.All, func(s snapshot.Service) bool { return mayBe(r, &s) }) {
 			continue

@@ -226,21 +226,42 @@ type NATCondition struct {
 	LocalDestination bool `json:"local_destination,omitempty"`
 }
 
-// Grown returns what the rule's counter grew by since earlier rules, in which it is found by its
-// place; 0 where it does not count, or is new.
-func (r *NATRule) Grown(before *NATRules) uint64 {
-	if !r.Counted || before == nil {
-		return 0
+// Grown returns what the counter of each rule grew by since earlier rules, in which it is found by
+// its place; 0 where it does not count, or is new.
+func (n *NATRules) Grown(before *NATRules) []uint64 {
+	grown := make([]uint64, len(n.Rules))
+	if before == nil {
+		return grown
 	}
-	for i := range before.Rules {
-		b := &before.Rules[i]
-		same := b.Counted && b.Source == r.Source && b.Family == r.Family && b.Table == r.Table && b.Chain == r.Chain && b.Handle == r.Handle &&
-			b.Hook == r.Hook && b.Text == r.Text && b.NATCondition == r.NATCondition
-		if same && b.Packets <= r.Packets {
-			return r.Packets - b.Packets
+	type place struct {
+		source, family, table, chain, hook, text string
+		handle                                   uint64
+		NATCondition
+		nth int // of those that are alike
+	}
+	places := func(rules []NATRule, each func(i int, p place)) {
+		alike := map[place]int{}
+		for i := range rules {
+			r := &rules[i]
+			p := place{r.Source, r.Family, r.Table, r.Chain, r.Hook, r.Text, r.Handle, r.NATCondition, 0}
+			alike[p]++
+			p.nth = alike[p]
+			each(i, p)
 		}
 	}
-	return 0
+	counted := map[place]uint64{}
+	places(before.Rules, func(i int, p place) {
+		if before.Rules[i].Counted {
+			counted[p] = before.Rules[i].Packets
+		}
+	})
+	places(n.Rules, func(i int, p place) {
+		r := &n.Rules[i]
+		if then, known := counted[p]; known && r.Counted && then <= r.Packets {
+			grown[i] = r.Packets - then
+		}
+	})
+	return grown
 }
 
 // TranslatesSource reports whether the rule is about sources.
