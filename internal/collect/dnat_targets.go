@@ -26,8 +26,10 @@ const (
 	// one rule: what has more translates a whole prefix.
 	mostTargets = 1000
 	mostOfRule  = 16
-	// mostDrops bounds the places that may drop what goes to one target.
-	mostDrops = 8
+	// mostDrops bounds the places that may drop what goes to one target, mostJudged the rules
+	// that are asked about packets, some 0.1 µs each.
+	mostDrops  = 8
+	mostJudged = 4_000_000
 )
 
 // readDNATTargets asks for the route, the neighbour and, on this machine, the listening
@@ -100,7 +102,7 @@ func askTargets(natRules *snapshot.NATRules) (*snapshot.DNATTargets, error) {
 	if len(targets) == 0 {
 		return all, nil
 	}
-	k := &lookups{rules: natRules, listening: map[string][]netip.AddrPort{}}
+	k := &lookups{rules: natRules, listening: map[string][]netip.AddrPort{}, judged: mostJudged}
 	rules, err := netlink.RuleList(unix.AF_UNSPEC)
 	if err == nil {
 		all.PolicyRouting = slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Priority != 0 && r.Priority != 32766 && r.Priority != 32767 })
@@ -108,6 +110,11 @@ func askTargets(natRules *snapshot.NATRules) (*snapshot.DNATTargets, error) {
 	}
 	if err == nil {
 		k.tables, err = read.Judged(nil)
+	}
+	for _, t := range k.tables {
+		for _, c := range t.Chains {
+			k.filters += len(c.Rules)
+		}
 	}
 	for i := range targets {
 		if err == nil {
@@ -129,6 +136,8 @@ type lookups struct {
 	neighbours []netlink.Neigh
 	listening  map[string][]netip.AddrPort
 	tables     []*ruleset.Table
+	// filters is how many rules tables have, judged how many may still be asked.
+	filters, judged int
 }
 
 func (k *lookups) fill(t *snapshot.DNATTarget) error {
@@ -212,8 +221,11 @@ func (k *lookups) pass(t *snapshot.DNATTarget) (err error) {
 	return nil
 }
 
-// filter asks the filters of hooks about a packet.
+// filter asks the filters of hooks about a packet; nil where too many rules were asked before.
 func (k *lookups) filter(p *ruleset.Packet, hooks ...string) *snapshot.Filter {
+	if k.judged -= k.filters * len(hooks); k.judged < 0 {
+		return nil
+	}
 	f := &snapshot.Filter{Passes: true}
 	for _, hook := range hooks {
 		if !f.Passes {
