@@ -156,6 +156,9 @@ func contents(rec *snapshot.Recording) string {
 	if rec.SYNs != nil {
 		text += fmt.Sprintf(", SYNs with the addresses of %d clients", len(rec.SYNs.Sources))
 	}
+	if rec.Followed != nil {
+		text += fmt.Sprintf(", the addresses of %d services that were asked", len(rec.Followed.Services))
+	}
 	return text
 }
 

@@ -100,11 +100,12 @@ type Report struct {
 	// Incomplete is what kept the diagnosis from being complete; empty if every check that
 	// was asked for came to a result.
 	Incomplete []Missing `json:"incomplete"`
-	// Drops, Profile and SYNs are what was traced between the two samples, the lists
-	// cut to what matters most; nil where nothing was.
-	Drops   *snapshot.Drops   `json:"drops,omitempty"`
-	Profile *snapshot.Profile `json:"profile,omitempty"`
-	SYNs    *snapshot.SYNs    `json:"syns,omitempty"`
+	// Drops, Profile, SYNs and Followed are what was traced between the two samples, the
+	// lists cut to what matters most; nil where nothing was.
+	Drops    *snapshot.Drops    `json:"drops,omitempty"`
+	Profile  *snapshot.Profile  `json:"profile,omitempty"`
+	SYNs     *snapshot.SYNs     `json:"syns,omitempty"`
+	Followed *snapshot.Followed `json:"followed,omitempty"`
 }
 
 // State is how a check ended.

@@ -88,6 +88,7 @@ func Run(rec *snapshot.Recording, rules []Rule) Report {
 		Drops:      mainDrops(rec.Drops),
 		Profile:    mainProfile(rec.Profile),
 		SYNs:       mainSYNs(rec.SYNs),
+		Followed:   mainFollowed(rec.Followed),
 	}
 	for _, rule := range rules {
 		finding, check := rule.Check(rec)
@@ -141,6 +142,16 @@ func mainSYNs(s *snapshot.SYNs) *snapshot.SYNs {
 	c := *s
 	c.Sources = head(s.Sources)
 	c.MoreSources += int64(len(s.Sources) - len(c.Sources))
+	return &c
+}
+
+func mainFollowed(f *snapshot.Followed) *snapshot.Followed {
+	if f == nil {
+		return nil
+	}
+	c := *f
+	c.Services = head(f.Services)
+	c.MoreServices += int64(len(f.Services) - len(c.Services))
 	return &c
 }
 

@@ -32,6 +32,7 @@ func Doctor(w io.Writer, style Style, r *diagnose.Report, verbose bool, next str
 	}
 	p.findings(r.Findings)
 	p.incomplete(r)
+	p.followed(r.Followed)
 	p.profiled(r.Profile)
 	if verbose {
 		p.checks(r)
@@ -91,6 +92,21 @@ func (p *printer) unfinished(text string, reasons []string) {
 	for _, why := range reasons {
 		p.mark(2, Cell{Text: "- "}, why, Plain)
 	}
+}
+
+// fewServices is how many services are listed below findings.
+const fewServices = 5
+
+// followed is what became of connections while doctor looked.
+func (p *printer) followed(f *snapshot.Followed) {
+	if f == nil || len(f.Services) == 0 {
+		return
+	}
+	few := *f
+	few.Services = f.Services[:min(len(f.Services), fewServices)]
+	few.MoreServices += int64(len(f.Services) - len(few.Services))
+	p.gap()
+	p.flows(&few)
 }
 
 // profiled is one line on where the CPUs spent their time.

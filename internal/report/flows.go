@@ -33,31 +33,35 @@ func FlowsSoFar(w io.Writer, style Style, f *snapshot.Followed) error {
 // Flows writes services with how far their connections came.
 func Flows(w io.Writer, style Style, f *snapshot.Followed) error {
 	p := &printer{w: w, style: style}
+	p.flows(f)
+	return p.err
+}
+
+func (p *printer) flows(f *snapshot.Followed) {
 	var connections, answered uint64
 	for i := range f.Services {
 		s := &f.Services[i]
 		answered += s.Steps[snapshot.StepAnswered]
 		connections += s.Steps[snapshot.StepAnswered] + s.Steps[snapshot.StepWaiting] + s.Failing()
 	}
-	p.line(style.Paint(Bold, fmt.Sprintf("%s followed in %s s, %s answered", units.Plural(connections, "connection", "connections"), units.Fixed(f.Seconds, 1), units.Count(answered))))
+	p.line(p.style.Paint(Bold, fmt.Sprintf("%s followed in %s s, %s answered", units.Plural(connections, "connection", "connections"), units.Fixed(f.Seconds, 1), units.Count(answered))))
 	if f.Sample > 1 {
-		p.line(style.Paint(Warn, fmt.Sprintf("too many to follow all: in the end one in %d of TCP", f.Sample)))
+		p.line(p.style.Paint(Warn, fmt.Sprintf("too many to follow all: in the end one in %d of TCP", f.Sample)))
 	}
 	if f.TCPOnly {
-		p.line(style.Paint(Warn, "too many datagrams: UDP and ICMP were followed in the beginning only"))
+		p.line(p.style.Paint(Warn, "too many datagrams: UDP and ICMP were followed in the beginning only"))
 	}
 	if f.Lost > 0 {
-		p.line(style.Paint(Warn, units.Plural(f.Lost, "packet was", "packets were")+" lost, or found no room: some connections seem to have failed that did not"))
+		p.line(p.style.Paint(Warn, units.Plural(f.Lost, "packet was", "packets were")+" lost, or found no room: some connections seem to have failed that did not"))
 	}
 	if len(f.Services) == 0 {
-		return p.err
+		return
 	}
 	p.blank()
 	p.table(flowsTable(f))
 	if f.MoreServices > 0 {
 		p.line(fmt.Sprintf("and %s more", units.Count(f.MoreServices)))
 	}
-	return p.err
 }
 
 func flowsTable(f *snapshot.Followed) *Table {

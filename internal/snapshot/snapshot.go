@@ -151,7 +151,7 @@ type DNATTarget struct {
 	// does, or where it is Local.
 	NotForwarded string `json:"not_forwarded,omitempty"`
 	// Filter is what rules do to the first packet of a connection to it; nil where they were
-	// not asked, as of more than a million comparisons.
+	// not asked, as where they and the targets are very many.
 	Filter *Filter `json:"filter,omitempty"`
 	// AnswerFilter is what they do to its answer, of which the destination is not known.
 	AnswerFilter *Filter `json:"answer_filter,omitempty"`
