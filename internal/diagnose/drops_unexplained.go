@@ -49,6 +49,16 @@ func explained(rec *snapshot.Recording, g dropGroup) bool {
 		return finds(rec, "ct-chain-cap", "snat-ports-exhausted", "snat-race")
 	case "IP_INADDRERRORS", reasonByFunction["ip_error"]:
 		return finds(rec, "forwarding-off")
+	case "IP_RPFILTER":
+		return finds(rec, "rp-filter")
+	case "PKT_TOO_BIG":
+		return finds(rec, "pmtu-blackhole")
+	case "UDP_CSUM", "TCP_CSUM":
+		return finds(rec, "udp-checksum")
+	case "CPU_BACKLOG":
+		return finds(rec, "softnet-dropped")
+	case "NEIGH_CREATEFAIL":
+		return finds(rec, "neighbour-table-full")
 	case "TCP_RFC7323_TW_PAWS":
 		return finds(rec, "tw-paws-reject")
 	case noReasonIn + "tcp_v4_rcv", noReasonIn + "tcp_v6_rcv": // what TIME_WAIT rejects, among others
