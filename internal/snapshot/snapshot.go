@@ -35,6 +35,7 @@ type Snapshot struct {
 	IPVS          *IPVS           `json:"ipvs,omitempty"`
 	Neighbours    *Neighbours     `json:"neighbours,omitempty"`
 	DNATTargets   *DNATTargets    `json:"dnat_targets,omitempty"`
+	Audit         *Audit          `json:"audit,omitempty"`
 	KernelLog     []LogLine       `json:"kernel_log,omitempty"`
 	// KernelLogNext is the sequence number that the kernel's next log record gets;
 	// 0 where the log could not be read.
