@@ -41,6 +41,7 @@ func Rules() []Rule {
 		{"tw-seq-reject", "SYNs rejected in TIME_WAIT by their sequence number", given(readEndpoint, (*endpoint).checkTWSeq)},
 		{"tw-recycle", "tcp_tw_recycle drops SYNs of clients behind NAT", checkTWRecycle},
 		{"drops-unexplained", "packets dropped on their way", checkDrops},
+		{"netns-sick", "faults in other network namespaces", checkOthers},
 	}
 }
 
@@ -89,6 +90,7 @@ func Run(rec *snapshot.Recording, rules []Rule) Report {
 		Profile:    mainProfile(rec.Profile),
 		SYNs:       mainSYNs(rec.SYNs),
 		Followed:   mainFollowed(rec.Followed),
+		Others:     judgeOthers(rec.Others),
 	}
 	for _, rule := range rules {
 		finding, check := rule.Check(rec)
