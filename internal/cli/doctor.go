@@ -30,6 +30,8 @@ type doctorVerb struct {
 	all    bool
 	fix    bool
 	change changeFlags
+	// rules lists the failure modes instead.
+	rules bool
 }
 
 // minWindow is the shortest time between two samples that can be compared.
@@ -67,9 +69,13 @@ findings, but INCOMPLETE: data that a check needs could not be read, as without 
   natkit doctor --trace                  # also what the kernel drops, and what NAT costs
   natkit doctor --from bundle.tar.gz     # a bundle of 'natkit snapshot', any machine
   natkit doctor --fix                    # ask, apply, diagnose again
-  natkit doctor --fix --yes --confirm 60s   # rolled back without 'natkit tune confirm'`,
+  natkit doctor --fix --yes --confirm 60s   # rolled back without 'natkit tune confirm'
+  natkit doctor --rules                  # the failure modes, and which of them it reports`,
 	}
 	d.target.runs(cmd, func(ctx context.Context, ns *netns.Handle, _ []string) error {
+		if d.rules {
+			return env.print(report.NewModes())
+		}
 		if err := d.check(); err != nil {
 			return err
 		}
@@ -82,16 +88,19 @@ findings, but INCOMPLETE: data that a check needs could not be read, as without 
 	cmd.Flags().StringVar(&d.from, "from", "", "diagnose a bundle `FILE` that 'natkit snapshot' wrote; - for standard input")
 	cmd.Flags().Uint32Var(&d.memory, "max-memory", snapshot.DefaultBudget>>20, "with --from: `MiB` of memory that the bundle may take")
 	addTrace(cmd, &d.trace)
-	env.addJSON(cmd, diagnose.ReportSchema)
+	env.addJSON(cmd, diagnose.ReportSchema+", with --rules "+diagnose.ModesSchema)
+	cmd.Flags().BoolVar(&d.rules, "rules", false, "list the failure modes, the findings that report them and the scenarios that make them; diagnose nothing")
 	cmd.Flags().BoolVar(&d.fix, "fix", false, "apply the automatic remedies, and diagnose again")
 	d.change.addFlags(cmd)
 	cmd.Flags().BoolVar(&d.all, "all-netns", false, "examine every network namespace in full; with --json a line for each")
 	for _, live := range []string{"netns", "pid", "for", "trace", "fix", "all-netns"} {
 		cmd.MarkFlagsMutuallyExclusive("from", live)
+		cmd.MarkFlagsMutuallyExclusive("rules", live)
 	}
 	for _, one := range []string{"netns", "pid", "trace", "fix"} {
 		cmd.MarkFlagsMutuallyExclusive("all-netns", one)
 	}
+	cmd.MarkFlagsMutuallyExclusive("rules", "from")
 	requires(cmd, "max-memory", "from")
 	for _, change := range []string{"yes", "confirm", "persist"} {
 		requires(cmd, change, "fix")

@@ -323,9 +323,12 @@ func (k *lookups) listens(t *snapshot.DNATTarget) error {
 	}
 	open, known := k.listening[t.Protocol]
 	if !known {
-		var err error
-		if open, err = openSockets(t.Protocol); err != nil {
+		sockets, err := openSockets(t.Protocol)
+		if err != nil {
 			return err
+		}
+		for _, s := range sockets {
+			open = append(open, s.Socket)
 		}
 		k.listening[t.Protocol] = open
 	}
@@ -353,10 +356,10 @@ func takesRedirected(bound netip.Addr, r *snapshot.NATRule) bool {
 	return !bound.IsLoopback() || r.Hook != "prerouting"
 }
 
-// openSockets lists the local ends of listening TCP sockets, or of UDP sockets without a
-// peer (struct inet_diag_req_v2 and inet_diag_msg, include/uapi/linux/inet_diag.h).
-func openSockets(protocol string) (open []netip.AddrPort, err error) {
-	const tcpListen, tcpClose, bytes, port, address = 10, 7, 56, 4, 8
+// openSockets lists listening TCP sockets, with their accept queues, or UDP sockets without a
+// peer (inet_diag_msg_attrs_fill; struct inet_diag_req_v2 and inet_diag_msg, include/uapi/linux/inet_diag.h).
+func openSockets(protocol string) (open []snapshot.AcceptQueue, err error) {
+	const tcpListen, tcpClose, bytes, port, address, waiting, limit = 10, 7, 56, 4, 8, 56, 60
 	number, state := byte(unix.IPPROTO_TCP), tcpListen
 	if protocol == "udp" {
 		number, state = unix.IPPROTO_UDP, tcpClose
@@ -375,9 +378,12 @@ func openSockets(protocol string) (open []netip.AddrPort, err error) {
 			return nil, fmt.Errorf("list sockets of %s: %w (needs CONFIG_INET_DIAG)", protocol, err)
 		}
 		for _, a := range answers {
-			if len(a.Body) >= address+size {
+			if len(a.Body) >= limit+4 {
 				addr, _ := netip.AddrFromSlice(a.Body[address : address+size])
-				open = append(open, netip.AddrPortFrom(addr.Unmap(), binary.BigEndian.Uint16(a.Body[port:])))
+				open = append(open, snapshot.AcceptQueue{
+					Socket:  netip.AddrPortFrom(addr.Unmap(), binary.BigEndian.Uint16(a.Body[port:])),
+					Waiting: binary.NativeEndian.Uint32(a.Body[waiting:]), Limit: binary.NativeEndian.Uint32(a.Body[limit:]),
+				})
 			}
 		}
 	}

@@ -90,7 +90,11 @@ var otherSysctls = []string{
 	snapshot.TCPMaxTWBuckets,
 	snapshot.TCPRFC1337,
 	"net.ipv4.tcp_fin_timeout",
-	"net.ipv4.tcp_syncookies",
+	snapshot.SynCookies,
+	snapshot.SoMaxConn,
+	snapshot.MaxBacklog,
+	snapshot.ARPMax,
+	snapshot.NDiscMax,
 	"net.ipv4.tcp_max_syn_backlog",
 	"net.ipv6.conf.all.forwarding",
 }

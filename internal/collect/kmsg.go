@@ -86,6 +86,9 @@ var (
 		`nf_ct_proto_\d+:`,
 		`nf_ct_\w+: dropping packet:`,
 		`soft lockup`,
+		// The function that a CPU is stuck in follows in the lines of its registers.
+		`\b(?:RIP|pc|PC is at)\b.*\b_*nf_(?:nat|ct|conntrack)_\w+\+0x`,
+		`martian source .*, on dev`,
 	}, "|"))
 )
 

@@ -75,6 +75,11 @@ var collectors = []collector{
 	{snapshot.PartDNATTargets, (*observation).readDNATTargets},
 	{snapshot.PartTCP, func(o *observation, _ context.Context) (err error) { o.TCP, err = readTCP(o.src); return err }},
 	{"neighbours", (*observation).readNeighbours},
+	{"softnet", (*observation).readSoftnet},
+	{"event_listeners", (*observation).readEventListeners},
+	{"accept_queues", (*observation).readAcceptQueues},
+	{"reverse_paths", (*observation).readReversePaths},
+	{"icmp_errors", (*observation).readICMPErrors},
 	{"ipvs", (*observation).readIPVS},
 	{"ipvs_connections", (*observation).readIPVSConnections},
 	{snapshot.PartStat, func(o *observation, ctx context.Context) (err error) {

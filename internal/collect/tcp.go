@@ -37,7 +37,7 @@ func readTCP(src source) (*snapshot.TCP, error) {
 		if err != nil {
 			return nil, err
 		}
-		counters, err := parseCounters(strings.NewReader(text), path, "Tcp", "TcpExt", "Ip", "IpExt")
+		counters, err := parseCounters(strings.NewReader(text), path, "Tcp", "TcpExt", "Ip", "IpExt", "Icmp", "Udp")
 		if err != nil {
 			return nil, err
 		}

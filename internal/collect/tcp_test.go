@@ -56,10 +56,10 @@ func TestReadTCP(t *testing.T) {
 		want                map[string]uint64
 		absent              []string
 	}{
-		{"2.6.32", snmpOld, netstat26, map[string]uint64{"TcpPassiveOpens": 13, "TcpRetransSegs": 5, "TcpExtPAWSPassive": 211, "TcpExtPAWSEstab": 216576},
-			[]string{"TcpExtPAWSTimewait", "TcpExtTCPACKSkippedTimeWait", "TcpMaxConn", "IpInReceives", "UdpInDatagrams"}},
+		{"2.6.32", snmpOld, netstat26, map[string]uint64{"TcpPassiveOpens": 13, "TcpRetransSegs": 5, "TcpExtPAWSPassive": 211, "TcpExtPAWSEstab": 216576, "IpInReceives": 1000, "UdpInDatagrams": 10},
+			[]string{"TcpExtPAWSTimewait", "TcpExtTCPACKSkippedTimeWait", "TcpMaxConn", "MPTcpExtMPCapableSYNRX"}},
 		{"5.10", snmpNew, netstat510, map[string]uint64{"TcpExtPAWSEstab": 216576, "TcpExtTCPACKSkippedTimeWait": 3}, []string{"TcpExtPAWSPassive", "TcpExtPAWSTimewait"}},
-		{"6.18", snmpNew, netstat618, map[string]uint64{"TcpExtPAWSEstab": 15, "TcpExtPAWSTimewait": 512, "TcpExtTcpTimeoutRehash": 8}, []string{"TcpExtPAWSPassive", "MPTcpExtMPCapableSYNRX", "IpExtInNoRoutes"}},
+		{"6.18", snmpNew, netstat618, map[string]uint64{"TcpExtPAWSEstab": 15, "TcpExtPAWSTimewait": 512, "TcpExtTcpTimeoutRehash": 8}, []string{"TcpExtPAWSPassive", "MPTcpExtMPCapableSYNRX"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := readTCP(&fixture{files: files(tc.snmp, tc.netstat)})
@@ -83,7 +83,7 @@ func TestReadTCP(t *testing.T) {
 	}
 	for name, broken := range map[string]map[string]string{
 		"no file":              {},
-		"no counters":          files("Ip: A\nIp: 1\n", netstat618),
+		"no counters":          files("IcmpMsg: A\nIcmpMsg: 1\n", netstat618),
 		"names only":           files("Tcp: A B\n", netstat618),
 		"values of others":     files("Tcp: A\nUdp: 1\n", netstat618),
 		"fewer values":         files("Tcp: A B\nTcp: 1\n", netstat618),

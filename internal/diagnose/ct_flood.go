@@ -54,8 +54,8 @@ func (t *table) checkFlood() (*Finding, Check) {
 	case fl.rateKnown && fl.perSecond < floodRate:
 		return passed(fmt.Sprintf("%s; only %s new ones a second: it is over", seen, units.Rate(fl.perSecond)))
 	}
-	if invalid, _ := t.delta("invalid"); fl.mayBeAnswered(t, invalid) {
-		return unknown(fmt.Sprintf("%s, and %s packets were INVALID in %.1f s: a flood of several kinds, or answers that take another way (asymmetric routing), which cannot be distinguished", seen, units.Count(invalid), t.rec.Seconds()))
+	if l, _ := t.losses(); fl.mayBeAnswered(t, l.Invalid) {
+		return unknown(fmt.Sprintf("%s, and %s packets were INVALID in %.1f s: a flood of several kinds, or answers that take another way (asymmetric routing), which cannot be distinguished", seen, units.Count(l.Invalid), t.rec.Seconds()))
 	}
 	return fl.finding(t), Check{Why: seen}
 }
@@ -119,13 +119,13 @@ func (fl flood) large(t *table) bool {
 
 func (fl flood) finding(t *table) *Finding {
 	ofLimit := float64(fl.entries) / float64(t.max)
-	evicted, _ := t.delta("early_drop")
+	l, _ := t.losses()
 	f := worded("ct-flood", fl.evidence(t), nil, units.Plural(len(fl.sources), "source", "sources"),
 		singular(len(fl.sources)), fl.aim(t).cause(), units.Percent(ofLimit))
 	switch {
 	case ofLimit < floodOfLimit:
 		f.Severity = Notice
-	case t.share() >= crowded || evicted > 0:
+	case t.share() >= crowded || l.Evicted > 0:
 		f.Severity = Critical
 		f.Title += fmt.Sprintf(", and fill%s the table", singular(len(fl.sources)))
 	}

@@ -15,7 +15,7 @@ import (
 //
 // `drop` counts packets that the tracker drops: a full table, no memory, or a
 // clash that could not be resolved. A clash counts in insert_failed as well, so only
-// the surplus of drop speaks for a full table (see refused).
+// the surplus of drop speaks for a full table (snapshot.DecodeTracker).
 func (t *table) checkTableFull() (*Finding, Check) {
 	dropped, haveCounters := t.surplusDrops()
 	lines, suppressed := t.logLines()
@@ -49,8 +49,8 @@ func (t *table) checkTableFull() (*Finding, Check) {
 
 // surplusDrops are the drops that no failed insertion explains.
 func (t *table) surplusDrops() (int64, bool) {
-	r, ok := t.refused()
-	return r.full, ok
+	l, ok := t.losses()
+	return l.NoRoom, ok
 }
 
 func (t *table) droppedText(dropped int64, known bool) string {
@@ -90,7 +90,7 @@ func (t *table) checkTableNearFull() (*Finding, Check) {
 	if full, _ := t.checkTableFull(); full != nil {
 		return passed("it is full, see ct-table-full")
 	}
-	if evicted, _ := t.delta("early_drop"); evicted > 0 && t.full() {
+	if l, _ := t.losses(); l.Evicted > 0 && t.full() {
 		return passed("it is at its limit, see ct-early-drop")
 	}
 	steady, forecast := t.steady(), t.forecast()
@@ -181,12 +181,12 @@ func (t *table) forecast() int64 {
 // are not assured yet, to make room (early_drop in nf_conntrack_core.c). Nothing
 // is refused so far, but connections that are being set up are forgotten.
 func (t *table) checkEarlyDrop() (*Finding, Check) {
-	evicted, ok := t.delta("early_drop")
+	l, ok := t.losses()
 	if !ok {
 		return unknown(t.noCounters())
 	}
-	seen := units.Count(evicted) + " evicted"
-	if evicted == 0 {
+	seen := units.Count(l.Evicted) + " evicted"
+	if l.Evicted == 0 {
 		return passed(seen)
 	}
 	return worded("ct-early-drop", t.evidence(), t.remedies(true),
@@ -207,7 +207,7 @@ const (
 // How long a chain may be is drawn at random for each insertion, and differs between
 // versions and their stable updates (8 to 79), so only the counter is conclusive.
 func (t *table) checkChainCap() (*Finding, Check) {
-	r, ok := t.refused()
+	l, ok := t.losses()
 	if !ok {
 		return unknown(t.noCounters())
 	}
@@ -216,9 +216,9 @@ func (t *table) checkChainCap() (*Finding, Check) {
 	}
 	seen := fmt.Sprintf("hash chains of %s entries on average in %s buckets", units.Fixed(t.chainLength(), 1), units.Count(t.buckets))
 	switch {
-	case r.chains > 0:
-		return t.chainsRefused(r), Check{Why: fmt.Sprintf("%s, %s refused", seen, units.Plural(r.chains, "connection", "connections"))}
-	case r.chainsKnown:
+	case l.Chains > 0:
+		return t.chainsRefused(l), Check{Why: fmt.Sprintf("%s, %s refused", seen, units.Plural(l.Chains, "connection", "connections"))}
+	case l.ChainsKnown:
 		return passed(seen + ", none refused")
 	case t.chainLength() >= slowChain:
 		return t.chainsSlow(), Check{Why: seen + "; this kernel has no counter of refusals (chaintoolong, Linux 5.15)"}
@@ -231,10 +231,10 @@ func (t *table) chainLength() float64 {
 	return capacity.ChainLength(t.count+t.facts().OtherEntries, t.buckets)
 }
 
-func (t *table) chainsRefused(r refused) *Finding {
+func (t *table) chainsRefused(l snapshot.TrackerLosses) *Finding {
 	f := worded("ct-chain-cap", append(t.counters("chaintoolong", "insert_failed", "drop"), t.chainEvidence()...),
 		t.bucketRemedies(), units.Count(t.count+t.facts().OtherEntries), units.Count(t.buckets))
-	if share, ok := t.lostShare(r.chains); ok {
+	if share, ok := t.lostShare(l.Chains); ok {
 		f.Evidence = append(f.Evidence, Evidence{What: "of new connections", Value: round2(100 * share), Unit: "% refused", Source: "chaintoolong against new entries of two dumps"})
 		if share < lossIsCritical {
 			f.Severity = Warning

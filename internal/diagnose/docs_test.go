@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -10,36 +11,50 @@ import (
 	"testing"
 )
 
-var updateDocs = flag.Bool("update-docs", false, "rewrite the index of docs/failure-modes.md instead of comparing it")
+var updateDocs = flag.Bool("update-docs", false, "rewrite what is generated of docs/failure-modes instead of comparing it")
 
 const failureModes = "../../docs/failure-modes"
 
-//go:generate go test -count=1 -run ^TestFailureModesIndex$ . -args -update-docs
+//go:generate go test -count=1 -run ^TestFailureModes$ . -args -update-docs
 
-// TestFailureModesIndex compares the table of docs/failure-modes.md with the rules.
-func TestFailureModesIndex(t *testing.T) {
-	const begin, end = "<!-- rules: made by make generate -->\n", "<!-- end of rules -->\n"
-	text, err := os.ReadFile(failureModes + ".md")
+// TestFailureModes compares the tables of docs/failure-modes.md with the rules and the modes.
+func TestFailureModes(t *testing.T) {
+	var rules, modes strings.Builder
+	rules.WriteString("| finding | fault |\n|---|---|\n")
+	for _, rule := range Rules() {
+		fmt.Fprintf(&rules, "| [%s](failure-modes/%[1]s.md) | %s |\n", rule.ID, rule.Title)
+	}
+	modes.WriteString("| mode | fault | status | findings |\n|---|---|---|---|\n")
+	for _, m := range Modes() {
+		var pages []string
+		for _, id := range m.Findings {
+			pages = append(pages, fmt.Sprintf("[%s](failure-modes/%[1]s.md)", id))
+		}
+		fmt.Fprintf(&modes, "| %s | %s | %s | %s |\n", m.Name, m.Title, m.Status, cmp.Or(strings.Join(pages, ", "), m.Note))
+	}
+	generated(t, failureModes+".md", "rules", rules.String())
+	generated(t, failureModes+".md", "modes", modes.String())
+}
+
+// generated compares the part of a page between the marks of that name, or rewrites it.
+func generated(t *testing.T, page, name, want string) {
+	t.Helper()
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, rest, opened := strings.Cut(string(text), begin)
-	have, after, closed := strings.Cut(rest, end)
-	if !opened || !closed {
-		t.Fatalf("%s.md has no place for the table", failureModes)
-	}
-	var want strings.Builder
-	want.WriteString("| finding | fault |\n|---|---|\n")
-	for _, rule := range Rules() {
-		fmt.Fprintf(&want, "| [%s](failure-modes/%[1]s.md) | %s |\n", rule.ID, rule.Title)
-	}
+	_, rest, opened := strings.Cut(string(text), "<!-- "+name+": made by make generate -->\n")
+	have, after, closed := strings.Cut(rest, "<!-- end of "+name+" -->\n")
 	switch {
+	case !opened || !closed:
+		t.Errorf("%s has no place for %s: <!-- %s: made by make generate -->, and <!-- end of %s -->", page, name, name, name)
 	case *updateDocs:
-		if err := os.WriteFile(failureModes+".md", []byte(before+begin+want.String()+end+after), 0o644); err != nil {
+		text := strings.TrimSuffix(string(text), rest) + want + "<!-- end of " + name + " -->\n" + after
+		if err := os.WriteFile(page, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-	case have != want.String():
-		t.Errorf("%s.md is not current: run make generate", failureModes)
+	case have != want:
+		t.Errorf("%s is not current: run make generate", page)
 	}
 }
 

@@ -47,8 +47,18 @@ func explained(rec *snapshot.Recording, g dropGroup) bool {
 	switch g.name {
 	case snapshot.CauseNotInserted:
 		return finds(rec, "ct-chain-cap", "snat-ports-exhausted", "snat-race")
-	case "IP_INADDRERRORS":
+	case "IP_INADDRERRORS", reasonByFunction["ip_error"]:
 		return finds(rec, "forwarding-off")
+	case "IP_RPFILTER":
+		return finds(rec, "rp-filter")
+	case "PKT_TOO_BIG":
+		return finds(rec, "pmtu-blackhole")
+	case "UDP_CSUM", "TCP_CSUM":
+		return finds(rec, "udp-checksum")
+	case "CPU_BACKLOG":
+		return finds(rec, "softnet-dropped")
+	case "NEIGH_CREATEFAIL":
+		return finds(rec, "neighbour-table-full")
 	case "TCP_RFC7323_TW_PAWS":
 		return finds(rec, "tw-paws-reject")
 	case noReasonIn + "tcp_v4_rcv", noReasonIn + "tcp_v6_rcv": // what TIME_WAIT rejects, among others
@@ -411,6 +421,7 @@ const netfilterDrop = "NETFILTER_DROP"
 var reasonByFunction = map[string]string{
 	"nf_hook_slow":       netfilterDrop,
 	"enqueue_to_backlog": "CPU_BACKLOG",
+	"ip_error":           "IP_INNOROUTES", // or IP_INADDRERRORS: no route, or an interface that does not forward
 	"neigh_invalidate":   "NEIGH_FAILED",
 	"arp_error_report":   "NEIGH_FAILED",
 	"ndisc_error_report": "NEIGH_FAILED",

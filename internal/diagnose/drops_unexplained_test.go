@@ -36,10 +36,22 @@ func TestTexts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`\b(?:worded|advice)\("([^"]+)"`).FindAllStringSubmatch(string(source), -1) {
+		for _, m := range regexp.MustCompile(`\b(?:worded|advice|advise)\("([^"]+)"`).FindAllStringSubmatch(string(source), -1) {
 			asked[m[1]] = true
 		}
 	}
+	for _, h := range hostFaults() {
+		for _, s := range h.signs {
+			asked[h.id+s.variant], asked["raise "+s.raised] = true, true
+		}
+		if h.log != nil {
+			asked[h.id+" log"] = true
+		}
+		for _, name := range h.advice {
+			asked[name] = true
+		}
+	}
+	delete(asked, "raise ")
 	for name, f := range texts().Findings {
 		if !asked[name] || f.Severity == 0 || f.Consequence == "" {
 			t.Errorf("finding %q: asked for %v, %+v", name, asked[name], f)

@@ -54,16 +54,16 @@ func checkClashes(rec *snapshot.Recording) (*Finding, Check) {
 	if t == nil {
 		return nil, end
 	}
-	r, ok := t.refused()
+	l, ok := t.losses()
 	if !ok || rec.Flows == nil {
 		return unknown(t.noCounters())
 	}
 	translates := slices.ContainsFunc(rec.Flows.Services.All, func(s snapshot.Service) bool { return s.Kind == snapshot.ServiceSNAT })
-	if r.clashes < fewestClashes || r.blurred || !translates {
-		return passed(r.String())
+	if l.Clashes < fewestClashes || l.Blurred || !translates {
+		return passed(lossText(l))
 	}
-	f := worded("netns-sick clashes", t.counters("insert_failed", "drop", "clash_resolve"), nil, units.Count(r.clashes), t.rec.Seconds())
-	return f, Check{Why: r.String()}
+	f := worded("netns-sick clashes", t.counters("insert_failed", "drop", "clash_resolve"), nil, units.Count(l.Clashes), t.rec.Seconds())
+	return f, Check{Why: lossText(l)}
 }
 
 // judgeOthers is nil where no other namespace was read.

@@ -19,7 +19,7 @@ type Rule struct {
 
 // Rules are all there are, in the order in which they are reported.
 func Rules() []Rule {
-	return []Rule{
+	rules := []Rule{
 		{"service-unanswered", "translated connections without an answer", checkServices},
 		{"ct-table-full", "connection table full", given(readTable, (*table).checkTableFull)},
 		{"ct-table-near-full", "connection table nearly full", given(readTable, (*table).checkTableNearFull)},
@@ -40,9 +40,10 @@ func Rules() []Rule {
 		{"tw-paws-reject", "SYNs rejected in TIME_WAIT by their timestamp", given(readEndpoint, (*endpoint).checkTWPAWS)},
 		{"tw-seq-reject", "SYNs rejected in TIME_WAIT by their sequence number", given(readEndpoint, (*endpoint).checkTWSeq)},
 		{"tw-recycle", "tcp_tw_recycle drops SYNs of clients behind NAT", checkTWRecycle},
-		{"drops-unexplained", "packets dropped on their way", checkDrops},
-		{"netns-sick", "faults in other network namespaces", checkOthers},
 	}
+	return append(append(rules, hostRules()...),
+		Rule{"drops-unexplained", "packets dropped on their way", checkDrops},
+		Rule{"netns-sick", "faults in other network namespaces", checkOthers})
 }
 
 // given makes the check of a rule from the one of what it examines, which read gets out of

@@ -16,28 +16,28 @@ import (
 // in insert_failed and drop like a race of two packets for one port; how the used ports
 // lie distinguishes them.
 func (p *pools) checkPortsExhausted() (*Finding, Check) {
-	r, ok := p.refused()
+	l, ok := p.losses()
 	if !ok {
 		return unknown(p.noCounters())
 	}
-	seen := p.seen() + "; " + r.String()
-	pool := p.exhausted(r)
-	if why := p.noRange(); pool == nil && why != "" && r.clashes >= fewestClashes {
+	seen := p.seen() + "; " + lossText(l)
+	pool := p.exhausted(l)
+	if why := p.noRange(); pool == nil && why != "" && l.Clashes >= fewestClashes {
 		return unknown(seen + why)
 	}
 	if pool == nil {
 		return passed(seen)
 	}
-	return p.exhaustedFinding(pool, r), Check{Why: seen}
+	return p.exhaustedFinding(pool, l), Check{Why: seen}
 }
 
 // exhausted is the pool that explains the failed insertions; nil where there are none,
 // or none does.
-func (p *pools) exhausted(r refused) *snapshot.PortPool {
-	if r.clashes < fewestClashes {
+func (p *pools) exhausted(l snapshot.TrackerLosses) *snapshot.PortPool {
+	if l.Clashes < fewestClashes {
 		return nil
 	}
-	return p.worst(func(pool *snapshot.PortPool) bool { return refusesNew(pool) && p.explains(pool, r) })
+	return p.worst(func(pool *snapshot.PortPool) bool { return refusesNew(pool) && p.explains(pool, l) })
 }
 
 // muchLess is how far the failures that a pool leads one to expect may stay behind what
@@ -47,18 +47,18 @@ const muchLess = 10
 // explains reports whether the new connections that got a port of the pool, by the chance
 // that one does not, go with that many failures. The chance is that of the last moment:
 // where it is noticeable then, it may have been any a moment before.
-func (p *pools) explains(pool *snapshot.PortPool, r refused) bool {
+func (p *pools) explains(pool *snapshot.PortPool, l snapshot.TrackerLosses) bool {
 	if !pool.Known || pool.FailsIfTaken >= 0.5 || pool.Fails >= someFail {
 		return true
 	}
 	failed := pool.NewPerSecond * p.rec.Seconds() * pool.FailsIfTaken / (1 - pool.FailsIfTaken)
-	return muchLess*failed >= float64(r.clashes)
+	return muchLess*failed >= float64(l.Clashes)
 }
 
-func (p *pools) exhaustedFinding(pool *snapshot.PortPool, r refused) *Finding {
+func (p *pools) exhaustedFinding(pool *snapshot.PortPool, l snapshot.TrackerLosses) *Finding {
 	f := worded("snat-ports-exhausted", p.evidence(pool), p.portRemedies(pool), poolName(pool), usedOf(pool),
-		pool.Destination, pool.Address, units.Count(r.clashes), p.rec.Seconds())
-	if share, ok := p.lostShare(r.clashes); ok {
+		pool.Destination, pool.Address, units.Count(l.Clashes), p.rec.Seconds())
+	if share, ok := p.lostShare(l.Clashes); ok {
 		if share > 2*pool.Fails {
 			f.Evidence = slices.DeleteFunc(f.Evidence, func(e Evidence) bool { return strings.HasPrefix(e.Source, byLayout) })
 		}
@@ -67,7 +67,7 @@ func (p *pools) exhaustedFinding(pool *snapshot.PortPool, r refused) *Finding {
 	if pool.Known && pool.Share < usedUp {
 		f.Cause += "; the kernel tries 128, 64, 32, 16 and 8 ports in a row from random starts and gives up, and the used ones lie in a block"
 	}
-	if pool.Known && pool.FailsIfTaken >= 0.05 && !r.blurred {
+	if pool.Known && pool.FailsIfTaken >= 0.05 && !l.Blurred {
 		f.Confidence = "certain"
 	}
 	return f
@@ -88,8 +88,8 @@ const (
 // checkPortsNear: the ports of an address towards one destination are nearly used up, or
 // lie so that new connections begin to fail.
 func (p *pools) checkPortsNear() (*Finding, Check) {
-	r, _ := p.refused()
-	if p.exhausted(r) != nil {
+	l, _ := p.losses()
+	if p.exhausted(l) != nil {
 		return passed("new connections fail already, see snat-ports-exhausted")
 	}
 	seen := p.seen()
@@ -171,17 +171,17 @@ const raceIsCritical = 0.01
 // Without fully-random the search begins at the port that the client itself used, so
 // that clients with equal ports begin at the same place.
 func (p *pools) checkRace() (*Finding, Check) {
-	r, ok := p.refused()
+	l, ok := p.losses()
 	if !ok {
 		return unknown(p.noCounters())
 	}
-	seen := r.String()
+	seen := lossText(l)
 	switch {
-	case r.clashes < fewestClashes:
+	case l.Clashes < fewestClashes:
 		return passed(seen)
-	case p.exhausted(r) != nil:
+	case p.exhausted(l) != nil:
 		return passed(seen + ": no ports were left, see snat-ports-exhausted")
-	case r.blurred:
+	case l.Blurred:
 		return unknown(seen + ": this kernel counts clashes that were resolved as failures, too (before Linux 5.10)")
 	case len(p.ports.Pools) == 0:
 		return unknown(seen + ", but no source is translated here: which connections clash is not known")
@@ -190,17 +190,17 @@ func (p *pools) checkRace() (*Finding, Check) {
 	case p.worst(refusesNew) != nil: // it may have to do with the failures
 		return unknown(seen + "; " + p.seen() + ": a race or missing ports, which cannot be distinguished")
 	}
-	return p.race(r), Check{Why: seen + "; " + p.seen()}
+	return p.race(l), Check{Why: seen + "; " + p.seen()}
 }
 
-func (p *pools) race(r refused) *Finding {
+func (p *pools) race(l snapshot.TrackerLosses) *Finding {
 	f := worded("snat-race", append(p.counters("insert_failed", "drop", "chaintoolong", "clash_resolve"), p.lowPools()...),
-		p.raceRemedies(), units.Count(r.clashes), p.rec.Seconds())
+		p.raceRemedies(), units.Count(l.Clashes), p.rec.Seconds())
 	if p.allRandom() {
 		f.Confidence = "possible"
 		f.Cause = "every rule that translates sources draws ports at random already, so that they hardly clash; packets of one socket that are sent at once and translated to different backends (DNAT: the two queries of a resolver) are given the same ports, and the second one is dropped"
 	}
-	if share, ok := p.lostShare(r.clashes); ok {
+	if share, ok := p.lostShare(l.Clashes); ok {
 		f.Evidence = append(f.Evidence, Evidence{What: "of new connections", Value: round2(100 * share), Unit: "% lost", Source: "drop and insert_failed against new entries of two dumps"})
 		if share >= raceIsCritical {
 			f.Severity = Critical

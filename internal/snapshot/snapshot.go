@@ -35,7 +35,19 @@ type Snapshot struct {
 	IPVS          *IPVS           `json:"ipvs,omitempty"`
 	Neighbours    *Neighbours     `json:"neighbours,omitempty"`
 	DNATTargets   *DNATTargets    `json:"dnat_targets,omitempty"`
-	KernelLog     []LogLine       `json:"kernel_log,omitempty"`
+	Softnet       *Softnet        `json:"softnet,omitempty"`
+	// AcceptQueues are the TCP listeners with connections that wait for accept(2), the
+	// fullest first, some at most.
+	AcceptQueues []AcceptQueue `json:"accept_queues,omitempty"`
+	// EventListeners are the sockets that conntrack sends its events to; nil where that was
+	// not read.
+	EventListeners []EventListener `json:"event_listeners,omitempty"`
+	// ReversePaths are the interfaces whose strict reverse path filter drops packets.
+	ReversePaths []ReversePath `json:"reverse_paths,omitempty"`
+	// ICMPErrors is what rules do to an ICMP error that this machine sends; nil where it had
+	// no packet to send one for, or the rules are not known.
+	ICMPErrors *Filter   `json:"icmp_errors,omitempty"`
+	KernelLog  []LogLine `json:"kernel_log,omitempty"`
 	// KernelLogNext is the sequence number that the kernel's next log record gets;
 	// 0 where the log could not be read.
 	KernelLogNext uint64 `json:"kernel_log_next,omitempty"`
@@ -111,6 +123,38 @@ type NeighbourTable struct {
 	// refused at gc_thresh3 (Linux 4.3).
 	GCRuns     uint64 `json:"forced_gc_runs"`
 	TableFulls uint64 `json:"table_fulls"`
+}
+
+// Softnet is what the CPUs of the machine took from their queues of received packets since
+// boot, in packets. The kernel has 32 bits for each CPU, and so have the sums: they wrap.
+type Softnet struct {
+	Processed uint32 `json:"processed_packets"`
+	// Dropped were refused by a queue of net.core.netdev_max_backlog packets.
+	Dropped uint32 `json:"dropped_packets"`
+}
+
+// AcceptQueue is the queue of a listening TCP socket: Waiting connections are established, and
+// the kernel drops what would add one to more than Limit (listen(2), net.core.somaxconn).
+type AcceptQueue struct {
+	Socket  netip.AddrPort `json:"socket"`
+	Waiting uint32         `json:"waiting_connections"`
+	Limit   uint32         `json:"limit_connections"`
+}
+
+// EventListener is a netlink socket that subscribed to events of conntrack.
+type EventListener struct {
+	// PortID is the socket's address, for a process's first socket its PID.
+	PortID uint32 `json:"port_id"`
+	Inode  uint64 `json:"inode"`
+	// Drops are messages for which the socket's buffer had no room.
+	Drops uint64 `json:"drops_messages"`
+}
+
+// ReversePath is an interface with net.ipv4.conf.*.rp_filter = 1, its own or all's.
+type ReversePath struct {
+	Interface string `json:"interface"`
+	// Default is whether a default route leads out of it, for its own address.
+	Default bool `json:"default_route"`
 }
 
 // PartDNATTargets is the name of the part that Snapshot.DNATTargets is.
@@ -347,12 +391,18 @@ const (
 	TCPTWRecycle    = "net.ipv4.tcp_tw_recycle" // removed in Linux 4.12
 	TCPMaxTWBuckets = "net.ipv4.tcp_max_tw_buckets"
 	TCPRFC1337      = "net.ipv4.tcp_rfc1337"
+	// The sysctls that rules about the host's own limits refer to.
+	SynCookies = "net.ipv4.tcp_syncookies"
+	SoMaxConn  = "net.core.somaxconn"
+	MaxBacklog = "net.core.netdev_max_backlog"
+	ARPMax     = "net.ipv4.neigh.default.gc_thresh3"
+	NDiscMax   = "net.ipv6.neigh.default.gc_thresh3"
 )
 
 // TCP is what the namespace's own TCP has counted and holds.
 type TCP struct {
-	// Counters are those of /proc/net/snmp and /proc/net/netstat in the groups Tcp,
-	// TcpExt, Ip and IpExt. One that this kernel does not have is absent.
+	// Counters are those of /proc/net/snmp and /proc/net/netstat in the groups Tcp, TcpExt,
+	// Ip, IpExt, Icmp and Udp. One that this kernel does not have is absent.
 	Counters Counters `json:"counters"`
 	// Sockets is nil where /proc/net/sockstat could not be read.
 	Sockets *TCPSockets `json:"sockets,omitempty"`

@@ -74,11 +74,8 @@ func base(function string) string {
 // of a namespace that came later began at 0.
 type counters struct {
 	only   *netns.Handle // nil: all namespaces
-	before map[uint64]tally
+	before map[uint64]map[string]uint64
 }
-
-// tally is what a namespace's tracker counted on all CPUs.
-type tally struct{ drop, insertFailed, chainTooLong uint64 }
 
 // readCounters returns nil where they cannot be read.
 func readCounters(only *netns.Handle) *counters {
@@ -90,8 +87,8 @@ func readCounters(only *netns.Handle) *counters {
 	return c
 }
 
-// read asks the wanted namespaces; those that are gone are skipped.
-func (c *counters) read(wanted func(inode uint64) bool) map[uint64]tally {
+// read asks the wanted namespaces what they counted on all CPUs; those that are gone are skipped.
+func (c *counters) read(wanted func(inode uint64) bool) map[uint64]map[string]uint64 {
 	handles := []*netns.Handle{c.only}
 	if c.only == nil {
 		all, err := netns.All()
@@ -101,7 +98,7 @@ func (c *counters) read(wanted func(inode uint64) bool) map[uint64]tally {
 		defer netns.CloseAll(all)
 		handles = all
 	}
-	tallies := map[uint64]tally{}
+	tallies := map[uint64]map[string]uint64{}
 	for _, h := range handles {
 		if !wanted(h.Inode()) {
 			continue
@@ -110,11 +107,11 @@ func (c *counters) read(wanted func(inode uint64) bool) map[uint64]tally {
 		if err != nil {
 			continue
 		}
-		var sum tally
+		sum := map[string]uint64{}
 		for _, cpu := range cpus {
-			sum.drop += cpu["drop"]
-			sum.insertFailed += cpu["insert_failed"]
-			sum.chainTooLong += cpu["chaintoolong"]
+			for name, n := range cpu {
+				sum[name] += n
+			}
 		}
 		tallies[h.Inode()] = sum
 	}
@@ -132,7 +129,7 @@ func (c *counters) divide(hooked map[uint64]uint64, found map[snapshot.DropCause
 		if !ok {
 			continue // gone: the cause is unknown
 		}
-		for _, s := range n.since(c.before[ns]).shares(packets) {
+		for _, s := range shares(since(n, c.before[ns]), packets) {
 			if s.packets > 0 {
 				found[snapshot.DropCause{Cause: s.cause, Netns: ns, Source: s.source}] += s.packets
 			}
@@ -146,14 +143,11 @@ type causeShare struct {
 	packets       uint64
 }
 
-// shares are at most what was seen. A clash that could not be resolved counts in
-// insert_failed and in drop, a hash chain that is too long in insert_failed and
-// chaintoolong (nf_conntrack_core.c): the rest of drop is a full table, and what
-// neither explains is a rule's.
-func (t tally) shares(seen uint64) []causeShare {
-	clashed := t.insertFailed - min(t.insertFailed, t.chainTooLong)
-	full := min(t.drop-min(t.drop, clashed), seen)
-	missed := min(t.insertFailed, seen-full)
+// shares are at most what was seen: what the tracker's losses do not explain is a rule's.
+func shares(grown map[string]int64, seen uint64) []causeShare {
+	l := snapshot.DecodeTracker(grown, false)
+	full := min(uint64(l.NoRoom), seen)
+	missed := min(uint64(l.Clashes+l.Chains), seen-full)
 	return []causeShare{
 		{snapshot.CauseTableFull, "drop less insert_failed", full},
 		{snapshot.CauseNotInserted, "insert_failed", missed},
@@ -161,12 +155,12 @@ func (t tally) shares(seen uint64) []causeShare {
 	}
 }
 
-func (t tally) since(before tally) tally {
-	return tally{
-		drop:         t.drop - min(t.drop, before.drop),
-		insertFailed: t.insertFailed - min(t.insertFailed, before.insertFailed),
-		chainTooLong: t.chainTooLong - min(t.chainTooLong, before.chainTooLong),
+func since(now, before map[string]uint64) map[string]int64 {
+	grown := map[string]int64{}
+	for name, n := range now {
+		grown[name] = int64(n - min(n, before[name]))
 	}
+	return grown
 }
 
 // names maps the running kernel's numbers and addresses to their names.

@@ -237,23 +237,23 @@ func TestShares(t *testing.T) {
 	full, missed, rule := snapshot.CauseTableFull, snapshot.CauseNotInserted, snapshot.CauseRule
 	for _, tt := range []struct {
 		name   string
-		grown  tally
+		grown  map[string]int64
 		hooked uint64
 		want   map[string]uint64
 	}{
-		{"nothing", tally{}, 0, map[string]uint64{}},
-		{"a rule", tally{}, 5, map[string]uint64{rule: 5}},
-		{"a full table", tally{drop: 5}, 5, map[string]uint64{full: 5}},
-		{"a full table and a rule", tally{drop: 5}, 8, map[string]uint64{full: 5, rule: 3}},
-		{"clashes", tally{drop: 4, insertFailed: 4}, 4, map[string]uint64{missed: 4}},
-		{"long chains", tally{insertFailed: 4, chainTooLong: 4}, 4, map[string]uint64{missed: 4}},
-		{"all", tally{drop: 10, insertFailed: 7, chainTooLong: 3}, 15, map[string]uint64{full: 6, missed: 7, rule: 2}},
-		{"insert_failed of Linux 5.4, where clashes that were resolved count", tally{insertFailed: 9}, 2, map[string]uint64{missed: 2}},
-		{"more than was seen", tally{drop: 9}, 2, map[string]uint64{full: 2}},
+		{"nothing", nil, 0, map[string]uint64{}},
+		{"a rule", nil, 5, map[string]uint64{rule: 5}},
+		{"a full table", map[string]int64{"drop": 5}, 5, map[string]uint64{full: 5}},
+		{"a full table and a rule", map[string]int64{"drop": 5}, 8, map[string]uint64{full: 5, rule: 3}},
+		{"clashes", map[string]int64{"drop": 4, "insert_failed": 4}, 4, map[string]uint64{missed: 4}},
+		{"long chains", map[string]int64{"insert_failed": 4, "chaintoolong": 4}, 4, map[string]uint64{missed: 4}},
+		{"all", map[string]int64{"drop": 10, "insert_failed": 7, "chaintoolong": 3}, 15, map[string]uint64{full: 6, missed: 7, rule: 2}},
+		{"insert_failed of Linux 5.4, where clashes that were resolved count", map[string]int64{"insert_failed": 9}, 2, map[string]uint64{rule: 2}},
+		{"more than was seen", map[string]int64{"drop": 9}, 2, map[string]uint64{full: 2}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := map[string]uint64{}
-			for _, s := range tt.grown.shares(tt.hooked) {
+			for _, s := range shares(tt.grown, tt.hooked) {
 				if s.packets > 0 {
 					got[s.cause] += s.packets
 				}

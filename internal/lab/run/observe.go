@@ -46,7 +46,7 @@ func (c *conductor) startDoctor(ctx context.Context, st *lab.Stage, l *loads, sa
 		if st.Doctor.Others {
 			o.Others = &collect.SurveyOptions{Find: c.nodes}
 		}
-		_, r, err := doctor.Look(ctx, o)
+		r, err := c.examine(ctx, st.Name, o)
 		answers <- answer{r, err}
 	}()
 	return func() (*diagnose.Report, error) {
@@ -69,6 +69,22 @@ func (c *conductor) nodes(time.Time) (found []netns.Found, cut bool, missed erro
 		found = append(found, netns.Found{Inode: ns.Inode(), Path: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.Fd())})
 	}
 	return found, false, nil
+}
+
+// examine runs doctor, and keeps what it reads where that is wanted.
+func (c *conductor) examine(ctx context.Context, stage string, o collect.RecordOptions) (*diagnose.Report, error) {
+	if c.Bundle != nil {
+		if w := c.Bundle(stage); w != nil {
+			rec, err := collect.WriteBundle(ctx, w, o)
+			if err != nil {
+				return nil, err
+			}
+			r := diagnose.Run(rec, diagnose.Rules())
+			return &r, nil
+		}
+	}
+	_, r, err := doctor.Look(ctx, o)
+	return r, err
 }
 
 // addFindings adds to a stage's report what doctor found, and what it could not check.

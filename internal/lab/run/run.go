@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"runtime"
 	"slices"
@@ -36,6 +37,9 @@ type Options struct {
 	Force bool
 	// AllowHost is the consent to stages that change values of the whole host.
 	AllowHost bool
+	// Bundle, where set, gives what doctor's reading of a stage is written to, as a bundle;
+	// nil for none. Stages that are apart ask at the same time.
+	Bundle func(stage string) io.Writer
 	// Capture selects whether packets are captured.
 	Capture CaptureOptions
 	// Version is natkit's, for the report.

@@ -1,0 +1,550 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// hostFault is a fault of the host or of the path that is mistaken for one of NAT. Its signs
+// are counters that grew between the snapshots, or new lines of the kernel log.
+type hostFault struct {
+	id, title string
+	signs     []sign
+	// log matches the lines that show the fault without a counter, too.
+	log *regexp.Regexp
+	// part is the part of the snapshot that the counters come from.
+	part string
+	// settings are sysctls for the evidence.
+	settings []string
+	// advice names remedies in texts.yaml.
+	advice []string
+	// refine, where set, adds what else is known, or returns why it is no fault.
+	refine func(*hostGrowth) (why string)
+}
+
+// sign is a counter that grew by fewest or more, and by a share of it and of the counters of
+// what went well.
+type sign struct {
+	counter string
+	of      []string
+	fewest  uint64
+	share   float64
+	// critical is the share from which the finding is Critical; 0 for never.
+	critical float64
+	// variant ends the name of the texts.
+	variant string
+	// raised is the limit of the whole machine that natkit may double; empty for none.
+	raised string
+}
+
+// Names of what is counted elsewhere than in the files of /proc/net that nstat reads.
+const (
+	arpFulls   = "arp_cache table_fulls"
+	ndiscFulls = "ndisc_cache table_fulls"
+	softnetIn  = "softnet_stat processed"
+	softnetOut = "softnet_stat dropped"
+	eventDrops = "netlink drops"
+
+	listenOverflows = "TcpExtListenOverflows"
+	queueDrops      = "TcpExtTCPReqQFullDrop"
+	queueCookies    = "TcpExtTCPReqQFullDoCookies"
+	reversePath     = "TcpExtIPReversePathFilter"
+	fragFails       = "IpFragFails"
+	outDiscards     = "IpOutDiscards"
+	outUnreachable  = "IcmpOutDestUnreachs"
+	udpChecksums    = "UdpInCsumErrors"
+	tcpChecksums    = "TcpInCsumErrors"
+	timeWaitFull    = "TcpExtTCPTimeWaitOverflow"
+)
+
+// hostFaults returns all there are. The shares leave out what healthy hosts count: a scan, a burst,
+// a damaged packet now and then.
+func hostFaults() []hostFault {
+	return []hostFault{
+		{
+			id: "listen-overflow", title: "programs of this host accept connections too slowly", part: snapshot.PartTCP,
+			signs: []sign{
+				// tcp_conn_request and tcp_v4_syn_recv_sock
+				{counter: listenOverflows, of: []string{passiveOpens}, fewest: 5, share: lossShare, critical: 0.1},
+				// tcp_syn_flood_action
+				{counter: queueDrops, of: []string{passiveOpens}, fewest: 5, share: lossShare, critical: 0.1, variant: " requests"},
+				{counter: queueCookies, of: []string{passiveOpens}, fewest: 100, share: 0.5, variant: " cookies"},
+			},
+			settings: []string{snapshot.SoMaxConn, snapshot.SynCookies}, refine: (*hostGrowth).listeners,
+		},
+		{
+			id: "neighbour-table-full", title: "the neighbour table is full", part: "neighbours",
+			signs:    []sign{{counter: arpFulls, fewest: 3, raised: snapshot.ARPMax}, {counter: ndiscFulls, fewest: 3, variant: " ipv6", raised: snapshot.NDiscMax}}, // neigh_alloc
+			log:      tableOverflow,
+			settings: []string{snapshot.ARPMax, snapshot.NDiscMax}, advice: []string{"neighbours-who"}, refine: (*hostGrowth).neighbours,
+		},
+		{
+			id: "rp-filter", title: "the reverse path filter drops packets of connections", part: snapshot.PartTCP,
+			signs:  []sign{{counter: reversePath, of: []string{"IpInReceives"}, fewest: 5}}, // ip_rcv_finish_core
+			refine: (*hostGrowth).reversePaths,
+		},
+		{
+			id: "pmtu-blackhole", title: "too large packets, and no word of it to their senders", part: snapshot.PartTCP,
+			signs:  []sign{{counter: fragFails, of: []string{"IpForwDatagrams"}, fewest: 5}}, // ip_forward
+			advice: []string{"pmtu-clamp"}, refine: (*hostGrowth).blackhole,
+		},
+		{
+			id: "udp-checksum", title: "packets dropped for their checksum", part: snapshot.PartTCP,
+			signs: []sign{
+				{counter: udpChecksums, of: []string{"UdpInDatagrams"}, fewest: 10, share: lossShare, critical: 0.1}, // udp_queue_rcv_one_skb
+				{counter: tcpChecksums, of: []string{"TcpInSegs"}, fewest: 10, share: lossShare, critical: 0.1, variant: " tcp"},
+			},
+			advice: []string{"checksum-offload", "checksum-kernel"},
+		},
+		{
+			id: "softnet-dropped", title: "packets dropped before they are processed", part: "softnet",
+			signs:    []sign{{counter: softnetOut, of: []string{softnetIn}, fewest: 1000, share: lossShare, critical: 0.1, raised: snapshot.MaxBacklog}}, // enqueue_to_backlog
+			settings: []string{snapshot.MaxBacklog}, advice: []string{"softnet-spread"},
+		},
+		{
+			id: "tw-overflow", title: "no room for TIME_WAIT", part: snapshot.PartTCP,
+			signs:    []sign{{counter: timeWaitFull, of: []string{passiveOpens, "TcpActiveOpens"}, fewest: 10, share: lossShare}}, // tcp_time_wait
+			settings: []string{snapshot.TCPMaxTWBuckets}, refine: (*hostGrowth).timeWait,
+			advice: []string{"tw-overflow-close"},
+		},
+		{
+			id: "event-loss", title: "programs that follow conntrack's events lose some", part: "event_listeners",
+			signs:  []sign{{counter: eventDrops, fewest: 10}}, // netlink_overrun, netlink_broadcast_deliver
+			advice: []string{"events-buffer", "events-fewer"}, refine: (*hostGrowth).listenersOfEvents,
+		},
+		{
+			id: "masquerade-no-address", title: "masquerade without an address", part: "kernel_log",
+			log:    ateAddress,
+			advice: []string{"masquerade-address"}, refine: (*hostGrowth).masquerade,
+		},
+		{
+			id: "soft-lockup", title: "a CPU stuck in connection tracking", part: "kernel_log",
+			log:    stuckCPU,
+			advice: []string{"lockup-kernel", "lockup-buckets"}, refine: (*hostGrowth).lockup,
+		},
+	}
+}
+
+// Lines of the kernel log, with the functions that write them.
+var (
+	tableOverflow = regexp.MustCompile(`neighbou?r table overflow`)           // neigh_alloc
+	ateAddress    = regexp.MustCompile(`(\S+) ate my IP address`)             // nf_nat_masquerade_ipv4
+	martian       = regexp.MustCompile(`martian source .*, on dev`)           // ip_handle_martian_source
+	stuckCPU      = regexp.MustCompile(`soft lockup - CPU`)                   // watchdog_timer_fn
+	stuckIn       = regexp.MustCompile(`\b_*nf_(?:nat|ct|conntrack)_\w+\+0x`) // its line of the instruction pointer
+)
+
+// hostRules are the rules of the table.
+func hostRules() []Rule {
+	var rules []Rule
+	for _, h := range hostFaults() {
+		rules = append(rules, Rule{h.id, h.title, h.check})
+	}
+	return rules
+}
+
+// hostGrowth is what a recording has of a fault.
+type hostGrowth struct {
+	*hostFault
+	rec *snapshot.Recording
+	// sign is the one that shows it, n how much its counter grew and share of what.
+	sign  sign
+	n     uint64
+	share float64
+	lines []snapshot.LogLine
+	// known are the signs that could be read.
+	known []string
+	found *Finding
+}
+
+// check finds the first sign of the fault.
+func (h *hostFault) check(rec *snapshot.Recording) (*Finding, Check) {
+	g := &hostGrowth{hostFault: h, rec: rec}
+	shown := slices.ContainsFunc(h.signs, g.shows)
+	if !shown && h.log != nil && logRead(rec) {
+		g.known = append(g.known, "the kernel log")
+		if g.lines = newLines(rec, h.log); len(g.lines) > 0 {
+			g.sign, shown = sign{variant: " log"}, true
+		}
+	}
+	switch {
+	case len(g.known) == 0:
+		return unknown(g.missing())
+	case !shown:
+		return passed(strings.Join(g.known, ", ") + map[bool]string{true: " has no line of it"}[len(h.signs) == 0])
+	}
+	share := "all"
+	if len(g.sign.of) > 0 {
+		share = units.Percent(g.share)
+	}
+	g.found = worded(h.id+g.sign.variant, g.evidence(), nil, units.Count(g.n), share)
+	if g.sign.critical > 0 && g.share >= g.sign.critical {
+		g.found.Severity = Critical
+	}
+	if h.refine != nil {
+		if why := h.refine(g); why != "" {
+			return passed(strings.Join(g.known, ", ") + ": " + why)
+		}
+	}
+	g.raise()
+	for _, name := range h.advice {
+		g.found.Remedies = append(g.found.Remedies, advice(name, where(rec)))
+	}
+	return g.found, Check{Why: strings.Join(g.known, ", ")}
+}
+
+// shows reports whether a sign is there, and keeps what its counter says.
+func (g *hostGrowth) shows(s sign) bool {
+	n, ok := hostDelta(g.rec, s.counter)
+	if !ok {
+		return false
+	}
+	all := n
+	for _, name := range s.of {
+		well, _ := hostDelta(g.rec, name)
+		all += well
+	}
+	text := fmt.Sprintf("%s grew by %s", s.counter, units.Count(n))
+	share := float64(n) / float64(max(1, all))
+	if n > 0 && len(s.of) > 0 {
+		text += fmt.Sprintf(" (%s)", units.Percent(share))
+	}
+	g.known = append(g.known, text)
+	g.sign, g.n, g.share = s, n, share
+	return n >= s.fewest && share >= s.share
+}
+
+// hostDelta returns how much a counter grew; false where the kernel does not have it, or it was
+// not read.
+func hostDelta(rec *snapshot.Recording, name string) (uint64, bool) {
+	first, last := rec.First(), rec.Last()
+	switch name {
+	case eventDrops:
+		lost, known := lostEvents(rec)
+		n := uint64(0)
+		for _, l := range lost {
+			n += l.Drops
+		}
+		return n, known
+	case softnetIn, softnetOut:
+		if first.Softnet == nil || last.Softnet == nil {
+			return 0, false
+		}
+		if name == softnetIn {
+			return uint64(last.Softnet.Processed - first.Softnet.Processed), true
+		}
+		return uint64(last.Softnet.Dropped - first.Softnet.Dropped), true
+	case arpFulls, ndiscFulls:
+		now, before := neighbourTable(last, name), neighbourTable(first, name)
+		if now == nil || before == nil || now.TableFulls < before.TableFulls {
+			return 0, false
+		}
+		return now.TableFulls - before.TableFulls, true
+	}
+	if first.TCP == nil || last.TCP == nil {
+		return 0, false
+	}
+	return last.TCP.Counters.Delta(first.TCP.Counters, name)
+}
+
+func neighbourTable(s *snapshot.Snapshot, counter string) *snapshot.NeighbourTable {
+	switch {
+	case s.Neighbours == nil:
+		return nil
+	case counter == arpFulls:
+		return s.Neighbours.ARP
+	}
+	return s.Neighbours.NDisc
+}
+
+// lostEvents returns the listeners of both snapshots, with what each lost between them.
+func lostEvents(rec *snapshot.Recording) (lost []snapshot.EventListener, known bool) {
+	first, last := rec.First().EventListeners, rec.Last().EventListeners
+	for _, now := range last {
+		for _, before := range first {
+			if before.PortID == now.PortID && before.Inode == now.Inode && now.Drops > before.Drops {
+				now.Drops -= before.Drops
+				lost = append(lost, now)
+			}
+		}
+	}
+	return lost, first != nil && last != nil
+}
+
+// logRead reports whether the kernel log was read both times.
+func logRead(rec *snapshot.Recording) bool {
+	return rec.First().KernelLogNext > 0 && rec.Last().KernelLogNext > 0
+}
+
+// newLines are the lines of this namespace, or of none, that were logged meanwhile.
+func newLines(rec *snapshot.Recording, pattern *regexp.Regexp) (lines []snapshot.LogLine) {
+	for _, l := range rec.NewLogLines() {
+		if pattern.MatchString(l.Text) && (l.Netns == 0 || l.Netns == rec.Last().Netns.Inode) {
+			lines = append(lines, l)
+		}
+	}
+	return lines
+}
+
+// missing is why nothing is known.
+func (g *hostGrowth) missing() string {
+	first, last := g.rec.First(), g.rec.Last()
+	why := cmp.Or(last.PartError(g.part), first.PartError(g.part))
+	if g.log != nil && why == "" {
+		why = cmp.Or(last.PartError("kernel_log"), first.PartError("kernel_log"), "the kernel log was not read")
+	}
+	if why == "" && len(g.signs) > 0 {
+		why = "this kernel does not count " + g.signs[0].counter + ", or it was not recorded"
+	}
+	return why
+}
+
+// evidence is what the sign is, and the settings.
+func (g *hostGrowth) evidence() (all []Evidence) {
+	for _, name := range append([]string{g.sign.counter}, g.sign.of...) {
+		if n, ok := hostDelta(g.rec, name); ok {
+			all = append(all, Evidence{What: "counter " + name, Value: int64(min(n, math.MaxInt64)), Unit: fmt.Sprintf("in %.1f s", g.rec.Seconds()), Source: sourceOf(name)})
+		}
+	}
+	for i, l := range g.lines {
+		if i < mostShown {
+			all = append(all, Evidence{What: "logged", Value: l.Text, Source: "kernel log"})
+		}
+	}
+	for _, name := range g.settings {
+		if v, ok := g.rec.Last().Sysctls.Int(name); ok {
+			all = append(all, Evidence{What: name, Value: v, Source: "sysctl"})
+		}
+	}
+	return all
+}
+
+// sourceOf is where a counter is read.
+func sourceOf(counter string) string {
+	file, _, other := strings.Cut(counter, " ")
+	switch {
+	case other && strings.HasSuffix(file, "_cache"):
+		return "/proc/net/stat/" + file
+	case other:
+		return "/proc/net/" + file
+	case strings.HasPrefix(counter, "TcpExt"), strings.HasPrefix(counter, "IpExt"):
+		return netstatSource
+	}
+	return snmpSource
+}
+
+// raise doubles the limit, if it is known.
+func (g *hostGrowth) raise() {
+	name := g.sign.raised
+	now, ok := g.rec.Last().Sysctls.Int(name)
+	if !ok || now <= 0 || now > math.MaxInt32/2 {
+		return
+	}
+	r := advice("raise "+name, now, 2*now, where(g.rec))
+	r.Automatic = true
+	r.Changes = []tune.Change{{Kind: tune.Sysctl, Target: name, Before: g.rec.Last().Sysctls[name], After: strconv.FormatInt(2*now, 10),
+		Why: g.found.Title, Cost: r.Cost, Risk: r.Risk}}
+	g.found.Remedies = append(g.found.Remedies, r)
+}
+
+func (g *hostGrowth) add(what string, value any, unit, source string) {
+	g.found.Evidence = append(g.found.Evidence, Evidence{What: what, Value: value, Unit: unit, Source: source})
+}
+
+func (g *hostGrowth) advise(name string, args ...any) {
+	g.found.Remedies = append(g.found.Remedies, advice(name, args...))
+}
+
+// listeners names the sockets whose queue is full (sk_acceptq_is_full).
+func (g *hostGrowth) listeners() string {
+	cookies, _ := g.rec.Last().Sysctls.Int(snapshot.SynCookies)
+	if g.sign.counter == queueCookies && cookies == 2 {
+		return snapshot.SynCookies + " is 2, which answers every SYN by a cookie"
+	}
+	most, _ := g.rec.Last().Sysctls.Int(snapshot.SoMaxConn)
+	var full *snapshot.AcceptQueue
+	for i, q := range g.rec.Last().AcceptQueues {
+		if q.Waiting < q.Limit || i >= mostShown {
+			break
+		}
+		full = cmp.Or(full, &g.rec.Last().AcceptQueues[i])
+		g.add("accept queue of "+q.Socket.String(), fmt.Sprintf("%s wait, the limit is %s", units.Count(int64(q.Waiting)), units.Count(int64(q.Limit))), "connections", "sock_diag")
+	}
+	if g.sign.counter != listenOverflows {
+		g.advise("listen-flood", where(g.rec))
+		return ""
+	}
+	if full == nil {
+		g.advise("listen-which", where(g.rec))
+		return ""
+	}
+	g.found.Title = fmt.Sprintf("%s (%s)", g.found.Title, full.Socket)
+	g.advise("listen-program", full.Socket.Port(), where(g.rec))
+	if int64(full.Limit) >= most && most > 0 {
+		g.advise("listen-somaxconn", snapshot.SoMaxConn, most, where(g.rec))
+	} else {
+		g.advise("listen-backlog", full.Limit, where(g.rec))
+	}
+	return ""
+}
+
+// neighbours names the limit where natkit cannot raise it: outside the initial namespace.
+func (g *hostGrowth) neighbours() string {
+	name, counter := cmp.Or(g.sign.raised, snapshot.ARPMax), cmp.Or(g.sign.counter, arpFulls)
+	if len(g.lines) > 0 && strings.Contains(g.lines[0].Text, "ndisc_cache") {
+		name, counter = snapshot.NDiscMax, ndiscFulls
+	}
+	if table := neighbourTable(g.rec.Last(), counter); table != nil {
+		g.add("neighbours", int64(table.Entries), "entries", sourceOf(counter))
+	}
+	if _, ok := g.rec.Last().Sysctls.Int(g.sign.raised); !ok {
+		g.advise("neighbours-raise", name)
+	}
+	return ""
+}
+
+// reversePaths: hosts on a network always drop some packets with forged sources, and broadcasts
+// of other subnets. It is a fault where translated services get no answers, or where several
+// uplinks make the way back another one and what is dropped is much of what comes.
+func (g *hostGrowth) reversePaths() string {
+	const much = 0.1
+	var strict, uplinks []string
+	for _, p := range g.rec.Last().ReversePaths {
+		strict = append(strict, p.Interface)
+		if p.Default {
+			uplinks = append(uplinks, p.Interface)
+		}
+	}
+	switch {
+	case finds(g.rec, "service-unanswered") && (g.share >= lossShare || g.mayHaveVanished()):
+		g.found.Severity = Critical
+	case len(uplinks) < 2 || g.share < much:
+		return "forged sources and broadcasts of other subnets count there, and nothing else fails"
+	}
+	if len(strict) > 0 {
+		g.add("interfaces with a strict filter", strings.Join(strict[:min(len(strict), mostListed)], ", "), "", "net.ipv4.conf.*.rp_filter")
+	}
+	if len(uplinks) > 1 {
+		g.add("of them with a default route", strings.Join(uplinks[:min(len(uplinks), mostListed)], ", "), "", "route to a public address")
+	}
+	for i, l := range newLines(g.rec, martian) {
+		if i < mostShown {
+			g.add("logged", l.Text, "", "kernel log")
+		}
+	}
+	device := "IFACE"
+	if len(strict) == 1 {
+		device = strict[0]
+	}
+	g.advise("rp-route", where(g.rec))
+	g.advise("rp-log", where(g.rec))
+	g.advise("rp-loose", device, where(g.rec))
+	return ""
+}
+
+// mayHaveVanished reports whether the drops are enough for the first packets that a rule
+// translated and of which none became a connection: the filter comes after the translation.
+func (g *hostGrowth) mayHaveVanished() bool {
+	return slices.ContainsFunc(vanishedOnes(g.rec), func(f failing) bool {
+		packets, _ := f.evidence[0].Value.(int64)
+		return 2*int64(g.n) >= packets
+	})
+}
+
+// blackhole: a packet that is too large is answered by an ICMP error, which the kernel does not
+// limit (icmpv4_mask_allow), and its sender then makes smaller ones. Every new client behind a
+// smaller MTU begins so. It is a fault where the errors do not leave this host.
+func (g *hostGrowth) blackhole() string {
+	discarded, _ := hostDelta(g.rec, outDiscards)
+	sent, counts := hostDelta(g.rec, outUnreachable)
+	rules := g.rec.Last().ICMPErrors
+	silent := false
+	switch {
+	case rules != nil && !rules.Passes:
+		g.found.Confidence = "certain"
+	case 2*discarded >= g.n && (rules == nil || len(rules.Drops) > 0):
+	case counts && 2*sent < g.n:
+		g.found.Cause = "this host sends no ICMP errors for them, as it has no route to the senders"
+		silent = true
+	default:
+		return "each was answered by an ICMP error, from which its sender learns the MTU"
+	}
+	g.found.Evidence = append(g.found.Evidence, (&hostGrowth{hostFault: g.hostFault, rec: g.rec, sign: sign{counter: outUnreachable, of: []string{outDiscards}}}).evidence()...)
+	if rules != nil {
+		for _, d := range rules.Drops {
+			g.add("drops ICMP errors", d.Text, d.Owner, "rules by netlink")
+		}
+	}
+	if silent {
+		g.advise("pmtu-route", where(g.rec))
+	} else {
+		g.advise("pmtu-accept", where(g.rec))
+	}
+	return ""
+}
+
+// timeWait leaves alone who wants none.
+func (g *hostGrowth) timeWait() string {
+	n, ok := g.rec.Last().Sysctls.Int(snapshot.TCPMaxTWBuckets)
+	if ok && n == 0 {
+		return snapshot.TCPMaxTWBuckets + " is 0, which is on purpose"
+	}
+	g.advise("tw-overflow-raise", snapshot.TCPMaxTWBuckets, max(2*n, 65536), where(g.rec))
+	return ""
+}
+
+// listenersOfEvents names the sockets.
+func (g *hostGrowth) listenersOfEvents() string {
+	lost, _ := lostEvents(g.rec)
+	for i, l := range lost {
+		if i < mostShown {
+			g.add(fmt.Sprintf("lost by the socket with port %d (often the PID of its process)", l.PortID), int64(l.Drops), "messages", procNetlinkSource)
+		}
+	}
+	return ""
+}
+
+const procNetlinkSource = "/proc/net/netlink"
+
+// masquerade: the line does not name the namespace, so a rule here has to be for the interface.
+func (g *hostGrowth) masquerade() string {
+	rules := g.rec.Last().NATRules
+	if rules == nil {
+		return "the NAT rules were not read"
+	}
+	for _, l := range g.lines {
+		device := g.log.FindStringSubmatch(l.Text)[1]
+		for i := range rules.Rules {
+			r := &rules.Rules[i]
+			if r.Kind == snapshot.NATMasquerade && r.Family != "ip6" && (r.OutInterface == device || r.OutInterface == "" && g.rec.Last().Netns.Name == "") {
+				g.found.Title = fmt.Sprintf("%s: %s", g.found.Title, device)
+				g.add("rule", r.Place()+": "+r.Text, "", "NAT rules by netlink")
+				return ""
+			}
+		}
+	}
+	return "the lines are of another network namespace"
+}
+
+// lockup: the lines behind name the function.
+func (g *hostGrowth) lockup() string {
+	stuck := newLines(g.rec, stuckIn)
+	if len(stuck) == 0 {
+		return "a soft lockup was logged, in none of conntrack's functions"
+	}
+	for i, l := range stuck {
+		if i < mostShown {
+			g.add("the CPU was in", l.Text, "", "kernel log")
+		}
+	}
+	return ""
+}
