@@ -56,6 +56,9 @@ type Finding struct {
 	Cause       string     `json:"cause"`
 	Consequence string     `json:"consequence"`
 	Remedies    []Remedy   `json:"remedies"`
+	// SinceSeconds is how long it has lasted at least when the recording ends; 0 where that
+	// is not known.
+	SinceSeconds float64 `json:"since_seconds,omitempty"`
 }
 
 // Evidence is one observed value and where it was read.
@@ -95,6 +98,8 @@ type Report struct {
 	Seconds float64 `json:"window_seconds"`
 	// Checks has one line for each rule, in a fixed order.
 	Checks []Check `json:"checks"`
+	// Summary is nil where no finding is worse than a notice.
+	Summary *Summary `json:"summary,omitempty"`
 	// Findings are sorted, most severe first.
 	Findings []Finding `json:"findings"`
 	// Unread lists what could not be read, and why.

@@ -30,6 +30,7 @@ func Doctor(w io.Writer, style Style, r *diagnose.Report, verbose bool, next str
 	if verbose {
 		p.line("natkit doctor: " + about)
 	}
+	p.summary(r.Summary)
 	p.findings(r.Findings)
 	p.incomplete(r)
 	p.others(r.Others, verbose)
@@ -58,6 +59,17 @@ func Doctor(w io.Writer, style Style, r *diagnose.Report, verbose bool, next str
 	}
 	p.line(style.Paint(Bold, checksSummary(r)))
 	return p.err
+}
+
+// summary is the whole report in a sentence, and what to do first.
+func (p *printer) summary(s *diagnose.Summary) {
+	if s == nil {
+		return
+	}
+	p.labelled(0, "summary", labelWidth, s.Text)
+	if s.First != "" {
+		p.labelled(0, "first", labelWidth, s.First)
+	}
 }
 
 // incomplete prints why a report is not complete, which must not be taken for health.
