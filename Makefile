@@ -65,7 +65,7 @@ lint: ## gofmt, go vet, staticcheck, shellcheck (where installed)
 	@if command -v shellcheck >/dev/null; then echo shellcheck $(SCRIPTS); shellcheck $(SCRIPTS); \
 	  else echo "shellcheck is not installed: the shell scripts were not checked"; fi
 
-generate: ## rewrite the generated files: the eBPF objects (by clang 19), docs/commands.md, docs/failure-modes.md, docs/simulate.md, docs/sysctl.md, the table in docs/pcap.md
+generate: ## rewrite the generated files: the eBPF objects (by clang 19), docs/commands.md, docs/failure-modes, docs/simulate.md, docs/sysctl.md, the table in docs/pcap.md
 	@scripts/setup generate
 	$(GO) generate ./...
 	@scripts/hand-back docs internal

@@ -59,7 +59,7 @@ func TestDamagedBundleIsAnError(t *testing.T) {
 		got, err := ReadBundle(bytes.NewReader(damaged), nil)
 		if err != nil {
 			refused++
-		} else if d := cmp.Diff(want, got); d != "" {
+		} else if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); d != "" {
 			// Some bits of a deflate stream mean nothing; then nothing may change.
 			t.Errorf("with byte %d changed it reads as another recording:\n%s", at, d)
 		}

@@ -186,8 +186,10 @@ func (k *lookups) pass(t *snapshot.DNATTarget) (err error) {
 		in = ""
 	}
 	switch {
-	case t.Local && r.Hook == "output", !t.Address.IsValid():
+	case !t.Address.IsValid():
 		return nil
+	case t.Local && r.Hook == "output":
+		hooks, in, t.Interface = []string{"output", "postrouting", "input"}, loopback, loopback
 	case t.Local:
 		hooks = []string{"input"}
 	case r.Hook == "output":
@@ -220,6 +222,9 @@ func (k *lookups) pass(t *snapshot.DNATTarget) (err error) {
 	}
 	return nil
 }
+
+// loopback is the interface over which a machine sends to itself.
+const loopback = "lo"
 
 // filter asks the filters of hooks about a packet; nil where too many rules were asked before.
 func (k *lookups) filter(p *ruleset.Packet, hooks ...string) *snapshot.Filter {

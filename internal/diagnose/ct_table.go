@@ -32,6 +32,7 @@ func (t *table) checkTableFull() (*Finding, Check) {
 	}
 	f := worded("ct-table-full", append(t.evidence(), t.drops()...), t.remedies(true),
 		t.cause("net.netfilter.nf_conntrack_max is too small for the connections at hand"))
+	f.SinceSeconds = loggedSince(t.rec, func(l snapshot.LogLine) bool { return isTableFull(l.Text) && t.concerns(l) })
 	if t.flooded() {
 		f.Title = "the connection table is full of half-open connections, as a flood makes them: new connections are dropped"
 	}

@@ -16,10 +16,13 @@ func checkDNATFiltered(rec *snapshot.Recording) (*Finding, Check) {
 	if last.DNATTargets == nil || last.NATRules == nil {
 		return unknown(cmp.Or(last.PartError(snapshot.PartDNATTargets), last.PartError("nat_rules"), "the targets of DNAT were not looked up: a bundle of an older natkit"))
 	}
-	asked := int64(0)
+	asked, askable := int64(0), 0
 	var bad []filtered
 	for i := range last.DNATTargets.Targets {
 		t := &last.DNATTargets.Targets[i]
+		if t.Address.IsValid() && t.NoRoute == "" {
+			askable++
+		}
 		if t.Filter == nil || t.Rule < 0 || t.Rule >= len(last.NATRules.Rules) {
 			continue
 		}
@@ -33,8 +36,10 @@ func checkDNATFiltered(rec *snapshot.Recording) (*Finding, Check) {
 	switch {
 	case len(last.DNATTargets.Targets) == 0:
 		return passed("no rule leads to a constant address")
+	case asked == 0 && askable == 0:
+		return passed("no target is an address that can be reached")
 	case asked == 0:
-		return unknown("the filters were not asked about the targets of DNAT: a bundle of an older natkit")
+		return unknown("the filters were not asked about the targets of DNAT: they have too many rules, or it is a bundle of an older natkit")
 	}
 	targets := units.Plural(asked, "target", "targets")
 	if len(bad) == 0 {

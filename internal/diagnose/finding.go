@@ -56,6 +56,9 @@ type Finding struct {
 	Cause       string     `json:"cause"`
 	Consequence string     `json:"consequence"`
 	Remedies    []Remedy   `json:"remedies"`
+	// SinceSeconds is how long it has lasted at least when the recording ends; 0 where that
+	// is not known.
+	SinceSeconds float64 `json:"since_seconds,omitempty"`
 }
 
 // Evidence is one observed value and where it was read.
@@ -89,10 +92,14 @@ type Report struct {
 	// Netns is the namespace's name; empty for the one natkit runs in.
 	Netns      string `json:"netns,omitempty"`
 	NetnsInode uint64 `json:"netns_inode"`
+	// Owner is whose it is, where all namespaces were examined; nil of natkit's own.
+	Owner *snapshot.Owner `json:"owner,omitempty"`
 	// Seconds between the two samples that were compared.
 	Seconds float64 `json:"window_seconds"`
 	// Checks has one line for each rule, in a fixed order.
 	Checks []Check `json:"checks"`
+	// Summary is nil where no finding is worse than a notice.
+	Summary *Summary `json:"summary,omitempty"`
 	// Findings are sorted, most severe first.
 	Findings []Finding `json:"findings"`
 	// Unread lists what could not be read, and why.
@@ -106,6 +113,8 @@ type Report struct {
 	Profile  *snapshot.Profile  `json:"profile,omitempty"`
 	SYNs     *snapshot.SYNs     `json:"syns,omitempty"`
 	Followed *snapshot.Followed `json:"followed,omitempty"`
+	// Others is what the other network namespaces show; nil where one namespace was asked for.
+	Others *Others `json:"other_netns,omitempty"`
 }
 
 // State is how a check ended.

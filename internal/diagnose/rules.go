@@ -41,7 +41,9 @@ func Rules() []Rule {
 		{"tw-seq-reject", "SYNs rejected in TIME_WAIT by their sequence number", given(readEndpoint, (*endpoint).checkTWSeq)},
 		{"tw-recycle", "tcp_tw_recycle drops SYNs of clients behind NAT", checkTWRecycle},
 	}
-	return append(append(rules, hostRules()...), Rule{"drops-unexplained", "packets dropped on their way", checkDrops})
+	return append(append(rules, hostRules()...),
+		Rule{"drops-unexplained", "packets dropped on their way", checkDrops},
+		Rule{"netns-sick", "faults in other network namespaces", checkOthers})
 }
 
 // given makes the check of a rule from the one of what it examines, which read gets out of
@@ -89,6 +91,7 @@ func Run(rec *snapshot.Recording, rules []Rule) Report {
 		Profile:    mainProfile(rec.Profile),
 		SYNs:       mainSYNs(rec.SYNs),
 		Followed:   mainFollowed(rec.Followed),
+		Others:     judgeOthers(rec.Others),
 	}
 	for _, rule := range rules {
 		finding, check := rule.Check(rec)
@@ -105,6 +108,7 @@ func Run(rec *snapshot.Recording, rules []Rule) Report {
 		r.cutShort(rec.CutShortOf)
 	}
 	sort.SliceStable(r.Findings, func(i, j int) bool { return r.Findings[i].Severity > r.Findings[j].Severity })
+	r.Summary = summarize(r.Findings, last.Netns.Name)
 	for _, p := range last.Parts {
 		if p.Error != "" {
 			r.Unread = append(r.Unread, Unread{What: p.Name, Why: p.Error})

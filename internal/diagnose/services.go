@@ -86,6 +86,8 @@ type failing struct {
 	severity   Severity
 	confidence string
 	evidence   []Evidence
+	// since is how long ago the last connection was answered, in seconds; 0 where that is not known.
+	since float64
 	// target is valid where the server is worth a look; advice is another one.
 	target netip.AddrPort
 	advice *Remedy
@@ -119,7 +121,7 @@ func judgeService(rec *snapshot.Recording, s *snapshot.Service) failing {
 	if s.Protocol != "tcp" && s.Answered+s.Open == 0 && !answersAlways(s) {
 		f.severity, f.confidence = Notice, "possible"
 	}
-	f.evidence = serviceEvidence(s)
+	f.evidence, f.since = serviceEvidence(s), float64(max(0, s.SilentSeconds))
 	f.cause = "what is sent there leaves this host translated, and no answer comes back to the connection tracker: the server is down or drops it, answers by another way, or its answers are dropped here before they are tracked"
 	if s.HalfOpen > s.Unanswered {
 		f.cause = "the server answers, and its clients do not go on: the answers are lost on the way to them, or the clients' addresses are forged"
@@ -289,7 +291,7 @@ func ruleName(r *snapshot.NATRule) string {
 func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 	var names, causes []string
 	f := worded("service-unanswered", nil, nil)
-	f.Severity, f.Confidence = bad[0].severity, bad[0].confidence
+	f.Severity, f.Confidence, f.SinceSeconds = bad[0].severity, bad[0].confidence, bad[0].since
 	for i, b := range bad {
 		if i < mostListed {
 			f.Evidence = append(f.Evidence, b.evidence...)

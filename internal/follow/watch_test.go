@@ -186,3 +186,32 @@ func TestBounds(t *testing.T) {
 		t.Errorf("%d lost, %+v", r.Lost, r.Services)
 	}
 }
+
+// FuzzWatch: whatever packets come in whatever order, a result has each connection once.
+func FuzzWatch(f *testing.F) {
+	f.Add([]byte("\x00\x01\x02\x03\x04\x05\x06\x07"))
+	ends := []netip.AddrPort{netip.MustParseAddrPort(client), netip.MustParseAddrPort(public), netip.MustParseAddrPort(server),
+		netip.MustParseAddrPort(inside), netip.MustParseAddrPort(gateway), netip.MustParseAddrPort(remote)}
+	kinds := []string{"SYN", "SYNACK", "RST", "ACK", "UDP"}
+	f.Fuzz(func(t *testing.T, script []byte) {
+		w := NewWatch(netip.AddrPort{}, netip.AddrPort{})
+		asked := uint64(0)
+		for i := 0; i+3 < len(script) && i < 4000; i += 4 {
+			kind := kinds[int(script[i])%len(kinds)]
+			from, to := ends[int(script[i+1])%len(ends)], ends[int(script[i+1]>>4)%len(ends)]
+			if kind == "SYN" || kind == "UDP" {
+				asked++
+			}
+			w.See(Packet{At: float64(i) / 100, Interface: wan + int(script[i+2]>>7), Sent: script[i+2]&1 != 0, Frame: packet(kind, from, to, uint32(script[i+3]))})
+		}
+		var all uint64
+		for _, s := range w.Result(100, func(int) string { return "eth" }).Services {
+			for _, n := range s.Steps {
+				all += n
+			}
+		}
+		if all > asked {
+			t.Errorf("%d connections of %d first packets", all, asked)
+		}
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune"
 )
@@ -146,6 +148,7 @@ func madeUpDoctor(t testing.TB) *diagnose.Report {
 	third := diagnose.Finding{ID: "made-up", Severity: diagnose.Notice, Title: "a third one", Evidence: above.Evidence[:2]}
 	return &diagnose.Report{
 		Schema: diagnose.ReportSchema, Kernel: "6.18.0", Netns: "gateway", NetnsInode: 4026532250, Seconds: 5,
+		Summary:  &diagnose.Summary{Finding: "ct-table-full", Text: "the connection table is full: new connections are dropped, in the network namespace gateway, for 40 s at least", First: "raise the limit of tracked connections (natkit doctor --netns gateway --fix)"},
 		Findings: []diagnose.Finding{third, early, above},
 		Checks: []diagnose.Check{
 			{ID: "ct-table-full", Title: "connection table full", State: diagnose.Found, Why: "262,144 of 262,144 entries (100 %), 3,118 drops"},
@@ -156,6 +159,7 @@ func madeUpDoctor(t testing.TB) *diagnose.Report {
 			{Why: "interrupted after 5.0 s of 10.0 s"},
 			{Why: "the conntrack counters of the two samples cannot be compared", Checks: []string{"ct-early-drop"}},
 		},
+		Others: &diagnose.Others{Survey: snapshot.Survey{Found: 41, Examined: 39, Unreached: 2, Unlisted: 3}},
 		Unread: []diagnose.Unread{{What: "kernel_log", Why: "open /dev/kmsg: operation not permitted (needs CAP_SYSLOG, or kernel.dmesg_restrict = 0)"}},
 	}
 }
@@ -164,6 +168,7 @@ func TestDoctor(t *testing.T) {
 	healthy := &diagnose.Report{Kernel: "6.1.0-28-amd64", Seconds: 2, Checks: []diagnose.Check{
 		{ID: "ct-table-full", Title: "connection table full", State: diagnose.OK, Why: "180 of 262,144 entries (0 %), 0 drops"}}}
 	traced := *healthy
+	traced.Followed = madeUpFlows()
 	traced.Profile = madeUpReport(t).Stage("nat").Profile
 	traced.Checks = append(slices.Clone(healthy.Checks),
 		diagnose.Check{ID: "drops-unexplained", Title: "packets dropped on their way", State: diagnose.NotChecked, NotAsked: true, Why: "needs --trace"},
@@ -183,6 +188,29 @@ func TestDoctor(t *testing.T) {
 			t.Fatal(err)
 		}
 		golden(t, tc.golden, out.Bytes())
+	}
+}
+
+// madeUpFlows is a service that works, one that does not, and one of each kind of gap.
+func madeUpFlows() *snapshot.Followed {
+	end := netip.MustParseAddrPort
+	return &snapshot.Followed{Seconds: 5, Sample: 4, TCPOnly: true, Lost: 1, MoreServices: 12, Services: []snapshot.FollowedService{
+		{Protocol: "tcp", Service: end("203.0.113.1:443"), In: "wan0", Steps: map[snapshot.Step]uint64{snapshot.StepLostHere: 1200, snapshot.StepAnswered: 3}, Repeated: 2400,
+			Failed: &snapshot.FailedConnection{Step: snapshot.StepLostHere, Client: end("198.18.0.2:40000")}},
+		{Protocol: "tcp", Service: end("203.0.113.1:80"), Target: end("192.168.1.10:8080"), Given: netip.MustParseAddr("192.168.1.1"), In: "wan0", Out: "lan0",
+			Steps: map[snapshot.Step]uint64{snapshot.StepAnswered: 90, snapshot.StepWaiting: 1}, HereSeconds: 0.00004, BeyondSeconds: 0.0121, BackSeconds: 0.00002},
+		{Protocol: "icmpv6", Service: end("[2001:db8::1]:0"), Out: "wan0", Steps: map[snapshot.Step]uint64{snapshot.StepNoAnswer: 2},
+			Failed: &snapshot.FailedConnection{Step: snapshot.StepNoAnswer, Client: end("[2001:db8::2]:0")}},
+	}}
+}
+
+func TestFlows(t *testing.T) {
+	for name, f := range map[string]*snapshot.Followed{"flows.txt": madeUpFlows(), "flows-none.txt": {Seconds: 2}} {
+		var out bytes.Buffer
+		if err := (FlowsDocument{Followed: f}).Text(&out, Style{}); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name, out.Bytes())
 	}
 }
 
@@ -209,6 +237,7 @@ func TestPlan(t *testing.T) {
 // TestTerminalIsSafe: no control character from the data reaches the terminal.
 func TestTerminalIsSafe(t *testing.T) {
 	lab, doctor := madeUpReport(t), madeUpDoctor(t)
+	doctor.Followed = madeUpFlows()
 	plan := Planned{Changes: []tune.Change{{}}, Files: []tune.Change{{}}, Already: []string{""}, Warnings: []string{""}}
 	for _, v := range []any{lab, doctor, &plan} {
 		fill(reflect.ValueOf(v).Elem(), hostile)

@@ -1,0 +1,74 @@
+package diagnose
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// Summary is a report in a sentence: what is wrong, where, since when, and what to do first.
+type Summary struct {
+	// Finding is the ID of the worst one, Cause that of another one that explains it.
+	Finding string `json:"finding"`
+	Cause   string `json:"cause,omitempty"`
+	Text    string `json:"text"`
+	// First is the remedy to begin with.
+	First string `json:"first,omitempty"`
+}
+
+// outcomes are the findings of what users feel; any other that is as severe explains them.
+var outcomes = []string{"service-unanswered", "drops-unexplained"}
+
+// summarize returns nil where nothing needs an action.
+func summarize(findings []Finding, netns string) *Summary {
+	if len(findings) == 0 || findings[0].Severity < Warning {
+		return nil
+	}
+	worst := &findings[0]
+	s := &Summary{Finding: worst.ID, Text: worst.Title}
+	if netns != "" {
+		s.Text += fmt.Sprintf(", in the network namespace %s", netns)
+	}
+	if worst.SinceSeconds > 0 {
+		s.Text += fmt.Sprintf(", for %s at least", units.Roughly(worst.SinceSeconds))
+	}
+	begin := worst
+	if slices.Contains(outcomes, worst.ID) {
+		i := slices.IndexFunc(findings, func(f Finding) bool { return f.Severity >= Warning && !slices.Contains(outcomes, f.ID) })
+		if i >= 0 {
+			begin = &findings[i]
+			s.Cause = begin.ID
+			s.Text += ": " + begin.Title
+		}
+	}
+	if len(begin.Remedies) > 0 {
+		s.First = begin.Remedies[0].Title
+		if begin.Remedies[0].Automatic {
+			s.First += fmt.Sprintf(" (natkit doctor %s--fix)", inNamespace(netns))
+		}
+	}
+	return s
+}
+
+// longestQuiet is the time in seconds after which the kernel, which limits its lines about a
+// full table, would have repeated one.
+const longestQuiet = 60
+
+// loggedSince returns how many seconds before the end of the recording the kernel began to log
+// lines of that kind without a pause; 0 where it did not.
+func loggedSince(rec *snapshot.Recording, is func(snapshot.LogLine) bool) float64 {
+	last := rec.Last()
+	since, next := 0.0, last.UptimeSeconds
+	for _, l := range slices.Backward(last.KernelLog) {
+		if !is(l) {
+			continue
+		}
+		if next-l.UptimeSeconds > longestQuiet {
+			break
+		}
+		since, next = last.UptimeSeconds-l.UptimeSeconds, l.UptimeSeconds
+	}
+	return max(0, since)
+}

@@ -1,0 +1,53 @@
+package diagnose
+
+import (
+	"testing"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+func TestSummarize(t *testing.T) {
+	advised := []Remedy{{Title: "do this"}}
+	outcome := Finding{ID: "service-unanswered", Severity: Critical, Title: "it gets no answers", SinceSeconds: 40, Remedies: []Remedy{{Title: "trace it"}}}
+	cause := Finding{ID: "dnat-filtered", Severity: Critical, Title: "a filter drops it", Remedies: advised}
+	raised := Finding{ID: "ct-table-full", Severity: Critical, Title: "full", Remedies: []Remedy{{Title: "raise it", Automatic: true}}}
+	for _, c := range []struct {
+		name     string
+		findings []Finding
+		netns    string
+		want     *Summary
+	}{
+		{"none", nil, "", nil},
+		{"a notice", []Finding{{ID: "ct-flood", Severity: Notice}}, "", nil},
+		{"an outcome", []Finding{outcome}, "", &Summary{Finding: "service-unanswered", Text: "it gets no answers, for 40 s at least", First: "trace it"}},
+		{"an outcome and its cause", []Finding{outcome, cause}, "gw", &Summary{Finding: "service-unanswered", Cause: "dnat-filtered",
+			Text: "it gets no answers, in the network namespace gw, for 40 s at least: a filter drops it", First: "do this"}},
+		{"a remedy that natkit applies", []Finding{raised, outcome}, "gw", &Summary{Finding: "ct-table-full",
+			Text: "full, in the network namespace gw", First: "raise it (natkit doctor --netns gw --fix)"}},
+	} {
+		got := summarize(c.findings, c.netns)
+		if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestLoggedSince(t *testing.T) {
+	full := func(at ...float64) *snapshot.Recording {
+		s := &snapshot.Snapshot{UptimeSeconds: 1000}
+		for _, u := range at {
+			s.KernelLog = append(s.KernelLog, snapshot.LogLine{UptimeSeconds: u, Text: "nf_conntrack: nf_conntrack: table full, dropping packet"})
+		}
+		return &snapshot.Recording{Snapshots: []*snapshot.Snapshot{s, s}}
+	}
+	for _, c := range []struct {
+		at   []float64
+		want float64
+	}{
+		{nil, 0}, {[]float64{100}, 0}, {[]float64{100, 950, 990}, 50}, {[]float64{880, 930, 985}, 120},
+	} {
+		if got := loggedSince(full(c.at...), func(l snapshot.LogLine) bool { return isTableFull(l.Text) }); got != c.want {
+			t.Errorf("lines at %v: since %v, want %v", c.at, got, c.want)
+		}
+	}
+}
