@@ -27,6 +27,7 @@ type doctorVerb struct {
 	// memory is what a bundle may take, in MiB.
 	memory uint32
 	trace  bool
+	all    bool
 	fix    bool
 	change changeFlags
 	// rules lists the failure modes instead.
@@ -53,12 +54,18 @@ the two samples: the only way to find drops without a counter and SYNs that TIME
 rejects by their sequence number. Requires Linux 5.4, CAP_BPF, CAP_PERFMON, CAP_SYSLOG
 and CAP_NET_RAW; what is not available is reported, and the rest continues.
 
+On the host, and not in a chosen namespace, the other network namespaces are read as well,
+by their counters and one dump of each table, within 2 s: for each with a fault it reports
+what is wrong, whose it is and the command that examines it. --all-netns examines all of
+them in full.
+
 Exit codes: 0 no findings, 1 error, 2 usage, 3 findings (with --fix: still), 4 no
 findings, but INCOMPLETE: data that a check needs could not be read, as without root.
 130: interrupted; the report covers the time until then.`,
 		Example: `  natkit doctor                          # this host
   natkit doctor --pid $(pgrep -o nginx)  # the namespace of a container's process
   natkit doctor --netns gw --for 10s     # one of 'ip netns list', over ten seconds
+  natkit doctor --all-netns              # all network namespaces, containers' too, in full
   natkit doctor --trace                  # also what the kernel drops, and what NAT costs
   natkit doctor --from bundle.tar.gz     # a bundle of 'natkit snapshot', any machine
   natkit doctor --fix                    # ask, apply, diagnose again
@@ -72,6 +79,9 @@ findings, but INCOMPLETE: data that a check needs could not be read, as without 
 		if err := d.check(); err != nil {
 			return err
 		}
+		if d.all {
+			return d.runAll(ctx)
+		}
 		return d.run(ctx, ns)
 	})
 	addWindow(cmd, &d.window, 5*time.Second, minWindow)
@@ -82,9 +92,13 @@ findings, but INCOMPLETE: data that a check needs could not be read, as without 
 	cmd.Flags().BoolVar(&d.rules, "rules", false, "list the failure modes, the findings that report them and the scenarios that make them; diagnose nothing")
 	cmd.Flags().BoolVar(&d.fix, "fix", false, "apply the automatic remedies, and diagnose again")
 	d.change.addFlags(cmd)
-	for _, live := range []string{"netns", "pid", "for", "trace", "fix"} {
+	cmd.Flags().BoolVar(&d.all, "all-netns", false, "examine every network namespace in full; with --json a line for each")
+	for _, live := range []string{"netns", "pid", "for", "trace", "fix", "all-netns"} {
 		cmd.MarkFlagsMutuallyExclusive("from", live)
 		cmd.MarkFlagsMutuallyExclusive("rules", live)
+	}
+	for _, one := range []string{"netns", "pid", "trace", "fix"} {
+		cmd.MarkFlagsMutuallyExclusive("all-netns", one)
 	}
 	cmd.MarkFlagsMutuallyExclusive("rules", "from")
 	requires(cmd, "max-memory", "from")
@@ -122,6 +136,9 @@ type treatment struct {
 
 func (d *doctorVerb) run(ctx context.Context, ns *netns.Handle) error {
 	look := collect.RecordOptions{Options: collect.Options{Netns: ns}, For: d.window, Progress: d.env.progress().Show}
+	if ns == nil && netns.OfHost() {
+		look.Others = &collect.SurveyOptions{}
+	}
 	if d.trace {
 		look.Trace = doctor.Trace(ns)
 	}

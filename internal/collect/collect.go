@@ -54,6 +54,8 @@ type RecordOptions struct {
 	// Trace, where set, starts to record beside the snapshots, once one is taken; what it
 	// returns ends that, before the next one is taken. For then begins when it has started.
 	Trace func(context.Context) (stop func() snapshot.Trace)
+	// Others, where set, reads the other network namespaces as well, before and after.
+	Others *SurveyOptions
 	// Progress, where set, receives in a few words what is being done.
 	Progress func(string)
 }
@@ -78,7 +80,12 @@ func Read(ctx context.Context, o Options) (*snapshot.Snapshot, error) {
 // every case.
 func Record(ctx context.Context, o RecordOptions) (*snapshot.Recording, error) {
 	src := newLive(o.Options)
-	return record(ctx, o, func(i int) (source, bool, error) { return src, o.more(ctx, i), nil })
+	survey := o.startSurvey(ctx)
+	rec, err := record(ctx, o, func(i int) (source, bool, error) { return src, o.more(ctx, i), nil })
+	if err == nil {
+		survey.finish(ctx, rec)
+	}
+	return rec, err
 }
 
 // more reports whether another snapshot follows that of this index.

@@ -92,6 +92,8 @@ type Report struct {
 	// Netns is the namespace's name; empty for the one natkit runs in.
 	Netns      string `json:"netns,omitempty"`
 	NetnsInode uint64 `json:"netns_inode"`
+	// Owner is whose it is, where all namespaces were examined; nil of natkit's own.
+	Owner *snapshot.Owner `json:"owner,omitempty"`
 	// Seconds between the two samples that were compared.
 	Seconds float64 `json:"window_seconds"`
 	// Checks has one line for each rule, in a fixed order.
@@ -111,6 +113,8 @@ type Report struct {
 	Profile  *snapshot.Profile  `json:"profile,omitempty"`
 	SYNs     *snapshot.SYNs     `json:"syns,omitempty"`
 	Followed *snapshot.Followed `json:"followed,omitempty"`
+	// Others is what the other network namespaces show; nil where one namespace was asked for.
+	Others *Others `json:"other_netns,omitempty"`
 }
 
 // State is how a check ended.

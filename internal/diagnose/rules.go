@@ -37,11 +37,19 @@ func Rules() []Rule {
 		{"dnat-unreachable", "DNAT to an address that cannot be reached", checkDNATUnreachable},
 		{"dnat-filtered", "DNAT that a filter drops", checkDNATFiltered},
 		{"forwarding-off", "NAT rules, and no forwarding", checkForwarding},
+		{"snat-address", "sources that answers do not come back to", given(readAudit, (*audit).checkSNATAddress)},
+		{"rule-shadowed", "NAT rules that can never match", given(readAudit, (*audit).checkShadowed)},
+		{"notrack-nat", "NAT of what is not tracked", given(readAudit, (*audit).checkNotrackNAT)},
+		{"rule-limits", "limits that refuse connections", given(readAudit, (*audit).checkLimits)},
+		{"kube-no-endpoints", "services of Kubernetes without endpoints", given(readAudit, (*audit).checkNoEndpoints)},
+		{"iptables-both", "rules in both variants of iptables", given(readAudit, (*audit).checkIptablesBoth)},
 		{"tw-paws-reject", "SYNs rejected in TIME_WAIT by their timestamp", given(readEndpoint, (*endpoint).checkTWPAWS)},
 		{"tw-seq-reject", "SYNs rejected in TIME_WAIT by their sequence number", given(readEndpoint, (*endpoint).checkTWSeq)},
 		{"tw-recycle", "tcp_tw_recycle drops SYNs of clients behind NAT", checkTWRecycle},
 	}
-	return append(append(rules, hostRules()...), Rule{"drops-unexplained", "packets dropped on their way", checkDrops})
+	return append(append(rules, hostRules()...),
+		Rule{"drops-unexplained", "packets dropped on their way", checkDrops},
+		Rule{"netns-sick", "faults in other network namespaces", checkOthers})
 }
 
 // given makes the check of a rule from the one of what it examines, which read gets out of
@@ -89,6 +97,7 @@ func Run(rec *snapshot.Recording, rules []Rule) Report {
 		Profile:    mainProfile(rec.Profile),
 		SYNs:       mainSYNs(rec.SYNs),
 		Followed:   mainFollowed(rec.Followed),
+		Others:     judgeOthers(rec.Others),
 	}
 	for _, rule := range rules {
 		finding, check := rule.Check(rec)

@@ -145,6 +145,8 @@ type Doctor struct {
 	When  *When         `yaml:"when"`
 	// Trace lets it count drops and profile the CPUs meanwhile.
 	Trace bool `yaml:"trace"`
+	// Others lets it read the other nodes as it reads a host's other network namespaces.
+	Others bool `yaml:"others"`
 }
 
 // When are the conditions on which doctor begins: all that are given. It begins in any

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -77,7 +78,12 @@ type place struct {
 
 // search finds namespaces. missed is the first reason why something could not be read:
 // what was not found may exist all the same.
-type search struct{ missed error }
+type search struct {
+	missed error
+	// until is when it ends, if that is set; cut is whether it did.
+	until time.Time
+	cut   bool
+}
 
 // note records an error, unless it means that the thing ended meanwhile.
 func (s *search) note(err error) {
@@ -95,6 +101,9 @@ func (s *search) places() iter.Seq[place] {
 	return func(yield func(place) bool) {
 		walk := func(tasks []string, step func(task string) []place) bool {
 			for _, t := range tasks {
+				if s.late() {
+					return false
+				}
 				for _, p := range step(t) {
 					if !yield(p) {
 						return false
@@ -144,6 +153,9 @@ func (s *search) numbers(dir string) (paths []string) {
 // namespaces, and live on where the leader has ended.
 func (s *search) threads(processes []string) (threads []string) {
 	for _, p := range processes {
+		if s.late() {
+			break
+		}
 		for _, t := range s.numbers(p + "/task") {
 			if filepath.Base(t) != filepath.Base(p) {
 				threads = append(threads, t)

@@ -33,6 +33,7 @@ func Doctor(w io.Writer, style Style, r *diagnose.Report, verbose bool, next str
 	p.summary(r.Summary)
 	p.findings(r.Findings)
 	p.incomplete(r)
+	p.others(r.Others, verbose)
 	p.followed(r.Followed)
 	p.profiled(r.Profile)
 	if verbose {
@@ -104,6 +105,15 @@ func (p *printer) unfinished(text string, reasons []string) {
 	for _, why := range reasons {
 		p.mark(2, Cell{Text: "- "}, why, Plain)
 	}
+}
+
+// others is one line on the other network namespaces: what is wrong there is a finding.
+func (p *printer) others(o *diagnose.Others, verbose bool) {
+	if o == nil || !verbose && len(o.Sick) == 0 && o.Refused == 0 && o.Unreached == 0 && o.Unlisted == 0 && !o.SearchCut {
+		return
+	}
+	p.gap()
+	p.mark(0, Cell{"other network namespaces: ", Bold}, o.String(), Plain)
 }
 
 // fewServices is how many services are listed below findings.
@@ -267,10 +277,11 @@ func checksSummary(r *diagnose.Report) string {
 		switch {
 		case c.State == diagnose.OK:
 			passed++
-		case c.NotAsked:
+		case c.NotAsked && strings.HasPrefix(c.Why, "needs "):
 			notRun++
 			need, _, _ := strings.Cut(c.Why, " (") // what follows is for --verbose
 			needs = append(needs, need)
+		case c.NotAsked: // it has a line of its own
 		case c.State == diagnose.NotChecked:
 			incomplete++
 		}

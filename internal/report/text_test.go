@@ -159,6 +159,7 @@ func madeUpDoctor(t testing.TB) *diagnose.Report {
 			{Why: "interrupted after 5.0 s of 10.0 s"},
 			{Why: "the conntrack counters of the two samples cannot be compared", Checks: []string{"ct-early-drop"}},
 		},
+		Others: &diagnose.Others{Survey: snapshot.Survey{Found: 41, Examined: 39, Unreached: 2, Unlisted: 3}},
 		Unread: []diagnose.Unread{{What: "kernel_log", Why: "open /dev/kmsg: operation not permitted (needs CAP_SYSLOG, or kernel.dmesg_restrict = 0)"}},
 	}
 }

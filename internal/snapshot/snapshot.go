@@ -35,6 +35,7 @@ type Snapshot struct {
 	IPVS          *IPVS           `json:"ipvs,omitempty"`
 	Neighbours    *Neighbours     `json:"neighbours,omitempty"`
 	DNATTargets   *DNATTargets    `json:"dnat_targets,omitempty"`
+	Audit         *Audit          `json:"audit,omitempty"`
 	Softnet       *Softnet        `json:"softnet,omitempty"`
 	// AcceptQueues are the TCP listeners with connections that wait for accept(2), the
 	// fullest first, some at most.
@@ -255,15 +256,20 @@ func (s Sysctls) Int(name string) (int64, bool) {
 // ClassTimeout returns what an entry of a class, as in Flows.PerSecond, has after a packet, in
 // seconds; 0 where that is not known. The class "" is that of protocols without one of their own.
 func (s Sysctls) ClassTimeout(class string) uint32 {
-	name := classTimeouts[class]
-	if state, ok := strings.CutPrefix(class, "tcp/"); ok && name == "" {
-		name = "tcp_timeout_" + strings.ToLower(state)
-	}
-	n, ok := s.Int("net.netfilter.nf_conntrack_" + name)
+	n, ok := s.Int(TimeoutOf(class))
 	if !ok || n < 0 || n > math.MaxUint32 {
 		return 0
 	}
 	return uint32(n)
+}
+
+// TimeoutOf is the sysctl that ClassTimeout reads.
+func TimeoutOf(class string) string {
+	name := classTimeouts[class]
+	if state, ok := strings.CutPrefix(class, "tcp/"); ok && name == "" {
+		name = "tcp_timeout_" + strings.ToLower(state)
+	}
+	return "net.netfilter.nf_conntrack_" + name
 }
 
 // classTimeouts name the sysctls of classes that are not named after a state of TCP.
@@ -308,6 +314,8 @@ type Recording struct {
 	Profile  *Profile  `json:"profile,omitempty"`
 	SYNs     *SYNs     `json:"syns,omitempty"`
 	Followed *Followed `json:"followed,omitempty"`
+	// Others is nil where one namespace alone was asked for, as in bundles.
+	Others *Others `json:"others,omitempty"`
 }
 
 // First is the instant that Last is compared with: the one before it, as flows and what was

@@ -52,6 +52,25 @@ func newServices() services {
 	return services{found: map[serviceKey]*outcomes{}, kept: map[string]int{}}
 }
 
+// Outcomes finds out what became of translated connections from one dump alone. Connections that
+// are open count as answered when they had their last packet: whether that was an answer takes two
+// dumps to know.
+type Outcomes struct {
+	services services
+	gap      Gap
+}
+
+// NewOutcomes needs the timeouts of the namespace.
+func NewOutcomes(sysctls snapshot.Sysctls) *Outcomes {
+	return &Outcomes{services: newServices(), gap: Gap{Sysctls: sysctls}.known()}
+}
+
+// Add takes an entry.
+func (o *Outcomes) Add(e *conntrack.Entry) { o.services.add(e, o.gap, true, false) }
+
+// Services ends the dump; complete reports whether it reached the table's end.
+func (o *Outcomes) Services(complete bool) *snapshot.Services { return o.services.result(complete) }
+
 // outcome is what became of a connection.
 type outcome int
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/doctor"
 	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -41,6 +43,9 @@ func (c *conductor) startDoctor(ctx context.Context, st *lab.Stage, l *loads, sa
 		if st.Doctor.Trace {
 			o.Trace = doctor.Trace(o.Netns)
 		}
+		if st.Doctor.Others {
+			o.Others = &collect.SurveyOptions{Find: c.nodes}
+		}
 		r, err := c.examine(ctx, st.Name, o)
 		answers <- answer{r, err}
 	}()
@@ -55,6 +60,15 @@ func (c *conductor) startDoctor(ctx context.Context, st *lab.Stage, l *loads, sa
 		}
 		return a.report, nil
 	}
+}
+
+// nodes finds the network namespaces of the lab, where doctor must see no others.
+func (c *conductor) nodes(time.Time) (found []netns.Found, cut bool, missed error) {
+	for _, n := range c.sc.Topology.Nodes {
+		ns := c.node(n.Name)
+		found = append(found, netns.Found{Inode: ns.Inode(), Path: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.Fd())})
+	}
+	return found, false, nil
 }
 
 // examine runs doctor, and keeps what it reads where that is wanted.

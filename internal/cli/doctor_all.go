@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/doctor"
+	"github.com/natkit/natkit/internal/report"
+)
+
+// runAll examines every network namespace. The exit code is the worst: findings, then what could not
+// be checked.
+func (d *doctorVerb) runAll(ctx context.Context) error {
+	progress := d.env.progress()
+	sum := diagnose.Report{}
+	n := 0
+	progress.Show("examining all network namespaces for " + d.window.String())
+	missed, err := doctor.All(ctx, collect.RecordOptions{For: d.window}, func(r *diagnose.Report, of int) error {
+		n++
+		progress.Clear()
+		defer progress.Update("examined %d of %d network namespaces", n, of)
+		sum.Findings, sum.Incomplete = append(sum.Findings, r.Findings...), append(sum.Incomplete, r.Incomplete...)
+		if d.env.asJSON {
+			return report.JSONLine(d.env.Stdout, r)
+		}
+		if n > 1 {
+			fmt.Fprintln(d.env.Stdout)
+		}
+		if r.Owner != nil {
+			fmt.Fprintln(d.env.Stdout, d.env.style().Paint(report.Bold, report.Clean(r.Owner.String())))
+		}
+		return report.Doctor(d.env.Stdout, d.env.style(), r, d.env.verbose, "")
+	})
+	progress.Clear()
+	if missed != nil {
+		d.env.note("there may be other network namespaces: %v", missed)
+	}
+	if err != nil {
+		return err
+	}
+	return verdict(ctx, &sum)
+}

@@ -1,0 +1,107 @@
+package netns
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Found is a network namespace that was found and not opened.
+type Found struct {
+	Inode uint64
+	// Name is that of 'ip netns list'. PID is a process, or a thread of one, in it. Path is
+	// another place where it can be opened: a mount, or a descriptor of a process. Each may be
+	// missing.
+	Name string
+	PID  int
+	Path string
+}
+
+// Find lists the namespaces of All, each once, without opening any. cut is true where the time
+// was over before all places were searched: those that are mounted here or that a process is in
+// come first, those that are only held by a descriptor last. missed is why something could not be
+// read, and others may be there.
+func Find(until time.Time) (found []Found, cut bool, missed error) {
+	s := &search{until: until}
+	at := map[uint64]int{}
+	take := func(p place) {
+		i, known := at[p.inode]
+		if !known {
+			i = len(found)
+			at[p.inode] = i
+			found = append(found, Found{Inode: p.inode})
+		}
+		found[i].add(p)
+	}
+	for _, p := range s.mounts(self, map[string]bool{}) {
+		take(p)
+	}
+	for p := range s.places() {
+		take(p)
+	}
+	return found, s.cut, s.missed
+}
+
+const self = "/proc/self"
+
+// add notes a place of the namespace, unless one of its kind is known. The first process in it is
+// most likely the one that it was made for.
+func (f *Found) add(p place) {
+	task, in := strings.CutSuffix(p.path, "/ns/net")
+	here, ours := strings.CutPrefix(p.path, self+"/root")
+	switch {
+	case in && f.PID == 0:
+		f.PID, _ = strconv.Atoi(filepath.Base(task))
+	case in:
+	case ours && slices.Contains(namedDirs, filepath.Dir(here)) && f.Name == "":
+		f.Name = filepath.Base(here)
+	case ours && f.Path == "":
+		f.Path = here
+	case !ours && f.Path == "":
+		f.Path = p.path
+	}
+}
+
+// Open opens the namespace, if it is there still: the error is fs.ErrNotExist otherwise.
+func (f Found) Open() (h *Handle, err error) {
+	err = gone(fmt.Sprintf("network namespace %d is gone", f.Inode))
+	for _, open := range []struct {
+		known bool
+		by    func() (*Handle, error)
+	}{
+		{f.Name != "", func() (*Handle, error) { return Named(f.Name) }},
+		{f.PID != 0, func() (*Handle, error) { return OfPID(f.PID) }},
+		{f.Path != "", func() (*Handle, error) { return At(f.Path, f.Path) }},
+	} {
+		if !open.known {
+			continue
+		}
+		h, openErr := open.by()
+		if openErr == nil && h.inode == f.Inode {
+			return h, nil
+		}
+		h.Close()
+		if openErr != nil {
+			err = openErr
+		}
+	}
+	return nil, err
+}
+
+// OfHost reports whether the calling thread is in the network namespace of the first process that
+// is seen here, such as the host's: who works there works for all of the others.
+func OfHost() bool {
+	first, err := os.Readlink("/proc/1/ns/net")
+	own, ownErr := os.Readlink("/proc/thread-self/ns/net")
+	return err == nil && ownErr == nil && first == own
+}
+
+// late reports whether the time of the search is over.
+func (s *search) late() bool {
+	s.cut = s.cut || !s.until.IsZero() && time.Now().After(s.until)
+	return s.cut
+}
