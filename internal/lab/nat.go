@@ -25,6 +25,8 @@ type NAT struct {
 type DNAT struct {
 	Port gateway.Port   `yaml:"port" check:"required port"`
 	To   netip.AddrPort `yaml:"to" check:"required lab"`
+	// Counted gives the rule a counter, as rules of iptables have.
+	Counted bool `yaml:"counted"`
 }
 
 // Masquerade gives what leaves toward a neighbour the address of the interface.
@@ -47,14 +49,15 @@ type SourceNAT struct {
 	FullyRandom bool `yaml:"fully_random"`
 }
 
-// Drop drops packets to Port or, with Invalid, those that the tracker cannot assign to a
-// connection (ct state invalid), which makes the node track connections. A gateway file
-// has no such rule: it filters nothing.
+// Drop drops packets to Port, with ICMP those of ICMP, or, with Invalid, those that the tracker
+// cannot assign to a connection (ct state invalid), which makes the node track connections. A
+// gateway file has no such rule: it filters nothing.
 type Drop struct {
 	// At is one of dropHooks; forward where empty.
 	At      string       `yaml:"at" check:"hook"`
 	Port    gateway.Port `yaml:"port" check:"port"`
 	Invalid bool         `yaml:"invalid"`
+	ICMP    bool         `yaml:"icmp"`
 	// Rules is the number of identical rules in a row, 1 where it is 0. A packet that is
 	// not dropped passes all of them; 10,000 take about 0.1 ms.
 	Rules int `yaml:"rules" check:"1..10000"`
@@ -80,7 +83,11 @@ func (n NAT) String() string {
 	case n.SNAT != nil:
 		return fmt.Sprintf("%s: SNAT toward %s to %s", n.Node, n.SNAT.Toward, n.SNAT.To)
 	}
-	return fmt.Sprintf("%s: drop %s", n.Node, cmp.Or(n.Drop.Port.String(), "packets without a connection"))
+	other := "packets without a connection"
+	if n.Drop.ICMP {
+		other = "ICMP"
+	}
+	return fmt.Sprintf("%s: drop %s", n.Node, cmp.Or(n.Drop.Port.String(), other))
 }
 
 // Translations returns the gateway file that the rules mean in a node.
@@ -245,8 +252,11 @@ func (c *checker) nat(path []any, rule NAT) {
 		c.fail(path, "expected a rule with one of: dnat: {port: tcp/8080, to: 198.19.0.2:80}, masquerade: {toward: NODE}, snat: {toward: NODE, to: ADDRESS}, drop: {port: tcp/80}")
 		return
 	}
-	if d := rule.Drop; d != nil && d.Invalid == (d.Port.Protocol != "") {
-		c.fail(append(path, "drop"), "expected drop with port: such as tcp/80, or invalid: true")
+	if d := rule.Drop; d != nil {
+		given := []bool{d.Port.Protocol != "", d.Invalid, d.ICMP}
+		if slices.Index(given, true) < 0 || slices.Contains(given[slices.Index(given, true)+1:], true) {
+			c.fail(append(path, "drop"), "expected drop with port: such as tcp/80, or invalid: true, or icmp: true")
+		}
 	}
 	if rule.Masquerade != nil {
 		c.toward(append(path, "masquerade", "toward"), rule.Node, rule.Masquerade.Toward)

@@ -68,7 +68,12 @@ func (l *Lab) setNAT(n *Node, rules []lab.NAT) error {
 		if v6 && !slices.ContainsFunc(own, netip.Addr.Is6) {
 			continue // the kernel may have no tables of it
 		}
-		w := &ruleWriter{conn: conn, v6: v6}
+		w := &ruleWriter{conn: conn, v6: v6, counted: map[uint16]bool{}}
+		for _, r := range rules {
+			if r.Node == n.Name && r.DNAT != nil && r.DNAT.Counted {
+				w.counted[r.DNAT.Port.First] = true
+			}
+		}
 		w.begin()
 		w.translate(plan)
 		for _, r := range rules {
@@ -89,7 +94,9 @@ type ruleWriter struct {
 	v6     bool
 	table  nftables.Table
 	chains map[string]*nftables.Chain
-	err    error
+	// counted are the ports whose DNAT counts.
+	counted map[uint16]bool
+	err     error
 }
 
 // begin removes the rules of before. Deleting needs the table to be there; adding it
@@ -128,7 +135,11 @@ func (w *ruleWriter) translate(p *gateway.Plan) {
 	w.chain("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
 	for _, d := range to {
 		to := d.Action.Backends[0]
-		w.add("prerouting", w.daddr(d.On().Addr()), dport(d.Protocol, d.Ports[0].First), []expr.Any{load(1, to.Address.AsSlice()), load(2, port(to.Port)),
+		var count []expr.Any
+		if w.counted[d.Ports[0].First] {
+			count = append(count, &expr.Counter{})
+		}
+		w.add("prerouting", w.daddr(d.On().Addr()), dport(d.Protocol, d.Ports[0].First), count, []expr.Any{load(1, to.Address.AsSlice()), load(2, port(to.Port)),
 			&expr.NAT{Type: expr.NATTypeDestNAT, Family: w.nfproto(), RegAddrMin: 1, RegProtoMin: 2}})
 	}
 	for _, s := range from {
@@ -177,7 +188,12 @@ func (w *ruleWriter) drop(d *lab.Drop) {
 	}
 	w.chain(at, nftables.ChainTypeFilter, hook, priority)
 	match := ctInvalid
-	if !d.Invalid {
+	switch {
+	case d.ICMP && w.v6:
+		match = l4proto(unix.IPPROTO_ICMPV6)
+	case d.ICMP:
+		match = l4proto(unix.IPPROTO_ICMP)
+	case !d.Invalid:
 		protocol, _ := d.Port.Number()
 		match = dport(protocol, d.Port.First)
 	}
