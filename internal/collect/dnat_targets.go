@@ -168,6 +168,9 @@ func (k *lookups) fill(t *snapshot.DNATTarget) error {
 	}
 	if link, err := net.InterfaceByIndex(routes[0].LinkIndex); err == nil {
 		t.Interface = link.Name
+		if t.NextHop == t.Address {
+			t.Network = networkOn(link, t.Address)
+		}
 	}
 	for _, n := range k.neighbours {
 		if addr, _ := netip.AddrFromSlice(n.IP); addr.Unmap() == t.NextHop && n.LinkIndex == routes[0].LinkIndex {
@@ -175,6 +178,18 @@ func (k *lookups) fill(t *snapshot.DNATTarget) error {
 		}
 	}
 	return nil
+}
+
+// networkOn returns the network of an interface's address that has another one in it; not valid
+// where none has.
+func networkOn(link *net.Interface, addr netip.Addr) netip.Prefix {
+	all, _ := link.Addrs()
+	for _, a := range all {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Masked().Contains(addr) {
+			return p.Masked()
+		}
+	}
+	return netip.Prefix{}
 }
 
 // pass finds out whether the first packet of a connection to a target is forwarded, and passes

@@ -153,7 +153,20 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 			f.cause, f.target = "filters of this host drop its answers: "+placesOf(t.AnswerFilter.Drops), netip.AddrPort{}
 			return
 		}
+		if isHairpin(s, &t) {
+			f.cause = fmt.Sprintf("these clients are in the server's own network (%s on %s), and no rule translates their source: the server answers them past this host, from an address that they did not ask", t.Network, t.Interface)
+			r := advice("service-hairpin", t.Network, t.Address, where(rec))
+			f.confidence, f.advice = "likely", &r
+			return
+		}
 	}
+}
+
+// isHairpin reports whether those that get no answer are all on the target's link, with their own
+// addresses.
+func isHairpin(s *snapshot.Service, t *snapshot.DNATTarget) bool {
+	outside := func(a netip.Addr) bool { return !t.Network.Contains(a) }
+	return t.Network.IsValid() && !s.Given.IsValid() && len(s.Clients) > 0 && !slices.ContainsFunc(s.Clients, outside)
 }
 
 // isScan reports whether one client tries many addresses, which is not the fault of the NAT.

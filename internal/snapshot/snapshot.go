@@ -181,9 +181,11 @@ type DNATTarget struct {
 	NoRoute string `json:"no_route,omitempty"`
 	// NextHop is the neighbour that packets are sent to, the target itself where it is on
 	// the link of Interface; Neighbour is the state of its entry, empty where there is none.
-	NextHop   netip.Addr `json:"next_hop,omitzero"`
-	Interface string     `json:"interface,omitempty"`
-	Neighbour string     `json:"neighbour,omitempty"`
+	NextHop netip.Addr `json:"next_hop,omitzero"`
+	// Network is the one of Interface that the target is in; not valid where a router is between.
+	Network   netip.Prefix `json:"network,omitzero"`
+	Interface string       `json:"interface,omitempty"`
+	Neighbour string       `json:"neighbour,omitempty"`
 	// Local targets are of this machine. Listening is whether a socket takes what comes
 	// there; nil where that is not known.
 	Local bool `json:"local,omitempty"`
