@@ -89,7 +89,7 @@ func hostFaults() []hostFault {
 		},
 		{
 			id: "rp-filter", title: "the reverse path filter drops packets of connections", part: snapshot.PartTCP,
-			signs:  []sign{{counter: reversePath, of: []string{"IpInReceives"}, fewest: 5}}, // ip_rcv_finish_core
+			signs:  []sign{{counter: reversePath, of: []string{"IpInDelivers", "IpForwDatagrams"}, fewest: 5}}, // ip_rcv_finish_core
 			refine: (*hostGrowth).reversePaths,
 		},
 		{
@@ -414,7 +414,8 @@ func (g *hostGrowth) neighbours() string {
 
 // reversePaths: hosts on a network always drop some packets with forged sources, and broadcasts
 // of other subnets. It is a fault where translated services get no answers, or where several
-// uplinks make the way back another one and what is dropped is much of what comes.
+// uplinks make the way back another one and what is dropped is much of what comes, or where a
+// trace saw clients try again.
 func (g *hostGrowth) reversePaths() string {
 	const much = 0.1
 	var strict, uplinks []string
@@ -427,6 +428,7 @@ func (g *hostGrowth) reversePaths() string {
 	switch {
 	case finds(g.rec, "service-unanswered") && (g.share >= lossShare || g.mayHaveVanished()):
 		g.found.Severity = Critical
+	case g.triedAgain():
 	case len(uplinks) < 2 || g.share < much:
 		return "forged sources and broadcasts of other subnets count there, and nothing else fails"
 	}
@@ -449,6 +451,20 @@ func (g *hostGrowth) reversePaths() string {
 	g.advise("rp-log", where(g.rec))
 	g.advise("rp-loose", device, where(g.rec))
 	return ""
+}
+
+// triedAgain reports whether a trace has several TCP connections that were dropped more than
+// once: forged packets do not come again.
+func (g *hostGrowth) triedAgain() bool {
+	t, ok := traceOf(g.rec)
+	if !ok {
+		return false
+	}
+	again := slices.DeleteFunc(t.wanted(wants("IP_RPFILTER", "")), func(f snapshot.DropFlow) bool { return f.Protocol != "tcp" || f.Packets < 2 })
+	for _, f := range again[:min(len(again), mostShown)] {
+		g.add(fmt.Sprintf("dropped again and again: tcp %s -> %s, in by %s", f.Source, f.Destination, cmp.Or(f.Interface, "?")), int64(f.Packets), "packets", t.source())
+	}
+	return len(again) >= fewestFailing
 }
 
 // mayHaveVanished reports whether the drops are enough for the first packets that a rule

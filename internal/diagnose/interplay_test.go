@@ -55,6 +55,10 @@ func TestRulesTogether(t *testing.T) {
 		{"tw-seq-reject", "both-tests-reject", "tw-paws-reject tw-seq-reject"},
 		{"tw-seq-reject", "syns-on-connections-that-are-open", ""},
 		{"tw-recycle", "clients-behind-nat-are-dropped", "tw-recycle"},
+		{"rp-filter", "a-service-whose-clients-come-by-another-uplink", "rp-filter service-unanswered"},
+		{"listen-overflow", "a-program-that-hangs", "listen-overflow"},
+		{"pmtu-blackhole", "a-rule-drops-the-errors", "pmtu-blackhole"},
+		{"tw-overflow", "more-closed-than-the-limit", "tw-overflow"},
 	}
 	for _, tc := range tests {
 		t.Run(tc.rule+"/"+tc.name, func(t *testing.T) {
@@ -84,6 +88,32 @@ func TestInsertionsThatAreExplained(t *testing.T) {
 			Sites:  []snapshot.DropSite{{Netns: netns, Function: "nf_hook_slow", Reason: "NETFILTER_DROP", Protocol: "ipv4", Packets: 900}},
 			Causes: []snapshot.DropCause{{Netns: netns, Cause: snapshot.CauseNotInserted, Packets: 900, Source: "fexit of __nf_conntrack_confirm"}},
 		}
+		if f, check := checkDrops(rec); (f != nil) != tc.again {
+			t.Errorf("%s, %s: found %v (%s)", tc.rule, tc.name, f != nil, check.Why)
+		}
+	}
+}
+
+// Drops of faults that the host's counters show are not reported again.
+func TestDropsOfTheHostAreExplained(t *testing.T) {
+	for _, tc := range []struct {
+		rule, name, function, reason string
+		again                        bool
+	}{
+		{"rp-filter", "two-uplinks-and-much-of-what-comes", "ip_rcv_finish_core", "IP_RPFILTER", false},
+		{"rp-filter", "one-uplink-and-broadcasts-of-another-subnet", "ip_rcv_finish_core", "IP_RPFILTER", true},
+		{"pmtu-blackhole", "a-rule-drops-the-errors", "ip_forward", "PKT_TOO_BIG", false},
+		{"pmtu-blackhole", "new-clients-of-a-pppoe-gateway", "ip_forward", "PKT_TOO_BIG", true},
+		{"udp-checksum", "vxlan-before-5-7", "udp_queue_rcv_one_skb", "UDP_CSUM", false},
+		{"udp-checksum", "damaged-now-and-then", "udp_queue_rcv_one_skb", "UDP_CSUM", true},
+		{"softnet-dropped", "one-cpu-takes-it-all", "enqueue_to_backlog", "CPU_BACKLOG", false},
+		{"softnet-dropped", "a-burst", "enqueue_to_backlog", "CPU_BACKLOG", true},
+		{"neighbour-table-full", "arp", "ip_finish_output2", "NEIGH_CREATEFAIL", false},
+		{"neighbour-table-full", "full-last-week", "ip_finish_output2", "NEIGH_CREATEFAIL", true},
+	} {
+		rec := recorded(t, tc.rule, tc.name)
+		site := snapshot.DropSite{Netns: rec.Last().Netns.Inode, Function: tc.function, Reason: tc.reason, Protocol: "ipv4", Packets: 9000}
+		rec.Drops = &snapshot.Drops{Seconds: 5, Source: "tp_btf", Packets: 9000, Sites: []snapshot.DropSite{site}}
 		if f, check := checkDrops(rec); (f != nil) != tc.again {
 			t.Errorf("%s, %s: found %v (%s)", tc.rule, tc.name, f != nil, check.Why)
 		}

@@ -104,7 +104,10 @@ func (p *planner) link(i int, l Link) {
 		}
 	}
 	p.add(Step{Kind: AddVeth, Interface: ends[0], Peer: ends[1]})
-	for j := range l {
+	for j, e := range l {
+		if e.MTU > 0 {
+			p.add(Step{Kind: SetMTU, Interface: ends[j], MTU: e.MTU})
+		}
 		if carry[j].Name != ends[j].Name {
 			p.add(Step{Kind: AddBridge, Interface: carry[j], Peer: ends[j]})
 			p.set(carry[j].Node, BridgeSysctl, "1")

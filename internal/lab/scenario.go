@@ -60,6 +60,8 @@ type Link [2]End
 type End struct {
 	Node    string       `yaml:"node" check:"required node"`
 	Address netip.Prefix `yaml:"address" check:"required"`
+	// MTU is that of the interface for what it sends; 0 is 1500.
+	MTU int `yaml:"mtu" check:"576..1500"`
 }
 
 // Bridge puts the interface of Node that leads to Toward into a bridge with
@@ -99,6 +101,8 @@ type Stage struct {
 	// Gateway is a gateway file in force in a node.
 	Gateway *Gateway `yaml:"gateway"`
 	Fill    *Fill    `yaml:"fill"`
+	// Listeners listen while the stage lasts, and never accept.
+	Listeners []Listener `yaml:"listeners"`
 	// KeepEntries keeps the connection tables of the stages before.
 	KeepEntries bool `yaml:"keep_entries"`
 	// Sysctls are values in nodes while the stage lasts, by node and name.
@@ -119,6 +123,14 @@ type Stage struct {
 	Apart bool `yaml:"apart"`
 	// Remedy is tried by the stage against the fault of another.
 	Remedy *Remedy `yaml:"remedy"`
+}
+
+// Listener is a TCP socket at a node whose program hangs: the kernel sets up a connection more
+// than Backlog, which then wait for accept(2), and drops all others.
+type Listener struct {
+	Node    string `yaml:"node" check:"required node"`
+	Port    uint16 `yaml:"port" check:"required"`
+	Backlog int    `yaml:"backlog" check:"1..65535"`
 }
 
 // What Stage.Trace may name.

@@ -21,6 +21,7 @@ type Step struct {
 	// 0.0.0.0/0 or ::/0 for the default route.
 	Address netip.Prefix
 	Via     netip.Addr
+	MTU     int
 	Sysctl
 }
 
@@ -47,6 +48,8 @@ const (
 	AddVeth
 	// AddBridge makes a bridge, takes its port into it and sets it up.
 	AddBridge
+	// SetMTU sets what an interface sends at most.
+	SetMTU
 	AddAddress
 	// AddNeighbour makes a permanent entry, so that no ARP disturbs a measurement.
 	AddNeighbour
@@ -62,6 +65,8 @@ func (s Step) String() string {
 		return fmt.Sprintf("ip link add %s netns %s address %s type veth peer %s netns %s address %s", s.Name, s.Node, s.MAC, s.Peer.Name, s.Peer.Node, s.Peer.MAC)
 	case AddBridge:
 		return fmt.Sprintf("ip -n %s link add %s address %s type bridge; ip -n %s link set %s master %s", s.Node, s.Name, s.MAC, s.Node, s.Peer.Name, s.Name)
+	case SetMTU:
+		return fmt.Sprintf("ip -n %s link set %s mtu %d", s.Node, s.Name, s.MTU)
 	case AddAddress:
 		return fmt.Sprintf("ip -n %s address add %s dev %s", s.Node, s.Address, s.Name)
 	case AddNeighbour:

@@ -71,6 +71,15 @@ func (l *Links) AddAddress(name string, p netip.Prefix) error {
 	return l.AddrAdd(link, a)
 }
 
+// SetMTU sets the size of the largest packet that an interface sends.
+func (l *Links) SetMTU(name string, mtu int) error {
+	link, err := l.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return l.LinkSetMTU(link, mtu)
+}
+
 // AddNeighbour adds a permanent neighbour.
 func (l *Links) AddNeighbour(name string, a netip.Addr, mac net.HardwareAddr) error {
 	link, err := l.LinkByName(name)

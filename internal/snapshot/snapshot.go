@@ -35,6 +35,7 @@ type Snapshot struct {
 	IPVS          *IPVS           `json:"ipvs,omitempty"`
 	Neighbours    *Neighbours     `json:"neighbours,omitempty"`
 	DNATTargets   *DNATTargets    `json:"dnat_targets,omitempty"`
+	Audit         *Audit          `json:"audit,omitempty"`
 	Softnet       *Softnet        `json:"softnet,omitempty"`
 	// AcceptQueues are the TCP listeners with connections that wait for accept(2), the
 	// fullest first, some at most.
@@ -181,11 +182,9 @@ type DNATTarget struct {
 	NoRoute string `json:"no_route,omitempty"`
 	// NextHop is the neighbour that packets are sent to, the target itself where it is on
 	// the link of Interface; Neighbour is the state of its entry, empty where there is none.
-	NextHop netip.Addr `json:"next_hop,omitzero"`
-	// Network is the one of Interface that the target is in; not valid where a router is between.
-	Network   netip.Prefix `json:"network,omitzero"`
-	Interface string       `json:"interface,omitempty"`
-	Neighbour string       `json:"neighbour,omitempty"`
+	NextHop   netip.Addr `json:"next_hop,omitzero"`
+	Interface string     `json:"interface,omitempty"`
+	Neighbour string     `json:"neighbour,omitempty"`
 	// Local targets are of this machine. Listening is whether a socket takes what comes
 	// there; nil where that is not known.
 	Local bool `json:"local,omitempty"`

@@ -58,6 +58,8 @@ type Lab struct {
 	gateway string
 	// engines carry it out; nil stands for those of this version.
 	engines engine.Set
+	// listeners are those of SetListeners.
+	listeners []*os.File
 	// before are the values that SetSysctls changed, as they were.
 	before []nodeSysctl
 }
@@ -130,6 +132,7 @@ func (l *Lab) Close() error {
 	if l.box != nil {
 		errs = append(errs, l.box.close())
 	}
+	errs = append(errs, l.SetListeners(nil))
 	for _, n := range l.nodes {
 		if n.links != nil {
 			n.links.Close()
@@ -216,6 +219,9 @@ func Lock(dir string) (io.Closer, error) {
 // Furnish sets up the nodes for a stage, apart from its fill.
 func (l *Lab) Furnish(ctx context.Context, st *lab.Stage) error {
 	if err := l.SetSysctls(st.Sysctls); err != nil {
+		return err
+	}
+	if err := l.SetListeners(st.Listeners); err != nil {
 		return err
 	}
 	if err := l.SetNAT(ctx, st.NAT); err != nil {

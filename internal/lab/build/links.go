@@ -26,6 +26,8 @@ func (l *Lab) apply(s lab.Step) error {
 		return n.links.AddVeth(netns.VethEnd{Name: s.Name, MAC: s.MAC}, l.Node(s.Peer.Node).links, netns.VethEnd{Name: s.Peer.Name, MAC: s.Peer.MAC})
 	case lab.AddBridge:
 		return n.addBridge(s)
+	case lab.SetMTU:
+		return n.links.SetMTU(s.Name, s.MTU)
 	case lab.AddAddress:
 		return n.links.AddAddress(s.Name, s.Address)
 	case lab.AddNeighbour:
