@@ -197,8 +197,12 @@ func (w *ruleWriter) drop(d *lab.Drop) {
 		protocol, _ := d.Port.Number()
 		match = dport(protocol, d.Port.First)
 	}
+	does := []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}}
+	if d.Damage { // the checksum follows the ports and the length (RFC 768)
+		does = []expr.Any{load(1, port(1)), &expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 6, Len: 2}}
+	}
 	for i := range max(1, d.Rules) {
-		w.add(at, match, []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
+		w.add(at, match, does)
 		if i%rulesAtOnce == rulesAtOnce-1 && w.err == nil {
 			w.err = w.conn.Flush()
 		}
