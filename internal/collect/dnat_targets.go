@@ -39,7 +39,7 @@ func (o *observation) readDNATTargets(context.Context) (err error) {
 		return errNone
 	}
 	o.DNATTargets, err = answer(o, question{"DNAT targets", "dnat_targets.json"}, func() (*snapshot.DNATTargets, error) {
-		return askTargets(o.NATRules)
+		return o.askTargets(o.NATRules)
 	})
 	if errors.As(err, new(errNotRecorded)) {
 		return errNone
@@ -96,7 +96,7 @@ func addressesOf(r *snapshot.NATRule) (all []netip.Addr) {
 }
 
 // askTargets returns the targets of the rules, with what the kernel has of each.
-func askTargets(natRules *snapshot.NATRules) (*snapshot.DNATTargets, error) {
+func (o *observation) askTargets(natRules *snapshot.NATRules) (*snapshot.DNATTargets, error) {
 	targets := targetsOf(natRules)
 	all := &snapshot.DNATTargets{Targets: targets}
 	if len(targets) == 0 {
@@ -109,7 +109,7 @@ func askTargets(natRules *snapshot.NATRules) (*snapshot.DNATTargets, error) {
 		k.neighbours, err = netlink.NeighList(0, unix.AF_UNSPEC)
 	}
 	if err == nil {
-		k.tables, err = read.Judged(nil)
+		k.tables, err = o.judged()
 	}
 	for _, t := range k.tables {
 		for _, c := range t.Chains {
@@ -128,6 +128,14 @@ func askTargets(natRules *snapshot.NATRules) (*snapshot.DNATTargets, error) {
 		return nil, fmt.Errorf("look up the targets of DNAT: %w", err)
 	}
 	return all, nil
+}
+
+// judged are the rules of the namespace, read once for a snapshot.
+func (o *observation) judged() (all []*ruleset.Table, err error) {
+	if o.tables == nil {
+		o.tables, err = read.Judged(nil)
+	}
+	return o.tables, err
 }
 
 // lookups is what is read once for all targets.

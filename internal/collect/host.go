@@ -18,7 +18,6 @@ import (
 
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/ruleset"
-	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -200,7 +199,7 @@ func (o *observation) readICMPErrors(context.Context) (err error) {
 		return errNone
 	}
 	o.ICMPErrors, err = answer(o, question{"filters of ICMP errors", "icmp_errors.json"}, func() (*snapshot.Filter, error) {
-		tables, err := read.Judged(nil)
+		tables, err := o.judged()
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/aggregate"
 	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -24,6 +25,8 @@ type observation struct {
 	tableRead         bool
 	// ipvsTable is nil where IPVS has none, or it could not be read.
 	ipvsTable *ipvsTable
+	// tables are what judged has read.
+	tables []*ruleset.Table
 }
 
 // entryFunc is asked before the dump for the function to call with each entry of
@@ -73,6 +76,7 @@ var collectors = []collector{
 		return err
 	}},
 	{snapshot.PartDNATTargets, (*observation).readDNATTargets},
+	{snapshot.PartAudit, (*observation).readAudit},
 	{snapshot.PartTCP, func(o *observation, _ context.Context) (err error) { o.TCP, err = readTCP(o.src); return err }},
 	{"neighbours", (*observation).readNeighbours},
 	{"softnet", (*observation).readSoftnet},

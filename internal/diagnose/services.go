@@ -134,8 +134,48 @@ func translatesSources(rec *snapshot.Recording) bool {
 	return rules != nil && slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool { return r.TranslatesSource() })
 }
 
-// explain takes what is known to be wrong with the target for the cause.
+// explain takes what is known to be wrong with the service for the cause.
 func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
+	f.explainTarget(rec, s)
+	a, _ := readAudit(rec)
+	switch {
+	case a == nil:
+	case s.Kind == snapshot.ServiceSNAT && a.misgiven(s).cause != "":
+		f.cause = a.misgiven(s).cause
+	case s.Kind == snapshot.ServiceSNAT && a.elsewhere(s.Given) != nil:
+		f.cause = s.Given.String() + " is no address of this host: answers come only if the network beyond leads it here"
+	case a.untracked(s) != nil:
+		f.cause, f.target = "its answers are not tracked, and so not translated back: "+a.untracked(s).By.Text, netip.AddrPort{}
+	case s.Kind == snapshot.ServiceDNAT && f.target.IsValid():
+		network := a.hairpin(s)
+		if !network.IsValid() {
+			return
+		}
+		f.cause = fmt.Sprintf("clients and server are on the same network, %s, so that the server answers them directly and not by this host: what comes from there is not masqueraded", network)
+		f.advice, f.target = hairpinAdvice(rec, s, network), netip.AddrPort{}
+	}
+}
+
+// hairpinAdvice is the rule that makes the answers come back by this host.
+func hairpinAdvice(rec *snapshot.Recording, s *snapshot.Service, network netip.Prefix) *Remedy {
+	rule := fmt.Sprintf("iptables -t nat -A POSTROUTING -s %s -d %s -p %s --dport %d -j MASQUERADE", network, s.Target.Addr(), s.Protocol, s.Target.Port())
+	if s.Target.Addr().Is6() {
+		rule = "ip6" + strings.TrimPrefix(rule, "ip")
+	}
+	for _, r := range rec.Last().NATRules.Rules {
+		if mayBe(&r, s) && r.Source == "nftables" {
+			rule = fmt.Sprintf("masquerade in a postrouting chain of type nat: ip saddr %s ip daddr %s %s dport %d masquerade", network, s.Target.Addr(), s.Protocol, s.Target.Port())
+			if s.Target.Addr().Is6() {
+				rule = strings.ReplaceAll(rule, "ip ", "ip6 ")
+			}
+		}
+	}
+	one := advice("hairpin", rule, s.Target, where(rec))
+	return &one
+}
+
+// explainTarget takes what is known to be wrong with the target for the cause.
+func (f *failing) explainTarget(rec *snapshot.Recording, s *snapshot.Service) {
 	targets := rec.Last().DNATTargets
 	if targets == nil || s.Kind != snapshot.ServiceDNAT {
 		return

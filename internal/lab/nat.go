@@ -11,7 +11,7 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 )
 
-// NAT is one rule in a node. Exactly one kind of rule is set. All but Drop are short forms
+// NAT is one rule in a node. Exactly one kind of rule is set. All but Drop and Notrack are short forms
 // of rules of a gateway file; Scenario.Translations returns that file.
 type NAT struct {
 	Node       string      `yaml:"node" check:"required node"`
@@ -19,6 +19,7 @@ type NAT struct {
 	Masquerade *Masquerade `yaml:"masquerade"`
 	SNAT       *SourceNAT  `yaml:"snat"`
 	Drop       *Drop       `yaml:"drop"`
+	Notrack    *Notrack    `yaml:"notrack"`
 }
 
 // DNAT sends what arrives for one of the node's own addresses at Port to To.
@@ -47,6 +48,8 @@ type SourceNAT struct {
 	Ports Ports `yaml:"ports"`
 	// FullyRandom is as in Masquerade.
 	FullyRandom bool `yaml:"fully_random"`
+	// Elsewhere leaves the node without the addresses.
+	Elsewhere bool `yaml:"elsewhere"`
 }
 
 // Drop drops packets to Port, with ICMP those of ICMP, or, with Invalid, those that the tracker
@@ -63,6 +66,17 @@ type Drop struct {
 	// Rules is the number of identical rules in a row, 1 where it is 0. A packet that is
 	// not dropped passes all of them; 10,000 take about 0.1 ms.
 	Rules int `yaml:"rules" check:"1..10000"`
+	// Above, where not 0, lets so many new connections a second pass, and counts those that it
+	// drops.
+	Above int `yaml:"above" check:"1..10000"`
+	// Reject answers by ICMP, and counts; Comment is the rule's.
+	Reject  bool   `yaml:"reject"`
+	Comment string `yaml:"comment" check:"label"`
+}
+
+// Notrack exempts from tracking what comes from FromPort of a server.
+type Notrack struct {
+	FromPort gateway.Port `yaml:"from_port" check:"required port"`
 }
 
 // The hooks of netfilter that Drop.At may name.
@@ -84,6 +98,9 @@ func (n NAT) String() string {
 		return fmt.Sprintf("%s: masquerade toward %s", n.Node, n.Masquerade.Toward)
 	case n.SNAT != nil:
 		return fmt.Sprintf("%s: SNAT toward %s to %s", n.Node, n.SNAT.Toward, n.SNAT.To)
+	}
+	if n.Notrack != nil {
+		return fmt.Sprintf("%s: no tracking from %s", n.Node, n.Notrack.FromPort)
 	}
 	other := "packets without a connection"
 	if n.Drop.ICMP {
@@ -201,7 +218,8 @@ func (s *Scenario) natAddresses() (all []natAddress) {
 			all = append(all, s.gatewayAddresses(st.Gateway.Node, &st.Gateway.Config)...)
 		}
 		for _, n := range s.Topology.Nodes {
-			all = append(all, s.gatewayAddresses(n.Name, s.Translations(n.Name, st.NAT))...)
+			here := slices.DeleteFunc(slices.Clone(st.NAT), func(r NAT) bool { return r.SNAT != nil && r.SNAT.Elsewhere })
+			all = append(all, s.gatewayAddresses(n.Name, s.Translations(n.Name, here))...)
 		}
 	}
 	return all
@@ -254,7 +272,7 @@ func (s *Scenario) inLinks(node string, r nat.AddrRange) (all []natAddress) {
 // nat checks what concerns a rule as a whole.
 func (c *checker) nat(path []any, rule NAT) {
 	if kinds := document.Given(rule); len(kinds) != 2 {
-		c.fail(path, "expected a rule with one of: dnat: {port: tcp/8080, to: 198.19.0.2:80}, masquerade: {toward: NODE}, snat: {toward: NODE, to: ADDRESS}, drop: {port: tcp/80}")
+		c.fail(path, "expected a rule with one of: dnat: {port: tcp/8080, to: 198.19.0.2:80}, masquerade: {toward: NODE}, snat: {toward: NODE, to: ADDRESS}, drop: {port: tcp/80}, notrack: {from_port: tcp/80}")
 		return
 	}
 	if d := rule.Drop; d != nil {

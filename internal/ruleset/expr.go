@@ -148,6 +148,7 @@ func (m *machine) run(e KernelExpr) {
 	switch e.Name {
 	case "cmp", "range", "lookup", "match", "limit", "quota", "connlimit", "dynset":
 		m.rule.Counted, m.rule.Packets = false, 0
+		m.rule.Match.Limits = m.rule.Match.Limits || limits(e)
 	}
 	switch a := e.Data; e.Name {
 	case "immediate":
@@ -193,6 +194,15 @@ func (m *machine) run(e KernelExpr) {
 	default:
 		m.expression(e.Name)
 	}
+}
+
+// limits reports whether an expression, or the one that each element of a set has, counts.
+func limits(e KernelExpr) bool {
+	name := e.Name
+	if name == "dynset" {
+		name = e.Data.Nested(unix.NFTA_DYNSET_EXPR).Text(ExprName)
+	}
+	return name == "limit" || name == "quota" || name == "connlimit"
 }
 
 // expression is one that is not known. It may have loaded any register.

@@ -97,6 +97,8 @@ type Match struct {
 	// about the destination before translation.
 	Unknown           []string
 	Marked, BeforeNAT bool
+	// Limits is true if one of them is about how many packets or connections there are.
+	Limits bool
 	// Conn and Sets are those of the Unknown conditions that Judge can decide on, about the
 	// packet's connection and elements of sets; Opaque is true if there are others.
 	Conn   []ConnCondition

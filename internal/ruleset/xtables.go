@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
@@ -37,6 +38,7 @@ func (r *Rule) match(name string, revision uint32, data []byte) {
 	default:
 		m.unknown(name)
 		m.Marked = m.Marked || name == "mark" || name == "connmark"
+		m.Limits = m.Limits || slices.Contains([]string{"limit", "hashlimit", "connlimit", "quota", "recent"}, name)
 	}
 }
 

@@ -35,6 +35,7 @@ type Snapshot struct {
 	IPVS          *IPVS           `json:"ipvs,omitempty"`
 	Neighbours    *Neighbours     `json:"neighbours,omitempty"`
 	DNATTargets   *DNATTargets    `json:"dnat_targets,omitempty"`
+	Audit         *Audit          `json:"audit,omitempty"`
 	Softnet       *Softnet        `json:"softnet,omitempty"`
 	// AcceptQueues are the TCP listeners with connections that wait for accept(2), the
 	// fullest first, some at most.

@@ -13,6 +13,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
@@ -77,8 +78,12 @@ func (l *Lab) setNAT(n *Node, rules []lab.NAT) error {
 		w.begin()
 		w.translate(plan)
 		for _, r := range rules {
-			if r.Node == n.Name && r.Drop != nil && own[0].Is6() == v6 {
+			switch {
+			case r.Node != n.Name || own[0].Is6() != v6:
+			case r.Drop != nil:
 				w.drop(r.Drop)
+			case r.Notrack != nil:
+				w.notrack(r.Notrack)
 			}
 		}
 		if w.err != nil {
@@ -120,7 +125,15 @@ func (w *ruleWriter) chain(name string, kind nftables.ChainType, hook *nftables.
 }
 
 func (w *ruleWriter) add(chain string, exprs ...[]expr.Any) {
-	w.conn.AddRule(&nftables.Rule{Table: &w.table, Chain: w.chains[chain], Exprs: slices.Concat(exprs...)})
+	w.commented(chain, "", exprs...)
+}
+
+func (w *ruleWriter) commented(chain, comment string, exprs ...[]expr.Any) {
+	r := &nftables.Rule{Table: &w.table, Chain: w.chains[chain], Exprs: slices.Concat(exprs...)}
+	if comment != "" {
+		r.UserData = userdata.AppendString(nil, userdata.TypeComment, comment)
+	}
+	w.conn.AddRule(r)
 }
 
 // translate writes what of a plan is of the family.
@@ -197,16 +210,31 @@ func (w *ruleWriter) drop(d *lab.Drop) {
 		protocol, _ := d.Port.Number()
 		match = dport(protocol, d.Port.First)
 	}
-	does := []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}}
+	then := []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}}
 	if d.Damage { // the checksum follows the ports and the length (RFC 768)
-		does = []expr.Any{load(1, port(1)), &expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 6, Len: 2}}
+		then = []expr.Any{load(1, port(1)), &expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 6, Len: 2}}
+	}
+	if d.Reject {
+		portUnreachable := map[bool]uint8{false: 3, true: 4}[w.v6] // of RFC 792 and RFC 4443
+		then = []expr.Any{&expr.Counter{}, &expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: portUnreachable}}
+	}
+	if d.Above > 0 {
+		then = slices.Concat(ctNew, []expr.Any{&expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(d.Above), Unit: expr.LimitTimeSecond, Burst: 1, Over: true}, &expr.Counter{}}, then)
 	}
 	for i := range max(1, d.Rules) {
-		w.add(at, match, does)
+		w.commented(at, d.Comment, match, then)
 		if i%rulesAtOnce == rulesAtOnce-1 && w.err == nil {
 			w.err = w.conn.Flush()
 		}
 	}
+}
+
+func (w *ruleWriter) notrack(n *lab.Notrack) {
+	w.chain("raw", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw)
+	protocol, _ := n.FromPort.Number()
+	from := append(l4proto(protocol),
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 2}, equals(port(n.FromPort.First)))
+	w.add("raw", from, []expr.Any{&expr.Notrack{}})
 }
 
 func (w *ruleWriter) nfproto() uint32 {
@@ -237,12 +265,16 @@ func l4proto(number byte) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals([]byte{number})}
 }
 
-// ctInvalid is: ct state invalid
-var ctInvalid = []expr.Any{
-	&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
-	&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4,
-		Mask: binaryutil.NativeEndian.PutUint32(expr.CtStateBitINVALID), Xor: make([]byte, 4)},
-	&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
+// ctInvalid is: ct state invalid, ctNew is: ct state new
+var ctInvalid, ctNew = ctState(expr.CtStateBitINVALID), ctState(expr.CtStateBitNEW)
+
+func ctState(bit uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4,
+			Mask: binaryutil.NativeEndian.PutUint32(bit), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
+	}
 }
 
 func equals(data []byte) expr.Any { return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data} }

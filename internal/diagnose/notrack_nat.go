@@ -1,0 +1,84 @@
+package diagnose
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// checkNotrackNAT: a rule exempts from tracking what another one translates, or the answers to it:
+// without an entry nothing is translated, and nothing translated back.
+func (a *audit) checkNotrackNAT() (*Finding, Check) {
+	f := worded("notrack-nat", nil, nil)
+	var names, by []string
+	for i := range a.Untracked {
+		u := &a.Untracked[i]
+		failed := a.failedFor(u)
+		if u.Part && failed == 0 {
+			continue
+		}
+		what := "its packets are not tracked, and so never translated"
+		if u.Answers {
+			what = "the answers are not tracked, and so not translated back"
+		}
+		if failed > 0 {
+			f.Severity = Critical
+			f.Evidence = append(f.Evidence, Evidence{What: "connections without an answer that it is for", Value: failed, Unit: "connections", Source: "connection table"})
+		}
+		if len(names) < mostListed {
+			f.Evidence = append(f.Evidence, placeOf("rule that translates", u.RulePlace), placeOf(what, u.By))
+		}
+		if len(names) < mostShown && !slices.Contains(by, u.By.Text) {
+			f.Remedies = append(f.Remedies, advice("notrack-delete", deletes(u.By)+keeper(u.By), where(a.rec)))
+		}
+		names, by = append(names, u.Text), once(by, u.By.Text)
+	}
+	rules := units.Plural(int64(len(a.rules.Rules)), "rule", "rules")
+	if len(names) == 0 {
+		return a.short("nothing exempts from tracking what " + rules + " of NAT are for")
+	}
+	f.Title = "not tracked, and so not translated: what is for " + names[0]
+	if len(names) > 1 {
+		f.Title += fmt.Sprintf(" and %d more", len(names)-1)
+	}
+	f.Cause = "exempt from tracking, in one direction at least: " + strings.Join(by[:min(len(by), mostShown)], "; ")
+	return f, Check{Why: fmt.Sprintf("packets of %d of %s, or the answers to them, are not tracked", len(names), rules)}
+}
+
+// untracked is the rule that exempts the answers of a service from tracking; nil where none is known.
+func (a *audit) untracked(s *snapshot.Service) *snapshot.UntrackedRule {
+	i := slices.IndexFunc(a.Untracked, func(u snapshot.UntrackedRule) bool { return untracks(&u, s) })
+	if i < 0 {
+		return nil
+	}
+	return &a.Untracked[i]
+}
+
+// untracks reports whether a rule exempts the answers of a service.
+func untracks(u *snapshot.UntrackedRule, s *snapshot.Service) bool {
+	from := s.Target
+	switch source := u.Kind == snapshot.NATSource || u.Kind == snapshot.NATMasquerade; {
+	case !u.Answers, source != (s.Kind == snapshot.ServiceDestination), !source && s.Kind != snapshot.ServiceDNAT:
+		return false
+	case source:
+		from = s.Service
+	}
+	return (u.Protocol == "" || u.Protocol == s.Protocol) && (u.FirstPort == 0 || u.FirstPort <= from.Port() && from.Port() <= u.LastPort) &&
+		(!u.From.IsValid() || u.From.Contains(from.Addr()))
+}
+
+// failedFor is how many connections without an answer are such that a rule exempts their answers.
+func (a *audit) failedFor(u *snapshot.UntrackedRule) (n int64) {
+	if a.rec.Flows == nil || a.rec.Flows.Services == nil {
+		return 0
+	}
+	for _, s := range a.rec.Flows.Services.All {
+		if s.Answered+s.Open == 0 && untracks(u, &s) {
+			n += s.Unanswered
+		}
+	}
+	return n
+}

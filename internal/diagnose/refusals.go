@@ -1,0 +1,112 @@
+package diagnose
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
+)
+
+const (
+	// fewestRefused is how many packets a limit must refuse to be reported, refusedPart which share
+	// of the new connections they must be: a limit is there to refuse some.
+	fewestRefused = 5
+	refusedPart   = 0.05
+)
+
+// refusals is the rules that refuse for a reason, and what they did so between the last two snapshots.
+type refusals struct {
+	rules   []snapshot.Refusal
+	grown   []uint64
+	packets int64
+}
+
+// refusals are those for a reason, counted those that have a counter.
+func (a *audit) refusals(why string) (r refusals, counted int) {
+	grown := a.grown(func(x *snapshot.Audit) []snapshot.RulePlace {
+		return placesIn(x.Refusals, func(s *snapshot.Refusal) snapshot.RulePlace { return s.RulePlace })
+	})
+	for i, s := range a.Refusals {
+		if s.Why != why {
+			continue
+		}
+		if s.Counted {
+			counted++
+		}
+		if grown[i] > 0 {
+			r.rules, r.grown, r.packets = append(r.rules, s), append(r.grown, grown[i]), r.packets+int64(grown[i])
+		}
+	}
+	return r, counted
+}
+
+func (r *refusals) evidence(what string) (all []Evidence) {
+	for i := range r.rules[:min(len(r.rules), mostListed)] {
+		all = append(all, Evidence{What: what + r.rules[i].Text, Value: int64(r.grown[i]), Unit: "packets", Source: "counter of the rule"})
+	}
+	return all
+}
+
+func (r *refusals) texts() (all []string) {
+	for _, s := range r.rules {
+		all = append(all, s.Text)
+	}
+	return all
+}
+
+// checkLimits: rules that limit connections, or their rate, refuse some of what is forwarded.
+func (a *audit) checkLimits() (*Finding, Check) {
+	r, counted := a.refusals(snapshot.RefusalLimit)
+	limits := units.Plural(int64(counted), "rule limits", "rules limit")
+	switch all := slices.ContainsFunc(a.Refusals, func(s snapshot.Refusal) bool { return s.Why == snapshot.RefusalLimit }); {
+	case a.rec.First().Audit == nil:
+		return unknown("the rules were read once only: what they count cannot be compared")
+	case !all:
+		return passed("no rule limits the connections that are forwarded")
+	case counted == 0:
+		return passed("rules that limit what is forwarded have no counter: what they refuse is not known")
+	}
+	began := int64(0)
+	if a.rec.Flows != nil && a.rec.Flows.Services != nil {
+		for _, s := range a.rec.Flows.Services.All {
+			if s.Kind != snapshot.ServiceDestination {
+				began += s.Answered
+			}
+		}
+		began = int64(float64(began) * min(1, a.rec.Seconds()/max(a.rec.Flows.Services.Seconds, 1)))
+	}
+	why := fmt.Sprintf("%s what is forwarded: %s refused in %.1f s", limits, units.Plural(r.packets, "packet", "packets"), a.rec.Seconds())
+	if r.packets < fewestRefused || float64(r.packets) < refusedPart*float64(r.packets+began) {
+		return passed(why)
+	}
+	f := worded("rule-limits", r.evidence("refused by "), []Remedy{advice("limit-who", inNamespace(a.rec.Last().Netns.Name)), advice("limit-raise", r.rules[0].Text+keeper(r.rules[0].RulePlace), where(a.rec))})
+	f.Title = fmt.Sprintf("limits refuse %s of new connections: %s", units.Plural(r.packets, "packet", "packets"), firstOf(r.texts()))
+	if s, _ := checkServices(a.rec); s != nil && s.Severity > Notice {
+		f.Severity = Warning
+	}
+	return f, Check{Why: why}
+}
+
+// checkNoEndpoints: clients ask for services of Kubernetes that have no endpoints.
+func (a *audit) checkNoEndpoints() (*Finding, Check) {
+	r, counted := a.refusals(snapshot.RefusalNoEndpoints)
+	services := units.Plural(int64(counted), "service of Kubernetes has", "services of Kubernetes have")
+	if a.rec.First().Audit == nil {
+		return unknown("the rules were read once only: what they count cannot be compared")
+	}
+	why := fmt.Sprintf("%s no endpoints; %s rejected in %.1f s", services, units.Plural(r.packets, "packet", "packets"), a.rec.Seconds())
+	if len(r.rules) == 0 {
+		return passed(why)
+	}
+	var names []string
+	for _, s := range r.rules {
+		names = once(names, strings.TrimSuffix(s.Comment, " has no endpoints"))
+	}
+	namespace, name, _ := strings.Cut(names[0], "/")
+	name, _, _ = strings.Cut(name, ":")
+	f := worded("kube-no-endpoints", r.evidence("rejected by "), []Remedy{advice("kube-endpoints", namespace, name)})
+	f.Title = "clients ask for services of Kubernetes without endpoints: " + firstOf(names)
+	return f, Check{Why: why}
+}

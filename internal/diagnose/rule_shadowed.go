@@ -1,0 +1,48 @@
+package diagnose
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// checkShadowed: a rule that translates can never match, as one before it takes all of its packets,
+// and does something else with them.
+func (a *audit) checkShadowed() (*Finding, Check) {
+	grown := a.grown(func(x *snapshot.Audit) []snapshot.RulePlace {
+		return placesIn(x.Shadowed, func(s *snapshot.ShadowedRule) snapshot.RulePlace { return s.RulePlace })
+	})
+	taken := a.grown(func(x *snapshot.Audit) []snapshot.RulePlace {
+		return placesIn(x.Shadowed, func(s *snapshot.ShadowedRule) snapshot.RulePlace { return s.By })
+	})
+	f := worded("rule-shadowed", nil, nil)
+	var texts, by []string
+	for i, s := range a.Shadowed {
+		if grown[i] > 0 {
+			continue
+		}
+		texts, by = append(texts, s.Text), once(by, s.By.Text)
+		if len(texts) <= mostListed {
+			e := placeOf("comes before, and takes its packets", s.By)
+			if taken[i] > 0 {
+				e.Source += fmt.Sprintf(", %s meanwhile", units.Plural(int64(taken[i]), "packet", "packets"))
+			}
+			f.Evidence = append(f.Evidence, placeOf("rule that can never match", s.RulePlace), e)
+		}
+		if len(texts) <= mostShown {
+			f.Remedies = append(f.Remedies, advice("shadowed-order", deletes(s.RulePlace), s.By.Text, where(a.rec)))
+		}
+	}
+	rules := units.Plural(int64(len(a.rules.Rules)), "rule", "rules")
+	if len(texts) == 0 {
+		return a.short("none of " + rules + " of NAT is behind one that takes all of its packets to another effect")
+	}
+	f.Title = "a rule of NAT can never match: " + texts[0]
+	if len(texts) > 1 {
+		f.Title = fmt.Sprintf("%d rules of NAT can never match: %s", len(texts), firstOf(texts))
+	}
+	f.Cause = "all of its packets are taken before: " + strings.Join(by[:min(len(by), mostShown)], "; ")
+	return f, Check{Why: fmt.Sprintf("%d of %s can never match", len(texts), rules)}
+}

@@ -1,0 +1,156 @@
+package snapshot
+
+import "net/netip"
+
+// PartAudit is the name of the part that Snapshot.Audit is.
+const PartAudit = "audit"
+
+// Audit is what speaks against rules that translate addresses, whatever the traffic: other rules,
+// and the host's addresses. It is nil where no rule translates.
+type Audit struct {
+	// Interfaces are those with addresses that others can reach, and those that rules
+	// masquerade over.
+	Interfaces []Interface `json:"interfaces"`
+	// Elsewhere are the addresses that rules give to sources and that are not this host's.
+	Elsewhere []GivenElsewhere `json:"given_elsewhere,omitempty"`
+	// Shadowed are rules that no packet comes to.
+	Shadowed []ShadowedRule `json:"shadowed,omitempty"`
+	// Untracked are rules whose packets, or the answers to them, are not tracked.
+	Untracked []UntrackedRule `json:"untracked,omitempty"`
+	// Refusals are rules that drop for a reason of their own.
+	Refusals []Refusal `json:"refusals,omitempty"`
+	// Iptables are the tables of iptables, of both of its variants, that have rules.
+	Iptables []IptablesTable `json:"iptables,omitempty"`
+	// TooMany is true where more rules were to be compared than natkit compares.
+	TooMany bool `json:"too_many_to_compare,omitempty"`
+}
+
+// Interface is one of the host's.
+type Interface struct {
+	Name string `json:"name"`
+	Up   bool   `json:"up"`
+	// Addresses are those with a wider scope than the link, with the length of their network.
+	Addresses []netip.Prefix `json:"addresses,omitempty"`
+}
+
+// GivenElsewhere is an address that is given to sources and that no interface or local route of
+// this host has.
+type GivenElsewhere struct {
+	// Rule is the index in NATRules.Rules of the first rule that gives it.
+	Rule    int        `json:"rule"`
+	Address netip.Addr `json:"address"`
+	// OnLink is the interface on whose network it is and by which the rule's packets leave, so that
+	// others ask there who has it, and this host does not answer: it is no proxy for it. Empty
+	// where it is on no such network.
+	OnLink string `json:"on_link,omitempty"`
+}
+
+// ShadowedRule is a rule that translates, and whose packets another one takes before.
+type ShadowedRule struct {
+	RulePlace
+	By RulePlace `json:"by"`
+	// Kind is what the rule does (NATRule.Kind).
+	Kind string `json:"kind"`
+}
+
+// UntrackedRule is a rule that translates, and By the one that exempts its packets from tracking,
+// or the answers to them.
+type UntrackedRule struct {
+	RulePlace
+	By RulePlace `json:"by"`
+	// Kind is what the rule does (NATRule.Kind).
+	Kind    string `json:"kind"`
+	Answers bool   `json:"answers,omitempty"`
+	// Part is true where By is for some of the answers only.
+	Part bool `json:"part,omitempty"`
+	// The answers are of Protocol from FirstPort to LastPort of From, as far as these are there.
+	Protocol  string       `json:"protocol,omitempty"`
+	FirstPort uint16       `json:"first_port,omitempty"`
+	LastPort  uint16       `json:"last_port,omitempty"`
+	From      netip.Prefix `json:"from,omitzero"`
+}
+
+// Why a rule of Refusals drops.
+const (
+	// RefusalLimit: there are too many, or they come too fast.
+	RefusalLimit = "limit"
+	// RefusalNoEndpoints: the service of Kubernetes has no endpoints.
+	RefusalNoEndpoints = "no-endpoints"
+)
+
+// Refusal is a rule on the way of forwarded packets that drops or rejects some.
+type Refusal struct {
+	RulePlace
+	Why     string `json:"why"`
+	Comment string `json:"comment,omitempty"`
+}
+
+// IptablesTable is a table of iptables with rules.
+type IptablesTable struct {
+	// Program is "iptables-nft" or "iptables-legacy".
+	Program string `json:"program"`
+	Family  string `json:"family"`
+	Table   string `json:"table"`
+	// Translating and Forwarding count rules that translate, and rules for what is forwarded, with
+	// a policy that drops.
+	Translating int `json:"translating"`
+	Forwarding  int `json:"forwarding"`
+}
+
+// Interface returns the one of a name; nil where there is none.
+func (a *Audit) Interface(name string) *Interface {
+	for i := range a.Interfaces {
+		if a.Interfaces[i].Name == name {
+			return &a.Interfaces[i]
+		}
+	}
+	return nil
+}
+
+// Near returns the interface on whose network an address is, and whether the address is the
+// host's own; nil where it is on none.
+func (a *Audit) Near(address netip.Addr) (at *Interface, own bool) {
+	for i := range a.Interfaces {
+		for _, p := range a.Interfaces[i].Addresses {
+			if p.Addr() == address {
+				return &a.Interfaces[i], true
+			}
+			if p.Contains(address) && at == nil {
+				at = &a.Interfaces[i]
+			}
+		}
+	}
+	return at, false
+}
+
+// GrownPlaces returns what the counter of each place grew by since before, in which it is found by its
+// text and its turn among those that are alike; 0 where it does not count, or is new.
+func GrownPlaces(now, before []RulePlace) []uint64 {
+	type place struct {
+		text   string
+		handle uint64
+		nth    int
+	}
+	each := func(all []RulePlace, do func(i int, p place)) {
+		alike := map[place]int{}
+		for i, r := range all {
+			p := place{r.Text, r.Handle, 0}
+			alike[p]++
+			p.nth = alike[p]
+			do(i, p)
+		}
+	}
+	counted := map[place]uint64{}
+	each(before, func(i int, p place) {
+		if before[i].Counted {
+			counted[p] = before[i].Packets
+		}
+	})
+	grown := make([]uint64, len(now))
+	each(now, func(i int, p place) {
+		if then, known := counted[p]; known && now[i].Counted && then <= now[i].Packets {
+			grown[i] = now[i].Packets - then
+		}
+	})
+	return grown
+}
