@@ -87,7 +87,8 @@ func judgeOthers(o *snapshot.Others) *Others {
 // severity is the worst of what was found; findings are sorted.
 func (s *SickNetns) severity() Severity { return s.Findings[0].Severity }
 
-// findingsOf returns what needs action, the worst first.
+// findingsOf returns what needs action and is more than possible, the worst first: so little is read of
+// the namespace that the rest would be guesses.
 func findingsOf(rec *snapshot.Recording) (all []Finding) {
 	bare := *rec
 	bare.Flows = nil
@@ -96,7 +97,7 @@ func findingsOf(rec *snapshot.Recording) (all []Finding) {
 		if rule.flows {
 			of = rec
 		}
-		if f, _ := rule.check(of); f != nil && f.Severity > Notice {
+		if f, _ := rule.check(of); f != nil && f.Severity > Notice && f.Confidence != "possible" {
 			f.ID, f.Remedies = rule.id, []Remedy{}
 			all = append(all, *f)
 		}

@@ -63,17 +63,7 @@ func one(ctx context.Context, o collect.RecordOptions, f netns.Found, own bool) 
 	if ctx.Err() != nil {
 		return nil
 	}
-	var r *diagnose.Report
-	var h *netns.Handle
-	var err error
-	if !own {
-		h, err = f.Open()
-		defer h.Close()
-	}
-	if err == nil {
-		o.Netns = h
-		_, r, err = Look(ctx, o)
-	}
+	r, err := examine(ctx, o, f, own)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -89,4 +79,17 @@ func one(ctx context.Context, o collect.RecordOptions, f netns.Found, own bool) 
 		r.Owner = &owner
 	}
 	return r
+}
+
+func examine(ctx context.Context, o collect.RecordOptions, f netns.Found, own bool) (*diagnose.Report, error) {
+	if !own {
+		h, err := f.Open()
+		if err != nil {
+			return nil, err
+		}
+		defer h.Close()
+		o.Netns = h
+	}
+	_, r, err := Look(ctx, o)
+	return r, err
 }
