@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
@@ -30,6 +31,35 @@ type Tap struct {
 	// datagrams are followed while they are not too many.
 	datagrams bool
 	lost      uint64
+	duty      duty
+}
+
+// A packet socket that sees all packets has the kernel clone each that is sent, a sixth of the time
+// that forwarding one takes. Where there are more than busyRate, it sees those of shifts alone.
+const (
+	busyRate  = 50_000 // packets/s
+	shiftTime = 1250 * time.Millisecond
+	pauseTime = 5 * time.Second
+)
+
+// duty is when packets are seen.
+type duty struct {
+	busyRate             float64
+	shiftTime, pauseTime time.Duration
+	// since is when the shift, or the pause, began; received is what interfaces had received then.
+	since    time.Time
+	received uint64
+	pausing  bool
+	// paused is the time of the pauses that have ended.
+	paused time.Duration
+}
+
+// off is the time in which packets were not seen, up to now.
+func (d *duty) off(now time.Time) time.Duration {
+	if d.pausing {
+		return d.paused + now.Sub(d.since)
+	}
+	return d.paused
 }
 
 // Options specify what to follow.
@@ -54,12 +84,20 @@ func ParseEnd(text string) (netip.AddrPort, error) {
 }
 
 // Start begins to follow connections. Needs CAP_NET_RAW in the namespace.
-func Start(ctx context.Context, o Options) (t *Tap, err error) {
+func Start(ctx context.Context, o Options) (*Tap, error) {
+	return start(ctx, o, duty{busyRate: busyRate, shiftTime: shiftTime, pauseTime: pauseTime})
+}
+
+func start(ctx context.Context, o Options, d duty) (t *Tap, err error) {
 	if err := netns.CheckPrivilege(netns.Need{Any: netns.NetRaw, Why: "for a packet socket, to follow connections"}); err != nil {
 		return nil, fmt.Errorf("follow connections: %w", err)
 	}
-	t = &Tap{ns: o.Netns, watch: NewWatch(o.Service, o.Client), rate: tap.NewRate(), began: time.Now(), datagrams: true}
+	t = &Tap{ns: o.Netns, watch: NewWatch(o.Service, o.Client), rate: tap.NewRate(), began: time.Now(), datagrams: true, duty: d}
+	t.duty.since = t.began
 	err = t.ns.Do(func() (err error) {
+		if t.duty.received, err = received(); err != nil {
+			return err
+		}
 		t.socket, err = tap.Open(unix.ETH_P_ALL, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) { return firstPackets(sample, t.datagrams) })
 		return err
 	})
@@ -75,6 +113,70 @@ func Start(ctx context.Context, o Options) (t *Tap, err error) {
 func (t *Tap) poll() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.duty.pausing {
+		return t.resume()
+	}
+	if err := t.receive(); err != nil {
+		return err
+	}
+	return t.pause()
+}
+
+// pause ends a shift, where packets are too many for a longer one.
+func (t *Tap) pause() error {
+	d, now := &t.duty, time.Now()
+	spent := now.Sub(d.since)
+	if spent < d.shiftTime {
+		return nil
+	}
+	var all uint64
+	err := t.ns.Do(func() (err error) { all, err = received(); return err })
+	if err != nil {
+		return fmt.Errorf("follow connections: %w", err)
+	}
+	busy := float64(all-min(all, d.received)) > d.busyRate*spent.Seconds()
+	d.since, d.received = now, all
+	if !busy {
+		return nil
+	}
+	if err := t.socket.Bind(tap.NoProtocol); err != nil {
+		return err
+	}
+	if err := t.receive(); err != nil { // what came meanwhile
+		return err
+	}
+	t.watch.Pause(now.Sub(t.began).Seconds())
+	d.pausing = true
+	return nil
+}
+
+// resume begins a shift once the pause has been long enough.
+func (t *Tap) resume() error {
+	d, now := &t.duty, time.Now()
+	if now.Sub(d.since) < d.pauseTime {
+		return nil
+	}
+	err := t.ns.Do(func() (err error) { d.received, err = received(); return err })
+	if err != nil {
+		return fmt.Errorf("follow connections: %w", err)
+	}
+	d.paused, d.pausing, d.since = d.off(now), false, now
+	return t.socket.Bind(unix.ETH_P_ALL)
+}
+
+// received is how many packets the interfaces of this namespace have received.
+func received() (packets uint64, err error) {
+	links, err := netlink.LinkList()
+	for _, l := range links {
+		if s := l.Attrs().Statistics; s != nil {
+			packets += s.RxPackets
+		}
+	}
+	return packets, err
+}
+
+// receive takes the packets that wait.
+func (t *Tap) receive() error {
 	var f frame.Frame
 	n, err := t.socket.Receive(func(p *tap.Packet) {
 		if f.DecodeNetwork(tap.EtherType(p.Version), p.Data) != nil {
@@ -110,11 +212,13 @@ func (t *Tap) Read() (*snapshot.Followed, error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	seconds := time.Since(t.began).Seconds()
+	now := time.Now()
+	seconds := now.Sub(t.began).Seconds()
 	t.lost += t.socket.Lost()
 	r := t.watch.Result(seconds, func(index int) string { return links[index] })
 	r.Seconds, r.Sample, r.TCPOnly = seconds, t.rate.Sample, !t.datagrams
 	r.Lost += t.lost
+	r.PausedSeconds = t.duty.off(now).Seconds()
 	return r, nil
 }
 

@@ -209,3 +209,32 @@ func TestParseEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestPauses: where packets are many they are seen in shifts, and what falls between two of them is
+// not taken for lost.
+func TestPauses(t *testing.T) {
+	p := newPath(t)
+	tap, err := start(t.Context(), Options{Netns: p.gateway}, duty{shiftTime: 60 * time.Millisecond, pauseTime: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f *snapshot.Followed
+	testutil.Eventually(t, "a pause, and connections", func() bool {
+		p.ask(t, 20, "tcp", "198.19.0.2:80")
+		if f, err = tap.Read(); err != nil {
+			t.Fatal(err)
+		}
+		return f.PausedSeconds > 0 && len(f.Services) > 0 && f.Services[0].Steps[snapshot.StepAnswered] >= 50
+	})
+	if f, err = tap.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if f.PausedSeconds >= f.Seconds {
+		t.Errorf("paused for %v s of %v s", f.PausedSeconds, f.Seconds)
+	}
+	for _, s := range f.Services {
+		if n := s.Failing(); n > 0 {
+			t.Errorf("%v: %d fail: %v", s.Service, n, s.Steps)
+		}
+	}
+}

@@ -5,6 +5,7 @@ package follow
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -62,6 +63,8 @@ type attempt struct {
 	// refused is a RST, unreachable an ICMP error; sent is whether this host sent it, of its
 	// own.
 	refused, unreachable *refusal
+	// final, where set, is how far it had come at a Pause.
+	final snapshot.Step
 }
 
 type refusal struct {
@@ -120,6 +123,21 @@ func (w *Watch) See(p Packet) {
 	case isEcho(f):
 		w.datagram(&p, echoTuple(f))
 	}
+}
+
+// Pause goes before a time in which packets are not seen: how far connections have come is kept,
+// and those that wait for something are forgotten.
+func (w *Watch) Pause(now float64) {
+	for _, a := range w.all {
+		a.final = a.step(now)
+	}
+	waits := func(a *attempt) bool { return a.final == snapshot.StepWaiting }
+	w.all = slices.DeleteFunc(w.all, waits)
+	maps.DeleteFunc(w.handshakes, func(_ number, a *attempt) bool { return waits(a) })
+	for _, m := range []map[end]*attempt{w.questions, w.answers, w.returns} {
+		maps.DeleteFunc(m, func(_ end, a *attempt) bool { return waits(a) })
+	}
+	clear(w.contents)
 }
 
 // forwardable reports whether routers pass packets of an address on.
@@ -356,6 +374,8 @@ func (w *Watch) about(key end) *attempt {
 func (a *attempt) step(now float64) snapshot.Step {
 	isTCP := a.protocol == unix.IPPROTO_TCP
 	switch {
+	case a.final != "":
+		return a.final
 	case a.answered != nil && a.left != nil && a.answered.Src != a.left.Dst: // br_netfilter may have translated the destination back
 		return snapshot.StepOtherSource
 	case a.returned != nil && a.came != nil && a.returned.Src != a.came.Dst:

@@ -215,3 +215,20 @@ func FuzzWatch(f *testing.F) {
 		}
 	})
 }
+
+// TestPause: before a pause, what has come so far stays, and what waits is forgotten.
+func TestPause(t *testing.T) {
+	w := script(t, `
+		0.0 in wan SYN client>public 1
+		0.0 out lan SYN client>server 1
+		0.1 in lan SYNACK server>client 1
+		0.1 out wan SYNACK public>client 1
+		0.2 in wan SYN client>public 5
+		0.9 in wan SYN client>public 9`)
+	w.Pause(1)
+	w.See(Packet{At: 6, Interface: wan, Frame: packet("SYN", netip.MustParseAddrPort(client), netip.MustParseAddrPort(public), 5)})
+	r := w.Result(7, func(int) string { return "" })
+	if len(r.Services) != 1 || len(r.Services[0].Steps) != 2 || r.Services[0].Steps[snapshot.StepAnswered] != 1 || r.Services[0].Steps[snapshot.StepLostHere] != 1 {
+		t.Errorf("%+v, want one answered and one lost", r.Services)
+	}
+}

@@ -45,6 +45,9 @@ func (p *printer) flows(f *snapshot.Followed) {
 		connections += s.Steps[snapshot.StepAnswered] + s.Steps[snapshot.StepWaiting] + s.Failing()
 	}
 	p.line(p.style.Paint(Bold, fmt.Sprintf("%s followed in %s s, %s answered", units.Plural(connections, "connection", "connections"), units.Fixed(f.Seconds, 1), units.Count(answered))))
+	if f.PausedSeconds > 0 {
+		p.line(p.style.Paint(Warn, fmt.Sprintf("too many packets to watch them all the time: %s s were", units.Fixed(f.Seconds-f.PausedSeconds, 1))))
+	}
 	if f.Sample > 1 {
 		p.line(p.style.Paint(Warn, fmt.Sprintf("too many to follow all: in the end one in %d of TCP", f.Sample)))
 	}

@@ -9,6 +9,8 @@ const PartFollowed = "followed"
 // interfaces by which their packets came and left.
 type Followed struct {
 	Seconds float64 `json:"seconds"`
+	// PausedSeconds of them were not watched, as there were too many packets.
+	PausedSeconds float64 `json:"paused_seconds,omitempty"`
 	// Sample: one in so many connections of TCP was followed. TCPOnly is true where datagrams were
 	// too many to be followed to the end. Lost packets were not read.
 	Sample  int    `json:"sample"`

@@ -53,13 +53,25 @@ func Open(protocol uint16, sample int, filter func(sample int) ([]bpf.RawInstruc
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, bufferBytes)
 		}
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
-		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: bits.ReverseBytes16(protocol)})
+		err = s.Bind(protocol)
 	}
 	if err != nil {
 		s.Close()
 		return nil, fmt.Errorf("set up a packet socket: %w", err)
 	}
 	return s, nil
+}
+
+// NoProtocol is an EtherType for local experiments (IEEE 802): a socket that is bound to it receives
+// nothing, and costs other packets nothing.
+const NoProtocol = 0x88b5
+
+// Bind receives packets of an EtherType from now on.
+func (s *Socket) Bind(protocol uint16) error {
+	if err := unix.Bind(s.fd, &unix.SockaddrLinklayer{Protocol: bits.ReverseBytes16(protocol)}); err != nil {
+		return fmt.Errorf("bind a packet socket: %w", err)
+	}
+	return nil
 }
 
 // Attach replaces the filter by one for one in sample connections.
