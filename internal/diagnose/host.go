@@ -74,9 +74,9 @@ func hostFaults() []hostFault {
 			id: "listen-overflow", title: "programs of this host accept connections too slowly", part: snapshot.PartTCP,
 			signs: []sign{
 				// tcp_conn_request and tcp_v4_syn_recv_sock
-				{counter: listenOverflows, of: []string{passiveOpens}, fewest: 5, share: lossShare, critical: 0.1},
+				{counter: listenOverflows, of: []string{passiveOpens}, fewest: 3, share: lossShare, critical: 0.1},
 				// tcp_syn_flood_action
-				{counter: queueDrops, of: []string{passiveOpens}, fewest: 5, share: lossShare, critical: 0.1, variant: " requests"},
+				{counter: queueDrops, of: []string{passiveOpens}, fewest: 3, share: lossShare, critical: 0.1, variant: " requests"},
 				{counter: queueCookies, of: []string{passiveOpens}, fewest: 100, share: 0.5, variant: " cookies"},
 			},
 			settings: []string{snapshot.SoMaxConn, snapshot.SynCookies}, refine: (*hostGrowth).listeners,
@@ -89,12 +89,12 @@ func hostFaults() []hostFault {
 		},
 		{
 			id: "rp-filter", title: "the reverse path filter drops packets of connections", part: snapshot.PartTCP,
-			signs:  []sign{{counter: reversePath, of: []string{"IpInDelivers", "IpForwDatagrams"}, fewest: 5}}, // ip_rcv_finish_core
+			signs:  []sign{{counter: reversePath, of: []string{"IpInDelivers", "IpForwDatagrams"}, fewest: 3}}, // ip_rcv_finish_core
 			refine: (*hostGrowth).reversePaths,
 		},
 		{
 			id: "pmtu-blackhole", title: "too large packets, and no word of it to their senders", part: snapshot.PartTCP,
-			signs:  []sign{{counter: fragFails, of: []string{"IpForwDatagrams"}, fewest: 5}}, // ip_forward
+			signs:  []sign{{counter: fragFails, of: []string{"IpForwDatagrams"}, fewest: 3}}, // ip_forward
 			advice: []string{"pmtu-clamp"}, refine: (*hostGrowth).blackhole,
 		},
 		{

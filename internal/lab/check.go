@@ -224,6 +224,11 @@ func (c *checker) stage(i int) {
 	for j, rule := range st.NAT {
 		c.nat(append(path, "nat", j), rule)
 	}
+	for j, l := range st.Listeners {
+		if l.Events == (l.Port != 0) {
+			c.fail(append(path, "listeners", j), "expected a listener with port: 81, or events: true")
+		}
+	}
 	if st.Gateway != nil {
 		c.gateway(append(path, "gateway"), st.Gateway)
 	}

@@ -61,6 +61,8 @@ type Drop struct {
 	Port    gateway.Port `yaml:"port" check:"port"`
 	Invalid bool         `yaml:"invalid"`
 	ICMP    bool         `yaml:"icmp"`
+	// Damage lets packets to a port of UDP pass, with another checksum.
+	Damage bool `yaml:"damage"`
 	// Rules is the number of identical rules in a row, 1 where it is 0. A packet that is
 	// not dropped passes all of them; 10,000 take about 0.1 ms.
 	Rules int `yaml:"rules" check:"1..10000"`
@@ -103,6 +105,9 @@ func (n NAT) String() string {
 	other := "packets without a connection"
 	if n.Drop.ICMP {
 		other = "ICMP"
+	}
+	if n.Drop.Damage {
+		return fmt.Sprintf("%s: damage %s", n.Node, n.Drop.Port)
 	}
 	return fmt.Sprintf("%s: drop %s", n.Node, cmp.Or(n.Drop.Port.String(), other))
 }
@@ -274,6 +279,8 @@ func (c *checker) nat(path []any, rule NAT) {
 		given := []bool{d.Port.Protocol != "", d.Invalid, d.ICMP}
 		if slices.Index(given, true) < 0 || slices.Contains(given[slices.Index(given, true)+1:], true) {
 			c.fail(append(path, "drop"), "expected drop with port: such as tcp/80, or invalid: true, or icmp: true")
+		} else if d.Damage && d.Port.Protocol != "udp" {
+			c.fail(append(path, "drop", "damage"), "expected damage with a port of UDP")
 		}
 	}
 	if rule.Masquerade != nil {

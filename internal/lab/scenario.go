@@ -125,12 +125,14 @@ type Stage struct {
 	Remedy *Remedy `yaml:"remedy"`
 }
 
-// Listener is a TCP socket at a node whose program hangs: the kernel sets up a connection more
-// than Backlog, which then wait for accept(2), and drops all others.
+// Listener is a socket at a node whose program hangs: one of TCP at Port, for which the kernel
+// sets up a connection more than Backlog, which then wait for accept(2), and drops all others; or,
+// with Events, a subscriber of conntrack's events that reads none.
 type Listener struct {
 	Node    string `yaml:"node" check:"required node"`
-	Port    uint16 `yaml:"port" check:"required"`
+	Port    uint16 `yaml:"port"`
 	Backlog int    `yaml:"backlog" check:"1..65535"`
+	Events  bool   `yaml:"events"`
 }
 
 // What Stage.Trace may name.

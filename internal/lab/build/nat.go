@@ -211,6 +211,9 @@ func (w *ruleWriter) drop(d *lab.Drop) {
 		match = dport(protocol, d.Port.First)
 	}
 	then := []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}}
+	if d.Damage { // the checksum follows the ports and the length (RFC 768)
+		then = []expr.Any{load(1, port(1)), &expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 6, Len: 2}}
+	}
 	if d.Reject {
 		portUnreachable := map[bool]uint8{false: 3, true: 4}[w.v6] // of RFC 792 and RFC 4443
 		then = []expr.Any{&expr.Counter{}, &expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: portUnreachable}}
