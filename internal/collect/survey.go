@@ -37,7 +37,7 @@ const (
 	// searchPart, firstPart and dumpPart are the shares of the time in percent for the search,
 	// by when the first reading ends, and by when dumps begin no more: the rest is for the last
 	// dump and for owners.
-	searchPart = 15
+	searchPart = 10
 	firstPart  = 40
 	dumpPart   = 90
 	// fewestListed entries are worth a dump: fewer are not judged. It costs a walk through the
