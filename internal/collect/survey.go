@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"runtime"
 	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,7 +37,7 @@ const (
 	// searchPart, firstPart and dumpPart are the shares of the time in percent for the search,
 	// by when the first reading ends, and by when dumps begin no more: the rest is for the last
 	// dump and for owners.
-	searchPart = 15
+	searchPart = 10
 	firstPart  = 40
 	dumpPart   = 90
 	// fewestListed entries are worth a dump: fewer are not judged. It costs a walk through the
@@ -50,14 +53,16 @@ var outcomeClasses = []string{
 	"udp/unreplied", "udp/stream", "icmp", "icmpv6", "",
 }
 
-// survey reads the other network namespaces. It enters each for some microseconds and makes nothing
-// there: a socket of netlink registers no hook, and a namespace that nothing tracks stays so.
+// survey reads the other network namespaces. It enters each for less than a millisecond, or for a
+// dump, and makes nothing there: a socket of netlink registers no hook, and a namespace that nothing
+// tracks stays so.
 type survey struct {
 	src    *live
 	budget time.Duration
 	began  time.Time
 	// spent is the time of the first reading.
 	spent  time.Duration
+	mutex  sync.Mutex // for refuse
 	others snapshot.Others
 	all    []*surveyed
 }
@@ -115,21 +120,26 @@ func (s *survey) until(part int) time.Time {
 
 // refuse keeps the first reason why something could not be read.
 func (s *survey) refuse(err error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
 	if err != nil && s.others.Error == "" {
 		s.others.Error = err.Error()
 	}
 }
 
-// each calls fn in every namespace, one after the other on one thread, while the share of the time
-// lasts; it returns how many it has reached.
-func (s *survey) each(all []*surveyed, part int, fn func(*surveyed) error) (reached int) {
+// threads is how many enter namespaces at a time: a dump is a walk on one CPU, and the host has other
+// work to do.
+func threads() int { return min(max(1, runtime.NumCPU()/4), 4) }
+
+// each calls fn in every namespace, in their order, while the share of the time lasts; it returns how
+// many it has reached.
+func (s *survey) each(all []*surveyed, part int, fn func(*surveyed) error) int {
 	until := s.until(part)
-	_ = netns.OnThread(func() error {
-		for _, n := range all {
-			if time.Now().After(until) {
-				return nil
-			}
-			reached++
+	var next, reached atomic.Int64
+	work := func() error {
+		for i := next.Add(1); i <= int64(len(all)) && time.Now().Before(until); i = next.Add(1) {
+			reached.Add(1)
+			n := all[i-1]
 			if n.refused {
 				continue
 			}
@@ -139,8 +149,13 @@ func (s *survey) each(all []*surveyed, part int, fn func(*surveyed) error) (reac
 			}
 		}
 		return nil
-	})
-	return reached
+	}
+	var running sync.WaitGroup
+	for range threads() {
+		running.Go(func() { _ = netns.OnThread(work) })
+	}
+	running.Wait()
+	return int(reached.Load())
 }
 
 // isEnd reports whether an error means that the namespace, or a way to it, has ended.

@@ -68,7 +68,11 @@ func traceAdded(bad, followed []failing) []failing {
 			continue
 		}
 		b := &bad[i]
-		b.cause, b.target, b.advice = f.cause, f.target, f.advice
+		if b.known {
+			b.cause += "; at the interfaces: " + f.cause
+		} else {
+			b.cause, b.target, b.advice = f.cause, f.target, f.advice
+		}
 		b.severity, b.confidence = max(b.severity, f.severity), f.confidence
 		b.evidence = append(f.evidence, b.evidence...)
 	}
@@ -83,6 +87,8 @@ type failing struct {
 	matches func(serviceID) bool
 	// how is what users see of it, after the name; cause what is known of where they fail.
 	how, cause string
+	// known is true where the rules and the host's addresses explain it.
+	known      bool
 	severity   Severity
 	confidence string
 	evidence   []Evidence
@@ -145,14 +151,17 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 	case s.Kind == snapshot.ServiceSNAT && a.elsewhere(s.Given) != nil:
 		f.cause = s.Given.String() + " is no address of this host: answers come only if the network beyond leads it here"
 	case a.untracked(s) != nil:
-		f.cause, f.target = "its answers are not tracked, and so not translated back: "+a.untracked(s).By.Text, netip.AddrPort{}
+		f.cause, f.target, f.known = "its answers are not tracked, and so not translated back: "+a.untracked(s).By.Text, netip.AddrPort{}, true
 	case s.Kind == snapshot.ServiceDNAT && f.target.IsValid():
 		network := a.hairpin(s)
 		if !network.IsValid() {
+			if s.Zone != 0 {
+				f.cause += fmt.Sprintf("; or they come in in another conntrack zone than %d, that of these connections", s.Zone)
+			}
 			return
 		}
 		f.cause = fmt.Sprintf("clients and server are on the same network, %s, so that the server answers them directly and not by this host: what comes from there is not masqueraded", network)
-		f.advice, f.target = hairpinAdvice(rec, s, network), netip.AddrPort{}
+		f.advice, f.target, f.known = hairpinAdvice(rec, s, network), netip.AddrPort{}, true
 	}
 }
 

@@ -80,9 +80,8 @@ type place struct {
 // what was not found may exist all the same.
 type search struct {
 	missed error
-	// until is when it ends, if that is set; cut is whether it did.
+	// until is when it ends, if that is set.
 	until time.Time
-	cut   bool
 }
 
 // note records an error, unless it means that the thing ended meanwhile.
@@ -99,30 +98,35 @@ func (s *search) note(err error) {
 // little.
 func (s *search) places() iter.Seq[place] {
 	return func(yield func(place) bool) {
-		walk := func(tasks []string, step func(task string) []place) bool {
-			for _, t := range tasks {
-				if s.late() {
-					return false
-				}
-				for _, p := range step(t) {
-					if !yield(p) {
-						return false
-					}
-				}
-			}
-			return true
-		}
 		seen := map[string]bool{}
 		mounts := func(task string) []place { return s.mounts(task, seen) }
 		processes := s.numbers("/proc")
-		if !walk(processes, s.own) {
+		if !s.walk(processes, s.own, yield) {
 			return
 		}
 		threads := s.threads(processes)
-		_ = walk(threads, s.own) && walk(processes, s.held) && walk(threads, s.heldApart) &&
-			walk(processes, mounts) && walk(threads, mounts)
+		_ = s.walk(threads, s.own, yield) && s.walk(processes, s.held, yield) && s.walk(threads, s.heldApart, yield) &&
+			s.walk(processes, mounts, yield) && s.walk(threads, mounts, yield)
 	}
 }
+
+// walk yields the places that a step finds of each task, until yield returns false or the time is over.
+func (s *search) walk(tasks []string, step func(task string) []place, yield func(place) bool) bool {
+	for _, t := range tasks {
+		if s.late() {
+			return false
+		}
+		for _, p := range step(t) {
+			if !yield(p) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// late reports whether the time of the search is over.
+func (s *search) late() bool { return !s.until.IsZero() && time.Now().After(s.until) }
 
 // own is the namespace that a task is in.
 func (s *search) own(task string) []place {

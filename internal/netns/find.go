@@ -21,14 +21,14 @@ type Found struct {
 	Path string
 }
 
-// Find lists the namespaces of All, each once, without opening any. cut is true where the time
-// was over before all places were searched: those that are mounted here or that a process is in
-// come first, those that are only held by a descriptor last. missed is why something could not be
-// read, and others may be there.
+// Find lists the namespaces of All, each once, without opening any. cut is true where the time was over
+// before all processes and mounts were searched. Those that only a thread is in, or a descriptor
+// keeps, are few and take longest to find: they come last, as far as there is time. missed is why
+// something could not be read, and others may be there.
 func Find(until time.Time) (found []Found, cut bool, missed error) {
 	s := &search{until: until}
 	at := map[uint64]int{}
-	take := func(p place) {
+	take := func(p place) bool {
 		i, known := at[p.inode]
 		if !known {
 			i = len(found)
@@ -36,14 +36,18 @@ func Find(until time.Time) (found []Found, cut bool, missed error) {
 			found = append(found, Found{Inode: p.inode})
 		}
 		found[i].add(p)
+		return true
 	}
-	for _, p := range s.mounts(self, map[string]bool{}) {
-		take(p)
+	seen := map[string]bool{}
+	mounts := func(task string) []place { return s.mounts(task, seen) }
+	processes := s.numbers("/proc")
+	if !s.walk([]string{self}, mounts, take) || !s.walk(processes, s.own, take) || !s.walk(processes, mounts, take) {
+		return found, true, s.missed
 	}
-	for p := range s.places() {
-		take(p)
-	}
-	return found, s.cut, s.missed
+	threads := s.threads(processes)
+	_ = s.walk(threads, s.own, take) && s.walk(processes, s.held, take) &&
+		s.walk(threads, s.heldApart, take) && s.walk(threads, mounts, take)
+	return found, false, s.missed
 }
 
 const self = "/proc/self"
@@ -98,10 +102,4 @@ func OfHost() bool {
 	first, err := os.Readlink("/proc/1/ns/net")
 	own, ownErr := os.Readlink("/proc/thread-self/ns/net")
 	return err == nil && ownErr == nil && first == own
-}
-
-// late reports whether the time of the search is over.
-func (s *search) late() bool {
-	s.cut = s.cut || !s.until.IsZero() && time.Now().After(s.until)
-	return s.cut
 }

@@ -10,8 +10,12 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// mostCompared bounds the comparisons of Audit, some 0.2 µs each.
-const mostCompared = 300_000
+const (
+	// mostCompared bounds the comparisons of Audit, some 0.2 µs each.
+	mostCompared = 300_000
+	// mostAudited bounds the rules of each kind that it finds.
+	mostAudited = 1000
+)
 
 // conntrackPriority is NF_IP_PRI_CONNTRACK: what exempts packets from tracking later has no effect.
 const conntrackPriority = -200
@@ -39,9 +43,13 @@ type auditor struct {
 	out *snapshot.Audit
 	// left is how many comparisons may still be made.
 	left int
-	// found are the rules that translate, in the order in which packets reach them.
+	// found are the rules that translate, in the order in which packets reach them; at has those of
+	// this base chain.
 	found []*translation
-	at    map[*Rule]*translation // of this base chain
+	at    map[*Rule]*translation
+	// takers are what takes packets at this hook, those so far; by has their places in the list.
+	takers []taker
+	by     map[takerKey][]int
 }
 
 // translation is a rule that translates, at one base chain.
@@ -51,8 +59,8 @@ type translation struct {
 	// match is that of the first path that leads to it, paths is how many do.
 	match Match
 	paths int
-	// by took the packets of all paths before; nil where some come to it.
-	by *taker
+	// by took the packets of all paths before; without a rule where some come to it.
+	by Place
 }
 
 // taker is packets that a rule takes: none of them comes to a later one.
@@ -61,11 +69,36 @@ type taker struct {
 	match Match
 	// not are those that may have left its chain before.
 	not []*Match
+	// over is set where packets are past what they were taken out of.
+	over bool
+}
+
+// takerKey is what packets must have that a taker may cover: the protocol, the port and the
+// destination where there is one only, or, where it has none of these, the sources.
+type takerKey struct {
+	protocol uint8
+	port     uint16
+	to, from netip.Prefix
+}
+
+// key has what a match asks for.
+func (m *Match) key() (k takerKey) {
+	k.protocol = m.Protocol
+	if len(m.Ports) == 1 && m.Ports[0].Len() == 1 {
+		k.port = m.Ports[0].First
+	}
+	if to := m.Dest(); to.IsSingleIP() {
+		k.to = to
+	}
+	if k == (takerKey{}) {
+		k.from = m.Source().Masked()
+	}
+	return k
 }
 
 // takes reports whether it is certain that all packets of a match are taken.
 func (t *taker) takes(m *Match) bool {
-	return t.match.Covers(m) && !slices.ContainsFunc(t.not, func(n *Match) bool { return !n.Disjoint(m) })
+	return !t.over && t.match.Covers(m) && !slices.ContainsFunc(t.not, func(n *Match) bool { return !n.Disjoint(m) })
 }
 
 // hook goes through the chains of NAT at a hook. Where one of them translates, later ones are not
@@ -84,26 +117,26 @@ func (a *auditor) hook(tables []*Table, hook string) {
 		}
 	}
 	slices.SortStableFunc(chains, func(x, y base) int { return cmp.Compare(x.Priority, y.Priority) })
-	var before []taker
+	a.takers, a.by = nil, map[takerKey][]int{}
 	for _, c := range chains {
 		a.at = map[*Rule]*translation{}
 		m := Match{}
 		m.of(c.version())
-		took := a.walk(c.Table, c.Chain, c.Chain, m, before, 0)
-		before = append(before, slices.DeleteFunc(took, func(t taker) bool { return !t.Rule.Target.Translates() && t.Rule.Target.Kind != Drop })...)
+		from := len(a.takers)
+		a.walk(c.Table, c.Chain, c.Chain, m, 0)
+		a.pass(from, func(t *taker) bool { return !t.Rule.Target.Translates() && t.Rule.Target.Kind != Drop })
 	}
 }
 
 // version is that of IP of a table's packets; 0 is both.
 func (t *Table) version() int { return map[string]int{"ip": 4, "ip6": 6}[t.Family] }
 
-// walk takes packets of a match through a chain, of which those before do not come there. It returns
-// what takes some of them for certain.
-func (a *auditor) walk(t *Table, base, c *Chain, m Match, before []taker, depth int) (took []taker) {
+// walk takes packets of a match through a chain, and notes what takes some of them for certain.
+func (a *auditor) walk(t *Table, base, c *Chain, m Match, depth int) {
 	if c == nil || depth > deepest || a.left < 0 {
-		return nil
+		return
 	}
-	before = slices.Clip(before)
+	begin := len(a.takers)
 	var returned []*Match // what may have left the chain for the one that led to it
 	for _, r := range c.Rules {
 		a.left--
@@ -111,54 +144,99 @@ func (a *auditor) walk(t *Table, base, c *Chain, m Match, before []taker, depth 
 		if !possible {
 			continue
 		}
-		var taken []taker
+		from := len(a.takers)
 		switch k := r.Target.Kind; {
-		case k == Return && c != base:
-			before, returned = append(before, taker{Place{t, c, r}, both, nil}), append(returned, &both)
 		case k == Accept, k == Drop, k == Return:
-			taken = []taker{{Place{t, c, r}, both, nil}}
+			a.take(Place{t, c, r}, both)
 		case k == Jump, k == Goto, k == Ends:
 			for _, name := range r.Target.Chains {
-				taken = append(taken, a.walk(t, base, t.Find(name), both, before, depth+1)...)
+				a.walk(t, base, t.Find(name), both, depth+1)
 			}
 		case r.Target.Translates():
-			a.reach(Place{t, c, r}, base, both, before)
-			taken = []taker{{Place{t, c, r}, both, nil}}
+			a.reach(Place{t, c, r}, base, both)
+			a.take(Place{t, c, r}, both)
 		}
-		before = append(before, taken...)
-		for _, one := range taken {
-			one.not = slices.Concat(one.not, returned)
-			took = append(took, one)
+		for i := from; i < len(a.takers) && len(returned) > 0; i++ {
+			a.takers[i].not = slices.Concat(a.takers[i].not, returned)
 		}
-		if r.Target.Kind == Goto {
+		if r.Target.Kind == Goto || r.Target.Kind == Return {
 			returned = append(returned, &both)
 		}
 	}
-	return took
+	if c != base {
+		a.pass(begin, func(t *taker) bool { return t.Chain == c && t.Rule.Target.Kind == Return })
+	}
+}
+
+// take notes a taker, unless a condition that is not known may let packets pass it.
+func (a *auditor) take(p Place, m Match) {
+	if len(m.Unknown) == 0 {
+		k := m.key()
+		a.by[k] = append(a.by[k], len(a.takers))
+		a.takers = append(a.takers, taker{Place: p, match: m})
+	}
+}
+
+// pass marks the takers since a place in the list that packets are past.
+func (a *auditor) pass(from int, over func(*taker) bool) {
+	for i := from; i < len(a.takers); i++ {
+		t := &a.takers[i]
+		t.over = t.over || over(t)
+	}
+}
+
+// taken returns the first taker of all packets of a match; nil where there is none.
+func (a *auditor) taken(m *Match) *taker {
+	first, own := len(a.takers), m.key()
+	look := func(k takerKey) {
+		for _, i := range a.by[k] {
+			if a.left--; i < first && a.left >= 0 && a.takers[i].takes(m) {
+				first = i
+			}
+		}
+	}
+	for _, protocol := range slices.Compact([]uint8{0, own.protocol}) {
+		for _, port := range slices.Compact([]uint16{0, own.port}) {
+			for _, to := range slices.Compact([]netip.Prefix{{}, own.to}) {
+				if k := (takerKey{protocol: protocol, port: port, to: to}); k != (takerKey{}) {
+					look(k)
+				}
+			}
+		}
+	}
+	look(takerKey{})
+	if from := m.Source(); from.IsValid() {
+		for bits := 1; bits <= from.Bits(); bits++ {
+			look(takerKey{from: netip.PrefixFrom(from.Addr(), bits).Masked()})
+		}
+	}
+	if first == len(a.takers) {
+		return nil
+	}
+	return &a.takers[first]
 }
 
 // reach notes a path to a rule that translates.
-func (a *auditor) reach(p Place, base *Chain, m Match, before []taker) {
-	a.left -= len(before)
-	i := slices.IndexFunc(before, func(b taker) bool { return b.takes(&m) })
+func (a *auditor) reach(p Place, base *Chain, m Match) {
+	by := a.taken(&m)
 	t := a.at[p.Rule]
 	if t == nil {
 		t = &translation{Place: p, base: base, match: m}
-		if i >= 0 {
-			t.by = &before[i]
+		if by != nil {
+			t.by = by.Place
 		}
 		a.at[p.Rule], a.found = t, append(a.found, t)
 	}
 	t.paths++
-	if i < 0 {
-		t.by = nil
+	if by == nil {
+		t.by = Place{}
 	}
 }
 
 // shadowed reports whether the rule that takes the packets of another one does something else with
 // them. What programs keep is their own affair.
 func (t *translation) shadowed() bool {
-	if t.by == nil || t.Table.IsGateway() || t.Owner() != "" {
+	if t.by.Rule == nil || t.Table.IsGateway() || t.Owner() != "" {
 		return false
 	}
 	a, b := &t.Rule.Target, &t.by.Rule.Target
@@ -178,7 +256,7 @@ func (p Place) place() snapshot.RulePlace {
 // untracked finds rules whose packets, or the answers to them, are exempt from tracking.
 func (a *auditor) untracked(tables []*Table, routed Routed) {
 	for _, t := range a.found {
-		if t.shadowed() {
+		if t.shadowed() && len(a.out.Shadowed) < mostAudited {
 			a.out.Shadowed = append(a.out.Shadowed, snapshot.ShadowedRule{RulePlace: t.place(), By: t.by.place(), Kind: t.Rule.Target.natKind(t.base.Hook)})
 		}
 	}
@@ -194,7 +272,7 @@ func (a *auditor) untracked(tables []*Table, routed Routed) {
 		return
 	}
 	for _, t := range a.found {
-		if a.left -= len(exempt["prerouting"]) + len(exempt["output"]); a.left >= 0 && t.paths == 1 && !t.Table.IsGateway() {
+		if a.left -= len(exempt["prerouting"]) + len(exempt["output"]); a.left >= 0 && len(a.out.Untracked) < mostAudited && t.paths == 1 && !t.Table.IsGateway() {
 			a.exempts(t, exempt, routed)
 		}
 	}
@@ -206,7 +284,7 @@ func (a *auditor) exempt(t *Table, base *Chain) (all []taker) {
 	for _, e := range entries {
 		if len(e.Except) == 0 && !e.Doubt && len(e.Match.Unknown) == 0 {
 			e.Match.of(t.version())
-			all = append(all, taker{Place{t, e.Chain, e.Rule}, e.Match, nil})
+			all = append(all, taker{Place: Place{t, e.Chain, e.Rule}, match: e.Match})
 		}
 	}
 	return all
@@ -243,7 +321,7 @@ func (a *auditor) exempts(t *translation, exempt map[string][]taker, routed Rout
 	}
 	for i := range back {
 		e := &back[i]
-		if e.isPart(&answers) && !slices.ContainsFunc(back, func(o taker) bool { return e.mirrored(&o.match) }) {
+		if e.isPart(&answers) && !e.mirrored(back) {
 			u := e.match.untracked()
 			u.Part = true
 			note(e, u)
@@ -299,12 +377,16 @@ func (e *taker) isPart(answers *Match) bool {
 }
 
 // mirrored reports whether another rule exempts what the answers are to.
-func (e *taker) mirrored(o *Match) bool {
+func (e *taker) mirrored(all []taker) bool {
 	m := Match{}
 	m.Protocol, m.Ports, m.To = e.match.Protocol, e.match.SourcePorts, e.match.From
-	without := *o
-	without.In, without.NotIn, without.From, without.NotFrom = nil, nil, nil, nil
-	return without.Covers(&m)
+	for i := range all {
+		o := all[i].match
+		if o.In, o.NotIn, o.From, o.NotFrom = nil, nil, nil, nil; o.Covers(&m) {
+			return true
+		}
+	}
+	return false
 }
 
 // noEndpoints is what kube-proxy writes behind the name of a service (writeServiceFilterRules).
@@ -332,7 +414,7 @@ func (a *auditor) refusals(t *Table) {
 			case r.Match.Limits && limited[c.Name]:
 				why = snapshot.RefusalLimit
 			}
-			if why != "" {
+			if why != "" && len(a.out.Refusals) < mostAudited {
 				a.out.Refusals = append(a.out.Refusals, snapshot.Refusal{RulePlace: Place{t, c, r}.place(), Why: why, Comment: r.Comment})
 			}
 		}
