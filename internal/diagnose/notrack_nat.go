@@ -20,19 +20,19 @@ func (a *audit) checkNotrackNAT() (*Finding, Check) {
 		if u.Part && failed == 0 {
 			continue
 		}
-		what := "its packets are not tracked, and so never translated"
-		if u.Answers {
-			what = "the answers are not tracked, and so not translated back"
-		}
 		if failed > 0 {
 			f.Severity = Critical
 			f.Evidence = append(f.Evidence, Evidence{What: "connections without an answer that it is for", Value: failed, Unit: "connections", Source: "connection table"})
 		}
 		if len(names) < mostListed {
-			f.Evidence = append(f.Evidence, placeOf("rule that translates", u.RulePlace), placeOf(what, u.By))
+			f.Evidence = append(f.Evidence, placeOf("rule that translates", u.RulePlace), placeOf(whatOf(u), u.By))
 		}
 		if len(names) < mostShown && !slices.Contains(by, u.By.Text) {
-			f.Remedies = append(f.Remedies, advice("notrack-delete", deletes(u.By)+keeper(u.By), where(a.rec)))
+			one := advice("notrack-delete", deletes(u.By)+keeper(u.By), where(a.rec))
+			if u.OtherZone {
+				one = advice("zone-both", deletes(u.By)+keeper(u.By), where(a.rec))
+			}
+			f.Remedies = append(f.Remedies, one)
 		}
 		names, by = append(names, u.Text), once(by, u.By.Text)
 	}
@@ -40,12 +40,23 @@ func (a *audit) checkNotrackNAT() (*Finding, Check) {
 	if len(names) == 0 {
 		return a.short("nothing exempts from tracking what " + rules + " of NAT are for")
 	}
-	f.Title = "not tracked, and so not translated: what is for " + names[0]
+	f.Title = "not tracked in both directions, and so not translated: what is for " + names[0]
 	if len(names) > 1 {
 		f.Title += fmt.Sprintf(" and %d more", len(names)-1)
 	}
-	f.Cause = "exempt from tracking, in one direction at least: " + strings.Join(by[:min(len(by), mostShown)], "; ")
+	f.Cause = "exempt from tracking in one direction at least, or in another zone: " + strings.Join(by[:min(len(by), mostShown)], "; ")
 	return f, Check{Why: fmt.Sprintf("packets of %d of %s, or the answers to them, are not tracked", len(names), rules)}
+}
+
+// whatOf says what is wrong with what a rule translates.
+func whatOf(u *snapshot.UntrackedRule) string {
+	switch {
+	case u.OtherZone:
+		return "the answers are looked up in another conntrack zone than the connection's, and so not translated back"
+	case u.Answers:
+		return "the answers are not tracked, and so not translated back"
+	}
+	return "its packets are not tracked, and so never translated"
 }
 
 // untracked is the rule that exempts the answers of a service from tracking; nil where none is known.

@@ -151,7 +151,7 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 	case s.Kind == snapshot.ServiceSNAT && a.elsewhere(s.Given) != nil:
 		f.cause = s.Given.String() + " is no address of this host: answers come only if the network beyond leads it here"
 	case a.untracked(s) != nil:
-		f.cause, f.target, f.known = "its answers are not tracked, and so not translated back: "+a.untracked(s).By.Text, netip.AddrPort{}, true
+		f.cause, f.target, f.known = whatOf(a.untracked(s))+": "+a.untracked(s).By.Text, netip.AddrPort{}, true
 	case s.Kind == snapshot.ServiceDNAT && f.target.IsValid():
 		network := a.hairpin(s)
 		if !network.IsValid() {

@@ -260,20 +260,20 @@ func (a *auditor) untracked(tables []*Table, routed Routed) {
 			a.out.Shadowed = append(a.out.Shadowed, snapshot.ShadowedRule{RulePlace: t.place(), By: t.by.place(), Kind: t.Rule.Target.natKind(t.base.Hook)})
 		}
 	}
-	exempt := map[string][]taker{}
+	exempt, zones := map[string][]taker{}, map[string][]taker{}
 	for _, t := range tables {
 		for _, c := range t.Chains {
 			if c.Priority < conntrackPriority && c.Type != "nat" && !t.IsGateway() && (c.Hook == "prerouting" || c.Hook == "output") {
 				exempt[c.Hook] = append(exempt[c.Hook], a.exempt(t, c)...)
+				zones[c.Hook] = append(zones[c.Hook], a.zoned(t, c)...)
 			}
 		}
 	}
-	if len(exempt) == 0 {
-		return
-	}
 	for _, t := range a.found {
-		if a.left -= len(exempt["prerouting"]) + len(exempt["output"]); a.left >= 0 && len(a.out.Untracked) < mostAudited && t.paths == 1 && !t.Table.IsGateway() {
-			a.exempts(t, exempt, routed)
+		if a.left -= len(exempt["prerouting"]) + len(exempt["output"]) + len(zones["prerouting"]) + len(zones["output"]); a.left >= 0 && len(a.out.Untracked) < mostAudited && t.paths == 1 && !t.Table.IsGateway() {
+			if !a.exempts(t, exempt, routed) {
+				a.splits(t, zones, routed)
+			}
 		}
 	}
 }
@@ -290,43 +290,99 @@ func (a *auditor) exempt(t *Table, base *Chain) (all []taker) {
 	return all
 }
 
-// exempts notes what exempts packets that a rule translates, or their answers.
-func (a *auditor) exempts(t *translation, exempt map[string][]taker, routed Routed) {
-	first := "prerouting"
+// zoned are the packets that a chain puts into zones; match is all that it may be for where that is
+// not certain.
+func (a *auditor) zoned(t *Table, base *Chain) (all []taker) {
+	entries, _ := t.Flatten(base, Query{Coarse: true, Keep: func(_ *Chain, r *Rule) bool { return r.Target.Kind == Zone }}, &Budget{})
+	for _, e := range entries {
+		e.Match.of(t.version())
+		if len(e.Except) > 0 || e.Doubt {
+			e.Match.note("")
+		}
+		all = append(all, taker{Place: Place{t, e.Chain, e.Rule}, match: e.Match})
+	}
+	return all
+}
+
+// zoneOf returns the first of the rules that puts packets into a zone, none for the default one; false
+// where that is not certain (xt_ct_target and nft_ct_set_zone_eval leave what has one).
+func zoneOf(zones []taker, m *Match) (by *taker, certain bool) {
+	for i := range zones {
+		switch z := &zones[i]; {
+		case z.match.Covers(m):
+			return z, true
+		case !z.match.Disjoint(m):
+			return nil, false
+		}
+	}
+	return &taker{Place: Place{Rule: &Rule{}}}, true
+}
+
+// splits notes rules that put answers into another zone than the connection's (nf_ct_zone_id).
+func (a *auditor) splits(t *translation, zones map[string][]taker, routed Routed) {
+	own, first := t.own()
+	answers, known := t.answers(routed)
+	by, certain := zoneOf(zones[first], &own)
+	back, certainBack := zoneOf(zones["prerouting"], &answers)
+	if !known || !certain || !certainBack {
+		return
+	}
+	zone := by.Rule.Target.AnswerZone
+	if is := back.Rule.Target; zone == is.Zone || zone == is.AnswerZone {
+		return
+	}
+	if back.Table != nil {
+		by = back
+	}
+	u := answers.untracked()
+	u.OtherZone = true
+	a.untrackedBy(t, by, u)
+}
+
+// own is the match of the first packets that a rule translates, and the hook by which they come.
+func (t *translation) own() (m Match, hook string) {
+	m = t.match
+	m.Out, m.NotOut = nil, nil // not known at that hook
 	if t.base.Hook == "output" {
-		first = "output"
+		return m, "output"
 	}
-	own := t.match
-	own.Out, own.NotOut = nil, nil // not known at that hook
-	note := func(by *taker, u snapshot.UntrackedRule) {
-		u.RulePlace, u.By, u.Kind = t.place(), by.place(), t.Rule.Target.natKind(t.base.Hook)
-		a.out.Untracked = append(a.out.Untracked, u)
-	}
+	return m, "prerouting"
+}
+
+func (a *auditor) untrackedBy(t *translation, by *taker, u snapshot.UntrackedRule) {
+	u.RulePlace, u.By, u.Kind = t.place(), by.place(), t.Rule.Target.natKind(t.base.Hook)
+	a.out.Untracked = append(a.out.Untracked, u)
+}
+
+// exempts notes what exempts packets that a rule translates, or all of their answers, and reports
+// whether there is one.
+func (a *auditor) exempts(t *translation, exempt map[string][]taker, routed Routed) bool {
+	own, first := t.own()
 	for i := range exempt[first] {
 		if e := &exempt[first][i]; e.match.Covers(&own) {
-			note(e, snapshot.UntrackedRule{})
-			return
+			a.untrackedBy(t, e, snapshot.UntrackedRule{})
+			return true
 		}
 	}
 	answers, known := t.answers(routed)
 	if !known {
-		return
+		return false
 	}
 	back := exempt["prerouting"]
 	for i := range back {
 		if e := &back[i]; e.match.Covers(&answers) {
-			note(e, answers.untracked())
-			return
+			a.untrackedBy(t, e, answers.untracked())
+			return true
 		}
 	}
 	for i := range back {
-		e := &back[i]
-		if e.isPart(&answers) && !e.mirrored(back) {
+		if e := &back[i]; e.isPart(&answers) && !e.mirrored(back) {
 			u := e.match.untracked()
 			u.Part = true
-			note(e, u)
+			a.untrackedBy(t, e, u)
 		}
 	}
+	return false
 }
 
 // answers is the match of the first answers to what a rule translates, before they are translated

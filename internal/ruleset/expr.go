@@ -221,6 +221,10 @@ var ctKeys = map[uint32]string{
 func (m *machine) connection(a netlink.Attrs) {
 	key, loads := a.U32(unix.NFTA_CT_KEY), a.U32(unix.NFTA_CT_DREG) != 0
 	match := &m.rule.Match
+	if zone := m.held(a.U32(unix.NFTA_CT_SREG)); !loads && key == unix.NFT_CT_ZONE && zone.from == constant && len(zone.data) >= 2 {
+		m.rule.Target.setZone(binary.NativeEndian.Uint16(zone.data), a.Get(unix.NFTA_CT_DIRECTION))
+		return
+	}
 	from := map[uint32]origin{unix.NFT_CT_STATE: connState, unix.NFT_CT_STATUS: connStatus}[key]
 	if loads && from != unknown && a.Get(unix.NFTA_CT_DIRECTION) == nil {
 		match.note("ct " + ctKeys[key])
@@ -231,6 +235,17 @@ func (m *machine) connection(a netlink.Attrs) {
 	match.Marked = match.Marked || loads && key == unix.NFT_CT_MARK
 	if direction := a.Get(unix.NFTA_CT_DIRECTION); loads && bytes.Equal(direction, []byte{0}) { // IP_CT_DIR_ORIGINAL
 		match.BeforeNAT = match.BeforeNAT || key == unix.NFT_CT_DST || key == unix.NFT_CT_DST_IP || key == unix.NFT_CT_DST_IP6
+	}
+}
+
+// setZone sets the zone of one direction (IP_CT_DIR_ORIGINAL is 0), or of both.
+func (t *Target) setZone(zone uint16, direction []byte) {
+	t.Kind, t.Name = Zone, fmt.Sprintf("ct zone set %d", zone)
+	if !bytes.Equal(direction, []byte{1}) {
+		t.Zone = zone
+	}
+	if !bytes.Equal(direction, []byte{0}) {
+		t.AnswerZone = zone
 	}
 }
 

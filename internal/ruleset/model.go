@@ -124,6 +124,7 @@ const (
 	Netmap     Kind = "netmap"
 	Redirect   Kind = "redirect"
 	Notrack    Kind = "notrack"
+	Zone       Kind = "zone"
 	MSS        Kind = "mss"
 	Ends       Kind = "ends"
 )
@@ -145,6 +146,9 @@ type Target struct {
 	// Clamp is MSS's; Bytes if it is a number.
 	Clamp bool
 	Bytes uint16
+	// Zone and AnswerZone are those of conntrack that Zone sets, of a packet as the first one and
+	// as an answer.
+	Zone, AnswerZone uint16
 	// Rejects is true of a Drop that answers.
 	Rejects bool
 	// Unknown are options that natkit has no field for.

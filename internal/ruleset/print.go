@@ -85,7 +85,7 @@ func PortsString(list []nat.Ports) string {
 func (t *Target) String() string {
 	text := "-j " + t.Name
 	switch t.Kind {
-	case Pass, Ends:
+	case Pass, Ends, Zone:
 		if t.Name == "" {
 			return ""
 		}

@@ -166,7 +166,8 @@ var XTKinds = map[string]Kind{"MASQUERADE": Masquerade, "SNAT": SNAT, "DNAT": DN
 // with flags of 16 bits (xt_CT.h), struct xt_tcpmss_info with the number, of which the
 // largest stands for the route's (XT_TCPMSS_CLAMP_PMTU).
 func (r *Rule) target(name string, revision uint32, data []byte, ip6 bool) {
-	const notrack, clamp = 1, 0xffff // XT_CT_NOTRACK
+	const notrack, clamp = 1, 0xffff                       // XT_CT_NOTRACK
+	const ofAnswers, ofMark, both = 1 << 3, 1 << 4, 3 << 2 // XT_CT_ZONE_*
 	number := uint16(0)
 	if len(data) >= 2 {
 		number = binary.NativeEndian.Uint16(data)
@@ -182,6 +183,13 @@ func (r *Rule) target(name string, revision uint32, data []byte, ip6 bool) {
 		t.Kind, t.Rejects = Drop, true
 	case name == "NOTRACK", name == "CT" && number&notrack != 0:
 		t.Kind = Notrack
+	case name == "CT" && len(data) >= 4 && binary.NativeEndian.Uint16(data[2:]) != 0 && number&ofMark == 0:
+		var direction []byte
+		if number&both != both && number&both != 0 {
+			direction = []byte{byte(number & ofAnswers / ofAnswers)}
+		}
+		t.setZone(binary.NativeEndian.Uint16(data[2:]), direction)
+		t.Name = fmt.Sprintf("CT --zone %d", max(t.Zone, t.AnswerZone))
 	case name == "TCPMSS" && number == clamp:
 		t.Kind, t.Clamp = MSS, true
 	case name == "TCPMSS" && number != 0:

@@ -63,6 +63,9 @@ type UntrackedRule struct {
 	Answers bool   `json:"answers,omitempty"`
 	// Part is true where By is for some of the answers only.
 	Part bool `json:"part,omitempty"`
+	// OtherZone is true where By does not exempt, and puts one direction into another zone of
+	// conntrack than the other one is in.
+	OtherZone bool `json:"other_zone,omitempty"`
 	// The answers are of Protocol from FirstPort to LastPort of From, as far as these are there.
 	Protocol  string       `json:"protocol,omitempty"`
 	FirstPort uint16       `json:"first_port,omitempty"`

@@ -83,6 +83,12 @@ func TestAuditUntracked(t *testing.T) {
 		{"both directions", masquerade + ";" + raw + "-p udp --dport 53 -j CT --notrack;" + raw + "-p udp --sport 53 -j CT --notrack", ""},
 		{"a part of the answers", masquerade + ";" + raw + "-p tcp --sport 443 -j CT --notrack", "masquerade part answers tcp 443"},
 		{"all that comes in by the outside", masquerade + ";" + raw + "-i wan0 -j CT --notrack", "masquerade answers  0"},
+		{"a zone for the answers", dnat + ";" + raw + "-i lan0 -j CT --zone 5", "dnat zone answers tcp 8080"},
+		{"a zone for what comes in", dnat + ";" + raw + "-i wan0 -j CT --zone 5", "dnat zone answers tcp 8080"},
+		{"a zone for what comes in, and its answers in none", dnat + ";" + raw + "-i wan0 -j CT --zone-orig 5", ""},
+		{"a zone for both", dnat + ";" + raw + "-i lan0 -j CT --zone 5;" + raw + "-i wan0 -j CT --zone 5", ""},
+		{"a zone for some of the answers", dnat + ";" + raw + "-i lan0 -d 198.51.100.0/24 -j CT --zone 5", ""},
+		{"a zone elsewhere", dnat + ";" + raw + "-i tenant0 -j CT --zone 5", ""},
 		{"all", masquerade + ";" + raw + "-j CT --notrack", "masquerade"},
 	} {
 		for _, kind := range []string{"nft", "legacy"} {
@@ -96,6 +102,9 @@ func TestAuditUntracked(t *testing.T) {
 				if u.Part {
 					got += " part"
 				}
+				if u.OtherZone {
+					got += " zone"
+				}
 				if u.Answers {
 					got += " answers " + u.Protocol + " " + strconv.Itoa(int(u.FirstPort))
 				}
@@ -103,6 +112,21 @@ func TestAuditUntracked(t *testing.T) {
 			if got != c.want {
 				t.Errorf("%s by %s: %q, want %q", c.name, kind, got, c.want)
 			}
+		}
+	}
+}
+
+// TestAuditZones: zones by nftables.
+func TestAuditZones(t *testing.T) {
+	for rule, want := range map[string]int{
+		`iifname "lan0" ct zone set 5`: 1, `iifname "lan0" ct original zone set 5`: 0, `iifname "lan0" ct reply zone set 5`: 0,
+		`iifname "wan0" ct zone set 5`: 1, `iifname "wan0" ct original zone set 5`: 0, `iifname "wan0" ct reply zone set 5`: 1, `ct zone set 5`: 0,
+	} {
+		w := newWorld(t)
+		w.nft(`table ip t { chain raw { type filter hook prerouting priority -300; ` + rule + `; };
+			chain pre { type nat hook prerouting priority -100; iifname "wan0" tcp dport 80 dnat to 192.168.1.10:8080; }; }`)
+		if got := w.audited().Untracked; len(got) != want || want == 1 && !got[0].OtherZone {
+			t.Errorf("%s: %+v", rule, got)
 		}
 	}
 }
