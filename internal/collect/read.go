@@ -82,6 +82,7 @@ var collectors = []collector{
 	{"softnet", (*observation).readSoftnet},
 	{"event_listeners", (*observation).readEventListeners},
 	{"accept_queues", (*observation).readAcceptQueues},
+	{snapshot.PartOwnPorts, (*observation).readOwnPorts},
 	{"reverse_paths", (*observation).readReversePaths},
 	{"icmp_errors", (*observation).readICMPErrors},
 	{"ipvs", (*observation).readIPVS},

@@ -93,15 +93,15 @@ func hostFaults() []hostFault {
 			refine: (*hostGrowth).reversePaths,
 		},
 		{
-			id: "pmtu-blackhole", title: "too large packets, and no word of it to their senders", part: snapshot.PartTCP,
+			id: "pmtu-blackhole", title: "packets too large to forward, and no ICMP error reaches their senders", part: snapshot.PartTCP,
 			signs:  []sign{{counter: fragFails, of: []string{"IpForwDatagrams"}, fewest: 3}}, // ip_forward
 			advice: []string{"pmtu-clamp"}, refine: (*hostGrowth).blackhole,
 		},
 		{
 			id: "udp-checksum", title: "packets dropped for their checksum", part: snapshot.PartTCP,
 			signs: []sign{
-				{counter: udpChecksums, of: []string{"UdpInDatagrams"}, fewest: 10, share: lossShare, critical: 0.1}, // udp_queue_rcv_one_skb
-				{counter: tcpChecksums, of: []string{"TcpInSegs"}, fewest: 10, share: lossShare, critical: 0.1, variant: " tcp"},
+				{counter: udpChecksums, of: []string{"UdpInDatagrams"}, fewest: 5, share: lossShare, critical: 0.1}, // udp_queue_rcv_one_skb
+				{counter: tcpChecksums, of: []string{"TcpInSegs"}, fewest: 5, share: lossShare, critical: 0.1, variant: " tcp"},
 			},
 			advice: []string{"checksum-offload", "checksum-kernel"},
 		},
@@ -478,16 +478,18 @@ func (g *hostGrowth) mayHaveVanished() bool {
 
 // blackhole: a packet that is too large is answered by an ICMP error, which the kernel does not
 // limit (icmpv4_mask_allow), and its sender then makes smaller ones. Every new client behind a
-// smaller MTU begins so. It is a fault where the errors do not leave this host.
+// smaller MTU begins so. It is a fault where the errors do not leave this host: ip_send_skb
+// counts what the hooks of netfilter drop.
 func (g *hostGrowth) blackhole() string {
 	discarded, _ := hostDelta(g.rec, outDiscards)
 	sent, counts := hostDelta(g.rec, outUnreachable)
 	rules := g.rec.Last().ICMPErrors
 	silent := false
 	switch {
-	case rules != nil && !rules.Passes:
-		g.found.Confidence = "certain"
 	case 2*discarded >= g.n && (rules == nil || len(rules.Drops) > 0):
+		if rules != nil && !rules.Passes {
+			g.found.Confidence = "certain"
+		}
 	case counts && 2*sent < g.n:
 		g.found.Cause = "this host sends no ICMP errors for them, as it has no route to the senders"
 		silent = true

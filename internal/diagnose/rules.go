@@ -43,6 +43,7 @@ func Rules() []Rule {
 		{"rule-limits", "limits that refuse connections", given(readAudit, (*audit).checkLimits)},
 		{"kube-no-endpoints", "services of Kubernetes without endpoints", given(readAudit, (*audit).checkNoEndpoints)},
 		{"iptables-both", "rules in both variants of iptables", given(readAudit, (*audit).checkIptablesBoth)},
+		{"own-ports-exhausted", "own connections without a free port", checkOwnPorts},
 		{"tw-paws-reject", "SYNs rejected in TIME_WAIT by their timestamp", given(readEndpoint, (*endpoint).checkTWPAWS)},
 		{"tw-seq-reject", "SYNs rejected in TIME_WAIT by their sequence number", given(readEndpoint, (*endpoint).checkTWSeq)},
 		{"tw-recycle", "tcp_tw_recycle drops SYNs of clients behind NAT", checkTWRecycle},

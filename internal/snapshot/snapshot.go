@@ -37,6 +37,8 @@ type Snapshot struct {
 	DNATTargets   *DNATTargets    `json:"dnat_targets,omitempty"`
 	Audit         *Audit          `json:"audit,omitempty"`
 	Softnet       *Softnet        `json:"softnet,omitempty"`
+	// OwnPorts are the ports that own connections use up.
+	OwnPorts *OwnPorts `json:"own_ports,omitempty"`
 	// AcceptQueues are the TCP listeners with connections that wait for accept(2), the
 	// fullest first, some at most.
 	AcceptQueues []AcceptQueue `json:"accept_queues,omitempty"`
@@ -134,6 +136,25 @@ type Softnet struct {
 	Dropped uint32 `json:"dropped_packets"`
 }
 
+// OwnPorts is how far this host's own connections use up the ports of ip_local_port_range; nil
+// where it has too few sockets for that.
+type OwnPorts struct {
+	// Ports are those of the range without ip_local_reserved_ports.
+	Ports int64 `json:"ports"`
+	// Uses are the most used pairs of an own address and a destination, the worst first.
+	Uses []OwnPortUse `json:"uses"`
+}
+
+// OwnPortUse is the ports of Local towards one destination: each connection needs another one
+// (__inet_hash_connect, net/ipv4/inet_hashtables.c).
+type OwnPortUse struct {
+	Local       netip.Addr     `json:"local"`
+	Destination netip.AddrPort `json:"destination"`
+	// Used are ports of the range, TimeWait those of them in TIME_WAIT.
+	Used     int64 `json:"used"`
+	TimeWait int64 `json:"time_wait"`
+}
+
 // AcceptQueue is the queue of a listening TCP socket: Waiting connections are established, and
 // the kernel drops what would add one to more than Limit (listen(2), net.core.somaxconn).
 type AcceptQueue struct {
@@ -157,6 +178,9 @@ type ReversePath struct {
 	// Default is whether a default route leads out of it, for its own address.
 	Default bool `json:"default_route"`
 }
+
+// PartOwnPorts is the name of the part that Snapshot.OwnPorts is.
+const PartOwnPorts = "own_ports"
 
 // PartDNATTargets is the name of the part that Snapshot.DNATTargets is.
 const PartDNATTargets = "dnat_targets"
