@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/natkit/natkit/internal/lab"
@@ -16,8 +17,6 @@ const (
 	markMissed  = "–"
 	markAllowed = "○"
 	markFalse   = "✗"
-	markNothing = "·"
-	markUnseen  = "?"
 )
 
 // LabMatrix is the run of all scenarios.
@@ -26,70 +25,65 @@ type LabMatrix struct{ *lab.Accuracy }
 // Text writes it.
 func (d LabMatrix) Text(w io.Writer, style Style) error { return Accuracy(w, style, d.Accuracy) }
 
-// Accuracy writes what was injected beside what was found: a row for each scenario, a
-// column for each rule.
+// Accuracy writes what was injected beside what was found, a row for each scenario.
 func Accuracy(w io.Writer, style Style, a *lab.Accuracy) error {
 	p := &printer{w: w, style: style}
 	p.line(p.style.Paint(Bold, "natkit lab run --all"))
 	p.labelled(2, "machine", labelWidth, fmt.Sprintf("Linux %s, %s", a.Kernel, units.Plural(a.CPUs, "CPU", "CPUs")))
 	p.labelled(2, "run", labelWidth, fmt.Sprintf("natkit %s, %s, took %s", a.Version, a.Started.UTC().Format(time.DateTime)+" UTC", units.Seconds(a.Seconds)))
-	p.blank()
-	p.line("  rules")
-	for i, id := range a.Rules {
-		p.line(fmt.Sprintf("    %s  %s", columnName(i), clean(id)))
-	}
+	p.labelled(2, "rules", labelWidth, fmt.Sprint(len(a.Rules)))
 	p.heading("Injected and found")
 	p.table(accuracyTable(a))
 	p.line("")
-	p.labelled(2, "", 0, fmt.Sprintf("%s found as injected, %s injected and not found, %s found and allowed there, %s found falsely, %s neither, %s not checked (the rule lacked its data, or tracing was off)",
-		markFound, markMissed, markAllowed, markFalse, markNothing, markUnseen))
+	p.labelled(2, "", 0, fmt.Sprintf("%s found as injected, %s injected and not found, %s found and allowed there, %s found falsely; not checked: rules that lacked their data, such as those of IPVS or a trace",
+		markFound, markMissed, markAllowed, markFalse))
 	p.accuracyWhy(a)
 	p.blank()
 	p.accuracyVerdict(a)
 	return p.err
 }
 
-// columnName is one letter for the first 26 rules, then two.
-func columnName(i int) string {
-	if i < 26 {
-		return string(rune('a' + i))
-	}
-	return columnName(i/26-1) + columnName(i%26)
-}
-
 func accuracyTable(a *lab.Accuracy) *Table {
-	t := &Table{Indent: 2, Keys: 1, Columns: []Column{{Head: "scenario"}}}
-	for i := range a.Rules {
-		t.Columns = append(t.Columns, Column{Head: columnName(i)})
-	}
-	t.Columns = append(t.Columns, Column{Head: "cured"}, Column{Head: "time", Right: true}, Column{Head: "result"})
+	t := &Table{Indent: 2, Keys: 1, Columns: []Column{{Head: "scenario"}, {Head: "found"}, {Head: "not checked", Right: true}, {Head: "cured"}, {Head: "time", Right: true}, {Head: "result"}}}
 	for _, row := range a.Scenarios {
-		cells := []Cell{{Text: row.Scenario}}
-		for _, id := range a.Rules {
-			cells = append(cells, matrixCell(row, id))
-		}
-		t.Cells(append(cells, curedCell(row), Cell{Text: units.Seconds(row.Seconds)}, stateCell(row))...)
+		t.Cells(Cell{Text: row.Scenario}, foundCell(row), uncheckedCell(row), curedCell(row), Cell{Text: units.Seconds(row.Seconds)}, stateCell(row))
 	}
 	return t
 }
 
-func matrixCell(row lab.AccuracyRow, id string) Cell {
-	found := slices.Contains(row.Found, id)
-	switch {
-	case row.State == lab.RowNotRun || row.State == lab.RowLeftOut:
+func wasRun(row lab.AccuracyRow) bool {
+	return row.State != lab.RowNotRun && row.State != lab.RowLeftOut
+}
+
+// foundCell has the findings with their marks, the injected one first.
+func foundCell(row lab.AccuracyRow) Cell {
+	if !wasRun(row) {
 		return Cell{}
-	case slices.Contains(row.False, id):
-		return Cell{markFalse, Bad}
-	case id == row.Injected && found:
-		return Cell{markFound, Good}
-	case id == row.Injected:
-		return Cell{markMissed, Bad}
-	case found:
-		return Cell{Text: markAllowed}
-	case slices.Contains(row.Unchecked, id):
-		return Cell{markUnseen, Dim}
 	}
-	return Cell{markNothing, Dim}
+	c := Cell{Tone: Good}
+	var all []string
+	if row.Injected != "" && !slices.Contains(row.Found, row.Injected) {
+		all, c.Tone = append(all, markMissed+" "+row.Injected), Bad
+	}
+	for _, id := range row.Found {
+		switch {
+		case slices.Contains(row.False, id):
+			all, c.Tone = append(all, markFalse+" "+id), Bad
+		case id == row.Injected:
+			all = slices.Insert(all, 0, markFound+" "+id)
+		default:
+			all = append(all, markAllowed+" "+id)
+		}
+	}
+	c.Text = strings.Join(all, "  ")
+	return c
+}
+
+func uncheckedCell(row lab.AccuracyRow) Cell {
+	if !wasRun(row) {
+		return Cell{}
+	}
+	return Cell{fmt.Sprint(len(row.Unchecked)), Dim}
 }
 
 func curedCell(row lab.AccuracyRow) Cell {

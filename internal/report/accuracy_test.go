@@ -51,14 +51,6 @@ func TestAccuracy(t *testing.T) {
 	}
 }
 
-func TestColumnNames(t *testing.T) {
-	for i, want := range map[int]string{0: "a", 25: "z", 26: "aa", 51: "az", 52: "ba"} {
-		if got := columnName(i); got != want {
-			t.Errorf("column %d: %s, want %s", i, got, want)
-		}
-	}
-}
-
 // otherLoadsReport is one of a scenario whose loads are not only requests.
 func otherLoadsReport() *lab.Report {
 	stage := func(name string, r load.Result, loads ...lab.LoadReport) lab.StageReport {
