@@ -124,7 +124,7 @@ func parseEventListeners(r io.Reader) ([]snapshot.EventListener, error) {
 	return all, lines.Err()
 }
 
-// readAcceptQueues asks sock_diag for the listeners with connections that nobody accepted yet.
+// readAcceptQueues asks sock_diag for the listeners with connections that wait for accept.
 func (o *observation) readAcceptQueues(context.Context) error {
 	queues, err := answer(o, question{"accept queues", "accept_queues.json"}, func() (*[]snapshot.AcceptQueue, error) {
 		all, err := openSockets("tcp")

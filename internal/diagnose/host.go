@@ -93,7 +93,7 @@ func hostFaults() []hostFault {
 			refine: (*hostGrowth).reversePaths,
 		},
 		{
-			id: "pmtu-blackhole", title: "too large packets, and no word of it to their senders", part: snapshot.PartTCP,
+			id: "pmtu-blackhole", title: "packets too large to forward, and no ICMP error reaches their senders", part: snapshot.PartTCP,
 			signs:  []sign{{counter: fragFails, of: []string{"IpForwDatagrams"}, fewest: 3}}, // ip_forward
 			advice: []string{"pmtu-clamp"}, refine: (*hostGrowth).blackhole,
 		},

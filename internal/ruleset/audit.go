@@ -67,8 +67,9 @@ type translation struct {
 type taker struct {
 	Place
 	match Match
-	// not are those that may have left its chain before.
-	not []*Match
+	// not are those that may have left its chain before, and those that led to it. Rules share
+	// the lists: there are chains with thousands of returns.
+	not [][]*Match
 	// over is set where packets are past what they were taken out of.
 	over bool
 }
@@ -98,7 +99,9 @@ func (m *Match) key() (k takerKey) {
 
 // takes reports whether it is certain that all packets of a match are taken.
 func (t *taker) takes(m *Match) bool {
-	return !t.over && t.match.Covers(m) && !slices.ContainsFunc(t.not, func(n *Match) bool { return !n.Disjoint(m) })
+	return !t.over && t.match.Covers(m) && !slices.ContainsFunc(t.not, func(list []*Match) bool {
+		return slices.ContainsFunc(list, func(n *Match) bool { return !n.Disjoint(m) })
+	})
 }
 
 // hook goes through the chains of NAT at a hook. Where one of them translates, later ones are not
@@ -157,7 +160,7 @@ func (a *auditor) walk(t *Table, base, c *Chain, m Match, depth int) {
 			a.take(Place{t, c, r}, both)
 		}
 		for i := from; i < len(a.takers) && len(returned) > 0; i++ {
-			a.takers[i].not = slices.Concat(a.takers[i].not, returned)
+			a.takers[i].not = append(a.takers[i].not, slices.Clip(returned))
 		}
 		if r.Target.Kind == Goto || r.Target.Kind == Return {
 			returned = append(returned, &both)
@@ -253,8 +256,11 @@ func (p Place) place() snapshot.RulePlace {
 	return s
 }
 
-// untracked finds rules whose packets, or the answers to them, are exempt from tracking.
+// untracked notes the rules that are shadowed, and finds those whose packets, or the answers to them, are exempt from tracking.
 func (a *auditor) untracked(tables []*Table, routed Routed) {
+	if a.left < 0 { // another way may lead to a rule
+		return
+	}
 	for _, t := range a.found {
 		if t.shadowed() && len(a.out.Shadowed) < mostAudited {
 			a.out.Shadowed = append(a.out.Shadowed, snapshot.ShadowedRule{RulePlace: t.place(), By: t.by.place(), Kind: t.Rule.Target.natKind(t.base.Hook)})

@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"fmt"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -37,5 +38,30 @@ func TestAuditOfRealRules(t *testing.T) {
 		if a.TooMany {
 			t.Errorf("%s: too many rules", file)
 		}
+	}
+}
+
+// TestAuditOfMany: thousands of returns before a rule are compared in a moment, and jumps that
+// branch without end are given up.
+func TestAuditOfMany(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("*nat\n:PREROUTING ACCEPT [0:0]\n:X - [0:0]\n-A PREROUTING -p tcp -j X\n")
+	for i := range 20_000 {
+		fmt.Fprintf(&text, "-A X -d 198.18.%d.%d -j RETURN\n", i/250, i%250)
+	}
+	text.WriteString("-A X -p tcp -j REDIRECT --to-ports 9\n-A PREROUTING -p tcp -d 198.19.0.1 -j DNAT --to-destination 192.168.1.10\n" +
+		"-A PREROUTING -p tcp -d 198.18.0.1 -j DNAT --to-destination 192.168.1.10\nCOMMIT\n")
+	a := Audit(Parse(text.String(), 4).Tables, func(netip.Addr) string { return "" })
+	if a.TooMany || len(a.Shadowed) != 1 || !strings.Contains(a.Shadowed[0].Text, "198.19.0.1") {
+		t.Errorf("%+v", a)
+	}
+	text.Reset()
+	text.WriteString("*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -j C0\n")
+	for i := range 40 {
+		fmt.Fprintf(&text, "-A C%d -j C%d\n-A C%d -j C%d\n", i, i+1, i, i+1)
+	}
+	text.WriteString("-A C40 -j MASQUERADE\nCOMMIT\n")
+	if a := Audit(Parse(text.String(), 4).Tables, func(netip.Addr) string { return "" }); !a.TooMany {
+		t.Errorf("%+v", a)
 	}
 }

@@ -3,6 +3,7 @@ package ruleset
 import (
 	"bufio"
 	"encoding/hex"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -150,6 +151,7 @@ func FuzzLegacy(f *testing.F) {
 		if err != nil {
 			return
 		}
+		Audit([]*Table{table}, func(netip.Addr) string { return "lan0" })
 		for _, r := range NATRules([]*Table{table}, &Budget{}).Rules {
 			if r.Kind == "" || r.Text == "" || r.Target != "" {
 				t.Errorf("a translation without kind or text: %+v", r)
