@@ -246,7 +246,7 @@ func vanishedOnes(rec *snapshot.Recording) (all []failing) {
 	}
 	for i, packets := range now.Grown(before) {
 		r := &now.Rules[i]
-		soon := float64(packets) * min(1, shortestEntry/max(rec.Seconds(), 1))
+		soon := float64(packets) * min(1, staysFor(rec, r)/max(rec.Seconds(), 1))
 		if r.TranslatesSource() || r.Hook != "prerouting" || soon < 1 || slices.ContainsFunc(rec.Flows.Services.All, func(s snapshot.Service) bool { return mayBe(r, &s) }) {
 			continue
 		}
@@ -261,6 +261,15 @@ func vanishedOnes(rec *snapshot.Recording) (all []failing) {
 // in seconds (nf_conntrack_tcp_timeout_close).
 const shortestEntry = 8
 
+// staysFor is shortestEntry for a rule's connections; 0 where the host forgets datagrams so soon that
+// none has to be there.
+func staysFor(rec *snapshot.Recording, r *snapshot.NATRule) float64 {
+	if most := rec.Last().Sysctls.ClassTimeout("udp/unreplied"); r.Protocol != "tcp" && most > 0 && most <= shortestEntry {
+		return 0
+	}
+	return shortestEntry
+}
+
 // mayBe reports whether a rule may have made the connections of a service.
 func mayBe(r *snapshot.NATRule, s *snapshot.Service) bool {
 	return s.Kind == snapshot.ServiceDNAT && mayMatch(r, s.Protocol, s.Service) && mayLead(r, s.Target)
@@ -272,7 +281,10 @@ func vanished(rec *snapshot.Recording, rule int, packets uint64) (f failing, is 
 	r := &rec.Last().NATRules.Rules[rule]
 	f = failing{name: ruleName(r), how: "gets no answers", severity: Critical, confidence: "likely"}
 	f.matches = func(id serviceID) bool { return mayMatch(r, id.protocol, id.service) }
-	f.cause = "they were dropped on this host after the translation, or the server refused them (RST)"
+	f.cause = "they were dropped on this host after the translation"
+	if r.Protocol != "udp" {
+		f.cause += ", or the server refused them (RST)"
+	}
 	f.evidence = []Evidence{
 		{What: f.name + ": first packets translated", Value: int64(packets), Unit: "packets", Source: "counter of the rule"},
 		{What: "connections of these in the table", Value: int64(0), Source: "connection table"},
