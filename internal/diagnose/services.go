@@ -56,13 +56,20 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 type serviceID struct {
 	protocol string
 	service  netip.AddrPort
+	// target is what it becomes, where that is known.
+	target netip.AddrPort
+}
+
+// maybe reports whether both may be the same service: of one that did not leave, the target is not known.
+func (id serviceID) maybe(other serviceID) bool {
+	return id.protocol == other.protocol && id.service == other.service && (id.target == other.target || !id.target.IsValid() || !other.target.IsValid())
 }
 
 // traceAdded gives to services that fail what was seen of their packets, and adds those that only
 // the packets show.
 func traceAdded(bad, followed []failing) []failing {
 	for _, f := range followed {
-		i := slices.IndexFunc(bad, func(b failing) bool { return b.key == f.key || b.matches != nil && b.matches(f.key) })
+		i := slices.IndexFunc(bad, func(b failing) bool { return b.key.maybe(f.key) || b.matches != nil && b.matches(f.key) })
 		if i < 0 {
 			bad = append(bad, f)
 			continue
@@ -101,7 +108,7 @@ type failing struct {
 
 // judgeService has no how where the service works, as far as is known.
 func judgeService(rec *snapshot.Recording, s *snapshot.Service) failing {
-	f := failing{name: s.String(), key: serviceID{s.Protocol, s.Service}, target: s.Target, severity: Critical, confidence: "certain"}
+	f := failing{name: s.String(), key: serviceID{s.Protocol, s.Service, s.Target}, target: s.Target, severity: Critical, confidence: "certain"}
 	dead := s.Failing >= fewestFailing
 	switch {
 	case s.Kind == snapshot.ServiceDNAT && dead:
@@ -377,7 +384,11 @@ func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 		f.Remedies = append(f.Remedies, *bad[0].advice)
 	}
 	if target := bad[0].target; target.IsValid() && target.Addr().IsValid() {
-		f.Remedies = append(f.Remedies, advice("service-ask", target.Addr(), target.Port(), where(rec)))
+		ask := advice("service-ask", target.Addr(), target.Port(), where(rec))
+		if bad[0].key.protocol == "udp" {
+			ask = advice("service-ask-udp", target.Addr(), target.Port(), where(rec))
+		}
+		f.Remedies = append(f.Remedies, ask)
 	}
 	return f
 }
