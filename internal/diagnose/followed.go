@@ -342,10 +342,26 @@ func droppedIn(rec *snapshot.Recording, f *snapshot.FailedConnection) (by []stri
 	return by[:min(len(by), mostShown)]
 }
 
+// placeMeanings are what drops in a place of the kernel mean at a step, by function and reason.
+var placeMeanings = []struct {
+	place, meaning string
+	steps          []snapshot.Step
+}{
+	{"ip_forward IP_INHDR", "its TTL was 1 or less: a rule of this host sets it, table mangle, or routers send it in a loop", []snapshot.Step{snapshot.StepLostHere, snapshot.StepAnswerLost}},
+	{"__udp4_lib_rcv NO_SOCKET", "not translated back, it was taken for this host's own: the entry was gone as the answer came, as where net.netfilter.nf_conntrack_udp_timeout is shorter than the server takes", []snapshot.Step{snapshot.StepAnswerLost}},
+	// br_handle_frame_finish (net/bridge/br_input.c) and should_deliver (net/bridge/br_forward.c)
+	{"br_handle_frame_finish NOT_SPECIFIED", "the bridge forwards nothing to the port it came from where hairpin mode is off: 'bridge -d link show'", []snapshot.Step{snapshot.StepLostHere}},
+}
+
 // lostBy names what dropped packets of a connection, and the rule where it is known.
 func lostBy(rec *snapshot.Recording, s *snapshot.FollowedService) (text string) {
 	if by := droppedIn(rec, s.Failed); len(by) > 0 {
 		text = ": dropped in " + strings.Join(by, ", ") + onTheWay(rec, s)
+		for _, m := range placeMeanings {
+			if slices.Contains(by, m.place) && slices.Contains(m.steps, s.Failed.Step) {
+				text += " (" + m.meaning + ")"
+			}
+		}
 	}
 	if filter := filterOf(rec, s); filter != nil && len(filter.Drops) > 0 {
 		text += ", by " + placesOf(filter.Drops)
