@@ -227,7 +227,13 @@ func concernsNAT(rec *snapshot.Recording, s *snapshot.FollowedService, dead map[
 		return true
 	}
 	return s.Failed.Client.Addr().IsPrivate() && !s.Service.Addr().IsPrivate() &&
-		translatesSources(rec)
+		translatesSources(rec, s.Out) && !goesOn(s)
+}
+
+// goesOn reports whether clients that get no answer by this host do not ask again, which TCP does
+// after 1 s (RFC 6298, section 2.1): the answer took another way.
+func goesOn(s *snapshot.FollowedService) bool {
+	return s.Protocol == "tcp" && s.Failed.Step == snapshot.StepNoAnswer && 2*s.Repeated < s.Steps[snapshot.StepNoAnswer]
 }
 
 // stepCause says what is known of why a service's connections come no further.
@@ -243,7 +249,7 @@ func stepCause(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 		return "this host answers with an ICMP error, " + icmpText(f) + lostBy(rec, s)
 	case snapshot.StepNoAnswer:
 		if s.In != "" && !s.Target.IsValid() && !s.Given.IsValid() && f.Client.Addr().IsPrivate() {
-			return left + ", its own private address: no rule translates it, and no answer can come back"
+			return left + ", its own private address: no rule translates it, and no answer comes back"
 		}
 		return left + ", and nothing came back: the server is down or drops it, or its answers take another way" + wayOut(rec, s)
 	case snapshot.StepRefused:

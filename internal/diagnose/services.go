@@ -118,10 +118,13 @@ func judgeService(rec *snapshot.Recording, s *snapshot.Service) failing {
 		}
 	case s.Kind == snapshot.ServiceDNAT && s.Unanswered >= fewestFailed && s.FailedShare() >= failedPart:
 		f.how, f.severity = "gets no answer to a part of the connections", Warning
-	case s.Kind == snapshot.ServiceUntranslated && dead && s.Answered+s.Open == 0 && !isScan(s) && translatesSources(rec):
+	case s.Kind == snapshot.ServiceUntranslated && dead && s.Answered+s.Open == 0 && !isScan(s) && translatesSources(rec, ""):
 		f.how, f.severity, f.confidence = "gets no answers", Warning, "likely"
 		f.cause = "their private address goes out as it is: no rule that translates sources is for them"
 		f.evidence = serviceEvidence(s)
+		if expected := float64(s.Failed()) * rec.Seconds() / max(rec.Flows.Services.Seconds, 1); answeredElsewhere(rec, s, expected) {
+			return f.dropsFollowing(rec, expected)
+		}
 		return f
 	case s.Kind == snapshot.ServiceSNAT && dead && s.Answered+s.Open == 0 && !isScan(s):
 		f.how, f.confidence = "gets no answers from anywhere", "likely"
@@ -142,9 +145,37 @@ func judgeService(rec *snapshot.Recording, s *snapshot.Service) failing {
 	return f
 }
 
-func translatesSources(rec *snapshot.Recording) bool {
+func translatesSources(rec *snapshot.Recording, out string) bool {
 	rules := rec.Last().NATRules
-	return rules != nil && slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool { return r.TranslatesSource() })
+	return rules != nil && slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool { return r.TranslatesSource() && mayLeaveBy(&r, out) })
+}
+
+// followUps is how many packets a client sends at least once its SYN is answered: an ACK, data, a FIN.
+// Where the answer took another way each is INVALID (SYN_SENT, nf_conntrack_tcp_packet).
+const followUps = 3
+
+// answeredElsewhere reports whether so many connections in which the tracker saw no answer may go on all
+// the same, as their answers take another way (asymmetric routing).
+func answeredElsewhere(rec *snapshot.Recording, s *snapshot.Service, connections float64) bool {
+	invalid := rec.Last().ConntrackStat.Grown(rec.First().ConntrackStat)["invalid"]
+	return s.Protocol == "tcp" && invalid > 0 && float64(invalid) >= followUps*connections
+}
+
+// dropsFollowing has the rules that drop what follows the first packets of these connections; it has no
+// how where there is none, as the connections go on then.
+func (f failing) dropsFollowing(rec *snapshot.Recording, connections float64) failing {
+	a, _ := readAudit(rec)
+	if a == nil || rec.First().Audit == nil {
+		return failing{}
+	}
+	r, _ := a.refusals(snapshot.RefusalInvalid)
+	if r.packets == 0 || float64(r.packets) < followUps*connections {
+		return failing{}
+	}
+	f.cause = "their answers take another way than by this host, which saw none of them: what follows the first packet is INVALID here and dropped: " + strings.Join(r.texts(), "; ")
+	f.evidence = append(f.evidence, r.evidence("dropped as INVALID by ")...)
+	f.known, f.advice = true, new(advice("service-asymmetric", where(rec)))
+	return f
 }
 
 // explain takes what is known to be wrong with the service for the cause.
