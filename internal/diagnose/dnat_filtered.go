@@ -126,7 +126,8 @@ func (b filtered) accept(rec *snapshot.Recording) Remedy {
 	case owner == "docker":
 		how = "iptables -I DOCKER-USER " + to + " -j ACCEPT"
 	case strings.HasPrefix(text, "iptables") || strings.HasPrefix(text, "ip6tables"):
-		how = "iptables -I " + b.chain() + " " + to + " -j ACCEPT"
+		command, _, _ := strings.Cut(text, " ") // one of both variants
+		how = command + " -I " + b.chain() + " " + to + " -j ACCEPT"
 	default:
 		chain, _, _ := strings.Cut(text, ":")
 		how = "nft insert rule " + chain + " " + toNFT + " accept"

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"slices"
+	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
 	"golang.org/x/sys/unix"
@@ -313,14 +314,20 @@ func (p Place) Counted() (packets uint64, ok bool) {
 
 // Text is the rule in the words of the program that keeps it, or the chain with its policy.
 func (p Place) Text() string {
+	command := map[string]string{"ip": "iptables", "ip6": "ip6tables"}[p.Table.Family]
+	text := p.Table.Family + " " + p.Table.Name + " " + p.Chain.Name + ": policy drop"
 	switch {
 	case p.Rule != nil:
 		p.Table.describe(p.Chain, p.Rule)
-		return p.Rule.Text
+		text = p.Rule.Text
 	case p.Table.IsIptables():
-		return map[string]string{"ip": "iptables", "ip6": "ip6tables"}[p.Table.Family] + " -t " + p.Table.Name + " -P " + p.Chain.Name + " DROP"
+		text = command + " -t " + p.Table.Name + " -P " + p.Chain.Name + " DROP"
 	}
-	return p.Table.Family + " " + p.Table.Name + " " + p.Chain.Name + ": policy drop"
+	// What is called iptables on a host is often the variant that does not see this table.
+	if rest, ok := strings.CutPrefix(text, command+" "); ok && p.Table.Source == "iptables-legacy" {
+		text = command + "-legacy " + rest
+	}
+	return text
 }
 
 // Owner returns the program that keeps the rule, or the whole table.

@@ -27,3 +27,17 @@ func TestOwnerOf(t *testing.T) {
 		}
 	}
 }
+
+// A policy is told from that of the other variant of iptables.
+func TestPlaceOfPolicy(t *testing.T) {
+	for want, table := range map[string]*Table{
+		"iptables -t filter -P FORWARD DROP":         {Source: "nftables", Family: "ip", Name: "filter"},
+		"iptables-legacy -t filter -P FORWARD DROP":  {Source: "iptables-legacy", Family: "ip", Name: "filter"},
+		"ip6tables-legacy -t filter -P FORWARD DROP": {Source: "iptables-legacy", Family: "ip6", Name: "filter"},
+	} {
+		table.Chains = []*Chain{{Name: "FORWARD"}}
+		if got := (Place{Table: table, Chain: table.Chains[0]}).Text(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
