@@ -16,9 +16,12 @@ const keptLines = 1000
 
 // logRecord is one record of /dev/kmsg.
 type logRecord struct {
-	seq    uint64
-	uptime float64
-	text   string
+	// facility is 0 for the kernel's own records; user space cannot write any with it, as devkmsg_write
+	// (kernel/printk/printk.c) gives those that claim it to LOG_USER.
+	facility uint64
+	seq      uint64
+	uptime   float64
+	text     string
 }
 
 // parseRecord reads "prio,seq,usec,flags[,more];text\n" with " KEY=value\n" lines
@@ -29,13 +32,14 @@ func parseRecord(b []byte) (logRecord, error) {
 	if !ok || len(fields) < 4 {
 		return logRecord{}, fmt.Errorf("kernel log record %.60q: not prio,seq,usec,flags;text", b)
 	}
+	prio, err0 := strconv.ParseUint(fields[0], 10, 64)
 	seq, err1 := strconv.ParseUint(fields[1], 10, 64)
 	usec, err2 := strconv.ParseUint(fields[2], 10, 64)
-	if err := errors.Join(err1, err2); err != nil {
+	if err := errors.Join(err0, err1, err2); err != nil {
 		return logRecord{}, fmt.Errorf("kernel log record %.60q: %w", b, err)
 	}
 	text, _, _ = bytes.Cut(text, []byte("\n"))
-	return logRecord{seq: seq, uptime: float64(usec) / 1e6, text: unescape(string(text))}, nil
+	return logRecord{facility: prio >> 3, seq: seq, uptime: float64(usec) / 1e6, text: unescape(string(text))}, nil
 }
 
 // nextSeq is the number behind a record's; 0 where it has none.
@@ -92,10 +96,10 @@ var (
 	}, "|"))
 )
 
-// parseLine is the log line of a record; false where it does not concern NAT.
+// parseLine is the log line of a record; false where it does not concern NAT, or a program wrote it.
 func parseLine(b []byte) (snapshot.LogLine, bool) {
 	r, err := parseRecord(b)
-	if err != nil || !interesting.MatchString(r.text) {
+	if err != nil || r.facility != 0 || !interesting.MatchString(r.text) {
 		return snapshot.LogLine{}, false
 	}
 	l := snapshot.LogLine{Seq: r.seq, UptimeSeconds: r.uptime, Text: r.text}

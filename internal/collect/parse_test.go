@@ -162,6 +162,10 @@ func TestParseLine(t *testing.T) {
 		{`4,3,7,-;neighbour: arp_cache: neighbor table overflow!` + "\n", &snapshot.LogLine{Seq: 3, UptimeSeconds: 7e-6, Text: "neighbour: arp_cache: neighbor table overflow!"}},
 		{`4,4,8,-;nf_ct_proto_6: invalid \x1b[31m\xff packet` + "\n", &snapshot.LogLine{Seq: 4, UptimeSeconds: 8e-6, Text: "nf_ct_proto_6: invalid ?[31m? packet"}},
 		{"6,5,9,-;e1000: link is up\n", nil},
+		// Of programs: LOG_USER, LOG_DAEMON.
+		{"12,6,9,-;nf_conntrack: nf_conntrack: table full, dropping packet\n", nil},
+		{"30,7,9,-;monitor: neighbour: arp_cache: neighbor table overflow!\n", nil},
+		{"x,8,9,-;table full, dropping packet\n", nil},
 		{"4,x,9,-;table full, dropping packet\n", nil},
 		{"4,1,9;table full, dropping packet\n", nil},
 		{"table full, dropping packet", nil},

@@ -98,8 +98,13 @@ func mayTranslate(r *snapshot.NATRule, from, to netip.Addr, out string) bool {
 	return r.TranslatesSource() && (r.Family == "inet" || (r.Family == "ip") == to.Is4()) &&
 		(!r.FromSource.IsValid() || r.FromSource.Contains(from)) &&
 		(!r.ToDestination.IsValid() || r.ToDestination.Contains(to)) &&
-		(r.OutInterface == "" || r.OutInterface == out || strings.HasSuffix(r.OutInterface, "*")) &&
+		mayLeaveBy(r, out) &&
 		!slices.ContainsFunc(r.Unless, func(c snapshot.NATCondition) bool { return c == (snapshot.NATCondition{OutInterface: out}) })
+}
+
+// mayLeaveBy reports whether a rule may be for what leaves by an interface; empty where that is not known.
+func mayLeaveBy(r *snapshot.NATRule, out string) bool {
+	return out == "" || r.OutInterface == "" || r.OutInterface == out || strings.HasSuffix(r.OutInterface, "*")
 }
 
 // given reports whether a rule may give an address to sources; one whose addresses are not

@@ -60,13 +60,20 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 type serviceID struct {
 	protocol string
 	service  netip.AddrPort
+	// target is what it becomes, where that is known.
+	target netip.AddrPort
+}
+
+// maybe reports whether both may be the same service: of one that did not leave, the target is not known.
+func (id serviceID) maybe(other serviceID) bool {
+	return id.protocol == other.protocol && id.service == other.service && (id.target == other.target || !id.target.IsValid() || !other.target.IsValid())
 }
 
 // traceAdded gives to services that fail what was seen of their packets, and adds those that only
 // the packets show.
 func traceAdded(bad, followed []failing) []failing {
 	for _, f := range followed {
-		i := slices.IndexFunc(bad, func(b failing) bool { return b.key == f.key || b.matches != nil && b.matches(f.key) })
+		i := slices.IndexFunc(bad, func(b failing) bool { return b.key.maybe(f.key) || b.matches != nil && b.matches(f.key) })
 		if i < 0 {
 			bad = append(bad, f)
 			continue
@@ -107,7 +114,7 @@ type failing struct {
 
 // judgeService has no how where the service works, as far as is known.
 func judgeService(rec *snapshot.Recording, s *snapshot.Service) failing {
-	f := failing{name: s.String(), key: serviceID{s.Protocol, s.Service}, target: s.Target, severity: Critical, confidence: "certain"}
+	f := failing{name: s.String(), key: serviceID{s.Protocol, s.Service, s.Target}, target: s.Target, severity: Critical, confidence: "certain"}
 	dead := s.Failing >= fewestFailing
 	switch {
 	case s.Kind == snapshot.ServiceDNAT && dead:
@@ -117,7 +124,7 @@ func judgeService(rec *snapshot.Recording, s *snapshot.Service) failing {
 		}
 	case s.Kind == snapshot.ServiceDNAT && s.Unanswered >= fewestFailed && s.FailedShare() >= failedPart:
 		f.how, f.severity = "gets no answer to a part of the connections", Warning
-	case s.Kind == snapshot.ServiceUntranslated && dead && s.Answered+s.Open == 0 && !isScan(s) && translatesSources(rec):
+	case s.Kind == snapshot.ServiceUntranslated && dead && s.Answered+s.Open == 0 && !isScan(s) && translatesSources(rec, ""):
 		f.how, f.severity, f.confidence = "gets no answers", Warning, "likely"
 		f.cause = "their private address goes out as it is: no rule that translates sources is for them"
 		if r := absentFor(rec, s); r != nil {
@@ -125,6 +132,9 @@ func judgeService(rec *snapshot.Recording, s *snapshot.Service) failing {
 			f.known = true
 		}
 		f.evidence = serviceEvidence(s)
+		if expected := float64(s.Failed()) * rec.Seconds() / max(rec.Flows.Services.Seconds, 1); answeredElsewhere(rec, s, expected) {
+			return f.dropsFollowing(rec, expected)
+		}
 		return f
 	case s.Kind == snapshot.ServiceSNAT && dead && s.Answered+s.Open == 0 && !isScan(s):
 		f.how, f.confidence = "gets no answers from anywhere", "likely"
@@ -191,9 +201,37 @@ func (a *audit) keeps(given netip.Addr) string {
 	return ""
 }
 
-func translatesSources(rec *snapshot.Recording) bool {
+func translatesSources(rec *snapshot.Recording, out string) bool {
 	rules := rec.Last().NATRules
-	return rules != nil && slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool { return r.TranslatesSource() })
+	return rules != nil && slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool { return r.TranslatesSource() && mayLeaveBy(&r, out) })
+}
+
+// followUps is how many packets a client sends at least once its SYN is answered: an ACK, data, a FIN.
+// Where the answer took another way each is INVALID (SYN_SENT, nf_conntrack_tcp_packet).
+const followUps = 3
+
+// answeredElsewhere reports whether so many connections in which the tracker saw no answer may go on all
+// the same, as their answers take another way (asymmetric routing).
+func answeredElsewhere(rec *snapshot.Recording, s *snapshot.Service, connections float64) bool {
+	invalid := rec.Last().ConntrackStat.Grown(rec.First().ConntrackStat)["invalid"]
+	return s.Protocol == "tcp" && invalid > 0 && float64(invalid) >= followUps*connections
+}
+
+// dropsFollowing has the rules that drop what follows the first packets of these connections; it has no
+// how where there is none, as the connections go on then.
+func (f failing) dropsFollowing(rec *snapshot.Recording, connections float64) failing {
+	a, _ := readAudit(rec)
+	if a == nil || rec.First().Audit == nil {
+		return failing{}
+	}
+	r, _ := a.refusals(snapshot.RefusalInvalid)
+	if r.packets == 0 || float64(r.packets) < followUps*connections {
+		return failing{}
+	}
+	f.cause = "their answers take another way than by this host, which saw none of them: what follows the first packet is INVALID here and dropped: " + strings.Join(r.texts(), "; ")
+	f.evidence = append(f.evidence, r.evidence("dropped as INVALID by ")...)
+	f.known, f.advice = true, new(advice("service-asymmetric", where(rec)))
+	return f
 }
 
 // explain takes what is known to be wrong with the service for the cause.
@@ -308,7 +346,7 @@ func vanishedOnes(rec *snapshot.Recording) (all []failing) {
 	}
 	for i, packets := range now.Grown(before) {
 		r := &now.Rules[i]
-		soon := float64(packets) * min(1, shortestEntry/max(rec.Seconds(), 1))
+		soon := float64(packets) * min(1, staysFor(rec, r)/max(rec.Seconds(), 1))
 		entries, births := entriesOf(rec.Flows.Services, r)
 		if r.TranslatesSource() || r.Hook != "prerouting" || soon < 1 || births > 0 {
 			continue
@@ -343,6 +381,15 @@ func entriesOf(all *snapshot.Services, r *snapshot.NATRule) (entries, births int
 // in seconds (nf_conntrack_tcp_timeout_close).
 const shortestEntry = 8
 
+// staysFor is shortestEntry for a rule's connections; 0 where the host forgets datagrams so soon that
+// none has to be there.
+func staysFor(rec *snapshot.Recording, r *snapshot.NATRule) float64 {
+	if most := rec.Last().Sysctls.ClassTimeout("udp/unreplied"); r.Protocol != "tcp" && most > 0 && most <= shortestEntry {
+		return 0
+	}
+	return shortestEntry
+}
+
 // mayBe reports whether a rule may have made the connections of a service.
 func mayBe(r *snapshot.NATRule, s *snapshot.Service) bool {
 	return s.Kind == snapshot.ServiceDNAT && mayMatch(r, s.Protocol, s.Service) && mayLead(r, s.Target)
@@ -354,7 +401,10 @@ func vanished(rec *snapshot.Recording, rule int, packets uint64, entries int64) 
 	r := &rec.Last().NATRules.Rules[rule]
 	f = failing{name: ruleName(r), how: "gets no answers", severity: Critical, confidence: "likely"}
 	f.matches = func(id serviceID) bool { return mayMatch(r, id.protocol, id.service) }
-	f.cause = "they were dropped on this host after the translation, or the server refused them (RST)"
+	f.cause = "they were dropped on this host after the translation"
+	if r.Protocol != "udp" {
+		f.cause += ", or the server refused them (RST)"
+	}
 	f.evidence = []Evidence{
 		{What: f.name + ": first packets translated", Value: int64(packets), Unit: "packets", Source: "counter of the rule"},
 		{What: "connections of these in the table", Value: int64(0), Source: "connection table"},
@@ -450,7 +500,11 @@ func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 		f.Remedies = append(f.Remedies, *bad[0].advice)
 	}
 	if target := bad[0].target; target.IsValid() && target.Addr().IsValid() {
-		f.Remedies = append(f.Remedies, advice("service-ask", target.Addr(), target.Port(), where(rec)))
+		ask := advice("service-ask", target.Addr(), target.Port(), where(rec))
+		if bad[0].key.protocol == "udp" {
+			ask = advice("service-ask-udp", target.Addr(), target.Port(), where(rec))
+		}
+		f.Remedies = append(f.Remedies, ask)
 	}
 	return f
 }

@@ -40,14 +40,40 @@ type Packet struct {
 	Frame *frame.Frame
 }
 
-// sight is where and when a packet was seen first.
+// sight is where and when a packet was seen first. by are the interfaces it was seen at: those of
+// one way, such as a port of a bridge and the bridge.
 type sight struct {
 	at    float64
 	iface int
+	by    [4]int
 	frame.Tuple
 }
 
-func (p *Packet) sight(t frame.Tuple) *sight { return &sight{p.At, p.Interface, t} }
+func (p *Packet) sight(t frame.Tuple) *sight {
+	return &sight{at: p.At, iface: p.Interface, by: [4]int{p.Interface}, Tuple: t}
+}
+
+// also notes one more interface.
+func (s *sight) also(iface int) {
+	for i, known := range s.by {
+		if known == iface {
+			return
+		}
+		if known == 0 {
+			s.by[i] = iface
+			return
+		}
+	}
+}
+
+// elsewhere is the interface of a packet whose counterpart was seen at none of the same ones;
+// 0 where it was, or either was not seen.
+func (s *sight) elsewhere(counterpart *sight) int {
+	if s == nil || counterpart == nil || slices.ContainsFunc(s.by[:], func(i int) bool { return i != 0 && slices.Contains(counterpart.by[:], i) }) {
+		return 0
+	}
+	return s.iface
+}
 
 // attempt is a connection that a client tries to open, or a question.
 type attempt struct {
@@ -58,6 +84,8 @@ type attempt struct {
 	// afterwards once the answer had returned.
 	last                float64
 	repeated, afterward int
+	// here is how long the copy of the first packet that left took, in seconds.
+	here float64
 	// expected is how many of its datagrams are to leave.
 	expected int
 	// refused is a RST, unreachable an ICMP error; sent is whether this host sent it, of its
@@ -93,6 +121,8 @@ type Watch struct {
 	// by this host; answers, as they are expected to come in, and returns, to leave.
 	handshakes                  map[number]*attempt
 	questions, answers, returns map[end]*attempt
+	// others are questions by the port that answers come from, of whatever address.
+	others map[end]*attempt
 	// contents find what came in when it leaves: the datagrams of those that did not yet.
 	contents map[uint64][]*attempt
 	lost     uint64
@@ -104,7 +134,7 @@ type Watch struct {
 // valid; a port of 0 is any.
 func NewWatch(service, client netip.AddrPort) *Watch {
 	return &Watch{service: service, client: client,
-		handshakes: map[number]*attempt{}, questions: map[end]*attempt{}, answers: map[end]*attempt{}, returns: map[end]*attempt{},
+		handshakes: map[number]*attempt{}, questions: map[end]*attempt{}, answers: map[end]*attempt{}, returns: map[end]*attempt{}, others: map[end]*attempt{},
 		contents: map[uint64][]*attempt{},
 	}
 }
@@ -134,7 +164,7 @@ func (w *Watch) Pause(now float64) {
 	waits := func(a *attempt) bool { return a.final == snapshot.StepWaiting }
 	w.all = slices.DeleteFunc(w.all, waits)
 	maps.DeleteFunc(w.handshakes, func(_ number, a *attempt) bool { return waits(a) })
-	for _, m := range []map[end]*attempt{w.questions, w.answers, w.returns} {
+	for _, m := range []map[end]*attempt{w.questions, w.answers, w.returns, w.others} {
 		maps.DeleteFunc(m, func(_ end, a *attempt) bool { return waits(a) })
 	}
 	clear(w.contents)
@@ -206,11 +236,16 @@ func (a *attempt) ask(p *Packet, t frame.Tuple) {
 		if a.repeated++; a.returned != nil {
 			a.afterward++
 		}
+	case !p.Sent && a.came != nil:
+		a.came.also(p.Interface)
 	case p.Sent && a.left == nil:
 		a.left = p.sight(t)
 		if a.came == nil {
 			a.last = p.At
 		}
+		a.here = p.At - a.last
+	case p.Sent:
+		a.left.also(p.Interface)
 	}
 }
 
@@ -219,8 +254,12 @@ func (a *attempt) answer(p *Packet, t frame.Tuple) {
 	switch {
 	case !p.Sent && a.answered == nil:
 		a.answered = p.sight(t)
-	case p.Sent && a.returned == nil:
+	case !p.Sent:
+		a.answered.also(p.Interface)
+	case a.returned == nil:
 		a.returned = p.sight(t)
+	default:
+		a.returned.also(p.Interface)
 	}
 }
 
@@ -257,6 +296,9 @@ func (w *Watch) datagram(p *Packet, t frame.Tuple) {
 	a := w.answers[key]
 	if a == nil {
 		a = w.returns[key] // br_netfilter has translated it back
+	}
+	if other := w.others[anySource(key)]; a == nil && w.questions[key] == nil && other != nil && other.answered == nil {
+		a = other
 	}
 	if a != nil {
 		a.answer(p, t)
@@ -339,6 +381,15 @@ func (w *Watch) datagramSent(p *Packet, key end, content uint64) {
 	}
 	a.ask(p, key.Tuple)
 	w.answers[back] = a
+	if key.protocol == unix.IPPROTO_UDP && nat.AnswersAlways(key.Dst.Port()) {
+		w.others[anySource(back)] = a
+	}
+}
+
+// anySource is an end without the address that it comes from.
+func anySource(e end) end {
+	e.Src = netip.AddrPortFrom(netip.Addr{}, e.Src.Port())
+	return e
 }
 
 // icmpError takes an error about a packet that was followed.
@@ -416,42 +467,131 @@ func (a *attempt) asked() netip.AddrPort {
 	return a.left.Dst
 }
 
-// serviceKey is what attempts are counted by.
+// serviceKey is what attempts are counted by. Those that did not leave have no target, given and
+// out; in is set where all that came in by it failed.
 type serviceKey struct {
+	protocol      uint8
+	asked, target netip.AddrPort
+	given         netip.Addr
+	in, out       int
+}
+
+// key is that of a service by what became of an attempt.
+func (a *attempt) key() serviceKey {
+	k := serviceKey{protocol: a.protocol, asked: a.asked()}
+	if a.left == nil {
+		return k
+	}
+	k.out = a.left.iface
+	if a.came != nil && a.left.Dst != a.came.Dst {
+		k.target = a.left.Dst
+	}
+	if a.came != nil && a.left.Src.Addr() != a.came.Src.Addr() {
+		k.given = a.left.Src.Addr()
+	}
+	return k
+}
+
+// source is an interface, or a client, of the connections to a destination.
+type source struct {
 	protocol uint8
 	asked    netip.AddrPort
+	in       int
+	client   netip.Addr
 }
+
+func (a *attempt) bySource() (in, client source) {
+	s := source{protocol: a.protocol, asked: a.asked()}
+	if a.came == nil {
+		return s, s
+	}
+	in, client = s, s
+	in.in, client.client = a.came.iface, a.came.Src.Addr()
+	return in, client
+}
+
+// fate is what became of the connections from a source.
+type fate struct{ answered, failed int }
+
+// fates are those of the sources, and of all of a destination.
+func (w *Watch) fates(now float64) map[source]fate {
+	m := map[source]fate{}
+	for _, a := range w.all {
+		step := a.step(now)
+		in, client := a.bySource()
+		all := source{protocol: a.protocol, asked: in.asked}
+		for i, s := range []source{all, in, client} {
+			if i > 0 && s == all {
+				continue
+			}
+			f := m[s]
+			if step.Fails() {
+				f.failed++
+			} else if step == snapshot.StepAnswered {
+				f.answered++
+			}
+			m[s] = f
+		}
+	}
+	return m
+}
+
+// fewestOfInterface is how many must fail before an interface is told apart from others.
+const fewestOfInterface = 3
 
 // service sums attempts up.
 type service struct {
 	snapshot.FollowedService
 	sums    [3]float64
 	timed   [3]int
+	clients map[netip.Addr]bool
 	example map[snapshot.Step]*attempt
 }
 
 // Result returns what was seen up to now. names are those of interfaces.
 func (w *Watch) Result(now float64, names func(index int) string) *snapshot.Followed {
-	services := map[serviceKey]*service{}
+	services, fates := map[serviceKey]*service{}, w.fates(now)
+	r := &snapshot.Followed{Sample: 1, Lost: w.lost, Connections: uint64(len(w.all))}
 	for _, a := range w.all {
-		key := serviceKey{a.protocol, a.asked()}
+		in, client := a.bySource()
+		all := fates[source{protocol: a.protocol, asked: in.asked}]
+		key := a.key()
+		if f := fates[in]; f.answered == 0 && f.failed >= fewestOfInterface && all.answered > 0 {
+			key.in = in.in
+		}
 		s := services[key]
 		if s == nil {
-			s = &service{FollowedService: snapshot.FollowedService{Protocol: nat.ProtocolName(key.protocol), Service: key.asked, Steps: map[snapshot.Step]uint64{}}, example: map[snapshot.Step]*attempt{}}
+			s = newService(key, names)
 			services[key] = s
 		}
 		s.add(a, now, names)
+		if step := a.step(now); step == snapshot.StepAnswered {
+			r.Answered++
+		} else if step.Fails() && fates[client].answered > 0 {
+			s.Mixed++
+		}
 	}
-	r := &snapshot.Followed{Sample: 1, Lost: w.lost, Services: make([]snapshot.FollowedService, 0, len(services))}
+	r.Services = make([]snapshot.FollowedService, 0, len(services))
 	for _, s := range services {
-		r.Services = append(r.Services, s.result())
+		r.Services = append(r.Services, s.result(names))
 	}
 	slices.SortFunc(r.Services, func(a, b snapshot.FollowedService) int {
-		return cmp.Or(cmp.Compare(b.Failing(), a.Failing()), cmp.Compare(b.Steps[snapshot.StepAnswered], a.Steps[snapshot.StepAnswered]), cmp.Compare(a.Protocol, b.Protocol), a.Service.Compare(b.Service))
+		return cmp.Or(cmp.Compare(b.Failing(), a.Failing()), cmp.Compare(b.Steps[snapshot.StepAnswered], a.Steps[snapshot.StepAnswered]), cmp.Compare(a.Protocol, b.Protocol), a.Service.Compare(b.Service),
+			a.Target.Compare(b.Target), a.Given.Compare(b.Given), cmp.Compare(a.Out, b.Out), cmp.Compare(a.In, b.In))
 	})
 	r.MoreServices = int64(max(0, len(r.Services)-mostListed))
 	r.Services = r.Services[:min(len(r.Services), mostListed)]
 	return r
+}
+
+func newService(key serviceKey, names func(int) string) *service {
+	s := &service{clients: map[netip.Addr]bool{}, example: map[snapshot.Step]*attempt{}}
+	s.FollowedService = snapshot.FollowedService{Protocol: nat.ProtocolName(key.protocol), Service: key.asked, Target: key.target, Given: key.given,
+		InOnly: key.in != 0, Steps: map[snapshot.Step]uint64{}}
+	if key.out != 0 {
+		s.Out = names(key.out)
+	}
+	return s
 }
 
 func (s *service) add(a *attempt, now float64, names func(int) string) {
@@ -463,31 +603,27 @@ func (s *service) add(a *attempt, now float64, names func(int) string) {
 	}
 	if a.came != nil {
 		s.In = names(a.came.iface)
-	}
-	if a.left != nil {
-		s.Out = names(a.left.iface)
-	}
-	if a.came != nil && a.left != nil {
-		if a.left.Dst != a.came.Dst {
-			s.Target = a.left.Dst
-		}
-		if a.left.Src.Addr() != a.came.Src.Addr() {
-			s.Given = a.left.Src.Addr()
-		}
+		s.clients[a.came.Src.Addr()] = true
 	}
 	if step != snapshot.StepAnswered {
 		return
 	}
 	for i, pair := range [][2]*sight{{a.came, a.left}, {a.left, a.answered}, {a.answered, a.returned}} {
-		if pair[0] != nil && pair[1] != nil {
-			s.sums[i] += pair[1].at - pair[0].at
-			s.timed[i]++
+		if pair[0] == nil || pair[1] == nil {
+			continue
 		}
+		seconds := pair[1].at - pair[0].at
+		if i == 0 {
+			seconds = a.here // not the time until the client sent it again
+		}
+		s.sums[i] += seconds
+		s.timed[i]++
 	}
 }
 
 // result has the averages, and an example of what most came to.
-func (s *service) result() snapshot.FollowedService {
+func (s *service) result(names func(int) string) snapshot.FollowedService {
+	s.Clients = len(s.clients)
 	for i, to := range []*float64{&s.HereSeconds, &s.BeyondSeconds, &s.BackSeconds} {
 		if s.timed[i] > 0 {
 			*to = s.sums[i] / float64(s.timed[i])
@@ -500,18 +636,24 @@ func (s *service) result() snapshot.FollowedService {
 		}
 	}
 	if worst != "" {
-		s.Failed = s.example[worst].failed(worst)
+		s.Failed = s.example[worst].failed(worst, names)
 	}
 	return s.FollowedService
 }
 
-func (a *attempt) failed(step snapshot.Step) *snapshot.FailedConnection {
+func (a *attempt) failed(step snapshot.Step, names func(int) string) *snapshot.FailedConnection {
 	f := &snapshot.FailedConnection{Step: step}
 	if a.left != nil {
 		f.Client, f.LeftFrom, f.LeftTo = a.left.Src, a.left.Src, a.left.Dst
 	}
 	if a.came != nil {
 		f.Client = a.came.Src
+	}
+	if i := a.answered.elsewhere(a.left); i != 0 {
+		f.AnswerIn = names(i)
+	}
+	if i := a.returned.elsewhere(a.came); i != 0 {
+		f.AnswerOut = names(i)
 	}
 	switch {
 	case step == snapshot.StepOtherSource:

@@ -45,7 +45,7 @@ func script(t *testing.T, text string) *Watch {
 		}
 		from, to, _ := strings.Cut(names.Replace(ends), ">")
 		f := packet(kind, netip.MustParseAddrPort(from), netip.MustParseAddrPort(to), number)
-		w.See(Packet{At: at, Interface: map[string]int{"wan": wan, "lan": lan}[device], Sent: way == "out", Frame: f})
+		w.See(Packet{At: at, Interface: map[string]int{"wan": wan, "lan": lan, "wan1": 4, "bond": 5}[device], Sent: way == "out", Frame: f})
 	}
 	return w
 }
@@ -132,9 +132,10 @@ func TestSameContent(t *testing.T) {
 0.1 in lan UDP 192.168.1.10:53>198.51.100.3:5 2
 0.1 out wan UDP 203.0.113.1:53>198.51.100.1:5 2
 0.1 out wan UDP 203.0.113.1:53>198.51.100.3:5 2`)
-	s := w.Result(5, func(int) string { return "" }).Services[0]
-	if d := cmp.Diff(map[snapshot.Step]uint64{snapshot.StepAnswered: 2, snapshot.StepLostHere: 1}, s.Steps); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
+	all := w.Result(5, func(int) string { return "" }).Services
+	s := all[0]
+	if len(all) != 2 || all[1].Steps[snapshot.StepAnswered] != 2 || s.Steps[snapshot.StepLostHere] != 1 {
+		t.Errorf("%+v, want one lost and two answered", all)
 	}
 	if want := (&snapshot.FailedConnection{Step: snapshot.StepLostHere, Client: netip.MustParseAddrPort("198.51.100.2:5")}); cmp.Diff(want, s.Failed, byValue) != "" {
 		t.Errorf("the one that was lost: %+v", s.Failed)
@@ -161,16 +162,73 @@ func TestService(t *testing.T) {
 5 out wan SYN gateway>remote 11`)
 	got := w.Result(10, func(i int) string { return map[int]string{wan: "wan0", lan: "lan0"}[i] })
 	end := netip.MustParseAddrPort
-	want := &snapshot.Followed{Sample: 1, Services: []snapshot.FollowedService{
-		{Protocol: "tcp", Service: end(public), Target: end(server), In: "wan0", Out: "lan0", Repeated: 1,
-			Steps:       map[snapshot.Step]uint64{snapshot.StepAnswered: 1, snapshot.StepRefused: 2, snapshot.StepLostHere: 1},
+	want := &snapshot.Followed{Sample: 1, Connections: 5, Answered: 1, Services: []snapshot.FollowedService{
+		{Protocol: "tcp", Service: end(public), Target: end(server), In: "wan0", Out: "lan0", Clients: 1, Mixed: 2,
+			Steps:       map[snapshot.Step]uint64{snapshot.StepAnswered: 1, snapshot.StepRefused: 2},
 			HereSeconds: 0.001, BeyondSeconds: 0.01, BackSeconds: 0.002,
 			Failed: &snapshot.FailedConnection{Step: snapshot.StepRefused, Client: end(client), LeftFrom: end(client), LeftTo: end(server), By: end(server).Addr()}},
-		{Protocol: "tcp", Service: end(remote), Given: end(gateway).Addr(), In: "lan0", Out: "wan0", Steps: map[snapshot.Step]uint64{snapshot.StepNoAnswer: 1},
+		{Protocol: "tcp", Service: end(remote), Given: end(gateway).Addr(), In: "lan0", Out: "wan0", Clients: 1, Steps: map[snapshot.Step]uint64{snapshot.StepNoAnswer: 1},
 			Failed: &snapshot.FailedConnection{Step: snapshot.StepNoAnswer, Client: end(inside), LeftFrom: end(gateway), LeftTo: end(remote)}},
+		{Protocol: "tcp", Service: end(public), In: "wan0", Repeated: 1, Clients: 1, Mixed: 1, Steps: map[snapshot.Step]uint64{snapshot.StepLostHere: 1},
+			Failed: &snapshot.FailedConnection{Step: snapshot.StepLostHere, Client: end(client)}},
 	}}
 	if d := cmp.Diff(want, got, byValue, cmpopts.EquateApprox(0, 1e-9)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestRows: what became of connections tells rows of a service apart.
+func TestRows(t *testing.T) {
+	const answered = "0 in wan SYN client>public 1\n0 out lan SYN client>server 1\n0.1 in lan SYNACK server>client 1\n0.1 out wan SYNACK public>client 1\n"
+	for name, c := range map[string]struct {
+		packets, want string
+	}{
+		"two targets, and one that did not leave": {answered + "1 in wan SYN client>public 2\n1 out lan SYN client>192.168.1.11:8080 2\n1 in wan SYN client>public 3",
+			"wan0 > map[lost-here:1]; wan0 >lan0 192.168.1.11:8080 map[no-answer:1]; wan0 >lan0 192.168.1.10:8080 map[answered:1]"},
+		"two uplinks": {"0 in lan SYN inside>remote 1\n0 out wan SYN gateway>remote 1\n0 in lan SYN inside>remote 2\n0 out wan1 SYN gateway>remote 2",
+			"lan0 >wan0 from 203.0.113.1 map[no-answer:1]; lan0 >wan1 from 203.0.113.1 map[no-answer:1]"},
+		"all of one interface fail": {answered + "0 in wan1 SYN client>public 5\n0 in wan1 SYN client>public 6\n0 in wan1 SYN client>public 7",
+			"only wan1 > map[lost-here:3]; wan0 >lan0 192.168.1.10:8080 map[answered:1]"},
+		"two of one interface fail": {answered + "0 in wan1 SYN client>public 5\n0 in wan1 SYN client>public 6",
+			"wan1 > map[lost-here:2]; wan0 >lan0 192.168.1.10:8080 map[answered:1]"},
+		"the answer leaves elsewhere": {"0 in wan1 SYN client>public 1\n0 out lan SYN client>server 1\n0.1 in lan SYNACK server>client 1\n0.1 out wan SYNACK public>client 1\n1 in wan1 SYN client>public 1\n3 in wan1 SYN client>public 1",
+			"wan1 >lan0 192.168.1.10:8080 map[client-asks-again:1] answer out by wan0"},
+		"in by a bond and its port, the answer by another port": {"0 in wan1 SYN client>public 1\n0 in bond SYN client>public 1\n0 out lan SYN client>server 1\n0.1 in lan SYNACK server>client 1\n0.1 out bond SYNACK public>client 1\n0.1 out wan SYNACK public>client 1\n1 in wan1 SYN client>public 1\n3 in wan1 SYN client>public 1",
+			"wan1 >lan0 192.168.1.10:8080 map[client-asks-again:1]"},
+		"DNS answered by another address": {"0 in wan UDP client>203.0.113.1:53 1\n0 out lan UDP client>192.168.1.10:53 1\n0.1 in lan UDP 192.168.1.11:53>client 2\n0.1 out wan UDP 203.0.113.1:1024>client 2",
+			"wan0 >lan0 192.168.1.10:53 map[answered-by-another:1]"},
+		"two name servers are asked by one socket": {"0 in lan UDP inside>198.51.100.1:53 1\n0 out wan UDP gateway>198.51.100.1:53 1\n0.1 in lan UDP inside>198.51.100.2:53 2\n0.1 out wan UDP gateway>198.51.100.2:53 2\n0.2 in wan UDP 198.51.100.2:53>gateway 3\n0.2 out lan UDP 198.51.100.2:53>inside 3",
+			"lan0 >wan0 from 203.0.113.1 map[no-answer:1]; lan0 >wan0 from 203.0.113.1 map[answered:1]"},
+	} {
+		var got []string
+		for _, s := range script(t, c.packets).Result(5, func(i int) string { return map[int]string{wan: "wan0", lan: "lan0", 4: "wan1", 5: "bond0"}[i] }).Services {
+			row := fmt.Sprintf("%s >%s", s.In, s.Out)
+			if s.InOnly {
+				row = "only " + row
+			}
+			if s.Target.IsValid() {
+				row += " " + s.Target.String()
+			}
+			if s.Given.IsValid() {
+				row += " from " + s.Given.String()
+			}
+			row += fmt.Sprint(" ", s.Steps)
+			if s.Failed != nil && s.Failed.AnswerOut != "" {
+				row += " answer out by " + s.Failed.AnswerOut
+			}
+			got = append(got, row)
+		}
+		if d := cmp.Diff(c.want, strings.Join(got, "; ")); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+}
+
+// TestTimeHere: the time until the client asks again is no time in the host.
+func TestTimeHere(t *testing.T) {
+	w := script(t, "0 in wan SYN client>public 7\n1 in wan SYN client>public 7\n1.001 out lan SYN client>server 7\n1.1 in lan SYNACK server>client 7\n1.1 out wan SYNACK public>client 7")
+	if s := w.Result(5, func(int) string { return "" }).Services[0]; s.HereSeconds < 0.0005 || s.HereSeconds > 0.0015 {
+		t.Errorf("%f s here, want 0.001", s.HereSeconds)
 	}
 }
 
@@ -228,7 +286,7 @@ func TestPause(t *testing.T) {
 	w.Pause(1)
 	w.See(Packet{At: 6, Interface: wan, Frame: packet("SYN", netip.MustParseAddrPort(client), netip.MustParseAddrPort(public), 5)})
 	r := w.Result(7, func(int) string { return "" })
-	if len(r.Services) != 1 || len(r.Services[0].Steps) != 2 || r.Services[0].Steps[snapshot.StepAnswered] != 1 || r.Services[0].Steps[snapshot.StepLostHere] != 1 {
+	if len(r.Services) != 2 || r.Services[0].Steps[snapshot.StepLostHere] != 1 || r.Services[1].Steps[snapshot.StepAnswered] != 1 {
 		t.Errorf("%+v, want one answered and one lost", r.Services)
 	}
 }

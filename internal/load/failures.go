@@ -196,7 +196,7 @@ func (o Observed) Limit() string {
 	case o.BusiestWorker >= busyShare && o.Busy > 0 && o.Busy <= fullShare:
 		return fmt.Sprintf("a worker used %.0f %% of a CPU while the machine was %.0f %% idle: use more than %d workers (--workers)",
 			100*o.BusiestWorker, 100*(1-o.Busy), o.Workers)
-	case o.Starts > 0 && float64(o.Late) > lateShare*float64(o.Starts):
+	case o.Late >= o.Queued && float64(o.Late) > lateShare*float64(o.Starts) && o.Starts > 0:
 		return fmt.Sprintf("%d of %d requests started more than 5 ms behind the schedule though a connection was free: this machine is too slow for the rate",
 			o.Late, o.Starts)
 	case o.Starts > 0 && float64(o.Queued) > lateShare*float64(o.Starts):

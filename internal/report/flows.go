@@ -44,6 +44,7 @@ func (p *printer) flows(f *snapshot.Followed) {
 		answered += s.Steps[snapshot.StepAnswered]
 		connections += s.Steps[snapshot.StepAnswered] + s.Steps[snapshot.StepWaiting] + s.Failing()
 	}
+	connections, answered = max(connections, f.Connections), max(answered, f.Answered) // not all are listed
 	p.line(p.style.Paint(Bold, fmt.Sprintf("%s followed in %s s, %s answered", units.Plural(connections, "connection", "connections"), units.Fixed(f.Seconds, 1), units.Count(answered))))
 	if f.PausedSeconds > 0 {
 		p.line(p.style.Paint(Warn, fmt.Sprintf("too many packets to watch them all the time: %s s were", units.Fixed(f.Seconds-f.PausedSeconds, 1))))

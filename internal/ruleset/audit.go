@@ -455,7 +455,7 @@ func (e *taker) mirrored(all []taker) bool {
 const noEndpoints = "has no endpoints"
 
 // refusals are the rules of a table, on the way of what is forwarded, that drop packets for what
-// others came before them, or for want of endpoints.
+// others came before them, for want of endpoints, or as INVALID.
 func (a *auditor) refusals(t *Table) {
 	limited := map[string]bool{}
 	for _, c := range t.Chains {
@@ -475,6 +475,8 @@ func (a *auditor) refusals(t *Table) {
 				why = snapshot.RefusalNoEndpoints
 			case r.Match.Limits && limited[c.Name]:
 				why = snapshot.RefusalLimit
+			case limited[c.Name] && slices.Contains(r.Match.Conn, ConnCondition{Any: ConnInvalid}):
+				why = snapshot.RefusalInvalid
 			}
 			if why != "" && len(a.out.Refusals) < mostAudited {
 				a.out.Refusals = append(a.out.Refusals, snapshot.Refusal{RulePlace: Place{t, c, r}.place(), Why: why, Comment: r.Comment})

@@ -82,6 +82,8 @@ const (
 	RefusalLimit = "limit"
 	// RefusalNoEndpoints: the service of Kubernetes has no endpoints.
 	RefusalNoEndpoints = "no-endpoints"
+	// RefusalInvalid: they do not fit their connection, as far as the tracker saw it (INVALID).
+	RefusalInvalid = "invalid"
 )
 
 // Refusal is a rule on the way of forwarded packets that drops or rejects some.

@@ -16,6 +16,9 @@ type Followed struct {
 	Sample  int    `json:"sample"`
 	TCPOnly bool   `json:"tcp_only,omitempty"`
 	Lost    uint64 `json:"lost,omitempty"`
+	// Connections and Answered count those of all services, listed or not.
+	Connections uint64 `json:"connections,omitempty"`
+	Answered    uint64 `json:"answered,omitempty"`
 	// Services are those with the most connections that failed first; MoreServices are not
 	// listed.
 	Services     []FollowedService `json:"services"`
@@ -53,19 +56,25 @@ const (
 // Fails reports whether a connection that came so far came to nothing.
 func (s Step) Fails() bool { return s != StepAnswered && s != StepWaiting }
 
-// FollowedService is the connections to one destination.
+// FollowedService is the connections to one destination that became the same, and left by the same
+// interface; those that did not leave are one of their own.
 type FollowedService struct {
 	Protocol string `json:"protocol"`
 	// Service is the destination as clients name it.
 	Service netip.AddrPort `json:"service"`
-	// Target is what it became, Given what the source became, of the last one that left; not
-	// valid where that is the same.
+	// Target is what it became, Given what the source became; not valid where that is the same.
 	Target netip.AddrPort `json:"target,omitzero"`
 	Given  netip.Addr     `json:"given,omitzero"`
 	// In and Out are the interfaces by which its packets came and left; empty for those of this
 	// host, and where none left.
 	In  string `json:"in,omitempty"`
 	Out string `json:"out,omitempty"`
+	// InOnly is true where all that came in by In failed, and what others did not.
+	InOnly bool `json:"in_only,omitempty"`
+	// Clients counts the different addresses of clients. Mixed are the connections that failed of
+	// clients of which others to the same destination were answered.
+	Clients int    `json:"clients,omitempty"`
+	Mixed   uint64 `json:"failed_of_answered_clients,omitempty"`
 	// Steps counts connections by how far they came, Repeated their first packets that came
 	// again.
 	Steps    map[Step]uint64 `json:"steps"`
@@ -86,6 +95,10 @@ type FailedConnection struct {
 	// Left is the source and the destination with which it left; not valid where it did not.
 	LeftFrom netip.AddrPort `json:"left_from,omitzero"`
 	LeftTo   netip.AddrPort `json:"left_to,omitzero"`
+	// AnswerIn and AnswerOut are the interfaces by which the answer came in and left, where the
+	// question did not leave or come in by them.
+	AnswerIn  string `json:"answer_in,omitempty"`
+	AnswerOut string `json:"answer_out,omitempty"`
 	// By is who refused it, or answered in place of the destination.
 	By netip.Addr `json:"by,omitzero"`
 	// ICMP is type and code of the error.

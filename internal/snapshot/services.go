@@ -54,6 +54,9 @@ type Service struct {
 	Unanswered int64 `json:"unanswered"`
 	HalfOpen   int64 `json:"half_open,omitempty"`
 	Waiting    int64 `json:"waiting,omitempty"`
+	// OneWay are without an answer and of a protocol that has none (nat.IsOneWay); they are counted
+	// for ServiceDNAT only.
+	OneWay int64 `json:"one_way,omitempty"`
 	// Failing of them, Unanswered or HalfOpen, are younger than the last one that was
 	// answered; SilentSeconds is how long ago that was, -1 where there is none.
 	Failing       int64 `json:"failing"`

@@ -83,6 +83,7 @@ const (
 	outcomeOpen
 	outcomeUnanswered
 	outcomeHalfOpen
+	outcomeOneWay
 )
 
 // add takes an entry of the second dump. isNew is whether it was not in the first one, idle
@@ -95,6 +96,9 @@ func (s *services) add(e *conntrack.Entry, gap Gap, isNew, idle bool) {
 	what := outcomeOf(e, isNew, idle)
 	since, known := gap.since(e)
 	if what == outcomeNone || !known || what != outcomeOpen && since > servicesReach {
+		return
+	}
+	if what == outcomeOneWay && !e.IsDNAT() {
 		return
 	}
 	if e.IsDNAT() {
@@ -135,14 +139,14 @@ func outcomeOf(e *conntrack.Entry, isNew, idle bool) outcome {
 	seen := e.Status.Has(conntrack.SeenReply)
 	if e.Orig.Proto != unix.IPPROTO_TCP {
 		switch {
-		case !seen && (e.Orig.Proto != unix.IPPROTO_UDP || !nat.IsOneWay(e.Orig.DstPort)):
+		case !seen && e.Orig.Proto == unix.IPPROTO_UDP && (nat.IsOneWay(e.Orig.DstPort) || nat.IsOneWay(e.Reply.SrcPort)):
+			return outcomeOneWay
+		case !seen:
 			return outcomeUnanswered
 		case seen && (isNew || idle):
 			return outcomeAnswered
-		case seen:
-			return outcomeOpen
 		}
-		return outcomeNone
+		return outcomeOpen
 	}
 	switch e.TCPState {
 	case conntrack.TCPSynSent, conntrack.TCPSynSent2:
@@ -196,6 +200,8 @@ func (o *outcomes) count(e *conntrack.Entry, what outcome, since uint32) {
 	switch what {
 	case outcomeOpen:
 		o.Open++
+	case outcomeOneWay:
+		o.OneWay++
 	case outcomeReset:
 		o.Reset++
 		fallthrough

@@ -99,6 +99,9 @@ func TestServiceKinds(t *testing.T) {
 	after.Timeout = 119
 	zoned := published(9, conntrack.TCPSynSent, 100, 0)
 	zoned.Zone = 7
+	// Syslog that is published on its own port, or leads to it, has no answer, and is not missed.
+	report := published(10, 0, 20, 0)
+	report.Orig.Proto, report.Reply.Proto, report.Orig.DstPort, report.Reply.SrcPort = unix.IPPROTO_UDP, unix.IPPROTO_UDP, 5140, 514
 	type row struct {
 		Name                       string
 		Zone                       uint16
@@ -106,7 +109,7 @@ func TestServiceKinds(t *testing.T) {
 		Clients, Destinations      int
 	}
 	var got []row
-	for _, s := range outcomesOf([]conntrack.Entry{goesOn}, []conntrack.Entry{plain, dead, other, syslog, fine, after, zoned}) {
+	for _, s := range outcomesOf([]conntrack.Entry{goesOn}, []conntrack.Entry{plain, dead, other, syslog, fine, after, zoned, report}) {
 		got = append(got, row{s.Kind + " " + s.String(), s.Zone, s.Answered, s.Open, s.Unanswered, len(s.Clients), len(s.Destinations)})
 	}
 	want := []row{
@@ -114,6 +117,7 @@ func TestServiceKinds(t *testing.T) {
 		{"destination udp 198.51.100.1:53 from 203.0.113.9", 0, 0, 0, 1, 1, 0},
 		{"destination udp 198.51.100.2:53 from 203.0.113.9", 0, 0, 0, 1, 1, 0},
 		{"dnat tcp 203.0.113.1:80 -> 192.168.1.10:8080", 7, 0, 0, 1, 1, 0},
+		{"dnat udp 203.0.113.1:5140 -> 192.168.1.10:514", 0, 0, 0, 0, 0, 0},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

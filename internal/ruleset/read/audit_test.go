@@ -137,10 +137,13 @@ func TestAuditRefusals(t *testing.T) {
 	w.run("", "iptables-nft", "-t", "nat", "-A", "POSTROUTING", "-j", "MASQUERADE")
 	w.run("", "iptables-nft", "-A", "FORWARD", "-c", "5", "6", "-p", "tcp", "--syn", "-m", "connlimit", "--connlimit-above", "9", "-j", "REJECT")
 	w.run("", "iptables-nft", "-A", "INPUT", "-m", "limit", "--limit", "9/s", "-j", "DROP")
+	w.run("", "iptables-nft", "-A", "INPUT", "-m", "conntrack", "--ctstate", "INVALID", "-j", "DROP")
+	w.run("", "iptables-nft", "-A", "FORWARD", "-c", "4", "6", "-m", "conntrack", "--ctstate", "INVALID", "-j", "DROP")
+	w.run("", "iptables-nft", "-A", "FORWARD", "-m", "conntrack", "--ctstate", "NEW", "-j", "DROP")
 	w.run("", "iptables-nft", "-N", "KUBE-SERVICES")
 	w.run("", "iptables-nft", "-A", "KUBE-SERVICES", "-d", "10.96.0.10", "-m", "comment", "--comment", "a/b:c has no endpoints", "-j", "REJECT")
 	w.nft(`table inet t { set m { type ipv4_addr; flags dynamic; }
-		chain c { type filter hook forward priority 0; limit rate over 1/second counter packets 7 bytes 8 drop; limit rate 1/second accept; tcp dport 80 drop;
+		chain c { type filter hook forward priority 0; limit rate over 1/second counter packets 7 bytes 8 drop; limit rate 1/second accept; tcp dport 80 drop; ct state invalid counter packets 3 bytes 9 drop;
 		add @m { ip saddr limit rate over 9/second } counter packets 9 bytes 9 drop; ct count over 9 reject; }; }`)
 	var got []string
 	for _, r := range w.audited().Refusals {
@@ -150,7 +153,7 @@ func TestAuditRefusals(t *testing.T) {
 		}
 		got = append(got, r.Why+" "+counter)
 	}
-	if d := cmp.Diff([]string{"limit 5", "no-endpoints 0", "limit 7", "limit 9", "limit -"}, got); d != "" {
+	if d := cmp.Diff([]string{"limit 5", "invalid 4", "no-endpoints 0", "limit 7", "invalid 3", "limit 9", "limit -"}, got); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
 }
