@@ -8,6 +8,7 @@ import (
 
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
+	"golang.org/x/sys/unix"
 )
 
 // checkDNATUnreachable: a rule leads connections to an address that this machine cannot reach:
@@ -44,6 +45,14 @@ type unreachable struct {
 	problem, source, advice string
 	// now is whether packets wait for it at this moment.
 	now bool
+	// refusing is the type of the route where that is meant to refuse.
+	refusing string
+}
+
+// refusingRoutes are types of routes by the error of what is sent there (fib_props,
+// net/ipv4/fib_semantics.c; ip6_rt_type_to_error, net/ipv6/route.c).
+var refusingRoutes = map[string]string{
+	unix.EINVAL.Error(): "blackhole", unix.EHOSTUNREACH.Error(): "unreachable", unix.EACCES.Error(): "prohibit",
 }
 
 // unreachableOf has no problem where none is certain. A neighbour must be without an answer
@@ -53,7 +62,10 @@ func unreachableOf(rec *snapshot.Recording, t snapshot.DNATTarget, silent map[ho
 	last := rec.Last()
 	switch {
 	case t.NoRoute != "" && !last.DNATTargets.PolicyRouting:
-		u.problem, u.source = "no route: "+t.NoRoute, "route lookup"
+		u.problem, u.source, u.refusing = "no route: "+t.NoRoute, "route lookup", refusingRoutes[t.NoRoute]
+		if u.refusing != "" {
+			u.problem = "a route of type " + u.refusing + " refuses what goes there"
+		}
 		u.advice = fmt.Sprintf("'ip route get %s'%s: add the route, or correct the rule", t.Address, where(rec))
 	case noAnswer(t) && silent[hopOf(t)]:
 		u.problem, u.source = fmt.Sprintf("%s on %s does not answer (%s)", t.NextHop, t.Interface, t.Neighbour), "neighbour entry, twice"
@@ -107,8 +119,10 @@ func (u *unreachable) String() string {
 func unreachableFinding(rec *snapshot.Recording, bad []unreachable) *Finding {
 	f := worded("dnat-unreachable", nil, nil)
 	var names, places []string
+	grown, unused := rec.Last().NATRules.Grown(rec.First().NATRules), rec.First().NATRules != nil
 	for i, u := range bad {
 		rule := &rec.Last().NATRules.Rules[u.Rule]
+		unused = unused && u.refusing != "" && rule.Counted && grown[u.Rule] == 0
 		places = once(places, rule.Place())
 		if u.now {
 			f.Severity = Critical
@@ -120,6 +134,9 @@ func unreachableFinding(rec *snapshot.Recording, bad []unreachable) *Finding {
 			names = append(names, u.String())
 			f.Remedies = append(f.Remedies, Remedy{Title: u.advice})
 		}
+	}
+	if unused { // the route is deliberate, and no client asks
+		f.Severity = Notice
 	}
 	f.Title = "DNAT leads to what cannot be reached: " + strings.Join(names, ", ")
 	if more := len(bad) - len(names); more > 0 {

@@ -121,7 +121,7 @@ func isRule(place string) bool {
 const fewestBlocked = 10
 
 // blockedHere judges a service that no rule translates and that this host drops or refuses all of: it has
-// no how where that is no fault, as at an address of this host whose port no rule is for.
+// no how where that is no fault: a firewall drops what no rule for that port, of any protocol or family, is for.
 func blockedHere(rec *snapshot.Recording, s *snapshot.FollowedService, answered uint64) (f failing) {
 	last := rec.Last()
 	if s.Failed == nil || s.In == "" || s.Out != "" || answered > 0 || max(s.Failing(), s.Repeated) < fewestBlocked || last.Audit == nil || last.NATRules == nil ||
@@ -141,11 +141,8 @@ func blockedHere(rec *snapshot.Recording, s *snapshot.FollowedService, answered 
 			f = failing{how: "gets no answers", severity: Notice, confidence: "possible", cause: fmt.Sprintf("; the rule for this port is for %s, %s: %s", ruleWay(r, s), r.Place(), r.Text)}
 		}
 	}
-	switch {
-	case f.how != "" && s.Clients > 1:
+	if f.how != "" && s.Clients > 1 {
 		f.severity, f.confidence = Warning, "likely"
-	case f.how == "" && !own && !s.Service.Addr().IsPrivate() && !s.Failed.Client.Addr().IsPrivate() && slices.ContainsFunc(droppedIn(rec, s.Failed), isRule):
-		f = failing{how: "gets no answers", severity: Notice, confidence: "possible"}
 	}
 	return f
 }
@@ -282,29 +279,29 @@ func wayOut(rec *snapshot.Recording, s *snapshot.FollowedService) (text string) 
 	if at := strayed(rec, s); at != nil {
 		text += fmt.Sprintf("; %s is the address of %s, so that answers come by that network, and that of %s may drop what has a foreign source", s.Given, at.Name, s.Out)
 	}
-	for _, t := range targetsOf(rec, s) {
-		if t.Interface != "" && t.Interface != s.Out && s.In == s.Out {
-			text += fmt.Sprintf(", while the main route to it is by %s: a rule of policy routing or a mark takes another table", t.Interface)
-		}
-		if t.Neighbour == "PERMANENT" {
-			text += fmt.Sprintf("; the neighbour entry of %s is permanent, and may have the hardware address of a card that is gone: 'ip neigh show %[1]s'", t.NextHop)
-		}
-		break
+	t := followedTarget(rec, s)
+	if t == nil {
+		return text
+	}
+	if t.Interface != "" && t.Interface != s.Out && s.In == s.Out {
+		text += fmt.Sprintf(", while the main route to it is by %s: a rule of policy routing or a mark takes another table", t.Interface)
+	}
+	if t.Neighbour == "PERMANENT" {
+		text += fmt.Sprintf("; the neighbour entry of %s is permanent, and may have the hardware address of a card that is gone: 'ip neigh show %[1]s'", t.NextHop)
 	}
 	return text
 }
 
-// targetsOf are the known targets of rules that a service became.
-func targetsOf(rec *snapshot.Recording, s *snapshot.FollowedService) (all []snapshot.DNATTarget) {
+// followedTarget is what is known of the address that a service became; nil where nothing is.
+func followedTarget(rec *snapshot.Recording, s *snapshot.FollowedService) *snapshot.DNATTarget {
 	if rec.Last().DNATTargets == nil || !s.Target.IsValid() {
 		return nil
 	}
-	for _, t := range rec.Last().DNATTargets.Targets {
-		if t.Address == s.Target.Addr() {
-			all = append(all, t)
-		}
+	all := rec.Last().DNATTargets.Targets
+	if i := slices.IndexFunc(all, func(t snapshot.DNATTarget) bool { return t.Address == s.Target.Addr() }); i >= 0 {
+		return &all[i]
 	}
-	return all
+	return nil
 }
 
 // otherInterface names the rule for a service that is for what comes in by another interface. A
