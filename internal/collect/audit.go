@@ -48,6 +48,9 @@ func (o *observation) audit() (*snapshot.Audit, error) {
 	h, err := readHost()
 	if err == nil {
 		a.Interfaces = h.shown(o.NATRules)
+		err = readForwarding(a.Interfaces)
+	}
+	if err == nil {
 		a.Elsewhere, err = h.elsewhere(o.NATRules)
 	}
 	if err != nil {
@@ -108,6 +111,22 @@ func (h *host) shown(rules *snapshot.NATRules) []snapshot.Interface {
 			return r.Kind == snapshot.NATMasquerade && nat.InName(r.OutInterface, i.Name)
 		})
 	})
+}
+
+// readForwarding finds out by which interfaces nothing comes in to be forwarded (ip_route_input_slow),
+// on a host that forwards.
+func readForwarding(links []snapshot.Interface) error {
+	if off, err := notForwarded(false, ""); err != nil || off != "" {
+		return err
+	}
+	for i := range links {
+		off, err := notForwarded(false, links[i].Name)
+		if err != nil {
+			return err
+		}
+		links[i].ForwardingOff = off != ""
+	}
+	return nil
 }
 
 // elsewhere are the addresses that rules give to sources and that this host does not have.

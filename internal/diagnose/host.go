@@ -414,8 +414,8 @@ func (g *hostGrowth) neighbours() string {
 
 // reversePaths: hosts on a network always drop some packets with forged sources, and broadcasts
 // of other subnets. It is a fault where translated services get no answers, or where several
-// uplinks make the way back another one and what is dropped is much of what comes, or where a
-// trace saw clients try again.
+// uplinks make the way back another one and what is dropped is much of what comes, where about as
+// many translated packets became no connection, or where a trace saw clients try again.
 func (g *hostGrowth) reversePaths() string {
 	const much = 0.1
 	var strict, uplinks []string
@@ -429,6 +429,7 @@ func (g *hostGrowth) reversePaths() string {
 	case finds(g.rec, "service-unanswered") && (g.share >= lossShare || g.mayHaveVanished()):
 		g.found.Severity = Critical
 	case g.triedAgain():
+	case g.missed():
 	case len(uplinks) < 2 || g.share < much:
 		return "forged sources and broadcasts of other subnets count there, and nothing else fails"
 	}
@@ -474,6 +475,33 @@ func (g *hostGrowth) mayHaveVanished() bool {
 		packets, _ := f.evidence[0].Value.(int64)
 		return 2*int64(g.n) >= packets
 	})
+}
+
+// missed reports whether first packets that rules of DNAT counted never became connections, about as
+// many as were dropped: the filter comes after the translation, and the table has the others.
+func (g *hostGrowth) missed() bool {
+	now, before := g.rec.Last().NATRules, g.rec.First().NATRules
+	if now == nil || before == nil || now.TooMany || g.rec.Flows == nil || g.rec.Flows.Services == nil || !g.rec.Flows.Services.NewKnown {
+		return false
+	}
+	var packets, births uint64
+	for i, n := range now.Grown(before) {
+		if r := &now.Rules[i]; !r.TranslatesSource() && r.Hook == "prerouting" {
+			packets += n
+		}
+	}
+	for _, s := range g.rec.Flows.Services.All {
+		births += uint64(s.New)
+	}
+	if packets <= births {
+		return false
+	}
+	missing := packets - births
+	if missing < fewestVanished || float64(missing) < failedPart*float64(packets) || 2*g.n < missing || g.n > 2*missing {
+		return false
+	}
+	g.add("first packets that rules of DNAT translated, and that became no connection", int64(min(missing, math.MaxInt64)), fmt.Sprintf("of %s", units.Count(packets)), "counters of the rules, connection table")
+	return true
 }
 
 // blackhole: a packet that is too large is answered by an ICMP error, which the kernel does not

@@ -34,7 +34,11 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 	for i := range s.All {
 		if f := judgeService(rec, &s.All[i]); f.how != "" {
 			f.explain(rec, &s.All[i])
-			bad = append(bad, f)
+			network := netip.Addr{}
+			if s.All[i].Kind == snapshot.ServiceUntranslated {
+				network = s.All[i].Given
+			}
+			bad = sameNetwork(bad, network, f)
 		}
 	}
 	bad = traceAdded(append(bad, vanishedOnes(rec)...), followedOnes(rec))
@@ -92,6 +96,8 @@ type failing struct {
 	// key is the service; matches finds it where a rule alone is known.
 	key     serviceID
 	matches func(serviceID) bool
+	// network is where connections come from that are not translated.
+	network netip.Addr
 	// how is what users see of it, after the name; cause what is known of where they fail.
 	how, cause string
 	// known is true where the rules and the host's addresses explain it.
@@ -121,6 +127,10 @@ func judgeService(rec *snapshot.Recording, s *snapshot.Service) failing {
 	case s.Kind == snapshot.ServiceUntranslated && dead && s.Answered+s.Open == 0 && !isScan(s) && translatesSources(rec, ""):
 		f.how, f.severity, f.confidence = "gets no answers", Warning, "likely"
 		f.cause = "their private address goes out as it is: no rule that translates sources is for them"
+		if r := absentFor(rec, s); r != nil {
+			f.cause = fmt.Sprintf("their private address goes out as it is: the rule for them is for %s, and this host has no such interface: %s: %s", r.OutInterface, r.Place(), r.Text)
+			f.known = true
+		}
 		f.evidence = serviceEvidence(s)
 		if expected := float64(s.Failed()) * rec.Seconds() / max(rec.Flows.Services.Seconds, 1); answeredElsewhere(rec, s, expected) {
 			return f.dropsFollowing(rec, expected)
@@ -140,9 +150,55 @@ func judgeService(rec *snapshot.Recording, s *snapshot.Service) failing {
 	f.evidence, f.since = serviceEvidence(s), float64(max(0, s.SilentSeconds))
 	f.cause = "what is sent there leaves this host translated, and no answer comes back to the connection tracker: the server is down or drops it, answers by another way, or its answers are dropped here before they are tracked"
 	if s.HalfOpen > s.Unanswered {
-		f.cause = "the server answers, and its clients do not go on: the answers are lost on the way to them, or the clients' addresses are forged"
+		f.cause = "the server answers, and its clients do not go on: its answers are dropped on this host, go by another way than the clients came, are lost beyond, or the clients' addresses are forged"
 	}
 	return f
+}
+
+// absentFor is the masquerade rule for what comes from a network whose interface does not exist; nil
+// where another one may be for it, too.
+func absentFor(rec *snapshot.Recording, s *snapshot.Service) (found *snapshot.NATRule) {
+	a, _ := readAudit(rec)
+	if a == nil || a.rules.TooMany || len(s.Destinations) == 0 {
+		return nil
+	}
+	to := s.Destinations[0].Addr()
+	for i := range a.rules.Rules {
+		r := &a.rules.Rules[i]
+		if r.Kind != snapshot.NATMasquerade || r.OutInterface == "" || len(s.Clients) == 0 || !mayTranslate(r, s.Clients[0], to, r.OutInterface) {
+			continue
+		}
+		exists := slices.ContainsFunc(a.Interfaces, func(l snapshot.Interface) bool { return nat.InName(r.OutInterface, l.Name) })
+		if exists || r.Counted && r.Packets > 0 {
+			return nil
+		}
+		found = r
+	}
+	return found
+}
+
+// sameNetwork makes one of the protocols that fail alike, from a network that is not translated.
+func sameNetwork(bad []failing, network netip.Addr, f failing) []failing {
+	i := slices.IndexFunc(bad, func(b failing) bool { return b.network == network && network.IsValid() })
+	if i < 0 {
+		f.network = network
+		return append(bad, f)
+	}
+	b := &bad[i]
+	b.name, b.evidence = f.key.protocol+", "+b.name, append(b.evidence, f.evidence...)
+	if f.severity > b.severity {
+		b.severity, b.confidence = f.severity, f.confidence
+	}
+	return bad
+}
+
+// keeps is the interface that answers to an address of this host come in by where it does not
+// forward them; empty where it does.
+func (a *audit) keeps(given netip.Addr) string {
+	if at, own := a.Near(given); own && given.Is4() && at.ForwardingOff {
+		return at.Name
+	}
+	return ""
 }
 
 func translatesSources(rec *snapshot.Recording, out string) bool {
@@ -184,6 +240,11 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 	a, _ := readAudit(rec)
 	switch {
 	case a == nil:
+	case s.Kind == snapshot.ServiceSNAT && s.HalfOpen > s.Unanswered && a.keeps(s.Given) != "":
+		device := a.keeps(s.Given)
+		f.cause, f.confidence, f.known = fmt.Sprintf("the server answers, and this host does not forward what comes in by %s: net.ipv4.conf.%s.forwarding is 0", device, device), "certain", true
+		one := advice("forward", "net.ipv4.conf."+device+".forwarding", where(rec))
+		f.advice = &one
 	case s.Kind == snapshot.ServiceSNAT && a.misgiven(s).cause != "":
 		f.cause = a.misgiven(s).cause
 	case s.Kind == snapshot.ServiceSNAT && a.elsewhere(s.Given) != nil:
@@ -274,7 +335,8 @@ func serviceEvidence(s *snapshot.Service) []Evidence {
 	return e
 }
 
-// vanishedOnes are the rules that translated connections of which none is in the table: what
+// vanishedOnes are the rules that translated connections of which none is in the table, or older ones
+// alone: what
 // is dropped on this machine is never entered there, and what is refused is removed with the
 // RST. Any other connection would stay for 10 s at least.
 func vanishedOnes(rec *snapshot.Recording) (all []failing) {
@@ -285,14 +347,34 @@ func vanishedOnes(rec *snapshot.Recording) (all []failing) {
 	for i, packets := range now.Grown(before) {
 		r := &now.Rules[i]
 		soon := float64(packets) * min(1, staysFor(rec, r)/max(rec.Seconds(), 1))
-		if r.TranslatesSource() || r.Hook != "prerouting" || soon < 1 || slices.ContainsFunc(rec.Flows.Services.All, func(s snapshot.Service) bool { return mayBe(r, &s) }) {
+		entries, births := entriesOf(rec.Flows.Services, r)
+		if r.TranslatesSource() || r.Hook != "prerouting" || soon < 1 || births > 0 {
 			continue
 		}
-		if f, is := vanished(rec, i, packets); is {
+		if entries > 0 && (soon < fewestVanished || !rec.Flows.Services.NewKnown || r.DestinationPort == 0 || r.LastDestinationPort > r.DestinationPort) {
+			continue
+		}
+		if f, is := vanished(rec, i, packets, entries); is {
 			all = append(all, f)
 		}
 	}
 	return all
+}
+
+// fewestVanished is how many first packets of a rule that has entries must have come to nothing: a few
+// may come between the reading of its counter and of the table.
+const fewestVanished = 10
+
+// entriesOf returns how many services have entries that a rule may have made, and how many of these
+// are new.
+func entriesOf(all *snapshot.Services, r *snapshot.NATRule) (entries, births int64) {
+	for i := range all.All {
+		if s := &all.All[i]; mayBe(r, s) {
+			entries++
+			births += s.New
+		}
+	}
+	return entries, births
 }
 
 // shortestEntry is a little less than how long an entry stays at least after its last packet,
@@ -315,7 +397,7 @@ func mayBe(r *snapshot.NATRule, s *snapshot.Service) bool {
 
 // vanished explains why nothing is left of a rule's connections; false where filters let some
 // clients pass and drop others, as those may have been.
-func vanished(rec *snapshot.Recording, rule int, packets uint64) (f failing, is bool) {
+func vanished(rec *snapshot.Recording, rule int, packets uint64, entries int64) (f failing, is bool) {
 	r := &rec.Last().NATRules.Rules[rule]
 	f = failing{name: ruleName(r), how: "gets no answers", severity: Critical, confidence: "likely"}
 	f.matches = func(id serviceID) bool { return mayMatch(r, id.protocol, id.service) }
@@ -326,6 +408,9 @@ func vanished(rec *snapshot.Recording, rule int, packets uint64) (f failing, is 
 	f.evidence = []Evidence{
 		{What: f.name + ": first packets translated", Value: int64(packets), Unit: "packets", Source: "counter of the rule"},
 		{What: "connections of these in the table", Value: int64(0), Source: "connection table"},
+	}
+	if entries > 0 {
+		f.evidence[1].What = "new connections of these in the table, beside older ones"
 	}
 	if t := targetOf(rec.Last(), rule); t != nil {
 		filter := t.Filter
@@ -402,7 +487,7 @@ func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 	}
 	f.Title = names[0] + " " + bad[0].how
 	if len(bad) > 1 {
-		f.Title = fmt.Sprintf("%d translated services get no answers: %s", len(bad), strings.Join(names, ", "))
+		f.Title = fmt.Sprintf("%d services get no answers: %s", len(bad), strings.Join(names, ", "))
 	}
 	if more := len(bad) - len(names); more > 0 {
 		f.Title += fmt.Sprintf(" and %d more", more)

@@ -469,6 +469,10 @@ func (m *machine) compare(a netlink.Attrs) {
 		m.rule.Match.connIs(c, op, data)
 	case c.isFlags() && isSYN(c.mask[0], op, data):
 		m.rule.Match.SYN = true
+	case c.isFlags() && len(data) == 1 && (op == unix.NFT_CMP_EQ || op == unix.NFT_CMP_NEQ):
+		f := FlagCondition{Mask: c.mask[0], Set: data[0], Not: op == unix.NFT_CMP_NEQ}
+		m.rule.Match.Flags = append(m.rule.Match.Flags, f)
+		m.rule.Match.note(f.String())
 	case len(data) == 0:
 		m.unknown("")
 	case op == unix.NFT_CMP_EQ:

@@ -58,6 +58,42 @@ func (m *Match) connIs(c content, op uint32, data []byte) {
 	}
 }
 
+// FlagCondition is met by TCP segments of which the flags in Mask are those in Set, or, with Not,
+// are others.
+type FlagCondition struct {
+	Mask, Set byte
+	Not       bool
+}
+
+// judge is about the first segment of a connection, which has SYN alone; of others the flags are
+// not known.
+func (c FlagCondition) judge(p *Packet) answer {
+	switch {
+	case !p.SYN:
+		return maybe
+	case (tcpSYN&c.Mask == c.Set) == c.Not:
+		return no
+	}
+	return yes
+}
+
+// String is the condition in the words of nftables.
+func (c FlagCondition) String() string {
+	op := map[bool]string{false: "==", true: "!="}[c.Not]
+	return "tcp flags & (" + flagNames(c.Mask, "|", "0") + ") " + op + " " + flagNames(c.Set, "|", "0")
+}
+
+// flagNames lists TCP flags by their bits (RFC 9293, section 3.1).
+func flagNames(flags byte, between, none string) string {
+	var names []string
+	for i, name := range []string{"fin", "syn", "rst", "psh", "ack", "urg", "ecn", "cwr"} {
+		if flags>>i&1 != 0 {
+			names = append(names, name)
+		}
+	}
+	return cmp.Or(strings.Join(names, between), none)
+}
+
 // SetCondition asks whether fields of a packet, one after the other, are an element of a set.
 type SetCondition struct {
 	fields   []content
@@ -162,6 +198,11 @@ func (m *Match) judge(p *Packet) answer {
 	}
 	for _, c := range m.Conn {
 		if !c.met(p.Conn) {
+			return no
+		}
+	}
+	for _, c := range m.Flags {
+		if sure = min(sure, c.judge(p)); sure == no {
 			return no
 		}
 	}

@@ -15,6 +15,7 @@ func (m *Match) And(o *Match) (both Match, ok bool) {
 	both.SYN, both.Marked, both.BeforeNAT = m.SYN || o.SYN, m.Marked || o.Marked, m.BeforeNAT || o.BeforeNAT
 	both.Limits = m.Limits || o.Limits
 	both.Unknown = nat.Union(m.Unknown, o.Unknown)
+	both.Flags = slices.Concat(m.Flags, o.Flags)
 	both.Conn, both.Sets, both.Opaque = slices.Concat(m.Conn, o.Conn), slices.Concat(m.Sets, o.Sets), m.Opaque || o.Opaque
 	return both, true
 }

@@ -99,9 +99,10 @@ type Match struct {
 	Marked, BeforeNAT bool
 	// Limits is true if one of them is about how many packets or connections there are.
 	Limits bool
-	// Conn and Sets are those of the Unknown conditions that Judge can decide on, about the
-	// packet's connection and elements of sets; Opaque is true if there are others.
+	// Conn, Flags and Sets are those of the Unknown conditions that Judge can decide on, about
+	// the packet's connection, TCP flags and elements of sets; Opaque is true if there are others.
 	Conn   []ConnCondition
+	Flags  []FlagCondition
 	Sets   []SetCondition
 	Opaque bool
 }

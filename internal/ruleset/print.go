@@ -56,7 +56,14 @@ func (m *Match) String() string {
 	add("-p", m.protocol())
 	add(portOption("--sport", m.SourcePorts), PortsString(m.SourcePorts))
 	add(portOption("--dport", m.Ports), PortsString(m.Ports))
-	w = append(w, m.Unknown...)
+	for _, unknown := range m.Unknown {
+		for _, c := range m.Flags {
+			if unknown == "("+c.String()+")" {
+				unknown = c.option()
+			}
+		}
+		w = append(w, unknown)
+	}
 	return strings.Join(w, " ")
 }
 

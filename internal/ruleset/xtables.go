@@ -28,7 +28,9 @@ func (r *Rule) match(name string, revision uint32, data []byte) {
 		if data[9] == tcpSYN|tcpRST && data[10] == tcpSYN && data[11] == 0 { // the mask, the flags that are set
 			m.SYN = true
 		} else if data[9] != 0 {
-			m.unknown("tcp flags")
+			c := FlagCondition{Mask: data[9], Set: data[10], Not: data[11]&tcpFlagsNot != 0}
+			m.Flags = append(m.Flags, c)
+			m.note(c.String())
 		}
 		m.bothPorts(data, data[8] == 0 && data[11] == 0) // option, inverted
 	case name == "udp" && revision == 0 && len(data) >= 9:
@@ -40,6 +42,15 @@ func (r *Rule) match(name string, revision uint32, data []byte) {
 		m.Marked = m.Marked || name == "mark" || name == "connmark"
 		m.Limits = m.Limits || slices.Contains([]string{"limit", "hashlimit", "connlimit", "quota", "recent"}, name)
 	}
+}
+
+// tcpFlagsNot is XT_TCP_INV_FLAGS (include/uapi/linux/netfilter/xt_tcpudp.h).
+const tcpFlagsNot = 0x04
+
+// option is the condition in the words of iptables.
+func (c FlagCondition) option() string {
+	not := map[bool]string{false: "", true: "! "}[c.Not]
+	return not + "--tcp-flags " + strings.ToUpper(flagNames(c.Mask, ",", "none")+" "+flagNames(c.Set, ",", "none"))
 }
 
 // connXT reads struct xt_state_info and xt_conntrack_mtinfo2 and 3, which asks for the state

@@ -29,6 +29,9 @@ type Audit struct {
 type Interface struct {
 	Name string `json:"name"`
 	Up   bool   `json:"up"`
+	// ForwardingOff is true where net.ipv4.conf.NAME.forwarding is 0, though that of another one
+	// is not.
+	ForwardingOff bool `json:"forwarding_off,omitempty"`
 	// Addresses are those with a wider scope than the link, with the length of their network.
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 }

@@ -13,6 +13,8 @@ type Services struct {
 	// Complete is true where the whole table was read, and all services with a DNAT are in All.
 	// Of the others those are that fail most; of destinations no others.
 	Complete bool `json:"complete"`
+	// NewKnown is true where New of all services with a DNAT is known.
+	NewKnown bool `json:"new_known,omitempty"`
 }
 
 // What Service.Kind may be.
@@ -45,6 +47,8 @@ type Service struct {
 	Answered int64 `json:"answered"`
 	Reset    int64 `json:"reset,omitempty"`
 	Open     int64 `json:"open"`
+	// New connections began between the two dumps that were compared, whatever became of them.
+	New int64 `json:"new,omitempty"`
 	// Unanswered had no answer, for longer than PatienceSeconds. HalfOpen were answered, and
 	// their client did not go on (SYN_RECV). Waiting are younger.
 	Unanswered int64 `json:"unanswered"`

@@ -54,10 +54,12 @@ type birth struct {
 // NewFlowEstimator makes an estimator. The seed keys its hashes and should be random,
 // so that colliding addresses cannot be chosen from outside.
 func NewFlowEstimator(seed uint64) *FlowEstimator {
-	return &FlowEstimator{
+	b := &FlowEstimator{
 		seed: seed, known: map[uint64]known{}, groups: map[uint64]struct{}{},
 		oneWay: newOneWay(), services: newServices(), unanswered: newTop(),
 	}
+	b.services.births = true
+	return b
 }
 
 // First takes an entry of the first dump.

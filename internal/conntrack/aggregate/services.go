@@ -46,6 +46,8 @@ type outcomes struct {
 type services struct {
 	found map[serviceKey]*outcomes
 	kept  map[string]int
+	// births is true where two dumps show which connections are new.
+	births bool
 }
 
 func newServices() services {
@@ -100,7 +102,7 @@ func (s *services) add(e *conntrack.Entry, gap Gap, isNew, idle bool) {
 		return
 	}
 	if e.IsDNAT() {
-		s.of(serviceKey{snapshot.ServiceDNAT, e.Orig.Proto, e.Zone, end{e.Orig.Dst, e.Orig.DstPort, 0}.addrPort(), end{e.Reply.Src, e.Reply.SrcPort, 0}.addrPort(), netip.Addr{}}).count(e, what, since)
+		s.of(serviceKey{snapshot.ServiceDNAT, e.Orig.Proto, e.Zone, end{e.Orig.Dst, e.Orig.DstPort, 0}.addrPort(), end{e.Reply.Src, e.Reply.SrcPort, 0}.addrPort(), netip.Addr{}}).counted(e, what, since, isNew && s.births)
 		return
 	}
 	if plain {
@@ -183,6 +185,14 @@ func (s *services) of(k serviceKey) *outcomes {
 	return o
 }
 
+// counted is count for services of which new connections are counted, too.
+func (o *outcomes) counted(e *conntrack.Entry, what outcome, since uint32, isNew bool) {
+	o.count(e, what, since)
+	if o != nil && isNew {
+		o.New++
+	}
+}
+
 func (o *outcomes) count(e *conntrack.Entry, what outcome, since uint32) {
 	if o == nil {
 		return
@@ -231,6 +241,7 @@ func named[T comparable](list []T, v T) []T {
 // result lists the services, those of which most fail first, and of the others the busiest.
 func (s *services) result(complete bool) *snapshot.Services {
 	r := &snapshot.Services{Seconds: servicesReach, All: []snapshot.Service{}, Complete: complete && s.kept[snapshot.ServiceDNAT] < keptServices}
+	r.NewKnown = s.births && r.Complete
 	for _, o := range s.found {
 		if o.Kind != snapshot.ServiceDestination || o.Failed() > 0 {
 			r.All = append(r.All, o.service())

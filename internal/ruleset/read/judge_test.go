@@ -58,6 +58,8 @@ func TestJudgeIptables(t *testing.T) {
 			{"-N X;-A X -d 192.168.1.10 -j RETURN;-A X -j DROP;-A FORWARD -j X", "wan0", "", "passes"},
 			{"-N X;-A X -p udp -j RETURN;-A FORWARD -g X;-A FORWARD -j DROP", "wan0", "", "passes"},
 			{"-A FORWARD -m limit --limit 1/s -j ACCEPT;-A FORWARD -j DROP", "wan0", "", "iptables -t filter -A FORWARD -j DROP | passes"},
+			{"-A FORWARD -p tcp --syn -j DROP", "wan0", "", "iptables -t filter -A FORWARD -p tcp --tcp-flags FIN,SYN,RST,ACK SYN -j DROP"},
+			{"-A FORWARD -p tcp ! --syn -j DROP", "wan0", "", "passes"},
 			{"-t mangle -A FORWARD -i wan0 -j DROP", "wan0", "", "iptables -t mangle -A FORWARD -i wan0 -j DROP"},
 		} {
 			w := newWorld(t)
