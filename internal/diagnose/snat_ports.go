@@ -37,8 +37,16 @@ func (p *pools) exhausted(l snapshot.TrackerLosses) *snapshot.PortPool {
 	if l.Clashes < fewestClashes {
 		return nil
 	}
-	return p.worst(func(pool *snapshot.PortPool) bool { return refusesNew(pool) && p.explains(pool, l) })
+	pool := p.worst(func(pool *snapshot.PortPool) bool { return refusesNew(pool) && p.explains(pool, l) })
+	if pool == nil && !slices.ContainsFunc(p.ports.Pools, func(pool snapshot.PortPool) bool { return !isMapping(&pool) }) {
+		return p.worst(allHeld)
+	}
+	return pool
 }
+
+// allHeld reports whether every port of a small range is in use, of more than one: that of a program
+// which keeps its only port is.
+func allHeld(pool *snapshot.PortPool) bool { return pool.Len() > 1 && pool.Used >= pool.Len() }
 
 // muchLess is how far the failures that a pool leads one to expect may stay behind what
 // was counted: a client sends a SYN again and fails again.
