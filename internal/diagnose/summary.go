@@ -10,7 +10,7 @@ import (
 
 // Summary is a report in a sentence: what is wrong, where, since when, and what to do first.
 type Summary struct {
-	// Finding is the ID of the worst one, Cause that of another one that explains it.
+	// Finding is the ID of the worst one, Cause that of another one that may explain it.
 	Finding string `json:"finding"`
 	Cause   string `json:"cause,omitempty"`
 	Text    string `json:"text"`
@@ -18,8 +18,12 @@ type Summary struct {
 	First string `json:"first,omitempty"`
 }
 
-// outcomes are the findings of what users feel; any other that is as severe explains them.
-var outcomes = []string{"service-unanswered", "drops-unexplained"}
+// causes are the findings of what leaves translated connections without an answer; others beside
+// service-unanswered have nothing to do with it.
+var causes = []string{
+	"ct-table-full", "ct-chain-cap", "snat-ports-exhausted", "dnat-unreachable", "dnat-filtered", "forwarding-off",
+	"snat-address", "notrack-nat", "kube-no-endpoints", "rp-filter",
+}
 
 // summarize returns nil where nothing needs an action.
 func summarize(findings []Finding, netns string) *Summary {
@@ -35,12 +39,12 @@ func summarize(findings []Finding, netns string) *Summary {
 		s.Text += fmt.Sprintf(", for %s at least", units.Roughly(worst.SinceSeconds))
 	}
 	begin := worst
-	if slices.Contains(outcomes, worst.ID) {
-		i := slices.IndexFunc(findings, func(f Finding) bool { return f.Severity >= Warning && !slices.Contains(outcomes, f.ID) })
+	if worst.ID == "service-unanswered" {
+		i := slices.IndexFunc(findings, func(f Finding) bool { return f.Severity >= Warning && slices.Contains(causes, f.ID) })
 		if i >= 0 {
 			begin = &findings[i]
 			s.Cause = begin.ID
-			s.Text += ": " + begin.Title
+			s.Text += "; " + begin.Title
 		}
 	}
 	if len(begin.Remedies) > 0 {

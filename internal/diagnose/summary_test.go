@@ -21,7 +21,9 @@ func TestSummarize(t *testing.T) {
 		{"a notice", []Finding{{ID: "ct-flood", Severity: Notice}}, "", nil},
 		{"an outcome", []Finding{outcome}, "", &Summary{Finding: "service-unanswered", Text: "it gets no answers, for 40 s at least", First: "trace it"}},
 		{"an outcome and its cause", []Finding{outcome, cause}, "gw", &Summary{Finding: "service-unanswered", Cause: "dnat-filtered",
-			Text: "it gets no answers, in the network namespace gw, for 40 s at least: a filter drops it", First: "do this"}},
+			Text: "it gets no answers, in the network namespace gw, for 40 s at least; a filter drops it", First: "do this"}},
+		{"an outcome and a fault beside it", []Finding{outcome, {ID: "ct-established-leak", Severity: Warning, Title: "a leak", Remedies: advised}}, "",
+			&Summary{Finding: "service-unanswered", Text: "it gets no answers, for 40 s at least", First: "trace it"}},
 		{"a remedy that natkit applies", []Finding{raised, outcome}, "gw", &Summary{Finding: "ct-table-full",
 			Text: "full, in the network namespace gw", First: "raise it (natkit doctor --netns gw --fix)"}},
 	} {
