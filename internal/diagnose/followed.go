@@ -51,6 +51,8 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 		case filter != nil && filter.Passes && len(filter.Drops) > 0:
 			// An allow-list may mean to.
 			f.severity, f.confidence = Notice, "possible"
+		case blocked.how == "" && rec.Last().NATRules != nil && isRefusal(s.Failed.Step) && !isPublished(rec, s): // a rule that rejects is meant to
+			f.severity, f.confidence = Notice, "possible"
 		}
 		switch s.Failed.Step {
 		case snapshot.StepNoAnswer, snapshot.StepRefused, snapshot.StepUnreachable, snapshot.StepOtherSource:
@@ -217,16 +219,10 @@ func concernsNAT(rec *snapshot.Recording, s *snapshot.FollowedService, dead map[
 	case s.In == "":
 		return false
 	}
-	rules := rec.Last().NATRules
-	if rules == nil {
+	if rec.Last().NATRules == nil {
 		return false
 	}
-	if slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool {
-		return r.Hook == "prerouting" && (r.DestinationPort != 0 || r.ToDestination.IsValid()) && mayMatch(&r, s.Protocol, s.Service)
-	}) {
-		return true
-	}
-	return s.Failed.Client.Addr().IsPrivate() && !s.Service.Addr().IsPrivate() &&
+	return isPublished(rec, s) || s.Failed.Client.Addr().IsPrivate() && !s.Service.Addr().IsPrivate() &&
 		translatesSources(rec, s.Out) && !goesOn(s)
 }
 
@@ -375,6 +371,18 @@ func onTheWay(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 		}
 	}
 	return ""
+}
+
+// isPublished reports whether a rule translates the destination.
+func isPublished(rec *snapshot.Recording, s *snapshot.FollowedService) bool {
+	return s.Target.IsValid() || slices.ContainsFunc(rec.Last().NATRules.Rules, func(r snapshot.NATRule) bool {
+		return r.Hook == "prerouting" && (r.DestinationPort != 0 || r.ToDestination.IsValid()) && mayMatch(&r, s.Protocol, s.Service)
+	})
+}
+
+// isRefusal reports whether this host answered in place of the destination.
+func isRefusal(s snapshot.Step) bool {
+	return s == snapshot.StepRefusedHere || s == snapshot.StepUnreachableHere
 }
 
 // filterOf is what filters do to what was lost; nil where that is not known, or where it was

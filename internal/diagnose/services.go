@@ -400,6 +400,7 @@ func mayBe(r *snapshot.NATRule, s *snapshot.Service) bool {
 func vanished(rec *snapshot.Recording, rule int, packets uint64, entries int64) (f failing, is bool) {
 	r := &rec.Last().NATRules.Rules[rule]
 	f = failing{name: ruleName(r), how: "gets no answers", severity: Critical, confidence: "likely"}
+	f.key.protocol = r.Protocol
 	f.matches = func(id serviceID) bool { return mayMatch(r, id.protocol, id.service) }
 	f.cause = "they were dropped on this host after the translation"
 	if r.Protocol != "udp" {
