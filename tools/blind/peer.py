@@ -164,7 +164,7 @@ async def ask(kind, address, port, rate, *options):
     rate, seconds = float(rate), min(float(o.get("for", 60)), 60)
     shown = "".join(" " + x for x in options)
     task = asyncio.create_task(report(f"asks {kind} {address}:{port}, {rate:g}/s{shown}"))
-    await asyncio.sleep(float(o.get("after", 0)))
+    await asyncio.sleep(float(o.get("after", 0.7)))
     if kind == "ping":
         await asyncio.wait_for(ping(address, rate, o), seconds)
     what, s = {"tcp": ask_tcp, "udp": ask_udp, "ftp": ask_ftp}[kind], None
