@@ -348,3 +348,290 @@ EOF
   ask far tcp 198.18.2.1 443 1 timeout=8 abort=1
   ask pc tcp 203.0.113.10 53 4 abort=1
 }
+
+snat-lost-address() {
+  fault "half of the office has no internet: every second connection times out" "SNAT to the pool 198.51.100.1-198.51.100.2, but .2 was never put back on wan0 after the reboot: nobody answers ARP for it"
+  typical
+  node pc2
+  plug lan pc2 eth0 192.168.1.21/24
+  default pc2 192.168.1.1
+  rules <<'EOF'
+-t nat -A POSTROUTING -o wan0 -s 192.168.1.20 -j SNAT --to-source 198.51.100.1
+-t nat -A POSTROUTING -o wan0 -s 192.168.1.21 -j SNAT --to-source 198.51.100.2
+EOF
+  serve tcp client 443
+  ask pc tcp 198.51.100.10 443 5
+  ask pc2 tcp 198.51.100.10 443 5
+}
+
+renamed-interface() {
+  fault "the published web server is refused" "the DNAT rule says -i eth0, since the upgrade the interface is called wan0: connections come to the gateway itself"
+  typical
+  rules <<'EOF'
+-t nat -A PREROUTING -i eth0 -p tcp --dport 80 -j DNAT --to-destination 192.168.1.10:80
+-t nat -A PREROUTING -i wan0 -p tcp --dport 25 -j DNAT --to-destination 192.168.1.10:25
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve tcp server 80
+  serve tcp server 25
+  ask client tcp 198.51.100.1 80 4
+  ask client tcp 198.51.100.1 25 4
+}
+
+kube-not-masqueraded() {
+  fault "pods cannot reach the database network 203.0.113.0/24, the rest of the world is reached" "ip-masq-agent: nonMasqueradeCIDRs contain 203.0.113.0/24, which has no route back to pods: they leave with 10.244.0.x"
+  _kube
+  router r
+  node db
+  plug wan r eth0 198.51.100.254/24
+  link r eth1 203.0.113.1/24 db eth0 203.0.113.10/24
+  default db 203.0.113.1
+  default gw 198.51.100.254
+  rules <<'EOF'
+-t nat -N IP-MASQ
+-t nat -A POSTROUTING -m addrtype ! --dst-type LOCAL -j IP-MASQ
+-t nat -A IP-MASQ -d 10.0.0.0/8 -j RETURN
+-t nat -A IP-MASQ -d 203.0.113.0/24 -j RETURN
+-t nat -A IP-MASQ -j MASQUERADE --random-fully
+EOF
+  serve tcp db 5432
+  serve tcp client 443
+  ask pod1 tcp 203.0.113.10 5432 3
+  ask pod2 tcp 198.51.100.10 443 5
+}
+
+zones-apart() {
+  fault "guests have no internet" "raw PREROUTING puts what comes from lan0 in zone 2, answers come in by wan0 in zone 0: they are not translated back"
+  typical
+  rules <<'EOF'
+-t raw -A PREROUTING -i lan0 -s 192.168.1.20 -j CT --zone 2
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve tcp client 443
+  ask pc tcp 198.51.100.10 443 4
+  ask server tcp 198.51.100.10 443 4
+}
+
+dns-notrack() {
+  fault "the published DNS server does not answer" "raw PREROUTING: port 53 is NOTRACK since the DDoS, so DNAT does not see it: the gateway itself has no port 53"
+  typical
+  rules <<'EOF'
+-t raw -A PREROUTING -p udp --dport 53 -j CT --notrack
+-t nat -A PREROUTING -i wan0 -p udp --dport 53 -j DNAT --to-destination 192.168.1.10
+-t nat -A PREROUTING -i wan0 -p tcp --dport 53 -j DNAT --to-destination 192.168.1.10
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve udp server 53
+  serve tcp server 53
+  ask client udp 198.51.100.1 53 5
+  ask client tcp 198.51.100.1 53 1
+}
+
+other-way-back() {
+  fault "the partner's users time out at the web server, others do not" "the server has a route to 203.0.113.0/24 by another router: its answers do not pass the gateway"
+  typical
+  router r2
+  node partner
+  plug lan r2 eth0 192.168.1.2/24
+  plug wan r2 eth1 198.51.100.2/24
+  router r
+  plug wan r eth0 198.51.100.254/24
+  link r eth1 203.0.113.1/24 partner eth0 203.0.113.10/24
+  default partner 203.0.113.1
+  default gw 198.51.100.254
+  default r2 198.51.100.254
+  on server ip route add 203.0.113.0/24 via 192.168.1.2
+  rules <<'EOF'
+-t nat -A PREROUTING -i wan0 -p tcp --dport 443 -j DNAT --to-destination 192.168.1.10
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve tcp server 443
+  ask client tcp 198.51.100.1 443 5
+  ask partner tcp 198.51.100.1 443 2
+}
+
+ftp-passive() {
+  fault "FTP logs in, listings time out" "no FTP helper: the server names 192.168.1.10 in its answer to PASV"
+  typical
+  default client 198.51.100.1
+  rules <<'EOF'
+-P FORWARD DROP
+-A FORWARD -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT
+-A FORWARD -i lan0 -j ACCEPT
+-A FORWARD -i wan0 -d 192.168.1.10 -p tcp --dport 21 -j ACCEPT
+-t nat -A PREROUTING -i wan0 -d 198.51.100.1 -p tcp --dport 21 -j DNAT --to-destination 192.168.1.10
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve ftp server 21
+  ask client ftp 198.51.100.1 21 2
+}
+
+database-idle() {
+  fault "the application's database connections hang after a pause" "nf_conntrack_tcp_timeout_established is 4 s, and INVALID is dropped with tcp_loose 0; queries come every 7 s"
+  typical
+  set_ gw net.netfilter.nf_conntrack_tcp_timeout_established=4 net.netfilter.nf_conntrack_tcp_loose=0
+  rules <<'EOF'
+-A FORWARD -m conntrack --ctstate INVALID -j DROP
+-t nat -A PREROUTING -i wan0 -p tcp --dport 5432 -j DNAT --to-destination 192.168.1.10
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve tcp server 5432
+  ask client tcp 198.51.100.1 5432 3 requests=5 gap=7
+  ask client tcp 198.51.100.1 5432 1
+}
+
+connlimit() {
+  fault "users behind the partner's NAT get resets at busy times" "connlimit: more than 8 connections of one source are rejected with tcp-reset"
+  typical
+  rules <<'EOF'
+-A FORWARD -i wan0 -p tcp --syn --dport 443 -m connlimit --connlimit-above 8 --connlimit-mask 32 -j REJECT --reject-with tcp-reset
+-t nat -A PREROUTING -i wan0 -p tcp --dport 443 -j DNAT --to-destination 192.168.1.10
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  on client ip addr add 198.51.100.11/24 dev eth0
+  serve tcp server 443
+  ask client tcp 198.51.100.1 443 6 requests=3 gap=1
+  ask client tcp 198.51.100.1 443 3 from=198.51.100.11
+}
+
+crowdsec-blocks-partner() {
+  fault "the partner's office, 198.51.100.64/26, cannot open the site any more" "a blocklist set of nft, hook prerouting priority raw, contains the partner's network"
+  typical
+  node partner
+  plug wan partner eth0 198.51.100.70/24
+  ruleset <<'EOF'
+table inet crowdsec {
+  set blacklist { type ipv4_addr; flags interval; elements = { 203.0.113.0/25, 198.51.100.64/26, 192.0.2.0/24 } }
+  chain prerouting { type filter hook prerouting priority raw; policy accept; ip saddr @blacklist drop; }
+}
+table ip nat {
+  chain prerouting { type nat hook prerouting priority dstnat; iifname wan0 tcp dport { 80, 443 } dnat to 192.168.1.10; }
+  chain postrouting { type nat hook postrouting priority srcnat; oifname wan0 masquerade; }
+}
+EOF
+  serve tcp server 443
+  ask client tcp 198.51.100.1 443 6
+  ask partner tcp 198.51.100.1 443 3
+}
+
+macvlan-child() {
+  fault "the container's published port times out" "DNAT leads to a container on a macvlan of lan0: the parent cannot reach its own macvlan"
+  typical
+  node box
+  gw ip link add mv0 link lan0 type macvlan mode bridge
+  gw ip link set mv0 netns box name eth0
+  address box eth0 192.168.1.50/24
+  default box 192.168.1.1
+  rules <<'EOF'
+-t nat -A PREROUTING -i wan0 -p tcp --dport 8123 -j DNAT --to-destination 192.168.1.50
+-t nat -A PREROUTING -i wan0 -p tcp --dport 80 -j DNAT --to-destination 192.168.1.10
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve tcp box 8123
+  serve tcp server 80
+  ask client tcp 198.51.100.1 8123 2
+  ask client tcp 198.51.100.1 80 4
+}
+
+ips-stopped() {
+  fault "nothing from the LAN reaches the internet, published services neither" "FORWARD sends new connections to NFQUEUE 0, and the IPS that reads it is not running"
+  typical
+  rules <<'EOF'
+-A FORWARD -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT
+-A FORWARD -j NFQUEUE --queue-num 0
+-t nat -A PREROUTING -i wan0 -p tcp --dport 80 -j DNAT --to-destination 192.168.1.10
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve tcp server 80
+  serve tcp client 443
+  serve udp client 53
+  ask client tcp 198.51.100.1 80 3
+  ask pc tcp 198.51.100.10 443 5
+  ask pc udp 198.51.100.10 53 5
+}
+
+route-missing() {
+  fault "one of two published services times out" "DNAT to 10.20.0.5 behind the inner router 192.168.1.2; gw lost the route and sends it out by wan0"
+  typical
+  router inner isp
+  node app
+  plug wan isp eth0 198.51.100.254/24
+  plug lan inner eth0 192.168.1.2/24
+  link inner eth1 10.20.0.1/24 app eth0 10.20.0.5/24
+  default app 10.20.0.1
+  default inner 192.168.1.1
+  default gw 198.51.100.254
+  on isp ip route add blackhole 10.0.0.0/8
+  ruleset <<'EOF'
+table ip nat {
+  map services { type inet_service : ipv4_addr . inet_service; elements = { 443 : 192.168.1.10 . 443, 8443 : 10.20.0.5 . 443 } }
+  chain prerouting { type nat hook prerouting priority dstnat; iifname wan0 dnat ip addr . port to tcp dport map @services; }
+  chain postrouting { type nat hook postrouting priority srcnat; ip saddr 192.168.1.0/24 oifname wan0 masquerade; }
+}
+EOF
+  serve tcp server 443
+  serve tcp app 443
+  ask client tcp 198.51.100.1 443 5
+  ask client tcp 198.51.100.1 8443 3
+}
+
+syslog-one-way() {
+  healthy "syslog and flow records over UDP behind DNAT, which nobody answers"
+  typical
+  rules <<'EOF'
+-t nat -A PREROUTING -i wan0 -p udp -m multiport --dports 514,2055 -j DNAT --to-destination 192.168.1.10
+-t nat -A PREROUTING -i wan0 -p tcp --dport 443 -j DNAT --to-destination 192.168.1.10
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve udp server 514 answer=no
+  serve udp server 2055 answer=no
+  serve tcp server 443
+  ask client udp 198.51.100.1 514 10 answer=no
+  ask client udp 198.51.100.1 2055 4 answer=no port=40000
+  ask client tcp 198.51.100.1 443 4
+}
+
+routed-block() {
+  healthy "the provider routes 203.0.113.8/29 to the gateway: SNAT and DNAT use its addresses, which no interface has"
+  typical
+  router isp
+  node far
+  plug wan isp eth0 198.51.100.254/24
+  link isp eth1 198.18.0.1/24 far eth0 198.18.0.10/24
+  default far 198.18.0.1
+  default gw 198.51.100.254
+  on isp ip route add 203.0.113.8/29 via 198.51.100.1
+  gw ip route add blackhole 203.0.113.8/29
+  rules <<'EOF'
+-t nat -A PREROUTING -i wan0 -d 203.0.113.9 -p tcp --dport 443 -j DNAT --to-destination 192.168.1.10
+-t nat -A POSTROUTING -o wan0 -s 192.168.1.0/24 -j SNAT --to-source 203.0.113.10-203.0.113.13 --persistent
+EOF
+  serve tcp server 443
+  serve tcp far 443
+  ask far tcp 203.0.113.9 443 5
+  ask pc tcp 198.18.0.10 443 5
+}
+
+docker-busy() {
+  healthy "a Docker host: published ports, containers that call out, one another and a published port of their own host; SSH brute force that a rule drops"
+  _docker
+  _publish 8080 172.17.0.2 80
+  _publish 5000 172.17.0.3 5000
+  rules <<'EOF'
+-A INPUT -p tcp --dport 22 -m conntrack --ctstate NEW -m recent --name ssh --set
+-A INPUT -p tcp --dport 22 -m conntrack --ctstate NEW -m recent --name ssh --update --seconds 60 --hitcount 5 -j DROP
+-A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT
+EOF
+  node bot
+  plug wan bot eth0 198.51.100.66/24
+  serve tcp c1 80
+  serve tcp c2 5000
+  serve tcp gw 22
+  serve tcp client 443
+  ask client tcp 198.51.100.1 8080 6 requests=5 gap=1
+  ask client tcp 198.51.100.1 5000 2 down=300000
+  ask c1 tcp 172.17.0.3 5000 4
+  ask c2 tcp 198.51.100.10 443 4
+  ask gw tcp 198.51.100.1 8080 1
+  ask bot tcp 198.51.100.1 22 1
+}
