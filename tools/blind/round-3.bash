@@ -635,3 +635,260 @@ EOF
   ask gw tcp 198.51.100.1 8080 1
   ask bot tcp 198.51.100.1 22 1
 }
+
+masqueraded-by-mark() {
+  fault "the backup line does not work for the servers that are to use it: all their connections time out" "marked traffic of the server leaves by wan1, but SNAT without -o gives it wan0's address: the second provider drops it"
+  typical
+  router isp2
+  node far
+  link gw wan1 198.18.2.1/24 isp2 eth0 198.18.2.254/24
+  link isp2 eth1 203.0.113.2/24 far eth0 203.0.113.10/24
+  default far 203.0.113.2
+  on isp2 iptables -A FORWARD -i eth0 ! -s 198.18.2.0/24 -j DROP
+  gw ip route add default via 198.18.2.254 table 2
+  gw ip rule add fwmark 2 lookup 2
+  rules <<'EOF'
+-t mangle -A PREROUTING -i lan0 -s 192.168.1.10 -j MARK --set-mark 2
+-t nat -A POSTROUTING -s 192.168.1.0/24 ! -d 192.168.1.0/24 -j SNAT --to-source 198.51.100.1
+EOF
+  serve tcp far 443
+  serve tcp client 443
+  ask server tcp 203.0.113.10 443 4
+  ask pc tcp 198.51.100.10 443 4
+}
+
+neighbour-discovery-filtered() {
+  fault "the web site times out over IPv6, over IPv4 it works" "ip6tables INPUT drops all ICMPv6, neighbour discovery too: gw does not learn the server's address"
+  typical 6
+  rules <<'EOF'
+-t nat -A PREROUTING -i wan0 -p tcp --dport 443 -j DNAT --to-destination 192.168.1.10
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+-6 -t nat -A PREROUTING -i wan0 -p tcp --dport 443 -j DNAT --to-destination [2001:db8:2::10]
+-6 -A INPUT -i lan0 -p icmpv6 -j DROP
+-6 -A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT
+EOF
+  serve tcp server 443 bind=::
+  ask client tcp 198.51.100.1 443 4
+  ask client tcp 2001:db8:1::1 443 4
+}
+
+old-mac() {
+  fault "one of three published services times out since the server got a new network card" "a permanent neighbour entry has the old MAC address of 192.168.1.10"
+  typical
+  gw ip neigh add 192.168.1.10 lladdr 02:00:00:12:34:56 dev lan0 nud permanent
+  rules <<'EOF'
+-t nat -A PREROUTING -i wan0 -p tcp --dport 443 -j DNAT --to-destination 192.168.1.10
+-t nat -A PREROUTING -i wan0 -p tcp --dport 25 -j DNAT --to-destination 192.168.1.20
+-t nat -A PREROUTING -i wan0 -p tcp --dport 993 -j DNAT --to-destination 192.168.1.20
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve tcp server 443
+  serve tcp pc 25
+  serve tcp pc 993
+  ask client tcp 198.51.100.1 443 3
+  ask client tcp 198.51.100.1 25 3
+  ask client tcp 198.51.100.1 993 3
+}
+
+spoof-guard() {
+  fault "a container that was re-created with another MAC address has no network; its published port times out" "nft table bridge: frames of 172.17.0.3 are accepted with the old MAC address only"
+  _docker
+  _publish 8080 172.17.0.2 80
+  _publish 5000 172.17.0.3 5000
+  ruleset <<'EOF'
+table bridge guard {
+  chain prerouting {
+    type filter hook prerouting priority 0;
+    iifname "veth2" ether saddr != 02:42:ac:11:00:03 ether type { ip, arp } drop
+  }
+}
+EOF
+  serve tcp c1 80
+  serve tcp c2 5000
+  serve udp client 53
+  ask client tcp 198.51.100.1 8080 4
+  ask client tcp 198.51.100.1 5000 2
+  ask c2 udp 198.51.100.10 53 2
+}
+
+libvirt-rejects() {
+  fault "the port forwarded to the virtual machine is refused" "libvirt's chain LIBVIRT_FWI rejects new connections to virbr0, before the accept rule at the end"
+  router gw
+  node client vm
+  switch wan
+  plug wan client eth0 198.51.100.10/24
+  plug wan gw wan0 198.51.100.1/24
+  gw ip link add virbr0 type bridge
+  address gw virbr0 192.168.122.1/24
+  link gw vnet0 - vm eth0 192.168.122.20/24
+  gw ip link set vnet0 master virbr0
+  default vm 192.168.122.1
+  rules <<'EOF'
+-N LIBVIRT_FWI
+-N LIBVIRT_FWO
+-A FORWARD -j LIBVIRT_FWI
+-A FORWARD -j LIBVIRT_FWO
+-A FORWARD -d 192.168.122.20 -p tcp --dport 3389 -j ACCEPT
+-A LIBVIRT_FWI -d 192.168.122.0/24 -o virbr0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A LIBVIRT_FWI -o virbr0 -j REJECT --reject-with icmp-port-unreachable
+-A LIBVIRT_FWO -s 192.168.122.0/24 -i virbr0 -j ACCEPT
+-A LIBVIRT_FWO -i virbr0 -j REJECT --reject-with icmp-port-unreachable
+-t nat -A PREROUTING -i wan0 -p tcp --dport 3389 -j DNAT --to-destination 192.168.122.20
+-t nat -A POSTROUTING -s 192.168.122.0/24 ! -d 192.168.122.0/24 -p tcp -j MASQUERADE --to-ports 1024-65535
+EOF
+  serve tcp vm 3389
+  serve tcp client 443
+  ask client tcp 198.51.100.1 3389 2
+  ask vm tcp 198.51.100.10 443 5
+}
+
+cluster-ip-from-the-node() {
+  fault "programs of the node itself cannot reach the cluster address 10.96.0.20, pods can" "only PREROUTING jumps to KUBE-SERVICES, the jump of OUTPUT was lost: the node sends it to its default route"
+  _kube
+  router isp
+  plug wan isp eth0 198.51.100.254/24
+  default gw 198.51.100.254
+  on isp iptables -A FORWARD -d 10.0.0.0/8 -j DROP
+  gw iptables -t nat -D OUTPUT 1
+  rules <<'EOF'
+-t nat -A KUBE-SERVICES -d 10.96.0.20 -p tcp --dport 80 -j DNAT --to-destination 10.244.0.12:8080
+-t nat -A POSTROUTING -s 10.244.0.0/24 -o wan0 -j MASQUERADE
+EOF
+  serve tcp pod2 8080
+  ask pod1 tcp 10.96.0.20 80 4
+  ask gw tcp 10.96.0.20 80 2
+}
+
+one-interface-forwards-not() {
+  fault "the VPN network 10.8.0.0/24 reaches neither servers nor the internet" "net.ipv4.conf.vpn0.forwarding is 0"
+  typical
+  node road
+  link gw vpn0 10.8.0.1/24 road eth0 10.8.0.2/24
+  default road 10.8.0.1
+  set_ gw net.ipv4.conf.vpn0.forwarding=0
+  rules <<'EOF'
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve tcp server 445
+  serve tcp client 443
+  ask road tcp 192.168.1.10 445 2
+  ask road tcp 198.51.100.10 443 2
+  ask pc tcp 198.51.100.10 443 5
+}
+
+two-phones() {
+  fault "the second SIP phone cannot register" "SNAT to the fixed port 198.51.100.1:5060 for both phones: towards the same server there is one such port"
+  typical
+  node phone1 phone2
+  plug lan phone1 eth0 192.168.1.31/24
+  plug lan phone2 eth0 192.168.1.32/24
+  default phone1 192.168.1.1
+  default phone2 192.168.1.1
+  rules <<'EOF'
+-t nat -A POSTROUTING -o wan0 -p udp --sport 5060 -j SNAT --to-source 198.51.100.1:5060
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve udp client 5060
+  serve tcp client 443
+  ask phone1 udp 198.51.100.10 5060 2 port=5060
+  ask phone2 udp 198.51.100.10 5060 2 port=5060 after=1.5
+  ask pc tcp 198.51.100.10 443 4
+}
+
+phone-before-the-rules() {
+  fault "a SIP phone does not register since the gateway was restarted; phones that were switched on later do" "its flow began before the masquerade rule was loaded: the entry has no translation and is kept by the phone's packets"
+  typical
+  rules <<'EOF'
+-A FORWARD -m conntrack --ctstate INVALID -j DROP
+EOF
+  serve udp client 5060
+  serve tcp client 443
+  ask pc udp 198.51.100.10 5060 2 port=5060
+  sleep 2
+  gw iptables -t nat -A POSTROUTING -o wan0 -s 192.168.1.0/24 -j MASQUERADE
+  ask server udp 198.51.100.10 5060 2 port=5060
+  ask server tcp 198.51.100.10 443 4
+}
+
+fragments-lost() {
+  fault "large DNS answers (EDNS, 3000 bytes) never arrive, small ones do" "fragments are dropped on the gateway: net.ipv4.ipfrag_high_thresh is 1"
+  typical
+  set_ gw net.ipv4.ipfrag_low_thresh=1
+  set_ gw net.ipv4.ipfrag_high_thresh=1
+  rules <<'EOF'
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve udp client 53
+  ask pc udp 198.51.100.10 53 5 down=120
+  ask pc udp 198.51.100.10 53 5 down=3000
+}
+
+forgotten-shaper() {
+  fault "the internet is very slow, half of all requests time out" "a test's tbf of 256 kbit/s with a queue of 4 kB is still on lan0"
+  typical
+  gw tc qdisc add dev lan0 root tbf rate 256kbit burst 3000 limit 4000
+  rules <<'EOF'
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve tcp client 443
+  ask pc tcp 198.51.100.10 443 6 down=15000
+  ask server tcp 198.51.100.10 443 3 down=100
+}
+
+frozen-proxy() {
+  fault "the web site hangs: connections open, no answer comes" "the proxy on the gateway that port 80 is redirected to is stopped (SIGSTOP): its sockets fill up"
+  typical
+  rules <<'EOF'
+-t nat -A PREROUTING -i wan0 -p tcp --dport 80 -j REDIRECT --to-ports 3128
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve tcp gw 3128
+  serve tcp client 443
+  sleep 0.6
+  gw pkill -STOP -f 'serve tcp 3128'
+  ask client tcp 198.51.100.1 80 5
+  ask pc tcp 198.51.100.10 443 4
+}
+
+bridge-and-phys() {
+  healthy "a bridge with a port that carries nothing, a macvlan, IPv6 with NAT66 and neighbours that come and go; pings"
+  typical 6
+  node box
+  gw ip link add mv0 link lan0 type macvlan mode bridge
+  gw ip link set mv0 netns box name eth0
+  address box eth0 192.168.1.50/24
+  default box 192.168.1.1
+  gw ip link add br-empty up type bridge
+  address gw br-empty 172.18.0.1/16
+  rules <<'EOF'
+-t nat -A PREROUTING -i wan0 -p tcp --dport 443 -j DNAT --to-destination 192.168.1.10
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+-6 -t nat -A PREROUTING -i wan0 -p tcp --dport 443 -j DNAT --to-destination [2001:db8:2::10]
+-6 -t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve tcp server 443 bind=::
+  serve tcp client 80 bind=::
+  ask client tcp 2001:db8:1::1 443 5
+  ask client tcp 198.51.100.1 443 5
+  ask pc tcp 2001:db8:1::10 80 5
+  ask box tcp 192.168.1.10 443 1
+  ask pc ping 2001:db8:1::10 - 2
+}
+
+websockets() {
+  healthy "web sockets that are quiet for 8 s, requests that take 4 s, and clients that hang up"
+  typical
+  rules <<'EOF'
+-P FORWARD DROP
+-A FORWARD -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT
+-A FORWARD -i lan0 -j ACCEPT
+-A FORWARD -m conntrack --ctstate DNAT -j ACCEPT
+-t nat -A PREROUTING -i wan0 -p tcp -m multiport --dports 443,8443 -j DNAT --to-destination 192.168.1.10
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve tcp server 443
+  serve tcp server 8443 delay=4
+  ask client tcp 198.51.100.1 443 3 requests=6 gap=8
+  ask client tcp 198.51.100.1 8443 5 timeout=10
+  ask client tcp 198.51.100.1 8443 2 timeout=1
+}
