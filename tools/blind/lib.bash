@@ -12,7 +12,7 @@
 #   typical [6]              client 198.51.100.10 – switch wan – 198.51.100.1 wan0 gw lan0
 #                            192.168.1.1 – switch lan – server 192.168.1.10, pc 192.168.1.20;
 #                            with 6 also 2001:db8:1:: outside and 2001:db8:2:: inside
-#   serve tcp|udp|ftp NODE PORT [bind=ADDR delay=SECONDS answer=no]
+#   serve tcp|udp|ftp NODE PORT [bind=ADDR (tcp, empty: both families) delay=SECONDS answer=no]
 #   ask NODE tcp|udp|ftp|ping ADDR PORT RATE [OPTION…]   for up to 60 s, in the background:
 #     from=ADDR port=SOURCE mark=N timeout=SECONDS for=SECONDS after=SECONDS
 #     up=BYTES down=BYTES  of a request and its answer; requests=N gap=SECONDS  on a connection

@@ -667,7 +667,7 @@ neighbour-discovery-filtered() {
 -6 -A INPUT -i lan0 -p icmpv6 -j DROP
 -6 -A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT
 EOF
-  serve tcp server 443 bind=::
+  serve tcp server 443 bind=
   ask client tcp 198.51.100.1 443 4
   ask client tcp 2001:db8:1::1 443 4
 }
@@ -748,7 +748,7 @@ cluster-ip-from-the-node() {
   router isp
   plug wan isp eth0 198.51.100.254/24
   default gw 198.51.100.254
-  on isp iptables -A FORWARD -d 10.0.0.0/8 -j DROP
+  on isp ip route add blackhole 10.0.0.0/8
   gw iptables -t nat -D OUTPUT 1
   rules <<'EOF'
 -t nat -A KUBE-SERVICES -d 10.96.0.20 -p tcp --dport 80 -j DNAT --to-destination 10.244.0.12:8080
@@ -866,8 +866,8 @@ bridge-and-phys() {
 -6 -t nat -A PREROUTING -i wan0 -p tcp --dport 443 -j DNAT --to-destination [2001:db8:2::10]
 -6 -t nat -A POSTROUTING -o wan0 -j MASQUERADE
 EOF
-  serve tcp server 443 bind=::
-  serve tcp client 80 bind=::
+  serve tcp server 443 bind=
+  serve tcp client 80 bind=
   ask client tcp 2001:db8:1::1 443 5
   ask client tcp 198.51.100.1 443 5
   ask pc tcp 2001:db8:1::10 80 5
@@ -891,4 +891,246 @@ EOF
   ask client tcp 198.51.100.1 443 3 requests=6 gap=8
   ask client tcp 198.51.100.1 8443 5 timeout=10
   ask client tcp 198.51.100.1 8443 2 timeout=1
+}
+
+local-ports-used-up() {
+  fault "the proxy on the gateway answers 503 at busy times: \"cannot assign requested address\"" "net.ipv4.ip_local_port_range is 40000-40019: its connections to the backend use all of them"
+  typical
+  set_ gw net.ipv4.ip_local_port_range='40000 40019'
+  rules <<'EOF'
+-t nat -A PREROUTING -i wan0 -p tcp --dport 443 -j DNAT --to-destination 192.168.1.20
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve tcp server 8080
+  serve tcp pc 443
+  ask gw tcp 192.168.1.10 8080 6 requests=3 gap=3
+  ask client tcp 198.51.100.1 443 4
+  sleep 2
+}
+
+ipsec-policy-left() {
+  fault "the branch office network 203.0.113.0/24 is not reached any more, the internet is" "an xfrm policy of the old IPsec tunnel is still there, without an SA"
+  typical
+  router r
+  node branch
+  plug wan r eth0 198.51.100.254/24
+  link r eth1 203.0.113.1/24 branch eth0 203.0.113.10/24
+  default branch 203.0.113.1
+  default gw 198.51.100.254
+  gw ip xfrm policy add dir out src 0.0.0.0/0 dst 203.0.113.0/24 tmpl src 198.51.100.1 dst 198.51.100.254 proto esp mode tunnel
+  rules <<'EOF'
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve tcp branch 445
+  serve tcp client 443
+  ask pc tcp 203.0.113.10 445 3
+  ask pc tcp 198.51.100.10 443 5
+}
+
+second-public-address() {
+  fault "the mail server's public address 198.51.100.7 cannot be reached" "DNAT is for 198.51.100.7, which was not put on wan0 again: nobody answers ARP for it, so nothing arrives"
+  typical
+  rules <<'EOF'
+-t nat -A PREROUTING -d 198.51.100.1 -p tcp --dport 443 -j DNAT --to-destination 192.168.1.10
+-t nat -A PREROUTING -d 198.51.100.7 -p tcp --dport 25 -j DNAT --to-destination 192.168.1.20
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve tcp server 443
+  serve tcp pc 25
+  ask client tcp 198.51.100.1 443 5
+  ask client tcp 198.51.100.7 25 3
+}
+
+voice-limited() {
+  fault "calls are choppy: a third of the voice packets is lost" "nft: UDP 10000-20000 is limited to 30 packets per second, a call has 50"
+  typical
+  ruleset <<'EOF'
+table inet fw {
+  chain forward {
+    type filter hook forward priority filter; policy accept;
+    udp dport 10000-20000 limit rate over 30/second burst 10 packets drop
+  }
+}
+table ip nat {
+  chain prerouting { type nat hook prerouting priority dstnat; iifname wan0 udp dport 10000-20000 dnat to 192.168.1.10; }
+  chain postrouting { type nat hook postrouting priority srcnat; oifname wan0 masquerade; }
+}
+EOF
+  serve udp server 10002
+  serve tcp client 443
+  ask client udp 198.51.100.1 10002 50 port=16000 up=172 down=172
+  ask pc tcp 198.51.100.10 443 2
+}
+
+own-traffic-marked() {
+  fault "updates on the gateway itself time out, the LAN is fine" "mangle OUTPUT marks port 443 for the second provider: rerouted after the source was chosen, it leaves by wan1 with wan0's address"
+  typical
+  router isp2
+  node far
+  link gw wan1 198.18.2.1/24 isp2 eth0 198.18.2.254/24
+  link isp2 eth1 203.0.113.2/24 far eth0 203.0.113.10/24
+  default far 203.0.113.2
+  on isp2 iptables -A FORWARD -i eth0 ! -s 198.18.2.0/24 -j DROP
+  default gw 198.51.100.10
+  gw ip route add default via 198.18.2.254 table 2
+  gw ip rule add fwmark 2 lookup 2
+  set_ gw net.ipv4.conf.all.rp_filter=2
+  rules <<'EOF'
+-t mangle -A PREROUTING -i lan0 -p tcp --dport 443 -j MARK --set-mark 2
+-t mangle -A OUTPUT -p tcp --dport 443 -j MARK --set-mark 2
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+-t nat -A POSTROUTING -o wan1 -s 192.168.1.0/24 -j MASQUERADE
+EOF
+  serve tcp far 443
+  ask pc tcp 203.0.113.10 443 4
+  ask gw tcp 203.0.113.10 443 2
+}
+
+ttl-one() {
+  fault "since a copied \"hide tethering\" rule the LAN has no internet, the gateway itself has" "mangle PREROUTING sets the TTL of what comes from lan0 to 1: it is dropped as expired when forwarded"
+  typical
+  rules <<'EOF'
+-t mangle -A PREROUTING -i lan0 -j TTL --ttl-set 1
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve tcp client 443
+  serve udp client 53
+  ask pc tcp 198.51.100.10 443 4
+  ask pc udp 198.51.100.10 53 4
+  ask gw udp 198.51.100.10 53 2
+}
+
+ula-untranslated() {
+  fault "web pages open late: everything is tried over IPv6 first, and that times out" "the LAN has private IPv6 addresses, fd00::/64, and masquerade is for IPv4 only"
+  typical 6
+  on pc ip addr del 2001:db8:2::20/64 dev eth0
+  on pc ip addr add fd00:0:0:1::20/64 dev eth0
+  gw ip addr add fd00:0:0:1::1/64 dev lan0
+  on pc ip route replace default via fd00:0:0:1::1
+  on client ip route del default via 2001:db8:1::1
+  rules <<'EOF'
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve tcp client 443 bind=
+  ask pc tcp 2001:db8:1::10 443 4
+  ask pc tcp 198.51.100.10 443 4
+}
+
+shadowed-rule() {
+  fault "the mail web interface, port 8443, is refused" "an earlier rule for ports 8000:8999 leads it to 192.168.1.10, which has no 8443; the one for 192.168.1.20 is never reached"
+  typical
+  rules <<'EOF'
+-t nat -A PREROUTING -i wan0 -p tcp --dport 8000:8999 -j DNAT --to-destination 192.168.1.10
+-t nat -A PREROUTING -i wan0 -p tcp --dport 8443 -j DNAT --to-destination 192.168.1.20
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve tcp server 8080
+  serve tcp pc 8443
+  ask client tcp 198.51.100.1 8080 5
+  ask client tcp 198.51.100.1 8443 2
+}
+
+own-icmp-dropped() {
+  fault "uploads from the office stall, small requests work" "wan0 has MTU 1400, and OUTPUT drops all ICMP: the PC is not told \"fragmentation needed\""
+  typical
+  gw ip link set wan0 mtu 1400
+  rules <<'EOF'
+-A OUTPUT -p icmp -j DROP
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve tcp client 443
+  ask pc tcp 198.51.100.10 443 3 up=100
+  ask pc tcp 198.51.100.10 443 2 up=30000
+}
+
+synproxy() {
+  healthy "SYNPROXY protects the own web server and one behind DNAT"
+  typical
+  set_ gw net.netfilter.nf_conntrack_tcp_loose=0 net.ipv4.tcp_syncookies=1 net.ipv4.tcp_timestamps=1
+  rules <<'EOF'
+-t raw -A PREROUTING -i wan0 -p tcp --dport 80 --syn -j CT --notrack
+-A INPUT -i wan0 -p tcp --dport 80 -m conntrack --ctstate INVALID,UNTRACKED -j SYNPROXY --sack-perm --timestamp --wscale 7 --mss 1460
+-A INPUT -m conntrack --ctstate INVALID -j DROP
+-t nat -A PREROUTING -i wan0 -p tcp --dport 443 -j DNAT --to-destination 192.168.1.10
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve tcp gw 80
+  serve tcp server 443
+  ask client tcp 198.51.100.1 80 5
+  ask client tcp 198.51.100.1 443 5
+}
+
+lan-noise() {
+  healthy "a home router: hairpin, broadcasts to ports that nobody has, ident is rejected, an IPS queue that is bypassed"
+  typical
+  rules <<'EOF'
+-P INPUT DROP
+-A INPUT -i lo -j ACCEPT
+-A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT
+-A INPUT -i lan0 -p udp --dport 53 -j ACCEPT
+-A INPUT -p tcp --dport 113 -j REJECT --reject-with tcp-reset
+-A FORWARD -j NFQUEUE --queue-num 0 --queue-bypass
+-t nat -A PREROUTING -d 198.51.100.1 -p tcp --dport 443 -j DNAT --to-destination 192.168.1.10
+-t nat -A POSTROUTING -s 192.168.1.0/24 -d 192.168.1.10 -p tcp --dport 443 -j MASQUERADE
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve tcp server 443
+  serve udp gw 53
+  ask client tcp 198.51.100.1 443 4
+  ask pc tcp 198.51.100.1 443 4
+  ask pc udp 192.168.1.1 53 4
+  ask client tcp 198.51.100.1 113 1
+  ask pc udp 239.255.255.250 1900 3 answer=no
+  on pc ip route add 239.0.0.0/8 dev eth0
+}
+
+hashed-backends() {
+  healthy "an nft load balancer spreads clients by hash over three servers, 50 connections per second, half of them ended by reset; one server is drained"
+  typical
+  ip -n server addr add 192.168.1.11/24 dev eth0
+  ip -n server addr add 192.168.1.12/24 dev eth0
+  local i
+  for i in {11..20}; do on client ip addr add "198.51.100.$i/24" dev eth0; done
+  ruleset <<'EOF'
+table ip lb {
+  map backends { type mark : ipv4_addr; elements = { 0 : 192.168.1.10, 1 : 192.168.1.11, 2 : 192.168.1.11 } }
+  chain prerouting {
+    type nat hook prerouting priority dstnat;
+    iifname wan0 tcp dport { 80, 443 } dnat to jhash ip saddr mod 3 map @backends
+  }
+  chain postrouting { type nat hook postrouting priority srcnat; oifname lan0 ct status dnat masquerade; }
+}
+EOF
+  serve tcp server 443
+  ask client tcp 198.51.100.1 443 25 from=198.51.100.11
+  ask client tcp 198.51.100.1 443 25 from=198.51.100.12 abort=1
+  ask client tcp 198.51.100.1 443 3 from=198.51.100.17
+}
+
+kube-quiet() {
+  healthy "a Kubernetes node: session affinity, a service without endpoints that nobody asks, UDP and TCP DNS, node ports from pods and from outside, a pod that is asked on a closed port once in a while by a probe"
+  _kube
+  rules <<'EOF'
+-A FORWARD -m conntrack --ctstate INVALID -j DROP
+-A FORWARD -m mark --mark 0x4000/0x4000 -j ACCEPT
+-A FORWARD -d 10.96.0.99 -p tcp --dport 443 -j REJECT --reject-with icmp-port-unreachable
+-t nat -N KUBE-SVC-DNS
+-t nat -A KUBE-SERVICES -d 10.96.0.10 -p udp --dport 53 -j KUBE-SVC-DNS
+-t nat -A KUBE-SERVICES -d 10.96.0.10 -p tcp --dport 53 -j KUBE-SVC-DNS
+-t nat -A KUBE-SVC-DNS -m recent --name dns1 --rcheck --seconds 10800 --reap --rsource -j DNAT --to-destination 10.244.0.11
+-t nat -A KUBE-SVC-DNS -m statistic --mode random --probability 0.5 -m recent --name dns1 --set --rsource -j DNAT --to-destination 10.244.0.11
+-t nat -A KUBE-SVC-DNS -j DNAT --to-destination 10.244.0.12
+-t nat -A KUBE-NODEPORTS -p tcp --dport 30053 -j KUBE-MARK-MASQ
+-t nat -A KUBE-NODEPORTS -p tcp --dport 30053 -j DNAT --to-destination 10.244.0.12:53
+-t nat -A POSTROUTING -s 10.244.0.0/24 ! -d 10.0.0.0/8 -j MASQUERADE
+EOF
+  local i
+  for i in 1 2; do serve udp "pod$i" 53 && serve tcp "pod$i" 53; done
+  serve tcp client 443
+  ask pod3 udp 10.96.0.10 53 10
+  ask pod3 tcp 10.96.0.10 53 3
+  ask client tcp 198.51.100.1 30053 4
+  ask gw tcp 10.96.0.10 53 2
+  ask pod3 tcp 198.51.100.10 443 4
+  ask gw tcp 10.244.0.13 8080 0.5
 }
