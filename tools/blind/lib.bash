@@ -14,7 +14,7 @@
 #                            with 6 also 2001:db8:1:: outside and 2001:db8:2:: inside
 #   serve tcp|udp|ftp NODE PORT [bind=ADDR (tcp, empty: both families) delay=SECONDS answer=no]
 #   ask NODE tcp|udp|ftp|ping ADDR PORT RATE [OPTION…]   for up to 60 s, in the background:
-#     from=ADDR port=SOURCE mark=N timeout=SECONDS for=SECONDS after=SECONDS
+#     from=ADDR port=SOURCE (udp: one flow) timeout=SECONDS for=SECONDS after=SECONDS
 #     up=BYTES down=BYTES  of a request and its answer; requests=N gap=SECONDS  on a connection
 #     want=NODE  who must answer; answer=no; abort=1  ends by reset; ping: pmtu=do
 out=${out:?}
@@ -22,7 +22,6 @@ here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 
 fault() { printf 'fault\nfelt: %s\nwhy: %s\n' "$1" "$2" >"$out/truth.txt"; }
 healthy() { printf 'healthy\nodd: %s\n' "$1" >"$out/truth.txt"; }
-
 on() { local node=$1 && shift && ip netns exec "$node" "$@"; }
 set_() { local node=$1 && shift && on "$node" sysctl -qw "$@"; }
 gw() { on gw "$@"; }
@@ -34,7 +33,6 @@ rules() {
     case $line in '' | '#'*) ;; -6*) on gw ip6tables -w ${line#-6} ;; *) on gw iptables -w $line ;; esac
   done
 }
-
 node() {
   local name
   for name; do
@@ -76,7 +74,6 @@ default() {
   shift
   for via; do ip -n "$node" route add default via "$via"; done
 }
-
 typical() {
   local six=${1:+y}
   router gw
@@ -91,7 +88,6 @@ typical() {
   default pc 192.168.1.1 ${six:+2001:db8:2::1}
   [ -z "$six" ] || default client 2001:db8:1::1
 }
-
 peers=0
 peer() { # NODE serve|ask …
   local node=$1 && shift

@@ -7,6 +7,7 @@
 TCP speaks HTTP (curl works too). What became of each attempt is counted in the file $FELT."""
 import asyncio
 import collections
+import contextlib
 import os
 import re
 import signal
@@ -25,7 +26,7 @@ async def report(title):
 
 async def answer_tcp(r, w, o):
     felt["connections"] += 1
-    try:
+    with contextlib.suppress(OSError, asyncio.IncompleteReadError):
         while line := await r.readline():
             up, down = 0, int(re.match(rb"GET /(\d*)", line)[1] or 100)
             while (line := (await r.readline()).lower().strip()):
@@ -36,8 +37,6 @@ async def answer_tcp(r, w, o):
             w.write(f"HTTP/1.1 200 OK\r\nServer: {os.environ['NODE']}\r\nContent-Length: {down}\r\n\r\n".encode())
             w.write(b"x" * down)
             await w.drain()
-    except (OSError, asyncio.IncompleteReadError):
-        pass
     w.close()
 
 async def answer_ftp(r, w, o):
@@ -53,22 +52,19 @@ async def answer_ftp(r, w, o):
     w.close()
 
 class AnswerUDP(asyncio.DatagramProtocol):
-    def __init__(self, o):
-        self.o = o
-
     def connection_made(self, transport):
         self.transport = transport
-
     def datagram_received(self, data, source):
         felt["datagrams"] += 1
-        if self.o.get("answer") != "no":
+        if not self.silent:
             self.transport.sendto(b"x" * int(data.split()[0]), source)
 
 async def serve(kind, port, *options):
     o = dict(x.split("=", 1) for x in options)
     bind = o.get("bind", "0.0.0.0")
     if kind == "udp":
-        await asyncio.get_running_loop().create_datagram_endpoint(lambda: AnswerUDP(o), (bind, int(port)))
+        AnswerUDP.silent = o.get("answer") == "no"
+        await asyncio.get_running_loop().create_datagram_endpoint(AnswerUDP, (bind, int(port)))
     else:
         answer = answer_ftp if kind == "ftp" else answer_tcp
         await asyncio.start_server(lambda r, w: answer(r, w, o), bind, int(port), backlog=1000)
@@ -81,18 +77,12 @@ def opened(address, kind, o):
     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if "from" in o or "port" in o:
         s.bind((o.get("from", "::" if ":" in address else "0.0.0.0"), int(o.get("port", 0))))
-    if "mark" in o:
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, int(o["mark"], 0))
     return s
 
 async def ask_tcp(address, port, o, stage):
     loop, wait, up = asyncio.get_running_loop(), float(o.get("timeout", 2)), int(o.get("up", 0))
     s = opened(address, "tcp", o)
-    try:
-        await asyncio.wait_for(loop.sock_connect(s, (address, port)), wait)
-    except BaseException:
-        s.close()
-        raise
+    await asyncio.wait_for(loop.sock_connect(s, (address, port)), wait)
     r, w = await asyncio.open_connection(sock=s)
     try:
         for i in range(int(o.get("requests", 1))):
@@ -121,64 +111,73 @@ async def ask_ftp(address, port, o, stage):
         w.close()
     return "ok"
 
-async def ask_udp(address, port, o, stage, s=None):
-    loop, own = asyncio.get_running_loop(), s is None
-    s = s or opened(address, "udp", o)
+async def ask_udp(address, port, o, stage):
+    loop, s = asyncio.get_running_loop(), opened(address, "udp", o)
     try:
-        if own:
-            await loop.sock_connect(s, (address, port))
+        await loop.sock_connect(s, (address, port))
         await loop.sock_sendall(s, str(o.get("down", 100)).encode().ljust(int(o.get("up", 50))))
         if o.get("answer") == "no":
             return "sent"
         await asyncio.wait_for(loop.sock_recv(s, 65536), float(o.get("timeout", 1)))
     finally:
-        if own:
-            s.close()
+        s.close()
     return "ok"
+
+async def flow(address, port, rate, seconds, o):
+    async def counted(what, f, *args):
+        try:
+            await f(*args)
+            felt[what] += 1
+        except OSError as e:
+            felt[os.strerror(e.errno).lower()] += 1
+    async def answers():
+        while True:
+            await counted("answered", loop.sock_recv, s, 65536)
+    loop, s = asyncio.get_running_loop(), opened(address, "udp", o)
+    await loop.sock_connect(s, (address, port))
+    reader = asyncio.create_task(answers())
+    for _ in range(int(rate * seconds)):
+        await counted("sent", loop.sock_sendall, s, str(o.get("down", 100)).encode().ljust(int(o.get("up", 50))))
+        await asyncio.sleep(1 / rate)
+    await reader
 
 async def attempt(ask, *args):
     stage = [""]
     try:
         felt[await ask(*args, stage)] += 1
-    except asyncio.TimeoutError:
-        felt[stage[0] + "timeout"] += 1
-    except asyncio.IncompleteReadError:
-        felt[stage[0] + "closed"] += 1
+    except (asyncio.TimeoutError, asyncio.IncompleteReadError) as e:
+        felt[stage[0] + ("closed" if hasattr(e, "partial") else "timeout")] += 1
     except OSError as e:
         felt[stage[0] + (os.strerror(e.errno) if e.errno else type(e).__name__).lower()] += 1
 
 async def ping(address, rate, o):
     p = await asyncio.create_subprocess_exec(
         "setpriv", "--pdeathsig", "KILL", "ping", "-n", "-O", "-i", str(1 / rate), "-s", o.get("up", "56"), *(["-M", o["pmtu"]] if "pmtu" in o else []),
-        *(["-I", o["from"]] if "from" in o else []), address, stdout=asyncio.subprocess.PIPE)
+        address, stdout=asyncio.subprocess.PIPE)
     while line := (await p.stdout.readline()).decode():
-        if "bytes from" in line:
-            felt["ok"] += 1
-        elif "no answer yet" in line:
-            felt["timeout"] += 1
-        elif line.startswith("From "):
+        if line.startswith("From "):
             felt[re.sub(r".*icmp_seq=\d+ ", "", line).strip().lower()] += 1
+        elif "icmp_seq=" in line:
+            felt["ok" if "bytes from" in line else "timeout"] += 1
 
 async def ask(kind, address, port, rate, *options):
     o = dict(x.split("=", 1) for x in options)
     rate, seconds = float(rate), min(float(o.get("for", 60)), 60)
     shown = "".join(" " + x for x in options)
-    task = asyncio.create_task(report(f"asks {kind} {address}:{port}, {rate:g}/s{shown}"))
+    reporting = asyncio.create_task(report(f"asks {kind} {address}:{port}, {rate:g}/s{shown}"))
     await asyncio.sleep(float(o.get("after", 0.7)))
     if kind == "ping":
         await asyncio.wait_for(ping(address, rate, o), seconds)
-    what, s = {"tcp": ask_tcp, "udp": ask_udp, "ftp": ask_ftp}[kind], None
     if kind == "udp" and "port" in o:  # one flow, as of a phone
-        s = opened(address, kind, o)
-        await asyncio.get_running_loop().sock_connect(s, (address, int(port)))
+        return await flow(address, int(port), rate, seconds, o)
+    what = {"tcp": ask_tcp, "udp": ask_udp, "ftp": ask_ftp}[kind]
     running = set()
     for _ in range(int(rate * seconds)):
-        args = (address, int(port), o)
-        t = asyncio.create_task(attempt(lambda *a: what(*a, s) if s else what(*a), *args))
+        t = asyncio.create_task(attempt(what, address, int(port), o))
         running.add(t)
         t.add_done_callback(running.discard)
         await asyncio.sleep(1 / rate)
-    await task
+    await reporting
 
 signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 asyncio.run({"serve": serve, "ask": ask}[sys.argv[1]](*sys.argv[2:]))

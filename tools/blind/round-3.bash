@@ -350,7 +350,7 @@ EOF
 }
 
 snat-lost-address() {
-  fault "half of the office has no internet: every second connection times out" "SNAT to the pool 198.51.100.1-198.51.100.2, but .2 was never put back on wan0 after the reboot: nobody answers ARP for it"
+  fault "half of the office has no internet" "192.168.1.21 is translated to 198.51.100.2, which was not put back on wan0 after the reboot: nobody answers ARP for it"
   typical
   node pc2
   plug lan pc2 eth0 192.168.1.21/24
@@ -467,7 +467,7 @@ EOF
 }
 
 database-idle() {
-  fault "the application's database connections hang after a pause" "nf_conntrack_tcp_timeout_established is 4 s, and INVALID is dropped with tcp_loose 0; queries come every 7 s"
+  fault "the application's database connections are reset after a pause" "nf_conntrack_tcp_timeout_established is 4 s and tcp_loose 0, queries come every 7 s: later packets are invalid, so not translated, and the gateway itself answers them with RST"
   typical
   set_ gw net.netfilter.nf_conntrack_tcp_timeout_established=4 net.netfilter.nf_conntrack_tcp_loose=0
   rules <<'EOF'
@@ -958,7 +958,7 @@ table ip nat {
 EOF
   serve udp server 10002
   serve tcp client 443
-  ask client udp 198.51.100.1 10002 50 port=16000 up=172 down=172
+  ask client udp 198.51.100.1 10002 50 port=36000 up=172 down=172
   ask pc tcp 198.51.100.10 443 2
 }
 
@@ -1093,10 +1093,9 @@ hashed-backends() {
   for i in {11..20}; do on client ip addr add "198.51.100.$i/24" dev eth0; done
   ruleset <<'EOF'
 table ip lb {
-  map backends { type mark : ipv4_addr; elements = { 0 : 192.168.1.10, 1 : 192.168.1.11, 2 : 192.168.1.11 } }
   chain prerouting {
     type nat hook prerouting priority dstnat;
-    iifname wan0 tcp dport { 80, 443 } dnat to jhash ip saddr mod 3 map @backends
+    iifname wan0 tcp dport { 80, 443 } dnat to jhash ip saddr mod 3 map { 0 : 192.168.1.10, 1 : 192.168.1.11, 2 : 192.168.1.11 }
   }
   chain postrouting { type nat hook postrouting priority srcnat; oifname lan0 ct status dnat masquerade; }
 }
@@ -1126,6 +1125,7 @@ kube-quiet() {
 EOF
   local i
   for i in 1 2; do serve udp "pod$i" 53 && serve tcp "pod$i" 53; done
+  default gw 198.51.100.10
   serve tcp client 443
   ask pod3 udp 10.96.0.10 53 10
   ask pod3 tcp 10.96.0.10 53 3
@@ -1133,4 +1133,39 @@ EOF
   ask gw tcp 10.96.0.10 53 2
   ask pod3 tcp 198.51.100.10 443 4
   ask gw tcp 10.244.0.13 8080 0.5
+}
+
+overlay() {
+  healthy "DNAT to a container on another node, over VXLAN with MTU 1450; the MSS is clamped, large answers, short UDP timeouts, a blocklist that nobody meets"
+  router gw node2
+  node client box
+  switch wan
+  plug wan client eth0 198.51.100.10/24
+  plug wan gw wan0 198.51.100.1/24
+  link gw eth1 198.18.0.1/24 node2 eth1 198.18.0.2/24
+  local n
+  for n in 1 2; do
+    set -- gw node2
+    ip -n "${!n}" link add flannel type vxlan id 1 dev eth1 dstport 8472 remote "198.18.0.$((3 - n))" local "198.18.0.$n"
+    address "${!n}" flannel "10.244.$n.1/16"
+  done
+  link node2 cni0 10.245.0.1/24 box eth0 10.245.0.9/24
+  default box 10.245.0.1
+  default node2 10.244.1.1
+  gw ip route add 10.245.0.0/24 via 10.244.2.1
+  gw ipset create blocked hash:net
+  gw ipset add blocked 203.0.113.0/24
+  set_ gw net.netfilter.nf_conntrack_udp_timeout=5
+  rules <<'EOF'
+-t raw -A PREROUTING -m set --match-set blocked src -j DROP
+-t mangle -A FORWARD -p tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu
+-t nat -A PREROUTING -i wan0 -p tcp --dport 80 -j DNAT --to-destination 10.245.0.9
+-t nat -A PREROUTING -i wan0 -p udp --dport 53 -j DNAT --to-destination 10.245.0.9
+-t nat -A POSTROUTING -o wan0 -j MASQUERADE
+EOF
+  serve tcp box 80
+  serve udp box 53
+  ask client tcp 198.51.100.1 80 4 down=100000
+  ask client tcp 198.51.100.1 80 2 up=30000
+  ask client udp 198.51.100.1 53 8
 }
