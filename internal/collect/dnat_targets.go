@@ -17,7 +17,6 @@ import (
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -103,10 +102,10 @@ func (o *observation) askTargets(natRules *snapshot.NATRules) (*snapshot.DNATTar
 		return all, nil
 	}
 	k := &lookups{rules: natRules, listening: map[string][]netip.AddrPort{}, judged: mostJudged}
-	rules, err := netlink.RuleList(unix.AF_UNSPEC)
-	if err == nil {
-		all.PolicyRouting = slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Priority != 0 && r.Priority != 32766 && r.Priority != 32767 })
-		k.neighbours, err = netlink.NeighList(0, unix.AF_UNSPEC)
+	var err error
+	if k.router, err = o.asksRoutes(); err == nil {
+		all.PolicyRouting = len(k.router.rules) > 0
+		k.host, err = o.readHost()
 	}
 	if err == nil {
 		k.tables, err = o.judged()
@@ -140,10 +139,11 @@ func (o *observation) judged() (all []*ruleset.Table, err error) {
 
 // lookups is what is read once for all targets.
 type lookups struct {
-	rules      *snapshot.NATRules
-	neighbours []netlink.Neigh
-	listening  map[string][]netip.AddrPort
-	tables     []*ruleset.Table
+	rules     *snapshot.NATRules
+	router    *router
+	host      *host
+	listening map[string][]netip.AddrPort
+	tables    []*ruleset.Table
 	// filters is how many rules tables have, judged how many may still be asked.
 	filters, judged int
 }
@@ -153,35 +153,25 @@ func (k *lookups) fill(t *snapshot.DNATTarget) error {
 		t.Local = true
 		return k.listens(t)
 	}
-	routes, err := netlink.RouteGet(t.Address.AsSlice())
-	var errno unix.Errno
+	route, known := k.router.ask(flow{to: netip.AddrPortFrom(t.Address, 0)})
 	switch {
-	case errors.As(err, &errno) && slices.Contains([]unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL}, errno):
-		t.NoRoute = errno.Error()
+	case !known:
 		return nil
-	case err != nil || len(routes) == 0:
-		return err
-	case routes[0].Type == unix.RTN_LOCAL:
+	case route.Error != "":
+		t.NoRoute = route.Error
+		return nil
+	case route.Local:
 		t.Local = true
 		if t.Address.Is4() && t.Address.IsLoopback() && k.rules.Rules[t.Rule].Hook == "prerouting" {
+			var err error
 			if t.Martian, err = localnetOff(k.rules.Rules[t.Rule].InInterface); err != nil {
 				return err
 			}
 		}
 		return k.listens(t)
 	}
-	t.NextHop = t.Address
-	if gw, ok := netip.AddrFromSlice(routes[0].Gw); ok {
-		t.NextHop = gw.Unmap()
-	}
-	if link, err := net.InterfaceByIndex(routes[0].LinkIndex); err == nil {
-		t.Interface = link.Name
-	}
-	for _, n := range k.neighbours {
-		if addr, _ := netip.AddrFromSlice(n.IP); addr.Unmap() == t.NextHop && n.LinkIndex == routes[0].LinkIndex {
-			t.Neighbour = neighbourStates[n.State]
-		}
-	}
+	t.NextHop, t.Interface, t.Neighbour, t.Broken = route.NextHop, route.Out, route.Neighbour, route.Broken
+	t.Refused = k.router.example(k.host, &k.rules.Rules[t.Rule], t)
 	return nil
 }
 

@@ -25,8 +25,10 @@ type observation struct {
 	tableRead         bool
 	// ipvsTable is nil where IPVS has none, or it could not be read.
 	ipvsTable *ipvsTable
-	// tables are what judged has read.
+	// tables are what judged has read, routes is what asksRoutes has opened, host what readHost has read.
 	tables []*ruleset.Table
+	routes *router
+	host   *host
 }
 
 // entryFunc is asked before the dump for the function to call with each entry of
@@ -130,6 +132,10 @@ func (o *observation) collect(ctx context.Context, all []collector) {
 	err := o.src.inside(func() error {
 		for _, c := range all {
 			o.part(c.part, func() error { return c.read(o, ctx) })
+		}
+		if o.routes != nil {
+			o.routes.close()
+			o.routes = nil
 		}
 		return nil
 	})

@@ -209,6 +209,8 @@ type DNATTarget struct {
 	NextHop   netip.Addr `json:"next_hop,omitzero"`
 	Interface string     `json:"interface,omitempty"`
 	Neighbour string     `json:"neighbour,omitempty"`
+	// Broken is why nothing gets through Interface; empty where nothing is known.
+	Broken string `json:"broken,omitempty"`
 	// Local targets are of this machine. Listening is whether a socket takes what comes
 	// there; nil where that is not known.
 	Local bool `json:"local,omitempty"`
@@ -216,6 +218,9 @@ type DNATTarget struct {
 	// net.ipv4.conf.*.route_localnet is 0.
 	Martian   bool  `json:"martian,omitempty"`
 	Listening *bool `json:"listening,omitempty"`
+	// Refused is an example of a client whose packets the kernel does not lead there, though a route
+	// leads there; nil where none is known.
+	Refused *Ways `json:"refused,omitempty"`
 	// NotForwarded is the sysctl by which this machine does not forward to it; empty where it
 	// does, or where it is Local.
 	NotForwarded string `json:"not_forwarded,omitempty"`

@@ -1,0 +1,252 @@
+package diagnose
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"golang.org/x/sys/unix"
+)
+
+// detour is what is wrong with the routes of a connection that fails; it has no cause where nothing is known
+// to be.
+type detour struct {
+	cause string
+	// certain is false where a mark may lead the packets elsewhere, or where it is an indication.
+	certain bool
+	remedy  Remedy
+}
+
+// routing is the routes of a connection that fails, and what they are compared with.
+type routing struct {
+	rec   *snapshot.Recording
+	audit *snapshot.Audit
+	*snapshot.Ways
+	// target is what the first packet is led to, given what its source becomes.
+	target, given netip.Addr
+	published     bool
+}
+
+// routingOf returns nil where the routes were not asked for.
+func routingOf(rec *snapshot.Recording, w *snapshot.Ways, target, given netip.Addr, published bool) *routing {
+	if w == nil || rec.Last().Audit == nil {
+		return nil
+	}
+	return &routing{rec, rec.Last().Audit, w, target, given, published}
+}
+
+// ofService are the routes of a service's connections.
+func ofService(rec *snapshot.Recording, s *snapshot.Service) *routing {
+	target := s.Target.Addr()
+	if s.Kind != snapshot.ServiceDNAT && len(s.Destinations) > 0 {
+		target = s.Destinations[0].Addr()
+	}
+	given := s.Given
+	if s.Kind == snapshot.ServiceUntranslated {
+		given = netip.Addr{}
+	}
+	return routingOf(rec, s.Ways, target, given, s.Kind == snapshot.ServiceDNAT)
+}
+
+// loses finds what the routes have to do with connections that get no answer; answered is true where the
+// server answers and its clients do not go on.
+func (r *routing) loses(answered bool) detour {
+	switch {
+	case r == nil:
+		return detour{}
+	case answered:
+		return r.answer()
+	}
+	return r.question()
+}
+
+// question finds what keeps the first packets, which left this host, from their target.
+func (r *routing) question() detour {
+	q, sure := r.taken()
+	if q == nil || q.Error != "" || q.Local {
+		return detour{}
+	}
+	if d := r.blocked(q, "what is sent to "+r.target.String()); d.cause != "" {
+		return d.unless(!sure)
+	}
+	at, own := r.audit.Near(r.given)
+	server, _ := r.audit.Near(r.target)
+	switch out := r.audit.Interface(q.Out); {
+	case own && out != nil && at.Name != q.Out && len(out.Addresses) > 0:
+		return detour{fmt.Sprintf("they leave by %s%s with the source %s, which is the address of %s: answers come by that network, and that of %s may drop what has a foreign source", q.Out, by(q), r.given, at.Name, q.Out),
+			true, advice("way-source", q.Out, where(r.rec))}
+	case q.Out == r.In && r.published && r.target.IsPrivate() && (server == nil || server.Name != r.In):
+		return r.backOut(q)
+	case q.Hardware != "":
+		return r.permanent(q)
+	}
+	return detour{}
+}
+
+// taken is the route of the question: that of the mark which explains the given source, or the one without
+// a mark. sure is false where another one may be taken.
+func (r *routing) taken() (route *snapshot.Route, sure bool) {
+	if r.Question == nil {
+		return nil, false
+	}
+	at, own := r.audit.Near(r.given)
+	for i := range r.Question.Hops {
+		if h := &r.Question.Hops[i]; own && h.Out == at.Name {
+			return h, true
+		}
+	}
+	for i := range r.Question.Marked {
+		if m := &r.Question.Marked[i]; own && m.Out == at.Name && r.Question.Out != at.Name {
+			return &m.Route, true
+		}
+	}
+	return r.Question, len(r.Question.Marked)+len(r.Question.Hops) == 0 || own && at.Name == r.Question.Out
+}
+
+// backOut is about connections that are led out by the interface that they came in by.
+func (r *routing) backOut(q *snapshot.Route) detour {
+	d := detour{fmt.Sprintf("the route to %s is out by %s%s, by which they came in: no other route leads there", r.target, q.Out, by(q)), len(q.Marked) == 0, advice("way-route", r.target, where(r.rec))}
+	for _, l := range r.audit.Interfaces {
+		if !l.Up && slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return p.Contains(r.target) }) {
+			d.cause, d.remedy = fmt.Sprintf("%s, on whose network %s is, is down, so that the route to it is out by %s", l.Name, r.target, q.Out), advice("way-up", l.Name, where(r.rec))
+		}
+	}
+	return d
+}
+
+// permanent is about a next hop whose hardware address was set by hand.
+func (r *routing) permanent(q *snapshot.Route) detour {
+	return detour{fmt.Sprintf("the neighbour entry of %s on %s is permanent, with the hardware address %s: it may be that of a card that is gone, and the kernel does not ask again", q.NextHop, q.Out, q.Hardware),
+		false, advice("way-neighbour", q.NextHop, q.Out, where(r.rec))}
+}
+
+// blocked finds what keeps packets from a next hop.
+func (r *routing) blocked(route *snapshot.Route, what string) detour {
+	switch {
+	case route.Broken != "":
+		return detour{fmt.Sprintf("%s leaves by %s%s, which %s", what, route.Out, by(route), route.Broken), true, advice("way-link", route.Out, where(r.rec))}
+	case route.Neighbour == snapshot.NeighbourFailed || route.Neighbour == snapshot.NeighbourIncomplete:
+		hop := "its own address"
+		if route.NextHop != r.target && route.NextHop != r.Client {
+			hop = "the next hop"
+		}
+		return detour{fmt.Sprintf("%s leaves by %s%s, where nobody answers for %s, %s (%s)", what, route.Out, by(route), route.NextHop, hop, route.Neighbour), true, advice("way-hop", route.NextHop, route.Out, where(r.rec))}
+	}
+	return detour{}
+}
+
+// answer finds what keeps answers, which came to this host, from the client.
+func (r *routing) answer() detour {
+	a := r.Answer
+	if a == nil || a.Local {
+		return detour{}
+	}
+	if in := r.audit.Interface(r.AnswerIn); in != nil && in.ForwardingOff {
+		return detour{fmt.Sprintf("the server answers, and this host does not forward what comes in by %s: net.ipv4.conf.%[1]s.forwarding is 0", r.AnswerIn), true, advice("forward", "net.ipv4.conf."+r.AnswerIn+".forwarding", where(r.rec))}
+	}
+	if a.Error != "" {
+		return detour{fmt.Sprintf("the server answers, and the kernel does not lead the answers, which come in by %s, to %s: %s", r.AnswerIn, r.Client, refusal(a, r.AnswerIn)), true, r.refused(a, r.Client)}.unless(r.marked(a) != "")
+	}
+	if d := r.blocked(a, "the answer to "+r.Client.String()); d.cause != "" {
+		return d.unless(len(a.Marked) > 0)
+	}
+	if a.Out != r.In {
+		cause := fmt.Sprintf("the server answers, and the answers to %s leave by %s%s, while the connections come in by %s", r.Client, a.Out, by(a), r.In)
+		if mark := r.marked(a); mark != "" {
+			cause += "; " + mark + " would lead them out by " + r.In + ", and nothing gives it to them, or another one"
+		}
+		return detour{cause, true, advice("service-uplinks", r.In, where(r.rec))}
+	}
+	for _, m := range a.Marked {
+		if m.Error != "" || m.Out != r.In {
+			return detour{fmt.Sprintf("the server answers; with the mark %#x the answers to %s would be led elsewhere than by %s, by which the connections come in: rule %s", m.Mark, r.Client, r.In, m.Policy), false, advice("service-uplinks", r.In, where(r.rec))}
+		}
+	}
+	return detour{}
+}
+
+// marked is a mark by which a route is that of the question; empty where there is none.
+func (r *routing) marked(a *snapshot.Route) string {
+	for _, m := range a.Marked {
+		if m.Error == "" && m.Out == r.In {
+			return fmt.Sprintf("the mark %#x (rule %s)", m.Mark, m.Policy)
+		}
+	}
+	return ""
+}
+
+func (d detour) unless(doubtful bool) detour {
+	d.certain = d.certain && !doubtful
+	return d
+}
+
+// by is the routing rule that a route comes from, in parentheses.
+func by(route *snapshot.Route) string {
+	if route.Policy == "" {
+		return ""
+	}
+	return " (rule " + route.Policy + ")"
+}
+
+// refusal says why the kernel does not send a packet on.
+func refusal(route *snapshot.Route, in string) string {
+	text := "no route leads there"
+	switch kind := refusingRoutes[route.Error]; {
+	case route.Error == unix.EXDEV.Error():
+		text = fmt.Sprintf("the reverse path filter of %s is strict (rp_filter), and the way back to their source is by another interface", in)
+	case kind != "" && route.Policy != "":
+		text = fmt.Sprintf("the routing rule %s", route.Policy)
+		if strings.Contains(route.Policy, "lookup") {
+			text += fmt.Sprintf(", by a route of type %s", kind)
+		}
+	case kind != "":
+		text = fmt.Sprintf("a route of type %s", kind)
+	}
+	return text
+}
+
+// refused is the remedy for what the kernel does not send on.
+func (r *routing) refused(route *snapshot.Route, to netip.Addr) Remedy {
+	switch {
+	case route.Error == unix.EXDEV.Error():
+		return advice("rp-loose", r.AnswerIn, where(r.rec))
+	case route.Policy != "":
+		priority, _, _ := strings.Cut(route.Policy, ":")
+		return advice("way-rule", priority, where(r.rec))
+	}
+	return advice("way-refused", to, where(r.rec))
+}
+
+// followedDetour finds what the routes have to do with a connection that was followed, by how far it came.
+func followedDetour(rec *snapshot.Recording, s *snapshot.FollowedService) detour {
+	f := s.Failed
+	target := s.Target.Addr()
+	if !target.IsValid() {
+		target = s.Service.Addr()
+	}
+	r := routingOf(rec, f.Ways, target, s.Given, s.Target.IsValid())
+	switch {
+	case r == nil:
+	case f.Step == snapshot.StepAnswerLost || f.Step == snapshot.StepClientSilent:
+		return r.answer()
+	case f.Step == snapshot.StepLostHere || f.Step == snapshot.StepUnreachableHere:
+		return r.stranded()
+	case f.Step == snapshot.StepNoAnswer:
+		return r.question()
+	}
+	return detour{}
+}
+
+// stranded finds why the first packets of a connection do not leave this host.
+func (r *routing) stranded() detour {
+	switch q := r.Question; {
+	case q == nil || q.Local:
+		return detour{}
+	case q.Error != "":
+		r.AnswerIn = r.In
+		return detour{fmt.Sprintf("the kernel does not lead what comes in by %s to %s: %s", r.In, r.target, refusal(q, r.In)), true, r.refused(q, r.target)}.unless(len(q.Marked) > 0)
+	}
+	return r.blocked(r.Question, "what is sent to "+r.target.String()).unless(len(r.Question.Marked) > 0)
+}
