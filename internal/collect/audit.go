@@ -49,7 +49,7 @@ func (o *observation) audit() (*snapshot.Audit, error) {
 	if err == nil {
 		a.Interfaces = h.shown(o.NATRules)
 		a.Elsewhere, a.Silent = h.elsewhere(o.NATRules), h.silent(o.NATRules)
-		a.Stranded = h.stranded(o.NATRules)
+		a.Stranded, a.Absent = h.stranded(o.NATRules), h.absent(o.NATRules)
 		err = readForwarding(a.Interfaces)
 	}
 	if err != nil {
@@ -118,6 +118,17 @@ func (o *observation) readHost() (*host, error) {
 	}
 	o.host = h
 	return h, nil
+}
+
+// absent are the interfaces that rules for what comes in name, and that are not there.
+func (h *host) absent(rules *snapshot.NATRules) (all []string) {
+	for i := range rules.Rules {
+		name := rules.Rules[i].InInterface
+		if name != "" && h.router.named[name] == nil && !strings.HasSuffix(name, "*") && !slices.Contains(all, name) && len(all) < mostReported {
+			all = append(all, name)
+		}
+	}
+	return all
 }
 
 // silent are the addresses that rules are for, or give to sources, and that nobody answers for on the

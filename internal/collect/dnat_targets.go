@@ -170,7 +170,7 @@ func (k *lookups) fill(t *snapshot.DNATTarget) error {
 		}
 		return k.listens(t)
 	}
-	t.NextHop, t.Interface, t.Neighbour, t.Broken = route.NextHop, route.Out, route.Neighbour, route.Broken
+	t.NextHop, t.Interface, t.Neighbour, t.Broken, t.Ports = route.NextHop, route.Out, route.Neighbour, route.Broken, route.Ports
 	t.Refused = k.router.example(k.host, &k.rules.Rules[t.Rule], t)
 	return nil
 }

@@ -337,7 +337,7 @@ func (r *router) refusal(f flow, route *snapshot.Route) string {
 		}
 	}
 	others, err := r.askKernel(flow{to: f.to})
-	if len(led) != 1 || err != nil || others.Error != "" || r.foreign(f) {
+	if len(led) != 1 || err != nil || others.Error == route.Error || r.foreign(f) {
 		return ""
 	}
 	return led[0].String()
@@ -419,6 +419,9 @@ func (r *router) reach(index int, route *snapshot.Route) {
 		route.Hardware = n.HardwareAddr.String()
 	}
 	l := r.links[index]
+	if l != nil && l.kind == "bridge" && known && n.State&(unix.NUD_FAILED|unix.NUD_INCOMPLETE) != 0 {
+		route.Ports = r.closedPorts(l)
+	}
 	switch {
 	case l == nil:
 	case l.flags&unix.IFF_UP == 0:
@@ -428,6 +431,24 @@ func (r *router) reach(index int, route *snapshot.Route) {
 	case l.kind == "dummy":
 		route.Broken = "is of type dummy, which drops all that it is sent"
 	}
+}
+
+// closedPorts are the ports of a bridge that forward nothing, with why.
+func (r *router) closedPorts(bridge *link) (all []string) {
+	states := []string{"disabled", "listening", "learning", "forwarding", "blocking"} // BR_STATE_*
+	const forwarding = 3
+	for _, l := range r.sorted() {
+		switch {
+		case l.master != bridge.index || len(all) >= mostHops:
+		case l.flags&unix.IFF_UP == 0:
+			all = append(all, l.name+" (down)")
+		case l.flags&unix.IFF_RUNNING == 0:
+			all = append(all, l.name+" (no carrier)")
+		case l.state >= 0 && l.state < len(states) && l.state != forwarding:
+			all = append(all, l.name+" ("+states[l.state]+")")
+		}
+	}
+	return all
 }
 
 // policy is the text of the rule that led to a route, or refused; empty where none but the usual ones did.

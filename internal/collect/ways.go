@@ -1,6 +1,7 @@
 package collect
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -18,9 +19,9 @@ type way struct {
 	client          netip.Addr
 	service, target netip.AddrPort
 	given           netip.Addr
-	// in is empty where it is not known.
-	in  string
-	put **snapshot.Ways
+	// in and answerIn are empty where they are not known.
+	in, answerIn string
+	put          **snapshot.Ways
 }
 
 // readWays asks for the routes of connections that failed: those that the table has, and those that were
@@ -84,7 +85,7 @@ func waysOf(r *snapshot.Recording) (all []way) {
 		if s.Failed == nil || s.In == "" || len(all) >= 2*mostWays {
 			continue
 		}
-		w := way{protocol: number(s.Protocol), client: s.Failed.Client.Addr(), service: s.Service, target: s.Target, given: s.Given, in: s.In, put: &s.Failed.Ways}
+		w := way{protocol: number(s.Protocol), client: s.Failed.Client.Addr(), service: s.Service, target: s.Target, given: s.Given, in: s.In, answerIn: s.Failed.AnswerIn, put: &s.Failed.Ways}
 		if !w.target.IsValid() {
 			w.target = s.Service
 		}
@@ -111,7 +112,7 @@ func (k *router) ways(a *snapshot.Audit, w *way) *snapshot.Ways {
 	if in == "" || in == loopback {
 		return nil
 	}
-	ways := &snapshot.Ways{In: in, Client: w.client, AnswerIn: k.given(a, w)}
+	ways := &snapshot.Ways{In: in, Client: w.client, AnswerIn: cmp.Or(w.answerIn, k.given(a, w))}
 	from := netip.AddrPortFrom(w.client, 0)
 	if q, known := k.ask(flow{protocol: w.protocol, from: from, to: w.target, in: in}); known {
 		ways.Question = &q
@@ -210,13 +211,18 @@ const (
 	mostReported = 20
 )
 
-// stranded are the neighbours with private addresses whose packets to elsewhere a rule would translate,
+// stranded are the neighbours on inner networks whose packets to elsewhere a rule would translate,
 // and that the kernel does not send on.
 func (h *host) stranded(rules *snapshot.NATRules) (all []snapshot.StrandedHost) {
 	asked := 0
+	uplinks := map[bool]string{}
+	for _, v6 := range []bool{false, true} {
+		route, _ := h.router.ask(flow{to: netip.AddrPortFrom(public(v6), 0)})
+		uplinks[v6] = route.Out
+	}
 	for at, n := range h.router.sortedNeighbours() {
-		l := h.router.links[at.link]
-		if l == nil || !at.address.IsPrivate() || n.State&reachable == 0 {
+		l, inner := h.router.links[at.link], at.address.IsPrivate() || at.address.Is6() && at.address.IsGlobalUnicast()
+		if l == nil || l.name == uplinks[at.address.Is6()] || !inner || n.State&reachable == 0 {
 			continue
 		}
 		rule, to := leaves(rules, at.address, l.name)

@@ -34,7 +34,7 @@ func (a *audit) checkNoWayOut() (*Finding, Check) {
 			f.Severity, f.Confidence = Warning, "likely"
 		}
 		r := &a.rules.Rules[s.Rule]
-		names = once(names, s.Host.String())
+		names = once(names, fmt.Sprintf("%s (%s)", s.Host, s.In))
 		causes = once(causes, fmt.Sprintf("the kernel does not lead what comes in by %s to %s: %s", s.In, s.To, refusal(&s.Route, s.In)))
 		f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("route from %s by %s to %s", s.Host, s.In, s.To), Value: s.Error, Source: "route lookup"},
 			Evidence{What: "rule that would translate it", Value: r.Place() + ": " + r.Text, Source: "NAT rules by netlink"})
@@ -49,7 +49,7 @@ func (a *audit) checkNoWayOut() (*Finding, Check) {
 		f.Evidence = append(f.Evidence, Evidence{What: "packets to forward without a route", Value: int64(min(missing, 1<<62)), Unit: "packets", Source: sourceOf(inNoRoutes)})
 	}
 	f.Evidence = head(f.Evidence)
-	f.Title = fmt.Sprintf("%s cannot get out: %s", firstOf(names), "their packets are not routed")
+	f.Title = fmt.Sprintf("packets of %s to elsewhere are not routed, and so do not come to the rules of NAT", firstOf(names))
 	f.Cause = strings.Join(causes[:min(len(causes), mostShown)], "; ")
 	return f, Check{Why: fmt.Sprintf("packets of %s are not routed", units.Plural(int64(len(names)), "neighbour", "neighbours"))}
 }

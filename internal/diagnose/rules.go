@@ -38,7 +38,7 @@ func Rules() []Rule {
 		{"dnat-filtered", "DNAT that a filter drops", checkDNATFiltered},
 		{"forwarding-off", "NAT rules, and no forwarding", checkForwarding},
 		{"snat-address", "sources that answers do not come back to", given(readAudit, (*audit).checkSNATAddress)},
-		{"address-silent", "addresses of rules that nobody answers for", given(readAudit, (*audit).checkSilent)},
+		{"rule-unreached", "addresses and interfaces of rules that no packet can come to", given(readAudit, (*audit).checkUnreached)},
 		{"no-way-out", "hosts behind NAT whose packets are not routed", given(readAudit, (*audit).checkNoWayOut)},
 		{"rule-shadowed", "NAT rules that can never match", given(readAudit, (*audit).checkShadowed)},
 		{"notrack-nat", "NAT of what is not tracked", given(readAudit, (*audit).checkNotrackNAT)},

@@ -124,7 +124,7 @@ func judgeService(rec *snapshot.Recording, s *snapshot.Service) failing {
 		}
 	case s.Kind == snapshot.ServiceDNAT && s.Unanswered >= fewestFailed && s.FailedShare() >= failedPart:
 		f.how, f.severity = "gets no answer to a part of the connections", Warning
-	case s.Kind == snapshot.ServiceDNAT && s.HalfOpen >= fewestFailed && s.FailedShare() >= failedPart && ofService(rec, s).loses(true).certain:
+	case (s.Kind == snapshot.ServiceDNAT || s.Kind == snapshot.ServiceSNAT && s.Answered > 0) && s.HalfOpen >= fewestFailed && s.FailedShare() >= failedPart && ofService(rec, s).strands():
 		f.how, f.severity = "gets no answer to a part of the connections", Warning // not forged ones
 	case s.Kind == snapshot.ServiceUntranslated && dead && s.Answered+s.Open == 0 && !isScan(s) && translatesSources(rec, ""):
 		f.how, f.severity, f.confidence = "gets no answers", Warning, "likely"
@@ -271,12 +271,10 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 // takes makes what is wrong with the routes the cause.
 func (f *failing) takes(d detour) {
 	f.cause, f.advice, f.target, f.known = d.cause, &d.remedy, netip.AddrPort{}, d.certain
-	switch {
-	case d.certain && f.confidence == "possible":
-		f.severity, f.confidence = max(f.severity, Warning), "likely"
-	case !d.certain:
-		f.cause += " (likely)"
+	if d.certain && f.confidence == "possible" {
+		f.severity = max(f.severity, Warning)
 	}
+	f.confidence = "likely"
 }
 
 // hairpinAdvice is the rule that makes the answers come back by this host.

@@ -17,6 +17,12 @@ type detour struct {
 	// certain is false where a mark may lead the packets elsewhere, or where it is an indication.
 	certain bool
 	remedy  Remedy
+	// works is true where many networks let the packets through all the same.
+	works bool
+}
+
+func misled(cause string, certain bool, remedy Remedy) detour {
+	return detour{cause: cause, certain: certain, remedy: remedy}
 }
 
 // routing is the routes of a connection that fails, and what they are compared with.
@@ -62,6 +68,12 @@ func (r *routing) loses(answered bool) detour {
 	return r.question()
 }
 
+// strands reports whether it is certain that answers do not come to the client.
+func (r *routing) strands() bool {
+	d := r.loses(true)
+	return d.certain && !d.works
+}
+
 // question finds what keeps the first packets, which left this host, from their target.
 func (r *routing) question() detour {
 	q, sure := r.taken()
@@ -75,8 +87,8 @@ func (r *routing) question() detour {
 	server, _ := r.audit.Near(r.target)
 	switch out := r.audit.Interface(q.Out); {
 	case own && out != nil && at.Name != q.Out && len(out.Addresses) > 0:
-		return detour{fmt.Sprintf("they leave by %s%s with the source %s, which is the address of %s: answers come by that network, and that of %s may drop what has a foreign source", q.Out, by(q), r.given, at.Name, q.Out),
-			true, advice("way-source", q.Out, where(r.rec))}
+		return misled(fmt.Sprintf("they leave by %s%s with the source %s, which is the address of %s: answers come by that network, and that of %s may drop what has a foreign source", q.Out, by(q), r.given, at.Name, q.Out),
+			true, advice("way-source", q.Out, where(r.rec)))
 	case q.Out == r.In && r.published && r.target.IsPrivate() && (server == nil || server.Name != r.In):
 		return r.backOut(q)
 	case q.Hardware != "":
@@ -107,7 +119,7 @@ func (r *routing) taken() (route *snapshot.Route, sure bool) {
 
 // backOut is about connections that are led out by the interface that they came in by.
 func (r *routing) backOut(q *snapshot.Route) detour {
-	d := detour{fmt.Sprintf("the route to %s is out by %s%s, by which they came in: no other route leads there", r.target, q.Out, by(q)), len(q.Marked) == 0, advice("way-route", r.target, where(r.rec))}
+	d := misled(fmt.Sprintf("the route to %s is out by %s%s, by which they came in: no other route leads there", r.target, q.Out, by(q)), len(q.Marked) == 0, advice("way-route", r.target, where(r.rec)))
 	for _, l := range r.audit.Interfaces {
 		if !l.Up && slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return p.Contains(r.target) }) {
 			d.cause, d.remedy = fmt.Sprintf("%s, on whose network %s is, is down, so that the route to it is out by %s", l.Name, r.target, q.Out), advice("way-up", l.Name, where(r.rec))
@@ -118,23 +130,32 @@ func (r *routing) backOut(q *snapshot.Route) detour {
 
 // permanent is about a next hop whose hardware address was set by hand.
 func (r *routing) permanent(q *snapshot.Route) detour {
-	return detour{fmt.Sprintf("the neighbour entry of %s on %s is permanent, with the hardware address %s: it may be that of a card that is gone, and the kernel does not ask again", q.NextHop, q.Out, q.Hardware),
-		false, advice("way-neighbour", q.NextHop, q.Out, where(r.rec))}
+	return misled(fmt.Sprintf("the neighbour entry of %s on %s is permanent, with the hardware address %s: it may be that of a card that is gone, and the kernel does not ask again", q.NextHop, q.Out, q.Hardware),
+		false, advice("way-neighbour", q.NextHop, q.Out, where(r.rec)))
 }
 
 // blocked finds what keeps packets from a next hop.
 func (r *routing) blocked(route *snapshot.Route, what string) detour {
 	switch {
 	case route.Broken != "":
-		return detour{fmt.Sprintf("%s leaves by %s%s, which %s", what, route.Out, by(route), route.Broken), true, advice("way-link", route.Out, where(r.rec))}
+		return misled(fmt.Sprintf("%s leaves by %s%s, which %s", what, route.Out, by(route), route.Broken), true, advice("way-link", route.Out, where(r.rec)))
 	case route.Neighbour == snapshot.NeighbourFailed || route.Neighbour == snapshot.NeighbourIncomplete:
 		hop := "its own address"
 		if route.NextHop != r.target && route.NextHop != r.Client {
 			hop = "the next hop"
 		}
-		return detour{fmt.Sprintf("%s leaves by %s%s, where nobody answers for %s, %s (%s)", what, route.Out, by(route), route.NextHop, hop, route.Neighbour), true, advice("way-hop", route.NextHop, route.Out, where(r.rec))}
+		cause := fmt.Sprintf("%s leaves by %s%s, where nobody answers for %s, %s (%s)", what, route.Out, by(route), route.NextHop, hop, route.Neighbour) + closed(route.Out, route.Ports)
+		return misled(cause, true, advice("way-hop", route.NextHop, route.Out, where(r.rec)))
 	}
 	return detour{}
+}
+
+// closed names the ports of a bridge that forward nothing.
+func closed(bridge string, ports []string) string {
+	if len(ports) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; ports of the bridge %s that forward nothing: %s", bridge, firstOf(ports))
 }
 
 // answer finds what keeps answers, which came to this host, from the client.
@@ -144,10 +165,13 @@ func (r *routing) answer() detour {
 		return detour{}
 	}
 	if in := r.audit.Interface(r.AnswerIn); in != nil && in.ForwardingOff {
-		return detour{fmt.Sprintf("the server answers, and this host does not forward what comes in by %s: net.ipv4.conf.%[1]s.forwarding is 0", r.AnswerIn), true, advice("forward", "net.ipv4.conf."+r.AnswerIn+".forwarding", where(r.rec))}
+		return misled(fmt.Sprintf("the server answers, and this host does not forward what comes in by %s: net.ipv4.conf.%[1]s.forwarding is 0", r.AnswerIn), true, advice("forward", "net.ipv4.conf."+r.AnswerIn+".forwarding", where(r.rec)))
 	}
 	if a.Error != "" {
-		return detour{fmt.Sprintf("the server answers, and the kernel does not lead the answers, which come in by %s, to %s: %s", r.AnswerIn, r.Client, refusal(a, r.AnswerIn)), true, r.refused(a, r.Client)}.unless(r.marked(a) != "")
+		return misled(fmt.Sprintf("the server answers, and the kernel does not lead the answers%s to %s: %s", r.comingIn(), r.Client, refusal(a, r.AnswerIn)), true, r.refused(a, r.Client)).unless(r.marked(a) != "")
+	}
+	if near, _ := r.audit.Near(r.Client); !r.published && near == nil && a.Out == r.AnswerIn {
+		return misled(fmt.Sprintf("the server answers, and the answers to %s are led out again by %s%s, by which they come in: no other route leads to that client", r.Client, a.Out, by(a)), len(a.Marked) == 0, advice("way-route", r.Client, where(r.rec)))
 	}
 	if d := r.blocked(a, "the answer to "+r.Client.String()); d.cause != "" {
 		return d.unless(len(a.Marked) > 0)
@@ -157,14 +181,22 @@ func (r *routing) answer() detour {
 		if mark := r.marked(a); mark != "" {
 			cause += "; " + mark + " would lead them out by " + r.In + ", and nothing gives it to them, or another one"
 		}
-		return detour{cause, true, advice("service-uplinks", r.In, where(r.rec))}
+		return detour{cause: cause, certain: true, remedy: advice("service-uplinks", r.In, where(r.rec)), works: true}
 	}
 	for _, m := range a.Marked {
 		if m.Error != "" || m.Out != r.In {
-			return detour{fmt.Sprintf("the server answers; with the mark %#x the answers to %s would be led elsewhere than by %s, by which the connections come in: rule %s", m.Mark, r.Client, r.In, m.Policy), false, advice("service-uplinks", r.In, where(r.rec))}
+			return misled(fmt.Sprintf("the server answers; with the mark %#x the answers to %s would be led elsewhere than by %s, by which the connections come in: rule %s", m.Mark, r.Client, r.In, m.Policy), false, advice("service-uplinks", r.In, where(r.rec)))
 		}
 	}
 	return detour{}
+}
+
+// comingIn is the interface that answers come in by; empty for those of this host.
+func (r *routing) comingIn() string {
+	if r.AnswerIn == "" {
+		return ""
+	}
+	return ", which come in by " + r.AnswerIn + ","
 }
 
 // marked is a mark by which a route is that of the question; empty where there is none.
@@ -246,7 +278,17 @@ func (r *routing) stranded() detour {
 		return detour{}
 	case q.Error != "":
 		r.AnswerIn = r.In
-		return detour{fmt.Sprintf("the kernel does not lead what comes in by %s to %s: %s", r.In, r.target, refusal(q, r.In)), true, r.refused(q, r.target)}.unless(len(q.Marked) > 0)
+		return misled(fmt.Sprintf("the kernel does not lead what comes in by %s to %s: %s", r.In, r.target, refusal(q, r.In)), true, r.refused(q, r.target)).unless(len(q.Marked) > 0)
 	}
 	return r.blocked(r.Question, "what is sent to "+r.target.String()).unless(len(r.Question.Marked) > 0)
+}
+
+// isDeadNeighbour reports whether the destination of a connection that no rule of DNAT is for is itself the
+// neighbour that does not answer: that is no fault of this host.
+func isDeadNeighbour(s *snapshot.FollowedService) bool {
+	if s.Target.IsValid() || s.Failed.Ways == nil || s.Failed.Ways.Question == nil {
+		return false
+	}
+	q := s.Failed.Ways.Question
+	return q.NextHop == s.Service.Addr() && (q.Neighbour == snapshot.NeighbourFailed || q.Neighbour == snapshot.NeighbourIncomplete)
 }

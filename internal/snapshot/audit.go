@@ -15,6 +15,8 @@ type Audit struct {
 	Elsewhere []GivenElsewhere `json:"given_elsewhere,omitempty"`
 	// Silent are the addresses that nobody answers for on the network that asks for them.
 	Silent []SilentAddress `json:"silent,omitempty"`
+	// Absent are the interfaces that rules for what comes in name, and that do not exist.
+	Absent []string `json:"absent_interfaces,omitempty"`
 	// Stranded are hosts for whose packets there is a rule that translates sources, and no way out.
 	Stranded []StrandedHost `json:"stranded,omitempty"`
 	// Shadowed are rules that no packet comes to.

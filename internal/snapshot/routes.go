@@ -24,8 +24,11 @@ type Route struct {
 	// not one of those that every host has.
 	Table  uint32 `json:"table,omitempty"`
 	Policy string `json:"policy,omitempty"`
-	// Broken is why nothing gets through Out, or through the bridge's port; empty where nothing is known.
+	// Broken is why nothing gets through Out; empty where nothing is known.
 	Broken string `json:"broken,omitempty"`
+	// Ports are the ports of Out, a bridge, that forward nothing, with why, where the neighbour does not
+	// answer.
+	Ports []string `json:"ports,omitempty"`
 	// Hops are the next hops of a route with several, of which each connection takes one.
 	Hops []Route `json:"hops,omitempty"`
 	// Marked are the routes that marks lead to for which there are routing rules, where they differ.

@@ -211,6 +211,8 @@ type DNATTarget struct {
 	Neighbour string     `json:"neighbour,omitempty"`
 	// Broken is why nothing gets through Interface; empty where nothing is known.
 	Broken string `json:"broken,omitempty"`
+	// Ports are those of Interface, a bridge, that forward nothing, where the neighbour does not answer.
+	Ports []string `json:"ports,omitempty"`
 	// Local targets are of this machine. Listening is whether a socket takes what comes
 	// there; nil where that is not known.
 	Local bool `json:"local,omitempty"`

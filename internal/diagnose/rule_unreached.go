@@ -4,18 +4,20 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
 
-// checkSilent: rules are for addresses that nobody answers for, so that no packet comes to them.
+// checkUnreached: rules are for addresses that nobody answers for, or for interfaces that are not there, so that
+// no packet comes to them.
 //
 // An address that is not here may be that of the other one of two hosts, and a router may lead one here that
 // nobody asks for: hence only what no packet came to is reported.
-func (a *audit) checkSilent() (*Finding, Check) {
-	f := worded("address-silent", nil, nil)
+func (a *audit) checkUnreached() (*Finding, Check) {
+	f := worded("rule-unreached", nil, nil)
 	f.Severity, f.Confidence = Notice, "possible"
 	var names, causes []string
 	grown := a.rules.Grown(a.rec.First().NATRules)
@@ -30,29 +32,70 @@ func (a *audit) checkSilent() (*Finding, Check) {
 		}
 		r := &a.rules.Rules[s.Rule]
 		f.Severity = max(f.Severity, severity)
-		names, causes = once(names, s.Address.String()), once(causes, cause)
-		f.Evidence = append(f.Evidence, Evidence{What: "rule for " + s.Address.String(), Value: r.Place() + ": " + ruleName(r), Source: "NAT rules by netlink"})
+		names, causes = once(names, "nobody answers for "+asked(r, s.Address)), once(causes, cause)
+		f.Evidence = append(f.Evidence, Evidence{What: "rule for " + s.Address.String(), Value: r.Place() + ": " + r.Text, Source: "NAT rules by netlink"})
 		f.Remedies = append(f.Remedies, remedy)
 	}
 	for _, l := range a.Interfaces {
 		if l.NoARP && a.uses(l) {
 			f.Severity = Warning
-			names, causes = once(names, l.Name), once(causes, l.Name+" neither asks nor answers who has an address: ARP is off (NOARP)")
+			names, causes = once(names, "nobody answers on "+l.Name), once(causes, l.Name+" neither asks nor answers who has an address: ARP is off (NOARP)")
 			f.Evidence = append(f.Evidence, Evidence{What: "flag of " + l.Name, Value: "NOARP", Source: "interfaces by netlink"})
 			f.Remedies = append(f.Remedies, advice("silent-arp-on", l.Name, where(a.rec)))
 		}
 	}
-	checked := units.Plural(int64(len(a.rules.Rules)), "rule", "rules")
+	if r, refused := a.absent(); r != nil {
+		f.Severity = Warning
+		names, causes = once(names, fmt.Sprintf("the rules that publish ports are for %s, which does not exist", r.InInterface)), once(causes, fmt.Sprintf("%s: %s is for what comes in by %s, and this host has no such interface, so that it refuses what is asked for", r.Place(), r.Text, r.InInterface))
+		f.Evidence = append(f.Evidence, Evidence{What: "connections and datagrams that this host refused", Value: refused, Unit: fmt.Sprintf("in %.1f s", a.rec.Seconds()), Source: snmpSource})
+		f.Remedies = append(f.Remedies, advice("unreached-interface", r.InInterface, r.Place()+": "+r.Text, where(a.rec)))
+	}
 	if len(names) == 0 {
-		return passed("no packet is missing for an address of " + checked + " that nobody answers for")
+		return passed("packets can come to the addresses and interfaces of " + units.Plural(int64(len(a.rules.Rules)), "rule", "rules"))
 	}
 	if f.Severity >= Warning {
 		f.Confidence = "likely"
 	}
 	f.Evidence, f.Remedies = head(f.Evidence), f.Remedies[:min(len(f.Remedies), mostShown)]
-	f.Title = "nobody answers for " + firstOf(names)
-	f.Cause = firstOf(causes)
-	return f, Check{Why: fmt.Sprintf("nobody answers for %s, for which there are rules", firstOf(names))}
+	f.Title, f.Cause = firstOf(names), strings.Join(causes[:min(len(causes), mostShown)], "; ")
+	return f, Check{Why: firstOf(names)}
+}
+
+// asked is an address of a rule, with the port that clients ask for.
+func asked(r *snapshot.NATRule, address netip.Addr) string {
+	switch {
+	case r.TranslatesSource():
+		return address.String() + ", which sources become"
+	case r.DestinationPort != 0:
+		return strings.TrimSpace(fmt.Sprintf("%s %s port %d", r.Protocol, address, r.DestinationPort))
+	}
+	return address.String()
+}
+
+// fewestAbsent is how many packets this host must have refused.
+const fewestAbsent = 5
+
+// absent is a rule for an interface that does not exist, where all that publish ports are, and this host
+// refuses packets meanwhile: one rule alone may be for a link that comes and goes.
+func (a *audit) absent() (found *snapshot.NATRule, refused int64) {
+	for i := range a.rules.Rules {
+		r := &a.rules.Rules[i]
+		if r.TranslatesSource() || r.Hook != "prerouting" {
+			continue
+		}
+		if r.InInterface == "" || !slices.Contains(a.Absent, r.InInterface) || r.Packets > 0 {
+			return nil, 0
+		}
+		found = r
+	}
+	for _, counter := range []string{"TcpOutRsts", "UdpNoPorts"} {
+		n, _ := hostDelta(a.rec, counter)
+		refused += int64(min(n, 1<<32))
+	}
+	if refused < fewestAbsent {
+		return nil, 0
+	}
+	return found, refused
 }
 
 // reached reports whether packets came for an address, or an answer to it.
