@@ -320,7 +320,7 @@ func (r *router) foreign(f flow) bool {
 	if f.in == "" || !f.from.Addr().Is4() || max(strictFilter("all"), strictFilter(f.in)) != 1 {
 		return false
 	}
-	back, err := r.askKernel(flow{to: netip.AddrPortFrom(f.from.Addr(), 0), mark: f.mark})
+	back, err := r.askKernel(flow{to: netip.AddrPortFrom(f.from.Addr(), 0)})
 	return err == nil && back.Out != f.in
 }
 
@@ -459,6 +459,9 @@ func (r *router) policy(f flow, route *snapshot.Route) string {
 			continue
 		}
 		errno, refuses := refusingTypes[rule.action]
+		if refuses && rule.v6 && errno == unix.EHOSTUNREACH && route.Error == unix.ENETUNREACH.Error() {
+			route.Error = errno.Error() // IPv6 has no route for it (fib6_rule_action)
+		}
 		if refuses && route.Error == errno.Error() || !refuses && route.Table != 0 && rule.table == route.Table {
 			return rule.String()
 		}
