@@ -186,7 +186,7 @@ func (n *reading) follow(r *snapshot.Recording, before *reading, trace *snapshot
 		r.Drops, r.Profile, r.SYNs, r.Followed = trace.Drops, trace.Profile, trace.SYNs, trace.Followed
 		n.Parts = append(n.Parts, trace.Parts...)
 	}
-	n.part(snapshot.PartRoutes, func() error { return n.readWays(r) })
+	n.part(snapshot.PartRoutes, func() error { return n.readRoutes(r) })
 }
 
 // between waits for what is left of o.For, and traces meanwhile where that is

@@ -196,7 +196,7 @@ func (r *router) readRules() error {
 			v6: m.Body[0] == unix.AF_INET6, action: m.Body[7], invert: binary.NativeEndian.Uint32(m.Body[8:])&unix.FIB_RULE_INVERT != 0,
 			priority: native(attrs, unix.FRA_PRIORITY), table: native(attrs, unix.FRA_TABLE),
 			in: attrs.Text(unix.FRA_IIFNAME), out: attrs.Text(unix.FRA_OIFNAME),
-			from: prefixOf(attrs.Get(unix.FRA_SRC), m.Body[2]), to: prefixOf(attrs.Get(unix.FRA_DST), m.Body[1]),
+			from: prefixFrom(attrs.Get(unix.FRA_SRC), m.Body[2]), to: prefixFrom(attrs.Get(unix.FRA_DST), m.Body[1]),
 			mark: native(attrs, unix.FRA_FWMARK), mask: native(attrs, unix.FRA_FWMASK),
 		}
 		if p := attrs.Get(unix.FRA_IP_PROTO); len(p) == 1 {
@@ -214,7 +214,7 @@ func (r *router) readRules() error {
 	return nil
 }
 
-func prefixOf(address []byte, bits uint8) netip.Prefix {
+func prefixFrom(address []byte, bits uint8) netip.Prefix {
 	a, _ := netip.AddrFromSlice(address)
 	return netip.PrefixFrom(a, int(bits))
 }

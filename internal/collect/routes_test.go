@@ -131,8 +131,8 @@ func describe(r snapshot.Route) string {
 	return text
 }
 
-// TestWays: the routes of connections without an answer are in a recording, and in its bundle.
-func TestWays(t *testing.T) {
+// TestFailedRoutes: the routes of connections without an answer are in a recording, and in its bundle.
+func TestFailedRoutes(t *testing.T) {
 	for _, program := range []string{"ip", "nft"} {
 		testutil.NeedProgram(t, program)
 	}
@@ -154,10 +154,10 @@ func TestWays(t *testing.T) {
 		t.Helper()
 		services := rec.Flows.Services.All
 		i := slices.IndexFunc(services, func(s snapshot.Service) bool { return s.Kind == snapshot.ServiceDNAT })
-		if i < 0 || services[i].Ways == nil || services[i].Ways.Answer == nil {
+		if i < 0 || services[i].Routes == nil || services[i].Routes.Answer == nil {
 			t.Fatalf("no ways of %+v: %+v", services, rec.Last().Parts)
 		}
-		w := services[i].Ways
+		w := services[i].Routes
 		got := []string{w.In, describe(*w.Question), w.AnswerIn, describe(*w.Answer)}
 		if d := cmp.Diff([]string{"wan1", "lan0 192.168.1.10", "lan0", "permission denied [100: from 192.168.1.10 prohibit]"}, got); d != "" {
 			t.Errorf("(-want +got)\n%s", d)

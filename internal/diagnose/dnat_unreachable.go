@@ -52,7 +52,7 @@ type unreachable struct {
 }
 
 // isOnLink reports whether the client of an example is a neighbour, for whom no other way is meant.
-func isOnLink(a *snapshot.Audit, w *snapshot.Ways) bool {
+func isOnLink(a *snapshot.Audit, w *snapshot.Routes) bool {
 	if a == nil {
 		return false
 	}

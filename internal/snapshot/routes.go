@@ -2,7 +2,7 @@ package snapshot
 
 import "net/netip"
 
-// PartRoutes is the name of the part that the Ways of services, of connections that were followed and of
+// PartRoutes is the name of the part that the Routes of services, of connections that were followed and of
 // targets are.
 const PartRoutes = "routes"
 
@@ -41,8 +41,8 @@ type MarkedRoute struct {
 	Route `json:"route"`
 }
 
-// Ways are the routes of a connection's packets, both ways.
-type Ways struct {
+// Routes are those of a connection's packets, both ways.
+type Routes struct {
 	// In is the interface that its first packet comes in by.
 	In string `json:"in"`
 	// Client is the one that was asked about, an example where no connection is known.

@@ -222,7 +222,7 @@ type DNATTarget struct {
 	Listening *bool `json:"listening,omitempty"`
 	// Refused is an example of a client whose packets the kernel does not lead there, though a route
 	// leads there; nil where none is known.
-	Refused *Ways `json:"refused,omitempty"`
+	Refused *Routes `json:"refused,omitempty"`
 	// NotForwarded is the sysctl by which this machine does not forward to it; empty where it
 	// does, or where it is Local.
 	NotForwarded string `json:"not_forwarded,omitempty"`

@@ -29,14 +29,14 @@ func misled(cause string, certain bool, remedy Remedy) detour {
 type routing struct {
 	rec   *snapshot.Recording
 	audit *snapshot.Audit
-	*snapshot.Ways
+	*snapshot.Routes
 	// target is what the first packet is led to, given what its source becomes.
 	target, given netip.Addr
 	published     bool
 }
 
 // routingOf returns nil where the routes were not asked for.
-func routingOf(rec *snapshot.Recording, w *snapshot.Ways, target, given netip.Addr, published bool) *routing {
+func routingOf(rec *snapshot.Recording, w *snapshot.Routes, target, given netip.Addr, published bool) *routing {
 	if w == nil || rec.Last().Audit == nil {
 		return nil
 	}
@@ -53,7 +53,7 @@ func ofService(rec *snapshot.Recording, s *snapshot.Service) *routing {
 	if s.Kind == snapshot.ServiceUntranslated {
 		given = netip.Addr{}
 	}
-	return routingOf(rec, s.Ways, target, given, s.Kind == snapshot.ServiceDNAT)
+	return routingOf(rec, s.Routes, target, given, s.Kind == snapshot.ServiceDNAT)
 }
 
 // loses finds what the routes have to do with connections that get no answer; answered is true where the
@@ -258,7 +258,7 @@ func followedDetour(rec *snapshot.Recording, s *snapshot.FollowedService) detour
 	if !target.IsValid() {
 		target = s.Service.Addr()
 	}
-	r := routingOf(rec, f.Ways, target, s.Given, s.Target.IsValid())
+	r := routingOf(rec, f.Routes, target, s.Given, s.Target.IsValid())
 	switch {
 	case r == nil:
 	case f.Step == snapshot.StepAnswerLost || f.Step == snapshot.StepClientSilent:
@@ -286,9 +286,9 @@ func (r *routing) stranded() detour {
 // isDeadNeighbour reports whether the destination of a connection that no rule of DNAT is for is itself the
 // neighbour that does not answer: that is no fault of this host.
 func isDeadNeighbour(s *snapshot.FollowedService) bool {
-	if s.Target.IsValid() || s.Failed.Ways == nil || s.Failed.Ways.Question == nil {
+	if s.Target.IsValid() || s.Failed.Routes == nil || s.Failed.Routes.Question == nil {
 		return false
 	}
-	q := s.Failed.Ways.Question
+	q := s.Failed.Routes.Question
 	return q.NextHop == s.Service.Addr() && (q.Neighbour == snapshot.NeighbourFailed || q.Neighbour == snapshot.NeighbourIncomplete)
 }

@@ -10,24 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostWays bounds the connections whose ways are asked for.
-const mostWays = 100
+// mostFailed bounds the connections whose ways are asked for.
+const mostFailed = 100
 
-// way is a connection whose ways are asked for, and where they are kept.
-type way struct {
+// failed is a connection whose ways are asked for, and where they are kept.
+type failed struct {
 	protocol        uint8
 	client          netip.Addr
 	service, target netip.AddrPort
 	given           netip.Addr
 	// in and answerIn are empty where they are not known.
 	in, answerIn string
-	put          **snapshot.Ways
+	put          **snapshot.Routes
 }
 
-// readWays asks for the routes of connections that failed: those that the table has, and those that were
+// readRoutes asks for the routes of connections that failed: those that the table has, and those that were
 // followed.
-func (n *reading) readWays(r *snapshot.Recording) error {
-	all := waysOf(r)
+func (n *reading) readRoutes(r *snapshot.Recording) error {
+	all := failedOnes(r)
 	if len(all) == 0 || n.Audit == nil {
 		return errNone
 	}
@@ -40,7 +40,7 @@ func (n *reading) readWays(r *snapshot.Recording) error {
 			}
 			defer k.close()
 			for i := range all {
-				k.ways(n.Audit, &all[i])
+				k.bothWays(n.Audit, &all[i])
 			}
 			known = k.known
 			return nil
@@ -52,7 +52,7 @@ func (n *reading) readWays(r *snapshot.Recording) error {
 	}
 	k := &router{known: *known}
 	for i := range all {
-		*all[i].put = k.ways(n.Audit, &all[i])
+		*all[i].put = k.bothWays(n.Audit, &all[i])
 	}
 	return nil
 }
@@ -60,14 +60,14 @@ func (n *reading) readWays(r *snapshot.Recording) error {
 // fewestAsked is how many connections of a service must have failed.
 const fewestAsked = 3
 
-func waysOf(r *snapshot.Recording) (all []way) {
+func failedOnes(r *snapshot.Recording) (all []failed) {
 	if r.Flows != nil && r.Flows.Services != nil {
 		for i := range r.Flows.Services.All {
 			s := &r.Flows.Services.All[i]
-			if s.Failed() < fewestAsked || len(s.Clients) == 0 || s.Zone != 0 || len(all) >= mostWays {
+			if s.Failed() < fewestAsked || len(s.Clients) == 0 || s.Zone != 0 || len(all) >= mostFailed {
 				continue
 			}
-			w := way{protocol: number(s.Protocol), client: s.Clients[0], service: s.Service, target: s.Target, given: s.Given, put: &s.Ways}
+			w := failed{protocol: number(s.Protocol), client: s.Clients[0], service: s.Service, target: s.Target, given: s.Given, put: &s.Routes}
 			if s.Kind != snapshot.ServiceDNAT && len(s.Destinations) > 0 {
 				w.target = s.Destinations[0]
 			}
@@ -82,10 +82,10 @@ func waysOf(r *snapshot.Recording) (all []way) {
 	}
 	for i := range r.Followed.Services {
 		s := &r.Followed.Services[i]
-		if s.Failed == nil || s.In == "" || len(all) >= 2*mostWays {
+		if s.Failed == nil || s.In == "" || len(all) >= 2*mostFailed {
 			continue
 		}
-		w := way{protocol: number(s.Protocol), client: s.Failed.Client.Addr(), service: s.Service, target: s.Target, given: s.Given, in: s.In, answerIn: s.Failed.AnswerIn, put: &s.Failed.Ways}
+		w := failed{protocol: number(s.Protocol), client: s.Failed.Client.Addr(), service: s.Service, target: s.Target, given: s.Given, in: s.In, answerIn: s.Failed.AnswerIn, put: &s.Failed.Routes}
 		if !w.target.IsValid() {
 			w.target = s.Service
 		}
@@ -99,9 +99,9 @@ func number(protocol string) uint8 {
 	return n
 }
 
-// ways asks for the way of a connection's packets to its target, and for that of the answers; nil where the
+// bothWays asks for the way of a connection's packets to its target, and for that of the answers; nil where the
 // interface that they come in by is not known.
-func (k *router) ways(a *snapshot.Audit, w *way) *snapshot.Ways {
+func (k *router) bothWays(a *snapshot.Audit, w *failed) *snapshot.Routes {
 	if !w.target.IsValid() || !w.client.IsValid() {
 		return nil
 	}
@@ -112,25 +112,25 @@ func (k *router) ways(a *snapshot.Audit, w *way) *snapshot.Ways {
 	if in == "" || in == loopback {
 		return nil
 	}
-	ways := &snapshot.Ways{In: in, Client: w.client, AnswerIn: cmp.Or(w.answerIn, k.given(a, w))}
+	both := &snapshot.Routes{In: in, Client: w.client, AnswerIn: cmp.Or(w.answerIn, k.given(a, w))}
 	from := netip.AddrPortFrom(w.client, 0)
 	if q, known := k.ask(flow{protocol: w.protocol, from: from, to: w.target, in: in}); known {
-		ways.Question = &q
-		if ways.AnswerIn == "" {
-			ways.AnswerIn = q.Out
+		both.Question = &q
+		if both.AnswerIn == "" {
+			both.AnswerIn = q.Out
 		}
 	}
-	if ways.AnswerIn != "" || ways.Question != nil && ways.Question.Local {
-		if answer, known := k.ask(flow{protocol: w.protocol, from: w.target, to: from, in: ways.AnswerIn}); known {
-			ways.Answer = &answer
+	if both.AnswerIn != "" || both.Question != nil && both.Question.Local {
+		if answer, known := k.ask(flow{protocol: w.protocol, from: w.target, to: from, in: both.AnswerIn}); known {
+			both.Answer = &answer
 		}
 	}
-	return ways
+	return both
 }
 
 // comesIn is the interface of a client's network, or else that of the address which it asks for, or the
 // one that leads to the client.
-func (k *router) comesIn(a *snapshot.Audit, w *way) string {
+func (k *router) comesIn(a *snapshot.Audit, w *failed) string {
 	back, _ := k.ask(flow{to: netip.AddrPortFrom(w.client, 0)})
 	at, own := a.Near(w.service.Addr())
 	if onLink := back.Out != "" && back.NextHop == w.client; !onLink && own && at.Name != loopback {
@@ -140,7 +140,7 @@ func (k *router) comesIn(a *snapshot.Audit, w *way) string {
 }
 
 // given is the interface of the address that the source becomes, which answers come in by.
-func (k *router) given(a *snapshot.Audit, w *way) string {
+func (k *router) given(a *snapshot.Audit, w *failed) string {
 	if at, own := a.Near(w.given); own && at.Name != loopback && at.Name != w.in {
 		return at.Name
 	}
@@ -157,7 +157,7 @@ func public(v6 bool) netip.Addr {
 
 // example is what is asked about a target of which no connection is known: a neighbour on the network that
 // the rule is for, and where that gets through, one of any other network.
-func (k *router) example(a *host, r *snapshot.NATRule, t *snapshot.DNATTarget) *snapshot.Ways {
+func (k *router) example(a *host, r *snapshot.NATRule, t *snapshot.DNATTarget) *snapshot.Routes {
 	in := a.comesIn(r)
 	if in == "" || r.Hook != "prerouting" || !t.Address.IsValid() {
 		return nil
@@ -169,7 +169,7 @@ func (k *router) example(a *host, r *snapshot.NATRule, t *snapshot.DNATTarget) *
 	for _, client := range clients {
 		q, known := k.ask(flow{protocol: number(t.Protocol), from: netip.AddrPortFrom(client, 0), to: netip.AddrPortFrom(t.Address, t.Port), in: in})
 		if client.IsValid() && known && q.Error != "" {
-			return &snapshot.Ways{In: in, Client: client, Question: &q}
+			return &snapshot.Routes{In: in, Client: client, Question: &q}
 		}
 	}
 	return nil
