@@ -150,14 +150,14 @@ func (a *auditor) walk(t *Table, base, c *Chain, m Match, depth int) {
 		from := len(a.takers)
 		switch k := r.Target.Kind; {
 		case k == Accept, k == Drop, k == Return:
-			a.take(Place{t, c, r}, both)
+			a.take(Place{Table: t, Chain: c, Rule: r}, both)
 		case k == Jump, k == Goto, k == Ends:
 			for _, name := range r.Target.Chains {
 				a.walk(t, base, t.Find(name), both, depth+1)
 			}
 		case r.Target.Translates():
-			a.reach(Place{t, c, r}, base, both)
-			a.take(Place{t, c, r}, both)
+			a.reach(Place{Table: t, Chain: c, Rule: r}, base, both)
+			a.take(Place{Table: t, Chain: c, Rule: r}, both)
 		}
 		for i := from; i < len(a.takers) && len(returned) > 0; i++ {
 			a.takers[i].not = append(a.takers[i].not, slices.Clip(returned))
@@ -290,7 +290,7 @@ func (a *auditor) exempt(t *Table, base *Chain) (all []taker) {
 	for _, e := range entries {
 		if len(e.Except) == 0 && !e.Doubt && len(e.Match.Unknown) == 0 {
 			e.Match.of(t.version())
-			all = append(all, taker{Place: Place{t, e.Chain, e.Rule}, match: e.Match})
+			all = append(all, taker{Place: Place{Table: t, Chain: e.Chain, Rule: e.Rule}, match: e.Match})
 		}
 	}
 	return all
@@ -305,7 +305,7 @@ func (a *auditor) zoned(t *Table, base *Chain) (all []taker) {
 		if len(e.Except) > 0 || e.Doubt {
 			e.Match.note("")
 		}
-		all = append(all, taker{Place: Place{t, e.Chain, e.Rule}, match: e.Match})
+		all = append(all, taker{Place: Place{Table: t, Chain: e.Chain, Rule: e.Rule}, match: e.Match})
 	}
 	return all
 }
@@ -479,7 +479,7 @@ func (a *auditor) refusals(t *Table) {
 				why = snapshot.RefusalInvalid
 			}
 			if why != "" && len(a.out.Refusals) < mostAudited {
-				a.out.Refusals = append(a.out.Refusals, snapshot.Refusal{RulePlace: Place{t, c, r}.place(), Why: why, Comment: r.Comment})
+				a.out.Refusals = append(a.out.Refusals, snapshot.Refusal{RulePlace: Place{Table: t, Chain: c, Rule: r}.place(), Why: why, Comment: r.Comment})
 			}
 		}
 	}

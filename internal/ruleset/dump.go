@@ -104,11 +104,8 @@ func (d *Dump) build(read func(*machine, *KernelRule) []*Rule, budget *Budget) *
 	for _, c := range d.Chains {
 		chain := t.Chain(c.Name)
 		if c.Hook >= 0 {
-			chain.Hook, chain.Type, chain.Priority, chain.Policy = "ingress", c.Type, c.Priority, c.Policy
-			chain.Packets, chain.Counted = c.Packets, c.Counted
-		}
-		if c.AtIP() {
-			chain.Hook = HookNames[c.Hook]
+			chain.Hook, chain.Type, chain.Priority, chain.Policy = cmp.Or(c.hook(), HookIngress), c.Type, c.Priority, c.Policy
+			chain.Packets, chain.Counted, chain.Devices = c.Packets, c.Counted, c.Devices
 		}
 	}
 	m := &machine{family: t.Family, links: d.Links, verdicts: d.verdicts(), sets: d.sets, budget: budget}
