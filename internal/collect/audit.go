@@ -31,11 +31,11 @@ func (o *observation) readAudit(context.Context) (err error) {
 }
 
 func (o *observation) audit() (*snapshot.Audit, error) {
-	tables, err := o.judged()
+	k, err := o.lookUp()
 	if err != nil {
 		return nil, err
 	}
-	a := ruleset.Audit(tables, func(to netip.Addr) string {
+	a := ruleset.Audit(k.tables, func(to netip.Addr) string {
 		if o.DNATTargets != nil {
 			for _, t := range o.DNATTargets.Targets {
 				if t.Address == to {
@@ -45,13 +45,9 @@ func (o *observation) audit() (*snapshot.Audit, error) {
 		}
 		return ""
 	})
-	h, err := readHost()
-	if err == nil {
-		a.Interfaces = h.shown(o.NATRules)
-		err = readForwarding(a.Interfaces)
-	}
-	if err == nil {
-		a.Elsewhere, err = h.elsewhere(o.NATRules)
+	a.Interfaces = k.host.shown(o.NATRules)
+	if err = readForwarding(a.Interfaces); err == nil {
+		a.Elsewhere, err = k.host.elsewhere(o.NATRules)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("compare the rules with the host: %w", err)

@@ -238,7 +238,10 @@ func (f failing) dropsFollowing(rec *snapshot.Recording, connections float64) fa
 func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 	f.explainTarget(rec, s)
 	a, _ := readAudit(rec)
+	w, _ := readWays(rec)
 	switch {
+	case w != nil && s.Kind == snapshot.ServiceSNAT && w.explainAnswers(s.Protocol, s.Given) != "":
+		f.cause, f.known = w.explainAnswers(s.Protocol, s.Given), true
 	case a == nil:
 	case s.Kind == snapshot.ServiceSNAT && s.HalfOpen > s.Unanswered && a.keeps(s.Given) != "":
 		device := a.keeps(s.Given)

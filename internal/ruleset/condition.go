@@ -240,7 +240,7 @@ func (m *Match) rangeXT(data []byte, ip6 bool) {
 // tupleXT reads what struct xt_conntrack_mtinfo3 asks for beside the state: a destination before
 // translation, a direction.
 func (m *Match) tupleXT(data []byte, flags, inverted uint16, ip6 bool) (known bool) {
-	const state, alias, origDst, origDstPort, direction = 1 << 0, 1 << 13, 1 << 4, 1 << 10, 1 << 12
+	const state, alias, origDst, origDstPort, direction = 1 << 0, 1 << 13, 1 << 3, 1 << 9, 1 << 12
 	const dstAt, dstMaskAt, portAt, lastPortAt = 32, 48, 140, 156
 	if flags&^(state|alias|origDst|origDstPort|direction) != 0 || len(data) < lastPortAt+2 {
 		return false

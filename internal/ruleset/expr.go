@@ -195,6 +195,8 @@ func (m *machine) run(e KernelExpr) {
 	case "log", "last":
 	case "notrack":
 		m.rule.Target.Kind, m.rule.Target.Name = Notrack, e.Name
+	case "limit", "quota", "connlimit":
+		m.rule.Match.parts(e.Name)
 	case "numgen":
 		clear(m.regs)
 		m.rule.Match.parts(e.Name)
@@ -540,7 +542,7 @@ func (m *machine) compareJudged(c content, op uint32, data []byte) bool {
 	words := map[bool]string{true: "!= "}[not]
 	switch {
 	case c.from == chance: // noted
-	case c.from == metaData && c.key == unix.NFT_META_LEN:
+	case c.isLength():
 		match.parts("meta length")
 	case m.isVarying(c):
 		match.parts(map[bool]string{true: "length", false: "ttl"}[c.length == 2])
@@ -556,6 +558,9 @@ func (m *machine) compareJudged(c content, op uint32, data []byte) bool {
 		match.asks(DirectionCondition{(data[0] != 0) != not}, "ct direction")
 	case c.from == connOriginal && c.mask == nil && int(c.length) == len(data):
 		match.asks(originalIs(data, not), "ct original")
+	case not && m.portsOf(c) != nil && len(data) == 2:
+		source := m.portsOf(c) == &match.SourcePorts
+		match.asks(PortsCondition{[]nat.Ports{{First: port(data), Last: port(data)}}, source, true}, fmt.Sprintf("%sport != %d", map[bool]string{true: "s", false: "d"}[source], port(data)))
 	case m.isICMPType(c) && len(data) == 1:
 		match.asks(ICMPCondition{match.Protocol, data[0], 0, 0xff, not}, fmt.Sprintf("%s type %s%d", nat.ProtocolName(match.Protocol), words, data[0]))
 	case m.isEtherType(c) && len(data) == 2 && !not:
@@ -587,6 +592,9 @@ func (m *machine) isVarying(c content) bool {
 	return c.from == payload && c.base == unix.NFT_PAYLOAD_NETWORK_HEADER && (m.ipVersion() == 4 && (at == [2]uint32{2, 2} || at == [2]uint32{8, 1}) ||
 		m.ipVersion() == 6 && (at == [2]uint32{4, 2} || at == [2]uint32{7, 1}))
 }
+
+// isLength: that of the packet.
+func (c content) isLength() bool { return c.from == metaData && c.key == unix.NFT_META_LEN }
 
 // isICMPType: the first byte of a message of ICMP.
 func (m *machine) isICMPType(c content) bool {
@@ -906,6 +914,8 @@ func (m *machine) segments(e KernelExpr) {
 		m.load(a.U32(unix.NFTA_RT_DREG), content{from: routeMSS}, 2)
 	case e.Name == "byteorder" && m.held(a.U32(unix.NFTA_BYTEORDER_SREG)).from == routeMSS:
 		m.load(a.U32(unix.NFTA_BYTEORDER_DREG), content{from: routeMSS}, 2)
+	case e.Name == "byteorder" && m.held(a.U32(unix.NFTA_BYTEORDER_SREG)).isLength():
+		m.load(a.U32(unix.NFTA_BYTEORDER_DREG), content{from: metaData, key: unix.NFT_META_LEN}, 4)
 	case e.Name == "exthdr" && writesMSS(a):
 		m.mss(m.held(a.U32(unix.NFTA_EXTHDR_SREG)))
 	default:
@@ -942,7 +952,10 @@ func (c content) isFlags() bool {
 }
 
 // TCP's flags as in the header.
-const tcpSYN, tcpRST = 0x02, 0x04
+const (
+	tcpSYN = 0x02
+	tcpRST = 0x04
+)
 
 // isSYN matches the SYNs of both hosts: tcp flags & (syn|rst) == syn, or tcp flags syn.
 func isSYN(mask byte, op uint32, data []byte) bool {

@@ -155,6 +155,14 @@ func (p *Packet) Answer(answer Packet) *Packet {
 	return &answer
 }
 
+// Next returns a later packet of the connection, of the same direction.
+func (p *Packet) Next(flags byte) *Packet {
+	next := *p
+	next.marks[0], next.Flags = marks{}, flags
+	next.Conn = p.Conn&^(ConnNew|ConnRelated) | ConnEstablished
+	return &next
+}
+
 func (p *Packet) isIPv4() bool {
 	return p.Dst.Is4() || !p.Dst.IsValid() && (p.Src.Is4() || !p.Src.IsValid() && !p.V6)
 }
@@ -398,8 +406,9 @@ type Place struct {
 	Rule  *Rule
 	// Doubt is why that is not certain of all packets of the kind; 0 where it is.
 	Doubt Doubt
-	// Named is true where the rule, or one that leads to it, is about where packets come from.
-	Named bool
+	// Named is true where the rule, or one that leads to it, is about where packets come from, Limits
+	// where one of them, or one before that accepts, is about how many there are.
+	Named, Limits bool
 }
 
 // Counted returns what the place counted so far; false if it does not count.
@@ -451,8 +460,13 @@ func Judge(tables []*Table, p *Packet, hooks ...string) Judgement {
 	for _, hook := range hooks {
 		for _, c := range basesAt(tables, hook, p) {
 			one := p
+			if strings.HasPrefix(hook, BridgeHook) { // its ports are not known
+				ports := *p
+				ports.In, ports.Out = "", ""
+				one = &ports
+			}
 			if p.First != nil && beforeDNAT(hook, c.Priority) {
-				first := *p
+				first := *one
 				first.Packet, first.Conn = *p.First, p.Conn&^ConnDNAT
 				one = &first
 			}
@@ -501,13 +515,13 @@ func basesAt(tables []*Table, hook string, p *Packet) (chains []atHook) {
 
 // beforeDNAT reports whether a chain sees the destination that clients name (NF_IP_PRI_NAT_DST).
 func beforeDNAT(hook string, priority int32) bool {
-	return hook == HookIngress || (hook == "prerouting" || hook == "output") && priority <= -100 || hook == bridgeHook+"prerouting"
+	return hook == HookIngress || (hook == "prerouting" || hook == "output") && priority <= -100 || hook == BridgeHook+"prerouting"
 }
 
 // beforeConntrack reports whether packets have no connection yet in a chain, which rules call INVALID
 // (nft_ct_get_eval, conntrack_mt).
 func beforeConntrack(hook string, priority int32) bool {
-	return hook == HookIngress || (hook == "prerouting" || hook == "output" || hook == bridgeHook+"prerouting") && priority < conntrackPriority
+	return hook == HookIngress || (hook == "prerouting" || hook == "output" || hook == BridgeHook+"prerouting") && priority < conntrackPriority
 }
 
 // judge takes a packet through the chains of one table.
@@ -516,16 +530,19 @@ type judge struct {
 	packet *Packet
 	drops  []Place
 	passes bool
-	// doubt is why not all of the packets come to the rules that follow.
-	doubt Doubt
+	// doubt is why not all of the packets come to the rules that follow, limits whether some are taken
+	// out before for being few.
+	doubt  Doubt
+	limits bool
 	// left has whether the packet may leave a chain by its end, of those that it came to.
 	left map[*Chain]bool
 }
 
-// way is what led to a rule: why that is not certain, and whether it depends on where the packet is from.
+// way is what led to a rule: why that is not certain, and whether it depends on where the packet is from, or
+// on how many there are.
 type way struct {
-	doubt Doubt
-	named bool
+	doubt         Doubt
+	named, limits bool
 }
 
 // chain reports whether the packet may come to the end of a chain. What becomes of it there is
@@ -547,7 +564,7 @@ func (j *judge) chain(c *Chain, by way) bool {
 		for _, s := range r.Marks {
 			j.packet.mark(s, met)
 		}
-		goes, comes := j.rule(c, r, way{by.doubt | why, by.named || r.Match.names()})
+		goes, comes := j.rule(c, r, way{by.doubt | why, by.named || r.Match.names(), by.limits || r.Match.Limits})
 		if returns = returns || comes; met == yes && !goes {
 			j.left[c] = returns
 			return returns
@@ -566,7 +583,7 @@ func (j *judge) rule(c *Chain, r *Rule, by way) (goes, comes bool) {
 		j.decide(c, r, t.Kind, by)
 		return false, false
 	case Return:
-		j.doubt |= by.doubt
+		j.doubt, j.limits = j.doubt|by.doubt, j.limits || by.limits
 		return false, true
 	case Jump, Goto:
 		for _, name := range t.Chains {
@@ -619,8 +636,8 @@ func (j *judge) verdict(c *Chain, r *Rule, by way) (goes, comes bool) {
 func (j *judge) decide(c *Chain, r *Rule, k Kind, by way) {
 	if k != Drop {
 		j.passes = true
-		j.doubt |= by.doubt
+		j.doubt, j.limits = j.doubt|by.doubt, j.limits || by.limits
 		return
 	}
-	j.drops = append(j.drops, Place{Table: j.table, Chain: c, Rule: r, Doubt: by.doubt | j.doubt, Named: by.named})
+	j.drops = append(j.drops, Place{Table: j.table, Chain: c, Rule: r, Doubt: by.doubt | j.doubt, Named: by.named, Limits: by.limits || j.limits})
 }

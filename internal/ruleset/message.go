@@ -54,7 +54,7 @@ type KernelChain struct {
 	Priority int32
 	// Devices are the interfaces that it is for; nil for all.
 	Devices []string
-	Policy   string
+	Policy  string
 	// Packets are those that the policy decided on, if Counted.
 	Packets uint64
 	Counted bool
@@ -107,7 +107,7 @@ func (c *KernelChain) hook() string {
 	case c.AtIP():
 		return HookNames[c.Hook]
 	case c.Key.Family == unix.NFPROTO_BRIDGE && c.Hook < len(HookNames):
-		return bridgeHook + HookNames[c.Hook]
+		return BridgeHook + HookNames[c.Hook]
 	case c.Key.Family == unix.NFPROTO_NETDEV && c.Hook == 0, c.Key.Family == unix.NFPROTO_INET && c.Hook == inetIngress:
 		return HookIngress
 	case c.Key.Family == unix.NFPROTO_NETDEV && c.Hook == 1:

@@ -266,11 +266,11 @@ func (t *Table) Program() string {
 	return t.Source
 }
 
-// Hooks that are none of IP's.
+// Hooks that are none of IP's; BridgeHook is before the name of a bridge's.
 const (
 	HookIngress = "ingress"
 	HookEgress  = "egress"
-	bridgeHook  = "bridge "
+	BridgeHook  = "bridge "
 )
 
 // HookNames are those of NF_INET_*, in their order; bridges have them, too (NF_BR_*).

@@ -59,10 +59,13 @@ func (m *Match) otherXT(name string, revision uint32, data []byte, ip6 bool) {
 		m.Random = true
 	case slices.Contains([]string{"ttl", "hl", "dscp", "tos", "ecn", "tcpmss"}, name):
 		m.parts(name)
+	case slices.Contains([]string{"limit", "hashlimit", "connlimit", "quota"}, name):
+		m.parts(name)
+		m.Limits = true
 	default:
 		m.unknown(name)
 		m.Marked = m.Marked || name == "mark" || name == "connmark"
-		m.Limits = m.Limits || slices.Contains([]string{"limit", "hashlimit", "connlimit", "quota", "recent"}, name)
+		m.Limits = m.Limits || name == "recent"
 	}
 }
 

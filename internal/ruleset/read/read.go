@@ -114,7 +114,10 @@ func Judged(ns *netns.Handle) (all []*ruleset.Table, err error) {
 	budget := &ruleset.Budget{}
 	tables, err := tables(ns, budget, (*ruleset.KernelChain).IsJudged, func(d *ruleset.Dump) (*ruleset.Table, *ruleset.Table) {
 		return nil, d.Judged(budget)
-	}, (*ruleset.Dump).EverySet)
+	}, func(d *ruleset.Dump) map[string]bool {
+		d.AtOnce = true
+		return d.EverySet()
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read rules: %w", err)
 	}
