@@ -31,11 +31,11 @@ func (o *observation) readAudit(context.Context) (err error) {
 }
 
 func (o *observation) audit() (*snapshot.Audit, error) {
-	tables, err := o.judged()
+	k, err := o.lookUp()
 	if err != nil {
 		return nil, err
 	}
-	a := ruleset.Audit(tables, func(to netip.Addr) string {
+	a := ruleset.Audit(k.tables, func(to netip.Addr) string {
 		if o.DNATTargets != nil {
 			for _, t := range o.DNATTargets.Targets {
 				if t.Address == to {
@@ -45,14 +45,11 @@ func (o *observation) audit() (*snapshot.Audit, error) {
 		}
 		return ""
 	})
-	h, err := o.readHost()
-	if err == nil {
-		a.Interfaces = h.shown(o.NATRules)
-		a.Elsewhere, a.Silent = h.elsewhere(o.NATRules), h.silent(o.NATRules)
-		a.Stranded, a.Absent = h.stranded(o.NATRules), h.absent(o.NATRules)
-		err = readForwarding(a.Interfaces)
-	}
-	if err != nil {
+	h := k.host
+	a.Interfaces = h.shown(o.NATRules)
+	a.Elsewhere, a.Silent = h.elsewhere(o.NATRules), h.silent(o.NATRules)
+	a.Stranded, a.Absent = h.stranded(o.NATRules), h.absent(o.NATRules)
+	if err = readForwarding(a.Interfaces); err != nil {
 		return nil, fmt.Errorf("compare the rules with the host: %w", err)
 	}
 	return a, nil

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
@@ -39,6 +40,7 @@ func (n *reading) readRoutes(r *snapshot.Recording) error {
 				return err
 			}
 			defer k.close()
+			k.tables = n.tables
 			for i := range all {
 				k.bothWays(n.Audit, &all[i])
 			}
@@ -114,18 +116,44 @@ func (k *router) bothWays(a *snapshot.Audit, w *failed) *snapshot.Routes {
 	}
 	both := &snapshot.Routes{In: in, Client: w.client, AnswerIn: cmp.Or(w.answerIn, k.given(a, w))}
 	from := netip.AddrPortFrom(w.client, 0)
-	if q, known := k.ask(flow{protocol: w.protocol, from: from, to: w.target, in: in}); known {
-		both.Question = &q
-		if both.AnswerIn == "" {
-			both.AnswerIn = q.Out
-		}
+	question := flow{protocol: w.protocol, from: from, to: w.target, in: in}
+	question.packet = packetOf(question, ruleset.ConnNew)
+	if w.protocol == unix.IPPROTO_TCP {
+		question.packet.Flags = synOnly
 	}
-	if both.AnswerIn != "" || both.Question != nil && both.Question.Local {
-		if answer, known := k.ask(flow{protocol: w.protocol, from: w.target, to: from, in: both.AnswerIn}); known {
-			both.Answer = &answer
-		}
+	if w.service.IsValid() && w.service != w.target {
+		first := question.packet.Packet
+		first.Dst, first.DstPort = w.service.Addr(), w.service.Port()
+		question.packet.First, question.packet.Conn = &first, question.packet.Conn|ruleset.ConnDNAT
+	}
+	if q, known := k.ask(question); known {
+		both.Question = &q
+		both.AnswerIn = cmp.Or(both.AnswerIn, q.Out)
+	}
+	if both.AnswerIn == "" && (both.Question == nil || !both.Question.Local) {
+		return both
+	}
+	answer := flow{protocol: w.protocol, from: w.target, to: from, in: both.AnswerIn}
+	answer.packet = k.answerTo(question.packet, both.Question, answer, w.given)
+	if a, known := k.ask(answer); known {
+		both.Answer = &a
 	}
 	return both
+}
+
+// answerTo is the answer to a packet, with the mark of the connection that rules have saved on the way.
+func (k *router) answerTo(question *ruleset.Packet, q *snapshot.Route, f flow, given netip.Addr) *ruleset.Packet {
+	answer := *packetOf(f, question.Conn&^ruleset.ConnNew|ruleset.ConnEstablished)
+	if given.IsValid() {
+		first := answer.Packet
+		first.Dst = given
+		answer.First = &first
+	}
+	if len(k.marks()) > 0 && q != nil {
+		question.Out = q.Out
+		k.judge(question, "forward", "postrouting")
+	}
+	return question.Answer(answer)
 }
 
 // comesIn is the interface of a client's network, or else that of the address which it asks for, or the
@@ -233,7 +261,7 @@ func (h *host) stranded(rules *snapshot.NATRules) (all []snapshot.StrandedHost) 
 			break
 		}
 		route, known := h.router.ask(flow{from: netip.AddrPortFrom(at.address, 0), to: netip.AddrPortFrom(to, 0), in: l.name})
-		through := slices.ContainsFunc(route.Marked, func(m snapshot.MarkedRoute) bool { return m.Error == "" })
+		through := slices.ContainsFunc(route.Marked, func(m snapshot.MarkedRoute) bool { return route.Doubtful && m.Error == "" })
 		if known && route.Error != "" && !through {
 			all = append(all, snapshot.StrandedHost{Rule: rule, Host: at.address, In: l.name, To: to, Route: route})
 		}

@@ -29,6 +29,8 @@ type observation struct {
 	tables []*ruleset.Table
 	routes *router
 	host   *host
+	// lookedUp is what lookUp has read.
+	lookedUp *lookups
 }
 
 // entryFunc is asked before the dump for the function to call with each entry of
@@ -79,6 +81,7 @@ var collectors = []collector{
 	}},
 	{snapshot.PartDNATTargets, (*observation).readDNATTargets},
 	{snapshot.PartAudit, (*observation).readAudit},
+	{snapshot.PartWays, (*observation).readWays},
 	{snapshot.PartTCP, func(o *observation, _ context.Context) (err error) { o.TCP, err = readTCP(o.src); return err }},
 	{"neighbours", (*observation).readNeighbours},
 	{"softnet", (*observation).readSoftnet},

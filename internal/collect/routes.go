@@ -14,6 +14,7 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 	natnetlink "github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netlink/socket"
+	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -25,12 +26,12 @@ type flow struct {
 	protocol uint8
 	from, to netip.AddrPort
 	in       string
-	mark     uint32
+	// packet is what rules are asked about; nil for one like the flow. mark is what they give to it.
+	packet *ruleset.Packet
+	mark   uint32
 }
 
-func (f flow) String() string {
-	return fmt.Sprintf("%d %s > %s in %s mark %#x", f.protocol, f.from, f.to, f.in, f.mark)
-}
+func (f flow) String() string { return fmt.Sprintf("%d %s > %s in %s", f.protocol, f.from, f.to, f.in) }
 
 // router asks the kernel for routes, and knows what it was asked before.
 type router struct {
@@ -39,6 +40,9 @@ type router struct {
 	links      map[int]*link
 	named      map[string]*link
 	neighbours map[hop]netlink.Neigh
+	// tables are the rules that mark packets; marking bounds how many of them are asked.
+	tables  []*ruleset.Table
+	marking int
 	// rules are the routing rules in the order in which they are asked, those of every host left out.
 	rules []routingRule
 	// known are the answers by flow; of a bundle there are no others.
@@ -79,7 +83,9 @@ func newRouter() (*router, error) {
 // asksRoutes is the router of a snapshot, which collect closes.
 func (o *observation) asksRoutes() (_ *router, err error) {
 	if o.routes == nil {
-		o.routes, err = newRouter()
+		if o.routes, err = newRouter(); err == nil {
+			o.routes.tables, err = o.judged()
+		}
 	}
 	return o.routes, err
 }
@@ -228,21 +234,65 @@ func (r *router) ask(f flow) (snapshot.Route, bool) {
 	if route, known := r.known[f.String()]; known || r.conn == nil {
 		return route, known
 	}
+	mark, unknown := r.marked(&f)
+	f.mark = mark
 	route, err := r.askKernel(f)
 	if err != nil {
 		return route, false
 	}
-	if f.mark == 0 {
-		for _, mark := range r.marks() {
-			marked := f
-			marked.mark = mark
-			if other, err := r.askKernel(marked); err == nil && (other.Out != route.Out || other.Error != route.Error || other.NextHop != route.NextHop) {
-				route.Marked = append(route.Marked, snapshot.MarkedRoute{Mark: mark, Route: other})
-			}
+	route.Mark = mark
+	for _, rule := range r.rules {
+		route.Doubtful = route.Doubtful || rule.mask&unknown != 0
+	}
+	for _, other := range append(r.marks(), 0) {
+		if other == mark || other == 0 && !route.Doubtful {
+			continue
+		}
+		f.mark = other
+		if m, err := r.askKernel(f); err == nil && (m.Out != route.Out || m.Error != route.Error || m.NextHop != route.NextHop) {
+			route.Marked = append(route.Marked, snapshot.MarkedRoute{Mark: other, Route: m})
 		}
 	}
 	r.known[f.String()] = route
 	return route, true
+}
+
+// marked returns the mark that rules give to what comes in, and the bits that are not known of it.
+func (r *router) marked(f *flow) (mark, unknown uint32) {
+	if f.in == "" || len(r.marks()) == 0 {
+		return 0, 0
+	}
+	if f.packet == nil {
+		f.packet = packetOf(*f, ruleset.ConnNew)
+	}
+	if !r.judge(f.packet, "prerouting") {
+		return 0, 1<<32 - 1
+	}
+	return f.packet.Marked()
+}
+
+// judge has rules mark a packet; false where too many were asked before.
+func (r *router) judge(p *ruleset.Packet, hooks ...string) bool {
+	if r.marking == 0 && len(r.tables) > 0 {
+		r.marking = mostJudged
+	}
+	for _, t := range r.tables {
+		for _, c := range t.Chains {
+			r.marking -= len(c.Rules) * len(hooks)
+		}
+	}
+	if r.marking < 0 {
+		return false
+	}
+	ruleset.Judge(r.tables, p, hooks...)
+	return true
+}
+
+// packetOf is the packet of a flow that rules are asked about.
+func packetOf(f flow, state ruleset.ConnBits) *ruleset.Packet {
+	return &ruleset.Packet{Conn: state, Packet: nat.Packet{
+		Protocol: f.protocol, Src: f.from.Addr(), SrcPort: f.from.Port(), Dst: f.to.Addr(), DstPort: f.to.Port(), In: f.in,
+	}}
 }
 
 // mostMarks bounds the marks that are tried, mostHops the next hops of a route.

@@ -68,9 +68,10 @@ func (r *routing) loses(answered bool) detour {
 	return r.question()
 }
 
-// strands reports whether it is certain that answers do not come to the client.
-func (r *routing) strands() bool {
-	d := r.loses(true)
+// strands reports whether it is certain that connections of the client come to nothing, though others of the
+// service do not.
+func (r *routing) strands(answered bool) bool {
+	d := r.loses(answered)
 	return d.certain && !d.works
 }
 
@@ -81,6 +82,7 @@ func (r *routing) question() detour {
 		return detour{}
 	}
 	if d := r.blocked(q, "what is sent to "+r.target.String()); d.cause != "" {
+		d.works = !r.published && q.NextHop == r.target && q.Broken == "" // the destination itself is gone
 		return d.unless(!sure)
 	}
 	at, own := r.audit.Near(r.given)
@@ -110,16 +112,16 @@ func (r *routing) taken() (route *snapshot.Route, sure bool) {
 		}
 	}
 	for i := range r.Question.Marked {
-		if m := &r.Question.Marked[i]; own && m.Out == at.Name && r.Question.Out != at.Name {
+		if m := &r.Question.Marked[i]; r.Question.Doubtful && own && m.Out == at.Name && r.Question.Out != at.Name {
 			return &m.Route, true
 		}
 	}
-	return r.Question, len(r.Question.Marked)+len(r.Question.Hops) == 0 || own && at.Name == r.Question.Out
+	return r.Question, !r.Question.Doubtful && len(r.Question.Hops) == 0 || own && at.Name == r.Question.Out
 }
 
 // backOut is about connections that are led out by the interface that they came in by.
 func (r *routing) backOut(q *snapshot.Route) detour {
-	d := misled(fmt.Sprintf("the route to %s is out by %s%s, by which they came in: no other route leads there", r.target, q.Out, by(q)), len(q.Marked) == 0, advice("way-route", r.target, where(r.rec)))
+	d := misled(fmt.Sprintf("the route to %s is out by %s%s, by which they came in: no other route leads there", r.target, q.Out, by(q)), !q.Doubtful, advice("way-route", r.target, where(r.rec)))
 	for _, l := range r.audit.Interfaces {
 		if !l.Up && slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return p.Contains(r.target) }) {
 			d.cause, d.remedy = fmt.Sprintf("%s, on whose network %s is, is down, so that the route to it is out by %s", l.Name, r.target, q.Out), advice("way-up", l.Name, where(r.rec))
@@ -168,23 +170,26 @@ func (r *routing) answer() detour {
 		return misled(fmt.Sprintf("the server answers, and this host does not forward what comes in by %s: net.ipv4.conf.%[1]s.forwarding is 0", r.AnswerIn), true, advice("forward", "net.ipv4.conf."+r.AnswerIn+".forwarding", where(r.rec)))
 	}
 	if a.Error != "" {
-		return misled(fmt.Sprintf("the server answers, and the kernel does not lead the answers%s to %s: %s", r.comingIn(), r.Client, refusal(a, r.AnswerIn)), true, r.refused(a, r.Client)).unless(r.marked(a) != "")
+		return misled(fmt.Sprintf("the server answers, and the kernel does not lead the answers%s to %s: %s", r.comingIn(), r.Client, refusal(a, r.AnswerIn)), true, r.refused(a, r.Client)).unless(a.Doubtful && r.marked(a) != "")
 	}
 	if near, _ := r.audit.Near(r.Client); !r.published && near == nil && a.Out == r.AnswerIn {
-		return misled(fmt.Sprintf("the server answers, and the answers to %s are led out again by %s%s, by which they come in: no other route leads to that client", r.Client, a.Out, by(a)), len(a.Marked) == 0, advice("way-route", r.Client, where(r.rec)))
+		return misled(fmt.Sprintf("the server answers, and the answers to %s are led out again by %s%s, by which they come in: no other route leads to that client", r.Client, a.Out, by(a)), !a.Doubtful, advice("way-route", r.Client, where(r.rec)))
 	}
 	if d := r.blocked(a, "the answer to "+r.Client.String()); d.cause != "" {
-		return d.unless(len(a.Marked) > 0)
+		return d.unless(a.Doubtful)
 	}
 	if a.Out != r.In {
 		cause := fmt.Sprintf("the server answers, and the answers to %s leave by %s%s, while the connections come in by %s", r.Client, a.Out, by(a), r.In)
-		if mark := r.marked(a); mark != "" {
-			cause += "; " + mark + " would lead them out by " + r.In + ", and nothing gives it to them, or another one"
+		switch mark := r.marked(a); {
+		case mark != "" && a.Mark != 0:
+			cause += fmt.Sprintf("; %s would lead them out by %s, and rules give them %#x", mark, r.In, a.Mark)
+		case mark != "":
+			cause += fmt.Sprintf("; %s would lead them out by %s, and nothing gives it to them", mark, r.In)
 		}
 		return detour{cause: cause, certain: true, remedy: advice("service-uplinks", r.In, where(r.rec)), works: true}
 	}
 	for _, m := range a.Marked {
-		if m.Error != "" || m.Out != r.In {
+		if a.Doubtful && (m.Error != "" || m.Out != r.In) {
 			return misled(fmt.Sprintf("the server answers; with the mark %#x the answers to %s would be led elsewhere than by %s, by which the connections come in: rule %s", m.Mark, r.Client, r.In, m.Policy), false, advice("service-uplinks", r.In, where(r.rec)))
 		}
 	}
@@ -278,9 +283,9 @@ func (r *routing) stranded() detour {
 		return detour{}
 	case q.Error != "":
 		r.AnswerIn = r.In
-		return misled(fmt.Sprintf("the kernel does not lead what comes in by %s to %s: %s", r.In, r.target, refusal(q, r.In)), true, r.refused(q, r.target)).unless(len(q.Marked) > 0)
+		return misled(fmt.Sprintf("the kernel does not lead what comes in by %s to %s: %s", r.In, r.target, refusal(q, r.In)), true, r.refused(q, r.target)).unless(q.Doubtful)
 	}
-	return r.blocked(r.Question, "what is sent to "+r.target.String()).unless(len(r.Question.Marked) > 0)
+	return r.blocked(r.Question, "what is sent to "+r.target.String()).unless(r.Question.Doubtful)
 }
 
 // isDeadNeighbour reports whether the destination of a connection that no rule of DNAT is for is itself the

@@ -124,7 +124,7 @@ func judgeService(rec *snapshot.Recording, s *snapshot.Service) failing {
 		}
 	case s.Kind == snapshot.ServiceDNAT && s.Unanswered >= fewestFailed && s.FailedShare() >= failedPart:
 		f.how, f.severity = "gets no answer to a part of the connections", Warning
-	case (s.Kind == snapshot.ServiceDNAT || s.Kind == snapshot.ServiceSNAT && s.Answered > 0) && s.HalfOpen >= fewestFailed && s.FailedShare() >= failedPart && ofService(rec, s).strands():
+	case partFails(rec, s):
 		f.how, f.severity = "gets no answer to a part of the connections", Warning // not forged ones
 	case s.Kind == snapshot.ServiceUntranslated && dead && s.Answered+s.Open == 0 && !isScan(s) && translatesSources(rec, ""):
 		f.how, f.severity, f.confidence = "gets no answers", Warning, "likely"
@@ -155,6 +155,16 @@ func judgeService(rec *snapshot.Recording, s *snapshot.Service) failing {
 		f.cause = "the server answers, and its clients do not go on: its answers are dropped on this host, go by another way than the clients came, are lost beyond, or the clients' addresses are forged"
 	}
 	return f
+}
+
+// partFails reports whether a part of the connections comes to nothing for the routes of its clients: of those
+// that are half open others may be forged, and of destinations outside some are always dead.
+func partFails(rec *snapshot.Recording, s *snapshot.Service) bool {
+	if s.Kind != snapshot.ServiceDNAT && (s.Kind != snapshot.ServiceSNAT || s.Answered+s.Open == 0) || s.FailedShare() < failedPart {
+		return false
+	}
+	r := ofService(rec, s)
+	return s.HalfOpen >= fewestFailed && r.strands(true) || s.Kind == snapshot.ServiceSNAT && s.Unanswered >= fewestFailed && r.strands(false)
 }
 
 // absentFor is the masquerade rule for what comes from a network whose interface does not exist; nil
@@ -241,7 +251,10 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 	f.explainTarget(rec, s)
 	a, _ := readAudit(rec)
 	detour := ofService(rec, s).loses(s.HalfOpen > s.Unanswered)
+	w, _ := readWays(rec)
 	switch {
+	case w != nil && s.Kind == snapshot.ServiceSNAT && w.explainAnswers(s.Protocol, s.Given) != "":
+		f.cause, f.known = w.explainAnswers(s.Protocol, s.Given), true
 	case a == nil:
 	case detour.cause != "" && (f.target.IsValid() || s.Kind != snapshot.ServiceDNAT) && !(s.Kind == snapshot.ServiceUntranslated && f.known):
 		f.takes(detour)

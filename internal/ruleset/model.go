@@ -47,8 +47,8 @@ type Table struct {
 // Chain is a list of rules; Hook is empty if it is reached by jumps only.
 type Chain struct {
 	Name string
-	// Hook is "prerouting", "input", "forward", "output" or "postrouting", or "ingress"
-	// for a hook that is none of IP's.
+	// Hook is "prerouting", "input", "forward", "output" or "postrouting", HookIngress or HookEgress
+	// for those of an interface, or one of these behind "bridge " for those of a bridge.
 	Hook string
 	// Priority orders chains at a hook, lower first.
 	Priority int32
@@ -60,6 +60,8 @@ type Chain struct {
 	Policy  string
 	Packets uint64
 	Counted bool
+	// Devices are the interfaces that it is for; nil for all.
+	Devices []string
 	Rules   []*Rule
 }
 
@@ -83,6 +85,8 @@ type Rule struct {
 	XT     bool
 	Match  Match
 	Target Target
+	// Marks are those that it sets, whatever its target.
+	Marks []SetMark
 }
 
 // Match is the conditions of a rule; the zero value matches every packet. From, To, In
@@ -99,12 +103,17 @@ type Match struct {
 	Marked, BeforeNAT bool
 	// Limits is true if one of them is about how many packets or connections there are.
 	Limits bool
-	// Conn, Flags and Sets are those of the Unknown conditions that Judge can decide on, about
-	// the packet's connection, TCP flags and elements of sets; Opaque is true if there are others.
-	Conn   []ConnCondition
-	Flags  []FlagCondition
-	Sets   []SetCondition
-	Opaque bool
+	// Conn, Flags, Sets and Conditions are those of the Unknown conditions that Judge can decide on,
+	// about the packet's connection, TCP flags, elements of sets and all else; Opaque is true if there are
+	// others.
+	Conn       []ConnCondition
+	Flags      []FlagCondition
+	Sets       []SetCondition
+	Conditions []Condition
+	Opaque     bool
+	// Part is true if some packets of a connection may meet it and others not, Random if chance
+	// decides on that.
+	Part, Random bool
 }
 
 // Kind is what a rule does with a packet.
@@ -244,7 +253,7 @@ func (t *Table) IsGateway() bool { return t.Family == GatewayFamily && t.Name ==
 // iptables' own names, without a base chain that iptables does not have.
 func (t *Table) IsIptables() bool {
 	names := builtinChains[t.Name]
-	return t.Source == "iptables-legacy" || t.Family != "inet" && names != nil &&
+	return t.Source == "iptables-legacy" || (t.Family == "ip" || t.Family == "ip6") && names != nil &&
 		!slices.ContainsFunc(t.Chains, func(c *Chain) bool { return c.Hook != "" && !slices.Contains(names, c.Name) })
 }
 
@@ -257,7 +266,14 @@ func (t *Table) Program() string {
 	return t.Source
 }
 
-// HookNames are those of NF_INET_*, in their order.
+// Hooks that are none of IP's; BridgeHook is before the name of a bridge's.
+const (
+	HookIngress = "ingress"
+	HookEgress  = "egress"
+	BridgeHook  = "bridge "
+)
+
+// HookNames are those of NF_INET_*, in their order; bridges have them, too (NF_BR_*).
 var HookNames = []string{"prerouting", "input", "forward", "output", "postrouting"}
 
 // builtinChains are the built-in chains of each table of iptables.

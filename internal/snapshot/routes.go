@@ -31,7 +31,11 @@ type Route struct {
 	Ports []string `json:"ports,omitempty"`
 	// Hops are the next hops of a route with several, of which each connection takes one.
 	Hops []Route `json:"hops,omitempty"`
-	// Marked are the routes that marks lead to for which there are routing rules, where they differ.
+	// Mark is what rules give to the packet, as far as that counts for routing rules; Doubtful is true where
+	// they may give another one.
+	Mark     uint32 `json:"mark,omitempty"`
+	Doubtful bool   `json:"doubtful_mark,omitempty"`
+	// Marked are the routes that other marks lead to for which there are routing rules, where they differ.
 	Marked []MarkedRoute `json:"marked,omitempty"`
 }
 

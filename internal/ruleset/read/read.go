@@ -107,14 +107,17 @@ func BaseChains(ns *netns.Handle) (all []ruleset.BaseChain, err error) {
 	return all, nil
 }
 
-// Judged returns all tables of a namespace (nil: this one) that have chains at hooks of IP, for
-// ruleset.Judge, those of the gateway without the elements of its sets. Requires CAP_NET_ADMIN
+// Judged returns all tables of a namespace (nil: this one) that have chains at hooks of IP, of
+// interfaces or of bridges, for ruleset.Judge, those of the gateway without the elements of its sets. Requires CAP_NET_ADMIN
 // there. It loads no module of iptables.
 func Judged(ns *netns.Handle) (all []*ruleset.Table, err error) {
 	budget := &ruleset.Budget{}
-	tables, err := tables(ns, budget, (*ruleset.KernelChain).AtIP, func(d *ruleset.Dump) (*ruleset.Table, *ruleset.Table) {
+	tables, err := tables(ns, budget, (*ruleset.KernelChain).IsJudged, func(d *ruleset.Dump) (*ruleset.Table, *ruleset.Table) {
 		return nil, d.Judged(budget)
-	}, (*ruleset.Dump).EverySet)
+	}, func(d *ruleset.Dump) map[string]bool {
+		d.AtOnce = true
+		return d.EverySet()
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read rules: %w", err)
 	}
