@@ -544,8 +544,8 @@ func (r *routingRule) String() string {
 	add(r.mask == 1<<32-1, "fwmark %#x", r.mark)
 	add(r.in != "", "iif %s", r.in)
 	add(r.protocol != 0, "ipproto %s", nat.ProtocolName(r.protocol))
-	add(r.sport[0] != 0, "sport %d-%d", r.sport[0], r.sport[1])
-	add(r.dport[0] != 0, "dport %d-%d", r.dport[0], r.dport[1])
+	add(r.sport[0] != 0, "sport %s", nat.Ports{First: r.sport[0], Last: r.sport[1]})
+	add(r.dport[0] != 0, "dport %s", nat.Ports{First: r.dport[0], Last: r.dport[1]})
 	action := map[uint8]string{unix.FR_ACT_BLACKHOLE: "blackhole", unix.FR_ACT_UNREACHABLE: "unreachable", unix.FR_ACT_PROHIBIT: "prohibit"}[r.action]
 	add(true, "%s", cmp.Or(action, fmt.Sprintf("lookup %d", r.table)))
 	return strings.Join(parts, " ")

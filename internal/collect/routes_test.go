@@ -52,7 +52,7 @@ func TestRoutes(t *testing.T) {
 		want         string
 	}{
 		"by default":                       {0, "192.168.1.10:0", "8.8.8.8:0", "lan0", "wan0 198.18.0.254 PERMANENT 02:00:00:00:00:01; mark 0x2 wan1"},
-		"by protocol and port":             {unix.IPPROTO_TCP, "192.168.1.10:8080", "8.8.8.8:0", "lan0", "wan1 198.18.1.254 FAILED [102: from all ipproto tcp sport 8080-8080 lookup 68]"},
+		"by protocol and port":             {unix.IPPROTO_TCP, "192.168.1.10:8080", "8.8.8.8:0", "lan0", "wan1 198.18.1.254 FAILED [102: from all ipproto tcp sport 8080 lookup 68]"},
 		"another protocol":                 {unix.IPPROTO_UDP, "192.168.1.10:8080", "8.8.8.8:0", "lan0", "wan0 198.18.0.254 PERMANENT 02:00:00:00:00:01; mark 0x2 wan1"},
 		"a rule refuses":                   {0, "192.168.1.66:0", "8.8.8.8:0", "lan0", "permission denied [100: from 192.168.1.66 prohibit]"},
 		"the table of a rule refuses":      {0, "192.168.1.67:0", "8.8.8.8:0", "lan0", "invalid argument [101: from 192.168.1.67 iif lan0 lookup 67]"},

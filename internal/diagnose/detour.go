@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
@@ -166,8 +167,9 @@ func (r *routing) answer() detour {
 	if a == nil || a.Local {
 		return detour{}
 	}
-	if in := r.audit.Interface(r.AnswerIn); in != nil && in.ForwardingOff {
-		return misled(fmt.Sprintf("the server answers, and this host does not forward what comes in by %s: net.ipv4.conf.%[1]s.forwarding is 0", r.AnswerIn), true, advice("forward", "net.ipv4.conf."+r.AnswerIn+".forwarding", where(r.rec)))
+	if d := r.keptBack(); d.cause != "" {
+		d.cause = "the server answers, and " + d.cause
+		return d
 	}
 	if a.Error != "" {
 		return misled(fmt.Sprintf("the server answers, and the kernel does not lead the answers%s to %s: %s", r.comingIn(), r.Client, refusal(a, r.AnswerIn)), true, r.refused(a, r.Client)).unless(a.Doubtful && r.marked(a) != "")
@@ -194,6 +196,16 @@ func (r *routing) answer() detour {
 		}
 	}
 	return detour{}
+}
+
+// keptBack is about what comes in by an interface that does not forward.
+func (r *routing) keptBack() detour {
+	in := r.audit.Interface(r.AnswerIn)
+	if in == nil || !in.ForwardingOff || !r.Client.Is4() {
+		return detour{}
+	}
+	name := "net.ipv4.conf." + r.AnswerIn + ".forwarding"
+	return misled(fmt.Sprintf("this host does not forward what comes in by %s: %s is 0", r.AnswerIn, name), true, advice("forward", name, where(r.rec)))
 }
 
 // comingIn is the interface that answers come in by; empty for those of this host.
@@ -283,6 +295,9 @@ func (r *routing) stranded() detour {
 		return detour{}
 	case q.Error != "":
 		r.AnswerIn = r.In
+		if d := r.keptBack(); d.cause != "" {
+			return d
+		}
 		return misled(fmt.Sprintf("the kernel does not lead what comes in by %s to %s: %s", r.In, r.target, refusal(q, r.In)), true, r.refused(q, r.target)).unless(q.Doubtful)
 	}
 	return r.blocked(r.Question, "what is sent to "+r.target.String()).unless(r.Question.Doubtful)
@@ -290,10 +305,13 @@ func (r *routing) stranded() detour {
 
 // isDeadNeighbour reports whether the destination of a connection that no rule of DNAT is for is itself the
 // neighbour that does not answer: that is no fault of this host.
-func isDeadNeighbour(s *snapshot.FollowedService) bool {
-	if s.Target.IsValid() || s.Failed.Routes == nil || s.Failed.Routes.Question == nil {
+func isDeadNeighbour(rec *snapshot.Recording, s *snapshot.FollowedService) bool {
+	if s.Target.IsValid() || s.Failed.Routes == nil || s.Failed.Routes.Question == nil || rec.Last().NATRules == nil {
 		return false
 	}
 	q := s.Failed.Routes.Question
-	return q.NextHop == s.Service.Addr() && (q.Neighbour == snapshot.NeighbourFailed || q.Neighbour == snapshot.NeighbourIncomplete)
+	return q.NextHop == s.Service.Addr() && (q.Neighbour == snapshot.NeighbourFailed || q.Neighbour == snapshot.NeighbourIncomplete) &&
+		!slices.ContainsFunc(rec.Last().NATRules.Rules, func(r snapshot.NATRule) bool {
+			return r.Hook == "prerouting" && (r.InInterface == "" || nat.InName(r.InInterface, s.In)) && mayMatch(&r, s.Protocol, s.Service)
+		})
 }

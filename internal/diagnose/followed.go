@@ -217,13 +217,13 @@ func concernsNAT(rec *snapshot.Recording, s *snapshot.FollowedService, dead map[
 	if s.Protocol == "udp" && nat.IsOneWay(s.Service.Port()) {
 		return false
 	}
-	beyond := isDeadNeighbour(s) || slices.Contains([]snapshot.Step{snapshot.StepNoAnswer, snapshot.StepRefused, snapshot.StepUnreachable}, s.Failed.Step)
+	beyond := isDeadNeighbour(rec, s) || slices.Contains([]snapshot.Step{snapshot.StepNoAnswer, snapshot.StepRefused, snapshot.StepUnreachable}, s.Failed.Step)
 	switch {
 	case s.Target.IsValid():
 		return true
 	case s.Given.IsValid():
 		return !beyond || dead[s.Given] || strayed(rec, s) != nil
-	case s.In == "" || isDeadNeighbour(s) && !isPublished(rec, s):
+	case s.In == "" || isDeadNeighbour(rec, s):
 		return false
 	}
 	if rec.Last().NATRules == nil {
