@@ -215,3 +215,40 @@ func TestUnreached(t *testing.T) {
 		}
 	}
 }
+
+// TestRouteMarks: the route is that of the mark which rules give, and answers have the one that is restored from
+// their connection.
+func TestRouteMarks(t *testing.T) {
+	for _, program := range []string{"ip", "nft"} {
+		testutil.NeedProgram(t, program)
+	}
+	ns := gatewayOf(t, "rule add fwmark 2 lookup 68 pref 103", "route add default via 198.18.1.254 table 68")
+	for _, c := range []struct{ rules, answer string }{
+		{``, "wan0 198.18.0.254; mark 0x2 wan1"},
+		{`iifname wan1 ct state new ct mark set 2; iifname lan0 meta mark set ct mark`, "wan1 198.18.1.254 [103: from all fwmark 0x2 lookup 68]"},
+		{`iifname wan1 ct state new ct mark set 3; iifname lan0 meta mark set ct mark`, "wan0 198.18.0.254; mark 0x2 wan1"},
+		{`iifname lan0 tcp sport 8080 meta mark set 2`, "wan1 198.18.1.254 [103: from all fwmark 0x2 lookup 68]"},
+		{`iifname lan0 meta mark set jhash ip saddr mod 4`, "doubtful wan0 198.18.0.254; mark 0x2 wan1"},
+	} {
+		testutil.Nft(t, ns, `table ip t; delete table ip t; table ip t { chain c { type filter hook prerouting priority -150; `+c.rules+`; }; }`)
+		testutil.Inside(t, ns, func() error {
+			o := &observation{Snapshot: &snapshot.Snapshot{}}
+			k, err := o.asksRoutes()
+			if err != nil {
+				return err
+			}
+			defer k.close()
+			audit := &snapshot.Audit{Interfaces: []snapshot.Interface{{Name: "wan1", Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.1.1/24")}}}}
+			both := k.bothWays(audit, &failed{protocol: unix.IPPROTO_TCP, client: netip.MustParseAddr("9.9.9.9"),
+				service: netip.MustParseAddrPort("198.18.1.1:80"), target: netip.MustParseAddrPort("192.168.1.10:8080")})
+			answer := describe(*both.Answer)
+			if both.Answer.Doubtful {
+				answer = "doubtful " + answer
+			}
+			if both.In != "wan1" || both.AnswerIn != "lan0" || answer != c.answer {
+				t.Errorf("%s: in by %s, answer in by %s, %q, want %q", c.rules, both.In, both.AnswerIn, answer, c.answer)
+			}
+			return nil
+		})
+	}
+}
