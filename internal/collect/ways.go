@@ -103,6 +103,28 @@ func (w *ways) sources() {
 	for i := range w.inner {
 		w.source(&w.inner[i])
 	}
+	for _, v6 := range []bool{false, true} {
+		w.own(v6)
+	}
+}
+
+// own asks about what programs of this host, such as a proxy, send to the outside.
+func (w *ways) own(v6 bool) {
+	out := w.outer(v6)
+	rule := slices.IndexFunc(w.rules.Rules, func(r snapshot.NATRule) bool {
+		return r.TranslatesSource() && !r.FromSource.IsValid() && !r.Marked && r.Hook == "postrouting" && (r.Family == "inet" || (r.Family == "ip6") == v6)
+	})
+	if out == "" || rule < 0 {
+		return
+	}
+	for _, o := range outward {
+		if o.port == 0 {
+			continue
+		}
+		p := o.packet(netip.Addr{})
+		p.V6, p.Out, p.Conn = v6, out, ruleset.ConnNew
+		w.out.All = append(w.out.All, snapshot.Way{Kind: snapshot.WayOwn, Rule: rule, Out: out, V6: v6, Protocol: o.protocol, Port: o.port, Filter: w.filter(p, outHooks...)})
+	}
 }
 
 // innerOf notes the networks that a rule is for, of a version of IP: those of its sources, or of all

@@ -132,6 +132,9 @@ type network struct {
 
 func (n *network) String() string {
 	w := n.ways[0]
+	if w.Kind == snapshot.WayOwn {
+		return fmt.Sprintf("programs of this host to the outside (%s)", w.Out)
+	}
 	return fmt.Sprintf("%s (%s) to the outside (%s)", w.Network, w.In, w.Out)
 }
 
@@ -173,6 +176,9 @@ type snatLoss struct {
 func (w *ways) checkSNATFiltered() (*Finding, Check) {
 	all := w.networks()
 	var bad []snatLoss
+	if own := w.of(snapshot.WayOwn); len(own) > 0 {
+		bad = w.servicesCut(&network{ways: own})
+	}
 	for _, n := range all {
 		if l, is := w.cutOff(n, all); is {
 			bad = append(bad, l)
@@ -183,10 +189,10 @@ func (w *ways) checkSNATFiltered() (*Finding, Check) {
 	}
 	networks := units.Plural(int64(len(all)), "network", "networks")
 	switch {
-	case len(all) == 0:
+	case len(all)+len(bad) == 0:
 		return w.ended("no rule translates the sources of a network behind this host")
 	case len(bad) == 0:
-		return w.ended("filters let pass what " + networks + " send to the outside, as far as any is missed")
+		return w.ended("filters drop nothing that is missed of what is sent to the outside (" + networks + " asked about)")
 	}
 	return w.snatFinding(bad), Check{Why: fmt.Sprintf("filters drop what networks send to the outside, or its answers (%s asked about)", networks)}
 }
@@ -226,7 +232,7 @@ func (w *ways) servicesCut(n *network) (all []snatLoss) {
 	for _, way := range n.ways {
 		name := map[string]string{"tcp/443": "HTTPS", "tcp/80": "HTTP", "udp/53": "DNS"}[fmt.Sprintf("%s/%d", way.Protocol, way.Port)]
 		l := snatLoss{network: n, filterLoss: w.lossOf([]*snapshot.Way{way}, firstFilter), port: way}
-		if name == "" || l.packets < fewestLost || !l.all(isPort) || name == "DNS" && w.resolves(n) {
+		if name == "" || l.packets < fewestLost || !l.all(isPort) || way.Filter == nil || name == "DNS" && w.resolves(n) {
 			continue
 		}
 		l.what = fmt.Sprintf("%s (%s port %d) from %s", name, way.Protocol, way.Port, n)
@@ -237,6 +243,9 @@ func (w *ways) servicesCut(n *network) (all []snatLoss) {
 
 // resolves reports whether a network may ask this host, or one that a rule leads to, for names.
 func (w *ways) resolves(n *network) bool {
+	if n.ways[0].Kind == snapshot.WayOwn {
+		return false
+	}
 	if t := w.rec.Last().DNATTargets; t != nil && slices.ContainsFunc(t.Targets, func(t snapshot.DNATTarget) bool { return t.Port == 53 }) {
 		return true
 	}
@@ -318,6 +327,11 @@ func (w *ways) accepts(l *snatLoss) Remedy {
 	way, place := l.ways[0], l.places[0]
 	if l.answers {
 		return advice("filter-accept-answers", acceptRule(place, "FORWARD", "-m conntrack --ctstate RELATED,ESTABLISHED", "ct state related,established", way.Network.Addr().Is6()), where(w.rec))
+	}
+	if way.Kind == snapshot.WayOwn {
+		to := fmt.Sprintf("-o %s -p %s --dport %d", way.Out, l.port.Protocol, l.port.Port)
+		toNFT := fmt.Sprintf("oifname %s %s dport %d", way.Out, l.port.Protocol, l.port.Port)
+		return advice("filter-accept-way", l.what, acceptRule(place, "OUTPUT", to, toNFT, false), where(w.rec))
 	}
 	iptables, nft := fmt.Sprintf("-i %s -s %s -o %s", way.In, way.Network, way.Out), fmt.Sprintf("iifname %s ip saddr %s oifname %s", way.In, way.Network, way.Out)
 	if l.port != nil {

@@ -269,7 +269,17 @@ func (m *Match) judge(p *Packet) (sure answer, why Doubt) {
 
 // names reports whether a match is about where packets come from.
 func (m *Match) names() bool {
-	return m.Opaque || m.Source().IsValid() || len(m.In)+len(m.NotIn)+len(m.NotFrom)+len(m.Sets) > 0
+	return m.Opaque || m.Source().IsValid() || len(m.In)+len(m.NotIn)+len(m.NotFrom) > 0 ||
+		slices.ContainsFunc(m.Sets, (SetCondition).names)
+}
+
+// names reports whether a field is where packets come from.
+func (s SetCondition) names() bool {
+	return slices.ContainsFunc(s.fields, func(c content) bool {
+		source := map[uint32]uint32{4: 12, 16: 8}[c.length]
+		return c.from == metaData && (c.key == unix.NFT_META_IIFNAME || c.key == unix.NFT_META_IIF) ||
+			c.from == payload && c.base == unix.NFT_PAYLOAD_NETWORK_HEADER && source != 0 && c.offset == source
+	})
 }
 
 // find returns the element that a packet is; maybe where its fields are not known.
