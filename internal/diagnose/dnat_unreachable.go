@@ -69,6 +69,7 @@ func unreachableOf(rec *snapshot.Recording, t snapshot.DNATTarget, silent map[ho
 		u.advice = fmt.Sprintf("'ip route get %s'%s: add the route, or correct the rule", t.Address, where(rec))
 	case noAnswer(t) && silent[hopOf(t)]:
 		u.problem, u.source = fmt.Sprintf("%s on %s does not answer (%s)", t.NextHop, t.Interface, t.Neighbour), "neighbour entry, twice"
+		u.problem += hidesNeighbours(rec, t.Interface, t.NextHop.Is6())
 		u.advice = fmt.Sprintf("'ip neigh show %s'%s: is that host up and on this link, and is %s its address", t.NextHop, where(rec), t.NextHop)
 		u.now = t.Neighbour == snapshot.NeighbourIncomplete
 	case t.Martian:

@@ -417,7 +417,7 @@ func (w *ways) checkServedFiltered() (*Finding, Check) {
 
 // checkBridgeFiltered: the rules of IP, or of the bridge, drop what the ports of a bridge send to each other.
 func (w *ways) checkBridgeFiltered() (*Finding, Check) {
-	all := w.of(snapshot.WayBridge)
+	all := slices.DeleteFunc(w.of(snapshot.WayBridge), func(way *snapshot.Way) bool { return way.Out == "" })
 	l := w.lossOf(all, firstFilter)
 	switch {
 	case len(all) == 0:
@@ -434,6 +434,25 @@ func (w *ways) checkBridgeFiltered() (*Finding, Check) {
 			advice("bridge-nf-off", where(w.rec)))
 	}
 	return f, Check{Why: "filters drop what bridges pass on"}
+}
+
+// hidesNeighbours are the rules that may keep a host on an interface from being found; empty for none.
+func hidesNeighbours(rec *snapshot.Recording, device string, v6 bool) string {
+	if rec.Last().Ways == nil {
+		return ""
+	}
+	var texts []string
+	for _, way := range rec.Last().Ways.All {
+		if on := cmp.Or(way.In, way.Out) == device; on && way.Filter != nil && (way.Kind == snapshot.WayBridge && way.Out == "" || way.Kind == snapshot.WayNeighbours && v6) {
+			for _, d := range way.Filter.Drops {
+				texts = once(texts, d.Text)
+			}
+		}
+	}
+	if len(texts) == 0 {
+		return ""
+	}
+	return "; rules of this host drop, or may drop, what hosts there are found by: " + firstOf(texts)
 }
 
 // checkNDiscFiltered: rules drop the messages by which IPv6 finds the hosts of a network.
@@ -480,6 +499,9 @@ func (w *ways) checkLaterFiltered() (*Finding, Check) {
 			take(fmt.Sprintf("what %s (%s) sends to the outside", way.Network, way.In), withChance(way.LaterFilter, way.Filter), withChance(earlier.LaterFilter, earlier.Filter))
 		}
 	}
+	if errors := w.errorsLost(); errors.packets > 0 && len(names) == 0 {
+		return w.errorsFinding(errors)
+	}
 	switch {
 	case asked == 0:
 		return w.ended("no connection is translated that rules could be asked about")
@@ -497,6 +519,40 @@ func (w *ways) checkLaterFiltered() (*Finding, Check) {
 		f.Cause = "a rule drops packets by chance: " + firstOf(places)
 	}
 	return f, Check{Why: "rules drop packets of connections that came about"}
+}
+
+// errorsLost is what drops ICMP errors and, as far as is known, nothing else.
+func (w *ways) errorsLost() (l filterLoss) {
+	all := w.of(snapshot.WayErrors)
+	l = w.lossOf(all, firstFilter)
+	others := func(f *snapshot.Filter) bool {
+		return f != nil && slices.ContainsFunc(f.Drops, func(d snapshot.RulePlace) bool {
+			return slices.ContainsFunc(l.places, func(p snapshot.RulePlace) bool { return p.Text == d.Text && p.Handle == d.Handle })
+		})
+	}
+	for i := range w.now.All {
+		if way := &w.now.All[i]; way.Kind != snapshot.WayErrors && (others(way.Filter) || others(way.AnswerFilter) || others(way.LaterFilter)) {
+			return filterLoss{}
+		}
+	}
+	if targets := w.rec.Last().DNATTargets; targets != nil {
+		for _, t := range targets.Targets {
+			if t.Filter != nil && !t.Filter.Passes && others(t.Filter) || others(t.AnswerFilter) || others(t.LaterFilter) {
+				return filterLoss{}
+			}
+		}
+	}
+	if l.packets < fewestLost {
+		return filterLoss{}
+	}
+	return l
+}
+
+func (w *ways) errorsFinding(l filterLoss) (*Finding, Check) {
+	way := w.of(snapshot.WayErrors)[0]
+	f := worded("established-filtered errors", l.evidence("ICMP errors of connections"), nil, way.Network, way.Out, l.places[0].Text)
+	f.Remedies = append(f.Remedies, advice("filter-accept-answers", acceptRule(l.places[0], "FORWARD", "-m conntrack --ctstate RELATED,ESTABLISHED", "ct state related,established", way.Network.Addr().Is6()), where(w.rec)))
+	return f, Check{Why: "filters drop the ICMP errors of connections"}
 }
 
 // withChance adds to what drops later packets what drops first ones by chance.

@@ -436,7 +436,9 @@ func (p Place) Text() string {
 	switch {
 	case p.Rule != nil:
 		p.Table.describe(p.Chain, p.Rule)
-		text = p.Rule.Text
+		if text = p.Rule.Text; p.Rule.Target.Queued {
+			text += " (no program reads the queue)"
+		}
 	case p.Table.IsIptables():
 		text = command + " -t " + p.Table.Name + " -P " + p.Chain.Name + " DROP"
 	}
@@ -588,10 +590,14 @@ func (j *judge) chain(c *Chain, by way) bool {
 // the one that led to it.
 func (j *judge) rule(c *Chain, r *Rule, by way) (goes, comes bool) {
 	t := &r.Target
-	switch t.Kind {
-	case Accept, Drop:
-		j.decide(c, r, t.Kind, by)
+	switch kind := t.Kind; {
+	case t.Queued:
+		return j.queue(c, r, by)
+	case kind == Accept || kind == Drop:
+		j.decide(c, r, kind, by)
 		return false, false
+	}
+	switch t.Kind {
 	case Return:
 		j.doubt, j.limits = j.doubt|by.doubt, j.limits || by.limits
 		return false, true
@@ -608,6 +614,30 @@ func (j *judge) rule(c *Chain, r *Rule, by way) (goes, comes bool) {
 		return j.verdict(c, r, by)
 	}
 	return true, false
+}
+
+// queue drops where no program decides; what one decides is not known.
+func (j *judge) queue(c *Chain, r *Rule, by way) (goes, comes bool) {
+	switch {
+	case j.table.Readers == nil || r.Target.read(j.table.Readers):
+		by.doubt |= DoubtPacket
+		j.decide(c, r, Accept, by)
+	case r.Target.Bypass: // the rule is passed over (nf_reinject, NF_VERDICT_FLAG_QUEUE_BYPASS)
+		j.decide(c, r, Accept, by)
+	default:
+		j.decide(c, r, Drop, by)
+	}
+	return false, false
+}
+
+// read reports whether a program reads one of the queues.
+func (t *Target) read(readers map[uint16]bool) bool {
+	for n := int(t.Queue.First); n <= int(t.Queue.Last); n++ {
+		if readers[uint16(n)] {
+			return true
+		}
+	}
+	return false
 }
 
 // verdict decides by the element of a verdict map that the packet is; by any where that is not

@@ -19,9 +19,11 @@ const (
 	WaySource = "source"
 	// WayOwn: what programs of this host send to the outside.
 	WayOwn = "own"
+	// WayErrors: ICMP errors that say to hosts of a network that their packets are too large.
+	WayErrors = "errors"
 	// WayServed: what hosts of such a network send to a program of this host.
 	WayServed = "served"
-	// WayBridge: what the ports of a bridge send to each other.
+	// WayBridge: what the ports of a bridge send to each other or, without Out, to this host.
 	WayBridge = "bridge"
 	// WayNeighbours: the messages by which IPv6 finds the hosts of a network.
 	WayNeighbours = "neighbours"
