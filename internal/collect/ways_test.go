@@ -201,10 +201,8 @@ func TestWaysOfNeighbours(t *testing.T) {
 func TestQueueWithoutReader(t *testing.T) {
 	const all = "guest0>wan0 icmp, guest0>wan0 tcp, guest0>wan0 tcp 443, guest0>wan0 tcp 80, guest0>wan0 udp, guest0>wan0 udp 53"
 	for commands, want := range map[string]string{
-		masquerade + "iptables-nft -A FORWARD -i guest0 -j NFQUEUE --queue-num 7":                                                                                    all,
-		masquerade + "iptables-nft -A FORWARD -i guest0 -j NFQUEUE --queue-num 7 --queue-bypass":                                                                     "",
-		masquerade + "nft add table ip f && nft add chain ip f c { type filter hook forward priority 0 ; } && nft add rule ip f c iifname guest0 queue num 7":        all,
-		masquerade + "nft add table ip f && nft add chain ip f c { type filter hook forward priority 0 ; } && nft add rule ip f c iifname guest0 queue num 7 bypass": "",
+		masquerade + "iptables-nft -A FORWARD -i guest0 -j NFQUEUE --queue-num 7":                all,
+		masquerade + "iptables-nft -A FORWARD -i guest0 -j NFQUEUE --queue-num 7 --queue-bypass": "",
 	} {
 		if got := judged(waysIn(t, commands), snapshot.WaySource, first); got != want {
 			t.Errorf("%s: %q, want %q", commands, got, want)

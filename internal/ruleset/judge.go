@@ -208,25 +208,11 @@ const (
 
 // judge reports whether a packet meets all conditions, and why that is not certain.
 func (m *Match) judge(p *Packet) (sure answer, why Doubt) {
-	sure = yes
-	doubts := func(d Doubt) { sure, why = maybe, why|d }
-	excepts := map[nat.Condition]int{nat.From: len(m.NotFrom), nat.To: len(m.NotTo), nat.In: len(m.NotIn), nat.Out: len(m.NotOut)}
-	for c, n := range excepts {
-		if n > 0 && !p.knows(c) {
-			doubts(DoubtPacket)
-		}
-	}
-	if m.Opaque {
-		doubts(DoubtPacket)
-	}
-	if m.Part {
-		doubts(DoubtPart)
+	if m.Protocol != 0 && m.Protocol != p.Protocol { // most of the rules of a long list
+		return no, 0
 	}
 	if bits := m.Family(); bits != 0 && (bits == 32) != p.isIPv4() || m.SYN && (p.Protocol != unix.IPPROTO_TCP || p.Flags != 0 && p.Flags&(tcpSYN|tcpRST) != tcpSYN) {
 		return no, 0
-	}
-	if m.SYN && p.Flags == 0 {
-		doubts(DoubtPacket)
 	}
 	for _, c := range m.Misses(&p.Packet) {
 		switch {
@@ -235,36 +221,54 @@ func (m *Match) judge(p *Packet) (sure answer, why Doubt) {
 		case c == nat.From && !m.Source().IsValid(), c == nat.To && !m.Dest().IsValid():
 			continue // all of the family
 		}
-		doubts(DoubtPacket)
+		why = DoubtPacket
 	}
 	for _, c := range m.Conn {
 		if !c.met(p.Conn) {
 			return no, 0
 		}
 	}
-	answers := make([]answer, 0, len(m.Flags)+len(m.Conditions)+len(m.Sets))
+	if m.Opaque || m.SYN && p.Flags == 0 || m.exceptsUnknown(p) {
+		why |= DoubtPacket
+	}
+	if m.Part {
+		why |= DoubtPart
+	}
+	switch m.asked(p) {
+	case no:
+		return no, 0
+	case maybe:
+		why |= DoubtPacket
+	}
+	if why != 0 {
+		return maybe, why
+	}
+	return yes, 0
+}
+
+// exceptsUnknown reports whether an exception is about what is not known of a packet.
+func (m *Match) exceptsUnknown(p *Packet) bool {
+	return len(m.NotFrom) > 0 && !p.knows(nat.From) || len(m.NotTo) > 0 && !p.knows(nat.To) ||
+		len(m.NotIn) > 0 && !p.knows(nat.In) || len(m.NotOut) > 0 && !p.knows(nat.Out)
+}
+
+// asked reports whether a packet meets the conditions that only Judge knows.
+func (m *Match) asked(p *Packet) answer {
+	sure := yes
 	for _, c := range m.Flags {
-		answers = append(answers, c.judge(p))
+		sure = min(sure, c.judge(p))
 	}
 	for _, c := range m.Conditions {
-		answers = append(answers, c.judge(p))
+		sure = min(sure, c.judge(p))
 	}
 	for i := range m.Sets {
 		_, in := m.Sets[i].find(p)
 		if m.Sets[i].not {
 			in = yes - in
 		}
-		answers = append(answers, in)
+		sure = min(sure, in)
 	}
-	for _, a := range answers {
-		switch a {
-		case no:
-			return no, 0
-		case maybe:
-			doubts(DoubtPacket)
-		}
-	}
-	return sure, why
+	return sure
 }
 
 // names reports whether a match is about where packets come from.
