@@ -101,6 +101,46 @@ func (w *ways) sources() {
 	}
 	for i := range w.inner {
 		w.source(&w.inner[i])
+		w.errors(&w.inner[i])
+	}
+	for _, v6 := range []bool{false, true} {
+		w.own(v6)
+	}
+}
+
+// errors asks about the message of a router outside that a packet is too large (ICMP_FRAG_NEEDED,
+// ICMPV6_PKT_TOOBIG).
+func (w *ways) errors(n *inner) {
+	p := &ruleset.Packet{Conn: ruleset.ConnRelated, ICMP: true, Type: 3, Code: 4, Reply: true, V6: n.network.Addr().Is6()}
+	p.Protocol, p.In, p.Out, p.Dst = unix.IPPROTO_ICMP, n.out, n.in, someHost(n.network)
+	if len(n.hosts) > 0 {
+		p.Dst = n.hosts[0]
+	}
+	if p.V6 {
+		p.Protocol, p.Type, p.Code = unix.IPPROTO_ICMPV6, 2, 0
+	}
+	p.First = &nat.Packet{Protocol: p.Protocol, In: n.out}
+	if f := w.filter(p, throughHooks...); f != nil && !f.Passes {
+		w.out.All = append(w.out.All, snapshot.Way{Kind: snapshot.WayErrors, Rule: n.rule, Network: n.network, In: n.out, Out: n.in, Protocol: "icmp", Filter: f})
+	}
+}
+
+// own asks about what programs of this host, such as a proxy, send to the outside.
+func (w *ways) own(v6 bool) {
+	out := w.outer(v6)
+	rule := slices.IndexFunc(w.rules.Rules, func(r snapshot.NATRule) bool {
+		return r.TranslatesSource() && !r.FromSource.IsValid() && !r.Marked && r.Hook == "postrouting" && (r.Family == "inet" || (r.Family == "ip6") == v6)
+	})
+	if out == "" || rule < 0 {
+		return
+	}
+	for _, o := range outward {
+		if o.port == 0 {
+			continue
+		}
+		p := o.packet(netip.Addr{})
+		p.V6, p.Out, p.Conn = v6, out, ruleset.ConnNew
+		w.out.All = append(w.out.All, snapshot.Way{Kind: snapshot.WayOwn, Rule: rule, Out: out, V6: v6, Protocol: o.protocol, Port: o.port, Filter: w.filter(p, outHooks...)})
 	}
 }
 
@@ -400,6 +440,11 @@ func (w *ways) bridges(ip bool) {
 			p.Src, p.In, p.Out, p.Conn = netip.Addr{}, name, name, ruleset.ConnNew
 			way := snapshot.Way{Kind: snapshot.WayBridge, In: name, Out: name, Protocol: protocol, Filter: w.filter(p, hooks...)}
 			w.out.All = append(w.out.All, way)
+		}
+		p := probe{"tcp", 0}.packet(netip.Addr{})
+		p.In, p.Conn, p.ToLocal = name, ruleset.ConnNew, true
+		if f := w.filter(p, ruleset.BridgeHook+"prerouting", ruleset.BridgeHook+"input"); f != nil && len(f.Drops) > 0 {
+			w.out.All = append(w.out.All, snapshot.Way{Kind: snapshot.WayBridge, In: name, Filter: f})
 		}
 	}
 }

@@ -60,6 +60,9 @@ type filtered struct {
 
 func (b filtered) name() string {
 	name := (&unreachable{DNATTarget: *b.DNATTarget}).String()
+	if b.Protocol != "" && b.Protocol != "tcp" {
+		name = b.Protocol + " " + name
+	}
 	if b.answers {
 		return "the answers of " + name
 	}

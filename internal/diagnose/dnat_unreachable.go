@@ -86,7 +86,8 @@ func unreachableOf(rec *snapshot.Recording, t snapshot.DNATTarget, silent map[ho
 		u.problem, u.source = fmt.Sprintf("what comes in by %s, from %s for one, is not led there: %s", t.Refused.In, t.Refused.Client, refusal(t.Refused.Question, t.Refused.In)), "route lookup"
 		u.advice = fmt.Sprintf("'ip route get %s from %s iif %s'%s, 'ip rule': add the route, or take back the rule", t.Address, t.Refused.Client, t.Refused.In, where(rec))
 	case noAnswer(t) && silent[hopOf(t)]:
-		u.problem, u.source = fmt.Sprintf("%s on %s does not answer (%s)", t.NextHop, t.Interface, t.Neighbour)+closed(t.Interface, t.Ports), "neighbour entry, twice"
+		u.problem, u.source = fmt.Sprintf("%s on %s does not answer (%s)", t.NextHop, t.Interface, t.Neighbour), "neighbour entry, twice"
+		u.problem += closed(t.Interface, t.Ports) + hidesNeighbours(rec, t.Interface, t.NextHop.Is6())
 		u.advice = fmt.Sprintf("'ip neigh show %s'%s: is that host up and on this link, and is %s its address", t.NextHop, where(rec), t.NextHop)
 		u.now = t.Neighbour == snapshot.NeighbourIncomplete
 	case t.Martian:

@@ -111,14 +111,13 @@ func (a *audit) beyondLimits() (r refusals) {
 		var l filterLoss
 		l.add(t.Filter, filterBefore(before, t))
 		for j, p := range l.places {
-			if n := min(int64(l.grown[j]), missing); p.Limits && !p.Unsure && n >= fewestVanished {
+			known := slices.ContainsFunc(a.Refusals, func(o snapshot.Refusal) bool { return o.Text == p.Text && o.Handle == p.Handle })
+			if n := min(int64(l.grown[j]), missing); p.Limits && !p.Unsure && !known && n >= fewestVanished {
+				p.Text += " (what a limit does not accept to " + filtered{DNATTarget: t}.name() + ")"
 				r.rules, r.grown, r.packets = append(r.rules, snapshot.Refusal{RulePlace: p, Why: snapshot.RefusalLimit}), append(r.grown, uint64(n)), r.packets+n
 			}
 		}
 	}
-	r.rules = slices.DeleteFunc(r.rules, func(s snapshot.Refusal) bool {
-		return slices.ContainsFunc(a.Refusals, func(o snapshot.Refusal) bool { return o.Text == s.Text && o.Handle == s.Handle })
-	})
 	return r
 }
 

@@ -132,6 +132,9 @@ type network struct {
 
 func (n *network) String() string {
 	w := n.ways[0]
+	if w.Kind == snapshot.WayOwn {
+		return fmt.Sprintf("programs of this host to the outside (%s)", w.Out)
+	}
 	return fmt.Sprintf("%s (%s) to the outside (%s)", w.Network, w.In, w.Out)
 }
 
@@ -173,6 +176,9 @@ type snatLoss struct {
 func (w *ways) checkSNATFiltered() (*Finding, Check) {
 	all := w.networks()
 	var bad []snatLoss
+	if own := w.of(snapshot.WayOwn); len(own) > 0 {
+		bad = w.servicesCut(&network{ways: own})
+	}
 	for _, n := range all {
 		if l, is := w.cutOff(n, all); is {
 			bad = append(bad, l)
@@ -183,10 +189,10 @@ func (w *ways) checkSNATFiltered() (*Finding, Check) {
 	}
 	networks := units.Plural(int64(len(all)), "network", "networks")
 	switch {
-	case len(all) == 0:
+	case len(all)+len(bad) == 0:
 		return w.ended("no rule translates the sources of a network behind this host")
 	case len(bad) == 0:
-		return w.ended("filters let pass what " + networks + " send to the outside, as far as any is missed")
+		return w.ended("filters drop nothing that is missed of what is sent to the outside (" + networks + " asked about)")
 	}
 	return w.snatFinding(bad), Check{Why: fmt.Sprintf("filters drop what networks send to the outside, or its answers (%s asked about)", networks)}
 }
@@ -226,7 +232,7 @@ func (w *ways) servicesCut(n *network) (all []snatLoss) {
 	for _, way := range n.ways {
 		name := map[string]string{"tcp/443": "HTTPS", "tcp/80": "HTTP", "udp/53": "DNS"}[fmt.Sprintf("%s/%d", way.Protocol, way.Port)]
 		l := snatLoss{network: n, filterLoss: w.lossOf([]*snapshot.Way{way}, firstFilter), port: way}
-		if name == "" || l.packets < fewestLost || !l.all(isPort) || name == "DNS" && w.resolves(n) {
+		if name == "" || l.packets < fewestLost || !l.all(isPort) || way.Filter == nil || name == "DNS" && w.resolves(n) {
 			continue
 		}
 		l.what = fmt.Sprintf("%s (%s port %d) from %s", name, way.Protocol, way.Port, n)
@@ -237,6 +243,9 @@ func (w *ways) servicesCut(n *network) (all []snatLoss) {
 
 // resolves reports whether a network may ask this host, or one that a rule leads to, for names.
 func (w *ways) resolves(n *network) bool {
+	if n.ways[0].Kind == snapshot.WayOwn {
+		return false
+	}
 	if t := w.rec.Last().DNATTargets; t != nil && slices.ContainsFunc(t.Targets, func(t snapshot.DNATTarget) bool { return t.Port == 53 }) {
 		return true
 	}
@@ -318,6 +327,11 @@ func (w *ways) accepts(l *snatLoss) Remedy {
 	way, place := l.ways[0], l.places[0]
 	if l.answers {
 		return advice("filter-accept-answers", acceptRule(place, "FORWARD", "-m conntrack --ctstate RELATED,ESTABLISHED", "ct state related,established", way.Network.Addr().Is6()), where(w.rec))
+	}
+	if way.Kind == snapshot.WayOwn {
+		to := fmt.Sprintf("-o %s -p %s --dport %d", way.Out, l.port.Protocol, l.port.Port)
+		toNFT := fmt.Sprintf("oifname %s %s dport %d", way.Out, l.port.Protocol, l.port.Port)
+		return advice("filter-accept-way", l.what, acceptRule(place, "OUTPUT", to, toNFT, false), where(w.rec))
 	}
 	iptables, nft := fmt.Sprintf("-i %s -s %s -o %s", way.In, way.Network, way.Out), fmt.Sprintf("iifname %s ip saddr %s oifname %s", way.In, way.Network, way.Out)
 	if l.port != nil {
@@ -403,7 +417,7 @@ func (w *ways) checkServedFiltered() (*Finding, Check) {
 
 // checkBridgeFiltered: the rules of IP, or of the bridge, drop what the ports of a bridge send to each other.
 func (w *ways) checkBridgeFiltered() (*Finding, Check) {
-	all := w.of(snapshot.WayBridge)
+	all := slices.DeleteFunc(w.of(snapshot.WayBridge), func(way *snapshot.Way) bool { return way.Out == "" })
 	l := w.lossOf(all, firstFilter)
 	switch {
 	case len(all) == 0:
@@ -420,6 +434,25 @@ func (w *ways) checkBridgeFiltered() (*Finding, Check) {
 			advice("bridge-nf-off", where(w.rec)))
 	}
 	return f, Check{Why: "filters drop what bridges pass on"}
+}
+
+// hidesNeighbours are the rules that may keep a host on an interface from being found; empty for none.
+func hidesNeighbours(rec *snapshot.Recording, device string, v6 bool) string {
+	if rec.Last().Ways == nil {
+		return ""
+	}
+	var texts []string
+	for _, way := range rec.Last().Ways.All {
+		if on := cmp.Or(way.In, way.Out) == device; on && way.Filter != nil && (way.Kind == snapshot.WayBridge && way.Out == "" || way.Kind == snapshot.WayNeighbours && v6) {
+			for _, d := range way.Filter.Drops {
+				texts = once(texts, d.Text)
+			}
+		}
+	}
+	if len(texts) == 0 {
+		return ""
+	}
+	return "; rules of this host drop, or may drop, what hosts there are found by: " + firstOf(texts)
 }
 
 // checkNDiscFiltered: rules drop the messages by which IPv6 finds the hosts of a network.
@@ -466,6 +499,9 @@ func (w *ways) checkLaterFiltered() (*Finding, Check) {
 			take(fmt.Sprintf("what %s (%s) sends to the outside", way.Network, way.In), withChance(way.LaterFilter, way.Filter), withChance(earlier.LaterFilter, earlier.Filter))
 		}
 	}
+	if errors := w.errorsLost(); errors.packets > 0 && len(names) == 0 {
+		return w.errorsFinding(errors)
+	}
 	switch {
 	case asked == 0:
 		return w.ended("no connection is translated that rules could be asked about")
@@ -483,6 +519,40 @@ func (w *ways) checkLaterFiltered() (*Finding, Check) {
 		f.Cause = "a rule drops packets by chance: " + firstOf(places)
 	}
 	return f, Check{Why: "rules drop packets of connections that came about"}
+}
+
+// errorsLost is what drops ICMP errors and, as far as is known, nothing else.
+func (w *ways) errorsLost() (l filterLoss) {
+	all := w.of(snapshot.WayErrors)
+	l = w.lossOf(all, firstFilter)
+	others := func(f *snapshot.Filter) bool {
+		return f != nil && slices.ContainsFunc(f.Drops, func(d snapshot.RulePlace) bool {
+			return slices.ContainsFunc(l.places, func(p snapshot.RulePlace) bool { return p.Text == d.Text && p.Handle == d.Handle })
+		})
+	}
+	for i := range w.now.All {
+		if way := &w.now.All[i]; way.Kind != snapshot.WayErrors && (others(way.Filter) || others(way.AnswerFilter) || others(way.LaterFilter)) {
+			return filterLoss{}
+		}
+	}
+	if targets := w.rec.Last().DNATTargets; targets != nil {
+		for _, t := range targets.Targets {
+			if t.Filter != nil && !t.Filter.Passes && others(t.Filter) || others(t.AnswerFilter) || others(t.LaterFilter) {
+				return filterLoss{}
+			}
+		}
+	}
+	if l.packets < fewestLost {
+		return filterLoss{}
+	}
+	return l
+}
+
+func (w *ways) errorsFinding(l filterLoss) (*Finding, Check) {
+	way := w.of(snapshot.WayErrors)[0]
+	f := worded("established-filtered errors", l.evidence("ICMP errors of connections"), nil, way.Network, way.Out, l.places[0].Text)
+	f.Remedies = append(f.Remedies, advice("filter-accept-answers", acceptRule(l.places[0], "FORWARD", "-m conntrack --ctstate RELATED,ESTABLISHED", "ct state related,established", way.Network.Addr().Is6()), where(w.rec)))
+	return f, Check{Why: "filters drop the ICMP errors of connections"}
 }
 
 // withChance adds to what drops later packets what drops first ones by chance.

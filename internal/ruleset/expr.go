@@ -197,6 +197,8 @@ func (m *machine) run(e KernelExpr) {
 		m.rule.Target.Kind, m.rule.Target.Name = Notrack, e.Name
 	case "limit", "quota", "connlimit":
 		m.rule.Match.parts(e.Name)
+	case "queue":
+		m.queue(e.Data)
 	case "numgen":
 		clear(m.regs)
 		m.rule.Match.parts(e.Name)
@@ -207,6 +209,19 @@ func (m *machine) run(e KernelExpr) {
 	default:
 		m.expression(e.Name)
 	}
+}
+
+// queue leaves the packet to a program (enum nft_queue_attributes).
+func (m *machine) queue(a netlink.Attrs) {
+	const num, total, flags, bypass = 1, 2, 3, 1
+	if !m.judged || !a.Has(num) {
+		m.expression("queue")
+		return
+	}
+	t := &m.rule.Target
+	t.Queued, t.Queue.First = true, port(a.Get(num))
+	t.Queue.Last = t.Queue.First + max(port(a.Get(total)), 1) - 1
+	t.Bypass, t.Name = port(a.Get(flags))&bypass != 0, "queue num "+PortsString([]nat.Ports{t.Queue})
 }
 
 // limits reports whether an expression, or the one that each element of a set has, counts.

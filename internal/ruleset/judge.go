@@ -208,25 +208,11 @@ const (
 
 // judge reports whether a packet meets all conditions, and why that is not certain.
 func (m *Match) judge(p *Packet) (sure answer, why Doubt) {
-	sure = yes
-	doubts := func(d Doubt) { sure, why = maybe, why|d }
-	excepts := map[nat.Condition]int{nat.From: len(m.NotFrom), nat.To: len(m.NotTo), nat.In: len(m.NotIn), nat.Out: len(m.NotOut)}
-	for c, n := range excepts {
-		if n > 0 && !p.knows(c) {
-			doubts(DoubtPacket)
-		}
-	}
-	if m.Opaque {
-		doubts(DoubtPacket)
-	}
-	if m.Part {
-		doubts(DoubtPart)
+	if m.Protocol != 0 && m.Protocol != p.Protocol { // most of the rules of a long list
+		return no, 0
 	}
 	if bits := m.Family(); bits != 0 && (bits == 32) != p.isIPv4() || m.SYN && (p.Protocol != unix.IPPROTO_TCP || p.Flags != 0 && p.Flags&(tcpSYN|tcpRST) != tcpSYN) {
 		return no, 0
-	}
-	if m.SYN && p.Flags == 0 {
-		doubts(DoubtPacket)
 	}
 	for _, c := range m.Misses(&p.Packet) {
 		switch {
@@ -235,41 +221,69 @@ func (m *Match) judge(p *Packet) (sure answer, why Doubt) {
 		case c == nat.From && !m.Source().IsValid(), c == nat.To && !m.Dest().IsValid():
 			continue // all of the family
 		}
-		doubts(DoubtPacket)
+		why = DoubtPacket
 	}
 	for _, c := range m.Conn {
 		if !c.met(p.Conn) {
 			return no, 0
 		}
 	}
-	answers := make([]answer, 0, len(m.Flags)+len(m.Conditions)+len(m.Sets))
+	if m.Opaque || m.SYN && p.Flags == 0 || m.exceptsUnknown(p) {
+		why |= DoubtPacket
+	}
+	if m.Part {
+		why |= DoubtPart
+	}
+	switch m.asked(p) {
+	case no:
+		return no, 0
+	case maybe:
+		why |= DoubtPacket
+	}
+	if why != 0 {
+		return maybe, why
+	}
+	return yes, 0
+}
+
+// exceptsUnknown reports whether an exception is about what is not known of a packet.
+func (m *Match) exceptsUnknown(p *Packet) bool {
+	return len(m.NotFrom) > 0 && !p.knows(nat.From) || len(m.NotTo) > 0 && !p.knows(nat.To) ||
+		len(m.NotIn) > 0 && !p.knows(nat.In) || len(m.NotOut) > 0 && !p.knows(nat.Out)
+}
+
+// asked reports whether a packet meets the conditions that only Judge knows.
+func (m *Match) asked(p *Packet) answer {
+	sure := yes
 	for _, c := range m.Flags {
-		answers = append(answers, c.judge(p))
+		sure = min(sure, c.judge(p))
 	}
 	for _, c := range m.Conditions {
-		answers = append(answers, c.judge(p))
+		sure = min(sure, c.judge(p))
 	}
 	for i := range m.Sets {
 		_, in := m.Sets[i].find(p)
 		if m.Sets[i].not {
 			in = yes - in
 		}
-		answers = append(answers, in)
+		sure = min(sure, in)
 	}
-	for _, a := range answers {
-		switch a {
-		case no:
-			return no, 0
-		case maybe:
-			doubts(DoubtPacket)
-		}
-	}
-	return sure, why
+	return sure
 }
 
 // names reports whether a match is about where packets come from.
 func (m *Match) names() bool {
-	return m.Opaque || m.Source().IsValid() || len(m.In)+len(m.NotIn)+len(m.NotFrom)+len(m.Sets) > 0
+	return m.Opaque || m.Source().IsValid() || len(m.In)+len(m.NotIn)+len(m.NotFrom) > 0 ||
+		slices.ContainsFunc(m.Sets, (SetCondition).names)
+}
+
+// names reports whether a field is where packets come from.
+func (s SetCondition) names() bool {
+	return slices.ContainsFunc(s.fields, func(c content) bool {
+		source := map[uint32]uint32{4: 12, 16: 8}[c.length]
+		return c.from == metaData && (c.key == unix.NFT_META_IIFNAME || c.key == unix.NFT_META_IIF) ||
+			c.from == payload && c.base == unix.NFT_PAYLOAD_NETWORK_HEADER && source != 0 && c.offset == source
+	})
 }
 
 // find returns the element that a packet is; maybe where its fields are not known.
@@ -426,7 +440,9 @@ func (p Place) Text() string {
 	switch {
 	case p.Rule != nil:
 		p.Table.describe(p.Chain, p.Rule)
-		text = p.Rule.Text
+		if text = p.Rule.Text; p.Rule.Target.Queued {
+			text += " (no program reads the queue)"
+		}
 	case p.Table.IsIptables():
 		text = command + " -t " + p.Table.Name + " -P " + p.Chain.Name + " DROP"
 	}
@@ -578,10 +594,14 @@ func (j *judge) chain(c *Chain, by way) bool {
 // the one that led to it.
 func (j *judge) rule(c *Chain, r *Rule, by way) (goes, comes bool) {
 	t := &r.Target
-	switch t.Kind {
-	case Accept, Drop:
-		j.decide(c, r, t.Kind, by)
+	switch kind := t.Kind; {
+	case t.Queued:
+		return j.queue(c, r, by)
+	case kind == Accept || kind == Drop:
+		j.decide(c, r, kind, by)
 		return false, false
+	}
+	switch t.Kind {
 	case Return:
 		j.doubt, j.limits = j.doubt|by.doubt, j.limits || by.limits
 		return false, true
@@ -598,6 +618,30 @@ func (j *judge) rule(c *Chain, r *Rule, by way) (goes, comes bool) {
 		return j.verdict(c, r, by)
 	}
 	return true, false
+}
+
+// queue drops where no program decides; what one decides is not known.
+func (j *judge) queue(c *Chain, r *Rule, by way) (goes, comes bool) {
+	switch {
+	case j.table.Readers == nil || r.Target.read(j.table.Readers):
+		by.doubt |= DoubtPacket
+		j.decide(c, r, Accept, by)
+	case r.Target.Bypass: // the rule is passed over (nf_reinject, NF_VERDICT_FLAG_QUEUE_BYPASS)
+		j.decide(c, r, Accept, by)
+	default:
+		j.decide(c, r, Drop, by)
+	}
+	return false, false
+}
+
+// read reports whether a program reads one of the queues.
+func (t *Target) read(readers map[uint16]bool) bool {
+	for n := int(t.Queue.First); n <= int(t.Queue.Last); n++ {
+		if readers[uint16(n)] {
+			return true
+		}
+	}
+	return false
 }
 
 // verdict decides by the element of a verdict map that the packet is; by any where that is not

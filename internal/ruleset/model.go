@@ -39,6 +39,8 @@ type Table struct {
 	Chains       []*Chain
 	// Short is true if elements of sets are missing because there are too many.
 	Short bool
+	// Readers are the queues that a program reads; nil where that is not known.
+	Readers map[uint16]bool
 	// named are the first of the Chains, as many as found, by name.
 	named map[string]*Chain
 	found int
@@ -161,6 +163,10 @@ type Target struct {
 	Zone, AnswerZone uint16
 	// Rejects is true of a Drop that answers.
 	Rejects bool
+	// Queue are the numbers of the queues that a program decides on packets of, with Queued; Bypass is
+	// true where they pass without one.
+	Queue          nat.Ports
+	Queued, Bypass bool
 	// Unknown are options that natkit has no field for.
 	Unknown []string
 	// verdicts decide for Ends, if they are a verdict map of which the elements are known.

@@ -235,6 +235,8 @@ func (r *Rule) target(name string, revision uint32, data []byte, ip6 bool) {
 		t.translation(name, revision, data, ip6, &r.Match)
 	case name == "REJECT":
 		t.Kind, t.Rejects = Drop, true
+	case name == "NFQUEUE" && len(data) >= 2:
+		t.queueXT(revision, data)
 	case name == "MARK" || name == "CONNMARK":
 		r.Marks = append(r.Marks, setMarkXT(name == "CONNMARK", revision, data))
 	case name == "NOTRACK", name == "CT" && number&notrack != 0:
@@ -251,6 +253,18 @@ func (r *Rule) target(name string, revision uint32, data []byte, ip6 bool) {
 	case name == "TCPMSS" && number != 0:
 		t.Kind, t.Bytes = MSS, number
 	}
+}
+
+// queueXT reads struct xt_NFQ_info and its later forms: the first queue, how many, flags.
+func (t *Target) queueXT(revision uint32, data []byte) {
+	const bypass = 1
+	t.Queued, t.Queue.First = true, binary.NativeEndian.Uint16(data)
+	t.Queue.Last = t.Queue.First
+	if revision >= 1 && len(data) >= 4 {
+		t.Queue.Last += max(binary.NativeEndian.Uint16(data[2:]), 1) - 1
+	}
+	t.Bypass = revision >= 2 && len(data) >= 6 && binary.NativeEndian.Uint16(data[4:])&bypass != 0
+	t.Name = "NFQUEUE --queue-num " + PortsString([]nat.Ports{t.Queue})
 }
 
 // setMarkXT reads struct xt_mark_tginfo2 and xt_connmark_tginfo1 and 2: of a mark the value and its mask,

@@ -17,9 +17,13 @@ type Ways struct {
 const (
 	// WaySource: what hosts of a network send to the outside, with a translated source.
 	WaySource = "source"
+	// WayOwn: what programs of this host send to the outside.
+	WayOwn = "own"
+	// WayErrors: ICMP errors that say to hosts of a network that their packets are too large.
+	WayErrors = "errors"
 	// WayServed: what hosts of such a network send to a program of this host.
 	WayServed = "served"
-	// WayBridge: what the ports of a bridge send to each other.
+	// WayBridge: what the ports of a bridge send to each other or, without Out, to this host.
 	WayBridge = "bridge"
 	// WayNeighbours: the messages by which IPv6 finds the hosts of a network.
 	WayNeighbours = "neighbours"
@@ -40,6 +44,8 @@ type Way struct {
 	Host    netip.Addr   `json:"host,omitzero"`
 	In      string       `json:"in,omitempty"`
 	Out     string       `json:"out,omitempty"`
+	// V6 is the version of IP where Network is not known.
+	V6 bool `json:"v6,omitempty"`
 	// Protocol and Port are of the destination; 0 is any port. Of WayNeighbours Protocol is the
 	// message.
 	Protocol string `json:"protocol,omitempty"`
@@ -61,10 +67,11 @@ type wayKey struct {
 	network                 netip.Prefix
 	port                    uint16
 	socket                  netip.AddrPort
+	v6                      bool
 }
 
 func (w *Way) key() wayKey {
-	return wayKey{w.Kind, w.In, w.Out, w.Protocol, w.Network, w.Port, w.Socket}
+	return wayKey{w.Kind, w.In, w.Out, w.Protocol, w.Network, w.Port, w.Socket, w.V6}
 }
 
 // Before returns the way of the same traffic in an earlier reading; nil where there is none.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/ruleset"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // outcome is what rules do to a packet on its way: "passes", "drops", "part" where that differs among packets
@@ -123,7 +124,6 @@ func TestConditionsNftables(t *testing.T) {
 		{"ARP at the interface", "table netdev t { chain c { type filter hook ingress device wan0 priority 0; meta protocol arp drop; }; }", "passes"},
 		{"on its way out", "table netdev t { chain c { type filter hook egress device lan0 priority 0; ip daddr 192.168.1.10 drop; }; }", "drops"},
 		{"a later chain", "table inet t { chain a { type filter hook forward priority 0; accept; }; chain b { type filter hook forward priority 1; drop; }; }", "drops"},
-		{"elements that expire", "table inet t { set s { type inet_service; flags timeout; elements = { 8080 timeout 1h }; }; chain c { type filter hook forward priority 0; tcp dport @s drop; }; }", "drops"},
 	} {
 		w := newWorld(t)
 		w.run("", "ip", "link", "add", "wan0", "type", "veth", "peer", "name", "lan0")
@@ -168,5 +168,17 @@ func TestConditionsOfAnswers(t *testing.T) {
 	w.run("", "ip6tables-nft", "-A", "INPUT", "-p", "icmpv6", "--icmpv6-type", "135", "-j", "DROP")
 	if got := w.outcome(solicitation, "input"); got != "drops" {
 		t.Errorf("ip6tables: %q", got)
+	}
+}
+
+// TestConditionsOfNow: elements that expire count as long as they are there, if the kernel says how many
+// there are.
+func TestConditionsOfNow(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedFeature(t, testutil.SetCount)
+	w := newWorld(t)
+	w.nft("table inet t { set s { type inet_service; flags timeout; elements = { 8080 timeout 1h }; }; chain c { type filter hook forward priority 0; tcp dport @s drop; }; }")
+	if got := w.outcome(web(), through...); got != "drops" {
+		t.Errorf("%q", got)
 	}
 }

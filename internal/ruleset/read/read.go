@@ -1,7 +1,11 @@
 package read
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"strings"
 
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ruleset"
@@ -121,8 +125,33 @@ func Judged(ns *netns.Handle) (all []*ruleset.Table, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read rules: %w", err)
 	}
+	readers, err := queueReaders(ns)
+	if err != nil {
+		return nil, fmt.Errorf("read rules: %w", err)
+	}
 	for _, t := range tables {
+		t.bySet.Readers = readers
 		all = append(all, t.bySet)
 	}
 	return all, nil
+}
+
+// queueReaders are the numbers of the queues that programs read (seq_show, nfnetlink_queue.c): nil where
+// the kernel has none.
+func queueReaders(ns *netns.Handle) (readers map[uint16]bool, err error) {
+	err = ns.Do(func() error {
+		text, err := os.ReadFile("/proc/thread-self/net/netfilter/nfnetlink_queue")
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		readers = map[uint16]bool{}
+		for line := range strings.Lines(string(text)) {
+			var number uint16
+			if _, err := fmt.Sscan(line, &number); err == nil {
+				readers[number] = true
+			}
+		}
+		return err
+	})
+	return readers, err
 }
