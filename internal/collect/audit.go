@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
@@ -31,11 +31,11 @@ func (o *observation) readAudit(context.Context) (err error) {
 }
 
 func (o *observation) audit() (*snapshot.Audit, error) {
-	tables, err := o.judged()
+	k, err := o.lookUp()
 	if err != nil {
 		return nil, err
 	}
-	a := ruleset.Audit(tables, func(to netip.Addr) string {
+	a := ruleset.Audit(k.tables, func(to netip.Addr) string {
 		if o.DNATTargets != nil {
 			for _, t := range o.DNATTargets.Targets {
 				if t.Address == to {
@@ -45,15 +45,11 @@ func (o *observation) audit() (*snapshot.Audit, error) {
 		}
 		return ""
 	})
-	h, err := readHost()
-	if err == nil {
-		a.Interfaces = h.shown(o.NATRules)
-		err = readForwarding(a.Interfaces)
-	}
-	if err == nil {
-		a.Elsewhere, err = h.elsewhere(o.NATRules)
-	}
-	if err != nil {
+	h := k.host
+	a.Interfaces = h.shown(o.NATRules)
+	a.Elsewhere, a.Silent = h.elsewhere(o.NATRules), h.silent(o.NATRules)
+	a.Stranded, a.Absent = h.stranded(o.NATRules), h.absent(o.NATRules)
+	if err = readForwarding(a.Interfaces); err != nil {
 		return nil, fmt.Errorf("compare the rules with the host: %w", err)
 	}
 	return a, nil
@@ -61,25 +57,34 @@ func (o *observation) audit() (*snapshot.Audit, error) {
 
 // host is the interfaces of a namespace.
 type host struct {
-	all     []snapshot.Interface
-	indexes map[int]int // in all, by the kernel's
+	all []snapshot.Interface
+	// indexes are those in all, by the kernel's.
+	indexes map[int]int
 	// asks are those on whose network hosts ask who has an address (ARP, neighbour discovery).
 	asks map[string]bool
 	// proxies are addresses of IPv6 that this host answers for though it does not have them (ip -6
 	// neigh add proxy; ndisc_recv_ns).
 	proxies map[netip.Addr]bool
+	// duplicates are addresses of IPv6 that the kernel does not use: another host has them, or it waits
+	// for an answer to its question whether one does (IFA_F_DADFAILED, IFA_F_TENTATIVE).
+	duplicates map[netip.Addr]string
+	router     *router
 }
 
-func readHost() (*host, error) {
-	links, err := net.Interfaces()
-	if err != nil {
-		return nil, fmt.Errorf("list interfaces: %w", err)
+// readHost reads the interfaces and addresses of a snapshot once.
+func (o *observation) readHost() (*host, error) {
+	if o.host != nil {
+		return o.host, nil
 	}
-	h := &host{indexes: map[int]int{}, asks: map[string]bool{}, proxies: map[netip.Addr]bool{}}
-	for i, l := range links {
-		h.indexes[l.Index] = i
-		h.all = append(h.all, snapshot.Interface{Name: l.Name, Up: l.Flags&net.FlagUp != 0})
-		h.asks[l.Name] = l.Flags&net.FlagBroadcast != 0
+	k, err := o.asksRoutes()
+	if err != nil {
+		return nil, err
+	}
+	h := &host{indexes: map[int]int{}, asks: map[string]bool{}, proxies: map[netip.Addr]bool{}, duplicates: map[netip.Addr]string{}, router: k}
+	for _, l := range k.sorted() {
+		h.indexes[l.index] = len(h.all)
+		h.all = append(h.all, snapshot.Interface{Name: l.name, Up: l.flags&unix.IFF_UP != 0, NoARP: k.noARP(l)})
+		h.asks[l.name] = l.flags&unix.IFF_BROADCAST != 0
 	}
 	addresses, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
@@ -88,9 +93,16 @@ func readHost() (*host, error) {
 	for _, a := range addresses {
 		ip, ok := netip.AddrFromSlice(a.IP)
 		i, known := h.indexes[a.LinkIndex]
-		if ok && known && a.Scope < int(netlink.SCOPE_LINK) {
-			bits, _ := a.Mask.Size()
-			h.all[i].Addresses = append(h.all[i].Addresses, netip.PrefixFrom(ip.Unmap(), bits))
+		if !ok || !known || a.Scope >= int(netlink.SCOPE_LINK) {
+			continue
+		}
+		bits, _ := a.Mask.Size()
+		h.all[i].Addresses = append(h.all[i].Addresses, netip.PrefixFrom(ip.Unmap(), bits))
+		switch {
+		case a.Flags&unix.IFA_F_DADFAILED != 0:
+			h.duplicates[ip] = snapshot.AddressDuplicate
+		case a.Flags&unix.IFA_F_TENTATIVE != 0 && a.Flags&unix.IFA_F_OPTIMISTIC == 0:
+			h.duplicates[ip] = snapshot.AddressTentative
 		}
 	}
 	neighbours, err := netlink.NeighProxyList(0, netlink.FAMILY_V6)
@@ -101,7 +113,107 @@ func readHost() (*host, error) {
 		ip, _ := netip.AddrFromSlice(n.IP)
 		h.proxies[ip] = true
 	}
+	o.host = h
 	return h, nil
+}
+
+// absent are the interfaces that rules for what comes in name, and that are not there.
+func (h *host) absent(rules *snapshot.NATRules) (all []string) {
+	for i := range rules.Rules {
+		name := rules.Rules[i].InInterface
+		if name != "" && h.router.named[name] == nil && !strings.HasSuffix(name, "*") && !slices.Contains(all, name) && len(all) < mostReported {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// silent are the addresses that rules are for, or give to sources, and that nobody answers for on the
+// network that asks for them.
+func (h *host) silent(rules *snapshot.NATRules) (all []snapshot.SilentAddress) {
+	seen := map[netip.Addr]bool{}
+	for i := range rules.Rules {
+		r := &rules.Rules[i]
+		var address netip.Addr
+		switch {
+		case r.Hook == "prerouting" && !r.TranslatesSource() && r.ToDestination.IsSingleIP():
+			address = r.ToDestination.Addr()
+		case r.Kind == snapshot.NATSource && r.First == r.Last:
+			address = r.First
+		}
+		if !address.IsValid() || seen[address] || len(all) >= mostTargets {
+			continue
+		}
+		seen[address] = true
+		if s := h.silence(address); s.Why != "" && (s.Why != snapshot.AddressAbsent || r.Hook == "prerouting") {
+			s.Rule, s.Address = i, address
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// silence has no reason where this host answers for an address, or nobody asks.
+func (h *host) silence(address netip.Addr) (s snapshot.SilentAddress) {
+	on, at := h.network(address), h.holder(address)
+	switch {
+	case at == "":
+		by, here := h.route(address)
+		if here || by == "" {
+			return s
+		}
+		s = snapshot.SilentAddress{Interface: by, Why: snapshot.AddressAbsent, Standby: standsBy()}
+		s.Neighbour = h.router.neighbours[hop{h.router.named[by].index, address}].HardwareAddr.String()
+	case h.duplicates[address] != "":
+		if l := h.router.named[at]; h.duplicates[address] == snapshot.AddressDuplicate || l.flags&unix.IFF_RUNNING != 0 {
+			s = snapshot.SilentAddress{Interface: at, Why: h.duplicates[address]}
+		}
+	case on == "" || !address.Is4() || !h.asks[on]:
+	case ignoresARP(on) >= 8, on != at && ignoresARP(on) >= 1:
+		s = snapshot.SilentAddress{Interface: on, Why: snapshot.AddressIgnored, On: at, Ignores: ignoresARP(on)}
+	}
+	return s
+}
+
+// network is the interface on whose network an address is, with others.
+func (h *host) network(address netip.Addr) string {
+	for _, l := range h.all {
+		for _, p := range l.Addresses {
+			if l.Up && !p.IsSingleIP() && p.Contains(address) {
+				return l.Name
+			}
+		}
+	}
+	return ""
+}
+
+// holder is the interface that has an address.
+func (h *host) holder(address netip.Addr) string {
+	for _, l := range h.all {
+		if slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return p.Addr() == address }) {
+			return l.Name
+		}
+	}
+	return ""
+}
+
+// ignoresARP is the effective arp_ignore of an interface (IN_DEV_ARP_IGNORE).
+func ignoresARP(device string) (most int) {
+	for _, name := range []string{"all", device} {
+		value, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + name + "/arp_ignore")
+		if n, bad := strconv.Atoi(strings.TrimSpace(string(value))); err == nil && bad == nil {
+			most = max(most, n)
+		}
+	}
+	return most
+}
+
+// standsBy reports whether addresses may be another host's by design: a program speaks VRRP (protocol 112),
+// or may bind to addresses that are not here.
+func standsBy() bool {
+	value, _ := os.ReadFile("/proc/sys/net/ipv4/ip_nonlocal_bind")
+	sockets, err := os.ReadFile("/proc/thread-self/net/raw")
+	return err != nil || strings.TrimSpace(string(value)) == "1" || strings.Contains(string(sockets), ":0070 ")
 }
 
 // shown are the interfaces with addresses, and those that rules masquerade over.
@@ -130,7 +242,7 @@ func readForwarding(links []snapshot.Interface) error {
 }
 
 // elsewhere are the addresses that rules give to sources and that this host does not have.
-func (h *host) elsewhere(rules *snapshot.NATRules) (all []snapshot.GivenElsewhere, err error) {
+func (h *host) elsewhere(rules *snapshot.NATRules) (all []snapshot.GivenElsewhere) {
 	seen, asked := map[netip.Addr]bool{}, 0
 	for i := range rules.Rules {
 		r := &rules.Rules[i]
@@ -138,17 +250,14 @@ func (h *host) elsewhere(rules *snapshot.NATRules) (all []snapshot.GivenElsewher
 			continue
 		}
 		for _, address := range addressesOf(r) {
-			if !address.IsValid() || seen[address] || h.has(address) {
+			if !address.IsValid() || seen[address] || h.holder(address) != "" {
 				continue
 			}
 			if asked++; asked > mostTargets {
-				return all, nil
+				return all
 			}
 			seen[address] = true
-			by, here, err := h.route(address)
-			if err != nil {
-				return nil, err
-			}
+			by, here := h.route(address)
 			if r.OutInterface != "" && !nat.InName(r.OutInterface, by) {
 				by = ""
 			}
@@ -157,40 +266,27 @@ func (h *host) elsewhere(rules *snapshot.NATRules) (all []snapshot.GivenElsewher
 			}
 		}
 	}
-	return all, nil
-}
-
-func (h *host) has(address netip.Addr) bool {
-	return slices.ContainsFunc(h.all, func(i snapshot.Interface) bool {
-		return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == address })
-	})
+	return all
 }
 
 // route finds out whether a route makes an address the host's own (ip route add local), and on which
 // interface's network it is; on none where the host is a proxy for it, or where nobody asks for
 // addresses there.
-func (h *host) route(address netip.Addr) (onLink string, here bool, err error) {
-	routes, err := netlink.RouteGet(address.AsSlice())
-	if errors.As(err, new(unix.Errno)) || err == nil && len(routes) == 0 {
-		return "", false, nil // none, or a blackhole
-	}
-	if err != nil {
-		return "", false, err
-	}
-	r := &routes[0]
-	i, known := h.indexes[r.LinkIndex]
+func (h *host) route(address netip.Addr) (onLink string, here bool) {
+	route, _ := h.router.ask(flow{to: netip.AddrPortFrom(address, 0)})
+	i := slices.IndexFunc(h.all, func(l snapshot.Interface) bool { return l.Name == route.Out })
 	switch {
-	case r.Type == unix.RTN_LOCAL:
-		return "", true, nil
-	case r.Type != unix.RTN_UNICAST || len(r.Gw) > 0 || r.Via != nil || !known || h.proxies[address]:
-		return "", false, nil
+	case route.Local:
+		return "", true
+	case i < 0 || route.NextHop != address || h.proxies[address]:
+		return "", false // none, or a blackhole, or a router's
 	}
 	link := &h.all[i]
 	on := slices.ContainsFunc(link.Addresses, func(p netip.Prefix) bool { return p.Contains(address) })
 	if !on || !link.Up || !h.asks[link.Name] || address.Is4() && proxies(link.Name) {
-		return "", false, nil
+		return "", false
 	}
-	return link.Name, false, nil
+	return link.Name, false
 }
 
 // proxies reports whether an interface answers for addresses of its own network that are not the

@@ -186,6 +186,7 @@ func (n *reading) follow(r *snapshot.Recording, before *reading, trace *snapshot
 		r.Drops, r.Profile, r.SYNs, r.Followed = trace.Drops, trace.Profile, trace.SYNs, trace.Followed
 		n.Parts = append(n.Parts, trace.Parts...)
 	}
+	n.part(snapshot.PartRoutes, func() error { return n.readRoutes(r) })
 }
 
 // between waits for what is left of o.For, and traces meanwhile where that is
@@ -229,7 +230,7 @@ type source interface {
 	list(dir, prefix string) ([]string, error)
 	// counters and table pass on the kernel's netlink messages, a datagram at a
 	// time. When fn returns dump.ErrStop they end without an error. No other question
-	// may be asked after table, except clock.
+	// may be asked after table, except answer and clock.
 	counters(ctx context.Context, fn func(msgs []byte) error) error
 	table(ctx context.Context, fn func(msgs []byte) error) (dump.Result, error)
 	// kernelLog passes on the records of the kernel's log, oldest first, and

@@ -12,12 +12,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -102,19 +100,9 @@ func (o *observation) askTargets(natRules *snapshot.NATRules) (*snapshot.DNATTar
 	if len(targets) == 0 {
 		return all, nil
 	}
-	k := &lookups{rules: natRules, listening: map[string][]netip.AddrPort{}, judged: mostJudged}
-	rules, err := netlink.RuleList(unix.AF_UNSPEC)
+	k, err := o.lookUp()
 	if err == nil {
-		all.PolicyRouting = slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Priority != 0 && r.Priority != 32766 && r.Priority != 32767 })
-		k.neighbours, err = netlink.NeighList(0, unix.AF_UNSPEC)
-	}
-	if err == nil {
-		k.tables, err = o.judged()
-	}
-	for _, t := range k.tables {
-		for _, c := range t.Chains {
-			k.filters += len(c.Rules)
-		}
+		all.PolicyRouting = len(k.router.rules) > 0
 	}
 	for i := range targets {
 		if err == nil {
@@ -138,12 +126,39 @@ func (o *observation) judged() (all []*ruleset.Table, err error) {
 	return o.tables, err
 }
 
-// lookups is what is read once for all targets.
+// lookUp returns what is read once for a snapshot.
+func (o *observation) lookUp() (k *lookups, err error) {
+	if o.lookedUp != nil {
+		return o.lookedUp, nil
+	}
+	k = &lookups{rules: o.NATRules, listening: map[string][]netip.AddrPort{}, judged: mostJudged}
+	if k.router, err = o.asksRoutes(); err != nil {
+		return nil, err
+	}
+	if k.host, err = o.readHost(); err != nil {
+		return nil, err
+	}
+	if k.tables, err = o.judged(); err != nil {
+		return nil, err
+	}
+	for _, t := range k.tables {
+		for _, c := range t.Chains {
+			k.filters += len(c.Rules)
+		}
+	}
+	o.lookedUp = k
+	return k, nil
+}
+
+// lookups is what is read once for all targets and ways.
 type lookups struct {
-	rules      *snapshot.NATRules
-	neighbours []netlink.Neigh
-	listening  map[string][]netip.AddrPort
-	tables     []*ruleset.Table
+	rules     *snapshot.NATRules
+	router    *router
+	host      *host
+	listening map[string][]netip.AddrPort
+	tables    []*ruleset.Table
+	// outers are the interfaces of the default routes, of IPv6 or not.
+	outers map[bool]string
 	// filters is how many rules tables have, judged how many may still be asked.
 	filters, judged int
 }
@@ -153,109 +168,26 @@ func (k *lookups) fill(t *snapshot.DNATTarget) error {
 		t.Local = true
 		return k.listens(t)
 	}
-	routes, err := netlink.RouteGet(t.Address.AsSlice())
-	var errno unix.Errno
+	route, known := k.router.ask(flow{to: netip.AddrPortFrom(t.Address, 0)})
 	switch {
-	case errors.As(err, &errno) && slices.Contains([]unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL}, errno):
-		t.NoRoute = errno.Error()
+	case !known:
 		return nil
-	case err != nil || len(routes) == 0:
-		return err
-	case routes[0].Type == unix.RTN_LOCAL:
+	case route.Error != "":
+		t.NoRoute = route.Error
+		return nil
+	case route.Local:
 		t.Local = true
 		if t.Address.Is4() && t.Address.IsLoopback() && k.rules.Rules[t.Rule].Hook == "prerouting" {
+			var err error
 			if t.Martian, err = localnetOff(k.rules.Rules[t.Rule].InInterface); err != nil {
 				return err
 			}
 		}
 		return k.listens(t)
 	}
-	t.NextHop = t.Address
-	if gw, ok := netip.AddrFromSlice(routes[0].Gw); ok {
-		t.NextHop = gw.Unmap()
-	}
-	if link, err := net.InterfaceByIndex(routes[0].LinkIndex); err == nil {
-		t.Interface = link.Name
-	}
-	for _, n := range k.neighbours {
-		if addr, _ := netip.AddrFromSlice(n.IP); addr.Unmap() == t.NextHop && n.LinkIndex == routes[0].LinkIndex {
-			t.Neighbour = neighbourStates[n.State]
-		}
-	}
+	t.NextHop, t.Interface, t.Neighbour, t.Broken, t.Ports = route.NextHop, route.Out, route.Neighbour, route.Broken, route.Ports
+	t.Refused = k.router.example(k.host, &k.rules.Rules[t.Rule], t)
 	return nil
-}
-
-// pass finds out whether the first packet of a connection to a target is forwarded, and passes
-// the filters on its way.
-func (k *lookups) pass(t *snapshot.DNATTarget) (err error) {
-	r := &k.rules.Rules[t.Rule]
-	hooks, in := []string{"forward", "postrouting"}, r.InInterface
-	if strings.HasSuffix(in, "*") {
-		in = ""
-	}
-	switch {
-	case !t.Address.IsValid():
-		return nil
-	case t.Local && r.Hook == "output":
-		hooks, in, t.Interface = []string{"output", "postrouting", "input"}, loopback, loopback
-	case t.Local:
-		hooks = []string{"input"}
-	case r.Hook == "output":
-		hooks = []string{"output", "postrouting"}
-	default:
-		t.NotForwarded, err = notForwarded(t.Address.Is6(), in)
-	}
-	if err != nil {
-		return err
-	}
-	p := &ruleset.Packet{Conn: ruleset.ConnNew | ruleset.ConnDNAT, Packet: nat.Packet{
-		Protocol: unix.IPPROTO_TCP, Dst: t.Address, DstPort: t.Port, In: in, Out: t.Interface, ToLocal: t.Local,
-	}}
-	if t.Protocol != "" {
-		if p.Protocol, err = nat.ParseProtocol(t.Protocol); err != nil {
-			return nil // one that has no name here
-		}
-	}
-	p.SYN = p.Protocol == unix.IPPROTO_TCP
-	t.Filter = k.filter(p, hooks...)
-	if p.DstPort != 0 && r.Hook != "output" {
-		answer := &ruleset.Packet{Conn: ruleset.ConnEstablished | ruleset.ConnDNAT, Packet: nat.Packet{
-			Protocol: p.Protocol, Src: t.Address, SrcPort: t.Port, In: t.Interface,
-		}}
-		hooks = []string{"prerouting", "forward", "postrouting"}
-		if t.Local {
-			hooks = []string{"output", "postrouting"}
-		}
-		t.AnswerFilter = k.filter(answer, hooks...)
-	}
-	return nil
-}
-
-// loopback is the interface over which a machine sends to itself.
-const loopback = "lo"
-
-// filter asks the filters of hooks about a packet; nil where too many rules were asked before.
-func (k *lookups) filter(p *ruleset.Packet, hooks ...string) *snapshot.Filter {
-	if k.judged -= k.filters * len(hooks); k.judged < 0 {
-		return nil
-	}
-	f := &snapshot.Filter{Passes: true}
-	for _, hook := range hooks {
-		if !f.Passes {
-			break
-		}
-		j := ruleset.Judge(k.tables, hook, p)
-		f.Passes = j.Passes
-		for _, d := range j.Drops[:min(len(j.Drops), mostDrops)] {
-			place := snapshot.RulePlace{Text: d.Text(), Owner: d.Owner()}
-			if d.Rule != nil {
-				place.Handle, place.Rejects = d.Rule.Handle, d.Rule.Target.Rejects
-			}
-			place.Packets, place.Counted = d.Counted()
-			f.Drops = append(f.Drops, place)
-		}
-	}
-	return f
 }
 
 // notForwarded returns the sysctl by which what comes in by an interface (empty: by any) is not
@@ -334,16 +266,9 @@ func (k *lookups) listens(t *snapshot.DNATTarget) error {
 	if t.Port == 0 || t.Protocol != "tcp" && t.Protocol != "udp" {
 		return nil
 	}
-	open, known := k.listening[t.Protocol]
-	if !known {
-		sockets, err := openSockets(t.Protocol)
-		if err != nil {
-			return err
-		}
-		for _, s := range sockets {
-			open = append(open, s.Socket)
-		}
-		k.listening[t.Protocol] = open
+	open, err := k.open(t.Protocol)
+	if err != nil {
+		return err
 	}
 	r := &k.rules.Rules[t.Rule]
 	found := slices.ContainsFunc(open, func(s netip.AddrPort) bool {
@@ -351,6 +276,23 @@ func (k *lookups) listens(t *snapshot.DNATTarget) error {
 	})
 	t.Listening = &found
 	return nil
+}
+
+// open lists the sockets that take packets of a protocol, which are asked for once.
+func (k *lookups) open(protocol string) ([]netip.AddrPort, error) {
+	open, known := k.listening[protocol]
+	if known {
+		return open, nil
+	}
+	sockets, err := openSockets(protocol)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range sockets {
+		open = append(open, s.Socket)
+	}
+	k.listening[protocol] = open
+	return open, nil
 }
 
 // takes reports whether a socket bound to an address takes what comes to another one.

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"math"
 	"net"
-	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -204,7 +203,8 @@ func (o *observation) readICMPErrors(context.Context) (err error) {
 			return nil, err
 		}
 		k := &lookups{tables: tables, judged: mostJudged}
-		return k.filter(&ruleset.Packet{Conn: ruleset.ConnRelated, Packet: nat.Packet{Protocol: unix.IPPROTO_ICMP, Src: netip.IPv4Unspecified()}}, "output", "postrouting"), nil
+		const unreachable, tooLarge = 3, 4 // ICMP_DEST_UNREACH, ICMP_FRAG_NEEDED
+		return k.filter(&ruleset.Packet{Conn: ruleset.ConnRelated, Packet: nat.Packet{Protocol: unix.IPPROTO_ICMP}, ICMP: true, Type: unreachable, Code: tooLarge}, "output", "postrouting"), nil
 	})
 	return noneIfAbsent(err)
 }

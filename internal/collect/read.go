@@ -25,8 +25,12 @@ type observation struct {
 	tableRead         bool
 	// ipvsTable is nil where IPVS has none, or it could not be read.
 	ipvsTable *ipvsTable
-	// tables are what judged has read.
+	// tables are what judged has read, routes is what asksRoutes has opened, host what readHost has read.
 	tables []*ruleset.Table
+	routes *router
+	host   *host
+	// lookedUp is what lookUp has read.
+	lookedUp *lookups
 }
 
 // entryFunc is asked before the dump for the function to call with each entry of
@@ -77,6 +81,7 @@ var collectors = []collector{
 	}},
 	{snapshot.PartDNATTargets, (*observation).readDNATTargets},
 	{snapshot.PartAudit, (*observation).readAudit},
+	{snapshot.PartWays, (*observation).readWays},
 	{snapshot.PartTCP, func(o *observation, _ context.Context) (err error) { o.TCP, err = readTCP(o.src); return err }},
 	{"neighbours", (*observation).readNeighbours},
 	{"softnet", (*observation).readSoftnet},
@@ -130,6 +135,10 @@ func (o *observation) collect(ctx context.Context, all []collector) {
 	err := o.src.inside(func() error {
 		for _, c := range all {
 			o.part(c.part, func() error { return c.read(o, ctx) })
+		}
+		if o.routes != nil {
+			o.routes.close()
+			o.routes = nil
 		}
 		return nil
 	})

@@ -64,6 +64,10 @@ type tail struct {
 	Complete    bool               `json:"complete"`
 	Interrupted bool               `json:"interrupted"`
 	Failure     *failure           `json:"failure,omitempty"`
+	// Answers are those to what was asked after the table, by their member; Failures is why one is
+	// missing, by what was asked.
+	Answers  map[string]json.RawMessage `json:"answers,omitempty"`
+	Failures map[string]*failure        `json:"failures,omitempty"`
 }
 
 // Keys of head.Failures for what is not a path.
@@ -98,7 +102,7 @@ func newRecorder(src source, b *snapshot.BundleWriter, index int) *recorder {
 			Clocks: map[string]instant{}, Lists: map[string][]string{},
 			StructSizes: map[string]int{}, Failures: map[string]*failure{},
 		},
-		tail: tail{Clocks: map[string]instant{}},
+		tail: tail{Clocks: map[string]instant{}, Answers: map[string]json.RawMessage{}, Failures: map[string]*failure{}},
 	}
 }
 
@@ -120,7 +124,11 @@ func (r *recorder) failed(what string, err error) error {
 		return nil
 	}
 	f := newFailure(err)
-	r.head.Failures[what] = f
+	if r.inTable {
+		r.tail.Failures[what] = f
+	} else {
+		r.head.Failures[what] = f
+	}
 	return f
 }
 
@@ -163,6 +171,10 @@ func (r *recorder) answer(q question, v any, ask func() error) error {
 	}
 	if err != nil {
 		return r.failed(q.what, err)
+	}
+	if r.inTable {
+		r.tail.Answers[q.member] = data
+		return nil
 	}
 	r.add(q.member, data)
 	return nil
@@ -361,7 +373,7 @@ func (t *tape) parse(name string, data []byte, v any) error {
 }
 
 func (t *tape) failure(what string) error {
-	if f := t.head.Failures[what]; f != nil {
+	if f := cmp.Or(t.head.Failures[what], t.tail.Failures[what]); f != nil {
 		return f
 	}
 	return nil
@@ -401,6 +413,9 @@ func (t *tape) answer(q question, v any, _ func() error) error {
 		return err
 	}
 	data, ok := t.files[q.member]
+	if !ok {
+		data, ok = t.tail.Answers[q.member]
+	}
 	if !ok {
 		return errNotRecorded{q.what}
 	}

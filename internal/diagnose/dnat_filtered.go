@@ -3,6 +3,7 @@ package diagnose
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/natkit/natkit/internal/snapshot"
@@ -28,7 +29,9 @@ func checkDNATFiltered(rec *snapshot.Recording) (*Finding, Check) {
 		}
 		asked++
 		if !t.Filter.Passes {
-			bad = append(bad, filtered{t, t.Filter, false})
+			if b := (filtered{t, t.Filter, false}); t.Filter.At == "" || b.loss(rec).packets > 0 {
+				bad = append(bad, b)
+			}
 		} else if t.AnswerFilter != nil && !t.AnswerFilter.Passes {
 			bad = append(bad, filtered{t, t.AnswerFilter, true})
 		}
@@ -57,10 +60,46 @@ type filtered struct {
 
 func (b filtered) name() string {
 	name := (&unreachable{DNATTarget: *b.DNATTarget}).String()
+	if b.Protocol != "" && b.Protocol != "tcp" {
+		name = b.Protocol + " " + name
+	}
 	if b.answers {
 		return "the answers of " + name
 	}
 	return name
+}
+
+// loss is what dropped it between the snapshots.
+func (b filtered) loss(rec *snapshot.Recording) (l filterLoss) {
+	var before *snapshot.Filter
+	if first := rec.First().DNATTargets; first != nil && b.answers {
+		if t := targetBefore(first, b.DNATTarget); t != nil {
+			before = t.AnswerFilter
+		}
+	} else if first != nil {
+		before = filterBefore(first, b.DNATTarget)
+	}
+	l.add(b.filter, before)
+	return l
+}
+
+// targetBefore is a target in an earlier reading; nil where it was none.
+func targetBefore(first *snapshot.DNATTargets, t *snapshot.DNATTarget) *snapshot.DNATTarget {
+	i := slices.IndexFunc(first.Targets, func(o snapshot.DNATTarget) bool {
+		return o.Protocol == t.Protocol && o.Address == t.Address && o.Port == t.Port
+	})
+	if i < 0 {
+		return nil
+	}
+	return &first.Targets[i]
+}
+
+// filterBefore is what filters did to its first packets.
+func filterBefore(first *snapshot.DNATTargets, t *snapshot.DNATTarget) *snapshot.Filter {
+	if o := targetBefore(first, t); o != nil {
+		return o.Filter
+	}
+	return nil
 }
 
 func filteredFinding(rec *snapshot.Recording, bad []filtered) *Finding {
@@ -75,6 +114,10 @@ func filteredFinding(rec *snapshot.Recording, bad []filtered) *Finding {
 		}
 		if i < mostListed {
 			f.Evidence = append(f.Evidence, placeEvidence(b, r)...)
+		}
+		if l := b.loss(rec); l.packets >= fewestLost {
+			f.Severity = Critical
+			f.Evidence = append(f.Evidence, Evidence{What: "dropped there meanwhile", Value: int64(l.packets), Unit: "packets", Source: "counter of the rule"})
 		}
 		if i < mostShown {
 			names = append(names, b.name())
@@ -114,14 +157,17 @@ func (b filtered) accept(rec *snapshot.Recording) Remedy {
 	}
 	to := fmt.Sprintf("-p %s -d %s --dport %d", protocol, b.Address, b.Port)
 	toNFT := fmt.Sprintf("ip daddr %s %s dport %d", b.Address, protocol, b.Port)
+	if !b.Address.IsValid() { // redirect
+		to, toNFT = fmt.Sprintf("-p %s --dport %d", protocol, b.Port), fmt.Sprintf("%s dport %d", protocol, b.Port)
+	}
 	if b.answers {
 		to, toNFT = "-m conntrack --ctstate RELATED,ESTABLISHED", "ct state related,established"
 	}
 	how := ""
 	switch text := b.filter.Drops[0].Text; {
-	case owner == "ufw" && !b.answers:
+	case owner == "ufw" && !b.answers && !b.Local:
 		how = fmt.Sprintf("ufw route allow proto %s to %s port %d", protocol, b.Address, b.Port)
-	case owner == "firewalld" && !b.answers:
+	case owner == "firewalld" && !b.answers && !b.Local:
 		how = fmt.Sprintf("a policy from the outer zone to the inner one, 'firewall-cmd --permanent --policy NAME --add-rich-rule=\"rule family=ipv4 destination address=%s port port=%d protocol=%s accept\"'", b.Address, b.Port, protocol)
 	case owner == "docker":
 		how = "iptables -I DOCKER-USER " + to + " -j ACCEPT"

@@ -45,8 +45,19 @@ type unreachable struct {
 	problem, source, advice string
 	// now is whether packets wait for it at this moment.
 	now bool
-	// refusing is the type of the route where that is meant to refuse.
+	// refusing is the type of the route where that is meant to refuse; idle is whether nothing is wrong
+	// as long as nobody asks.
 	refusing string
+	idle     bool
+}
+
+// isOnLink reports whether the client of an example is a neighbour, for whom no other way is meant.
+func isOnLink(a *snapshot.Audit, w *snapshot.Routes) bool {
+	if a == nil {
+		return false
+	}
+	at, own := a.Near(w.Client)
+	return at != nil && !own && at.Name == w.In
 }
 
 // refusingRoutes are types of routes by the error of what is sent there (fib_props,
@@ -67,8 +78,16 @@ func unreachableOf(rec *snapshot.Recording, t snapshot.DNATTarget, silent map[ho
 			u.problem = "a route of type " + u.refusing + " refuses what goes there"
 		}
 		u.advice = fmt.Sprintf("'ip route get %s'%s: add the route, or correct the rule", t.Address, where(rec))
+	case t.Broken != "":
+		u.problem, u.source = fmt.Sprintf("the way there is by %s, which %s", t.Interface, t.Broken), "interface"
+		u.advice = advice("way-link", t.Interface, where(rec)).Title
+		u.idle = true
+	case t.Refused != nil && isOnLink(last.Audit, t.Refused) && t.Refused.Question.Error != unix.EXDEV.Error():
+		u.problem, u.source = fmt.Sprintf("what comes in by %s, from %s for one, is not led there: %s", t.Refused.In, t.Refused.Client, refusal(t.Refused.Question, t.Refused.In)), "route lookup"
+		u.advice = fmt.Sprintf("'ip route get %s from %s iif %s'%s, 'ip rule': add the route, or take back the rule", t.Address, t.Refused.Client, t.Refused.In, where(rec))
 	case noAnswer(t) && silent[hopOf(t)]:
 		u.problem, u.source = fmt.Sprintf("%s on %s does not answer (%s)", t.NextHop, t.Interface, t.Neighbour), "neighbour entry, twice"
+		u.problem += closed(t.Interface, t.Ports) + hidesNeighbours(rec, t.Interface, t.NextHop.Is6())
 		u.advice = fmt.Sprintf("'ip neigh show %s'%s: is that host up and on this link, and is %s its address", t.NextHop, where(rec), t.NextHop)
 		u.now = t.Neighbour == snapshot.NeighbourIncomplete
 	case t.Martian:
@@ -122,7 +141,7 @@ func unreachableFinding(rec *snapshot.Recording, bad []unreachable) *Finding {
 	grown, unused := rec.Last().NATRules.Grown(rec.First().NATRules), rec.First().NATRules != nil
 	for i, u := range bad {
 		rule := &rec.Last().NATRules.Rules[u.Rule]
-		unused = unused && u.refusing != "" && rule.Counted && grown[u.Rule] == 0
+		unused = unused && (u.refusing != "" || u.idle) && rule.Counted && grown[u.Rule] == 0
 		places = once(places, rule.Place())
 		if u.now {
 			f.Severity = Critical

@@ -32,6 +32,10 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 			f.how, f.severity = "gets no answer to a part of the connections", Warning
 		}
 		f.cause = stepCause(rec, s)
+		detour := followedDetour(rec, s)
+		if detour.cause != "" {
+			f.cause += "; " + detour.cause
+		}
 		if blocked.how != "" {
 			f.severity, f.confidence = blocked.severity, blocked.confidence
 			f.cause += blocked.cause
@@ -64,6 +68,9 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 			}
 		default:
 			f.advice = new(advice("service-path", inNamespace(rec.Last().Netns.Name), s.Protocol, s.Failed.Client.Addr()))
+		}
+		if detour.certain {
+			f.advice, f.target = &detour.remedy, netip.AddrPort{}
 		}
 		f.evidence = []Evidence{{
 			What: f.name + ": " + string(s.Failed.Step), Value: int64(s.Steps[s.Failed.Step]), Unit: "of " + units.Plural(int64(of), "connection", "connections"),
@@ -210,13 +217,13 @@ func concernsNAT(rec *snapshot.Recording, s *snapshot.FollowedService, dead map[
 	if s.Protocol == "udp" && nat.IsOneWay(s.Service.Port()) {
 		return false
 	}
-	beyond := slices.Contains([]snapshot.Step{snapshot.StepNoAnswer, snapshot.StepRefused, snapshot.StepUnreachable}, s.Failed.Step)
+	beyond := isDeadNeighbour(rec, s) || slices.Contains([]snapshot.Step{snapshot.StepNoAnswer, snapshot.StepRefused, snapshot.StepUnreachable}, s.Failed.Step)
 	switch {
 	case s.Target.IsValid():
 		return true
 	case s.Given.IsValid():
 		return !beyond || dead[s.Given] || strayed(rec, s) != nil
-	case s.In == "":
+	case s.In == "" || isDeadNeighbour(rec, s):
 		return false
 	}
 	if rec.Last().NATRules == nil {

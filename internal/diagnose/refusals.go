@@ -59,8 +59,12 @@ func (r *refusals) texts() (all []string) {
 // checkLimits: rules that limit connections, or their rate, refuse some of what is forwarded.
 func (a *audit) checkLimits() (*Finding, Check) {
 	r, counted := a.refusals(snapshot.RefusalLimit)
+	rest := a.beyondLimits()
+	for i, s := range rest.rules {
+		r.rules, r.grown, r.packets, counted = append(r.rules, s), append(r.grown, rest.grown[i]), r.packets+int64(rest.grown[i]), counted+1
+	}
 	limits := units.Plural(int64(counted), "rule limits", "rules limit")
-	switch all := slices.ContainsFunc(a.Refusals, func(s snapshot.Refusal) bool { return s.Why == snapshot.RefusalLimit }); {
+	switch all := len(rest.rules) > 0 || slices.ContainsFunc(a.Refusals, func(s snapshot.Refusal) bool { return s.Why == snapshot.RefusalLimit }); {
 	case a.rec.First().Audit == nil:
 		return unknown("the rules were read once only: what they count cannot be compared")
 	case !all:
@@ -87,6 +91,34 @@ func (a *audit) checkLimits() (*Finding, Check) {
 		f.Severity = Warning
 	}
 	return f, Check{Why: why}
+}
+
+// beyondLimits are the places that drop what a rule does not accept of what DNAT leads to, as there is too
+// much of it: as many packets as were translated and became no connection.
+func (a *audit) beyondLimits() (r refusals) {
+	now, before, flows := a.rec.Last().DNATTargets, a.rec.First().DNATTargets, a.rec.Flows
+	if now == nil || before == nil || flows == nil || flows.Services == nil || !flows.Services.NewKnown || a.rec.First().NATRules == nil {
+		return r
+	}
+	translated := a.rules.Grown(a.rec.First().NATRules)
+	for i := range now.Targets {
+		t := &now.Targets[i]
+		if t.Filter == nil || t.Rule < 0 || t.Rule >= len(translated) {
+			continue
+		}
+		_, births := entriesOf(flows.Services, &a.rules.Rules[t.Rule])
+		missing := int64(translated[t.Rule]) - births
+		var l filterLoss
+		l.add(t.Filter, filterBefore(before, t))
+		for j, p := range l.places {
+			known := slices.ContainsFunc(a.Refusals, func(o snapshot.Refusal) bool { return o.Text == p.Text && o.Handle == p.Handle })
+			if n := min(int64(l.grown[j]), missing); p.Limits && !p.Unsure && !known && n >= fewestVanished {
+				p.Text += " (what a limit does not accept to " + filtered{DNATTarget: t}.name() + ")"
+				r.rules, r.grown, r.packets = append(r.rules, snapshot.Refusal{RulePlace: p, Why: snapshot.RefusalLimit}), append(r.grown, uint64(n)), r.packets+n
+			}
+		}
+	}
+	return r
 }
 
 // checkNoEndpoints: clients ask for services of Kubernetes that have no endpoints.

@@ -79,7 +79,7 @@ func traceAdded(bad, followed []failing) []failing {
 			continue
 		}
 		b := &bad[i]
-		if b.known {
+		if b.known && !strings.Contains(f.cause, b.cause) {
 			b.cause += "; at the interfaces: " + f.cause
 		} else {
 			b.cause, b.target, b.advice = f.cause, f.target, f.advice
@@ -124,6 +124,8 @@ func judgeService(rec *snapshot.Recording, s *snapshot.Service) failing {
 		}
 	case s.Kind == snapshot.ServiceDNAT && s.Unanswered >= fewestFailed && s.FailedShare() >= failedPart:
 		f.how, f.severity = "gets no answer to a part of the connections", Warning
+	case partFails(rec, s):
+		f.how, f.severity = "gets no answer to a part of the connections", Warning // not forged ones
 	case s.Kind == snapshot.ServiceUntranslated && dead && s.Answered+s.Open == 0 && !isScan(s) && translatesSources(rec, ""):
 		f.how, f.severity, f.confidence = "gets no answers", Warning, "likely"
 		f.cause = "their private address goes out as it is: no rule that translates sources is for them"
@@ -153,6 +155,16 @@ func judgeService(rec *snapshot.Recording, s *snapshot.Service) failing {
 		f.cause = "the server answers, and its clients do not go on: its answers are dropped on this host, go by another way than the clients came, are lost beyond, or the clients' addresses are forged"
 	}
 	return f
+}
+
+// partFails reports whether a part of the connections comes to nothing for the routes of its clients: of those
+// that are half open others may be forged, and of destinations outside some are always dead.
+func partFails(rec *snapshot.Recording, s *snapshot.Service) bool {
+	if s.Kind != snapshot.ServiceDNAT && (s.Kind != snapshot.ServiceSNAT || s.Answered+s.Open == 0) || s.FailedShare() < failedPart {
+		return false
+	}
+	r := ofService(rec, s)
+	return s.HalfOpen >= fewestFailed && r.strands(true) || s.Kind == snapshot.ServiceSNAT && s.Unanswered >= fewestFailed && r.strands(false)
 }
 
 // absentFor is the masquerade rule for what comes from a network whose interface does not exist; nil
@@ -238,13 +250,18 @@ func (f failing) dropsFollowing(rec *snapshot.Recording, connections float64) fa
 func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 	f.explainTarget(rec, s)
 	a, _ := readAudit(rec)
+	detour := ofService(rec, s).loses(s.HalfOpen > s.Unanswered)
+	w, _ := readWays(rec)
 	switch {
+	case w != nil && s.Kind == snapshot.ServiceSNAT && w.explainAnswers(s.Protocol, s.Given) != "":
+		f.cause, f.known = w.explainAnswers(s.Protocol, s.Given), true
 	case a == nil:
+	case detour.cause != "" && (f.target.IsValid() || s.Kind != snapshot.ServiceDNAT) && !(s.Kind == snapshot.ServiceUntranslated && f.known):
+		f.takes(detour)
 	case s.Kind == snapshot.ServiceSNAT && s.HalfOpen > s.Unanswered && a.keeps(s.Given) != "":
 		device := a.keeps(s.Given)
 		f.cause, f.confidence, f.known = fmt.Sprintf("the server answers, and this host does not forward what comes in by %s: net.ipv4.conf.%s.forwarding is 0", device, device), "certain", true
-		one := advice("forward", "net.ipv4.conf."+device+".forwarding", where(rec))
-		f.advice = &one
+		f.advice = new(advice("forward", "net.ipv4.conf."+device+".forwarding", where(rec)))
 	case s.Kind == snapshot.ServiceSNAT && a.misgiven(s).cause != "":
 		f.cause = a.misgiven(s).cause
 	case s.Kind == snapshot.ServiceSNAT && a.elsewhere(s.Given) != nil:
@@ -262,6 +279,15 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 		f.cause = fmt.Sprintf("clients and server are on the same network, %s, so that the server answers them directly and not by this host: what comes from there is not masqueraded", network)
 		f.advice, f.target, f.known = hairpinAdvice(rec, s, network), netip.AddrPort{}, true
 	}
+}
+
+// takes makes what is wrong with the routes the cause.
+func (f *failing) takes(d detour) {
+	f.cause, f.advice, f.target, f.known = d.cause, &d.remedy, netip.AddrPort{}, d.certain
+	if d.certain && f.confidence == "possible" {
+		f.severity = max(f.severity, Warning)
+	}
+	f.confidence = "likely"
 }
 
 // hairpinAdvice is the rule that makes the answers come back by this host.
@@ -420,6 +446,16 @@ func vanished(rec *snapshot.Recording, rule int, packets uint64, entries int64) 
 			f.cause = "no route leads there: " + t.NoRoute
 		case t.NotForwarded != "":
 			f.cause = "this host does not forward: " + t.NotForwarded + " is 0"
+		case t.Broken != "":
+			f.cause = fmt.Sprintf("they leave by %s, which %s", t.Interface, t.Broken)
+		case t.Refused != nil:
+			q := t.Refused.Question
+			f.cause = fmt.Sprintf("what comes in by %s, from %s for one, is not led to %s: %s", t.Refused.In, t.Refused.Client, t.Address, refusal(q, t.Refused.In))
+			r := routingOf(rec, t.Refused, t.Address, netip.Addr{}, true)
+			if r != nil {
+				r.AnswerIn = r.In
+				f.advice = new(r.refused(q, t.Address))
+			}
 		case filter != nil && !filter.Passes:
 			f.cause = "filters drop them: " + placesOf(filter.Drops)
 		case filter != nil && len(filter.Drops) > 0:

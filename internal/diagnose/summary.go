@@ -21,7 +21,7 @@ type Summary struct {
 // causes are the findings of what leaves translated connections without an answer; others beside
 // service-unanswered have nothing to do with it.
 var causes = []string{
-	"ct-table-full", "ct-chain-cap", "snat-ports-exhausted", "dnat-unreachable", "dnat-filtered", "forwarding-off",
+	"ct-table-full", "ct-chain-cap", "snat-ports-exhausted", "dnat-unreachable", "dnat-filtered", "snat-filtered", "forwarding-off",
 	"snat-address", "notrack-nat", "kube-no-endpoints", "rp-filter",
 }
 

@@ -150,14 +150,14 @@ func (a *auditor) walk(t *Table, base, c *Chain, m Match, depth int) {
 		from := len(a.takers)
 		switch k := r.Target.Kind; {
 		case k == Accept, k == Drop, k == Return:
-			a.take(Place{t, c, r}, both)
+			a.take(Place{Table: t, Chain: c, Rule: r}, both)
 		case k == Jump, k == Goto, k == Ends:
 			for _, name := range r.Target.Chains {
 				a.walk(t, base, t.Find(name), both, depth+1)
 			}
 		case r.Target.Translates():
-			a.reach(Place{t, c, r}, base, both)
-			a.take(Place{t, c, r}, both)
+			a.reach(Place{Table: t, Chain: c, Rule: r}, base, both)
+			a.take(Place{Table: t, Chain: c, Rule: r}, both)
 		}
 		for i := from; i < len(a.takers) && len(returned) > 0; i++ {
 			a.takers[i].not = append(a.takers[i].not, slices.Clip(returned))
@@ -246,11 +246,12 @@ func (t *translation) shadowed() bool {
 	return a.Kind != b.Kind || a.First != b.First || a.Last != b.Last || a.Ports != b.Ports || b.AddrsVary != a.AddrsVary
 }
 
-// place is the form of bundles.
-func (p Place) place() snapshot.RulePlace {
-	s := snapshot.RulePlace{Text: p.Text(), Owner: p.Owner()}
+// Recorded is the form of bundles.
+func (p Place) Recorded() snapshot.RulePlace {
+	s := snapshot.RulePlace{Text: p.Text(), Owner: p.Owner(), Unsure: p.Doubt&DoubtPacket != 0, Part: p.Doubt&DoubtPart != 0, Named: p.Named, Limits: p.Limits}
 	if p.Rule != nil {
 		s.Handle, s.Rejects = p.Rule.Handle, p.Rule.Target.Rejects
+		s.Random, s.ForPort = p.Rule.Match.Random, len(p.Rule.Match.Ports) > 0
 	}
 	s.Packets, s.Counted = p.Counted()
 	return s
@@ -263,7 +264,7 @@ func (a *auditor) untracked(tables []*Table, routed Routed) {
 	}
 	for _, t := range a.found {
 		if t.shadowed() && len(a.out.Shadowed) < mostAudited {
-			a.out.Shadowed = append(a.out.Shadowed, snapshot.ShadowedRule{RulePlace: t.place(), By: t.by.place(), Kind: t.Rule.Target.natKind(t.base.Hook)})
+			a.out.Shadowed = append(a.out.Shadowed, snapshot.ShadowedRule{RulePlace: t.Recorded(), By: t.by.Recorded(), Kind: t.Rule.Target.natKind(t.base.Hook)})
 		}
 	}
 	exempt, zones := map[string][]taker{}, map[string][]taker{}
@@ -290,7 +291,7 @@ func (a *auditor) exempt(t *Table, base *Chain) (all []taker) {
 	for _, e := range entries {
 		if len(e.Except) == 0 && !e.Doubt && len(e.Match.Unknown) == 0 {
 			e.Match.of(t.version())
-			all = append(all, taker{Place: Place{t, e.Chain, e.Rule}, match: e.Match})
+			all = append(all, taker{Place: Place{Table: t, Chain: e.Chain, Rule: e.Rule}, match: e.Match})
 		}
 	}
 	return all
@@ -305,7 +306,7 @@ func (a *auditor) zoned(t *Table, base *Chain) (all []taker) {
 		if len(e.Except) > 0 || e.Doubt {
 			e.Match.note("")
 		}
-		all = append(all, taker{Place: Place{t, e.Chain, e.Rule}, match: e.Match})
+		all = append(all, taker{Place: Place{Table: t, Chain: e.Chain, Rule: e.Rule}, match: e.Match})
 	}
 	return all
 }
@@ -356,7 +357,7 @@ func (t *translation) own() (m Match, hook string) {
 }
 
 func (a *auditor) untrackedBy(t *translation, by *taker, u snapshot.UntrackedRule) {
-	u.RulePlace, u.By, u.Kind = t.place(), by.place(), t.Rule.Target.natKind(t.base.Hook)
+	u.RulePlace, u.By, u.Kind = t.Recorded(), by.Recorded(), t.Rule.Target.natKind(t.base.Hook)
 	a.out.Untracked = append(a.out.Untracked, u)
 }
 
@@ -479,7 +480,7 @@ func (a *auditor) refusals(t *Table) {
 				why = snapshot.RefusalInvalid
 			}
 			if why != "" && len(a.out.Refusals) < mostAudited {
-				a.out.Refusals = append(a.out.Refusals, snapshot.Refusal{RulePlace: Place{t, c, r}.place(), Why: why, Comment: r.Comment})
+				a.out.Refusals = append(a.out.Refusals, snapshot.Refusal{RulePlace: Place{Table: t, Chain: c, Rule: r}.Recorded(), Why: why, Comment: r.Comment})
 			}
 		}
 	}

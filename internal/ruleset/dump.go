@@ -20,6 +20,8 @@ type Dump struct {
 	Elements map[string][]Element
 	// Links are the names of interfaces by index.
 	Links map[uint32]string
+	// AtOnce is true where elements that expire count as long as they are there.
+	AtOnce bool
 	// IDs name the rules whose options natkit can change.
 	IDs map[*KernelRule]string
 
@@ -104,11 +106,8 @@ func (d *Dump) build(read func(*machine, *KernelRule) []*Rule, budget *Budget) *
 	for _, c := range d.Chains {
 		chain := t.Chain(c.Name)
 		if c.Hook >= 0 {
-			chain.Hook, chain.Type, chain.Priority, chain.Policy = "ingress", c.Type, c.Priority, c.Policy
-			chain.Packets, chain.Counted = c.Packets, c.Counted
-		}
-		if c.AtIP() {
-			chain.Hook = HookNames[c.Hook]
+			chain.Hook, chain.Type, chain.Priority, chain.Policy = cmp.Or(c.hook(), HookIngress), c.Type, c.Priority, c.Policy
+			chain.Packets, chain.Counted, chain.Devices = c.Packets, c.Counted, c.Devices
 		}
 	}
 	m := &machine{family: t.Family, links: d.Links, verdicts: d.verdicts(), sets: d.sets, budget: budget}
@@ -170,12 +169,13 @@ func (d *Dump) setsOf(such func(*KernelRule) bool) map[string]bool {
 	return names
 }
 
-// Constant reports whether a set's elements can be expanded, by what NFT_MSG_NEWSET says
-// of it: they stay, and are not too many.
-func Constant(set netlink.Attrs, budget *Budget) bool {
+// Reads reports whether a set's elements can be expanded, by what NFT_MSG_NEWSET says of it: they
+// are not too many, and stay. Of those that do not the number must be known.
+func (d *Dump) Reads(set netlink.Attrs, budget *Budget) bool {
 	const count = 20 // NFTA_SET_COUNT, since Linux 6.16
 	n := int(set.U32(count))
-	return set.U32(unix.NFTA_SET_FLAGS)&(unix.NFT_SET_EVAL|unix.NFT_SET_TIMEOUT) == 0 && n <= mostPicked && budget.Elements(max(n, 1))
+	stays := set.U32(unix.NFTA_SET_FLAGS)&(unix.NFT_SET_EVAL|unix.NFT_SET_TIMEOUT) == 0
+	return (stays || d.AtOnce && set.Has(count)) && n <= mostPicked && budget.Elements(max(n, 1))
 }
 
 // AddSet makes a set known to BySet, unless it has too many elements.

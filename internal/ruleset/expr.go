@@ -26,6 +26,10 @@ const (
 	routeMSS        // of the route's MTU (NFT_RT_TCPMSS)
 	connState       // NF_CT_STATE_BIT
 	connStatus      // enum ip_conntrack_status
+	connMark
+	connDirection // IP_CT_DIR_ORIGINAL, or of answers
+	chance        // a number that is drawn, or counted
+	connOriginal  // of the first packet: the address or, with a length of 2, the port of its destination
 )
 
 // content is what a register holds.
@@ -154,8 +158,10 @@ func (m *machine) run(e KernelExpr) {
 	case "immediate":
 		m.immediate(a)
 	case "meta":
-		if dreg := a.U32(unix.NFTA_META_DREG); dreg != 0 { // else it sets a mark or the like
+		if dreg := a.U32(unix.NFTA_META_DREG); dreg != 0 {
 			m.load(dreg, content{from: metaData, key: a.U32(unix.NFTA_META_KEY)}, 16)
+		} else if a.U32(unix.NFTA_META_KEY) == unix.NFT_META_MARK {
+			m.setsMark(false, m.held(a.U32(unix.NFTA_META_SREG)))
 		}
 	case "payload":
 		if dreg := a.U32(unix.NFTA_PAYLOAD_DREG); dreg != 0 {
@@ -178,7 +184,7 @@ func (m *machine) run(e KernelExpr) {
 		m.translate(e)
 	case "match":
 		m.rule.XT = true
-		m.rule.match(a.Text(unix.NFTA_MATCH_NAME), a.U32(unix.NFTA_MATCH_REV), a.Get(unix.NFTA_MATCH_INFO))
+		m.rule.match(a.Text(unix.NFTA_MATCH_NAME), a.U32(unix.NFTA_MATCH_REV), a.Get(unix.NFTA_MATCH_INFO), m.family == "ip6")
 	case "target":
 		m.rule.XT = true
 		m.rule.target(a.Text(unix.NFTA_TARGET_NAME), a.U32(unix.NFTA_TARGET_REV), a.Get(unix.NFTA_TARGET_INFO), m.family == "ip6")
@@ -189,11 +195,33 @@ func (m *machine) run(e KernelExpr) {
 	case "log", "last":
 	case "notrack":
 		m.rule.Target.Kind, m.rule.Target.Name = Notrack, e.Name
+	case "limit", "quota", "connlimit":
+		m.rule.Match.parts(e.Name)
+	case "queue":
+		m.queue(e.Data)
+	case "numgen":
+		clear(m.regs)
+		m.rule.Match.parts(e.Name)
+		m.rule.Match.Random = true
+		m.load(e.Data.U32(unix.NFTA_NG_DREG), content{from: chance}, 4)
 	case "rt", "byteorder", "exthdr":
 		m.segments(e)
 	default:
 		m.expression(e.Name)
 	}
+}
+
+// queue leaves the packet to a program (enum nft_queue_attributes).
+func (m *machine) queue(a netlink.Attrs) {
+	const num, total, flags, bypass = 1, 2, 3, 1
+	if !m.judged || !a.Has(num) {
+		m.expression("queue")
+		return
+	}
+	t := &m.rule.Target
+	t.Queued, t.Queue.First = true, port(a.Get(num))
+	t.Queue.Last = t.Queue.First + max(port(a.Get(total)), 1) - 1
+	t.Bypass, t.Name = port(a.Get(flags))&bypass != 0, "queue num "+PortsString([]nat.Ports{t.Queue})
 }
 
 // limits reports whether an expression, or the one that each element of a set has, counts.
@@ -225,17 +253,49 @@ func (m *machine) connection(a netlink.Attrs) {
 		m.rule.Target.setZone(binary.NativeEndian.Uint16(zone.data), a.Get(unix.NFTA_CT_DIRECTION))
 		return
 	}
-	from := map[uint32]origin{unix.NFT_CT_STATE: connState, unix.NFT_CT_STATUS: connStatus}[key]
-	if loads && from != unknown && a.Get(unix.NFTA_CT_DIRECTION) == nil {
-		match.note("ct " + ctKeys[key])
+	if !loads && key == unix.NFT_CT_MARK {
+		m.setsMark(true, m.held(a.U32(unix.NFTA_CT_SREG)))
+		return
+	}
+	c := content{from: ctOrigins[key]}
+	direction, toDst := a.Get(unix.NFTA_CT_DIRECTION), key == unix.NFT_CT_DST || key == unix.NFT_CT_DST_IP || key == unix.NFT_CT_DST_IP6
+	first := bytes.Equal(direction, []byte{0}) // IP_CT_DIR_ORIGINAL
+	switch {
+	case first && toDst:
+		c = content{from: connOriginal, length: 4}
+		if key == unix.NFT_CT_DST_IP6 || m.family == "ip6" {
+			c.length = 16
+		}
+	case first && key == unix.NFT_CT_PROTO_DST:
+		c = content{from: connOriginal, length: 2}
+	case direction != nil:
+		c = content{}
+	}
+	if what := strings.TrimSpace("ct " + ctKeys[key]); loads && c.from != unknown {
+		match.note(what)
 	} else {
-		match.unknown(strings.TrimSpace("ct " + ctKeys[key]))
+		match.unknown(what)
 	}
-	m.load(a.U32(unix.NFTA_CT_DREG), content{from: from}, 16)
+	m.load(a.U32(unix.NFTA_CT_DREG), c, 16)
 	match.Marked = match.Marked || loads && key == unix.NFT_CT_MARK
-	if direction := a.Get(unix.NFTA_CT_DIRECTION); loads && bytes.Equal(direction, []byte{0}) { // IP_CT_DIR_ORIGINAL
-		match.BeforeNAT = match.BeforeNAT || key == unix.NFT_CT_DST || key == unix.NFT_CT_DST_IP || key == unix.NFT_CT_DST_IP6
+	match.BeforeNAT = match.BeforeNAT || loads && first && toDst
+}
+
+// ctOrigins are the keys that Judge knows in every direction.
+var ctOrigins = map[uint32]origin{
+	unix.NFT_CT_STATE: connState, unix.NFT_CT_STATUS: connStatus, unix.NFT_CT_MARK: connMark, unix.NFT_CT_DIRECTION: connDirection,
+}
+
+// setsMark notes that a rule sets the mark of a packet, or of its connection.
+func (m *machine) setsMark(connection bool, c content) {
+	s := SetMark{Connection: connection, From: true, Mask: ^uint32(0)}
+	switch {
+	case c.from == constant && len(c.data) >= 4:
+		s.From, s.Value = false, binary.NativeEndian.Uint32(c.data)
+	case c.mask == nil && (connection && c.from == metaData && c.key == unix.NFT_META_MARK || !connection && c.from == connMark):
+		s.From, s.Copy = false, true
 	}
+	m.rule.Marks = append(m.rule.Marks, s)
 }
 
 // setZone sets the zone of one direction (IP_CT_DIR_ORIGINAL is 0), or of both.
@@ -465,6 +525,7 @@ func (m *machine) compare(a netlink.Attrs) {
 	}
 	ports := m.portsOf(c)
 	switch {
+	case m.compareJudged(c, op, data):
 	case c.from == connState || c.from == connStatus:
 		m.rule.Match.connIs(c, op, data)
 	case c.isFlags() && isSYN(c.mask[0], op, data):
@@ -486,6 +547,79 @@ func (m *machine) compare(a netlink.Attrs) {
 	default:
 		m.unknown("a range")
 	}
+}
+
+// compareJudged is a comparison that Judge alone decides on: of a mark, a direction, what the first packet
+// asked for, a type of ICMP; or one that packets of a connection meet differently. It reports whether it
+// is one.
+func (m *machine) compareJudged(c content, op uint32, data []byte) bool {
+	match, equal, not := &m.rule.Match, op == unix.NFT_CMP_EQ || op == unix.NFT_CMP_NEQ, op == unix.NFT_CMP_NEQ
+	words := map[bool]string{true: "!= "}[not]
+	switch {
+	case c.from == chance: // noted
+	case c.isLength():
+		match.parts("meta length")
+	case m.isVarying(c):
+		match.parts(map[bool]string{true: "length", false: "ttl"}[c.length == 2])
+	case !equal:
+		return false
+	case (c.from == metaData && c.key == unix.NFT_META_MARK || c.from == connMark) && len(data) == 4 && (c.mask == nil || len(c.mask) == 4):
+		mark := MarkCondition{Connection: c.from == connMark, Value: binary.NativeEndian.Uint32(data), Mask: ^uint32(0), Not: not}
+		if c.mask != nil {
+			mark.Mask = binary.NativeEndian.Uint32(c.mask)
+		}
+		match.asks(mark, map[bool]string{true: "ct", false: "meta"}[mark.Connection]+" mark")
+	case c.from == connDirection && len(data) == 1:
+		match.asks(DirectionCondition{(data[0] != 0) != not}, "ct direction")
+	case c.from == connOriginal && c.mask == nil && int(c.length) == len(data):
+		match.asks(originalIs(data, not), "ct original")
+	case not && m.portsOf(c) != nil && len(data) == 2:
+		source := m.portsOf(c) == &match.SourcePorts
+		match.asks(PortsCondition{[]nat.Ports{{First: port(data), Last: port(data)}}, source, true}, fmt.Sprintf("%sport != %d", map[bool]string{true: "s", false: "d"}[source], port(data)))
+	case m.isICMPType(c) && len(data) == 1:
+		match.asks(ICMPCondition{match.Protocol, data[0], 0, 0xff, not}, fmt.Sprintf("%s type %s%d", nat.ProtocolName(match.Protocol), words, data[0]))
+	case m.isEtherType(c) && len(data) == 2 && !not:
+		switch binary.BigEndian.Uint16(data) {
+		case unix.ETH_P_IP:
+			match.of(4)
+		case unix.ETH_P_IPV6:
+			match.of(6)
+		default:
+			match.asks(never{}, "meta protocol")
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+func originalIs(data []byte, not bool) OriginalCondition {
+	if len(data) == 2 {
+		return OriginalCondition{Ports: nat.Ports{First: port(data), Last: port(data)}, Not: not}
+	}
+	address, _ := netip.AddrFromSlice(data)
+	return OriginalCondition{To: nat.Host(address), Not: not}
+}
+
+// isVarying: the length of the packet, or how many hops it may still take.
+func (m *machine) isVarying(c content) bool {
+	at := [2]uint32{c.offset, c.length}
+	return c.from == payload && c.base == unix.NFT_PAYLOAD_NETWORK_HEADER && (m.ipVersion() == 4 && (at == [2]uint32{2, 2} || at == [2]uint32{8, 1}) ||
+		m.ipVersion() == 6 && (at == [2]uint32{4, 2} || at == [2]uint32{7, 1}))
+}
+
+// isLength: that of the packet.
+func (c content) isLength() bool { return c.from == metaData && c.key == unix.NFT_META_LEN }
+
+// isICMPType: the first byte of a message of ICMP.
+func (m *machine) isICMPType(c content) bool {
+	return c.from == payload && c.base == unix.NFT_PAYLOAD_TRANSPORT_HEADER && c.offset == 0 && c.length == 1 && c.mask == nil && nat.IsICMP(m.rule.Match.Protocol)
+}
+
+// isEtherType: the protocol of the frame, of a family that has several.
+func (m *machine) isEtherType(c content) bool {
+	return c.mask == nil && (c.from == metaData && c.key == unix.NFT_META_PROTOCOL ||
+		c.from == payload && c.base == unix.NFT_PAYLOAD_LL_HEADER && c.offset == 12 && c.length == 2)
 }
 
 // between is a range of ports (enum nft_range_attributes).
@@ -775,8 +909,14 @@ func (c content) size() int {
 		return 1
 	case c.from == metaData && (c.key == unix.NFT_META_IIFNAME || c.key == unix.NFT_META_OIFNAME):
 		return unix.IFNAMSIZ
-	case c.from == metaData, c.from == destinationType, c.from == connState, c.from == connStatus:
+	case c.from == metaData && c.key == unix.NFT_META_PROTOCOL:
+		return 2
+	case c.from == metaData, c.from == destinationType, c.from == connState, c.from == connStatus, c.from == connMark, c.from == chance:
 		return 4
+	case c.from == connDirection:
+		return 1
+	case c.from == connOriginal:
+		return int(c.length)
 	}
 	return 0
 }
@@ -789,6 +929,8 @@ func (m *machine) segments(e KernelExpr) {
 		m.load(a.U32(unix.NFTA_RT_DREG), content{from: routeMSS}, 2)
 	case e.Name == "byteorder" && m.held(a.U32(unix.NFTA_BYTEORDER_SREG)).from == routeMSS:
 		m.load(a.U32(unix.NFTA_BYTEORDER_DREG), content{from: routeMSS}, 2)
+	case e.Name == "byteorder" && m.held(a.U32(unix.NFTA_BYTEORDER_SREG)).isLength():
+		m.load(a.U32(unix.NFTA_BYTEORDER_DREG), content{from: metaData, key: unix.NFT_META_LEN}, 4)
 	case e.Name == "exthdr" && writesMSS(a):
 		m.mss(m.held(a.U32(unix.NFTA_EXTHDR_SREG)))
 	default:
@@ -825,7 +967,10 @@ func (c content) isFlags() bool {
 }
 
 // TCP's flags as in the header.
-const tcpSYN, tcpRST = 0x02, 0x04
+const (
+	tcpSYN = 0x02
+	tcpRST = 0x04
+)
 
 // isSYN matches the SYNs of both hosts: tcp flags & (syn|rst) == syn, or tcp flags syn.
 func isSYN(mask byte, op uint32, data []byte) bool {

@@ -171,7 +171,7 @@ func FuzzXt(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string, revision uint32, data []byte, ip6 bool) {
 		defer testutil.Bounded(t, len(name)+len(data)+16)()
 		var r Rule
-		r.match(name, revision, data)
+		r.match(name, revision, data, ip6)
 		r.target(name, revision, data, ip6)
 		if r.Target.Translates() != (XTKinds[name] != "") {
 			t.Errorf("%s translates: %v", name, r.Target.Translates())

@@ -65,16 +65,11 @@ type FlagCondition struct {
 	Not       bool
 }
 
-// judge is about the first segment of a connection, which has SYN alone; of others the flags are
-// not known.
 func (c FlagCondition) judge(p *Packet) answer {
-	switch {
-	case !p.SYN:
+	if p.Flags == 0 {
 		return maybe
-	case (tcpSYN&c.Mask == c.Set) == c.Not:
-		return no
 	}
-	return yes
+	return asked(p.Flags&c.Mask == c.Set, c.Not)
 }
 
 // String is the condition in the words of nftables.
@@ -136,12 +131,41 @@ func (m *machine) keySize(elements []interval) int {
 // Packet is one that rules are asked about. What has its zero value is not known: an address that
 // is not valid (of the other one's family), a port that is 0, an interface without a name.
 type Packet struct {
+	// Its Mark is not used: marks are what the rules set.
 	nat.Packet
 	Conn ConnBits
-	SYN  bool
+	// V6 is its version where it has no address.
+	V6 bool
+	// Flags are those of TCP.
+	Flags byte
+	// ICMP is true where Type and Code of a message are known.
+	ICMP       bool
+	Type, Code uint8
+	// Reply is true of answers.
+	Reply bool
+	// First is the packet before its destination is translated; nil where it is not.
+	First *nat.Packet
+	// marks are of the packet and of its connection.
+	marks [2]marks
 }
 
-func (p *Packet) isIPv4() bool { return p.Dst.Is4() || !p.Dst.IsValid() && p.Src.Is4() }
+// Answer returns an answer to the packet, whose connection has the mark that rules have given it.
+func (p *Packet) Answer(answer Packet) *Packet {
+	answer.Reply, answer.marks[1] = true, p.marks[1]
+	return &answer
+}
+
+// Next returns a later packet of the connection, of the same direction.
+func (p *Packet) Next(flags byte) *Packet {
+	next := *p
+	next.marks[0], next.Flags = marks{}, flags
+	next.Conn = p.Conn&^(ConnNew|ConnRelated) | ConnEstablished
+	return &next
+}
+
+func (p *Packet) isIPv4() bool {
+	return p.Dst.Is4() || !p.Dst.IsValid() && (p.Src.Is4() || !p.Src.IsValid() && !p.V6)
+}
 
 // knows reports whether it is known what a condition asks for; a condition on all addresses of the
 // family needs no knowledge.
@@ -172,50 +196,94 @@ const (
 	yes
 )
 
-// judge reports whether a packet meets all conditions.
-func (m *Match) judge(p *Packet) answer {
-	sure := yes
-	excepts := map[nat.Condition]int{nat.From: len(m.NotFrom), nat.To: len(m.NotTo), nat.In: len(m.NotIn), nat.Out: len(m.NotOut)}
-	for c, n := range excepts {
-		if n > 0 && !p.knows(c) {
-			sure = maybe
-		}
+// Doubt is why it is not certain what becomes of a packet.
+type Doubt uint8
+
+// DoubtPart: packets of the same connection meet the conditions differently. DoubtPacket: more would have
+// to be known of the packet, or of the rule.
+const (
+	DoubtPart Doubt = 1 << iota
+	DoubtPacket
+)
+
+// judge reports whether a packet meets all conditions, and why that is not certain.
+func (m *Match) judge(p *Packet) (sure answer, why Doubt) {
+	if m.Protocol != 0 && m.Protocol != p.Protocol { // most of the rules of a long list
+		return no, 0
 	}
-	if m.Opaque {
-		sure = maybe
-	}
-	if bits := m.Family(); bits != 0 && (bits == 32) != p.isIPv4() || m.SYN && !p.SYN {
-		return no
+	if bits := m.Family(); bits != 0 && (bits == 32) != p.isIPv4() || m.SYN && (p.Protocol != unix.IPPROTO_TCP || p.Flags != 0 && p.Flags&(tcpSYN|tcpRST) != tcpSYN) {
+		return no, 0
 	}
 	for _, c := range m.Misses(&p.Packet) {
 		switch {
 		case p.knows(c):
-			return no
+			return no, 0
 		case c == nat.From && !m.Source().IsValid(), c == nat.To && !m.Dest().IsValid():
 			continue // all of the family
 		}
-		sure = maybe
+		why = DoubtPacket
 	}
 	for _, c := range m.Conn {
 		if !c.met(p.Conn) {
-			return no
+			return no, 0
 		}
 	}
+	if m.Opaque || m.SYN && p.Flags == 0 || m.exceptsUnknown(p) {
+		why |= DoubtPacket
+	}
+	if m.Part {
+		why |= DoubtPart
+	}
+	switch m.asked(p) {
+	case no:
+		return no, 0
+	case maybe:
+		why |= DoubtPacket
+	}
+	if why != 0 {
+		return maybe, why
+	}
+	return yes, 0
+}
+
+// exceptsUnknown reports whether an exception is about what is not known of a packet.
+func (m *Match) exceptsUnknown(p *Packet) bool {
+	return len(m.NotFrom) > 0 && !p.knows(nat.From) || len(m.NotTo) > 0 && !p.knows(nat.To) ||
+		len(m.NotIn) > 0 && !p.knows(nat.In) || len(m.NotOut) > 0 && !p.knows(nat.Out)
+}
+
+// asked reports whether a packet meets the conditions that only Judge knows.
+func (m *Match) asked(p *Packet) answer {
+	sure := yes
 	for _, c := range m.Flags {
-		if sure = min(sure, c.judge(p)); sure == no {
-			return no
-		}
+		sure = min(sure, c.judge(p))
+	}
+	for _, c := range m.Conditions {
+		sure = min(sure, c.judge(p))
 	}
 	for i := range m.Sets {
 		_, in := m.Sets[i].find(p)
 		if m.Sets[i].not {
 			in = yes - in
 		}
-		if sure = min(sure, in); sure == no {
-			return no
-		}
+		sure = min(sure, in)
 	}
 	return sure
+}
+
+// names reports whether a match is about where packets come from.
+func (m *Match) names() bool {
+	return m.Opaque || m.Source().IsValid() || len(m.In)+len(m.NotIn)+len(m.NotFrom) > 0 ||
+		slices.ContainsFunc(m.Sets, (SetCondition).names)
+}
+
+// names reports whether a field is where packets come from.
+func (s SetCondition) names() bool {
+	return slices.ContainsFunc(s.fields, func(c content) bool {
+		source := map[uint32]uint32{4: 12, 16: 8}[c.length]
+		return c.from == metaData && (c.key == unix.NFT_META_IIFNAME || c.key == unix.NFT_META_IIF) ||
+			c.from == payload && c.base == unix.NFT_PAYLOAD_NETWORK_HEADER && source != 0 && c.offset == source
+	})
 }
 
 // find returns the element that a packet is; maybe where its fields are not known.
@@ -254,6 +322,10 @@ func (e *interval) has(key []byte, sizes []int) bool {
 // value is what a register holds of a packet, padded to whole registers as in keys.
 func (s *SetCondition) value(c content, p *Packet) (b []byte, known bool) {
 	switch {
+	case c.from == connMark && p.marks[1].unknown == 0:
+		b = binary.NativeEndian.AppendUint32(nil, p.marks[1].value)
+	case c.from == metaData && c.key == unix.NFT_META_MARK && p.marks[0].unknown == 0:
+		b = binary.NativeEndian.AppendUint32(nil, p.marks[0].value)
 	case c.from == connState:
 		b = binary.NativeEndian.AppendUint32(nil, uint32(p.Conn&(1<<statusShift-1)))
 	case c.from == metaData:
@@ -304,8 +376,11 @@ func (s *SetCondition) meta(key uint32, p *Packet) []byte {
 	return nil
 }
 
-// portIn is one of a packet's ports; nil where that is not known.
+// portIn is one of a packet's ports, or of an ICMP message its type or code; nil where that is not known.
 func portIn(c content, p *Packet) []byte {
+	if p.ICMP && c.length == 1 && nat.IsICMP(p.Protocol) {
+		return [][]byte{{p.Type}, {p.Code}, nil}[min(c.offset, 2)]
+	}
 	port := uint16(0)
 	switch {
 	case c.length != 2 || !nat.HasPorts(p.Protocol):
@@ -343,6 +418,11 @@ type Place struct {
 	Table *Table
 	Chain *Chain
 	Rule  *Rule
+	// Doubt is why that is not certain of all packets of the kind; 0 where it is.
+	Doubt Doubt
+	// Named is true where the rule, or one that leads to it, is about where packets come from, Limits
+	// where one of them, or one before that accepts, is about how many there are.
+	Named, Limits bool
 }
 
 // Counted returns what the place counted so far; false if it does not count.
@@ -360,7 +440,9 @@ func (p Place) Text() string {
 	switch {
 	case p.Rule != nil:
 		p.Table.describe(p.Chain, p.Rule)
-		text = p.Rule.Text
+		if text = p.Rule.Text; p.Rule.Target.Queued {
+			text += " (no program reads the queue)"
+		}
 	case p.Table.IsIptables():
 		text = command + " -t " + p.Table.Name + " -P " + p.Chain.Name + " DROP"
 	}
@@ -387,38 +469,75 @@ type Judgement struct {
 	Passes bool
 }
 
-// Judge takes a packet through the chains of a hook that do not translate, in the order of
-// their priorities.
-func Judge(tables []*Table, hook string, p *Packet) Judgement {
-	type base struct {
-		*Table
-		*Chain
-	}
-	var chains []base
-	for _, t := range tables {
-		if t.Family != "inet" && (t.Family == "ip") != p.isIPv4() {
-			continue
-		}
-		for _, c := range t.Chains {
-			if c.Hook == hook && c.Type != "nat" {
-				chains = append(chains, base{t, c})
+// Judge takes a packet through the chains of hooks that do not translate, in the order of the hooks and of
+// the chains' priorities. It keeps in the packet what the rules mark.
+func Judge(tables []*Table, p *Packet, hooks ...string) Judgement {
+	all := Judgement{Passes: true}
+	for _, hook := range hooks {
+		for _, c := range basesAt(tables, hook, p) {
+			one := p
+			if strings.HasPrefix(hook, BridgeHook) { // its ports are not known
+				ports := *p
+				ports.In, ports.Out = "", ""
+				one = &ports
+			}
+			if p.First != nil && beforeDNAT(hook, c.Priority) {
+				first := *one
+				first.Packet, first.Conn = *p.First, p.Conn&^ConnDNAT
+				one = &first
+			}
+			if beforeConntrack(hook, c.Priority) {
+				first := *one
+				first.Conn = ConnInvalid
+				one = &first
+			}
+			j := &judge{table: c.Table, packet: one, left: map[*Chain]bool{}}
+			if j.chain(c.Chain, way{}) {
+				j.decide(c.Chain, nil, map[string]Kind{"drop": Drop}[c.Policy], way{})
+			}
+			p.marks = one.marks
+			all.Drops = append(all.Drops, j.drops...)
+			if !j.passes {
+				all.Passes = false
+				return all
 			}
 		}
 	}
-	slices.SortStableFunc(chains, func(a, b base) int { return cmp.Compare(a.Priority, b.Priority) })
-	all := Judgement{Passes: true}
-	for _, c := range chains {
-		j := &judge{table: c.Table, packet: p, left: map[*Chain]bool{}}
-		if j.chain(c.Chain) {
-			j.decide(c.Chain, nil, map[string]Kind{"drop": Drop}[c.Policy])
+	return all
+}
+
+// atHook is a base chain with its table.
+type atHook struct {
+	*Table
+	*Chain
+}
+
+// basesAt are the chains that a packet comes to at a hook.
+func basesAt(tables []*Table, hook string, p *Packet) (chains []atHook) {
+	for _, t := range tables {
+		if version := t.version(); version != 0 && (version == 4) != p.isIPv4() {
+			continue
 		}
-		all.Drops = append(all.Drops, j.drops...)
-		if !j.passes {
-			all.Passes = false
-			break
+		for _, c := range t.Chains {
+			on := c.Devices == nil || slices.Contains(c.Devices, map[bool]string{true: p.Out, false: p.In}[hook == HookEgress])
+			if c.Hook == hook && c.Type != "nat" && on {
+				chains = append(chains, atHook{t, c})
+			}
 		}
 	}
-	return all
+	slices.SortStableFunc(chains, func(a, b atHook) int { return cmp.Compare(a.Priority, b.Priority) })
+	return chains
+}
+
+// beforeDNAT reports whether a chain sees the destination that clients name (NF_IP_PRI_NAT_DST).
+func beforeDNAT(hook string, priority int32) bool {
+	return hook == HookIngress || (hook == "prerouting" || hook == "output") && priority <= -100 || hook == BridgeHook+"prerouting"
+}
+
+// beforeConntrack reports whether packets have no connection yet in a chain, which rules call INVALID
+// (nft_ct_get_eval, conntrack_mt).
+func beforeConntrack(hook string, priority int32) bool {
+	return hook == HookIngress || (hook == "prerouting" || hook == "output" || hook == BridgeHook+"prerouting") && priority < conntrackPriority
 }
 
 // judge takes a packet through the chains of one table.
@@ -427,13 +546,24 @@ type judge struct {
 	packet *Packet
 	drops  []Place
 	passes bool
+	// doubt is why not all of the packets come to the rules that follow, limits whether some are taken
+	// out before for being few.
+	doubt  Doubt
+	limits bool
 	// left has whether the packet may leave a chain by its end, of those that it came to.
 	left map[*Chain]bool
 }
 
+// way is what led to a rule: why that is not certain, and whether it depends on where the packet is from, or
+// on how many there are.
+type way struct {
+	doubt         Doubt
+	named, limits bool
+}
+
 // chain reports whether the packet may come to the end of a chain. What becomes of it there is
 // the same on every way, so that each chain is asked once.
-func (j *judge) chain(c *Chain) bool {
+func (j *judge) chain(c *Chain, by way) bool {
 	if c == nil {
 		return true
 	}
@@ -443,11 +573,14 @@ func (j *judge) chain(c *Chain) bool {
 	j.left[c] = false
 	returns := false
 	for _, r := range c.Rules {
-		met := r.Match.judge(j.packet)
+		met, why := r.Match.judge(j.packet)
 		if met == no {
 			continue
 		}
-		goes, comes := j.rule(c, r)
+		for _, s := range r.Marks {
+			j.packet.mark(s, met)
+		}
+		goes, comes := j.rule(c, r, way{by.doubt | why, by.named || r.Match.names(), by.limits || r.Match.Limits})
 		if returns = returns || comes; met == yes && !goes {
 			j.left[c] = returns
 			return returns
@@ -459,17 +592,22 @@ func (j *judge) chain(c *Chain) bool {
 
 // rule does what a rule does: the packet may go on with the next one, or leave its chain for
 // the one that led to it.
-func (j *judge) rule(c *Chain, r *Rule) (goes, comes bool) {
+func (j *judge) rule(c *Chain, r *Rule, by way) (goes, comes bool) {
 	t := &r.Target
-	switch t.Kind {
-	case Accept, Drop:
-		j.decide(c, r, t.Kind)
+	switch kind := t.Kind; {
+	case t.Queued:
+		return j.queue(c, r, by)
+	case kind == Accept || kind == Drop:
+		j.decide(c, r, kind, by)
 		return false, false
+	}
+	switch t.Kind {
 	case Return:
+		j.doubt, j.limits = j.doubt|by.doubt, j.limits || by.limits
 		return false, true
 	case Jump, Goto:
 		for _, name := range t.Chains {
-			back := j.chain(j.table.Find(name))
+			back := j.chain(j.table.Find(name), by)
 			goes = goes || back
 		}
 		if t.Kind == Goto {
@@ -477,20 +615,45 @@ func (j *judge) rule(c *Chain, r *Rule) (goes, comes bool) {
 		}
 		return goes, false
 	case Ends:
-		return j.verdict(c, r)
+		return j.verdict(c, r, by)
 	}
 	return true, false
 }
 
+// queue drops where no program decides; what one decides is not known.
+func (j *judge) queue(c *Chain, r *Rule, by way) (goes, comes bool) {
+	switch {
+	case j.table.Readers == nil || r.Target.read(j.table.Readers):
+		by.doubt |= DoubtPacket
+		j.decide(c, r, Accept, by)
+	case r.Target.Bypass: // the rule is passed over (nf_reinject, NF_VERDICT_FLAG_QUEUE_BYPASS)
+		j.decide(c, r, Accept, by)
+	default:
+		j.decide(c, r, Drop, by)
+	}
+	return false, false
+}
+
+// read reports whether a program reads one of the queues.
+func (t *Target) read(readers map[uint16]bool) bool {
+	for n := int(t.Queue.First); n <= int(t.Queue.Last); n++ {
+		if readers[uint16(n)] {
+			return true
+		}
+	}
+	return false
+}
+
 // verdict decides by the element of a verdict map that the packet is; by any where that is not
 // known.
-func (j *judge) verdict(c *Chain, r *Rule) (goes, comes bool) {
+func (j *judge) verdict(c *Chain, r *Rule, by way) (goes, comes bool) {
 	if r.Target.verdicts == nil {
+		by.doubt |= DoubtPacket
 		for _, name := range r.Target.Chains {
-			j.chain(j.table.Find(name))
+			j.chain(j.table.Find(name), by)
 		}
-		j.decide(c, r, Drop)
-		j.decide(c, r, Accept)
+		j.decide(c, r, Drop, by)
+		j.decide(c, r, Accept, by)
 		return true, true
 	}
 	all := r.Target.verdicts.elements
@@ -501,22 +664,24 @@ func (j *judge) verdict(c *Chain, r *Rule) (goes, comes bool) {
 		all = []interval{*e}
 	default:
 		goes = true
+		by.doubt |= DoubtPacket
 	}
 	for _, e := range all {
 		one := *r
 		one.Target = Target{Kind: Pass}
 		one.Target.decide(e.value)
-		on, back := j.rule(c, &one)
+		on, back := j.rule(c, &one, by)
 		goes, comes = goes || on, comes || back
 	}
 	return goes, comes
 }
 
 // decide ends the packet's way, or one of those that it may take.
-func (j *judge) decide(c *Chain, r *Rule, k Kind) {
+func (j *judge) decide(c *Chain, r *Rule, k Kind, by way) {
 	if k != Drop {
 		j.passes = true
+		j.doubt, j.limits = j.doubt|by.doubt, j.limits || by.limits
 		return
 	}
-	j.drops = append(j.drops, Place{j.table, c, r})
+	j.drops = append(j.drops, Place{Table: j.table, Chain: c, Rule: r, Doubt: by.doubt | j.doubt, Named: by.named, Limits: by.limits || j.limits})
 }

@@ -15,7 +15,8 @@ func (m *Match) And(o *Match) (both Match, ok bool) {
 	both.SYN, both.Marked, both.BeforeNAT = m.SYN || o.SYN, m.Marked || o.Marked, m.BeforeNAT || o.BeforeNAT
 	both.Limits = m.Limits || o.Limits
 	both.Unknown = nat.Union(m.Unknown, o.Unknown)
-	both.Flags = slices.Concat(m.Flags, o.Flags)
+	both.Flags, both.Conditions = slices.Concat(m.Flags, o.Flags), slices.Concat(m.Conditions, o.Conditions)
+	both.Part, both.Random = m.Part || o.Part, m.Random || o.Random
 	both.Conn, both.Sets, both.Opaque = slices.Concat(m.Conn, o.Conn), slices.Concat(m.Sets, o.Sets), m.Opaque || o.Opaque
 	return both, true
 }

@@ -18,7 +18,7 @@ type TableKey struct {
 	Name   string
 }
 
-var familyNames = map[uint8]string{unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6"}
+var familyNames = map[uint8]string{unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_BRIDGE: "bridge", unix.NFPROTO_NETDEV: "netdev"}
 
 // KeyOf returns the key of a table by the name of its family.
 func KeyOf(family, name string) (TableKey, error) {
@@ -50,9 +50,11 @@ type KernelChain struct {
 	Key      TableKey
 	Name     string
 	Type     string
-	Hook     int // NF_INET_*
+	Hook     int // NF_INET_*, NF_BR_*, NF_NETDEV_*
 	Priority int32
-	Policy   string
+	// Devices are the interfaces that it is for; nil for all.
+	Devices []string
+	Policy  string
 	// Packets are those that the policy decided on, if Counted.
 	Packets uint64
 	Counted bool
@@ -70,12 +72,49 @@ func ParseChain(msg []byte) (KernelChain, error) {
 		c.Priority = int32(hook.U32(unix.NFTA_HOOK_PRIORITY))
 		c.Policy = map[uint32]string{verdictDrop: "drop", verdictAccept: "accept"}[a.U32(unix.NFTA_CHAIN_POLICY)]
 		c.Packets, c.Counted = a.Nested(unix.NFTA_CHAIN_COUNTERS).U64(unix.NFTA_COUNTER_PACKETS), a.Has(unix.NFTA_CHAIN_COUNTERS)
+		c.Devices = devices(hook)
 	}
 	return c, nil
 }
 
+// devices are the names of a chain's interfaces (NFTA_HOOK_DEV, NFTA_HOOK_DEVS).
+func devices(hook netlink.Attrs) (names []string) {
+	const list = 4 // NFTA_HOOK_DEVS, since Linux 5.4
+	if one := hook.Text(unix.NFTA_HOOK_DEV); one != "" {
+		names = append(names, one)
+	}
+	all, _ := netlink.ParseAttrs(hook.Get(list))
+	for _, a := range all {
+		names = append(names, cString(a.Data))
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // IsBase reports whether it is a base chain of a family of IP.
-func (c *KernelChain) IsBase() bool { return c.Hook >= 0 && familyNames[c.Key.Family] != "" }
+func (c *KernelChain) IsBase() bool {
+	family := c.Key.Family
+	return c.Hook >= 0 && (family == unix.NFPROTO_INET || family == unix.NFPROTO_IPV4 || family == unix.NFPROTO_IPV6)
+}
+
+// IsJudged reports whether it is a base chain that packets of IP come to, of an interface or a bridge, too.
+func (c *KernelChain) IsJudged() bool { return c.Hook >= 0 && c.hook() != "" }
+
+// hook is the name of the chain's hook; empty for one that natkit does not know.
+func (c *KernelChain) hook() string {
+	const inetIngress = 5 // NF_INET_INGRESS
+	switch {
+	case c.AtIP():
+		return HookNames[c.Hook]
+	case c.Key.Family == unix.NFPROTO_BRIDGE && c.Hook < len(HookNames):
+		return BridgeHook + HookNames[c.Hook]
+	case c.Key.Family == unix.NFPROTO_NETDEV && c.Hook == 0, c.Key.Family == unix.NFPROTO_INET && c.Hook == inetIngress:
+		return HookIngress
+	case c.Key.Family == unix.NFPROTO_NETDEV && c.Hook == 1:
+		return HookEgress
+	}
+	return ""
+}
 
 // AtIP reports whether it is a base chain at a hook of IPv4 or IPv6.
 func (c *KernelChain) AtIP() bool {

@@ -39,6 +39,8 @@ type Table struct {
 	Chains       []*Chain
 	// Short is true if elements of sets are missing because there are too many.
 	Short bool
+	// Readers are the queues that a program reads; nil where that is not known.
+	Readers map[uint16]bool
 	// named are the first of the Chains, as many as found, by name.
 	named map[string]*Chain
 	found int
@@ -47,8 +49,8 @@ type Table struct {
 // Chain is a list of rules; Hook is empty if it is reached by jumps only.
 type Chain struct {
 	Name string
-	// Hook is "prerouting", "input", "forward", "output" or "postrouting", or "ingress"
-	// for a hook that is none of IP's.
+	// Hook is "prerouting", "input", "forward", "output" or "postrouting", HookIngress or HookEgress
+	// for those of an interface, or one of these behind "bridge " for those of a bridge.
 	Hook string
 	// Priority orders chains at a hook, lower first.
 	Priority int32
@@ -60,6 +62,8 @@ type Chain struct {
 	Policy  string
 	Packets uint64
 	Counted bool
+	// Devices are the interfaces that it is for; nil for all.
+	Devices []string
 	Rules   []*Rule
 }
 
@@ -83,6 +87,8 @@ type Rule struct {
 	XT     bool
 	Match  Match
 	Target Target
+	// Marks are those that it sets, whatever its target.
+	Marks []SetMark
 }
 
 // Match is the conditions of a rule; the zero value matches every packet. From, To, In
@@ -99,12 +105,17 @@ type Match struct {
 	Marked, BeforeNAT bool
 	// Limits is true if one of them is about how many packets or connections there are.
 	Limits bool
-	// Conn, Flags and Sets are those of the Unknown conditions that Judge can decide on, about
-	// the packet's connection, TCP flags and elements of sets; Opaque is true if there are others.
-	Conn   []ConnCondition
-	Flags  []FlagCondition
-	Sets   []SetCondition
-	Opaque bool
+	// Conn, Flags, Sets and Conditions are those of the Unknown conditions that Judge can decide on,
+	// about the packet's connection, TCP flags, elements of sets and all else; Opaque is true if there are
+	// others.
+	Conn       []ConnCondition
+	Flags      []FlagCondition
+	Sets       []SetCondition
+	Conditions []Condition
+	Opaque     bool
+	// Part is true if some packets of a connection may meet it and others not, Random if chance
+	// decides on that.
+	Part, Random bool
 }
 
 // Kind is what a rule does with a packet.
@@ -152,6 +163,10 @@ type Target struct {
 	Zone, AnswerZone uint16
 	// Rejects is true of a Drop that answers.
 	Rejects bool
+	// Queue are the numbers of the queues that a program decides on packets of, with Queued; Bypass is
+	// true where they pass without one.
+	Queue          nat.Ports
+	Queued, Bypass bool
 	// Unknown are options that natkit has no field for.
 	Unknown []string
 	// verdicts decide for Ends, if they are a verdict map of which the elements are known.
@@ -244,7 +259,7 @@ func (t *Table) IsGateway() bool { return t.Family == GatewayFamily && t.Name ==
 // iptables' own names, without a base chain that iptables does not have.
 func (t *Table) IsIptables() bool {
 	names := builtinChains[t.Name]
-	return t.Source == "iptables-legacy" || t.Family != "inet" && names != nil &&
+	return t.Source == "iptables-legacy" || (t.Family == "ip" || t.Family == "ip6") && names != nil &&
 		!slices.ContainsFunc(t.Chains, func(c *Chain) bool { return c.Hook != "" && !slices.Contains(names, c.Name) })
 }
 
@@ -257,7 +272,14 @@ func (t *Table) Program() string {
 	return t.Source
 }
 
-// HookNames are those of NF_INET_*, in their order.
+// Hooks that are none of IP's; BridgeHook is before the name of a bridge's.
+const (
+	HookIngress = "ingress"
+	HookEgress  = "egress"
+	BridgeHook  = "bridge "
+)
+
+// HookNames are those of NF_INET_*, in their order; bridges have them, too (NF_BR_*).
 var HookNames = []string{"prerouting", "input", "forward", "output", "postrouting"}
 
 // builtinChains are the built-in chains of each table of iptables.

@@ -14,7 +14,7 @@ import (
 )
 
 // match is a match of x_tables.
-func (r *Rule) match(name string, revision uint32, data []byte) {
+func (r *Rule) match(name string, revision uint32, data []byte, ip6 bool) {
 	m := &r.Match
 	switch {
 	case name == "comment":
@@ -32,15 +32,40 @@ func (r *Rule) match(name string, revision uint32, data []byte) {
 			m.Flags = append(m.Flags, c)
 			m.note(c.String())
 		}
-		m.bothPorts(data, data[8] == 0 && data[11] == 0) // option, inverted
+		m.bothPorts(data, data[11]&3, data[8] == 0) // inverted, option
 	case name == "udp" && revision == 0 && len(data) >= 9:
-		m.bothPorts(data, data[8] == 0)
+		m.bothPorts(data, data[8], true)
 	case name == "conntrack" || name == "state":
-		m.connXT(name, revision, data)
+		m.connXT(name, revision, data, ip6)
+	default:
+		m.otherXT(name, revision, data, ip6)
+	}
+}
+
+// otherXT reads a match that Judge alone knows.
+func (m *Match) otherXT(name string, revision uint32, data []byte, ip6 bool) {
+	const random = 0 // XT_STATISTIC_MODE_RANDOM
+	switch {
+	case (name == "icmp" || name == "icmp6") && revision == 0 && len(data) >= 4:
+		m.icmpXT(name, data)
+	case (name == "mark" || name == "connmark") && revision == 1 && len(data) >= 9:
+		m.markXT(name == "connmark", data)
+	case name == "iprange" && revision == 1 && len(data) > 64:
+		m.rangeXT(data, ip6)
+	case name == "length" && len(data) >= 5:
+		m.parts(fmt.Sprintf("-m length %s--length %d:%d", notText(data[4] != 0), binary.NativeEndian.Uint16(data), binary.NativeEndian.Uint16(data[2:])))
+	case name == "statistic" && len(data) >= 2:
+		m.parts("-m statistic --mode " + map[bool]string{true: "random", false: "nth"}[binary.NativeEndian.Uint16(data) == random])
+		m.Random = true
+	case slices.Contains([]string{"ttl", "hl", "dscp", "tos", "ecn", "tcpmss"}, name):
+		m.parts(name)
+	case slices.Contains([]string{"limit", "hashlimit", "connlimit", "quota"}, name):
+		m.parts(name)
+		m.Limits = true
 	default:
 		m.unknown(name)
 		m.Marked = m.Marked || name == "mark" || name == "connmark"
-		m.Limits = m.Limits || slices.Contains([]string{"limit", "hashlimit", "connlimit", "quota", "recent"}, name)
+		m.Limits = m.Limits || name == "recent"
 	}
 }
 
@@ -55,15 +80,22 @@ func (c FlagCondition) option() string {
 
 // connXT reads struct xt_state_info and xt_conntrack_mtinfo2 and 3, which asks for the state
 // alone if no other flag is set (XT_CONNTRACK_STATE_ALIAS is about the name).
-func (m *Match) connXT(name string, revision uint32, data []byte) {
+func (m *Match) connXT(name string, revision uint32, data []byte, ip6 bool) {
 	const flagsAt, invertedAt, stateAt = 146, 148, 150
 	const stateFlag, alias, snat, dnat, untracked = 1 << 0, 1 << 13, 1 << 6, 1 << 7, 1 << 8
 	switch {
 	case name == "state" && revision == 0 && len(data) >= 4:
 		m.note(name)
 		m.Conn = append(m.Conn, ConnCondition{Any: ConnBits(binary.NativeEndian.Uint32(data))})
-	case name == "conntrack" && (revision == 2 || revision == 3) && len(data) >= stateAt+2 &&
-		binary.NativeEndian.Uint16(data[flagsAt:])&^alias == stateFlag:
+	case name == "conntrack" && (revision == 2 || revision == 3) && len(data) >= stateAt+2:
+		flags, inverted := binary.NativeEndian.Uint16(data[flagsAt:]), binary.NativeEndian.Uint16(data[invertedAt:])
+		if flags&^alias != stateFlag && (revision != 3 || !m.tupleXT(data, flags, inverted, ip6)) {
+			m.unknown(name)
+			return
+		}
+		if flags&stateFlag == 0 {
+			return
+		}
 		m.note(name)
 		mask := ConnBits(binary.NativeEndian.Uint16(data[stateAt:]))
 		any := mask & (ConnInvalid | ConnEstablished | ConnRelated | ConnNew)
@@ -72,7 +104,7 @@ func (m *Match) connXT(name string, revision uint32, data []byte) {
 				any |= is
 			}
 		}
-		m.Conn = append(m.Conn, ConnCondition{Any: any, Not: binary.NativeEndian.Uint16(data[invertedAt:])&stateFlag != 0})
+		m.Conn = append(m.Conn, ConnCondition{Any: any, Not: inverted&stateFlag != 0})
 	default:
 		m.unknown(name)
 	}
@@ -95,10 +127,11 @@ func (m *Match) multiport(data []byte) {
 	const rangesAt, invertedAt = 32, 47
 	count := int(data[1])
 	ports := map[byte]*[]nat.Ports{0: &m.SourcePorts, 1: &m.Ports}[data[0]]
-	if ports == nil || data[invertedAt] != 0 || count > 15 || len(*ports) > 0 {
+	if ports == nil || count > 15 || len(*ports) > 0 {
 		m.unknown("multiport")
 		return
 	}
+	var all []nat.Ports
 	port := func(i int) uint16 { return binary.NativeEndian.Uint16(data[2+2*i:]) }
 	for i := 0; i < count; i++ {
 		p := nat.Ports{First: port(i), Last: port(i)}
@@ -106,25 +139,35 @@ func (m *Match) multiport(data []byte) {
 			i++
 			p.Last = port(i)
 		}
-		*ports = append(*ports, p)
+		all = append(all, p)
 	}
+	if data[invertedAt] != 0 {
+		m.asks(PortsCondition{all, data[0] == 0, true}, "multiport")
+		return
+	}
+	*ports = all
 }
 
 // bothPorts is what struct xt_tcp and struct xt_udp begin with: source and destination
-// ports, from and to, in the host's byte order. plain is true without other conditions.
-func (m *Match) bothPorts(data []byte, plain bool) {
+// ports, from and to, in the host's byte order. inverted has a bit for each of them, plain is true
+// without a condition on TCP's options.
+func (m *Match) bothPorts(data []byte, inverted byte, plain bool) {
 	at := func(i int) nat.Ports {
 		return nat.Ports{First: binary.NativeEndian.Uint16(data[4*i:]), Last: binary.NativeEndian.Uint16(data[4*i+2:])}
 	}
-	if source := at(0); source != nat.AllPorts {
-		m.SourcePorts = append(m.SourcePorts, source)
+	for i, list := range []*[]nat.Ports{&m.SourcePorts, &m.Ports} {
+		switch ports := at(i); {
+		case inverted>>i&1 != 0:
+			m.asks(PortsCondition{[]nat.Ports{ports}, i == 0, true}, fmt.Sprintf("! --%sport %s", []string{"s", "d"}[i], PortsString([]nat.Ports{ports})))
+		case ports == nat.AllPorts:
+		case ports == nat.Ports{}: // no connection has port 0
+			m.unknown("")
+		default:
+			m.narrow(list, ports)
+		}
 	}
-	switch dest := at(1); {
-	case !plain, dest == nat.Ports{}: // no connection has port 0
+	if !plain {
 		m.unknown("")
-	case dest == nat.AllPorts:
-	default:
-		m.narrow(&m.Ports, dest)
 	}
 }
 
@@ -192,6 +235,10 @@ func (r *Rule) target(name string, revision uint32, data []byte, ip6 bool) {
 		t.translation(name, revision, data, ip6, &r.Match)
 	case name == "REJECT":
 		t.Kind, t.Rejects = Drop, true
+	case name == "NFQUEUE" && len(data) >= 2:
+		t.queueXT(revision, data)
+	case name == "MARK" || name == "CONNMARK":
+		r.Marks = append(r.Marks, setMarkXT(name == "CONNMARK", revision, data))
 	case name == "NOTRACK", name == "CT" && number&notrack != 0:
 		t.Kind = Notrack
 	case name == "CT" && len(data) >= 4 && binary.NativeEndian.Uint16(data[2:]) != 0 && number&ofMark == 0:
@@ -206,6 +253,34 @@ func (r *Rule) target(name string, revision uint32, data []byte, ip6 bool) {
 	case name == "TCPMSS" && number != 0:
 		t.Kind, t.Bytes = MSS, number
 	}
+}
+
+// queueXT reads struct xt_NFQ_info and its later forms: the first queue, how many, flags.
+func (t *Target) queueXT(revision uint32, data []byte) {
+	const bypass = 1
+	t.Queued, t.Queue.First = true, binary.NativeEndian.Uint16(data)
+	t.Queue.Last = t.Queue.First
+	if revision >= 1 && len(data) >= 4 {
+		t.Queue.Last += max(binary.NativeEndian.Uint16(data[2:]), 1) - 1
+	}
+	t.Bypass = revision >= 2 && len(data) >= 6 && binary.NativeEndian.Uint16(data[4:])&bypass != 0
+	t.Name = "NFQUEUE --queue-num " + PortsString([]nat.Ports{t.Queue})
+}
+
+// setMarkXT reads struct xt_mark_tginfo2 and xt_connmark_tginfo1 and 2: of a mark the value and its mask,
+// of a connection's these, the packet's mask and what to do.
+func setMarkXT(connection bool, revision uint32, data []byte) SetMark {
+	const set, restores, all = 0, 2, ^uint32(0)
+	mode := map[uint32]int{1: 12, 2: 14}[revision]
+	switch {
+	case !connection && revision == 2 && len(data) >= 8:
+		return SetMark{Value: binary.NativeEndian.Uint32(data), Mask: binary.NativeEndian.Uint32(data[4:])}
+	case !connection || mode == 0 || len(data) <= mode:
+		return SetMark{Connection: connection, From: true, Mask: all}
+	case data[mode] == set:
+		return SetMark{Connection: true, Value: binary.NativeEndian.Uint32(data), Mask: binary.NativeEndian.Uint32(data[4:])}
+	}
+	return SetMark{Connection: data[mode] != restores, Copy: true, Mask: all}
 }
 
 func (t *Target) translation(name string, revision uint32, data []byte, ip6 bool, m *Match) {
@@ -383,7 +458,7 @@ func (e *legacyEntry) rule(first map[int]string) (*Rule, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.match(x.name, x.revision, x.data)
+		r.match(x.name, x.revision, x.data, e.l.Family == "ip6")
 		at += xtHeader + len(x.data)
 	}
 	if e.x.name == "" {

@@ -13,6 +13,12 @@ type Audit struct {
 	Interfaces []Interface `json:"interfaces"`
 	// Elsewhere are the addresses that rules give to sources and that are not this host's.
 	Elsewhere []GivenElsewhere `json:"given_elsewhere,omitempty"`
+	// Silent are the addresses that nobody answers for on the network that asks for them.
+	Silent []SilentAddress `json:"silent,omitempty"`
+	// Absent are the interfaces that rules for what comes in name, and that do not exist.
+	Absent []string `json:"absent_interfaces,omitempty"`
+	// Stranded are hosts for whose packets there is a rule that translates sources, and no way out.
+	Stranded []StrandedHost `json:"stranded,omitempty"`
 	// Shadowed are rules that no packet comes to.
 	Shadowed []ShadowedRule `json:"shadowed,omitempty"`
 	// Untracked are rules whose packets, or the answers to them, are not tracked.
@@ -32,6 +38,9 @@ type Interface struct {
 	// ForwardingOff is true where net.ipv4.conf.NAME.forwarding is 0, though that of another one
 	// is not.
 	ForwardingOff bool `json:"forwarding_off,omitempty"`
+	// NoARP is true where it neither asks nor answers who has an address, though its network needs
+	// that (IFF_NOARP), and there are no permanent entries.
+	NoARP bool `json:"no_arp,omitempty"`
 	// Addresses are those with a wider scope than the link, with the length of their network.
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 }
@@ -46,6 +55,44 @@ type GivenElsewhere struct {
 	// others ask there who has it, and this host does not answer: it is no proxy for it. Empty
 	// where it is on no such network.
 	OnLink string `json:"on_link,omitempty"`
+}
+
+// Why nobody answers for an address.
+const (
+	// AddressAbsent: no interface and no local route has it.
+	AddressAbsent = "absent"
+	// AddressIgnored: it is on another interface, and arp_ignore leaves that out.
+	AddressIgnored = "ignored"
+	// AddressDuplicate: another host had it (IFA_F_DADFAILED). AddressTentative: the kernel still asks.
+	AddressDuplicate = "duplicate"
+	AddressTentative = "tentative"
+)
+
+// SilentAddress is one that a rule translates connections to, or gives to sources.
+type SilentAddress struct {
+	// Rule is the index in NATRules.Rules of the first rule.
+	Rule    int        `json:"rule"`
+	Address netip.Addr `json:"address"`
+	// Interface is the one on whose network others ask who has it.
+	Interface string `json:"interface"`
+	Why       string `json:"why"`
+	// On is the interface that has it, Ignores the effective arp_ignore of Interface.
+	On      string `json:"on,omitempty"`
+	Ignores int    `json:"arp_ignore,omitempty"`
+	// Neighbour is the hardware address of the host that has it, where one is known.
+	Neighbour string `json:"neighbour,omitempty"`
+	// Standby is true where another host may have it by design.
+	Standby bool `json:"standby,omitempty"`
+}
+
+// StrandedHost is a neighbour whose packets to elsewhere the kernel does not send on.
+type StrandedHost struct {
+	// Rule is the index in NATRules.Rules of a rule that would translate them.
+	Rule int        `json:"rule"`
+	Host netip.Addr `json:"host"`
+	In   string     `json:"in"`
+	To   netip.Addr `json:"to"`
+	Route
 }
 
 // ShadowedRule is a rule that translates, and whose packets another one takes before.

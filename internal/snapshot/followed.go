@@ -104,6 +104,8 @@ type FailedConnection struct {
 	// ICMP is type and code of the error.
 	ICMPType uint8 `json:"icmp_type,omitempty"`
 	ICMPCode uint8 `json:"icmp_code,omitempty"`
+	// Routes are those of its packets; nil where they were not asked for.
+	Routes *Routes `json:"routes,omitempty"`
 }
 
 // Failing counts the connections that came to nothing.

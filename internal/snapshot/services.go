@@ -64,6 +64,8 @@ type Service struct {
 	// Clients and Destinations are some of those whose connections failed.
 	Clients      []netip.Addr     `json:"clients,omitempty"`
 	Destinations []netip.AddrPort `json:"destinations,omitempty"`
+	// Routes are those of the packets of the first of them; nil where they were not asked for.
+	Routes *Routes `json:"routes,omitempty"`
 }
 
 // PatienceSeconds is how long a connection may wait for its first answer.

@@ -36,6 +36,7 @@ type Snapshot struct {
 	Neighbours    *Neighbours     `json:"neighbours,omitempty"`
 	DNATTargets   *DNATTargets    `json:"dnat_targets,omitempty"`
 	Audit         *Audit          `json:"audit,omitempty"`
+	Ways          *Ways           `json:"ways,omitempty"`
 	Softnet       *Softnet        `json:"softnet,omitempty"`
 	// OwnPorts are the ports that own connections use up.
 	OwnPorts *OwnPorts `json:"own_ports,omitempty"`
@@ -209,6 +210,10 @@ type DNATTarget struct {
 	NextHop   netip.Addr `json:"next_hop,omitzero"`
 	Interface string     `json:"interface,omitempty"`
 	Neighbour string     `json:"neighbour,omitempty"`
+	// Broken is why nothing gets through Interface; empty where nothing is known.
+	Broken string `json:"broken,omitempty"`
+	// Ports are those of Interface, a bridge, that forward nothing, where the neighbour does not answer.
+	Ports []string `json:"ports,omitempty"`
 	// Local targets are of this machine. Listening is whether a socket takes what comes
 	// there; nil where that is not known.
 	Local bool `json:"local,omitempty"`
@@ -216,6 +221,9 @@ type DNATTarget struct {
 	// net.ipv4.conf.*.route_localnet is 0.
 	Martian   bool  `json:"martian,omitempty"`
 	Listening *bool `json:"listening,omitempty"`
+	// Refused is an example of a client whose packets the kernel does not lead there, though a route
+	// leads there; nil where none is known.
+	Refused *Routes `json:"refused,omitempty"`
 	// NotForwarded is the sysctl by which this machine does not forward to it; empty where it
 	// does, or where it is Local.
 	NotForwarded string `json:"not_forwarded,omitempty"`
@@ -224,6 +232,9 @@ type DNATTarget struct {
 	Filter *Filter `json:"filter,omitempty"`
 	// AnswerFilter is what they do to its answer, of which the destination is not known.
 	AnswerFilter *Filter `json:"answer_filter,omitempty"`
+	// LaterFilter is what rules do to the packets that follow these, both ways: its drops are those
+	// that are certain, or a part.
+	LaterFilter *Filter `json:"later_filter,omitempty"`
 }
 
 // Filter is what the chains of filters do to a packet of which the client, and often the interface
@@ -233,6 +244,8 @@ type Filter struct {
 	Passes bool `json:"passes"`
 	// Drops are the places that drop it, or may.
 	Drops []RulePlace `json:"drops,omitempty"`
+	// At is the interface that it was taken to come in by, where the rule that translates names none.
+	At string `json:"at,omitempty"`
 }
 
 // RulePlace is a rule, or the policy of a chain, that drops packets.
@@ -247,6 +260,16 @@ type RulePlace struct {
 	// Packets are those that it decided on so far, if Counted.
 	Packets uint64 `json:"packets,omitempty"`
 	Counted bool   `json:"counted,omitempty"`
+	// Unsure is true where more would have to be known of the packets than their kind, Part where it
+	// drops some packets of a connection and others not: by their length, or by chance (Random).
+	Unsure bool `json:"unsure,omitempty"`
+	Part   bool `json:"part,omitempty"`
+	Random bool `json:"random,omitempty"`
+	// Limits is true where it drops what is too many or too fast, Named where it depends on where
+	// packets come from, ForPort where the rule itself is for some ports.
+	Limits  bool `json:"limits,omitempty"`
+	Named   bool `json:"named,omitempty"`
+	ForPort bool `json:"for_port,omitempty"`
 }
 
 // States of a neighbour without a link-layer address: it is being asked for, or did not

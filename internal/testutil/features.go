@@ -36,6 +36,9 @@ var (
 	// SetCounters are counters of the elements of nftables' sets.
 	SetCounters = Feature{Name: "counters of set elements", Symbols: []string{"CONFIG_NF_TABLES"}, Since: "5.7", Probe: since("5.7")}
 
+	// SetCount is that the kernel says how many elements a set of nftables has.
+	SetCount = Feature{Name: "counts of set elements", Symbols: []string{"CONFIG_NF_TABLES"}, Since: "6.16", Probe: since("6.16")}
+
 	// BridgeNetfilter is a module of its own, which has to be loaded.
 	BridgeNetfilter = Feature{Name: "br_netfilter", Symbols: []string{"CONFIG_BRIDGE_NETFILTER"}, Off: []error{fs.ErrNotExist},
 		Probe: func() error { _, err := os.Stat("/proc/sys/net/bridge"); return err }}

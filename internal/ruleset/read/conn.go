@@ -230,7 +230,7 @@ func (c Conn) sets(d *ruleset.Dump, used map[string]bool, budget *ruleset.Budget
 	}
 	for _, a := range sets {
 		name := a.Text(unix.NFTA_SET_NAME)
-		if !used[name] || !ruleset.Constant(a, budget) {
+		if !used[name] || !d.Reads(a, budget) {
 			continue
 		}
 		elements, err := c.Elements(d.Key, name)

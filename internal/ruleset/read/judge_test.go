@@ -19,7 +19,7 @@ func (w *world) judged(p ruleset.Packet) string {
 		w.t.Fatal(err)
 	}
 	var words []string
-	j := ruleset.Judge(tables, "forward", &p)
+	j := ruleset.Judge(tables, &p, "forward")
 	for _, d := range j.Drops {
 		words = append(words, d.Text())
 	}
@@ -31,7 +31,7 @@ func (w *world) judged(p ruleset.Packet) string {
 
 // published is the first packet of a client to a server behind a DNAT.
 func published(in, from string) ruleset.Packet {
-	p := ruleset.Packet{Conn: ruleset.ConnNew | ruleset.ConnDNAT, SYN: true, Packet: nat.Packet{
+	p := ruleset.Packet{Conn: ruleset.ConnNew | ruleset.ConnDNAT, Flags: 0x02, Packet: nat.Packet{
 		Protocol: 6, Dst: netip.MustParseAddr("192.168.1.10"), DstPort: 80, SrcPort: 40000, In: in, Out: "lan0",
 	}}
 	if from != "" {
@@ -98,7 +98,7 @@ func TestJudgeNftables(t *testing.T) {
 		{"prefixes", "policy drop; ip daddr { 192.168.0.0/23, 10.0.0.0/8 } accept", "passes"},
 		{"sources that are not known", "policy drop; ip saddr { 198.51.100.0/24 } accept", "policy | passes"},
 		{"a limit", "limit rate over 10/second drop", "rule | passes"},
-		{"a mark", "meta mark 7 drop", "rule | passes"},
+		{"a mark", "meta mark 7 drop", "passes"},
 		{"IPv6", "policy drop; meta nfproto ipv6 accept", "policy"},
 	} {
 		w := newWorld(t)

@@ -1,7 +1,11 @@
 package read
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"strings"
 
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ruleset"
@@ -107,19 +111,47 @@ func BaseChains(ns *netns.Handle) (all []ruleset.BaseChain, err error) {
 	return all, nil
 }
 
-// Judged returns all tables of a namespace (nil: this one) that have chains at hooks of IP, for
-// ruleset.Judge, those of the gateway without the elements of its sets. Requires CAP_NET_ADMIN
+// Judged returns all tables of a namespace (nil: this one) that have chains at hooks of IP, of
+// interfaces or of bridges, for ruleset.Judge, those of the gateway without the elements of its sets. Requires CAP_NET_ADMIN
 // there. It loads no module of iptables.
 func Judged(ns *netns.Handle) (all []*ruleset.Table, err error) {
 	budget := &ruleset.Budget{}
-	tables, err := tables(ns, budget, (*ruleset.KernelChain).AtIP, func(d *ruleset.Dump) (*ruleset.Table, *ruleset.Table) {
+	tables, err := tables(ns, budget, (*ruleset.KernelChain).IsJudged, func(d *ruleset.Dump) (*ruleset.Table, *ruleset.Table) {
 		return nil, d.Judged(budget)
-	}, (*ruleset.Dump).EverySet)
+	}, func(d *ruleset.Dump) map[string]bool {
+		d.AtOnce = true
+		return d.EverySet()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read rules: %w", err)
+	}
+	readers, err := queueReaders(ns)
 	if err != nil {
 		return nil, fmt.Errorf("read rules: %w", err)
 	}
 	for _, t := range tables {
+		t.bySet.Readers = readers
 		all = append(all, t.bySet)
 	}
 	return all, nil
+}
+
+// queueReaders are the numbers of the queues that programs read (seq_show, nfnetlink_queue.c): nil where
+// the kernel has none.
+func queueReaders(ns *netns.Handle) (readers map[uint16]bool, err error) {
+	err = ns.Do(func() error {
+		text, err := os.ReadFile("/proc/thread-self/net/netfilter/nfnetlink_queue")
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		readers = map[uint16]bool{}
+		for line := range strings.Lines(string(text)) {
+			var number uint16
+			if _, err := fmt.Sscan(line, &number); err == nil {
+				readers[number] = true
+			}
+		}
+		return err
+	})
+	return readers, err
 }

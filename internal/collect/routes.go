@@ -1,0 +1,562 @@
+package collect
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/natkit/natkit/internal/nat"
+	natnetlink "github.com/natkit/natkit/internal/netlink"
+	"github.com/natkit/natkit/internal/netlink/socket"
+	"github.com/natkit/natkit/internal/ruleset"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// flow is a packet that the kernel is asked for the route of: one that comes in by an interface, or, where
+// that is empty, one of this host.
+type flow struct {
+	protocol uint8
+	from, to netip.AddrPort
+	in       string
+	// packet is what rules are asked about; nil for one like the flow. mark is what they give to it.
+	packet *ruleset.Packet
+	mark   uint32
+}
+
+func (f flow) String() string { return fmt.Sprintf("%d %s > %s in %s", f.protocol, f.from, f.to, f.in) }
+
+// router asks the kernel for routes, and knows what it was asked before.
+type router struct {
+	// conn is nil for a bundle.
+	conn       *socket.Conn
+	links      map[int]*link
+	named      map[string]*link
+	neighbours map[hop]netlink.Neigh
+	// tables are the rules that mark packets; marking bounds how many of them are asked.
+	tables  []*ruleset.Table
+	marking int
+	// rules are the routing rules in the order in which they are asked, those of every host left out.
+	rules []routingRule
+	// known are the answers by flow; of a bundle there are no others.
+	known map[string]snapshot.Route
+}
+
+// hop is a neighbour on an interface.
+type hop struct {
+	link    int
+	address netip.Addr
+}
+
+// newRouter reads what is the same for all packets.
+func newRouter() (*router, error) {
+	r := &router{links: map[int]*link{}, named: map[string]*link{}, neighbours: map[hop]netlink.Neigh{}, known: map[string]snapshot.Route{}}
+	all, err := netlink.NeighList(0, unix.AF_UNSPEC)
+	if err != nil {
+		return nil, fmt.Errorf("list neighbours: %w", err)
+	}
+	for _, n := range all {
+		if address, ok := netip.AddrFromSlice(n.IP); ok {
+			r.neighbours[hop{n.LinkIndex, address.Unmap()}] = n
+		}
+	}
+	if r.conn, err = socket.Dial(nil, unix.NETLINK_ROUTE); err != nil {
+		return nil, err
+	}
+	if err = r.readLinks(); err == nil {
+		err = r.readRules()
+	}
+	if err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// asksRoutes is the router of a snapshot, which collect closes.
+func (o *observation) asksRoutes() (_ *router, err error) {
+	if o.routes == nil {
+		if o.routes, err = newRouter(); err == nil {
+			o.routes.tables, err = o.judged()
+		}
+	}
+	return o.routes, err
+}
+
+func (r *router) close() { r.conn.Close() }
+
+// link is an interface.
+type link struct {
+	index, master int
+	name          string
+	flags         uint32
+	kind          string
+	// state is that of a bridge's port (BR_STATE_*), -1 of what is none.
+	state int
+}
+
+// readLinks lists the interfaces (rtnl_fill_ifinfo).
+func (r *router) readLinks() error {
+	messages, err := r.conn.Ask(unix.RTM_GETLINK, unix.NLM_F_DUMP, make([]byte, unix.SizeofIfInfomsg))
+	if err != nil {
+		return fmt.Errorf("list interfaces: %w", err)
+	}
+	for _, m := range messages {
+		if len(m.Body) < unix.SizeofIfInfomsg {
+			continue
+		}
+		attrs, err := natnetlink.ParseAttrs(m.Body[unix.SizeofIfInfomsg:])
+		if err != nil {
+			return fmt.Errorf("list interfaces: %w", err)
+		}
+		info := attrs.Nested(unix.IFLA_LINKINFO)
+		l := &link{index: int(binary.NativeEndian.Uint32(m.Body[4:])), flags: binary.NativeEndian.Uint32(m.Body[8:]), state: -1,
+			master: int(native(attrs, unix.IFLA_MASTER)), name: attrs.Text(unix.IFLA_IFNAME), kind: info.Text(unix.IFLA_INFO_KIND)}
+		if info.Text(unix.IFLA_INFO_SLAVE_KIND) == "bridge" {
+			if state := info.Nested(unix.IFLA_INFO_SLAVE_DATA).Get(unix.IFLA_BRPORT_STATE); len(state) == 1 {
+				l.state = int(state[0])
+			}
+		}
+		r.links[l.index], r.named[l.name] = l, l
+	}
+	return nil
+}
+
+// sorted are the interfaces in the order of their numbers.
+func (r *router) sorted() []*link {
+	return slices.SortedFunc(maps.Values(r.links), func(a, b *link) int { return cmp.Compare(a.index, b.index) })
+}
+
+// sortedNeighbours are the entries in the order of their addresses.
+func (r *router) sortedNeighbours() iter.Seq2[hop, netlink.Neigh] {
+	all := slices.SortedFunc(maps.Keys(r.neighbours), func(a, b hop) int { return cmp.Or(cmp.Compare(a.link, b.link), a.address.Compare(b.address)) })
+	return func(yield func(hop, netlink.Neigh) bool) {
+		for _, at := range all {
+			if !yield(at, r.neighbours[at]) {
+				return
+			}
+		}
+	}
+}
+
+// noARP reports whether an interface neither asks nor answers who has an address, though hosts on its
+// network do, and no permanent entries replace that.
+func (r *router) noARP(l *link) bool {
+	if l.flags&(unix.IFF_NOARP|unix.IFF_BROADCAST|unix.IFF_UP) != unix.IFF_NOARP|unix.IFF_BROADCAST|unix.IFF_UP ||
+		!slices.Contains([]string{"", "veth", "vlan", "bridge", "bond", "team", "macvlan"}, l.kind) || l.master != 0 {
+		return false
+	}
+	for at, n := range r.neighbours {
+		if at.link == l.index && n.State == unix.NUD_PERMANENT {
+			return false
+		}
+	}
+	return true
+}
+
+// native is a number in the host's byte order; 0 if it is missing.
+func native(a natnetlink.Attrs, kind uint16) uint32 {
+	if b := a.Get(kind); len(b) >= 4 {
+		return binary.NativeEndian.Uint32(b)
+	}
+	return 0
+}
+
+// routingRule is one of ip-rule(8).
+type routingRule struct {
+	priority   uint32
+	v6, invert bool
+	from, to   netip.Prefix
+	in, out    string
+	mark, mask uint32
+	protocol   uint8
+	// sport and dport are the first and the last port; 0 for any.
+	sport, dport [2]uint16
+	table        uint32
+	// action is that of FR_ACT_*.
+	action uint8
+}
+
+// readRules lists the routing rules (fib_nl_fill_rule).
+func (r *router) readRules() error {
+	messages, err := r.conn.Ask(unix.RTM_GETRULE, unix.NLM_F_DUMP, make([]byte, unix.SizeofRtMsg))
+	if err != nil {
+		return fmt.Errorf("list routing rules: %w", err)
+	}
+	for _, m := range messages {
+		if len(m.Body) < unix.SizeofRtMsg || m.Body[0] != unix.AF_INET && m.Body[0] != unix.AF_INET6 {
+			continue
+		}
+		attrs, err := natnetlink.ParseAttrs(m.Body[unix.SizeofRtMsg:])
+		if err != nil {
+			return fmt.Errorf("list routing rules: %w", err)
+		}
+		rule := routingRule{
+			v6: m.Body[0] == unix.AF_INET6, action: m.Body[7], invert: binary.NativeEndian.Uint32(m.Body[8:])&unix.FIB_RULE_INVERT != 0,
+			priority: native(attrs, unix.FRA_PRIORITY), table: native(attrs, unix.FRA_TABLE),
+			in: attrs.Text(unix.FRA_IIFNAME), out: attrs.Text(unix.FRA_OIFNAME),
+			from: prefixFrom(attrs.Get(unix.FRA_SRC), m.Body[2]), to: prefixFrom(attrs.Get(unix.FRA_DST), m.Body[1]),
+			mark: native(attrs, unix.FRA_FWMARK), mask: native(attrs, unix.FRA_FWMASK),
+		}
+		if p := attrs.Get(unix.FRA_IP_PROTO); len(p) == 1 {
+			rule.protocol = p[0]
+		}
+		for kind, ports := range map[uint16]*[2]uint16{unix.FRA_SPORT_RANGE: &rule.sport, unix.FRA_DPORT_RANGE: &rule.dport} {
+			if p := attrs.Get(kind); len(p) == 4 {
+				ports[0], ports[1] = binary.NativeEndian.Uint16(p), binary.NativeEndian.Uint16(p[2:])
+			}
+		}
+		if rule.priority != 0 && rule.priority != 32766 && rule.priority != 32767 {
+			r.rules = append(r.rules, rule)
+		}
+	}
+	return nil
+}
+
+func prefixFrom(address []byte, bits uint8) netip.Prefix {
+	a, _ := netip.AddrFromSlice(address)
+	return netip.PrefixFrom(a, int(bits))
+}
+
+// refused are the errors by which the kernel says that it does not send a packet on: no route, one that
+// refuses (fib_props), a source that cannot come in there (fib_validate_source).
+var refused = []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL, unix.EXDEV}
+
+// ask returns the route of a packet; false where it is not known.
+func (r *router) ask(f flow) (snapshot.Route, bool) {
+	if route, known := r.known[f.String()]; known || r.conn == nil {
+		return route, known
+	}
+	mark, unknown := r.marked(&f)
+	f.mark = mark
+	route, err := r.askKernel(f)
+	if err != nil {
+		return route, false
+	}
+	route.Mark = mark
+	for _, rule := range r.rules {
+		route.Doubtful = route.Doubtful || rule.mask&unknown != 0
+	}
+	for _, other := range append(r.marks(), 0) {
+		if other == mark || other == 0 && !route.Doubtful {
+			continue
+		}
+		f.mark = other
+		if m, err := r.askKernel(f); err == nil && (m.Out != route.Out || m.Error != route.Error || m.NextHop != route.NextHop) {
+			route.Marked = append(route.Marked, snapshot.MarkedRoute{Mark: other, Route: m})
+		}
+	}
+	r.known[f.String()] = route
+	return route, true
+}
+
+// marked returns the mark that rules give to what comes in, and the bits that are not known of it.
+func (r *router) marked(f *flow) (mark, unknown uint32) {
+	if f.in == "" || len(r.marks()) == 0 {
+		return 0, 0
+	}
+	if f.packet == nil {
+		f.packet = packetOf(*f, ruleset.ConnNew)
+	}
+	if !r.judge(f.packet, "prerouting") {
+		return 0, 1<<32 - 1
+	}
+	return f.packet.Marked()
+}
+
+// judge has rules mark a packet; false where too many were asked before.
+func (r *router) judge(p *ruleset.Packet, hooks ...string) bool {
+	if r.marking == 0 && len(r.tables) > 0 {
+		r.marking = mostJudged
+	}
+	for _, t := range r.tables {
+		for _, c := range t.Chains {
+			r.marking -= len(c.Rules) * len(hooks)
+		}
+	}
+	if r.marking < 0 {
+		return false
+	}
+	ruleset.Judge(r.tables, p, hooks...)
+	return true
+}
+
+// packetOf is the packet of a flow that rules are asked about.
+func packetOf(f flow, state ruleset.ConnBits) *ruleset.Packet {
+	return &ruleset.Packet{Conn: state, Packet: nat.Packet{
+		Protocol: f.protocol, Src: f.from.Addr(), SrcPort: f.from.Port(), Dst: f.to.Addr(), DstPort: f.to.Port(), In: f.in,
+	}}
+}
+
+// mostMarks bounds the marks that are tried, mostHops the next hops of a route.
+const (
+	mostMarks = 16
+	mostHops  = 16
+)
+
+// marks are those that routing rules are for.
+func (r *router) marks() (all []uint32) {
+	for _, rule := range r.rules {
+		if rule.mark != 0 && !slices.Contains(all, rule.mark) && len(all) < mostMarks {
+			all = append(all, rule.mark)
+		}
+	}
+	return all
+}
+
+// askKernel sends one request (inet_rtm_getroute, inet6_rtm_getroute). Linux 4.18 and later know protocol
+// and ports, of TCP and UDP; earlier ones pass over them.
+func (r *router) askKernel(f flow) (route snapshot.Route, err error) {
+	const lookupTable, fibMatch = 0x1000, 0x2000 // RTM_F_LOOKUP_TABLE, RTM_F_FIB_MATCH
+	bits, family := uint8(f.to.Addr().BitLen()), uint8(unix.AF_INET)
+	if f.to.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	body := []byte{family, bits, 0, 0, 0, 0, 0, 0}
+	body = binary.NativeEndian.AppendUint32(body, lookupTable)
+	body = natnetlink.AppendAttr(body, unix.RTA_DST, f.to.Addr().AsSlice())
+	if f.from.Addr().IsValid() {
+		body[2] = bits
+		body = natnetlink.AppendAttr(body, unix.RTA_SRC, f.from.Addr().AsSlice())
+	}
+	if f.in != "" {
+		if r.named[f.in] == nil {
+			return route, errors.New("no such interface")
+		}
+		body = natnetlink.AppendAttr(body, unix.RTA_IIF, binary.NativeEndian.AppendUint32(nil, uint32(r.named[f.in].index)))
+	}
+	if f.mark != 0 {
+		body = natnetlink.AppendAttr(body, unix.RTA_MARK, binary.NativeEndian.AppendUint32(nil, f.mark))
+	}
+	if f.protocol == unix.IPPROTO_TCP || f.protocol == unix.IPPROTO_UDP {
+		body = natnetlink.AppendU8(body, unix.RTA_IP_PROTO, f.protocol)
+		for kind, port := range map[uint16]uint16{unix.RTA_SPORT: f.from.Port(), unix.RTA_DPORT: f.to.Port()} {
+			if port != 0 {
+				body = natnetlink.AppendAttr(body, kind, binary.BigEndian.AppendUint16(nil, port))
+			}
+		}
+	}
+	answers, err := r.conn.Ask(unix.RTM_GETROUTE, 0, body)
+	if err == nil && f.in != "" { // the same with all next hops
+		binary.NativeEndian.PutUint32(body[8:], lookupTable|fibMatch)
+		if all, err := r.conn.Ask(unix.RTM_GETROUTE, 0, body); err == nil && len(all) > 0 {
+			defer func() { route.Hops = r.hops(all[0].Body, f) }()
+		}
+	}
+	var errno unix.Errno
+	switch {
+	case errors.As(err, &errno) && slices.Contains(refused, errno):
+		route.Error = errno.Error()
+		if route.Policy = r.refusal(f, &route); errno == unix.EINVAL && route.Policy == "" && r.foreign(f) {
+			route.Error = unix.EXDEV.Error()
+		}
+		return route, nil
+	case err != nil || len(answers) == 0:
+		return route, cmp.Or(err, errors.New("no answer"))
+	}
+	return r.parse(f, answers[0].Body)
+}
+
+// foreign reports whether the reverse path filter drops a packet, for which kernels since 6.14 answer EINVAL as
+// for a blackhole: it is strict, and the way back to the source is by another interface (__fib_validate_source).
+func (r *router) foreign(f flow) bool {
+	if f.in == "" || !f.from.Addr().Is4() || max(strictFilter("all"), strictFilter(f.in)) != 1 {
+		return false
+	}
+	back, err := r.askKernel(flow{to: netip.AddrPortFrom(f.from.Addr(), 0)})
+	return err == nil && back.Out != f.in
+}
+
+// refusal is the text of the rule by which a packet is refused: one that refuses itself, or the only one that
+// leads such packets to another table, where others are sent on.
+func (r *router) refusal(f flow, route *snapshot.Route) string {
+	if text := r.policy(f, route); text != "" || f.in == "" {
+		return text
+	}
+	var led []*routingRule
+	for i := range r.rules {
+		if r.rules[i].selects(f) {
+			led = append(led, &r.rules[i])
+		}
+	}
+	others, err := r.askKernel(flow{to: f.to})
+	if len(led) != 1 || err != nil || others.Error == route.Error || r.foreign(f) {
+		return ""
+	}
+	return led[0].String()
+}
+
+// refusingTypes are types of routes with the error of what is sent there (fib_props). IPv6 answers with
+// the route.
+var refusingTypes = map[uint8]unix.Errno{unix.RTN_BLACKHOLE: unix.EINVAL, unix.RTN_UNREACHABLE: unix.EHOSTUNREACH, unix.RTN_PROHIBIT: unix.EACCES}
+
+func (r *router) parse(f flow, body []byte) (route snapshot.Route, err error) {
+	if len(body) < unix.SizeofRtMsg {
+		return route, errors.New("a route is cut short")
+	}
+	attrs, err := natnetlink.ParseAttrs(body[unix.SizeofRtMsg:])
+	if err != nil {
+		return route, err
+	}
+	route.Table = native(attrs, unix.RTA_TABLE)
+	if errno, refuses := refusingTypes[body[7]]; refuses {
+		route.Error = errno.Error()
+	} else if body[7] == unix.RTN_LOCAL {
+		route.Local = true
+	} else {
+		index := int(native(attrs, unix.RTA_OIF))
+		route.NextHop = f.to.Addr()
+		if l := r.links[index]; l != nil {
+			route.Out = l.name
+		}
+		if gw, ok := netip.AddrFromSlice(attrs.Get(unix.RTA_GATEWAY)); ok {
+			route.NextHop = gw.Unmap()
+		} else if via := attrs.Get(unix.RTA_VIA); len(via) > 2 { // struct rtvia
+			if gw, ok := netip.AddrFromSlice(via[2:]); ok {
+				route.NextHop = gw
+			}
+		}
+		r.reach(index, &route)
+	}
+	route.Policy = r.policy(f, &route)
+	return route, nil
+}
+
+// hops are the next hops of a route with several (struct rtnexthop; fib_add_nexthop).
+func (r *router) hops(body []byte, f flow) (all []snapshot.Route) {
+	if len(body) < unix.SizeofRtMsg {
+		return nil
+	}
+	attrs, err := natnetlink.ParseAttrs(body[unix.SizeofRtMsg:])
+	if err != nil {
+		return nil
+	}
+	rest := attrs.Get(unix.RTA_MULTIPATH)
+	for len(rest) >= unix.SizeofRtNexthop && len(all) < mostHops {
+		size := int(binary.NativeEndian.Uint16(rest))
+		if size < unix.SizeofRtNexthop || size > len(rest) {
+			break
+		}
+		hop := snapshot.Route{NextHop: f.to.Addr(), Table: native(attrs, unix.RTA_TABLE)}
+		index := int(binary.NativeEndian.Uint32(rest[4:]))
+		if l := r.links[index]; l != nil {
+			hop.Out = l.name
+		}
+		own, err := natnetlink.ParseAttrs(rest[unix.SizeofRtNexthop:size])
+		if gw, ok := netip.AddrFromSlice(own.Get(unix.RTA_GATEWAY)); ok && err == nil {
+			hop.NextHop = gw.Unmap()
+		}
+		r.reach(index, &hop)
+		all, rest = append(all, hop), rest[min((size+3)&^3, len(rest)):]
+	}
+	return all
+}
+
+// reach finds out what is known of the neighbour and the interface.
+func (r *router) reach(index int, route *snapshot.Route) {
+	n, known := r.neighbours[hop{index, route.NextHop}]
+	if known {
+		route.Neighbour = neighbourStates[n.State]
+	}
+	if known && n.State == unix.NUD_PERMANENT && len(n.HardwareAddr) > 0 {
+		route.Hardware = n.HardwareAddr.String()
+	}
+	l := r.links[index]
+	if l != nil && l.kind == "bridge" && known && n.State&(unix.NUD_FAILED|unix.NUD_INCOMPLETE) != 0 {
+		route.Ports = r.closedPorts(l)
+	}
+	switch {
+	case l == nil:
+	case l.flags&unix.IFF_UP == 0:
+		route.Broken = "is down"
+	case l.flags&unix.IFF_RUNNING == 0:
+		route.Broken = "has no carrier"
+	case l.kind == "dummy":
+		route.Broken = "is of type dummy, which drops all that it is sent"
+	}
+}
+
+// closedPorts are the ports of a bridge that forward nothing, with why.
+func (r *router) closedPorts(bridge *link) (all []string) {
+	states := []string{"disabled", "listening", "learning", "forwarding", "blocking"} // BR_STATE_*
+	const forwarding = 3
+	for _, l := range r.sorted() {
+		switch {
+		case l.master != bridge.index || len(all) >= mostHops:
+		case l.flags&unix.IFF_UP == 0:
+			all = append(all, l.name+" (down)")
+		case l.flags&unix.IFF_RUNNING == 0:
+			all = append(all, l.name+" (no carrier)")
+		case l.state >= 0 && l.state < len(states) && l.state != forwarding:
+			all = append(all, l.name+" ("+states[l.state]+")")
+		}
+	}
+	return all
+}
+
+// policy is the text of the rule that led to a route, or refused; empty where none but the usual ones did.
+func (r *router) policy(f flow, route *snapshot.Route) string {
+	for i := range r.rules {
+		rule := &r.rules[i]
+		if !rule.selects(f) {
+			continue
+		}
+		errno, refuses := refusingTypes[rule.action]
+		if refuses && rule.v6 && errno == unix.EHOSTUNREACH && route.Error == unix.ENETUNREACH.Error() {
+			route.Error = errno.Error() // IPv6 has no route for it (fib6_rule_action)
+		}
+		if refuses && route.Error == errno.Error() || !refuses && route.Table != 0 && rule.table == route.Table {
+			return rule.String()
+		}
+	}
+	return ""
+}
+
+// selects reports whether a rule is for a packet (fib_rule_match, fib4_rule_match).
+func (r *routingRule) selects(f flow) bool {
+	within := func(p netip.Prefix, a netip.Addr) bool { return !p.IsValid() || p.Contains(a) }
+	ports := func(p [2]uint16, port uint16) bool { return p[0] == 0 || p[0] <= port && port <= p[1] }
+	met := within(r.from, f.from.Addr()) && within(r.to, f.to.Addr()) && (r.in == "" || r.in == cmp.Or(f.in, loopback)) &&
+		f.mark&r.mask == r.mark && (r.protocol == 0 || r.protocol == f.protocol) &&
+		ports(r.sport, f.from.Port()) && ports(r.dport, f.to.Port()) && r.out == ""
+	return r.v6 == f.to.Addr().Is6() && met != r.invert
+}
+
+// String is the rule as ip(8) lists it.
+func (r *routingRule) String() string {
+	parts := []string{fmt.Sprintf("%d:", r.priority)}
+	add := func(there bool, format string, args ...any) {
+		if there {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	add(r.invert, "not")
+	add(true, "from %s", prefixText(r.from))
+	add(r.to.IsValid(), "to %s", prefixText(r.to))
+	add(r.mask != 0 && r.mask != 1<<32-1, "fwmark %#x/%#x", r.mark, r.mask)
+	add(r.mask == 1<<32-1, "fwmark %#x", r.mark)
+	add(r.in != "", "iif %s", r.in)
+	add(r.protocol != 0, "ipproto %s", nat.ProtocolName(r.protocol))
+	add(r.sport[0] != 0, "sport %s", nat.Ports{First: r.sport[0], Last: r.sport[1]})
+	add(r.dport[0] != 0, "dport %s", nat.Ports{First: r.dport[0], Last: r.dport[1]})
+	action := map[uint8]string{unix.FR_ACT_BLACKHOLE: "blackhole", unix.FR_ACT_UNREACHABLE: "unreachable", unix.FR_ACT_PROHIBIT: "prohibit"}[r.action]
+	add(true, "%s", cmp.Or(action, fmt.Sprintf("lookup %d", r.table)))
+	return strings.Join(parts, " ")
+}
+
+func prefixText(p netip.Prefix) string {
+	switch {
+	case !p.IsValid():
+		return "all"
+	case p.IsSingleIP():
+		return p.Addr().String()
+	}
+	return p.String()
+}

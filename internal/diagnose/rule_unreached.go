@@ -1,0 +1,151 @@
+package diagnose
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// checkUnreached: rules are for addresses that nobody answers for, or for interfaces that are not there, so that
+// no packet comes to them.
+//
+// An address that is not here may be that of the other one of two hosts, and a router may lead one here that
+// nobody asks for: hence only what no packet came to is reported.
+func (a *audit) checkUnreached() (*Finding, Check) {
+	f := worded("rule-unreached", nil, nil)
+	f.Severity, f.Confidence = Notice, "possible"
+	var names, causes []string
+	grown := a.rules.Grown(a.rec.First().NATRules)
+	for i := range a.Silent {
+		s := &a.Silent[i]
+		if s.Rule < 0 || s.Rule >= len(a.rules.Rules) || a.reached(s, grown) {
+			continue
+		}
+		cause, severity, remedy := a.silence(s)
+		if cause == "" {
+			continue
+		}
+		r := &a.rules.Rules[s.Rule]
+		f.Severity = max(f.Severity, severity)
+		names, causes = once(names, "nobody answers for "+asked(r, s.Address)), once(causes, cause)
+		f.Evidence = append(f.Evidence, Evidence{What: "rule for " + s.Address.String(), Value: r.Place() + ": " + r.Text, Source: "NAT rules by netlink"})
+		f.Remedies = append(f.Remedies, remedy)
+	}
+	for _, l := range a.Interfaces {
+		if l.NoARP && a.uses(l) {
+			f.Severity = Warning
+			names, causes = once(names, "nobody answers on "+l.Name), once(causes, l.Name+" neither asks nor answers who has an address: ARP is off (NOARP)")
+			f.Evidence = append(f.Evidence, Evidence{What: "flag of " + l.Name, Value: "NOARP", Source: "interfaces by netlink"})
+			f.Remedies = append(f.Remedies, advice("silent-arp-on", l.Name, where(a.rec)))
+		}
+	}
+	if r, refused := a.absent(); r != nil {
+		f.Severity = Warning
+		names, causes = once(names, fmt.Sprintf("the rules that publish ports are for %s, which does not exist", r.InInterface)), once(causes, fmt.Sprintf("%s: %s is for what comes in by %s, and this host has no such interface, so that it refuses what is asked for", r.Place(), r.Text, r.InInterface))
+		f.Evidence = append(f.Evidence, Evidence{What: "connections and datagrams that this host refused", Value: refused, Unit: fmt.Sprintf("in %.1f s", a.rec.Seconds()), Source: snmpSource})
+		f.Remedies = append(f.Remedies, advice("unreached-interface", r.InInterface, r.Place()+": "+r.Text, where(a.rec)))
+	}
+	if len(names) == 0 {
+		return passed("packets can come to the addresses and interfaces of " + units.Plural(int64(len(a.rules.Rules)), "rule", "rules"))
+	}
+	if f.Severity >= Warning {
+		f.Confidence = "likely"
+	}
+	f.Evidence, f.Remedies = head(f.Evidence), f.Remedies[:min(len(f.Remedies), mostShown)]
+	f.Title, f.Cause = firstOf(names), strings.Join(causes[:min(len(causes), mostShown)], "; ")
+	return f, Check{Why: firstOf(names)}
+}
+
+// asked is an address of a rule, with the port that clients ask for.
+func asked(r *snapshot.NATRule, address netip.Addr) string {
+	switch {
+	case r.TranslatesSource():
+		return address.String() + ", which sources become"
+	case r.DestinationPort != 0:
+		return strings.TrimSpace(fmt.Sprintf("%s %s port %d", r.Protocol, address, r.DestinationPort))
+	}
+	return address.String()
+}
+
+// fewestAbsent is how many packets this host must have refused.
+const fewestAbsent = 5
+
+// absent is a rule for an interface that does not exist, where all that publish ports are, and this host
+// refuses packets meanwhile: one rule alone may be for a link that comes and goes.
+func (a *audit) absent() (found *snapshot.NATRule, refused int64) {
+	for i := range a.rules.Rules {
+		r := &a.rules.Rules[i]
+		if r.TranslatesSource() || r.Hook != "prerouting" {
+			continue
+		}
+		if r.InInterface == "" || !slices.Contains(a.Absent, r.InInterface) || r.Packets > 0 {
+			return nil, 0
+		}
+		found = r
+	}
+	for _, counter := range []string{"TcpOutRsts", "UdpNoPorts"} {
+		n, _ := hostDelta(a.rec, counter)
+		refused += int64(min(n, 1<<32))
+	}
+	if refused < fewestAbsent {
+		return nil, 0
+	}
+	return found, refused
+}
+
+// reached reports whether packets came for an address, or an answer to it.
+func (a *audit) reached(s *snapshot.SilentAddress, grown []uint64) bool {
+	for i := range a.rules.Rules {
+		r := &a.rules.Rules[i]
+		if r.ToDestination.IsValid() && r.ToDestination.Contains(s.Address) && i < len(grown) && grown[i] > 0 {
+			return true
+		}
+	}
+	if a.rec.Flows == nil || a.rec.Flows.Services == nil {
+		return false
+	}
+	return slices.ContainsFunc(a.rec.Flows.Services.All, func(f snapshot.Service) bool {
+		return f.Kind == snapshot.ServiceDNAT && f.Service.Addr() == s.Address || f.Given == s.Address && f.Answered+f.Open > 0
+	})
+}
+
+// silence says why nobody answers for an address; nothing where that may be meant.
+func (a *audit) silence(s *snapshot.SilentAddress) (cause string, severity Severity, remedy Remedy) {
+	here := where(a.rec)
+	switch s.Why {
+	case snapshot.AddressDuplicate:
+		return fmt.Sprintf("%s on %s is not used: another host on the link had it when it was given (dadfailed)", s.Address, s.Interface), Warning, advice("silent-duplicate", s.Address, s.Interface, here)
+	case snapshot.AddressTentative:
+		if !a.silentBefore(s) {
+			return "", 0, remedy
+		}
+		return fmt.Sprintf("%s on %s is not used yet: the kernel still asks whether another host has it (tentative)", s.Address, s.Interface), Warning, advice("silent-duplicate", s.Address, s.Interface, here)
+	case snapshot.AddressIgnored:
+		return fmt.Sprintf("hosts on the network of %s ask there who has %s, which is on %s, and this host does not answer: arp_ignore is %d", s.Interface, s.Address, s.On, s.Ignores), Warning, advice("silent-ignored", s.Address, s.Interface, here)
+	case snapshot.AddressAbsent:
+		if s.Standby || s.Neighbour != "" {
+			return "", 0, remedy
+		}
+		return fmt.Sprintf("%s is not on this host (any more), no route leads it here, and on the network of %s this host does not answer for it", s.Address, s.Interface), Notice, advice("silent-absent", s.Address, s.Address.BitLen(), s.Interface, here)
+	}
+	return "", 0, remedy
+}
+
+// silentBefore reports whether the same was so in the first snapshot.
+func (a *audit) silentBefore(s *snapshot.SilentAddress) bool {
+	first := a.rec.First().Audit
+	return first != nil && slices.ContainsFunc(first.Silent, func(b snapshot.SilentAddress) bool { return b.Address == s.Address && b.Why == s.Why })
+}
+
+// uses reports whether a rule names an interface, or is for an address of it.
+func (a *audit) uses(l snapshot.Interface) bool {
+	return slices.ContainsFunc(a.rules.Rules, func(r snapshot.NATRule) bool {
+		return r.InInterface != "" && nat.InName(r.InInterface, l.Name) || r.OutInterface != "" && nat.InName(r.OutInterface, l.Name) ||
+			r.ToDestination.IsSingleIP() && slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return p.Addr() == r.ToDestination.Addr() })
+	})
+}
