@@ -555,12 +555,12 @@ func (w *ways) errorsFinding(l filterLoss) (*Finding, Check) {
 	return f, Check{Why: "filters drop the ICMP errors of connections"}
 }
 
-// withChance adds to what drops later packets what drops first ones by chance.
+// withChance adds to what drops later packets what drops some of the first ones.
 func withChance(later, first *snapshot.Filter) *snapshot.Filter {
 	both := *later
 	if first != nil {
 		for _, d := range first.Drops {
-			if d.Random {
+			if d.Part && !d.Unsure {
 				both.Drops = append(slices.Clip(both.Drops), d)
 			}
 		}

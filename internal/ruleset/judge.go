@@ -442,6 +442,8 @@ func (p Place) Text() string {
 		p.Table.describe(p.Chain, p.Rule)
 		if text = p.Rule.Text; p.Rule.Target.Queued {
 			text += " (no program reads the queue)"
+		} else if p.Rule.Target.SetsHops {
+			text += " (what is forwarded has no hop left)"
 		}
 	case p.Table.IsIptables():
 		text = command + " -t " + p.Table.Name + " -P " + p.Chain.Name + " DROP"
@@ -491,7 +493,7 @@ func Judge(tables []*Table, p *Packet, hooks ...string) Judgement {
 				first.Conn = ConnInvalid
 				one = &first
 			}
-			j := &judge{table: c.Table, packet: one, left: map[*Chain]bool{}}
+			j := &judge{table: c.Table, hook: hook, packet: one, left: map[*Chain]bool{}}
 			if j.chain(c.Chain, way{}) {
 				j.decide(c.Chain, nil, map[string]Kind{"drop": Drop}[c.Policy], way{})
 			}
@@ -543,6 +545,7 @@ func beforeConntrack(hook string, priority int32) bool {
 // judge takes a packet through the chains of one table.
 type judge struct {
 	table  *Table
+	hook   string
 	packet *Packet
 	drops  []Place
 	passes bool
@@ -597,6 +600,9 @@ func (j *judge) rule(c *Chain, r *Rule, by way) (goes, comes bool) {
 	switch kind := t.Kind; {
 	case t.Queued:
 		return j.queue(c, r, by)
+	case t.SetsHops && t.Hops <= 1 && j.hook == "prerouting" && !j.packet.ToLocal: // ip_forward drops it
+		j.decide(c, r, Drop, by)
+		return false, false
 	case kind == Accept || kind == Drop:
 		j.decide(c, r, kind, by)
 		return false, false
