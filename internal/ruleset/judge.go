@@ -423,6 +423,8 @@ type Place struct {
 	// Named is true where the rule, or one that leads to it, is about where packets come from, Limits
 	// where one of them, or one before that accepts, is about how many there are.
 	Named, Limits bool
+	// Early is true where it is before the translation of destinations.
+	Early bool
 }
 
 // Counted returns what the place counted so far; false if it does not count.
@@ -498,6 +500,9 @@ func Judge(tables []*Table, p *Packet, hooks ...string) Judgement {
 				j.decide(c.Chain, nil, map[string]Kind{"drop": Drop}[c.Policy], way{})
 			}
 			p.marks = one.marks
+			for i := range j.drops {
+				j.drops[i].Early = beforeDNAT(hook, c.Priority)
+			}
 			all.Drops = append(all.Drops, j.drops...)
 			if !j.passes {
 				all.Passes = false
