@@ -458,7 +458,7 @@ func vanished(rec *snapshot.Recording, rule int, packets uint64, entries int64) 
 			}
 		case filter != nil && !filter.Passes:
 			f.cause = "filters drop them: " + placesOf(filter.Drops)
-		case filter != nil && len(filter.Drops) > 0:
+		case filter != nil && slices.ContainsFunc(filter.Drops, func(d snapshot.RulePlace) bool { return !d.Early }):
 			return f, false
 		case t.Listening != nil && !*t.Listening:
 			f.cause = "nothing listens on the port of this host that they lead to, so that they are refused"

@@ -381,6 +381,19 @@ func (w *ways) explainAnswers(protocol string, given netip.Addr) (cause string) 
 // servedNames are the services that hosts of a network ask their gateway for.
 var servedNames = map[uint16]string{53: "DNS", 67: "DHCP", 123: "NTP"}
 
+// meant reports whether a network is meant to be answered: a rule for the port is in the way of what hosts
+// do ask for, or nobody but this host reaches a program that is there for networks. Of other programs lists of
+// who may ask are usual, and what a policy drops is mostly something else.
+func (w *ways) meant(way *snapshot.Way, l *filterLoss) bool {
+	switch way.Port {
+	case 53, 67:
+		return l.all(isPort) || !way.Elsewhere
+	case 123:
+		return l.all(isPort)
+	}
+	return l.all(isPort) && !slices.ContainsFunc(l.places, func(p snapshot.RulePlace) bool { return p.Named })
+}
+
 // checkServedFiltered: a program listens for a network behind this host, and rules drop what the network
 // sends to it.
 func (w *ways) checkServedFiltered() (*Finding, Check) {
@@ -388,7 +401,7 @@ func (w *ways) checkServedFiltered() (*Finding, Check) {
 	var names []string
 	for _, way := range w.of(snapshot.WayServed) {
 		l := w.lossOf([]*snapshot.Way{way}, firstFilter)
-		if l.packets < fewestLost || !l.all(isPort) && way.Elsewhere {
+		if l.packets < fewestLost || !w.meant(way, &l) {
 			continue
 		}
 		if f == nil {
@@ -555,12 +568,12 @@ func (w *ways) errorsFinding(l filterLoss) (*Finding, Check) {
 	return f, Check{Why: "filters drop the ICMP errors of connections"}
 }
 
-// withChance adds to what drops later packets what drops first ones by chance.
+// withChance adds to what drops later packets what drops some of the first ones.
 func withChance(later, first *snapshot.Filter) *snapshot.Filter {
 	both := *later
 	if first != nil {
 		for _, d := range first.Drops {
-			if d.Random {
+			if d.Part && !d.Unsure {
 				both.Drops = append(slices.Clip(both.Drops), d)
 			}
 		}

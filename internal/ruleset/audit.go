@@ -248,7 +248,7 @@ func (t *translation) shadowed() bool {
 
 // Recorded is the form of bundles.
 func (p Place) Recorded() snapshot.RulePlace {
-	s := snapshot.RulePlace{Text: p.Text(), Owner: p.Owner(), Unsure: p.Doubt&DoubtPacket != 0, Part: p.Doubt&DoubtPart != 0, Named: p.Named, Limits: p.Limits}
+	s := snapshot.RulePlace{Text: p.Text(), Owner: p.Owner(), Unsure: p.Doubt&DoubtPacket != 0, Part: p.Doubt&DoubtPart != 0, Named: p.Named, Limits: p.Limits, Early: p.Early}
 	if p.Rule != nil {
 		s.Handle, s.Rejects = p.Rule.Handle, p.Rule.Target.Rejects
 		s.Random, s.ForPort = p.Rule.Match.Random, len(p.Rule.Match.Ports) > 0

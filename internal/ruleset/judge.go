@@ -423,6 +423,8 @@ type Place struct {
 	// Named is true where the rule, or one that leads to it, is about where packets come from, Limits
 	// where one of them, or one before that accepts, is about how many there are.
 	Named, Limits bool
+	// Early is true where it is before the translation of destinations.
+	Early bool
 }
 
 // Counted returns what the place counted so far; false if it does not count.
@@ -442,6 +444,8 @@ func (p Place) Text() string {
 		p.Table.describe(p.Chain, p.Rule)
 		if text = p.Rule.Text; p.Rule.Target.Queued {
 			text += " (no program reads the queue)"
+		} else if p.Rule.Target.SetsHops {
+			text += " (what is forwarded has no hop left)"
 		}
 	case p.Table.IsIptables():
 		text = command + " -t " + p.Table.Name + " -P " + p.Chain.Name + " DROP"
@@ -491,11 +495,14 @@ func Judge(tables []*Table, p *Packet, hooks ...string) Judgement {
 				first.Conn = ConnInvalid
 				one = &first
 			}
-			j := &judge{table: c.Table, packet: one, left: map[*Chain]bool{}}
+			j := &judge{table: c.Table, hook: hook, packet: one, left: map[*Chain]bool{}}
 			if j.chain(c.Chain, way{}) {
 				j.decide(c.Chain, nil, map[string]Kind{"drop": Drop}[c.Policy], way{})
 			}
 			p.marks = one.marks
+			for i := range j.drops {
+				j.drops[i].Early = beforeDNAT(hook, c.Priority)
+			}
 			all.Drops = append(all.Drops, j.drops...)
 			if !j.passes {
 				all.Passes = false
@@ -543,6 +550,7 @@ func beforeConntrack(hook string, priority int32) bool {
 // judge takes a packet through the chains of one table.
 type judge struct {
 	table  *Table
+	hook   string
 	packet *Packet
 	drops  []Place
 	passes bool
@@ -597,6 +605,9 @@ func (j *judge) rule(c *Chain, r *Rule, by way) (goes, comes bool) {
 	switch kind := t.Kind; {
 	case t.Queued:
 		return j.queue(c, r, by)
+	case t.SetsHops && t.Hops <= 1 && j.hook == "prerouting" && !j.packet.ToLocal: // ip_forward drops it
+		j.decide(c, r, Drop, by)
+		return false, false
 	case kind == Accept || kind == Drop:
 		j.decide(c, r, kind, by)
 		return false, false

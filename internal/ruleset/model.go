@@ -163,6 +163,9 @@ type Target struct {
 	Zone, AnswerZone uint16
 	// Rejects is true of a Drop that answers.
 	Rejects bool
+	// Hops is how many hops a packet may take from here on, if SetsHops.
+	Hops     uint8
+	SetsHops bool
 	// Queue are the numbers of the queues that a program decides on packets of, with Queued; Bypass is
 	// true where they pass without one.
 	Queue          nat.Ports

@@ -57,7 +57,7 @@ func (m *Match) otherXT(name string, revision uint32, data []byte, ip6 bool) {
 	case name == "statistic" && len(data) >= 2:
 		m.parts("-m statistic --mode " + map[bool]string{true: "random", false: "nth"}[binary.NativeEndian.Uint16(data) == random])
 		m.Random = true
-	case slices.Contains([]string{"ttl", "hl", "dscp", "tos", "ecn", "tcpmss"}, name):
+	case slices.Contains([]string{"ttl", "hl", "dscp", "tos", "ecn", "tcpmss", "string", "u32"}, name):
 		m.parts(name)
 	case slices.Contains([]string{"limit", "hashlimit", "connlimit", "quota"}, name):
 		m.parts(name)
@@ -167,7 +167,7 @@ func (m *Match) bothPorts(data []byte, inverted byte, plain bool) {
 		}
 	}
 	if !plain {
-		m.unknown("")
+		m.parts("--tcp-option")
 	}
 }
 
@@ -235,6 +235,8 @@ func (r *Rule) target(name string, revision uint32, data []byte, ip6 bool) {
 		t.translation(name, revision, data, ip6, &r.Match)
 	case name == "REJECT":
 		t.Kind, t.Rejects = Drop, true
+	case (name == "TTL" || name == "HL") && len(data) >= 2 && data[0] == 0: // IPT_TTL_SET
+		t.hops(data[1], map[bool]string{false: "TTL --ttl-set %d", true: "HL --hl-set %d"}[ip6])
 	case name == "NFQUEUE" && len(data) >= 2:
 		t.queueXT(revision, data)
 	case name == "MARK" || name == "CONNMARK":
@@ -253,6 +255,11 @@ func (r *Rule) target(name string, revision uint32, data []byte, ip6 bool) {
 	case name == "TCPMSS" && number != 0:
 		t.Kind, t.Bytes = MSS, number
 	}
+}
+
+// hops sets how many hops a packet may still take.
+func (t *Target) hops(n uint8, words string) {
+	t.Hops, t.SetsHops, t.Name = n, true, fmt.Sprintf(words, n)
 }
 
 // queueXT reads struct xt_NFQ_info and its later forms: the first queue, how many, flags.

@@ -270,6 +270,8 @@ type RulePlace struct {
 	Limits  bool `json:"limits,omitempty"`
 	Named   bool `json:"named,omitempty"`
 	ForPort bool `json:"for_port,omitempty"`
+	// Early is true where it sees packets before their destination is translated.
+	Early bool `json:"early,omitempty"`
 }
 
 // States of a neighbour without a link-layer address: it is being asked for, or did not

@@ -90,6 +90,11 @@ func TestConditionsIptables(t *testing.T) {
 			{"-t raw -A PREROUTING -p tcp --dport 80 -j DROP", "drops"},
 			{"-t raw -A PREROUTING -p tcp --dport 8080 -j DROP", "passes"},
 			{"-t mangle -A POSTROUTING -p tcp --dport 8080 -j DROP", "drops"},
+			{"-t mangle -A PREROUTING -p tcp --dport 80 -j TTL --ttl-set 1", "drops"},
+			{"-t mangle -A PREROUTING -p tcp --dport 80 -j TTL --ttl-set 64", "passes"},
+			{"-t mangle -A POSTROUTING -p tcp --dport 8080 -j TTL --ttl-set 1", "passes"},
+			{"-A FORWARD -p tcp --tcp-option 8 -j DROP", "part passes"},
+			{"-A FORWARD -p tcp -m string --string GET --algo bm -j DROP", "part passes"},
 			{"-A FORWARD -p icmp -j DROP", "passes"},
 			{"-A FORWARD -p tcp --tcp-flags ALL ACK -j DROP", "passes"},
 		} {
