@@ -75,7 +75,7 @@ func askLinks() (*snapshot.Links, error) {
 }
 
 func linkOf(a *netlink.LinkAttrs) snapshot.Link {
-	l := snapshot.Link{Name: a.Name}
+	l := snapshot.Link{Name: a.Name, MTU: a.MTU}
 	if s := a.Statistics; s != nil {
 		l.RXPackets, l.RXDropped, l.RXErrors, l.RXMissed = s.RxPackets, s.RxDropped, s.RxErrors, s.RxMissedErrors
 		l.TXPackets, l.TXDropped, l.TXErrors = s.TxPackets, s.TxDropped, s.TxErrors

@@ -61,10 +61,19 @@ func helperFinding(rec *snapshot.Recording, c *snapshot.Control) *Finding {
 	if c.DNAT {
 		name += " -> " + c.Target.String()
 	}
-	f := worded("helper-missing "+c.Helper, []Evidence{
+	var f *Finding
+	switch c.Helper {
+	case "tftp":
+		f = worded("helper-missing tftp", nil, nil, name)
+	case "pptp":
+		f = worded("helper-missing pptp", nil, nil, name)
+	default:
+		f = worded("helper-missing ftp", nil, nil, name)
+	}
+	f.Evidence = []Evidence{
 		{What: "control connections, " + name, Value: c.Connections, Source: "connection table"},
 		{What: "of them with a helper", Value: c.Helped, Source: "connection table"},
-	}, nil, name)
+	}
 	port := c.Service.Port()
 	f.Remedies = []Remedy{advice("helper-add", c.Helper, c.Protocol, port, where(rec))}
 	if c.Helper == "ftp" {

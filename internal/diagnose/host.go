@@ -22,6 +22,8 @@ type hostFault struct {
 	// each, where set, makes the signs of each interface or queue; the one with the largest share
 	// is reported.
 	each func(*snapshot.Recording) []sign
+	// variants end the names of the texts of each and also.
+	variants []string
 	// also, where set, finds the fault where no counter shows it, and sets the sign.
 	also func(*hostGrowth) bool
 	// log matches the lines that show the fault without a counter, too.
@@ -189,7 +191,7 @@ func (h *hostFault) check(rec *snapshot.Recording) (*Finding, Check) {
 	case len(g.known) == 0:
 		return unknown(g.missing())
 	case !shown:
-		return passed(strings.Join(g.known, ", ") + map[bool]string{true: " has no line of it"}[len(h.signs) == 0])
+		return passed(strings.Join(g.known, ", ") + map[bool]string{true: " has no line of it"}[h.each == nil && len(h.signs) == 0])
 	}
 	share := "all"
 	if len(g.sign.of) > 0 {
@@ -343,6 +345,9 @@ func (g *hostGrowth) missing() string {
 	why := cmp.Or(last.PartError(g.part), first.PartError(g.part))
 	if g.log != nil && why == "" {
 		why = cmp.Or(last.PartError("kernel_log"), first.PartError("kernel_log"), "the kernel log was not read")
+	}
+	if why == "" && g.each != nil {
+		why = "interfaces and their queues were not recorded twice: a bundle of an older natkit"
 	}
 	if why == "" && len(g.signs) > 0 {
 		why = "this kernel does not count " + g.signs[0].counter + ", or it was not recorded"

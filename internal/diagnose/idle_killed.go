@@ -65,7 +65,7 @@ func (x *expired) killed(rec *snapshot.Recording) *Finding {
 		return nil
 	}
 	invalid, counts := rec.Last().ConntrackStat.Delta(rec.First().ConntrackStat, "invalid")
-	f := x.finding(rec, "idle-killed", name, timeout, keepsAtLeast)
+	f := x.finding(rec, worded("idle-killed", nil, nil, units.Count(x.Entries), timeout), name, timeout, keepsAtLeast)
 	if counts {
 		f.Evidence = append(f.Evidence, Evidence{What: "packets that fit no known connection (INVALID)", Value: int64(invalid), Unit: fmt.Sprintf("in %.1f s", rec.Seconds()), Source: "conntrack -S"})
 	}
@@ -99,14 +99,14 @@ func (x *expired) late(rec *snapshot.Recording) *Finding {
 	if x.Entries < fewestExpired || timeout == 0 || timeout >= slowAnswer || !counts || 2*int64(orphans) < x.Entries {
 		return nil
 	}
-	f := x.finding(rec, "idle-killed udp", snapshot.TimeoutOf("udp/unreplied"), timeout, 30)
+	f := x.finding(rec, worded("idle-killed udp", nil, nil, units.Count(x.Entries), timeout), snapshot.TimeoutOf("udp/unreplied"), timeout, 30)
 	f.Evidence = append(f.Evidence, Evidence{What: "datagrams to ports of this host without a socket", Value: int64(orphans), Unit: fmt.Sprintf("in %.1f s", rec.Seconds()), Source: snmpSource})
 	return f
 }
 
-func (x *expired) finding(rec *snapshot.Recording, text, name string, timeout uint32, enough int) *Finding {
+func (x *expired) finding(rec *snapshot.Recording, f *Finding, name string, timeout uint32, enough int) *Finding {
 	var services []string
-	f := worded(text, []Evidence{{What: name, Value: int64(timeout), Unit: "s", Source: "sysctl"}}, nil, units.Count(x.Entries), timeout)
+	f.Evidence = []Evidence{{What: name, Value: int64(timeout), Unit: "s", Source: "sysctl"}}
 	for _, s := range x.services[:min(len(x.services), mostListed)] {
 		if s.Entries == 0 {
 			continue

@@ -29,11 +29,11 @@ func lossFaults() []hostFault {
 	return []hostFault{
 		{
 			id: "qdisc-drops", title: "queues or filters of tc drop packets", part: snapshot.PartLinks,
-			each: queueSigns, also: (*hostGrowth).waits, refine: (*hostGrowth).queue,
+			each: queueSigns, also: (*hostGrowth).waits, variants: []string{"", " queue", " filter", " waits"}, refine: (*hostGrowth).queue,
 		},
 		{
 			id: "interface-drops", title: "an interface loses packets", part: snapshot.PartLinks,
-			each: interfaceSigns, refine: (*hostGrowth).device,
+			each: interfaceSigns, variants: []string{"", " errors", " sent"}, refine: (*hostGrowth).device,
 		},
 		{
 			id: "ipsec-drops", title: "IPsec policies drop packets", part: snapshot.PartTCP,
@@ -76,7 +76,7 @@ func lossFaults() []hostFault {
 		},
 		{
 			id: "ct-invalid", title: "packets that connection tracking takes for INVALID", part: snapshot.PartStat,
-			signs:    []sign{{counter: "conntrack invalid", of: forwarded, fewest: 10, share: 0.1}}, // nf_conntrack_in
+			signs:    []sign{{counter: "conntrack invalid", of: forwarded, fewest: 10, share: 0.03}}, // nf_conntrack_in
 			settings: []string{snapshot.BeLiberal, snapshot.Loose, snapshot.Checksum, snapshot.LogInvalid},
 			advice:   []string{"invalid-log"}, refine: (*hostGrowth).invalid,
 		},
@@ -98,11 +98,13 @@ func queueSigns(rec *snapshot.Recording) (signs []sign) {
 		}
 		switch {
 		case q.Filtering():
-			s.variant, s.share, s.within = " filter", 0, true
+			s.variant, s.share, s.within = " filter", filtersHarm(rec, q, failing), true
 		case q.Kind == "netem" || q.Kind == "blackhole" || q.Kind == "plug":
 			s.critical = 0.1
 		case !failing:
-			s.fewest, s.share = 10, shapingShare
+			s.fewest, s.share, s.variant = 10, shapingShare, " queue"
+		default:
+			s.variant = " queue"
 		}
 		if signs = append(signs, s); len(signs) == mostListed {
 			break
@@ -117,7 +119,7 @@ func servicesFail(rec *snapshot.Recording) bool {
 	return f != nil && f.Severity >= Warning
 }
 
-// queue leaves alone what filters drop on purpose, as far as is known, and names the filters.
+// queue adds what is known of the queue, and names the filters.
 func (g *hostGrowth) queue() string {
 	q := g.queueOf(g.rec.Last().Links)
 	if g.sign.counter == "" {
@@ -130,16 +132,11 @@ func (g *hostGrowth) queue() string {
 		g.advise("qdisc-change", q.Interface, where(g.rec))
 		return ""
 	}
-	why := "filters may drop on purpose, and nothing of what is translated fails"
 	for i := range q.Filters {
 		f := &q.Filters[i]
-		hit := g.published(f)
-		if hit != nil {
-			g.found.Title += ": " + ruleName(hit)
-			g.found.Severity, why = Critical, ""
-		}
-		if !f.Known && g.share >= filterShare {
-			why = ""
+		if r := publishedBy(g.rec, f); r != nil {
+			g.found.Title += ": " + ruleName(r)
+			g.found.Severity = Critical
 		}
 		e := Evidence{What: "filter on " + q.Interface, Value: f.Text, Source: "tc -s filter"}
 		if f.Counted {
@@ -147,12 +144,28 @@ func (g *hostGrowth) queue() string {
 		}
 		g.found.Evidence = append(g.found.Evidence, e)
 	}
-	if why != "" && servicesFail(g.rec) && g.share >= lossShare {
-		why = ""
-	}
 	g.advise("filter-see", q.Interface, where(g.rec))
 	g.advise("filter-delete", q.Interface, where(g.rec))
-	return why
+	return ""
+}
+
+// filtersHarm returns the share from which what filters drop is a fault: they may be meant to, as a block list
+// or against noise, and then no share is.
+func filtersHarm(rec *snapshot.Recording, q *snapshot.Queue, failing bool) float64 {
+	const never = 2
+	share := map[bool]float64{true: lossShare, false: never}[failing]
+	if len(q.Filters) == 0 {
+		share = min(share, filterShare)
+	}
+	for i := range q.Filters {
+		switch f := &q.Filters[i]; {
+		case publishedBy(rec, f) != nil:
+			return 0
+		case !f.Known:
+			share = min(share, filterShare)
+		}
+	}
+	return share
 }
 
 // waits reports whether a queue holds packets back for so long that they come too late: what is in it is
@@ -171,7 +184,7 @@ func (g *hostGrowth) waits() bool {
 		}
 		rate := float64(q.Bytes-before.Bytes) / g.rec.Seconds()
 		if float64(q.Waiting) > rate*longestWait {
-			g.known = append(g.known, fmt.Sprintf("%s wait in %s", units.Bytes(q.Waiting), q))
+			g.known = []string{fmt.Sprintf("%s wait in %s", units.Bytes(q.Waiting), q)}
 			return true
 		}
 	}
@@ -188,10 +201,10 @@ func (g *hostGrowth) queueOf(l *snapshot.Links) *snapshot.Queue {
 	return &l.Queues[i]
 }
 
-// published is a rule that translates what a filter drops: packets to its port, or the answers to them;
+// publishedBy is a rule that translates what a filter drops: packets to its port, or the answers to them;
 // nil where the filter is not known to drop such ones, or dropped none.
-func (g *hostGrowth) published(f *snapshot.QueueFilter) *snapshot.NATRule {
-	rules := g.rec.Last().NATRules
+func publishedBy(rec *snapshot.Recording, f *snapshot.QueueFilter) *snapshot.NATRule {
+	rules := rec.Last().NATRules
 	if rules == nil || !f.Known || f.Counted && f.Dropped == 0 {
 		return nil
 	}
@@ -200,10 +213,9 @@ func (g *hostGrowth) published(f *snapshot.QueueFilter) *snapshot.NATRule {
 		if r.TranslatesSource() || f.Protocol != "" && r.Protocol != "" && f.Protocol != r.Protocol {
 			continue
 		}
-		ports := []uint16{f.DestinationPort, f.SourcePort}
 		if f.DestinationPort != 0 && (f.DestinationPort == r.DestinationPort || f.DestinationPort == r.FirstPort) ||
 			f.SourcePort != 0 && (f.SourcePort == r.FirstPort || f.SourcePort == r.DestinationPort) ||
-			ports[0]+ports[1] == 0 && !narrow(f) {
+			f.DestinationPort == 0 && f.SourcePort == 0 && !narrow(f) {
 			return r
 		}
 	}
@@ -253,7 +265,7 @@ func interfaceSigns(rec *snapshot.Recording) (signs []sign) {
 
 // device adds the program that may drop before anything else sees the packets.
 func (g *hostGrowth) device() string {
-	g.addXDP(g.sign.place)
+	g.addLink(g.sign.place)
 	g.passing()
 	g.advise("interface-see", g.sign.place, where(g.rec))
 	g.advise("interface-mtu", g.sign.place, where(g.rec))
@@ -276,9 +288,14 @@ func (g *hostGrowth) passing() {
 	}
 }
 
-func (g *hostGrowth) addXDP(name string) {
+// addLink adds what of an interface may explain it: a program that may drop, and its MTU.
+func (g *hostGrowth) addLink(name string) {
 	for _, l := range g.rec.Last().Links.All {
-		if l.Name == name && l.XDPProgram != 0 {
+		if l.Name != name {
+			continue
+		}
+		g.add("MTU of "+name, int64(l.MTU), "bytes", "ip link")
+		if l.XDPProgram != 0 {
 			g.add("XDP program on "+name+", which may drop", int64(l.XDPProgram), "(bpftool prog show id)", "ip link")
 		}
 	}

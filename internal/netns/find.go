@@ -97,9 +97,13 @@ func (f Found) Open() (h *Handle, err error) {
 }
 
 // OfHost reports whether the calling thread is in the network namespace of the first process that
-// is seen here, such as the host's: who works there works for all of the others.
-func OfHost() bool {
+// is seen here, such as the host's: who works there works for all of the others. The error is why that is not
+// known, as where /proc shows no processes of others (hidepid), or without CAP_SYS_PTRACE.
+func OfHost() (bool, error) {
 	first, err := os.Readlink("/proc/1/ns/net")
-	own, ownErr := os.Readlink("/proc/thread-self/ns/net")
-	return err == nil && ownErr == nil && first == own
+	if err != nil {
+		return false, fmt.Errorf("find out whether this is the host's network namespace: %w", Denied(err, Ptrace))
+	}
+	own, err := os.Readlink("/proc/thread-self/ns/net")
+	return err == nil && first == own, err
 }

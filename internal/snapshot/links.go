@@ -23,6 +23,7 @@ type Links struct {
 // Link is an interface with its counters (struct rtnl_link_stats64).
 type Link struct {
 	Name       string `json:"name"`
+	MTU        int    `json:"mtu"`
 	RXPackets  uint64 `json:"rx_packets"`
 	RXDropped  uint64 `json:"rx_dropped_packets"`
 	RXErrors   uint64 `json:"rx_errors_packets"`
