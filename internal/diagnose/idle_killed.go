@@ -3,6 +3,7 @@ package diagnose
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
@@ -61,6 +62,9 @@ func forgotten(all []snapshot.Expired, protocol string) (x expired) {
 func (x *expired) killed(rec *snapshot.Recording) *Finding {
 	name := snapshot.TimeoutOf("tcp/ESTABLISHED")
 	timeout := rec.Last().Sysctls.ClassTimeout("tcp/ESTABLISHED")
+	if left := x.longest(); left > 0 && left < timeout/2 {
+		name, timeout = "timeout that a rule sets (CT --timeout, ct timeout)", left+1
+	}
 	if x.Entries < fewestExpired || timeout == 0 || timeout >= keepsAtLeast {
 		return nil
 	}
@@ -80,6 +84,14 @@ func (x *expired) killed(rec *snapshot.Recording) *Finding {
 		return nil
 	}
 	return f
+}
+
+// longest is what entries had left at most to the service of which most were forgotten: the timeout, about.
+func (x *expired) longest() uint32 {
+	if len(x.services) == 0 || x.services[0].Entries < fewestExpired {
+		return 0
+	}
+	return x.services[0].LongestLeft
 }
 
 // refusesInvalid reports whether rules dropped packets that are INVALID.
@@ -115,6 +127,11 @@ func (x *expired) finding(rec *snapshot.Recording, f *Finding, name string, time
 		f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("connections to %s %s that were forgotten", s.Protocol, s.Service), Value: s.Entries, Source: "connection table"})
 	}
 	f.Title += ": " + firstOf(services)
+	if !strings.HasPrefix(name, "net.") {
+		f.Evidence[0].Source = "what entries have left at most"
+		f.Remedies = []Remedy{advice("idle-rule", enough, where(rec)), advice("idle-keepalive", timeout)}
+		return f
+	}
 	f.Remedies = []Remedy{advice("idle-raise", name, enough, where(rec)), advice("idle-keepalive", timeout)}
 	return f
 }

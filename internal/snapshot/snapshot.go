@@ -431,6 +431,9 @@ type Expired struct {
 	// Entries are gone, Revived were made anew by a later packet from the same port.
 	Entries int64 `json:"entries"`
 	Revived int64 `json:"revived,omitempty"`
+	// LongestLeft is what the entries of the class to Service had left at most, in seconds: of
+	// many about their timeout, which a rule may have set.
+	LongestLeft uint32 `json:"longest_left_seconds,omitempty"`
 }
 
 // Control is control connections that are translated alike, of a protocol that Helper is for.

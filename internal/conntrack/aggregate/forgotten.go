@@ -25,6 +25,8 @@ type forgotten struct {
 	// waiting are those that had no packet for long, by identity.
 	waiting map[uint64]forgottenEntry
 	found   map[forgottenKey]*snapshot.Expired
+	// longest is what the entries to their services have left at most, in seconds.
+	longest map[forgottenKey]uint32
 }
 
 type forgottenKey struct {
@@ -38,7 +40,7 @@ type forgottenEntry struct {
 }
 
 func newForgotten() forgotten {
-	return forgotten{waiting: map[uint64]forgottenEntry{}, found: map[forgottenKey]*snapshot.Expired{}}
+	return forgotten{waiting: map[uint64]forgottenEntry{}, found: map[forgottenKey]*snapshot.Expired{}, longest: map[forgottenKey]uint32{}}
 }
 
 // first takes an entry of the first dump.
@@ -46,13 +48,22 @@ func (f *forgotten) first(id uint64, e *conntrack.Entry) {
 	c := classOf(e)
 	open := c == class(conntrack.TCPEstablished) || c == classUDPStream || c == classUDPUnreplied
 	if open && e.Timeout < soonExpired && len(f.waiting) < keptForgotten && (e.IsDNAT() || e.IsSNAT()) && e.Status&(conntrack.Offload|conntrack.HWOffload) == 0 {
-		f.waiting[id] = forgottenEntry{e.Timeout, forgottenKey{c, netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort)}}
+		k := forgottenKey{c, netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort)}
+		f.waiting[id] = forgottenEntry{e.Timeout, k}
+		f.longest[k] = max(f.longest[k], e.Timeout)
 	}
 }
 
 // second takes an entry of the second dump. again is whether it is another one than that of the first dump: the
 // tuple expired, and a packet of the same connection, or of the next one, made it anew.
 func (f *forgotten) second(id uint64, e *conntrack.Entry, again bool, gap Gap) {
+	if len(f.longest) == 0 {
+		return
+	}
+	k := forgottenKey{classOf(e), netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort)}
+	if most, known := f.longest[k]; known {
+		f.longest[k] = max(most, e.Timeout)
+	}
 	w, waited := f.waiting[id]
 	if !waited {
 		return
@@ -83,7 +94,8 @@ func (f *forgotten) list(gap Gap) (all []snapshot.Expired) {
 			f.of(w.forgottenKey).Entries++
 		}
 	}
-	for _, x := range f.found {
+	for k, x := range f.found {
+		x.LongestLeft = f.longest[k]
 		all = append(all, *x)
 	}
 	slices.SortFunc(all, func(a, b snapshot.Expired) int {

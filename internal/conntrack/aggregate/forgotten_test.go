@@ -42,7 +42,7 @@ func TestForgotten(t *testing.T) {
 	flows := flowsOf(t,
 		[]conntrack.Entry{open(1, 2), open(2, 3), open(3, 1), open(4, 0), open(5, 40), published(6, conntrack.TCPTimeWait, 2, both)},
 		[]conntrack.Entry{published(2, conntrack.TCPTimeWait, 119, both), open(3, 298), revived})
-	want := []snapshot.Expired{{Class: "tcp/ESTABLISHED", Protocol: "tcp", Service: netip.MustParseAddrPort("203.0.113.1:80"), Entries: 1, Revived: 1}}
+	want := []snapshot.Expired{{Class: "tcp/ESTABLISHED", Protocol: "tcp", Service: netip.MustParseAddrPort("203.0.113.1:80"), Entries: 1, Revived: 1, LongestLeft: 299}}
 	if d := cmp.Diff(want, flows.Expired, addresses); d != "" {
 		t.Error(d)
 	}
