@@ -136,8 +136,10 @@ type treatment struct {
 
 func (d *doctorVerb) run(ctx context.Context, ns *netns.Handle) error {
 	look := collect.RecordOptions{Options: collect.Options{Netns: ns}, For: d.window, Progress: d.env.progress().Show}
-	if ns == nil && netns.OfHost() {
-		look.Others = &collect.SurveyOptions{}
+	if ns == nil {
+		if host, err := netns.OfHost(); host || err != nil {
+			look.Others = &collect.SurveyOptions{Refused: err}
+		}
 	}
 	if d.trace {
 		look.Trace = doctor.Trace(ns)

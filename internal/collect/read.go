@@ -85,6 +85,8 @@ var collectors = []collector{
 	{snapshot.PartTCP, func(o *observation, _ context.Context) (err error) { o.TCP, err = readTCP(o.src); return err }},
 	{"neighbours", (*observation).readNeighbours},
 	{"softnet", (*observation).readSoftnet},
+	{snapshot.PartLinks, (*observation).readLinks},
+	{"ipsec_policies", (*observation).readIPsecPolicies},
 	{"event_listeners", (*observation).readEventListeners},
 	{"accept_queues", (*observation).readAcceptQueues},
 	{snapshot.PartOwnPorts, (*observation).readOwnPorts},
@@ -210,6 +212,7 @@ func readTable(ctx context.Context, src source, maxEntries int, established uint
 func gap(first, second *observation) aggregate.Gap {
 	return aggregate.Gap{
 		Seconds: second.tableAt.Uptime - first.tableEnd.Uptime,
+		Whole:   second.tableAt.Uptime - first.UptimeSeconds,
 		Sysctls: second.Sysctls, Now: second.tableAt.Wall,
 	}
 }

@@ -25,6 +25,8 @@ import (
 type SurveyOptions struct {
 	// Find lists namespaces until then; nil is netns.Find, which lists all.
 	Find func(until time.Time) (found []netns.Found, cut bool, missed error)
+	// Refused, where set, is why it is not known whether other namespaces are to be read: none is.
+	Refused error
 	// Budget is the time for both readings together; 0 means DefaultSurveyBudget.
 	Budget time.Duration
 }
@@ -93,6 +95,11 @@ func (o RecordOptions) startSurvey(ctx context.Context) *survey {
 	find := o.Others.Find
 	if find == nil {
 		find = netns.Find
+	}
+	if o.Others.Refused != nil {
+		s.others.NotBegun = true
+		s.refuse(o.Others.Refused)
+		return s
 	}
 	if _, err := netns.Sysctl(nil, snapshot.ConntrackMax); errors.Is(err, fs.ErrNotExist) {
 		s.others.NotLoaded = true // and is not to be loaded by asking

@@ -18,6 +18,8 @@ const (
 	procNetstat   = "/proc/net/netstat"
 	procSockstat  = "/proc/net/sockstat"
 	procSockstat6 = "/proc/net/sockstat6"
+	procSNMP6     = "/proc/net/snmp6"
+	procXfrm      = "/proc/net/xfrm_stat"
 )
 
 // ReadTCP reads the TCP counters and sockets of one namespace (nil: this one). It takes
@@ -42,6 +44,15 @@ func readTCP(src source) (*snapshot.TCP, error) {
 			return nil, err
 		}
 		maps.Copy(t.Counters, counters)
+	}
+	for _, path := range []string{procSNMP6, procXfrm} {
+		text, err := readText(src, path)
+		if err == nil {
+			err = parseCounterLines(strings.NewReader(text), path, t.Counters)
+		}
+		if err = noneIfAbsent(err); err != nil && !errors.Is(err, errNone) {
+			return nil, err
+		}
 	}
 	sockets, err := readTCPSockets(src)
 	t.Sockets = sockets
@@ -83,6 +94,28 @@ func parseCounters(r io.Reader, path string, groups ...string) (snapshot.Counter
 		return nil, fmt.Errorf("parse %s: no counters of %s in it", path, strings.Join(groups, " and "))
 	}
 	return counters, nil
+}
+
+// parseCounterLines reads a name and its value in each line (snmp6_seq_show_item, net/ipv6/proc.c;
+// xfrm_statistics_seq_show, net/xfrm/xfrm_proc.c): of IPv6 the groups Ip6 and Udp6.
+func parseCounterLines(r io.Reader, path string, to snapshot.Counters) error {
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), "\t")
+		name = strings.TrimSpace(name)
+		if !strings.HasPrefix(name, "Ip6") && !strings.HasPrefix(name, "Udp6") && !strings.HasPrefix(name, "Xfrm") {
+			continue
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(value), 10, 64)
+		if err != nil {
+			return fmt.Errorf("parse %s, %.60s: %w", path, name, err)
+		}
+		to[name] = n
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("parse %s: %w", path, err)
+	}
+	return nil
 }
 
 func addCounters(to snapshot.Counters, group string, names, values []string) error {

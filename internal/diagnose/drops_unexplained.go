@@ -57,6 +57,14 @@ func explained(rec *snapshot.Recording, g dropGroup) bool {
 		return finds(rec, "udp-checksum")
 	case "CPU_BACKLOG":
 		return finds(rec, "softnet-dropped")
+	case "QDISC_DROP", "TC_INGRESS", "TC_EGRESS":
+		return finds(rec, "qdisc-drops")
+	case "XFRM_POLICY":
+		return finds(rec, "ipsec-drops")
+	case "IP_INHDR":
+		return finds(rec, "ttl-expired")
+	case "SOCKET_RCVBUFF", "SOCKET_BACKLOG", "PROTO_MEM":
+		return finds(rec, "socket-overflow")
 	case "NEIGH_CREATEFAIL":
 		return finds(rec, "neighbour-table-full")
 	case "TCP_RFC7323_TW_PAWS":

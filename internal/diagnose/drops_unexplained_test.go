@@ -44,6 +44,9 @@ func TestTexts(t *testing.T) {
 		for _, s := range h.signs {
 			asked[h.id+s.variant], asked["raise "+s.raised] = true, true
 		}
+		for _, variant := range h.variants {
+			asked[h.id+variant] = true
+		}
 		if h.log != nil {
 			asked[h.id+" log"] = true
 		}

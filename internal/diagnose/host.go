@@ -19,6 +19,13 @@ import (
 type hostFault struct {
 	id, title string
 	signs     []sign
+	// each, where set, makes the signs of each interface or queue; the one with the largest share
+	// is reported.
+	each func(*snapshot.Recording) []sign
+	// variants end the names of the texts of each and also.
+	variants []string
+	// also, where set, finds the fault where no counter shows it, and sets the sign.
+	also func(*hostGrowth) bool
 	// log matches the lines that show the fault without a counter, too.
 	log *regexp.Regexp
 	// part is the part of the snapshot that the counters come from.
@@ -38,12 +45,16 @@ type sign struct {
 	of      []string
 	fewest  uint64
 	share   float64
+	// within is true where what of counts has what was lost in it.
+	within bool
 	// critical is the share from which the finding is Critical; 0 for never.
 	critical float64
 	// variant ends the name of the texts.
 	variant string
 	// raised is the limit of the whole machine that natkit may double; empty for none.
 	raised string
+	// place is the interface or queue of a sign that there is one of for each.
+	place string
 }
 
 // Names of what is counted elsewhere than in the files of /proc/net that nstat reads.
@@ -69,7 +80,7 @@ const (
 // hostFaults returns all there are. The shares leave out what healthy hosts count: a scan, a burst,
 // a damaged packet now and then.
 func hostFaults() []hostFault {
-	return []hostFault{
+	return append(lossFaults(), []hostFault{
 		{
 			id: "listen-overflow", title: "programs of this host accept connections too slowly", part: snapshot.PartTCP,
 			signs: []sign{
@@ -131,7 +142,7 @@ func hostFaults() []hostFault {
 			log:    stuckCPU,
 			advice: []string{"lockup-kernel", "lockup-buckets"}, refine: (*hostGrowth).lockup,
 		},
-	}
+	}...)
 }
 
 // Lines of the kernel log, with the functions that write them.
@@ -169,7 +180,7 @@ type hostGrowth struct {
 // check finds the first sign of the fault.
 func (h *hostFault) check(rec *snapshot.Recording) (*Finding, Check) {
 	g := &hostGrowth{hostFault: h, rec: rec}
-	shown := slices.ContainsFunc(h.signs, g.shows)
+	shown := slices.ContainsFunc(h.signs, g.shows) || h.each != nil && g.showsWorst(h.each(rec)) || h.also != nil && h.also(g)
 	if !shown && h.log != nil && logRead(rec) {
 		g.known = append(g.known, "the kernel log")
 		if g.lines = newLines(rec, h.log); len(g.lines) > 0 {
@@ -180,13 +191,13 @@ func (h *hostFault) check(rec *snapshot.Recording) (*Finding, Check) {
 	case len(g.known) == 0:
 		return unknown(g.missing())
 	case !shown:
-		return passed(strings.Join(g.known, ", ") + map[bool]string{true: " has no line of it"}[len(h.signs) == 0])
+		return passed(strings.Join(g.known, ", ") + map[bool]string{true: " has no line of it"}[h.each == nil && len(h.signs) == 0])
 	}
 	share := "all"
 	if len(g.sign.of) > 0 {
 		share = units.Percent(g.share)
 	}
-	g.found = worded(h.id+g.sign.variant, g.evidence(), nil, units.Count(g.n), share)
+	g.found = worded(h.id+g.sign.variant, g.evidence(), nil, units.Count(g.n), share, g.sign.place)
 	if g.sign.critical > 0 && g.share >= g.sign.critical {
 		g.found.Severity = Critical
 	}
@@ -213,6 +224,9 @@ func (g *hostGrowth) shows(s sign) bool {
 		well, _ := hostDelta(g.rec, name)
 		all += well
 	}
+	if s.within {
+		all -= n
+	}
 	text := fmt.Sprintf("%s grew by %s", s.counter, units.Count(n))
 	share := float64(n) / float64(max(1, all))
 	if n > 0 && len(s.of) > 0 {
@@ -221,6 +235,25 @@ func (g *hostGrowth) shows(s sign) bool {
 	g.known = append(g.known, text)
 	g.sign, g.n, g.share = s, n, share
 	return n >= s.fewest && share >= s.share
+}
+
+// showsWorst keeps what the sign with the largest share says, of those that are shown.
+func (g *hostGrowth) showsWorst(signs []sign) (shown bool) {
+	worst := *g
+	for _, s := range signs {
+		one := hostGrowth{hostFault: g.hostFault, rec: g.rec}
+		if is := one.shows(s); is && (!shown || one.share > worst.share) {
+			worst.sign, worst.n, worst.share, shown = one.sign, one.n, one.share, true
+			worst.known = append(one.known, worst.known...)
+		} else if len(worst.known) < mostShown {
+			worst.known = append(worst.known, one.known...)
+		}
+	}
+	*g = worst
+	if len(g.known) == 0 && g.rec.First().Links != nil && g.rec.Last().Links != nil {
+		g.known = []string{"none of the interfaces and queues lost a packet"}
+	}
+	return shown
 }
 
 // hostDelta returns how much a counter grew; false where the kernel does not have it, or it was
@@ -249,6 +282,17 @@ func hostDelta(rec *snapshot.Recording, name string) (uint64, bool) {
 			return 0, false
 		}
 		return now.TableFulls - before.TableFulls, true
+	}
+	switch kind, counter, _ := strings.Cut(name, " "); kind {
+	case "conntrack":
+		return last.ConntrackStat.Delta(first.ConntrackStat, counter)
+	case "dev", "qdisc":
+		if first.Links == nil || last.Links == nil {
+			return 0, false
+		}
+		now, known := last.Links.Counter(name)
+		before, knownBefore := first.Links.Counter(name)
+		return now - before, known && knownBefore && now >= before
 	}
 	if first.TCP == nil || last.TCP == nil {
 		return 0, false
@@ -302,6 +346,9 @@ func (g *hostGrowth) missing() string {
 	if g.log != nil && why == "" {
 		why = cmp.Or(last.PartError("kernel_log"), first.PartError("kernel_log"), "the kernel log was not read")
 	}
+	if why == "" && g.each != nil {
+		why = "interfaces and their queues were not recorded twice: a bundle of an older natkit"
+	}
 	if why == "" && len(g.signs) > 0 {
 		why = "this kernel does not count " + g.signs[0].counter + ", or it was not recorded"
 	}
@@ -334,8 +381,18 @@ func sourceOf(counter string) string {
 	switch {
 	case other && strings.HasSuffix(file, "_cache"):
 		return "/proc/net/stat/" + file
+	case file == "dev":
+		return "ip -s link"
+	case file == "qdisc":
+		return "tc -s qdisc"
+	case file == "conntrack":
+		return "conntrack -S"
 	case other:
 		return "/proc/net/" + file
+	case strings.HasPrefix(counter, "Xfrm"):
+		return "/proc/net/xfrm_stat"
+	case strings.HasPrefix(counter, "Ip6"), strings.HasPrefix(counter, "Udp6"):
+		return "/proc/net/snmp6"
 	case strings.HasPrefix(counter, "TcpExt"), strings.HasPrefix(counter, "IpExt"):
 		return netstatSource
 	}

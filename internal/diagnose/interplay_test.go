@@ -64,6 +64,13 @@ func TestRulesTogether(t *testing.T) {
 		{"listen-overflow", "a-program-that-hangs", "listen-overflow"},
 		{"pmtu-blackhole", "a-rule-drops-the-errors", "pmtu-blackhole"},
 		{"tw-overflow", "more-closed-than-the-limit", "tw-overflow"},
+		{"qdisc-drops", "shaping-and-a-service-fails", "service-unanswered qdisc-drops"},
+		{"qdisc-drops", "shaping-under-load", ""},
+		{"ipsec-drops", "a-policy-blocks", "service-unanswered ipsec-drops"},
+		{"ttl-expired", "some-of-the-traffic-and-a-service-fails", "service-unanswered ttl-expired"},
+		{"idle-killed", "and-their-next-packets-are-invalid", "idle-killed"},
+		{"idle-killed", "a-rule-drops-what-is-invalid", "idle-killed"},
+		{"helper-missing", "an-ftp-server-behind-dnat", "helper-missing"},
 	}
 	for _, tc := range tests {
 		t.Run(tc.rule+"/"+tc.name, func(t *testing.T) {

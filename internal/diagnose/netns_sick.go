@@ -132,11 +132,15 @@ func checkOthers(rec *snapshot.Recording) (*Finding, Check) {
 	switch {
 	case o == nil:
 		return nil, Check{State: NotChecked, NotAsked: true, Why: "one network namespace was asked for, or a bundle"}
+	case o.NotBegun:
+		return unknown(o.Error)
 	case len(o.Sick) > 0:
 		return o.finding(), Check{Why: o.String()}
 	case o.NotLoaded:
 		return nil, Check{State: OK, Absent: true, Why: snapshot.NotLoaded}
-	case o.Refused > 0 || o.Unreached > 0 || o.SearchCut || o.Error != "":
+	case o.Refused > 0 || o.Error != "":
+		return unknown(o.String())
+	case o.Unreached > 0 || o.SearchCut:
 		return nil, Check{State: NotChecked, NotAsked: true, Why: o.String()}
 	}
 	return passed(o.String())

@@ -34,6 +34,8 @@ func Rules() []Rule {
 		{"lvs-affinity", "connections bound to a server by entries of former ones", given(readBalancer, (*balancer).checkAffinity)},
 		{"lvs-conn-reuse", "reused client ports delayed, or sent to servers taken out", given(readBalancer, (*balancer).checkConnReuse)},
 		{"udp-stale-blackhole", "UDP kept on an old translation", checkUDPStale},
+		{"idle-killed", "open connections forgotten too soon", checkIdle},
+		{"helper-missing", "protocols that need a helper, without one", checkHelpers},
 		{"dnat-unreachable", "DNAT to an address that cannot be reached", checkDNATUnreachable},
 		{"dnat-filtered", "DNAT that a filter drops", checkDNATFiltered},
 		{"snat-filtered", "what is to be translated, and a filter drops", given(readWays, (*ways).checkSNATFiltered)},

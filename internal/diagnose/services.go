@@ -373,11 +373,11 @@ func vanishedOnes(rec *snapshot.Recording) (all []failing) {
 	for i, packets := range now.Grown(before) {
 		r := &now.Rules[i]
 		soon := float64(packets) * min(1, staysFor(rec, r)/max(rec.Seconds(), 1))
-		entries, births := entriesOf(rec.Flows.Services, r)
+		entries, births, lately := entriesOf(rec.Flows.Services, r)
 		if r.TranslatesSource() || r.Hook != "prerouting" || soon < 1 || births > 0 {
 			continue
 		}
-		if entries > 0 && (soon < fewestVanished || !rec.Flows.Services.NewKnown || r.DestinationPort == 0 || r.LastDestinationPort > r.DestinationPort) {
+		if entries > 0 && (soon-float64(lately) < fewestVanished || !rec.Flows.Services.NewKnown || r.DestinationPort == 0 || r.LastDestinationPort > r.DestinationPort) {
 			continue
 		}
 		if f, is := vanished(rec, i, packets, entries); is {
@@ -387,20 +387,21 @@ func vanishedOnes(rec *snapshot.Recording) (all []failing) {
 	return all
 }
 
-// fewestVanished is how many first packets of a rule that has entries must have come to nothing: a few
-// may come between the reading of its counter and of the table.
+// fewestVanished is how many first packets of a rule that has entries must have come to nothing, beside
+// those of entries that may have begun between the reading of its counter and of the table.
 const fewestVanished = 10
 
-// entriesOf returns how many services have entries that a rule may have made, and how many of these
-// are new.
-func entriesOf(all *snapshot.Services, r *snapshot.NATRule) (entries, births int64) {
+// entriesOf returns how many services have entries that a rule may have made, how many of these entries
+// are new, and how many may have been when the rule's counter was read first.
+func entriesOf(all *snapshot.Services, r *snapshot.NATRule) (entries, births, lately int64) {
 	for i := range all.All {
 		if s := &all.All[i]; mayBe(r, s) {
 			entries++
 			births += s.New
+			lately += s.Lately
 		}
 	}
-	return entries, births
+	return entries, births, lately
 }
 
 // shortestEntry is a little less than how long an entry stays at least after its last packet,

@@ -97,9 +97,22 @@ func (f Found) Open() (h *Handle, err error) {
 }
 
 // OfHost reports whether the calling thread is in the network namespace of the first process that
-// is seen here, such as the host's: who works there works for all of the others.
-func OfHost() bool {
+// is seen here, such as the host's: who works there works for all of the others. Where that process may not be
+// looked at (a security module, hidepid, no CAP_SYS_PTRACE) the initial namespace is the host's; of another one
+// the error is why it is not known.
+func OfHost() (bool, error) {
 	first, err := os.Readlink("/proc/1/ns/net")
-	own, ownErr := os.Readlink("/proc/thread-self/ns/net")
-	return err == nil && ownErr == nil && first == own
+	if err != nil {
+		return ofHost(err, "/proc/thread-self/net/stat/arp_cache")
+	}
+	own, err := os.Readlink("/proc/thread-self/ns/net")
+	return err == nil && first == own, err
+}
+
+// ofHost is true in the initial namespace, the only one with this file (neigh_table_init).
+func ofHost(refused error, onlyInitial string) (bool, error) {
+	if _, err := os.Stat(onlyInitial); err == nil {
+		return true, nil
+	}
+	return false, fmt.Errorf("find out whether this is the host's network namespace: %w", Denied(refused, Ptrace))
 }

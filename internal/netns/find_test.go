@@ -75,3 +75,15 @@ func TestFind(t *testing.T) {
 		t.Errorf("without time %d are found, cut: %v", len(found), cut)
 	}
 }
+
+// TestOfHost: a namespace that was made is not the host's, or, where the first process may not be looked at, that
+// is said.
+func TestOfHost(t *testing.T) {
+	ns := testutil.Namespace(t)
+	testutil.Inside(t, ns, func() error {
+		if is, err := netns.OfHost(); is {
+			t.Errorf("a new namespace is the host's, %v", err)
+		}
+		return nil
+	})
+}

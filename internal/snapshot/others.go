@@ -7,6 +7,9 @@ import "fmt"
 type Survey struct {
 	// NotLoaded is true where no namespace can track connections.
 	NotLoaded bool `json:"not_loaded,omitempty"`
+	// NotBegun is true where it is not known whether this is the host's namespace, and so the one to read
+	// others from: Error is why.
+	NotBegun bool `json:"not_begun,omitempty"`
 	// Found are the namespaces that were found, Examined those of them that were read, Empty
 	// those of these that track no connection.
 	Found    int64 `json:"found"`

@@ -49,6 +49,9 @@ type Service struct {
 	Open     int64 `json:"open"`
 	// New connections began between the two dumps that were compared, whatever became of them.
 	New int64 `json:"new,omitempty"`
+	// Lately are others that had a packet since the earlier snapshot began to be read: some may have
+	// begun between the reading of the rules' counters and the earlier dump.
+	Lately int64 `json:"lately,omitempty"`
 	// Unanswered had no answer, for longer than PatienceSeconds. HalfOpen were answered, and
 	// their client did not go on (SYN_RECV). Waiting are younger.
 	Unanswered int64 `json:"unanswered"`

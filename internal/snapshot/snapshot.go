@@ -38,6 +38,9 @@ type Snapshot struct {
 	Audit         *Audit          `json:"audit,omitempty"`
 	Ways          *Ways           `json:"ways,omitempty"`
 	Softnet       *Softnet        `json:"softnet,omitempty"`
+	Links         *Links          `json:"links,omitempty"`
+	// IPsecPolicies are there where IPsec dropped anything so far, some at most.
+	IPsecPolicies []IPsecPolicy `json:"ipsec_policies,omitempty"`
 	// OwnPorts are the ports that own connections use up.
 	OwnPorts *OwnPorts `json:"own_ports,omitempty"`
 	// AcceptQueues are the TCP listeners with connections that wait for accept(2), the
@@ -171,6 +174,12 @@ type EventListener struct {
 	Inode  uint64 `json:"inode"`
 	// Drops are messages for which the socket's buffer had no room.
 	Drops uint64 `json:"drops_messages"`
+}
+
+// IPsecPolicy is a policy of xfrm in words of ip-xfrm(8); Blocks is true where its action is block.
+type IPsecPolicy struct {
+	Text   string `json:"text"`
+	Blocks bool   `json:"blocks,omitempty"`
 }
 
 // ReversePath is an interface with net.ipv4.conf.*.rp_filter = 1, its own or all's.
@@ -429,6 +438,43 @@ type Flows struct {
 	OneWayKnown bool     `json:"one_way_known,omitempty"`
 	// Services is nil in recordings of a natkit that did not count them.
 	Services *Services `json:"services,omitempty"`
+	// Expired are translated connections that nobody closed and that were forgotten between the dumps, by
+	// their service, the most first, some at most; none where one of the dumps was not complete.
+	Expired []Expired `json:"expired,omitempty"`
+	// Controls are translated control connections of protocols that need a helper. ControlsKnown is
+	// false in recordings of a natkit that did not look for them, or for Expired.
+	Controls      []Control `json:"controls,omitempty"`
+	ControlsKnown bool      `json:"controls_known,omitempty"`
+}
+
+// Expired is connections to a service that had no packet for the whole timeout of their class (as in
+// Flows.PerSecond).
+type Expired struct {
+	Class    string         `json:"class"`
+	Protocol string         `json:"protocol"`
+	Service  netip.AddrPort `json:"service"`
+	// Entries are gone, Revived were made anew by a later packet from the same port.
+	Entries int64 `json:"entries"`
+	Revived int64 `json:"revived,omitempty"`
+	// LongestLeft is what the entries of the class to Service had left at most, in seconds: of
+	// many about their timeout, which a rule may have set.
+	LongestLeft uint32 `json:"longest_left_seconds,omitempty"`
+}
+
+// Control is control connections that are translated alike, of a protocol that Helper is for.
+type Control struct {
+	Helper   string `json:"helper"`
+	Protocol string `json:"protocol"`
+	// DNAT is true where the destination is translated: Service becomes Target.
+	DNAT    bool           `json:"dnat,omitempty"`
+	Service netip.AddrPort `json:"service"`
+	Target  netip.AddrPort `json:"target"`
+	// Connections were sampled; of them Helped have a helper, and Answered an answer.
+	Connections int64 `json:"connections"`
+	Helped      int64 `json:"helped,omitempty"`
+	Answered    int64 `json:"answered,omitempty"`
+	// GREUnanswered is true where GRE to the same address gets no answer.
+	GREUnanswered bool `json:"gre_unanswered,omitempty"`
 }
 
 // PartTCP is the name of the part that Snapshot.TCP is.
@@ -445,6 +491,14 @@ const (
 	SynCookies = "net.ipv4.tcp_syncookies"
 	SoMaxConn  = "net.core.somaxconn"
 	MaxBacklog = "net.core.netdev_max_backlog"
+	// What bounds the fragments that wait for others, in bytes and in seconds.
+	FragmentsMax  = "net.ipv4.ipfrag_high_thresh"
+	FragmentsTime = "net.ipv4.ipfrag_time"
+	// What decides whether packets are INVALID.
+	BeLiberal  = "net.netfilter.nf_conntrack_tcp_be_liberal"
+	Loose      = "net.netfilter.nf_conntrack_tcp_loose"
+	Checksum   = "net.netfilter.nf_conntrack_checksum"
+	LogInvalid = "net.netfilter.nf_conntrack_log_invalid"
 	ARPMax     = "net.ipv4.neigh.default.gc_thresh3"
 	NDiscMax   = "net.ipv6.neigh.default.gc_thresh3"
 )
@@ -452,7 +506,8 @@ const (
 // TCP is what the namespace's own TCP has counted and holds.
 type TCP struct {
 	// Counters are those of /proc/net/snmp and /proc/net/netstat in the groups Tcp, TcpExt,
-	// Ip, IpExt, Icmp and Udp. One that this kernel does not have is absent.
+	// Ip, IpExt, Icmp and Udp, of /proc/net/snmp6 in Ip6 and Udp6, and those of
+	// /proc/net/xfrm_stat. One that this kernel does not have is absent.
 	Counters Counters `json:"counters"`
 	// Sockets is nil where /proc/net/sockstat could not be read.
 	Sockets *TCPSockets `json:"sockets,omitempty"`

@@ -34,10 +34,12 @@ type FlowEstimator struct {
 	born           [classes]int64
 	groups         map[uint64]struct{}
 	// pending are births behind the last entry that both dumps have.
-	pending  []birth
-	recent   recent
-	oneWay   oneWay
-	services services
+	pending   []birth
+	recent    recent
+	oneWay    oneWay
+	services  services
+	forgotten forgotten
+	controls  controls
 	// unanswered are births by who asked.
 	unanswered *top
 }
@@ -57,6 +59,7 @@ func NewFlowEstimator(seed uint64) *FlowEstimator {
 	b := &FlowEstimator{
 		seed: seed, known: map[uint64]known{}, groups: map[uint64]struct{}{},
 		oneWay: newOneWay(), services: newServices(), unanswered: newTop(),
+		forgotten: newForgotten(), controls: newControls(),
 	}
 	b.services.births = true
 	return b
@@ -67,6 +70,7 @@ func (b *FlowEstimator) First(e *conntrack.Entry) {
 	id := identity(b.seed, e)
 	b.known[id] = know(e)
 	b.oneWay.first(id, e)
+	b.forgotten.first(id, e)
 }
 
 // EndFirst ends the first dump; complete reports whether it reached the table's end.
@@ -95,6 +99,8 @@ func (b *FlowEstimator) Second(e *conntrack.Entry) {
 	if ok {
 		b.recent.again(k, isNew)
 	}
+	b.forgotten.second(id, e, isNew, b.gap)
+	b.controls.add(e)
 	if !isNew {
 		b.oneWay.add(id, e, k, b.gap)
 	}
@@ -137,6 +143,10 @@ func (b *FlowEstimator) Flows(seconds float64, count int64, complete bool) *snap
 		Seconds: seconds, Sampled: b.compared, Groups: int64(len(b.groups)),
 		PerSecond: map[string]float64{},
 		OneWay:    b.oneWay.list(), OneWayKnown: true, Services: b.services.result(b.firstComplete && complete),
+		Controls: b.controls.list(), ControlsKnown: true,
+	}
+	if b.firstComplete && complete {
+		f.Expired = b.forgotten.list(b.gap)
 	}
 	for _, c := range b.unanswered.largest(shown) {
 		f.Unanswered = append(f.Unanswered, snapshot.Rate{Who: c.String(), PerSecond: float64(c.n) / seconds * scale})
@@ -177,6 +187,9 @@ type Gap struct {
 	// Seconds passed at least between the two visits of any entry: from the end of
 	// the first dump to the beginning of the second one.
 	Seconds float64
+	// Whole is the time from the beginning of the first reading, with the counters of rules, to the
+	// second dump; 0 where it is not known.
+	Whole float64
 	// Sysctls has the timeouts, as far as they are known.
 	Sysctls snapshot.Sysctls
 	// Now is the wall clock at the second dump; zero where it is not known.

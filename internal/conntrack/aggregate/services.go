@@ -95,6 +95,9 @@ func (s *services) add(e *conntrack.Entry, gap Gap, isNew, idle bool) {
 	}
 	what := outcomeOf(e, isNew, idle)
 	since, known := gap.since(e)
+	if e.IsDNAT() && s.births {
+		s.began(e, gap, isNew, !known || float64(since) <= gap.Whole+wholeDoubt)
+	}
 	if what == outcomeNone || !known || what != outcomeOpen && since > servicesReach {
 		return
 	}
@@ -102,7 +105,7 @@ func (s *services) add(e *conntrack.Entry, gap Gap, isNew, idle bool) {
 		return
 	}
 	if e.IsDNAT() {
-		s.of(serviceKey{snapshot.ServiceDNAT, e.Orig.Proto, e.Zone, end{e.Orig.Dst, e.Orig.DstPort, 0}.addrPort(), end{e.Reply.Src, e.Reply.SrcPort, 0}.addrPort(), netip.Addr{}}).counted(e, what, since, isNew && s.births)
+		s.of(destinationOf(e)).count(e, what, since)
 		return
 	}
 	if plain {
@@ -114,6 +117,30 @@ func (s *services) add(e *conntrack.Entry, gap Gap, isNew, idle bool) {
 	s.of(key).count(e, what, since)
 	key.kind, key.service = snapshot.ServiceDestination, netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort)
 	s.of(key).count(e, what, since)
+}
+
+// wholeDoubt is how far Gap.Whole and the time since an entry's last packet may be off, in seconds: both
+// are of the beginning of a dump, and the kernel rounds.
+const wholeDoubt = 3
+
+// began counts connections that began between the dumps, and those that may have begun between the reading
+// of the rules' counters and the first dump: they are in both, and the counters have them.
+func (s *services) began(e *conntrack.Entry, gap Gap, isNew, lately bool) {
+	if !isNew && (!lately || gap.Whole == 0) {
+		return
+	}
+	switch o := s.of(destinationOf(e)); {
+	case o == nil:
+	case isNew:
+		o.New++
+	default:
+		o.Lately++
+	}
+}
+
+// destinationOf is the service of an entry with a DNAT.
+func destinationOf(e *conntrack.Entry) serviceKey {
+	return serviceKey{snapshot.ServiceDNAT, e.Orig.Proto, e.Zone, end{e.Orig.Dst, e.Orig.DstPort, 0}.addrPort(), end{e.Reply.Src, e.Reply.SrcPort, 0}.addrPort(), netip.Addr{}}
 }
 
 // leavesPrivately reports whether a connection goes from a private address to a public one.
@@ -183,14 +210,6 @@ func (s *services) of(k serviceKey) *outcomes {
 	}}
 	s.found[k] = o
 	return o
-}
-
-// counted is count for services of which new connections are counted, too.
-func (o *outcomes) counted(e *conntrack.Entry, what outcome, since uint32, isNew bool) {
-	o.count(e, what, since)
-	if o != nil && isNew {
-		o.New++
-	}
 }
 
 func (o *outcomes) count(e *conntrack.Entry, what outcome, since uint32) {
