@@ -10,7 +10,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/bpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
@@ -23,10 +22,12 @@ type Tap struct {
 	ns    *netns.Handle
 	began time.Time
 	stop  func() error
+	// own is the source where none was given.
+	own *tap.Source
 
 	mu     sync.Mutex // what follows
 	watch  *Watch
-	socket *tap.Socket
+	socket tap.Feed
 	rate   *tap.Rate
 	// datagrams are followed while they are not too many.
 	datagrams bool
@@ -34,13 +35,16 @@ type Tap struct {
 	duty      duty
 }
 
-// A packet socket that sees all packets has the kernel clone each that is sent (dev_queue_xmit_nit), up
-// to a third of what forwarding one costs. Where there are more than busyRate, it sees those of shifts alone.
-const (
-	busyRate  = 50_000 // packets/s
-	shiftTime = 1250 * time.Millisecond
-	pauseTime = 5 * time.Second
+// A packet socket that sees all packets has the kernel clone each that is sent (dev_queue_xmit_nit), up to a third
+// of what forwarding one costs; programs cost a twentieth. Where there are more than a number of packets per
+// second, those of shifts alone are seen.
+var (
+	socketDuty  = duty{busyRate: 50_000, shiftTime: shiftTime, pauseTime: 5 * time.Second}
+	programDuty = duty{busyRate: 250_000, shiftTime: shiftTime, pauseTime: shiftTime}
 )
+
+// shiftTime is longer than what goes unanswered takes to be missed.
+const shiftTime = 1250 * time.Millisecond
 
 // duty is when packets are seen.
 type duty struct {
@@ -69,6 +73,8 @@ type Options struct {
 	// Service and Client, where valid, are the destination and the source as clients name them;
 	// a port of 0 is any.
 	Service, Client netip.AddrPort
+	// Source has the packets of that namespace, for several to share; nil is one of its own.
+	Source *tap.Source
 }
 
 // ParseEnd reads ADDRESS or ADDRESS:PORT.
@@ -83,29 +89,46 @@ func ParseEnd(text string) (netip.AddrPort, error) {
 	return end, nil
 }
 
-// Start begins to follow connections. Needs CAP_NET_RAW in the namespace.
+// Start begins to follow connections. Needs CAP_NET_RAW in the namespace, or what a tap.Source wants for programs.
 func Start(ctx context.Context, o Options) (*Tap, error) {
-	return start(ctx, o, duty{busyRate: busyRate, shiftTime: shiftTime, pauseTime: pauseTime})
+	return start(ctx, o, nil)
 }
 
-func start(ctx context.Context, o Options, d duty) (t *Tap, err error) {
+// start takes a duty for tests; nil is that of the source.
+func start(ctx context.Context, o Options, d *duty) (t *Tap, err error) {
 	if err := netns.CheckPrivilege(netns.Need{Any: netns.NetRaw, Why: "for a packet socket, to follow connections"}); err != nil {
 		return nil, fmt.Errorf("follow connections: %w", err)
 	}
-	t = &Tap{ns: o.Netns, watch: NewWatch(o.Service, o.Client), rate: tap.NewRate(), began: time.Now(), datagrams: true, duty: d}
-	t.duty.since = t.began
-	err = t.ns.Do(func() (err error) {
-		if t.duty.received, err = received(); err != nil {
-			return err
-		}
-		t.socket, err = tap.Open(unix.ETH_P_ALL, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) { return firstPackets(sample, t.datagrams) })
-		return err
-	})
-	if err != nil {
+	t = &Tap{ns: o.Netns, watch: NewWatch(o.Service, o.Client), rate: tap.NewRate(), datagrams: true}
+	if err := t.open(o.Source, d); err != nil {
+		t.own.Close()
 		return nil, fmt.Errorf("follow connections: %w", err)
 	}
 	t.stop = tap.Run(ctx, t.poll)
 	return t, nil
+}
+
+// open begins to see packets.
+func (t *Tap) open(source *tap.Source, d *duty) (err error) {
+	if source == nil {
+		t.own = tap.OpenSource(t.ns)
+		source = t.own
+	}
+	t.began = time.Now()
+	t.socket, err = source.Open(false, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) { return firstPackets(sample, t.datagrams) })
+	if err != nil {
+		return err
+	}
+	switch {
+	case d != nil:
+		t.duty = *d
+	case source.Programs():
+		t.duty = programDuty
+	default:
+		t.duty = socketDuty
+	}
+	t.duty.since = time.Now()
+	return t.ns.Do(func() (err error) { t.duty.received, err = received(); return err })
 }
 
 // poll takes the packets that have come. Where they are too many it gives up datagrams first,
@@ -139,7 +162,7 @@ func (t *Tap) pause() error {
 	if !busy {
 		return nil
 	}
-	if err := t.socket.Bind(tap.NoProtocol); err != nil {
+	if err := t.socket.Rest(); err != nil {
 		return err
 	}
 	if err := t.receive(); err != nil { // what came meanwhile
@@ -161,7 +184,7 @@ func (t *Tap) resume() error {
 		return fmt.Errorf("follow connections: %w", err)
 	}
 	d.paused, d.pausing, d.since = d.off(now), false, now
-	return t.socket.Bind(unix.ETH_P_ALL)
+	return t.socket.Resume()
 }
 
 // received is how many packets the interfaces of this namespace have received.
@@ -194,6 +217,8 @@ func (t *Tap) receive() error {
 	if t.datagrams {
 		t.datagrams, t.rate.Sample = false, t.rate.Sample/2
 	}
+	// Those whose answers the new filter does not keep are not to wait for them.
+	t.watch.Pause(time.Since(t.began).Seconds())
 	return t.socket.Attach(t.rate.Sample)
 }
 
@@ -224,6 +249,7 @@ func (t *Tap) Read() (*snapshot.Followed, error) {
 
 // Stop ends the watch and returns what was seen. It may be called once.
 func (t *Tap) Stop() (*snapshot.Followed, error) {
+	defer t.own.Close()
 	defer t.socket.Close()
 	if err := t.stop(); err != nil {
 		return nil, fmt.Errorf("follow connections: %w", err)
