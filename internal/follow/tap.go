@@ -22,8 +22,10 @@ type Tap struct {
 	ns    *netns.Handle
 	began time.Time
 	stop  func() error
-	// own is the source where none was given.
-	own *tap.Source
+	// source is where packets come from; own is the same where none was given.
+	source, own *tap.Source
+	// fixed are shifts for tests.
+	fixed *shifts
 
 	mu     sync.Mutex // what follows
 	watch  *Watch
@@ -39,17 +41,21 @@ type Tap struct {
 // of what forwarding one costs; programs cost a twentieth. Where there are more than a number of packets per
 // second, those of shifts alone are seen.
 var (
-	socketDuty  = duty{busyRate: 50_000, shiftTime: shiftTime, pauseTime: 5 * time.Second}
-	programDuty = duty{busyRate: 250_000, shiftTime: shiftTime, pauseTime: shiftTime}
+	socketShifts  = shifts{busyRate: 50_000, shiftTime: shiftTime, pauseTime: 5 * time.Second}
+	programShifts = shifts{busyRate: 250_000, shiftTime: shiftTime, pauseTime: shiftTime}
 )
+
+type shifts struct {
+	busyRate             float64
+	shiftTime, pauseTime time.Duration
+}
 
 // shiftTime is longer than what goes unanswered takes to be missed.
 const shiftTime = 1250 * time.Millisecond
 
 // duty is when packets are seen.
 type duty struct {
-	busyRate             float64
-	shiftTime, pauseTime time.Duration
+	shifts
 	// since is when the shift, or the pause, began; received is what interfaces had received then.
 	since    time.Time
 	received uint64
@@ -94,13 +100,13 @@ func Start(ctx context.Context, o Options) (*Tap, error) {
 	return start(ctx, o, nil)
 }
 
-// start takes a duty for tests; nil is that of the source.
-func start(ctx context.Context, o Options, d *duty) (t *Tap, err error) {
+// start takes shifts for tests; nil are those of the source.
+func start(ctx context.Context, o Options, fixed *shifts) (t *Tap, err error) {
 	if err := netns.CheckPrivilege(netns.Need{Any: netns.NetRaw, Why: "for a packet socket, to follow connections"}); err != nil {
 		return nil, fmt.Errorf("follow connections: %w", err)
 	}
-	t = &Tap{ns: o.Netns, watch: NewWatch(o.Service, o.Client), rate: tap.NewRate(), datagrams: true}
-	if err := t.open(o.Source, d); err != nil {
+	t = &Tap{ns: o.Netns, watch: NewWatch(o.Service, o.Client), rate: tap.NewRate(), datagrams: true, source: o.Source, fixed: fixed}
+	if err := t.open(); err != nil {
 		t.own.Close()
 		return nil, fmt.Errorf("follow connections: %w", err)
 	}
@@ -109,26 +115,30 @@ func start(ctx context.Context, o Options, d *duty) (t *Tap, err error) {
 }
 
 // open begins to see packets.
-func (t *Tap) open(source *tap.Source, d *duty) (err error) {
-	if source == nil {
+func (t *Tap) open() (err error) {
+	if t.source == nil {
 		t.own = tap.OpenSource(t.ns)
-		source = t.own
+		t.source = t.own
 	}
 	t.began = time.Now()
-	t.socket, err = source.Open(false, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) { return firstPackets(sample, t.datagrams) })
+	t.socket, err = t.source.Open(false, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) { return firstPackets(sample, t.datagrams) })
 	if err != nil {
 		return err
 	}
-	switch {
-	case d != nil:
-		t.duty = *d
-	case source.Programs():
-		t.duty = programDuty
-	default:
-		t.duty = socketDuty
-	}
 	t.duty.since = time.Now()
+	t.duty.shifts = t.shifts()
 	return t.ns.Do(func() (err error) { t.duty.received, err = received(); return err })
+}
+
+// shifts are those for the source as it is now.
+func (t *Tap) shifts() shifts {
+	switch {
+	case t.fixed != nil:
+		return *t.fixed
+	case t.source.Programs():
+		return programShifts
+	}
+	return socketShifts
 }
 
 // poll takes the packets that have come. Where they are too many it gives up datagrams first,
@@ -158,7 +168,7 @@ func (t *Tap) pause() error {
 		return fmt.Errorf("follow connections: %w", err)
 	}
 	busy := float64(all-min(all, d.received)) > d.busyRate*spent.Seconds()
-	d.since, d.received = now, all
+	d.since, d.received, d.shifts = now, all, t.shifts()
 	if !busy {
 		return nil
 	}

@@ -39,9 +39,9 @@ type Packet struct {
 	At time.Time
 }
 
-// Open makes a socket in the namespace of the calling thread, for received packets alone or all. It has its
+// openSocket makes a socket in the namespace of the calling thread, for received packets alone or all. It has its
 // filter before it is bound, so that nothing else ever waits in it.
-func Open(received bool, sample int, filter Filter) (*Socket, error) {
+func openSocket(received bool, sample int, filter Filter) (*Socket, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open a packet socket (CONFIG_PACKET): %w", netns.Denied(err, netns.NetRaw))

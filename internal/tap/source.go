@@ -38,9 +38,11 @@ type Source struct {
 }
 
 // OpenSource never fails: without programs there are sockets.
-func OpenSource(ns *netns.Handle) *Source {
-	s := &Source{ns: ns}
-	if c, err := capture.Open(capture.Options{Netns: ns}); err == nil {
+func OpenSource(ns *netns.Handle) *Source { return openSource(capture.Options{Netns: ns}) }
+
+func openSource(o capture.Options) *Source {
+	s := &Source{ns: o.Netns}
+	if c, err := capture.Open(o); err == nil {
 		s.capture = c
 	}
 	return s
@@ -62,7 +64,7 @@ func (s *Source) Open(received bool, sample int, filter Filter) (Feed, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.capture != nil {
-		f := &captured{source: s, filter: filter}
+		f := &captured{source: s, received: received, filter: filter}
 		s.feeds = append(s.feeds, f)
 		err := f.attach(sample)
 		if err == nil {
@@ -74,9 +76,12 @@ func (s *Source) Open(received bool, sample int, filter Filter) (Feed, error) {
 		}
 		s.close()
 	}
-	var socket Feed
-	err := s.ns.Do(func() (err error) { socket, err = Open(received, sample, filter); return err })
-	return socket, err
+	return s.socket(received, sample, filter)
+}
+
+func (s *Source) socket(received bool, sample int, filter Filter) (f *Socket, err error) {
+	err = s.ns.Do(func() (err error) { f, err = openSocket(received, sample, filter); return err })
+	return f, err
 }
 
 // install has the programs work for all feeds.
@@ -104,7 +109,24 @@ func (s *Source) drain() error {
 			f.queue = append(f.queue, q)
 		}
 	})
+	if err == nil && s.capture.Unreadable() > 0 {
+		err = s.replace()
+	}
 	return err
+}
+
+// replace gives feeds sockets, where programs cannot read packets whole.
+func (s *Source) replace() (err error) {
+	for _, f := range s.feeds {
+		if f.closed {
+			continue
+		}
+		if f.socket, err = s.socket(f.received, f.sample, f.filter); err != nil {
+			return err
+		}
+	}
+	s.close()
+	return nil
 }
 
 // Close ends the programs; feeds have to be closed before.
@@ -131,68 +153,75 @@ type queued struct {
 	length int
 }
 
-// captured is a feed by programs.
+// captured is a feed by programs, or by a socket in their place.
 type captured struct {
-	source  *Source
-	filter  Filter
-	program []bpf.RawInstruction
-	queue   []queued
-	// dropped found no room in the queue; lost is what the source had lost by the last call.
-	dropped, lost uint64
+	source   *Source
+	received bool
+	filter   Filter
+	sample   int
+	program  []bpf.RawInstruction
+	queue    []queued
+	// dropped found no room in the queue; told is what Lost has returned of what the source has lost.
+	dropped, told uint64
+	socket        *Socket
+	closed        bool
+}
+
+// use has a function use the programs, or the socket once there is one.
+func (f *captured) use(programs func() error, socket func(*Socket) error) error {
+	f.source.mu.Lock()
+	defer f.source.mu.Unlock()
+	if f.socket != nil {
+		return socket(f.socket)
+	}
+	return programs()
 }
 
 func (f *captured) Attach(sample int) error {
-	f.source.mu.Lock()
-	defer f.source.mu.Unlock()
-	return f.attach(sample)
+	return f.use(func() error { return f.attach(sample) }, func(s *Socket) error { return s.Attach(sample) })
 }
 
 func (f *captured) attach(sample int) (err error) {
+	f.sample = sample
 	if f.program, err = f.filter(sample); err != nil {
 		return err
 	}
 	return f.source.install()
 }
 
-func (f *captured) Receive(fn func(*Packet)) (int, error) {
-	f.source.mu.Lock()
-	err := f.source.drain()
-	queue := f.queue
-	f.queue = nil
-	f.source.mu.Unlock()
+func (f *captured) Receive(fn func(*Packet)) (n int, err error) {
+	var queue []queued
+	err = f.use(func() error {
+		err := f.source.drain()
+		queue, f.queue = f.queue, nil
+		return err
+	}, func(s *Socket) (err error) { n, err = s.Receive(fn); return err })
 	for i := range queue {
 		queue[i].Data = queue[i].bytes[:queue[i].length]
 		fn(&queue[i].Packet)
 	}
-	return len(queue), err
+	return n + len(queue), err
 }
 
-func (f *captured) Lost() uint64 {
-	f.source.mu.Lock()
-	defer f.source.mu.Unlock()
-	all := f.source.capture.Lost() + f.dropped
-	lost := all - f.lost
-	f.lost = all
+func (f *captured) Lost() (lost uint64) {
+	_ = f.use(func() error {
+		all := f.source.capture.Lost() + f.dropped
+		lost, f.told = all-f.told, all
+		return nil
+	}, func(s *Socket) error { lost = s.Lost(); return nil })
 	return lost
 }
 
 func (f *captured) Rest() error {
-	f.source.mu.Lock()
-	defer f.source.mu.Unlock()
-	f.source.capture.Rest()
-	return nil
+	return f.use(func() error { f.source.capture.Rest(); return nil }, (*Socket).Rest)
 }
 
 func (f *captured) Resume() error {
-	f.source.mu.Lock()
-	defer f.source.mu.Unlock()
-	return f.source.capture.Resume()
+	return f.use(func() error { return f.source.capture.Resume() }, (*Socket).Resume)
 }
 
-// Close has the filter keep nothing. The programs work until the source ends.
+// Close has the filter keep nothing from the next one on. The programs work until the source ends.
 func (f *captured) Close() {
-	f.source.mu.Lock()
-	defer f.source.mu.Unlock()
-	f.filter = func(int) ([]bpf.RawInstruction, error) { return nil, nil }
-	f.program, f.queue = nil, nil
+	_ = f.use(func() error { f.program, f.queue = nil, nil; return nil }, func(s *Socket) error { s.Close(); return nil })
+	f.closed = true
 }

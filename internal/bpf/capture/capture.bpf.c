@@ -84,7 +84,7 @@ struct {
 /* What all programs share. */
 enum state {
 	LOST,	    /* packets without room in the ring */
-	UNREADABLE, /* packets that have their headers where the program cannot read them */
+	UNREADABLE, /* packets that have bytes where the program cannot read them */
 	NR_STATE,
 };
 
@@ -99,9 +99,19 @@ const volatile __u32 generation; /* of programs, which change with their filters
 const volatile __u32 only_netns;
 /* The verifier allows to follow pointers to bytes (Linux 6.17). */
 const volatile bool direct;
+/* The kernel reads all parts of a packet for a tracepoint's program (Linux 6.11). */
+const volatile bool all_parts;
 
 static long (*const bpf_skb_load_bytes)(const void *skb, __u32 offset, void *to, __u32 len) = (void *)26;
-void *bpf_cast_to_kern_ctx(void *ctx) __attribute__((section(".ksyms")));
+static long (*const bpf_dynptr_read)(void *to, __u32 len, const void *from, __u32 offset, __u64 flags) = (void *)201;
+
+#define KFUNC __attribute__((section(".ksyms")))
+void *bpf_cast_to_kern_ctx(void *ctx) KFUNC;
+
+struct bpf_dynptr {
+	__u64 opaque[2];
+} __attribute__((aligned(8)));
+int bpf_dynptr_from_skb(struct sk_buff *skb, __u64 flags, struct bpf_dynptr *to) KFUNC __attribute__((weak));
 
 static __always_inline void count(__u32 what)
 {
@@ -144,6 +154,24 @@ static __always_inline bool is_ip(__u32 protocol)
 	return protocol == ETH_P_IP || protocol == ETH_P_IPV6;
 }
 
+/* read_parts reads a packet that is not in one piece, from an offset on, and returns how much. */
+static __always_inline __u32 read_parts(struct sk_buff *skb, __u32 offset, union bytes *b)
+{
+	struct bpf_dynptr all;
+	__u32 length = skb->len - offset;
+
+	if (length > KEEP_BYTES)
+		length = KEEP_BYTES;
+	barrier_var(length);
+	if (length < 1 || length > KEEP_BYTES) /* for the verifier */
+		return 0;
+	if (!all_parts || bpf_dynptr_from_skb(skb, 0, &all) || bpf_dynptr_read(b->bytes, length, &all, offset, 0)) {
+		count(UNREADABLE);
+		return 0;
+	}
+	return length;
+}
+
 /* keep reads all that filters may want of a packet that one of them may keep. */
 static __always_inline void keep(struct sk_buff *skb, struct net_device *dev, unsigned char *at, long readable, __u32 type,
 				 __u32 protocol, __u32 feeds)
@@ -154,11 +182,13 @@ static __always_inline void keep(struct sk_buff *skb, struct net_device *dev, un
 
 	if (bpf_probe_read_kernel(b.bytes, KEEP_BYTES, at))
 		return;
-	if (feeds & BEYOND) {
-		if (length < KEEP_BYTES && more->data_len)
-			count(UNREADABLE);
-		feeds = filters(b.bytes, length, type, protocol) & ~BEYOND;
+	if (readable < KEEP_BYTES && more->data_len) {
+		length = read_parts(skb, (__u32)((long)at - (long)more->data), &b);
+		if (!length)
+			return;
 	}
+	if (feeds & BEYOND)
+		feeds = filters(b.bytes, length, type, protocol) & ~BEYOND;
 	if (feeds)
 		hand_on(&b, length, type, dev->ifindex, feeds);
 }

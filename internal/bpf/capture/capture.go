@@ -67,7 +67,9 @@ type Capture struct {
 	generation uint32
 	since      uint64
 	resting    bool
-	types      *btf.Cache
+	// ability is the number of that of this kernel.
+	ability int
+	types   *btf.Cache
 	// interfaces have a program for what comes in each; nil where that is traced.
 	interfaces *interfaces
 	// zero is what CLOCK_MONOTONIC counts from.
@@ -80,6 +82,8 @@ type Options struct {
 	Netns *netns.Handle
 	// Traced leaves interfaces without programs.
 	Traced bool
+	// Old does what kernels before Linux 6.11 can do, for tests.
+	Old bool
 }
 
 // Open makes ready to capture packets, from the first Install on. It needs Linux 5.12 with BTF, CAP_BPF and
@@ -89,6 +93,9 @@ func Open(o Options) (c *Capture, err error) {
 		return nil, fmt.Errorf("capture packets: %w", err)
 	}
 	c = &Capture{maps: map[string]*ebpf.Map{}, types: btf.NewCache()}
+	if o.Old {
+		c.ability = len(abilities) - 1
+	}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("capture packets: %w", errors.Join(err, c.Close()))
@@ -195,24 +202,31 @@ type programs struct {
 	links              []link.Link
 }
 
-// load loads the next generation of programs: those that follow pointers, where the kernel allows it.
-func (c *Capture) load() (*programs, error) {
+// abilities of kernels, the newest first, for the switches of capture.bpf.c.
+var abilities = []struct{ direct, allParts bool }{{true, true}, {false, true}, {}}
+
+// load loads the next generation of programs: the best that the kernel takes.
+func (c *Capture) load() (p *programs, err error) {
 	c.generation++
-	p, err := c.loadAs(true)
-	if err != nil {
-		p, err = c.loadAs(false)
+	for c.ability < len(abilities) {
+		if p, err = c.loadAs(abilities[c.ability].direct, abilities[c.ability].allParts); err == nil {
+			return p, nil
+		}
+		c.ability++
 	}
+	c.ability = len(abilities) - 1
 	return p, err
 }
 
-func (c *Capture) loadAs(direct bool) (*programs, error) {
+func (c *Capture) loadAs(direct, allParts bool) (*programs, error) {
 	p := &programs{}
 	s, err := loadCapture()
 	if err != nil {
 		return p, err
 	}
 	delete(s.Programs, map[bool]string{true: captureProgCame, false: captureProgTraced}[c.interfaces == nil])
-	err = bpf.Prepare(s, map[string]any{captureVarGeneration: c.generation, captureVarOnlyNetns: c.inode, captureVarDirect: direct})
+	err = bpf.Prepare(s, map[string]any{captureVarGeneration: c.generation, captureVarOnlyNetns: c.inode,
+		captureVarDirect: direct, captureVarAllParts: allParts})
 	if err != nil {
 		return p, err
 	}
@@ -303,15 +317,16 @@ func (c *Capture) valid(generation uint32, at uint64) bool {
 	return at < c.since
 }
 
-// Lost is how many packets found no room, or had headers where the programs cannot read them.
-func (c *Capture) Lost() (lost uint64) {
-	for _, what := range []uint32{stateLost, stateUnreadable} {
-		var n uint64
-		if c.maps[captureMapState].Lookup(what, &n) == nil {
-			lost += n
-		}
-	}
-	return lost
+// Lost is how many packets found no room.
+func (c *Capture) Lost() uint64 { return c.count(stateLost) }
+
+// Unreadable is how many packets had bytes where the programs cannot read them: before Linux 6.11 those of some
+// drivers. Not to have them misleads.
+func (c *Capture) Unreadable() uint64 { return c.count(stateUnreadable) }
+
+func (c *Capture) count(what uint32) (n uint64) {
+	_ = c.maps[captureMapState].Lookup(what, &n)
+	return n
 }
 
 // Close ends the capture.

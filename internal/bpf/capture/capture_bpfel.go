@@ -34,6 +34,7 @@ const (
 	captureProgCame      = "came"
 	captureProgLeft      = "left"
 	captureProgTraced    = "traced"
+	captureVarAllParts   = "all_parts"
 	captureVarDirect     = "direct"
 	captureVarGeneration = "generation"
 	captureVarOnlyNetns  = "only_netns"
@@ -98,6 +99,7 @@ type captureMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type captureVariableSpecs struct {
+	AllParts   *ebpf.VariableSpec `ebpf:"all_parts"`
 	Direct     *ebpf.VariableSpec `ebpf:"direct"`
 	Generation *ebpf.VariableSpec `ebpf:"generation"`
 	OnlyNetns  *ebpf.VariableSpec `ebpf:"only_netns"`
@@ -138,6 +140,7 @@ func (m *captureMaps) Close() error {
 //
 // It can be passed to loadCaptureObjects or ebpf.CollectionSpec.LoadAndAssign.
 type captureVariables struct {
+	AllParts   *ebpf.Variable `ebpf:"all_parts"`
 	Direct     *ebpf.Variable `ebpf:"direct"`
 	Generation *ebpf.Variable `ebpf:"generation"`
 	OnlyNetns  *ebpf.Variable `ebpf:"only_netns"`

@@ -215,8 +215,6 @@ func (c *converter) compute(n int, in bpf.Instruction) error {
 		default:
 			return fmt.Errorf("%v is not supported", in)
 		}
-	case bpf.NegateA:
-		c.emit(asm.Neg.Imm32(regA, 0))
 	case bpf.JumpIf:
 		yes, no := c.branches(n, in.Cond, in.SkipTrue, in.SkipFalse)
 		c.emit(tests[in.Cond].Imm32(regA, int32(in.Val), yes), asm.Ja.Label(no))

@@ -166,7 +166,7 @@ func anyInstruction(r *rand.Rand, left int) bpf.Instruction {
 	case 8:
 		return bpf.LoadExtension{Num: []bpf.Extension{bpf.ExtType, bpf.ExtProto}[r.IntN(2)]}
 	case 9:
-		return []bpf.Instruction{bpf.TAX{}, bpf.TXA{}, bpf.NegateA{}, bpf.Jump{Skip: uint32(skip())}}[r.IntN(4)]
+		return []bpf.Instruction{bpf.TAX{}, bpf.TXA{}, bpf.Jump{Skip: uint32(skip())}}[r.IntN(3)]
 	case 10:
 		return bpf.ALUOpConstant{Op: []bpf.ALUOp{bpf.ALUOpShiftLeft, bpf.ALUOpShiftRight, bpf.ALUOpDiv, bpf.ALUOpMod}[r.IntN(4)], Val: 1 + number%31}
 	case 11:
