@@ -341,7 +341,6 @@ func (c *collector) agrees(t *testing.T, want *collector, without int) bool {
 	return cmp.Equal(got, expected)
 }
 
-
 // count is how many datagrams to a port of the server came in and left, by the first feed.
 func count(seen []string, port int) (n [2]int) {
 	for _, s := range seen {
