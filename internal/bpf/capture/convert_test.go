@@ -2,6 +2,7 @@ package capture
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -22,6 +23,7 @@ type judge struct {
 
 const judged = 128 // bytes of a packet at most
 
+// newJudge returns nil where the verifier loses its way, as older ones do where a comparison cannot be true.
 func newJudge(t *testing.T, filters ...[]bpf.RawInstruction) *judge {
 	t.Helper()
 	body, err := convert(filters)
@@ -44,8 +46,12 @@ func newJudge(t *testing.T, filters ...[]bpf.RawInstruction) *judge {
 	}
 	body[0] = body[0].WithSymbol(subprogram)
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: append(code, body...)})
+	var refused *ebpf.VerifierError
+	if errors.As(err, &refused) {
+		return nil
+	}
 	if err != nil {
-		t.Fatalf("%+v", err)
+		t.Fatal(err)
 	}
 	t.Cleanup(func() { program.Close() })
 	return &judge{packets, program}
@@ -92,13 +98,17 @@ func slow(t *testing.T, raw []bpf.RawInstruction, kind, etherType uint32, packet
 func TestConvert(t *testing.T) {
 	testutil.NeedRoot(t)
 	r := rand.New(rand.NewPCG(1, 2))
-	kept, dropped, unread := 0, 0, 0
+	kept, dropped, unread, refused := 0, 0, 0, 0
 	for round := range 150 {
 		filters := make([][]bpf.RawInstruction, 1+r.IntN(3))
 		for i := range filters {
 			filters[i] = anyFilter(t, r)
 		}
 		j := newJudge(t, filters...)
+		if j == nil {
+			refused++
+			continue
+		}
 		for range 30 {
 			packet := make([]byte, 1+r.IntN(judged))
 			for i := range packet {
@@ -122,8 +132,9 @@ func TestConvert(t *testing.T) {
 			}
 		}
 	}
-	if kept < 500 || dropped < 500 || unread < 100 {
-		t.Errorf("%d kept, %d dropped, %d with a filter that wants more: too few to tell", kept, dropped, unread)
+	t.Logf("%d filters are refused", refused)
+	if refused > 30 || kept < 500 || dropped < 500 || unread < 100 {
+		t.Errorf("%d kept, %d dropped, %d with a filter that wants more, %d refused: too few to tell", kept, dropped, unread, refused)
 	}
 }
 
