@@ -67,8 +67,8 @@ type Capture struct {
 	generation uint32
 	since      uint64
 	resting    bool
-	// ability is the number of that of this kernel.
-	ability int
+	// ability is the number of that of this kernel, newest of the first to try.
+	ability, newest int
 	types   *btf.Cache
 	// interfaces have a program for what comes in each; nil where that is traced.
 	interfaces *interfaces
@@ -94,8 +94,9 @@ func Open(o Options) (c *Capture, err error) {
 	}
 	c = &Capture{maps: map[string]*ebpf.Map{}, types: btf.NewCache()}
 	if o.Old {
-		c.ability = len(abilities) - 1
+		c.newest = len(abilities) - 1
 	}
+	c.ability = c.newest
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("capture packets: %w", errors.Join(err, c.Close()))
@@ -152,7 +153,7 @@ func (c *Capture) Install(filters [][]netbpf.RawInstruction) error {
 		// The kernel has no programs for interfaces, they are not allowed, or there are too many.
 		next.close()
 		c.interfaces.close()
-		c.interfaces = nil
+		c.interfaces, c.ability = nil, c.newest
 		return c.Install(filters)
 	}
 	if err != nil {
