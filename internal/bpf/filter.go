@@ -22,11 +22,16 @@ func Install(spec *ebpf.ProgramSpec, e *frame.Filter) error {
 	if e == nil {
 		return nil
 	}
-	begin, end := find(spec.Instructions)
+	return Replace(spec, subprogram, generate(e, order(spec)))
+}
+
+// Replace makes instructions the body of a function of a program.
+func Replace(spec *ebpf.ProgramSpec, function string, body asm.Instructions) error {
+	begin, end := find(spec.Instructions, function)
 	if begin < 0 {
-		return fmt.Errorf("install a filter into the eBPF program %s: it has no subprogram %s", spec.Name, subprogram)
+		return fmt.Errorf("install a filter into the eBPF program %s: it has no subprogram %s", spec.Name, function)
 	}
-	body := generate(e, order(spec))
+	body = slices.Clone(body)
 	// The symbol is what calls refer to; the function and its line have to begin there
 	// for the kernel to take the program's BTF.
 	body[0] = body[0].WithMetadata(spec.Instructions[begin].Metadata)
@@ -34,10 +39,9 @@ func Install(spec *ebpf.ProgramSpec, e *frame.Filter) error {
 	return nil
 }
 
-// find returns where flow_matches begins and where the function after it does; -1
-// where it is not.
-func find(instructions asm.Instructions) (begin, end int) {
-	begin = slices.IndexFunc(instructions, func(i asm.Instruction) bool { return i.Symbol() == subprogram })
+// find returns where a function begins and where the one after it does; -1 where it is not.
+func find(instructions asm.Instructions, function string) (begin, end int) {
+	begin = slices.IndexFunc(instructions, func(i asm.Instruction) bool { return i.Symbol() == function })
 	if begin < 0 {
 		return -1, -1
 	}

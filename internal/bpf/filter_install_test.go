@@ -35,7 +35,7 @@ func TestInstallAgain(t *testing.T) {
 		if err := Install(program, e); err != nil {
 			t.Fatal(err)
 		}
-		begin, end := find(program.Instructions)
+		begin, end := find(program.Instructions, subprogram)
 		if body := len(generate(e, order(program))); end-begin != body || end != len(program.Instructions) || begin >= original {
 			t.Errorf("%q: the body is %d to %d of %d, want %d instructions", words, begin, end, len(program.Instructions), body)
 		}

@@ -227,9 +227,9 @@ packets came again, and how those that fail do:
   answer-untranslated  the answer left by another address than was asked
   client-asks-again    the answer left, and the client asked again
 
-It reads SYN, SYN-ACK, RST, UDP and ICMP at the interfaces by a packet socket, about 2,500 a
-second: beyond, one in 2, 4, … connections of TCP is followed, and UDP no longer.
-'natkit doctor --trace' does the same, and says why.
+It reads SYN, SYN-ACK, RST, UDP and ICMP at the interfaces by eBPF programs or, on kernels
+without, by a packet socket, about 2,500 a second: beyond, one in 2, 4, … connections of
+TCP is followed, and UDP no longer. 'natkit doctor --trace' does the same, and says why.
 
 Requires CAP_NET_RAW, and CAP_SYS_ADMIN for --netns and --pid. It works on any kernel.`,
 		Example: `  sudo natkit flows                            # all, until Ctrl-C

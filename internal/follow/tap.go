@@ -10,7 +10,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/bpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
@@ -23,10 +22,14 @@ type Tap struct {
 	ns    *netns.Handle
 	began time.Time
 	stop  func() error
+	// source is where packets come from; own is the same where none was given.
+	source, own *tap.Source
+	// fixed are shifts for tests.
+	fixed *shifts
 
 	mu     sync.Mutex // what follows
 	watch  *Watch
-	socket *tap.Socket
+	socket tap.Feed
 	rate   *tap.Rate
 	// datagrams are followed while they are not too many.
 	datagrams bool
@@ -34,18 +37,25 @@ type Tap struct {
 	duty      duty
 }
 
-// A packet socket that sees all packets has the kernel clone each that is sent (dev_queue_xmit_nit), up
-// to a third of what forwarding one costs. Where there are more than busyRate, it sees those of shifts alone.
-const (
-	busyRate  = 50_000 // packets/s
-	shiftTime = 1250 * time.Millisecond
-	pauseTime = 5 * time.Second
+// A packet socket that sees all packets has the kernel clone each that is sent (dev_queue_xmit_nit), up to a third
+// of what forwarding one costs; programs cost a twentieth. Where there are more than a number of packets per
+// second, those of shifts alone are seen.
+var (
+	socketShifts  = shifts{busyRate: 50_000, shiftTime: shiftTime, pauseTime: 5 * time.Second}
+	programShifts = shifts{busyRate: 250_000, shiftTime: shiftTime, pauseTime: shiftTime}
 )
+
+type shifts struct {
+	busyRate             float64
+	shiftTime, pauseTime time.Duration
+}
+
+// shiftTime is longer than what goes unanswered takes to be missed.
+const shiftTime = 1250 * time.Millisecond
 
 // duty is when packets are seen.
 type duty struct {
-	busyRate             float64
-	shiftTime, pauseTime time.Duration
+	shifts
 	// since is when the shift, or the pause, began; received is what interfaces had received then.
 	since    time.Time
 	received uint64
@@ -69,6 +79,8 @@ type Options struct {
 	// Service and Client, where valid, are the destination and the source as clients name them;
 	// a port of 0 is any.
 	Service, Client netip.AddrPort
+	// Source has the packets of that namespace, for several to share; nil is one of its own.
+	Source *tap.Source
 }
 
 // ParseEnd reads ADDRESS or ADDRESS:PORT.
@@ -83,29 +95,50 @@ func ParseEnd(text string) (netip.AddrPort, error) {
 	return end, nil
 }
 
-// Start begins to follow connections. Needs CAP_NET_RAW in the namespace.
+// Start begins to follow connections. Needs CAP_NET_RAW in the namespace, or what a tap.Source wants for programs.
 func Start(ctx context.Context, o Options) (*Tap, error) {
-	return start(ctx, o, duty{busyRate: busyRate, shiftTime: shiftTime, pauseTime: pauseTime})
+	return start(ctx, o, nil)
 }
 
-func start(ctx context.Context, o Options, d duty) (t *Tap, err error) {
+// start takes shifts for tests; nil are those of the source.
+func start(ctx context.Context, o Options, fixed *shifts) (t *Tap, err error) {
 	if err := netns.CheckPrivilege(netns.Need{Any: netns.NetRaw, Why: "for a packet socket, to follow connections"}); err != nil {
 		return nil, fmt.Errorf("follow connections: %w", err)
 	}
-	t = &Tap{ns: o.Netns, watch: NewWatch(o.Service, o.Client), rate: tap.NewRate(), began: time.Now(), datagrams: true, duty: d}
-	t.duty.since = t.began
-	err = t.ns.Do(func() (err error) {
-		if t.duty.received, err = received(); err != nil {
-			return err
-		}
-		t.socket, err = tap.Open(unix.ETH_P_ALL, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) { return firstPackets(sample, t.datagrams) })
-		return err
-	})
-	if err != nil {
+	t = &Tap{ns: o.Netns, watch: NewWatch(o.Service, o.Client), rate: tap.NewRate(), datagrams: true, source: o.Source, fixed: fixed}
+	if err := t.open(); err != nil {
+		t.own.Close()
 		return nil, fmt.Errorf("follow connections: %w", err)
 	}
 	t.stop = tap.Run(ctx, t.poll)
 	return t, nil
+}
+
+// open begins to see packets.
+func (t *Tap) open() (err error) {
+	if t.source == nil {
+		t.own = tap.OpenSource(t.ns)
+		t.source = t.own
+	}
+	t.began = time.Now()
+	t.socket, err = t.source.Open(false, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) { return firstPackets(sample, t.datagrams) })
+	if err != nil {
+		return err
+	}
+	t.duty.since = time.Now()
+	t.duty.shifts = t.shifts()
+	return t.ns.Do(func() (err error) { t.duty.received, err = received(); return err })
+}
+
+// shifts are those for the source as it is now.
+func (t *Tap) shifts() shifts {
+	switch {
+	case t.fixed != nil:
+		return *t.fixed
+	case t.source.Programs():
+		return programShifts
+	}
+	return socketShifts
 }
 
 // poll takes the packets that have come. Where they are too many it gives up datagrams first,
@@ -135,11 +168,11 @@ func (t *Tap) pause() error {
 		return fmt.Errorf("follow connections: %w", err)
 	}
 	busy := float64(all-min(all, d.received)) > d.busyRate*spent.Seconds()
-	d.since, d.received = now, all
+	d.since, d.received, d.shifts = now, all, t.shifts()
 	if !busy {
 		return nil
 	}
-	if err := t.socket.Bind(tap.NoProtocol); err != nil {
+	if err := t.socket.Rest(); err != nil {
 		return err
 	}
 	if err := t.receive(); err != nil { // what came meanwhile
@@ -161,7 +194,7 @@ func (t *Tap) resume() error {
 		return fmt.Errorf("follow connections: %w", err)
 	}
 	d.paused, d.pausing, d.since = d.off(now), false, now
-	return t.socket.Bind(unix.ETH_P_ALL)
+	return t.socket.Resume()
 }
 
 // received is how many packets the interfaces of this namespace have received.
@@ -194,6 +227,8 @@ func (t *Tap) receive() error {
 	if t.datagrams {
 		t.datagrams, t.rate.Sample = false, t.rate.Sample/2
 	}
+	// Those whose answers the new filter does not keep are not to wait for them.
+	t.watch.Pause(time.Since(t.began).Seconds())
 	return t.socket.Attach(t.rate.Sample)
 }
 
@@ -224,6 +259,7 @@ func (t *Tap) Read() (*snapshot.Followed, error) {
 
 // Stop ends the watch and returns what was seen. It may be called once.
 func (t *Tap) Stop() (*snapshot.Followed, error) {
+	defer t.own.Close()
 	defer t.socket.Close()
 	if err := t.stop(); err != nil {
 		return nil, fmt.Errorf("follow connections: %w", err)

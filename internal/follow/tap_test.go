@@ -214,7 +214,7 @@ func TestParseEnd(t *testing.T) {
 // not taken for lost.
 func TestPauses(t *testing.T) {
 	p := newPath(t)
-	tap, err := start(t.Context(), Options{Netns: p.gateway}, duty{shiftTime: 60 * time.Millisecond, pauseTime: 20 * time.Millisecond})
+	tap, err := start(t.Context(), Options{Netns: p.gateway}, &shifts{shiftTime: 60 * time.Millisecond, pauseTime: 20 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

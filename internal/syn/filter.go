@@ -10,21 +10,26 @@ import (
 	"github.com/natkit/natkit/internal/tap"
 )
 
-// arriving keeps SYNs and RSTs without ACK of one in sample connections, a power of two, selected
-// by a hash of client address and port. It is for a socket of one version of IP.
-func arriving(version int, sample int) ([]bpf.RawInstruction, error) {
-	return tap.Assemble(flagged(version, frame.SYN|frame.ACK|frame.RST, frame.SYN, frame.RST, chosen(version, sample, false)))
+// arriving keeps SYNs and RSTs without ACK that come in, of one in sample connections, a power of two, selected
+// by a hash of client address and port.
+func arriving(sample int) ([]bpf.RawInstruction, error) {
+	const mask = frame.SYN | frame.ACK | frame.RST
+	return going(bpf.JumpEqual, flagged(4, mask, frame.SYN, frame.RST, chosen(4, sample, false)), flagged(6, mask, frame.SYN, frame.RST, chosen(6, sample, false)))
 }
 
-// leaving keeps SYN-ACKs and ACKs without payload, of the same connections. It is for a socket
-// that sees all protocols, sent and received.
+// leaving keeps SYN-ACKs and ACKs without payload that are sent, of the same connections.
 func leaving(sample int) ([]bpf.RawInstruction, error) {
 	const mask = frame.SYN | frame.ACK | frame.RST | frame.FIN
-	v4 := flagged(4, mask, frame.SYN|frame.ACK, frame.ACK, append(empty(4), chosen(4, sample, true)...))
-	v6 := flagged(6, mask, frame.SYN|frame.ACK, frame.ACK, append(empty(6), chosen(6, sample, true)...))
+	return going(bpf.JumpNotEqual, flagged(4, mask, frame.SYN|frame.ACK, frame.ACK, append(empty(4), chosen(4, sample, true)...)),
+		flagged(6, mask, frame.SYN|frame.ACK, frame.ACK, append(empty(6), chosen(6, sample, true)...)))
+}
+
+// going keeps what a filter for its version of IP keeps, and drops packets whose comparison with those that are
+// sent is true.
+func going(drop bpf.JumpTest, v4, v6 []bpf.Instruction) ([]bpf.RawInstruction, error) {
 	head := tap.Ends([]bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtType},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.PACKET_OUTGOING, SkipTrue: tap.Drop},
+		bpf.JumpIf{Cond: drop, Val: unix.PACKET_OUTGOING, SkipTrue: tap.Drop},
 		bpf.LoadExtension{Num: bpf.ExtProto},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_IP, SkipTrue: 4},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IPV6, SkipTrue: tap.Drop},

@@ -11,8 +11,8 @@ import (
 	"github.com/natkit/natkit/internal/tap"
 )
 
-// run has a filter judge a packet, for extensions as on an outgoing interface.
-func run(t *testing.T, raw []bpf.RawInstruction, version int, b []byte) bool {
+// run has a filter judge a packet of a type (PACKET_HOST, …).
+func run(t *testing.T, raw []bpf.RawInstruction, kind uint32, version int, b []byte) bool {
 	t.Helper()
 	program, all := bpf.Disassemble(raw)
 	if !all {
@@ -20,7 +20,7 @@ func run(t *testing.T, raw []bpf.RawInstruction, version int, b []byte) bool {
 	}
 	for i, in := range program { // the virtual machine knows no packet types
 		if e, ok := in.(bpf.LoadExtension); ok && e.Num == bpf.ExtType {
-			program[i] = bpf.LoadConstant{Dst: bpf.RegA, Val: unix.PACKET_OUTGOING}
+			program[i] = bpf.LoadConstant{Dst: bpf.RegA, Val: kind}
 		} else if ok && e.Num == bpf.ExtProto {
 			program[i] = bpf.LoadConstant{Dst: bpf.RegA, Val: uint32(tap.EtherType(version))}
 		}
@@ -68,7 +68,7 @@ func withPayload(version int, b []byte, end int) []byte {
 func TestFilters(t *testing.T) {
 	const tcp, udp = unix.IPPROTO_TCP, unix.IPPROTO_UDP
 	for _, version := range []int{4, 6} {
-		in, err := arriving(version, 1)
+		in, err := arriving(1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,18 +92,21 @@ func TestFilters(t *testing.T) {
 			{"FIN", bare(version, tcp, 2, 80, 1024, frame.FIN|frame.ACK, 0), false, false},
 			{"UDP", bare(version, udp, 2, 1024, 80, frame.SYN, 0), false, false},
 		} {
-			if got := run(t, in, version, c.packet); got != c.wantIn {
+			if got := run(t, in, unix.PACKET_HOST, version, c.packet); got != c.wantIn {
 				t.Errorf("IPv%d, %s arrives: passed on %v", version, c.name, got)
 			}
-			if got := run(t, out, version, c.packet); got != c.wantO {
+			if got := run(t, out, unix.PACKET_OUTGOING, version, c.packet); got != c.wantO {
 				t.Errorf("IPv%d, %s leaves: passed on %v", version, c.name, got)
+			}
+			if run(t, in, unix.PACKET_OUTGOING, version, c.packet) || run(t, out, unix.PACKET_HOST, version, c.packet) {
+				t.Errorf("IPv%d, %s: one that leaves passes as arriving, or the other way round", version, c.name)
 			}
 		}
 	}
 	fragment := bare(4, tcp, 2, 1024, 80, frame.SYN, 0)
 	fragment[7] = 1
-	in, _ := arriving(4, 1)
-	if run(t, in, 4, fragment) {
+	in, _ := arriving(1)
+	if run(t, in, unix.PACKET_HOST, 4, fragment) {
 		t.Error("a fragment without the header was passed on")
 	}
 }
@@ -113,7 +116,7 @@ func TestFilters(t *testing.T) {
 func TestSample(t *testing.T) {
 	const sample, ports = 8, 1 << 14
 	for _, version := range []int{4, 6} {
-		in, err := arriving(version, sample)
+		in, err := arriving(sample)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,8 +126,8 @@ func TestSample(t *testing.T) {
 		}
 		n := 0
 		for port := range ports {
-			arrives := run(t, in, version, bare(version, unix.IPPROTO_TCP, 1, 1024+port, 80, frame.SYN, 0))
-			if leaves := run(t, out, version, bare(version, unix.IPPROTO_TCP, 1, 80, 1024+port, frame.SYN|frame.ACK, 0)); leaves != arrives {
+			arrives := run(t, in, unix.PACKET_HOST, version, bare(version, unix.IPPROTO_TCP, 1, 1024+port, 80, frame.SYN, 0))
+			if leaves := run(t, out, unix.PACKET_OUTGOING, version, bare(version, unix.IPPROTO_TCP, 1, 80, 1024+port, frame.SYN|frame.ACK, 0)); leaves != arrives {
 				t.Fatalf("IPv%d, port %d: passed on as it arrives: %v, as it leaves: %v", version, 1024+port, arrives, leaves)
 			}
 			if arrives {

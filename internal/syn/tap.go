@@ -1,6 +1,6 @@
 // Package syn follows the SYNs that arrive at a network namespace and, once one may not have been
 // accepted, their answers: which are repeated, and which meet a connection in TIME_WAIT. It
-// watches by packet sockets with a filter, bounded in rate, memory and time.
+// watches by a tap, bounded in rate, memory and time.
 package syn
 
 import (
@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/frame"
@@ -23,19 +22,24 @@ type Options struct {
 	Netns *netns.Handle
 	// Answers are watched from the beginning, not from the first suspicion.
 	Answers bool
+	// Source has the packets of that namespace, for several to share; nil is one of its own.
+	Source *tap.Source
 }
 
 // Tap watches from Start to Stop.
 type Tap struct {
-	ns       *netns.Handle
-	watch    *Watch
-	arriving []*tap.Socket
-	leaving  *tap.Socket
-	asker    *asker
-	rate     *tap.Rate
-	began    time.Time
-	answers  time.Time
-	lost     uint64
+	ns     *netns.Handle
+	watch  *Watch
+	source *tap.Source
+	// own is the source where none was given.
+	own *tap.Source
+	// arriving and leaving are nil where they are not open.
+	arriving, leaving tap.Feed
+	asker             *asker
+	rate              *tap.Rate
+	began             time.Time
+	answers           time.Time
+	lost              uint64
 	// seen segments of this turn.
 	seen int
 	stop func() error
@@ -46,31 +50,31 @@ func Start(ctx context.Context, o Options) (t *Tap, err error) {
 	if err := netns.CheckPrivilege(netns.Need{Any: netns.NetRaw, Why: "for packet sockets, to see SYNs"}); err != nil {
 		return nil, fmt.Errorf("watch SYNs: %w", err)
 	}
-	t = &Tap{ns: o.Netns, rate: tap.NewRate(), began: time.Now()}
+	t = &Tap{ns: o.Netns, source: o.Source, rate: tap.NewRate(), began: time.Now()}
+	if t.source == nil {
+		t.own = tap.OpenSource(o.Netns)
+		t.source = t.own
+	}
 	defer func() {
 		if err != nil {
 			t.close()
 		}
 	}()
-	if err := t.ns.Do(func() error { return t.open(o.Answers) }); err != nil {
+	if err := t.open(o.Answers); err != nil {
 		return nil, fmt.Errorf("watch SYNs: %w", err)
 	}
 	t.stop = tap.Run(ctx, t.poll)
 	return t, nil
 }
 
-// open needs to be in the namespace: sockets belong to the one where they are made.
 func (t *Tap) open(answers bool) (err error) {
-	if t.asker, err = newAsker(); err != nil {
+	// A netlink socket belongs to the namespace where it is made.
+	if err = t.ns.Do(func() error { t.asker, err = newAsker(); return err }); err != nil {
 		return err
 	}
 	t.watch = NewWatch(t.asker.listens)
-	for _, version := range []int{4, 6} {
-		s, err := tap.Open(tap.EtherType(version), t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) { return arriving(version, sample) })
-		if err != nil {
-			return err
-		}
-		t.arriving = append(t.arriving, s)
+	if t.arriving, err = t.source.Open(true, t.rate.Sample, arriving); err != nil {
+		return err
 	}
 	if answers {
 		return t.openLeaving()
@@ -80,13 +84,12 @@ func (t *Tap) open(answers bool) (err error) {
 
 // poll processes what has come, SYNs before their answers.
 func (t *Tap) poll() error {
-	for _, s := range t.arriving {
-		if err := t.take(s, t.watch.Arrived); err != nil {
-			return err
-		}
+	if err := t.take(t.arriving, t.watch.Arrived); err != nil {
+		return err
 	}
 	if t.leaving != nil {
-		if err := t.take(t.leaving, t.watch.Answered); err != nil {
+		err := t.take(t.leaving, func(f *frame.Frame, _ int, at float64) { t.watch.Answered(f, at) })
+		if err != nil {
 			return err
 		}
 	}
@@ -94,20 +97,20 @@ func (t *Tap) poll() error {
 		t.watch.Resolve(q, t.asker.state(q.Tuple))
 	}
 	if t.leaving == nil && t.watch.Suspicion() {
-		if err := t.ns.Do(t.openLeaving); err != nil {
+		if err := t.openLeaving(); err != nil {
 			return err
 		}
 	}
 	return t.limit()
 }
 
-// take reads a socket empty.
-func (t *Tap) take(s *tap.Socket, to func(*frame.Frame, float64)) error {
+// take takes the packets that wait.
+func (t *Tap) take(s tap.Feed, to func(f *frame.Frame, iface int, at float64)) error {
 	at := time.Since(t.began).Seconds()
 	var f frame.Frame
 	n, err := s.Receive(func(p *tap.Packet) {
 		if f.DecodeNetwork(tap.EtherType(p.Version), p.Data) == nil && f.Transport == unix.IPPROTO_TCP {
-			to(&f, at)
+			to(&f, p.Interface, at)
 		}
 	})
 	t.seen += n
@@ -115,7 +118,7 @@ func (t *Tap) take(s *tap.Socket, to func(*frame.Frame, float64)) error {
 }
 
 func (t *Tap) openLeaving() (err error) {
-	if t.leaving, err = tap.Open(unix.ETH_P_ALL, t.rate.Sample, leaving); err != nil {
+	if t.leaving, err = t.source.Open(false, t.rate.Sample, leaving); err != nil {
 		return err
 	}
 	t.answers = time.Now()
@@ -127,7 +130,7 @@ func (t *Tap) openLeaving() (err error) {
 func (t *Tap) limit() error {
 	more := t.rate.Add(t.seen)
 	t.seen = 0
-	for _, s := range t.sockets() {
+	for _, s := range t.feeds() {
 		if !more {
 			break
 		}
@@ -138,19 +141,21 @@ func (t *Tap) limit() error {
 	return nil
 }
 
-// sockets returns the open ones.
-func (t *Tap) sockets() []*tap.Socket {
-	if t.leaving == nil {
-		return t.arriving
+// feeds returns the open ones.
+func (t *Tap) feeds() (open []tap.Feed) {
+	for _, f := range []tap.Feed{t.arriving, t.leaving} {
+		if f != nil {
+			open = append(open, f)
+		}
 	}
-	return append(t.arriving[:len(t.arriving):len(t.arriving)], t.leaving)
+	return open
 }
 
 // Stop ends the watch and returns its result. It may be called once.
 func (t *Tap) Stop() (*snapshot.SYNs, error) {
 	err := t.stop()
 	ended := time.Now()
-	for _, s := range t.sockets() {
+	for _, s := range t.feeds() {
 		t.lost += s.Lost()
 	}
 	t.close()
@@ -166,8 +171,9 @@ func (t *Tap) Stop() (*snapshot.SYNs, error) {
 }
 
 func (t *Tap) close() {
-	for _, s := range t.sockets() {
+	for _, s := range t.feeds() {
 		s.Close()
 	}
+	t.own.Close()
 	t.asker.close()
 }

@@ -69,11 +69,18 @@ type Question struct {
 	why   verdict
 }
 
-// sighting is when a number came first, and whether it counts as late.
+// sighting is when and where a number came first, and whether it counts as late.
 type sighting struct {
-	at   float64
+	at    float64
+	iface int
+	// last is when it came last by that interface.
+	last float64
 	late bool
 }
+
+// copyWithin is the time, in seconds, in which a SYN of another interface is the same one, such as that of a
+// bridge after that of its port: less than any retransmission takes.
+const copyWithin = 0.1
 
 type verdict uint8
 
@@ -90,12 +97,12 @@ func NewWatch(listens func(netip.AddrPort) bool) *Watch {
 	}
 }
 
-// Arrived processes an incoming segment, in seconds of any steady clock. Only SYNs and RSTs
+// Arrived processes a segment that came in by an interface, in seconds of any steady clock. Only SYNs and RSTs
 // matter.
-func (w *Watch) Arrived(f *frame.Frame, at float64) {
+func (w *Watch) Arrived(f *frame.Frame, iface int, at float64) {
 	switch f.TCP.Flags & (frame.SYN | frame.ACK | frame.RST) {
 	case frame.SYN:
-		w.syn(f, at)
+		w.syn(f, iface, at)
 	case frame.RST:
 		// A RST without ACK answers a segment that the client did not expect.
 		if a, ok := w.attempts.get(f.Tuple()); ok && !a.accepted && at-a.at < answerWithin {
@@ -104,10 +111,14 @@ func (w *Watch) Arrived(f *frame.Frame, at float64) {
 	}
 }
 
-func (w *Watch) syn(f *frame.Frame, at float64) {
+func (w *Watch) syn(f *frame.Frame, iface int, at float64) {
 	t := f.Tuple()
 	if !w.listens(t.Dst) {
 		w.elsewhere++
+		return
+	}
+	again, late, copied := w.again(number{t.Src.Addr(), t.Dst, f.TCP.SequenceNumber}, iface, at)
+	if copied {
 		return
 	}
 	s := w.source(pair{t.Src.Addr(), t.Dst.Addr()})
@@ -117,7 +128,7 @@ func (w *Watch) syn(f *frame.Frame, at float64) {
 		s.Plain++
 	}
 	a, _ := w.attempts.get(t)
-	if again, late := w.again(number{t.Src.Addr(), t.Dst, f.TCP.SequenceNumber}, at); again {
+	if again {
 		s.Repeated++
 		w.suspicion = true
 		if late {
@@ -134,18 +145,20 @@ func (w *Watch) syn(f *frame.Frame, at float64) {
 	a.tsval, a.timestamps, a.at, a.watched, a.decided = tsval, timestamps, at, w.watching, false
 }
 
-// again reports whether the number came before; late is true once, long after the first time.
-func (w *Watch) again(n number, at float64) (again, late bool) {
+// again reports whether the number came before; late is true once, long after the first time. It is copied if
+// another interface has just had it.
+func (w *Watch) again(n number, iface int, at float64) (again, late, copied bool) {
 	seen, again := w.numbers.get(n)
-	if !again {
-		seen.at = at
+	switch {
+	case !again:
+		seen.at, seen.iface = at, iface
+	case iface != seen.iface && at-seen.last < copyWithin:
+		return true, false, true
 	}
 	late = again && !seen.late && at-seen.at >= snapshot.LateSYN
-	if late || !again {
-		seen.late = late
-		w.numbers.put(n, seen)
-	}
-	return again, late
+	seen.late, seen.last, seen.iface = seen.late || late, at, iface
+	w.numbers.put(n, seen)
+	return again, late, false
 }
 
 // Watching marks that from now on Answered gets what the namespace sends.

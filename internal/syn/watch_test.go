@@ -23,6 +23,7 @@ var (
 // when it is asked.
 type script struct {
 	*Watch
+	iface  int
 	at     float64
 	states map[uint16]uint8
 }
@@ -49,7 +50,7 @@ func (s segment) frame(from, to netip.AddrPort) *frame.Frame {
 
 func (s *script) in(g segment) {
 	s.at += 0.01
-	s.Arrived(g.frame(netip.AddrPortFrom(client, g.port), service), s.at)
+	s.Arrived(g.frame(netip.AddrPortFrom(client, g.port), service), s.iface, s.at)
 }
 
 func (s *script) out(g segment) {
@@ -153,6 +154,20 @@ func TestWatch(t *testing.T) {
 			s.at++
 			s.in(segment{port: 1, flags: syn, seq: 900})
 		}, snapshot.SYNSource{SYNs: 5, Repeated: 3, Late: 1, Plain: 5}, true},
+		{"by a port of a bridge and by the bridge, twice", func(s *script) {
+			for range 2 {
+				s.iface = 1
+				s.in(segment{port: 1, flags: syn, seq: 100})
+				s.iface = 2
+				s.in(segment{port: 1, flags: syn, seq: 100})
+				s.at += 2
+			}
+		}, snapshot.SYNSource{SYNs: 2, Repeated: 1, Late: 1, Plain: 2}, true},
+		{"sent again by another way", func(s *script) {
+			s.in(segment{port: 1, flags: syn, seq: 100})
+			s.iface, s.at = 2, s.at+1
+			s.in(segment{port: 1, flags: syn, seq: 100})
+		}, snapshot.SYNSource{SYNs: 2, Repeated: 1, Late: 1, Plain: 2}, true},
 		{"another connection of the same tuple", func(s *script) {
 			s.in(segment{port: 1, flags: syn, seq: 100})
 			s.in(segment{port: 1, flags: syn, seq: 200})
@@ -189,7 +204,7 @@ func TestWatch(t *testing.T) {
 
 func TestElsewhere(t *testing.T) {
 	w := NewWatch(func(netip.AddrPort) bool { return false })
-	w.Arrived(segment{flags: frame.SYN}.frame(netip.AddrPortFrom(client, 1), service), 1)
+	w.Arrived(segment{flags: frame.SYN}.frame(netip.AddrPortFrom(client, 1), service), 1, 1)
 	if r := w.Result(); r.Elsewhere != 1 || r.SYNs != 0 || len(r.Sources) != 0 {
 		t.Errorf("%+v", r)
 	}
@@ -204,7 +219,7 @@ func TestBounded(t *testing.T) {
 	for i := range uint32(flood) {
 		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}), uint16(i>>16))
 		g := segment{flags: frame.SYN, seq: i, ts: i + 1}
-		w.Arrived(g.frame(from, service), float64(i)*1e-6)
+		w.Arrived(g.frame(from, service), 1, float64(i)*1e-6)
 		w.Answered(segment{flags: frame.ACK, ack: i + 1<<30}.frame(service, from), float64(i)*1e-6)
 	}
 	if n := len(w.attempts.newer) + len(w.attempts.older) + len(w.numbers.newer) + len(w.numbers.older); n > 4*mostAttempts {
@@ -237,7 +252,7 @@ func FuzzWatch(f *testing.F) {
 			n := min(len(stream), 40)
 			var frame frame.Frame
 			if frame.DecodeNetwork(0x0800, stream[:n]) == nil && frame.Transport == 6 {
-				w.Arrived(&frame, float64(at))
+				w.Arrived(&frame, 1, float64(at))
 			}
 			stream = stream[n:]
 		}

@@ -1,4 +1,4 @@
-// Package tap reads packets of a network namespace by packet sockets with filters, by turns of
+// Package tap reads packets of a network namespace by eBPF programs or packet sockets with filters, by turns of
 // some milliseconds, bounded in rate, memory and time.
 package tap
 
@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/netns"
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,12 +23,12 @@ const (
 // connections.
 type Socket struct {
 	fd     int
-	filter func(sample int) ([]bpf.RawInstruction, error)
+	filter Filter
 	buf    [KeepBytes]byte
 	oob    [64]byte
 }
 
-// Packet is one that a Socket received; Data, from the IP header on, holds until the next one.
+// Packet is one that was received or sent; Data, from the IP header on, holds until the next one.
 type Packet struct {
 	Version int
 	Data    []byte
@@ -40,34 +39,50 @@ type Packet struct {
 	At time.Time
 }
 
-// Open makes a socket in the namespace of the calling thread. It has its filter before it is bound, so
-// that nothing else ever waits in it.
-func Open(protocol uint16, sample int, filter func(sample int) ([]bpf.RawInstruction, error)) (*Socket, error) {
+// openSocket makes a socket in the namespace of the calling thread, for received packets alone or all. It has its
+// filter before it is bound, so that nothing else ever waits in it.
+func openSocket(received bool, sample int, filter Filter) (*Socket, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open a packet socket (CONFIG_PACKET): %w", netns.Denied(err, netns.NetRaw))
 	}
 	s := &Socket{fd: fd, filter: filter}
-	if err = s.Attach(sample); err == nil {
-		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, bufferBytes) != nil {
-			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, bufferBytes)
-		}
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
-		err = s.Bind(protocol)
-	}
-	if err != nil {
+	if err = s.setUp(received, sample); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("set up a packet socket: %w", err)
 	}
 	return s, nil
 }
 
-// NoProtocol is an EtherType for local experiments (IEEE 802): a socket that is bound to it receives
-// nothing, and costs other packets nothing.
-const NoProtocol = 0x88b5
+func (s *Socket) setUp(received bool, sample int) error {
+	if err := s.Attach(sample); err != nil {
+		return err
+	}
+	if unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, bufferBytes) != nil {
+		_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, bufferBytes)
+	}
+	_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1)
+	if received {
+		// What is sent is cloned for every socket that does not say so (Linux 4.20).
+		if err := unix.SetsockoptInt(s.fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1); err != nil {
+			return err
+		}
+	}
+	return s.Resume()
+}
 
-// Bind receives packets of an EtherType from now on.
-func (s *Socket) Bind(protocol uint16) error {
+// noProtocol is an EtherType for local experiments (IEEE 802): a socket that is bound to it receives
+// nothing, and costs other packets nothing.
+const noProtocol = 0x88b5
+
+// Rest receives nothing until Resume.
+func (s *Socket) Rest() error { return s.bind(noProtocol) }
+
+// Resume receives packets of all protocols: a socket of IP alone comes after the protocol's own handler, which
+// is given a clone of each packet.
+func (s *Socket) Resume() error { return s.bind(unix.ETH_P_ALL) }
+
+func (s *Socket) bind(protocol uint16) error {
 	if err := unix.Bind(s.fd, &unix.SockaddrLinklayer{Protocol: bits.ReverseBytes16(protocol)}); err != nil {
 		return fmt.Errorf("bind a packet socket: %w", err)
 	}

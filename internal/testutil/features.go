@@ -58,6 +58,13 @@ var (
 	Fentry = Feature{Name: "eBPF programs on fentry",
 		Symbols: []string{"CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS", "CONFIG_BPF_EVENTS", "CONFIG_BPF_JIT", "CONFIG_DEBUG_INFO_BTF"}, Probe: probeFentry}
 
+	// TypedTracepoints are those whose programs follow the kernel's pointers, with the stack that they read packets
+	// to: 01f810ace9ed "bpf: Allow variable-offset stack access".
+	TypedTracepoints = Feature{Name: "eBPF programs on typed tracepoints", Symbols: []string{"CONFIG_BPF_EVENTS", "CONFIG_DEBUG_INFO_BTF"},
+		Since: "5.12", Probe: probeTypedTracepoint}
+
+	TCX = Feature{Name: "tcx programs", Symbols: []string{"CONFIG_NET_XGRESS"}, Since: "6.6", Probe: probeTCX}
+
 	DropMonitor = Feature{Name: "drop_monitor", Symbols: []string{"CONFIG_NET_DROP_MONITOR"}, Probe: genericNetlink("NET_DM")}
 
 	BTF = Feature{Name: "types of the kernel", Symbols: []string{"CONFIG_DEBUG_INFO_BTF"},
@@ -181,6 +188,22 @@ func probeFentry() error {
 	spec := &ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: ebpf.AttachTraceFEntry, AttachTo: probed}
 	return probeProgram(spec, func(p *ebpf.Program) (link.Link, error) {
 		return link.AttachTracing(link.TracingOptions{Program: p})
+	})
+}
+
+func probeTypedTracepoint() error {
+	if err := since("5.12")(); err != nil {
+		return err
+	}
+	return probeProgram(&ebpf.ProgramSpec{Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: "netif_receive_skb"},
+		func(p *ebpf.Program) (link.Link, error) { return link.AttachTracing(link.TracingOptions{Program: p}) })
+}
+
+func probeTCX() error {
+	return inNewNetns(func() error {
+		return probeProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS}, func(p *ebpf.Program) (link.Link, error) {
+			return link.AttachTCX(link.TCXOptions{Interface: 1, Program: p, Attach: ebpf.AttachTCXIngress})
+		})
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"runtime"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/bpf/pktgen"
-	"github.com/natkit/natkit/internal/follow"
 	"github.com/natkit/natkit/internal/units"
 	"github.com/natkit/natkit/tools/bench"
 )
@@ -90,38 +88,22 @@ func dropsSuite(natkit string) bench.Suite {
 
 // watchSuite measures what it costs a gateway that drops nothing to be looked at.
 func watchSuite(natkit string) bench.Suite {
-	const own, drops, flows = "natkit profile", "natkit drops", "natkit flows"
+	const own, drops = "natkit profile", "natkit drops"
 	o := &observing{planes: planes{packetRuns: packetRuns{natkit: natkit}}, rules: rulesDNAT, to: gatewayPublic}
 	return o.suite(bench.Suite{
-		Name: "watch", Title: "natkit profile, drops and flows on a busy gateway",
+		Name: "watch", Title: "natkit profile and natkit drops on a busy gateway",
 		About: "The lab's gateway translates small packets and drops none, everything on one CPU, while\n" +
-			"natkit samples the stacks of all CPUs 99 times per second, waits for drops, or follows\n" +
-			"connections, as doctor --trace does all three.",
+			"natkit samples the stacks of all CPUs 99 times per second, or waits for drops.",
 		Quantities: observerQuantities("program per run"),
 		Claims: []bench.Claim{
 			{Subject: drops, Quantity: packetRate, Than: unobserved, Bound: 0.97},
 			{Subject: own, Quantity: packetRate, Than: unobserved, Bound: 0.97},
-			{Subject: flows, Quantity: packetRate, Than: unobserved, Bound: 0.95},
 			{Subject: own, Quantity: observerCPU, Bound: 0.01},
 			{Subject: own, Quantity: observerStart, Bound: 300},
 		},
 		Programs: [][]string{{natkit, "--version"}, {"nft", "--version"}},
 	}, observer{name: unobserved}, observer{name: own, args: []string{natkit, "profile", "--for", "2m", "--hz", "99", "--json"}},
-		observer{name: drops, args: []string{natkit, "drops", "--for", "2m", "--json"}},
-		observer{name: flows, attach: o.follow})
-}
-
-// follow follows connections on the gateway until it is closed.
-func (o *observing) follow() (io.Closer, error) {
-	t, err := follow.Start(context.Background(), follow.Options{Netns: o.gateway})
-	return following{t}, err
-}
-
-type following struct{ *follow.Tap }
-
-func (f following) Close() error {
-	_, err := f.Stop()
-	return err
+		observer{name: drops, args: []string{natkit, "drops", "--for", "2m", "--json"}})
 }
 
 // observing sends packets through the gateway while it is observed.
