@@ -21,8 +21,8 @@ const (
 	// mostLinks and mostQueuesRead bound what is kept of a host with very many interfaces.
 	mostLinks      = 2048
 	mostQueuesRead = 2048
-	// mostAsked bounds the queues of which classes and filters are read.
-	mostAsked = 64
+	// mostQueuesAsked bounds the queues of which classes and filters are read.
+	mostQueuesAsked = 64
 )
 
 // readLinks reads what interfaces, their queues and filters of tc lost.
@@ -64,7 +64,7 @@ func askLinks() (*snapshot.Links, error) {
 			break
 		}
 		q := queueOf(link, d.Type(), a.Handle, (*netlink.ClassStatistics)(a.Statistics))
-		if (q.Dropped > 0 || q.Waiting > 0) && asked < mostAsked {
+		if (q.Dropped > 0 || q.Waiting > 0) && asked < mostQueuesAsked {
 			asked++
 			q.Filters = filtersOf(link, &q, a.Handle)
 			l.Queues = append(l.Queues, classesOf(link, a.Handle)...)

@@ -106,8 +106,8 @@ func (a *audit) beyondLimits() (r refusals) {
 		if t.Filter == nil || t.Rule < 0 || t.Rule >= len(translated) {
 			continue
 		}
-		_, births := entriesOf(flows.Services, &a.rules.Rules[t.Rule])
-		missing := int64(translated[t.Rule]) - births
+		_, births, lately := entriesOf(flows.Services, &a.rules.Rules[t.Rule])
+		missing := int64(translated[t.Rule]) - births - lately
 		var l filterLoss
 		l.add(t.Filter, filterBefore(before, t))
 		for j, p := range l.places {
