@@ -144,8 +144,8 @@ func (g *hostGrowth) queue() string {
 		}
 		g.found.Evidence = append(g.found.Evidence, e)
 	}
-	g.advise("filter-see", q.Interface, where(g.rec))
-	g.advise("filter-delete", q.Interface, where(g.rec))
+	g.advise("tc-filter-see", q.Interface, where(g.rec))
+	g.advise("tc-filter-delete", q.Interface, where(g.rec))
 	return ""
 }
 
