@@ -33,7 +33,9 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 	var bad []failing
 	for i := range s.All {
 		if f := judgeService(rec, &s.All[i]); f.how != "" {
-			f.explain(rec, &s.All[i])
+			if !f.later {
+				f.explain(rec, &s.All[i])
+			}
 			network := netip.Addr{}
 			if s.All[i].Kind == snapshot.ServiceUntranslated {
 				network = s.All[i].Given
@@ -44,7 +46,7 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 	bad = traceAdded(append(bad, vanishedOnes(rec)...), followedOnes(rec))
 	answered := int64(0)
 	for i := range s.All {
-		if s.All[i].Kind != snapshot.ServiceDestination {
+		if !s.All[i].IsPart() {
 			answered += s.All[i].Answered
 		}
 	}
@@ -101,7 +103,9 @@ type failing struct {
 	// how is what users see of it, after the name; cause what is known of where they fail.
 	how, cause string
 	// known is true where the rules and the host's addresses explain it.
-	known      bool
+	known bool
+	// later is true where connections are answered, and fail after that.
+	later      bool
 	severity   Severity
 	confidence string
 	evidence   []Evidence
@@ -110,49 +114,6 @@ type failing struct {
 	// target is valid where the server is worth a look; advice is another one.
 	target netip.AddrPort
 	advice *Remedy
-}
-
-// judgeService has no how where the service works, as far as is known.
-func judgeService(rec *snapshot.Recording, s *snapshot.Service) failing {
-	f := failing{name: s.String(), key: serviceID{s.Protocol, s.Service, s.Target}, target: s.Target, severity: Critical, confidence: "certain"}
-	dead := s.Failing >= fewestFailing
-	switch {
-	case s.Kind == snapshot.ServiceDNAT && dead:
-		f.how = "gets no answers"
-		if s.Open > 0 && len(s.Clients) == 1 {
-			f.severity, f.confidence = Warning, "likely"
-		}
-	case s.Kind == snapshot.ServiceDNAT && s.Unanswered >= fewestFailed && s.FailedShare() >= failedPart:
-		f.how, f.severity = "gets no answer to a part of the connections", Warning
-	case s.Kind == snapshot.ServiceUntranslated && dead && s.Answered+s.Open == 0 && !isScan(s) && translatesSources(rec, ""):
-		f.how, f.severity, f.confidence = "gets no answers", Warning, "likely"
-		f.cause = "their private address goes out as it is: no rule that translates sources is for them"
-		if r := absentFor(rec, s); r != nil {
-			f.cause = fmt.Sprintf("their private address goes out as it is: the rule for them is for %s, and this host has no such interface: %s: %s", r.OutInterface, r.Place(), r.Text)
-			f.known = true
-		}
-		f.evidence = serviceEvidence(s)
-		if expected := float64(s.Failed()) * rec.Seconds() / max(rec.Flows.Services.Seconds, 1); answeredElsewhere(rec, s, expected) {
-			return f.dropsFollowing(rec, expected)
-		}
-		return f
-	case s.Kind == snapshot.ServiceSNAT && dead && s.Answered+s.Open == 0 && !isScan(s):
-		f.how, f.confidence = "gets no answers from anywhere", "likely"
-		if len(s.Destinations) == 1 {
-			f.how, f.severity, f.confidence = "gets no answers from its only destination", Warning, "possible"
-		}
-	default:
-		return failing{}
-	}
-	if s.Protocol != "tcp" && s.Answered+s.Open == 0 && !answersAlways(s) {
-		f.severity, f.confidence = Notice, "possible"
-	}
-	f.evidence, f.since = serviceEvidence(s), float64(max(0, s.SilentSeconds))
-	f.cause = "what is sent there leaves this host translated, and no answer comes back to the connection tracker: the server is down or drops it, answers by another way, or its answers are dropped here before they are tracked"
-	if s.HalfOpen > s.Unanswered {
-		f.cause = "the server answers, and its clients do not go on: its answers are dropped on this host, go by another way than the clients came, are lost beyond, or the clients' addresses are forged"
-	}
-	return f
 }
 
 // absentFor is the masquerade rule for what comes from a network whose interface does not exist; nil
@@ -204,6 +165,14 @@ func (a *audit) keeps(given netip.Addr) string {
 func translatesSources(rec *snapshot.Recording, out string) bool {
 	rules := rec.Last().NATRules
 	return rules != nil && slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool { return r.TranslatesSource() && mayLeaveBy(&r, out) })
+}
+
+// translatesLike reports whether sources of the family of an address are translated.
+func translatesLike(rec *snapshot.Recording, address netip.Addr) bool {
+	rules := rec.Last().NATRules
+	return rules != nil && slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool {
+		return r.TranslatesSource() && (r.Family == "inet" || (r.Family == "ip") == address.Is4())
+	})
 }
 
 // followUps is how many packets a client sends at least once its SYN is answered: an ACK, data, a FIN.
@@ -313,7 +282,7 @@ func isScan(s *snapshot.Service) bool {
 // answersAlways reports whether a protocol without connections is one in which every question
 // gets an answer.
 func answersAlways(s *snapshot.Service) bool {
-	if s.Kind == snapshot.ServiceDNAT {
+	if s.Service.IsValid() {
 		return nat.AnswersAlways(s.Service.Port())
 	}
 	return slices.ContainsFunc(s.Destinations, func(d netip.AddrPort) bool { return nat.AnswersAlways(d.Port()) })
@@ -322,7 +291,16 @@ func answersAlways(s *snapshot.Service) bool {
 func serviceEvidence(s *snapshot.Service) []Evidence {
 	const table = "connection table"
 	all := units.Count(s.Failed() + s.Answered)
-	e := []Evidence{{What: s.String() + ": connections without an answer", Value: s.Failed(), Unit: "of " + all, Source: table}}
+	var e []Evidence
+	if s.Failed() > 0 || s.Stalled == 0 {
+		e = append(e, Evidence{What: s.String() + ": connections without an answer", Value: s.Failed(), Unit: "of " + all, Source: table})
+	}
+	if s.Stalled > 0 {
+		e = append(e, Evidence{What: s.String() + ": connections that were answered, and in which one side waits for the other to acknowledge what it sent", Value: s.Stalled, Unit: "of " + units.Count(s.Stalled+s.Answered+s.Open), Source: table})
+	}
+	if s.Asking > 0 {
+		e = append(e, Evidence{What: "of them such as go on asking", Value: s.Asking, Unit: "flows", Source: table})
+	}
 	if s.HalfOpen > 0 {
 		e = append(e, Evidence{What: "of them answered by the server only (SYN_RECV)", Value: s.HalfOpen, Unit: "connections", Source: table})
 	}

@@ -39,6 +39,11 @@ type outcomes struct {
 	failed [servicesReach + 1]int64
 	// answered is the least number of seconds since an answer.
 	answered uint32
+	// halfClosed are connections in CLOSE_WAIT that no packet came of for a while, the last one
+	// closedSince ago: the server does not close its side, or what it sends does not arrive. repeats
+	// are those of which it is known that it sends.
+	halfClosed, repeats int64
+	closedSince         uint32
 }
 
 // services finds out what became of translated connections. How long ago an entry had its last
@@ -48,10 +53,34 @@ type services struct {
 	kept  map[string]int
 	// births is true where two dumps show which connections are new.
 	births bool
+	// expiring are open connections of the first dump, by identity, that expire soon unless a
+	// packet comes.
+	expiring map[uint64]expiring
 }
 
+// expiring is a connection that expires in so many seconds.
+type expiring struct {
+	key  serviceKey
+	left uint32
+}
+
+const (
+	// soon is how many seconds an open connection has left to be watched, keptExpiring how many
+	// of them are.
+	soon         = 8
+	keptExpiring = 4096
+)
+
 func newServices() services {
-	return services{found: map[serviceKey]*outcomes{}, kept: map[string]int{}}
+	return services{found: map[serviceKey]*outcomes{}, kept: map[string]int{}, expiring: map[uint64]expiring{}}
+}
+
+// past is what the first dump has of an entry of the second one.
+type past struct {
+	// isNew is whether it was not there, known whether it was, and idle whether no packet came since.
+	isNew, known, idle bool
+	// state is the TCP state that it had.
+	state conntrack.TCPState
 }
 
 // Outcomes finds out what became of translated connections from one dump alone. Connections that
@@ -68,7 +97,7 @@ func NewOutcomes(sysctls snapshot.Sysctls) *Outcomes {
 }
 
 // Add takes an entry.
-func (o *Outcomes) Add(e *conntrack.Entry) { o.services.add(e, o.gap, true, false) }
+func (o *Outcomes) Add(e *conntrack.Entry) { o.services.add(e, o.gap, past{isNew: true}) }
 
 // Services ends the dump; complete reports whether it reached the table's end.
 func (o *Outcomes) Services(complete bool) *snapshot.Services { return o.services.result(complete) }
@@ -79,47 +108,76 @@ type outcome int
 const (
 	outcomeNone outcome = iota
 	outcomeAnswered
+	outcomeBusy
 	outcomeReset
 	outcomeOpen
 	outcomeUnanswered
 	outcomeHalfOpen
 	outcomeOneWay
+	outcomeStalled
+	outcomeHalfClosed
+	outcomeRepeats
 )
 
-// add takes an entry of the second dump. isNew is whether it was not in the first one, idle
-// whether it was, and no packet came since.
-func (s *services) add(e *conntrack.Entry, gap Gap, isNew, idle bool) {
-	plain := !e.IsDNAT() && !e.IsSNAT()
-	if e.Status.Has(conntrack.Expected) || plain && !leavesPrivately(e) {
+// first takes an entry of the first dump.
+func (s *services) first(id uint64, e *conntrack.Entry) {
+	if e.Timeout > soon || tcpStateOf(e) != conntrack.TCPEstablished || len(s.expiring) == keptExpiring || e.Status.Has(conntrack.Expected) {
 		return
 	}
-	what := outcomeOf(e, isNew, idle)
+	if keys, n := keysOf(e); n > 0 {
+		s.expiring[id] = expiring{keys[0], e.Timeout}
+	}
+}
+
+// add takes an entry of the second dump.
+func (s *services) add(e *conntrack.Entry, gap Gap, before past) {
+	keys, n := keysOf(e)
+	if e.Status.Has(conntrack.Expected) || n == 0 {
+		return
+	}
 	since, known := gap.since(e)
+	what := outcomeOf(e, since, gap.unacked(e), before)
 	if what == outcomeNone || !known || what != outcomeOpen && since > servicesReach {
 		return
 	}
 	if what == outcomeOneWay && !e.IsDNAT() {
 		return
 	}
-	if e.IsDNAT() {
-		s.of(serviceKey{snapshot.ServiceDNAT, e.Orig.Proto, e.Zone, end{e.Orig.Dst, e.Orig.DstPort, 0}.addrPort(), end{e.Reply.Src, e.Reply.SrcPort, 0}.addrPort(), netip.Addr{}}).counted(e, what, since, isNew && s.births)
-		return
+	for _, k := range keys[:n] {
+		s.of(k).count(e, what, since, before, s.births)
 	}
-	if plain {
-		network, _ := e.Orig.Src.Prefix(24)
-		s.of(serviceKey{kind: snapshot.ServiceUntranslated, proto: e.Orig.Proto, zone: e.Zone, given: network.Addr()}).count(e, what, since)
-		return
+}
+
+// keysOf returns the n services that a connection is counted in; none where it is of no interest.
+func keysOf(e *conntrack.Entry) (keys [3]serviceKey, n int) {
+	k := serviceKey{proto: e.Orig.Proto, zone: e.Zone}
+	network := snapshot.NetworkOf(e.Orig.Src).Addr()
+	switch {
+	case e.IsDNAT():
+		k.kind, k.service, k.target = snapshot.ServiceDNAT, end{e.Orig.Dst, e.Orig.DstPort, 0}.addrPort(), end{e.Reply.Src, e.Reply.SrcPort, 0}.addrPort()
+		keys[0] = k
+		k.kind, k.given = snapshot.ServiceNetwork, network
+		keys[1] = k
+		return keys, 2
+	case e.IsSNAT():
+		k.kind, k.given = snapshot.ServiceSNAT, e.Reply.Dst
+		keys[0] = k
+		k.kind, k.service = snapshot.ServiceDestination, netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort)
+		keys[1] = k
+		keys[2] = serviceKey{kind: snapshot.ServiceNetwork, proto: k.proto, zone: k.zone, given: network}
+		return keys, 3
+	case leavesPrivately(e):
+		k.kind, k.given = snapshot.ServiceUntranslated, network
+		keys[0] = k
+		return keys, 1
 	}
-	key := serviceKey{kind: snapshot.ServiceSNAT, proto: e.Orig.Proto, zone: e.Zone, given: e.Reply.Dst}
-	s.of(key).count(e, what, since)
-	key.kind, key.service = snapshot.ServiceDestination, netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort)
-	s.of(key).count(e, what, since)
+	return keys, 0
 }
 
 // leavesPrivately reports whether a connection goes from a private address to a public one.
 func leavesPrivately(e *conntrack.Entry) bool {
 	to := e.Orig.Dst
-	return e.Orig.Src.Is4() && e.Orig.Src.IsPrivate() && !to.IsPrivate() && to.IsGlobalUnicast()
+	return e.Orig.Src.IsPrivate() && !to.IsPrivate() && to.IsGlobalUnicast()
 }
 
 func (e end) addrPort() netip.AddrPort { return netip.AddrPortFrom(e.addr, e.port) }
@@ -130,12 +188,23 @@ func (g Gap) since(e *conntrack.Entry) (seconds uint32, known bool) {
 	if g.timeouts == nil || g.timeouts[c] == 0 || e.Status&(conntrack.Offload|conntrack.HWOffload|conntrack.FixedTimeout) != 0 {
 		return 0, tcpStateOf(e) == conntrack.TCPEstablished
 	}
+	if g.unacked(e) {
+		return g.unackedTimeout - e.Timeout, true
+	}
 	return g.timeouts[c] - min(e.Timeout, g.timeouts[c]), true
 }
 
-// outcomeOf says what became of a connection. One that was there before may go on for another
-// reason than an answer.
-func outcomeOf(e *conntrack.Entry, isNew, idle bool) outcome {
+// unacked reports whether what one side of an open connection sent is not acknowledged: it has a
+// shorter timeout until then (nf_conntrack_tcp_timeout_unacknowledged). Only what had a packet within
+// servicesReach is known from one with little left of its days.
+func (g Gap) unacked(e *conntrack.Entry) bool {
+	return g.timeouts != nil && tcpStateOf(e) == conntrack.TCPEstablished && e.Status.Has(conntrack.SeenReply) && g.timeouts[conntrack.TCPEstablished] > g.unackedTimeout &&
+		e.Timeout <= g.unackedTimeout && e.Timeout+servicesReach >= g.unackedTimeout
+}
+
+// outcomeOf says what became of a connection whose last packet came so many seconds ago. One that was
+// there before may go on for another reason than an answer.
+func outcomeOf(e *conntrack.Entry, since uint32, unacked bool, before past) outcome {
 	seen := e.Status.Has(conntrack.SeenReply)
 	if e.Orig.Proto != unix.IPPROTO_TCP {
 		switch {
@@ -143,21 +212,40 @@ func outcomeOf(e *conntrack.Entry, isNew, idle bool) outcome {
 			return outcomeOneWay
 		case !seen:
 			return outcomeUnanswered
-		case seen && (isNew || idle):
+		case before.isNew || before.idle:
 			return outcomeAnswered
 		}
 		return outcomeOpen
 	}
+	late := since >= snapshot.PatienceSeconds
 	switch e.TCPState {
 	case conntrack.TCPSynSent, conntrack.TCPSynSent2:
 		return outcomeUnanswered
 	case conntrack.TCPSynRecv:
 		return outcomeHalfOpen
 	case conntrack.TCPEstablished:
-		if isNew && seen {
+		switch {
+		case late && unacked:
+			return outcomeStalled
+		case before.isNew && unacked:
+			return outcomeBusy
+		case before.isNew && seen:
 			return outcomeAnswered
 		}
 		return outcomeOpen
+	case conntrack.TCPFinWait: // the FIN is not acknowledged
+		if seen && (late || before.state == conntrack.TCPFinWait) {
+			return outcomeStalled
+		}
+		return outcomeBusy
+	case conntrack.TCPCloseWait:
+		switch {
+		case late && before.state == conntrack.TCPCloseWait && !before.idle:
+			return outcomeRepeats
+		case late:
+			return outcomeHalfClosed
+		}
+		return outcomeBusy
 	case conntrack.TCPClose:
 		if !seen {
 			return outcomeUnanswered
@@ -178,54 +266,74 @@ func (s *services) of(k serviceKey) *outcomes {
 		return nil
 	}
 	s.kept[k.kind]++
-	o := &outcomes{answered: servicesReach + 1, Service: snapshot.Service{
+	o := &outcomes{answered: servicesReach + 1, closedSince: servicesReach + 1, Service: snapshot.Service{
 		Kind: k.kind, Protocol: nat.ProtocolName(k.proto), Service: k.service, Target: k.target, Given: k.given, Zone: k.zone,
 	}}
 	s.found[k] = o
 	return o
 }
 
-// counted is count for services of which new connections are counted, too.
-func (o *outcomes) counted(e *conntrack.Entry, what outcome, since uint32, isNew bool) {
-	o.count(e, what, since)
-	if o != nil && isNew {
-		o.New++
-	}
-}
-
-func (o *outcomes) count(e *conntrack.Entry, what outcome, since uint32) {
+// count takes a connection; births is whether those that are new are known.
+func (o *outcomes) count(e *conntrack.Entry, what outcome, since uint32, before past, births bool) {
 	if o == nil {
 		return
+	}
+	if before.isNew && births && o.Kind == snapshot.ServiceDNAT {
+		o.New++
 	}
 	switch what {
 	case outcomeOpen:
 		o.Open++
 	case outcomeOneWay:
 		o.OneWay++
-	case outcomeReset:
-		o.Reset++
+	case outcomeStalled:
+		o.Stalled++
+		o.name(e)
+	case outcomeHalfClosed, outcomeRepeats:
+		o.halfClosed++
+		if what == outcomeRepeats {
+			o.repeats++
+			o.name(e)
+		}
+		o.closedSince = min(o.closedSince, since)
+	case outcomeReset, outcomeBusy:
+		if what == outcomeReset {
+			o.Reset++
+		} else {
+			o.Busy++
+		}
 		fallthrough
 	case outcomeAnswered:
 		o.Answered++
 		o.answered = min(o.answered, since)
 	default:
-		o.fails(e, what, since)
+		o.fails(e, what, since, before)
 	}
 }
 
-func (o *outcomes) fails(e *conntrack.Entry, what outcome, since uint32) {
+// fails takes a connection that came to nothing. One that had no answer in the first dump either has
+// waited long enough, whenever its client asked again.
+func (o *outcomes) fails(e *conntrack.Entry, what outcome, since uint32, before past) {
 	switch {
-	case since < snapshot.PatienceSeconds:
+	case since < snapshot.PatienceSeconds && !before.known:
 		o.Waiting++
 		return
 	case what == outcomeHalfOpen:
 		o.HalfOpen++
 	default:
 		o.Unanswered++
+		if before.known && !before.idle && e.Orig.Proto != unix.IPPROTO_TCP {
+			o.Asking++
+		}
 	}
 	o.failed[since]++
+	o.name(e)
+}
+
+// name keeps the ends of a connection that failed.
+func (o *outcomes) name(e *conntrack.Entry) {
 	o.Clients = named(o.Clients, e.Orig.Src)
-	if o.Kind == snapshot.ServiceSNAT || o.Kind == snapshot.ServiceUntranslated {
+	if !o.Service.Service.IsValid() {
 		o.Destinations = named(o.Destinations, netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort))
 	}
 }
@@ -238,13 +346,31 @@ func named[T comparable](list []T, v T) []T {
 	return append(list, v)
 }
 
+// expire counts the open connections that came to their end between the dumps, as no packet came: one
+// that was closed stays for longer. It comes before result.
+func (s *services) expire(gap Gap) {
+	if closing := gap.timeout(conntrack.TCPClose); float64(closing) <= gap.Seconds+1 {
+		return
+	}
+	for _, e := range s.expiring {
+		if o := s.of(e.key); o != nil && float64(e.left) <= gap.Seconds {
+			o.Expired++
+		}
+	}
+}
+
 // result lists the services, those of which most fail first, and of the others the busiest.
 func (s *services) result(complete bool) *snapshot.Services {
 	r := &snapshot.Services{Seconds: servicesReach, All: []snapshot.Service{}, Complete: complete && s.kept[snapshot.ServiceDNAT] < keptServices}
 	r.NewKnown = s.births && r.Complete
-	for _, o := range s.found {
-		if o.Kind != snapshot.ServiceDestination || o.Failed() > 0 {
-			r.All = append(r.All, o.service())
+	elsewhere := s.answered()
+	for k, o := range s.found {
+		v := o.service()
+		switch {
+		case v.Kind == snapshot.ServiceDestination && v.Failed() == 0:
+		case v.Kind == snapshot.ServiceNetwork && (v.Failed() == 0 || v.Answered+v.Open+v.Stalled > 0 || !elsewhere[k.whole()]):
+		default:
+			r.All = append(r.All, v)
 		}
 	}
 	slices.SortFunc(r.All, func(a, b snapshot.Service) int {
@@ -258,8 +384,35 @@ func (s *services) result(complete bool) *snapshot.Services {
 	return r
 }
 
+// whole is the key of what the service of a network is a part of.
+func (k serviceKey) whole() serviceKey {
+	k.kind, k.given = snapshot.ServiceDNAT, netip.Addr{}
+	if !k.service.IsValid() {
+		k.kind = snapshot.ServiceSNAT
+	}
+	return k
+}
+
+// answered has the services that answer any of their clients, of those with a translated source one for
+// each protocol.
+func (s *services) answered() map[serviceKey]bool {
+	answered := map[serviceKey]bool{}
+	for k, o := range s.found {
+		if !o.IsPart() && o.Answered+o.Open > 0 {
+			k.given = netip.Addr{}
+			answered[k] = true
+		}
+	}
+	return answered
+}
+
 // service completes what was counted.
 func (o *outcomes) service() snapshot.Service {
+	if o.repeats > 0 {
+		o.Stalled += o.halfClosed
+	} else {
+		o.Answered, o.answered = o.Answered+o.halfClosed, min(o.answered, o.closedSince)
+	}
 	o.SilentSeconds = -1
 	if o.answered <= servicesReach {
 		o.SilentSeconds = int64(o.answered)
