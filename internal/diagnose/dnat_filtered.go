@@ -3,6 +3,7 @@ package diagnose
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/natkit/natkit/internal/snapshot"
@@ -77,7 +78,7 @@ func filteredFinding(rec *snapshot.Recording, bad []filtered) *Finding {
 			f.Evidence = append(f.Evidence, placeEvidence(b, r)...)
 		}
 		if i < mostShown {
-			names = append(names, b.name())
+			names, f.About = append(names, b.name()), append(f.About, netip.AddrPortFrom(b.Address, b.Port))
 			f.Remedies = append(f.Remedies, b.accept(rec))
 		}
 		for _, d := range b.filter.Drops {

@@ -24,12 +24,14 @@ const (
 // judgeService has no how where the service works, as far as is known.
 func judgeService(rec *snapshot.Recording, s *snapshot.Service) failing {
 	f := failing{name: s.String(), key: serviceID{s.Protocol, s.Service, s.Target}, target: s.Target, severity: Critical, confidence: "certain"}
+	f.about = ends(s.Service, s.Target)
 	switch s.Kind {
 	case snapshot.ServiceDNAT:
 		f.judgePublished(s)
 	case snapshot.ServiceUntranslated:
 		return f.judgeUntranslated(rec, s)
 	case snapshot.ServiceSNAT:
+		f.about = ends(netip.AddrPortFrom(s.Given, 0))
 		f.judgeLeaving(s)
 	case snapshot.ServiceNetwork:
 		return f.judgeNetwork(rec, s)
@@ -110,12 +112,16 @@ func (f failing) judgeUntranslated(rec *snapshot.Recording, s *snapshot.Service)
 		f.cause = fmt.Sprintf("their private address goes out as it is: the rule for them is for %s, and this host has no such interface: %s: %s", r.OutInterface, r.Place(), r.Text)
 		f.known = true
 	} else if r, others := besideThem(rec, s); r != nil {
-		f.cause += fmt.Sprintf("; %s is for %s: %s", r.Place(), others, r.Text)
+		f.cause += fmt.Sprintf("; the rule for others, %s: %s, is for %s", r.Place(), r.Text, others)
 		f.advice = new(advice("snat-cover", s.Protocol, snapshot.NetworkOf(s.Given), where(rec)))
 	}
 	f.evidence = serviceEvidence(s)
 	if len(s.Destinations) > 0 {
-		f.evidence = append(f.evidence, Evidence{What: "destinations, such as", Value: s.Destinations[0].String(), Source: "connection table"})
+		to := s.Destinations[0].String()
+		if s.Destinations[0].Port() == 0 {
+			to = s.Destinations[0].Addr().String()
+		}
+		f.evidence = append(f.evidence, Evidence{What: "destinations, such as", Value: to, Source: "connection table"})
 	}
 	if expected := float64(s.Failed()) * rec.Seconds() / max(rec.Flows.Services.Seconds, 1); answeredElsewhere(rec, s, expected) {
 		return f.dropsFollowing(rec, expected)

@@ -86,7 +86,7 @@ func traceAdded(bad, followed []failing) []failing {
 		} else {
 			b.cause, b.target, b.advice = f.cause, f.target, f.advice
 		}
-		b.severity, b.confidence = max(b.severity, f.severity), f.confidence
+		b.severity, b.confidence, b.about = max(b.severity, f.severity), f.confidence, append(b.about, f.about...)
 		b.evidence = append(f.evidence, b.evidence...)
 	}
 	return bad
@@ -100,6 +100,8 @@ type failing struct {
 	matches func(serviceID) bool
 	// network is where connections come from that are not translated.
 	network netip.Addr
+	// about are its ends, as of Finding.
+	about []netip.AddrPort
 	// how is what users see of it, after the name; cause what is known of where they fail.
 	how, cause string
 	// known is true where the rules and the host's addresses explain it.
@@ -393,6 +395,7 @@ func vanished(rec *snapshot.Recording, rule int, packets uint64, entries int64) 
 	}
 	if t := targetOf(rec.Last(), rule); t != nil {
 		filter := t.Filter
+		f.about = ends(netip.AddrPortFrom(t.Address, t.Port))
 		switch {
 		case t.NoRoute != "":
 			f.cause = "no route leads there: " + t.NoRoute
@@ -450,6 +453,11 @@ func ruleName(r *snapshot.NATRule) string {
 	return strings.Join(append(parts, "("+r.Place()+": "+r.Text+")"), " ")
 }
 
+// ends are those that are known.
+func ends(all ...netip.AddrPort) []netip.AddrPort {
+	return slices.DeleteFunc(all, func(e netip.AddrPort) bool { return !e.IsValid() })
+}
+
 // servicesFinding has the services that fail, the worst first.
 func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 	var names, causes []string
@@ -461,6 +469,7 @@ func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 		}
 		if i < mostShown {
 			names = append(names, b.name)
+			f.About = append(f.About, b.about...)
 		}
 		causes = once(causes, b.cause)
 	}
