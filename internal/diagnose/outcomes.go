@@ -16,6 +16,14 @@ const (
 	stalledPart = 0.5
 	// stalledAll is the share from which the service is as good as dead.
 	stalledAll = 0.9
+	// shortPause is the timeout in seconds below which connections that live are forgotten: with a
+	// longer one it is those whose ends are gone.
+	shortPause = 120
+	// fewestUnnamed is how many connections to a port that no rule names must fail: strangers try them
+	// all.
+	fewestUnnamed = 20
+	// fewRangePorts is how many ports of a rule are as good as named.
+	fewRangePorts = 16
 	// fewestClients is how many clients of a network must fail before it is said to: one may be the
 	// fault.
 	fewestClients = 2
@@ -27,7 +35,7 @@ func judgeService(rec *snapshot.Recording, s *snapshot.Service) failing {
 	f.about = ends(s.Service, s.Target)
 	switch s.Kind {
 	case snapshot.ServiceDNAT:
-		f.judgePublished(s)
+		f.judgePublished(rec, s)
 	case snapshot.ServiceUntranslated:
 		return f.judgeUntranslated(rec, s)
 	case snapshot.ServiceSNAT:
@@ -55,7 +63,10 @@ func silent(s *snapshot.Service) bool { return s.Answered+s.Open+s.Stalled == 0 
 
 // judgePublished is for connections that a rule leads to a server. Datagrams that get no answer may not
 // be meant to.
-func (f *failing) judgePublished(s *snapshot.Service) {
+func (f *failing) judgePublished(rec *snapshot.Recording, s *snapshot.Service) {
+	if s.Failed() < fewestUnnamed && !named(rec, s) && answersBeside(rec, s) {
+		return
+	}
 	always := s.Protocol != "udp" && s.Protocol != "icmp" && s.Protocol != "icmpv6" || answersAlways(s)
 	switch {
 	case dead(s):
@@ -71,6 +82,32 @@ func (f *failing) judgePublished(s *snapshot.Service) {
 	if !always && s.Answered+s.Open == 0 {
 		f.severity, f.confidence = Notice, "possible"
 	}
+}
+
+// named reports whether a rule may be for the port of a service, and not for all ports of an address.
+func named(rec *snapshot.Recording, s *snapshot.Service) bool {
+	rules := rec.Last().NATRules
+	if rules == nil || rules.TooMany || s.Service.Port() == 0 {
+		return true
+	}
+	led := false
+	for i := range rules.Rules {
+		r := &rules.Rules[i]
+		if !mayBe(r, s) {
+			continue
+		}
+		if led = true; r.Partial || r.DestinationPort != 0 && r.LastDestinationPort < r.DestinationPort+fewRangePorts {
+			return true
+		}
+	}
+	return !led
+}
+
+// answersBeside reports whether the server of a service answers at other ports.
+func answersBeside(rec *snapshot.Recording, s *snapshot.Service) bool {
+	return slices.ContainsFunc(rec.Flows.Services.All, func(o snapshot.Service) bool {
+		return o.Kind == snapshot.ServiceDNAT && o.Target.Addr() == s.Target.Addr() && o.Answered+o.Open > 0
+	})
 }
 
 // judgeLeaving is for connections whose source alone is translated. That one destination is dead is no
@@ -115,6 +152,9 @@ func (f failing) judgeUntranslated(rec *snapshot.Recording, s *snapshot.Service)
 		f.cause += fmt.Sprintf("; the rule for others, %s: %s, is for %s", r.Place(), r.Text, others)
 		f.advice = new(advice("snat-cover", s.Protocol, snapshot.NetworkOf(s.Given), where(rec)))
 	}
+	if port := onePort(s.Destinations); port != 0 {
+		f.name = fmt.Sprintf("%s port %d from %s, untranslated", s.Protocol, port, snapshot.NetworkOf(s.Given))
+	}
 	f.evidence = serviceEvidence(s)
 	if len(s.Destinations) > 0 {
 		to := s.Destinations[0].String()
@@ -127,6 +167,14 @@ func (f failing) judgeUntranslated(rec *snapshot.Recording, s *snapshot.Service)
 		return f.dropsFollowing(rec, expected)
 	}
 	return f
+}
+
+// onePort is the port of all destinations; 0 where they have several, or none.
+func onePort(all []netip.AddrPort) uint16 {
+	if len(all) == 0 || slices.ContainsFunc(all, func(d netip.AddrPort) bool { return d.Port() != all[0].Port() }) {
+		return 0
+	}
+	return all[0].Port()
 }
 
 // besideThem is a rule that translates other sources, and what others it is for: other protocols, ports
@@ -175,13 +223,14 @@ func (f failing) judgeNetwork(rec *snapshot.Recording, s *snapshot.Service) fail
 	network := snapshot.NetworkOf(s.Given)
 	switch {
 	case back:
+		f.target = netip.AddrPort{}
 		f.cause = fmt.Sprintf("servers answer, and the answers do not reach the clients of %s: they are dropped on this host, or its route to %[1]s leads elsewhere", network)
 	case published:
 		f.cause = fmt.Sprintf("the server does not answer %s, or answers by another way than by this host: a route of its own to %[1]s, or a filter there", network)
 	default:
 		f.cause = fmt.Sprintf("the same destinations answer other networks: what is different for %s is a rule of this host or of a firewall beyond", network)
 	}
-	f.evidence, f.target = serviceEvidence(s), netip.AddrPort{}
+	f.evidence = serviceEvidence(s)
 	return f
 }
 
@@ -196,14 +245,14 @@ func answersOthers(rec *snapshot.Recording, s *snapshot.Service) bool {
 func (f failing) judgeLater(rec *snapshot.Recording, s *snapshot.Service) failing {
 	f.later, f.confidence, f.evidence = true, "likely", serviceEvidence(s)
 	invalid := int64(rec.Last().ConntrackStat.Grown(rec.First().ConntrackStat)["invalid"])
+	const timeout = "net.netfilter.nf_conntrack_tcp_timeout_established"
+	seconds, _ := rec.Last().Sysctls.Int(timeout)
 	switch share := s.StalledShare(); {
 	case s.Stalled >= fewestFailing && share >= stalledAll:
 		f.how = "connects, and hangs then"
 	case s.Stalled >= fewestFailed && (share >= stalledPart || share >= failedPart && len(s.Clients) >= fewestClients):
 		f.how, f.severity = "connects, and a part of the connections hangs then", Warning
-	case s.Expired >= fewestFailing && invalid >= s.Expired:
-		const timeout = "net.netfilter.nf_conntrack_tcp_timeout_established"
-		seconds, _ := rec.Last().Sysctls.Int(timeout)
+	case s.Expired >= fewestFailing && invalid >= s.Expired && seconds < shortPause:
 		f.how, f.severity, f.known = "loses connections that pause", Warning, true
 		f.cause = fmt.Sprintf("this host forgets a connection after %s without a packet (%s), and its next packet is INVALID", units.Roughly(float64(seconds)), timeout)
 		f.evidence = append(f.evidence, Evidence{What: s.String() + ": open connections that it forgot", Value: s.Expired, Unit: "connections", Source: "two dumps of the connection table"},
@@ -214,6 +263,12 @@ func (f failing) judgeLater(rec *snapshot.Recording, s *snapshot.Service) failin
 		return failing{}
 	}
 	f.cause = "they are established, and what one side sends then is not acknowledged: packets of established connections are lost, all of one direction or the large ones: by a rule of this host, or where the path takes smaller packets than the interfaces (MTU) and ICMP does not come back"
+	if a, _ := readAudit(rec); a != nil && rec.First().Audit != nil {
+		if r, _ := a.refusals(snapshot.RefusalInvalid); r.packets >= s.Stalled {
+			f.cause, f.known = "they are established, and what follows is INVALID here and dropped: "+strings.Join(r.texts(), "; "), true
+			f.evidence = append(f.evidence, r.evidence("dropped as INVALID by ")...)
+		}
+	}
 	to := s.Target.Addr()
 	if !to.IsValid() && len(s.Destinations) > 0 {
 		to = s.Destinations[0].Addr()

@@ -222,7 +222,7 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 		f.cause = s.Given.String() + " is no address of this host: answers come only if the network beyond leads it here"
 	case a.untracked(s) != nil:
 		f.cause, f.target, f.known = whatOf(a.untracked(s))+": "+a.untracked(s).By.Text, netip.AddrPort{}, true
-	case s.Kind == snapshot.ServiceDNAT && f.target.IsValid():
+	case (s.Kind == snapshot.ServiceDNAT || s.Kind == snapshot.ServiceNetwork) && f.target.IsValid():
 		network := a.hairpin(s)
 		if !network.IsValid() {
 			if s.Zone != 0 {
@@ -242,7 +242,7 @@ func hairpinAdvice(rec *snapshot.Recording, s *snapshot.Service, network netip.P
 		rule = "ip6" + strings.TrimPrefix(rule, "ip")
 	}
 	for _, r := range rec.Last().NATRules.Rules {
-		if mayBe(&r, s) && r.Source == "nftables" {
+		if mayMatch(&r, s.Protocol, s.Service) && mayLead(&r, s.Target) && r.Source == "nftables" {
 			rule = fmt.Sprintf("masquerade in a postrouting chain of type nat: ip saddr %s ip daddr %s %s dport %d masquerade", network, s.Target.Addr(), s.Protocol, s.Target.Port())
 			if s.Target.Addr().Is6() {
 				rule = strings.ReplaceAll(rule, "ip ", "ip6 ")
@@ -294,7 +294,7 @@ func serviceEvidence(s *snapshot.Service) []Evidence {
 	const table = "connection table"
 	all := units.Count(s.Failed() + s.Answered)
 	var e []Evidence
-	if s.Failed() > 0 || s.Stalled == 0 {
+	if s.Failed() > 0 || s.Stalled+s.Expired == 0 {
 		e = append(e, Evidence{What: s.String() + ": connections without an answer", Value: s.Failed(), Unit: "of " + all, Source: table})
 	}
 	if s.Stalled > 0 {
@@ -475,7 +475,11 @@ func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 	}
 	f.Title = names[0] + " " + bad[0].how
 	if len(bad) > 1 {
-		f.Title = fmt.Sprintf("%d services get no answers: %s", len(bad), strings.Join(names, ", "))
+		how := "get no answers"
+		if slices.ContainsFunc(bad, func(b failing) bool { return b.later }) {
+			how = "get no answers, or fail later"
+		}
+		f.Title = fmt.Sprintf("%d services %s: %s", len(bad), how, strings.Join(names, ", "))
 	}
 	if more := len(bad) - len(names); more > 0 {
 		f.Title += fmt.Sprintf(" and %d more", more)
@@ -487,7 +491,7 @@ func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 	if bad[0].advice != nil {
 		f.Remedies = append(f.Remedies, *bad[0].advice)
 	}
-	if target := bad[0].target; target.IsValid() && target.Addr().IsValid() {
+	if target := bad[0].target; target.Addr().IsValid() && target.Port() != 0 {
 		ask := advice("service-ask", target.Addr(), target.Port(), where(rec))
 		if bad[0].key.protocol == "udp" {
 			ask = advice("service-ask-udp", target.Addr(), target.Port(), where(rec))

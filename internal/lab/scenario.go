@@ -28,6 +28,8 @@ type Scenario struct {
 	Topology Topology `yaml:"topology"`
 	// Load is that of every stage that has none of its own.
 	Load Load `yaml:"load"`
+	// FixedRate is set where the fault is the amount: with loads of another rate it is not there.
+	FixedRate bool `yaml:"fixed_rate"`
 	// Stages run in this order.
 	Stages []Stage `yaml:"stages" check:"len=1.."`
 	Expect Expect  `yaml:"expect"`
@@ -163,7 +165,7 @@ func (s *Scenario) With(o Overrides) (*Scenario, error) {
 		return nil, fmt.Errorf("scenario %s has no bridge in its topology", s.Name)
 	}
 	if o.Rate > 0 && !s.HasRate() {
-		return nil, fmt.Errorf("scenario %s has no load with a rate", s.Name)
+		return nil, fmt.Errorf("scenario %s has no load with a rate, or is about that rate", s.Name)
 	}
 	c := *s
 	c.Stages = slices.Clone(s.Stages)
@@ -210,9 +212,9 @@ func (l Load) at(rate float64) Load {
 	return l
 }
 
-// HasRate reports whether any of its loads of requests and datagrams has a rate.
+// HasRate reports whether any of its loads of requests and datagrams has a rate, which may be another one.
 func (s *Scenario) HasRate() bool {
-	return slices.ContainsFunc(s.Stages, func(st Stage) bool {
+	return !s.FixedRate && slices.ContainsFunc(s.Stages, func(st Stage) bool {
 		return slices.ContainsFunc(s.LoadsOf(&st), func(l Load) bool { return l.Rate > 0 && (l.isHTTP() || l.Is(LoadUDP)) })
 	})
 }
