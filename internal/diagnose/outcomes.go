@@ -14,6 +14,10 @@ const (
 	// stalledPart is the share of answered connections that must stall to be reported whoever their
 	// clients are: a smaller one may be of clients that left.
 	stalledPart = 0.5
+	// stalledSome is the share from which a part is reported, of fewestClients or manyStalled.
+	stalledSome = 0.15
+	// manyStalled is how many of one client must stall beside others that do not.
+	manyStalled = 8
 	// stalledAll is the share from which the service is as good as dead.
 	stalledAll = 0.9
 	// shortPause is the timeout in seconds below which connections that live are forgotten: with a
@@ -77,7 +81,7 @@ func (f *failing) judgePublished(rec *snapshot.Recording, s *snapshot.Service) {
 	case silent(s) && s.Asking > 0 && always: // one flow is all that such a client has
 		f.how, f.severity, f.confidence = "gets no answers", Warning, "likely"
 	case s.Unanswered >= fewestFailed && s.FailedShare() >= failedPart:
-		f.how, f.severity = "gets no answer to a part of the connections", Warning
+		f.how, f.severity, f.whose = "gets no answer to a part of the connections", Warning, ofSome
 	}
 	if !always && s.Answered+s.Open == 0 {
 		f.severity, f.confidence = Notice, "possible"
@@ -140,7 +144,7 @@ func (f *failing) judgeLeaving(s *snapshot.Service) {
 // then they get answers.
 func (f failing) judgeUntranslated(rec *snapshot.Recording, s *snapshot.Service) failing {
 	asks := s.Asking > 0 && (answersAlways(s) || strings.HasPrefix(s.Protocol, "icmp"))
-	if !silent(s) || isScan(s) || !dead(s) && !asks || !translatesLike(rec, s.Given) {
+	if !silent(s) || isScan(s) || !dead(s) && !asks || !translatesSources(rec, "") {
 		return failing{}
 	}
 	f.how, f.severity, f.confidence = "gets no answers", Warning, "likely"
@@ -148,6 +152,9 @@ func (f failing) judgeUntranslated(rec *snapshot.Recording, s *snapshot.Service)
 	if r := absentFor(rec, s); r != nil {
 		f.cause = fmt.Sprintf("their private address goes out as it is: the rule for them is for %s, and this host has no such interface: %s: %s", r.OutInterface, r.Place(), r.Text)
 		f.known = true
+	} else if r := laterThan(rec, s); r != nil {
+		f.cause = fmt.Sprintf("their entries have no translation, and a rule is for them: the entries are older, and keep what was decided for their first packet: %s: %s", r.Place(), r.Text)
+		f.advice = new(advice("untranslated-forget", deleteCommand(rec, "-p "+s.Protocol+" -s "+s.Clients[0].String())))
 	} else if r, others := besideThem(rec, s); r != nil {
 		f.cause += fmt.Sprintf("; the rule for others, %s: %s, is for %s", r.Place(), r.Text, others)
 		f.advice = new(advice("snat-cover", s.Protocol, snapshot.NetworkOf(s.Given), where(rec)))
@@ -167,6 +174,29 @@ func (f failing) judgeUntranslated(rec *snapshot.Recording, s *snapshot.Service)
 		return f.dropsFollowing(rec, expected)
 	}
 	return f
+}
+
+// laterThan is the rule that translates sources of an entry without translation which its client keeps
+// alive: it came after the first packet. It is nil where no rule is for them, or that is not certain.
+func laterThan(rec *snapshot.Recording, s *snapshot.Service) *snapshot.NATRule {
+	rules := rec.Last().NATRules
+	if s.Asking == 0 || len(s.Clients) == 0 || len(s.Destinations) == 0 || rules.TooMany {
+		return nil
+	}
+	a, _ := readAudit(rec)
+	for i := range rules.Rules {
+		r := &rules.Rules[i]
+		if r.Hook != "postrouting" || r.Partial || r.Marked || len(r.Unless) > 0 || !mayTranslate(r, s.Clients[0], s.Destinations[0].Addr(), "") {
+			continue
+		}
+		if r.OutInterface != "" && (a == nil || a.Interface(r.OutInterface) == nil) {
+			continue
+		}
+		if (r.Protocol == "" || r.Protocol == s.Protocol) && (r.DestinationPort == 0 || r.DestinationPort == s.Destinations[0].Port()) {
+			return r
+		}
+	}
+	return nil
 }
 
 // onePort is the port of all destinations; 0 where they have several, or none.
@@ -219,7 +249,7 @@ func (f failing) judgeNetwork(rec *snapshot.Recording, s *snapshot.Service) fail
 	case !published && !back && !answersOthers(rec, s):
 		return failing{}
 	}
-	f.how, f.severity, f.confidence = "gets no answers, other clients do", Warning, "likely"
+	f.how, f.severity, f.confidence, f.whose = "gets no answers, other clients do", Warning, "likely", ofNetwork
 	network := snapshot.NetworkOf(s.Given)
 	switch {
 	case back:
@@ -241,16 +271,46 @@ func answersOthers(rec *snapshot.Recording, s *snapshot.Service) bool {
 	})
 }
 
+// untaken is the queue of the program of this host that a service leads to, which grew by half of the new
+// connections at least; nil where it is not so.
+func untaken(rec *snapshot.Recording, s *snapshot.Service) *snapshot.AcceptQueue {
+	of := func(all []snapshot.AcceptQueue) *snapshot.AcceptQueue {
+		i := slices.IndexFunc(all, func(q snapshot.AcceptQueue) bool {
+			return q.Socket.Port() == s.Target.Port() && (q.Socket.Addr() == s.Target.Addr() || q.Socket.Addr().IsUnspecified())
+		})
+		if i < 0 {
+			return nil
+		}
+		return &all[i]
+	}
+	a, _ := readAudit(rec)
+	if a == nil || s.Protocol != "tcp" || !s.Target.IsValid() {
+		return nil
+	}
+	now, before := of(rec.Last().AcceptQueues), of(rec.First().AcceptQueues)
+	if _, own := a.Near(s.Target.Addr()); !own && !s.Target.Addr().IsLoopback() || now == nil || before == nil || int64(now.Waiting)-int64(before.Waiting) < max(fewestFailing, s.New/2) {
+		return nil
+	}
+	return now
+}
+
 // judgeLater is for connections that are answered, and fail after that.
 func (f failing) judgeLater(rec *snapshot.Recording, s *snapshot.Service) failing {
 	f.later, f.confidence, f.evidence = true, "likely", serviceEvidence(s)
 	invalid := int64(rec.Last().ConntrackStat.Grown(rec.First().ConntrackStat)["invalid"])
+	if q := untaken(rec, s); q != nil {
+		f.how = "connects, and no program takes the connections"
+		f.cause = fmt.Sprintf("the program that listens on %s of this host does not accept them: it is stopped, hangs, or is too slow", q.Socket)
+		f.evidence = append(f.evidence, Evidence{What: "connections that wait to be accepted at " + q.Socket.String(), Value: int64(q.Waiting), Unit: fmt.Sprintf("of %d", q.Limit), Source: "listening sockets"})
+		f.known, f.target = true, netip.AddrPort{}
+		return f
+	}
 	const timeout = "net.netfilter.nf_conntrack_tcp_timeout_established"
 	seconds, _ := rec.Last().Sysctls.Int(timeout)
 	switch share := s.StalledShare(); {
 	case s.Stalled >= fewestFailing && share >= stalledAll:
 		f.how = "connects, and hangs then"
-	case s.Stalled >= fewestFailed && (share >= stalledPart || share >= failedPart && len(s.Clients) >= fewestClients):
+	case s.Stalled >= fewestFailed && (share >= stalledPart || share >= stalledSome && (len(s.Clients) >= fewestClients || s.Stalled >= manyStalled)):
 		f.how, f.severity = "connects, and a part of the connections hangs then", Warning
 	case s.Expired >= fewestFailing && invalid >= s.Expired && seconds < shortPause:
 		f.how, f.severity, f.known = "loses connections that pause", Warning, true

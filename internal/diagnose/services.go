@@ -43,6 +43,7 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 			bad = sameNetwork(bad, network, f)
 		}
 	}
+	bad = narrowed(bad)
 	bad = traceAdded(append(bad, vanishedOnes(rec)...), followedOnes(rec))
 	answered := int64(0)
 	for i := range s.All {
@@ -56,6 +57,22 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 	}
 	slices.SortStableFunc(bad, func(a, b failing) int { return cmp.Compare(b.severity, a.severity) })
 	return servicesFinding(rec, bad), Check{Why: fmt.Sprintf("%s; %s without", why, units.Plural(int64(len(bad)), "service is", "services are"))}
+}
+
+// whose connections fail of a service.
+type whose int
+
+const (
+	ofAll whose = iota
+	ofSome
+	ofNetwork
+)
+
+// narrowed leaves out services of which some connections fail where it is known that these are a network's.
+func narrowed(bad []failing) []failing {
+	return slices.DeleteFunc(bad, func(f failing) bool {
+		return f.whose == ofSome && slices.ContainsFunc(bad, func(o failing) bool { return o.whose == ofNetwork && o.key == f.key })
+	})
 }
 
 // serviceID is a service as its clients name it.
@@ -106,6 +123,8 @@ type failing struct {
 	how, cause string
 	// known is true where the rules and the host's addresses explain it.
 	known bool
+	// whose is which of a service's connections fail, if not all.
+	whose whose
 	// later is true where connections are answered, and fail after that.
 	later      bool
 	severity   Severity
@@ -167,14 +186,6 @@ func (a *audit) keeps(given netip.Addr) string {
 func translatesSources(rec *snapshot.Recording, out string) bool {
 	rules := rec.Last().NATRules
 	return rules != nil && slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool { return r.TranslatesSource() && mayLeaveBy(&r, out) })
-}
-
-// translatesLike reports whether sources of the family of an address are translated.
-func translatesLike(rec *snapshot.Recording, address netip.Addr) bool {
-	rules := rec.Last().NATRules
-	return rules != nil && slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool {
-		return r.TranslatesSource() && (r.Family == "inet" || (r.Family == "ip") == address.Is4())
-	})
 }
 
 // followUps is how many packets a client sends at least once its SYN is answered: an ACK, data, a FIN.

@@ -41,9 +41,9 @@ type outcomes struct {
 	answered uint32
 	// halfClosed are connections in CLOSE_WAIT that no packet came of for a while, the last one
 	// closedSince ago: the server does not close its side, or what it sends does not arrive. repeats
-	// are those of which it is known that it sends.
-	halfClosed, repeats int64
-	closedSince         uint32
+	// are those of which it is known that it sends, and sending others of which it may be new data.
+	halfClosed, repeats, sending int64
+	closedSince                  uint32
 }
 
 // services finds out what became of translated connections. How long ago an entry had its last
@@ -117,6 +117,7 @@ const (
 	outcomeStalled
 	outcomeHalfClosed
 	outcomeRepeats
+	outcomeSending
 )
 
 // first takes an entry of the first dump.
@@ -206,19 +207,23 @@ func (g Gap) unacked(e *conntrack.Entry) bool {
 // there before may go on for another reason than an answer.
 func outcomeOf(e *conntrack.Entry, since uint32, unacked bool, before past) outcome {
 	seen := e.Status.Has(conntrack.SeenReply)
-	if e.Orig.Proto != unix.IPPROTO_TCP {
-		switch {
-		case !seen && e.Orig.Proto == unix.IPPROTO_UDP && (nat.IsOneWay(e.Orig.DstPort) || nat.IsOneWay(e.Reply.SrcPort)):
-			return outcomeOneWay
-		case !seen:
-			return outcomeUnanswered
-		case before.isNew || before.idle:
-			return outcomeAnswered
-		}
-		return outcomeOpen
+	switch {
+	case e.Orig.Proto == unix.IPPROTO_TCP:
+		return outcomeOfTCP(e.TCPState, seen, since >= snapshot.PatienceSeconds, unacked, before)
+	case !seen && e.Orig.Proto == unix.IPPROTO_UDP && (nat.IsOneWay(e.Orig.DstPort) || nat.IsOneWay(e.Reply.SrcPort)):
+		return outcomeOneWay
+	case !seen:
+		return outcomeUnanswered
+	case before.isNew || before.idle:
+		return outcomeAnswered
 	}
-	late := since >= snapshot.PatienceSeconds
-	switch e.TCPState {
+	return outcomeOpen
+}
+
+// outcomeOfTCP is outcomeOf by the state; late is whether the last packet came longer ago than its answer
+// takes.
+func outcomeOfTCP(state conntrack.TCPState, seen, late, unacked bool, before past) outcome {
+	switch state {
 	case conntrack.TCPSynSent, conntrack.TCPSynSent2:
 		return outcomeUnanswered
 	case conntrack.TCPSynRecv:
@@ -244,6 +249,8 @@ func outcomeOf(e *conntrack.Entry, since uint32, unacked bool, before past) outc
 			return outcomeRepeats
 		case late:
 			return outcomeHalfClosed
+		case before.state == conntrack.TCPCloseWait:
+			return outcomeSending
 		}
 		return outcomeBusy
 	case conntrack.TCPClose:
@@ -296,16 +303,18 @@ func (o *outcomes) count(e *conntrack.Entry, what outcome, since uint32, before 
 			o.name(e)
 		}
 		o.closedSince = min(o.closedSince, since)
-	case outcomeReset, outcomeBusy:
-		if what == outcomeReset {
-			o.Reset++
-		} else {
-			o.Busy++
-		}
-		fallthrough
-	case outcomeAnswered:
+	case outcomeReset, outcomeBusy, outcomeSending, outcomeAnswered:
 		o.Answered++
 		o.answered = min(o.answered, since)
+		switch what {
+		case outcomeReset:
+			o.Reset++
+		case outcomeSending:
+			o.sending++
+			o.Busy++
+		case outcomeBusy:
+			o.Busy++
+		}
 	default:
 		o.fails(e, what, since, before)
 	}
@@ -409,7 +418,8 @@ func (s *services) answered() map[serviceKey]bool {
 // service completes what was counted.
 func (o *outcomes) service() snapshot.Service {
 	if o.repeats > 0 {
-		o.Stalled += o.halfClosed
+		o.Stalled += o.halfClosed + o.sending
+		o.Answered, o.Busy = o.Answered-o.sending, o.Busy-o.sending
 	} else {
 		o.Answered, o.answered = o.Answered+o.halfClosed, min(o.answered, o.closedSince)
 	}

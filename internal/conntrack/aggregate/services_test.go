@@ -180,6 +180,18 @@ func TestStalled(t *testing.T) {
 	}
 }
 
+// TestSendsAgain: where a server is known to repeat what it sent, others that send at the moment do so too.
+func TestSendsAgain(t *testing.T) {
+	closing := func(port uint16, left uint32) conntrack.Entry {
+		return published(port, conntrack.TCPCloseWait, left, both)
+	}
+	before := []conntrack.Entry{closing(1, 55), closing(2, 55), closing(3, 55)}
+	s := outcomesOf(before, []conntrack.Entry{closing(1, 57), closing(2, 60), closing(3, 53), closing(4, 60)})[0]
+	if s.Stalled != 3 || s.Answered != 1 || s.Busy != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestGoesOnAsking: a client with one flow has one entry, whose time every question renews.
 func TestGoesOnAsking(t *testing.T) {
 	asks := func(proto uint8, left uint32) conntrack.Entry {
