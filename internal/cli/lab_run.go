@@ -55,6 +55,10 @@ With --all every built-in scenario runs, and a matrix shows the fault of each be
 what doctor named. Scenarios that change values of the whole host require --allow-host;
 without it --all leaves them out, with a note.
 
+With --rate the loads that have a rate run at another one, for as long as before: a fault is
+to be found where few ask for a service as well as where many do. With --all that leaves out
+the scenarios of which no load has a rate; those that are about the amount need theirs.
+
 With --pcap the headers of every node's packets are captured, into one file for each
 stage and side of a NAT, which 'natkit pcap' reads; files of the same name are replaced.
 
@@ -65,6 +69,7 @@ run, 2 usage, 3 the expectation was not met. docs/scenarios.md is the language o
   sudo natkit lab run table-full --full       # 5,000 concurrent, 100,000 requests
   sudo natkit lab run table-full --lower-max 1000   # as in 2018: a small host-wide limit
   sudo natkit lab run table-full --pcap captures
+  sudo natkit lab run service-unanswered --rate 100
   sudo natkit lab run ./mine.yaml --json
   sudo natkit lab run --all --allow-host
   sudo natkit lab run --all --only table-full,healthy-idle --json`,
@@ -89,6 +94,7 @@ func (f *labRun) addFlags(cmd *cobra.Command) {
 	flags.VarP(between(&f.overrides.Concurrency, 1, math.MaxInt), "concurrency", "c", "concurrent requests (default: the scenario's)")
 	flags.VarP(between(&f.overrides.Requests, 1, math.MaxInt64), "requests", "n", "requests in each stage (default: the scenario's)")
 	flags.VarP(period(&f.overrides.Timeout, time.Millisecond, 0), "timeout", "s", "time limit of each request, connect to last byte: seconds or 500ms, 2m, … (default: the scenario's)")
+	flags.Var(between(&f.overrides.Rate, 1, 100000), "rate", "requests and datagrams per `SECOND`, for as long as the scenario says, of loads that have a rate (default: the scenario's)")
 	flags.BoolVar(&f.full, "full", false, "5,000 concurrent, 100,000 requests")
 	flags.BoolVar(&f.overrides.Bridge, "bridge", false, "put the server behind a bridge with br_netfilter, as Docker does")
 	addServer(cmd, &f.server)
@@ -104,6 +110,9 @@ func (f *labRun) addFlags(cmd *cobra.Command) {
 	flags.Var(into(&f.limit, parseFileSize), "pcap-size", fmt.Sprintf("with --pcap: let no file grow beyond `SIZE`: 64M, 1G, … (default %dM)", f.limit>>20))
 	for _, alone := range []string{"concurrency", "requests", "timeout", "full", "bridge", "lower-max", "force", "html", "pcap"} {
 		cmd.MarkFlagsMutuallyExclusive("all", alone)
+	}
+	for _, other := range []string{"concurrency", "requests", "full"} {
+		cmd.MarkFlagsMutuallyExclusive("rate", other)
 	}
 	cmd.MarkFlagsMutuallyExclusive("full", "concurrency")
 	cmd.MarkFlagsMutuallyExclusive("full", "requests")
@@ -246,6 +255,11 @@ func (f *labRun) runAll(ctx context.Context) error {
 	scenarios, err := f.chosen()
 	if err != nil {
 		return err
+	}
+	if f.overrides.Rate > 0 {
+		if scenarios, err = lab.AtRate(scenarios, f.overrides.Rate); err != nil {
+			return usage(err)
+		}
 	}
 	var a *lab.Accuracy
 	if err := f.conduct("run --all", func(opt run.Options) (err error) {

@@ -286,7 +286,7 @@ func shows(rec *snapshot.Recording) bool {
 		}
 	}
 	return limit > 0 && count > limit/2 || len(rec.NewLogLines()) > 0 ||
-		rec.Flows != nil && slices.ContainsFunc(rec.Flows.Services.All, func(v snapshot.Service) bool { return v.Failed() > 0 })
+		rec.Flows != nil && slices.ContainsFunc(rec.Flows.Services.All, func(v snapshot.Service) bool { return v.Failed()+v.Stalled > 0 })
 }
 
 // restarted reports whether a counter went back: another namespace got the number of one that

@@ -311,12 +311,28 @@ func (t *table) halfOpen() float64 {
 	return float64(tab.ByTCPState["SYN_SENT"]+tab.ByTCPState["SYN_RECV"]) / float64(tab.Sampled)
 }
 
-func (t *table) flooded() bool { return t.halfOpen() > mostlyHalfOpen }
+// unansweredByFew is the share of the entries that are connections or datagrams without an answer of few
+// sources (ct-flood).
+func (t *table) unansweredByFew() float64 {
+	tab := t.rec.Last().Table
+	if tab == nil || tab.Unanswered == nil || t.count == 0 {
+		return 0
+	}
+	return float64(t.flood(tab.Unanswered).entries) / float64(t.count)
+}
+
+func (t *table) flooded() bool {
+	return t.halfOpen() > mostlyHalfOpen || t.unansweredByFew() > mostlyHalfOpen
+}
 
 // cause is why the limit is met: the given one, unless it is a flood.
 func (t *table) cause(ofLimit string) string {
-	if !t.flooded() {
+	switch {
+	case !t.flooded():
 		return ofLimit + " " + t.used()
+	case t.halfOpen() <= mostlyHalfOpen:
+		return fmt.Sprintf("%s of the entries are connections and datagrams without an answer of few sources: a flood, a scan, or programs that ask a destination that is dead",
+			units.Percent(t.unansweredByFew()))
 	}
 	return fmt.Sprintf("%s of the entries are TCP connections whose handshake never ended (SYN_SENT or SYN_RECV): a flood of SYN, a scan, or clients of a destination that is dead",
 		units.Percent(t.halfOpen()))
@@ -324,7 +340,11 @@ func (t *table) cause(ofLimit string) string {
 
 // floodRemedies are advice, the safest first.
 func (t *table) floodRemedies() []Remedy {
-	list := "natkit conntrack " + inNamespace(t.rec.Last().Netns.Name) + "--by src,dst,dport -p tcp --state "
+	list := "natkit conntrack " + inNamespace(t.rec.Last().Netns.Name) + "--by src,dst,dport "
+	if t.halfOpen() <= mostlyHalfOpen {
+		return []Remedy{advice("table-flood-unanswered", list+"--status UNREPLIED"), advice("no-larger-limit")}
+	}
+	list += "-p tcp --state "
 	return []Remedy{
 		advice("table-flood-sources", list),
 		synproxy(),

@@ -34,7 +34,11 @@ func (t *table) checkTableFull() (*Finding, Check) {
 		t.cause("net.netfilter.nf_conntrack_max is too small for the connections at hand"))
 	f.SinceSeconds = loggedSince(t.rec, func(l snapshot.LogLine) bool { return isTableFull(l.Text) && t.concerns(l) })
 	if t.flooded() {
-		f.Title = "the connection table is full of half-open connections, as a flood makes them: new connections are dropped"
+		of := "connections without an answer"
+		if t.halfOpen() > mostlyHalfOpen {
+			of = "half-open connections"
+		}
+		f.Title = fmt.Sprintf("the connection table is full of %s, as a flood makes them: new connections are dropped", of)
 	}
 	if lines > 0 {
 		f.Evidence = append(f.Evidence, Evidence{What: "kernel log: \"table full\"", Value: lines, Unit: "lines", Source: "/dev/kmsg"})

@@ -3,6 +3,7 @@ package diagnose
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -120,7 +121,7 @@ func filteredFinding(rec *snapshot.Recording, bad []filtered) *Finding {
 			f.Evidence = append(f.Evidence, Evidence{What: "dropped there meanwhile", Value: int64(l.packets), Unit: "packets", Source: "counter of the rule"})
 		}
 		if i < mostShown {
-			names = append(names, b.name())
+			names, f.About = append(names, b.name()), append(f.About, netip.AddrPortFrom(b.Address, b.Port))
 			f.Remedies = append(f.Remedies, b.accept(rec))
 		}
 		for _, d := range b.filter.Drops {

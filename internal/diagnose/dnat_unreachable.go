@@ -150,7 +150,7 @@ func unreachableFinding(rec *snapshot.Recording, bad []unreachable) *Finding {
 			f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("%s (%s)", u.String(), rule.Text), Value: u.problem, Source: u.source})
 		}
 		if i < mostShown {
-			names = append(names, u.String())
+			names, f.About = append(names, u.String()), append(f.About, netip.AddrPortFrom(u.Address, u.Port))
 			f.Remedies = append(f.Remedies, Remedy{Title: u.advice})
 		}
 	}

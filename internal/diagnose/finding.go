@@ -4,6 +4,7 @@ package diagnose
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,6 +60,18 @@ type Finding struct {
 	// SinceSeconds is how long it has lasted at least when the recording ends; 0 where that
 	// is not known.
 	SinceSeconds float64 `json:"since_seconds,omitempty"`
+	// About are ends of the connections that it is about, port 0 for all of an address; none where it
+	// is about the whole host.
+	About []netip.AddrPort `json:"about,omitempty"`
+}
+
+// explains reports whether f may be why connections fail that another finding is about.
+func (f *Finding) explains(other *Finding) bool {
+	return len(f.About) == 0 || slices.ContainsFunc(f.About, func(a netip.AddrPort) bool {
+		return slices.ContainsFunc(other.About, func(b netip.AddrPort) bool {
+			return a.Addr() == b.Addr() && (a.Port() == b.Port() || a.Port() == 0 || b.Port() == 0)
+		})
+	})
 }
 
 // Evidence is one observed value and where it was read.

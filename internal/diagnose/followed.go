@@ -27,7 +27,7 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 		if s.Failed == nil || s.Failing() < fewestFailing || float64(s.Failing()) < failedPart*float64(of) && !some || blocked.how == "" && !concernsNAT(rec, s, dead) {
 			continue
 		}
-		f := failing{name: followedName(s), key: serviceID{s.Protocol, s.Service, s.Target}, how: "gets no answers", severity: Critical, confidence: "certain"}
+		f := failing{name: followedName(s), key: serviceID{s.Protocol, s.Service, s.Target}, about: ends(s.Service, s.Target, netip.AddrPortFrom(s.Given, 0)), how: "gets no answers", severity: Critical, confidence: "certain"}
 		if answered > 0 {
 			f.how, f.severity = "gets no answer to a part of the connections", Warning
 		}

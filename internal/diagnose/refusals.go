@@ -75,7 +75,7 @@ func (a *audit) checkLimits() (*Finding, Check) {
 	began := int64(0)
 	if a.rec.Flows != nil && a.rec.Flows.Services != nil {
 		for _, s := range a.rec.Flows.Services.All {
-			if s.Kind != snapshot.ServiceDestination {
+			if !s.IsPart() {
 				began += s.Answered
 			}
 		}

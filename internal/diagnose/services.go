@@ -33,7 +33,9 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 	var bad []failing
 	for i := range s.All {
 		if f := judgeService(rec, &s.All[i]); f.how != "" {
-			f.explain(rec, &s.All[i])
+			if !f.later {
+				f.explain(rec, &s.All[i])
+			}
 			network := netip.Addr{}
 			if s.All[i].Kind == snapshot.ServiceUntranslated {
 				network = s.All[i].Given
@@ -41,10 +43,11 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 			bad = sameNetwork(bad, network, f)
 		}
 	}
+	bad = narrowed(bad)
 	bad = traceAdded(append(bad, vanishedOnes(rec)...), followedOnes(rec))
 	answered := int64(0)
 	for i := range s.All {
-		if s.All[i].Kind != snapshot.ServiceDestination {
+		if !s.All[i].IsPart() {
 			answered += s.All[i].Answered
 		}
 	}
@@ -54,6 +57,22 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 	}
 	slices.SortStableFunc(bad, func(a, b failing) int { return cmp.Compare(b.severity, a.severity) })
 	return servicesFinding(rec, bad), Check{Why: fmt.Sprintf("%s; %s without", why, units.Plural(int64(len(bad)), "service is", "services are"))}
+}
+
+// whose connections fail of a service.
+type whose int
+
+const (
+	ofAll whose = iota
+	ofSome
+	ofNetwork
+)
+
+// narrowed leaves out services of which some connections fail where it is known that these are a network's.
+func narrowed(bad []failing) []failing {
+	return slices.DeleteFunc(bad, func(f failing) bool {
+		return f.whose == ofSome && slices.ContainsFunc(bad, func(o failing) bool { return o.whose == ofNetwork && o.key == f.key })
+	})
 }
 
 // serviceID is a service as its clients name it.
@@ -84,7 +103,7 @@ func traceAdded(bad, followed []failing) []failing {
 		} else {
 			b.cause, b.target, b.advice = f.cause, f.target, f.advice
 		}
-		b.severity, b.confidence = max(b.severity, f.severity), f.confidence
+		b.severity, b.confidence, b.about = max(b.severity, f.severity), f.confidence, append(b.about, f.about...)
 		b.evidence = append(f.evidence, b.evidence...)
 	}
 	return bad
@@ -98,10 +117,16 @@ type failing struct {
 	matches func(serviceID) bool
 	// network is where connections come from that are not translated.
 	network netip.Addr
+	// about are its ends, as of Finding.
+	about []netip.AddrPort
 	// how is what users see of it, after the name; cause what is known of where they fail.
 	how, cause string
 	// known is true where the rules and the host's addresses explain it.
-	known      bool
+	known bool
+	// whose is which of a service's connections fail, if not all.
+	whose whose
+	// later is true where connections are answered, and fail after that.
+	later      bool
 	severity   Severity
 	confidence string
 	evidence   []Evidence
@@ -110,61 +135,6 @@ type failing struct {
 	// target is valid where the server is worth a look; advice is another one.
 	target netip.AddrPort
 	advice *Remedy
-}
-
-// judgeService has no how where the service works, as far as is known.
-func judgeService(rec *snapshot.Recording, s *snapshot.Service) failing {
-	f := failing{name: s.String(), key: serviceID{s.Protocol, s.Service, s.Target}, target: s.Target, severity: Critical, confidence: "certain"}
-	dead := s.Failing >= fewestFailing
-	switch {
-	case s.Kind == snapshot.ServiceDNAT && dead:
-		f.how = "gets no answers"
-		if s.Open > 0 && len(s.Clients) == 1 {
-			f.severity, f.confidence = Warning, "likely"
-		}
-	case s.Kind == snapshot.ServiceDNAT && s.Unanswered >= fewestFailed && s.FailedShare() >= failedPart:
-		f.how, f.severity = "gets no answer to a part of the connections", Warning
-	case partFails(rec, s):
-		f.how, f.severity = "gets no answer to a part of the connections", Warning // not forged ones
-	case s.Kind == snapshot.ServiceUntranslated && dead && s.Answered+s.Open == 0 && !isScan(s) && translatesSources(rec, ""):
-		f.how, f.severity, f.confidence = "gets no answers", Warning, "likely"
-		f.cause = "their private address goes out as it is: no rule that translates sources is for them"
-		if r := absentFor(rec, s); r != nil {
-			f.cause = fmt.Sprintf("their private address goes out as it is: the rule for them is for %s, and this host has no such interface: %s: %s", r.OutInterface, r.Place(), r.Text)
-			f.known = true
-		}
-		f.evidence = serviceEvidence(s)
-		if expected := float64(s.Failed()) * rec.Seconds() / max(rec.Flows.Services.Seconds, 1); answeredElsewhere(rec, s, expected) {
-			return f.dropsFollowing(rec, expected)
-		}
-		return f
-	case s.Kind == snapshot.ServiceSNAT && dead && s.Answered+s.Open == 0 && !isScan(s):
-		f.how, f.confidence = "gets no answers from anywhere", "likely"
-		if len(s.Destinations) == 1 {
-			f.how, f.severity, f.confidence = "gets no answers from its only destination", Warning, "possible"
-		}
-	default:
-		return failing{}
-	}
-	if s.Protocol != "tcp" && s.Answered+s.Open == 0 && !answersAlways(s) {
-		f.severity, f.confidence = Notice, "possible"
-	}
-	f.evidence, f.since = serviceEvidence(s), float64(max(0, s.SilentSeconds))
-	f.cause = "what is sent there leaves this host translated, and no answer comes back to the connection tracker: the server is down or drops it, answers by another way, or its answers are dropped here before they are tracked"
-	if s.HalfOpen > s.Unanswered {
-		f.cause = "the server answers, and its clients do not go on: its answers are dropped on this host, go by another way than the clients came, are lost beyond, or the clients' addresses are forged"
-	}
-	return f
-}
-
-// partFails reports whether a part of the connections comes to nothing for the routes of its clients: of those
-// that are half open others may be forged, and of destinations outside some are always dead.
-func partFails(rec *snapshot.Recording, s *snapshot.Service) bool {
-	if s.Kind != snapshot.ServiceDNAT && (s.Kind != snapshot.ServiceSNAT || s.Answered+s.Open == 0) || s.FailedShare() < failedPart {
-		return false
-	}
-	r := ofService(rec, s)
-	return s.HalfOpen >= fewestFailed && r.strands(true) || s.Kind == snapshot.ServiceSNAT && s.Unanswered >= fewestFailed && r.strands(false)
 }
 
 // absentFor is the masquerade rule for what comes from a network whose interface does not exist; nil
@@ -268,7 +238,7 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 		f.cause = s.Given.String() + " is no address of this host: answers come only if the network beyond leads it here"
 	case a.untracked(s) != nil:
 		f.cause, f.target, f.known = whatOf(a.untracked(s))+": "+a.untracked(s).By.Text, netip.AddrPort{}, true
-	case s.Kind == snapshot.ServiceDNAT && f.target.IsValid():
+	case (s.Kind == snapshot.ServiceDNAT || s.Kind == snapshot.ServiceNetwork) && f.target.IsValid():
 		network := a.hairpin(s)
 		if !network.IsValid() {
 			if s.Zone != 0 {
@@ -297,7 +267,7 @@ func hairpinAdvice(rec *snapshot.Recording, s *snapshot.Service, network netip.P
 		rule = "ip6" + strings.TrimPrefix(rule, "ip")
 	}
 	for _, r := range rec.Last().NATRules.Rules {
-		if mayBe(&r, s) && r.Source == "nftables" {
+		if mayMatch(&r, s.Protocol, s.Service) && mayLead(&r, s.Target) && r.Source == "nftables" {
 			rule = fmt.Sprintf("masquerade in a postrouting chain of type nat: ip saddr %s ip daddr %s %s dport %d masquerade", network, s.Target.Addr(), s.Protocol, s.Target.Port())
 			if s.Target.Addr().Is6() {
 				rule = strings.ReplaceAll(rule, "ip ", "ip6 ")
@@ -339,7 +309,7 @@ func isScan(s *snapshot.Service) bool {
 // answersAlways reports whether a protocol without connections is one in which every question
 // gets an answer.
 func answersAlways(s *snapshot.Service) bool {
-	if s.Kind == snapshot.ServiceDNAT {
+	if s.Service.IsValid() {
 		return nat.AnswersAlways(s.Service.Port())
 	}
 	return slices.ContainsFunc(s.Destinations, func(d netip.AddrPort) bool { return nat.AnswersAlways(d.Port()) })
@@ -348,7 +318,16 @@ func answersAlways(s *snapshot.Service) bool {
 func serviceEvidence(s *snapshot.Service) []Evidence {
 	const table = "connection table"
 	all := units.Count(s.Failed() + s.Answered)
-	e := []Evidence{{What: s.String() + ": connections without an answer", Value: s.Failed(), Unit: "of " + all, Source: table}}
+	var e []Evidence
+	if s.Failed() > 0 || s.Stalled+s.Expired == 0 {
+		e = append(e, Evidence{What: s.String() + ": connections without an answer", Value: s.Failed(), Unit: "of " + all, Source: table})
+	}
+	if s.Stalled > 0 {
+		e = append(e, Evidence{What: s.String() + ": connections that were answered, and in which one side waits for the other to acknowledge what it sent", Value: s.Stalled, Unit: "of " + units.Count(s.Stalled+s.Answered+s.Open), Source: table})
+	}
+	if s.Asking > 0 {
+		e = append(e, Evidence{What: "of them such as go on asking", Value: s.Asking, Unit: "flows", Source: table})
+	}
 	if s.HalfOpen > 0 {
 		e = append(e, Evidence{What: "of them answered by the server only (SYN_RECV)", Value: s.HalfOpen, Unit: "connections", Source: table})
 	}
@@ -442,6 +421,7 @@ func vanished(rec *snapshot.Recording, rule int, packets uint64, entries int64) 
 	}
 	if t := targetOf(rec.Last(), rule); t != nil {
 		filter := t.Filter
+		f.about = ends(netip.AddrPortFrom(t.Address, t.Port))
 		switch {
 		case t.NoRoute != "":
 			f.cause = "no route leads there: " + t.NoRoute
@@ -509,6 +489,11 @@ func ruleName(r *snapshot.NATRule) string {
 	return strings.Join(append(parts, "("+r.Place()+": "+r.Text+")"), " ")
 }
 
+// ends are those that are known.
+func ends(all ...netip.AddrPort) []netip.AddrPort {
+	return slices.DeleteFunc(all, func(e netip.AddrPort) bool { return !e.IsValid() })
+}
+
 // servicesFinding has the services that fail, the worst first.
 func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 	var names, causes []string
@@ -520,12 +505,17 @@ func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 		}
 		if i < mostShown {
 			names = append(names, b.name)
+			f.About = append(f.About, b.about...)
 		}
 		causes = once(causes, b.cause)
 	}
 	f.Title = names[0] + " " + bad[0].how
 	if len(bad) > 1 {
-		f.Title = fmt.Sprintf("%d services get no answers: %s", len(bad), strings.Join(names, ", "))
+		how := "get no answers"
+		if slices.ContainsFunc(bad, func(b failing) bool { return b.later }) {
+			how = "get no answers, or fail later"
+		}
+		f.Title = fmt.Sprintf("%d services %s: %s", len(bad), how, strings.Join(names, ", "))
 	}
 	if more := len(bad) - len(names); more > 0 {
 		f.Title += fmt.Sprintf(" and %d more", more)
@@ -537,7 +527,7 @@ func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 	if bad[0].advice != nil {
 		f.Remedies = append(f.Remedies, *bad[0].advice)
 	}
-	if target := bad[0].target; target.IsValid() && target.Addr().IsValid() {
+	if target := bad[0].target; target.Addr().IsValid() && target.Port() != 0 {
 		ask := advice("service-ask", target.Addr(), target.Port(), where(rec))
 		if bad[0].key.protocol == "udp" {
 			ask = advice("service-ask-udp", target.Addr(), target.Port(), where(rec))

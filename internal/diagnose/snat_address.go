@@ -42,7 +42,7 @@ func (a *audit) checkSNATAddress() (*Finding, Check) {
 	f.Severity, f.Confidence, f.Cause = bad[0].severity, bad[0].confidence, bad[0].cause
 	var names []string
 	for i, m := range bad {
-		names = once(names, m.Given.String())
+		names, f.About = once(names, m.Given.String()), append(f.About, netip.AddrPortFrom(m.Given, 0))
 		if i < mostListed {
 			f.Evidence = append(f.Evidence, m.evidence...)
 		}

@@ -22,7 +22,7 @@ type Summary struct {
 // service-unanswered have nothing to do with it.
 var causes = []string{
 	"ct-table-full", "ct-chain-cap", "snat-ports-exhausted", "dnat-unreachable", "dnat-filtered", "snat-filtered", "forwarding-off",
-	"snat-address", "notrack-nat", "kube-no-endpoints", "rp-filter",
+	"snat-address", "notrack-nat", "kube-no-endpoints", "rp-filter", "pmtu-blackhole",
 	"qdisc-drops", "interface-drops", "ipsec-drops", "ttl-expired", "ct-invalid", "idle-killed", "helper-missing",
 }
 
@@ -41,9 +41,8 @@ func summarize(findings []Finding, netns string) *Summary {
 	}
 	begin := worst
 	if worst.ID == "service-unanswered" {
-		i := slices.IndexFunc(findings, func(f Finding) bool { return f.Severity >= Warning && slices.Contains(causes, f.ID) })
-		if i >= 0 {
-			begin = &findings[i]
+		if cause := causeOf(worst, findings); cause != nil {
+			begin = cause
 			s.Cause = begin.ID
 			s.Text += "; " + begin.Title
 		}
@@ -55,6 +54,24 @@ func summarize(findings []Finding, netns string) *Summary {
 		}
 	}
 	return s
+}
+
+// causeOf is the finding that may be why connections fail, one about them before one about the host; nil
+// where there is none.
+func causeOf(outcome *Finding, findings []Finding) (cause *Finding) {
+	for i := range findings {
+		f := &findings[i]
+		if f.Severity < Warning || !slices.Contains(causes, f.ID) || !f.explains(outcome) {
+			continue
+		}
+		if len(f.About) > 0 {
+			return f
+		}
+		if cause == nil {
+			cause = f
+		}
+	}
+	return cause
 }
 
 // longestQuiet is the time in seconds after which the kernel, which limits its lines about a

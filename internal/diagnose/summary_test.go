@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/natkit/natkit/internal/snapshot"
@@ -11,6 +12,14 @@ func TestSummarize(t *testing.T) {
 	outcome := Finding{ID: "service-unanswered", Severity: Critical, Title: "it gets no answers", SinceSeconds: 40, Remedies: []Remedy{{Title: "trace it"}}}
 	cause := Finding{ID: "dnat-filtered", Severity: Critical, Title: "a filter drops it", Remedies: advised}
 	raised := Finding{ID: "ct-table-full", Severity: Critical, Title: "full", Remedies: []Remedy{{Title: "raise it", Automatic: true}}}
+	about := func(f Finding, ends ...string) Finding {
+		for _, e := range ends {
+			f.About = append(f.About, netip.MustParseAddrPort(e))
+		}
+		return f
+	}
+	const server, other = "192.168.1.10:8080", "192.168.1.20:25"
+	forwarding := Finding{ID: "forwarding-off", Severity: Critical, Title: "it does not forward", Remedies: advised}
 	for _, c := range []struct {
 		name     string
 		findings []Finding
@@ -24,6 +33,12 @@ func TestSummarize(t *testing.T) {
 			Text: "it gets no answers, in the network namespace gw, for 40 s at least; a filter drops it", First: "do this"}},
 		{"an outcome and a fault beside it", []Finding{outcome, {ID: "ct-established-leak", Severity: Warning, Title: "a leak", Remedies: advised}}, "",
 			&Summary{Finding: "service-unanswered", Text: "it gets no answers, for 40 s at least", First: "trace it"}},
+		{"a fault of another service", []Finding{about(outcome, server), about(cause, other)}, "",
+			&Summary{Finding: "service-unanswered", Text: "it gets no answers, for 40 s at least", First: "trace it"}},
+		{"its own fault before the host's", []Finding{about(outcome, "203.0.113.1:80", server), about(cause, other), forwarding, about(cause, "192.168.1.10:0")}, "",
+			&Summary{Finding: "service-unanswered", Cause: "dnat-filtered", Text: "it gets no answers, for 40 s at least; a filter drops it", First: "do this"}},
+		{"the host's fault", []Finding{about(outcome, server), about(cause, other), forwarding}, "",
+			&Summary{Finding: "service-unanswered", Cause: "forwarding-off", Text: "it gets no answers, for 40 s at least; it does not forward", First: "do this"}},
 		{"a remedy that natkit applies", []Finding{raised, outcome}, "gw", &Summary{Finding: "ct-table-full",
 			Text: "full, in the network namespace gw", First: "raise it (natkit doctor --netns gw --fix)"}},
 	} {

@@ -195,3 +195,17 @@ func Matrix(all []*Scenario) []*Scenario {
 	})
 	return sorted
 }
+
+// AtRate returns those of the scenarios that have loads with a rate, at another one.
+func AtRate(all []*Scenario, rate int64) (at []*Scenario, err error) {
+	for _, s := range all {
+		if !s.HasRate() {
+			continue
+		}
+		if s, err = s.With(Overrides{Rate: rate}); err != nil {
+			return nil, err
+		}
+		at = append(at, s)
+	}
+	return at, nil
+}

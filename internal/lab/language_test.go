@@ -109,6 +109,42 @@ func TestOverridesReachEveryStage(t *testing.T) {
 	}
 }
 
+// TestRateReachesEveryLoad that has one, for as long as before.
+func TestRateReachesEveryLoad(t *testing.T) {
+	s, err := Find("service-unanswered")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed, err := s.With(Overrides{Rate: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	http, udp := changed.Stages[0].Loads[0], changed.Stages[0].Loads[1]
+	was := s.Stages[0].Loads[0]
+	if http.Rate != 100 || http.Requests != int64(100*float64(was.Requests)/was.Rate) || http.Concurrency < int(100*was.Timeout.Seconds()) {
+		t.Errorf("requests: %+v", http)
+	}
+	if udp.Rate != 100 || udp.For != s.Stages[0].Loads[1].For {
+		t.Errorf("datagrams: %+v", udp)
+	}
+	if was.Rate == 100 {
+		t.Error("the scenario itself was changed")
+	}
+	for _, name := range []string{"tw-overflow", "healthy-idle"} { // the rate is its fault; it has no rate
+		s, err := Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.With(Overrides{Rate: 2}); err == nil {
+			t.Errorf("%s has another rate", name)
+		}
+	}
+	at, err := AtRate(Scenarios(), 2)
+	if err != nil || len(at) == 0 || len(at) >= len(Scenarios()) {
+		t.Errorf("%d scenarios at another rate, error %v", len(at), err)
+	}
+}
+
 func TestInterfaces(t *testing.T) {
 	s := whole(t)
 	for toward, want := range map[string]string{"client": "eth0", "server": bridgeName, "six": "eth2", "nobody": ""} {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -27,6 +28,8 @@ type Scenario struct {
 	Topology Topology `yaml:"topology"`
 	// Load is that of every stage that has none of its own.
 	Load Load `yaml:"load"`
+	// FixedRate is set where the fault is the amount: with loads of another rate it is not there.
+	FixedRate bool `yaml:"fixed_rate"`
 	// Stages run in this order.
 	Stages []Stage `yaml:"stages" check:"len=1.."`
 	Expect Expect  `yaml:"expect"`
@@ -151,7 +154,9 @@ type Overrides struct {
 	Concurrency int
 	Requests    int64
 	Timeout     time.Duration
-	Bridge      bool
+	// Rate is for loads of requests and datagrams that have one; they last as long as before.
+	Rate   int64
+	Bridge bool
 }
 
 // With returns a copy of the scenario with the overrides in it.
@@ -159,16 +164,20 @@ func (s *Scenario) With(o Overrides) (*Scenario, error) {
 	if o.Bridge && s.Topology.Bridge == nil {
 		return nil, fmt.Errorf("scenario %s has no bridge in its topology", s.Name)
 	}
+	if o.Rate > 0 && !s.HasRate() {
+		return nil, fmt.Errorf("scenario %s has no load with a rate, or is about that rate", s.Name)
+	}
 	c := *s
 	c.Stages = slices.Clone(s.Stages)
 	c.UseBridge = s.UseBridge || o.Bridge
-	c.Load = o.of(c.Load)
+	c.Load = o.of(c.Load).at(float64(o.Rate))
 	for i := range c.Stages {
 		c.Stages[i].Loads = slices.Clone(c.Stages[i].Loads)
 		for j, l := range c.Stages[i].Loads {
 			if l.isHTTP() {
-				c.Stages[i].Loads[j] = o.of(l)
+				l = o.of(l)
 			}
+			c.Stages[i].Loads[j] = l.at(float64(o.Rate))
 		}
 	}
 	if p := c.check(); p != nil {
@@ -183,6 +192,31 @@ func (o Overrides) of(l Load) Load {
 	l.Requests = cmp.Or(o.Requests, l.Requests)
 	l.Timeout = cmp.Or(o.Timeout, l.Timeout)
 	return l
+}
+
+// at is a load at another rate and for as long as before, with as many requests at once as then wait
+// where none is answered; 0 leaves it, as does one without a rate.
+func (l Load) at(rate float64) Load {
+	if rate == 0 || l.Rate == 0 || !l.isHTTP() && !l.Is(LoadUDP) {
+		return l
+	}
+	if l.Requests > 0 {
+		l.Requests = max(1, int64(math.Round(float64(l.Requests)*rate/l.Rate)))
+	}
+	if l.Rate = rate; l.Concurrency > 0 {
+		l.Concurrency = max(l.Concurrency, int(math.Ceil(rate*l.Timeout.Seconds())))
+		if l.Requests > 0 {
+			l.Concurrency = min(l.Concurrency, int(l.Requests))
+		}
+	}
+	return l
+}
+
+// HasRate reports whether any of its loads of requests and datagrams has a rate, which may be another one.
+func (s *Scenario) HasRate() bool {
+	return !s.FixedRate && slices.ContainsFunc(s.Stages, func(st Stage) bool {
+		return slices.ContainsFunc(s.LoadsOf(&st), func(l Load) bool { return l.Rate > 0 && (l.isHTTP() || l.Is(LoadUDP)) })
+	})
 }
 
 // Stage finds a stage by name.

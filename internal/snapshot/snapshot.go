@@ -333,7 +333,7 @@ func TimeoutOf(class string) string {
 // classTimeouts name the sysctls of classes that are not named after a state of TCP.
 var classTimeouts = map[string]string{
 	"tcp/SYN_SENT2": "tcp_timeout_syn_sent", "udp/unreplied": "udp_timeout", "udp/stream": "udp_timeout_stream",
-	"icmp": "icmp_timeout", "icmpv6": "icmpv6_timeout", "": "generic_timeout",
+	"icmp": "icmp_timeout", "icmpv6": "icmpv6_timeout", "gre": "gre_timeout", "": "generic_timeout",
 }
 
 // LogLine is one line of the kernel log that concerns NAT.

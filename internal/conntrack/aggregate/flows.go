@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -71,6 +72,7 @@ func (b *FlowEstimator) First(e *conntrack.Entry) {
 	b.known[id] = know(e)
 	b.oneWay.first(id, e)
 	b.forgotten.first(id, e)
+	b.services.first(id, e)
 }
 
 // EndFirst ends the first dump; complete reports whether it reached the table's end.
@@ -98,13 +100,16 @@ func (b *FlowEstimator) Second(e *conntrack.Entry) {
 	}
 	if ok {
 		b.recent.again(k, isNew)
+		delete(b.services.expiring, id)
 	}
 	b.forgotten.second(id, e, isNew, b.gap)
 	b.controls.add(e)
+	before := past{isNew: isNew && (ok || b.firstComplete)}
 	if !isNew {
 		b.oneWay.add(id, e, k, b.gap)
+		before.known, before.idle, before.state = true, !k.refreshed(e, b.gap), k.state()
 	}
-	b.services.add(e, b.gap, isNew && (ok || b.firstComplete), ok && !isNew && !k.refreshed(e, b.gap))
+	b.services.add(e, b.gap, before)
 	if ok || b.firstComplete {
 		b.settle()
 	}
@@ -132,6 +137,9 @@ func (b *FlowEstimator) settle() {
 func (b *FlowEstimator) Flows(seconds float64, count int64, complete bool) *snapshot.Flows {
 	if seconds <= 0 || (b.compared == 0 && !(b.firstComplete && complete)) {
 		return nil
+	}
+	if b.firstComplete && complete {
+		b.services.expire(b.gap)
 	}
 	// A whole table needs no scaling; the count would only add entries that have
 	// expired and that the kernel has yet to remove.
@@ -196,6 +204,8 @@ type Gap struct {
 	Now time.Time
 
 	timeouts *[classes]uint32
+	// unackedTimeout is what an open TCP connection has while data is not acknowledged.
+	unackedTimeout uint32
 }
 
 // known is the gap with the timeouts of all classes.
@@ -204,6 +214,10 @@ func (g Gap) known() Gap {
 	for c := range class(classes) {
 		g.timeouts[c] = g.Sysctls.ClassTimeout(c.String())
 	}
+	for _, proto := range []class{unix.IPPROTO_IPIP, unix.IPPROTO_IPV6, unix.IPPROTO_ESP, unix.IPPROTO_AH} { // without a tracker of their own
+		g.timeouts[classProtocol+proto] = g.Sysctls.ClassTimeout("")
+	}
+	g.unackedTimeout = cmp.Or(g.Sysctls.ClassTimeout("tcp/unacknowledged"), unackedTimeout)
 	return g
 }
 

@@ -39,6 +39,11 @@ type outcomes struct {
 	failed [servicesReach + 1]int64
 	// answered is the least number of seconds since an answer.
 	answered uint32
+	// halfClosed are connections in CLOSE_WAIT that no packet came of for a while, the last one
+	// closedSince ago: the server does not close its side, or what it sends does not arrive. repeats
+	// are those of which it is known that it sends, and sending others of which it may be new data.
+	halfClosed, repeats, sending int64
+	closedSince                  uint32
 }
 
 // services finds out what became of translated connections. How long ago an entry had its last
@@ -48,10 +53,34 @@ type services struct {
 	kept  map[string]int
 	// births is true where two dumps show which connections are new.
 	births bool
+	// expiring are open connections of the first dump, by identity, that expire soon unless a
+	// packet comes.
+	expiring map[uint64]expiring
 }
 
+// expiring is a connection that expires in so many seconds.
+type expiring struct {
+	key  serviceKey
+	left uint32
+}
+
+const (
+	// soon is how many seconds an open connection has left to be watched, keptExpiring how many
+	// of them are.
+	soon         = 8
+	keptExpiring = 4096
+)
+
 func newServices() services {
-	return services{found: map[serviceKey]*outcomes{}, kept: map[string]int{}}
+	return services{found: map[serviceKey]*outcomes{}, kept: map[string]int{}, expiring: map[uint64]expiring{}}
+}
+
+// past is what the first dump has of an entry of the second one.
+type past struct {
+	// isNew is whether it was not there, known whether it was, and idle whether no packet came since.
+	isNew, known, idle bool
+	// state is the TCP state that it had.
+	state conntrack.TCPState
 }
 
 // Outcomes finds out what became of translated connections from one dump alone. Connections that
@@ -68,7 +97,7 @@ func NewOutcomes(sysctls snapshot.Sysctls) *Outcomes {
 }
 
 // Add takes an entry.
-func (o *Outcomes) Add(e *conntrack.Entry) { o.services.add(e, o.gap, true, false) }
+func (o *Outcomes) Add(e *conntrack.Entry) { o.services.add(e, o.gap, past{isNew: true}) }
 
 // Services ends the dump; complete reports whether it reached the table's end.
 func (o *Outcomes) Services(complete bool) *snapshot.Services { return o.services.result(complete) }
@@ -79,44 +108,74 @@ type outcome int
 const (
 	outcomeNone outcome = iota
 	outcomeAnswered
+	outcomeBusy
 	outcomeReset
 	outcomeOpen
 	outcomeUnanswered
 	outcomeHalfOpen
 	outcomeOneWay
+	outcomeStalled
+	outcomeHalfClosed
+	outcomeRepeats
+	outcomeSending
 )
 
-// add takes an entry of the second dump. isNew is whether it was not in the first one, idle
-// whether it was, and no packet came since.
-func (s *services) add(e *conntrack.Entry, gap Gap, isNew, idle bool) {
-	plain := !e.IsDNAT() && !e.IsSNAT()
-	if e.Status.Has(conntrack.Expected) || plain && !leavesPrivately(e) {
+// first takes an entry of the first dump.
+func (s *services) first(id uint64, e *conntrack.Entry) {
+	if e.Timeout > soon || tcpStateOf(e) != conntrack.TCPEstablished || len(s.expiring) == keptExpiring || e.Status.Has(conntrack.Expected) {
 		return
 	}
-	what := outcomeOf(e, isNew, idle)
+	if keys, n := keysOf(e); n > 0 {
+		s.expiring[id] = expiring{keys[0], e.Timeout}
+	}
+}
+
+// add takes an entry of the second dump.
+func (s *services) add(e *conntrack.Entry, gap Gap, before past) {
+	keys, n := keysOf(e)
+	if e.Status.Has(conntrack.Expected) || n == 0 {
+		return
+	}
 	since, known := gap.since(e)
 	if e.IsDNAT() && s.births {
-		s.began(e, gap, isNew, !known || float64(since) <= gap.Whole+wholeDoubt)
+		s.began(e, gap, before.isNew, !known || float64(since) <= gap.Whole+wholeDoubt)
 	}
+	what := outcomeOf(e, since, gap.unacked(e), before)
 	if what == outcomeNone || !known || what != outcomeOpen && since > servicesReach {
 		return
 	}
 	if what == outcomeOneWay && !e.IsDNAT() {
 		return
 	}
-	if e.IsDNAT() {
-		s.of(destinationOf(e)).count(e, what, since)
-		return
+	for _, k := range keys[:n] {
+		s.of(k).count(e, what, since, before)
 	}
-	if plain {
-		network, _ := e.Orig.Src.Prefix(24)
-		s.of(serviceKey{kind: snapshot.ServiceUntranslated, proto: e.Orig.Proto, zone: e.Zone, given: network.Addr()}).count(e, what, since)
-		return
+}
+
+// keysOf returns the n services that a connection is counted in; none where it is of no interest.
+func keysOf(e *conntrack.Entry) (keys [3]serviceKey, n int) {
+	k := serviceKey{proto: e.Orig.Proto, zone: e.Zone}
+	network := snapshot.NetworkOf(e.Orig.Src).Addr()
+	switch {
+	case e.IsDNAT():
+		k = publishedKey(e)
+		keys[0] = k
+		k.kind, k.given = snapshot.ServiceNetwork, network
+		keys[1] = k
+		return keys, 2
+	case e.IsSNAT():
+		k.kind, k.given = snapshot.ServiceSNAT, e.Reply.Dst
+		keys[0] = k
+		k.kind, k.service = snapshot.ServiceDestination, netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort)
+		keys[1] = k
+		keys[2] = serviceKey{kind: snapshot.ServiceNetwork, proto: k.proto, zone: k.zone, given: network}
+		return keys, 3
+	case leavesPrivately(e):
+		k.kind, k.given = snapshot.ServiceUntranslated, network
+		keys[0] = k
+		return keys, 1
 	}
-	key := serviceKey{kind: snapshot.ServiceSNAT, proto: e.Orig.Proto, zone: e.Zone, given: e.Reply.Dst}
-	s.of(key).count(e, what, since)
-	key.kind, key.service = snapshot.ServiceDestination, netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort)
-	s.of(key).count(e, what, since)
+	return keys, 0
 }
 
 // wholeDoubt is how far Gap.Whole and the time since an entry's last packet may be off, in seconds: both
@@ -129,7 +188,7 @@ func (s *services) began(e *conntrack.Entry, gap Gap, isNew, lately bool) {
 	if !isNew && (!lately || gap.Whole == 0) {
 		return
 	}
-	switch o := s.of(destinationOf(e)); {
+	switch o := s.of(publishedKey(e)); {
 	case o == nil:
 	case isNew:
 		o.New++
@@ -138,15 +197,16 @@ func (s *services) began(e *conntrack.Entry, gap Gap, isNew, lately bool) {
 	}
 }
 
-// destinationOf is the service of an entry with a DNAT.
-func destinationOf(e *conntrack.Entry) serviceKey {
-	return serviceKey{snapshot.ServiceDNAT, e.Orig.Proto, e.Zone, end{e.Orig.Dst, e.Orig.DstPort, 0}.addrPort(), end{e.Reply.Src, e.Reply.SrcPort, 0}.addrPort(), netip.Addr{}}
+// publishedKey is the service of an entry whose destination is translated.
+func publishedKey(e *conntrack.Entry) serviceKey {
+	return serviceKey{kind: snapshot.ServiceDNAT, proto: e.Orig.Proto, zone: e.Zone,
+		service: end{e.Orig.Dst, e.Orig.DstPort, 0}.addrPort(), target: end{e.Reply.Src, e.Reply.SrcPort, 0}.addrPort()}
 }
 
 // leavesPrivately reports whether a connection goes from a private address to a public one.
 func leavesPrivately(e *conntrack.Entry) bool {
 	to := e.Orig.Dst
-	return e.Orig.Src.Is4() && e.Orig.Src.IsPrivate() && !to.IsPrivate() && to.IsGlobalUnicast()
+	return e.Orig.Src.IsPrivate() && !to.IsPrivate() && to.IsGlobalUnicast()
 }
 
 func (e end) addrPort() netip.AddrPort { return netip.AddrPortFrom(e.addr, e.port) }
@@ -157,34 +217,70 @@ func (g Gap) since(e *conntrack.Entry) (seconds uint32, known bool) {
 	if g.timeouts == nil || g.timeouts[c] == 0 || e.Status&(conntrack.Offload|conntrack.HWOffload|conntrack.FixedTimeout) != 0 {
 		return 0, tcpStateOf(e) == conntrack.TCPEstablished
 	}
+	if g.unacked(e) {
+		return g.unackedTimeout - e.Timeout, true
+	}
 	return g.timeouts[c] - min(e.Timeout, g.timeouts[c]), true
 }
 
-// outcomeOf says what became of a connection. One that was there before may go on for another
-// reason than an answer.
-func outcomeOf(e *conntrack.Entry, isNew, idle bool) outcome {
+// unacked reports whether what one side of an open connection sent is not acknowledged: it has a
+// shorter timeout until then (nf_conntrack_tcp_timeout_unacknowledged). Only what had a packet within
+// servicesReach is known from one with little left of its days.
+func (g Gap) unacked(e *conntrack.Entry) bool {
+	return g.timeouts != nil && tcpStateOf(e) == conntrack.TCPEstablished && e.Status.Has(conntrack.SeenReply) && g.timeouts[conntrack.TCPEstablished] > g.unackedTimeout &&
+		e.Timeout <= g.unackedTimeout && e.Timeout+servicesReach >= g.unackedTimeout
+}
+
+// outcomeOf says what became of a connection whose last packet came so many seconds ago. One that was
+// there before may go on for another reason than an answer.
+func outcomeOf(e *conntrack.Entry, since uint32, unacked bool, before past) outcome {
 	seen := e.Status.Has(conntrack.SeenReply)
-	if e.Orig.Proto != unix.IPPROTO_TCP {
-		switch {
-		case !seen && e.Orig.Proto == unix.IPPROTO_UDP && (nat.IsOneWay(e.Orig.DstPort) || nat.IsOneWay(e.Reply.SrcPort)):
-			return outcomeOneWay
-		case !seen:
-			return outcomeUnanswered
-		case seen && (isNew || idle):
-			return outcomeAnswered
-		}
-		return outcomeOpen
+	switch {
+	case e.Orig.Proto == unix.IPPROTO_TCP:
+		return outcomeOfTCP(e.TCPState, seen, since >= snapshot.PatienceSeconds, unacked, before)
+	case !seen && e.Orig.Proto == unix.IPPROTO_UDP && (nat.IsOneWay(e.Orig.DstPort) || nat.IsOneWay(e.Reply.SrcPort)):
+		return outcomeOneWay
+	case !seen:
+		return outcomeUnanswered
+	case before.isNew || before.idle:
+		return outcomeAnswered
 	}
-	switch e.TCPState {
+	return outcomeOpen
+}
+
+// outcomeOfTCP is outcomeOf by the state; late is whether the last packet came longer ago than its answer
+// takes.
+func outcomeOfTCP(state conntrack.TCPState, seen, late, unacked bool, before past) outcome {
+	switch state {
 	case conntrack.TCPSynSent, conntrack.TCPSynSent2:
 		return outcomeUnanswered
 	case conntrack.TCPSynRecv:
 		return outcomeHalfOpen
 	case conntrack.TCPEstablished:
-		if isNew && seen {
+		switch {
+		case late && unacked:
+			return outcomeStalled
+		case before.isNew && unacked:
+			return outcomeBusy
+		case before.isNew && seen:
 			return outcomeAnswered
 		}
 		return outcomeOpen
+	case conntrack.TCPFinWait: // the FIN is not acknowledged
+		if seen && (late || before.state == conntrack.TCPFinWait) {
+			return outcomeStalled
+		}
+		return outcomeBusy
+	case conntrack.TCPCloseWait:
+		switch {
+		case late && before.state == conntrack.TCPCloseWait && !before.idle:
+			return outcomeRepeats
+		case late:
+			return outcomeHalfClosed
+		case before.state == conntrack.TCPCloseWait:
+			return outcomeSending
+		}
+		return outcomeBusy
 	case conntrack.TCPClose:
 		if !seen {
 			return outcomeUnanswered
@@ -205,14 +301,15 @@ func (s *services) of(k serviceKey) *outcomes {
 		return nil
 	}
 	s.kept[k.kind]++
-	o := &outcomes{answered: servicesReach + 1, Service: snapshot.Service{
+	o := &outcomes{answered: servicesReach + 1, closedSince: servicesReach + 1, Service: snapshot.Service{
 		Kind: k.kind, Protocol: nat.ProtocolName(k.proto), Service: k.service, Target: k.target, Given: k.given, Zone: k.zone,
 	}}
 	s.found[k] = o
 	return o
 }
 
-func (o *outcomes) count(e *conntrack.Entry, what outcome, since uint32) {
+// count takes a connection.
+func (o *outcomes) count(e *conntrack.Entry, what outcome, since uint32, before past) {
 	if o == nil {
 		return
 	}
@@ -221,30 +318,56 @@ func (o *outcomes) count(e *conntrack.Entry, what outcome, since uint32) {
 		o.Open++
 	case outcomeOneWay:
 		o.OneWay++
-	case outcomeReset:
-		o.Reset++
-		fallthrough
-	case outcomeAnswered:
+	case outcomeStalled:
+		o.Stalled++
+		o.name(e)
+	case outcomeHalfClosed, outcomeRepeats:
+		o.halfClosed++
+		if what == outcomeRepeats {
+			o.repeats++
+			o.name(e)
+		}
+		o.closedSince = min(o.closedSince, since)
+	case outcomeReset, outcomeBusy, outcomeSending, outcomeAnswered:
 		o.Answered++
 		o.answered = min(o.answered, since)
+		switch what {
+		case outcomeReset:
+			o.Reset++
+		case outcomeSending:
+			o.sending++
+			o.Busy++
+		case outcomeBusy:
+			o.Busy++
+		}
 	default:
-		o.fails(e, what, since)
+		o.fails(e, what, since, before)
 	}
 }
 
-func (o *outcomes) fails(e *conntrack.Entry, what outcome, since uint32) {
+// fails takes a connection that came to nothing. One that had no answer in the first dump either has
+// waited long enough, whenever its client asked again.
+func (o *outcomes) fails(e *conntrack.Entry, what outcome, since uint32, before past) {
 	switch {
-	case since < snapshot.PatienceSeconds:
+	case since < snapshot.PatienceSeconds && !before.known:
 		o.Waiting++
 		return
 	case what == outcomeHalfOpen:
 		o.HalfOpen++
 	default:
 		o.Unanswered++
+		if before.known && !before.idle && e.Orig.Proto != unix.IPPROTO_TCP {
+			o.Asking++
+		}
 	}
 	o.failed[since]++
+	o.name(e)
+}
+
+// name keeps the ends of a connection that failed.
+func (o *outcomes) name(e *conntrack.Entry) {
 	o.Clients = named(o.Clients, e.Orig.Src)
-	if o.Kind == snapshot.ServiceSNAT || o.Kind == snapshot.ServiceUntranslated {
+	if !o.Service.Service.IsValid() {
 		o.Destinations = named(o.Destinations, netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort))
 	}
 }
@@ -257,13 +380,31 @@ func named[T comparable](list []T, v T) []T {
 	return append(list, v)
 }
 
+// expire counts the open connections that came to their end between the dumps, as no packet came: one
+// that was closed stays for longer. It comes before result.
+func (s *services) expire(gap Gap) {
+	if closing := gap.timeout(conntrack.TCPClose); float64(closing) <= gap.Seconds+1 {
+		return
+	}
+	for _, e := range s.expiring {
+		if o := s.of(e.key); o != nil && float64(e.left) <= gap.Seconds {
+			o.Expired++
+		}
+	}
+}
+
 // result lists the services, those of which most fail first, and of the others the busiest.
 func (s *services) result(complete bool) *snapshot.Services {
 	r := &snapshot.Services{Seconds: servicesReach, All: []snapshot.Service{}, Complete: complete && s.kept[snapshot.ServiceDNAT] < keptServices}
 	r.NewKnown = s.births && r.Complete
-	for _, o := range s.found {
-		if o.Kind != snapshot.ServiceDestination || o.Failed() > 0 {
-			r.All = append(r.All, o.service())
+	elsewhere := s.answered()
+	for k, o := range s.found {
+		v := o.service()
+		switch {
+		case v.Kind == snapshot.ServiceDestination && v.Failed() == 0:
+		case v.Kind == snapshot.ServiceNetwork && (v.Failed() == 0 || v.Answered+v.Open+v.Stalled > 0 || !elsewhere[k.whole()]):
+		default:
+			r.All = append(r.All, v)
 		}
 	}
 	slices.SortFunc(r.All, func(a, b snapshot.Service) int {
@@ -277,8 +418,36 @@ func (s *services) result(complete bool) *snapshot.Services {
 	return r
 }
 
+// whole is the key of what the service of a network is a part of.
+func (k serviceKey) whole() serviceKey {
+	k.kind, k.given = snapshot.ServiceDNAT, netip.Addr{}
+	if !k.service.IsValid() {
+		k.kind = snapshot.ServiceSNAT
+	}
+	return k
+}
+
+// answered has the services that answer any of their clients, of those with a translated source one for
+// each protocol.
+func (s *services) answered() map[serviceKey]bool {
+	answered := map[serviceKey]bool{}
+	for k, o := range s.found {
+		if !o.IsPart() && o.Answered+o.Open > 0 {
+			k.given = netip.Addr{}
+			answered[k] = true
+		}
+	}
+	return answered
+}
+
 // service completes what was counted.
 func (o *outcomes) service() snapshot.Service {
+	if o.repeats > 0 {
+		o.Stalled += o.halfClosed + o.sending
+		o.Answered, o.Busy = o.Answered-o.sending, o.Busy-o.sending
+	} else {
+		o.Answered, o.answered = o.Answered+o.halfClosed, min(o.answered, o.closedSince)
+	}
 	o.SilentSeconds = -1
 	if o.answered <= servicesReach {
 		o.SilentSeconds = int64(o.answered)

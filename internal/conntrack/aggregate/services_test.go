@@ -29,7 +29,7 @@ func outcomesOf(before, after []conntrack.Entry) []snapshot.Service {
 	}
 	b.EndFirst(true)
 	b.BeginSecond(Gap{Seconds: 2, Sysctls: timeouts("tcp_timeout_syn_sent", 120, "tcp_timeout_syn_recv", 60, "tcp_timeout_established", 432000,
-		"tcp_timeout_time_wait", 120, "tcp_timeout_close", 10, "udp_timeout", 30, "udp_timeout_stream", 120, "icmp_timeout", 30)})
+		"tcp_timeout_time_wait", 120, "tcp_timeout_close", 10, "tcp_timeout_fin_wait", 120, "tcp_timeout_close_wait", 60, "gre_timeout", 30, "udp_timeout", 30, "udp_timeout_stream", 120, "icmp_timeout", 30)})
 	for i := range after {
 		b.Second(&after[i])
 	}
@@ -146,5 +146,127 @@ func TestServicesAreBounded(t *testing.T) {
 	}
 	if snat := all[0]; snat.Unanswered != 3*keptServices || len(snat.Destinations) != namedClients {
 		t.Errorf("%+v", snat)
+	}
+}
+
+// TestStalled: what one side sent after the handshake is not acknowledged, and how what resembles that is
+// told apart.
+func TestStalled(t *testing.T) {
+	type counts struct{ Answered, Busy, Open, Stalled int64 }
+	open := func(left uint32) conntrack.Entry { return published(1, conntrack.TCPEstablished, left, both) }
+	closing := func(state conntrack.TCPState, left uint32) conntrack.Entry { return published(1, state, left, both) }
+	const finWait, closeWait = conntrack.TCPFinWait, conntrack.TCPCloseWait
+	for name, c := range map[string]struct {
+		before, after []conntrack.Entry
+		want          counts
+	}{
+		"data waits for 5 s":              {nil, []conntrack.Entry{open(295)}, counts{Stalled: 1}},
+		"so it did before":                {[]conntrack.Entry{open(299)}, []conntrack.Entry{open(297)}, counts{Stalled: 1}},
+		"data was just sent":              {nil, []conntrack.Entry{open(299)}, counts{Answered: 1, Busy: 1}},
+		"a transfer goes on":              {[]conntrack.Entry{open(300)}, []conntrack.Entry{open(300)}, counts{Open: 1}},
+		"all is acknowledged":             {nil, []conntrack.Entry{open(431990)}, counts{Answered: 1}},
+		"a policy has another timeout":    {[]conntrack.Entry{open(200)}, []conntrack.Entry{open(198)}, counts{Open: 1}},
+		"a FIN waits":                     {nil, []conntrack.Entry{closing(finWait, 110)}, counts{Stalled: 1}},
+		"a FIN is sent again":             {[]conntrack.Entry{closing(finWait, 119)}, []conntrack.Entry{closing(finWait, 120)}, counts{Stalled: 1}},
+		"a FIN was just sent":             {nil, []conntrack.Entry{closing(finWait, 120)}, counts{Answered: 1, Busy: 1}},
+		"the server repeats its answer":   {[]conntrack.Entry{closing(closeWait, 55)}, []conntrack.Entry{closing(closeWait, 57)}, counts{Stalled: 1}},
+		"a server does not close":         {[]conntrack.Entry{closing(closeWait, 55)}, []conntrack.Entry{closing(closeWait, 53)}, counts{Answered: 1}},
+		"a client closed its side before": {[]conntrack.Entry{closing(closeWait, 60)}, []conntrack.Entry{closing(closeWait, 60)}, counts{Answered: 1, Busy: 1}},
+	} {
+		s := outcomesOf(c.before, c.after)[0]
+		if d := cmp.Diff(c.want, counts{s.Answered, s.Busy, s.Open, s.Stalled}); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+}
+
+// TestSendsAgain: where a server is known to repeat what it sent, others that send at the moment do so too.
+func TestSendsAgain(t *testing.T) {
+	closing := func(port uint16, left uint32) conntrack.Entry {
+		return published(port, conntrack.TCPCloseWait, left, both)
+	}
+	before := []conntrack.Entry{closing(1, 55), closing(2, 55), closing(3, 55)}
+	s := outcomesOf(before, []conntrack.Entry{closing(1, 57), closing(2, 60), closing(3, 53), closing(4, 60)})[0]
+	if s.Stalled != 3 || s.Answered != 1 || s.Busy != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestGoesOnAsking: a client with one flow has one entry, whose time every question renews.
+func TestGoesOnAsking(t *testing.T) {
+	asks := func(proto uint8, left uint32) conntrack.Entry {
+		e := published(443, 0, left, 0)
+		e.Orig.Proto, e.Reply.Proto = proto, proto
+		return e
+	}
+	for name, c := range map[string]struct {
+		before, after     conntrack.Entry
+		asking, waiting   int64
+		unanswered, known bool
+	}{
+		"asks each second": {asks(unix.IPPROTO_UDP, 30), asks(unix.IPPROTO_UDP, 30), 1, 0, true, true},
+		"asked once":       {asks(unix.IPPROTO_UDP, 30), asks(unix.IPPROTO_UDP, 27), 0, 0, true, true},
+		"asks now":         {conntrack.Entry{}, asks(unix.IPPROTO_UDP, 30), 0, 1, false, false},
+		"a tunnel":         {asks(unix.IPPROTO_GRE, 29), asks(unix.IPPROTO_GRE, 30), 1, 0, true, true},
+		"SYN sent again":   {sentAgain(118), sentAgain(120), 0, 0, true, true},
+	} {
+		var before []conntrack.Entry
+		if c.known {
+			before = append(before, c.before)
+		}
+		s := outcomesOf(before, []conntrack.Entry{c.after})[0]
+		if s.Asking != c.asking || s.Waiting != c.waiting || (s.Unanswered == 1) != c.unanswered {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+}
+
+func sentAgain(left uint32) conntrack.Entry { return published(1, conntrack.TCPSynSent, left, 0) }
+
+// TestExpired: open connections that are gone in the second dump, and had no more time than lies between.
+func TestExpired(t *testing.T) {
+	open := func(port uint16, left uint32) conntrack.Entry {
+		return published(port, conntrack.TCPEstablished, left, both)
+	}
+	s := outcomesOf([]conntrack.Entry{open(1, 1), open(2, 1), open(3, 5), open(4, 1)}, []conntrack.Entry{open(4, 2)})[0]
+	if s.Expired != 2 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestNetworks: one whose clients get no answer is listed where others do.
+func TestNetworks(t *testing.T) {
+	from := func(source string, port uint16, state conntrack.TCPState, given string) conntrack.Entry {
+		e := published(port, state, 100, 0)
+		e.Orig.Src, e.Reply.Dst = netip.MustParseAddr(source), netip.MustParseAddr(source)
+		if given != "" {
+			e.Orig.Dst, e.Orig.DstPort = e.Reply.Src, e.Reply.SrcPort
+			e.Reply.Dst = netip.MustParseAddr(given)
+		}
+		if state == conntrack.TCPTimeWait {
+			e.Status |= both
+		}
+		return e
+	}
+	const dead, fine = conntrack.TCPSynSent, conntrack.TCPTimeWait
+	for name, c := range map[string]struct {
+		after []conntrack.Entry
+		want  []string
+	}{
+		"published":        {[]conntrack.Entry{from("198.18.0.1", 1, fine, ""), from("198.18.1.1", 2, dead, "")}, []string{"tcp 203.0.113.1:80 -> 192.168.1.10:8080 from 198.18.1.0/24"}},
+		"leaving":          {[]conntrack.Entry{from("10.0.1.1", 1, fine, "203.0.113.9"), from("10.0.2.1", 2, dead, "203.0.113.9")}, []string{"tcp from 10.0.2.0/24"}},
+		"all fail":         {[]conntrack.Entry{from("198.18.0.1", 1, dead, ""), from("198.18.1.1", 2, dead, "")}, nil},
+		"a part of it":     {[]conntrack.Entry{from("198.18.0.1", 1, fine, ""), from("198.18.0.2", 2, dead, "")}, nil},
+		"another protocol": {[]conntrack.Entry{from("10.0.1.1", 1, dead, "203.0.113.9")}, nil},
+	} {
+		var got []string
+		for _, s := range outcomesOf(nil, c.after) {
+			if s.Kind == snapshot.ServiceNetwork {
+				got = append(got, s.String())
+			}
+		}
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
 	}
 }
