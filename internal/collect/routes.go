@@ -26,7 +26,8 @@ type flow struct {
 	protocol uint8
 	from, to netip.AddrPort
 	in       string
-	// packet is what rules are asked about; nil for one like the flow. mark is what they give to it.
+	// packet is what rules are asked about, of a connection of which all next hops and marks are of
+	// interest; nil for one like the flow. mark is what they give to it.
 	packet *ruleset.Packet
 	mark   uint32
 }
@@ -234,7 +235,8 @@ func (r *router) ask(f flow) (snapshot.Route, bool) {
 	if route, known := r.known[f.String()]; known || r.conn == nil {
 		return route, known
 	}
-	mark, unknown := r.marked(&f)
+	all := f.packet != nil
+	mark, unknown := r.marked(f)
 	f.mark = mark
 	route, err := r.askKernel(f)
 	if err != nil {
@@ -245,7 +247,7 @@ func (r *router) ask(f flow) (snapshot.Route, bool) {
 		route.Doubtful = route.Doubtful || rule.mask&unknown != 0
 	}
 	for _, other := range append(r.marks(), 0) {
-		if other == mark || other == 0 && !route.Doubtful {
+		if other == mark || !route.Doubtful && (!all || other == 0) {
 			continue
 		}
 		f.mark = other
@@ -258,12 +260,12 @@ func (r *router) ask(f flow) (snapshot.Route, bool) {
 }
 
 // marked returns the mark that rules give to what comes in, and the bits that are not known of it.
-func (r *router) marked(f *flow) (mark, unknown uint32) {
+func (r *router) marked(f flow) (mark, unknown uint32) {
 	if f.in == "" || len(r.marks()) == 0 {
 		return 0, 0
 	}
 	if f.packet == nil {
-		f.packet = packetOf(*f, ruleset.ConnNew)
+		f.packet = packetOf(f, ruleset.ConnNew)
 	}
 	if !r.judge(f.packet, "prerouting") {
 		return 0, 1<<32 - 1
@@ -344,7 +346,7 @@ func (r *router) askKernel(f flow) (route snapshot.Route, err error) {
 		}
 	}
 	answers, err := r.conn.Ask(unix.RTM_GETROUTE, 0, body)
-	if err == nil && f.in != "" { // the same with all next hops
+	if err == nil && f.packet != nil { // the same with all next hops
 		binary.NativeEndian.PutUint32(body[8:], lookupTable|fibMatch)
 		if all, err := r.conn.Ask(unix.RTM_GETROUTE, 0, body); err == nil && len(all) > 0 {
 			defer func() { route.Hops = r.hops(all[0].Body, f) }()

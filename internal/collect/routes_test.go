@@ -12,6 +12,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
@@ -80,6 +81,7 @@ func TestRoutes(t *testing.T) {
 				}
 				defer r.close()
 				f := flow{protocol: c.protocol, from: netip.MustParseAddrPort(c.from), to: netip.MustParseAddrPort(c.to), in: c.in}
+				f.packet = packetOf(f, ruleset.ConnNew)
 				route, known := r.ask(f)
 				got := describe(route)
 				if !known {
