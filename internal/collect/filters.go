@@ -47,10 +47,35 @@ func (k *lookups) pass(t *snapshot.DNATTarget) (err error) {
 	if err != nil {
 		return err
 	}
+	p, known := firstPacket(t, r, in)
+	if !known {
+		return nil
+	}
+	t.Filter = k.filter(p, there...)
+	if t.Filter != nil && t.Filter.Passes && r.Hook == "prerouting" {
+		k.atInterface(t, p, there)
+	}
+	if p.DstPort != 0 && r.Hook != "output" {
+		answer := *p
+		answer.Conn, answer.First = ruleset.ConnEstablished|ruleset.ConnDNAT, nil
+		answer.Packet = nat.Packet{Protocol: p.Protocol, Src: t.Address, SrcPort: t.Port, In: t.Interface, OriginalDst: p.OriginalDst, OriginalPort: p.OriginalPort}
+		if p.Flags != 0 {
+			answer.Flags = synACK
+		}
+		t.AnswerFilter = k.filter(p.Answer(answer), back...)
+		t.LaterFilter = k.later(p, p.Answer(answer), there, back)
+	}
+	return nil
+}
+
+// firstPacket is the first one of a connection that a rule leads to a target; false where its protocol has no
+// name here.
+func firstPacket(t *snapshot.DNATTarget, r *snapshot.NATRule, in string) (p *ruleset.Packet, known bool) {
 	protocol := uint8(unix.IPPROTO_TCP)
 	if t.Protocol != "" {
+		var err error
 		if protocol, err = nat.ParseProtocol(t.Protocol); err != nil {
-			return nil // one that has no name here
+			return nil, false
 		}
 	}
 	original := nat.Packet{Protocol: protocol, DstPort: r.DestinationPort, In: in}
@@ -60,7 +85,7 @@ func (k *lookups) pass(t *snapshot.DNATTarget) (err error) {
 	if r.LastDestinationPort > r.DestinationPort {
 		original.DstPort = 0
 	}
-	p := &ruleset.Packet{Conn: ruleset.ConnNew | ruleset.ConnDNAT, V6: r.Family == "ip6" || t.Address.Is6(), First: &original, Packet: nat.Packet{
+	p = &ruleset.Packet{Conn: ruleset.ConnNew | ruleset.ConnDNAT, V6: r.Family == "ip6" || t.Address.Is6(), First: &original, Packet: nat.Packet{
 		Protocol: protocol, Dst: t.Address, DstPort: t.Port, In: in, Out: t.Interface, ToLocal: t.Local, OriginalDst: original.Dst, OriginalPort: original.DstPort,
 	}}
 	if t.Local && t.Interface != loopback {
@@ -69,21 +94,7 @@ func (k *lookups) pass(t *snapshot.DNATTarget) (err error) {
 	if protocol == unix.IPPROTO_TCP {
 		p.Flags = synOnly
 	}
-	t.Filter = k.filter(p, there...)
-	if t.Filter != nil && t.Filter.Passes && r.Hook == "prerouting" {
-		k.atInterface(t, p, there)
-	}
-	if p.DstPort != 0 && r.Hook != "output" {
-		answer := *p
-		answer.Conn, answer.First = ruleset.ConnEstablished|ruleset.ConnDNAT, nil
-		answer.Packet = nat.Packet{Protocol: protocol, Src: t.Address, SrcPort: t.Port, In: t.Interface, OriginalDst: original.Dst, OriginalPort: original.DstPort}
-		if p.Flags != 0 {
-			answer.Flags = synACK
-		}
-		t.AnswerFilter = k.filter(p.Answer(answer), back...)
-		t.LaterFilter = k.later(p, p.Answer(answer), there, back)
-	}
-	return nil
+	return p, true
 }
 
 // exactName is a name without a pattern; empty where any may be meant.

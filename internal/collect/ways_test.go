@@ -20,6 +20,7 @@ import (
 func waysIn(t *testing.T, commands string, sockets ...string) *snapshot.Ways {
 	t.Helper()
 	testutil.NeedRoot(t)
+	testutil.ShareHost(t) // the limit of neighbours
 	for _, program := range []string{"ip", "iptables-nft", "nft"} {
 		testutil.NeedProgram(t, program)
 	}

@@ -30,7 +30,7 @@ func checkDNATFiltered(rec *snapshot.Recording) (*Finding, Check) {
 		}
 		asked++
 		if !t.Filter.Passes {
-			if b := (filtered{t, t.Filter, false}); t.Filter.At == "" || b.loss(rec).packets > 0 {
+			if b := (filtered{t, t.Filter, false}); t.Filter.At == "" || b.missedAt(rec) {
 				bad = append(bad, b)
 			}
 		} else if t.AnswerFilter != nil && !t.AnswerFilter.Passes {
@@ -82,6 +82,19 @@ func (b filtered) loss(rec *snapshot.Recording) (l filterLoss) {
 	}
 	l.add(b.filter, before)
 	return l
+}
+
+// missedAt reports whether what clients send by the interface that they were taken to come in by is missed:
+// it is dropped, and nobody is answered by another one, for whom the rule may be there.
+func (b filtered) missedAt(rec *snapshot.Recording) bool {
+	r := &rec.Last().NATRules.Rules[b.Rule]
+	if rec.Flows != nil && rec.Flows.Services != nil && slices.ContainsFunc(rec.Flows.Services.All, func(s snapshot.Service) bool {
+		return mayBe(r, &s) && s.Answered+s.Open > 0
+	}) {
+		return false
+	}
+	l := b.loss(rec)
+	return l.packets >= fewestLost
 }
 
 // targetBefore is a target in an earlier reading; nil where it was none.
