@@ -63,6 +63,7 @@ func lossFaults() []hostFault {
 				{counter: "Ip6ReasmFails", of: []string{"Ip6ReasmOKs"}, fewest: 3, share: 0.1, critical: 0.5},
 			},
 			settings: []string{snapshot.FragmentsMax, snapshot.FragmentsTime}, advice: []string{"fragments-raise", "fragments-mtu"},
+			refine: func(g *hostGrowth) string { g.passing(); return "" },
 		},
 		{
 			id: "socket-overflow", title: "programs of this host read too slowly", part: snapshot.PartTCP,
