@@ -73,10 +73,11 @@ func (x *expired) killed(rec *snapshot.Recording) *Finding {
 	if counts {
 		f.Evidence = append(f.Evidence, Evidence{What: "packets that fit no known connection (INVALID)", Value: int64(invalid), Unit: fmt.Sprintf("in %.1f s", rec.Seconds()), Source: "conntrack -S"})
 	}
-	loose, _ := rec.Last().Sysctls.Int(snapshot.Loose)
-	f.Evidence = append(f.Evidence, Evidence{What: snapshot.Loose, Value: loose, Source: "sysctl"})
+	if loose, known := rec.Last().Sysctls.Int(snapshot.Loose); known {
+		f.Evidence = append(f.Evidence, Evidence{What: snapshot.Loose, Value: loose, Source: "sysctl"})
+	}
 	switch {
-	case counts && invalid >= fewestExpired && 2*int64(invalid) >= x.Entries && (loose == 0 || refusesInvalid(rec)):
+	case counts && invalid >= fewestExpired && 2*int64(invalid) >= x.Entries && (takesNoneUp(rec) || refusesInvalid(rec)):
 		f.Confidence = "certain"
 	case timeout < tooSoon && x.Revived == 0:
 		f.Confidence = "possible"

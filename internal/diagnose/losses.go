@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
@@ -62,6 +63,7 @@ func lossFaults() []hostFault {
 				{counter: "Ip6ReasmFails", of: []string{"Ip6ReasmOKs"}, fewest: 3, share: 0.1, critical: 0.5},
 			},
 			settings: []string{snapshot.FragmentsMax, snapshot.FragmentsTime}, advice: []string{"fragments-raise", "fragments-mtu"},
+			refine: func(g *hostGrowth) string { g.passing(); return "" },
 		},
 		{
 			id: "socket-overflow", title: "programs of this host read too slowly", part: snapshot.PartTCP,
@@ -89,7 +91,7 @@ func queueSigns(rec *snapshot.Recording) (signs []sign) {
 	if first == nil || last == nil {
 		return nil
 	}
-	failing := servicesFail(rec)
+	failing := sync.OnceValue(func() bool { return servicesFail(rec) })
 	for i := range last.Queues {
 		q := &last.Queues[i]
 		s := sign{counter: "qdisc " + q.String() + " dropped", of: []string{"qdisc " + q.String() + " packets"}, place: q.String(), fewest: 3, share: lossShare, critical: 0.5}
@@ -98,10 +100,10 @@ func queueSigns(rec *snapshot.Recording) (signs []sign) {
 		}
 		switch {
 		case q.Filtering():
-			s.variant, s.share, s.within = " filter", filtersHarm(rec, q, failing), true
+			s.variant, s.share, s.within = " filter", filtersHarm(rec, q, failing()), true
 		case q.Kind == "netem" || q.Kind == "blackhole" || q.Kind == "plug":
 			s.critical = 0.1
-		case !failing:
+		case !failing():
 			s.fewest, s.share, s.variant = 10, shapingShare, " queue"
 		default:
 			s.variant = " queue"
@@ -233,7 +235,7 @@ func interfaceSigns(rec *snapshot.Recording) (signs []sign) {
 	if first == nil || last == nil {
 		return nil
 	}
-	failing := servicesFail(rec)
+	failing := sync.OnceValue(func() bool { return servicesFail(rec) })
 	for i := range last.All {
 		l := &last.All[i]
 		for _, c := range []struct {
@@ -249,9 +251,9 @@ func interfaceSigns(rec *snapshot.Recording) (signs []sign) {
 				continue
 			}
 			switch {
-			case c.name == "rx_dropped" && !failing:
+			case c.name == "rx_dropped" && !failing():
 				s.share = interfaceShare
-			case failing:
+			case failing():
 				s.fewest = 3
 			}
 			s.variant = map[string]string{"rx_errors": " errors", "tx_errors": " errors", "tx_dropped": " sent"}[c.name]
@@ -340,7 +342,7 @@ func (g *hostGrowth) invalid() string {
 	case 2*uint64(dropped.packets) >= g.n:
 		g.found.Evidence = append(g.found.Evidence, dropped.evidence("dropped as INVALID by ")...)
 		g.found.Cause += "; " + firstOf(dropped.texts()) + " drops them"
-	case 2*resets >= g.n:
+	case 2*resets >= g.n && (takesNoneUp(g.rec) || g.share >= shapingShare):
 		g.add("counter TcpOutRsts", int64(resets), fmt.Sprintf("in %.1f s", g.rec.Seconds()), snmpSource)
 		g.found.Cause += "; without translation they come to this host itself, which resets them"
 	default:
@@ -349,4 +351,11 @@ func (g *hostGrowth) invalid() string {
 	g.passing()
 	g.found.Severity = cmp.Or(map[bool]Severity{true: Critical}[servicesFail(g.rec)], g.found.Severity)
 	return ""
+}
+
+// takesNoneUp reports whether the tracker takes up no connection in its middle, so that what goes on after its entry
+// is gone is INVALID. Where it does, above all SYN-ACKs to forged SYNs are.
+func takesNoneUp(rec *snapshot.Recording) bool {
+	loose, known := rec.Last().Sysctls.Int(snapshot.Loose)
+	return known && loose == 0
 }

@@ -86,9 +86,21 @@ type search struct {
 
 // note records an error, unless it means that the thing ended meanwhile.
 func (s *search) note(err error) {
-	if s.missed == nil && err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
+	if s.missed == nil && err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) && !ofFirst(err, onlyInitial) {
 		s.missed = err
 	}
+}
+
+// ofFirst reports whether an error is that the first process may not be looked at, as a security module may
+// keep even root from, where that hides nothing: it is in the initial namespace, as this thread is, and others
+// that it holds have processes of their own (units of systemd).
+func ofFirst(err error, sign string) bool {
+	var at *fs.PathError
+	if !errors.As(err, &at) || !strings.HasPrefix(at.Path, "/proc/1/") || !errors.Is(err, fs.ErrPermission) {
+		return false
+	}
+	_, err = os.Stat(sign)
+	return err == nil
 }
 
 // places returns the paths of namespaces, without opening them: first those that a process is

@@ -103,15 +103,18 @@ func (f Found) Open() (h *Handle, err error) {
 func OfHost() (bool, error) {
 	first, err := os.Readlink("/proc/1/ns/net")
 	if err != nil {
-		return ofHost(err, "/proc/thread-self/net/stat/arp_cache")
+		return ofHost(err, onlyInitial)
 	}
 	own, err := os.Readlink("/proc/thread-self/ns/net")
 	return err == nil && first == own, err
 }
 
-// ofHost is true in the initial namespace, the only one with this file (neigh_table_init).
-func ofHost(refused error, onlyInitial string) (bool, error) {
-	if _, err := os.Stat(onlyInitial); err == nil {
+// onlyInitial is there in the initial namespace alone (neigh_table_init).
+const onlyInitial = "/proc/thread-self/net/stat/arp_cache"
+
+// ofHost is true in the initial namespace.
+func ofHost(refused error, sign string) (bool, error) {
+	if _, err := os.Stat(sign); err == nil {
 		return true, nil
 	}
 	return false, fmt.Errorf("find out whether this is the host's network namespace: %w", Denied(refused, Ptrace))
