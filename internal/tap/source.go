@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/bpf/capture"
 	"github.com/natkit/natkit/internal/netns"
@@ -104,7 +105,8 @@ func (s *Source) drain() error {
 				f.dropped++
 				continue
 			}
-			q := queued{Packet: Packet{Version: int(p.Data[0] >> 4), Interface: p.Interface, Sent: p.Sent, At: p.At}, length: len(p.Data)}
+			q := queued{Packet: Packet{Version: int(p.Data[0] >> 4), Interface: p.Interface, At: p.At,
+				Sent: p.Type == unix.PACKET_OUTGOING, Passing: p.Type == unix.PACKET_OTHERHOST}, length: len(p.Data)}
 			copy(q.bytes[:], p.Data)
 			f.queue = append(f.queue, q)
 		}

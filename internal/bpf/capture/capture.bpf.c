@@ -13,6 +13,7 @@ enum {
 	KEEP_BYTES = 128, /* of a packet, from its IP header on */
 	/* Filters look at so many bytes first: those of both headers, without options. */
 	FIRST_BYTES = 40,
+	FIRST_BYTES6 = 56,
 };
 
 enum {
@@ -60,7 +61,7 @@ struct packet {
 	__u32 ifindex;
 	__u32 generation;
 	__u16 length; /* of bytes */
-	__u8 sent;
+	__u8 type; /* PACKET_… */
 	__u8 feeds; /* a bit for each filter that keeps it */
 	__u32 padding;
 	unsigned char bytes[KEEP_BYTES];
@@ -121,13 +122,13 @@ static __always_inline void count(__u32 what)
 		__sync_fetch_and_add(n, 1);
 }
 
-/* filters is given a packet from its IP header on, PACKET_… and the EtherType in the machine's
- * order. Its body is exchanged before loading: the compiler must not know what it returns. */
-static __noinline __u32 filters(const void *at, __u32 length, __u32 type, __u32 protocol)
+/* filters is given a packet from its IP header on, PACKET_…, the EtherType in the machine's order, and
+ * the interface. Its body is exchanged before loading: the compiler must not know what it returns. */
+static __noinline __u32 filters(const void *at, __u32 length, __u32 type, __u32 protocol, __u32 ifindex)
 {
 	__u32 feeds = 1;
 
-	asm volatile("" : "+r"(feeds) : "r"(at), "r"(length), "r"(type), "r"(protocol) : "memory");
+	asm volatile("" : "+r"(feeds) : "r"(at), "r"(length), "r"(type), "r"(protocol), "r"(ifindex) : "memory");
 	return feeds;
 }
 
@@ -143,7 +144,7 @@ static __always_inline void hand_on(const union bytes *b, __u32 length, __u32 ty
 	p->generation = generation;
 	p->ifindex = ifindex;
 	p->length = length;
-	p->sent = type == PACKET_OUTGOING;
+	p->type = type;
 	p->feeds = feeds;
 	__builtin_memcpy(p->bytes, b->bytes, KEEP_BYTES);
 	bpf_ringbuf_submit(p, BPF_RB_NO_WAKEUP);
@@ -188,13 +189,13 @@ static __always_inline void keep(struct sk_buff *skb, struct net_device *dev, un
 			return;
 	}
 	if (feeds & BEYOND)
-		feeds = filters(b.bytes, length, type, protocol) & ~BEYOND;
+		feeds = filters(b.bytes, length, type, protocol, dev->ifindex) & ~BEYOND;
 	if (feeds)
 		hand_on(&b, length, type, dev->ifindex, feeds);
 }
 
 /* trace is for tracepoints, whose packets are not checked by the verifier. What is behind the
- * end of a packet can be read, and is not used. */
+ * end of a packet can be read, and is not used. Not to copy a packet saves most. */
 static __always_inline void trace(struct sk_buff *skb, struct net_device *dev, unsigned char *at, __be16 l3, __u32 type)
 {
 	__u32 feeds, length, protocol = ntohs(l3);
@@ -204,15 +205,16 @@ static __always_inline void trace(struct sk_buff *skb, struct net_device *dev, u
 		return;
 	readable = skb->head + skb->tail - at;
 	barrier_var(readable);
-	length = readable < FIRST_BYTES ? readable : FIRST_BYTES;
 	if (direct) {
-		feeds = filters(at, length, type, protocol);
+		length = readable < KEEP_BYTES ? readable : KEEP_BYTES;
+		feeds = filters(at, length, type, protocol, dev->ifindex);
 	} else {
 		union bytes b;
 
-		if (bpf_probe_read_kernel(b.bytes, FIRST_BYTES, at))
+		length = readable < FIRST_BYTES6 ? readable : FIRST_BYTES6;
+		if (bpf_probe_read_kernel(b.bytes, FIRST_BYTES6, at))
 			return;
-		feeds = filters(b.bytes, length, type, protocol);
+		feeds = filters(b.bytes, length, type, protocol, dev->ifindex);
 	}
 	if (unlikely(feeds))
 		keep(skb, dev, at, readable, type, protocol, feeds);
@@ -276,7 +278,13 @@ int came(struct __sk_buff *skb)
 	if (likely(data + FIRST_BYTES / 8 <= end)) {
 		for (int i = 0; i < FIRST_BYTES / 8; i++)
 			b.words[i] = data[i];
-		feeds = filters(b.bytes, FIRST_BYTES, skb->pkt_type, protocol);
+		length = FIRST_BYTES;
+		if (protocol == ETH_P_IPV6 && data + FIRST_BYTES6 / 8 <= end) {
+			for (int i = FIRST_BYTES / 8; i < FIRST_BYTES6 / 8; i++)
+				b.words[i] = data[i];
+			length = FIRST_BYTES6;
+		}
+		feeds = filters(b.bytes, length, skb->pkt_type, protocol, skb->ifindex);
 		if (likely(!feeds))
 			return TCX_NEXT;
 	}
@@ -284,7 +292,7 @@ int came(struct __sk_buff *skb)
 	if (!length)
 		return TCX_NEXT;
 	if (feeds & BEYOND)
-		feeds = filters(b.bytes, length, skb->pkt_type, protocol) & ~BEYOND;
+		feeds = filters(b.bytes, length, skb->pkt_type, protocol, skb->ifindex) & ~BEYOND;
 	if (feeds)
 		hand_on(&b, length, skb->pkt_type, skb->ifindex, feeds);
 	return TCX_NEXT;

@@ -31,7 +31,7 @@ const (
 	timeAt       = unsafe.Offsetof(capturePacket{}.TimeNs)
 	ifindexAt    = unsafe.Offsetof(capturePacket{}.Ifindex)
 	keptAt       = unsafe.Offsetof(capturePacket{}.Length)
-	sentAt       = unsafe.Offsetof(capturePacket{}.Sent)
+	typeAt       = unsafe.Offsetof(capturePacket{}.Type)
 	feedsAt      = unsafe.Offsetof(capturePacket{}.Feeds)
 	dataAt       = unsafe.Offsetof(capturePacket{}.Bytes)
 	generationAt = unsafe.Offsetof(capturePacket{}.Generation)
@@ -48,7 +48,8 @@ const (
 type Packet struct {
 	At        time.Time
 	Interface int
-	Sent      bool
+	// Type is PACKET_OUTGOING for one that was sent, PACKET_HOST, PACKET_OTHERHOST, … for others.
+	Type uint8
 	// Feeds has a bit for each filter that kept it.
 	Feeds uint8
 	// Data begins with the IP header.
@@ -69,7 +70,7 @@ type Capture struct {
 	resting    bool
 	// ability is the number of that of this kernel, newest of the first to try.
 	ability, newest int
-	types   *btf.Cache
+	types           *btf.Cache
 	// interfaces have a program for what comes in each; nil where that is traced.
 	interfaces *interfaces
 	// zero is what CLOCK_MONOTONIC counts from.
@@ -304,7 +305,7 @@ func (c *Capture) Read(most int, fn func(*Packet)) (n int, err error) {
 		}
 		fn(&Packet{
 			At: c.zero.Add(time.Duration(binary.NativeEndian.Uint64(b[timeAt:]))), Interface: int(binary.NativeEndian.Uint32(b[ifindexAt:])),
-			Sent: b[sentAt] != 0, Feeds: b[feedsAt], Data: b[dataAt:packetBytes][:min(binary.NativeEndian.Uint16(b[keptAt:]), uint16(len(capturePacket{}.Bytes)))],
+			Type: b[typeAt], Feeds: b[feedsAt], Data: b[dataAt:packetBytes][:min(binary.NativeEndian.Uint16(b[keptAt:]), uint16(len(capturePacket{}.Bytes)))],
 		})
 	}
 	return n, nil

@@ -19,7 +19,7 @@ type capturePacket struct {
 	Ifindex    uint32
 	Generation uint32
 	Length     uint16
-	Sent       uint8
+	Type       uint8
 	Feeds      uint8
 	Padding    uint32
 	Bytes      [128]uint8

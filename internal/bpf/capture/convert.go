@@ -11,15 +11,16 @@ import (
 // Registers of converted filters. Those of classic BPF are A and X, of 32 bits.
 const (
 	kept = asm.R0 // the result: a bit for each filter that keeps the packet
-	// The arguments of the function: the packet, how much of it there is, PACKET_… and the EtherType.
+	// The arguments of the function: the packet, how much of it there is, PACKET_…, the EtherType and the interface.
 	packet    = asm.R1
 	length    = asm.R2
 	kind      = asm.R3
 	etherType = asm.R4
-	address   = asm.R5
+	iface     = asm.R5
 	regA      = asm.R6
 	regX      = asm.R7
 	pointer   = asm.R8
+	address   = asm.R9
 )
 
 // beyond is the bit of a filter that wants bytes beyond the end: BEYOND of capture.bpf.c.
@@ -185,7 +186,7 @@ func (c *converter) load(to asm.Register, size int) error {
 }
 
 func (c *converter) extension(e bpf.Extension) error {
-	from, ok := map[bpf.Extension]asm.Register{bpf.ExtType: kind, bpf.ExtProto: etherType}[e]
+	from, ok := map[bpf.Extension]asm.Register{bpf.ExtType: kind, bpf.ExtProto: etherType, bpf.ExtInterfaceIndex: iface}[e]
 	if !ok {
 		return fmt.Errorf("it asks for what the program does not have (extension %d)", e)
 	}
