@@ -26,9 +26,7 @@ const (
 	// one rule: what has more translates a whole prefix.
 	mostTargets = 1000
 	mostOfRule  = 16
-	// mostDrops bounds the places that may drop what goes to one target, mostJudged the rules
-	// that are asked about packets, some 0.1 µs each.
-	mostDrops  = 8
+	// mostJudged bounds the rules that are asked about packets, some 0.1 µs each.
 	mostJudged = 4_000_000
 )
 
@@ -239,23 +237,7 @@ func (k *lookups) filter(p *ruleset.Packet, hooks ...string) *snapshot.Filter {
 	if k.judged -= k.filters * len(hooks); k.judged < 0 {
 		return nil
 	}
-	f := &snapshot.Filter{Passes: true}
-	for _, hook := range hooks {
-		if !f.Passes {
-			break
-		}
-		j := ruleset.Judge(k.tables, hook, p)
-		f.Passes = j.Passes
-		for _, d := range j.Drops[:min(len(j.Drops), mostDrops)] {
-			place := snapshot.RulePlace{Text: d.Text(), Owner: d.Owner()}
-			if d.Rule != nil {
-				place.Handle, place.Rejects = d.Rule.Handle, d.Rule.Target.Rejects
-			}
-			place.Packets, place.Counted = d.Counted()
-			f.Drops = append(f.Drops, place)
-		}
-	}
-	return f
+	return ruleset.Filter(k.tables, p, hooks...)
 }
 
 // notForwarded returns the sysctl by which what comes in by an interface (empty: by any) is not

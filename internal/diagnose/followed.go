@@ -12,66 +12,140 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
+// row is a service of which connections that were followed fail.
+type row struct {
+	*snapshot.FollowedService
+	rec *snapshot.Recording
+	all []snapshot.FollowedService
+	// answered and of are the connections that were answered, and that were followed to an end.
+	answered, of uint64
+	// place is what this host does to the packet that was lost; empty where it was not asked.
+	place *snapshot.FailedPlace
+	// filter is what filters do to it; nil where that is not known, or where it was something else.
+	filter *snapshot.Filter
+}
+
+// rows are the services of which a part fails that users feel.
+func rows(rec *snapshot.Recording) (all []row) {
+	services := rec.Followed.Services
+	for i := range services {
+		s := &services[i]
+		if s.Failed == nil {
+			continue
+		}
+		r := row{FollowedService: s, rec: rec, all: services, place: s.Failed.Place}
+		if r.place == nil {
+			r.place = &snapshot.FailedPlace{}
+		}
+		r.answered, r.of = outcome(services, s)
+		r.filter = filterOf(rec, s)
+		few := s.Failing() < fewestFailing && (s.Protocol == "tcp" || r.attempts() < fewestBlocked)
+		if few || float64(s.Failing()) < failedPart*float64(r.of) && !r.losesSome() {
+			continue
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// attempts are the connections that failed, or their first packets that came again: those of a protocol
+// without connections are one from the same port.
+func (r *row) attempts() uint64 { return max(r.Failing(), r.Repeated) }
+
 // followedOnes are the services that fail by what was seen of their packets, with where they
 // fail.
 func followedOnes(rec *snapshot.Recording) (all []failing) {
 	if rec.Followed == nil {
 		return nil
 	}
-	dead := deadSources(rec.Followed.Services)
-	for i := range rec.Followed.Services {
-		s := &rec.Followed.Services[i]
-		answered, of := outcome(rec.Followed.Services, s)
-		some := losesSome(rec, s, of)
-		blocked := blockedHere(rec, s, answered)
-		if s.Failed == nil || s.Failing() < fewestFailing || float64(s.Failing()) < failedPart*float64(of) && !some || blocked.how == "" && !concernsNAT(rec, s, dead) {
+	for _, r := range rows(rec) {
+		blocked := r.blockedHere()
+		if blocked.how == "" && r.excuse() != "" {
 			continue
 		}
-		f := failing{name: followedName(s), key: serviceID{s.Protocol, s.Service, s.Target}, how: "gets no answers", severity: Critical, confidence: "certain"}
-		if answered > 0 {
-			f.how, f.severity = "gets no answer to a part of the connections", Warning
-		}
-		f.cause = stepCause(rec, s)
-		if blocked.how != "" {
+		s := r.FollowedService
+		f := failing{name: followedName(s), key: serviceID{s.Protocol, s.Service, s.Target}, how: r.how()}
+		f.severity, f.confidence = r.severity()
+		if f.cause = stepCause(rec, s); blocked.how != "" {
 			f.severity, f.confidence = blocked.severity, blocked.confidence
 			f.cause += blocked.cause
 		}
-		switch lone := s.Given.IsValid() && !s.Target.IsValid() && destinations(rec.Followed.Services, s.Given) == 1; {
-		case s.Failed.Step != snapshot.StepNoAnswer:
-		case s.Protocol != "tcp" && s.Steps[snapshot.StepAnswered] == 0 && !nat.AnswersAlways(s.Service.Port()):
-			f.severity, f.confidence = Notice, "possible" // it may not be meant to answer
-		case strayed(rec, s) != nil:
-			f.severity, f.confidence = Warning, "likely"
-		case lone:
-			f.how, f.severity, f.confidence = "gets no answers, the only destination of "+s.Given.String(), Warning, "possible"
-		}
-		switch filter := filterOf(rec, s); {
-		case some, blocked.how == "" && s.InOnly && s.Out == "": // a rule may mean to keep out what comes by one interface
-			f.severity, f.confidence = Warning, "likely"
-		case filter != nil && filter.Passes && len(filter.Drops) > 0:
-			// An allow-list may mean to.
-			f.severity, f.confidence = Notice, "possible"
-		case blocked.how == "" && rec.Last().NATRules != nil && isRefusal(s.Failed.Step) && !isPublished(rec, s): // a rule that rejects is meant to
-			f.severity, f.confidence = Notice, "possible"
-		}
-		switch s.Failed.Step {
-		case snapshot.StepNoAnswer, snapshot.StepRefused, snapshot.StepUnreachable, snapshot.StepOtherSource:
-			f.target = s.Failed.LeftTo
-		case snapshot.StepClientSilent:
-			f.advice = new(advice("service-client", s.Failed.Client.Addr(), s.In, where(rec)))
-			if s.Failed.AnswerOut != "" {
-				f.advice = new(advice("service-uplinks", s.In, where(rec)))
-			}
-		default:
-			f.advice = new(advice("service-path", inNamespace(rec.Last().Netns.Name), s.Protocol, s.Failed.Client.Addr()))
-		}
+		r.advise(&f)
 		f.evidence = []Evidence{{
-			What: f.name + ": " + string(s.Failed.Step), Value: int64(s.Steps[s.Failed.Step]), Unit: "of " + units.Plural(int64(of), "connection", "connections"),
+			What: f.name + ": " + string(s.Failed.Step), Value: int64(s.Steps[s.Failed.Step]), Unit: "of " + units.Plural(int64(r.of), "connection", "connections"),
 			Source: "first packets and their answers at the interfaces",
 		}, {What: "one of them from", Value: s.Failed.Client.String(), Source: "packets at " + cmp.Or(s.In, "this host")}}
 		all = append(all, f)
 	}
 	return all
+}
+
+// how is what users see of a service.
+func (r *row) how() string {
+	switch {
+	case r.answered > 0 && r.Failed.Step.Later():
+		return "opens connections, and a part of them comes to nothing"
+	case r.Failed.Step.Later():
+		return "opens connections that come to nothing"
+	case r.answered > 0:
+		return "gets no answer to a part of the connections"
+	case r.isOnly():
+		return "gets no answers, the only destination of " + r.Given.String()
+	}
+	return "gets no answers"
+}
+
+// isOnly reports whether a destination outside is the only one of the address that its sources become.
+func (r *row) isOnly() bool {
+	return r.Failed.Step == snapshot.StepNoAnswer && r.Given.IsValid() && !r.Target.IsValid() && destinations(r.all, r.Given) == 1
+}
+
+// severity is by how sure it is that users feel it, and that nobody means it.
+func (r *row) severity() (Severity, string) {
+	worst, surely := Critical, "certain"
+	if r.answered > 0 {
+		worst = Warning
+	}
+	step, published := r.Failed.Step, r.isPublished()
+	switch {
+	case step == snapshot.StepNoAnswer && r.Protocol != "tcp" && r.Steps[snapshot.StepAnswered] == 0 && !nat.AnswersAlways(r.Service.Port()):
+		return Notice, "possible" // it may not be meant to answer
+	case step == snapshot.StepNoAnswer && strayed(r.rec, r.FollowedService) != nil:
+		return Warning, "likely"
+	case r.isOnly():
+		return Warning, "possible"
+	case r.losesSome(), r.InOnly && r.Out == "": // a rule may mean to keep out what comes by one interface
+		return Warning, "likely"
+	case r.filter != nil && r.filter.Passes && len(r.filter.Drops) > 0 && step.Here():
+		return Notice, "possible" // an allow-list may mean to
+	case !published && isRefusal(step) && r.refusedByRule() && r.accepts() == nil:
+		return Notice, "possible" // a rule that rejects is meant to
+	case !published && r.byRule() && isFor(r.dropsSurely(), "dport") && r.accepts() == nil:
+		return Notice, "possible" // one for this port alone may be meant to
+	case step == snapshot.StepReset && !published:
+		return Notice, "possible"
+	case published || r.Given.IsValid() && (step.Here() || deadSources(r.all)[r.Given]) || r.goesOutBare():
+		return worst, surely
+	case !step.Here() && !step.Later(): // routed alone, or to a private address by an uplink
+		return Notice, "possible"
+	}
+	return min(worst, Warning), "likely"
+}
+
+// advise adds what to do next.
+func (r *row) advise(f *failing) {
+	s, rec := r.FollowedService, r.rec
+	switch s.Failed.Step {
+	case snapshot.StepNoAnswer, snapshot.StepRefused, snapshot.StepUnreachable, snapshot.StepOtherSource, snapshot.StepReset, snapshot.StepDataUnanswered:
+		f.target = s.Failed.LeftTo
+	case snapshot.StepClientSilent:
+		f.advice = new(advice("service-client", s.Failed.Client.Addr(), s.In, where(rec)))
+		if s.Failed.AnswerOut != "" {
+			f.advice = new(advice("service-uplinks", s.In, where(rec)))
+		}
+	default:
+		f.advice = new(advice("service-path", inNamespace(rec.Last().Netns.Name), s.Protocol, s.Failed.Client.Addr()))
+	}
 }
 
 // destinations counts those of an address that sources become.
@@ -90,7 +164,7 @@ func destinations(all []snapshot.FollowedService, given netip.Addr) int {
 func outcome(all []snapshot.FollowedService, s *snapshot.FollowedService) (answered, of uint64) {
 	for i := range all {
 		o := &all[i]
-		if o == s || s.Out == "" && !s.InOnly && !o.InOnly && o.Protocol == s.Protocol && o.Service == s.Service {
+		if o == s || s.Out == "" && !s.InOnly && !o.InOnly && o.Fragmented == s.Fragmented && o.Protocol == s.Protocol && o.Service == s.Service {
 			answered += o.Steps[snapshot.StepAnswered]
 			of += o.Steps[snapshot.StepAnswered] + o.Failing()
 		}
@@ -103,12 +177,11 @@ func outcome(all []snapshot.FollowedService, s *snapshot.FollowedService) (answe
 const droppedPart = 0.02
 
 // losesSome reports whether a rule drops some of the connections of clients that it lets pass else.
-func losesSome(rec *snapshot.Recording, s *snapshot.FollowedService, of uint64) bool {
-	if s.Failed == nil || s.Failed.Step != snapshot.StepLostHere || s.Mixed < fewestFailed || float64(s.Mixed) < droppedPart*float64(of) {
+func (r *row) losesSome() bool {
+	if r.Failed.Step != snapshot.StepLostHere || r.Mixed < fewestFailed || float64(r.Mixed) < droppedPart*float64(r.of) {
 		return false
 	}
-	filter := filterOf(rec, s)
-	return filter != nil && len(filter.Drops) > 0 || slices.ContainsFunc(droppedIn(rec, s.Failed), isRule)
+	return r.filter != nil && len(r.filter.Drops) > 0 || slices.ContainsFunc(droppedIn(r.rec, r.FollowedService), isRule)
 }
 
 // isRule reports whether the place of a drop is where the kernel runs rules (nft_do_chain,
@@ -124,23 +197,23 @@ const fewestBlocked = 10
 
 // blockedHere judges a service that no rule translates and that this host drops or refuses all of: it has
 // no how where that is no fault: a firewall drops what no rule for that port, of any protocol or family, is for.
-func blockedHere(rec *snapshot.Recording, s *snapshot.FollowedService, answered uint64) (f failing) {
-	last := rec.Last()
-	if s.Failed == nil || s.In == "" || s.Out != "" || answered > 0 || max(s.Failing(), s.Repeated) < fewestBlocked || last.Audit == nil || last.NATRules == nil ||
+func (r *row) blockedHere() (f failing) {
+	s, last := r.FollowedService, r.rec.Last()
+	if s.In == "" || s.Out != "" || r.answered > 0 || r.attempts() < fewestBlocked || last.Audit == nil || last.NATRules == nil ||
 		s.Protocol == "udp" && nat.IsOneWay(s.Service.Port()) || s.Service.Port() == 0 {
 		return f
 	}
 	_, own := last.Audit.Near(s.Service.Addr())
 	for i := range last.NATRules.Rules {
-		r := &last.NATRules.Rules[i]
-		if r.Hook != "prerouting" || r.TranslatesSource() || r.DestinationPort != s.Service.Port() {
+		rule := &last.NATRules.Rules[i]
+		if rule.Hook != "prerouting" || rule.TranslatesSource() || rule.DestinationPort != s.Service.Port() {
 			continue
 		}
-		if mayMatch(r, s.Protocol, s.Service) {
+		if mayMatch(rule, s.Protocol, s.Service) {
 			return failing{} // translated, and judged as such
 		}
-		if own && mayMatch(r, r.Protocol, s.Service) || r.Protocol == s.Protocol && (r.Family == "ip") == s.Service.Addr().Is6() && r.Family != "inet" {
-			f = failing{how: "gets no answers", severity: Notice, confidence: "possible", cause: fmt.Sprintf("; the rule for this port is for %s, %s: %s", ruleWay(r, s), r.Place(), r.Text)}
+		if own && mayMatch(rule, rule.Protocol, s.Service) || rule.Protocol == s.Protocol && (rule.Family == "ip") == s.Service.Addr().Is6() && rule.Family != "inet" {
+			f = failing{how: "gets no answers", severity: Notice, confidence: "possible", cause: fmt.Sprintf("; the rule for this port is for %s, %s: %s", ruleWay(rule, s), rule.Place(), rule.Text)}
 		}
 	}
 	if f.how != "" && s.Clients > 1 {
@@ -185,6 +258,12 @@ func followedName(s *snapshot.FollowedService) string {
 	if s.Target.IsValid() {
 		name += " -> " + s.Target.String()
 	}
+	if s.Service.Port() == 0 {
+		name = s.Protocol + " " + s.Service.Addr().String()
+	}
+	if s.Fragmented {
+		name += " in fragments"
+	}
 	if s.InOnly {
 		name += " from " + s.In
 	}
@@ -203,40 +282,33 @@ func deadSources(all []snapshot.FollowedService) map[netip.Addr]bool {
 	return dead
 }
 
-// concernsNAT reports whether a service that fails may do so for this host: it is translated, or
-// a rule is for it, or it leaves untranslated and should not. A destination outside that is dead
-// among others that are not is no fault of this host.
-func concernsNAT(rec *snapshot.Recording, s *snapshot.FollowedService, dead map[netip.Addr]bool) bool {
-	if s.Protocol == "udp" && nat.IsOneWay(s.Service.Port()) {
-		return false
-	}
-	beyond := slices.Contains([]snapshot.Step{snapshot.StepNoAnswer, snapshot.StepRefused, snapshot.StepUnreachable}, s.Failed.Step)
-	switch {
-	case s.Target.IsValid():
-		return true
-	case s.Given.IsValid():
-		return !beyond || dead[s.Given] || strayed(rec, s) != nil
-	case s.In == "":
-		return false
-	}
-	if rec.Last().NATRules == nil {
-		return false
-	}
-	return isPublished(rec, s) || s.Failed.Client.Addr().IsPrivate() && !s.Service.Addr().IsPrivate() &&
-		translatesSources(rec, s.Out) && !goesOn(s)
-}
-
-// goesOn reports whether clients that get no answer by this host do not ask again, which TCP does
-// after 1 s (RFC 6298, section 2.1): the answer took another way.
-func goesOn(s *snapshot.FollowedService) bool {
-	return s.Protocol == "tcp" && s.Failed.Step == snapshot.StepNoAnswer && 2*s.Repeated < s.Steps[snapshot.StepNoAnswer]
-}
+// longPause is the time in seconds without a packet from which data is said to come after a pause.
+const longPause = 1
 
 // stepCause says what is known of why a service's connections come no further.
 func stepCause(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 	f := s.Failed
 	left := fmt.Sprintf("it left by %s as %s -> %s", s.Out, f.LeftFrom, f.LeftTo)
 	switch f.Step {
+	case snapshot.StepDataLost:
+		side, in, pause := "the client", s.In, ""
+		if f.Answer {
+			side, in = "the server", cmp.Or(f.AnswerIn, s.Out)
+		}
+		if f.PauseSeconds >= longPause {
+			pause = fmt.Sprintf(", after a pause of %.0f s", f.PauseSeconds)
+		}
+		return fmt.Sprintf("connections are opened%s; then data of %s comes in by %s again and again and does not leave this host", pause, side, cmp.Or(f.DataIn, in)) + lostBy(rec, s)
+	case snapshot.StepDataUnanswered:
+		side, out := "the client", s.Out
+		if f.Answer {
+			side, out = "the server", cmp.Or(f.AnswerOut, s.In)
+		}
+		return fmt.Sprintf("connections are opened; then data of %s leaves by %s again and again, and is not acknowledged", side, out) + sizeText(s)
+	case snapshot.StepResetHere:
+		return "connections are opened; then this host resets them (RST, in the name of " + f.By.String() + ")" + lostBy(rec, s)
+	case snapshot.StepReset:
+		return left + fmt.Sprintf(", was opened, and a RST in the name of %s came in place of an answer: the server, or something between, ends it", f.By)
 	case snapshot.StepLostHere:
 		return fmt.Sprintf("it came in by %s and did not leave this host", s.In) + lostBy(rec, s) + otherInterface(rec, s)
 	case snapshot.StepRefusedHere:
@@ -321,18 +393,40 @@ func otherInterface(rec *snapshot.Recording, s *snapshot.FollowedService) string
 	return text
 }
 
-// droppedIn are the functions that dropped packets of a connection, with their reasons, where that
-// was traced.
-func droppedIn(rec *snapshot.Recording, f *snapshot.FailedConnection) (by []string) {
+// droppedIn are the functions that dropped packets of a service, with their reasons, where that was traced:
+// those of the example or, of what did not leave, of any of its clients.
+func droppedIn(rec *snapshot.Recording, s *snapshot.FollowedService) (by []string) {
 	if rec.Drops == nil {
 		return nil
 	}
-	for _, d := range rec.Drops.Flows {
-		if isOf(d, f) {
-			by = once(by, strings.TrimSpace(d.Function+" "+d.Reason))
+	for _, same := range []func(snapshot.DropFlow) bool{
+		func(d snapshot.DropFlow) bool { return isOf(d, s.Failed) },
+		func(d snapshot.DropFlow) bool { return s.Out == "" && d.Destination == endString(s.Service) },
+	} {
+		for _, d := range rec.Drops.Flows {
+			if same(d) && isProtocol(d, s.Protocol) {
+				by = once(by, strings.TrimSpace(d.Function+" "+d.Reason))
+			}
+		}
+		if len(by) > 0 {
+			break
 		}
 	}
 	return by[:min(len(by), mostShown)]
+}
+
+// endString is an end as flows of drops have it.
+func endString(e netip.AddrPort) string {
+	if e.Port() == 0 {
+		return e.Addr().String()
+	}
+	return e.String()
+}
+
+// isProtocol reports whether a dropped flow may be of a protocol.
+func isProtocol(d snapshot.DropFlow, protocol string) bool {
+	ports := func(name string) bool { return name == "tcp" || name == "udp" }
+	return d.Protocol == protocol || !ports(d.Protocol) && !ports(protocol)
 }
 
 // placeMeanings are what drops in a place of the kernel mean at a step, by function and reason.
@@ -346,18 +440,87 @@ var placeMeanings = []struct {
 	{"br_handle_frame_finish NOT_SPECIFIED", "the bridge forwards nothing to the port it came from where hairpin mode is off: 'bridge -d link show'", []snapshot.Step{snapshot.StepLostHere}},
 }
 
-// lostBy names what dropped packets of a connection, and the rule where it is known.
+// lostBy names what dropped packets of a connection, and the rule, the route or the neighbour where it is
+// known.
 func lostBy(rec *snapshot.Recording, s *snapshot.FollowedService) (text string) {
-	if by := droppedIn(rec, s.Failed); len(by) > 0 {
+	by := droppedIn(rec, s)
+	if len(by) > 0 {
 		text = ": dropped in " + strings.Join(by, ", ") + onTheWay(rec, s)
-		for _, m := range placeMeanings {
-			if slices.Contains(by, m.place) && slices.Contains(m.steps, s.Failed.Step) {
-				text += " (" + m.meaning + ")"
-			}
+		for _, place := range by {
+			text += placeMeaning(place, s.Failed.Step)
 		}
 	}
 	if filter := filterOf(rec, s); filter != nil && len(filter.Drops) > 0 {
 		text += ", by " + placesOf(filter.Drops)
+		if filter.Accepts != nil {
+			text += ", which comes before the rule that would accept it: " + filter.Accepts.Text
+		}
+	} else {
+		text += routeText(s)
+	}
+	return text + sizeText(s)
+}
+
+// placeMeaning is what a drop in a place of the kernel means, in brackets.
+func placeMeaning(place string, step snapshot.Step) string {
+	for _, m := range placeMeanings {
+		if m.place == place && slices.Contains(m.steps, step) {
+			return " (" + m.meaning + ")"
+		}
+	}
+	function, reason, _ := strings.Cut(place, " ")
+	if r := reasonOf(siteReason(function, reason)); r.Means != "" && !isRule(place) && reason != netfilterDrop && siteReason(function, reason) != "" {
+		return " (" + r.Means + ")"
+	}
+	return ""
+}
+
+// routeText is what speaks against the route of what was lost here.
+func routeText(s *snapshot.FollowedService) string {
+	p := s.Failed.Place
+	switch {
+	case p == nil || s.Out != "" && s.Failed.Step == snapshot.StepNoAnswer:
+		return ""
+	case p.ReversePath:
+		return fmt.Sprintf(", by rp_filter: the route back to %s is not by %s, by which it came", s.Failed.Client.Addr(), cmp.Or(s.Failed.AnswerIn, s.In))
+	case p.NoRoute != "":
+		return ": no route leads there: " + p.NoRoute
+	case p.OutDown:
+		return fmt.Sprintf(": it is to leave by %s, which is down", p.Out)
+	case p.Neighbour == snapshot.NeighbourFailed || p.Neighbour == snapshot.NeighbourIncomplete:
+		return fmt.Sprintf(": %s on %s does not answer ARP or neighbour discovery", p.NextHop, p.Out)
+	case p.Local && s.Failed.Step == snapshot.StepLostHere:
+		return ": it is for this host itself"
+	}
+	return ""
+}
+
+// sizeText is what is known of the size of data that was lost.
+func sizeText(s *snapshot.FollowedService) (text string) {
+	f := s.Failed
+	if f.Bytes == 0 {
+		return ""
+	}
+	p := cmp.Or(f.Place, &snapshot.FailedPlace{})
+	large := f.PassedBytes > 0 && f.Bytes > f.PassedBytes
+	if large {
+		text = fmt.Sprintf("; it had %d bytes, and packets of up to %d pass", f.Bytes, f.PassedBytes)
+	}
+	if p.OutMTUBytes > 0 && f.Bytes > p.OutMTUBytes && f.Step == snapshot.StepDataLost {
+		text += fmt.Sprintf("; the MTU of %s is %d", p.Out, p.OutMTUBytes)
+	}
+	if p.ErrorFilter != nil && len(p.ErrorFilter.Drops) > 0 && (large || p.OutMTUBytes > 0 && f.Bytes > p.OutMTUBytes) {
+		text += ", and the ICMP errors that say so are dropped by " + placesOf(p.ErrorFilter.Drops)
+	}
+	switch b := f.TooBig; {
+	case b != nil && b.Here:
+		text += fmt.Sprintf("; this host says that packets are too large (MTU %d), and the sender does not heed it", b.MTUBytes)
+	case b != nil && !b.Passed:
+		text += fmt.Sprintf("; %s says by ICMP that packets are too large (MTU %d), which came in and did not leave for the sender", b.By, b.MTUBytes)
+	case b != nil:
+		text += fmt.Sprintf("; %s says by ICMP that packets are too large (MTU %d), and the sender does not heed it", b.By, b.MTUBytes)
+	case large && f.Step == snapshot.StepDataUnanswered:
+		text += ", as where the MTU of the way is smaller and the ICMP errors that say so are lost"
 	}
 	return text
 }
@@ -374,8 +537,9 @@ func onTheWay(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 }
 
 // isPublished reports whether a rule translates the destination.
-func isPublished(rec *snapshot.Recording, s *snapshot.FollowedService) bool {
-	return s.Target.IsValid() || slices.ContainsFunc(rec.Last().NATRules.Rules, func(r snapshot.NATRule) bool {
+func (r *row) isPublished() bool {
+	s, rules := r.FollowedService, r.rec.Last().NATRules
+	return s.Target.IsValid() || rules != nil && slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool {
 		return r.Hook == "prerouting" && (r.DestinationPort != 0 || r.ToDestination.IsValid()) && mayMatch(&r, s.Protocol, s.Service)
 	})
 }
@@ -389,9 +553,14 @@ func isRefusal(s snapshot.Step) bool {
 // something else that dropped it.
 func filterOf(rec *snapshot.Recording, s *snapshot.FollowedService) *snapshot.Filter {
 	last := rec.Last()
-	by := droppedIn(rec, s.Failed)
+	by := droppedIn(rec, s)
 	ofFilter := len(by) == 0 || slices.ContainsFunc(by, func(place string) bool { return strings.Contains(place, "NETFILTER") || strings.HasPrefix(place, "nf") })
-	if last.DNATTargets == nil || last.NATRules == nil || !ofFilter {
+	switch p := s.Failed.Place; {
+	case !ofFilter:
+		return nil
+	case p != nil:
+		return p.Filter
+	case last.DNATTargets == nil || last.NATRules == nil:
 		return nil
 	}
 	for _, t := range last.DNATTargets.Targets {

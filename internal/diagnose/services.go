@@ -23,12 +23,12 @@ const (
 
 // checkServices: connections that NAT translates come to nothing, whatever the cause.
 func checkServices(rec *snapshot.Recording) (*Finding, Check) {
-	if rec.Flows == nil {
-		return unknown(cmp.Or(rec.Last().PartError(snapshot.PartFlows), "two dumps of the table could not be compared"))
+	s, why := tableServices(rec)
+	if s == nil && rec.Followed == nil {
+		return unknown(why)
 	}
-	s := rec.Flows.Services
-	if s == nil {
-		return unknown("what became of translated connections was not counted: a bundle of an older natkit")
+	if s == nil { // what was followed is known all the same
+		s = &snapshot.Services{}
 	}
 	var bad []failing
 	for i := range s.All {
@@ -48,12 +48,27 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 			answered += s.All[i].Answered
 		}
 	}
-	why := fmt.Sprintf("%s of the last %.0f s answered", units.Plural(answered, "translated connection", "translated connections"), s.Seconds)
+	if why == "" {
+		why = fmt.Sprintf("%s of the last %.0f s answered", units.Plural(answered, "translated connection", "translated connections"), s.Seconds)
+	} else if len(bad) == 0 {
+		return unknown(why)
+	}
 	if len(bad) == 0 {
 		return passed(why)
 	}
 	slices.SortStableFunc(bad, func(a, b failing) int { return cmp.Compare(b.severity, a.severity) })
 	return servicesFinding(rec, bad), Check{Why: fmt.Sprintf("%s; %s without", why, units.Plural(int64(len(bad)), "service is", "services are"))}
+}
+
+// tableServices is what the connection table says of services; nil where it does not, and why.
+func tableServices(rec *snapshot.Recording) (s *snapshot.Services, why string) {
+	switch {
+	case rec.Flows == nil:
+		return nil, cmp.Or(rec.Last().PartError(snapshot.PartFlows), "two dumps of the table could not be compared")
+	case rec.Flows.Services == nil:
+		return nil, "what became of translated connections was not counted: a bundle of an older natkit"
+	}
+	return rec.Flows.Services, ""
 }
 
 // serviceID is a service as its clients name it.
@@ -340,18 +355,19 @@ func serviceEvidence(s *snapshot.Service) []Evidence {
 // is dropped on this machine is never entered there, and what is refused is removed with the
 // RST. Any other connection would stay for 10 s at least.
 func vanishedOnes(rec *snapshot.Recording) (all []failing) {
+	services, _ := tableServices(rec)
 	now, before := rec.Last().NATRules, rec.First().NATRules
-	if now == nil || before == nil || now.TooMany || !rec.Flows.Services.Complete || finds(rec, "ct-table-full", "ct-chain-cap") {
+	if services == nil || now == nil || before == nil || now.TooMany || !services.Complete || finds(rec, "ct-table-full", "ct-chain-cap") {
 		return nil
 	}
 	for i, packets := range now.Grown(before) {
 		r := &now.Rules[i]
 		soon := float64(packets) * min(1, staysFor(rec, r)/max(rec.Seconds(), 1))
-		entries, births := entriesOf(rec.Flows.Services, r)
+		entries, births := entriesOf(services, r)
 		if r.TranslatesSource() || r.Hook != "prerouting" || soon < 1 || births > 0 {
 			continue
 		}
-		if entries > 0 && (soon < fewestVanished || !rec.Flows.Services.NewKnown || r.DestinationPort == 0 || r.LastDestinationPort > r.DestinationPort) {
+		if entries > 0 && (soon < fewestVanished || !services.NewKnown || r.DestinationPort == 0 || r.LastDestinationPort > r.DestinationPort) {
 			continue
 		}
 		if f, is := vanished(rec, i, packets, entries); is {

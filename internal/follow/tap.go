@@ -28,6 +28,8 @@ type Tap struct {
 	watch  *Watch
 	socket *tap.Socket
 	rate   *tap.Rate
+	// segments is the rate of what follows handshakes.
+	segments *tap.Rate
 	// datagrams are followed while they are not too many.
 	datagrams bool
 	lost      uint64
@@ -92,13 +94,15 @@ func start(ctx context.Context, o Options, d duty) (t *Tap, err error) {
 	if err := netns.CheckPrivilege(netns.Need{Any: netns.NetRaw, Why: "for a packet socket, to follow connections"}); err != nil {
 		return nil, fmt.Errorf("follow connections: %w", err)
 	}
-	t = &Tap{ns: o.Netns, watch: NewWatch(o.Service, o.Client), rate: tap.NewRate(), began: time.Now(), datagrams: true, duty: d}
+	t = &Tap{ns: o.Netns, watch: NewWatch(o.Service, o.Client), rate: tap.NewRate(), segments: tap.NewRate(), began: time.Now(), datagrams: true, duty: d}
 	t.duty.since = t.began
 	err = t.ns.Do(func() (err error) {
 		if t.duty.received, err = received(); err != nil {
 			return err
 		}
-		t.socket, err = tap.Open(unix.ETH_P_ALL, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) { return firstPackets(sample, t.datagrams) })
+		t.socket, err = tap.Open(unix.ETH_P_ALL, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) {
+			return kept{sample, t.segments.Sample, t.datagrams}.filter()
+		})
 		return err
 	})
 	if err != nil {
@@ -178,6 +182,7 @@ func received() (packets uint64, err error) {
 // receive takes the packets that wait.
 func (t *Tap) receive() error {
 	var f frame.Frame
+	segments := 0
 	n, err := t.socket.Receive(func(p *tap.Packet) {
 		if f.DecodeNetwork(tap.EtherType(p.Version), p.Data) != nil {
 			return
@@ -186,12 +191,17 @@ func (t *Tap) receive() error {
 		if !p.At.IsZero() {
 			at = p.At.Sub(t.began)
 		}
+		if isSegment(&f) {
+			segments++
+		}
 		t.watch.See(Packet{At: at.Seconds(), Interface: p.Interface, Sent: p.Sent, Frame: &f})
 	})
-	if err != nil || !t.rate.Add(n) {
+	fewer, rarer := t.segments.Add(segments), t.rate.Add(n-segments)
+	if err != nil || !fewer && !rarer {
 		return err
 	}
-	if t.datagrams {
+	t.watch.partial = t.watch.partial || fewer
+	if rarer && t.datagrams {
 		t.datagrams, t.rate.Sample = false, t.rate.Sample/2
 	}
 	return t.socket.Attach(t.rate.Sample)
@@ -222,11 +232,15 @@ func (t *Tap) Read() (*snapshot.Followed, error) {
 	return r, nil
 }
 
-// Stop ends the watch and returns what was seen. It may be called once.
-func (t *Tap) Stop() (*snapshot.Followed, error) {
+// Stop ends the watch and returns what was seen, with what this host does to what was lost. It may be
+// called once.
+func (t *Tap) Stop() (r *snapshot.Followed, err error) {
 	defer t.socket.Close()
-	if err := t.stop(); err != nil {
+	if err = t.stop(); err != nil {
 		return nil, fmt.Errorf("follow connections: %w", err)
 	}
-	return t.Read()
+	if r, err = t.Read(); err == nil {
+		err = t.ns.Do(func() error { return addPlaces(r) })
+	}
+	return r, err
 }

@@ -93,6 +93,11 @@ type attempt struct {
 	refused, unreachable *refusal
 	// final, where set, is how far it had come at a Pause.
 	final snapshot.Step
+	// fragmented is true of datagrams that came in fragments, the largest of so many bytes.
+	fragmented bool
+	// stream is what came after the handshake; midstream is true if that was not seen.
+	stream    *stream
+	midstream bool
 }
 
 type refusal struct {
@@ -106,6 +111,8 @@ type refusal struct {
 type number struct {
 	version uint8
 	isn     uint32
+	// reset is true of a RST: its number may be that of data.
+	reset bool
 }
 
 // end is a question by its addresses and ports.
@@ -126,6 +133,9 @@ type Watch struct {
 	// contents find what came in when it leaves: the datagrams of those that did not yet.
 	contents map[uint64][]*attempt
 	lost     uint64
+	segments segments
+	// partial is true once not all segments are seen.
+	partial bool
 	// service and client are those to follow, where valid; a port of 0 is any.
 	service, client netip.AddrPort
 }
@@ -135,7 +145,7 @@ type Watch struct {
 func NewWatch(service, client netip.AddrPort) *Watch {
 	return &Watch{service: service, client: client,
 		handshakes: map[number]*attempt{}, questions: map[end]*attempt{}, answers: map[end]*attempt{}, returns: map[end]*attempt{}, others: map[end]*attempt{},
-		contents: map[uint64][]*attempt{},
+		contents: map[uint64][]*attempt{}, segments: newSegments(),
 	}
 }
 
@@ -144,6 +154,8 @@ func (w *Watch) See(p Packet) {
 	f := p.Frame
 	switch {
 	case f.Version == 0 || !forwardable(f.Source) || !forwardable(f.Destination):
+	case isSegment(f) && !w.refuses(&p):
+		w.segment(&p, f.Tuple())
 	case f.Transport == unix.IPPROTO_TCP:
 		w.tcp(&p)
 	case f.ICMPError():
@@ -152,15 +164,25 @@ func (w *Watch) See(p Packet) {
 		w.datagram(&p, f.Tuple())
 	case isEcho(f):
 		w.datagram(&p, echoTuple(f))
+	case f.Transport == 0 && f.Fragment.Offset == 0 && !nat.HasPorts(f.Protocol) && f.Protocol != unix.IPPROTO_ICMP && f.Protocol != unix.IPPROTO_ICMPV6:
+		w.datagram(&p, f.Tuple()) // ESP, GRE, …: by their addresses
 	}
+}
+
+// refuses reports whether a segment is the RST that answers a SYN.
+func (w *Watch) refuses(p *Packet) bool {
+	h := &p.Frame.TCP
+	return h.Flags&frame.RST != 0 && h.Flags&frame.ACK != 0 && w.handshakes[number{version: p.Frame.Version, isn: h.AcknowledgmentNumber - 1}] != nil
 }
 
 // Pause goes before a time in which packets are not seen: how far connections have come is kept,
 // and those that wait for something are forgotten.
 func (w *Watch) Pause(now float64) {
+	w.findLost()
 	for _, a := range w.all {
 		a.final = a.step(now)
 	}
+	w.segments = newSegments()
 	waits := func(a *attempt) bool { return a.final == snapshot.StepWaiting }
 	w.all = slices.DeleteFunc(w.all, waits)
 	maps.DeleteFunc(w.handshakes, func(_ number, a *attempt) bool { return waits(a) })
@@ -200,13 +222,14 @@ func reverse(t frame.Tuple) frame.Tuple { return frame.Tuple{Src: t.Dst, Dst: t.
 
 func (w *Watch) tcp(p *Packet) {
 	h, t := &p.Frame.TCP, p.Frame.Tuple()
-	key := func(isn uint32) number { return number{p.Frame.Version, isn} }
+	key := func(isn uint32) number { return number{version: p.Frame.Version, isn: isn} }
 	switch h.Flags & (frame.SYN | frame.ACK | frame.RST) {
 	case frame.SYN:
 		w.syn(p, t, key(h.SequenceNumber))
 	case frame.SYN | frame.ACK:
 		if a := w.handshakes[key(h.AcknowledgmentNumber-1)]; a != nil {
 			a.answer(p, t)
+			w.segments.knows(a, t)
 		}
 	case frame.RST | frame.ACK:
 		if a := w.handshakes[key(h.AcknowledgmentNumber-1)]; a != nil && a.refused == nil && a.answered == nil {
@@ -224,6 +247,7 @@ func (w *Watch) syn(p *Packet, t frame.Tuple, n number) {
 		w.handshakes[n] = a
 	}
 	a.ask(p, t)
+	w.segments.knows(a, t)
 }
 
 // ask takes a first packet, of an interface that it was not seen at before or sent again.
@@ -287,7 +311,7 @@ func echoTuple(f *frame.Frame) frame.Tuple {
 // datagram takes one of a protocol without handshakes. What comes in is an answer if it is to
 // what left; what leaves has come in if it has the content of something that did.
 func (w *Watch) datagram(p *Packet, t frame.Tuple) {
-	key, protocol := end{p.Frame.Transport, t}, p.Frame.Transport
+	key, protocol := end{p.Frame.Protocol, t}, p.Frame.Protocol
 	content := p.Frame.Content()
 	if p.Sent {
 		w.datagramSent(p, key, content)
@@ -314,6 +338,7 @@ func (w *Watch) datagram(p *Packet, t frame.Tuple) {
 		w.questions[key], w.returns[end{protocol, reverse(t)}] = a, a
 	}
 	a.ask(p, t)
+	a.fragmented = a.fragmented || p.Frame.Fragment.Is()
 	if a.left == nil {
 		w.expect(content, a)
 	}
@@ -398,14 +423,17 @@ func (w *Watch) icmpError(p *Packet) {
 	if p.Frame.Quoted(&inner) != nil {
 		return
 	}
+	if w.oversize(p, &inner) {
+		return
+	}
 	var a *attempt
 	switch {
 	case inner.Transport == unix.IPPROTO_TCP:
-		a = w.handshakes[number{inner.Version, inner.TCP.SequenceNumber}]
+		a = w.handshakes[number{version: inner.Version, isn: inner.TCP.SequenceNumber}]
 	case isEcho(&inner):
 		a = w.about(end{inner.Transport, echoTuple(&inner)})
 	default:
-		a = w.about(end{inner.Transport, inner.Tuple()})
+		a = w.about(end{inner.Protocol, inner.Tuple()})
 	}
 	if a != nil && a.unreachable == nil {
 		a.unreachable = &refusal{at: p.At, sent: p.Sent, by: p.Frame.Source, icmp: p.Frame.ICMP}
@@ -427,6 +455,8 @@ func (a *attempt) step(now float64) snapshot.Step {
 	switch {
 	case a.final != "":
 		return a.final
+	case a.midstream:
+		return cmp.Or(a.later(), snapshot.StepAnswered)
 	case a.answered != nil && a.left != nil && a.answered.Src != a.left.Dst: // br_netfilter may have translated the destination back
 		return snapshot.StepOtherSource
 	case a.returned != nil && a.came != nil && a.returned.Src != a.came.Dst:
@@ -434,7 +464,7 @@ func (a *attempt) step(now float64) snapshot.Step {
 	case a.returned != nil && isTCP && a.afterward > 1:
 		return snapshot.StepClientSilent
 	case a.returned != nil, a.came == nil && a.answered != nil:
-		return snapshot.StepAnswered
+		return cmp.Or(a.later(), snapshot.StepAnswered)
 	case a.refused != nil && (!a.refused.sent || a.left != nil && a.refused.by == a.asked().Addr()):
 		return snapshot.StepRefused
 	case a.refused != nil:
@@ -461,10 +491,15 @@ func late(seconds, most float64, step snapshot.Step) snapshot.Step {
 
 // asked is the destination as the client names it.
 func (a *attempt) asked() netip.AddrPort {
-	if a.came != nil {
+	switch {
+	case a.came != nil:
 		return a.came.Dst
+	case a.returned != nil && a.midstream:
+		return a.returned.Src
+	case a.left != nil:
+		return a.left.Dst
 	}
-	return a.left.Dst
+	return a.answered.Src
 }
 
 // serviceKey is what attempts are counted by. Those that did not leave have no target, given and
@@ -474,11 +509,12 @@ type serviceKey struct {
 	asked, target netip.AddrPort
 	given         netip.Addr
 	in, out       int
+	fragmented    bool
 }
 
 // key is that of a service by what became of an attempt.
 func (a *attempt) key() serviceKey {
-	k := serviceKey{protocol: a.protocol, asked: a.asked()}
+	k := serviceKey{protocol: a.protocol, asked: a.asked(), fragmented: a.fragmented}
 	if a.left == nil {
 		return k
 	}
@@ -516,7 +552,7 @@ type fate struct{ answered, failed int }
 // fates are those of the sources, and of all of a destination.
 func (w *Watch) fates(now float64) map[source]fate {
 	m := map[source]fate{}
-	for _, a := range w.all {
+	for _, a := range w.ended(now) {
 		step := a.step(now)
 		in, client := a.bySource()
 		all := source{protocol: a.protocol, asked: in.asked}
@@ -550,9 +586,10 @@ type service struct {
 
 // Result returns what was seen up to now. names are those of interfaces.
 func (w *Watch) Result(now float64, names func(index int) string) *snapshot.Followed {
-	services, fates := map[serviceKey]*service{}, w.fates(now)
-	r := &snapshot.Followed{Sample: 1, Lost: w.lost, Connections: uint64(len(w.all))}
-	for _, a := range w.all {
+	w.findLost()
+	services, fates, all := map[serviceKey]*service{}, w.fates(now), w.ended(now)
+	r := &snapshot.Followed{Sample: 1, Lost: w.lost, Connections: uint64(len(all))}
+	for _, a := range all {
 		in, client := a.bySource()
 		all := fates[source{protocol: a.protocol, asked: in.asked}]
 		key := a.key()
@@ -587,7 +624,7 @@ func (w *Watch) Result(now float64, names func(index int) string) *snapshot.Foll
 func newService(key serviceKey, names func(int) string) *service {
 	s := &service{clients: map[netip.Addr]bool{}, example: map[snapshot.Step]*attempt{}}
 	s.FollowedService = snapshot.FollowedService{Protocol: nat.ProtocolName(key.protocol), Service: key.asked, Target: key.target, Given: key.given,
-		InOnly: key.in != 0, Steps: map[snapshot.Step]uint64{}}
+		InOnly: key.in != 0, Fragmented: key.fragmented, Steps: map[snapshot.Step]uint64{}}
 	if key.out != 0 {
 		s.Out = names(key.out)
 	}
@@ -648,7 +685,10 @@ func (a *attempt) failed(step snapshot.Step, names func(int) string) *snapshot.F
 	}
 	if a.came != nil {
 		f.Client = a.came.Src
+	} else if a.left == nil && a.answered != nil {
+		f.Client = a.answered.Dst
 	}
+	a.describe(f, names)
 	if i := a.answered.elsewhere(a.left); i != 0 {
 		f.AnswerIn = names(i)
 	}
@@ -660,6 +700,7 @@ func (a *attempt) failed(step snapshot.Step, names func(int) string) *snapshot.F
 		f.By = a.answered.Src.Addr()
 	case step == snapshot.StepAnswerUntranslated:
 		f.By = a.returned.Src.Addr()
+	case f.By.IsValid():
 	case a.refused != nil:
 		f.By = a.refused.by
 	case a.unreachable != nil:

@@ -233,6 +233,8 @@ type Filter struct {
 	Passes bool `json:"passes"`
 	// Drops are the places that drop it, or may.
 	Drops []RulePlace `json:"drops,omitempty"`
+	// Accepts is a rule below the one that certainly drops it that would let it pass.
+	Accepts *RulePlace `json:"accepts,omitempty"`
 }
 
 // RulePlace is a rule, or the policy of a chain, that drops packets.

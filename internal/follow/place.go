@@ -1,0 +1,291 @@
+package follow
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/ruleset"
+	"github.com/natkit/natkit/internal/ruleset/read"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// mostJudged bounds the rules that are asked about packets that were lost, some 0.1 µs each.
+const mostJudged = 2_000_000
+
+// places asks what this host does to packets that were lost.
+type places struct {
+	// tables is nil where they cannot be read.
+	tables     []*ruleset.Table
+	rules      int
+	judged     int
+	links      map[int]netlink.Link
+	neighbours map[neighbour]string
+	uplinks    map[string]bool
+}
+
+// neighbourStates are those without an address of the link, or with one that is never asked for.
+var neighbourStates = map[int]string{unix.NUD_INCOMPLETE: snapshot.NeighbourIncomplete, unix.NUD_FAILED: snapshot.NeighbourFailed, unix.NUD_PERMANENT: "PERMANENT"}
+
+type neighbour struct {
+	address netip.Addr
+	link    int
+}
+
+// addPlaces adds to services that fail what this host does to the packet that was lost. It has to be
+// called in their namespace.
+func addPlaces(r *snapshot.Followed) error {
+	k := &places{judged: mostJudged, links: map[int]netlink.Link{}, neighbours: map[neighbour]string{}, uplinks: map[string]bool{}}
+	for i := range r.Services {
+		s := &r.Services[i]
+		if s.Failed == nil {
+			continue
+		}
+		if k.rules == 0 {
+			if err := k.read(); err != nil {
+				return fmt.Errorf("ask where connections were lost: %w", err)
+			}
+		}
+		s.Failed.Place = k.of(s)
+	}
+	return nil
+}
+
+func (k *places) read() (err error) {
+	k.rules = 1
+	links, err := netlink.LinkList()
+	if err != nil {
+		return err
+	}
+	for _, l := range links {
+		k.links[l.Attrs().Index] = l
+	}
+	for _, any := range []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)} {
+		family := map[bool]int{false: unix.AF_INET, true: unix.AF_INET6}[any.Addr().Is6()]
+		dst := &net.IPNet{IP: any.Addr().AsSlice(), Mask: net.CIDRMask(0, any.Addr().BitLen())}
+		routes, err := netlink.RouteListFiltered(family, &netlink.Route{Dst: dst, Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_DST|netlink.RT_FILTER_TABLE)
+		if err != nil {
+			continue // no such family
+		}
+		for _, r := range routes {
+			k.uplink(r.LinkIndex)
+			for _, hop := range r.MultiPath {
+				k.uplink(hop.LinkIndex)
+			}
+		}
+	}
+	neighbours, err := netlink.NeighList(0, unix.AF_UNSPEC)
+	if err != nil {
+		return err
+	}
+	for _, n := range neighbours {
+		if a, ok := netip.AddrFromSlice(n.IP); ok {
+			k.neighbours[neighbour{a.Unmap(), n.LinkIndex}] = neighbourStates[n.State]
+		}
+	}
+	if k.tables, err = read.Judged(nil); err != nil {
+		k.tables = nil // such as without CAP_NET_ADMIN: routes are known all the same
+	}
+	for _, t := range k.tables {
+		for _, c := range t.Chains {
+			k.rules += len(c.Rules)
+		}
+	}
+	return nil
+}
+
+func (k *places) uplink(link int) {
+	if l := k.links[link]; l != nil {
+		k.uplinks[l.Attrs().Name] = true
+	}
+}
+
+// of is the place of the example of a service.
+func (k *places) of(s *snapshot.FollowedService) *snapshot.FailedPlace {
+	protocol, err := nat.ParseProtocol(s.Protocol)
+	f := s.Failed
+	if err != nil {
+		return nil
+	}
+	p := &ruleset.Packet{Conn: ruleset.ConnNew, SYN: protocol == unix.IPPROTO_TCP, Packet: nat.Packet{Protocol: protocol, In: s.In}}
+	place := &snapshot.FailedPlace{InUplink: k.uplinks[s.In]}
+	ask := func(p *ruleset.Packet, from, to netip.AddrPort) {
+		p.Src, p.SrcPort, p.Dst, p.DstPort = from.Addr(), from.Port(), to.Addr(), to.Port()
+	}
+	answers := func() {
+		p.SYN, p.Conn, p.In = false, ruleset.ConnEstablished|translated(s), f.AnswerIn
+		if p.In == "" {
+			p.In = s.Out
+		}
+	}
+	switch {
+	case f.Step == snapshot.StepAnswerLost, f.Step == snapshot.StepDataLost && f.Answer:
+		answers()
+		ask(p, f.LeftTo, f.LeftFrom)
+		k.pass(place, p, f.Client)
+	case f.Step == snapshot.StepDataLost, f.Step == snapshot.StepResetHere:
+		p.SYN, p.Conn = false, ruleset.ConnEstablished|translated(s)
+		ask(p, f.Client, s.Service)
+		k.pass(place, p, f.LeftTo)
+		if f.Step == snapshot.StepResetHere && (place.Filter == nil || len(place.Filter.Drops) == 0) {
+			answers()
+			ask(p, f.LeftTo, f.LeftFrom)
+			k.pass(place, p, f.Client)
+		}
+	case f.Step.Here() && s.In != "":
+		ask(p, f.Client, s.Service)
+		k.pass(place, p, ruleset.Destination(k.tables, "prerouting", p))
+	case s.Out != "":
+		k.route(place, s.Out, f.LeftFrom.Addr(), f.LeftTo.Addr(), "")
+	}
+	k.errors(place, s, protocol)
+	return place
+}
+
+// translated has the bits of a connection's translations.
+func translated(s *snapshot.FollowedService) (bits ruleset.ConnBits) {
+	if s.Target.IsValid() {
+		bits |= ruleset.ConnDNAT
+	}
+	if s.Given.IsValid() {
+		bits |= ruleset.ConnSNAT
+	}
+	return bits
+}
+
+// pass takes a packet through this host: to is its destination after translation, if that is another one.
+func (k *places) pass(place *snapshot.FailedPlace, p *ruleset.Packet, to netip.AddrPort) {
+	place.Filter = k.filter(p, "ingress", "prerouting")
+	if place.Filter != nil && !place.Filter.Passes {
+		return
+	}
+	if to.IsValid() && to != netip.AddrPortFrom(p.Dst, p.DstPort) {
+		place.To = to
+		p.OriginalDst, p.OriginalPort = p.Dst, p.DstPort
+		p.Dst, p.DstPort = to.Addr(), to.Port()
+		if p.Conn&ruleset.ConnNew != 0 {
+			p.Conn |= ruleset.ConnDNAT
+		}
+	}
+	k.route(place, "", p.Src, p.Dst, p.In)
+	if place.NoRoute != "" || place.ReversePath {
+		return
+	}
+	p.Out, p.ToLocal = place.Out, place.Local
+	hooks := []string{"forward", "postrouting"}
+	if place.Local {
+		hooks = []string{"input"}
+	}
+	if f := k.filter(p, hooks...); f != nil && place.Filter != nil {
+		place.Filter.Passes, place.Filter.Drops, place.Filter.Accepts = f.Passes, append(place.Filter.Drops, f.Drops...), f.Accepts
+	}
+}
+
+// filter judges a packet; nil where the rules are not known, or too many were asked.
+func (k *places) filter(p *ruleset.Packet, hooks ...string) *snapshot.Filter {
+	if k.judged -= k.rules * len(hooks); k.judged < 0 || k.tables == nil {
+		return nil
+	}
+	return ruleset.Filter(k.tables, p, hooks...)
+}
+
+// errors judges the ICMP errors that say that packets are too large: those of this host, where the packet
+// that was lost is larger than the way out, and those from beyond.
+func (k *places) errors(place *snapshot.FailedPlace, s *snapshot.FollowedService, protocol uint8) {
+	f := s.Failed
+	if protocol != unix.IPPROTO_TCP || f.Bytes == 0 {
+		return
+	}
+	to, in := f.Client.Addr(), s.In
+	if f.Answer {
+		to, in = f.LeftTo.Addr(), s.Out
+	}
+	p := &ruleset.Packet{Conn: ruleset.ConnRelated | translated(s), Packet: nat.Packet{Protocol: unix.IPPROTO_ICMP, Dst: to}}
+	if to.Is6() {
+		p.Protocol = unix.IPPROTO_ICMPV6
+	}
+	switch {
+	case f.Step == snapshot.StepDataLost && place.OutMTUBytes > 0 && f.Bytes > place.OutMTUBytes:
+		p.Out = in
+		place.ErrorFilter = k.filter(p, "output", "postrouting")
+	case f.Step == snapshot.StepDataUnanswered:
+		p.In, p.Out = s.Out, in
+		if f.Answer {
+			p.In = s.In
+		}
+		if f.TooBig != nil {
+			p.Src = f.TooBig.By
+		}
+		place.ErrorFilter = k.filter(p, "prerouting", "forward", "postrouting")
+	}
+}
+
+// route asks for the way of a packet that comes in by an interface, or leaves by out.
+func (k *places) route(place *snapshot.FailedPlace, out string, from, to netip.Addr, in string) {
+	o := &netlink.RouteGetOptions{Iif: in, Oif: out}
+	if out == "" {
+		o.SrcAddr = from.AsSlice()
+	}
+	routes, err := netlink.RouteGetWithOptions(to.AsSlice(), o)
+	var errno unix.Errno
+	switch {
+	case errors.As(err, &errno) && (errno == unix.EXDEV || errno == unix.EINVAL) && in != "" && k.reverses(from, in):
+		place.ReversePath = true
+		return
+	case errors.As(err, &errno) && errno == unix.EINVAL:
+		place.NoRoute = "a route or a rule of type blackhole"
+		return
+	case errors.As(err, &errno):
+		place.NoRoute = errno.Error()
+		return
+	case err != nil || len(routes) == 0:
+		return
+	}
+	r := &routes[0]
+	if place.Local = r.Type == unix.RTN_LOCAL; place.Local {
+		return
+	}
+	l := k.links[r.LinkIndex]
+	if l == nil {
+		return
+	}
+	a := l.Attrs()
+	place.Out, place.OutMTUBytes, place.OutDown, place.Uplink = a.Name, a.MTU, a.OperState == netlink.OperDown || a.Flags&net.FlagUp == 0, k.uplinks[a.Name] && r.Gw != nil
+	if r.MTU != 0 {
+		place.OutMTUBytes = min(place.OutMTUBytes, r.MTU)
+	}
+	place.NextHop = to
+	if gw, ok := netip.AddrFromSlice(r.Gw); ok {
+		place.NextHop = gw.Unmap()
+	}
+	place.Neighbour = k.neighbours[neighbour{place.NextHop, r.LinkIndex}]
+}
+
+// reverses reports whether rp_filter drops what comes from an address by an interface. Linux 6.13 and
+// later say EINVAL for it, as for a route of type blackhole, others EXDEV.
+func (k *places) reverses(from netip.Addr, in string) bool {
+	mode := 0
+	for _, name := range []string{"all", in} {
+		value, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + name + "/rp_filter")
+		if n, numErr := strconv.Atoi(strings.TrimSpace(string(value))); err == nil && numErr == nil {
+			mode = max(mode, n)
+		}
+	}
+	routes, err := netlink.RouteGet(from.AsSlice())
+	switch {
+	case from.Is6() || mode == 0:
+		return false
+	case err != nil || len(routes) == 0:
+		return true
+	}
+	l := k.links[routes[0].LinkIndex]
+	return mode == 1 && l != nil && l.Attrs().Name != in
+}
