@@ -17,9 +17,11 @@ var excuses = []struct {
 }{
 	{"datagrams that are not meant to be answered", (*row).isOneWay},
 	{"one client tries many addresses or ports", (*row).isScan},
+	{"frames for another host that a bridge has no port for", (*row).isFlooded},
 	{"a closed port of this host", (*row).isClosedPort},
 	{"unknown place of a service that no rule is for", (*row).isUnknown},
 	{"a firewall keeps out what is not published", (*row).isKeptOut},
+	{"a list of the sources that are let in, or kept out", (*row).isListed},
 	{"a firewall limits access to this host", (*row).isKeptFromHost},
 	{"a firewall limits what may leave", (*row).isNotLetOut},
 	{"a firewall keeps networks apart", (*row).isKeptApart},
@@ -65,6 +67,9 @@ func (r *row) isScan() bool {
 	}
 	return len(asked) >= manyAsked
 }
+
+// isFlooded: a switch sends frames to all where it does not know the port of a host.
+func (r *row) isFlooded() bool { return r.Bridged && (!r.Failed.Step.Here() || !r.byRule()) }
 
 func (r *row) isClosedPort() bool {
 	return r.place.Local && isRefusal(r.Failed.Step) && !r.isPublished() && !r.byRule()
@@ -117,6 +122,18 @@ func isFor(rule string, words ...string) bool {
 func (r *row) isKeptOut() bool {
 	return !r.isPublished() && !r.Failed.Step.Later() && r.Failed.Step.Here() && r.fromOutside() && r.byRule() && r.accepts() == nil
 }
+
+// isListed: others are answered, and of the same source none; a rule for one source alone is no list.
+func (r *row) isListed() bool {
+	rule := r.dropsSurely()
+	if rule == "" || r.answered == 0 || r.Mixed > 0 || r.Failed.Step.Later() || r.accepts() != nil || !r.Failed.Step.Here() {
+		return false
+	}
+	return r.fromOutside() && (isPolicy(rule) || isFor(rule, "! -s ", "saddr !=", "--match-set", "saddr @") || !isFor(rule, " -s ", "saddr"))
+}
+
+// isPolicy reports whether the place is the policy of a chain.
+func isPolicy(rule string) bool { return isFor(rule, "policy drop", " -P ") }
 
 // isForNetwork reports whether it is what this host does for networks that it serves: DNS, DHCP, NTP.
 func (r *row) isForNetwork() bool {

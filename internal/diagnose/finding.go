@@ -59,6 +59,8 @@ type Finding struct {
 	// SinceSeconds is how long it has lasted at least when the recording ends; 0 where that
 	// is not known.
 	SinceSeconds float64 `json:"since_seconds,omitempty"`
+	// Place is where connections are lost, in a few words; empty where that is not known.
+	Place string `json:"place,omitempty"`
 }
 
 // Evidence is one observed value and where it was read.

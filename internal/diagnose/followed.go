@@ -70,6 +70,7 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 			f.severity, f.confidence = blocked.severity, blocked.confidence
 			f.cause += blocked.cause
 		}
+		f.place = r.where()
 		r.advise(&f)
 		f.evidence = []Evidence{{
 			What: f.name + ": " + string(s.Failed.Step), Value: int64(s.Steps[s.Failed.Step]), Unit: "of " + units.Plural(int64(r.of), "connection", "connections"),
@@ -78,6 +79,26 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 		all = append(all, f)
 	}
 	return all
+}
+
+// where is the place of the loss in a few words; empty where it is not known.
+func (r *row) where() string {
+	p, by := r.place, droppedIn(r.rec, r.FollowedService)
+	switch {
+	case r.filter != nil && len(r.filter.Drops) > 0 && r.Failed.Step.Here():
+		return "this host drops it by " + r.filter.Drops[0].Text
+	case r.Failed.Step.Here() && p.ReversePath:
+		return "rp_filter drops it at " + r.In
+	case r.Failed.Step.Here() && p.NoRoute != "":
+		return "this host has no route there: " + p.NoRoute
+	case r.Failed.Step.Here() && len(by) > 0 && placeMeaning(by[0], r.Failed.Step) != "":
+		return "this host drops it" + placeMeaning(by[0], r.Failed.Step)
+	case r.Failed.Step == snapshot.StepNoAnswer:
+		return r.Failed.LeftTo.String() + " does not answer"
+	case r.Failed.Step == snapshot.StepRefused:
+		return r.Failed.By.String() + " refuses it"
+	}
+	return ""
 }
 
 // how is what users see of a service.
@@ -116,7 +137,8 @@ func (r *row) severity() (Severity, string) {
 		return Warning, "possible"
 	case r.losesSome(), r.InOnly && r.Out == "": // a rule may mean to keep out what comes by one interface
 		return Warning, "likely"
-	case r.filter != nil && r.filter.Passes && len(r.filter.Drops) > 0 && step.Here():
+	case step.Later() && step != snapshot.StepReset: // no list lets connections be opened
+	case r.filter != nil && r.filter.Passes && len(r.filter.Drops) > 0 && step.Here() && step != snapshot.StepAnswerLost:
 		return Notice, "possible" // an allow-list may mean to
 	case !published && isRefusal(step) && r.refusedByRule() && r.accepts() == nil:
 		return Notice, "possible" // a rule that rejects is meant to
@@ -128,6 +150,9 @@ func (r *row) severity() (Severity, string) {
 		return worst, surely
 	case !step.Here() && !step.Later(): // routed alone, or to a private address by an uplink
 		return Notice, "possible"
+	}
+	if published {
+		return worst, surely
 	}
 	return min(worst, Warning), "likely"
 }
@@ -285,20 +310,24 @@ func deadSources(all []snapshot.FollowedService) map[netip.Addr]bool {
 // longPause is the time in seconds without a packet from which data is said to come after a pause.
 const longPause = 1
 
+func pauseText(f *snapshot.FailedConnection) string {
+	if f.PauseSeconds < longPause {
+		return ""
+	}
+	return fmt.Sprintf(", after a pause of %.1f s,", f.PauseSeconds)
+}
+
 // stepCause says what is known of why a service's connections come no further.
 func stepCause(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 	f := s.Failed
 	left := fmt.Sprintf("it left by %s as %s -> %s", s.Out, f.LeftFrom, f.LeftTo)
 	switch f.Step {
 	case snapshot.StepDataLost:
-		side, in, pause := "the client", s.In, ""
+		side, in := "the client", s.In
 		if f.Answer {
 			side, in = "the server", cmp.Or(f.AnswerIn, s.Out)
 		}
-		if f.PauseSeconds >= longPause {
-			pause = fmt.Sprintf(", after a pause of %.0f s", f.PauseSeconds)
-		}
-		return fmt.Sprintf("connections are opened%s; then data of %s comes in by %s again and again and does not leave this host", pause, side, cmp.Or(f.DataIn, in)) + lostBy(rec, s)
+		return fmt.Sprintf("connections are opened; then%s data of %s comes in by %s again and again and does not leave this host", pauseText(f), side, cmp.Or(f.DataIn, in)) + lostBy(rec, s)
 	case snapshot.StepDataUnanswered:
 		side, out := "the client", s.Out
 		if f.Answer {
@@ -306,10 +335,13 @@ func stepCause(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 		}
 		return fmt.Sprintf("connections are opened; then data of %s leaves by %s again and again, and is not acknowledged", side, out) + sizeText(s)
 	case snapshot.StepResetHere:
-		return "connections are opened; then this host resets them (RST, in the name of " + f.By.String() + ")" + lostBy(rec, s)
+		return "connections are opened; then" + pauseText(f) + " this host resets them (RST, in the name of " + f.By.String() + ")" + lostBy(rec, s)
 	case snapshot.StepReset:
 		return left + fmt.Sprintf(", was opened, and a RST in the name of %s came in place of an answer: the server, or something between, ends it", f.By)
 	case snapshot.StepLostHere:
+		if s.In == "" {
+			return "programs of this host open it, and nothing leaves" + lostBy(rec, s)
+		}
 		return fmt.Sprintf("it came in by %s and did not leave this host", s.In) + lostBy(rec, s) + otherInterface(rec, s)
 	case snapshot.StepRefusedHere:
 		return "this host refuses it (RST): nothing listens there, or a rule rejects it" + lostBy(rec, s) + otherInterface(rec, s)
@@ -318,6 +350,9 @@ func stepCause(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 	case snapshot.StepNoAnswer:
 		if s.In != "" && !s.Target.IsValid() && !s.Given.IsValid() && f.Client.Addr().IsPrivate() {
 			return left + ", its own private address: no rule translates it, and no answer comes back"
+		}
+		if p := f.Place; p != nil && s.Service.Addr().IsPrivate() && p.Uplink && !s.Target.IsValid() {
+			return left + fmt.Sprintf(", the way to the internet, where no private address is: a route to %s is missing, and nothing came back", s.Service.Addr())
 		}
 		return left + ", and nothing came back: the server is down or drops it, or its answers take another way" + wayOut(rec, s)
 	case snapshot.StepRefused:
@@ -329,6 +364,12 @@ func stepCause(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 	case snapshot.StepAnswerLost:
 		return left + fmt.Sprintf(", the answer came in by %s and did not leave this host", cmp.Or(f.AnswerIn, s.Out)) + lostBy(rec, s)
 	case snapshot.StepAnswerUntranslated:
+		if f.AnswerBridged {
+			return left + fmt.Sprintf(", and %s answered the client directly by the bridge, not by this host, which would translate the answer back", f.By)
+		}
+		if timeout := float64(rec.Last().Sysctls.ClassTimeout(s.Protocol + "/unreplied")); s.Protocol == "udp" && timeout > 0 && f.AnswerSeconds >= timeout {
+			return fmt.Sprintf("the answer came after %.1f s, when the entry that translates it back was gone: net.netfilter.nf_conntrack_udp_timeout is %.0f s; it left with the address %s", f.AnswerSeconds, timeout, f.By)
+		}
 		return fmt.Sprintf("the answer left with the address %s, not translated back: the tracker does not see one of both directions (NOTRACK, a zone), or another program answered", f.By)
 	case snapshot.StepClientSilent:
 		if f.AnswerOut != "" {
@@ -376,7 +417,7 @@ func followedTarget(rec *snapshot.Recording, s *snapshot.FollowedService) *snaps
 // bridge's port is left out: the rule may be for the bridge.
 func otherInterface(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 	last := rec.Last()
-	if last.NATRules == nil || last.Audit == nil || last.Audit.Interface(s.In) == nil {
+	if last.NATRules == nil || last.Audit == nil || last.Audit.Interface(s.In) == nil || s.Failed.Place != nil && !s.Failed.Place.Local {
 		return ""
 	}
 	text := ""
@@ -435,6 +476,9 @@ var placeMeanings = []struct {
 	steps          []snapshot.Step
 }{
 	{"ip_forward IP_INHDR", "its TTL was 1 or less: a rule of this host sets it, table mangle, or routers send it in a loop", []snapshot.Step{snapshot.StepLostHere, snapshot.StepAnswerLost}},
+	{"tcp_v4_rcv NO_SOCKET", "no entry of the connection was left that translates it, and it was taken for this host's own: net.netfilter.nf_conntrack_tcp_timeout_established is shorter than its pauses, or entries were deleted", []snapshot.Step{snapshot.StepResetHere, snapshot.StepDataLost}},
+	{"tcp_v6_rcv NO_SOCKET", "no entry of the connection was left that translates it, and it was taken for this host's own: net.netfilter.nf_conntrack_tcp_timeout_established is shorter than its pauses, or entries were deleted", []snapshot.Step{snapshot.StepResetHere, snapshot.StepDataLost}},
+	{"ip_defrag NOT_SPECIFIED", "fragments cannot be put together: there is no room for them, net.ipv4.ipfrag_high_thresh, or a part is missing", []snapshot.Step{snapshot.StepLostHere, snapshot.StepAnswerLost}},
 	{"__udp4_lib_rcv NO_SOCKET", "not translated back, it was taken for this host's own: the entry was gone as the answer came, as where net.netfilter.nf_conntrack_udp_timeout is shorter than the server takes", []snapshot.Step{snapshot.StepAnswerLost}},
 	// br_handle_frame_finish (net/bridge/br_input.c) and should_deliver (net/bridge/br_forward.c)
 	{"br_handle_frame_finish NOT_SPECIFIED", "the bridge forwards nothing to the port it came from where hairpin mode is off: 'bridge -d link show'", []snapshot.Step{snapshot.StepLostHere}},
@@ -455,10 +499,20 @@ func lostBy(rec *snapshot.Recording, s *snapshot.FollowedService) (text string) 
 		if filter.Accepts != nil {
 			text += ", which comes before the rule that would accept it: " + filter.Accepts.Text
 		}
-	} else {
-		text += routeText(s)
+	} else if none := noEntry(s); filter != nil && none != "" && (len(by) == 0 || slices.ContainsFunc(by, isRule)) {
+		text += none
+	} else if text += routeText(s); filter != nil && slices.ContainsFunc(by, isRule) {
+		text += ", by a rule that is not of the hooks of IP: 'nft list ruleset', tables of the families netdev and bridge"
 	}
 	return text + sizeText(s)
+}
+
+// noEntry names the rules that drop what is of no known connection; empty where there are none.
+func noEntry(s *snapshot.FollowedService) string {
+	if p := s.Failed.Place; p != nil && p.NoEntryFilter != nil {
+		return ", by " + placesOf(p.NoEntryFilter.Drops) + ", as it is of no connection that the tracker knows: the entry was gone (net.netfilter.nf_conntrack_*_timeout, deleted) or one direction passes by another way"
+	}
+	return ""
 }
 
 // placeMeaning is what a drop in a place of the kernel means, in brackets.
@@ -487,7 +541,7 @@ func routeText(s *snapshot.FollowedService) string {
 		return ": no route leads there: " + p.NoRoute
 	case p.OutDown:
 		return fmt.Sprintf(": it is to leave by %s, which is down", p.Out)
-	case p.Neighbour == snapshot.NeighbourFailed || p.Neighbour == snapshot.NeighbourIncomplete:
+	case (p.Neighbour == snapshot.NeighbourFailed || p.Neighbour == snapshot.NeighbourIncomplete) && s.Failed.Step != snapshot.StepDataLost:
 		return fmt.Sprintf(": %s on %s does not answer ARP or neighbour discovery", p.NextHop, p.Out)
 	case p.Local && s.Failed.Step == snapshot.StepLostHere:
 		return ": it is for this host itself"
@@ -509,9 +563,6 @@ func sizeText(s *snapshot.FollowedService) (text string) {
 	if p.OutMTUBytes > 0 && f.Bytes > p.OutMTUBytes && f.Step == snapshot.StepDataLost {
 		text += fmt.Sprintf("; the MTU of %s is %d", p.Out, p.OutMTUBytes)
 	}
-	if p.ErrorFilter != nil && len(p.ErrorFilter.Drops) > 0 && (large || p.OutMTUBytes > 0 && f.Bytes > p.OutMTUBytes) {
-		text += ", and the ICMP errors that say so are dropped by " + placesOf(p.ErrorFilter.Drops)
-	}
 	switch b := f.TooBig; {
 	case b != nil && b.Here:
 		text += fmt.Sprintf("; this host says that packets are too large (MTU %d), and the sender does not heed it", b.MTUBytes)
@@ -521,6 +572,9 @@ func sizeText(s *snapshot.FollowedService) (text string) {
 		text += fmt.Sprintf("; %s says by ICMP that packets are too large (MTU %d), and the sender does not heed it", b.By, b.MTUBytes)
 	case large && f.Step == snapshot.StepDataUnanswered:
 		text += ", as where the MTU of the way is smaller and the ICMP errors that say so are lost"
+	}
+	if tooLarge := large || f.TooBig != nil || p.OutMTUBytes > 0 && f.Bytes > p.OutMTUBytes; tooLarge && p.ErrorFilter != nil && len(p.ErrorFilter.Drops) > 0 {
+		text += "; such ICMP errors are dropped by " + placesOf(p.ErrorFilter.Drops)
 	}
 	return text
 }

@@ -97,7 +97,7 @@ func traceAdded(bad, followed []failing) []failing {
 		if b.known {
 			b.cause += "; at the interfaces: " + f.cause
 		} else {
-			b.cause, b.target, b.advice = f.cause, f.target, f.advice
+			b.cause, b.target, b.advice, b.place = f.cause, f.target, f.advice, f.place
 		}
 		b.severity, b.confidence = max(b.severity, f.severity), f.confidence
 		b.evidence = append(f.evidence, b.evidence...)
@@ -115,6 +115,8 @@ type failing struct {
 	network netip.Addr
 	// how is what users see of it, after the name; cause what is known of where they fail.
 	how, cause string
+	// place is where they fail, in a few words.
+	place string
 	// known is true where the rules and the host's addresses explain it.
 	known      bool
 	severity   Severity
@@ -502,7 +504,7 @@ func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 		}
 		causes = once(causes, b.cause)
 	}
-	f.Title = names[0] + " " + bad[0].how
+	f.Title, f.Place = names[0]+" "+bad[0].how, bad[0].place
 	if len(bad) > 1 {
 		f.Title = fmt.Sprintf("%d services get no answers: %s", len(bad), strings.Join(names, ", "))
 	}

@@ -15,20 +15,34 @@ import (
 type kept struct {
 	sample, segments int
 	datagrams        bool
+	// ports are those of bridges, of which frames for other hosts are kept as well.
+	ports []int
 }
 
-// filter keeps packets in both directions that are from or for this host alone.
+// mostPorts bounds the ports of bridges whose frames are followed.
+const mostPorts = 64
+
+// filter keeps packets in both directions that are from or for this host alone, or pass its bridges.
 func (k kept) filter() ([]bpf.RawInstruction, error) {
 	v4, v6 := k.version(4), k.version(6)
-	head := tap.Ends([]bpf.Instruction{
+	ports := k.ports[:min(len(k.ports), mostPorts)]
+	kinds := []bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtType},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_OUTGOING, SkipTrue: 1},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.PACKET_HOST, SkipTrue: tap.Drop},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_OUTGOING, SkipTrue: uint8(len(ports) + 4)},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_HOST, SkipTrue: uint8(len(ports) + 3)},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.PACKET_OTHERHOST, SkipTrue: tap.Drop},
+		bpf.LoadExtension{Num: bpf.ExtInterfaceIndex},
+	}
+	for i, port := range ports {
+		kinds = append(kinds, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(port), SkipTrue: uint8(len(ports) - i)})
+	}
+	kinds = append(kinds, bpf.JumpIf{Cond: bpf.JumpGreaterOrEqual, Val: 0, SkipTrue: tap.Drop})
+	head := tap.Ends(append(kinds, []bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtProto},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_IP, SkipTrue: 4},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IPV6, SkipTrue: tap.Drop},
 		bpf.Jump{Skip: uint32(len(v4)) + 2},
-	})
+	}...))
 	// The two ends of head are passed over; its keeping one is never reached.
 	return tap.Assemble(slices.Concat(head, v4, v6))
 }

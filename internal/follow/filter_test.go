@@ -23,6 +23,8 @@ func keeps(t *testing.T, raw []bpf.RawInstruction, kind uint32, version int, b [
 			program[i] = bpf.LoadConstant{Dst: bpf.RegA, Val: kind}
 		} else if ok && e.Num == bpf.ExtProto {
 			program[i] = bpf.LoadConstant{Dst: bpf.RegA, Val: uint32(tap.EtherType(version))}
+		} else if ok && e.Num == bpf.ExtInterfaceIndex {
+			program[i] = bpf.LoadConstant{Dst: bpf.RegA, Val: 7}
 		}
 	}
 	vm, err := bpf.NewVM(program)
@@ -57,11 +59,11 @@ func acknowledgment(version int) []byte {
 func TestFilter(t *testing.T) {
 	icmp := map[int]uint8{4: unix.IPPROTO_ICMP, 6: unix.IPPROTO_ICMPV6}
 	for _, version := range []int{4, 6} {
-		all, err := kept{1, 1, true}.filter()
+		all, err := kept{1, 1, true, nil}.filter()
 		if err != nil {
 			t.Fatal(err)
 		}
-		handshakes, err := kept{1, 1, false}.filter()
+		handshakes, err := kept{1, 1, false, []int{7}}.filter()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +77,7 @@ func TestFilter(t *testing.T) {
 			{"SYN", tcpPacket(version, frame.SYN, 7, 0), unix.PACKET_HOST, true, true},
 			{"SYN with ECN", tcpPacket(version, frame.SYN|frame.ECE|frame.CWR, 7, 0), unix.PACKET_HOST, true, true},
 			{"SYN that leaves", tcpPacket(version, frame.SYN, 7, 0), unix.PACKET_OUTGOING, true, true},
-			{"SYN of others", tcpPacket(version, frame.SYN, 7, 0), unix.PACKET_OTHERHOST, false, false},
+			{"SYN of others, by a bridge's port in the second filter alone", tcpPacket(version, frame.SYN, 7, 0), unix.PACKET_OTHERHOST, false, true},
 			{"SYN-ACK", tcpPacket(version, frame.SYN|frame.ACK, 9, 8), unix.PACKET_HOST, true, true},
 			{"RST that answers", tcpPacket(version, frame.RST|frame.ACK, 0, 8), unix.PACKET_HOST, true, true},
 			{"RST", tcpPacket(version, frame.RST, 8, 0), unix.PACKET_HOST, true, true},
@@ -102,7 +104,7 @@ func TestFilter(t *testing.T) {
 func TestSampledTogether(t *testing.T) {
 	const sample, handshakes = 8, 1 << 13
 	for _, version := range []int{4, 6} {
-		filter, err := kept{sample, 1, true}.filter()
+		filter, err := kept{sample, 1, true, nil}.filter()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -131,15 +131,20 @@ func (k *places) of(s *snapshot.FollowedService) *snapshot.FailedPlace {
 		answers()
 		ask(p, f.LeftTo, f.LeftFrom)
 		k.pass(place, p, f.Client)
+		k.withoutEntry(place, p, f.LeftTo, f.LeftFrom)
 	case f.Step == snapshot.StepDataLost, f.Step == snapshot.StepResetHere:
 		p.SYN, p.Conn = false, ruleset.ConnEstablished|translated(s)
 		ask(p, f.Client, s.Service)
 		k.pass(place, p, f.LeftTo)
+		k.withoutEntry(place, p, f.Client, s.Service)
 		if f.Step == snapshot.StepResetHere && (place.Filter == nil || len(place.Filter.Drops) == 0) {
 			answers()
 			ask(p, f.LeftTo, f.LeftFrom)
 			k.pass(place, p, f.Client)
 		}
+	case f.Step == snapshot.StepLostHere && s.In == "":
+		ask(p, f.Client, s.Service)
+		k.send(place, p)
 	case f.Step.Here() && s.In != "":
 		ask(p, f.Client, s.Service)
 		k.pass(place, p, ruleset.Destination(k.tables, "prerouting", p))
@@ -189,6 +194,26 @@ func (k *places) pass(place *snapshot.FailedPlace, p *ruleset.Packet, to netip.A
 	}
 }
 
+// send takes a packet of this host's out.
+func (k *places) send(place *snapshot.FailedPlace, p *ruleset.Packet) {
+	k.route(place, "", netip.Addr{}, p.Dst, "")
+	p.Out = place.Out
+	place.Filter = k.filter(p, "output", "postrouting")
+}
+
+// withoutEntry judges a packet that the tracker knows no connection of: it is not translated.
+func (k *places) withoutEntry(place *snapshot.FailedPlace, p *ruleset.Packet, from, to netip.AddrPort) {
+	lost := *p
+	lost.Src, lost.SrcPort, lost.Dst, lost.DstPort = from.Addr(), from.Port(), to.Addr(), to.Port()
+	for _, lost.Conn = range []ruleset.ConnBits{ruleset.ConnInvalid, ruleset.ConnNew} {
+		way := &snapshot.FailedPlace{}
+		if k.pass(way, &lost, netip.AddrPort{}); way.Filter != nil && len(way.Filter.Drops) > 0 {
+			place.NoEntryFilter = way.Filter
+			return
+		}
+	}
+}
+
 // filter judges a packet; nil where the rules are not known, or too many were asked.
 func (k *places) filter(p *ruleset.Packet, hooks ...string) *snapshot.Filter {
 	if k.judged -= k.rules * len(hooks); k.judged < 0 || k.tables == nil {
@@ -231,7 +256,7 @@ func (k *places) errors(place *snapshot.FailedPlace, s *snapshot.FollowedService
 // route asks for the way of a packet that comes in by an interface, or leaves by out.
 func (k *places) route(place *snapshot.FailedPlace, out string, from, to netip.Addr, in string) {
 	o := &netlink.RouteGetOptions{Iif: in, Oif: out}
-	if out == "" {
+	if out == "" && from.IsValid() {
 		o.SrcAddr = from.AsSlice()
 	}
 	routes, err := netlink.RouteGetWithOptions(to.AsSlice(), o)

@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"net/netip"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -48,6 +49,8 @@ type stream struct {
 		lost *segment
 	}
 	last float64
+	// pause is the time without a segment before the last one of the client.
+	pause float64
 	// asks is true if the client sent last.
 	asks, closing bool
 	reset         *refusal
@@ -202,6 +205,9 @@ func (w *Watch) data(a *attempt, p *Packet, t frame.Tuple, key number) {
 			way.most = max(way.most, size)
 		}
 	}
+	if !answer && !p.Sent && g.again == 0 {
+		a.stream.pause = g.pause
+	}
 	a.stream.last, a.stream.asks = p.At, !answer
 }
 
@@ -315,9 +321,9 @@ func (a *attempt) describe(f *snapshot.FailedConnection, names func(int) string)
 		return
 	}
 	if s.reset != nil && (f.Step == snapshot.StepReset || f.Step == snapshot.StepResetHere) {
-		f.By = s.reset.by
+		f.By, f.PauseSeconds = s.reset.by, s.pause
 	}
-	if g := a.lost(); g != nil {
+	if g := a.lost(); g != nil && f.Step != snapshot.StepResetHere {
 		f.Answer, f.Bytes, f.PassedBytes, f.PauseSeconds = g.answer, g.bytes, s.ways[index(g.answer)].most, g.pause
 		f.DataIn = names(g.iface)
 	}
@@ -358,9 +364,15 @@ func (w *Watch) oversize(p *Packet, inner *frame.Frame) bool {
 // ended are the attempts, and the connections whose handshake was not seen of services of which one ended
 // for want of an answer.
 func (w *Watch) ended(now float64) []*attempt {
-	fails := map[serviceKey]bool{}
+	fails, targets := map[serviceKey]bool{}, map[netip.AddrPort]bool{}
+	for _, a := range w.all {
+		if a.left != nil && a.came != nil && a.left.Dst != a.came.Dst {
+			targets[a.left.Dst] = true
+		}
+	}
 	for _, a := range w.segments.midstream {
-		if a.step(now).Fails() {
+		// Of one that shows at the server alone it is not known how clients name it.
+		if a.step(now).Fails() && (a.came != nil || a.returned != nil || !targets[a.asked()]) {
 			fails[a.key()] = true
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/syn"
 	"github.com/natkit/natkit/internal/tap"
 )
 
@@ -100,8 +102,9 @@ func start(ctx context.Context, o Options, d duty) (t *Tap, err error) {
 		if t.duty.received, err = received(); err != nil {
 			return err
 		}
+		ports := bridgePorts()
 		t.socket, err = tap.Open(unix.ETH_P_ALL, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) {
-			return kept{sample, t.segments.Sample, t.datagrams}.filter()
+			return kept{sample, t.segments.Sample, t.datagrams, ports}.filter()
 		})
 		return err
 	})
@@ -179,6 +182,21 @@ func received() (packets uint64, err error) {
 	return packets, err
 }
 
+// bridgePorts are those of the bridges of this namespace; none where links cannot be listed.
+func bridgePorts() (ports []int) {
+	links, _ := netlink.LinkList()
+	bridges := map[int]bool{}
+	for _, l := range links {
+		bridges[l.Attrs().Index] = l.Type() == "bridge"
+	}
+	for _, l := range links {
+		if bridges[l.Attrs().MasterIndex] {
+			ports = append(ports, l.Attrs().Index)
+		}
+	}
+	return ports
+}
+
 // receive takes the packets that wait.
 func (t *Tap) receive() error {
 	var f frame.Frame
@@ -194,7 +212,7 @@ func (t *Tap) receive() error {
 		if isSegment(&f) {
 			segments++
 		}
-		t.watch.See(Packet{At: at.Seconds(), Interface: p.Interface, Sent: p.Sent, Frame: &f})
+		t.watch.See(Packet{At: at.Seconds(), Interface: p.Interface, Sent: p.Sent, Passing: p.Passing, Frame: &f})
 	})
 	fewer, rarer := t.segments.Add(segments), t.rate.Add(n-segments)
 	if err != nil || !fewer && !rarer {
@@ -240,7 +258,32 @@ func (t *Tap) Stop() (r *snapshot.Followed, err error) {
 		return nil, fmt.Errorf("follow connections: %w", err)
 	}
 	if r, err = t.Read(); err == nil {
-		err = t.ns.Do(func() error { return addPlaces(r) })
+		err = t.ns.Do(func() error {
+			t.addUnsent(r)
+			return addPlaces(r)
+		})
 	}
 	return r, err
 }
+
+// addUnsent adds connections of this host's programs that wait for an answer to a SYN that did not leave.
+func (t *Tap) addUnsent(r *snapshot.Followed) {
+	opening, err := syn.Opening()
+	if err != nil || t.rate.Sample > 1 || r.PausedSeconds > 0 {
+		return // the kernel cannot say, or not all that left was seen
+	}
+	t.watch.unsent(r, opening)
+}
+
+// Undecided reports whether connections fail that are too few to judge.
+func (t *Tap) Undecided() bool {
+	r, err := t.Read()
+	return err == nil && slices.ContainsFunc(r.Services, func(s snapshot.FollowedService) bool {
+		fails, waits := s.Failing(), s.Steps[snapshot.StepWaiting]
+		inner := s.Target.IsValid() || s.Given.IsValid() || s.Failed != nil && s.Failed.Client.Addr().IsPrivate()
+		return inner && fails+waits > 0 && fails < fewToJudge && fails+waits > s.Steps[snapshot.StepAnswered]/fewToJudge
+	})
+}
+
+// fewToJudge is how many connections must have failed for a service to be judged.
+const fewToJudge = 5

@@ -35,9 +35,9 @@ type Packet struct {
 	// At is in seconds of any steady clock.
 	At        float64
 	Interface int
-	// Sent is false for a packet that came in.
-	Sent  bool
-	Frame *frame.Frame
+	// Sent is false for a packet that came in, Passing is true for a frame of another host.
+	Sent, Passing bool
+	Frame         *frame.Frame
 }
 
 // sight is where and when a packet was seen first. by are the interfaces it was seen at: those of
@@ -46,11 +46,13 @@ type sight struct {
 	at    float64
 	iface int
 	by    [4]int
+	// passing is true of a frame for another host.
+	passing bool
 	frame.Tuple
 }
 
 func (p *Packet) sight(t frame.Tuple) *sight {
-	return &sight{at: p.At, iface: p.Interface, by: [4]int{p.Interface}, Tuple: t}
+	return &sight{at: p.At, iface: p.Interface, by: [4]int{p.Interface}, passing: p.Passing, Tuple: t}
 }
 
 // also notes one more interface.
@@ -64,6 +66,16 @@ func (s *sight) also(iface int) {
 			return
 		}
 	}
+}
+
+// last is the interface that it was seen at last: the bridge of a port, the VLAN of a card.
+func (s *sight) last() (iface int) {
+	for _, i := range s.by {
+		if i != 0 {
+			iface = i
+		}
+	}
+	return iface
 }
 
 // elsewhere is the interface of a packet whose counterpart was seen at none of the same ones;
@@ -98,6 +110,8 @@ type attempt struct {
 	// stream is what came after the handshake; midstream is true if that was not seen.
 	stream    *stream
 	midstream bool
+	// bridged is true if it came in by frames for other hosts alone.
+	bridged bool
 }
 
 type refusal struct {
@@ -254,7 +268,7 @@ func (w *Watch) syn(p *Packet, t frame.Tuple, n number) {
 func (a *attempt) ask(p *Packet, t frame.Tuple) {
 	switch {
 	case !p.Sent && a.came == nil && a.left == nil:
-		a.came, a.last = p.sight(t), p.At
+		a.came, a.last, a.bridged = p.sight(t), p.At, p.Passing
 	case !p.Sent && a.came != nil && a.came.iface == p.Interface, p.Sent && a.came == nil && a.left != nil && a.left.iface == p.Interface:
 		a.last = p.At
 		if a.repeated++; a.returned != nil {
@@ -262,6 +276,7 @@ func (a *attempt) ask(p *Packet, t frame.Tuple) {
 		}
 	case !p.Sent && a.came != nil:
 		a.came.also(p.Interface)
+		a.bridged = a.bridged && p.Passing
 	case p.Sent && a.left == nil:
 		a.left = p.sight(t)
 		if a.came == nil {
@@ -321,7 +336,8 @@ func (w *Watch) datagram(p *Packet, t frame.Tuple) {
 	if a == nil {
 		a = w.returns[key] // br_netfilter has translated it back
 	}
-	if other := w.others[anySource(key)]; a == nil && w.questions[key] == nil && other != nil && other.answered == nil {
+	if other := w.others[anySource(key)]; a == nil && w.questions[key] == nil && other != nil && other.answered == nil &&
+		(nat.AnswersAlways(t.Src.Port()) || near(other.left.Dst.Addr(), t.Src.Addr())) {
 		a = other
 	}
 	if a != nil {
@@ -406,9 +422,15 @@ func (w *Watch) datagramSent(p *Packet, key end, content uint64) {
 	}
 	a.ask(p, key.Tuple)
 	w.answers[back] = a
-	if key.protocol == unix.IPPROTO_UDP && nat.AnswersAlways(key.Dst.Port()) {
+	if key.protocol == unix.IPPROTO_UDP {
 		w.others[anySource(back)] = a
 	}
+}
+
+// near reports whether two addresses may be of one server: peers of one protocol have the same port.
+func near(a, b netip.Addr) bool {
+	p, err := a.Prefix(map[bool]int{false: 24, true: 64}[a.Is6()])
+	return err == nil && p.Contains(b)
 }
 
 // anySource is an end without the address that it comes from.
@@ -461,7 +483,7 @@ func (a *attempt) step(now float64) snapshot.Step {
 		return snapshot.StepOtherSource
 	case a.returned != nil && a.came != nil && a.returned.Src != a.came.Dst:
 		return snapshot.StepAnswerUntranslated
-	case a.returned != nil && isTCP && a.afterward > 1:
+	case a.returned != nil && isTCP && (a.afterward > 1 || a.afterward > 0 && a.stream == nil):
 		return snapshot.StepClientSilent
 	case a.returned != nil, a.came == nil && a.answered != nil:
 		return cmp.Or(a.later(), snapshot.StepAnswered)
@@ -542,7 +564,7 @@ func (a *attempt) bySource() (in, client source) {
 		return s, s
 	}
 	in, client = s, s
-	in.in, client.client = a.came.iface, a.came.Src.Addr()
+	in.in, client.client = a.came.last(), a.came.Src.Addr()
 	return in, client
 }
 
@@ -612,13 +634,43 @@ func (w *Watch) Result(now float64, names func(index int) string) *snapshot.Foll
 	for _, s := range services {
 		r.Services = append(r.Services, s.result(names))
 	}
+	sortServices(r)
+	return r
+}
+
+// unsent adds the connections of this host's programs, among those that are being opened, whose SYN did not
+// leave.
+func (w *Watch) unsent(r *snapshot.Followed, opening []frame.Tuple) {
+	sent := map[uint16]bool{} // ports of sources, which translation mostly keeps
+	for _, a := range w.all {
+		if a.came == nil && a.left != nil {
+			sent[a.left.Src.Port()] = true
+		}
+	}
+	found := map[netip.AddrPort]*snapshot.FollowedService{}
+	for _, t := range opening {
+		if sent[t.Src.Port()] || !forwardable(t.Dst.Addr()) || !isEnd(w.service, t.Dst) || !isEnd(w.client, t.Src) {
+			continue
+		}
+		if found[t.Dst] == nil {
+			found[t.Dst] = &snapshot.FollowedService{Protocol: "tcp", Service: t.Dst, Steps: map[snapshot.Step]uint64{}, Failed: &snapshot.FailedConnection{Step: snapshot.StepLostHere, Client: t.Src}}
+		}
+		found[t.Dst].Steps[snapshot.StepLostHere]++
+	}
+	for _, s := range found {
+		r.Services = append(r.Services, *s)
+	}
+	sortServices(r)
+}
+
+// sortServices has those first of which most fail, and bounds them.
+func sortServices(r *snapshot.Followed) {
 	slices.SortFunc(r.Services, func(a, b snapshot.FollowedService) int {
 		return cmp.Or(cmp.Compare(b.Failing(), a.Failing()), cmp.Compare(b.Steps[snapshot.StepAnswered], a.Steps[snapshot.StepAnswered]), cmp.Compare(a.Protocol, b.Protocol), a.Service.Compare(b.Service),
 			a.Target.Compare(b.Target), a.Given.Compare(b.Given), cmp.Compare(a.Out, b.Out), cmp.Compare(a.In, b.In))
 	})
-	r.MoreServices = int64(max(0, len(r.Services)-mostListed))
+	r.MoreServices += int64(max(0, len(r.Services)-mostListed))
 	r.Services = r.Services[:min(len(r.Services), mostListed)]
-	return r
 }
 
 func newService(key serviceKey, names func(int) string) *service {
@@ -639,7 +691,8 @@ func (s *service) add(a *attempt, now float64, names func(int) string) {
 		s.example[step] = a
 	}
 	if a.came != nil {
-		s.In = names(a.came.iface)
+		s.In = names(a.came.last())
+		s.Bridged = a.bridged
 		s.clients[a.came.Src.Addr()] = true
 	}
 	if step != snapshot.StepAnswered {
@@ -687,6 +740,9 @@ func (a *attempt) failed(step snapshot.Step, names func(int) string) *snapshot.F
 		f.Client = a.came.Src
 	} else if a.left == nil && a.answered != nil {
 		f.Client = a.answered.Dst
+	}
+	if a.left != nil && a.answered != nil {
+		f.AnswerSeconds, f.AnswerBridged = a.answered.at-a.left.at, a.answered.passing
 	}
 	a.describe(f, names)
 	if i := a.answered.elsewhere(a.left); i != 0 {

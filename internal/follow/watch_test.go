@@ -194,7 +194,7 @@ func TestRows(t *testing.T) {
 		"the answer leaves elsewhere": {"0 in wan1 SYN client>public 1\n0 out lan SYN client>server 1\n0.1 in lan SYNACK server>client 1\n0.1 out wan SYNACK public>client 1\n1 in wan1 SYN client>public 1\n3 in wan1 SYN client>public 1",
 			"wan1 >lan0 192.168.1.10:8080 map[client-asks-again:1] answer out by wan0"},
 		"in by a bond and its port, the answer by another port": {"0 in wan1 SYN client>public 1\n0 in bond SYN client>public 1\n0 out lan SYN client>server 1\n0.1 in lan SYNACK server>client 1\n0.1 out bond SYNACK public>client 1\n0.1 out wan SYNACK public>client 1\n1 in wan1 SYN client>public 1\n3 in wan1 SYN client>public 1",
-			"wan1 >lan0 192.168.1.10:8080 map[client-asks-again:1]"},
+			"bond0 >lan0 192.168.1.10:8080 map[client-asks-again:1]"},
 		"DNS answered by another address": {"0 in wan UDP client>203.0.113.1:53 1\n0 out lan UDP client>192.168.1.10:53 1\n0.1 in lan UDP 192.168.1.11:53>client 2\n0.1 out wan UDP 203.0.113.1:1024>client 2",
 			"wan0 >lan0 192.168.1.10:53 map[answered-by-another:1]"},
 		"two name servers are asked by one socket": {"0 in lan UDP inside>198.51.100.1:53 1\n0 out wan UDP gateway>198.51.100.1:53 1\n0.1 in lan UDP inside>198.51.100.2:53 2\n0.1 out wan UDP gateway>198.51.100.2:53 2\n0.2 in wan UDP 198.51.100.2:53>gateway 3\n0.2 out lan UDP 198.51.100.2:53>inside 3",

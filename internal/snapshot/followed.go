@@ -94,6 +94,8 @@ type FollowedService struct {
 	InOnly bool `json:"in_only,omitempty"`
 	// Fragmented is true where it is about datagrams that came in fragments alone.
 	Fragmented bool `json:"fragmented,omitempty"`
+	// Bridged is true where its packets pass a bridge, and are for other hosts.
+	Bridged bool `json:"bridged,omitempty"`
 	// Clients counts the different addresses of clients. Mixed are the connections that failed of
 	// clients of which others to the same destination were answered.
 	Clients int    `json:"clients,omitempty"`
@@ -122,6 +124,10 @@ type FailedConnection struct {
 	// question did not leave or come in by them.
 	AnswerIn  string `json:"answer_in,omitempty"`
 	AnswerOut string `json:"answer_out,omitempty"`
+	// AnswerBridged is true where the answer passed a bridge of this host, for another host.
+	AnswerBridged bool `json:"answer_bridged,omitempty"`
+	// AnswerSeconds is how long the answer took from where it left, where one came.
+	AnswerSeconds float64 `json:"answer_seconds,omitempty"`
 	// By is who refused it, or answered in place of the destination.
 	By netip.Addr `json:"by,omitzero"`
 	// ICMP is type and code of the error.
@@ -170,9 +176,11 @@ type FailedPlace struct {
 	// InUplink is true where the packet came in by the interface of a default route.
 	InUplink bool `json:"in_uplink,omitempty"`
 	// Filter is what filters do to it; nil where that is not known. ErrorFilter is what they do to the
-	// ICMP errors about its size.
-	Filter      *Filter `json:"filter,omitempty"`
-	ErrorFilter *Filter `json:"error_filter,omitempty"`
+	// ICMP errors about its size, NoEntryFilter what they do to it where it is of no connection that the
+	// tracker knows (any more).
+	Filter        *Filter `json:"filter,omitempty"`
+	NoEntryFilter *Filter `json:"no_entry_filter,omitempty"`
+	ErrorFilter   *Filter `json:"error_filter,omitempty"`
 }
 
 // Failing counts the connections that came to nothing.

@@ -36,6 +36,8 @@ type Packet struct {
 	// Interface is the index of the one that it came in by, or leaves by if it was Sent.
 	Interface int
 	Sent      bool
+	// Passing is true of a frame for another host, such as one that a bridge forwards.
+	Passing bool
 	// At is when the kernel saw it; zero if it does not say.
 	At time.Time
 }
@@ -104,7 +106,7 @@ func (s *Socket) Receive(fn func(*Packet)) (n int, err error) {
 		case got > 0:
 			p := Packet{Version: int(s.buf[0] >> 4), Data: s.buf[:got], At: timeOf(s.oob[:oob])}
 			if link, ok := from.(*unix.SockaddrLinklayer); ok {
-				p.Interface, p.Sent = link.Ifindex, link.Pkttype == unix.PACKET_OUTGOING
+				p.Interface, p.Sent, p.Passing = link.Ifindex, link.Pkttype == unix.PACKET_OUTGOING, link.Pkttype == unix.PACKET_OTHERHOST
 			}
 			fn(&p)
 		}
