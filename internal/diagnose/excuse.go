@@ -15,6 +15,7 @@ var excuses = []struct {
 	why string
 	is  func(*row) bool
 }{
+	{"another namespace sends by an interface of this one", (*row).isForeign},
 	{"datagrams that are not meant to be answered", (*row).isOneWay},
 	{"one client tries many addresses or ports", (*row).isScan},
 	{"frames for another host that a bridge has no port for", (*row).isFlooded},
@@ -68,10 +69,16 @@ func (r *row) isScan() bool {
 	return len(asked) >= manyAsked
 }
 
+func (r *row) isForeign() bool { return r.place.Foreign }
+
 // isFlooded: a switch sends frames to all where it does not know the port of a host.
 func (r *row) isFlooded() bool { return r.Bridged && (!r.Failed.Step.Here() || !r.byRule()) }
 
+// isClosedPort: what a program of this host ends is its own affair.
 func (r *row) isClosedPort() bool {
+	if r.place.Local && r.Failed.Step.Later() && !r.isPublished() {
+		return true
+	}
 	return r.place.Local && isRefusal(r.Failed.Step) && !r.isPublished() && !r.byRule()
 }
 
@@ -129,7 +136,11 @@ func (r *row) isListed() bool {
 	if rule == "" || r.answered == 0 || r.Mixed > 0 || r.Failed.Step.Later() || r.accepts() != nil || !r.Failed.Step.Here() {
 		return false
 	}
-	return r.fromOutside() && (isPolicy(rule) || isFor(rule, "! -s ", "saddr !=", "--match-set", "saddr @") || !isFor(rule, " -s ", "saddr"))
+	if !r.fromOutside() {
+		return false
+	}
+	lets := isPolicy(rule) || isFor(rule, "! -s ", "saddr !=") || !isFor(rule, " -s ", "saddr", "match-set")
+	return lets || r.Failing() < fewestBlocked // few of those that a list keeps out
 }
 
 // isPolicy reports whether the place is the policy of a chain.
@@ -188,7 +199,7 @@ func (r *row) goesOn() bool {
 
 // isPrivateBeyond reports whether a private destination left by an uplink, where no such address is.
 func (r *row) isPrivateBeyond() bool {
-	return r.Service.Addr().IsPrivate() && (r.place.Uplink || r.isUplink(r.Out)) && r.attempts() >= fewestFailed
+	return !r.Target.IsValid() && r.Service.Addr().IsPrivate() && (r.place.Uplink || r.isUplink(r.Out)) && r.attempts() >= fewestFailed
 }
 
 // isBeyond: the server of a rule for it is never excused.
@@ -201,9 +212,11 @@ func (r *row) isBeyond() bool {
 		return r.Failed.TooBig == nil && (r.place.ErrorFilter == nil || len(r.place.ErrorFilter.Drops) == 0)
 	case step == snapshot.StepReset, step == snapshot.StepClientSilent && r.Given.IsValid():
 		return false
+	case r.In == "" && strayed(r.rec, r.FollowedService) != nil:
+		return false
 	case r.Given.IsValid():
 		return !deadSources(r.all)[r.Given] && strayed(r.rec, r.FollowedService) == nil && !r.isPrivateBeyond()
-	case r.In == "", r.goesOn():
+	case r.In == "" && !r.isPrivateBeyond(), r.goesOn():
 		return true
 	case r.goesOutBare():
 		return false

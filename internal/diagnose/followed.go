@@ -78,6 +78,35 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 		}, {What: "one of them from", Value: s.Failed.Client.String(), Source: "packets at " + cmp.Or(s.In, "this host")}}
 		all = append(all, f)
 	}
+	return append(all, helperless(rec)...)
+}
+
+// helperless are the services that tell their clients the address of the server itself, as FTP does: what
+// clients from outside ask for then, at ports of all kinds, no rule translates.
+func helperless(rec *snapshot.Recording) (all []failing) {
+	for i := range rec.Followed.Services {
+		s := &rec.Followed.Services[i]
+		if s.Steps[snapshot.StepAnswered] == 0 || s.Protocol != "tcp" || !s.Target.IsValid() || !s.Target.Addr().IsPrivate() {
+			continue
+		}
+		var lost *snapshot.FollowedService
+		ports, n := map[uint16]bool{}, uint64(0)
+		for j := range rec.Followed.Services {
+			o := &rec.Followed.Services[j]
+			if o.Service.Addr() == s.Target.Addr() && o.In == s.In && !o.Target.IsValid() && o.Failed != nil && o.Steps[snapshot.StepAnswered] == 0 && o.Service != s.Target {
+				lost, ports[o.Service.Port()], n = o, true, n+o.Failing()
+			}
+		}
+		if len(ports) < fewestFailing {
+			continue
+		}
+		f := failing{name: followedName(s), how: "opens further connections that get no answers", severity: Warning, confidence: "likely", key: serviceID{"tcp", s.Service, s.Target},
+			place: "clients are told the address of the server itself, " + s.Target.Addr().String()}
+		f.cause = fmt.Sprintf("its clients go on to %s, as the server tells them, at ports of all kinds (such as %d), which came in by %s and is not translated: a protocol that names addresses, such as FTP, needs a helper of conntrack (nf_conntrack_ftp and nf_nat_ftp, and a rule: iptables -t raw -A PREROUTING -p tcp --dport %d -j CT --helper ftp), or a server that is told its public address and ports",
+			s.Target.Addr(), lost.Service.Port(), lost.In, s.Service.Port())
+		f.evidence = []Evidence{{What: fmt.Sprintf("tcp %s: connections to other ports that were lost", s.Target.Addr()), Value: int64(n), Unit: "connections", Source: "first packets and their answers at the interfaces"}}
+		all = append(all, f)
+	}
 	return all
 }
 
@@ -89,8 +118,10 @@ func (r *row) where() string {
 		return "this host drops it by " + r.filter.Drops[0].Text
 	case r.Failed.Step.Here() && p.ReversePath:
 		return "rp_filter drops it at " + r.In
-	case r.Failed.Step.Here() && p.NoRoute != "":
+	case r.Failed.Step.Here() && p.NoRoute != "" && r.In != "":
 		return "this host has no route there: " + p.NoRoute
+	case r.Failed.Step.Here() && p.NoRoute != "":
+		return p.NoRoute
 	case r.Failed.Step.Here() && len(by) > 0 && placeMeaning(by[0], r.Failed.Step) != "":
 		return "this host drops it" + placeMeaning(by[0], r.Failed.Step)
 	case r.Failed.Step == snapshot.StepNoAnswer:
@@ -104,6 +135,8 @@ func (r *row) where() string {
 // how is what users see of a service.
 func (r *row) how() string {
 	switch {
+	case r.Failed.Step == snapshot.StepPartLost:
+		return "loses a part of the datagrams of its flows"
 	case r.answered > 0 && r.Failed.Step.Later():
 		return "opens connections, and a part of them comes to nothing"
 	case r.Failed.Step.Later():
@@ -162,7 +195,14 @@ func (r *row) advise(f *failing) {
 	s, rec := r.FollowedService, r.rec
 	switch s.Failed.Step {
 	case snapshot.StepNoAnswer, snapshot.StepRefused, snapshot.StepUnreachable, snapshot.StepOtherSource, snapshot.StepReset, snapshot.StepDataUnanswered:
-		f.target = s.Failed.LeftTo
+		switch {
+		case r.isPrivateBeyond():
+			f.advice = new(advice("service-route", s.Service.Addr(), s.Out, where(rec)))
+		case strayed(rec, s) != nil || r.goesOutBare():
+			f.advice = new(advice("service-source", s.Out, where(rec)))
+		default:
+			f.target = s.Failed.LeftTo
+		}
 	case snapshot.StepClientSilent:
 		f.advice = new(advice("service-client", s.Failed.Client.Addr(), s.In, where(rec)))
 		if s.Failed.AnswerOut != "" {
@@ -261,21 +301,29 @@ func ruleWay(r *snapshot.NATRule, s *snapshot.FollowedService) string {
 // strayed is the interface whose address sources are given that leave by another one with addresses of
 // its own; nil where that is not so, or not known.
 func strayed(rec *snapshot.Recording, s *snapshot.FollowedService) *snapshot.Interface {
-	audit := rec.Last().Audit
-	if audit == nil || !s.Given.IsValid() || s.Out == "" {
+	audit, source := rec.Last().Audit, leavesAs(s)
+	if audit == nil || !source.IsValid() || s.Out == "" {
 		return nil
 	}
-	at, own := audit.Near(s.Given)
+	at, own := audit.Near(source)
 	out := audit.Interface(s.Out)
 	if !own || out == nil || at.Name == out.Name || len(out.Addresses) == 0 || s.Failing() < fewestFailed {
 		return nil
 	}
 	for i := range rec.Followed.Services {
-		if o := &rec.Followed.Services[i]; o.Given == s.Given && o.Out == s.Out && o.Steps[snapshot.StepAnswered] > 0 {
+		if o := &rec.Followed.Services[i]; leavesAs(o) == source && o.Out == s.Out && o.Steps[snapshot.StepAnswered] > 0 {
 			return nil
 		}
 	}
 	return at
+}
+
+// leavesAs is the address of this host with which connections leave; not valid where they keep another one.
+func leavesAs(s *snapshot.FollowedService) netip.Addr {
+	if s.In == "" && s.Failed != nil {
+		return s.Failed.LeftFrom.Addr()
+	}
+	return s.Given
 }
 
 func followedName(s *snapshot.FollowedService) string {
@@ -328,6 +376,9 @@ func stepCause(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 			side, in = "the server", cmp.Or(f.AnswerIn, s.Out)
 		}
 		return fmt.Sprintf("connections are opened; then%s data of %s comes in by %s again and again and does not leave this host", pauseText(f), side, cmp.Or(f.DataIn, in)) + lostBy(rec, s)
+	case snapshot.StepPartLost:
+		side := map[bool]string{false: "the client", true: "the server"}[f.Answer]
+		return fmt.Sprintf("of the datagrams of %s in one flow %d came in and %d left this host", side, f.DatagramsIn, f.DatagramsOut) + lostBy(rec, s)
 	case snapshot.StepDataUnanswered:
 		side, out := "the client", s.Out
 		if f.Answer {
@@ -349,6 +400,9 @@ func stepCause(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 		return "this host answers with an ICMP error, " + icmpText(f) + lostBy(rec, s)
 	case snapshot.StepNoAnswer:
 		if s.In != "" && !s.Target.IsValid() && !s.Given.IsValid() && f.Client.Addr().IsPrivate() {
+			if r := olderThan(rec, s); r != nil {
+				return left + fmt.Sprintf(", its own private address, though a rule is for it: the entry of its connection is older than the rule, %s: %s, and kept by its packets ('natkit conntrack delete' lets it begin anew); no answer comes back", r.Place(), r.Text)
+			}
 			return left + ", its own private address: no rule translates it, and no answer comes back"
 		}
 		if p := f.Place; p != nil && s.Service.Addr().IsPrivate() && p.Uplink && !s.Target.IsValid() {
@@ -380,13 +434,28 @@ func stepCause(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 	return ""
 }
 
+// olderThan is the rule that would translate the source of a flow that goes on untranslated; nil where
+// there is none.
+func olderThan(rec *snapshot.Recording, s *snapshot.FollowedService) *snapshot.NATRule {
+	rules := rec.Last().NATRules
+	if rules == nil || s.Protocol == "tcp" {
+		return nil
+	}
+	for i := range rules.Rules {
+		if r := &rules.Rules[i]; mayTranslate(r, s.Failed.Client.Addr(), s.Service.Addr(), s.Out) && (r.Protocol == "" || r.Protocol == s.Protocol) && r.OutInterface == s.Out {
+			return r
+		}
+	}
+	return nil
+}
+
 // wayOut is what is known of the way by which a connection left that got no answer.
 func wayOut(rec *snapshot.Recording, s *snapshot.FollowedService) (text string) {
 	if s.In != "" && s.In == s.Out {
 		text = "; it left by the interface it came in by"
 	}
 	if at := strayed(rec, s); at != nil {
-		text += fmt.Sprintf("; %s is the address of %s, so that answers come by that network, and that of %s may drop what has a foreign source", s.Given, at.Name, s.Out)
+		text += fmt.Sprintf("; %s is the address of %s, so that answers come by that network, and that of %s may drop what has a foreign source", leavesAs(s), at.Name, s.Out)
 	}
 	t := followedTarget(rec, s)
 	if t == nil {
@@ -443,6 +512,11 @@ func droppedIn(rec *snapshot.Recording, s *snapshot.FollowedService) (by []strin
 	for _, same := range []func(snapshot.DropFlow) bool{
 		func(d snapshot.DropFlow) bool { return isOf(d, s.Failed) },
 		func(d snapshot.DropFlow) bool { return s.Out == "" && d.Destination == endString(s.Service) },
+		func(d snapshot.DropFlow) bool {
+			return s.Failed.Step.Here() && s.Out != "" && slices.ContainsFunc([]netip.AddrPort{s.Service, s.Target}, func(e netip.AddrPort) bool {
+				return e.IsValid() && (d.Source == endString(e) || d.Destination == endString(e))
+			})
+		},
 	} {
 		for _, d := range rec.Drops.Flows {
 			if same(d) && isProtocol(d, s.Protocol) {
@@ -537,16 +611,26 @@ func routeText(s *snapshot.FollowedService) string {
 		return ""
 	case p.ReversePath:
 		return fmt.Sprintf(", by rp_filter: the route back to %s is not by %s, by which it came", s.Failed.Client.Addr(), cmp.Or(s.Failed.AnswerIn, s.In))
+	case p.NoRoute != "" && s.In == "":
+		return ": " + p.NoRoute
 	case p.NoRoute != "":
 		return ": no route leads there: " + p.NoRoute
 	case p.OutDown:
 		return fmt.Sprintf(": it is to leave by %s, which is down", p.Out)
 	case (p.Neighbour == snapshot.NeighbourFailed || p.Neighbour == snapshot.NeighbourIncomplete) && s.Failed.Step != snapshot.StepDataLost:
-		return fmt.Sprintf(": %s on %s does not answer ARP or neighbour discovery", p.NextHop, p.Out)
+		return fmt.Sprintf(": %s on %s does not answer ARP or neighbour discovery", p.NextHop, p.Out) + neighbourText(p)
 	case p.Local && s.Failed.Step == snapshot.StepLostHere:
 		return ": it is for this host itself"
 	}
 	return ""
+}
+
+// neighbourText names the rule that drops the answers of neighbour discovery.
+func neighbourText(p *snapshot.FailedPlace) string {
+	if p.NeighbourFilter == nil {
+		return ""
+	}
+	return ", as its answers are dropped by " + placesOf(p.NeighbourFilter.Drops)
 }
 
 // sizeText is what is known of the size of data that was lost.
@@ -590,11 +674,16 @@ func onTheWay(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 	return ""
 }
 
-// isPublished reports whether a rule translates the destination.
+// isPublished reports whether a rule translates the destination. One for another interface counts where
+// it asks for an address of this host.
 func (r *row) isPublished() bool {
 	s, rules := r.FollowedService, r.rec.Last().NATRules
-	return s.Target.IsValid() || rules != nil && slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool {
-		return r.Hook == "prerouting" && (r.DestinationPort != 0 || r.ToDestination.IsValid()) && mayMatch(&r, s.Protocol, s.Service)
+	translated := func(o snapshot.FollowedService) bool {
+		return o.Target.IsValid() && o.Protocol == s.Protocol && o.Service == s.Service
+	}
+	return slices.ContainsFunc(r.all, translated) || rules != nil && slices.ContainsFunc(rules.Rules, func(n snapshot.NATRule) bool {
+		byIt := n.InInterface == "" || r.Failed.Place == nil || r.place.Local || nat.InName(n.InInterface, s.In)
+		return byIt && n.Hook == "prerouting" && (n.DestinationPort != 0 || n.ToDestination.IsValid()) && mayMatch(&n, s.Protocol, s.Service)
 	})
 }
 

@@ -30,6 +30,7 @@ type places struct {
 	links      map[int]netlink.Link
 	neighbours map[neighbour]string
 	uplinks    map[string]bool
+	own        map[netip.Addr]bool
 }
 
 // neighbourStates are those without an address of the link, or with one that is never asked for.
@@ -43,7 +44,7 @@ type neighbour struct {
 // addPlaces adds to services that fail what this host does to the packet that was lost. It has to be
 // called in their namespace.
 func addPlaces(r *snapshot.Followed) error {
-	k := &places{judged: mostJudged, links: map[int]netlink.Link{}, neighbours: map[neighbour]string{}, uplinks: map[string]bool{}}
+	k := &places{judged: mostJudged, links: map[int]netlink.Link{}, neighbours: map[neighbour]string{}, uplinks: map[string]bool{}, own: map[netip.Addr]bool{}}
 	for i := range r.Services {
 		s := &r.Services[i]
 		if s.Failed == nil {
@@ -82,6 +83,15 @@ func (k *places) read() (err error) {
 			}
 		}
 	}
+	addresses, err := netlink.AddrList(nil, unix.AF_UNSPEC)
+	if err != nil {
+		return err
+	}
+	for _, a := range addresses {
+		if own, ok := netip.AddrFromSlice(a.IP); ok {
+			k.own[own.Unmap()] = true
+		}
+	}
 	neighbours, err := netlink.NeighList(0, unix.AF_UNSPEC)
 	if err != nil {
 		return err
@@ -116,7 +126,7 @@ func (k *places) of(s *snapshot.FollowedService) *snapshot.FailedPlace {
 		return nil
 	}
 	p := &ruleset.Packet{Conn: ruleset.ConnNew, SYN: protocol == unix.IPPROTO_TCP, Packet: nat.Packet{Protocol: protocol, In: s.In}}
-	place := &snapshot.FailedPlace{InUplink: k.uplinks[s.In]}
+	place := &snapshot.FailedPlace{InUplink: k.uplinks[s.In], Foreign: s.In == "" && f.LeftFrom.IsValid() && !k.own[f.LeftFrom.Addr()]}
 	ask := func(p *ruleset.Packet, from, to netip.AddrPort) {
 		p.Src, p.SrcPort, p.Dst, p.DstPort = from.Addr(), from.Port(), to.Addr(), to.Port()
 	}
@@ -127,12 +137,12 @@ func (k *places) of(s *snapshot.FollowedService) *snapshot.FailedPlace {
 		}
 	}
 	switch {
-	case f.Step == snapshot.StepAnswerLost, f.Step == snapshot.StepDataLost && f.Answer:
+	case f.Step == snapshot.StepAnswerLost, f.Answer && (f.Step == snapshot.StepDataLost || f.Step == snapshot.StepPartLost):
 		answers()
 		ask(p, f.LeftTo, f.LeftFrom)
 		k.pass(place, p, f.Client)
 		k.withoutEntry(place, p, f.LeftTo, f.LeftFrom)
-	case f.Step == snapshot.StepDataLost, f.Step == snapshot.StepResetHere:
+	case f.Step == snapshot.StepDataLost, f.Step == snapshot.StepResetHere, f.Step == snapshot.StepPartLost:
 		p.SYN, p.Conn = false, ruleset.ConnEstablished|translated(s)
 		ask(p, f.Client, s.Service)
 		k.pass(place, p, f.LeftTo)
@@ -196,8 +206,14 @@ func (k *places) pass(place *snapshot.FailedPlace, p *ruleset.Packet, to netip.A
 
 // send takes a packet of this host's out.
 func (k *places) send(place *snapshot.FailedPlace, p *ruleset.Packet) {
+	if to := ruleset.Destination(k.tables, "output", p); to.IsValid() {
+		place.To = to
+		p.Dst, p.DstPort, p.Conn = to.Addr(), to.Port(), p.Conn|ruleset.ConnDNAT
+	}
 	k.route(place, "", netip.Addr{}, p.Dst, "")
-	p.Out = place.Out
+	if p.Out = place.Out; p.Src.IsLoopback() && p.Out != "" && p.Src.Is4() {
+		place.NoRoute = "a source of 127.0.0.0/8 leaves by " + p.Out + " only where net.ipv4.conf." + p.Out + ".route_localnet is 1"
+	}
 	place.Filter = k.filter(p, "output", "postrouting")
 }
 
@@ -291,7 +307,12 @@ func (k *places) route(place *snapshot.FailedPlace, out string, from, to netip.A
 	if gw, ok := netip.AddrFromSlice(r.Gw); ok {
 		place.NextHop = gw.Unmap()
 	}
-	place.Neighbour = k.neighbours[neighbour{place.NextHop, r.LinkIndex}]
+	if place.Neighbour = k.neighbours[neighbour{place.NextHop, r.LinkIndex}]; to.Is6() && place.Neighbour != "" {
+		p := &ruleset.Packet{Conn: ruleset.ConnUntracked, Packet: nat.Packet{Protocol: unix.IPPROTO_ICMPV6, In: place.Out, ToLocal: true, Src: place.NextHop}}
+		if f := k.filter(p, "prerouting", "input"); f != nil && !f.Passes {
+			place.NeighbourFilter = f
+		}
+	}
 }
 
 // reverses reports whether rp_filter drops what comes from an address by an interface. Linux 6.13 and

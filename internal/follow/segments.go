@@ -258,7 +258,7 @@ func (w *Watch) reset(a *attempt, p *Packet, t frame.Tuple, key number) {
 		return
 	}
 	// One of a connection of this host's is of its own programs.
-	if s.find(key) == nil && !a.stream.closing && a.stream.reset == nil && a.came != nil && a.left != nil {
+	if s.find(key) == nil && !a.stream.closing && a.stream.reset == nil && a.came != nil && (a.left != nil || a.midstream) {
 		a.stream.reset = &refusal{at: p.At, sent: true, by: t.Src.Addr()}
 	}
 	a.stream.closing = true

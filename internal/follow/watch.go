@@ -110,6 +110,8 @@ type attempt struct {
 	// stream is what came after the handshake; midstream is true if that was not seen.
 	stream    *stream
 	midstream bool
+	// passed are the datagrams that came in, and that left, of the client and of the server.
+	passed [2]struct{ in, out uint64 }
 	// bridged is true if it came in by frames for other hosts alone.
 	bridged bool
 }
@@ -342,6 +344,7 @@ func (w *Watch) datagram(p *Packet, t frame.Tuple) {
 	}
 	if a != nil {
 		a.answer(p, t)
+		a.pass(p, true)
 		if a.returned == nil {
 			w.expect(content, a)
 		}
@@ -354,6 +357,7 @@ func (w *Watch) datagram(p *Packet, t frame.Tuple) {
 		w.questions[key], w.returns[end{protocol, reverse(t)}] = a, a
 	}
 	a.ask(p, t)
+	a.pass(p, false)
 	a.fragmented = a.fragmented || p.Frame.Fragment.Is()
 	if a.left == nil {
 		w.expect(content, a)
@@ -403,10 +407,12 @@ func (w *Watch) came(content uint64, t frame.Tuple) *attempt {
 func (w *Watch) datagramSent(p *Packet, key end, content uint64) {
 	if a := w.returns[key]; a != nil {
 		a.answer(p, key.Tuple)
+		a.pass(p, true)
 		return
 	}
 	back := end{key.protocol, reverse(key.Tuple)}
-	if w.answers[back] != nil {
+	if a := w.answers[back]; a != nil {
+		a.pass(p, false)
 		return // it has left before
 	}
 	a := w.came(content, key.Tuple)
@@ -421,6 +427,7 @@ func (w *Watch) datagramSent(p *Packet, key end, content uint64) {
 		w.questions[key] = a
 	}
 	a.ask(p, key.Tuple)
+	a.pass(p, false)
 	w.answers[back] = a
 	if key.protocol == unix.IPPROTO_UDP {
 		w.others[anySource(back)] = a
@@ -432,6 +439,39 @@ func near(a, b netip.Addr) bool {
 	p, err := a.Prefix(map[bool]int{false: 24, true: 64}[a.Is6()])
 	return err == nil && p.Contains(b)
 }
+
+// pass counts a datagram at the interfaces by which the first one came and left.
+func (a *attempt) pass(p *Packet, answer bool) {
+	in, out := a.came, a.left
+	if answer {
+		in, out = a.answered, a.returned
+	}
+	n := &a.passed[index(answer)]
+	switch {
+	case !p.Sent && in != nil && in.iface == p.Interface:
+		n.in++
+	case p.Sent && out != nil && out.iface == p.Interface:
+		n.out++
+	}
+}
+
+// Of a flow of datagrams of which so many came in, a part is lost that users of calls and games feel.
+const (
+	leastFlow = 30
+	lostPart  = 0.1
+)
+
+// partLost is the direction in which a part of a flow is lost here; false where none is.
+func (a *attempt) partLost() (answer, is bool) {
+	for i, n := range a.passed {
+		if n.in >= leastFlow && n.out > 0 && float64(n.in-min(n.in, n.out)) >= lostPart*float64(n.in) {
+			return i == 1, true
+		}
+	}
+	return false, false
+}
+
+func (a *attempt) losesPart() bool { _, is := a.partLost(); return is }
 
 // anySource is an end without the address that it comes from.
 func anySource(e end) end {
@@ -485,6 +525,8 @@ func (a *attempt) step(now float64) snapshot.Step {
 		return snapshot.StepAnswerUntranslated
 	case a.returned != nil && isTCP && (a.afterward > 1 || a.afterward > 0 && a.stream == nil):
 		return snapshot.StepClientSilent
+	case a.left != nil && a.protocol == unix.IPPROTO_UDP && a.losesPart():
+		return snapshot.StepPartLost
 	case a.returned != nil, a.came == nil && a.answered != nil:
 		return cmp.Or(a.later(), snapshot.StepAnswered)
 	case a.refused != nil && (!a.refused.sent || a.left != nil && a.refused.by == a.asked().Addr()):
@@ -649,7 +691,7 @@ func (w *Watch) unsent(r *snapshot.Followed, opening []frame.Tuple) {
 	}
 	found := map[netip.AddrPort]*snapshot.FollowedService{}
 	for _, t := range opening {
-		if sent[t.Src.Port()] || !forwardable(t.Dst.Addr()) || !isEnd(w.service, t.Dst) || !isEnd(w.client, t.Src) {
+		if sent[t.Src.Port()] || !forwardable(t.Dst.Addr()) && !t.Dst.Addr().IsLoopback() || !isEnd(w.service, t.Dst) || !isEnd(w.client, t.Src) {
 			continue
 		}
 		if found[t.Dst] == nil {
@@ -743,6 +785,11 @@ func (a *attempt) failed(step snapshot.Step, names func(int) string) *snapshot.F
 	}
 	if a.left != nil && a.answered != nil {
 		f.AnswerSeconds, f.AnswerBridged = a.answered.at-a.left.at, a.answered.passing
+	}
+	if step == snapshot.StepPartLost {
+		f.Answer, _ = a.partLost()
+		n := a.passed[index(f.Answer)]
+		f.DatagramsIn, f.DatagramsOut = n.in, n.out
 	}
 	a.describe(f, names)
 	if i := a.answered.elsewhere(a.left); i != 0 {

@@ -58,12 +58,14 @@ const (
 	StepDataUnanswered Step = "data-unanswered"
 	StepResetHere      Step = "reset-here"
 	StepReset          Step = "reset"
+	// StepPartLost: datagrams of a flow came in, of which a part left alone.
+	StepPartLost Step = "datagrams-lost-here"
 )
 
 // Here reports whether a connection that came so far ended on this host.
 func (s Step) Here() bool {
 	switch s {
-	case StepLostHere, StepRefusedHere, StepUnreachableHere, StepAnswerLost, StepAnswerUntranslated, StepDataLost, StepResetHere:
+	case StepLostHere, StepRefusedHere, StepUnreachableHere, StepAnswerLost, StepAnswerUntranslated, StepDataLost, StepResetHere, StepPartLost:
 		return true
 	}
 	return false
@@ -71,7 +73,11 @@ func (s Step) Here() bool {
 
 // Later reports whether a connection that came so far was opened.
 func (s Step) Later() bool {
-	return s == StepDataLost || s == StepDataUnanswered || s == StepResetHere || s == StepReset
+	switch s {
+	case StepDataLost, StepDataUnanswered, StepResetHere, StepReset, StepPartLost:
+		return true
+	}
+	return false
 }
 
 // Fails reports whether a connection that came so far came to nothing.
@@ -142,6 +148,9 @@ type FailedConnection struct {
 	PassedBytes  int     `json:"passed_bytes,omitempty"`
 	PauseSeconds float64 `json:"pause_seconds,omitempty"`
 	TooBig       *TooBig `json:"too_big,omitempty"`
+	// Of a flow of datagrams, of which Answer says the direction: how many came in, and how many left.
+	DatagramsIn  uint64 `json:"datagrams_in,omitempty"`
+	DatagramsOut uint64 `json:"datagrams_out,omitempty"`
 	// Place is what rules and routes do to what was lost, as asked at the end; nil where they were not.
 	Place *FailedPlace `json:"place,omitempty"`
 }
@@ -159,6 +168,9 @@ type TooBig struct {
 type FailedPlace struct {
 	// To is the destination that rules give it, where that is known and another one.
 	To netip.AddrPort `json:"to,omitzero"`
+	// Foreign is true where a packet left that did not come in, and is from no address of this host's: one
+	// of a network namespace that shares the interface.
+	Foreign bool `json:"foreign,omitempty"`
 	// Local is true where it is for this host itself.
 	Local bool `json:"local,omitempty"`
 	// NoRoute is the error in place of a route for a packet that comes from there by that interface.
@@ -171,6 +183,8 @@ type FailedPlace struct {
 	OutMTUBytes int        `json:"out_mtu_bytes,omitempty"`
 	NextHop     netip.Addr `json:"next_hop,omitzero"`
 	Neighbour   string     `json:"neighbour,omitempty"`
+	// NeighbourFilter is what filters do to the answers of neighbour discovery, where that drops them.
+	NeighbourFilter *Filter `json:"neighbour_filter,omitempty"`
 	// Uplink is true where the route is a default one.
 	Uplink bool `json:"uplink,omitempty"`
 	// InUplink is true where the packet came in by the interface of a default route.
