@@ -19,6 +19,7 @@ var excuses = []struct {
 	{"datagrams that are not meant to be answered", (*row).isOneWay},
 	{"one client tries many addresses or ports", (*row).isScan},
 	{"frames for another host that a bridge has no port for", (*row).isFlooded},
+	{"it leaves encrypted, and is not seen any more", (*row).isEncrypted},
 	{"a closed port of this host", (*row).isClosedPort},
 	{"unknown place of a service that no rule is for", (*row).isUnknown},
 	{"a firewall keeps out what is not published", (*row).isKeptOut},
@@ -73,6 +74,10 @@ func (r *row) isForeign() bool { return r.place.Foreign }
 
 // isFlooded: a switch sends frames to all where it does not know the port of a host.
 func (r *row) isFlooded() bool { return r.Bridged && (!r.Failed.Step.Here() || !r.byRule()) }
+
+func (r *row) isEncrypted() bool {
+	return r.place.Encrypted && r.Failed.Step == snapshot.StepLostHere && !r.byRule() && len(droppedIn(r.rec, r.FollowedService)) == 0 && !r.isPublished()
+}
 
 // isClosedPort: what a program of this host ends is its own affair.
 func (r *row) isClosedPort() bool {
@@ -132,19 +137,18 @@ func (r *row) isKeptOut() bool {
 
 // isListed: others are answered, and of the same source none; a rule for one source alone is no list.
 func (r *row) isListed() bool {
+	if !r.bySource() {
+		return false
+	}
 	rule := r.dropsSurely()
-	if rule == "" || r.answered == 0 || r.Mixed > 0 || r.Failed.Step.Later() || r.accepts() != nil || !r.Failed.Step.Here() {
-		return false
-	}
-	if !r.fromOutside() {
-		return false
-	}
-	lets := isPolicy(rule) || isFor(rule, "! -s ", "saddr !=") || !isFor(rule, " -s ", "saddr", "match-set")
+	lets := isFor(rule, "! -s ", "saddr !=") || !isFor(rule, " -s ", "saddr", "match-set", "lookup in a set")
 	return lets || r.Failing() < fewestBlocked // few of those that a list keeps out
 }
 
-// isPolicy reports whether the place is the policy of a chain.
-func isPolicy(rule string) bool { return isFor(rule, "policy drop", " -P ") }
+// bySource reports whether a rule drops all connections of some sources from outside, and others pass.
+func (r *row) bySource() bool {
+	return r.dropsSurely() != "" && r.answered > 0 && r.Mixed == 0 && !r.Failed.Step.Later() && r.accepts() == nil && r.Failed.Step.Here() && r.fromOutside()
+}
 
 // isForNetwork reports whether it is what this host does for networks that it serves: DNS, DHCP, NTP.
 func (r *row) isForNetwork() bool {
@@ -175,14 +179,19 @@ func (r *row) isNotLetOut() bool {
 	return slices.Contains(seldomLetOut, port) || slices.ContainsFunc(r.all, func(o snapshot.FollowedService) bool { return elsewhere(&o) })
 }
 
-// isKeptApart: a rule for two networks, or for their addresses, not for a port.
+// isKeptApart: a rule for two networks, or for their addresses, not for a port, or a policy that few meet.
 func (r *row) isKeptApart() bool {
 	rule := r.dropsSurely()
-	if rule == "" || r.isPublished() || r.Failed.Step != snapshot.StepLostHere && !isRefusal(r.Failed.Step) || r.place.Local || r.accepts() != nil {
+	if rule == "" || !r.isAmongInside() || r.Failed.Step != snapshot.StepLostHere && !isRefusal(r.Failed.Step) || r.accepts() != nil {
 		return false
 	}
-	inside := r.Failed.Client.Addr().IsPrivate() && r.Service.Addr().IsPrivate() && !r.place.Uplink && !r.isUplink(r.place.Out)
-	return inside && isFor(rule, " -i ", " -o ", " -s ", " -d ", "iif", "oif", "saddr", "daddr", "ISOLATION") && !isFor(rule, "dport")
+	apart := isFor(rule, " -i ", " -o ", " -s ", " -d ", "iif", "oif", "saddr", "daddr", "ISOLATION") && !isFor(rule, "dport")
+	return apart || !isFor(rule, "dport") && !r.Bridged && r.Failing() < fewestBlocked
+}
+
+// isAmongInside reports whether it goes from one network inside to another one, and is not translated.
+func (r *row) isAmongInside() bool {
+	return !r.isPublished() && !r.place.Local && r.Failed.Client.Addr().IsPrivate() && r.Service.Addr().IsPrivate() && !r.place.Uplink && !r.isUplink(r.place.Out)
 }
 
 // goesOutBare reports whether private clients ask outside untranslated where others are translated, and

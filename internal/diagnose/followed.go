@@ -177,6 +177,8 @@ func (r *row) severity() (Severity, string) {
 		return Notice, "possible" // a rule that rejects is meant to
 	case !published && r.byRule() && isFor(r.dropsSurely(), "dport") && r.accepts() == nil:
 		return Notice, "possible" // one for this port alone may be meant to
+	case r.bySource(), r.byRule() && r.isAmongInside() && r.accepts() == nil && !r.Bridged:
+		return Notice, "possible" // networks may be meant to be apart, and sources to be kept out
 	case step == snapshot.StepReset && !published:
 		return Notice, "possible"
 	case published || r.Given.IsValid() && (step.Here() || deadSources(r.all)[r.Given]) || r.goesOutBare():
@@ -619,6 +621,8 @@ func routeText(s *snapshot.FollowedService) string {
 		return fmt.Sprintf(": it is to leave by %s, which is down", p.Out)
 	case (p.Neighbour == snapshot.NeighbourFailed || p.Neighbour == snapshot.NeighbourIncomplete) && s.Failed.Step != snapshot.StepDataLost:
 		return fmt.Sprintf(": %s on %s does not answer ARP or neighbour discovery", p.NextHop, p.Out) + neighbourText(p)
+	case p.Encrypted:
+		return " in the clear: a policy of IPsec takes it ('ip xfrm policy')"
 	case p.Local && s.Failed.Step == snapshot.StepLostHere:
 		return ": it is for this host itself"
 	}

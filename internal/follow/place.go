@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,6 +32,7 @@ type places struct {
 	neighbours map[neighbour]string
 	uplinks    map[string]bool
 	own        map[netip.Addr]bool
+	tunnels    []netlink.XfrmPolicy
 }
 
 // neighbourStates are those without an address of the link, or with one that is never asked for.
@@ -101,6 +103,7 @@ func (k *places) read() (err error) {
 			k.neighbours[neighbour{a.Unmap(), n.LinkIndex}] = neighbourStates[n.State]
 		}
 	}
+	k.tunnels, _ = netlink.XfrmPolicyList(unix.AF_UNSPEC) // none where the kernel has no IPsec
 	if k.tables, err = read.Judged(nil); err != nil {
 		k.tables = nil // such as without CAP_NET_ADMIN: routes are known all the same
 	}
@@ -194,7 +197,7 @@ func (k *places) pass(place *snapshot.FailedPlace, p *ruleset.Packet, to netip.A
 	if place.NoRoute != "" || place.ReversePath {
 		return
 	}
-	p.Out, p.ToLocal = place.Out, place.Local
+	p.Out, p.ToLocal, place.Encrypted = place.Out, place.Local, k.encrypts(p.Src, p.Dst)
 	hooks := []string{"forward", "postrouting"}
 	if place.Local {
 		hooks = []string{"input"}
@@ -228,6 +231,14 @@ func (k *places) withoutEntry(place *snapshot.FailedPlace, p *ruleset.Packet, fr
 			return
 		}
 	}
+}
+
+// encrypts reports whether a policy of IPsec takes what goes from one address to another one.
+func (k *places) encrypts(from, to netip.Addr) bool {
+	return slices.ContainsFunc(k.tunnels, func(p netlink.XfrmPolicy) bool {
+		return p.Dir == netlink.XFRM_DIR_OUT && p.Action == netlink.XFRM_POLICY_ALLOW && len(p.Tmpls) > 0 &&
+			p.Src != nil && p.Src.Contains(from.AsSlice()) && p.Dst != nil && p.Dst.Contains(to.AsSlice())
+	})
 }
 
 // filter judges a packet; nil where the rules are not known, or too many were asked.

@@ -279,9 +279,14 @@ func (w *Watch) findLost() {
 	}
 }
 
-// isLost reports whether a segment was sent again, and did not leave, or leaves again and again.
+// isLost reports whether a segment was sent again, and did not leave, or leaves again and again. Of a
+// connection that ends here, or leaves in a tunnel, none leaves.
 func (g *segment) isLost() bool {
-	return g.came && !g.left && g.again > 0 || g.left && g.outAgain >= leftAgain
+	least := 1
+	if g.conn.left == nil {
+		least = leftAgain
+	}
+	return g.came && !g.left && g.again >= least || g.left && g.outAgain >= leftAgain
 }
 
 // lost is the segment with which a connection ends; nil where it goes on.

@@ -34,7 +34,8 @@ func TestLaterSteps(t *testing.T) {
 		"a reset in place of an answer":   {asked + "0.2 in lan RESET server>client 100\n0.21 out wan RESET public>client 100", snapshot.StepReset},
 		"the client resets":               {asked + "0.2 in wan RESET client>public 108\n0.21 out lan RESET client>server 108", snapshot.StepAnswered},
 		"this host resets what is closed": {asked + "0.1 in lan FIN server>client 100\n0.11 out wan FIN public>client 100\n0.5 in wan DATA client>public 300\n0.51 out wan RESET public>client 101", snapshot.StepAnswered},
-		"the handshake was not seen":      {"0.01 in wan DATA client>public 8\n0.3 in wan DATA client>public 8", snapshot.StepDataLost},
+		"the handshake was not seen":      {"0.01 in wan DATA client>public 8\n0.3 in wan DATA client>public 8\n0.7 in wan DATA client>public 8", snapshot.StepDataLost},
+		"it ends here, or in a tunnel":    {"0 in wan SYN client>public 7\n0.1 out wan SYNACK public>client 7\n0.2 in wan DATA client>public 8\n0.5 in wan DATA client>public 8", snapshot.StepAnswered},
 		"nor when this host resets it":    {reset, snapshot.StepResetHere},
 		"seen at a bridge and its port":   {opened + "0.01 in wan1 DATA client>public 8\n0.01 in bond DATA client>public 8\n0.011 out lan DATA client>server 8", snapshot.StepAnswered},
 	} {

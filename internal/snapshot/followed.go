@@ -173,6 +173,8 @@ type FailedPlace struct {
 	Foreign bool `json:"foreign,omitempty"`
 	// Local is true where it is for this host itself.
 	Local bool `json:"local,omitempty"`
+	// Encrypted is true where a policy of IPsec takes it, so that it leaves by another name.
+	Encrypted bool `json:"encrypted,omitempty"`
 	// NoRoute is the error in place of a route for a packet that comes from there by that interface.
 	NoRoute string `json:"no_route,omitempty"`
 	// ReversePath is true where the route back to its source leads elsewhere, and rp_filter is strict.
