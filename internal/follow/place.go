@@ -71,20 +71,7 @@ func (k *places) read() (err error) {
 	for _, l := range links {
 		k.links[l.Attrs().Index] = l
 	}
-	for _, any := range []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)} {
-		family := map[bool]int{false: unix.AF_INET, true: unix.AF_INET6}[any.Addr().Is6()]
-		dst := &net.IPNet{IP: any.Addr().AsSlice(), Mask: net.CIDRMask(0, any.Addr().BitLen())}
-		routes, err := netlink.RouteListFiltered(family, &netlink.Route{Dst: dst, Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_DST|netlink.RT_FILTER_TABLE)
-		if err != nil {
-			continue // no such family
-		}
-		for _, r := range routes {
-			k.uplink(r.LinkIndex)
-			for _, hop := range r.MultiPath {
-				k.uplink(hop.LinkIndex)
-			}
-		}
-	}
+	k.readUplinks()
 	addresses, err := netlink.AddrList(nil, unix.AF_UNSPEC)
 	if err != nil {
 		return err
@@ -113,6 +100,24 @@ func (k *places) read() (err error) {
 		}
 	}
 	return nil
+}
+
+// readUplinks notes the interfaces of default routes of all tables.
+func (k *places) readUplinks() {
+	for _, any := range []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)} {
+		family := map[bool]int{false: unix.AF_INET, true: unix.AF_INET6}[any.Addr().Is6()]
+		dst := &net.IPNet{IP: any.Addr().AsSlice(), Mask: net.CIDRMask(0, any.Addr().BitLen())}
+		routes, err := netlink.RouteListFiltered(family, &netlink.Route{Dst: dst, Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_DST|netlink.RT_FILTER_TABLE)
+		if err != nil {
+			continue // no such family
+		}
+		for _, r := range routes {
+			k.uplink(r.LinkIndex)
+			for _, hop := range r.MultiPath {
+				k.uplink(hop.LinkIndex)
+			}
+		}
+	}
 }
 
 func (k *places) uplink(link int) {
