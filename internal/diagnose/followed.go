@@ -384,11 +384,11 @@ func filterOf(rec *snapshot.Recording, s *snapshot.FollowedService) *snapshot.Fi
 	switch p := s.Failed.Place; {
 	case !ofFilter:
 		return nil
-	case p != nil:
+	case p != nil && !(p.Filter != nil && len(p.Filter.Drops) == 0 && slices.ContainsFunc(by, isRule)):
 		return p.Filter
 	case last.DNATTargets == nil || last.NATRules == nil:
 		return nil
-	}
+	} // a rule dropped it, and was not found by the packet: it may be by the target
 	for _, t := range last.DNATTargets.Targets {
 		if t.Rule < 0 || t.Rule >= len(last.NATRules.Rules) || !mayMatch(&last.NATRules.Rules[t.Rule], s.Protocol, s.Service) || s.Target.IsValid() && s.Target.Addr() != t.Address {
 			continue

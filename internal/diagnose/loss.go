@@ -254,8 +254,8 @@ func lostBy(rec *snapshot.Recording, s *snapshot.FollowedService) (text string) 
 		}
 	} else if none := noEntry(s); filter != nil && none != "" && (len(by) == 0 || slices.ContainsFunc(by, isRule)) {
 		text += none
-	} else if text += routeText(s); filter != nil && slices.ContainsFunc(by, isRule) {
-		text += ", by a rule that is not of the hooks of IP: 'nft list ruleset', tables of the families netdev and bridge"
+	} else if text += routeText(s); s.Failed.Place != nil && s.Failed.Place.Filter != nil && slices.ContainsFunc(by, isRule) {
+		text += ", by a rule that was not found: 'nft list ruleset', tables of the families netdev and bridge as well"
 	}
 	return text + sizeText(s)
 }
@@ -300,8 +300,6 @@ func routeText(s *snapshot.FollowedService) string {
 		return fmt.Sprintf(": %s on %s does not answer ARP or neighbour discovery", p.NextHop, p.Out) + neighbourText(p)
 	case p.Encrypted:
 		return " in the clear: a policy of IPsec takes it ('ip xfrm policy')"
-	case p.Local && s.Failed.Step == snapshot.StepLostHere:
-		return ": it is for this host itself"
 	}
 	return ""
 }

@@ -87,6 +87,10 @@ func handshake(sample int) []bpf.Instruction {
 // chosenLength is that of tap.Chosen, which comes between.
 func chosenLength(sample int) int { return len(tap.Chosen(sample)) }
 
+// mostSegment is the length of the largest packet with data that is kept. Several segments in one (GRO) count
+// with all of their memory in the socket's buffer, and are sent again one by one.
+const mostSegment = 4096
+
 // following keeps segments with payload and RSTs and FINs, by their flags in A and scratch 0, and
 // loads their sequence number, which retransmissions have as well.
 func following(version int) []bpf.Instruction {
@@ -97,7 +101,7 @@ func following(version int) []bpf.Instruction {
 	const dataOffset = 12 // its upper four bits are a number of words
 	return []bpf.Instruction{
 		bpf.StoreScratch{Src: bpf.RegX, N: 1},
-		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: uint32(frame.RST | frame.FIN), SkipTrue: 8},
+		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: uint32(frame.RST | frame.FIN), SkipTrue: 9},
 		bpf.LoadIndirect{Off: dataOffset, Size: 1},
 		bpf.ALUOpConstant{Op: bpf.ALUOpShiftRight, Val: 4},
 		bpf.ALUOpConstant{Op: bpf.ALUOpShiftLeft, Val: 2},
@@ -105,7 +109,8 @@ func following(version int) []bpf.Instruction {
 		bpf.TAX{},
 		bpf.LoadAbsolute{Off: length, Size: 2},
 		bpf.ALUOpConstant{Op: bpf.ALUOpAdd, Val: more},
-		bpf.JumpIfX{Cond: bpf.JumpEqual, SkipTrue: tap.Drop}, // no payload
+		bpf.JumpIfX{Cond: bpf.JumpLessOrEqual, SkipTrue: tap.Drop}, // no payload, or no length (BIG TCP)
+		bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: mostSegment, SkipTrue: tap.Drop},
 		bpf.LoadScratch{Dst: bpf.RegX, N: 1},
 		bpf.LoadIndirect{Off: 4, Size: 4},
 	}

@@ -84,6 +84,7 @@ func TestFilter(t *testing.T) {
 			{"ACK", acknowledgment(version), unix.PACKET_HOST, false, false},
 			{"data", tcpPacket(version, frame.ACK|frame.PSH, 8, 10), unix.PACKET_HOST, true, true},
 			{"FIN", tcpPacket(version, frame.ACK|frame.FIN, 8, 10), unix.PACKET_HOST, true, true},
+			{"many segments in one", ipPacket(version, unix.IPPROTO_TCP, frame.AppendTCP(nil, ts, frame.TCP{Flags: frame.ACK}, make([]byte, 8000))), unix.PACKET_HOST, false, false},
 			{"a broadcast", ipPacket(version, unix.IPPROTO_UDP, frame.AppendUDP(nil, ts, []byte("x"), false)), unix.PACKET_BROADCAST, false, false},
 			{"UDP", ipPacket(version, unix.IPPROTO_UDP, frame.AppendUDP(nil, ts, []byte("x"), false)), unix.PACKET_HOST, true, false},
 			{"an echo", ipPacket(version, icmp[version], frame.AppendICMP(nil, ts.Src.Addr(), ts.Dst.Addr(), frame.ICMP{Type: 8}, nil)), unix.PACKET_HOST, true, false},

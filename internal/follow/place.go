@@ -32,6 +32,7 @@ type places struct {
 	neighbours map[neighbour]string
 	uplinks    map[string]bool
 	own        map[netip.Addr]bool
+	addresses  []netlink.Addr
 	tunnels    []netlink.XfrmPolicy
 }
 
@@ -72,11 +73,10 @@ func (k *places) read() (err error) {
 		k.links[l.Attrs().Index] = l
 	}
 	k.readUplinks()
-	addresses, err := netlink.AddrList(nil, unix.AF_UNSPEC)
-	if err != nil {
+	if k.addresses, err = netlink.AddrList(nil, unix.AF_UNSPEC); err != nil {
 		return err
 	}
-	for _, a := range addresses {
+	for _, a := range k.addresses {
 		if own, ok := netip.AddrFromSlice(a.IP); ok {
 			k.own[own.Unmap()] = true
 		}
@@ -133,7 +133,7 @@ func (k *places) of(s *snapshot.FollowedService) *snapshot.FailedPlace {
 	if err != nil {
 		return nil
 	}
-	p := &ruleset.Packet{Conn: ruleset.ConnNew, SYN: protocol == unix.IPPROTO_TCP, Packet: nat.Packet{Protocol: protocol, In: s.In}}
+	p := &ruleset.Packet{Conn: ruleset.ConnNew, SYN: protocol == unix.IPPROTO_TCP, Packet: nat.Packet{Protocol: protocol, In: k.bridgeOf(s.In)}}
 	place := &snapshot.FailedPlace{InUplink: k.uplinks[s.In], Foreign: s.In == "" && f.LeftFrom.IsValid() && !k.own[f.LeftFrom.Addr()]}
 	ask := func(p *ruleset.Packet, from, to netip.AddrPort) {
 		p.Src, p.SrcPort, p.Dst, p.DstPort = from.Addr(), from.Port(), to.Addr(), to.Port()
@@ -143,6 +143,7 @@ func (k *places) of(s *snapshot.FollowedService) *snapshot.FailedPlace {
 		if p.In == "" {
 			p.In = s.Out
 		}
+		p.In = k.bridgeOf(p.In)
 	}
 	switch {
 	case f.Step == snapshot.StepAnswerLost, f.Answer && (f.Step == snapshot.StepDataLost || f.Step == snapshot.StepPartLost):
@@ -165,7 +166,7 @@ func (k *places) of(s *snapshot.FollowedService) *snapshot.FailedPlace {
 		k.send(place, p)
 	case f.Step.Here() && s.In != "":
 		ask(p, f.Client, s.Service)
-		k.pass(place, p, ruleset.Destination(k.tables, "prerouting", p))
+		k.pass(place, p, ruleset.Destination(k.tables, "prerouting", p, k.addressOf(p.In, p.Dst.Is6())))
 	case s.Out != "":
 		k.route(place, s.Out, f.LeftFrom.Addr(), f.LeftTo.Addr(), "")
 	}
@@ -214,7 +215,7 @@ func (k *places) pass(place *snapshot.FailedPlace, p *ruleset.Packet, to netip.A
 
 // send takes a packet of this host's out.
 func (k *places) send(place *snapshot.FailedPlace, p *ruleset.Packet) {
-	if to := ruleset.Destination(k.tables, "output", p); to.IsValid() {
+	if to := ruleset.Destination(k.tables, "output", p, k.addressOf("lo", p.Dst.Is6())); to.IsValid() {
 		place.To = to
 		p.Dst, p.DstPort, p.Conn = to.Addr(), to.Port(), p.Conn|ruleset.ConnDNAT
 	}
@@ -236,6 +237,29 @@ func (k *places) withoutEntry(place *snapshot.FailedPlace, p *ruleset.Packet, fr
 			return
 		}
 	}
+}
+
+// bridgeOf is the bridge of a port, as which rules of IP see what comes in by it; the interface itself
+// where it is none.
+func (k *places) bridgeOf(device string) string {
+	for _, l := range k.links {
+		if m := k.links[l.Attrs().MasterIndex]; l.Attrs().Name == device && m != nil && m.Type() == "bridge" {
+			return m.Attrs().Name
+		}
+	}
+	return device
+}
+
+// addressOf is the address of an interface that rules redirect to what comes in by it; not valid where it
+// has none.
+func (k *places) addressOf(device string, v6 bool) netip.Addr {
+	for _, a := range k.addresses {
+		own, ok := netip.AddrFromSlice(a.IP)
+		if l := k.links[a.LinkIndex]; ok && l != nil && l.Attrs().Name == device && own.Unmap().Is6() == v6 && !own.IsLinkLocalUnicast() {
+			return own.Unmap()
+		}
+	}
+	return netip.Addr{}
 }
 
 // encrypts reports whether a policy of IPsec takes what goes from one address to another one.

@@ -47,8 +47,8 @@ func (p Place) acceptsBelow(packet *Packet) *snapshot.RulePlace {
 }
 
 // Destination returns what rules of type nat make of a packet's destination at a hook; not valid where
-// they leave it, or where that is not known.
-func Destination(tables []*Table, hook string, p *Packet) (to netip.AddrPort) {
+// they leave it, or where that is not known. here is the address that they redirect to.
+func Destination(tables []*Table, hook string, p *Packet, here netip.Addr) netip.AddrPort {
 	type base struct {
 		*Table
 		*Chain
@@ -62,7 +62,7 @@ func Destination(tables []*Table, hook string, p *Packet) (to netip.AddrPort) {
 		}
 	}
 	slices.SortStableFunc(chains, func(a, b base) int { return cmp.Compare(a.Priority, b.Priority) })
-	w := &translating{packet: p, steps: mostTranslating}
+	w := &translating{packet: p, here: here, steps: mostTranslating}
 	for _, c := range chains {
 		if w.table = c.Table; w.ends(c.Chain) {
 			break
@@ -78,6 +78,7 @@ const mostTranslating = 100_000
 type translating struct {
 	table  *Table
 	packet *Packet
+	here   netip.Addr
 	to     netip.AddrPort
 	steps  int
 }
@@ -115,7 +116,13 @@ func (w *translating) ends(c *Chain) bool {
 
 // take notes the destination that a target gives.
 func (w *translating) take(t *Target) {
-	if t.Kind != DNAT || t.AddrsVary || t.PortsVary || !t.First.IsValid() || t.First != t.Last {
+	to := t.First
+	switch {
+	case t.AddrsVary || t.PortsVary || t.First != t.Last:
+		return
+	case t.Kind == Redirect:
+		to = w.here
+	case t.Kind != DNAT:
 		return
 	}
 	port := w.packet.DstPort
@@ -124,5 +131,7 @@ func (w *translating) take(t *Target) {
 			return
 		}
 	}
-	w.to = netip.AddrPortFrom(t.First, port)
+	if to.IsValid() {
+		w.to = netip.AddrPortFrom(to, port)
+	}
 }

@@ -45,7 +45,7 @@ func TestDestination(t *testing.T) {
 		{"-t nat -A PREROUTING -s 198.51.100.8 -j ACCEPT;-t nat -N X;-t nat -A PREROUTING -p tcp -j X;-t nat -A X -p tcp --dport 80 -j DNAT --to-destination 192.168.1.11", "192.168.1.11:80"},
 		{"-t nat -A PREROUTING -s 198.51.100.7 -j ACCEPT;-t nat -A PREROUTING -p tcp -j DNAT --to-destination 192.168.1.11", ""},
 		{"-t nat -A PREROUTING -p tcp -m statistic --mode random --probability 0.5 -j DNAT --to-destination 192.168.1.11;-t nat -A PREROUTING -p tcp -j DNAT --to-destination 192.168.1.12", ""}, // not known
-		{"-t nat -A PREROUTING -p tcp -j REDIRECT --to-ports 8080", ""},
+		{"-t nat -A PREROUTING -p tcp -j REDIRECT --to-ports 8080", "203.0.113.1:8080"},
 	} {
 		w := newWorld(t)
 		for line := range strings.SplitSeq(c.commands, ";") {
@@ -58,7 +58,7 @@ func TestDestination(t *testing.T) {
 		p := &ruleset.Packet{Conn: ruleset.ConnNew, SYN: true, Packet: nat.Packet{
 			Protocol: 6, Src: netip.MustParseAddr("198.51.100.7"), SrcPort: 40000, Dst: netip.MustParseAddr("203.0.113.1"), DstPort: 80, In: "wan0"}}
 		got := ""
-		if to := ruleset.Destination(tables, "prerouting", p); to.IsValid() {
+		if to := ruleset.Destination(tables, "prerouting", p, netip.MustParseAddr("203.0.113.1")); to.IsValid() {
 			got = to.String()
 		}
 		if got != c.want {
