@@ -226,10 +226,16 @@ packets came again, and how those that fail do:
   answer-lost-here     the answer came and did not leave
   answer-untranslated  the answer left by another address than was asked
   client-asks-again    the answer left, and the client asked again
+  data-lost-here       it was opened; then data came in again and again and did not leave
+  data-unanswered      then data left again and again, and was not acknowledged
+  reset-here, reset    then this host sent a RST of its own; a RST came in place of an answer
+  datagrams-lost-here  of a flow of datagrams a part did not leave
 
-It reads SYN, SYN-ACK, RST, UDP and ICMP at the interfaces by eBPF programs or, on kernels
-without, by a packet socket, about 2,500 a second: beyond, one in 2, 4, … connections of
-TCP is followed, and UDP no longer. 'natkit doctor --trace' does the same, and says why.
+It reads SYN, SYN-ACK, RST, segments with data, UDP, ICMP and other protocols at the interfaces
+by eBPF programs or, on kernels without, by a packet socket: about 2,500 a second of handshakes
+and datagrams, and as many segments;
+beyond, one in 2, 4, … connections of TCP and segments is followed, and UDP no longer.
+'natkit doctor --trace' does the same, and says why.
 
 Requires CAP_NET_RAW, and CAP_SYS_ADMIN for --netns and --pid. It works on any kernel.`,
 		Example: `  sudo natkit flows                            # all, until Ctrl-C

@@ -143,12 +143,7 @@ func (k *lookups) filter(p *ruleset.Packet, hooks ...string) *snapshot.Filter {
 	if k.judged -= k.filters * len(hooks); k.judged < 0 {
 		return nil
 	}
-	j := ruleset.Judge(k.tables, p, hooks...)
-	f := &snapshot.Filter{Passes: j.Passes}
-	for _, d := range j.Drops[:min(len(j.Drops), mostDrops)] {
-		f.Drops = append(f.Drops, d.Recorded())
-	}
-	return f
+	return ruleset.Filter(k.tables, p, hooks...)
 }
 
 // later asks the filters about packets that follow the first ones of a connection, both ways. Its drops

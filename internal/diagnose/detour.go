@@ -305,8 +305,9 @@ func (r *routing) stranded() detour {
 
 // isDeadNeighbour reports whether the destination of a connection that no rule of DNAT is for is itself the
 // neighbour that does not answer: that is no fault of this host.
-func isDeadNeighbour(rec *snapshot.Recording, s *snapshot.FollowedService) bool {
-	if s.Target.IsValid() || s.Failed.Routes == nil || s.Failed.Routes.Question == nil || rec.Last().NATRules == nil {
+func (r *row) isDeadNeighbour() bool {
+	rec, s := r.rec, r.FollowedService
+	if s.Target.IsValid() || s.Failed.Routes == nil || s.Failed.Routes.Question == nil || rec.Last().NATRules == nil || s.Given.IsValid() && deadSources(r.all)[s.Given] || strayed(rec, s) != nil {
 		return false
 	}
 	q := s.Failed.Routes.Question

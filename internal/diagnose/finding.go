@@ -63,6 +63,8 @@ type Finding struct {
 	// About are ends of the connections that it is about, port 0 for all of an address; none where it
 	// is about the whole host.
 	About []netip.AddrPort `json:"about,omitempty"`
+	// Place is where connections are lost, in a few words; empty where that is not known.
+	Place string `json:"place,omitempty"`
 }
 
 // explains reports whether f may be why connections fail that another finding is about.

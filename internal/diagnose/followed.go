@@ -12,73 +12,213 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
+// row is a service of which connections that were followed fail.
+type row struct {
+	*snapshot.FollowedService
+	rec *snapshot.Recording
+	all []snapshot.FollowedService
+	// answered and of are the connections that were answered, and that were followed to an end.
+	answered, of uint64
+	// place is what this host does to the packet that was lost; empty where it was not asked.
+	place *snapshot.FailedPlace
+	// filter is what filters do to it; nil where that is not known, or where it was something else.
+	filter *snapshot.Filter
+}
+
+// rows are the services of which a part fails that users feel.
+func rows(rec *snapshot.Recording) (all []row) {
+	services := rec.Followed.Services
+	for i := range services {
+		s := &services[i]
+		if s.Failed == nil {
+			continue
+		}
+		r := row{FollowedService: s, rec: rec, all: services, place: s.Failed.Place}
+		if r.place == nil {
+			r.place = &snapshot.FailedPlace{}
+		}
+		r.answered, r.of = outcome(services, s)
+		r.filter = filterOf(rec, s)
+		few := s.Failing() < fewestFailing && (s.Protocol == "tcp" || r.attempts() < fewestBlocked)
+		if few || float64(s.Failing()) < failedPart*float64(r.of) && !r.losesSome() {
+			continue
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// attempts are the connections that failed, or their first packets that came again: those of a protocol
+// without connections are one from the same port.
+func (r *row) attempts() uint64 { return max(r.Failing(), r.Repeated) }
+
 // followedOnes are the services that fail by what was seen of their packets, with where they
 // fail.
 func followedOnes(rec *snapshot.Recording) (all []failing) {
 	if rec.Followed == nil {
 		return nil
 	}
-	dead := deadSources(rec.Followed.Services)
-	for i := range rec.Followed.Services {
-		s := &rec.Followed.Services[i]
-		answered, of := outcome(rec.Followed.Services, s)
-		some := losesSome(rec, s, of)
-		blocked := blockedHere(rec, s, answered)
-		if s.Failed == nil || s.Failing() < fewestFailing || float64(s.Failing()) < failedPart*float64(of) && !some || blocked.how == "" && !concernsNAT(rec, s, dead) {
+	for _, r := range rows(rec) {
+		blocked := r.blockedHere()
+		if blocked.how == "" && r.excuse() != "" {
 			continue
 		}
-		f := failing{name: followedName(s), key: serviceID{s.Protocol, s.Service, s.Target}, about: ends(s.Service, s.Target, netip.AddrPortFrom(s.Given, 0)), how: "gets no answers", severity: Critical, confidence: "certain"}
-		if answered > 0 {
-			f.how, f.severity = "gets no answer to a part of the connections", Warning
-		}
-		f.cause = stepCause(rec, s)
+		s := r.FollowedService
+		f := failing{name: followedName(s), key: serviceID{s.Protocol, s.Service, s.Target}, about: ends(s.Service, s.Target, netip.AddrPortFrom(s.Given, 0)), how: r.how()}
+		f.severity, f.confidence = r.severity()
 		detour := followedDetour(rec, s)
-		if detour.cause != "" {
+		if f.cause = stepCause(rec, s); detour.cause != "" {
 			f.cause += "; " + detour.cause
 		}
 		if blocked.how != "" {
 			f.severity, f.confidence = blocked.severity, blocked.confidence
 			f.cause += blocked.cause
 		}
-		switch lone := s.Given.IsValid() && !s.Target.IsValid() && destinations(rec.Followed.Services, s.Given) == 1; {
-		case s.Failed.Step != snapshot.StepNoAnswer:
-		case s.Protocol != "tcp" && s.Steps[snapshot.StepAnswered] == 0 && !nat.AnswersAlways(s.Service.Port()):
-			f.severity, f.confidence = Notice, "possible" // it may not be meant to answer
-		case strayed(rec, s) != nil:
-			f.severity, f.confidence = Warning, "likely"
-		case lone:
-			f.how, f.severity, f.confidence = "gets no answers, the only destination of "+s.Given.String(), Warning, "possible"
-		}
-		switch filter := filterOf(rec, s); {
-		case some, blocked.how == "" && s.InOnly && s.Out == "": // a rule may mean to keep out what comes by one interface
-			f.severity, f.confidence = Warning, "likely"
-		case filter != nil && filter.Passes && len(filter.Drops) > 0:
-			// An allow-list may mean to.
-			f.severity, f.confidence = Notice, "possible"
-		case blocked.how == "" && rec.Last().NATRules != nil && isRefusal(s.Failed.Step) && !isPublished(rec, s): // a rule that rejects is meant to
-			f.severity, f.confidence = Notice, "possible"
-		}
-		switch s.Failed.Step {
-		case snapshot.StepNoAnswer, snapshot.StepRefused, snapshot.StepUnreachable, snapshot.StepOtherSource:
-			f.target = s.Failed.LeftTo
-		case snapshot.StepClientSilent:
-			f.advice = new(advice("service-client", s.Failed.Client.Addr(), s.In, where(rec)))
-			if s.Failed.AnswerOut != "" {
-				f.advice = new(advice("service-uplinks", s.In, where(rec)))
-			}
-		default:
-			f.advice = new(advice("service-path", inNamespace(rec.Last().Netns.Name), s.Protocol, s.Failed.Client.Addr()))
-		}
-		if detour.certain {
+		f.place = r.where()
+		if r.advise(&f); detour.certain {
 			f.advice, f.target = &detour.remedy, netip.AddrPort{}
 		}
 		f.evidence = []Evidence{{
-			What: f.name + ": " + string(s.Failed.Step), Value: int64(s.Steps[s.Failed.Step]), Unit: "of " + units.Plural(int64(of), "connection", "connections"),
+			What: f.name + ": " + string(s.Failed.Step), Value: int64(s.Steps[s.Failed.Step]), Unit: "of " + units.Plural(int64(r.of), "connection", "connections"),
 			Source: "first packets and their answers at the interfaces",
 		}, {What: "one of them from", Value: s.Failed.Client.String(), Source: "packets at " + cmp.Or(s.In, "this host")}}
 		all = append(all, f)
 	}
+	return append(all, helperless(rec)...)
+}
+
+// helperless are the services that tell their clients the address of the server itself, as FTP does: what
+// clients from outside ask for then, at ports of all kinds, no rule translates.
+func helperless(rec *snapshot.Recording) (all []failing) {
+	for i := range rec.Followed.Services {
+		s := &rec.Followed.Services[i]
+		if s.Steps[snapshot.StepAnswered] == 0 || s.Protocol != "tcp" || !s.Target.IsValid() || !s.Target.Addr().IsPrivate() {
+			continue
+		}
+		var lost *snapshot.FollowedService
+		ports, n := map[uint16]bool{}, uint64(0)
+		for j := range rec.Followed.Services {
+			o := &rec.Followed.Services[j]
+			if o.Service.Addr() == s.Target.Addr() && o.In == s.In && !o.Target.IsValid() && o.Failed != nil && o.Steps[snapshot.StepAnswered] == 0 && o.Service != s.Target {
+				lost, ports[o.Service.Port()], n = o, true, n+o.Failing()
+			}
+		}
+		if len(ports) < fewestFailing {
+			continue
+		}
+		f := failing{name: followedName(s), how: "opens further connections that get no answers", severity: Warning, confidence: "likely", key: serviceID{"tcp", s.Service, s.Target},
+			place: "clients are told the address of the server itself, " + s.Target.Addr().String()}
+		f.cause = fmt.Sprintf("its clients go on to %s, as the server tells them, at ports of all kinds (such as %d), which came in by %s and is not translated: a protocol that names addresses, such as FTP, needs a helper of conntrack (nf_conntrack_ftp and nf_nat_ftp, and a rule: iptables -t raw -A PREROUTING -p tcp --dport %d -j CT --helper ftp), or a server that is told its public address and ports",
+			s.Target.Addr(), lost.Service.Port(), lost.In, s.Service.Port())
+		f.evidence = []Evidence{{What: fmt.Sprintf("tcp %s: connections to other ports that were lost", s.Target.Addr()), Value: int64(n), Unit: "connections", Source: "first packets and their answers at the interfaces"}}
+		all = append(all, f)
+	}
 	return all
+}
+
+// where is the place of the loss in a few words; empty where it is not known.
+func (r *row) where() string {
+	p, by := r.place, droppedIn(r.rec, r.FollowedService)
+	switch {
+	case r.filter != nil && len(r.filter.Drops) > 0 && r.Failed.Step.Here():
+		return "this host drops it by " + r.filter.Drops[0].Text
+	case r.Failed.Step.Here() && p.ReversePath:
+		return "rp_filter drops it at " + r.In
+	case r.Failed.Step.Here() && p.NoRoute != "" && r.In != "":
+		return "this host has no route there: " + p.NoRoute
+	case r.Failed.Step.Here() && p.NoRoute != "":
+		return p.NoRoute
+	case r.Failed.Step.Here() && len(by) > 0 && placeMeaning(by[0], r.Failed.Step) != "":
+		return "this host drops it" + placeMeaning(by[0], r.Failed.Step)
+	case r.Failed.Step == snapshot.StepNoAnswer:
+		return r.Failed.LeftTo.String() + " does not answer"
+	case r.Failed.Step == snapshot.StepRefused:
+		return r.Failed.By.String() + " refuses it"
+	}
+	return ""
+}
+
+// how is what users see of a service.
+func (r *row) how() string {
+	switch {
+	case r.Failed.Step == snapshot.StepPartLost:
+		return "loses a part of the datagrams of its flows"
+	case r.answered > 0 && r.Failed.Step.Later():
+		return "opens connections, and a part of them comes to nothing"
+	case r.Failed.Step.Later():
+		return "opens connections that come to nothing"
+	case r.answered > 0:
+		return "gets no answer to a part of the connections"
+	case r.isOnly():
+		return "gets no answers, the only destination of " + r.Given.String()
+	}
+	return "gets no answers"
+}
+
+// isOnly reports whether a destination outside is the only one of the address that its sources become.
+func (r *row) isOnly() bool {
+	return r.Failed.Step == snapshot.StepNoAnswer && r.Given.IsValid() && !r.Target.IsValid() && destinations(r.all, r.Given) == 1
+}
+
+// severity is by how sure it is that users feel it, and that nobody means it.
+func (r *row) severity() (Severity, string) {
+	worst, surely := Critical, "certain"
+	if r.answered > 0 {
+		worst = Warning
+	}
+	step, published := r.Failed.Step, r.isPublished()
+	switch {
+	case step == snapshot.StepNoAnswer && r.Protocol != "tcp" && r.Steps[snapshot.StepAnswered] == 0 && !nat.AnswersAlways(r.Service.Port()):
+		return Notice, "possible" // it may not be meant to answer
+	case step == snapshot.StepNoAnswer && strayed(r.rec, r.FollowedService) != nil:
+		return Warning, "likely"
+	case r.isOnly():
+		return Warning, "possible"
+	case r.losesSome(), r.InOnly && r.Out == "": // a rule may mean to keep out what comes by one interface
+		return Warning, "likely"
+	case step.Later() && step != snapshot.StepReset: // no list lets connections be opened
+	case r.filter != nil && r.filter.Passes && len(r.filter.Drops) > 0 && step.Here() && step != snapshot.StepAnswerLost:
+		return Notice, "possible" // an allow-list may mean to
+	case !published && isRefusal(step) && r.refusedByRule() && r.accepts() == nil:
+		return Notice, "possible" // a rule that rejects is meant to
+	case !published && r.byRule() && isFor(r.dropsSurely(), "dport") && r.accepts() == nil:
+		return Notice, "possible" // one for this port alone may be meant to
+	case r.bySource(), r.byRule() && r.isAmongInside() && r.accepts() == nil && !r.Bridged:
+		return Notice, "possible" // networks may be meant to be apart, and sources to be kept out
+	case step == snapshot.StepReset && !published:
+		return Notice, "possible"
+	case published || r.Given.IsValid() && (step.Here() || deadSources(r.all)[r.Given]) || r.goesOutBare():
+		return worst, surely
+	case !step.Here() && !step.Later(): // routed alone, or to a private address by an uplink
+		return Notice, "possible"
+	}
+	if published {
+		return worst, surely
+	}
+	return min(worst, Warning), "likely"
+}
+
+// advise adds what to do next.
+func (r *row) advise(f *failing) {
+	s, rec := r.FollowedService, r.rec
+	switch s.Failed.Step {
+	case snapshot.StepNoAnswer, snapshot.StepRefused, snapshot.StepUnreachable, snapshot.StepOtherSource, snapshot.StepReset, snapshot.StepDataUnanswered:
+		switch {
+		case r.isPrivateBeyond():
+			f.advice = new(advice("service-route", s.Service.Addr(), s.Out, where(rec)))
+		case strayed(rec, s) != nil || r.goesOutBare():
+			f.advice = new(advice("service-source", s.Out, where(rec)))
+		default:
+			f.target = s.Failed.LeftTo
+		}
+	case snapshot.StepClientSilent:
+		f.advice = new(advice("service-client", s.Failed.Client.Addr(), s.In, where(rec)))
+		if s.Failed.AnswerOut != "" {
+			f.advice = new(advice("service-uplinks", s.In, where(rec)))
+		}
+	default:
+		f.advice = new(advice("service-path", inNamespace(rec.Last().Netns.Name), s.Protocol, s.Failed.Client.Addr()))
+	}
 }
 
 // destinations counts those of an address that sources become.
@@ -97,7 +237,7 @@ func destinations(all []snapshot.FollowedService, given netip.Addr) int {
 func outcome(all []snapshot.FollowedService, s *snapshot.FollowedService) (answered, of uint64) {
 	for i := range all {
 		o := &all[i]
-		if o == s || s.Out == "" && !s.InOnly && !o.InOnly && o.Protocol == s.Protocol && o.Service == s.Service {
+		if o == s || s.Out == "" && !s.InOnly && !o.InOnly && o.Fragmented == s.Fragmented && o.Protocol == s.Protocol && o.Service == s.Service {
 			answered += o.Steps[snapshot.StepAnswered]
 			of += o.Steps[snapshot.StepAnswered] + o.Failing()
 		}
@@ -110,12 +250,11 @@ func outcome(all []snapshot.FollowedService, s *snapshot.FollowedService) (answe
 const droppedPart = 0.02
 
 // losesSome reports whether a rule drops some of the connections of clients that it lets pass else.
-func losesSome(rec *snapshot.Recording, s *snapshot.FollowedService, of uint64) bool {
-	if s.Failed == nil || s.Failed.Step != snapshot.StepLostHere || s.Mixed < fewestFailed || float64(s.Mixed) < droppedPart*float64(of) {
+func (r *row) losesSome() bool {
+	if r.Failed.Step != snapshot.StepLostHere || r.Mixed < fewestFailed || float64(r.Mixed) < droppedPart*float64(r.of) {
 		return false
 	}
-	filter := filterOf(rec, s)
-	return filter != nil && len(filter.Drops) > 0 || slices.ContainsFunc(droppedIn(rec, s.Failed), isRule)
+	return r.filter != nil && len(r.filter.Drops) > 0 || slices.ContainsFunc(droppedIn(r.rec, r.FollowedService), isRule)
 }
 
 // isRule reports whether the place of a drop is where the kernel runs rules (nft_do_chain,
@@ -131,23 +270,23 @@ const fewestBlocked = 10
 
 // blockedHere judges a service that no rule translates and that this host drops or refuses all of: it has
 // no how where that is no fault: a firewall drops what no rule for that port, of any protocol or family, is for.
-func blockedHere(rec *snapshot.Recording, s *snapshot.FollowedService, answered uint64) (f failing) {
-	last := rec.Last()
-	if s.Failed == nil || s.In == "" || s.Out != "" || answered > 0 || max(s.Failing(), s.Repeated) < fewestBlocked || last.Audit == nil || last.NATRules == nil ||
+func (r *row) blockedHere() (f failing) {
+	s, last := r.FollowedService, r.rec.Last()
+	if s.In == "" || s.Out != "" || r.answered > 0 || r.attempts() < fewestBlocked || last.Audit == nil || last.NATRules == nil ||
 		s.Protocol == "udp" && nat.IsOneWay(s.Service.Port()) || s.Service.Port() == 0 {
 		return f
 	}
 	_, own := last.Audit.Near(s.Service.Addr())
 	for i := range last.NATRules.Rules {
-		r := &last.NATRules.Rules[i]
-		if r.Hook != "prerouting" || r.TranslatesSource() || r.DestinationPort != s.Service.Port() {
+		rule := &last.NATRules.Rules[i]
+		if rule.Hook != "prerouting" || rule.TranslatesSource() || rule.DestinationPort != s.Service.Port() {
 			continue
 		}
-		if mayMatch(r, s.Protocol, s.Service) {
+		if mayMatch(rule, s.Protocol, s.Service) {
 			return failing{} // translated, and judged as such
 		}
-		if own && mayMatch(r, r.Protocol, s.Service) || r.Protocol == s.Protocol && (r.Family == "ip") == s.Service.Addr().Is6() && r.Family != "inet" {
-			f = failing{how: "gets no answers", severity: Notice, confidence: "possible", cause: fmt.Sprintf("; the rule for this port is for %s, %s: %s", ruleWay(r, s), r.Place(), r.Text)}
+		if own && mayMatch(rule, rule.Protocol, s.Service) || rule.Protocol == s.Protocol && (rule.Family == "ip") == s.Service.Addr().Is6() && rule.Family != "inet" {
+			f = failing{how: "gets no answers", severity: Notice, confidence: "possible", cause: fmt.Sprintf("; the rule for this port is for %s, %s: %s", ruleWay(rule, s), rule.Place(), rule.Text)}
 		}
 	}
 	if f.how != "" && s.Clients > 1 {
@@ -170,27 +309,41 @@ func ruleWay(r *snapshot.NATRule, s *snapshot.FollowedService) string {
 // strayed is the interface whose address sources are given that leave by another one with addresses of
 // its own; nil where that is not so, or not known.
 func strayed(rec *snapshot.Recording, s *snapshot.FollowedService) *snapshot.Interface {
-	audit := rec.Last().Audit
-	if audit == nil || !s.Given.IsValid() || s.Out == "" {
+	audit, source := rec.Last().Audit, leavesAs(s)
+	if audit == nil || !source.IsValid() || s.Out == "" {
 		return nil
 	}
-	at, own := audit.Near(s.Given)
+	at, own := audit.Near(source)
 	out := audit.Interface(s.Out)
 	if !own || out == nil || at.Name == out.Name || len(out.Addresses) == 0 || s.Failing() < fewestFailed {
 		return nil
 	}
 	for i := range rec.Followed.Services {
-		if o := &rec.Followed.Services[i]; o.Given == s.Given && o.Out == s.Out && o.Steps[snapshot.StepAnswered] > 0 {
+		if o := &rec.Followed.Services[i]; leavesAs(o) == source && o.Out == s.Out && o.Steps[snapshot.StepAnswered] > 0 {
 			return nil
 		}
 	}
 	return at
 }
 
+// leavesAs is the address of this host with which connections leave; not valid where they keep another one.
+func leavesAs(s *snapshot.FollowedService) netip.Addr {
+	if s.In == "" && s.Failed != nil {
+		return s.Failed.LeftFrom.Addr()
+	}
+	return s.Given
+}
+
 func followedName(s *snapshot.FollowedService) string {
 	name := s.Protocol + " " + s.Service.String()
 	if s.Target.IsValid() {
 		name += " -> " + s.Target.String()
+	}
+	if s.Service.Port() == 0 {
+		name = s.Protocol + " " + s.Service.Addr().String()
+	}
+	if s.Fragmented {
+		name += " in fragments"
 	}
 	if s.InOnly {
 		name += " from " + s.In
@@ -210,180 +363,16 @@ func deadSources(all []snapshot.FollowedService) map[netip.Addr]bool {
 	return dead
 }
 
-// concernsNAT reports whether a service that fails may do so for this host: it is translated, or
-// a rule is for it, or it leaves untranslated and should not. A destination outside that is dead
-// among others that are not is no fault of this host.
-func concernsNAT(rec *snapshot.Recording, s *snapshot.FollowedService, dead map[netip.Addr]bool) bool {
-	if s.Protocol == "udp" && nat.IsOneWay(s.Service.Port()) {
-		return false
+// isPublished reports whether a rule translates the destination. One for another interface counts where
+// it asks for an address of this host.
+func (r *row) isPublished() bool {
+	s, rules := r.FollowedService, r.rec.Last().NATRules
+	translated := func(o snapshot.FollowedService) bool {
+		return o.Target.IsValid() && o.Protocol == s.Protocol && o.Service == s.Service
 	}
-	beyond := isDeadNeighbour(rec, s) || slices.Contains([]snapshot.Step{snapshot.StepNoAnswer, snapshot.StepRefused, snapshot.StepUnreachable}, s.Failed.Step)
-	switch {
-	case s.Target.IsValid():
-		return true
-	case s.Given.IsValid():
-		return !beyond || dead[s.Given] || strayed(rec, s) != nil
-	case s.In == "" || isDeadNeighbour(rec, s):
-		return false
-	}
-	if rec.Last().NATRules == nil {
-		return false
-	}
-	return isPublished(rec, s) || s.Failed.Client.Addr().IsPrivate() && !s.Service.Addr().IsPrivate() &&
-		translatesSources(rec, s.Out) && !goesOn(s)
-}
-
-// goesOn reports whether clients that get no answer by this host do not ask again, which TCP does
-// after 1 s (RFC 6298, section 2.1): the answer took another way.
-func goesOn(s *snapshot.FollowedService) bool {
-	return s.Protocol == "tcp" && s.Failed.Step == snapshot.StepNoAnswer && 2*s.Repeated < s.Steps[snapshot.StepNoAnswer]
-}
-
-// stepCause says what is known of why a service's connections come no further.
-func stepCause(rec *snapshot.Recording, s *snapshot.FollowedService) string {
-	f := s.Failed
-	left := fmt.Sprintf("it left by %s as %s -> %s", s.Out, f.LeftFrom, f.LeftTo)
-	switch f.Step {
-	case snapshot.StepLostHere:
-		return fmt.Sprintf("it came in by %s and did not leave this host", s.In) + lostBy(rec, s) + otherInterface(rec, s)
-	case snapshot.StepRefusedHere:
-		return "this host refuses it (RST): nothing listens there, or a rule rejects it" + lostBy(rec, s) + otherInterface(rec, s)
-	case snapshot.StepUnreachableHere:
-		return "this host answers with an ICMP error, " + icmpText(f) + lostBy(rec, s)
-	case snapshot.StepNoAnswer:
-		if s.In != "" && !s.Target.IsValid() && !s.Given.IsValid() && f.Client.Addr().IsPrivate() {
-			return left + ", its own private address: no rule translates it, and no answer comes back"
-		}
-		return left + ", and nothing came back: the server is down or drops it, or its answers take another way" + wayOut(rec, s)
-	case snapshot.StepRefused:
-		return left + fmt.Sprintf(", and %s refused it (RST)", f.By)
-	case snapshot.StepUnreachable:
-		return left + fmt.Sprintf(", and %s answered with an ICMP error, %s", f.By, icmpText(f))
-	case snapshot.StepOtherSource:
-		return left + fmt.Sprintf(", and %s answered in its place, which is no answer to the client: the server has several addresses, or something between translates", f.By)
-	case snapshot.StepAnswerLost:
-		return left + fmt.Sprintf(", the answer came in by %s and did not leave this host", cmp.Or(f.AnswerIn, s.Out)) + lostBy(rec, s)
-	case snapshot.StepAnswerUntranslated:
-		return fmt.Sprintf("the answer left with the address %s, not translated back: the tracker does not see one of both directions (NOTRACK, a zone), or another program answered", f.By)
-	case snapshot.StepClientSilent:
-		if f.AnswerOut != "" {
-			return fmt.Sprintf("the answer left by %s, the question came by %s, and the client asked again: answers follow this host's routes to the client, not the way that the connection came", f.AnswerOut, s.In)
-		}
-		return fmt.Sprintf("the answer left by %s, and the client asked again: the answer does not reach it", s.In)
-	}
-	return ""
-}
-
-// wayOut is what is known of the way by which a connection left that got no answer.
-func wayOut(rec *snapshot.Recording, s *snapshot.FollowedService) (text string) {
-	if s.In != "" && s.In == s.Out {
-		text = "; it left by the interface it came in by"
-	}
-	if at := strayed(rec, s); at != nil {
-		text += fmt.Sprintf("; %s is the address of %s, so that answers come by that network, and that of %s may drop what has a foreign source", s.Given, at.Name, s.Out)
-	}
-	t := followedTarget(rec, s)
-	if t == nil {
-		return text
-	}
-	if t.Interface != "" && t.Interface != s.Out && s.In == s.Out {
-		text += fmt.Sprintf(", while the main route to it is by %s: a rule of policy routing or a mark takes another table", t.Interface)
-	}
-	if t.Neighbour == "PERMANENT" {
-		text += fmt.Sprintf("; the neighbour entry of %s is permanent, and may have the hardware address of a card that is gone: 'ip neigh show %[1]s'", t.NextHop)
-	}
-	return text
-}
-
-// followedTarget is what is known of the address that a service became; nil where nothing is.
-func followedTarget(rec *snapshot.Recording, s *snapshot.FollowedService) *snapshot.DNATTarget {
-	if rec.Last().DNATTargets == nil || !s.Target.IsValid() {
-		return nil
-	}
-	all := rec.Last().DNATTargets.Targets
-	if i := slices.IndexFunc(all, func(t snapshot.DNATTarget) bool { return t.Address == s.Target.Addr() }); i >= 0 {
-		return &all[i]
-	}
-	return nil
-}
-
-// otherInterface names the rule for a service that is for what comes in by another interface. A
-// bridge's port is left out: the rule may be for the bridge.
-func otherInterface(rec *snapshot.Recording, s *snapshot.FollowedService) string {
-	last := rec.Last()
-	if last.NATRules == nil || last.Audit == nil || last.Audit.Interface(s.In) == nil {
-		return ""
-	}
-	text := ""
-	for i := range last.NATRules.Rules {
-		r := &last.NATRules.Rules[i]
-		if r.Hook != "prerouting" || r.DestinationPort == 0 || !mayMatch(r, s.Protocol, s.Service) {
-			continue
-		}
-		if r.InInterface == "" || r.InInterface == s.In || strings.ContainsAny(r.InInterface, "*+") {
-			return ""
-		}
-		text = fmt.Sprintf("; the rule for it, %s: %s, is for what comes in by %s", r.Place(), r.Text, r.InInterface)
-	}
-	return text
-}
-
-// droppedIn are the functions that dropped packets of a connection, with their reasons, where that
-// was traced.
-func droppedIn(rec *snapshot.Recording, f *snapshot.FailedConnection) (by []string) {
-	if rec.Drops == nil {
-		return nil
-	}
-	for _, d := range rec.Drops.Flows {
-		if isOf(d, f) {
-			by = once(by, strings.TrimSpace(d.Function+" "+d.Reason))
-		}
-	}
-	return by[:min(len(by), mostShown)]
-}
-
-// placeMeanings are what drops in a place of the kernel mean at a step, by function and reason.
-var placeMeanings = []struct {
-	place, meaning string
-	steps          []snapshot.Step
-}{
-	{"ip_forward IP_INHDR", "its TTL was 1 or less: a rule of this host sets it, table mangle, or routers send it in a loop", []snapshot.Step{snapshot.StepLostHere, snapshot.StepAnswerLost}},
-	{"__udp4_lib_rcv NO_SOCKET", "not translated back, it was taken for this host's own: the entry was gone as the answer came, as where net.netfilter.nf_conntrack_udp_timeout is shorter than the server takes", []snapshot.Step{snapshot.StepAnswerLost}},
-	// br_handle_frame_finish (net/bridge/br_input.c) and should_deliver (net/bridge/br_forward.c)
-	{"br_handle_frame_finish NOT_SPECIFIED", "the bridge forwards nothing to the port it came from where hairpin mode is off: 'bridge -d link show'", []snapshot.Step{snapshot.StepLostHere}},
-}
-
-// lostBy names what dropped packets of a connection, and the rule where it is known.
-func lostBy(rec *snapshot.Recording, s *snapshot.FollowedService) (text string) {
-	if by := droppedIn(rec, s.Failed); len(by) > 0 {
-		text = ": dropped in " + strings.Join(by, ", ") + onTheWay(rec, s)
-		for _, m := range placeMeanings {
-			if slices.Contains(by, m.place) && slices.Contains(m.steps, s.Failed.Step) {
-				text += " (" + m.meaning + ")"
-			}
-		}
-	}
-	if filter := filterOf(rec, s); filter != nil && len(filter.Drops) > 0 {
-		text += ", by " + placesOf(filter.Drops)
-	}
-	return text
-}
-
-// onTheWay names what a connection that was dropped had become already.
-func onTheWay(rec *snapshot.Recording, s *snapshot.FollowedService) string {
-	for _, d := range rec.Drops.Flows {
-		to, err := netip.ParseAddrPort(d.Destination)
-		if err == nil && d.Source == s.Failed.Client.String() && to != s.Service && to != s.Target {
-			return " on its way to " + to.String()
-		}
-	}
-	return ""
-}
-
-// isPublished reports whether a rule translates the destination.
-func isPublished(rec *snapshot.Recording, s *snapshot.FollowedService) bool {
-	return s.Target.IsValid() || slices.ContainsFunc(rec.Last().NATRules.Rules, func(r snapshot.NATRule) bool {
-		return r.Hook == "prerouting" && (r.DestinationPort != 0 || r.ToDestination.IsValid()) && mayMatch(&r, s.Protocol, s.Service)
+	return slices.ContainsFunc(r.all, translated) || rules != nil && slices.ContainsFunc(rules.Rules, func(n snapshot.NATRule) bool {
+		byIt := n.InInterface == "" || r.Failed.Place == nil || r.place.Local || nat.InName(n.InInterface, s.In)
+		return byIt && n.Hook == "prerouting" && (n.DestinationPort != 0 || n.ToDestination.IsValid()) && mayMatch(&n, s.Protocol, s.Service)
 	})
 }
 
@@ -396,11 +385,16 @@ func isRefusal(s snapshot.Step) bool {
 // something else that dropped it.
 func filterOf(rec *snapshot.Recording, s *snapshot.FollowedService) *snapshot.Filter {
 	last := rec.Last()
-	by := droppedIn(rec, s.Failed)
+	by := droppedIn(rec, s)
 	ofFilter := len(by) == 0 || slices.ContainsFunc(by, func(place string) bool { return strings.Contains(place, "NETFILTER") || strings.HasPrefix(place, "nf") })
-	if last.DNATTargets == nil || last.NATRules == nil || !ofFilter {
+	switch p := s.Failed.Place; {
+	case !ofFilter:
 		return nil
-	}
+	case p != nil && !(p.Filter != nil && len(p.Filter.Drops) == 0 && slices.ContainsFunc(by, isRule)):
+		return p.Filter
+	case last.DNATTargets == nil || last.NATRules == nil:
+		return nil
+	} // a rule dropped it, and was not found by the packet: it may be by the target
 	for _, t := range last.DNATTargets.Targets {
 		if t.Rule < 0 || t.Rule >= len(last.NATRules.Rules) || !mayMatch(&last.NATRules.Rules[t.Rule], s.Protocol, s.Service) || s.Target.IsValid() && s.Target.Addr() != t.Address {
 			continue
@@ -413,28 +407,4 @@ func filterOf(rec *snapshot.Recording, s *snapshot.FollowedService) *snapshot.Fi
 		}
 	}
 	return nil
-}
-
-// isOf reports whether a dropped flow is one way of a connection, before or after a translation.
-func isOf(d snapshot.DropFlow, f *snapshot.FailedConnection) bool {
-	ends := []string{f.Client.String(), f.Client.Addr().String()}
-	if f.LeftFrom.IsValid() {
-		ends = append(ends, f.LeftFrom.String())
-	}
-	return slices.Contains(ends, d.Source) || slices.Contains(ends, d.Destination)
-}
-
-// icmpText is the meaning of an ICMP error (RFC 792, RFC 1812, RFC 4443).
-func icmpText(f *snapshot.FailedConnection) string {
-	texts := map[[2]uint8]string{
-		{3, 0}: "network unreachable: no route", {3, 1}: "host unreachable: its neighbour does not answer", {3, 3}: "port unreachable",
-		{3, 4}: "fragmentation needed", {3, 9}: "prohibited by a rule", {3, 10}: "prohibited by a rule", {3, 13}: "prohibited by a rule", {11, 0}: "time to live exceeded: a loop",
-	}
-	if f.By.Is6() {
-		texts = map[[2]uint8]string{
-			{1, 0}: "no route", {1, 1}: "prohibited by a rule", {1, 3}: "address unreachable: its neighbour does not answer", {1, 4}: "port unreachable",
-			{1, 5}: "prohibited by a rule", {1, 6}: "a route rejects it", {2, 0}: "packet too big", {3, 0}: "hop limit exceeded: a loop",
-		}
-	}
-	return cmp.Or(texts[[2]uint8{f.ICMPType, f.ICMPCode}], fmt.Sprintf("type %d code %d", f.ICMPType, f.ICMPCode))
 }

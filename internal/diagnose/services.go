@@ -23,12 +23,12 @@ const (
 
 // checkServices: connections that NAT translates come to nothing, whatever the cause.
 func checkServices(rec *snapshot.Recording) (*Finding, Check) {
-	if rec.Flows == nil {
-		return unknown(cmp.Or(rec.Last().PartError(snapshot.PartFlows), "two dumps of the table could not be compared"))
+	s, why := tableServices(rec)
+	if s == nil && rec.Followed == nil {
+		return unknown(why)
 	}
-	s := rec.Flows.Services
-	if s == nil {
-		return unknown("what became of translated connections was not counted: a bundle of an older natkit")
+	if s == nil { // what was followed is known all the same
+		s = &snapshot.Services{}
 	}
 	var bad []failing
 	for i := range s.All {
@@ -51,7 +51,11 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 			answered += s.All[i].Answered
 		}
 	}
-	why := fmt.Sprintf("%s of the last %.0f s answered", units.Plural(answered, "translated connection", "translated connections"), s.Seconds)
+	if why == "" {
+		why = fmt.Sprintf("%s of the last %.0f s answered", units.Plural(answered, "translated connection", "translated connections"), s.Seconds)
+	} else if len(bad) == 0 {
+		return unknown(why)
+	}
 	if len(bad) == 0 {
 		return passed(why)
 	}
@@ -73,6 +77,17 @@ func narrowed(bad []failing) []failing {
 	return slices.DeleteFunc(bad, func(f failing) bool {
 		return f.whose == ofSome && slices.ContainsFunc(bad, func(o failing) bool { return o.whose == ofNetwork && o.key == f.key })
 	})
+}
+
+// tableServices is what the connection table says of services; nil where it does not, and why.
+func tableServices(rec *snapshot.Recording) (s *snapshot.Services, why string) {
+	switch {
+	case rec.Flows == nil:
+		return nil, cmp.Or(rec.Last().PartError(snapshot.PartFlows), "two dumps of the table could not be compared")
+	case rec.Flows.Services == nil:
+		return nil, "what became of translated connections was not counted: a bundle of an older natkit"
+	}
+	return rec.Flows.Services, ""
 }
 
 // serviceID is a service as its clients name it.
@@ -101,7 +116,7 @@ func traceAdded(bad, followed []failing) []failing {
 		if b.known && !strings.Contains(f.cause, b.cause) {
 			b.cause += "; at the interfaces: " + f.cause
 		} else {
-			b.cause, b.target, b.advice = f.cause, f.target, f.advice
+			b.cause, b.target, b.advice, b.place = f.cause, f.target, f.advice, f.place
 		}
 		b.severity, b.confidence, b.about = max(b.severity, f.severity), f.confidence, append(b.about, f.about...)
 		b.evidence = append(f.evidence, b.evidence...)
@@ -121,6 +136,8 @@ type failing struct {
 	about []netip.AddrPort
 	// how is what users see of it, after the name; cause what is known of where they fail.
 	how, cause string
+	// place is where they fail, in a few words.
+	place string
 	// known is true where the rules and the host's addresses explain it.
 	known bool
 	// whose is which of a service's connections fail, if not all.
@@ -345,18 +362,19 @@ func serviceEvidence(s *snapshot.Service) []Evidence {
 // is dropped on this machine is never entered there, and what is refused is removed with the
 // RST. Any other connection would stay for 10 s at least.
 func vanishedOnes(rec *snapshot.Recording) (all []failing) {
+	services, _ := tableServices(rec)
 	now, before := rec.Last().NATRules, rec.First().NATRules
-	if now == nil || before == nil || now.TooMany || !rec.Flows.Services.Complete || finds(rec, "ct-table-full", "ct-chain-cap") {
+	if services == nil || now == nil || before == nil || now.TooMany || !services.Complete || finds(rec, "ct-table-full", "ct-chain-cap") {
 		return nil
 	}
 	for i, packets := range now.Grown(before) {
 		r := &now.Rules[i]
 		soon := float64(packets) * min(1, staysFor(rec, r)/max(rec.Seconds(), 1))
-		entries, births, lately := entriesOf(rec.Flows.Services, r)
+		entries, births, lately := entriesOf(services, r)
 		if r.TranslatesSource() || r.Hook != "prerouting" || soon < 1 || births > 0 {
 			continue
 		}
-		if entries > 0 && (soon-float64(lately) < fewestVanished || !rec.Flows.Services.NewKnown || r.DestinationPort == 0 || r.LastDestinationPort > r.DestinationPort) {
+		if entries > 0 && (soon-float64(lately) < fewestVanished || !services.NewKnown || r.DestinationPort == 0 || r.LastDestinationPort > r.DestinationPort) {
 			continue
 		}
 		if f, is := vanished(rec, i, packets, entries); is {
@@ -509,7 +527,7 @@ func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 		}
 		causes = once(causes, b.cause)
 	}
-	f.Title = names[0] + " " + bad[0].how
+	f.Title, f.Place = names[0]+" "+bad[0].how, bad[0].place
 	if len(bad) > 1 {
 		how := "get no answers"
 		if slices.ContainsFunc(bad, func(b failing) bool { return b.later }) {

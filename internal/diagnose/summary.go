@@ -39,6 +39,9 @@ func summarize(findings []Finding, netns string) *Summary {
 	if worst.SinceSeconds > 0 {
 		s.Text += fmt.Sprintf(", for %s at least", units.Roughly(worst.SinceSeconds))
 	}
+	if worst.Place != "" {
+		s.Text += ": " + worst.Place
+	}
 	begin := worst
 	if worst.ID == "service-unanswered" {
 		if cause := causeOf(worst, findings); cause != nil {

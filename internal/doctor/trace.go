@@ -41,7 +41,27 @@ type TraceOptions struct {
 // connections followed.
 func Trace(ns *netns.Handle) func(context.Context) (stop func() snapshot.Trace) {
 	return func(ctx context.Context) func() snapshot.Trace {
-		return StartTrace(ctx, TraceOptions{Netns: ns, Drops: true, Profile: true, SYNs: true, Follow: true, FlowSample: flowSample}).Stop
+		began := time.Now()
+		t := StartTrace(ctx, TraceOptions{Netns: ns, Drops: true, Profile: true, SYNs: true, Follow: true, FlowSample: flowSample})
+		return func() snapshot.Trace {
+			t.linger(ctx, min(time.Since(began), longestLook-time.Since(began)))
+			return t.Stop()
+		}
+	}
+}
+
+// longestLook is for how long a trace goes on at most for want of connections to judge by.
+const longestLook = 10 * time.Second
+
+// linger waits while services fail of which too few connections were seen to judge.
+func (t *Tracer) linger(ctx context.Context, most time.Duration) {
+	const turn = 200 * time.Millisecond
+	for end := time.Now().Add(most); t.follow != nil && time.Now().Before(end) && t.follow.Undecided(); {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(min(turn, most)):
+		}
 	}
 }
 

@@ -23,6 +23,8 @@ func keeps(t *testing.T, raw []bpf.RawInstruction, kind uint32, version int, b [
 			program[i] = bpf.LoadConstant{Dst: bpf.RegA, Val: kind}
 		} else if ok && e.Num == bpf.ExtProto {
 			program[i] = bpf.LoadConstant{Dst: bpf.RegA, Val: uint32(tap.EtherType(version))}
+		} else if ok && e.Num == bpf.ExtInterfaceIndex {
+			program[i] = bpf.LoadConstant{Dst: bpf.RegA, Val: 7}
 		}
 	}
 	vm, err := bpf.NewVM(program)
@@ -46,18 +48,22 @@ func ipPacket(version int, protocol uint8, payload []byte) []byte {
 	return frame.IP{Source: t.Src.Addr(), Destination: t.Dst.Addr(), Protocol: protocol, TTL: 64}.Append(nil, payload)
 }
 
-func segment(version int, flags frame.TCPFlags, seq, ack uint32) []byte {
+func tcpPacket(version int, flags frame.TCPFlags, seq, ack uint32) []byte {
 	return ipPacket(version, unix.IPPROTO_TCP, frame.AppendTCP(nil, tuples[version], frame.TCP{Flags: flags, SequenceNumber: seq, AcknowledgmentNumber: ack}, []byte("x")))
+}
+
+func acknowledgment(version int) []byte {
+	return ipPacket(version, unix.IPPROTO_TCP, frame.AppendTCP(nil, tuples[version], frame.TCP{Flags: frame.ACK, SequenceNumber: 8, AcknowledgmentNumber: 10}, nil))
 }
 
 func TestFilter(t *testing.T) {
 	icmp := map[int]uint8{4: unix.IPPROTO_ICMP, 6: unix.IPPROTO_ICMPV6}
 	for _, version := range []int{4, 6} {
-		all, err := firstPackets(1, true)
+		all, err := kept{1, 1, true, nil}.filter()
 		if err != nil {
 			t.Fatal(err)
 		}
-		handshakes, err := firstPackets(1, false)
+		handshakes, err := kept{1, 1, false, []int{7}}.filter()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,19 +74,21 @@ func TestFilter(t *testing.T) {
 			kind               uint32
 			all, onlyHandshake bool
 		}{
-			{"SYN", segment(version, frame.SYN, 7, 0), unix.PACKET_HOST, true, true},
-			{"SYN with ECN", segment(version, frame.SYN|frame.ECE|frame.CWR, 7, 0), unix.PACKET_HOST, true, true},
-			{"SYN that leaves", segment(version, frame.SYN, 7, 0), unix.PACKET_OUTGOING, true, true},
-			{"SYN of others", segment(version, frame.SYN, 7, 0), unix.PACKET_OTHERHOST, false, false},
-			{"SYN-ACK", segment(version, frame.SYN|frame.ACK, 9, 8), unix.PACKET_HOST, true, true},
-			{"RST that answers", segment(version, frame.RST|frame.ACK, 0, 8), unix.PACKET_HOST, true, true},
-			{"RST", segment(version, frame.RST, 8, 0), unix.PACKET_HOST, false, false},
-			{"ACK", segment(version, frame.ACK, 8, 10), unix.PACKET_HOST, false, false},
-			{"data", segment(version, frame.ACK|frame.PSH, 8, 10), unix.PACKET_HOST, false, false},
-			{"FIN", segment(version, frame.ACK|frame.FIN, 8, 10), unix.PACKET_HOST, false, false},
+			{"SYN", tcpPacket(version, frame.SYN, 7, 0), unix.PACKET_HOST, true, true},
+			{"SYN with ECN", tcpPacket(version, frame.SYN|frame.ECE|frame.CWR, 7, 0), unix.PACKET_HOST, true, true},
+			{"SYN that leaves", tcpPacket(version, frame.SYN, 7, 0), unix.PACKET_OUTGOING, true, true},
+			{"SYN of others, by a bridge's port in the second filter alone", tcpPacket(version, frame.SYN, 7, 0), unix.PACKET_OTHERHOST, false, true},
+			{"SYN-ACK", tcpPacket(version, frame.SYN|frame.ACK, 9, 8), unix.PACKET_HOST, true, true},
+			{"RST that answers", tcpPacket(version, frame.RST|frame.ACK, 0, 8), unix.PACKET_HOST, true, true},
+			{"RST", tcpPacket(version, frame.RST, 8, 0), unix.PACKET_HOST, true, true},
+			{"ACK", acknowledgment(version), unix.PACKET_HOST, false, false},
+			{"data", tcpPacket(version, frame.ACK|frame.PSH, 8, 10), unix.PACKET_HOST, true, true},
+			{"FIN", tcpPacket(version, frame.ACK|frame.FIN, 8, 10), unix.PACKET_HOST, true, true},
+			{"many segments in one", ipPacket(version, unix.IPPROTO_TCP, frame.AppendTCP(nil, ts, frame.TCP{Flags: frame.ACK}, make([]byte, 8000))), unix.PACKET_HOST, false, false},
+			{"a broadcast", ipPacket(version, unix.IPPROTO_UDP, frame.AppendUDP(nil, ts, []byte("x"), false)), unix.PACKET_BROADCAST, false, false},
 			{"UDP", ipPacket(version, unix.IPPROTO_UDP, frame.AppendUDP(nil, ts, []byte("x"), false)), unix.PACKET_HOST, true, false},
 			{"an echo", ipPacket(version, icmp[version], frame.AppendICMP(nil, ts.Src.Addr(), ts.Dst.Addr(), frame.ICMP{Type: 8}, nil)), unix.PACKET_HOST, true, false},
-			{"another protocol", ipPacket(version, unix.IPPROTO_GRE, []byte("xxxxxxxx")), unix.PACKET_HOST, false, false},
+			{"another protocol", ipPacket(version, unix.IPPROTO_GRE, []byte("xxxxxxxx")), unix.PACKET_HOST, true, false},
 		} {
 			if got := keeps(t, all, c.kind, version, c.packet); got != c.all {
 				t.Errorf("IPv%d, %s: kept %v", version, c.name, got)
@@ -97,25 +105,25 @@ func TestFilter(t *testing.T) {
 func TestSampledTogether(t *testing.T) {
 	const sample, handshakes = 8, 1 << 13
 	for _, version := range []int{4, 6} {
-		filter, err := firstPackets(sample, true)
+		filter, err := kept{sample, 1, true, nil}.filter()
 		if err != nil {
 			t.Fatal(err)
 		}
-		kept := 0
+		n := 0
 		for i := range uint32(handshakes) {
 			isn := i * 64001 // initial sequence numbers of one client grow with time
-			question := keeps(t, filter, unix.PACKET_HOST, version, segment(version, frame.SYN, isn, 0))
-			answer := keeps(t, filter, unix.PACKET_HOST, version, segment(version, frame.SYN|frame.ACK, 99, isn+1))
-			refusal := keeps(t, filter, unix.PACKET_OUTGOING, version, segment(version, frame.RST|frame.ACK, 0, isn+1))
+			question := keeps(t, filter, unix.PACKET_HOST, version, tcpPacket(version, frame.SYN, isn, 0))
+			answer := keeps(t, filter, unix.PACKET_HOST, version, tcpPacket(version, frame.SYN|frame.ACK, 99, isn+1))
+			refusal := keeps(t, filter, unix.PACKET_OUTGOING, version, tcpPacket(version, frame.RST|frame.ACK, 0, isn+1))
 			if question != answer || question != refusal {
 				t.Fatalf("IPv%d, %d: SYN %v, SYN-ACK %v, RST %v", version, isn, question, answer, refusal)
 			}
 			if question {
-				kept++
+				n++
 			}
 		}
-		if kept < handshakes/sample*9/10 || kept > handshakes/sample*11/10 {
-			t.Errorf("IPv%d: %d of %d, want one in %d", version, kept, handshakes, sample)
+		if n < handshakes/sample*9/10 || n > handshakes/sample*11/10 {
+			t.Errorf("IPv%d: %d of %d, want one in %d", version, n, handshakes, sample)
 		}
 	}
 }

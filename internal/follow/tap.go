@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/syn"
 	"github.com/natkit/natkit/internal/tap"
 )
 
@@ -31,6 +33,8 @@ type Tap struct {
 	watch  *Watch
 	socket tap.Feed
 	rate   *tap.Rate
+	// segments is the rate of what follows handshakes.
+	segments *tap.Rate
 	// datagrams are followed while they are not too many.
 	datagrams bool
 	lost      uint64
@@ -105,7 +109,7 @@ func start(ctx context.Context, o Options, fixed *shifts) (t *Tap, err error) {
 	if err := netns.CheckPrivilege(netns.Need{Any: netns.NetRaw, Why: "for a packet socket, to follow connections"}); err != nil {
 		return nil, fmt.Errorf("follow connections: %w", err)
 	}
-	t = &Tap{ns: o.Netns, watch: NewWatch(o.Service, o.Client), rate: tap.NewRate(), datagrams: true, source: o.Source, fixed: fixed}
+	t = &Tap{ns: o.Netns, watch: NewWatch(o.Service, o.Client), rate: tap.NewRate(), segments: tap.NewRate(), datagrams: true, source: o.Source, fixed: fixed}
 	if err := t.open(); err != nil {
 		t.own.Close()
 		return nil, fmt.Errorf("follow connections: %w", err)
@@ -121,7 +125,13 @@ func (t *Tap) open() (err error) {
 		t.source = t.own
 	}
 	t.began = time.Now()
-	t.socket, err = t.source.Open(false, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) { return firstPackets(sample, t.datagrams) })
+	var ports []int
+	if err = t.ns.Do(func() error { ports = bridgePorts(); return nil }); err != nil {
+		return err
+	}
+	t.socket, err = t.source.Open(false, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) {
+		return kept{sample, t.segments.Sample, t.datagrams, ports}.filter()
+	})
 	if err != nil {
 		return err
 	}
@@ -208,9 +218,25 @@ func received() (packets uint64, err error) {
 	return packets, err
 }
 
+// bridgePorts are those of the bridges of this namespace; none where links cannot be listed.
+func bridgePorts() (ports []int) {
+	links, _ := netlink.LinkList()
+	bridges := map[int]bool{}
+	for _, l := range links {
+		bridges[l.Attrs().Index] = l.Type() == "bridge"
+	}
+	for _, l := range links {
+		if bridges[l.Attrs().MasterIndex] {
+			ports = append(ports, l.Attrs().Index)
+		}
+	}
+	return ports
+}
+
 // receive takes the packets that wait.
 func (t *Tap) receive() error {
 	var f frame.Frame
+	segments := 0
 	n, err := t.socket.Receive(func(p *tap.Packet) {
 		if f.DecodeNetwork(tap.EtherType(p.Version), p.Data) != nil {
 			return
@@ -219,12 +245,17 @@ func (t *Tap) receive() error {
 		if !p.At.IsZero() {
 			at = p.At.Sub(t.began)
 		}
-		t.watch.See(Packet{At: at.Seconds(), Interface: p.Interface, Sent: p.Sent, Frame: &f})
+		if isSegment(&f) {
+			segments++
+		}
+		t.watch.See(Packet{At: at.Seconds(), Interface: p.Interface, Sent: p.Sent, Passing: p.Passing, Frame: &f})
 	})
-	if err != nil || !t.rate.Add(n) {
+	fewer, rarer := t.segments.Add(segments), t.rate.Add(n-segments)
+	if err != nil || !fewer && !rarer {
 		return err
 	}
-	if t.datagrams {
+	t.watch.partial = t.watch.partial || fewer
+	if rarer && t.datagrams {
 		t.datagrams, t.rate.Sample = false, t.rate.Sample/2
 	}
 	// Those whose answers the new filter does not keep are not to wait for them.
@@ -257,12 +288,41 @@ func (t *Tap) Read() (*snapshot.Followed, error) {
 	return r, nil
 }
 
-// Stop ends the watch and returns what was seen. It may be called once.
-func (t *Tap) Stop() (*snapshot.Followed, error) {
+// Stop ends the watch and returns what was seen, with what this host does to what was lost. It may be
+// called once.
+func (t *Tap) Stop() (r *snapshot.Followed, err error) {
 	defer t.own.Close()
 	defer t.socket.Close()
-	if err := t.stop(); err != nil {
+	if err = t.stop(); err != nil {
 		return nil, fmt.Errorf("follow connections: %w", err)
 	}
-	return t.Read()
+	if r, err = t.Read(); err == nil {
+		err = t.ns.Do(func() error {
+			t.addUnsent(r)
+			return addPlaces(r)
+		})
+	}
+	return r, err
 }
+
+// addUnsent adds connections of this host's programs that wait for an answer to a SYN that did not leave.
+func (t *Tap) addUnsent(r *snapshot.Followed) {
+	opening, err := syn.Opening()
+	if err != nil || t.rate.Sample > 1 || r.PausedSeconds > 0 {
+		return // the kernel cannot say, or not all that left was seen
+	}
+	t.watch.unsent(r, opening)
+}
+
+// Undecided reports whether connections fail that are too few to judge.
+func (t *Tap) Undecided() bool {
+	r, err := t.Read()
+	return err == nil && slices.ContainsFunc(r.Services, func(s snapshot.FollowedService) bool {
+		fails, waits := s.Failing(), s.Steps[snapshot.StepWaiting]
+		inner := s.Target.IsValid() || s.Given.IsValid() || s.Failed != nil && s.Failed.Client.Addr().IsPrivate()
+		return inner && fails+waits > 0 && fails < fewToJudge && fails+waits > s.Steps[snapshot.StepAnswered]/fewToJudge
+	})
+}
+
+// fewToJudge is how many connections must have failed for a service to be judged.
+const fewToJudge = 5

@@ -1,16 +1,23 @@
 package follow
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/syn"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -236,5 +243,88 @@ func TestPauses(t *testing.T) {
 		if n := s.Failing(); n > 0 {
 			t.Errorf("%v: %d fail: %v", s.Service, n, s.Steps)
 		}
+	}
+}
+
+// TestPlaces: what this host does to what was lost is asked about the very packet.
+func TestPlaces(t *testing.T) {
+	p := newPath(t)
+	testutil.Routes(t, p.gateway, "198.18.0.2")
+	testutil.Nft(t, p.gateway, `table ip t {
+	chain pre { type nat hook prerouting priority dstnat; tcp dport 8083 dnat to 198.19.0.2:83; tcp dport 8084 dnat to 198.19.5.5:80; }
+	chain f { type filter hook forward priority 0; ip saddr 198.18.0.2 tcp dport 83 drop; ip saddr 198.18.0.3 tcp dport 83 drop; }
+	chain i { type filter hook input priority 0; tcp dport 8090 drop; }
+}`)
+	testutil.Inside(t, p.gateway, func() error { return netlink.RouteAdd(blackhole("198.19.5.0/24")) })
+	tap, err := Start(t.Context(), Options{Netns: p.gateway})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, port := range []string{"8083", "8084", "8090"} {
+		p.ask(t, 1, "tcp", "198.18.0.1:"+port)
+	}
+	testutil.Eventually(t, "all are missed", func() bool {
+		r, err := tap.Read()
+		return err == nil && len(r.Services) == 3 && !slices.ContainsFunc(r.Services, func(s snapshot.FollowedService) bool { return s.Failed == nil })
+	})
+	r, err := tap.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range r.Services {
+		at := s.Failed.Place
+		if at == nil {
+			t.Errorf("%s: no place", s.Service)
+			continue
+		}
+		filtered := at.Filter != nil && !at.Filter.Passes && len(at.Filter.Drops) == 1
+		right := map[uint16]bool{
+			8083: filtered && at.To == netip.MustParseAddrPort("198.19.0.2:83") && at.Out == "inside",
+			8084: at.NoRoute != "" && at.To == netip.MustParseAddrPort("198.19.5.5:80"),
+			8090: filtered && at.Local && at.InUplink,
+		}
+		if !right[s.Service.Port()] {
+			t.Errorf("%s: %+v %+v", s.Service, at, at.Filter)
+		}
+	}
+}
+
+// blackhole is a route that drops what goes to a network.
+func blackhole(network string) *netlink.Route {
+	_, to, _ := net.ParseCIDR(network)
+	return &netlink.Route{Dst: to, Type: unix.RTN_BLACKHOLE}
+}
+
+// TestUnsent: what this host's programs cannot send.
+func TestUnsent(t *testing.T) {
+	p := newPath(t)
+	testutil.Nft(t, p.server, `table ip t { chain o { type filter hook output priority 0; tcp dport 443 drop; }; }`)
+	tap, err := Start(t.Context(), Options{Netns: p.server})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- p.server.Do(func() error {
+			_, err := (&net.Dialer{}).DialContext(ctx, "tcp", "198.18.0.2:443")
+			return err
+		})
+	}()
+	testutil.Eventually(t, "the socket waits", func() bool {
+		var opening []frame.Tuple
+		err := p.server.Do(func() (err error) { opening, err = syn.Opening(); return err })
+		return err == nil && len(opening) == 1
+	})
+	r, err := tap.Stop()
+	cancel()
+	if <-done == nil || err != nil {
+		t.Fatal("it was opened, or ", err)
+	}
+	if len(r.Services) != 1 || r.Services[0].In != "" || r.Services[0].Steps[snapshot.StepLostHere] != 1 {
+		t.Fatalf("%+v", r.Services)
+	}
+	if at := r.Services[0].Failed.Place; at == nil || at.Filter == nil || at.Filter.Passes {
+		t.Errorf("%+v", at)
 	}
 }

@@ -35,9 +35,9 @@ type Packet struct {
 	// At is in seconds of any steady clock.
 	At        float64
 	Interface int
-	// Sent is false for a packet that came in.
-	Sent  bool
-	Frame *frame.Frame
+	// Sent is false for a packet that came in, Passing is true for a frame of another host.
+	Sent, Passing bool
+	Frame         *frame.Frame
 }
 
 // sight is where and when a packet was seen first. by are the interfaces it was seen at: those of
@@ -46,11 +46,13 @@ type sight struct {
 	at    float64
 	iface int
 	by    [4]int
+	// passing is true of a frame for another host.
+	passing bool
 	frame.Tuple
 }
 
 func (p *Packet) sight(t frame.Tuple) *sight {
-	return &sight{at: p.At, iface: p.Interface, by: [4]int{p.Interface}, Tuple: t}
+	return &sight{at: p.At, iface: p.Interface, by: [4]int{p.Interface}, passing: p.Passing, Tuple: t}
 }
 
 // also notes one more interface.
@@ -64,6 +66,16 @@ func (s *sight) also(iface int) {
 			return
 		}
 	}
+}
+
+// last is the interface that it was seen at last: the bridge of a port, the VLAN of a card.
+func (s *sight) last() (iface int) {
+	for _, i := range s.by {
+		if i != 0 {
+			iface = i
+		}
+	}
+	return iface
 }
 
 // elsewhere is the interface of a packet whose counterpart was seen at none of the same ones;
@@ -93,6 +105,15 @@ type attempt struct {
 	refused, unreachable *refusal
 	// final, where set, is how far it had come at a Pause.
 	final snapshot.Step
+	// fragmented is true of datagrams that came in fragments, the largest of so many bytes.
+	fragmented bool
+	// stream is what came after the handshake; midstream is true if that was not seen.
+	stream    *stream
+	midstream bool
+	// passed are the datagrams that came in, and that left, of the client and of the server.
+	passed [2]struct{ in, out uint64 }
+	// bridged is true if it came in by frames for other hosts alone.
+	bridged bool
 }
 
 type refusal struct {
@@ -106,6 +127,8 @@ type refusal struct {
 type number struct {
 	version uint8
 	isn     uint32
+	// reset is true of a RST: its number may be that of data.
+	reset bool
 }
 
 // end is a question by its addresses and ports.
@@ -126,6 +149,9 @@ type Watch struct {
 	// contents find what came in when it leaves: the datagrams of those that did not yet.
 	contents map[uint64][]*attempt
 	lost     uint64
+	segments segments
+	// partial is true once not all segments are seen.
+	partial bool
 	// service and client are those to follow, where valid; a port of 0 is any.
 	service, client netip.AddrPort
 }
@@ -135,7 +161,7 @@ type Watch struct {
 func NewWatch(service, client netip.AddrPort) *Watch {
 	return &Watch{service: service, client: client,
 		handshakes: map[number]*attempt{}, questions: map[end]*attempt{}, answers: map[end]*attempt{}, returns: map[end]*attempt{}, others: map[end]*attempt{},
-		contents: map[uint64][]*attempt{},
+		contents: map[uint64][]*attempt{}, segments: newSegments(),
 	}
 }
 
@@ -144,6 +170,8 @@ func (w *Watch) See(p Packet) {
 	f := p.Frame
 	switch {
 	case f.Version == 0 || !forwardable(f.Source) || !forwardable(f.Destination):
+	case isSegment(f) && !w.refuses(&p):
+		w.segment(&p, f.Tuple())
 	case f.Transport == unix.IPPROTO_TCP:
 		w.tcp(&p)
 	case f.ICMPError():
@@ -152,15 +180,25 @@ func (w *Watch) See(p Packet) {
 		w.datagram(&p, f.Tuple())
 	case isEcho(f):
 		w.datagram(&p, echoTuple(f))
+	case f.Transport == 0 && f.Fragment.Offset == 0 && !nat.HasPorts(f.Protocol) && f.Protocol != unix.IPPROTO_ICMP && f.Protocol != unix.IPPROTO_ICMPV6:
+		w.datagram(&p, f.Tuple()) // ESP, GRE, …: by their addresses
 	}
+}
+
+// refuses reports whether a segment is the RST that answers a SYN.
+func (w *Watch) refuses(p *Packet) bool {
+	h := &p.Frame.TCP
+	return h.Flags&frame.RST != 0 && h.Flags&frame.ACK != 0 && w.handshakes[number{version: p.Frame.Version, isn: h.AcknowledgmentNumber - 1}] != nil
 }
 
 // Pause goes before a time in which packets are not seen: how far connections have come is kept,
 // and those that wait for something are forgotten.
 func (w *Watch) Pause(now float64) {
+	w.findLost()
 	for _, a := range w.all {
 		a.final = a.step(now)
 	}
+	w.segments = newSegments()
 	waits := func(a *attempt) bool { return a.final == snapshot.StepWaiting }
 	w.all = slices.DeleteFunc(w.all, waits)
 	maps.DeleteFunc(w.handshakes, func(_ number, a *attempt) bool { return waits(a) })
@@ -200,13 +238,14 @@ func reverse(t frame.Tuple) frame.Tuple { return frame.Tuple{Src: t.Dst, Dst: t.
 
 func (w *Watch) tcp(p *Packet) {
 	h, t := &p.Frame.TCP, p.Frame.Tuple()
-	key := func(isn uint32) number { return number{p.Frame.Version, isn} }
+	key := func(isn uint32) number { return number{version: p.Frame.Version, isn: isn} }
 	switch h.Flags & (frame.SYN | frame.ACK | frame.RST) {
 	case frame.SYN:
 		w.syn(p, t, key(h.SequenceNumber))
 	case frame.SYN | frame.ACK:
 		if a := w.handshakes[key(h.AcknowledgmentNumber-1)]; a != nil {
 			a.answer(p, t)
+			w.segments.knows(a, t)
 		}
 	case frame.RST | frame.ACK:
 		if a := w.handshakes[key(h.AcknowledgmentNumber-1)]; a != nil && a.refused == nil && a.answered == nil {
@@ -224,13 +263,14 @@ func (w *Watch) syn(p *Packet, t frame.Tuple, n number) {
 		w.handshakes[n] = a
 	}
 	a.ask(p, t)
+	w.segments.knows(a, t)
 }
 
 // ask takes a first packet, of an interface that it was not seen at before or sent again.
 func (a *attempt) ask(p *Packet, t frame.Tuple) {
 	switch {
 	case !p.Sent && a.came == nil && a.left == nil:
-		a.came, a.last = p.sight(t), p.At
+		a.came, a.last, a.bridged = p.sight(t), p.At, p.Passing
 	case !p.Sent && a.came != nil && a.came.iface == p.Interface, p.Sent && a.came == nil && a.left != nil && a.left.iface == p.Interface:
 		a.last = p.At
 		if a.repeated++; a.returned != nil {
@@ -238,6 +278,7 @@ func (a *attempt) ask(p *Packet, t frame.Tuple) {
 		}
 	case !p.Sent && a.came != nil:
 		a.came.also(p.Interface)
+		a.bridged = a.bridged && p.Passing
 	case p.Sent && a.left == nil:
 		a.left = p.sight(t)
 		if a.came == nil {
@@ -287,7 +328,7 @@ func echoTuple(f *frame.Frame) frame.Tuple {
 // datagram takes one of a protocol without handshakes. What comes in is an answer if it is to
 // what left; what leaves has come in if it has the content of something that did.
 func (w *Watch) datagram(p *Packet, t frame.Tuple) {
-	key, protocol := end{p.Frame.Transport, t}, p.Frame.Transport
+	key, protocol := end{p.Frame.Protocol, t}, p.Frame.Protocol
 	content := p.Frame.Content()
 	if p.Sent {
 		w.datagramSent(p, key, content)
@@ -297,11 +338,13 @@ func (w *Watch) datagram(p *Packet, t frame.Tuple) {
 	if a == nil {
 		a = w.returns[key] // br_netfilter has translated it back
 	}
-	if other := w.others[anySource(key)]; a == nil && w.questions[key] == nil && other != nil && other.answered == nil {
+	if other := w.others[anySource(key)]; a == nil && w.questions[key] == nil && other != nil && other.answered == nil &&
+		(nat.AnswersAlways(t.Src.Port()) || near(other.left.Dst.Addr(), t.Src.Addr())) {
 		a = other
 	}
 	if a != nil {
 		a.answer(p, t)
+		a.pass(p, true)
 		if a.returned == nil {
 			w.expect(content, a)
 		}
@@ -314,6 +357,8 @@ func (w *Watch) datagram(p *Packet, t frame.Tuple) {
 		w.questions[key], w.returns[end{protocol, reverse(t)}] = a, a
 	}
 	a.ask(p, t)
+	a.pass(p, false)
+	a.fragmented = a.fragmented || p.Frame.Fragment.Is()
 	if a.left == nil {
 		w.expect(content, a)
 	}
@@ -362,10 +407,12 @@ func (w *Watch) came(content uint64, t frame.Tuple) *attempt {
 func (w *Watch) datagramSent(p *Packet, key end, content uint64) {
 	if a := w.returns[key]; a != nil {
 		a.answer(p, key.Tuple)
+		a.pass(p, true)
 		return
 	}
 	back := end{key.protocol, reverse(key.Tuple)}
-	if w.answers[back] != nil {
+	if a := w.answers[back]; a != nil {
+		a.pass(p, false)
 		return // it has left before
 	}
 	a := w.came(content, key.Tuple)
@@ -380,11 +427,51 @@ func (w *Watch) datagramSent(p *Packet, key end, content uint64) {
 		w.questions[key] = a
 	}
 	a.ask(p, key.Tuple)
+	a.pass(p, false)
 	w.answers[back] = a
-	if key.protocol == unix.IPPROTO_UDP && nat.AnswersAlways(key.Dst.Port()) {
+	if key.protocol == unix.IPPROTO_UDP {
 		w.others[anySource(back)] = a
 	}
 }
+
+// near reports whether two addresses may be of one server: peers of one protocol have the same port.
+func near(a, b netip.Addr) bool {
+	p, err := a.Prefix(map[bool]int{false: 24, true: 64}[a.Is6()])
+	return err == nil && p.Contains(b)
+}
+
+// pass counts a datagram at the interfaces by which the first one came and left.
+func (a *attempt) pass(p *Packet, answer bool) {
+	in, out := a.came, a.left
+	if answer {
+		in, out = a.answered, a.returned
+	}
+	n := &a.passed[index(answer)]
+	switch {
+	case !p.Sent && in != nil && in.iface == p.Interface:
+		n.in++
+	case p.Sent && out != nil && out.iface == p.Interface:
+		n.out++
+	}
+}
+
+// Of a flow of datagrams of which so many came in, a part is lost that users of calls and games feel.
+const (
+	leastFlow = 30
+	lostPart  = 0.1
+)
+
+// partLost is the direction in which a part of a flow is lost here; false where none is.
+func (a *attempt) partLost() (answer, is bool) {
+	for i, n := range a.passed {
+		if n.in >= leastFlow && n.out > 0 && float64(n.in-min(n.in, n.out)) >= lostPart*float64(n.in) {
+			return i == 1, true
+		}
+	}
+	return false, false
+}
+
+func (a *attempt) losesPart() bool { _, is := a.partLost(); return is }
 
 // anySource is an end without the address that it comes from.
 func anySource(e end) end {
@@ -398,14 +485,17 @@ func (w *Watch) icmpError(p *Packet) {
 	if p.Frame.Quoted(&inner) != nil {
 		return
 	}
+	if w.oversize(p, &inner) {
+		return
+	}
 	var a *attempt
 	switch {
 	case inner.Transport == unix.IPPROTO_TCP:
-		a = w.handshakes[number{inner.Version, inner.TCP.SequenceNumber}]
+		a = w.handshakes[number{version: inner.Version, isn: inner.TCP.SequenceNumber}]
 	case isEcho(&inner):
 		a = w.about(end{inner.Transport, echoTuple(&inner)})
 	default:
-		a = w.about(end{inner.Transport, inner.Tuple()})
+		a = w.about(end{inner.Protocol, inner.Tuple()})
 	}
 	if a != nil && a.unreachable == nil {
 		a.unreachable = &refusal{at: p.At, sent: p.Sent, by: p.Frame.Source, icmp: p.Frame.ICMP}
@@ -427,14 +517,18 @@ func (a *attempt) step(now float64) snapshot.Step {
 	switch {
 	case a.final != "":
 		return a.final
+	case a.midstream:
+		return cmp.Or(a.later(), snapshot.StepAnswered)
 	case a.answered != nil && a.left != nil && a.answered.Src != a.left.Dst: // br_netfilter may have translated the destination back
 		return snapshot.StepOtherSource
 	case a.returned != nil && a.came != nil && a.returned.Src != a.came.Dst:
 		return snapshot.StepAnswerUntranslated
-	case a.returned != nil && isTCP && a.afterward > 1:
+	case a.returned != nil && isTCP && (a.afterward > 1 || a.afterward > 0 && a.stream == nil):
 		return snapshot.StepClientSilent
+	case a.left != nil && a.protocol == unix.IPPROTO_UDP && a.losesPart():
+		return snapshot.StepPartLost
 	case a.returned != nil, a.came == nil && a.answered != nil:
-		return snapshot.StepAnswered
+		return cmp.Or(a.later(), snapshot.StepAnswered)
 	case a.refused != nil && (!a.refused.sent || a.left != nil && a.refused.by == a.asked().Addr()):
 		return snapshot.StepRefused
 	case a.refused != nil:
@@ -461,209 +555,13 @@ func late(seconds, most float64, step snapshot.Step) snapshot.Step {
 
 // asked is the destination as the client names it.
 func (a *attempt) asked() netip.AddrPort {
-	if a.came != nil {
-		return a.came.Dst
-	}
-	return a.left.Dst
-}
-
-// serviceKey is what attempts are counted by. Those that did not leave have no target, given and
-// out; in is set where all that came in by it failed.
-type serviceKey struct {
-	protocol      uint8
-	asked, target netip.AddrPort
-	given         netip.Addr
-	in, out       int
-}
-
-// key is that of a service by what became of an attempt.
-func (a *attempt) key() serviceKey {
-	k := serviceKey{protocol: a.protocol, asked: a.asked()}
-	if a.left == nil {
-		return k
-	}
-	k.out = a.left.iface
-	if a.came != nil && a.left.Dst != a.came.Dst {
-		k.target = a.left.Dst
-	}
-	if a.came != nil && a.left.Src.Addr() != a.came.Src.Addr() {
-		k.given = a.left.Src.Addr()
-	}
-	return k
-}
-
-// source is an interface, or a client, of the connections to a destination.
-type source struct {
-	protocol uint8
-	asked    netip.AddrPort
-	in       int
-	client   netip.Addr
-}
-
-func (a *attempt) bySource() (in, client source) {
-	s := source{protocol: a.protocol, asked: a.asked()}
-	if a.came == nil {
-		return s, s
-	}
-	in, client = s, s
-	in.in, client.client = a.came.iface, a.came.Src.Addr()
-	return in, client
-}
-
-// fate is what became of the connections from a source.
-type fate struct{ answered, failed int }
-
-// fates are those of the sources, and of all of a destination.
-func (w *Watch) fates(now float64) map[source]fate {
-	m := map[source]fate{}
-	for _, a := range w.all {
-		step := a.step(now)
-		in, client := a.bySource()
-		all := source{protocol: a.protocol, asked: in.asked}
-		for i, s := range []source{all, in, client} {
-			if i > 0 && s == all {
-				continue
-			}
-			f := m[s]
-			if step.Fails() {
-				f.failed++
-			} else if step == snapshot.StepAnswered {
-				f.answered++
-			}
-			m[s] = f
-		}
-	}
-	return m
-}
-
-// fewestOfInterface is how many must fail before an interface is told apart from others.
-const fewestOfInterface = 3
-
-// service sums attempts up.
-type service struct {
-	snapshot.FollowedService
-	sums    [3]float64
-	timed   [3]int
-	clients map[netip.Addr]bool
-	example map[snapshot.Step]*attempt
-}
-
-// Result returns what was seen up to now. names are those of interfaces.
-func (w *Watch) Result(now float64, names func(index int) string) *snapshot.Followed {
-	services, fates := map[serviceKey]*service{}, w.fates(now)
-	r := &snapshot.Followed{Sample: 1, Lost: w.lost, Connections: uint64(len(w.all))}
-	for _, a := range w.all {
-		in, client := a.bySource()
-		all := fates[source{protocol: a.protocol, asked: in.asked}]
-		key := a.key()
-		if f := fates[in]; f.answered == 0 && f.failed >= fewestOfInterface && all.answered > 0 {
-			key.in = in.in
-		}
-		s := services[key]
-		if s == nil {
-			s = newService(key, names)
-			services[key] = s
-		}
-		s.add(a, now, names)
-		if step := a.step(now); step == snapshot.StepAnswered {
-			r.Answered++
-		} else if step.Fails() && fates[client].answered > 0 {
-			s.Mixed++
-		}
-	}
-	r.Services = make([]snapshot.FollowedService, 0, len(services))
-	for _, s := range services {
-		r.Services = append(r.Services, s.result(names))
-	}
-	slices.SortFunc(r.Services, func(a, b snapshot.FollowedService) int {
-		return cmp.Or(cmp.Compare(b.Failing(), a.Failing()), cmp.Compare(b.Steps[snapshot.StepAnswered], a.Steps[snapshot.StepAnswered]), cmp.Compare(a.Protocol, b.Protocol), a.Service.Compare(b.Service),
-			a.Target.Compare(b.Target), a.Given.Compare(b.Given), cmp.Compare(a.Out, b.Out), cmp.Compare(a.In, b.In))
-	})
-	r.MoreServices = int64(max(0, len(r.Services)-mostListed))
-	r.Services = r.Services[:min(len(r.Services), mostListed)]
-	return r
-}
-
-func newService(key serviceKey, names func(int) string) *service {
-	s := &service{clients: map[netip.Addr]bool{}, example: map[snapshot.Step]*attempt{}}
-	s.FollowedService = snapshot.FollowedService{Protocol: nat.ProtocolName(key.protocol), Service: key.asked, Target: key.target, Given: key.given,
-		InOnly: key.in != 0, Steps: map[snapshot.Step]uint64{}}
-	if key.out != 0 {
-		s.Out = names(key.out)
-	}
-	return s
-}
-
-func (s *service) add(a *attempt, now float64, names func(int) string) {
-	step := a.step(now)
-	s.Steps[step]++
-	s.Repeated += uint64(a.repeated)
-	if s.example[step] == nil {
-		s.example[step] = a
-	}
-	if a.came != nil {
-		s.In = names(a.came.iface)
-		s.clients[a.came.Src.Addr()] = true
-	}
-	if step != snapshot.StepAnswered {
-		return
-	}
-	for i, pair := range [][2]*sight{{a.came, a.left}, {a.left, a.answered}, {a.answered, a.returned}} {
-		if pair[0] == nil || pair[1] == nil {
-			continue
-		}
-		seconds := pair[1].at - pair[0].at
-		if i == 0 {
-			seconds = a.here // not the time until the client sent it again
-		}
-		s.sums[i] += seconds
-		s.timed[i]++
-	}
-}
-
-// result has the averages, and an example of what most came to.
-func (s *service) result(names func(int) string) snapshot.FollowedService {
-	s.Clients = len(s.clients)
-	for i, to := range []*float64{&s.HereSeconds, &s.BeyondSeconds, &s.BackSeconds} {
-		if s.timed[i] > 0 {
-			*to = s.sums[i] / float64(s.timed[i])
-		}
-	}
-	var worst snapshot.Step
-	for step, n := range s.Steps {
-		if step.Fails() && (worst == "" || n > s.Steps[worst] || n == s.Steps[worst] && step < worst) {
-			worst = step
-		}
-	}
-	if worst != "" {
-		s.Failed = s.example[worst].failed(worst, names)
-	}
-	return s.FollowedService
-}
-
-func (a *attempt) failed(step snapshot.Step, names func(int) string) *snapshot.FailedConnection {
-	f := &snapshot.FailedConnection{Step: step}
-	if a.left != nil {
-		f.Client, f.LeftFrom, f.LeftTo = a.left.Src, a.left.Src, a.left.Dst
-	}
-	if a.came != nil {
-		f.Client = a.came.Src
-	}
-	if i := a.answered.elsewhere(a.left); i != 0 {
-		f.AnswerIn = names(i)
-	}
-	if i := a.returned.elsewhere(a.came); i != 0 {
-		f.AnswerOut = names(i)
-	}
 	switch {
-	case step == snapshot.StepOtherSource:
-		f.By = a.answered.Src.Addr()
-	case step == snapshot.StepAnswerUntranslated:
-		f.By = a.returned.Src.Addr()
-	case a.refused != nil:
-		f.By = a.refused.by
-	case a.unreachable != nil:
-		f.By, f.ICMPType, f.ICMPCode = a.unreachable.by, a.unreachable.icmp.Type, a.unreachable.icmp.Code
+	case a.came != nil:
+		return a.came.Dst
+	case a.returned != nil && a.midstream:
+		return a.returned.Src
+	case a.left != nil:
+		return a.left.Dst
 	}
-	return f
+	return a.answered.Src
 }

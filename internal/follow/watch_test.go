@@ -34,8 +34,15 @@ const (
 // script plays packets: "0.1 in wan SYN client>public 7" is at 0.1 s, with the sequence number 7.
 func script(t *testing.T, text string) *Watch {
 	t.Helper()
-	names := strings.NewReplacer("client", client, "public", public, "server", server, "inside", inside, "gateway", gateway, "remote", remote)
 	w := NewWatch(netip.AddrPort{}, netip.AddrPort{})
+	play(t, w, text)
+	return w
+}
+
+// play has a watch see more packets.
+func play(t *testing.T, w *Watch, text string) {
+	t.Helper()
+	names := strings.NewReplacer("client", client, "public", public, "server", server, "inside", inside, "gateway", gateway, "remote", remote)
 	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
 		var at float64
 		var way, device, kind, ends string
@@ -47,12 +54,12 @@ func script(t *testing.T, text string) *Watch {
 		f := packet(kind, netip.MustParseAddrPort(from), netip.MustParseAddrPort(to), number)
 		w.See(Packet{At: at, Interface: map[string]int{"wan": wan, "lan": lan, "wan1": 4, "bond": 5}[device], Sent: way == "out", Frame: f})
 	}
-	return w
 }
 
 func packet(kind string, from, to netip.AddrPort, number uint32) *frame.Frame {
 	f := &frame.Frame{Version: 4, Source: from.Addr(), Destination: to.Addr(), Protocol: unix.IPPROTO_TCP, Transport: unix.IPPROTO_TCP}
-	flags := map[string]frame.TCPFlags{"SYN": frame.SYN, "SYNACK": frame.SYN | frame.ACK, "RST": frame.RST | frame.ACK, "ACK": frame.ACK}
+	flags := map[string]frame.TCPFlags{"SYN": frame.SYN, "SYNACK": frame.SYN | frame.ACK, "RST": frame.RST | frame.ACK, "ACK": frame.ACK,
+		"DATA": frame.ACK | frame.PSH, "BIG": frame.ACK, "RESET": frame.RST, "FIN": frame.FIN | frame.ACK}
 	switch kind {
 	case "UDP":
 		f.Protocol, f.Transport = unix.IPPROTO_UDP, unix.IPPROTO_UDP
@@ -70,6 +77,11 @@ func packet(kind string, from, to netip.AddrPort, number uint32) *frame.Frame {
 		server := netip.MustParseAddrPort(server)
 		f.Payload = frame.IP{Source: to.Addr(), Destination: server.Addr(), Protocol: unix.IPPROTO_TCP, TTL: 64}.Append(nil,
 			frame.AppendTCP(nil, frame.Tuple{Src: to, Dst: server}, frame.TCP{SequenceNumber: number, Flags: frame.SYN}, nil))
+	case "DATA", "BIG", "RESET", "FIN":
+		f.TCP = frame.TCP{SourcePort: from.Port(), DestinationPort: to.Port(), Flags: flags[kind], SequenceNumber: number}
+		if size := map[string]int{"DATA": 100, "BIG": 1360}[kind]; size > 0 {
+			f.Missing, f.IPv4.TotalLength = size, uint16(40+size)
+		}
 	default:
 		f.TCP = frame.TCP{SourcePort: from.Port(), DestinationPort: to.Port(), Flags: flags[kind], SequenceNumber: number}
 		if kind != "SYN" {
@@ -194,7 +206,7 @@ func TestRows(t *testing.T) {
 		"the answer leaves elsewhere": {"0 in wan1 SYN client>public 1\n0 out lan SYN client>server 1\n0.1 in lan SYNACK server>client 1\n0.1 out wan SYNACK public>client 1\n1 in wan1 SYN client>public 1\n3 in wan1 SYN client>public 1",
 			"wan1 >lan0 192.168.1.10:8080 map[client-asks-again:1] answer out by wan0"},
 		"in by a bond and its port, the answer by another port": {"0 in wan1 SYN client>public 1\n0 in bond SYN client>public 1\n0 out lan SYN client>server 1\n0.1 in lan SYNACK server>client 1\n0.1 out bond SYNACK public>client 1\n0.1 out wan SYNACK public>client 1\n1 in wan1 SYN client>public 1\n3 in wan1 SYN client>public 1",
-			"wan1 >lan0 192.168.1.10:8080 map[client-asks-again:1]"},
+			"bond0 >lan0 192.168.1.10:8080 map[client-asks-again:1]"},
 		"DNS answered by another address": {"0 in wan UDP client>203.0.113.1:53 1\n0 out lan UDP client>192.168.1.10:53 1\n0.1 in lan UDP 192.168.1.11:53>client 2\n0.1 out wan UDP 203.0.113.1:1024>client 2",
 			"wan0 >lan0 192.168.1.10:53 map[answered-by-another:1]"},
 		"two name servers are asked by one socket": {"0 in lan UDP inside>198.51.100.1:53 1\n0 out wan UDP gateway>198.51.100.1:53 1\n0.1 in lan UDP inside>198.51.100.2:53 2\n0.1 out wan UDP gateway>198.51.100.2:53 2\n0.2 in wan UDP 198.51.100.2:53>gateway 3\n0.2 out lan UDP 198.51.100.2:53>inside 3",

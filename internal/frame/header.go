@@ -128,6 +128,14 @@ func (f *Frame) Tuple() Tuple {
 	return Tuple{netip.AddrPortFrom(f.Source, source), netip.AddrPortFrom(f.Destination, destination)}
 }
 
+// Size returns the length that the IP header states, in bytes.
+func (f *Frame) Size() int {
+	if f.Version == 6 {
+		return IPv6Len + int(f.IPv6.PayloadLength)
+	}
+	return int(f.IPv4.TotalLength)
+}
+
 // ICMPError reports whether the frame is an ICMP error message, which quotes a packet.
 func (f *Frame) ICMPError() bool {
 	switch f.Transport {

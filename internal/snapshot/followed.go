@@ -51,7 +51,34 @@ const (
 	StepAnswerUntranslated Step = "answer-untranslated"
 	// StepClientSilent: the answer left, and the client asked again.
 	StepClientSilent Step = "client-asks-again"
+	// Of connections that were opened: StepDataLost: data of one side came in again and again, and did
+	// not leave. StepDataUnanswered: it left again and again, and was not acknowledged. StepResetHere:
+	// this host sent a RST of its own. StepReset: a RST came in place of the answer to a request.
+	StepDataLost       Step = "data-lost-here"
+	StepDataUnanswered Step = "data-unanswered"
+	StepResetHere      Step = "reset-here"
+	StepReset          Step = "reset"
+	// StepPartLost: datagrams of a flow came in, of which a part left alone.
+	StepPartLost Step = "datagrams-lost-here"
 )
+
+// Here reports whether a connection that came so far ended on this host.
+func (s Step) Here() bool {
+	switch s {
+	case StepLostHere, StepRefusedHere, StepUnreachableHere, StepAnswerLost, StepAnswerUntranslated, StepDataLost, StepResetHere, StepPartLost:
+		return true
+	}
+	return false
+}
+
+// Later reports whether a connection that came so far was opened.
+func (s Step) Later() bool {
+	switch s {
+	case StepDataLost, StepDataUnanswered, StepResetHere, StepReset, StepPartLost:
+		return true
+	}
+	return false
+}
 
 // Fails reports whether a connection that came so far came to nothing.
 func (s Step) Fails() bool { return s != StepAnswered && s != StepWaiting }
@@ -71,6 +98,10 @@ type FollowedService struct {
 	Out string `json:"out,omitempty"`
 	// InOnly is true where all that came in by In failed, and what others did not.
 	InOnly bool `json:"in_only,omitempty"`
+	// Fragmented is true where it is about datagrams that came in fragments alone.
+	Fragmented bool `json:"fragmented,omitempty"`
+	// Bridged is true where its packets pass a bridge, and are for other hosts.
+	Bridged bool `json:"bridged,omitempty"`
 	// Clients counts the different addresses of clients. Mixed are the connections that failed of
 	// clients of which others to the same destination were answered.
 	Clients int    `json:"clients,omitempty"`
@@ -99,6 +130,10 @@ type FailedConnection struct {
 	// question did not leave or come in by them.
 	AnswerIn  string `json:"answer_in,omitempty"`
 	AnswerOut string `json:"answer_out,omitempty"`
+	// AnswerBridged is true where the answer passed a bridge of this host, for another host.
+	AnswerBridged bool `json:"answer_bridged,omitempty"`
+	// AnswerSeconds is how long the answer took from where it left, where one came.
+	AnswerSeconds float64 `json:"answer_seconds,omitempty"`
 	// By is who refused it, or answered in place of the destination.
 	By netip.Addr `json:"by,omitzero"`
 	// ICMP is type and code of the error.
@@ -106,6 +141,64 @@ type FailedConnection struct {
 	ICMPCode uint8 `json:"icmp_code,omitempty"`
 	// Routes are those of its packets; nil where they were not asked for.
 	Routes *Routes `json:"routes,omitempty"`
+	// Of data of an opened connection that was lost: whether it is the server's, the interface by which it
+	// came, the bytes of the packet, those of the largest one that passed, the time before it in which
+	// none was seen, and the last ICMP error about the size of packets.
+	Answer       bool    `json:"answer,omitempty"`
+	DataIn       string  `json:"data_in,omitempty"`
+	Bytes        int     `json:"bytes,omitempty"`
+	PassedBytes  int     `json:"passed_bytes,omitempty"`
+	PauseSeconds float64 `json:"pause_seconds,omitempty"`
+	TooBig       *TooBig `json:"too_big,omitempty"`
+	// Of a flow of datagrams, of which Answer says the direction: how many came in, and how many left.
+	DatagramsIn  uint64 `json:"datagrams_in,omitempty"`
+	DatagramsOut uint64 `json:"datagrams_out,omitempty"`
+	// Place is what rules and routes do to what was lost, as asked at the end; nil where they were not.
+	Place *FailedPlace `json:"place,omitempty"`
+}
+
+// TooBig is an ICMP error about the size of packets.
+type TooBig struct {
+	By netip.Addr `json:"by"`
+	// Here is true where this host sent it, Passed where it left for the sender of the packet.
+	Here     bool `json:"here,omitempty"`
+	MTUBytes int  `json:"mtu_bytes"`
+	Passed   bool `json:"passed,omitempty"`
+}
+
+// FailedPlace is what this host does to a packet that was lost.
+type FailedPlace struct {
+	// To is the destination that rules give it, where that is known and another one.
+	To netip.AddrPort `json:"to,omitzero"`
+	// Foreign is true where a packet left that did not come in, and is from no address of this host's: one
+	// of a network namespace that shares the interface.
+	Foreign bool `json:"foreign,omitempty"`
+	// Local is true where it is for this host itself.
+	Local bool `json:"local,omitempty"`
+	// Encrypted is true where a policy of IPsec takes it, so that it leaves by another name.
+	Encrypted bool `json:"encrypted,omitempty"`
+	// NoRoute is the error in place of a route for a packet that comes from there by that interface.
+	NoRoute string `json:"no_route,omitempty"`
+	// ReversePath is true where the route back to its source leads elsewhere, and rp_filter is strict.
+	ReversePath bool `json:"reverse_path,omitempty"`
+	// Out, OutMTUBytes and NextHop are where it is to leave, Neighbour is the state of that entry.
+	Out         string     `json:"out,omitempty"`
+	OutDown     bool       `json:"out_down,omitempty"`
+	OutMTUBytes int        `json:"out_mtu_bytes,omitempty"`
+	NextHop     netip.Addr `json:"next_hop,omitzero"`
+	Neighbour   string     `json:"neighbour,omitempty"`
+	// NeighbourFilter is what filters do to the answers of neighbour discovery, where that drops them.
+	NeighbourFilter *Filter `json:"neighbour_filter,omitempty"`
+	// Uplink is true where the route is a default one.
+	Uplink bool `json:"uplink,omitempty"`
+	// InUplink is true where the packet came in by the interface of a default route.
+	InUplink bool `json:"in_uplink,omitempty"`
+	// Filter is what filters do to it; nil where that is not known. ErrorFilter is what they do to the
+	// ICMP errors about its size, NoEntryFilter what they do to it where it is of no connection that the
+	// tracker knows (any more).
+	Filter        *Filter `json:"filter,omitempty"`
+	NoEntryFilter *Filter `json:"no_entry_filter,omitempty"`
+	ErrorFilter   *Filter `json:"error_filter,omitempty"`
 }
 
 // Failing counts the connections that came to nothing.

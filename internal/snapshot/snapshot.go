@@ -255,6 +255,8 @@ type Filter struct {
 	Drops []RulePlace `json:"drops,omitempty"`
 	// At is the interface that it was taken to come in by, where the rule that translates names none.
 	At string `json:"at,omitempty"`
+	// Accepts is a rule below the one that certainly drops it that would let it pass.
+	Accepts *RulePlace `json:"accepts,omitempty"`
 }
 
 // RulePlace is a rule, or the policy of a chain, that drops packets.

@@ -86,6 +86,41 @@ func request(states uint32, local, remote netip.AddrPort) []byte {
 	return b
 }
 
+// Opening lists the connections of this namespace's programs that wait for an answer to their SYN, their own
+// end first. It must be called in the namespace.
+func Opening() (all []frame.Tuple, err error) {
+	const synSent = 2 // TCP_SYN_SENT
+	conn, err := nlsocket.Dial(nil, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return nil, fmt.Errorf("query TCP sockets: %w (needs CONFIG_INET_DIAG)", err)
+	}
+	defer conn.Close()
+	for _, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		answers, err := conn.Ask(sockDiag, unix.NLM_F_DUMP, request(1<<synSent, netip.AddrPortFrom(any, 0), netip.AddrPort{}))
+		if err != nil {
+			return nil, fmt.Errorf("query TCP sockets: %w (needs CONFIG_INET_DIAG)", err)
+		}
+		for _, m := range answers[:min(len(answers), mostEnds)] {
+			if len(m.Body) >= answerBytes {
+				all = append(all, tupleOf(m.Body))
+			}
+		}
+	}
+	return all, nil
+}
+
+// tupleOf is the tuple of a socket.
+func tupleOf(answer []byte) frame.Tuple {
+	remote := netip.AddrFrom16([16]byte(answer[idAt+20:]))
+	if answer[0] == unix.AF_INET {
+		remote = netip.AddrFrom4([4]byte(answer[idAt+20:]))
+	}
+	return frame.Tuple{
+		Src: netip.AddrPortFrom(boundTo(answer).Unmap(), binary.BigEndian.Uint16(answer[idAt:])),
+		Dst: netip.AddrPortFrom(remote.Unmap(), binary.BigEndian.Uint16(answer[idAt+2:])),
+	}
+}
+
 // findBound notes the listeners of a family that are bound to an interface.
 func (a *asker) findBound(any netip.Addr) error {
 	answers, err := a.conn.Ask(sockDiag, unix.NLM_F_DUMP, request(1<<stateListen, netip.AddrPortFrom(any, 0), netip.AddrPort{}))

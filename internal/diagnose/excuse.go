@@ -1,0 +1,240 @@
+package diagnose
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// excuses are when a service that fails is no fault of this host, and nothing that users feel. What has
+// none is reported.
+var excuses = []struct {
+	why string
+	is  func(*row) bool
+}{
+	{"another namespace sends by an interface of this one", (*row).isForeign},
+	{"datagrams that are not meant to be answered", (*row).isOneWay},
+	{"one client tries many addresses or ports", (*row).isScan},
+	{"frames for another host that a bridge has no port for", (*row).isFlooded},
+	{"it leaves encrypted, and is not seen any more", (*row).isEncrypted},
+	{"a closed port of this host", (*row).isClosedPort},
+	{"unknown place of a service that no rule is for", (*row).isUnknown},
+	{"a firewall keeps out what is not published", (*row).isKeptOut},
+	{"a list of the sources that are let in, or kept out", (*row).isListed},
+	{"a firewall limits access to this host", (*row).isKeptFromHost},
+	{"a firewall limits what may leave", (*row).isNotLetOut},
+	{"a firewall keeps networks apart", (*row).isKeptApart},
+	{"a server beyond that is dead among others, or refuses", (*row).isBeyond},
+	{"a host outside, on this host's own link, that is dead", (*row).isDeadNeighbour},
+	{"this host has no route of that family to anywhere", (*row).hasNoUplink},
+}
+
+// excuse is empty where a row is to be reported.
+func (r *row) excuse() string {
+	for _, e := range excuses {
+		if e.is(r) {
+			return e.why
+		}
+	}
+	return ""
+}
+
+// isOneWay: also what arrives at a socket of this host does not leave.
+func (r *row) isOneWay() bool {
+	if r.Protocol == "tcp" || r.Protocol == "icmp" || r.Protocol == "icmpv6" {
+		return false
+	}
+	local := r.place.Local && len(droppedIn(r.rec, r.FollowedService)) == 0 && !r.dropsCertainly()
+	published := r.Target.IsValid() || r.Given.IsValid()
+	return r.Protocol == "udp" && nat.IsOneWay(r.Service.Port()) && !r.Failed.Step.Here() ||
+		r.Failed.Step == snapshot.StepLostHere && local ||
+		r.Failed.Step == snapshot.StepNoAnswer && !published && !(r.Protocol == "udp" && nat.AnswersAlways(r.Service.Port()))
+}
+
+// manyAsked is how many services without an answer of one client are a scan.
+const manyAsked = 5
+
+// isScan: what all goes to one uplink that is dead is none.
+func (r *row) isScan() bool {
+	if r.isPublished() || r.Given.IsValid() || !r.fromOutside() && r.Failed.Step.Here() && r.place.Neighbour == "" {
+		return false
+	}
+	asked := map[netip.AddrPort]bool{}
+	for i := range r.all {
+		if o := &r.all[i]; o.Failed != nil && o.Failed.Client.Addr() == r.Failed.Client.Addr() && o.Steps[snapshot.StepAnswered] == 0 {
+			asked[o.Service] = true
+		}
+	}
+	return len(asked) >= manyAsked
+}
+
+func (r *row) isForeign() bool { return r.place.Foreign }
+
+// isFlooded: a switch sends frames to all where it does not know the port of a host.
+func (r *row) isFlooded() bool { return r.Bridged && (!r.Failed.Step.Here() || !r.byRule()) }
+
+func (r *row) isEncrypted() bool {
+	return r.place.Encrypted && r.Failed.Step == snapshot.StepLostHere && !r.byRule() && len(droppedIn(r.rec, r.FollowedService)) == 0 && !r.isPublished()
+}
+
+// isClosedPort: what a program of this host ends is its own affair.
+func (r *row) isClosedPort() bool {
+	if r.place.Local && r.Failed.Step.Later() && !r.isPublished() {
+		return true
+	}
+	return r.place.Local && isRefusal(r.Failed.Step) && !r.isPublished() && !r.byRule()
+}
+
+func (r *row) isUnknown() bool {
+	return r.Failed.Place == nil && !r.isPublished() && !r.Given.IsValid() && !r.goesOutBare()
+}
+
+// fromOutside reports whether it came in by an uplink: that of a default route, or one by which sources are
+// translated.
+func (r *row) fromOutside() bool { return r.place.InUplink || r.isUplink(r.In) }
+
+func (r *row) isUplink(name string) bool {
+	rules := r.rec.Last().NATRules
+	return name != "" && rules != nil && slices.ContainsFunc(rules.Rules, func(n snapshot.NATRule) bool { return n.TranslatesSource() && n.OutInterface == name })
+}
+
+// byRule reports whether rules drop or reject it here, as far as is known.
+func (r *row) byRule() bool {
+	return r.Failed.Step.Here() && r.filter != nil && len(r.filter.Drops) > 0 || slices.ContainsFunc(droppedIn(r.rec, r.FollowedService), isRule)
+}
+
+// refusedByRule reports whether a refusal may be one of a rule: it is none of a closed port.
+func (r *row) refusedByRule() bool { return r.byRule() || r.Failed.Place == nil }
+
+func (r *row) dropsCertainly() bool { return r.filter != nil && !r.filter.Passes }
+
+// dropsSurely is the rule that surely drops it; empty where none does.
+func (r *row) dropsSurely() string {
+	if !r.dropsCertainly() || len(r.filter.Drops) == 0 {
+		return ""
+	}
+	return r.filter.Drops[len(r.filter.Drops)-1].Text
+}
+
+// accepts is the rule that would let it pass, below the one that drops it.
+func (r *row) accepts() *snapshot.RulePlace {
+	if r.filter == nil {
+		return nil
+	}
+	return r.filter.Accepts
+}
+
+// isFor reports whether a rule has one of these words, such as of a condition.
+func isFor(rule string, words ...string) bool {
+	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(rule, w) })
+}
+
+func (r *row) isKeptOut() bool {
+	return !r.isPublished() && !r.Failed.Step.Later() && r.Failed.Step.Here() && r.fromOutside() && r.byRule() && r.accepts() == nil
+}
+
+// isListed: others are answered, and of the same source none; a rule for one source alone is no list.
+func (r *row) isListed() bool {
+	if !r.bySource() {
+		return false
+	}
+	rule := r.dropsSurely()
+	lets := isFor(rule, "! -s ", "saddr !=") || !isFor(rule, " -s ", "saddr", "match-set", "lookup in a set")
+	return lets || r.Failing() < fewestBlocked // few of those that a list keeps out
+}
+
+// bySource reports whether a rule drops all connections of some sources from outside, and others pass.
+func (r *row) bySource() bool {
+	return r.dropsSurely() != "" && r.answered > 0 && r.Mixed == 0 && !r.Failed.Step.Later() && r.accepts() == nil && r.Failed.Step.Here() && r.fromOutside()
+}
+
+// isForNetwork reports whether it is what this host does for networks that it serves: DNS, DHCP, NTP.
+func (r *row) isForNetwork() bool {
+	return slices.Contains([]uint16{53, 67, 123, 547}, r.Service.Port())
+}
+
+func (r *row) isKeptFromHost() bool {
+	return r.place.Local && !r.isPublished() && !r.Failed.Step.Later() && r.byRule() && r.accepts() == nil && (!r.isForNetwork() || r.fromOutside())
+}
+
+// seldomLetOut are ports that firewalls keep from leaving: mail of hosts that are no mail servers, and
+// services of local networks.
+var seldomLetOut = []uint16{19, 23, 25, 69, 111, 135, 137, 138, 139, 161, 389, 445, 465, 514, 515, 631, 853, 1433, 1900, 2049, 3389, 5353, 5355, 5357, 6881, 9100}
+
+func (r *row) isNotLetOut() bool {
+	if r.isPublished() || !r.Failed.Step.Here() || r.Failed.Step.Later() || r.fromOutside() || !r.byRule() || r.accepts() != nil || r.place.Local {
+		return false
+	}
+	rule, port := r.dropsSurely(), r.Service.Port()
+	if rule != "" && !isFor(rule, "dport", "th dport") {
+		return false
+	}
+	// The others are asked elsewhere, or by TCP in place of QUIC.
+	elsewhere := func(o *snapshot.FollowedService) bool {
+		same := o.Service.Port() == port && o.In == r.In && o.Steps[snapshot.StepAnswered] > 0
+		return same && (port == 53 || r.Protocol == "udp" && port == 443 && o.Protocol == "tcp")
+	}
+	return slices.Contains(seldomLetOut, port) || slices.ContainsFunc(r.all, func(o snapshot.FollowedService) bool { return elsewhere(&o) })
+}
+
+// isKeptApart: a rule for two networks, or for their addresses, not for a port, or a policy that few meet.
+func (r *row) isKeptApart() bool {
+	rule := r.dropsSurely()
+	if rule == "" || !r.isAmongInside() || r.Failed.Step != snapshot.StepLostHere && !isRefusal(r.Failed.Step) || r.accepts() != nil {
+		return false
+	}
+	apart := isFor(rule, " -i ", " -o ", " -s ", " -d ", "iif", "oif", "saddr", "daddr", "ISOLATION") && !isFor(rule, "dport")
+	return apart || !isFor(rule, "dport") && !r.Bridged && r.Failing() < fewestBlocked
+}
+
+// isAmongInside reports whether it goes from one network inside to another one, and is not translated.
+func (r *row) isAmongInside() bool {
+	return !r.isPublished() && !r.place.Local && r.Failed.Client.Addr().IsPrivate() && r.Service.Addr().IsPrivate() && !r.place.Uplink && !r.isUplink(r.place.Out)
+}
+
+// goesOutBare reports whether private clients ask outside untranslated where others are translated, and
+// get no answers.
+func (r *row) goesOutBare() bool {
+	return r.In != "" && r.rec.Last().NATRules != nil && r.Failed.Client.Addr().IsPrivate() && !r.Service.Addr().IsPrivate() && translatesSources(r.rec, r.Out) && !r.goesOn()
+}
+
+// goesOn reports whether clients that get no answer by this host do not ask again, which TCP does
+// after 1 s (RFC 6298, section 2.1): the answer took another way.
+func (r *row) goesOn() bool {
+	return r.Protocol == "tcp" && r.Failed.Step == snapshot.StepNoAnswer && 2*r.Repeated < r.Steps[snapshot.StepNoAnswer]
+}
+
+// isPrivateBeyond reports whether a private destination left by an uplink, where no such address is.
+func (r *row) isPrivateBeyond() bool {
+	return !r.Target.IsValid() && r.Service.Addr().IsPrivate() && (r.place.Uplink || r.isUplink(r.Out)) && r.attempts() >= fewestFailed
+}
+
+// isBeyond: the server of a rule for it is never excused.
+func (r *row) isBeyond() bool {
+	step := r.Failed.Step
+	switch {
+	case step.Here() || r.isPublished():
+		return false
+	case step == snapshot.StepDataUnanswered:
+		return r.Failed.TooBig == nil && (r.place.ErrorFilter == nil || len(r.place.ErrorFilter.Drops) == 0)
+	case step == snapshot.StepReset, step == snapshot.StepClientSilent && r.Given.IsValid():
+		return false
+	case r.In == "" && strayed(r.rec, r.FollowedService) != nil:
+		return false
+	case r.Given.IsValid():
+		return !deadSources(r.all)[r.Given] && strayed(r.rec, r.FollowedService) == nil && !r.isPrivateBeyond()
+	case r.In == "" && !r.isPrivateBeyond(), r.goesOn():
+		return true
+	case r.goesOutBare():
+		return false
+	}
+	return step != snapshot.StepNoAnswer && step != snapshot.StepOtherSource || r.fromOutside() || r.attempts() < fewestBlocked
+}
+
+// hasNoUplink: clients try IPv6 first, and go on with IPv4.
+func (r *row) hasNoUplink() bool {
+	return r.place.NoRoute != "" && r.Service.Addr().Is6() && !r.isPublished() && isRefusal(r.Failed.Step)
+}

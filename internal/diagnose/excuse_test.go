@@ -1,0 +1,135 @@
+package diagnose
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// household is a gateway that masquerades what leaves by wan0, and publishes port 80.
+func household(rows ...snapshot.FollowedService) *snapshot.Recording {
+	s := &snapshot.Snapshot{NATRules: &snapshot.NATRules{Rules: []snapshot.NATRule{
+		{Family: "ip", Hook: "postrouting", Kind: snapshot.NATMasquerade, NATCondition: snapshot.NATCondition{OutInterface: "wan0"}},
+		{Family: "ip", Hook: "prerouting", Kind: snapshot.NATDest, NATCondition: snapshot.NATCondition{Protocol: "tcp", DestinationPort: 80, InInterface: "wan0"}, First: netip.MustParseAddr("192.168.1.10"), Last: netip.MustParseAddr("192.168.1.10")},
+	}}}
+	return &snapshot.Recording{Snapshots: []*snapshot.Snapshot{s, s}, Followed: &snapshot.Followed{Services: rows}}
+}
+
+// failed is a service of which 20 connections from a client came so far.
+func failed(step snapshot.Step, protocol, in, client, service string, place snapshot.FailedPlace) snapshot.FollowedService {
+	return snapshot.FollowedService{Protocol: protocol, In: in, Service: netip.MustParseAddrPort(service), Steps: map[snapshot.Step]uint64{step: 20}, Repeated: 20,
+		Failed: &snapshot.FailedConnection{Step: step, Client: netip.MustParseAddrPort(client), Place: &place}}
+}
+
+// dropped is a place where a rule surely drops it.
+func dropped(place snapshot.FailedPlace, rule string) snapshot.FailedPlace {
+	place.Filter = &snapshot.Filter{Drops: []snapshot.RulePlace{{Text: rule}}}
+	return place
+}
+
+const (
+	stranger, pc, guest, policy = "203.0.113.9:1000", "192.168.1.20:1000", "10.9.0.5:1000", "iptables -t filter -P FORWARD DROP"
+	outside, inside             = "198.51.100.10:", "192.168.1.10:"
+)
+
+func TestExcuses(t *testing.T) {
+	var out, dmz, local, none snapshot.FailedPlace
+	out.Out, out.Uplink, dmz.Out, local.Local = "wan0", true, "lan0", true
+	few := failed(snapshot.StepLostHere, "tcp", "dmz0", guest, inside+"631", dropped(dmz, policy))
+	few.Steps[snapshot.StepLostHere] = 4
+	ordered := dropped(dmz, "iptables -t filter -A FORWARD -i dmz0 -j DROP")
+	ordered.Filter.Accepts = &snapshot.RulePlace{Text: "iptables -t filter -A FORWARD -p tcp --dport 80 -j ACCEPT"}
+	tcp := failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"443", out)
+	tcp.Failed, tcp.Steps = nil, map[snapshot.Step]uint64{snapshot.StepAnswered: 9}
+	listed := failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", dropped(dmz, "iptables -t filter -A FORWARD ! -s 198.51.100.7/32 -p tcp --dport 80 -j DROP"))
+	blocked := failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", dropped(dmz, "inet f c: ip saddr @bad drop"))
+	served := failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", none)
+	served.Failed, served.Steps, served.Target = nil, map[snapshot.Step]uint64{snapshot.StepAnswered: 40}, netip.MustParseAddrPort(inside+"8080")
+	foreign := failed(snapshot.StepNoAnswer, "tcp", "", pc, outside+"443", snapshot.FailedPlace{Foreign: true})
+	flooded := failed(snapshot.StepLostHere, "tcp", "p1", pc, inside+"443", none)
+	flooded.Bridged = true
+	for name, c := range map[string]struct {
+		rows     []snapshot.FollowedService
+		excused  bool
+		severity Severity
+	}{
+		"what no rule is for is kept out":            {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"22", dropped(local, "iptables -t filter -P INPUT DROP"))}, true, 0},
+		"what is published is dropped":               {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", dropped(dmz, policy))}, false, Critical},
+		"a closed port":                              {[]snapshot.FollowedService{failed(snapshot.StepRefusedHere, "tcp", "wan0", stranger, outside+"23", local)}, true, 0},
+		"DNS of a guest is dropped":                  {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "udp", "dmz0", guest, "10.9.0.1:53", dropped(local, "iptables -t filter -P INPUT DROP"))}, false, Warning},
+		"SSH of a guest is dropped":                  {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, "10.9.0.1:22", dropped(local, "iptables -t filter -P INPUT DROP"))}, true, 0},
+		"datagrams that a program here takes":        {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "udp", "lan0", pc, "192.168.1.1:9999", local)}, true, 0},
+		"syslog without an answer":                   {[]snapshot.FollowedService{failed(snapshot.StepNoAnswer, "udp", "lan0", pc, outside+"514", out)}, true, 0},
+		"SMB is not let out":                         {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"445", dropped(out, "ip f c: tcp dport 445 drop"))}, true, 0},
+		"one port is not let out":                    {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"443", dropped(out, "ip f c: tcp dport 443 drop"))}, false, Notice},
+		"nothing is let out":                         {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"443", dropped(out, policy))}, false, Critical},
+		"QUIC is not let out, and TCP is":            {[]snapshot.FollowedService{failed(snapshot.StepUnreachableHere, "udp", "lan0", pc, outside+"443", dropped(out, "ip f c: udp dport 443 reject")), tcp}, true, 0},
+		"networks are kept apart by a rule":          {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, inside+"631", dropped(dmz, "iptables -t filter -A FORWARD -i dmz0 -o lan0 -j DROP"))}, true, 0},
+		"few meet the policy":                        {[]snapshot.FollowedService{few}, true, 0},
+		"many meet the policy":                       {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, inside+"631", dropped(dmz, policy))}, false, Notice},
+		"a rule below would accept it":               {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, inside+"80", ordered)}, false, Warning},
+		"no route":                                   {[]snapshot.FollowedService{failed(snapshot.StepUnreachableHere, "tcp", "lan0", pc, "10.7.0.1:443", snapshot.FailedPlace{NoRoute: "network is unreachable"})}, false, Warning},
+		"no route of IPv6":                           {[]snapshot.FollowedService{failed(snapshot.StepUnreachableHere, "tcp", "lan0", "[fd00::5]:1000", "[2001:db8::1]:443", snapshot.FailedPlace{NoRoute: "network is unreachable"})}, true, 0},
+		"others are let in by a list":                {[]snapshot.FollowedService{listed, served}, true, 0},
+		"a list keeps out a client that asks often":  {[]snapshot.FollowedService{blocked, served}, false, Notice},
+		"a namespace that shares the interface":      {[]snapshot.FollowedService{foreign}, true, 0},
+		"a switch floods":                            {[]snapshot.FollowedService{flooded}, true, 0},
+		"a server inside is silent":                  {[]snapshot.FollowedService{failed(snapshot.StepNoAnswer, "tcp", "lan0", pc, "10.9.0.10:443", snapshot.FailedPlace{Out: "dmz0"})}, false, Notice},
+		"a server inside refuses":                    {[]snapshot.FollowedService{failed(snapshot.StepRefused, "tcp", "lan0", pc, "10.9.0.10:443", snapshot.FailedPlace{Out: "dmz0"})}, true, 0},
+		"data of what is routed alone is lost here":  {[]snapshot.FollowedService{failed(snapshot.StepDataLost, "tcp", "lan0", pc, "10.9.0.10:443", dropped(dmz, policy))}, false, Warning},
+		"a program here ends its connections":        {[]snapshot.FollowedService{failed(snapshot.StepResetHere, "tcp", "lan0", pc, "192.168.1.1:443", local)}, true, 0},
+		"a private destination leaves by the uplink": {[]snapshot.FollowedService{failed(snapshot.StepNoAnswer, "tcp", "lan0", pc, "10.8.0.5:22", out)}, false, Notice},
+	} {
+		rec := household(c.rows...)
+		var first *row
+		for _, r := range rows(rec) {
+			if r.FollowedService == &rec.Followed.Services[0] {
+				first = &r
+			}
+		}
+		if first == nil {
+			t.Errorf("%s: no row", name)
+			continue
+		}
+		why := first.excuse()
+		if severity, _ := first.severity(); (why != "") != c.excused || why == "" && severity != c.severity {
+			t.Errorf("%s: excuse %q, severity %v", name, why, severity)
+		}
+	}
+}
+
+// TestScan: a client that asks many without an answer is excused; a host of which all is lost is not.
+func TestScan(t *testing.T) {
+	for client, excused := range map[string]bool{stranger: true, pc: false} {
+		in, place := "wan0", snapshot.FailedPlace{Out: "lan0"}
+		if client == pc {
+			in, place = "lan0", snapshot.FailedPlace{Out: "wan0", Uplink: true, ReversePath: true}
+		}
+		var all []snapshot.FollowedService
+		for _, port := range []string{"1", "2", "3", "4", "5", "6"} {
+			all = append(all, failed(snapshot.StepLostHere, "tcp", in, client, outside+port, place))
+		}
+		for _, r := range rows(household(all...)) {
+			if why := r.excuse(); (why != "") != excused {
+				t.Errorf("%s: %q", client, why)
+			}
+		}
+	}
+}
+
+// TestHelperless: clients go on to the address that the server names.
+func TestHelperless(t *testing.T) {
+	control := failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"21", snapshot.FailedPlace{})
+	control.Failed, control.Steps, control.Target = nil, map[snapshot.Step]uint64{snapshot.StepAnswered: 3}, netip.MustParseAddrPort(inside+"21")
+	all := []snapshot.FollowedService{control}
+	for i, port := range []string{"40001", "40002", "40003"} {
+		if got := helperless(household(all...)); len(got) != 0 {
+			t.Errorf("%d connections: %+v", i, got)
+		}
+		all = append(all, failed(snapshot.StepLostHere, "tcp", "wan0", stranger, inside+port, snapshot.FailedPlace{}))
+	}
+	if got := helperless(household(all...)); len(got) != 1 || got[0].key.service != control.Service {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,391 @@
+package follow
+
+import (
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// Bounds of what is kept of segments: those of one generation, the connections whose handshake was
+// not seen, and the seconds of a generation, longer than the first retransmissions take.
+const (
+	mostSegments   = 1 << 14
+	mostMidstream  = 1 << 12
+	generationTime = 4
+)
+
+// Of segments sent again: one that came again once and never left is lost here; one that left so
+// often is lost beyond, as single losses are common there.
+const leftAgain = 2
+
+// segment is one of TCP with payload, or a RST: a NAT does not change its sequence number.
+type segment struct {
+	conn *attempt
+	// answer is true of those of the server.
+	answer bool
+	tuple  frame.Tuple
+	// iface is where it came in first, or left where it did not come in; out, where it left.
+	iface, out int
+	came, left bool
+	// first and last are when it came first and last; again counts how often it came, or left, again.
+	first, last     float64
+	again, outAgain int
+	bytes           int
+	pause           float64
+}
+
+// stream is the segments of a connection.
+type stream struct {
+	// ways are those of the client and of the server.
+	ways [2]struct {
+		// newest is when a segment was seen that was none before: the ones before it were acknowledged.
+		newest float64
+		// most is the size of the largest that left.
+		most int
+		lost *segment
+	}
+	last float64
+	// pause is the time without a segment before the last one of the client.
+	pause float64
+	// asks is true if the client sent last.
+	asks, closing bool
+	reset         *refusal
+	// tooBig is the last ICMP error about the size of its packets.
+	tooBig *tooBig
+}
+
+type tooBig struct {
+	refusal
+	mtu    int
+	passed bool
+}
+
+// segments is the state of a Watch that is about connections after their handshakes.
+type segments struct {
+	now, before map[number]*segment
+	since       float64
+	// conns are connections by their tuples, as they came and as they left, in both directions.
+	conns map[frame.Tuple]*attempt
+	// midstream are those whose handshake was not seen.
+	midstream []*attempt
+}
+
+func newSegments() segments {
+	return segments{now: map[number]*segment{}, before: map[number]*segment{}, conns: map[frame.Tuple]*attempt{}}
+}
+
+// knows has a connection found by a tuple.
+func (s *segments) knows(a *attempt, t frame.Tuple) {
+	if len(s.conns) < 4*mostAttempts {
+		s.conns[t], s.conns[reverse(t)] = a, a
+	}
+}
+
+// isSegment reports whether a packet is a segment after the handshake.
+func isSegment(f *frame.Frame) bool {
+	return f.Transport == unix.IPPROTO_TCP && f.TCP.Flags&frame.SYN == 0 && (f.TCP.Flags&(frame.RST|frame.FIN) != 0 || len(f.Payload)+f.Missing > 0)
+}
+
+// segment takes a segment after the handshake.
+func (w *Watch) segment(p *Packet, t frame.Tuple) {
+	s, key := &w.segments, number{version: p.Frame.Version, isn: p.Frame.TCP.SequenceNumber}
+	w.age(p.At)
+	a := s.conns[t]
+	if a == nil {
+		if a = w.midway(p, t); a == nil {
+			return
+		}
+	}
+	if a.stream == nil {
+		a.stream = &stream{last: p.At}
+	}
+	switch flags := p.Frame.TCP.Flags; {
+	case flags&frame.RST != 0:
+		w.reset(a, p, t, key)
+	case flags&frame.FIN != 0 && len(p.Frame.Payload)+p.Frame.Missing == 0:
+		a.stream.closing = true
+	default:
+		w.data(a, p, t, key)
+		a.stream.closing = a.stream.closing || flags&frame.FIN != 0
+	}
+}
+
+// age forgets what is older than two generations.
+func (w *Watch) age(now float64) {
+	s := &w.segments
+	if now-s.since < generationTime {
+		return
+	}
+	w.findLost()
+	s.before, s.now, s.since = s.now, map[number]*segment{}, now
+}
+
+// midway is a connection whose handshake was not seen; nil where there is no room for it. Of its ends
+// the one with the lower port is the server.
+func (w *Watch) midway(p *Packet, t frame.Tuple) *attempt {
+	s := &w.segments
+	if p.Frame.TCP.Flags&frame.RST != 0 || len(s.midstream) == mostMidstream {
+		return nil
+	}
+	if p.Sent { // it is one that came in before, by another name
+		if g := s.find(number{version: p.Frame.Version, isn: p.Frame.TCP.SequenceNumber}); g != nil && g.came && !g.left {
+			s.knows(g.conn, t)
+			return g.conn
+		}
+	}
+	ask := t
+	if t.Src.Port() < t.Dst.Port() {
+		ask = reverse(t)
+	}
+	if !isEnd(w.service, ask.Dst) || !isEnd(w.client, ask.Src) {
+		return nil
+	}
+	a := &attempt{protocol: unix.IPPROTO_TCP, midstream: true}
+	s.midstream = append(s.midstream, a)
+	s.knows(a, t)
+	a.place(p, t, ask != t)
+	return a
+}
+
+// place notes by which name a segment of a connection passes a point, where that is not known.
+func (a *attempt) place(p *Packet, t frame.Tuple, answer bool) {
+	if !a.midstream {
+		return
+	}
+	at := map[bool]**sight{false: &a.came, true: &a.left}[p.Sent]
+	if answer {
+		at = map[bool]**sight{false: &a.answered, true: &a.returned}[p.Sent]
+	}
+	if *at == nil {
+		*at = p.sight(t)
+	}
+}
+
+func (s *segments) find(key number) *segment {
+	if g := s.now[key]; g != nil {
+		return g
+	}
+	return s.before[key]
+}
+
+// data takes a segment with payload.
+func (w *Watch) data(a *attempt, p *Packet, t frame.Tuple, key number) {
+	s, answer := &w.segments, a.isAnswer(t)
+	g := s.find(key)
+	if g != nil && (g.conn != a || g.answer != answer) {
+		g = nil
+	}
+	a.place(p, t, answer)
+	size := p.Frame.Size()
+	switch {
+	case g == nil && p.Sent && a.forwarded():
+		return // a part of one that came in as a larger one
+	case g == nil && len(s.now) >= mostSegments:
+		return
+	case g == nil:
+		g = &segment{conn: a, answer: answer, tuple: t, iface: p.Interface, came: !p.Sent, left: p.Sent, out: p.Interface, first: p.At, last: p.At, bytes: size, pause: p.At - a.stream.last}
+		s.now[key] = g
+		a.stream.ways[index(answer)].newest = p.At
+	case !p.Sent && p.Interface == g.iface:
+		g.again++
+		g.last = p.At
+	case p.Sent && !g.left:
+		g.left, g.out, g.bytes = true, p.Interface, max(g.bytes, size)
+	case p.Sent && p.Interface == g.out:
+		g.outAgain++
+		g.last = p.At
+	}
+	if p.Sent {
+		way := &a.stream.ways[index(answer)]
+		if g.outAgain == 0 && g.again == 0 {
+			way.most = max(way.most, size)
+		}
+	}
+	if !answer && !p.Sent && g.again == 0 {
+		a.stream.pause = g.pause
+	}
+	a.stream.last, a.stream.asks = p.At, !answer
+}
+
+// forwarded reports whether a connection is seen to pass this host.
+func (a *attempt) forwarded() bool {
+	return a.came != nil && a.left != nil || a.midstream && (a.came != nil || a.answered != nil)
+}
+
+func index(answer bool) int {
+	if answer {
+		return 1
+	}
+	return 0
+}
+
+// isAnswer reports whether a tuple is of what the server sends.
+func (a *attempt) isAnswer(t frame.Tuple) bool {
+	for _, ask := range []*sight{a.came, a.left} {
+		if ask != nil && t == ask.Tuple {
+			return false
+		}
+	}
+	for _, answer := range []*sight{a.answered, a.returned} {
+		if answer != nil && t == answer.Tuple {
+			return true
+		}
+	}
+	for _, ask := range []*sight{a.came, a.left} {
+		if ask != nil && (t.Src == ask.Dst || t.Dst == ask.Src) {
+			return true
+		}
+	}
+	return a.came == nil && a.left == nil
+}
+
+// reset takes a RST. This host sent it of its own if it leaves and did not come in.
+func (w *Watch) reset(a *attempt, p *Packet, t frame.Tuple, key number) {
+	key.reset = true
+	s := &w.segments
+	if !p.Sent {
+		if len(s.now) < mostSegments {
+			s.now[key] = &segment{conn: a}
+		}
+		if !a.stream.closing && a.isAnswer(t) && a.stream.asks && a.stream.reset == nil && !w.partial {
+			a.stream.reset = &refusal{at: p.At, by: t.Src.Addr()}
+		}
+		a.stream.closing = true
+		return
+	}
+	// One of a connection of this host's is of its own programs.
+	if s.find(key) == nil && !a.stream.closing && a.stream.reset == nil && a.came != nil && (a.left != nil || a.midstream) {
+		a.stream.reset = &refusal{at: p.At, sent: true, by: t.Src.Addr()}
+	}
+	a.stream.closing = true
+}
+
+// findLost notes of each connection the first segment that is lost, as far as segments are kept.
+func (w *Watch) findLost() {
+	for _, generation := range []map[number]*segment{w.segments.before, w.segments.now} {
+		for _, g := range generation {
+			if g.conn == nil || g.conn.stream == nil || !g.isLost() {
+				continue
+			}
+			way := &g.conn.stream.ways[index(g.answer)]
+			if way.newest <= g.last && (way.lost == nil || g.first < way.lost.first) {
+				way.lost = g
+			}
+		}
+	}
+}
+
+// isLost reports whether a segment was sent again, and did not leave, or leaves again and again. Of a
+// connection that ends here, or leaves in a tunnel, none leaves.
+func (g *segment) isLost() bool {
+	least := 1
+	if g.conn.left == nil {
+		least = leftAgain
+	}
+	return g.came && !g.left && g.again >= least || g.left && g.outAgain >= leftAgain
+}
+
+// lost is the segment with which a connection ends; nil where it goes on.
+func (a *attempt) lost() *segment {
+	if a.stream == nil {
+		return nil
+	}
+	for i := range a.stream.ways {
+		if g := a.stream.ways[i].lost; g != nil && a.stream.ways[i].newest <= g.last {
+			return g
+		}
+	}
+	return nil
+}
+
+// later is how a connection ends after its handshake; empty where it goes on.
+func (a *attempt) later() snapshot.Step {
+	g := a.lost()
+	switch {
+	case a.stream == nil:
+	case a.stream.reset != nil && a.stream.reset.sent:
+		return snapshot.StepResetHere
+	case g != nil && !g.left:
+		return snapshot.StepDataLost
+	case g != nil:
+		return snapshot.StepDataUnanswered
+	case a.stream.reset != nil:
+		return snapshot.StepReset
+	}
+	return ""
+}
+
+// describe adds to an example what became of its segments.
+func (a *attempt) describe(f *snapshot.FailedConnection, names func(int) string) {
+	s := a.stream
+	if s == nil {
+		return
+	}
+	if s.reset != nil && (f.Step == snapshot.StepReset || f.Step == snapshot.StepResetHere) {
+		f.By, f.PauseSeconds = s.reset.by, s.pause
+	}
+	if g := a.lost(); g != nil && f.Step != snapshot.StepResetHere {
+		f.Answer, f.Bytes, f.PassedBytes, f.PauseSeconds = g.answer, g.bytes, s.ways[index(g.answer)].most, g.pause
+		f.DataIn = names(g.iface)
+	}
+	if b := s.tooBig; b != nil {
+		f.TooBig = &snapshot.TooBig{By: b.by, Here: b.sent, MTUBytes: b.mtu, Passed: b.sent || b.passed}
+	}
+}
+
+// oversize takes an ICMP error about the size of a segment, or of a datagram.
+func (w *Watch) oversize(p *Packet, inner *frame.Frame) bool {
+	mtu := 0
+	switch i := p.Frame.ICMP; {
+	case p.Frame.Version == 4 && i.Type == 3 && i.Code == 4:
+		mtu = int(i.Rest & 0xffff)
+	case p.Frame.Version == 6 && i.Type == 2:
+		mtu = int(i.Rest)
+	default:
+		return false
+	}
+	if inner.Transport != unix.IPPROTO_TCP {
+		return false
+	}
+	a := w.segments.conns[inner.Tuple()]
+	if g := w.segments.find(number{version: inner.Version, isn: inner.TCP.SequenceNumber}); a == nil && g != nil {
+		a = g.conn
+	}
+	if a == nil || a.stream == nil {
+		return true
+	}
+	if b := a.stream.tooBig; b != nil && b.mtu == mtu && !b.sent {
+		b.passed = b.passed || p.Sent
+	} else {
+		a.stream.tooBig = &tooBig{refusal: refusal{at: p.At, sent: p.Sent, by: p.Frame.Source}, mtu: mtu}
+	}
+	return true
+}
+
+// ended are the attempts, and the connections whose handshake was not seen of services of which one ended
+// for want of an answer.
+func (w *Watch) ended(now float64) []*attempt {
+	fails, targets := map[serviceKey]bool{}, map[netip.AddrPort]bool{}
+	for _, a := range w.all {
+		if a.left != nil && a.came != nil && a.left.Dst != a.came.Dst {
+			targets[a.left.Dst] = true
+		}
+	}
+	for _, a := range w.segments.midstream {
+		// Of one that shows at the server alone it is not known how clients name it.
+		if a.step(now).Fails() && (a.came != nil || a.returned != nil || !targets[a.asked()]) {
+			fails[a.key()] = true
+		}
+	}
+	all := slices.Clone(w.all)
+	for _, a := range w.segments.midstream {
+		if fails[a.key()] {
+			all = append(all, a)
+		}
+	}
+	return all
+}

@@ -1,0 +1,132 @@
+package follow
+
+import (
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// opened is a connection whose handshake went well.
+const opened = "0.0 in wan SYN client>public 7\n0.001 out lan SYN client>server 7\n0.002 in lan SYNACK server>client 7\n0.003 out wan SYNACK public>client 7\n"
+
+// asked is opened, with a question of the client that came to the server.
+const asked = opened + "0.01 in wan DATA client>public 8\n0.011 out lan DATA client>server 8\n"
+
+func TestLaterSteps(t *testing.T) {
+	const reset = "0.5 in wan DATA client>public 8\n0.51 out wan RESET public>client 100\n"
+	for name, c := range map[string]struct {
+		packets string
+		want    snapshot.Step
+	}{
+		"data passes":                     {asked + "0.1 in lan DATA server>client 100\n0.11 out wan DATA public>client 100", snapshot.StepAnswered},
+		"data is sent again once":         {asked + "0.3 in wan DATA client>public 8\n0.31 out lan DATA client>server 8", snapshot.StepAnswered},
+		"data is lost here":               {opened + "0.01 in wan DATA client>public 8\n0.3 in wan DATA client>public 8", snapshot.StepDataLost},
+		"data is late":                    {opened + "0.01 in wan DATA client>public 8\n0.3 in wan DATA client>public 8\n0.31 out lan DATA client>server 8", snapshot.StepAnswered},
+		"the rest goes on":                {opened + "0.01 in wan DATA client>public 8\n0.3 in wan DATA client>public 8\n0.5 in wan DATA client>public 2000", snapshot.StepAnswered},
+		"the server's data is lost here":  {asked + "0.1 in lan DATA server>client 100\n0.4 in lan DATA server>client 100", snapshot.StepDataLost},
+		"data is not acknowledged":        {asked + "0.3 out lan DATA client>server 8\n0.7 out lan DATA client>server 8", snapshot.StepDataUnanswered},
+		"this host resets":                {opened + reset, snapshot.StepResetHere},
+		"a reset passes after an answer":  {asked + "0.1 in lan DATA server>client 100\n0.11 out wan DATA public>client 100\n0.2 in lan RESET server>client 500\n0.21 out wan RESET public>client 500", snapshot.StepAnswered},
+		"a reset in place of an answer":   {asked + "0.2 in lan RESET server>client 100\n0.21 out wan RESET public>client 100", snapshot.StepReset},
+		"the client resets":               {asked + "0.2 in wan RESET client>public 108\n0.21 out lan RESET client>server 108", snapshot.StepAnswered},
+		"this host resets what is closed": {asked + "0.1 in lan FIN server>client 100\n0.11 out wan FIN public>client 100\n0.5 in wan DATA client>public 300\n0.51 out wan RESET public>client 101", snapshot.StepAnswered},
+		"the handshake was not seen":      {"0.01 in wan DATA client>public 8\n0.3 in wan DATA client>public 8\n0.7 in wan DATA client>public 8", snapshot.StepDataLost},
+		"it ends here, or in a tunnel":    {"0 in wan SYN client>public 7\n0.1 out wan SYNACK public>client 7\n0.2 in wan DATA client>public 8\n0.5 in wan DATA client>public 8", snapshot.StepAnswered},
+		"nor when this host resets it":    {reset, snapshot.StepResetHere},
+		"seen at a bridge and its port":   {opened + "0.01 in wan1 DATA client>public 8\n0.01 in bond DATA client>public 8\n0.011 out lan DATA client>server 8", snapshot.StepAnswered},
+	} {
+		got := script(t, c.packets).Result(5, func(int) string { return "" })
+		if len(got.Services) != 1 || got.Services[0].Steps[c.want] != 1 {
+			t.Errorf("%s: %+v, want one %s", name, got.Services, c.want)
+		}
+	}
+}
+
+// TestUnseenOnes: connections whose handshake was not seen are not listed where they go on.
+func TestUnseenOnes(t *testing.T) {
+	w := script(t, "0.01 in wan DATA client>public 8\n0.011 out lan DATA client>server 8")
+	if got := w.Result(5, func(int) string { return "" }); len(got.Services) != 0 || got.Connections != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestResampled: where not all segments are seen, a RST may come after an answer.
+func TestResampled(t *testing.T) {
+	w := script(t, asked)
+	w.partial = true
+	play(t, w, "0.2 in lan RESET server>client 100\n0.21 out wan RESET public>client 100")
+	if s := w.Result(5, func(int) string { return "" }).Services[0]; s.Steps[snapshot.StepAnswered] != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestOldOnes: what was lost is known after segments have been forgotten.
+func TestOldOnes(t *testing.T) {
+	w := script(t, opened+"0.01 in wan DATA client>public 8\n0.3 in wan DATA client>public 8\n5 in wan DATA inside>remote 900\n10 in wan DATA inside>remote 950\n15 in wan DATA inside>remote 990")
+	if s := w.Result(20, func(int) string { return "" }).Services[0]; s.Steps[snapshot.StepDataLost] != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestLostData: what is said of large data that is lost, and of the ICMP error about it.
+func TestLostData(t *testing.T) {
+	big := asked + "0.1 in lan DATA server>client 100\n0.11 out wan DATA public>client 100\n2.2 in lan BIG server>client 200\n2.5 in lan BIG server>client 200"
+	w := script(t, big)
+	f := w.Result(5, func(int) string { return "" }).Services[0].Failed
+	if !f.Answer || f.Bytes != 1400 || f.PassedBytes != 140 || f.PauseSeconds < 2 || f.TooBig != nil {
+		t.Errorf("%+v", f)
+	}
+	tooBig := packet("ERROR", netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort(server), 200)
+	tooBig.ICMP = frame.ICMP{Type: 3, Code: 4, Rest: 1300}
+	tooBig.Payload = frame.IP{Source: netip.MustParseAddrPort(server).Addr(), Destination: netip.MustParseAddrPort(client).Addr(), Protocol: unix.IPPROTO_TCP, TTL: 64}.Append(nil,
+		frame.AppendTCP(nil, frame.Tuple{Src: netip.MustParseAddrPort(server), Dst: netip.MustParseAddrPort(client)}, frame.TCP{SequenceNumber: 200}, nil))
+	for _, sent := range []bool{false, true} {
+		w.See(Packet{At: 2.3, Interface: wan, Sent: sent, Frame: tooBig})
+		f = w.Result(5, func(int) string { return "" }).Services[0].Failed
+		if b := f.TooBig; b == nil || b.MTUBytes != 1300 || b.Here || b.Passed != sent {
+			t.Errorf("sent %v: %+v", sent, b)
+		}
+	}
+}
+
+// TestPartOfAFlow: of one flow of datagrams a part is lost here.
+func TestPartOfAFlow(t *testing.T) {
+	for every, want := range map[int]snapshot.Step{0: snapshot.StepAnswered, 3: snapshot.StepPartLost} {
+		w := script(t, "0 in wan UDP client>public 1\n0 out lan UDP client>server 1\n0.1 in lan UDP server>client 2\n0.1 out wan UDP public>client 2")
+		for i := range 60 {
+			at, number := 1+float64(i)/50, uint32(10+i)
+			w.See(Packet{At: at, Interface: wan, Frame: packet("UDP", netip.MustParseAddrPort(client), netip.MustParseAddrPort(public), number)})
+			if every == 0 || i%every != 0 {
+				w.See(Packet{At: at, Interface: lan, Sent: true, Frame: packet("UDP", netip.MustParseAddrPort(client), netip.MustParseAddrPort(server), number)})
+			}
+		}
+		s := w.Result(5, func(int) string { return "" }).Services[0]
+		if s.Steps[want] != 1 || want == snapshot.StepPartLost && (s.Failed.DatagramsIn != 61 || s.Failed.DatagramsOut != 41) {
+			t.Errorf("one in %d lost: %+v %+v", every, s, s.Failed)
+		}
+	}
+}
+
+// TestOthers: what a bridge forwards, protocols without ports, and what programs here cannot send.
+func TestOthers(t *testing.T) {
+	w := NewWatch(netip.AddrPort{}, netip.AddrPort{})
+	a, b := netip.MustParseAddrPort("10.0.0.1:40000"), netip.MustParseAddrPort("10.0.0.2:80")
+	w.See(Packet{At: 0, Interface: wan, Passing: true, Frame: packet("SYN", a, b, 7)})
+	esp := packet("UDP", netip.AddrPortFrom(a.Addr(), 0), netip.AddrPortFrom(b.Addr(), 0), 1)
+	esp.Protocol, esp.Transport = unix.IPPROTO_ESP, 0
+	w.See(Packet{At: 0, Interface: wan, Frame: esp})
+	r := w.Result(5, func(int) string { return "p1" })
+	for _, s := range r.Services {
+		if s.Steps[snapshot.StepLostHere] != 1 || s.Bridged != (s.Protocol == "tcp") || s.Protocol != "tcp" && s.Protocol != "esp" {
+			t.Errorf("%+v", s)
+		}
+	}
+	w.unsent(r, []frame.Tuple{{Src: netip.MustParseAddrPort("10.0.0.9:1"), Dst: b}, {Src: netip.MustParseAddrPort("10.0.0.9:2"), Dst: b}})
+	if s := r.Services[0]; len(r.Services) != 3 || s.In != "" || s.Steps[snapshot.StepLostHere] != 2 || s.Failed == nil {
+		t.Errorf("%+v", r.Services)
+	}
+}

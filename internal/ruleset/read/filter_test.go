@@ -1,0 +1,68 @@
+package read
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/ruleset"
+)
+
+// TestFilter: the rule that would have accepted a packet, below the one that drops it.
+func TestFilter(t *testing.T) {
+	for _, c := range []struct{ commands, accepts string }{
+		{"-A FORWARD -i wan0 -j DROP;-A FORWARD -p tcp --dport 80 -j ACCEPT", "iptables -t filter -A FORWARD -p tcp --dport 80 -j ACCEPT"},
+		{"-A FORWARD -i wan0 -j DROP;-A FORWARD -p tcp --dport 81 -j ACCEPT", ""},
+		{"-A FORWARD -i wan0 -j DROP;-A FORWARD -j ACCEPT", ""}, // for all, no rule for it
+		{"-A FORWARD -p tcp --dport 80 -j ACCEPT;-A FORWARD -i wan0 -j DROP", ""},
+	} {
+		w := newWorld(t)
+		for line := range strings.SplitSeq(c.commands, ";") {
+			w.run("", append([]string{"iptables-nft"}, strings.Fields(line)...)...)
+		}
+		tables, err := Judged(w.ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := published("wan0", "198.51.100.7")
+		got := ""
+		if f := ruleset.Filter(tables, &p, "forward", "postrouting"); f.Accepts != nil {
+			got = f.Accepts.Text
+		}
+		if got != c.accepts {
+			t.Errorf("%s: %q, want %q", c.commands, got, c.accepts)
+		}
+	}
+}
+
+// TestDestination: what rules make of the destination of one packet.
+func TestDestination(t *testing.T) {
+	for _, c := range []struct{ commands, want string }{
+		{"-t nat -A PREROUTING -i wan0 -p tcp --dport 80 -j DNAT --to-destination 192.168.1.10:8080", "192.168.1.10:8080"},
+		{"-t nat -A PREROUTING -i wan0 -p tcp --dport 80 -j DNAT --to-destination 192.168.1.10", "192.168.1.10:80"},
+		{"-t nat -A PREROUTING -i lan0 -p tcp --dport 80 -j DNAT --to-destination 192.168.1.10", ""},
+		{"-t nat -A PREROUTING -s 198.51.100.8 -j ACCEPT;-t nat -N X;-t nat -A PREROUTING -p tcp -j X;-t nat -A X -p tcp --dport 80 -j DNAT --to-destination 192.168.1.11", "192.168.1.11:80"},
+		{"-t nat -A PREROUTING -s 198.51.100.7 -j ACCEPT;-t nat -A PREROUTING -p tcp -j DNAT --to-destination 192.168.1.11", ""},
+		{"-t nat -A PREROUTING -p tcp -m statistic --mode random --probability 0.5 -j DNAT --to-destination 192.168.1.11;-t nat -A PREROUTING -p tcp -j DNAT --to-destination 192.168.1.12", ""}, // not known
+		{"-t nat -A PREROUTING -p tcp -j REDIRECT --to-ports 8080", "203.0.113.1:8080"},
+	} {
+		w := newWorld(t)
+		for line := range strings.SplitSeq(c.commands, ";") {
+			w.run("", append([]string{"iptables-nft"}, strings.Fields(line)...)...)
+		}
+		tables, err := Judged(w.ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &ruleset.Packet{Conn: ruleset.ConnNew, Flags: 2, Packet: nat.Packet{
+			Protocol: 6, Src: netip.MustParseAddr("198.51.100.7"), SrcPort: 40000, Dst: netip.MustParseAddr("203.0.113.1"), DstPort: 80, In: "wan0"}}
+		got := ""
+		if to := ruleset.Destination(tables, "prerouting", p, netip.MustParseAddr("203.0.113.1")); to.IsValid() {
+			got = to.String()
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.commands, got, c.want)
+		}
+	}
+}
