@@ -167,9 +167,11 @@ func (f failing) judgeUntranslated(rec *snapshot.Recording, s *snapshot.Service)
 		f.known = true
 	} else if r := laterThan(rec, s); r != nil {
 		f.cause = fmt.Sprintf("their entries have no translation, and a rule is for them: the entries are older, and keep what was decided for their first packet: %s: %s", r.Place(), r.Text)
+		f.known = true
 		f.advice = new(advice("untranslated-forget", deleteCommand(rec, "-p "+s.Protocol+" -s "+s.Clients[0].String())))
 	} else if r, others := besideThem(rec, s); r != nil {
 		f.cause += fmt.Sprintf("; the rule for others, %s: %s, is for %s", r.Place(), r.Text, others)
+		f.known = true
 		f.advice = new(advice("snat-cover", s.Protocol, snapshot.NetworkOf(s.Given), where(rec)))
 	}
 	if port := onePort(s.Destinations); port != 0 {

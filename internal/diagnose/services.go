@@ -539,11 +539,12 @@ func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 		f.Title += fmt.Sprintf(" and %d more", more)
 	}
 	f.Cause = strings.Join(causes[:min(len(causes), mostShown)], "; or ")
-	if rec.Drops == nil {
-		f.Remedies = append(f.Remedies, advice("service-trace", inNamespace(rec.Last().Netns.Name)))
-	}
 	if bad[0].advice != nil {
 		f.Remedies = append(f.Remedies, *bad[0].advice)
+	}
+	if rec.Drops == nil { // where the cause is known there is little to find out
+		trace := advice("service-trace", inNamespace(rec.Last().Netns.Name))
+		f.Remedies = slices.Insert(f.Remedies, map[bool]int{true: len(f.Remedies)}[bad[0].known], trace)
 	}
 	if target := bad[0].target; target.Addr().IsValid() && target.Port() != 0 {
 		ask := advice("service-ask", target.Addr(), target.Port(), where(rec))
