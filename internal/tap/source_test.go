@@ -270,7 +270,11 @@ func collect(t *testing.T, name string, s *Source) *collector {
 	t.Helper()
 	t.Cleanup(s.Close)
 	c := &collector{name: name}
-	for _, at := range []uint32{0, 100} {
+	offsets := []uint32{0, 100}
+	if testutil.SkbParts.Probe() != nil {
+		offsets = offsets[:1]
+	}
+	for _, at := range offsets {
 		f, err := s.Open(false, 1, everything(at))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -291,7 +295,11 @@ func (c *collector) read(t *testing.T, without int) []string {
 			if local || !p.Sent && p.Interface == without {
 				return
 			}
-			c.seen = append(c.seen, fmt.Sprintf("%d: interface %d, sent %v: %x", i, p.Interface, p.Sent, p.Data))
+			data := p.Data
+			if tcp := p.Version == 4 && data[9] == unix.IPPROTO_TCP || p.Version == 6 && data[6] == unix.IPPROTO_TCP; tcp && testutil.SkbParts.Probe() != nil {
+				data = data[:40] // its data may lie in another part
+			}
+			c.seen = append(c.seen, fmt.Sprintf("%d: interface %d, sent %v: %x", i, p.Interface, p.Sent, data))
 		})
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)

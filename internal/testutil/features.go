@@ -63,6 +63,9 @@ var (
 	TypedTracepoints = Feature{Name: "eBPF programs on typed tracepoints", Symbols: []string{"CONFIG_BPF_EVENTS", "CONFIG_DEBUG_INFO_BTF"},
 		Since: "5.12", Probe: probeTypedTracepoint}
 
+	// SkbParts is that such programs read packets in pieces: "bpf: Allow bpf_dynptr_from_skb() for tp_btf".
+	SkbParts = Feature{Name: "packets in pieces for typed tracepoints", Symbols: []string{"CONFIG_BPF_EVENTS"}, Since: "6.11", Probe: since("6.11")}
+
 	TCX = Feature{Name: "tcx programs", Symbols: []string{"CONFIG_NET_XGRESS"}, Since: "6.6", Probe: probeTCX}
 
 	DropMonitor = Feature{Name: "drop_monitor", Symbols: []string{"CONFIG_NET_DROP_MONITOR"}, Probe: genericNetlink("NET_DM")}

@@ -155,6 +155,11 @@ static __always_inline bool is_ip(__u32 protocol)
 	return protocol == ETH_P_IP || protocol == ETH_P_IPV6;
 }
 
+static __always_inline bool is_tcp(const union bytes *b, __u32 protocol)
+{
+	return (protocol == ETH_P_IP ? b->bytes[9] : b->bytes[6]) == IPPROTO_TCP;
+}
+
 /* read_parts reads a packet that is not in one piece, from an offset on, and returns how much. */
 static __always_inline __u32 read_parts(struct sk_buff *skb, __u32 offset, union bytes *b)
 {
@@ -166,10 +171,8 @@ static __always_inline __u32 read_parts(struct sk_buff *skb, __u32 offset, union
 	barrier_var(length);
 	if (length < 1 || length > KEEP_BYTES) /* for the verifier */
 		return 0;
-	if (!all_parts || bpf_dynptr_from_skb(skb, 0, &all) || bpf_dynptr_read(b->bytes, length, &all, offset, 0)) {
-		count(UNREADABLE);
+	if (bpf_dynptr_from_skb(skb, 0, &all) || bpf_dynptr_read(b->bytes, length, &all, offset, 0))
 		return 0;
-	}
 	return length;
 }
 
@@ -184,9 +187,14 @@ static __always_inline void keep(struct sk_buff *skb, struct net_device *dev, un
 	if (bpf_probe_read_kernel(b.bytes, KEEP_BYTES, at))
 		return;
 	if (readable < KEEP_BYTES && more->data_len) {
-		length = read_parts(skb, (__u32)((long)at - (long)more->data), &b);
-		if (!length)
+		if (all_parts)
+			length = read_parts(skb, (__u32)((long)at - (long)more->data), &b);
+		else if (!is_tcp(&b, protocol) || feeds & BEYOND) /* of TCP the headers are enough */
+			length = 0;
+		if (!length) {
+			count(UNREADABLE);
 			return;
+		}
 	}
 	if (feeds & BEYOND)
 		feeds = filters(b.bytes, length, type, protocol, dev->ifindex) & ~BEYOND;
