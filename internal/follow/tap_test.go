@@ -87,12 +87,12 @@ func (p path) ask(t *testing.T, times int, network, address string) {
 	t.Helper()
 	testutil.Inside(t, p.client, func() error {
 		for range times {
-			c, err := net.DialTimeout(network, address, testutil.Patience(300*time.Millisecond))
+			c, err := net.DialTimeout(network, address, testutil.Patience(2*time.Second))
 			if err != nil {
 				continue
 			}
 			if network == "udp" {
-				_ = c.SetDeadline(time.Now().Add(testutil.Patience(300 * time.Millisecond)))
+				_ = c.SetDeadline(time.Now().Add(testutil.Patience(2 * time.Second)))
 				_, _ = c.Write([]byte("?"))
 			}
 			_, _ = io.ReadAtLeast(c, make([]byte, 8), 1)
