@@ -157,6 +157,12 @@ func flood(t *testing.T, ns *netns.Handle) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testutil.Patience(time.Minute))
 	var done sync.WaitGroup
+	// Flows that nothing answers are a flood, against which no limit helps.
+	done.Go(func() {
+		if err := ns.Do(func() error { return testutil.AnswerUDP(ctx, netip.MustParseAddrPort("198.18.0.1:9")) }); err != nil {
+			t.Error(err)
+		}
+	})
 	done.Go(func() {
 		to := netip.MustParseAddrPort("198.18.0.1:5353")
 		if err := ns.Do(func() error { return testutil.FloodUDP(ctx, to, 20_000) }); err != nil {
