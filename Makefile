@@ -9,9 +9,9 @@ MAKEFLAGS   += --no-builtin-rules --no-print-directory
 GO          := scripts/go
 PREFIX      ?= /usr/local
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-SCRIPTS     := scripts/go scripts/version scripts/setup scripts/hand-back scripts/test scripts/apart scripts/test-vm scripts/bench scripts/size scripts/nightly scripts/kill-test scripts/unit-test scripts/neighbour-test scripts/enclosed $(wildcard scripts/neighbours/*) scripts/need-root scripts/readme-commands .ci/run
+SCRIPTS     := scripts/go scripts/version scripts/setup scripts/hand-back scripts/test scripts/apart scripts/test-vm scripts/bench scripts/size scripts/nightly scripts/kill-test scripts/unit-test scripts/neighbour-test scripts/enclosed $(wildcard scripts/neighbours/*) scripts/need-root scripts/readme-commands tools/blind/run .ci/run
 
-.PHONY: help build demo accuracy test test-vm bench nightly lint generate fmt size clean install
+.PHONY: help build demo accuracy test test-vm bench blind nightly lint generate fmt size clean install
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -48,6 +48,12 @@ bench: ## as root: take the benchmarks (SUITE=http,… ROUNDS=…), rewrite the 
 	@scripts/setup bench
 	@$(MAKE) build
 	@scripts/bench
+
+blind: ## as root: run doctor on the hosts of a blind round (ROUND=4 HOSTS="a b"), reports in /tmp/natkit-blind
+	@scripts/need-root blind
+	@scripts/setup blind
+	@$(MAKE) build
+	tools/blind/run $(or $(ROUND),4) $(HOSTS)
 
 nightly: export PART := $(value PART)
 nightly: ## as root: the long tests: other kernels, fuzzing, race detector, kills at random moments (PART=fuzz-1,…: one part)
