@@ -82,7 +82,7 @@ func unreachableOf(rec *snapshot.Recording, t snapshot.DNATTarget, silent map[ho
 		u.problem, u.source = fmt.Sprintf("the way there is by %s, which %s", t.Interface, t.Broken), "interface"
 		u.advice = advice("way-link", t.Interface, where(rec)).Title
 		u.idle = true
-	case t.Refused != nil && isOnLink(last.Audit, t.Refused) && t.Refused.Question.Error != unix.EXDEV.Error():
+	case t.Refused != nil && t.NotForwarded == "" && isOnLink(last.Audit, t.Refused) && t.Refused.Question.Error != unix.EXDEV.Error():
 		u.problem, u.source = fmt.Sprintf("what comes in by %s, from %s for one, is not led there: %s", t.Refused.In, t.Refused.Client, refusal(t.Refused.Question, t.Refused.In)), "route lookup"
 		u.advice = fmt.Sprintf("'ip route get %s from %s iif %s'%s, 'ip rule': add the route, or take back the rule", t.Address, t.Refused.Client, t.Refused.In, where(rec))
 	case noAnswer(t) && silent[hopOf(t)]:

@@ -27,6 +27,7 @@ var excuses = []struct {
 	{"a firewall limits access to this host", (*row).isKeptFromHost},
 	{"a firewall limits what may leave", (*row).isNotLetOut},
 	{"a firewall keeps networks apart", (*row).isKeptApart},
+	{"a firewall drops this port where nothing is translated", (*row).isDroppedPort},
 	{"a server beyond that is dead among others, or refuses", (*row).isBeyond},
 	{"a host outside, on this host's own link, that is dead", (*row).isDeadNeighbour},
 	{"this host has no route of that family to anywhere", (*row).hasNoUplink},
@@ -188,6 +189,11 @@ func (r *row) isKeptApart() bool {
 	}
 	apart := isFor(rule, " -i ", " -o ", " -s ", " -d ", "iif", "oif", "saddr", "daddr", "ISOLATION") && !isFor(rule, "dport")
 	return apart || !isFor(rule, "dport") && !r.Bridged && r.Failing() < fewestBlocked
+}
+
+// isDroppedPort: a rule for the port itself is meant to drop what a router without NAT for it passes on.
+func (r *row) isDroppedPort() bool {
+	return r.Failed.Step == snapshot.StepLostHere && !r.isPublished() && !r.place.Local && !translatesSources(r.rec, r.place.Out) && isFor(r.dropsSurely(), "dport") && r.accepts() == nil
 }
 
 // isAmongInside reports whether it goes from one network inside to another one, and is not translated.
