@@ -77,6 +77,8 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 		f.place = r.where()
 		if r.advise(&f); detour.certain {
 			f.advice, f.target = &detour.remedy, netip.AddrPort{}
+		} else if none := portless(rec, s); none != nil {
+			f.cause, f.place, f.advice = none.Cause, none.Title, &none.Remedies[0]
 		}
 		f.evidence = []Evidence{{
 			What: f.name + ": " + string(s.Failed.Step), Value: int64(s.Steps[s.Failed.Step]), Unit: "of " + units.Plural(int64(r.of), "connection", "connections"),

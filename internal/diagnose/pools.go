@@ -247,6 +247,11 @@ func restricts(r *snapshot.NATRule) bool {
 	return r.FirstPort != 0 && int(r.LastPort)-int(r.FirstPort)+1 < fullRange
 }
 
+// isForOne reports whether a rule gives no more ports than one program has: there is nothing to draw.
+func isForOne(r *snapshot.NATRule) bool {
+	return r.FirstPort != 0 && int(r.LastPort)-int(r.FirstPort)+1 < fewestPorts
+}
+
 // widen gives a rule all ports. It is automatic only where the range looks like an
 // oversight: no other rule gives the address, and the range is none of those that an
 // address is shared out in.
@@ -313,7 +318,7 @@ func (p *pools) raceRemedies() []Remedy {
 	var unchangeable, ofGateway []string
 	for _, rule := range p.sourceRules() {
 		switch {
-		case rule.FullyRandom, rule.Protocol == snapshot.OtherProtocols:
+		case rule.FullyRandom, rule.Protocol == snapshot.OtherProtocols, isForOne(rule):
 		case rule.Gateway != "":
 			if !slices.Contains(ofGateway, rule.Gateway) {
 				ofGateway = append(ofGateway, rule.Gateway)

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -34,19 +35,91 @@ func (p *pools) checkPortsExhausted() (*Finding, Check) {
 // exhausted is the pool that explains the failed insertions; nil where there are none,
 // or none does.
 func (p *pools) exhausted(l snapshot.TrackerLosses) *snapshot.PortPool {
+	if l.Clashes < fewestFailing {
+		return nil
+	}
+	if pool := p.worst(func(pool *snapshot.PortPool) bool { return isCrowded(pool) && p.turnsAway(pool, l) == yes }); pool != nil {
+		return pool
+	}
 	if l.Clashes < fewestClashes {
 		return nil
 	}
-	pool := p.worst(func(pool *snapshot.PortPool) bool { return refusesNew(pool) && p.explains(pool, l) })
-	if pool == nil && !slices.ContainsFunc(p.ports.Pools, func(pool snapshot.PortPool) bool { return !isMapping(&pool) }) {
-		return p.worst(allHeld)
+	pool := p.worst(func(pool *snapshot.PortPool) bool {
+		return refusesNew(pool) && p.explains(pool, l) && p.turnsAway(pool, l) != no
+	})
+	if pool == nil {
+		pool = p.worst(func(pool *snapshot.PortPool) bool { return p.mayTurnAway(pool, l) })
 	}
 	return pool
 }
 
-// allHeld reports whether every port of a small range is in use, of more than one: that of a program
-// which keeps its only port is.
-func allHeld(pool *snapshot.PortPool) bool { return pool.Len() > 1 && pool.Used >= pool.Len() }
+// isCrowded reports whether so few ports of a range are left that there may have been none a moment
+// before. Of a single one, that of a program which keeps it, the same is so.
+func isCrowded(pool *snapshot.PortPool) bool {
+	return pool.Class == "" && pool.Len() < fullRange && pool.Share >= usedUp
+}
+
+// answer is of a question that the rule's counter answers, if it has one.
+type answer int
+
+const (
+	unsure answer = iota
+	no
+	yes
+)
+
+// turnsAway reports whether the rule of a range was for connections that came to nothing, as many as
+// half of the failed insertions at least. Its counter has each first packet, and the ones sent again.
+func (p *pools) turnsAway(pool *snapshot.PortPool, l snapshot.TrackerLosses) answer {
+	rule, before := p.rule(pool), p.rec.First().NATRules
+	if rule == nil || before == nil || !rule.Counted || !restricts(rule) {
+		return unsure
+	}
+	refused := float64(p.rules.Grown(before)[pool.Rule])
+	for i := range p.ports.Pools {
+		other := &p.ports.Pools[i]
+		if r := p.rule(other); r != nil && r.Handle == rule.Handle && r.Place() == rule.Place() { // a map's elements share its counter
+			refused -= other.NewPerSecond * p.rec.Seconds()
+		}
+	}
+	if refused >= fewestFailing && 2*refused >= float64(l.Clashes) {
+		return yes
+	}
+	return no
+}
+
+// raceLoses is the share of new connections that no race loses: two packets seldom come at once.
+const raceLoses = 0.1
+
+// mayTurnAway is turnsAway for a rule that does not count: more ports than one program has are all in
+// use, or too much fails for a race, or there is nothing that could race.
+func (p *pools) mayTurnAway(pool *snapshot.PortPool, l snapshot.TrackerLosses) bool {
+	if !isCrowded(pool) || p.turnsAway(pool, l) != unsure {
+		return false
+	}
+	share, known := p.lostShare(l.Clashes)
+	return pool.Len() > 1 || known && share >= raceLoses || !p.hasFree()
+}
+
+// hasFree reports whether a pool has ports left, so that connections of it may have raced.
+func (p *pools) hasFree() bool {
+	return slices.ContainsFunc(p.ports.Pools, func(pool snapshot.PortPool) bool { return !isCrowded(&pool) })
+}
+
+// portless is the finding of ports used up towards a service of which connections do not leave this host;
+// nil where that is not why.
+func portless(rec *snapshot.Recording, s *snapshot.FollowedService) *Finding {
+	p, _ := readPools(rec)
+	if p == nil || s.Failed.Step != snapshot.StepLostHere || s.In == "" || len(p.ports.Pools) == 0 {
+		return nil
+	}
+	l, _ := p.losses()
+	pool := p.exhausted(l)
+	if pool == nil || pool.Protocol != s.Protocol || pool.Destination != s.Service.String() && pool.Destination != s.Target.String() {
+		return nil
+	}
+	return p.exhaustedFinding(pool, l)
+}
 
 // muchLess is how far the failures that a pool leads one to expect may stay behind what
 // was counted: a client sends a SYN again and fails again.
@@ -66,6 +139,9 @@ func (p *pools) explains(pool *snapshot.PortPool, l snapshot.TrackerLosses) bool
 func (p *pools) exhaustedFinding(pool *snapshot.PortPool, l snapshot.TrackerLosses) *Finding {
 	f := worded("snat-ports-exhausted", p.evidence(pool), p.portRemedies(pool), poolName(pool), usedOf(pool),
 		pool.Destination, pool.Address, units.Count(l.Clashes), p.rec.Seconds())
+	if to, err := netip.ParseAddrPort(pool.Destination); err == nil {
+		f.About = ends(to)
+	}
 	if share, ok := p.lostShare(l.Clashes); ok {
 		if share > 2*pool.Fails {
 			f.Evidence = slices.DeleteFunc(f.Evidence, func(e Evidence) bool { return strings.HasPrefix(e.Source, byLayout) })
@@ -75,7 +151,13 @@ func (p *pools) exhaustedFinding(pool *snapshot.PortPool, l snapshot.TrackerLoss
 	if pool.Known && pool.Share < usedUp {
 		f.Cause += "; the kernel tries 128, 64, 32, 16 and 8 ports in a row from random starts and gives up, and the used ones lie in a block"
 	}
-	if pool.Known && pool.FailsIfTaken >= 0.05 && !l.Blurred {
+	switch {
+	case p.turnsAway(pool, l) == yes:
+		f.Confidence = "certain"
+	case !refusesNew(pool) && p.hasFree():
+		f.Confidence, f.Severity = "possible", Warning
+		f.Cause += "; a race of two packets for one port is not excluded, as the rule has no counter"
+	case pool.Known && pool.FailsIfTaken >= 0.05 && !l.Blurred:
 		f.Confidence = "certain"
 	}
 	return f
