@@ -106,19 +106,29 @@ func (p *pools) hasFree() bool {
 	return slices.ContainsFunc(p.ports.Pools, func(pool snapshot.PortPool) bool { return !isCrowded(&pool) })
 }
 
+// isLostTowards reports whether a trace saw connections to the pool's destination that did not leave.
+func (p *pools) isLostTowards(pool *snapshot.PortPool) bool {
+	return p.rec.Followed != nil && slices.ContainsFunc(p.rec.Followed.Services, func(s snapshot.FollowedService) bool { return isLostFor(&s, pool) })
+}
+
+// isLostFor reports whether connections to a service that did not leave may have found no port of the pool.
+func isLostFor(s *snapshot.FollowedService, pool *snapshot.PortPool) bool {
+	return s.Failed != nil && s.Failed.Step == snapshot.StepLostHere && s.In != "" && pool.Protocol == s.Protocol &&
+		(pool.Destination == s.Service.String() || pool.Destination == s.Target.String())
+}
+
 // portless is the finding of ports used up towards a service of which connections do not leave this host;
 // nil where that is not why.
 func portless(rec *snapshot.Recording, s *snapshot.FollowedService) *Finding {
 	p, _ := readPools(rec)
-	if p == nil || s.Failed.Step != snapshot.StepLostHere || s.In == "" || len(p.ports.Pools) == 0 {
+	if p == nil {
 		return nil
 	}
 	l, _ := p.losses()
-	pool := p.exhausted(l)
-	if pool == nil || pool.Protocol != s.Protocol || pool.Destination != s.Service.String() && pool.Destination != s.Target.String() {
-		return nil
+	if pool := p.exhausted(l); pool != nil && isLostFor(s, pool) {
+		return p.exhaustedFinding(pool, l)
 	}
-	return p.exhaustedFinding(pool, l)
+	return nil
 }
 
 // muchLess is how far the failures that a pool leads one to expect may stay behind what
@@ -139,6 +149,9 @@ func (p *pools) explains(pool *snapshot.PortPool, l snapshot.TrackerLosses) bool
 func (p *pools) exhaustedFinding(pool *snapshot.PortPool, l snapshot.TrackerLosses) *Finding {
 	f := worded("snat-ports-exhausted", p.evidence(pool), p.portRemedies(pool), poolName(pool), usedOf(pool),
 		pool.Destination, pool.Address, units.Count(l.Clashes), p.rec.Seconds())
+	if rule := p.rule(pool); rule != nil && restricts(rule) {
+		f.Cause += fmt.Sprintf("; the rule %s gives no others: %s", rule.Place(), rule.Text)
+	}
 	if to, err := netip.ParseAddrPort(pool.Destination); err == nil {
 		f.About = ends(to)
 	}
@@ -154,6 +167,7 @@ func (p *pools) exhaustedFinding(pool *snapshot.PortPool, l snapshot.TrackerLoss
 	switch {
 	case p.turnsAway(pool, l) == yes:
 		f.Confidence = "certain"
+	case p.isLostTowards(pool) && isCrowded(pool):
 	case !refusesNew(pool) && p.hasFree():
 		f.Confidence, f.Severity = "possible", Warning
 		f.Cause += "; a race of two packets for one port is not excluded, as the rule has no counter"
@@ -286,6 +300,16 @@ func (p *pools) checkRace() (*Finding, Check) {
 func (p *pools) race(l snapshot.TrackerLosses) *Finding {
 	f := worded("snat-race", append(p.counters("insert_failed", "drop", "chaintoolong", "clash_resolve"), p.lowPools()...),
 		p.raceRemedies(), units.Count(l.Clashes), p.rec.Seconds())
+	if full := p.worst(func(pool *snapshot.PortPool) bool { return isCrowded(pool) && p.turnsAway(pool, l) == unsure }); full != nil {
+		f.Confidence = "possible"
+		f.Cause += fmt.Sprintf("; or %s are in use (%s) and others ask for one, which no counter of the rule tells", usedOf(full), poolName(full))
+		for i := range f.Remedies {
+			f.Remedies[i].Automatic = false
+		}
+		if rule := p.rule(full); rule != nil {
+			f.Remedies = slices.Insert(f.Remedies, 0, advice("ports-count", rule.Place(), rule.Text))
+		}
+	}
 	if p.allRandom() {
 		f.Confidence = "possible"
 		f.Cause = "every rule that translates sources draws ports at random already, so that they hardly clash; packets of one socket that are sent at once and translated to different backends (DNAT: the two queries of a resolver) are given the same ports, and the second one is dropped"

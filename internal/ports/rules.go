@@ -48,11 +48,11 @@ func (q *Query) shares(k key, p *pool, addrs *addresses) []share {
 			}
 			s := share{Ports: portsOf(rule), rule: i, draws: draws(rule), from: named(rule)}
 			inside := p.count(s.Ports, 0)
-			if p.gaveAll(s.Ports, inside) {
-				return []share{s}
-			}
-			if inside > 0 {
+			if inside > 0 && !slices.ContainsFunc(narrow, func(o share) bool { return o.Ports == s.Ports }) {
 				narrow, inRanges = append(narrow, s), inRanges+inside
+			}
+			if p.gaveAll(s.Ports, inside) && p.isOnlyFrom(rule.FromSource, addrs) {
+				return narrow
 			}
 		}
 	}
