@@ -33,6 +33,8 @@ type pools struct {
 	*table
 	ports *snapshot.Ports
 	rules *snapshot.NATRules
+	// grown is what the rules' counters grew by; nil until it is asked for.
+	grown []uint64
 }
 
 // readPools gives the check that ends a rule where it is not known which ports NAT uses.
@@ -46,7 +48,7 @@ func readPools(rec *snapshot.Recording) (*pools, Check) {
 		return nil, Check{State: NotChecked, Why: cmp.Or(last.PartError("ports"),
 			"the ports that NAT uses were not read: no dump of the table, or a bundle of an older natkit")}
 	}
-	return &pools{t, last.Ports, last.NATRules}, Check{}
+	return &pools{table: t, ports: last.Ports, rules: last.NATRules}, Check{}
 }
 
 // worst returns the most pressed of the pools that are wanted; nil where there is none.

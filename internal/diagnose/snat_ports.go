@@ -75,7 +75,10 @@ func (p *pools) turnsAway(pool *snapshot.PortPool, l snapshot.TrackerLosses) ans
 	if rule == nil || before == nil || !rule.Counted || !restricts(rule) {
 		return unsure
 	}
-	refused := float64(p.rules.Grown(before)[pool.Rule])
+	if p.grown == nil {
+		p.grown = p.rules.Grown(before)
+	}
+	refused := float64(p.grown[pool.Rule])
 	for i := range p.ports.Pools {
 		other := &p.ports.Pools[i]
 		if r := p.rule(other); r != nil && r.Handle == rule.Handle && r.Place() == rule.Place() { // a map's elements share its counter
@@ -117,15 +120,18 @@ func isLostFor(s *snapshot.FollowedService, pool *snapshot.PortPool) bool {
 		(pool.Destination == s.Service.String() || pool.Destination == s.Target.String())
 }
 
-// portless is the finding of ports used up towards a service of which connections do not leave this host;
-// nil where that is not why.
-func portless(rec *snapshot.Recording, s *snapshot.FollowedService) *Finding {
-	p, _ := readPools(rec)
+// portless is the finding of ports used up towards the service, of which connections do not leave this
+// host; nil where that is not why.
+func (r *row) portless() *Finding {
+	if r.Failed.Step != snapshot.StepLostHere || r.byRule() {
+		return nil
+	}
+	p, _ := readPools(r.rec)
 	if p == nil {
 		return nil
 	}
 	l, _ := p.losses()
-	if pool := p.exhausted(l); pool != nil && isLostFor(s, pool) {
+	if pool := p.exhausted(l); pool != nil && isLostFor(r.FollowedService, pool) {
 		return p.exhaustedFinding(pool, l)
 	}
 	return nil
@@ -217,7 +223,7 @@ func (p *pools) near(pool *snapshot.PortPool) bool {
 		return false
 	}
 	return p.inTheWay(pool) >= nearUsedUp || pool.Known && pool.Fails >= someFail ||
-		p.surely(pool) >= halfUsed && pool.SecondsLeft >= 0 && pool.SecondsLeft <= soon
+		p.inTheWay(pool) >= halfUsed && pool.SecondsLeft >= 0 && pool.SecondsLeft <= soon
 }
 
 // flooders are the sources that ct-flood names.
