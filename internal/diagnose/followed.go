@@ -59,8 +59,8 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 		return nil
 	}
 	for _, r := range rows(rec) {
-		blocked := r.blockedHere()
-		if blocked.how == "" && r.excuse() != "" {
+		blocked, portless := r.blockedHere(), r.portless()
+		if blocked.how == "" && portless == nil && r.excuse() != "" {
 			continue
 		}
 		s := r.FollowedService
@@ -77,6 +77,9 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 		f.place = r.where()
 		if r.advise(&f); detour.certain {
 			f.advice, f.target = &detour.remedy, netip.AddrPort{}
+		} else if portless != nil {
+			f.cause, f.place, f.advice = portless.Cause, portless.Title, &portless.Remedies[0]
+			f.severity, f.confidence = max(f.severity, Warning), portless.Confidence
 		}
 		f.evidence = []Evidence{{
 			What: f.name + ": " + string(s.Failed.Step), Value: int64(s.Steps[s.Failed.Step]), Unit: "of " + units.Plural(int64(r.of), "connection", "connections"),

@@ -33,6 +33,8 @@ type pools struct {
 	*table
 	ports *snapshot.Ports
 	rules *snapshot.NATRules
+	// grown is what the rules' counters grew by; nil until it is asked for.
+	grown []uint64
 }
 
 // readPools gives the check that ends a rule where it is not known which ports NAT uses.
@@ -46,7 +48,7 @@ func readPools(rec *snapshot.Recording) (*pools, Check) {
 		return nil, Check{State: NotChecked, Why: cmp.Or(last.PartError("ports"),
 			"the ports that NAT uses were not read: no dump of the table, or a bundle of an older natkit")}
 	}
-	return &pools{t, last.Ports, last.NATRules}, Check{}
+	return &pools{table: t, ports: last.Ports, rules: last.NATRules}, Check{}
 }
 
 // worst returns the most pressed of the pools that are wanted; nil where there is none.
@@ -247,6 +249,11 @@ func restricts(r *snapshot.NATRule) bool {
 	return r.FirstPort != 0 && int(r.LastPort)-int(r.FirstPort)+1 < fullRange
 }
 
+// isForOne reports whether a rule gives no more ports than one program has: there is nothing to draw.
+func isForOne(r *snapshot.NATRule) bool {
+	return r.FirstPort != 0 && int(r.LastPort)-int(r.FirstPort)+1 < fewestPorts
+}
+
 // widen gives a rule all ports. It is automatic only where the range looks like an
 // oversight: no other rule gives the address, and the range is none of those that an
 // address is shared out in.
@@ -313,7 +320,7 @@ func (p *pools) raceRemedies() []Remedy {
 	var unchangeable, ofGateway []string
 	for _, rule := range p.sourceRules() {
 		switch {
-		case rule.FullyRandom, rule.Protocol == snapshot.OtherProtocols:
+		case rule.FullyRandom, rule.Protocol == snapshot.OtherProtocols, isForOne(rule):
 		case rule.Gateway != "":
 			if !slices.Contains(ofGateway, rule.Gateway) {
 				ofGateway = append(ofGateway, rule.Gateway)

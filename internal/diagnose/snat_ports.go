@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -34,19 +35,107 @@ func (p *pools) checkPortsExhausted() (*Finding, Check) {
 // exhausted is the pool that explains the failed insertions; nil where there are none,
 // or none does.
 func (p *pools) exhausted(l snapshot.TrackerLosses) *snapshot.PortPool {
+	if l.Clashes < fewestFailing {
+		return nil
+	}
+	if pool := p.worst(func(pool *snapshot.PortPool) bool { return isCrowded(pool) && p.turnsAway(pool, l) == yes }); pool != nil {
+		return pool
+	}
 	if l.Clashes < fewestClashes {
 		return nil
 	}
-	pool := p.worst(func(pool *snapshot.PortPool) bool { return refusesNew(pool) && p.explains(pool, l) })
-	if pool == nil && !slices.ContainsFunc(p.ports.Pools, func(pool snapshot.PortPool) bool { return !isMapping(&pool) }) {
-		return p.worst(allHeld)
+	pool := p.worst(func(pool *snapshot.PortPool) bool {
+		return refusesNew(pool) && p.explains(pool, l) && p.turnsAway(pool, l) != no
+	})
+	if pool == nil {
+		pool = p.worst(func(pool *snapshot.PortPool) bool { return p.mayTurnAway(pool, l) })
 	}
 	return pool
 }
 
-// allHeld reports whether every port of a small range is in use, of more than one: that of a program
-// which keeps its only port is.
-func allHeld(pool *snapshot.PortPool) bool { return pool.Len() > 1 && pool.Used >= pool.Len() }
+// isCrowded reports whether so few ports of a range are left that there may have been none a moment
+// before. Of a single one, that of a program which keeps it, the same is so.
+func isCrowded(pool *snapshot.PortPool) bool {
+	return pool.Class == "" && pool.Len() < fullRange && pool.Share >= usedUp
+}
+
+// answer is of a question that the rule's counter answers, if it has one.
+type answer int
+
+const (
+	unsure answer = iota
+	no
+	yes
+)
+
+// turnsAway reports whether the rule of a range was for connections that came to nothing, as many as
+// half of the failed insertions at least. Its counter has each first packet, and the ones sent again.
+func (p *pools) turnsAway(pool *snapshot.PortPool, l snapshot.TrackerLosses) answer {
+	rule, before := p.rule(pool), p.rec.First().NATRules
+	if rule == nil || before == nil || !rule.Counted || !restricts(rule) {
+		return unsure
+	}
+	if p.grown == nil {
+		p.grown = p.rules.Grown(before)
+	}
+	refused := float64(p.grown[pool.Rule])
+	for i := range p.ports.Pools {
+		other := &p.ports.Pools[i]
+		if r := p.rule(other); r != nil && r.Handle == rule.Handle && r.Place() == rule.Place() { // a map's elements share its counter
+			refused -= other.NewPerSecond * p.rec.Seconds()
+		}
+	}
+	if refused >= fewestFailing && 2*refused >= float64(l.Clashes) {
+		return yes
+	}
+	return no
+}
+
+// raceLoses is the share of new connections that no race loses: two packets seldom come at once.
+const raceLoses = 0.1
+
+// mayTurnAway is turnsAway for a rule that does not count: more ports than one program has are all in
+// use, or too much fails for a race, or there is nothing that could race.
+func (p *pools) mayTurnAway(pool *snapshot.PortPool, l snapshot.TrackerLosses) bool {
+	if !isCrowded(pool) || p.turnsAway(pool, l) != unsure {
+		return false
+	}
+	share, known := p.lostShare(l.Clashes)
+	return pool.Len() > 1 || known && share >= raceLoses || !p.hasFree()
+}
+
+// hasFree reports whether a pool has ports left, so that connections of it may have raced.
+func (p *pools) hasFree() bool {
+	return slices.ContainsFunc(p.ports.Pools, func(pool snapshot.PortPool) bool { return !isCrowded(&pool) })
+}
+
+// isLostTowards reports whether a trace saw connections to the pool's destination that did not leave.
+func (p *pools) isLostTowards(pool *snapshot.PortPool) bool {
+	return p.rec.Followed != nil && slices.ContainsFunc(p.rec.Followed.Services, func(s snapshot.FollowedService) bool { return isLostFor(&s, pool) })
+}
+
+// isLostFor reports whether connections to a service that did not leave may have found no port of the pool.
+func isLostFor(s *snapshot.FollowedService, pool *snapshot.PortPool) bool {
+	return s.Failed != nil && s.Failed.Step == snapshot.StepLostHere && s.In != "" && pool.Protocol == s.Protocol &&
+		(pool.Destination == s.Service.String() || pool.Destination == s.Target.String())
+}
+
+// portless is the finding of ports used up towards the service, of which connections do not leave this
+// host; nil where that is not why.
+func (r *row) portless() *Finding {
+	if r.Failed.Step != snapshot.StepLostHere || r.byRule() {
+		return nil
+	}
+	p, _ := readPools(r.rec)
+	if p == nil {
+		return nil
+	}
+	l, _ := p.losses()
+	if pool := p.exhausted(l); pool != nil && isLostFor(r.FollowedService, pool) {
+		return p.exhaustedFinding(pool, l)
+	}
+	return nil
+}
 
 // muchLess is how far the failures that a pool leads one to expect may stay behind what
 // was counted: a client sends a SYN again and fails again.
@@ -66,6 +155,12 @@ func (p *pools) explains(pool *snapshot.PortPool, l snapshot.TrackerLosses) bool
 func (p *pools) exhaustedFinding(pool *snapshot.PortPool, l snapshot.TrackerLosses) *Finding {
 	f := worded("snat-ports-exhausted", p.evidence(pool), p.portRemedies(pool), poolName(pool), usedOf(pool),
 		pool.Destination, pool.Address, units.Count(l.Clashes), p.rec.Seconds())
+	if rule := p.rule(pool); rule != nil && restricts(rule) {
+		f.Cause += fmt.Sprintf("; the rule %s gives no others: %s", rule.Place(), rule.Text)
+	}
+	if to, err := netip.ParseAddrPort(pool.Destination); err == nil {
+		f.About = ends(to)
+	}
 	if share, ok := p.lostShare(l.Clashes); ok {
 		if share > 2*pool.Fails {
 			f.Evidence = slices.DeleteFunc(f.Evidence, func(e Evidence) bool { return strings.HasPrefix(e.Source, byLayout) })
@@ -75,7 +170,14 @@ func (p *pools) exhaustedFinding(pool *snapshot.PortPool, l snapshot.TrackerLoss
 	if pool.Known && pool.Share < usedUp {
 		f.Cause += "; the kernel tries 128, 64, 32, 16 and 8 ports in a row from random starts and gives up, and the used ones lie in a block"
 	}
-	if pool.Known && pool.FailsIfTaken >= 0.05 && !l.Blurred {
+	switch {
+	case p.turnsAway(pool, l) == yes:
+		f.Confidence = "certain"
+	case p.isLostTowards(pool) && isCrowded(pool):
+	case !refusesNew(pool) && p.hasFree():
+		f.Confidence, f.Severity = "possible", Warning
+		f.Cause += "; a race of two packets for one port is not excluded, as the rule has no counter"
+	case pool.Known && pool.FailsIfTaken >= 0.05 && !l.Blurred:
 		f.Confidence = "certain"
 	}
 	return f
@@ -121,7 +223,7 @@ func (p *pools) near(pool *snapshot.PortPool) bool {
 		return false
 	}
 	return p.inTheWay(pool) >= nearUsedUp || pool.Known && pool.Fails >= someFail ||
-		p.surely(pool) >= halfUsed && pool.SecondsLeft >= 0 && pool.SecondsLeft <= soon
+		p.inTheWay(pool) >= halfUsed && pool.SecondsLeft >= 0 && pool.SecondsLeft <= soon
 }
 
 // flooders are the sources that ct-flood names.
@@ -204,6 +306,16 @@ func (p *pools) checkRace() (*Finding, Check) {
 func (p *pools) race(l snapshot.TrackerLosses) *Finding {
 	f := worded("snat-race", append(p.counters("insert_failed", "drop", "chaintoolong", "clash_resolve"), p.lowPools()...),
 		p.raceRemedies(), units.Count(l.Clashes), p.rec.Seconds())
+	if full := p.worst(func(pool *snapshot.PortPool) bool { return isCrowded(pool) && p.turnsAway(pool, l) == unsure }); full != nil {
+		f.Confidence = "possible"
+		f.Cause += fmt.Sprintf("; or %s are in use (%s) and others ask for one, which no counter of the rule tells", usedOf(full), poolName(full))
+		for i := range f.Remedies {
+			f.Remedies[i].Automatic = false
+		}
+		if rule := p.rule(full); rule != nil {
+			f.Remedies = slices.Insert(f.Remedies, 0, advice("ports-count", rule.Place(), rule.Text))
+		}
+	}
 	if p.allRandom() {
 		f.Confidence = "possible"
 		f.Cause = "every rule that translates sources draws ports at random already, so that they hardly clash; packets of one socket that are sent at once and translated to different backends (DNAT: the two queries of a resolver) are given the same ports, and the second one is dropped"

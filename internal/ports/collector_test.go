@@ -193,6 +193,46 @@ func TestPortsOfHairpins(t *testing.T) {
 	}
 }
 
+// Blocks of single clients stay apart from a rule for the rest, whichever comes first and whatever ports
+// that one has; a rule for another interface hides none.
+func TestPortsOfBlocksBesideTheRest(t *testing.T) {
+	block := snapshot.NATRule{Kind: snapshot.NATSource, Family: "ip", First: gateway, Last: gateway, FirstPort: 1024, LastPort: 1087, NATCondition: snapshot.NATCondition{FromSource: netip.PrefixFrom(client, 32)}}
+	others := snapshot.NATRule{Kind: snapshot.NATSource, Family: "ip", First: gateway, Last: gateway, NATCondition: snapshot.NATCondition{FromSource: netip.MustParsePrefix("198.18.0.11/32")}}
+	rest := snapshot.NATRule{Kind: snapshot.NATSource, Family: "ip", First: gateway, Last: gateway}
+	wide := rest
+	wide.FirstPort, wide.LastPort = 1024, 65535
+	elsewhere := snapshot.NATRule{Kind: snapshot.NATMasquerade, Family: "ip", NATCondition: snapshot.NATCondition{OutInterface: "ppp0"}}
+	c := NewCollector(Options{})
+	for p := uint16(1024); p < 1088; p++ {
+		c.Add(flow(client, 1, p))
+	}
+	for p := uint16(40000); p < 40010; p++ {
+		c.Add(flow(netip.MustParseAddr("198.18.0.11"), p, p))
+	}
+	for name, test := range map[string]struct {
+		rules []snapshot.NATRule
+		block int
+	}{
+		"before the rest":             {[]snapshot.NATRule{block, rest}, 0},
+		"before a range of all":       {[]snapshot.NATRule{block, wide}, 0},
+		"after one for others":        {[]snapshot.NATRule{others, block}, 1},
+		"after one of some interface": {[]snapshot.NATRule{elsewhere, block, rest}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := c2(c, test.rules)
+			if len(got) != 2 || got[0].Rule != test.block || got[0].Used != 64 || got[0].LastPort != 1087 || got[0].Fails == 0 || got[1].LastPort != 65535 {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+	everything := snapshot.NATRule{Kind: snapshot.NATMasquerade, Family: "ip"}
+	dead := block
+	dead.First, dead.Last, dead.FromSource = netip.Addr{}, netip.Addr{}, netip.Prefix{}
+	if got := c2(c, []snapshot.NATRule{everything, dead}); len(got) != 1 || got[0].Rule != 0 {
+		t.Errorf("a rule that none reaches has ports: %+v", got)
+	}
+}
+
 func c2(c *Collector, rules []snapshot.NATRule) []snapshot.PortPool {
 	return c.Ports(Query{Complete: true, Rules: &snapshot.NATRules{Rules: rules}}).Pools
 }

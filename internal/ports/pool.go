@@ -145,12 +145,20 @@ func (p *pool) count(r nat.Ports, mark marks) (n int) {
 
 // comesFrom reports whether one of the pool's sources is in the prefix.
 func (p *pool) comesFrom(prefix netip.Prefix, addrs *addresses) bool {
-	from := func(id uint32) bool { return id == 0 || prefix.Contains(addrs.all[id]) }
+	return p.anySource(func(id uint32) bool { return id == 0 || prefix.Contains(addrs.all[id]) })
+}
+
+// isOnlyFrom reports whether all of the pool's sources are in the prefix, any where it is not valid.
+func (p *pool) isOnlyFrom(prefix netip.Prefix, addrs *addresses) bool {
+	return !prefix.IsValid() || !p.anySource(func(id uint32) bool { return id == 0 || !prefix.Contains(addrs.all[id]) })
+}
+
+func (p *pool) anySource(is func(id uint32) bool) bool {
 	if p.many == nil {
-		return slices.ContainsFunc(p.few, func(t taken) bool { return t.marks&isInbound == 0 && from(t.source) })
+		return slices.ContainsFunc(p.few, func(t taken) bool { return t.marks&isInbound == 0 && is(t.source) })
 	}
 	for id := range p.many.sources.counts {
-		if from(id) {
+		if is(id) {
 			return true
 		}
 	}

@@ -24,36 +24,53 @@ type share struct {
 // entries older than the rule.
 const holds = 0.98
 
-// shares returns the rules that gave a pool's ports. Rules with an original destination come
-// last: a pool does not record that, and other rules do not fit it.
+// shares returns the rules that gave a pool's ports, those with a range before the one without. Rules
+// with an original destination come last: a pool does not record that, and other rules do not fit it.
 func (q *Query) shares(k key, p *pool, addrs *addresses) []share {
 	var narrow []share
+	whole, inRanges := -1, 0
 	for _, original := range []bool{false, true} {
+		if original && (len(narrow) > 0 || whole >= 0) {
+			break
+		}
 		for _, i := range q.index.about(k.addr.Unmap()) {
 			rule := &q.Rules.Rules[i]
-			if rule.OriginalDestination != original || original && len(narrow) > 0 || !q.mayGive(rule, k, p, addrs) {
+			hasRange := rule.FirstPort != 0 || rule.LastPort != 0
+			if rule.OriginalDestination != original || !q.mayGive(rule, k, p, addrs) || whole >= 0 && !(hasRange && isChosen(rule)) {
 				continue
 			}
-			if rule.FirstPort == 0 && rule.LastPort == 0 {
-				return byClass(k.proto, p, i, draws(rule), sourceOf(rule))
+			if !hasRange {
+				whole = i
+				if !isChosen(rule) && rule.OutInterface == "" && !rule.Partial {
+					break // none after it is reached
+				}
+				continue
 			}
 			s := share{Ports: portsOf(rule), rule: i, draws: draws(rule), from: named(rule)}
-			switch inside := p.count(s.Ports, 0); {
-			case p.gaveAll(s.Ports, inside):
-				return []share{s}
-			case inside > 0:
-				narrow = append(narrow, s)
+			inside := p.count(s.Ports, 0)
+			if inside > 0 && !slices.ContainsFunc(narrow, func(o share) bool { return o.Ports == s.Ports }) {
+				narrow, inRanges = append(narrow, s), inRanges+inside
+			}
+			if p.gaveAll(s.Ports, inside) && p.isOnlyFrom(rule.FromSource, addrs) {
+				return narrow
 			}
 		}
 	}
-	if len(narrow) > 0 {
+	switch {
+	case len(narrow) > 0 && (whole < 0 || p.gaveAll(nat.AllPorts, inRanges)):
 		return narrow
-	}
-	if q.Rules == nil {
+	case whole >= 0:
+		rule := &q.Rules.Rules[whole]
+		return append(narrow, byClass(k.proto, p, whole, draws(rule), sourceOf(rule))...)
+	case q.Rules == nil:
 		return byClass(k.proto, p, -1, false, "the kernel's own, if no rule gives one: rules are not known")
 	}
 	return byClass(k.proto, p, -1, false, "the kernel's own")
 }
+
+// isChosen reports whether a rule is for some sources, or gives addresses of its own: it may be the
+// pool's though one before it fits, too.
+func isChosen(r *snapshot.NATRule) bool { return r.FromSource.IsValid() || r.First.IsValid() }
 
 // ruleIndex finds rules by their single address: 10,000 rules take no more time than one.
 type ruleIndex struct {
