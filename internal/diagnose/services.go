@@ -118,6 +118,9 @@ func traceAdded(bad, followed []failing) []failing {
 		} else {
 			b.cause, b.target, b.advice, b.place = f.cause, f.target, f.advice, f.place
 		}
+		if b.decided = f.decided; f.decided {
+			b.advice, b.place, b.target = f.advice, f.place, f.target
+		}
 		b.severity, b.confidence, b.about = max(b.severity, f.severity), f.confidence, append(b.about, f.about...)
 		b.evidence = append(f.evidence, b.evidence...)
 	}
@@ -152,6 +155,8 @@ type failing struct {
 	// target is valid where the server is worth a look; advice is another one.
 	target netip.AddrPort
 	advice *Remedy
+	// decided is true where the place itself says what to do, whatever is wrong with the host besides.
+	decided bool
 }
 
 // absentFor is the masquerade rule for what comes from a network whose interface does not exist; nil
@@ -527,7 +532,7 @@ func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 		}
 		causes = once(causes, b.cause)
 	}
-	f.Title, f.Place = names[0]+" "+bad[0].how, bad[0].place
+	f.Title, f.Place, f.decided = names[0]+" "+bad[0].how, bad[0].place, bad[0].decided
 	if len(bad) > 1 {
 		how := "get no answers"
 		if slices.ContainsFunc(bad, func(b failing) bool { return b.later }) {
@@ -544,7 +549,7 @@ func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 	}
 	if rec.Drops == nil { // where the cause is known there is little to find out
 		trace := advice("service-trace", inNamespace(rec.Last().Netns.Name))
-		f.Remedies = slices.Insert(f.Remedies, map[bool]int{true: len(f.Remedies)}[bad[0].known], trace)
+		f.Remedies = slices.Insert(f.Remedies, map[bool]int{true: len(f.Remedies)}[bad[0].known || bad[0].decided], trace)
 	}
 	if target := bad[0].target; target.Addr().IsValid() && target.Port() != 0 {
 		ask := advice("service-ask", target.Addr(), target.Port(), where(rec))
