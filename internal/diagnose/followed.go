@@ -165,6 +165,8 @@ func (r *row) where() string {
 		return fmt.Sprintf("a rule leads what %s itself asks for back to it", r.Target.Addr())
 	case r.Failed.Step == snapshot.StepNoAnswer && (r.isSpared() || r.goesOutBare()):
 		return fmt.Sprintf("it leaves by %s untranslated, as %s, and no answer comes back", r.Out, r.Failed.LeftFrom.Addr())
+	case r.isUnrouted():
+		return fmt.Sprintf("no answer to %s comes back, which is no address of this host", r.Given)
 	case r.isMasqueradedInside():
 		return fmt.Sprintf("it leaves by %s as %s, and no answer comes back", r.Out, r.Given)
 	case r.Failed.Step == snapshot.StepNoAnswer:

@@ -30,6 +30,7 @@ var advised = []struct {
 	{is: (*row).isSpared, remedy: func(r *row) Remedy {
 		return advice("service-spared", r.place.Spares.Text, r.Service.Addr(), r.Out, where(r.rec))
 	}},
+	{is: (*row).isUnrouted, remedy: func(r *row) Remedy { return unrouted(r.rec, r.Given, r.Out) }},
 	{is: (*row).isPrivateBeyond, remedy: func(r *row) Remedy { return advice("service-route", r.Service.Addr(), r.Out, where(r.rec)) }},
 	{is: func(r *row) bool { return strayed(r.rec, r.FollowedService) != nil || r.goesOutBare() }, remedy: func(r *row) Remedy {
 		return advice("service-source", r.Out, where(r.rec))
@@ -61,7 +62,7 @@ func (r *row) advise(f *failing) {
 
 // decided reports whether the place itself says what to do, and no finding about the host says it better.
 func (r *row) decided() bool {
-	return r.loops() || r.isReversed() || r.isSpared() || !r.Failed.Step.Later() && r.culprit() != nil
+	return r.loops() || r.isReversed() || r.isUnrouted() || r.isSpared() || !r.Failed.Step.Later() && r.culprit() != nil
 }
 
 // isBeyondHere reports whether connections left this host and came to nothing there.
@@ -73,11 +74,31 @@ func (r *row) isBeyondHere() bool {
 	return false
 }
 
+// isUnrouted reports whether the source that is given is no address of this host, no answer to it comes in, and
+// with other ones the same server answers.
+func (r *row) isUnrouted() bool {
+	audit := r.rec.Last().Audit
+	if r.Failed.Step != snapshot.StepNoAnswer || !r.Given.IsValid() || audit == nil || !deadSources(r.all)[r.Given] {
+		return false
+	}
+	_, own := audit.Near(r.Given)
+	return !own && slices.ContainsFunc(r.all, func(o snapshot.FollowedService) bool {
+		return o.Service == r.Service && o.Protocol == r.Protocol && o.Out == r.Out && o.Given.IsValid() && o.Given != r.Given && o.Steps[snapshot.StepAnswered] > 0
+	})
+}
+
+// unrouted is the advice for a source of rules to which answers do not come back.
+func unrouted(rec *snapshot.Recording, given netip.Addr, out string) Remedy {
+	return advice("service-unrouted", given, cmp.Or(out, "any"), where(rec))
+}
+
 // sourceText is what is known of why the source with which it left, or the rule that led it, gets no answer.
 func (r *row) sourceText() string {
 	switch {
 	case r.loops():
 		return fmt.Sprintf("; the rule leads what %s itself asks for back to it as well, so that it gets no answer to pass on: %s", r.Target.Addr(), r.ruleText())
+	case r.isUnrouted():
+		return fmt.Sprintf("; with other addresses of this host's rules others are answered there, and %s is no address of this host: answers come only if the network beyond leads it here", r.Given)
 	case r.isMasqueradedInside():
 		return fmt.Sprintf("; %s is given to what leaves by %s, a way to a private network, by %s: the far end may not take that address, or have no way back to it", r.Given, r.Out, r.place.Translates.Text)
 	}
