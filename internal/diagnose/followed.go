@@ -65,7 +65,9 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 		}
 		s := r.FollowedService
 		f := failing{name: followedName(s), key: serviceID{s.Protocol, s.Service, s.Target}, about: ends(s.Service, s.Target, netip.AddrPortFrom(s.Given, 0)), how: r.how()}
-		f.severity, f.confidence = r.severity()
+		if f.severity, f.confidence = r.severity(); !s.Target.IsValid() {
+			f.given = s.Given
+		}
 		detour := followedDetour(rec, s)
 		if f.cause = stepCause(rec, s) + r.sourceText(); detour.cause != "" {
 			f.cause += "; " + detour.cause
@@ -121,18 +123,24 @@ func helperless(rec *snapshot.Recording) (all []failing) {
 }
 
 // detoured are the services of UDP at the address of one uplink whose answers leave by another one, and of which
-// no flow goes on: the other network may drop what has a source of the first. Handshakes of TCP say by themselves
-// whether answers arrive; an address that both networks route is not one of either link.
+// no flow goes on: the other network may drop what has a source of the first. Connections of TCP that take the same
+// way show that it does not; an address that both networks route is not one of either link.
 func detoured(rec *snapshot.Recording) (all []failing) {
 	audit := rec.Last().Audit
 	for i := range rec.Followed.Services {
 		s := &rec.Followed.Services[i]
-		if s.Detoured < fewestBlocked || s.WentOn > 0 || audit == nil || 2*s.Detoured < s.Steps[snapshot.StepAnswered] {
+		if s.Detoured < fewestBlocked || s.Protocol != "udp" || audit == nil || 2*s.Detoured < s.Steps[snapshot.StepAnswered] {
 			continue
 		}
 		at, own := audit.Near(s.Service.Addr())
 		out := audit.Interface(s.DetourOut)
 		if !own || out == nil || at.Name != s.In || len(out.Addresses) == 0 || slices.ContainsFunc(out.Addresses, func(p netip.Prefix) bool { return p.Contains(s.Service.Addr()) }) {
+			continue
+		}
+		arrives := func(o snapshot.FollowedService) bool {
+			return o.In == s.In && o.DetourOut == s.DetourOut && o.WentOn > 0
+		}
+		if slices.ContainsFunc(rec.Followed.Services, arrives) {
 			continue
 		}
 		f := failing{name: followedName(s), how: "is answered by another uplink than it is asked by, and no flow goes on", severity: Warning, confidence: "possible", key: serviceID{s.Protocol, s.Service, s.Target}, about: ends(s.Service, s.Target),
@@ -167,6 +175,8 @@ func (r *row) where() string {
 		return fmt.Sprintf("it leaves by %s untranslated, as %s, and no answer comes back", r.Out, r.Failed.LeftFrom.Addr())
 	case r.isUnrouted():
 		return fmt.Sprintf("no answer to %s comes back, which is no address of this host", r.Given)
+	case r.Failed.Step == snapshot.StepNoAnswer && strayed(r.rec, r.FollowedService) != nil:
+		return fmt.Sprintf("it leaves by %s with the address of %s, and no answer comes back", r.Out, strayed(r.rec, r.FollowedService).Name)
 	case r.isMasqueradedInside():
 		return fmt.Sprintf("it leaves by %s as %s, and no answer comes back", r.Out, r.Given)
 	case r.Failed.Step == snapshot.StepNoAnswer:
@@ -211,7 +221,7 @@ func (r *row) severity() (Severity, string) {
 		return Notice, "possible" // it may not be meant to answer
 	case step == snapshot.StepNoAnswer && strayed(r.rec, r.FollowedService) != nil:
 		return Warning, "likely"
-	case r.isOnly():
+	case r.isOnly(), r.isSpared() && !r.goesOutBare():
 		return Warning, "possible"
 	case r.losesSome(), r.InOnly && r.Out == "": // a rule may mean to keep out what comes by one interface
 		return Warning, "likely"

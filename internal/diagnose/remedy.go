@@ -33,7 +33,11 @@ var advised = []struct {
 	{is: (*row).isUnrouted, remedy: func(r *row) Remedy { return unrouted(r.rec, r.Given, r.Out) }},
 	{is: (*row).isPrivateBeyond, remedy: func(r *row) Remedy { return advice("service-route", r.Service.Addr(), r.Out, where(r.rec)) }},
 	{is: func(r *row) bool { return strayed(r.rec, r.FollowedService) != nil || r.goesOutBare() }, remedy: func(r *row) Remedy {
-		return advice("service-source", r.Out, where(r.rec))
+		source := advice("service-source", r.Out, where(r.rec))
+		if r.Service.Addr().Is6() {
+			source.Title = strings.ReplaceAll(source.Title, "iptables", "ip6tables")
+		}
+		return source
 	}},
 	{is: (*row).isMasqueradedInside, ask: true, remedy: func(r *row) Remedy {
 		return advice("service-inside", r.Out, r.place.Translates.Text, r.Given, where(r.rec))

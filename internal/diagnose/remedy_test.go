@@ -101,6 +101,25 @@ func TestCulprits(t *testing.T) {
 	}
 }
 
+// TestAbsorbed: what the table says of an address that sources become is that of the service of which it is seen
+// where its connections end.
+func TestAbsorbed(t *testing.T) {
+	given := netip.MustParseAddr("10.255.0.1")
+	table := failing{name: "tcp from 10.255.0.1", how: "gets no answers", key: serviceID{protocol: "tcp"}, given: given, severity: Critical, evidence: []Evidence{{What: "table"}}}
+	known, udp := table, table
+	known.known, udp.key.protocol = true, "udp"
+	seen := failing{name: "tcp 10.20.0.10:445", how: "gets no answers", key: serviceID{protocol: "tcp", service: netip.MustParseAddrPort("10.20.0.10:445")}, given: given, severity: Warning}
+	for name, c := range map[string]struct {
+		b    failing
+		want int
+	}{"the same": {table, 1}, "the rules explain it": {known, 2}, "another protocol": {udp, 2}} {
+		got := traceAdded([]failing{c.b}, []failing{seen})
+		if len(got) != c.want || c.want == 1 && (got[0].name != seen.name || got[0].severity != Critical || len(got[0].evidence) != 1) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
 // TestDetoured: answers that leave by another uplink are reported where no flow goes on, and the address is that
 // of the link by which the questions come.
 func TestDetoured(t *testing.T) {
@@ -111,18 +130,24 @@ func TestDetoured(t *testing.T) {
 		Steps: map[snapshot.Step]uint64{snapshot.StepAnswered: 20}, Detoured: 20, DetourOut: "wan0"}
 	alive, few := elsewhere, elsewhere
 	alive.WentOn, few.Detoured = 3, 4
+	opened := elsewhere
+	opened.Protocol, opened.WentOn = "tcp", 2
 	for name, c := range map[string]struct {
 		s       snapshot.FollowedService
 		at      snapshot.Interface
 		reports bool
 	}{
 		"no flow goes on":           {elsewhere, link("wan1", "203.0.113.2/24"), true},
+		"TCP goes on":               {elsewhere, link("wan1", "203.0.113.2/24"), false},
 		"flows go on":               {alive, link("wan1", "203.0.113.2/24"), false},
 		"few":                       {few, link("wan1", "203.0.113.2/24"), false},
 		"an address of neither":     {elsewhere, link("lo", "203.0.113.2/32"), false},
 		"the other one has it, too": {elsewhere, link("wan1", "203.0.113.2/24"), false},
 	} {
 		rec := household(c.s)
+		if name == "TCP goes on" {
+			rec = household(c.s, opened)
+		}
 		other := link("wan0", "192.0.2.2/24")
 		if name == "the other one has it, too" {
 			other = link("wan0", "203.0.113.3/24")

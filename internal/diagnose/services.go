@@ -59,7 +59,10 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 	if len(bad) == 0 {
 		return passed(why)
 	}
-	slices.SortStableFunc(bad, func(a, b failing) int { return cmp.Compare(b.severity, a.severity) })
+	placed := func(f failing) int { return map[bool]int{true: 1}[f.place != ""] }
+	slices.SortStableFunc(bad, func(a, b failing) int {
+		return cmp.Or(cmp.Compare(b.severity, a.severity), cmp.Compare(placed(b), placed(a)))
+	})
 	return servicesFinding(rec, bad), Check{Why: fmt.Sprintf("%s; %s without", why, units.Plural(int64(len(bad)), "service is", "services are"))}
 }
 
@@ -124,7 +127,28 @@ func traceAdded(bad, followed []failing) []failing {
 		b.severity, b.confidence, b.about = max(b.severity, f.severity), f.confidence, append(b.about, f.about...)
 		b.evidence = append(f.evidence, b.evidence...)
 	}
-	return bad
+	return absorbed(bad)
+}
+
+// absorbed gives what the table says of an address that sources become to the services outside of which it is
+// seen where connections with that address end.
+func absorbed(bad []failing) []failing {
+	for i := range bad {
+		b := &bad[i]
+		if !b.given.IsValid() || b.known || b.key.service.IsValid() {
+			continue
+		}
+		at := slices.IndexFunc(bad, func(f failing) bool {
+			return f.given == b.given && f.key.protocol == b.key.protocol && f.key.service.IsValid()
+		})
+		if at < 0 {
+			continue
+		}
+		f := &bad[at]
+		f.severity, f.since, f.evidence, f.about = max(f.severity, b.severity), max(f.since, b.since), append(f.evidence, b.evidence...), append(f.about, b.about...)
+		b.how = ""
+	}
+	return slices.DeleteFunc(bad, func(f failing) bool { return f.how == "" })
 }
 
 // failing is a service whose connections come to nothing.
@@ -133,6 +157,8 @@ type failing struct {
 	// key is the service; matches finds it where a rule alone is known.
 	key     serviceID
 	matches func(serviceID) bool
+	// given is what sources become on their way outside.
+	given netip.Addr
 	// network is where connections come from that are not translated.
 	network netip.Addr
 	// about are its ends, as of Finding.

@@ -203,15 +203,15 @@ func (s *service) add(a *attempt, now float64, names func(int) string) {
 // answer send fewer in the time that is watched.
 const fewestOfFlow = 8
 
-// detour counts an answer that left by another interface than the question came in by. Handshakes of TCP tell
-// by themselves whether it arrives.
+// detour counts an answer that left by another interface than the question came in by, and whether what came
+// after it shows that it arrived.
 func (s *service) detour(a *attempt, names func(int) string) {
 	out := a.returned.elsewhere(a.came)
-	if out == 0 || a.protocol != unix.IPPROTO_UDP || a.bridged {
+	if out == 0 || a.bridged {
 		return
 	}
 	s.DetourOut = names(out)
-	if s.Detoured++; a.repeated+1 >= fewestOfFlow {
+	if s.Detoured++; a.repeated+1 >= fewestOfFlow || a.protocol == unix.IPPROTO_TCP && a.stream != nil {
 		s.WentOn++
 	}
 }

@@ -115,8 +115,8 @@ type FollowedService struct {
 	HereSeconds   float64 `json:"here_seconds,omitempty"`
 	BeyondSeconds float64 `json:"beyond_seconds,omitempty"`
 	BackSeconds   float64 `json:"back_seconds,omitempty"`
-	// Detoured are the answered ones of UDP whose answer left by DetourOut and not by the interface that the
-	// question came in by, WentOn those of them that went on for some datagrams.
+	// Detoured are the answered ones whose answer left by DetourOut and not by the interface that the question
+	// came in by, WentOn those of them that went on after it.
 	Detoured  uint64 `json:"answered_elsewhere,omitempty"`
 	WentOn    uint64 `json:"answered_elsewhere_went_on,omitempty"`
 	DetourOut string `json:"answers_leave_by,omitempty"`
