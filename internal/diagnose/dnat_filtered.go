@@ -169,32 +169,7 @@ func (b filtered) accept(rec *snapshot.Recording) Remedy {
 	if text := b.filter.Drops[0].Text; strings.Contains(text, " -t raw ") || strings.Contains(text, " -t mangle ") {
 		return advice("filter-restrict", text, where(rec))
 	}
-	to := fmt.Sprintf("-p %s -d %s --dport %d", protocol, b.Address, b.Port)
-	toNFT := fmt.Sprintf("ip daddr %s %s dport %d", b.Address, protocol, b.Port)
-	if !b.Address.IsValid() { // redirect
-		to, toNFT = fmt.Sprintf("-p %s --dport %d", protocol, b.Port), fmt.Sprintf("%s dport %d", protocol, b.Port)
-	}
-	if b.answers {
-		to, toNFT = "-m conntrack --ctstate RELATED,ESTABLISHED", "ct state related,established"
-	}
-	how := ""
-	switch text := b.filter.Drops[0].Text; {
-	case owner == "ufw" && !b.answers && !b.Local:
-		how = fmt.Sprintf("ufw route allow proto %s to %s port %d", protocol, b.Address, b.Port)
-	case owner == "firewalld" && !b.answers && !b.Local:
-		how = fmt.Sprintf("a policy from the outer zone to the inner one, 'firewall-cmd --permanent --policy NAME --add-rich-rule=\"rule family=ipv4 destination address=%s port port=%d protocol=%s accept\"'", b.Address, b.Port, protocol)
-	case owner == "docker":
-		how = "iptables -I DOCKER-USER " + to + " -j ACCEPT"
-	case strings.HasPrefix(text, "iptables") || strings.HasPrefix(text, "ip6tables"):
-		command, _, _ := strings.Cut(text, " ") // one of both variants
-		how = command + " -I " + b.chain() + " " + to + " -j ACCEPT"
-	default:
-		chain, _, _ := strings.Cut(text, ":")
-		how = "nft insert rule " + chain + " " + toNFT + " accept"
-	}
-	if b.Address.Is6() {
-		how = strings.NewReplacer("iptables", "ip6tables", "ip daddr", "ip6 daddr", "family=ipv4", "family=ipv6").Replace(how)
-	}
+	how := accepted{protocol: protocol, to: netip.AddrPortFrom(b.Address, b.Port), chain: b.chain(), answers: b.answers}.how(b.filter.Drops[0], owner)
 	if b.answers {
 		return advice("filter-accept-answers", how, where(rec))
 	}

@@ -65,9 +65,11 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 		}
 		s := r.FollowedService
 		f := failing{name: followedName(s), key: serviceID{s.Protocol, s.Service, s.Target}, about: ends(s.Service, s.Target, netip.AddrPortFrom(s.Given, 0)), how: r.how()}
-		f.severity, f.confidence = r.severity()
+		if f.severity, f.confidence = r.severity(); !s.Target.IsValid() {
+			f.given = s.Given
+		}
 		detour := followedDetour(rec, s)
-		if f.cause = stepCause(rec, s); detour.cause != "" {
+		if f.cause = stepCause(rec, s) + r.sourceText(); detour.cause != "" {
 			f.cause += "; " + detour.cause
 		}
 		if blocked.how != "" {
@@ -75,8 +77,12 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 			f.cause += blocked.cause
 		}
 		f.place = r.where()
-		if r.advise(&f); detour.certain {
+		r.advise(&f)
+		if f.decided = r.decided(); detour.certain && !f.decided {
 			f.advice, f.target = &detour.remedy, netip.AddrPort{}
+			if r.place.NoRoute != "" {
+				f.place = detour.cause
+			}
 		} else if portless != nil {
 			f.cause, f.place, f.advice = portless.Cause, portless.Title, &portless.Remedies[0]
 			f.severity, f.confidence = max(f.severity, Warning), portless.Confidence
@@ -87,7 +93,7 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 		}, {What: "one of them from", Value: s.Failed.Client.String(), Source: "packets at " + cmp.Or(s.In, "this host")}}
 		all = append(all, f)
 	}
-	return append(all, helperless(rec)...)
+	return append(append(all, helperless(rec)...), detoured(rec)...)
 }
 
 // helperless are the services that tell their clients the address of the server itself, as FTP does: what
@@ -119,22 +125,65 @@ func helperless(rec *snapshot.Recording) (all []failing) {
 	return all
 }
 
+// detoured are the services of UDP at the address of one uplink whose answers leave by another one, and of which
+// no flow goes on: the other network may drop what has a source of the first. Connections of TCP that take the same
+// way show that it does not; an address that both networks route is not one of either link.
+func detoured(rec *snapshot.Recording) (all []failing) {
+	audit := rec.Last().Audit
+	for i := range rec.Followed.Services {
+		s := &rec.Followed.Services[i]
+		if s.Detoured < fewestBlocked || s.Protocol != "udp" || audit == nil || 2*s.Detoured < s.Steps[snapshot.StepAnswered] {
+			continue
+		}
+		at, own := audit.Near(s.Service.Addr())
+		out := audit.Interface(s.DetourOut)
+		if !own || out == nil || at.Name != s.In || len(out.Addresses) == 0 || slices.ContainsFunc(out.Addresses, func(p netip.Prefix) bool { return p.Contains(s.Service.Addr()) }) {
+			continue
+		}
+		arrives := func(o snapshot.FollowedService) bool {
+			return o.In == s.In && o.DetourOut == s.DetourOut && o.WentOn > 0
+		}
+		if slices.ContainsFunc(rec.Followed.Services, arrives) {
+			continue
+		}
+		f := failing{name: followedName(s), how: "is answered by another uplink than it is asked by, and no flow goes on", severity: Warning, confidence: "possible", key: serviceID{s.Protocol, s.Service, s.Target}, about: ends(s.Service, s.Target),
+			place: fmt.Sprintf("the answers leave by %s with %s, the address of %s", s.DetourOut, s.Service.Addr(), s.In), decided: true, advice: new(advice("service-uplinks", s.In, where(rec)))}
+		f.cause = fmt.Sprintf("the answers leave by %s, by this host's routes to the clients, with the source %s, which is the address of %s, by which the questions come: the network of %s may drop what has a foreign source", s.DetourOut, s.Service.Addr(), s.In, s.DetourOut)
+		f.evidence = []Evidence{{What: f.name + ": answers that left by " + s.DetourOut, Value: int64(s.Detoured), Unit: "of " + units.Plural(int64(s.Steps[snapshot.StepAnswered]), "answer", "answers"), Source: "first packets and their answers at the interfaces"},
+			{What: "of these flows such as went on", Value: int64(0), Source: "packets at " + s.In}}
+		all = append(all, f)
+	}
+	return all
+}
+
 // where is the place of the loss in a few words; empty where it is not known.
 func (r *row) where() string {
-	p, by := r.place, droppedIn(r.rec, r.FollowedService)
-	switch {
-	case r.filter != nil && len(r.filter.Drops) > 0 && r.Failed.Step.Here():
-		return "this host drops it by " + r.filter.Drops[0].Text
-	case r.Failed.Step.Here() && p.ReversePath:
+	p, by, here := r.place, droppedIn(r.rec, r.FollowedService), r.Failed.Step.Here()
+	switch culprit := r.culprit(); {
+	case culprit != nil:
+		return "this host drops it by " + culprit.Text
+	case r.isReversed() && r.Failed.Step == snapshot.StepAnswerLost:
+		return "rp_filter drops the answer at " + r.reversedAt()
+	case here && p.ReversePath:
 		return "rp_filter drops it at " + r.In
-	case r.Failed.Step.Here() && p.NoRoute != "" && r.In != "":
+	case here && p.NoRoute != "" && r.In != "":
 		return "this host has no route there: " + p.NoRoute
-	case r.Failed.Step.Here() && p.NoRoute != "":
+	case here && p.NoRoute != "":
 		return p.NoRoute
-	case r.Failed.Step.Here() && len(by) > 0 && placeMeaning(by[0], r.Failed.Step) != "":
+	case here && len(by) > 0 && placeMeaning(by[0], r.Failed.Step) != "":
 		return "this host drops it" + placeMeaning(by[0], r.Failed.Step)
+	case r.loops():
+		return fmt.Sprintf("a rule leads what %s itself asks for back to it", r.Target.Addr())
+	case r.Failed.Step == snapshot.StepNoAnswer && (r.isSpared() || r.goesOutBare()):
+		return fmt.Sprintf("it leaves by %s untranslated, as %s, and no answer comes back", r.Out, r.Failed.LeftFrom.Addr())
+	case r.isUnrouted():
+		return fmt.Sprintf("no answer to %s comes back, which is no address of this host", r.Given)
+	case r.Failed.Step == snapshot.StepNoAnswer && strayed(r.rec, r.FollowedService) != nil:
+		return fmt.Sprintf("it leaves by %s with the address of %s, and no answer comes back", r.Out, strayed(r.rec, r.FollowedService).Name)
+	case r.isMasqueradedInside():
+		return fmt.Sprintf("it leaves by %s as %s, and no answer comes back", r.Out, r.Given)
 	case r.Failed.Step == snapshot.StepNoAnswer:
-		return r.Failed.LeftTo.String() + " does not answer"
+		return "no answer comes back from " + r.Failed.LeftTo.String()
 	case r.Failed.Step == snapshot.StepRefused:
 		return r.Failed.By.String() + " refuses it"
 	}
@@ -175,7 +224,7 @@ func (r *row) severity() (Severity, string) {
 		return Notice, "possible" // it may not be meant to answer
 	case step == snapshot.StepNoAnswer && strayed(r.rec, r.FollowedService) != nil:
 		return Warning, "likely"
-	case r.isOnly():
+	case r.isOnly(), r.isSpared() && !r.goesOutBare():
 		return Warning, "possible"
 	case r.losesSome(), r.InOnly && r.Out == "": // a rule may mean to keep out what comes by one interface
 		return Warning, "likely"
@@ -199,29 +248,6 @@ func (r *row) severity() (Severity, string) {
 		return worst, surely
 	}
 	return min(worst, Warning), "likely"
-}
-
-// advise adds what to do next.
-func (r *row) advise(f *failing) {
-	s, rec := r.FollowedService, r.rec
-	switch s.Failed.Step {
-	case snapshot.StepNoAnswer, snapshot.StepRefused, snapshot.StepUnreachable, snapshot.StepOtherSource, snapshot.StepReset, snapshot.StepDataUnanswered:
-		switch {
-		case r.isPrivateBeyond():
-			f.advice = new(advice("service-route", s.Service.Addr(), s.Out, where(rec)))
-		case strayed(rec, s) != nil || r.goesOutBare():
-			f.advice = new(advice("service-source", s.Out, where(rec)))
-		default:
-			f.target = s.Failed.LeftTo
-		}
-	case snapshot.StepClientSilent:
-		f.advice = new(advice("service-client", s.Failed.Client.Addr(), s.In, where(rec)))
-		if s.Failed.AnswerOut != "" {
-			f.advice = new(advice("service-uplinks", s.In, where(rec)))
-		}
-	default:
-		f.advice = new(advice("service-path", inNamespace(rec.Last().Netns.Name), s.Protocol, s.Failed.Client.Addr()))
-	}
 }
 
 // destinations counts those of an address that sources become.

@@ -98,7 +98,11 @@ func noAnswerCause(rec *snapshot.Recording, s *snapshot.FollowedService) string 
 		if r := olderThan(rec, s); r != nil {
 			return fmt.Sprintf(", its own private address, though a rule is for it: the entry of its connection is older than the rule, %s: %s, and kept by its packets ('natkit conntrack delete' lets it begin anew); no answer comes back", r.Place(), r.Text)
 		}
-		return ", its own private address: no rule translates it, and no answer comes back"
+		text := ", its own private address: no rule translates it"
+		if f.Place != nil && f.Place.Spares != nil {
+			text = ", its own private address, which this rule keeps from a translation: " + f.Place.Spares.Text
+		}
+		return text + ", and no answer comes back"
 	}
 	if p := f.Place; p != nil && s.Service.Addr().IsPrivate() && p.Uplink && !s.Target.IsValid() {
 		return fmt.Sprintf(", the way to the internet, where no private address is: a route to %s is missing, and nothing came back", s.Service.Addr())
@@ -248,7 +252,7 @@ func lostBy(rec *snapshot.Recording, s *snapshot.FollowedService) (text string) 
 		}
 	}
 	if filter := filterOf(rec, s); filter != nil && len(filter.Drops) > 0 {
-		text += ", by " + placesOf(filter.Drops)
+		text += ", by " + placesOf(culprits(s, filter))
 		if filter.Accepts != nil {
 			text += ", which comes before the rule that would accept it: " + filter.Accepts.Text
 		}
@@ -288,8 +292,10 @@ func routeText(s *snapshot.FollowedService) string {
 	switch {
 	case p == nil || s.Out != "" && s.Failed.Step == snapshot.StepNoAnswer:
 		return ""
+	case p.ReversePath && s.Failed.Step == snapshot.StepAnswerLost:
+		return fmt.Sprintf(", by rp_filter: the route back to %s, which answers, is not by %s, by which the answer came", s.Failed.LeftTo.Addr(), cmp.Or(s.Failed.AnswerIn, s.Out))
 	case p.ReversePath:
-		return fmt.Sprintf(", by rp_filter: the route back to %s is not by %s, by which it came", s.Failed.Client.Addr(), cmp.Or(s.Failed.AnswerIn, s.In))
+		return fmt.Sprintf(", by rp_filter: the route back to %s is not by %s, by which it came", s.Failed.Client.Addr(), s.In)
 	case p.NoRoute != "" && s.In == "":
 		return ": " + p.NoRoute
 	case p.NoRoute != "":

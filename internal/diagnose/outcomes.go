@@ -43,7 +43,7 @@ func judgeService(rec *snapshot.Recording, s *snapshot.Service) failing {
 	case snapshot.ServiceUntranslated:
 		return f.judgeUntranslated(rec, s)
 	case snapshot.ServiceSNAT:
-		f.about = ends(netip.AddrPortFrom(s.Given, 0))
+		f.about, f.given = ends(netip.AddrPortFrom(s.Given, 0)), s.Given
 		f.judgeLeaving(s)
 	case snapshot.ServiceNetwork:
 		return f.judgeNetwork(rec, s)

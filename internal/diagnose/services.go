@@ -59,7 +59,10 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 	if len(bad) == 0 {
 		return passed(why)
 	}
-	slices.SortStableFunc(bad, func(a, b failing) int { return cmp.Compare(b.severity, a.severity) })
+	placed := func(f failing) int { return map[bool]int{true: 1}[f.place != ""] }
+	slices.SortStableFunc(bad, func(a, b failing) int {
+		return cmp.Or(cmp.Compare(b.severity, a.severity), cmp.Compare(placed(b), placed(a)))
+	})
 	return servicesFinding(rec, bad), Check{Why: fmt.Sprintf("%s; %s without", why, units.Plural(int64(len(bad)), "service is", "services are"))}
 }
 
@@ -118,10 +121,34 @@ func traceAdded(bad, followed []failing) []failing {
 		} else {
 			b.cause, b.target, b.advice, b.place = f.cause, f.target, f.advice, f.place
 		}
+		if b.decided = f.decided; f.decided {
+			b.advice, b.place, b.target = f.advice, f.place, f.target
+		}
 		b.severity, b.confidence, b.about = max(b.severity, f.severity), f.confidence, append(b.about, f.about...)
 		b.evidence = append(f.evidence, b.evidence...)
 	}
-	return bad
+	return absorbed(bad)
+}
+
+// absorbed gives what the table says of an address that sources become to the services outside of which it is
+// seen where connections with that address end.
+func absorbed(bad []failing) []failing {
+	for i := range bad {
+		b := &bad[i]
+		if !b.given.IsValid() || b.known || b.key.service.IsValid() {
+			continue
+		}
+		at := slices.IndexFunc(bad, func(f failing) bool {
+			return f.given == b.given && f.key.protocol == b.key.protocol && f.key.service.IsValid()
+		})
+		if at < 0 {
+			continue
+		}
+		f := &bad[at]
+		f.severity, f.since, f.evidence, f.about = max(f.severity, b.severity), max(f.since, b.since), append(f.evidence, b.evidence...), append(f.about, b.about...)
+		b.how = ""
+	}
+	return slices.DeleteFunc(bad, func(f failing) bool { return f.how == "" })
 }
 
 // failing is a service whose connections come to nothing.
@@ -130,6 +157,8 @@ type failing struct {
 	// key is the service; matches finds it where a rule alone is known.
 	key     serviceID
 	matches func(serviceID) bool
+	// given is what sources become on their way outside.
+	given netip.Addr
 	// network is where connections come from that are not translated.
 	network netip.Addr
 	// about are its ends, as of Finding.
@@ -152,6 +181,8 @@ type failing struct {
 	// target is valid where the server is worth a look; advice is another one.
 	target netip.AddrPort
 	advice *Remedy
+	// decided is true where the place itself says what to do, whatever is wrong with the host besides.
+	decided bool
 }
 
 // absentFor is the masquerade rule for what comes from a network whose interface does not exist; nil
@@ -252,7 +283,8 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 	case s.Kind == snapshot.ServiceSNAT && a.misgiven(s).cause != "":
 		f.cause = a.misgiven(s).cause
 	case s.Kind == snapshot.ServiceSNAT && a.elsewhere(s.Given) != nil:
-		f.cause = s.Given.String() + " is no address of this host: answers come only if the network beyond leads it here"
+		f.cause, f.known = s.Given.String()+" is no address of this host: answers come only if the network beyond leads it here", true
+		f.advice = new(unrouted(rec, s.Given, ""))
 	case a.untracked(s) != nil:
 		f.cause, f.target, f.known = whatOf(a.untracked(s))+": "+a.untracked(s).By.Text, netip.AddrPort{}, true
 	case (s.Kind == snapshot.ServiceDNAT || s.Kind == snapshot.ServiceNetwork) && f.target.IsValid():
@@ -527,7 +559,7 @@ func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 		}
 		causes = once(causes, b.cause)
 	}
-	f.Title, f.Place = names[0]+" "+bad[0].how, bad[0].place
+	f.Title, f.Place, f.decided = names[0]+" "+bad[0].how, bad[0].place, bad[0].decided
 	if len(bad) > 1 {
 		how := "get no answers"
 		if slices.ContainsFunc(bad, func(b failing) bool { return b.later }) {
@@ -544,7 +576,7 @@ func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 	}
 	if rec.Drops == nil { // where the cause is known there is little to find out
 		trace := advice("service-trace", inNamespace(rec.Last().Netns.Name))
-		f.Remedies = slices.Insert(f.Remedies, map[bool]int{true: len(f.Remedies)}[bad[0].known], trace)
+		f.Remedies = slices.Insert(f.Remedies, map[bool]int{true: len(f.Remedies)}[bad[0].known || bad[0].decided], trace)
 	}
 	if target := bad[0].target; target.Addr().IsValid() && target.Port() != 0 {
 		ask := advice("service-ask", target.Addr(), target.Port(), where(rec))

@@ -45,9 +45,11 @@ func summarize(findings []Finding, netns string) *Summary {
 	begin := worst
 	if worst.ID == "service-unanswered" {
 		if cause := causeOf(worst, findings); cause != nil {
-			begin = cause
-			s.Cause = begin.ID
-			s.Text += "; " + begin.Title
+			if !worst.decided {
+				begin = cause
+			}
+			s.Cause = cause.ID
+			s.Text += "; " + cause.Title
 		}
 	}
 	if len(begin.Remedies) > 0 {

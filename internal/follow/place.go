@@ -143,7 +143,7 @@ func (k *places) of(s *snapshot.FollowedService) *snapshot.FailedPlace {
 	p := &ruleset.Packet{Conn: ruleset.ConnNew, Flags: flags(frame.SYN), Packet: nat.Packet{Protocol: protocol, In: k.bridgeOf(s.In)}}
 	place := &snapshot.FailedPlace{InUplink: k.uplinks[s.In], Foreign: s.In == "" && f.LeftFrom.IsValid() && !k.own[f.LeftFrom.Addr()]}
 	ask := func(p *ruleset.Packet, from, to netip.AddrPort) {
-		p.Src, p.SrcPort, p.Dst, p.DstPort = from.Addr(), from.Port(), to.Addr(), to.Port()
+		p.Src, p.SrcPort, p.Dst, p.DstPort, p.ToLocal = from.Addr(), from.Port(), to.Addr(), to.Port(), k.own[to.Addr()]
 	}
 	answers := func() {
 		p.Flags, p.Conn, p.In = flags(frame.SYN|frame.ACK), ruleset.ConnEstablished|translated(s), f.AnswerIn
@@ -179,9 +179,29 @@ func (k *places) of(s *snapshot.FollowedService) *snapshot.FailedPlace {
 		k.pass(place, p, ruleset.Destination(k.tables, "prerouting", p, k.addressOf(p.In, p.Dst.Is6())))
 	case s.Out != "":
 		k.route(place, s.Out, f.LeftFrom.Addr(), f.LeftTo.Addr(), "")
+		ask(p, f.Client, f.LeftTo)
+		k.translates(place, p, s)
 	}
 	k.errors(place, s, protocol)
 	return place
+}
+
+// translates finds the rule that gave the source of what left, or that kept it as it is.
+func (k *places) translates(place *snapshot.FailedPlace, p *ruleset.Packet, s *snapshot.FollowedService) {
+	if k.judged -= k.rules; k.judged < 0 || k.tables == nil || s.In == "" {
+		return
+	}
+	p.Out = s.Out
+	if s.Target.IsValid() {
+		p.Conn |= ruleset.ConnDNAT
+		p.OriginalDst, p.OriginalPort = s.Service.Addr(), s.Service.Port()
+	}
+	by, spares := ruleset.Source(k.tables, p)
+	if s.Given.IsValid() {
+		place.Translates = by
+	} else {
+		place.Spares = spares
+	}
 }
 
 // translated has the bits of a connection's translations.
@@ -230,6 +250,7 @@ func (k *places) send(place *snapshot.FailedPlace, p *ruleset.Packet) {
 		p.Dst, p.DstPort, p.Conn = to.Addr(), to.Port(), p.Conn|ruleset.ConnDNAT
 	}
 	k.route(place, "", netip.Addr{}, p.Dst, "")
+	p.ToLocal = place.Local
 	if p.Out = place.Out; p.Src.IsLoopback() && p.Out != "" && p.Src.Is4() {
 		place.NoRoute = "a source of 127.0.0.0/8 leaves by " + p.Out + " only where net.ipv4.conf." + p.Out + ".route_localnet is 1"
 	}

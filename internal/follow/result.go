@@ -8,6 +8,7 @@ import (
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
+	"golang.org/x/sys/unix"
 )
 
 // serviceKey is what attempts are counted by. Those that did not leave have no target, given and
@@ -184,6 +185,7 @@ func (s *service) add(a *attempt, now float64, names func(int) string) {
 	if step != snapshot.StepAnswered {
 		return
 	}
+	s.detour(a, names)
 	for i, pair := range [][2]*sight{{a.came, a.left}, {a.left, a.answered}, {a.answered, a.returned}} {
 		if pair[0] == nil || pair[1] == nil {
 			continue
@@ -194,6 +196,23 @@ func (s *service) add(a *attempt, now float64, names func(int) string) {
 		}
 		s.sums[i] += seconds
 		s.timed[i]++
+	}
+}
+
+// fewestOfFlow is how many datagrams of a client, the first included, are a flow that goes on: those that get no
+// answer send fewer in the time that is watched.
+const fewestOfFlow = 8
+
+// detour counts an answer that left by another interface than the question came in by, and whether what came
+// after it shows that it arrived.
+func (s *service) detour(a *attempt, names func(int) string) {
+	out := a.returned.elsewhere(a.came)
+	if out == 0 || a.bridged {
+		return
+	}
+	s.DetourOut = names(out)
+	if s.Detoured++; a.repeated+1 >= fewestOfFlow || a.protocol == unix.IPPROTO_TCP && a.stream != nil {
+		s.WentOn++
 	}
 }
 

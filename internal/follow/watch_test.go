@@ -302,3 +302,28 @@ func TestPause(t *testing.T) {
 		t.Errorf("%+v, want one answered and one lost", r.Services)
 	}
 }
+
+// TestDetour: answers of UDP that leave by another interface than the questions came in by are counted, and
+// flows that go on.
+func TestDetour(t *testing.T) {
+	ask := func(at float64, out string, again int) string {
+		text := fmt.Sprintf("%v in wan UDP client>public 1\n%v out lan UDP client>server 1\n%v in lan UDP server>client 2\n%v out %s UDP public>client 2\n", at, at, at, at, out)
+		for range again {
+			text += fmt.Sprintf("%v in wan UDP client>public 3\n%v out lan UDP client>server 3\n", at+0.1, at+0.1)
+		}
+		return text
+	}
+	for name, c := range map[string]struct {
+		packets          string
+		detoured, wentOn uint64
+	}{
+		"the same way":          {ask(0, "wan", 9), 0, 0},
+		"by another one":        {ask(0, "wan1", 2), 1, 0},
+		"by another one, alive": {ask(0, "wan1", 9), 1, 1},
+	} {
+		s := script(t, c.packets).Result(5, func(i int) string { return fmt.Sprint("if", i) }).Services
+		if len(s) != 1 || s[0].Detoured != c.detoured || s[0].WentOn != c.wentOn || (s[0].DetourOut == "if4") != (c.detoured > 0) {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+}

@@ -43,26 +43,82 @@ func (p Place) acceptsBelow(packet *Packet) *snapshot.RulePlace {
 // Destination returns what rules of type nat make of a packet's destination at a hook; not valid where
 // they leave it, or where that is not known. here is the address that they redirect to.
 func Destination(tables []*Table, hook string, p *Packet, here netip.Addr) netip.AddrPort {
-	type base struct {
-		*Table
-		*Chain
-	}
-	var chains []base
-	for _, t := range tables {
-		for _, c := range t.Chains {
-			if c.Hook == hook && c.Type == "nat" && (t.Family == "inet" || (t.Family == "ip") == p.isIPv4()) {
-				chains = append(chains, base{t, c})
-			}
-		}
-	}
-	slices.SortStableFunc(chains, func(a, b base) int { return cmp.Compare(a.Priority, b.Priority) })
 	w := &translating{packet: p, here: here, steps: mostTranslating}
-	for _, c := range chains {
+	for _, c := range natChains(tables, hook, p) {
 		if w.table = c.Table; w.ends(c.Chain) {
 			break
 		}
 	}
 	return w.to
+}
+
+// natChains are the base chains that translate at a hook, in their order.
+func natChains(tables []*Table, hook string, p *Packet) (chains []atHook) {
+	for _, t := range tables {
+		for _, c := range t.Chains {
+			if c.Hook == hook && c.Type == "nat" && (t.Family == "inet" || (t.Family == "ip") == p.isIPv4()) {
+				chains = append(chains, atHook{t, c})
+			}
+		}
+	}
+	slices.SortStableFunc(chains, func(a, b atHook) int { return cmp.Compare(a.Priority, b.Priority) })
+	return chains
+}
+
+// Source returns the rule of type nat that translates a packet's source as it leaves, or that which spares it
+// from one below; none where there is none, or where that is not known.
+func Source(tables []*Table, p *Packet) (by, spared *snapshot.RulePlace) {
+	w := &translating{packet: p, source: true, steps: mostTranslating}
+	for _, c := range natChains(tables, "postrouting", p) {
+		if w.table = c.Table; !w.ends(c.Chain) {
+			continue
+		}
+		if k := w.rule.Kind(); k == Accept {
+			continue
+		} else if k == Masquerade || k == SNAT || k == Netmap {
+			return new(w.rule.Recorded()), nil
+		}
+		return nil, nil
+	}
+	if w.spared.Rule != nil {
+		spared = new(w.spared.Recorded())
+	}
+	return nil, spared
+}
+
+// Kind is what the rule does; empty of the policy of a chain.
+func (p Place) Kind() Kind {
+	if p.Rule == nil {
+		return ""
+	}
+	return p.Rule.Target.Kind
+}
+
+// spares notes a rule that ends the way of the packet through a chain, where it is for such packets and one
+// below would translate the source.
+func (w *translating) spares(c *Chain, at int) {
+	m := &c.Rules[at].Match
+	if !w.source || len(m.To)+len(m.From)+len(m.Ports)+len(m.In)+len(m.Out)+len(m.Sets) == 0 {
+		return
+	}
+	for _, r := range c.Rules[at+1:] {
+		if met, _ := r.Match.judge(w.packet); met == yes && (r.Target.Kind == Masquerade || r.Target.Kind == SNAT) {
+			w.spared = Place{Table: w.table, Chain: c, Rule: c.Rules[at]}
+			return
+		}
+	}
+}
+
+// excepts notes a rule that would translate the source, were it not for the addresses that it leaves out.
+func (w *translating) excepts(c *Chain, r *Rule) {
+	if k := r.Target.Kind; !w.source || k != Masquerade && k != SNAT || len(r.Match.NotTo)+len(r.Match.NotFrom) == 0 {
+		return
+	}
+	all := r.Match
+	all.NotTo, all.NotFrom = nil, nil
+	if met, _ := all.judge(w.packet); met == yes && w.spared.Rule == nil {
+		w.spared = Place{Table: w.table, Chain: c, Rule: r}
+	}
 }
 
 // mostTranslating bounds the rules that Destination asks.
@@ -75,6 +131,10 @@ type translating struct {
 	here   netip.Addr
 	to     netip.AddrPort
 	steps  int
+	// source is true where the source is asked about: rule is then the one that ended the way, spared one
+	// that keeps the packet from a translation.
+	source       bool
+	rule, spared Place
 }
 
 // ends reports whether the way of the packet ends in a chain, or may.
@@ -82,16 +142,19 @@ func (w *translating) ends(c *Chain) bool {
 	if c == nil {
 		return false
 	}
-	for _, r := range c.Rules {
+	for i, r := range c.Rules {
 		if w.steps--; w.steps < 0 {
 			return true
 		}
-		switch met, _ := r.Match.judge(w.packet); {
+		met, _ := r.Match.judge(w.packet)
+		jumps := r.Target.Kind == Jump || r.Target.Kind == Goto
+		switch {
 		case met == no:
+			w.excepts(c, r)
 		case r.Target.Kind == Pass:
-		case met == maybe:
+		case met == maybe && !(w.source && jumps): // what left untranslated is taken to meet a jump's condition
 			return true
-		case r.Target.Kind == Jump || r.Target.Kind == Goto:
+		case jumps:
 			if slices.ContainsFunc(r.Target.Chains, func(name string) bool { return w.ends(w.table.Find(name)) }) {
 				return true
 			}
@@ -99,8 +162,12 @@ func (w *translating) ends(c *Chain) bool {
 				return false
 			}
 		case r.Target.Kind == Return:
+			w.spares(c, i)
 			return false
 		default:
+			if w.rule = (Place{Table: w.table, Chain: c, Rule: r}); r.Target.Kind == Accept {
+				w.spares(c, i)
+			}
 			w.take(&r.Target)
 			return true
 		}

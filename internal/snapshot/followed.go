@@ -115,6 +115,11 @@ type FollowedService struct {
 	HereSeconds   float64 `json:"here_seconds,omitempty"`
 	BeyondSeconds float64 `json:"beyond_seconds,omitempty"`
 	BackSeconds   float64 `json:"back_seconds,omitempty"`
+	// Detoured are the answered ones whose answer left by DetourOut and not by the interface that the question
+	// came in by, WentOn those of them that went on after it.
+	Detoured  uint64 `json:"answered_elsewhere,omitempty"`
+	WentOn    uint64 `json:"answered_elsewhere_went_on,omitempty"`
+	DetourOut string `json:"answers_leave_by,omitempty"`
 	// Failed is one that failed, of the step that most did.
 	Failed *FailedConnection `json:"failed,omitempty"`
 }
@@ -199,6 +204,10 @@ type FailedPlace struct {
 	Filter        *Filter `json:"filter,omitempty"`
 	NoEntryFilter *Filter `json:"no_entry_filter,omitempty"`
 	ErrorFilter   *Filter `json:"error_filter,omitempty"`
+	// Of what left and got no answer: the rule that translates its source, or the one that keeps it from a
+	// translation.
+	Translates *RulePlace `json:"translates,omitempty"`
+	Spares     *RulePlace `json:"spares,omitempty"`
 }
 
 // Failing counts the connections that came to nothing.

@@ -1,0 +1,311 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// advised says for each place in which connections end what to do first, of the places that are known best to
+// those that are not. What has no remedy is left to the server: it is asked.
+var advised = []struct {
+	is     func(*row) bool
+	remedy func(*row) Remedy
+	// ask is true where the server is worth a look all the same.
+	ask bool
+}{
+	{is: (*row).loops, remedy: func(r *row) Remedy {
+		return advice("service-loop", r.Target.Addr(), r.ruleText(), where(r.rec))
+	}},
+	{is: (*row).isReversed, remedy: func(r *row) Remedy { return advice("rp-loose", r.reversedAt(), where(r.rec)) }},
+	{is: func(r *row) bool { return r.culprit() != nil }, remedy: (*row).accept},
+	{is: func(r *row) bool { return !r.isBeyondHere() && r.Failed.Step == snapshot.StepClientSilent }, remedy: (*row).toClient},
+	{is: func(r *row) bool { return !r.isBeyondHere() }, remedy: func(r *row) Remedy {
+		return advice("service-path", inNamespace(r.rec.Last().Netns.Name), r.Protocol, r.Failed.Client.Addr())
+	}},
+	{is: (*row).isSpared, remedy: func(r *row) Remedy {
+		return advice("service-spared", r.place.Spares.Text, r.Service.Addr(), r.Out, where(r.rec))
+	}},
+	{is: (*row).isUnrouted, remedy: func(r *row) Remedy { return unrouted(r.rec, r.Given, r.Out) }},
+	{is: (*row).isPrivateBeyond, remedy: func(r *row) Remedy { return advice("service-route", r.Service.Addr(), r.Out, where(r.rec)) }},
+	{is: func(r *row) bool { return strayed(r.rec, r.FollowedService) != nil || r.goesOutBare() }, remedy: func(r *row) Remedy {
+		source := advice("service-source", r.Out, where(r.rec))
+		if r.Service.Addr().Is6() {
+			source.Title = strings.ReplaceAll(source.Title, "iptables", "ip6tables")
+		}
+		return source
+	}},
+	{is: (*row).isMasqueradedInside, ask: true, remedy: func(r *row) Remedy {
+		return advice("service-inside", r.Out, r.place.Translates.Text, r.Given, where(r.rec))
+	}},
+	{is: func(r *row) bool { return r.Failed.Step == snapshot.StepRefused && r.Failed.LeftTo.Port() != 0 }, remedy: func(r *row) Remedy {
+		return advice("service-listener", r.Failed.LeftTo.Addr(), r.Failed.LeftTo.Port())
+	}},
+	{is: (*row).isSilentNear, ask: true, remedy: func(r *row) Remedy {
+		return advice("service-silent", r.Failed.LeftTo.Addr(), r.Out, r.Failed.LeftTo.Port(), where(r.rec))
+	}},
+}
+
+// advise adds what to do next.
+func (r *row) advise(f *failing) {
+	for _, a := range advised {
+		if a.is(r) {
+			f.advice = new(a.remedy(r))
+			if a.ask {
+				f.target = r.Failed.LeftTo
+			}
+			return
+		}
+	}
+	f.target = r.Failed.LeftTo
+}
+
+// decided reports whether the place itself says what to do, and no finding about the host says it better.
+func (r *row) decided() bool {
+	return r.loops() || r.isReversed() || r.isUnrouted() || r.isSpared() || !r.Failed.Step.Later() && r.culprit() != nil
+}
+
+// isBeyondHere reports whether connections left this host and came to nothing there.
+func (r *row) isBeyondHere() bool {
+	switch r.Failed.Step {
+	case snapshot.StepNoAnswer, snapshot.StepRefused, snapshot.StepUnreachable, snapshot.StepOtherSource, snapshot.StepReset, snapshot.StepDataUnanswered:
+		return true
+	}
+	return false
+}
+
+// isUnrouted reports whether the source that is given is no address of this host, no answer to it comes in, and
+// with other ones the same server answers.
+func (r *row) isUnrouted() bool {
+	audit := r.rec.Last().Audit
+	if r.Failed.Step != snapshot.StepNoAnswer || !r.Given.IsValid() || audit == nil || !deadSources(r.all)[r.Given] {
+		return false
+	}
+	_, own := audit.Near(r.Given)
+	return !own && slices.ContainsFunc(r.all, func(o snapshot.FollowedService) bool {
+		return o.Service == r.Service && o.Protocol == r.Protocol && o.Out == r.Out && o.Given.IsValid() && o.Given != r.Given && o.Steps[snapshot.StepAnswered] > 0
+	})
+}
+
+// unrouted is the advice for a source of rules to which answers do not come back.
+func unrouted(rec *snapshot.Recording, given netip.Addr, out string) Remedy {
+	return advice("service-unrouted", given, cmp.Or(out, "any"), where(rec))
+}
+
+// sourceText is what is known of why the source with which it left, or the rule that led it, gets no answer.
+func (r *row) sourceText() string {
+	switch {
+	case r.loops():
+		return fmt.Sprintf("; the rule leads what %s itself asks for back to it as well, so that it gets no answer to pass on: %s", r.Target.Addr(), r.ruleText())
+	case r.isUnrouted():
+		return fmt.Sprintf("; with other addresses of this host's rules others are answered there, and %s is no address of this host: answers come only if the network beyond leads it here", r.Given)
+	case r.isMasqueradedInside():
+		return fmt.Sprintf("; %s is given to what leaves by %s, a way to a private network, by %s: the far end may not take that address, or have no way back to it", r.Given, r.Out, r.place.Translates.Text)
+	}
+	return ""
+}
+
+func (r *row) toClient() Remedy {
+	if r.Failed.AnswerOut != "" {
+		return advice("service-uplinks", r.In, where(r.rec))
+	}
+	return advice("service-client", r.Failed.Client.Addr(), r.In, where(r.rec))
+}
+
+// loops reports whether a rule leads what the target itself asks for back to it: such as its own questions to
+// the servers that it takes its answers from. A server that asks for the address by which it is published does
+// not mean another host.
+func (r *row) loops() bool {
+	target, audit := r.Target.Addr(), r.rec.Last().Audit
+	if r.Failed.Step != snapshot.StepNoAnswer || !target.IsValid() || r.In != r.Out || audit == nil {
+		return false
+	}
+	if _, own := audit.Near(r.Service.Addr()); own {
+		return false
+	}
+	if r.Failed.Client.Addr() == target {
+		return true
+	}
+	flows := r.rec.Flows
+	return flows != nil && flows.Services != nil && slices.ContainsFunc(flows.Services.All, func(s snapshot.Service) bool {
+		return s.Protocol == r.Protocol && s.Service == r.Service && s.Target == r.Target && slices.Contains(s.Clients, target)
+	})
+}
+
+// ruleText is the rule that leads to the target.
+func (r *row) ruleText() string {
+	if rules := r.rec.Last().NATRules; rules != nil {
+		for i := range rules.Rules {
+			if n := &rules.Rules[i]; n.Hook == "prerouting" && mayMatch(n, r.Protocol, r.Service) && mayLead(n, r.Target) {
+				return n.Place() + ": " + n.Text
+			}
+		}
+	}
+	return "the rule that leads there"
+}
+
+// isReversed reports whether rp_filter drops it, and reversedAt is the interface where.
+func (r *row) isReversed() bool { return r.place.ReversePath && !r.isBeyondHere() }
+
+func (r *row) reversedAt() string {
+	if r.Failed.Step == snapshot.StepAnswerLost {
+		return cmp.Or(r.Failed.AnswerIn, r.Out)
+	}
+	return r.In
+}
+
+// isSpared reports whether a rule keeps its source from a translation without which no answer comes back.
+func (r *row) isSpared() bool {
+	return r.Failed.Step == snapshot.StepNoAnswer && r.place.Spares != nil && !r.Given.IsValid() && r.Failed.Client.Addr().IsPrivate() && !r.answeredAlike()
+}
+
+// answeredAlike reports whether others that leave by the same interface with the same source, or with their own
+// one, are answered: it is not the source then.
+func (r *row) answeredAlike() bool {
+	return slices.ContainsFunc(r.all, func(o snapshot.FollowedService) bool {
+		return o.Out == r.Out && o.In == r.In && o.Given == r.Given && !o.Target.IsValid() && o.Service.Addr().IsPrivate() == r.Service.Addr().IsPrivate() && o.Steps[snapshot.StepAnswered] > 0
+	})
+}
+
+// isMasqueradedInside reports whether the source is translated on its way to a private network that is not
+// beyond a default route, such as one behind a tunnel, whose far end may not take the address.
+func (r *row) isMasqueradedInside() bool {
+	return r.Failed.Step == snapshot.StepNoAnswer && r.place.Translates != nil && r.Given.IsValid() && !r.Target.IsValid() && r.In != r.Out &&
+		r.Service.Addr().IsPrivate() && r.Failed.Client.Addr().IsPrivate() && !r.place.Uplink && r.place.NextHop != r.Service.Addr() && !r.answeredAlike()
+}
+
+// isSilentNear reports whether the server is on a network of this host, which learned its hardware address.
+func (r *row) isSilentNear() bool {
+	return r.Failed.Step == snapshot.StepNoAnswer && r.place.Neighbour == "" && r.place.NextHop.IsValid() && r.place.NextHop == r.Failed.LeftTo.Addr() && r.Failed.LeftTo.Port() != 0
+}
+
+// culprits are the places that drop it, or may: where this host answers, those that do, of these the one that
+// surely does, or those of which no counter says that they dropped nothing.
+func culprits(s *snapshot.FollowedService, f *snapshot.Filter) []snapshot.RulePlace {
+	if f == nil {
+		return nil
+	}
+	all := f.Drops
+	narrow := func(is func(snapshot.RulePlace) bool) {
+		if some := slices.DeleteFunc(slices.Clone(all), func(p snapshot.RulePlace) bool { return !is(p) }); len(some) > 0 {
+			all = some
+		}
+	}
+	if s.Steps[snapshot.StepRefusedHere]+s.Steps[snapshot.StepUnreachableHere] > 0 {
+		narrow(func(p snapshot.RulePlace) bool { return p.Rejects })
+	}
+	narrow(func(p snapshot.RulePlace) bool { return !p.Counted || p.Packets > 0 })
+	if !f.Passes && s.Mixed == 0 && s.Failed.Step != snapshot.StepPartLost {
+		narrow(func(p snapshot.RulePlace) bool { return !p.Unsure && !p.Part })
+		all = all[:min(len(all), 1)]
+	}
+	return all
+}
+
+// culprit is the first of them; nil where none is known.
+func (r *row) culprit() *snapshot.RulePlace {
+	if all := culprits(r.FollowedService, r.filter); len(all) > 0 && r.Failed.Step.Here() {
+		return &all[0]
+	}
+	return nil
+}
+
+// accept is how the program that keeps the rule lets pass what it drops.
+func (r *row) accept() Remedy {
+	p := *r.culprit()
+	if r.Failed.Step.Later() || strings.Contains(p.Text, " -t raw ") || strings.Contains(p.Text, " -t mangle ") {
+		return advice("filter-restrict", p.Text, where(r.rec))
+	}
+	a := accepted{protocol: r.Protocol, to: r.becomes(), chain: "FORWARD", answers: r.Failed.Step == snapshot.StepAnswerLost}
+	switch {
+	case r.place.Local:
+		a.chain = "INPUT"
+	case r.In == "":
+		a.chain = "OUTPUT"
+	case !a.answers && !r.isPublished() && !r.Bridged:
+		a.in = r.In
+	}
+	switch how := a.how(p, p.Owner); {
+	case a.answers:
+		return advice("filter-accept-answers", how, where(r.rec))
+	case r.isPublished():
+		return advice("filter-accept", followedName(r.FollowedService), how, where(r.rec))
+	default:
+		return advice("filter-accept-way", followedName(r.FollowedService), how, where(r.rec))
+	}
+}
+
+// becomes is the destination that filters see: what rules make of it, where that is known.
+func (r *row) becomes() netip.AddrPort {
+	last := r.rec.Last()
+	switch {
+	case r.place.To.IsValid():
+		return r.place.To
+	case r.Target.IsValid():
+		return r.Target
+	case r.Failed.Place != nil || last.DNATTargets == nil || last.NATRules == nil:
+		return r.Service
+	}
+	for i := range last.DNATTargets.Targets {
+		t := &last.DNATTargets.Targets[i]
+		if t.Address.IsValid() && t.Rule >= 0 && t.Rule < len(last.NATRules.Rules) && mayMatch(&last.NATRules.Rules[t.Rule], r.Protocol, r.Service) {
+			return netip.AddrPortFrom(t.Address, cmp.Or(t.Port, r.Service.Port()))
+		}
+	}
+	return r.Service
+}
+
+// accepted is what a rule is to let pass: what goes to an end, of any address where that is not valid, by an
+// interface where one is set, or answers.
+type accepted struct {
+	protocol string
+	to       netip.AddrPort
+	in       string
+	chain    string
+	answers  bool
+}
+
+// how is the rule in the words of the program that keeps the place that drops it.
+func (a accepted) how(p snapshot.RulePlace, owner string) string {
+	iptables, nft := "-p "+a.protocol, ""
+	if to := a.to.Addr(); to.IsValid() {
+		iptables += " -d " + to.String()
+		nft = "ip daddr " + to.String() + " "
+	}
+	if port := a.to.Port(); port != 0 {
+		iptables += fmt.Sprintf(" --dport %d", port)
+		nft += fmt.Sprintf("%s dport %d", a.protocol, port)
+	} else {
+		nft += "meta l4proto " + a.protocol
+	}
+	if a.in != "" {
+		iptables, nft = "-i "+a.in+" "+iptables, "iifname "+a.in+" "+nft
+	}
+	if a.answers {
+		iptables, nft = "-m conntrack --ctstate RELATED,ESTABLISHED", "ct state related,established"
+	}
+	v6 := a.to.Addr().Is6()
+	how := acceptRule(p, a.chain, iptables, nft, v6)
+	switch {
+	case a.answers:
+	case owner == "ufw" && a.chain == "FORWARD":
+		how = fmt.Sprintf("ufw route allow proto %s to %s port %d", a.protocol, a.to.Addr(), a.to.Port())
+	case owner == "ufw" && a.chain == "INPUT":
+		how = fmt.Sprintf("ufw allow %d/%s", a.to.Port(), a.protocol)
+	case owner == "firewalld" && a.chain == "FORWARD":
+		how = fmt.Sprintf("a policy from the outer zone to the inner one, 'firewall-cmd --permanent --policy NAME --add-rich-rule=\"rule family=ipv4 destination address=%s port port=%d protocol=%s accept\"'", a.to.Addr(), a.to.Port(), a.protocol)
+	case owner == "firewalld" && a.chain == "INPUT":
+		how = fmt.Sprintf("firewall-cmd --permanent --zone ZONE --add-port %d/%s, and --reload", a.to.Port(), a.protocol)
+	}
+	if owner == "docker" || strings.Contains(p.Text, " DOCKER-USER ") {
+		how = "iptables -I DOCKER-USER " + iptables + " -j ACCEPT"
+	}
+	if v6 {
+		how = strings.NewReplacer("iptables", "ip6tables", "ip daddr", "ip6 daddr", "family=ipv4", "family=ipv6").Replace(how)
+	}
+	return how
+}

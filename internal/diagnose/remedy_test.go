@@ -1,0 +1,160 @@
+package diagnose
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// left is a service of which 20 connections left by an interface, came so far, and became this.
+func left(step snapshot.Step, client, service, target, given, out string, place snapshot.FailedPlace) snapshot.FollowedService {
+	s := failed(step, "tcp", "lan0", client, service, place)
+	s.Out = out
+	s.Failed.LeftFrom, s.Failed.LeftTo = s.Failed.Client, s.Service
+	if target != "" {
+		s.Target = netip.MustParseAddrPort(target)
+		s.Failed.LeftTo = s.Target
+	}
+	if given != "" {
+		s.Given = netip.MustParseAddr(given)
+		s.Failed.LeftFrom = netip.AddrPortFrom(s.Given, s.Failed.Client.Port())
+	}
+	return s
+}
+
+// TestRemedies: the first advice is for the place in which connections end.
+func TestRemedies(t *testing.T) {
+	const database, dns = "10.50.0.10:5432", "198.51.100.10:53"
+	rule := func(text string) *snapshot.RulePlace { return &snapshot.RulePlace{Text: text} }
+	answers := left(snapshot.StepAnswerLost, pc, outside+"443", "", "203.0.113.1", "wan0", dropped(snapshot.FailedPlace{}, "iptables -t filter -A DOCKER-USER -i wan0 -j DROP"))
+	reversed := left(snapshot.StepAnswerLost, pc, outside+"25", "", "203.0.113.1", "wan1", snapshot.FailedPlace{ReversePath: true})
+	spared := snapshot.FailedPlace{Uplink: true, Spares: rule("iptables -t nat -A A -d 10.0.0.0/8 -j RETURN")}
+	tunnel := snapshot.FailedPlace{NextHop: netip.MustParseAddr("10.255.0.2"), Translates: rule("iptables -t nat -A POSTROUTING -j MASQUERADE")}
+	near := snapshot.FailedPlace{NextHop: netip.MustParseAddr("192.168.1.10")}
+	published := failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", dropped(snapshot.FailedPlace{To: netip.MustParseAddrPort(inside + "8080")}, "inet firewalld filter_FORWARD: reject"))
+	published.Failed.Place.Filter.Drops[0].Owner = "firewalld"
+	served := left(snapshot.StepAnswered, pc, "10.50.0.11:5432", "", "", "wan0", snapshot.FailedPlace{})
+	served.Failed = nil
+	for name, c := range map[string]struct {
+		row   snapshot.FollowedService
+		more  []snapshot.FollowedService
+		first string
+	}{
+		"a policy":                     {failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"443", dropped(snapshot.FailedPlace{}, policy)), nil, "iptables -I FORWARD -i lan0 -p tcp -d 198.51.100.10 --dport 443 -j ACCEPT"},
+		"a policy for this host":       {failed(snapshot.StepLostHere, "tcp", "lan0", pc, inside+"53", dropped(snapshot.FailedPlace{Local: true}, "inet f input: policy drop")), nil, "nft insert rule inet f input ip daddr 192.168.1.10 tcp dport 53 accept"},
+		"firewalld":                    {published, nil, "destination address=192.168.1.10 port port=8080"},
+		"answers":                      {answers, nil, "iptables -I DOCKER-USER -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"},
+		"the reverse path of answers":  {reversed, nil, "conf.wan1.rp_filter=2"},
+		"spared":                       {left(snapshot.StepNoAnswer, pc, database, "", "", "wan0", spared), nil, "A -d 10.0.0.0/8 -j RETURN"},
+		"spared, as others that work":  {left(snapshot.StepNoAnswer, pc, database, "", "", "wan0", spared), []snapshot.FollowedService{served}, "lead 10.50.0.10 by"},
+		"masqueraded into a tunnel":    {left(snapshot.StepNoAnswer, pc, database, "", "10.255.0.1", "wg0", tunnel), nil, "not by wg0"},
+		"its own questions":            {left(snapshot.StepNoAnswer, inside+"5335", dns, inside+"53", "192.168.1.1", "lan0", near), nil, "leave what 192.168.1.10 itself asks for out"},
+		"a server that is silent":      {left(snapshot.StepNoAnswer, stranger, outside+"80", inside+"8080", "", "lan0", near), nil, "look on 192.168.1.10, whose hardware address is known"},
+		"a server that refuses":        {left(snapshot.StepRefused, stranger, outside+"80", inside+"8080", "", "lan0", near), nil, "on 192.168.1.10, look what listens on port 8080"},
+		"where nothing else is known":  {failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", snapshot.FailedPlace{}), nil, "natkit path"},
+		"a rule that drops some of it": {failed(snapshot.StepPartLost, "udp", "wan0", stranger, outside+"80", dropped(snapshot.FailedPlace{}, "inet f c: (limit) drop")), nil, "delete or restrict the rule"},
+	} {
+		rec := household(append([]snapshot.FollowedService{c.row}, c.more...)...)
+		rec.Last().Audit = &snapshot.Audit{Interfaces: []snapshot.Interface{{Name: "wan0", Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix("203.0.113.1/24")}}}}
+		all := rows(rec)
+		if len(all) == 0 {
+			t.Errorf("%s: no row", name)
+			continue
+		}
+		var f failing
+		if all[0].advise(&f); f.advice == nil || !strings.Contains(f.advice.Title, c.first) {
+			t.Errorf("%s: %+v, want %q", name, f.advice, c.first)
+		}
+	}
+}
+
+// TestCulprits: of the places that may drop a packet those count that do.
+func TestCulprits(t *testing.T) {
+	maybe := snapshot.RulePlace{Text: "maybe", Unsure: true}
+	rejects, drops, never := snapshot.RulePlace{Text: "rejects", Rejects: true}, snapshot.RulePlace{Text: "drops"}, snapshot.RulePlace{Text: "never", Counted: true}
+	silent := failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", snapshot.FailedPlace{})
+	answered := failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", snapshot.FailedPlace{})
+	answered.Steps[snapshot.StepUnreachableHere] = 2
+	for name, c := range map[string]struct {
+		s      snapshot.FollowedService
+		passes bool
+		drops  []snapshot.RulePlace
+		want   string
+	}{
+		"all may":              {silent, true, []snapshot.RulePlace{maybe, drops}, "maybe,drops"},
+		"one surely does":      {silent, false, []snapshot.RulePlace{maybe, drops}, "drops"},
+		"none is sure":         {silent, false, []snapshot.RulePlace{maybe}, "maybe"},
+		"it was answered":      {answered, false, []snapshot.RulePlace{drops, rejects}, "rejects"},
+		"it was not":           {silent, false, []snapshot.RulePlace{drops, rejects}, "drops"},
+		"it counted nothing":   {silent, true, []snapshot.RulePlace{never, maybe}, "maybe"},
+		"none counted a thing": {silent, true, []snapshot.RulePlace{never}, "never"},
+	} {
+		var texts []string
+		for _, p := range culprits(&c.s, &snapshot.Filter{Passes: c.passes, Drops: c.drops}) {
+			texts = append(texts, p.Text)
+		}
+		if got := strings.Join(texts, ","); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// TestAbsorbed: what the table says of an address that sources become is that of the service of which it is seen
+// where its connections end.
+func TestAbsorbed(t *testing.T) {
+	given := netip.MustParseAddr("10.255.0.1")
+	table := failing{name: "tcp from 10.255.0.1", how: "gets no answers", key: serviceID{protocol: "tcp"}, given: given, severity: Critical, evidence: []Evidence{{What: "table"}}}
+	known, udp := table, table
+	known.known, udp.key.protocol = true, "udp"
+	seen := failing{name: "tcp 10.20.0.10:445", how: "gets no answers", key: serviceID{protocol: "tcp", service: netip.MustParseAddrPort("10.20.0.10:445")}, given: given, severity: Warning}
+	for name, c := range map[string]struct {
+		b    failing
+		want int
+	}{"the same": {table, 1}, "the rules explain it": {known, 2}, "another protocol": {udp, 2}} {
+		got := traceAdded([]failing{c.b}, []failing{seen})
+		if len(got) != c.want || c.want == 1 && (got[0].name != seen.name || got[0].severity != Critical || len(got[0].evidence) != 1) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// TestDetoured: answers that leave by another uplink are reported where no flow goes on, and the address is that
+// of the link by which the questions come.
+func TestDetoured(t *testing.T) {
+	link := func(name, address string) snapshot.Interface {
+		return snapshot.Interface{Name: name, Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix(address)}}
+	}
+	elsewhere := snapshot.FollowedService{Protocol: "udp", In: "wan1", Service: netip.MustParseAddrPort("203.0.113.2:443"), Target: netip.MustParseAddrPort(inside + "443"),
+		Steps: map[snapshot.Step]uint64{snapshot.StepAnswered: 20}, Detoured: 20, DetourOut: "wan0"}
+	alive, few := elsewhere, elsewhere
+	alive.WentOn, few.Detoured = 3, 4
+	opened := elsewhere
+	opened.Protocol, opened.WentOn = "tcp", 2
+	for name, c := range map[string]struct {
+		s       snapshot.FollowedService
+		at      snapshot.Interface
+		reports bool
+	}{
+		"no flow goes on":           {elsewhere, link("wan1", "203.0.113.2/24"), true},
+		"TCP goes on":               {elsewhere, link("wan1", "203.0.113.2/24"), false},
+		"flows go on":               {alive, link("wan1", "203.0.113.2/24"), false},
+		"few":                       {few, link("wan1", "203.0.113.2/24"), false},
+		"an address of neither":     {elsewhere, link("lo", "203.0.113.2/32"), false},
+		"the other one has it, too": {elsewhere, link("wan1", "203.0.113.2/24"), false},
+	} {
+		rec := household(c.s)
+		if name == "TCP goes on" {
+			rec = household(c.s, opened)
+		}
+		other := link("wan0", "192.0.2.2/24")
+		if name == "the other one has it, too" {
+			other = link("wan0", "203.0.113.3/24")
+		}
+		rec.Last().Audit = &snapshot.Audit{Interfaces: []snapshot.Interface{other, c.at}}
+		if got := followedOnes(rec); len(got) > 0 != c.reports || c.reports && got[0].severity != Warning {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

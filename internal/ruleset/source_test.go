@@ -1,0 +1,37 @@
+package ruleset
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// TestSource: which rule translates what leaves, or keeps it from that.
+func TestSource(t *testing.T) {
+	for name, c := range map[string]struct{ rules, by, spared string }{
+		"translated":                    {"-A POSTROUTING -s 10.244.0.0/16 -j MASQUERADE\n", "-s 10.244.0.0/16 -j MASQUERADE", ""},
+		"for others":                    {"-A POSTROUTING -s 10.9.0.0/16 -j MASQUERADE\n", "", ""},
+		"spared in a chain of its own":  {":A - [0:0]\n-A POSTROUTING -m addrtype ! --dst-type LOCAL -j A\n-A A -d 10.0.0.0/8 -j RETURN\n-A A -j MASQUERADE\n", "", "-A A -d 10.0.0.0/8 -j RETURN"},
+		"accepted":                      {"-A POSTROUTING -d 10.0.0.0/8 -j ACCEPT\n-A POSTROUTING -o wan0 -j MASQUERADE\n", "", "-A POSTROUTING -d 10.0.0.0/8 -j ACCEPT"},
+		"left out":                      {"-A POSTROUTING ! -d 10.0.0.0/8 -o wan0 -j MASQUERADE\n", "", "! -d 10.0.0.0/8 -o wan0 -j MASQUERADE"},
+		"returned, translated behind":   {":A - [0:0]\n-A POSTROUTING -j A\n-A A -d 10.0.0.0/8 -j RETURN\n-A A -j MASQUERADE\n-A POSTROUTING -o wan0 -j SNAT --to-source 198.51.100.1\n", "-o wan0 -j SNAT --to-source 198.51.100.1", ""},
+		"returned, nothing translates":  {"-A POSTROUTING -d 10.0.0.0/8 -j RETURN\n-A POSTROUTING -o wan1 -j MASQUERADE\n", "", ""},
+		"what is marked is translated":  {"-A POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN\n-A POSTROUTING -j MASQUERADE\n", "", ""},
+		"a condition that is not known": {"-A POSTROUTING -m time --timestart 01:00 -j MASQUERADE\n", "", ""},
+	} {
+		tables := Parse("*nat\n:POSTROUTING ACCEPT [0:0]\n"+c.rules+"COMMIT\n", 4).Tables
+		by, spared := Source(tables, &Packet{Conn: ConnNew, Flags: tcpSYN, Packet: nat.Packet{Protocol: 6, Src: netip.MustParseAddr("10.244.1.10"), SrcPort: 40000,
+			Dst: netip.MustParseAddr("10.50.0.10"), DstPort: 5432, In: "cni0", Out: "wan0"}})
+		for what, pair := range map[string]struct {
+			got  *snapshot.RulePlace
+			want string
+		}{"by": {by, c.by}, "spared": {spared, c.spared}} {
+			if pair.got == nil != (pair.want == "") || pair.got != nil && !strings.HasSuffix(pair.got.Text, pair.want) {
+				t.Errorf("%s: %s: %+v, want %q", name, what, pair.got, pair.want)
+			}
+		}
+	}
+}
