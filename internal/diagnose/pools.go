@@ -126,11 +126,15 @@ func (p *pools) rule(pool *snapshot.PortPool) *snapshot.NATRule {
 // mapped is the rule of a pool which takes its ports from a map, so that it is not known
 // how many there are; nil where there is none.
 func (p *pools) mapped() *snapshot.NATRule {
-	isMapped := func(pool *snapshot.PortPool) bool { r := p.rule(pool); return r != nil && r.PortsFromMap }
-	if pool := p.worst(isMapped); pool != nil {
+	if pool := p.worst(p.isOfMap); pool != nil {
 		return p.rule(pool)
 	}
 	return nil
+}
+
+func (p *pools) isOfMap(pool *snapshot.PortPool) bool {
+	r := p.rule(pool)
+	return r != nil && r.PortsFromMap
 }
 
 // noRange returns why it is not known whether ports are left; "" where it is known.

@@ -50,6 +50,9 @@ func (p *pools) exhausted(l snapshot.TrackerLosses) *snapshot.PortPool {
 	if pool == nil {
 		pool = p.worst(func(pool *snapshot.PortPool) bool { return p.mayTurnAway(pool, l) })
 	}
+	if share, known := p.lostShare(l.Clashes); pool == nil && known && share >= raceLoses {
+		return p.worst(p.isOfMap)
+	}
 	return pool
 }
 
@@ -155,7 +158,12 @@ func (p *pools) explains(pool *snapshot.PortPool, l snapshot.TrackerLosses) bool
 func (p *pools) exhaustedFinding(pool *snapshot.PortPool, l snapshot.TrackerLosses) *Finding {
 	f := worded("snat-ports-exhausted", p.evidence(pool), p.portRemedies(pool), poolName(pool), usedOf(pool),
 		pool.Destination, pool.Address, units.Count(l.Clashes), p.rec.Seconds())
-	if rule := p.rule(pool); rule != nil && restricts(rule) {
+	rule := p.rule(pool)
+	if p.isOfMap(pool) {
+		f.Cause = fmt.Sprintf("a map gives the rule %s its ports (%s), and there seem to be no more than the %s in use towards %s: too many connections fail for a race of two packets",
+			rule.Place(), rule.Text, units.Count(pool.Used), pool.Destination)
+		f.Remedies = []Remedy{advice("ports-map", rule.Place()), advice("ports-keep-alive")}
+	} else if rule != nil && restricts(rule) {
 		f.Cause += fmt.Sprintf("; the rule %s gives no others: %s", rule.Place(), rule.Text)
 	}
 	if to, err := netip.ParseAddrPort(pool.Destination); err == nil {
@@ -167,14 +175,15 @@ func (p *pools) exhaustedFinding(pool *snapshot.PortPool, l snapshot.TrackerLoss
 		}
 		f.Evidence = append(f.Evidence, Evidence{What: "of new connections", Value: round2(100 * share), Unit: "% refused", Source: "drop and insert_failed against new entries of two dumps"})
 	}
-	if pool.Known && pool.Share < usedUp {
+	if pool.Known && pool.Share < usedUp && !p.isOfMap(pool) {
 		f.Cause += "; the kernel tries 128, 64, 32, 16 and 8 ports in a row from random starts and gives up, and the used ones lie in a block"
 	}
 	switch {
 	case p.turnsAway(pool, l) == yes:
 		f.Confidence = "certain"
-	case p.isLostTowards(pool) && isCrowded(pool):
-	case !refusesNew(pool) && p.hasFree():
+	case p.isOfMap(pool):
+		f.Confidence, f.Severity = "possible", Warning
+	case !refusesNew(pool) && p.hasFree() && !p.isLostTowards(pool):
 		f.Confidence, f.Severity = "possible", Warning
 		f.Cause += "; a race of two packets for one port is not excluded, as the rule has no counter"
 	case pool.Known && pool.FailsIfTaken >= 0.05 && !l.Blurred:
