@@ -203,7 +203,9 @@ func (r *row) advise(f *failing) {
 	s, rec := r.FollowedService, r.rec
 	switch s.Failed.Step {
 	case snapshot.StepNoAnswer, snapshot.StepRefused, snapshot.StepUnreachable, snapshot.StepOtherSource, snapshot.StepReset, snapshot.StepDataUnanswered:
+		a, _ := readAudit(rec)
 		switch {
+		case a != nil && r.isPrivateBeyond() && !s.Given.IsValid() && f.exempted(a, r):
 		case r.isPrivateBeyond():
 			f.advice = new(advice("service-route", s.Service.Addr(), s.Out, where(rec)))
 		case strayed(rec, s) != nil || r.goesOutBare():
