@@ -230,7 +230,7 @@ func ignoreAbsent(err error) error {
 
 // neighbourStates are the kernel's NUD_* (include/uapi/linux/neighbour.h).
 var neighbourStates = map[int]string{
-	unix.NUD_INCOMPLETE: snapshot.NeighbourIncomplete, unix.NUD_REACHABLE: "REACHABLE", unix.NUD_STALE: "STALE", unix.NUD_DELAY: "DELAY",
+	unix.NUD_INCOMPLETE: snapshot.NeighbourIncomplete, unix.NUD_REACHABLE: snapshot.NeighbourReachable, unix.NUD_STALE: "STALE", unix.NUD_DELAY: "DELAY",
 	unix.NUD_PROBE: "PROBE", unix.NUD_FAILED: snapshot.NeighbourFailed, unix.NUD_NOARP: "NOARP", unix.NUD_PERMANENT: "PERMANENT",
 }
 

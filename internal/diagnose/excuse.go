@@ -29,6 +29,7 @@ var excuses = []struct {
 	{"a firewall keeps networks apart", (*row).isKeptApart},
 	{"a firewall drops this port where nothing is translated", (*row).isDroppedPort},
 	{"a server beyond that is dead among others, or refuses", (*row).isBeyond},
+	{"a route that refuses, which is for what few ask", (*row).isRefusedByRoute},
 	{"a host outside, on this host's own link, that is dead", (*row).isDeadNeighbour},
 	{"this host has no route of that family to anywhere", (*row).hasNoUplink},
 }
@@ -150,6 +151,25 @@ func (r *row) isListed() bool {
 // bySource reports whether a rule drops all connections of some sources from outside, and others pass.
 func (r *row) bySource() bool {
 	return r.dropsSurely() != "" && r.answered > 0 && r.Mixed == 0 && !r.Failed.Step.Later() && r.accepts() == nil && r.Failed.Step.Here() && r.fromOutside()
+}
+
+// isRefusedByRoute: routes of type blackhole, prohibit and unreachable are there for what strangers ask, for
+// private networks that are nowhere, and for addresses that sources are given, which would go round in circles
+// between this host and the next router.
+func (r *row) isRefusedByRoute() bool {
+	if r.isPublished() || !r.Failed.Step.Here() || r.Failed.Step == snapshot.StepAnswerLost || r.Failed.Routes == nil || r.Failed.Routes.Question == nil {
+		return false
+	}
+	refused := refusingRoutes[r.Failed.Routes.Question.Error] != ""
+	return refused && (r.fromOutside() || r.attempts() < fewestBlocked || r.isGiven())
+}
+
+// isGiven reports whether a rule gives sources the address that is asked for.
+func (r *row) isGiven() bool {
+	rules, asked := r.rec.Last().NATRules, r.Service.Addr()
+	return rules != nil && slices.ContainsFunc(rules.Rules, func(n snapshot.NATRule) bool {
+		return n.Kind == snapshot.NATSource && n.First.IsValid() && n.First.Compare(asked) <= 0 && asked.Compare(n.Last) <= 0
+	})
 }
 
 // isForNetwork reports whether it is what this host does for networks that it serves: DNS, DHCP, NTP.

@@ -49,6 +49,12 @@ func TestExcuses(t *testing.T) {
 	foreign := failed(snapshot.StepNoAnswer, "tcp", "", pc, outside+"443", snapshot.FailedPlace{Foreign: true})
 	flooded := failed(snapshot.StepLostHere, "tcp", "p1", pc, inside+"443", none)
 	flooded.Bridged = true
+	refused := func(in, client, service string, attempts uint64) []snapshot.FollowedService {
+		s := failed(snapshot.StepLostHere, "tcp", in, client, service, snapshot.FailedPlace{NoRoute: "a route or a rule of type blackhole"})
+		s.Steps[snapshot.StepLostHere], s.Repeated = attempts, 0
+		s.Failed.Routes = &snapshot.Routes{In: in, Question: &snapshot.Route{Error: "invalid argument"}}
+		return []snapshot.FollowedService{s}
+	}
 	for name, c := range map[string]struct {
 		rows     []snapshot.FollowedService
 		excused  bool
@@ -75,6 +81,9 @@ func TestExcuses(t *testing.T) {
 		"a list keeps out a client that asks often":  {[]snapshot.FollowedService{blocked, served}, false, Notice},
 		"a namespace that shares the interface":      {[]snapshot.FollowedService{foreign}, true, 0},
 		"a switch floods":                            {[]snapshot.FollowedService{flooded}, true, 0},
+		"a stranger asks what a route refuses":       {refused("wan0", stranger, "203.0.113.77:23", 50), true, 0},
+		"few ask a network that is nowhere":          {refused("lan0", pc, "10.99.0.5:445", 5), true, 0},
+		"many ask a network that a route refuses":    {refused("lan0", pc, "10.99.0.5:445", 50), false, Warning},
 		"a server inside is silent":                  {[]snapshot.FollowedService{failed(snapshot.StepNoAnswer, "tcp", "lan0", pc, "10.9.0.10:443", snapshot.FailedPlace{Out: "dmz0"})}, false, Notice},
 		"a server inside refuses":                    {[]snapshot.FollowedService{failed(snapshot.StepRefused, "tcp", "lan0", pc, "10.9.0.10:443", snapshot.FailedPlace{Out: "dmz0"})}, true, 0},
 		"data of what is routed alone is lost here":  {[]snapshot.FollowedService{failed(snapshot.StepDataLost, "tcp", "lan0", pc, "10.9.0.10:443", dropped(dmz, policy))}, false, Warning},

@@ -454,8 +454,15 @@ func (g *hostGrowth) listeners() string {
 	return ""
 }
 
-// neighbours names the limit where natkit cannot raise it: outside the initial namespace.
+// neighbours names the limit where natkit cannot raise it: outside the initial namespace. There the counters are
+// not to be seen, and the log is of all namespaces, so that something has to fail here.
 func (g *hostGrowth) neighbours() string {
+	if len(g.lines) > 0 && !g.refusesNeighbours() {
+		return "a table was full, of which nothing is felt in this network namespace"
+	}
+	if len(g.lines) > 0 {
+		g.found.Severity, g.found.Confidence = Warning, "possible"
+	}
 	name, counter := cmp.Or(g.sign.raised, snapshot.ARPMax), cmp.Or(g.sign.counter, arpFulls)
 	if len(g.lines) > 0 && strings.Contains(g.lines[0].Text, "ndisc_cache") {
 		name, counter = snapshot.NDiscMax, ndiscFulls
@@ -467,6 +474,13 @@ func (g *hostGrowth) neighbours() string {
 		g.advise("neighbours-raise", name)
 	}
 	return ""
+}
+
+// refusesNeighbours reports whether connections of this namespace fail, or a trace has packets for which there
+// was no room for the neighbour.
+func (g *hostGrowth) refusesNeighbours() bool {
+	t, traced := traceOf(g.rec)
+	return traced && len(t.wanted(wants("NEIGH_CREATEFAIL", ""))) > 0 || finds(g.rec, "service-unanswered")
 }
 
 // reversePaths: hosts on a network always drop some packets with forged sources, and broadcasts

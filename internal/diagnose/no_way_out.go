@@ -3,6 +3,7 @@ package diagnose
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"strings"
 
 	"github.com/natkit/natkit/internal/snapshot"
@@ -10,11 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inNoRoutes counts packets to forward for which there is no route (ip_error).
-const inNoRoutes = "IpExtInNoRoutes"
+// inNoRoutes and inNoRoutes6 count packets to forward for which there is no route (ip_error, ip6_pkt_drop).
+const inNoRoutes, inNoRoutes6 = "IpExtInNoRoutes", "Ip6InNoRoutes"
 
-// fewestUnrouted is how many packets without a route make a fault: every host has one now and then.
-const fewestUnrouted = 3
+// fewestUnrouted is how many packets without a route make a fault: every host has one now and then, and programs
+// try IPv6 first and go on with IPv4.
+const fewestUnrouted, fewestUnrouted6 = 3, 10
 
 // checkNoWayOut: hosts whose packets a rule would translate do not get as far as that rule, as the kernel
 // does not route them. A host without a default route is no fault until somebody needs it, and a rule or
@@ -23,10 +25,9 @@ func (a *audit) checkNoWayOut() (*Finding, Check) {
 	f := worded("no-way-out", nil, nil)
 	f.Severity, f.Confidence = Notice, "possible"
 	var names, causes []string
-	missing, _ := hostDelta(a.rec, inNoRoutes)
 	for i := range a.Stranded {
 		s := &a.Stranded[i]
-		d := a.strands(s, missing)
+		d := a.strands(s)
 		if d.cause == "" {
 			continue
 		}
@@ -45,7 +46,7 @@ func (a *audit) checkNoWayOut() (*Finding, Check) {
 		return passed("neighbours for whose packets there is a rule have a way out, or did not ask for one")
 	}
 	f.Evidence = head(f.Evidence)
-	for _, name := range []string{inNoRoutes, "IpInAddrErrors"} {
+	for _, name := range []string{inNoRoutes, inNoRoutes6, "IpInAddrErrors"} {
 		if n, _ := hostDelta(a.rec, name); n > 0 {
 			f.Evidence = append(f.Evidence, Evidence{What: "packets not forwarded, among others", Value: int64(min(n, math.MaxInt64)), Unit: "packets", Source: name})
 		}
@@ -56,9 +57,14 @@ func (a *audit) checkNoWayOut() (*Finding, Check) {
 }
 
 // strands says why packets of a host are not routed; it has no cause where that is no fault, or another rule's,
-// and is not certain where it may be meant. missing is how many packets had no route.
-func (a *audit) strands(s *snapshot.StrandedHost, missing uint64) detour {
+// and is not certain where it may be meant.
+func (a *audit) strands(s *snapshot.StrandedHost) detour {
 	in := a.Interface(s.In)
+	counter, fewest := inNoRoutes, uint64(fewestUnrouted)
+	if s.Host.Is6() {
+		counter, fewest = inNoRoutes6, fewestUnrouted6
+	}
+	missing, _ := hostDelta(a.rec, counter)
 	switch {
 	case s.Rule < 0 || s.Rule >= len(a.rules.Rules) || s.Error == unix.EXDEV.Error() || a.forwardsNothing(s):
 		return detour{}
@@ -70,11 +76,29 @@ func (a *audit) strands(s *snapshot.StrandedHost, missing uint64) detour {
 		return misled(fmt.Sprintf("this host does not forward what comes in by %s: %s is 0", s.In, name), true, advice("forward", name, where(a.rec)))
 	}
 	deliberate := refusingRoutes[s.Error] != ""
-	if !deliberate && missing < fewestUnrouted {
+	r := &a.rules.Rules[s.Rule]
+	if !deliberate && (missing < fewest || forOther(r, s.Host)) {
 		return detour{}
+	}
+	if !deliberate && s.Policy == "" && (!r.ToDestination.IsValid() || r.ToDestination.Bits() == 0) {
+		family := map[bool]string{false: "IPv4", true: "IPv6"}[s.Host.Is6()]
+		return misled(fmt.Sprintf("this host has no default route of %s: the kernel leads what comes in by %s nowhere", family, s.In), true, defaultRoute(a.rec, s.Host.Is6()))
 	}
 	cause := fmt.Sprintf("the kernel does not lead what comes in by %s to %s: %s", s.In, s.To, refusal(&s.Route, s.In))
 	return misled(cause, !deliberate, (&routing{rec: a.rec}).refused(&s.Route, s.To))
+}
+
+// forOther reports whether a rule may be there for the other version of IP alone: the family inet has both.
+func forOther(r *snapshot.NATRule, host netip.Addr) bool {
+	return host.Is6() && r.Family == "inet" && !r.FromSource.IsValid()
+}
+
+// defaultRoute is how the route is added.
+func defaultRoute(rec *snapshot.Recording, v6 bool) Remedy {
+	if v6 {
+		return advice("way-default-ipv6", where(rec))
+	}
+	return advice("way-default", where(rec))
 }
 
 // forwardsNothing reports whether forwarding is off for all.

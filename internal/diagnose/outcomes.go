@@ -45,6 +45,7 @@ func judgeService(rec *snapshot.Recording, s *snapshot.Service) failing {
 	case snapshot.ServiceSNAT:
 		f.about, f.given = ends(netip.AddrPortFrom(s.Given, 0)), s.Given
 		f.judgeLeaving(s)
+		f.nameDestination(s)
 	case snapshot.ServiceNetwork:
 		return f.judgeNetwork(rec, s)
 	}
@@ -153,9 +154,26 @@ func (f *failing) judgeLeaving(s *snapshot.Service) {
 	}
 }
 
+// nameDestination names what clients ask for, where it is one.
+func (f *failing) nameDestination(s *snapshot.Service) {
+	switch port := onePort(s.Destinations); {
+	case f.how == "" || port == 0:
+	case len(s.Destinations) == 1:
+		f.name = fmt.Sprintf("%s %s", s.Protocol, s.Destinations[0])
+		f.how = strings.Replace(f.how, "from its only destination", "the only destination of "+s.Given.String(), 1)
+		f.how = strings.Replace(f.how, "answers the", "answers, the", 1)
+		f.key.service, f.about = s.Destinations[0], append(ends(s.Destinations[0]), f.about...)
+	default:
+		f.name = fmt.Sprintf("%s port %d from %s", s.Protocol, port, s.Given)
+	}
+}
+
 // judgeUntranslated is for private addresses that go out as they are, which another host may translate:
 // then they get answers.
 func (f failing) judgeUntranslated(rec *snapshot.Recording, s *snapshot.Service) failing {
+	if s.Target.IsValid() {
+		return f.judgeExempt(rec, s)
+	}
 	asks := s.Asking > 0 && (answersAlways(s) || strings.HasPrefix(s.Protocol, "icmp"))
 	if !silent(s) || isScan(s) || !dead(s) && !asks || !translatesSources(rec, "") {
 		return failing{}

@@ -37,7 +37,7 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 				f.explain(rec, &s.All[i])
 			}
 			network := netip.Addr{}
-			if s.All[i].Kind == snapshot.ServiceUntranslated {
+			if s.All[i].Kind == snapshot.ServiceUntranslated && !s.All[i].Target.IsValid() {
 				network = s.All[i].Given
 			}
 			bad = sameNetwork(bad, network, f)
@@ -274,12 +274,16 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 	case w != nil && s.Kind == snapshot.ServiceSNAT && w.explainAnswers(s.Protocol, s.Given) != "":
 		f.cause, f.known = w.explainAnswers(s.Protocol, s.Given), true
 	case a == nil:
+	case a.loops(s) != nil:
+		f.leadsBack(rec, s, a.loops(s))
 	case detour.cause != "" && (f.target.IsValid() || s.Kind != snapshot.ServiceDNAT) && !(s.Kind == snapshot.ServiceUntranslated && f.known):
 		f.takes(detour)
 	case s.Kind == snapshot.ServiceSNAT && s.HalfOpen > s.Unanswered && a.keeps(s.Given) != "":
 		device := a.keeps(s.Given)
 		f.cause, f.confidence, f.known = fmt.Sprintf("the server answers, and this host does not forward what comes in by %s: net.ipv4.conf.%s.forwarding is 0", device, device), "certain", true
 		f.advice = new(advice("forward", "net.ipv4.conf."+device+".forwarding", where(rec)))
+	case s.Kind == snapshot.ServiceSNAT && a.everywhere(s) != nil:
+		f.leavesMasked(rec, s, a.everywhere(s))
 	case s.Kind == snapshot.ServiceSNAT && a.misgiven(s).cause != "":
 		f.cause = a.misgiven(s).cause
 	case s.Kind == snapshot.ServiceSNAT && a.elsewhere(s.Given) != nil:
@@ -290,6 +294,9 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 	case (s.Kind == snapshot.ServiceDNAT || s.Kind == snapshot.ServiceNetwork) && f.target.IsValid():
 		network := a.hairpin(s)
 		if !network.IsValid() {
+			if q := s.Routes; q != nil && q.Question != nil && q.Question.NextHop == s.Target.Addr() && q.Question.Neighbour == snapshot.NeighbourReachable && s.HalfOpen <= s.Unanswered {
+				f.cause = fmt.Sprintf("the server %s is up: it answers on its own network (neighbour %s), and not these clients: its own firewall drops what is from other networks, its default route is by another gateway than this host, or filters of this host drop it or its answers", s.Target.Addr(), q.Question.Neighbour)
+			}
 			if s.Zone != 0 {
 				f.cause += fmt.Sprintf("; or they come in in another conntrack zone than %d, that of these connections", s.Zone)
 			}

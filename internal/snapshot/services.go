@@ -28,7 +28,8 @@ const (
 	ServiceDestination = "destination"
 	// ServiceUntranslated are connections from private addresses to public ones that are not
 	// translated, and so get an answer only if another host translates them. Given is the
-	// network that they are from, of 24 bits, or 64 of IPv6.
+	// network that they are from, of 24 bits, or 64 of IPv6. Those to private ones have Target, the
+	// network that they are to, as long; they are kept where all from one to the other get no answer.
 	ServiceUntranslated = "untranslated"
 	// ServiceNetwork are those of a ServiceDNAT that are from the network Given, as above; or,
 	// without Service, those from there whose source alone is translated.
@@ -129,6 +130,9 @@ func (s *Service) String() string {
 	case ServiceDestination:
 		return s.Protocol + " " + endString(s.Service) + " from " + s.Given.String()
 	case ServiceUntranslated:
+		if s.Target.IsValid() {
+			return s.Protocol + " from " + NetworkOf(s.Given).String() + " to " + NetworkOf(s.Target.Addr()).String() + ", untranslated"
+		}
 		return s.Protocol + " from " + NetworkOf(s.Given).String() + ", untranslated"
 	case ServiceNetwork:
 		if s.Service.IsValid() {

@@ -285,11 +285,11 @@ type RulePlace struct {
 	Early bool `json:"early,omitempty"`
 }
 
-// States of a neighbour without a link-layer address: it is being asked for, or did not
-// answer.
+// States of a neighbour: it is being asked for, did not answer, or did so a short while ago.
 const (
 	NeighbourIncomplete = "INCOMPLETE"
 	NeighbourFailed     = "FAILED"
+	NeighbourReachable  = "REACHABLE"
 )
 
 // Names of the sysctls that give the size of the connection table: its limit, its

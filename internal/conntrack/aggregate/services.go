@@ -174,6 +174,10 @@ func keysOf(e *conntrack.Entry) (keys [3]serviceKey, n int) {
 		k.kind, k.given = snapshot.ServiceUntranslated, network
 		keys[0] = k
 		return keys, 1
+	case e.Orig.Src.IsPrivate() && e.Orig.Dst.IsPrivate():
+		k.kind, k.given, k.target = snapshot.ServiceUntranslated, network, netip.AddrPortFrom(snapshot.NetworkOf(e.Orig.Dst).Addr(), 0)
+		keys[0] = k
+		return keys, 1
 	}
 	return keys, 0
 }
@@ -402,6 +406,7 @@ func (s *services) result(complete bool) *snapshot.Services {
 		v := o.service()
 		switch {
 		case v.Kind == snapshot.ServiceDestination && v.Failed() == 0:
+		case v.Kind == snapshot.ServiceUntranslated && v.Target.IsValid() && (v.Failed() == 0 || v.Answered+v.Open+v.Stalled > 0):
 		case v.Kind == snapshot.ServiceNetwork && (v.Failed() == 0 || v.Answered+v.Open+v.Stalled > 0 || !elsewhere[k.whole()]):
 		default:
 			r.All = append(r.All, v)

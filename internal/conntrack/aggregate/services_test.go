@@ -125,6 +125,24 @@ func TestServiceKinds(t *testing.T) {
 }
 
 // TestServicesAreBounded: a scan of translated addresses displaces no rule's own.
+// TestPrivateToPrivate: what no rule translates is counted by both networks, and kept where all of it fails.
+func TestPrivateToPrivate(t *testing.T) {
+	sent := func(port uint16, to string, state conntrack.TCPState, left uint32, status conntrack.Status) conntrack.Entry {
+		e := entry(unix.IPPROTO_TCP, "10.244.1.10:1024", to)
+		e.Orig.SrcPort, e.Reply.DstPort, e.TCPState, e.Timeout, e.Status = port, port, state, left, status|conntrack.Confirmed
+		return e
+	}
+	var entries []conntrack.Entry
+	for port := range uint16(4) {
+		entries = append(entries, sent(port+1, "10.50.0.10:5432", conntrack.TCPSynSent, 110, 0), sent(port+10, "10.60.0.10:80", conntrack.TCPSynSent, 110, 0))
+	}
+	entries = append(entries, sent(30, "10.60.0.11:80", conntrack.TCPTimeWait, 118, both))
+	all := outcomesOf(nil, entries)
+	if len(all) != 1 || all[0].String() != "tcp from 10.244.1.0/24 to 10.50.0.0/24, untranslated" || all[0].Unanswered != 4 {
+		t.Errorf("%+v", all)
+	}
+}
+
 func TestServicesAreBounded(t *testing.T) {
 	var after []conntrack.Entry
 	for i := range 3 * keptServices {
