@@ -162,5 +162,8 @@ func unreachableFinding(rec *snapshot.Recording, bad []unreachable) *Finding {
 		f.Title += fmt.Sprintf(" and %d more", more)
 	}
 	f.Cause = fmt.Sprintf("the rules in %s lead there, and the server is down, has another address, or its network is missing here", firstOf(places))
+	if strings.Contains(f.Cause, "iptables-legacy") {
+		f.Cause += "; 'nft list ruleset' and iptables-nft do not show rules of iptables-legacy: 'iptables-legacy-save' does"
+	}
 	return f
 }

@@ -3,6 +3,7 @@ package diagnose
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -46,7 +47,7 @@ func (a *audit) checkUnreached() (*Finding, Check) {
 	}
 	if r, refused := a.absent(); r != nil {
 		f.Severity = Warning
-		names, causes = once(names, fmt.Sprintf("the rules that publish ports are for %s, which does not exist", r.InInterface)), once(causes, fmt.Sprintf("%s: %s is for what comes in by %s, and this host has no such interface, so that it refuses what is asked for", r.Place(), r.Text, r.InInterface))
+		names, causes = once(names, fmt.Sprintf("rules that publish ports are for %s, which does not exist", r.InInterface)), once(causes, fmt.Sprintf("%s: %s is for what comes in by %s, and this host has no such interface, so that it refuses what is asked for", r.Place(), r.Text, r.InInterface))
 		f.Evidence = append(f.Evidence, Evidence{What: "connections and datagrams that this host refused", Value: refused, Unit: fmt.Sprintf("in %.1f s", a.rec.Seconds()), Source: snmpSource})
 		f.Remedies = append(f.Remedies, advice("unreached-interface", r.InInterface, r.Place()+": "+r.Text, where(a.rec)))
 	}
@@ -75,18 +76,31 @@ func asked(r *snapshot.NATRule, address netip.Addr) string {
 // fewestAbsent is how many packets this host must have refused.
 const fewestAbsent = 5
 
-// absent is a rule for an interface that does not exist, where all that publish ports are, and this host
-// refuses packets meanwhile: one rule alone may be for a link that comes and goes.
+// cards begin the names of interfaces that do not come and go as tunnels and modems do.
+var cards = regexp.MustCompile(`^(eth|en[opsx]|em|wan|lan|bond)[0-9]`)
+
+// absent is a rule for an interface that does not exist, where all that publish ports are or its name is that
+// of a card, and this host refuses packets meanwhile: one rule alone may be for a link that comes and goes.
 func (a *audit) absent() (found *snapshot.NATRule, refused int64) {
+	others := false
 	for i := range a.rules.Rules {
 		r := &a.rules.Rules[i]
 		if r.TranslatesSource() || r.Hook != "prerouting" {
 			continue
 		}
-		if r.InInterface == "" || !slices.Contains(a.Absent, r.InInterface) || r.Packets > 0 {
-			return nil, 0
+		missing := a.isAbsent(r)
+		if missing && cards.MatchString(r.InInterface) && !slices.ContainsFunc(a.rules.Rules, func(o snapshot.NATRule) bool {
+			return o.Hook == "prerouting" && o.Protocol == r.Protocol && o.DestinationPort == r.DestinationPort && !o.TranslatesSource() && !a.isAbsent(&o)
+		}) {
+			found = r
+			break
 		}
-		found = r
+		if others = others || !missing; missing && found == nil {
+			found = r
+		}
+	}
+	if found == nil || others && !cards.MatchString(found.InInterface) {
+		return nil, 0
 	}
 	for _, counter := range []string{"TcpOutRsts", "UdpNoPorts"} {
 		n, _ := hostDelta(a.rec, counter)
@@ -96,6 +110,11 @@ func (a *audit) absent() (found *snapshot.NATRule, refused int64) {
 		return nil, 0
 	}
 	return found, refused
+}
+
+// isAbsent reports whether a rule is for an interface that does not exist, and no packet met it.
+func (a *audit) isAbsent(r *snapshot.NATRule) bool {
+	return r.InInterface != "" && slices.Contains(a.Absent, r.InInterface) && r.Packets == 0
 }
 
 // reached reports whether packets came for an address, or an answer to it.
