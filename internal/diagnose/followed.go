@@ -64,7 +64,7 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 			continue
 		}
 		s := r.FollowedService
-		f := failing{name: followedName(s), key: serviceID{s.Protocol, s.Service, s.Target}, about: ends(s.Service, s.Target, netip.AddrPortFrom(s.Given, 0)), how: r.how()}
+		f := failing{name: followedName(s), key: serviceID{s.Protocol, s.Service, s.Target}, about: ends(s.Service, s.Target, r.place.To, netip.AddrPortFrom(s.Given, 0)), how: r.how()}
 		f.severity, f.confidence = r.severity()
 		detour := followedDetour(rec, s)
 		if f.cause = stepCause(rec, s); detour.cause != "" {
@@ -75,7 +75,9 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 			f.cause += blocked.cause
 		}
 		f.place = r.where()
-		if r.advise(&f); detour.certain {
+		if r.advise(&f); blocked.advice != nil {
+			f.place, f.advice, f.target = blocked.place, blocked.advice, netip.AddrPort{}
+		} else if detour.certain {
 			f.advice, f.target = &detour.remedy, netip.AddrPort{}
 		}
 		f.evidence = []Evidence{{
@@ -388,7 +390,9 @@ func (r *row) isBeside(rule *snapshot.NATRule) bool {
 // besideRange is a warning where the client is answered else, as who calls or plays is, and as no stranger is.
 func (r *row) besideRange(rule *snapshot.NATRule) failing {
 	f := failing{how: "gets no answers", severity: Notice, confidence: "possible"}
-	f.cause = fmt.Sprintf("; a flow that goes on comes to a port outside of the range %d-%d that a rule publishes, %s: %s: if the server uses other ports, too, the range is too small (and what filters accept of it)", rule.FirstOfSeveral, rule.LastOfSeveral, rule.Place(), rule.Text)
+	f.place = fmt.Sprintf("the range of ports that rules publish is %d-%d", rule.FirstOfSeveral, rule.LastOfSeveral)
+	f.cause = fmt.Sprintf("; a flow that goes on comes to a port outside of the range %d-%d that a rule publishes, %s: %s", rule.FirstOfSeveral, rule.LastOfSeveral, rule.Place(), rule.Text)
+	f.advice = new(advice("range-widen", rule.FirstOfSeveral, rule.LastOfSeveral, where(r.rec)))
 	for i := range r.all {
 		o := &r.all[i]
 		if o.Steps[snapshot.StepAnswered] > 0 && o.In == r.In && o.Service.Addr() == r.Service.Addr() && o.Target.IsValid() {

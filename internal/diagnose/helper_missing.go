@@ -91,7 +91,7 @@ func helperFinding(rec *snapshot.Recording, c *snapshot.Control) *Finding {
 	case "ftp":
 		f = worded("helper-missing ftp", nil, nil, name)
 		if !c.DNAT {
-			f.Cause = "the server names a port in the control connection (PASV, EPSV), and filters here accept no connection to any port: only a helper makes it RELATED; since Linux 6.0 none is assigned without a rule"
+			f.Cause = "the server names a port in the control connection (PASV, EPSV), and filters here let out connections to some ports alone: only a helper makes that one RELATED; since Linux 6.0 none is assigned without a rule"
 		}
 	}
 	f.About = ends(c.Service, c.Target)
