@@ -275,6 +275,7 @@ func (k *lookups) listens(t *snapshot.DNATTarget) error {
 		return s.Port() == t.Port && (t.Address.IsValid() && takes(s.Addr(), t.Address) || !t.Address.IsValid() && takesRedirected(s.Addr(), r))
 	})
 	t.Listening = &found
+	t.Loopback = !found && slices.ContainsFunc(open, func(s netip.AddrPort) bool { return s.Port() == t.Port && s.Addr().IsLoopback() })
 	return nil
 }
 

@@ -247,6 +247,9 @@ type probe struct {
 // outward are what hosts commonly send; port 0 is any other.
 var outward = []probe{{"tcp", 443}, {"tcp", 80}, {"tcp", 0}, {"udp", 53}, {"udp", 0}, {"icmp", 0}}
 
+// freePort is one that rules for services do not name, and that those for data connections of FTP have.
+const freePort = 49876
+
 // source asks about one network. What one of its hosts may send the network may.
 func (w *ways) source(n *inner) {
 	hooks := append([]string{ruleset.HookIngress}, throughHooks...)
@@ -273,6 +276,11 @@ func (w *ways) source(n *inner) {
 		}
 		if len(n.hosts) > 0 {
 			way.Host = host
+		}
+		if o == (probe{"tcp", 0}) && way.Filter != nil && len(way.Filter.Drops) > 0 {
+			free := probe{"tcp", freePort}.packet(host)
+			free.In, free.Out, free.Conn = n.in, n.out, ruleset.ConnNew
+			way.FreeFilter = w.filter(free, hooks...)
 		}
 		if way.Filter != nil && way.Filter.Passes {
 			back := *p

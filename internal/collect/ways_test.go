@@ -101,6 +101,7 @@ func judged(all *snapshot.Ways, kind string, filter func(*snapshot.Way) *snapsho
 
 func first(w *snapshot.Way) *snapshot.Filter   { return w.Filter }
 func answers(w *snapshot.Way) *snapshot.Filter { return w.AnswerFilter }
+func free(w *snapshot.Way) *snapshot.Filter    { return w.FreeFilter }
 func later(w *snapshot.Way) *snapshot.Filter   { return w.LaterFilter }
 
 const masquerade = "iptables-nft -t nat -A POSTROUTING -o wan0 -j MASQUERADE && "
@@ -121,6 +122,8 @@ func TestWaysOfSources(t *testing.T) {
 		{masquerade + "iptables-nft -A FORWARD -d 198.18.2.0/24 -p udp -j DROP", answers, "guest0>wan0 udp, guest0>wan0 udp 53"},
 		{masquerade + "iptables-nft -A FORWARD -i guest0 -p tcp ! --syn -j DROP", later, "guest0>wan0 tcp"},
 		{masquerade + "iptables-nft -A OUTPUT -o wan0 -p tcp --dport 443 -j DROP", first, ""},
+		{masquerade + "iptables-nft -P FORWARD DROP && iptables-nft -A FORWARD -i lan0 -j ACCEPT && iptables-nft -A FORWARD -i guest0 -p tcp -m multiport --dports 21,443 -j ACCEPT", free, "guest0>wan0 tcp"},
+		{masquerade + "iptables-nft -P FORWARD DROP && iptables-nft -A FORWARD -i lan0 -j ACCEPT && iptables-nft -A FORWARD -i guest0 -p tcp --dport 1024: -j ACCEPT", free, ""},
 	} {
 		if got := judged(waysIn(t, c.commands), snapshot.WaySource, c.filter); got != c.want {
 			t.Errorf("%s: %q, want %q", c.commands, got, c.want)

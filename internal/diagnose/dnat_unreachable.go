@@ -95,6 +95,11 @@ func unreachableOf(rec *snapshot.Recording, t snapshot.DNATTarget, silent map[ho
 		u.advice = fmt.Sprintf("let the server listen on an address of this machine that is not loopback, and the rule lead there; 'sysctl -w net.ipv4.conf.INTERFACE.route_localnet=1'%s lets packets in, for every service on 127.0.0.1 that a host on that link asks for", where(rec))
 	case t.Listening != nil && !*t.Listening && (last.IPVS == nil || len(last.IPVS.Services) == 0):
 		u.problem, u.source = fmt.Sprintf("refused: no %s socket listens on port %d here", t.Protocol, t.Port), "sock_diag"
+		if t.Loopback {
+			u.problem = fmt.Sprintf("refused: the %s socket that listens on port %d here does so on a loopback address alone (127.0.0.1)", t.Protocol, t.Port)
+			u.advice = fmt.Sprintf("let the server listen on the address that the rule leads to, or on all, in place of 127.0.0.1%s ('ss -ln')", where(rec))
+			return u
+		}
 		u.advice = fmt.Sprintf("start the server that should listen on %s port %d%s ('ss -ln'), or correct the rule", t.Protocol, t.Port, where(rec))
 	}
 	return u
@@ -162,5 +167,8 @@ func unreachableFinding(rec *snapshot.Recording, bad []unreachable) *Finding {
 		f.Title += fmt.Sprintf(" and %d more", more)
 	}
 	f.Cause = fmt.Sprintf("the rules in %s lead there, and the server is down, has another address, or its network is missing here", firstOf(places))
+	if strings.Contains(f.Cause, "iptables-legacy") {
+		f.Cause += "; 'nft list ruleset' and iptables-nft do not show rules of iptables-legacy: 'iptables-legacy-save' does"
+	}
 	return f
 }

@@ -2,6 +2,8 @@ package diagnose
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/natkit/natkit/internal/snapshot"
@@ -140,5 +142,92 @@ func TestHelperless(t *testing.T) {
 	}
 	if got := helperless(household(all...)); len(got) != 1 || got[0].key.service != control.Service {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestHelperlessFromTheTable: the control connections are older than the look, the clients behind this host, and
+// the server outside: filters let out connections to some ports alone. Who tries low ports, too, scans.
+func TestHelperlessFromTheTable(t *testing.T) {
+	ftp := snapshot.Control{Helper: "ftp", Protocol: "tcp", Service: netip.MustParseAddrPort(outside + "21"), Target: netip.MustParseAddrPort(outside + "21"), Connections: 9, Answered: 9}
+	helped := ftp
+	helped.Helped = 9
+	var gone []snapshot.FollowedService
+	for _, port := range []string{"40001", "40002", "40003"} {
+		gone = append(gone, failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+port, dropped(snapshot.FailedPlace{Out: "wan0", Uplink: true}, policy)))
+	}
+	scan := append(slices.Clip(gone), failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"22", dropped(snapshot.FailedPlace{Out: "wan0"}, policy)))
+	for name, c := range map[string]struct {
+		rows []snapshot.FollowedService
+		ftp  snapshot.Control
+		want int
+	}{
+		"no helper": {gone, ftp, 1}, "a helper": {gone, helped, 0}, "a scan": {scan, ftp, 0}, "two ports": {gone[:2], ftp, 0},
+	} {
+		rec := household(c.rows...)
+		rec.Flows = &snapshot.Flows{ControlsKnown: true, Controls: []snapshot.Control{c.ftp}}
+		if got := helperless(rec); len(got) != c.want || c.want > 0 && (got[0].key.service != ftp.Service || got[0].advice == nil) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// TestBesideRange: a flow that goes on to a port beside the published ones is missed by its client; a few datagrams,
+// those to low ports and those of the range's own ports are judged otherwise.
+func TestBesideRange(t *testing.T) {
+	for name, c := range map[string]struct {
+		port     string
+		again    uint64
+		known    bool
+		how      bool
+		severity Severity
+	}{
+		"of a client that is answered else": {"13482", 100, true, true, Warning},
+		"of a stranger":                     {"13482", 100, false, true, Notice},
+		"few datagrams":                     {"13482", 20, true, false, 0},
+		"a low port":                        {"137", 100, true, false, 0},
+		"in the range":                      {"10500", 100, true, false, 0},
+	} {
+		flow := failed(snapshot.StepLostHere, "udp", "wan0", stranger, outside+c.port, dropped(snapshot.FailedPlace{Local: true}, "iptables -t filter -P INPUT DROP"))
+		flow.Steps, flow.Repeated, flow.Clients = map[snapshot.Step]uint64{snapshot.StepLostHere: 1}, c.again, 1
+		call := failed(snapshot.StepLostHere, "udp", "wan0", stranger, outside+"5060", snapshot.FailedPlace{})
+		call.Failed, call.Steps, call.Target = nil, map[snapshot.Step]uint64{snapshot.StepAnswered: 1}, netip.MustParseAddrPort(inside+"5060")
+		all := []snapshot.FollowedService{flow}
+		if c.known {
+			all = append(all, call)
+		}
+		rec := household(all...)
+		last := rec.Last()
+		last.Audit = &snapshot.Audit{}
+		last.NATRules.Rules = append(last.NATRules.Rules, snapshot.NATRule{Family: "ip", Hook: "prerouting", Kind: snapshot.NATDest, Partial: true, FirstOfSeveral: 10000, LastOfSeveral: 10999,
+			NATCondition: snapshot.NATCondition{Protocol: "udp", InInterface: "wan0"}, First: netip.MustParseAddr("192.168.1.10"), Last: netip.MustParseAddr("192.168.1.10")})
+		found := rows(rec)
+		if len(found) != 1 {
+			t.Fatalf("%s: %d rows", name, len(found))
+		}
+		if got := found[0].blockedHere(); (got.how != "") != c.how || got.severity != c.severity {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// TestNoEntryIsNamed: the filters let packets of the connection pass, and the rule for those of none drops them.
+func TestNoEntryIsNamed(t *testing.T) {
+	const rule = "iptables -t filter -A FORWARD -p tcp ! --syn -m conntrack --ctstate NEW -j DROP"
+	s := failed(snapshot.StepDataLost, "tcp", "lan0", pc, outside+"5432", snapshot.FailedPlace{Filter: &snapshot.Filter{Passes: true}, NoEntryFilter: &snapshot.Filter{Drops: []snapshot.RulePlace{{Text: rule}}}})
+	rec := household(s)
+	rec.Drops = &snapshot.Drops{Flows: []snapshot.DropFlow{{Function: "nft_do_chain", Reason: "NETFILTER_DROP", Protocol: "tcp", Source: pc, Destination: outside + "5432"}}}
+	if text := lostBy(rec, &rec.Followed.Services[0]); !strings.Contains(text, rule) {
+		t.Error(text)
+	}
+}
+
+// TestOwnTrafficMeetsNoRule: what this host sends itself does not meet the rules of the hook prerouting.
+func TestOwnTrafficMeetsNoRule(t *testing.T) {
+	s := failed(snapshot.StepNoAnswer, "tcp", "", outside+"1000", "10.96.0.20:80", snapshot.FailedPlace{Out: "wan0", Uplink: true})
+	rec := household(s)
+	cluster := snapshot.NATRule{Family: "ip", Table: "nat", Chain: "KUBE-SERVICES", Hook: "prerouting", Kind: snapshot.NATDest, NATCondition: snapshot.NATCondition{Protocol: "tcp", DestinationPort: 80, ToDestination: netip.MustParsePrefix("10.96.0.20/32")}}
+	rec.Last().NATRules.Rules = append(rec.Last().NATRules.Rules, cluster)
+	if text := stepCause(rec, &rec.Followed.Services[0]); !strings.Contains(text, "KUBE-SERVICES") {
+		t.Error(text)
 	}
 }

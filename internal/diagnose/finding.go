@@ -73,7 +73,8 @@ type Finding struct {
 func (f *Finding) explains(other *Finding) bool {
 	return len(f.About) == 0 || slices.ContainsFunc(f.About, func(a netip.AddrPort) bool {
 		return slices.ContainsFunc(other.About, func(b netip.AddrPort) bool {
-			return a.Addr() == b.Addr() && (a.Port() == b.Port() || a.Port() == 0 || b.Port() == 0)
+			redirected := !a.Addr().IsValid() && a.Port() != 0 // to this host, by whichever address
+			return (a.Addr() == b.Addr() || redirected) && (a.Port() == b.Port() || a.Port() == 0 || b.Port() == 0)
 		})
 	})
 }

@@ -64,7 +64,7 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 			continue
 		}
 		s := r.FollowedService
-		f := failing{name: followedName(s), key: serviceID{s.Protocol, s.Service, s.Target}, about: ends(s.Service, s.Target, netip.AddrPortFrom(s.Given, 0)), how: r.how()}
+		f := failing{name: followedName(s), key: serviceID{s.Protocol, s.Service, s.Target}, about: ends(s.Service, s.Target, r.place.To, netip.AddrPortFrom(s.Given, 0)), how: r.how()}
 		if f.severity, f.confidence = r.severity(); !s.Target.IsValid() {
 			f.given = s.Given
 		}
@@ -78,7 +78,9 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 		}
 		f.place = r.where()
 		r.advise(&f)
-		if f.decided = r.decided(); detour.certain && !f.decided {
+		if f.decided = r.decided(); blocked.advice != nil {
+			f.place, f.advice, f.target = blocked.place, blocked.advice, netip.AddrPort{}
+		} else if detour.certain && !f.decided {
 			f.advice, f.target = &detour.remedy, netip.AddrPort{}
 			if r.place.NoRoute != "" {
 				f.place = detour.cause
@@ -96,31 +98,38 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 	return append(append(all, helperless(rec)...), detoured(rec)...)
 }
 
-// helperless are the services that tell their clients the address of the server itself, as FTP does: what
-// clients from outside ask for then, at ports of all kinds, no rule translates.
-func helperless(rec *snapshot.Recording) (all []failing) {
+// control is a connection in which a server may name others to its client, as FTP does.
+type control struct {
+	name            string
+	service, target netip.AddrPort
+	// in is the interface that its clients are behind; empty where it is not known.
+	in string
+	// ftp is true where it is known to be one of FTP.
+	ftp bool
+}
+
+// controlsOf are those that were followed and, as they may be older, those of the connection table.
+func controlsOf(rec *snapshot.Recording) (all []control) {
 	for i := range rec.Followed.Services {
 		s := &rec.Followed.Services[i]
-		if s.Steps[snapshot.StepAnswered] == 0 || s.Protocol != "tcp" || !s.Target.IsValid() || !s.Target.Addr().IsPrivate() {
+		if s.Steps[snapshot.StepAnswered] > 0 && s.Protocol == "tcp" && (s.Target.IsValid() || s.Service.Port() == ftpPort) {
+			all = append(all, control{followedName(s), s.Service, s.Target, s.In, s.Service.Port() == ftpPort})
+		}
+	}
+	if rec.Flows == nil {
+		return all
+	}
+	for i := range rec.Flows.Controls {
+		c := &rec.Flows.Controls[i]
+		known := slices.ContainsFunc(all, func(o control) bool { return o.service == c.Service })
+		if c.Helper != "ftp" || c.Helped > 0 || c.Answered == 0 || known {
 			continue
 		}
-		var lost *snapshot.FollowedService
-		ports, n := map[uint16]bool{}, uint64(0)
-		for j := range rec.Followed.Services {
-			o := &rec.Followed.Services[j]
-			if o.Service.Addr() == s.Target.Addr() && o.In == s.In && !o.Target.IsValid() && o.Failed != nil && o.Steps[snapshot.StepAnswered] == 0 && o.Service != s.Target {
-				lost, ports[o.Service.Port()], n = o, true, n+o.Failing()
-			}
+		one := control{name: c.Protocol + " " + c.Service.String(), service: c.Service, ftp: true}
+		if c.DNAT {
+			one.target = c.Target
 		}
-		if len(ports) < fewestFailing {
-			continue
-		}
-		f := failing{name: followedName(s), how: "opens further connections that get no answers", severity: Warning, confidence: "likely", key: serviceID{"tcp", s.Service, s.Target},
-			place: "clients are told the address of the server itself, " + s.Target.Addr().String()}
-		f.cause = fmt.Sprintf("its clients go on to %s, as the server tells them, at ports of all kinds (such as %d), which came in by %s and is not translated: a protocol that names addresses, such as FTP, needs a helper of conntrack (nf_conntrack_ftp and nf_nat_ftp, and a rule: iptables -t raw -A PREROUTING -p tcp --dport %d -j CT --helper ftp), or a server that is told its public address and ports",
-			s.Target.Addr(), lost.Service.Port(), lost.In, s.Service.Port())
-		f.evidence = []Evidence{{What: fmt.Sprintf("tcp %s: connections to other ports that were lost", s.Target.Addr()), Value: int64(n), Unit: "connections", Source: "first packets and their answers at the interfaces"}}
-		all = append(all, f)
+		all = append(all, one)
 	}
 	return all
 }
@@ -154,6 +163,69 @@ func detoured(rec *snapshot.Recording) (all []failing) {
 		all = append(all, f)
 	}
 	return all
+}
+
+// ftpPort is that of FTP's control connections.
+const ftpPort = 21
+
+// firstFree is the first port that a server may choose for a further connection: who tries lower ones, too,
+// scans.
+const firstFree = 1024
+
+// helperless are the services that tell their clients an address and a port to go on to, as FTP does: what
+// clients ask for then, at ports of all kinds, no rule translates or accepts. The address is that of the server
+// itself or, of FTP alone, as strangers try many ports of a public address, the one that clients know.
+func helperless(rec *snapshot.Recording) (all []failing) {
+	for _, c := range controlsOf(rec) {
+		for _, at := range []netip.Addr{c.target.Addr(), c.service.Addr()} {
+			own := at == c.target.Addr() && at.IsPrivate()
+			if !at.IsValid() || !own && !c.ftp {
+				continue
+			}
+			lost, ports, n := goneOnTo(rec, c, at)
+			if ports < fewestFailing {
+				continue
+			}
+			all = append(all, helperlessTo(c, at, own, lost, n))
+			break
+		}
+	}
+	return all
+}
+
+// goneOnTo counts the ports of an address that clients were lost on their way to, and the connections; lost
+// is one of them. There are none where low ports are among them.
+func goneOnTo(rec *snapshot.Recording, c control, at netip.Addr) (lost *snapshot.FollowedService, ports int, n uint64) {
+	seen := map[uint16]bool{}
+	for i := range rec.Followed.Services {
+		o := &rec.Followed.Services[i]
+		if o.Service.Addr() != at || o.Protocol != "tcp" || c.in != "" && o.In != c.in || o.Target.IsValid() || o.Failed == nil || o.Steps[snapshot.StepAnswered] > 0 || o.Service == c.target {
+			continue
+		}
+		if o.Service.Port() < firstFree {
+			return nil, 0, 0
+		}
+		if !o.Failed.Step.Later() && (c.target.Addr() == at || o.Failed.Step.Here()) {
+			lost, seen[o.Service.Port()], n = o, true, n+o.Failing()
+		}
+	}
+	return lost, len(seen), n
+}
+
+// helperlessTo is what fails of a service whose clients go on to an address.
+func helperlessTo(c control, at netip.Addr, own bool, lost *snapshot.FollowedService, n uint64) failing {
+	f := failing{name: c.name, how: "opens further connections that get no answers", severity: Warning, confidence: "likely", key: serviceID{"tcp", c.service, c.target},
+		about: ends(c.service, c.target), place: "clients are told ports of " + at.String() + " that this host lets none pass to"}
+	what := "which no rule translates or accepts"
+	if own && c.target.IsValid() {
+		f.place = "clients are told the address of the server itself, " + at.String()
+		what = "and is not translated"
+	}
+	f.cause = fmt.Sprintf("its clients go on to %s, as the server tells them, at ports of all kinds (such as %d), which came in by %s, %s: a protocol that names addresses, such as FTP, needs a helper of conntrack (nf_conntrack_ftp and nf_nat_ftp, and a rule: iptables -t raw -A PREROUTING -p tcp --dport %d -j CT --helper ftp) and filters that accept RELATED, or a server that is told its public address and ports",
+		at, lost.Service.Port(), cmp.Or(lost.In, "this host"), what, c.service.Port())
+	f.advice = new(advice("helper-add", "ftp", "tcp", c.service.Port(), ""))
+	f.evidence = []Evidence{{What: fmt.Sprintf("tcp %s: connections to other ports that were lost", at), Value: int64(n), Unit: "connections", Source: "first packets and their answers at the interfaces"}}
+	return f
 }
 
 // where is the place of the loss in a few words; empty where it is not known.
@@ -308,6 +380,9 @@ func (r *row) blockedHere() (f failing) {
 	_, own := last.Audit.Near(s.Service.Addr())
 	for i := range last.NATRules.Rules {
 		rule := &last.NATRules.Rules[i]
+		if r.isBeside(rule) && f.how == "" {
+			f = r.besideRange(rule)
+		}
 		if rule.Hook != "prerouting" || rule.TranslatesSource() || rule.DestinationPort != s.Service.Port() {
 			continue
 		}
@@ -318,8 +393,38 @@ func (r *row) blockedHere() (f failing) {
 			f = failing{how: "gets no answers", severity: Notice, confidence: "possible", cause: fmt.Sprintf("; the rule for this port is for %s, %s: %s", ruleWay(rule, s), rule.Place(), rule.Text)}
 		}
 	}
-	if f.how != "" && s.Clients > 1 {
+	if f.how != "" && s.Clients > 1 && f.severity < Warning {
 		f.severity, f.confidence = Warning, "likely"
+	}
+	return f
+}
+
+// steadyFlow is how many datagrams a flow must have that nobody answers, to be no scan nor noise: a call, a game or
+// a stream has ten or more a second.
+const steadyFlow = 30
+
+// isBeside reports whether a steady flow of datagrams goes to an address of which a rule publishes a range of
+// ports, by the same interface, and to a port that is not in it.
+func (r *row) isBeside(rule *snapshot.NATRule) bool {
+	s, port := r.FollowedService, r.Service.Port()
+	if s.Protocol != "udp" || rule.Hook != "prerouting" || rule.Protocol != "udp" || rule.LastOfSeveral == 0 || port < 1024 ||
+		s.Repeated < steadyFlow*s.Failing() || !r.byRule() && !isRefusal(s.Failed.Step) || rule.InInterface != "" && !nat.InName(rule.InInterface, s.In) {
+		return false
+	}
+	return !mayMatch(rule, s.Protocol, s.Service) && mayMatch(rule, s.Protocol, netip.AddrPortFrom(s.Service.Addr(), rule.LastOfSeveral))
+}
+
+// besideRange is a warning where the client is answered else, as who calls or plays is, and as no stranger is.
+func (r *row) besideRange(rule *snapshot.NATRule) failing {
+	f := failing{how: "gets no answers", severity: Notice, confidence: "possible"}
+	f.place = fmt.Sprintf("the range of ports that rules publish is %d-%d", rule.FirstOfSeveral, rule.LastOfSeveral)
+	f.cause = fmt.Sprintf("; a flow that goes on comes to a port outside of the range %d-%d that a rule publishes, %s: %s", rule.FirstOfSeveral, rule.LastOfSeveral, rule.Place(), rule.Text)
+	f.advice = new(advice("range-widen", rule.FirstOfSeveral, rule.LastOfSeveral, where(r.rec)))
+	for i := range r.all {
+		o := &r.all[i]
+		if o.Steps[snapshot.StepAnswered] > 0 && o.In == r.In && o.Service.Addr() == r.Service.Addr() && o.Target.IsValid() {
+			f.severity, f.confidence = Warning, "likely"
+		}
 	}
 	return f
 }

@@ -35,13 +35,34 @@ func checkHelpers(rec *snapshot.Recording) (*Finding, Check) {
 func needsHelper(rec *snapshot.Recording, c *snapshot.Control) bool {
 	switch c.Helper {
 	case "ftp":
-		return c.DNAT && c.Answered > 0 && !forwardsMore(rec, c)
+		return c.Answered > 0 && (c.DNAT && !forwardsMore(rec, c) || !c.DNAT && letsOutNoMore(rec))
 	case "tftp":
 		return c.Answered == 0 && c.Connections >= fewestFailing
 	case "pptp":
 		return c.GREUnanswered
 	}
 	return false
+}
+
+// letsOutNoMore reports whether filters let the networks behind this host open no connections to any port, so that
+// those that an FTP server outside names pass only as RELATED, which they are by a helper.
+func letsOutNoMore(rec *snapshot.Recording) bool {
+	w, _ := readWays(rec)
+	if w == nil {
+		return false
+	}
+	asked := 0
+	for _, way := range w.of(snapshot.WaySource) {
+		if way.Protocol != "tcp" || way.Port != 0 || way.Filter == nil {
+			continue
+		}
+		l := w.lossOf([]*snapshot.Way{way}, func(w *snapshot.Way) *snapshot.Filter { return w.FreeFilter })
+		if way.FreeFilter == nil || way.FreeFilter.Passes || l.packets < fewestLost {
+			return false
+		}
+		asked++
+	}
+	return asked > 0
 }
 
 // forwardsMore reports whether other ports of the server are forwarded, too, as where it is told which ones
@@ -67,16 +88,20 @@ func helperFinding(rec *snapshot.Recording, c *snapshot.Control) *Finding {
 		f = worded("helper-missing tftp", nil, nil, name)
 	case "pptp":
 		f = worded("helper-missing pptp", nil, nil, name)
-	default:
+	case "ftp":
 		f = worded("helper-missing ftp", nil, nil, name)
+		if !c.DNAT {
+			f.Cause = "the server names a port in the control connection (PASV, EPSV), and filters here let out connections to some ports alone: only a helper makes that one RELATED; since Linux 6.0 none is assigned without a rule"
+		}
 	}
+	f.About = ends(c.Service, c.Target)
 	f.Evidence = []Evidence{
 		{What: "control connections, " + name, Value: c.Connections, Source: "connection table"},
 		{What: "of them with a helper", Value: c.Helped, Source: "connection table"},
 	}
 	port := c.Service.Port()
 	f.Remedies = []Remedy{advice("helper-add", c.Helper, c.Protocol, port, where(rec))}
-	if c.Helper == "ftp" {
+	if c.Helper == "ftp" && c.DNAT {
 		f.Remedies = append(f.Remedies, advice("helper-range", c.Target.Addr()))
 	}
 	return f

@@ -104,10 +104,28 @@ func noAnswerCause(rec *snapshot.Recording, s *snapshot.FollowedService) string 
 		}
 		return text + ", and no answer comes back"
 	}
+	if r := forOthersOnly(rec, s); r != nil {
+		return fmt.Sprintf(", and nothing came back: the rule for it, %s: %s, is run for what comes in alone, and none of the hook output for what this host sends", r.Place(), r.Text)
+	}
 	if p := f.Place; p != nil && s.Service.Addr().IsPrivate() && p.Uplink && !s.Target.IsValid() {
 		return fmt.Sprintf(", the way to the internet, where no private address is: a route to %s is missing, and nothing came back", s.Service.Addr())
 	}
 	return ", and nothing came back: the server is down or drops it, or its answers take another way" + wayOut(rec, s)
+}
+
+// forOthersOnly is the rule that translates the destination of what other hosts send, where this host asks for it
+// itself and is not translated; nil where there is none.
+func forOthersOnly(rec *snapshot.Recording, s *snapshot.FollowedService) *snapshot.NATRule {
+	rules := rec.Last().NATRules
+	if rules == nil || rules.TooMany || s.In != "" || s.Target.IsValid() {
+		return nil
+	}
+	for i := range rules.Rules {
+		if r := &rules.Rules[i]; r.Hook == "prerouting" && r.ToDestination.IsSingleIP() && r.DestinationPort != 0 && mayMatch(r, s.Protocol, s.Service) {
+			return r
+		}
+	}
+	return nil
 }
 
 // olderThan is the rule that would translate the source of a flow that goes on untranslated; nil where
@@ -256,7 +274,7 @@ func lostBy(rec *snapshot.Recording, s *snapshot.FollowedService) (text string) 
 		if filter.Accepts != nil {
 			text += ", which comes before the rule that would accept it: " + filter.Accepts.Text
 		}
-	} else if none := noEntry(s); filter != nil && none != "" && (len(by) == 0 || slices.ContainsFunc(by, isRule)) {
+	} else if none := noEntry(s); none != "" && (len(by) == 0 || slices.ContainsFunc(by, isRule)) {
 		text += none
 	} else if text += routeText(s); s.Failed.Place != nil && s.Failed.Place.Filter != nil && slices.ContainsFunc(by, isRule) {
 		text += ", by a rule that was not found: 'nft list ruleset', tables of the families netdev and bridge as well"

@@ -27,6 +27,9 @@ var advised = []struct {
 	{is: func(r *row) bool { return !r.isBeyondHere() }, remedy: func(r *row) Remedy {
 		return advice("service-path", inNamespace(r.rec.Last().Netns.Name), r.Protocol, r.Failed.Client.Addr())
 	}},
+	{is: func(r *row) bool { return forOthersOnly(r.rec, r.FollowedService) != nil }, remedy: func(r *row) Remedy {
+		return advice("service-own", forOthersOnly(r.rec, r.FollowedService).Table, where(r.rec))
+	}},
 	{is: (*row).isSpared, remedy: func(r *row) Remedy {
 		return advice("service-spared", r.place.Spares.Text, r.Service.Addr(), r.Out, where(r.rec))
 	}},

@@ -3,6 +3,7 @@ package diagnose
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -45,8 +46,12 @@ func (a *audit) checkUnreached() (*Finding, Check) {
 		}
 	}
 	if r, refused := a.absent(); r != nil {
-		f.Severity = Warning
-		names, causes = once(names, fmt.Sprintf("the rules that publish ports are for %s, which does not exist", r.InInterface)), once(causes, fmt.Sprintf("%s: %s is for what comes in by %s, and this host has no such interface, so that it refuses what is asked for", r.Place(), r.Text, r.InInterface))
+		if all := !slices.ContainsFunc(a.rules.Rules, func(o snapshot.NATRule) bool {
+			return o.Hook == "prerouting" && !o.TranslatesSource() && !a.isAbsent(&o)
+		}); all {
+			f.Severity = Warning
+		}
+		names, causes = once(names, fmt.Sprintf("rules that publish ports are for %s, which does not exist", r.InInterface)), once(causes, fmt.Sprintf("%s: %s is for what comes in by %s, and this host has no such interface, so that it refuses what is asked for", r.Place(), r.Text, r.InInterface))
 		f.Evidence = append(f.Evidence, Evidence{What: "connections and datagrams that this host refused", Value: refused, Unit: fmt.Sprintf("in %.1f s", a.rec.Seconds()), Source: snmpSource})
 		f.Remedies = append(f.Remedies, advice("unreached-interface", r.InInterface, r.Place()+": "+r.Text, where(a.rec)))
 	}
@@ -75,18 +80,31 @@ func asked(r *snapshot.NATRule, address netip.Addr) string {
 // fewestAbsent is how many packets this host must have refused.
 const fewestAbsent = 5
 
-// absent is a rule for an interface that does not exist, where all that publish ports are, and this host
-// refuses packets meanwhile: one rule alone may be for a link that comes and goes.
+// cards begin the names of interfaces that do not come and go as tunnels and modems do.
+var cards = regexp.MustCompile(`^(eth|en[opsx]|em|wan|lan|bond)[0-9]`)
+
+// absent is a rule for an interface that does not exist, where all that publish ports are or its name is that
+// of a card, and this host refuses packets meanwhile: one rule alone may be for a link that comes and goes.
 func (a *audit) absent() (found *snapshot.NATRule, refused int64) {
+	var some, card *snapshot.NATRule
+	others := false
 	for i := range a.rules.Rules {
 		r := &a.rules.Rules[i]
-		if r.TranslatesSource() || r.Hook != "prerouting" {
-			continue
+		switch {
+		case r.TranslatesSource() || r.Hook != "prerouting":
+		case !a.isAbsent(r):
+			others = true
+		case cards.MatchString(r.InInterface) && !a.isAnew(r):
+			some, card = r, r
+		default:
+			some = r
 		}
-		if r.InInterface == "" || !slices.Contains(a.Absent, r.InInterface) || r.Packets > 0 {
-			return nil, 0
-		}
-		found = r
+	}
+	if found = some; others {
+		found = card
+	}
+	if found == nil {
+		return nil, 0
 	}
 	for _, counter := range []string{"TcpOutRsts", "UdpNoPorts"} {
 		n, _ := hostDelta(a.rec, counter)
@@ -96,6 +114,18 @@ func (a *audit) absent() (found *snapshot.NATRule, refused int64) {
 		return nil, 0
 	}
 	return found, refused
+}
+
+// isAbsent reports whether a rule is for an interface that does not exist, and no packet met it.
+func (a *audit) isAbsent(r *snapshot.NATRule) bool {
+	return r.InInterface != "" && slices.Contains(a.Absent, r.InInterface) && r.Packets == 0
+}
+
+// isAnew reports whether another rule is for the same port, by an interface that exists.
+func (a *audit) isAnew(r *snapshot.NATRule) bool {
+	return slices.ContainsFunc(a.rules.Rules, func(o snapshot.NATRule) bool {
+		return o.Hook == "prerouting" && o.Protocol == r.Protocol && o.DestinationPort == r.DestinationPort && !o.TranslatesSource() && !a.isAbsent(&o)
+	})
 }
 
 // reached reports whether packets came for an address, or an answer to it.

@@ -498,6 +498,8 @@ func vanished(rec *snapshot.Recording, rule int, packets uint64, entries int64) 
 			f.cause = "filters drop them: " + placesOf(filter.Drops)
 		case filter != nil && slices.ContainsFunc(filter.Drops, func(d snapshot.RulePlace) bool { return !d.Early }):
 			return f, false
+		case t.Loopback:
+			f.cause = "the program that listens on the port of this host that they lead to does so on a loopback address alone, so that they are refused"
 		case t.Listening != nil && !*t.Listening:
 			f.cause = "nothing listens on the port of this host that they lead to, so that they are refused"
 		default:

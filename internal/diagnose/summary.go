@@ -23,7 +23,7 @@ type Summary struct {
 var causes = []string{
 	"ct-table-full", "ct-chain-cap", "snat-ports-exhausted", "dnat-unreachable", "dnat-filtered", "snat-filtered", "forwarding-off",
 	"snat-address", "notrack-nat", "kube-no-endpoints", "rp-filter", "pmtu-blackhole",
-	"qdisc-drops", "interface-drops", "ipsec-drops", "ttl-expired", "ct-invalid", "idle-killed", "helper-missing", "fragments-dropped", "socket-overflow",
+	"bridge-filtered", "qdisc-drops", "interface-drops", "ipsec-drops", "ttl-expired", "ct-invalid", "idle-killed", "helper-missing", "fragments-dropped", "socket-overflow",
 }
 
 // summarize returns nil where nothing needs an action.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/natkit/natkit/internal/snapshot"
@@ -143,12 +144,27 @@ func together(talks map[talk]uint64, sampled uint64) map[talk]uint64 {
 	if len(talks) <= mostShown || float64(largest) >= scattered*float64(sampled) {
 		return talks
 	}
+	if joined := toAddresses(talks); len(joined) < len(talks) {
+		return together(joined, sampled)
+	}
 	joined := map[talk]uint64{}
 	for f, n := range talks {
 		if len(to) <= len(from) {
 			f.From = several(f.From, to[f.To], "sources")
 		} else {
 			f.To = several(f.To, from[f.From], "destinations")
+		}
+		joined[f] += n
+	}
+	return joined
+}
+
+// toAddresses leaves out the ports of the destinations, as where these are of clients.
+func toAddresses(talks map[talk]uint64) map[talk]uint64 {
+	joined := map[talk]uint64{}
+	for f, n := range talks {
+		if to, err := netip.ParseAddrPort(f.To); err == nil {
+			f.To = to.Addr().String()
 		}
 		joined[f] += n
 	}

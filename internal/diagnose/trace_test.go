@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -63,5 +64,16 @@ func TestNATWorkIsInProfiles(t *testing.T) {
 		if !slices.ContainsFunc(classes, func(c snapshot.ProfileClass) bool { return c.Name == name }) {
 			t.Errorf("no profile has a class %q", name)
 		}
+	}
+}
+
+// TestTogether: talks to many ports of few addresses are those to the addresses.
+func TestTogether(t *testing.T) {
+	talks := map[talk]uint64{}
+	for i := range 60 {
+		talks[talk{"tcp", "192.168.1.10", fmt.Sprintf("203.0.113.%d:%d", 10+i%2, 40000+i)}] = 2
+	}
+	if got := together(talks, 120); len(got) != 2 || got[talk{"tcp", "192.168.1.10", "203.0.113.11"}] != 60 {
+		t.Error(got)
 	}
 }

@@ -439,6 +439,7 @@ func (w *ways) checkBridgeFiltered() (*Finding, Check) {
 		return w.ended("filters let pass what the ports of bridges send to each other, as far as any is missed")
 	}
 	f := worded("bridge-filtered", l.evidence("what the ports of "+all[0].In+" send to each other"), nil, all[0].In, l.places[0].Text)
+	f.About = w.bridgedAway(l.places[0].Text)
 	if strings.HasPrefix(l.places[0].Text, "bridge ") {
 		f.Remedies = append(f.Remedies, advice("filter-restrict", l.places[0].Text, where(w.rec)))
 	} else {
@@ -447,6 +448,23 @@ func (w *ways) checkBridgeFiltered() (*Finding, Check) {
 			advice("bridge-nf-off", where(w.rec)))
 	}
 	return f, Check{Why: "filters drop what bridges pass on"}
+}
+
+// bridgedAway are destinations of connections that were seen to be dropped by a rule on a bridge.
+func (w *ways) bridgedAway(rule string) (all []netip.AddrPort) {
+	if w.rec.Followed == nil {
+		return nil
+	}
+	for i := range w.rec.Followed.Services {
+		s := &w.rec.Followed.Services[i]
+		if s.Failed == nil || !s.Failed.Step.Here() || len(all) == mostListed {
+			continue
+		}
+		if f := filterOf(w.rec, s); f != nil && slices.ContainsFunc(f.Drops, func(d snapshot.RulePlace) bool { return d.Text == rule }) {
+			all = append(all, s.Service)
+		}
+	}
+	return all
 }
 
 // hidesNeighbours are the rules that may keep a host on an interface from being found; empty for none.
@@ -484,7 +502,13 @@ func (w *ways) checkNDiscFiltered() (*Finding, Check) {
 		names = once(names, way.Protocol+" on "+cmp.Or(way.In, way.Out))
 	}
 	chain := map[bool]string{true: "INPUT", false: "OUTPUT"}[all[0].In != ""]
-	how := acceptRule(l.places[0], chain, "-p icmpv6 --icmpv6-type "+strings.ReplaceAll(all[0].Protocol, " ", "-"), "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert }", true)
+	accept := func(message string) string {
+		return acceptRule(l.places[0], chain, "-p icmpv6 --icmpv6-type neighbour-"+message, "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert }", true)
+	}
+	how := accept("solicitation")
+	if other := accept("advertisement"); other != how { // each host asks, and answers
+		how = fmt.Sprintf("'%s' and '%s'", how, other)
+	}
 	return worded("ndisc-filtered", l.evidence("neighbour discovery"), []Remedy{advice("filter-accept-way", "neighbour discovery", how, where(w.rec))}, firstOf(names), l.places[0].Text),
 		Check{Why: "filters drop neighbour discovery"}
 }

@@ -113,6 +113,14 @@ func (e *Entry) NATRule(ranges bool) snapshot.NATRule {
 			r.Gateway = e.Rule.Comment
 		}
 	}
+	if r.DestinationPort == 0 {
+		for i, p := range e.Match.Ports {
+			if i == 0 || p.First < r.FirstOfSeveral {
+				r.FirstOfSeveral = p.First
+			}
+			r.LastOfSeveral = max(r.LastOfSeveral, p.Last)
+		}
+	}
 	r.Family, r.Table, r.Chain, r.Handle = e.Table.Family, e.Table.Name, e.Chain.Name, e.Rule.Handle
 	r.Hook, r.Priority = e.Base.Hook, e.Base.Priority
 	r.Kind = t.natKind(r.Hook)

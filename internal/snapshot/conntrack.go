@@ -195,6 +195,10 @@ type NATRule struct {
 	OriginalDestination bool `json:"original_destination,omitempty"`
 	// Partial is true where the rule has conditions that are not in these fields.
 	Partial bool `json:"partial,omitempty"`
+	// FirstOfSeveral and LastOfSeveral bound the destination ports of a rule that is for several, and so
+	// Partial; 0 of one that is not, and in bundles of older natkit.
+	FirstOfSeveral uint16 `json:"first_of_destination_ports,omitempty"`
+	LastOfSeveral  uint16 `json:"last_of_destination_ports,omitempty"`
 	// Ways are the rule once for each way that several rules lead to it: it is for
 	// packets of any of them, and itself Partial.
 	Ways []NATRule `json:"-"`
@@ -272,7 +276,11 @@ func (r *NATRule) Place() string {
 	if r.Gateway != "" {
 		return r.Gateway + " of the gateway"
 	}
-	return strings.Join([]string{r.Family, r.Table, r.Chain}, " ")
+	place := strings.Join([]string{r.Family, r.Table, r.Chain}, " ")
+	if r.Source == "iptables-legacy" {
+		place += " of iptables-legacy"
+	}
+	return place
 }
 
 // Ports is how far the ports of the addresses that NAT gives are used up.

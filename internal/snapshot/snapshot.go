@@ -230,6 +230,8 @@ type DNATTarget struct {
 	// net.ipv4.conf.*.route_localnet is 0.
 	Martian   bool  `json:"martian,omitempty"`
 	Listening *bool `json:"listening,omitempty"`
+	// Loopback is true where a socket that listens on that port does so on a loopback address alone.
+	Loopback bool `json:"loopback_only,omitempty"`
 	// Refused is an example of a client whose packets the kernel does not lead there, though a route
 	// leads there; nil where none is known.
 	Refused *Routes `json:"refused,omitempty"`

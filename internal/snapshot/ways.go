@@ -54,6 +54,9 @@ type Way struct {
 	// comes from other networks.
 	Socket    netip.AddrPort `json:"socket,omitzero"`
 	Elsewhere bool           `json:"elsewhere,omitempty"`
+	// FreeFilter is what they do to the first packet to a port that is free to be chosen, as data connections of FTP
+	// have, where Port is 0 and Filter depends on the port.
+	FreeFilter *Filter `json:"free_filter,omitempty"`
 	// Filter is what rules do to the first packet, AnswerFilter to its answer, LaterFilter to those that
 	// follow, both ways; nil where they were not asked.
 	Filter       *Filter `json:"filter,omitempty"`
