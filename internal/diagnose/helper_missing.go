@@ -11,7 +11,8 @@ import (
 )
 
 // checkHelpers: control connections are translated whose other connections need a helper, and there is none. A
-// client of FTP behind a NAT needs none, as it opens the others itself (passive mode).
+// client of FTP behind a NAT opens the others itself (passive mode), and needs one only where filters let pass
+// nothing but what is RELATED.
 func checkHelpers(rec *snapshot.Recording) (*Finding, Check) {
 	switch {
 	case rec.Flows == nil:
@@ -23,6 +24,9 @@ func checkHelpers(rec *snapshot.Recording) (*Finding, Check) {
 	for i := range rec.Flows.Controls {
 		c := &rec.Flows.Controls[i]
 		why = fmt.Sprintf("%s of %s, %s with a helper", units.Plural(c.Connections, "translated control connection", "translated control connections"), c.Helper, units.Count(c.Helped))
+		if l := passiveLoss(rec); c.Helped == 0 && c.Helper == "ftp" && !c.DNAT && c.Answered > 0 && l.packets >= fewestLost {
+			return passiveFinding(rec, c, l), Check{Why: why}
+		}
 		if c.Helped > 0 || !needsHelper(rec, c) {
 			continue
 		}
@@ -42,6 +46,33 @@ func needsHelper(rec *snapshot.Recording, c *snapshot.Control) bool {
 		return c.GREUnanswered
 	}
 	return false
+}
+
+// passiveLoss is what drops the connections to ports that servers name, of every network behind this host;
+// none where one of them may open these.
+func passiveLoss(rec *snapshot.Recording) (none filterLoss) {
+	w, _ := readWays(rec)
+	if w == nil {
+		return none
+	}
+	all := slices.DeleteFunc(w.of(snapshot.WaySource), func(way *snapshot.Way) bool {
+		return way.Protocol != "tcp" || way.Port != snapshot.PassivePort || way.Filter == nil
+	})
+	if slices.ContainsFunc(all, func(way *snapshot.Way) bool { return way.Filter.Passes }) {
+		return none
+	}
+	return w.lossOf(all, firstFilter)
+}
+
+// passiveFinding is about clients of FTP whose data connections filters drop.
+func passiveFinding(rec *snapshot.Recording, c *snapshot.Control, l filterLoss) *Finding {
+	f := worded("helper-missing passive", l.evidence("data connections"), nil, fmt.Sprintf("%s %s", c.Protocol, c.Service), l.places[0].Text)
+	f.Evidence = append([]Evidence{
+		{What: "control connections to " + c.Service.String(), Value: c.Connections, Source: "connection table"},
+		{What: "of them with a helper", Value: c.Helped, Source: "connection table"},
+	}, f.Evidence...)
+	f.Remedies = []Remedy{advice("helper-add", c.Helper, c.Protocol, c.Service.Port(), where(rec))}
+	return f
 }
 
 // forwardsMore reports whether other ports of the server are forwarded, too, as where it is told which ones

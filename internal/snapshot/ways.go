@@ -29,6 +29,9 @@ const (
 	WayNeighbours = "neighbours"
 )
 
+// PassivePort stands for those that servers of FTP name for data connections (PASV, EPSV).
+const PassivePort = 50000
+
 // Way is traffic of one kind.
 type Way struct {
 	Kind string `json:"kind"`
