@@ -107,7 +107,7 @@ const masquerade = "iptables-nft -t nat -A POSTROUTING -o wan0 -j MASQUERADE && 
 
 // TestWaysOfSources: what networks send is asked about at each hook, and so is what comes back.
 func TestWaysOfSources(t *testing.T) {
-	const all = "guest0>wan0 icmp, guest0>wan0 tcp, guest0>wan0 tcp 443, guest0>wan0 tcp 80, guest0>wan0 udp, guest0>wan0 udp 53"
+	const all = "guest0>wan0 icmp, guest0>wan0 tcp, guest0>wan0 tcp 443, guest0>wan0 tcp 50000, guest0>wan0 tcp 80, guest0>wan0 udp, guest0>wan0 udp 53"
 	for _, c := range []struct {
 		commands string
 		filter   func(*snapshot.Way) *snapshot.Filter
@@ -200,7 +200,7 @@ func TestWaysOfNeighbours(t *testing.T) {
 // TestQueueWithoutReader: what a rule leaves to a program is dropped where none reads the queue, unless
 // the rule says that it is passed over then.
 func TestQueueWithoutReader(t *testing.T) {
-	const all = "guest0>wan0 icmp, guest0>wan0 tcp, guest0>wan0 tcp 443, guest0>wan0 tcp 80, guest0>wan0 udp, guest0>wan0 udp 53"
+	const all = "guest0>wan0 icmp, guest0>wan0 tcp, guest0>wan0 tcp 443, guest0>wan0 tcp 50000, guest0>wan0 tcp 80, guest0>wan0 udp, guest0>wan0 udp 53"
 	for commands, want := range map[string]string{
 		masquerade + "iptables-nft -A FORWARD -i guest0 -j NFQUEUE --queue-num 7":                all,
 		masquerade + "iptables-nft -A FORWARD -i guest0 -j NFQUEUE --queue-num 7 --queue-bypass": "",
