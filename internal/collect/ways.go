@@ -183,8 +183,8 @@ func (w *ways) innerOf(rule int, v6 bool) {
 	}
 }
 
-// outer is the interface of the default route or, without one, that of a rule that translates sources;
-// empty without both.
+// outer is the interface of the default route or, without one, that of a rule that translates sources, or the
+// only one with a public address; empty without these.
 func (k *lookups) outer(v6 bool) string {
 	if k.outers == nil {
 		i := slices.IndexFunc(k.rules.Rules, func(r snapshot.NATRule) bool { return r.TranslatesSource() && exactName(r.OutInterface) != "" })
@@ -193,10 +193,29 @@ func (k *lookups) outer(v6 bool) string {
 			route, _ := k.router.ask(flow{to: netip.AddrPortFrom(public(family), 0)})
 			if k.outers[family] = route.Out; route.Out == "" && i >= 0 {
 				k.outers[family] = k.rules.Rules[i].OutInterface
+			} else if route.Out == "" {
+				k.outers[family] = k.host.public(family)
 			}
 		}
 	}
 	return k.outers[v6]
+}
+
+// public is the only interface with a public address; empty where there is none, or several.
+func (h *host) public(v6 bool) (name string) {
+	for i := range h.all {
+		public := func(p netip.Prefix) bool {
+			return p.Addr().Is6() == v6 && p.Addr().IsGlobalUnicast() && !p.Addr().IsPrivate()
+		}
+		switch {
+		case !slices.ContainsFunc(h.all[i].Addresses, public):
+		case name != "":
+			return ""
+		default:
+			name = h.all[i].Name
+		}
+	}
+	return name
 }
 
 func (k *lookups) isOuter(device string) bool {
@@ -245,10 +264,8 @@ type probe struct {
 }
 
 // outward are what hosts commonly send; port 0 is any other.
-var outward = []probe{{"tcp", 443}, {"tcp", 80}, {"tcp", 0}, {"udp", 53}, {"udp", 0}, {"icmp", 0}}
+var outward = []probe{{"tcp", 443}, {"tcp", 80}, {"tcp", snapshot.PassivePort}, {"tcp", 0}, {"udp", 53}, {"udp", 0}, {"icmp", 0}}
 
-// freePort is one that rules for services do not name, and that those for data connections of FTP have.
-const freePort = 49876
 
 // source asks about one network. What one of its hosts may send the network may.
 func (w *ways) source(n *inner) {
@@ -276,11 +293,6 @@ func (w *ways) source(n *inner) {
 		}
 		if len(n.hosts) > 0 {
 			way.Host = host
-		}
-		if o == (probe{"tcp", 0}) && way.Filter != nil && len(way.Filter.Drops) > 0 {
-			free := probe{"tcp", freePort}.packet(host)
-			free.In, free.Out, free.Conn = n.in, n.out, ruleset.ConnNew
-			way.FreeFilter = w.filter(free, hooks...)
 		}
 		if way.Filter != nil && way.Filter.Passes {
 			back := *p

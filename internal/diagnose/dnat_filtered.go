@@ -18,7 +18,7 @@ func checkDNATFiltered(rec *snapshot.Recording) (*Finding, Check) {
 	if last.DNATTargets == nil || last.NATRules == nil {
 		return unknown(cmp.Or(last.PartError(snapshot.PartDNATTargets), last.PartError("nat_rules"), "the targets of DNAT were not looked up: a bundle of an older natkit"))
 	}
-	asked, askable := int64(0), 0
+	asked, askable, idle := int64(0), 0, int64(0)
 	var bad []filtered
 	for i := range last.DNATTargets.Targets {
 		t := &last.DNATTargets.Targets[i]
@@ -29,6 +29,10 @@ func checkDNATFiltered(rec *snapshot.Recording) (*Finding, Check) {
 			continue
 		}
 		asked++
+		if drops := map[bool]*snapshot.Filter{false: t.Filter, true: t.AnswerFilter}[t.Filter.Passes]; drops != nil && !drops.Passes && isIdle(&last.NATRules.Rules[t.Rule], drops) {
+			idle++
+			continue
+		}
 		if !t.Filter.Passes {
 			if b := (filtered{t, t.Filter, false}); t.Filter.At == "" || b.missedAt(rec) {
 				bad = append(bad, b)
@@ -46,6 +50,9 @@ func checkDNATFiltered(rec *snapshot.Recording) (*Finding, Check) {
 		return unknown("the filters were not asked about the targets of DNAT: they have too many rules, or it is a bundle of an older natkit")
 	}
 	targets := units.Plural(asked, "target", "targets")
+	if len(bad) == 0 && idle > 0 {
+		return passed(fmt.Sprintf("filters drop what leads to %d of %s, and no packet has come for it", idle, targets))
+	}
 	if len(bad) == 0 {
 		return passed("filters let pass what leads to " + targets + ", or some of it")
 	}
@@ -94,7 +101,25 @@ func (b filtered) missedAt(rec *snapshot.Recording) bool {
 		return false
 	}
 	l := b.loss(rec)
-	return l.packets >= fewestLost
+	return l.packets >= fewestLost || !l.counted && b.allVanish(rec)
+}
+
+// allVanish reports whether a rule translated connections, and none is in the table.
+func (b filtered) allVanish(rec *snapshot.Recording) bool {
+	services, _ := tableServices(rec)
+	if services == nil || !services.Complete || staysFor(rec, &rec.Last().NATRules.Rules[b.Rule]) == 0 {
+		return false
+	}
+	entries, _, _ := entriesOf(services, &rec.Last().NATRules.Rules[b.Rule])
+	return entries == 0 && rec.Last().NATRules.Grown(rec.First().NATRules)[b.Rule] >= fewestVanished
+}
+
+// isIdle reports whether nothing has come to a rule so far, nor to what drops its packets: another rule
+// takes them, or nobody asks for the service.
+func isIdle(r *snapshot.NATRule, f *snapshot.Filter) bool {
+	return r.Counted && r.Packets == 0 && !slices.ContainsFunc(f.Drops, func(d snapshot.RulePlace) bool {
+		return d.Early && (!d.Counted || d.Packets > 0)
+	})
 }
 
 // targetBefore is a target in an earlier reading; nil where it was none.

@@ -11,7 +11,8 @@ import (
 )
 
 // checkHelpers: control connections are translated whose other connections need a helper, and there is none. A
-// client of FTP behind a NAT needs none, as it opens the others itself (passive mode).
+// client of FTP behind a NAT opens the others itself (passive mode), and needs one only where filters let pass
+// nothing but what is RELATED.
 func checkHelpers(rec *snapshot.Recording) (*Finding, Check) {
 	switch {
 	case rec.Flows == nil:
@@ -23,6 +24,9 @@ func checkHelpers(rec *snapshot.Recording) (*Finding, Check) {
 	for i := range rec.Flows.Controls {
 		c := &rec.Flows.Controls[i]
 		why = fmt.Sprintf("%s of %s, %s with a helper", units.Plural(c.Connections, "translated control connection", "translated control connections"), c.Helper, units.Count(c.Helped))
+		if l := passiveLoss(rec); c.Helped == 0 && c.Helper == "ftp" && !c.DNAT && c.Answered > 0 && l.packets >= fewestLost {
+			return passiveFinding(rec, c, l), Check{Why: why}
+		}
 		if c.Helped > 0 || !needsHelper(rec, c) {
 			continue
 		}
@@ -35,7 +39,7 @@ func checkHelpers(rec *snapshot.Recording) (*Finding, Check) {
 func needsHelper(rec *snapshot.Recording, c *snapshot.Control) bool {
 	switch c.Helper {
 	case "ftp":
-		return c.Answered > 0 && (c.DNAT && !forwardsMore(rec, c) || !c.DNAT && letsOutNoMore(rec))
+		return c.DNAT && c.Answered > 0 && !forwardsMore(rec, c)
 	case "tftp":
 		return c.Answered == 0 && c.Connections >= fewestFailing
 	case "pptp":
@@ -44,25 +48,31 @@ func needsHelper(rec *snapshot.Recording, c *snapshot.Control) bool {
 	return false
 }
 
-// letsOutNoMore reports whether filters let the networks behind this host open no connections to any port, so that
-// those that an FTP server outside names pass only as RELATED, which they are by a helper.
-func letsOutNoMore(rec *snapshot.Recording) bool {
+// passiveLoss is what drops the connections to ports that servers name, of every network behind this host;
+// none where one of them may open these.
+func passiveLoss(rec *snapshot.Recording) (none filterLoss) {
 	w, _ := readWays(rec)
 	if w == nil {
-		return false
+		return none
 	}
-	asked := 0
-	for _, way := range w.of(snapshot.WaySource) {
-		if way.Protocol != "tcp" || way.Port != 0 || way.Filter == nil {
-			continue
-		}
-		l := w.lossOf([]*snapshot.Way{way}, func(w *snapshot.Way) *snapshot.Filter { return w.FreeFilter })
-		if way.FreeFilter == nil || way.FreeFilter.Passes || l.packets < fewestLost {
-			return false
-		}
-		asked++
+	all := slices.DeleteFunc(w.of(snapshot.WaySource), func(way *snapshot.Way) bool {
+		return way.Protocol != "tcp" || way.Port != snapshot.PassivePort || way.Filter == nil
+	})
+	if slices.ContainsFunc(all, func(way *snapshot.Way) bool { return way.Filter.Passes }) {
+		return none
 	}
-	return asked > 0
+	return w.lossOf(all, firstFilter)
+}
+
+// passiveFinding is about clients of FTP whose data connections filters drop.
+func passiveFinding(rec *snapshot.Recording, c *snapshot.Control, l filterLoss) *Finding {
+	f := worded("helper-missing passive", l.evidence("data connections"), nil, fmt.Sprintf("%s %s", c.Protocol, c.Service), l.places[0].Text)
+	f.Evidence = append([]Evidence{
+		{What: "control connections to " + c.Service.String(), Value: c.Connections, Source: "connection table"},
+		{What: "of them with a helper", Value: c.Helped, Source: "connection table"},
+	}, f.Evidence...)
+	f.Remedies = []Remedy{advice("helper-add", c.Helper, c.Protocol, c.Service.Port(), where(rec))}
+	return f
 }
 
 // forwardsMore reports whether other ports of the server are forwarded, too, as where it is told which ones
@@ -88,20 +98,16 @@ func helperFinding(rec *snapshot.Recording, c *snapshot.Control) *Finding {
 		f = worded("helper-missing tftp", nil, nil, name)
 	case "pptp":
 		f = worded("helper-missing pptp", nil, nil, name)
-	case "ftp":
+	default:
 		f = worded("helper-missing ftp", nil, nil, name)
-		if !c.DNAT {
-			f.Cause = "the server names a port in the control connection (PASV, EPSV), and filters here let out connections to some ports alone: only a helper makes that one RELATED; since Linux 6.0 none is assigned without a rule"
-		}
 	}
-	f.About = ends(c.Service, c.Target)
 	f.Evidence = []Evidence{
 		{What: "control connections, " + name, Value: c.Connections, Source: "connection table"},
 		{What: "of them with a helper", Value: c.Helped, Source: "connection table"},
 	}
 	port := c.Service.Port()
 	f.Remedies = []Remedy{advice("helper-add", c.Helper, c.Protocol, port, where(rec))}
-	if c.Helper == "ftp" && c.DNAT {
+	if c.Helper == "ftp" {
 		f.Remedies = append(f.Remedies, advice("helper-range", c.Target.Addr()))
 	}
 	return f

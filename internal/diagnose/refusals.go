@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -85,8 +86,8 @@ func (a *audit) checkLimits() (*Finding, Check) {
 	if r.packets < fewestRefused || float64(r.packets) < refusedPart*float64(r.packets+began) {
 		return passed(why)
 	}
-	f := worded("rule-limits", r.evidence("refused by "), []Remedy{advice("limit-who", inNamespace(a.rec.Last().Netns.Name)), advice("limit-raise", r.rules[0].Text+keeper(r.rules[0].RulePlace), where(a.rec))})
-	f.Title = fmt.Sprintf("limits refuse %s of new connections: %s", units.Plural(r.packets, "packet", "packets"), firstOf(r.texts()))
+	f := worded("rule-limits", r.evidence("refused by "), []Remedy{advice("limit-who", inNamespace(a.rec.Last().Netns.Name)), advice("limit-raise", cmp.Or(r.rules[0].Limit, r.rules[0].Text)+keeper(r.rules[0].RulePlace), where(a.rec))})
+	f.Title = fmt.Sprintf("limits refuse %s: %s", units.Plural(r.packets, "packet", "packets"), firstOf(r.texts()))
 	if s, _ := checkServices(a.rec); s != nil && s.Severity > Notice {
 		f.Severity = Warning
 	}
@@ -111,14 +112,25 @@ func (a *audit) beyondLimits() (r refusals) {
 		var l filterLoss
 		l.add(t.Filter, filterBefore(before, t))
 		for j, p := range l.places {
-			known := slices.ContainsFunc(a.Refusals, func(o snapshot.Refusal) bool { return o.Text == p.Text && o.Handle == p.Handle })
-			if n := min(int64(l.grown[j]), missing); p.Limits && !p.Unsure && !known && n >= fewestVanished {
-				p.Text += " (what a limit does not accept to " + filtered{DNATTarget: t}.name() + ")"
+			same := func(o snapshot.Refusal) bool { return strings.HasPrefix(o.Text, p.Text) && o.Handle == p.Handle }
+			known := slices.ContainsFunc(a.Refusals, same) || slices.ContainsFunc(r.rules, same)
+			n := min(int64(l.grown[j]), missing)
+			if p.ForPort && dropsLater(t, &p) {
+				n = int64(l.grown[j])
+			}
+			if p.Limits && !p.Unsure && !known && n >= fewestVanished {
+				p.Text += fmt.Sprintf(" (what %s does not accept to %s)", cmp.Or(p.Limit, "a limit"), filtered{DNATTarget: t}.name())
 				r.rules, r.grown, r.packets = append(r.rules, snapshot.Refusal{RulePlace: p, Why: snapshot.RefusalLimit}), append(r.grown, uint64(n)), r.packets+n
 			}
 		}
 	}
 	return r
+}
+
+// dropsLater reports whether a place also drops what follows the first packets to a target: then what it
+// drops is packets of connections that are in the table, such as flows of datagrams.
+func dropsLater(t *snapshot.DNATTarget, p *snapshot.RulePlace) bool {
+	return t.LaterFilter != nil && slices.ContainsFunc(t.LaterFilter.Drops, func(d snapshot.RulePlace) bool { return d.Text == p.Text && d.Handle == p.Handle })
 }
 
 // checkNoEndpoints: clients ask for services of Kubernetes that have no endpoints.

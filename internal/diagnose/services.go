@@ -116,7 +116,7 @@ func traceAdded(bad, followed []failing) []failing {
 			continue
 		}
 		b := &bad[i]
-		if b.known && !strings.Contains(f.cause, b.cause) {
+		if b.known && !b.byElimination && !strings.Contains(f.cause, b.cause) {
 			b.cause += "; at the interfaces: " + f.cause
 		} else {
 			b.cause, b.target, b.advice, b.place = f.cause, f.target, f.advice, f.place
@@ -169,6 +169,8 @@ type failing struct {
 	place string
 	// known is true where the rules and the host's addresses explain it.
 	known bool
+	// byElimination is true of a known cause that is what is left: what packets show replaces it.
+	byElimination bool
 	// whose is which of a service's connections fail, if not all.
 	whose whose
 	// later is true where connections are answered, and fail after that.
@@ -271,8 +273,10 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 	detour := ofService(rec, s).loses(s.HalfOpen > s.Unanswered)
 	w, _ := readWays(rec)
 	switch {
-	case w != nil && s.Kind == snapshot.ServiceSNAT && w.explainAnswers(s.Protocol, s.Given) != "":
-		f.cause, f.known = w.explainAnswers(s.Protocol, s.Given), true
+	case w != nil && s.Kind == snapshot.ServiceSNAT && w.answersOf(s) != nil:
+		l := w.answersOf(s)
+		f.cause, f.advice, f.known = "filters of this host drop the answers: "+placesOf(l.places), new(w.accepts(l)), true
+		f.evidence = append(f.evidence, l.evidence("the answers")...)
 	case a == nil:
 	case a.loops(s) != nil:
 		f.leadsBack(rec, s, a.loops(s))
@@ -496,7 +500,7 @@ func vanished(rec *snapshot.Recording, rule int, packets uint64, entries int64) 
 			}
 		case filter != nil && !filter.Passes:
 			f.cause = "filters drop them: " + placesOf(filter.Drops)
-		case filter != nil && slices.ContainsFunc(filter.Drops, func(d snapshot.RulePlace) bool { return !d.Early }):
+		case filter != nil && !cleared(rec, t, packets):
 			return f, false
 		case t.Loopback:
 			f.cause = "the program that listens on the port of this host that they lead to does so on a loopback address alone, so that they are refused"
@@ -504,9 +508,40 @@ func vanished(rec *snapshot.Recording, rule int, packets uint64, entries int64) 
 			f.cause = "nothing listens on the port of this host that they lead to, so that they are refused"
 		default:
 			f.target = netip.AddrPortFrom(t.Address, t.Port)
+			f.refusedBy(rec, t)
 		}
 	}
 	return f, true
+}
+
+// cleared reports whether no filter behind the translation dropped what a rule led to a target: where some
+// may drop it, the packets are more than a scanner's, and the counters of all of these stood still.
+func cleared(rec *snapshot.Recording, t *snapshot.DNATTarget, packets uint64) bool {
+	var l filterLoss
+	before := (*snapshot.Filter)(nil)
+	if first := rec.First().DNATTargets; first != nil {
+		before = filterBefore(first, t)
+	}
+	l.add(t.Filter, before)
+	for i, p := range l.places {
+		if !p.Early && (!p.Counted || before == nil || l.grown[i] > 0 || packets < fewestVanished) {
+			return false
+		}
+	}
+	return true
+}
+
+// refusedBy takes it for the cause that the server refuses what left no entry, where nothing else is left: the
+// filters let it pass, and the server answers on its network.
+func (f *failing) refusedBy(rec *snapshot.Recording, t *snapshot.DNATTarget) {
+	answers := t.Neighbour == "REACHABLE" || t.Neighbour == "DELAY"
+	if t.Protocol != "tcp" || t.Local || t.Filter == nil || t.NextHop != t.Address || !answers || t.Port == 0 {
+		return
+	}
+	f.cause = fmt.Sprintf("the server refuses them (RST): no program listens on port %d of %s, or a filter there rejects them; the filters of this host let them pass, and %[2]s answers on its network", t.Port, t.Address)
+	f.evidence = append(f.evidence, Evidence{What: "neighbour " + t.Address.String(), Value: t.Neighbour, Source: "neighbours of " + t.Interface})
+	f.known, f.byElimination, f.target = true, true, netip.AddrPort{}
+	f.advice = new(advice("service-refused", t.Address, t.Port, where(rec)))
 }
 
 // targetOf is the target of a rule; nil where it has several, or none that is known.

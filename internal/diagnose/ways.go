@@ -3,7 +3,6 @@ package diagnose
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -351,7 +350,7 @@ func acceptRule(p snapshot.RulePlace, chain, iptables, nft string, v6 bool) (how
 	switch {
 	case strings.HasPrefix(rest, "-t raw ") || strings.HasPrefix(rest, "-t mangle "):
 		return deletes(p)
-	case p.Owner == "docker" && chain == "FORWARD":
+	case chain == "FORWARD" && (p.Owner == "docker" || strings.Contains(p.Text, " -A DOCKER-USER ")):
 		return "iptables -I DOCKER-USER " + iptables + " -j ACCEPT"
 	case strings.HasPrefix(command, "iptables") || strings.HasPrefix(command, "ip6tables"):
 		return command + " -I " + chain + " " + iptables + " -j ACCEPT"
@@ -363,19 +362,45 @@ func acceptRule(p snapshot.RulePlace, chain, iptables, nft string, v6 bool) (how
 	return "nft insert rule " + at + " " + nft + " accept"
 }
 
-// explainAnswers is the cause of a translated source without answers: filters that drop these.
-func (w *ways) explainAnswers(protocol string, given netip.Addr) (cause string) {
+// answersOf is what drops the answers to a translated source: filters that let none pass, or, where servers
+// answer and clients do not go on, those that may drop some and did so meanwhile; nil where there are none.
+func (w *ways) answersOf(s *snapshot.Service) *snatLoss {
 	for _, way := range w.of(snapshot.WaySource) {
 		r := w.ruleOf(way)
-		if way.Protocol != protocol || way.AnswerFilter == nil || way.AnswerFilter.Passes || r == nil || given.Is4() != way.Network.Addr().Is4() {
+		if way.Protocol != s.Protocol || way.AnswerFilter == nil || r == nil || s.Given.Is4() != way.Network.Addr().Is4() {
 			continue
 		}
-		if r.First.IsValid() && (given.Less(r.First) || r.Last.Less(given)) {
+		if r.First.IsValid() && (s.Given.Less(r.First) || r.Last.Less(s.Given)) {
 			continue
 		}
-		return "filters of this host drop the answers: " + placesOf(way.AnswerFilter.Drops)
+		l := &snatLoss{network: &network{ways: []*snapshot.Way{way}}, answers: true}
+		var before *snapshot.Filter
+		if earlier := w.before.Before(way); earlier != nil {
+			before = earlier.AnswerFilter
+		}
+		l.add(way.AnswerFilter, before)
+		if way.AnswerFilter.Passes && s.HalfOpen <= s.Unanswered {
+			continue
+		}
+		if way.AnswerFilter.Passes {
+			l.filterLoss = l.grew(uint64(max(fewestLost, s.HalfOpen/2)))
+		}
+		if len(l.places) > 0 {
+			return l
+		}
 	}
-	return ""
+	return nil
+}
+
+// grew has those of the places that dropped so many packets meanwhile.
+func (l *filterLoss) grew(fewest uint64) (some filterLoss) {
+	for i, p := range l.places {
+		if l.grown[i] >= fewest {
+			some.places, some.grown = append(some.places, p), append(some.grown, l.grown[i])
+			some.packets, some.counted = some.packets+l.grown[i], true
+		}
+	}
+	return some
 }
 
 // servedNames are the services that hosts of a network ask their gateway for.

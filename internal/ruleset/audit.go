@@ -254,6 +254,9 @@ func (p Place) Recorded() snapshot.RulePlace {
 		s.Random, s.ForPort = p.Rule.Match.Random, len(p.Rule.Match.Ports) > 0
 	}
 	s.Packets, s.Counted = p.Counted()
+	if p.Limit != nil {
+		s.Limit = p.Limit.Text()
+	}
 	return s
 }
 

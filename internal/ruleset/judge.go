@@ -423,6 +423,8 @@ type Place struct {
 	// Named is true where the rule, or one that leads to it, is about where packets come from, Limits
 	// where one of them, or one before that accepts, is about how many there are.
 	Named, Limits bool
+	// Limit is the rule before that accepts no more, if it is one; nil where the place itself limits.
+	Limit *Place
 	// Early is true where it is before the translation of destinations.
 	Early bool
 }
@@ -554,10 +556,10 @@ type judge struct {
 	packet *Packet
 	drops  []Place
 	passes bool
-	// doubt is why not all of the packets come to the rules that follow, limits whether some are taken
-	// out before for being few.
-	doubt  Doubt
-	limits bool
+	// doubt is why not all of the packets come to the rules that follow, limit the first rule that takes
+	// some out before for being few.
+	doubt Doubt
+	limit *Place
 	// left has whether the packet may leave a chain by its end, of those that it came to.
 	left map[*Chain]bool
 }
@@ -614,7 +616,7 @@ func (j *judge) rule(c *Chain, r *Rule, by way) (goes, comes bool) {
 	}
 	switch t.Kind {
 	case Return:
-		j.doubt, j.limits = j.doubt|by.doubt, j.limits || by.limits
+		j.takesOut(c, r, by)
 		return false, true
 	case Jump, Goto:
 		for _, name := range t.Chains {
@@ -691,8 +693,20 @@ func (j *judge) verdict(c *Chain, r *Rule, by way) (goes, comes bool) {
 func (j *judge) decide(c *Chain, r *Rule, k Kind, by way) {
 	if k != Drop {
 		j.passes = true
-		j.doubt, j.limits = j.doubt|by.doubt, j.limits || by.limits
+		j.takesOut(c, r, by)
 		return
 	}
-	j.drops = append(j.drops, Place{Table: j.table, Chain: c, Rule: r, Doubt: by.doubt | j.doubt, Named: by.named, Limits: by.limits || j.limits})
+	p := Place{Table: j.table, Chain: c, Rule: r, Doubt: by.doubt | j.doubt, Named: by.named, Limits: by.limits || j.limit != nil}
+	if !by.limits {
+		p.Limit = j.limit
+	}
+	j.drops = append(j.drops, p)
+}
+
+// takesOut notes that a rule may take packets out before those that follow.
+func (j *judge) takesOut(c *Chain, r *Rule, by way) {
+	j.doubt |= by.doubt
+	if by.limits && j.limit == nil {
+		j.limit = &Place{Table: j.table, Chain: c, Rule: r}
+	}
 }

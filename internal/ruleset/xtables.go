@@ -65,7 +65,6 @@ func (m *Match) otherXT(name string, revision uint32, data []byte, ip6 bool) {
 	default:
 		m.unknown(name)
 		m.Marked = m.Marked || name == "mark" || name == "connmark"
-		m.Limits = m.Limits || name == "recent"
 	}
 }
 

@@ -283,6 +283,8 @@ type RulePlace struct {
 	Limits  bool `json:"limits,omitempty"`
 	Named   bool `json:"named,omitempty"`
 	ForPort bool `json:"for_port,omitempty"`
+	// Limit is the rule before that lets pass what is not too many, where Limits is not of its own.
+	Limit string `json:"limit,omitempty"`
 	// Early is true where it sees packets before their destination is translated.
 	Early bool `json:"early,omitempty"`
 }

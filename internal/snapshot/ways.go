@@ -29,6 +29,9 @@ const (
 	WayNeighbours = "neighbours"
 )
 
+// PassivePort stands for those that servers of FTP name for data connections (PASV, EPSV).
+const PassivePort = 50000
+
 // Way is traffic of one kind.
 type Way struct {
 	Kind string `json:"kind"`
@@ -54,9 +57,6 @@ type Way struct {
 	// comes from other networks.
 	Socket    netip.AddrPort `json:"socket,omitzero"`
 	Elsewhere bool           `json:"elsewhere,omitempty"`
-	// FreeFilter is what they do to the first packet to a port that is free to be chosen, as data connections of FTP
-	// have, where Port is 0 and Filter depends on the port.
-	FreeFilter *Filter `json:"free_filter,omitempty"`
 	// Filter is what rules do to the first packet, AnswerFilter to its answer, LaterFilter to those that
 	// follow, both ways; nil where they were not asked.
 	Filter       *Filter `json:"filter,omitempty"`
