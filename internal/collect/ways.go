@@ -266,7 +266,6 @@ type probe struct {
 // outward are what hosts commonly send; port 0 is any other.
 var outward = []probe{{"tcp", 443}, {"tcp", 80}, {"tcp", snapshot.PassivePort}, {"tcp", 0}, {"udp", 53}, {"udp", 0}, {"icmp", 0}}
 
-
 // source asks about one network. What one of its hosts may send the network may.
 func (w *ways) source(n *inner) {
 	hooks := append([]string{ruleset.HookIngress}, throughHooks...)

@@ -65,8 +65,8 @@ type Finding struct {
 	About []netip.AddrPort `json:"about,omitempty"`
 	// Place is where connections are lost, in a few words; empty where that is not known.
 	Place string `json:"place,omitempty"`
-	// decided is true where the place itself says what to do, and not a finding about the host.
-	decided bool
+	// Decided is true where the place itself says what to do, and not a finding about the host.
+	Decided bool `json:"-"`
 }
 
 // explains reports whether f may be why connections fail that another finding is about.

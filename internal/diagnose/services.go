@@ -601,9 +601,11 @@ func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 			names = append(names, b.name)
 			f.About = append(f.About, b.about...)
 		}
-		causes = once(causes, b.cause)
+		if !slices.ContainsFunc(causes, func(c string) bool { return strings.Contains(c, b.cause) }) {
+			causes = append(causes, b.cause)
+		}
 	}
-	f.Title, f.Place, f.decided = names[0]+" "+bad[0].how, bad[0].place, bad[0].decided
+	f.Title, f.Place, f.Decided = names[0]+" "+bad[0].how, bad[0].place, bad[0].decided
 	if len(bad) > 1 {
 		how := "get no answers"
 		if slices.ContainsFunc(bad, func(b failing) bool { return b.later }) {

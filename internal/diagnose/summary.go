@@ -45,7 +45,7 @@ func summarize(findings []Finding, netns string) *Summary {
 	begin := worst
 	if worst.ID == "service-unanswered" {
 		if cause := causeOf(worst, findings); cause != nil {
-			if !worst.decided {
+			if !worst.Decided {
 				begin = cause
 			}
 			s.Cause = cause.ID
