@@ -235,7 +235,21 @@ func (r *row) goesOn() bool {
 
 // isPrivateBeyond reports whether a private destination left by an uplink, where no such address is.
 func (r *row) isPrivateBeyond() bool {
-	return !r.Target.IsValid() && r.Service.Addr().IsPrivate() && (r.place.Uplink || r.isUplink(r.Out)) && r.attempts() >= fewestFailed
+	return r.leavesPrivately() && !r.answersNear() && r.attempts() >= fewestFailed
+}
+
+// leavesPrivately reports whether a private destination left by an uplink.
+func (r *row) leavesPrivately() bool {
+	return !r.Target.IsValid() && r.Service.Addr().IsPrivate() && (r.place.Uplink || r.isUplink(r.Out))
+}
+
+// answersNear reports whether another host of the destination's network answers the same source, so that both
+// networks know each other.
+func (r *row) answersNear() bool {
+	network := snapshot.NetworkOf(r.Service.Addr())
+	return slices.ContainsFunc(r.all, func(o snapshot.FollowedService) bool {
+		return network.Contains(o.Service.Addr()) && !o.Target.IsValid() && o.Given == r.Given && o.Steps[snapshot.StepAnswered] > 0
+	})
 }
 
 // isBeyond: the server of a rule for it is never excused.
@@ -252,7 +266,7 @@ func (r *row) isBeyond() bool {
 		return false
 	case r.Given.IsValid():
 		return !deadSources(r.all)[r.Given] && strayed(r.rec, r.FollowedService) == nil && !r.isPrivateBeyond()
-	case r.In == "" && !r.isPrivateBeyond(), r.goesOn():
+	case r.In == "" && !r.isPrivateBeyond(), r.goesOn(), r.leavesPrivately() && r.answersNear():
 		return true
 	case r.goesOutBare():
 		return false

@@ -51,6 +51,8 @@ func TestExcuses(t *testing.T) {
 	foreign := failed(snapshot.StepNoAnswer, "tcp", "", pc, outside+"443", snapshot.FailedPlace{Foreign: true})
 	flooded := failed(snapshot.StepLostHere, "tcp", "p1", pc, inside+"443", none)
 	flooded.Bridged = true
+	gone, beside := failed(snapshot.StepNoAnswer, "tcp", "lan0", pc, "10.8.0.5:22", out), failed(snapshot.StepNoAnswer, "tcp", "lan0", pc, "10.8.0.6:22", out)
+	beside.Failed, beside.Steps = nil, map[snapshot.Step]uint64{snapshot.StepAnswered: 9}
 	refused := func(in, client, service string, attempts uint64) []snapshot.FollowedService {
 		s := failed(snapshot.StepLostHere, "tcp", in, client, service, snapshot.FailedPlace{NoRoute: "a route or a rule of type blackhole"})
 		s.Steps[snapshot.StepLostHere], s.Repeated = attempts, 0
@@ -62,35 +64,36 @@ func TestExcuses(t *testing.T) {
 		excused  bool
 		severity Severity
 	}{
-		"what no rule is for is kept out":            {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"22", dropped(local, "iptables -t filter -P INPUT DROP"))}, true, 0},
-		"what is published is dropped":               {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", dropped(dmz, policy))}, false, Critical},
-		"a closed port":                              {[]snapshot.FollowedService{failed(snapshot.StepRefusedHere, "tcp", "wan0", stranger, outside+"23", local)}, true, 0},
-		"DNS of a guest is dropped":                  {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "udp", "dmz0", guest, "10.9.0.1:53", dropped(local, "iptables -t filter -P INPUT DROP"))}, false, Warning},
-		"SSH of a guest is dropped":                  {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, "10.9.0.1:22", dropped(local, "iptables -t filter -P INPUT DROP"))}, true, 0},
-		"datagrams that a program here takes":        {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "udp", "lan0", pc, "192.168.1.1:9999", local)}, true, 0},
-		"syslog without an answer":                   {[]snapshot.FollowedService{failed(snapshot.StepNoAnswer, "udp", "lan0", pc, outside+"514", out)}, true, 0},
-		"SMB is not let out":                         {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"445", dropped(out, "ip f c: tcp dport 445 drop"))}, true, 0},
-		"one port is not let out":                    {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"443", dropped(out, "ip f c: tcp dport 443 drop"))}, false, Notice},
-		"nothing is let out":                         {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"443", dropped(out, policy))}, false, Critical},
-		"QUIC is not let out, and TCP is":            {[]snapshot.FollowedService{failed(snapshot.StepUnreachableHere, "udp", "lan0", pc, outside+"443", dropped(out, "ip f c: udp dport 443 reject")), tcp}, true, 0},
-		"networks are kept apart by a rule":          {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, inside+"631", dropped(dmz, "iptables -t filter -A FORWARD -i dmz0 -o lan0 -j DROP"))}, true, 0},
-		"few meet the policy":                        {[]snapshot.FollowedService{few}, true, 0},
-		"many meet the policy":                       {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, inside+"631", dropped(dmz, policy))}, false, Notice},
-		"a rule below would accept it":               {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, inside+"80", ordered)}, false, Warning},
-		"no route":                                   {[]snapshot.FollowedService{failed(snapshot.StepUnreachableHere, "tcp", "lan0", pc, "10.7.0.1:443", snapshot.FailedPlace{NoRoute: "network is unreachable"})}, false, Warning},
-		"no route of IPv6":                           {[]snapshot.FollowedService{failed(snapshot.StepUnreachableHere, "tcp", "lan0", "[fd00::5]:1000", "[2001:db8::1]:443", snapshot.FailedPlace{NoRoute: "network is unreachable"})}, true, 0},
-		"others are let in by a list":                {[]snapshot.FollowedService{listed, served}, true, 0},
-		"a list keeps out a client that asks often":  {[]snapshot.FollowedService{blocked, served}, false, Notice},
-		"a namespace that shares the interface":      {[]snapshot.FollowedService{foreign}, true, 0},
-		"a switch floods":                            {[]snapshot.FollowedService{flooded}, true, 0},
-		"a stranger asks what a route refuses":       {refused("wan0", stranger, "203.0.113.77:23", 50), true, 0},
-		"few ask a network that is nowhere":          {refused("lan0", pc, "10.99.0.5:445", 5), true, 0},
-		"many ask a network that a route refuses":    {refused("lan0", pc, "10.99.0.5:445", 50), false, Warning},
-		"a server inside is silent":                  {[]snapshot.FollowedService{failed(snapshot.StepNoAnswer, "tcp", "lan0", pc, "10.9.0.10:443", snapshot.FailedPlace{Out: "dmz0"})}, false, Notice},
-		"a server inside refuses":                    {[]snapshot.FollowedService{failed(snapshot.StepRefused, "tcp", "lan0", pc, "10.9.0.10:443", snapshot.FailedPlace{Out: "dmz0"})}, true, 0},
-		"data of what is routed alone is lost here":  {[]snapshot.FollowedService{failed(snapshot.StepDataLost, "tcp", "lan0", pc, "10.9.0.10:443", dropped(dmz, policy))}, false, Warning},
-		"a program here ends its connections":        {[]snapshot.FollowedService{failed(snapshot.StepResetHere, "tcp", "lan0", pc, "192.168.1.1:443", local)}, true, 0},
-		"a private destination leaves by the uplink": {[]snapshot.FollowedService{failed(snapshot.StepNoAnswer, "tcp", "lan0", pc, "10.8.0.5:22", out)}, false, Notice},
+		"what no rule is for is kept out":               {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"22", dropped(local, "iptables -t filter -P INPUT DROP"))}, true, 0},
+		"what is published is dropped":                  {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", dropped(dmz, policy))}, false, Critical},
+		"a closed port":                                 {[]snapshot.FollowedService{failed(snapshot.StepRefusedHere, "tcp", "wan0", stranger, outside+"23", local)}, true, 0},
+		"DNS of a guest is dropped":                     {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "udp", "dmz0", guest, "10.9.0.1:53", dropped(local, "iptables -t filter -P INPUT DROP"))}, false, Warning},
+		"SSH of a guest is dropped":                     {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, "10.9.0.1:22", dropped(local, "iptables -t filter -P INPUT DROP"))}, true, 0},
+		"datagrams that a program here takes":           {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "udp", "lan0", pc, "192.168.1.1:9999", local)}, true, 0},
+		"syslog without an answer":                      {[]snapshot.FollowedService{failed(snapshot.StepNoAnswer, "udp", "lan0", pc, outside+"514", out)}, true, 0},
+		"SMB is not let out":                            {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"445", dropped(out, "ip f c: tcp dport 445 drop"))}, true, 0},
+		"one port is not let out":                       {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"443", dropped(out, "ip f c: tcp dport 443 drop"))}, false, Notice},
+		"nothing is let out":                            {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"443", dropped(out, policy))}, false, Critical},
+		"QUIC is not let out, and TCP is":               {[]snapshot.FollowedService{failed(snapshot.StepUnreachableHere, "udp", "lan0", pc, outside+"443", dropped(out, "ip f c: udp dport 443 reject")), tcp}, true, 0},
+		"networks are kept apart by a rule":             {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, inside+"631", dropped(dmz, "iptables -t filter -A FORWARD -i dmz0 -o lan0 -j DROP"))}, true, 0},
+		"few meet the policy":                           {[]snapshot.FollowedService{few}, true, 0},
+		"many meet the policy":                          {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, inside+"631", dropped(dmz, policy))}, false, Notice},
+		"a rule below would accept it":                  {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, inside+"80", ordered)}, false, Warning},
+		"no route":                                      {[]snapshot.FollowedService{failed(snapshot.StepUnreachableHere, "tcp", "lan0", pc, "10.7.0.1:443", snapshot.FailedPlace{NoRoute: "network is unreachable"})}, false, Warning},
+		"no route of IPv6":                              {[]snapshot.FollowedService{failed(snapshot.StepUnreachableHere, "tcp", "lan0", "[fd00::5]:1000", "[2001:db8::1]:443", snapshot.FailedPlace{NoRoute: "network is unreachable"})}, true, 0},
+		"others are let in by a list":                   {[]snapshot.FollowedService{listed, served}, true, 0},
+		"a list keeps out a client that asks often":     {[]snapshot.FollowedService{blocked, served}, false, Notice},
+		"a namespace that shares the interface":         {[]snapshot.FollowedService{foreign}, true, 0},
+		"a switch floods":                               {[]snapshot.FollowedService{flooded}, true, 0},
+		"a private destination beside one that answers": {[]snapshot.FollowedService{gone, beside}, true, 0},
+		"a stranger asks what a route refuses":          {refused("wan0", stranger, "203.0.113.77:23", 50), true, 0},
+		"few ask a network that is nowhere":             {refused("lan0", pc, "10.99.0.5:445", 5), true, 0},
+		"many ask a network that a route refuses":       {refused("lan0", pc, "10.99.0.5:445", 50), false, Warning},
+		"a server inside is silent":                     {[]snapshot.FollowedService{failed(snapshot.StepNoAnswer, "tcp", "lan0", pc, "10.9.0.10:443", snapshot.FailedPlace{Out: "dmz0"})}, false, Notice},
+		"a server inside refuses":                       {[]snapshot.FollowedService{failed(snapshot.StepRefused, "tcp", "lan0", pc, "10.9.0.10:443", snapshot.FailedPlace{Out: "dmz0"})}, true, 0},
+		"data of what is routed alone is lost here":     {[]snapshot.FollowedService{failed(snapshot.StepDataLost, "tcp", "lan0", pc, "10.9.0.10:443", dropped(dmz, policy))}, false, Warning},
+		"a program here ends its connections":           {[]snapshot.FollowedService{failed(snapshot.StepResetHere, "tcp", "lan0", pc, "192.168.1.1:443", local)}, true, 0},
+		"a private destination leaves by the uplink":    {[]snapshot.FollowedService{failed(snapshot.StepNoAnswer, "tcp", "lan0", pc, "10.8.0.5:22", out)}, false, Notice},
 	} {
 		rec := household(c.rows...)
 		var first *row

@@ -24,7 +24,7 @@ func (f failing) judgeExempt(rec *snapshot.Recording, s *snapshot.Service) faili
 	f.name = fmt.Sprintf("%s %s (from %s, untranslated)", s.Protocol, to, snapshot.NetworkOf(s.Given))
 	f.key.service, f.key.target, f.target, f.about = to, netip.AddrPort{}, netip.AddrPort{}, ends(to)
 	f.how, f.severity, f.confidence, f.known = "gets no answers", Warning, "possible", true
-	f.cause = fmt.Sprintf("their private address goes out by %s as it is, and no answer comes back: a rule exempts what goes to %s from the translation, %s: %s; the network beyond may have no route back to %s, or the server is down",
+	f.cause = fmt.Sprintf("their private address goes out by %s as it is, and no answer comes back: a rule exempts %s from the translation, %s: %s; the network beyond may have no route back to %s, or the server is down",
 		outOf(s.Routes), except, r.Place(), r.Text, snapshot.NetworkOf(s.Given))
 	f.advice = new(advice("snat-exempt", except, to.Addr(), where(rec)))
 	f.evidence = serviceEvidence(s)
@@ -40,7 +40,7 @@ func (f *failing) exempted(a *audit, r *row) bool {
 	if rule == nil {
 		return false
 	}
-	f.cause += fmt.Sprintf(": %s: %s exempts what goes to %s", rule.Place(), rule.Text, except)
+	f.cause += fmt.Sprintf(": %s: %s exempts %s", rule.Place(), rule.Text, except)
 	f.advice = new(advice("snat-exempt", except, r.Service.Addr(), where(a.rec)))
 	return true
 }
@@ -61,10 +61,11 @@ func outOf(r *snapshot.Routes) string {
 }
 
 // exempts is a rule that would translate the source of what clients send out of an interface by which sources
-// are translated, were its destination not exempt, and what is; nil where there is none.
-func (a *audit) exempts(clients []netip.Addr, to netip.AddrPort, out string) (rule *snapshot.NATRule, except netip.Prefix) {
+// are translated, were its destination not exempt, and what is; nil where there is none. Which conditions let it
+// out is not known of a rule that is not read as a whole, such as one behind a set of networks.
+func (a *audit) exempts(clients []netip.Addr, to netip.AddrPort, out string) (rule *snapshot.NATRule, except string) {
 	if out == "" || len(clients) == 0 || !slices.Contains(a.uplinks(), out) {
-		return nil, except
+		return nil, ""
 	}
 	for i := range a.rules.Rules {
 		r := &a.rules.Rules[i]
@@ -73,11 +74,14 @@ func (a *audit) exempts(clients []netip.Addr, to netip.AddrPort, out string) (ru
 		}
 		for _, c := range r.Unless {
 			if c.ToDestination.IsValid() && c.ToDestination.Contains(to.Addr()) && (!c.FromSource.IsValid() || c.FromSource.Contains(clients[0])) {
-				return r, c.ToDestination
+				return r, "what goes to " + c.ToDestination.String()
 			}
 		}
+		if r.Partial && rule == nil {
+			rule, except = r, "private destinations (by a condition of its own, or a rule before it)"
+		}
 	}
-	return nil, except
+	return rule, except
 }
 
 // uplinks are the interfaces that networks are led out by, by which a rule translates sources.
