@@ -35,7 +35,7 @@ func TestRemedies(t *testing.T) {
 	near := snapshot.FailedPlace{NextHop: netip.MustParseAddr("192.168.1.10")}
 	published := failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", dropped(snapshot.FailedPlace{To: netip.MustParseAddrPort(inside + "8080")}, "inet firewalld filter_FORWARD: reject"))
 	published.Failed.Place.Filter.Drops[0].Owner = "firewalld"
-	served := left(snapshot.StepAnswered, pc, "10.50.0.11:5432", "", "", "wan0", snapshot.FailedPlace{})
+	served := left(snapshot.StepAnswered, pc, "10.60.0.11:5432", "", "", "wan0", snapshot.FailedPlace{})
 	served.Failed = nil
 	for name, c := range map[string]struct {
 		row   snapshot.FollowedService
