@@ -268,8 +268,7 @@ func (w *ways) source(n *inner) {
 		var p *ruleset.Packet
 		host := hosts[0]
 		for _, host = range hosts {
-			p = o.packet(host)
-			p.In, p.Out, p.Conn = n.in, n.out, ruleset.ConnNew
+			p = n.first(o, host)
 			if way.Filter = w.filter(p, hooks...); way.Filter == nil || way.Filter.Passes {
 				break
 			}
@@ -278,9 +277,7 @@ func (w *ways) source(n *inner) {
 			way.Host = host
 		}
 		if o == (probe{"tcp", 0}) && way.Filter != nil && len(way.Filter.Drops) > 0 {
-			free := probe{"tcp", freePort}.packet(host)
-			free.In, free.Out, free.Conn = n.in, n.out, ruleset.ConnNew
-			way.FreeFilter = w.filter(free, hooks...)
+			way.FreeFilter = w.filter(n.first(probe{"tcp", freePort}, host), hooks...)
 		}
 		if way.Filter != nil && way.Filter.Passes {
 			back := *p
@@ -302,6 +299,13 @@ func (w *ways) source(n *inner) {
 		}
 		w.out.All = append(w.out.All, way)
 	}
+}
+
+// first is the first packet that a host of the network sends.
+func (n *inner) first(o probe, host netip.Addr) *ruleset.Packet {
+	p := o.packet(host)
+	p.In, p.Out, p.Conn = n.in, n.out, ruleset.ConnNew
+	return p
 }
 
 // packet is the first one that a host sends.
