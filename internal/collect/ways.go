@@ -284,8 +284,7 @@ func (w *ways) source(n *inner) {
 		var p *ruleset.Packet
 		host := hosts[0]
 		for _, host = range hosts {
-			p = o.packet(host)
-			p.In, p.Out, p.Conn = n.in, n.out, ruleset.ConnNew
+			p = n.first(o, host)
 			if way.Filter = w.filter(p, hooks...); way.Filter == nil || way.Filter.Passes {
 				break
 			}
@@ -313,6 +312,13 @@ func (w *ways) source(n *inner) {
 		}
 		w.out.All = append(w.out.All, way)
 	}
+}
+
+// first is the first packet that a host of the network sends.
+func (n *inner) first(o probe, host netip.Addr) *ruleset.Packet {
+	p := o.packet(host)
+	p.In, p.Out, p.Conn = n.in, n.out, ruleset.ConnNew
+	return p
 }
 
 // packet is the first one that a host sends.
