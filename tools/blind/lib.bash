@@ -14,7 +14,7 @@
 #                            with 6 also 2001:db8:1:: outside and 2001:db8:2:: inside
 #   serve tcp|udp|ftp NODE PORT [bind=ADDR (tcp, empty: both families) delay=SECONDS answer=no]
 #   ask NODE tcp|udp|ftp|ping ADDR PORT RATE [OPTION…]   for up to 60 s, in the background:
-#     from=ADDR port=SOURCE (udp: one flow) timeout=SECONDS for=SECONDS after=SECONDS
+#     from=ADDR port=SOURCE (udp: one flow; echo=y: answers are answered) mark=N timeout=SECONDS for=SECONDS after=SECONDS
 #     up=BYTES down=BYTES  of a request and its answer; requests=N gap=SECONDS  on a connection
 #     want=NODE  who must answer; answer=no; abort=1  ends by reset; ping: pmtu=do
 out=${out:?}

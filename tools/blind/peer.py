@@ -75,6 +75,8 @@ def opened(address, kind, o):
     s = socket.socket(family, socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM)
     s.setblocking(False)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if "mark" in o:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, int(o["mark"], 0))
     if "from" in o or "port" in o:
         s.bind((o.get("from", "::" if ":" in address else "0.0.0.0"), int(o.get("port", 0))))
     return s
@@ -128,11 +130,13 @@ async def flow(address, port, rate, seconds, o):
         try:
             await f(*args)
             felt[what] += 1
+            return True
         except OSError as e:
             felt[os.strerror(e.errno).lower()] += 1
     async def answers():
         while True:
-            await counted("answered", loop.sock_recv, s, 65536)
+            if await counted("answered", loop.sock_recv, s, 65536) and "echo" in o:
+                await counted("echoed", loop.sock_sendall, s, b"100")
     loop, s = asyncio.get_running_loop(), opened(address, "udp", o)
     await loop.sock_connect(s, (address, port))
     reader = asyncio.create_task(answers())
@@ -153,7 +157,7 @@ async def attempt(ask, *args):
 async def ping(address, rate, o):
     p = await asyncio.create_subprocess_exec(
         "setpriv", "--pdeathsig", "KILL", "ping", "-n", "-O", "-i", str(1 / rate), "-s", o.get("up", "56"), *(["-M", o["pmtu"]] if "pmtu" in o else []),
-        address, stdout=asyncio.subprocess.PIPE)
+        *(["-I", o["from"]] if "from" in o else []), address, stdout=asyncio.subprocess.PIPE)
     while line := (await p.stdout.readline()).decode():
         if line.startswith("From "):
             felt[re.sub(r".*icmp_seq=\d+ ", "", line).strip().lower()] += 1
