@@ -88,7 +88,7 @@ func (f *Foreign) rule(n *snapshot.NATRule) string {
 	if f.Owner != "" {
 		whose = f.Owner + "'s rule"
 	}
-	return fmt.Sprintf("%s in %s (%s: %s) comes first", whose, n.Place(), f.Source, n.Text)
+	return fmt.Sprintf("%s in %s (%s: %s) comes first", whose, strings.Join([]string{n.Family, n.Table, n.Chain}, " "), f.Source, n.Text)
 }
 
 // may chooses the word for a rule with conditions that natkit does not know.
