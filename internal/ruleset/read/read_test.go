@@ -26,7 +26,7 @@ func describe(r snapshot.NATRule) string {
 	if r.Partial {
 		cond = append(cond, "partial")
 	}
-	return fmt.Sprintf("%s %d, %s: %s [%s]", r.Hook, r.Priority, r.Place(), r.Text, strings.Join(cond, " "))
+	return fmt.Sprintf("%s %d, %s: %s [%s]", r.Hook, r.Priority, strings.TrimSuffix(r.Place(), " of iptables-legacy"), r.Text, strings.Join(cond, " "))
 }
 
 func conditionsOf(c snapshot.NATCondition) (words []string) {
