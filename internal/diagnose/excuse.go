@@ -186,7 +186,8 @@ func (r *row) isKeptFromHost() bool {
 var seldomLetOut = []uint16{19, 23, 25, 69, 111, 135, 137, 138, 139, 161, 389, 445, 465, 514, 515, 631, 853, 1433, 1900, 2049, 3389, 5353, 5355, 5357, 6881, 9100}
 
 func (r *row) isNotLetOut() bool {
-	if r.isPublished() || !r.Failed.Step.Here() || r.Failed.Step.Later() || r.fromOutside() || !r.byRule() || r.accepts() != nil || r.place.Local {
+	let := r.answered > 0 || r.Failed.Step == snapshot.StepAnswerLost // out, and what comes back is lost
+	if let || r.isPublished() || !r.Failed.Step.Here() || r.Failed.Step.Later() || r.fromOutside() || !r.byRule() || r.accepts() != nil || r.place.Local {
 		return false
 	}
 	rule, port := r.dropsSurely(), r.Service.Port()
@@ -224,7 +225,7 @@ func (r *row) isAmongInside() bool {
 // goesOutBare reports whether private clients ask outside untranslated where others are translated, and
 // get no answers.
 func (r *row) goesOutBare() bool {
-	return r.In != "" && r.rec.Last().NATRules != nil && r.Failed.Client.Addr().IsPrivate() && !r.Service.Addr().IsPrivate() && translatesSources(r.rec, r.Out) && !r.goesOn()
+	return r.In != "" && !r.Given.IsValid() && r.rec.Last().NATRules != nil && r.Failed.Client.Addr().IsPrivate() && !r.Service.Addr().IsPrivate() && translatesSources(r.rec, r.Out) && !r.goesOn()
 }
 
 // goesOn reports whether clients that get no answer by this host do not ask again, which TCP does

@@ -53,6 +53,9 @@ func TestExcuses(t *testing.T) {
 	flooded.Bridged = true
 	gone, beside := failed(snapshot.StepNoAnswer, "tcp", "lan0", pc, "10.8.0.5:22", out), failed(snapshot.StepNoAnswer, "tcp", "lan0", pc, "10.8.0.6:22", out)
 	beside.Failed, beside.Steps = nil, map[snapshot.Step]uint64{snapshot.StepAnswered: 9}
+	long := failed(snapshot.StepAnswerLost, "udp", "lan0", pc, outside+"53", dropped(out, "iptables -t filter -A FORWARD -p udp --sport 53 -m length --length 541:65535 -j DROP"))
+	long.Failed.Place.Filter.Passes, long.Failed.Place.Filter.Drops[0].Unsure = true, true // which of them is known to it alone
+	long.Given, long.Steps[snapshot.StepAnswered] = netip.MustParseAddr("203.0.113.1"), 30
 	refused := func(in, client, service string, attempts uint64) []snapshot.FollowedService {
 		s := failed(snapshot.StepLostHere, "tcp", in, client, service, snapshot.FailedPlace{NoRoute: "a route or a rule of type blackhole"})
 		s.Steps[snapshot.StepLostHere], s.Repeated = attempts, 0
@@ -75,6 +78,7 @@ func TestExcuses(t *testing.T) {
 		"one port is not let out":                       {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"443", dropped(out, "ip f c: tcp dport 443 drop"))}, false, Notice},
 		"nothing is let out":                            {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"443", dropped(out, policy))}, false, Critical},
 		"QUIC is not let out, and TCP is":               {[]snapshot.FollowedService{failed(snapshot.StepUnreachableHere, "udp", "lan0", pc, outside+"443", dropped(out, "ip f c: udp dport 443 reject")), tcp}, true, 0},
+		"long answers are dropped":                      {[]snapshot.FollowedService{long}, false, Warning},
 		"networks are kept apart by a rule":             {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, inside+"631", dropped(dmz, "iptables -t filter -A FORWARD -i dmz0 -o lan0 -j DROP"))}, true, 0},
 		"few meet the policy":                           {[]snapshot.FollowedService{few}, true, 0},
 		"many meet the policy":                          {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, inside+"631", dropped(dmz, policy))}, false, Notice},

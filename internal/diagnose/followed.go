@@ -112,7 +112,8 @@ type control struct {
 func controlsOf(rec *snapshot.Recording) (all []control) {
 	for i := range rec.Followed.Services {
 		s := &rec.Followed.Services[i]
-		if s.Steps[snapshot.StepAnswered] > 0 && s.Protocol == "tcp" && (s.Target.IsValid() || s.Service.Port() == ftpPort) {
+		helped := rec.Flows != nil && slices.ContainsFunc(rec.Flows.Controls, func(c snapshot.Control) bool { return c.Service == s.Service && c.Helped > 0 })
+		if s.Steps[snapshot.StepAnswered] > 0 && s.Protocol == "tcp" && (s.Target.IsValid() || s.Service.Port() == ftpPort) && !helped {
 			all = append(all, control{followedName(s), s.Service, s.Target, s.In, s.Service.Port() == ftpPort})
 		}
 	}
@@ -352,7 +353,7 @@ const droppedPart = 0.02
 
 // losesSome reports whether a rule drops some of the connections of clients that it lets pass else.
 func (r *row) losesSome() bool {
-	if r.Failed.Step != snapshot.StepLostHere || r.Mixed < fewestFailed || float64(r.Mixed) < droppedPart*float64(r.of) {
+	if r.Failed.Step != snapshot.StepLostHere && r.Failed.Step != snapshot.StepDataLost || r.Mixed < fewestFailed || float64(r.Mixed) < droppedPart*float64(r.of) {
 		return false
 	}
 	return r.filter != nil && len(r.filter.Drops) > 0 || slices.ContainsFunc(droppedIn(r.rec, r.FollowedService), isRule)
@@ -452,10 +453,14 @@ func strayed(rec *snapshot.Recording, s *snapshot.FollowedService) *snapshot.Int
 	if !own || out == nil || at.Name == out.Name || len(out.Addresses) == 0 || s.Failing() < fewestFailed {
 		return nil
 	}
+	answered, failing := uint64(0), uint64(0)
 	for i := range rec.Followed.Services {
-		if o := &rec.Followed.Services[i]; leavesAs(o) == source && o.Out == s.Out && o.Steps[snapshot.StepAnswered] > 0 {
-			return nil
+		if o := &rec.Followed.Services[i]; leavesAs(o) == source && o.Out == s.Out {
+			answered, failing = answered+o.Steps[snapshot.StepAnswered], failing+o.Failing()
 		}
+	}
+	if answered >= failing { // of several next hops, those repeated may take the other one
+		return nil
 	}
 	return at
 }

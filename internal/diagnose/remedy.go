@@ -22,6 +22,7 @@ var advised = []struct {
 		return advice("service-loop", r.Target.Addr(), r.ruleText(), where(r.rec))
 	}},
 	{is: (*row).isReversed, remedy: func(r *row) Remedy { return advice("rp-loose", r.reversedAt(), where(r.rec)) }},
+	{is: (*row).isTooLarge, remedy: (*row).acceptErrors},
 	{is: func(r *row) bool { return r.culprit() != nil }, remedy: (*row).accept},
 	{is: func(r *row) bool { return !r.isBeyondHere() && r.Failed.Step == snapshot.StepClientSilent }, remedy: (*row).toClient},
 	{is: func(r *row) bool { return !r.isBeyondHere() }, remedy: func(r *row) Remedy {
@@ -69,7 +70,18 @@ func (r *row) advise(f *failing) {
 
 // decided reports whether the place itself says what to do, and no finding about the host says it better.
 func (r *row) decided() bool {
-	return r.loops() || r.isReversed() || r.isUnrouted() || r.isSpared() || !r.Failed.Step.Later() && r.culprit() != nil
+	return r.loops() || r.isReversed() || r.isTooLarge() || r.isUnrouted() || r.isSpared() || !r.Failed.Step.Later() && r.culprit() != nil
+}
+
+// isTooLarge reports whether data is lost for its size, and filters drop the ICMP errors that say so.
+func (r *row) isTooLarge() bool {
+	return r.Failed.Step.Later() && r.Failed.TooBig != nil && !r.Failed.TooBig.Passed && r.place.ErrorFilter != nil && len(r.place.ErrorFilter.Drops) > 0
+}
+
+// acceptErrors is the rule that lets ICMP errors about connections pass, before the one that drops them.
+func (r *row) acceptErrors() Remedy {
+	how := accepted{chain: "FORWARD", answers: true}.how(r.place.ErrorFilter.Drops[0], r.place.ErrorFilter.Drops[0].Owner)
+	return advice("filter-accept-answers", how, where(r.rec))
 }
 
 // isBeyondHere reports whether connections left this host and came to nothing there.

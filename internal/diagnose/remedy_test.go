@@ -35,6 +35,8 @@ func TestRemedies(t *testing.T) {
 	near := snapshot.FailedPlace{NextHop: netip.MustParseAddr("192.168.1.10")}
 	published := failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", dropped(snapshot.FailedPlace{To: netip.MustParseAddrPort(inside + "8080")}, "inet firewalld filter_FORWARD: reject"))
 	published.Failed.Place.Filter.Drops[0].Owner = "firewalld"
+	half := left(snapshot.StepNoAnswer, pc, outside+"443", "", "203.0.113.1", "dsl0", snapshot.FailedPlace{})
+	half.Steps[snapshot.StepAnswered] = 6
 	served := left(snapshot.StepAnswered, pc, "10.60.0.11:5432", "", "", "wan0", snapshot.FailedPlace{})
 	served.Failed = nil
 	for name, c := range map[string]struct {
@@ -42,22 +44,23 @@ func TestRemedies(t *testing.T) {
 		more  []snapshot.FollowedService
 		first string
 	}{
-		"a policy":                     {failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"443", dropped(snapshot.FailedPlace{}, policy)), nil, "iptables -I FORWARD -i lan0 -p tcp -d 198.51.100.10 --dport 443 -j ACCEPT"},
-		"a policy for this host":       {failed(snapshot.StepLostHere, "tcp", "lan0", pc, inside+"53", dropped(snapshot.FailedPlace{Local: true}, "inet f input: policy drop")), nil, "nft insert rule inet f input ip daddr 192.168.1.10 tcp dport 53 accept"},
-		"firewalld":                    {published, nil, "destination address=192.168.1.10 port port=8080"},
-		"answers":                      {answers, nil, "iptables -I DOCKER-USER -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"},
-		"the reverse path of answers":  {reversed, nil, "conf.wan1.rp_filter=2"},
-		"spared":                       {left(snapshot.StepNoAnswer, pc, database, "", "", "wan0", spared), nil, "A -d 10.0.0.0/8 -j RETURN"},
-		"spared, as others that work":  {left(snapshot.StepNoAnswer, pc, database, "", "", "wan0", spared), []snapshot.FollowedService{served}, "lead 10.50.0.10 by"},
-		"masqueraded into a tunnel":    {left(snapshot.StepNoAnswer, pc, database, "", "10.255.0.1", "wg0", tunnel), nil, "not by wg0"},
-		"its own questions":            {left(snapshot.StepNoAnswer, inside+"5335", dns, inside+"53", "192.168.1.1", "lan0", near), nil, "leave what 192.168.1.10 itself asks for out"},
-		"a server that is silent":      {left(snapshot.StepNoAnswer, stranger, outside+"80", inside+"8080", "", "lan0", near), nil, "look on 192.168.1.10, whose hardware address is known"},
-		"a server that refuses":        {left(snapshot.StepRefused, stranger, outside+"80", inside+"8080", "", "lan0", near), nil, "on 192.168.1.10, look what listens on port 8080"},
-		"where nothing else is known":  {failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", snapshot.FailedPlace{}), nil, "natkit path"},
-		"a rule that drops some of it": {failed(snapshot.StepPartLost, "udp", "wan0", stranger, outside+"80", dropped(snapshot.FailedPlace{}, "inet f c: (limit) drop")), nil, "delete or restrict the rule"},
+		"a policy":                      {failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"443", dropped(snapshot.FailedPlace{}, policy)), nil, "iptables -I FORWARD -i lan0 -p tcp -d 198.51.100.10 --dport 443 -j ACCEPT"},
+		"a policy for this host":        {failed(snapshot.StepLostHere, "tcp", "lan0", pc, inside+"53", dropped(snapshot.FailedPlace{Local: true}, "inet f input: policy drop")), nil, "nft insert rule inet f input ip daddr 192.168.1.10 tcp dport 53 accept"},
+		"firewalld":                     {published, nil, "destination address=192.168.1.10 port port=8080"},
+		"answers":                       {answers, nil, "iptables -I DOCKER-USER -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"},
+		"the reverse path of answers":   {reversed, nil, "conf.wan1.rp_filter=2"},
+		"spared":                        {left(snapshot.StepNoAnswer, pc, database, "", "", "wan0", spared), nil, "A -d 10.0.0.0/8 -j RETURN"},
+		"spared, as others that work":   {left(snapshot.StepNoAnswer, pc, database, "", "", "wan0", spared), []snapshot.FollowedService{served}, "lead 10.50.0.10 by"},
+		"the address of another uplink": {half, nil, "give what leaves by dsl0 an address of that interface"},
+		"masqueraded into a tunnel":     {left(snapshot.StepNoAnswer, pc, database, "", "10.255.0.1", "wg0", tunnel), nil, "not by wg0"},
+		"its own questions":             {left(snapshot.StepNoAnswer, inside+"5335", dns, inside+"53", "192.168.1.1", "lan0", near), nil, "leave what 192.168.1.10 itself asks for out"},
+		"a server that is silent":       {left(snapshot.StepNoAnswer, stranger, outside+"80", inside+"8080", "", "lan0", near), nil, "look on 192.168.1.10, whose hardware address is known"},
+		"a server that refuses":         {left(snapshot.StepRefused, stranger, outside+"80", inside+"8080", "", "lan0", near), nil, "on 192.168.1.10, look what listens on port 8080"},
+		"where nothing else is known":   {failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", snapshot.FailedPlace{}), nil, "natkit path"},
+		"a rule that drops some of it":  {failed(snapshot.StepPartLost, "udp", "wan0", stranger, outside+"80", dropped(snapshot.FailedPlace{}, "inet f c: (limit) drop")), nil, "delete or restrict the rule"},
 	} {
 		rec := household(append([]snapshot.FollowedService{c.row}, c.more...)...)
-		rec.Last().Audit = &snapshot.Audit{Interfaces: []snapshot.Interface{{Name: "wan0", Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix("203.0.113.1/24")}}}}
+		rec.Last().Audit = &snapshot.Audit{Interfaces: []snapshot.Interface{{Name: "wan0", Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix("203.0.113.1/24")}}, {Name: "dsl0", Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.0.2/24")}}}}
 		all := rows(rec)
 		if len(all) == 0 {
 			t.Errorf("%s: no row", name)
