@@ -24,6 +24,7 @@ var excuses = []struct {
 	{"unknown place of a service that no rule is for", (*row).isUnknown},
 	{"a firewall keeps out what is not published", (*row).isKeptOut},
 	{"a list of the sources that are let in, or kept out", (*row).isListed},
+	{"sources of a network inside that come in by an uplink are forged", (*row).isForged},
 	{"a firewall limits access to this host", (*row).isKeptFromHost},
 	{"a firewall limits what may leave", (*row).isNotLetOut},
 	{"a firewall keeps networks apart", (*row).isKeptApart},
@@ -138,6 +139,16 @@ func (r *row) isKeptOut() bool {
 	return !r.isPublished() && !r.Failed.Step.Later() && r.Failed.Step.Here() && r.fromOutside() && r.byRule() && r.accepts() == nil
 }
 
+// isForged: the reverse path filter is there to drop these.
+func (r *row) isForged() bool {
+	audit := r.rec.Last().Audit
+	if audit == nil || r.Failed.Step != snapshot.StepLostHere || !r.place.ReversePath || !r.place.InUplink {
+		return false
+	}
+	at, _ := audit.Near(r.Failed.Client.Addr())
+	return at != nil && at.Name != r.In
+}
+
 // isListed: others are answered, and of the same source none; a rule for one source alone is no list.
 func (r *row) isListed() bool {
 	if !r.bySource() {
@@ -150,7 +161,9 @@ func (r *row) isListed() bool {
 
 // bySource reports whether a rule drops all connections of some sources from outside, and others pass.
 func (r *row) bySource() bool {
-	return r.dropsSurely() != "" && r.answered > 0 && r.Mixed == 0 && !r.Failed.Step.Later() && r.accepts() == nil && r.Failed.Step.Here() && r.fromOutside()
+	// A list of recent addresses (xt_recent) cannot be read by netlink: what it does to one is not sure.
+	recent := r.filter != nil && len(r.filter.Drops) > 0 && isFor(r.filter.Drops[0].Text, "recent")
+	return (r.dropsSurely() != "" || recent) && r.answered > 0 && r.Mixed == 0 && !r.Failed.Step.Later() && r.accepts() == nil && r.Failed.Step.Here() && r.fromOutside()
 }
 
 // isRefusedByRoute: routes of type blackhole, prohibit and unreachable are there for what strangers ask, for

@@ -56,6 +56,9 @@ func TestExcuses(t *testing.T) {
 	long := failed(snapshot.StepAnswerLost, "udp", "lan0", pc, outside+"53", dropped(out, "iptables -t filter -A FORWARD -p udp --sport 53 -m length --length 541:65535 -j DROP"))
 	long.Failed.Place.Filter.Passes, long.Failed.Place.Filter.Drops[0].Unsure = true, true // which of them is known to it alone
 	long.Given, long.Steps[snapshot.StepAnswered] = netip.MustParseAddr("203.0.113.1"), 30
+	unknocked := failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", dropped(dmz, "iptables -t mangle -A PREROUTING -p tcp --dport 80 (conntrack) (recent) -j DROP"))
+	unknocked.Failed.Place.Filter.Passes = true
+	forged := failed(snapshot.StepLostHere, "udp", "wan0", "192.168.1.177:1000", outside+"80", snapshot.FailedPlace{ReversePath: true, InUplink: true})
 	refused := func(in, client, service string, attempts uint64) []snapshot.FollowedService {
 		s := failed(snapshot.StepLostHere, "tcp", in, client, service, snapshot.FailedPlace{NoRoute: "a route or a rule of type blackhole"})
 		s.Steps[snapshot.StepLostHere], s.Repeated = attempts, 0
@@ -67,39 +70,42 @@ func TestExcuses(t *testing.T) {
 		excused  bool
 		severity Severity
 	}{
-		"what no rule is for is kept out":               {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"22", dropped(local, "iptables -t filter -P INPUT DROP"))}, true, 0},
-		"what is published is dropped":                  {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", dropped(dmz, policy))}, false, Critical},
-		"a closed port":                                 {[]snapshot.FollowedService{failed(snapshot.StepRefusedHere, "tcp", "wan0", stranger, outside+"23", local)}, true, 0},
-		"DNS of a guest is dropped":                     {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "udp", "dmz0", guest, "10.9.0.1:53", dropped(local, "iptables -t filter -P INPUT DROP"))}, false, Warning},
-		"SSH of a guest is dropped":                     {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, "10.9.0.1:22", dropped(local, "iptables -t filter -P INPUT DROP"))}, true, 0},
-		"datagrams that a program here takes":           {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "udp", "lan0", pc, "192.168.1.1:9999", local)}, true, 0},
-		"syslog without an answer":                      {[]snapshot.FollowedService{failed(snapshot.StepNoAnswer, "udp", "lan0", pc, outside+"514", out)}, true, 0},
-		"SMB is not let out":                            {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"445", dropped(out, "ip f c: tcp dport 445 drop"))}, true, 0},
-		"one port is not let out":                       {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"443", dropped(out, "ip f c: tcp dport 443 drop"))}, false, Notice},
-		"nothing is let out":                            {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"443", dropped(out, policy))}, false, Critical},
-		"QUIC is not let out, and TCP is":               {[]snapshot.FollowedService{failed(snapshot.StepUnreachableHere, "udp", "lan0", pc, outside+"443", dropped(out, "ip f c: udp dport 443 reject")), tcp}, true, 0},
-		"long answers are dropped":                      {[]snapshot.FollowedService{long}, false, Warning},
-		"networks are kept apart by a rule":             {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, inside+"631", dropped(dmz, "iptables -t filter -A FORWARD -i dmz0 -o lan0 -j DROP"))}, true, 0},
-		"few meet the policy":                           {[]snapshot.FollowedService{few}, true, 0},
-		"many meet the policy":                          {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, inside+"631", dropped(dmz, policy))}, false, Notice},
-		"a rule below would accept it":                  {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, inside+"80", ordered)}, false, Warning},
-		"no route":                                      {[]snapshot.FollowedService{failed(snapshot.StepUnreachableHere, "tcp", "lan0", pc, "10.7.0.1:443", snapshot.FailedPlace{NoRoute: "network is unreachable"})}, false, Warning},
-		"no route of IPv6":                              {[]snapshot.FollowedService{failed(snapshot.StepUnreachableHere, "tcp", "lan0", "[fd00::5]:1000", "[2001:db8::1]:443", snapshot.FailedPlace{NoRoute: "network is unreachable"})}, true, 0},
-		"others are let in by a list":                   {[]snapshot.FollowedService{listed, served}, true, 0},
-		"a list keeps out a client that asks often":     {[]snapshot.FollowedService{blocked, served}, false, Notice},
-		"a namespace that shares the interface":         {[]snapshot.FollowedService{foreign}, true, 0},
-		"a switch floods":                               {[]snapshot.FollowedService{flooded}, true, 0},
-		"a private destination beside one that answers": {[]snapshot.FollowedService{gone, beside}, true, 0},
-		"a stranger asks what a route refuses":          {refused("wan0", stranger, "203.0.113.77:23", 50), true, 0},
-		"few ask a network that is nowhere":             {refused("lan0", pc, "10.99.0.5:445", 5), true, 0},
-		"many ask a network that a route refuses":       {refused("lan0", pc, "10.99.0.5:445", 50), false, Warning},
-		"a server inside is silent":                     {[]snapshot.FollowedService{failed(snapshot.StepNoAnswer, "tcp", "lan0", pc, "10.9.0.10:443", snapshot.FailedPlace{Out: "dmz0"})}, false, Notice},
-		"a server inside refuses":                       {[]snapshot.FollowedService{failed(snapshot.StepRefused, "tcp", "lan0", pc, "10.9.0.10:443", snapshot.FailedPlace{Out: "dmz0"})}, true, 0},
-		"data of what is routed alone is lost here":     {[]snapshot.FollowedService{failed(snapshot.StepDataLost, "tcp", "lan0", pc, "10.9.0.10:443", dropped(dmz, policy))}, false, Warning},
-		"a program here ends its connections":           {[]snapshot.FollowedService{failed(snapshot.StepResetHere, "tcp", "lan0", pc, "192.168.1.1:443", local)}, true, 0},
-		"a private destination leaves by the uplink":    {[]snapshot.FollowedService{failed(snapshot.StepNoAnswer, "tcp", "lan0", pc, "10.8.0.5:22", out)}, false, Notice},
+		"what no rule is for is kept out":                    {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"22", dropped(local, "iptables -t filter -P INPUT DROP"))}, true, 0},
+		"what is published is dropped":                       {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", dropped(dmz, policy))}, false, Critical},
+		"a closed port":                                      {[]snapshot.FollowedService{failed(snapshot.StepRefusedHere, "tcp", "wan0", stranger, outside+"23", local)}, true, 0},
+		"DNS of a guest is dropped":                          {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "udp", "dmz0", guest, "10.9.0.1:53", dropped(local, "iptables -t filter -P INPUT DROP"))}, false, Warning},
+		"SSH of a guest is dropped":                          {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, "10.9.0.1:22", dropped(local, "iptables -t filter -P INPUT DROP"))}, true, 0},
+		"datagrams that a program here takes":                {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "udp", "lan0", pc, "192.168.1.1:9999", local)}, true, 0},
+		"syslog without an answer":                           {[]snapshot.FollowedService{failed(snapshot.StepNoAnswer, "udp", "lan0", pc, outside+"514", out)}, true, 0},
+		"SMB is not let out":                                 {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"445", dropped(out, "ip f c: tcp dport 445 drop"))}, true, 0},
+		"one port is not let out":                            {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"443", dropped(out, "ip f c: tcp dport 443 drop"))}, false, Notice},
+		"nothing is let out":                                 {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"443", dropped(out, policy))}, false, Critical},
+		"QUIC is not let out, and TCP is":                    {[]snapshot.FollowedService{failed(snapshot.StepUnreachableHere, "udp", "lan0", pc, outside+"443", dropped(out, "ip f c: udp dport 443 reject")), tcp}, true, 0},
+		"long answers are dropped":                           {[]snapshot.FollowedService{long}, false, Warning},
+		"a source of the network inside comes by the uplink": {[]snapshot.FollowedService{forged}, true, 0},
+		"strangers who did not knock":                        {[]snapshot.FollowedService{unknocked, served}, true, 0},
+		"networks are kept apart by a rule":                  {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, inside+"631", dropped(dmz, "iptables -t filter -A FORWARD -i dmz0 -o lan0 -j DROP"))}, true, 0},
+		"few meet the policy":                                {[]snapshot.FollowedService{few}, true, 0},
+		"many meet the policy":                               {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, inside+"631", dropped(dmz, policy))}, false, Notice},
+		"a rule below would accept it":                       {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, inside+"80", ordered)}, false, Warning},
+		"no route":                                           {[]snapshot.FollowedService{failed(snapshot.StepUnreachableHere, "tcp", "lan0", pc, "10.7.0.1:443", snapshot.FailedPlace{NoRoute: "network is unreachable"})}, false, Warning},
+		"no route of IPv6":                                   {[]snapshot.FollowedService{failed(snapshot.StepUnreachableHere, "tcp", "lan0", "[fd00::5]:1000", "[2001:db8::1]:443", snapshot.FailedPlace{NoRoute: "network is unreachable"})}, true, 0},
+		"others are let in by a list":                        {[]snapshot.FollowedService{listed, served}, true, 0},
+		"a list keeps out a client that asks often":          {[]snapshot.FollowedService{blocked, served}, false, Notice},
+		"a namespace that shares the interface":              {[]snapshot.FollowedService{foreign}, true, 0},
+		"a switch floods":                                    {[]snapshot.FollowedService{flooded}, true, 0},
+		"a private destination beside one that answers":      {[]snapshot.FollowedService{gone, beside}, true, 0},
+		"a stranger asks what a route refuses":               {refused("wan0", stranger, "203.0.113.77:23", 50), true, 0},
+		"few ask a network that is nowhere":                  {refused("lan0", pc, "10.99.0.5:445", 5), true, 0},
+		"many ask a network that a route refuses":            {refused("lan0", pc, "10.99.0.5:445", 50), false, Warning},
+		"a server inside is silent":                          {[]snapshot.FollowedService{failed(snapshot.StepNoAnswer, "tcp", "lan0", pc, "10.9.0.10:443", snapshot.FailedPlace{Out: "dmz0"})}, false, Notice},
+		"a server inside refuses":                            {[]snapshot.FollowedService{failed(snapshot.StepRefused, "tcp", "lan0", pc, "10.9.0.10:443", snapshot.FailedPlace{Out: "dmz0"})}, true, 0},
+		"data of what is routed alone is lost here":          {[]snapshot.FollowedService{failed(snapshot.StepDataLost, "tcp", "lan0", pc, "10.9.0.10:443", dropped(dmz, policy))}, false, Warning},
+		"a program here ends its connections":                {[]snapshot.FollowedService{failed(snapshot.StepResetHere, "tcp", "lan0", pc, "192.168.1.1:443", local)}, true, 0},
+		"a private destination leaves by the uplink":         {[]snapshot.FollowedService{failed(snapshot.StepNoAnswer, "tcp", "lan0", pc, "10.8.0.5:22", out)}, false, Notice},
 	} {
 		rec := household(c.rows...)
+		rec.Last().Audit = &snapshot.Audit{Interfaces: []snapshot.Interface{{Name: "lan0", Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.1.1/24")}}}}
 		var first *row
 		for _, r := range rows(rec) {
 			if r.FollowedService == &rec.Followed.Services[0] {

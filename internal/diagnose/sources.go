@@ -34,17 +34,6 @@ func (f failing) judgeExempt(rec *snapshot.Recording, s *snapshot.Service) faili
 	return f
 }
 
-// exempted takes the exception of a rule for the cause of what was followed; false where there is none.
-func (f *failing) exempted(a *audit, r *row) bool {
-	rule, except := a.exempts([]netip.Addr{r.Failed.Client.Addr()}, r.Service, r.Out)
-	if rule == nil {
-		return false
-	}
-	f.cause += fmt.Sprintf(": %s: %s exempts %s", rule.Place(), rule.Text, except)
-	f.advice = new(advice("snat-exempt", except, r.Service.Addr(), where(a.rec)))
-	return true
-}
-
 func onlyDestination(s *snapshot.Service) netip.AddrPort {
 	if len(s.Destinations) == 0 {
 		return netip.AddrPort{}
