@@ -62,7 +62,7 @@ func lossFaults() []hostFault {
 				{counter: "IpReasmFails", of: []string{"IpReasmOKs"}, fewest: 3, share: 0.1, critical: 0.5},
 				{counter: "Ip6ReasmFails", of: []string{"Ip6ReasmOKs"}, fewest: 3, share: 0.1, critical: 0.5},
 			},
-			settings: []string{snapshot.FragmentsMax, snapshot.FragmentsTime}, advice: []string{"fragments-raise", "fragments-mtu"},
+			settings: []string{snapshot.FragmentsMax, snapshot.FragmentsTime}, advice: []string{"fragments-mtu", "fragments-raise"},
 			refine: func(g *hostGrowth) string { g.passing(); return "" },
 		},
 		{

@@ -102,6 +102,17 @@ func (f *failing) judgePublished(rec *snapshot.Recording, s *snapshot.Service) {
 	}
 }
 
+// toFirst is the filter of natkit conntrack for the first destination of a service; empty where it is not known.
+func toFirst(s *snapshot.Service) string {
+	switch {
+	case len(s.Destinations) == 0:
+		return ""
+	case s.Destinations[0].Port() == 0:
+		return " -d " + s.Destinations[0].Addr().String()
+	}
+	return fmt.Sprintf(" -d %s --dport %d", s.Destinations[0].Addr(), s.Destinations[0].Port())
+}
+
 // named reports whether a rule may be for the port of a service, and not for all ports of an address.
 func named(rec *snapshot.Recording, s *snapshot.Service) bool {
 	rules := rec.Last().NATRules
@@ -186,7 +197,7 @@ func (f failing) judgeUntranslated(rec *snapshot.Recording, s *snapshot.Service)
 	} else if r := laterThan(rec, s); r != nil {
 		f.cause = fmt.Sprintf("their entries have no translation, and a rule is for them: the entries are older, and keep what was decided for their first packet: %s: %s", r.Place(), r.Text)
 		f.known = true
-		f.advice = new(advice("untranslated-forget", deleteCommand(rec, "-p "+s.Protocol+" -s "+s.Clients[0].String())))
+		f.advice = new(advice("untranslated-forget", deleteCommand(rec, "-p "+s.Protocol+" -s "+s.Clients[0].String()+toFirst(s))))
 	} else if r, others := besideThem(rec, s); r != nil {
 		f.cause += fmt.Sprintf("; the rule for others, %s: %s, is for %s", r.Place(), r.Text, others)
 		f.known = true

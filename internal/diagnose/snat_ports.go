@@ -186,6 +186,12 @@ func (p *pools) exhaustedFinding(pool *snapshot.PortPool, l snapshot.TrackerLoss
 	case !refusesNew(pool) && p.hasFree() && !p.isLostTowards(pool):
 		f.Confidence, f.Severity = "possible", Warning
 		f.Cause += "; a race of two packets for one port is not excluded, as the rule has no counter"
+		for i := range f.Remedies { // a range may be meant, and wanted by a firewall outside
+			f.Remedies[i].Automatic = false
+		}
+		if rule != nil {
+			f.Remedies = slices.Insert(f.Remedies, 0, advice("ports-count", rule.Place(), rule.Text))
+		}
 	case pool.Known && pool.FailsIfTaken >= 0.05 && !l.Blurred:
 		f.Confidence = "certain"
 	}
