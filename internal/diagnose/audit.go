@@ -61,18 +61,38 @@ func placesIn[T any](list []T, of func(*T) snapshot.RulePlace) (all []snapshot.R
 	return all
 }
 
-// deletes is the command that deletes a rule, in the words of the program that keeps it.
+// deletes is the command that deletes a rule, in the words of the program that keeps it; a policy stays.
 func deletes(p snapshot.RulePlace) string {
 	command, rest, iptables := strings.Cut(p.Text, " -A ")
 	chain, _, _ := strings.Cut(p.Text, ":")
 	switch {
+	case isPolicy(p):
+		return p.Text
 	case iptables && strings.Contains(rest, "("): // a condition that natkit has no word for
 		name, _, _ := strings.Cut(rest, " ")
-		return command + " -L " + name + " -v --line-numbers, and -D " + name + " NUMBER"
+		return lists(p) + ", and -D " + name + " NUMBER"
 	case iptables:
 		return command + " -D " + rest
 	}
 	return fmt.Sprintf("nft delete rule %s handle %d", chain, p.Handle)
+}
+
+// lists is the command that shows a rule with those around it and what they counted.
+func lists(p snapshot.RulePlace) string {
+	if command, rest, iptables := strings.Cut(p.Text, " -A "); iptables {
+		name, _, _ := strings.Cut(rest, " ")
+		return command + " -nvL " + name + " --line-numbers"
+	}
+	chain, _, _ := strings.Cut(p.Text, ":")
+	return "nft -a list chain " + chain
+}
+
+func isPolicy(p snapshot.RulePlace) bool {
+	return strings.Contains(p.Text, ": policy ") || isIPTables(p) && !strings.Contains(p.Text, " -A ")
+}
+
+func isIPTables(p snapshot.RulePlace) bool {
+	return strings.HasPrefix(p.Text, "iptables") || strings.HasPrefix(p.Text, "ip6tables")
 }
 
 // keeper names the program that keeps a rule, where it is not the administrator.

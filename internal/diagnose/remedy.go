@@ -80,8 +80,7 @@ func (r *row) isTooLarge() bool {
 
 // acceptErrors is the rule that lets ICMP errors about connections pass, before the one that drops them.
 func (r *row) acceptErrors() Remedy {
-	how := accepted{chain: "FORWARD", answers: true}.how(r.place.ErrorFilter.Drops[0], r.place.ErrorFilter.Drops[0].Owner)
-	return advice("filter-accept-answers", how, where(r.rec))
+	return acceptAnswers(r.place.ErrorFilter.Drops[0], "FORWARD", r.rec)
 }
 
 // isBeyondHere reports whether connections left this host and came to nothing there.
@@ -232,25 +231,29 @@ func (r *row) culprit() *snapshot.RulePlace {
 // accept is how the program that keeps the rule lets pass what it drops.
 func (r *row) accept() Remedy {
 	p := *r.culprit()
-	if r.Failed.Step.Later() || strings.Contains(p.Text, " -t raw ") || strings.Contains(p.Text, " -t mangle ") {
-		return advice("filter-restrict", p.Text, where(r.rec))
+	if r.Failed.Step.Later() || isEarly(p) {
+		return restrict(p, r.rec)
 	}
-	a := accepted{protocol: r.Protocol, to: r.becomes(), chain: "FORWARD", answers: r.Failed.Step == snapshot.StepAnswerLost}
+	answers := r.Failed.Step == snapshot.StepAnswerLost
+	a := accepted{protocol: r.Protocol, to: r.becomes(), chain: "FORWARD"}
+	if !r.Bridged {
+		a.seen = r.In
+	}
 	switch {
 	case r.place.Local:
 		a.chain = "INPUT"
 	case r.In == "":
 		a.chain = "OUTPUT"
-	case !a.answers && !r.isPublished() && !r.Bridged:
+	case !r.isPublished() && !r.Bridged:
 		a.in = r.In
 	}
-	switch how := a.how(p, p.Owner); {
-	case a.answers:
-		return advice("filter-accept-answers", how, where(r.rec))
+	switch {
+	case answers:
+		return acceptAnswers(p, a.chain, r.rec)
 	case r.isPublished():
-		return advice("filter-accept", followedName(r.FollowedService), how, where(r.rec))
+		return advice("filter-accept", followedName(r.FollowedService), a.how(p, p.Owner), where(r.rec))
 	default:
-		return advice("filter-accept-way", followedName(r.FollowedService), how, where(r.rec))
+		return advice("filter-accept-way", followedName(r.FollowedService), a.how(p, p.Owner), where(r.rec))
 	}
 }
 
@@ -274,53 +277,117 @@ func (r *row) becomes() netip.AddrPort {
 	return r.Service
 }
 
-// accepted is what a rule is to let pass: what goes to an end, of any address where that is not valid, by an
-// interface where one is set, or answers.
+// accepted is what a rule is to let pass: what comes from a network and goes to an end, each of any address where
+// that is not valid, by interfaces where they are set. It was seen to come in by seen, which is for programs that
+// open a port on all interfaces otherwise.
 type accepted struct {
-	protocol string
-	to       netip.AddrPort
-	in       string
-	chain    string
-	answers  bool
+	protocol      string
+	from          netip.Prefix
+	to            netip.AddrPort
+	in, out, seen string
+	chain         string
+	// answers is true where it is all that belongs to connections.
+	answers bool
 }
 
 // how is the rule in the words of the program that keeps the place that drops it.
 func (a accepted) how(p snapshot.RulePlace, owner string) string {
-	iptables, nft := "-p "+a.protocol, ""
-	if to := a.to.Addr(); to.IsValid() {
-		iptables += " -d " + to.String()
-		nft = "ip daddr " + to.String() + " "
-	}
-	if port := a.to.Port(); port != 0 {
-		iptables += fmt.Sprintf(" --dport %d", port)
-		nft += fmt.Sprintf("%s dport %d", a.protocol, port)
-	} else {
-		nft += "meta l4proto " + a.protocol
-	}
-	if a.in != "" {
-		iptables, nft = "-i "+a.in+" "+iptables, "iifname "+a.in+" "+nft
-	}
-	if a.answers {
-		iptables, nft = "-m conntrack --ctstate RELATED,ESTABLISHED", "ct state related,established"
-	}
-	v6 := a.to.Addr().Is6()
-	how := acceptRule(p, a.chain, iptables, nft, v6)
+	p.Owner = owner
 	switch {
+	case isEarly(p) || a.answers && owner == "firewalld":
+		return "restrict what the rule drops there: " + p.Text + keeper(p)
 	case a.answers:
-	case owner == "ufw" && a.chain == "FORWARD":
-		how = fmt.Sprintf("ufw route allow proto %s to %s port %d", a.protocol, a.to.Addr(), a.to.Port())
-	case owner == "ufw" && a.chain == "INPUT":
-		how = fmt.Sprintf("ufw allow %d/%s", a.to.Port(), a.protocol)
-	case owner == "firewalld" && a.chain == "FORWARD":
-		how = fmt.Sprintf("a policy from the outer zone to the inner one, 'firewall-cmd --permanent --policy NAME --add-rich-rule=\"rule family=ipv4 destination address=%s port port=%d protocol=%s accept\"'", a.to.Addr(), a.to.Port(), a.protocol)
-	case owner == "firewalld" && a.chain == "INPUT":
-		how = fmt.Sprintf("firewall-cmd --permanent --zone ZONE --add-port %d/%s, and --reload", a.to.Port(), a.protocol)
+		return acceptRule(p, a.chain, "-m conntrack --ctstate RELATED,ESTABLISHED", "ct state related,established")
 	}
-	if owner == "docker" || strings.Contains(p.Text, " DOCKER-USER ") {
-		how = "iptables -I DOCKER-USER " + iptables + " -j ACCEPT"
+	to, port := a.to.Addr(), a.to.Port()
+	v6 := to.Is6() || a.from.Addr().Is6()
+	family := map[bool]string{true: "ip6", false: "ip"}[v6]
+	var iptables, nft []string
+	add := func(is bool, one, other string) {
+		if is {
+			iptables, nft = append(iptables, one), append(nft, other)
+		}
 	}
-	if v6 {
-		how = strings.NewReplacer("iptables", "ip6tables", "ip daddr", "ip6 daddr", "family=ipv4", "family=ipv6").Replace(how)
+	add(a.in != "", "-i "+a.in, "iifname "+a.in)
+	add(a.from.IsValid(), "-s "+a.from.String(), family+" saddr "+a.from.String())
+	add(a.out != "", "-o "+a.out, "oifname "+a.out)
+	if a.protocol != "" {
+		iptables = append(iptables, "-p "+a.protocol)
 	}
-	return how
+	add(to.IsValid(), "-d "+to.String(), family+" daddr "+to.String())
+	if port != 0 {
+		add(true, fmt.Sprintf("--dport %d", port), fmt.Sprintf("%s dport %d", a.protocol, port))
+	} else if a.protocol != "" {
+		nft = append(nft, "meta l4proto "+a.protocol)
+	}
+	switch {
+	case owner == "ufw" && a.protocol != "icmp" && a.protocol != "icmpv6":
+		return a.ufw()
+	case owner == "firewalld":
+		return a.firewalld(v6)
+	}
+	return acceptRule(p, a.chain, strings.Join(iptables, " "), strings.Join(nft, " "))
+}
+
+func (a accepted) ufw() string {
+	words := "ufw prepend allow"
+	if a.chain == "FORWARD" {
+		words = "ufw route prepend allow"
+	}
+	in := cmp.Or(a.in, a.seen)
+	if in != "" && a.chain != "OUTPUT" {
+		words += " in on " + in
+	}
+	switch {
+	case a.out != "":
+		words += " out on " + a.out
+	case a.chain == "OUTPUT":
+		words += " out"
+	}
+	if a.protocol != "" {
+		words += " proto " + a.protocol
+	}
+	if a.from.IsValid() {
+		words += " from " + a.from.String()
+	}
+	words += " to any"
+	if a.to.Addr().IsValid() {
+		words = strings.TrimSuffix(words, "any") + a.to.Addr().String()
+	}
+	if a.to.Port() != 0 {
+		words += fmt.Sprintf(" port %d", a.to.Port())
+	}
+	if in == "" && a.chain != "OUTPUT" {
+		words += " (on all interfaces)"
+	}
+	return words
+}
+
+func (a accepted) firewalld(v6 bool) string {
+	rule := "rule"
+	if a.from.IsValid() || a.to.Addr().IsValid() {
+		rule += " family=" + map[bool]string{true: "ipv6", false: "ipv4"}[v6]
+	}
+	if a.from.IsValid() {
+		rule += " source address=" + a.from.String()
+	}
+	if a.to.Addr().IsValid() {
+		rule += " destination address=" + a.to.Addr().String()
+	}
+	switch {
+	case a.to.Port() != 0:
+		rule += fmt.Sprintf(" port port=%d protocol=%s", a.to.Port(), a.protocol)
+	case a.protocol != "":
+		rule += " protocol value=" + a.protocol
+	}
+	rule = "--add-rich-rule '" + rule + " accept'"
+	if a.chain == "INPUT" {
+		return "firewall-cmd --permanent --zone ZONE " + rule + "; firewall-cmd --reload"
+	}
+	from := "ZONE"
+	if a.chain == "OUTPUT" {
+		from = "HOST"
+	}
+	const policy = "; firewall-cmd --permanent --policy NAME "
+	return "firewall-cmd --permanent --new-policy NAME" + policy + "--add-ingress-zone " + from + policy + "--add-egress-zone ZONE" + policy + rule + "; firewall-cmd --reload"
 }

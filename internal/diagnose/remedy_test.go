@@ -57,7 +57,7 @@ func TestRemedies(t *testing.T) {
 		"a server that is silent":       {left(snapshot.StepNoAnswer, stranger, outside+"80", inside+"8080", "", "lan0", near), nil, "look on 192.168.1.10, whose hardware address is known"},
 		"a server that refuses":         {left(snapshot.StepRefused, stranger, outside+"80", inside+"8080", "", "lan0", near), nil, "on 192.168.1.10, look what listens on port 8080"},
 		"where nothing else is known":   {failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", snapshot.FailedPlace{}), nil, "natkit path"},
-		"a rule that drops some of it":  {failed(snapshot.StepPartLost, "udp", "wan0", stranger, outside+"80", dropped(snapshot.FailedPlace{}, "inet f c: (limit) drop")), nil, "delete or restrict the rule"},
+		"a rule that drops some of it":  {failed(snapshot.StepPartLost, "udp", "wan0", stranger, outside+"80", dropped(snapshot.FailedPlace{}, "inet f c: (limit) drop")), nil, "restrict what the rule drops"},
 	} {
 		rec := household(append([]snapshot.FollowedService{c.row}, c.more...)...)
 		rec.Last().Audit = &snapshot.Audit{Interfaces: []snapshot.Interface{{Name: "wan0", Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix("203.0.113.1/24")}}, {Name: "dsl0", Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.0.2/24")}}}}
@@ -69,6 +69,39 @@ func TestRemedies(t *testing.T) {
 		var f failing
 		if all[0].advise(&f); f.advice == nil || !strings.Contains(f.advice.Title, c.first) {
 			t.Errorf("%s: %+v, want %q", name, f.advice, c.first)
+		}
+	}
+}
+
+// TestAccepted: a rule is in the words of the program that keeps the place, opens no more than is missed, and
+// matches what is known there.
+func TestAccepted(t *testing.T) {
+	lan := netip.MustParsePrefix("192.168.1.0/24")
+	to, to6 := netip.MustParseAddrPort(inside+"53"), netip.MustParseAddrPort("[2001:db8::1]:80")
+	https := netip.AddrPortFrom(netip.Addr{}, 443)
+	const forward, input, docker = "iptables -t filter -P FORWARD DROP", "iptables -t filter -P INPUT DROP", "ip6tables -t filter -A DOCKER-USER -j DROP"
+	for want, c := range map[string]struct {
+		a           accepted
+		text, owner string
+	}{
+		"ufw prepend allow in on lan0 proto udp to 192.168.1.10 port 53":                                                                                                   {accepted{protocol: "udp", to: to, seen: "lan0", chain: "INPUT"}, input, "ufw"},
+		"ufw prepend allow proto udp to 192.168.1.10 port 53 (on all interfaces)":                                                                                          {accepted{protocol: "udp", to: to, chain: "INPUT"}, input, "ufw"},
+		"ufw prepend allow out on wan0 proto tcp to any port 443":                                                                                                          {accepted{protocol: "tcp", to: https, out: "wan0", chain: "OUTPUT"}, input, "ufw"},
+		"ufw route prepend allow in on lan0 out on wan0 from 192.168.1.0/24 to any":                                                                                        {accepted{from: lan, in: "lan0", out: "wan0", chain: "FORWARD"}, forward, "ufw"},
+		"ufw route prepend allow in on wan0 proto tcp to 2001:db8::1 port 80":                                                                                              {accepted{protocol: "tcp", to: to6, seen: "wan0", chain: "FORWARD"}, forward, "ufw"},
+		"ip6tables -I DOCKER-USER -p tcp -d 2001:db8::1 --dport 80 -j ACCEPT":                                                                                              {accepted{protocol: "tcp", to: to6, chain: "FORWARD"}, docker, "docker"},
+		"nft insert rule ip6 docker-bridges f ip6 daddr 2001:db8::1 tcp dport 80 accept":                                                                                   {accepted{protocol: "tcp", to: to6, chain: "FORWARD"}, "ip6 docker-bridges f: policy drop", "docker"},
+		"restrict what the rule drops there: netdev f i: drop":                                                                                                             {accepted{protocol: "udp", to: to, chain: "FORWARD"}, "netdev f i: drop", ""},
+		"restrict what the rule drops there: inet firewalld f: drop (firewalld keeps it: change it there)":                                                                 {accepted{answers: true, chain: "FORWARD"}, "inet firewalld f: drop", "firewalld"},
+		"firewall-cmd --permanent --zone ZONE --add-rich-rule 'rule family=ipv4 destination address=192.168.1.10 port port=53 protocol=udp accept'; firewall-cmd --reload": {accepted{protocol: "udp", to: to, chain: "INPUT"}, "inet firewalld f: drop", "firewalld"},
+	} {
+		if got := c.a.how(snapshot.RulePlace{Text: c.text, Owner: c.owner}, c.owner); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	for _, text := range []string{forward, "inet f input: policy drop"} {
+		if got := deletes(snapshot.RulePlace{Text: text}); got != text {
+			t.Errorf("a policy: %s", got)
 		}
 	}
 }

@@ -325,41 +325,51 @@ func (w *ways) ruleOf(way *snapshot.Way) *snapshot.NATRule {
 // accepts is how the program that keeps the filter lets a network's traffic pass.
 func (w *ways) accepts(l *snatLoss) Remedy {
 	way, place := l.ways[0], l.places[0]
-	if l.answers {
-		return advice("filter-accept-answers", acceptRule(place, "FORWARD", "-m conntrack --ctstate RELATED,ESTABLISHED", "ct state related,established", way.Network.Addr().Is6()), where(w.rec))
+	switch {
+	case l.answers:
+		return acceptAnswers(place, "FORWARD", w.rec)
+	case isEarly(place):
+		return restrict(place, w.rec)
 	}
+	a := accepted{in: way.In, from: way.Network, out: way.Out, chain: "FORWARD"}
 	if way.Kind == snapshot.WayOwn {
-		to := fmt.Sprintf("-o %s -p %s --dport %d", way.Out, l.port.Protocol, l.port.Port)
-		toNFT := fmt.Sprintf("oifname %s %s dport %d", way.Out, l.port.Protocol, l.port.Port)
-		return advice("filter-accept-way", l.what, acceptRule(place, "OUTPUT", to, toNFT, false), where(w.rec))
+		a = accepted{out: way.Out, chain: "OUTPUT"}
 	}
-	iptables, nft := fmt.Sprintf("-i %s -s %s -o %s", way.In, way.Network, way.Out), fmt.Sprintf("iifname %s ip saddr %s oifname %s", way.In, way.Network, way.Out)
 	if l.port != nil {
-		iptables += fmt.Sprintf(" -p %s --dport %d", l.port.Protocol, l.port.Port)
-		nft += fmt.Sprintf(" %s dport %d", l.port.Protocol, l.port.Port)
+		a.protocol, a.to = l.port.Protocol, netip.AddrPortFrom(netip.Addr{}, l.port.Port)
 	}
-	how := acceptRule(place, "FORWARD", iptables, nft, way.Network.Addr().Is6())
-	if place.Owner == "ufw" {
-		how = fmt.Sprintf("ufw route allow in on %s out on %s from %s", way.In, way.Out, way.Network)
-	}
-	return advice("filter-accept-way", l.what, how, where(w.rec))
+	return advice("filter-accept-way", l.what, a.how(place, place.Owner), where(w.rec))
 }
 
-// acceptRule is a rule that accepts before a place, in the words of the program that keeps it.
-func acceptRule(p snapshot.RulePlace, chain, iptables, nft string, v6 bool) (how string) {
-	command, rest, _ := strings.Cut(p.Text, " ")
-	switch {
-	case strings.HasPrefix(rest, "-t raw ") || strings.HasPrefix(rest, "-t mangle "):
-		return deletes(p)
-	case chain == "FORWARD" && (p.Owner == "docker" || strings.Contains(p.Text, " -A DOCKER-USER ")):
-		return "iptables -I DOCKER-USER " + iptables + " -j ACCEPT"
-	case strings.HasPrefix(command, "iptables") || strings.HasPrefix(command, "ip6tables"):
+// isEarly reports whether a place sees packets before their translation, and the way that they leave by, are
+// known, or is where none are to be let pass.
+func isEarly(p snapshot.RulePlace) bool {
+	return p.Early || strings.HasPrefix(p.Text, "netdev ") || strings.Contains(p.Text, " -t raw ") || strings.Contains(p.Text, " -t mangle ")
+}
+
+// restrict is the advice for a place before which natkit has no rule that accepts.
+func restrict(p snapshot.RulePlace, rec *snapshot.Recording) Remedy {
+	return advice("filter-restrict", p.Text+keeper(p), where(rec))
+}
+
+// acceptAnswers is the advice for a place that drops what belongs to connections.
+func acceptAnswers(p snapshot.RulePlace, chain string, rec *snapshot.Recording) Remedy {
+	if isEarly(p) || p.Owner == "firewalld" {
+		return restrict(p, rec)
+	}
+	return advice("filter-accept-answers", accepted{chain: chain, answers: true}.how(p, p.Owner), where(rec))
+}
+
+// acceptRule is a rule of iptables or nftables that accepts before a place.
+func acceptRule(p snapshot.RulePlace, chain, iptables, nft string) string {
+	if isIPTables(p) {
+		if chain == "FORWARD" && (p.Owner == "docker" || strings.Contains(p.Text, " DOCKER-USER ")) {
+			chain = "DOCKER-USER"
+		}
+		command, _, _ := strings.Cut(p.Text, " ")
 		return command + " -I " + chain + " " + iptables + " -j ACCEPT"
 	}
 	at, _, _ := strings.Cut(p.Text, ":")
-	if v6 {
-		nft = strings.ReplaceAll(nft, "ip saddr", "ip6 saddr")
-	}
 	return "nft insert rule " + at + " " + nft + " accept"
 }
 
@@ -443,8 +453,12 @@ func (w *ways) checkServedFiltered() (*Finding, Check) {
 		f.Evidence = append(f.Evidence, l.evidence(name)...)
 		f.Evidence = append(f.Evidence, Evidence{What: "what listens for it", Value: way.Socket.String(), Source: "sock_diag"})
 		if len(f.Remedies) < mostShown {
-			how := acceptRule(l.places[0], "INPUT", fmt.Sprintf("-i %s -p %s --dport %d", way.In, way.Protocol, way.Port), fmt.Sprintf("iifname %s %s dport %d", way.In, way.Protocol, way.Port), way.Network.Addr().Is6())
-			f.Remedies = append(f.Remedies, advice("filter-accept-way", name, how, where(w.rec)))
+			one := restrict(l.places[0], w.rec)
+			if !isEarly(l.places[0]) {
+				a := accepted{protocol: way.Protocol, to: netip.AddrPortFrom(netip.Addr{}, way.Port), in: way.In, chain: "INPUT"}
+				one = advice("filter-accept-way", name, a.how(l.places[0], l.places[0].Owner), where(w.rec))
+			}
+			f.Remedies = append(f.Remedies, one)
 		}
 	}
 	if f == nil {
@@ -466,11 +480,11 @@ func (w *ways) checkBridgeFiltered() (*Finding, Check) {
 	}
 	f := worded("bridge-filtered", l.evidence("what the ports of "+all[0].In+" send to each other"), nil, all[0].In, l.places[0].Text)
 	f.About = w.bridgedAway(l.places[0].Text)
-	if strings.HasPrefix(l.places[0].Text, "bridge ") {
-		f.Remedies = append(f.Remedies, advice("filter-restrict", l.places[0].Text, where(w.rec)))
+	if p := l.places[0]; strings.HasPrefix(p.Text, "bridge ") || isEarly(p) || p.Owner == "firewalld" {
+		f.Remedies = append(f.Remedies, restrict(p, w.rec))
 	} else {
 		f.Remedies = append(f.Remedies,
-			advice("bridge-accept", acceptRule(l.places[0], "FORWARD", fmt.Sprintf("-i %s -o %s", all[0].In, all[0].In), fmt.Sprintf("iifname %s oifname %s", all[0].In, all[0].In), false), where(w.rec)),
+			advice("bridge-accept", acceptRule(l.places[0], "FORWARD", fmt.Sprintf("-i %s -o %s", all[0].In, all[0].In), fmt.Sprintf("iifname %s oifname %s", all[0].In, all[0].In)), where(w.rec)),
 			advice("bridge-nf-off", where(w.rec)))
 	}
 	return f, Check{Why: "filters drop what bridges pass on"}
@@ -529,13 +543,17 @@ func (w *ways) checkNDiscFiltered() (*Finding, Check) {
 	}
 	chain := map[bool]string{true: "INPUT", false: "OUTPUT"}[all[0].In != ""]
 	accept := func(message string) string {
-		return acceptRule(l.places[0], chain, "-p icmpv6 --icmpv6-type neighbour-"+message, "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert }", true)
+		return acceptRule(l.places[0], chain, "-p icmpv6 --icmpv6-type neighbour-"+message, "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert }")
 	}
 	how := accept("solicitation")
 	if other := accept("advertisement"); other != how { // each host asks, and answers
 		how = fmt.Sprintf("'%s' and '%s'", how, other)
 	}
-	return worded("ndisc-filtered", l.evidence("neighbour discovery"), []Remedy{advice("filter-accept-way", "neighbour discovery", how, where(w.rec))}, firstOf(names), l.places[0].Text),
+	one := advice("filter-accept-way", "neighbour discovery", how, where(w.rec))
+	if p := l.places[0]; isEarly(p) || p.Owner == "firewalld" {
+		one = restrict(p, w.rec)
+	}
+	return worded("ndisc-filtered", l.evidence("neighbour discovery"), []Remedy{one}, firstOf(names), l.places[0].Text),
 		Check{Why: "filters drop neighbour discovery"}
 }
 
@@ -575,13 +593,41 @@ func (w *ways) checkLaterFiltered() (*Finding, Check) {
 	var places []string
 	for _, p := range l.places {
 		places = append(places, p.Text)
-		f.Remedies = append(f.Remedies, advice("filter-delete", deletes(p)+keeper(p), where(w.rec)))
+		one := w.deletes(p)
+		if !p.Part && !p.Random { // it is the end of a chain, or what is not accepted before comes to it
+			one, f.Confidence = acceptAnswers(p, builtIn(p), w.rec), "likely"
+		}
+		if !slices.ContainsFunc(f.Remedies, func(r Remedy) bool { return r.Title == one.Title }) {
+			f.Remedies = append(f.Remedies, one)
+		}
 	}
 	f.Cause = "a rule drops some of their packets: " + firstOf(places)
+	if f.Confidence == "likely" {
+		f.Cause = "no rule accepts all of their packets before: " + firstOf(places)
+	}
 	if l.all(func(p *snapshot.RulePlace) bool { return p.Random }) {
 		f.Cause = "a rule drops packets by chance: " + firstOf(places)
 	}
 	return f, Check{Why: "rules drop packets of connections that came about"}
+}
+
+// deletes is the advice for a rule that drops some packets of connections and not others.
+func (w *ways) deletes(p snapshot.RulePlace) Remedy {
+	how := deletes(p)
+	if list := lists(p); !strings.HasPrefix(how, list) {
+		how = list + ", and " + how
+	}
+	return advice("filter-delete", how+keeper(p), where(w.rec))
+}
+
+// builtIn is the built-in chain of iptables that leads to a place, as far as its text tells.
+func builtIn(p snapshot.RulePlace) string {
+	for _, chain := range []string{"INPUT", "OUTPUT"} {
+		if strings.Contains(p.Text, " "+chain+" ") {
+			return chain
+		}
+	}
+	return "FORWARD"
 }
 
 // errorsLost is what drops ICMP errors and, as far as is known, nothing else.
@@ -614,7 +660,7 @@ func (w *ways) errorsLost() (l filterLoss) {
 func (w *ways) errorsFinding(l filterLoss) (*Finding, Check) {
 	way := w.of(snapshot.WayErrors)[0]
 	f := worded("established-filtered errors", l.evidence("ICMP errors of connections"), nil, way.Network, way.Out, l.places[0].Text)
-	f.Remedies = append(f.Remedies, advice("filter-accept-answers", acceptRule(l.places[0], "FORWARD", "-m conntrack --ctstate RELATED,ESTABLISHED", "ct state related,established", way.Network.Addr().Is6()), where(w.rec)))
+	f.Remedies = append(f.Remedies, acceptAnswers(l.places[0], "FORWARD", w.rec))
 	return f, Check{Why: "filters drop the ICMP errors of connections"}
 }
 
