@@ -148,7 +148,11 @@ func (r *routing) blocked(route *snapshot.Route, what string) detour {
 			hop = "the next hop"
 		}
 		cause := fmt.Sprintf("%s leaves by %s%s, where nobody answers for %s, %s (%s)", what, route.Out, by(route), route.NextHop, hop, route.Neighbour) + closed(route.Out, route.Ports)
-		return misled(cause, true, advice("way-hop", route.NextHop, route.Out, where(r.rec)))
+		ask := fmt.Sprintf("arping -I %s %s", route.Out, route.NextHop)
+		if route.NextHop.Is6() {
+			ask = fmt.Sprintf("ndisc6 %s %s", route.NextHop, route.Out)
+		}
+		return misled(cause, true, advice("way-hop", route.NextHop, route.Out, where(r.rec), ask))
 	}
 	return detour{}
 }
@@ -204,7 +208,7 @@ func (r *routing) keptBack() detour {
 	if in == nil || !in.ForwardingOff || !r.Client.Is4() {
 		return detour{}
 	}
-	name := "net.ipv4.conf." + r.AnswerIn + ".forwarding"
+	name := "net.ipv4.conf." + slashed(r.AnswerIn) + ".forwarding"
 	return misled(fmt.Sprintf("this host does not forward what comes in by %s: %s is 0", r.AnswerIn, name), true, advice("forward", name, where(r.rec)))
 }
 
@@ -260,12 +264,12 @@ func refusal(route *snapshot.Route, in string) string {
 func (r *routing) refused(route *snapshot.Route, to netip.Addr) Remedy {
 	switch {
 	case route.Error == unix.EXDEV.Error():
-		return advice("rp-loose", r.AnswerIn, where(r.rec))
+		return advice("rp-loose", slashed(r.AnswerIn), where(r.rec))
 	case route.Policy != "":
 		priority, _, _ := strings.Cut(route.Policy, ":")
-		return advice("way-rule", priority, where(r.rec))
+		return advice("way-rule", priority, where(r.rec), ipFor(to))
 	}
-	return advice("way-refused", to, where(r.rec))
+	return advice("way-refused", to, where(r.rec), ipFor(to))
 }
 
 // followedDetour finds what the routes have to do with a connection that was followed, by how far it came.

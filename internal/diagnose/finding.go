@@ -280,6 +280,35 @@ func inNamespace(name string) string {
 	return "--netns " + name + " "
 }
 
+// entryFilter is the filter of `natkit conntrack delete` for the entries of what a host asks a service for.
+func entryFilter(protocol string, from netip.Addr, service netip.AddrPort) string {
+	filter := fmt.Sprintf("-p %s -s %s -d %s", protocol, from, service.Addr())
+	if service.Port() != 0 {
+		filter += fmt.Sprintf(" --dport %d", service.Port())
+	}
+	return filter
+}
+
+// slashed is the name of an interface within that of a sysctl, as sysctl(8) takes it: its dots are slashes.
+func slashed(device string) string { return strings.ReplaceAll(device, ".", "/") }
+
+// settable is the name of a sysctl of forwarding as sysctl(8) takes it.
+func settable(name string) string {
+	const before, after = "net.ipv4.conf.", ".forwarding"
+	if !strings.HasPrefix(name, before) || !strings.HasSuffix(name, after) {
+		return name
+	}
+	return before + slashed(strings.TrimSuffix(strings.TrimPrefix(name, before), after)) + after
+}
+
+// ipFor is ip(8) for the version of an address.
+func ipFor(address netip.Addr) string {
+	if address.Is6() {
+		return "ip -6"
+	}
+	return "ip"
+}
+
 // where names the namespace that a command line belongs into; empty for the one that
 // natkit runs in.
 func where(rec *snapshot.Recording) string {

@@ -94,3 +94,18 @@ func TestPredictOne(t *testing.T) {
 		}
 	}
 }
+
+// TestSettable: sysctl(8) takes the dots of an interface's name as slashes.
+func TestSettable(t *testing.T) {
+	for name, want := range map[string]string{
+		"net.ipv4.ip_forward":                "net.ipv4.ip_forward",
+		"net.ipv4.conf.lan0.forwarding":      "net.ipv4.conf.lan0.forwarding",
+		"net.ipv4.conf.eth0.100.forwarding":  "net.ipv4.conf.eth0/100.forwarding",
+		"net.ipv6.conf.all.forwarding":       "net.ipv6.conf.all.forwarding",
+		"net.ipv4.conf.br0.1.200.forwarding": "net.ipv4.conf.br0/1/200.forwarding",
+	} {
+		if got := settable(name); got != want {
+			t.Errorf("settable(%q) = %q, want %q", name, got, want)
+		}
+	}
+}

@@ -187,7 +187,7 @@ func helperless(rec *snapshot.Recording) (all []failing) {
 			if ports < fewestFailing {
 				continue
 			}
-			all = append(all, helperlessTo(c, at, own, lost, n))
+			all = append(all, helperlessTo(rec, c, at, own, lost, n))
 			break
 		}
 	}
@@ -214,7 +214,7 @@ func goneOnTo(rec *snapshot.Recording, c control, at netip.Addr) (lost *snapshot
 }
 
 // helperlessTo is what fails of a service whose clients go on to an address.
-func helperlessTo(c control, at netip.Addr, own bool, lost *snapshot.FollowedService, n uint64) failing {
+func helperlessTo(rec *snapshot.Recording, c control, at netip.Addr, own bool, lost *snapshot.FollowedService, n uint64) failing {
 	f := failing{name: c.name, how: "opens further connections that get no answers", severity: Warning, confidence: "likely", key: serviceID{"tcp", c.service, c.target},
 		about: ends(c.service, c.target), place: "clients are told ports of " + at.String() + " that this host lets none pass to"}
 	what := "which no rule translates or accepts"
@@ -222,9 +222,9 @@ func helperlessTo(c control, at netip.Addr, own bool, lost *snapshot.FollowedSer
 		f.place = "clients are told the address of the server itself, " + at.String()
 		what = "and is not translated"
 	}
-	f.cause = fmt.Sprintf("its clients go on to %s, as the server tells them, at ports of all kinds (such as %d), which came in by %s, %s: a protocol that names addresses, such as FTP, needs a helper of conntrack (nf_conntrack_ftp and nf_nat_ftp, and a rule: iptables -t raw -A PREROUTING -p tcp --dport %d -j CT --helper ftp) and filters that accept RELATED, or a server that is told its public address and ports",
-		at, lost.Service.Port(), cmp.Or(lost.In, "this host"), what, c.service.Port())
-	f.advice = new(advice("helper-add", "ftp", "tcp", c.service.Port(), ""))
+	f.cause = fmt.Sprintf("its clients go on to %s, as the server tells them, at ports of all kinds (such as %d), which came in by %s, %s: a protocol that names addresses, such as FTP, needs a helper of conntrack (nf_conntrack_ftp and nf_nat_ftp, and a rule that assigns it) and filters that accept RELATED, or a server that is told its public address and ports",
+		at, lost.Service.Port(), cmp.Or(lost.In, "this host"), what)
+	f.advice = new(helperAdd(rec, "ftp", "tcp", c.service))
 	f.evidence = []Evidence{{What: fmt.Sprintf("tcp %s: connections to other ports that were lost", at), Value: int64(n), Unit: "connections", Source: "first packets and their answers at the interfaces"}}
 	return f
 }

@@ -54,7 +54,7 @@ func checkForwarding(rec *snapshot.Recording) (*Finding, Check) {
 			f.Severity = Critical
 			f.Evidence = append(f.Evidence, Evidence{What: "first packets that these rules translated", Value: int64(packets), Unit: "packets", Source: "counters of the rules"})
 		}
-		f.Remedies = append(f.Remedies, advice("forward", name, where(rec)))
+		f.Remedies = append(f.Remedies, advice("forward", settable(name), where(rec)))
 	}
 	if n := refusedToForward(rec); n > 0 {
 		f.Severity = Critical

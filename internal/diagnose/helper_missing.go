@@ -71,7 +71,7 @@ func passiveFinding(rec *snapshot.Recording, c *snapshot.Control, l filterLoss) 
 		{What: "control connections to " + c.Service.String(), Value: c.Connections, Source: "connection table"},
 		{What: "of them with a helper", Value: c.Helped, Source: "connection table"},
 	}, f.Evidence...)
-	f.Remedies = []Remedy{advice("helper-add", c.Helper, c.Protocol, c.Service.Port(), where(rec))}
+	f.Remedies = []Remedy{helperAdd(rec, c.Helper, c.Protocol, c.Service)}
 	return f
 }
 
@@ -85,6 +85,17 @@ func forwardsMore(rec *snapshot.Recording, c *snapshot.Control) bool {
 		r.FirstPort, r.LastPort = 0, 0
 		return several && !r.TranslatesSource() && (r.Protocol == "" || r.Protocol == c.Protocol) && mayLead(&r, to)
 	})
+}
+
+// helperAdd is how a service gets its helper, by the address that clients ask for.
+func helperAdd(rec *snapshot.Recording, helper, protocol string, service netip.AddrPort) Remedy {
+	iptables, to, nft := "iptables", "", ""
+	if server := service.Addr(); server.Is6() {
+		iptables, to, nft = "ip6tables", fmt.Sprintf("-d %s ", server), fmt.Sprintf("ip6 daddr %s ", server)
+	} else if server.IsValid() {
+		to, nft = fmt.Sprintf("-d %s ", server), fmt.Sprintf("ip daddr %s ", server)
+	}
+	return advice("helper-add", helper, protocol, service.Port(), where(rec), iptables, to, nft)
 }
 
 func helperFinding(rec *snapshot.Recording, c *snapshot.Control) *Finding {
@@ -105,8 +116,7 @@ func helperFinding(rec *snapshot.Recording, c *snapshot.Control) *Finding {
 		{What: "control connections, " + name, Value: c.Connections, Source: "connection table"},
 		{What: "of them with a helper", Value: c.Helped, Source: "connection table"},
 	}
-	port := c.Service.Port()
-	f.Remedies = []Remedy{advice("helper-add", c.Helper, c.Protocol, port, where(rec))}
+	f.Remedies = []Remedy{helperAdd(rec, c.Helper, c.Protocol, c.Service)}
 	if c.Helper == "ftp" {
 		f.Remedies = append(f.Remedies, advice("helper-range", c.Target.Addr()))
 	}

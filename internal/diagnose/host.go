@@ -521,7 +521,7 @@ func (g *hostGrowth) reversePaths() string {
 	}
 	g.advise("rp-route", where(g.rec))
 	g.advise("rp-log", where(g.rec))
-	g.advise("rp-loose", device, where(g.rec))
+	g.advise("rp-loose", slashed(device), where(g.rec))
 	return ""
 }
 

@@ -70,6 +70,7 @@ func (x *expired) killed(rec *snapshot.Recording) *Finding {
 	}
 	invalid, counts := rec.Last().ConntrackStat.Delta(rec.First().ConntrackStat, "invalid")
 	f := x.finding(rec, worded("idle-killed", nil, nil, units.Count(x.Entries), timeout), name, timeout, keepsAtLeast)
+	f.Remedies = append(f.Remedies, advice("idle-keepalive", max(timeout/2, 1)))
 	if counts {
 		f.Evidence = append(f.Evidence, Evidence{What: "packets that fit no known connection (INVALID)", Value: int64(invalid), Unit: fmt.Sprintf("in %.1f s", rec.Seconds()), Source: "conntrack -S"})
 	}
@@ -130,9 +131,9 @@ func (x *expired) finding(rec *snapshot.Recording, f *Finding, name string, time
 	f.Title += ": " + firstOf(services)
 	if !strings.HasPrefix(name, "net.") {
 		f.Evidence[0].Source = "what entries have left at most"
-		f.Remedies = []Remedy{advice("idle-rule", enough, where(rec)), advice("idle-keepalive", timeout)}
+		f.Remedies = []Remedy{advice("idle-rule", enough, where(rec))}
 		return f
 	}
-	f.Remedies = []Remedy{advice("idle-raise", name, enough, where(rec)), advice("idle-keepalive", timeout)}
+	f.Remedies = []Remedy{advice("idle-raise", name, enough, where(rec))}
 	return f
 }

@@ -96,7 +96,8 @@ func noAnswerCause(rec *snapshot.Recording, s *snapshot.FollowedService) string 
 	f := s.Failed
 	if s.In != "" && !s.Target.IsValid() && !s.Given.IsValid() && f.Client.Addr().IsPrivate() {
 		if r := olderThan(rec, s); r != nil {
-			return fmt.Sprintf(", its own private address, though a rule is for it: the entry of its connection is older than the rule, %s: %s, and kept by its packets ('natkit conntrack delete' lets it begin anew); no answer comes back", r.Place(), r.Text)
+			return fmt.Sprintf(", its own private address, though a rule is for it: the entry of its connection is older than the rule, %s: %s, and kept by its packets ('%s' lets it begin anew); no answer comes back", r.Place(), r.Text,
+				deleteCommand(rec, entryFilter(s.Protocol, f.Client.Addr(), s.Service)))
 		}
 		text := ", its own private address: no rule translates it"
 		if f.Place != nil && f.Place.Spares != nil {

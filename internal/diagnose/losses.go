@@ -34,7 +34,7 @@ func lossFaults() []hostFault {
 		},
 		{
 			id: "interface-drops", title: "an interface loses packets", part: snapshot.PartLinks,
-			each: interfaceSigns, variants: []string{"", " errors", " sent"}, refine: (*hostGrowth).device,
+			each: interfaceSigns, variants: []string{"", " errors", " sent", " unsent"}, refine: (*hostGrowth).device,
 		},
 		{
 			id: "ipsec-drops", title: "IPsec policies drop packets", part: snapshot.PartTCP,
@@ -256,7 +256,7 @@ func interfaceSigns(rec *snapshot.Recording) (signs []sign) {
 			case failing():
 				s.fewest = 3
 			}
-			s.variant = map[string]string{"rx_errors": " errors", "tx_errors": " errors", "tx_dropped": " sent"}[c.name]
+			s.variant = map[string]string{"rx_errors": " errors", "tx_errors": " unsent", "tx_dropped": " sent"}[c.name]
 			if signs = append(signs, s); len(signs) == mostListed {
 				return signs
 			}

@@ -72,7 +72,7 @@ func (a *audit) strands(s *snapshot.StrandedHost) detour {
 		if refusedToForward(a.rec) < fewestUnrouted {
 			return detour{}
 		}
-		name := "net.ipv4.conf." + s.In + ".forwarding"
+		name := "net.ipv4.conf." + slashed(s.In) + ".forwarding"
 		return misled(fmt.Sprintf("this host does not forward what comes in by %s: %s is 0", s.In, name), true, advice("forward", name, where(a.rec)))
 	}
 	deliberate := refusingRoutes[s.Error] != ""

@@ -19,9 +19,9 @@ var advised = []struct {
 	ask bool
 }{
 	{is: (*row).loops, remedy: func(r *row) Remedy {
-		return advice("service-loop", r.Target.Addr(), r.ruleText(), where(r.rec))
+		return advice("service-loop", r.Target.Addr(), r.ruleText(), where(r.rec), deleteCommand(r.rec, entryFilter(r.Protocol, r.Target.Addr(), r.Service)))
 	}},
-	{is: (*row).isReversed, remedy: func(r *row) Remedy { return advice("rp-loose", r.reversedAt(), where(r.rec)) }},
+	{is: (*row).isReversed, remedy: func(r *row) Remedy { return advice("rp-loose", slashed(r.reversedAt()), where(r.rec)) }},
 	{is: (*row).isTooLarge, remedy: (*row).acceptErrors},
 	{is: func(r *row) bool { return r.culprit() != nil }, remedy: (*row).accept},
 	{is: func(r *row) bool { return !r.isBeyondHere() && r.Failed.Step == snapshot.StepClientSilent }, remedy: (*row).toClient},
@@ -36,13 +36,7 @@ var advised = []struct {
 	}},
 	{is: (*row).isUnrouted, remedy: func(r *row) Remedy { return unrouted(r.rec, r.Given, r.Out) }},
 	{is: (*row).isPrivateBeyond, remedy: func(r *row) Remedy { return advice("service-route", r.Service.Addr(), r.Out, where(r.rec)) }},
-	{is: func(r *row) bool { return strayed(r.rec, r.FollowedService) != nil || r.goesOutBare() }, remedy: func(r *row) Remedy {
-		source := advice("service-source", r.Out, where(r.rec))
-		if r.Service.Addr().Is6() {
-			source.Title = strings.ReplaceAll(source.Title, "iptables", "ip6tables")
-		}
-		return source
-	}},
+	{is: func(r *row) bool { return strayed(r.rec, r.FollowedService) != nil || r.goesOutBare() }, remedy: (*row).giveSource},
 	{is: (*row).isMasqueradedInside, ask: true, remedy: func(r *row) Remedy {
 		return advice("service-inside", r.Out, r.place.Translates.Text, r.Given, where(r.rec))
 	}},
@@ -103,6 +97,30 @@ func (r *row) isUnrouted() bool {
 	return !own && slices.ContainsFunc(r.all, func(o snapshot.FollowedService) bool {
 		return o.Service == r.Service && o.Protocol == r.Protocol && o.Out == r.Out && o.Given.IsValid() && o.Given != r.Given && o.Steps[snapshot.StepAnswered] > 0
 	})
+}
+
+// giveSource is how the network of the client gets the address of the interface that it leaves by: where a rule
+// gives it another one, a rule after that is not reached.
+func (r *row) giveSource() Remedy {
+	client, bits := r.Failed.Client.Addr(), 24
+	switch {
+	case r.In == "":
+		client, bits = leavesAs(r.FollowedService), client.BitLen()
+	case client.Is6():
+		bits = 64
+	}
+	network, err := client.Prefix(bits)
+	if err != nil {
+		network = netip.PrefixFrom(client, client.BitLen())
+	}
+	source := advice("service-source", r.Out, where(r.rec), network)
+	if r.Given.IsValid() {
+		source = advice("service-source-given", r.Out, where(r.rec), network)
+	}
+	if client.Is6() {
+		source.Title = strings.NewReplacer("iptables", "ip6tables", "ip saddr", "ip6 saddr").Replace(source.Title)
+	}
+	return source
 }
 
 // unrouted is the advice for a source of rules to which answers do not come back.

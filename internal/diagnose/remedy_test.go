@@ -30,6 +30,7 @@ func TestRemedies(t *testing.T) {
 	rule := func(text string) *snapshot.RulePlace { return &snapshot.RulePlace{Text: text} }
 	answers := left(snapshot.StepAnswerLost, pc, outside+"443", "", "203.0.113.1", "wan0", dropped(snapshot.FailedPlace{}, "iptables -t filter -A DOCKER-USER -i wan0 -j DROP"))
 	reversed := left(snapshot.StepAnswerLost, pc, outside+"25", "", "203.0.113.1", "wan1", snapshot.FailedPlace{ReversePath: true})
+	vlan := left(snapshot.StepAnswerLost, pc, outside+"25", "", "203.0.113.1", "eth0.100", snapshot.FailedPlace{ReversePath: true})
 	spared := snapshot.FailedPlace{Uplink: true, Spares: rule("iptables -t nat -A A -d 10.0.0.0/8 -j RETURN")}
 	tunnel := snapshot.FailedPlace{NextHop: netip.MustParseAddr("10.255.0.2"), Translates: rule("iptables -t nat -A POSTROUTING -j MASQUERADE")}
 	near := snapshot.FailedPlace{NextHop: netip.MustParseAddr("192.168.1.10")}
@@ -49,11 +50,12 @@ func TestRemedies(t *testing.T) {
 		"firewalld":                     {published, nil, "destination address=192.168.1.10 port port=8080"},
 		"answers":                       {answers, nil, "iptables -I DOCKER-USER -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"},
 		"the reverse path of answers":   {reversed, nil, "conf.wan1.rp_filter=2"},
+		"the reverse path of a VLAN":    {vlan, nil, "conf.eth0/100.rp_filter=2"},
 		"spared":                        {left(snapshot.StepNoAnswer, pc, database, "", "", "wan0", spared), nil, "A -d 10.0.0.0/8 -j RETURN"},
 		"spared, as others that work":   {left(snapshot.StepNoAnswer, pc, database, "", "", "wan0", spared), []snapshot.FollowedService{served}, "lead 10.50.0.10 by"},
-		"the address of another uplink": {half, nil, "give what leaves by dsl0 an address of that interface"},
+		"the address of another uplink": {half, nil, "-I POSTROUTING -s 192.168.1.0/24 -o dsl0 -j MASQUERADE"},
 		"masqueraded into a tunnel":     {left(snapshot.StepNoAnswer, pc, database, "", "10.255.0.1", "wg0", tunnel), nil, "not by wg0"},
-		"its own questions":             {left(snapshot.StepNoAnswer, inside+"5335", dns, inside+"53", "192.168.1.1", "lan0", near), nil, "leave what 192.168.1.10 itself asks for out"},
+		"its own questions":             {left(snapshot.StepNoAnswer, inside+"5335", dns, inside+"53", "192.168.1.1", "lan0", near), nil, "natkit conntrack delete -p tcp -s 192.168.1.10 -d 198.51.100.10 --dport 53"},
 		"a server that is silent":       {left(snapshot.StepNoAnswer, stranger, outside+"80", inside+"8080", "", "lan0", near), nil, "look on 192.168.1.10, whose hardware address is known"},
 		"a server that refuses":         {left(snapshot.StepRefused, stranger, outside+"80", inside+"8080", "", "lan0", near), nil, "on 192.168.1.10, look what listens on port 8080"},
 		"where nothing else is known":   {failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", snapshot.FailedPlace{}), nil, "natkit path"},

@@ -154,14 +154,18 @@ func (a *audit) silence(s *snapshot.SilentAddress) (cause string, severity Sever
 		if !a.silentBefore(s) {
 			return "", 0, remedy
 		}
-		return fmt.Sprintf("%s on %s is not used yet: the kernel still asks whether another host has it (tentative)", s.Address, s.Interface), Warning, advice("silent-duplicate", s.Address, s.Interface, here)
+		return fmt.Sprintf("%s on %s is not used yet: the kernel still asks whether another host has it (tentative)", s.Address, s.Interface), Warning, advice("silent-tentative", s.Interface, here)
 	case snapshot.AddressIgnored:
-		return fmt.Sprintf("hosts on the network of %s ask there who has %s, which is on %s, and this host does not answer: arp_ignore is %d", s.Interface, s.Address, s.On, s.Ignores), Warning, advice("silent-ignored", s.Address, s.Interface, here)
+		return fmt.Sprintf("hosts on the network of %s ask there who has %s, which is on %s, and this host does not answer: arp_ignore is %d", s.Interface, s.Address, s.On, s.Ignores), Warning, advice("silent-ignored", s.Address, s.Interface, here, slashed(s.Interface))
 	case snapshot.AddressAbsent:
 		if s.Standby || s.Neighbour != "" {
 			return "", 0, remedy
 		}
-		return fmt.Sprintf("%s is not on this host (any more), no route leads it here, and on the network of %s this host does not answer for it", s.Address, s.Interface), Notice, advice("silent-absent", s.Address, s.Address.BitLen(), s.Interface, here)
+		ask := fmt.Sprintf("arping -D -I %s %s", s.Interface, s.Address)
+		if s.Address.Is6() {
+			ask = fmt.Sprintf("ndisc6 %s %s", s.Address, s.Interface)
+		}
+		return fmt.Sprintf("%s is not on this host (any more), no route leads it here, and on the network of %s this host does not answer for it", s.Address, s.Interface), Notice, advice("silent-absent", s.Address, s.Address.BitLen(), s.Interface, here, ask)
 	}
 	return "", 0, remedy
 }

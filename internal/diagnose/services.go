@@ -284,8 +284,8 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 		f.takes(detour)
 	case s.Kind == snapshot.ServiceSNAT && s.HalfOpen > s.Unanswered && a.keeps(s.Given) != "":
 		device := a.keeps(s.Given)
-		f.cause, f.confidence, f.known = fmt.Sprintf("the server answers, and this host does not forward what comes in by %s: net.ipv4.conf.%s.forwarding is 0", device, device), "certain", true
-		f.advice = new(advice("forward", "net.ipv4.conf."+device+".forwarding", where(rec)))
+		f.cause, f.confidence, f.known = fmt.Sprintf("the server answers, and this host does not forward what comes in by %s: net.ipv4.conf.%s.forwarding is 0", device, slashed(device)), "certain", true
+		f.advice = new(advice("forward", "net.ipv4.conf."+slashed(device)+".forwarding", where(rec)))
 	case s.Kind == snapshot.ServiceSNAT && a.everywhere(s) != nil:
 		f.leavesMasked(rec, s, a.everywhere(s))
 	case s.Kind == snapshot.ServiceSNAT && a.misgiven(s).cause != "":
