@@ -77,7 +77,11 @@ func (s *Source) Open(received bool, sample int, filter Filter) (Feed, error) {
 		}
 		s.close()
 	}
-	return s.socket(received, sample, filter)
+	f, err := s.socket(received, sample, filter)
+	if err != nil {
+		return nil, err // not f: a Feed with a nil Socket is not nil
+	}
+	return f, nil
 }
 
 func (s *Source) socket(received bool, sample int, filter Filter) (f *Socket, err error) {
