@@ -10,7 +10,6 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/syn"
-	"github.com/natkit/natkit/internal/tap"
 )
 
 // flowSample is the interval at which the flow of a drop is read: it costs the dropping
@@ -71,11 +70,10 @@ type Tracer struct {
 	// own is the namespace that natkit runs in, where none was given.
 	own      *netns.Handle
 	profiler *profile.Profiler
-	// packets are those that syns and follow share.
-	packets *tap.Source
-	syns    *syn.Tap
-	follow  *follow.Tap
-	trace   snapshot.Trace
+	// syns and follow have a source of packets each: follow has its own rest.
+	syns   *syn.Tap
+	follow *follow.Tap
+	trace  snapshot.Trace
 }
 
 // StartTrace begins to record what the kernel drops, where its CPUs spend their time, and
@@ -86,18 +84,15 @@ func StartTrace(ctx context.Context, o TraceOptions) *Tracer {
 	if o.Drops {
 		t.part(snapshot.PartDrops, func() error { return t.startDrops(ctx, o) })
 	}
-	if o.SYNs || o.Follow {
-		t.packets = tap.OpenSource(o.Netns)
-	}
 	if o.SYNs {
 		t.part(snapshot.PartSYNs, func() (err error) {
-			t.syns, err = syn.Start(ctx, syn.Options{Netns: o.Netns, Source: t.packets})
+			t.syns, err = syn.Start(ctx, syn.Options{Netns: o.Netns})
 			return err
 		})
 	}
 	if o.Follow {
 		t.part(snapshot.PartFollowed, func() (err error) {
-			t.follow, err = follow.Start(ctx, follow.Options{Netns: o.Netns, Source: t.packets})
+			t.follow, err = follow.Start(ctx, follow.Options{Netns: o.Netns})
 			return err
 		})
 	}
@@ -136,7 +131,6 @@ func (t *Tracer) Stop() snapshot.Trace {
 	if t.follow != nil {
 		t.part(snapshot.PartFollowed, func() (err error) { t.trace.Followed, err = t.follow.Stop(); return err })
 	}
-	t.packets.Close()
 	t.own.Close()
 	return t.trace
 }

@@ -66,7 +66,7 @@ func addPlaces(r *snapshot.Followed) error {
 
 func (k *places) read() (err error) {
 	k.rules = 1
-	links, err := netlink.LinkList()
+	links, err := whole(netlink.LinkList)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,8 @@ func (k *places) read() (err error) {
 		k.links[l.Attrs().Index] = l
 	}
 	k.readUplinks()
-	if k.addresses, err = netlink.AddrList(nil, unix.AF_UNSPEC); err != nil {
+	k.addresses, err = whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, unix.AF_UNSPEC) })
+	if err != nil {
 		return err
 	}
 	for _, a := range k.addresses {
@@ -82,7 +83,7 @@ func (k *places) read() (err error) {
 			k.own[own.Unmap()] = true
 		}
 	}
-	neighbours, err := netlink.NeighList(0, unix.AF_UNSPEC)
+	neighbours, err := whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, unix.AF_UNSPEC) })
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package follow
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -111,6 +112,9 @@ func start(ctx context.Context, o Options, fixed *shifts) (t *Tap, err error) {
 	}
 	t = &Tap{ns: o.Netns, watch: NewWatch(o.Service, o.Client), rate: tap.NewRate(), segments: tap.NewRate(), datagrams: true, source: o.Source, fixed: fixed}
 	if err := t.open(); err != nil {
+		if t.socket != nil {
+			t.socket.Close()
+		}
 		t.own.Close()
 		return nil, fmt.Errorf("follow connections: %w", err)
 	}
@@ -199,17 +203,34 @@ func (t *Tap) resume() error {
 	if now.Sub(d.since) < d.pauseTime {
 		return nil
 	}
+	if err := t.socket.Resume(); err != nil {
+		return err
+	}
+	now = time.Now()
+	d.paused, d.pausing, d.since = d.off(now), false, now
 	err := t.ns.Do(func() (err error) { d.received, err = received(); return err })
 	if err != nil {
 		return fmt.Errorf("follow connections: %w", err)
 	}
-	d.paused, d.pausing, d.since = d.off(now), false, now
-	return t.socket.Resume()
+	return nil
+}
+
+// attempts bound how often a list is read that changes meanwhile.
+const attempts = 3
+
+// whole reads until nothing changed meanwhile (NLM_F_DUMP_INTR); of the last attempt what it got.
+func whole[T any](list func() ([]T, error)) (all []T, err error) {
+	for range attempts {
+		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return all, err
+		}
+	}
+	return all, nil
 }
 
 // received is how many packets the interfaces of this namespace have received.
 func received() (packets uint64, err error) {
-	links, err := netlink.LinkList()
+	links, err := whole(netlink.LinkList)
 	for _, l := range links {
 		if s := l.Attrs().Statistics; s != nil {
 			packets += s.RxPackets
@@ -220,7 +241,7 @@ func received() (packets uint64, err error) {
 
 // bridgePorts are those of the bridges of this namespace; none where links cannot be listed.
 func bridgePorts() (ports []int) {
-	links, _ := netlink.LinkList()
+	links, _ := whole(netlink.LinkList)
 	bridges := map[int]bool{}
 	for _, l := range links {
 		bridges[l.Attrs().Index] = l.Type() == "bridge"

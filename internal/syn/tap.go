@@ -46,21 +46,17 @@ type Tap struct {
 }
 
 // Start begins to watch a namespace. Needs CAP_NET_RAW there.
-func Start(ctx context.Context, o Options) (t *Tap, err error) {
+func Start(ctx context.Context, o Options) (*Tap, error) {
 	if err := netns.CheckPrivilege(netns.Need{Any: netns.NetRaw, Why: "for packet sockets, to see SYNs"}); err != nil {
 		return nil, fmt.Errorf("watch SYNs: %w", err)
 	}
-	t = &Tap{ns: o.Netns, source: o.Source, rate: tap.NewRate(), began: time.Now()}
+	t := &Tap{ns: o.Netns, source: o.Source, rate: tap.NewRate(), began: time.Now()}
 	if t.source == nil {
 		t.own = tap.OpenSource(o.Netns)
 		t.source = t.own
 	}
-	defer func() {
-		if err != nil {
-			t.close()
-		}
-	}()
 	if err := t.open(o.Answers); err != nil {
+		t.close()
 		return nil, fmt.Errorf("watch SYNs: %w", err)
 	}
 	t.stop = tap.Run(ctx, t.poll)

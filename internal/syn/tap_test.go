@@ -126,6 +126,21 @@ func TestFlood(t *testing.T) {
 	}
 }
 
+// TestNoNamespace: a watch that cannot open says so.
+func TestNoNamespace(t *testing.T) {
+	testutil.NeedRoot(t)
+	ns, err := netns.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Close()
+	for _, source := range []*tap.Source{nil, tap.SocketSource(ns)} {
+		if tp, err := Start(t.Context(), Options{Netns: ns, Source: source}); err == nil || tp != nil {
+			t.Errorf("a watch of a closed namespace: %v, %v", tp, err)
+		}
+	}
+}
+
 // TestListening: only sockets that get the segments to an end listen there.
 func TestListening(t *testing.T) {
 	r := newReusing(t, servers[0], nil)

@@ -1,6 +1,7 @@
 package tap
 
 import (
+	"errors"
 	"sync"
 
 	"golang.org/x/net/bpf"
@@ -67,17 +68,17 @@ func (s *Source) Open(received bool, sample int, filter Filter) (Feed, error) {
 	if s.capture != nil {
 		f := &captured{source: s, received: received, filter: filter}
 		s.feeds = append(s.feeds, f)
-		err := f.attach(sample)
-		if err == nil {
-			return f, nil
-		}
-		s.feeds = s.feeds[:len(s.feeds)-1]
-		if len(s.feeds) > 0 {
+		if err := f.attach(sample); err != nil {
+			s.feeds = s.feeds[:len(s.feeds)-1]
 			return nil, err
 		}
-		s.close()
+		return f, nil
 	}
-	return s.socket(received, sample, filter)
+	f, err := s.socket(received, sample, filter)
+	if err != nil {
+		return nil, err // not f: a Feed with a nil Socket is not nil
+	}
+	return f, nil
 }
 
 func (s *Source) socket(received bool, sample int, filter Filter) (f *Socket, err error) {
@@ -85,13 +86,24 @@ func (s *Source) socket(received bool, sample int, filter Filter) (f *Socket, er
 	return f, err
 }
 
-// install has the programs work for all feeds.
+// install has the programs work for all feeds, or gives all of them sockets.
 func (s *Source) install() error {
 	filters := make([][]bpf.RawInstruction, len(s.feeds))
 	for i, f := range s.feeds {
 		filters[i] = f.program
 	}
-	return s.capture.Install(filters)
+	return s.orReplace(s.capture.Install(filters))
+}
+
+// orReplace gives feeds sockets where programs failed, which may leave all of them without packets.
+func (s *Source) orReplace(failed error) error {
+	if failed == nil {
+		return nil
+	}
+	if err := s.replace(); err != nil {
+		return errors.Join(failed, err)
+	}
+	return nil
 }
 
 // drain gives feeds the packets that wait.
@@ -112,15 +124,15 @@ func (s *Source) drain() error {
 		}
 	})
 	if err == nil && s.capture.Unreadable() > 0 {
-		err = s.replace()
+		return s.replace()
 	}
-	return err
+	return s.orReplace(err)
 }
 
-// replace gives feeds sockets, where programs cannot read packets whole.
+// replace gives feeds sockets, where programs fail or cannot read packets whole.
 func (s *Source) replace() (err error) {
 	for _, f := range s.feeds {
-		if f.closed {
+		if f.closed || f.socket != nil {
 			continue
 		}
 		if f.socket, err = s.socket(f.received, f.sample, f.filter); err != nil {
@@ -183,11 +195,12 @@ func (f *captured) Attach(sample int) error {
 	return f.use(func() error { return f.attach(sample) }, func(s *Socket) error { return s.Attach(sample) })
 }
 
-func (f *captured) attach(sample int) (err error) {
-	f.sample = sample
-	if f.program, err = f.filter(sample); err != nil {
+func (f *captured) attach(sample int) error {
+	program, err := f.filter(sample)
+	if err != nil {
 		return err
 	}
+	f.sample, f.program = sample, program
 	return f.source.install()
 }
 
@@ -219,11 +232,11 @@ func (f *captured) Rest() error {
 }
 
 func (f *captured) Resume() error {
-	return f.use(func() error { return f.source.capture.Resume() }, (*Socket).Resume)
+	return f.use(func() error { return f.source.orReplace(f.source.capture.Resume()) }, (*Socket).Resume)
 }
 
 // Close has the filter keep nothing from the next one on. The programs work until the source ends.
 func (f *captured) Close() {
-	_ = f.use(func() error { f.program, f.queue = nil, nil; return nil }, func(s *Socket) error { s.Close(); return nil })
-	f.closed = true
+	_ = f.use(func() error { f.program, f.queue, f.closed = nil, nil, true; return nil },
+		func(s *Socket) error { s.Close(); f.closed = true; return nil })
 }

@@ -471,6 +471,49 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
+// TestRefused: where programs cannot have the filter of another feed, sockets take their place for all.
+func TestRefused(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedFeature(t, testutil.TypedTracepoints)
+	p := newPath(t)
+	s := OpenSource(p.gateway)
+	defer s.Close()
+	first, err := s.Open(false, 1, udp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	say(t, p.client, first, "198.19.0.2:9", 1, func(p *Packet) bool { return p.Sent })
+	if !s.Programs() {
+		t.Fatal("there are no programs at first")
+	}
+	second, err := s.Open(false, 1, func(int) ([]bpf.RawInstruction, error) {
+		return bpf.Assemble([]bpf.Instruction{bpf.LoadExtension{Num: bpf.ExtRand}, bpf.RetConstant{Val: KeepBytes}})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	for _, f := range []Feed{first, second} {
+		say(t, p.client, f, "198.19.0.2:9", 1, func(p *Packet) bool { return p.Sent })
+	}
+	if s.Programs() {
+		t.Error("there are still programs")
+	}
+}
+
+// TestNoSocket: what cannot be opened is nil.
+func TestNoSocket(t *testing.T) {
+	ns, err := netns.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Close()
+	if f, err := SocketSource(ns).Open(true, 1, udp); err == nil || f != nil {
+		t.Errorf("a feed of a closed namespace: %v, %v", f, err)
+	}
+}
+
 // TestNothingStays: a source leaves neither files nor programs; one that rests has no programs at work.
 func TestNothingStays(t *testing.T) {
 	testutil.NeedRoot(t)

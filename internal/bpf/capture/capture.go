@@ -143,27 +143,30 @@ func (c *Capture) makeMaps() error {
 }
 
 // Install replaces the filters, and begins to capture if it is the first. A packet that the filter number n keeps
-// has bit n in Feeds.
+// has bit n in Feeds. Upon an error the former filters may see less than before.
 func (c *Capture) Install(filters [][]netbpf.RawInstruction) error {
+	former := c.filters
 	c.filters = filters
+	c.generation++
 	next, err := c.load()
 	if err == nil && !c.resting {
 		err = c.attach(next)
 	}
-	if err != nil && c.interfaces != nil {
+	if err == nil {
+		c.programs.close()
+		c.programs = next
+		return nil
+	}
+	next.close()
+	c.filters = former
+	c.generation-- // packets of the former programs count
+	if c.interfaces != nil {
 		// The kernel has no programs for interfaces, they are not allowed, or there are too many.
-		next.close()
 		c.interfaces.close()
 		c.interfaces, c.ability = nil, c.newest
 		return c.Install(filters)
 	}
-	if err != nil {
-		next.close()
-		return fmt.Errorf("capture packets: %w", err)
-	}
-	c.programs.close()
-	c.programs = next
-	return nil
+	return fmt.Errorf("capture packets: %w", err)
 }
 
 // attach has programs see packets, and their packets count from now on.
@@ -207,9 +210,8 @@ type programs struct {
 // abilities of kernels, the newest first, for the switches of capture.bpf.c.
 var abilities = []struct{ direct, allParts bool }{{true, true}, {false, true}, {}}
 
-// load loads the next generation of programs: the best that the kernel takes.
+// load loads programs: the best that the kernel takes.
 func (c *Capture) load() (p *programs, err error) {
-	c.generation++
 	for c.ability < len(abilities) {
 		if p, err = c.loadAs(abilities[c.ability].direct, abilities[c.ability].allParts); err == nil {
 			return p, nil

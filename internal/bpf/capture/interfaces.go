@@ -77,8 +77,14 @@ func (i *interfaces) attach() error {
 			return errTooMany
 		}
 		gone := i.links
+		defer func() {
+			for _, l := range gone {
+				l.Close()
+			}
+		}()
 		i.links = map[int]link.Link{}
 		for _, n := range all {
+			var err error
 			l := gone[n.Index]
 			delete(gone, n.Index)
 			if l == nil {
@@ -90,9 +96,6 @@ func (i *interfaces) attach() error {
 			case !errors.Is(err, unix.ENODEV): // it has gone again
 				return err
 			}
-		}
-		for _, l := range gone {
-			l.Close()
 		}
 		return nil
 	})
