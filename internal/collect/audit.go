@@ -87,7 +87,7 @@ func (o *observation) readHost() (*host, error) {
 		h.asks[l.name] = l.flags&unix.IFF_BROADCAST != 0
 	}
 	addresses, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
-	if err != nil {
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
 	for _, a := range addresses {
@@ -106,7 +106,7 @@ func (o *observation) readHost() (*host, error) {
 		}
 	}
 	neighbours, err := netlink.NeighProxyList(0, netlink.FAMILY_V6)
-	if err != nil {
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("list proxied neighbours: %w", err)
 	}
 	for _, n := range neighbours {

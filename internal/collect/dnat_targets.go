@@ -115,6 +115,7 @@ func (o *observation) askTargets(natRules *snapshot.NATRules) (*snapshot.DNATTar
 	if err != nil {
 		return nil, fmt.Errorf("look up the targets of DNAT: %w", err)
 	}
+	all.TooMany = k.judged < 0
 	return all, nil
 }
 
@@ -141,11 +142,7 @@ func (o *observation) lookUp() (k *lookups, err error) {
 	if k.tables, err = o.judged(); err != nil {
 		return nil, err
 	}
-	for _, t := range k.tables {
-		for _, c := range t.Chains {
-			k.filters += len(c.Rules)
-		}
-	}
+	k.filters = ruleset.Costs(k.tables)
 	o.lookedUp = k
 	return k, nil
 }
@@ -159,8 +156,9 @@ type lookups struct {
 	tables    []*ruleset.Table
 	// outers are the interfaces of the default routes, of IPv6 or not.
 	outers map[bool]string
-	// filters is how many rules tables have, judged how many may still be asked.
-	filters, judged int
+	// filters is how many rules a packet may be asked by at each hook, judged how many may still be asked.
+	filters map[string]int
+	judged  int
 }
 
 func (k *lookups) fill(t *snapshot.DNATTarget) error {

@@ -233,7 +233,8 @@ func (k *router) neighbourOn(in string, v6 bool) (first netip.Addr) {
 	return first
 }
 
-// mostStranded bounds the hosts that are asked about, mostReported those that are kept.
+// mostStranded bounds the hosts that are asked about, as mostJudged does the rules that are compared
+// with hosts; mostReported bounds those that are kept.
 const (
 	mostStranded = 512
 	mostReported = 20
@@ -242,7 +243,7 @@ const (
 // stranded are the neighbours on inner networks whose packets to elsewhere a rule would translate,
 // and that the kernel does not send on.
 func (h *host) stranded(rules *snapshot.NATRules) (all []snapshot.StrandedHost) {
-	asked := 0
+	asked, compared := 0, 0
 	uplinks := map[bool]string{}
 	for _, v6 := range []bool{false, true} {
 		route, _ := h.router.ask(flow{to: netip.AddrPortFrom(public(v6), 0)})
@@ -252,6 +253,9 @@ func (h *host) stranded(rules *snapshot.NATRules) (all []snapshot.StrandedHost) 
 		l, inner := h.router.links[at.link], at.address.IsPrivate() || at.address.Is6() && at.address.IsGlobalUnicast()
 		if l == nil || l.name == uplinks[at.address.Is6()] || !inner || n.State&reachable == 0 {
 			continue
+		}
+		if compared += len(rules.Rules) + len(h.all); compared > mostJudged {
+			break
 		}
 		rule, to := leaves(rules, at.address, l.name)
 		if rule < 0 || h.holder(at.address) != "" {

@@ -140,7 +140,10 @@ const loopback = "lo"
 
 // filter asks the filters of hooks about a packet; nil where too many rules were asked before.
 func (k *lookups) filter(p *ruleset.Packet, hooks ...string) *snapshot.Filter {
-	if k.judged -= k.filters * len(hooks); k.judged < 0 {
+	for _, hook := range hooks {
+		k.judged -= k.filters[hook]
+	}
+	if k.judged < 0 {
 		return nil
 	}
 	return ruleset.Filter(k.tables, p, hooks...)

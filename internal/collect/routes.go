@@ -41,6 +41,8 @@ type router struct {
 	links      map[int]*link
 	named      map[string]*link
 	neighbours map[hop]netlink.Neigh
+	// sortedHops are the keys of neighbours in order, once they were asked for.
+	sortedHops []hop
 	// tables are the rules that mark packets; marking bounds how many of them are asked.
 	tables  []*ruleset.Table
 	marking int
@@ -60,7 +62,7 @@ type hop struct {
 func newRouter() (*router, error) {
 	r := &router{links: map[int]*link{}, named: map[string]*link{}, neighbours: map[hop]netlink.Neigh{}, known: map[string]snapshot.Route{}}
 	all, err := netlink.NeighList(0, unix.AF_UNSPEC)
-	if err != nil {
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("list neighbours: %w", err)
 	}
 	for _, n := range all {
@@ -137,9 +139,11 @@ func (r *router) sorted() []*link {
 
 // sortedNeighbours are the entries in the order of their addresses.
 func (r *router) sortedNeighbours() iter.Seq2[hop, netlink.Neigh] {
-	all := slices.SortedFunc(maps.Keys(r.neighbours), func(a, b hop) int { return cmp.Or(cmp.Compare(a.link, b.link), a.address.Compare(b.address)) })
+	if len(r.sortedHops) != len(r.neighbours) {
+		r.sortedHops = slices.SortedFunc(maps.Keys(r.neighbours), func(a, b hop) int { return cmp.Or(cmp.Compare(a.link, b.link), a.address.Compare(b.address)) })
+	}
 	return func(yield func(hop, netlink.Neigh) bool) {
-		for _, at := range all {
+		for _, at := range r.sortedHops {
 			if !yield(at, r.neighbours[at]) {
 				return
 			}

@@ -233,8 +233,11 @@ func (k *lookups) leadsTo(address netip.Addr) string {
 func (w *ways) hostsOf(n *inner) (hosts []netip.Addr) {
 	const most = 2
 	for at, e := range w.router.sortedNeighbours() {
+		if len(hosts) == most {
+			break
+		}
 		l, address := w.router.links[at.link], at.address
-		if l == nil || l.name != n.in || e.State&reachable == 0 || len(hosts) == most {
+		if l == nil || l.name != n.in || e.State&reachable == 0 {
 			continue
 		}
 		if n.network.Contains(address) {

@@ -44,17 +44,23 @@ func checkDNATFiltered(rec *snapshot.Recording) (*Finding, Check) {
 	switch {
 	case len(last.DNATTargets.Targets) == 0:
 		return passed("no rule leads to a constant address")
+	case asked == 0 && last.DNATTargets.TooMany:
+		return unknown("the filters were not asked about the targets of DNAT: they have too many rules")
 	case asked == 0 && askable == 0:
 		return passed("no target is an address that can be reached")
 	case asked == 0:
 		return unknown("the filters were not asked about the targets of DNAT: they have too many rules, or it is a bundle of an older natkit")
 	}
 	targets := units.Plural(asked, "target", "targets")
-	if len(bad) == 0 && idle > 0 {
-		return passed(fmt.Sprintf("filters drop what leads to %d of %s, and no packet has come for it", idle, targets))
+	why := "filters let pass what leads to " + targets + ", or some of it"
+	if idle > 0 {
+		why = fmt.Sprintf("filters drop what leads to %d of %s, and no packet has come for it", idle, targets)
 	}
-	if len(bad) == 0 {
-		return passed("filters let pass what leads to " + targets + ", or some of it")
+	switch {
+	case len(bad) == 0 && last.DNATTargets.TooMany:
+		return unknown("there are too many rules to ask about all targets; of what was asked, " + why)
+	case len(bad) == 0:
+		return passed(why)
 	}
 	return filteredFinding(rec, bad), Check{Why: fmt.Sprintf("filters drop what leads to %d of %s, or its answers", len(bad), targets)}
 }

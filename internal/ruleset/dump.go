@@ -178,8 +178,11 @@ func (d *Dump) Reads(set netlink.Attrs, budget *Budget) bool {
 	return (stays || d.AtOnce && set.Has(count)) && n <= mostPicked && budget.Elements(max(n, 1))
 }
 
-// AddSet makes a set known to BySet, unless it has too many elements.
+// AddSet makes a set known to BySet, unless it has too many elements, or one for all else.
 func (d *Dump) AddSet(set netlink.Attrs, elements []Element, budget *Budget) {
+	if slices.ContainsFunc(elements, Element.isCatchall) {
+		return
+	}
 	if d.sets == nil {
 		d.sets = map[string][]interval{}
 	}

@@ -515,6 +515,41 @@ func Judge(tables []*Table, p *Packet, hooks ...string) Judgement {
 	return all
 }
 
+// Costs are what Judge asks at most of each hook, in rules; ten elements of a set count as one.
+func Costs(tables []*Table) map[string]int {
+	all := map[string]int{}
+	for _, t := range tables {
+		own, others := map[string]int{}, 0
+		for _, c := range t.Chains {
+			n := 0
+			for _, r := range c.Rules {
+				n += r.cost()
+			}
+			switch {
+			case c.Hook == "":
+				others += n
+			case c.Type != "nat":
+				own[c.Hook] += n
+			}
+		}
+		for hook, n := range own {
+			all[hook] += n + others
+		}
+	}
+	return all
+}
+
+func (r *Rule) cost() int {
+	elements := 0
+	for i := range r.Match.Sets {
+		elements += len(r.Match.Sets[i].elements)
+	}
+	if r.Target.verdicts != nil {
+		elements += len(r.Target.verdicts.elements)
+	}
+	return 1 + elements/10
+}
+
 // atHook is a base chain with its table.
 type atHook struct {
 	*Table
@@ -657,6 +692,9 @@ func (t *Target) read(readers map[uint16]bool) bool {
 	return false
 }
 
+// mostMapped bounds the places of drops by the elements of a map.
+const mostMapped = 64
+
 // verdict decides by the element of a verdict map that the packet is; by any where that is not
 // known.
 func (j *judge) verdict(c *Chain, r *Rule, by way) (goes, comes bool) {
@@ -670,7 +708,8 @@ func (j *judge) verdict(c *Chain, r *Rule, by way) (goes, comes bool) {
 		return true, true
 	}
 	all := r.Target.verdicts.elements
-	switch e, in := r.Target.verdicts.find(j.packet); in {
+	e, in := r.Target.verdicts.find(j.packet)
+	switch in {
 	case no:
 		return true, false
 	case yes:
@@ -679,10 +718,13 @@ func (j *judge) verdict(c *Chain, r *Rule, by way) (goes, comes bool) {
 		goes = true
 		by.doubt |= DoubtPacket
 	}
-	for _, e := range all {
+	for i := range all {
 		one := *r
 		one.Target = Target{Kind: Pass}
-		one.Target.decide(e.value)
+		one.Target.decide(all[i].value)
+		if in == maybe && one.Target.Kind == Drop && len(j.drops) > mostMapped {
+			continue // it may be dropped here, as is known
+		}
 		on, back := j.rule(c, &one, by)
 		goes, comes = goes || on, comes || back
 	}

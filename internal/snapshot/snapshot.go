@@ -202,6 +202,8 @@ type DNATTargets struct {
 	// PolicyRouting is true where there are routing rules beside the default ones: what is
 	// forwarded may take another route than what this machine sends.
 	PolicyRouting bool `json:"policy_routing,omitempty"`
+	// TooMany is true where the filters have too many rules to ask about all targets.
+	TooMany bool `json:"too_many,omitempty"`
 }
 
 // DNATTarget is one address that a rule leads to, with what the kernel has of it.

@@ -49,7 +49,7 @@ func helperOf(proto uint8, port uint16) string {
 // add takes an entry.
 func (c *controls) add(e *conntrack.Entry) {
 	if e.Orig.Proto == unix.IPPROTO_GRE {
-		if len(c.gre) < keptControls {
+		if _, seen := c.gre[e.Orig.Dst]; seen || len(c.gre) < keptControls {
 			c.gre[e.Orig.Dst] = c.gre[e.Orig.Dst] || e.Status.Has(conntrack.SeenReply)
 		}
 		return

@@ -70,6 +70,22 @@ func TestControls(t *testing.T) {
 	}
 }
 
+// TestManyTunnels: entries of GRE count for an end that was seen before there were too many.
+func TestManyTunnels(t *testing.T) {
+	c := newControls()
+	gre := conntrack.Entry{Orig: conntrack.Tuple{Dst: netip.MustParseAddr("203.0.113.1"), Proto: unix.IPPROTO_GRE}}
+	first := gre.Orig.Dst
+	for range 2 * keptControls {
+		c.add(&gre)
+		gre.Orig.Dst = gre.Orig.Dst.Next()
+	}
+	gre.Orig.Dst, gre.Status = first, conntrack.SeenReply
+	c.add(&gre)
+	if len(c.gre) != keptControls || !c.gre[first] {
+		t.Errorf("%d ends, the first one answered: %v", len(c.gre), c.gre[first])
+	}
+}
+
 // TestLately: connections that began between the reading of the rules' counters and the first dump are in both
 // dumps, and told from older ones by their last packet.
 func TestLately(t *testing.T) {

@@ -95,6 +95,7 @@ func TestJudgeNftables(t *testing.T) {
 		{"address and port", "policy drop; ip daddr . tcp dport { 192.168.1.10 . 80, 192.168.1.11 . 81 } accept", "passes"},
 		{"another address and port", "policy drop; ip daddr . tcp dport { 192.168.1.10 . 81, 192.168.1.11 . 80 } accept", "policy"},
 		{"interface map", "policy drop; iifname vmap { \"wan0\" : jump sub, \"lan0\" : accept }", "rule"},
+		{"interface map with one for all else", "iifname vmap { \"lan0\" : accept, * : drop }", "rule | passes"},
 		{"prefixes", "policy drop; ip daddr { 192.168.0.0/23, 10.0.0.0/8 } accept", "passes"},
 		{"sources that are not known", "policy drop; ip saddr { 198.51.100.0/24 } accept", "policy | passes"},
 		{"a limit", "limit rate over 10/second drop", "rule | passes"},

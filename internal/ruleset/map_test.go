@@ -1,0 +1,75 @@
+package ruleset
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// mapped is a table whose forward chain is a map from incoming interfaces to verdicts.
+func mapped(t *testing.T, elements ...Element) *Table {
+	t.Helper()
+	attrs := func(b []byte) netlink.Attrs {
+		all, err := netlink.ParseAttrs(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	meta := netlink.AppendU32(netlink.AppendU32(nil, unix.NFTA_META_DREG, 1), unix.NFTA_META_KEY, unix.NFT_META_IIFNAME)
+	lookup := netlink.AppendU32(netlink.AppendText(nil, unix.NFTA_LOOKUP_SET, "by"), unix.NFTA_LOOKUP_SREG, 1)
+	d := &Dump{
+		Key:    TableKey{unix.NFPROTO_IPV4, "filter"},
+		Chains: []KernelChain{{Key: TableKey{unix.NFPROTO_IPV4, "filter"}, Name: "c", Hook: unix.NF_INET_FORWARD, Type: "filter", Policy: "accept"}},
+		Rules:  []*KernelRule{{Chain: "c", Exprs: []KernelExpr{{Name: "meta", Data: attrs(meta)}, {Name: "lookup", Data: attrs(netlink.AppendU32(lookup, unix.NFTA_LOOKUP_DREG, 0))}}}},
+	}
+	for i, e := range elements {
+		verdict := netlink.AppendAttr(nil, unix.NFTA_DATA_VERDICT, netlink.AppendU32(nil, unix.NFTA_VERDICT_CODE, binary.BigEndian.Uint32(e.last)))
+		elements[i].data, elements[i].last = attrs(verdict), nil
+	}
+	d.AddSet(attrs(netlink.AppendText(nil, unix.NFTA_SET_NAME, "by")), elements, &Budget{})
+	return d.Judged(&Budget{})
+}
+
+// from is an element for an interface; its verdict is where mapped takes it from.
+func from(name string, code, flags uint32) Element {
+	return Element{key: append([]byte(name), make([]byte, unix.IFNAMSIZ-len(name))...), last: binary.BigEndian.AppendUint32(nil, code), flags: flags}
+}
+
+// TestMapForAllElse: of a map with an element for all else it is not certain what becomes of packets.
+func TestMapForAllElse(t *testing.T) {
+	other := &Packet{Conn: ConnNew, Packet: nat.Packet{Protocol: unix.IPPROTO_TCP, In: "wan0"}}
+	for name, c := range map[string]struct {
+		rest  []Element
+		drops int
+	}{"without": {nil, 0}, "with": {[]Element{{flags: catchall, last: make([]byte, 4)}}, 1}} {
+		table := mapped(t, append([]Element{from("lan0", verdictAccept, 0)}, c.rest...)...)
+		if got := Judge([]*Table{table}, other, "forward"); len(got.Drops) != c.drops || !got.Passes || c.drops > 0 && got.Drops[0].Doubt == 0 {
+			t.Errorf("%s: %+v, want %d places that may drop it", name, got, c.drops)
+		}
+	}
+}
+
+// TestLargeVerdictMap: places that may drop a packet are bounded, and it is certain of what is known that it
+// is dropped; what asking costs grows with the elements.
+func TestLargeVerdictMap(t *testing.T) {
+	var elements []Element
+	for i := range 1000 {
+		elements = append(elements, from("lan"+string(rune('a'+i%26))+string(rune('a'+i/26)), verdictDrop, 0))
+	}
+	table := mapped(t, elements...)
+	table.Find("c").Policy = "drop"
+	if got := Judge([]*Table{table}, &Packet{}, "forward"); got.Passes || len(got.Drops) > mostMapped+2 {
+		t.Errorf("passes: %v, %d places", got.Passes, len(got.Drops))
+	}
+	if got := Judge([]*Table{table}, &Packet{Packet: nat.Packet{In: "lanaa"}}, "forward"); got.Passes || len(got.Drops) != 1 || got.Drops[0].Doubt != 0 {
+		t.Errorf("%+v", got)
+	}
+	nothing := &Table{Chains: []*Chain{{Name: "n", Type: "nat", Hook: "forward", Rules: []*Rule{{}}}, {Name: "i", Hook: "input"}, {Name: "sub", Rules: []*Rule{{}}}}}
+	if got := Costs([]*Table{table, nothing}); got["forward"] != 101 || got["input"] != 1 {
+		t.Errorf("%v", got)
+	}
+}
