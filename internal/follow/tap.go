@@ -25,8 +25,8 @@ type Tap struct {
 	ns    *netns.Handle
 	began time.Time
 	stop  func() error
-	// source is where packets come from; own is the same where none was given.
-	source, own *tap.Source
+	// source is where packets come from.
+	source *tap.Source
 	// fixed are shifts for tests.
 	fixed *shifts
 
@@ -84,8 +84,6 @@ type Options struct {
 	// Service and Client, where valid, are the destination and the source as clients name them;
 	// a port of 0 is any.
 	Service, Client netip.AddrPort
-	// Source has the packets of that namespace, for several to share; nil is one of its own.
-	Source *tap.Source
 }
 
 // ParseEnd reads ADDRESS or ADDRESS:PORT.
@@ -110,12 +108,12 @@ func start(ctx context.Context, o Options, fixed *shifts) (t *Tap, err error) {
 	if err := netns.CheckPrivilege(netns.Need{Any: netns.NetRaw, Why: "for a packet socket, to follow connections"}); err != nil {
 		return nil, fmt.Errorf("follow connections: %w", err)
 	}
-	t = &Tap{ns: o.Netns, watch: NewWatch(o.Service, o.Client), rate: tap.NewRate(), segments: tap.NewRate(), datagrams: true, source: o.Source, fixed: fixed}
+	t = &Tap{ns: o.Netns, watch: NewWatch(o.Service, o.Client), rate: tap.NewRate(), segments: tap.NewRate(), datagrams: true, fixed: fixed}
 	if err := t.open(); err != nil {
 		if t.socket != nil {
 			t.socket.Close()
 		}
-		t.own.Close()
+		t.source.Close()
 		return nil, fmt.Errorf("follow connections: %w", err)
 	}
 	t.stop = tap.Run(ctx, t.poll)
@@ -124,10 +122,7 @@ func start(ctx context.Context, o Options, fixed *shifts) (t *Tap, err error) {
 
 // open begins to see packets.
 func (t *Tap) open() (err error) {
-	if t.source == nil {
-		t.own = tap.OpenSource(t.ns)
-		t.source = t.own
-	}
+	t.source = tap.OpenSource(t.ns)
 	t.began = time.Now()
 	var ports []int
 	if err = t.ns.Do(func() error { ports = bridgePorts(); return nil }); err != nil {
@@ -312,7 +307,7 @@ func (t *Tap) Read() (*snapshot.Followed, error) {
 // Stop ends the watch and returns what was seen, with what this host does to what was lost. It may be
 // called once.
 func (t *Tap) Stop() (r *snapshot.Followed, err error) {
-	defer t.own.Close()
+	defer t.source.Close()
 	defer t.socket.Close()
 	if err = t.stop(); err != nil {
 		return nil, fmt.Errorf("follow connections: %w", err)
