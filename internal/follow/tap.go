@@ -47,7 +47,7 @@ type Tap struct {
 // second, those of shifts alone are seen.
 var (
 	socketShifts  = shifts{busyRate: 50_000, shiftTime: shiftTime, pauseTime: 5 * time.Second}
-	programShifts = shifts{busyRate: 250_000, shiftTime: shiftTime, pauseTime: shiftTime}
+	programShifts = shifts{busyRate: 100_000, shiftTime: shiftTime, pauseTime: 2 * shiftTime}
 )
 
 type shifts struct {

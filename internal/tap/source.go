@@ -88,11 +88,12 @@ func (s *Source) socket(received bool, sample int, filter Filter) (f *Socket, er
 
 // install has the programs work for all feeds, or gives all of them sockets.
 func (s *Source) install() error {
-	filters := make([][]bpf.RawInstruction, len(s.feeds))
+	filters, received := make([][]bpf.RawInstruction, len(s.feeds)), true
 	for i, f := range s.feeds {
 		filters[i] = f.program
+		received = received && f.received
 	}
-	return s.orReplace(s.capture.Install(filters))
+	return s.orReplace(s.capture.Install(filters, received))
 }
 
 // orReplace gives feeds sockets where programs failed, which may leave all of them without packets.

@@ -169,6 +169,8 @@ func (o *observing) run(ctx context.Context, by observer) (s bench.Sample, err e
 	return o.offer(ctx)
 }
 
+var errLoss = errors.New("packets were lost that no rule drops")
+
 func (o *observing) offer(ctx context.Context) (bench.Sample, error) {
 	if o.send != nil {
 		return o.send(ctx)
@@ -197,7 +199,7 @@ func (o *observing) traffic(ctx context.Context) (bench.Sample, error) {
 	forwarded := float64(after - before)
 	lost := 1 - forwarded/float64(r.Sent)
 	if tolerance := 0.02; lost < o.lost-tolerance || lost > o.lost+tolerance {
-		return bench.Sample{}, fmt.Errorf("%.1f %% of the packets were lost, and the rules drop %.1f %%", 100*lost, 100*o.lost)
+		return bench.Sample{}, fmt.Errorf("%w: %.1f %%, and the rules drop %.1f %%", errLoss, 100*lost, 100*o.lost)
 	}
 	return bench.Sample{Values: bench.Values{packetRate: forwarded / r.Seconds}}, nil
 }

@@ -63,6 +63,8 @@ type Capture struct {
 	reader   *ringbuf.Reader
 	record   ringbuf.Record
 	filters  [][]netbpf.RawInstruction
+	// received: the filters want nothing that leaves.
+	received bool
 	programs *programs
 	// generation is that of the newest programs, which are at work since then: in nanoseconds of CLOCK_MONOTONIC.
 	generation uint32
@@ -143,10 +145,11 @@ func (c *Capture) makeMaps() error {
 }
 
 // Install replaces the filters, and begins to capture if it is the first. A packet that the filter number n keeps
-// has bit n in Feeds. Upon an error the former filters may see less than before.
-func (c *Capture) Install(filters [][]netbpf.RawInstruction) error {
-	former := c.filters
-	c.filters = filters
+// has bit n in Feeds; where they want received packets alone, those that leave cost nothing. Upon an error the
+// former filters may see less than before.
+func (c *Capture) Install(filters [][]netbpf.RawInstruction, received bool) error {
+	former, formerReceived := c.filters, c.received
+	c.filters, c.received = filters, received
 	c.generation++
 	next, err := c.load()
 	if err == nil && !c.resting {
@@ -158,13 +161,13 @@ func (c *Capture) Install(filters [][]netbpf.RawInstruction) error {
 		return nil
 	}
 	next.close()
-	c.filters = former
+	c.filters, c.received = former, formerReceived
 	c.generation-- // packets of the former programs count
 	if c.interfaces != nil {
 		// The kernel has no programs for interfaces, they are not allowed, or there are too many.
 		c.interfaces.close()
 		c.interfaces, c.ability = nil, c.newest
-		return c.Install(filters)
+		return c.Install(filters, received)
 	}
 	return fmt.Errorf("capture packets: %w", err)
 }
@@ -196,7 +199,7 @@ func (c *Capture) Rest() {
 func (c *Capture) Resume() error {
 	c.resting = false
 	if err := c.attach(c.programs); err != nil {
-		return c.Install(c.filters) // there may be too many interfaces by now
+		return c.Install(c.filters, c.received) // there may be too many interfaces by now
 	}
 	return nil
 }
@@ -229,6 +232,9 @@ func (c *Capture) loadAs(direct, allParts bool) (*programs, error) {
 		return p, err
 	}
 	delete(s.Programs, map[bool]string{true: captureProgCame, false: captureProgTraced}[c.interfaces == nil])
+	if c.received {
+		delete(s.Programs, captureProgLeft)
+	}
 	err = bpf.Prepare(s, map[string]any{captureVarGeneration: c.generation, captureVarOnlyNetns: c.inode,
 		captureVarDirect: direct, captureVarAllParts: allParts})
 	if err != nil {
@@ -287,7 +293,7 @@ func (p *programs) close() {
 // Read calls fn for waiting packets, at most some, and returns their number.
 func (c *Capture) Read(most int, fn func(*Packet)) (n int, err error) {
 	if c.interfaces != nil && !c.resting && c.interfaces.changed() && c.interfaces.attach() != nil {
-		if err := c.Install(c.filters); err != nil { // without them
+		if err := c.Install(c.filters, c.received); err != nil { // without them
 			return 0, err
 		}
 	}
