@@ -47,7 +47,7 @@ type Tap struct {
 // second, those of shifts alone are seen.
 var (
 	socketShifts  = shifts{busyRate: 50_000, shiftTime: shiftTime, pauseTime: 5 * time.Second}
-	programShifts = shifts{busyRate: 100_000, shiftTime: shiftTime, pauseTime: 2 * shiftTime}
+	programShifts = shifts{busyRate: 100_000, shiftTime: shiftTime, pauseTime: 3 * shiftTime}
 )
 
 type shifts struct {
@@ -252,7 +252,7 @@ func bridgePorts() (ports []int) {
 // receive takes the packets that wait.
 func (t *Tap) receive() error {
 	var f frame.Frame
-	segments := 0
+	segments, sample := 0, t.rate.Sample
 	n, err := t.socket.Receive(func(p *tap.Packet) {
 		if f.DecodeNetwork(tap.EtherType(p.Version), p.Data) != nil {
 			return
@@ -272,7 +272,7 @@ func (t *Tap) receive() error {
 	}
 	t.watch.partial = t.watch.partial || fewer
 	if rarer && t.datagrams {
-		t.datagrams, t.rate.Sample = false, t.rate.Sample/2
+		t.datagrams, t.rate.Sample = false, sample
 	}
 	// Those whose answers the new filter does not keep are not to wait for them.
 	t.watch.Pause(time.Since(t.began).Seconds())

@@ -55,14 +55,18 @@ type Rate struct {
 // NewRate begins with all connections.
 func NewRate() *Rate { return &Rate{Sample: 1, since: time.Now()} }
 
-// Add counts packets, and reports whether Sample is twice as large from now on.
+// Add counts packets, and reports whether Sample is larger from now on: twice, or four times where packets come
+// much too fast, as each change costs time.
 func (r *Rate) Add(packets int) bool {
 	r.seen += packets
-	span := time.Since(r.since) + burst
-	if float64(r.seen) < MostPerSecond*span.Seconds() || r.Sample >= mostSample {
+	span := time.Since(r.since)
+	if float64(r.seen) < MostPerSecond*(span+burst).Seconds() || r.Sample >= mostSample {
 		return false
 	}
-	r.seen, r.since = 0, time.Now()
 	r.Sample *= 2
+	if float64(r.seen) > 4*MostPerSecond*span.Seconds() {
+		r.Sample *= 2
+	}
+	r.seen, r.since = 0, time.Now()
 	return true
 }
