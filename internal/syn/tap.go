@@ -22,8 +22,6 @@ type Options struct {
 	Netns *netns.Handle
 	// Answers are watched from the beginning, not from the first suspicion.
 	Answers bool
-	// Source has the packets of that namespace, for several to share; nil is one of its own.
-	Source *tap.Source
 }
 
 // Tap watches from Start to Stop.
@@ -31,8 +29,6 @@ type Tap struct {
 	ns     *netns.Handle
 	watch  *Watch
 	source *tap.Source
-	// own is the source where none was given.
-	own *tap.Source
 	// arriving and leaving are nil where they are not open.
 	arriving, leaving tap.Feed
 	asker             *asker
@@ -47,14 +43,14 @@ type Tap struct {
 
 // Start begins to watch a namespace. Needs CAP_NET_RAW there.
 func Start(ctx context.Context, o Options) (*Tap, error) {
+	return start(ctx, o, tap.OpenSource)
+}
+
+func start(ctx context.Context, o Options, open func(*netns.Handle) *tap.Source) (*Tap, error) {
 	if err := netns.CheckPrivilege(netns.Need{Any: netns.NetRaw, Why: "for packet sockets, to see SYNs"}); err != nil {
 		return nil, fmt.Errorf("watch SYNs: %w", err)
 	}
-	t := &Tap{ns: o.Netns, source: o.Source, rate: tap.NewRate(), began: time.Now()}
-	if t.source == nil {
-		t.own = tap.OpenSource(o.Netns)
-		t.source = t.own
-	}
+	t := &Tap{ns: o.Netns, source: open(o.Netns), rate: tap.NewRate(), began: time.Now()}
 	if err := t.open(o.Answers); err != nil {
 		t.close()
 		return nil, fmt.Errorf("watch SYNs: %w", err)
@@ -170,6 +166,6 @@ func (t *Tap) close() {
 	for _, s := range t.feeds() {
 		s.Close()
 	}
-	t.own.Close()
+	t.source.Close()
 	t.asker.close()
 }

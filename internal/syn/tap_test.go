@@ -21,12 +21,12 @@ import (
 // that it accepts.
 func TestRejectedSYNs(t *testing.T) {
 	for _, server := range servers {
-		t.Run(server.Addr().String(), func(t *testing.T) { rejectedSYNs(t, server, tap.OpenSource) })
-		t.Run(server.Addr().String()+" by sockets", func(t *testing.T) { rejectedSYNs(t, server, tap.SocketSource) })
+		t.Run(server.Addr().String(), func(t *testing.T) { rejectedSYNs(t, server, true, tap.OpenSource) })
+		t.Run(server.Addr().String()+" by sockets", func(t *testing.T) { rejectedSYNs(t, server, false, tap.SocketSource) })
 	}
 }
 
-func rejectedSYNs(t *testing.T, server netip.AddrPort, open func(*netns.Handle) *tap.Source) {
+func rejectedSYNs(t *testing.T, server netip.AddrPort, answers bool, open func(*netns.Handle) *tap.Source) {
 	// Without RFC 1337 the client's RST removes TIME_WAIT; no program would send it, so
 	// the kernel does.
 	r := newReusing(t, server, map[string]string{"tcp_timestamps": "2", "tcp_rfc1337": "1", "tcp_invalid_ratelimit": "0"})
@@ -35,9 +35,7 @@ func rejectedSYNs(t *testing.T, server netip.AddrPort, open func(*netns.Handle) 
 		next[i] = r.close(uint16(40000 + i))
 	}
 	r.until("sockstat", func(text string) bool { return strings.Contains(text, " tw 4 ") })
-	source := open(r.ns)
-	defer source.Close()
-	tp, err := Start(t.Context(), Options{Netns: r.ns, Source: source, Answers: source.Programs()})
+	tp, err := start(t.Context(), Options{Netns: r.ns, Answers: answers}, open)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +46,7 @@ func rejectedSYNs(t *testing.T, server netip.AddrPort, open func(*netns.Handle) 
 	// A repeated SYN is the sign upon which answers are looked at.
 	r.send(40000, next[0]+1<<20, now-old)
 	r.send(40000, next[0]+1<<20, now-old)
-	if !source.Programs() {
+	if !answers {
 		r.until("packet", func(text string) bool { return running(text) == 2 })
 	}
 	r.send(40000, next[0]+1<<20, now-old)
@@ -134,8 +132,8 @@ func TestNoNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	ns.Close()
-	for _, source := range []*tap.Source{nil, tap.SocketSource(ns)} {
-		if tp, err := Start(t.Context(), Options{Netns: ns, Source: source}); err == nil || tp != nil {
+	for _, open := range []func(*netns.Handle) *tap.Source{tap.OpenSource, tap.SocketSource} {
+		if tp, err := start(t.Context(), Options{Netns: ns}, open); err == nil || tp != nil {
 			t.Errorf("a watch of a closed namespace: %v, %v", tp, err)
 		}
 	}
