@@ -58,11 +58,11 @@ type Packet struct {
 
 // Capture is a number of filters at work.
 type Capture struct {
-	inode    uint32
-	maps     map[string]*ebpf.Map
-	reader   *ringbuf.Reader
-	record   ringbuf.Record
-	filters  [][]netbpf.RawInstruction
+	inode   uint32
+	maps    map[string]*ebpf.Map
+	reader  *ringbuf.Reader
+	record  ringbuf.Record
+	filters [][]netbpf.RawInstruction
 	// received: the filters want nothing that leaves.
 	received bool
 	programs *programs

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
@@ -100,6 +101,9 @@ func slow(t *testing.T, raw []bpf.RawInstruction, kind, etherType uint32, packet
 // TestConvert compares random filters, several at once, with the slow way.
 func TestConvert(t *testing.T) {
 	testutil.NeedRoot(t)
+	if err := rlimit.RemoveMemlock(); err != nil { // before Linux 5.11
+		t.Fatal(err)
+	}
 	r := rand.New(rand.NewPCG(1, 2))
 	kept, dropped, unread, refused := 0, 0, 0, 0
 	for round := range 150 {
