@@ -136,13 +136,17 @@ func Judged(ns *netns.Handle) (all []*ruleset.Table, err error) {
 	return all, nil
 }
 
-// queueReaders are the numbers of the queues that programs read (seq_show, nfnetlink_queue.c): nil where
-// the kernel has none.
+// queueReaders are the numbers of the queues that programs read (seq_show, nfnetlink_queue.c): none where
+// that module is not loaded, nil where /proc cannot say.
 func queueReaders(ns *netns.Handle) (readers map[uint16]bool, err error) {
 	err = ns.Do(func() error {
-		text, err := os.ReadFile("/proc/thread-self/net/netfilter/nfnetlink_queue")
+		const dir = "/proc/thread-self/net/netfilter/"
+		text, err := os.ReadFile(dir + "nfnetlink_queue")
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil
+			if _, err := os.Stat(dir); err != nil {
+				return nil
+			}
+			err = nil
 		}
 		readers = map[uint16]bool{}
 		for line := range strings.Lines(string(text)) {
