@@ -73,6 +73,9 @@ func laterCause(rec *snapshot.Recording, s *snapshot.FollowedService, left strin
 		if f.Answer {
 			side, in = "the server", cmp.Or(f.AnswerIn, s.Out)
 		}
+		if f.OneSided {
+			return fmt.Sprintf("the SYN left by %s, and the client went on without an answer by this host: the answers take another way (asymmetric routing), so that connection tracking takes what follows for INVALID, which comes in by %s again and again and does not leave this host", s.Out, cmp.Or(f.DataIn, in)) + lostBy(rec, s)
+		}
 		return fmt.Sprintf("connections are opened; then%s data of %s comes in by %s again and again and does not leave this host", pauseText(f), side, cmp.Or(f.DataIn, in)) + lostBy(rec, s)
 	case snapshot.StepPartLost:
 		side := map[bool]string{false: "the client", true: "the server"}[f.Answer]

@@ -162,6 +162,12 @@ func (k *places) of(s *snapshot.FollowedService) *snapshot.FailedPlace {
 		ask(p, f.LeftTo, f.LeftFrom)
 		k.pass(place, p, f.Client)
 		k.withoutEntry(place, p, f.LeftTo, f.LeftFrom)
+	case f.OneSided: // what follows a SYN without an answer is INVALID, and not translated
+		p.Flags, p.Conn = flags(frame.ACK), ruleset.ConnInvalid
+		ask(p, f.Client, s.Service)
+		if k.pass(place, p, netip.AddrPort{}); place.Out == "" && !place.Local {
+			k.route(place, s.Out, f.LeftFrom.Addr(), f.LeftTo.Addr(), "") // dropped before it is routed
+		}
 	case f.Step == snapshot.StepDataLost, f.Step == snapshot.StepResetHere, f.Step == snapshot.StepPartLost:
 		p.Flags, p.Conn = flags(frame.ACK), ruleset.ConnEstablished|translated(s)
 		ask(p, f.Client, s.Service)

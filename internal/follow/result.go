@@ -254,6 +254,7 @@ func (a *attempt) failed(step snapshot.Step, names func(int) string) *snapshot.F
 		n := a.passed[index(f.Answer)]
 		f.DatagramsIn, f.DatagramsOut = n.in, n.out
 	}
+	f.OneSided = a.oneSided()
 	a.describe(f, names)
 	if i := a.answered.elsewhere(a.left); i != 0 {
 		f.AnswerIn = names(i)

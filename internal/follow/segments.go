@@ -319,6 +319,28 @@ func (a *attempt) later() snapshot.Step {
 	return ""
 }
 
+// midway is how far a connection came whose handshake was not seen: nothing is known of one of which nothing left,
+// as far as its segments came so often.
+func (a *attempt) midway() snapshot.Step {
+	if step := a.later(); step != "" {
+		return step
+	}
+	if a.left == nil && a.returned == nil {
+		return snapshot.StepWaiting
+	}
+	return snapshot.StepAnswered
+}
+
+// oneSided reports whether a client goes on after its SYN left, so that it was answered, by a way that does not
+// pass this host, which then drops or resets what follows.
+func (a *attempt) oneSided() bool {
+	if a.protocol != unix.IPPROTO_TCP || a.midstream || a.came == nil || a.left == nil || a.answered != nil || a.returned != nil {
+		return false
+	}
+	step := a.later()
+	return step == snapshot.StepDataLost || step == snapshot.StepResetHere
+}
+
 // describe adds to an example what became of its segments.
 func (a *attempt) describe(f *snapshot.FailedConnection, names func(int) string) {
 	s := a.stream

@@ -518,7 +518,7 @@ func (a *attempt) step(now float64) snapshot.Step {
 	case a.final != "":
 		return a.final
 	case a.midstream:
-		return cmp.Or(a.later(), snapshot.StepAnswered)
+		return a.midway()
 	case a.answered != nil && a.left != nil && a.answered.Src != a.left.Dst: // br_netfilter may have translated the destination back
 		return snapshot.StepOtherSource
 	case a.returned != nil && a.came != nil && a.returned.Src != a.came.Dst:
@@ -539,6 +539,8 @@ func (a *attempt) step(now float64) snapshot.Step {
 		return snapshot.StepUnreachable
 	case a.unreachable != nil:
 		return snapshot.StepUnreachableHere
+	case a.oneSided():
+		return a.later()
 	case a.left != nil:
 		return late(now-a.left.at, patience, snapshot.StepNoAnswer)
 	}
