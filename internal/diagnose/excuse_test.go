@@ -263,3 +263,23 @@ func TestOneSided(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestUnaskedAnswers: answers whose SYNs take another way are dropped by the rule for INVALID; those that come from
+// outside, or where no rule is known, may be to forged sources.
+func TestUnaskedAnswers(t *testing.T) {
+	const rule = "iptables -t filter -A FORWARD -m conntrack --ctstate INVALID -j DROP"
+	place := snapshot.FailedPlace{Out: "lan0", NextHop: netip.MustParseAddr("192.168.1.2")}
+	outer := place
+	outer.InUplink = true
+	for name, c := range map[string]struct {
+		place snapshot.FailedPlace
+		want  int
+	}{"inside": {dropped(place, rule), 1}, "from outside": {dropped(outer, rule), 0}, "no rule": {place, 0}} {
+		s := failed(snapshot.StepAnswerLost, "tcp", "", "10.40.0.10:1000", inside+"8080", c.place)
+		s.Failed.OneSided, s.Failed.AnswerIn = true, "lan0"
+		got := followedOnes(household(s))
+		if len(got) != c.want || c.want > 0 && (!strings.Contains(got[0].place, rule) || got[0].severity != Warning || !strings.Contains(got[0].advice.Title, "192.168.1.10 a route to 10.40.0.10 by 192.168.1.2")) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

@@ -233,6 +233,8 @@ func helperlessTo(rec *snapshot.Recording, c control, at netip.Addr, own bool, l
 func (r *row) where() string {
 	p, by, here := r.place, droppedIn(r.rec, r.FollowedService), r.Failed.Step.Here()
 	switch culprit := r.culprit(); {
+	case culprit != nil && r.Failed.OneSided && r.Failed.Step == snapshot.StepAnswerLost:
+		return "the SYNs take another way, so that the answers are INVALID here and dropped by " + culprit.Text
 	case culprit != nil && r.Failed.OneSided:
 		return "the answers take another way, and what clients send then is INVALID here and dropped by " + culprit.Text
 	case culprit != nil:
@@ -297,6 +299,8 @@ func (r *row) severity() (Severity, string) {
 	}
 	step, published := r.Failed.Step, r.isPublished()
 	switch {
+	case r.Failed.OneSided:
+		return Warning, "likely"
 	case step == snapshot.StepNoAnswer && r.Protocol != "tcp" && r.Steps[snapshot.StepAnswered] == 0 && !nat.AnswersAlways(r.Service.Port()):
 		return Notice, "possible" // it may not be meant to answer
 	case step == snapshot.StepNoAnswer && strayed(r.rec, r.FollowedService) != nil:

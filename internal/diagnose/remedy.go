@@ -295,15 +295,25 @@ func (r *row) isOfOneSided() bool {
 // acceptOneSide is how connections of which this host sees one direction alone can pass.
 func (r *row) acceptOneSide() Remedy {
 	p := *r.culprit()
-	hop, how := r.Failed.LeftTo.Addr(), ""
-	if r.place.NextHop.IsValid() {
-		hop = r.place.NextHop
-	}
 	a := accepted{protocol: r.Protocol, in: r.In, to: netip.AddrPortFrom(r.Service.Addr(), 0), chain: "FORWARD"}
-	if how = a.how(p, p.Owner); isEarly(p) {
+	sender := "the clients"
+	if r.Failed.Step == snapshot.StepAnswerLost {
+		a.in, a.to = r.Failed.AnswerIn, netip.AddrPort{}
+		a.from = netip.PrefixFrom(r.Service.Addr(), r.Service.Addr().BitLen())
+		sender = r.Service.Addr().String()
+	}
+	how := a.how(p, p.Owner)
+	if isEarly(p) {
 		how = p.Text + keeper(p)
 	}
-	return advice("service-one-sided", r.Service.Addr(), hop, how, where(r.rec))
+	if r.place.Out != a.in || !r.place.NextHop.IsValid() {
+		return advice("service-one-sided-far", r.Service.Addr(), how, where(r.rec))
+	}
+	to := r.Service.Addr()
+	if r.Failed.Step == snapshot.StepAnswerLost {
+		to = r.Failed.Client.Addr()
+	}
+	return advice("service-one-sided", to, r.place.NextHop, how, where(r.rec), sender)
 }
 
 // becomes is the destination that filters see: what rules make of it, where that is known.

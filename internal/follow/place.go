@@ -157,6 +157,13 @@ func (k *places) of(s *snapshot.FollowedService) *snapshot.FailedPlace {
 		p.In = k.bridgeOf(p.In)
 	}
 	switch {
+	case f.OneSided && f.Step == snapshot.StepAnswerLost: // so is a SYN-ACK without a SYN
+		p.Flags, p.Conn, p.In = flags(frame.SYN|frame.ACK), ruleset.ConnInvalid, k.bridgeOf(f.AnswerIn)
+		place.InUplink = k.uplinks[f.AnswerIn]
+		ask(p, s.Service, f.Client)
+		if k.pass(place, p, netip.AddrPort{}); place.Out == "" && !place.Local && place.NoRoute == "" && !place.ReversePath {
+			k.route(place, "", p.Src, p.Dst, p.In) // dropped before it is routed
+		}
 	case f.Step == snapshot.StepAnswerLost, f.Answer && (f.Step == snapshot.StepDataLost || f.Step == snapshot.StepPartLost):
 		answers()
 		ask(p, f.LeftTo, f.LeftFrom)

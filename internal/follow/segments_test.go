@@ -71,6 +71,27 @@ func TestUnknownOnes(t *testing.T) {
 	}
 }
 
+// TestUnasked: SYN-ACKs that come again and do not leave, and whose SYNs do not pass.
+func TestUnasked(t *testing.T) {
+	for name, c := range map[string]struct {
+		packets string
+		want    snapshot.Step
+	}{
+		"lost here":       {"0.1 in lan SYNACK server>client 7\n1.1 in lan SYNACK server>client 7", snapshot.StepAnswerLost},
+		"once":            {"0.1 in lan SYNACK server>client 7", ""},
+		"passes":          {"0.1 in lan SYNACK server>client 7\n0.1 out wan SYNACK server>client 7\n1.1 in lan SYNACK server>client 7", ""},
+		"the SYN is seen": {"0.1 in lan SYNACK server>client 7\n1.1 in lan SYNACK server>client 7\n1.2 in wan SYN client>server 7\n1.2 out lan SYN client>server 7\n1.3 in lan SYNACK server>client 7\n1.3 out wan SYNACK server>client 7", snapshot.StepAnswered},
+	} {
+		all := script(t, c.packets).Result(5, func(i int) string { return map[int]string{lan: "lan"}[i] }).Services
+		if (len(all) == 1) != (c.want != "") || len(all) == 1 && all[0].Steps[c.want] != 1 {
+			t.Errorf("%s: %+v", name, all)
+		}
+		if c.want == snapshot.StepAnswerLost && (!all[0].Failed.OneSided || all[0].Failed.AnswerIn != "lan" || all[0].Failed.Client.String() != client || all[0].Clients != 1) {
+			t.Errorf("%s: %+v", name, all[0].Failed)
+		}
+	}
+}
+
 // TestResampled: where not all segments are seen, a RST may come after an answer.
 func TestResampled(t *testing.T) {
 	w := script(t, asked)

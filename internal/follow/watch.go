@@ -246,6 +246,8 @@ func (w *Watch) tcp(p *Packet) {
 		if a := w.handshakes[key(h.AcknowledgmentNumber-1)]; a != nil {
 			a.answer(p, t)
 			w.segments.knows(a, t)
+		} else {
+			w.unasked(p, t, key(h.AcknowledgmentNumber-1))
 		}
 	case frame.RST | frame.ACK:
 		if a := w.handshakes[key(h.AcknowledgmentNumber-1)]; a != nil && a.refused == nil && a.answered == nil {
@@ -261,6 +263,7 @@ func (w *Watch) syn(p *Packet, t frame.Tuple, n number) {
 			return
 		}
 		w.handshakes[n] = a
+		delete(w.segments.unasked, n)
 	}
 	a.ask(p, t)
 	w.segments.knows(a, t)
