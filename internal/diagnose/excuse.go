@@ -20,6 +20,7 @@ var excuses = []struct {
 	{"one client tries many addresses or ports", (*row).isScan},
 	{"frames for another host that a bridge has no port for", (*row).isFlooded},
 	{"it leaves encrypted, and is not seen any more", (*row).isEncrypted},
+	{"answers to what did not pass this host, and what loses them is not known", (*row).isUnaskedAnswer},
 	{"a closed port of this host", (*row).isClosedPort},
 	{"unknown place of a service that no rule is for", (*row).isUnknown},
 	{"a firewall keeps out what is not published", (*row).isKeptOut},
@@ -81,6 +82,11 @@ func (r *row) isFlooded() bool { return r.Bridged && (!r.Failed.Step.Here() || !
 
 func (r *row) isEncrypted() bool {
 	return r.place.Encrypted && r.Failed.Step == snapshot.StepLostHere && !r.byRule() && len(droppedIn(r.rec, r.FollowedService)) == 0 && !r.isPublished()
+}
+
+// isUnaskedAnswer: such as those to forged sources, where no rule is known that drops them.
+func (r *row) isUnaskedAnswer() bool {
+	return r.Failed.OneSided && r.Failed.Step == snapshot.StepAnswerLost && (r.culprit() == nil || r.place.Local)
 }
 
 // isClosedPort: what a program of this host ends is its own affair.

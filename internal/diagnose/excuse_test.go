@@ -244,3 +244,42 @@ func TestOwnTrafficMeetsNoRule(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// TestOneSided: clients go on though no answer passes this host: the place is the rule for INVALID, and ct-invalid says
+// no more of the same packets. Those that were opened before are not told of twice.
+func TestOneSided(t *testing.T) {
+	const rule = "iptables -t filter -A FORWARD -m conntrack --ctstate INVALID -j DROP"
+	one := failed(snapshot.StepDataLost, "tcp", "lan0", pc, "10.30.0.10:502", dropped(snapshot.FailedPlace{Out: "lan0", NextHop: netip.MustParseAddr("192.168.1.2")}, rule))
+	one.Out, one.Failed.OneSided = "lan0", true
+	before := failed(snapshot.StepDataLost, "tcp", "lan0", pc, "10.30.0.10:502", snapshot.FailedPlace{Filter: &snapshot.Filter{Passes: true}, NoEntryFilter: &snapshot.Filter{Drops: []snapshot.RulePlace{{Text: rule}}}})
+	rec := household(one, before)
+	rec.Drops = &snapshot.Drops{Flows: []snapshot.DropFlow{{Function: "nft_do_chain", Reason: "NETFILTER_DROP", Protocol: "tcp", Source: pc, Destination: "10.30.0.10:502"}}}
+	got := followedOnes(rec)
+	if len(got) != 1 || !strings.Contains(got[0].place, rule) || !strings.Contains(got[0].advice.Title, "192.168.1.2") || !got[0].decided || !passesOneSide(rec) {
+		t.Fatalf("%+v", got)
+	}
+	rec.Followed.Services = rec.Followed.Services[1:]
+	if got = followedOnes(rec); len(got) != 1 || !strings.Contains(got[0].place, rule) || !strings.Contains(got[0].advice.Title, "conntrack -L") || passesOneSide(rec) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestUnaskedAnswers: answers whose SYNs take another way are dropped by the rule for INVALID; those that come from
+// outside, or where no rule is known, may be to forged sources.
+func TestUnaskedAnswers(t *testing.T) {
+	const rule = "iptables -t filter -A FORWARD -m conntrack --ctstate INVALID -j DROP"
+	place := snapshot.FailedPlace{Out: "lan0", NextHop: netip.MustParseAddr("192.168.1.2")}
+	outer := place
+	outer.InUplink = true
+	for name, c := range map[string]struct {
+		place snapshot.FailedPlace
+		want  int
+	}{"inside": {dropped(place, rule), 1}, "from outside": {dropped(outer, rule), 0}, "no rule": {place, 0}} {
+		s := failed(snapshot.StepAnswerLost, "tcp", "", "10.40.0.10:1000", inside+"8080", c.place)
+		s.Failed.OneSided, s.Failed.AnswerIn = true, "lan0"
+		got := followedOnes(household(s))
+		if len(got) != c.want || c.want > 0 && (!strings.Contains(got[0].place, rule) || got[0].severity != Warning || !strings.Contains(got[0].advice.Title, "192.168.1.10 a route to 10.40.0.10 by 192.168.1.2")) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

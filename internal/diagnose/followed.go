@@ -60,7 +60,7 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 	}
 	for _, r := range rows(rec) {
 		blocked, portless := r.blockedHere(), r.portless()
-		if blocked.how == "" && portless == nil && r.excuse() != "" {
+		if blocked.how == "" && portless == nil && r.excuse() != "" || r.isOfOneSided() {
 			continue
 		}
 		s := r.FollowedService
@@ -233,6 +233,10 @@ func helperlessTo(rec *snapshot.Recording, c control, at netip.Addr, own bool, l
 func (r *row) where() string {
 	p, by, here := r.place, droppedIn(r.rec, r.FollowedService), r.Failed.Step.Here()
 	switch culprit := r.culprit(); {
+	case culprit != nil && r.Failed.OneSided && r.Failed.Step == snapshot.StepAnswerLost:
+		return "the SYNs take another way, so that the answers are INVALID here and dropped by " + culprit.Text
+	case culprit != nil && r.Failed.OneSided:
+		return "the answers take another way, and what clients send then is INVALID here and dropped by " + culprit.Text
 	case culprit != nil:
 		return "this host drops it by " + culprit.Text
 	case r.isReversed() && r.Failed.Step == snapshot.StepAnswerLost:
@@ -243,6 +247,8 @@ func (r *row) where() string {
 		return "this host has no route there: " + p.NoRoute
 	case here && p.NoRoute != "":
 		return p.NoRoute
+	case here && r.lacksEntry():
+		return "this host knows no connection that it belongs to, and drops it by " + p.NoEntryFilter.Drops[0].Text
 	case here && len(by) > 0 && placeMeaning(by[0], r.Failed.Step) != "":
 		return "this host drops it" + placeMeaning(by[0], r.Failed.Step)
 	case r.loops():
@@ -293,6 +299,8 @@ func (r *row) severity() (Severity, string) {
 	}
 	step, published := r.Failed.Step, r.isPublished()
 	switch {
+	case r.Failed.OneSided:
+		return Warning, "likely"
 	case step == snapshot.StepNoAnswer && r.Protocol != "tcp" && r.Steps[snapshot.StepAnswered] == 0 && !nat.AnswersAlways(r.Service.Port()):
 		return Notice, "possible" // it may not be meant to answer
 	case step == snapshot.StepNoAnswer && strayed(r.rec, r.FollowedService) != nil:

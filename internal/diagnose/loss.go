@@ -46,6 +46,9 @@ func stepCause(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 	case snapshot.StepOtherSource:
 		return left + fmt.Sprintf(", and %s answered in its place, which is no answer to the client: the server has several addresses, or something between translates", f.By)
 	case snapshot.StepAnswerLost:
+		if f.OneSided {
+			return fmt.Sprintf("SYN-ACKs of %s come in by %s again and again, and none of their SYNs passes this host: clients reach the server by another way (asymmetric routing), so that connection tracking takes the answers for INVALID, which do not leave this host", s.Service, f.AnswerIn) + lostBy(rec, s)
+		}
 		return left + fmt.Sprintf(", the answer came in by %s and did not leave this host", cmp.Or(f.AnswerIn, s.Out)) + lostBy(rec, s)
 	case snapshot.StepAnswerUntranslated:
 		if f.AnswerBridged {
@@ -72,6 +75,9 @@ func laterCause(rec *snapshot.Recording, s *snapshot.FollowedService, left strin
 		side, in := "the client", s.In
 		if f.Answer {
 			side, in = "the server", cmp.Or(f.AnswerIn, s.Out)
+		}
+		if f.OneSided {
+			return fmt.Sprintf("the SYN left by %s, and the client went on without an answer by this host: the answers take another way (asymmetric routing), so that connection tracking takes what follows for INVALID, which comes in by %s again and again and does not leave this host", s.Out, cmp.Or(f.DataIn, in)) + lostBy(rec, s)
 		}
 		return fmt.Sprintf("connections are opened; then%s data of %s comes in by %s again and again and does not leave this host", pauseText(f), side, cmp.Or(f.DataIn, in)) + lostBy(rec, s)
 	case snapshot.StepPartLost:

@@ -332,6 +332,9 @@ func (g *hostGrowth) invalid() string {
 	if finds(g.rec, "idle-killed") {
 		return "they are of connections that idle-killed reports"
 	}
+	if passesOneSide(g.rec) {
+		return "they are of connections that service-unanswered reports"
+	}
 	a, _ := readAudit(g.rec)
 	var dropped refusals
 	if a != nil && g.rec.First().Audit != nil {
@@ -351,6 +354,11 @@ func (g *hostGrowth) invalid() string {
 	g.passing()
 	g.found.Severity = cmp.Or(map[bool]Severity{true: Critical}[servicesFail(g.rec)], g.found.Severity)
 	return ""
+}
+
+// passesOneSide reports whether connections of which one direction passes this host alone are seen to fail here.
+func passesOneSide(rec *snapshot.Recording) bool {
+	return rec.Followed != nil && slices.ContainsFunc(rows(rec), func(r row) bool { return r.Failed.OneSided && r.culprit() != nil && r.excuse() == "" })
 }
 
 // takesNoneUp reports whether the tracker takes up no connection in its middle, so that what goes on after its entry

@@ -23,7 +23,11 @@ var advised = []struct {
 	}},
 	{is: (*row).isReversed, remedy: func(r *row) Remedy { return advice("rp-loose", slashed(r.reversedAt()), where(r.rec)) }},
 	{is: (*row).isTooLarge, remedy: (*row).acceptErrors},
+	{is: func(r *row) bool { return r.Failed.OneSided && r.culprit() != nil }, remedy: (*row).acceptOneSide},
 	{is: func(r *row) bool { return r.culprit() != nil }, remedy: (*row).accept},
+	{is: (*row).lacksEntry, remedy: func(r *row) Remedy {
+		return advice("service-no-entry", r.Protocol, r.Service.Addr(), r.place.NoEntryFilter.Drops[0].Text, where(r.rec))
+	}},
 	{is: func(r *row) bool { return !r.isBeyondHere() && r.Failed.Step == snapshot.StepClientSilent }, remedy: (*row).toClient},
 	{is: func(r *row) bool { return !r.isBeyondHere() }, remedy: func(r *row) Remedy {
 		return advice("service-path", inNamespace(r.rec.Last().Netns.Name), r.Protocol, r.Failed.Client.Addr())
@@ -64,7 +68,7 @@ func (r *row) advise(f *failing) {
 
 // decided reports whether the place itself says what to do, and no finding about the host says it better.
 func (r *row) decided() bool {
-	return r.loops() || r.isReversed() || r.isTooLarge() || r.isUnrouted() || r.isSpared() || !r.Failed.Step.Later() && r.culprit() != nil
+	return r.loops() || r.isReversed() || r.isTooLarge() || r.isUnrouted() || r.isSpared() || r.lacksEntry() || (!r.Failed.Step.Later() || r.Failed.OneSided) && r.culprit() != nil
 }
 
 // isTooLarge reports whether data is lost for its size, and filters drop the ICMP errors that say so.
@@ -273,6 +277,43 @@ func (r *row) accept() Remedy {
 	default:
 		return advice("filter-accept-way", followedName(r.FollowedService), a.how(p, p.Owner), where(r.rec))
 	}
+}
+
+// lacksEntry reports whether data of a connection is dropped by a rule for what is of none, as no other rule would drop it.
+func (r *row) lacksEntry() bool {
+	p := r.place
+	return r.Failed.Step == snapshot.StepDataLost && p.NoEntryFilter != nil && len(p.NoEntryFilter.Drops) > 0 && p.Filter != nil && len(p.Filter.Drops) == 0 && slices.ContainsFunc(droppedIn(r.rec, r.FollowedService), isRule)
+}
+
+// isOfOneSided reports whether others to the same service show that answers do not pass this host: it is said of those.
+func (r *row) isOfOneSided() bool {
+	return !r.Failed.OneSided && r.place.NoEntryFilter != nil && r.Failed.Step == snapshot.StepDataLost && slices.ContainsFunc(r.all, func(o snapshot.FollowedService) bool {
+		return o.Service == r.Service && o.In == r.In && o.Failed != nil && o.Failed.OneSided && o.Failing() >= fewestFailing
+	})
+}
+
+// acceptOneSide is how connections of which this host sees one direction alone can pass.
+func (r *row) acceptOneSide() Remedy {
+	p := *r.culprit()
+	a := accepted{protocol: r.Protocol, in: r.In, to: netip.AddrPortFrom(r.Service.Addr(), 0), chain: "FORWARD"}
+	sender := "the clients"
+	if r.Failed.Step == snapshot.StepAnswerLost {
+		a.in, a.to = r.Failed.AnswerIn, netip.AddrPort{}
+		a.from = netip.PrefixFrom(r.Service.Addr(), r.Service.Addr().BitLen())
+		sender = r.Service.Addr().String()
+	}
+	how := a.how(p, p.Owner)
+	if isEarly(p) {
+		how = p.Text + keeper(p)
+	}
+	if r.place.Out != a.in || !r.place.NextHop.IsValid() {
+		return advice("service-one-sided-far", r.Service.Addr(), how, where(r.rec))
+	}
+	to := r.Service.Addr()
+	if r.Failed.Step == snapshot.StepAnswerLost {
+		to = r.Failed.Client.Addr()
+	}
+	return advice("service-one-sided", to, r.place.NextHop, how, where(r.rec), sender)
 }
 
 // becomes is the destination that filters see: what rules make of it, where that is known.

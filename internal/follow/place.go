@@ -157,11 +157,24 @@ func (k *places) of(s *snapshot.FollowedService) *snapshot.FailedPlace {
 		p.In = k.bridgeOf(p.In)
 	}
 	switch {
+	case f.OneSided && f.Step == snapshot.StepAnswerLost: // so is a SYN-ACK without a SYN
+		p.Flags, p.Conn, p.In = flags(frame.SYN|frame.ACK), ruleset.ConnInvalid, k.bridgeOf(f.AnswerIn)
+		place.InUplink = k.uplinks[f.AnswerIn]
+		ask(p, s.Service, f.Client)
+		if k.pass(place, p, netip.AddrPort{}); place.Out == "" && !place.Local && place.NoRoute == "" && !place.ReversePath {
+			k.route(place, "", p.Src, p.Dst, p.In) // dropped before it is routed
+		}
 	case f.Step == snapshot.StepAnswerLost, f.Answer && (f.Step == snapshot.StepDataLost || f.Step == snapshot.StepPartLost):
 		answers()
 		ask(p, f.LeftTo, f.LeftFrom)
 		k.pass(place, p, f.Client)
 		k.withoutEntry(place, p, f.LeftTo, f.LeftFrom)
+	case f.OneSided: // what follows a SYN without an answer is INVALID, and not translated
+		p.Flags, p.Conn = flags(frame.ACK), ruleset.ConnInvalid
+		ask(p, f.Client, s.Service)
+		if k.pass(place, p, netip.AddrPort{}); place.Out == "" && !place.Local {
+			k.route(place, s.Out, f.LeftFrom.Addr(), f.LeftTo.Addr(), "") // dropped before it is routed
+		}
 	case f.Step == snapshot.StepDataLost, f.Step == snapshot.StepResetHere, f.Step == snapshot.StepPartLost:
 		p.Flags, p.Conn = flags(frame.ACK), ruleset.ConnEstablished|translated(s)
 		ask(p, f.Client, s.Service)

@@ -181,6 +181,8 @@ func (s *service) add(a *attempt, now float64, names func(int) string) {
 		s.In = names(a.came.last())
 		s.Bridged = a.bridged
 		s.clients[a.came.Src.Addr()] = true
+	} else if a.isUnasked() {
+		s.clients[a.answered.Dst.Addr()] = true
 	}
 	if step != snapshot.StepAnswered {
 		return
@@ -254,7 +256,11 @@ func (a *attempt) failed(step snapshot.Step, names func(int) string) *snapshot.F
 		n := a.passed[index(f.Answer)]
 		f.DatagramsIn, f.DatagramsOut = n.in, n.out
 	}
+	f.OneSided = a.oneSided() || a.isUnasked()
 	a.describe(f, names)
+	if a.isUnasked() {
+		f.AnswerIn = names(a.answered.last())
+	}
 	if i := a.answered.elsewhere(a.left); i != 0 {
 		f.AnswerIn = names(i)
 	}

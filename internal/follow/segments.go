@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -72,10 +73,12 @@ type segments struct {
 	conns map[frame.Tuple]*attempt
 	// midstream are those whose handshake was not seen.
 	midstream []*attempt
+	// unasked are those of which a SYN-ACK came and no SYN was seen.
+	unasked map[number]*attempt
 }
 
 func newSegments() segments {
-	return segments{now: map[number]*segment{}, before: map[number]*segment{}, conns: map[frame.Tuple]*attempt{}}
+	return segments{now: map[number]*segment{}, before: map[number]*segment{}, conns: map[frame.Tuple]*attempt{}, unasked: map[number]*attempt{}}
 }
 
 // knows has a connection found by a tuple.
@@ -149,6 +152,26 @@ func (w *Watch) midway(p *Packet, t frame.Tuple) *attempt {
 	s.knows(a, t)
 	a.place(p, t, ask != t)
 	return a
+}
+
+// unasked takes a SYN-ACK to a SYN that was not seen: it came before, and comes again, or passes by another way.
+func (w *Watch) unasked(p *Packet, t frame.Tuple, n number) {
+	s := &w.segments
+	a := s.unasked[n]
+	switch {
+	case a == nil && (p.Sent || p.Passing || len(s.unasked) == mostMidstream || !isEnd(w.service, t.Src) || !isEnd(w.client, t.Dst)):
+	case a == nil:
+		s.unasked[n] = &attempt{protocol: unix.IPPROTO_TCP, midstream: true, answered: p.sight(t)}
+	case !p.Sent && p.Interface == a.answered.iface:
+		a.repeated++
+	default:
+		a.answer(p, t)
+	}
+}
+
+// isUnasked reports whether nothing but a SYN-ACK was seen of a connection.
+func (a *attempt) isUnasked() bool {
+	return a.midstream && a.stream == nil && a.came == nil && a.left == nil
 }
 
 // place notes by which name a segment of a connection passes a point, where that is not known.
@@ -319,6 +342,31 @@ func (a *attempt) later() snapshot.Step {
 	return ""
 }
 
+// midway is how far a connection came whose handshake was not seen: nothing is known of one of which nothing left,
+// as far as its segments came so often.
+func (a *attempt) midway() snapshot.Step {
+	if step := a.later(); step != "" {
+		return step
+	}
+	if a.isUnasked() && a.returned == nil && a.repeated > 0 {
+		return snapshot.StepAnswerLost
+	}
+	if a.left == nil && a.returned == nil {
+		return snapshot.StepWaiting
+	}
+	return snapshot.StepAnswered
+}
+
+// oneSided reports whether a client goes on after its SYN left, so that it was answered, by a way that does not
+// pass this host, which then drops or resets what follows.
+func (a *attempt) oneSided() bool {
+	if a.protocol != unix.IPPROTO_TCP || a.midstream || a.came == nil || a.left == nil || a.answered != nil || a.returned != nil {
+		return false
+	}
+	step := a.later()
+	return step == snapshot.StepDataLost || step == snapshot.StepResetHere
+}
+
 // describe adds to an example what became of its segments.
 func (a *attempt) describe(f *snapshot.FailedConnection, names func(int) string) {
 	s := a.stream
@@ -375,14 +423,15 @@ func (w *Watch) ended(now float64) []*attempt {
 			targets[a.left.Dst] = true
 		}
 	}
-	for _, a := range w.segments.midstream {
+	midstream := slices.AppendSeq(slices.Clone(w.segments.midstream), maps.Values(w.segments.unasked))
+	for _, a := range midstream {
 		// Of one that shows at the server alone it is not known how clients name it.
 		if a.step(now).Fails() && (a.came != nil || a.returned != nil || !targets[a.asked()]) {
 			fails[a.key()] = true
 		}
 	}
 	all := slices.Clone(w.all)
-	for _, a := range w.segments.midstream {
+	for _, a := range midstream {
 		if fails[a.key()] {
 			all = append(all, a)
 		}

@@ -13,6 +13,9 @@ import (
 // opened is a connection whose handshake went well.
 const opened = "0.0 in wan SYN client>public 7\n0.001 out lan SYN client>server 7\n0.002 in lan SYNACK server>client 7\n0.003 out wan SYNACK public>client 7\n"
 
+// gone is one whose answer does not pass.
+const gone = "0.0 in wan SYN client>public 7\n0.001 out lan SYN client>server 7\n"
+
 // asked is opened, with a question of the client that came to the server.
 const asked = opened + "0.01 in wan DATA client>public 8\n0.011 out lan DATA client>server 8\n"
 
@@ -22,22 +25,25 @@ func TestLaterSteps(t *testing.T) {
 		packets string
 		want    snapshot.Step
 	}{
-		"data passes":                     {asked + "0.1 in lan DATA server>client 100\n0.11 out wan DATA public>client 100", snapshot.StepAnswered},
-		"data is sent again once":         {asked + "0.3 in wan DATA client>public 8\n0.31 out lan DATA client>server 8", snapshot.StepAnswered},
-		"data is lost here":               {opened + "0.01 in wan DATA client>public 8\n0.3 in wan DATA client>public 8", snapshot.StepDataLost},
-		"data is late":                    {opened + "0.01 in wan DATA client>public 8\n0.3 in wan DATA client>public 8\n0.31 out lan DATA client>server 8", snapshot.StepAnswered},
-		"the rest goes on":                {opened + "0.01 in wan DATA client>public 8\n0.3 in wan DATA client>public 8\n0.5 in wan DATA client>public 2000", snapshot.StepAnswered},
-		"the server's data is lost here":  {asked + "0.1 in lan DATA server>client 100\n0.4 in lan DATA server>client 100", snapshot.StepDataLost},
-		"data is not acknowledged":        {asked + "0.3 out lan DATA client>server 8\n0.7 out lan DATA client>server 8", snapshot.StepDataUnanswered},
-		"this host resets":                {opened + reset, snapshot.StepResetHere},
-		"a reset passes after an answer":  {asked + "0.1 in lan DATA server>client 100\n0.11 out wan DATA public>client 100\n0.2 in lan RESET server>client 500\n0.21 out wan RESET public>client 500", snapshot.StepAnswered},
-		"a reset in place of an answer":   {asked + "0.2 in lan RESET server>client 100\n0.21 out wan RESET public>client 100", snapshot.StepReset},
-		"the client resets":               {asked + "0.2 in wan RESET client>public 108\n0.21 out lan RESET client>server 108", snapshot.StepAnswered},
-		"this host resets what is closed": {asked + "0.1 in lan FIN server>client 100\n0.11 out wan FIN public>client 100\n0.5 in wan DATA client>public 300\n0.51 out wan RESET public>client 101", snapshot.StepAnswered},
-		"the handshake was not seen":      {"0.01 in wan DATA client>public 8\n0.3 in wan DATA client>public 8\n0.7 in wan DATA client>public 8", snapshot.StepDataLost},
-		"it ends here, or in a tunnel":    {"0 in wan SYN client>public 7\n0.1 out wan SYNACK public>client 7\n0.2 in wan DATA client>public 8\n0.5 in wan DATA client>public 8", snapshot.StepAnswered},
-		"nor when this host resets it":    {reset, snapshot.StepResetHere},
-		"seen at a bridge and its port":   {opened + "0.01 in wan1 DATA client>public 8\n0.01 in bond DATA client>public 8\n0.011 out lan DATA client>server 8", snapshot.StepAnswered},
+		"data passes":                                {asked + "0.1 in lan DATA server>client 100\n0.11 out wan DATA public>client 100", snapshot.StepAnswered},
+		"data is sent again once":                    {asked + "0.3 in wan DATA client>public 8\n0.31 out lan DATA client>server 8", snapshot.StepAnswered},
+		"data is lost here":                          {opened + "0.01 in wan DATA client>public 8\n0.3 in wan DATA client>public 8", snapshot.StepDataLost},
+		"data is late":                               {opened + "0.01 in wan DATA client>public 8\n0.3 in wan DATA client>public 8\n0.31 out lan DATA client>server 8", snapshot.StepAnswered},
+		"the rest goes on":                           {opened + "0.01 in wan DATA client>public 8\n0.3 in wan DATA client>public 8\n0.5 in wan DATA client>public 2000", snapshot.StepAnswered},
+		"the server's data is lost here":             {asked + "0.1 in lan DATA server>client 100\n0.4 in lan DATA server>client 100", snapshot.StepDataLost},
+		"data is not acknowledged":                   {asked + "0.3 out lan DATA client>server 8\n0.7 out lan DATA client>server 8", snapshot.StepDataUnanswered},
+		"this host resets":                           {opened + reset, snapshot.StepResetHere},
+		"a reset passes after an answer":             {asked + "0.1 in lan DATA server>client 100\n0.11 out wan DATA public>client 100\n0.2 in lan RESET server>client 500\n0.21 out wan RESET public>client 500", snapshot.StepAnswered},
+		"a reset in place of an answer":              {asked + "0.2 in lan RESET server>client 100\n0.21 out wan RESET public>client 100", snapshot.StepReset},
+		"the client resets":                          {asked + "0.2 in wan RESET client>public 108\n0.21 out lan RESET client>server 108", snapshot.StepAnswered},
+		"this host resets what is closed":            {asked + "0.1 in lan FIN server>client 100\n0.11 out wan FIN public>client 100\n0.5 in wan DATA client>public 300\n0.51 out wan RESET public>client 101", snapshot.StepAnswered},
+		"the handshake was not seen":                 {"0.01 in wan DATA client>public 8\n0.3 in wan DATA client>public 8\n0.7 in wan DATA client>public 8", snapshot.StepDataLost},
+		"answers take another way, and data is lost": {gone + "0.3 in wan DATA client>public 8\n0.6 in wan DATA client>public 8", snapshot.StepDataLost},
+		"answers take another way, and data passes":  {gone + "0.3 in wan DATA client>public 8\n0.31 out lan DATA client>server 8", snapshot.StepNoAnswer},
+		"answers take another way, and it is reset":  {gone + "0.3 in wan DATA client>public 8\n0.31 out wan RESET public>client 0", snapshot.StepResetHere},
+		"it ends here, or in a tunnel":               {"0 in wan SYN client>public 7\n0.1 out wan SYNACK public>client 7\n0.2 in wan DATA client>public 8\n0.5 in wan DATA client>public 8", snapshot.StepAnswered},
+		"nor when this host resets it":               {reset, snapshot.StepResetHere},
+		"seen at a bridge and its port":              {opened + "0.01 in wan1 DATA client>public 8\n0.01 in bond DATA client>public 8\n0.011 out lan DATA client>server 8", snapshot.StepAnswered},
 	} {
 		got := script(t, c.packets).Result(5, func(int) string { return "" })
 		if len(got.Services) != 1 || got.Services[0].Steps[c.want] != 1 {
@@ -51,6 +57,38 @@ func TestUnseenOnes(t *testing.T) {
 	w := script(t, "0.01 in wan DATA client>public 8\n0.011 out lan DATA client>server 8")
 	if got := w.Result(5, func(int) string { return "" }); len(got.Services) != 0 || got.Connections != 0 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestUnknownOnes: of a connection whose handshake was not seen, and of which nothing left, nothing is known as long as it
+// did not come again often, as of those of which one direction is lost here.
+func TestUnknownOnes(t *testing.T) {
+	w := script(t, gone+"0.3 in wan DATA client>public 8\n0.6 in wan DATA client>public 8\n0.7 in wan DATA inside>public 70\n0.8 in wan DATA inside>public 70\n0.9 in wan DATA inside>public 70\n1 in wan DATA remote>public 90")
+	for _, s := range w.Result(5, func(int) string { return "" }).Services {
+		if s.Steps[snapshot.StepAnswered] != 0 || s.Steps[snapshot.StepDataLost] != 1 || s.Failed.OneSided != s.Failed.LeftTo.IsValid() {
+			t.Errorf("%+v %+v", s, s.Failed)
+		}
+	}
+}
+
+// TestUnasked: SYN-ACKs that come again and do not leave, and whose SYNs do not pass.
+func TestUnasked(t *testing.T) {
+	for name, c := range map[string]struct {
+		packets string
+		want    snapshot.Step
+	}{
+		"lost here":       {"0.1 in lan SYNACK server>client 7\n1.1 in lan SYNACK server>client 7", snapshot.StepAnswerLost},
+		"once":            {"0.1 in lan SYNACK server>client 7", ""},
+		"passes":          {"0.1 in lan SYNACK server>client 7\n0.1 out wan SYNACK server>client 7\n1.1 in lan SYNACK server>client 7", ""},
+		"the SYN is seen": {"0.1 in lan SYNACK server>client 7\n1.1 in lan SYNACK server>client 7\n1.2 in wan SYN client>server 7\n1.2 out lan SYN client>server 7\n1.3 in lan SYNACK server>client 7\n1.3 out wan SYNACK server>client 7", snapshot.StepAnswered},
+	} {
+		all := script(t, c.packets).Result(5, func(i int) string { return map[int]string{lan: "lan"}[i] }).Services
+		if (len(all) == 1) != (c.want != "") || len(all) == 1 && all[0].Steps[c.want] != 1 {
+			t.Errorf("%s: %+v", name, all)
+		}
+		if c.want == snapshot.StepAnswerLost && (!all[0].Failed.OneSided || all[0].Failed.AnswerIn != "lan" || all[0].Failed.Client.String() != client || all[0].Clients != 1) {
+			t.Errorf("%s: %+v", name, all[0].Failed)
+		}
 	}
 }
 

@@ -246,6 +246,8 @@ func (w *Watch) tcp(p *Packet) {
 		if a := w.handshakes[key(h.AcknowledgmentNumber-1)]; a != nil {
 			a.answer(p, t)
 			w.segments.knows(a, t)
+		} else {
+			w.unasked(p, t, key(h.AcknowledgmentNumber-1))
 		}
 	case frame.RST | frame.ACK:
 		if a := w.handshakes[key(h.AcknowledgmentNumber-1)]; a != nil && a.refused == nil && a.answered == nil {
@@ -261,6 +263,7 @@ func (w *Watch) syn(p *Packet, t frame.Tuple, n number) {
 			return
 		}
 		w.handshakes[n] = a
+		delete(w.segments.unasked, n)
 	}
 	a.ask(p, t)
 	w.segments.knows(a, t)
@@ -518,7 +521,7 @@ func (a *attempt) step(now float64) snapshot.Step {
 	case a.final != "":
 		return a.final
 	case a.midstream:
-		return cmp.Or(a.later(), snapshot.StepAnswered)
+		return a.midway()
 	case a.answered != nil && a.left != nil && a.answered.Src != a.left.Dst: // br_netfilter may have translated the destination back
 		return snapshot.StepOtherSource
 	case a.returned != nil && a.came != nil && a.returned.Src != a.came.Dst:
@@ -539,6 +542,8 @@ func (a *attempt) step(now float64) snapshot.Step {
 		return snapshot.StepUnreachable
 	case a.unreachable != nil:
 		return snapshot.StepUnreachableHere
+	case a.oneSided():
+		return a.later()
 	case a.left != nil:
 		return late(now-a.left.at, patience, snapshot.StepNoAnswer)
 	}

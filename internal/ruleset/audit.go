@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -292,12 +294,23 @@ func (a *auditor) untracked(tables []*Table, routed Routed) {
 func (a *auditor) exempt(t *Table, base *Chain) (all []taker) {
 	entries, _ := t.Flatten(base, Query{Coarse: true, Keep: func(_ *Chain, r *Rule) bool { return r.Target.Kind == Notrack }}, &Budget{})
 	for _, e := range entries {
+		e.Match.ofSYNs()
 		if len(e.Except) == 0 && !e.Doubt && len(e.Match.Unknown) == 0 {
 			e.Match.of(t.version())
 			all = append(all, taker{Place: Place{Table: t, Chain: e.Chain, Rule: e.Rule}, match: e.Match})
 		}
 	}
 	return all
+}
+
+// ofSYNs makes a match of flags, as of 'iptables --syn', one of the first packets of connections, where all of these
+// meet it: NAT needs no others.
+func (m *Match) ofSYNs() {
+	missesSYN := func(f FlagCondition) bool { return (tcpSYN&f.Mask == f.Set) == f.Not }
+	if len(m.Flags) == 0 || len(m.Unknown) != len(m.Flags) || m.Opaque || slices.ContainsFunc(m.Flags, missesSYN) {
+		return
+	}
+	m.SYN, m.Flags, m.Unknown = true, nil, nil
 }
 
 // zoned are the packets that a chain puts into zones; match is all that it may be for where that is
@@ -349,10 +362,11 @@ func (a *auditor) splits(t *translation, zones map[string][]taker, routed Routed
 	a.untrackedBy(t, by, u)
 }
 
-// own is the match of the first packets that a rule translates, and the hook by which they come.
+// own is the match of the first packets that a rule translates, and the hook by which they come: of TCP these are SYNs.
 func (t *translation) own() (m Match, hook string) {
 	m = t.match
 	m.Out, m.NotOut = nil, nil // not known at that hook
+	m.SYN = m.SYN || m.Protocol == unix.IPPROTO_TCP
 	if t.base.Hook == "output" {
 		return m, "output"
 	}

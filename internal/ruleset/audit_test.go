@@ -65,3 +65,38 @@ func TestAuditOfMany(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 }
+
+// TestUntrackedSYNs: what exempts the first packets of connections from tracking keeps them from NAT.
+func TestUntrackedSYNs(t *testing.T) {
+	for name, c := range map[string]struct {
+		port      string
+		mask, set byte
+		want      int
+	}{"--syn": {"443", 0x17, 0x02, 1}, "ACK": {"443", 0x17, 0x10, 0}, "of another port": {"80", 0x17, 0x02, 0}} {
+		text := "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -i wan0 -p tcp --dport " + c.port + " -j CT --notrack\nCOMMIT\n" +
+			"*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -i wan0 -p tcp --dport 443 -j DNAT --to-destination 192.168.1.10\nCOMMIT\n"
+		tables := Parse(text, 4).Tables
+		for _, table := range tables {
+			for _, chain := range table.Chains {
+				for _, r := range chain.Rules {
+					if r.Target.Kind == Notrack {
+						r.match("tcp", 0, []byte{0, 0, 0xff, 0xff, 0, 0, 0xff, 0xff, 0, c.mask, c.set, 0}, false)
+					}
+				}
+			}
+		}
+		if a := Audit(tables, func(netip.Addr) string { return "lan0" }); len(a.Untracked) != c.want {
+			t.Errorf("%s: %+v", name, a.Untracked)
+		}
+	}
+}
+
+// TestPartOfAConnection: matches that some packets of a connection meet.
+func TestPartOfAConnection(t *testing.T) {
+	for name, want := range map[string]bool{"string": true, "connbytes": true, "cgroup": false} {
+		var r Rule
+		if r.match(name, 0, make([]byte, 64), false); r.Match.Part != want || r.Match.Limits {
+			t.Errorf("%s: %+v", name, r.Match)
+		}
+	}
+}

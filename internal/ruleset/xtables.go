@@ -57,7 +57,7 @@ func (m *Match) otherXT(name string, revision uint32, data []byte, ip6 bool) {
 	case name == "statistic" && len(data) >= 2:
 		m.parts("-m statistic --mode " + map[bool]string{true: "random", false: "nth"}[binary.NativeEndian.Uint16(data) == random])
 		m.Random = true
-	case slices.Contains([]string{"ttl", "hl", "dscp", "tos", "ecn", "tcpmss", "string", "u32"}, name):
+	case slices.Contains([]string{"ttl", "hl", "dscp", "tos", "ecn", "tcpmss", "string", "u32", "connbytes"}, name):
 		m.parts(name)
 	case slices.Contains([]string{"limit", "hashlimit", "connlimit", "quota"}, name):
 		m.parts(name)

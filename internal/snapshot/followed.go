@@ -139,6 +139,9 @@ type FailedConnection struct {
 	AnswerBridged bool `json:"answer_bridged,omitempty"`
 	// AnswerSeconds is how long the answer took from where it left, where one came.
 	AnswerSeconds float64 `json:"answer_seconds,omitempty"`
+	// OneSided is true where the client went on after a SYN whose answer did not pass this host, or an answer came to
+	// a SYN that did not.
+	OneSided bool `json:"one_sided,omitempty"`
 	// By is who refused it, or answered in place of the destination.
 	By netip.Addr `json:"by,omitzero"`
 	// ICMP is type and code of the error.
