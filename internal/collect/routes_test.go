@@ -39,6 +39,7 @@ func gatewayOf(t *testing.T, more ...string) *netns.Handle {
 // TestRoutes asks a real kernel for routes as packets would go.
 func TestRoutes(t *testing.T) {
 	testutil.NeedProgram(t, "ip")
+	testutil.NeedFeature(t, testutil.Tun)
 	ns := gatewayOf(t, "link set lo up",
 		"rule add from 192.168.1.66 prohibit pref 100", "rule add from 192.168.1.67 iif lan0 lookup 67 pref 101", "route add blackhole default table 67",
 		"rule add ipproto tcp sport 8080 lookup 68 pref 102", "route add default via 198.18.1.254 table 68",

@@ -39,6 +39,16 @@ var (
 	// SetCount is that the kernel says how many elements a set of nftables has.
 	SetCount = Feature{Name: "counts of set elements", Symbols: []string{"CONFIG_NF_TABLES"}, Since: "6.16", Probe: since("6.16")}
 
+	// OtherElement is the element * of nftables' sets and maps: aaa31047a6d2 "netfilter: nftables: add catch-all
+	// set element support".
+	OtherElement = Feature{Name: "catch-all elements of sets", Symbols: []string{"CONFIG_NF_TABLES"}, Since: "5.13", Probe: since("5.13")}
+
+	// Egress is nftables' hook for what leaves an interface: 42df6e1d221d "netfilter: Introduce egress hook".
+	Egress = Feature{Name: "the egress hook", Symbols: []string{"CONFIG_NETFILTER_EGRESS"}, Since: "5.16", Probe: since("5.16")}
+
+	Tun = Feature{Name: "tun interfaces", Symbols: []string{"CONFIG_TUN"}, Off: []error{fs.ErrNotExist},
+		Probe: func() error { _, err := os.Stat("/dev/net/tun"); return err }}
+
 	// BridgeNetfilter is a module of its own, which has to be loaded.
 	BridgeNetfilter = Feature{Name: "br_netfilter", Symbols: []string{"CONFIG_BRIDGE_NETFILTER"}, Off: []error{fs.ErrNotExist},
 		Probe: func() error { _, err := os.Stat("/proc/sys/net/bridge"); return err }}

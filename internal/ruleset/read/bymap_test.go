@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // TestReadManyPortBlocks: only the addresses of a large map are reported.
@@ -100,6 +102,7 @@ func TestReadOriginalDestination(t *testing.T) {
 // TestReadIntervalMaps: intervals of addresses become prefixes, those of numbers stay one
 // rule each; what is for all other keys is a rule too.
 func TestReadIntervalMaps(t *testing.T) {
+	testutil.NeedFeature(t, testutil.OtherElement)
 	w := newWorld(t)
 	w.nft(`table ip nat {
 	chain post {
