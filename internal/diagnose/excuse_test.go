@@ -283,3 +283,42 @@ func TestUnaskedAnswers(t *testing.T) {
 		}
 	}
 }
+
+// TestLimited: a limit is raised, not passed by. One that lets nothing pass that is sent from inside is a fault.
+func TestLimited(t *testing.T) {
+	for name, c := range map[string]struct {
+		in, client, rule string
+		severity         Severity
+	}{
+		"a quota is used up":         {"lan0", pc, "inet fw forward: (quota) drop", Warning},
+		"a limit for one port":       {"lan0", pc, "inet fw forward: tcp dport 25 (limit) drop", Notice},
+		"strangers beyond the limit": {"wan0", stranger, "inet fw forward: (limit) drop", Notice},
+	} {
+		s := failed(snapshot.StepLostHere, "tcp", c.in, c.client, outside+"80", snapshot.FailedPlace{Out: "wan0", Uplink: true})
+		s.Failed.Place.Filter = &snapshot.Filter{Passes: true, Drops: []snapshot.RulePlace{{Text: c.rule, Limits: true, Part: true}}}
+		got := followedOnes(household(s))
+		if len(got) != 1 || got[0].severity != c.severity || !strings.Contains(got[0].advice.Title, "raise the limit") {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// TestUntrackedSYNsAreLost: SYNs that a rule exempts from tracking are a fault where connections are seen to end here.
+func TestUntrackedSYNsAreLost(t *testing.T) {
+	s := failed(snapshot.StepRefusedHere, "tcp", "wan0", stranger, outside+"80", snapshot.FailedPlace{Local: true})
+	other := failed(snapshot.StepRefusedHere, "tcp", "wan0", stranger, outside+"81", snapshot.FailedPlace{Local: true})
+	for name, c := range map[string]struct {
+		rows []snapshot.FollowedService
+		want bool
+	}{"refused": {[]snapshot.FollowedService{s}, true}, "another": {[]snapshot.FollowedService{other}, false}, "none": {nil, false}} {
+		rec := household(c.rows...)
+		rec.Last().Audit = &snapshot.Audit{Untracked: []snapshot.UntrackedRule{{Kind: snapshot.NATDest, SYNs: true, Protocol: "tcp", FirstPort: 80, LastPort: 80}}}
+		a, _ := readAudit(rec)
+		if a == nil {
+			t.Fatal("no audit")
+		}
+		if f, _ := a.checkNotrackNAT(); (f != nil) != c.want {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}

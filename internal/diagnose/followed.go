@@ -299,7 +299,7 @@ func (r *row) severity() (Severity, string) {
 	}
 	step, published := r.Failed.Step, r.isPublished()
 	switch {
-	case r.Failed.OneSided:
+	case r.Failed.OneSided, r.isLimited():
 		return Warning, "likely"
 	case step == snapshot.StepNoAnswer && r.Protocol != "tcp" && r.Steps[snapshot.StepAnswered] == 0 && !nat.AnswersAlways(r.Service.Port()):
 		return Notice, "possible" // it may not be meant to answer

@@ -17,7 +17,7 @@ func (a *audit) checkNotrackNAT() (*Finding, Check) {
 	for i := range a.Untracked {
 		u := &a.Untracked[i]
 		failed := a.failedFor(u)
-		if u.Part && failed == 0 {
+		if u.Part && failed == 0 || u.SYNs && !a.losesSYNs(u) {
 			continue
 		}
 		if failed > 0 {
@@ -79,6 +79,15 @@ func untracks(u *snapshot.UntrackedRule, s *snapshot.Service) bool {
 	}
 	return (u.Protocol == "" || u.Protocol == s.Protocol) && (u.FirstPort == 0 || u.FirstPort <= from.Port() && from.Port() <= u.LastPort) &&
 		(!u.From.IsValid() || u.From.Contains(from.Addr()))
+}
+
+// losesSYNs reports whether connections were seen to end here untranslated whose SYNs a rule exempts: where SYNPROXY
+// answers them, and opens the connection to the server itself, none does.
+func (a *audit) losesSYNs(u *snapshot.UntrackedRule) bool {
+	return a.rec.Followed != nil && slices.ContainsFunc(a.rec.Followed.Services, func(s snapshot.FollowedService) bool {
+		lost := s.Failed != nil && (s.Failed.Step == snapshot.StepRefusedHere || s.Failed.Step == snapshot.StepLostHere)
+		return lost && s.Protocol == u.Protocol && !s.Target.IsValid() && s.Failing() >= fewestFailing && s.Steps[snapshot.StepAnswered] == 0 && u.FirstPort <= s.Service.Port() && s.Service.Port() <= u.LastPort
+	})
 }
 
 // failedFor is how many connections without an answer are such that a rule exempts their answers.

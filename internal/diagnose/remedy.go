@@ -253,6 +253,9 @@ func (r *row) culprit() *snapshot.RulePlace {
 // accept is how the program that keeps the rule lets pass what it drops.
 func (r *row) accept() Remedy {
 	p := *r.culprit()
+	if p.Limits {
+		return limited(p, r.rec)
+	}
 	if r.Failed.Step.Later() || isEarly(p) {
 		return restrict(p, r.rec)
 	}
@@ -314,6 +317,22 @@ func (r *row) acceptOneSide() Remedy {
 		to = r.Failed.Client.Addr()
 	}
 	return advice("service-one-sided", to, r.place.NextHop, how, where(r.rec), sender)
+}
+
+// limited is the advice for a limit: what is accepted before it has none.
+func limited(p snapshot.RulePlace, rec *snapshot.Recording) Remedy {
+	text := p.Text + keeper(p)
+	if isFor(p.Text, "(quota)") {
+		text += "; a quota that is used up drops all until its rule is loaded anew, or it is reset"
+	}
+	return advice("limit-raise", text, where(rec))
+}
+
+// isLimited reports whether a limit that is not for one port drops all that clients behind this host send, as far as
+// it was seen: none is meant to.
+func (r *row) isLimited() bool {
+	p := r.culprit()
+	return p != nil && p.Limits && r.answered == 0 && r.attempts() >= fewestBlocked && !r.fromOutside() && r.In != "" && !isFor(p.Text, "dport")
 }
 
 // becomes is the destination that filters see: what rules make of it, where that is known.

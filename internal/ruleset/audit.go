@@ -304,7 +304,7 @@ func (a *auditor) exempt(t *Table, base *Chain) (all []taker) {
 }
 
 // ofSYNs makes a match of flags, as of 'iptables --syn', one of the first packets of connections, where all of these
-// meet it: NAT needs no others.
+// meet it.
 func (m *Match) ofSYNs() {
 	missesSYN := func(f FlagCondition) bool { return (tcpSYN&f.Mask == f.Set) == f.Not }
 	if len(m.Flags) == 0 || len(m.Unknown) != len(m.Flags) || m.Opaque || slices.ContainsFunc(m.Flags, missesSYN) {
@@ -362,11 +362,10 @@ func (a *auditor) splits(t *translation, zones map[string][]taker, routed Routed
 	a.untrackedBy(t, by, u)
 }
 
-// own is the match of the first packets that a rule translates, and the hook by which they come: of TCP these are SYNs.
+// own is the match of the first packets that a rule translates, and the hook by which they come.
 func (t *translation) own() (m Match, hook string) {
 	m = t.match
 	m.Out, m.NotOut = nil, nil // not known at that hook
-	m.SYN = m.SYN || m.Protocol == unix.IPPROTO_TCP
 	if t.base.Hook == "output" {
 		return m, "output"
 	}
@@ -385,6 +384,14 @@ func (a *auditor) exempts(t *translation, exempt map[string][]taker, routed Rout
 	for i := range exempt[first] {
 		if e := &exempt[first][i]; e.match.Covers(&own) {
 			a.untrackedBy(t, e, snapshot.UntrackedRule{})
+			return true
+		}
+	}
+	syns := own // NAT needs no others
+	syns.SYN = true
+	for i := range exempt[first] {
+		if e := &exempt[first][i]; own.Protocol == unix.IPPROTO_TCP && len(own.Ports) == 1 && e.match.Covers(&syns) {
+			a.untrackedBy(t, e, snapshot.UntrackedRule{SYNs: true, Protocol: own.protocol(), FirstPort: own.Ports[0].First, LastPort: own.Ports[0].Last})
 			return true
 		}
 	}

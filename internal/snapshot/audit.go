@@ -113,6 +113,8 @@ type UntrackedRule struct {
 	Answers bool   `json:"answers,omitempty"`
 	// Part is true where By is for some of the answers only.
 	Part bool `json:"part,omitempty"`
+	// SYNs is true where By is for SYNs, which SYNPROXY may answer; they have Protocol and the ports.
+	SYNs bool `json:"syns,omitempty"`
 	// OtherZone is true where By does not exempt, and puts one direction into another zone of
 	// conntrack than the other one is in.
 	OtherZone bool `json:"other_zone,omitempty"`

@@ -76,7 +76,7 @@ func TestAuditUntracked(t *testing.T) {
 		{"answers of another port", dnat + ";" + raw + "-p tcp --sport 8081 -j CT --notrack", ""},
 		{"answers by another interface", dnat + ";" + raw + "-i wan0 -p tcp --sport 8080 -j CT --notrack", ""},
 		{"what comes in", dnat + ";" + raw + "-p tcp --dport 80 -j CT --notrack", "dnat"},
-		{"SYNs, for SYNPROXY", dnat + ";" + raw + "-p tcp --dport 80 --syn -j CT --notrack", ""},
+		{"SYNs, for SYNPROXY", dnat + ";" + raw + "-p tcp --dport 80 --syn -j CT --notrack", "dnat SYNs"},
 		{"unless accepted before", dnat + ";" + raw + "-s 198.51.100.0/24 -j ACCEPT;" + raw + "-p tcp --dport 80 -j CT --notrack", ""},
 		{"behind the tracker", dnat + ";-t mangle -A PREROUTING -p tcp --dport 80 -j ACCEPT", ""},
 		{"a name server beside", masquerade + ";" + raw + "-p udp --dport 53 -j CT --notrack;-t raw -A OUTPUT -p udp --sport 53 -j CT --notrack", ""},
@@ -101,6 +101,9 @@ func TestAuditUntracked(t *testing.T) {
 				got += u.Kind
 				if u.Part {
 					got += " part"
+				}
+				if u.SYNs {
+					got += " SYNs"
 				}
 				if u.OtherZone {
 					got += " zone"
