@@ -95,7 +95,7 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 		}, {What: "one of them from", Value: s.Failed.Client.String(), Source: "packets at " + cmp.Or(s.In, "this host")}}
 		all = append(all, f)
 	}
-	return append(append(all, helperless(rec)...), detoured(rec)...)
+	return slices.Concat(all, helperless(rec), detoured(rec), expiredMappings(rec))
 }
 
 // control is a connection in which a server may name others to its client, as FTP does.
