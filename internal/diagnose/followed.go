@@ -95,7 +95,7 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 		}, {What: "one of them from", Value: s.Failed.Client.String(), Source: "packets at " + cmp.Or(s.In, "this host")}}
 		all = append(all, f)
 	}
-	return append(append(all, helperless(rec)...), detoured(rec)...)
+	return slices.Concat(all, helperless(rec), detoured(rec), expiredMappings(rec))
 }
 
 // control is a connection in which a server may name others to its client, as FTP does.
@@ -259,6 +259,8 @@ func (r *row) where() string {
 		return fmt.Sprintf("no answer to %s comes back, which is no address of this host", r.Given)
 	case r.Failed.Step == snapshot.StepNoAnswer && strayed(r.rec, r.FollowedService) != nil:
 		return fmt.Sprintf("it leaves by %s with the address of %s, and no answer comes back", r.Out, strayed(r.rec, r.FollowedService).Name)
+	case r.movesPort() != nil:
+		return fmt.Sprintf("a rule changes its source port from %d to %d, and no answer comes back", r.Failed.Client.Port(), r.Failed.LeftFrom.Port())
 	case r.isMasqueradedInside():
 		return fmt.Sprintf("it leaves by %s as %s, and no answer comes back", r.Out, r.Given)
 	case r.Failed.Step == snapshot.StepNoAnswer:
@@ -392,7 +394,8 @@ func (r *row) blockedHere() (f failing) {
 		if r.isBeside(rule) && f.how == "" {
 			f = r.besideRange(rule)
 		}
-		if rule.Hook != "prerouting" || rule.TranslatesSource() || rule.DestinationPort != s.Service.Port() {
+		ranged := rule.LastOfSeveral != 0 && mayMatch(rule, s.Protocol, s.Service)
+		if rule.Hook != "prerouting" || rule.TranslatesSource() || rule.DestinationPort != s.Service.Port() && !ranged {
 			continue
 		}
 		if mayMatch(rule, s.Protocol, s.Service) {

@@ -41,6 +41,14 @@ var advised = []struct {
 	{is: (*row).isUnrouted, remedy: func(r *row) Remedy { return unrouted(r.rec, r.Given, r.Out) }},
 	{is: (*row).isPrivateBeyond, remedy: func(r *row) Remedy { return advice("service-route", r.Service.Addr(), r.Out, where(r.rec)) }},
 	{is: func(r *row) bool { return strayed(r.rec, r.FollowedService) != nil || r.goesOutBare() }, remedy: (*row).giveSource},
+	{is: func(r *row) bool { return r.movesPort() != nil }, ask: true, remedy: func(r *row) Remedy {
+		return advice("service-port", r.Failed.Client.Port(), r.Protocol, r.Service.Port(), r.Out, where(r.rec), deleteCommand(r.rec, entryFilter(r.Protocol, r.Failed.Client.Addr(), r.Service)))
+	}},
+	{is: func(r *row) bool {
+		return r.Protocol == "udp" && r.Failed.Step == snapshot.StepOtherSource && r.Target.IsValid()
+	}, remedy: func(r *row) Remedy {
+		return advice("service-other-source", r.Target, r.Failed.By, where(r.rec))
+	}},
 	{is: (*row).isMasqueradedInside, ask: true, remedy: func(r *row) Remedy {
 		return advice("service-inside", r.Out, r.place.Translates.Text, r.Given, where(r.rec))
 	}},
@@ -139,10 +147,34 @@ func (r *row) sourceText() string {
 		return fmt.Sprintf("; the rule leads what %s itself asks for back to it as well, so that it gets no answer to pass on: %s", r.Target.Addr(), r.ruleText())
 	case r.isUnrouted():
 		return fmt.Sprintf("; with other addresses of this host's rules others are answered there, and %s is no address of this host: answers come only if the network beyond leads it here", r.Given)
+	case r.movesPort() != nil:
+		n := r.movesPort()
+		return fmt.Sprintf("; a rule changes its source port from %d to %d, %s: %s, and a peer that speaks from port %d itself may take no other one", r.Failed.Client.Port(), r.Failed.LeftFrom.Port(), n.Place(), n.Text, r.Failed.Client.Port())
 	case r.isMasqueradedInside():
 		return fmt.Sprintf("; %s is given to what leaves by %s, a way to a private network, by %s: the far end may not take that address, or have no way back to it", r.Given, r.Out, r.place.Translates.Text)
 	}
 	return ""
+}
+
+// movesPort is the rule that gives another source port to what has the same port at both ends, as peers of IKE
+// and L2TP have, and gets no answer; nil where there is none, or others that got another port are answered. The
+// kernel keeps the port where no rule asks for another one and it is free.
+func (r *row) movesPort() *snapshot.NATRule {
+	f, rules := r.Failed, r.rec.Last().NATRules
+	if r.Protocol != "udp" || f.Step != snapshot.StepNoAnswer || r.Target.IsValid() || rules == nil ||
+		f.Client.Port() != r.Service.Port() || f.LeftTo.Port() != r.Service.Port() || f.LeftFrom.Port() == f.Client.Port() || r.answered > 0 {
+		return nil
+	}
+	for i := range rules.Rules {
+		n := &rules.Rules[i]
+		if (n.Protocol == "" || n.Protocol == r.Protocol) && mayTranslate(n, f.Client.Addr(), r.Service.Addr(), r.Out) {
+			if n.Random || n.FullyRandom || n.PortsFromMap || n.FirstPort != 0 {
+				return n
+			}
+			return nil
+		}
+	}
+	return nil
 }
 
 func (r *row) toClient() Remedy {

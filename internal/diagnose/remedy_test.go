@@ -196,3 +196,64 @@ func TestDetoured(t *testing.T) {
 		}
 	}
 }
+
+// TestMovesPort: a rule gives another source port to what has the same port at both ends and gets no answer.
+func TestMovesPort(t *testing.T) {
+	at := func(client, left string) snapshot.FollowedService {
+		s := failed(snapshot.StepNoAnswer, "udp", "lan0", "192.168.1.20:"+client, outside+"500", snapshot.FailedPlace{Out: "wan0", Uplink: true})
+		s.Out, s.Given = "wan0", netip.MustParseAddr("203.0.113.1")
+		s.Failed.LeftFrom, s.Failed.LeftTo = netip.MustParseAddrPort("203.0.113.1:"+left), netip.MustParseAddrPort(outside+"500")
+		return s
+	}
+	answered := at("500", "20157")
+	answered.Steps[snapshot.StepAnswered] = 20
+	for name, c := range map[string]struct {
+		s      snapshot.FollowedService
+		random bool
+		want   bool
+	}{
+		"a random port":                   {at("500", "20157"), true, true},
+		"the port was taken, by no rule":  {at("500", "20157"), false, false},
+		"the port is kept":                {at("500", "500"), true, false},
+		"a client with any port":          {at("40000", "20157"), true, false},
+		"others with a port are answered": {answered, true, false},
+	} {
+		rec := household(c.s)
+		rec.Last().NATRules.Rules[0].Random = c.random
+		r := rows(rec)[0]
+		var f failing
+		if r.advise(&f); (r.movesPort() != nil) != c.want || c.want != (f.advice != nil && strings.Contains(f.advice.Title, "--sport 500 --dport 500")) {
+			t.Errorf("%s: %v, advice %+v", name, r.movesPort(), f.advice)
+		}
+	}
+}
+
+// TestOtherSource: the server answers from another one of its addresses.
+func TestOtherSource(t *testing.T) {
+	s := failed(snapshot.StepOtherSource, "udp", "wan0", stranger, outside+"53", snapshot.FailedPlace{Out: "lan0"})
+	s.Out, s.Target = "lan0", netip.MustParseAddrPort("192.168.1.11:53")
+	s.Failed.LeftTo, s.Failed.By = s.Target, netip.MustParseAddr("192.168.1.10")
+	var f failing
+	r := rows(household(s))[0]
+	if r.advise(&f); f.advice == nil || !strings.Contains(f.advice.Title, "192.168.1.11:53") || !strings.Contains(f.advice.Title, "192.168.1.10,") {
+		t.Errorf("%+v", f.advice)
+	}
+}
+
+// TestWithinRange: what comes to a port that one rule publishes is not beside the range of another one.
+func TestWithinRange(t *testing.T) {
+	for port, beside := range map[string]bool{"12000": false, "30000": true} {
+		s := failed(snapshot.StepUnreachableHere, "udp", "wan0", stranger, outside+port, snapshot.FailedPlace{})
+		s.Repeated, s.Steps = 100, map[snapshot.Step]uint64{snapshot.StepUnreachableHere: 1}
+		rec := household(s)
+		rec.Last().Audit = &snapshot.Audit{}
+		for _, ports := range [][2]uint16{{5060, 5061}, {10000, 20000}} {
+			n := snapshot.NATRule{Family: "ip", Hook: "prerouting", Kind: snapshot.NATDest, NATCondition: snapshot.NATCondition{Protocol: "udp", InInterface: "wan0"}, Partial: true, FirstOfSeveral: ports[0], LastOfSeveral: ports[1]}
+			rec.Last().NATRules.Rules = append(rec.Last().NATRules.Rules, n)
+		}
+		r := rows(rec)[0]
+		if got := r.blockedHere(); (got.how != "") != beside {
+			t.Errorf("port %s: %+v", port, got)
+		}
+	}
+}

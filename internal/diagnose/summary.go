@@ -22,7 +22,7 @@ type Summary struct {
 // service-unanswered have nothing to do with it.
 var causes = []string{
 	"ct-table-full", "ct-chain-cap", "snat-ports-exhausted", "dnat-unreachable", "dnat-filtered", "snat-filtered", "forwarding-off",
-	"snat-address", "notrack-nat", "kube-no-endpoints", "rp-filter", "pmtu-blackhole",
+	"snat-address", "notrack-nat", "udp-stale-blackhole", "kube-no-endpoints", "rp-filter", "pmtu-blackhole",
 	"bridge-filtered", "qdisc-drops", "interface-drops", "ipsec-drops", "ttl-expired", "ct-invalid", "idle-killed", "helper-missing", "fragments-dropped", "socket-overflow",
 }
 

@@ -39,6 +39,8 @@ func TestSummarize(t *testing.T) {
 			&Summary{Finding: "service-unanswered", Cause: "dnat-filtered", Text: "it gets no answers, for 40 s at least; a filter drops it", First: "do this"}},
 		{"the host's fault", []Finding{about(outcome, server), about(cause, other), forwarding}, "",
 			&Summary{Finding: "service-unanswered", Cause: "forwarding-off", Text: "it gets no answers, for 40 s at least; it does not forward", First: "do this"}},
+		{"its entry is of before", []Finding{about(outcome, server), about(Finding{ID: "udp-stale-blackhole", Severity: Critical, Title: "no rule leads there", Remedies: advised}, server)}, "",
+			&Summary{Finding: "service-unanswered", Cause: "udp-stale-blackhole", Text: "it gets no answers, for 40 s at least; no rule leads there", First: "do this"}},
 		{"a remedy that natkit applies", []Finding{raised, outcome}, "gw", &Summary{Finding: "ct-table-full",
 			Text: "full, in the network namespace gw", First: "raise it (natkit doctor --netns gw --fix)"}},
 	} {

@@ -146,6 +146,9 @@ func staleFinding(rec *snapshot.Recording, all []stale) *Finding {
 	named := strings.Join(services[:min(len(services), mostShown)], ", ")
 	f := worded("udp-stale-blackhole", staleEvidence(rec, all), staleRemedies(rec, all), named,
 		units.Plural(entries, "connection", "connections"))
+	for _, s := range all {
+		f.About = append(f.About, ends(s.Service, s.Target)...)
+	}
 	if !slices.ContainsFunc(all, func(s stale) bool { return s.Unanswered() }) {
 		f.Severity, f.Confidence = Warning, "possible"
 		f.Title = fmt.Sprintf("UDP to %s goes on to where no rule leads any more", named)
