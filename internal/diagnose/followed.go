@@ -259,6 +259,8 @@ func (r *row) where() string {
 		return fmt.Sprintf("no answer to %s comes back, which is no address of this host", r.Given)
 	case r.Failed.Step == snapshot.StepNoAnswer && strayed(r.rec, r.FollowedService) != nil:
 		return fmt.Sprintf("it leaves by %s with the address of %s, and no answer comes back", r.Out, strayed(r.rec, r.FollowedService).Name)
+	case r.isElsewhere():
+		return fmt.Sprintf("it leaves by %s as %s, which no interface of this host has (%s), and no answer comes back", r.Out, r.Given, r.place.Translates.Text)
 	case r.isMasqueradedInside():
 		return fmt.Sprintf("it leaves by %s as %s, and no answer comes back", r.Out, r.Given)
 	case r.Failed.Step == snapshot.StepNoAnswer:
