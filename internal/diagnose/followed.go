@@ -261,6 +261,8 @@ func (r *row) where() string {
 		return fmt.Sprintf("it leaves by %s with the address of %s, and no answer comes back", r.Out, strayed(r.rec, r.FollowedService).Name)
 	case r.movesPort() != nil:
 		return fmt.Sprintf("a rule changes its source port from %d to %d, and no answer comes back", r.Failed.Client.Port(), r.Failed.LeftFrom.Port())
+	case r.isElsewhere():
+		return fmt.Sprintf("it leaves by %s as %s, which no interface of this host has (%s), and no answer comes back", r.Out, r.Given, r.place.Translates.Text)
 	case r.isMasqueradedInside():
 		return fmt.Sprintf("it leaves by %s as %s, and no answer comes back", r.Out, r.Given)
 	case r.Failed.Step == snapshot.StepNoAnswer:

@@ -21,6 +21,7 @@ var advised = []struct {
 	{is: (*row).loops, remedy: func(r *row) Remedy {
 		return advice("service-loop", r.Target.Addr(), r.ruleText(), where(r.rec), deleteCommand(r.rec, entryFilter(r.Protocol, r.Target.Addr(), r.Service)))
 	}},
+	{is: (*row).comesByOtherUplink, remedy: func(r *row) Remedy { return advice("rp-uplink", r.In, slashed(r.In), where(r.rec)) }},
 	{is: (*row).isReversed, remedy: func(r *row) Remedy { return advice("rp-loose", slashed(r.reversedAt()), where(r.rec)) }},
 	{is: (*row).isTooLarge, remedy: (*row).acceptErrors},
 	{is: func(r *row) bool { return r.Failed.OneSided && r.culprit() != nil }, remedy: (*row).acceptOneSide},
@@ -54,6 +55,9 @@ var advised = []struct {
 	}},
 	{is: func(r *row) bool { return r.Failed.Step == snapshot.StepRefused && r.Failed.LeftTo.Port() != 0 }, remedy: func(r *row) Remedy {
 		return advice("service-listener", r.Failed.LeftTo.Addr(), r.Failed.LeftTo.Port())
+	}},
+	{is: (*row).isElsewhere, ask: true, remedy: func(r *row) Remedy {
+		return advice("service-elsewhere", r.Given, r.Out, where(r.rec), r.place.Translates.Text)
 	}},
 	{is: (*row).isSilentNear, ask: true, remedy: func(r *row) Remedy {
 		return advice("service-silent", r.Failed.LeftTo.Addr(), r.Out, r.Failed.LeftTo.Port(), where(r.rec))
@@ -111,6 +115,26 @@ func (r *row) isUnrouted() bool {
 	})
 }
 
+// isElsewhere reports whether a rule gives a source that no interface of this host has, and nothing shows that the
+// network beyond leads it here: nothing is answered that left the same way with an address beside it.
+func (r *row) isElsewhere() bool {
+	audit := r.rec.Last().Audit
+	if r.Failed.Step != snapshot.StepNoAnswer || !r.Given.IsValid() || r.Target.IsValid() || r.place.Translates == nil || audit == nil {
+		return false
+	}
+	bits := 24
+	if r.Given.Is6() {
+		bits = 64
+	}
+	beside, err := r.Given.Prefix(bits)
+	if _, own := audit.Near(r.Given); own || err != nil {
+		return false
+	}
+	return !slices.ContainsFunc(r.all, func(o snapshot.FollowedService) bool {
+		return o.Out == r.Out && o.Given.IsValid() && beside.Contains(o.Given) && o.Steps[snapshot.StepAnswered] > 0
+	})
+}
+
 // giveSource is how the network of the client gets the address of the interface that it leaves by: where a rule
 // gives it another one, a rule after that is not reached.
 func (r *row) giveSource() Remedy {
@@ -150,6 +174,8 @@ func (r *row) sourceText() string {
 	case r.movesPort() != nil:
 		n := r.movesPort()
 		return fmt.Sprintf("; a rule changes its source port from %d to %d, %s: %s, and a peer that speaks from port %d itself may take no other one", r.Failed.Client.Port(), r.Failed.LeftFrom.Port(), n.Place(), n.Text, r.Failed.Client.Port())
+	case r.isElsewhere():
+		return fmt.Sprintf("; no interface of this host has %s, which is given by %s: answers come only if the network beyond leads it here", r.Given, r.place.Translates.Text)
 	case r.isMasqueradedInside():
 		return fmt.Sprintf("; %s is given to what leaves by %s, a way to a private network, by %s: the far end may not take that address, or have no way back to it", r.Given, r.Out, r.place.Translates.Text)
 	}
@@ -218,6 +244,19 @@ func (r *row) ruleText() string {
 
 // isReversed reports whether rp_filter drops it, and reversedAt is the interface where.
 func (r *row) isReversed() bool { return r.place.ReversePath && !r.isBeyondHere() }
+
+// comesByOtherUplink reports whether rp_filter drops what comes in by an uplink whose senders' answers would leave by
+// another one: a loose filter alone lets it in, and its answers out by the wrong uplink.
+func (r *row) comesByOtherUplink() bool {
+	last := r.rec.Last()
+	if !r.isReversed() || r.Failed.Step != snapshot.StepLostHere || last.Audit == nil {
+		return false
+	}
+	if at, _ := last.Audit.Near(r.Failed.Client.Addr()); at != nil {
+		return false // the sender is on a network of this host
+	}
+	return slices.ContainsFunc(last.ReversePaths, func(p snapshot.ReversePath) bool { return p.Default && p.Interface == r.In })
+}
 
 func (r *row) reversedAt() string {
 	if r.Failed.Step == snapshot.StepAnswerLost {

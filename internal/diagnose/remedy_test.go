@@ -228,6 +228,35 @@ func TestMovesPort(t *testing.T) {
 	}
 }
 
+// TestElsewhere: a source that a rule gives and no interface has is named with the rule, unless one beside it is
+// answered.
+func TestElsewhere(t *testing.T) {
+	netmap := snapshot.FailedPlace{Translates: &snapshot.RulePlace{Text: "ip6tables -t nat -A POSTROUTING -j NETMAP --to 2001:db8:4::/64"}}
+	fails := left(snapshot.StepNoAnswer, "[fd00:1::20]:40000", "[2001:db8:99::80]:443", "", "2001:db8:4::20", "wan0", netmap)
+	answered := left(snapshot.StepAnswered, "[fd00:1::21]:40000", "[2001:db8:98::80]:443", "", "2001:db8:4::21", "wan0", snapshot.FailedPlace{})
+	answered.Failed = nil
+	at := func(address string) *snapshot.Audit {
+		return &snapshot.Audit{Interfaces: []snapshot.Interface{{Name: "wan0", Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix(address)}}}}
+	}
+	for name, c := range map[string]struct {
+		all   []snapshot.FollowedService
+		audit *snapshot.Audit
+		named bool
+	}{
+		"an old prefix":             {[]snapshot.FollowedService{fails}, at("2001:db8:f::1/64"), true},
+		"an address of this host":   {[]snapshot.FollowedService{fails}, at("2001:db8:4::20/64"), false},
+		"one beside it is answered": {[]snapshot.FollowedService{fails, answered}, at("2001:db8:f::1/64"), false},
+		"addresses are not known":   {[]snapshot.FollowedService{fails}, nil, false},
+	} {
+		rec := household(c.all...)
+		rec.Last().Audit = c.audit
+		got := followedOnes(rec)
+		if len(got) == 0 || strings.Contains(got[0].place, "NETMAP --to 2001:db8:4::/64") != c.named || strings.Contains(got[0].cause, "NETMAP") != c.named || c.named && !strings.Contains(got[0].advice.Title, "NETMAP") {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
 // TestOtherSource: the server answers from another one of its addresses.
 func TestOtherSource(t *testing.T) {
 	s := failed(snapshot.StepOtherSource, "udp", "wan0", stranger, outside+"53", snapshot.FailedPlace{Out: "lan0"})
@@ -254,6 +283,29 @@ func TestWithinRange(t *testing.T) {
 		r := rows(rec)[0]
 		if got := r.blockedHere(); (got.how != "") != beside {
 			t.Errorf("port %s: %+v", port, got)
+		}
+	}
+}
+
+// TestOtherUplink: a loose filter is no first advice where the answers would leave by another uplink.
+func TestOtherUplink(t *testing.T) {
+	lost := failed(snapshot.StepLostHere, "tcp", "dsl0", stranger, outside+"443", snapshot.FailedPlace{ReversePath: true})
+	for name, c := range map[string]struct {
+		paths []snapshot.ReversePath
+		near  string
+		first string
+	}{
+		"an uplink":             {[]snapshot.ReversePath{{Interface: "wan0", Default: true}, {Interface: "dsl0", Default: true}}, "192.0.2.1/24", "first send answers back"},
+		"no uplink":             {[]snapshot.ReversePath{{Interface: "wan0", Default: true}, {Interface: "dsl0"}}, "192.0.2.1/24", "where the ways differ on purpose"},
+		"a sender that is near": {[]snapshot.ReversePath{{Interface: "wan0", Default: true}, {Interface: "dsl0", Default: true}}, netip.MustParseAddrPort(stranger).Addr().String() + "/24", "where the ways differ on purpose"},
+	} {
+		rec := household(lost)
+		rec.Last().ReversePaths = c.paths
+		rec.Last().Audit = &snapshot.Audit{Interfaces: []snapshot.Interface{{Name: "lan9", Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix(c.near)}}}}
+		r := &row{FollowedService: &lost, rec: rec, place: lost.Failed.Place, all: rec.Followed.Services}
+		f := failing{}
+		if r.advise(&f); f.advice == nil || !strings.HasPrefix(f.advice.Title, c.first) {
+			t.Errorf("%s: %+v", name, f.advice)
 		}
 	}
 }

@@ -42,11 +42,12 @@ func (a *audit) checkSNATAddress() (*Finding, Check) {
 	f.Severity, f.Confidence, f.Cause = bad[0].severity, bad[0].confidence, bad[0].cause
 	var names []string
 	for i, m := range bad {
+		known := slices.Contains(names, m.Given.String()) // of another protocol: the same advice
 		names, f.About = once(names, m.Given.String()), append(f.About, netip.AddrPortFrom(m.Given, 0))
 		if i < mostListed {
 			f.Evidence = append(f.Evidence, m.evidence...)
 		}
-		if i < mostShown {
+		if i < mostShown && !known {
 			f.Remedies = append(f.Remedies, m.remedies...)
 		}
 	}
