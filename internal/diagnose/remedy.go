@@ -41,7 +41,9 @@ var advised = []struct {
 	}},
 	{is: (*row).isUnrouted, remedy: func(r *row) Remedy { return unrouted(r.rec, r.Given, r.Out) }},
 	{is: (*row).isPrivateBeyond, remedy: func(r *row) Remedy { return advice("service-route", r.Service.Addr(), r.Out, where(r.rec)) }},
-	{is: func(r *row) bool { return strayed(r.rec, r.FollowedService) != nil || r.goesOutBare() }, remedy: (*row).giveSource},
+	{is: func(r *row) bool {
+		return !r.isRefused() && (strayed(r.rec, r.FollowedService) != nil || r.goesOutBare())
+	}, remedy: (*row).giveSource},
 	{is: func(r *row) bool { return r.movesPort() != nil }, ask: true, remedy: func(r *row) Remedy {
 		return advice("service-port", r.Failed.Client.Port(), r.Protocol, r.Service.Port(), r.Out, where(r.rec), deleteCommand(r.rec, entryFilter(r.Protocol, r.Failed.Client.Addr(), r.Service)))
 	}},
@@ -53,7 +55,7 @@ var advised = []struct {
 	{is: (*row).isMasqueradedInside, ask: true, remedy: func(r *row) Remedy {
 		return advice("service-inside", r.Out, r.place.Translates.Text, r.Given, where(r.rec))
 	}},
-	{is: func(r *row) bool { return r.Failed.Step == snapshot.StepRefused && r.Failed.LeftTo.Port() != 0 }, remedy: func(r *row) Remedy {
+	{is: (*row).isRefused, remedy: func(r *row) Remedy {
 		return advice("service-listener", r.Failed.LeftTo.Addr(), r.Failed.LeftTo.Port())
 	}},
 	{is: (*row).isElsewhere, ask: true, remedy: func(r *row) Remedy {
@@ -285,6 +287,11 @@ func (r *row) isMasqueradedInside() bool {
 		r.Service.Addr().IsPrivate() && r.Failed.Client.Addr().IsPrivate() && !r.place.Uplink && r.place.NextHop != r.Service.Addr() && !r.answeredAlike()
 }
 
+// isRefused reports whether the server refused it: its answer came back, so that the source is not at fault.
+func (r *row) isRefused() bool {
+	return r.Failed.Step == snapshot.StepRefused && r.Failed.LeftTo.Port() != 0
+}
+
 // isSilentNear reports whether the server is on a network of this host, which learned its hardware address.
 func (r *row) isSilentNear() bool {
 	return r.Failed.Step == snapshot.StepNoAnswer && r.place.Neighbour == "" && r.place.NextHop.IsValid() && r.place.NextHop == r.Failed.LeftTo.Addr() && r.Failed.LeftTo.Port() != 0
@@ -330,6 +337,9 @@ func (r *row) accept() Remedy {
 	if r.Failed.Step.Later() || isEarly(p) {
 		return restrict(p, r.rec)
 	}
+	if bridge := r.closedBridge(p); bridge != "" {
+		return acceptBridged(p, bridge, r.rec)
+	}
 	answers := r.Failed.Step == snapshot.StepAnswerLost
 	a := accepted{protocol: r.Protocol, to: r.becomes(), chain: "FORWARD"}
 	if !r.Bridged {
@@ -351,6 +361,36 @@ func (r *row) accept() Remedy {
 	default:
 		return advice("filter-accept-way", followedName(r.FollowedService), a.how(p, p.Owner), where(r.rec))
 	}
+}
+
+// closedBridge is the bridge whose ports send each other nothing that the place lets pass; empty where that is not so,
+// or of several. A rule for one destination does not help there: its answers are dropped as well.
+func (r *row) closedBridge(p snapshot.RulePlace) (bridge string) {
+	ways := r.rec.Last().Ways
+	if !r.Bridged || ways == nil || !hasBridgeRule(p) {
+		return ""
+	}
+	for _, way := range ways.All {
+		f := way.Filter
+		if way.Kind != snapshot.WayBridge || way.Out == "" || f == nil || f.Passes || len(f.Drops) == 0 || f.Drops[0].Text != p.Text {
+			continue
+		}
+		if bridge != "" && bridge != way.In {
+			return ""
+		}
+		bridge = way.In
+	}
+	return bridge
+}
+
+// hasBridgeRule reports whether a rule before the place can accept all that a bridge passes on.
+func hasBridgeRule(p snapshot.RulePlace) bool {
+	return !strings.HasPrefix(p.Text, "bridge ") && !isEarly(p) && p.Owner != "firewalld"
+}
+
+// acceptBridged is the rule that accepts all that a bridge passes on, in both directions.
+func acceptBridged(p snapshot.RulePlace, bridge string, rec *snapshot.Recording) Remedy {
+	return advice("bridge-accept", acceptRule(p, "FORWARD", fmt.Sprintf("-i %[1]s -o %[1]s", bridge), fmt.Sprintf("iifname %[1]s oifname %[1]s", bridge)), where(rec))
 }
 
 // lacksEntry reports whether data of a connection is dropped by a rule for what is of none, as no other rule would drop it.

@@ -38,6 +38,12 @@ func TestRemedies(t *testing.T) {
 	published.Failed.Place.Filter.Drops[0].Owner = "firewalld"
 	half := left(snapshot.StepNoAnswer, pc, outside+"443", "", "203.0.113.1", "dsl0", snapshot.FailedPlace{})
 	half.Steps[snapshot.StepAnswered] = 6
+	own := left(snapshot.StepRefused, "203.0.113.1:1000", inside+"8008", "", "", "dsl0", near)
+	own.In = ""
+	bridged := failed(snapshot.StepLostHere, "tcp", "vnet0", stranger, outside+"443", dropped(snapshot.FailedPlace{}, policy))
+	bridged.Bridged = true
+	single := bridged
+	single.Failed = failed(snapshot.StepLostHere, "tcp", "vnet0", stranger, outside+"443", dropped(snapshot.FailedPlace{}, "iptables -t filter -A FORWARD -d 198.51.100.10/32 -j DROP")).Failed
 	served := left(snapshot.StepAnswered, pc, "10.60.0.11:5432", "", "", "wan0", snapshot.FailedPlace{})
 	served.Failed = nil
 	for name, c := range map[string]struct {
@@ -58,11 +64,18 @@ func TestRemedies(t *testing.T) {
 		"its own questions":             {left(snapshot.StepNoAnswer, inside+"5335", dns, inside+"53", "192.168.1.1", "lan0", near), nil, "natkit conntrack delete -p tcp -s 192.168.1.10 -d 198.51.100.10 --dport 53"},
 		"a server that is silent":       {left(snapshot.StepNoAnswer, stranger, outside+"80", inside+"8080", "", "lan0", near), nil, "look on 192.168.1.10, whose hardware address is known"},
 		"a server that refuses":         {left(snapshot.StepRefused, stranger, outside+"80", inside+"8080", "", "lan0", near), nil, "on 192.168.1.10, look what listens on port 8080"},
+		"a program here is refused":     {own, nil, "on 192.168.1.10, look what listens on port 8008"},
+		"a closed bridge":               {bridged, nil, "iptables -I FORWARD -i br0 -o br0 -j ACCEPT"},
+		"one destination on a bridge":   {single, nil, "iptables -I FORWARD -p tcp -d 198.51.100.10 --dport 443 -j ACCEPT"},
 		"where nothing else is known":   {failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", snapshot.FailedPlace{}), nil, "natkit path"},
 		"a rule that drops some of it":  {failed(snapshot.StepPartLost, "udp", "wan0", stranger, outside+"80", dropped(snapshot.FailedPlace{}, "inet f c: (limit) drop")), nil, "restrict what the rule drops"},
 	} {
 		rec := household(append([]snapshot.FollowedService{c.row}, c.more...)...)
 		rec.Last().Audit = &snapshot.Audit{Interfaces: []snapshot.Interface{{Name: "wan0", Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix("203.0.113.1/24")}}, {Name: "dsl0", Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.0.2/24")}}}}
+		rec.Last().Ways = &snapshot.Ways{All: []snapshot.Way{
+			{Kind: snapshot.WayBridge, In: "br0", Out: "br0", Filter: &snapshot.Filter{Drops: []snapshot.RulePlace{{Text: policy}}}},
+			{Kind: snapshot.WayBridge, In: "docker0", Out: "docker0", Filter: &snapshot.Filter{Passes: true}},
+		}}
 		all := rows(rec)
 		if len(all) == 0 {
 			t.Errorf("%s: no row", name)

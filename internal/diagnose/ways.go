@@ -480,12 +480,10 @@ func (w *ways) checkBridgeFiltered() (*Finding, Check) {
 	}
 	f := worded("bridge-filtered", l.evidence("what the ports of "+all[0].In+" send to each other"), nil, all[0].In, l.places[0].Text)
 	f.About = w.bridgedAway(l.places[0].Text)
-	if p := l.places[0]; strings.HasPrefix(p.Text, "bridge ") || isEarly(p) || p.Owner == "firewalld" {
-		f.Remedies = append(f.Remedies, restrict(p, w.rec))
+	if p := l.places[0]; hasBridgeRule(p) {
+		f.Remedies = append(f.Remedies, acceptBridged(p, all[0].In, w.rec), advice("bridge-nf-off", where(w.rec)))
 	} else {
-		f.Remedies = append(f.Remedies,
-			advice("bridge-accept", acceptRule(l.places[0], "FORWARD", fmt.Sprintf("-i %s -o %s", all[0].In, all[0].In), fmt.Sprintf("iifname %s oifname %s", all[0].In, all[0].In)), where(w.rec)),
-			advice("bridge-nf-off", where(w.rec)))
+		f.Remedies = append(f.Remedies, restrict(p, w.rec))
 	}
 	return f, Check{Why: "filters drop what bridges pass on"}
 }
