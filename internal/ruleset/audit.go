@@ -63,6 +63,8 @@ type translation struct {
 	paths int
 	// by took the packets of all paths before; without a rule where some come to it.
 	by Place
+	// alike is true where it has the conditions of the rule that took them, too.
+	alike bool
 }
 
 // taker is packets that a rule takes: none of them comes to a later one.
@@ -228,7 +230,7 @@ func (a *auditor) reach(p Place, base *Chain, m Match) {
 	if t == nil {
 		t = &translation{Place: p, base: base, match: m}
 		if by != nil {
-			t.by = by.Place
+			t.by, t.alike = by.Place, m.Covers(&by.match)
 		}
 		a.at[p.Rule], a.found = t, append(a.found, t)
 	}
@@ -246,6 +248,16 @@ func (t *translation) shadowed() bool {
 	}
 	a, b := &t.Rule.Target, &t.by.Rule.Target
 	return a.Kind != b.Kind || a.First != b.First || a.Last != b.Last || a.Ports != b.Ports || b.AddrsVary != a.AddrsVary
+}
+
+// recordedShadow is the form of bundles of a rule that is shadowed.
+func (t *translation) recordedShadow() snapshot.ShadowedRule {
+	s := snapshot.ShadowedRule{RulePlace: t.Recorded(), By: t.by.Recorded(), Kind: t.Rule.Target.natKind(t.base.Hook), Alike: t.alike && t.paths == 1}
+	target := &t.Rule.Target
+	if s.Kind == "snat" && target.First == target.Last && target.Ports == (nat.Ports{}) && len(t.match.Out) == 1 && t.by.Rule.Target.natKind(t.base.Hook) == "masquerade" && t.by.Rule.Target.Ports == (nat.Ports{}) {
+		s.Address, s.Masqueraded = target.First, t.match.Out[0]
+	}
+	return s
 }
 
 // Recorded is the form of bundles.
@@ -269,7 +281,7 @@ func (a *auditor) untracked(tables []*Table, routed Routed) {
 	}
 	for _, t := range a.found {
 		if t.shadowed() && len(a.out.Shadowed) < mostAudited {
-			a.out.Shadowed = append(a.out.Shadowed, snapshot.ShadowedRule{RulePlace: t.Recorded(), By: t.by.Recorded(), Kind: t.Rule.Target.natKind(t.base.Hook)})
+			a.out.Shadowed = append(a.out.Shadowed, t.recordedShadow())
 		}
 	}
 	exempt, zones := map[string][]taker{}, map[string][]taker{}

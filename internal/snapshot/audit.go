@@ -101,6 +101,12 @@ type ShadowedRule struct {
 	By RulePlace `json:"by"`
 	// Kind is what the rule does (NATRule.Kind).
 	Kind string `json:"kind"`
+	// Alike is true where its conditions are those of By, no narrower: it is a leftover, or By is.
+	Alike bool `json:"alike,omitempty"`
+	// Address is the only one that the rule gives, where By masquerades over the interface
+	// Masqueraded.
+	Address     netip.Addr `json:"address,omitzero"`
+	Masqueraded string     `json:"masqueraded,omitempty"`
 }
 
 // UntrackedRule is a rule that translates, and By the one that exempts its packets from tracking,

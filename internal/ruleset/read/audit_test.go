@@ -52,6 +52,18 @@ func TestAuditShadowed(t *testing.T) {
 			}
 		}
 	}
+	for commands, alike := range map[string]bool{
+		dnat + ";" + dnat + "1": true,
+		"-t nat -A PREROUTING -p tcp -j DNAT --to 192.168.1.11;" + dnat: false,
+	} {
+		w := newWorld(t)
+		for line := range strings.SplitSeq(commands, ";") {
+			w.run("", append([]string{"iptables-nft"}, strings.Fields(line)...)...)
+		}
+		if got := w.audited().Shadowed; len(got) != 1 || got[0].Alike != alike {
+			t.Errorf("%s: %+v, alike %t wanted", commands, got, alike)
+		}
+	}
 	w := newWorld(t)
 	w.nft(`table inet a { chain c { type nat hook postrouting priority 90; oifname "wan0" accept; oifname "wan1" masquerade; }; }
 		table ip b { chain c { type nat hook postrouting priority 100; oifname "wan0" masquerade; oifname "wan1" snat to 203.0.113.7; }; }
