@@ -116,10 +116,10 @@ func (m *machine) read(r *KernelRule) *Rule {
 	return &rule
 }
 
-// settle completes a match: ports mean nothing without the protocol.
+// settle completes a match: ports mean nothing without the protocol, which Judge knows of its packets.
 func (m *Match) settle() {
 	if len(m.Ports)+len(m.SourcePorts) > 0 && m.Protocol == 0 {
-		m.Unknown, m.Opaque = slices.Insert(m.Unknown, 0, "ports of several protocols"), true
+		m.Unknown = slices.Insert(m.Unknown, 0, "ports of several protocols")
 	}
 }
 

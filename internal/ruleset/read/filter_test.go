@@ -46,9 +46,18 @@ func TestDestination(t *testing.T) {
 		{"-t nat -A PREROUTING -s 198.51.100.7 -j ACCEPT;-t nat -A PREROUTING -p tcp -j DNAT --to-destination 192.168.1.11", ""},
 		{"-t nat -A PREROUTING -p tcp -m statistic --mode random --probability 0.5 -j DNAT --to-destination 192.168.1.11;-t nat -A PREROUTING -p tcp -j DNAT --to-destination 192.168.1.12", ""}, // not known
 		{"-t nat -A PREROUTING -p tcp -j REDIRECT --to-ports 8080", "203.0.113.1:8080"},
+		{"nft iifname wan0 meta l4proto { tcp, udp } th dport 80 dnat to 192.168.1.10", "192.168.1.10:80"},
+		{"nft iifname wan0 meta l4proto { sctp, udp } th dport 80 dnat to 192.168.1.10", ""},
+		{"nft iifname wan0 th dport { 80, 443 } dnat to 192.168.1.10", "192.168.1.10:80"},
+		{"nft iifname wan0 meta l4proto . th dport { tcp . 80, udp . 53 } dnat to 192.168.1.10", "192.168.1.10:80"},
+		{"nft iifname wan0 dnat ip to meta l4proto . th dport map { tcp . 80 : 192.168.1.10 }", ""},
 	} {
 		w := newWorld(t)
 		for line := range strings.SplitSeq(c.commands, ";") {
+			if rule, nft := strings.CutPrefix(line, "nft "); nft {
+				w.run("table ip lb { chain pre { type nat hook prerouting priority -100; "+rule+"\n}\n}\n", "nft", "-f", "-")
+				continue
+			}
 			w.run("", append([]string{"iptables-nft"}, strings.Fields(line)...)...)
 		}
 		tables, err := Judged(w.ns)
