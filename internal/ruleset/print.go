@@ -109,6 +109,9 @@ func (t *Target) String() string {
 	case Netmap:
 		text = "-j NETMAP --to " + t.Prefix().String()
 	case Notrack:
+		if t.Name == notrackAlias {
+			return text
+		}
 		return "-j CT --notrack"
 	case MSS:
 		if t.Clamp {

@@ -75,3 +75,32 @@ func TestDestination(t *testing.T) {
 		}
 	}
 }
+
+// TestDeletable: what is printed of a rule is what iptables deletes it by, in both variants.
+func TestDeletable(t *testing.T) {
+	for _, command := range []string{"iptables-nft", "iptables-legacy"} {
+		for _, target := range []string{"NOTRACK", "CT --notrack"} {
+			w := newWorld(t)
+			w.run("", strings.Fields(command+" -t raw -A PREROUTING -d 10.96.0.10/32 -p udp --dport 53 -j "+target)...)
+			w.run("", strings.Fields(strings.Replace(w.only(), "iptables", command, 1))...)
+		}
+	}
+}
+
+// only is how the one rule is deleted.
+func (w world) only() (how string) {
+	w.t.Helper()
+	tables, err := Judged(w.ns)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, table := range tables {
+		table.Describe()
+		for _, c := range table.Chains {
+			for _, r := range c.Rules {
+				how = strings.Replace(r.Text, " -A ", " -D ", 1)
+			}
+		}
+	}
+	return how
+}
