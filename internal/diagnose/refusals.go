@@ -86,7 +86,9 @@ func (a *audit) checkLimits() (*Finding, Check) {
 	if r.packets < fewestRefused || float64(r.packets) < refusedPart*float64(r.packets+began) {
 		return passed(why)
 	}
-	f := worded("rule-limits", r.evidence("refused by "), []Remedy{advice("limit-who", inNamespace(a.rec.Last().Netns.Name)), advice("limit-raise", cmp.Or(r.rules[0].Limit, r.rules[0].Text)+keeper(r.rules[0].RulePlace), where(a.rec))})
+	limit := cmp.Or(r.rules[0].Limit, r.rules[0].Text)
+	raise := advice("limit-raise", limit+keeper(r.rules[0].RulePlace)+shared(limit), where(a.rec))
+	f := worded("rule-limits", r.evidence("refused by "), []Remedy{advice("limit-who", inNamespace(a.rec.Last().Netns.Name)), raise})
 	f.Title = fmt.Sprintf("limits refuse %s: %s", units.Plural(r.packets, "packet", "packets"), firstOf(r.texts()))
 	if s, _ := checkServices(a.rec); s != nil && s.Severity > Notice {
 		f.Severity = Warning

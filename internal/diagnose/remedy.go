@@ -436,7 +436,18 @@ func limited(p snapshot.RulePlace, rec *snapshot.Recording) Remedy {
 	if isFor(p.Text, "(quota)") {
 		text += "; a quota that is used up drops all until its rule is loaded anew, or it is reset"
 	}
-	return advice("limit-raise", text, where(rec))
+	return advice("limit-raise", text+shared(p.Text), where(rec))
+}
+
+// shared says so where a limit has one count for all clients of a destination, which is often meant to be for each.
+func shared(rule string) string {
+	switch {
+	case isFor(rule, "(hashlimit per destination"):
+		return "; it has one count for each destination, which all of its clients share: '--hashlimit-mode srcip' counts those of each client"
+	case isFor(rule, "(connlimit per destination"):
+		return "; it counts the connections of each destination, of all its clients together: '--connlimit-saddr' counts those of each client"
+	}
+	return ""
 }
 
 // isLimited reports whether a limit that is not for one port drops all that clients behind this host send, as far as

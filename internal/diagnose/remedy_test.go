@@ -38,6 +38,8 @@ func TestRemedies(t *testing.T) {
 	published.Failed.Place.Filter.Drops[0].Owner = "firewalld"
 	half := left(snapshot.StepNoAnswer, pc, outside+"443", "", "203.0.113.1", "dsl0", snapshot.FailedPlace{})
 	half.Steps[snapshot.StepAnswered] = 6
+	shared := failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"443", dropped(snapshot.FailedPlace{To: netip.MustParseAddrPort(inside + "443")}, "iptables -t filter -A FORWARD -p tcp (hashlimit per destination) -j DROP"))
+	shared.Failed.Place.Filter.Drops[0].Limits = true
 	own := left(snapshot.StepRefused, "203.0.113.1:1000", inside+"8008", "", "", "dsl0", near)
 	own.In = ""
 	bridged := failed(snapshot.StepLostHere, "tcp", "vnet0", stranger, outside+"443", dropped(snapshot.FailedPlace{}, policy))
@@ -51,6 +53,7 @@ func TestRemedies(t *testing.T) {
 		more  []snapshot.FollowedService
 		first string
 	}{
+		"a limit for all clients":       {shared, nil, "'--hashlimit-mode srcip'"},
 		"a policy":                      {failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"443", dropped(snapshot.FailedPlace{}, policy)), nil, "iptables -I FORWARD -i lan0 -p tcp -d 198.51.100.10 --dport 443 -j ACCEPT"},
 		"a policy for this host":        {failed(snapshot.StepLostHere, "tcp", "lan0", pc, inside+"53", dropped(snapshot.FailedPlace{Local: true}, "inet f input: policy drop")), nil, "nft insert rule inet f input ip daddr 192.168.1.10 tcp dport 53 accept"},
 		"firewalld":                     {published, nil, "destination address=192.168.1.10 port port=8080"},

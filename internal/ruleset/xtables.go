@@ -60,12 +60,43 @@ func (m *Match) otherXT(name string, revision uint32, data []byte, ip6 bool) {
 	case slices.Contains([]string{"ttl", "hl", "dscp", "tos", "ecn", "tcpmss", "string", "u32", "connbytes"}, name):
 		m.parts(name)
 	case slices.Contains([]string{"limit", "hashlimit", "connlimit", "quota"}, name):
-		m.parts(name)
+		m.parts(name + countedPer(name, revision, data))
 		m.Limits = true
 	default:
 		m.unknown(name)
 		m.Marked = m.Marked || name == "mark" || name == "connmark"
 	}
+}
+
+// countedPer is of what a limit has one count each, as far as its options say: struct xt_hashlimit_mtinfo1 to 3
+// have the mode behind a name, struct xt_connlimit_info flags behind a mask and a number.
+func countedPer(name string, revision uint32, data []byte) string {
+	const toPort, fromPort, to, from = 1 << 1, 1 << 3, 1 << 0, 1 << 2 // XT_HASHLIMIT_HASH_*
+	const connFlags, connTo = 20, 1 << 1                              // XT_CONNLIMIT_DADDR
+	mode := uint32(0)
+	switch at := map[uint32]int{1: 16, 2: 272, 3: 272}[revision]; {
+	case name == "connlimit" && revision == 1 && len(data) >= connFlags+4:
+		if mode = from; binary.NativeEndian.Uint32(data[connFlags:])&connTo != 0 {
+			mode = to
+		}
+	case name == "hashlimit" && at > 0 && len(data) >= at+4:
+		mode = binary.NativeEndian.Uint32(data[at:])
+	default:
+		return ""
+	}
+	var per []string
+	for _, field := range []struct {
+		bit  uint32
+		name string
+	}{{from, "source"}, {to, "destination"}, {fromPort, "source port"}, {toPort, "destination port"}} {
+		if mode&field.bit != 0 {
+			per = append(per, field.name)
+		}
+	}
+	if len(per) == 0 {
+		return " of all together"
+	}
+	return " per " + strings.Join(per, " and ")
 }
 
 // tcpFlagsNot is XT_TCP_INV_FLAGS (include/uapi/linux/netfilter/xt_tcpudp.h).

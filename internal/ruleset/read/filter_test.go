@@ -104,3 +104,24 @@ func (w world) only() (how string) {
 	}
 	return how
 }
+
+// TestCountedPer: of what a limit has one count each.
+func TestCountedPer(t *testing.T) {
+	const hash = "-m hashlimit --hashlimit-name a --hashlimit-above 5/sec"
+	for rule, want := range map[string]string{
+		hash + " --hashlimit-mode dstip":         "(hashlimit per destination)",
+		hash + " --hashlimit-mode srcip,dstport": "(hashlimit per source and destination port)",
+		hash:                                     "(hashlimit of all together)",
+		"-m connlimit --connlimit-above 9":       "(connlimit per source)",
+		"-m connlimit --connlimit-above 9 --connlimit-daddr": "(connlimit per destination)",
+		"-m limit --limit 5/sec":                             "(limit)",
+	} {
+		for _, command := range []string{"iptables-nft", "iptables-legacy"} {
+			w := newWorld(t)
+			w.run("", strings.Fields(command+" -A FORWARD -p tcp "+rule+" -j DROP")...)
+			if got := w.only(); !strings.Contains(got, want) {
+				t.Errorf("%s %s: %q, want %s", command, rule, got, want)
+			}
+		}
+	}
+}
