@@ -207,15 +207,17 @@ func notForwarded(v6 bool, in string) (sysctl string, err error) {
 		if own, err := on(in); err != nil || own {
 			return "", ignoreAbsent(err)
 		}
-		return "net.ipv4.conf." + in + ".forwarding", nil
 	}
 	links, err := net.Interfaces()
 	for _, l := range links {
 		if own, ownErr := on(l.Name); ownErr == nil && own && l.Flags&net.FlagLoopback == 0 {
-			return "", err
+			if in == "" {
+				return "", err
+			}
+			return "net.ipv4.conf." + in + ".forwarding", err
 		}
 	}
-	return "net.ipv4.ip_forward", err
+	return "net.ipv4.ip_forward", err // no interface does: answers come in by another one
 }
 
 // ignoreAbsent is nil for an interface or a family that is not there.

@@ -122,3 +122,25 @@ func TestDNATTargets(t *testing.T) {
 	}
 	check(rec.Last())
 }
+
+// TestNotForwarded: where no interface forwards it is all of it that is off.
+func TestNotForwarded(t *testing.T) {
+	testutil.NeedProgram(t, "ip")
+	ns := gatewayOf(t)
+	for _, c := range []struct{ all, wan, lan, want string }{
+		{"1", "1", "1", ""}, {"1", "0", "1", "net.ipv4.conf.wan0.forwarding"}, {"0", "0", "0", "net.ipv4.ip_forward"}, {"0", "0", "1", "net.ipv4.conf.wan0.forwarding"},
+	} {
+		testutil.Sysctl(t, ns, "net/ipv4/ip_forward", c.all) // sets all others
+		testutil.Sysctl(t, ns, "net/ipv4/conf/wan0/forwarding", c.wan)
+		testutil.Sysctl(t, ns, "net/ipv4/conf/lan0/forwarding", c.lan)
+		if err := ns.Do(func() error {
+			got, err := notForwarded(false, "wan0")
+			if got != c.want {
+				t.Errorf("%v: %q", c, got)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -208,8 +208,35 @@ func (r *routing) keptBack() detour {
 	if in == nil || !in.ForwardingOff || !r.Client.Is4() {
 		return detour{}
 	}
-	name := "net.ipv4.conf." + slashed(r.AnswerIn) + ".forwarding"
-	return misled(fmt.Sprintf("this host does not forward what comes in by %s: %s is 0", r.AnswerIn, name), true, advice("forward", name, where(r.rec)))
+	return r.unforwarded(r.AnswerIn, confForwarding(r.AnswerIn))
+}
+
+// unforwarded is for what comes in by an interface and is not forwarded, by a sysctl. Answers come in by the
+// interface of the target: it is named as well where it does not forward.
+func (r *routing) unforwarded(in, name string) detour {
+	how := name
+	if out, _ := r.audit.Near(r.target); name != ipForward && out != nil && out.ForwardingOff && out.Name != in {
+		how += "=1 " + confForwarding(out.Name)
+	}
+	return misled(fmt.Sprintf("this host does not forward what comes in by %s: %s is 0", in, name), true, advice("forward", how, where(r.rec)))
+}
+
+func confForwarding(device string) string { return "net.ipv4.conf." + slashed(device) + ".forwarding" }
+
+// notForwarding is the sysctl by which what comes in by an interface is not forwarded; empty where that is not so.
+// What the kernel answers about its route is then that of a route of type unreachable (ip_route_input_slow).
+func notForwarding(rec *snapshot.Recording, in, answer string, v6 bool) string {
+	audit := rec.Last().Audit
+	if audit == nil || v6 || answer != unix.EHOSTUNREACH.Error() {
+		return ""
+	}
+	if i := audit.Interface(in); i != nil && i.ForwardingOff {
+		return confForwarding(in)
+	}
+	if v, known := rec.Last().Sysctls.Int(ipForward); known && v == 0 && refusedToForward(rec) > 0 {
+		return ipForward
+	}
+	return ""
 }
 
 // comingIn is the interface that answers come in by; empty for those of this host.
@@ -298,9 +325,8 @@ func (r *routing) stranded() detour {
 	case q == nil || q.Local:
 		return detour{}
 	case q.Error != "":
-		r.AnswerIn = r.In
-		if d := r.keptBack(); d.cause != "" {
-			return d
+		if name := notForwarding(r.rec, r.In, q.Error, r.Client.Is6()); name != "" {
+			return r.unforwarded(r.In, name)
 		}
 		return misled(fmt.Sprintf("the kernel does not lead what comes in by %s to %s: %s", r.In, r.target, refusal(q, r.In)), true, r.refused(q, r.target)).unless(q.Doubtful)
 	}

@@ -243,6 +243,8 @@ func (r *row) where() string {
 		return "rp_filter drops the answer at " + r.reversedAt()
 	case here && p.ReversePath:
 		return "rp_filter drops it at " + r.In
+	case here && r.In != "" && notForwarding(r.rec, r.In, p.NoRoute, r.Failed.Client.Addr().Is6()) != "":
+		return fmt.Sprintf("this host does not forward what comes in by %s: %s is 0", r.In, notForwarding(r.rec, r.In, p.NoRoute, false))
 	case here && p.NoRoute != "" && r.In != "":
 		return "this host has no route there: " + p.NoRoute
 	case here && p.NoRoute != "":

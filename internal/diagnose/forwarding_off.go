@@ -21,6 +21,10 @@ func checkForwarding(rec *snapshot.Recording) (*Finding, Check) {
 			if t.NotForwarded != "" && t.Rule >= 0 && t.Rule < len(last.NATRules.Rules) {
 				names = once(names, t.NotForwarded)
 				off[t.NotForwarded] = append(off[t.NotForwarded], t.Rule)
+				if name := confForwarding(t.Interface); last.Audit != nil && last.Audit.Interface(t.Interface) != nil && last.Audit.Interface(t.Interface).ForwardingOff && t.Address.Is4() {
+					names = once(names, name) // answers come in by it
+					off[name] = append(off[name], t.Rule)
+				}
 			}
 		}
 	}

@@ -283,7 +283,7 @@ func lostBy(rec *snapshot.Recording, s *snapshot.FollowedService) (text string) 
 		}
 	} else if none := noEntry(s); none != "" && (len(by) == 0 || slices.ContainsFunc(by, isRule)) {
 		text += none
-	} else if text += routeText(s); s.Failed.Place != nil && s.Failed.Place.Filter != nil && slices.ContainsFunc(by, isRule) {
+	} else if text += routeText(rec, s); s.Failed.Place != nil && s.Failed.Place.Filter != nil && slices.ContainsFunc(by, isRule) {
 		text += ", by a rule that was not found: 'nft list ruleset', tables of the families netdev and bridge as well"
 	}
 	return text + sizeText(s)
@@ -312,7 +312,7 @@ func placeMeaning(place string, step snapshot.Step) string {
 }
 
 // routeText is what speaks against the route of what was lost here.
-func routeText(s *snapshot.FollowedService) string {
+func routeText(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 	p := s.Failed.Place
 	switch {
 	case p == nil || s.Out != "" && s.Failed.Step == snapshot.StepNoAnswer:
@@ -323,6 +323,8 @@ func routeText(s *snapshot.FollowedService) string {
 		return fmt.Sprintf(", by rp_filter: the route back to %s is not by %s, by which it came", s.Failed.Client.Addr(), s.In)
 	case p.NoRoute != "" && s.In == "":
 		return ": " + p.NoRoute
+	case notForwarding(rec, s.In, p.NoRoute, s.Failed.Client.Addr().Is6()) != "":
+		return "" // a route may lead there
 	case p.NoRoute != "":
 		return ": no route leads there: " + p.NoRoute
 	case p.OutDown:

@@ -1,0 +1,44 @@
+package diagnose
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/natkit/natkit/internal/snapshot"
+	"golang.org/x/sys/unix"
+)
+
+// TestNotForwarding: what the kernel answers of an interface that does not forward is that of a route of type
+// unreachable: the setting is named, and of both directions where both are off.
+func TestNotForwarding(t *testing.T) {
+	off := func(names ...string) *snapshot.Audit {
+		a := &snapshot.Audit{Interfaces: []snapshot.Interface{
+			{Name: "wan0", Addresses: []netip.Prefix{netip.MustParsePrefix("203.0.113.1/24")}}, {Name: "lan0", Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.1.1/24")}},
+		}}
+		for _, name := range names {
+			a.Interface(name).ForwardingOff = true
+		}
+		return a
+	}
+	for name, c := range map[string]struct {
+		audit   *snapshot.Audit
+		forward string
+		want    string
+	}{
+		"all":             {off(), "0", "sysctl -w net.ipv4.ip_forward=1, and the same in /etc/sysctl.d"},
+		"one":             {off("wan0"), "1", "sysctl -w net.ipv4.conf.wan0.forwarding=1, and the same in /etc/sysctl.d"},
+		"both of several": {off("wan0", "lan0"), "0", "sysctl -w net.ipv4.conf.wan0.forwarding=1 net.ipv4.conf.lan0.forwarding=1, and the same in /etc/sysctl.d"},
+		"an unreachable":  {off(), "1", "'ip route get 192.168.1.10', 'ip route show match 192.168.1.10 table all': add the route that is missing, or take back the one that refuses"},
+	} {
+		s := failed(snapshot.StepLostHere, "tcp", "wan0", stranger, "203.0.113.1:80", snapshot.FailedPlace{NoRoute: unix.EHOSTUNREACH.Error()})
+		s.Target = netip.MustParseAddrPort(inside + "80")
+		s.Failed.Routes = &snapshot.Routes{In: "wan0", Client: s.Failed.Client.Addr(), Question: &snapshot.Route{Error: unix.EHOSTUNREACH.Error()}}
+		now := snapshot.Snapshot{Audit: c.audit, Sysctls: snapshot.Sysctls{"net.ipv4.ip_forward": c.forward}, NATRules: &snapshot.NATRules{}}
+		before := now
+		now.TCP, before.TCP = &snapshot.TCP{Counters: snapshot.Counters{"IpInAddrErrors": 9}}, &snapshot.TCP{Counters: snapshot.Counters{"IpInAddrErrors": 0}}
+		rec := &snapshot.Recording{Snapshots: []*snapshot.Snapshot{&before, &now}, Followed: &snapshot.Followed{Services: []snapshot.FollowedService{s}}}
+		if got := followedDetour(rec, &s).remedy.Title; got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
