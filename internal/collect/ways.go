@@ -295,7 +295,7 @@ func (w *ways) source(n *inner) {
 		if len(n.hosts) > 0 {
 			way.Host = host
 		}
-		if way.Filter != nil && way.Filter.Passes {
+		if way.Filter != nil {
 			back := *p
 			back.Conn, back.First = ruleset.ConnEstablished|ruleset.ConnSNAT, nil
 			back.Packet = nat.Packet{Protocol: p.Protocol, Dst: host, SrcPort: o.port, In: n.out, Out: n.in}
@@ -309,7 +309,7 @@ func (w *ways) source(n *inner) {
 			}
 			answer := p.Answer(back)
 			way.AnswerFilter = w.filter(answer, hooks...)
-			if o.port == 0 && !p.ICMP {
+			if way.Filter.Passes && o.port == 0 && !p.ICMP {
 				way.LaterFilter = w.later(p, answer, hooks, hooks)
 			}
 		}

@@ -197,14 +197,17 @@ func (b filtered) accept(rec *snapshot.Recording) Remedy {
 	for _, d := range b.filter.Drops {
 		owner = cmp.Or(owner, d.Owner)
 	}
-	if text := b.filter.Drops[0].Text; strings.Contains(text, " -t raw ") || strings.Contains(text, " -t mangle ") {
-		return advice("filter-restrict", text, where(rec))
+	place := b.filter.Drops[0]
+	switch {
+	case place.Limits:
+		return limited(place, rec)
+	case b.answers:
+		return acceptAnswers(place, b.chain(), rec)
+	case isEarly(place):
+		return restrict(place, rec)
 	}
-	how := accepted{protocol: protocol, to: netip.AddrPortFrom(b.Address, b.Port), chain: b.chain(), answers: b.answers}.how(b.filter.Drops[0], owner)
-	if b.answers {
-		return advice("filter-accept-answers", how, where(rec))
-	}
-	return advice("filter-accept", b.name(), how, where(rec))
+	how := accepted{protocol: protocol, to: netip.AddrPortFrom(b.Address, b.Port), chain: b.chain()}.how(place, owner)
+	return advice("filter-accept", b.name(), bothWays(how, b.AnswerFilter, map[bool]string{true: "OUTPUT"}[b.Local]), where(rec))
 }
 
 // chain is the built-in chain of iptables on the way.

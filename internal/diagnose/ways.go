@@ -338,7 +338,20 @@ func (w *ways) accepts(l *snatLoss) Remedy {
 	if l.port != nil {
 		a.protocol, a.to = l.port.Protocol, netip.AddrPortFrom(netip.Addr{}, l.port.Port)
 	}
-	return advice("filter-accept-way", l.what, a.how(place, place.Owner), where(w.rec))
+	return advice("filter-accept-way", l.what, bothWays(a.how(place, place.Owner), way.AnswerFilter, map[string]string{"OUTPUT": "INPUT"}[a.chain]), where(w.rec))
+}
+
+// bothWays adds to how first packets are accepted the same for what answers them, where filters drop that as well:
+// one direction alone helps nobody.
+func bothWays(how string, answers *snapshot.Filter, chain string) string {
+	if answers == nil || answers.Passes || len(answers.Drops) == 0 {
+		return how
+	}
+	p := answers.Drops[0]
+	if isEarly(p) || p.Owner == "firewalld" || p.Owner == "ufw" { // these two accept answers before
+		return how
+	}
+	return how + "; and for the answers " + accepted{chain: cmp.Or(chain, "FORWARD"), answers: true}.how(p, p.Owner)
 }
 
 // isEarly reports whether a place sees packets before their translation, and the way that they leave by, are
@@ -378,7 +391,7 @@ func acceptRule(p snapshot.RulePlace, chain, iptables, nft string) string {
 func (w *ways) answersOf(s *snapshot.Service) *snatLoss {
 	for _, way := range w.of(snapshot.WaySource) {
 		r := w.ruleOf(way)
-		if way.Protocol != s.Protocol || way.AnswerFilter == nil || r == nil || s.Given.Is4() != way.Network.Addr().Is4() {
+		if way.Protocol != s.Protocol || way.AnswerFilter == nil || way.Filter != nil && !way.Filter.Passes || r == nil || s.Given.Is4() != way.Network.Addr().Is4() {
 			continue
 		}
 		if r.First.IsValid() && (s.Given.Less(r.First) || r.Last.Less(s.Given)) {

@@ -254,7 +254,21 @@ func (k *places) pass(place *snapshot.FailedPlace, p *ruleset.Packet, to netip.A
 	}
 	if f := k.filter(p, hooks...); f != nil && place.Filter != nil {
 		place.Filter.Passes, place.Filter.Drops, place.Filter.Accepts = f.Passes, append(place.Filter.Drops, f.Drops...), f.Accepts
+		if !f.Passes && !place.Local && p.Out != "" && p.Conn&ruleset.ConnNew != 0 {
+			place.AnswerFilter = k.filter(answerTo(p), "forward")
+		}
 	}
+}
+
+// answerTo is the answer to a first packet as it is forwarded, after its translation back.
+func answerTo(p *ruleset.Packet) *ruleset.Packet {
+	answer := *p
+	answer.Conn = p.Conn&^ruleset.ConnNew | ruleset.ConnEstablished
+	answer.Src, answer.SrcPort, answer.Dst, answer.DstPort, answer.In, answer.Out = p.Dst, p.DstPort, p.Src, p.SrcPort, p.Out, p.In
+	if p.Flags != 0 {
+		answer.Flags = byte(frame.SYN | frame.ACK)
+	}
+	return p.Answer(answer)
 }
 
 // send takes a packet of this host's out.

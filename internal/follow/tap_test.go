@@ -252,7 +252,7 @@ func TestPlaces(t *testing.T) {
 	testutil.Routes(t, p.gateway, "198.18.0.2")
 	testutil.Nft(t, p.gateway, `table ip t {
 	chain pre { type nat hook prerouting priority dstnat; tcp dport 8083 dnat to 198.19.0.2:83; tcp dport 8084 dnat to 198.19.5.5:80; }
-	chain f { type filter hook forward priority 0; ip saddr 198.18.0.2 tcp dport 83 drop; ip saddr 198.18.0.3 tcp dport 83 drop; }
+	chain f { type filter hook forward priority 0; ip saddr 198.18.0.2 tcp dport 83 drop; ip saddr 198.18.0.3 tcp dport 83 drop; ct state established tcp sport 83 oifname != "inside" drop; }
 	chain i { type filter hook input priority 0; tcp dport 8090 drop; }
 }`)
 	testutil.Inside(t, p.gateway, func() error { return netlink.RouteAdd(blackhole("198.19.5.0/24")) })
@@ -279,7 +279,7 @@ func TestPlaces(t *testing.T) {
 		}
 		filtered := at.Filter != nil && !at.Filter.Passes && len(at.Filter.Drops) == 1
 		right := map[uint16]bool{
-			8083: filtered && at.To == netip.MustParseAddrPort("198.19.0.2:83") && at.Out == "inside",
+			8083: filtered && at.To == netip.MustParseAddrPort("198.19.0.2:83") && at.Out == "inside" && at.AnswerFilter != nil && !at.AnswerFilter.Passes,
 			8084: at.NoRoute != "" && at.To == netip.MustParseAddrPort("198.19.5.5:80"),
 			8090: filtered && at.Local && at.InUplink,
 		}

@@ -206,7 +206,9 @@ type FailedPlace struct {
 	// tracker knows (any more).
 	Filter        *Filter `json:"filter,omitempty"`
 	NoEntryFilter *Filter `json:"no_entry_filter,omitempty"`
-	ErrorFilter   *Filter `json:"error_filter,omitempty"`
+	// AnswerFilter is what filters would do to the answer, where they drop a first packet on its way through.
+	AnswerFilter *Filter `json:"answer_filter,omitempty"`
+	ErrorFilter  *Filter `json:"error_filter,omitempty"`
 	// Of what left and got no answer: the rule that translates its source, or the one that keeps it from a
 	// translation.
 	Translates *RulePlace `json:"translates,omitempty"`
