@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/ruleset/read"
@@ -115,8 +116,50 @@ func (o *observation) askTargets(natRules *snapshot.NATRules) (*snapshot.DNATTar
 	if err != nil {
 		return nil, fmt.Errorf("look up the targets of DNAT: %w", err)
 	}
+	if err := k.addBeside(all); err != nil {
+		return nil, fmt.Errorf("ask filters about other protocols of DNAT: %w", err)
+	}
 	all.TooMany = k.judged < 0
 	return all, nil
+}
+
+// addBeside adds the targets of rules for several protocols once more for those but TCP, as which filters were
+// asked about them.
+func (k *lookups) addBeside(all *snapshot.DNATTargets) error {
+	for _, t := range all.Targets {
+		if t.Protocol != "" || t.NoRoute != "" || !t.Address.IsValid() {
+			continue
+		}
+		protocols := k.protocolsOf(&k.rules.Rules[t.Rule])
+		if !slices.Contains(protocols, unix.IPPROTO_TCP) {
+			continue
+		}
+		for _, protocol := range protocols {
+			if protocol == unix.IPPROTO_TCP || len(all.Targets) >= mostTargets {
+				continue
+			}
+			beside := snapshot.DNATTarget{Rule: t.Rule, Protocol: nat.ProtocolName(protocol), Beside: true, Address: t.Address, Port: t.Port, Local: t.Local, Interface: t.Interface, NextHop: t.NextHop}
+			if err := k.pass(&beside); err != nil {
+				return err
+			}
+			all.Targets = append(all.Targets, beside)
+		}
+	}
+	return nil
+}
+
+// protocolsOf are those that a rule is for by a set.
+func (k *lookups) protocolsOf(r *snapshot.NATRule) []uint8 {
+	for _, table := range k.tables {
+		if c := table.Find(r.Chain); table.Family == r.Family && table.Name == r.Table && c != nil {
+			for _, rule := range c.Rules {
+				if rule.Handle == r.Handle && r.Handle != 0 {
+					return rule.Match.SeveralProtocols()
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // judged are the rules of the namespace, read once for a snapshot.

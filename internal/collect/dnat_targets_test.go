@@ -144,3 +144,22 @@ func TestNotForwarded(t *testing.T) {
 		}
 	}
 }
+
+// TestBeside: filters are asked about each protocol of a rule for several.
+func TestBeside(t *testing.T) {
+	testutil.NeedProgram(t, "ip")
+	testutil.NeedProgram(t, "nft")
+	ns := gatewayOf(t)
+	testutil.Nft(t, ns, `table ip t {
+	chain pre { type nat hook prerouting priority dstnat; iifname wan0 meta l4proto { tcp, udp } th dport 443 dnat to 192.168.1.10; }
+	chain f { type filter hook forward priority 0; policy drop; tcp dport 443 accept; ct state established accept; }
+}`)
+	rec, err := WriteBundle(t.Context(), &strings.Builder{}, RecordOptions{Options: Options{Netns: ns}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := rec.Last().DNATTargets.Targets
+	if len(all) != 2 || !all[0].Filter.Passes || all[1].Protocol != "udp" || !all[1].Beside || all[1].Filter.Passes {
+		t.Errorf("%+v", all)
+	}
+}

@@ -153,7 +153,7 @@ func filteredFinding(rec *snapshot.Recording, bad []filtered) *Finding {
 	grown := rec.Last().NATRules.Grown(rec.First().NATRules)
 	for i, b := range bad {
 		r := &rec.Last().NATRules.Rules[b.Rule]
-		if n := grown[b.Rule]; n > 0 {
+		if n := grown[b.Rule]; n > 0 && !b.Beside { // it counts all protocols
 			f.Severity = Critical
 			f.Evidence = append(f.Evidence, Evidence{What: "translated, and dropped: " + b.name(), Value: int64(n), Unit: "packets", Source: "counter of the rule"})
 		}
@@ -171,6 +171,9 @@ func filteredFinding(rec *snapshot.Recording, bad []filtered) *Finding {
 		for _, d := range b.filter.Drops {
 			places = once(places, d.Text)
 		}
+	}
+	if f.Severity < Critical && !slices.ContainsFunc(bad, func(b filtered) bool { return !b.Beside }) {
+		f.Severity = Notice // the other protocol may be all that clients use
 	}
 	f.Title = "filters drop what DNAT leads to: " + strings.Join(names, ", ")
 	if more := len(bad) - len(names); more > 0 {

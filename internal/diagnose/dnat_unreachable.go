@@ -28,7 +28,7 @@ func checkDNATUnreachable(rec *snapshot.Recording) (*Finding, Check) {
 	var bad []unreachable
 	silent := silentBefore(rec)
 	for _, t := range last.DNATTargets.Targets {
-		if u := unreachableOf(rec, t, silent); u.problem != "" && t.Rule >= 0 && t.Rule < len(last.NATRules.Rules) {
+		if u := unreachableOf(rec, t, silent); !t.Beside && u.problem != "" && t.Rule >= 0 && t.Rule < len(last.NATRules.Rules) {
 			bad = append(bad, u)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/natkit/natkit/internal/nat"
+	"golang.org/x/sys/unix"
 )
 
 // And returns the condition that both are met; false if no packet meets both.
@@ -94,4 +95,20 @@ func (m *Match) protocol() string {
 		return ""
 	}
 	return nat.ProtocolName(m.Protocol)
+}
+
+// SeveralProtocols are those of the sets that a match looks the protocol up in; none where it looks up none.
+func (m *Match) SeveralProtocols() (all []uint8) {
+	for i := range m.Sets {
+		s := &m.Sets[i]
+		if s.not || len(s.fields) != 1 || s.fields[0].from != metaData || s.fields[0].key != unix.NFT_META_L4PROTO {
+			continue
+		}
+		for _, e := range s.elements {
+			if len(e.first) == 1 && len(e.last) == 1 && e.first[0] == e.last[0] {
+				all = append(all, e.first[0])
+			}
+		}
+	}
+	return all
 }

@@ -211,6 +211,8 @@ type DNATTarget struct {
 	// Rule is an index in NATRules.Rules: the first rule that leads there.
 	Rule     int    `json:"rule"`
 	Protocol string `json:"protocol,omitempty"`
+	// Beside is true of one for another protocol of the same rule, of which filters alone are asked.
+	Beside bool `json:"beside,omitempty"`
 	// Address is not valid for redirect; Port is 0 where it is not constant.
 	Address netip.Addr `json:"address,omitzero"`
 	Port    uint16     `json:"port,omitempty"`
