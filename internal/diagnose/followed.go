@@ -243,10 +243,10 @@ func (r *row) where() string {
 		return "rp_filter drops the answer at " + r.reversedAt()
 	case here && p.ReversePath:
 		return "rp_filter drops it at " + r.In
-	case here && p.NoRoute != "" && r.In != "":
-		return "this host has no route there: " + p.NoRoute
-	case here && p.NoRoute != "":
+	case here && p.NoRoute != "" && (r.In == "" || p.To.Addr().IsLoopback()):
 		return p.NoRoute
+	case here && p.NoRoute != "":
+		return "this host has no route there: " + p.NoRoute
 	case here && r.lacksEntry():
 		return "this host knows no connection that it belongs to, and drops it by " + p.NoEntryFilter.Drops[0].Text
 	case here && len(by) > 0 && placeMeaning(by[0], r.Failed.Step) != "":
