@@ -45,9 +45,10 @@ func (o *observation) audit() (*snapshot.Audit, error) {
 		}
 		return ""
 	})
-	h := k.host
+	h, listed := k.host, ruleset.ListedBy(k.tables)
 	a.Interfaces = h.shown(o.NATRules)
-	a.Elsewhere, a.Silent = h.elsewhere(o.NATRules), h.silent(o.NATRules)
+	a.Elsewhere, a.Silent = h.elsewhere(o.NATRules), h.silent(o.NATRules, listed)
+	a.SinglePorts = singlePorts(o.NATRules, listed)
 	a.Stranded, a.Absent = h.stranded(o.NATRules), h.absent(o.NATRules)
 	if err = readForwarding(a.Interfaces); err != nil {
 		return nil, fmt.Errorf("compare the rules with the host: %w", err)
@@ -128,26 +129,49 @@ func (h *host) absent(rules *snapshot.NATRules) (all []string) {
 	return all
 }
 
+// listedFor is what a rule lists.
+func listedFor(listed map[ruleset.RuleID]ruleset.Listed, r *snapshot.NATRule) ruleset.Listed {
+	if r.Handle == 0 {
+		return ruleset.Listed{}
+	}
+	return listed[ruleset.RuleID{Family: r.Family, Table: r.Table, Handle: r.Handle}]
+}
+
+// singlePorts are the rules that are for several ports, of which none is of a range.
+func singlePorts(rules *snapshot.NATRules, listed map[ruleset.RuleID]ruleset.Listed) (all []int) {
+	for i := range rules.Rules {
+		ports := listedFor(listed, &rules.Rules[i]).Ports
+		if rules.Rules[i].DestinationPort == 0 && len(ports) > 0 && !slices.ContainsFunc(ports, func(p nat.Ports) bool { return p.Len() != 1 }) {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
 // silent are the addresses that rules are for, or give to sources, and that nobody answers for on the
 // network that asks for them.
-func (h *host) silent(rules *snapshot.NATRules) (all []snapshot.SilentAddress) {
+func (h *host) silent(rules *snapshot.NATRules, listed map[ruleset.RuleID]ruleset.Listed) (all []snapshot.SilentAddress) {
 	seen := map[netip.Addr]bool{}
 	for i := range rules.Rules {
 		r := &rules.Rules[i]
-		var address netip.Addr
+		var addresses []netip.Addr
 		switch {
 		case r.Hook == "prerouting" && !r.TranslatesSource() && r.ToDestination.IsSingleIP():
-			address = r.ToDestination.Addr()
+			addresses = []netip.Addr{r.ToDestination.Addr()}
+		case r.Hook == "prerouting" && !r.TranslatesSource():
+			addresses = listedFor(listed, r).Addresses
 		case r.Kind == snapshot.NATSource && r.First == r.Last:
-			address = r.First
+			addresses = []netip.Addr{r.First}
 		}
-		if !address.IsValid() || seen[address] || len(all) >= mostTargets {
-			continue
-		}
-		seen[address] = true
-		if s := h.silence(address); s.Why != "" && (s.Why != snapshot.AddressAbsent || r.Hook == "prerouting") {
-			s.Rule, s.Address = i, address
-			all = append(all, s)
+		for _, address := range addresses {
+			if !address.IsValid() || seen[address] || len(all) >= mostTargets {
+				continue
+			}
+			seen[address] = true
+			if s := h.silence(address); s.Why != "" && (s.Why != snapshot.AddressAbsent || r.Hook == "prerouting") {
+				s.Rule, s.Address, s.Shared = i, address, len(addresses) > 1
+				all = append(all, s)
+			}
 		}
 	}
 	return all
@@ -155,7 +179,8 @@ func (h *host) silent(rules *snapshot.NATRules) (all []snapshot.SilentAddress) {
 
 // silence has no reason where this host answers for an address, or nobody asks.
 func (h *host) silence(address netip.Addr) (s snapshot.SilentAddress) {
-	on, at := h.network(address), h.holder(address)
+	at := h.holder(address)
+	on := h.network(address, at)
 	switch {
 	case at == "":
 		by, here := h.route(address)
@@ -168,23 +193,25 @@ func (h *host) silence(address netip.Addr) (s snapshot.SilentAddress) {
 		if l := h.router.named[at]; h.duplicates[address] == snapshot.AddressDuplicate || l.flags&unix.IFF_RUNNING != 0 {
 			s = snapshot.SilentAddress{Interface: at, Why: h.duplicates[address]}
 		}
-	case on == "" || !address.Is4() || !h.asks[on]:
-	case ignoresARP(on) >= 8, on != at && ignoresARP(on) >= 1:
+	case on == "" || !h.asks[on]:
+	case address.Is6() && on != at && !h.proxies[address]:
+		s = snapshot.SilentAddress{Interface: on, Why: snapshot.AddressIgnored, On: at}
+	case address.Is4() && (ignoresARP(on) >= 8 || on != at && ignoresARP(on) >= 1):
 		s = snapshot.SilentAddress{Interface: on, Why: snapshot.AddressIgnored, On: at, Ignores: ignoresARP(on)}
 	}
 	return s
 }
 
-// network is the interface on whose network an address is, with others.
-func (h *host) network(address netip.Addr) string {
+// network is the interface on whose network an address is, with others: at, which has it, before the others.
+func (h *host) network(address netip.Addr, at string) (on string) {
 	for _, l := range h.all {
 		for _, p := range l.Addresses {
-			if l.Up && !p.IsSingleIP() && p.Contains(address) {
-				return l.Name
+			if l.Up && !p.IsSingleIP() && p.Contains(address) && (on == "" || l.Name == at) {
+				on = l.Name
 			}
 		}
 	}
-	return ""
+	return on
 }
 
 // holder is the interface that has an address.

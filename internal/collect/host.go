@@ -170,9 +170,43 @@ func askReversePaths() (*[]snapshot.ReversePath, error) {
 		}
 		options := &netlink.RouteGetOptions{OifIndex: l.Index, SrcAddr: firstIPv4(&l), FIBMatch: true}
 		routes, err := netlink.RouteGetWithOptions(net.IPv4(1, 0, 0, 1), options)
-		paths = append(paths, snapshot.ReversePath{Interface: l.Name, Default: err == nil && len(routes) > 0})
+		path := snapshot.ReversePath{Interface: l.Name, Default: err == nil && len(routes) > 0}
+		if !path.Default {
+			path.Selected = selectedWay(l.Index, l.Name)
+		}
+		paths = append(paths, path)
 	}
 	return &paths, nil
+}
+
+// selectedWay is the routing rule for packets of a mark, or that come in by an interface, that leads to a default
+// route out of this one: fib_validate_source asks without either, unless src_valid_mark is set.
+func selectedWay(index int, device string) string {
+	for _, name := range []string{"all", device} {
+		if text, _ := os.ReadFile("/proc/sys/net/ipv4/conf/" + name + "/src_valid_mark"); strings.TrimSpace(string(text)) != "0" {
+			return ""
+		}
+	}
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{LinkIndex: index}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+	rules, ruleErr := netlink.RuleList(netlink.FAMILY_V4)
+	if err != nil || ruleErr != nil {
+		return ""
+	}
+	for _, r := range rules {
+		if r.Mark == 0 && r.IifName == "" || r.Src != nil || r.Invert {
+			continue
+		}
+		for _, route := range routes {
+			if everywhere := route.Dst == nil || route.Dst.IP.IsUnspecified(); route.Table == r.Table && everywhere {
+				word := fmt.Sprintf("fwmark %#x", r.Mark)
+				if r.Mark == 0 {
+					word = "iif " + r.IifName
+				}
+				return fmt.Sprintf("%d: %s lookup %d", r.Priority, word, r.Table)
+			}
+		}
+	}
+	return ""
 }
 
 func strictFilter(device string) int {

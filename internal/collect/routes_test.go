@@ -183,7 +183,8 @@ func TestUnreached(t *testing.T) {
 	for _, program := range []string{"ip", "nft"} {
 		testutil.NeedProgram(t, program)
 	}
-	ns := gatewayOf(t, "link set lo up", "addr add 198.18.0.5/32 dev lo", "addr add 203.0.113.5/32 dev lo", "addr add 198.18.0.6/32 dev wan1",
+	ns := gatewayOf(t, "link set lo up", "addr add 198.18.0.5/32 dev lo", "addr add 203.0.113.5/32 dev lo", "addr add 198.18.0.6/32 dev wan1", "addr add 198.18.0.55/32 dev lo", "addr add 198.18.0.56/32 dev lo",
+		"addr add 2001:db8:18::1/64 dev wan0 nodad", "addr add 2001:db8:18::5/128 dev lo", "addr add 2001:db8:18::6/128 dev lo", "neigh add proxy 2001:db8:18::6 dev wan0",
 		"neigh add 192.168.1.66 dev lan0 lladdr 02:00:00:00:00:02 nud reachable", "neigh add 192.168.1.67 dev lan0 lladdr 02:00:00:00:00:03 nud reachable",
 		"neigh add 192.168.1.68 dev lan0 nud failed", "rule add from 192.168.1.66 blackhole pref 100", "rule add from 192.168.1.68 blackhole pref 101",
 		"route add local 198.18.0.8 dev lo", "neigh add 198.18.0.9 dev wan0 lladdr 02:00:00:00:00:09 nud permanent", "link set wan1 arp off")
@@ -193,7 +194,9 @@ func TestUnreached(t *testing.T) {
 		fmt.Fprintf(&rules, "ip daddr %s tcp dport 80 dnat to 192.168.1.10; ", address)
 	}
 	testutil.Nft(t, ns, `table ip t { chain c { type nat hook prerouting priority -100; iifname ppp0 tcp dport 80 dnat to 192.168.1.10; iifname "wg*" tcp dport 80 dnat to 192.168.1.10; `+rules.String()+
-		`}; chain s { type nat hook postrouting priority 100; oifname wan0 masquerade; }; }`)
+		`ip daddr { 198.18.0.1, 198.18.0.55 } tcp dport { 21, 443 } dnat to 192.168.1.10; dnat to ip daddr . tcp dport map { 198.18.0.56 . 25 : 192.168.1.10 . 25 }; `+
+		`}; chain s { type nat hook postrouting priority 100; oifname wan0 masquerade; }; }
+		table ip6 t { chain c { type nat hook prerouting priority -100; ip6 daddr { 2001:db8:18::1, 2001:db8:18::5, 2001:db8:18::6 } tcp dport 80-90 dnat to fd00::10; }; }`)
 	s, err := Read(t.Context(), Options{Netns: ns})
 	if err != nil || s.Audit == nil {
 		t.Fatalf("%v: %+v", err, s)
@@ -202,9 +205,19 @@ func TestUnreached(t *testing.T) {
 	for _, a := range s.Audit.Silent {
 		got[a.Address.String()] = strings.TrimSpace(a.Why + " " + a.Interface + " " + a.On + " " + a.Neighbour)
 	}
-	want := map[string]string{"198.18.0.5": "ignored wan0 lo", "198.18.0.6": "ignored wan0 wan1", "198.18.0.7": "absent wan0", "198.18.0.9": "absent wan0  02:00:00:00:00:09"}
+	want := map[string]string{"198.18.0.5": "ignored wan0 lo", "198.18.0.6": "ignored wan0 wan1", "198.18.0.55": "ignored wan0 lo", "198.18.0.56": "ignored wan0 lo", "2001:db8:18::5": "ignored wan0 lo",
+		"198.18.0.7": "absent wan0", "198.18.0.9": "absent wan0  02:00:00:00:00:09"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("addresses (-want +got)\n%s", d)
+	}
+	for _, a := range s.Audit.Silent {
+		if several := slices.Contains([]string{"198.18.0.55", "2001:db8:18::5"}, a.Address.String()); a.Shared != several {
+			t.Errorf("%s: shared %t", a.Address, a.Shared)
+		}
+	}
+	// Of the rules for ports 80, of one with a set of two ports and one with a range, the second alone.
+	if i := s.Audit.SinglePorts; len(i) != 2 || s.NATRules.Rules[i[0]].Text != "dnat to 192.168.1.10" {
+		t.Errorf("rules for single ports: %v", i)
 	}
 	if d := cmp.Diff([]string{"ppp0"}, s.Audit.Absent); d != "" {
 		t.Errorf("interfaces (-want +got)\n%s", d)

@@ -152,9 +152,28 @@ func (r *routing) blocked(route *snapshot.Route, what string) detour {
 		if route.NextHop.Is6() {
 			ask = fmt.Sprintf("ndisc6 %s %s", route.NextHop, route.Out)
 		}
+		if network := r.overlap(route); network.IsValid() {
+			cause = fmt.Sprintf("%s came in by %s, and its address is within %s, the network of %s: the networks overlap; %s", r.Client, r.In, network, route.Out, cause)
+			return misled(cause, true, advice("way-overlap", route.Out, network, r.Client, r.In, where(r.rec)))
+		}
 		return misled(cause, true, advice("way-hop", route.NextHop, route.Out, where(r.rec), ask))
 	}
 	return detour{}
+}
+
+// overlap is the network of the interface by which answers leave, to a client that came in by another one from
+// beyond it and has an address of that network; not valid where that is not so.
+func (r *routing) overlap(route *snapshot.Route) (network netip.Prefix) {
+	out := r.audit.Interface(route.Out)
+	if route != r.Answer || out == nil || route.NextHop != r.Client || r.In == "" || r.In == route.Out {
+		return network
+	}
+	for _, p := range out.Addresses {
+		if p.Contains(r.Client) && p.Bits() > network.Bits() {
+			network = p.Masked()
+		}
+	}
+	return network
 }
 
 // closed names the ports of a bridge that forward nothing.

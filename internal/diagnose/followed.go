@@ -245,10 +245,10 @@ func (r *row) where() string {
 		return "rp_filter drops it at " + r.In
 	case here && r.In != "" && notForwarding(r.rec, r.In, p.NoRoute, r.Failed.Client.Addr().Is6()) != "":
 		return fmt.Sprintf("this host does not forward what comes in by %s: %s is 0", r.In, notForwarding(r.rec, r.In, p.NoRoute, false))
-	case here && p.NoRoute != "" && r.In != "":
-		return "this host has no route there: " + p.NoRoute
-	case here && p.NoRoute != "":
+	case here && p.NoRoute != "" && (r.In == "" || p.To.Addr().IsLoopback()):
 		return p.NoRoute
+	case here && p.NoRoute != "":
+		return "this host has no route there: " + p.NoRoute
 	case here && r.lacksEntry():
 		return "this host knows no connection that it belongs to, and drops it by " + p.NoEntryFilter.Drops[0].Text
 	case here && len(by) > 0 && placeMeaning(by[0], r.Failed.Step) != "":

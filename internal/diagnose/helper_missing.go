@@ -80,11 +80,24 @@ func passiveFinding(rec *snapshot.Recording, c *snapshot.Control, l filterLoss) 
 func forwardsMore(rec *snapshot.Recording, c *snapshot.Control) bool {
 	rules := rec.Last().NATRules
 	to := netip.AddrPortFrom(c.Target.Addr(), 0)
-	return rules == nil || rules.TooMany || slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool {
-		several := r.DestinationPort == 0 || r.LastDestinationPort > r.DestinationPort
+	if rules == nil || rules.TooMany {
+		return true
+	}
+	for i, r := range rules.Rules {
 		r.FirstPort, r.LastPort = 0, 0
-		return several && !r.TranslatesSource() && (r.Protocol == "" || r.Protocol == c.Protocol) && mayLead(&r, to)
-	})
+		if mayHaveRange(rec, i) && !r.TranslatesSource() && (r.Protocol == "" || r.Protocol == c.Protocol) && mayLead(&r, to) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayHaveRange reports whether a rule may be for a range of ports, such as servers name for data: these are
+// none of the first 1,024, and no list of single ones.
+func mayHaveRange(rec *snapshot.Recording, rule int) bool {
+	r, audit := &rec.Last().NATRules.Rules[rule], rec.Last().Audit
+	single := audit != nil && slices.Contains(audit.SinglePorts, rule)
+	return r.LastDestinationPort > r.DestinationPort || r.DestinationPort == 0 && !single && (r.LastOfSeveral == 0 || r.LastOfSeveral >= 1024)
 }
 
 // helperAdd is how a service gets its helper, by the address that clients ask for.

@@ -490,6 +490,7 @@ func (g *hostGrowth) refusesNeighbours() bool {
 func (g *hostGrowth) reversePaths() string {
 	const much = 0.1
 	var strict, uplinks []string
+	back := g.keptBack()
 	for _, p := range g.rec.Last().ReversePaths {
 		strict = append(strict, p.Interface)
 		if p.Default {
@@ -499,8 +500,7 @@ func (g *hostGrowth) reversePaths() string {
 	switch {
 	case finds(g.rec, "service-unanswered") && (g.share >= lossShare || g.mayHaveVanished()):
 		g.found.Severity = Critical
-	case g.triedAgain():
-	case g.missed():
+	case back != "" || g.triedAgain() || g.missed():
 	case len(uplinks) < 2 || g.share < much:
 		return "forged sources and broadcasts of other subnets count there, and nothing else fails"
 	}
@@ -519,9 +519,48 @@ func (g *hostGrowth) reversePaths() string {
 	if len(strict) == 1 {
 		device = strict[0]
 	}
+	if back != "" { // the ways differ, and answers alone are wanted there
+		g.advise("rp-loose", slashed(back), where(g.rec))
+	}
 	g.advise("rp-route", where(g.rec))
 	g.advise("rp-log", where(g.rec))
-	g.advise("rp-loose", slashed(device), where(g.rec))
+	if back == "" {
+		g.advise("rp-loose", slashed(device), where(g.rec))
+	}
+	return ""
+}
+
+// keptBack is an interface with a strict filter to which a mark, or the interface that packets come in by, leads
+// connections: the filter asks for the way back without these, so that it drops all answers from beyond. The tracker
+// has seen them before: a datagram counts as answered, TCP never gets beyond the answer to its SYN.
+func (g *hostGrowth) keptBack() string {
+	last, flows := g.rec.Last(), g.rec.Flows
+	if last.Audit == nil || flows == nil || flows.Services == nil {
+		return ""
+	}
+	for _, p := range last.ReversePaths {
+		if p.Default || p.Selected == "" {
+			continue
+		}
+		var led int64
+		works, names := false, []string(nil)
+		for i := range flows.Services.All {
+			s := &flows.Services.All[i]
+			if at, own := last.Audit.Near(s.Given); s.Kind != snapshot.ServiceSNAT || !own || at.Name != p.Interface {
+				continue
+			}
+			led, names = led+s.Answered+s.Failed(), once(names, s.String())
+			works = works || s.Protocol == "tcp" && s.Answered+s.Open > 0
+		}
+		if works || led < fewestFailing {
+			continue
+		}
+		g.add("connections that leave by "+p.Interface, led, "connections", "connection table")
+		g.add("rule that leads them there", p.Selected, "", "routing rules by netlink")
+		g.found.Title += fmt.Sprintf("; answers that come in by %s to %s", p.Interface, firstOf(names))
+		g.found.Severity = Critical
+		return p.Interface
+	}
 	return ""
 }
 

@@ -321,7 +321,7 @@ func routeText(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 		return fmt.Sprintf(", by rp_filter: the route back to %s, which answers, is not by %s, by which the answer came", s.Failed.LeftTo.Addr(), cmp.Or(s.Failed.AnswerIn, s.Out))
 	case p.ReversePath:
 		return fmt.Sprintf(", by rp_filter: the route back to %s is not by %s, by which it came", s.Failed.Client.Addr(), s.In)
-	case p.NoRoute != "" && s.In == "":
+	case p.NoRoute != "" && (s.In == "" || p.To.Addr().IsLoopback()):
 		return ": " + p.NoRoute
 	case notForwarding(rec, s.In, p.NoRoute, s.Failed.Client.Addr().Is6()) != "":
 		return "" // a route may lead there

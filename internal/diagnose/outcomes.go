@@ -193,7 +193,7 @@ func (f failing) judgeUntranslated(rec *snapshot.Recording, s *snapshot.Service)
 	f.cause = "their private address goes out as it is: no rule that translates sources is for them"
 	if r := absentFor(rec, s); r != nil {
 		f.cause = fmt.Sprintf("their private address goes out as it is: the rule for them is for %s, and this host has no such interface: %s: %s", r.OutInterface, r.Place(), r.Text)
-		f.known = true
+		f.known, f.advice = true, new(advice("snat-interface", leavesBy(s), r.Place()+": "+r.Text, where(rec), r.OutInterface))
 	} else if r := laterThan(rec, s); r != nil {
 		f.cause = fmt.Sprintf("their entries have no translation, and a rule is for them: the entries are older, and keep what was decided for their first packet: %s: %s", r.Place(), r.Text)
 		f.known = true
@@ -218,6 +218,14 @@ func (f failing) judgeUntranslated(rec *snapshot.Recording, s *snapshot.Service)
 		return f.dropsFollowing(rec, expected)
 	}
 	return f
+}
+
+// leavesBy names the interface by which the first of those that fail leaves.
+func leavesBy(s *snapshot.Service) string {
+	if s.Routes != nil && s.Routes.Question != nil && s.Routes.Question.Out != "" {
+		return s.Routes.Question.Out
+	}
+	return fmt.Sprintf("the interface that they leave by ('ip route get %s')", s.Destinations[0].Addr())
 }
 
 // laterThan is the rule that translates sources of an entry without translation which its client keeps
@@ -349,7 +357,7 @@ func (f failing) judgeLater(rec *snapshot.Recording, s *snapshot.Service) failin
 		f.known, f.target = true, netip.AddrPort{}
 		return f
 	}
-	const timeout = "net.netfilter.nf_conntrack_tcp_timeout_established"
+	const timeout = establishedTimeout
 	seconds, _ := rec.Last().Sysctls.Int(timeout)
 	switch share := s.StalledShare(); {
 	case s.Stalled >= fewestFailing && share >= stalledAll:

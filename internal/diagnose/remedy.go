@@ -26,6 +26,9 @@ var advised = []struct {
 	{is: (*row).isTooLarge, remedy: (*row).acceptErrors},
 	{is: func(r *row) bool { return r.Failed.OneSided && r.culprit() != nil }, remedy: (*row).acceptOneSide},
 	{is: func(r *row) bool { return r.culprit() != nil }, remedy: (*row).accept},
+	{is: (*row).pausesShort, remedy: func(r *row) Remedy {
+		return advice("timeout-established", establishedTimeout, where(r.rec))
+	}},
 	{is: (*row).lacksEntry, remedy: func(r *row) Remedy {
 		return advice("service-no-entry", r.Protocol, r.Service.Addr(), r.place.NoEntryFilter.Drops[0].Text, where(r.rec))
 	}},
@@ -397,6 +400,17 @@ func acceptBridged(p snapshot.RulePlace, bridge string, rec *snapshot.Recording)
 func (r *row) lacksEntry() bool {
 	p := r.place
 	return r.Failed.Step == snapshot.StepDataLost && p.NoEntryFilter != nil && len(p.NoEntryFilter.Drops) > 0 && p.Filter != nil && len(p.Filter.Drops) == 0 && slices.ContainsFunc(droppedIn(r.rec, r.FollowedService), isRule)
+}
+
+// pausesShort reports whether this host was seen to forget connections to the service that are open, for a timeout
+// that is short: to accept what is INVALID would not mend them.
+func (r *row) pausesShort() bool {
+	seconds, known := r.rec.Last().Sysctls.Int(establishedTimeout)
+	flows := r.rec.Flows
+	return r.lacksEntry() && r.Protocol == "tcp" && known && seconds < shortPause && flows != nil && flows.Services != nil &&
+		slices.ContainsFunc(flows.Services.All, func(s snapshot.Service) bool {
+			return s.Protocol == r.Protocol && s.Expired >= fewestFailing && (s.Service == r.Service || s.Kind == snapshot.ServiceSNAT && s.Given == r.Given)
+		})
 }
 
 // isOfOneSided reports whether others to the same service show that answers do not pass this host: it is said of those.

@@ -132,14 +132,14 @@ func (a *audit) isAnew(r *snapshot.NATRule) bool {
 func (a *audit) reached(s *snapshot.SilentAddress, grown []uint64) bool {
 	for i := range a.rules.Rules {
 		r := &a.rules.Rules[i]
-		if r.ToDestination.IsValid() && r.ToDestination.Contains(s.Address) && i < len(grown) && grown[i] > 0 {
+		if !s.Shared && r.ToDestination.IsValid() && r.ToDestination.Contains(s.Address) && i < len(grown) && grown[i] > 0 {
 			return true
 		}
 	}
 	if a.rec.Flows == nil || a.rec.Flows.Services == nil {
-		return false
+		return s.Shared
 	}
-	return slices.ContainsFunc(a.rec.Flows.Services.All, func(f snapshot.Service) bool {
+	return s.Shared && !a.rec.Flows.Services.Complete || slices.ContainsFunc(a.rec.Flows.Services.All, func(f snapshot.Service) bool {
 		return f.Kind == snapshot.ServiceDNAT && f.Service.Addr() == s.Address || f.Given == s.Address && f.Answered+f.Open > 0
 	})
 }
@@ -156,6 +156,9 @@ func (a *audit) silence(s *snapshot.SilentAddress) (cause string, severity Sever
 		}
 		return fmt.Sprintf("%s on %s is not used yet: the kernel still asks whether another host has it (tentative)", s.Address, s.Interface), Warning, advice("silent-tentative", s.Interface, here)
 	case snapshot.AddressIgnored:
+		if s.Address.Is6() {
+			return fmt.Sprintf("hosts on the network of %s ask there who has %s, which is on %s, and this host does not answer: neighbour discovery leaves out addresses of other interfaces, and there is no proxy entry", s.Interface, s.Address, s.On), Warning, advice("silent-ignored-ipv6", s.Address, s.Interface, here)
+		}
 		return fmt.Sprintf("hosts on the network of %s ask there who has %s, which is on %s, and this host does not answer: arp_ignore is %d", s.Interface, s.Address, s.On, s.Ignores), Warning, advice("silent-ignored", s.Address, s.Interface, here, slashed(s.Interface))
 	case snapshot.AddressAbsent:
 		if s.Standby || s.Neighbour != "" {

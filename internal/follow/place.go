@@ -380,6 +380,9 @@ func (k *places) route(place *snapshot.FailedPlace, out string, from, to netip.A
 	case errors.As(err, &errno) && (errno == unix.EXDEV || errno == unix.EINVAL) && in != "" && k.reverses(from, in):
 		place.ReversePath = true
 		return
+	case errors.As(err, &errno) && errno == unix.EINVAL && in != "" && isMartian(to):
+		place.NoRoute = fmt.Sprintf("an address of 127.0.0.0/8 is let in by %s only where net.ipv4.conf.%[1]s.route_localnet is 1", in)
+		return
 	case errors.As(err, &errno) && errno == unix.EINVAL:
 		place.NoRoute = "a route or a rule of type blackhole"
 		return
@@ -413,6 +416,9 @@ func (k *places) route(place *snapshot.FailedPlace, out string, from, to netip.A
 		}
 	}
 }
+
+// isMartian reports whether an address is of 127.0.0.0/8, which a network has none of (ip_route_input_slow).
+func isMartian(address netip.Addr) bool { return address.Is4() && address.IsLoopback() }
 
 // reverses reports whether rp_filter drops what comes from an address by an interface. Linux 6.13 and
 // later say EINVAL for it, as for a route of type blackhole, others EXDEV.

@@ -377,6 +377,9 @@ func (m *machine) lookup(a netlink.Attrs) {
 		m.rule.Target.verdicts = &verdictMap{set}
 	default:
 		m.unknown(inSet)
+		if known {
+			m.rule.Match.Keys = append(m.rule.Match.Keys, set)
+		}
 	}
 	switch {
 	case !a.Has(unix.NFTA_LOOKUP_DREG):

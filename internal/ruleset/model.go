@@ -112,7 +112,9 @@ type Match struct {
 	Flags      []FlagCondition
 	Sets       []SetCondition
 	Conditions []Condition
-	Opaque     bool
+	// Keys are those of maps that it takes values from: what is none of their elements does not meet it.
+	Keys   []SetCondition
+	Opaque bool
 	// Part is true if some packets of a connection may meet it and others not, Random if chance
 	// decides on that.
 	Part, Random bool

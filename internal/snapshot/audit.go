@@ -23,6 +23,9 @@ type Audit struct {
 	Shadowed []ShadowedRule `json:"shadowed,omitempty"`
 	// Untracked are rules whose packets, or the answers to them, are not tracked.
 	Untracked []UntrackedRule `json:"untracked,omitempty"`
+	// SinglePorts are the indexes in NATRules.Rules of those that are for several destination ports, of which
+	// none is of a range.
+	SinglePorts []int `json:"single_ports,omitempty"`
 	// Refusals are rules that drop for a reason of their own.
 	Refusals []Refusal `json:"refusals,omitempty"`
 	// Iptables are the tables of iptables, of both of its variants, that have rules.
@@ -61,7 +64,8 @@ type GivenElsewhere struct {
 const (
 	// AddressAbsent: no interface and no local route has it.
 	AddressAbsent = "absent"
-	// AddressIgnored: it is on another interface, and arp_ignore leaves that out.
+	// AddressIgnored: it is on another interface, and arp_ignore leaves that out; over IPv6, no interface answers
+	// for the addresses of others (ndisc_recv_ns).
 	AddressIgnored = "ignored"
 	// AddressDuplicate: another host had it (IFA_F_DADFAILED). AddressTentative: the kernel still asks.
 	AddressDuplicate = "duplicate"
@@ -81,6 +85,8 @@ type SilentAddress struct {
 	Ignores int    `json:"arp_ignore,omitempty"`
 	// Neighbour is the hardware address of the host that has it, where one is known.
 	Neighbour string `json:"neighbour,omitempty"`
+	// Shared is true where the rule is for other addresses as well, so that its counter says nothing of this one.
+	Shared bool `json:"shared,omitempty"`
 	// Standby is true where another host may have it by design.
 	Standby bool `json:"standby,omitempty"`
 }

@@ -187,6 +187,9 @@ type ReversePath struct {
 	Interface string `json:"interface"`
 	// Default is whether a default route leads out of it, for its own address.
 	Default bool `json:"default_route"`
+	// Selected is the routing rule by whose table alone a default route leads out of it, for packets of a mark or
+	// that come in by an interface: the filter does not ask that table for the way back. Empty where Default.
+	Selected string `json:"selected_by,omitempty"`
 }
 
 // PartOwnPorts is the name of the part that Snapshot.OwnPorts is.
