@@ -295,6 +295,29 @@ func blackhole(network string) *netlink.Route {
 	return &netlink.Route{Dst: to, Type: unix.RTN_BLACKHOLE}
 }
 
+// TestByways: a queue that tc redirects to is none of the ways out.
+func TestByways(t *testing.T) {
+	testutil.NeedRoot(t)
+	ns := testutil.Namespace(t, "gateway")
+	testutil.Inside(t, ns, func() error {
+		for _, l := range []netlink.Link{&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: "queue"}}, &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "d"}}} {
+			if err := netlink.LinkAdd(l); errors.Is(err, unix.EOPNOTSUPP) {
+				t.Skipf("no interface of kind %s: %v", l.Type(), err)
+			} else if err != nil {
+				return err
+			}
+		}
+		queue, err := netlink.LinkByName("queue")
+		if err != nil {
+			return err
+		}
+		if _, byways := portsAndByways(); !slices.Equal(byways, []int{queue.Attrs().Index}) {
+			t.Errorf("%v", byways)
+		}
+		return nil
+	})
+}
+
 // TestUnsent: what this host's programs cannot send.
 func TestUnsent(t *testing.T) {
 	p := newPath(t)
