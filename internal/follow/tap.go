@@ -127,7 +127,7 @@ func (t *Tap) open() (err error) {
 	t.source = tap.OpenSource(t.ns)
 	t.began = time.Now()
 	var ports []int
-	if err = t.ns.Do(func() error { ports, t.byways = portsAndByways(); return nil }); err != nil {
+	if err = t.ns.Do(func() error { links, _ := whole(netlink.LinkList); ports, t.byways = portsAndByways(links); return nil }); err != nil {
 		return err
 	}
 	t.socket, err = t.source.Open(false, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) {
@@ -242,8 +242,7 @@ var bywayKinds = []string{"ifb", "nlmon", "vsockmon"}
 
 // portsAndByways are the ports of the bridges of this namespace, and the interfaces that are no way in or out; none
 // where links cannot be listed.
-func portsAndByways() (ports, byways []int) {
-	links, _ := whole(netlink.LinkList)
+func portsAndByways(links []netlink.Link) (ports, byways []int) {
 	bridges := map[int]bool{}
 	for _, l := range links {
 		bridges[l.Attrs().Index] = l.Type() == "bridge"
