@@ -162,7 +162,9 @@ func TestScan(t *testing.T) {
 func TestHelperless(t *testing.T) {
 	control := failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"21", snapshot.FailedPlace{})
 	control.Failed, control.Steps, control.Target = nil, map[snapshot.Step]uint64{snapshot.StepAnswered: 3}, netip.MustParseAddrPort(inside+"21")
-	all := []snapshot.FollowedService{control}
+	web := control // of the same server, which names no ports
+	web.Service, web.Target = netip.MustParseAddrPort(outside+"80"), netip.MustParseAddrPort(inside+"80")
+	all := []snapshot.FollowedService{control, web}
 	for i, port := range []string{"40001", "40002", "40003"} {
 		if got := helperless(household(all...)); len(got) != 0 {
 			t.Errorf("%d connections: %+v", i, got)
