@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -59,8 +60,9 @@ by their counters and one dump of each table, within 2 s: for each with a fault 
 what is wrong, whose it is and the command that examines it. --all-netns examines all of
 them in full.
 
-Exit codes: 0 no findings, 1 error, 2 usage, 3 findings (with --fix: still), 4 no
-findings, but INCOMPLETE: data that a check needs could not be read, as without root.
+Exit codes: 0 no findings, or notices alone, 1 error, 2 usage, 3 a finding of severity
+warning or critical (with --fix: still), 4 none of these, but INCOMPLETE: data that a
+check needs could not be read, as without root.
 130: interrupted; the report covers the time until then.`,
 		Example: `  natkit doctor                          # this host
   natkit doctor --pid $(pgrep -o nginx)  # the namespace of a container's process
@@ -183,13 +185,13 @@ func (d *doctorVerb) text(r *diagnose.Report, next string) error {
 	return report.Doctor(d.env.Stdout, d.env.style(), r, d.env.verbose, next)
 }
 
-// verdict is the exit code's error: the samples were cut short, there are findings, or
-// something could not be checked, which must not be taken for health.
+// verdict is the exit code's error: the samples were cut short, there are findings that need action (notices do
+// not), or something could not be checked, which must not be taken for health.
 func verdict(ctx context.Context, r *diagnose.Report) error {
 	switch {
 	case ctx.Err() != nil:
 		return errCutShort
-	case len(r.Findings) > 0:
+	case slices.ContainsFunc(r.Findings, func(f diagnose.Finding) bool { return f.Severity >= diagnose.Warning }):
 		return errFindings
 	case len(r.Incomplete) > 0:
 		return errIncomplete

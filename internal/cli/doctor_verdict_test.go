@@ -15,7 +15,9 @@ import (
 func TestVerdict(t *testing.T) {
 	whole := &diagnose.Report{}
 	part := &diagnose.Report{Incomplete: []diagnose.Missing{{Why: "no permission", Checks: []string{"x"}}}}
-	found := &diagnose.Report{Incomplete: part.Incomplete, Findings: []diagnose.Finding{{ID: "y"}}}
+	found := &diagnose.Report{Incomplete: part.Incomplete, Findings: []diagnose.Finding{{ID: "y", Severity: diagnose.Warning}}}
+	noted := &diagnose.Report{Findings: []diagnose.Finding{{ID: "y", Severity: diagnose.Notice}}}
+	notedPart := &diagnose.Report{Incomplete: part.Incomplete, Findings: noted.Findings}
 	cut, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, tc := range []struct {
@@ -27,6 +29,8 @@ func TestVerdict(t *testing.T) {
 		{t.Context(), whole, nil, 0},
 		{t.Context(), part, errIncomplete, 4},
 		{t.Context(), found, errFindings, 3},
+		{t.Context(), noted, nil, 0},
+		{t.Context(), notedPart, errIncomplete, 4},
 		{cut, whole, errCutShort, 130},
 		{cut, found, errCutShort, 130},
 	} {

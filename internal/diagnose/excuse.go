@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -155,13 +156,34 @@ func (r *row) isForged() bool {
 	return at != nil && at.Name != r.In
 }
 
+// sourceList is a condition about a list of sources that somebody keeps, of nftables, ipset or xt_recent: not one of
+// ports or destinations alone, nor one of all networks.
+var sourceList = regexp.MustCompile(`saddr( \. [a-z0-9]+ [a-z0-9]+)*( !=)? (@|\{ …)|match-set src|\(recent\)`)
+
+// keepsList reports whether what drops it here, or may, is a list of sources.
+func (r *row) keepsList() bool {
+	isList := func(p snapshot.RulePlace) bool {
+		return sourceList.MatchString(p.Text) && !isFor(p.Text, "of most addresses")
+	}
+	switch {
+	case r.filter == nil || len(r.filter.Drops) == 0 || r.Failed.Step.Later() || !r.Failed.Step.Here() || r.accepts() != nil:
+		return false
+	case r.dropsCertainly():
+		return isList(r.filter.Drops[len(r.filter.Drops)-1])
+	}
+	return !slices.ContainsFunc(r.filter.Drops, func(p snapshot.RulePlace) bool { return !isList(p) })
+}
+
 // isListed: others are answered, and of the same source none; a rule for one source alone is no list.
 func (r *row) isListed() bool {
+	if r.keepsList() && r.Mixed == 0 {
+		return true
+	}
 	if !r.bySource() {
 		return false
 	}
 	rule := r.dropsSurely()
-	lets := isFor(rule, "! -s ", "saddr !=") || !isFor(rule, " -s ", "saddr", "match-set", "lookup in a set")
+	lets := isFor(rule, "! -s ", "saddr !=") || !isFor(rule, " -s ", "saddr", "match-set")
 	return lets || r.Failing() < fewestBlocked // few of those that a list keeps out
 }
 
@@ -169,7 +191,15 @@ func (r *row) isListed() bool {
 func (r *row) bySource() bool {
 	// A list of recent addresses (xt_recent) cannot be read by netlink: what it does to one is not sure.
 	recent := r.filter != nil && len(r.filter.Drops) > 0 && isFor(r.filter.Drops[0].Text, "recent")
-	return (r.dropsSurely() != "" || recent) && r.answered > 0 && r.Mixed == 0 && !r.Failed.Step.Later() && r.accepts() == nil && r.Failed.Step.Here() && r.fromOutside()
+	return (r.dropsSurely() != "" || recent) && r.answered > 0 && r.Mixed == 0 && !r.Failed.Step.Later() && r.accepts() == nil && r.Failed.Step.Here() && (r.fromOutside() || r.servesBeside())
+}
+
+// servesBeside reports whether public clients behind the same interface are answered by the same service: nothing but
+// the source tells them from one that is not.
+func (r *row) servesBeside() bool {
+	return !r.Failed.Client.Addr().IsPrivate() && slices.ContainsFunc(r.all, func(o snapshot.FollowedService) bool {
+		return o.Service == r.Service && o.Protocol == r.Protocol && o.In == r.In && o.Steps[snapshot.StepAnswered] > 0
+	})
 }
 
 // isRefusedByRoute: routes of type blackhole, prohibit and unreachable are there for what strangers ask, for

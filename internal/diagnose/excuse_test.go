@@ -46,6 +46,13 @@ func TestExcuses(t *testing.T) {
 	tcp.Failed, tcp.Steps = nil, map[snapshot.Step]uint64{snapshot.StepAnswered: 9}
 	listed := failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", dropped(dmz, "iptables -t filter -A FORWARD ! -s 198.51.100.7/32 -p tcp --dport 80 -j DROP"))
 	blocked := failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", dropped(dmz, "inet f c: ip saddr @bad drop"))
+	by := func(rule string) snapshot.FollowedService {
+		return failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", dropped(dmz, rule))
+	}
+	unread := by("inet f c: (ip saddr != @open) drop")
+	unread.Failed.Place.Filter.Passes, unread.Failed.Place.Filter.Drops[0].Unsure = true, true
+	stranded := by(policy)
+	stranded.Failed.Place.InUplink = false
 	served := failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", none)
 	served.Failed, served.Steps, served.Target = nil, map[snapshot.Step]uint64{snapshot.StepAnswered: 40}, netip.MustParseAddrPort(inside+"8080")
 	foreign := failed(snapshot.StepNoAnswer, "tcp", "", pc, outside+"443", snapshot.FailedPlace{Foreign: true})
@@ -91,7 +98,16 @@ func TestExcuses(t *testing.T) {
 		"no route":                                           {[]snapshot.FollowedService{failed(snapshot.StepUnreachableHere, "tcp", "lan0", pc, "10.7.0.1:443", snapshot.FailedPlace{NoRoute: "network is unreachable"})}, false, Warning},
 		"no route of IPv6":                                   {[]snapshot.FollowedService{failed(snapshot.StepUnreachableHere, "tcp", "lan0", "[fd00::5]:1000", "[2001:db8::1]:443", snapshot.FailedPlace{NoRoute: "network is unreachable"})}, true, 0},
 		"others are let in by a list":                        {[]snapshot.FollowedService{listed, served}, true, 0},
-		"a list keeps out a client that asks often":          {[]snapshot.FollowedService{blocked, served}, false, Notice},
+		"a list keeps out a client that asks often":          {[]snapshot.FollowedService{blocked, served}, true, 0},
+		"a list keeps out a client, and nobody else asks":    {[]snapshot.FollowedService{by("inet f c: ip saddr @bad drop")}, true, 0},
+		"a list that is not read lets clients in":            {[]snapshot.FollowedService{unread}, true, 0},
+		"a list of sources and ports":                        {[]snapshot.FollowedService{by("inet f c: (ip saddr . tcp dport != @open) drop")}, true, 0},
+		"an ipset keeps out a client":                        {[]snapshot.FollowedService{by("iptables -t filter -A FORWARD (match-set src) -j DROP")}, true, 0},
+		"a set of ports is no list of sources":               {[]snapshot.FollowedService{by("inet f c: (tcp dport @ports) drop")}, false, Critical},
+		"a set of destinations is no list of sources":        {[]snapshot.FollowedService{by("inet f c: (ip daddr @servers) drop")}, false, Critical},
+		"a set of all networks is no list":                   {[]snapshot.FollowedService{by("inet f c: (ip saddr @all of most addresses) drop")}, false, Critical},
+		"one address that a rule keeps out":                  {[]snapshot.FollowedService{by("inet f c: ip saddr 198.51.100.66 drop"), served}, false, Notice},
+		"few public clients are told apart by a policy":      {[]snapshot.FollowedService{stranded, served}, true, 0},
 		"a namespace that shares the interface":              {[]snapshot.FollowedService{foreign}, true, 0},
 		"a switch floods":                                    {[]snapshot.FollowedService{flooded}, true, 0},
 		"a private destination beside one that answers":      {[]snapshot.FollowedService{gone, beside}, true, 0},
@@ -146,7 +162,9 @@ func TestScan(t *testing.T) {
 func TestHelperless(t *testing.T) {
 	control := failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"21", snapshot.FailedPlace{})
 	control.Failed, control.Steps, control.Target = nil, map[snapshot.Step]uint64{snapshot.StepAnswered: 3}, netip.MustParseAddrPort(inside+"21")
-	all := []snapshot.FollowedService{control}
+	web := control // of the same server, which names no ports
+	web.Service, web.Target = netip.MustParseAddrPort(outside+"80"), netip.MustParseAddrPort(inside+"80")
+	all := []snapshot.FollowedService{control, web}
 	for i, port := range []string{"40001", "40002", "40003"} {
 		if got := helperless(household(all...)); len(got) != 0 {
 			t.Errorf("%d connections: %+v", i, got)

@@ -177,7 +177,12 @@ const firstFree = 1024
 // clients ask for then, at ports of all kinds, no rule translates or accepts. The address is that of the server
 // itself or, of FTP alone, as strangers try many ports of a public address, the one that clients know.
 func helperless(rec *snapshot.Recording) (all []failing) {
-	for _, c := range controlsOf(rec) {
+	controls := controlsOf(rec)
+	for _, c := range controls {
+		// Where FTP is served there as well, it is what names the ports.
+		if !c.ftp && slices.ContainsFunc(controls, func(o control) bool { return o.ftp && o.target.Addr() == c.target.Addr() }) {
+			continue
+		}
 		for _, at := range []netip.Addr{c.target.Addr(), c.service.Addr()} {
 			own := at == c.target.Addr() && at.IsPrivate()
 			if !at.IsValid() || !own && !c.ftp {

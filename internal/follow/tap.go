@@ -27,6 +27,8 @@ type Tap struct {
 	stop  func() error
 	// source is where packets come from.
 	source *tap.Source
+	// byways are interfaces that are no way in or out.
+	byways []int
 	// fixed are shifts for tests.
 	fixed *shifts
 
@@ -125,7 +127,7 @@ func (t *Tap) open() (err error) {
 	t.source = tap.OpenSource(t.ns)
 	t.began = time.Now()
 	var ports []int
-	if err = t.ns.Do(func() error { ports = bridgePorts(); return nil }); err != nil {
+	if err = t.ns.Do(func() error { links, _ := whole(netlink.LinkList); ports, t.byways = portsAndByways(links); return nil }); err != nil {
 		return err
 	}
 	t.socket, err = t.source.Open(false, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) {
@@ -234,9 +236,13 @@ func received() (packets uint64, err error) {
 	return packets, err
 }
 
-// bridgePorts are those of the bridges of this namespace; none where links cannot be listed.
-func bridgePorts() (ports []int) {
-	links, _ := whole(netlink.LinkList)
+// bywayKinds are of interfaces that packets pass besides their way: those that tc redirects to a queue and takes
+// back (ifb), and copies for who watches.
+var bywayKinds = []string{"ifb", "nlmon", "vsockmon"}
+
+// portsAndByways are the ports of the bridges of this namespace, and the interfaces that are no way in or out; none
+// where links cannot be listed.
+func portsAndByways(links []netlink.Link) (ports, byways []int) {
 	bridges := map[int]bool{}
 	for _, l := range links {
 		bridges[l.Attrs().Index] = l.Type() == "bridge"
@@ -245,8 +251,11 @@ func bridgePorts() (ports []int) {
 		if bridges[l.Attrs().MasterIndex] {
 			ports = append(ports, l.Attrs().Index)
 		}
+		if slices.Contains(bywayKinds, l.Type()) {
+			byways = append(byways, l.Attrs().Index)
+		}
 	}
-	return ports
+	return ports, byways
 }
 
 // receive takes the packets that wait.
@@ -254,7 +263,7 @@ func (t *Tap) receive() error {
 	var f frame.Frame
 	segments, sample := 0, t.rate.Sample
 	n, err := t.socket.Receive(func(p *tap.Packet) {
-		if f.DecodeNetwork(tap.EtherType(p.Version), p.Data) != nil {
+		if slices.Contains(t.byways, p.Interface) || f.DecodeNetwork(tap.EtherType(p.Version), p.Data) != nil {
 			return
 		}
 		at := time.Since(t.began)

@@ -295,6 +295,16 @@ func blackhole(network string) *netlink.Route {
 	return &netlink.Route{Dst: to, Type: unix.RTN_BLACKHOLE}
 }
 
+// TestByways: a queue that tc redirects to is none of the ways out.
+func TestByways(t *testing.T) {
+	attrs := func(index, master int) netlink.LinkAttrs { return netlink.LinkAttrs{Index: index, MasterIndex: master} }
+	ports, byways := portsAndByways([]netlink.Link{&netlink.Ifb{LinkAttrs: attrs(1, 0)}, &netlink.Bridge{LinkAttrs: attrs(2, 0)},
+		&netlink.Dummy{LinkAttrs: attrs(3, 2)}, &netlink.Dummy{LinkAttrs: attrs(4, 0)}, &netlink.GenericLink{LinkAttrs: attrs(5, 0), LinkType: "nlmon"}})
+	if !slices.Equal(ports, []int{3}) || !slices.Equal(byways, []int{1, 5}) {
+		t.Errorf("%v, %v", ports, byways)
+	}
+}
+
 // TestUnsent: what this host's programs cannot send.
 func TestUnsent(t *testing.T) {
 	p := newPath(t)

@@ -2,6 +2,7 @@ package ruleset
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -348,8 +349,63 @@ func (m *machine) bitwise(a netlink.Attrs) {
 	m.load(a.U32(unix.NFTA_BITWISE_DREG), c, len(mask))
 }
 
-// inSet is the condition that a lookup is.
+// inSet is the condition that a lookup is, of what there is no word for.
 const inSet = "lookup in a set or map"
+
+// isIn is the condition that fields, in registers from one on, are an element of a set, or are not, as nft writes it.
+func (m *machine) isIn(set string, from uint32, inverted bool) string {
+	var fields []string
+	for at, size := 0, m.keySize(m.sets[set]); size == 0 || at < size; {
+		c := m.regs[from+uint32(at/4)]
+		word := m.fieldWord(c)
+		if word == "" && (size > 0 || at == 0) {
+			return inSet
+		}
+		if word == "" {
+			break
+		}
+		fields = append(fields, word)
+		at += (c.size() + 3) &^ 3
+	}
+	name := "@" + set
+	if anonymous := strings.TrimRight(set, "0123456789"); anonymous == "__set" || anonymous == "__map" {
+		name = "{ … }"
+	}
+	if isMost(m.sets[set]) {
+		name += " of most addresses"
+	}
+	return strings.Join(fields, " . ") + map[bool]string{true: " !="}[inverted] + " " + name
+}
+
+// isMost reports whether elements that begin with an address hold the half of all of IPv4, or of IPv6, or more:
+// nobody lists these one by one.
+func isMost(elements []interval) bool {
+	var heads uint64
+	for _, e := range elements {
+		if len(e.first) < 4 || len(e.last) < 4 {
+			return false
+		}
+		heads += uint64(binary.BigEndian.Uint32(e.last)-binary.BigEndian.Uint32(e.first)) + 1
+	}
+	return heads >= 1<<31
+}
+
+// fieldWord is nft's word for a field of packets; empty where there is none.
+func (m *machine) fieldWord(c content) string {
+	address := map[[2]uint32]string{{12, 4}: "ip saddr", {16, 4}: "ip daddr", {8, 16}: "ip6 saddr", {24, 16}: "ip6 daddr"}
+	switch ports := m.portsOf(c); {
+	case c.from == payload && c.base == unix.NFT_PAYLOAD_NETWORK_HEADER:
+		return address[[2]uint32{c.offset, c.length}]
+	case c.from == payload && c.base == unix.NFT_PAYLOAD_LL_HEADER && c.length == 6:
+		return map[uint32]string{0: "ether daddr", 6: "ether saddr"}[c.offset]
+	case ports != nil:
+		transport := cmp.Or(m.rule.Match.protocol(), "th")
+		return transport + map[bool]string{true: " sport", false: " dport"}[ports == &m.rule.Match.SourcePorts]
+	case c.from == metaData:
+		return map[uint32]string{unix.NFT_META_IIFNAME: "iifname", unix.NFT_META_OIFNAME: "oifname", unix.NFT_META_L4PROTO: "meta l4proto"}[c.key]
+	}
+	return ""
+}
 
 // lookup leads on by a verdict map, takes a value from a map, or is a condition; in every
 // case a packet without an element does not match.
@@ -369,12 +425,14 @@ func (m *machine) lookup(a netlink.Attrs) {
 	set, known := m.membership(name, slot(source))
 	switch {
 	case known && !a.Has(unix.NFTA_LOOKUP_DREG):
-		m.rule.Match.note(inSet)
+		m.rule.Match.note(m.isIn(name, slot(source), inverted))
 		set.not = inverted
 		m.rule.Match.Sets = append(m.rule.Match.Sets, set)
 	case known && dreg == 0:
 		m.rule.Match.note(inSet)
 		m.rule.Target.verdicts = &verdictMap{set}
+	case !a.Has(unix.NFTA_LOOKUP_DREG):
+		m.unknown(m.isIn(name, slot(source), inverted))
 	default:
 		m.unknown(inSet)
 		if known {

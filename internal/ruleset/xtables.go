@@ -37,10 +37,15 @@ func (r *Rule) match(name string, revision uint32, data []byte, ip6 bool) {
 		m.bothPorts(data, data[8], true)
 	case name == "conntrack" || name == "state":
 		m.connXT(name, revision, data, ip6)
+	case name == "set" && len(data) >= 4 && data[3]&ipsetFirstSource != 0: // struct xt_set_info
+		m.unknown("match-set src")
 	default:
 		m.otherXT(name, revision, data, ip6)
 	}
 }
+
+// ipsetFirstSource is IPSET_DIM_ONE_SRC: the first field of an element is the source.
+const ipsetFirstSource = 1 << 1
 
 // otherXT reads a match that Judge alone knows.
 func (m *Match) otherXT(name string, revision uint32, data []byte, ip6 bool) {
