@@ -64,7 +64,8 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 			continue
 		}
 		s := r.FollowedService
-		f := failing{name: followedName(s), key: serviceID{s.Protocol, s.Service, s.Target}, about: ends(s.Service, s.Target, r.place.To, netip.AddrPortFrom(s.Given, 0)), how: r.how(), later: s.Failed.Step.Later()}
+		f := failing{name: followedName(s), key: serviceID{s.Protocol, s.Service, s.Target}, about: ends(s.Service, s.Target, r.place.To, netip.AddrPortFrom(s.Given, 0)), how: r.how(), later: s.Failed.Step.Later(),
+			client: s.Failed.Client.Addr(), bare: !s.Target.IsValid() && !s.Given.IsValid()}
 		if f.severity, f.confidence = r.severity(); !s.Target.IsValid() {
 			f.given = s.Given
 		}

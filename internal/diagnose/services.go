@@ -121,6 +121,7 @@ func traceAdded(bad, followed []failing) []failing {
 		} else {
 			b.cause, b.target, b.advice, b.place = f.cause, f.target, f.advice, f.place
 		}
+		b.client, b.bare = f.client, f.bare
 		if b.decided = f.decided; f.decided {
 			b.advice, b.place, b.target = f.advice, f.place, f.target
 		}
@@ -185,6 +186,11 @@ type failing struct {
 	advice *Remedy
 	// decided is true where the place itself says what to do, whatever is wrong with the host besides.
 	decided bool
+	// client is one of those who ask; bare is true where nothing of it is translated.
+	client netip.Addr
+	bare   bool
+	// explained is true where another finding says why it fails.
+	explained bool
 }
 
 // absentFor is the masquerade rule for what comes from a network whose interface does not exist; nil
@@ -592,7 +598,7 @@ func ends(all ...netip.AddrPort) []netip.AddrPort {
 func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 	var names, causes []string
 	f := worded("service-unanswered", nil, nil)
-	f.Severity, f.Confidence, f.SinceSeconds = bad[0].severity, bad[0].confidence, bad[0].since
+	f.Severity, f.Confidence, f.SinceSeconds, f.services = bad[0].severity, bad[0].confidence, bad[0].since, bad
 	for i, b := range bad {
 		if i < mostListed {
 			f.Evidence = append(f.Evidence, b.evidence...)
@@ -620,7 +626,7 @@ func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 	if bad[0].advice != nil {
 		f.Remedies = append(f.Remedies, *bad[0].advice)
 	}
-	if rec.Drops == nil { // where the cause is known there is little to find out
+	if rec.Drops == nil && !bad[0].explained { // where the cause is known there is little to find out
 		trace := advice("service-trace", inNamespace(rec.Last().Netns.Name))
 		f.Remedies = slices.Insert(f.Remedies, map[bool]int{true: len(f.Remedies)}[bad[0].known || bad[0].decided], trace)
 	}

@@ -109,6 +109,9 @@ func (t *Target) String() string {
 	case Netmap:
 		text = "-j NETMAP --to " + t.Prefix().String()
 	case Notrack:
+		if t.Name == "NOTRACK" { // iptables -D finds it by the words it was given with alone
+			return "-j NOTRACK"
+		}
 		return "-j CT --notrack"
 	case MSS:
 		if t.Clamp {

@@ -219,7 +219,7 @@ var XTKinds = map[string]Kind{"MASQUERADE": Masquerade, "SNAT": SNAT, "DNAT": DN
 // with flags of 16 bits (xt_CT.h), struct xt_tcpmss_info with the number, of which the
 // largest stands for the route's (XT_TCPMSS_CLAMP_PMTU).
 func (r *Rule) target(name string, revision uint32, data []byte, ip6 bool) {
-	const notrack, clamp = 1, 0xffff                       // XT_CT_NOTRACK
+	const notrack, alias, clamp = 1, 2, 0xffff             // XT_CT_NOTRACK, XT_CT_NOTRACK_ALIAS
 	const ofAnswers, ofMark, both = 1 << 3, 1 << 4, 3 << 2 // XT_CT_ZONE_*
 	number := uint16(0)
 	if len(data) >= 2 {
@@ -241,7 +241,9 @@ func (r *Rule) target(name string, revision uint32, data []byte, ip6 bool) {
 	case name == "MARK" || name == "CONNMARK":
 		r.Marks = append(r.Marks, setMarkXT(name == "CONNMARK", revision, data))
 	case name == "NOTRACK", name == "CT" && number&notrack != 0:
-		t.Kind = Notrack
+		if t.Kind = Notrack; number&alias != 0 {
+			t.Name = "NOTRACK"
+		}
 	case name == "CT" && len(data) >= 4 && binary.NativeEndian.Uint16(data[2:]) != 0 && number&ofMark == 0:
 		var direction []byte
 		if number&both != both && number&both != 0 {

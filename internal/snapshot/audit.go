@@ -129,6 +129,23 @@ type UntrackedRule struct {
 	FirstPort uint16       `json:"first_port,omitempty"`
 	LastPort  uint16       `json:"last_port,omitempty"`
 	From      netip.Prefix `json:"from,omitzero"`
+	// Asked are the packets that the rule translates, as they come in.
+	Asked *Asked `json:"asked,omitempty"`
+}
+
+// Asked are packets of Protocol to ports from FirstPort to LastPort of To and from From, as far as these are there.
+type Asked struct {
+	Protocol  string       `json:"protocol,omitempty"`
+	From      netip.Prefix `json:"from,omitzero"`
+	To        netip.Prefix `json:"to,omitzero"`
+	FirstPort uint16       `json:"first_port,omitempty"`
+	LastPort  uint16       `json:"last_port,omitempty"`
+}
+
+// Has reports whether what a client asks a service for is among the packets.
+func (a *Asked) Has(protocol string, client netip.Addr, service netip.AddrPort) bool {
+	return (a.Protocol == "" || a.Protocol == protocol) && (!a.From.IsValid() || a.From.Contains(client)) &&
+		(!a.To.IsValid() || a.To.Contains(service.Addr())) && (a.FirstPort == 0 || a.FirstPort <= service.Port() && service.Port() <= a.LastPort)
 }
 
 // Why a rule of Refusals drops.
