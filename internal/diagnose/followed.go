@@ -252,6 +252,8 @@ func (r *row) where() string {
 		return "this host knows no connection that it belongs to, and drops it by " + p.NoEntryFilter.Drops[0].Text
 	case here && len(by) > 0 && placeMeaning(by[0], r.Failed.Step) != "":
 		return "this host drops it" + placeMeaning(by[0], r.Failed.Step)
+	case r.isBridged():
+		return fmt.Sprintf("%s answers the client directly by a bridge, past the rules of this host", r.Failed.By)
 	case r.loops():
 		return fmt.Sprintf("a rule leads what %s itself asks for back to it", r.Target.Addr())
 	case r.Failed.Step == snapshot.StepNoAnswer && (r.isSpared() || r.goesOutBare()):

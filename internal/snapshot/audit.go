@@ -41,6 +41,8 @@ type Interface struct {
 	// NoARP is true where it neither asks nor answers who has an address, though its network needs
 	// that (IFF_NOARP), and there are no permanent entries.
 	NoARP bool `json:"no_arp,omitempty"`
+	// Bridge is true of one whose ports are interfaces of this host.
+	Bridge bool `json:"bridge,omitempty"`
 	// Addresses are those with a wider scope than the link, with the length of their network.
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 }
