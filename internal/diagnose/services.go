@@ -44,7 +44,7 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 		}
 	}
 	bad = narrowed(bad)
-	bad = traceAdded(append(bad, vanishedOnes(rec)...), followedOnes(rec))
+	bad = traceAdded(slices.Concat(bad, vanishedOnes(rec), leftOver(rec)), followedOnes(rec))
 	answered := int64(0)
 	for i := range s.All {
 		if !s.All[i].IsPart() {
