@@ -84,7 +84,7 @@ func (o *observation) readHost() (*host, error) {
 	h := &host{indexes: map[int]int{}, asks: map[string]bool{}, proxies: map[netip.Addr]bool{}, duplicates: map[netip.Addr]string{}, router: k}
 	for _, l := range k.sorted() {
 		h.indexes[l.index] = len(h.all)
-		h.all = append(h.all, snapshot.Interface{Name: l.name, Up: l.flags&unix.IFF_UP != 0, NoARP: k.noARP(l)})
+		h.all = append(h.all, snapshot.Interface{Name: l.name, Up: l.flags&unix.IFF_UP != 0, NoARP: k.noARP(l), Bridge: l.kind == "bridge"})
 		h.asks[l.name] = l.flags&unix.IFF_BROADCAST != 0
 	}
 	addresses, err := netlink.AddrList(nil, netlink.FAMILY_ALL)

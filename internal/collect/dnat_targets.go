@@ -98,12 +98,15 @@ func addressesOf(r *snapshot.NATRule) (all []netip.Addr) {
 func (o *observation) askTargets(natRules *snapshot.NATRules) (*snapshot.DNATTargets, error) {
 	targets := targetsOf(natRules)
 	all := &snapshot.DNATTargets{Targets: targets}
-	if len(targets) == 0 {
+	if len(targets) == 0 && !slices.ContainsFunc(natRules.Rules, func(r snapshot.NATRule) bool { return r.Chance }) {
 		return all, nil
 	}
 	k, err := o.lookUp()
 	if err == nil {
 		all.PolicyRouting = len(k.router.rules) > 0
+	}
+	if err == nil {
+		err = k.takesRest()
 	}
 	for i := range targets {
 		if err == nil {
@@ -320,6 +323,39 @@ func (k *lookups) listens(t *snapshot.DNATTarget) error {
 	t.Listening = &found
 	t.Loopback = !found && slices.ContainsFunc(open, func(s netip.AddrPort) bool { return s.Port() == t.Port && s.Addr().IsLoopback() })
 	return nil
+}
+
+// takesRest notes for rules that leave over a part of the connections whether a program of this host takes it.
+func (k *lookups) takesRest() error {
+	for i := range k.rules.Rules {
+		r := &k.rules.Rules[i]
+		if r.Missing, r.Draws = k.missing(r); r.Missing == "" && !r.Chance || r.Hook != "prerouting" || r.Protocol != "tcp" && r.Protocol != "udp" {
+			continue
+		}
+		open, err := k.open(r.Protocol)
+		if err != nil {
+			return err
+		}
+		r.Listens = slices.ContainsFunc(open, func(s netip.AddrPort) bool { return s.Port() == r.DestinationPort && !s.Addr().IsLoopback() })
+	}
+	return nil
+}
+
+// missing are the numbers without an element of the map that a rule chooses the address by, and how many there are.
+func (k *lookups) missing(r *snapshot.NATRule) (numbers string, of uint32) {
+	for _, t := range k.tables {
+		if t.Family != r.Family || t.Name != r.Table || !r.Chance || r.TranslatesSource() {
+			continue
+		}
+		for _, c := range t.Chains {
+			for _, n := range c.Rules {
+				if c.Name == r.Chain && n.Handle == r.Handle {
+					return n.Target.Missing, n.Target.Draws
+				}
+			}
+		}
+	}
+	return "", 0
 }
 
 // open lists the sockets that take packets of a protocol, which are asked for once.

@@ -100,6 +100,8 @@ var otherSysctls = []string{
 	snapshot.NDiscMax,
 	"net.ipv4.tcp_max_syn_backlog",
 	"net.ipv6.conf.all.forwarding",
+	snapshot.BridgeCalls4,
+	snapshot.BridgeCalls6,
 }
 
 // readSysctls reads what there is; a sysctl that this kernel or namespace does

@@ -67,6 +67,10 @@ type Finding struct {
 	Place string `json:"place,omitempty"`
 	// Decided is true where the place itself says what to do, and not a finding about the host.
 	Decided bool `json:"-"`
+	// services are what service-unanswered is made of; explain makes one of what is left of them.
+	services []failing
+	// isWhy reports whether it is why a service fails, of rules that know more than ends; nil of others.
+	isWhy func(*failing) bool
 }
 
 // explains reports whether f may be why connections fail that another finding is about.

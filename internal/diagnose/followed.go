@@ -64,7 +64,8 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 			continue
 		}
 		s := r.FollowedService
-		f := failing{name: followedName(s), key: serviceID{s.Protocol, s.Service, s.Target}, about: ends(s.Service, s.Target, r.place.To, netip.AddrPortFrom(s.Given, 0)), how: r.how(), later: s.Failed.Step.Later()}
+		f := failing{name: followedName(s), key: serviceID{s.Protocol, s.Service, s.Target}, about: ends(s.Service, s.Target, r.place.To, netip.AddrPortFrom(s.Given, 0)), how: r.how(), later: s.Failed.Step.Later(),
+			client: s.Failed.Client.Addr(), bare: !s.Target.IsValid() && !s.Given.IsValid()}
 		if f.severity, f.confidence = r.severity(); !s.Target.IsValid() {
 			f.given = s.Given
 		}
@@ -258,6 +259,8 @@ func (r *row) where() string {
 		return "this host knows no connection that it belongs to, and drops it by " + p.NoEntryFilter.Drops[0].Text
 	case here && len(by) > 0 && placeMeaning(by[0], r.Failed.Step) != "":
 		return "this host drops it" + placeMeaning(by[0], r.Failed.Step)
+	case r.isBridged():
+		return fmt.Sprintf("%s answers the client directly by a bridge, past the rules of this host", r.Failed.By)
 	case r.loops():
 		return fmt.Sprintf("a rule leads what %s itself asks for back to it", r.Target.Addr())
 	case r.Failed.Step == snapshot.StepNoAnswer && (r.isSpared() || r.goesOutBare()):

@@ -52,7 +52,7 @@ func stepCause(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 		return left + fmt.Sprintf(", the answer came in by %s and did not leave this host", cmp.Or(f.AnswerIn, s.Out)) + lostBy(rec, s)
 	case snapshot.StepAnswerUntranslated:
 		if f.AnswerBridged {
-			return left + fmt.Sprintf(", and %s answered the client directly by the bridge, not by this host, which would translate the answer back", f.By)
+			return left + fmt.Sprintf(", and %s answered the client directly by the bridge, not by this host, which would translate the answer back", f.By) + callsText(rec, s.Target.Addr())
 		}
 		if timeout := float64(rec.Last().Sysctls.ClassTimeout(s.Protocol + "/unreplied")); s.Protocol == "udp" && timeout > 0 && f.AnswerSeconds >= timeout {
 			return fmt.Sprintf("the answer came after %.1f s, when the entry that translates it back was gone: net.netfilter.nf_conntrack_udp_timeout is %.0f s; it left with the address %s", f.AnswerSeconds, timeout, f.By)

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,8 +15,10 @@ import (
 func (a *audit) checkNotrackNAT() (*Finding, Check) {
 	f := worded("notrack-nat", nil, nil)
 	var names, by []string
-	for i := range a.Untracked {
-		u := &a.Untracked[i]
+	untracked := slices.Clone(a.Untracked)
+	slices.SortStableFunc(untracked, func(x, y snapshot.UntrackedRule) int { return cmp.Compare(y.By.Packets, x.By.Packets) })
+	for i := range untracked { // those first by which packets came
+		u := &untracked[i]
 		failed := a.failedFor(u)
 		if u.Part && failed == 0 || u.SYNs && !a.losesSYNs(u) {
 			continue
@@ -40,12 +43,21 @@ func (a *audit) checkNotrackNAT() (*Finding, Check) {
 	if len(names) == 0 {
 		return a.short("nothing exempts from tracking what " + rules + " of NAT are for")
 	}
+	f.isWhy = a.isUntracked
 	f.Title = "not tracked in both directions, and so not translated: what is for " + names[0]
 	if len(names) > 1 {
 		f.Title += fmt.Sprintf(" and %d more", len(names)-1)
 	}
 	f.Cause = "exempt from tracking in one direction at least, or in another zone: " + strings.Join(by[:min(len(by), mostShown)], "; ")
 	return f, Check{Why: fmt.Sprintf("packets of %d of %s, or the answers to them, are not tracked", len(names), rules)}
+}
+
+// isUntracked reports whether a service fails as a rule exempts what is to be translated of it, or the answers.
+func (a *audit) isUntracked(s *failing) bool {
+	return slices.ContainsFunc(a.Untracked, func(u snapshot.UntrackedRule) bool {
+		known := u.Asked != nil && !u.Part && s.client.IsValid()
+		return known && (s.bare || u.Answers || u.OtherZone) && u.Asked.Has(s.key.protocol, s.client, s.key.service)
+	})
 }
 
 // whatOf says what is wrong with what a rule translates.

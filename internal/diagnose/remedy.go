@@ -21,6 +21,7 @@ var advised = []struct {
 	{is: (*row).loops, remedy: func(r *row) Remedy {
 		return advice("service-loop", r.Target.Addr(), r.ruleText(), where(r.rec), deleteCommand(r.rec, entryFilter(r.Protocol, r.Target.Addr(), r.Service)))
 	}},
+	{is: (*row).isBridged, remedy: (*row).byRules},
 	{is: (*row).comesByOtherUplink, remedy: func(r *row) Remedy { return advice("rp-uplink", r.In, slashed(r.In), where(r.rec)) }},
 	{is: (*row).isReversed, remedy: func(r *row) Remedy { return advice("rp-loose", slashed(r.reversedAt()), where(r.rec)) }},
 	{is: (*row).isTooLarge, remedy: (*row).acceptErrors},
@@ -85,7 +86,7 @@ func (r *row) advise(f *failing) {
 
 // decided reports whether the place itself says what to do, and no finding about the host says it better.
 func (r *row) decided() bool {
-	return r.loops() || r.isReversed() || r.isTooLarge() || r.isUnrouted() || r.isSpared() || r.lacksEntry() || (!r.Failed.Step.Later() || r.Failed.OneSided) && r.culprit() != nil
+	return r.loops() || r.isBridged() || r.isReversed() || r.isTooLarge() || r.isUnrouted() || r.isSpared() || r.lacksEntry() || (!r.Failed.Step.Later() || r.Failed.OneSided) && r.culprit() != nil
 }
 
 // isTooLarge reports whether data is lost for its size, and filters drop the ICMP errors that say so.

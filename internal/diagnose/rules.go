@@ -125,6 +125,7 @@ func Run(rec *snapshot.Recording, rules []Rule) Report {
 	}
 	sort.SliceStable(r.Findings, func(i, j int) bool { return r.Findings[i].Severity > r.Findings[j].Severity })
 	r.Summary = summarize(r.Findings, last.Netns.Name)
+	explain(rec, r.Findings)
 	for _, p := range last.Parts {
 		if p.Error != "" {
 			r.Unread = append(r.Unread, Unread{What: p.Name, Why: p.Error})

@@ -44,7 +44,7 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 		}
 	}
 	bad = narrowed(bad)
-	bad = traceAdded(append(bad, vanishedOnes(rec)...), followedOnes(rec))
+	bad = traceAdded(slices.Concat(bad, vanishedOnes(rec), leftOver(rec)), followedOnes(rec))
 	answered := int64(0)
 	for i := range s.All {
 		if !s.All[i].IsPart() {
@@ -121,6 +121,7 @@ func traceAdded(bad, followed []failing) []failing {
 		} else {
 			b.cause, b.target, b.advice, b.place = f.cause, f.target, f.advice, f.place
 		}
+		b.client, b.bare = f.client, f.bare
 		if b.decided = f.decided; f.decided {
 			b.advice, b.place, b.target = f.advice, f.place, f.target
 		}
@@ -185,6 +186,11 @@ type failing struct {
 	advice *Remedy
 	// decided is true where the place itself says what to do, whatever is wrong with the host besides.
 	decided bool
+	// client is one of those who ask; bare is true where nothing of it is translated.
+	client netip.Addr
+	bare   bool
+	// explained is true where another finding says why it fails.
+	explained bool
 }
 
 // absentFor is the masquerade rule for what comes from a network whose interface does not exist; nil
@@ -297,6 +303,11 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 		f.cause, f.target, f.known = whatOf(a.untracked(s))+": "+a.untracked(s).By.Text, netip.AddrPort{}, true
 	case (s.Kind == snapshot.ServiceDNAT || s.Kind == snapshot.ServiceNetwork) && f.target.IsValid():
 		network := a.hairpin(s)
+		if at := a.bridgePast(s); !network.IsValid() && at != nil {
+			f.cause = fmt.Sprintf("clients and server are behind one bridge, %s, which passes the answers on directly and not by the rules of this host that would translate them back: %s is 0", at.Name, bridgeCalls(s.Target.Addr()))
+			f.advice, f.target, f.known = new(bridgeAdvice(rec, s.Target.Addr())), netip.AddrPort{}, true
+			return
+		}
 		if !network.IsValid() {
 			if q := s.Routes; q != nil && q.Question != nil && q.Question.NextHop == s.Target.Addr() && q.Question.Neighbour == snapshot.NeighbourReachable && s.HalfOpen <= s.Unanswered {
 				f.cause = fmt.Sprintf("the server %s is up: it answers on its own network (neighbour %s), and not these clients: its own firewall drops what is from other networks, its default route is by another gateway than this host, or filters of this host drop it or its answers", s.Target.Addr(), q.Question.Neighbour)
@@ -307,7 +318,10 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 			return
 		}
 		f.cause = fmt.Sprintf("clients and server are on the same network, %s, so that the server answers them directly and not by this host: what comes from there is not masqueraded", network)
-		f.advice, f.target, f.known = hairpinAdvice(rec, s, network), netip.AddrPort{}, true
+		f.advice, f.target, f.known = hairpinAdvice(rec, s.Protocol, s.Service, s.Target, network), netip.AddrPort{}, true
+		if a.bridgePast(s) != nil {
+			f.advice = new(bridgeAdvice(rec, s.Target.Addr()))
+		}
 	}
 }
 
@@ -321,20 +335,20 @@ func (f *failing) takes(d detour) {
 }
 
 // hairpinAdvice is the rule that makes the answers come back by this host.
-func hairpinAdvice(rec *snapshot.Recording, s *snapshot.Service, network netip.Prefix) *Remedy {
-	rule := fmt.Sprintf("iptables -t nat -A POSTROUTING -s %s -d %s -p %s --dport %d -j MASQUERADE", network, s.Target.Addr(), s.Protocol, s.Target.Port())
-	if s.Target.Addr().Is6() {
+func hairpinAdvice(rec *snapshot.Recording, protocol string, service, target netip.AddrPort, network netip.Prefix) *Remedy {
+	rule := fmt.Sprintf("iptables -t nat -A POSTROUTING -s %s -d %s -p %s --dport %d -j MASQUERADE", network, target.Addr(), protocol, target.Port())
+	if target.Addr().Is6() {
 		rule = "ip6" + strings.TrimPrefix(rule, "ip")
 	}
 	for _, r := range rec.Last().NATRules.Rules {
-		if mayMatch(&r, s.Protocol, s.Service) && mayLead(&r, s.Target) && r.Source == "nftables" {
-			rule = fmt.Sprintf("masquerade in a postrouting chain of type nat: ip saddr %s ip daddr %s %s dport %d masquerade", network, s.Target.Addr(), s.Protocol, s.Target.Port())
-			if s.Target.Addr().Is6() {
+		if mayMatch(&r, protocol, service) && mayLead(&r, target) && r.Source == "nftables" {
+			rule = fmt.Sprintf("masquerade in a postrouting chain of type nat: ip saddr %s ip daddr %s %s dport %d masquerade", network, target.Addr(), protocol, target.Port())
+			if target.Addr().Is6() {
 				rule = strings.ReplaceAll(rule, "ip ", "ip6 ")
 			}
 		}
 	}
-	one := advice("hairpin", rule, s.Target, where(rec))
+	one := advice("hairpin", rule, target, where(rec))
 	return &one
 }
 
@@ -592,7 +606,7 @@ func ends(all ...netip.AddrPort) []netip.AddrPort {
 func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 	var names, causes []string
 	f := worded("service-unanswered", nil, nil)
-	f.Severity, f.Confidence, f.SinceSeconds = bad[0].severity, bad[0].confidence, bad[0].since
+	f.Severity, f.Confidence, f.SinceSeconds, f.services = bad[0].severity, bad[0].confidence, bad[0].since, bad
 	for i, b := range bad {
 		if i < mostListed {
 			f.Evidence = append(f.Evidence, b.evidence...)
@@ -620,7 +634,7 @@ func servicesFinding(rec *snapshot.Recording, bad []failing) *Finding {
 	if bad[0].advice != nil {
 		f.Remedies = append(f.Remedies, *bad[0].advice)
 	}
-	if rec.Drops == nil { // where the cause is known there is little to find out
+	if rec.Drops == nil && !bad[0].explained { // where the cause is known there is little to find out
 		trace := advice("service-trace", inNamespace(rec.Last().Netns.Name))
 		f.Remedies = slices.Insert(f.Remedies, map[bool]int{true: len(f.Remedies)}[bad[0].known || bad[0].decided], trace)
 	}

@@ -147,7 +147,9 @@ func staleFinding(rec *snapshot.Recording, all []stale) *Finding {
 	f := worded("udp-stale-blackhole", staleEvidence(rec, all), staleRemedies(rec, all), named,
 		units.Plural(entries, "connection", "connections"))
 	for _, s := range all {
-		f.About = append(f.About, ends(s.Service, s.Target)...)
+		if f.About = append(f.About, ends(s.Target)...); !s.Target.IsValid() {
+			f.About = append(f.About, s.Service) // its present target may fail by itself
+		}
 	}
 	if !slices.ContainsFunc(all, func(s stale) bool { return s.Unanswered() }) {
 		f.Severity, f.Confidence = Warning, "possible"
@@ -194,7 +196,7 @@ func staleEvidence(rec *snapshot.Recording, all []stale) []Evidence {
 func staleRemedies(rec *snapshot.Recording, all []stale) []Remedy {
 	var r []Remedy
 	for _, s := range all[:min(len(all), mostShown)] {
-		if !s.Unanswered() {
+		if !s.Unanswered() && !isSilent(rec, s.Service, s.Target) {
 			r = append(r, advice("stale-still-answers", s.Target, where(rec), s.Target.Addr(), s.Target.Port()))
 		}
 		r = append(r, advice("stale-forget", deleteCommand(rec, staleFilter(s.OneWay)), units.Plural(s.Entries, "entry", "entries")))
@@ -209,4 +211,11 @@ func staleFilter(w snapshot.OneWay) string {
 		filter += " -u UNREPLIED"
 	}
 	return filter
+}
+
+// isSilent reports whether flows of UDP to a service were followed to a target that answered none.
+func isSilent(rec *snapshot.Recording, service, target netip.AddrPort) bool {
+	return rec.Followed != nil && slices.ContainsFunc(rec.Followed.Services, func(o snapshot.FollowedService) bool {
+		return o.Protocol == "udp" && o.Service == service && o.Target == target && o.Steps[snapshot.StepNoAnswer] > 0 && o.Steps[snapshot.StepAnswered] == 0
+	})
 }

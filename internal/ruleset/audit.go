@@ -386,7 +386,18 @@ func (t *translation) own() (m Match, hook string) {
 
 func (a *auditor) untrackedBy(t *translation, by *taker, u snapshot.UntrackedRule) {
 	u.RulePlace, u.By, u.Kind = t.Recorded(), by.Recorded(), t.Rule.Target.natKind(t.base.Hook)
+	own, _ := t.own()
+	u.Asked = own.packets()
 	a.out.Untracked = append(a.out.Untracked, u)
+}
+
+// packets are those that it matches, as far as a service has them.
+func (m *Match) packets() *snapshot.Asked {
+	a := &snapshot.Asked{Protocol: m.protocol(), From: m.Source(), To: m.Dest()}
+	if len(m.Ports) > 0 {
+		a.FirstPort, a.LastPort = m.Ports[0].First, m.Ports[len(m.Ports)-1].Last
+	}
+	return a
 }
 
 // exempts notes what exempts packets that a rule translates, or all of their answers, and reports

@@ -43,6 +43,8 @@ type content struct {
 	base, offset, length uint32
 	mask                 []byte
 	lookup               *lookup // of mapData
+	// draws is how many numbers there are of what numgen and hash give, from 0 or an offset on; 0 of others.
+	draws, start uint32
 }
 
 // lookup is an expression that takes values from a map.
@@ -204,7 +206,11 @@ func (m *machine) run(e KernelExpr) {
 		clear(m.regs)
 		m.rule.Match.parts(e.Name)
 		m.rule.Match.Random = true
-		m.load(e.Data.U32(unix.NFTA_NG_DREG), content{from: chance}, 4)
+		m.load(e.Data.U32(unix.NFTA_NG_DREG), content{from: chance, draws: e.Data.U32(unix.NFTA_NG_MODULUS), start: e.Data.U32(unix.NFTA_NG_OFFSET)}, 4)
+	case "hash":
+		m.expression(e.Name)
+		m.rule.Match.Random = true
+		m.load(e.Data.U32(unix.NFTA_HASH_DREG), content{draws: e.Data.U32(unix.NFTA_HASH_MODULUS), start: e.Data.U32(unix.NFTA_HASH_OFFSET)}, 4)
 	case "rt", "byteorder", "exthdr":
 		m.segments(e)
 	default:
@@ -448,11 +454,29 @@ func (m *machine) lookup(a netlink.Attrs) {
 		m.rule.Target.Kind, m.rule.Target.Chains, m.rule.Target.Unknown = Ends, m.verdicts[name], []string{"a verdict map"}
 	default:
 		of := &lookup{set: name, at: m.at, address: m.held(source).isAddress()}
+		if key := m.held(source); m.judged && key.draws > 0 && len(m.sets[name]) > 0 {
+			m.rule.Target.Missing, m.rule.Target.Draws = key.missing(m.sets[name]), key.draws
+		}
 		m.load(dreg, content{}, 64)
 		for i := range uint32(16) {
 			m.regs[slot(dreg)+i] = content{from: mapData, lookup: of, offset: 4 * i}
 		}
 	}
+}
+
+// missing are the numbers that may be drawn as a key and that have no element, as "3, 5"; empty where there are none.
+func (of *content) missing(list []interval) string {
+	if slices.ContainsFunc(list, func(e interval) bool { return !bytes.Equal(e.first, e.last) || len(e.first) != 4 }) {
+		return "" // keys of another form
+	}
+	var none []string
+	for n := of.start; n-of.start < of.draws && of.draws <= maxExpanded; n++ {
+		key := binary.NativeEndian.AppendUint32(nil, n)
+		if !slices.ContainsFunc(list, func(e interval) bool { return bytes.Equal(e.first, key) }) {
+			none = append(none, fmt.Sprint(n))
+		}
+	}
+	return strings.Join(none, ", ")
 }
 
 // pick is a lookup that finds this element.

@@ -73,3 +73,24 @@ func TestLargeVerdictMap(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// TestMissing: the numbers that may be drawn and that a map has no element for.
+func TestMissing(t *testing.T) {
+	keys := func(numbers ...uint32) (all []interval) {
+		for _, n := range numbers {
+			key := binary.NativeEndian.AppendUint32(nil, n)
+			all = append(all, interval{first: key, last: key})
+		}
+		return all
+	}
+	ranged := keys(0, 1)
+	ranged[1].last = keys(3)[0].first
+	for want, c := range map[string]struct {
+		of   content
+		list []interval
+	}{"3": {content{draws: 4}, keys(0, 1, 2)}, "10, 12": {content{draws: 3, start: 10}, keys(11)}, "": {content{draws: 4}, ranged}} {
+		if got := c.of.missing(c.list); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -157,6 +157,10 @@ type Target struct {
 	nat.Options
 	// AddrsVary and PortsVary are true if they are not constant, as those from a map.
 	AddrsVary, PortsVary bool
+	// Missing are the numbers of Draws ones that have no element in the map that addresses are from, so that what
+	// draws one is not translated; empty where each has one.
+	Missing string
+	Draws   uint32
 	// Clamp is MSS's; Bytes if it is a number.
 	Clamp bool
 	Bytes uint16

@@ -127,6 +127,7 @@ func (e *Entry) NATRule(ranges bool) snapshot.NATRule {
 	r.First, r.Last, r.FirstPort, r.LastPort = t.First, t.Last, t.Ports.First, t.Ports.Last
 	r.PortsFromMap, r.Random, r.FullyRandom, r.Persistent = t.PortsVary, t.Random, t.FullyRandom, t.Persistent
 	r.Partial = r.Partial || t.AddrsVary || t.PortsVary
+	r.Chance = e.Match.Random
 	r.Text, r.Packets, r.Counted = t.nft(r.Kind, r.Family), e.Rule.Packets, e.Rule.Counted
 	return r
 }

@@ -47,6 +47,16 @@ func (r *Rule) match(name string, revision uint32, data []byte, ip6 bool) {
 // ipsetFirstSource is IPSET_DIM_ONE_SRC: the first field of an element is the source.
 const ipsetFirstSource = 1 << 1
 
+// drawsAll reports whether a condition by chance is met by all: one of each, or a probability of 1 (struct
+// xt_statistic_info: of 31 bits, of the others one less).
+func drawsAll(data []byte) bool {
+	if len(data) < 8 || binary.NativeEndian.Uint16(data[2:]) != 0 {
+		return false
+	}
+	number := binary.NativeEndian.Uint32(data[4:])
+	return binary.NativeEndian.Uint16(data) != 0 && number == 0 || binary.NativeEndian.Uint16(data) == 0 && number >= 1<<31-1
+}
+
 // otherXT reads a match that Judge alone knows.
 func (m *Match) otherXT(name string, revision uint32, data []byte, ip6 bool) {
 	const random = 0 // XT_STATISTIC_MODE_RANDOM
@@ -61,7 +71,7 @@ func (m *Match) otherXT(name string, revision uint32, data []byte, ip6 bool) {
 		m.parts(fmt.Sprintf("-m length %s--length %d:%d", notText(data[4] != 0), binary.NativeEndian.Uint16(data), binary.NativeEndian.Uint16(data[2:])))
 	case name == "statistic" && len(data) >= 2:
 		m.parts("-m statistic --mode " + map[bool]string{true: "random", false: "nth"}[binary.NativeEndian.Uint16(data) == random])
-		m.Random = true
+		m.Random = !drawsAll(data)
 	case slices.Contains([]string{"ttl", "hl", "dscp", "tos", "ecn", "tcpmss", "string", "u32", "connbytes"}, name):
 		m.parts(name)
 	case slices.Contains([]string{"limit", "hashlimit", "connlimit", "quota"}, name):

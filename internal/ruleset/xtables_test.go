@@ -30,3 +30,13 @@ func TestLegacyInverted(t *testing.T) {
 		}
 	}
 }
+
+// iptables -D finds a rule of the alias NOTRACK by that word alone.
+func TestNotrackAlias(t *testing.T) {
+	for flags, want := range map[byte]string{1: "-j CT --notrack", 3: "-j NOTRACK"} {
+		r := &Rule{}
+		if r.target("CT", 2, append([]byte{flags}, make([]byte, 63)...), false); r.Target.String() != want {
+			t.Errorf("flags %d: %s, want %s", flags, r.Target.String(), want)
+		}
+	}
+}

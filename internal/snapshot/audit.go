@@ -44,6 +44,8 @@ type Interface struct {
 	// NoARP is true where it neither asks nor answers who has an address, though its network needs
 	// that (IFF_NOARP), and there are no permanent entries.
 	NoARP bool `json:"no_arp,omitempty"`
+	// Bridge is true of one whose ports are interfaces of this host.
+	Bridge bool `json:"bridge,omitempty"`
 	// Addresses are those with a wider scope than the link, with the length of their network.
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 }
@@ -135,6 +137,23 @@ type UntrackedRule struct {
 	FirstPort uint16       `json:"first_port,omitempty"`
 	LastPort  uint16       `json:"last_port,omitempty"`
 	From      netip.Prefix `json:"from,omitzero"`
+	// Asked are the packets that the rule translates, as they come in.
+	Asked *Asked `json:"asked,omitempty"`
+}
+
+// Asked are packets of Protocol to ports from FirstPort to LastPort of To and from From, as far as these are there.
+type Asked struct {
+	Protocol  string       `json:"protocol,omitempty"`
+	From      netip.Prefix `json:"from,omitzero"`
+	To        netip.Prefix `json:"to,omitzero"`
+	FirstPort uint16       `json:"first_port,omitempty"`
+	LastPort  uint16       `json:"last_port,omitempty"`
+}
+
+// Has reports whether what a client asks a service for is among the packets.
+func (a *Asked) Has(protocol string, client netip.Addr, service netip.AddrPort) bool {
+	return (a.Protocol == "" || a.Protocol == protocol) && (!a.From.IsValid() || a.From.Contains(client)) &&
+		(!a.To.IsValid() || a.To.Contains(service.Addr())) && (a.FirstPort == 0 || a.FirstPort <= service.Port() && service.Port() <= a.LastPort)
 }
 
 // Why a rule of Refusals drops.

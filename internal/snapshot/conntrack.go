@@ -202,6 +202,13 @@ type NATRule struct {
 	// Ways are the rule once for each way that several rules lead to it: it is for
 	// packets of any of them, and itself Partial.
 	Ways []NATRule `json:"-"`
+	// Missing are the numbers of Draws ones by which a map chooses the address, and that have no element in it;
+	// Chance is true of a rule for a part of the connections, by chance or in turn.
+	Missing string `json:"missing,omitempty"`
+	Draws   uint32 `json:"draws,omitempty"`
+	Chance  bool   `json:"chance,omitempty"`
+	// Listens is true where a program of this host takes what these leave over.
+	Listens bool `json:"listens,omitempty"`
 	// Text is the translation in nft's words: "masquerade to :1024-2047 fully-random".
 	Text string `json:"text"`
 	// Packets are the first packets of connections that the rule was for, if Counted: those

@@ -318,6 +318,12 @@ const (
 // Sysctls maps a sysctl's dotted name to its text.
 type Sysctls map[string]string
 
+// BridgeCalls4 and BridgeCalls6 send what bridges pass on through the rules of IP; they are there with br_netfilter.
+const (
+	BridgeCalls4 = "net.bridge.bridge-nf-call-iptables"
+	BridgeCalls6 = "net.bridge.bridge-nf-call-ip6tables"
+)
+
 // Int is a sysctl's value; false where it is absent or no number.
 func (s Sysctls) Int(name string) (int64, bool) {
 	v, err := strconv.ParseInt(s[name], 10, 64)
