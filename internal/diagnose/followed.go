@@ -263,6 +263,8 @@ func (r *row) where() string {
 		return fmt.Sprintf("%s answers the client directly by a bridge, past the rules of this host", r.Failed.By)
 	case r.loops():
 		return fmt.Sprintf("a rule leads what %s itself asks for back to it", r.Target.Addr())
+	case r.isExempt():
+		return fmt.Sprintf("it is not tracked (%s), leaves by %s untranslated, as %s, and no answer comes back", r.place.Exempts[0].Text, r.Out, r.Failed.LeftFrom.Addr())
 	case r.Failed.Step == snapshot.StepNoAnswer && (r.isSpared() || r.goesOutBare()):
 		return fmt.Sprintf("it leaves by %s untranslated, as %s, and no answer comes back", r.Out, r.Failed.LeftFrom.Addr())
 	case r.isUnrouted():

@@ -101,6 +101,9 @@ func laterCause(rec *snapshot.Recording, s *snapshot.FollowedService, left strin
 func noAnswerCause(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 	f := s.Failed
 	if s.In != "" && !s.Target.IsValid() && !s.Given.IsValid() && f.Client.Addr().IsPrivate() {
+		if f.Place != nil && len(f.Place.Exempts) > 0 {
+			return fmt.Sprintf(", its own private address: it is not tracked, and so not translated (%s), and no answer comes back", f.Place.Exempts[0].Text)
+		}
 		if r := olderThan(rec, s); r != nil {
 			return fmt.Sprintf(", its own private address, though a rule is for it: the entry of its connection is older than the rule, %s: %s, and kept by its packets ('%s' lets it begin anew); no answer comes back", r.Place(), r.Text,
 				deleteCommand(rec, entryFilter(s.Protocol, f.Client.Addr(), s.Service)))

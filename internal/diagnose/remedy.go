@@ -40,6 +40,7 @@ var advised = []struct {
 	{is: func(r *row) bool { return forOthersOnly(r.rec, r.FollowedService) != nil }, remedy: func(r *row) Remedy {
 		return advice("service-own", forOthersOnly(r.rec, r.FollowedService).Table, where(r.rec))
 	}},
+	{is: (*row).isExempt, remedy: (*row).track},
 	{is: (*row).isSpared, remedy: func(r *row) Remedy {
 		return advice("service-spared", r.place.Spares.Text, r.Service.Addr(), r.Out, where(r.rec))
 	}},
@@ -86,7 +87,7 @@ func (r *row) advise(f *failing) {
 
 // decided reports whether the place itself says what to do, and no finding about the host says it better.
 func (r *row) decided() bool {
-	return r.loops() || r.isBridged() || r.isReversed() || r.isTooLarge() || r.isUnrouted() || r.isSpared() || r.lacksEntry() || (!r.Failed.Step.Later() || r.Failed.OneSided) && r.culprit() != nil
+	return r.loops() || r.isBridged() || r.isReversed() || r.isTooLarge() || r.isUnrouted() || r.isSpared() || r.isExempt() || r.lacksEntry() || (!r.Failed.Step.Later() || r.Failed.OneSided) && r.culprit() != nil
 }
 
 // isTooLarge reports whether data is lost for its size, and filters drop the ICMP errors that say so.
@@ -274,6 +275,20 @@ func (r *row) reversedAt() string {
 // isSpared reports whether a rule keeps its source from a translation without which no answer comes back.
 func (r *row) isSpared() bool {
 	return r.Failed.Step == snapshot.StepNoAnswer && r.place.Spares != nil && !r.Given.IsValid() && r.Failed.Client.Addr().IsPrivate() && !r.answeredAlike()
+}
+
+// isExempt reports whether it is not tracked, and so left untranslated.
+func (r *row) isExempt() bool {
+	return r.Failed.Step == snapshot.StepNoAnswer && len(r.place.Exempts) > 0 && !r.Given.IsValid() && r.Failed.Client.Addr().IsPrivate() && !r.answeredAlike()
+}
+
+// track takes back what keeps the tracker from it, and from its answers.
+func (r *row) track() Remedy {
+	var how []string
+	for _, by := range r.place.Exempts {
+		how = once(how, deletes(by)+keeper(by))
+	}
+	return advice("notrack-delete", strings.Join(how, "; and for the answers "), where(r.rec))
 }
 
 // answeredAlike reports whether others that leave by the same interface with the same source, or with their own

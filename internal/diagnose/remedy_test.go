@@ -33,6 +33,7 @@ func TestRemedies(t *testing.T) {
 	vlan := left(snapshot.StepAnswerLost, pc, outside+"25", "", "203.0.113.1", "eth0.100", snapshot.FailedPlace{ReversePath: true})
 	spared := snapshot.FailedPlace{Uplink: true, Spares: rule("iptables -t nat -A A -d 10.0.0.0/8 -j RETURN")}
 	tunnel := snapshot.FailedPlace{NextHop: netip.MustParseAddr("10.255.0.2"), Translates: rule("iptables -t nat -A POSTROUTING -j MASQUERADE")}
+	exempt := snapshot.FailedPlace{Uplink: true, Exempts: []snapshot.RulePlace{{Text: "iptables -t raw -A PREROUTING -p udp --dport 53 -j CT --notrack"}, {Text: "iptables -t raw -A PREROUTING -p udp --sport 53 -j CT --notrack"}}}
 	near := snapshot.FailedPlace{NextHop: netip.MustParseAddr("192.168.1.10")}
 	published := failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"80", dropped(snapshot.FailedPlace{To: netip.MustParseAddrPort(inside + "8080")}, "inet firewalld filter_FORWARD: reject"))
 	published.Failed.Place.Filter.Drops[0].Owner = "firewalld"
@@ -64,6 +65,7 @@ func TestRemedies(t *testing.T) {
 		"the reverse path of answers":   {reversed, nil, "conf.wan1.rp_filter=2"},
 		"the reverse path of a VLAN":    {vlan, nil, "conf.eth0/100.rp_filter=2"},
 		"spared":                        {left(snapshot.StepNoAnswer, pc, database, "", "", "wan0", spared), nil, "A -d 10.0.0.0/8 -j RETURN"},
+		"not tracked":                   {left(snapshot.StepNoAnswer, pc, outside+"53", "", "", "wan0", exempt), nil, "--dport 53 -j CT --notrack; and for the answers iptables -t raw -D PREROUTING -p udp --sport 53"},
 		"spared, as others that work":   {left(snapshot.StepNoAnswer, pc, database, "", "", "wan0", spared), []snapshot.FollowedService{served}, "lead 10.50.0.10 by"},
 		"the address of another uplink": {half, nil, "-I POSTROUTING -s 192.168.1.0/24 -o dsl0 -j MASQUERADE"},
 		"masqueraded into a tunnel":     {left(snapshot.StepNoAnswer, pc, database, "", "10.255.0.1", "wg0", tunnel), nil, "not by wg0"},

@@ -92,11 +92,72 @@ func (a *audit) misgiven(s *snapshot.Service) (m misgiven) {
 		m.cause = fmt.Sprintf("%s has no address of its own, so that masquerade takes one of another interface (inet_select_addr), to which the network beyond need not know a way back", r.OutInterface)
 		m.evidence = append(m.evidence, Evidence{What: "addresses of " + r.OutInterface, Value: int64(0), Source: "addresses by netlink"})
 		m.remedies = []Remedy{advice("snat-address-missing", r.OutInterface, here)}
+	} else if r, public := a.privateBeside(s); r != nil {
+		m.confidence = "likely"
+		m.cause = fmt.Sprintf("%s is a private address of %s (%s), which also has %s: what asks public addresses with it gets no answer from any of them", s.Given, at.Name, orderOf(at, s.Given), public)
+		m.evidence = append(m.evidence, Evidence{What: "rule that gives " + s.Given.String(), Value: r.Place() + ": " + r.Text, Source: "NAT rules by netlink"})
+		m.remedies = []Remedy{advice("snat-public", r.Place()+": "+r.Text, public, givesPublic(r, at.Name, public, s.Clients[0]), s.Given, at.Name, here)}
 	}
 	if m.cause != "" {
 		m.evidence = append(m.evidence, Evidence{What: "connections with the source " + s.Given.String(), Value: s.Failed() + s.Open, Unit: fmt.Sprintf("connections, %s without an answer", units.Count(s.Failed())), Source: "connection table"})
 	}
 	return m
+}
+
+// carrierNAT is the network of addresses behind a carrier's NAT (RFC 6598).
+var carrierNAT = netip.MustParsePrefix("100.64.0.0/10")
+
+// isInside reports whether an address is none that answers from the Internet come back to.
+func isInside(a netip.Addr) bool {
+	return a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || carrierNAT.Contains(a)
+}
+
+// privateBeside is the rule that gives connections a private address of an interface that has a public one as well,
+// and that one, where nothing that asks public addresses with it is answered; nil where that is not so.
+func (a *audit) privateBeside(s *snapshot.Service) (by *snapshot.NATRule, public netip.Addr) {
+	at, own := a.Near(s.Given)
+	if !own || !silent(s) || !dead(s) || !isInside(s.Given) || len(s.Clients) == 0 || len(s.Destinations) == 0 || a.rules.TooMany {
+		return nil, public
+	}
+	inside := func(d netip.AddrPort) bool { return isInside(d.Addr()) }
+	answered := func(o snapshot.Service) bool {
+		return o.Given == s.Given && o.Kind == snapshot.ServiceSNAT && !silent(&o)
+	}
+	if slices.ContainsFunc(s.Destinations, inside) || slices.ContainsFunc(a.rec.Flows.Services.All, answered) {
+		return nil, public
+	}
+	for _, p := range at.Addresses {
+		if p.Addr().Is4() == s.Given.Is4() && !isInside(p.Addr()) && !public.IsValid() {
+			public = p.Addr()
+		}
+	}
+	i := slices.IndexFunc(a.rules.Rules, func(r snapshot.NATRule) bool {
+		return r.Hook == "postrouting" && mayTranslate(&r, s.Clients[0], s.Destinations[0].Addr(), at.Name) && (!r.First.IsValid() || r.First.Compare(s.Given) <= 0 && s.Given.Compare(r.Last) <= 0)
+	})
+	if !public.IsValid() || i < 0 {
+		return nil, public
+	}
+	return &a.rules.Rules[i], public
+}
+
+// orderOf says which of the addresses of an interface one is: masquerade takes the first that fits (inet_select_addr).
+func orderOf(at *snapshot.Interface, address netip.Addr) string {
+	i := slices.IndexFunc(at.Addresses, func(p netip.Prefix) bool { return p.Addr().Is4() == address.Is4() })
+	if at.Addresses[i].Addr() == address {
+		return "the first of its addresses"
+	}
+	return "not the first of its addresses"
+}
+
+// givesPublic is the rule, before another one, that gives the network of a client an address of an interface.
+func givesPublic(r *snapshot.NATRule, out string, public, client netip.Addr) string {
+	network := snapshot.NetworkOf(client)
+	if r.Source == "nftables" {
+		family := map[bool]string{true: "ip", false: "ip6"}[public.Is4()]
+		return fmt.Sprintf("nft insert rule %s %s %s %s saddr %s oifname %s snat to %s", r.Family, r.Table, r.Chain, family, network, out, public)
+	}
+	command := map[bool]string{true: "iptables", false: "ip6tables"}[public.Is4()]
+	return fmt.Sprintf("%s -t nat -I %s -s %s -o %s -j SNAT --to-source %s", command, r.Chain, network, out, public)
 }
 
 // ownOf is an address of an interface, of the family of another one.

@@ -213,9 +213,29 @@ func (k *places) translates(place *snapshot.FailedPlace, p *ruleset.Packet, s *s
 	by, spares := ruleset.Source(k.tables, p)
 	if s.Given.IsValid() {
 		place.Translates = by
-	} else {
-		place.Spares = spares
+		return
 	}
+	place.Spares = spares
+	question := *p
+	question.Dst, question.DstPort = s.Service.Addr(), s.Service.Port()
+	if by == nil || !k.exempt(place, &question) {
+		return
+	}
+	answer := answerTo(p) // it would come to the address that this one should have left with
+	answer.Dst = k.addressOf(s.Out, p.Dst.Is6())
+	k.exempt(place, answer)
+}
+
+// exempt notes the rule that keeps the tracker from a packet that comes in, and reports whether there is one.
+func (k *places) exempt(place *snapshot.FailedPlace, p *ruleset.Packet) bool {
+	if k.judged -= k.rules; k.judged < 0 || k.tables == nil {
+		return false
+	}
+	by := ruleset.Exempts(k.tables, p, "prerouting")
+	if by != nil {
+		place.Exempts = append(place.Exempts, *by)
+	}
+	return by != nil
 }
 
 // translated has the bits of a connection's translations.

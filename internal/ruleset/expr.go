@@ -439,11 +439,11 @@ func (m *machine) lookup(a netlink.Attrs) {
 		m.rule.Target.verdicts = &verdictMap{set}
 	case !a.Has(unix.NFTA_LOOKUP_DREG):
 		m.unknown(m.isIn(name, slot(source), inverted))
+	case known: // what is no key of a map of values does not match
+		m.rule.Match.note(inSet)
+		m.rule.Match.Sets = append(m.rule.Match.Sets, set)
 	default:
 		m.unknown(inSet)
-		if known {
-			m.rule.Match.Keys = append(m.rule.Match.Keys, set)
-		}
 	}
 	switch {
 	case !a.Has(unix.NFTA_LOOKUP_DREG):

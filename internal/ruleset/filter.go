@@ -24,6 +24,16 @@ func Filter(tables []*Table, p *Packet, hooks ...string) *snapshot.Filter {
 	return f
 }
 
+// Exempts returns the rule that keeps the tracker from a packet at a hook, so that it is not translated; nil where there
+// is none, or where that is not known.
+func Exempts(tables []*Table, p *Packet, hook string) *snapshot.RulePlace {
+	one := *p // Judge leaves marks
+	if by := Judge(tables, &one, hook).Exempts; by != nil {
+		return new(by.Recorded())
+	}
+	return nil
+}
+
 // acceptsBelow is the rule for such packets that would accept one, had the place not dropped it.
 func (p Place) acceptsBelow(packet *Packet) *snapshot.RulePlace {
 	at := slices.Index(p.Chain.Rules, p.Rule)

@@ -473,6 +473,8 @@ type Judgement struct {
 	Drops []Place
 	// Passes is true if it may pass. It is certain that it is dropped if that is false.
 	Passes bool
+	// Exempts is the rule that surely keeps the tracker from it; nil if there is none.
+	Exempts *Place
 }
 
 // Judge takes a packet through the chains of hooks that do not translate, in the order of the hooks and of
@@ -506,6 +508,9 @@ func Judge(tables []*Table, p *Packet, hooks ...string) Judgement {
 				j.drops[i].Early = beforeDNAT(hook, c.Priority)
 			}
 			all.Drops = append(all.Drops, j.drops...)
+			if all.Exempts == nil && beforeConntrack(hook, c.Priority) {
+				all.Exempts = j.exempts
+			}
 			if !j.passes {
 				all.Passes = false
 				return all
@@ -595,6 +600,8 @@ type judge struct {
 	// some out before for being few.
 	doubt Doubt
 	limit *Place
+	// exempts is the first rule that surely keeps the tracker from the packet.
+	exempts *Place
 	// left has whether the packet may leave a chain by its end, of those that it came to.
 	left map[*Chain]bool
 }
@@ -648,6 +655,8 @@ func (j *judge) rule(c *Chain, r *Rule, by way) (goes, comes bool) {
 	case kind == Accept || kind == Drop:
 		j.decide(c, r, kind, by)
 		return false, false
+	case kind == Notrack && j.exempts == nil && by.doubt|j.doubt == 0:
+		j.exempts = &Place{Table: j.table, Chain: c, Rule: r}
 	}
 	switch t.Kind {
 	case Return:

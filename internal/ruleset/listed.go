@@ -46,7 +46,7 @@ func ListedBy(tables []*Table) map[RuleID]Listed {
 
 func (m *Match) listed() (l Listed) {
 	l.Ports = slices.Clone(m.Ports)
-	for _, s := range slices.Concat(m.Sets, m.Keys) {
+	for _, s := range m.Sets {
 		if s.not {
 			continue
 		}

@@ -2,6 +2,7 @@ package ruleset
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"testing"
 
 	"github.com/natkit/natkit/internal/nat"
@@ -71,6 +72,40 @@ func TestLargeVerdictMap(t *testing.T) {
 	nothing := &Table{Chains: []*Chain{{Name: "n", Type: "nat", Hook: "forward", Rules: []*Rule{{}}}, {Name: "i", Hook: "input"}, {Name: "sub", Rules: []*Rule{{}}}}}
 	if got := Costs([]*Table{table, nothing}); got["forward"] != 101 || got["input"] != 1 {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestSourceByMap: the rule that translates what is a key of its map, as a prefix or pool by source does.
+func TestSourceByMap(t *testing.T) {
+	attrs := func(b []byte) netlink.Attrs {
+		all, err := netlink.ParseAttrs(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	u32 := func(pairs ...uint32) (b []byte) {
+		for i := 0; i < len(pairs); i += 2 {
+			b = netlink.AppendU32(b, uint16(pairs[i]), pairs[i+1])
+		}
+		return b
+	}
+	saddr := u32(unix.NFTA_PAYLOAD_DREG, 1, unix.NFTA_PAYLOAD_BASE, unix.NFT_PAYLOAD_NETWORK_HEADER, unix.NFTA_PAYLOAD_OFFSET, 12, unix.NFTA_PAYLOAD_LEN, 4)
+	lookup := append(netlink.AppendText(nil, unix.NFTA_LOOKUP_SET, "by"), u32(unix.NFTA_LOOKUP_SREG, 1, unix.NFTA_LOOKUP_DREG, 1)...)
+	snat := u32(unix.NFTA_NAT_TYPE, unix.NFT_NAT_SNAT, unix.NFTA_NAT_FAMILY, unix.NFPROTO_IPV4, unix.NFTA_NAT_REG_ADDR_MIN, 1)
+	key := TableKey{unix.NFPROTO_IPV4, "nat"}
+	d := &Dump{
+		Key:    key,
+		Chains: []KernelChain{{Key: key, Name: "c", Hook: unix.NF_INET_POST_ROUTING, Type: "nat", Policy: "accept"}},
+		Rules:  []*KernelRule{{Chain: "c", Exprs: []KernelExpr{{Name: "payload", Data: attrs(saddr)}, {Name: "lookup", Data: attrs(lookup)}, {Name: "nat", Data: attrs(snat)}}}},
+	}
+	pc, given := netip.MustParseAddr("192.168.1.20"), netip.MustParseAddr("198.51.100.9")
+	d.AddSet(attrs(netlink.AppendText(nil, unix.NFTA_SET_NAME, "by")), []Element{{key: pc.AsSlice(), data: attrs(netlink.AppendAttr(nil, unix.NFTA_DATA_VALUE, given.AsSlice()))}}, &Budget{})
+	for source, want := range map[netip.Addr]bool{pc: true, pc.Next(): false} {
+		by, _ := Source([]*Table{d.Judged(&Budget{})}, &Packet{Conn: ConnNew, Packet: nat.Packet{Protocol: unix.IPPROTO_UDP, Src: source, Dst: netip.MustParseAddr("203.0.113.10"), Out: "wan0"}})
+		if by != nil != want {
+			t.Errorf("%s: translated by %+v, want a rule: %v", source, by, want)
+		}
 	}
 }
 

@@ -108,13 +108,12 @@ type Match struct {
 	// Conn, Flags, Sets and Conditions are those of the Unknown conditions that Judge can decide on,
 	// about the packet's connection, TCP flags, elements of sets and all else; Opaque is true if there are
 	// others.
-	Conn       []ConnCondition
-	Flags      []FlagCondition
+	Conn  []ConnCondition
+	Flags []FlagCondition
+	// A map that values are taken from is among Sets: what is none of its keys does not meet it.
 	Sets       []SetCondition
 	Conditions []Condition
-	// Keys are those of maps that it takes values from: what is none of their elements does not meet it.
-	Keys   []SetCondition
-	Opaque bool
+	Opaque     bool
 	// Part is true if some packets of a connection may meet it and others not, Random if chance
 	// decides on that.
 	Part, Random bool

@@ -9,6 +9,24 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
+// TestExempts: the rule that keeps the tracker from this packet.
+func TestExempts(t *testing.T) {
+	for rules, want := range map[string]bool{
+		"-A PREROUTING -p udp --dport 53 -j CT --notrack\n":                                           true,
+		":A - [0:0]\n-A PREROUTING -i lan0 -j A\n-A A -p udp -j NOTRACK\n":                            true,
+		"-A PREROUTING -p udp --sport 53 -j CT --notrack\n":                                           false,
+		"-A PREROUTING -d 192.168.1.1 -p udp --dport 53 -j CT --notrack\n":                            false,
+		"-A PREROUTING -p udp -m time --timestart 01:00 -j CT --notrack\n":                            false,
+		"-A PREROUTING ! -d 192.168.1.1 -j ACCEPT\n-A PREROUTING -p udp --dport 53 -j CT --notrack\n": false,
+	} {
+		tables := Parse("*raw\n:PREROUTING ACCEPT [0:0]\n"+rules+"COMMIT\n", 4).Tables
+		by := Exempts(tables, &Packet{Conn: ConnNew, Packet: nat.Packet{Protocol: 17, Src: netip.MustParseAddr("192.168.1.20"), SrcPort: 40000, Dst: netip.MustParseAddr("203.0.113.10"), DstPort: 53, In: "lan0"}}, "prerouting")
+		if by != nil != want {
+			t.Errorf("%s: %+v, want a rule: %v", rules, by, want)
+		}
+	}
+}
+
 // TestSource: which rule translates what leaves, or keeps it from that.
 func TestSource(t *testing.T) {
 	for name, c := range map[string]struct{ rules, by, spared string }{

@@ -213,6 +213,8 @@ type FailedPlace struct {
 	// translation.
 	Translates *RulePlace `json:"translates,omitempty"`
 	Spares     *RulePlace `json:"spares,omitempty"`
+	// Exempts are the rules that keep the tracker from it or from its answers, where it is to be translated.
+	Exempts []RulePlace `json:"exempts,omitempty"`
 }
 
 // Failing counts the connections that came to nothing.

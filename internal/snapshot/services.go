@@ -88,6 +88,9 @@ type Service struct {
 	// OneWay are without an answer and of a protocol that has none (nat.IsOneWay); they are counted
 	// for ServiceDNAT only.
 	OneWay int64 `json:"one_way,omitempty"`
+	// Inside of them all are from private addresses, and Outside from others; they are counted for ServiceDNAT only.
+	Inside  int64 `json:"from_private,omitempty"`
+	Outside int64 `json:"from_public,omitempty"`
 	// Failing of them, Unanswered or HalfOpen, are younger than the last one that was
 	// answered; SilentSeconds is how long ago that was, -1 where there is none.
 	Failing       int64 `json:"failing"`

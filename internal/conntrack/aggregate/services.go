@@ -317,6 +317,13 @@ func (o *outcomes) count(e *conntrack.Entry, what outcome, since uint32, before 
 	if o == nil {
 		return
 	}
+	switch {
+	case o.Kind != snapshot.ServiceDNAT:
+	case e.Orig.Src.IsPrivate():
+		o.Inside++
+	default:
+		o.Outside++
+	}
 	switch what {
 	case outcomeOpen:
 		o.Open++

@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -121,6 +122,16 @@ func TestServiceKinds(t *testing.T) {
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestInsideAndOutside: of a published service it is known how many clients have private addresses.
+func TestInsideAndOutside(t *testing.T) {
+	inside := published(3, conntrack.TCPSynSent, 100, 0)
+	inside.Orig.Src = netip.MustParseAddr("192.168.1.20")
+	all := outcomesOf(nil, []conntrack.Entry{published(1, conntrack.TCPSynSent, 100, 0), published(2, conntrack.TCPSynSent, 100, 0), inside})
+	if i := slices.IndexFunc(all, func(s snapshot.Service) bool { return s.Kind == snapshot.ServiceDNAT }); i < 0 || all[i].Inside != 1 || all[i].Outside != 2 {
+		t.Errorf("%+v", all)
 	}
 }
 
