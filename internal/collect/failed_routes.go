@@ -79,6 +79,7 @@ func failedOnes(r *snapshot.Recording) (all []failed) {
 			all = append(all, w)
 		}
 	}
+	all = append(all, keepSources(r)...)
 	if r.Followed == nil {
 		return all
 	}
@@ -92,6 +93,24 @@ func failedOnes(r *snapshot.Recording) (all []failed) {
 			w.target = s.Service
 		}
 		all = append(all, w)
+	}
+	return all
+}
+
+// mostKept bounds the services of UDP whose ways are asked for because their sources keep a translation.
+const mostKept = 32
+
+// keepSources are the UDP services whose clients go on with the source that their first packet was given, which
+// may be of another way than the present one.
+func keepSources(r *snapshot.Recording) (all []failed) {
+	if r.Flows == nil {
+		return nil
+	}
+	for i := range r.Flows.OneWay {
+		w := &r.Flows.OneWay[i]
+		if w.Given.IsValid() && !w.Translated() && w.Zone == 0 && len(all) < mostKept {
+			all = append(all, failed{protocol: unix.IPPROTO_UDP, client: w.Source, service: w.Service, target: w.Service, given: w.Given, put: &w.Routes})
+		}
 	}
 	return all
 }

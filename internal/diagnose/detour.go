@@ -34,6 +34,8 @@ type routing struct {
 	// target is what the first packet is led to, given what its source becomes.
 	target, given netip.Addr
 	published     bool
+	// protocol is empty where it is not known.
+	protocol string
 }
 
 // routingOf returns nil where the routes were not asked for.
@@ -41,7 +43,7 @@ func routingOf(rec *snapshot.Recording, w *snapshot.Routes, target, given netip.
 	if w == nil || rec.Last().Audit == nil {
 		return nil
 	}
-	return &routing{rec, rec.Last().Audit, w, target, given, published}
+	return &routing{rec: rec, audit: rec.Last().Audit, Routes: w, target: target, given: given, published: published}
 }
 
 // ofService are the routes of a service's connections.
@@ -54,7 +56,11 @@ func ofService(rec *snapshot.Recording, s *snapshot.Service) *routing {
 	if s.Kind == snapshot.ServiceUntranslated {
 		given = netip.Addr{}
 	}
-	return routingOf(rec, s.Routes, target, given, s.Kind == snapshot.ServiceDNAT)
+	r := routingOf(rec, s.Routes, target, given, s.Kind == snapshot.ServiceDNAT)
+	if r != nil {
+		r.protocol = s.Protocol
+	}
+	return r
 }
 
 // loses finds what the routes have to do with connections that get no answer; answered is true where the
@@ -89,6 +95,8 @@ func (r *routing) question() detour {
 	at, own := r.audit.Near(r.given)
 	server, _ := r.audit.Near(r.target)
 	switch out := r.audit.Interface(q.Out); {
+	case own && out != nil && at.Name != q.Out && newSource(r.rec, r.protocol, r.Client, r.target, r.given, q.Out) != nil:
+		return r.keepsSource(q, at.Name)
 	case own && out != nil && at.Name != q.Out && len(out.Addresses) > 0:
 		return misled(fmt.Sprintf("they leave by %s%s with the source %s, which is the address of %s: answers come by that network, and that of %s may drop what has a foreign source", q.Out, by(q), r.given, at.Name, q.Out),
 			true, advice("way-source", q.Out, where(r.rec)))
@@ -98,6 +106,13 @@ func (r *routing) question() detour {
 		return r.permanent(q)
 	}
 	return detour{}
+}
+
+// keepsSource is about connections that keep the source of the uplink which their first packet left by.
+func (r *routing) keepsSource(q *snapshot.Route, of string) detour {
+	rule := newSource(r.rec, r.protocol, r.Client, r.target, r.given, q.Out)
+	return misled(fmt.Sprintf("they leave by %s%s with the source %s, which is the address of %s, as their entries keep the translation of a time when they left by that: new connections get another one (%s: %s), and the network of %s may drop what has a foreign source", q.Out, by(q), r.given, of, rule.Place(), rule.Text, q.Out),
+		true, forgetSource(r.rec, r.protocol, r.target, r.given, r.published))
 }
 
 // taken is the route of the question: that of the mark which explains the given source, or the one without
@@ -326,6 +341,9 @@ func followedDetour(rec *snapshot.Recording, s *snapshot.FollowedService) detour
 		target = s.Service.Addr()
 	}
 	r := routingOf(rec, f.Routes, target, s.Given, s.Target.IsValid())
+	if r != nil {
+		r.protocol = s.Protocol
+	}
 	switch {
 	case r == nil:
 	case f.Step == snapshot.StepAnswerLost || f.Step == snapshot.StepClientSilent:

@@ -46,6 +46,9 @@ var advised = []struct {
 	}},
 	{is: (*row).isUnrouted, remedy: func(r *row) Remedy { return unrouted(r.rec, r.Given, r.Out) }},
 	{is: (*row).isPrivateBeyond, remedy: func(r *row) Remedy { return advice("service-route", r.Service.Addr(), r.Out, where(r.rec)) }},
+	{is: func(r *row) bool { return r.keepsSource() != nil }, remedy: func(r *row) Remedy {
+		return forgetSource(r.rec, r.Protocol, r.Service.Addr(), r.Given, r.Target.IsValid())
+	}},
 	{is: func(r *row) bool {
 		return !r.isRefused() && (strayed(r.rec, r.FollowedService) != nil || r.goesOutBare())
 	}, remedy: (*row).giveSource},
@@ -164,6 +167,15 @@ func (r *row) giveSource() Remedy {
 		source.Title = strings.NewReplacer("iptables", "ip6tables", "ip saddr", "ip6 saddr").Replace(source.Title)
 	}
 	return source
+}
+
+// keepsSource is the rule that new connections get another source by than that of another uplink, which these keep;
+// nil where that is not certain.
+func (r *row) keepsSource() *snapshot.NATRule {
+	if r.isRefused() || !r.Given.IsValid() || strayed(r.rec, r.FollowedService) == nil {
+		return nil
+	}
+	return newSource(r.rec, r.Protocol, r.Failed.Client.Addr(), r.Service.Addr(), r.Given, r.Out)
 }
 
 // unrouted is the advice for a source of rules to which answers do not come back.

@@ -24,9 +24,10 @@ func checkUDPStale(rec *snapshot.Recording) (*Finding, Check) {
 	}
 	asked, answered := int64(0), int64(0)
 	for _, w := range flows.OneWay {
-		if w.Unanswered() {
+		switch {
+		case w.Unanswered():
 			asked += w.Entries
-		} else {
+		case w.Translated():
 			answered += w.Entries
 		}
 	}
@@ -34,7 +35,7 @@ func checkUDPStale(rec *snapshot.Recording) (*Finding, Check) {
 	if answered > 0 {
 		seen += fmt.Sprintf(", %s translated that had answers before", units.Count(answered))
 	}
-	if asked+answered == 0 {
+	if asked+answered == 0 && len(keptSources(rec)) == 0 {
 		return passed(fmt.Sprintf("no UDP was sent on without an answer in %.1f s", flows.Seconds))
 	}
 	if rec.Last().NATRules == nil {
@@ -43,7 +44,10 @@ func checkUDPStale(rec *snapshot.Recording) (*Finding, Check) {
 	}
 	ipvs, _ := rec.Last().Sysctls.Int(snapshot.IPVSConntrack)
 	stale := staleOnes(flows.OneWay, rec.Last().NATRules, ipvs == 1)
+	kept := keptSources(rec)
 	switch {
+	case len(stale) == 0 && len(kept) > 0:
+		return keptFinding(rec, kept), Check{Why: seen + "; some keep the source of another uplink"}
 	case len(stale) == 0 && ipvs == 1:
 		return passed(seen + ", all where the present rules lead, or IPVS, which was not queried")
 	case len(stale) == 0:
@@ -67,7 +71,7 @@ type stale struct {
 func staleOnes(all []snapshot.OneWay, rules *snapshot.NATRules, ipvs bool) []stale {
 	var found []stale
 	for _, w := range all {
-		if w.Zone != 0 || leadsTo(rules, w) {
+		if w.Zone != 0 || !w.Unanswered() && !w.Translated() || leadsTo(rules, w) {
 			continue
 		}
 		now := ruledTarget(rules, w)

@@ -469,8 +469,10 @@ type OneWay struct {
 	// are sent to: the same where it is not translated.
 	Service netip.AddrPort `json:"service"`
 	Target  netip.AddrPort `json:"target"`
-	Zone    uint16         `json:"zone,omitempty"`
-	Entries int64          `json:"entries"`
+	// Given is what their source becomes; not valid where it is not translated, or in bundles of older natkit.
+	Given   netip.Addr `json:"given,omitzero"`
+	Zone    uint16     `json:"zone,omitempty"`
+	Entries int64      `json:"entries"`
 	// OldestSeconds is the age of the oldest one, at least.
 	OldestSeconds float64 `json:"oldest_seconds"`
 	// Source is one of the clients.
@@ -480,6 +482,8 @@ type OneWay struct {
 	// of what is translated only.
 	HadAnswers bool `json:"had_answers,omitempty"`
 	Silent     bool `json:"silent,omitempty"`
+	// Routes are those of the packets of Source; nil where they were not asked for.
+	Routes *Routes `json:"routes,omitempty"`
 }
 
 // Unanswered reports whether it is known that no answer comes.

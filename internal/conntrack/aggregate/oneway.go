@@ -19,24 +19,28 @@ const (
 	// thousands of plain destinations and must not displace translations.
 	keptOneWay  = 4096
 	shownOneWay = 64
+	// keptReceived limits the entries whose counters are remembered because their source is translated, as
+	// that of all is which leave a gateway.
+	keptReceived = 65536
 )
 
 // oneWayKey is a service and what became of it.
 type oneWayKey struct {
 	service, target netip.AddrPort
+	given           netip.Addr
 	zone            uint16
 	// answered and silent are as HadAnswers and Silent of snapshot.OneWay.
 	answered, silent bool
 }
 
 // oneWay finds UDP entries to which clients sent packets between two dumps and that
-// never had an answer, and translated ones that had: the kernel does not report which
+// never had an answer, and ones that had, of which the destination or the source is translated: the kernel does not report which
 // side's packet refreshed an entry. A client that keeps sending keeps its entry, and with
 // it the translation of its first packet, even after the rules have changed.
 type oneWay struct {
 	found map[oneWayKey]*snapshot.OneWay
 	// kept is how many were found of each kind.
-	kept [3]int
+	kept [4]int
 	// received are the answers that translated entries had in the first dump, where the
 	// kernel counts them.
 	received map[uint64]uint64
@@ -48,12 +52,12 @@ func newOneWay() oneWay {
 
 // wasAnswered reports whether an entry is translated UDP that had answers.
 func wasAnswered(e *conntrack.Entry) bool {
-	return e.Orig.Proto == unix.IPPROTO_UDP && e.Status&conntrack.SeenReply != 0 && (e.Orig.Dst != e.Reply.Src || e.Orig.DstPort != e.Reply.SrcPort)
+	return e.Orig.Proto == unix.IPPROTO_UDP && e.Status&conntrack.SeenReply != 0 && (e.IsDNAT() || e.Orig.Src != e.Reply.Dst)
 }
 
 // first takes an entry of the first dump.
 func (o *oneWay) first(id uint64, e *conntrack.Entry) {
-	if e.Fields&conntrack.HasCounters != 0 && wasAnswered(e) {
+	if e.Fields&conntrack.HasCounters != 0 && wasAnswered(e) && (e.IsDNAT() || len(o.received) < keptReceived) {
 		o.received[id] = e.Received.Packets
 	}
 }
@@ -81,13 +85,17 @@ func (o *oneWay) add(id uint64, e *conntrack.Entry, before known, gap Gap) {
 }
 
 func (o *oneWay) of(e *conntrack.Entry, answered, silent bool) *snapshot.OneWay {
+	given := netip.Addr{}
+	if e.Orig.Src != e.Reply.Dst {
+		given = e.Reply.Dst
+	}
 	k := oneWayKey{
-		netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort), netip.AddrPortFrom(e.Reply.Src, e.Reply.SrcPort), e.Zone, answered, silent,
+		netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort), netip.AddrPortFrom(e.Reply.Src, e.Reply.SrcPort), given, e.Zone, answered, silent,
 	}
 	if w := o.found[k]; w != nil {
 		return w
 	}
-	w := &snapshot.OneWay{Service: k.service, Target: k.target, Zone: k.zone, Source: e.Orig.Src, HadAnswers: answered, Silent: silent}
+	w := &snapshot.OneWay{Service: k.service, Target: k.target, Given: k.given, Zone: k.zone, Source: e.Orig.Src, HadAnswers: answered, Silent: silent}
 	kept := &o.kept[kindOf(w)]
 	if *kept == keptOneWay {
 		return nil
@@ -106,9 +114,11 @@ func (g Gap) age(e *conntrack.Entry) float64 {
 }
 
 // kindOf orders what is found: translated and without an answer, untranslated, and what
-// may be answered. None keeps another out.
+// may be answered, last that of which the source alone is translated. None keeps another out.
 func kindOf(w *snapshot.OneWay) int {
 	switch {
+	case !w.Unanswered() && !w.Translated():
+		return 3
 	case !w.Unanswered():
 		return 2
 	case !w.Translated():
@@ -117,18 +127,18 @@ func kindOf(w *snapshot.OneWay) int {
 	return 0
 }
 
-// list has each kind with the most entries first, and shownOneWay of those that may be
-// answered besides.
+// list has each kind with the most entries first, and shownOneWay besides of each kind that may be
+// answered.
 func (o *oneWay) list() []snapshot.OneWay {
 	all := make([]snapshot.OneWay, 0, len(o.found))
 	for _, w := range o.found {
 		all = append(all, *w)
 	}
 	slices.SortFunc(all, func(a, b snapshot.OneWay) int {
-		return cmp.Or(cmp.Compare(kindOf(&a), kindOf(&b)), cmp.Compare(b.Entries, a.Entries), a.Service.Compare(b.Service), a.Target.Compare(b.Target), cmp.Compare(a.Zone, b.Zone))
+		return cmp.Or(cmp.Compare(kindOf(&a), kindOf(&b)), cmp.Compare(b.Entries, a.Entries), a.Service.Compare(b.Service), a.Target.Compare(b.Target), a.Given.Compare(b.Given), cmp.Compare(a.Zone, b.Zone))
 	})
-	unanswered := o.kept[0] + o.kept[1]
-	return slices.Concat(all[:min(unanswered, shownOneWay)], all[unanswered:min(len(all), unanswered+shownOneWay)])
+	unanswered, named := o.kept[0]+o.kept[1], o.kept[0]+o.kept[1]+o.kept[2]
+	return slices.Concat(all[:min(unanswered, shownOneWay)], all[unanswered:min(named, unanswered+shownOneWay)], all[named:min(len(all), named+shownOneWay)])
 }
 
 // isUnanswered reports whether the first packet of a TCP or UDP connection has not been

@@ -104,6 +104,7 @@ func TestOneWay(t *testing.T) {
 		entries          int64
 		oldestSeconds    float64
 		answered, silent bool
+		given            string
 	}{
 		"a packet came": {left: [2]uint32{28, 29}, entries: 1, oldestSeconds: gap - tickSeconds},
 		"none came":     {left: [2]uint32{28, 23}},
@@ -115,8 +116,15 @@ func TestOneWay(t *testing.T) {
 		"answered before, and by the counters no more": {left: [2]uint32{28, 29}, change: func(a, b *conntrack.Entry) { countedEntry(a, 7, 7); countedEntry(b, 9, 7) }, entries: 1, oldestSeconds: gap - tickSeconds, answered: true, silent: true},
 		"answered, by the counters":                    {left: [2]uint32{28, 29}, change: func(a, b *conntrack.Entry) { countedEntry(a, 7, 7); countedEntry(b, 9, 9) }},
 		"answered, and not translated":                 {left: [2]uint32{28, 29}, change: func(a, b *conntrack.Entry) { untranslated(a); untranslated(b) }},
-		"another connection":                           {left: [2]uint32{28, 29}, change: func(_, b *conntrack.Entry) { b.ID++ }},
-		"translated by a helper":                       {left: [2]uint32{28, 29}, change: func(a, b *conntrack.Entry) { a.Status |= conntrack.Expected; b.Status |= conntrack.Expected }},
+		"answered before, with another source":         {left: [2]uint32{28, 29}, change: func(a, b *conntrack.Entry) { masked(a); masked(b) }, entries: 1, oldestSeconds: gap - tickSeconds, answered: true, given: "203.0.113.1"},
+		"answered with another source, by the counters": {left: [2]uint32{28, 29}, change: func(a, b *conntrack.Entry) {
+			masked(a)
+			masked(b)
+			countedEntry(a, 7, 7)
+			countedEntry(b, 9, 9)
+		}},
+		"another connection":     {left: [2]uint32{28, 29}, change: func(_, b *conntrack.Entry) { b.ID++ }},
+		"translated by a helper": {left: [2]uint32{28, 29}, change: func(a, b *conntrack.Entry) { a.Status |= conntrack.Expected; b.Status |= conntrack.Expected }},
 		"TCP": {left: [2]uint32{28, 29}, change: func(a, b *conntrack.Entry) {
 			a.Orig.Proto, b.Orig.Proto = unix.IPPROTO_TCP, unix.IPPROTO_TCP
 		}},
@@ -143,6 +151,9 @@ func TestOneWay(t *testing.T) {
 					Entries: tc.entries, OldestSeconds: tc.oldestSeconds, Source: first.Orig.Src,
 					HadAnswers: tc.answered, Silent: tc.silent,
 				}}
+				if tc.given != "" {
+					want[0].Target, want[0].Given = want[0].Service, netip.MustParseAddr(tc.given)
+				}
 			}
 			if d := cmp.Diff(want, slices.Clone(f.OneWay), addrPorts); d != "" && (len(want) > 0 || len(f.OneWay) > 0) {
 				t.Errorf("(-want +got):\n%s", d)
@@ -161,6 +172,12 @@ func countedEntry(e *conntrack.Entry, sent, received uint64) {
 func untranslated(e *conntrack.Entry) {
 	e.Status |= conntrack.SeenReply
 	e.Reply.Src = e.Orig.Dst
+}
+
+// masked makes an entry one that had answers and of which the source alone is translated.
+func masked(e *conntrack.Entry) {
+	untranslated(e)
+	e.Reply.Dst = netip.MustParseAddr("203.0.113.1")
 }
 
 var addrPorts = cmp.Options{
