@@ -306,7 +306,7 @@ func (r *row) answersNear() bool {
 func (r *row) isBeyond() bool {
 	step := r.Failed.Step
 	switch {
-	case step.Here() || r.isPublished():
+	case step.Here() || r.isPublished() || r.isAstray():
 		return false
 	case step == snapshot.StepDataUnanswered:
 		return r.Failed.TooBig == nil && (r.place.ErrorFilter == nil || len(r.place.ErrorFilter.Drops) == 0)

@@ -265,6 +265,8 @@ func (r *row) where() string {
 		return fmt.Sprintf("a rule leads what %s itself asks for back to it", r.Target.Addr())
 	case r.isExempt():
 		return fmt.Sprintf("it is not tracked (%s), leaves by %s untranslated, as %s, and no answer comes back", r.place.Exempts[0].Text, r.Out, r.Failed.LeftFrom.Addr())
+	case r.Failed.AstrayIn != "":
+		return fmt.Sprintf("answers to %s come in by %s with another hardware address than %[2]s has", r.Failed.LeftFrom.Addr(), r.Failed.AstrayIn)
 	case r.Failed.Step == snapshot.StepNoAnswer && (r.isSpared() || r.goesOutBare()):
 		return fmt.Sprintf("it leaves by %s untranslated, as %s, and no answer comes back", r.Out, r.Failed.LeftFrom.Addr())
 	case r.isUnrouted():

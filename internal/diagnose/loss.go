@@ -100,6 +100,9 @@ func laterCause(rec *snapshot.Recording, s *snapshot.FollowedService, left strin
 // noAnswerCause says what is known of why nothing came back.
 func noAnswerCause(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 	f := s.Failed
+	if f.AstrayIn != "" {
+		return fmt.Sprintf("; answers to %s come in by %s, in frames for another hardware address than %[2]s has, and are dropped: the next router there has a wrong neighbour entry for %[1]s, static or of a machine that had the address before, or another machine has the address as well", f.LeftFrom.Addr(), f.AstrayIn)
+	}
 	if s.In != "" && !s.Target.IsValid() && !s.Given.IsValid() && f.Client.Addr().IsPrivate() {
 		if f.Place != nil && len(f.Place.Exempts) > 0 {
 			return fmt.Sprintf(", its own private address: it is not tracked, and so not translated (%s), and no answer comes back", f.Place.Exempts[0].Text)

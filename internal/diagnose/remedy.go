@@ -41,6 +41,9 @@ var advised = []struct {
 		return advice("service-own", forOthersOnly(r.rec, r.FollowedService).Table, where(r.rec))
 	}},
 	{is: (*row).isExempt, remedy: (*row).track},
+	{is: (*row).isAstray, remedy: func(r *row) Remedy {
+		return advice("service-astray", r.Failed.LeftFrom.Addr(), r.Failed.AstrayIn, where(r.rec))
+	}},
 	{is: (*row).isSpared, remedy: func(r *row) Remedy {
 		return advice("service-spared", r.place.Spares.Text, r.Service.Addr(), r.Out, where(r.rec))
 	}},
@@ -90,8 +93,11 @@ func (r *row) advise(f *failing) {
 
 // decided reports whether the place itself says what to do, and no finding about the host says it better.
 func (r *row) decided() bool {
-	return r.loops() || r.isBridged() || r.isReversed() || r.isTooLarge() || r.isUnrouted() || r.isSpared() || r.isExempt() || r.lacksEntry() || (!r.Failed.Step.Later() || r.Failed.OneSided) && r.culprit() != nil
+	return r.loops() || r.isAstray() || r.isBridged() || r.isReversed() || r.isTooLarge() || r.isUnrouted() || r.isSpared() || r.isExempt() || r.lacksEntry() || (!r.Failed.Step.Later() || r.Failed.OneSided) && r.culprit() != nil
 }
+
+// isAstray reports whether answers come in for another hardware address.
+func (r *row) isAstray() bool { return r.Failed.AstrayIn != "" }
 
 // isTooLarge reports whether data is lost for its size, and filters drop the ICMP errors that say so.
 func (r *row) isTooLarge() bool {

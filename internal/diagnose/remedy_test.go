@@ -51,6 +51,8 @@ func TestRemedies(t *testing.T) {
 	single.Failed = failed(snapshot.StepLostHere, "tcp", "vnet0", stranger, outside+"443", dropped(snapshot.FailedPlace{}, "iptables -t filter -A FORWARD -d 198.51.100.10/32 -j DROP")).Failed
 	served := left(snapshot.StepAnswered, pc, "10.60.0.11:5432", "", "", "wan0", snapshot.FailedPlace{})
 	served.Failed = nil
+	astray := left(snapshot.StepNoAnswer, pc, outside+"443", "", "203.0.113.1", "wan0", snapshot.FailedPlace{})
+	astray.Failed.AstrayIn = "wan0"
 	for name, c := range map[string]struct {
 		row   snapshot.FollowedService
 		more  []snapshot.FollowedService
@@ -68,6 +70,7 @@ func TestRemedies(t *testing.T) {
 		"not tracked":                   {left(snapshot.StepNoAnswer, pc, outside+"53", "", "", "wan0", exempt), nil, "--dport 53 -j CT --notrack; and for the answers iptables -t raw -D PREROUTING -p udp --sport 53"},
 		"spared, as others that work":   {left(snapshot.StepNoAnswer, pc, database, "", "", "wan0", spared), []snapshot.FollowedService{served}, "lead 10.50.0.10 by"},
 		"the address of another uplink": {half, nil, "-I POSTROUTING -s 192.168.1.0/24 -o dsl0 -j MASQUERADE"},
+		"another hardware address":      {astray, nil, "on the next router of wan0, delete its neighbour entry of 203.0.113.1"},
 		"masqueraded into a tunnel":     {left(snapshot.StepNoAnswer, pc, database, "", "10.255.0.1", "wg0", tunnel), nil, "not by wg0"},
 		"its own questions":             {left(snapshot.StepNoAnswer, inside+"5335", dns, inside+"53", "192.168.1.1", "lan0", near), nil, "natkit conntrack delete -p tcp -s 192.168.1.10 -d 198.51.100.10 --dport 53"},
 		"a server that is silent":       {left(snapshot.StepNoAnswer, stranger, outside+"80", inside+"8080", "", "lan0", near), nil, "look on 192.168.1.10, whose hardware address is known"},

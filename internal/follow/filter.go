@@ -1,6 +1,8 @@
 package follow
 
 import (
+	"encoding/binary"
+	"net/netip"
 	"slices"
 
 	"golang.org/x/net/bpf"
@@ -17,7 +19,12 @@ type kept struct {
 	datagrams        bool
 	// ports are those of bridges, of which frames for other hosts are kept as well.
 	ports []int
+	// own are addresses of this host: frames for them that have another hardware address are kept as well.
+	own []netip.Addr
 }
+
+// mostOwn bounds the addresses of this host whose frames are followed where they are for another hardware address.
+const mostOwn = 32
 
 // mostPorts bounds the ports of bridges whose frames are followed.
 const mostPorts = 64
@@ -25,17 +32,19 @@ const mostPorts = 64
 // filter keeps packets in both directions that are from or for this host alone, or pass its bridges.
 func (k kept) filter() ([]bpf.RawInstruction, error) {
 	v4, v6 := k.version(4), k.version(6)
-	ports := k.ports[:min(len(k.ports), mostPorts)]
+	ports, own := k.ports[:min(len(k.ports), mostPorts)], k.astray()
+	rest := len(ports) + len(own)
 	kinds := []bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtType},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_OUTGOING, SkipTrue: uint8(len(ports) + 4)},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_HOST, SkipTrue: uint8(len(ports) + 3)},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_OUTGOING, SkipTrue: uint8(rest + 4)},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_HOST, SkipTrue: uint8(rest + 3)},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.PACKET_OTHERHOST, SkipTrue: tap.Drop},
 		bpf.LoadExtension{Num: bpf.ExtInterfaceIndex},
 	}
 	for i, port := range ports {
-		kinds = append(kinds, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(port), SkipTrue: uint8(len(ports) - i)})
+		kinds = append(kinds, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(port), SkipTrue: uint8(rest - i)})
 	}
+	kinds = append(kinds, own...)
 	kinds = append(kinds, bpf.JumpIf{Cond: bpf.JumpGreaterOrEqual, Val: 0, SkipTrue: tap.Drop})
 	head := tap.Ends(append(kinds, []bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtProto},
@@ -45,6 +54,27 @@ func (k kept) filter() ([]bpf.RawInstruction, error) {
 	}...))
 	// The two ends of head are passed over; its keeping one is never reached.
 	return tap.Assemble(slices.Concat(head, v4, v6))
+}
+
+// astray has those kept that are for an address of this host, of IPv4; the last instruction drops what follows.
+func (k kept) astray() (all []bpf.Instruction) {
+	var own []netip.Addr
+	for _, a := range k.own {
+		if a.Is4() && len(own) < mostOwn {
+			own = append(own, a)
+		}
+	}
+	if len(own) == 0 {
+		return nil
+	}
+	const destination = 16
+	all = append(all, bpf.LoadExtension{Num: bpf.ExtProto}, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IP, SkipTrue: uint8(len(own) + 1)},
+		bpf.LoadAbsolute{Off: destination, Size: 4})
+	for i, a := range own {
+		four := a.As4()
+		all = append(all, bpf.JumpIf{Cond: bpf.JumpEqual, Val: binary.BigEndian.Uint32(four[:]), SkipTrue: uint8(len(own) - i)})
+	}
+	return all
 }
 
 // version decides on packets of one version of IP, which begin with its header.

@@ -59,11 +59,11 @@ func acknowledgment(version int) []byte {
 func TestFilter(t *testing.T) {
 	icmp := map[int]uint8{4: unix.IPPROTO_ICMP, 6: unix.IPPROTO_ICMPV6}
 	for _, version := range []int{4, 6} {
-		all, err := kept{1, 1, true, nil}.filter()
+		all, err := kept{sample: 1, segments: 1, datagrams: true}.filter()
 		if err != nil {
 			t.Fatal(err)
 		}
-		handshakes, err := kept{1, 1, false, []int{7}}.filter()
+		handshakes, err := kept{sample: 1, segments: 1, ports: []int{7}}.filter()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +105,7 @@ func TestFilter(t *testing.T) {
 func TestSampledTogether(t *testing.T) {
 	const sample, handshakes = 8, 1 << 13
 	for _, version := range []int{4, 6} {
-		filter, err := kept{sample, 1, true, nil}.filter()
+		filter, err := kept{sample: sample, segments: 1, datagrams: true}.filter()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,6 +124,33 @@ func TestSampledTogether(t *testing.T) {
 		}
 		if n < handshakes/sample*9/10 || n > handshakes/sample*11/10 {
 			t.Errorf("IPv%d: %d of %d, want one in %d", version, n, handshakes, sample)
+		}
+	}
+}
+
+// TestAstrayKept: of frames for another hardware address those for this host's own addresses are kept, by whatever
+// interface they come in.
+func TestAstrayKept(t *testing.T) {
+	own := tuples[4].Dst.Addr()
+	for name, c := range map[string]struct {
+		own  []netip.Addr
+		want bool
+	}{
+		"its own address": {[]netip.Addr{netip.MustParseAddr("192.0.2.77"), own}, true},
+		"another one":     {[]netip.Addr{netip.MustParseAddr("192.0.2.77")}, false},
+		"none":            {nil, false},
+	} {
+		filter, err := kept{sample: 1, segments: 1, datagrams: true, ports: []int{70, 71}, own: c.own}.filter()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for kind, want := range map[uint32]bool{unix.PACKET_OTHERHOST: c.want, unix.PACKET_HOST: true, unix.PACKET_OUTGOING: true, unix.PACKET_BROADCAST: false} {
+			if got := keeps(t, filter, kind, 4, tcpPacket(4, frame.SYN|frame.ACK, 9, 8)); got != want {
+				t.Errorf("%s, type %d: kept %v", name, kind, got)
+			}
+		}
+		if keeps(t, filter, unix.PACKET_OTHERHOST, 6, tcpPacket(6, frame.SYN|frame.ACK, 9, 8)) {
+			t.Errorf("%s: IPv6 is kept", name)
 		}
 	}
 }

@@ -174,7 +174,7 @@ func (s *service) add(a *attempt, now float64, names func(int) string) {
 	step := a.step(now)
 	s.Steps[step]++
 	s.Repeated += uint64(a.repeated)
-	if s.example[step] == nil {
+	if e := s.example[step]; e == nil || e.astray == 0 && a.astray != 0 {
 		s.example[step] = a
 	}
 	if a.came != nil {
@@ -255,6 +255,9 @@ func (a *attempt) failed(step snapshot.Step, names func(int) string) *snapshot.F
 		f.Answer, _ = a.partLost()
 		n := a.passed[index(f.Answer)]
 		f.DatagramsIn, f.DatagramsOut = n.in, n.out
+	}
+	if step == snapshot.StepNoAnswer && a.astray != 0 {
+		f.AstrayIn = names(a.astray)
 	}
 	f.OneSided = a.oneSided() || a.isUnasked()
 	a.describe(f, names)

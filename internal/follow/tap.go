@@ -12,6 +12,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
@@ -29,6 +30,10 @@ type Tap struct {
 	source *tap.Source
 	// byways are interfaces that are no way in or out.
 	byways []int
+	// ports are those of bridges.
+	ports []int
+	// addressed are interfaces with an address of their own: others may pass frames on to what has one (macvlan, OVS).
+	addressed map[int]bool
 	// fixed are shifts for tests.
 	fixed *shifts
 
@@ -126,12 +131,17 @@ func start(ctx context.Context, o Options, fixed *shifts) (t *Tap, err error) {
 func (t *Tap) open() (err error) {
 	t.source = tap.OpenSource(t.ns)
 	t.began = time.Now()
-	var ports []int
-	if err = t.ns.Do(func() error { links, _ := whole(netlink.LinkList); ports, t.byways = portsAndByways(links); return nil }); err != nil {
+	var own []netip.Addr
+	if err = t.ns.Do(func() error {
+		links, _ := whole(netlink.LinkList)
+		t.ports, t.byways = portsAndByways(links)
+		own, t.addressed = ownAddresses()
+		return nil
+	}); err != nil {
 		return err
 	}
 	t.socket, err = t.source.Open(false, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) {
-		return kept{sample, t.segments.Sample, t.datagrams, ports}.filter()
+		return kept{sample, t.segments.Sample, t.datagrams, t.ports, own}.filter()
 	})
 	if err != nil {
 		return err
@@ -258,12 +268,24 @@ func portsAndByways(links []netlink.Link) (ports, byways []int) {
 	return ports, byways
 }
 
+// ownAddresses are those of this host, and the interfaces that have any; none where they cannot be listed.
+func ownAddresses() (own []netip.Addr, at map[int]bool) {
+	at = map[int]bool{}
+	all, _ := whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, unix.AF_INET) })
+	for _, a := range all {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok && !ip.Unmap().IsLoopback() {
+			own, at[a.LinkIndex] = append(own, ip.Unmap()), true
+		}
+	}
+	return own, at
+}
+
 // receive takes the packets that wait.
 func (t *Tap) receive() error {
 	var f frame.Frame
 	segments, sample := 0, t.rate.Sample
 	n, err := t.socket.Receive(func(p *tap.Packet) {
-		if slices.Contains(t.byways, p.Interface) || f.DecodeNetwork(tap.EtherType(p.Version), p.Data) != nil {
+		if slices.Contains(t.byways, p.Interface) || p.Passing && !t.addressed[p.Interface] && !slices.Contains(t.ports, p.Interface) || f.DecodeNetwork(tap.EtherType(p.Version), p.Data) != nil {
 			return
 		}
 		at := time.Since(t.began)
@@ -273,7 +295,7 @@ func (t *Tap) receive() error {
 		if isSegment(&f) {
 			segments++
 		}
-		t.watch.See(Packet{At: at.Seconds(), Interface: p.Interface, Sent: p.Sent, Passing: p.Passing, Frame: &f})
+		t.watch.See(Packet{At: at.Seconds(), Interface: p.Interface, Sent: p.Sent, Passing: p.Passing, Astray: p.Passing && t.addressed[p.Interface] && !slices.Contains(t.ports, p.Interface), Frame: &f})
 	})
 	fewer, rarer := t.segments.Add(segments), t.rate.Add(n-segments)
 	if err != nil || !fewer && !rarer {

@@ -37,7 +37,9 @@ type Packet struct {
 	Interface int
 	// Sent is false for a packet that came in, Passing is true for a frame of another host.
 	Sent, Passing bool
-	Frame         *frame.Frame
+	// Astray is true of such a frame that no bridge passes on: this host drops it, though its address is in it.
+	Astray bool
+	Frame  *frame.Frame
 }
 
 // sight is where and when a packet was seen first. by are the interfaces it was seen at: those of
@@ -114,6 +116,8 @@ type attempt struct {
 	passed [2]struct{ in, out uint64 }
 	// bridged is true if it came in by frames for other hosts alone.
 	bridged bool
+	// astray is the interface by which its answer came in with another hardware address than that has.
+	astray int
 }
 
 type refusal struct {
@@ -170,6 +174,8 @@ func (w *Watch) See(p Packet) {
 	f := p.Frame
 	switch {
 	case f.Version == 0 || !forwardable(f.Source) || !forwardable(f.Destination):
+	case p.Astray:
+		w.astray(&p)
 	case isSegment(f) && !w.refuses(&p):
 		w.segment(&p, f.Tuple())
 	case f.Transport == unix.IPPROTO_TCP:
@@ -182,6 +188,22 @@ func (w *Watch) See(p Packet) {
 		w.datagram(&p, echoTuple(f))
 	case f.Transport == 0 && f.Fragment.Offset == 0 && !nat.HasPorts(f.Protocol) && f.Protocol != unix.IPPROTO_ICMP && f.Protocol != unix.IPPROTO_ICMPV6:
 		w.datagram(&p, f.Tuple()) // ESP, GRE, …: by their addresses
+	}
+}
+
+// astray notes an answer that this host drops, as its frame has another hardware address.
+func (w *Watch) astray(p *Packet) {
+	var a *attempt
+	switch f := p.Frame; {
+	case f.Transport == unix.IPPROTO_TCP && f.TCP.Flags&(frame.SYN|frame.ACK) == frame.SYN|frame.ACK:
+		a = w.handshakes[number{version: f.Version, isn: f.TCP.AcknowledgmentNumber - 1}]
+	case f.Transport == unix.IPPROTO_UDP:
+		a = w.answers[end{f.Protocol, f.Tuple()}]
+	case isEcho(f):
+		a = w.answers[end{f.Protocol, echoTuple(f)}]
+	}
+	if a != nil && a.left != nil {
+		a.astray = p.Interface
 	}
 }
 

@@ -327,3 +327,30 @@ func TestDetour(t *testing.T) {
 		}
 	}
 }
+
+// TestAstray: an answer whose frame has another hardware address is none, and is noted where none else comes.
+func TestAstray(t *testing.T) {
+	for name, c := range map[string]struct {
+		asked, kind string
+		also        string
+		want        string
+	}{
+		"TCP":                  {"0 in lan SYN inside>remote 7\n0 out wan SYN gateway>remote 7", "SYNACK", "", "wan0"},
+		"UDP":                  {"0 in lan UDP inside>remote 1\n0 out wan UDP gateway>remote 1", "UDP", "", "wan0"},
+		"a copy of the answer": {"0 in lan UDP inside>remote 1\n0 out wan UDP gateway>remote 1", "UDP", "0.1 in wan UDP remote>gateway 2\n0.1 out lan UDP remote>inside 2", ""},
+	} {
+		w := script(t, c.asked)
+		w.See(Packet{At: 0.05, Interface: wan, Passing: true, Astray: true, Frame: packet(c.kind, netip.MustParseAddrPort(remote), netip.MustParseAddrPort(gateway), 7)})
+		if c.also != "" {
+			play(t, w, c.also)
+		}
+		r := w.Result(5, func(i int) string { return map[int]string{wan: "wan0", lan: "lan0"}[i] })
+		got := ""
+		if f := r.Services[0].Failed; f != nil {
+			got = f.AstrayIn
+		}
+		if len(r.Services) != 1 || got != c.want {
+			t.Errorf("%s: %q, want %q: %+v", name, got, c.want, r.Services)
+		}
+	}
+}

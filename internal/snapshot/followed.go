@@ -137,6 +137,9 @@ type FailedConnection struct {
 	AnswerOut string `json:"answer_out,omitempty"`
 	// AnswerBridged is true where the answer passed a bridge of this host, for another host.
 	AnswerBridged bool `json:"answer_bridged,omitempty"`
+	// AstrayIn is the interface by which the answer came in, where its frame has another hardware address than the
+	// interface, so that this host drops it.
+	AstrayIn string `json:"astray_in,omitempty"`
 	// AnswerSeconds is how long the answer took from where it left, where one came.
 	AnswerSeconds float64 `json:"answer_seconds,omitempty"`
 	// OneSided is true where the client went on after a SYN whose answer did not pass this host, or an answer came to
