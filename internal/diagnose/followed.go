@@ -323,6 +323,8 @@ func (r *row) severity() (Severity, string) {
 		return Notice, "possible" // it may not be meant to answer
 	case step == snapshot.StepNoAnswer && strayed(r.rec, r.FollowedService) != nil:
 		return Warning, "likely"
+	case r.isSilentAmong():
+		return Warning, "likely"
 	case r.isOnly(), r.isSpared() && !r.goesOutBare():
 		return Warning, "possible"
 	case r.losesSome(), r.InOnly && r.Out == "": // a rule may mean to keep out what comes by one interface

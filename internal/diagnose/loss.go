@@ -112,6 +112,9 @@ func noAnswerCause(rec *snapshot.Recording, s *snapshot.FollowedService) string 
 				deleteCommand(rec, entryFilter(s.Protocol, f.Client.Addr(), s.Service)))
 		}
 		text := ", its own private address: no rule translates it"
+		if f.Place != nil && f.Place.NextHop == f.LeftTo.Addr() && s.Service.Addr().IsPrivate() { // nor has to
+			text = ", untranslated, as what stays inside mostly is"
+		}
 		if f.Place != nil && f.Place.Spares != nil {
 			text = ", its own private address, which this rule keeps from a translation: " + f.Place.Spares.Text
 		}

@@ -72,6 +72,9 @@ var advised = []struct {
 	{is: (*row).isElsewhere, ask: true, remedy: func(r *row) Remedy {
 		return advice("service-elsewhere", r.Given, r.Out, where(r.rec), r.place.Translates.Text)
 	}},
+	{is: (*row).isSilentAmong, ask: true, remedy: func(r *row) Remedy {
+		return advice("service-silent-among", r.Service.Addr(), snapshot.NetworkOf(r.Failed.Client.Addr()), r.Failed.Client.Addr(), r.Out, where(r.rec))
+	}},
 	{is: (*row).isSilentNear, ask: true, remedy: func(r *row) Remedy {
 		return advice("service-silent", r.Failed.LeftTo.Addr(), r.Out, r.Failed.LeftTo.Port(), where(r.rec))
 	}},
@@ -194,6 +197,8 @@ func (r *row) sourceText() string {
 	switch {
 	case r.loops():
 		return fmt.Sprintf("; the rule leads what %s itself asks for back to it as well, so that it gets no answer to pass on: %s", r.Target.Addr(), r.ruleText())
+	case r.isSilentAmong():
+		return fmt.Sprintf("; the hardware address of %[1]s is known on %[2]s, and others on its network answer clients of %[3]s, so that it is not this host: the default route of %[1]s leads elsewhere, or its own firewall drops what is from %[3]s", r.Service.Addr(), r.Out, snapshot.NetworkOf(r.Failed.Client.Addr()))
 	case r.isUnrouted():
 		return fmt.Sprintf("; with other addresses of this host's rules others are answered there, and %s is no address of this host: answers come only if the network beyond leads it here", r.Given)
 	case r.movesPort() != nil:
@@ -332,6 +337,13 @@ func (r *row) isRefused() bool {
 // isSilentNear reports whether the server is on a network of this host, which learned its hardware address.
 func (r *row) isSilentNear() bool {
 	return r.Failed.Step == snapshot.StepNoAnswer && r.place.Neighbour == "" && r.place.NextHop.IsValid() && r.place.NextHop == r.Failed.LeftTo.Addr() && r.Failed.LeftTo.Port() != 0
+}
+
+// isSilentAmong reports whether one server of a network inside answers none of what another network asks it, while
+// others beside it answer the same source.
+func (r *row) isSilentAmong() bool {
+	return r.In != "" && r.In != r.Out && r.isSilentNear() && r.isAmongInside() && !r.Given.IsValid() && r.answered == 0 &&
+		r.attempts() >= fewestBlocked && !r.goesOn() && r.answersNear()
 }
 
 // culprits are the places that drop it, or may: where this host answers, those that do, of these the one that

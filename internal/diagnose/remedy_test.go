@@ -53,6 +53,10 @@ func TestRemedies(t *testing.T) {
 	served.Failed = nil
 	astray := left(snapshot.StepNoAnswer, pc, outside+"443", "", "203.0.113.1", "wan0", snapshot.FailedPlace{})
 	astray.Failed.AstrayIn = "wan0"
+	among := left(snapshot.StepNoAnswer, "10.8.0.6:40000", inside+"445", "", "", "lan0", near)
+	among.In = "tun0"
+	beside := left(snapshot.StepAnswered, "10.8.0.6:40001", "192.168.1.20:9100", "", "", "lan0", near)
+	beside.In, beside.Failed = "tun0", nil
 	for name, c := range map[string]struct {
 		row   snapshot.FollowedService
 		more  []snapshot.FollowedService
@@ -71,6 +75,8 @@ func TestRemedies(t *testing.T) {
 		"spared, as others that work":   {left(snapshot.StepNoAnswer, pc, database, "", "", "wan0", spared), []snapshot.FollowedService{served}, "lead 10.50.0.10 by"},
 		"the address of another uplink": {half, nil, "-I POSTROUTING -s 192.168.1.0/24 -o dsl0 -j MASQUERADE"},
 		"another hardware address":      {astray, nil, "on the next router of wan0, delete its neighbour entry of 203.0.113.1"},
+		"one server is silent":          {among, []snapshot.FollowedService{beside}, "on 192.168.1.10, let its default route, or one to 10.8.0.0/24, lead to this host"},
+		"a server alone is silent":      {among, nil, "look on 192.168.1.10"},
 		"masqueraded into a tunnel":     {left(snapshot.StepNoAnswer, pc, database, "", "10.255.0.1", "wg0", tunnel), nil, "not by wg0"},
 		"its own questions":             {left(snapshot.StepNoAnswer, inside+"5335", dns, inside+"53", "192.168.1.1", "lan0", near), nil, "natkit conntrack delete -p tcp -s 192.168.1.10 -d 198.51.100.10 --dport 53"},
 		"a server that is silent":       {left(snapshot.StepNoAnswer, stranger, outside+"80", inside+"8080", "", "lan0", near), nil, "look on 192.168.1.10, whose hardware address is known"},
