@@ -75,6 +75,9 @@ func failedOnes(r *snapshot.Recording) (all []failed) {
 			}
 			if s.Kind == snapshot.ServiceUntranslated {
 				w.given = netip.Addr{}
+				if s.Service.IsValid() { // one destination of a network
+					w.target = s.Service
+				}
 			}
 			all = append(all, w)
 		}

@@ -55,6 +55,9 @@ func ofService(rec *snapshot.Recording, s *snapshot.Service) *routing {
 	given := s.Given
 	if s.Kind == snapshot.ServiceUntranslated {
 		given = netip.Addr{}
+		if s.Service.IsValid() {
+			target = s.Service.Addr()
+		}
 	}
 	r := routingOf(rec, s.Routes, target, given, s.Kind == snapshot.ServiceDNAT)
 	if r != nil {

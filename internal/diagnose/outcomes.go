@@ -182,6 +182,9 @@ func (f *failing) nameDestination(s *snapshot.Service) {
 // judgeUntranslated is for private addresses that go out as they are, which another host may translate:
 // then they get answers.
 func (f failing) judgeUntranslated(rec *snapshot.Recording, s *snapshot.Service) failing {
+	if s.Service.IsValid() {
+		return f.judgeInside(rec, s)
+	}
 	if s.Target.IsValid() {
 		return f.judgeExempt(rec, s)
 	}

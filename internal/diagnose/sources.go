@@ -34,6 +34,30 @@ func (f failing) judgeExempt(rec *snapshot.Recording, s *snapshot.Service) faili
 	return f
 }
 
+// judgeInside is for one server of a network inside that answers none of what another network asks it, while others
+// beside it answer: it is there, as its hardware address is known, and no answer of it reaches the tracker.
+func (f failing) judgeInside(rec *snapshot.Recording, s *snapshot.Service) failing {
+	silentNetwork := slices.ContainsFunc(rec.Flows.Services.All, func(o snapshot.Service) bool {
+		return o.Kind == s.Kind && !o.Service.IsValid() && o.Protocol == s.Protocol && o.Given == s.Given && o.Target == s.Target
+	})
+	if silentNetwork || !silent(s) || !dead(s) || s.HalfOpen > 0 || s.Failed() < fewestBlocked || s.Protocol != "tcp" && !answersAlways(s) || s.Routes == nil || len(s.Clients) == 0 {
+		return failing{}
+	}
+	q, expected := s.Routes.Question, float64(s.Failed())*rec.Seconds()/max(rec.Flows.Services.Seconds, 1)
+	if q == nil || q.Out == s.Routes.In || q.NextHop != s.Service.Addr() || q.Neighbour != snapshot.NeighbourReachable || answeredElsewhere(rec, s, expected) {
+		return failing{}
+	}
+	network := snapshot.NetworkOf(s.Given)
+	f.name, f.about = fmt.Sprintf("%s %s (from %s, untranslated)", s.Protocol, s.Service, network), ends(s.Service)
+	f.key.target, f.target = netip.AddrPort{}, netip.AddrPort{}
+	f.how, f.severity, f.confidence, f.known = "gets no answers", Warning, "possible", true
+	f.cause = fmt.Sprintf("%[1]s is there (neighbour %[2]s on %[3]s), and others on its network answer clients of %[4]s: the default route of %[1]s leads elsewhere than to this host, or its own firewall drops what is from %[4]s",
+		s.Service.Addr(), q.Neighbour, q.Out, network)
+	f.advice = new(advice("service-silent-among", s.Service.Addr(), network, s.Clients[0], q.Out, where(rec)))
+	f.evidence = serviceEvidence(s)
+	return f
+}
+
 func onlyDestination(s *snapshot.Service) netip.AddrPort {
 	if len(s.Destinations) == 0 {
 		return netip.AddrPort{}

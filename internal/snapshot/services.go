@@ -29,7 +29,8 @@ const (
 	// ServiceUntranslated are connections from private addresses to public ones that are not
 	// translated, and so get an answer only if another host translates them. Given is the
 	// network that they are from, of 24 bits, or 64 of IPv6. Those to private ones have Target, the
-	// network that they are to, as long; they are kept where all from one to the other get no answer.
+	// network that they are to, as long; they are kept where all from one to the other get no answer, and with
+	// Service those to one destination, where it answers none.
 	ServiceUntranslated = "untranslated"
 	// ServiceNetwork are those of a ServiceDNAT that are from the network Given, as above; or,
 	// without Service, those from there whose source alone is translated.
@@ -109,7 +110,12 @@ const PatienceSeconds = 2
 func (s *Service) Failed() int64 { return s.Unanswered + s.HalfOpen }
 
 // IsPart reports whether its connections are counted in another service as well.
-func (s *Service) IsPart() bool { return s.Kind == ServiceDestination || s.Kind == ServiceNetwork }
+func (s *Service) IsPart() bool {
+	return s.Kind == ServiceDestination || s.Kind == ServiceNetwork || s.isInside()
+}
+
+// isInside reports whether it is one destination of what goes from one private network to another.
+func (s *Service) isInside() bool { return s.Kind == ServiceUntranslated && s.Service.IsValid() }
 
 // StalledShare is Stalled as a share of the connections that were answered, without Busy ones.
 func (s *Service) StalledShare() float64 {
@@ -133,6 +139,9 @@ func (s *Service) String() string {
 	case ServiceDestination:
 		return s.Protocol + " " + endString(s.Service) + " from " + s.Given.String()
 	case ServiceUntranslated:
+		if s.isInside() {
+			return s.Protocol + " " + endString(s.Service) + " from " + NetworkOf(s.Given).String() + ", untranslated"
+		}
 		if s.Target.IsValid() {
 			return s.Protocol + " from " + NetworkOf(s.Given).String() + " to " + NetworkOf(s.Target.Addr()).String() + ", untranslated"
 		}

@@ -177,7 +177,9 @@ func keysOf(e *conntrack.Entry) (keys [3]serviceKey, n int) {
 	case e.Orig.Src.IsPrivate() && e.Orig.Dst.IsPrivate():
 		k.kind, k.given, k.target = snapshot.ServiceUntranslated, network, netip.AddrPortFrom(snapshot.NetworkOf(e.Orig.Dst).Addr(), 0)
 		keys[0] = k
-		return keys, 1
+		k.service = netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort)
+		keys[1] = k
+		return keys, 2
 	}
 	return keys, 0
 }
@@ -301,10 +303,14 @@ func (s *services) of(k serviceKey) *outcomes {
 	if o := s.found[k]; o != nil {
 		return o
 	}
-	if s.kept[k.kind] == keptServices {
+	kind := k.kind
+	if kind == snapshot.ServiceUntranslated && k.service.IsValid() {
+		kind += " service" // a scan of them does not displace networks
+	}
+	if s.kept[kind] == keptServices {
 		return nil
 	}
-	s.kept[k.kind]++
+	s.kept[kind]++
 	o := &outcomes{answered: servicesReach + 1, closedSince: servicesReach + 1, Service: snapshot.Service{
 		Kind: k.kind, Protocol: nat.ProtocolName(k.proto), Service: k.service, Target: k.target, Given: k.given, Zone: k.zone,
 	}}
