@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -129,12 +130,12 @@ func (r *row) dropsSurely() string {
 	return r.filter.Drops[len(r.filter.Drops)-1].Text
 }
 
-// accepts is the rule that would let it pass, below the one that drops it.
+// accepts is the rule that would let it pass, below the one that drops it, or with the destination that it had.
 func (r *row) accepts() *snapshot.RulePlace {
 	if r.filter == nil {
 		return nil
 	}
-	return r.filter.Accepts
+	return cmp.Or(r.filter.Accepts, r.filter.AcceptsBefore)
 }
 
 // isFor reports whether a rule has one of these words, such as of a condition.
