@@ -11,6 +11,9 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
+// excuseListed is no fault, and told in a finding of its own (sources-listed).
+const excuseListed = "a list of the sources that are let in, or kept out"
+
 // excuses are when a service that fails is no fault of this host, and nothing that users feel. What has
 // none is reported.
 var excuses = []struct {
@@ -26,7 +29,7 @@ var excuses = []struct {
 	{"a closed port of this host", (*row).isClosedPort},
 	{"unknown place of a service that no rule is for", (*row).isUnknown},
 	{"a firewall keeps out what is not published", (*row).isKeptOut},
-	{"a list of the sources that are let in, or kept out", (*row).isListed},
+	{excuseListed, (*row).isListed},
 	{"sources of a network inside that come in by an uplink are forged", (*row).isForged},
 	{"a firewall limits access to this host", (*row).isKeptFromHost},
 	{"a firewall limits what may leave", (*row).isNotLetOut},
