@@ -30,7 +30,7 @@ func checkListed(rec *snapshot.Recording) (*Finding, Check) {
 	if len(kept) == 0 {
 		return passed("no list keeps clients that ask again and again out of a service that rules publish")
 	}
-	return listedFinding(rec, kept), Check{Why: fmt.Sprintf("of %s rules let some sources in, and keep others out", units.Plural(int64(len(kept)), "service", "services"))}
+	return listedFinding(rec, kept), Check{Why: fmt.Sprintf("rules keep clients out of %s by their source", units.Plural(int64(len(kept)), "service", "services"))}
 }
 
 // keptByList reports whether that it is a list is what excuses it, where a rule is known that keeps it out.
