@@ -106,6 +106,7 @@ func (o *observation) askTargets(natRules *snapshot.NATRules) (*snapshot.DNATTar
 		all.PolicyRouting = len(k.router.rules) > 0
 	}
 	if err == nil {
+		k.listPorts()
 		err = k.takesRest()
 	}
 	for i := range targets {
@@ -121,6 +122,9 @@ func (o *observation) askTargets(natRules *snapshot.NATRules) (*snapshot.DNATTar
 	}
 	if err := k.addBeside(all); err != nil {
 		return nil, fmt.Errorf("ask filters about other protocols of DNAT: %w", err)
+	}
+	if err := k.addPorts(all); err != nil {
+		return nil, fmt.Errorf("ask filters about the ports of DNAT: %w", err)
 	}
 	all.TooMany = k.judged < 0
 	return all, nil
@@ -149,6 +153,57 @@ func (k *lookups) addBeside(all *snapshot.DNATTargets) error {
 		}
 	}
 	return nil
+}
+
+// listPorts completes rules with the destination ports of their sets, which are not read with the rules.
+func (k *lookups) listPorts() {
+	listed := ruleset.ListedBy(k.tables)
+	for i := range k.rules.Rules {
+		r := &k.rules.Rules[i]
+		l := listed[ruleset.RuleID{Family: r.Family, Table: r.Table, Handle: r.Handle}]
+		if r.DestinationPort == 0 && len(r.SeveralPorts) == 0 && r.Handle != 0 && len(l.Addresses) == 0 && len(l.Ports) < ruleset.MostListed {
+			r.SeveralPorts = l.Ports
+		}
+	}
+}
+
+// mostPorts bounds the ports of a rule that filters are asked about one by one.
+const mostPorts = 16
+
+// addPorts adds the targets of rules for a few ports, which they keep, once more for each port that filters drop:
+// of all ports together they are asked what they do to some.
+func (k *lookups) addPorts(all *snapshot.DNATTargets) error {
+	for _, t := range all.Targets {
+		r := &k.rules.Rules[t.Rule]
+		if t.Port != 0 || t.Beside || t.NoRoute != "" || !t.Address.IsValid() || t.Filter == nil || !t.Filter.Passes {
+			continue
+		}
+		for _, port := range fewPorts(r.SeveralPorts) {
+			one := snapshot.DNATTarget{Rule: t.Rule, Protocol: t.Protocol, Beside: true, OfSeveral: true, Address: t.Address, Port: port, Local: t.Local, Interface: t.Interface, NextHop: t.NextHop}
+			if err := k.pass(&one); err != nil {
+				return err
+			}
+			if one.Filter != nil && !one.Filter.Passes && len(all.Targets) < mostTargets {
+				all.Targets = append(all.Targets, one)
+			}
+		}
+	}
+	return nil
+}
+
+// fewPorts are those of ranges, none where they are many.
+func fewPorts(ranges []nat.Ports) (all []uint16) {
+	for _, p := range ranges {
+		if p.First == 0 || p.Len() > mostPorts-len(all) {
+			return nil
+		}
+		for port := p.First; ; port++ {
+			if all = append(all, port); port == p.Last {
+				break
+			}
+		}
+	}
+	return all
 }
 
 // protocolsOf are those that a rule is for by a set.

@@ -145,6 +145,25 @@ func TestNotForwarded(t *testing.T) {
 	}
 }
 
+// TestOfSeveral: filters are asked about each port of a rule for several, by the address that a packet was for as well.
+func TestOfSeveral(t *testing.T) {
+	testutil.NeedProgram(t, "ip")
+	testutil.NeedProgram(t, "nft")
+	ns := gatewayOf(t)
+	testutil.Nft(t, ns, `table ip t {
+	chain pre { type nat hook prerouting priority dstnat; tcp dport { 25, 443, 587 } dnat to 192.168.1.10; }
+	chain f { type filter hook forward priority 0; policy drop; ct state established accept; ip daddr 192.168.1.10 tcp dport { 25, 443 } accept; ip daddr 192.168.1.1 tcp dport 587 accept; }
+}`)
+	rec, err := WriteBundle(t.Context(), &strings.Builder{}, RecordOptions{Options: Options{Netns: ns}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := rec.Last().DNATTargets.Targets
+	if len(all) != 2 || !all[0].Filter.Passes || all[1].Port != 587 || !all[1].OfSeveral || all[1].Filter.Passes || all[1].Filter.AcceptsBefore == nil {
+		t.Errorf("%+v %+v", all, rec.Last().NATRules.Rules)
+	}
+}
+
 // TestBeside: filters are asked about each protocol of a rule for several.
 func TestBeside(t *testing.T) {
 	testutil.NeedProgram(t, "ip")
@@ -160,6 +179,6 @@ func TestBeside(t *testing.T) {
 	}
 	all := rec.Last().DNATTargets.Targets
 	if len(all) != 2 || !all[0].Filter.Passes || all[1].Protocol != "udp" || !all[1].Beside || all[1].Filter.Passes {
-		t.Errorf("%+v", all)
+		t.Errorf("%+v %+v", all, rec.Last().NATRules.Rules)
 	}
 }

@@ -51,7 +51,9 @@ func (k *lookups) pass(t *snapshot.DNATTarget) (err error) {
 	if !known {
 		return nil
 	}
-	t.Filter = k.filter(p, there...)
+	if t.Filter = k.filter(p, there...); t.Filter != nil && !t.Filter.Passes && !p.OriginalDst.IsValid() {
+		k.asOwn(t.Filter, p, there)
+	}
 	if t.Filter != nil && t.Filter.Passes && r.Hook == "prerouting" {
 		k.atInterface(t, p, there)
 	}
@@ -66,6 +68,28 @@ func (k *lookups) pass(t *snapshot.DNATTarget) (err error) {
 		t.LaterFilter = k.later(p, p.Answer(answer), there, back)
 	}
 	return nil
+}
+
+// mostOwn bounds the addresses of this host that a packet may have been for.
+const mostOwn = 8
+
+// asOwn looks for a rule that would accept a packet if it still were for an address of this host, where the rule that
+// translates it names none.
+func (k *lookups) asOwn(f *snapshot.Filter, p *ruleset.Packet, hooks []string) {
+	asked := 0
+	for _, l := range k.host.all {
+		for _, own := range l.Addresses {
+			if p.In != "" && l.Name != p.In || own.Addr().Is6() != p.Dst.Is6() || f.AcceptsBefore != nil || asked >= mostOwn {
+				continue
+			}
+			asked++
+			was := *p
+			was.OriginalDst = own.Addr()
+			if g := k.filter(&was, hooks...); g != nil && !g.Passes {
+				f.AcceptsBefore = g.AcceptsBefore
+			}
+		}
+	}
 }
 
 // firstPacket is the first one of a connection that a rule leads to a target; false where its protocol has no
@@ -84,6 +108,9 @@ func firstPacket(t *snapshot.DNATTarget, r *snapshot.NATRule, in string) (p *rul
 	}
 	if r.LastDestinationPort > r.DestinationPort {
 		original.DstPort = 0
+	}
+	if t.OfSeveral {
+		original.DstPort = t.Port
 	}
 	p = &ruleset.Packet{Conn: ruleset.ConnNew | ruleset.ConnDNAT, V6: r.Family == "ip6" || t.Address.Is6(), First: &original, Packet: nat.Packet{
 		Protocol: protocol, Dst: t.Address, DstPort: t.Port, In: in, Out: t.Interface, ToLocal: t.Local, OriginalDst: original.Dst, OriginalPort: original.DstPort,

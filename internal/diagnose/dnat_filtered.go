@@ -149,7 +149,7 @@ func filterBefore(first *snapshot.DNATTargets, t *snapshot.DNATTarget) *snapshot
 
 func filteredFinding(rec *snapshot.Recording, bad []filtered) *Finding {
 	f := worded("dnat-filtered", nil, nil)
-	var names, places []string
+	var names, places, olds []string
 	grown := rec.Last().NATRules.Grown(rec.First().NATRules)
 	for i, b := range bad {
 		r := &rec.Last().NATRules.Rules[b.Rule]
@@ -161,7 +161,7 @@ func filteredFinding(rec *snapshot.Recording, bad []filtered) *Finding {
 			f.Evidence = append(f.Evidence, placeEvidence(b, r)...)
 		}
 		if l := b.loss(rec); l.packets >= fewestLost {
-			f.Severity = Critical
+			f.Severity = max(f.Severity, b.lossSeverity())
 			f.Evidence = append(f.Evidence, Evidence{What: "dropped there meanwhile", Value: int64(l.packets), Unit: "packets", Source: "counter of the rule"})
 		}
 		if i < mostShown {
@@ -171,16 +171,38 @@ func filteredFinding(rec *snapshot.Recording, bad []filtered) *Finding {
 		for _, d := range b.filter.Drops {
 			places = once(places, d.Text)
 		}
+		if b.filter.AcceptsBefore != nil {
+			olds = once(olds, namesOld(b.filter.AcceptsBefore))
+		}
 	}
-	if f.Severity < Critical && !slices.ContainsFunc(bad, func(b filtered) bool { return !b.Beside }) {
+	if f.Severity < Critical && !slices.ContainsFunc(bad, func(b filtered) bool { return b.isMeant(rec) }) {
 		f.Severity = Notice // the other protocol may be all that clients use
 	}
 	f.Title = "filters drop what DNAT leads to: " + strings.Join(names, ", ")
 	if more := len(bad) - len(names); more > 0 {
 		f.Title += fmt.Sprintf(" and %d more", more)
 	}
-	f.Cause = "no rule accepts it before: " + strings.Join(places[:min(len(places), mostShown)], "; ")
+	f.Cause = "no rule accepts it before: " + strings.Join(slices.Concat(places[:min(len(places), mostShown)], olds[:min(len(olds), mostShown)]), "; ")
 	return f
+}
+
+// namesOld says that a rule never accepts what it is meant to.
+func namesOld(p *snapshot.RulePlace) string {
+	return "the rule that would accept it names the destination before its translation, and filters at this place see the one after it: " + p.Text
+}
+
+// isMeant reports whether clients surely use it: another protocol of the same rule, or one of its ports, may be
+// all that they do.
+func (b filtered) isMeant(rec *snapshot.Recording) bool {
+	return !b.Beside || b.filter.AcceptsBefore != nil || b.OfSeveral && b.loss(rec).packets >= fewestLost
+}
+
+// lossSeverity is that of drops at the same place: of a rule's ports, others may be all that is dropped there.
+func (b filtered) lossSeverity() Severity {
+	if b.OfSeveral && b.filter.AcceptsBefore == nil {
+		return Warning
+	}
+	return Critical
 }
 
 func placeEvidence(b filtered, r *snapshot.NATRule) (e []Evidence) {

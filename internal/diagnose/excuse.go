@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -9,6 +10,9 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 )
+
+// excuseListed is no fault, and told in a finding of its own (sources-listed).
+const excuseListed = "a list of the sources that are let in, or kept out"
 
 // excuses are when a service that fails is no fault of this host, and nothing that users feel. What has
 // none is reported.
@@ -25,7 +29,7 @@ var excuses = []struct {
 	{"a closed port of this host", (*row).isClosedPort},
 	{"unknown place of a service that no rule is for", (*row).isUnknown},
 	{"a firewall keeps out what is not published", (*row).isKeptOut},
-	{"a list of the sources that are let in, or kept out", (*row).isListed},
+	{excuseListed, (*row).isListed},
 	{"sources of a network inside that come in by an uplink are forged", (*row).isForged},
 	{"a firewall limits access to this host", (*row).isKeptFromHost},
 	{"a firewall limits what may leave", (*row).isNotLetOut},
@@ -129,12 +133,12 @@ func (r *row) dropsSurely() string {
 	return r.filter.Drops[len(r.filter.Drops)-1].Text
 }
 
-// accepts is the rule that would let it pass, below the one that drops it.
+// accepts is the rule that would let it pass, below the one that drops it, or with the destination that it had.
 func (r *row) accepts() *snapshot.RulePlace {
 	if r.filter == nil {
 		return nil
 	}
-	return r.filter.Accepts
+	return cmp.Or(r.filter.Accepts, r.filter.AcceptsBefore)
 }
 
 // isFor reports whether a rule has one of these words, such as of a condition.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -135,6 +136,19 @@ func TestExcuses(t *testing.T) {
 		why := first.excuse()
 		if severity, _ := first.severity(); (why != "") != c.excused || why == "" && severity != c.severity {
 			t.Errorf("%s: excuse %q, severity %v", name, why, severity)
+		}
+	}
+}
+
+// TestPublishedPorts: what a rule for several ports publishes is no port that is kept out; one between them is.
+func TestPublishedPorts(t *testing.T) {
+	for port, published := range map[string]bool{"587": true, "80": false} {
+		rec := household(failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+port, dropped(snapshot.FailedPlace{Out: "lan0", InUplink: true}, policy)))
+		rec.Last().NATRules.Rules[1] = snapshot.NATRule{Family: "ip", Hook: "prerouting", Kind: snapshot.NATDest, Partial: true, FirstOfSeveral: 25, LastOfSeveral: 587, SeveralPorts: []nat.Ports{{First: 25, Last: 25}, {First: 443, Last: 443}, {First: 587, Last: 587}},
+			NATCondition: snapshot.NATCondition{Protocol: "tcp", InInterface: "wan0"}, First: netip.MustParseAddr("192.168.1.10"), Last: netip.MustParseAddr("192.168.1.10")}
+		r := rows(rec)[0]
+		if why := r.excuse(); r.isPublished() != published || (why == "") != published {
+			t.Errorf("%s: excuse %q", port, why)
 		}
 	}
 }

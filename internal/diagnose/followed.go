@@ -540,7 +540,7 @@ func (r *row) isPublished() bool {
 	}
 	return slices.ContainsFunc(r.all, translated) || rules != nil && slices.ContainsFunc(rules.Rules, func(n snapshot.NATRule) bool {
 		byIt := n.InInterface == "" || r.Failed.Place == nil || r.place.Local || nat.InName(n.InInterface, s.In)
-		return byIt && n.Hook == "prerouting" && (n.DestinationPort != 0 || n.ToDestination.IsValid()) && mayMatch(&n, s.Protocol, s.Service)
+		return byIt && n.Hook == "prerouting" && (n.DestinationPort != 0 || n.ToDestination.IsValid() || n.Names(s.Service.Port())) && mayMatch(&n, s.Protocol, s.Service)
 	})
 }
 

@@ -289,6 +289,8 @@ func lostBy(rec *snapshot.Recording, s *snapshot.FollowedService) (text string) 
 		text += ", by " + placesOf(culprits(s, filter))
 		if filter.Accepts != nil {
 			text += ", which comes before the rule that would accept it: " + filter.Accepts.Text
+		} else if filter.AcceptsBefore != nil {
+			text += "; " + namesOld(filter.AcceptsBefore)
 		}
 	} else if none := noEntry(s); none != "" && (len(by) == 0 || slices.ContainsFunc(by, isRule)) {
 		text += none

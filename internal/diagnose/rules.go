@@ -39,6 +39,7 @@ func Rules() []Rule {
 		{"dnat-unreachable", "DNAT to an address that cannot be reached", checkDNATUnreachable},
 		{"dnat-filtered", "DNAT that a filter drops", checkDNATFiltered},
 		{"dnat-everywhere", "what hosts inside ask of the Internet, led to a published server", given(readAudit, (*audit).checkDNATEverywhere)},
+		{"sources-listed", "clients that a list keeps out", checkListed},
 		{"snat-filtered", "what is to be translated, and a filter drops", given(readWays, (*ways).checkSNATFiltered)},
 		{"served-filtered", "what networks ask of this host, and a filter drops", given(readWays, (*ways).checkServedFiltered)},
 		{"established-filtered", "packets of connections that a filter drops", given(readWays, (*ways).checkLaterFiltered)},

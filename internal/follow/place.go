@@ -273,7 +273,8 @@ func (k *places) pass(place *snapshot.FailedPlace, p *ruleset.Packet, to netip.A
 		hooks = []string{"input"}
 	}
 	if f := k.filter(p, hooks...); f != nil && place.Filter != nil {
-		place.Filter.Passes, place.Filter.Drops, place.Filter.Accepts = f.Passes, append(place.Filter.Drops, f.Drops...), f.Accepts
+		place.Filter.Passes, place.Filter.Drops = f.Passes, append(place.Filter.Drops, f.Drops...)
+		place.Filter.Accepts, place.Filter.AcceptsBefore = f.Accepts, f.AcceptsBefore
 		if !f.Passes && !place.Local && p.Out != "" && p.Conn&ruleset.ConnNew != 0 {
 			place.AnswerFilter = k.filter(answerTo(p), "forward")
 		}

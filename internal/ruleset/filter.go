@@ -20,6 +20,7 @@ func Filter(tables []*Table, p *Packet, hooks ...string) *snapshot.Filter {
 	}
 	if last := len(j.Drops) - 1; !j.Passes && last >= 0 {
 		f.Accepts = j.Drops[last].acceptsBelow(p)
+		f.AcceptsBefore = j.Drops[last].acceptsUntranslated(p)
 	}
 	return f
 }
@@ -48,6 +49,57 @@ func (p Place) acceptsBelow(packet *Packet) *snapshot.RulePlace {
 		}
 	}
 	return nil
+}
+
+// acceptsUntranslated is the rule, of the chain that drops a packet or one that it leads to, which would accept it
+// with the destination that it had before its translation.
+func (p Place) acceptsUntranslated(packet *Packet) *snapshot.RulePlace {
+	if p.Early || packet.Reply || packet.Conn&ConnDNAT == 0 {
+		return nil
+	}
+	before := []Packet{*packet, *packet, *packet}
+	before[0].Dst, before[0].DstPort = packet.OriginalDst, packet.OriginalPort
+	before[1].Dst, before[2].DstPort = packet.OriginalDst, packet.OriginalPort
+	for i := range before {
+		seen := map[*Chain]bool{}
+		if c, r := p.Table.acceptsOnly(p.Chain, &before[i], packet, seen); r != nil {
+			return new(Place{Table: p.Table, Chain: c, Rule: r}.Recorded())
+		}
+	}
+	return nil
+}
+
+// acceptsOnly finds the rule from a chain on that accepts a packet as it was, and not as it is now.
+func (t *Table) acceptsOnly(c *Chain, was, now *Packet, seen map[*Chain]bool) (*Chain, *Rule) {
+	if c == nil || seen[c] {
+		return nil, nil
+	}
+	seen[c] = true
+	for _, r := range c.Rules {
+		m := &r.Match
+		if r.Target.Kind == Accept && m.meansOnly(was, now) {
+			return c, r
+		}
+		if met, _ := m.judge(was); met == no {
+			continue
+		}
+		for _, name := range r.Target.Chains {
+			if in, found := t.acceptsOnly(t.Find(name), was, now, seen); found != nil {
+				return in, found
+			}
+		}
+	}
+	return nil, nil
+}
+
+// meansOnly reports whether a match is surely met by a packet with its destination as it was, and by that alone.
+func (m *Match) meansOnly(was, now *Packet) bool {
+	if m.BeforeNAT || !was.Dst.IsValid() || was.DstPort == 0 || !(was.Dst != now.Dst && len(m.To) > 0 || was.DstPort != now.DstPort && len(m.Ports) > 0) {
+		return false
+	}
+	met, _ := m.judge(was)
+	meets, _ := m.judge(now)
+	return met == yes && meets == no
 }
 
 // Destination returns what rules of type nat make of a packet's destination at a hook; not valid where

@@ -23,8 +23,8 @@ type Listed struct {
 	Ports     []nat.Ports
 }
 
-// mostListed bounds what is returned of one rule.
-const mostListed = 64
+// MostListed bounds what is returned of one rule.
+const MostListed = 64
 
 // ListedBy returns what rules of tables of Judged that translate destinations list.
 func ListedBy(tables []*Table) map[RuleID]Listed {
@@ -71,10 +71,10 @@ func (l *Listed) add(c content, first, last []byte) {
 	switch {
 	case c.isAddress() && (c.length == 4 && c.offset == 16 || c.length == 16 && c.offset == 24):
 		a, ok := netip.AddrFromSlice(first)
-		if ok && bytes.Equal(first, last) && len(l.Addresses) < mostListed && !slices.Contains(l.Addresses, a) {
+		if ok && bytes.Equal(first, last) && len(l.Addresses) < MostListed && !slices.Contains(l.Addresses, a) {
 			l.Addresses = append(l.Addresses, a)
 		}
-	case isPort && len(l.Ports) < mostListed:
+	case isPort && len(l.Ports) < MostListed:
 		l.Ports = append(l.Ports, nat.Ports{First: binary.BigEndian.Uint16(first), Last: binary.BigEndian.Uint16(last)})
 	}
 }

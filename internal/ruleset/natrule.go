@@ -114,6 +114,7 @@ func (e *Entry) NATRule(ranges bool) snapshot.NATRule {
 		}
 	}
 	if r.DestinationPort == 0 {
+		r.SeveralPorts = slices.Clone(e.Match.Ports)
 		for i, p := range e.Match.Ports {
 			if i == 0 || p.First < r.FirstOfSeveral {
 				r.FirstOfSeveral = p.First

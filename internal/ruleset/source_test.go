@@ -53,3 +53,23 @@ func TestSource(t *testing.T) {
 		}
 	}
 }
+
+// TestAcceptsBefore: the rule that would accept a packet with the destination that it had before its translation; not
+// one of another chain, for another port, or of others' sources.
+func TestAcceptsBefore(t *testing.T) {
+	for name, c := range map[string]struct{ rules, want string }{
+		"the address":           {"-A FORWARD -d 198.51.100.1/32 -p tcp -m multiport --dports 25,587 -j ACCEPT\n", "--dports 25,587 -j ACCEPT"},
+		"the port":              {"-A FORWARD -d 192.168.1.10/32 -p tcp --dport 587 -j ACCEPT\n", "--dport 587 -j ACCEPT"},
+		"in a chain of its own": {":A - [0:0]\n-A FORWARD -i wan0 -j A\n-A A -d 198.51.100.1/32 -p tcp --dport 587 -j ACCEPT\n", "--dport 587 -j ACCEPT"},
+		"for this host":         {":A - [0:0]\n-A INPUT -j A\n-A A -d 198.51.100.1/32 -p tcp --dport 587 -j ACCEPT\n", ""},
+		"another port":          {"-A FORWARD -d 198.51.100.1/32 -p tcp --dport 443 -j ACCEPT\n", ""},
+		"for a source":          {"-A FORWARD -s 203.0.113.0/24 -d 198.51.100.1/32 -p tcp --dport 587 -j ACCEPT\n", ""},
+	} {
+		tables := Parse("*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n"+c.rules+"-A FORWARD -j DROP\nCOMMIT\n", 4).Tables
+		f := Filter(tables, &Packet{Conn: ConnNew | ConnDNAT, Flags: tcpSYN, Packet: nat.Packet{Protocol: 6, Src: netip.MustParseAddr("198.51.100.9"), SrcPort: 40000, In: "wan0", Out: "lan0",
+			Dst: netip.MustParseAddr("192.168.1.10"), DstPort: 1587, OriginalDst: netip.MustParseAddr("198.51.100.1"), OriginalPort: 587}}, "forward")
+		if f.Passes || (f.AcceptsBefore != nil) != (c.want != "") || f.AcceptsBefore != nil && !strings.HasSuffix(f.AcceptsBefore.Text, c.want) {
+			t.Errorf("%s: %+v", name, f.AcceptsBefore)
+		}
+	}
+}

@@ -2,7 +2,10 @@ package snapshot
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
+
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // ConntrackStat holds the connection tracker's counters, one map per CPU, under
@@ -199,6 +202,8 @@ type NATRule struct {
 	// Partial; 0 of one that is not, and in bundles of older natkit.
 	FirstOfSeveral uint16 `json:"first_of_destination_ports,omitempty"`
 	LastOfSeveral  uint16 `json:"last_of_destination_ports,omitempty"`
+	// SeveralPorts are all of them, in no order; none of what has one, or none, and in bundles of older natkit.
+	SeveralPorts []nat.Ports `json:"several_destination_ports,omitempty"`
 	// Ways are the rule once for each way that several rules lead to it: it is for
 	// packets of any of them, and itself Partial.
 	Ways []NATRule `json:"-"`
@@ -412,4 +417,15 @@ type SharedAddress struct {
 	Listening int64 `json:"listening"`
 	Wildcard  int64 `json:"wildcard"`
 	Connected int64 `json:"connected"`
+}
+
+// Names reports whether the rule is for several destination ports, and this is one of them: not of nearly all there
+// are, of which filters may let pass those that are meant.
+func (r *NATRule) Names(port uint16) bool {
+	return slices.ContainsFunc(r.SeveralPorts, func(p nat.Ports) bool { return p.Contains(port) && p.Len() < 1<<15 })
+}
+
+// IsForOneOf reports whether the rule is for several destination ports, and this is one of them.
+func (r *NATRule) IsForOneOf(port uint16) bool {
+	return slices.ContainsFunc(r.SeveralPorts, func(p nat.Ports) bool { return p.Contains(port) })
 }

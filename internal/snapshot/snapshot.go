@@ -216,6 +216,8 @@ type DNATTarget struct {
 	Protocol string `json:"protocol,omitempty"`
 	// Beside is true of one for another protocol of the same rule, of which filters alone are asked.
 	Beside bool `json:"beside,omitempty"`
+	// OfSeveral is true of one for a single port of a rule for several, of which filters alone are asked.
+	OfSeveral bool `json:"of_several,omitempty"`
 	// Address is not valid for redirect; Port is 0 where it is not constant.
 	Address netip.Addr `json:"address,omitzero"`
 	Port    uint16     `json:"port,omitempty"`
@@ -266,6 +268,9 @@ type Filter struct {
 	At string `json:"at,omitempty"`
 	// Accepts is a rule below the one that certainly drops it that would let it pass.
 	Accepts *RulePlace `json:"accepts,omitempty"`
+	// AcceptsBefore is a rule of the same way that would let it pass with the destination that it had before its
+	// translation, which it no longer has there.
+	AcceptsBefore *RulePlace `json:"accepts_before,omitempty"`
 }
 
 // RulePlace is a rule, or the policy of a chain, that drops packets.
