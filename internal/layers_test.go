@@ -43,6 +43,7 @@ func (l layer) String() string { return layerNames[l] }
 // layers has every package of the module. The child of a pure package that
 // touches the kernel has a row of its own.
 var layers = map[string]layer{
+	"internal/nat":      data,
 	"internal/snapshot": data,
 
 	"internal/capacity":            pure,
@@ -56,7 +57,6 @@ var layers = map[string]layer{
 	"internal/gateway/observe":     pure,
 	"internal/lab":                 pure,
 	"internal/load":                pure,
-	"internal/nat":                 pure,
 	"internal/netlink":             pure,
 	"internal/frame":               pure,
 	"internal/load/packets":        pure,
