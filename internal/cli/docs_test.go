@@ -83,7 +83,8 @@ and 'conntrack events'. 'conntrack -L', '-C', '-E', '-D' and '-F' are 'conntrack
 func writeCommands(w io.Writer, root *cobra.Command) {
 	fmt.Fprintf(w, "# Commands\n\n<!-- Made by `make generate` from the program's help texts. -->\n\n"+
 		"Exit codes: 0 ok; 1 error; 2 usage, a file that does not parse, or no terminal to confirm a\n"+
-		"change on; 3 findings, a gateway that was refused, or a scenario's expectation that was not met;\n"+
+		"change on; 3 findings (doctor: a warning or critical one), a gateway that was refused, or a scenario's\n"+
+		"expectation that was not met;\n"+
 		"4 no findings, but not everything could be read (doctor, snapshot; 130 when interrupted).\n"+
 		"`natkit completion --help` describes completion in your shell.\n\n%s", standardFlagsDoc)
 	writeCommand(w, root)

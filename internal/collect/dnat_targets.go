@@ -191,7 +191,7 @@ func (k *lookups) addPorts(all *snapshot.DNATTargets) error {
 	return nil
 }
 
-// fewPorts are those of ranges, none where they are many.
+// fewPorts returns the ports of all ranges, nil if they are more than mostPorts.
 func fewPorts(ranges []nat.Ports) (all []uint16) {
 	for _, p := range ranges {
 		if p.First == 0 || p.Len() > mostPorts-len(all) {

@@ -15,7 +15,7 @@ import (
 func (a *audit) checkDNATEverywhere() (*Finding, Check) {
 	flows := a.rec.Flows
 	if flows == nil || flows.Services == nil {
-		return unknown(cmp.Or(a.rec.Last().PartError(snapshot.PartFlows), "what became of translated connections was not counted"))
+		return unknown(cmp.Or(a.rec.Last().PartError(snapshot.PartFlows), "translated connections were not counted"))
 	}
 	f := worded("dnat-everywhere", nil, nil)
 	var names, rules []string

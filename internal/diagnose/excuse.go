@@ -11,7 +11,7 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// excuseListed is no fault, and told in a finding of its own (sources-listed).
+// excuseListed is no fault; sources-listed reports it.
 const excuseListed = "a list of the sources that are let in, or kept out"
 
 // excuses are when a service that fails is no fault of this host, and nothing that users feel. What has
@@ -160,8 +160,8 @@ func (r *row) isForged() bool {
 	return at != nil && at.Name != r.In
 }
 
-// sourceList is a condition about a list of sources that somebody keeps, of nftables, ipset or xt_recent: not one of
-// ports or destinations alone, nor one of all networks.
+// sourceList matches a rule with a list of sources, of nftables, ipset or xt_recent. A list of ports or destinations
+// alone does not match.
 var sourceList = regexp.MustCompile(`saddr( \. [a-z0-9]+ [a-z0-9]+)*( !=)? (@|\{ …)|match-set src|\(recent\)`)
 
 // keepsList reports whether what drops it here, or may, is a list of sources.
@@ -198,8 +198,8 @@ func (r *row) bySource() bool {
 	return (r.dropsSurely() != "" || recent) && r.answered > 0 && r.Mixed == 0 && !r.Failed.Step.Later() && r.accepts() == nil && r.Failed.Step.Here() && (r.fromOutside() || r.servesBeside())
 }
 
-// servesBeside reports whether public clients behind the same interface are answered by the same service: nothing but
-// the source tells them from one that is not.
+// servesBeside reports whether public clients behind the same interface are answered by the same service: they differ
+// from one that is not by their source only.
 func (r *row) servesBeside() bool {
 	return !r.Failed.Client.Addr().IsPrivate() && slices.ContainsFunc(r.all, func(o snapshot.FollowedService) bool {
 		return o.Service == r.Service && o.Protocol == r.Protocol && o.In == r.In && o.Steps[snapshot.StepAnswered] > 0

@@ -228,7 +228,7 @@ func helperlessTo(rec *snapshot.Recording, c control, at netip.Addr, own bool, l
 		f.place = "clients are told the address of the server itself, " + at.String()
 		what = "and is not translated"
 	}
-	f.cause = fmt.Sprintf("its clients go on to %s, as the server tells them, at ports of all kinds (such as %d), which came in by %s, %s: a protocol that names addresses, such as FTP, needs a helper of conntrack (nf_conntrack_ftp and nf_nat_ftp, and a rule that assigns it) and filters that accept RELATED, or a server that is told its public address and ports",
+	f.cause = fmt.Sprintf("the server names %s, and clients connect there to various ports (such as %d), which came in by %s, %s: a protocol that names addresses, such as FTP, needs a helper of conntrack (nf_conntrack_ftp and nf_nat_ftp, and a rule that assigns it) and filters that accept RELATED, or a server that is told its public address and ports",
 		at, lost.Service.Port(), cmp.Or(lost.In, "this host"), what)
 	f.advice = new(helperAdd(rec, "ftp", "tcp", c.service))
 	f.evidence = []Evidence{{What: fmt.Sprintf("tcp %s: connections to other ports that were lost", at), Value: int64(n), Unit: "connections", Source: "first packets and their answers at the interfaces"}}

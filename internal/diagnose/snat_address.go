@@ -19,7 +19,7 @@ import (
 func (a *audit) checkSNATAddress() (*Finding, Check) {
 	flows := a.rec.Flows
 	if flows == nil || flows.Services == nil {
-		return unknown(cmp.Or(a.rec.Last().PartError(snapshot.PartFlows), "what became of translated connections was not counted"))
+		return unknown(cmp.Or(a.rec.Last().PartError(snapshot.PartFlows), "translated connections were not counted"))
 	}
 	var bad []misgiven
 	for i := range flows.Services.All {
