@@ -206,16 +206,24 @@ func fewPorts(ranges []nat.Ports) (all []uint16) {
 	return all
 }
 
+// ruleOf is the rule as the tables of Judged have it; nil where they do not.
+func (k *lookups) ruleOf(r *snapshot.NATRule) *ruleset.Rule {
+	for _, t := range k.tables {
+		c := t.Find(r.Chain)
+		if t.Family != r.Family || t.Name != r.Table || c == nil || r.Handle == 0 {
+			continue
+		}
+		if i := slices.IndexFunc(c.Rules, func(n *ruleset.Rule) bool { return n.Handle == r.Handle }); i >= 0 {
+			return c.Rules[i]
+		}
+	}
+	return nil
+}
+
 // protocolsOf are those that a rule is for by a set.
 func (k *lookups) protocolsOf(r *snapshot.NATRule) []uint8 {
-	for _, table := range k.tables {
-		if c := table.Find(r.Chain); table.Family == r.Family && table.Name == r.Table && c != nil {
-			for _, rule := range c.Rules {
-				if rule.Handle == r.Handle && r.Handle != 0 {
-					return rule.Match.SeveralProtocols()
-				}
-			}
-		}
+	if rule := k.ruleOf(r); rule != nil {
+		return rule.Match.SeveralProtocols()
 	}
 	return nil
 }
@@ -398,17 +406,8 @@ func (k *lookups) takesRest() error {
 
 // missing are the numbers without an element of the map that a rule chooses the address by, and how many there are.
 func (k *lookups) missing(r *snapshot.NATRule) (numbers string, of uint32) {
-	for _, t := range k.tables {
-		if t.Family != r.Family || t.Name != r.Table || !r.Chance || r.TranslatesSource() {
-			continue
-		}
-		for _, c := range t.Chains {
-			for _, n := range c.Rules {
-				if c.Name == r.Chain && n.Handle == r.Handle {
-					return n.Target.Missing, n.Target.Draws
-				}
-			}
-		}
+	if rule := k.ruleOf(r); rule != nil && r.Chance && !r.TranslatesSource() {
+		return rule.Target.Missing, rule.Target.Draws
 	}
 	return "", 0
 }
