@@ -274,7 +274,7 @@ func TestManySnapshots(t *testing.T) {
 	cancel()
 	for ctx, want := range map[context.Context]int{t.Context(): 4, stopped: 2} {
 		traces := 0
-		o.Trace = func(context.Context) func() snapshot.Trace {
+		o.Trace = func(context.Context, *snapshot.Snapshot) func() snapshot.Trace {
 			traces++
 			return func() snapshot.Trace { return snapshot.Trace{Parts: []snapshot.Part{{Name: snapshot.PartDrops}}} }
 		}

@@ -51,9 +51,9 @@ type RecordOptions struct {
 	// Snapshots is how many to take, at least two; For is the time from one to the next.
 	Snapshots int
 	For       time.Duration
-	// Trace, where set, starts to record beside the snapshots, once one is taken; what it
-	// returns ends that, before the next one is taken. For then begins when it has started.
-	Trace func(context.Context) (stop func() snapshot.Trace)
+	// Trace, where set, starts to record beside the snapshots, once one is taken, which it is
+	// given; what it returns ends that, before the next one is taken. For then begins when it has started.
+	Trace func(context.Context, *snapshot.Snapshot) (stop func() snapshot.Trace)
 	// Others, where set, reads the other network namespaces as well, before and after.
 	Others *SurveyOptions
 	// Progress, where set, receives in a few words what is being done.
@@ -141,7 +141,7 @@ func record(ctx context.Context, o RecordOptions, open func(i int) (source, bool
 			now.follow(r, before, trace)
 		}
 		if before = now; more {
-			trace = between(ctx, o, began)
+			trace = between(ctx, o, began, now.Snapshot)
 			r.CutShortOf = o.cutShort(ctx)
 		}
 	}
@@ -191,7 +191,7 @@ func (n *reading) follow(r *snapshot.Recording, before *reading, trace *snapshot
 
 // between waits for what is left of o.For, and traces meanwhile where that is
 // wanted; nil where it is not.
-func between(ctx context.Context, o RecordOptions, began time.Time) *snapshot.Trace {
+func between(ctx context.Context, o RecordOptions, began time.Time, before *snapshot.Snapshot) *snapshot.Trace {
 	if o.Trace == nil {
 		if o.For > 0 {
 			o.progress("waiting " + o.For.String() + " to compare")
@@ -200,7 +200,7 @@ func between(ctx context.Context, o RecordOptions, began time.Time) *snapshot.Tr
 		return nil
 	}
 	o.progress("starting to trace")
-	stop := o.Trace(ctx)
+	stop := o.Trace(ctx, before)
 	o.progress("tracing for " + o.For.String())
 	pause(ctx, o.For)
 	trace := stop()

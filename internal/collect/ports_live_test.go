@@ -46,7 +46,7 @@ func TestPortsInRecordingAndBundle(t *testing.T) {
 	var bundle bytes.Buffer
 	added := false
 	rec, err := WriteBundle(t.Context(), &bundle, RecordOptions{Options: Options{Netns: ns}, For: 200 * time.Millisecond,
-		Trace: func(context.Context) func() snapshot.Trace {
+		Trace: func(context.Context, *snapshot.Snapshot) func() snapshot.Trace {
 			return func() snapshot.Trace {
 				fillPorts(t, ns, 30000, 500)
 				added = true

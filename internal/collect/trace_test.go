@@ -38,7 +38,7 @@ func TestTraceLastsAsLongAsAsked(t *testing.T) {
 	dir := t.TempDir()
 	var started, stopped time.Time
 	o := RecordOptions{Options: Options{Proc: dir, Sys: dir, Kmsg: dir + "/kmsg"}, For: 50 * time.Millisecond}
-	o.Trace = func(context.Context) func() snapshot.Trace {
+	o.Trace = func(context.Context, *snapshot.Snapshot) func() snapshot.Trace {
 		started = time.Now()
 		return func() snapshot.Trace { stopped = time.Now(); return aTrace() }
 	}
@@ -62,7 +62,7 @@ func TestBundleCarriesTheTrace(t *testing.T) {
 	var file bytes.Buffer
 	live, err := WriteBundle(t.Context(), &file, RecordOptions{
 		Options: Options{Proc: dir, Sys: dir, Kmsg: dir + "/kmsg"},
-		Trace:   func(context.Context) func() snapshot.Trace { return aTrace },
+		Trace:   func(context.Context, *snapshot.Snapshot) func() snapshot.Trace { return aTrace },
 	})
 	if err != nil {
 		t.Fatal(err)

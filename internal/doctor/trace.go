@@ -30,6 +30,8 @@ type TraceOptions struct {
 	Netns *netns.Handle
 	// Drops, Profile, SYNs and Follow choose the parts.
 	Drops, Profile, SYNs, Follow bool
+	// Answers is as in syn.Options.
+	Answers bool
 	// FlowSample is as in drops.Options, Hz as in profile.Options.
 	FlowSample int
 	Hz         int
@@ -38,15 +40,23 @@ type TraceOptions struct {
 // Trace is for collect.RecordOptions.Trace: between the two snapshots of ns (nil: the
 // namespace that natkit runs in) drops are counted, CPUs profiled, SYNs recorded and
 // connections followed.
-func Trace(ns *netns.Handle) func(context.Context) (stop func() snapshot.Trace) {
-	return func(ctx context.Context) func() snapshot.Trace {
+func Trace(ns *netns.Handle) func(context.Context, *snapshot.Snapshot) (stop func() snapshot.Trace) {
+	return func(ctx context.Context, before *snapshot.Snapshot) func() snapshot.Trace {
 		began := time.Now()
-		t := StartTrace(ctx, TraceOptions{Netns: ns, Drops: true, Profile: true, SYNs: true, Follow: true, FlowSample: flowSample})
+		t := StartTrace(ctx, TraceOptions{Netns: ns, Drops: true, Profile: true, SYNs: true, Answers: mayReject(before), Follow: true, FlowSample: flowSample})
 		return func() snapshot.Trace {
 			t.linger(ctx, min(time.Since(began), longestLook-time.Since(began)))
 			return t.Stop()
 		}
 	}
+}
+
+// fewestInTimeWait is from how many sockets in TIME_WAIT on they may reject SYNs in a burst, of which the first
+// has its answer before anything is suspected.
+const fewestInTimeWait = 20
+
+func mayReject(s *snapshot.Snapshot) bool {
+	return s.TCP != nil && s.TCP.Sockets != nil && s.TCP.Sockets.TimeWait >= fewestInTimeWait
 }
 
 // longestLook is for how long a trace goes on at most for want of connections to judge by.
@@ -86,7 +96,7 @@ func StartTrace(ctx context.Context, o TraceOptions) *Tracer {
 	}
 	if o.SYNs {
 		t.part(snapshot.PartSYNs, func() (err error) {
-			t.syns, err = syn.Start(ctx, syn.Options{Netns: o.Netns})
+			t.syns, err = syn.Start(ctx, syn.Options{Netns: o.Netns, Answers: o.Answers})
 			return err
 		})
 	}

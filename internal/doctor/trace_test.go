@@ -102,8 +102,8 @@ func TestTracedDrops(t *testing.T) {
 	inside(t, gateway, "iptables -w -A INPUT -p udp --dport 10 -j DROP")
 	look := func(to string) *diagnose.Report {
 		// The trace lasts until all packets are sent, however long that takes.
-		traced := func(ctx context.Context) func() snapshot.Trace {
-			stop := Trace(gateway)(ctx)
+		traced := func(ctx context.Context, before *snapshot.Snapshot) func() snapshot.Trace {
+			stop := Trace(gateway)(ctx, before)
 			return func() snapshot.Trace {
 				if err := client.Do(func() error { return send(to) }); err != nil {
 					t.Error(err)
@@ -179,4 +179,19 @@ func send(to string) error {
 		<-tick.C
 	}
 	return nil
+}
+
+// TestMayReject: answers are watched from the beginning only where a burst may meet TIME_WAIT.
+func TestMayReject(t *testing.T) {
+	held := func(n int64) *snapshot.Snapshot {
+		return &snapshot.Snapshot{TCP: &snapshot.TCP{Sockets: &snapshot.TCPSockets{TimeWait: n}}}
+	}
+	for _, c := range []struct {
+		before *snapshot.Snapshot
+		want   bool
+	}{{&snapshot.Snapshot{}, false}, {&snapshot.Snapshot{TCP: &snapshot.TCP{}}, false}, {held(fewestInTimeWait - 1), false}, {held(fewestInTimeWait), true}} {
+		if got := mayReject(c.before); got != c.want {
+			t.Errorf("%+v: %v", c.before, got)
+		}
+	}
 }
