@@ -347,7 +347,7 @@ type SYNs struct {
 	// natkit that did not record them.
 	Late      uint64 `json:"late"`
 	LateKnown bool   `json:"late_known,omitempty"`
-	// Elsewhere counts SYNs to where no socket of this namespace listens.
+	// Elsewhere counts SYNs to a port on which this namespace listens, but at another address.
 	Elsewhere uint64 `json:"elsewhere"`
 	// Lost segments, SYNs or answers, were not seen: there was no room for them.
 	Lost uint64 `json:"lost"`

@@ -10,11 +10,29 @@ import (
 	"github.com/natkit/natkit/internal/tap"
 )
 
-// arriving keeps SYNs and RSTs without ACK that come in, of one in sample connections, a power of two, selected
-// by a hash of client address and port.
-func arriving(sample int) ([]bpf.RawInstruction, error) {
+// mostPorts bounds the listening ports that a filter knows: where there are more, it keeps all ports.
+const mostPorts = 32
+
+// arriving keeps SYNs and RSTs without ACK that come in for some ports, of one in sample connections, a power of
+// two, selected by a hash of client address and port. What a gateway forwards is mostly for others.
+func arriving(ports []uint16, sample int) ([]bpf.RawInstruction, error) {
 	const mask = frame.SYN | frame.ACK | frame.RST
-	return going(bpf.JumpEqual, flagged(4, mask, frame.SYN, frame.RST, chosen(4, sample, false)), flagged(6, mask, frame.SYN, frame.RST, chosen(6, sample, false)))
+	version := func(v int) []bpf.Instruction {
+		return flagged(v, mask, frame.SYN, frame.RST, append(toward(ports), chosen(v, sample, false)...))
+	}
+	return going(bpf.JumpEqual, version(4), version(6))
+}
+
+// toward drops segments that are not for one of some ports. X is the offset of the TCP header, and stays.
+func toward(ports []uint16) (all []bpf.Instruction) {
+	if len(ports) > mostPorts {
+		return nil
+	}
+	all = append(all, bpf.LoadIndirect{Off: 2, Size: 2})
+	for i, port := range ports[:len(ports)-1] {
+		all = append(all, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(port), SkipTrue: uint8(len(ports) - 1 - i)})
+	}
+	return append(all, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(ports[len(ports)-1]), SkipTrue: tap.Drop})
 }
 
 // leaving keeps SYN-ACKs and ACKs without payload that are sent, of the same connections.

@@ -68,7 +68,7 @@ func withPayload(version int, b []byte, end int) []byte {
 func TestFilters(t *testing.T) {
 	const tcp, udp = unix.IPPROTO_TCP, unix.IPPROTO_UDP
 	for _, version := range []int{4, 6} {
-		in, err := arriving(1)
+		in, err := arriving([]uint16{22, 80, 443}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,9 +105,38 @@ func TestFilters(t *testing.T) {
 	}
 	fragment := bare(4, tcp, 2, 1024, 80, frame.SYN, 0)
 	fragment[7] = 1
-	in, _ := arriving(1)
+	in, _ := arriving([]uint16{80}, 1)
 	if run(t, in, unix.PACKET_HOST, 4, fragment) {
 		t.Error("a fragment without the header was passed on")
+	}
+}
+
+// TestPorts: what comes in for ports on which nothing listens is left alone, while these are few.
+func TestPorts(t *testing.T) {
+	many := make([]uint16, mostPorts+1)
+	for i := range many {
+		many[i] = uint16(i + 1)
+	}
+	for _, c := range []struct {
+		ports []uint16
+		to    map[int]bool
+	}{
+		{[]uint16{80}, map[int]bool{80: true, 81: false}},
+		{[]uint16{22, 80, 443}, map[int]bool{22: true, 80: true, 443: true, 81: false}},
+		{many[:mostPorts], map[int]bool{1: true, mostPorts: true, mostPorts + 1: false}},
+		{many, map[int]bool{1: true, 40000: true}},
+	} {
+		for _, version := range []int{4, 6} {
+			in, err := arriving(c.ports, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for port, want := range c.to {
+				if got := run(t, in, unix.PACKET_HOST, version, bare(version, unix.IPPROTO_TCP, 1, 1024, port, frame.SYN, 0)); got != want {
+					t.Errorf("IPv%d, listeners on %d ports, a SYN to port %d: passed on %v", version, len(c.ports), port, got)
+				}
+			}
+		}
 	}
 }
 
@@ -116,7 +145,7 @@ func TestFilters(t *testing.T) {
 func TestSample(t *testing.T) {
 	const sample, ports = 8, 1 << 14
 	for _, version := range []int{4, 6} {
-		in, err := arriving(sample)
+		in, err := arriving([]uint16{80}, sample)
 		if err != nil {
 			t.Fatal(err)
 		}

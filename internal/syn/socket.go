@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/natkit/natkit/internal/frame"
 	nlsocket "github.com/natkit/natkit/internal/netlink/socket"
@@ -17,6 +18,8 @@ type asker struct {
 	own  map[netip.Addr]bool // addresses
 	// known are the answers of listens so far, mostEnds at most.
 	known map[netip.AddrPort]bool
+	// ports are those of all listeners, in order.
+	ports []uint16
 	// bound are the ends of the listeners that are bound to an interface, which a query for an end
 	// does not find.
 	bound map[netip.AddrPort]bool
@@ -40,9 +43,11 @@ func newAsker() (*asker, error) {
 	a.conn, err = nlsocket.Dial(nil, unix.NETLINK_SOCK_DIAG)
 	for _, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		if err == nil {
-			err = a.findBound(any)
+			err = a.findListeners(any)
 		}
 	}
+	slices.Sort(a.ports)
+	a.ports = slices.Compact(a.ports)
 	if err != nil {
 		a.close()
 		return nil, fmt.Errorf("query TCP sockets: %w (needs CONFIG_INET_DIAG)", err)
@@ -121,12 +126,17 @@ func tupleOf(answer []byte) frame.Tuple {
 	}
 }
 
-// findBound notes the listeners of a family that are bound to an interface.
-func (a *asker) findBound(any netip.Addr) error {
+// findListeners notes the ports of the listeners of a family, and those that are bound to an interface.
+func (a *asker) findListeners(any netip.Addr) error {
 	answers, err := a.conn.Ask(sockDiag, unix.NLM_F_DUMP, request(1<<stateListen, netip.AddrPortFrom(any, 0), netip.AddrPort{}))
 	for _, m := range answers {
-		if len(m.Body) >= answerBytes && binary.NativeEndian.Uint32(m.Body[idAt+36:]) != 0 {
-			a.bound[netip.AddrPortFrom(boundTo(m.Body), binary.BigEndian.Uint16(m.Body[idAt:]))] = true
+		if len(m.Body) < answerBytes {
+			continue
+		}
+		port := binary.BigEndian.Uint16(m.Body[idAt:])
+		a.ports = append(a.ports, port)
+		if binary.NativeEndian.Uint32(m.Body[idAt+36:]) != 0 {
+			a.bound[netip.AddrPortFrom(boundTo(m.Body), port)] = true
 		}
 	}
 	return err

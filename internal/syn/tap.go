@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/frame"
@@ -29,7 +30,7 @@ type Tap struct {
 	ns     *netns.Handle
 	watch  *Watch
 	source *tap.Source
-	// arriving and leaving are nil where they are not open.
+	// arriving and leaving are nil where they are not open: the first where nothing listens.
 	arriving, leaving tap.Feed
 	asker             *asker
 	rate              *tap.Rate
@@ -65,7 +66,10 @@ func (t *Tap) open(answers bool) (err error) {
 		return err
 	}
 	t.watch = NewWatch(t.asker.listens)
-	if t.arriving, err = t.source.Open(true, t.rate.Sample, arriving); err != nil {
+	if len(t.asker.ports) == 0 {
+		return nil // no SYN is for this namespace
+	}
+	if t.arriving, err = t.source.Open(true, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) { return arriving(t.asker.ports, sample) }); err != nil {
 		return err
 	}
 	if answers {
@@ -76,6 +80,9 @@ func (t *Tap) open(answers bool) (err error) {
 
 // poll processes what has come, SYNs before their answers.
 func (t *Tap) poll() error {
+	if t.arriving == nil {
+		return nil
+	}
 	if err := t.take(t.arriving, t.watch.Arrived); err != nil {
 		return err
 	}

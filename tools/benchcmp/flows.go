@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 
 	"github.com/natkit/natkit/internal/doctor"
@@ -67,7 +68,11 @@ func (f *followed) setUp(ctx context.Context) (func(context.Context) error, erro
 	if err != nil {
 		return nil, errors.Join(err, f.lab.Close(), down(ctx))
 	}
-	return func(ctx context.Context) error { return errors.Join(f.lab.Close(), down(ctx)) }, nil
+	var ssh net.Listener // as gateways have: what listens has its SYNs watched
+	if err := f.gateway.Do(func() (err error) { ssh, err = net.Listen("tcp", ":22"); return err }); err != nil {
+		return nil, errors.Join(err, f.lab.Close(), down(ctx))
+	}
+	return func(ctx context.Context) error { return errors.Join(ssh.Close(), f.lab.Close(), down(ctx)) }, nil
 }
 
 // run takes packets, then requests, each from the beginning of a look on.
