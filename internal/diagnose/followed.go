@@ -273,6 +273,8 @@ func (r *row) where() string {
 		return fmt.Sprintf("no answer to %s comes back, which is no address of this host", r.Given)
 	case r.Failed.Step == snapshot.StepNoAnswer && strayed(r.rec, r.FollowedService) != nil:
 		return fmt.Sprintf("it leaves by %s with the address of %s, and no answer comes back", r.Out, strayed(r.rec, r.FollowedService).Name)
+	case r.hasDeadLine():
+		return deadLineText(r.Out, r.answersBy())
 	case r.movesPort() != nil:
 		return fmt.Sprintf("a rule changes its source port from %d to %d, and no answer comes back", r.Failed.Client.Port(), r.Failed.LeftFrom.Port())
 	case r.isElsewhere():
@@ -298,6 +300,8 @@ func (r *row) how() string {
 		return "opens connections that come to nothing"
 	case r.answered > 0:
 		return "gets no answer to a part of the connections"
+	case r.hasDeadLine():
+		return "gets no answer by " + r.Out
 	case r.isOnly():
 		return "gets no answers, the only destination of " + r.Given.String()
 	}
@@ -325,6 +329,8 @@ func (r *row) severity() (Severity, string) {
 		return Warning, "likely"
 	case r.isSilentAmong():
 		return Warning, "likely"
+	case r.hasDeadLine():
+		return Critical, "likely"
 	case r.isOnly(), r.isSpared() && !r.goesOutBare():
 		return Warning, "possible"
 	case r.losesSome(), r.InOnly && r.Out == "": // a rule may mean to keep out what comes by one interface

@@ -126,6 +126,9 @@ func noAnswerCause(rec *snapshot.Recording, s *snapshot.FollowedService) string 
 	if p := f.Place; p != nil && s.Service.Addr().IsPrivate() && p.Uplink && !s.Target.IsValid() {
 		return fmt.Sprintf(", the way to the internet, where no private address is: a route to %s is missing, and nothing came back", s.Service.Addr())
 	}
+	if (&row{FollowedService: s, rec: rec, all: rec.Followed.Services}).hasDeadLine() {
+		return ", and nothing came back"
+	}
 	return ", and nothing came back: the server is down or drops it, or its answers take another way" + wayOut(rec, s)
 }
 

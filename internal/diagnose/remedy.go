@@ -55,6 +55,9 @@ var advised = []struct {
 	{is: func(r *row) bool {
 		return !r.isRefused() && (strayed(r.rec, r.FollowedService) != nil || r.goesOutBare())
 	}, remedy: (*row).giveSource},
+	{is: (*row).hasDeadLine, remedy: func(r *row) Remedy {
+		return deadLineAdvice(r.rec, r.Out, r.answersBy(), r.Service.Addr())
+	}},
 	{is: func(r *row) bool { return r.movesPort() != nil }, ask: true, remedy: func(r *row) Remedy {
 		return advice("service-port", r.Failed.Client.Port(), r.Protocol, r.Service.Port(), r.Out, where(r.rec), deleteCommand(r.rec, entryFilter(r.Protocol, r.Failed.Client.Addr(), r.Service)))
 	}},
@@ -96,7 +99,7 @@ func (r *row) advise(f *failing) {
 
 // decided reports whether the place itself says what to do, and no finding about the host says it better.
 func (r *row) decided() bool {
-	return r.loops() || r.isAstray() || r.isBridged() || r.isReversed() || r.isTooLarge() || r.isUnrouted() || r.isSpared() || r.isExempt() || r.lacksEntry() || (!r.Failed.Step.Later() || r.Failed.OneSided) && r.culprit() != nil
+	return r.loops() || r.isAstray() || r.hasDeadLine() || r.isBridged() || r.isReversed() || r.isTooLarge() || r.isUnrouted() || r.isSpared() || r.isExempt() || r.lacksEntry() || (!r.Failed.Step.Later() || r.Failed.OneSided) && r.culprit() != nil
 }
 
 // isAstray reports whether answers come in for another hardware address.
@@ -201,6 +204,8 @@ func (r *row) sourceText() string {
 		return fmt.Sprintf("; the hardware address of %[1]s is known on %[2]s, and others on its network answer clients of %[3]s, so that it is not this host: the default route of %[1]s leads elsewhere, or its own firewall drops what is from %[3]s", r.Service.Addr(), r.Out, snapshot.NetworkOf(r.Failed.Client.Addr()))
 	case r.isUnrouted():
 		return fmt.Sprintf("; with other addresses of this host's rules others are answered there, and %s is no address of this host: answers come only if the network beyond leads it here", r.Given)
+	case r.hasDeadLine():
+		return fmt.Sprintf("; the same destination answers what leaves by %s, and nothing at all that leaves by %s is answered: that line is dead beyond this host, though its next hop may still answer", r.answersBy(), r.Out)
 	case r.movesPort() != nil:
 		n := r.movesPort()
 		return fmt.Sprintf("; a rule changes its source port from %d to %d, %s: %s, and a peer that speaks from port %d itself may take no other one", r.Failed.Client.Port(), r.Failed.LeftFrom.Port(), n.Place(), n.Text, r.Failed.Client.Port())

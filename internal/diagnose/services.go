@@ -299,6 +299,8 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 	case s.Kind == snapshot.ServiceSNAT && a.elsewhere(s.Given) != nil:
 		f.cause, f.known = s.Given.String()+" is no address of this host: answers come only if the network beyond leads it here", true
 		f.advice = new(unrouted(rec, s.Given, ""))
+	case deadBeside(a, s):
+		f.hasDeadLine(rec, a, s)
 	case a.untracked(s) != nil:
 		f.cause, f.target, f.known = whatOf(a.untracked(s))+": "+a.untracked(s).By.Text, netip.AddrPort{}, true
 	case (s.Kind == snapshot.ServiceDNAT || s.Kind == snapshot.ServiceNetwork) && f.target.IsValid():
