@@ -354,3 +354,28 @@ func TestUntrackedSYNsAreLost(t *testing.T) {
 		}
 	}
 }
+
+// TestRuleForAnAddressBeforeTranslation: what this host refuses at its own address, while the rule for the port is for
+// one that a cloud has translated to it.
+func TestRuleForAnAddressBeforeTranslation(t *testing.T) {
+	for name, c := range map[string]struct {
+		to      string
+		packets uint64
+		found   bool
+	}{
+		"the address of the cloud": {"203.0.113.50/32", 0, true},
+		"an address of this host":  {"10.0.0.5/32", 0, false},
+		"packets meet the rule":    {"203.0.113.50/32", 5, false},
+	} {
+		rec := household(failed(snapshot.StepRefusedHere, "tcp", "eth0", stranger, "10.0.0.5:80", snapshot.FailedPlace{Local: true, InUplink: true}))
+		rule := rec.Last().NATRules.Rules[1]
+		rule.InInterface, rule.ToDestination, rule.Counted = "", netip.MustParsePrefix(c.to), true
+		rec.Snapshots[0] = &snapshot.Snapshot{NATRules: &snapshot.NATRules{Rules: []snapshot.NATRule{rule}}}
+		rule.Packets = c.packets
+		rec.Snapshots[1] = &snapshot.Snapshot{NATRules: &snapshot.NATRules{Rules: []snapshot.NATRule{rule}}, Audit: &snapshot.Audit{Interfaces: []snapshot.Interface{
+			{Name: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.5/24")}}, {Name: "lan0", Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.1.1/24")}}}}}
+		if f := rows(rec)[0].blockedHere(); (f.advice != nil && f.severity == Warning) != c.found {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}

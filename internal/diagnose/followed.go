@@ -425,6 +425,11 @@ func (r *row) blockedHere() (f failing) {
 		if mayMatch(rule, s.Protocol, s.Service) {
 			return failing{} // translated, and judged as such
 		}
+		if own && rule.Protocol == s.Protocol && isForAnother(r.rec, rule, s.Service.Addr()) {
+			f = failing{how: "gets no answers", severity: Warning, confidence: "likely", cause: "; " + notHereText(rule, "gave", s.Service.Addr()), place: fmt.Sprintf("the rule for this port is for %s, and packets come in for %s", rule.ToDestination.Addr(), s.Service.Addr())}
+			f.advice = new(notHereAdvice(r.rec, rule, s.Service.Addr()))
+			continue
+		}
 		if own && mayMatch(rule, rule.Protocol, s.Service) || rule.Protocol == s.Protocol && (rule.Family == "ip") == s.Service.Addr().Is6() && rule.Family != "inet" {
 			f = failing{how: "gets no answers", severity: Notice, confidence: "possible", cause: fmt.Sprintf("; the rule for this port is for %s, %s: %s", ruleWay(rule, s), rule.Place(), rule.Text)}
 		}
@@ -433,6 +438,23 @@ func (r *row) blockedHere() (f failing) {
 		f.severity, f.confidence = Warning, "likely"
 	}
 	return f
+}
+
+// isForAnother reports whether a rule is for a public address that is on no network of this host, and no packet meets
+// it: of one that this host is asked by itself at a private address, or of a rule that never met any.
+func isForAnother(rec *snapshot.Recording, rule *snapshot.NATRule, asked netip.Addr) bool {
+	a, _ := readAudit(rec)
+	if a == nil || !a.isForNobodyHere(rule) || rule.ToDestination.Addr().Is4() != asked.Is4() {
+		return false
+	}
+	if !isInside(asked) {
+		return rule.Counted && rule.Packets == 0
+	}
+	at := slices.IndexFunc(a.rules.Rules, func(o snapshot.NATRule) bool {
+		return o.Handle == rule.Handle && o.Place() == rule.Place() && o.Text == rule.Text
+	})
+	grown := a.rules.Grown(rec.First().NATRules)
+	return at < 0 || at >= len(grown) || grown[at] == 0
 }
 
 // steadyFlow is how many datagrams a flow must have that nobody answers, to be no scan nor noise: a call, a game or

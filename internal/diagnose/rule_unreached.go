@@ -55,6 +55,13 @@ func (a *audit) checkUnreached() (*Finding, Check) {
 		f.Evidence = append(f.Evidence, Evidence{What: "connections and datagrams that this host refused", Value: refused, Unit: fmt.Sprintf("in %.1f s", a.rec.Seconds()), Source: snmpSource})
 		f.Remedies = append(f.Remedies, advice("unreached-interface", r.InInterface, r.Place()+": "+r.Text, where(a.rec)))
 	}
+	if r, own, refused := a.translatedBefore(); r != nil {
+		f.Severity = Warning
+		names, causes = once(names, fmt.Sprintf("no packet comes in for %s, which a rule is for", asked(r, r.ToDestination.Addr()))), once(causes, notHereText(r, "may have given", own))
+		f.Evidence = append(f.Evidence, Evidence{What: "rule for " + r.ToDestination.Addr().String() + ", packets since it is there", Value: int64(0), Source: "counter of the rule"},
+			Evidence{What: "connections and datagrams that this host refused", Value: refused, Unit: fmt.Sprintf("in %.1f s", a.rec.Seconds()), Source: snmpSource})
+		f.Remedies = append(f.Remedies, notHereAdvice(a.rec, r, own))
+	}
 	if len(names) == 0 {
 		return passed("packets can come to the addresses and interfaces of " + units.Plural(int64(len(a.rules.Rules)), "rule", "rules"))
 	}
@@ -106,14 +113,81 @@ func (a *audit) absent() (found *snapshot.NATRule, refused int64) {
 	if found == nil {
 		return nil, 0
 	}
-	for _, counter := range []string{"TcpOutRsts", "UdpNoPorts"} {
-		n, _ := hostDelta(a.rec, counter)
-		refused += int64(min(n, 1<<32))
-	}
-	if refused < fewestAbsent {
+	if refused = refusedHere(a.rec); refused < fewestAbsent {
 		return nil, 0
 	}
 	return found, refused
+}
+
+// refusedHere is how many connections and datagrams this host refused.
+func refusedHere(rec *snapshot.Recording) (refused int64) {
+	for _, counter := range []string{"TcpOutRsts", "UdpNoPorts"} {
+		n, _ := hostDelta(rec, counter)
+		refused += int64(min(n, 1<<32))
+	}
+	return refused
+}
+
+// translatedBefore is a rule for a public address that no packet met, on a host that has private addresses alone and
+// refuses packets meanwhile: who translates before it, such as a cloud, has given them that of this host. It is nil
+// where that is not so, or another rule is for the port.
+func (a *audit) translatedBefore() (found *snapshot.NATRule, own netip.Addr, refused int64) {
+	if _, public := a.publicAddress(); public.IsValid() || a.rules.TooMany {
+		return nil, own, 0
+	}
+	for _, l := range a.Interfaces {
+		for _, p := range l.Addresses {
+			if p.Addr().Is4() && !own.IsValid() {
+				own = p.Addr()
+			}
+		}
+	}
+	if refused = refusedHere(a.rec); refused < fewestAbsent || !own.IsValid() {
+		return nil, own, 0
+	}
+	for i := range a.rules.Rules {
+		r := &a.rules.Rules[i]
+		others := func(o snapshot.NATRule) bool { return isForSamePort(&o, r) && !a.isForNobodyHere(&o) }
+		if a.isForNobodyHere(r) && r.Counted && r.Packets == 0 && !slices.ContainsFunc(a.rules.Rules, others) {
+			return r, a.beside(r, own), refused
+		}
+	}
+	return nil, own, 0
+}
+
+// isForNobodyHere reports whether a rule leads what comes in for one public address that is on no network of this host.
+func (a *audit) isForNobodyHere(r *snapshot.NATRule) bool {
+	if r.Hook != "prerouting" || r.TranslatesSource() || !r.ToDestination.IsSingleIP() || r.DestinationPort == 0 || isInside(r.ToDestination.Addr()) {
+		return false
+	}
+	at, _ := a.Near(r.ToDestination.Addr())
+	return at == nil
+}
+
+// isForSamePort reports whether another rule may be for what one is for, whatever the address.
+func isForSamePort(o, r *snapshot.NATRule) bool {
+	return o.Hook == "prerouting" && !o.TranslatesSource() && (o.Protocol == "" || o.Protocol == r.Protocol) && (o.DestinationPort == 0 || o.DestinationPort == r.DestinationPort)
+}
+
+// beside is the address of this host that is not on the network of the server of a rule: by which it is asked.
+func (a *audit) beside(r *snapshot.NATRule, own netip.Addr) netip.Addr {
+	server, _ := a.Near(r.First)
+	for _, l := range a.Interfaces {
+		for _, p := range l.Addresses {
+			if (server == nil || l.Name != server.Name) && p.Addr().Is4() == r.ToDestination.Addr().Is4() {
+				return p.Addr()
+			}
+		}
+	}
+	return own
+}
+
+func notHereText(r *snapshot.NATRule, gives string, own netip.Addr) string {
+	return fmt.Sprintf("%s: %s is for %s, which this host does not have, and no packet meets it: who translates before this host, such as a cloud or a router, %s the packets an address of this host, such as %s, and no rule is for that", r.Place(), r.Text, r.ToDestination.Addr(), gives, own)
+}
+
+func notHereAdvice(rec *snapshot.Recording, r *snapshot.NATRule, own netip.Addr) Remedy {
+	return advice("unreached-translated", own, r.ToDestination.Addr(), r.Place()+": "+r.Text, where(rec))
 }
 
 // isAbsent reports whether a rule is for an interface that does not exist, and no packet met it.
