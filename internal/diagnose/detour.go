@@ -18,6 +18,8 @@ type detour struct {
 	// certain is false where a mark may lead the packets elsewhere, or where it is an indication.
 	certain bool
 	remedy  Remedy
+	// place is it in a few words, where these say more than where packets ended.
+	place string
 	// works is true where many networks let the packets through all the same.
 	works bool
 }
@@ -94,6 +96,12 @@ func (r *routing) question() detour {
 	if d := r.blocked(q, "what is sent to "+r.target.String()); d.cause != "" {
 		d.works = !r.published && q.NextHop == r.target && q.Broken == "" // the destination itself is gone
 		return d.unless(!sure)
+	}
+	if network := r.beyondOwn(q); network.IsValid() {
+		d := misled(fmt.Sprintf("%s came in by %s, and its address is within %s, the network of %s and of the server: the networks overlap, so that the server, and this host, look for it there", r.Client, r.In, network, q.Out),
+			true, overlapAdvice(r.rec, q.Out, network, r.Client, r.In))
+		d.place = fmt.Sprintf("%s came in by %s, and its address is of %s, the network of %s: answers go there", r.Client, r.In, network, q.Out)
+		return d
 	}
 	at, own := r.audit.Near(r.given)
 	server, _ := r.audit.Near(r.target)
@@ -179,6 +187,40 @@ func (r *routing) blocked(route *snapshot.Route, what string) detour {
 	return detour{}
 }
 
+// beyondOwn is the network of a server that its client seems to be on as well, though it came in by the interface of
+// another one; not valid where that is not so.
+func (r *routing) beyondOwn(q *snapshot.Route) (network netip.Prefix) {
+	at, own := r.audit.Near(r.Client)
+	in := r.audit.Interface(r.In) // a port of a bridge has no address
+	if at == nil || own || in == nil || len(in.Addresses) == 0 || at.Name == r.In || at.Name != q.Out || q.NextHop != r.target || r.given.IsValid() {
+		return network
+	}
+	return networkOn(at, r.Client)
+}
+
+// networkOn is the narrowest network of an interface that has an address.
+func networkOn(at *snapshot.Interface, address netip.Addr) (network netip.Prefix) {
+	for _, p := range at.Addresses {
+		if p.Contains(address) && p.Bits() > network.Bits() {
+			network = p.Masked()
+		}
+	}
+	return network
+}
+
+// overlapAdvice is for clients that seem to be on the network of the server.
+func overlapAdvice(rec *snapshot.Recording, out string, network netip.Prefix, client netip.Addr, in string) Remedy {
+	return advice("way-overlap-server", out, network, client, in, where(rec), snapshot.NetworkOf(client), iptablesFor(client))
+}
+
+// iptablesFor is the program for the family of an address.
+func iptablesFor(address netip.Addr) string {
+	if address.Is6() {
+		return "ip6tables"
+	}
+	return "iptables"
+}
+
 // overlap is the network of the interface by which answers leave, to a client that came in by another one from
 // beyond it and has an address of that network; not valid where that is not so.
 func (r *routing) overlap(route *snapshot.Route) (network netip.Prefix) {
@@ -186,12 +228,7 @@ func (r *routing) overlap(route *snapshot.Route) (network netip.Prefix) {
 	if route != r.Answer || out == nil || route.NextHop != r.Client || r.In == "" || r.In == route.Out {
 		return network
 	}
-	for _, p := range out.Addresses {
-		if p.Contains(r.Client) && p.Bits() > network.Bits() {
-			network = p.Masked()
-		}
-	}
-	return network
+	return networkOn(out, r.Client)
 }
 
 // closed names the ports of a bridge that forward nothing.

@@ -42,3 +42,27 @@ func TestNotForwarding(t *testing.T) {
 		}
 	}
 }
+
+// TestClientsBeyondTheNetworkOfTheServer: the network of a bridge covers the addresses of clients elsewhere, which is no
+// hairpin.
+func TestClientsBeyondTheNetworkOfTheServer(t *testing.T) {
+	rec := household()
+	rec.Last().Audit = &snapshot.Audit{Interfaces: []snapshot.Interface{
+		{Name: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix("198.51.100.1/24")}}, {Name: "br-1", Addresses: []netip.Prefix{netip.MustParsePrefix("172.18.0.1/16")}}}}
+	client, server := netip.MustParseAddr("172.18.40.10"), netip.MustParseAddr("172.18.0.2")
+	question := &snapshot.Route{Out: "br-1", NextHop: server, Neighbour: snapshot.NeighbourReachable}
+	for in, found := range map[string]bool{"eth0": true, "br-1": false, "veth-a": false} {
+		r := routingOf(rec, &snapshot.Routes{In: in, Client: client, Question: question}, server, netip.Addr{}, true)
+		if d := r.question(); (d.place != "") != found {
+			t.Errorf("by %s: %+v", in, d)
+		}
+	}
+	for neighbour, found := range map[string]bool{"": true, snapshot.NeighbourFailed: true, snapshot.NeighbourReachable: false} {
+		s := &snapshot.Service{Kind: snapshot.ServiceDNAT, Protocol: "tcp", Service: netip.MustParseAddrPort("198.51.100.1:80"), Target: netip.AddrPortFrom(server, 3000), Clients: []netip.Addr{client},
+			Routes: &snapshot.Routes{In: "br-1", Client: client, Question: question, Answer: &snapshot.Route{Out: "br-1", NextHop: client, Neighbour: neighbour}}}
+		f := failing{target: s.Target}
+		if f.explain(rec, s); (f.place != "") != found || !f.known {
+			t.Errorf("neighbour %q: %q", neighbour, f.cause)
+		}
+	}
+}

@@ -86,6 +86,7 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 			if r.place.NoRoute != "" {
 				f.place = detour.cause
 			}
+			f.place = cmp.Or(detour.place, f.place)
 		} else if portless != nil {
 			f.cause, f.place, f.advice = portless.Cause, portless.Title, &portless.Remedies[0]
 			f.severity, f.confidence = max(f.severity, Warning), portless.Confidence

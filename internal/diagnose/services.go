@@ -319,12 +319,37 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 			}
 			return
 		}
+		if isUnheard(s) {
+			f.overlaps(a, s, network)
+			return
+		}
 		f.cause = fmt.Sprintf("clients and server are on the same network, %s, so that the server answers them directly and not by this host: what comes from there is not masqueraded", network)
 		f.advice, f.target, f.known = hairpinAdvice(rec, s.Protocol, s.Service, s.Target, network), netip.AddrPort{}, true
 		if a.bridgePast(s) != nil {
 			f.advice = new(bridgeAdvice(rec, s.Target.Addr()))
 		}
 	}
+}
+
+// isUnheard reports whether a client with an address of the server's network has no entry of a neighbour there, which
+// it gets when it asks for the hardware address of this host.
+func isUnheard(s *snapshot.Service) bool {
+	if s.Routes == nil || s.Routes.Answer == nil || s.Routes.Answer.NextHop != s.Routes.Client {
+		return false
+	}
+	n := s.Routes.Answer.Neighbour
+	return n == "" || n == snapshot.NeighbourFailed || n == snapshot.NeighbourIncomplete
+}
+
+// overlaps takes for the cause that clients elsewhere have addresses of the server's network.
+func (f *failing) overlaps(a *audit, s *snapshot.Service, network netip.Prefix) {
+	out, in := s.Routes.Answer.Out, "another interface"
+	if at, own := a.Near(s.Service.Addr()); own && at.Name != out {
+		in = at.Name
+	}
+	f.cause = fmt.Sprintf("the address of %s is within %s, the network of %s and of the server, and no such neighbour is known there: networks overlap, so that the server, and this host, look on %[3]s for clients that come in by %[4]s", s.Routes.Client, network, out, in)
+	f.place = fmt.Sprintf("its clients have addresses of %s, the network of %s, and are not there", network, out)
+	f.advice, f.target, f.known, f.confidence = new(overlapAdvice(a.rec, out, network, s.Routes.Client, in)), netip.AddrPort{}, true, "likely"
 }
 
 // takes makes what is wrong with the routes the cause.
