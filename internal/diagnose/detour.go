@@ -100,7 +100,7 @@ func (r *routing) question() detour {
 	if network := r.beyondOwn(q); network.IsValid() {
 		d := misled(fmt.Sprintf("%s came in by %s, and its address is within %s, the network of %s and of the server: the networks overlap, so that the server, and this host, look for it there", r.Client, r.In, network, q.Out),
 			true, overlapAdvice(r.rec, q.Out, network, r.Client, r.In))
-		d.place = fmt.Sprintf("%s came in by %s, and its address is of %s, the network of %s: answers go there", r.Client, r.In, network, q.Out)
+		d.place = overlapText(r.Client, r.In, network, q.Out)
 		return d
 	}
 	at, own := r.audit.Near(r.given)
@@ -180,11 +180,26 @@ func (r *routing) blocked(route *snapshot.Route, what string) detour {
 		}
 		if network := r.overlap(route); network.IsValid() {
 			cause = fmt.Sprintf("%s came in by %s, and its address is within %s, the network of %s: the networks overlap; %s", r.Client, r.In, network, route.Out, cause)
-			return misled(cause, true, advice("way-overlap", route.Out, network, r.Client, r.In, where(r.rec)))
+			d := misled(cause, true, advice("way-overlap", route.Out, network, r.Client, r.In, where(r.rec)))
+			d.place = overlapText(r.Client, r.In, network, route.Out)
+			return d
+		}
+		if network := r.coveredBy(route); network.IsValid() {
+			return misled(cause+fmt.Sprintf("; or it is not there, and its own network is within %s, that of %s", network, route.Out), true, advice("way-hop-bridge", route.NextHop, route.Out, where(r.rec), ask, network))
 		}
 		return misled(cause, true, advice("way-hop", route.NextHop, route.Out, where(r.rec), ask))
 	}
 	return detour{}
+}
+
+// coveredBy is the network of a bridge, such as that of containers, on which a client or a server does not answer: it
+// may be beyond a router, with an address that this network covers.
+func (r *routing) coveredBy(route *snapshot.Route) (network netip.Prefix) {
+	out := r.audit.Interface(route.Out)
+	if out == nil || !out.Bridge || route.NextHop != r.Client && route.NextHop != r.target {
+		return network
+	}
+	return networkOn(out, route.NextHop)
 }
 
 // beyondOwn is the network of a server that its client seems to be on as well, though it came in by the interface of
@@ -196,6 +211,10 @@ func (r *routing) beyondOwn(q *snapshot.Route) (network netip.Prefix) {
 		return network
 	}
 	return networkOn(at, r.Client)
+}
+
+func overlapText(client netip.Addr, in string, network netip.Prefix, out string) string {
+	return fmt.Sprintf("%s came in by %s, and its address is of %s, the network of %s: answers go there", client, in, network, out)
 }
 
 // networkOn is the narrowest network of an interface that has an address.

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/natkit/natkit/internal/snapshot"
@@ -63,6 +64,34 @@ func TestClientsBeyondTheNetworkOfTheServer(t *testing.T) {
 		f := failing{target: s.Target}
 		if f.explain(rec, s); (f.place != "") != found || !f.known {
 			t.Errorf("neighbour %q: %q", neighbour, f.cause)
+		}
+	}
+}
+
+// TestBridgeThatCoversOthers: nobody answers on a bridge for a client that asks; it may be beyond a router.
+func TestBridgeThatCoversOthers(t *testing.T) {
+	client := netip.MustParseAddr("172.18.40.10")
+	for bridge, found := range map[bool]string{true: "172.18.0.0/16", false: ""} {
+		rec := household()
+		rec.Last().Audit = &snapshot.Audit{Interfaces: []snapshot.Interface{{Name: "br-1", Bridge: bridge, Addresses: []netip.Prefix{netip.MustParsePrefix("172.18.0.1/16")}}}}
+		answer := &snapshot.Route{Out: "br-1", NextHop: client, Neighbour: snapshot.NeighbourFailed}
+		r := routingOf(rec, &snapshot.Routes{In: "br-1", Client: client, Answer: answer}, netip.MustParseAddr("203.0.113.10"), netip.Addr{}, false)
+		if d := r.loses(true); d.cause == "" || strings.Contains(d.remedy.Title, "172.18.0.0/16") != (found != "") {
+			t.Errorf("bridge %v: %+v", bridge, d)
+		}
+	}
+}
+
+// TestHairpinOfWhatOthersAreAsked: a rule for a port takes what hosts inside ask of others to a server of their network.
+func TestHairpinOfWhatOthersAreAsked(t *testing.T) {
+	for service, taken := range map[string]bool{"203.0.113.10:80": true, "198.51.100.1:80": false} {
+		rec := household()
+		rec.Last().NATRules.Rules[1].InInterface = ""
+		rec.Last().Audit = &snapshot.Audit{Interfaces: []snapshot.Interface{{Name: "wan0", Addresses: []netip.Prefix{netip.MustParsePrefix("198.51.100.1/24")}}, {Name: "lan0", Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.1.1/24")}}}}
+		s := &snapshot.Service{Kind: snapshot.ServiceDNAT, Protocol: "tcp", Service: netip.MustParseAddrPort(service), Target: netip.MustParseAddrPort(inside + "80"), Clients: []netip.Addr{netip.MustParseAddr("192.168.1.20")}}
+		f := failing{target: s.Target}
+		if f.explain(rec, s); !f.known || strings.Contains(f.advice.Title, "-d 198.51.100.1") != taken {
+			t.Errorf("%s: %+v", service, f)
 		}
 	}
 }

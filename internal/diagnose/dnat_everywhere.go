@@ -71,14 +71,13 @@ func (a *audit) takenEverywhere() (all []taken) {
 	services := a.rec.Flows.Services.All
 	for i := range services {
 		s := &services[i]
-		if s.Kind != snapshot.ServiceDNAT || s.Inside == 0 || slices.Contains(forced, s.Service.Port()) || !a.isForeign(s) {
+		if s.Kind != snapshot.ServiceDNAT || s.Inside == 0 {
 			continue
 		}
-		at := slices.IndexFunc(a.rules.Rules, func(r snapshot.NATRule) bool { return isEverywhere(&r) && mayBe(&r, s) })
-		if at < 0 {
+		by := a.everywhereRule(s)
+		if by == nil {
 			continue
 		}
-		by := &a.rules.Rules[at]
 		if t := slices.IndexFunc(all, func(t taken) bool { return t.by == by }); t >= 0 {
 			all[t].services = append(all[t].services, s)
 			continue
@@ -92,6 +91,34 @@ func (a *audit) takenEverywhere() (all []taken) {
 		}
 	}
 	return sure
+}
+
+// everywhereRule is the rule that takes what is asked of a public address that is not this host's; nil where none does.
+func (a *audit) everywhereRule(s *snapshot.Service) *snapshot.NATRule {
+	if slices.Contains(forced, s.Service.Port()) || !a.isForeign(s) || a.rules.TooMany {
+		return nil
+	}
+	dnat := *s
+	dnat.Kind = snapshot.ServiceDNAT // of one network, or of all
+	at := slices.IndexFunc(a.rules.Rules, func(r snapshot.NATRule) bool { return isEverywhere(&r) && mayBe(&r, &dnat) })
+	if at < 0 {
+		return nil
+	}
+	return &a.rules.Rules[at]
+}
+
+// isTaken takes for the cause that a rule leads what clients ask of others to a server on their own network: to let
+// that answer would show them a site that they did not ask for.
+func (f *failing) isTaken(a *audit, s *snapshot.Service, by *snapshot.NATRule) {
+	uplink, address := a.publicAddress()
+	rule := by.Place() + ": " + by.Text
+	f.cause = fmt.Sprintf("a rule that names neither the interface that connections come in by nor their destination takes what hosts inside ask of %s, %s; its server is on their own network and answers them directly, not by this host", s.Service.Addr(), rule)
+	f.place = fmt.Sprintf("%s is no address of this host, and a rule that publishes a server takes what is sent there", s.Service.Addr())
+	to := "ADDRESS"
+	if address.IsValid() {
+		to = address.String()
+	}
+	f.advice, f.target, f.known = new(advice("dnat-narrow", rule, cmp.Or(uplink, "UPLINK"), to, where(a.rec))), netip.AddrPort{}, true
 }
 
 // publishes completes what is taken, and reports whether the rule surely publishes a server: connections from outside

@@ -89,6 +89,9 @@ func unreachableOf(rec *snapshot.Recording, t snapshot.DNATTarget, silent map[ho
 		u.problem, u.source = fmt.Sprintf("%s on %s does not answer (%s)", t.NextHop, t.Interface, t.Neighbour), "neighbour entry, twice"
 		u.problem += closed(t.Interface, t.Ports) + hidesNeighbours(rec, t.Interface, t.NextHop.Is6())
 		u.advice = fmt.Sprintf("'ip neigh show %s'%s: is that host up and on this link, and is %s its address", t.NextHop, where(rec), t.NextHop)
+		if at := bridgeOf(last.Audit, t.Interface); at != nil && t.NextHop == t.Address {
+			u.advice = advice("way-hop-bridge", t.NextHop, t.Interface, where(rec), fmt.Sprintf("ip neigh show %s", t.NextHop), networkOn(at, t.NextHop)).Title
+		}
 		u.now = t.Neighbour == snapshot.NeighbourIncomplete
 	case t.Martian:
 		u.problem, u.source = "what comes in for a loopback address is dropped: route_localnet is 0", "net.ipv4.conf.*.route_localnet"
@@ -103,6 +106,17 @@ func unreachableOf(rec *snapshot.Recording, t snapshot.DNATTarget, silent map[ho
 		u.advice = fmt.Sprintf("start the server that should listen on %s port %d%s ('ss -ln'), or correct the rule", t.Protocol, t.Port, where(rec))
 	}
 	return u
+}
+
+// bridgeOf is the interface of a name where that is a bridge.
+func bridgeOf(a *snapshot.Audit, name string) *snapshot.Interface {
+	if a == nil {
+		return nil
+	}
+	if at := a.Interface(name); at != nil && at.Bridge {
+		return at
+	}
+	return nil
 }
 
 func noAnswer(t snapshot.DNATTarget) bool {

@@ -361,15 +361,21 @@ func TestRuleForAnAddressBeforeTranslation(t *testing.T) {
 	for name, c := range map[string]struct {
 		to      string
 		packets uint64
+		ports   []nat.Ports
 		found   bool
 	}{
-		"the address of the cloud": {"203.0.113.50/32", 0, true},
-		"an address of this host":  {"10.0.0.5/32", 0, false},
-		"packets meet the rule":    {"203.0.113.50/32", 5, false},
+		"the address of the cloud": {"203.0.113.50/32", 0, nil, true},
+		"a set of ports":           {"203.0.113.50/32", 0, []nat.Ports{{First: 80, Last: 80}, {First: 443, Last: 443}}, true},
+		"a set without the port":   {"203.0.113.50/32", 0, []nat.Ports{{First: 25, Last: 25}, {First: 443, Last: 443}}, false},
+		"an address of this host":  {"10.0.0.5/32", 0, nil, false},
+		"packets meet the rule":    {"203.0.113.50/32", 5, nil, false},
 	} {
 		rec := household(failed(snapshot.StepRefusedHere, "tcp", "eth0", stranger, "10.0.0.5:80", snapshot.FailedPlace{Local: true, InUplink: true}))
 		rule := rec.Last().NATRules.Rules[1]
 		rule.InInterface, rule.ToDestination, rule.Counted = "", netip.MustParsePrefix(c.to), true
+		if rule.SeveralPorts = c.ports; c.ports != nil {
+			rule.DestinationPort, rule.FirstOfSeveral, rule.LastOfSeveral, rule.Partial = 0, c.ports[0].First, c.ports[1].Last, true
+		}
 		rec.Snapshots[0] = &snapshot.Snapshot{NATRules: &snapshot.NATRules{Rules: []snapshot.NATRule{rule}}}
 		rule.Packets = c.packets
 		rec.Snapshots[1] = &snapshot.Snapshot{NATRules: &snapshot.NATRules{Rules: []snapshot.NATRule{rule}}, Audit: &snapshot.Audit{Interfaces: []snapshot.Interface{

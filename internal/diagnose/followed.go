@@ -419,17 +419,17 @@ func (r *row) blockedHere() (f failing) {
 		if r.isBeside(rule) && f.how == "" {
 			f = r.besideRange(rule)
 		}
+		if own && isForAnother(r.rec, rule, s) {
+			f = failing{how: "gets no answers", severity: Warning, confidence: "likely", cause: "; " + notHereText(rule, "gave", s.Service.Addr()), place: fmt.Sprintf("the rule for this port is for %s, and packets come in for %s", rule.ToDestination.Addr(), s.Service.Addr())}
+			f.advice = new(notHereAdvice(r.rec, rule, s.Service.Addr()))
+			continue
+		}
 		ranged := rule.LastOfSeveral != 0 && mayMatch(rule, s.Protocol, s.Service)
 		if rule.Hook != "prerouting" || rule.TranslatesSource() || rule.DestinationPort != s.Service.Port() && !ranged {
 			continue
 		}
 		if mayMatch(rule, s.Protocol, s.Service) {
 			return failing{} // translated, and judged as such
-		}
-		if own && rule.Protocol == s.Protocol && isForAnother(r.rec, rule, s.Service.Addr()) {
-			f = failing{how: "gets no answers", severity: Warning, confidence: "likely", cause: "; " + notHereText(rule, "gave", s.Service.Addr()), place: fmt.Sprintf("the rule for this port is for %s, and packets come in for %s", rule.ToDestination.Addr(), s.Service.Addr())}
-			f.advice = new(notHereAdvice(r.rec, rule, s.Service.Addr()))
-			continue
 		}
 		if own && mayMatch(rule, rule.Protocol, s.Service) || rule.Protocol == s.Protocol && (rule.Family == "ip") == s.Service.Addr().Is6() && rule.Family != "inet" {
 			f = failing{how: "gets no answers", severity: Notice, confidence: "possible", cause: fmt.Sprintf("; the rule for this port is for %s, %s: %s", ruleWay(rule, s), rule.Place(), rule.Text)}
@@ -443,9 +443,11 @@ func (r *row) blockedHere() (f failing) {
 
 // isForAnother reports whether a rule is for a public address that is on no network of this host, and no packet meets
 // it: of one that this host is asked by itself at a private address, or of a rule that never met any.
-func isForAnother(rec *snapshot.Recording, rule *snapshot.NATRule, asked netip.Addr) bool {
+func isForAnother(rec *snapshot.Recording, rule *snapshot.NATRule, s *snapshot.FollowedService) bool {
 	a, _ := readAudit(rec)
-	if a == nil || !a.isForNobodyHere(rule) || rule.ToDestination.Addr().Is4() != asked.Is4() {
+	asked, anywhere := s.Service.Addr(), *rule
+	anywhere.ToDestination = netip.Prefix{}
+	if a == nil || !a.isForNobodyHere(rule) || rule.ToDestination.Addr().Is4() != asked.Is4() || !mayMatch(&anywhere, s.Protocol, s.Service) {
 		return false
 	}
 	if !isInside(asked) {

@@ -157,7 +157,7 @@ func (a *audit) translatedBefore() (found *snapshot.NATRule, own netip.Addr, ref
 
 // isForNobodyHere reports whether a rule leads what comes in for one public address that is on no network of this host.
 func (a *audit) isForNobodyHere(r *snapshot.NATRule) bool {
-	if r.Hook != "prerouting" || r.TranslatesSource() || !r.ToDestination.IsSingleIP() || r.DestinationPort == 0 || isInside(r.ToDestination.Addr()) {
+	if r.Hook != "prerouting" || r.TranslatesSource() || !r.ToDestination.IsSingleIP() || r.DestinationPort == 0 && r.FirstOfSeveral == 0 && len(r.SeveralPorts) == 0 || isInside(r.ToDestination.Addr()) {
 		return false
 	}
 	at, _ := a.Near(r.ToDestination.Addr())

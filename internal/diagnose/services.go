@@ -323,6 +323,10 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 			f.overlaps(a, s, network)
 			return
 		}
+		if by := a.everywhereRule(s); by != nil {
+			f.isTaken(a, s, by)
+			return
+		}
 		f.cause = fmt.Sprintf("clients and server are on the same network, %s, so that the server answers them directly and not by this host: what comes from there is not masqueraded", network)
 		f.advice, f.target, f.known = hairpinAdvice(rec, s.Protocol, s.Service, s.Target, network), netip.AddrPort{}, true
 		if a.bridgePast(s) != nil {
