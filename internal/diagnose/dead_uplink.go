@@ -102,5 +102,9 @@ func (f *failing) hasDeadLine(rec *snapshot.Recording, a *audit, s *snapshot.Ser
 	f.cause = deadLineText(line, other) + ": that line is dead beyond this host, though its next hop may still answer, or what comes back by it is dropped before it is tracked"
 	f.place, f.known, f.byElimination = deadLineText(line, other), true, true
 	f.severity, f.confidence = max(f.severity, Warning), "likely"
+	if first := s.Destinations[0].Addr(); !slices.ContainsFunc(s.Destinations, func(d netip.AddrPort) bool { return d.Addr() != first }) {
+		f.cause += fmt.Sprintf("; or %s alone is dead, as nothing else is asked for by %s", first, line)
+		f.confidence = "possible"
+	}
 	f.advice = new(deadLineAdvice(rec, line, other, s.Destinations[0].Addr()))
 }

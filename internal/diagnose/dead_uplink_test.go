@@ -73,5 +73,15 @@ func TestLineOfWhichTheTableShowsNoAnswer(t *testing.T) {
 		if _, other := a.deadLine(&c.lost); other != c.other {
 			t.Errorf("%s: %q", name, other)
 		}
+		if c.other == "" {
+			continue
+		}
+		for destinations, confidence := range map[string]string{"203.0.113.10:80": "possible", "203.0.113.20:443": "likely"} {
+			s, f := c.lost, failing{}
+			s.Destinations = append(s.Destinations[:1:1], netip.MustParseAddrPort(destinations))
+			if f.hasDeadLine(rec, a, &s); f.confidence != confidence {
+				t.Errorf("%s and %s: %s", name, destinations, f.confidence)
+			}
+		}
 	}
 }
