@@ -378,6 +378,12 @@ func (f failing) judgeLater(rec *snapshot.Recording, s *snapshot.Service) failin
 		return failing{}
 	}
 	f.cause = "they are established, and what one side sends then is not acknowledged: packets of established connections are lost, all of one direction or the large ones: by a rule of this host, or where the path takes smaller packets than the interfaces (MTU) and ICMP does not come back"
+	errors := errorsDropped(rec)
+	if len(errors.places) > 0 {
+		f.cause = "they are established, and the large packets that one side sends then are not acknowledged, as where a link beyond takes smaller ones: this host drops the ICMP errors that say so (\"fragmentation needed\", \"packet too big\"): " + placesOf(errors.places)
+		f.evidence = append(f.evidence, errors.evidence("ICMP errors of connections")...)
+		f.known, f.byElimination = true, true
+	}
 	if a, _ := readAudit(rec); a != nil && rec.First().Audit != nil {
 		if r, _ := a.refusals(snapshot.RefusalInvalid); r.packets >= s.Stalled {
 			f.cause, f.known = "they are established, and what follows is INVALID here and dropped: "+strings.Join(r.texts(), "; "), true
@@ -388,9 +394,23 @@ func (f failing) judgeLater(rec *snapshot.Recording, s *snapshot.Service) failin
 	if !to.IsValid() && len(s.Destinations) > 0 {
 		to = s.Destinations[0].Addr()
 	}
-	if to.IsValid() {
+	switch {
+	case len(errors.places) > 0:
+		f.advice = new(acceptAnswers(errors.places[0], "FORWARD", rec))
+	case to.IsValid():
 		f.advice = new(advice("service-hangs", to, where(rec)))
 	}
 	f.target = netip.AddrPort{}
 	return f
+}
+
+// errorsDropped are the places that surely drop ICMP errors of connections and counted packets meanwhile: to
+// connections that hang they are the reason, whatever else is dropped there.
+func errorsDropped(rec *snapshot.Recording) filterLoss {
+	w, _ := readWays(rec)
+	if w == nil {
+		return filterLoss{}
+	}
+	l := w.lossOf(w.of(snapshot.WayErrors), firstFilter)
+	return l.grew(fewestLost)
 }
