@@ -1,8 +1,12 @@
 package diagnose
 
 import (
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // TestTraceKeepsWhatIsKnown: what a trace saw of a service does not replace a cause that rules and
@@ -17,6 +21,66 @@ func TestTraceKeepsWhatIsKnown(t *testing.T) {
 		got := traceAdded([]failing{f}, []failing{{key: f.key, cause: "seen"}})
 		if len(got) != 1 || !strings.Contains(got[0].cause, "seen") || strings.Contains(got[0].cause, before) != known {
 			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// TestHangsForErrors: connections hang, and a rule drops the ICMP errors that would say why: the rule is named
+// though it drops pings as well.
+func TestHangsForErrors(t *testing.T) {
+	for counted, named := range map[uint64]bool{30: true, 1: false} {
+		rec := recorded(t, "service-unanswered", "downloads-hang")
+		for i, s := range []*snapshot.Snapshot{rec.First(), rec.Last()} {
+			drops := &snapshot.Filter{Drops: []snapshot.RulePlace{{Text: "iptables -t filter -A FORWARD -p icmp -j DROP", Counted: true, Packets: uint64(i) * counted}}}
+			s.NATRules = &snapshot.NATRules{}
+			s.Ways = &snapshot.Ways{All: []snapshot.Way{
+				{Kind: snapshot.WayErrors, Protocol: "icmp", Filter: drops},
+				{Kind: snapshot.WaySource, Protocol: "icmp", Filter: drops},
+			}}
+		}
+		f, _ := checkServices(rec)
+		if first := f.Remedies[0].Title; strings.Contains(f.Cause, "-p icmp -j DROP") != named || strings.Contains(first, "iptables -I FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT") != named {
+			t.Errorf("%d packets: %s; %s", counted, f.Cause, first)
+		}
+	}
+}
+
+// TestKeptOut: of several strict filters the one is named by whose interface nothing of a rule's connections comes
+// about, and none where that may be several.
+func TestKeptOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		in    string
+		paths []snapshot.ReversePath
+		want  string
+	}{
+		"an uplink that a mark leads to":    {"", []snapshot.ReversePath{{Interface: "wan0", Default: true}, {Interface: "lan0"}, {Interface: "wan1", Selected: "100: fwmark 0x2 lookup 102"}}, "tcp 192.0.2.1:80, which is asked for by wan1"},
+		"an interface that the rule names":  {"wan1", []snapshot.ReversePath{{Interface: "wan0", Default: true}, {Interface: "wan1"}}, "tcp 192.0.2.1:80, which is asked for by wan1"},
+		"two uplinks of which none answers": {"", []snapshot.ReversePath{{Interface: "wan2", Default: true}, {Interface: "wan1", Default: true}}, ""},
+		"an uplink by which others come":    {"", []snapshot.ReversePath{{Interface: "wan0", Default: true}}, ""},
+	} {
+		rec := recorded(t, "rp-filter", "translated-packets-that-became-no-connection")
+		last := rec.Last()
+		for _, s := range []*snapshot.Snapshot{rec.First(), last} {
+			s.NATRules.Rules[0].InInterface = c.in
+		}
+		last.ReversePaths = c.paths
+		last.Audit = &snapshot.Audit{}
+		for device, address := range map[string]string{"wan0": "203.0.113.1/24", "wan1": "192.0.2.1/24", "wan2": "198.18.2.2/24"} {
+			last.Audit.Interfaces = append(last.Audit.Interfaces, snapshot.Interface{Name: device, Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix(address)}})
+		}
+		rule := &last.NATRules.Rules[0]
+		rec.Flows.Services = &snapshot.Services{NewKnown: true, All: []snapshot.Service{{
+			Kind: snapshot.ServiceDNAT, Protocol: "tcp", Service: netip.MustParseAddrPort("203.0.113.1:80"), Target: netip.AddrPortFrom(rule.First, rule.FirstPort), New: 15, Answered: 15,
+		}}}
+		i := slices.IndexFunc(Rules(), func(r Rule) bool { return r.ID == "rp-filter" })
+		f, _ := Rules()[i].Check(rec)
+		switch {
+		case f == nil:
+			t.Errorf("%s: no finding", name)
+		case c.want == "" && strings.Contains(f.Title, "asked for"), !strings.Contains(f.Title, c.want):
+			t.Errorf("%s: %s", name, f.Title)
+		case c.want != "" && !strings.Contains(f.Remedies[0].Title, "net.ipv4.conf.wan1.rp_filter=2"):
+			t.Errorf("%s: %s", name, f.Remedies[0].Title)
 		}
 	}
 }
