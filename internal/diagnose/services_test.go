@@ -84,3 +84,31 @@ func TestKeptOut(t *testing.T) {
 		}
 	}
 }
+
+// TestSilentNear: filters are ruled out where all that may drop the service's packets counts, and dropped none.
+func TestSilentNear(t *testing.T) {
+	place := func(packets uint64, counted bool) *snapshot.Filter {
+		return &snapshot.Filter{Passes: true, Drops: []snapshot.RulePlace{{Text: "iptables -t filter -A FORWARD -m set -j DROP", Counted: counted, Packets: packets}}}
+	}
+	for name, c := range map[string]struct {
+		before, now *snapshot.Filter
+		ruledOut    bool
+	}{
+		"nothing drops":               {&snapshot.Filter{Passes: true}, &snapshot.Filter{Passes: true}, true},
+		"a counter that stood":        {place(7, true), place(7, true), true},
+		"a counter that grew":         {place(7, true), place(9, true), false},
+		"a rule that counts none":     {place(0, false), place(0, false), false},
+		"filters that were not asked": {nil, nil, false},
+	} {
+		rec := recorded(t, "service-unanswered", "a-server-that-is-up")
+		s := &rec.Flows.Services.All[0]
+		s.Routes.Question.Out = "lan0"
+		for at, f := range map[*snapshot.Snapshot]*snapshot.Filter{rec.First(): c.before, rec.Last(): c.now} {
+			at.DNATTargets = &snapshot.DNATTargets{Targets: []snapshot.DNATTarget{{Protocol: s.Protocol, Address: s.Target.Addr(), Port: s.Target.Port(), Filter: f, AnswerFilter: &snapshot.Filter{Passes: true}}}}
+		}
+		f, _ := checkServices(rec)
+		if first := f.Remedies[0].Title; strings.Contains(f.Cause, "or filters of this host drop it") == c.ruledOut || strings.HasPrefix(first, "on "+s.Target.Addr().String()) != c.ruledOut {
+			t.Errorf("%s: %s; %s", name, f.Cause, first)
+		}
+	}
+}
