@@ -112,3 +112,35 @@ func TestSilentNear(t *testing.T) {
 		}
 	}
 }
+
+// TestOneSidedByTable: a service beside a router on the clients' own network is said to lose what follows its first packets
+// only where filters surely drop that, and as much was INVALID.
+func TestOneSidedByTable(t *testing.T) {
+	drops := &snapshot.Filter{Drops: []snapshot.RulePlace{{Text: "inet fw forward: ct state invalid drop"}}}
+	for name, c := range map[string]struct {
+		out     string
+		unseen  *snapshot.Filter
+		invalid uint64
+		want    bool
+	}{
+		"dropped":                        {"lan0", drops, 200, true},
+		"let pass":                       {"lan0", &snapshot.Filter{Passes: true}, 200, false},
+		"few are INVALID":                {"lan0", drops, 5, false},
+		"it leaves by another interface": {"wan0", drops, 200, false},
+	} {
+		rec := recorded(t, "service-unanswered", "answers-take-another-way-and-the-rest-is-dropped")
+		rec.Last().ConntrackStat.PerCPU[0]["invalid"] = rec.First().ConntrackStat.PerCPU[0]["invalid"] + c.invalid
+		s := snapshot.Service{
+			Kind: snapshot.ServiceUntranslated, Protocol: "tcp", Service: netip.MustParseAddrPort("10.50.0.10:1433"), Target: netip.MustParseAddrPort("10.50.0.0:0"),
+			Given: netip.MustParseAddr("192.168.1.0"), Unanswered: 30, Failing: 30, SilentSeconds: -1, Clients: []netip.Addr{netip.MustParseAddr("192.168.1.20")},
+			Routes: &snapshot.Routes{In: "lan0", Question: &snapshot.Route{Out: c.out, NextHop: netip.MustParseAddr("192.168.1.2"), Neighbour: snapshot.NeighbourReachable, Unseen: c.unseen}},
+		}
+		network := s
+		network.Service, network.Destinations = netip.AddrPort{}, []netip.AddrPort{s.Service}
+		rec.Flows.Services.All = []snapshot.Service{s, network}
+		f, _ := checkServices(rec)
+		if got := f != nil && strings.HasPrefix(f.Title, "tcp 10.50.0.10:1433") && strings.Contains(f.Remedies[0].Title, "by 192.168.1.2"); got != c.want || passesOneSide(rec) != c.want {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
