@@ -575,7 +575,7 @@ func vanished(rec *snapshot.Recording, rule int, packets uint64, entries int64) 
 				f.advice = new(r.refused(q, t.Address))
 			}
 		case filter != nil && !filter.Passes:
-			f.cause = "filters drop them: " + placesOf(filter.Drops)
+			f.cause = "filters drop them: " + placesOf(filtered{DNATTarget: t, filter: filter}.dropping(rec).Drops)
 		case filter != nil && !cleared(rec, t, packets):
 			return f, false
 		case t.Loopback:

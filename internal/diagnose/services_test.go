@@ -144,3 +144,22 @@ func TestOneSidedByTable(t *testing.T) {
 		}
 	}
 }
+
+// TestStoodStill: of places that may drop what DNAT leads to, one whose counter stood still is not the one, and
+// not that for the answers either.
+func TestStoodStill(t *testing.T) {
+	rec := recorded(t, "dnat-filtered", "the-policy-drops-it")
+	policy := snapshot.RulePlace{Text: "iptables -t filter -P FORWARD DROP", Counted: true, Packets: 4}
+	other := snapshot.RulePlace{Text: "inet filter forward: policy drop"}
+	for i, s := range []*snapshot.Snapshot{rec.First(), rec.Last()} {
+		s.NATRules = &snapshot.NATRules{Rules: []snapshot.NATRule{{
+			Family: "ip", Hook: "prerouting", Kind: snapshot.NATDest, NATCondition: snapshot.NATCondition{Protocol: "tcp", DestinationPort: 80}, Counted: true, Packets: uint64(i) * 60,
+		}}}
+		drops := &snapshot.Filter{Drops: []snapshot.RulePlace{policy, other}}
+		s.DNATTargets = &snapshot.DNATTargets{Targets: []snapshot.DNATTarget{{Protocol: "tcp", Address: netip.MustParseAddr("172.17.0.2"), Port: 80, Filter: drops, AnswerFilter: drops}}}
+	}
+	f, _ := checkDNATFiltered(rec)
+	if f == nil || strings.Contains(f.Cause, "iptables") || strings.Contains(f.Remedies[0].Title, "iptables") || !strings.Contains(f.Remedies[0].Title, "nft insert rule inet filter forward ct state") {
+		t.Errorf("%+v", f)
+	}
+}
