@@ -163,3 +163,27 @@ func TestStoodStill(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 }
+
+// TestHangsBeyond: the filters of this host are ruled out for connections that hang where they let pass all of them.
+func TestHangsBeyond(t *testing.T) {
+	some := &snapshot.Filter{Passes: true, Drops: []snapshot.RulePlace{{Text: "inet fw forward: meta length 1200-65535 drop", Part: true}}}
+	for name, c := range map[string]struct {
+		later  *snapshot.Filter
+		beyond bool
+	}{
+		"all of them":  {&snapshot.Filter{Passes: true}, true},
+		"some of them": {some, false},
+		"not asked":    {nil, false},
+	} {
+		rec := recorded(t, "service-unanswered", "downloads-hang")
+		for _, s := range []*snapshot.Snapshot{rec.First(), rec.Last()} {
+			s.Ways = &snapshot.Ways{All: []snapshot.Way{{
+				Kind: snapshot.WaySource, Network: netip.MustParsePrefix("192.168.2.0/24"), Protocol: "tcp", Filter: &snapshot.Filter{Passes: true}, LaterFilter: c.later,
+			}}}
+		}
+		f, _ := checkServices(rec)
+		if first := f.Remedies[0].Title; strings.Contains(first, "--set-mss") != c.beyond || strings.Contains(f.Cause, "by a rule of this host") == c.beyond {
+			t.Errorf("%s: %s; %s", name, f.Cause, first)
+		}
+	}
+}
