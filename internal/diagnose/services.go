@@ -323,6 +323,33 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 	}
 }
 
+// takes makes what is wrong with the routes the cause.
+func (f *failing) takes(d detour) {
+	f.cause, f.advice, f.target, f.known = d.cause, &d.remedy, netip.AddrPort{}, d.certain
+	if d.certain && f.confidence == "possible" {
+		f.severity = max(f.severity, Warning)
+	}
+	f.confidence = "likely"
+}
+
+// hairpinAdvice is the rule that makes the answers come back by this host.
+func hairpinAdvice(rec *snapshot.Recording, protocol string, service, target netip.AddrPort, network netip.Prefix) *Remedy {
+	rule := fmt.Sprintf("iptables -t nat -A POSTROUTING -s %s -d %s -p %s --dport %d -j MASQUERADE", network, target.Addr(), protocol, target.Port())
+	if target.Addr().Is6() {
+		rule = "ip6" + strings.TrimPrefix(rule, "ip")
+	}
+	for _, r := range rec.Last().NATRules.Rules {
+		if mayMatch(&r, protocol, service) && mayLead(&r, target) && r.Source == "nftables" {
+			rule = fmt.Sprintf("masquerade in a postrouting chain of type nat: ip saddr %s ip daddr %s %s dport %d masquerade", network, target.Addr(), protocol, target.Port())
+			if target.Addr().Is6() {
+				rule = strings.ReplaceAll(rule, "ip ", "ip6 ")
+			}
+		}
+	}
+	one := advice("hairpin", rule, target, where(rec))
+	return &one
+}
+
 // silentNear takes it for the cause that the server answers on its network and not these clients: what is left are its
 // own firewall and its way back, where the filters of this host dropped nothing of it.
 func (f *failing) silentNear(rec *snapshot.Recording, s *snapshot.Service) {
@@ -385,33 +412,6 @@ func toServer(rec *snapshot.Recording, protocol string, service, target netip.Ad
 		return rule
 	}
 	return strings.NewReplacer("iptables", "ip6tables", "ip daddr", "ip6 daddr").Replace(rule)
-}
-
-// takes makes what is wrong with the routes the cause.
-func (f *failing) takes(d detour) {
-	f.cause, f.advice, f.target, f.known = d.cause, &d.remedy, netip.AddrPort{}, d.certain
-	if d.certain && f.confidence == "possible" {
-		f.severity = max(f.severity, Warning)
-	}
-	f.confidence = "likely"
-}
-
-// hairpinAdvice is the rule that makes the answers come back by this host.
-func hairpinAdvice(rec *snapshot.Recording, protocol string, service, target netip.AddrPort, network netip.Prefix) *Remedy {
-	rule := fmt.Sprintf("iptables -t nat -A POSTROUTING -s %s -d %s -p %s --dport %d -j MASQUERADE", network, target.Addr(), protocol, target.Port())
-	if target.Addr().Is6() {
-		rule = "ip6" + strings.TrimPrefix(rule, "ip")
-	}
-	for _, r := range rec.Last().NATRules.Rules {
-		if mayMatch(&r, protocol, service) && mayLead(&r, target) && r.Source == "nftables" {
-			rule = fmt.Sprintf("masquerade in a postrouting chain of type nat: ip saddr %s ip daddr %s %s dport %d masquerade", network, target.Addr(), protocol, target.Port())
-			if target.Addr().Is6() {
-				rule = strings.ReplaceAll(rule, "ip ", "ip6 ")
-			}
-		}
-	}
-	one := advice("hairpin", rule, target, where(rec))
-	return &one
 }
 
 // explainTarget takes what is known to be wrong with the target for the cause.
