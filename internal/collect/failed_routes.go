@@ -149,6 +149,9 @@ func (k *router) bothWays(a *snapshot.Audit, w *failed) *snapshot.Routes {
 		question.packet.First, question.packet.Conn = &first, question.packet.Conn|ruleset.ConnDNAT
 	}
 	if q, known := k.ask(question); known {
+		if !w.given.IsValid() && w.service == w.target {
+			k.unseen(question, &q)
+		}
 		both.Question = &q
 		both.AnswerIn = cmp.Or(both.AnswerIn, q.Out)
 	}
@@ -161,6 +164,18 @@ func (k *router) bothWays(a *snapshot.Audit, w *failed) *snapshot.Routes {
 		both.Answer = &a
 	}
 	return both
+}
+
+// unseen asks the filters about what follows the first packet of a connection that leaves by the interface which it
+// came in by, as its answer may go from the next router to the client and not by this host.
+func (k *router) unseen(f flow, q *snapshot.Route) {
+	if k.conn == nil || q.Unseen != nil || f.protocol != unix.IPPROTO_TCP || q.Out != f.in || q.NextHop == f.to.Addr() || !k.afford(throughHooks...) {
+		return
+	}
+	p := packetOf(f, ruleset.ConnInvalid)
+	p.Flags, p.Out, p.V6 = ackOnly, q.Out, f.to.Addr().Is6()
+	q.Unseen = ruleset.Filter(k.tables, p, throughHooks...)
+	k.known[f.String()] = *q
 }
 
 // answerTo is the answer to a packet, with the mark of the connection that rules have saved on the way.

@@ -279,6 +279,15 @@ func (r *router) marked(f flow) (mark, unknown uint32) {
 
 // judge has rules mark a packet; false where too many were asked before.
 func (r *router) judge(p *ruleset.Packet, hooks ...string) bool {
+	if !r.afford(hooks...) {
+		return false
+	}
+	ruleset.Judge(r.tables, p, hooks...)
+	return true
+}
+
+// afford reports whether the rules may be asked once more, and counts that.
+func (r *router) afford(hooks ...string) bool {
 	if r.marking == 0 && len(r.tables) > 0 {
 		r.marking = mostJudged
 	}
@@ -287,11 +296,7 @@ func (r *router) judge(p *ruleset.Packet, hooks ...string) bool {
 			r.marking -= len(c.Rules) * len(hooks)
 		}
 	}
-	if r.marking < 0 {
-		return false
-	}
-	ruleset.Judge(r.tables, p, hooks...)
-	return true
+	return r.marking >= 0
 }
 
 // packetOf is the packet of a flow that rules are asked about.

@@ -97,6 +97,25 @@ func (b filtered) loss(rec *snapshot.Recording) (l filterLoss) {
 	return l
 }
 
+// dropping is the filter without the places that let pass what comes, as their counters show, where others drop it.
+func (b filtered) dropping(rec *snapshot.Recording) *snapshot.Filter {
+	l, lately := b.loss(rec), false
+	if rec.First().NATRules != nil && rec.First().DNATTargets != nil {
+		lately = rec.Last().NATRules.Grown(rec.First().NATRules)[b.Rule] >= fewestVanished
+	}
+	only := *b.filter
+	only.Drops = nil
+	for i, p := range l.places {
+		if !p.Counted || l.grown[i] > 0 || !lately && p.Packets > 0 {
+			only.Drops = append(only.Drops, p)
+		}
+	}
+	if len(only.Drops) == 0 {
+		return b.filter
+	}
+	return &only
+}
+
 // missedAt reports whether what clients send by the interface that they were taken to come in by is missed:
 // it is dropped, and nobody is answered by another one, for whom the rule may be there.
 func (b filtered) missedAt(rec *snapshot.Recording) bool {
@@ -152,6 +171,7 @@ func filteredFinding(rec *snapshot.Recording, bad []filtered) *Finding {
 	var names, places, olds []string
 	grown := rec.Last().NATRules.Grown(rec.First().NATRules)
 	for i, b := range bad {
+		b.filter = b.dropping(rec)
 		r := &rec.Last().NATRules.Rules[b.Rule]
 		if n := grown[b.Rule]; n > 0 && !b.Beside { // it counts all protocols
 			f.Severity = Critical
@@ -232,7 +252,7 @@ func (b filtered) accept(rec *snapshot.Recording) Remedy {
 		return restrict(place, rec)
 	}
 	how := accepted{protocol: protocol, to: netip.AddrPortFrom(b.Address, b.Port), chain: b.chain()}.how(place, owner)
-	return advice("filter-accept", b.name(), bothWays(how, b.AnswerFilter, map[bool]string{true: "OUTPUT"}[b.Local]), where(rec))
+	return advice("filter-accept", b.name(), bothWays(how, place, b.AnswerFilter, map[bool]string{true: "OUTPUT"}[b.Local]), where(rec))
 }
 
 // chain is the built-in chain of iptables on the way.

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/units"
@@ -490,7 +492,7 @@ func (g *hostGrowth) refusesNeighbours() bool {
 func (g *hostGrowth) reversePaths() string {
 	const much = 0.1
 	var strict, uplinks []string
-	back := g.keptBack()
+	back, kept := g.keptBack(), (*keptOut)(nil)
 	for _, p := range g.rec.Last().ReversePaths {
 		strict = append(strict, p.Interface)
 		if p.Default {
@@ -519,15 +521,119 @@ func (g *hostGrowth) reversePaths() string {
 	if len(strict) == 1 {
 		device = strict[0]
 	}
-	if back != "" { // the ways differ, and answers alone are wanted there
+	if back == "" {
+		kept = g.keptOut()
+	}
+	switch {
+	case back != "": // the ways differ, and answers alone are wanted there
 		g.advise("rp-loose", slashed(back), where(g.rec))
+	case kept != nil:
+		g.names(kept)
+		g.advise("rp-service", kept.in, slashed(kept.in), where(g.rec))
 	}
 	g.advise("rp-route", where(g.rec))
 	g.advise("rp-log", where(g.rec))
-	if back == "" {
+	if back == "" && kept == nil {
 		g.advise("rp-loose", slashed(device), where(g.rec))
 	}
 	return ""
+}
+
+// keptOut is a service of which a strict filter lets in nothing by an interface.
+type keptOut struct {
+	in       string
+	rule     *snapshot.NATRule
+	address  netip.Addr
+	packets  int64
+	selected string
+}
+
+func (k *keptOut) String() string {
+	if !k.address.IsValid() || k.rule.DestinationPort == 0 {
+		return ruleName(k.rule)
+	}
+	return strings.TrimSpace(k.rule.Protocol + " " + netip.AddrPortFrom(k.address, k.rule.DestinationPort).String())
+}
+
+// names says which service it is, and by which interface it is asked for.
+func (g *hostGrowth) names(k *keptOut) {
+	g.found.Title += fmt.Sprintf("; %s, which is asked for by %s", k, k.in)
+	g.found.Cause = fmt.Sprintf("these packets came in by %s, rp_filter is 1 (strict) there, and the way back to their senders is by another interface: marks, and rules for the address that a destination had before its translation, do not count for that filter", k.in)
+	g.found.Severity, g.found.Place = Critical, "the reverse path filter of "+k.in
+	g.add("first packets to "+k.String()+" that came in by "+k.in+", as far as is known, and became no connection", k.packets, "packets", "counter of the rule "+k.rule.Place()+": "+k.rule.Text)
+	if k.selected != "" {
+		g.add("rule that leads answers back by it", k.selected, "", "routing rules by netlink")
+	}
+	if k.address.IsValid() {
+		g.found.About = append(g.found.About, netip.AddrPortFrom(k.address, k.rule.DestinationPort))
+	}
+}
+
+// keptOut returns nil where no interface is known to be the one, or several may be.
+func (g *hostGrowth) keptOut() (found *keptOut) {
+	last, flows := g.rec.Last(), g.rec.Flows
+	if last.Audit == nil || last.NATRules == nil || last.NATRules.TooMany || flows == nil || flows.Services == nil || !flows.Services.NewKnown {
+		return nil
+	}
+	grown := last.NATRules.Grown(g.rec.First().NATRules)
+	for _, p := range last.ReversePaths {
+		for i := range grown {
+			k := &keptOut{in: p.Interface, rule: &last.NATRules.Rules[i], selected: p.Selected}
+			if !k.takes(last.Audit, p) || k.answers(flows.Services, last.Audit, grown[i]) {
+				continue
+			}
+			if found != nil && found.in != k.in {
+				return nil
+			}
+			if found == nil || k.packets > found.packets {
+				found = k
+			}
+		}
+	}
+	return found
+}
+
+// takes reports whether the rule may be for what comes in by the interface, an uplink or the one that it names,
+// and notes the address that is asked for there.
+func (k *keptOut) takes(a *snapshot.Audit, p snapshot.ReversePath) bool {
+	r := k.rule
+	if r.TranslatesSource() || r.Hook != "prerouting" || r.Family == "ip6" || r.InInterface != "" && !nat.InName(r.InInterface, k.in) {
+		return false
+	}
+	if !p.Default && p.Selected == "" && r.InInterface != k.in {
+		return false
+	}
+	at := a.Interface(k.in)
+	if at == nil {
+		return !r.ToDestination.IsValid()
+	}
+	for _, own := range at.Addresses {
+		if own.Addr().Is4() && (!r.ToDestination.IsValid() || r.ToDestination.Contains(own.Addr())) {
+			k.address = own.Addr()
+			return true
+		}
+	}
+	return false
+}
+
+// answers reports whether connections come about by the interface, or too few packets are missed to say.
+func (k *keptOut) answers(all *snapshot.Services, a *snapshot.Audit, grown uint64) bool {
+	k.packets = int64(min(grown, math.MaxInt64))
+	for i := range all.All {
+		s := &all.All[i]
+		if !mayBe(k.rule, s) {
+			continue
+		}
+		at, own := a.Near(s.Service.Addr())
+		here := own && at.Name == k.in
+		if here && s.New+s.Answered+s.Open > 0 {
+			return true
+		}
+		if k.rule.InInterface != k.in {
+			k.packets -= s.New
+		}
+	}
+	return k.packets < fewestVanished
 }
 
 // keptBack is an interface with a strict filter to which a mark, or the interface that packets come in by, leads

@@ -358,6 +358,11 @@ func (g *hostGrowth) invalid() string {
 
 // passesOneSide reports whether connections of which one direction passes this host alone are seen to fail here.
 func passesOneSide(rec *snapshot.Recording) bool {
+	if all, _ := tableServices(rec); all != nil && slices.ContainsFunc(all.All, func(s snapshot.Service) bool {
+		return s.Kind == snapshot.ServiceUntranslated && s.Service.IsValid() && failing{}.judgeOneSided(rec, &s).how != ""
+	}) {
+		return true
+	}
 	return rec.Followed != nil && slices.ContainsFunc(rows(rec), func(r row) bool { return r.Failed.OneSided && r.culprit() != nil && r.excuse() == "" })
 }
 

@@ -378,8 +378,19 @@ func (f failing) judgeLater(rec *snapshot.Recording, s *snapshot.Service) failin
 		return failing{}
 	}
 	f.cause = "they are established, and what one side sends then is not acknowledged: packets of established connections are lost, all of one direction or the large ones: by a rule of this host, or where the path takes smaller packets than the interfaces (MTU) and ICMP does not come back"
+	errors, beyond := errorsDropped(rec), laterPass(rec, s)
+	if beyond {
+		f.cause = "they are established, and what one side sends then is not acknowledged; the filters of this host let pass what follows, and ICMP errors: packets are lost beyond it, the large ones where a link of the path takes smaller ones than the interfaces (MTU) and no ICMP error comes back"
+		f.known = true
+	}
+	if len(errors.places) > 0 {
+		f.cause = "they are established, and the large packets that one side sends then are not acknowledged, as where a link beyond takes smaller ones: this host drops the ICMP errors that say so (\"fragmentation needed\", \"packet too big\"): " + placesOf(errors.places)
+		f.evidence = append(f.evidence, errors.evidence("ICMP errors of connections")...)
+		f.known, f.byElimination = true, true
+	}
 	if a, _ := readAudit(rec); a != nil && rec.First().Audit != nil {
 		if r, _ := a.refusals(snapshot.RefusalInvalid); r.packets >= s.Stalled {
+			beyond = false
 			f.cause, f.known = "they are established, and what follows is INVALID here and dropped: "+strings.Join(r.texts(), "; "), true
 			f.evidence = append(f.evidence, r.evidence("dropped as INVALID by ")...)
 		}
@@ -388,9 +399,59 @@ func (f failing) judgeLater(rec *snapshot.Recording, s *snapshot.Service) failin
 	if !to.IsValid() && len(s.Destinations) > 0 {
 		to = s.Destinations[0].Addr()
 	}
-	if to.IsValid() {
+	switch {
+	case len(errors.places) > 0:
+		f.advice = new(acceptAnswers(errors.places[0], "FORWARD", rec))
+	case to.IsValid() && beyond:
+		if s.Kind == snapshot.ServiceDNAT && len(s.Clients) > 0 { // the long way
+			to = s.Clients[0]
+		}
+		f.advice = new(advice("service-hangs-beyond", to, where(rec)))
+	case to.IsValid():
 		f.advice = new(advice("service-hangs", to, where(rec)))
 	}
 	f.target = netip.AddrPort{}
 	return f
+}
+
+// errorsDropped are the places that surely drop ICMP errors of connections and counted packets meanwhile: to
+// connections that hang they are the reason, whatever else is dropped there.
+func errorsDropped(rec *snapshot.Recording) filterLoss {
+	w, _ := readWays(rec)
+	if w == nil {
+		return filterLoss{}
+	}
+	l := w.lossOf(w.of(snapshot.WayErrors), firstFilter)
+	return l.grew(fewestLost)
+}
+
+// laterPass reports whether the filters are known to let pass what follows the first packets of a service's
+// connections, and the ICMP errors about them.
+func laterPass(rec *snapshot.Recording, s *snapshot.Service) bool {
+	w, _ := readWays(rec)
+	if w == nil || s.Protocol != "tcp" || len(w.of(snapshot.WayErrors)) > 0 {
+		return false
+	}
+	passes := func(first, later *snapshot.Filter) bool {
+		return first != nil && later != nil && later.Passes && len(later.Drops) == 0 && !slices.ContainsFunc(first.Drops, func(p snapshot.RulePlace) bool { return p.Part })
+	}
+	asked := 0
+	for _, way := range w.of(snapshot.WaySource) {
+		if s.Kind == snapshot.ServiceSNAT && way.Protocol == s.Protocol && way.Port == 0 && s.Given.Is4() == way.Network.Addr().Is4() {
+			if asked++; !passes(way.Filter, way.LaterFilter) {
+				return false
+			}
+		}
+	}
+	if targets := rec.Last().DNATTargets; targets != nil && s.Kind == snapshot.ServiceDNAT {
+		for i := range targets.Targets {
+			t := &targets.Targets[i]
+			if t.Address == s.Target.Addr() && (t.Port == 0 || t.Port == s.Target.Port()) && (t.Protocol == "" || t.Protocol == s.Protocol) {
+				if asked++; !passes(t.Filter, t.LaterFilter) {
+					return false
+				}
+			}
+		}
+	}
+	return asked > 0
 }

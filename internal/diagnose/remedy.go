@@ -411,9 +411,9 @@ func (r *row) accept() Remedy {
 	case answers:
 		return acceptAnswers(p, a.chain, r.rec)
 	case r.isPublished():
-		return advice("filter-accept", followedName(r.FollowedService), bothWays(a.how(p, p.Owner), r.place.AnswerFilter, ""), where(r.rec))
+		return advice("filter-accept", followedName(r.FollowedService), bothWays(a.how(p, p.Owner), p, r.place.AnswerFilter, ""), where(r.rec))
 	default:
-		return advice("filter-accept-way", followedName(r.FollowedService), bothWays(a.how(p, p.Owner), r.place.AnswerFilter, ""), where(r.rec))
+		return advice("filter-accept-way", followedName(r.FollowedService), bothWays(a.how(p, p.Owner), p, r.place.AnswerFilter, ""), where(r.rec))
 	}
 }
 

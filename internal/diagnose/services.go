@@ -311,9 +311,7 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 			return
 		}
 		if !network.IsValid() {
-			if q := s.Routes; q != nil && q.Question != nil && q.Question.NextHop == s.Target.Addr() && q.Question.Neighbour == snapshot.NeighbourReachable && s.HalfOpen <= s.Unanswered {
-				f.cause = fmt.Sprintf("the server %s is up: it answers on its own network (neighbour %s), and not these clients: its own firewall drops what is from other networks, its default route is by another gateway than this host, or filters of this host drop it or its answers", s.Target.Addr(), q.Question.Neighbour)
-			}
+			f.silentNear(rec, s)
 			if s.Zone != 0 {
 				f.cause += fmt.Sprintf("; or they come in in another conntrack zone than %d, that of these connections", s.Zone)
 			}
@@ -381,6 +379,70 @@ func hairpinAdvice(rec *snapshot.Recording, protocol string, service, target net
 	}
 	one := advice("hairpin", rule, target, where(rec))
 	return &one
+}
+
+// silentNear takes it for the cause that the server answers on its network and not these clients: what is left are its
+// own firewall and its way back, where the filters of this host dropped nothing of it.
+func (f *failing) silentNear(rec *snapshot.Recording, s *snapshot.Service) {
+	q := s.Routes
+	if q == nil || q.Question == nil || q.Question.NextHop != s.Target.Addr() || !answersARP(q.Question.Neighbour) || s.HalfOpen > s.Unanswered {
+		return
+	}
+	f.cause = fmt.Sprintf("the server %s is up: it answers on its own network (neighbour %s), and not these clients: its own firewall drops what is from other networks, its default route is by another gateway than this host", s.Target.Addr(), q.Question.Neighbour)
+	if s.Kind != snapshot.ServiceDNAT || s.Zone != 0 || len(s.Clients) == 0 || q.Question.Out == "" || !filtersPass(rec, s) {
+		f.cause += ", or filters of this host drop it or its answers"
+		return
+	}
+	f.cause = strings.Replace(f.cause, ", its default route", " or the program hangs, or its default route", 1) + "; the filters of this host let pass what leads to it and its answers"
+	f.known, f.byElimination, f.target = true, true, netip.AddrPort{}
+	f.advice = new(advice("service-silent-near", s.Target.Addr(), s.Target.Port(), s.Clients[0], toServer(rec, s.Protocol, s.Service, s.Target, q.Question.Out), where(rec)))
+}
+
+// answersARP reports whether a neighbour has answered lately.
+func answersARP(state string) bool { return state == snapshot.NeighbourReachable || state == "DELAY" }
+
+// filtersPass reports whether the filters are known to let pass what DNAT leads to a server and its answers: those
+// that may drop some of it dropped nothing meanwhile.
+func filtersPass(rec *snapshot.Recording, s *snapshot.Service) bool {
+	now, first := rec.Last().DNATTargets, rec.First().DNATTargets
+	if now == nil || first == nil {
+		return false
+	}
+	i := slices.IndexFunc(now.Targets, func(t snapshot.DNATTarget) bool {
+		return t.Address == s.Target.Addr() && (t.Port == 0 || t.Port == s.Target.Port()) && (t.Protocol == "" || t.Protocol == s.Protocol)
+	})
+	if i < 0 {
+		return false
+	}
+	t, before := &now.Targets[i], targetBefore(first, &now.Targets[i])
+	if before == nil {
+		return false
+	}
+	return stoodStill(t.Filter, before.Filter) && stoodStill(t.AnswerFilter, before.AnswerFilter)
+}
+
+// stoodStill reports whether a filter lets packets pass, and every place that may drop some counts and dropped none.
+func stoodStill(now, before *snapshot.Filter) bool {
+	if now == nil || before == nil || !now.Passes {
+		return false
+	}
+	var l filterLoss
+	l.add(now, before)
+	return l.packets == 0 && !slices.ContainsFunc(l.places, func(p snapshot.RulePlace) bool { return !p.Counted })
+}
+
+// toServer is the rule that gives what goes to a server the address of this host on the server's network.
+func toServer(rec *snapshot.Recording, protocol string, service, target netip.AddrPort, out string) string {
+	rule := fmt.Sprintf("iptables -t nat -A POSTROUTING -o %s -d %s -p %s --dport %d -j MASQUERADE", out, target.Addr(), protocol, target.Port())
+	for _, r := range rec.Last().NATRules.Rules {
+		if mayMatch(&r, protocol, service) && mayLead(&r, target) && r.Source == "nftables" {
+			rule = fmt.Sprintf("in a postrouting chain of type nat: oifname %s ip daddr %s %s dport %d masquerade", out, target.Addr(), protocol, target.Port())
+		}
+	}
+	if !target.Addr().Is6() {
+		return rule
+	}
+	return strings.NewReplacer("iptables", "ip6tables", "ip daddr", "ip6 daddr").Replace(rule)
 }
 
 // explainTarget takes what is known to be wrong with the target for the cause.
@@ -544,7 +606,7 @@ func vanished(rec *snapshot.Recording, rule int, packets uint64, entries int64) 
 				f.advice = new(r.refused(q, t.Address))
 			}
 		case filter != nil && !filter.Passes:
-			f.cause = "filters drop them: " + placesOf(filter.Drops)
+			f.cause = "filters drop them: " + placesOf(filtered{DNATTarget: t, filter: filter}.dropping(rec).Drops)
 		case filter != nil && !cleared(rec, t, packets):
 			return f, false
 		case t.Loopback:
@@ -579,8 +641,7 @@ func cleared(rec *snapshot.Recording, t *snapshot.DNATTarget, packets uint64) bo
 // refusedBy takes it for the cause that the server refuses what left no entry, where nothing else is left: the
 // filters let it pass, and the server answers on its network.
 func (f *failing) refusedBy(rec *snapshot.Recording, t *snapshot.DNATTarget) {
-	answers := t.Neighbour == "REACHABLE" || t.Neighbour == "DELAY"
-	if t.Protocol != "tcp" || t.Local || t.Filter == nil || t.NextHop != t.Address || !answers || t.Port == 0 {
+	if t.Protocol != "tcp" || t.Local || t.Filter == nil || t.NextHop != t.Address || !answersARP(t.Neighbour) || t.Port == 0 {
 		return
 	}
 	f.cause = fmt.Sprintf("the server refuses them (RST): no program listens on port %d of %s, or a filter there rejects them; the filters of this host let them pass, and %[2]s answers on its network", t.Port, t.Address)

@@ -37,6 +37,9 @@ func (f failing) judgeExempt(rec *snapshot.Recording, s *snapshot.Service) faili
 // judgeInside is for one server of a network inside that answers none of what another network asks it, while others
 // beside it answer: it is there, as its hardware address is known, and no answer of it reaches the tracker.
 func (f failing) judgeInside(rec *snapshot.Recording, s *snapshot.Service) failing {
+	if one := f.judgeOneSided(rec, s); one.how != "" {
+		return one
+	}
 	silentNetwork := slices.ContainsFunc(rec.Flows.Services.All, func(o snapshot.Service) bool {
 		return o.Kind == s.Kind && !o.Service.IsValid() && o.Protocol == s.Protocol && o.Given == s.Given && o.Target == s.Target
 	})
@@ -55,6 +58,37 @@ func (f failing) judgeInside(rec *snapshot.Recording, s *snapshot.Service) faili
 		s.Service.Addr(), q.Neighbour, q.Out, network)
 	f.advice = new(advice("service-silent-among", s.Service.Addr(), network, s.Clients[0], q.Out, where(rec)))
 	f.evidence = serviceEvidence(s)
+	return f
+}
+
+// judgeOneSided is for connections whose answers go from the next router to the client, as all three are on one
+// network: this host sees one direction alone, and drops what follows as INVALID.
+func (f failing) judgeOneSided(rec *snapshot.Recording, s *snapshot.Service) failing {
+	if s.Routes == nil || s.Routes.Question == nil || !silent(s) || !dead(s) || s.HalfOpen > 0 || s.Failed() < fewestBlocked || len(s.Clients) == 0 {
+		return failing{}
+	}
+	q, expected := s.Routes.Question, float64(s.Failed())*rec.Seconds()/max(rec.Flows.Services.Seconds, 1)
+	drops := q.Unseen
+	if q.Out != s.Routes.In || drops == nil || drops.Passes || len(drops.Drops) == 0 || !answeredElsewhere(rec, s, expected) {
+		return failing{}
+	}
+	p := drops.Drops[len(drops.Drops)-1]
+	if p.Counted && p.Packets == 0 {
+		return failing{}
+	}
+	network := snapshot.NetworkOf(s.Given)
+	f.name, f.about = fmt.Sprintf("%s %s (from %s, untranslated)", s.Protocol, s.Service, network), ends(s.Service)
+	f.key.target, f.target = netip.AddrPort{}, netip.AddrPort{}
+	f.how, f.severity, f.confidence, f.known = "connects, and hangs then", Warning, "likely", true
+	f.cause = fmt.Sprintf("one direction alone passes this host: it comes in by %[1]s and leaves by it to %[2]s, whose answers go to the clients directly; this host sees none, takes what follows the first packet for INVALID and drops it: %[3]s", q.Out, q.NextHop, p.Text)
+	a := accepted{protocol: s.Protocol, in: q.Out, to: netip.AddrPortFrom(s.Service.Addr(), 0), chain: "FORWARD"}
+	how := a.how(p, p.Owner)
+	if isEarly(p) {
+		how = p.Text + keeper(p)
+	}
+	f.advice = new(advice("service-one-sided", s.Service.Addr(), q.NextHop, how, where(rec), "the clients"))
+	f.evidence = append(serviceEvidence(s), placeOf("what drops the rest", p),
+		Evidence{What: "invalid", Value: rec.Last().ConntrackStat.Grown(rec.First().ConntrackStat)["invalid"], Unit: "packets", Source: "conntrack statistics"})
 	return f
 }
 

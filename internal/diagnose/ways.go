@@ -338,16 +338,19 @@ func (w *ways) accepts(l *snatLoss) Remedy {
 	if l.port != nil {
 		a.protocol, a.to = l.port.Protocol, netip.AddrPortFrom(netip.Addr{}, l.port.Port)
 	}
-	return advice("filter-accept-way", l.what, bothWays(a.how(place, place.Owner), way.AnswerFilter, map[string]string{"OUTPUT": "INPUT"}[a.chain]), where(w.rec))
+	return advice("filter-accept-way", l.what, bothWays(a.how(place, place.Owner), place, way.AnswerFilter, map[string]string{"OUTPUT": "INPUT"}[a.chain]), where(w.rec))
 }
 
 // bothWays adds to how first packets are accepted the same for what answers them, where filters drop that as well:
-// one direction alone helps nobody.
-func bothWays(how string, answers *snapshot.Filter, chain string) string {
+// one direction alone helps nobody. The place that drops the first packets is the one for both where it does.
+func bothWays(how string, first snapshot.RulePlace, answers *snapshot.Filter, chain string) string {
 	if answers == nil || answers.Passes || len(answers.Drops) == 0 {
 		return how
 	}
 	p := answers.Drops[0]
+	if slices.ContainsFunc(answers.Drops, func(d snapshot.RulePlace) bool { return d.Text == first.Text && d.Handle == first.Handle }) {
+		p = first
+	}
 	if isEarly(p) || p.Owner == "firewalld" || p.Owner == "ufw" { // these two accept answers before
 		return how
 	}

@@ -35,6 +35,9 @@ type Route struct {
 	// they may give another one.
 	Mark     uint32 `json:"mark,omitempty"`
 	Doubtful bool   `json:"doubtful_mark,omitempty"`
+	// Unseen is what filters do to what follows a TCP connection's first packet where its answer does not pass this
+	// host, which is INVALID; nil where it was not asked: it leaves by the interface that it came in by.
+	Unseen *Filter `json:"unseen_filter,omitempty"`
 	// Marked are the routes that other marks lead to for which there are routing rules, where they differ.
 	Marked []MarkedRoute `json:"marked,omitempty"`
 }
