@@ -30,7 +30,7 @@ var excuses = []struct {
 	{"unknown place of a service that no rule is for", (*row).isUnknown},
 	{"a firewall keeps out what is not published", (*row).isKeptOut},
 	{excuseListed, (*row).isListed},
-	{"sources of a network inside that come in by an uplink are forged", (*row).isForged},
+	{"sources that come in where their network is not are forged, or stray", (*row).isForged},
 	{"a firewall limits access to this host", (*row).isKeptFromHost},
 	{"a firewall limits what may leave", (*row).isNotLetOut},
 	{"a firewall keeps networks apart", (*row).isKeptApart},
@@ -153,11 +153,33 @@ func (r *row) isKeptOut() bool {
 // isForged: the reverse path filter is there to drop these.
 func (r *row) isForged() bool {
 	audit := r.rec.Last().Audit
-	if audit == nil || r.Failed.Step != snapshot.StepLostHere || !r.place.ReversePath || !r.place.InUplink {
+	if audit == nil || r.Failed.Step != snapshot.StepLostHere || !r.place.ReversePath {
 		return false
 	}
 	at, _ := audit.Near(r.Failed.Client.Addr())
+	if !r.place.InUplink {
+		return (at == nil || at.Name != r.In) && r.isStray(audit.Interface(r.In))
+	}
 	return at != nil && at.Name != r.In
+}
+
+// firstTTLs are those with which systems send: 64 (RFC 1700), 128 (Windows) and 255.
+var firstTTLs = []uint8{64, 128, 255}
+
+// isStray reports whether a host on the link itself, from which no router took the packet, sends with an address of
+// another one of its interfaces, such as that of a VPN, while the hosts that have one of the link's are answered. What
+// a router sends on has a TTL of one less or lower: there a route may be missing. On a link of two ends, such as a
+// tunnel, it may be so without a router.
+func (r *row) isStray(in *snapshot.Interface) bool {
+	if in == nil || !slices.Contains(firstTTLs, r.Failed.TTL) {
+		return false
+	}
+	onLink := func(address netip.Addr) bool {
+		return slices.ContainsFunc(in.Addresses, func(p netip.Prefix) bool { return p.Addr() != address && p.Bits() < 31 && p.Contains(address) })
+	}
+	return slices.ContainsFunc(r.all, func(o snapshot.FollowedService) bool {
+		return o.In == r.In && o.Steps[snapshot.StepAnswered] > 0 && (o.Failed == nil || onLink(o.Failed.Client.Addr()))
+	}) && !onLink(r.Failed.Client.Addr()) && slices.ContainsFunc(in.Addresses, func(p netip.Prefix) bool { return p.Addr().Is4() && p.Bits() < 31 })
 }
 
 // sourceList matches a rule with a list of sources, of nftables, ipset or xt_recent. A list of ports or destinations

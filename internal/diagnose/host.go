@@ -498,6 +498,8 @@ func (g *hostGrowth) reversePaths() string {
 		}
 	}
 	switch {
+	case dropsForged(g.rec):
+		return "what it drops has a source that is forged, or of another network than its sender's link"
 	case finds(g.rec, "service-unanswered") && (g.share >= lossShare || g.mayHaveVanished()):
 		g.found.Severity = Critical
 	case back != "" || g.triedAgain() || g.missed():
@@ -576,6 +578,15 @@ func (g *hostGrowth) triedAgain() bool {
 		g.add(fmt.Sprintf("dropped again and again: tcp %s -> %s, in by %s", f.Source, f.Destination, cmp.Or(f.Interface, "?")), int64(f.Packets), "packets", t.source())
 	}
 	return len(again) >= fewestFailing
+}
+
+// dropsForged reports whether all that was seen of what the filter drops is forged or stray.
+func dropsForged(rec *snapshot.Recording) bool {
+	if rec.Followed == nil {
+		return false
+	}
+	dropped := slices.DeleteFunc(rows(rec), func(r row) bool { return !r.isReversed() })
+	return len(dropped) > 0 && !slices.ContainsFunc(dropped, func(r row) bool { return !r.isForged() })
 }
 
 // mayHaveVanished reports whether the drops are enough for the first packets that a rule

@@ -244,7 +244,7 @@ func (a *attempt) failed(step snapshot.Step, names func(int) string) *snapshot.F
 		f.Client, f.LeftFrom, f.LeftTo = a.left.Src, a.left.Src, a.left.Dst
 	}
 	if a.came != nil {
-		f.Client = a.came.Src
+		f.Client, f.TTL = a.came.Src, a.came.ttl
 	} else if a.left == nil && a.answered != nil {
 		f.Client = a.answered.Dst
 	}

@@ -128,6 +128,8 @@ type FollowedService struct {
 type FailedConnection struct {
 	Step   Step           `json:"step"`
 	Client netip.AddrPort `json:"client"`
+	// TTL is that of IPv4 with which it came in; 0 where it did not, or is not known.
+	TTL uint8 `json:"ttl,omitempty"`
 	// Left is the source and the destination with which it left; not valid where it did not.
 	LeftFrom netip.AddrPort `json:"left_from,omitzero"`
 	LeftTo   netip.AddrPort `json:"left_to,omitzero"`
