@@ -186,9 +186,15 @@ func (r *row) isStray(in *snapshot.Interface) bool {
 // alone does not match.
 var sourceList = regexp.MustCompile(`saddr( \. [a-z0-9]+ [a-z0-9]+)*( !=)? (@|\{ …)|match-set src|\(recent\)`)
 
+// guessedPorts are those of logins that strangers try without end: SSH, Telnet, RDP and VNC.
+var guessedPorts = []uint16{22, 23, 3389, 5900}
+
 // keepsList reports whether what drops it here, or may, is a list of sources.
 func (r *row) keepsList() bool {
 	isList := func(p snapshot.RulePlace) bool {
+		if isFor(p.Text, "(recent --hitcount") { // it counts what asks too often, which is an attack where passwords are guessed
+			return slices.Contains(guessedPorts, r.Service.Port())
+		}
 		return sourceList.MatchString(p.Text) && !isFor(p.Text, "of most addresses")
 	}
 	switch {
@@ -216,7 +222,7 @@ func (r *row) isListed() bool {
 // bySource reports whether a rule drops all connections of some sources from outside, and others pass.
 func (r *row) bySource() bool {
 	// A list of recent addresses (xt_recent) cannot be read by netlink: what it does to one is not sure.
-	recent := r.filter != nil && len(r.filter.Drops) > 0 && isFor(r.filter.Drops[0].Text, "recent")
+	recent := r.filter != nil && len(r.filter.Drops) > 0 && isFor(r.filter.Drops[0].Text, "(recent")
 	return (r.dropsSurely() != "" || recent) && r.answered > 0 && r.Mixed == 0 && !r.Failed.Step.Later() && r.accepts() == nil && r.Failed.Step.Here() && (r.fromOutside() || r.servesBeside())
 }
 

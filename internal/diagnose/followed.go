@@ -244,7 +244,7 @@ func (r *row) where() string {
 	case culprit != nil && r.Failed.OneSided:
 		return "the answers take another way, and what clients send then is INVALID here and dropped by " + culprit.Text
 	case culprit != nil:
-		return "this host drops it by " + culprit.Text
+		return "this host drops it by " + placeText(*culprit)
 	case r.isReversed() && r.Failed.Step == snapshot.StepAnswerLost:
 		return "rp_filter drops the answer at " + r.reversedAt()
 	case here && p.ReversePath:

@@ -492,11 +492,12 @@ func (r *row) acceptOneSide() Remedy {
 
 // limited is the advice for a limit: what is accepted before it has none.
 func limited(p snapshot.RulePlace, rec *snapshot.Recording) Remedy {
-	text := p.Text + keeper(p)
-	if isFor(p.Text, "(quota)") {
+	limit := cmp.Or(p.Limit, p.Text)
+	text := limit + keeper(p)
+	if isFor(limit, "(quota)") {
 		text += "; a quota that is used up drops all until its rule is loaded anew, or it is reset"
 	}
-	return advice("limit-raise", text+shared(p.Text), where(rec))
+	return advice("limit-raise", text+shared(limit), where(rec))
 }
 
 // shared says so where a limit has one count for all clients of a destination, which is often meant to be for each.
@@ -504,6 +505,8 @@ func shared(rule string) string {
 	switch {
 	case isFor(rule, "(hashlimit per destination"):
 		return "; it has one count for each destination, which all of its clients share: '--hashlimit-mode srcip' counts those of each client"
+	case strings.HasPrefix(rule, "iptables") && isFor(rule, "(limit)"):
+		return "; it has one count for all clients together: '-m hashlimit --hashlimit-mode srcip' counts those of each client"
 	case isFor(rule, "(connlimit per destination"):
 		return "; it counts the connections of each destination, of all its clients together: '--connlimit-saddr' counts those of each client"
 	}

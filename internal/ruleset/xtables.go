@@ -74,6 +74,9 @@ func (m *Match) otherXT(name string, revision uint32, data []byte, ip6 bool) {
 		m.Random = !drawsAll(data)
 	case slices.Contains([]string{"ttl", "hl", "dscp", "tos", "ecn", "tcpmss", "string", "u32", "connbytes"}, name):
 		m.parts(name)
+	case name == "recent" && recentHits(data) > 1:
+		m.parts(fmt.Sprintf("recent --hitcount %d", recentHits(data)))
+		m.Limits = true
 	case slices.Contains([]string{"limit", "hashlimit", "connlimit", "quota"}, name):
 		m.parts(name + countedPer(name, revision, data))
 		m.Limits = true
@@ -81,6 +84,16 @@ func (m *Match) otherXT(name string, revision uint32, data []byte, ip6 bool) {
 		m.unknown(name)
 		m.Marked = m.Marked || name == "mark" || name == "connmark"
 	}
+}
+
+// recentHits is how many packets of an address a rule lets pass before it is met (struct xt_recent_mtinfo: seconds, hits,
+// what it does, inverted); 0 where it asks whether the address is on the list.
+func recentHits(data []byte) uint32 {
+	const check, update = 1 << 0, 1 << 2 // XT_RECENT_CHECK, XT_RECENT_UPDATE
+	if len(data) < 10 || data[8]&(check|update) == 0 || data[9] != 0 {
+		return 0
+	}
+	return binary.NativeEndian.Uint32(data[4:])
 }
 
 // countedPer is of what a limit has one count each, as far as its options say: struct xt_hashlimit_mtinfo1 to 3
