@@ -353,7 +353,8 @@ func (r *row) isBeyond() bool {
 	case r.goesOutBare():
 		return false
 	}
-	return step != snapshot.StepNoAnswer && step != snapshot.StepOtherSource || r.fromOutside() || r.attempts() < fewestBlocked
+	silent := step == snapshot.StepNoAnswer || step == snapshot.StepUnreachable && r.Steps[snapshot.StepNoAnswer] > 0
+	return !silent && step != snapshot.StepOtherSource || r.fromOutside() || r.attempts() < fewestBlocked
 }
 
 // hasNoUplink: clients try IPv6 first, and go on with IPv4.

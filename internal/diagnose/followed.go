@@ -243,6 +243,8 @@ func (r *row) where() string {
 		return "the SYNs take another way, so that the answers are INVALID here and dropped by " + culprit.Text
 	case culprit != nil && r.Failed.OneSided:
 		return "the answers take another way, and what clients send then is INVALID here and dropped by " + culprit.Text
+	case culprit != nil && culprit.Rejects && isRefusal(r.Failed.Step):
+		return "this host rejects it by " + placeText(*culprit)
 	case culprit != nil:
 		return "this host drops it by " + placeText(*culprit)
 	case r.isReversed() && r.Failed.Step == snapshot.StepAnswerLost:
@@ -283,6 +285,8 @@ func (r *row) where() string {
 		return "no answer comes back from " + r.Failed.LeftTo.String()
 	case r.Failed.Step == snapshot.StepRefused:
 		return r.Failed.By.String() + " refuses it"
+	case r.Failed.Step == snapshot.StepUnreachable:
+		return beyondText(r.FollowedService)
 	}
 	return ""
 }

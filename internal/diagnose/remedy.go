@@ -40,6 +40,10 @@ var advised = []struct {
 	{is: func(r *row) bool { return forOthersOnly(r.rec, r.FollowedService) != nil }, remedy: func(r *row) Remedy {
 		return advice("service-own", forOthersOnly(r.rec, r.FollowedService).Table, where(r.rec))
 	}},
+	{is: (*row).isRejectedBeyond, remedy: func(r *row) Remedy {
+		f := r.Failed
+		return advice("service-rejected", f.By, r.Protocol, f.LeftTo.Port(), f.LeftFrom.Addr(), f.LeftTo.Addr())
+	}},
 	{is: (*row).isExempt, remedy: (*row).track},
 	{is: (*row).isAstray, remedy: func(r *row) Remedy {
 		return advice("service-astray", r.Failed.LeftFrom.Addr(), r.Failed.AstrayIn, where(r.rec))
@@ -96,7 +100,7 @@ func (r *row) advise(f *failing) {
 
 // decided reports whether the place itself says what to do, and no finding about the host says it better.
 func (r *row) decided() bool {
-	return r.loops() || r.isAstray() || r.isBridged() || r.isReversed() || r.isTooLarge() || r.isUnrouted() || r.isSpared() || r.isExempt() || r.lacksEntry() || (!r.Failed.Step.Later() || r.Failed.OneSided) && r.culprit() != nil
+	return r.loops() || r.isAstray() || r.isBridged() || r.isReversed() || r.isTooLarge() || r.isUnrouted() || r.isSpared() || r.isExempt() || r.isRejectedBeyond() || r.lacksEntry() || (!r.Failed.Step.Later() || r.Failed.OneSided) && r.culprit() != nil
 }
 
 // isAstray reports whether answers come in for another hardware address.
@@ -332,6 +336,11 @@ func (r *row) isMasqueradedInside() bool {
 // isRefused reports whether the server refused it: its answer came back, so that the source is not at fault.
 func (r *row) isRefused() bool {
 	return r.Failed.Step == snapshot.StepRefused && r.Failed.LeftTo.Port() != 0
+}
+
+// isRejectedBeyond reports whether an ICMP error of a filter on the server, or of one before it, came back.
+func (r *row) isRejectedBeyond() bool {
+	return r.Failed.Step == snapshot.StepUnreachable && isProhibited(r.FollowedService) && r.Failed.LeftTo.Port() != 0
 }
 
 // isSilentNear reports whether the server is on a network of this host, which learned its hardware address.

@@ -232,6 +232,11 @@ func (s *service) result(names func(int) string) snapshot.FollowedService {
 			worst = step
 		}
 	}
+	// Of ICMP errors hosts send few a second (icmp_ratelimit): one says what became of those without any.
+	told := map[snapshot.Step]snapshot.Step{snapshot.StepNoAnswer: snapshot.StepUnreachable, snapshot.StepLostHere: snapshot.StepUnreachableHere}
+	if said := told[worst]; s.Steps[said] > 0 && s.Steps[snapshot.StepAnswered] == 0 {
+		worst = said
+	}
 	if worst != "" {
 		s.Failed = s.example[worst].failed(worst, names)
 	}
