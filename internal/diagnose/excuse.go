@@ -206,6 +206,28 @@ func (r *row) keepsList() bool {
 	return !slices.ContainsFunc(r.filter.Drops, func(p snapshot.RulePlace) bool { return !isList(p) })
 }
 
+// Rules that let in the sources of a list, or one, and those that drop all but such.
+var (
+	letsSources   = regexp.MustCompile(` -s |saddr|match-set src|\(recent\)`)
+	dropsAllOther = regexp.MustCompile(`! -s |saddr( \. [a-z0-9]+ [a-z0-9]+)* !=|! match-set`)
+)
+
+// allowList is the rule of which a source that is kept out is no part, while others are let in; empty where none is
+// known.
+func (r *row) allowList() string {
+	p := r.culprit()
+	switch {
+	case p == nil || r.answered == 0 || r.Mixed > 0 || r.Failed.Step.Later() || r.Failed.Step == snapshot.StepAnswerLost:
+		return ""
+	case dropsAllOther.MatchString(p.Text):
+		return p.Text + keeper(*p)
+	}
+	if a := r.filter.AcceptsOthers; a != nil && letsSources.MatchString(a.Text) && !isFor(p.Text, " -s ", "saddr", "match-set") {
+		return a.Text + keeper(*a)
+	}
+	return ""
+}
+
 // isListed: others are answered, and of the same source none; a rule for one source alone is no list.
 func (r *row) isListed() bool {
 	if r.keepsList() && r.Mixed == 0 {

@@ -392,6 +392,9 @@ func (r *row) accept() Remedy {
 	if p.Limits {
 		return limited(p, r.rec)
 	}
+	if list := r.allowList(); list != "" {
+		return advice("source-allow", r.Failed.Client.Addr(), list, where(r.rec))
+	}
 	if r.Failed.Step.Later() || isEarly(p) {
 		return restrict(p, r.rec)
 	}

@@ -57,7 +57,9 @@ func listedFinding(rec *snapshot.Recording, kept []row) *Finding {
 	}
 	shown := func(all []string) string { return strings.Join(all[:min(len(all), mostShown)], ", ") }
 	remedy := advice("source-unlist", what, rules[0], where(rec))
-	if p := kept[0].culprit(); p.Limits {
+	if list := kept[0].allowList(); list != "" {
+		remedy = advice("source-allow", what, list, where(rec))
+	} else if p := kept[0].culprit(); p.Limits {
 		remedy = limited(*p, rec)
 	}
 	f := worded("sources-listed", evidence, []Remedy{remedy}, shown(services), shown(rules), example)

@@ -275,6 +275,7 @@ func (k *places) pass(place *snapshot.FailedPlace, p *ruleset.Packet, to netip.A
 	if f := k.filter(p, hooks...); f != nil && place.Filter != nil {
 		place.Filter.Passes, place.Filter.Drops = f.Passes, append(place.Filter.Drops, f.Drops...)
 		place.Filter.Accepts, place.Filter.AcceptsBefore = f.Accepts, f.AcceptsBefore
+		place.Filter.AcceptsOthers = f.AcceptsOthers
 		if !f.Passes && !place.Local && p.Out != "" && p.Conn&ruleset.ConnNew != 0 {
 			place.AnswerFilter = k.filter(answerTo(p), "forward")
 		}

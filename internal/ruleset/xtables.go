@@ -38,14 +38,17 @@ func (r *Rule) match(name string, revision uint32, data []byte, ip6 bool) {
 	case name == "conntrack" || name == "state":
 		m.connXT(name, revision, data, ip6)
 	case name == "set" && len(data) >= 4 && data[3]&ipsetFirstSource != 0: // struct xt_set_info
-		m.unknown("match-set src")
+		m.unknown(notText(data[3]&ipsetInverts != 0) + "match-set src")
 	default:
 		m.otherXT(name, revision, data, ip6)
 	}
 }
 
-// ipsetFirstSource is IPSET_DIM_ONE_SRC: the first field of an element is the source.
-const ipsetFirstSource = 1 << 1
+// ipsetFirstSource is IPSET_DIM_ONE_SRC: the first field of an element is the source. ipsetInverts is IPSET_INV_MATCH.
+const (
+	ipsetFirstSource = 1 << 1
+	ipsetInverts     = 1 << 0
+)
 
 // drawsAll reports whether a condition by chance is met by all: one of each, or a probability of 1 (struct
 // xt_statistic_info: of 31 bits, of the others one less).

@@ -271,6 +271,8 @@ type Filter struct {
 	// AcceptsBefore is a rule of the same way that would let it pass with the destination that it had before its
 	// translation, which it no longer has there.
 	AcceptsBefore *RulePlace `json:"accepts_before,omitempty"`
+	// AcceptsOthers is a rule that would let it pass if it came from a source that the rule is for.
+	AcceptsOthers *RulePlace `json:"accepts_others,omitempty"`
 }
 
 // RulePlace is a rule, or the policy of a chain, that drops packets.
