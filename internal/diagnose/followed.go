@@ -70,7 +70,7 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 			f.given = s.Given
 		}
 		detour := followedDetour(rec, s)
-		if f.cause = stepCause(rec, s) + r.sourceText(); detour.cause != "" {
+		if f.cause = stepCause(rec, s) + r.sourceText() + r.tunnelCause(); detour.cause != "" {
 			f.cause += "; " + detour.cause
 		}
 		if blocked.how != "" {
@@ -247,6 +247,8 @@ func (r *row) where() string {
 		return "this host rejects it by " + placeText(*culprit)
 	case culprit != nil:
 		return "this host drops it by " + placeText(*culprit)
+	case r.tunnelLoss() != "":
+		return fmt.Sprintf("it leaves by %s, and nothing comes back through it", tunnelText(p))
 	case r.isReversed() && r.Failed.Step == snapshot.StepAnswerLost:
 		return "rp_filter drops the answer at " + r.reversedAt()
 	case here && p.ReversePath:
@@ -327,7 +329,7 @@ func (r *row) severity() (Severity, string) {
 		return Notice, "possible" // it may not be meant to answer
 	case step == snapshot.StepNoAnswer && strayed(r.rec, r.FollowedService) != nil:
 		return Warning, "likely"
-	case r.isSilentAmong():
+	case r.isSilentAmong(), r.tunnelLoss() != "" && !published:
 		return Warning, "likely"
 	case r.isOnly(), r.isSpared() && !r.goesOutBare():
 		return Warning, "possible"

@@ -27,6 +27,7 @@ var advised = []struct {
 	{is: (*row).isTooLarge, remedy: (*row).acceptErrors},
 	{is: func(r *row) bool { return r.Failed.OneSided && r.culprit() != nil }, remedy: (*row).acceptOneSide},
 	{is: func(r *row) bool { return r.culprit() != nil }, remedy: (*row).accept},
+	{is: func(r *row) bool { return r.tunnelLoss() != "" }, remedy: (*row).compareEnds},
 	{is: (*row).pausesShort, remedy: func(r *row) Remedy {
 		return advice("timeout-established", establishedTimeout, where(r.rec))
 	}},
@@ -100,7 +101,7 @@ func (r *row) advise(f *failing) {
 
 // decided reports whether the place itself says what to do, and no finding about the host says it better.
 func (r *row) decided() bool {
-	return r.loops() || r.isAstray() || r.isBridged() || r.isReversed() || r.isTooLarge() || r.isUnrouted() || r.isSpared() || r.isExempt() || r.isRejectedBeyond() || r.lacksEntry() || (!r.Failed.Step.Later() || r.Failed.OneSided) && r.culprit() != nil
+	return r.loops() || r.isAstray() || r.isBridged() || r.isReversed() || r.isTooLarge() || r.isUnrouted() || r.isSpared() || r.isExempt() || r.isRejectedBeyond() || r.tunnelLoss() != "" || r.lacksEntry() || (!r.Failed.Step.Later() || r.Failed.OneSided) && r.culprit() != nil
 }
 
 // isAstray reports whether answers come in for another hardware address.

@@ -35,6 +35,7 @@ type places struct {
 	own        map[netip.Addr]bool
 	addresses  []netlink.Addr
 	tunnels    []netlink.XfrmPolicy
+	hardware   map[neighbour]net.HardwareAddr
 }
 
 // neighbourStates are those without an address of the link, or with one that is never asked for.
@@ -48,7 +49,7 @@ type neighbour struct {
 // addPlaces adds to services that fail what this host does to the packet that was lost. It has to be
 // called in their namespace.
 func addPlaces(r *snapshot.Followed) error {
-	k := &places{judged: mostJudged, links: map[int]netlink.Link{}, neighbours: map[neighbour]string{}, uplinks: map[string]bool{}, own: map[netip.Addr]bool{}}
+	k := &places{judged: mostJudged, links: map[int]netlink.Link{}, neighbours: map[neighbour]string{}, hardware: map[neighbour]net.HardwareAddr{}, uplinks: map[string]bool{}, own: map[netip.Addr]bool{}}
 	for i := range r.Services {
 		s := &r.Services[i]
 		if s.Failed == nil {
@@ -90,6 +91,7 @@ func (k *places) read() (err error) {
 	for _, n := range neighbours {
 		if a, ok := netip.AddrFromSlice(n.IP); ok {
 			k.neighbours[neighbour{a.Unmap(), n.LinkIndex}] = neighbourStates[n.State]
+			k.hardware[neighbour{a.Unmap(), n.LinkIndex}] = n.HardwareAddr
 		}
 	}
 	k.tunnels, _ = netlink.XfrmPolicyList(unix.AF_UNSPEC) // none where the kernel has no IPsec
@@ -431,6 +433,7 @@ func (k *places) route(place *snapshot.FailedPlace, out string, from, to netip.A
 	if gw, ok := netip.AddrFromSlice(r.Gw); ok {
 		place.NextHop = gw.Unmap()
 	}
+	place.Tunnel = k.tunnelOf(l, place.NextHop)
 	if place.Neighbour = k.neighbours[neighbour{place.NextHop, r.LinkIndex}]; to.Is6() && place.Neighbour != "" {
 		p := &ruleset.Packet{Conn: ruleset.ConnUntracked, Packet: nat.Packet{Protocol: unix.IPPROTO_ICMPV6, In: place.Out, ToLocal: true, Src: place.NextHop}}
 		if f := k.filter(p, "prerouting", "input"); f != nil && !f.Passes {

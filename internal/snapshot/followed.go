@@ -202,6 +202,8 @@ type FailedPlace struct {
 	Neighbour   string     `json:"neighbour,omitempty"`
 	// NeighbourFilter is what filters do to the answers of neighbour discovery, where that drops them.
 	NeighbourFilter *Filter `json:"neighbour_filter,omitempty"`
+	// Tunnel is what Out is, where it is one.
+	Tunnel *Tunnel `json:"tunnel,omitempty"`
 	// Uplink is true where the route is a default one.
 	Uplink bool `json:"uplink,omitempty"`
 	// InUplink is true where the packet came in by the interface of a default route.
@@ -220,6 +222,16 @@ type FailedPlace struct {
 	Spares     *RulePlace `json:"spares,omitempty"`
 	// Exempts are the rules that keep the tracker from it or from its answers, where it is to be translated.
 	Exempts []RulePlace `json:"exempts,omitempty"`
+}
+
+// Tunnel is an interface that carries packets in those to a far end.
+type Tunnel struct {
+	Kind string `json:"kind"`
+	// Remote is the far end for the next hop, not valid where that is not known, and Port that of its datagrams.
+	Remote netip.Addr `json:"remote,omitzero"`
+	Port   uint16     `json:"port,omitempty"`
+	// Neighbour is the state of the neighbour that what is sent to Remote goes to first.
+	Neighbour string `json:"neighbour,omitempty"`
 }
 
 // Failing counts the connections that came to nothing.
