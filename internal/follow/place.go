@@ -61,6 +61,7 @@ func addPlaces(r *snapshot.Followed) error {
 			}
 		}
 		s.Failed.Place = k.of(s)
+		k.settleTunnel(s)
 	}
 	return nil
 }

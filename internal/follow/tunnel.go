@@ -77,3 +77,40 @@ func farEnd(l netlink.Link, hardware net.HardwareAddr) (end netip.Addr) {
 	}
 	return end
 }
+
+// settleTunnel takes datagrams of a tunnel that ends here for what they are: those that come in are taken by it, and
+// those that leave are answered by datagrams of another flow, from another port.
+func (k *places) settleTunnel(s *snapshot.FollowedService) {
+	p, step := s.Failed.Place, s.Failed.Step
+	if p == nil || !k.carries(s.Protocol, s.Service.Port()) {
+		return
+	}
+	taken := step == snapshot.StepLostHere && p.Local && !p.ReversePath && p.Filter != nil && p.Filter.Passes && len(p.Filter.Drops) == 0
+	if !taken && !(step == snapshot.StepNoAnswer && s.In == "") || s.Failing() > s.Steps[step] {
+		return
+	}
+	s.Steps[snapshot.StepOneWay] += s.Steps[step]
+	delete(s.Steps, step)
+	s.Failed = nil
+}
+
+// carries reports whether a tunnel of this host sends such packets.
+func (k *places) carries(protocol string, port uint16) bool {
+	for _, l := range k.links {
+		switch l := l.(type) {
+		case *netlink.Vxlan:
+			if protocol == "udp" && port != 0 && int(port) == l.Port {
+				return true
+			}
+		case *netlink.Geneve:
+			if protocol == "udp" && port != 0 && port == l.Dport {
+				return true
+			}
+		case *netlink.Gretun, *netlink.Gretap:
+			if protocol == "gre" {
+				return true
+			}
+		}
+	}
+	return false
+}

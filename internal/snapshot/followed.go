@@ -33,6 +33,8 @@ const (
 	// StepAnswered: the answer left for the client. StepWaiting: too young to say.
 	StepAnswered Step = "answered"
 	StepWaiting  Step = "waiting"
+	// StepOneWay: a datagram of a tunnel that ends here, to which no answer is meant to come.
+	StepOneWay Step = "one-way"
 	// StepLostHere: it came in, and did not leave.
 	StepLostHere Step = "lost-here"
 	// StepRefusedHere and StepUnreachableHere: this host answered by a RST, or an ICMP error.
@@ -81,7 +83,7 @@ func (s Step) Later() bool {
 }
 
 // Fails reports whether a connection that came so far came to nothing.
-func (s Step) Fails() bool { return s != StepAnswered && s != StepWaiting }
+func (s Step) Fails() bool { return s != StepAnswered && s != StepWaiting && s != StepOneWay }
 
 // FollowedService is the connections to one destination that became the same, and left by the same
 // interface; those that did not leave are one of their own.
@@ -232,6 +234,14 @@ type Tunnel struct {
 	Port   uint16     `json:"port,omitempty"`
 	// Neighbour is the state of the neighbour that what is sent to Remote goes to first.
 	Neighbour string `json:"neighbour,omitempty"`
+}
+
+// Count is how many connections there are, however far they came.
+func (s *FollowedService) Count() (n uint64) {
+	for _, count := range s.Steps {
+		n += count
+	}
+	return n
 }
 
 // Failing counts the connections that came to nothing.
