@@ -255,6 +255,8 @@ func (r *row) where() string {
 		return "rp_filter drops it at " + r.In
 	case here && r.In != "" && notForwarding(r.rec, r.In, p.NoRoute, r.Failed.Client.Addr().Is6()) != "":
 		return fmt.Sprintf("this host does not forward what comes in by %s: %s is 0", r.In, notForwarding(r.rec, r.In, p.NoRoute, false))
+	case r.isBridged():
+		return fmt.Sprintf("%s answers the client directly by a bridge, past the rules of this host", r.Failed.By)
 	case here && p.NoRoute != "" && (r.In == "" || p.To.Addr().IsLoopback()):
 		return p.NoRoute
 	case here && p.NoRoute != "":
@@ -263,8 +265,6 @@ func (r *row) where() string {
 		return "this host knows no connection that it belongs to, and drops it by " + p.NoEntryFilter.Drops[0].Text
 	case here && len(by) > 0 && placeMeaning(by[0], r.Failed.Step) != "":
 		return "this host drops it" + placeMeaning(by[0], r.Failed.Step)
-	case r.isBridged():
-		return fmt.Sprintf("%s answers the client directly by a bridge, past the rules of this host", r.Failed.By)
 	case r.loops():
 		return fmt.Sprintf("a rule leads what %s itself asks for back to it", r.Target.Addr())
 	case r.isExempt():

@@ -193,6 +193,10 @@ func (k *places) of(s *snapshot.FollowedService) *snapshot.FailedPlace {
 		k.send(place, p)
 	case f.Step.Here() && s.In != "":
 		ask(p, f.Client, s.Service)
+		if f.LeftTo.IsValid() { // of what left it was seen; rules may draw among several
+			k.pass(place, p, f.LeftTo)
+			break
+		}
 		k.pass(place, p, ruleset.Destination(k.tables, "prerouting", p, k.addressOf(p.In, p.Dst.Is6())))
 	case s.Out != "":
 		k.route(place, s.Out, f.LeftFrom.Addr(), f.LeftTo.Addr(), "")
