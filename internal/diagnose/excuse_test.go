@@ -148,6 +148,9 @@ func TestExcuses(t *testing.T) {
 		if first.place.ReversePath && dropsForged(rec) != c.excused {
 			t.Errorf("%s: the reverse path filter drops what is forged: %v", name, !c.excused)
 		}
+		if first.place.ReversePath && explained(rec, dropGroup{name: "IP_RPFILTER"}) != c.excused {
+			t.Errorf("%s: these drops are explained: %v", name, !c.excused)
+		}
 		if severity, _ := first.severity(); (why != "") != c.excused || why == "" && severity != c.severity {
 			t.Errorf("%s: excuse %q, severity %v", name, why, severity)
 		}

@@ -598,6 +598,19 @@ func (g *hostGrowth) mayHaveVanished() bool {
 	})
 }
 
+// onlyUplink reports whether an interface is the only way to the internet, as far as the strict filters and the rules
+// that translate sources show: what the filter drops there has a source of a network inside, which is forged.
+func onlyUplink(rec *snapshot.Recording, name string) bool {
+	last := rec.Last()
+	is := false
+	for _, p := range last.ReversePaths {
+		if is = is || p.Default && p.Interface == name; p.Interface != name && (p.Default || p.Selected != "") {
+			return false
+		}
+	}
+	return is && last.NATRules != nil && !slices.ContainsFunc(last.NATRules.Rules, func(r snapshot.NATRule) bool { return r.TranslatesSource() && r.OutInterface != name })
+}
+
 // missed reports whether first packets that rules of DNAT counted never became connections, about as
 // many as were dropped: the filter comes after the translation, and the table has the others.
 func (g *hostGrowth) missed() bool {
@@ -607,7 +620,7 @@ func (g *hostGrowth) missed() bool {
 	}
 	var packets, births uint64
 	for i, n := range now.Grown(before) {
-		if r := &now.Rules[i]; !r.TranslatesSource() && r.Hook == "prerouting" {
+		if r := &now.Rules[i]; !r.TranslatesSource() && r.Hook == "prerouting" && !onlyUplink(g.rec, r.InInterface) {
 			packets += n
 		}
 	}
