@@ -231,6 +231,8 @@ packets came again, and how those that fail do:
   reset-here, reset    then this host sent a RST of its own; a RST came in place of an answer
   datagrams-lost-here  of a flow of datagrams a part did not leave
 
+Datagrams of a tunnel of this host are one-way: no failure, as no answer is meant to come.
+
 It reads SYN, SYN-ACK, RST, segments with data, UDP, ICMP and other protocols at the interfaces
 by eBPF programs or, on kernels without, by a packet socket: about 2,500 a second of handshakes
 and datagrams, and as many segments;

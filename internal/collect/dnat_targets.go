@@ -293,6 +293,9 @@ func (k *lookups) fill(t *snapshot.DNATTarget) error {
 		return k.listens(t)
 	}
 	t.NextHop, t.Interface, t.Neighbour, t.Broken, t.Ports = route.NextHop, route.Out, route.Neighbour, route.Broken, route.Ports
+	if t.Neighbour == snapshot.NeighbourIncomplete || t.Neighbour == snapshot.NeighbourFailed {
+		t.Sublink = sublinkOf(t.Interface)
+	}
 	t.Refused = k.router.example(k.host, &k.rules.Rules[t.Rule], t)
 	return nil
 }

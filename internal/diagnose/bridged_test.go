@@ -23,13 +23,16 @@ func TestBridged(t *testing.T) {
 		cni := snapshot.Interface{Name: "cni0", Bridge: true, Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.0.1/24")}}
 		s := &snapshot.Snapshot{Sysctls: c.sysctls, NATRules: &snapshot.NATRules{}, Audit: &snapshot.Audit{Interfaces: []snapshot.Interface{cni}}}
 		rec := &snapshot.Recording{Snapshots: []*snapshot.Snapshot{s, s}}
-		row := row{rec: rec, place: &snapshot.FailedPlace{}}
+		row := row{rec: rec, place: &snapshot.FailedPlace{NoRoute: "network is unreachable"}} // of the address that rules draw a server for
 		followed := left(snapshot.StepAnswerUntranslated, "10.244.0.12:1000", "10.96.40.2:80", "10.244.0.11:8080", "", "cni0", snapshot.FailedPlace{})
 		followed.Failed.AnswerBridged = true
 		row.FollowedService = &followed
 		f := failing{}
 		if row.advise(&f); f.advice == nil || !strings.Contains(f.advice.Title, c.advice) || !row.decided() {
 			t.Errorf("%s: %+v, want %s", name, f.advice, c.advice)
+		}
+		if place := row.where(); !strings.Contains(place, "directly by a bridge") {
+			t.Errorf("%s: %s", name, place)
 		}
 		a := &audit{s.Audit, rec, s.NATRules}
 		service := &snapshot.Service{Target: followed.Target, Clients: []netip.Addr{netip.MustParseAddr("10.244.0.12")}}

@@ -92,6 +92,10 @@ func unreachableOf(rec *snapshot.Recording, t snapshot.DNATTarget, silent map[ho
 		if at := bridgeOf(last.Audit, t.Interface); at != nil && t.NextHop == t.Address {
 			u.advice = advice("way-hop-bridge", t.NextHop, t.Interface, where(rec), fmt.Sprintf("ip neigh show %s", t.NextHop), networkOn(at, t.NextHop)).Title
 		}
+		if t.Sublink != "" && t.NextHop == t.Address {
+			u.problem += fmt.Sprintf("; %s takes frames for %s as well, a macvlan in another network namespace (a container, a VM): what is behind one this host does not reach by %[1]s, other hosts do", t.Interface, t.Sublink)
+			u.advice = fmt.Sprintf("if %[1]s is a container on a macvlan of %[2]s, reach it by a macvlan of this host: 'ip link add shim0 link %[2]s type macvlan mode bridge', 'ip link set shim0 up', 'ip route add %[1]s/%[3]d dev shim0'%[4]s, and keep it; else see 'ip neigh show %[1]s': is that host up and on this link", t.Address, t.Interface, t.Address.BitLen(), where(rec))
+		}
 		u.now = t.Neighbour == snapshot.NeighbourIncomplete
 	case t.Martian:
 		u.problem, u.source = "what comes in for a loopback address is dropped: route_localnet is 0", "net.ipv4.conf.*.route_localnet"

@@ -50,7 +50,7 @@ func explained(rec *snapshot.Recording, g dropGroup) bool {
 	case "IP_INADDRERRORS", reasonByFunction["ip_error"]:
 		return finds(rec, "forwarding-off")
 	case "IP_RPFILTER":
-		return finds(rec, "rp-filter")
+		return finds(rec, "rp-filter") || dropsForged(rec)
 	case "PKT_TOO_BIG":
 		return finds(rec, "pmtu-blackhole")
 	case "UDP_CSUM", "TCP_CSUM":

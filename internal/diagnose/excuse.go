@@ -30,7 +30,7 @@ var excuses = []struct {
 	{"unknown place of a service that no rule is for", (*row).isUnknown},
 	{"a firewall keeps out what is not published", (*row).isKeptOut},
 	{excuseListed, (*row).isListed},
-	{"sources of a network inside that come in by an uplink are forged", (*row).isForged},
+	{"sources that come in where their network is not are forged, or stray", (*row).isForged},
 	{"a firewall limits access to this host", (*row).isKeptFromHost},
 	{"a firewall limits what may leave", (*row).isNotLetOut},
 	{"a firewall keeps networks apart", (*row).isKeptApart},
@@ -153,20 +153,48 @@ func (r *row) isKeptOut() bool {
 // isForged: the reverse path filter is there to drop these.
 func (r *row) isForged() bool {
 	audit := r.rec.Last().Audit
-	if audit == nil || r.Failed.Step != snapshot.StepLostHere || !r.place.ReversePath || !r.place.InUplink {
+	if audit == nil || r.Failed.Step != snapshot.StepLostHere || !r.place.ReversePath {
 		return false
 	}
 	at, _ := audit.Near(r.Failed.Client.Addr())
+	if !r.place.InUplink {
+		return (at == nil || at.Name != r.In) && r.isStray(audit.Interface(r.In))
+	}
 	return at != nil && at.Name != r.In
+}
+
+// firstTTLs are those with which systems send: 64 (RFC 1700), 128 (Windows) and 255.
+var firstTTLs = []uint8{64, 128, 255}
+
+// isStray reports whether a host on the link itself, from which no router took the packet, sends with an address of
+// another one of its interfaces, such as that of a VPN, while the hosts that have one of the link's are answered. What
+// a router sends on has a TTL of one less or lower: there a route may be missing. On a link of two ends, such as a
+// tunnel, it may be so without a router.
+func (r *row) isStray(in *snapshot.Interface) bool {
+	if in == nil || !slices.Contains(firstTTLs, r.Failed.TTL) {
+		return false
+	}
+	onLink := func(address netip.Addr) bool {
+		return slices.ContainsFunc(in.Addresses, func(p netip.Prefix) bool { return p.Addr() != address && p.Bits() < 31 && p.Contains(address) })
+	}
+	return slices.ContainsFunc(r.all, func(o snapshot.FollowedService) bool {
+		return o.In == r.In && o.Steps[snapshot.StepAnswered] > 0 && (o.Failed == nil || onLink(o.Failed.Client.Addr()))
+	}) && !onLink(r.Failed.Client.Addr()) && slices.ContainsFunc(in.Addresses, func(p netip.Prefix) bool { return p.Addr().Is4() && p.Bits() < 31 })
 }
 
 // sourceList matches a rule with a list of sources, of nftables, ipset or xt_recent. A list of ports or destinations
 // alone does not match.
 var sourceList = regexp.MustCompile(`saddr( \. [a-z0-9]+ [a-z0-9]+)*( !=)? (@|\{ …)|match-set src|\(recent\)`)
 
+// guessedPorts are those of logins that strangers try without end: SSH, Telnet, RDP and VNC.
+var guessedPorts = []uint16{22, 23, 3389, 5900}
+
 // keepsList reports whether what drops it here, or may, is a list of sources.
 func (r *row) keepsList() bool {
 	isList := func(p snapshot.RulePlace) bool {
+		if isFor(p.Text, "(recent --hitcount") { // it counts what asks too often, which is an attack where passwords are guessed
+			return slices.Contains(guessedPorts, r.Service.Port())
+		}
 		return sourceList.MatchString(p.Text) && !isFor(p.Text, "of most addresses")
 	}
 	switch {
@@ -176,6 +204,28 @@ func (r *row) keepsList() bool {
 		return isList(r.filter.Drops[len(r.filter.Drops)-1])
 	}
 	return !slices.ContainsFunc(r.filter.Drops, func(p snapshot.RulePlace) bool { return !isList(p) })
+}
+
+// Rules that let in the sources of a list, or one, and those that drop all but such.
+var (
+	letsSources   = regexp.MustCompile(` -s |saddr|match-set src|\(recent\)`)
+	dropsAllOther = regexp.MustCompile(`! -s |saddr( \. [a-z0-9]+ [a-z0-9]+)* !=|! match-set`)
+)
+
+// allowList is the rule of which a source that is kept out is no part, while others are let in; empty where none is
+// known.
+func (r *row) allowList() string {
+	p := r.culprit()
+	switch {
+	case p == nil || r.answered == 0 || r.Mixed > 0 || r.Failed.Step.Later() || r.Failed.Step == snapshot.StepAnswerLost:
+		return ""
+	case dropsAllOther.MatchString(p.Text):
+		return p.Text + keeper(*p)
+	}
+	if a := r.filter.AcceptsOthers; a != nil && letsSources.MatchString(a.Text) && !isFor(p.Text, " -s ", "saddr", "match-set") {
+		return a.Text + keeper(*a)
+	}
+	return ""
 }
 
 // isListed: others are answered, and of the same source none; a rule for one source alone is no list.
@@ -194,7 +244,7 @@ func (r *row) isListed() bool {
 // bySource reports whether a rule drops all connections of some sources from outside, and others pass.
 func (r *row) bySource() bool {
 	// A list of recent addresses (xt_recent) cannot be read by netlink: what it does to one is not sure.
-	recent := r.filter != nil && len(r.filter.Drops) > 0 && isFor(r.filter.Drops[0].Text, "recent")
+	recent := r.filter != nil && len(r.filter.Drops) > 0 && isFor(r.filter.Drops[0].Text, "(recent")
 	return (r.dropsSurely() != "" || recent) && r.answered > 0 && r.Mixed == 0 && !r.Failed.Step.Later() && r.accepts() == nil && r.Failed.Step.Here() && (r.fromOutside() || r.servesBeside())
 }
 
@@ -325,7 +375,8 @@ func (r *row) isBeyond() bool {
 	case r.goesOutBare():
 		return false
 	}
-	return step != snapshot.StepNoAnswer && step != snapshot.StepOtherSource || r.fromOutside() || r.attempts() < fewestBlocked
+	silent := step == snapshot.StepNoAnswer || step == snapshot.StepUnreachable && r.Steps[snapshot.StepNoAnswer] > 0
+	return !silent && step != snapshot.StepOtherSource || r.fromOutside() || r.attempts() < fewestBlocked
 }
 
 // hasNoUplink: clients try IPv6 first, and go on with IPv4.

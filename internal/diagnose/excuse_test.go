@@ -73,6 +73,14 @@ func TestExcuses(t *testing.T) {
 		s.Failed.Routes = &snapshot.Routes{In: in, Question: &snapshot.Route{Error: "invalid argument"}}
 		return []snapshot.FollowedService{s}
 	}
+	// A laptop sends with the address of its VPN, or a router of a network to which the route is missing.
+	stray := func(ttl uint8) []snapshot.FollowedService {
+		s := failed(snapshot.StepLostHere, "tcp", "lan0", "10.66.6.6:1000", outside+"443", snapshot.FailedPlace{ReversePath: true})
+		s.Failed.TTL = ttl
+		beside := tcp
+		beside.Given = netip.MustParseAddr("198.51.100.2")
+		return []snapshot.FollowedService{s, beside}
+	}
 	for name, c := range map[string]struct {
 		rows     []snapshot.FollowedService
 		excused  bool
@@ -90,6 +98,9 @@ func TestExcuses(t *testing.T) {
 		"nothing is let out":                                  {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"443", dropped(out, policy))}, false, Critical},
 		"QUIC is not let out, and TCP is":                     {[]snapshot.FollowedService{failed(snapshot.StepUnreachableHere, "udp", "lan0", pc, outside+"443", dropped(out, "ip f c: udp dport 443 reject")), tcp}, true, 0},
 		"long answers are dropped":                            {[]snapshot.FollowedService{long}, false, Warning},
+		"a VPN's source of a host on the link":                {stray(64), true, 0},
+		"a source behind a router on the link":                {stray(63), false, Warning},
+		"a VPN's source, and nothing else works":              {stray(128)[:1], false, Critical},
 		"a source of the network inside comes by the uplink":  {[]snapshot.FollowedService{forged}, true, 0},
 		"strangers who did not knock":                         {[]snapshot.FollowedService{unknocked, served}, true, 0},
 		"networks are kept apart by a rule":                   {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "dmz0", guest, inside+"631", dropped(dmz, "iptables -t filter -A FORWARD -i dmz0 -o lan0 -j DROP"))}, true, 0},
@@ -134,6 +145,12 @@ func TestExcuses(t *testing.T) {
 			continue
 		}
 		why := first.excuse()
+		if first.place.ReversePath && dropsForged(rec) != c.excused {
+			t.Errorf("%s: the reverse path filter drops what is forged: %v", name, !c.excused)
+		}
+		if first.place.ReversePath && explained(rec, dropGroup{name: "IP_RPFILTER"}) != c.excused {
+			t.Errorf("%s: these drops are explained: %v", name, !c.excused)
+		}
 		if severity, _ := first.severity(); (why != "") != c.excused || why == "" && severity != c.severity {
 			t.Errorf("%s: excuse %q, severity %v", name, why, severity)
 		}

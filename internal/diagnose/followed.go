@@ -70,7 +70,7 @@ func followedOnes(rec *snapshot.Recording) (all []failing) {
 			f.given = s.Given
 		}
 		detour := followedDetour(rec, s)
-		if f.cause = stepCause(rec, s) + r.sourceText(); detour.cause != "" {
+		if f.cause = stepCause(rec, s) + r.sourceText() + r.tunnelCause(); detour.cause != "" {
 			f.cause += "; " + detour.cause
 		}
 		if blocked.how != "" {
@@ -244,14 +244,20 @@ func (r *row) where() string {
 		return "the SYNs take another way, so that the answers are INVALID here and dropped by " + culprit.Text
 	case culprit != nil && r.Failed.OneSided:
 		return "the answers take another way, and what clients send then is INVALID here and dropped by " + culprit.Text
+	case culprit != nil && culprit.Rejects && isRefusal(r.Failed.Step):
+		return "this host rejects it by " + placeText(*culprit)
 	case culprit != nil:
-		return "this host drops it by " + culprit.Text
+		return "this host drops it by " + placeText(*culprit)
+	case r.tunnelLoss() != "":
+		return fmt.Sprintf("it leaves by %s, and nothing comes back through it", tunnelText(p))
 	case r.isReversed() && r.Failed.Step == snapshot.StepAnswerLost:
 		return "rp_filter drops the answer at " + r.reversedAt()
 	case here && p.ReversePath:
 		return "rp_filter drops it at " + r.In
 	case here && r.In != "" && notForwarding(r.rec, r.In, p.NoRoute, r.Failed.Client.Addr().Is6()) != "":
 		return fmt.Sprintf("this host does not forward what comes in by %s: %s is 0", r.In, notForwarding(r.rec, r.In, p.NoRoute, false))
+	case r.isBridged():
+		return fmt.Sprintf("%s answers the client directly by a bridge, past the rules of this host", r.Failed.By)
 	case here && p.NoRoute != "" && (r.In == "" || p.To.Addr().IsLoopback()):
 		return p.NoRoute
 	case here && p.NoRoute != "":
@@ -260,8 +266,6 @@ func (r *row) where() string {
 		return "this host knows no connection that it belongs to, and drops it by " + p.NoEntryFilter.Drops[0].Text
 	case here && len(by) > 0 && placeMeaning(by[0], r.Failed.Step) != "":
 		return "this host drops it" + placeMeaning(by[0], r.Failed.Step)
-	case r.isBridged():
-		return fmt.Sprintf("%s answers the client directly by a bridge, past the rules of this host", r.Failed.By)
 	case r.loops():
 		return fmt.Sprintf("a rule leads what %s itself asks for back to it", r.Target.Addr())
 	case r.isExempt():
@@ -286,6 +290,8 @@ func (r *row) where() string {
 		return "no answer comes back from " + r.Failed.LeftTo.String()
 	case r.Failed.Step == snapshot.StepRefused:
 		return r.Failed.By.String() + " refuses it"
+	case r.Failed.Step == snapshot.StepUnreachable:
+		return beyondText(r.FollowedService)
 	}
 	return ""
 }
@@ -328,7 +334,7 @@ func (r *row) severity() (Severity, string) {
 		return Notice, "possible" // it may not be meant to answer
 	case step == snapshot.StepNoAnswer && strayed(r.rec, r.FollowedService) != nil:
 		return Warning, "likely"
-	case r.isSilentAmong():
+	case r.isSilentAmong(), r.tunnelLoss() != "" && !published:
 		return Warning, "likely"
 	case r.hasDeadLine():
 		return Critical, "likely"

@@ -500,6 +500,8 @@ func (g *hostGrowth) reversePaths() string {
 		}
 	}
 	switch {
+	case dropsForged(g.rec):
+		return "what it drops has a source that is forged, or of another network than its sender's link"
 	case finds(g.rec, "service-unanswered") && (g.share >= lossShare || g.mayHaveVanished()):
 		g.found.Severity = Critical
 	case back != "" || g.triedAgain() || g.missed():
@@ -684,6 +686,15 @@ func (g *hostGrowth) triedAgain() bool {
 	return len(again) >= fewestFailing
 }
 
+// dropsForged reports whether all that was seen of what the filter drops is forged or stray.
+func dropsForged(rec *snapshot.Recording) bool {
+	if rec.Followed == nil {
+		return false
+	}
+	dropped := slices.DeleteFunc(rows(rec), func(r row) bool { return !r.isReversed() })
+	return len(dropped) > 0 && !slices.ContainsFunc(dropped, func(r row) bool { return !r.isForged() })
+}
+
 // mayHaveVanished reports whether the drops are enough for the first packets that a rule
 // translated and of which none became a connection: the filter comes after the translation.
 func (g *hostGrowth) mayHaveVanished() bool {
@@ -691,6 +702,19 @@ func (g *hostGrowth) mayHaveVanished() bool {
 		packets, _ := f.evidence[0].Value.(int64)
 		return 2*int64(g.n) >= packets
 	})
+}
+
+// onlyUplink reports whether an interface is the only way to the internet, as far as the strict filters and the rules
+// that translate sources show: what the filter drops there has a source of a network inside, which is forged.
+func onlyUplink(rec *snapshot.Recording, name string) bool {
+	last := rec.Last()
+	is := false
+	for _, p := range last.ReversePaths {
+		if is = is || p.Default && p.Interface == name; p.Interface != name && (p.Default || p.Selected != "") {
+			return false
+		}
+	}
+	return is && last.NATRules != nil && !slices.ContainsFunc(last.NATRules.Rules, func(r snapshot.NATRule) bool { return r.TranslatesSource() && r.OutInterface != name })
 }
 
 // missed reports whether first packets that rules of DNAT counted never became connections, about as
@@ -702,7 +726,7 @@ func (g *hostGrowth) missed() bool {
 	}
 	var packets, births uint64
 	for i, n := range now.Grown(before) {
-		if r := &now.Rules[i]; !r.TranslatesSource() && r.Hook == "prerouting" {
+		if r := &now.Rules[i]; !r.TranslatesSource() && r.Hook == "prerouting" && !onlyUplink(g.rec, r.InInterface) {
 			packets += n
 		}
 	}

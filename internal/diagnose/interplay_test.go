@@ -158,3 +158,27 @@ func TestRejectedSYNsAreExplained(t *testing.T) {
 		}
 	}
 }
+
+// TestOnlyUplink: what a strict filter drops at the only uplink comes from a source of a network inside.
+func TestOnlyUplink(t *testing.T) {
+	rule := func(out string) snapshot.NATRule {
+		return snapshot.NATRule{Hook: "postrouting", Kind: snapshot.NATMasquerade, NATCondition: snapshot.NATCondition{OutInterface: out}}
+	}
+	wan, second := snapshot.ReversePath{Interface: "wan0", Default: true}, snapshot.ReversePath{Interface: "wan1", Selected: "100: fwmark 0x1 lookup 100"}
+	for name, c := range map[string]struct {
+		paths []snapshot.ReversePath
+		rules []snapshot.NATRule
+		want  bool
+	}{
+		"one uplink":            {[]snapshot.ReversePath{wan, {Interface: "lan0"}}, []snapshot.NATRule{rule("wan0")}, true},
+		"another is marked":     {[]snapshot.ReversePath{wan, second}, []snapshot.NATRule{rule("wan0")}, false},
+		"another translates":    {[]snapshot.ReversePath{wan}, []snapshot.NATRule{rule("wan0"), rule("wan1")}, false},
+		"no route there":        {[]snapshot.ReversePath{{Interface: "wan0"}}, []snapshot.NATRule{rule("wan0")}, false},
+		"a rule of any way out": {[]snapshot.ReversePath{wan}, []snapshot.NATRule{rule("")}, false},
+	} {
+		rec := &snapshot.Recording{Snapshots: []*snapshot.Snapshot{{ReversePaths: c.paths, NATRules: &snapshot.NATRules{Rules: c.rules}}}}
+		if got := onlyUplink(rec, "wan0"); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -36,13 +36,13 @@ func stepCause(rec *snapshot.Recording, s *snapshot.FollowedService) string {
 	case snapshot.StepRefusedHere:
 		return "this host refuses it (RST): nothing listens there, or a rule rejects it" + lostBy(rec, s) + otherInterface(rec, s)
 	case snapshot.StepUnreachableHere:
-		return "this host answers with an ICMP error, " + icmpText(f) + lostBy(rec, s)
+		return "this host answers with an ICMP error, " + icmpText(f) + fewErrors(s, snapshot.StepLostHere) + lostBy(rec, s)
 	case snapshot.StepNoAnswer:
 		return left + noAnswerCause(rec, s)
 	case snapshot.StepRefused:
 		return left + fmt.Sprintf(", and %s refused it (RST)", f.By)
 	case snapshot.StepUnreachable:
-		return left + fmt.Sprintf(", and %s answered with an ICMP error, %s", f.By, icmpText(f))
+		return left + fmt.Sprintf(", and %s answered with an ICMP error, %s: %s", f.By, icmpText(f), beyondText(s)) + fewErrors(s, snapshot.StepNoAnswer)
 	case snapshot.StepOtherSource:
 		return left + fmt.Sprintf(", and %s answered in its place, which is no answer to the client: the server has several addresses, or something between translates", f.By)
 	case snapshot.StepAnswerLost:
@@ -407,6 +407,40 @@ func isOf(d snapshot.DropFlow, f *snapshot.FailedConnection) bool {
 		ends = append(ends, f.LeftFrom.String())
 	}
 	return slices.Contains(ends, d.Source) || slices.Contains(ends, d.Destination)
+}
+
+// fewErrors says why others of the same service got no ICMP error; empty where all did.
+func fewErrors(s *snapshot.FollowedService, others snapshot.Step) string {
+	if s.Steps[others] == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d others got no error: hosts send few a second)", s.Steps[others])
+}
+
+// isProhibited reports whether an ICMP error is one of a filter (RFC 1812, section 5.2.7.1; RFC 4443, section 3.1). For
+// an ICMP error about a port that is closed a SYN is answered by a RST: that is of a filter as well, the default of
+// REJECT.
+func isProhibited(s *snapshot.FollowedService) bool {
+	f := s.Failed
+	closed := s.Protocol == "tcp"
+	if f.By.Is6() {
+		return f.ICMPType == 1 && (f.ICMPCode == 1 || f.ICMPCode == 5 || closed && f.ICMPCode == 4)
+	}
+	return f.ICMPType == 3 && (slices.Contains([]uint8{9, 10, 13}, f.ICMPCode) || closed && f.ICMPCode == 3)
+}
+
+// beyondText is who refuses beyond this host, and why.
+func beyondText(s *snapshot.FollowedService) string {
+	f := s.Failed
+	switch own := f.By == f.LeftTo.Addr(); {
+	case isProhibited(s) && own:
+		return fmt.Sprintf("the server %s rejects it by a filter of its own", f.By)
+	case isProhibited(s):
+		return fmt.Sprintf("a filter beyond this host, at %s, rejects it", f.By)
+	case own:
+		return fmt.Sprintf("%s refuses it (ICMP: %s)", f.By, icmpText(f))
+	}
+	return fmt.Sprintf("%s, beyond this host, does not lead it on (ICMP: %s)", f.By, icmpText(f))
 }
 
 // icmpText is the meaning of an ICMP error (RFC 792, RFC 1812, RFC 4443).

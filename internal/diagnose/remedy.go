@@ -27,6 +27,7 @@ var advised = []struct {
 	{is: (*row).isTooLarge, remedy: (*row).acceptErrors},
 	{is: func(r *row) bool { return r.Failed.OneSided && r.culprit() != nil }, remedy: (*row).acceptOneSide},
 	{is: func(r *row) bool { return r.culprit() != nil }, remedy: (*row).accept},
+	{is: func(r *row) bool { return r.tunnelLoss() != "" }, remedy: (*row).compareEnds},
 	{is: (*row).pausesShort, remedy: func(r *row) Remedy {
 		return advice("timeout-established", establishedTimeout, where(r.rec))
 	}},
@@ -39,6 +40,10 @@ var advised = []struct {
 	}},
 	{is: func(r *row) bool { return forOthersOnly(r.rec, r.FollowedService) != nil }, remedy: func(r *row) Remedy {
 		return advice("service-own", forOthersOnly(r.rec, r.FollowedService).Table, where(r.rec))
+	}},
+	{is: (*row).isRejectedBeyond, remedy: func(r *row) Remedy {
+		f := r.Failed
+		return advice("service-rejected", f.By, r.Protocol, f.LeftTo.Port(), f.LeftFrom.Addr(), f.LeftTo.Addr())
 	}},
 	{is: (*row).isExempt, remedy: (*row).track},
 	{is: (*row).isAstray, remedy: func(r *row) Remedy {
@@ -99,7 +104,8 @@ func (r *row) advise(f *failing) {
 
 // decided reports whether the place itself says what to do, and no finding about the host says it better.
 func (r *row) decided() bool {
-	return r.loops() || r.isAstray() || r.hasDeadLine() || r.isBridged() || r.isReversed() || r.isTooLarge() || r.isUnrouted() || r.isSpared() || r.isExempt() || r.lacksEntry() || (!r.Failed.Step.Later() || r.Failed.OneSided) && r.culprit() != nil
+	return r.loops() || r.isAstray() || r.hasDeadLine() || r.isBridged() || r.isReversed() || r.isTooLarge() || r.isUnrouted() || r.isSpared() || r.isExempt() || r.isRejectedBeyond() || r.tunnelLoss() != "" || r.lacksEntry() ||
+		(!r.Failed.Step.Later() || r.Failed.OneSided) && r.culprit() != nil
 }
 
 // isAstray reports whether answers come in for another hardware address.
@@ -339,6 +345,11 @@ func (r *row) isRefused() bool {
 	return r.Failed.Step == snapshot.StepRefused && r.Failed.LeftTo.Port() != 0
 }
 
+// isRejectedBeyond reports whether an ICMP error of a filter on the server, or of one before it, came back.
+func (r *row) isRejectedBeyond() bool {
+	return r.Failed.Step == snapshot.StepUnreachable && isProhibited(r.FollowedService) && r.Failed.LeftTo.Port() != 0
+}
+
 // isSilentNear reports whether the server is on a network of this host, which learned its hardware address.
 func (r *row) isSilentNear() bool {
 	return r.Failed.Step == snapshot.StepNoAnswer && r.place.Neighbour == "" && r.place.NextHop.IsValid() && r.place.NextHop == r.Failed.LeftTo.Addr() && r.Failed.LeftTo.Port() != 0
@@ -387,6 +398,9 @@ func (r *row) accept() Remedy {
 	p := *r.culprit()
 	if p.Limits {
 		return limited(p, r.rec)
+	}
+	if list := r.allowList(); list != "" {
+		return advice("source-allow", r.Failed.Client.Addr(), list, where(r.rec))
 	}
 	if r.Failed.Step.Later() || isEarly(p) {
 		return restrict(p, r.rec)
@@ -497,11 +511,12 @@ func (r *row) acceptOneSide() Remedy {
 
 // limited is the advice for a limit: what is accepted before it has none.
 func limited(p snapshot.RulePlace, rec *snapshot.Recording) Remedy {
-	text := p.Text + keeper(p)
-	if isFor(p.Text, "(quota)") {
+	limit := cmp.Or(p.Limit, p.Text)
+	text := limit + keeper(p)
+	if isFor(limit, "(quota)") {
 		text += "; a quota that is used up drops all until its rule is loaded anew, or it is reset"
 	}
-	return advice("limit-raise", text+shared(p.Text), where(rec))
+	return advice("limit-raise", text+shared(limit), where(rec))
 }
 
 // shared says so where a limit has one count for all clients of a destination, which is often meant to be for each.
@@ -509,6 +524,8 @@ func shared(rule string) string {
 	switch {
 	case isFor(rule, "(hashlimit per destination"):
 		return "; it has one count for each destination, which all of its clients share: '--hashlimit-mode srcip' counts those of each client"
+	case strings.HasPrefix(rule, "iptables") && isFor(rule, "(limit)"):
+		return "; it has one count for all clients together: '-m hashlimit --hashlimit-mode srcip' counts those of each client"
 	case isFor(rule, "(connlimit per destination"):
 		return "; it counts the connections of each destination, of all its clients together: '--connlimit-saddr' counts those of each client"
 	}

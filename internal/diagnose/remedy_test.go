@@ -41,6 +41,12 @@ func TestRemedies(t *testing.T) {
 	half.Steps[snapshot.StepAnswered] = 6
 	shared := failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"443", dropped(snapshot.FailedPlace{To: netip.MustParseAddrPort(inside + "443")}, "iptables -t filter -A FORWARD -p tcp (hashlimit per destination) -j DROP"))
 	shared.Failed.Place.Filter.Drops[0].Limits = true
+	unlisted := failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"443", dropped(snapshot.FailedPlace{To: netip.MustParseAddrPort(inside + "443"), InUplink: true}, policy))
+	unlisted.Failed.Place.Filter.AcceptsOthers = rule("iptables -t filter -A FORWARD -s 198.51.100.0/28 -p tcp --dport 443 -j ACCEPT")
+	listed := left(snapshot.StepAnswered, pc, outside+"443", inside+"443", "", "lan0", near)
+	listed.Failed, listed.In = nil, "wan0"
+	behind := failed(snapshot.StepLostHere, "tcp", "wan0", stranger, outside+"443", dropped(snapshot.FailedPlace{To: netip.MustParseAddrPort(inside + "443")}, policy))
+	behind.Failed.Place.Filter.Drops[0].Limits, behind.Failed.Place.Filter.Drops[0].Limit = true, "iptables -t filter -A FORWARD -p tcp --dport 443 (limit) -j ACCEPT"
 	both := failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"443", dropped(snapshot.FailedPlace{}, policy))
 	both.Failed.Place.AnswerFilter = &snapshot.Filter{Drops: []snapshot.RulePlace{{Text: policy}}}
 	own := left(snapshot.StepRefused, "203.0.113.1:1000", inside+"8008", "", "", "dsl0", near)
@@ -63,6 +69,9 @@ func TestRemedies(t *testing.T) {
 		first string
 	}{
 		"a limit for all clients":       {shared, nil, "'--hashlimit-mode srcip'"},
+		"a source that is on no list":   {unlisted, []snapshot.FollowedService{listed}, "add it to the sources of this rule, or of its list ('ipset add', 'nft add element'), or add a rule like it: iptables -t filter -A FORWARD -s 198.51.100.0/28"},
+		"all sources are on no list":    {unlisted, nil, "-I FORWARD -i wan0 -p tcp -d 192.168.1.10 --dport 443 -j ACCEPT"},
+		"a policy behind a limit":       {behind, nil, "--dport 443 (limit) -j ACCEPT; it has one count for all clients together"},
 		"a policy for both ways":        {both, nil, "--dport 443 -j ACCEPT; and for the answers iptables -I FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"},
 		"a policy":                      {failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"443", dropped(snapshot.FailedPlace{}, policy)), nil, "iptables -I FORWARD -i lan0 -p tcp -d 198.51.100.10 --dport 443 -j ACCEPT"},
 		"a policy for this host":        {failed(snapshot.StepLostHere, "tcp", "lan0", pc, inside+"53", dropped(snapshot.FailedPlace{Local: true}, "inet f input: policy drop")), nil, "nft insert rule inet f input ip daddr 192.168.1.10 tcp dport 53 accept"},

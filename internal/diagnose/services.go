@@ -669,9 +669,17 @@ func targetOf(s *snapshot.Snapshot, rule int) (found *snapshot.DNATTarget) {
 func placesOf(drops []snapshot.RulePlace) string {
 	var texts []string
 	for _, d := range drops {
-		texts = once(texts, d.Text)
+		texts = once(texts, placeText(d))
 	}
 	return strings.Join(texts, "; ")
+}
+
+// placeText names a place and, where that drops what a limit before it leaves over, the limit.
+func placeText(p snapshot.RulePlace) string {
+	if p.Limit == "" {
+		return p.Text
+	}
+	return p.Text + ", which drops what this limit before it does not let pass: " + p.Limit
 }
 
 // ruleName is a rule by what its clients ask for.

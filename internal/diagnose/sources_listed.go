@@ -56,7 +56,13 @@ func listedFinding(rec *snapshot.Recording, kept []row) *Finding {
 		what = sharedSpace.String()
 	}
 	shown := func(all []string) string { return strings.Join(all[:min(len(all), mostShown)], ", ") }
-	f := worded("sources-listed", evidence, []Remedy{advice("source-unlist", what, rules[0], where(rec))}, shown(services), shown(rules), example)
+	remedy := advice("source-unlist", what, rules[0], where(rec))
+	if list := kept[0].allowList(); list != "" {
+		remedy = advice("source-allow", what, list, where(rec))
+	} else if p := kept[0].culprit(); p.Limits {
+		remedy = limited(*p, rec)
+	}
+	f := worded("sources-listed", evidence, []Remedy{remedy}, shown(services), shown(rules), example)
 	if f.Place = "this host drops it by " + rules[0]; kept[0].isSharedSpace() {
 		f.Severity = Warning
 		f.Cause += fmt.Sprintf("; %s is of %s, where a carrier's own customers come from: lists of addresses that are not public (bogons) contain that range", example, sharedSpace)

@@ -35,6 +35,7 @@ type places struct {
 	own        map[netip.Addr]bool
 	addresses  []netlink.Addr
 	tunnels    []netlink.XfrmPolicy
+	hardware   map[neighbour]net.HardwareAddr
 }
 
 // neighbourStates are those without an address of the link, or with one that is never asked for.
@@ -48,7 +49,7 @@ type neighbour struct {
 // addPlaces adds to services that fail what this host does to the packet that was lost. It has to be
 // called in their namespace.
 func addPlaces(r *snapshot.Followed) error {
-	k := &places{judged: mostJudged, links: map[int]netlink.Link{}, neighbours: map[neighbour]string{}, uplinks: map[string]bool{}, own: map[netip.Addr]bool{}}
+	k := &places{judged: mostJudged, links: map[int]netlink.Link{}, neighbours: map[neighbour]string{}, hardware: map[neighbour]net.HardwareAddr{}, uplinks: map[string]bool{}, own: map[netip.Addr]bool{}}
 	for i := range r.Services {
 		s := &r.Services[i]
 		if s.Failed == nil {
@@ -60,6 +61,7 @@ func addPlaces(r *snapshot.Followed) error {
 			}
 		}
 		s.Failed.Place = k.of(s)
+		k.settleTunnel(s)
 	}
 	return nil
 }
@@ -90,6 +92,7 @@ func (k *places) read() (err error) {
 	for _, n := range neighbours {
 		if a, ok := netip.AddrFromSlice(n.IP); ok {
 			k.neighbours[neighbour{a.Unmap(), n.LinkIndex}] = neighbourStates[n.State]
+			k.hardware[neighbour{a.Unmap(), n.LinkIndex}] = n.HardwareAddr
 		}
 	}
 	k.tunnels, _ = netlink.XfrmPolicyList(unix.AF_UNSPEC) // none where the kernel has no IPsec
@@ -190,6 +193,10 @@ func (k *places) of(s *snapshot.FollowedService) *snapshot.FailedPlace {
 		k.send(place, p)
 	case f.Step.Here() && s.In != "":
 		ask(p, f.Client, s.Service)
+		if f.LeftTo.IsValid() { // of what left it was seen; rules may draw among several
+			k.pass(place, p, f.LeftTo)
+			break
+		}
 		k.pass(place, p, ruleset.Destination(k.tables, "prerouting", p, k.addressOf(p.In, p.Dst.Is6())))
 	case s.Out != "":
 		k.route(place, s.Out, f.LeftFrom.Addr(), f.LeftTo.Addr(), "")
@@ -275,6 +282,7 @@ func (k *places) pass(place *snapshot.FailedPlace, p *ruleset.Packet, to netip.A
 	if f := k.filter(p, hooks...); f != nil && place.Filter != nil {
 		place.Filter.Passes, place.Filter.Drops = f.Passes, append(place.Filter.Drops, f.Drops...)
 		place.Filter.Accepts, place.Filter.AcceptsBefore = f.Accepts, f.AcceptsBefore
+		place.Filter.AcceptsOthers = f.AcceptsOthers
 		if !f.Passes && !place.Local && p.Out != "" && p.Conn&ruleset.ConnNew != 0 {
 			place.AnswerFilter = k.filter(answerTo(p), "forward")
 		}
@@ -430,6 +438,7 @@ func (k *places) route(place *snapshot.FailedPlace, out string, from, to netip.A
 	if gw, ok := netip.AddrFromSlice(r.Gw); ok {
 		place.NextHop = gw.Unmap()
 	}
+	place.Tunnel = k.tunnelOf(l, place.NextHop)
 	if place.Neighbour = k.neighbours[neighbour{place.NextHop, r.LinkIndex}]; to.Is6() && place.Neighbour != "" {
 		p := &ruleset.Packet{Conn: ruleset.ConnUntracked, Packet: nat.Packet{Protocol: unix.IPPROTO_ICMPV6, In: place.Out, ToLocal: true, Src: place.NextHop}}
 		if f := k.filter(p, "prerouting", "input"); f != nil && !f.Passes {

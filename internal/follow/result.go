@@ -232,6 +232,11 @@ func (s *service) result(names func(int) string) snapshot.FollowedService {
 			worst = step
 		}
 	}
+	// Of ICMP errors hosts send few a second (icmp_ratelimit): one says what became of those without any.
+	told := map[snapshot.Step]snapshot.Step{snapshot.StepNoAnswer: snapshot.StepUnreachable, snapshot.StepLostHere: snapshot.StepUnreachableHere}
+	if said := told[worst]; s.Steps[said] > 0 && s.Steps[snapshot.StepAnswered] == 0 {
+		worst = said
+	}
 	if worst != "" {
 		s.Failed = s.example[worst].failed(worst, names)
 	}
@@ -244,7 +249,7 @@ func (a *attempt) failed(step snapshot.Step, names func(int) string) *snapshot.F
 		f.Client, f.LeftFrom, f.LeftTo = a.left.Src, a.left.Src, a.left.Dst
 	}
 	if a.came != nil {
-		f.Client = a.came.Src
+		f.Client, f.TTL = a.came.Src, a.came.ttl
 	} else if a.left == nil && a.answered != nil {
 		f.Client = a.answered.Dst
 	}

@@ -50,11 +50,12 @@ type sight struct {
 	by    [4]int
 	// passing is true of a frame for another host.
 	passing bool
+	ttl     uint8
 	frame.Tuple
 }
 
 func (p *Packet) sight(t frame.Tuple) *sight {
-	return &sight{at: p.At, iface: p.Interface, by: [4]int{p.Interface}, passing: p.Passing, Tuple: t}
+	return &sight{at: p.At, iface: p.Interface, by: [4]int{p.Interface}, passing: p.Passing, ttl: p.Frame.IPv4.TTL, Tuple: t}
 }
 
 // also notes one more interface.

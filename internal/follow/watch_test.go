@@ -354,3 +354,25 @@ func TestAstray(t *testing.T) {
 		}
 	}
 }
+
+// TestFewErrors: of connections that get no answer those that got an ICMP error say why, as hosts send few of them.
+func TestFewErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		steps map[snapshot.Step]uint64
+		want  snapshot.Step
+	}{
+		"beyond":         {map[snapshot.Step]uint64{snapshot.StepNoAnswer: 13, snapshot.StepUnreachable: 5}, snapshot.StepUnreachable},
+		"here":           {map[snapshot.Step]uint64{snapshot.StepLostHere: 13, snapshot.StepUnreachableHere: 5}, snapshot.StepUnreachableHere},
+		"others answer":  {map[snapshot.Step]uint64{snapshot.StepNoAnswer: 13, snapshot.StepUnreachable: 1, snapshot.StepAnswered: 9}, snapshot.StepNoAnswer},
+		"no error comes": {map[snapshot.Step]uint64{snapshot.StepNoAnswer: 13}, snapshot.StepNoAnswer},
+	} {
+		s := newService(serviceKey{protocol: unix.IPPROTO_TCP}, func(int) string { return "" })
+		s.Steps = c.steps
+		for step := range c.steps {
+			s.example[step] = &attempt{}
+		}
+		if got := s.result(func(int) string { return "" }); got.Failed == nil || got.Failed.Step != c.want {
+			t.Errorf("%s: %+v", name, got.Failed)
+		}
+	}
+}

@@ -42,7 +42,7 @@ func (p *printer) flows(f *snapshot.Followed) {
 	for i := range f.Services {
 		s := &f.Services[i]
 		answered += s.Steps[snapshot.StepAnswered]
-		connections += s.Steps[snapshot.StepAnswered] + s.Steps[snapshot.StepWaiting] + s.Failing()
+		connections += s.Count()
 	}
 	connections, answered = max(connections, f.Connections), max(answered, f.Answered) // not all are listed
 	p.line(p.style.Paint(Bold, fmt.Sprintf("%s followed in %s s, %s answered", units.Plural(connections, "connection", "connections"), units.Fixed(f.Seconds, 1), units.Count(answered))))
@@ -73,11 +73,13 @@ func flowsTable(f *snapshot.Followed) *Table {
 		{Head: "again", Right: true, Min: 5}, {Head: "here, ms", Right: true, Min: 8}, {Head: "server, ms", Right: true, Min: 8}, {Head: "back, ms", Right: true, Min: 8}, {Head: "fails"}}}
 	for i := range f.Services {
 		s := &f.Services[i]
-		n := s.Steps[snapshot.StepAnswered] + s.Steps[snapshot.StepWaiting] + s.Failing()
+		n := s.Count()
 		row := texts(s.Protocol+" "+endText(s.Service), becomes(s), orNone(s.In), orNone(s.Out), units.Count(n), units.Count(s.Steps[snapshot.StepAnswered]), units.Count(s.Repeated),
 			milliseconds(s.HereSeconds), milliseconds(s.BeyondSeconds), milliseconds(s.BackSeconds), "")
 		if s.Failed != nil {
 			row[len(row)-1] = Cell{fmt.Sprintf("%s %s", units.Count(s.Steps[s.Failed.Step]), s.Failed.Step), Alarm}
+		} else if n := s.Steps[snapshot.StepOneWay]; n > 0 {
+			row[len(row)-1] = Cell{Text: fmt.Sprintf("%s %s", units.Count(n), snapshot.StepOneWay)}
 		}
 		t.Cells(row...)
 	}

@@ -153,7 +153,10 @@ func (m *machine) unknown(what string) { m.rule.Match.unknown(what) }
 // condition counts more than the rule's packets.
 func (m *machine) run(e KernelExpr) {
 	switch e.Name {
-	case "cmp", "range", "lookup", "match", "limit", "quota", "connlimit", "dynset":
+	case "cmp", "range", "lookup", "match", "limit", "quota", "connlimit", "objref", "dynset":
+		if e.Name == "objref" && objectOf(e.Data) == "counter" {
+			break
+		}
 		m.rule.Counted, m.rule.Packets = false, 0
 		m.rule.Match.Limits = m.rule.Match.Limits || limits(e)
 	}
@@ -196,6 +199,8 @@ func (m *machine) run(e KernelExpr) {
 	case "counter":
 		m.rule.Counted, m.rule.Packets = true, a.U64(unix.NFTA_COUNTER_PACKETS)
 	case "log", "last":
+	case "objref":
+		m.object(objectOf(a))
 	case "notrack":
 		m.rule.Target.Kind, m.rule.Target.Name = Notrack, e.Name
 	case "limit", "quota", "connlimit":
@@ -231,9 +236,30 @@ func (m *machine) queue(a netlink.Attrs) {
 	t.Bypass, t.Name = port(a.Get(flags))&bypass != 0, "queue num "+PortsString([]nat.Ports{t.Queue})
 }
 
+// objectOf is the kind of the object with a name that a rule refers to (enum nft_objref_attributes, NFT_OBJECT_*), in
+// the words of the expression that does the same; empty for others, and those that a map chooses.
+func objectOf(a netlink.Attrs) string {
+	const kind = 1 // NFTA_OBJREF_IMM_TYPE
+	return map[uint32]string{1: "counter", 2: "quota", 4: "limit", 5: "connlimit"}[a.U32(kind)]
+}
+
+// object refers to an object: a counter decides nothing, and is not read.
+func (m *machine) object(kind string) {
+	switch kind {
+	case "counter":
+	case "":
+		m.expression("objref")
+	default:
+		m.rule.Match.parts(kind)
+	}
+}
+
 // limits reports whether an expression, or the one that each element of a set has, counts.
 func limits(e KernelExpr) bool {
 	name := e.Name
+	if name == "objref" {
+		name = objectOf(e.Data)
+	}
 	if name == "dynset" {
 		name = e.Data.Nested(unix.NFTA_DYNSET_EXPR).Text(ExprName)
 	}

@@ -18,7 +18,11 @@ func Filter(tables []*Table, p *Packet, hooks ...string) *snapshot.Filter {
 	for _, d := range j.Drops[:min(len(j.Drops), mostDrops)] {
 		f.Drops = append(f.Drops, d.Recorded())
 	}
-	if last := len(j.Drops) - 1; !j.Passes && last >= 0 {
+	last := len(j.Drops) - 1
+	if last >= 0 && p.Conn&ConnNew != 0 {
+		f.AcceptsOthers = j.Drops[last].acceptsOthers(p)
+	}
+	if !j.Passes && last >= 0 {
 		f.Accepts = j.Drops[last].acceptsBelow(p)
 		f.AcceptsBefore = j.Drops[last].acceptsUntranslated(p)
 	}
@@ -67,6 +71,45 @@ func (p Place) acceptsUntranslated(packet *Packet) *snapshot.RulePlace {
 		}
 	}
 	return nil
+}
+
+// acceptsOthers is the rule, of the chain that drops a packet or one that it leads to, that would accept it from
+// another source.
+func (p Place) acceptsOthers(packet *Packet) *snapshot.RulePlace {
+	other := *packet
+	other.Src = netip.Addr{}
+	if !packet.Dst.IsValid() {
+		return nil
+	}
+	if c, r := p.Table.acceptsSource(p.Chain, &other, packet, map[*Chain]bool{}); r != nil {
+		return new(Place{Table: p.Table, Chain: c, Rule: r}.Recorded())
+	}
+	return nil
+}
+
+// acceptsSource finds the rule from a chain on that is for sources, may accept a packet of one that is not known, and
+// does not surely accept it from the source that it has.
+func (t *Table) acceptsSource(c *Chain, other, now *Packet, seen map[*Chain]bool) (*Chain, *Rule) {
+	if c == nil || seen[c] {
+		return nil, nil
+	}
+	seen[c] = true
+	for _, r := range c.Rules {
+		m := &r.Match
+		met, _ := m.judge(other)
+		if met == no {
+			continue
+		}
+		if own, _ := m.judge(now); r.Target.Kind == Accept && m.names() && own != yes {
+			return c, r
+		}
+		for _, name := range r.Target.Chains {
+			if in, found := t.acceptsSource(t.Find(name), other, now, seen); found != nil {
+				return in, found
+			}
+		}
+	}
+	return nil, nil
 }
 
 // acceptsOnly finds the rule from a chain on that accepts a packet as it was, and not as it is now.

@@ -38,14 +38,17 @@ func (r *Rule) match(name string, revision uint32, data []byte, ip6 bool) {
 	case name == "conntrack" || name == "state":
 		m.connXT(name, revision, data, ip6)
 	case name == "set" && len(data) >= 4 && data[3]&ipsetFirstSource != 0: // struct xt_set_info
-		m.unknown("match-set src")
+		m.unknown(notText(data[3]&ipsetInverts != 0) + "match-set src")
 	default:
 		m.otherXT(name, revision, data, ip6)
 	}
 }
 
-// ipsetFirstSource is IPSET_DIM_ONE_SRC: the first field of an element is the source.
-const ipsetFirstSource = 1 << 1
+// ipsetFirstSource is IPSET_DIM_ONE_SRC: the first field of an element is the source. ipsetInverts is IPSET_INV_MATCH.
+const (
+	ipsetFirstSource = 1 << 1
+	ipsetInverts     = 1 << 0
+)
 
 // drawsAll reports whether a condition by chance is met by all: one of each, or a probability of 1 (struct
 // xt_statistic_info: of 31 bits, of the others one less).
@@ -74,6 +77,9 @@ func (m *Match) otherXT(name string, revision uint32, data []byte, ip6 bool) {
 		m.Random = !drawsAll(data)
 	case slices.Contains([]string{"ttl", "hl", "dscp", "tos", "ecn", "tcpmss", "string", "u32", "connbytes"}, name):
 		m.parts(name)
+	case name == "recent" && recentHits(data) > 1:
+		m.parts(fmt.Sprintf("recent --hitcount %d", recentHits(data)))
+		m.Limits = true
 	case slices.Contains([]string{"limit", "hashlimit", "connlimit", "quota"}, name):
 		m.parts(name + countedPer(name, revision, data))
 		m.Limits = true
@@ -81,6 +87,16 @@ func (m *Match) otherXT(name string, revision uint32, data []byte, ip6 bool) {
 		m.unknown(name)
 		m.Marked = m.Marked || name == "mark" || name == "connmark"
 	}
+}
+
+// recentHits is how many packets of an address a rule lets pass before it is met (struct xt_recent_mtinfo: seconds, hits,
+// what it does, inverted); 0 where it asks whether the address is on the list.
+func recentHits(data []byte) uint32 {
+	const check, update = 1 << 0, 1 << 2 // XT_RECENT_CHECK, XT_RECENT_UPDATE
+	if len(data) < 10 || data[8]&(check|update) == 0 || data[9] != 0 {
+		return 0
+	}
+	return binary.NativeEndian.Uint32(data[4:])
 }
 
 // countedPer is of what a limit has one count each, as far as its options say: struct xt_hashlimit_mtinfo1 to 3

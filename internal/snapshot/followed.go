@@ -33,6 +33,8 @@ const (
 	// StepAnswered: the answer left for the client. StepWaiting: too young to say.
 	StepAnswered Step = "answered"
 	StepWaiting  Step = "waiting"
+	// StepOneWay: a datagram of a tunnel that ends here, to which no answer is meant to come.
+	StepOneWay Step = "one-way"
 	// StepLostHere: it came in, and did not leave.
 	StepLostHere Step = "lost-here"
 	// StepRefusedHere and StepUnreachableHere: this host answered by a RST, or an ICMP error.
@@ -81,7 +83,7 @@ func (s Step) Later() bool {
 }
 
 // Fails reports whether a connection that came so far came to nothing.
-func (s Step) Fails() bool { return s != StepAnswered && s != StepWaiting }
+func (s Step) Fails() bool { return s != StepAnswered && s != StepWaiting && s != StepOneWay }
 
 // FollowedService is the connections to one destination that became the same, and left by the same
 // interface; those that did not leave are one of their own.
@@ -128,6 +130,8 @@ type FollowedService struct {
 type FailedConnection struct {
 	Step   Step           `json:"step"`
 	Client netip.AddrPort `json:"client"`
+	// TTL is that of IPv4 with which it came in; 0 where it did not, or is not known.
+	TTL uint8 `json:"ttl,omitempty"`
 	// Left is the source and the destination with which it left; not valid where it did not.
 	LeftFrom netip.AddrPort `json:"left_from,omitzero"`
 	LeftTo   netip.AddrPort `json:"left_to,omitzero"`
@@ -200,6 +204,8 @@ type FailedPlace struct {
 	Neighbour   string     `json:"neighbour,omitempty"`
 	// NeighbourFilter is what filters do to the answers of neighbour discovery, where that drops them.
 	NeighbourFilter *Filter `json:"neighbour_filter,omitempty"`
+	// Tunnel is what Out is, where it is one.
+	Tunnel *Tunnel `json:"tunnel,omitempty"`
 	// Uplink is true where the route is a default one.
 	Uplink bool `json:"uplink,omitempty"`
 	// InUplink is true where the packet came in by the interface of a default route.
@@ -218,6 +224,24 @@ type FailedPlace struct {
 	Spares     *RulePlace `json:"spares,omitempty"`
 	// Exempts are the rules that keep the tracker from it or from its answers, where it is to be translated.
 	Exempts []RulePlace `json:"exempts,omitempty"`
+}
+
+// Tunnel is an interface that carries packets in those to a far end.
+type Tunnel struct {
+	Kind string `json:"kind"`
+	// Remote is the far end for the next hop, not valid where that is not known, and Port that of its datagrams.
+	Remote netip.Addr `json:"remote,omitzero"`
+	Port   uint16     `json:"port,omitempty"`
+	// Neighbour is the state of the neighbour that what is sent to Remote goes to first.
+	Neighbour string `json:"neighbour,omitempty"`
+}
+
+// Count is how many connections there are, however far they came.
+func (s *FollowedService) Count() (n uint64) {
+	for _, count := range s.Steps {
+		n += count
+	}
+	return n
 }
 
 // Failing counts the connections that came to nothing.

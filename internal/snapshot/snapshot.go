@@ -228,6 +228,9 @@ type DNATTarget struct {
 	NextHop   netip.Addr `json:"next_hop,omitzero"`
 	Interface string     `json:"interface,omitempty"`
 	Neighbour string     `json:"neighbour,omitempty"`
+	// Sublink is a hardware address that Interface takes frames for besides its own, of a macvlan in another network
+	// namespace, where the neighbour does not answer.
+	Sublink string `json:"sublink,omitempty"`
 	// Broken is why nothing gets through Interface; empty where nothing is known.
 	Broken string `json:"broken,omitempty"`
 	// Ports are those of Interface, a bridge, that forward nothing, where the neighbour does not answer.
@@ -271,6 +274,8 @@ type Filter struct {
 	// AcceptsBefore is a rule of the same way that would let it pass with the destination that it had before its
 	// translation, which it no longer has there.
 	AcceptsBefore *RulePlace `json:"accepts_before,omitempty"`
+	// AcceptsOthers is a rule that would let it pass if it came from a source that the rule is for.
+	AcceptsOthers *RulePlace `json:"accepts_others,omitempty"`
 }
 
 // RulePlace is a rule, or the policy of a chain, that drops packets.
