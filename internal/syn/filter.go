@@ -29,10 +29,10 @@ func toward(ports []uint16) (all []bpf.Instruction) {
 		return nil
 	}
 	all = append(all, bpf.LoadIndirect{Off: 2, Size: 2})
-	for i, port := range ports[:len(ports)-1] {
-		all = append(all, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(port), SkipTrue: uint8(len(ports) - 1 - i)})
+	for i, port := range ports {
+		all = append(all, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(port), SkipTrue: uint8(len(ports) - i)})
 	}
-	return append(all, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(ports[len(ports)-1]), SkipTrue: tap.Drop})
+	return append(all, bpf.JumpIf{Cond: bpf.JumpGreaterOrEqual, Val: 0, SkipTrue: tap.Drop})
 }
 
 // leaving keeps SYN-ACKs and ACKs without payload that are sent, of the same connections.

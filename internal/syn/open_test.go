@@ -9,6 +9,10 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/tap"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // TestOpenConnection: a client that forgot its connection without a word uses its port
@@ -30,6 +34,39 @@ func TestOpenConnection(t *testing.T) {
 	}
 	if byTimestamp, bySequence := got.Rejected(); byTimestamp+bySequence > 0 || got.SYNs != 1 {
 		t.Errorf("no SYN met TIME_WAIT: %+v", got)
+	}
+}
+
+// TestLateListener: where nothing listens nothing is watched, until something does.
+func TestLateListener(t *testing.T) {
+	testutil.NeedRoot(t)
+	ns, err := netns.New("syn-test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	r := &reusing{t, ns, servers[0]}
+	r.in(func() error { return up("lo") })
+	tp, err := start(t.Context(), Options{Netns: ns, Answers: true}, tap.SocketSource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.until("packet", func(text string) bool { return running(text) == 0 })
+	at := r.holding()
+	r.until("packet", func(text string) bool { return running(text) == 1 })
+	r.in(func() error {
+		c, err := net.Dial("tcp", at.String())
+		if err == nil {
+			c.Close()
+		}
+		return err
+	})
+	got, err := tp.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.SYNs != 1 || got.Elsewhere != 0 {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -41,18 +41,32 @@ func newAsker() (*asker, error) {
 		}
 	}
 	a.conn, err = nlsocket.Dial(nil, unix.NETLINK_SOCK_DIAG)
-	for _, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		if err == nil {
-			err = a.findListeners(any)
-		}
+	if err == nil {
+		_, err = a.list()
 	}
-	slices.Sort(a.ports)
-	a.ports = slices.Compact(a.ports)
 	if err != nil {
 		a.close()
 		return nil, fmt.Errorf("query TCP sockets: %w (needs CONFIG_INET_DIAG)", err)
 	}
 	return a, nil
+}
+
+// list finds the listeners of now, and reports whether their ports changed since the last time.
+func (a *asker) list() (changed bool, err error) {
+	former := a.ports
+	a.ports = nil
+	for _, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		if err := a.findListeners(any); err != nil {
+			return false, err
+		}
+	}
+	slices.Sort(a.ports)
+	a.ports = slices.Compact(a.ports)
+	if slices.Equal(a.ports, former) {
+		return false, nil
+	}
+	clear(a.known)
+	return true, nil
 }
 
 func (a *asker) close() {

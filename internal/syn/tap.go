@@ -35,6 +35,7 @@ type Tap struct {
 	asker             *asker
 	rate              *tap.Rate
 	began             time.Time
+	listed            time.Time
 	answers           time.Time
 	lost              uint64
 	// seen segments of this turn.
@@ -66,22 +67,48 @@ func (t *Tap) open(answers bool) (err error) {
 		return err
 	}
 	t.watch = NewWatch(t.asker.listens)
-	if len(t.asker.ports) == 0 {
-		return nil // no SYN is for this namespace
-	}
-	if t.arriving, err = t.source.Open(true, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) { return arriving(t.asker.ports, sample) }); err != nil {
+	t.listed = time.Now()
+	if err := t.openArriving(); err != nil {
 		return err
 	}
-	if answers {
+	if answers && t.arriving != nil {
 		return t.openLeaving()
 	}
 	return nil
 }
 
+// openArriving sees no SYNs where nothing listens: none is for this namespace.
+func (t *Tap) openArriving() (err error) {
+	if len(t.asker.ports) == 0 {
+		return nil
+	}
+	t.arriving, err = t.source.Open(true, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) { return arriving(t.asker.ports, sample) })
+	return err
+}
+
+// relist is the interval at which listeners are looked for that started meanwhile.
+const relist = time.Second
+
+func (t *Tap) list() error {
+	if time.Since(t.listed) < relist {
+		return nil
+	}
+	t.listed = time.Now()
+	switch changed, err := t.asker.list(); {
+	case err != nil:
+		return fmt.Errorf("query TCP sockets: %w", err)
+	case !changed:
+		return nil
+	case t.arriving == nil:
+		return t.openArriving()
+	}
+	return t.arriving.Attach(t.rate.Sample)
+}
+
 // poll processes what has come, SYNs before their answers.
 func (t *Tap) poll() error {
-	if t.arriving == nil {
-		return nil
+	if err := t.list(); err != nil || t.arriving == nil {
+		return err
 	}
 	if err := t.take(t.arriving, t.watch.Arrived); err != nil {
 		return err
