@@ -20,7 +20,7 @@ import (
 // readAudit compares the rules with each other, and the addresses that they give with those of the
 // host.
 func (o *observation) readAudit(context.Context) (err error) {
-	if o.NATRules == nil || len(o.NATRules.Rules) == 0 {
+	if o.NATRules == nil || len(o.NATRules.Rules)+len(o.NATRules.Unreached) == 0 {
 		return errNone
 	}
 	o.Audit, err = answer(o, question{"rules against the host", "audit.json"}, o.audit)

@@ -25,7 +25,7 @@ func readAudit(rec *snapshot.Recording) (*audit, Check) {
 	switch {
 	case last.NATRules == nil:
 		_, end = unknown(cmp.Or(last.PartError("nat_rules"), "the NAT rules were not read"))
-	case len(last.NATRules.Rules) == 0:
+	case len(last.NATRules.Rules)+len(last.NATRules.Unreached) == 0:
 		_, end = passed("no rule translates addresses")
 	case last.Audit == nil:
 		_, end = unknown(cmp.Or(last.PartError(snapshot.PartAudit), "the rules were not compared with each other and the host: a bundle of an older natkit"))

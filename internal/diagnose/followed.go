@@ -419,6 +419,10 @@ func (r *row) blockedHere() (f failing) {
 		s.Protocol == "udp" && nat.IsOneWay(s.Service.Port()) || s.Service.Port() == 0 {
 		return f
 	}
+	if l := leftRule(r.rec, s); l != nil {
+		return failing{how: "gets no answers", severity: Critical, confidence: "likely", cause: "; " + l.cause(), advice: new(l.advice(r.rec)),
+			place: fmt.Sprintf("the rule that publishes it is in the chain %s, which nothing leads to", l.first.From)}
+	}
 	_, own := last.Audit.Near(s.Service.Addr())
 	for i := range last.NATRules.Rules {
 		rule := &last.NATRules.Rules[i]

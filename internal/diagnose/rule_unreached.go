@@ -62,6 +62,15 @@ func (a *audit) checkUnreached() (*Finding, Check) {
 			Evidence{What: "connections and datagrams that this host refused", Value: refused, Unit: fmt.Sprintf("in %.1f s", a.rec.Seconds()), Source: snmpSource})
 		f.Remedies = append(f.Remedies, notHereAdvice(a.rec, r, own))
 	}
+	for _, l := range a.leftChains() {
+		felt := l.isFelt(a.rec)
+		if felt {
+			f.Severity = Warning
+		}
+		names, causes = once(names, l.title()), once(causes, l.cause())
+		f.Evidence = append(f.Evidence, l.evidence(a.rec, felt)...)
+		f.Remedies = append(f.Remedies, l.advice(a.rec))
+	}
 	if len(names) == 0 {
 		return passed("packets can come to the addresses and interfaces of " + units.Plural(int64(len(a.rules.Rules)), "rule", "rules"))
 	}

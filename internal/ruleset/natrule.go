@@ -30,6 +30,11 @@ func NATRules(tables []*Table, budget *Budget) *snapshot.NATRules {
 		out.Rules = append(out.Rules, merged(paths, doubt[paths[0].Base]))
 	}
 	otherProtocols(out.Rules)
+	for _, t := range tables {
+		if !t.Short { // else a jump may be missing
+			out.Unreached = append(out.Unreached, t.unreached(budget)...)
+		}
+	}
 	return out
 }
 

@@ -132,6 +132,17 @@ type NATRules struct {
 	// TooMany is true where more ways lead through chains and maps than natkit follows: rules may
 	// be missing, and those that are Partial lack their conditions.
 	TooMany bool `json:"too_many_to_follow,omitempty"`
+	// Unreached are rules of chains that no base chain leads to (any more), with the hook at which they
+	// would translate.
+	Unreached []UnreachedRule `json:"unreached,omitempty"`
+}
+
+// UnreachedRule is a rule that no packet comes to, as nothing leads to the chain From.
+type UnreachedRule struct {
+	NATRule
+	From string `json:"from_chain"`
+	// Owner is the program that keeps the chain; empty if none is known.
+	Owner string `json:"owner,omitempty"`
 }
 
 // What NATRule.Kind may be.
