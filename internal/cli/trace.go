@@ -228,6 +228,8 @@ packets came again, and how those that fail do:
   client-asks-again    the answer left, and the client asked again
   data-lost-here       it was opened; then data came in again and again and did not leave
   data-unanswered      then data left again and again, and was not acknowledged
+  data-missing         then the client gave up waiting for data that is too large for the interface, or
+                       that is missing before what came
   reset-here, reset    then this host sent a RST of its own; a RST came in place of an answer
   datagrams-lost-here  of a flow of datagrams a part did not leave
 

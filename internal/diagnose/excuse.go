@@ -364,7 +364,7 @@ func (r *row) isBeyond() bool {
 		return false
 	case step == snapshot.StepDataUnanswered:
 		return r.Failed.TooBig == nil && (r.place.ErrorFilter == nil || len(r.place.ErrorFilter.Drops) == 0)
-	case step == snapshot.StepReset, step == snapshot.StepClientSilent && r.Given.IsValid():
+	case step == snapshot.StepReset, step == snapshot.StepDataMissing, step == snapshot.StepClientSilent && r.Given.IsValid():
 		return false
 	case r.In == "" && strayed(r.rec, r.FollowedService) != nil:
 		return false

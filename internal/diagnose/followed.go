@@ -240,6 +240,10 @@ func helperlessTo(rec *snapshot.Recording, c control, at netip.Addr, own bool, l
 func (r *row) where() string {
 	p, by, here := r.place, droppedIn(r.rec, r.FollowedService), r.Failed.Step.Here()
 	switch culprit := r.culprit(); {
+	case r.misses() && isAboveMTU(r.Failed):
+		return fmt.Sprintf("large packets of the server do not come here: the MTU of %s is %d, and SYNs leave with an MSS of %d", r.Out, r.Failed.LinkMTUBytes, r.Failed.MSSBytes)
+	case r.misses():
+		return fmt.Sprintf("large packets of the server do not come here by %s, what is behind them does", r.Out)
 	case culprit != nil && r.Failed.OneSided && r.Failed.Step == snapshot.StepAnswerLost:
 		return "the SYNs take another way, so that the answers are INVALID here and dropped by " + culprit.Text
 	case culprit != nil && r.Failed.OneSided:
@@ -420,8 +424,8 @@ func (r *row) blockedHere() (f failing) {
 		return f
 	}
 	if l := leftRule(r.rec, s); l != nil {
-		return failing{how: "gets no answers", severity: Critical, confidence: "likely", cause: "; " + l.cause(), advice: new(l.advice(r.rec)),
-			place: fmt.Sprintf("the rule that publishes it is in the chain %s, which nothing leads to", l.first.From)}
+		return failing{how: "gets no answers", severity: Critical, confidence: l.confidence(), cause: "; " + l.cause(), advice: new(l.advice(r.rec)),
+			place: l.place()}
 	}
 	_, own := last.Audit.Near(s.Service.Addr())
 	for i := range last.NATRules.Rules {

@@ -105,6 +105,22 @@ func (l *leftChain) advice(rec *snapshot.Recording) Remedy {
 	return advice("unreached-jump", jump, r.From, where(rec))
 }
 
+// place is where connections are lost that its first rule is for, or may be.
+func (l *leftChain) place() string {
+	if l.confidence() == "possible" {
+		return fmt.Sprintf("no rule for it is reached: such as may be for it are in the chain %s, which nothing leads to", l.first.From)
+	}
+	return fmt.Sprintf("the rule that publishes it is in the chain %s, which nothing leads to", l.first.From)
+}
+
+// confidence is less of a rule with conditions that are not known, such as the ports of a set.
+func (l *leftChain) confidence() string {
+	if names(&l.first.NATRule) {
+		return "likely"
+	}
+	return "possible"
+}
+
 // leftRule is the rule for a service in a chain that nothing leads to; nil where there is none.
 func leftRule(rec *snapshot.Recording, s *snapshot.FollowedService) *leftChain {
 	rules := rec.Last().NATRules
@@ -113,7 +129,7 @@ func leftRule(rec *snapshot.Recording, s *snapshot.FollowedService) *leftChain {
 	}
 	for i := range rules.Unreached {
 		r := &rules.Unreached[i]
-		if r.Hook == "prerouting" && names(&r.NATRule) && mayMatch(&r.NATRule, s.Protocol, s.Service) && (r.InInterface == "" || r.InInterface == s.In) {
+		if r.Hook == "prerouting" && (names(&r.NATRule) || r.Partial) && mayMatch(&r.NATRule, s.Protocol, s.Service) && (r.InInterface == "" || r.InInterface == s.In) {
 			return &leftChain{first: r, rules: 1, services: []string{publishes(&r.NATRule)}}
 		}
 	}

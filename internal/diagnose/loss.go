@@ -89,12 +89,41 @@ func laterCause(rec *snapshot.Recording, s *snapshot.FollowedService, left strin
 			side, out = "the server", cmp.Or(f.AnswerOut, s.In)
 		}
 		return fmt.Sprintf("connections are opened; then data of %s leaves by %s again and again, and is not acknowledged", side, out) + sizeText(s)
+	case snapshot.StepDataMissing:
+		return left + fmt.Sprintf(", was opened, and what the client sent was not sent again, so that the server has it; the client gave up as nothing more of the answer came to it%s", missingText(s))
 	case snapshot.StepResetHere:
 		return "connections are opened; then" + pauseText(f) + " this host resets them (RST, in the name of " + f.By.String() + ")" + lostBy(rec, s)
 	case snapshot.StepReset:
 		return left + fmt.Sprintf(", was opened, and a RST in the name of %s came in place of an answer: the server, or something between, ends it", f.By)
 	}
 	return ""
+}
+
+// missingText says why the server's data may have been lost on its way here.
+func missingText(s *snapshot.FollowedService) (text string) {
+	f := s.Failed
+	if f.GapBytes > 0 {
+		text += fmt.Sprintf(": later bytes of it came in by %s, and the %d before them did not", s.Out, f.GapBytes)
+	}
+	if isAboveMTU(f) {
+		text += fmt.Sprintf("; its SYN names an MSS of %d, so that the server sends packets of up to %d bytes, and the MTU of %s is %d: such are lost before they come here where the ICMP errors about their size are", f.MSSBytes, f.MSSBytes+headersOf(f), s.Out, f.LinkMTUBytes)
+	} else {
+		text += "; large packets are lost beyond this host where a link of the way has a smaller MTU and the ICMP errors about that are lost"
+	}
+	return text
+}
+
+// headersOf are the bytes of IP and TCP that an MSS does not count.
+func headersOf(f *snapshot.FailedConnection) int {
+	if f.Client.Addr().Is6() {
+		return 60
+	}
+	return 40
+}
+
+// isAboveMTU reports whether the MSS lets the server send larger packets than the link of this host takes.
+func isAboveMTU(f *snapshot.FailedConnection) bool {
+	return f.LinkMTUBytes > 0 && f.MSSBytes+headersOf(f) > f.LinkMTUBytes
 }
 
 // noAnswerCause says what is known of why nothing came back.

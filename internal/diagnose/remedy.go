@@ -24,6 +24,7 @@ var advised = []struct {
 	{is: (*row).isBridged, remedy: (*row).byRules},
 	{is: (*row).comesByOtherUplink, remedy: func(r *row) Remedy { return advice("rp-uplink", r.In, slashed(r.In), where(r.rec)) }},
 	{is: (*row).isReversed, remedy: func(r *row) Remedy { return advice("rp-loose", slashed(r.reversedAt()), where(r.rec)) }},
+	{is: (*row).misses, remedy: (*row).clamp},
 	{is: (*row).isTooLarge, remedy: (*row).acceptErrors},
 	{is: func(r *row) bool { return r.Failed.OneSided && r.culprit() != nil }, remedy: (*row).acceptOneSide},
 	{is: func(r *row) bool { return r.culprit() != nil }, remedy: (*row).accept},
@@ -104,12 +105,23 @@ func (r *row) advise(f *failing) {
 
 // decided reports whether the place itself says what to do, and no finding about the host says it better.
 func (r *row) decided() bool {
-	return r.loops() || r.isAstray() || r.hasDeadLine() || r.isBridged() || r.isReversed() || r.isTooLarge() || r.isUnrouted() || r.isSpared() || r.isExempt() || r.isRejectedBeyond() || r.tunnelLoss() != "" || r.lacksEntry() ||
+	return r.loops() || r.isAstray() || r.hasDeadLine() || r.isBridged() || r.isReversed() || r.isTooLarge() || r.misses() || r.isUnrouted() || r.isSpared() || r.isExempt() || r.isRejectedBeyond() || r.tunnelLoss() != "" || r.lacksEntry() ||
 		(!r.Failed.Step.Later() || r.Failed.OneSided) && r.culprit() != nil
 }
 
 // isAstray reports whether answers come in for another hardware address.
 func (r *row) isAstray() bool { return r.Failed.AstrayIn != "" }
+
+// misses reports whether large packets of the server do not come here.
+func (r *row) misses() bool { return r.Failed.Step == snapshot.StepDataMissing }
+
+// clamp has servers send smaller packets: as the link takes, or fewer bytes where it is not the link of this host.
+func (r *row) clamp() Remedy {
+	if isAboveMTU(r.Failed) {
+		return advice("pmtu-clamp", where(r.rec))
+	}
+	return advice("pmtu-set", r.Out, where(r.rec), r.Service.Addr())
+}
 
 // isTooLarge reports whether data is lost for its size, and filters drop the ICMP errors that say so.
 func (r *row) isTooLarge() bool {
@@ -124,7 +136,7 @@ func (r *row) acceptErrors() Remedy {
 // isBeyondHere reports whether connections left this host and came to nothing there.
 func (r *row) isBeyondHere() bool {
 	switch r.Failed.Step {
-	case snapshot.StepNoAnswer, snapshot.StepRefused, snapshot.StepUnreachable, snapshot.StepOtherSource, snapshot.StepReset, snapshot.StepDataUnanswered:
+	case snapshot.StepNoAnswer, snapshot.StepRefused, snapshot.StepUnreachable, snapshot.StepOtherSource, snapshot.StepReset, snapshot.StepDataUnanswered, snapshot.StepDataMissing:
 		return true
 	}
 	return false

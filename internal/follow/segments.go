@@ -55,8 +55,56 @@ type stream struct {
 	// asks is true if the client sent last.
 	asks, closing bool
 	reset         *refusal
+	wait          wait
 	// tooBig is the last ICMP error about the size of its packets.
 	tooBig *tooBig
+}
+
+// wait is how a client waits for data of the server.
+type wait struct {
+	// asked is true once it sent something. last is when data of either side was seen, next the number of the byte
+	// that the client waits for, furthest that of the last segment of the server that came in, if one did.
+	asked, came    bool
+	last           float64
+	next, furthest uint32
+	// ended is when the client ended the connection after a silence, 0 where it did not; gap is what was missing then
+	// before what had come.
+	ended float64
+	gap   int
+}
+
+// data notes data of the client that acknowledges what is before next, or of the server.
+func (s *wait) data(at float64, answer bool, seq, next uint32) {
+	switch {
+	case !answer:
+		s.asked, s.next = true, next
+	case !s.came || int32(seq-s.furthest) > 0:
+		s.came, s.furthest = true, seq
+	}
+	s.last = at
+	if answer && (s.gap == 0 || seq == s.next) {
+		s.ended, s.gap = 0, 0 // late
+	}
+}
+
+// end notes that the client ends the connection. Only what it acknowledges shows what came to it. One that resets it
+// leaves none that would end its side.
+func (s *wait) end(at float64, next uint32, reset bool) {
+	gap := int32(s.furthest - next)
+	if !s.came || gap < 0 {
+		gap = 0
+	}
+	if !s.asked || at-s.last < patience || reset && gap == 0 {
+		return
+	}
+	s.ended, s.next, s.gap = at, next, int(gap)
+}
+
+// done notes that the server ends its side as well, or that the client, gone, was sent data.
+func (s *wait) done() {
+	if s.gap == 0 {
+		s.ended = 0
+	}
 }
 
 type tooBig struct {
@@ -106,6 +154,7 @@ func (w *Watch) segment(p *Packet, t frame.Tuple) {
 	if a.stream == nil {
 		a.stream = &stream{last: p.At}
 	}
+	a.wait(p, t)
 	switch flags := p.Frame.TCP.Flags; {
 	case flags&frame.RST != 0:
 		w.reset(a, p, t, key)
@@ -115,6 +164,57 @@ func (w *Watch) segment(p *Packet, t frame.Tuple) {
 		w.data(a, p, t, key)
 		a.stream.closing = a.stream.closing || flags&frame.FIN != 0
 	}
+}
+
+// wait notes what a segment says of whether the client waits for data: as it comes in, or as a program of this
+// host sends it.
+func (a *attempt) wait(p *Packet, t frame.Tuple) {
+	h, s, answer := &p.Frame.TCP, &a.stream.wait, a.isAnswer(t)
+	ends, reset := h.Flags&(frame.FIN|frame.RST) != 0, h.Flags&frame.RST != 0
+	switch {
+	case answer && p.Sent || !answer && p.Sent == (a.came != nil):
+	case answer && ends, reset && s.ended != 0:
+		s.done()
+	case ends && !a.stream.closing && h.Flags&frame.ACK != 0:
+		s.end(p.At, h.AcknowledgmentNumber, reset)
+	case !ends:
+		s.data(p.At, answer, h.SequenceNumber, h.AcknowledgmentNumber)
+	}
+}
+
+// headers are those of IP and TCP, without options, that the MSS does not count.
+func headers(version uint8) int {
+	if version == 6 {
+		return 60
+	}
+	return 40
+}
+
+// mssOf is the MSS that a SYN names; 0 where it names none.
+func mssOf(f *frame.Frame) int {
+	const kind = 2
+	if v, _ := f.TCP.Option(kind); len(v) == 2 {
+		return int(v[0])<<8 | int(v[1])
+	}
+	return 0
+}
+
+// misses reports whether a client gave up waiting for data that is lost on its way here. A gap shows it; or the MSS
+// that the server was told is larger than the interface takes, and the server does not end its side as it does once
+// all it sent is acknowledged.
+func (a *attempt) misses(now float64) bool {
+	if a.stream == nil || a.stream.wait.ended == 0 {
+		return false
+	}
+	s := &a.stream.wait
+	return s.gap > 0 || a.mtu > 0 && a.mss > a.mtu-headers(a.version()) && now-s.ended >= within
+}
+
+func (a *attempt) version() uint8 {
+	if a.asked().Addr().Is6() {
+		return 6
+	}
+	return 4
 }
 
 // age forgets what is older than two generations.
@@ -379,6 +479,9 @@ func (a *attempt) describe(f *snapshot.FailedConnection, names func(int) string)
 	if g := a.lost(); g != nil && f.Step != snapshot.StepResetHere {
 		f.Answer, f.Bytes, f.PassedBytes, f.PauseSeconds = g.answer, g.bytes, s.ways[index(g.answer)].most, g.pause
 		f.DataIn = names(g.iface)
+	}
+	if f.Step == snapshot.StepDataMissing {
+		f.MSSBytes, f.LinkMTUBytes, f.GapBytes = a.mss, a.mtu, s.wait.gap
 	}
 	if b := s.tooBig; b != nil {
 		f.TooBig = &snapshot.TooBig{By: b.by, Here: b.sent, MTUBytes: b.mtu, Passed: b.sent || b.passed}

@@ -168,3 +168,44 @@ func TestOthers(t *testing.T) {
 		t.Errorf("%+v", r.Services)
 	}
 }
+
+// TestMissing: clients that give up waiting for data that is too large for the interface, or after which more came.
+func TestMissing(t *testing.T) {
+	const asks = "0 in lan SYN inside>remote 7\n0.001 out wan SYN gateway>remote 7\n0.002 in wan SYNACK remote>gateway 7\n0.003 out lan SYNACK remote>inside 7\n" +
+		"0.01 in lan DATA inside>remote 8\n0.011 out wan DATA gateway>remote 8\n"
+	const head = "0.02 in wan DATA remote>gateway 0\n0.021 out lan DATA remote>inside 0\n"
+	const givesUp = "2 in lan FIN inside>remote 108\n2.001 out wan FIN gateway>remote 108\n"
+	const tail = "0.03 in wan DATA remote>gateway 3000\n0.031 out lan DATA remote>inside 3000\n"
+	for name, c := range map[string]struct {
+		packets string
+		mtu     int
+		want    snapshot.Step
+	}{
+		"nothing comes":                      {asks + givesUp, 1400, snapshot.StepDataMissing},
+		"a small head comes":                 {asks + head + givesUp, 1400, snapshot.StepDataMissing},
+		"the MSS fits":                       {asks + head + givesUp, 1500, snapshot.StepAnswered},
+		"the MTU is not known":               {asks + head + givesUp, 0, snapshot.StepAnswered},
+		"later bytes come":                   {asks + head + tail + givesUp, 1500, snapshot.StepDataMissing},
+		"the client reads on":                {asks + head + "0.4 in lan FIN inside>remote 108\n0.41 out wan FIN gateway>remote 108\n", 1400, snapshot.StepAnswered},
+		"an idle connection ends":            {asks + head + givesUp + "2.1 in wan FIN remote>gateway 100\n2.11 out lan FIN remote>inside 100\n", 1400, snapshot.StepAnswered},
+		"it half closed, and the rest comes": {asks + givesUp + "2.5 in wan BIG remote>gateway 0\n2.51 out lan BIG remote>inside 0\n", 1400, snapshot.StepAnswered},
+		"the client resets an idle one":      {asks + head + "2 in lan RESET inside>remote 108\n2.001 out wan RESET gateway>remote 108\n", 1400, snapshot.StepAnswered},
+		"the client is gone, and data comes": {asks + givesUp + "2.1 in lan RESET inside>remote 109\n2.11 out wan RESET gateway>remote 109\n", 1400, snapshot.StepAnswered},
+	} {
+		w := script(t, c.packets)
+		w.all[0].mss, w.all[0].mtu = 1460, c.mtu
+		got := w.Result(5, func(int) string { return "" })
+		if len(got.Services) != 1 || got.Services[0].Steps[c.want] != 1 {
+			t.Errorf("%s: %+v, want one %s", name, got.Services, c.want)
+		}
+	}
+}
+
+// TestMSS: what the SYN names as it leaves counts.
+func TestMSS(t *testing.T) {
+	f := packet("SYN", netip.MustParseAddrPort(gateway), netip.MustParseAddrPort(remote), 7)
+	f.TCP.Options = []byte{1, 1, 2, 4, 0x05, 0xb4}
+	if got := mssOf(f); got != 1460 {
+		t.Errorf("%d, want 1460", got)
+	}
+}

@@ -135,6 +135,10 @@ func (t *Tap) open() (err error) {
 	if err = t.ns.Do(func() error {
 		links, _ := whole(netlink.LinkList)
 		t.ports, t.byways = portsAndByways(links)
+		t.watch.mtus = map[int]int{}
+		for _, l := range links {
+			t.watch.mtus[l.Attrs().Index] = l.Attrs().MTU
+		}
 		own, t.addressed = ownAddresses()
 		return nil
 	}); err != nil {

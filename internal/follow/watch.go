@@ -4,7 +4,6 @@
 package follow
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -113,6 +112,10 @@ type attempt struct {
 	// stream is what came after the handshake; midstream is true if that was not seen.
 	stream    *stream
 	midstream bool
+	// mss is that of the SYN as it left; 0 where it has none.
+	mss int
+	// mtu is that of the interface that it left by; 0 where it is not known.
+	mtu int
 	// passed are the datagrams that came in, and that left, of the client and of the server.
 	passed [2]struct{ in, out uint64 }
 	// bridged is true if it came in by frames for other hosts alone.
@@ -157,6 +160,8 @@ type Watch struct {
 	segments segments
 	// partial is true once not all segments are seen.
 	partial bool
+	// mtus are those of interfaces.
+	mtus map[int]int
 	// service and client are those to follow, where valid; a port of 0 is any.
 	service, client netip.AddrPort
 }
@@ -289,6 +294,9 @@ func (w *Watch) syn(p *Packet, t frame.Tuple, n number) {
 		delete(w.segments.unasked, n)
 	}
 	a.ask(p, t)
+	if p.Sent {
+		a.mss, a.mtu = mssOf(p.Frame), w.mtus[p.Interface]
+	}
 	w.segments.knows(a, t)
 }
 
@@ -554,7 +562,13 @@ func (a *attempt) step(now float64) snapshot.Step {
 	case a.left != nil && a.protocol == unix.IPPROTO_UDP && a.losesPart():
 		return snapshot.StepPartLost
 	case a.returned != nil, a.came == nil && a.answered != nil:
-		return cmp.Or(a.later(), snapshot.StepAnswered)
+		if step := a.later(); step != "" {
+			return step
+		}
+		if a.misses(now) {
+			return snapshot.StepDataMissing
+		}
+		return snapshot.StepAnswered
 	case a.refused != nil && (!a.refused.sent || a.left != nil && a.refused.by == a.asked().Addr()):
 		return snapshot.StepRefused
 	case a.refused != nil:

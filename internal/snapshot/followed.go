@@ -60,6 +60,9 @@ const (
 	StepDataUnanswered Step = "data-unanswered"
 	StepResetHere      Step = "reset-here"
 	StepReset          Step = "reset"
+	// StepDataMissing: the client gave up waiting for data of the server that did not come here: it is too large for
+	// the way, or what came behind it shows a gap.
+	StepDataMissing Step = "data-missing"
 	// StepPartLost: datagrams of a flow came in, of which a part left alone.
 	StepPartLost Step = "datagrams-lost-here"
 )
@@ -76,7 +79,7 @@ func (s Step) Here() bool {
 // Later reports whether a connection that came so far was opened.
 func (s Step) Later() bool {
 	switch s {
-	case StepDataLost, StepDataUnanswered, StepResetHere, StepReset, StepPartLost:
+	case StepDataLost, StepDataUnanswered, StepResetHere, StepReset, StepPartLost, StepDataMissing:
 		return true
 	}
 	return false
@@ -165,6 +168,11 @@ type FailedConnection struct {
 	PassedBytes  int     `json:"passed_bytes,omitempty"`
 	PauseSeconds float64 `json:"pause_seconds,omitempty"`
 	TooBig       *TooBig `json:"too_big,omitempty"`
+	// Of data of the server that did not come: the MSS of the SYN that left, the MTU of the interface that it left by,
+	// and the bytes of a gap before what came.
+	MSSBytes     int `json:"mss_bytes,omitempty"`
+	LinkMTUBytes int `json:"link_mtu_bytes,omitempty"`
+	GapBytes     int `json:"gap_bytes,omitempty"`
 	// Of a flow of datagrams, of which Answer says the direction: how many came in, and how many left.
 	DatagramsIn  uint64 `json:"datagrams_in,omitempty"`
 	DatagramsOut uint64 `json:"datagrams_out,omitempty"`
