@@ -241,7 +241,7 @@ func (r *row) where() string {
 	p, by, here := r.place, droppedIn(r.rec, r.FollowedService), r.Failed.Step.Here()
 	switch culprit := r.culprit(); {
 	case r.misses() && isAboveMTU(r.Failed):
-		return fmt.Sprintf("large packets of the server do not come here: the MTU of %s is %d, and SYNs leave with an MSS of %d", r.Out, r.Failed.LinkMTUBytes, r.Failed.MSSBytes)
+		return fmt.Sprintf("large packets of the server do not come here: the MTU of %s is %d, and SYNs leave with an MSS of %d or more", r.Out, r.Failed.LinkMTUBytes, r.Failed.MSSBytes)
 	case r.misses():
 		return fmt.Sprintf("large packets of the server do not come here by %s, what is behind them does", r.Out)
 	case culprit != nil && r.Failed.OneSided && r.Failed.Step == snapshot.StepAnswerLost:

@@ -107,7 +107,8 @@ func hostFaults() []hostFault {
 		},
 		{
 			id: "pmtu-blackhole", title: "packets too large to forward, and no ICMP error reaches their senders", part: snapshot.PartTCP,
-			signs:  []sign{{counter: fragFails, of: []string{"IpForwDatagrams"}, fewest: 3}}, // ip_forward
+			signs: []sign{{counter: fragFails, of: []string{"IpForwDatagrams"}, fewest: 3}}, // ip_forward
+			also:  (*hostGrowth).unclamped, variants: []string{"", inward},
 			advice: []string{"pmtu-clamp"}, refine: (*hostGrowth).blackhole,
 		},
 		{
@@ -749,6 +750,10 @@ func (g *hostGrowth) missed() bool {
 // smaller MTU begins so. It is a fault where the errors do not leave this host: ip_send_skb
 // counts what the hooks of netfilter drop.
 func (g *hostGrowth) blackhole() string {
+	if g.sign.variant == inward {
+		g.add("entries of TCP in CLOSE_WAIT", int64(g.n), fmt.Sprintf("of %d", entriesOfTCP(g.rec.Last().Table)), "connection table")
+		return ""
+	}
 	discarded, _ := hostDelta(g.rec, outDiscards)
 	sent, counts := hostDelta(g.rec, outUnreachable)
 	rules := g.rec.Last().ICMPErrors

@@ -106,7 +106,7 @@ func missingText(s *snapshot.FollowedService) (text string) {
 		text += fmt.Sprintf(": later bytes of it came in by %s, and the %d before them did not", s.Out, f.GapBytes)
 	}
 	if isAboveMTU(f) {
-		text += fmt.Sprintf("; its SYN names an MSS of %d, so that the server sends packets of up to %d bytes, and the MTU of %s is %d: such are lost before they come here where the ICMP errors about their size are", f.MSSBytes, f.MSSBytes+headersOf(f), s.Out, f.LinkMTUBytes)
+		text += fmt.Sprintf("; the SYN and its answer allow an MSS of %d, so that the server sends packets of up to %d bytes, and the MTU of %s is %d: such are lost before they come here where the ICMP errors about their size are", f.MSSBytes, f.MSSBytes+headersOf(f), s.Out, f.LinkMTUBytes)
 	} else {
 		text += "; large packets are lost beyond this host where a link of the way has a smaller MTU and the ICMP errors about that are lost"
 	}

@@ -207,7 +207,15 @@ func (a *attempt) misses(now float64) bool {
 		return false
 	}
 	s := &a.stream.wait
-	return s.gap > 0 || a.mtu > 0 && a.mss > a.mtu-headers(a.version()) && now-s.ended >= within
+	return s.gap > 0 || a.mtu > 0 && a.sends() > a.mtu-headers(a.version()) && now-s.ended >= within
+}
+
+// sends is how many bytes a segment of the server has at most: as it was told, and as its own link takes.
+func (a *attempt) sends() int {
+	if a.answeredMSS == 0 {
+		return a.mss
+	}
+	return min(a.mss, a.answeredMSS)
 }
 
 func (a *attempt) version() uint8 {
@@ -481,7 +489,7 @@ func (a *attempt) describe(f *snapshot.FailedConnection, names func(int) string)
 		f.DataIn = names(g.iface)
 	}
 	if f.Step == snapshot.StepDataMissing {
-		f.MSSBytes, f.LinkMTUBytes, f.GapBytes = a.mss, a.mtu, s.wait.gap
+		f.MSSBytes, f.LinkMTUBytes, f.GapBytes = a.sends(), a.mtu, s.wait.gap
 	}
 	if b := s.tooBig; b != nil {
 		f.TooBig = &snapshot.TooBig{By: b.by, Here: b.sent, MTUBytes: b.mtu, Passed: b.sent || b.passed}

@@ -179,21 +179,23 @@ func TestMissing(t *testing.T) {
 	for name, c := range map[string]struct {
 		packets string
 		mtu     int
+		server  int
 		want    snapshot.Step
 	}{
-		"nothing comes":                      {asks + givesUp, 1400, snapshot.StepDataMissing},
-		"a small head comes":                 {asks + head + givesUp, 1400, snapshot.StepDataMissing},
-		"the MSS fits":                       {asks + head + givesUp, 1500, snapshot.StepAnswered},
-		"the MTU is not known":               {asks + head + givesUp, 0, snapshot.StepAnswered},
-		"later bytes come":                   {asks + head + tail + givesUp, 1500, snapshot.StepDataMissing},
-		"the client reads on":                {asks + head + "0.4 in lan FIN inside>remote 108\n0.41 out wan FIN gateway>remote 108\n", 1400, snapshot.StepAnswered},
-		"an idle connection ends":            {asks + head + givesUp + "2.1 in wan FIN remote>gateway 100\n2.11 out lan FIN remote>inside 100\n", 1400, snapshot.StepAnswered},
-		"it half closed, and the rest comes": {asks + givesUp + "2.5 in wan BIG remote>gateway 0\n2.51 out lan BIG remote>inside 0\n", 1400, snapshot.StepAnswered},
-		"the client resets an idle one":      {asks + head + "2 in lan RESET inside>remote 108\n2.001 out wan RESET gateway>remote 108\n", 1400, snapshot.StepAnswered},
-		"the client is gone, and data comes": {asks + givesUp + "2.1 in lan RESET inside>remote 109\n2.11 out wan RESET gateway>remote 109\n", 1400, snapshot.StepAnswered},
+		"nothing comes":                      {asks + givesUp, 1400, 0, snapshot.StepDataMissing},
+		"a small head comes":                 {asks + head + givesUp, 1400, 0, snapshot.StepDataMissing},
+		"the MSS fits":                       {asks + head + givesUp, 1500, 0, snapshot.StepAnswered},
+		"the server's own link takes less":   {asks + head + givesUp, 1400, 1300, snapshot.StepAnswered},
+		"the MTU is not known":               {asks + head + givesUp, 0, 0, snapshot.StepAnswered},
+		"later bytes come":                   {asks + head + tail + givesUp, 1500, 0, snapshot.StepDataMissing},
+		"the client reads on":                {asks + head + "0.4 in lan FIN inside>remote 108\n0.41 out wan FIN gateway>remote 108\n", 1400, 0, snapshot.StepAnswered},
+		"an idle connection ends":            {asks + head + givesUp + "2.1 in wan FIN remote>gateway 100\n2.11 out lan FIN remote>inside 100\n", 1400, 0, snapshot.StepAnswered},
+		"it half closed, and the rest comes": {asks + givesUp + "2.5 in wan BIG remote>gateway 0\n2.51 out lan BIG remote>inside 0\n", 1400, 0, snapshot.StepAnswered},
+		"the client resets an idle one":      {asks + head + "2 in lan RESET inside>remote 108\n2.001 out wan RESET gateway>remote 108\n", 1400, 0, snapshot.StepAnswered},
+		"the client is gone, and data comes": {asks + givesUp + "2.1 in lan RESET inside>remote 109\n2.11 out wan RESET gateway>remote 109\n", 1400, 0, snapshot.StepAnswered},
 	} {
 		w := script(t, c.packets)
-		w.all[0].mss, w.all[0].mtu = 1460, c.mtu
+		w.all[0].mss, w.all[0].mtu, w.all[0].answeredMSS = 1460, c.mtu, c.server
 		got := w.Result(5, func(int) string { return "" })
 		if len(got.Services) != 1 || got.Services[0].Steps[c.want] != 1 {
 			t.Errorf("%s: %+v, want one %s", name, got.Services, c.want)

@@ -112,8 +112,8 @@ type attempt struct {
 	// stream is what came after the handshake; midstream is true if that was not seen.
 	stream    *stream
 	midstream bool
-	// mss is that of the SYN as it left; 0 where it has none.
-	mss int
+	// mss is that of the SYN as it left, answeredMSS that of the answer as it came in; 0 where it has none.
+	mss, answeredMSS int
 	// mtu is that of the interface that it left by; 0 where it is not known.
 	mtu int
 	// passed are the datagrams that came in, and that left, of the client and of the server.
@@ -274,6 +274,9 @@ func (w *Watch) tcp(p *Packet) {
 		if a := w.handshakes[key(h.AcknowledgmentNumber-1)]; a != nil {
 			a.answer(p, t)
 			w.segments.knows(a, t)
+			if !p.Sent {
+				a.answeredMSS = mssOf(p.Frame)
+			}
 		} else {
 			w.unasked(p, t, key(h.AcknowledgmentNumber-1))
 		}

@@ -36,8 +36,16 @@ func Audit(tables []*Table, routed Routed) *snapshot.Audit {
 		a.refusals(t)
 		a.variant(t)
 	}
+	a.out.MSSFree = !slices.ContainsFunc(tables, (*Table).limitsMSS)
 	a.out.TooMany = a.left < 0
 	return a.out
+}
+
+// limitsMSS reports whether a rule of the table gives SYNs another MSS.
+func (t *Table) limitsMSS() bool {
+	return slices.ContainsFunc(t.Chains, func(c *Chain) bool {
+		return slices.ContainsFunc(c.Rules, func(r *Rule) bool { return r.Target.Kind == MSS })
+	})
 }
 
 // auditor collects what Audit finds.

@@ -2,6 +2,7 @@ package ruleset
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 )
@@ -35,6 +36,19 @@ func TestUnreached(t *testing.T) {
 		}
 		if strings.TrimSpace(got) != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestMSSFree: a rule that clamps is found in any table.
+func TestMSSFree(t *testing.T) {
+	for text, want := range map[string]bool{
+		"*nat\n:POSTROUTING ACCEPT [0:0]\n-A POSTROUTING -o ppp0 -j MASQUERADE\nCOMMIT\n":                                                  true,
+		"*mangle\n:FORWARD ACCEPT [0:0]\n-A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu\nCOMMIT\n":         false,
+		"table inet f {\n\tchain c {\n\t\ttype filter hook forward priority 0;\n\t\ttcp flags syn tcp option maxseg size set 1400\n\t}\n}": false,
+	} {
+		if got := Audit(Parse(text, 4).Tables, func(netip.Addr) string { return "" }).MSSFree; got != want {
+			t.Errorf("%q: %v", text, got)
 		}
 	}
 }

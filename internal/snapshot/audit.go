@@ -30,6 +30,8 @@ type Audit struct {
 	Refusals []Refusal `json:"refusals,omitempty"`
 	// Iptables are the tables of iptables, of both of its variants, that have rules.
 	Iptables []IptablesTable `json:"iptables,omitempty"`
+	// MSSFree is true where no rule limits the MSS; false in bundles of older natkit.
+	MSSFree bool `json:"mss_not_limited,omitempty"`
 	// TooMany is true where more rules were to be compared than natkit compares.
 	TooMany bool `json:"too_many_to_compare,omitempty"`
 }

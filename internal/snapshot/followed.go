@@ -168,7 +168,7 @@ type FailedConnection struct {
 	PassedBytes  int     `json:"passed_bytes,omitempty"`
 	PauseSeconds float64 `json:"pause_seconds,omitempty"`
 	TooBig       *TooBig `json:"too_big,omitempty"`
-	// Of data of the server that did not come: the MSS of the SYN that left, the MTU of the interface that it left by,
+	// Of data of the server that did not come: the MSS of the SYN that left or, where that is less, of its answer, the MTU of the interface that it left by,
 	// and the bytes of a gap before what came.
 	MSSBytes     int `json:"mss_bytes,omitempty"`
 	LinkMTUBytes int `json:"link_mtu_bytes,omitempty"`
