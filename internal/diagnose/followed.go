@@ -240,6 +240,8 @@ func helperlessTo(rec *snapshot.Recording, c control, at netip.Addr, own bool, l
 func (r *row) where() string {
 	p, by, here := r.place, droppedIn(r.rec, r.FollowedService), r.Failed.Step.Here()
 	switch culprit := r.culprit(); {
+	case r.misses() && isWithoutData(r.Failed):
+		return fmt.Sprintf("no data of the server comes here: it sends none, or large packets: the MTU of %s is %d, and SYNs leave with an MSS of %d or more", r.Out, r.Failed.LinkMTUBytes, r.Failed.MSSBytes)
 	case r.misses() && isAboveMTU(r.Failed):
 		return fmt.Sprintf("large packets of the server do not come here: the MTU of %s is %d, and SYNs leave with an MSS of %d or more", r.Out, r.Failed.LinkMTUBytes, r.Failed.MSSBytes)
 	case r.misses():
@@ -334,6 +336,8 @@ func (r *row) severity() (Severity, string) {
 	switch {
 	case r.Failed.OneSided, r.isLimited():
 		return Warning, "likely"
+	case r.misses() && isWithoutData(r.Failed):
+		return Warning, "possible"
 	case step == snapshot.StepNoAnswer && r.Protocol != "tcp" && r.Steps[snapshot.StepAnswered] == 0 && !nat.AnswersAlways(r.Service.Port()):
 		return Notice, "possible" // it may not be meant to answer
 	case step == snapshot.StepNoAnswer && strayed(r.rec, r.FollowedService) != nil:

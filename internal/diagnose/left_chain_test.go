@@ -32,6 +32,15 @@ func TestLeftRule(t *testing.T) {
 	}
 }
 
+// TestWithoutData: where nothing came of the answer the server may be what is slow.
+func TestWithoutData(t *testing.T) {
+	s := failed(snapshot.StepDataMissing, "tcp", "lan0", pc, "203.0.113.1:443", snapshot.FailedPlace{Out: "wan0", Uplink: true})
+	s.Out, s.Failed.MSSBytes, s.Failed.LinkMTUBytes = "wan0", 1460, 1400
+	if all := followedOnes(household(s)); len(all) != 1 || all[0].confidence != "possible" || !strings.Contains(all[0].cause, "slow") {
+		t.Errorf("%+v", all)
+	}
+}
+
 // TestMissingData: servers are to be told a smaller MSS, whichever link takes less.
 func TestMissingData(t *testing.T) {
 	for mtu, want := range map[int]string{1400: "clamp the MSS", 1500: "find what the way takes"} {

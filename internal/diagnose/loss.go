@@ -102,6 +102,9 @@ func laterCause(rec *snapshot.Recording, s *snapshot.FollowedService, left strin
 // missingText says why the server's data may have been lost on its way here.
 func missingText(s *snapshot.FollowedService) (text string) {
 	f := s.Failed
+	if isWithoutData(f) {
+		text += " (which a server that is slow, or hangs, does as well)"
+	}
 	if f.GapBytes > 0 {
 		text += fmt.Sprintf(": later bytes of it came in by %s, and the %d before them did not", s.Out, f.GapBytes)
 	}
@@ -120,6 +123,9 @@ func headersOf(f *snapshot.FailedConnection) int {
 	}
 	return 40
 }
+
+// isWithoutData reports whether nothing of the server's answer came, as where it is a slow or hanging program.
+func isWithoutData(f *snapshot.FailedConnection) bool { return f.GapBytes == 0 && f.PassedBytes == 0 }
 
 // isAboveMTU reports whether the MSS lets the server send larger packets than the link of this host takes.
 func isAboveMTU(f *snapshot.FailedConnection) bool {

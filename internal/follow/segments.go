@@ -489,6 +489,7 @@ func (a *attempt) describe(f *snapshot.FailedConnection, names func(int) string)
 		f.DataIn = names(g.iface)
 	}
 	if f.Step == snapshot.StepDataMissing {
+		f.PassedBytes = s.ways[index(true)].most
 		f.MSSBytes, f.LinkMTUBytes, f.GapBytes = a.sends(), a.mtu, s.wait.gap
 	}
 	if b := s.tooBig; b != nil {
