@@ -48,11 +48,12 @@ func entriesOfTCP(t *snapshot.ConntrackTable) (all int64) {
 // internetMTU is what servers send at most, whatever hosts inside take.
 const internetMTU = 1500
 
-// smallUplink is a link by which rules translate sources, and that takes smaller packets than another one with addresses:
+// smallUplink is a link by which rules translate sources, or with a public address, and that takes smaller packets than another one with addresses:
 // the largest of these.
 func smallUplink(last *snapshot.Snapshot) (up *snapshot.Link, most int) {
+	public, _ := (&audit{Audit: last.Audit, rules: last.NATRules}).publicAddress()
 	uplink := func(name string) bool {
-		return slices.ContainsFunc(last.NATRules.Rules, func(r snapshot.NATRule) bool {
+		return name == public || slices.ContainsFunc(last.NATRules.Rules, func(r snapshot.NATRule) bool {
 			return r.TranslatesSource() && r.OutInterface != "" && nat.InName(r.OutInterface, name)
 		})
 	}
