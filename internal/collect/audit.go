@@ -45,6 +45,9 @@ func (o *observation) audit() (*snapshot.Audit, error) {
 		}
 		return ""
 	})
+	if err = k.answersHere(a.Untracked); err != nil {
+		return nil, err
+	}
 	h, listed := k.host, ruleset.ListedBy(k.tables)
 	a.Interfaces = h.shown(o.NATRules)
 	a.Elsewhere, a.Silent = h.elsewhere(o.NATRules), h.silent(o.NATRules, listed)

@@ -127,6 +127,11 @@ type UntrackedRule struct {
 	Answers bool   `json:"answers,omitempty"`
 	// Part is true where By is for some of the answers only.
 	Part bool `json:"part,omitempty"`
+	// Questions is true where By is for some of the packets, those of Asked, all of which get answers; Back are the
+	// rules that may exempt these, and Here is true where a program of this host gives them.
+	Questions bool        `json:"questions,omitempty"`
+	Back      []RulePlace `json:"back,omitempty"`
+	Here      bool        `json:"here,omitempty"`
 	// SYNs is true where By is for SYNs, which SYNPROXY may answer; they have Protocol and the ports.
 	SYNs bool `json:"syns,omitempty"`
 	// OtherZone is true where By does not exempt, and puts one direction into another zone of
