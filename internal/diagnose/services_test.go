@@ -85,6 +85,44 @@ func TestKeptOut(t *testing.T) {
 	}
 }
 
+// TestAnswersTakenForNone: answers from an address that was not asked are the cause, and where the server answers
+// clients from outside at other ports, its default route is none.
+func TestAnswersTakenForNone(t *testing.T) {
+	beside := snapshot.Service{Kind: snapshot.ServiceDNAT, Protocol: "tcp", Service: netip.MustParseAddrPort("203.0.113.1:4430"), Answered: 9, Outside: 9}
+	for name, c := range map[string]struct {
+		by    string
+		other bool
+		cause string
+	}{
+		"another address": {"192.168.1.77", false, "192.168.1.77 sends from port"},
+		"another port":    {"", true, "its way back leads by this host"},
+		"the only port":   {"", false, "its default route is by another gateway"},
+	} {
+		rec := recorded(t, "service-unanswered", "a-server-that-is-up")
+		s := &rec.Flows.Services.All[0]
+		s.Routes.Question.Out, s.Clients = "lan0", []netip.Addr{netip.MustParseAddr("198.51.100.10")}
+		if s.Answered, s.Open, s.Stalled = 0, 0, 0; c.by != "" {
+			s.AnsweredBy = netip.MustParseAddr(c.by)
+		}
+		for _, at := range rec.Snapshots {
+			f := &snapshot.Filter{Passes: true}
+			at.DNATTargets = &snapshot.DNATTargets{Targets: []snapshot.DNATTarget{{Protocol: s.Protocol, Address: s.Target.Addr(), Port: s.Target.Port(), Filter: f, AnswerFilter: f}}}
+			if at.Audit == nil {
+				at.Audit = &snapshot.Audit{}
+			}
+			for i := range at.NATRules.Rules {
+				at.NATRules.Rules[i].OutInterface = "wan0"
+			}
+		}
+		if beside.Target = netip.AddrPortFrom(s.Target.Addr(), 4430); c.other {
+			rec.Flows.Services.All = append(rec.Flows.Services.All, beside)
+		}
+		if f, _ := checkServices(rec); !strings.Contains(f.Cause, c.cause) {
+			t.Errorf("%s: %s", name, f.Cause)
+		}
+	}
+}
+
 // TestSilentNear: filters are ruled out where all that may drop the service's packets counts, and dropped none.
 func TestSilentNear(t *testing.T) {
 	place := func(packets uint64, counted bool) *snapshot.Filter {
