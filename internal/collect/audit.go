@@ -279,6 +279,10 @@ func (h *host) elsewhere(rules *snapshot.NATRules) (all []snapshot.GivenElsewher
 		if r.Kind != snapshot.NATSource {
 			continue
 		}
+		if h.isForeign(r) && !seen[r.First] && len(all) < mostTargets {
+			seen[r.First] = true
+			all = append(all, snapshot.GivenElsewhere{Rule: i, Address: r.First, Last: r.Last})
+		}
 		for _, address := range addressesOf(r) {
 			if !address.IsValid() || seen[address] || h.holder(address) != "" {
 				continue
@@ -297,6 +301,29 @@ func (h *host) elsewhere(rules *snapshot.NATRules) (all []snapshot.GivenElsewher
 		}
 	}
 	return all
+}
+
+// isForeign reports whether a rule gives more addresses than are asked for one by one, of which no interface has any
+// and that no route leads to but such as lead out like all the rest.
+func (h *host) isForeign(r *snapshot.NATRule) bool {
+	if !r.First.IsValid() || !r.Last.IsValid() || len(addressesOf(r)) > 0 {
+		return false
+	}
+	for _, l := range h.all {
+		for _, p := range l.Addresses {
+			if r.First.Compare(p.Addr()) <= 0 && p.Addr().Compare(r.Last) <= 0 || p.Contains(r.First) {
+				return false
+			}
+		}
+	}
+	route, known := h.router.ask(flow{to: netip.AddrPortFrom(r.First, 0)})
+	switch {
+	case !known || route.Local:
+		return false
+	case route.Error != "":
+		return route.Error == unix.ENETUNREACH.Error()
+	}
+	return r.OutInterface != "" && nat.InName(r.OutInterface, route.Out) && route.NextHop != r.First
 }
 
 // route finds out whether a route makes an address the host's own (ip route add local), and on which

@@ -299,6 +299,9 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 	case s.Kind == snapshot.ServiceSNAT && a.elsewhere(s.Given) != nil:
 		f.cause, f.known = s.Given.String()+" is no address of this host: answers come only if the network beyond leads it here", true
 		f.advice = new(unrouted(rec, s.Given, ""))
+		if e := a.elsewhere(s.Given); e.Last.IsValid() {
+			f.hasForeignPrefix(a, s, e)
+		}
 	case f.target.IsValid() && isCrossed(s):
 		f.crosses(rec, s)
 	case deadBeside(a, s):
@@ -333,6 +336,16 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 			f.advice = new(bridgeAdvice(rec, s.Target.Addr()))
 		}
 	}
+}
+
+// hasForeignPrefix names the rule by which sources get a prefix that this host has nothing of, such as one that the
+// provider has replaced by another.
+func (f *failing) hasForeignPrefix(a *audit, s *snapshot.Service, e *snapshot.GivenElsewhere) {
+	r := &a.rules.Rules[e.Rule]
+	f.place = fmt.Sprintf("they leave as %s, which no interface or route of this host has (%s), and no answer comes back", s.Given, r.Text)
+	f.cause = fmt.Sprintf("%s is given by %s: %s, and no interface or route of this host has any of these addresses: answers come only if the network beyond leads them here; or the server is down", s.Given, r.Place(), r.Text)
+	f.byElimination = true
+	f.advice = new(advice("service-elsewhere", s.Given, cmp.Or(r.OutInterface, "any"), where(a.rec), r.Place()+": "+r.Text))
 }
 
 // isCrossed reports whether the answers of a service come from another address than that which was asked.

@@ -123,6 +123,29 @@ func TestAnswersTakenForNone(t *testing.T) {
 	}
 }
 
+// TestForeignPrefix: a prefix that rules give and this host has nothing of is named, unless something of it is answered.
+func TestForeignPrefix(t *testing.T) {
+	for name, c := range map[string]struct {
+		answered int64
+		named    bool
+	}{"nothing is answered": {0, true}, "another source is": {5, false}} {
+		rec := household()
+		given := netip.MustParseAddr("2001:db8:a1::20")
+		service := func(given netip.Addr, answered, unanswered int64) snapshot.Service {
+			return snapshot.Service{Kind: snapshot.ServiceSNAT, Protocol: "tcp", Given: given, Answered: answered, Unanswered: unanswered, Failing: unanswered,
+				Clients: []netip.Addr{netip.MustParseAddr("fd00:1::20")}, Destinations: []netip.AddrPort{netip.MustParseAddrPort("[2001:db8:1::10]:443")}}
+		}
+		rec.Followed, rec.Flows = nil, &snapshot.Flows{Services: &snapshot.Services{Seconds: 30, All: []snapshot.Service{service(given, 0, 30), service(given.Next(), c.answered, 0)}}}
+		rule := snapshot.NATRule{Family: "ip6", Hook: "postrouting", Kind: snapshot.NATSource, Text: "NETMAP", First: netip.MustParseAddr("2001:db8:a1::"), Last: netip.MustParseAddr("2001:db8:a1::ffff")}
+		rec.Last().NATRules.Rules = append(rec.Last().NATRules.Rules, rule)
+		rec.Last().Audit = &snapshot.Audit{Elsewhere: []snapshot.GivenElsewhere{{Rule: 2, Address: rule.First, Last: rule.Last}}}
+		f, check := checkServices(rec)
+		if f == nil || strings.Contains(f.Place, "no interface or route of this host has (NETMAP)") != c.named {
+			t.Errorf("%s: %+v %v", name, f, check)
+		}
+	}
+}
+
 // TestSilentNear: filters are ruled out where all that may drop the service's packets counts, and dropped none.
 func TestSilentNear(t *testing.T) {
 	place := func(packets uint64, counted bool) *snapshot.Filter {

@@ -56,6 +56,9 @@ type GivenElsewhere struct {
 	// Rule is the index in NATRules.Rules of the first rule that gives it.
 	Rule    int        `json:"rule"`
 	Address netip.Addr `json:"address"`
+	// Last is the last one where it is the first of more than are asked for one by one, as of a prefix, of which
+	// this host has none and no route leads inside.
+	Last netip.Addr `json:"last,omitzero"`
 	// OnLink is the interface on whose network it is and by which the rule's packets leave, so that
 	// others ask there who has it, and this host does not answer: it is no proxy for it. Empty
 	// where it is on no such network.
