@@ -146,6 +146,24 @@ func TestForeignPrefix(t *testing.T) {
 	}
 }
 
+// TestInvalidFromBeyond: of what a rule drops as INVALID a route by a router beside the hosts is the likeliest cause.
+func TestInvalidFromBeyond(t *testing.T) {
+	for name, beyond := range map[string][]snapshot.BeyondNetwork{"none": nil, "a network": {{Network: netip.MustParsePrefix("10.8.0.0/24"), Router: netip.MustParseAddr("192.168.1.2"), Interface: "lan0"}}} {
+		rec := recorded(t, "ct-invalid", "this-host-resets-them")
+		for i, s := range []*snapshot.Snapshot{rec.First(), rec.Last()} {
+			s.Audit = &snapshot.Audit{Beyond: beyond, Refusals: []snapshot.Refusal{{RulePlace: snapshot.RulePlace{Text: "iptables -t filter -A FORWARD (conntrack) -j DROP", Counted: true, Packets: uint64(26 * i)}, Why: snapshot.RefusalInvalid}}}
+		}
+		i := slices.IndexFunc(Rules(), func(r Rule) bool { return r.ID == "ct-invalid" })
+		f, check := Rules()[i].Check(rec)
+		if f == nil {
+			t.Fatalf("%s: %+v", name, check)
+		}
+		if named := strings.Contains(f.Place, "10.8.0.0/24") && strings.Contains(f.Remedies[0].Title, "ip route add 10.8.0.0/24 via 192.168.1.2"); named != (beyond != nil) {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
 // TestSilentNear: filters are ruled out where all that may drop the service's packets counts, and dropped none.
 func TestSilentNear(t *testing.T) {
 	place := func(packets uint64, counted bool) *snapshot.Filter {

@@ -23,6 +23,8 @@ type Audit struct {
 	Shadowed []ShadowedRule `json:"shadowed,omitempty"`
 	// Untracked are rules whose packets, or the answers to them, are not tracked.
 	Untracked []UntrackedRule `json:"untracked,omitempty"`
+	// Beyond are networks behind routers on inner networks; they are read where a rule drops what is INVALID.
+	Beyond []BeyondNetwork `json:"beyond,omitempty"`
 	// SinglePorts are the indexes in NATRules.Rules of those that are for several destination ports, of which
 	// none is of a range.
 	SinglePorts []int `json:"single_ports,omitempty"`
@@ -48,6 +50,14 @@ type Interface struct {
 	Bridge bool `json:"bridge,omitempty"`
 	// Addresses are those with a wider scope than the link, with the length of their network.
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
+}
+
+// BeyondNetwork is a network that a route leads to by a router on the network of an interface that has other hosts,
+// too, and no default route.
+type BeyondNetwork struct {
+	Network   netip.Prefix `json:"network"`
+	Router    netip.Addr   `json:"router"`
+	Interface string       `json:"interface"`
 }
 
 // GivenElsewhere is an address that is given to sources and that no interface or local route of
