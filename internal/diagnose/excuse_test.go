@@ -389,6 +389,7 @@ func TestUntrackedQuestionsWithoutAnswers(t *testing.T) {
 		want            bool
 	}{
 		"no answer":         {40, 0, nothing, true},
+		"most is dropped":   {50, 0, nothing, false},
 		"answered":          {40, 38, nothing, false},
 		"no question":       {0, 0, nothing, false},
 		"this host answers": {40, 0, func(u *snapshot.UntrackedRule) { u.Here = true }, false},
@@ -399,6 +400,9 @@ func TestUntrackedQuestionsWithoutAnswers(t *testing.T) {
 		rec := household()
 		rec.Snapshots = []*snapshot.Snapshot{{}, rec.Last()}
 		rec.First().Audit, rec.Last().Audit = exempt(0, 0, c.change), exempt(c.asked, c.answered, c.change)
+		rec.First().TCP = &snapshot.TCP{Counters: snapshot.Counters{"IpInReceives": 0, "IpInDelivers": 0, "IpForwDatagrams": 0}}
+		sentOn := map[bool]uint64{true: 3, false: c.asked}[name == "most is dropped"]
+		rec.Last().TCP = &snapshot.TCP{Counters: snapshot.Counters{"IpInReceives": 10 + c.asked, "IpInDelivers": 10, "IpForwDatagrams": sentOn}}
 		a, _ := readAudit(rec)
 		if f, _ := a.checkNotrackNAT(); (f != nil) != c.want {
 			t.Errorf("%s: %+v", name, f)

@@ -82,10 +82,27 @@ func (a *audit) unansweredBy(u *snapshot.UntrackedRule) uint64 {
 	}
 	by := a.grownOf(u, func(u *snapshot.UntrackedRule) []snapshot.RulePlace { return []snapshot.RulePlace{u.By} })
 	here, _ := hostDelta(a.rec, "UdpNoPorts") // what came to a port of this host was not sent on
-	if by[0] < fewestQuestions+here {
+	lost, known := a.notSentOn(strings.HasPrefix(u.Text, "ip6"))
+	if !known || by[0] < fewestQuestions+here+lost {
 		return 0
 	}
 	return by[0]
+}
+
+// notSentOn is how many packets came in meanwhile that this host neither took nor sent on, as a filter dropped
+// them: these may be what strangers send to this host.
+func (a *audit) notSentOn(v6 bool) (n uint64, known bool) {
+	names := []string{"IpInReceives", "IpInDelivers", "IpForwDatagrams"}
+	if v6 {
+		names = []string{"Ip6InReceives", "Ip6InDelivers", "Ip6OutForwDatagrams"}
+	}
+	var grown [3]uint64
+	for i, name := range names {
+		if grown[i], known = hostDelta(a.rec, name); !known {
+			return 0, false
+		}
+	}
+	return grown[0] - min(grown[0], grown[1]+grown[2]), true
 }
 
 // grownOf is what places of what is untracked counted meanwhile.
