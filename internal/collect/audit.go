@@ -45,15 +45,60 @@ func (o *observation) audit() (*snapshot.Audit, error) {
 		}
 		return ""
 	})
+	if err = k.answersHere(a.Untracked); err != nil {
+		return nil, err
+	}
 	h, listed := k.host, ruleset.ListedBy(k.tables)
 	a.Interfaces = h.shown(o.NATRules)
 	a.Elsewhere, a.Silent = h.elsewhere(o.NATRules), h.silent(o.NATRules, listed)
 	a.SinglePorts = singlePorts(o.NATRules, listed)
 	a.Stranded, a.Absent = h.stranded(o.NATRules), h.absent(o.NATRules)
+	if slices.ContainsFunc(a.Refusals, func(r snapshot.Refusal) bool { return r.Why == snapshot.RefusalInvalid && r.Packets > 0 }) {
+		a.Beyond = h.beyond()
+	}
 	if err = readForwarding(a.Interfaces); err != nil {
 		return nil, fmt.Errorf("compare the rules with the host: %w", err)
 	}
 	return a, nil
+}
+
+// mostRoutes bounds the routes that are read for those by inner routers: there are hosts with all of the Internet's.
+const mostRoutes = 2000
+
+// beyond are the networks behind routers on inner networks with other hosts.
+func (h *host) beyond() (all []snapshot.BeyondNetwork) {
+	uplinks, left := map[int]bool{}, mostRoutes
+	err := netlink.RouteListFilteredIter(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
+		via, _ := netip.AddrFromSlice(r.Gw.To4())
+		l := h.router.links[r.LinkIndex]
+		switch {
+		case r.Dst == nil || r.Dst.IP.IsUnspecified():
+			uplinks[r.LinkIndex] = true
+			for _, hop := range r.MultiPath {
+				uplinks[hop.LinkIndex] = true
+			}
+		case via.IsValid() && l != nil && len(all) < mostReported && h.hasOthers(r.LinkIndex, via):
+			network, _ := netip.AddrFromSlice(r.Dst.IP.To4())
+			bits, _ := r.Dst.Mask.Size()
+			all = append(all, snapshot.BeyondNetwork{Network: netip.PrefixFrom(network, bits), Router: via, Interface: l.name})
+		}
+		left--
+		return left > 0
+	})
+	if err != nil || left == 0 {
+		return nil
+	}
+	return slices.DeleteFunc(all, func(b snapshot.BeyondNetwork) bool { return uplinks[h.router.named[b.Interface].index] })
+}
+
+// hasOthers reports whether hosts beside a router were there lately on the network of an interface.
+func (h *host) hasOthers(link int, router netip.Addr) bool {
+	for at, n := range h.router.sortedNeighbours() {
+		if at.link == link && at.address.Is4() && at.address != router && n.State&reachable != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // host is the interfaces of a namespace.
@@ -276,6 +321,10 @@ func (h *host) elsewhere(rules *snapshot.NATRules) (all []snapshot.GivenElsewher
 		if r.Kind != snapshot.NATSource {
 			continue
 		}
+		if h.isForeign(r) && !seen[r.First] && len(all) < mostTargets {
+			seen[r.First] = true
+			all = append(all, snapshot.GivenElsewhere{Rule: i, Address: r.First, Last: r.Last})
+		}
 		for _, address := range addressesOf(r) {
 			if !address.IsValid() || seen[address] || h.holder(address) != "" {
 				continue
@@ -294,6 +343,29 @@ func (h *host) elsewhere(rules *snapshot.NATRules) (all []snapshot.GivenElsewher
 		}
 	}
 	return all
+}
+
+// isForeign reports whether a rule gives more addresses than are asked for one by one, of which no interface has any
+// and that no route leads to but such as lead out like all the rest.
+func (h *host) isForeign(r *snapshot.NATRule) bool {
+	if !r.First.IsValid() || !r.Last.IsValid() || len(addressesOf(r)) > 0 {
+		return false
+	}
+	for _, l := range h.all {
+		for _, p := range l.Addresses {
+			if r.First.Compare(p.Addr()) <= 0 && p.Addr().Compare(r.Last) <= 0 || p.Contains(r.First) {
+				return false
+			}
+		}
+	}
+	route, known := h.router.ask(flow{to: netip.AddrPortFrom(r.First, 0)})
+	switch {
+	case !known || route.Local:
+		return false
+	case route.Error != "":
+		return route.Error == unix.ENETUNREACH.Error()
+	}
+	return r.OutInterface != "" && nat.InName(r.OutInterface, route.Out) && route.NextHop != r.First
 }
 
 // route finds out whether a route makes an address the host's own (ip route add local), and on which

@@ -49,7 +49,7 @@ func TestAudit(t *testing.T) {
 		fmt.Fprintf(&rules, "ip daddr 198.18.77.%d oifname wan0 snat ip to 198.18.0.%d; ", i, i+1)
 	}
 	run("nft table inet t { chain c { type nat hook postrouting priority 100; " + rules.String() +
-		"oifname other snat ip to 198.18.0.33; snat ip to 203.0.113.1; snat ip6 to 2001:db8::8; ip6 daddr 2001:db8:9::/64 snat ip6 to 2001:db8::9; }; }")
+		"ip daddr 198.18.78.1 oifname wan0 snat ip to 203.0.112.0-203.0.113.255; ip daddr 198.18.78.2 oifname wan0 snat ip to 198.18.8.0-198.18.9.255; oifname other snat ip to 198.18.0.33; snat ip to 203.0.113.1; snat ip6 to 2001:db8::8; ip6 daddr 2001:db8:9::/64 snat ip6 to 2001:db8::9; }; }")
 	run("iptables-nft -t nat -A POSTROUTING -o wan0 -j MASQUERADE")
 	run("iptables-legacy -A FORWARD -p tcp --dport 81 -j DROP")
 	onLink := map[string]string{}
@@ -59,7 +59,7 @@ func TestAudit(t *testing.T) {
 	for _, address := range []string{"198.18.0.5", "198.18.0.6", "198.18.0.33", "203.0.113.1", "2001:db8::8"} {
 		onLink[address] = "" // a blackhole, a route, another interface, another network, a proxy
 	}
-	onLink["2001:db8::9"] = "wan0"
+	onLink["2001:db8::9"], onLink["203.0.112.0"] = "wan0", "" // the latter is of a range, of which this host has nothing
 	check := func(s *snapshot.Snapshot) {
 		t.Helper()
 		if s.Audit == nil {

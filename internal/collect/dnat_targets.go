@@ -407,6 +407,24 @@ func (k *lookups) takesRest() error {
 	return nil
 }
 
+// answersHere notes of questions that are not tracked whether a program of this host answers some of them.
+func (k *lookups) answersHere(untracked []snapshot.UntrackedRule) error {
+	for i := range untracked {
+		u := &untracked[i]
+		if !u.Questions {
+			continue
+		}
+		open, err := k.open(u.Asked.Protocol)
+		if err != nil {
+			return err
+		}
+		u.Here = slices.ContainsFunc(open, func(s netip.AddrPort) bool {
+			return u.Asked.FirstPort <= s.Port() && s.Port() <= u.Asked.LastPort && !s.Addr().IsLoopback()
+		})
+	}
+	return nil
+}
+
 // missing are the numbers without an element of the map that a rule chooses the address by, and how many there are.
 func (k *lookups) missing(r *snapshot.NATRule) (numbers string, of uint32) {
 	if rule := k.ruleOf(r); rule != nil && r.Chance && !r.TranslatesSource() {

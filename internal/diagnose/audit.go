@@ -137,11 +137,20 @@ func (a *audit) given(address netip.Addr) bool {
 
 // elsewhere returns what is known of an address that rules give and that is not this host's.
 func (a *audit) elsewhere(address netip.Addr) *snapshot.GivenElsewhere {
-	i := slices.IndexFunc(a.Elsewhere, func(g snapshot.GivenElsewhere) bool { return g.Address == address })
+	i := slices.IndexFunc(a.Elsewhere, func(g snapshot.GivenElsewhere) bool {
+		return g.Address == address || g.Last.IsValid() && g.Address.Compare(address) <= 0 && address.Compare(g.Last) <= 0 && !a.answeredIn(&g)
+	})
 	if i < 0 || a.Elsewhere[i].Rule < 0 || a.Elsewhere[i].Rule >= len(a.rules.Rules) {
 		return nil
 	}
 	return &a.Elsewhere[i]
+}
+
+// answeredIn reports whether connections with a source of a prefix are answered, so that it is led to this host.
+func (a *audit) answeredIn(g *snapshot.GivenElsewhere) bool {
+	return a.rec.Flows != nil && a.rec.Flows.Services != nil && slices.ContainsFunc(a.rec.Flows.Services.All, func(s snapshot.Service) bool {
+		return s.Kind == snapshot.ServiceSNAT && s.Answered+s.Open > 0 && g.Address.Compare(s.Given) <= 0 && s.Given.Compare(g.Last) <= 0
+	})
 }
 
 // hairpin is the network that the clients of a service without answers share with its server, which

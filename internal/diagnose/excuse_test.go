@@ -372,6 +372,44 @@ func TestUntrackedSYNsAreLost(t *testing.T) {
 	}
 }
 
+// TestUntrackedQuestionsWithoutAnswers: questions that a rule exempts from tracking are a fault where they come and no
+// answer does.
+func TestUntrackedQuestionsWithoutAnswers(t *testing.T) {
+	exempt := func(asked, answered uint64, change func(*snapshot.UntrackedRule)) *snapshot.Audit {
+		u := snapshot.UntrackedRule{Kind: snapshot.NATMasquerade, Questions: true, Asked: &snapshot.Asked{Protocol: "udp", FirstPort: 53, LastPort: 53}}
+		u.Text, u.By = "masquerade", snapshot.RulePlace{Text: "questions", Counted: true, Packets: asked}
+		u.Back = []snapshot.RulePlace{{Text: "answers", Counted: true, Packets: answered}}
+		change(&u)
+		return &snapshot.Audit{Untracked: []snapshot.UntrackedRule{u}}
+	}
+	nothing := func(*snapshot.UntrackedRule) {}
+	for name, c := range map[string]struct {
+		asked, answered uint64
+		change          func(*snapshot.UntrackedRule)
+		want            bool
+	}{
+		"no answer":         {40, 0, nothing, true},
+		"most is dropped":   {50, 0, nothing, false},
+		"answered":          {40, 38, nothing, false},
+		"no question":       {0, 0, nothing, false},
+		"this host answers": {40, 0, func(u *snapshot.UntrackedRule) { u.Here = true }, false},
+		"not counted":       {40, 0, func(u *snapshot.UntrackedRule) { u.Back[0].Counted = false }, false},
+		"no rule for them":  {40, 0, func(u *snapshot.UntrackedRule) { u.Back = nil }, true},
+		"to a network":      {40, 0, func(u *snapshot.UntrackedRule) { u.Asked.To = netip.MustParsePrefix("10.0.0.0/8") }, false},
+	} {
+		rec := household()
+		rec.Snapshots = []*snapshot.Snapshot{{}, rec.Last()}
+		rec.First().Audit, rec.Last().Audit = exempt(0, 0, c.change), exempt(c.asked, c.answered, c.change)
+		rec.First().TCP = &snapshot.TCP{Counters: snapshot.Counters{"IpInReceives": 0, "IpInDelivers": 0, "IpForwDatagrams": 0}}
+		sentOn := map[bool]uint64{true: 3, false: c.asked}[name == "most is dropped"]
+		rec.Last().TCP = &snapshot.TCP{Counters: snapshot.Counters{"IpInReceives": 10 + c.asked, "IpInDelivers": 10, "IpForwDatagrams": sentOn}}
+		a, _ := readAudit(rec)
+		if f, _ := a.checkNotrackNAT(); (f != nil) != c.want {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
 // TestRuleForAnAddressBeforeTranslation: what this host refuses at its own address, while the rule for the port is for
 // one that a cloud has translated to it.
 func TestRuleForAnAddressBeforeTranslation(t *testing.T) {

@@ -345,6 +345,7 @@ func (g *hostGrowth) invalid() string {
 	case 2*uint64(dropped.packets) >= g.n:
 		g.found.Evidence = append(g.found.Evidence, dropped.evidence("dropped as INVALID by ")...)
 		g.found.Cause += "; " + firstOf(dropped.texts()) + " drops them"
+		g.fromBeyond(a)
 	case 2*resets >= g.n && (takesNoneUp(g.rec) || g.share >= shapingShare):
 		g.add("counter TcpOutRsts", int64(resets), fmt.Sprintf("in %.1f s", g.rec.Seconds()), snmpSource)
 		g.found.Cause += "; without translation they come to this host itself, which resets them"
@@ -354,6 +355,22 @@ func (g *hostGrowth) invalid() string {
 	g.passing()
 	g.found.Severity = cmp.Or(map[bool]Severity{true: Critical}[servicesFail(g.rec)], g.found.Severity)
 	return ""
+}
+
+// fromBeyond names the likeliest of several causes on a host with a route to a network by a router beside the hosts
+// that its clients ask: it reaches these itself, and their answers come here.
+func (g *hostGrowth) fromBeyond(a *audit) {
+	if len(a.Beyond) == 0 {
+		return
+	}
+	b := &a.Beyond[0]
+	var routes []string
+	for _, o := range a.Beyond {
+		routes = append(routes, fmt.Sprintf("%s by %s", o.Network, o.Router))
+	}
+	g.found.Place = fmt.Sprintf("likely answers of hosts on %s to %s, from where %s leads packets to them past this host", b.Interface, b.Network, b.Router)
+	g.found.Cause += fmt.Sprintf("; likeliest is the other way: a route of this host leads to %s, a router on the network of %s, so that it hands to hosts there what comes from there, and these give their answers to this host, which has seen no SYN", firstOf(routes), b.Interface)
+	g.found.Remedies = slices.Insert(g.found.Remedies, 0, advice("invalid-beyond", b.Network, b.Interface, b.Router, where(g.rec)))
 }
 
 // passesOneSide reports whether connections of which one direction passes this host alone are seen to fail here.

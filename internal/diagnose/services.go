@@ -299,6 +299,11 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 	case s.Kind == snapshot.ServiceSNAT && a.elsewhere(s.Given) != nil:
 		f.cause, f.known = s.Given.String()+" is no address of this host: answers come only if the network beyond leads it here", true
 		f.advice = new(unrouted(rec, s.Given, ""))
+		if e := a.elsewhere(s.Given); e.Last.IsValid() {
+			f.hasForeignPrefix(a, s, e)
+		}
+	case f.target.IsValid() && isCrossed(s):
+		f.crosses(rec, s)
 	case deadBeside(a, s):
 		f.hasDeadLine(rec, a, s)
 	case a.untracked(s) != nil:
@@ -331,6 +336,30 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 			f.advice = new(bridgeAdvice(rec, s.Target.Addr()))
 		}
 	}
+}
+
+// hasForeignPrefix names the rule by which sources get a prefix that this host has nothing of, such as one that the
+// provider has replaced by another.
+func (f *failing) hasForeignPrefix(a *audit, s *snapshot.Service, e *snapshot.GivenElsewhere) {
+	r := &a.rules.Rules[e.Rule]
+	f.place = fmt.Sprintf("they leave as %s, which no interface or route of this host has (%s), and no answer comes back", s.Given, r.Text)
+	f.cause = fmt.Sprintf("%s is given by %s: %s, and no interface or route of this host has any of these addresses: answers come only if the network beyond leads them here; or the server is down", s.Given, r.Place(), r.Text)
+	f.byElimination = true
+	f.advice = new(advice("service-elsewhere", s.Given, cmp.Or(r.OutInterface, "any"), where(a.rec), r.Place()+": "+r.Text))
+}
+
+// isCrossed reports whether the answers of a service come from another address than that which was asked.
+func isCrossed(s *snapshot.Service) bool {
+	return s.AnsweredBy.IsValid() && s.AnsweredBy != s.Target.Addr() && silent(s)
+}
+
+// crosses takes it for the cause.
+func (f *failing) crosses(rec *snapshot.Recording, s *snapshot.Service) {
+	f.cause = fmt.Sprintf("it is led to %s, and %s sends from port %d to the ports that clients ask from, in flows of its own: the answers come from an address that was not asked, belong to no connection, and are not translated back, as of a server with several addresses", s.Target, s.AnsweredBy, s.Target.Port())
+	f.evidence = append(f.evidence, Evidence{What: "answers in flows of their own, from", Value: netip.AddrPortFrom(s.AnsweredBy, s.Target.Port()).String(), Source: "connection table"})
+	f.place = fmt.Sprintf("the answers come from %s, which was not asked", s.AnsweredBy)
+	f.severity, f.confidence, f.known, f.byElimination, f.target = max(f.severity, Warning), "likely", true, true, netip.AddrPort{}
+	f.advice = new(advice("service-other-source", s.Target, s.AnsweredBy, where(rec)))
 }
 
 // isUnheard reports whether a client with an address of the server's network has no entry of a neighbour there, which
@@ -393,9 +422,27 @@ func (f *failing) silentNear(rec *snapshot.Recording, s *snapshot.Service) {
 		f.cause += ", or filters of this host drop it or its answers"
 		return
 	}
+	if returnsTo(rec, s, q.Question.Out) {
+		f.cause = fmt.Sprintf("the server %s is up, and answers clients from outside at other ports, so that its way back leads by this host: its own firewall drops what comes to port %d, or the program there hangs or answers from another address; the filters of this host let pass what leads to it and its answers", s.Target.Addr(), s.Target.Port())
+		f.known, f.byElimination, f.target = true, true, netip.AddrPort{}
+		f.advice = new(advice("service-silent-port", s.Target.Addr(), s.Target.Port()))
+		return
+	}
 	f.cause = strings.Replace(f.cause, ", its default route", " or the program hangs, or its default route", 1) + "; the filters of this host let pass what leads to it and its answers"
 	f.known, f.byElimination, f.target = true, true, netip.AddrPort{}
 	f.advice = new(advice("service-silent-near", s.Target.Addr(), s.Target.Port(), s.Clients[0], toServer(rec, s.Protocol, s.Service, s.Target, q.Question.Out), where(rec)))
+}
+
+// returnsTo reports whether a server is known to lead answers to clients from outside by this host: it does so at other
+// ports, and they come to it with their own addresses.
+func returnsTo(rec *snapshot.Recording, s *snapshot.Service, out string) bool {
+	client, target := s.Clients[0], s.Target.Addr()
+	if client.IsPrivate() || slices.ContainsFunc(rec.Last().NATRules.Rules, func(r snapshot.NATRule) bool { return mayTranslate(&r, client, target, out) }) {
+		return false
+	}
+	return slices.ContainsFunc(rec.Flows.Services.All, func(o snapshot.Service) bool {
+		return o.Kind == snapshot.ServiceDNAT && o.Target.Addr() == target && o.Answered+o.Open > 0 && o.Inside == 0
+	})
 }
 
 // answersARP reports whether a neighbour has answered lately.

@@ -85,6 +85,85 @@ func TestKeptOut(t *testing.T) {
 	}
 }
 
+// TestAnswersTakenForNone: answers from an address that was not asked are the cause, and where the server answers
+// clients from outside at other ports, its default route is none.
+func TestAnswersTakenForNone(t *testing.T) {
+	beside := snapshot.Service{Kind: snapshot.ServiceDNAT, Protocol: "tcp", Service: netip.MustParseAddrPort("203.0.113.1:4430"), Answered: 9, Outside: 9}
+	for name, c := range map[string]struct {
+		by    string
+		other bool
+		cause string
+	}{
+		"another address": {"192.168.1.77", false, "192.168.1.77 sends from port"},
+		"another port":    {"", true, "its way back leads by this host"},
+		"the only port":   {"", false, "its default route is by another gateway"},
+	} {
+		rec := recorded(t, "service-unanswered", "a-server-that-is-up")
+		s := &rec.Flows.Services.All[0]
+		s.Routes.Question.Out, s.Clients = "lan0", []netip.Addr{netip.MustParseAddr("198.51.100.10")}
+		if s.Answered, s.Open, s.Stalled = 0, 0, 0; c.by != "" {
+			s.AnsweredBy = netip.MustParseAddr(c.by)
+		}
+		for _, at := range rec.Snapshots {
+			f := &snapshot.Filter{Passes: true}
+			at.DNATTargets = &snapshot.DNATTargets{Targets: []snapshot.DNATTarget{{Protocol: s.Protocol, Address: s.Target.Addr(), Port: s.Target.Port(), Filter: f, AnswerFilter: f}}}
+			if at.Audit == nil {
+				at.Audit = &snapshot.Audit{}
+			}
+			for i := range at.NATRules.Rules {
+				at.NATRules.Rules[i].OutInterface = "wan0"
+			}
+		}
+		if beside.Target = netip.AddrPortFrom(s.Target.Addr(), 4430); c.other {
+			rec.Flows.Services.All = append(rec.Flows.Services.All, beside)
+		}
+		if f, _ := checkServices(rec); !strings.Contains(f.Cause, c.cause) {
+			t.Errorf("%s: %s", name, f.Cause)
+		}
+	}
+}
+
+// TestForeignPrefix: a prefix that rules give and this host has nothing of is named, unless something of it is answered.
+func TestForeignPrefix(t *testing.T) {
+	for name, c := range map[string]struct {
+		answered int64
+		named    bool
+	}{"nothing is answered": {0, true}, "another source is": {5, false}} {
+		rec := household()
+		given := netip.MustParseAddr("2001:db8:a1::20")
+		service := func(given netip.Addr, answered, unanswered int64) snapshot.Service {
+			return snapshot.Service{Kind: snapshot.ServiceSNAT, Protocol: "tcp", Given: given, Answered: answered, Unanswered: unanswered, Failing: unanswered,
+				Clients: []netip.Addr{netip.MustParseAddr("fd00:1::20")}, Destinations: []netip.AddrPort{netip.MustParseAddrPort("[2001:db8:1::10]:443")}}
+		}
+		rec.Followed, rec.Flows = nil, &snapshot.Flows{Services: &snapshot.Services{Seconds: 30, All: []snapshot.Service{service(given, 0, 30), service(given.Next(), c.answered, 0)}}}
+		rule := snapshot.NATRule{Family: "ip6", Hook: "postrouting", Kind: snapshot.NATSource, Text: "NETMAP", First: netip.MustParseAddr("2001:db8:a1::"), Last: netip.MustParseAddr("2001:db8:a1::ffff")}
+		rec.Last().NATRules.Rules = append(rec.Last().NATRules.Rules, rule)
+		rec.Last().Audit = &snapshot.Audit{Elsewhere: []snapshot.GivenElsewhere{{Rule: 2, Address: rule.First, Last: rule.Last}}}
+		f, check := checkServices(rec)
+		if f == nil || strings.Contains(f.Place, "no interface or route of this host has (NETMAP)") != c.named {
+			t.Errorf("%s: %+v %v", name, f, check)
+		}
+	}
+}
+
+// TestInvalidFromBeyond: of what a rule drops as INVALID a route by a router beside the hosts is the likeliest cause.
+func TestInvalidFromBeyond(t *testing.T) {
+	for name, beyond := range map[string][]snapshot.BeyondNetwork{"none": nil, "a network": {{Network: netip.MustParsePrefix("10.8.0.0/24"), Router: netip.MustParseAddr("192.168.1.2"), Interface: "lan0"}}} {
+		rec := recorded(t, "ct-invalid", "this-host-resets-them")
+		for i, s := range []*snapshot.Snapshot{rec.First(), rec.Last()} {
+			s.Audit = &snapshot.Audit{Beyond: beyond, Refusals: []snapshot.Refusal{{RulePlace: snapshot.RulePlace{Text: "iptables -t filter -A FORWARD (conntrack) -j DROP", Counted: true, Packets: uint64(26 * i)}, Why: snapshot.RefusalInvalid}}}
+		}
+		i := slices.IndexFunc(Rules(), func(r Rule) bool { return r.ID == "ct-invalid" })
+		f, check := Rules()[i].Check(rec)
+		if f == nil {
+			t.Fatalf("%s: %+v", name, check)
+		}
+		if named := strings.Contains(f.Place, "10.8.0.0/24") && strings.Contains(f.Remedies[0].Title, "ip route add 10.8.0.0/24 via 192.168.1.2"); named != (beyond != nil) {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
 // TestSilentNear: filters are ruled out where all that may drop the service's packets counts, and dropped none.
 func TestSilentNear(t *testing.T) {
 	place := func(packets uint64, counted bool) *snapshot.Filter {

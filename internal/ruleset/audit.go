@@ -426,6 +426,7 @@ func (a *auditor) exempts(t *translation, exempt map[string][]taker, routed Rout
 			return true
 		}
 	}
+	a.asked(t, exempt)
 	answers, known := t.answers(routed)
 	if !known {
 		return false
@@ -445,6 +446,40 @@ func (a *auditor) exempts(t *translation, exempt map[string][]taker, routed Rout
 		}
 	}
 	return false
+}
+
+// asked notes rules that exempt questions of some ports among what a rule translates as it leaves.
+func (a *auditor) asked(t *translation, exempt map[string][]taker) {
+	own, first := t.own()
+	if t.base.Hook != "postrouting" {
+		return
+	}
+	for i := range exempt[first] {
+		e := &exempt[first][i]
+		both, possible := own.And(&e.match)
+		if !possible || !e.match.isAsked() || len(e.match.In) > 0 && len(nat.Union(e.match.In, t.match.Out)) < len(e.match.In)+len(t.match.Out) {
+			continue // what comes in by the interface that others leave by is not theirs
+		}
+		u := snapshot.UntrackedRule{Questions: true}
+		answers := Match{}
+		answers.Protocol, answers.SourcePorts = e.match.Protocol, e.match.Ports
+		for _, o := range slices.Concat(exempt["prerouting"], exempt["output"]) {
+			if !o.match.Disjoint(&answers) && o.Rule != e.Rule {
+				u.Back = append(u.Back, o.Recorded())
+			}
+		}
+		a.untrackedBy(t, e, u)
+		a.out.Untracked[len(a.out.Untracked)-1].Asked = both.packets()
+	}
+}
+
+// isAsked reports whether a match is for questions alone, each of which gets an answer.
+func (m *Match) isAsked() bool {
+	if len(m.Ports) == 0 || len(m.SourcePorts) > 0 || m.SYN {
+		return false
+	}
+	never := func(p nat.Ports) bool { return p.Len() != 1 || !nat.AnswersAlways(p.First) }
+	return m.Protocol == unix.IPPROTO_TCP || m.Protocol == unix.IPPROTO_UDP && !slices.ContainsFunc(m.Ports, never)
 }
 
 // answers is the match of the first answers to what a rule translates, before they are translated

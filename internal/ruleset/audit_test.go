@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
@@ -86,6 +88,26 @@ func TestUntrackedSYNs(t *testing.T) {
 			}
 		}
 		if a := Audit(tables, func(netip.Addr) string { return "lan0" }); len(a.Untracked) != c.want || c.want > 0 && (!a.Untracked[0].SYNs || a.Untracked[0].FirstPort != 443) {
+			t.Errorf("%s: %+v", name, a.Untracked)
+		}
+	}
+}
+
+// TestUntrackedQuestions: what exempts questions of a port keeps them from a rule for all that leaves.
+func TestUntrackedQuestions(t *testing.T) {
+	for name, c := range map[string]struct {
+		raw        string
+		want, back int
+	}{
+		"and the answers":      {"-A PREROUTING -p udp --dport 53 -j CT --notrack\n-A PREROUTING -p udp --sport 53 -j CT --notrack\n-A OUTPUT -p udp --sport 53 -j CT --notrack\n", 1, 2},
+		"from inside":          {"-A PREROUTING -i lan0 -p tcp --dport 443 -j CT --notrack\n", 1, 0},
+		"from outside":         {"-A PREROUTING -i wan0 -p udp --dport 53 -j CT --notrack\n", 0, 0},
+		"datagrams of one way": {"-A PREROUTING -p udp --dport 514 -j CT --notrack\n", 0, 0},
+	} {
+		text := "*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n" + c.raw + "COMMIT\n*nat\n:POSTROUTING ACCEPT [0:0]\n-A POSTROUTING -o wan0 -j MASQUERADE\nCOMMIT\n"
+		a := Audit(Parse(text, 4).Tables, func(netip.Addr) string { return "lan0" })
+		asked := slices.DeleteFunc(a.Untracked, func(u snapshot.UntrackedRule) bool { return !u.Questions })
+		if len(asked) != c.want || c.want > 0 && len(asked[0].Back) != c.back {
 			t.Errorf("%s: %+v", name, a.Untracked)
 		}
 	}

@@ -23,6 +23,8 @@ type Audit struct {
 	Shadowed []ShadowedRule `json:"shadowed,omitempty"`
 	// Untracked are rules whose packets, or the answers to them, are not tracked.
 	Untracked []UntrackedRule `json:"untracked,omitempty"`
+	// Beyond are networks behind routers on inner networks; they are read where a rule drops what is INVALID.
+	Beyond []BeyondNetwork `json:"beyond,omitempty"`
 	// SinglePorts are the indexes in NATRules.Rules of those that are for several destination ports, of which
 	// none is of a range.
 	SinglePorts []int `json:"single_ports,omitempty"`
@@ -52,12 +54,23 @@ type Interface struct {
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 }
 
+// BeyondNetwork is a network that a route leads to by a router on the network of an interface that has other hosts,
+// too, and no default route.
+type BeyondNetwork struct {
+	Network   netip.Prefix `json:"network"`
+	Router    netip.Addr   `json:"router"`
+	Interface string       `json:"interface"`
+}
+
 // GivenElsewhere is an address that is given to sources and that no interface or local route of
 // this host has.
 type GivenElsewhere struct {
 	// Rule is the index in NATRules.Rules of the first rule that gives it.
 	Rule    int        `json:"rule"`
 	Address netip.Addr `json:"address"`
+	// Last is the last one where it is the first of more than are asked for one by one, as of a prefix, of which
+	// this host has none and no route leads inside.
+	Last netip.Addr `json:"last,omitzero"`
 	// OnLink is the interface on whose network it is and by which the rule's packets leave, so that
 	// others ask there who has it, and this host does not answer: it is no proxy for it. Empty
 	// where it is on no such network.
@@ -129,6 +142,11 @@ type UntrackedRule struct {
 	Answers bool   `json:"answers,omitempty"`
 	// Part is true where By is for some of the answers only.
 	Part bool `json:"part,omitempty"`
+	// Questions is true where By is for some of the packets, those of Asked, all of which get answers; Back are the
+	// rules that may exempt these, and Here is true where a program of this host gives them.
+	Questions bool        `json:"questions,omitempty"`
+	Back      []RulePlace `json:"back,omitempty"`
+	Here      bool        `json:"here,omitempty"`
 	// SYNs is true where By is for SYNs, which SYNPROXY may answer; they have Protocol and the ports.
 	SYNs bool `json:"syns,omitempty"`
 	// OtherZone is true where By does not exempt, and puts one direction into another zone of

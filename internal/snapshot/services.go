@@ -92,6 +92,9 @@ type Service struct {
 	// Inside of them all are from private addresses, and Outside from others; they are counted for ServiceDNAT only.
 	Inside  int64 `json:"from_private,omitempty"`
 	Outside int64 `json:"from_public,omitempty"`
+	// AnsweredBy is who sends datagrams from Target's port to where answers to these go, in flows of their own, and
+	// is not Target; they are counted for ServiceDNAT only.
+	AnsweredBy netip.Addr `json:"answered_by,omitzero"`
 	// Failing of them, Unanswered or HalfOpen, are younger than the last one that was
 	// answered; SilentSeconds is how long ago that was, -1 where there is none.
 	Failing       int64 `json:"failing"`

@@ -56,6 +56,43 @@ type services struct {
 	// expiring are open connections of the first dump, by identity, that expire soon unless a
 	// packet comes.
 	expiring map[uint64]expiring
+	// asked are datagrams without an answer to what DNAT leads to, told from whom some went to where the
+	// answer would have gone.
+	asked map[question]serviceKey
+	told  map[question]netip.Addr
+}
+
+// question is where the answer to a datagram goes, and the port that it comes from.
+type question struct {
+	to   netip.AddrPort
+	from uint16
+}
+
+// keptQuestions is how many are compared.
+const keptQuestions = 4096
+
+// cross notes a flow of datagrams without an answer, which may be the answer to another one: from an address that
+// was not asked it belongs to no entry, and gets one of its own. Where both ends have one port, as with IKE
+// and SIP, each may ask by itself.
+func (s *services) cross(e *conntrack.Entry) {
+	if e.Orig.Proto != unix.IPPROTO_UDP || e.Status.Has(conntrack.SeenReply) {
+		return
+	}
+	if e.IsDNAT() && e.Reply.SrcPort != e.Reply.DstPort && len(s.asked) < keptQuestions {
+		s.asked[question{netip.AddrPortFrom(e.Reply.Dst, e.Reply.DstPort), e.Reply.SrcPort}] = publishedKey(e)
+	}
+	if !e.IsDNAT() && len(s.told) < keptQuestions {
+		s.told[question{netip.AddrPortFrom(e.Orig.Dst, e.Orig.DstPort), e.Orig.SrcPort}] = e.Orig.Src
+	}
+}
+
+// crossed gives to services who answers in place of their targets.
+func (s *services) crossed() {
+	for q, k := range s.asked {
+		if by, o := s.told[q], s.found[k]; by.IsValid() && o != nil {
+			o.AnsweredBy = by
+		}
+	}
 }
 
 // expiring is a connection that expires in so many seconds.
@@ -72,7 +109,8 @@ const (
 )
 
 func newServices() services {
-	return services{found: map[serviceKey]*outcomes{}, kept: map[string]int{}, expiring: map[uint64]expiring{}}
+	return services{found: map[serviceKey]*outcomes{}, kept: map[string]int{}, expiring: map[uint64]expiring{},
+		asked: map[question]serviceKey{}, told: map[question]netip.Addr{}}
 }
 
 // past is what the first dump has of an entry of the second one.
@@ -132,6 +170,7 @@ func (s *services) first(id uint64, e *conntrack.Entry) {
 
 // add takes an entry of the second dump.
 func (s *services) add(e *conntrack.Entry, gap Gap, before past) {
+	s.cross(e)
 	keys, n := keysOf(e)
 	if e.Status.Has(conntrack.Expected) || n == 0 {
 		return
@@ -414,6 +453,7 @@ func (s *services) expire(gap Gap) {
 func (s *services) result(complete bool) *snapshot.Services {
 	r := &snapshot.Services{Seconds: servicesReach, All: []snapshot.Service{}, Complete: complete && s.kept[snapshot.ServiceDNAT] < keptServices}
 	r.NewKnown = s.births && r.Complete
+	s.crossed()
 	elsewhere := s.answered()
 	for k, o := range s.found {
 		v := o.service()

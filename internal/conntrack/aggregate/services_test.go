@@ -125,6 +125,35 @@ func TestServiceKinds(t *testing.T) {
 	}
 }
 
+// TestAnsweredByAnother: datagrams from another address to where the answers to a service would go.
+func TestAnsweredByAnother(t *testing.T) {
+	for name, c := range map[string]struct{ client, answer, want string }{
+		"another address": {"198.51.100.10:40000", "198.51.100.10:40000", "192.168.1.10"},
+		"another port":    {"198.51.100.10:40000", "198.51.100.10:40001", "invalid IP"},
+		"peers":           {"198.51.100.10:1194", "198.51.100.10:1194", "invalid IP"},
+	} {
+		client, to := netip.MustParseAddrPort(c.client), netip.MustParseAddrPort(c.answer)
+		server, public := netip.MustParseAddr("192.168.1.11"), netip.MustParseAddr("198.51.100.1")
+		s := newServices()
+		for _, e := range []conntrack.Entry{
+			{Orig: conntrack.Tuple{Src: netip.MustParseAddr("192.168.1.10"), SrcPort: 1194, Dst: to.Addr(), DstPort: to.Port(), Proto: 17},
+				Reply: conntrack.Tuple{Src: to.Addr(), SrcPort: to.Port(), Dst: public, DstPort: 1194, Proto: 17}, Status: conntrack.SrcNAT, Timeout: 25},
+			{Orig: conntrack.Tuple{Src: client.Addr(), SrcPort: client.Port(), Dst: public, DstPort: 1194, Proto: 17},
+				Reply: conntrack.Tuple{Src: server, SrcPort: 1194, Dst: client.Addr(), DstPort: client.Port(), Proto: 17}, Status: conntrack.DstNAT, Timeout: 25},
+		} {
+			s.add(&e, Gap{Sysctls: snapshot.Sysctls{"net.netfilter.nf_conntrack_udp_timeout": "30"}}.known(), past{isNew: true})
+		}
+		for _, got := range s.result(true).All {
+			if got.Kind == snapshot.ServiceDNAT && got.AnsweredBy.String() != c.want {
+				t.Errorf("%s: %+v", name, got)
+			}
+		}
+		if len(s.asked) == 0 && c.want != "invalid IP" {
+			t.Errorf("%s: nothing asked", name)
+		}
+	}
+}
+
 // TestInsideAndOutside: of a published service it is known how many clients have private addresses.
 func TestInsideAndOutside(t *testing.T) {
 	inside := published(3, conntrack.TCPSynSent, 100, 0)
