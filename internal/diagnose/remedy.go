@@ -547,6 +547,8 @@ func (r *row) becomes() netip.AddrPort {
 		return r.place.To
 	case r.Target.IsValid():
 		return r.Target
+	case droppedTo(r.rec, r.FollowedService).IsValid():
+		return droppedTo(r.rec, r.FollowedService)
 	case r.Failed.Place != nil || last.DNATTargets == nil || last.NATRules == nil:
 		return r.Service
 	}

@@ -44,7 +44,7 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 		}
 	}
 	bad = narrowed(bad)
-	bad = traceAdded(slices.Concat(bad, vanishedOnes(rec), leftOver(rec)), followedOnes(rec))
+	bad = traceAdded(slices.Concat(bad, vanishedOnes(rec), leftOver(rec), drawnOnes(rec)), followedOnes(rec))
 	answered := int64(0)
 	for i := range s.All {
 		if !s.All[i].IsPart() {
@@ -588,37 +588,45 @@ func vanished(rec *snapshot.Recording, rule int, packets uint64, entries int64) 
 		f.evidence[1].What = "new connections of these in the table, beside older ones"
 	}
 	if t := targetOf(rec.Last(), rule); t != nil {
-		filter := t.Filter
 		f.about = ends(netip.AddrPortFrom(t.Address, t.Port))
-		switch {
-		case t.NoRoute != "":
-			f.cause = "no route leads there: " + t.NoRoute
-		case t.NotForwarded != "":
-			f.cause = "this host does not forward: " + t.NotForwarded + " is 0"
-		case t.Broken != "":
-			f.cause = fmt.Sprintf("they leave by %s, which %s", t.Interface, t.Broken)
-		case t.Refused != nil:
-			q := t.Refused.Question
-			f.cause = fmt.Sprintf("what comes in by %s, from %s for one, is not led to %s: %s", t.Refused.In, t.Refused.Client, t.Address, refusal(q, t.Refused.In))
-			r := routingOf(rec, t.Refused, t.Address, netip.Addr{}, true)
-			if r != nil {
-				r.AnswerIn = r.In
-				f.advice = new(r.refused(q, t.Address))
-			}
-		case filter != nil && !filter.Passes:
-			f.cause = "filters drop them: " + placesOf(filtered{DNATTarget: t, filter: filter}.dropping(rec).Drops)
-		case filter != nil && !cleared(rec, t, packets):
-			return f, false
-		case t.Loopback:
-			f.cause = "the program that listens on the port of this host that they lead to does so on a loopback address alone, so that they are refused"
-		case t.Listening != nil && !*t.Listening:
-			f.cause = "nothing listens on the port of this host that they lead to, so that they are refused"
-		default:
-			f.target = netip.AddrPortFrom(t.Address, t.Port)
-			f.refusedBy(rec, t)
-		}
+		return f, f.vanishesAt(rec, t, packets)
 	}
 	return f, true
+}
+
+// vanishesAt takes for the cause what is known of the target; false where filters let some clients pass and drop others.
+func (f *failing) vanishesAt(rec *snapshot.Recording, t *snapshot.DNATTarget, packets uint64) bool {
+	switch filter := t.Filter; {
+	case t.NoRoute != "":
+		f.cause = "no route leads there: " + t.NoRoute
+	case t.NotForwarded != "":
+		f.cause = "this host does not forward: " + t.NotForwarded + " is 0"
+	case t.Broken != "":
+		f.cause = fmt.Sprintf("they leave by %s, which %s", t.Interface, t.Broken)
+	case t.Refused != nil:
+		q := t.Refused.Question
+		f.cause = fmt.Sprintf("what comes in by %s, from %s for one, is not led to %s: %s", t.Refused.In, t.Refused.Client, t.Address, refusal(q, t.Refused.In))
+		r := routingOf(rec, t.Refused, t.Address, netip.Addr{}, true)
+		if r != nil {
+			r.AnswerIn = r.In
+			f.advice = new(r.refused(q, t.Address))
+		}
+	case filter != nil && !filter.Passes:
+		b := filtered{DNATTarget: t, filter: filter}
+		b.filter = b.dropping(rec)
+		f.cause, f.place = "filters drop them: "+placesOf(b.filter.Drops), "this host drops it by "+placeText(b.filter.Drops[0])
+		f.advice, f.known = new(b.accept(rec)), true
+	case filter != nil && !cleared(rec, t, packets):
+		return false
+	case t.Loopback:
+		f.cause = "the program that listens on the port of this host that they lead to does so on a loopback address alone, so that they are refused"
+	case t.Listening != nil && !*t.Listening:
+		f.cause = "nothing listens on the port of this host that they lead to, so that they are refused"
+	default:
+		f.target = netip.AddrPortFrom(t.Address, t.Port)
+		f.refusedBy(rec, t)
+	}
+	return true
 }
 
 // cleared reports whether no filter behind the translation dropped what a rule led to a target: where some
