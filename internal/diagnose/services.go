@@ -611,6 +611,9 @@ func (f *failing) vanishesAt(rec *snapshot.Recording, t *snapshot.DNATTarget, pa
 			r.AnswerIn = r.In
 			f.advice = new(r.refused(q, t.Address))
 		}
+	case t.Martian:
+		u := unreachableOf(rec, *t, nil)
+		f.cause, f.advice, f.known = u.problem, &Remedy{Title: u.advice}, true
 	case filter != nil && !filter.Passes:
 		b := filtered{DNATTarget: t, filter: filter}
 		b.filter = b.dropping(rec)
