@@ -144,6 +144,21 @@ func (a *audit) elsewhere(address netip.Addr) *snapshot.GivenElsewhere {
 	return &a.Elsewhere[i]
 }
 
+// prefixFor is the rule that gives an address of a prefix or range of which this host has no network; nil where there is
+// none.
+func (a *audit) prefixFor(given netip.Addr) *snapshot.NATRule {
+	if at, _ := a.Near(given); at != nil {
+		return nil
+	}
+	i := slices.IndexFunc(a.rules.Rules, func(r snapshot.NATRule) bool {
+		return r.Kind == snapshot.NATSource && r.First.IsValid() && r.First != r.Last && r.First.Compare(given) <= 0 && given.Compare(r.Last) <= 0
+	})
+	if i < 0 {
+		return nil
+	}
+	return &a.rules.Rules[i]
+}
+
 // hairpin is the network that the clients of a service without answers share with its server, which
 // answers them past this host; not valid where that is not so.
 func (a *audit) hairpin(s *snapshot.Service) (network netip.Prefix) {

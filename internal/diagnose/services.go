@@ -117,7 +117,7 @@ func traceAdded(bad, followed []failing) []failing {
 		}
 		b := &bad[i]
 		if b.known && !b.byElimination && !strings.Contains(f.cause, b.cause) {
-			b.cause += "; at the interfaces: " + f.cause
+			b.cause, b.place = b.cause+"; at the interfaces: "+f.cause, cmp.Or(b.place, f.place)
 		} else {
 			b.cause, b.target, b.advice, b.place = f.cause, f.target, f.advice, f.place
 		}
@@ -299,6 +299,10 @@ func (f *failing) explain(rec *snapshot.Recording, s *snapshot.Service) {
 	case s.Kind == snapshot.ServiceSNAT && a.elsewhere(s.Given) != nil:
 		f.cause, f.known = s.Given.String()+" is no address of this host: answers come only if the network beyond leads it here", true
 		f.advice = new(unrouted(rec, s.Given, ""))
+	case s.Kind == snapshot.ServiceSNAT && a.prefixFor(s.Given) != nil:
+		r := a.prefixFor(s.Given)
+		f.cause, f.known = fmt.Sprintf("%s, which %s: %s gives, is of no network of this host: answers come only if the network beyond leads it here, and not if the provider leads another prefix here now", s.Given, r.Place(), r.Text), true
+		f.advice = new(advice("service-elsewhere", s.Given, cmp.Or(r.OutInterface, outOf(s.Routes), "any"), where(rec), r.Place()+": "+r.Text))
 	case deadBeside(a, s):
 		f.hasDeadLine(rec, a, s)
 	case a.untracked(s) != nil:
@@ -393,9 +397,24 @@ func (f *failing) silentNear(rec *snapshot.Recording, s *snapshot.Service) {
 		f.cause += ", or filters of this host drop it or its answers"
 		return
 	}
+	if answersBeside(rec, s) { // so that its default route leads here
+		f.atPort(rec, s)
+		return
+	}
 	f.cause = strings.Replace(f.cause, ", its default route", " or the program hangs, or its default route", 1) + "; the filters of this host let pass what leads to it and its answers"
 	f.known, f.byElimination, f.target = true, true, netip.AddrPort{}
 	f.advice = new(advice("service-silent-near", s.Target.Addr(), s.Target.Port(), s.Clients[0], toServer(rec, s.Protocol, s.Service, s.Target, q.Question.Out), where(rec)))
+}
+
+// atPort takes it for the cause that a server which answers at other ports does not at this one.
+func (f *failing) atPort(rec *snapshot.Recording, s *snapshot.Service) {
+	others := ""
+	if s.Protocol == "udp" {
+		others = ", or it answers from another of its addresses, as a program that is bound to none does"
+	}
+	f.cause = fmt.Sprintf("the server %s answers clients at other ports, and not at %s port %d: its own firewall drops them, or its program there hangs%s; the filters of this host let pass what leads to it and its answers", s.Target.Addr(), s.Protocol, s.Target.Port(), others)
+	f.known, f.byElimination, f.target = true, true, netip.AddrPort{}
+	f.advice = new(advice("service-silent-port", s.Target.Addr(), s.Target.Port(), s.Protocol, s.Clients[0]))
 }
 
 // answersARP reports whether a neighbour has answered lately.

@@ -113,6 +113,39 @@ func TestSilentNear(t *testing.T) {
 	}
 }
 
+// TestSilentAtPort: the default route of a server that answers other ports leads here, and is not the cause.
+func TestSilentAtPort(t *testing.T) {
+	for _, beside := range []bool{false, true} {
+		rec := recorded(t, "service-unanswered", "a-server-that-is-up")
+		s := &rec.Flows.Services.All[0]
+		s.Routes.Question.Out = "lan0"
+		for _, at := range []*snapshot.Snapshot{rec.First(), rec.Last()} {
+			at.DNATTargets = &snapshot.DNATTargets{Targets: []snapshot.DNATTarget{{Protocol: s.Protocol, Address: s.Target.Addr(), Port: s.Target.Port(), Filter: &snapshot.Filter{Passes: true}, AnswerFilter: &snapshot.Filter{Passes: true}}}}
+		}
+		if beside {
+			other := snapshot.Service{Kind: snapshot.ServiceDNAT, Protocol: "tcp", Service: netip.MustParseAddrPort("203.0.113.1:443"), Target: netip.AddrPortFrom(s.Target.Addr(), 443), Answered: 9}
+			rec.Flows.Services.All = append(rec.Flows.Services.All, other)
+		}
+		if f, _ := checkServices(rec); strings.Contains(f.Cause, "default route") == beside || strings.Contains(f.Remedies[0].Title, "default route") == beside {
+			t.Errorf("%v: %s; %s", beside, f.Cause, f.Remedies[0].Title)
+		}
+	}
+}
+
+// TestGivenByPrefix: a source of a prefix that is of no network of this host comes back only if it is led here.
+func TestGivenByPrefix(t *testing.T) {
+	addr := netip.MustParseAddr
+	for network, want := range map[string]bool{"2001:db8:b2::1/64": true, "2001:db8:a1::1/64": false} {
+		rec := household()
+		rec.Last().NATRules.Rules = append(rec.Last().NATRules.Rules, snapshot.NATRule{Family: "ip6", Hook: "postrouting", Kind: snapshot.NATSource, First: addr("2001:db8:a1::"), Last: addr("2001:db8:a1::ffff:ffff:ffff:ffff")})
+		rec.Last().Audit = &snapshot.Audit{Interfaces: []snapshot.Interface{{Name: "wan0", Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix(network)}}}}
+		a, _ := readAudit(rec)
+		if got := a.prefixFor(addr("2001:db8:a1::20")); (got != nil) != want {
+			t.Errorf("%s: %+v", network, got)
+		}
+	}
+}
+
 // TestOneSidedByTable: a service beside a router on the clients' own network is said to lose what follows its first packets
 // only where filters surely drop that, and as much was INVALID.
 func TestOneSidedByTable(t *testing.T) {
