@@ -62,11 +62,12 @@ func targetsOf(rules *snapshot.NATRules) []snapshot.DNATTarget {
 		if r.TranslatesSource() || r.FirstPort != r.LastPort {
 			continue
 		}
-		e := end{protocol: r.Protocol, port: r.FirstPort}
-		if e.port == 0 && r.LastDestinationPort <= r.DestinationPort {
-			e.port = r.DestinationPort
-		}
-		for _, e.address = range addressesOf(r) {
+		e := end{protocol: r.Protocol}
+		for _, to := range endsOf(r) {
+			e.address, e.port = to.Address, to.Port
+			if e.port == 0 && r.LastDestinationPort <= r.DestinationPort {
+				e.port = r.DestinationPort
+			}
 			if !e.address.IsValid() {
 				e.family = r.Family
 			}
@@ -78,6 +79,17 @@ func targetsOf(rules *snapshot.NATRules) []snapshot.DNATTarget {
 		}
 	}
 	return targets
+}
+
+// endsOf are the addresses that a rule gives, of a map that it draws from as well, with their ports.
+func endsOf(r *snapshot.NATRule) (all []snapshot.Drawn) {
+	if len(r.Drawn) > 0 && len(r.Drawn) <= mostOfRule {
+		return r.Drawn
+	}
+	for _, address := range addressesOf(r) {
+		all = append(all, snapshot.Drawn{Address: address, Port: r.FirstPort})
+	}
+	return all
 }
 
 // addressesOf returns the addresses that a rule gives, one that is not valid for redirect;
@@ -96,11 +108,10 @@ func addressesOf(r *snapshot.NATRule) (all []netip.Addr) {
 
 // askTargets returns the targets of the rules, with what the kernel has of each.
 func (o *observation) askTargets(natRules *snapshot.NATRules) (*snapshot.DNATTargets, error) {
-	targets := targetsOf(natRules)
-	all := &snapshot.DNATTargets{Targets: targets}
-	if len(targets) == 0 && !slices.ContainsFunc(natRules.Rules, func(r snapshot.NATRule) bool { return r.Chance }) {
-		return all, nil
+	if len(targetsOf(natRules)) == 0 && !slices.ContainsFunc(natRules.Rules, func(r snapshot.NATRule) bool { return r.Chance }) {
+		return &snapshot.DNATTargets{Targets: []snapshot.DNATTarget{}}, nil
 	}
+	all := &snapshot.DNATTargets{}
 	k, err := o.lookUp()
 	if err == nil {
 		all.PolicyRouting = len(k.router.rules) > 0
@@ -109,6 +120,8 @@ func (o *observation) askTargets(natRules *snapshot.NATRules) (*snapshot.DNATTar
 		k.listPorts()
 		err = k.takesRest()
 	}
+	targets := targetsOf(natRules) // those of maps are known by now
+	all.Targets = targets
 	for i := range targets {
 		if err == nil {
 			err = k.fill(&targets[i])
@@ -395,7 +408,7 @@ func (k *lookups) listens(t *snapshot.DNATTarget) error {
 func (k *lookups) takesRest() error {
 	for i := range k.rules.Rules {
 		r := &k.rules.Rules[i]
-		if r.Missing, r.Draws = k.missing(r); r.Missing == "" && !r.Chance || r.Hook != "prerouting" || r.Protocol != "tcp" && r.Protocol != "udp" {
+		if k.draw(r); r.Missing == "" && !r.Chance || r.Hook != "prerouting" || r.Protocol != "tcp" && r.Protocol != "udp" {
 			continue
 		}
 		open, err := k.open(r.Protocol)
@@ -425,12 +438,13 @@ func (k *lookups) answersHere(untracked []snapshot.UntrackedRule) error {
 	return nil
 }
 
-// missing are the numbers without an element of the map that a rule chooses the address by, and how many there are.
-func (k *lookups) missing(r *snapshot.NATRule) (numbers string, of uint32) {
+// draw fills in what is known of the map that a rule chooses the address by.
+func (k *lookups) draw(r *snapshot.NATRule) {
+	r.Missing, r.Draws, r.Drawn, r.Hashed = "", 0, nil, false
 	if rule := k.ruleOf(r); rule != nil && r.Chance && !r.TranslatesSource() {
-		return rule.Target.Missing, rule.Target.Draws
+		t := &rule.Target
+		r.Missing, r.Draws, r.Drawn, r.Hashed = t.Missing, t.Draws, t.Drawn, t.Hashed
 	}
-	return "", 0
 }
 
 // open lists the sockets that take packets of a protocol, which are asked for once.

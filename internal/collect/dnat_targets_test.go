@@ -23,12 +23,15 @@ func TestTargetsOf(t *testing.T) {
 		dnat("tcp", "198.18.0.0", "198.18.0.255", 0), // a prefix
 		{Kind: snapshot.NATRedirect, FirstPort: 8080, LastPort: 8080, NATCondition: snapshot.NATCondition{Protocol: "tcp"}}, {Kind: snapshot.NATMasquerade},
 		{Kind: snapshot.NATDest, FirstPort: 1, LastPort: 9, First: netip.MustParseAddr("198.18.0.9"), Last: netip.MustParseAddr("198.18.0.9")},
+		{Kind: snapshot.NATDest, NATCondition: snapshot.NATCondition{Protocol: "tcp", DestinationPort: 80}, Drawn: []snapshot.Drawn{{Address: netip.MustParseAddr("198.18.0.7"), Numbers: 1}, {Address: netip.MustParseAddr("198.18.0.8"), Port: 8080, Numbers: 2}}},
 	}})
 	want := []snapshot.DNATTarget{
 		{Rule: 0, Protocol: "tcp", Address: netip.MustParseAddr("198.18.0.2"), Port: 8080},
 		{Rule: 0, Protocol: "tcp", Address: netip.MustParseAddr("198.18.0.3"), Port: 8080},
 		{Rule: 2, Protocol: "udp", Address: netip.MustParseAddr("2001:db8::1"), Port: 80},
 		{Rule: 4, Protocol: "tcp", Port: 8080},
+		{Rule: 7, Protocol: "tcp", Address: netip.MustParseAddr("198.18.0.7"), Port: 80},
+		{Rule: 7, Protocol: "tcp", Address: netip.MustParseAddr("198.18.0.8"), Port: 8080},
 	}
 	if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); d != "" {
 		t.Error(d)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/natkit/natkit/internal/snapshot"
@@ -185,6 +186,9 @@ func unreachableFinding(rec *snapshot.Recording, bad []unreachable) *Finding {
 		f.Title += fmt.Sprintf(" and %d more", more)
 	}
 	f.Cause = fmt.Sprintf("the rules in %s lead there, and the server is down, has another address, or its network is missing here", firstOf(places))
+	if local := func(u unreachable) bool { return u.Martian || u.Listening != nil }; !slices.ContainsFunc(bad, func(u unreachable) bool { return !local(u) }) {
+		f.Cause = fmt.Sprintf("the rules in %s lead to this host itself: %s", firstOf(places), bad[0].problem)
+	}
 	if strings.Contains(f.Cause, "iptables-legacy") {
 		f.Cause += "; 'nft list ruleset' and iptables-nft do not show rules of iptables-legacy: 'iptables-legacy-save' does"
 	}

@@ -612,8 +612,10 @@ func filterOf(rec *snapshot.Recording, s *snapshot.FollowedService) *snapshot.Fi
 	case last.DNATTargets == nil || last.NATRules == nil:
 		return nil
 	} // a rule dropped it, and was not found by the packet: it may be by the target
+	to := droppedTo(rec, s).Addr() // of several the one that was drawn
+	known := slices.ContainsFunc(last.DNATTargets.Targets, func(t snapshot.DNATTarget) bool { return t.Address == to && to.IsValid() })
 	for _, t := range last.DNATTargets.Targets {
-		if t.Rule < 0 || t.Rule >= len(last.NATRules.Rules) || !mayMatch(&last.NATRules.Rules[t.Rule], s.Protocol, s.Service) || s.Target.IsValid() && s.Target.Addr() != t.Address {
+		if known && t.Address != to || t.Rule < 0 || t.Rule >= len(last.NATRules.Rules) || !mayMatch(&last.NATRules.Rules[t.Rule], s.Protocol, s.Service) || s.Target.IsValid() && s.Target.Addr() != t.Address {
 			continue
 		}
 		switch s.Failed.Step {

@@ -532,7 +532,9 @@ func (g *hostGrowth) reversePaths() string {
 		g.advise("rp-loose", slashed(back), where(g.rec))
 	case kept != nil:
 		g.names(kept)
-		g.advise("rp-service", kept.in, slashed(kept.in), where(g.rec))
+		if g.advise("rp-service", kept.in, slashed(kept.in), where(g.rec)); kept.selected != "" {
+			g.found.Remedies[len(g.found.Remedies)-1] = advice("rp-service-led", kept.in, slashed(kept.in), where(g.rec), kept.selected)
+		}
 	}
 	g.advise("rp-route", where(g.rec))
 	g.advise("rp-log", where(g.rec))

@@ -426,13 +426,24 @@ func sizeText(s *snapshot.FollowedService) (text string) {
 
 // onTheWay names what a connection that was dropped had become already.
 func onTheWay(rec *snapshot.Recording, s *snapshot.FollowedService) string {
+	if to := droppedTo(rec, s); to.IsValid() {
+		return " on its way to " + to.String()
+	}
+	return ""
+}
+
+// droppedTo is what the destination of a connection that was dropped had become already; not valid where it is not known.
+func droppedTo(rec *snapshot.Recording, s *snapshot.FollowedService) netip.AddrPort {
+	if rec.Drops == nil {
+		return netip.AddrPort{}
+	}
 	for _, d := range rec.Drops.Flows {
 		to, err := netip.ParseAddrPort(d.Destination)
 		if err == nil && d.Source == s.Failed.Client.String() && to != s.Service && to != s.Target {
-			return " on its way to " + to.String()
+			return to
 		}
 	}
-	return ""
+	return netip.AddrPort{}
 }
 
 // isOf reports whether a dropped flow is one way of a connection, before or after a translation.

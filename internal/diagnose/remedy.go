@@ -208,8 +208,25 @@ func (r *row) keepsSource() *snapshot.NATRule {
 	return newSource(r.rec, r.Protocol, r.Failed.Client.Addr(), r.Service.Addr(), r.Given, r.Out)
 }
 
+// nobodyHas is a source of rules that is of a network of this host, where it is asked for and not answered; nil of
+// others, which a router may lead here.
+func nobodyHas(rec *snapshot.Recording, given netip.Addr) *snapshot.GivenElsewhere {
+	a, _ := readAudit(rec)
+	if a == nil {
+		return nil
+	}
+	if e := a.elsewhere(given); e != nil && e.OnLink != "" {
+		return e
+	}
+	return nil
+}
+
 // unrouted is the advice for a source of rules to which answers do not come back.
 func unrouted(rec *snapshot.Recording, given netip.Addr, out string) Remedy {
+	if e := nobodyHas(rec, given); e != nil {
+		a, _ := readAudit(rec)
+		return advice("snat-correct", a.rules.Rules[e.Rule].Place(), a.ownOf(e.OnLink, given), where(rec))
+	}
 	return advice("service-unrouted", given, cmp.Or(out, "any"), where(rec))
 }
 
@@ -220,6 +237,8 @@ func (r *row) sourceText() string {
 		return fmt.Sprintf("; the rule leads what %s itself asks for back to it as well, so that it gets no answer to pass on: %s", r.Target.Addr(), r.ruleText())
 	case r.isSilentAmong():
 		return fmt.Sprintf("; the hardware address of %[1]s is known on %[2]s, and others on its network answer clients of %[3]s, so that it is not this host: the default route of %[1]s leads elsewhere, or its own firewall drops what is from %[3]s", r.Service.Addr(), r.Out, snapshot.NetworkOf(r.Failed.Client.Addr()))
+	case r.isUnrouted() && nobodyHas(r.rec, r.Given) != nil:
+		return fmt.Sprintf("; with other addresses of this host's rules others are answered there, and no interface of this host has %s, which hosts on the network of %s ask for (ARP, neighbour discovery)", r.Given, nobodyHas(r.rec, r.Given).OnLink)
 	case r.isUnrouted():
 		return fmt.Sprintf("; with other addresses of this host's rules others are answered there, and %s is no address of this host: answers come only if the network beyond leads it here", r.Given)
 	case r.hasDeadLine():
@@ -559,6 +578,8 @@ func (r *row) becomes() netip.AddrPort {
 		return r.place.To
 	case r.Target.IsValid():
 		return r.Target
+	case droppedTo(r.rec, r.FollowedService).IsValid():
+		return droppedTo(r.rec, r.FollowedService)
 	case r.Failed.Place != nil || last.DNATTargets == nil || last.NATRules == nil:
 		return r.Service
 	}

@@ -44,7 +44,7 @@ func checkServices(rec *snapshot.Recording) (*Finding, Check) {
 		}
 	}
 	bad = narrowed(bad)
-	bad = traceAdded(slices.Concat(bad, vanishedOnes(rec), leftOver(rec)), followedOnes(rec))
+	bad = traceAdded(slices.Concat(bad, vanishedOnes(rec), leftOver(rec), drawnOnes(rec)), followedOnes(rec))
 	answered := int64(0)
 	for i := range s.All {
 		if !s.All[i].IsPart() {
@@ -117,7 +117,7 @@ func traceAdded(bad, followed []failing) []failing {
 		}
 		b := &bad[i]
 		if b.known && !b.byElimination && !strings.Contains(f.cause, b.cause) {
-			b.cause += "; at the interfaces: " + f.cause
+			b.cause, b.place = b.cause+"; at the interfaces: "+f.cause, cmp.Or(b.place, f.place)
 		} else {
 			b.cause, b.target, b.advice, b.place = f.cause, f.target, f.advice, f.place
 		}
@@ -423,9 +423,7 @@ func (f *failing) silentNear(rec *snapshot.Recording, s *snapshot.Service) {
 		return
 	}
 	if returnsTo(rec, s, q.Question.Out) {
-		f.cause = fmt.Sprintf("the server %s is up, and answers clients from outside at other ports, so that its way back leads by this host: its own firewall drops what comes to port %d, or the program there hangs or answers from another address; the filters of this host let pass what leads to it and its answers", s.Target.Addr(), s.Target.Port())
-		f.known, f.byElimination, f.target = true, true, netip.AddrPort{}
-		f.advice = new(advice("service-silent-port", s.Target.Addr(), s.Target.Port()))
+		f.atPort(rec, s)
 		return
 	}
 	f.cause = strings.Replace(f.cause, ", its default route", " or the program hangs, or its default route", 1) + "; the filters of this host let pass what leads to it and its answers"
@@ -443,6 +441,17 @@ func returnsTo(rec *snapshot.Recording, s *snapshot.Service, out string) bool {
 	return slices.ContainsFunc(rec.Flows.Services.All, func(o snapshot.Service) bool {
 		return o.Kind == snapshot.ServiceDNAT && o.Target.Addr() == target && o.Answered+o.Open > 0 && o.Inside == 0
 	})
+}
+
+// atPort takes it for the cause that a server which answers at other ports does not at this one.
+func (f *failing) atPort(rec *snapshot.Recording, s *snapshot.Service) {
+	others := ""
+	if s.Protocol == "udp" {
+		others = ", or it answers from another of its addresses, as a program that is bound to none does"
+	}
+	f.cause = fmt.Sprintf("the server %s answers clients at other ports, and not at %s port %d: its own firewall drops them, or its program there hangs%s; the filters of this host let pass what leads to it and its answers", s.Target.Addr(), s.Protocol, s.Target.Port(), others)
+	f.known, f.byElimination, f.target = true, true, netip.AddrPort{}
+	f.advice = new(advice("service-silent-port", s.Target.Addr(), s.Target.Port(), s.Protocol, s.Clients[0]))
 }
 
 // answersARP reports whether a neighbour has answered lately.
@@ -635,37 +644,48 @@ func vanished(rec *snapshot.Recording, rule int, packets uint64, entries int64) 
 		f.evidence[1].What = "new connections of these in the table, beside older ones"
 	}
 	if t := targetOf(rec.Last(), rule); t != nil {
-		filter := t.Filter
 		f.about = ends(netip.AddrPortFrom(t.Address, t.Port))
-		switch {
-		case t.NoRoute != "":
-			f.cause = "no route leads there: " + t.NoRoute
-		case t.NotForwarded != "":
-			f.cause = "this host does not forward: " + t.NotForwarded + " is 0"
-		case t.Broken != "":
-			f.cause = fmt.Sprintf("they leave by %s, which %s", t.Interface, t.Broken)
-		case t.Refused != nil:
-			q := t.Refused.Question
-			f.cause = fmt.Sprintf("what comes in by %s, from %s for one, is not led to %s: %s", t.Refused.In, t.Refused.Client, t.Address, refusal(q, t.Refused.In))
-			r := routingOf(rec, t.Refused, t.Address, netip.Addr{}, true)
-			if r != nil {
-				r.AnswerIn = r.In
-				f.advice = new(r.refused(q, t.Address))
-			}
-		case filter != nil && !filter.Passes:
-			f.cause = "filters drop them: " + placesOf(filtered{DNATTarget: t, filter: filter}.dropping(rec).Drops)
-		case filter != nil && !cleared(rec, t, packets):
-			return f, false
-		case t.Loopback:
-			f.cause = "the program that listens on the port of this host that they lead to does so on a loopback address alone, so that they are refused"
-		case t.Listening != nil && !*t.Listening:
-			f.cause = "nothing listens on the port of this host that they lead to, so that they are refused"
-		default:
-			f.target = netip.AddrPortFrom(t.Address, t.Port)
-			f.refusedBy(rec, t)
-		}
+		return f, f.vanishesAt(rec, t, packets)
 	}
 	return f, true
+}
+
+// vanishesAt takes for the cause what is known of the target; false where filters let some clients pass and drop others.
+func (f *failing) vanishesAt(rec *snapshot.Recording, t *snapshot.DNATTarget, packets uint64) bool {
+	switch filter := t.Filter; {
+	case t.NoRoute != "":
+		f.cause = "no route leads there: " + t.NoRoute
+	case t.NotForwarded != "":
+		f.cause = "this host does not forward: " + t.NotForwarded + " is 0"
+	case t.Broken != "":
+		f.cause = fmt.Sprintf("they leave by %s, which %s", t.Interface, t.Broken)
+	case t.Refused != nil:
+		q := t.Refused.Question
+		f.cause = fmt.Sprintf("what comes in by %s, from %s for one, is not led to %s: %s", t.Refused.In, t.Refused.Client, t.Address, refusal(q, t.Refused.In))
+		r := routingOf(rec, t.Refused, t.Address, netip.Addr{}, true)
+		if r != nil {
+			r.AnswerIn = r.In
+			f.advice = new(r.refused(q, t.Address))
+		}
+	case t.Martian:
+		u := unreachableOf(rec, *t, nil)
+		f.cause, f.advice, f.known = u.problem, &Remedy{Title: u.advice}, true
+	case filter != nil && !filter.Passes:
+		b := filtered{DNATTarget: t, filter: filter}
+		b.filter = b.dropping(rec)
+		f.cause, f.place = "filters drop them: "+placesOf(b.filter.Drops), "this host drops it by "+placeText(b.filter.Drops[0])
+		f.advice, f.known = new(b.accept(rec)), true
+	case filter != nil && !cleared(rec, t, packets):
+		return false
+	case t.Loopback:
+		f.cause = "the program that listens on the port of this host that they lead to does so on a loopback address alone, so that they are refused"
+	case t.Listening != nil && !*t.Listening:
+		f.cause = "nothing listens on the port of this host that they lead to, so that they are refused"
+	default:
+		f.target = netip.AddrPortFrom(t.Address, t.Port)
+		f.refusedBy(rec, t)
+	}
+	return true
 }
 
 // cleared reports whether no filter behind the translation dropped what a rule led to a target: where some

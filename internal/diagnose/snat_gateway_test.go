@@ -37,3 +37,27 @@ func TestRemediesOfTheGatewaysRulesNameItsFile(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// TestNobodyHas: a source of a network of this host that it does not answer for is to be corrected in the rule; one that a
+// router may lead here is to be led here.
+func TestNobodyHas(t *testing.T) {
+	given := netip.MustParseAddr("198.51.100.5")
+	for onLink, want := range map[string]string{"wan0": "such as 198.51.100.1", "": "let the next router lead 198.51.100.5 to this host"} {
+		rec := household()
+		rec.Last().Audit = &snapshot.Audit{
+			Interfaces: []snapshot.Interface{{Name: "wan0", Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix("198.51.100.1/24")}}},
+			Elsewhere:  []snapshot.GivenElsewhere{{Address: given, OnLink: onLink}},
+		}
+		if got := unrouted(rec, given, "wan0").Title; !strings.Contains(got, want) {
+			t.Errorf("on %q: %s", onLink, got)
+		}
+	}
+}
+
+// TestMartianVanishes: what a rule leads to a loopback address is known to be dropped for that.
+func TestMartianVanishes(t *testing.T) {
+	var f failing
+	if !f.vanishesAt(household(), &snapshot.DNATTarget{Protocol: "tcp", Address: netip.MustParseAddr("127.0.0.1"), Port: 80, Local: true, Martian: true}, 30) || !f.known || !strings.Contains(f.advice.Title, "route_localnet=1") {
+		t.Errorf("%+v", f)
+	}
+}

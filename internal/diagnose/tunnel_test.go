@@ -14,18 +14,23 @@ func TestTunnelLoss(t *testing.T) {
 	end := netip.MustParseAddr("198.51.100.40")
 	refused := left(snapshot.StepUnreachable, "198.51.100.2:40000", "198.51.100.40:4789", "", "", "wan0", snapshot.FailedPlace{})
 	refused.In, refused.Failed.By, refused.Failed.ICMPType, refused.Failed.ICMPCode, refused.Protocol = "", end, 3, 3, "udp"
+	masked := &snapshot.RulePlace{Text: "iptables -t nat -A POSTROUTING -s 192.168.1.0/24 -j MASQUERADE"}
 	for name, c := range map[string]struct {
 		received  uint64
 		neighbour string
 		more      []snapshot.FollowedService
+		masked    *snapshot.RulePlace
 		why       string
 	}{
-		"nothing comes of it":      {0, "", nil, "tun0 sent 60 packets in 5.0 s and received none"},
-		"others come of it":        {9, "", nil, ""},
-		"nobody has the address":   {9, snapshot.NeighbourFailed, nil, "nobody answers for 198.51.100.40"},
-		"it refuses the datagrams": {9, "", []snapshot.FollowedService{refused}, "198.51.100.40 refuses its datagrams (ICMP: port unreachable)"},
+		"nothing comes of it":              {0, "", nil, nil, "tun0 sent 60 packets in 5.0 s and received none"},
+		"others come of it":                {9, "", nil, nil, ""},
+		"a rule translates what enters it": {0, "", nil, masked, ""},
+		"nobody has the address":           {9, snapshot.NeighbourFailed, nil, nil, "nobody answers for 198.51.100.40"},
+		"translated, and nobody has it":    {9, snapshot.NeighbourFailed, nil, masked, "nobody answers for 198.51.100.40"},
+		"it refuses the datagrams":         {9, "", []snapshot.FollowedService{refused}, nil, "198.51.100.40 refuses its datagrams (ICMP: port unreachable)"},
 	} {
-		s := left(snapshot.StepNoAnswer, pc, "10.20.0.10:1433", "", "", "tun0", snapshot.FailedPlace{Out: "tun0", Tunnel: &snapshot.Tunnel{Kind: "vxlan", Remote: end, Port: 4789, Neighbour: c.neighbour}})
+		given := map[bool]string{true: "10.255.0.1"}[c.masked != nil]
+		s := left(snapshot.StepNoAnswer, pc, "10.20.0.10:1433", "", given, "tun0", snapshot.FailedPlace{Out: "tun0", Translates: c.masked, Tunnel: &snapshot.Tunnel{Kind: "vxlan", Remote: end, Port: 4789, Neighbour: c.neighbour}})
 		rec := household(append([]snapshot.FollowedService{s}, c.more...)...)
 		before, after := *rec.Last(), *rec.Last()
 		before.Links = &snapshot.Links{All: []snapshot.Link{{Name: "tun0", TXPackets: 40, RXPackets: 1}}}

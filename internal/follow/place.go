@@ -314,13 +314,17 @@ func (k *places) send(place *snapshot.FailedPlace, p *ruleset.Packet) {
 	place.Filter = k.filter(p, "output", "postrouting")
 }
 
-// withoutEntry judges a packet that the tracker knows no connection of: it is not translated.
+// withoutEntry judges a packet that the tracker knows no connection of: it is not translated, unless it is taken for the
+// first one of another (nf_conntrack_tcp_loose).
 func (k *places) withoutEntry(place *snapshot.FailedPlace, p *ruleset.Packet, from, to netip.AddrPort) {
 	lost := *p
 	lost.Src, lost.SrcPort, lost.Dst, lost.DstPort = from.Addr(), from.Port(), to.Addr(), to.Port()
 	for _, lost.Conn = range []ruleset.ConnBits{ruleset.ConnInvalid, ruleset.ConnNew} {
-		way := &snapshot.FailedPlace{}
-		if k.pass(way, &lost, netip.AddrPort{}); way.Filter != nil && len(way.Filter.Drops) > 0 {
+		way, leads := &snapshot.FailedPlace{}, netip.AddrPort{}
+		if lost.Conn == ruleset.ConnNew {
+			leads = ruleset.Destination(k.tables, "prerouting", &lost, k.addressOf(lost.In, lost.Dst.Is6()))
+		}
+		if k.pass(way, &lost, leads); way.Filter != nil && len(way.Filter.Drops) > 0 {
 			place.NoEntryFilter = way.Filter
 			return
 		}

@@ -289,6 +289,24 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// TestPlaceWithoutEntry: data of a connection that was forgotten is the first packet of another one, which rules translate.
+func TestPlaceWithoutEntry(t *testing.T) {
+	p := newPath(t)
+	testutil.Routes(t, p.gateway, "198.18.0.2")
+	testutil.Nft(t, p.gateway, `table ip t {
+	chain pre { type nat hook prerouting priority dstnat; tcp dport 8083 dnat to 198.19.0.2:83; }
+	chain f { type filter hook forward priority 0; ct state new tcp flags & (syn | ack) != syn drop; }
+}`)
+	f := &snapshot.Followed{Services: []snapshot.FollowedService{{
+		Protocol: "tcp", Service: netip.MustParseAddrPort("198.18.0.1:8083"), In: "outside", Steps: map[snapshot.Step]uint64{snapshot.StepDataLost: 5},
+		Failed: &snapshot.FailedConnection{Step: snapshot.StepDataLost, Client: netip.MustParseAddrPort("198.18.0.2:40000")},
+	}}}
+	testutil.Inside(t, p.gateway, func() error { return addPlaces(f) })
+	if at := f.Services[0].Failed.Place; at == nil || at.NoEntryFilter == nil || len(at.NoEntryFilter.Drops) != 1 {
+		t.Errorf("%+v", at)
+	}
+}
+
 // blackhole is a route that drops what goes to a network.
 func blackhole(network string) *netlink.Route {
 	_, to, _ := net.ParseCIDR(network)

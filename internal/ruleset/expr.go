@@ -11,6 +11,7 @@ import (
 
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink"
+	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
 
@@ -154,8 +155,8 @@ func (m *machine) unknown(what string) { m.rule.Match.unknown(what) }
 func (m *machine) run(e KernelExpr) {
 	switch e.Name {
 	case "cmp", "range", "lookup", "match", "limit", "quota", "connlimit", "objref", "dynset":
-		if e.Name == "objref" && objectOf(e.Data) == "counter" {
-			break
+		if e.Name == "objref" && objectOf(e.Data) == "counter" || e.Name == "lookup" && m.held(e.Data.U32(unix.NFTA_LOOKUP_SREG)).draws > 0 && e.Data.Has(unix.NFTA_LOOKUP_DREG) {
+			break // a map of numbers that are drawn is no condition
 		}
 		m.rule.Counted, m.rule.Packets = false, 0
 		m.rule.Match.Limits = m.rule.Match.Limits || limits(e)
@@ -213,14 +214,25 @@ func (m *machine) run(e KernelExpr) {
 		m.rule.Match.Random = true
 		m.load(e.Data.U32(unix.NFTA_NG_DREG), content{from: chance, draws: e.Data.U32(unix.NFTA_NG_MODULUS), start: e.Data.U32(unix.NFTA_NG_OFFSET)}, 4)
 	case "hash":
+		from := m.hashes(e.Data)
 		m.expression(e.Name)
 		m.rule.Match.Random = true
-		m.load(e.Data.U32(unix.NFTA_HASH_DREG), content{draws: e.Data.U32(unix.NFTA_HASH_MODULUS), start: e.Data.U32(unix.NFTA_HASH_OFFSET)}, 4)
+		m.load(e.Data.U32(unix.NFTA_HASH_DREG), content{from: from, draws: e.Data.U32(unix.NFTA_HASH_MODULUS), start: e.Data.U32(unix.NFTA_HASH_OFFSET)}, 4)
 	case "rt", "byteorder", "exthdr":
 		m.segments(e)
 	default:
 		m.expression(e.Name)
 	}
+}
+
+// hashes is chance for a hash of ports, too, which differ from one connection to the next.
+func (m *machine) hashes(a netlink.Attrs) origin {
+	ports := a.U32(unix.NFTA_HASH_TYPE) == unix.NFT_HASH_SYM
+	for i := range (a.U32(unix.NFTA_HASH_LEN) + 3) / 4 {
+		c := m.regs[slot(a.U32(unix.NFTA_HASH_SREG))+i]
+		ports = ports || c.from == payload && c.base == unix.NFT_PAYLOAD_TRANSPORT_HEADER
+	}
+	return map[bool]origin{true: chance}[ports]
 }
 
 // queue leaves the packet to a program (enum nft_queue_attributes).
@@ -481,7 +493,8 @@ func (m *machine) lookup(a netlink.Attrs) {
 	default:
 		of := &lookup{set: name, at: m.at, address: m.held(source).isAddress()}
 		if key := m.held(source); m.judged && key.draws > 0 && len(m.sets[name]) > 0 {
-			m.rule.Target.Missing, m.rule.Target.Draws = key.missing(m.sets[name]), key.draws
+			t := &m.rule.Target
+			t.Missing, t.Draws, t.Drawn, t.Hashed = key.missing(m.sets[name]), key.draws, drawn(m.sets[name]), key.from != chance
 		}
 		m.load(dreg, content{}, 64)
 		for i := range uint32(16) {
@@ -503,6 +516,30 @@ func (of *content) missing(list []interval) string {
 		}
 	}
 	return strings.Join(none, ", ")
+}
+
+// drawn are the destinations that are the values of a map whose keys are single numbers; none where one is of
+// another form: an address, and a port where the map gives it.
+func drawn(list []interval) (all []snapshot.Drawn) {
+	for _, e := range list {
+		value := e.value.Get(unix.NFTA_DATA_VALUE)
+		var d snapshot.Drawn
+		switch n := len(value); {
+		case len(e.first) != 4 || !bytes.Equal(e.first, e.last):
+			return nil
+		case n == 8 || n == 20: // with a port, in a register of its own
+			d.Port, value = binary.BigEndian.Uint16(value[n-4:]), value[:n-4]
+		case n != 4 && n != 16:
+			return nil
+		}
+		d.Address, _ = netip.AddrFromSlice(value)
+		i := slices.IndexFunc(all, func(o snapshot.Drawn) bool { return o.Address == d.Address && o.Port == d.Port })
+		if i < 0 {
+			i, all = len(all), append(all, d)
+		}
+		all[i].Numbers++
+	}
+	return all
 }
 
 // pick is a lookup that finds this element.

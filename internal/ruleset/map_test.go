@@ -2,6 +2,7 @@ package ruleset
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -126,6 +127,24 @@ func TestMissing(t *testing.T) {
 	}{"3": {content{draws: 4}, keys(0, 1, 2)}, "10, 12": {content{draws: 3, start: 10}, keys(11)}, "": {content{draws: 4}, ranged}} {
 		if got := c.of.missing(c.list); got != want {
 			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestDrawn: the destinations of a map by numbers, each with how many of these it has.
+func TestDrawn(t *testing.T) {
+	element := func(n uint32, value ...byte) interval {
+		key := binary.NativeEndian.AppendUint32(nil, n)
+		return interval{first: key, last: key, value: netlink.Attrs{{Kind: unix.NFTA_DATA_VALUE, Data: value}}}
+	}
+	kept, led := element(1, 192, 168, 1, 10), element(2, 192, 168, 1, 10, 0x1f, 0x90, 0, 0)
+	ranged := kept
+	ranged.last = led.first
+	for want, list := range map[string][]interval{
+		"[{192.168.1.10 0 2} {192.168.1.10 8080 1}]": {element(0, 192, 168, 1, 10), kept, led}, "[]": {kept, ranged},
+	} {
+		if got := fmt.Sprint(drawn(list)); got != want {
+			t.Errorf("%s, want %s", got, want)
 		}
 	}
 }

@@ -160,6 +160,10 @@ type Target struct {
 	// draws one is not translated; empty where each has one.
 	Missing string
 	Draws   uint32
+	// Drawn are the destinations in that map; none where they are not known. Hashed is true where a hash of the packet
+	// chooses, and not chance or turns.
+	Drawn  []snapshot.Drawn
+	Hashed bool
 	// Clamp is MSS's; Bytes if it is a number.
 	Clamp bool
 	Bytes uint16

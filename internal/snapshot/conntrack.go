@@ -223,6 +223,9 @@ type NATRule struct {
 	Missing string `json:"missing,omitempty"`
 	Draws   uint32 `json:"draws,omitempty"`
 	Chance  bool   `json:"chance,omitempty"`
+	// Drawn are the destinations in that map, Hashed is true where a hash of the packet chooses one.
+	Drawn  []Drawn `json:"drawn,omitempty"`
+	Hashed bool    `json:"hashed,omitempty"`
 	// Listens is true where a program of this host takes what these leave over.
 	Listens bool `json:"listens,omitempty"`
 	// Text is the translation in nft's words: "masquerade to :1024-2047 fully-random".
@@ -231,6 +234,13 @@ type NATRule struct {
 	// that were dropped later, and sent again, each time.
 	Packets uint64 `json:"packets,omitempty"`
 	Counted bool   `json:"counted,omitempty"`
+}
+
+// Drawn is a destination that a rule draws among others, by so many of its numbers. Port is 0 where it is kept.
+type Drawn struct {
+	Address netip.Addr `json:"address"`
+	Port    uint16     `json:"port,omitempty"`
+	Numbers uint32     `json:"numbers"`
 }
 
 // NATCondition is what a rule may ask of a packet.
