@@ -91,8 +91,11 @@ func TestAuditUntracked(t *testing.T) {
 		{"SYNs, for SYNPROXY", dnat + ";" + raw + "-p tcp --dport 80 --syn -j CT --notrack", "dnat SYNs"},
 		{"unless accepted before", dnat + ";" + raw + "-s 198.51.100.0/24 -j ACCEPT;" + raw + "-p tcp --dport 80 -j CT --notrack", ""},
 		{"behind the tracker", dnat + ";-t mangle -A PREROUTING -p tcp --dport 80 -j ACCEPT", ""},
-		{"a name server beside", masquerade + ";" + raw + "-p udp --dport 53 -j CT --notrack;-t raw -A OUTPUT -p udp --sport 53 -j CT --notrack", ""},
-		{"both directions", masquerade + ";" + raw + "-p udp --dport 53 -j CT --notrack;" + raw + "-p udp --sport 53 -j CT --notrack", ""},
+		{"a name server beside", masquerade + ";" + raw + "-p udp --dport 53 -j CT --notrack;-t raw -A OUTPUT -p udp --sport 53 -j CT --notrack", "masquerade questions, back by 1"},
+		{"questions, and no answers", masquerade + ";" + raw + "-p udp --dport 53 -j CT --notrack", "masquerade questions, back by 0"},
+		{"questions that get no answer", masquerade + ";" + raw + "-p udp --dport 514 -j CT --notrack", ""},
+		{"questions of the outside", masquerade + ";" + raw + "-i wan0 -p udp --dport 53 -j CT --notrack", ""},
+		{"both directions", masquerade + ";" + raw + "-p udp --dport 53 -j CT --notrack;" + raw + "-p udp --sport 53 -j CT --notrack", "masquerade questions, back by 1"},
 		{"a part of the answers", masquerade + ";" + raw + "-p tcp --sport 443 -j CT --notrack", "masquerade part answers tcp 443"},
 		{"all that comes in by the outside", masquerade + ";" + raw + "-i wan0 -j CT --notrack", "masquerade answers  0"},
 		{"a zone for the answers", dnat + ";" + raw + "-i lan0 -j CT --zone 5", "dnat zone answers tcp 8080"},
@@ -111,6 +114,9 @@ func TestAuditUntracked(t *testing.T) {
 			var got string
 			for _, u := range w.audited().Untracked {
 				got += u.Kind
+				if u.Questions {
+					got += " questions, back by " + strconv.Itoa(len(u.Back))
+				}
 				if u.Part {
 					got += " part"
 				}
