@@ -328,7 +328,7 @@ func (r *row) isAmongInside() bool {
 // goesOutBare reports whether private clients ask outside untranslated where others are translated, and
 // get no answers.
 func (r *row) goesOutBare() bool {
-	return r.In != "" && !r.Given.IsValid() && r.rec.Last().NATRules != nil && r.Failed.Client.Addr().IsPrivate() && !r.Service.Addr().IsPrivate() && translatesSources(r.rec, r.Out) && !r.goesOn()
+	return r.In != "" && !r.Given.IsValid() && r.rec.Last().NATRules != nil && r.Failed.Client.Addr().IsPrivate() && !r.Service.Addr().IsPrivate() && (translatesSources(r.rec, r.Out) || r.place.Uplink && translatesSources(r.rec, "")) && !r.goesOn()
 }
 
 // goesOn reports whether clients that get no answer by this host do not ask again, which TCP does

@@ -272,6 +272,27 @@ func TestBesideRange(t *testing.T) {
 	}
 }
 
+// TestOtherProtocol: a service that is asked for by another protocol than that of its rule may be meant to have one
+// alone, unless nothing ever met the rule.
+func TestOtherProtocol(t *testing.T) {
+	for name, c := range map[string]struct {
+		packets  uint64
+		counted  bool
+		severity Severity
+	}{"the rule has no counter": {0, false, Notice}, "others met the rule": {9, true, Notice}, "nothing ever met the rule": {0, true, Warning}} {
+		asked := failed(snapshot.StepUnreachableHere, "udp", "wan0", stranger, outside+"80", snapshot.FailedPlace{Local: true})
+		asked.Clients = 1
+		rec := household(asked)
+		last := rec.Last()
+		last.Audit = &snapshot.Audit{Interfaces: []snapshot.Interface{{Name: "wan0", Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix("198.51.100.10/24")}}}}
+		last.NATRules.Rules[1].Counted, last.NATRules.Rules[1].Packets = c.counted, c.packets
+		r := row{FollowedService: &rec.Followed.Services[0], rec: rec, all: rec.Followed.Services, place: asked.Failed.Place}
+		if got := r.blockedHere(); got.severity != c.severity || got.advice == nil {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
 // TestNoEntryIsNamed: the filters let packets of the connection pass, and the rule for those of none drops them.
 func TestNoEntryIsNamed(t *testing.T) {
 	const rule = "iptables -t filter -A FORWARD -p tcp ! --syn -m conntrack --ctstate NEW -j DROP"

@@ -450,11 +450,25 @@ func (r *row) blockedHere() (f failing) {
 			return failing{} // translated, and judged as such
 		}
 		if own && mayMatch(rule, rule.Protocol, s.Service) || rule.Protocol == s.Protocol && (rule.Family == "ip") == s.Service.Addr().Is6() && rule.Family != "inet" {
-			f = failing{how: "gets no answers", severity: Notice, confidence: "possible", cause: fmt.Sprintf("; the rule for this port is for %s, %s: %s", ruleWay(rule, s), rule.Place(), rule.Text)}
+			f = r.forOther(rule)
 		}
 	}
 	if f.how != "" && s.Clients > 1 && f.severity < Warning {
 		f.severity, f.confidence = Warning, "likely"
+	}
+	return f
+}
+
+// forOther is about a rule for the port of another protocol or family: a service may be meant to have one alone (QUIC
+// is tried beside TCP), but none that no packet ever met.
+func (r *row) forOther(rule *snapshot.NATRule) failing {
+	f := failing{how: "gets no answers", severity: Notice, confidence: "possible", cause: fmt.Sprintf("; the rule for this port is for %s, %s: %s", ruleWay(rule, r.FollowedService), rule.Place(), rule.Text)}
+	if rule.Protocol == r.Protocol {
+		return f
+	}
+	f.advice = new(advice("rule-protocol", r.Protocol, rule.Place()+": "+rule.Text, where(r.rec)))
+	if rule.Counted && rule.Packets == 0 {
+		f.severity, f.confidence, f.cause = Warning, "likely", f.cause+", which no packet ever met"
 	}
 	return f
 }

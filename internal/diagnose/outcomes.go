@@ -194,8 +194,12 @@ func (f failing) judgeUntranslated(rec *snapshot.Recording, s *snapshot.Service)
 	}
 	f.how, f.severity, f.confidence = "gets no answers", Warning, "likely"
 	f.cause = "their private address goes out as it is: no rule that translates sources is for them"
-	if r := absentFor(rec, s); r != nil {
-		f.cause = fmt.Sprintf("their private address goes out as it is: the rule for them is for %s, and this host has no such interface: %s: %s", r.OutInterface, r.Place(), r.Text)
+	if r, exists := formerLine(rec, s); r != nil {
+		not := "this host has no such interface"
+		if exists {
+			not = "they leave by " + leavesBy(s)
+		}
+		f.cause = fmt.Sprintf("their private address goes out as it is: the rule for them is for %s, and %s: %s: %s", r.OutInterface, not, r.Place(), r.Text)
 		f.known, f.advice = true, new(advice("snat-interface", leavesBy(s), r.Place()+": "+r.Text, where(rec), r.OutInterface))
 	} else if r := laterThan(rec, s); r != nil {
 		f.cause = fmt.Sprintf("their entries have no translation, and a rule is for them: the entries are older, and keep what was decided for their first packet: %s: %s", r.Place(), r.Text)

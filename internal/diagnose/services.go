@@ -193,12 +193,16 @@ type failing struct {
 	explained bool
 }
 
-// absentFor is the masquerade rule for what comes from a network whose interface does not exist; nil
-// where another one may be for it, too.
-func absentFor(rec *snapshot.Recording, s *snapshot.Service) (found *snapshot.NATRule) {
+// formerLine is the masquerade rule for what comes from a network whose interface does not exist, or is not the one
+// that they leave by; nil where another one may be for it, too.
+func formerLine(rec *snapshot.Recording, s *snapshot.Service) (found *snapshot.NATRule, exists bool) {
 	a, _ := readAudit(rec)
+	out := ""
+	if s.Routes != nil && s.Routes.Question != nil {
+		out = s.Routes.Question.Out
+	}
 	if a == nil || a.rules.TooMany || len(s.Destinations) == 0 {
-		return nil
+		return nil, false
 	}
 	to := s.Destinations[0].Addr()
 	for i := range a.rules.Rules {
@@ -206,13 +210,13 @@ func absentFor(rec *snapshot.Recording, s *snapshot.Service) (found *snapshot.NA
 		if r.Kind != snapshot.NATMasquerade || r.OutInterface == "" || len(s.Clients) == 0 || !mayTranslate(r, s.Clients[0], to, r.OutInterface) {
 			continue
 		}
-		exists := slices.ContainsFunc(a.Interfaces, func(l snapshot.Interface) bool { return nat.InName(r.OutInterface, l.Name) })
-		if exists || r.Counted && r.Packets > 0 {
-			return nil
+		exists = slices.ContainsFunc(a.Interfaces, func(l snapshot.Interface) bool { return nat.InName(r.OutInterface, l.Name) })
+		if exists && (out == "" || isInside(to) || nat.InName(r.OutInterface, out)) || !exists && r.Counted && r.Packets > 0 {
+			return nil, false
 		}
 		found = r
 	}
-	return found
+	return found, exists
 }
 
 // sameNetwork makes one of the protocols that fail alike, from a network that is not translated.

@@ -192,6 +192,34 @@ func TestSilentNear(t *testing.T) {
 	}
 }
 
+// TestFormerLine: a rule for the line that they do not leave by is named, if none is for that one.
+func TestFormerLine(t *testing.T) {
+	for name, c := range map[string]struct {
+		out, beside   string
+		found, exists bool
+	}{
+		"by another line":                {"wan1", "", true, true},
+		"by its own":                     {"wan0", "", false, false},
+		"by a line that is not known":    {"", "", false, false},
+		"another rule is for their line": {"wan1", "wan1", false, false},
+		"its interface is gone":          {"wan0", "gone", true, false},
+	} {
+		rec := household()
+		last := rec.Last()
+		last.Audit = &snapshot.Audit{Interfaces: []snapshot.Interface{{Name: "wan0", Up: true}, {Name: "wan1", Up: true}}}
+		if c.beside == "gone" {
+			last.NATRules.Rules[0].OutInterface = "gone0"
+		} else if c.beside != "" {
+			last.NATRules.Rules = append(last.NATRules.Rules, snapshot.NATRule{Family: "ip", Hook: "postrouting", Kind: snapshot.NATMasquerade, NATCondition: snapshot.NATCondition{OutInterface: c.beside}})
+		}
+		s := &snapshot.Service{Kind: snapshot.ServiceUntranslated, Protocol: "tcp", Clients: []netip.Addr{netip.MustParseAddr("192.168.1.20")}, Destinations: []netip.AddrPort{netip.MustParseAddrPort("198.51.100.10:443")},
+			Routes: &snapshot.Routes{Question: &snapshot.Route{Out: c.out}}}
+		if r, exists := formerLine(rec, s); (r != nil) != c.found || exists != c.exists {
+			t.Errorf("%s: %+v, %t", name, r, exists)
+		}
+	}
+}
+
 // TestOneSidedByTable: a service beside a router on the clients' own network is said to lose what follows its first packets
 // only where filters surely drop that, and as much was INVALID.
 func TestOneSidedByTable(t *testing.T) {

@@ -260,6 +260,7 @@ func translated(s *snapshot.FollowedService) (bits ruleset.ConnBits) {
 func (k *places) pass(place *snapshot.FailedPlace, p *ruleset.Packet, to netip.AddrPort) {
 	place.Filter = k.filter(p, "ingress", "prerouting")
 	if place.Filter != nil && !place.Filter.Passes {
+		k.acceptsLater(place, p)
 		return
 	}
 	if to.IsValid() && to != netip.AddrPortFrom(p.Dst, p.DstPort) {
@@ -287,6 +288,22 @@ func (k *places) pass(place *snapshot.FailedPlace, p *ruleset.Packet, to netip.A
 			place.AnswerFilter = k.filter(answerTo(p), "forward")
 		}
 	}
+}
+
+// acceptsLater notes the rule for its two networks that would accept a packet between networks inside, had it not been
+// dropped before it was routed, as Docker does with what other interfaces send to containers.
+func (k *places) acceptsLater(place *snapshot.FailedPlace, p *ruleset.Packet) {
+	f := place.Filter
+	if place.InUplink || f.Accepts != nil {
+		return
+	}
+	var way snapshot.FailedPlace
+	if k.route(&way, "", p.Src, p.Dst, p.In); way.Out == "" || way.Local || way.Uplink {
+		return
+	}
+	q := *p
+	q.Out = way.Out
+	f.Accepts = ruleset.Accepts(k.tables, &q, "forward", "ingress", "prerouting")
 }
 
 // answerTo is the answer to a first packet as it is forwarded, after its translation back.

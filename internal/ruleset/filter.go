@@ -65,9 +65,9 @@ func (p Place) acceptsUntranslated(packet *Packet) *snapshot.RulePlace {
 	before[0].Dst, before[0].DstPort = packet.OriginalDst, packet.OriginalPort
 	before[1].Dst, before[2].DstPort = packet.OriginalDst, packet.OriginalPort
 	for i := range before {
-		seen := map[*Chain]bool{}
-		if c, r := p.Table.acceptsOnly(p.Chain, &before[i], packet, seen); r != nil {
-			return new(Place{Table: p.Table, Chain: c, Rule: r}.Recorded())
+		only := func(m *Match) bool { return m.meansOnly(&before[i], packet) }
+		if found := p.Table.accepting(p.Chain, &before[i], only, map[*Chain]bool{}); found != nil {
+			return found
 		}
 	}
 	return nil
@@ -81,58 +81,66 @@ func (p Place) acceptsOthers(packet *Packet) *snapshot.RulePlace {
 	if !packet.Dst.IsValid() {
 		return nil
 	}
-	if c, r := p.Table.acceptsSource(p.Chain, &other, packet, map[*Chain]bool{}); r != nil {
-		return new(Place{Table: p.Table, Chain: c, Rule: r}.Recorded())
+	// One that is for sources, and does not surely accept that which it has.
+	return p.Table.accepting(p.Chain, &other, func(m *Match) bool {
+		own, _ := m.judge(packet)
+		return m.names() && own != yes
+	}, map[*Chain]bool{})
+}
+
+// Accepts is the rule at a hook that surely accepts a packet and is for the interfaces that it comes and goes by, where
+// one at hooks before, for interfaces and destinations alone, drops it: what drops sources or ports is meant to come
+// first. It is nil where there is none.
+func Accepts(tables []*Table, packet *Packet, hook string, before ...string) (found *snapshot.RulePlace) {
+	one := *packet // Judge leaves marks
+	drops := Judge(tables, &one, before...).Drops
+	if len(drops) == 0 || !drops[len(drops)-1].isForNetworks() {
+		return nil
+	}
+	surely := func(m *Match) bool {
+		met, _ := m.judge(packet)
+		return met == yes && len(m.In) > 0 && len(m.Out) > 0
+	}
+	for _, t := range tables {
+		for _, c := range t.Chains {
+			if c.Hook == hook && found == nil && (t.Family == "inet" || (t.Family == "ip") == packet.isIPv4()) {
+				found = t.accepting(c, packet, surely, map[*Chain]bool{})
+			}
+		}
+	}
+	return found
+}
+
+// isForNetworks reports whether a place is a rule for interfaces and destinations alone.
+func (p Place) isForNetworks() bool {
+	if p.Rule == nil {
+		return false
+	}
+	m := &p.Rule.Match
+	return !m.Opaque && !m.Source().IsValid() && len(m.NotFrom)+len(m.Sets)+len(m.Ports)+len(m.SourcePorts) == 0 && len(m.To) > 0
+}
+
+// accepting finds a rule from a chain on that a packet may come to, and that accepts what it means.
+func (t *Table) accepting(c *Chain, packet *Packet, means func(*Match) bool, seen map[*Chain]bool) *snapshot.RulePlace {
+	if c == nil || seen[c] {
+		return nil
+	}
+	seen[c] = true
+	for _, r := range c.Rules {
+		m := &r.Match
+		if met, _ := m.judge(packet); met == no {
+			continue
+		}
+		if r.Target.Kind == Accept && means(m) {
+			return new(Place{Table: t, Chain: c, Rule: r}.Recorded())
+		}
+		for _, name := range r.Target.Chains {
+			if found := t.accepting(t.Find(name), packet, means, seen); found != nil {
+				return found
+			}
+		}
 	}
 	return nil
-}
-
-// acceptsSource finds the rule from a chain on that is for sources, may accept a packet of one that is not known, and
-// does not surely accept it from the source that it has.
-func (t *Table) acceptsSource(c *Chain, other, now *Packet, seen map[*Chain]bool) (*Chain, *Rule) {
-	if c == nil || seen[c] {
-		return nil, nil
-	}
-	seen[c] = true
-	for _, r := range c.Rules {
-		m := &r.Match
-		met, _ := m.judge(other)
-		if met == no {
-			continue
-		}
-		if own, _ := m.judge(now); r.Target.Kind == Accept && m.names() && own != yes {
-			return c, r
-		}
-		for _, name := range r.Target.Chains {
-			if in, found := t.acceptsSource(t.Find(name), other, now, seen); found != nil {
-				return in, found
-			}
-		}
-	}
-	return nil, nil
-}
-
-// acceptsOnly finds the rule from a chain on that accepts a packet as it was, and not as it is now.
-func (t *Table) acceptsOnly(c *Chain, was, now *Packet, seen map[*Chain]bool) (*Chain, *Rule) {
-	if c == nil || seen[c] {
-		return nil, nil
-	}
-	seen[c] = true
-	for _, r := range c.Rules {
-		m := &r.Match
-		if r.Target.Kind == Accept && m.meansOnly(was, now) {
-			return c, r
-		}
-		if met, _ := m.judge(was); met == no {
-			continue
-		}
-		for _, name := range r.Target.Chains {
-			if in, found := t.acceptsOnly(t.Find(name), was, now, seen); found != nil {
-				return in, found
-			}
-		}
-	}
-	return nil, nil
 }
 
 // meansOnly reports whether a match is surely met by a packet with its destination as it was, and by that alone.

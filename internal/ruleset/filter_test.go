@@ -29,3 +29,38 @@ func TestAcceptsOthers(t *testing.T) {
 		}
 	}
 }
+
+// TestAccepts: the rule for both interfaces of a packet, in a chain that the base chain leads to, where one for
+// destinations drops it before.
+func TestAccepts(t *testing.T) {
+	rule := func(in, out []string, from ...netip.Prefix) *Rule {
+		r := &Rule{Target: Target{Kind: Accept}}
+		r.Match.In, r.Match.Out, r.Match.From = in, out, from
+		return r
+	}
+	lan, docker := []string{"lan0"}, []string{"docker0"}
+	early := func(change func(*Match)) *Table {
+		r := &Rule{Target: Target{Kind: Drop}}
+		r.Match.To, r.Match.NotIn = []netip.Prefix{netip.MustParsePrefix("172.17.0.2/32")}, docker
+		change(&r.Match)
+		return &Table{Family: "ip", Name: "raw", Chains: []*Chain{{Name: "PREROUTING", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: []*Rule{r}}}}
+	}
+	packet := &Packet{Conn: ConnNew, Packet: nat.Packet{Protocol: 6, In: "lan0", Out: "docker0", Src: netip.MustParseAddr("192.168.1.20"), Dst: netip.MustParseAddr("172.17.0.2"), DstPort: 5432}}
+	for name, c := range map[string]struct {
+		rule   *Rule
+		before func(*Match)
+		want   bool
+	}{
+		"both": {rule(lan, docker), func(*Match) {}, true}, "one": {rule(lan, nil), func(*Match) {}, false},
+		"another": {rule([]string{"wan0"}, docker), func(*Match) {}, false}, "of others": {rule(lan, docker, netip.MustParsePrefix("10.0.0.0/8")), func(*Match) {}, false},
+		"a source is dropped": {rule(lan, docker), func(m *Match) { m.From = []netip.Prefix{netip.MustParsePrefix("192.168.1.20/32")} }, false},
+		"a port is dropped":   {rule(lan, docker), func(m *Match) { m.Ports = []nat.Ports{{First: 5432, Last: 5432}} }, false},
+	} {
+		user := &Chain{Name: "DOCKER-USER", Rules: []*Rule{c.rule}}
+		table := &Table{Family: "ip", Name: "filter", Chains: []*Chain{{Name: "FORWARD", Type: "filter", Hook: "forward", Policy: "drop",
+			Rules: []*Rule{{Target: Target{Kind: Jump, Chains: []string{"DOCKER-USER"}}}}}, user}}
+		if got := Accepts([]*Table{early(c.before), table}, packet, "forward", "prerouting"); (got != nil) != c.want {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
