@@ -7,7 +7,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
+	"time"
 
+	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/doctor"
 	"github.com/natkit/natkit/internal/follow"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -16,7 +19,16 @@ import (
 )
 
 // A look takes about as long as that of doctor --trace, with its pauses.
-const packetRepeats, requestRepeats = 2, 4
+const (
+	packetRepeats = 2
+	settling      = 2 * time.Second
+	unlooked      = 4 * time.Second
+	looked        = 10 * time.Second
+)
+
+// requestShare is the rate of requests during a look, of that just before, under one load: from one load to the next the
+// rate varies by more than a look costs.
+const requestShare = "request_share"
 
 // flowsSuite measures what it costs a gateway at its limit to have connections followed: with small packets, and
 // with short connections.
@@ -30,12 +42,13 @@ func flowsSuite(natkit string) bench.Suite {
 		Name: "flows", Title: "Connections followed on a busy gateway",
 		About: "The lab's gateway translates as many small packets as it can, everything on one CPU, and then as\n" +
 			"many short connections as it can, to nginx, while connections are followed; and, as by\n" +
-			"doctor --trace, SYNs are read besides. Each begins with the look.",
-		Method: fmt.Sprintf("%s packets of %d bytes in %s UDP flows, taken by the server without a drop (runs in which packets were lost are repeated), then %s requests with %d connections at a time to nginx, which closes every connection; a look of its own for each",
-			units.Count(packetRepeats*packetsPerRun), packetBytes, units.Count(packetFlows), units.Count(requestRepeats*synsRequests), concurrency),
+			"doctor --trace, SYNs are read besides.",
+		Method: fmt.Sprintf("%s packets of %d bytes in %s UDP flows, taken by the server without a drop (runs in which packets were lost are repeated), from the begin of a look on; then %d connections at a time to nginx, which closes every connection: their rate in %v, and in the %v after that, which begin with a look (its share is of the rate before)",
+			units.Count(packetRepeats*packetsPerRun), packetBytes, units.Count(packetFlows), concurrency, unlooked, looked),
 		Quantities: []bench.Quantity{
 			{Name: packetRate, Label: "forwarded packets/s", Better: bench.Higher, Text: units.Rate},
 			{Name: requestRate, Label: "requests/s", Better: bench.Higher, Text: units.Rate},
+			{Name: requestShare, Label: "of the rate before", Better: bench.Higher, Text: func(v float64) string { return units.Fixed(v, 3) }},
 		},
 		Subjects: []bench.Subject{subject(observer{name: unobserved}), subject(observer{name: flows, attach: f.flows}), subject(observer{name: trace, attach: f.trace})},
 		Baseline: unobserved,
@@ -44,10 +57,10 @@ func flowsSuite(natkit string) bench.Suite {
 		Programs: [][]string{{natkit, "--version"}, {"nginx", "-v"}, {"nft", "--version"}},
 		Setup:    f.setUp,
 	}
-	s.Parameters["packets"], s.Parameters["requests"], s.Parameters["concurrency"] = packetRepeats*packetsPerRun, requestRepeats*synsRequests, concurrency
+	s.Parameters["packets"], s.Parameters["look_seconds"], s.Parameters["concurrency"] = packetRepeats*packetsPerRun, looked.Seconds(), concurrency
 	for _, name := range []string{flows, trace} {
-		for _, q := range s.Quantities {
-			s.Claims = append(s.Claims, bench.Claim{Subject: name, Quantity: q.Name, Than: unobserved, Bound: 0.95})
+		for _, quantity := range []string{packetRate, requestShare} {
+			s.Claims = append(s.Claims, bench.Claim{Subject: name, Quantity: quantity, Than: unobserved, Bound: 0.95})
 		}
 	}
 	return s
@@ -75,13 +88,11 @@ func (f *followed) setUp(ctx context.Context) (func(context.Context) error, erro
 	return func(ctx context.Context) error { return errors.Join(ssh.Close(), f.lab.Close(), down(ctx)) }, nil
 }
 
-// run takes packets, then requests, each from the beginning of a look on.
-func (f *followed) run(ctx context.Context, by observer) (bench.Sample, error) {
-	v := bench.Values{}
-	var s bench.Sample
-	var err error
+// run takes packets, then connections.
+func (f *followed) run(ctx context.Context, by observer) (s bench.Sample, err error) {
+	var rate float64
 	for range lossyRuns {
-		v[packetRate], s, err = f.look(ctx, by, packetRepeats, packetRate, f.packets)
+		rate, err = f.look(ctx, by)
 		if !errors.Is(err, errLoss) {
 			break
 		}
@@ -90,32 +101,87 @@ func (f *followed) run(ctx context.Context, by observer) (bench.Sample, error) {
 	if err != nil {
 		return s, err
 	}
-	requests := &synWatched{f.packetRuns}
-	v[requestRate], s, err = f.look(ctx, by, requestRepeats, requestRate, requests.sample)
-	s.Values = v
+	if s, err = f.connections(ctx, by); err == nil {
+		s.Values[packetRate] = rate
+	}
 	return s, err
 }
 
 // lossyRuns bounds the runs in which the gateway's backlog overflows, as its CPU also does other work.
 const lossyRuns = 4
 
-// look takes runs of equal work during one look, and returns their rate, and the last of them.
-func (f *followed) look(ctx context.Context, by observer, runs int, rate string, offer func(context.Context) (bench.Sample, error)) (mean float64, s bench.Sample, err error) {
+// look takes runs of packets during one look, and returns their rate.
+func (f *followed) look(ctx context.Context, by observer) (mean float64, err error) {
 	w, err := by.start(ctx)
 	if err != nil {
-		return 0, s, err
+		return 0, err
 	}
 	defer func() { err = errors.Join(err, w.stop()) }()
-	spent, failures := 0.0, s.Failures
-	for range runs {
-		if s, err = offer(ctx); err != nil {
-			return 0, s, err
+	spent := 0.0
+	for range packetRepeats {
+		s, err := f.packets(ctx)
+		if err != nil {
+			return 0, err
 		}
-		spent += 1 / s.Values[rate]
-		failures += s.Failures
+		spent += 1 / s.Values[packetRate]
 	}
-	s.Failures = failures
-	return float64(runs) / spent, s, nil
+	return packetRepeats / spent, nil
+}
+
+// connections takes the rate at which the server accepts connections before a look and while it lasts.
+func (f *followed) connections(ctx context.Context, by observer) (bench.Sample, error) {
+	type end struct {
+		outcome
+		error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		t := tools(f.natkit)[0]
+		o, _, err := generator{natkit: f.natkit, tool: t}.run(ctx, []string{f.natkit, "bench", "http", "--json", "-c", strconv.Itoa(concurrency),
+			"-t", (settling + unlooked + looked + settling).String(), labURL})
+		ended <- end{o, err}
+	}()
+	values, err := f.compared(ctx, by)
+	load := <-ended
+	return bench.Sample{Failures: load.Failed, Values: values}, errors.Join(err, load.error)
+}
+
+// compared takes both rates under a load that has just begun.
+func (f *followed) compared(ctx context.Context, by observer) (v bench.Values, err error) {
+	nothing := func() error { return nil }
+	if _, err := f.accepted(ctx, settling, nothing); err != nil {
+		return nil, err
+	}
+	before, err := f.accepted(ctx, unlooked, nothing)
+	if err != nil {
+		return nil, err
+	}
+	var w *watch
+	defer func() { err = errors.Join(err, w.stop()) }()
+	while, err := f.accepted(ctx, looked, func() (err error) { w, err = by.start(ctx); return err })
+	return bench.Values{requestRate: while, requestShare: while / before}, err
+}
+
+// accepted is the rate at which the server accepts connections during a time that begins with something.
+func (f *followed) accepted(ctx context.Context, during time.Duration, begin func() error) (perSecond float64, err error) {
+	opens := func() uint64 {
+		t, readErr := collect.ReadTCP(f.packetRuns.server)
+		if err = errors.Join(err, readErr); err != nil {
+			return 0
+		}
+		return t.Counters["TcpPassiveOpens"]
+	}
+	began, first := time.Now(), opens()
+	if err = errors.Join(err, begin()); err != nil {
+		return 0, err
+	}
+	select {
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-time.After(during - time.Since(began)):
+	}
+	last := opens()
+	return float64(last-first) / time.Since(began).Seconds(), err
 }
 
 // packets are taken from the server before nginx's host sees them.
