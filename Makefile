@@ -49,11 +49,11 @@ bench: ## as root: take the benchmarks (SUITE=http,… ROUNDS=…), rewrite the 
 	@$(MAKE) build
 	@scripts/bench
 
-blind: ## as root: run doctor on the hosts of a blind round (ROUND=10 HOSTS="a b"), reports in /tmp/natkit-blind
+blind: ## as root: run doctor on the hosts of a blind round (ROUND=11 HOSTS="a b"), reports in /tmp/natkit-blind
 	@scripts/need-root blind
 	@scripts/setup blind
 	@$(MAKE) build
-	tools/blind/run $(or $(ROUND),10) $(HOSTS)
+	tools/blind/run $(or $(ROUND),11) $(HOSTS)
 
 nightly: export PART := $(value PART)
 nightly: ## as root: the long tests: other kernels, fuzzing, race detector, kills at random moments (PART=fuzz-1,…: one part)

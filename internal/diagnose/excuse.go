@@ -290,19 +290,23 @@ var seldomLetOut = []uint16{19, 23, 25, 69, 111, 135, 137, 138, 139, 161, 389, 4
 
 func (r *row) isNotLetOut() bool {
 	let := r.answered > 0 || r.Failed.Step == snapshot.StepAnswerLost // out, and what comes back is lost
-	if let || r.isPublished() || !r.Failed.Step.Here() || r.Failed.Step.Later() || r.fromOutside() || !r.byRule() || r.accepts() != nil || r.place.Local {
+	if let || r.isPublished() || !r.Failed.Step.Here() || r.Failed.Step.Later() || r.fromOutside() || !r.byRule() || r.place.Local {
 		return false
 	}
 	rule, port := r.dropsSurely(), r.Service.Port()
 	if rule != "" && !isFor(rule, "dport", "th dport") {
 		return false
 	}
-	// The others are asked elsewhere, or by TCP in place of QUIC.
-	elsewhere := func(o *snapshot.FollowedService) bool {
+	// The others are asked elsewhere, or by TCP in place of QUIC, whatever a rule below would accept.
+	quic := r.Protocol == "udp" && port == 443
+	elsewhere := slices.ContainsFunc(r.all, func(o snapshot.FollowedService) bool {
 		same := o.Service.Port() == port && o.In == r.In && o.Steps[snapshot.StepAnswered] > 0
-		return same && (port == 53 || r.Protocol == "udp" && port == 443 && o.Protocol == "tcp")
+		return same && (port == 53 || quic && o.Protocol == "tcp")
+	})
+	if r.accepts() != nil {
+		return quic && elsewhere
 	}
-	return slices.Contains(seldomLetOut, port) || slices.ContainsFunc(r.all, func(o snapshot.FollowedService) bool { return elsewhere(&o) })
+	return slices.Contains(seldomLetOut, port) || elsewhere
 }
 
 // isKeptApart: a rule for two networks, or for their addresses, not for a port, or a policy that few meet.

@@ -61,6 +61,8 @@ func TestExcuses(t *testing.T) {
 	flooded.Bridged = true
 	gone, beside := failed(snapshot.StepNoAnswer, "tcp", "lan0", pc, "10.8.0.5:22", out), failed(snapshot.StepNoAnswer, "tcp", "lan0", pc, "10.8.0.6:22", out)
 	beside.Failed, beside.Steps = nil, map[snapshot.Step]uint64{snapshot.StepAnswered: 9}
+	quic := failed(snapshot.StepUnreachableHere, "udp", "lan0", pc, outside+"443", dropped(out, "ip f c: udp dport 443 reject"))
+	quic.Failed.Place.Filter.Accepts = &snapshot.RulePlace{Text: "ip f c: iifname lan0 accept"}
 	long := failed(snapshot.StepAnswerLost, "udp", "lan0", pc, outside+"53", dropped(out, "iptables -t filter -A FORWARD -p udp --sport 53 -m length --length 541:65535 -j DROP"))
 	long.Failed.Place.Filter.Passes, long.Failed.Place.Filter.Drops[0].Unsure = true, true // which of them is known to it alone
 	long.Given, long.Steps[snapshot.StepAnswered] = netip.MustParseAddr("203.0.113.1"), 30
@@ -97,6 +99,8 @@ func TestExcuses(t *testing.T) {
 		"one port is not let out":                             {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"443", dropped(out, "ip f c: tcp dport 443 drop"))}, false, Notice},
 		"nothing is let out":                                  {[]snapshot.FollowedService{failed(snapshot.StepLostHere, "tcp", "lan0", pc, outside+"443", dropped(out, policy))}, false, Critical},
 		"QUIC is not let out, and TCP is":                     {[]snapshot.FollowedService{failed(snapshot.StepUnreachableHere, "udp", "lan0", pc, outside+"443", dropped(out, "ip f c: udp dport 443 reject")), tcp}, true, 0},
+		"QUIC is not let out before a rule for all":           {[]snapshot.FollowedService{quic, tcp}, true, 0},
+		"QUIC is not let out, nor is TCP":                     {[]snapshot.FollowedService{quic}, false, Critical},
 		"long answers are dropped":                            {[]snapshot.FollowedService{long}, false, Warning},
 		"a VPN's source of a host on the link":                {stray(64), true, 0},
 		"a source behind a router on the link":                {stray(63), false, Warning},
