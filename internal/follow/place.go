@@ -301,6 +301,9 @@ func (k *places) acceptsLater(place *snapshot.FailedPlace, p *ruleset.Packet) {
 	if k.route(&way, "", p.Src, p.Dst, p.In); way.Out == "" || way.Local || way.Uplink {
 		return
 	}
+	if k.judged -= 3 * k.rules; k.judged < 0 { // the hooks below
+		return
+	}
 	q := *p
 	q.Out = way.Out
 	f.Accepts = ruleset.Accepts(k.tables, &q, "forward", "ingress", "prerouting")

@@ -460,6 +460,9 @@ func (a *auditor) asked(t *translation, exempt map[string][]taker) {
 		if !possible || !e.match.isAsked() || len(e.match.In) > 0 && len(nat.Union(e.match.In, t.match.Out)) < len(e.match.In)+len(t.match.Out) {
 			continue // what comes in by the interface that others leave by is not theirs
 		}
+		if a.left -= len(exempt["prerouting"]) + len(exempt["output"]); a.left < 0 || len(a.out.Untracked) >= mostAudited {
+			return
+		}
 		u := snapshot.UntrackedRule{Questions: true}
 		answers := Match{}
 		answers.Protocol, answers.SourcePorts = e.match.Protocol, e.match.Ports

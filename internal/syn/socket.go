@@ -55,6 +55,11 @@ func newAsker() (*asker, error) {
 func (a *asker) list() (changed bool, err error) {
 	former := a.ports
 	a.ports = nil
+	defer func() {
+		if err != nil {
+			a.ports = former
+		}
+	}()
 	for _, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		if err := a.findListeners(any); err != nil {
 			return false, err

@@ -95,9 +95,7 @@ func (t *Tap) list() error {
 	}
 	t.listed = time.Now()
 	switch changed, err := t.asker.list(); {
-	case err != nil:
-		return fmt.Errorf("query TCP sockets: %w", err)
-	case !changed:
+	case err != nil || !changed: // those that were known are watched
 		return nil
 	case t.arriving == nil:
 		return t.openArriving()
