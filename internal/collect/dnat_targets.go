@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/ruleset"
@@ -120,7 +122,7 @@ func (o *observation) askTargets(natRules *snapshot.NATRules) (*snapshot.DNATTar
 		k.listPorts()
 		err = k.takesRest()
 	}
-	targets := targetsOf(natRules) // those of maps are known by now
+	targets := targetsOf(natRules) // now with the destinations of maps
 	all.Targets = targets
 	for i := range targets {
 		if err == nil {
@@ -306,11 +308,42 @@ func (k *lookups) fill(t *snapshot.DNATTarget) error {
 		return k.listens(t)
 	}
 	t.NextHop, t.Interface, t.Neighbour, t.Broken, t.Ports = route.NextHop, route.Out, route.Neighbour, route.Broken, route.Ports
-	if t.Neighbour == snapshot.NeighbourIncomplete || t.Neighbour == snapshot.NeighbourFailed {
+	if t.NextHop == t.Address && (t.Neighbour == snapshot.NeighbourIncomplete || t.Neighbour == snapshot.NeighbourFailed) {
 		t.Sublink = sublinkOf(t.Interface)
 	}
 	t.Refused = k.router.example(k.host, &k.rules.Rules[t.Rule], t)
 	return nil
+}
+
+// sublinkOf is a hardware address that an interface takes frames for besides its own, and that no interface of this
+// namespace has: that of a macvlan in another one, as of a container, which this host does not reach by the interface
+// itself (macvlan_start_xmit knows the other macvlans alone). Empty where there is none.
+func sublinkOf(device string) string {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return ""
+	}
+	index, own := 0, []string{}
+	for _, l := range links {
+		a := l.Attrs()
+		if own = append(own, a.HardwareAddr.String()); a.Name == device && l.Type() != "bridge" {
+			index = a.Index
+		}
+	}
+	if index == 0 {
+		return ""
+	}
+	entries, _ := netlink.NeighList(index, unix.AF_BRIDGE) // ndo_dflt_fdb_dump: the addresses of its filter
+	for _, e := range entries {
+		if e.Flags&netlink.NTF_SELF != 0 && isUnicast(e.HardwareAddr) && len(e.IP) == 0 && !slices.Contains(own, e.HardwareAddr.String()) {
+			return e.HardwareAddr.String()
+		}
+	}
+	return ""
+}
+
+func isUnicast(address net.HardwareAddr) bool {
+	return len(address) == 6 && address[0]&1 == 0 && !slices.Equal(address, make(net.HardwareAddr, 6))
 }
 
 // notForwarded returns the sysctl by which what comes in by an interface (empty: by any) is not

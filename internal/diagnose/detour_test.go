@@ -68,7 +68,7 @@ func TestClientsBeyondTheNetworkOfTheServer(t *testing.T) {
 	}
 }
 
-// TestBridgeThatCoversOthers: nobody answers on a bridge for a client that asks; it may be beyond a router.
+// TestBridgeThatCoversOthers: a client whose address a bridge's network covers does not answer there; it may be beyond a router.
 func TestBridgeThatCoversOthers(t *testing.T) {
 	client := netip.MustParseAddr("172.18.40.10")
 	for bridge, found := range map[bool]string{true: "172.18.0.0/16", false: ""} {

@@ -43,7 +43,7 @@ func (a *audit) checkDNATEverywhere() (*Finding, Check) {
 	f.Title = "a rule that publishes a server takes there what hosts inside ask of the Internet as well: " + firstOf(names)
 	f.Cause = "it names neither the interface that connections come in by nor their destination: " + strings.Join(rules[:min(len(rules), mostShown)], "; ")
 	if f.Confidence == "possible" {
-		f.Cause += "; nobody outside asks for that server now: if the rule is for a proxy, it leads what that itself asks for back to it"
+		f.Cause += "; no connection from outside comes to that server now: if the rule is for a proxy, it redirects the proxy's own connections back to it"
 	}
 	return f, Check{Why: fmt.Sprintf("%s of hosts inside to foreign addresses are led to a published server", units.Plural(int64(len(names)), "service", "services"))}
 }
@@ -55,15 +55,15 @@ var forced = []uint16{53, 123}
 type taken struct {
 	by       *snapshot.NATRule
 	services []*snapshot.Service
-	// published is one from outside that the rule leads to the same server; nil where nobody asks for it now.
+	// published is a service that the rule leads to the same server from outside; nil where no connection comes now.
 	published *snapshot.Service
 	// uplink and address are what the rule should ask for.
 	uplink  string
 	address netip.Addr
 }
 
-// takenEverywhere are the rules that publish a server and take so many connections of hosts inside as well. Sites are
-// many, and few connections go to each.
+// takenEverywhere returns the rules that publish a server and take connections of hosts inside to other servers as
+// well, by rule: sites are many, and few connections go to each.
 func (a *audit) takenEverywhere() (all []taken) {
 	if a.rules.TooMany {
 		return nil
@@ -159,7 +159,7 @@ func (a *audit) publicAddress() (name string, address netip.Addr) {
 }
 
 // isForeign reports whether a service is asked for at a public address that nothing says is led to this host: it is none
-// of its own, nobody outside asks for it there, and no rule names it.
+// of its own, no connection from outside comes for it, and no rule names it.
 func (a *audit) isForeign(s *snapshot.Service) bool {
 	to := s.Service.Addr()
 	if _, own := a.Near(to); own || s.Outside > 0 || isInside(to) || !to.IsGlobalUnicast() {

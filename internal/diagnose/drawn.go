@@ -27,8 +27,8 @@ func drawnOnes(rec *snapshot.Recording) (all []failing) {
 	return all
 }
 
-// isShared reports whether another rule may translate connections of a service that a rule is for: then it is not known which of
-// them had it drawn.
+// isShared reports whether another rule may translate connections of the service as well, so that it is not known which
+// rule drew.
 func isShared(rules *snapshot.NATRules, rule int, service netip.AddrPort) bool {
 	r := &rules.Rules[rule]
 	return slices.ContainsFunc(rules.Rules, func(o snapshot.NATRule) bool {
@@ -36,7 +36,7 @@ func isShared(rules *snapshot.NATRules, rule int, service netip.AddrPort) bool {
 	})
 }
 
-// shareOf are the servers of a rule without connections, where so many are due to each by the new ones of the others.
+// shareOf returns the servers of a rule that hold no connection, where the others' new connections make some due to each.
 func shareOf(rec *snapshot.Recording, services *snapshot.Services, rule int) (all []failing) {
 	r := &rec.Last().NATRules.Rules[rule]
 	var idle []snapshot.Drawn

@@ -7,7 +7,7 @@ import (
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// TestDrawn: of servers that a rule draws among, one is named that holds none of so many connections as are due to it.
+// TestDrawn: of the servers that a rule draws among, the one is named that holds no connection though some are due to it.
 func TestDrawn(t *testing.T) {
 	addr := netip.MustParseAddr
 	for name, c := range map[string]struct {

@@ -48,8 +48,8 @@ func entriesOfTCP(t *snapshot.ConntrackTable) (all int64) {
 // internetMTU is what servers send at most, whatever hosts inside take.
 const internetMTU = 1500
 
-// smallUplink is a link by which rules translate sources, or with a public address, and that takes smaller packets than another one with addresses:
-// the largest of these.
+// smallUplink is an uplink with a smaller MTU than links inside, and the largest MTU of these. An uplink is one that rules
+// translate sources for, or that has a public address.
 func smallUplink(last *snapshot.Snapshot) (up *snapshot.Link, most int) {
 	public, _ := (&audit{Audit: last.Audit, rules: last.NATRules}).publicAddress()
 	uplink := func(name string) bool {

@@ -56,8 +56,8 @@ type services struct {
 	// expiring are open connections of the first dump, by identity, that expire soon unless a
 	// packet comes.
 	expiring map[uint64]expiring
-	// asked are datagrams without an answer to what DNAT leads to, told from whom some went to where the
-	// answer would have gone.
+	// asked has the service of each unanswered flow of datagrams with DNAT, by where its answer would go; told has
+	// the source of each other unanswered flow, by where it goes.
 	asked map[question]serviceKey
 	told  map[question]netip.Addr
 }
@@ -73,7 +73,7 @@ const keptQuestions = 4096
 
 // cross notes a flow of datagrams without an answer, which may be the answer to another one: from an address that
 // was not asked it belongs to no entry, and gets one of its own. Where both ends have one port, as with IKE
-// and SIP, each may ask by itself.
+// and SIP, each may open a flow itself.
 func (s *services) cross(e *conntrack.Entry) {
 	if e.Orig.Proto != unix.IPPROTO_UDP || e.Status.Has(conntrack.SeenReply) {
 		return
