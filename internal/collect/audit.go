@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/vishvananda/netlink"
@@ -132,8 +133,8 @@ func (o *observation) readHost() (*host, error) {
 		h.all = append(h.all, snapshot.Interface{Name: l.name, Up: l.flags&unix.IFF_UP != 0, NoARP: k.noARP(l), Bridge: l.kind == "bridge"})
 		h.asks[l.name] = l.flags&unix.IFF_BROADCAST != 0
 	}
-	addresses, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+	addresses, err := socket.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
 	for _, a := range addresses {
@@ -151,8 +152,8 @@ func (o *observation) readHost() (*host, error) {
 			h.duplicates[ip] = snapshot.AddressTentative
 		}
 	}
-	neighbours, err := netlink.NeighProxyList(0, netlink.FAMILY_V6)
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+	neighbours, err := socket.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighProxyList(0, netlink.FAMILY_V6) })
+	if err != nil {
 		return nil, fmt.Errorf("list proxied neighbours: %w", err)
 	}
 	for _, n := range neighbours {

@@ -319,7 +319,7 @@ func (k *lookups) fill(t *snapshot.DNATTarget) error {
 // namespace has: that of a macvlan in another one, as of a container, which this host does not reach by the interface
 // itself (macvlan_start_xmit knows the other macvlans alone). Empty where there is none.
 func sublinkOf(device string) string {
-	links, err := netlink.LinkList()
+	links, err := socket.Whole(netlink.LinkList)
 	if err != nil {
 		return ""
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -35,8 +36,8 @@ func (o *observation) readLinks(context.Context) (err error) {
 }
 
 func askLinks() (*snapshot.Links, error) {
-	links, err := netlink.LinkList()
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+	links, err := socket.Whole(netlink.LinkList)
+	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
 	l := &snapshot.Links{All: []snapshot.Link{}, TooMany: len(links) > mostLinks}
@@ -45,11 +46,11 @@ func askLinks() (*snapshot.Links, error) {
 		names[link.Attrs().Index] = link
 		l.All = append(l.All, linkOf(link.Attrs()))
 	}
-	qdiscs, err := netlink.QdiscList(nil)
+	qdiscs, err := socket.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(nil) })
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP): // a kernel without CONFIG_NET_SCHED
 		return l, nil
-	case err != nil && !errors.Is(err, netlink.ErrDumpInterrupted):
+	case err != nil:
 		return nil, fmt.Errorf("list queueing disciplines: %w", err)
 	}
 	asked := 0

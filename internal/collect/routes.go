@@ -61,8 +61,8 @@ type hop struct {
 // newRouter reads what is the same for all packets.
 func newRouter() (*router, error) {
 	r := &router{links: map[int]*link{}, named: map[string]*link{}, neighbours: map[hop]netlink.Neigh{}, known: map[string]snapshot.Route{}}
-	all, err := netlink.NeighList(0, unix.AF_UNSPEC)
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+	all, err := socket.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, unix.AF_UNSPEC) })
+	if err != nil {
 		return nil, fmt.Errorf("list neighbours: %w", err)
 	}
 	for _, n := range all {

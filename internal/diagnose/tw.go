@@ -101,7 +101,7 @@ func (e *endpoint) severity(n uint64) Severity {
 }
 
 // showsLate reports whether a trace lasted long enough to see connections that come late.
-func showsLate(s *snapshot.SYNs) bool { return s.LateKnown && s.Seconds >= completeTrace }
+func showsLate(s *snapshot.SYNs) bool { return s.LateKnown && s.Watched() >= completeTrace }
 
 // lateOfRejected returns how many connections of the addresses with rejected SYNs came about
 // late, or not at all.
@@ -174,7 +174,7 @@ func synSource(s *snapshot.SYNs) string {
 
 // traced is the evidence of a trace: sums, then the sources with rejected SYNs.
 func traced(s *snapshot.SYNs) []Evidence {
-	source, span := synSource(s), fmt.Sprintf("in %.1f s", s.Seconds)
+	source, span := synSource(s), fmt.Sprintf("in %.1f s", s.Watched())
 	all := []Evidence{
 		{What: "SYNs to listeners", Value: int64(s.SYNs), Unit: span, Source: source},
 		{What: "SYNs that came again", Value: int64(s.Repeated), Unit: span, Source: source},
@@ -258,7 +258,7 @@ func (e *endpoint) reuseRemedies() []Remedy {
 // seen all of them, else of all.
 func (e *endpoint) portsNeeded() string {
 	rate, of := 0.0, "all clients of this server"
-	if s, _ := e.syns(); s != nil && len(s.Sources) > 0 && s.Sample == 1 && s.Lost == 0 {
+	if s, _ := e.syns(); s != nil && len(s.Sources) > 0 && s.All() {
 		from := s.Sources[0]
 		rate, of = float64(from.SYNs-min(from.SYNs, from.Repeated))/s.Seconds, from.Source
 	} else if opened, ok := e.delta(passiveOpens); ok && e.rec.Seconds() > 0 {

@@ -58,10 +58,10 @@ func (e *endpoint) pawsConfidence(n uint64, exact bool) (confidence, but string)
 			}
 			return "likely", ""
 		}
-		if n > 0 && s.AnswersSeconds == 0 && s.Sample == 1 && s.Lost == 0 && s.Seconds >= completeTrace {
+		if n > 0 && s.AnswersSeconds == 0 && s.All() && s.Seconds >= completeTrace {
 			return "", "not SYNs, none of which came again or was refused by its client: late segments of closed connections, or of open ones"
 		}
-		if !exact && s.AnswersSeconds >= answersTell {
+		if !exact && s.PausedSeconds == 0 && s.AnswersSeconds >= answersTell {
 			return "", "the trace saw no such SYNs: segments of open connections count there, too, before Linux 6.16"
 		}
 	}
@@ -176,9 +176,12 @@ func (e *endpoint) checkTWSeq() (*Finding, Check) {
 	}
 	_, rejected := s.Rejected()
 	rejected -= min(rejected, e.challengedToo(s))
-	seen := fmt.Sprintf("%s in %.1f s, %s came again, %s rejected", units.Plural(s.SYNs, "SYN", "SYNs"), s.Seconds, units.Count(s.Repeated), units.Count(rejected))
+	seen := fmt.Sprintf("%s in %.1f s, %s came again, %s rejected", units.Plural(s.SYNs, "SYN", "SYNs"), s.Watched(), units.Count(s.Repeated), units.Count(rejected))
 	if s.Sample > 1 {
 		seen += fmt.Sprintf(" (1 in %s examined)", units.Count(s.Sample))
+	}
+	if s.PausedSeconds > 0 {
+		seen += fmt.Sprintf(" (%.1f s were not watched: too many packets)", s.PausedSeconds)
 	}
 	if rejected < fewestRejected {
 		return passed(seen)

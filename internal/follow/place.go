@@ -15,6 +15,7 @@ import (
 
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -68,7 +69,7 @@ func addPlaces(r *snapshot.Followed) error {
 
 func (k *places) read() (err error) {
 	k.rules = 1
-	links, err := whole(netlink.LinkList)
+	links, err := socket.Whole(netlink.LinkList)
 	if err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func (k *places) read() (err error) {
 		k.links[l.Attrs().Index] = l
 	}
 	k.readUplinks()
-	k.addresses, err = whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, unix.AF_UNSPEC) })
+	k.addresses, err = socket.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, unix.AF_UNSPEC) })
 	if err != nil {
 		return err
 	}
@@ -85,7 +86,7 @@ func (k *places) read() (err error) {
 			k.own[own.Unmap()] = true
 		}
 	}
-	neighbours, err := whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, unix.AF_UNSPEC) })
+	neighbours, err := socket.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, unix.AF_UNSPEC) })
 	if err != nil {
 		return err
 	}

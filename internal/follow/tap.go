@@ -2,7 +2,6 @@ package follow
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/syn"
@@ -34,8 +34,6 @@ type Tap struct {
 	ports []int
 	// addressed are interfaces with an address of their own: others may pass frames on to what has one (macvlan, OVS).
 	addressed map[int]bool
-	// fixed are shifts for tests.
-	fixed *shifts
 
 	mu     sync.Mutex // what follows
 	watch  *Watch
@@ -46,43 +44,17 @@ type Tap struct {
 	// datagrams are followed while they are not too many.
 	datagrams bool
 	lost      uint64
-	duty      duty
+	duty      *tap.Duty
 }
 
-// A packet socket that sees all packets has the kernel clone each that is sent (dev_queue_xmit_nit), up to a third
-// of what forwarding one costs; programs cost a twentieth. Where there are more than a number of packets per
-// second, those of shifts alone are seen.
-var (
-	socketShifts  = shifts{busyRate: 50_000, shiftTime: shiftTime, pauseTime: 5 * time.Second}
-	programShifts = shifts{busyRate: 100_000, shiftTime: shiftTime, pauseTime: 3 * shiftTime}
-)
-
-type shifts struct {
-	busyRate             float64
-	shiftTime, pauseTime time.Duration
+// schedule has pauses longer than shifts, as what is seen stands for what is not.
+var schedule = tap.Schedule{
+	Programs: tap.Shifts{BusyRate: 100_000, Seen: shiftTime, Pause: 3 * shiftTime},
+	Sockets:  tap.Shifts{BusyRate: 50_000, Seen: shiftTime, Pause: 4 * shiftTime},
 }
 
 // shiftTime is longer than what goes unanswered takes to be missed.
 const shiftTime = 1250 * time.Millisecond
-
-// duty is when packets are seen.
-type duty struct {
-	shifts
-	// since is when the shift, or the pause, began; received is what interfaces had received then.
-	since    time.Time
-	received uint64
-	pausing  bool
-	// paused is the time of the pauses that have ended.
-	paused time.Duration
-}
-
-// off is the time in which packets were not seen, up to now.
-func (d *duty) off(now time.Time) time.Duration {
-	if d.pausing {
-		return d.paused + now.Sub(d.since)
-	}
-	return d.paused
-}
 
 // Options specify what to follow.
 type Options struct {
@@ -107,16 +79,15 @@ func ParseEnd(text string) (netip.AddrPort, error) {
 
 // Start begins to follow connections. Needs CAP_NET_RAW in the namespace, or what a tap.Source wants for programs.
 func Start(ctx context.Context, o Options) (*Tap, error) {
-	return start(ctx, o, nil)
+	return start(ctx, o, schedule)
 }
 
-// start takes shifts for tests; nil are those of the source.
-func start(ctx context.Context, o Options, fixed *shifts) (t *Tap, err error) {
+func start(ctx context.Context, o Options, schedule tap.Schedule) (t *Tap, err error) {
 	if err := netns.CheckPrivilege(netns.Need{Any: netns.NetRaw, Why: "for a packet socket, to follow connections"}); err != nil {
 		return nil, fmt.Errorf("follow connections: %w", err)
 	}
-	t = &Tap{ns: o.Netns, watch: NewWatch(o.Service, o.Client), rate: tap.NewRate(), segments: tap.NewRate(), datagrams: true, fixed: fixed}
-	if err := t.open(); err != nil {
+	t = &Tap{ns: o.Netns, watch: NewWatch(o.Service, o.Client), rate: tap.NewRate(), segments: tap.NewRate(), datagrams: true}
+	if err := t.open(schedule); err != nil {
 		if t.socket != nil {
 			t.socket.Close()
 		}
@@ -128,12 +99,12 @@ func start(ctx context.Context, o Options, fixed *shifts) (t *Tap, err error) {
 }
 
 // open begins to see packets.
-func (t *Tap) open() (err error) {
+func (t *Tap) open(schedule tap.Schedule) (err error) {
 	t.source = tap.OpenSource(t.ns)
 	t.began = time.Now()
 	var own []netip.Addr
 	if err = t.ns.Do(func() error {
-		links, _ := whole(netlink.LinkList)
+		links, _ := socket.Whole(netlink.LinkList)
 		t.ports, t.byways = portsAndByways(links)
 		t.watch.mtus = map[int]int{}
 		for _, l := range links {
@@ -150,20 +121,8 @@ func (t *Tap) open() (err error) {
 	if err != nil {
 		return err
 	}
-	t.duty.since = time.Now()
-	t.duty.shifts = t.shifts()
-	return t.ns.Do(func() (err error) { t.duty.received, err = received(); return err })
-}
-
-// shifts are those for the source as it is now.
-func (t *Tap) shifts() shifts {
-	switch {
-	case t.fixed != nil:
-		return *t.fixed
-	case t.source.Programs():
-		return programShifts
-	}
-	return socketShifts
+	t.duty, err = tap.NewDuty(t.source, schedule)
+	return err
 }
 
 // poll takes the packets that have come. Where they are too many it gives up datagrams first,
@@ -171,83 +130,8 @@ func (t *Tap) shifts() shifts {
 func (t *Tap) poll() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.duty.pausing {
-		return t.resume()
-	}
-	if err := t.receive(); err != nil {
-		return err
-	}
-	return t.pause()
-}
-
-// pause ends a shift, where packets are too many for a longer one.
-func (t *Tap) pause() error {
-	d, now := &t.duty, time.Now()
-	spent := now.Sub(d.since)
-	if spent < d.shiftTime {
-		return nil
-	}
-	var all uint64
-	err := t.ns.Do(func() (err error) { all, err = received(); return err })
-	if err != nil {
-		return fmt.Errorf("follow connections: %w", err)
-	}
-	busy := float64(all-min(all, d.received)) > d.busyRate*spent.Seconds()
-	d.since, d.received, d.shifts = now, all, t.shifts()
-	if !busy {
-		return nil
-	}
-	if err := t.socket.Rest(); err != nil {
-		return err
-	}
-	if err := t.receive(); err != nil { // what came meanwhile
-		return err
-	}
-	t.watch.Pause(now.Sub(t.began).Seconds())
-	d.pausing = true
-	return nil
-}
-
-// resume begins a shift once the pause has been long enough.
-func (t *Tap) resume() error {
-	d, now := &t.duty, time.Now()
-	if now.Sub(d.since) < d.pauseTime {
-		return nil
-	}
-	if err := t.socket.Resume(); err != nil {
-		return err
-	}
-	now = time.Now()
-	d.paused, d.pausing, d.since = d.off(now), false, now
-	err := t.ns.Do(func() (err error) { d.received, err = received(); return err })
-	if err != nil {
-		return fmt.Errorf("follow connections: %w", err)
-	}
-	return nil
-}
-
-// attempts bound how often a list is read that changes meanwhile.
-const attempts = 3
-
-// whole reads until nothing changed meanwhile (NLM_F_DUMP_INTR); of the last attempt what it got.
-func whole[T any](list func() ([]T, error)) (all []T, err error) {
-	for range attempts {
-		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return all, err
-		}
-	}
-	return all, nil
-}
-
-// received is how many packets the interfaces of this namespace have received.
-func received() (packets uint64, err error) {
-	links, err := whole(netlink.LinkList)
-	for _, l := range links {
-		if s := l.Attrs().Statistics; s != nil {
-			packets += s.RxPackets
-		}
-	}
-	return packets, err
+	pause := func() { t.watch.Pause(time.Since(t.began).Seconds()) }
+	return t.duty.Turn(t.receive, func() []tap.Feed { return []tap.Feed{t.socket} }, pause)
 }
 
 // bywayKinds are of interfaces that packets pass besides their way: those that tc redirects to a queue and takes
@@ -275,7 +159,7 @@ func portsAndByways(links []netlink.Link) (ports, byways []int) {
 // ownAddresses are those of this host, and the interfaces that have any; none where they cannot be listed.
 func ownAddresses() (own []netip.Addr, at map[int]bool) {
 	at = map[int]bool{}
-	all, _ := whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, unix.AF_INET) })
+	all, _ := socket.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, unix.AF_INET) })
 	for _, a := range all {
 		if ip, ok := netip.AddrFromSlice(a.IP); ok && !ip.Unmap().IsLoopback() {
 			own, at[a.LinkIndex] = append(own, ip.Unmap()), true
@@ -335,7 +219,7 @@ func (t *Tap) Read() (*snapshot.Followed, error) {
 	r := t.watch.Result(seconds, func(index int) string { return links[index] })
 	r.Seconds, r.Sample, r.TCPOnly = seconds, t.rate.Sample, !t.datagrams
 	r.Lost += t.lost
-	r.PausedSeconds = t.duty.off(now).Seconds()
+	r.PausedSeconds = t.duty.Off(now).Seconds()
 	return r, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tap"
 	"github.com/natkit/natkit/internal/syn"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -221,19 +222,20 @@ func TestParseEnd(t *testing.T) {
 // not taken for lost.
 func TestPauses(t *testing.T) {
 	p := newPath(t)
-	tap, err := start(t.Context(), Options{Netns: p.gateway}, &shifts{shiftTime: 60 * time.Millisecond, pauseTime: 20 * time.Millisecond})
+	often := tap.Shifts{Seen: 60 * time.Millisecond, Pause: 20 * time.Millisecond}
+	tp, err := start(t.Context(), Options{Netns: p.gateway}, tap.Schedule{Programs: often, Sockets: often})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var f *snapshot.Followed
 	testutil.Eventually(t, "a pause, and connections", func() bool {
 		p.ask(t, 20, "tcp", "198.19.0.2:80")
-		if f, err = tap.Read(); err != nil {
+		if f, err = tp.Read(); err != nil {
 			t.Fatal(err)
 		}
 		return f.PausedSeconds > 0 && len(f.Services) > 0 && f.Services[0].Steps[snapshot.StepAnswered] >= 50
 	})
-	if f, err = tap.Stop(); err != nil {
+	if f, err = tp.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	if f.PausedSeconds >= f.Seconds {

@@ -8,6 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -61,7 +62,7 @@ func addressOf(ip net.IP) netip.Addr {
 // farEnd is where the forwarding table of a VXLAN sends frames for a hardware address; those for one that is not in it
 // go where frames for all go, if that is one place.
 func farEnd(l netlink.Link, hardware net.HardwareAddr) (end netip.Addr) {
-	entries, _ := whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(l.Attrs().Index, unix.AF_BRIDGE) })
+	entries, _ := socket.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(l.Attrs().Index, unix.AF_BRIDGE) })
 	all, others := make(net.HardwareAddr, 6), 0
 	for _, e := range entries {
 		at := addressOf(e.IP)

@@ -334,6 +334,8 @@ const PartSYNs = "syns"
 // listened, and how it answered them. Numbers are those of the Sample, not scaled.
 type SYNs struct {
 	Seconds float64 `json:"seconds"`
+	// PausedSeconds of them were not watched, as there were too many packets.
+	PausedSeconds float64 `json:"paused_seconds,omitempty"`
 	// Sample: the SYNs of one in Sample pairs of source address and port were recorded,
 	// in the end; 1 is all.
 	Sample int `json:"sample"`
@@ -351,14 +353,20 @@ type SYNs struct {
 	Elsewhere uint64 `json:"elsewhere"`
 	// Lost segments, SYNs or answers, were not seen: there was no room for them.
 	Lost uint64 `json:"lost"`
-	// AnswersSeconds is for how long answers were recorded, too: from the first sign
-	// of a SYN that was not accepted. 0 where there was none.
+	// AnswersSeconds is for how long answers were recorded, too, without pauses: from the first
+	// sign of a SYN that was not accepted. 0 where there was none.
 	AnswersSeconds float64 `json:"answers_seconds"`
 	// Sources are those with most rejected SYNs, then with most repeated ones, then
 	// with most. MoreSources are not in it.
 	Sources     []SYNSource `json:"sources"`
 	MoreSources int64       `json:"more_sources,omitempty"`
 }
+
+// Watched is for how long SYNs were seen, in seconds.
+func (s *SYNs) Watched() float64 { return s.Seconds - s.PausedSeconds }
+
+// All reports whether every SYN to a listener was seen.
+func (s *SYNs) All() bool { return s.Sample == 1 && s.Lost == 0 && s.PausedSeconds == 0 }
 
 // LateSYN is longer than any client waits that sends its SYN again at once, as Linux does
 // after a RST, and shorter than the time after which all others do.

@@ -36,24 +36,32 @@ type Tap struct {
 	rate              *tap.Rate
 	began             time.Time
 	listed            time.Time
-	answers           time.Time
-	lost              uint64
+	// answers is when they began to be watched, pausedBefore how long no packet was seen until then.
+	answers      time.Time
+	pausedBefore time.Duration
+	duty         *tap.Duty
+	lost         uint64
 	// seen segments of this turn.
 	seen int
 	stop func() error
 }
 
+// shifts are longer than a SYN takes to come again, and see it half of the time.
+var shifts = tap.Shifts{BusyRate: 100_000, Seen: 1250 * time.Millisecond, Pause: 1250 * time.Millisecond}
+
+var schedule = tap.Schedule{Programs: shifts, Sockets: shifts}
+
 // Start begins to watch a namespace. Needs CAP_NET_RAW there.
 func Start(ctx context.Context, o Options) (*Tap, error) {
-	return start(ctx, o, tap.OpenSource)
+	return start(ctx, o, schedule, tap.OpenSource)
 }
 
-func start(ctx context.Context, o Options, open func(*netns.Handle) *tap.Source) (*Tap, error) {
+func start(ctx context.Context, o Options, schedule tap.Schedule, open func(*netns.Handle) *tap.Source) (*Tap, error) {
 	if err := netns.CheckPrivilege(netns.Need{Any: netns.NetRaw, Why: "for packet sockets, to see SYNs"}); err != nil {
 		return nil, fmt.Errorf("watch SYNs: %w", err)
 	}
 	t := &Tap{ns: o.Netns, source: open(o.Netns), rate: tap.NewRate(), began: time.Now()}
-	if err := t.open(o.Answers); err != nil {
+	if err := t.open(o.Answers, schedule); err != nil {
 		t.close()
 		return nil, fmt.Errorf("watch SYNs: %w", err)
 	}
@@ -61,13 +69,16 @@ func start(ctx context.Context, o Options, open func(*netns.Handle) *tap.Source)
 	return t, nil
 }
 
-func (t *Tap) open(answers bool) (err error) {
+func (t *Tap) open(answers bool, schedule tap.Schedule) (err error) {
 	// A netlink socket belongs to the namespace where it is made.
 	if err = t.ns.Do(func() error { t.asker, err = newAsker(); return err }); err != nil {
 		return err
 	}
 	t.watch = NewWatch(t.asker.listens)
 	t.listed = time.Now()
+	if t.duty, err = tap.NewDuty(t.source, schedule); err != nil {
+		return err
+	}
 	if err := t.openArriving(); err != nil {
 		return err
 	}
@@ -103,8 +114,10 @@ func (t *Tap) list() error {
 	return t.arriving.Attach(t.rate.Sample)
 }
 
-// poll processes what has come, SYNs before their answers.
-func (t *Tap) poll() error {
+func (t *Tap) poll() error { return t.duty.Turn(t.see, t.feeds, t.watch.Pause) }
+
+// see processes what has come, SYNs before their answers.
+func (t *Tap) see() error {
 	if err := t.list(); err != nil || t.arriving == nil {
 		return err
 	}
@@ -146,6 +159,7 @@ func (t *Tap) openLeaving() (err error) {
 		return err
 	}
 	t.answers = time.Now()
+	t.pausedBefore = t.duty.Off(t.answers)
 	t.watch.Watching()
 	return nil
 }
@@ -187,9 +201,10 @@ func (t *Tap) Stop() (*snapshot.SYNs, error) {
 		return nil, fmt.Errorf("watch SYNs: %w", err)
 	}
 	r := t.watch.Result()
-	r.Seconds, r.Sample, r.Lost = ended.Sub(t.began).Seconds(), t.rate.Sample, t.lost
+	paused := t.duty.Off(ended)
+	r.Seconds, r.PausedSeconds, r.Sample, r.Lost = ended.Sub(t.began).Seconds(), paused.Seconds(), t.rate.Sample, t.lost
 	if !t.answers.IsZero() {
-		r.AnswersSeconds = ended.Sub(t.answers).Seconds()
+		r.AnswersSeconds = (ended.Sub(t.answers) - paused + t.pausedBefore).Seconds()
 	}
 	return r, nil
 }

@@ -35,7 +35,7 @@ func rejectedSYNs(t *testing.T, server netip.AddrPort, answers bool, open func(*
 		next[i] = r.close(uint16(40000 + i))
 	}
 	r.until("sockstat", func(text string) bool { return strings.Contains(text, " tw 4 ") })
-	tp, err := start(t.Context(), Options{Netns: r.ns, Answers: answers}, open)
+	tp, err := start(t.Context(), Options{Netns: r.ns, Answers: answers}, schedule, open)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,6 +124,36 @@ func TestFlood(t *testing.T) {
 	}
 }
 
+// TestPauses: SYNs that come in a pause are not seen, those of shifts are, and none is taken for rejected.
+func TestPauses(t *testing.T) {
+	for name, open := range map[string]func(*netns.Handle) *tap.Source{"programs": tap.OpenSource, "sockets": tap.SocketSource} {
+		t.Run(name, func(t *testing.T) {
+			r := newReusing(t, servers[0], nil)
+			often := tap.Shifts{Seen: 60 * time.Millisecond, Pause: 20 * time.Millisecond}
+			port := uint16(40000)
+			testutil.Eventually(t, "SYNs that were seen, and others", func() bool {
+				tp, err := start(t.Context(), Options{Netns: r.ns, Answers: true}, tap.Schedule{Programs: often, Sockets: often}, open)
+				if err != nil {
+					t.Fatal(err)
+				}
+				made := uint64(0)
+				for began := time.Now(); time.Since(began) < 2*(often.Seen+often.Pause); made++ {
+					r.close(port)
+					port++
+				}
+				got, err := tp.Stop()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if byTimestamp, bySequence := got.Rejected(); byTimestamp+bySequence > 0 || got.SYNs > made || got.PausedSeconds >= got.Seconds {
+					t.Errorf("%d connections made, seen %+v", made, got)
+				}
+				return got.PausedSeconds > 0 && !got.All() && got.SYNs > 0 && got.SYNs < made
+			})
+		})
+	}
+}
+
 // TestNoNamespace: a watch that cannot open says so.
 func TestNoNamespace(t *testing.T) {
 	testutil.NeedRoot(t)
@@ -133,7 +163,7 @@ func TestNoNamespace(t *testing.T) {
 	}
 	ns.Close()
 	for _, open := range []func(*netns.Handle) *tap.Source{tap.OpenSource, tap.SocketSource} {
-		if tp, err := start(t.Context(), Options{Netns: ns}, open); err == nil || tp != nil {
+		if tp, err := start(t.Context(), Options{Netns: ns}, schedule, open); err == nil || tp != nil {
 			t.Errorf("a watch of a closed namespace: %v, %v", tp, err)
 		}
 	}

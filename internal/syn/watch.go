@@ -164,6 +164,15 @@ func (w *Watch) again(n number, iface int, at float64) (again, late, copied bool
 // Watching marks that from now on Answered gets what the namespace sends.
 func (w *Watch) Watching() { w.watching = true }
 
+// Pause marks that what comes from now on until the next segment is not seen: answers may be among it.
+func (w *Watch) Pause() {
+	for _, all := range []map[frame.Tuple]*attempt{w.attempts.newer, w.attempts.older} {
+		for _, a := range all {
+			a.decided = true
+		}
+	}
+}
+
 // Suspicion reports whether a SYN may not have been accepted: then answers are worth watching.
 func (w *Watch) Suspicion() bool { return w.suspicion }
 

@@ -195,8 +195,11 @@ func (c *Capture) Rest() {
 	}
 }
 
-// Resume ends a Rest.
+// Resume ends a Rest, if there is one.
 func (c *Capture) Resume() error {
+	if !c.resting {
+		return nil
+	}
 	c.resting = false
 	if err := c.attach(c.programs); err != nil {
 		return c.Install(c.filters, c.received) // there may be too many interfaces by now

@@ -6,7 +6,6 @@ package host
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune/apply"
@@ -89,11 +89,11 @@ func settings(f *gateway.Facts, s *snapshot.Snapshot) {
 func Interfaces(ns *netns.Handle) ([]gateway.Interface, error) {
 	var all []gateway.Interface
 	err := ns.Do(func() error {
-		links, err := whole(netlink.LinkList)
+		links, err := socket.Whole(netlink.LinkList)
 		if err != nil {
 			return fmt.Errorf("list interfaces: %w", err)
 		}
-		addresses, err := whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+		addresses, err := socket.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 		if err != nil {
 			return fmt.Errorf("list addresses: %w", err)
 		}
@@ -110,20 +110,6 @@ func Interfaces(ns *netns.Handle) ([]gateway.Interface, error) {
 	})
 	slices.SortFunc(all, func(a, b gateway.Interface) int { return cmp.Compare(a.Index, b.Index) })
 	return all, err
-}
-
-// attempts bound how often a list is read that changes meanwhile.
-const attempts = 10
-
-// whole reads until nothing changed meanwhile (NLM_F_DUMP_INTR); of the last attempt
-// what it got.
-func whole[T any](list func() ([]T, error)) (all []T, err error) {
-	for range attempts {
-		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return all, err
-		}
-	}
-	return all, nil
 }
 
 func link(l *netlink.LinkAttrs, addresses []netlink.Addr) gateway.Interface {
@@ -171,7 +157,7 @@ func bridges() (map[int]*gateway.Bridge, error) {
 	if err := ReadSysctls("/proc", []string{bridgeSysctl4, bridgeSysctl6}, sysctls); err != nil || len(sysctls) == 0 {
 		return nil, err
 	}
-	messages, err := whole(func() ([][]byte, error) {
+	messages, err := socket.Whole(func() ([][]byte, error) {
 		request := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_DUMP)
 		request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
 		return request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
@@ -244,15 +230,15 @@ func firstByte(nested syscall.NetlinkRouteAttr, kind uint16) byte {
 // may come to: as at boot, they have no address of their own.
 func Advertised(ns *netns.Handle, outside []string) (names []string, err error) {
 	err = ns.Do(func() error {
-		links, err := whole(netlink.LinkList)
+		links, err := socket.Whole(netlink.LinkList)
 		if err != nil {
 			return fmt.Errorf("list interfaces: %w", err)
 		}
-		addresses, err := whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V6) })
+		addresses, err := socket.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V6) })
 		if err != nil {
 			return fmt.Errorf("list addresses: %w", err)
 		}
-		routes, err := whole(func() ([]netlink.Route, error) {
+		routes, err := socket.Whole(func() ([]netlink.Route, error) {
 			return netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Protocol: unix.RTPROT_RA}, netlink.RT_FILTER_PROTOCOL)
 		})
 		if err != nil {

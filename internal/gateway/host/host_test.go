@@ -274,23 +274,3 @@ func TestRouted(t *testing.T) {
 		t.Error("an interface that is not there")
 	}
 }
-
-func TestListsThatChangeAreReadAgain(t *testing.T) {
-	calls := 0
-	list := func() ([]int, error) {
-		if calls++; calls < 3 {
-			return []int{1}, netlink.ErrDumpInterrupted
-		}
-		return []int{1, 2}, nil
-	}
-	if all, err := whole(list); err != nil || len(all) != 2 || calls != 3 {
-		t.Errorf("%v, %v after %d", all, err, calls)
-	}
-	always := func() ([]int, error) { return []int{1}, netlink.ErrDumpInterrupted }
-	if all, err := whole(always); err != nil || len(all) != 1 {
-		t.Errorf("%v, %v", all, err)
-	}
-	if _, err := whole(func() ([]int, error) { return nil, unix.EPERM }); !errors.Is(err, unix.EPERM) {
-		t.Errorf("%v", err)
-	}
-}

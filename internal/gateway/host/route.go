@@ -11,6 +11,7 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/observe"
+	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
 )
 
@@ -127,7 +128,7 @@ func (r *Routes) name(index int) string {
 // the interfaces in f.
 func local(ns *netns.Handle, f *gateway.Facts) (all []netip.Prefix, err error) {
 	err = ns.Do(func() error {
-		routes, err := whole(func() ([]netlink.Route, error) {
+		routes, err := socket.Whole(func() ([]netlink.Route, error) {
 			return netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
 		})
 		for _, r := range routes {
