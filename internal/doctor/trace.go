@@ -10,6 +10,7 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/syn"
+	"github.com/natkit/natkit/internal/tap"
 )
 
 // flowSample is the interval at which the flow of a drop is read: it costs the dropping
@@ -80,7 +81,8 @@ type Tracer struct {
 	// own is the namespace that natkit runs in, where none was given.
 	own      *netns.Handle
 	profiler *profile.Profiler
-	// syns and follow have a source of packets each: follow has its own rest.
+	// source has the packets for syns and follow.
+	source *tap.Source
 	syns   *syn.Tap
 	follow *follow.Tap
 	trace  snapshot.Trace
@@ -91,18 +93,21 @@ type Tracer struct {
 // The profile comes last, so that it does not see the rest being loaded.
 func StartTrace(ctx context.Context, o TraceOptions) *Tracer {
 	t := &Tracer{}
+	if o.SYNs || o.Follow {
+		t.source = tap.OpenSource(o.Netns)
+	}
 	if o.Drops {
 		t.part(snapshot.PartDrops, func() error { return t.startDrops(ctx, o) })
 	}
 	if o.SYNs {
 		t.part(snapshot.PartSYNs, func() (err error) {
-			t.syns, err = syn.Start(ctx, syn.Options{Netns: o.Netns, Answers: o.Answers})
+			t.syns, err = syn.Start(ctx, syn.Options{Netns: o.Netns, Source: t.source, Answers: o.Answers})
 			return err
 		})
 	}
 	if o.Follow {
 		t.part(snapshot.PartFollowed, func() (err error) {
-			t.follow, err = follow.Start(ctx, follow.Options{Netns: o.Netns})
+			t.follow, err = follow.Start(ctx, follow.Options{Netns: o.Netns, Source: t.source})
 			return err
 		})
 	}
@@ -141,6 +146,7 @@ func (t *Tracer) Stop() snapshot.Trace {
 	if t.follow != nil {
 		t.part(snapshot.PartFollowed, func() (err error) { t.trace.Followed, err = t.follow.Stop(); return err })
 	}
+	t.source.Close()
 	t.own.Close()
 	return t.trace
 }

@@ -26,8 +26,9 @@ type Tap struct {
 	ns    *netns.Handle
 	began time.Time
 	stop  func() error
-	// source is where packets come from.
+	// source is where packets come from; own where no other watches it.
 	source *tap.Source
+	own    bool
 	// byways are interfaces that are no way in or out.
 	byways []int
 	// ports are those of bridges.
@@ -35,31 +36,23 @@ type Tap struct {
 	// addressed are interfaces with an address of their own: others may pass frames on to what has one (macvlan, OVS).
 	addressed map[int]bool
 
-	mu     sync.Mutex // what follows
-	watch  *Watch
-	socket tap.Feed
-	rate   *tap.Rate
+	mu    sync.Mutex // what follows
+	watch *Watch
+	feed  *tap.Feed
+	rate  *tap.Rate
 	// segments is the rate of what follows handshakes.
 	segments *tap.Rate
 	// datagrams are followed while they are not too many.
 	datagrams bool
 	lost      uint64
-	duty      *tap.Duty
 }
-
-// schedule has pauses longer than shifts, as what is seen stands for what is not.
-var schedule = tap.Schedule{
-	Programs: tap.Shifts{BusyRate: 100_000, Seen: shiftTime, Pause: 3 * shiftTime},
-	Sockets:  tap.Shifts{BusyRate: 50_000, Seen: shiftTime, Pause: 4 * shiftTime},
-}
-
-// shiftTime is longer than what goes unanswered takes to be missed.
-const shiftTime = 1250 * time.Millisecond
 
 // Options specify what to follow.
 type Options struct {
 	// Netns is the namespace; nil is the one natkit runs in.
 	Netns *netns.Handle
+	// Source is one of that namespace that others watch, too; nil for one of its own.
+	Source *tap.Source
 	// Service and Client, where valid, are the destination and the source as clients name them;
 	// a port of 0 is any.
 	Service, Client netip.AddrPort
@@ -78,29 +71,31 @@ func ParseEnd(text string) (netip.AddrPort, error) {
 }
 
 // Start begins to follow connections. Needs CAP_NET_RAW in the namespace, or what a tap.Source wants for programs.
-func Start(ctx context.Context, o Options) (*Tap, error) {
-	return start(ctx, o, schedule)
-}
-
-func start(ctx context.Context, o Options, schedule tap.Schedule) (t *Tap, err error) {
+func Start(ctx context.Context, o Options) (t *Tap, err error) {
 	if err := netns.CheckPrivilege(netns.Need{Any: netns.NetRaw, Why: "for a packet socket, to follow connections"}); err != nil {
 		return nil, fmt.Errorf("follow connections: %w", err)
 	}
-	t = &Tap{ns: o.Netns, watch: NewWatch(o.Service, o.Client), rate: tap.NewRate(), segments: tap.NewRate(), datagrams: true}
-	if err := t.open(schedule); err != nil {
-		if t.socket != nil {
-			t.socket.Close()
-		}
-		t.source.Close()
+	t = &Tap{ns: o.Netns, source: o.Source, own: o.Source == nil, watch: NewWatch(o.Service, o.Client), rate: tap.NewRate(), segments: tap.NewRate(), datagrams: true}
+	if t.own {
+		t.source = tap.OpenSource(t.ns)
+	}
+	if err := t.open(); err != nil {
+		t.close()
 		return nil, fmt.Errorf("follow connections: %w", err)
 	}
-	t.stop = tap.Run(ctx, t.poll)
+	t.stop = t.source.Watch(ctx, t)
 	return t, nil
 }
 
+func (t *Tap) close() {
+	t.feed.Close()
+	if t.own {
+		t.source.Close()
+	}
+}
+
 // open begins to see packets.
-func (t *Tap) open(schedule tap.Schedule) (err error) {
-	t.source = tap.OpenSource(t.ns)
+func (t *Tap) open() (err error) {
 	t.began = time.Now()
 	var own []netip.Addr
 	if err = t.ns.Do(func() error {
@@ -115,23 +110,25 @@ func (t *Tap) open(schedule tap.Schedule) (err error) {
 	}); err != nil {
 		return err
 	}
-	t.socket, err = t.source.Open(false, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) {
+	t.feed, err = t.source.Open(false, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) {
 		return kept{sample, t.segments.Sample, t.datagrams, t.ports, own}.filter()
 	})
-	if err != nil {
-		return err
-	}
-	t.duty, err = tap.NewDuty(t.source, schedule)
 	return err
 }
 
-// poll takes the packets that have come. Where they are too many it gives up datagrams first,
+// See takes the packets that have come. Where they are too many it gives up datagrams first,
 // of which a sample would miss the answers.
-func (t *Tap) poll() error {
+func (t *Tap) See() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	pause := func() { t.watch.Pause(time.Since(t.began).Seconds()) }
-	return t.duty.Turn(t.receive, func() []tap.Feed { return []tap.Feed{t.socket} }, pause)
+	return t.receive()
+}
+
+// Pause leaves out what waits for a packet that may come in a pause.
+func (t *Tap) Pause() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.watch.Pause(time.Since(t.began).Seconds())
 }
 
 // bywayKinds are of interfaces that packets pass besides their way: those that tc redirects to a queue and takes
@@ -172,7 +169,7 @@ func ownAddresses() (own []netip.Addr, at map[int]bool) {
 func (t *Tap) receive() error {
 	var f frame.Frame
 	segments, sample := 0, t.rate.Sample
-	n, err := t.socket.Receive(func(p *tap.Packet) {
+	n, err := t.feed.Receive(func(p *tap.Packet) {
 		if slices.Contains(t.byways, p.Interface) || p.Passing && !t.addressed[p.Interface] && !slices.Contains(t.ports, p.Interface) || f.DecodeNetwork(tap.EtherType(p.Version), p.Data) != nil {
 			return
 		}
@@ -195,7 +192,7 @@ func (t *Tap) receive() error {
 	}
 	// Those whose answers the new filter does not keep are not to wait for them.
 	t.watch.Pause(time.Since(t.began).Seconds())
-	return t.socket.Attach(t.rate.Sample)
+	return t.feed.Attach(t.rate.Sample)
 }
 
 // Read returns what was seen so far.
@@ -215,19 +212,18 @@ func (t *Tap) Read() (*snapshot.Followed, error) {
 	defer t.mu.Unlock()
 	now := time.Now()
 	seconds := now.Sub(t.began).Seconds()
-	t.lost += t.socket.Lost()
+	t.lost += t.feed.Lost()
 	r := t.watch.Result(seconds, func(index int) string { return links[index] })
 	r.Seconds, r.Sample, r.TCPOnly = seconds, t.rate.Sample, !t.datagrams
 	r.Lost += t.lost
-	r.PausedSeconds = t.duty.Off(now).Seconds()
+	r.PausedSeconds = t.source.Paused(now).Seconds()
 	return r, nil
 }
 
 // Stop ends the watch and returns what was seen, with what this host does to what was lost. It may be
 // called once.
 func (t *Tap) Stop() (r *snapshot.Followed, err error) {
-	defer t.source.Close()
-	defer t.socket.Close()
+	defer t.close()
 	if err = t.stop(); err != nil {
 		return nil, fmt.Errorf("follow connections: %w", err)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/natkit/natkit/internal/tap"
 	"github.com/natkit/natkit/internal/syn"
+	"github.com/natkit/natkit/internal/tap"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -223,7 +223,10 @@ func TestParseEnd(t *testing.T) {
 func TestPauses(t *testing.T) {
 	p := newPath(t)
 	often := tap.Shifts{Seen: 60 * time.Millisecond, Pause: 20 * time.Millisecond}
-	tp, err := start(t.Context(), Options{Netns: p.gateway}, tap.Schedule{Programs: often, Sockets: often})
+	source := tap.OpenSource(p.gateway)
+	defer source.Close()
+	source.Schedule(tap.Schedule{Programs: often, Sockets: often})
+	tp, err := Start(t.Context(), Options{Netns: p.gateway, Source: source})
 	if err != nil {
 		t.Fatal(err)
 	}

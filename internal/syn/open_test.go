@@ -47,7 +47,7 @@ func TestLateListener(t *testing.T) {
 	t.Cleanup(func() { ns.Close() })
 	r := &reusing{t, ns, servers[0]}
 	r.in(func() error { return up("lo") })
-	tp, err := start(t.Context(), Options{Netns: ns, Answers: true}, schedule, tap.SocketSource)
+	tp, err := startBy(t, Options{Netns: ns, Answers: true}, tap.SocketSource)
 	if err != nil {
 		t.Fatal(err)
 	}

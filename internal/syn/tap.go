@@ -21,6 +21,8 @@ import (
 type Options struct {
 	// Netns is the namespace; nil is the one natkit runs in.
 	Netns *netns.Handle
+	// Source is one of that namespace that others watch, too; nil for one of its own.
+	Source *tap.Source
 	// Answers are watched from the beginning, not from the first suspicion.
 	Answers bool
 }
@@ -30,8 +32,9 @@ type Tap struct {
 	ns     *netns.Handle
 	watch  *Watch
 	source *tap.Source
+	own    bool // no other watches source
 	// arriving and leaving are nil where they are not open: the first where nothing listens.
-	arriving, leaving tap.Feed
+	arriving, leaving *tap.Feed
 	asker             *asker
 	rate              *tap.Rate
 	began             time.Time
@@ -39,46 +42,36 @@ type Tap struct {
 	// answers is when they began to be watched, pausedBefore how long no packet was seen until then.
 	answers      time.Time
 	pausedBefore time.Duration
-	duty         *tap.Duty
 	lost         uint64
 	// seen segments of this turn.
 	seen int
 	stop func() error
 }
 
-// shifts are longer than a SYN takes to come again, and see it half of the time.
-var shifts = tap.Shifts{BusyRate: 100_000, Seen: 1250 * time.Millisecond, Pause: 1250 * time.Millisecond}
-
-var schedule = tap.Schedule{Programs: shifts, Sockets: shifts}
-
 // Start begins to watch a namespace. Needs CAP_NET_RAW there.
 func Start(ctx context.Context, o Options) (*Tap, error) {
-	return start(ctx, o, schedule, tap.OpenSource)
-}
-
-func start(ctx context.Context, o Options, schedule tap.Schedule, open func(*netns.Handle) *tap.Source) (*Tap, error) {
 	if err := netns.CheckPrivilege(netns.Need{Any: netns.NetRaw, Why: "for packet sockets, to see SYNs"}); err != nil {
 		return nil, fmt.Errorf("watch SYNs: %w", err)
 	}
-	t := &Tap{ns: o.Netns, source: open(o.Netns), rate: tap.NewRate(), began: time.Now()}
-	if err := t.open(o.Answers, schedule); err != nil {
+	t := &Tap{ns: o.Netns, source: o.Source, own: o.Source == nil, rate: tap.NewRate(), began: time.Now()}
+	if t.own {
+		t.source = tap.OpenSource(o.Netns)
+	}
+	if err := t.open(o.Answers); err != nil {
 		t.close()
 		return nil, fmt.Errorf("watch SYNs: %w", err)
 	}
-	t.stop = tap.Run(ctx, t.poll)
+	t.stop = t.source.Watch(ctx, t)
 	return t, nil
 }
 
-func (t *Tap) open(answers bool, schedule tap.Schedule) (err error) {
+func (t *Tap) open(answers bool) (err error) {
 	// A netlink socket belongs to the namespace where it is made.
 	if err = t.ns.Do(func() error { t.asker, err = newAsker(); return err }); err != nil {
 		return err
 	}
 	t.watch = NewWatch(t.asker.listens)
 	t.listed = time.Now()
-	if t.duty, err = tap.NewDuty(t.source, schedule); err != nil {
-		return err
-	}
 	if err := t.openArriving(); err != nil {
 		return err
 	}
@@ -114,10 +107,8 @@ func (t *Tap) list() error {
 	return t.arriving.Attach(t.rate.Sample)
 }
 
-func (t *Tap) poll() error { return t.duty.Turn(t.see, t.feeds, t.watch.Pause) }
-
-// see processes what has come, SYNs before their answers.
-func (t *Tap) see() error {
+// See processes what has come, SYNs before their answers.
+func (t *Tap) See() error {
 	if err := t.list(); err != nil || t.arriving == nil {
 		return err
 	}
@@ -142,7 +133,7 @@ func (t *Tap) see() error {
 }
 
 // take takes the packets that wait.
-func (t *Tap) take(s tap.Feed, to func(f *frame.Frame, iface int, at float64)) error {
+func (t *Tap) take(s *tap.Feed, to func(f *frame.Frame, iface int, at float64)) error {
 	at := time.Since(t.began).Seconds()
 	var f frame.Frame
 	n, err := s.Receive(func(p *tap.Packet) {
@@ -159,10 +150,13 @@ func (t *Tap) openLeaving() (err error) {
 		return err
 	}
 	t.answers = time.Now()
-	t.pausedBefore = t.duty.Off(t.answers)
+	t.pausedBefore = t.source.Paused(t.answers)
 	t.watch.Watching()
 	return nil
 }
+
+// Pause leaves out what waits for an answer that may come in a pause.
+func (t *Tap) Pause() { t.watch.Pause() }
 
 // limit halves the sampled connections where too many segments come.
 func (t *Tap) limit() error {
@@ -180,8 +174,8 @@ func (t *Tap) limit() error {
 }
 
 // feeds returns the open ones.
-func (t *Tap) feeds() (open []tap.Feed) {
-	for _, f := range []tap.Feed{t.arriving, t.leaving} {
+func (t *Tap) feeds() (open []*tap.Feed) {
+	for _, f := range []*tap.Feed{t.arriving, t.leaving} {
 		if f != nil {
 			open = append(open, f)
 		}
@@ -201,7 +195,7 @@ func (t *Tap) Stop() (*snapshot.SYNs, error) {
 		return nil, fmt.Errorf("watch SYNs: %w", err)
 	}
 	r := t.watch.Result()
-	paused := t.duty.Off(ended)
+	paused := t.source.Paused(ended)
 	r.Seconds, r.PausedSeconds, r.Sample, r.Lost = ended.Sub(t.began).Seconds(), paused.Seconds(), t.rate.Sample, t.lost
 	if !t.answers.IsZero() {
 		r.AnswersSeconds = (ended.Sub(t.answers) - paused + t.pausedBefore).Seconds()
@@ -213,6 +207,8 @@ func (t *Tap) close() {
 	for _, s := range t.feeds() {
 		s.Close()
 	}
-	t.source.Close()
+	if t.own {
+		t.source.Close()
+	}
 	t.asker.close()
 }

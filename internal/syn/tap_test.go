@@ -26,6 +26,13 @@ func TestRejectedSYNs(t *testing.T) {
 	}
 }
 
+// startBy has a watch see packets by a source of some kind.
+func startBy(t *testing.T, o Options, open func(*netns.Handle) *tap.Source) (*Tap, error) {
+	o.Source = open(o.Netns)
+	t.Cleanup(o.Source.Close)
+	return Start(t.Context(), o)
+}
+
 func rejectedSYNs(t *testing.T, server netip.AddrPort, answers bool, open func(*netns.Handle) *tap.Source) {
 	// Without RFC 1337 the client's RST removes TIME_WAIT; no program would send it, so
 	// the kernel does.
@@ -35,7 +42,7 @@ func rejectedSYNs(t *testing.T, server netip.AddrPort, answers bool, open func(*
 		next[i] = r.close(uint16(40000 + i))
 	}
 	r.until("sockstat", func(text string) bool { return strings.Contains(text, " tw 4 ") })
-	tp, err := start(t.Context(), Options{Netns: r.ns, Answers: answers}, schedule, open)
+	tp, err := startBy(t, Options{Netns: r.ns, Answers: answers}, open)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +139,10 @@ func TestPauses(t *testing.T) {
 			often := tap.Shifts{Seen: 60 * time.Millisecond, Pause: 20 * time.Millisecond}
 			port := uint16(40000)
 			testutil.Eventually(t, "SYNs that were seen, and others", func() bool {
-				tp, err := start(t.Context(), Options{Netns: r.ns, Answers: true}, tap.Schedule{Programs: often, Sockets: often}, open)
+				source := open(r.ns)
+				defer source.Close()
+				source.Schedule(tap.Schedule{Programs: often, Sockets: often})
+				tp, err := Start(t.Context(), Options{Netns: r.ns, Source: source, Answers: true})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -163,7 +173,7 @@ func TestNoNamespace(t *testing.T) {
 	}
 	ns.Close()
 	for _, open := range []func(*netns.Handle) *tap.Source{tap.OpenSource, tap.SocketSource} {
-		if tp, err := start(t.Context(), Options{Netns: ns}, schedule, open); err == nil || tp != nil {
+		if tp, err := startBy(t, Options{Netns: ns}, open); err == nil || tp != nil {
 			t.Errorf("a watch of a closed namespace: %v, %v", tp, err)
 		}
 	}

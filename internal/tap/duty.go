@@ -20,99 +20,101 @@ type Shifts struct {
 // a twentieth.
 type Schedule struct{ Programs, Sockets Shifts }
 
-// Duty has the feeds of a source rest where all packets are too many to look at. It may be used by one goroutine.
-type Duty struct {
-	source   *Source
+// seen is longer than what goes unanswered takes to be missed, and than a SYN takes to come again.
+const seen = 1250 * time.Millisecond
+
+var usual = Schedule{
+	Programs: Shifts{BusyRate: 100_000, Seen: seen, Pause: 2 * seen},
+	Sockets:  Shifts{BusyRate: 50_000, Seen: seen, Pause: 4 * seen},
+}
+
+// duty has a source rest where all packets are too many to look at.
+type duty struct {
 	schedule Schedule
 	// since is when the shift, or the pause, began; received is what the interfaces had received then.
 	since    time.Time
 	received uint64
-	pausing  bool
+	// pauses is how many have begun; pausing is true in one.
+	pauses  int
+	pausing bool
 	// paused is the time of the pauses that have ended.
 	paused time.Duration
 }
 
-// NewDuty begins with a shift.
-func NewDuty(s *Source, schedule Schedule) (*Duty, error) {
-	d := &Duty{source: s, schedule: schedule, since: time.Now()}
-	return d, d.count()
+// Schedule replaces the shifts, for tests.
+func (s *Source) Schedule(to Schedule) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.duty.schedule = to
 }
 
-// count notes what has been received up to now.
-func (d *Duty) count() error {
-	return d.source.ns.Do(func() (err error) { d.received, err = received(); return err })
+// Paused is the time in which packets were not seen, up to now.
+func (s *Source) Paused(now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.duty.off(now)
 }
 
-// Turn lets see take the packets that have come, unless there is a pause. At the end of a shift on a busy host the
-// feeds rest, which see returns, and pause learns of it.
-func (d *Duty) Turn(see func() error, feeds func() []Feed, pause func()) error {
-	if d.pausing {
-		return d.resume(feeds())
-	}
-	if err := see(); err != nil {
-		return err
-	}
-	busy, err := d.over()
-	if err != nil || !busy {
-		return err
-	}
-	for _, f := range feeds() {
-		if err := f.Rest(); err != nil {
-			return err
-		}
-	}
-	if err := see(); err != nil { // what came meanwhile
-		return err
-	}
-	d.pausing = true
-	pause()
-	return nil
-}
-
-// shifts are those for the source as it is now.
-func (d *Duty) shifts() Shifts {
-	if d.source.Programs() {
-		return d.schedule.Programs
-	}
-	return d.schedule.Sockets
-}
-
-// over reports whether a shift has ended in which packets were too many for a longer one.
-func (d *Duty) over() (busy bool, err error) {
-	shifts, now := d.shifts(), time.Now()
-	spent := now.Sub(d.since)
-	if spent < shifts.Seen {
-		return false, nil
-	}
-	before := d.received
-	if err := d.count(); err != nil {
-		return false, err
-	}
-	d.since = now
-	return float64(d.received-min(d.received, before)) > shifts.BusyRate*spent.Seconds(), nil
-}
-
-// resume begins a shift once the pause has been long enough.
-func (d *Duty) resume(feeds []Feed) error {
-	if time.Since(d.since) < d.shifts().Pause {
-		return nil
-	}
-	for _, f := range feeds {
-		if err := f.Resume(); err != nil {
-			return err
-		}
-	}
-	now := time.Now()
-	d.paused, d.pausing, d.since = d.Off(now), false, now
-	return d.count()
-}
-
-// Off is the time in which packets were not seen, up to now.
-func (d *Duty) Off(now time.Time) time.Duration {
+func (d *duty) off(now time.Time) time.Duration {
 	if d.pausing {
 		return d.paused + now.Sub(d.since)
 	}
 	return d.paused
+}
+
+// turn begins and ends pauses where it is time. It returns how many have begun, and when there is something to see
+// again.
+func (s *Source) turn() (pauses int, wait time.Duration, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, now := &s.duty, time.Now()
+	shifts := d.schedule.Sockets
+	if s.capture != nil {
+		shifts = d.schedule.Programs
+	}
+	switch spent := now.Sub(d.since); {
+	case d.since.IsZero():
+		d.since = now
+		err = s.count()
+	case d.pausing && spent < shifts.Pause:
+		return d.pauses, shifts.Pause - spent, nil
+	case d.pausing:
+		err = s.begin()
+	case spent >= shifts.Seen:
+		err = s.end(now, shifts.BusyRate*spent.Seconds())
+	}
+	if d.pausing {
+		wait = shifts.Pause
+	}
+	return d.pauses, wait, err
+}
+
+// begin begins a shift.
+func (s *Source) begin() error {
+	if err := s.resume(); err != nil {
+		return err
+	}
+	d, now := &s.duty, time.Now()
+	d.paused, d.pausing, d.since = d.off(now), false, now
+	return s.count()
+}
+
+// end begins a pause where more packets were received in a shift than are few, otherwise another shift.
+func (s *Source) end(now time.Time, few float64) error {
+	d := &s.duty
+	before := d.received
+	d.since = now
+	if err := s.count(); err != nil || float64(d.received-min(d.received, before)) <= few {
+		return err
+	}
+	d.pausing = true
+	d.pauses++
+	return s.rest()
+}
+
+// count notes what has been received up to now.
+func (s *Source) count() error {
+	return s.ns.Do(func() (err error) { s.duty.received, err = received(); return err })
 }
 
 // received is how many packets the interfaces of this namespace have received.

@@ -8,30 +8,45 @@ import (
 const (
 	// pause is the interval of turns: each costs a task switch, which is felt where the CPU is used up.
 	pause = 20 * time.Millisecond
-	// longest is for how long a tap works, whatever its caller does.
+	// longest is for how long a source is watched, whatever its caller does.
 	longest = 10 * time.Minute
 )
 
-// Run calls poll every 20 ms until stop, at most 10 minutes, and once more at the end. stop
-// returns the first error.
-func Run(ctx context.Context, poll func() error) (stop func() error) {
+// Watcher is whom the feeds of a source are for.
+type Watcher interface {
+	// See takes the packets that have come.
+	See() error
+	// Pause: what comes from now on until the next See is not seen.
+	Pause()
+}
+
+// Watch calls See every 20 ms until stop, at most 10 minutes, and once more at the end. On a busy host the source's
+// feeds rest at times. stop returns the first error.
+func (s *Source) Watch(ctx context.Context, w Watcher) (stop func() error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
 	ended := make(chan error, 1)
-	go func() { ended <- turns(ctx, poll) }()
+	go func() { ended <- s.turns(ctx, w) }()
 	return func() error { cancel(); return <-ended }
 }
 
-func turns(ctx context.Context, poll func() error) error {
-	tick := time.NewTicker(pause)
-	defer tick.Stop()
+func (s *Source) turns(ctx context.Context, w Watcher) error {
+	known := 0
 	for {
+		pauses, wait, err := s.turn()
+		if err == nil {
+			err = w.See()
+		}
+		if err != nil {
+			return err
+		}
+		if pauses != known {
+			w.Pause()
+		}
+		known = pauses
 		select {
 		case <-ctx.Done():
-			return poll()
-		case <-tick.C:
-			if err := poll(); err != nil {
-				return err
-			}
+			return w.See()
+		case <-time.After(max(wait, pause)):
 		}
 	}
 }
@@ -42,6 +57,8 @@ const MostPerSecond = 2_500
 const (
 	mostSample = 1 << 12
 	burst      = time.Second
+	// leastSpan is the shortest time that a rate is taken of: a burst is none.
+	leastSpan = 100 * time.Millisecond
 )
 
 // Rate bounds the packets that are read to MostPerSecond: beyond, fewer connections are sampled.
@@ -55,8 +72,8 @@ type Rate struct {
 // NewRate begins with all connections.
 func NewRate() *Rate { return &Rate{Sample: 1, since: time.Now()} }
 
-// Add counts packets, and reports whether Sample is larger from now on: twice, or four times where packets come
-// much too fast, as each change costs time.
+// Add counts packets, and reports whether Sample is larger from now on: as much as their rate demands, as each
+// change costs time.
 func (r *Rate) Add(packets int) bool {
 	r.seen += packets
 	span := time.Since(r.since)
@@ -64,7 +81,7 @@ func (r *Rate) Add(packets int) bool {
 		return false
 	}
 	r.Sample *= 2
-	if float64(r.seen) > 4*MostPerSecond*span.Seconds() {
+	for left := float64(r.seen) / 2; left > MostPerSecond*max(span, leastSpan).Seconds() && r.Sample < mostSample; left /= 2 {
 		r.Sample *= 2
 	}
 	r.seen, r.since = 0, time.Now()

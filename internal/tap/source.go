@@ -15,35 +15,22 @@ import (
 // and by their type (PACKET_OUTGOING, …) which way they go.
 type Filter func(sample int) ([]bpf.RawInstruction, error)
 
-// Feed is the packets that a filter keeps. It may be used by one goroutine.
-type Feed interface {
-	// Receive calls fn for waiting packets and returns their number. It does not wait.
-	Receive(fn func(*Packet)) (int, error)
-	// Attach replaces the filter by one for one in sample connections.
-	Attach(sample int) error
-	// Lost returns the number of packets that found no room since the last call.
-	Lost() uint64
-	// Rest sees no packets, and costs others nothing, until Resume; other feeds of the source may rest as well.
-	Rest() error
-	Resume() error
-	Close()
-}
-
 // Source is where the feeds of a namespace come from: eBPF programs that all of them share or, where the
-// kernel or the privilege has none, a packet socket each.
+// kernel or the privilege has none, a packet socket each. Several watchers may have feeds of one source.
 type Source struct {
 	ns *netns.Handle
 	mu sync.Mutex
 	// capture is nil where feeds are sockets.
 	capture *capture.Capture
-	feeds   []*captured
+	feeds   []*Feed
+	duty    duty
 }
 
 // OpenSource never fails: without programs there are sockets.
 func OpenSource(ns *netns.Handle) *Source { return openSource(capture.Options{Netns: ns}) }
 
 func openSource(o capture.Options) *Source {
-	s := &Source{ns: o.Netns}
+	s := SocketSource(o.Netns)
 	if c, err := capture.Open(o); err == nil {
 		s.capture = c
 	}
@@ -51,7 +38,7 @@ func openSource(o capture.Options) *Source {
 }
 
 // SocketSource is one without programs.
-func SocketSource(ns *netns.Handle) *Source { return &Source{ns: ns} }
+func SocketSource(ns *netns.Handle) *Source { return &Source{ns: ns, duty: duty{schedule: usual}} }
 
 // Programs reports whether feeds are by programs, which leave packets as they are; sockets have those that are
 // sent cloned.
@@ -62,28 +49,48 @@ func (s *Source) Programs() bool {
 }
 
 // Open begins a feed; one of received packets alone costs a socket less.
-func (s *Source) Open(received bool, sample int, filter Filter) (Feed, error) {
+func (s *Source) Open(received bool, sample int, filter Filter) (*Feed, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	f := &Feed{source: s, received: received, sample: sample, filter: filter}
+	s.feeds = append(s.feeds, f)
+	err := error(nil)
 	if s.capture != nil {
-		f := &captured{source: s, received: received, filter: filter}
-		s.feeds = append(s.feeds, f)
-		if err := f.attach(sample); err != nil {
-			s.feeds = s.feeds[:len(s.feeds)-1]
-			return nil, err
-		}
-		return f, nil
+		err = f.attach(sample)
+	} else {
+		err = f.open()
 	}
-	f, err := s.socket(received, sample, filter)
 	if err != nil {
-		return nil, err // not f: a Feed with a nil Socket is not nil
+		s.feeds = s.feeds[:len(s.feeds)-1]
+		return nil, err
 	}
 	return f, nil
 }
 
-func (s *Source) socket(received bool, sample int, filter Filter) (f *Socket, err error) {
-	err = s.ns.Do(func() (err error) { f, err = openSocket(received, sample, filter); return err })
-	return f, err
+// rest has no feed see packets, and costs others nothing, until resume.
+func (s *Source) rest() error {
+	if s.capture != nil {
+		s.capture.Rest()
+	}
+	return s.sockets((*Socket).Rest)
+}
+
+func (s *Source) resume() error {
+	if s.capture != nil {
+		if err := s.orReplace(s.capture.Resume()); err != nil {
+			return err
+		}
+	}
+	return s.sockets((*Socket).Resume)
+}
+
+func (s *Source) sockets(do func(*Socket) error) (err error) {
+	for _, f := range s.feeds {
+		if f.socket != nil && !f.closed {
+			err = errors.Join(err, do(f.socket))
+		}
+	}
+	return err
 }
 
 // install has the programs work for all feeds, or gives all of them sockets.
@@ -136,7 +143,7 @@ func (s *Source) replace() (err error) {
 		if f.closed || f.socket != nil {
 			continue
 		}
-		if f.socket, err = s.socket(f.received, f.sample, f.filter); err != nil {
+		if err = f.open(); err != nil {
 			return err
 		}
 	}
@@ -168,8 +175,8 @@ type queued struct {
 	length int
 }
 
-// captured is a feed by programs, or by a socket in their place.
-type captured struct {
+// Feed is the packets that a filter keeps, by programs, or by a socket in their place. It may be used by one goroutine.
+type Feed struct {
 	source   *Source
 	received bool
 	filter   Filter
@@ -183,7 +190,7 @@ type captured struct {
 }
 
 // use has a function use the programs, or the socket once there is one.
-func (f *captured) use(programs func() error, socket func(*Socket) error) error {
+func (f *Feed) use(programs func() error, socket func(*Socket) error) error {
 	f.source.mu.Lock()
 	defer f.source.mu.Unlock()
 	if f.socket != nil {
@@ -192,11 +199,22 @@ func (f *captured) use(programs func() error, socket func(*Socket) error) error 
 	return programs()
 }
 
-func (f *captured) Attach(sample int) error {
+// open has a socket see packets.
+func (f *Feed) open() error {
+	s := f.source
+	err := s.ns.Do(func() (err error) { f.socket, err = openSocket(f.received, f.sample, f.filter); return err })
+	if err == nil && s.duty.pausing {
+		err = f.socket.Rest()
+	}
+	return err
+}
+
+// Attach replaces the filter by one for one in sample connections.
+func (f *Feed) Attach(sample int) error {
 	return f.use(func() error { return f.attach(sample) }, func(s *Socket) error { return s.Attach(sample) })
 }
 
-func (f *captured) attach(sample int) error {
+func (f *Feed) attach(sample int) error {
 	program, err := f.filter(sample)
 	if err != nil {
 		return err
@@ -205,7 +223,8 @@ func (f *captured) attach(sample int) error {
 	return f.source.install()
 }
 
-func (f *captured) Receive(fn func(*Packet)) (n int, err error) {
+// Receive calls fn for waiting packets and returns their number. It does not wait.
+func (f *Feed) Receive(fn func(*Packet)) (n int, err error) {
 	var queue []queued
 	err = f.use(func() error {
 		err := f.source.drain()
@@ -219,7 +238,8 @@ func (f *captured) Receive(fn func(*Packet)) (n int, err error) {
 	return n + len(queue), err
 }
 
-func (f *captured) Lost() (lost uint64) {
+// Lost returns the number of packets that found no room since the last call.
+func (f *Feed) Lost() (lost uint64) {
 	_ = f.use(func() error {
 		all := f.source.capture.Lost() + f.dropped
 		lost, f.told = all-f.told, all
@@ -228,16 +248,12 @@ func (f *captured) Lost() (lost uint64) {
 	return lost
 }
 
-func (f *captured) Rest() error {
-	return f.use(func() error { f.source.capture.Rest(); return nil }, (*Socket).Rest)
-}
-
-func (f *captured) Resume() error {
-	return f.use(func() error { return f.source.orReplace(f.source.capture.Resume()) }, (*Socket).Resume)
-}
-
-// Close has the filter keep nothing from the next one on. The programs work until the source ends.
-func (f *captured) Close() {
+// Close has the filter keep nothing from the next one on. The programs work until the source
+// ends. A nil feed has nothing to close.
+func (f *Feed) Close() {
+	if f == nil {
+		return
+	}
 	_ = f.use(func() error { f.program, f.queue, f.closed = nil, nil, true; return nil },
 		func(s *Socket) error { s.Close(); f.closed = true; return nil })
 }

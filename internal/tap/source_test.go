@@ -262,7 +262,7 @@ func everything(at uint32) Filter {
 // collector keeps the packets of feeds, of which a source has two.
 type collector struct {
 	name  string
-	feeds []Feed
+	feeds []*Feed
 	seen  []string
 }
 
@@ -325,7 +325,7 @@ func TestSourcesAgree(t *testing.T) {
 		others = append(others, collect(t, "programs on interfaces", OpenSource(p.gateway)))
 	}
 	for _, c := range others {
-		if _, ok := c.feeds[0].(*captured); !ok {
+		if !c.feeds[0].source.Programs() {
 			t.Fatalf("%s: there are no programs", c.name)
 		}
 	}
@@ -388,7 +388,7 @@ func udp(int) ([]bpf.RawInstruction, error) {
 }
 
 // say sends datagrams to an address until one of those of a feed is as it should be.
-func say(t *testing.T, ns *netns.Handle, f Feed, to string, size int, met func(*Packet) bool) {
+func say(t *testing.T, ns *netns.Handle, f *Feed, to string, size int, met func(*Packet) bool) {
 	t.Helper()
 	testutil.Eventually(t, "a datagram to "+to, func() (seen bool) {
 		testutil.Inside(t, ns, func() error {
@@ -466,7 +466,7 @@ func TestReplaced(t *testing.T) {
 		return !s.Programs()
 	})
 	say(t, p.client, f, "198.19.0.2:9", 100, func(p *Packet) bool { return p.Sent })
-	if err := errors.Join(f.Attach(2), f.Rest(), f.Resume()); err != nil {
+	if err := errors.Join(f.Attach(2), s.rest(), s.resume()); err != nil {
 		t.Error(err)
 	}
 }
@@ -494,7 +494,7 @@ func TestRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer second.Close()
-	for _, f := range []Feed{first, second} {
+	for _, f := range []*Feed{first, second} {
 		say(t, p.client, f, "198.19.0.2:9", 1, func(p *Packet) bool { return p.Sent })
 	}
 	if s.Programs() {
@@ -550,11 +550,11 @@ func TestNothingStays(t *testing.T) {
 	}
 	say(t, p.client, f, "198.19.0.2:9", 1, func(p *Packet) bool { return p.Sent })
 	working := attached()
-	if err := errors.Join(f.Attach(1), f.Attach(2), f.Rest()); err != nil {
+	if err := errors.Join(f.Attach(1), f.Attach(2), s.rest()); err != nil {
 		t.Fatal(err)
 	}
 	resting := attached()
-	if err := f.Resume(); err != nil {
+	if err := s.resume(); err != nil {
 		t.Fatal(err)
 	}
 	say(t, p.client, f, "198.19.0.2:9", 1, func(p *Packet) bool { return p.Sent })
