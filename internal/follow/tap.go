@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -110,8 +111,8 @@ func (t *Tap) open() (err error) {
 	}); err != nil {
 		return err
 	}
-	t.feed, err = t.source.Open(false, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) {
-		return kept{sample, t.segments.Sample, t.datagrams, t.ports, own}.filter()
+	t.feed, err = t.source.Open(false, t.samples(), func(s tap.Samples) ([]bpf.RawInstruction, error) {
+		return kept{s[0], s[1], t.datagrams, t.ports, own}.filter()
 	})
 	return err
 }
@@ -165,10 +166,35 @@ func ownAddresses() (own []netip.Addr, at map[int]bool) {
 	return own, at
 }
 
-// receive takes the packets that wait.
+func (t *Tap) samples() tap.Samples { return tap.Samples{t.rate.Sample, t.segments.Sample} }
+
+// receive takes the packets that wait, and bounds how many will.
 func (t *Tap) receive() error {
+	segments, others, err := t.take()
+	sample := t.rate.Sample
+	fewer, rarer := t.segments.Add(segments), t.rate.Add(others)
+	if err != nil || !fewer && !rarer {
+		return err
+	}
+	t.watch.partial = t.watch.partial || fewer
+	if rarer && t.datagrams {
+		t.datagrams, t.rate.Sample = false, sample
+		err = t.feed.Attach()
+	}
+	if err = cmp.Or(err, t.feed.Sample(t.samples())); err != nil {
+		return err
+	}
+	if _, _, err = t.take(); err != nil { // what was chosen before
+		return err
+	}
+	// Those whose answers are not kept any more are not to wait for them.
+	t.watch.Pause(time.Since(t.began).Seconds())
+	return nil
+}
+
+// take takes the packets that wait, and returns how many they were.
+func (t *Tap) take() (segments, others int, err error) {
 	var f frame.Frame
-	segments, sample := 0, t.rate.Sample
 	n, err := t.feed.Receive(func(p *tap.Packet) {
 		if slices.Contains(t.byways, p.Interface) || p.Passing && !t.addressed[p.Interface] && !slices.Contains(t.ports, p.Interface) || f.DecodeNetwork(tap.EtherType(p.Version), p.Data) != nil {
 			return
@@ -182,17 +208,7 @@ func (t *Tap) receive() error {
 		}
 		t.watch.See(Packet{At: at.Seconds(), Interface: p.Interface, Sent: p.Sent, Passing: p.Passing, Astray: p.Passing && t.addressed[p.Interface] && !slices.Contains(t.ports, p.Interface), Frame: &f})
 	})
-	fewer, rarer := t.segments.Add(segments), t.rate.Add(n-segments)
-	if err != nil || !fewer && !rarer {
-		return err
-	}
-	t.watch.partial = t.watch.partial || fewer
-	if rarer && t.datagrams {
-		t.datagrams, t.rate.Sample = false, sample
-	}
-	// Those whose answers the new filter does not keep are not to wait for them.
-	t.watch.Pause(time.Since(t.began).Seconds())
-	return t.feed.Attach(t.rate.Sample)
+	return segments, n - segments, err
 }
 
 // Read returns what was seen so far.

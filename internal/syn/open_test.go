@@ -20,8 +20,10 @@ import (
 // the client end it, so that it is gone when it is asked for; it was not TIME_WAIT.
 func TestOpenConnection(t *testing.T) {
 	r := newReusing(t, servers[0], map[string]string{"tcp_timestamps": "2", "tcp_invalid_ratelimit": "0"})
-	r.server = r.holding()
+	var accepted <-chan struct{}
+	r.server, accepted = r.holding()
 	next := r.forget(40000)
+	<-accepted // what follows may come in by another CPU, before the last segment of the handshake
 	tp, err := Start(t.Context(), Options{Netns: r.ns, Answers: true})
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +54,7 @@ func TestLateListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.until("packet", func(text string) bool { return running(text) == 0 })
-	at := r.holding()
+	at, _ := r.holding()
 	r.until("packet", func(text string) bool { return running(text) == 1 })
 	r.in(func() error {
 		c, err := net.Dial("tcp", at.String())
@@ -70,9 +72,10 @@ func TestLateListener(t *testing.T) {
 	}
 }
 
-// holding is a server that keeps its connections open.
-func (r *reusing) holding() (at netip.AddrPort) {
+// holding is a server that keeps its connections open; of each it tells that it has it.
+func (r *reusing) holding() (at netip.AddrPort, accepted <-chan struct{}) {
 	r.t.Helper()
+	tell := make(chan struct{}, 10)
 	at = netip.AddrPortFrom(r.server.Addr(), r.server.Port()+1)
 	r.in(func() error {
 		l, err := net.Listen("tcp", at.String())
@@ -87,11 +90,12 @@ func (r *reusing) holding() (at netip.AddrPort) {
 					return
 				}
 				r.t.Cleanup(func() { c.Close() })
+				tell <- struct{}{}
 			}
 		}()
 		return nil
 	})
-	return at
+	return at, tell
 }
 
 // forget makes a connection and drops the client's end without a segment, and returns

@@ -123,7 +123,7 @@ func (r *reusing) close(port uint16) (next uint32) {
 
 // nextSequence is that of a socket, behind the FIN that it will send.
 func nextSequence(fd int) (uint32, error) {
-	const sendQueue = 2 // TCP_SEND_QUEUE, include/uapi/linux/tcp.h
+	const sendQueue, offSilently = 2, -1 // TCP_SEND_QUEUE, TCP_REPAIR_OFF_NO_WP, include/uapi/linux/tcp.h
 	for _, o := range [][2]int{{unix.TCP_REPAIR, 1}, {unix.TCP_REPAIR_QUEUE, sendQueue}} {
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, o[0], o[1]); err != nil {
 			return 0, err
@@ -133,7 +133,7 @@ func nextSequence(fd int) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	return uint32(seq) + 1, unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, 0)
+	return uint32(seq) + 1, unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, offSilently)
 }
 
 // sender is a raw socket for segments to the server; the kernel adds the checksum where

@@ -4,6 +4,7 @@
 package syn
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -86,7 +87,7 @@ func (t *Tap) openArriving() (err error) {
 	if len(t.asker.ports) == 0 {
 		return nil
 	}
-	t.arriving, err = t.source.Open(true, t.rate.Sample, func(sample int) ([]bpf.RawInstruction, error) { return arriving(t.asker.ports, sample) })
+	t.arriving, err = t.source.Open(true, t.samples(), func(s tap.Samples) ([]bpf.RawInstruction, error) { return arriving(t.asker.ports, s[0]) })
 	return err
 }
 
@@ -104,7 +105,7 @@ func (t *Tap) list() error {
 	case t.arriving == nil:
 		return t.openArriving()
 	}
-	return t.arriving.Attach(t.rate.Sample)
+	return t.arriving.Attach()
 }
 
 // See processes what has come, SYNs before their answers.
@@ -112,15 +113,22 @@ func (t *Tap) See() error {
 	if err := t.list(); err != nil || t.arriving == nil {
 		return err
 	}
-	if err := t.take(t.arriving, t.watch.Arrived); err != nil {
+	// Answers are taken first: the SYN of each has come by then.
+	answers, err := t.answered()
+	if err != nil {
 		return err
 	}
-	if t.leaving != nil {
-		err := t.take(t.leaving, func(f *frame.Frame, _ int, at float64) { t.watch.Answered(f, at) })
-		if err != nil {
-			return err
-		}
+	at := time.Since(t.began).Seconds()
+	n, err := t.arriving.Receive(func(p *tap.Packet) {
+		with(p, func(f *frame.Frame) { t.watch.Arrived(f, p.Interface, at) })
+	})
+	if err != nil {
+		return err
 	}
+	for _, p := range answers {
+		with(&p, func(f *frame.Frame) { t.watch.Answered(f, at) })
+	}
+	t.seen += n + len(answers)
 	for _, q := range t.watch.Questions() {
 		t.watch.Resolve(q, t.asker.state(q.Tuple))
 	}
@@ -132,21 +140,29 @@ func (t *Tap) See() error {
 	return t.limit()
 }
 
-// take takes the packets that wait.
-func (t *Tap) take(s *tap.Feed, to func(f *frame.Frame, iface int, at float64)) error {
-	at := time.Since(t.began).Seconds()
-	var f frame.Frame
-	n, err := s.Receive(func(p *tap.Packet) {
-		if f.DecodeNetwork(tap.EtherType(p.Version), p.Data) == nil && f.Transport == unix.IPPROTO_TCP {
-			to(&f, p.Interface, at)
-		}
+// answered takes the answers that wait.
+func (t *Tap) answered() (all []tap.Packet, err error) {
+	if t.leaving == nil {
+		return nil, nil
+	}
+	_, err = t.leaving.Receive(func(p *tap.Packet) {
+		kept := *p
+		kept.Data = bytes.Clone(p.Data)
+		all = append(all, kept)
 	})
-	t.seen += n
-	return err
+	return all, err
+}
+
+// with decodes a segment.
+func with(p *tap.Packet, do func(*frame.Frame)) {
+	var f frame.Frame
+	if f.DecodeNetwork(tap.EtherType(p.Version), p.Data) == nil && f.Transport == unix.IPPROTO_TCP {
+		do(&f)
+	}
 }
 
 func (t *Tap) openLeaving() (err error) {
-	if t.leaving, err = t.source.Open(false, t.rate.Sample, leaving); err != nil {
+	if t.leaving, err = t.source.Open(false, t.samples(), func(s tap.Samples) ([]bpf.RawInstruction, error) { return leaving(s[0]) }); err != nil {
 		return err
 	}
 	t.answers = time.Now()
@@ -158,6 +174,8 @@ func (t *Tap) openLeaving() (err error) {
 // Pause leaves out what waits for an answer that may come in a pause.
 func (t *Tap) Pause() { t.watch.Pause() }
 
+func (t *Tap) samples() tap.Samples { return tap.Samples{t.rate.Sample, 1} }
+
 // limit halves the sampled connections where too many segments come.
 func (t *Tap) limit() error {
 	more := t.rate.Add(t.seen)
@@ -166,7 +184,7 @@ func (t *Tap) limit() error {
 		if !more {
 			break
 		}
-		if err := s.Attach(t.rate.Sample); err != nil {
+		if err := s.Sample(t.samples()); err != nil {
 			return err
 		}
 	}

@@ -47,7 +47,7 @@ func rejectedSYNs(t *testing.T, server netip.AddrPort, answers bool, open func(*
 		t.Fatal(err)
 	}
 	var before int
-	r.until("snmp", func(text string) bool { before = counter(t, text, "Tcp:", "InSegs"); return true })
+	r.until("snmp", func(text string) bool { before = counter(t, text, "Tcp:", "OutRsts"); return true })
 	now := milliseconds(t)
 	const old = 100_000
 	// A repeated SYN is the sign upon which answers are looked at.
@@ -58,10 +58,11 @@ func rejectedSYNs(t *testing.T, server netip.AddrPort, answers bool, open func(*
 	}
 	r.send(40000, next[0]+1<<20, now-old)
 	r.send(40001, next[1]-1<<20, 0)
-	r.send(40002, next[2]+1<<20, 0)                                                                     // accepted
-	r.send(40003, next[3]-1<<20, now+1000)                                                              // accepted: its timestamp is newer
-	r.send(40004, 1, 0)                                                                                 // nothing in TIME_WAIT
-	r.until("snmp", func(text string) bool { return counter(t, text, "Tcp:", "InSegs") >= before+3*7 }) // with the answers, and the RSTs for these
+	r.send(40002, next[2]+1<<20, 0)        // accepted
+	r.send(40003, next[3]-1<<20, now+1000) // accepted: its timestamp is newer
+	r.send(40004, 1, 0)                    // nothing in TIME_WAIT
+	// Each answer is seen before the RST that it is refused by.
+	r.until("snmp", func(text string) bool { return counter(t, text, "Tcp:", "OutRsts") >= before+7 })
 	got, err := tp.Stop()
 	if err != nil {
 		t.Fatal(err)

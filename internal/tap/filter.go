@@ -6,6 +6,8 @@ import (
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/bpf/capture"
 )
 
 // KeepBytes of a packet are kept: all headers without long options of both IPv4 and TCP.
@@ -45,8 +47,21 @@ func TCP(version int) []bpf.Instruction {
 // multiplier spreads neighbouring numbers: 2^32 divided by the golden ratio.
 const multiplier = 0x9e3779b1
 
-// Chosen drops all but one in sample (a power of two) of what A identifies.
+// variable are samples that can change while a program is at work: where a program is loaded again for each, that
+// costs more than the packets.
+var variable = Samples{-1, -2}
+
+// Chosen drops all but one in sample (a power of two) of what A identifies. It changes X.
 func Chosen(sample int) []bpf.Instruction {
+	if sample < 0 {
+		return []bpf.Instruction{
+			bpf.ALUOpConstant{Op: bpf.ALUOpMul, Val: multiplier},
+			bpf.TAX{},
+			bpf.LoadExtension{Num: capture.ExtMask + bpf.Extension(-1-sample)},
+			bpf.ALUOpX{Op: bpf.ALUOpAnd},
+			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: Drop},
+		}
+	}
 	if sample <= 1 {
 		return nil
 	}
@@ -56,6 +71,9 @@ func Chosen(sample int) []bpf.Instruction {
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: Drop},
 	}
 }
+
+// mask has the bits of a number of Chosen that are 0 in one of sample.
+func mask(sample int) uint32 { return ^uint32(0) << (32 - bits.Len(uint(sample-1))) }
 
 // Ends adds the two ends, one that keeps and one that drops.
 func Ends(p []bpf.Instruction) []bpf.Instruction {

@@ -43,21 +43,21 @@ type Packet struct {
 
 // openSocket makes a socket in the namespace of the calling thread, for received packets alone or all. It has its
 // filter before it is bound, so that nothing else ever waits in it.
-func openSocket(received bool, sample int, filter Filter) (*Socket, error) {
+func openSocket(received bool, samples Samples, filter Filter) (*Socket, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open a packet socket (CONFIG_PACKET): %w", netns.Denied(err, netns.NetRaw))
 	}
 	s := &Socket{fd: fd, filter: filter}
-	if err = s.setUp(received, sample); err != nil {
+	if err = s.setUp(received, samples); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("set up a packet socket: %w", err)
 	}
 	return s, nil
 }
 
-func (s *Socket) setUp(received bool, sample int) error {
-	if err := s.Attach(sample); err != nil {
+func (s *Socket) setUp(received bool, samples Samples) error {
+	if err := s.Attach(samples); err != nil {
 		return err
 	}
 	if unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, bufferBytes) != nil {
@@ -91,9 +91,9 @@ func (s *Socket) bind(protocol uint16) error {
 	return nil
 }
 
-// Attach replaces the filter by one for one in sample connections.
-func (s *Socket) Attach(sample int) error {
-	filter, err := s.filter(sample)
+// Attach replaces the filter by one for one in so many connections.
+func (s *Socket) Attach(samples Samples) error {
+	filter, err := s.filter(samples)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package tap
 
 import (
 	"errors"
+	"slices"
 	"sync"
 
 	"golang.org/x/net/bpf"
@@ -11,9 +12,12 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 )
 
-// Filter makes a filter that keeps one in sample connections. It decides also on packets that are no IP,
+// Samples are of two rates of which a filter may ask: one in so many, a power of two.
+type Samples [capture.Masks]int
+
+// Filter makes a filter that keeps one in so many connections. It decides also on packets that are no IP,
 // and by their type (PACKET_OUTGOING, …) which way they go.
-type Filter func(sample int) ([]bpf.RawInstruction, error)
+type Filter func(Samples) ([]bpf.RawInstruction, error)
 
 // Source is where the feeds of a namespace come from: eBPF programs that all of them share or, where the
 // kernel or the privilege has none, a packet socket each. Several watchers may have feeds of one source.
@@ -49,14 +53,14 @@ func (s *Source) Programs() bool {
 }
 
 // Open begins a feed; one of received packets alone costs a socket less.
-func (s *Source) Open(received bool, sample int, filter Filter) (*Feed, error) {
+func (s *Source) Open(received bool, samples Samples, filter Filter) (*Feed, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := &Feed{source: s, received: received, sample: sample, filter: filter}
+	f := &Feed{source: s, received: received, samples: samples, filter: filter}
 	s.feeds = append(s.feeds, f)
 	err := error(nil)
 	if s.capture != nil {
-		err = f.attach(sample)
+		err = f.attach()
 	} else {
 		err = f.open()
 	}
@@ -180,7 +184,7 @@ type Feed struct {
 	source   *Source
 	received bool
 	filter   Filter
-	sample   int
+	samples  Samples
 	program  []bpf.RawInstruction
 	queue    []queued
 	// dropped found no room in the queue; told is what Lost has returned of what the source has lost.
@@ -202,25 +206,43 @@ func (f *Feed) use(programs func() error, socket func(*Socket) error) error {
 // open has a socket see packets.
 func (f *Feed) open() error {
 	s := f.source
-	err := s.ns.Do(func() (err error) { f.socket, err = openSocket(f.received, f.sample, f.filter); return err })
+	err := s.ns.Do(func() (err error) { f.socket, err = openSocket(f.received, f.samples, f.filter); return err })
 	if err == nil && s.duty.pausing {
 		err = f.socket.Rest()
 	}
 	return err
 }
 
-// Attach replaces the filter by one for one in sample connections.
-func (f *Feed) Attach(sample int) error {
-	return f.use(func() error { return f.attach(sample) }, func(s *Socket) error { return s.Attach(sample) })
+// Attach replaces the filter by what it is now.
+func (f *Feed) Attach() error {
+	return f.use(f.attach, func(s *Socket) error { return s.Attach(f.samples) })
 }
 
-func (f *Feed) attach(sample int) error {
-	program, err := f.filter(sample)
-	if err != nil {
+func (f *Feed) attach() (err error) {
+	if f.program, err = f.filter(variable); err != nil {
 		return err
 	}
-	f.sample, f.program = sample, program
-	return f.source.install()
+	if err := f.source.install(); err != nil {
+		return err
+	}
+	return f.mask()
+}
+
+// Sample has the filter keep one in so many from now on.
+func (f *Feed) Sample(samples Samples) error {
+	f.samples = samples
+	return f.use(f.mask, func(s *Socket) error { return s.Attach(samples) })
+}
+
+func (f *Feed) mask() error {
+	if f.source.capture == nil { // sockets have replaced the programs
+		return nil
+	}
+	var masks [capture.Masks]uint32
+	for i, n := range f.samples {
+		masks[i] = mask(n)
+	}
+	return f.source.orReplace(f.source.capture.Mask(slices.Index(f.source.feeds, f), masks))
 }
 
 // Receive calls fn for waiting packets and returns their number. It does not wait.

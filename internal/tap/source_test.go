@@ -1,6 +1,7 @@
 package tap
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -247,7 +248,7 @@ func (p path) drop(t *testing.T) {
 
 // everything keeps all of IP that is not for others; with at, only what has a byte there.
 func everything(at uint32) Filter {
-	return func(int) ([]bpf.RawInstruction, error) {
+	return func(Samples) ([]bpf.RawInstruction, error) {
 		return Assemble(Ends([]bpf.Instruction{
 			bpf.LoadExtension{Num: bpf.ExtType},
 			bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_OTHERHOST, SkipTrue: Drop},
@@ -275,7 +276,7 @@ func collect(t *testing.T, name string, s *Source) *collector {
 		offsets = offsets[:1]
 	}
 	for _, at := range offsets {
-		f, err := s.Open(false, 1, everything(at))
+		f, err := s.Open(false, all, everything(at))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -378,7 +379,7 @@ func count(seen []string, port int) (n [2]int) {
 }
 
 // udp keeps datagrams of IPv4.
-func udp(int) ([]bpf.RawInstruction, error) {
+func udp(Samples) ([]bpf.RawInstruction, error) {
 	return Assemble(Ends([]bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtProto},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IP, SkipTrue: Drop},
@@ -415,7 +416,7 @@ func TestInterfaces(t *testing.T) {
 	here, there := testutil.Namespace(t, "here"), testutil.Namespace(t, "there")
 	s := OpenSource(here)
 	defer s.Close()
-	f, err := s.Open(true, 1, udp)
+	f, err := s.Open(true, all, udp)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -449,7 +450,7 @@ func TestReplaced(t *testing.T) {
 	p := newPath(t)
 	s := openSource(capture.Options{Netns: p.gateway, Old: true})
 	defer s.Close()
-	f, err := s.Open(false, 1, everything(100))
+	f, err := s.Open(false, all, everything(100))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -466,7 +467,7 @@ func TestReplaced(t *testing.T) {
 		return !s.Programs()
 	})
 	say(t, p.client, f, "198.19.0.2:9", 100, func(p *Packet) bool { return p.Sent })
-	if err := errors.Join(f.Attach(2), s.rest(), s.resume()); err != nil {
+	if err := errors.Join(f.Attach(), s.rest(), s.resume()); err != nil {
 		t.Error(err)
 	}
 }
@@ -478,7 +479,7 @@ func TestRefused(t *testing.T) {
 	p := newPath(t)
 	s := OpenSource(p.gateway)
 	defer s.Close()
-	first, err := s.Open(false, 1, udp)
+	first, err := s.Open(false, all, udp)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -487,7 +488,7 @@ func TestRefused(t *testing.T) {
 	if !s.Programs() {
 		t.Fatal("there are no programs at first")
 	}
-	second, err := s.Open(false, 1, func(int) ([]bpf.RawInstruction, error) {
+	second, err := s.Open(false, all, func(Samples) ([]bpf.RawInstruction, error) {
 		return bpf.Assemble([]bpf.Instruction{bpf.LoadExtension{Num: bpf.ExtRand}, bpf.RetConstant{Val: KeepBytes}})
 	})
 	if err != nil {
@@ -509,7 +510,7 @@ func TestNoSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	ns.Close()
-	if f, err := SocketSource(ns).Open(true, 1, udp); err == nil || f != nil {
+	if f, err := SocketSource(ns).Open(true, all, udp); err == nil || f != nil {
 		t.Errorf("a feed of a closed namespace: %v, %v", f, err)
 	}
 }
@@ -544,13 +545,13 @@ func TestNothingStays(t *testing.T) {
 	}
 	before := open()
 	s := OpenSource(p.gateway)
-	f, err := s.Open(false, 1, udp)
+	f, err := s.Open(false, all, udp)
 	if err != nil {
 		t.Fatal(err)
 	}
 	say(t, p.client, f, "198.19.0.2:9", 1, func(p *Packet) bool { return p.Sent })
 	working := attached()
-	if err := errors.Join(f.Attach(1), f.Attach(2), s.rest()); err != nil {
+	if err := errors.Join(f.Attach(), f.Attach(), s.rest()); err != nil {
 		t.Fatal(err)
 	}
 	resting := attached()
@@ -566,4 +567,78 @@ func TestNothingStays(t *testing.T) {
 	if now := open(); now > before { // the collector may have closed some of earlier tests
 		t.Errorf("%d files are open, %d before", now, before)
 	}
+}
+
+// all keeps all connections.
+var all = Samples{1, 1}
+
+// TestSample: all sources choose the same, also once there is another sample.
+func TestSample(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedFeature(t, testutil.TypedTracepoints)
+	const datagrams, first = 256, 10000
+	p := newPath(t)
+	source := func(s *Source) *Feed {
+		t.Cleanup(s.Close)
+		f, err := s.Open(true, Samples{1, 4}, chosenDatagrams)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(f.Close)
+		return f
+	}
+	feeds := map[string]*Feed{"sockets": source(SocketSource(p.gateway)), "tracepoints": source(openSource(capture.Options{Netns: p.gateway, Traced: true}))}
+	if testutil.TCX.Probe() == nil {
+		feeds["programs on interfaces"] = source(OpenSource(p.gateway))
+	}
+	for _, sample := range []int{4, 32} {
+		seen := map[string]map[uint16]bool{}
+		for name, f := range feeds {
+			seen[name] = map[uint16]bool{}
+			if err := f.Sample(Samples{1, sample}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		testutil.Inside(t, p.client, func() error {
+			for port := first; port <= first+datagrams; port++ {
+				to := port
+				if port == first+datagrams {
+					to = 0 // chosen by every sample: after it all have been seen
+				}
+				c, err := net.Dial("udp4", fmt.Sprintf("198.19.0.2:%d", max(to, 1)))
+				if err != nil {
+					return err
+				}
+				if _, err := c.Write([]byte{byte(to >> 8), byte(to), 1, 1}); err != nil {
+					return err
+				}
+				c.Close()
+			}
+			return nil
+		})
+		for name, f := range feeds {
+			testutil.Eventually(t, name, func() bool {
+				if _, err := f.Receive(func(p *Packet) { seen[name][binary.BigEndian.Uint16(p.Data[28:])] = true }); err != nil {
+					t.Fatal(err)
+				}
+				return seen[name][0]
+			})
+			if n := len(seen[name]); n < datagrams/sample/2 || n > datagrams/sample*2 || !cmp.Equal(seen[name], seen["sockets"]) && name != "sockets" && len(seen["sockets"]) > 0 {
+				t.Errorf("%s, one in %d: %d of %d", name, sample, n, datagrams)
+			}
+		}
+	}
+}
+
+// chosenDatagrams chooses by the first two bytes of a datagram's payload, and keeps what has two others.
+func chosenDatagrams(s Samples) ([]bpf.RawInstruction, error) {
+	return Assemble(Ends(slices.Concat([]bpf.Instruction{
+		bpf.LoadExtension{Num: bpf.ExtProto},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IP, SkipTrue: Drop},
+		bpf.LoadAbsolute{Off: 9, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_UDP, SkipTrue: Drop},
+		bpf.LoadAbsolute{Off: 30, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0x0101, SkipTrue: Drop},
+		bpf.LoadAbsolute{Off: 28, Size: 2},
+	}, Chosen(s[1]))))
 }

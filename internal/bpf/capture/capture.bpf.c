@@ -96,6 +96,19 @@ struct {
 	__type(value, __u64);
 } state SEC(".maps");
 
+/* The bits that have to be 0 of a number that filters choose connections by, two for each
+ * filter. The filters alone read them. */
+struct masks {
+	__u32 of[16];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct masks);
+} masks SEC(".maps");
+
 const volatile __u32 generation; /* of programs, which change with their filters */
 const volatile __u32 only_netns;
 /* The verifier allows to follow pointers to bytes (Linux 6.17). */

@@ -63,6 +63,7 @@ type Capture struct {
 	reader  *ringbuf.Reader
 	record  ringbuf.Record
 	filters [][]netbpf.RawInstruction
+	masks   [mostFilters * Masks]uint32
 	// received: the filters want nothing that leaves.
 	received bool
 	programs *programs
@@ -130,7 +131,7 @@ func (c *Capture) makeMaps() error {
 	if err := bpf.Prepare(s, nil); err != nil {
 		return err
 	}
-	for _, name := range []string{captureMapPackets, captureMapState} {
+	for _, name := range []string{captureMapPackets, captureMapState, captureMapMasks} {
 		m, err := ebpf.NewMap(s.Maps[name])
 		if err != nil {
 			return fmt.Errorf("make eBPF map %s: %w (needs Linux 5.8)", name, err)
@@ -170,6 +171,15 @@ func (c *Capture) Install(filters [][]netbpf.RawInstruction, received bool) erro
 		return c.Install(filters, received)
 	}
 	return fmt.Errorf("capture packets: %w", err)
+}
+
+// Mask sets what a filter loads by ExtMask, from now on.
+func (c *Capture) Mask(filter int, masks [Masks]uint32) error {
+	copy(c.masks[filter*Masks:], masks[:])
+	if err := c.maps[captureMapMasks].Update(uint32(0), c.masks, ebpf.UpdateAny); err != nil {
+		return fmt.Errorf("capture packets: %w", err)
+	}
+	return nil
 }
 
 // attach has programs see packets, and their packets count from now on.

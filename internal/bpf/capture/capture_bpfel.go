@@ -13,6 +13,11 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type captureMasks struct {
+	_  structs.HostLayout
+	Of [16]uint32
+}
+
 type capturePacket struct {
 	_          structs.HostLayout
 	TimeNs     uint64
@@ -29,6 +34,7 @@ type capturePacket struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	captureMapMasks      = "masks"
 	captureMapPackets    = "packets"
 	captureMapState      = "state"
 	captureProgCame      = "came"
@@ -91,6 +97,7 @@ type captureProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type captureMapSpecs struct {
+	Masks   *ebpf.MapSpec `ebpf:"masks"`
 	Packets *ebpf.MapSpec `ebpf:"packets"`
 	State   *ebpf.MapSpec `ebpf:"state"`
 }
@@ -125,12 +132,14 @@ func (o *captureObjects) Close() error {
 //
 // It can be passed to loadCaptureObjects or ebpf.CollectionSpec.LoadAndAssign.
 type captureMaps struct {
+	Masks   *ebpf.Map `ebpf:"masks"`
 	Packets *ebpf.Map `ebpf:"packets"`
 	State   *ebpf.Map `ebpf:"state"`
 }
 
 func (m *captureMaps) Close() error {
 	return _CaptureClose(
+		m.Masks,
 		m.Packets,
 		m.State,
 	)

@@ -29,6 +29,12 @@ const beyond = 1 << 8
 // mostFilters is the number of bits of struct packet's feeds.
 const mostFilters = 8
 
+// ExtMask and those after it load one of a filter's Masks, which Capture.Mask sets. A packet socket has none.
+const (
+	ExtMask = bpf.Extension(0x800)
+	Masks   = 2
+)
+
 // converter makes one function of the classic filters of packet sockets (net/core/filter.c), so that there is one
 // text of each and packets are the same by both ways.
 type converter struct {
@@ -186,6 +192,11 @@ func (c *converter) load(to asm.Register, size int) error {
 }
 
 func (c *converter) extension(e bpf.Extension) error {
+	if n := e - ExtMask; n >= 0 && n < Masks {
+		const bytes = 4
+		c.emit(asm.LoadMapValue(address, 0, uint32(c.filter*Masks+int(n))*bytes).WithReference(captureMapMasks), asm.LoadMem(regA, address, 0, asm.Word))
+		return nil
+	}
 	from, ok := map[bpf.Extension]asm.Register{bpf.ExtType: kind, bpf.ExtProto: etherType, bpf.ExtInterfaceIndex: iface}[e]
 	if !ok {
 		return fmt.Errorf("it asks for what the program does not have (extension %d)", e)
