@@ -24,7 +24,7 @@ type Schedule struct{ Programs, Sockets Shifts }
 const seen = 1250 * time.Millisecond
 
 var usual = Schedule{
-	Programs: Shifts{BusyRate: 100_000, Seen: seen, Pause: 2 * seen},
+	Programs: Shifts{BusyRate: 100_000, Seen: seen, Pause: 3 * seen},
 	Sockets:  Shifts{BusyRate: 50_000, Seen: seen, Pause: 4 * seen},
 }
 

@@ -22,13 +22,16 @@ import (
 const (
 	packetRepeats = 2
 	settling      = 2 * time.Second
-	unlooked      = 4 * time.Second
+	unlooked      = 5 * time.Second
 	looked        = 10 * time.Second
 )
 
-// requestShare is the rate of requests during a look, of that just before, under one load: from one load to the next the
-// rate varies by more than a look costs.
-const requestShare = "request_share"
+// The rates during a look, of those just before and after it: from one run to the next they vary by more than a look
+// costs.
+const (
+	packetShare  = "packet_share"
+	requestShare = "request_share"
+)
 
 // flowsSuite measures what it costs a gateway at its limit to have connections followed: with small packets, and
 // with short connections.
@@ -43,12 +46,13 @@ func flowsSuite(natkit string) bench.Suite {
 		About: "The lab's gateway translates as many small packets as it can, everything on one CPU, and then as\n" +
 			"many short connections as it can, to nginx, while connections are followed; and, as by\n" +
 			"doctor --trace, SYNs are read besides.",
-		Method: fmt.Sprintf("%s packets of %d bytes in %s UDP flows, taken by the server without a drop (runs in which packets were lost are repeated), from the begin of a look on; then %d connections at a time to nginx, which closes every connection: their rate in %v, and in the %v after that, which begin with a look (its share is of the rate before)",
-			units.Count(packetRepeats*packetsPerRun), packetBytes, units.Count(packetFlows), concurrency, unlooked, looked),
+		Method: fmt.Sprintf("%s packets of %d bytes in %s UDP flows, taken by the server without a drop (runs in which packets were lost are repeated), a run before a look, two from its begin on, and one after it; then %d connections at a time to nginx, which closes every connection: their rate in %[5]v, in %[6]v that begin with a look, and in %[5]v after it (shares are of the mean of before and after)",
+			units.Count(packetsPerRun), packetBytes, units.Count(packetFlows), concurrency, unlooked, looked),
 		Quantities: []bench.Quantity{
 			{Name: packetRate, Label: "forwarded packets/s", Better: bench.Higher, Text: units.Rate},
+			{Name: packetShare, Label: "packets, of the rate without", Better: bench.Higher, Text: func(v float64) string { return units.Fixed(v, 3) }},
 			{Name: requestRate, Label: "requests/s", Better: bench.Higher, Text: units.Rate},
-			{Name: requestShare, Label: "of the rate before", Better: bench.Higher, Text: func(v float64) string { return units.Fixed(v, 3) }},
+			{Name: requestShare, Label: "requests, of the rate without", Better: bench.Higher, Text: func(v float64) string { return units.Fixed(v, 3) }},
 		},
 		Subjects: []bench.Subject{subject(observer{name: unobserved}), subject(observer{name: flows, attach: f.flows}), subject(observer{name: trace, attach: f.trace})},
 		Baseline: unobserved,
@@ -59,7 +63,7 @@ func flowsSuite(natkit string) bench.Suite {
 	}
 	s.Parameters["packets"], s.Parameters["look_seconds"], s.Parameters["concurrency"] = packetRepeats*packetsPerRun, looked.Seconds(), concurrency
 	for _, name := range []string{flows, trace} {
-		for _, quantity := range []string{packetRate, requestShare} {
+		for _, quantity := range []string{packetShare, requestShare} {
 			s.Claims = append(s.Claims, bench.Claim{Subject: name, Quantity: quantity, Than: unobserved, Bound: 0.95})
 		}
 	}
@@ -90,46 +94,64 @@ func (f *followed) setUp(ctx context.Context) (func(context.Context) error, erro
 
 // run takes packets, then connections.
 func (f *followed) run(ctx context.Context, by observer) (s bench.Sample, err error) {
-	var rate float64
-	for range lossyRuns {
-		rate, err = f.look(ctx, by)
-		if !errors.Is(err, errLoss) {
-			break
-		}
-		fmt.Fprintf(os.Stderr, "flows: %s: repeated: %v\n", by.name, err)
-	}
-	if err != nil {
-		return s, err
-	}
-	if s, err = f.connections(ctx, by); err == nil {
-		s.Values[packetRate] = rate
-	}
+	s.Values = bench.Values{}
+	err = errors.Join(f.surrounded(ctx, by, s.Values, packetRate, packetShare, f.lossless), f.underLoad(ctx, &s, func() error {
+		return f.surrounded(ctx, by, s.Values, requestRate, requestShare, f.accepted)
+	}))
 	return s, err
 }
 
-// lossyRuns bounds the runs in which the gateway's backlog overflows, as its CPU also does other work.
-const lossyRuns = 4
+// measure returns a rate during a look, which look begins, or during half of its time where look is nil.
+type measure func(ctx context.Context, look func() error) (perSecond float64, err error)
 
-// look takes runs of packets during one look, and returns their rate.
-func (f *followed) look(ctx context.Context, by observer) (mean float64, err error) {
-	w, err := by.start(ctx)
+// surrounded takes a rate during a look, and just before and after it.
+func (f *followed) surrounded(ctx context.Context, by observer, v bench.Values, rate, share string, take measure) error {
+	before, err := take(ctx, nil)
+	if err != nil {
+		return err
+	}
+	var w *watch
+	v[rate], err = take(ctx, func() (err error) { w, err = by.start(ctx); return err })
+	if err = errors.Join(err, w.stop()); err != nil {
+		return err
+	}
+	after, err := take(ctx, nil)
+	v[share] = 2 * v[rate] / (before + after)
+	return err
+}
+
+// lossyRuns bounds the runs in which the gateway's backlog overflows, as its CPU also does other work.
+const lossyRuns = 8
+
+// lossless is the rate of forwarded packets: one run without a look takes half of a look's time.
+func (f *followed) lossless(ctx context.Context, look func() error) (mean float64, err error) {
+	runs := 1
+	if look != nil {
+		runs, err = packetRepeats, look()
+	}
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, w.stop()) }()
 	spent := 0.0
-	for range packetRepeats {
+	for lost := 0; runs > 0; {
 		s, err := f.packets(ctx)
-		if err != nil {
+		switch {
+		case errors.Is(err, errLoss) && lost < lossyRuns:
+			fmt.Fprintf(os.Stderr, "flows: repeated: %v\n", err)
+			lost++
+		case err != nil:
 			return 0, err
+		default:
+			spent += 1 / s.Values[packetRate]
+			mean++
+			runs--
 		}
-		spent += 1 / s.Values[packetRate]
 	}
-	return packetRepeats / spent, nil
+	return mean / spent, nil
 }
 
-// connections takes the rate at which the server accepts connections before a look and while it lasts.
-func (f *followed) connections(ctx context.Context, by observer) (bench.Sample, error) {
+// underLoad has clients connect for as long as a look and what surrounds it take.
+func (f *followed) underLoad(ctx context.Context, s *bench.Sample, take func() error) error {
 	type end struct {
 		outcome
 		error
@@ -138,32 +160,29 @@ func (f *followed) connections(ctx context.Context, by observer) (bench.Sample, 
 	go func() {
 		t := tools(f.natkit)[0]
 		o, _, err := generator{natkit: f.natkit, tool: t}.run(ctx, []string{f.natkit, "bench", "http", "--json", "-c", strconv.Itoa(concurrency),
-			"-t", (settling + unlooked + looked + settling).String(), labURL})
+			"-t", (settling + unlooked + looked + unlooked + settling).String(), labURL})
 		ended <- end{o, err}
 	}()
-	values, err := f.compared(ctx, by)
+	err := wait(ctx, settling)
+	if err == nil {
+		err = take()
+	}
 	load := <-ended
-	return bench.Sample{Failures: load.Failed, Values: values}, errors.Join(err, load.error)
+	s.Failures = load.Failed
+	return errors.Join(err, load.error)
 }
 
-// compared takes both rates under a load that has just begun.
-func (f *followed) compared(ctx context.Context, by observer) (v bench.Values, err error) {
-	nothing := func() error { return nil }
-	if _, err := f.accepted(ctx, settling, nothing); err != nil {
-		return nil, err
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
 	}
-	before, err := f.accepted(ctx, unlooked, nothing)
-	if err != nil {
-		return nil, err
-	}
-	var w *watch
-	defer func() { err = errors.Join(err, w.stop()) }()
-	while, err := f.accepted(ctx, looked, func() (err error) { w, err = by.start(ctx); return err })
-	return bench.Values{requestRate: while, requestShare: while / before}, err
 }
 
-// accepted is the rate at which the server accepts connections during a time that begins with something.
-func (f *followed) accepted(ctx context.Context, during time.Duration, begin func() error) (perSecond float64, err error) {
+// accepted is the rate at which the server accepts connections.
+func (f *followed) accepted(ctx context.Context, look func() error) (perSecond float64, err error) {
 	opens := func() uint64 {
 		t, readErr := collect.ReadTCP(f.packetRuns.server)
 		if err = errors.Join(err, readErr); err != nil {
@@ -171,14 +190,13 @@ func (f *followed) accepted(ctx context.Context, during time.Duration, begin fun
 		}
 		return t.Counters["TcpPassiveOpens"]
 	}
+	during := unlooked
 	began, first := time.Now(), opens()
-	if err = errors.Join(err, begin()); err != nil {
-		return 0, err
+	if look != nil {
+		during, err = looked, errors.Join(err, look())
 	}
-	select {
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	case <-time.After(during - time.Since(began)):
+	if err = errors.Join(err, wait(ctx, during-time.Since(began))); err != nil {
+		return 0, err
 	}
 	last := opens()
 	return float64(last-first) / time.Since(began).Seconds(), err
