@@ -34,21 +34,30 @@ func (s *Source) turns(ctx context.Context, w Watcher) error {
 	for {
 		pauses, wait, err := s.turn()
 		if err == nil {
-			err = w.See()
+			err = s.see(w, pauses != known)
 		}
 		if err != nil {
 			return err
 		}
-		if pauses != known {
-			w.Pause()
-		}
 		known = pauses
 		select {
 		case <-ctx.Done():
-			return w.See()
+			return s.see(w, false)
 		case <-time.After(max(wait, pause)):
 		}
 	}
+}
+
+// see has one watcher at a time at work: what a filter depends on is its watcher's, and where sockets have to replace
+// programs it is made again in the turn of any.
+func (s *Source) see(w Watcher, paused bool) error {
+	s.seeing.Lock()
+	defer s.seeing.Unlock()
+	if err := w.See(); err != nil || !paused {
+		return err
+	}
+	w.Pause()
+	return nil
 }
 
 // MostPerSecond packets are read, about.

@@ -22,8 +22,9 @@ type Filter func(Samples) ([]bpf.RawInstruction, error)
 // Source is where the feeds of a namespace come from: eBPF programs that all of them share or, where the
 // kernel or the privilege has none, a packet socket each. Several watchers may have feeds of one source.
 type Source struct {
-	ns *netns.Handle
-	mu sync.Mutex
+	ns     *netns.Handle
+	seeing sync.Mutex // see
+	mu     sync.Mutex // what follows
 	// capture is nil where feeds are sockets.
 	capture *capture.Capture
 	feeds   []*Feed
