@@ -22,9 +22,12 @@ func MakeReasons(names map[uint32]string) *Reasons { return &Reasons{Carried: tr
 
 // ReadReasons reads the reasons of the kernel proper and of its subsystems, whose modules may
 // not be there. It loads nothing where the tracepoint has no reason.
-func ReadReasons(kernel *btf.Spec) (*Reasons, error) {
+func ReadReasons(types *btf.Cache) (*Reasons, error) {
 	t := &Reasons{names: map[uint32]string{}}
-	var err error
+	kernel, err := types.Kernel()
+	if err != nil {
+		return t, fmt.Errorf("read the kernel's types from /sys/kernel/btf/vmlinux: %w (needs CONFIG_DEBUG_INFO_BTF)", err)
+	}
 	if t.Carried, err = carried(kernel); err != nil || !t.Carried {
 		return t, err
 	}
@@ -35,7 +38,7 @@ func ReadReasons(kernel *btf.Spec) (*Reasons, error) {
 	for _, v := range values {
 		t.names[uint32(v.Value)] = strings.TrimPrefix(v.Name, "SKB_DROP_REASON_")
 	}
-	t.readSubsystems(kernel)
+	t.readSubsystems(kernel, types)
 	return t, nil
 }
 
@@ -47,11 +50,11 @@ var subsystems = []struct{ module, enum, prefix string }{
 	{"openvswitch", "ovs_drop_reason", ""},
 }
 
-func (t *Reasons) readSubsystems(kernel *btf.Spec) {
+func (t *Reasons) readSubsystems(kernel *btf.Spec, types *btf.Cache) {
 	for _, s := range subsystems {
 		values, err := enum(kernel, s.enum)
 		if err != nil {
-			module, err := btf.LoadKernelModuleSpec(s.module)
+			module, err := types.Module(s.module)
 			if err != nil {
 				continue
 			}

@@ -32,11 +32,7 @@ func TestName(t *testing.T) {
 func TestRead(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.NeedFeature(t, testutil.BTF)
-	kernel, err := btf.LoadKernelSpec()
-	if err != nil {
-		t.Fatal(err)
-	}
-	table, err := ReadReasons(kernel)
+	table, err := ReadReasons(btf.NewCache())
 	if err != nil {
 		t.Fatal(err)
 	}

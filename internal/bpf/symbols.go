@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/natkit/natkit/internal/netns"
@@ -45,20 +44,41 @@ type Table struct {
 const (
 	maxSymbols  = 4 << 20
 	maxFunction = 1 << 20
+	// usual is the number of a distribution's kernel with its modules.
+	usual = 1 << 16
 )
 
 // ErrHidden is the error of a kernel that shows no addresses to this process.
 var ErrHidden = netns.Advise(errors.New("the kernel hides the addresses of its functions (kernel.kptr_restrict must be 0 or 1)"), netns.Syslog)
 
+var errNoFunctions = errors.New("no line in it is a function with its address")
+
 // ReadSymbols reads the symbols of the running kernel below root, which is "/proc". It takes
 // some 0.1 s; the error is ErrHidden where it has no addresses.
-func ReadSymbols(root string) (*Table, error) {
+func ReadSymbols(root string) (*Table, error) { return readSymbols(root, parseSymbols) }
+
+// CheckSymbols returns the error that ReadSymbols would return of a kernel that hides its addresses, from the first
+// function alone.
+func CheckSymbols(root string) error {
+	_, err := readSymbols(root, func(r io.Reader) (*Table, error) {
+		lines := bufio.NewScanner(r)
+		for lines.Scan() {
+			if kind, f, ok := parseSymbol(lines.Bytes(), map[string]string{}); ok && isText(kind) {
+				return nil, map[bool]error{true: ErrHidden}[f.Addr == 0]
+			}
+		}
+		return nil, cmp.Or(lines.Err(), errNoFunctions)
+	})
+	return err
+}
+
+func readSymbols(root string, parse func(io.Reader) (*Table, error)) (*Table, error) {
 	f, err := os.Open(filepath.Join(root, "kallsyms"))
 	if err != nil {
 		return nil, fmt.Errorf("read the kernel's symbols: %w (needs CONFIG_KALLSYMS)", err)
 	}
 	defer f.Close()
-	t, err := parseSymbols(f)
+	t, err := parse(f)
 	if err != nil {
 		return nil, fmt.Errorf("read the kernel's symbols from %s: %w", f.Name(), err)
 	}
@@ -67,7 +87,7 @@ func ReadSymbols(root string) (*Table, error) {
 
 // parseSymbols reads the text of /proc/kallsyms, and skips lines of another form.
 func parseSymbols(r io.Reader) (*Table, error) {
-	t, hidden, named, modules := &Table{}, false, false, map[string]string{}
+	t, hidden, named, modules := &Table{functions: make([]Function, 0, usual)}, false, false, map[string]string{}
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		kind, f, ok := parseSymbol(lines.Bytes(), modules)
@@ -90,7 +110,7 @@ func parseSymbols(r io.Reader) (*Table, error) {
 	case !named && hidden:
 		return nil, ErrHidden
 	case !named:
-		return nil, errors.New("no line in it is a function with its address")
+		return nil, errNoFunctions
 	}
 	// At one address ends are behind functions: data begin where an empty function would.
 	slices.SortStableFunc(t.functions, func(a, b Function) int {
@@ -100,22 +120,48 @@ func parseSymbols(r io.Reader) (*Table, error) {
 	return t, nil
 }
 
-// parseSymbol reads a line: address, type, name, a tab and the module in brackets.
+// parseSymbol reads a line: address, type, name, a tab and the module in brackets. Names of data are left out:
+// there are as many of them as of functions.
 func parseSymbol(line []byte, modules map[string]string) (kind byte, f Function, ok bool) {
-	fields := bytes.Fields(line)
-	if len(fields) < 3 || len(fields[1]) != 1 || !isPrintable(fields[2]) {
+	digits, rest, _ := bytes.Cut(line, space)
+	if len(rest) < 3 || rest[1] != ' ' {
 		return 0, f, false
 	}
-	addr, err := strconv.ParseUint(string(fields[0]), 16, 64)
-	f = Function{Name: string(fields[2]), Addr: addr}
-	if len(fields) > 3 {
-		name := bytes.Trim(fields[3], "[]")
-		if f.Module, ok = modules[string(name)]; !ok && isPrintable(name) {
-			f.Module = string(name)
+	kind = rest[0]
+	if f.Addr, ok = parseHex(digits); !ok || !isText(kind) {
+		return kind, f, ok
+	}
+	name, module, _ := bytes.Cut(rest[2:], tab)
+	if len(name) == 0 || !isPrintable(name) {
+		return 0, f, false
+	}
+	f.Name = string(name)
+	if module, _, _ = bytes.Cut(module, space); len(module) > 0 {
+		module = bytes.Trim(module, "[]")
+		if f.Module, ok = modules[string(module)]; !ok && isPrintable(module) {
+			f.Module = string(module)
 			modules[f.Module] = f.Module
 		}
 	}
-	return fields[1][0], f, err == nil
+	return kind, f, true
+}
+
+var space, tab = []byte{' '}, []byte{'\t'}
+
+// parseHex reads an address of up to 64 bits.
+func parseHex(digits []byte) (n uint64, ok bool) {
+	for _, d := range digits {
+		switch {
+		case d >= '0' && d <= '9':
+			d -= '0'
+		case d >= 'a' && d <= 'f':
+			d -= 'a' - 10
+		default:
+			return 0, false
+		}
+		n = n<<4 | uint64(d)
+	}
+	return n, len(digits) > 0 && len(digits) <= 16
 }
 
 // isPrintable rejects names that would control a terminal.

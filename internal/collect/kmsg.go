@@ -76,30 +76,44 @@ func unescape(s string) string {
 var (
 	suppressedLine = regexp.MustCompile(`^net_ratelimit: (\d+) callbacks suppressed`)
 	netnsNumber    = regexp.MustCompile(`\bin netns (\d+)\b`)
-	// interesting are the lines that concern NAT and what is mistaken for it.
-	interesting = regexp.MustCompile(strings.Join([]string{
-		`table full(?: in netns \d+)?, dropping packet`,
-		`^net_ratelimit: \d+ callbacks suppressed`,
-		`nf_conntrack: falling back to vmalloc`,
-		`default automatic helper assignment has been turned off`,
-		`ate my IP address`,
-		`neighbou?r table overflow`,
-		`Possible SYN flooding on port`,
-		`UDP: bad checksum`,
-		`time wait bucket table overflow`,
-		`nf_ct_proto_\d+:`,
-		`nf_ct_\w+: dropping packet:`,
-		`soft lockup`,
-		// The function that a CPU is stuck in follows in the lines of its registers.
-		`\b(?:RIP|pc|PC is at)\b.*\b_*nf_(?:nat|ct|conntrack)_\w+\+0x`,
-		`martian source .*, on dev`,
-	}, "|"))
 )
+
+// interesting are the lines that concern NAT and what is mistaken for it: by text that they contain, and a pattern
+// where that is not enough. Few lines of a log contain any, and patterns are slow.
+var interesting = []struct {
+	contains string
+	pattern  *regexp.Regexp
+}{
+	{"table full", regexp.MustCompile(`table full(?: in netns \d+)?, dropping packet`)},
+	{" callbacks suppressed", suppressedLine},
+	{"nf_conntrack: falling back to vmalloc", nil},
+	{"default automatic helper assignment has been turned off", nil},
+	{"ate my IP address", nil},
+	{"neighbour table overflow", nil},
+	{"neighbor table overflow", nil},
+	{"Possible SYN flooding on port", nil},
+	{"UDP: bad checksum", nil},
+	{"time wait bucket table overflow", nil},
+	{"nf_ct_", regexp.MustCompile(`nf_ct_proto_\d+:|nf_ct_\w+: dropping packet:`)},
+	{"soft lockup", nil},
+	// The function that a CPU is stuck in follows in the lines of its registers.
+	{"+0x", regexp.MustCompile(`\b(?:RIP|pc|PC is at)\b.*\b_*nf_(?:nat|ct|conntrack)_\w+\+0x`)},
+	{"martian source ", regexp.MustCompile(`martian source .*, on dev`)},
+}
+
+func isInteresting(text string) bool {
+	for _, i := range interesting {
+		if strings.Contains(text, i.contains) && (i.pattern == nil || i.pattern.MatchString(text)) {
+			return true
+		}
+	}
+	return false
+}
 
 // parseLine is the log line of a record; false where it does not concern NAT, or a program wrote it.
 func parseLine(b []byte) (snapshot.LogLine, bool) {
 	r, err := parseRecord(b)
-	if err != nil || r.facility != 0 || !interesting.MatchString(r.text) {
+	if err != nil || r.facility != 0 || !isInteresting(r.text) {
 		return snapshot.LogLine{}, false
 	}
 	l := snapshot.LogLine{Seq: r.seq, UptimeSeconds: r.uptime, Text: r.text}

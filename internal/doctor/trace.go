@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/cilium/ebpf/btf"
+
 	"github.com/natkit/natkit/internal/bpf/drops"
 	"github.com/natkit/natkit/internal/bpf/profile"
 	"github.com/natkit/natkit/internal/follow"
@@ -77,6 +79,8 @@ func (t *Tracer) linger(ctx context.Context, most time.Duration) {
 
 // Tracer records from StartTrace to Stop.
 type Tracer struct {
+	// types are the kernel's, for the programs of all parts.
+	types *btf.Cache
 	drops *drops.Tracer
 	// own is the namespace that natkit runs in, where none was given.
 	own      *netns.Handle
@@ -92,9 +96,9 @@ type Tracer struct {
 // how SYNs are answered. What cannot be recorded is in the trace that Stop returns.
 // The profile comes last, so that it does not see the rest being loaded.
 func StartTrace(ctx context.Context, o TraceOptions) *Tracer {
-	t := &Tracer{}
+	t := &Tracer{types: btf.NewCache()}
 	if o.SYNs || o.Follow {
-		t.source = tap.OpenSource(o.Netns)
+		t.source = tap.OpenSourceWith(t.types, o.Netns)
 	}
 	if o.Drops {
 		t.part(snapshot.PartDrops, func() error { return t.startDrops(ctx, o) })
@@ -113,7 +117,7 @@ func StartTrace(ctx context.Context, o TraceOptions) *Tracer {
 	}
 	if o.Profile {
 		t.part(snapshot.PartProfile, func() (err error) {
-			t.profiler, err = profile.Start(profile.Options{Hz: o.Hz})
+			t.profiler, err = profile.Start(profile.Options{Hz: o.Hz, Types: t.types})
 			return err
 		})
 	}
@@ -128,7 +132,7 @@ func (t *Tracer) startDrops(ctx context.Context, o TraceOptions) (err error) {
 		}
 		ns = t.own
 	}
-	t.drops, err = drops.Start(ctx, drops.Options{Netns: ns, FlowSample: o.FlowSample})
+	t.drops, err = drops.Start(ctx, drops.Options{Netns: ns, FlowSample: o.FlowSample, Types: t.types})
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/cilium/ebpf/btf"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
@@ -33,6 +34,11 @@ type Source struct {
 
 // OpenSource never fails: without programs there are sockets.
 func OpenSource(ns *netns.Handle) *Source { return openSource(capture.Options{Netns: ns}) }
+
+// OpenSourceWith is OpenSource where the kernel's types are read already.
+func OpenSourceWith(types *btf.Cache, ns *netns.Handle) *Source {
+	return openSource(capture.Options{Netns: ns, Types: types})
+}
 
 func openSource(o capture.Options) *Source {
 	s := SocketSource(o.Netns)

@@ -11,9 +11,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/collect"
-	"github.com/natkit/natkit/internal/doctor"
 	"github.com/natkit/natkit/internal/follow"
-	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 	"github.com/natkit/natkit/tools/bench"
 )
@@ -36,7 +34,7 @@ const (
 // flowsSuite measures what it costs a gateway at its limit to have connections followed: with small packets, and
 // with short connections.
 func flowsSuite(natkit string) bench.Suite {
-	const flows, trace = "natkit flows", "followed by doctor --trace"
+	const flows, plain, trace = "natkit flows", "natkit doctor", "natkit doctor --trace"
 	f := &followed{observing{planes: planes{packetRuns: packetRuns{natkit: natkit}}, to: gatewayPublic}}
 	subject := func(by observer) bench.Subject {
 		return bench.Subject{Name: by.name, Run: func(ctx context.Context) (bench.Sample, error) { return f.run(ctx, by) }}
@@ -44,8 +42,8 @@ func flowsSuite(natkit string) bench.Suite {
 	s := bench.Suite{
 		Name: "flows", Title: "Connections followed on a busy gateway",
 		About: "The lab's gateway translates as many small packets as it can, everything on one CPU, and then as\n" +
-			"many short connections as it can, to nginx, while connections are followed; and, as by\n" +
-			"doctor --trace, SYNs are read besides.",
+			"many short connections as it can, to nginx, on both CPUs, while connections are followed, or\n" +
+			"while natkit doctor looks, one look of its usual length after the other.",
 		Method: fmt.Sprintf("%s packets of %d bytes in %s UDP flows, taken by the server without a drop (runs in which packets were lost are repeated), a run before a look, two from its begin on, and one after it; then %d connections at a time to nginx, which closes every connection: their rate in %[5]v, in %[6]v that begin with a look, and in %[5]v after it (shares are of the mean of before and after)",
 			units.Count(packetsPerRun), packetBytes, units.Count(packetFlows), concurrency, unlooked, looked),
 		Quantities: []bench.Quantity{
@@ -54,9 +52,9 @@ func flowsSuite(natkit string) bench.Suite {
 			{Name: requestRate, Label: "requests/s", Better: bench.Higher, Text: units.Rate},
 			{Name: requestShare, Label: "requests, of the rate without", Better: bench.Higher, Text: func(v float64) string { return units.Fixed(v, 3) }},
 		},
-		Subjects: []bench.Subject{subject(observer{name: unobserved}), subject(observer{name: flows, attach: f.flows}), subject(observer{name: trace, attach: f.trace})},
+		Subjects: []bench.Subject{subject(observer{name: unobserved}), subject(observer{name: flows, attach: f.flows}), subject(observer{name: plain, attach: f.doctor()}), subject(observer{name: trace, attach: f.doctor("--trace")})},
 		Baseline: unobserved,
-		Rounds:   15, WarmUp: 1,
+		Rounds:   12, WarmUp: 1,
 		Parameters: f.parameters(), Seed: packetSeed,
 		Programs: [][]string{{natkit, "--version"}, {"nginx", "-v"}, {"nft", "--version"}},
 		Setup:    f.setUp,
@@ -217,20 +215,28 @@ func (f *followed) flows() (io.Closer, error) {
 	return closer(func() error { _, err := t.Stop(); return err }), err
 }
 
-// trace does what doctor --trace does with packets.
-func (f *followed) trace() (io.Closer, error) {
-	t := doctor.StartTrace(context.Background(), doctor.TraceOptions{Netns: f.gateway, SYNs: true, Follow: true})
-	return closer(func() error { return brokenPart(t.Stop()) }), nil
-}
-
-// brokenPart is the error of a trace.
-func brokenPart(t snapshot.Trace) error {
-	for _, p := range t.Parts {
-		if p.Error != "" {
-			return fmt.Errorf("trace %s: %s", p.Name, p.Error)
-		}
+// doctor has one look follow the other until it is closed.
+func (f *followed) doctor(options ...string) func() (io.Closer, error) {
+	return func() (io.Closer, error) {
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() {
+			looks := bench.Program{Netns: f.gateway, Args: append([]string{f.natkit, "doctor", "--quiet"}, options...), Accept: []int{exitFindings, exitIncomplete}}
+			for {
+				if _, _, err := looks.Run(ctx); err != nil {
+					ended <- err
+					return
+				}
+			}
+		}()
+		return closer(func() error {
+			stop()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				return err
+			}
+			return nil
+		}), nil
 	}
-	return nil
 }
 
 type closer func() error

@@ -3,6 +3,7 @@
 package capture
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -86,6 +87,8 @@ type Options struct {
 	Netns *netns.Handle
 	// Traced leaves interfaces without programs.
 	Traced bool
+	// Types are the kernel's, where they are read already.
+	Types *btf.Cache
 	// Old does what kernels before Linux 6.11 can do, for tests.
 	Old bool
 }
@@ -96,7 +99,7 @@ func Open(o Options) (c *Capture, err error) {
 	if err := bpf.CheckPrivilege("for packets at tracepoints"); err != nil {
 		return nil, fmt.Errorf("capture packets: %w", err)
 	}
-	c = &Capture{maps: map[string]*ebpf.Map{}, types: btf.NewCache()}
+	c = &Capture{maps: map[string]*ebpf.Map{}, types: cmp.Or(o.Types, btf.NewCache())}
 	if o.Old {
 		c.newest = len(abilities) - 1
 	}

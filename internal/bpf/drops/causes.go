@@ -177,7 +177,7 @@ type names struct {
 	harmless    [maxHarmless]dropsRange
 }
 
-func readNames() (*names, error) {
+func readNames(types *btf.Cache) (*names, error) {
 	n := &names{}
 	read := make(chan error, 1)
 	go func() (err error) {
@@ -185,7 +185,7 @@ func readNames() (*names, error) {
 		n.symbols, err = bpf.ReadSymbols("/proc")
 		return err
 	}()
-	err := n.readReasons()
+	err := n.readReasons(types)
 	if hidden := <-read; hidden != nil {
 		n.note = fmt.Sprintf("places are shown by their address: %v", hidden)
 	}
@@ -197,12 +197,8 @@ func readNames() (*names, error) {
 }
 
 // readReasons reads the numbers of the reasons that matter here, too.
-func (n *names) readReasons() error {
-	kernel, err := btf.LoadKernelSpec()
-	if err != nil {
-		return fmt.Errorf("read the kernel's types from /sys/kernel/btf/vmlinux: %w (needs CONFIG_DEBUG_INFO_BTF)", err)
-	}
-	if n.reasons, err = bpf.ReadReasons(kernel); err != nil {
+func (n *names) readReasons(types *btf.Cache) (err error) {
+	if n.reasons, err = bpf.ReadReasons(types); err != nil {
 		return err
 	}
 	n.consumed, n.unspecified = n.reasons.Number("SKB_CONSUMED"), n.reasons.Number("NOT_SPECIFIED")

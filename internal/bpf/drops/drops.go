@@ -3,6 +3,7 @@
 package drops
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/natkit/natkit/internal/bpf"
@@ -39,6 +41,8 @@ type Options struct {
 	// Events gets every drop that matches, as it comes, from one goroutine; nil for
 	// none. It needs Linux 5.8 (ring buffer).
 	Events func(Event)
+	// Types are the kernel's, where they are read already.
+	Types *btf.Cache
 
 	// untyped takes the program for kernels before 5.5, and smallRing a ring buffer
 	// of one page: for tests.
@@ -79,13 +83,14 @@ func Start(ctx context.Context, opt Options) (_ *Tracer, err error) {
 	if err := CheckPrivilege(); err != nil {
 		return nil, fmt.Errorf("trace drops: %w", err)
 	}
+	opt.Types = cmp.Or(opt.Types, btf.NewCache())
 	t := &Tracer{opt: opt, maps: map[string]*ebpf.Map{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("trace drops: %w", err), t.Close())
 		}
 	}()
-	if t.names, err = readNames(); err != nil {
+	if t.names, err = readNames(opt.Types); err != nil {
 		return nil, err
 	}
 	t.note(t.names.note)

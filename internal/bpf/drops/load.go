@@ -110,7 +110,7 @@ func (t *Tracer) load(all *ebpf.CollectionSpec, name string) (*ebpf.Program, err
 			return nil, err
 		}
 	}
-	c, err := ebpf.NewCollectionWithOptions(s, ebpf.CollectionOptions{MapReplacements: maps.Clone(t.maps)})
+	c, err := ebpf.NewCollectionWithOptions(s, ebpf.CollectionOptions{MapReplacements: maps.Clone(t.maps), Cache: t.opt.Types})
 	if err != nil {
 		return nil, err
 	}

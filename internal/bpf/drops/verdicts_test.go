@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/cilium/ebpf/btf"
 	"github.com/natkit/natkit/internal/bpf"
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/testutil"
@@ -18,7 +19,7 @@ import (
 // to its last byte, and nothing beside it.
 func TestHarmlessRanges(t *testing.T) {
 	testutil.NeedRoot(t)
-	n, err := readNames()
+	n, err := readNames(btf.NewCache())
 	if err != nil || n.symbols == nil {
 		t.Fatalf("%v %s", err, n.note)
 	}

@@ -175,7 +175,7 @@ func (t *Tracer) load(opt Options, inode, ifindex uint32) error {
 	if err := bpf.Prepare(spec, values); err != nil {
 		return err
 	}
-	if t.coll, err = ebpf.NewCollection(spec); err != nil {
+	if t.coll, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Cache: t.types.cache}); err != nil {
 		return fmt.Errorf("load the eBPF programs: %w", err)
 	}
 	return nil

@@ -34,7 +34,7 @@ func (t *Tracer) attachResult(spec *ebpf.CollectionSpec, f target) error {
 		return err
 	}
 	spec.Programs[pathProgPathResult].AttachTo = f.Name
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: t.coll.Maps})
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: t.coll.Maps, Cache: t.types.cache})
 	if err != nil {
 		return err
 	}

@@ -171,10 +171,8 @@ func withoutTwins(list []target) []target {
 
 // reasons are none where the kernel has no types.
 func (t *types) reasons() *bpf.Reasons {
-	if spec := t.spec(""); spec != nil {
-		if table, err := bpf.ReadReasons(spec); err == nil {
-			return table
-		}
+	if table, err := bpf.ReadReasons(t.cache); err == nil {
+		return table
 	}
 	return &bpf.Reasons{}
 }

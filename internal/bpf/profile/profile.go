@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/natkit/natkit/internal/bpf"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/profile"
@@ -29,6 +30,8 @@ type Options struct {
 	Hz int
 	// CPUs are their numbers; none means all that are online.
 	CPUs []int
+	// Types are the kernel's, where they are read already.
+	Types *btf.Cache
 }
 
 // Profiler is a running recording.
@@ -59,7 +62,7 @@ func Start(opt Options) (*Profiler, error) {
 		return nil, fmt.Errorf("profile the CPUs: %w", err)
 	}
 	// An error is better now than after the recording.
-	if _, err := bpf.ReadSymbols("/proc"); err != nil {
+	if err := bpf.CheckSymbols("/proc"); err != nil {
 		return nil, err
 	}
 	cpus, err := chooseCPUs(opt.CPUs)
@@ -101,7 +104,7 @@ func (p *Profiler) load() error {
 	if err := bpf.Prepare(spec, nil); err != nil {
 		return err
 	}
-	err = spec.LoadAndAssign(&p.objects, nil)
+	err = spec.LoadAndAssign(&p.objects, &ebpf.CollectionOptions{Cache: p.opt.Types})
 	var verifier *ebpf.VerifierError
 	switch {
 	case errors.As(err, &verifier):
