@@ -2,10 +2,12 @@ package doctor
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf/btf"
 
+	"github.com/natkit/natkit/internal/bpf"
 	"github.com/natkit/natkit/internal/bpf/drops"
 	"github.com/natkit/natkit/internal/bpf/profile"
 	"github.com/natkit/natkit/internal/follow"
@@ -81,6 +83,8 @@ func (t *Tracer) linger(ctx context.Context, most time.Duration) {
 type Tracer struct {
 	// types are the kernel's, for the programs of all parts.
 	types *btf.Cache
+	// symbols are the kernel's functions when the trace ends.
+	symbols func() (*bpf.Table, error)
 	drops *drops.Tracer
 	// own is the namespace that natkit runs in, where none was given.
 	own      *netns.Handle
@@ -96,7 +100,7 @@ type Tracer struct {
 // how SYNs are answered. What cannot be recorded is in the trace that Stop returns.
 // The profile comes last, so that it does not see the rest being loaded.
 func StartTrace(ctx context.Context, o TraceOptions) *Tracer {
-	t := &Tracer{types: btf.NewCache()}
+	t := &Tracer{types: btf.NewCache(), symbols: sync.OnceValues(func() (*bpf.Table, error) { return bpf.ReadSymbols("/proc") })}
 	if o.SYNs || o.Follow {
 		t.source = tap.OpenSourceWith(t.types, o.Netns)
 	}
@@ -117,7 +121,7 @@ func StartTrace(ctx context.Context, o TraceOptions) *Tracer {
 	}
 	if o.Profile {
 		t.part(snapshot.PartProfile, func() (err error) {
-			t.profiler, err = profile.Start(profile.Options{Hz: o.Hz, Types: t.types})
+			t.profiler, err = profile.Start(profile.Options{Hz: o.Hz, Types: t.types, Symbols: t.symbols})
 			return err
 		})
 	}
@@ -132,7 +136,7 @@ func (t *Tracer) startDrops(ctx context.Context, o TraceOptions) (err error) {
 		}
 		ns = t.own
 	}
-	t.drops, err = drops.Start(ctx, drops.Options{Netns: ns, FlowSample: o.FlowSample, Types: t.types})
+	t.drops, err = drops.Start(ctx, drops.Options{Netns: ns, FlowSample: o.FlowSample, Types: t.types, Symbols: t.symbols})
 	return err
 }
 

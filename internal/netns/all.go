@@ -142,15 +142,17 @@ func (s *search) late() bool { return !s.until.IsZero() && time.Now().After(s.un
 
 // own is the namespace that a task is in.
 func (s *search) own(task string) []place {
-	return s.add(nil, task+"/ns/net", "pid "+filepath.Base(task))
+	at, _ := s.at(task+"/ns/net", "pid "+filepath.Base(task))
+	return at
 }
 
-// add appends a path if it leads to a network namespace.
-func (s *search) add(all []place, path, name string) []place {
-	if inode := s.link(path); inode != 0 {
-		all = append(all, place{path, name, inode})
+// at is the place of a path, if it leads to a network namespace.
+func (s *search) at(path, name string) ([]place, error) {
+	inode, err := s.link(path)
+	if inode == 0 {
+		return nil, err
 	}
-	return all
+	return []place{{path, name, inode}}, nil
 }
 
 // numbers are the entries of a directory whose names are numbers, as those of tasks.
@@ -187,7 +189,11 @@ func (s *search) held(task string) (all []place) {
 	fds, err := os.ReadDir(dir)
 	s.note(err)
 	for _, fd := range fds {
-		all = s.add(all, filepath.Join(dir, fd.Name()), "held by pid "+filepath.Base(task))
+		at, err := s.at(filepath.Join(dir, fd.Name()), "held by pid "+filepath.Base(task))
+		if errors.Is(err, fs.ErrPermission) { // the task's others are denied as well
+			break
+		}
+		all = append(all, at...)
 	}
 	return all
 }
@@ -211,14 +217,14 @@ func sharesFiles(thread string) bool {
 
 const kcmpFiles = 2 // KCMP_FILES (include/uapi/linux/kcmp.h)
 
-// link is the inode in a link that reads "net:[inode]"; 0 for others.
-func (s *search) link(path string) uint64 {
+// link is the inode in a link that reads "net:[inode]"; 0 for others. The error is noted.
+func (s *search) link(path string) (inode uint64, err error) {
 	target, err := os.Readlink(path)
 	s.note(err)
 	if target == "/" {
-		return s.detached(path)
+		return s.detached(path), nil
 	}
-	return inodeIn(target)
+	return inodeIn(target), err
 }
 
 // detached is the inode behind a descriptor that was opened by way of a mount which is no

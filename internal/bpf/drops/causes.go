@@ -34,7 +34,7 @@ func (t *Tracer) addCauses(d *snapshot.Drops, counts map[dropsSite]uint64) {
 	found := map[snapshot.DropCause]uint64{}
 	hooked := map[uint64]uint64{} // drops by a verdict without a cause, by namespace
 	for site, packets := range counts {
-		function, ns := base(t.names.symbols.Place(site.Location).Name), uint64(site.Netns)
+		function, ns := base(t.names.place(site.Location).Name), uint64(site.Netns)
 		switch {
 		case site.Cause > 0 && int(site.Cause) < len(causes):
 			c := causes[site.Cause]
@@ -167,6 +167,8 @@ func since(now, before map[string]uint64) map[string]int64 {
 type names struct {
 	symbols *bpf.Table // nil if there are none; note then has the reason
 	note    string
+	// read reads symbols when they are needed; nil where that is done.
+	read    func() (*bpf.Table, error)
 	reasons *bpf.Reasons
 	// Reasons up to consumed are none.
 	consumed uint32
@@ -177,23 +179,43 @@ type names struct {
 	harmless    [maxHarmless]dropsRange
 }
 
-func readNames(types *btf.Cache) (*names, error) {
-	n := &names{}
-	read := make(chan error, 1)
-	go func() (err error) {
-		defer func() { read <- err }()
-		n.symbols, err = bpf.ReadSymbols("/proc")
-		return err
-	}()
-	err := n.readReasons(types)
-	if hidden := <-read; hidden != nil {
-		n.note = fmt.Sprintf("places are shown by their address: %v", hidden)
-	}
-	if err != nil {
+// readNames reads symbols too, unless later can do that: programs compare addresses where the kernel has no
+// reasons, and where each drop is told.
+func readNames(opt Options) (*names, error) {
+	n := &names{read: opt.Symbols}
+	if err := n.readReasons(opt.Types); err != nil {
 		return nil, err
 	}
-	n.findHarmless()
+	if n.read != nil && n.reasons.Carried && opt.Events == nil {
+		n.hidden(bpf.CheckSymbols("/proc"))
+		return n, nil
+	}
+	n.read = func() (*bpf.Table, error) { return bpf.ReadSymbols("/proc") }
+	n.readSymbols()
 	return n, nil
+}
+
+// readSymbols reads them once.
+func (n *names) readSymbols() {
+	if n.read == nil {
+		return
+	}
+	table, err := n.read()
+	n.symbols, n.read = table, nil
+	n.hidden(err)
+	n.findHarmless()
+}
+
+func (n *names) hidden(err error) {
+	if err != nil {
+		n.note = fmt.Sprintf("places are shown by their address: %v", err)
+	}
+}
+
+// place names an address.
+func (n *names) place(addr uint64) bpf.Symbol {
+	n.readSymbols()
+	return n.symbols.Place(addr)
 }
 
 // readReasons reads the numbers of the reasons that matter here, too.

@@ -43,6 +43,9 @@ type Options struct {
 	Events func(Event)
 	// Types are the kernel's, where they are read already.
 	Types *btf.Cache
+	// Symbols returns the kernel's functions when Read needs them; nil reads them at the start. Kernels without
+	// reasons need them at the start in any case.
+	Symbols func() (*bpf.Table, error)
 
 	// untyped takes the program for kernels before 5.5, and smallRing a ring buffer
 	// of one page: for tests.
@@ -90,7 +93,7 @@ func Start(ctx context.Context, opt Options) (_ *Tracer, err error) {
 			err = errors.Join(fmt.Errorf("trace drops: %w", err), t.Close())
 		}
 	}()
-	if t.names, err = readNames(opt.Types); err != nil {
+	if t.names, err = readNames(opt); err != nil {
 		return nil, err
 	}
 	t.note(t.names.note)

@@ -62,7 +62,7 @@ func (t *Tracer) readEvents() {
 }
 
 func (t *Tracer) event(e *dropsEvent) Event {
-	at := t.names.symbols.Place(e.Site.Location)
+	at := t.names.place(e.Site.Location)
 	event := Event{
 		Time:     t.ring.boot.Add(time.Duration(e.TimeNs)),
 		Function: at.Name, Offset: at.Offset, Module: at.Module,
@@ -111,7 +111,7 @@ func (t *Tracer) addFlows(d *snapshot.Drops, cpu dropsCpu) error {
 }
 
 func (t *Tracer) flow(k dropsDropFlow) snapshot.DropFlow {
-	at := t.names.symbols.Place(k.Site.Location)
+	at := t.names.place(k.Site.Location)
 	return snapshot.DropFlow{
 		Function: at.Name, Reason: t.names.reasons.Name(k.Site.Reason), Protocol: protocolName(k.Site.Protocol),
 		Source:      bpf.End(address(k.Saddr, k.Site.Protocol), k.Sport),

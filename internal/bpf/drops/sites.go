@@ -124,7 +124,7 @@ func (t *Tracer) addSites(d *snapshot.Drops, counts map[dropsSite]uint64) {
 
 // site names a place.
 func (n *names) site(s dropsSite) snapshot.DropSite {
-	at := n.symbols.Place(s.Location)
+	at := n.place(s.Location)
 	return snapshot.DropSite{
 		Function: at.Name, Offset: at.Offset, Module: at.Module,
 		Reason: n.reasons.Name(s.Reason), Protocol: protocolName(s.Protocol), Netns: uint64(s.Netns),
@@ -171,7 +171,7 @@ func (n *names) functions(s dropsStack, location uint64) []string {
 	}
 	functions := make([]string, len(frames))
 	for i, f := range frames {
-		at := n.symbols.Place(f)
+		at := n.place(f)
 		functions[i] = fmt.Sprintf("%s+%#x", at.Name, at.Offset)
 	}
 	return functions

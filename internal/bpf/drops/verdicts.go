@@ -49,6 +49,9 @@ func (t *Tracer) attachVerdict(s *ebpf.CollectionSpec, program string) error {
 		return fmt.Errorf("no fexit program on %s: %w", function, errNoFunction)
 	}
 	p, err := t.load(s, program)
+	if errors.Is(err, ebpf.ErrNotSupported) { // its types are not there
+		err = errors.Join(err, errNoFunction)
+	}
 	if err != nil {
 		return fmt.Errorf("no fexit program on %s: %w", function, err)
 	}
@@ -120,6 +123,7 @@ var harmlessCallers = []harmlessCaller{
 
 // isHarmless classifies a site as is_harmless in drops.bpf.c does.
 func (n *names) isHarmless(s dropsSite) bool {
+	n.readSymbols()
 	// In Linux 5.17 the unspecified reason is the number 0.
 	if n.reasons.Carried && s.Reason != n.unspecified {
 		return s.Reason <= n.consumed || slices.Contains(n.closed[:], s.Reason)

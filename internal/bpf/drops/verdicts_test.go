@@ -19,7 +19,7 @@ import (
 // to its last byte, and nothing beside it.
 func TestHarmlessRanges(t *testing.T) {
 	testutil.NeedRoot(t)
-	n, err := readNames(btf.NewCache())
+	n, err := readNames(Options{Types: btf.NewCache()})
 	if err != nil || n.symbols == nil {
 		t.Fatalf("%v %s", err, n.note)
 	}
@@ -29,7 +29,7 @@ func TestHarmlessRanges(t *testing.T) {
 			continue
 		}
 		ranges++
-		first, last, after := n.symbols.Place(r.From), n.symbols.Place(r.To-1), n.symbols.Place(r.To)
+		first, last, after := n.place(r.From), n.place(r.To-1), n.place(r.To)
 		if first.Offset != 0 || last.Name != first.Name || after.Name == first.Name {
 			t.Errorf("%#x to %#x is from %+v to %+v, and then comes %+v", r.From, r.To, first, last, after)
 		}

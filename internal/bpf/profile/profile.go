@@ -32,6 +32,8 @@ type Options struct {
 	CPUs []int
 	// Types are the kernel's, where they are read already.
 	Types *btf.Cache
+	// Symbols returns the kernel's functions when the recording ends; nil reads them.
+	Symbols func() (*bpf.Table, error)
 }
 
 // Profiler is a running recording.
@@ -70,6 +72,9 @@ func Start(opt Options) (*Profiler, error) {
 		return nil, fmt.Errorf("profile the CPUs: %w", err)
 	}
 	opt.CPUs = cpus
+	if opt.Symbols == nil {
+		opt.Symbols = func() (*bpf.Table, error) { return bpf.ReadSymbols("/proc") }
+	}
 	p := &Profiler{opt: opt}
 	if err := p.start(); err != nil {
 		p.close()
@@ -129,7 +134,7 @@ func (p *Profiler) Stop() (*profile.Stacks, error) {
 		CPUs:    len(p.opt.CPUs),
 	}
 	// Reading symbols takes the time of several samples: it must not be in them.
-	symbols, err := bpf.ReadSymbols("/proc")
+	symbols, err := p.opt.Symbols()
 	if err != nil {
 		return nil, err
 	}
