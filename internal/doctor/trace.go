@@ -85,7 +85,7 @@ type Tracer struct {
 	types *btf.Cache
 	// symbols are the kernel's functions when the trace ends.
 	symbols func() (*bpf.Table, error)
-	drops *drops.Tracer
+	drops   *drops.Tracer
 	// own is the namespace that natkit runs in, where none was given.
 	own      *netns.Handle
 	profiler *profile.Profiler
