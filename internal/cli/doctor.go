@@ -78,6 +78,9 @@ check needs could not be read, as without root.
 		if d.rules {
 			return env.print(report.NewModes())
 		}
+		if d.trace && !cmd.Flags().Changed("for") {
+			d.window = tracedWindow
+		}
 		if err := d.check(); err != nil {
 			return err
 		}
@@ -86,10 +89,11 @@ check needs could not be read, as without root.
 		}
 		return d.run(ctx, ns)
 	})
-	addWindow(cmd, &d.window, 5*time.Second, minWindow)
+	addWindow(cmd, &d.window, usualWindow, minWindow)
 	cmd.Flags().StringVar(&d.from, "from", "", "diagnose a bundle `FILE` that 'natkit snapshot' wrote; - for standard input")
 	cmd.Flags().Uint32Var(&d.memory, "max-memory", snapshot.DefaultBudget>>20, "with --from: `MiB` of memory that the bundle may take")
 	addTrace(cmd, &d.trace)
+	cmd.Flags().Lookup("trace").Usage += "; --for is then 10s by default"
 	env.addJSON(cmd, diagnose.ReportSchema+", with --rules "+diagnose.ModesSchema)
 	cmd.Flags().BoolVar(&d.rules, "rules", false, "list the failure modes, the findings that report them and the scenarios that make them; diagnose nothing")
 	cmd.Flags().BoolVar(&d.fix, "fix", false, "apply the automatic remedies, and diagnose again")
@@ -109,6 +113,13 @@ check needs could not be read, as without root.
 	}
 	return cmd
 }
+
+// The time between the samples: with a trace longer, as its start and end cost as much as some seconds of it, and what
+// comes twice a second is to be seen more than ten times.
+const (
+	usualWindow  = 5 * time.Second
+	tracedWindow = 10 * time.Second
+)
 
 // check refuses before the samples what would be refused after them.
 func (d *doctorVerb) check() error {
