@@ -25,7 +25,7 @@ func (c *checker) overlaps(plan *Plan) {
 		seen[b] = true
 		o := c.ruleOf(b)
 		o.refuse("rules-overlap", fmt.Sprintf("%s %s too, and neither takes precedence", c.named(a), what),
-			"make one of them more specific, or leave one out", o.subject(side)...)
+			"make one of them more specific, give one of them prefer: 1, or leave one out", o.subject(side)...)
 	}
 	for _, list := range [][]Entry{plan.Sources, plan.Destinations, plan.Untracked} {
 		overlapping(list, found)
@@ -56,7 +56,7 @@ func (o one) subject(side string) []any {
 
 // asWritten returns the plan as the file is written: a name stands for one address, which it
 // shares with no other name where the host's addresses are unknown, and the interfaces by
-// which packets come in, which no rule names, are left out.
+// which packets come in are left out where the rule does not name them.
 func (c *checker) asWritten() *Plan {
 	plan := *c.plan
 	if c.onNames() {
@@ -64,14 +64,17 @@ func (c *checker) asWritten() *Plan {
 	}
 	plan.Destinations = slices.Clone(plan.Destinations)
 	for i := range plan.Destinations {
-		plan.Destinations[i].In = nil
+		d := &plan.Destinations[i]
+		if asks := c.ruleOf(d.Rule).conditions(); asks == nil || len(asks.In) == 0 {
+			d.In = nil
+		}
 	}
 	return &plan
 }
 
 // onNames reports whether a rule is on the addresses of an interface.
 func (c *checker) onNames() (is bool) {
-	c.config.each(func(r Rule, _ Ref) { is = is || r.DNAT != nil && r.DNAT.On.Name != "" })
+	c.config.each(func(r Rule, _ Ref) { is = is || r.DNAT != nil && r.DNAT.On.Name != "" && r.DNAT.On.Name != OnAny })
 	return is
 }
 

@@ -371,7 +371,7 @@ func (w *walk) misses(d *gateway.Entry) (why []string) {
 	p, m := w.now(), d.Match
 	p.Dst, p.DstPort, p.Out = w.asked.addr, w.asked.port, ""
 	if w.packet.In == "" {
-		m.In = nil // the output hook has no such condition
+		m.In, m.NotIn = nil, nil // the output hook has no such condition
 	}
 	why = reasons(&m, &p)
 	if w.packet.In == "" && !d.Local {
@@ -394,6 +394,10 @@ func reasons(m *nat.Match, p *nat.Packet) (why []string) {
 			text = "only " + nat.ServiceString(m.Protocol, m.Ports)
 		case c == nat.Out:
 			text += ", not " + p.Out
+		case c == nat.NotServices:
+			text = "not " + nat.ServiceString(p.Protocol, []nat.Ports{{First: p.DstPort, Last: p.DstPort}})
+		case c == nat.Owner && !p.Owned:
+			text += ": programs on the gateway whose user and group are known, by --user and --group"
 		}
 		if !slices.Contains(why, text) {
 			why = append(why, text)

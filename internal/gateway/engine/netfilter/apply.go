@@ -146,6 +146,8 @@ func (g *group) act(v variant, to target) []expression {
 		return []expression{&expr.Notrack{}}
 	case nat.Masquerade:
 		return g.masquerade(v)
+	case nat.Redirect:
+		return []expression{immediate(reg1, portBytes(g.action.ports.First)), &expr.Redir{RegisterProtoMin: reg1, Flags: unix.NF_NAT_RANGE_PROTO_SPECIFIED}}
 	}
 	n := g.nat()
 	var all []expression

@@ -119,7 +119,7 @@ func (g *group) variants() []variant {
 			{protocols: []byte{g.f.icmp}, keep: payload(expr.PayloadBaseTransportHeader, 4, 2, reg3), suffix: "-echo"},
 			{suffix: "-other"},
 		}
-	case g.action.ports.First > 0 || g.action.ports.Last > 0:
+	case g.kind != nat.Redirect && (g.action.ports.First > 0 || g.action.ports.Last > 0):
 		return []variant{{protocols: slices.Concat([]byte{g.f.icmp}, withPorts), ports: true}, {suffix: "-other"}}
 	}
 	return []variant{{}}
@@ -177,8 +177,7 @@ func (g *group) comment() string {
 
 // conditions are those on interfaces.
 func (t *table) conditions(g *group) []expression {
-	all := append(g.f.is(), t.interfaces(expr.MetaKeyIIFNAME, g.in, false)...)
-	all = append(all, t.interfaces(expr.MetaKeyOIFNAME, g.out, false)...)
+	all := append(g.f.is(), t.passage(&g.other)...)
 	if g.proto != 0 {
 		all = append(all, t.protocols(g.proto)...)
 	}
@@ -188,23 +187,14 @@ func (t *table) conditions(g *group) []expression {
 // exceptions are the conditions that narrow down what the key says. A map is asked
 // after them, so that it counts what the rule does.
 func (t *table) exceptions(g *group, v variant) []expression {
-	all := t.addresses(g.f, g.f.daddr, g.notTo, true)
+	all := append(t.addresses(g.f, g.f.daddr, g.other.NotTo, true), t.further(g.f, &g.other)...)
 	if g.shape.ports != (nat.Ports{}) {
-		all = append(all, g.wide()...)
+		all = append(all, portsWithin(part{field: g.widePorts}.loadAll(g.f, reg1), g.shape.ports)...)
 	}
 	if len(v.protocols) > 0 {
 		all = append(all, t.protocols(v.protocols...)...)
 	}
 	return all
-}
-
-// wide compares ports with a range.
-func (g *group) wide() []expression {
-	return []expression{
-		part{field: g.widePorts}.loadAll(g.f, reg1),
-		&expr.Cmp{Op: expr.CmpOpGte, Register: reg1, Data: portBytes(g.shape.ports.First)},
-		&expr.Cmp{Op: expr.CmpOpLte, Register: reg1, Data: portBytes(g.shape.ports.Last)},
-	}
 }
 
 // single compares the key with the only entry's.
@@ -246,7 +236,7 @@ func (g *group) parts() []part { return g.key[:g.keys] }
 // givesAddresses reports whether the addresses are different by entry, and so stand in
 // a map.
 func (g *group) givesAddresses() bool {
-	return g.kind != nat.Masquerade && g.kind != nat.Notrack && len(g.pool) == 0
+	return g.kind != nat.Masquerade && g.kind != nat.Redirect && g.kind != nat.Notrack && len(g.pool) == 0
 }
 
 // mapOf is the map, or set, of a group's entries.

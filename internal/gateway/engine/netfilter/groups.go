@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -24,7 +23,7 @@ type layout struct {
 }
 
 var (
-	bySource      = layout{[]field{sourceAddress}, sourceAddress, sourcePort}
+	bySource      = layout{[]field{sourceAddress, destinationAddress, protocol, destinationPort}, sourceAddress, destinationPort}
 	byOriginal    = layout{[]field{originalAddress, originalPort, sourceAddress}, originalAddress, originalPort}
 	byDestination = layout{[]field{sourceAddress, destinationAddress, protocol, destinationPort}, destinationAddress, destinationPort}
 	untrackedTo   = layout{[]field{destinationAddress, protocol, destinationPort}, destinationAddress, destinationPort}
@@ -39,10 +38,12 @@ func (t *table) translations(p *gateway.Plan, f *family) {
 	var in, local, out groups
 	for i := range p.Destinations {
 		d := &p.Destinations[i]
-		in.collect(d, f, byDestination)
+		if !d.IsOwn() {
+			in.collect(d, f, byDestination)
+		}
 		if d.Local {
 			own := *d
-			own.In = nil // the output hook has no such condition
+			own.In, own.NotIn = nil, nil // the output hook has no such condition
 			local.collect(&own, f, byDestination)
 		}
 	}
@@ -93,39 +94,45 @@ func (gs *groups) collect(s *gateway.Entry, f *family, keys layout) {
 	if familyFor(s) != f {
 		return
 	}
-	from := s.From
-	if len(from) == 0 {
-		from = []netip.Prefix{nat.Anywhere(f.bits())}
-	}
 	ports := s.Ports
 	if s.IsHairpin() {
 		ports = s.OriginalPorts
 	}
-	for _, prefix := range from {
-		for port, wide := range expand(ports) {
-			g := groupOf(s, f)
-			g.principalField, g.shape.ports, g.widePorts = keys.principal, wide, keys.ports
-			e := entry{rule: s.Rule, to: targetOf(&s.Action, port)}
-			g.toPort = s.Action.Kind == nat.DNAT && (e.to.firstPort > 0 || len(g.pool) > 0 && g.pool[0].firstPort > 0)
-			principal := g.addKey(s, &e, keys, prefix, port)
-			gs.add(g, principal, e)
+	for _, from := range f.orAll(s.From) {
+		for _, to := range f.orAll(s.To) {
+			for port, wide := range expand(ports, s.Action.Shifts()) {
+				g := groupOf(s, f)
+				g.principalField, g.shape.ports, g.widePorts = keys.principal, wide, keys.ports
+				e := entry{rule: s.Rule, to: targetOf(s, port)}
+				g.toPort = s.Action.Kind == nat.DNAT && (e.to.firstPort > 0 || len(g.pool) > 0 && g.pool[0].firstPort > 0)
+				principal := g.addKey(s, &e, keys, from, to, port)
+				gs.add(g, principal, e)
+			}
 		}
 	}
 }
 
+// orAll are the prefixes, or that of all addresses where there are none.
+func (f *family) orAll(prefixes []netip.Prefix) []netip.Prefix {
+	if len(prefixes) == 0 {
+		return []netip.Prefix{nat.Anywhere(f.bits())}
+	}
+	return prefixes
+}
+
 // addKey composes the key, and returns the prefix that distinguishes entries.
-func (g *group) addKey(s *gateway.Entry, e *entry, keys layout, from netip.Prefix, port uint16) (principal netip.Prefix) {
+func (g *group) addKey(s *gateway.Entry, e *entry, keys layout, from, to netip.Prefix, port uint16) (principal netip.Prefix) {
 	for _, name := range keys.fields {
 		address := netip.Prefix{}
 		switch name {
 		case sourceAddress:
 			address = from
 		case destinationAddress:
-			address = s.On()
+			address = to
 		case originalAddress:
 			address = s.Original[0]
 		case protocol:
-			if s.Protocol != 0 {
+			if s.Protocol != 0 && !s.IsHairpin() {
 				g.addPart(e, part{field: protocol}, []byte{s.Protocol})
 			}
 		default:
@@ -152,9 +159,10 @@ func (g *group) addPart(e *entry, p part, value []byte) {
 // groupOf is a group of the entry's shape, without a key.
 func groupOf(s *gateway.Entry, f *family) *group {
 	a := &s.Action
-	g := &group{in: s.In, out: s.Out, notTo: s.NotTo, pool: poolOf(a)}
+	g := &group{other: s.Match, pool: poolOf(a)}
 	g.f, g.hairpin = f, s.IsHairpin()
-	g.shape.in, g.shape.out, g.shape.notTo = strings.Join(s.In, " "), strings.Join(s.Out, " "), fmt.Sprint(s.NotTo)
+	g.other.To, g.other.From, g.other.Protocol, g.other.Ports, g.other.Original, g.other.OriginalPorts = nil, nil, 0, nil, nil, nil
+	g.shape.other = g.other.String()
 	g.action = action{kind: a.Kind, prefix: a.Prefix.IsValid(), ports: a.Ports, random: a.Random, keep: a.Keep, persistent: a.Persistent, balance: a.Balance}
 	if len(g.pool) > 0 {
 		g.action.pool = fmt.Sprint(g.pool)
@@ -173,14 +181,15 @@ func groupOf(s *gateway.Entry, f *family) *group {
 
 // targetOf is what addresses and ports become. The port of a destination that stays is
 // named as well, so that rules with and without one share a map.
-func targetOf(a *nat.Action, port uint16) target {
+func targetOf(s *gateway.Entry, port uint16) target {
+	a := &s.Action
 	t := target{firstPort: a.Ports.First, lastPort: a.Ports.Last}
 	switch {
 	case a.Prefix.IsValid():
 		t.first, t.last, t.prefix = a.Prefix.Masked().Addr(), nat.LastAddr(a.Prefix), a.Prefix
 	case len(a.Backends) == 1:
 		b := a.Backends[0]
-		t.first, t.last, t.firstPort = b.Address, b.Address, cmp.Or(b.Port, port)
+		t.first, t.last, t.firstPort = b.Address, b.Address, b.PortOf(port, s.Ports)
 		t.lastPort = t.firstPort
 	case len(a.To) == 1:
 		t.first, t.last = a.To[0].First, a.To[0].Last
@@ -192,15 +201,16 @@ func targetOf(a *nat.Action, port uint16) target {
 const taken = 256
 
 // expand takes ranges of ports apart, as one entry for each port costs a packet nothing.
-// A wide one stays a range, with port 0; no port at all is one entry with port 0.
-func expand(all []nat.Ports) iter.Seq2[uint16, nat.Ports] {
+// A wide one stays a range, with port 0, unless each of its ports becomes another; no port at all is one entry with
+// port 0.
+func expand(all []nat.Ports, shifted bool) iter.Seq2[uint16, nat.Ports] {
 	return func(yield func(uint16, nat.Ports) bool) {
 		if len(all) == 0 {
 			yield(0, nat.Ports{})
 			return
 		}
 		for _, p := range all {
-			if p.Len() > taken {
+			if p.Len() > taken && !shifted {
 				if !yield(0, p) {
 					return
 				}
@@ -240,8 +250,8 @@ type shape struct {
 	f    *family
 	key  [4]part // the first parts of it
 	keys int
-	// in, out, notTo are conditions, as text; group has the values.
-	in, out, notTo string
+	// other are the conditions that are not in the key, as text; group has the values.
+	other string
 	// hairpin: what a Destination sent back inside. proto is its protocol.
 	hairpin bool
 	proto   byte
@@ -287,8 +297,7 @@ type target struct {
 type group struct {
 	shape
 	name    string // of its map
-	in, out []string
-	notTo   []netip.Prefix
+	other   nat.Match
 	pool    []choice
 	entries []entry
 	// seen are the keys; principal are the addresses, of length bits, that some entry has

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/nftables/expr"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 	"golang.org/x/sys/unix"
 )
 
@@ -364,8 +365,8 @@ func validPass() rule {
 
 // leak are the sources of rules that agree in their other conditions.
 type leak struct {
-	from, notTo []netip.Prefix
-	out         []string
+	from  []netip.Prefix
+	other nat.Match
 }
 
 // leaks are those of one family. Entries about connections that come back inside have
@@ -374,13 +375,15 @@ func leaks(p *gateway.Plan, f *family) (all []*leak) {
 	known := map[string]*leak{}
 	for i := range p.Sources {
 		s := &p.Sources[i]
-		if s.IsHairpin() || familyFor(s) != f {
+		if s.IsHairpin() || familyFor(s) != f || s.IsOwn() {
 			continue
 		}
-		key := strings.Join(s.Out, " ") + fmt.Sprint(s.NotTo)
+		other := s.Match
+		other.From = nil
+		key := other.String()
 		l := known[key]
 		if l == nil {
-			l = &leak{out: s.Out, notTo: s.NotTo}
+			l = &leak{other: other}
 			known[key], all = l, append(all, l)
 		}
 		l.from = append(l.from, s.From...)
@@ -389,9 +392,12 @@ func leaks(p *gateway.Plan, f *family) (all []*leak) {
 }
 
 func (t *table) dropOf(l *leak, f *family, name string) rule {
-	exprs := append(f.is(), t.interfaces(expr.MetaKeyOIFNAME, l.out, false)...)
+	exprs := append(f.is(), t.passage(&l.other)...)
 	exprs = append(exprs, t.oneOf(l.from, f, name)...)
-	exprs = append(exprs, t.addresses(f, f.daddr, l.notTo, true)...)
+	exprs = append(exprs, t.addresses(f, f.daddr, l.other.To, false)...)
+	exprs = append(exprs, t.addresses(f, f.daddr, l.other.NotTo, true)...)
+	exprs = append(exprs, t.service(&l.other)...)
+	exprs = append(exprs, t.further(f, &l.other)...)
 	exprs = append(exprs, &expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop})
 	return rule{chain: "untranslatable", exprs: exprs, comment: UntranslatableComment}
 }

@@ -437,7 +437,7 @@ func valid(p *gateway.Plan) error {
 		needs   func(*gateway.Entry) error
 	}{
 		{p.Destinations, func(d *gateway.Entry) error {
-			if len(d.To) != 1 || !d.Action.Prefix.IsValid() && len(d.Action.Backends) == 0 {
+			if len(d.To) != 1 || !d.Action.Prefix.IsValid() && len(d.Action.Backends) == 0 && d.Action.Kind != nat.Redirect {
 				return errors.New("it does not say what one prefix becomes")
 			}
 			return like(d.To, d.Action.Prefix)
