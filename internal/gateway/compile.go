@@ -588,7 +588,7 @@ func (b *compiler) hairpins() {
 	}
 	for i := range len(b.plan.Sources) {
 		e := b.plan.Sources[i]
-		if e.IsHairpin() || e.Action.Kind == nat.Masquerade || !families[e.Family()] || !leavesBy(e.Out, b.plan.WAN) || e.isNarrow() {
+		if e.IsHairpin() || e.Action.Kind == nat.Masquerade || !families[e.Family()] || !leavesBy(e.Out, b.plan.WAN) || e.IsNarrow() {
 			continue
 		}
 		e.Original, e.Out, e.NotTo = []netip.Prefix{nat.Anywhere(e.Family())}, nil, nil
@@ -596,9 +596,9 @@ func (b *compiler) hairpins() {
 	}
 }
 
-// isNarrow reports whether a source is for some of what its hosts send: where they are seen inside does not follow
+// IsNarrow reports whether a source is for some of what its hosts send: where they are seen inside does not follow
 // from it.
-func (e *Entry) isNarrow() bool {
+func (e *Entry) IsNarrow() bool {
 	return len(e.To) > 0 || e.Protocol != 0 || len(e.In) > 0 || e.further() > 0
 }
 

@@ -144,6 +144,8 @@ func (g *group) act(v variant, to target) []expression {
 	switch g.kind {
 	case nat.Notrack:
 		return []expression{&expr.Notrack{}}
+	case dropped:
+		return []expression{&expr.Verdict{Kind: expr.VerdictDrop}}
 	case nat.Masquerade:
 		return g.masquerade(v)
 	case nat.Redirect:

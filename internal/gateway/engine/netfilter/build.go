@@ -168,6 +168,9 @@ func (t *table) emitByHand(chain string, g *group) {
 
 // comment names the rule of the file, or how many there are.
 func (g *group) comment() string {
+	if g.kind == dropped {
+		return UntranslatableComment
+	}
 	first := g.entries[0].rule
 	if slices.ContainsFunc(g.entries, func(e entry) bool { return e.rule != first }) {
 		return fmt.Sprintf("%d entries of @%s", len(g.entries), g.name)
@@ -236,7 +239,11 @@ func (g *group) parts() []part { return g.key[:g.keys] }
 // givesAddresses reports whether the addresses are different by entry, and so stand in
 // a map.
 func (g *group) givesAddresses() bool {
-	return g.kind != nat.Masquerade && g.kind != nat.Redirect && g.kind != nat.Notrack && len(g.pool) == 0
+	switch g.kind {
+	case nat.Masquerade, nat.Redirect, nat.Notrack, dropped:
+		return false
+	}
+	return len(g.pool) == 0
 }
 
 // mapOf is the map, or set, of a group's entries.
@@ -270,6 +277,9 @@ func concat(types ...nftables.SetDatatype) nftables.SetDatatype {
 // element is an entry as the map has it.
 func (g *group) element(e entry, v variant, s *set) element {
 	out := element{comment: e.rule.String()}
+	if g.kind == dropped {
+		out.comment = UntranslatableComment
+	}
 	for i := range g.parts() {
 		out.key = appendPadded(out.key, e.values[i])
 	}

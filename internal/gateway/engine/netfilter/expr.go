@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
-	"math"
 	"net/netip"
 	"slices"
 
@@ -200,25 +199,6 @@ func (t *table) passage(m *nat.Match) []expression {
 		t.interfaces(expr.MetaKeyOIFNAME, m.Out, false), t.interfaces(expr.MetaKeyOIFNAME, m.NotOut, true))
 }
 
-// service is a condition on the protocol and the destination's ports.
-func (t *table) service(m *nat.Match) []expression {
-	if m.Protocol == 0 {
-		return nil
-	}
-	all := t.protocols(m.Protocol)
-	switch len(m.Ports) {
-	case 0:
-		return all
-	case 1:
-		return append(all, portsWithin(part{field: destinationPort}.loadAll(nil, reg1), m.Ports[0])...)
-	}
-	s := &set{key: nftables.TypeInetService, flags: unix.NFT_SET_INTERVAL}
-	for _, p := range m.Ports {
-		s.elements = append(s.elements, span(portBytes(p.First), portBytes(p.Last))...)
-	}
-	return append(all, part{field: destinationPort}.loadAll(nil, reg1), t.anonymous(s).lookup(reg1, false))
-}
-
 // portsWithin compares a port with a range.
 func portsWithin(load expression, p nat.Ports) []expression {
 	if p.First == p.Last {
@@ -272,11 +252,7 @@ func (t *table) notServices(all []nat.Service) (exprs []expression) {
 
 // markIs compares skb->mark.
 func markIs(k nat.Mark, op expr.CmpOp) []expression {
-	all := []expression{&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1}}
-	if k.Mask != math.MaxUint32 {
-		all = append(all, &expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: hostUint32(k.Mask), Xor: make([]byte, 4)})
-	}
-	return append(all, &expr.Cmp{Op: op, Register: reg1, Data: hostUint32(k.Value & k.Mask)})
+	return append(part{field: markField, bits: int(k.Mask)}.load(nil, reg1), &expr.Cmp{Op: op, Register: reg1, Data: hostUint32(k.Value & k.Mask)})
 }
 
 // owners is a condition on the owner of the socket; a packet without one does not meet it, inverted or not.
@@ -316,19 +292,28 @@ func (t *table) codePoints(f *family, list []uint8, invert bool) []expression {
 	if len(list) == 0 {
 		return nil
 	}
-	load, mask := payload(expr.PayloadBaseNetworkHeader, 1, 1, reg1), []byte{0xfc}
-	at := func(p uint8) []byte { return []byte{p << 2} }
-	if f.v6 { // four bits of the version before it
-		load, mask = payload(expr.PayloadBaseNetworkHeader, 0, 2, reg1), []byte{0x0f, 0xc0}
-		at = func(p uint8) []byte { return portBytes(uint16(p) << 6) }
-	}
 	var values [][]byte
 	for _, p := range list {
-		values = append(values, at(p))
+		values = append(values, f.codePoint(p))
 	}
-	compare := t.anyOf(&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))},
-		dscpType(f), values, invert)
-	return append([]expression{load}, compare...)
+	load := part{field: dscpField}.load(f, reg1)
+	return append(load[:1:1], t.anyOf(load[1], dscpType(f), values, invert)...)
+}
+
+// loadDSCP loads the bytes that have the DSCP; in IPv6 it begins after the four bits of the version.
+func (f *family) loadDSCP(register uint32) expression {
+	if f.v6 {
+		return payload(expr.PayloadBaseNetworkHeader, 0, 2, register)
+	}
+	return payload(expr.PayloadBaseNetworkHeader, 1, 1, register)
+}
+
+// codePoint is a DSCP at its place in these bytes.
+func (f *family) codePoint(p uint8) []byte {
+	if f.v6 {
+		return portBytes(uint16(p) << 6)
+	}
+	return []byte{p << 2}
 }
 
 // dscpType is that of sets of what codePoints compares, by which nft(8) shows their names.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -98,18 +99,67 @@ func (gs *groups) collect(s *gateway.Entry, f *family, keys layout) {
 	if s.IsHairpin() {
 		ports = s.OriginalPorts
 	}
+	extras := extrasOf(&s.Match, f)
 	for _, from := range f.orAll(s.From) {
 		for _, to := range f.orAll(s.To) {
 			for port, wide := range expand(ports, s.Action.Shifts()) {
-				g := groupOf(s, f)
-				g.principalField, g.shape.ports, g.widePorts = keys.principal, wide, keys.ports
-				e := entry{rule: s.Rule, to: targetOf(s, port)}
-				g.toPort = s.Action.Kind == nat.DNAT && (e.to.firstPort > 0 || len(g.pool) > 0 && g.pool[0].firstPort > 0)
-				principal := g.addKey(s, &e, keys, from, to, port)
-				gs.add(g, principal, e)
+				for _, extra := range extras {
+					g := groupOf(s, f)
+					g.principalField, g.shape.ports, g.widePorts = keys.principal, wide, keys.ports
+					e := entry{rule: s.Rule, to: targetOf(s, port)}
+					g.toPort = s.Action.Kind == nat.DNAT && (e.to.firstPort > 0 || len(g.pool) > 0 && g.pool[0].firstPort > 0)
+					principal := g.addKey(s, &e, keys, from, to, port)
+					g.addExtra(&e, extra)
+					gs.add(g, principal, e)
+				}
 			}
 		}
 	}
+}
+
+// extra is a condition that stands in the key besides addresses and ports; its zero value is none.
+type extra struct {
+	part  part
+	value []byte
+	// rest clears the condition, which the key has.
+	rest func(*nat.Match)
+}
+
+// extrasOf is the first of a match's conditions on single values that can be looked up, each value one.
+func extrasOf(m *nat.Match, f *family) (all []extra) {
+	ids := func(of field, list []nat.IDs, rest func(*nat.Match)) {
+		for _, i := range list {
+			if i.First != i.Last { // a range is none
+				all = nil
+				return
+			}
+			all = append(all, extra{part{field: of}, hostUint32(i.First), rest})
+		}
+	}
+	if m.Mark.Mask != 0 {
+		return []extra{{part{field: markField, bits: int(m.Mark.Mask)}, hostUint32(m.Mark.Value & m.Mark.Mask), func(m *nat.Match) { m.Mark = nat.Mark{} }}}
+	}
+	if ids(userField, m.Users, func(m *nat.Match) { m.Users = nil }); len(all) > 0 {
+		return all
+	}
+	if ids(groupField, m.Groups, func(m *nat.Match) { m.Groups = nil }); len(all) > 0 {
+		return all
+	}
+	for _, p := range m.DSCP {
+		all = append(all, extra{part{field: dscpField}, f.codePoint(p), func(m *nat.Match) { m.DSCP = nil }})
+	}
+	if len(all) == 0 {
+		return []extra{{}}
+	}
+	return all
+}
+
+func (g *group) addExtra(e *entry, x extra) {
+	if x.rest != nil {
+		g.addPart(e, x.part, x.value)
+		x.rest(&g.other)
+	}
+	g.shape.other = g.other.String()
 }
 
 // orAll are the prefixes, or that of all addresses where there are none.
@@ -162,7 +212,6 @@ func groupOf(s *gateway.Entry, f *family) *group {
 	g := &group{other: s.Match, pool: poolOf(a)}
 	g.f, g.hairpin = f, s.IsHairpin()
 	g.other.To, g.other.From, g.other.Protocol, g.other.Ports, g.other.Original, g.other.OriginalPorts = nil, nil, 0, nil, nil, nil
-	g.shape.other = g.other.String()
 	g.action = action{kind: a.Kind, prefix: a.Prefix.IsValid(), ports: a.Ports, random: a.Random, keep: a.Keep, persistent: a.Persistent, balance: a.Balance}
 	if len(g.pool) > 0 {
 		g.action.pool = fmt.Sprint(g.pool)
@@ -236,9 +285,16 @@ const (
 	sourcePort
 	originalAddress // the destination before it was translated
 	originalPort
+	markField
+	userField
+	groupField
+	dscpField
 )
 
-// part is one field of a key; bits is how much of an address counts.
+// mostParts is how many parts a key has: addresses, protocol, port, and one of what extrasOf finds.
+const mostParts = 5
+
+// part is one field of a key; bits is how much of an address counts, of a mark its mask.
 type part struct {
 	field field
 	bits  int
@@ -248,7 +304,7 @@ type part struct {
 // up in a map what differs. It is comparable: two rules of one shape share a map.
 type shape struct {
 	f    *family
-	key  [4]part // the first parts of it
+	key  [mostParts]part // the first parts of it
 	keys int
 	// other are the conditions that are not in the key, as text; group has the values.
 	other string
@@ -281,7 +337,7 @@ type action struct {
 
 // entry is one key of a group and what it leads to.
 type entry struct {
-	values [4][]byte // of the parts of the key
+	values [mostParts][]byte // of the parts of the key
 	to     target
 	rule   gateway.Ref
 }
@@ -371,6 +427,14 @@ func (p part) datatype(f *family) nftables.SetDatatype {
 		return nftables.TypeInetProto
 	case destinationPort, sourcePort, originalPort:
 		return nftables.TypeInetService
+	case markField:
+		return nftables.TypeMark
+	case userField:
+		return nftables.TypeUID
+	case groupField:
+		return nftables.TypeGID
+	case dscpField:
+		return dscpType(f)
 	}
 	return f.address
 }
@@ -383,6 +447,13 @@ func (p part) load(f *family, register uint32) []expression {
 		if p.bits < f.bits() {
 			full = append(full, f.masked(register, p.bits))
 		}
+	case markField:
+		if p.bits != math.MaxUint32 {
+			full = append(full, &expr.Bitwise{SourceRegister: register, DestRegister: register, Len: 4, Mask: hostUint32(uint32(p.bits)), Xor: make([]byte, 4)})
+		}
+	case dscpField:
+		mask := f.codePoint(63)
+		full = append(full, &expr.Bitwise{SourceRegister: register, DestRegister: register, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))})
 	}
 	return full
 }
@@ -401,6 +472,14 @@ func (p part) loadAll(f *family, register uint32) expression {
 		return payload(expr.PayloadBaseTransportHeader, 0, 2, register)
 	case originalAddress:
 		return original(f.originalDestination(), register)
+	case markField:
+		return &expr.Meta{Key: expr.MetaKeyMARK, Register: register}
+	case userField:
+		return &expr.Meta{Key: expr.MetaKeySKUID, Register: register}
+	case groupField:
+		return &expr.Meta{Key: expr.MetaKeySKGID, Register: register}
+	case dscpField:
+		return f.loadDSCP(register)
 	default:
 		return original(unix.NFT_CT_PROTO_DST, register)
 	}
