@@ -364,7 +364,7 @@ func (c *checker) anyInterface() {
 		case o.SNAT != nil:
 			s = &o.SNAT.Sources
 		}
-		all := s != nil && len(s.Out) == 0 && len(s.ExceptTo) == 0
+		all := s != nil && len(s.Out) == 0 && len(s.ExceptTo)+len(s.OnlyTo) == 0
 		if (all || o.Static != nil || o.Netmap != nil) && !said {
 			said = true
 			o.warn("any-interface", "no interface has the role wan, so that this holds for packets by whatever interface they leave, between hosts inside too",
@@ -377,7 +377,7 @@ func (c *checker) anyInterface() {
 func (c *checker) outLAN() {
 	for _, m := range c.names() {
 		inside := m.name == RoleLAN && m.isRole() || slices.Contains(c.config.Interfaces.LAN, m.name)
-		if m.of != nil && m.of.DNAT == nil && inside {
+		if m.of != nil && m.of.DNAT == nil && m.path[0] == "out" && inside {
 			m.found(c, Warn, "out-is-lan", fmt.Sprintf("%s leads inside: hosts there see the address of the gateway in place of that of who connects", m.name),
 				"write out: wan, unless they must see it, as where they have no way back through the gateway")
 		}

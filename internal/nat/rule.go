@@ -131,7 +131,12 @@ func (r *Rule) String() string {
 		return joinWords(PrefixesString(r.From), "is outside", PrefixString(r.Action.Prefix), r.Text(Out), onlyIf(r.Action.Stateless, "stateless"),
 			onlyIf(r.Action.Neutral, "checksum-neutral (RFC 6296)"))
 	}
-	return joinWords(r.Match.String(), "becomes", r.Action.String())
+	m := r.Match
+	if to := m.To; len(to) > 0 && r.Action.Kind.TranslatesSource() {
+		m.To = nil
+		return joinWords(m.String(), "only to", PrefixesString(to), "becomes", r.Action.String())
+	}
+	return joinWords(m.String(), "becomes", r.Action.String())
 }
 
 // String describes the translation: "203.0.113.7 ports 1024-65535 random".

@@ -410,6 +410,9 @@ func reasons(m *nat.Match, p *nat.Packet) (why []string) {
 func (w *walk) sourceMisses(s *gateway.Entry) []string {
 	p := w.now()
 	why := reasons(&s.Match, &p)
+	for i, text := range why {
+		why[i] = strings.Replace(text, "only on ", "only to ", 1)
+	}
 	if s.IsHairpin() && (w.packet.In == "" || !w.plan.Inside(w.packet.In) || !w.plan.Inside(w.e.Out)) {
 		why = append(why, "only what comes from inside and is sent back there")
 	}
