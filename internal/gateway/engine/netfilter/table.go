@@ -480,7 +480,7 @@ func valid(p *gateway.Plan) error {
 
 // ofOneFamily refuses an entry that has an address of another family than its others.
 func ofOneFamily(e *gateway.Entry) error {
-	prefixes := slices.Concat(e.To, e.From, e.NotTo, e.Original)
+	prefixes := slices.Concat(e.To, e.From, e.NotTo, e.NotFrom, e.Original)
 	if e.Action.Prefix.IsValid() {
 		prefixes = append(prefixes, e.Action.Prefix)
 	}
