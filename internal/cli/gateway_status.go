@@ -303,6 +303,9 @@ func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, fi
 	if packet.In, err = f.entrance(ns, packet); err != nil {
 		return err
 	}
+	if packet.Owned && packet.In != "" {
+		return usagef("--user and --group are about programs on this host, and %s is no address of it: what it forwards has no user", packet.Src)
+	}
 	routes, err := host.OpenRoutes(ns)
 	if err != nil {
 		return err

@@ -315,7 +315,10 @@ func (o one) dnat(d *DNAT) {
 	if d.On.Name == OnAny {
 		o.onAny(d)
 	}
-	if d.Hairpin {
+	switch {
+	case bool(d.Hairpin) && d.action().Kind == nat.Redirect:
+		o.refuse("hairpin-to-itself", "what becomes the gateway's own port comes back to no host inside", "leave out hairpin, and name the interfaces inside by in", "hairpin")
+	case bool(d.Hairpin):
 		o.hairpin()
 	}
 }

@@ -64,8 +64,7 @@ func (c *checker) asWritten() *Plan {
 	}
 	plan.Destinations = slices.Clone(plan.Destinations)
 	for i := range plan.Destinations {
-		d := &plan.Destinations[i]
-		if asks := c.ruleOf(d.Rule).conditions(); asks == nil || len(asks.In) == 0 {
+		if d := &plan.Destinations[i]; !d.Asked {
 			d.In = nil
 		}
 	}
@@ -145,12 +144,14 @@ func overlapping(list []Entry, found report) {
 		if e.IsHairpin() {
 			continue
 		}
-		for _, from := range anyOf(e.From) {
-			key := ends{anyOf(e.To)[0], from}
-			if groups[key] == nil {
-				order = append(order, key)
+		for _, on := range anyOf(e.To) {
+			for _, from := range anyOf(e.From) {
+				key := ends{on, from}
+				if groups[key] == nil {
+					order = append(order, key)
+				}
+				groups[key] = append(groups[key], e)
 			}
-			groups[key] = append(groups[key], e)
 		}
 	}
 	for _, key := range order {
@@ -159,7 +160,7 @@ func overlapping(list []Entry, found report) {
 			if overlap {
 				side, what := inside, "translates the source of "+fromWords(key.from)
 				switch a.Action.Kind {
-				case nat.DNAT:
+				case nat.DNAT, nat.Redirect:
 					side, what = outside, "translates "+commonWords(key.on, a, b)
 				case nat.Notrack:
 					side, what = outside, "leaves "+commonWords(key.on, a, b)+" untracked"

@@ -95,7 +95,10 @@ func anyRule(t *testing.T, r *rand.Rand, v anyValues) Rule {
 	backends := func() (all Backends) {
 		port := pick[uint16](r, 0, 0, 80)
 		for range 1 + r.IntN(5)/3 {
-			all = append(all, nat.Backend{Address: prefix().Addr(), Port: port, Last: pick(r, 0, 0, uint16(min(port, 1)*100)), Weight: pick[uint32](r, 0, 3)})
+			all = append(all, nat.Backend{Address: prefix().Addr(), Port: port, Weight: pick[uint32](r, 0, 3)})
+		}
+		if len(all) == 1 && port > 0 && r.IntN(3) == 0 {
+			all[0].Last = 100
 		}
 		return all
 	}

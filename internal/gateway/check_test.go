@@ -122,6 +122,7 @@ func TestCheckConditions(t *testing.T) {
 	runChecks(t, Facts{}, []checkCase{
 		{"on any", inFile("dnat: {on: any, port: tcp/80, to: ':3128'}"), []string{"4 any refuse takes-everything: dnat: on any takes what comes from everywhere, and for everybody"}},
 		{"on any from somebody", inFile("dnat: {on: any, from: 10.0.0.0/8, port: tcp/80, to: ':3128'}"), nil},
+		{"hairpin to itself", inFile("dnat: {on: wan, port: tcp/80, to: ':3128', hairpin: on}"), []string{"4 on refuse hairpin-to-itself: dnat: what becomes the gateway's own port comes back to no host inside"}},
 		{"hairpin on any", inFile("dnat: {on: any, in: lan, to: 10.0.0.1, hairpin: on}"), []string{"4 on refuse hairpin-on-any: dnat: hairpin is about an address of the gateway"}},
 		{"shifted", inFile("dnat: {on: wan, port: tcp/8000-8010, to: '10.0.0.1:9000-9010'}"), nil},
 		{"shifted by other ports", inFile("dnat: {on: wan, port: tcp/8000-8010, to: '10.0.0.1:9000-9011'}"), []string{"4 10.0.0.1:9000-9011 refuse ports-differ: dnat: to 10.0.0.1:9000-9011 has 12 ports: port has to be one range of as many"}},
@@ -206,6 +207,14 @@ func TestCheckOverlaps(t *testing.T) {
 		{"one of several services", inFile("dnat: {on: 203.0.113.1, port: [tcp/80, udp/443], to: 10.0.0.1}", "dnat: {on: 203.0.113.1, port: [tcp/443, udp/443], to: 10.0.0.2}"),
 			[]string{"5 203.0.113.1 refuse rules-overlap: dnat: dnat in line 4 translates udp/443 of 203.0.113.1" + tail}},
 		{"by the interface that each comes by", inFile("dnat: {on: any, in: eth1, port: tcp/80, to: ':3128'}", "dnat: {on: any, in: br0, port: tcp/80, to: ':3129'}"), nil},
+		{"redirects", inFile("dnat: {on: any, in: lan, port: [tcp/80, tcp/81], to: ':3128'}", "dnat: {on: any, in: lan, port: [tcp/80, tcp/82], to: ':3129'}"),
+			[]string{"5 any refuse rules-overlap: dnat: dnat in line 4 translates tcp/80 of 0.0.0.0/0" + tail}},
+		{"some of the destinations", inFile("snat: {from: 10.0.0.0/8, only-to: [198.18.0.0/24, 198.18.1.0/24], to: 203.0.113.1}", "snat: {from: 10.0.0.0/8, only-to: [198.18.1.0/24, 198.18.2.0/24], to: 203.0.113.2}"),
+			[]string{"5 10.0.0.0/8 refuse rules-overlap: snat: snat in line 4 translates the source of 10.0.0.0/8" + tail}},
+		{"beside the default, by another interface", inFile("dnat: {on: 203.0.113.7, port: tcp/80, to: 10.0.0.2}", "dnat: {on: 203.0.113.7, in: lan, port: tcp/80, to: 10.0.0.3}"), nil},
+		{"beside the default, but for an interface", inFile("dnat: {on: 203.0.113.7, port: tcp/80, to: 10.0.0.2}", "dnat: {on: 203.0.113.7, except-in: eth0, port: tcp/80, to: 10.0.0.3}"), nil},
+		{"beside the default, own programs", inFile("dnat: {on: 203.0.113.7, port: tcp/80, to: 10.0.0.2, local: on}", "dnat: {on: 203.0.113.7, user: 33, port: tcp/80, to: 10.0.0.3}"), nil},
+		{"beside the default, a mark and hairpin", inFile("dnat: {on: 203.0.113.7, port: tcp/80, to: 10.0.0.2}", "dnat: {on: 203.0.113.7, mark: 4, hairpin: on, port: tcp/80, to: 10.0.0.3}"), nil},
 		{"of other users", inFile("snat: {user: 33, to: 203.0.113.1}", "snat: {user: [34, 40-50], to: 203.0.113.2}"), nil},
 		{"both families", inFile("masquerade: {}") + "  ipv6:\n  - masquerade: {}\n", nil},
 	})

@@ -59,7 +59,7 @@ func (b *compiler) begin() {
 		Schema: PlanSchema, Engine: cmp.Or(c.Engine, EngineNetfilter),
 		WAN: b.names(c.Interfaces.WAN), LAN: b.names(c.Interfaces.LAN),
 		MSS: c.MSS, ConnectionsPerSource: int64(c.Limits.ConnectionsPerSource),
-		IPv4: len(c.NAT) > 0, IPv6: len(c.IPv6) > 0,
+		IPv4: slices.ContainsFunc(c.NAT, Rule.isEnabled), IPv6: slices.ContainsFunc(c.IPv6, Rule.isEnabled),
 		Accounting: bool(c.Accounting), Expect: c.Expect,
 	}
 }
@@ -346,6 +346,9 @@ func (b *ruleCompiler) dnat(r *DNAT) error {
 		if to.Port != 0 && !r.Port.havePorts() {
 			return fmt.Errorf("to %s has a port: port must name a protocol that has ports, such as tcp/%d", to, to.Port)
 		}
+		if to.Last != 0 && len(r.To) > 1 {
+			return errShiftedToSeveral
+		}
 		if span, one := r.Port.span(); to.Last != 0 && (!one || span.Len() != int(to.Last-to.Port)+1) {
 			return fmt.Errorf("to %s has %d ports: port must name one range of as many", to, int(to.Last-to.Port)+1)
 		}
@@ -371,7 +374,7 @@ func (b *ruleCompiler) dnat(r *DNAT) error {
 		if err := b.conditions(&r.Conditions, &d.Match); err != nil {
 			return err
 		}
-		d.Local = bool(r.Local) || r.isOwn()
+		d.Local, d.Asked = bool(r.Local) || r.isOwn(), len(r.In) > 0
 		b.each(d, r.Port, []netip.Prefix{a}, from, func(e Entry) { b.plan.Destinations = append(b.plan.Destinations, e) })
 		if r.Hairpin {
 			err = errors.Join(err, b.hairpin(a, r.Port, from))
@@ -379,6 +382,8 @@ func (b *ruleCompiler) dnat(r *DNAT) error {
 	}
 	return err
 }
+
+var errShiftedToSeveral = errors.New("a range of ports becomes that of one host: with several in to each keeps its port")
 
 // action is what a destination becomes.
 func (r *DNAT) action() nat.Action {

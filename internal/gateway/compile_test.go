@@ -86,6 +86,17 @@ src nat[2]: from 192.168.0.0/16 out eth0 mark 0x10/0xf0 not dscp ef, 3 becomes 2
 src nat[3]: from 192.168.0.0/16 out eth0 user 33 becomes 203.0.113.10
 src nat[0]: from 192.168.0.0/16 out eth0 becomes the interface's address
 `},
+	{"what a rule asks for comes before the interfaces that it is for by default", roles + `
+  nat:
+    - dnat: {on: 203.0.113.1, port: tcp/80, to: 192.168.0.2, local: on}
+    - dnat: {on: 203.0.113.1, port: tcp/80, user: 33, to: 192.168.0.3}
+    - dnat: {on: 203.0.113.1, port: tcp/80, mark: 4, to: 192.168.0.4}
+    - dnat: {on: 203.0.113.1, port: tcp/80, in: lan, to: 192.168.0.5}`, `
+dst nat[3]: on 203.0.113.1 tcp/80 in eth1 becomes 192.168.0.5
+dst nat[1]: on 203.0.113.1 tcp/80 user 33 becomes 192.168.0.3 local
+dst nat[2]: on 203.0.113.1 tcp/80 in eth0 mark 0x4 becomes 192.168.0.4
+dst nat[0]: on 203.0.113.1 tcp/80 in eth0 becomes 192.168.0.2 local
+`},
 	{"ports of a range become those of another", roles + `
   nat:
     - dnat: {on: 203.0.113.1, port: tcp/8000-8002, to: "192.168.0.2:9000-9002"}

@@ -153,6 +153,8 @@ func TestParseErrors(t *testing.T) {
 		{"service of udp", "dnat: {on: wan, port: DNS, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "DNS": a service needs its protocol: write tcp/dns, udp/dns or tcp+udp/dns`},
 		{"a name that is no service", "dnat: {on: wan, port: tcp/htps, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp/htps": ports are 1 to 65535`},
 		{"own port among hosts", "dnat: {on: wan, port: tcp/80, to: [\":80\", 10.0.0.1:80]}", "3:47: the gateway's own port stands alone: it is not one of several hosts to choose from"},
+		{"a range to several", "dnat: {on: wan, port: tcp/80-90, to: [10.0.0.1:80-90, 10.0.0.2:80-90]}", "3:59: a range of ports becomes that of one host: with several in to each keeps its port"},
+		{"a large range", "dnat: {on: wan, port: tcp/1-5000, to: 10.0.0.1:10001-15000}", "3:43: a range of ports becomes another of at most 4096"},
 		{"mark without bits", "snat: {mark: 0x10/0, to: 10.0.0.1}", `3:18: expected ` + markWords + `, found "0x10/0": no bit counts: every packet has such a mark`},
 		{"mark beyond its bits", "snat: {mark: 0x11/0x10, to: 10.0.0.1}", `3:18: expected ` + markWords + `, found "0x11/0x10": the value has bits that do not count`},
 		{"user by name", "snat: {user: squid, to: 10.0.0.1}", `3:18: expected ` + idWords + `, found "squid": write its number, which 'id -u squid' prints (of a group: 'getent group squid')`},

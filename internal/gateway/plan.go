@@ -68,6 +68,8 @@ type Entry struct {
 	Local bool `json:"local,omitempty"`
 	// Prefer decides between entries that are equally specific.
 	Prefer int `json:"prefer,omitempty"`
+	// Asked is that a rule about destinations names In itself: otherwise In says where its connections are from.
+	Asked bool `json:"in_asked,omitempty"`
 }
 
 // IsHairpin reports whether an entry is for connections that come back inside.
@@ -101,7 +103,7 @@ func (p *Plan) Inside(name string) bool {
 func (p *Plan) Interfaces() []string {
 	names := slices.Concat(p.WAN, p.LAN, p.Flowtable)
 	for e := range p.Entries() {
-		names = append(append(names, e.In...), e.Out...)
+		names = slices.Concat(names, e.In, e.NotIn, e.Out, e.NotOut)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
@@ -163,11 +165,19 @@ func compareEntries(a, b *Entry) int {
 		cmp.Compare(length(b.To), length(a.To)),
 		cmp.Compare(a.span(), b.span()),
 		cmp.Compare(length(b.From), length(a.From)),
-		compareNames(a.In, b.In),
+		compareNames(a.asksIn(), b.asksIn()),
 		compareNames(a.Out, b.Out),
 		cmp.Compare(min(len(b.NotTo), 1), min(len(a.NotTo), 1)),
 		cmp.Compare(b.further(), a.further()),
 		cmp.Compare(b.Prefer, a.Prefer))
+}
+
+// asksIn are the interfaces that the rule asks for.
+func (e *Entry) asksIn() []string {
+	if e.Action.Kind.TranslatesSource() || e.Asked {
+		return e.In
+	}
+	return nil
 }
 
 // IsOwn reports whether the entry is for the gateway's own programs alone.

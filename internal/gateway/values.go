@@ -286,7 +286,9 @@ func portNumber(text string) (uint16, error) {
 
 const (
 	mostBackends = 256
-	mostWeight   = 1000
+	// mostShifted bounds the ports that become others, each of which is an element of a map.
+	mostShifted = 4096
+	mostWeight  = 1000
 )
 
 // UnmarshalYAML is yaml.Unmarshaler.
@@ -310,6 +312,10 @@ func (b *Backends) UnmarshalYAML(n *yaml.Node) error {
 			return document.At(item, "expected address: "+endpointWords)
 		case !one.Address.IsValid() && (len(*b) > 0 || one.Weight > 0), len(*b) > 0 && !(*b)[0].Address.IsValid():
 			return document.At(item, "the gateway's own port stands alone: it is not one of several hosts to choose from")
+		case one.Last != 0 && len(*b) > 0, len(*b) > 0 && (*b)[0].Last != 0:
+			return document.At(item, errShiftedToSeveral.Error())
+		case int(one.Last)-int(one.Port) >= mostShifted:
+			return document.At(item, fmt.Sprintf("a range of ports becomes another of at most %d", mostShifted))
 		case len(*b) == mostBackends:
 			return document.At(item, fmt.Sprintf("a rule has at most %d hosts to choose from", mostBackends))
 		case len(*b) > 0 && ((*b)[0].Port == 0) != (one.Port == 0):

@@ -120,14 +120,20 @@ func destinationGave(d *gateway.Entry, e *conntrack.Entry) bool {
 // source is the first entry that matches e and gives what e became; those of hairpins
 // count where a destination of ours was translated.
 func (a *Attribution) source(e *conntrack.Entry, sentBack bool) *gateway.Entry {
-	first := a.firstSource(e, sentBack, func(i int) bool {
+	gave := func(i int) bool {
 		s := &a.plan.Sources[i]
 		if gave := sourceGave(s, e); !gave || a.facts == nil {
 			return gave
 		}
 		return (s.Action.Kind != nat.Masquerade || a.facts.Masquerades(s.Out, e.Reply.Dst)) &&
 			i == a.firstSource(e, sentBack, func(before int) bool { return before == i || precedes(&a.plan.Sources[before], s) })
-	})
+	}
+	// Any masquerade may have given an address: one that asks for what the entry does not show comes last.
+	vague := func(i int) bool { s := &a.plan.Sources[i]; return s.Action.Kind == nat.Masquerade && !isCertain(s) }
+	first := a.firstSource(e, sentBack, func(i int) bool { return !vague(i) && gave(i) })
+	if first == none {
+		first = a.firstSource(e, sentBack, func(i int) bool { return vague(i) && gave(i) })
+	}
 	if first == none {
 		return nil
 	}
@@ -147,6 +153,8 @@ func (a *Attribution) firstSource(e *conntrack.Entry, sentBack bool, ok func(int
 
 func sourceGave(s *gateway.Entry, e *conntrack.Entry) bool {
 	switch to := e.Reply.Dst; {
+	case s.Action.Ports != (nat.Ports{}) && nat.HasPorts(e.Orig.Proto) && !s.Action.Ports.Contains(e.Reply.DstPort):
+		return false
 	case s.Action.Kind == nat.Masquerade:
 		return true // whichever address the interface had
 	case s.Action.Prefix.IsValid():

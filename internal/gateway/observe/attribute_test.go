@@ -66,7 +66,8 @@ const manyConditions = roles + `
     - snat: {from: 192.168.0.0/16, dscp: ef, except-from: 192.168.0.7, except-port: tcp/25, to: 203.0.113.10}
     - dnat: {on: 203.0.113.1, port: tcp/8000-8010, to: "192.168.0.2:9000-9010"}
     - dnat: {on: any, in: lan, port: tcp/http, to: ":3128"}
-    - dnat: {on: 203.0.113.2, except-from: 198.18.0.0/24, except-port: udp/53, to: 192.168.0.3}`
+    - dnat: {on: 203.0.113.2, except-from: 198.18.0.0/24, except-port: udp/53, to: 192.168.0.3}
+    - masquerade: {from: 192.168.0.0/16, user: 33}`
 
 // TestAttributeConditions: an entry shows addresses and ports; what else rules ask for is not held against them.
 func TestAttributeConditions(t *testing.T) {
@@ -79,6 +80,7 @@ func TestAttributeConditions(t *testing.T) {
 		{"nor the DSCP", "tcp", "192.168.0.9:4000 > 198.18.1.1:443", "198.18.1.1:443 > 203.0.113.10:4000", "nat[3] snat", ""},
 		{"an excepted host", "tcp", "192.168.0.7:4000 > 198.18.1.1:443", "198.18.1.1:443 > 203.0.113.10:4000", "nat[0] masquerade", ""},
 		{"an excepted service", "tcp", "192.168.0.9:4000 > 198.18.1.1:25", "198.18.1.1:25 > 203.0.113.10:4000", "nat[0] masquerade", ""},
+		{"a masquerade of a user is not surely it", "tcp", "192.168.0.9:4000 > 198.19.1.1:443", "198.19.1.1:443 > 203.0.113.1:4000", "nat[0] masquerade", ""},
 		{"a port at its place", "tcp", "198.18.1.1:4000 > 203.0.113.1:8003", "192.168.0.2:9003 > 198.18.1.1:4000", "", "nat[4] dnat"},
 		{"a port at another place", "tcp", "198.18.1.1:4000 > 203.0.113.1:8003", "192.168.0.2:9004 > 198.18.1.1:4000", "", ""},
 		{"redirected", "tcp", "192.168.0.9:4000 > 198.18.1.1:80", "192.168.0.1:3128 > 192.168.0.9:4000", "", "nat[5] dnat"},

@@ -49,6 +49,9 @@ type stop struct {
 }
 
 func newWalk(p *gateway.Plan, facts *gateway.Facts, route Router, packet nat.Packet) *walk {
+	if packet.In != "" { // of another host
+		packet.Owned = false
+	}
 	w := &walk{plan: p, facts: facts, route: route, packet: packet,
 		src: endpoint{packet.Src, packet.SrcPort}, dst: endpoint{packet.Dst, packet.DstPort}}
 	w.asked = w.dst
