@@ -7,7 +7,6 @@ import (
 	"math"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -224,11 +223,11 @@ source is from a program here.`,
 // further adds what a packet's words do not say.
 func (f *gatewayExplain) further(p *nat.Packet) (err error) {
 	number := func(flag, text string) uint32 {
-		n, bad := strconv.ParseUint(text, 0, 32)
+		n, bad := nat.ParseNumber(text)
 		if bad != nil {
 			err = usagef("--%s %q: expected a number from 0 to %d", flag, text, uint32(math.MaxUint32))
 		}
-		return uint32(n)
+		return n
 	}
 	if f.mark != "" {
 		p.Mark = number("mark", f.mark)

@@ -334,8 +334,8 @@ func (o one) pathOf(key string, i, of int) []any {
 // onAny refuses a rule that would take everything, and what it cannot have.
 func (o one) onAny(d *DNAT) {
 	switch {
-	case len(d.In)+len(d.From)+len(d.User)+len(d.Group) == 0:
-		o.refuse("takes-everything", "on any takes what comes from everywhere, and for everybody", "name whose connections are meant: in, from, user or group", "on")
+	case len(d.In)+len(d.From) == 0 && d.Mark.Mask == 0 && !d.isOwn():
+		o.refuse("takes-everything", "on any takes what comes from everywhere, and for everybody", "name whose connections are meant: in, from, mark, user or group", "on")
 	case bool(d.Hairpin):
 		o.refuse("hairpin-on-any", "hairpin is about an address of the gateway", "leave out hairpin", "hairpin")
 	}

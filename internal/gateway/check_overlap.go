@@ -15,6 +15,12 @@ import (
 // does not define which of them wins.
 func (c *checker) overlaps(plan *Plan) {
 	seen := map[Ref]bool{}
+	for e := range plan.Entries() {
+		if o := c.ruleOf(e.Rule); !seen[e.Rule] && !e.Overlaps(&e.Match) {
+			seen[e.Rule] = true
+			o.refuse("rule-never-matches", "it can never match: what it excepts is all that it asks for", "leave out one of them", o.subject(inside)...)
+		}
+	}
 	found := func(a, b Ref, side, what string) {
 		if b.before(a) {
 			a, b = b, a

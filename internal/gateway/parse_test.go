@@ -132,7 +132,7 @@ func TestParseErrors(t *testing.T) {
 		{"range of two families", "snat: {to: 203.0.113.9-2001:db8::1}", `3:16: expected ` + rangeWords + `, found "203.0.113.9-2001:db8::1": one end is of IPv4, the other of IPv6`},
 		{"port 0", "dnat: {on: wan, port: tcp/0, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp/0": ports are 1 to 65535`},
 		{"port too large", "dnat: {on: wan, port: tcp/65536, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp/65536": ports are 1 to 65535`},
-		{"ports with a comma", "dnat: {on: wan, port: \"tcp/80,443\", to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp/80,443": one port or one range is meant; repeat what it belongs to for each of the others`},
+		{"ports with a comma", "dnat: {on: wan, port: \"tcp/80,443\", to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp/80,443": several are a list: [tcp/80, tcp/443]`},
 		{"ports with a colon", "dnat: {on: wan, port: \"tcp/80:90\", to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp/80:90": a range has a hyphen: write 80-90`},
 		{"source ports with a colon", "snat: {to: 203.0.113.1, ports: \"1024:65535\"}", `3:36: expected ports such as 1024-65535, or keep, found "1024:65535": a range has a hyphen: write 1024-65535`},
 		{"ports backwards", "dnat: {on: wan, port: tcp/20-10, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp/20-10": the end comes before the beginning`},

@@ -25,7 +25,7 @@ const (
 	nameWords     = "the name of a role (wan, lan) or an interface"
 	markWords     = "a mark such as 0x10, or 0x10/0xf0 with the bits that count"
 	idWords       = "the number of a user or a group, or a range such as 1000-1999"
-	dscpWords     = "a DSCP such as ef, af41 or 46"
+	dscpWords     = "a DSCP: a name such as ef or af41, or a number from 0 to 63"
 )
 
 // scalar reads a value by its parser and keeps the place for an error.
@@ -234,6 +234,9 @@ func parseEndpoint(text string) (nat.Backend, error) {
 	if a.Is6() != bracketed {
 		return nat.Backend{}, document.Advice(fmt.Sprintf("write %q", withPort(a, port)))
 	}
+	if strings.Contains(port, " ") {
+		return nat.Backend{}, document.Advice("there is no space in an address with a port")
+	}
 	first, last, err := parseSpan(port)
 	if last == first {
 		last = 0
@@ -273,7 +276,7 @@ func portNumber(text string) (uint16, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	switch first, last, colon := strings.Cut(text, ":"); {
 	case strings.Contains(text, ","):
-		return 0, document.Advice("one port or one range is meant; repeat what it belongs to for each of the others")
+		return 0, document.Advice("several are a list: [tcp/80, tcp/443]")
 	case colon && first != "" && last != "":
 		return 0, document.Advice("a range has a hyphen: write " + first + "-" + last)
 	case strings.Contains(text, "-"):
@@ -747,12 +750,13 @@ func (m *Mark) UnmarshalYAML(n *yaml.Node) error {
 	})
 }
 
+// parseBits reads 16 or 0x10.
 func parseBits(text string) (uint32, error) {
-	n, err := strconv.ParseUint(text, 0, 32)
+	n, err := nat.ParseNumber(text)
 	if err != nil {
 		return 0, errNumber
 	}
-	return uint32(n), nil
+	return n, nil
 }
 
 func (m Mark) String() string { return m.Mark.String() }
@@ -772,7 +776,7 @@ func (i *ID) UnmarshalYAML(n *yaml.Node) error {
 		a, errA := strconv.ParseUint(first, 10, 32)
 		b, errB := strconv.ParseUint(last, 10, 32)
 		switch {
-		case errA != nil && !isRange && strings.Trim(text, "0123456789") != "":
+		case errA != nil && strings.Trim(text, "0123456789-") != "":
 			return ids, document.Advice(fmt.Sprintf("write its number, which 'id -u %s' prints (of a group: 'getent group %[1]s')", document.OneLine(text)))
 		case errA != nil || errB != nil:
 			return ids, errNumber

@@ -26,6 +26,16 @@ var codePointNames = map[uint8]string{
 	46: "ef", 44: "va", 1: "le",
 }
 
+// ParseNumber reads a number of 32 bits: 16, or 0x10.
+func ParseNumber(text string) (uint32, error) {
+	digits, base := text, 10
+	if hex, is := strings.CutPrefix(strings.ToLower(text), "0x"); is {
+		digits, base = hex, 16
+	}
+	n, err := strconv.ParseUint(digits, base, 32)
+	return uint32(n), err
+}
+
 // DSCPName is "ef", or the number of a code point without a name.
 func DSCPName(point uint8) string {
 	if name, ok := codePointNames[point]; ok {
@@ -42,7 +52,7 @@ func ParseDSCP(text string) (uint8, error) {
 			return point, nil
 		}
 	}
-	n, err := strconv.ParseUint(lower, 0, 8)
+	n, err := ParseNumber(lower)
 	if lower == "be" || lower == "df" { // best effort, the default
 		return 0, nil
 	}

@@ -153,8 +153,6 @@ func (a *Attribution) firstSource(e *conntrack.Entry, sentBack bool, ok func(int
 
 func sourceGave(s *gateway.Entry, e *conntrack.Entry) bool {
 	switch to := e.Reply.Dst; {
-	case s.Action.Ports != (nat.Ports{}) && nat.HasPorts(e.Orig.Proto) && !s.Action.Ports.Contains(e.Reply.DstPort):
-		return false
 	case s.Action.Kind == nat.Masquerade:
 		return true // whichever address the interface had
 	case s.Action.Prefix.IsValid():

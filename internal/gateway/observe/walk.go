@@ -323,6 +323,7 @@ func (w *walk) notes() {
 	if g := w.e.Source; g.Rule != nil && !w.e.Untracked && (len(g.Addresses) > 1 || len(g.Addresses) == 1 && !g.Addresses[0].IsSingle()) {
 		w.note("if %s has a connection by this rule already, its address and %s are used again where they are free", endpoint{w.packet.Src, w.packet.SrcPort}, g.port())
 	}
+	w.unknowns()
 	for _, wait := range w.plan.Waiting {
 		w.note("%s has no effect: %s has no address", wait.Rule, wait.Interface)
 	}
@@ -331,6 +332,36 @@ func (w *walk) notes() {
 	}
 	for _, what := range w.facts.Unknown {
 		w.note("not read: %s", what)
+	}
+}
+
+// unknowns names rules that would be for the packet if it had a mark, or a program of some user sent it: neither is
+// seen from its words.
+func (w *walk) unknowns() {
+	seen := map[gateway.Ref]bool{}
+	look := func(e *gateway.Entry, p *nat.Packet) {
+		missed := e.Misses(p)
+		if len(missed) != 1 || seen[e.Rule] || w.acts(e.Rule) {
+			return
+		}
+		switch {
+		case missed[0] == nat.MarkBits && p.Mark == 0:
+			seen[e.Rule] = true
+			w.note("its mark is taken to be 0: with another one (--mark) %s is for it: %s", e.Rule, e.Text(nat.MarkBits))
+		case missed[0] == nat.Owner && !p.Owned && p.In == "":
+			seen[e.Rule] = true
+			w.note("whose program sends it is not known: with --user or --group %s may be for it: %s", e.Rule, e.Text(nat.Owner))
+		}
+	}
+	p := w.now()
+	for i := range w.plan.Sources {
+		if s := &w.plan.Sources[i]; w.e.Fate == Forwarded && !s.IsHairpin() {
+			look(s, &p)
+		}
+	}
+	p.Dst, p.DstPort, p.Out = w.asked.addr, w.asked.port, ""
+	for i := range w.plan.Destinations {
+		look(&w.plan.Destinations[i], &p)
 	}
 }
 

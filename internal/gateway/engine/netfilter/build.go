@@ -184,6 +184,16 @@ func (t *table) conditions(g *group) []expression {
 	if g.proto != 0 {
 		all = append(all, t.protocols(g.proto)...)
 	}
+	if at := slices.IndexFunc(g.parts(), func(p part) bool { return p.field == protocol }); g.kind == nat.Redirect && at >= 0 && len(g.entries) > 1 {
+		var asked []byte // nft(8) reads a port that is given only behind a protocol
+		for _, e := range g.entries {
+			if !slices.Contains(asked, e.values[at][0]) {
+				asked = append(asked, e.values[at][0])
+			}
+		}
+		slices.Sort(asked)
+		all = append(all, t.protocols(asked...)...)
+	}
 	return all
 }
 
@@ -282,6 +292,9 @@ func (g *group) element(e entry, v variant, s *set) element {
 	}
 	for i := range g.parts() {
 		out.key = appendPadded(out.key, e.values[i])
+	}
+	if g.keys == 1 { // one that is not composed has its own length
+		out.key = e.values[0]
 	}
 	if s.flags&unix.NFT_SET_MAP == 0 {
 		return out

@@ -296,8 +296,9 @@ func (t *table) codePoints(f *family, list []uint8, invert bool) []expression {
 	for _, p := range list {
 		values = append(values, f.codePoint(p))
 	}
-	load := part{field: dscpField}.load(f, reg1)
-	return append(load[:1:1], t.anyOf(load[1], dscpType(f), values, invert)...)
+	mask := f.codePoint(63)
+	masked := &expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))}
+	return append([]expression{f.loadDSCP(reg1)}, t.anyOf(masked, dscpType(f), values, invert)...)
 }
 
 // loadDSCP loads the bytes that have the DSCP; in IPv6 it begins after the four bits of the version.

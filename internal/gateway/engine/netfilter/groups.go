@@ -99,7 +99,7 @@ func (gs *groups) collect(s *gateway.Entry, f *family, keys layout) {
 	if s.IsHairpin() {
 		ports = s.OriginalPorts
 	}
-	extras := extrasOf(&s.Match, f)
+	extras := extrasOf(&s.Match)
 	for _, from := range f.orAll(s.From) {
 		for _, to := range f.orAll(s.To) {
 			for port, wide := range expand(ports, s.Action.Shifts()) {
@@ -126,7 +126,7 @@ type extra struct {
 }
 
 // extrasOf is the first of a match's conditions on single values that can be looked up, each value one.
-func extrasOf(m *nat.Match, f *family) (all []extra) {
+func extrasOf(m *nat.Match) (all []extra) {
 	ids := func(of field, list []nat.IDs, rest func(*nat.Match)) {
 		for _, i := range list {
 			if i.First != i.Last { // a range is none
@@ -145,13 +145,7 @@ func extrasOf(m *nat.Match, f *family) (all []extra) {
 	if ids(groupField, m.Groups, func(m *nat.Match) { m.Groups = nil }); len(all) > 0 {
 		return all
 	}
-	for _, p := range m.DSCP {
-		all = append(all, extra{part{field: dscpField}, f.codePoint(p), func(m *nat.Match) { m.DSCP = nil }})
-	}
-	if len(all) == 0 {
-		return []extra{{}}
-	}
-	return all
+	return []extra{{}}
 }
 
 func (g *group) addExtra(e *entry, x extra) {
@@ -288,7 +282,6 @@ const (
 	markField
 	userField
 	groupField
-	dscpField
 )
 
 // mostParts is how many parts a key has: addresses, protocol, port, and one of what extrasOf finds.
@@ -433,8 +426,6 @@ func (p part) datatype(f *family) nftables.SetDatatype {
 		return nftables.TypeUID
 	case groupField:
 		return nftables.TypeGID
-	case dscpField:
-		return dscpType(f)
 	}
 	return f.address
 }
@@ -451,9 +442,6 @@ func (p part) load(f *family, register uint32) []expression {
 		if p.bits != math.MaxUint32 {
 			full = append(full, &expr.Bitwise{SourceRegister: register, DestRegister: register, Len: 4, Mask: hostUint32(uint32(p.bits)), Xor: make([]byte, 4)})
 		}
-	case dscpField:
-		mask := f.codePoint(63)
-		full = append(full, &expr.Bitwise{SourceRegister: register, DestRegister: register, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))})
 	}
 	return full
 }
@@ -478,8 +466,6 @@ func (p part) loadAll(f *family, register uint32) expression {
 		return &expr.Meta{Key: expr.MetaKeySKUID, Register: register}
 	case groupField:
 		return &expr.Meta{Key: expr.MetaKeySKGID, Register: register}
-	case dscpField:
-		return f.loadDSCP(register)
 	default:
 		return original(unix.NFT_CT_PROTO_DST, register)
 	}
