@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -175,7 +176,8 @@ func (s *gatewayStatus) document(now *observe.Status, at time.Time, top int) rep
 // gatewayExplain are the flags of `natkit gateway explain`.
 type gatewayExplain struct {
 	target
-	in, out string
+	in, out                 string
+	mark, dscp, user, group string
 }
 
 func newGatewayExplain(env *Env) *cobra.Command {
@@ -202,13 +204,51 @@ source is from a program here.`,
 		if err != nil {
 			return err
 		}
+		if err := f.further(&packet); err != nil {
+			return err
+		}
 		return f.run(ctx, env, ns, file, packet)
 	})
 	cmd.Flags().StringVar(&f.in, "in", "", "input `INTERFACE` of the packet")
 	cmd.Flags().StringVar(&f.out, "out", "", "output `INTERFACE` of a forwarded packet, whatever the route")
+	cmd.Flags().StringVar(&f.mark, "mark", "", "`MARK` of the packet (skb->mark)")
+	cmd.Flags().StringVar(&f.dscp, "dscp", "", "`DSCP` of the packet: a number or a name such as ef")
+	cmd.Flags().StringVar(&f.user, "user", "", "number of the `USER` whose program on this host sends it")
+	cmd.Flags().StringVar(&f.group, "group", "", "number of that program's `GROUP`")
 	env.addJSON(cmd, observe.Schema)
 	completeFlags(cmd, map[string]cobra.CompletionFunc{"in": f.completeInterfaces, "out": f.completeInterfaces})
 	return cmd
+}
+
+// further adds what a packet's words do not say.
+func (f *gatewayExplain) further(p *nat.Packet) (err error) {
+	number := func(flag, text string) uint32 {
+		n, bad := nat.ParseNumber(text)
+		if bad != nil {
+			err = usagef("--%s %q: expected a number from 0 to %d", flag, text, uint32(math.MaxUint32))
+		}
+		return n
+	}
+	if f.mark != "" {
+		p.Mark = number("mark", f.mark)
+	}
+	if f.user != "" {
+		p.User, p.Owned = number("user", f.user), true
+	}
+	if f.group != "" {
+		p.Group, p.Owned = number("group", f.group), true
+	}
+	if p.Owned && f.in != "" {
+		return usagef("--in is mutually exclusive with --user and --group: what a program on this host sends comes in by no interface")
+	}
+	if f.dscp != "" {
+		point, bad := nat.ParseDSCP(f.dscp)
+		if bad != nil {
+			return usagef("--%v", bad)
+		}
+		p.DSCP = point
+	}
+	return err
 }
 
 // arrows writes an arrow that is an argument of its own, explain tcp A '->' B, as one that
@@ -261,6 +301,9 @@ func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, fi
 	}
 	if packet.In, err = f.entrance(ns, packet); err != nil {
 		return err
+	}
+	if packet.Owned && packet.In != "" {
+		return usagef("--user and --group are about programs on this host, and %s is no address of it: what it forwards has no user", packet.Src)
 	}
 	routes, err := host.OpenRoutes(ns)
 	if err != nil {

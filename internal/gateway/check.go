@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -16,6 +17,7 @@ import (
 func Check(f *File, facts Facts) []Finding {
 	c := &checker{file: f, config: &f.Config, facts: &facts, held: f.Config.held()}
 	c.everyRule(c.rule)
+	c.ruleNames()
 	c.interfaces()
 	if c.refused == 0 {
 		c.compile()
@@ -92,6 +94,23 @@ func (c *checker) engine() {
 		c.add(Finding{ID: "engine-missing", Severity: Refuse, Message: fmt.Sprintf("this version of natkit has no engine %s", e),
 			Advice: "leave it out, and netfilter does the same"}, []any{"engine"})
 	}
+}
+
+// ruleNames refuses two rules of one name.
+func (c *checker) ruleNames() {
+	known := map[Name]Ref{}
+	c.everyRule(func(o one) {
+		if o.Name == "" {
+			return
+		}
+		if before, taken := known[o.Name]; taken {
+			ref := o.ref
+			o.add(Finding{ID: "name-twice", Severity: Refuse, Rule: &ref, Message: fmt.Sprintf("%s is the name of %s as well", o.Name, c.named(before)),
+				Advice: "give it another name"}, []any{o.ref.List, o.ref.Index, "name"})
+			return
+		}
+		known[o.Name] = o.ref
+	})
 }
 
 // compile makes the plan. What a rule may not mean was found before, so that an error
@@ -187,10 +206,15 @@ func (c *checker) rule(o one) {
 	for _, w := range o.written() {
 		o.address(w)
 	}
+	if c := o.conditions(); c != nil {
+		o.asks(c)
+	}
 	switch {
 	case o.Masquerade != nil:
+		o.sources(&o.Masquerade.Sources)
 		o.choice(&o.Masquerade.Choice)
 	case o.SNAT != nil:
+		o.sources(&o.SNAT.Sources)
 		o.choice(&o.SNAT.Choice)
 		o.nothingLeft()
 	case o.DNAT != nil:
@@ -257,12 +281,44 @@ func (o one) choice(c *Choice) {
 	}
 }
 
+// asks checks the conditions of any rule.
+func (o one) asks(c *Conditions) {
+	for i, p := range c.ExceptPort {
+		o.protocol(p, o.pathOf("except-port", i, len(c.ExceptPort))...)
+		if p.First != 0 && p.all().Len() > mostExcepted {
+			o.refuse("too-many-excepted", fmt.Sprintf("except-port %s is %d ports", p, p.all().Len()),
+				fmt.Sprintf("name the ports that are meant after port, or except at most %d", mostExcepted), o.pathOf("except-port", i, len(c.ExceptPort))...)
+		}
+	}
+	if c.isOwn() && len(c.In)+len(c.ExceptIn) > 0 {
+		o.refuse("own-programs-come-in", "what programs on the gateway send comes in by no interface: with user or group no packet matches",
+			"leave out in, or user and group", map[bool]string{true: "in", false: "except-in"}[len(c.In) > 0])
+	}
+}
+
+// mostExcepted bounds the ports of one exception: each is an element of a set.
+const mostExcepted = 1024
+
+func (o one) sources(s *Sources) {
+	for i, p := range s.Port {
+		o.protocol(p, o.pathOf("port", i, len(s.Port))...)
+	}
+}
+
 func (o one) dnat(d *DNAT) {
-	o.protocol(d.Port, "port")
+	for i, p := range d.Port {
+		o.protocol(p, o.pathOf("port", i, len(d.Port))...)
+	}
 	for i, to := range d.To {
 		o.backend(d, to, o.pathOf("to", i, len(d.To)))
 	}
-	if d.Hairpin {
+	if d.On.Name == OnAny {
+		o.onAny(d)
+	}
+	switch {
+	case bool(d.Hairpin) && d.action().Kind == nat.Redirect:
+		o.refuse("hairpin-to-itself", "what becomes the gateway's own port comes back to no host inside", "leave out hairpin, and name the interfaces inside by in", "hairpin")
+	case bool(d.Hairpin):
 		o.hairpin()
 	}
 }
@@ -275,20 +331,43 @@ func (o one) pathOf(key string, i, of int) []any {
 	return []any{key, i}
 }
 
-func (o one) backend(d *DNAT, to nat.Backend, path []any) {
+// onAny refuses a rule that would take everything, and what it cannot have.
+func (o one) onAny(d *DNAT) {
 	switch {
-	case to.Port != 0 && !d.Port.hasPorts():
+	case len(d.In)+len(d.From) == 0 && d.Mark.Mask == 0 && !d.isOwn():
+		o.refuse("takes-everything", "on any takes what comes from everywhere, and for everybody", "name whose connections are meant: in, from, mark, user or group", "on")
+	case bool(d.Hairpin):
+		o.refuse("hairpin-on-any", "hairpin is about an address of the gateway", "leave out hairpin", "hairpin")
+	}
+}
+
+func (o one) backend(d *DNAT, to nat.Backend, path []any) {
+	span, one := d.Port.span()
+	many := len(d.Port) > 1 || one && span.Len() > 1
+	switch {
+	case to.Last != 0 && (!one || span.Len() != int(to.Last-to.Port)+1):
+		o.refuse("ports-differ", fmt.Sprintf("to %s has %d ports: port has to be one range of as many", to, int(to.Last-to.Port)+1),
+			"write two ranges of one length, or leave the ports out of to: then each stays what it is", path...)
+	case to.Last != 0:
+	case to.Port != 0 && !d.Port.havePorts():
 		o.refuse("port-without-protocol", fmt.Sprintf("to %s has a port, but the rule is not for a protocol that has ports", to),
 			fmt.Sprintf("write port: tcp/%d, or leave the port out of to", to.Port), path...)
-	case to.Port != 0 && d.Port.First == 0:
-		o.warn("ports-to-one", fmt.Sprintf("every port of %s goes to the one port of %s", d.Port.Protocol, to),
+	case !to.Address.IsValid() && to.Port != 0: // a program that is to have all of them
+	case to.Port != 0 && slices.ContainsFunc(d.Port, func(p Port) bool { return p.First == 0 }):
+		o.warn("ports-to-one", fmt.Sprintf("every port of %s goes to the one port of %s", d.Port, to),
 			"write the ports that are meant after port, or leave the port out of to: then each stays what it is", path...)
-	case to.Port != 0 && d.Port.last() > d.Port.First:
-		o.warn("ports-to-one", fmt.Sprintf("the %d ports of %s all go to the one port of %s", d.Port.all().Len(), d.Port, to),
-			"leave the port out of to: then each stays what it is", path...)
-	case d.On.Address == to.Address && (to.Port == 0 || to.Port == d.Port.First && d.Port.last() == d.Port.First):
+	case to.Port != 0 && one && many:
+		o.warn("ports-to-one", fmt.Sprintf("the %d ports of %s all go to the one port of %s", span.Len(), d.Port, to),
+			fmt.Sprintf("write to: %s, so that each becomes the one at its place, or leave the port out of to: then each stays what it is", shifted(to, span)), path...)
+	case d.On.Address == to.Address && (to.Port == 0 || one && !many && to.Port == span.First):
 		o.refuse("translates-to-itself", fmt.Sprintf("%s becomes itself", d.On), "leave the rule out, or name the host inside", path...)
 	}
+}
+
+// shifted is a backend with as many ports as a range has.
+func shifted(to nat.Backend, span nat.Ports) nat.Backend {
+	to.Weight, to.Last = 0, uint16(min(int(to.Port)+span.Len()-1, math.MaxUint16))
+	return to
 }
 
 // hairpin needs to know which interfaces lead inside.
@@ -390,13 +469,19 @@ func (r Rule) written() []written {
 			all = append(all, written{u, nat.RangeOf(p.Prefix), key, i})
 		}
 	}
+	sources := func(s *Sources) {
+		list(useFrom, "from", s.From)
+		list(useFrom, "only-to", s.OnlyTo)
+		list(useExcept, "except-to", s.ExceptTo)
+	}
+	if c := r.conditions(); c != nil {
+		list(useExcept, "except-from", c.ExceptFrom)
+	}
 	switch {
 	case r.Masquerade != nil:
-		list(useFrom, "from", r.Masquerade.From)
-		list(useExcept, "except-to", r.Masquerade.ExceptTo)
+		sources(&r.Masquerade.Sources)
 	case r.SNAT != nil:
-		list(useFrom, "from", r.SNAT.From)
-		list(useExcept, "except-to", r.SNAT.ExceptTo)
+		sources(&r.SNAT.Sources)
 		for i, to := range r.SNAT.To {
 			all = append(all, written{useGive, to, "to", i})
 		}
@@ -404,6 +489,9 @@ func (r Rule) written() []written {
 		one(useOn, "on", r.DNAT.On.Address)
 		list(useFrom, "from", r.DNAT.From)
 		for i, to := range r.DNAT.To {
+			if !to.Address.IsValid() {
+				continue
+			}
 			all = append(all, written{useTo, nat.OneAddr(to.Address), "to", i})
 			if len(r.DNAT.To) == 1 {
 				all[len(all)-1].at = -1

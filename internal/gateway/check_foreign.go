@@ -314,10 +314,11 @@ func admitByPolicy(lan, wan string) []string {
 // admitByRoute: ufw itself accepts answers.
 func admitByRoute(p *Plan, lan, wan string) []string {
 	all := []string{fmt.Sprintf("ufw route allow in on %s out on %s", lan, wan)}
-	if len(p.Destinations) > 0 {
-		all = append(all, fmt.Sprintf("ufw route allow in on %s out on %s to %s", wan, lan, p.Destinations[0].target()))
+	on := slices.DeleteFunc(slices.Clone(p.Destinations), func(e Entry) bool { return e.Action.Kind == nat.Redirect }) // these are forwarded
+	if len(on) > 0 {
+		all = append(all, fmt.Sprintf("ufw route allow in on %s out on %s to %s", wan, lan, on[0].target()))
 	}
-	if len(p.Destinations) > 1 || len(p.Destinations) == 1 && len(p.Destinations[0].Action.Backends) > 1 {
+	if len(on) > 1 || len(on) == 1 && len(on[0].Action.Backends) > 1 {
 		all = append(all, "# and so for what other rules lead to")
 	}
 	return all
@@ -333,10 +334,8 @@ func (e *Entry) target() string {
 	if len(e.Ports) == 0 {
 		return text
 	}
-	ports := strings.ReplaceAll(e.Ports[0].String(), "-", ":")
-	if to.Port != 0 {
-		ports = strconv.Itoa(int(to.Port))
-	}
+	to.Port, to.Last = to.PortOf(e.Ports[0].First, e.Ports), to.PortOf(e.Ports[0].Last, e.Ports)
+	ports := strings.ReplaceAll(nat.Ports{First: to.Port, Last: to.Last}.String(), "-", ":")
 	return fmt.Sprintf("%s port %s proto %s", text, ports, nat.ProtocolName(e.Protocol))
 }
 

@@ -29,7 +29,10 @@ func (c *checker) load() {
 // support checks what the kernel can do.
 func (c *checker) support() {
 	if why := NoHairpin(c.facts.Kernel); why != "" {
-		c.everyRule(func(o one) { o.noHairpin(why) })
+		c.everyRule(func(o one) {
+			o.noHairpin(why)
+			o.noInbound()
+		})
 	}
 	if f := c.facts.Flowtable; bool(c.config.Flowtable) && !f.OK && !f.Unknown {
 		c.add(Finding{ID: "no-flowtable", Severity: Warn, Message: "flowtable: " + c.facts.Flowtable.Reason,
@@ -41,6 +44,17 @@ func (o one) noHairpin(why string) {
 	if o.DNAT != nil && bool(o.DNAT.Hairpin) || o.Static != nil && bool(o.Static.Hairpin) {
 		o.refuse("no-hairpin", why, "take hairpin out, or let hosts inside use the address inside", "hairpin")
 	}
+}
+
+// noInbound refuses what a source cannot ask for on a kernel that does not know in postrouting where a packet came in.
+func (o one) noInbound() {
+	c := o.conditions()
+	if o.DNAT != nil || c == nil || len(c.In)+len(c.ExceptIn) == 0 {
+		return
+	}
+	key := map[bool]string{true: "in", false: "except-in"}[len(c.In) > 0]
+	o.refuse("no-inbound-interface", "the interface by which a connection came in is known to rules about sources since Linux 5.5, this is "+o.facts.Kernel.Release,
+		"write from: and the networks behind the interface", key)
 }
 
 // waits names rules about an interface that has no address yet.
@@ -287,12 +301,16 @@ func (c *checker) names() (all []mention) {
 	list(nil, c.config.Interfaces.WAN, "interfaces", RoleWAN)
 	list(nil, c.config.Interfaces.LAN, "interfaces", RoleLAN)
 	c.everyRule(func(o one) {
+		if asks := o.conditions(); asks != nil {
+			list(&o, asks.In, "in")
+			list(&o, asks.ExceptIn, "except-in")
+		}
 		switch {
 		case o.Masquerade != nil:
 			list(&o, o.Masquerade.Out, "out")
 		case o.SNAT != nil:
 			list(&o, o.SNAT.Out, "out")
-		case o.DNAT != nil && o.DNAT.On.Name != "":
+		case o.DNAT != nil && o.DNAT.On.Name != "" && o.DNAT.On.Name != OnAny:
 			all = append(all, mention{o.DNAT.On.Name, &o, []any{"on"}})
 		}
 	})
@@ -346,7 +364,7 @@ func (c *checker) anyInterface() {
 		case o.SNAT != nil:
 			s = &o.SNAT.Sources
 		}
-		all := s != nil && len(s.Out) == 0 && len(s.ExceptTo) == 0
+		all := s != nil && len(s.Out) == 0 && len(s.ExceptTo)+len(s.OnlyTo) == 0
 		if (all || o.Static != nil || o.Netmap != nil) && !said {
 			said = true
 			o.warn("any-interface", "no interface has the role wan, so that this holds for packets by whatever interface they leave, between hosts inside too",
@@ -359,7 +377,7 @@ func (c *checker) anyInterface() {
 func (c *checker) outLAN() {
 	for _, m := range c.names() {
 		inside := m.name == RoleLAN && m.isRole() || slices.Contains(c.config.Interfaces.LAN, m.name)
-		if m.of != nil && m.of.DNAT == nil && inside {
+		if m.of != nil && m.of.DNAT == nil && m.path[0] == "out" && inside {
 			m.found(c, Warn, "out-is-lan", fmt.Sprintf("%s leads inside: hosts there see the address of the gateway in place of that of who connects", m.name),
 				"write out: wan, unless they must see it, as where they have no way back through the gateway")
 		}
@@ -466,8 +484,9 @@ func (c *checker) cutting(a admin) (rules []Ref) {
 	}
 	for i := range c.plan.Destinations { // the first that matches, as in the kernel
 		d := &c.plan.Destinations[i]
-		if p.In = a.by(d.In); d.Matches(&p) {
-			stays := len(d.Action.Backends) == 1 && d.Action.Backends[0].Address == a.server &&
+		p.In = a.by(d.In)
+		if m := unmarked(d.Match); m.Matches(&p) && !d.IsOwn() {
+			stays := d.Action.Kind == nat.Redirect && d.Action.Ports.Contains(a.port) || len(d.Action.Backends) == 1 && d.Action.Backends[0].Address == a.server &&
 				(d.Action.Backends[0].Port == 0 || d.Action.Backends[0].Port == a.port)
 			if !stays {
 				rules = append(rules, d.Rule)
@@ -479,6 +498,13 @@ func (c *checker) cutting(a admin) (rules []Ref) {
 	return slices.Compact(rules)
 }
 
+// unmarked leaves out what is not known of a packet of a session: a rule that asks for it may match.
+func unmarked(m nat.Match) nat.Match {
+	all, names := m.Tuple(), m.Beyond()
+	all.In, all.NotIn, all.Out, all.NotOut = names.In, names.NotIn, names.Out, names.NotOut
+	return all
+}
+
 const protocolTCP = 6
 
 // answering is the rule that translates what this host sends to the client, where that
@@ -488,7 +514,8 @@ func (c *checker) answering(a admin) (Ref, bool) {
 	p := nat.Packet{Protocol: protocolTCP, Src: a.server, Dst: a.client, SrcPort: a.port}
 	for i := range c.plan.Sources {
 		e := &c.plan.Sources[i]
-		if p.Out = a.by(e.Out); !e.Matches(&p) {
+		p.Out = a.by(e.Out)
+		if m := unmarked(e.Match); !m.Matches(&p) {
 			continue
 		}
 		given := e.gives(c.facts)
@@ -500,7 +527,7 @@ func (c *checker) answering(a admin) (Ref, bool) {
 // sparing says how the rule would leave a session alone.
 func (o one) sparing(port uint16) string {
 	switch {
-	case o.DNAT != nil && o.DNAT.Port.First != 0:
+	case o.DNAT != nil && len(o.DNAT.Port) > 0:
 		return fmt.Sprintf("leave port %d out, or restrict the clients by from", port)
 	case o.DNAT != nil, o.Notrack != nil:
 		return "name the ports that are meant, or another address"

@@ -94,7 +94,11 @@ func ways(r Rule) (source, destination []way) {
 		if len(r.DNAT.From) > 0 {
 			from = []netip.Prefix{r.DNAT.From[0].Prefix}
 		}
-		destination = []way{onWay(nat.Host(r.DNAT.On.Address), r.DNAT.Port, from[0])}
+		port := Port{}
+		if len(r.DNAT.Port) > 0 {
+			port = r.DNAT.Port[0]
+		}
+		destination = []way{onWay(nat.Host(r.DNAT.On.Address), port, from[0])}
 	}
 	return source, destination
 }

@@ -15,6 +15,12 @@ import (
 // does not define which of them wins.
 func (c *checker) overlaps(plan *Plan) {
 	seen := map[Ref]bool{}
+	for e := range plan.Entries() {
+		if o := c.ruleOf(e.Rule); !seen[e.Rule] && !e.Overlaps(&e.Match) {
+			seen[e.Rule] = true
+			o.refuse("rule-never-matches", "it can never match: what it excepts is all that it asks for", "leave out one of them", o.subject(inside)...)
+		}
+	}
 	found := func(a, b Ref, side, what string) {
 		if b.before(a) {
 			a, b = b, a
@@ -25,7 +31,7 @@ func (c *checker) overlaps(plan *Plan) {
 		seen[b] = true
 		o := c.ruleOf(b)
 		o.refuse("rules-overlap", fmt.Sprintf("%s %s too, and neither takes precedence", c.named(a), what),
-			"make one of them more specific, or leave one out", o.subject(side)...)
+			"make one of them more specific, give one of them prefer: 1, or leave one out", o.subject(side)...)
 	}
 	for _, list := range [][]Entry{plan.Sources, plan.Destinations, plan.Untracked} {
 		overlapping(list, found)
@@ -56,7 +62,7 @@ func (o one) subject(side string) []any {
 
 // asWritten returns the plan as the file is written: a name stands for one address, which it
 // shares with no other name where the host's addresses are unknown, and the interfaces by
-// which packets come in, which no rule names, are left out.
+// which packets come in are left out where the rule does not name them.
 func (c *checker) asWritten() *Plan {
 	plan := *c.plan
 	if c.onNames() {
@@ -64,14 +70,16 @@ func (c *checker) asWritten() *Plan {
 	}
 	plan.Destinations = slices.Clone(plan.Destinations)
 	for i := range plan.Destinations {
-		plan.Destinations[i].In = nil
+		if d := &plan.Destinations[i]; !d.Asked {
+			d.In = nil
+		}
 	}
 	return &plan
 }
 
 // onNames reports whether a rule is on the addresses of an interface.
 func (c *checker) onNames() (is bool) {
-	c.config.each(func(r Rule, _ Ref) { is = is || r.DNAT != nil && r.DNAT.On.Name != "" })
+	c.config.each(func(r Rule, _ Ref) { is = is || r.DNAT != nil && r.DNAT.On.Name != "" && r.DNAT.On.Name != OnAny })
 	return is
 }
 
@@ -142,12 +150,14 @@ func overlapping(list []Entry, found report) {
 		if e.IsHairpin() {
 			continue
 		}
-		for _, from := range anyOf(e.From) {
-			key := ends{anyOf(e.To)[0], from}
-			if groups[key] == nil {
-				order = append(order, key)
+		for _, on := range anyOf(e.To) {
+			for _, from := range anyOf(e.From) {
+				key := ends{on, from}
+				if groups[key] == nil {
+					order = append(order, key)
+				}
+				groups[key] = append(groups[key], e)
 			}
-			groups[key] = append(groups[key], e)
 		}
 	}
 	for _, key := range order {
@@ -156,7 +166,7 @@ func overlapping(list []Entry, found report) {
 			if overlap {
 				side, what := inside, "translates the source of "+fromWords(key.from)
 				switch a.Action.Kind {
-				case nat.DNAT:
+				case nat.DNAT, nat.Redirect:
 					side, what = outside, "translates "+commonWords(key.on, a, b)
 				case nat.Notrack:
 					side, what = outside, "leaves "+commonWords(key.on, a, b)+" untracked"

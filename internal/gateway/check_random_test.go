@@ -2,8 +2,10 @@ package gateway
 
 import (
 	"encoding/json"
+	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/natkit/natkit/internal/nat"
@@ -44,29 +46,69 @@ func anyRule(t *testing.T, r *rand.Rand, v anyValues) Rule {
 		return all
 	}
 	on := func() Switch { return r.IntN(4) == 0 }
+	port := func() Port {
+		return pick(r, Port{Protocol: "icmp"}, Port{Protocol: "tcp"}, Port{"tcp", 22, 22}, Port{"udp", 50, 70}, Port{"udp", 60, 60})
+	}
+	services := func() (all Services) {
+		for range r.IntN(3) {
+			if p := port(); !slices.ContainsFunc(all, p.meets) {
+				all = append(all, p)
+			}
+		}
+		return all
+	}
+	ids := func() IDs {
+		return pick(r, nil, IDs{{nat.IDs{First: 0, Last: 0}}}, IDs{{nat.IDs{First: 5, Last: 9}}, {nat.IDs{First: 1000, Last: 1000}}})
+	}
+	conditions := func() (c Conditions) {
+		for range r.IntN(5) - 2 {
+			switch r.IntN(9) {
+			case 0:
+				c.ExceptFrom = prefixes()
+			case 1:
+				c.ExceptPort = services()
+			case 2:
+				c.In = pick(r, nil, Names{"lan"}, Names{"eth1", "wan"})
+			case 3:
+				c.ExceptIn = pick(r, nil, Names{"br0"})
+			case 4:
+				c.Mark = pick(r, Mark{}, Mark{nat.Mark{Value: 0x10, Mask: 0xf0}}, Mark{nat.Mark{Value: 1, Mask: math.MaxUint32}})
+			case 5:
+				c.ExceptMark = Marks{{nat.Mark{Value: 0x10, Mask: 0xf0}}}
+			case 6:
+				c.User, c.ExceptGroup = ids(), ids()
+			case 7:
+				c.DSCP = pick(r, nil, CodePoints{46}, CodePoints{0, 8})
+			case 8:
+				c.ExceptDSCP = pick(r, nil, CodePoints{46})
+			}
+		}
+		return c
+	}
 	sources := func() Sources {
-		return Sources{From: prefixes(), ExceptTo: prefixes(), Out: pick(r, nil, nil, Names{"wan"}, Names{"eth9"}, Names{"eth0", "br0"})}
+		return Sources{From: prefixes(), OnlyTo: pick(r, nil, nil, prefixes()), Port: pick(r, nil, nil, services()), ExceptTo: prefixes(),
+			Out: pick(r, nil, nil, Names{"wan"}, Names{"eth9"}, Names{"eth0", "br0"})}
 	}
 	choice := func() Choice {
 		return Choice{Ports: pick(r, Ports{}, Ports{Keep: true}, Ports{First: 50, Last: 60}), Random: pick(r, "", RandomPorts, RandomFully)}
-	}
-	port := func() Port {
-		return pick(r, Port{}, Port{Protocol: "icmp"}, Port{Protocol: "tcp"}, Port{"tcp", 22, 22}, Port{"udp", 50, 70})
 	}
 	backends := func() (all Backends) {
 		port := pick[uint16](r, 0, 0, 80)
 		for range 1 + r.IntN(5)/3 {
 			all = append(all, nat.Backend{Address: prefix().Addr(), Port: port, Weight: pick[uint32](r, 0, 3)})
 		}
+		if len(all) == 1 && port > 0 && r.IntN(3) == 0 {
+			all[0].Last = 100
+		}
 		return all
 	}
 	switch r.IntN(6) {
 	case 0:
-		return Rule{Masquerade: &Masquerade{sources(), choice()}}
+		return Rule{Masquerade: &Masquerade{sources(), choice(), conditions()}}
 	case 1:
-		return Rule{SNAT: &SNAT{Sources: sources(), To: mustRanges(t, pick(r, v.ranges...), pick(r, v.ranges...)), Choice: choice(), Persistent: pick[*Switch](r, nil, new(Switch(true)), new(Switch(false)))}}
+		return Rule{SNAT: &SNAT{Sources: sources(), To: mustRanges(t, pick(r, v.ranges...), pick(r, v.ranges...)), Choice: choice(), Persistent: pick[*Switch](r, nil, new(Switch(true)), new(Switch(false))), Conditions: conditions()}}
 	case 2:
-		return Rule{DNAT: &DNAT{On: pick(r, On{Address: address().Addr}, On{Name: "wan"}, On{Name: "br0"}), Port: port(), From: prefixes(),
+		return Rule{DNAT: &DNAT{On: pick(r, On{Address: address().Addr}, On{Name: "wan"}, On{Name: "br0"}, On{Name: OnAny}), Port: services(), From: prefixes(), Conditions: conditions(),
 			To: backends(), Balance: pick(r, "", Balance(nat.BalanceHash)), Hairpin: on(), Local: on()}}
 	case 3:
 		return Rule{Static: &Static{Inside: Address{prefix().Addr()}, Outside: address(), Stateless: on(), Hairpin: on(), Local: on()}}

@@ -155,12 +155,20 @@ func (s *shadows) overSource(i int) []Ref {
 			u.add(&s.plan.Stateless[j])
 		})
 		s.sources.meeting(from, func(j int) {
-			if o := &s.plan.Sources[j]; j < i && o.Rule != u.of.Rule {
+			if o := &s.plan.Sources[j]; j < i && o.Rule != u.of.Rule && o.mayCover(u.of) {
 				u.add(o)
 			}
 		})
 	}
 	return u.covering()
+}
+
+// mayCover is false where a source asks for something that another does not: of thousands on one network most differ
+// so, and comparing them in full takes longer.
+func (e *Entry) mayCover(o *Entry) bool {
+	return (e.Protocol == 0 || e.Protocol == o.Protocol) && o.further() >= min(e.further(), 1) && (len(e.To) == 0 || len(o.To) > 0) &&
+		(len(e.Users) == 0 || len(o.Users) > 0 && (len(e.Users) > 1 || e.Users[0].First <= o.Users[0].First)) &&
+		(e.Mark.Mask == 0 || o.Mark.Mask != 0) && (len(e.Ports) != 1 || len(o.Ports) > 0 && e.Ports[0].Contains(o.Ports[0].First))
 }
 
 // overDestination are the rules that together match all of Destinations[i] before it.
@@ -246,12 +254,12 @@ type dimension struct {
 }
 
 var (
-	alongClients = dimension{func(m nat.Match) nat.Match { m.From, m.NotFrom = nil, nil; return m }, func(all []*Entry, e *Entry) bool {
+	alongClients = dimension{func(m nat.Match) nat.Match { m.From = nil; return m }, func(all []*Entry, e *Entry) bool {
 		return coverPrefixes(all, e.clients(), func(e *Entry) []netip.Prefix { return e.From })
 	}}
 	sourceDimensions      = []dimension{alongClients}
 	destinationDimensions = []dimension{
-		{func(m nat.Match) nat.Match { m.To, m.NotTo = nil, nil; return m }, func(all []*Entry, e *Entry) bool {
+		{func(m nat.Match) nat.Match { m.To = nil; return m }, func(all []*Entry, e *Entry) bool {
 			return coverPrefixes(all, e.To, func(e *Entry) []netip.Prefix { return e.To })
 		}},
 		{func(m nat.Match) nat.Match { m.Protocol, m.Ports = 0, nil; return m }, coverPorts},

@@ -117,6 +117,36 @@ func TestCheckRule(t *testing.T) {
 	})
 }
 
+// TestCheckConditions: what a rule asks for besides addresses.
+func TestCheckConditions(t *testing.T) {
+	runChecks(t, Facts{}, []checkCase{
+		{"on any", inFile("dnat: {on: any, port: tcp/80, to: ':3128'}"), []string{"4 any refuse takes-everything: dnat: on any takes what comes from everywhere, and for everybody"}},
+		{"on any from somebody", inFile("dnat: {on: any, from: 10.0.0.0/8, port: tcp/80, to: ':3128'}"), nil},
+		{"hairpin to itself", inFile("dnat: {on: wan, port: tcp/80, to: ':3128', hairpin: on}"), []string{"4 on refuse hairpin-to-itself: dnat: what becomes the gateway's own port comes back to no host inside"}},
+		{"hairpin on any", inFile("dnat: {on: any, in: lan, to: 10.0.0.1, hairpin: on}"), []string{"4 on refuse hairpin-on-any: dnat: hairpin is about an address of the gateway"}},
+		{"shifted", inFile("dnat: {on: wan, port: tcp/8000-8010, to: '10.0.0.1:9000-9010'}"), nil},
+		{"shifted by other ports", inFile("dnat: {on: wan, port: tcp/8000-8010, to: '10.0.0.1:9000-9011'}"), []string{"4 10.0.0.1:9000-9011 refuse ports-differ: dnat: to 10.0.0.1:9000-9011 has 12 ports: port has to be one range of as many"}},
+		{"shifted without ports", inFile("dnat: {on: wan, port: tcp, to: '10.0.0.1:9000-9011'}"), []string{"4 10.0.0.1:9000-9011 refuse ports-differ: dnat: to 10.0.0.1:9000-9011 has 12 ports: port has to be one range of as many"}},
+		{"all to one", inFile("dnat: {on: wan, port: tcp/8000-8010, to: '10.0.0.1:9000'}"), []string{"4 10.0.0.1:9000 warn ports-to-one: dnat: the 11 ports of tcp/8000-8010 all go to the one port of 10.0.0.1:9000"}},
+		{"redirected without a protocol", inFile("dnat: {on: wan, to: ':3128'}"), []string{"4 :3128 refuse port-without-protocol: dnat: to :3128 has a port, but the rule is not for a protocol that has ports"}},
+		{"own programs by an interface", inFile("snat: {user: 33, in: lan, to: 203.0.113.1}"), []string{"4 lan refuse own-programs-come-in: snat: what programs on the gateway send comes in by no interface: with user or group no packet matches"}},
+		{"many excepted", inFile("masquerade: {except-port: tcp/1-2000}"), []string{"4 tcp/1-2000 refuse too-many-excepted: masquerade: except-port tcp/1-2000 is 2000 ports"}},
+		{"a name twice", inFile("{masquerade: {}, name: all}", "{dnat: {on: wan, port: tcp/80, to: 10.0.0.1}, name: all}"), []string{"5 all refuse name-twice: all is the name of masquerade in line 4 as well"}},
+		{"of the other family", inFile("masquerade: {only-to: 'fd00::/8'}"), []string{"4 fd00::/8 refuse wrong-family: masquerade: fd00::/8 is not IPv4, which the rules below nat are for"}},
+		{"icmp of the other family", inFile("masquerade: {except-port: [tcp/80, icmpv6]}"), []string{"4 icmpv6 refuse wrong-family: masquerade: icmpv6 is of IPv6"}},
+		{"an interface without a role", "gateway:\n  nat:\n  - masquerade: {in: lan}\n", []string{"3 masquerade: warn any-interface: masquerade: no interface has the role wan, so that this holds for packets by whatever interface they leave, between hosts inside too",
+			"3 lan refuse role-empty: masquerade: no interface has the role lan"}},
+	})
+}
+
+// TestCheckInbound: rules about sources know by which interface a connection came in since Linux 5.5.
+func TestCheckInbound(t *testing.T) {
+	old := router
+	old.Kernel.Release = "5.4.0-42-generic"
+	runChecks(t, old, []checkCase{{"in", inFile("masquerade: {from: 192.168.0.0/24, in: eth1}"),
+		[]string{"2 br0 warn interface-missing: interface br0 does not exist: its rules have no effect until it appears", "4 eth1 refuse no-inbound-interface: masquerade: the interface by which a connection came in is known to rules about sources since Linux 5.5, this is 5.4.0-42-generic"}}})
+}
+
 func TestCheckInterfaces(t *testing.T) {
 	runChecks(t, Facts{}, []checkCase{
 		{"no role", "gateway:\n  nat:\n  - masquerade: {from: 10.0.0.0/8, out: wan}\n",
@@ -166,6 +196,26 @@ func TestCheckOverlaps(t *testing.T) {
 			[]string{"5 203.0.113.1 refuse rules-overlap: notrack: notrack in line 4 leaves udp/53 of 203.0.113.1 untracked" + tail}},
 		{"IPv6", inFile6("masquerade: {from: 'fd00::/8'}", "snat: {from: 'fd00::/8', to: '2001:db8::1'}"),
 			[]string{"5 fd00::/8 refuse rules-overlap: snat: masquerade in line 4 translates the source of fd00::/8" + tail}},
+		{"one asks for a mark", inFile("snat: {from: 10.0.0.0/8, mark: 0x1, to: 203.0.113.1}", "masquerade: {from: 10.0.0.0/8}"), nil},
+		{"a mark and a DSCP", inFile("snat: {from: 10.0.0.0/8, mark: 0x1, to: 203.0.113.1}", "snat: {from: 10.0.0.0/8, dscp: ef, to: 203.0.113.2}"),
+			[]string{"5 10.0.0.0/8 refuse rules-overlap: snat: snat in line 4 translates the source of 10.0.0.0/8" + tail}},
+		{"other marks", inFile("snat: {from: 10.0.0.0/8, mark: 0x1/0x1, to: 203.0.113.1}", "snat: {from: 10.0.0.0/8, mark: 0x0/0x1, to: 203.0.113.2}"), nil},
+		{"marks of other bits", inFile("snat: {from: 10.0.0.0/8, mark: 0x1/0x1, to: 203.0.113.1}", "snat: {from: 10.0.0.0/8, mark: 0x2/0x2, to: 203.0.113.2}"),
+			[]string{"5 10.0.0.0/8 refuse rules-overlap: snat: snat in line 4 translates the source of 10.0.0.0/8" + tail}},
+		{"preferred", inFile("{snat: {from: 10.0.0.0/8, mark: 0x1, to: 203.0.113.1}, prefer: 1}", "snat: {from: 10.0.0.0/8, dscp: ef, to: 203.0.113.2}"), nil},
+		{"disabled", inFile("{masquerade: {}, enabled: off}", "masquerade: {}"), nil},
+		{"one of several services", inFile("dnat: {on: 203.0.113.1, port: [tcp/80, udp/443], to: 10.0.0.1}", "dnat: {on: 203.0.113.1, port: [tcp/443, udp/443], to: 10.0.0.2}"),
+			[]string{"5 203.0.113.1 refuse rules-overlap: dnat: dnat in line 4 translates udp/443 of 203.0.113.1" + tail}},
+		{"by the interface that each comes by", inFile("dnat: {on: any, in: eth1, port: tcp/80, to: ':3128'}", "dnat: {on: any, in: br0, port: tcp/80, to: ':3129'}"), nil},
+		{"redirects", inFile("dnat: {on: any, in: lan, port: [tcp/80, tcp/81], to: ':3128'}", "dnat: {on: any, in: lan, port: [tcp/80, tcp/82], to: ':3129'}"),
+			[]string{"5 any refuse rules-overlap: dnat: dnat in line 4 translates tcp/80 of 0.0.0.0/0" + tail}},
+		{"some of the destinations", inFile("snat: {from: 10.0.0.0/8, only-to: [198.18.0.0/24, 198.18.1.0/24], to: 203.0.113.1}", "snat: {from: 10.0.0.0/8, only-to: [198.18.1.0/24, 198.18.2.0/24], to: 203.0.113.2}"),
+			[]string{"5 10.0.0.0/8 refuse rules-overlap: snat: snat in line 4 translates the source of 10.0.0.0/8" + tail}},
+		{"beside the default, by another interface", inFile("dnat: {on: 203.0.113.7, port: tcp/80, to: 10.0.0.2}", "dnat: {on: 203.0.113.7, in: lan, port: tcp/80, to: 10.0.0.3}"), nil},
+		{"beside the default, but for an interface", inFile("dnat: {on: 203.0.113.7, port: tcp/80, to: 10.0.0.2}", "dnat: {on: 203.0.113.7, except-in: eth0, port: tcp/80, to: 10.0.0.3}"), nil},
+		{"beside the default, own programs", inFile("dnat: {on: 203.0.113.7, port: tcp/80, to: 10.0.0.2, local: on}", "dnat: {on: 203.0.113.7, user: 33, port: tcp/80, to: 10.0.0.3}"), nil},
+		{"beside the default, a mark and hairpin", inFile("dnat: {on: 203.0.113.7, port: tcp/80, to: 10.0.0.2}", "dnat: {on: 203.0.113.7, mark: 4, hairpin: on, port: tcp/80, to: 10.0.0.3}"), nil},
+		{"of other users", inFile("snat: {user: 33, to: 203.0.113.1}", "snat: {user: [34, 40-50], to: 203.0.113.2}"), nil},
 		{"both families", inFile("masquerade: {}") + "  ipv6:\n  - masquerade: {}\n", nil},
 	})
 }
@@ -197,6 +247,10 @@ func TestCheckShadows(t *testing.T) {
 				"5 203.0.113.1 warn notrack-before: notrack: tcp/80 of 203.0.113.1 is not tracked, so that dnat in line 4 does not translate it"}},
 		{"a part of dnat by notrack", inFile("dnat: {on: 203.0.113.1, port: tcp/80-90, to: 10.0.0.1}", "notrack: {on: 203.0.113.1, port: tcp/85-99}"),
 			[]string{"5 203.0.113.1 warn notrack-before: notrack: tcp/85-90 of 203.0.113.1 is not tracked, so that dnat in line 4 does not translate it"}},
+		{"clients but for some, and those", inFile("masquerade: {from: 10.0.0.0/24}", "snat: {from: 10.0.0.0/24, except-from: 10.0.0.7, to: 203.0.113.1}"), nil},
+		{"a destination of another rule", inFile("snat: {from: 10.0.0.0/24, only-to: 198.18.0.1, port: tcp/80, to: 203.0.113.1}", "snat: {from: 10.0.0.0/24, only-to: 198.18.0.0/24, to: 203.0.113.2}"), nil},
+		{"a mark by fewer of its bits", inFile("snat: {from: 10.0.0.0/24, mark: 0x3, to: 203.0.113.1}", "snat: {from: 10.0.0.0/25, mark: 0x1/0x1, to: 203.0.113.2}", "snat: {from: 10.0.0.128/25, mark: 0x2/0x2, to: 203.0.113.2}"),
+			[]string{"4 10.0.0.0/24 refuse rule-never-matches: snat: it can never match: snat in line 5 and snat in line 6 match first whatever it is for"}},
 		{"dnat by stateless", inFile("dnat: {on: 203.0.113.1, port: tcp/80, to: 10.0.0.1}", "static: {inside: 10.0.0.2, outside: 203.0.113.1, stateless: on}"),
 			[]string{"4 203.0.113.1 refuse rule-never-matches: dnat: it can never match: static in line 5 matches first whatever it is for"}},
 	})

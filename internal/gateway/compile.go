@@ -59,7 +59,7 @@ func (b *compiler) begin() {
 		Schema: PlanSchema, Engine: cmp.Or(c.Engine, EngineNetfilter),
 		WAN: b.names(c.Interfaces.WAN), LAN: b.names(c.Interfaces.LAN),
 		MSS: c.MSS, ConnectionsPerSource: int64(c.Limits.ConnectionsPerSource),
-		IPv4: len(c.NAT) > 0, IPv6: len(c.IPv6) > 0,
+		IPv4: slices.ContainsFunc(c.NAT, Rule.isEnabled), IPv6: slices.ContainsFunc(c.IPv6, Rule.isEnabled),
 		Accounting: bool(c.Accounting), Expect: c.Expect,
 	}
 }
@@ -87,7 +87,7 @@ func (b *compiler) names(names []string) []string {
 
 func (b *compiler) list(l ruleList) error {
 	for i, r := range l.rules {
-		one := ruleCompiler{compiler: b, bits: l.bits, ref: Ref{List: l.name, Index: i, Kind: r.Kind()}}
+		one := ruleCompiler{compiler: b, bits: l.bits, ref: r.ref(l.name, i)}
 		if err := one.rule(r); err != nil {
 			return fmt.Errorf("%s[%d] %s: %w", l.name, i, r.Kind(), err)
 		}
@@ -210,11 +210,16 @@ func sortEntries(list *[]Entry, order func(a, b *Entry) int) {
 type ruleCompiler struct {
 	*compiler
 	// bits is the length of the family's addresses.
-	bits int
-	ref  Ref
+	bits   int
+	ref    Ref
+	prefer int
 }
 
 func (b *ruleCompiler) rule(r Rule) error {
+	if !r.isEnabled() {
+		return nil
+	}
+	b.prefer = int(r.Prefer)
 	switch {
 	case r.Masquerade != nil:
 		return b.masquerade(r.Masquerade)
@@ -233,7 +238,15 @@ func (b *ruleCompiler) rule(r Rule) error {
 }
 
 func (b *ruleCompiler) masquerade(m *Masquerade) error {
-	return b.sources(&m.Sources, Entry{Rule: b.ref, Action: m.Choice.action(nat.Masquerade)})
+	return b.sources(&m.Sources, &m.Conditions, b.entry(nat.Match{}, m.Choice.action(nat.Masquerade)))
+}
+
+// isEnabled reports whether the rule is meant to hold.
+func (r Rule) isEnabled() bool { return r.Enabled == nil || bool(*r.Enabled) }
+
+// entry is one of the rule.
+func (b *ruleCompiler) entry(m nat.Match, does nat.Action) Entry {
+	return Entry{Rule: b.ref, Match: m, Action: does, Prefer: b.prefer}
 }
 
 func (c *Choice) action(kind nat.Kind) nat.Action {
@@ -249,32 +262,69 @@ func (b *ruleCompiler) snat(r *SNAT) error {
 			return err
 		}
 	}
-	e := Entry{Rule: b.ref, Action: r.Choice.action(nat.SNAT)}
+	e := b.entry(nat.Match{}, r.Choice.action(nat.SNAT))
 	e.Action.To = nat.AddrRanges(r.To).Join()
 	e.Action.Persistent = e.choosesAddress() && (r.Persistent == nil || bool(*r.Persistent))
-	return b.sources(&r.Sources, e)
+	return b.sources(&r.Sources, &r.Conditions, e)
 }
 
 // sources adds e once for each length of the prefixes that it is for: the longest
 // one wins, of all rules.
-func (b *ruleCompiler) sources(conditions *Sources, e Entry) (err error) {
-	if e.Out, err = b.out(conditions.Out); err != nil {
+func (b *ruleCompiler) sources(s *Sources, c *Conditions, e Entry) (err error) {
+	if e.Out, err = b.out(s.Out); err != nil {
 		return err
 	}
-	if e.NotTo, err = b.prefixes("except-to", conditions.ExceptTo); err != nil {
+	if e.In, err = b.resolve(c.In); err != nil {
 		return err
 	}
-	from, err := b.prefixes("from", conditions.From)
+	if e.NotTo, err = b.prefixes("except-to", s.ExceptTo); err != nil {
+		return err
+	}
+	to, err := b.prefixes("only-to", s.OnlyTo)
+	if err != nil {
+		return err
+	}
+	from, err := b.prefixes("from", s.From)
 	if err != nil {
 		return err
 	}
 	if len(from) == 0 {
 		from = []netip.Prefix{nat.Anywhere(b.bits)}
 	}
-	for _, group := range byLength(from) {
-		e.From = group
-		b.plan.Sources = append(b.plan.Sources, e)
+	if err := b.conditions(c, &e.Match); err != nil {
+		return err
 	}
+	b.each(e, s.Port, to, from, func(e Entry) { b.plan.Sources = append(b.plan.Sources, e) })
+	return nil
+}
+
+// each hands over an entry for every protocol of services and every length of prefixes.
+func (b *ruleCompiler) each(e Entry, services Services, to, from []netip.Prefix, add func(Entry)) {
+	for _, s := range services.protocols() {
+		e.Protocol, e.Ports = s.Protocol, s.Ports
+		for _, e.To = range byLength(to) {
+			for _, e.From = range byLength(from) {
+				add(e)
+			}
+		}
+	}
+}
+
+// conditions adds those that all kinds of rules have; In, whose default they have of their own, is left to them.
+func (b *ruleCompiler) conditions(c *Conditions, m *nat.Match) (err error) {
+	if m.NotFrom, err = b.prefixes("except-from", c.ExceptFrom); err != nil {
+		return err
+	}
+	if m.NotIn, err = b.resolve(c.ExceptIn); err != nil {
+		return err
+	}
+	m.NotServices = c.ExceptPort.services()
+	m.Mark = c.Mark.Mark
+	for _, k := range c.ExceptMark {
+		m.NotMarks = append(m.NotMarks, k.Mark)
+	}
+	m.Users, m.NotUsers, m.Groups, m.NotGroups = c.User.ids(), c.ExceptUser.ids(), c.Group.ids(), c.ExceptGroup.ids()
+	m.DSCP, m.NotDSCP = c.DSCP.points(), c.ExceptDSCP.points()
 	return nil
 }
 
@@ -288,11 +338,19 @@ func (b *ruleCompiler) out(names Names) ([]string, error) {
 
 func (b *ruleCompiler) dnat(r *DNAT) error {
 	for _, to := range r.To {
-		if err := b.family("to", to.Address); err != nil {
-			return err
+		if to.Address.IsValid() {
+			if err := b.family("to", to.Address); err != nil {
+				return err
+			}
 		}
-		if to.Port != 0 && !r.Port.hasPorts() {
+		if to.Port != 0 && !r.Port.havePorts() {
 			return fmt.Errorf("to %s has a port: port must name a protocol that has ports, such as tcp/%d", to, to.Port)
+		}
+		if to.Last != 0 && len(r.To) > 1 {
+			return errShiftedToSeveral
+		}
+		if span, one := r.Port.span(); to.Last != 0 && (!one || span.Len() != int(to.Last-to.Port)+1) {
+			return fmt.Errorf("to %s has %d ports: port must name one range of as many", to, int(to.Last-to.Port)+1)
 		}
 	}
 	from, err := b.prefixes("from", r.From)
@@ -303,20 +361,21 @@ func (b *ruleCompiler) dnat(r *DNAT) error {
 	if err != nil {
 		return err
 	}
-	if r.Hairpin {
+	switch {
+	case len(r.In) > 0:
+		if in, err = b.resolve(r.In); err != nil {
+			return err
+		}
+	case bool(r.Hairpin), len(r.ExceptIn) > 0, r.isOwn():
 		in = nil
 	}
 	for _, a := range on {
-		d := b.destination(nat.Host(a), in, nat.Action{Backends: r.To})
-		if len(r.To) > 1 {
-			d.Action.Balance = cmp.Or(nat.Balance(r.Balance), nat.BalanceRoundRobin)
+		d := b.destination(a, in, r.action())
+		if err := b.conditions(&r.Conditions, &d.Match); err != nil {
+			return err
 		}
-		d.Local = bool(r.Local)
-		d.Protocol, d.Ports = r.Port.Service()
-		for _, group := range byLength(from) {
-			d.From = group
-			b.plan.Destinations = append(b.plan.Destinations, d)
-		}
+		d.Local, d.Asked = bool(r.Local) || r.isOwn(), len(r.In) > 0
+		b.each(d, r.Port, []netip.Prefix{a}, from, func(e Entry) { b.plan.Destinations = append(b.plan.Destinations, e) })
 		if r.Hairpin {
 			err = errors.Join(err, b.hairpin(a, r.Port, from))
 		}
@@ -324,21 +383,43 @@ func (b *ruleCompiler) dnat(r *DNAT) error {
 	return err
 }
 
+var errShiftedToSeveral = errors.New("a range of ports becomes that of one host: with several in to each keeps its port")
+
+// action is what a destination becomes.
+func (r *DNAT) action() nat.Action {
+	switch {
+	case len(r.To) == 1 && !r.To[0].Address.IsValid():
+		return nat.Action{Kind: nat.Redirect, Ports: nat.Ports{First: r.To[0].Port, Last: r.To[0].Port}}
+	case len(r.To) > 1:
+		return nat.Action{Backends: r.To, Balance: cmp.Or(nat.Balance(r.Balance), nat.BalanceRoundRobin)}
+	}
+	return nat.Action{Backends: r.To}
+}
+
 func (b *ruleCompiler) destination(on netip.Prefix, in []string, does nat.Action) Entry {
-	does.Kind = nat.DNAT
-	return Entry{Rule: b.ref, Match: nat.Match{To: []netip.Prefix{on}, In: in}, Action: does}
+	does.Kind = cmp.Or(does.Kind, nat.DNAT)
+	return b.entry(nat.Match{To: []netip.Prefix{on}, In: in}, does)
+}
+
+// isOwn reports whether a rule is for programs of the gateway alone.
+func (c *Conditions) isOwn() bool {
+	return len(c.User)+len(c.ExceptUser)+len(c.Group)+len(c.ExceptGroup) > 0
 }
 
 // on resolves what a dnat is on: addresses, and the interfaces by which connections
 // to them come that the rule is meant for.
-func (b *ruleCompiler) on(on On) (addresses []netip.Addr, in []string, err error) {
-	if on.Address.IsValid() {
+func (b *ruleCompiler) on(on On) (prefixes []netip.Prefix, in []string, err error) {
+	switch {
+	case on.Address.IsValid():
 		in = b.plan.WAN
 		if b.isInside(on.Address) {
 			in = nil // those that can reach it at all
 		}
-		return []netip.Addr{on.Address}, in, b.family("on", on.Address)
+		return []netip.Prefix{nat.Host(on.Address)}, in, b.family("on", on.Address)
+	case on.Name == OnAny:
+		return []netip.Prefix{nat.Anywhere(b.bits)}, nil, nil
 	}
+	var addresses []netip.Addr
 	in, err = b.resolve([]string{on.Name})
 	for _, name := range in {
 		present := b.addresses(name, b.bits)
@@ -348,7 +429,10 @@ func (b *ruleCompiler) on(on On) (addresses []netip.Addr, in []string, err error
 		addresses = append(addresses, present...)
 	}
 	slices.SortFunc(addresses, netip.Addr.Compare)
-	return slices.Compact(addresses), in, err
+	for _, a := range slices.Compact(addresses) {
+		prefixes = append(prefixes, nat.Host(a))
+	}
+	return prefixes, in, err
 }
 
 // isInside reports whether the address is known to be one of the host's that no WAN
@@ -381,7 +465,7 @@ func (b *ruleCompiler) static(r *Static) error {
 	d.Local = bool(r.Local)
 	if r.Hairpin {
 		d.In = nil
-		err = b.hairpin(r.Outside.Addr, Port{}, nil)
+		err = b.hairpin(nat.Host(r.Outside.Addr), nil, nil)
 	}
 	b.plan.Destinations = append(b.plan.Destinations, d)
 	b.outbound(nat.Host(r.Inside.Addr), nat.Action{To: nat.AddrRanges{nat.OneAddr(r.Outside.Addr)}})
@@ -391,13 +475,13 @@ func (b *ruleCompiler) static(r *Static) error {
 // outbound adds the way out of a rule for both directions.
 func (b *ruleCompiler) outbound(inside netip.Prefix, does nat.Action) {
 	does.Kind = nat.SNAT
-	b.plan.Sources = append(b.plan.Sources, Entry{Rule: b.ref, Match: nat.Match{From: []netip.Prefix{inside}, Out: b.plan.WAN}, Action: does})
+	b.plan.Sources = append(b.plan.Sources, b.entry(nat.Match{From: []netip.Prefix{inside}, Out: b.plan.WAN}, does))
 }
 
 // pair adds a translation of both directions packet by packet.
 func (b *ruleCompiler) pair(inside, outside netip.Prefix, neutral bool) {
-	b.plan.Stateless = append(b.plan.Stateless, Entry{Rule: b.ref, Match: nat.Match{From: []netip.Prefix{inside}, Out: b.plan.WAN},
-		Action: nat.Action{Kind: nat.Pair, Prefix: outside, Stateless: true, Neutral: neutral}})
+	b.plan.Stateless = append(b.plan.Stateless, b.entry(nat.Match{From: []netip.Prefix{inside}, Out: b.plan.WAN},
+		nat.Action{Kind: nat.Pair, Prefix: outside, Stateless: true, Neutral: neutral}))
 }
 
 func (b *ruleCompiler) statelessStatic(r *Static) error {
@@ -438,7 +522,7 @@ func (b *ruleCompiler) statelessNetmap(inside, outside netip.Prefix) error {
 }
 
 func (b *ruleCompiler) notrack(r *Notrack) error {
-	e := Entry{Rule: b.ref, Match: nat.Match{To: []netip.Prefix{nat.Host(r.On.Addr)}}, Action: nat.Action{Kind: nat.Notrack}}
+	e := b.entry(nat.Match{To: []netip.Prefix{nat.Host(r.On.Addr)}}, nat.Action{Kind: nat.Notrack})
 	e.Protocol, e.Ports = r.Port.Service()
 	b.plan.Untracked = append(b.plan.Untracked, e)
 	return b.family("on", r.On.Addr)
@@ -481,16 +565,15 @@ func NoHairpin(k snapshot.Kernel) string {
 // hairpin adds what gives connections from inside to a, which come back inside, a's
 // address as their source: answers then pass the gateway, and the host inside sees an
 // external address (RFC 4787, REQ-9).
-func (b *ruleCompiler) hairpin(a netip.Addr, port Port, from []netip.Prefix) error {
+func (b *ruleCompiler) hairpin(on netip.Prefix, services Services, from []netip.Prefix) error {
 	if len(b.plan.WAN) == 0 && len(b.plan.LAN) == 0 {
 		return errors.New("hairpin needs to know what is inside: name the wan interfaces, or the lan ones, below interfaces")
 	}
-	e := Entry{Rule: b.ref, Match: nat.Match{Original: []netip.Prefix{nat.Host(a)}}, Action: nat.Action{Kind: nat.SNAT, To: nat.AddrRanges{nat.OneAddr(a)}}}
-	e.Protocol, e.OriginalPorts = port.Service()
-	for _, group := range byLength(from) {
-		e.From = group
+	e := b.entry(nat.Match{Original: []netip.Prefix{on}}, nat.Action{Kind: nat.SNAT, To: nat.AddrRanges{nat.RangeOf(on)}})
+	b.each(e, services, nil, from, func(e Entry) {
+		e.OriginalPorts, e.Ports = e.Ports, nil
 		b.plan.Sources = append(b.plan.Sources, e)
-	}
+	})
 	return nil
 }
 
@@ -510,12 +593,18 @@ func (b *compiler) hairpins() {
 	}
 	for i := range len(b.plan.Sources) {
 		e := b.plan.Sources[i]
-		if e.IsHairpin() || e.Action.Kind == nat.Masquerade || !families[e.Family()] || !leavesBy(e.Out, b.plan.WAN) {
+		if e.IsHairpin() || e.Action.Kind == nat.Masquerade || !families[e.Family()] || !leavesBy(e.Out, b.plan.WAN) || e.IsNarrow() {
 			continue
 		}
 		e.Original, e.Out, e.NotTo = []netip.Prefix{nat.Anywhere(e.Family())}, nil, nil
 		b.plan.Sources = append(b.plan.Sources, e)
 	}
+}
+
+// IsNarrow reports whether a source is for some of what its hosts send: where they are seen inside does not follow
+// from it.
+func (e *Entry) IsNarrow() bool {
+	return len(e.To) > 0 || e.Protocol != 0 || len(e.In) > 0 || e.further() > 0
 }
 
 // leavesBy reports whether a source rule is one for the way to the WAN.

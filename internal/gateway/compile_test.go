@@ -63,6 +63,53 @@ var compileCases = []struct {
 	name, body string
 	want       string
 }{
+	{"conditions make entries by protocols and lengths, the most specific first", roles + `
+  nat:
+    - masquerade: {from: 192.168.0.0/16}
+    - snat: {from: [192.168.0.0/16, 192.168.7.0/24], only-to: [198.18.0.1, 198.18.0.0/24], port: [udp/53, tcp/53], to: 203.0.113.8}
+    - snat: {from: 192.168.0.0/16, mark: 0x10/0xf0, except-dscp: [ef, 3], to: 203.0.113.9}
+    - snat: {from: 192.168.0.0/16, user: 33, to: 203.0.113.10}
+      prefer: 2
+    - masquerade: {from: 192.168.0.0/16, in: lan, except-from: 192.168.0.2, except-port: tcp/25}
+    - snat: {from: 192.168.9.0/24, to: 203.0.113.11}
+      enabled: off`, `
+src nat[1]: tcp/53 from 192.168.7.0/24 out eth0 only to 198.18.0.1 becomes 203.0.113.8
+src nat[1]: udp/53 from 192.168.7.0/24 out eth0 only to 198.18.0.1 becomes 203.0.113.8
+src nat[1]: tcp/53 from 192.168.0.0/16 out eth0 only to 198.18.0.1 becomes 203.0.113.8
+src nat[1]: udp/53 from 192.168.0.0/16 out eth0 only to 198.18.0.1 becomes 203.0.113.8
+src nat[1]: tcp/53 from 192.168.7.0/24 out eth0 only to 198.18.0.0/24 becomes 203.0.113.8
+src nat[1]: udp/53 from 192.168.7.0/24 out eth0 only to 198.18.0.0/24 becomes 203.0.113.8
+src nat[1]: tcp/53 from 192.168.0.0/16 out eth0 only to 198.18.0.0/24 becomes 203.0.113.8
+src nat[1]: udp/53 from 192.168.0.0/16 out eth0 only to 198.18.0.0/24 becomes 203.0.113.8
+src nat[4]: except tcp/25 from 192.168.0.0/16 except from 192.168.0.2 in eth1 out eth0 becomes the interface's address
+src nat[2]: from 192.168.0.0/16 out eth0 mark 0x10/0xf0 not dscp ef, 3 becomes 203.0.113.9
+src nat[3]: from 192.168.0.0/16 out eth0 user 33 becomes 203.0.113.10
+src nat[0]: from 192.168.0.0/16 out eth0 becomes the interface's address
+`},
+	{"what a rule asks for comes before the interfaces that it is for by default", roles + `
+  nat:
+    - dnat: {on: 203.0.113.1, port: tcp/80, to: 192.168.0.2, local: on}
+    - dnat: {on: 203.0.113.1, port: tcp/80, user: 33, to: 192.168.0.3}
+    - dnat: {on: 203.0.113.1, port: tcp/80, mark: 4, to: 192.168.0.4}
+    - dnat: {on: 203.0.113.1, port: tcp/80, in: lan, to: 192.168.0.5}`, `
+dst nat[3]: on 203.0.113.1 tcp/80 in eth1 becomes 192.168.0.5
+dst nat[1]: on 203.0.113.1 tcp/80 user 33 becomes 192.168.0.3 local
+dst nat[2]: on 203.0.113.1 tcp/80 in eth0 mark 0x4 becomes 192.168.0.4
+dst nat[0]: on 203.0.113.1 tcp/80 in eth0 becomes 192.168.0.2 local
+`},
+	{"ports of a range become those of another", roles + `
+  nat:
+    - dnat: {on: 203.0.113.1, port: tcp/8000-8002, to: "192.168.0.2:9000-9002"}
+    - dnat: {on: 203.0.113.1, port: [tcp/80, tcp/443, udp/443], to: 192.168.0.3, from: 198.18.0.0/16}
+    - dnat: {on: any, in: lan, port: tcp/http, except-from: 192.168.0.2, to: ":3128"}
+    - dnat: {on: any, user: 33, port: tcp+udp/53, to: 192.168.0.53}`, `
+dst nat[1]: on 203.0.113.1 udp/443 from 198.18.0.0/16 in eth0 becomes 192.168.0.3
+dst nat[1]: on 203.0.113.1 tcp/80,443 from 198.18.0.0/16 in eth0 becomes 192.168.0.3
+dst nat[0]: on 203.0.113.1 tcp/8000-8002 in eth0 becomes 192.168.0.2:9000-9002
+dst nat[2]: on 0.0.0.0/0 tcp/80 except from 192.168.0.2 in eth1 becomes this host's port 3128
+dst nat[3]: on 0.0.0.0/0 tcp/53 user 33 becomes 192.168.0.53 local
+dst nat[3]: on 0.0.0.0/0 udp/53 user 33 becomes 192.168.0.53 local
+`},
 	{"masquerade leaves by the WAN where nothing is said", roles + `
   nat:
     - masquerade: {from: 192.168.0.0/16, except-to: 10.0.0.0/8}`, `

@@ -67,6 +67,9 @@ const (
 	RoleLAN = "lan"
 )
 
+// OnAny is what a dnat is on that is for every destination, as that of a transparent proxy.
+const OnAny = "any"
+
 // MSS is written "clamp" (to the route's MTU) or as a number of bytes.
 type MSS struct {
 	Clamp bool   `json:"clamp,omitempty"`
@@ -80,7 +83,7 @@ type Limits struct {
 	ConnectionsPerSource Count `yaml:"connections-per-source" json:"connections_per_source,omitempty"`
 }
 
-// Rule is exactly one of its fields.
+// Rule is exactly one of its kinds, and what is said of it.
 type Rule struct {
 	Masquerade *Masquerade `yaml:"masquerade" json:"masquerade,omitempty"`
 	SNAT       *SNAT       `yaml:"snat" json:"snat,omitempty"`
@@ -88,13 +91,47 @@ type Rule struct {
 	Static     *Static     `yaml:"static" json:"static,omitempty"`
 	Netmap     *Netmap     `yaml:"netmap" json:"netmap,omitempty"`
 	Notrack    *Notrack    `yaml:"notrack" json:"notrack,omitempty"`
+
+	// Name is what people call the rule, wherever it is reported.
+	Name Name `yaml:"name" json:"name,omitempty"`
+	// Prefer decides between rules that are equally specific and match the same packets: the greater one wins.
+	Prefer Prefer `yaml:"prefer" json:"prefer,omitempty"`
+	// Enabled leaves the rule out where it is off.
+	Enabled *Switch `yaml:"enabled" json:"enabled,omitempty"`
+}
+
+// Conditions are what rules may ask of a connection's first packet besides their own words. All that are written
+// must hold; those that begin with except hold for what they do not name.
+type Conditions struct {
+	// ExceptFrom are clients that are left alone.
+	ExceptFrom Prefixes `yaml:"except-from" json:"except_from,omitempty"`
+	// ExceptPort are services that are left alone.
+	ExceptPort Services `yaml:"except-port" json:"except_port,omitempty"`
+	// In is the interface or role by which it comes in; ExceptIn are others.
+	In       Names `yaml:"in" json:"in,omitempty"`
+	ExceptIn Names `yaml:"except-in" json:"except_in,omitempty"`
+	// Mark is skb->mark, of which ExceptMark has values that are left alone.
+	Mark       Mark  `yaml:"mark" json:"mark,omitzero"`
+	ExceptMark Marks `yaml:"except-mark" json:"except_mark,omitempty"`
+	// User and Group own the program on the gateway that sends it. What the gateway forwards has no user, and
+	// matches neither these nor their exceptions.
+	User        IDs `yaml:"user" json:"user,omitempty"`
+	ExceptUser  IDs `yaml:"except-user" json:"except_user,omitempty"`
+	Group       IDs `yaml:"group" json:"group,omitempty"`
+	ExceptGroup IDs `yaml:"except-group" json:"except_group,omitempty"`
+	// DSCP is a code point (RFC 2474).
+	DSCP       CodePoints `yaml:"dscp" json:"dscp,omitempty"`
+	ExceptDSCP CodePoints `yaml:"except-dscp" json:"except_dscp,omitempty"`
 }
 
 // Sources says whose connections a rule about sources translates.
 type Sources struct {
 	// From is where they come from; anywhere where empty.
 	From Prefixes `yaml:"from" json:"from,omitempty"`
-	// ExceptTo are destinations that are left alone.
+	// OnlyTo are the destinations that they go to, as they are after a dnat, Port their services; all where
+	// empty. ExceptTo are destinations that are left alone.
+	OnlyTo   Prefixes `yaml:"only-to" json:"only_to,omitempty"`
+	Port     Services `yaml:"port" json:"port,omitempty"`
 	ExceptTo Prefixes `yaml:"except-to" json:"except_to,omitempty"`
 	// Out is the interface or role that they leave by. Where it is empty: the WAN
 	// interfaces where the file names some, any interface where not.
@@ -120,8 +157,9 @@ const (
 
 // Masquerade gives connections the address of the interface by which they leave.
 type Masquerade struct {
-	Sources `yaml:",inline"`
-	Choice  `yaml:",inline"`
+	Sources    `yaml:",inline"`
+	Choice     `yaml:",inline"`
+	Conditions `yaml:",inline"`
 }
 
 // SNAT gives connections an address out of To.
@@ -132,17 +170,19 @@ type SNAT struct {
 	// Persistent, unless it is off, gives a source one address of several for every
 	// destination (NF_NAT_RANGE_PERSISTENT; RFC 6888 REQ-2, "paired").
 	Persistent *Switch `yaml:"persistent" json:"persistent,omitempty"`
+	Conditions `yaml:",inline"`
 }
 
 // DNAT sends what comes for an address of the gateway to a host inside.
 type DNAT struct {
 	// On is the address, or the role or interface whose present addresses are meant.
 	On On `yaml:"on" json:"on" check:"required"`
-	// Port is tcp/8080, udp/5000-5100 or empty: then every protocol.
-	Port Port `yaml:"port" json:"port,omitzero"`
+	// Port is tcp/8080, udp/5000-5100, several of these or empty: then every protocol.
+	Port Services `yaml:"port" json:"port,omitempty"`
 	// From restricts the clients; anybody where empty.
 	From Prefixes `yaml:"from" json:"from,omitempty"`
-	// To is an address with or without a port. A range of ports is kept as it is.
+	// To is an address with or without a port. A range of ports is kept as it is; with a range of as many
+	// ports each becomes the one at its place.
 	To Backends `yaml:"to" json:"to" check:"required"`
 	// Balance chooses one of several To: "round-robin", also where empty, gives each new
 	// connection the next one, "hash" a client the same one each time.
@@ -151,8 +191,15 @@ type DNAT struct {
 	// (RFC 4787 REQ-9).
 	Hairpin Switch `yaml:"hairpin" json:"hairpin,omitempty"`
 	// Local does the same for programs on the gateway itself.
-	Local Switch `yaml:"local" json:"local,omitempty"`
+	Local      Switch `yaml:"local" json:"local,omitempty"`
+	Conditions `yaml:",inline"`
 }
+
+// Name is a word of up to 40 letters, digits, dots, hyphens and underscores.
+type Name string
+
+// Prefer is a number from 1 to 1000; 0 is less than all of them.
+type Prefer int
 
 // Static makes an address outside stand for one inside, in both directions, whatever
 // the protocol: a floating address.
@@ -208,6 +255,20 @@ type (
 		First    uint16 `json:"first,omitempty"`
 		Last     uint16 `json:"last,omitempty"`
 	}
+	// Services are one Port, or a list.
+	Services []Port
+	// Mark is a value of skb->mark, 0x10, and which bits of it count, 0x10/0xf0; all where that is left out.
+	Mark struct{ nat.Mark }
+	// Marks is one, or a list.
+	Marks []Mark
+	// IDs are numbers of users or groups, or ranges of them: one, or a list.
+	IDs []ID
+	// ID is 33 or 1000-1999.
+	ID struct{ nat.IDs }
+	// CodePoints is one, or a list: ef, af41, 46.
+	CodePoints []CodePoint
+	// CodePoint is a DSCP.
+	CodePoint uint8
 	// Backends are one, or a list: an address with or without a port; without one the
 	// port stays. In a list {address: 10.0.0.1:80, weight: 3} has a weight.
 	Backends []nat.Backend

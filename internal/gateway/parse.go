@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"github.com/natkit/natkit/internal/nat"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -110,13 +111,30 @@ func (c *Config) bounded() (p *document.Problem) {
 
 // interfaces are the names that a rule has for interfaces and roles.
 func (r Rule) interfaces() []string {
+	var names []string
+	if c := r.conditions(); c != nil {
+		names = slices.Concat(c.In, c.ExceptIn)
+	}
 	switch {
 	case r.Masquerade != nil:
-		return r.Masquerade.Out
+		return append(names, r.Masquerade.Out...)
 	case r.SNAT != nil:
-		return r.SNAT.Out
-	case r.DNAT != nil && r.DNAT.On.Name != "":
-		return []string{r.DNAT.On.Name}
+		return append(names, r.SNAT.Out...)
+	case r.DNAT != nil && r.DNAT.On.Name != "" && r.DNAT.On.Name != OnAny:
+		return append(names, r.DNAT.On.Name)
+	}
+	return names
+}
+
+// conditions are those of a kind that has some; nil of others.
+func (r Rule) conditions() *Conditions {
+	switch {
+	case r.Masquerade != nil:
+		return &r.Masquerade.Conditions
+	case r.SNAT != nil:
+		return &r.SNAT.Conditions
+	case r.DNAT != nil:
+		return &r.DNAT.Conditions
 	}
 	return nil
 }
@@ -126,7 +144,8 @@ var kindWords = []string{"masquerade", "snat", "dnat", "static", "netmap", "notr
 
 // whole finds what keeps a rule from being one.
 func (r Rule) whole() *document.Problem {
-	switch used := document.Given(r); len(used) {
+	used := slices.DeleteFunc(document.Given(r), func(key string) bool { return !slices.Contains(kindWords, key) })
+	switch len(used) {
 	case 1:
 		return document.Check(r, nil)
 	case 0:
@@ -143,18 +162,33 @@ type Ref struct {
 	Index int    `json:"index"`
 	// Kind is the rule's word: "snat".
 	Kind string `json:"kind"`
+	// Name is the rule's, where it has one.
+	Name Name `json:"name,omitempty"`
 }
 
-func (r Ref) String() string { return fmt.Sprintf("%s[%d] %s", r.List, r.Index, r.Kind) }
+// String is "nat[3] snat", or "nat[3] snat web" of a rule with a name.
+func (r Ref) String() string {
+	text := fmt.Sprintf("%s[%d] %s", r.List, r.Index, r.Kind)
+	if r.Name != "" {
+		text += " " + string(r.Name)
+	}
+	return text
+}
+
+// ref names the rule at a place of a list.
+func (r Rule) ref(list string, index int) Ref {
+	return Ref{List: list, Index: index, Kind: r.Kind(), Name: r.Name}
+}
 
 // ParseRef reads what Ref.String writes, as it stands in the comments of an engine's
 // rules.
 func ParseRef(text string) (Ref, bool) {
 	place, kind, ok := strings.Cut(text, " ")
+	kind, name, _ := strings.Cut(kind, " ")
 	list, rest, ok2 := strings.Cut(place, "[")
 	number, ok3 := strings.CutSuffix(rest, "]")
 	index, err := strconv.Atoi(number)
-	r := Ref{List: list, Index: index, Kind: kind}
+	r := Ref{List: list, Index: index, Kind: kind, Name: Name(name)}
 	return r, ok && ok2 && ok3 && err == nil && r.String() == text
 }
 
@@ -192,8 +226,15 @@ func Marshal(c *Config) []byte {
 	return append([]byte("gateway:\n"), b.Bytes()...)
 }
 
-// MarshalRule writes a rule as it stands in a list: "snat: {from: 10.0.0.1, to: …}".
-func MarshalRule(r Rule) string { return mappingOf(reflect.ValueOf(r)) }
+// MarshalRule writes a rule as it stands in a list: "snat: {from: 10.0.0.1, to: …}", in braces where it has a name
+// or another word besides.
+func MarshalRule(r Rule) string {
+	text := mappingOf(reflect.ValueOf(r))
+	if r.Name != "" || r.Prefer != 0 || r.Enabled != nil {
+		return "{" + text + "}"
+	}
+	return text
+}
 
 // eachField calls do for the fields of a struct that are not zero, by their keys in a file.
 func eachField(v reflect.Value, do func(key string, v reflect.Value)) {

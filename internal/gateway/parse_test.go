@@ -86,7 +86,7 @@ func TestParse(t *testing.T) {
 			{SNAT: &SNAT{Sources: sources("10.0.0.0/16"), To: mustRanges(t, "203.0.113.8-203.0.113.15"),
 				Choice: Choice{Ports: Ports{First: 1024, Last: 65535}, Random: RandomFully}, Persistent: new(Switch(true))}},
 			{SNAT: &SNAT{Sources: sources("10.2.0.0/24"), To: mustRanges(t, "203.0.113.32-203.0.113.63"), Choice: Choice{Ports: Ports{Keep: true}}}},
-			{DNAT: &DNAT{On: On{Address: address("203.0.113.7").Addr}, Port: Port{"tcp", 8080, 8080},
+			{DNAT: &DNAT{On: On{Address: address("203.0.113.7").Addr}, Port: Services{{"tcp", 8080, 8080}},
 				To: Backends{{Address: address("172.17.0.2").Addr, Port: 80}}, Hairpin: true, Local: true}},
 			{Static: &Static{Inside: address("192.168.0.3"), Outside: address("203.0.113.9")}},
 			{Netmap: &Netmap{Inside: mustPrefixes(t, "10.1.0.0/24")[0], Outside: mustPrefixes(t, "198.51.100.0/24")[0]}},
@@ -94,7 +94,7 @@ func TestParse(t *testing.T) {
 		},
 		IPv6: []Rule{
 			{Netmap: &Netmap{Inside: mustPrefixes(t, "fd00:1::/64")[0], Outside: mustPrefixes(t, "2001:db8:1::/64")[0], Stateless: true}},
-			{DNAT: &DNAT{On: On{Name: RoleWAN}, Port: Port{"udp", 53, 53}, To: Backends{{Address: address("fd00::2").Addr, Port: 5353}}}},
+			{DNAT: &DNAT{On: On{Name: RoleWAN}, Port: Services{{"udp", 53, 53}}, To: Backends{{Address: address("fd00::2").Addr, Port: 5353}}}},
 		},
 	}
 	if diff := cmp.Diff(want, f.Config, cmp.Comparer(func(a, b Prefix) bool { return a == b }),
@@ -111,10 +111,10 @@ func TestParseErrors(t *testing.T) {
 	for _, tt := range []struct{ name, rule, want string }{
 		{"nothing", "masquerade:", "3:5: expected one of masquerade, snat, dnat, static, netmap, notrack and a mapping after it"},
 		{"two kinds", "{notrack: {on: 203.0.113.1}, snat: {to: 203.0.113.1}}", "3:5: expected one kind in a rule, found snat and notrack; begin another rule with -"},
-		{"kind", "snatt: {to: 203.0.113.1}", `3:5: unknown field "snatt" (did you mean "snat"?); expected one of: masquerade, snat, dnat, static, netmap, notrack`},
+		{"kind", "snatt: {to: 203.0.113.1}", `3:5: unknown field "snatt" (did you mean "snat"?); expected one of: masquerade, snat, dnat, static, netmap, notrack, name, prefer, enabled`},
 		{"no value", "masquerade: {from: }", "3:24: expected a value, found nothing"},
 		{"null", "notrack: {on: null}", "3:19: expected a value, found nothing"},
-		{"field", "snat: {fro: 10.0.0.0/8}", `3:12: unknown field "fro" (did you mean "from"?); expected one of: from, except-to, out, to, ports, random, persistent`},
+		{"field", "snat: {fro: 10.0.0.0/8}", `3:12: unknown field "fro" (did you mean "from"?); expected one of: from, only-to, port, except-to, out, to, ports, random, persistent, except-from, except-port, in, except-in, mark, except-mark, user, excep…`},
 		{"missing", "dnat: {on: wan}", "3:11: dnat.to is required"},
 		{"host bits", "masquerade: {from: 10.0.0.1/8}", `3:24: expected an address or a prefix such as 192.168.0.0/16, found "10.0.0.1/8": bits of a host are set; the prefix is 10.0.0.0/8`},
 		{"no prefix", "masquerade: {from: 10.0.0.0/33}", `3:24: expected an address or a prefix such as 192.168.0.0/16, found "10.0.0.0/33"`},
@@ -132,7 +132,7 @@ func TestParseErrors(t *testing.T) {
 		{"range of two families", "snat: {to: 203.0.113.9-2001:db8::1}", `3:16: expected ` + rangeWords + `, found "203.0.113.9-2001:db8::1": one end is of IPv4, the other of IPv6`},
 		{"port 0", "dnat: {on: wan, port: tcp/0, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp/0": ports are 1 to 65535`},
 		{"port too large", "dnat: {on: wan, port: tcp/65536, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp/65536": ports are 1 to 65535`},
-		{"ports with a comma", "dnat: {on: wan, port: \"tcp/80,443\", to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp/80,443": one port or one range is meant; repeat what it belongs to for each of the others`},
+		{"ports with a comma", "dnat: {on: wan, port: \"tcp/80,443\", to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp/80,443": several are a list: [tcp/80, tcp/443]`},
 		{"ports with a colon", "dnat: {on: wan, port: \"tcp/80:90\", to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp/80:90": a range has a hyphen: write 80-90`},
 		{"source ports with a colon", "snat: {to: 203.0.113.1, ports: \"1024:65535\"}", `3:36: expected ports such as 1024-65535, or keep, found "1024:65535": a range has a hyphen: write 1024-65535`},
 		{"ports backwards", "dnat: {on: wan, port: tcp/20-10, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp/20-10": the end comes before the beginning`},
@@ -140,7 +140,7 @@ func TestParseErrors(t *testing.T) {
 		{"ports of icmp", "dnat: {on: wan, port: icmp/8, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "icmp/8": icmp has no ports`},
 		{"no brackets", "dnat: {on: wan, to: \"fd00::2:80000\"}", `3:25: expected an address with or without a port, such as 172.17.0.2:80 or "[fd00::2]:80", found "fd00::2:80000": write "[fd00::2]:80000"`},
 		{"to port 0", "dnat: {on: wan, to: 10.0.0.1:0}", `3:25: expected an address with or without a port, such as 172.17.0.2:80 or "[fd00::2]:80", found "10.0.0.1:0": ports are 1 to 65535`},
-		{"to a range of ports", "dnat: {on: wan, to: 10.0.0.1:300-400}", `3:25: expected an address with or without a port, such as 172.17.0.2:80 or "[fd00::2]:80", found "10.0.0.1:300-400": one port belongs here, not a range; without it each port stays what it is`},
+		{"to a range of ports", "dnat: {on: wan, to: 10.0.0.1:400-300}", `3:25: expected an address with or without a port, such as 172.17.0.2:80 or "[fd00::2]:80", found "10.0.0.1:400-300": the end comes before the beginning`},
 		{"cut address", "dnat: {on: 203.0.113, to: 10.0.0.1}", `3:16: expected ` + onWords + `, found "203.0.113": neither an address nor a name`},
 		{"alias of an address", "masquerade: {out: \"eth0:1\"}", `3:23: expected ` + nameWords + `, found "eth0:1": neither an address nor a name`},
 		{"long name", "masquerade: {out: aaaaaaaaaaaaaaaa}", `3:23: expected ` + nameWords + `, found "aaaaaaaaaaaaaaaa": a name has at most 15 characters, and no space, comma, slash or colon`},
@@ -149,12 +149,18 @@ func TestParseErrors(t *testing.T) {
 		{"protocol behind", "dnat: {on: wan, port: 80/tcp, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "80/tcp": write tcp/80`},
 		{"protocol behind a range", "dnat: {on: wan, port: 80-90/UDP, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "80-90/UDP": write udp/80-90`},
 		{"colon", "dnat: {on: wan, port: tcp:80, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp:80": write tcp/80`},
-		{"service", "dnat: {on: wan, port: http, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "http": names of services are not known: write tcp/80`},
-		{"service of udp", "dnat: {on: wan, port: DNS, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "DNS": names of services are not known: write udp/53`},
-		{"port by name", "dnat: {on: wan, port: tcp/https, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp/https": names of services are not known: write the port, 443`},
-		{"to a service", "dnat: {on: wan, to: \"10.0.0.1:ssh\"}", `3:25: expected ` + endpointWords + `, found "10.0.0.1:ssh": names of services are not known: write the port, 22`},
+		{"service", "dnat: {on: wan, port: http, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "http": a service needs its protocol: write tcp/http, udp/http or tcp+udp/http`},
+		{"service of udp", "dnat: {on: wan, port: DNS, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "DNS": a service needs its protocol: write tcp/dns, udp/dns or tcp+udp/dns`},
+		{"a name that is no service", "dnat: {on: wan, port: tcp/htps, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp/htps": ports are 1 to 65535`},
+		{"own port among hosts", "dnat: {on: wan, port: tcp/80, to: [\":80\", 10.0.0.1:80]}", "3:47: the gateway's own port stands alone: it is not one of several hosts to choose from"},
+		{"a range to several", "dnat: {on: wan, port: tcp/80-90, to: [10.0.0.1:80-90, 10.0.0.2:80-90]}", "3:59: a range of ports becomes that of one host: with several in to each keeps its port"},
+		{"a large range", "dnat: {on: wan, port: tcp/1-5000, to: 10.0.0.1:10001-15000}", "3:43: a range of ports becomes another of at most 4096"},
+		{"mark without bits", "snat: {mark: 0x10/0, to: 10.0.0.1}", `3:18: expected ` + markWords + `, found "0x10/0": no bit counts: every packet has such a mark`},
+		{"mark beyond its bits", "snat: {mark: 0x11/0x10, to: 10.0.0.1}", `3:18: expected ` + markWords + `, found "0x11/0x10": the value has bits that do not count`},
+		{"user by name", "snat: {user: squid, to: 10.0.0.1}", `3:18: expected ` + idWords + `, found "squid": write its number, which 'id -u squid' prints (of a group: 'getent group squid')`},
+		{"dscp", "snat: {dscp: af99, to: 10.0.0.1}", `3:18: expected ` + dscpWords + `, found "af99"`},
 		{"near a protocol", "dnat: {on: wan, port: tpc/80, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tpc/80": did you mean "tcp"?`},
-		{"a list of ports", "dnat: {on: wan, port: [tcp/80, tcp/443], to: 10.0.0.1}", `3:27: expected ` + portWords + `, found a list: one value is meant; repeat what it belongs to for each of the others`},
+		{"a port twice", "dnat: {on: wan, port: [tcp/80, tcp+udp/80], to: 10.0.0.1}", `3:36: expected ` + portWords + `, found "tcp+udp/80": it is there twice`},
 		{"no host", "dnat: {on: wan, to: []}", "3:25: expected at least one item, found an empty list"},
 		{"weight 0", "dnat: {on: wan, to: [{address: 10.0.0.1, weight: 0}, 10.0.0.2]}", `3:54: expected a weight from 1 to 1000, found "0"`},
 		{"no address", "dnat: {on: wan, to: [{weight: 2}]}", "3:26: expected address: an address with or without a port, such as 172.17.0.2:80 or \"[fd00::2]:80\""},
@@ -210,7 +216,7 @@ func TestParseErrorsOutsideRules(t *testing.T) {
 }
 
 func TestParseRef(t *testing.T) {
-	for _, r := range []Ref{{"nat", 0, "snat"}, {"ipv6", 123, "netmap"}} {
+	for _, r := range []Ref{{"nat", 0, "snat", ""}, {"ipv6", 123, "netmap", "office-2"}} {
 		if got, ok := ParseRef(r.String()); !ok || got != r {
 			t.Errorf("%v: %v, %v", r, got, ok)
 		}

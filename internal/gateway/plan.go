@@ -66,6 +66,10 @@ type Entry struct {
 	Action nat.Action `json:"action"`
 	// Local does it for connections of the gateway's own programs too.
 	Local bool `json:"local,omitempty"`
+	// Prefer decides between entries that are equally specific.
+	Prefer int `json:"prefer,omitempty"`
+	// Asked is that a rule about destinations names In itself: otherwise In says where its connections are from.
+	Asked bool `json:"in_asked,omitempty"`
 }
 
 // IsHairpin reports whether an entry is for connections that come back inside.
@@ -99,7 +103,7 @@ func (p *Plan) Inside(name string) bool {
 func (p *Plan) Interfaces() []string {
 	names := slices.Concat(p.WAN, p.LAN, p.Flowtable)
 	for e := range p.Entries() {
-		names = append(append(names, e.In...), e.Out...)
+		names = slices.Concat(names, e.In, e.NotIn, e.Out, e.NotOut)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
@@ -153,7 +157,7 @@ func (e *Entry) kindRank() int {
 // where both match: a where it is negative, b where it is positive, neither at 0. It
 // compares the rank (hairpin, static, netmap, then snat and masquerade), the length of the
 // destination's prefix and the number of ports, the length of From, the number of interfaces,
-// and whether some destinations are excepted.
+// whether some destinations are excepted, the number of other conditions, and at last Prefer.
 func compareEntries(a, b *Entry) int {
 	return cmp.Or(
 		cmp.Compare(a.rank(), b.rank()),
@@ -161,9 +165,37 @@ func compareEntries(a, b *Entry) int {
 		cmp.Compare(length(b.To), length(a.To)),
 		cmp.Compare(a.span(), b.span()),
 		cmp.Compare(length(b.From), length(a.From)),
-		compareNames(a.In, b.In),
+		compareNames(a.asksIn(), b.asksIn()),
 		compareNames(a.Out, b.Out),
-		cmp.Compare(min(len(b.NotTo), 1), min(len(a.NotTo), 1)))
+		cmp.Compare(min(len(b.NotTo), 1), min(len(a.NotTo), 1)),
+		cmp.Compare(b.further(), a.further()),
+		cmp.Compare(b.Prefer, a.Prefer))
+}
+
+// asksIn are the interfaces that the rule asks for.
+func (e *Entry) asksIn() []string {
+	if e.Action.Kind.TranslatesSource() || e.Asked {
+		return e.In
+	}
+	return nil
+}
+
+// IsOwn reports whether the entry is for the gateway's own programs alone.
+func (e *Entry) IsOwn() bool {
+	return len(e.Users)+len(e.NotUsers)+len(e.Groups)+len(e.NotGroups) > 0
+}
+
+// further is the number of conditions that nothing else of the comparison looks at.
+func (e *Entry) further() (n int) {
+	for _, is := range []bool{
+		e.Mark.Mask != 0, len(e.NotMarks) > 0, len(e.Users) > 0, len(e.NotUsers) > 0, len(e.Groups) > 0, len(e.NotGroups) > 0,
+		len(e.DSCP) > 0, len(e.NotDSCP) > 0, len(e.NotFrom) > 0, len(e.NotServices) > 0, len(e.NotIn) > 0, len(e.NotOut) > 0,
+	} {
+		if is {
+			n++
+		}
+	}
+	return n
 }
 
 // length is that of all prefixes; -1 where there are none.

@@ -102,7 +102,7 @@ func (e *Entry) poolRule(from netip.Prefix, to nat.AddrRange) snapshot.NATRule {
 		kind = snapshot.NATMasquerade
 	}
 	return snapshot.NATRule{
-		Source: "nftables", Family: "inet", Table: "natkit", Chain: e.Rule.String(), Hook: "postrouting", Kind: kind, First: to.First, Last: to.Last, FirstPort: a.Ports.First, LastPort: a.Ports.Last, Random: a.Random == nat.RandomPorts, FullyRandom: a.Random == nat.RandomFully, Persistent: a.Persistent, Partial: len(e.NotTo) > 0 || len(e.Out) > 1 || e.IsHairpin(), Text: a.String(), NATCondition: snapshot.NATCondition{FromSource: from},
+		Source: "nftables", Family: "inet", Table: "natkit", Chain: e.Rule.String(), Hook: "postrouting", Kind: kind, First: to.First, Last: to.Last, FirstPort: a.Ports.First, LastPort: a.Ports.Last, Random: a.Random == nat.RandomPorts, FullyRandom: a.Random == nat.RandomFully, Persistent: a.Persistent, Partial: len(e.NotTo) > 0 || len(e.Out) > 1 || e.IsHairpin() || e.IsNarrow(), Text: a.String(), NATCondition: snapshot.NATCondition{FromSource: from},
 	}
 }
 

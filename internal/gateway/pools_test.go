@@ -19,7 +19,7 @@ func TestCapacity(t *testing.T) {
     - masquerade: {from: 10.4.0.0/16, out: ppp0}
   ipv6:
     - snat: {from: "fd00::/8", to: "2001:db8::/32"}`, router)
-	ref := func(list string, i int, kind string) Ref { return Ref{list, i, kind} }
+	ref := func(list string, i int, kind string) Ref { return Ref{List: list, Index: i, Kind: kind} }
 	pool, keep, static := ref("nat", 1, "snat"), ref("nat", 2, "snat"), ref("nat", 3, "static")
 	want := []PoolCapacity{
 		{Rule: ref("nat", 0, "masquerade"), Addresses: 1, Ports: 64512, AtOnce: 64512, PerSecond: 537.6},
@@ -53,7 +53,7 @@ func TestCapacityShared(t *testing.T) {
 	}
 	got := shared(body + "    - snat: {from: 192.168.2.0/24, to: 203.0.113.8/31, ports: 5000-5100}\n")
 	want := make([][]Ref, 17)
-	want[0], want[16] = []Ref{{"nat", 16, "snat"}}, []Ref{{"nat", 0, "snat"}, {"nat", 1, "snat"}}
+	want[0], want[16] = []Ref{{List: "nat", Index: 16, Kind: "snat"}}, []Ref{{List: "nat", Kind: "snat"}, {List: "nat", Index: 1, Kind: "snat"}}
 	want[1] = want[0]
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -91,8 +91,9 @@ func rulesOf(p *Plan, differ map[Ref]bool) (out []RuleText, alike int) {
 type rule struct {
 	// first is a destination where it has one; back its way out where it has both.
 	first, back *Entry
-	// to and from are those of all entries like first.
+	// to, from and services are those of all entries like first.
 	to, from []netip.Prefix
+	services []nat.Service
 	hairpin  bool
 	waiting  []string
 }
@@ -104,6 +105,7 @@ func (r *rule) add(e *Entry) {
 	case r.first == nil || r.first.Action.Kind == e.Action.Kind:
 		r.first = cmp.Or(r.first, e)
 		r.to, r.from = append(r.to, e.To...), append(r.from, e.From...)
+		r.services = append(r.services, e.Services()...)
 	default:
 		r.back = e
 	}
@@ -116,11 +118,34 @@ func (r *rule) whole() nat.Rule {
 		return nat.Rule{Match: r.back.Match, Action: nat.Action{Kind: nat.Pair, Prefix: r.first.On(), To: given.To}}
 	}
 	w := nat.Rule{Match: r.first.Match, Action: r.first.Action}
-	w.To, w.From = once(r.to), r.from
-	if w.Action.Kind == nat.DNAT {
-		w.From = once(r.from)
-	}
+	w.To, w.From = once(r.to), once(r.from)
 	return w
+}
+
+// several are the services of a rule that are of more than one protocol.
+func (r *rule) several() string {
+	slices.SortFunc(r.services, func(a, b nat.Service) int {
+		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), orderPorts(a.Ports, b.Ports))
+	})
+	all := slices.Compact(r.services)
+	if len(all) == 0 || all[0].Protocol == all[len(all)-1].Protocol {
+		return ""
+	}
+	var texts []string
+	for len(all) > 0 {
+		n := slices.IndexFunc(all, func(s nat.Service) bool { return s.Protocol != all[0].Protocol })
+		if n < 0 {
+			n = len(all)
+		}
+		var ports []nat.Ports
+		for _, s := range all[:n] {
+			if s.Ports != nat.AllPorts {
+				ports = append(ports, s.Ports)
+			}
+		}
+		texts, all = append(texts, nat.ServiceString(all[0].Protocol, ports)), all[n:]
+	}
+	return strings.Join(texts, ", ")
 }
 
 // once is a list in order and without repetition; nil where there is none.
@@ -135,7 +160,11 @@ func (r *rule) text() string {
 	var parts []string
 	if r.first != nil {
 		w := r.whole()
-		parts = append(parts, w.String())
+		text := w.String()
+		if several := r.several(); several != "" {
+			text = strings.Replace(text, nat.ServiceString(w.Protocol, w.Ports), several, 1)
+		}
+		parts = append(parts, text)
 		if r.hairpin {
 			parts = append(parts, "hairpin")
 		}
@@ -159,7 +188,7 @@ func (r *rule) about(kind string) string {
 	switch w.Action.Kind {
 	case nat.Pair:
 		return "one for one " + nat.PrefixesString(w.From)
-	case nat.DNAT:
+	case nat.DNAT, nat.Redirect:
 		w.In = nil
 	default:
 		w.NotTo = nil
@@ -197,10 +226,13 @@ func (c *Config) pairsOutside(stateless Switch) (all []indexed) {
 	return all
 }
 
+// each calls look for every rule that is enabled.
 func (c *Config) each(look func(Rule, Ref)) {
 	for _, l := range c.lists() {
 		for i, r := range l.rules {
-			look(r, Ref{List: l.name, Index: i, Kind: r.Kind()})
+			if r.isEnabled() {
+				look(r, r.ref(l.name, i))
+			}
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -19,9 +20,12 @@ const (
 	prefixWords   = "an address or a prefix such as 192.168.0.0/16"
 	addressWords  = "an address such as 203.0.113.7"
 	rangeWords    = "an address, a range or a prefix such as 203.0.113.7, 203.0.113.8-203.0.113.15 or 203.0.113.32/27"
-	onWords       = "an address, a role (wan, lan) or an interface, such as 203.0.113.7 or wan"
+	onWords       = "an address, a role (wan, lan), an interface or any, such as 203.0.113.7 or wan"
 	endpointWords = "an address with or without a port, such as 172.17.0.2:80 or \"[fd00::2]:80\""
 	nameWords     = "the name of a role (wan, lan) or an interface"
+	markWords     = "a mark such as 0x10, or 0x10/0xf0 with the bits that count"
+	idWords       = "the number of a user or a group, or a range such as 1000-1999"
+	dscpWords     = "a DSCP: a name such as ef or af41, or a number from 0 to 63"
 )
 
 // scalar reads a value by its parser and keeps the place for an error.
@@ -205,8 +209,12 @@ func (o On) String() string {
 	return o.Name
 }
 
-// parseEndpoint reads 172.17.0.2, 172.17.0.2:80, fd00::2 or [fd00::2]:80.
+// parseEndpoint reads 172.17.0.2, 172.17.0.2:80, 172.17.0.2:9000-9010, fd00::2, [fd00::2]:80 or :3128.
 func parseEndpoint(text string) (nat.Backend, error) {
+	if port, own := strings.CutPrefix(text, ":"); own && !strings.HasPrefix(port, ":") {
+		number, err := portNumber(port)
+		return nat.Backend{Port: number}, err
+	}
 	if host, port, ambiguous := portlike(text); ambiguous {
 		return nat.Backend{}, document.Advice(fmt.Sprintf("write \"[%s]:%s\" for that port, or \"[%s]\" for the address", host, port, text))
 	}
@@ -226,8 +234,14 @@ func parseEndpoint(text string) (nat.Backend, error) {
 	if a.Is6() != bracketed {
 		return nat.Backend{}, document.Advice(fmt.Sprintf("write %q", withPort(a, port)))
 	}
-	number, err := portNumber(port)
-	return nat.Backend{Address: a, Port: number}, err
+	if strings.Contains(port, " ") {
+		return nat.Backend{}, document.Advice("there is no space in an address with a port")
+	}
+	first, last, err := parseSpan(port)
+	if last == first {
+		last = 0
+	}
+	return nat.Backend{Address: a, Port: first, Last: last}, err
 }
 
 // portlike reports whether the last number of an address of IPv6 may be meant for a port,
@@ -257,12 +271,12 @@ func withPort(a netip.Addr, port string) string {
 
 func portNumber(text string) (uint16, error) {
 	if service := services[strings.ToLower(text)]; service != 0 {
-		return 0, document.Advice(fmt.Sprintf("names of services are not known: write the port, %d", service))
+		return service, nil
 	}
 	n, err := strconv.ParseUint(text, 10, 16)
 	switch first, last, colon := strings.Cut(text, ":"); {
 	case strings.Contains(text, ","):
-		return 0, document.Advice("one port or one range is meant; repeat what it belongs to for each of the others")
+		return 0, document.Advice("several are a list: [tcp/80, tcp/443]")
 	case colon && first != "" && last != "":
 		return 0, document.Advice("a range has a hyphen: write " + first + "-" + last)
 	case strings.Contains(text, "-"):
@@ -275,7 +289,9 @@ func portNumber(text string) (uint16, error) {
 
 const (
 	mostBackends = 256
-	mostWeight   = 1000
+	// mostShifted bounds the ports that become others, each of which is an element of a map.
+	mostShifted = 4096
+	mostWeight  = 1000
 )
 
 // UnmarshalYAML is yaml.Unmarshaler.
@@ -295,8 +311,14 @@ func (b *Backends) UnmarshalYAML(n *yaml.Node) error {
 		switch {
 		case err != nil:
 			return err
-		case !one.Address.IsValid():
+		case !one.Address.IsValid() && one.Port == 0:
 			return document.At(item, "expected address: "+endpointWords)
+		case !one.Address.IsValid() && (len(*b) > 0 || one.Weight > 0), len(*b) > 0 && !(*b)[0].Address.IsValid():
+			return document.At(item, "the gateway's own port stands alone: it is not one of several hosts to choose from")
+		case one.Last != 0 && len(*b) > 0, len(*b) > 0 && (*b)[0].Last != 0:
+			return document.At(item, errShiftedToSeveral.Error())
+		case int(one.Last)-int(one.Port) >= mostShifted:
+			return document.At(item, fmt.Sprintf("a range of ports becomes another of at most %d", mostShifted))
 		case len(*b) == mostBackends:
 			return document.At(item, fmt.Sprintf("a rule has at most %d hosts to choose from", mostBackends))
 		case len(*b) > 0 && ((*b)[0].Port == 0) != (one.Port == 0):
@@ -347,6 +369,9 @@ func backendText(b nat.Backend) string {
 	if weight := b.Weight; weight > 0 {
 		b.Weight = 0
 		return fmt.Sprintf("{address: %s, weight: %d}", backendText(b), weight)
+	}
+	if !b.Address.IsValid() {
+		return `"` + b.String() + `"`
 	}
 	if _, _, ambiguous := portlike(b.Address.String()); ambiguous && b.Port == 0 {
 		return quoted("[" + b.Address.String() + "]")
@@ -550,7 +575,7 @@ func parsePort(text string) (Port, error) {
 	name, span, spanned := strings.Cut(text, "/")
 	if name == "ip" && spanned {
 		name, spanned = span, false
-	} else if isSpan(name) {
+	} else if isSpan(name) && services[strings.ToLower(name)] == 0 {
 		return Port{}, misplacedPort(name, span)
 	}
 	number, err := nat.ParseProtocol(name)
@@ -592,12 +617,8 @@ func unknownProtocol(text, name string) error {
 			return document.Advice("write " + protocol + "/" + ports)
 		}
 	}
-	if port := services[strings.ToLower(text)]; port != 0 {
-		protocol := "tcp"
-		if port == 53 || port == 123 {
-			protocol = "udp"
-		}
-		return document.Advice(fmt.Sprintf("names of services are not known: write %s/%d", protocol, port))
+	if service := strings.ToLower(text); services[service] != 0 {
+		return document.Advice(fmt.Sprintf("a service needs its protocol: write tcp/%s, udp/%[1]s or tcp+udp/%[1]s", service))
 	}
 	return document.Unknown(name, nat.Protocols...)
 }
@@ -606,6 +627,9 @@ func unknownProtocol(text, name string) error {
 var services = map[string]uint16{
 	"http": 80, "https": 443, "ssh": 22, "dns": 53, "domain": 53, "smtp": 25, "submission": 587, "imap": 143, "imaps": 993,
 	"pop3": 110, "pop3s": 995, "ftp": 21, "telnet": 23, "ntp": 123, "rdp": 3389, "ldap": 389, "ldaps": 636, "mysql": 3306, "postgres": 5432, "postgresql": 5432,
+	"tftp": 69, "snmp": 161, "syslog": 514, "bgp": 179, "ipp": 631, "isakmp": 500, "ike": 500, "ipsec-nat-t": 4500, "l2tp": 1701, "pptp": 1723,
+	"openvpn": 1194, "wireguard": 51820, "radius": 1812, "sip": 5060, "sips": 5061, "rtsp": 554, "stun": 3478, "mqtt": 1883, "redis": 6379,
+	"squid": 3128, "http-alt": 8080, "kerberos": 88, "smb": 445, "microsoft-ds": 445, "nfs": 2049, "rsync": 873, "git": 9418, "dot": 853,
 }
 
 // Number is the protocol's; false where all are meant or the name is none.
@@ -619,6 +643,215 @@ func (p Port) Number() (uint8, bool) {
 
 // UnmarshalYAML is yaml.Unmarshaler.
 func (p *Port) UnmarshalYAML(n *yaml.Node) error { return scalar(n, portWords, p, parsePort) }
+
+// mostServices bounds the services that a rule names.
+const mostServices = 1000
+
+// UnmarshalYAML is yaml.Unmarshaler. tcp+udp/53 is tcp/53 and udp/53.
+func (s *Services) UnmarshalYAML(n *yaml.Node) error {
+	*s = nil
+	return document.List(n, func(item *yaml.Node) error {
+		return document.Scalar(item, portWords, func(text string) error {
+			protocols, span, spanned := strings.Cut(text, "/")
+			for name := range strings.SplitSeq(protocols, "+") {
+				if spanned {
+					name += "/" + span
+				}
+				p, err := parsePort(name)
+				switch {
+				case err != nil:
+					return err
+				case slices.ContainsFunc(*s, p.meets):
+					return document.Advice("it is there twice")
+				case len(*s) == mostServices:
+					return document.Advice(fmt.Sprintf("a rule has at most %d services", mostServices))
+				}
+				*s = append(*s, p)
+			}
+			return nil
+		})
+	})
+}
+
+// meets reports whether two have a service in common.
+func (p Port) meets(o Port) bool {
+	_, meet := p.all().Common(o.all())
+	return p.Protocol == o.Protocol && meet
+}
+
+func (s Services) String() string {
+	texts := make([]string, len(s))
+	for i, p := range s {
+		texts[i] = p.String()
+	}
+	return strings.Join(texts, ", ")
+}
+
+// protocols are the services of each protocol; one of every protocol where there are none.
+func (s Services) protocols() (all []nat.Match) {
+	if len(s) == 0 {
+		return []nat.Match{{}}
+	}
+	for _, p := range s {
+		number, ports := p.Service()
+		at := slices.IndexFunc(all, func(m nat.Match) bool { return m.Protocol == number })
+		switch {
+		case at < 0:
+			all = append(all, nat.Match{Protocol: number, Ports: ports})
+		case len(ports) == 0: // what is listed besides is of the protocol as well
+			all[at].Ports = nil
+		default:
+			all[at].Ports = append(all[at].Ports, ports...)
+		}
+	}
+	for _, m := range all {
+		slices.SortFunc(m.Ports, orderPorts)
+	}
+	return all
+}
+
+// services are all as a nat.Match excepts them.
+func (s Services) services() (all []nat.Service) {
+	for _, p := range s {
+		number, _ := p.Number()
+		all = append(all, nat.Service{Protocol: number, Ports: p.all()})
+	}
+	return all
+}
+
+// havePorts reports whether NAT can give all of them another port.
+func (s Services) havePorts() bool {
+	return len(s) > 0 && !slices.ContainsFunc(s, func(p Port) bool { return !p.hasPorts() })
+}
+
+// span is the only range of ports; false where there are others, or none.
+func (s Services) span() (nat.Ports, bool) {
+	if len(s) != 1 || s[0].First == 0 {
+		return nat.Ports{}, false
+	}
+	return s[0].all(), true
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (m *Mark) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, markWords, &m.Mark, func(text string) (k nat.Mark, err error) {
+		value, mask, masked := strings.Cut(text, "/")
+		if k.Value, err = parseBits(value); err != nil || !masked {
+			return nat.Mark{Value: k.Value, Mask: math.MaxUint32}, err
+		}
+		k.Mask, err = parseBits(mask)
+		switch {
+		case err == nil && k.Mask == 0:
+			err = document.Advice("no bit counts: every packet has such a mark")
+		case err == nil && k.Value&^k.Mask != 0:
+			err = document.Advice("the value has bits that do not count")
+		}
+		return k, err
+	})
+}
+
+// parseBits reads 16 or 0x10.
+func parseBits(text string) (uint32, error) {
+	n, err := nat.ParseNumber(text)
+	if err != nil {
+		return 0, errNumber
+	}
+	return n, nil
+}
+
+func (m Mark) String() string { return m.Mark.String() }
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (m *Marks) UnmarshalYAML(n *yaml.Node) error {
+	return list(n, m, func(item *yaml.Node, one *Mark) error { return one.UnmarshalYAML(item) })
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (i *ID) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, idWords, &i.IDs, func(text string) (ids nat.IDs, err error) {
+		first, last, isRange := strings.Cut(text, "-")
+		if !isRange {
+			last = first
+		}
+		a, errA := strconv.ParseUint(first, 10, 32)
+		b, errB := strconv.ParseUint(last, 10, 32)
+		switch {
+		case errA != nil && strings.Trim(text, "0123456789-") != "":
+			return ids, document.Advice(fmt.Sprintf("write its number, which 'id -u %s' prints (of a group: 'getent group %[1]s')", document.OneLine(text)))
+		case errA != nil || errB != nil:
+			return ids, errNumber
+		case b < a:
+			return ids, document.Advice("the end comes before the beginning")
+		}
+		return nat.IDs{First: uint32(a), Last: uint32(b)}, nil
+	})
+}
+
+func (i IDs) ids() (all []nat.IDs) {
+	for _, id := range i {
+		all = append(all, id.IDs)
+	}
+	return all
+}
+
+func (i ID) String() string { return i.IDs.String() }
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (i *IDs) UnmarshalYAML(n *yaml.Node) error {
+	return list(n, i, func(item *yaml.Node, one *ID) error { return one.UnmarshalYAML(item) })
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (c *CodePoint) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, dscpWords, c, func(text string) (CodePoint, error) {
+		point, err := nat.ParseDSCP(text)
+		return CodePoint(point), err
+	})
+}
+
+func (c CodePoint) String() string { return nat.DSCPName(uint8(c)) }
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (c *CodePoints) UnmarshalYAML(n *yaml.Node) error {
+	return list(n, c, func(item *yaml.Node, one *CodePoint) error { return one.UnmarshalYAML(item) })
+}
+
+func (c CodePoints) points() (all []uint8) {
+	for _, p := range c {
+		all = append(all, uint8(p))
+	}
+	return all
+}
+
+// longestName bounds Name, so that a rule of the kernel has it in its comment.
+const longestName = 40
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (m *Name) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "a name such as web-server", m, func(text string) (Name, error) {
+		plain := func(r rune) bool {
+			return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r)
+		}
+		if text == "" || len(text) > longestName || strings.TrimFunc(text, plain) != "" {
+			return "", document.Advice(fmt.Sprintf("a name is one word of up to %d letters, digits, dots, hyphens and underscores", longestName))
+		}
+		return Name(text), nil
+	})
+}
+
+// mostPreferred bounds Prefer.
+const mostPreferred = 1000
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (p *Prefer) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, fmt.Sprintf("a number from 1 to %d", mostPreferred), p, func(text string) (Prefer, error) {
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err == nil && (n == 0 || n > mostPreferred) {
+			err = errNumber
+		}
+		return Prefer(n), err
+	})
+}
 
 // String is the written form: tcp/8080; empty where everything is meant.
 func (p Port) String() string { return nat.ServiceString(p.Service()) }

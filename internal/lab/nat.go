@@ -131,7 +131,7 @@ func (s *Scenario) Translations(node string, rules []NAT) *gateway.Config {
 			to := nat.Backend{Address: r.DNAT.To.Addr(), Port: r.DNAT.To.Port()}
 			for _, own := range s.Addresses(node) {
 				if own.BitLen() == to.Address.BitLen() {
-					add(own, gateway.Rule{DNAT: &gateway.DNAT{On: gateway.On{Address: own}, Port: r.DNAT.Port, To: gateway.Backends{to}}})
+					add(own, gateway.Rule{DNAT: &gateway.DNAT{On: gateway.On{Address: own}, Port: gateway.Services{r.DNAT.Port}, To: gateway.Backends{to}}})
 				}
 			}
 		case r.Masquerade != nil:

@@ -2,8 +2,10 @@ package nat
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -28,8 +30,13 @@ type Packet struct {
 	// where it was not.
 	OriginalDst  netip.Addr `json:"-"`
 	OriginalPort uint16     `json:"-"`
-	// Mark is skb->mark.
-	Mark uint32 `json:"-"`
+	// Mark is skb->mark, DSCP the upper six bits of the traffic class.
+	Mark uint32 `json:"mark,omitempty"`
+	DSCP uint8  `json:"dscp,omitempty"`
+	// User and Group own its socket, where Owned: it is one of the host's own programs.
+	Owned bool   `json:"owned,omitempty"`
+	User  uint32 `json:"user,omitempty"`
+	Group uint32 `json:"group,omitempty"`
 }
 
 // String is "tcp 192.168.0.2:4000 -> 198.51.100.9:443".
@@ -56,8 +63,10 @@ type Match struct {
 	To       []netip.Prefix `json:"to,omitempty"`
 	Protocol uint8          `json:"protocol,omitempty"`
 	// Ports are of the destination, SourcePorts of the source.
-	Ports       []Ports        `json:"ports,omitempty"`
-	SourcePorts []Ports        `json:"source_ports,omitempty"`
+	Ports       []Ports `json:"ports,omitempty"`
+	SourcePorts []Ports `json:"source_ports,omitempty"`
+	// NotServices are met by a packet to none of them.
+	NotServices []Service      `json:"not_services,omitempty"`
 	From        []netip.Prefix `json:"from,omitempty"`
 	NotFrom     []netip.Prefix `json:"not_from,omitempty"`
 	NotTo       []netip.Prefix `json:"not_to,omitempty"`
@@ -70,12 +79,87 @@ type Match struct {
 	// ToLocal asks for a destination that is an address of the host.
 	ToLocal bool `json:"to_local,omitempty"`
 	Mark    Mark `json:"mark,omitzero"`
+	// NotMarks are met by a packet that has none of them.
+	NotMarks []Mark `json:"not_marks,omitempty"`
+	// Users and Groups are met by what a program of one of them sends from this host, NotUsers and NotGroups by
+	// what a program of none of them sends; packets of other hosts meet neither (meta skuid, skgid).
+	Users     []IDs `json:"users,omitempty"`
+	NotUsers  []IDs `json:"not_users,omitempty"`
+	Groups    []IDs `json:"groups,omitempty"`
+	NotGroups []IDs `json:"not_groups,omitempty"`
+	// DSCP is met by one of the code points (RFC 2474), NotDSCP by none of them.
+	DSCP    []uint8 `json:"dscp,omitempty"`
+	NotDSCP []uint8 `json:"not_dscp,omitempty"`
 }
 
 // Mark asks for Value in those bits of skb->mark that Mask has.
 type Mark struct {
 	Value uint32 `json:"value"`
 	Mask  uint32 `json:"mask"`
+}
+
+// Has reports whether skb->mark is so.
+func (k Mark) Has(mark uint32) bool { return (mark^k.Value)&k.Mask == 0 }
+
+// within reports whether every packet with the mark k has o as well.
+func (k Mark) within(o Mark) bool { return o.Mask&^k.Mask == 0 && (k.Value^o.Value)&o.Mask == 0 }
+
+// meets reports whether some packet has both.
+func (k Mark) meets(o Mark) bool { return (k.Value^o.Value)&k.Mask&o.Mask == 0 }
+
+// String is "0x1", or "0x10/0xf0" where not all bits count.
+func (k Mark) String() string {
+	if k.Mask == math.MaxUint32 {
+		return fmt.Sprintf("%#x", k.Value)
+	}
+	return fmt.Sprintf("%#x/%#x", k.Value, k.Mask)
+}
+
+// IDs are the numbers of users or groups from First to Last, both included.
+type IDs struct {
+	First uint32 `json:"first"`
+	Last  uint32 `json:"last"`
+}
+
+// String is "33" or "1000-1999".
+func (i IDs) String() string {
+	if i.First == i.Last {
+		return strconv.FormatUint(uint64(i.First), 10)
+	}
+	return fmt.Sprintf("%d-%d", i.First, i.Last)
+}
+
+// Service is a protocol, 0 for every one, and ports of it.
+type Service struct {
+	Protocol uint8 `json:"protocol,omitempty"`
+	Ports    Ports `json:"ports"`
+}
+
+// Has reports whether a packet is to the service.
+func (s Service) Has(p *Packet) bool {
+	return (s.Protocol == 0 || s.Protocol == p.Protocol) && s.Ports.Contains(p.DstPort)
+}
+
+// String is "tcp/25", or "tcp" where all ports are meant.
+func (s Service) String() string {
+	if s.Ports == AllPorts {
+		return ServiceString(s.Protocol, nil)
+	}
+	return ServiceString(s.Protocol, []Ports{s.Ports})
+}
+
+// Services are those that a packet may be to by Protocol and Ports; none where every one is meant.
+func (m *Match) Services() (all []Service) {
+	switch {
+	case m.Protocol == 0:
+		return nil
+	case len(m.Ports) == 0:
+		return []Service{{m.Protocol, AllPorts}}
+	}
+	for _, p := range m.Ports {
+		all = append(all, Service{m.Protocol, p})
+	}
+	return all
 }
 
 // Condition names a field of Match.
@@ -88,12 +172,15 @@ const (
 	To            Condition = "to"
 	Protocol      Condition = "protocol"
 	DestPorts     Condition = "ports"
+	NotServices   Condition = "not_services"
 	SourcePorts   Condition = "source_ports"
 	From          Condition = "from"
 	In            Condition = "in"
 	Out           Condition = "out"
 	ToLocal       Condition = "to_local"
 	MarkBits      Condition = "mark"
+	Owner         Condition = "owner"
+	TrafficClass  Condition = "dscp"
 )
 
 // condition is one of a Match's: how a packet meets it, and its text.
@@ -122,6 +209,9 @@ var conditions = []condition{
 		}},
 	{DestPorts, func(m *Match, p *Packet) bool { return hasPort(m.Ports, p.DstPort) },
 		func(m *Match) string { return onlyIf(len(m.Ports) > 0, ServiceString(m.Protocol, m.Ports)) }},
+	{NotServices, func(m *Match, p *Packet) bool {
+		return !slices.ContainsFunc(m.NotServices, func(s Service) bool { return s.Has(p) })
+	}, func(m *Match) string { return listText("except", m.NotServices) }},
 	{SourcePorts, func(m *Match, p *Packet) bool { return hasPort(m.SourcePorts, p.SrcPort) },
 		func(m *Match) string {
 			return onlyIf(len(m.SourcePorts) > 0, "source port "+ServiceString(0, m.SourcePorts))
@@ -143,10 +233,48 @@ var conditions = []condition{
 		func(m *Match) string { return namesText("out", m.Out, m.NotOut) }},
 	{ToLocal, func(m *Match, p *Packet) bool { return p.ToLocal || !m.ToLocal },
 		func(m *Match) string { return onlyIf(m.ToLocal, "to an address of this host") }},
-	{MarkBits, func(m *Match, p *Packet) bool { return (p.Mark^m.Mark.Value)&m.Mark.Mask == 0 },
-		func(m *Match) string {
-			return onlyIf(m.Mark.Mask != 0, fmt.Sprintf("mark %#x/%#x", m.Mark.Value, m.Mark.Mask))
-		}},
+	{MarkBits, func(m *Match, p *Packet) bool {
+		return m.Mark.Has(p.Mark) && !slices.ContainsFunc(m.NotMarks, func(k Mark) bool { return k.Has(p.Mark) })
+	}, func(m *Match) string {
+		return joinWords(onlyIf(m.Mark.Mask != 0, "mark "+m.Mark.String()), listText("not mark", m.NotMarks))
+	}},
+	{Owner, func(m *Match, p *Packet) bool {
+		return (p.Owned || !m.asksOwner()) && hasID(m.Users, m.NotUsers, p.User) && hasID(m.Groups, m.NotGroups, p.Group)
+	}, func(m *Match) string {
+		return joinWords(listText("user", m.Users), listText("not user", m.NotUsers), listText("group", m.Groups), listText("not group", m.NotGroups))
+	}},
+	{TrafficClass, func(m *Match, p *Packet) bool {
+		return (len(m.DSCP) == 0 || slices.Contains(m.DSCP, p.DSCP)) && !slices.Contains(m.NotDSCP, p.DSCP)
+	}, func(m *Match) string { return joinWords(dscpText("dscp", m.DSCP), dscpText("not dscp", m.NotDSCP)) }},
+}
+
+// asksOwner reports whether the match is for the host's own programs alone.
+func (m *Match) asksOwner() bool {
+	return len(m.Users)+len(m.NotUsers)+len(m.Groups)+len(m.NotGroups) > 0
+}
+
+func hasID(list, not []IDs, id uint32) bool {
+	in := func(list []IDs) bool {
+		return slices.ContainsFunc(list, func(i IDs) bool { return i.First <= id && id <= i.Last })
+	}
+	return (len(list) == 0 || in(list)) && !in(not)
+}
+
+// listText is a word and the values behind it; empty where there are none.
+func listText[T fmt.Stringer](word string, list []T) string {
+	texts := make([]string, len(list))
+	for i, v := range list {
+		texts[i] = v.String()
+	}
+	return onlyIf(len(list) > 0, word+" "+strings.Join(texts, ", "))
+}
+
+func dscpText(word string, list []uint8) string {
+	texts := make([]string, len(list))
+	for i, v := range list {
+		texts[i] = DSCPName(v)
+	}
+	return onlyIf(len(list) > 0, word+" "+strings.Join(texts, ", "))
 }
 
 func hasPort(list []Ports, port uint16) bool {
@@ -173,7 +301,31 @@ func (m *Match) Overlaps(o *Match) bool {
 		ports.overlap(m.SourcePorts, nil, o.SourcePorts, nil, f) &&
 		addresses.overlap(m.Original, nil, o.Original, nil, f) &&
 		ports.overlap(m.OriginalPorts, nil, o.OriginalPorts, nil, f) &&
-		(m.Mark.Value^o.Mark.Value)&m.Mark.Mask&o.Mark.Mask == 0
+		services.overlap(m.Services(), m.NotServices, o.Services(), o.NotServices, f) &&
+		m.marksOverlap(o) &&
+		ids.overlap(m.Users, m.NotUsers, o.Users, o.NotUsers, f) &&
+		ids.overlap(m.Groups, m.NotGroups, o.Groups, o.NotGroups, f) &&
+		codePoints.overlap(m.DSCP, m.NotDSCP, o.DSCP, o.NotDSCP, f)
+}
+
+// marksOverlap reports whether a mark meets both, and is none of those that either excludes.
+func (m *Match) marksOverlap(o *Match) bool {
+	if !m.Mark.meets(o.Mark) {
+		return false
+	}
+	both := m.Mark.and(o.Mark)
+	excluded := func(n Mark) bool { return both.within(n) }
+	return !slices.ContainsFunc(m.NotMarks, excluded) && !slices.ContainsFunc(o.NotMarks, excluded)
+}
+
+// and is the mark of what has both.
+func (k Mark) and(o Mark) Mark { return Mark{k.Value&k.Mask | o.Value&o.Mask, k.Mask | o.Mask} }
+
+// marksCover reports whether every mark that meets o meets m.
+func (m *Match) marksCover(o *Match) bool {
+	return o.Mark.within(m.Mark) && !slices.ContainsFunc(m.NotMarks, func(n Mark) bool {
+		return o.Mark.meets(n) && !slices.ContainsFunc(o.NotMarks, func(x Mark) bool { return n.within(x) })
+	})
 }
 
 // Covers reports whether every packet that matches o matches m as well.
@@ -190,7 +342,12 @@ func (m *Match) Covers(o *Match) bool {
 		addresses.cover(m.Original, nil, o.Original, nil, f) &&
 		ports.cover(m.OriginalPorts, nil, o.OriginalPorts, nil, f) &&
 		(o.ToLocal || !m.ToLocal) &&
-		m.Mark.Mask&^o.Mark.Mask == 0 && (m.Mark.Value^o.Mark.Value)&m.Mark.Mask == 0
+		services.cover(nil, m.NotServices, o.Services(), o.NotServices, f) &&
+		m.marksCover(o) &&
+		(o.asksOwner() || !m.asksOwner()) &&
+		ids.cover(m.Users, m.NotUsers, o.Users, o.NotUsers, f) &&
+		ids.cover(m.Groups, m.NotGroups, o.Groups, o.NotGroups, f) &&
+		codePoints.cover(m.DSCP, m.NotDSCP, o.DSCP, o.NotDSCP, f)
 }
 
 // And returns the match of the packets that match both; false if there are none.
@@ -203,11 +360,15 @@ func (m *Match) And(o *Match) (both Match, ok bool) {
 		To: addresses.both(m.To, o.To), NotTo: Union(m.NotTo, o.NotTo),
 		Protocol: max(m.Protocol, o.Protocol),
 		Ports:    ports.both(m.Ports, o.Ports), SourcePorts: ports.both(m.SourcePorts, o.SourcePorts),
-		From: addresses.both(m.From, o.From), NotFrom: Union(m.NotFrom, o.NotFrom),
+		NotServices: Union(m.NotServices, o.NotServices),
+		From:        addresses.both(m.From, o.From), NotFrom: Union(m.NotFrom, o.NotFrom),
 		In: interfaces.both(m.In, o.In), NotIn: Union(m.NotIn, o.NotIn),
 		Out: interfaces.both(m.Out, o.Out), NotOut: Union(m.NotOut, o.NotOut),
 		ToLocal: m.ToLocal || o.ToLocal,
-		Mark:    Mark{m.Mark.Value&m.Mark.Mask | o.Mark.Value&o.Mark.Mask, m.Mark.Mask | o.Mark.Mask},
+		Mark:    m.Mark.and(o.Mark), NotMarks: Union(m.NotMarks, o.NotMarks),
+		Users: ids.both(m.Users, o.Users), NotUsers: Union(m.NotUsers, o.NotUsers),
+		Groups: ids.both(m.Groups, o.Groups), NotGroups: Union(m.NotGroups, o.NotGroups),
+		DSCP: codePoints.both(m.DSCP, o.DSCP), NotDSCP: Union(m.NotDSCP, o.NotDSCP),
 	}, true
 }
 
@@ -384,6 +545,24 @@ var (
 		middle := p.First + (p.Last-p.First)/2
 		return Ports{p.First, middle}, Ports{middle + 1, p.Last}, p.First < p.Last
 	}}
+	everyService = []Service{{Ports: AllPorts}}
+	services     = sets[Service]{func(int) []Service { return everyService }, func(a, b Service) (Service, bool) {
+		both, ok := a.Ports.Common(b.Ports)
+		return Service{max(a.Protocol, b.Protocol), both}, ok && (a.Protocol == 0 || b.Protocol == 0 || a.Protocol == b.Protocol)
+	}, func(s Service) (a, b Service, ok bool) {
+		middle := s.Ports.First + (s.Ports.Last-s.Ports.First)/2
+		return Service{s.Protocol, Ports{s.Ports.First, middle}}, Service{s.Protocol, Ports{middle + 1, s.Ports.Last}}, s.Ports.First < s.Ports.Last
+	}}
+	everyID = []IDs{{0, math.MaxUint32}}
+	ids     = sets[IDs]{func(int) []IDs { return everyID }, func(a, b IDs) (IDs, bool) {
+		c := IDs{max(a.First, b.First), min(a.Last, b.Last)}
+		return c, c.First <= c.Last
+	}, func(i IDs) (a, b IDs, ok bool) {
+		middle := i.First + (i.Last-i.First)/2
+		return IDs{i.First, middle}, IDs{middle + 1, i.Last}, i.First < i.Last
+	}}
+	codePoints = sets[uint8]{func(int) []uint8 { return everyCodePoint }, func(a, b uint8) (uint8, bool) { return b, a == b },
+		func(uint8) (a, b uint8, ok bool) { return a, b, false }}
 	everyName  = []string{"*"}
 	interfaces = sets[string]{func(int) []string { return everyName }, func(a, b string) (string, bool) {
 		if InName(b, a) {
@@ -425,6 +604,18 @@ func (m *Match) Misses(p *Packet) (misses []Condition) {
 		}
 	}
 	return misses
+}
+
+// Tuple has the conditions on what a connection's tuple says: addresses, protocol and ports.
+func (m *Match) Tuple() Match {
+	return Match{Original: m.Original, OriginalPorts: m.OriginalPorts, To: m.To, NotTo: m.NotTo, From: m.From, NotFrom: m.NotFrom,
+		Protocol: m.Protocol, Ports: m.Ports, SourcePorts: m.SourcePorts, NotServices: m.NotServices}
+}
+
+// Beyond has the conditions that Tuple has not.
+func (m *Match) Beyond() Match {
+	return Match{In: m.In, NotIn: m.NotIn, Out: m.Out, NotOut: m.NotOut, ToLocal: m.ToLocal, Mark: m.Mark, NotMarks: m.NotMarks,
+		Users: m.Users, NotUsers: m.NotUsers, Groups: m.Groups, NotGroups: m.NotGroups, DSCP: m.DSCP, NotDSCP: m.NotDSCP}
 }
 
 // Family is the length in bits of the addresses of the packets, 32 or 128; 0 where both

@@ -27,6 +27,9 @@ func world() (all []Packet) {
 					all = append(all, Packet{Src: src, Dst: dst, In: in, DstPort: port, Protocol: 6 + 11*uint8(port%2)})
 				}
 			}
+			for n := range uint32(4) {
+				all = append(all, Packet{Src: src, Dst: dst, Owned: true, User: n, Group: 3 - n, DSCP: uint8(n * 2), Mark: n, Protocol: 6 + 11*uint8(n%2), DstPort: uint16(n)})
+			}
 			for bits := range uint32(4) {
 				all = append(all, Packet{Src: src, Dst: dst, Out: "eth1", Mark: bits, SrcPort: uint16(bits), ToLocal: bits%2 == 1, OriginalDst: dst, OriginalPort: uint16(bits)})
 			}
@@ -58,11 +61,15 @@ func anyMatch(r *rand.Rand) (m Match) {
 		}
 		return all
 	}
+	ids := func() []IDs {
+		first := uint32(r.IntN(3))
+		return []IDs{{first, first + uint32(r.IntN(2))}}
+	}
 	names := func() []string {
 		return pick(r, []string{"eth0"}, []string{"eth*"}, []string{"eth0", "br0"}, []string{"*"})
 	}
 	for range r.IntN(5) {
-		switch r.IntN(12) {
+		switch r.IntN(18) {
 		case 0, 1:
 			m.From = prefixes()
 		case 2:
@@ -85,6 +92,20 @@ func anyMatch(r *rand.Rand) (m Match) {
 			m.Protocol, m.ToLocal = pick[uint8](r, 0, 6, 17), r.IntN(2) == 0
 		case 11:
 			m.Mark = Mark{uint32(r.IntN(4)), uint32(r.IntN(4))}
+		case 12:
+			m.NotMarks = []Mark{{uint32(r.IntN(4)), 1 + uint32(r.IntN(3))}, {uint32(r.IntN(4)), 3}}
+		case 13:
+			m.Users, m.NotUsers = ids(), pick(r, nil, ids())
+		case 14:
+			m.NotGroups = ids()
+		case 15:
+			m.DSCP = []uint8{uint8(r.IntN(4)), uint8(r.IntN(8))}
+		case 16:
+			m.NotDSCP = []uint8{uint8(r.IntN(4)), 0}
+		case 17:
+			for _, p := range ports() {
+				m.NotServices = append(m.NotServices, Service{pick[uint8](r, 0, 6, 17), p})
+			}
 		}
 	}
 	return m
@@ -116,6 +137,30 @@ func naive(m *Match, p *Packet) bool {
 			return n == name || n == "*" || n == "eth*" && len(name) > 2 && name[:3] == "eth"
 		}
 		return (len(any) == 0 || slices.ContainsFunc(any, is)) && !slices.ContainsFunc(not, is)
+	}
+	for _, s := range m.NotServices {
+		if (s.Protocol == 0 || s.Protocol == p.Protocol) && p.DstPort >= s.Ports.First && p.DstPort <= s.Ports.Last {
+			return false
+		}
+	}
+	for _, k := range m.NotMarks {
+		if p.Mark&k.Mask == k.Value&k.Mask {
+			return false
+		}
+	}
+	owner := func(any, not []IDs, id uint32) bool {
+		found := len(any) == 0
+		for _, x := range any {
+			found = found || id >= x.First && id <= x.Last
+		}
+		for _, x := range not {
+			found = found && (id < x.First || id > x.Last)
+		}
+		return found && (p.Owned || len(any)+len(not) == 0)
+	}
+	if !owner(m.Users, m.NotUsers, p.User) || !owner(m.Groups, m.NotGroups, p.Group) ||
+		len(m.DSCP) > 0 && !slices.Contains(m.DSCP, p.DSCP) || slices.Contains(m.NotDSCP, p.DSCP) {
+		return false
 	}
 	return inside(m.From, m.NotFrom, p.Src) && inside(m.To, m.NotTo, p.Dst) && inside(m.Original, nil, p.OriginalDst) &&
 		in(m.Ports, p.DstPort) && in(m.SourcePorts, p.SrcPort) && in(m.OriginalPorts, p.OriginalPort) &&

@@ -57,18 +57,37 @@ const (
 // Backend is an endpoint that a destination becomes.
 type Backend struct {
 	Address netip.Addr `json:"address"`
-	// Port is 0 where the port stays.
+	// Port is 0 where the port stays. Where Last is not 0, the ports of the rule, as many as from Port to Last,
+	// become each the one at its place.
 	Port uint16 `json:"port,omitempty"`
+	Last uint16 `json:"last_port,omitempty"`
 	// Weight is how often it is chosen compared to others; 0 is 1.
 	Weight uint32 `json:"weight,omitempty"`
 }
 
-// String is "10.0.0.1", "10.0.0.1:80" or "[fd00::1]:80".
+// String is "10.0.0.1", "10.0.0.1:80", "10.0.0.1:9000-9010", "[fd00::1]:80" or, without an address, ":3128".
 func (b Backend) String() string {
-	if b.Port == 0 {
+	ports := Ports{b.Port, max(b.Port, b.Last)}.String()
+	switch {
+	case b.Port == 0:
 		return b.Address.String()
+	case !b.Address.IsValid():
+		return ":" + ports
+	case b.Address.Is6():
+		return "[" + b.Address.String() + "]:" + ports
 	}
-	return netip.AddrPortFrom(b.Address, b.Port).String()
+	return b.Address.String() + ":" + ports
+}
+
+// PortOf is what a port becomes that is one of a rule's.
+func (b Backend) PortOf(port uint16, of []Ports) uint16 {
+	switch {
+	case b.Port == 0:
+		return port
+	case b.Last == 0 || len(of) == 0:
+		return b.Port
+	}
+	return b.Port + port - of[0].First
 }
 
 // Share is Weight, at least 1.
@@ -98,6 +117,11 @@ type Action struct {
 	Persistent bool `json:"persistent,omitempty"`
 }
 
+// Shifts reports whether each of a range of ports becomes the one at its place.
+func (a *Action) Shifts() bool {
+	return slices.ContainsFunc(a.Backends, func(b Backend) bool { return b.Last != 0 })
+}
+
 // String describes the rule: "from 10.0.0.0/8 out eth0 becomes 203.0.113.7".
 func (r *Rule) String() string {
 	switch r.Action.Kind {
@@ -107,12 +131,17 @@ func (r *Rule) String() string {
 		return joinWords(PrefixesString(r.From), "is outside", PrefixString(r.Action.Prefix), r.Text(Out), onlyIf(r.Action.Stateless, "stateless"),
 			onlyIf(r.Action.Neutral, "checksum-neutral (RFC 6296)"))
 	}
-	return joinWords(r.Match.String(), "becomes", r.Action.String())
+	m := r.Match
+	if to := m.To; len(to) > 0 && r.Action.Kind.TranslatesSource() {
+		m.To = nil
+		return joinWords(m.String(), "only to", PrefixesString(to), "becomes", r.Action.String())
+	}
+	return joinWords(m.String(), "becomes", r.Action.String())
 }
 
 // String describes the translation: "203.0.113.7 ports 1024-65535 random".
 func (a *Action) String() string {
-	return joinWords(a.given(), onlyIf(a.Keep, "ports keep"), onlyIf(a.Ports != Ports{}, "ports "+a.Ports.String()),
+	return joinWords(a.given(), onlyIf(a.Keep, "ports keep"), onlyIf(a.Ports != Ports{} && a.Kind != Redirect, "ports "+a.Ports.String()),
 		map[Random]string{RandomPorts: "random", RandomFully: "random fully"}[a.Random], onlyIf(a.Persistent, "persistent"))
 }
 
@@ -120,6 +149,8 @@ func (a *Action) given() string {
 	switch {
 	case a.Kind == Masquerade:
 		return "the interface's address"
+	case a.Kind == Redirect:
+		return "this host's port " + a.Ports.String()
 	case a.Prefix.IsValid():
 		return PrefixString(a.Prefix)
 	case len(a.Backends) == 1:

@@ -224,7 +224,7 @@ type Note struct {
 }
 
 // NoWord begins the reasons for what a gateway file cannot express.
-const NoWord = "natkit has no word for "
+const NoWord = "natkit does not import "
 
 // Chain returns the chain of a name, which is created if it is missing.
 func (t *Table) Chain(name string) *Chain {

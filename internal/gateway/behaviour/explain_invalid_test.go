@@ -20,7 +20,9 @@ func (s *sample) invalid(from end, e *observe.Trace) {
 	}
 	const apart = 20000 // ports of no session
 	src, dst := netip.AddrPortFrom(p.Src, p.SrcPort+apart), netip.AddrPortFrom(p.Dst, p.DstPort)
-	got, err := s.world.Send(from.host, tcp(src, dst, frame.TCP{Flags: frame.RST, SequenceNumber: 1000}, nil).bytes())
+	b := tcp(src, dst, frame.TCP{Flags: frame.RST, SequenceNumber: 1000}, nil).bytes()
+	giveClass(b, p.DSCP)
+	got, err := s.world.Send(from.host, b)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -25,6 +25,10 @@ type sample struct {
 	text         string
 	plan         *gateway.Plan
 	facts        gateway.Facts
+	// forms are the rules of IPv4 and of IPv6 that files are made of, ruleForms where empty.
+	forms4, forms6 []string
+	// classes are DSCPs that packets may have.
+	classes []uint8
 }
 
 func (s *sample) file() {
@@ -88,6 +92,9 @@ var ruleWords = []struct {
 	{"EXCEPT", []string{"198.18.1.0/24", "198.18.0.1", "172.17.0.0/16"}},
 	{"RANDOM", []string{"on", "fully"}},
 	{"TARGET", []string{"192.168.0.2", "172.17.0.2", "192.168.0.3"}},
+	{"SERVICES", []string{"[tcp/80, udp/53]", "tcp+udp/53", "udp/50-60", "[udp/53, udp/55, tcp/8080]", "[tcp/http, udp/domain, tcp/53-60]"}},
+	{"MARK", []string{"0x10", "0x10/0xf0", "0x5/0x5", "0x1"}},
+	{"CLASS", []string{"cs1", "ef", "[cs2, 46]"}},
 	{"PORTS", []string{"1024-65535", "2000-2999", "keep"}},
 	{"PORT", []string{"tcp/80", "udp/53", "udp/50-60", "tcp", "icmp", "udp"}},
 	{"POOL", []string{"203.0.113.7", "203.0.113.40-203.0.113.47", "203.0.113.64/29"}},
@@ -100,13 +107,16 @@ var ruleWords = []struct {
 
 func (s *sample) rules() string {
 	var b strings.Builder
+	if s.forms4 == nil {
+		s.forms4, s.forms6 = ruleForms4, ruleForms6
+	}
 	b.WriteString("interfaces: {wan: wan, lan: [lan, dmz]}\nnat:\n")
 	for range 2 + s.r.IntN(7) {
-		fmt.Fprintf(&b, "  - %s\n", s.fill(pick(s.r, ruleForms4)))
+		fmt.Fprintf(&b, "  - %s\n", s.fill(pick(s.r, s.forms4)))
 	}
 	b.WriteString("ipv6:\n")
 	for range 1 + s.r.IntN(3) {
-		fmt.Fprintf(&b, "  - %s\n", strings.ReplaceAll(s.fill(pick(s.r, ruleForms6)), "icmp,", "icmpv6,"))
+		fmt.Fprintf(&b, "  - %s\n", strings.ReplaceAll(s.fill(pick(s.r, s.forms6)), "icmp,", "icmpv6,"))
 	}
 	return b.String()
 }
@@ -154,7 +164,13 @@ func (s *sample) packet() (end, nat.Packet, []byte) {
 			p.Protocol = unix.IPPROTO_ICMPV6
 		}
 	}
-	return from, p, compose(p, false)
+	b := compose(p, false)
+	if len(s.classes) > 0 {
+		p.DSCP = pick(s.r, s.classes)
+		p.Mark = markedClasses[p.DSCP]
+		giveClass(b, p.DSCP)
+	}
+	return from, p, b
 }
 
 // compose is a first packet, or an answer.

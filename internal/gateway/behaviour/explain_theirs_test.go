@@ -34,7 +34,7 @@ func (s *sample) program() {
 	if hop.Unreachable != "" {
 		return
 	}
-	p := nat.Packet{Protocol: unix.IPPROTO_UDP, Src: hop.Source, SrcPort: uint16(conn.(*program).conn.LocalAddr().(*net.UDPAddr).Port), Dst: to.Addr(), DstPort: to.Port()}
+	p := nat.Packet{Protocol: unix.IPPROTO_UDP, Src: hop.Source, SrcPort: uint16(conn.(*program).conn.LocalAddr().(*net.UDPAddr).Port), Dst: to.Addr(), DstPort: to.Port(), Owned: true}
 	e, err := observe.Follow(s.plan, s.facts, routes, p)
 	if err != nil {
 		s.t.Fatal(err)

@@ -244,7 +244,9 @@ func (t *translator) destination(m *made, e *entry, later []*entry) string {
 		r.To[0].Port = g.Ports.First
 	}
 	m.from, m.rule.DNAT = []*entry{e}, r
-	r.Port.Protocol = protocolName(e.Match.Protocol)
+	if e.Match.Protocol != 0 {
+		r.Port = gateway.Services{{Protocol: nat.ProtocolName(e.Match.Protocol)}}
+	}
 	d := inward(e, nat.Action{Kind: nat.DNAT, Backends: r.To})
 	twin := localTwin(e, later)
 	r.Local, d.Local = twin != nil, twin != nil
@@ -291,11 +293,16 @@ func (m *made) spread() (all []made) {
 	}
 	for _, p := range ports {
 		r := *m.rule.DNAT
-		if p != nat.AllPorts {
-			r.Port.First, r.Port.Last = p.First, p.Last
+		service := gateway.Port{}
+		if len(r.Port) > 0 {
+			service = r.Port[0]
+			if p != nat.AllPorts {
+				service.First, service.Last = p.First, p.Last
+			}
+			r.Port = gateway.Services{service}
 		}
 		one := made{version: m.version, rule: gateway.Rule{DNAT: &r}, from: m.from, parts: slices.Clone(m.parts)}
-		protocol, ports := r.Port.Service()
+		protocol, ports := service.Service()
 		for i := range one.parts {
 			d := &one.parts[i]
 			if d.want.Protocol = protocol; len(d.want.Original) > 0 { // a hairpin's

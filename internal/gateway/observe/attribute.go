@@ -70,39 +70,70 @@ func (a *Attribution) destination(e *conntrack.Entry) *gateway.Entry {
 func (a *Attribution) firstDestination(e *conntrack.Entry, ok func(int) bool) int {
 	return a.destinations.first(e.Orig.Dst, e.Orig.Proto, e.Orig.DstPort, none, func(i int) bool {
 		d := &a.plan.Destinations[i]
-		return hasPort(d.Ports, e.Orig.DstPort) && contains(d.From, e.Orig.Src) && ok(i)
+		return hasPort(d.Ports, e.Orig.DstPort) && contains(d.From, e.Orig.Src) && !excepted(&d.Match, &e.Orig) && ok(i)
 	})
 }
 
 // precedes reports whether a, which comes before b and matches the same connection, takes it
 // by every interface by which b would.
 func precedes(a, b *gateway.Entry) bool {
-	covers := func(a, b []string) bool {
-		return len(a) == 0 || len(b) > 0 && !slices.ContainsFunc(b, func(name string) bool { return !slices.Contains(a, name) })
+	x, y := a.Beyond(), b.Beyond()
+	return !a.IsHairpin() && (a.Local || !b.Local) && x.Covers(&y)
+}
+
+// excepted reports whether the exceptions of a rule are about a connection, but for that of destinations, which a
+// source sees translated.
+func excepted(m *nat.Match, t *conntrack.Tuple) bool {
+	if len(m.NotFrom)+len(m.NotServices) == 0 {
+		return false
 	}
-	return !a.IsHairpin() && (a.Local || !b.Local) && covers(a.In, b.In) && covers(a.Out, b.Out)
+	return nat.InAny(m.NotFrom, t.Src) || isExcepted(m.NotServices, t.Proto, t.DstPort)
+}
+
+func isExcepted(services []nat.Service, protocol uint8, port uint16) bool {
+	p := nat.Packet{Protocol: protocol, DstPort: port}
+	return slices.ContainsFunc(services, func(s nat.Service) bool { return s.Has(&p) })
+}
+
+// isFor reports whether a source is for a connection, to its destination as that became.
+func isFor(s *gateway.Entry, e *conntrack.Entry) bool {
+	port := e.Reply.SrcPort
+	if nat.IsICMP(e.Orig.Proto) {
+		port = 0
+	}
+	return contains(s.From, e.Orig.Src) && !nat.InAny(s.NotFrom, e.Orig.Src) && contains(s.To, e.Reply.Src) && !nat.InAny(s.NotTo, e.Reply.Src) &&
+		(s.Protocol == 0 || s.Protocol == e.Orig.Proto) && hasPort(s.Ports, port) && !isExcepted(s.NotServices, e.Orig.Proto, port)
 }
 
 func destinationGave(d *gateway.Entry, e *conntrack.Entry) bool {
 	if d.Action.Prefix.IsValid() {
 		return e.Reply.Src == nat.Replace(e.Orig.Dst, d.Action.Prefix)
 	}
+	if d.Action.Kind == nat.Redirect { // to whichever address of the host
+		return e.Reply.SrcPort == d.Action.Ports.First
+	}
 	return slices.ContainsFunc(d.Action.Backends, func(b nat.Backend) bool {
-		return e.Reply.Src == b.Address && (b.Port == 0 || e.Reply.SrcPort == b.Port)
+		return e.Reply.Src == b.Address && (b.Port == 0 || e.Reply.SrcPort == b.PortOf(e.Orig.DstPort, d.Ports))
 	})
 }
 
 // source is the first entry that matches e and gives what e became; those of hairpins
 // count where a destination of ours was translated.
 func (a *Attribution) source(e *conntrack.Entry, sentBack bool) *gateway.Entry {
-	first := a.firstSource(e, sentBack, func(i int) bool {
+	gave := func(i int) bool {
 		s := &a.plan.Sources[i]
 		if gave := sourceGave(s, e); !gave || a.facts == nil {
 			return gave
 		}
 		return (s.Action.Kind != nat.Masquerade || a.facts.Masquerades(s.Out, e.Reply.Dst)) &&
 			i == a.firstSource(e, sentBack, func(before int) bool { return before == i || precedes(&a.plan.Sources[before], s) })
-	})
+	}
+	// Any masquerade may have given an address: one that asks for what the entry does not show comes last.
+	vague := func(i int) bool { s := &a.plan.Sources[i]; return s.Action.Kind == nat.Masquerade && !isCertain(s) }
+	first := a.firstSource(e, sentBack, func(i int) bool { return !vague(i) && gave(i) })
+	if first == none {
+		first = a.firstSource(e, sentBack, func(i int) bool { return vague(i) && gave(i) })
+	}
 	if first == none {
 		return nil
 	}
@@ -116,7 +147,7 @@ func (a *Attribution) firstSource(e *conntrack.Entry, sentBack bool, ok func(int
 		if s.IsHairpin() && !(sentBack && hasPort(s.OriginalPorts, e.Orig.DstPort)) {
 			return false
 		}
-		return contains(s.From, e.Orig.Src) && !nat.InAny(s.NotTo, e.Reply.Src) && ok(i)
+		return isFor(s, e) && ok(i)
 	})
 }
 

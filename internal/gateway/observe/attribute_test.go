@@ -58,6 +58,43 @@ func TestAttribute(t *testing.T) {
 	}
 }
 
+const manyConditions = roles + `
+  nat:
+    - masquerade: {from: 192.168.0.0/16}
+    - snat: {from: 192.168.0.0/16, only-to: 198.18.0.0/24, port: [tcp/443, udp/443], to: 203.0.113.8}
+    - snat: {from: 192.168.0.0/16, mark: 0x10, to: 203.0.113.9}
+    - snat: {from: 192.168.0.0/16, dscp: ef, except-from: 192.168.0.7, except-port: tcp/25, to: 203.0.113.10}
+    - dnat: {on: 203.0.113.1, port: tcp/8000-8010, to: "192.168.0.2:9000-9010"}
+    - dnat: {on: any, in: lan, port: tcp/http, to: ":3128"}
+    - dnat: {on: 203.0.113.2, except-from: 198.18.0.0/24, except-port: udp/53, to: 192.168.0.3}
+    - masquerade: {from: 192.168.0.0/16, user: 33}`
+
+// TestAttributeConditions: an entry shows addresses and ports; what else rules ask for is not held against them.
+func TestAttributeConditions(t *testing.T) {
+	a := Attribute(compile(t, manyConditions, router))
+	for _, c := range []struct{ name, proto, orig, reply, source, destination string }{
+		{"destination and service", "tcp", "192.168.0.9:4000 > 198.18.0.1:443", "198.18.0.1:443 > 203.0.113.8:4000", "nat[1] snat", ""},
+		{"another service", "tcp", "192.168.0.9:4000 > 198.18.0.1:80", "198.18.0.1:80 > 203.0.113.1:4000", "nat[0] masquerade", ""},
+		{"another destination", "tcp", "192.168.0.9:4000 > 198.18.1.1:443", "198.18.1.1:443 > 203.0.113.1:4000", "nat[0] masquerade", ""},
+		{"the mark is not seen", "tcp", "192.168.0.9:4000 > 198.18.1.1:443", "198.18.1.1:443 > 203.0.113.9:4000", "nat[2] snat", ""},
+		{"nor the DSCP", "tcp", "192.168.0.9:4000 > 198.18.1.1:443", "198.18.1.1:443 > 203.0.113.10:4000", "nat[3] snat", ""},
+		{"an excepted host", "tcp", "192.168.0.7:4000 > 198.18.1.1:443", "198.18.1.1:443 > 203.0.113.10:4000", "nat[0] masquerade", ""},
+		{"an excepted service", "tcp", "192.168.0.9:4000 > 198.18.1.1:25", "198.18.1.1:25 > 203.0.113.10:4000", "nat[0] masquerade", ""},
+		{"a masquerade of a user is not surely it", "tcp", "192.168.0.9:4000 > 198.19.1.1:443", "198.19.1.1:443 > 203.0.113.1:4000", "nat[0] masquerade", ""},
+		{"a port at its place", "tcp", "198.18.1.1:4000 > 203.0.113.1:8003", "192.168.0.2:9003 > 198.18.1.1:4000", "", "nat[4] dnat"},
+		{"a port at another place", "tcp", "198.18.1.1:4000 > 203.0.113.1:8003", "192.168.0.2:9004 > 198.18.1.1:4000", "", ""},
+		{"redirected", "tcp", "192.168.0.9:4000 > 198.18.1.1:80", "192.168.0.1:3128 > 192.168.0.9:4000", "", "nat[5] dnat"},
+		{"but for some", "tcp", "198.18.1.1:4000 > 203.0.113.2:80", "192.168.0.3:80 > 198.18.1.1:4000", "", "nat[6] dnat"},
+		{"one of these", "tcp", "198.18.0.1:4000 > 203.0.113.2:80", "192.168.0.3:80 > 198.18.0.1:4000", "", ""},
+		{"an excepted service of the address", "udp", "198.18.1.1:4000 > 203.0.113.2:53", "192.168.0.3:53 > 198.18.1.1:4000", "", ""},
+	} {
+		source, destination := a.Of(entry(t, c.proto, c.orig, c.reply))
+		if text(source) != c.source || text(destination) != c.destination {
+			t.Errorf("%s: source %q, destination %q; want %q, %q", c.name, text(source), text(destination), c.source, c.destination)
+		}
+	}
+}
+
 // What a rule gave once, and would not give to a new connection, is not its own any more.
 func TestAttributeOfNew(t *testing.T) {
 	const rules = roles + `

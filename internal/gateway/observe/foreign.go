@@ -174,8 +174,12 @@ func (w *walk) foreignTarget(r *snapshot.NATRule) endpoint {
 	return to
 }
 
-// redirected is the address of the interface by which the packet came (nf_nat_redirect).
+// redirected is the address of the interface by which the packet came, or the loopback's for one of the gateway's own
+// programs (nf_nat_redirect).
 func (w *walk) redirected() netip.Addr {
+	if w.packet.In == "" {
+		return map[bool]netip.Addr{true: netip.AddrFrom4([4]byte{127, 0, 0, 1}), false: netip.IPv6Loopback()}[w.dst.addr.Is4()]
+	}
 	for _, p := range w.facts.AddressesOf(w.packet.In) {
 		if p.Addr().BitLen() == w.dst.addr.BitLen() {
 			return p.Addr()
@@ -316,17 +320,17 @@ func (w *walk) translateDestination(d *gateway.Entry, s *Step) {
 	switch {
 	case d.Action.Prefix.IsValid():
 		w.dst.addr = nat.Replace(w.dst.addr, d.Action.Prefix)
+	case d.Action.Kind == nat.Redirect:
+		w.dst = endpoint{w.redirected(), d.Action.Ports.First}
 	default:
-		w.dst.addr = d.Action.Backends[0].Address
-		if port := d.Action.Backends[0].Port; port != 0 {
-			w.dst.port = port
-		}
+		to := d.Action.Backends[0]
+		w.dst = endpoint{to.Address, to.PortOf(w.dst.port, d.Ports)}
 	}
 	w.dstDone, w.dstTranslated = true, w.dst != before
 	w.e.Destination = as(w.dst)
 	s.Does = fmt.Sprintf("the destination becomes %s", w.dst)
 	if all := d.Action.Backends; len(all) > 1 {
-		w.e.Destination = w.oneOf(all)
+		w.e.Destination = w.oneOf(all, d.Ports)
 		s.Does = "the destination becomes one of " + d.Action.String()
 		w.note("followed as if %s were chosen", w.dst)
 	}
@@ -335,10 +339,10 @@ func (w *walk) translateDestination(d *gateway.Entry, s *Step) {
 
 // oneOf is what several backends may be: a port that they do not have in common is
 // between the least and the greatest of theirs.
-func (w *walk) oneOf(all []nat.Backend) (g Given) {
+func (w *walk) oneOf(all []nat.Backend, ports []nat.Ports) (g Given) {
 	g.First, g.Last = 65535, 0
 	for _, b := range all {
-		port := cmp.Or(b.Port, w.asked.port)
+		port := b.PortOf(w.asked.port, ports)
 		g.Addresses = append(g.Addresses, nat.OneAddr(b.Address))
 		g.First, g.Last = min(g.First, port), max(g.Last, port)
 	}

@@ -204,8 +204,8 @@ func (u *Untranslated) concerns(e *conntrack.Entry) bool {
 func (u *Untranslated) destination(e *conntrack.Entry, in Hop) *gateway.Entry {
 	first := u.rules.destinations.first(e.Orig.Dst, e.Orig.Proto, e.Orig.DstPort, none, func(i int) bool {
 		d := &u.rules.plan.Destinations[i]
-		comes := in.Local && d.Local || !in.Local && has(d.In, in.Out)
-		return comes && hasPort(d.Ports, e.Orig.DstPort) && contains(d.From, e.Orig.Src)
+		comes := in.Local && d.Local || !in.Local && !d.IsOwn() && has(d.In, in.Out) && !slices.Contains(d.NotIn, in.Out)
+		return comes && isCertain(d) && hasPort(d.Ports, e.Orig.DstPort) && contains(d.From, e.Orig.Src) && !excepted(&d.Match, &e.Orig)
 	})
 	if first == none {
 		return nil
@@ -217,12 +217,17 @@ func (u *Untranslated) destination(e *conntrack.Entry, in Hop) *gateway.Entry {
 func (u *Untranslated) source(e *conntrack.Entry, out Hop) *gateway.Entry {
 	first := u.rules.sources.from.first(e.Orig.Src, 0, 0, none, func(i int) bool {
 		s := &u.rules.plan.Sources[i]
-		return !s.IsHairpin() && has(s.Out, out.Out) && !nat.InAny(s.NotTo, e.Orig.Dst)
+		return !s.IsHairpin() && has(s.Out, out.Out) && isCertain(s) && isFor(s, e)
 	})
 	if first == none {
 		return nil
 	}
 	return &u.rules.plan.Sources[first]
+}
+
+// isCertain reports whether a connection's entry says all that a rule asks for, but for interfaces.
+func isCertain(e *gateway.Entry) bool {
+	return e.Mark.Mask == 0 && len(e.NotMarks)+len(e.DSCP)+len(e.NotDSCP) == 0 && !e.IsOwn() && (len(e.In)+len(e.NotIn) == 0 || !e.Action.Kind.TranslatesSource())
 }
 
 // gives reports whether a rule may leave the source as it is, as a masquerade does that of

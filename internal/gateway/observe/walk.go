@@ -49,6 +49,9 @@ type stop struct {
 }
 
 func newWalk(p *gateway.Plan, facts *gateway.Facts, route Router, packet nat.Packet) *walk {
+	if packet.In != "" { // of another host
+		packet.Owned = false
+	}
 	w := &walk{plan: p, facts: facts, route: route, packet: packet,
 		src: endpoint{packet.Src, packet.SrcPort}, dst: endpoint{packet.Dst, packet.DstPort}}
 	w.asked = w.dst
@@ -320,6 +323,7 @@ func (w *walk) notes() {
 	if g := w.e.Source; g.Rule != nil && !w.e.Untracked && (len(g.Addresses) > 1 || len(g.Addresses) == 1 && !g.Addresses[0].IsSingle()) {
 		w.note("if %s has a connection by this rule already, its address and %s are used again where they are free", endpoint{w.packet.Src, w.packet.SrcPort}, g.port())
 	}
+	w.unknowns()
 	for _, wait := range w.plan.Waiting {
 		w.note("%s has no effect: %s has no address", wait.Rule, wait.Interface)
 	}
@@ -328,6 +332,36 @@ func (w *walk) notes() {
 	}
 	for _, what := range w.facts.Unknown {
 		w.note("not read: %s", what)
+	}
+}
+
+// unknowns names rules that would be for the packet if it had a mark, or a program of some user sent it: neither is
+// seen from its words.
+func (w *walk) unknowns() {
+	seen := map[gateway.Ref]bool{}
+	look := func(e *gateway.Entry, p *nat.Packet) {
+		missed := e.Misses(p)
+		if len(missed) != 1 || seen[e.Rule] || w.acts(e.Rule) {
+			return
+		}
+		switch {
+		case missed[0] == nat.MarkBits && p.Mark == 0:
+			seen[e.Rule] = true
+			w.note("its mark is taken to be 0: with another one (--mark) %s is for it: %s", e.Rule, e.Text(nat.MarkBits))
+		case missed[0] == nat.Owner && !p.Owned && p.In == "":
+			seen[e.Rule] = true
+			w.note("whose program sends it is not known: with --user or --group %s may be for it: %s", e.Rule, e.Text(nat.Owner))
+		}
+	}
+	p := w.now()
+	for i := range w.plan.Sources {
+		if s := &w.plan.Sources[i]; w.e.Fate == Forwarded && !s.IsHairpin() {
+			look(s, &p)
+		}
+	}
+	p.Dst, p.DstPort, p.Out = w.asked.addr, w.asked.port, ""
+	for i := range w.plan.Destinations {
+		look(&w.plan.Destinations[i], &p)
 	}
 }
 
@@ -371,7 +405,7 @@ func (w *walk) misses(d *gateway.Entry) (why []string) {
 	p, m := w.now(), d.Match
 	p.Dst, p.DstPort, p.Out = w.asked.addr, w.asked.port, ""
 	if w.packet.In == "" {
-		m.In = nil // the output hook has no such condition
+		m.In, m.NotIn = nil, nil // the output hook has no such condition
 	}
 	why = reasons(&m, &p)
 	if w.packet.In == "" && !d.Local {
@@ -394,6 +428,10 @@ func reasons(m *nat.Match, p *nat.Packet) (why []string) {
 			text = "only " + nat.ServiceString(m.Protocol, m.Ports)
 		case c == nat.Out:
 			text += ", not " + p.Out
+		case c == nat.NotServices:
+			text = "not " + nat.ServiceString(p.Protocol, []nat.Ports{{First: p.DstPort, Last: p.DstPort}})
+		case c == nat.Owner && !p.Owned:
+			text += ": programs on the gateway whose user and group are known, by --user and --group"
 		}
 		if !slices.Contains(why, text) {
 			why = append(why, text)
@@ -406,6 +444,9 @@ func reasons(m *nat.Match, p *nat.Packet) (why []string) {
 func (w *walk) sourceMisses(s *gateway.Entry) []string {
 	p := w.now()
 	why := reasons(&s.Match, &p)
+	for i, text := range why {
+		why[i] = strings.Replace(text, "only on ", "only to ", 1)
+	}
 	if s.IsHairpin() && (w.packet.In == "" || !w.plan.Inside(w.packet.In) || !w.plan.Inside(w.e.Out)) {
 		why = append(why, "only what comes from inside and is sent back there")
 	}

@@ -144,8 +144,12 @@ func (g *group) act(v variant, to target) []expression {
 	switch g.kind {
 	case nat.Notrack:
 		return []expression{&expr.Notrack{}}
+	case dropped:
+		return []expression{&expr.Verdict{Kind: expr.VerdictDrop}}
 	case nat.Masquerade:
 		return g.masquerade(v)
+	case nat.Redirect:
+		return []expression{immediate(reg1, portBytes(g.action.ports.First)), &expr.Redir{RegisterProtoMin: reg1, Flags: unix.NF_NAT_RANGE_PROTO_SPECIFIED}}
 	}
 	n := g.nat()
 	var all []expression

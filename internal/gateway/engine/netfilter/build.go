@@ -119,7 +119,7 @@ func (g *group) variants() []variant {
 			{protocols: []byte{g.f.icmp}, keep: payload(expr.PayloadBaseTransportHeader, 4, 2, reg3), suffix: "-echo"},
 			{suffix: "-other"},
 		}
-	case g.action.ports.First > 0 || g.action.ports.Last > 0:
+	case g.kind != nat.Redirect && (g.action.ports.First > 0 || g.action.ports.Last > 0):
 		return []variant{{protocols: slices.Concat([]byte{g.f.icmp}, withPorts), ports: true}, {suffix: "-other"}}
 	}
 	return []variant{{}}
@@ -168,6 +168,9 @@ func (t *table) emitByHand(chain string, g *group) {
 
 // comment names the rule of the file, or how many there are.
 func (g *group) comment() string {
+	if g.kind == dropped {
+		return UntranslatableComment
+	}
 	first := g.entries[0].rule
 	if slices.ContainsFunc(g.entries, func(e entry) bool { return e.rule != first }) {
 		return fmt.Sprintf("%d entries of @%s", len(g.entries), g.name)
@@ -177,10 +180,19 @@ func (g *group) comment() string {
 
 // conditions are those on interfaces.
 func (t *table) conditions(g *group) []expression {
-	all := append(g.f.is(), t.interfaces(expr.MetaKeyIIFNAME, g.in, false)...)
-	all = append(all, t.interfaces(expr.MetaKeyOIFNAME, g.out, false)...)
+	all := append(g.f.is(), t.passage(&g.other)...)
 	if g.proto != 0 {
 		all = append(all, t.protocols(g.proto)...)
+	}
+	if at := slices.IndexFunc(g.parts(), func(p part) bool { return p.field == protocol }); g.kind == nat.Redirect && at >= 0 && len(g.entries) > 1 {
+		var asked []byte // nft(8) reads a port that is given only behind a protocol
+		for _, e := range g.entries {
+			if !slices.Contains(asked, e.values[at][0]) {
+				asked = append(asked, e.values[at][0])
+			}
+		}
+		slices.Sort(asked)
+		all = append(all, t.protocols(asked...)...)
 	}
 	return all
 }
@@ -188,23 +200,14 @@ func (t *table) conditions(g *group) []expression {
 // exceptions are the conditions that narrow down what the key says. A map is asked
 // after them, so that it counts what the rule does.
 func (t *table) exceptions(g *group, v variant) []expression {
-	all := t.addresses(g.f, g.f.daddr, g.notTo, true)
+	all := append(t.addresses(g.f, g.f.daddr, g.other.NotTo, true), t.further(g.f, &g.other)...)
 	if g.shape.ports != (nat.Ports{}) {
-		all = append(all, g.wide()...)
+		all = append(all, portsWithin(part{field: g.widePorts}.loadAll(g.f, reg1), g.shape.ports)...)
 	}
 	if len(v.protocols) > 0 {
 		all = append(all, t.protocols(v.protocols...)...)
 	}
 	return all
-}
-
-// wide compares ports with a range.
-func (g *group) wide() []expression {
-	return []expression{
-		part{field: g.widePorts}.loadAll(g.f, reg1),
-		&expr.Cmp{Op: expr.CmpOpGte, Register: reg1, Data: portBytes(g.shape.ports.First)},
-		&expr.Cmp{Op: expr.CmpOpLte, Register: reg1, Data: portBytes(g.shape.ports.Last)},
-	}
 }
 
 // single compares the key with the only entry's.
@@ -246,7 +249,11 @@ func (g *group) parts() []part { return g.key[:g.keys] }
 // givesAddresses reports whether the addresses are different by entry, and so stand in
 // a map.
 func (g *group) givesAddresses() bool {
-	return g.kind != nat.Masquerade && g.kind != nat.Notrack && len(g.pool) == 0
+	switch g.kind {
+	case nat.Masquerade, nat.Redirect, nat.Notrack, dropped:
+		return false
+	}
+	return len(g.pool) == 0
 }
 
 // mapOf is the map, or set, of a group's entries.
@@ -280,8 +287,14 @@ func concat(types ...nftables.SetDatatype) nftables.SetDatatype {
 // element is an entry as the map has it.
 func (g *group) element(e entry, v variant, s *set) element {
 	out := element{comment: e.rule.String()}
+	if g.kind == dropped {
+		out.comment = UntranslatableComment
+	}
 	for i := range g.parts() {
 		out.key = appendPadded(out.key, e.values[i])
+	}
+	if g.keys == 1 { // one that is not composed has its own length
+		out.key = e.values[0]
 	}
 	if s.flags&unix.NFT_SET_MAP == 0 {
 		return out

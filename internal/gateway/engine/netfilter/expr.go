@@ -1,9 +1,11 @@
 package netfilter
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -189,6 +191,139 @@ func (t *table) icmpTypes(f *family, types ...byte) []expression {
 		key = nftables.TypeICMP6Type
 	}
 	return append(t.protocols(f.icmp), t.anyOf(payload(expr.PayloadBaseTransportHeader, 0, 1, reg1), key, each(types), false)...)
+}
+
+// passage are the conditions on interfaces.
+func (t *table) passage(m *nat.Match) []expression {
+	return slices.Concat(t.interfaces(expr.MetaKeyIIFNAME, m.In, false), t.interfaces(expr.MetaKeyIIFNAME, m.NotIn, true),
+		t.interfaces(expr.MetaKeyOIFNAME, m.Out, false), t.interfaces(expr.MetaKeyOIFNAME, m.NotOut, true))
+}
+
+// portsWithin compares a port with a range.
+func portsWithin(load expression, p nat.Ports) []expression {
+	if p.First == p.Last {
+		return []expression{load, equal(reg1, portBytes(p.First))}
+	}
+	return []expression{load, &expr.Cmp{Op: expr.CmpOpGte, Register: reg1, Data: portBytes(p.First)}, &expr.Cmp{Op: expr.CmpOpLte, Register: reg1, Data: portBytes(p.Last)}}
+}
+
+// span are the elements of an interval set for the values from first to last: that behind the last one is the end.
+func span(first, last []byte) []element {
+	end := slices.Clone(last)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i]++; end[i] != 0 {
+			return []element{{key: first}, {key: end, end: true}}
+		}
+	}
+	return []element{{key: first}} // to the last value that there is
+}
+
+// further are the conditions on what is neither an interface nor the place of an address.
+func (t *table) further(f *family, m *nat.Match) []expression {
+	all := slices.Concat(t.addresses(f, f.saddr, m.NotFrom, true), t.notServices(m.NotServices))
+	if m.Mark.Mask != 0 {
+		all = append(all, markIs(m.Mark, expr.CmpOpEq)...)
+	}
+	for _, k := range m.NotMarks {
+		all = append(all, markIs(k, expr.CmpOpNeq)...)
+	}
+	return slices.Concat(all, t.owners(expr.MetaKeySKUID, m.Users, false), t.owners(expr.MetaKeySKUID, m.NotUsers, true),
+		t.owners(expr.MetaKeySKGID, m.Groups, false), t.owners(expr.MetaKeySKGID, m.NotGroups, true),
+		t.codePoints(f, m.DSCP, false), t.codePoints(f, m.NotDSCP, true))
+}
+
+// notServices asks for none of the services: those of all ports by their protocol alone.
+func (t *table) notServices(all []nat.Service) (exprs []expression) {
+	s := &set{key: concat(nftables.TypeInetProto, nftables.TypeInetService)}
+	for _, one := range all {
+		if one.Ports == nat.AllPorts {
+			exprs = append(exprs, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg1}, unequal(reg1, []byte{one.Protocol}))
+			continue
+		}
+		for port := int(one.Ports.First); port <= int(one.Ports.Last); port++ {
+			s.elements = append(s.elements, element{key: appendPadded(appendPadded(nil, []byte{one.Protocol}), portBytes(uint16(port)))})
+		}
+	}
+	if len(s.elements) == 0 {
+		return exprs
+	}
+	return append(exprs, part{field: protocol}.loadAll(nil, word00), part{field: destinationPort}.loadAll(nil, word00+1), t.anonymous(s).lookup(reg1, true))
+}
+
+// markIs compares skb->mark.
+func markIs(k nat.Mark, op expr.CmpOp) []expression {
+	return append(part{field: markField, bits: int(k.Mask)}.load(nil, reg1), &expr.Cmp{Op: op, Register: reg1, Data: hostUint32(k.Value & k.Mask)})
+}
+
+// owners is a condition on the owner of the socket; a packet without one does not meet it, inverted or not.
+func (t *table) owners(key expr.MetaKey, list []nat.IDs, invert bool) []expression {
+	load := &expr.Meta{Key: key, Register: reg1}
+	switch {
+	case len(list) == 0:
+		return nil
+	case len(list) == 1 && list[0].First == list[0].Last && invert:
+		return []expression{load, unequal(reg1, hostUint32(list[0].First))}
+	case len(list) == 1 && list[0].First == list[0].Last:
+		return []expression{load, equal(reg1, hostUint32(list[0].First))}
+	}
+	s := &set{key: map[expr.MetaKey]nftables.SetDatatype{expr.MetaKeySKUID: nftables.TypeUID, expr.MetaKeySKGID: nftables.TypeGID}[key], flags: unix.NFT_SET_INTERVAL}
+	for _, i := range joinIDs(list) {
+		s.elements = append(s.elements, span(binary.BigEndian.AppendUint32(nil, i.First), binary.BigEndian.AppendUint32(nil, i.Last))...)
+	}
+	return []expression{load, &expr.Byteorder{SourceRegister: reg1, DestRegister: reg1, Op: expr.ByteorderHton, Len: 4, Size: 4}, t.anonymous(s).lookup(reg1, invert)}
+}
+
+// joinIDs makes one range of those that overlap or touch, as the kernel refuses overlaps.
+func joinIDs(list []nat.IDs) (all []nat.IDs) {
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(a, b nat.IDs) int { return cmp.Compare(a.First, b.First) })
+	for _, i := range list {
+		if n := len(all) - 1; n >= 0 && uint64(i.First) <= uint64(all[n].Last)+1 {
+			all[n].Last = max(all[n].Last, i.Last)
+			continue
+		}
+		all = append(all, i)
+	}
+	return all
+}
+
+// codePoints is a condition on the DSCP, where it stands in the header.
+func (t *table) codePoints(f *family, list []uint8, invert bool) []expression {
+	if len(list) == 0 {
+		return nil
+	}
+	var values [][]byte
+	for _, p := range list {
+		values = append(values, f.codePoint(p))
+	}
+	mask := f.codePoint(63)
+	masked := &expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))}
+	return append([]expression{f.loadDSCP(reg1)}, t.anyOf(masked, dscpType(f), values, invert)...)
+}
+
+// loadDSCP loads the bytes that have the DSCP; in IPv6 it begins after the four bits of the version.
+func (f *family) loadDSCP(register uint32) expression {
+	if f.v6 {
+		return payload(expr.PayloadBaseNetworkHeader, 0, 2, register)
+	}
+	return payload(expr.PayloadBaseNetworkHeader, 1, 1, register)
+}
+
+// codePoint is a DSCP at its place in these bytes.
+func (f *family) codePoint(p uint8) []byte {
+	if f.v6 {
+		return portBytes(uint16(p) << 6)
+	}
+	return []byte{p << 2}
+}
+
+// dscpType is that of sets of what codePoints compares, by which nft(8) shows their names.
+func dscpType(f *family) nftables.SetDatatype {
+	t := nftables.TypeDSCP
+	if f.v6 {
+		t.Bytes = 2
+	}
+	return t
 }
 
 // anonymous adds a set that belongs to one rule; where rules share such sets, one of

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -24,7 +24,7 @@ type layout struct {
 }
 
 var (
-	bySource      = layout{[]field{sourceAddress}, sourceAddress, sourcePort}
+	bySource      = layout{[]field{sourceAddress, destinationAddress, protocol, destinationPort}, sourceAddress, destinationPort}
 	byOriginal    = layout{[]field{originalAddress, originalPort, sourceAddress}, originalAddress, originalPort}
 	byDestination = layout{[]field{sourceAddress, destinationAddress, protocol, destinationPort}, destinationAddress, destinationPort}
 	untrackedTo   = layout{[]field{destinationAddress, protocol, destinationPort}, destinationAddress, destinationPort}
@@ -39,10 +39,12 @@ func (t *table) translations(p *gateway.Plan, f *family) {
 	var in, local, out groups
 	for i := range p.Destinations {
 		d := &p.Destinations[i]
-		in.collect(d, f, byDestination)
+		if !d.IsOwn() {
+			in.collect(d, f, byDestination)
+		}
 		if d.Local {
 			own := *d
-			own.In = nil // the output hook has no such condition
+			own.In, own.NotIn = nil, nil // the output hook has no such condition
 			local.collect(&own, f, byDestination)
 		}
 	}
@@ -93,39 +95,88 @@ func (gs *groups) collect(s *gateway.Entry, f *family, keys layout) {
 	if familyFor(s) != f {
 		return
 	}
-	from := s.From
-	if len(from) == 0 {
-		from = []netip.Prefix{nat.Anywhere(f.bits())}
-	}
 	ports := s.Ports
 	if s.IsHairpin() {
 		ports = s.OriginalPorts
 	}
-	for _, prefix := range from {
-		for port, wide := range expand(ports) {
-			g := groupOf(s, f)
-			g.principalField, g.shape.ports, g.widePorts = keys.principal, wide, keys.ports
-			e := entry{rule: s.Rule, to: targetOf(&s.Action, port)}
-			g.toPort = s.Action.Kind == nat.DNAT && (e.to.firstPort > 0 || len(g.pool) > 0 && g.pool[0].firstPort > 0)
-			principal := g.addKey(s, &e, keys, prefix, port)
-			gs.add(g, principal, e)
+	extras := extrasOf(&s.Match)
+	for _, from := range f.orAll(s.From) {
+		for _, to := range f.orAll(s.To) {
+			for port, wide := range expand(ports, s.Action.Shifts()) {
+				for _, extra := range extras {
+					g := groupOf(s, f)
+					g.principalField, g.shape.ports, g.widePorts = keys.principal, wide, keys.ports
+					e := entry{rule: s.Rule, to: targetOf(s, port)}
+					g.toPort = s.Action.Kind == nat.DNAT && (e.to.firstPort > 0 || len(g.pool) > 0 && g.pool[0].firstPort > 0)
+					principal := g.addKey(s, &e, keys, from, to, port)
+					g.addExtra(&e, extra)
+					gs.add(g, principal, e)
+				}
+			}
 		}
 	}
 }
 
+// extra is a condition that stands in the key besides addresses and ports; its zero value is none.
+type extra struct {
+	part  part
+	value []byte
+	// rest clears the condition, which the key has.
+	rest func(*nat.Match)
+}
+
+// extrasOf is the first of a match's conditions on single values that can be looked up, each value one.
+func extrasOf(m *nat.Match) (all []extra) {
+	ids := func(of field, list []nat.IDs, rest func(*nat.Match)) {
+		for _, i := range list {
+			if i.First != i.Last { // a range is none
+				all = nil
+				return
+			}
+			all = append(all, extra{part{field: of}, hostUint32(i.First), rest})
+		}
+	}
+	if m.Mark.Mask != 0 {
+		return []extra{{part{field: markField, bits: int(m.Mark.Mask)}, hostUint32(m.Mark.Value & m.Mark.Mask), func(m *nat.Match) { m.Mark = nat.Mark{} }}}
+	}
+	if ids(userField, m.Users, func(m *nat.Match) { m.Users = nil }); len(all) > 0 {
+		return all
+	}
+	if ids(groupField, m.Groups, func(m *nat.Match) { m.Groups = nil }); len(all) > 0 {
+		return all
+	}
+	return []extra{{}}
+}
+
+func (g *group) addExtra(e *entry, x extra) {
+	if x.rest != nil {
+		g.addPart(e, x.part, x.value)
+		x.rest(&g.other)
+	}
+	g.shape.other = g.other.String()
+}
+
+// orAll are the prefixes, or that of all addresses where there are none.
+func (f *family) orAll(prefixes []netip.Prefix) []netip.Prefix {
+	if len(prefixes) == 0 {
+		return []netip.Prefix{nat.Anywhere(f.bits())}
+	}
+	return prefixes
+}
+
 // addKey composes the key, and returns the prefix that distinguishes entries.
-func (g *group) addKey(s *gateway.Entry, e *entry, keys layout, from netip.Prefix, port uint16) (principal netip.Prefix) {
+func (g *group) addKey(s *gateway.Entry, e *entry, keys layout, from, to netip.Prefix, port uint16) (principal netip.Prefix) {
 	for _, name := range keys.fields {
 		address := netip.Prefix{}
 		switch name {
 		case sourceAddress:
 			address = from
 		case destinationAddress:
-			address = s.On()
+			address = to
 		case originalAddress:
 			address = s.Original[0]
 		case protocol:
-			if s.Protocol != 0 {
+			if s.Protocol != 0 && !s.IsHairpin() {
 				g.addPart(e, part{field: protocol}, []byte{s.Protocol})
 			}
 		default:
@@ -152,9 +203,9 @@ func (g *group) addPart(e *entry, p part, value []byte) {
 // groupOf is a group of the entry's shape, without a key.
 func groupOf(s *gateway.Entry, f *family) *group {
 	a := &s.Action
-	g := &group{in: s.In, out: s.Out, notTo: s.NotTo, pool: poolOf(a)}
+	g := &group{other: s.Match, pool: poolOf(a)}
 	g.f, g.hairpin = f, s.IsHairpin()
-	g.shape.in, g.shape.out, g.shape.notTo = strings.Join(s.In, " "), strings.Join(s.Out, " "), fmt.Sprint(s.NotTo)
+	g.other.To, g.other.From, g.other.Protocol, g.other.Ports, g.other.Original, g.other.OriginalPorts = nil, nil, 0, nil, nil, nil
 	g.action = action{kind: a.Kind, prefix: a.Prefix.IsValid(), ports: a.Ports, random: a.Random, keep: a.Keep, persistent: a.Persistent, balance: a.Balance}
 	if len(g.pool) > 0 {
 		g.action.pool = fmt.Sprint(g.pool)
@@ -173,14 +224,15 @@ func groupOf(s *gateway.Entry, f *family) *group {
 
 // targetOf is what addresses and ports become. The port of a destination that stays is
 // named as well, so that rules with and without one share a map.
-func targetOf(a *nat.Action, port uint16) target {
+func targetOf(s *gateway.Entry, port uint16) target {
+	a := &s.Action
 	t := target{firstPort: a.Ports.First, lastPort: a.Ports.Last}
 	switch {
 	case a.Prefix.IsValid():
 		t.first, t.last, t.prefix = a.Prefix.Masked().Addr(), nat.LastAddr(a.Prefix), a.Prefix
 	case len(a.Backends) == 1:
 		b := a.Backends[0]
-		t.first, t.last, t.firstPort = b.Address, b.Address, cmp.Or(b.Port, port)
+		t.first, t.last, t.firstPort = b.Address, b.Address, b.PortOf(port, s.Ports)
 		t.lastPort = t.firstPort
 	case len(a.To) == 1:
 		t.first, t.last = a.To[0].First, a.To[0].Last
@@ -192,15 +244,16 @@ func targetOf(a *nat.Action, port uint16) target {
 const taken = 256
 
 // expand takes ranges of ports apart, as one entry for each port costs a packet nothing.
-// A wide one stays a range, with port 0; no port at all is one entry with port 0.
-func expand(all []nat.Ports) iter.Seq2[uint16, nat.Ports] {
+// A wide one stays a range, with port 0, unless each of its ports becomes another; no port at all is one entry with
+// port 0.
+func expand(all []nat.Ports, shifted bool) iter.Seq2[uint16, nat.Ports] {
 	return func(yield func(uint16, nat.Ports) bool) {
 		if len(all) == 0 {
 			yield(0, nat.Ports{})
 			return
 		}
 		for _, p := range all {
-			if p.Len() > taken {
+			if p.Len() > taken && !shifted {
 				if !yield(0, p) {
 					return
 				}
@@ -226,9 +279,15 @@ const (
 	sourcePort
 	originalAddress // the destination before it was translated
 	originalPort
+	markField
+	userField
+	groupField
 )
 
-// part is one field of a key; bits is how much of an address counts.
+// mostParts is how many parts a key has: addresses, protocol, port, and one of what extrasOf finds.
+const mostParts = 5
+
+// part is one field of a key; bits is how much of an address counts, of a mark its mask.
 type part struct {
 	field field
 	bits  int
@@ -238,10 +297,10 @@ type part struct {
 // up in a map what differs. It is comparable: two rules of one shape share a map.
 type shape struct {
 	f    *family
-	key  [4]part // the first parts of it
+	key  [mostParts]part // the first parts of it
 	keys int
-	// in, out, notTo are conditions, as text; group has the values.
-	in, out, notTo string
+	// other are the conditions that are not in the key, as text; group has the values.
+	other string
 	// hairpin: what a Destination sent back inside. proto is its protocol.
 	hairpin bool
 	proto   byte
@@ -271,7 +330,7 @@ type action struct {
 
 // entry is one key of a group and what it leads to.
 type entry struct {
-	values [4][]byte // of the parts of the key
+	values [mostParts][]byte // of the parts of the key
 	to     target
 	rule   gateway.Ref
 }
@@ -287,8 +346,7 @@ type target struct {
 type group struct {
 	shape
 	name    string // of its map
-	in, out []string
-	notTo   []netip.Prefix
+	other   nat.Match
 	pool    []choice
 	entries []entry
 	// seen are the keys; principal are the addresses, of length bits, that some entry has
@@ -362,6 +420,12 @@ func (p part) datatype(f *family) nftables.SetDatatype {
 		return nftables.TypeInetProto
 	case destinationPort, sourcePort, originalPort:
 		return nftables.TypeInetService
+	case markField:
+		return nftables.TypeMark
+	case userField:
+		return nftables.TypeUID
+	case groupField:
+		return nftables.TypeGID
 	}
 	return f.address
 }
@@ -373,6 +437,10 @@ func (p part) load(f *family, register uint32) []expression {
 	case sourceAddress, destinationAddress, originalAddress:
 		if p.bits < f.bits() {
 			full = append(full, f.masked(register, p.bits))
+		}
+	case markField:
+		if p.bits != math.MaxUint32 {
+			full = append(full, &expr.Bitwise{SourceRegister: register, DestRegister: register, Len: 4, Mask: hostUint32(uint32(p.bits)), Xor: make([]byte, 4)})
 		}
 	}
 	return full
@@ -392,6 +460,12 @@ func (p part) loadAll(f *family, register uint32) expression {
 		return payload(expr.PayloadBaseTransportHeader, 0, 2, register)
 	case originalAddress:
 		return original(f.originalDestination(), register)
+	case markField:
+		return &expr.Meta{Key: expr.MetaKeyMARK, Register: register}
+	case userField:
+		return &expr.Meta{Key: expr.MetaKeySKUID, Register: register}
+	case groupField:
+		return &expr.Meta{Key: expr.MetaKeySKGID, Register: register}
 	default:
 		return original(unix.NFT_CT_PROTO_DST, register)
 	}

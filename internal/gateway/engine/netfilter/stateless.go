@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/nftables/expr"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 	"golang.org/x/sys/unix"
 )
 
@@ -309,20 +310,25 @@ const UntranslatableComment = "untranslatable"
 // is after that of IPVS (ip_vs_reply4, 100), which gives answers of real servers, invalid
 // to the tracker, the service's address and makes them untracked.
 func (t *table) untranslatable(p *gateway.Plan) {
-	rules := []rule{validPass()}
+	before := len(t.rules)
+	t.rules = append(t.rules, validPass())
 	for _, f := range []*family{ip4, ip6} {
-		all := leaks(p, f)
-		if len(all) > 0 {
-			rules = append(rules, t.errorsPass(p, f)...)
+		all, narrow := leaks(p, f)
+		if len(all)+len(narrow.all) > 0 {
+			t.rules = append(t.rules, t.errorsPass(p, f)...)
 		}
 		for i, l := range all {
-			rules = append(rules, t.dropOf(l, f, fmt.Sprintf("untranslatable%s-%d", f.suffix, i+1)))
+			t.rules = append(t.rules, t.dropOf(l, f, fmt.Sprintf("untranslatable%s-%d", f.suffix, i+1)))
 		}
+		t.emitAll("untranslatable", "untranslatable"+f.suffix+"-by", narrow)
 	}
-	if len(rules) > 1 {
-		t.rules = append(t.rules, rules...)
+	if len(t.rules) == before+1 {
+		t.rules = t.rules[:before]
 	}
 }
+
+// dropped is the kind of groups of packets that cannot be translated.
+const dropped nat.Kind = "drop"
 
 // errorsPass lets ICMP errors of routers inside out that are about packets to hosts
 // which are not tracked: no error about these has a connection, and without some of
@@ -364,34 +370,43 @@ func validPass() rule {
 
 // leak are the sources of rules that agree in their other conditions.
 type leak struct {
-	from, notTo []netip.Prefix
-	out         []string
+	from  []netip.Prefix
+	other nat.Match
 }
 
-// leaks are those of one family. Entries about connections that come back inside have
+// leaks are those of one family; those of rules that ask for more than networks and interfaces are narrow, by keys.
+// Entries about connections that come back inside have
 // none: the destination of an invalid packet is not translated, and so it does not.
-func leaks(p *gateway.Plan, f *family) (all []*leak) {
+func leaks(p *gateway.Plan, f *family) (all []*leak, narrow groups) {
 	known := map[string]*leak{}
 	for i := range p.Sources {
 		s := &p.Sources[i]
-		if s.IsHairpin() || familyFor(s) != f {
+		if s.IsHairpin() || familyFor(s) != f || s.IsOwn() {
 			continue
 		}
-		key := strings.Join(s.Out, " ") + fmt.Sprint(s.NotTo)
+		if s.IsNarrow() {
+			one := *s
+			one.Action = nat.Action{Kind: dropped}
+			narrow.collect(&one, f, bySource)
+			continue
+		}
+		other := s.Match
+		other.From = nil
+		key := other.String()
 		l := known[key]
 		if l == nil {
-			l = &leak{out: s.Out, notTo: s.NotTo}
+			l = &leak{other: other}
 			known[key], all = l, append(all, l)
 		}
 		l.from = append(l.from, s.From...)
 	}
-	return all
+	return all, narrow
 }
 
 func (t *table) dropOf(l *leak, f *family, name string) rule {
-	exprs := append(f.is(), t.interfaces(expr.MetaKeyOIFNAME, l.out, false)...)
+	exprs := append(f.is(), t.passage(&l.other)...)
 	exprs = append(exprs, t.oneOf(l.from, f, name)...)
-	exprs = append(exprs, t.addresses(f, f.daddr, l.notTo, true)...)
+	exprs = append(exprs, t.addresses(f, f.daddr, l.other.NotTo, true)...)
 	exprs = append(exprs, &expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop})
 	return rule{chain: "untranslatable", exprs: exprs, comment: UntranslatableComment}
 }

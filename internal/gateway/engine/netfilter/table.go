@@ -437,7 +437,7 @@ func valid(p *gateway.Plan) error {
 		needs   func(*gateway.Entry) error
 	}{
 		{p.Destinations, func(d *gateway.Entry) error {
-			if len(d.To) != 1 || !d.Action.Prefix.IsValid() && len(d.Action.Backends) == 0 {
+			if len(d.To) != 1 || !d.Action.Prefix.IsValid() && len(d.Action.Backends) == 0 && d.Action.Kind != nat.Redirect {
 				return errors.New("it does not say what one prefix becomes")
 			}
 			return like(d.To, d.Action.Prefix)
@@ -480,7 +480,7 @@ func valid(p *gateway.Plan) error {
 
 // ofOneFamily refuses an entry that has an address of another family than its others.
 func ofOneFamily(e *gateway.Entry) error {
-	prefixes := slices.Concat(e.To, e.From, e.NotTo, e.Original)
+	prefixes := slices.Concat(e.To, e.From, e.NotTo, e.NotFrom, e.Original)
 	if e.Action.Prefix.IsValid() {
 		prefixes = append(prefixes, e.Action.Prefix)
 	}

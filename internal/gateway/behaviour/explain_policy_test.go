@@ -1,0 +1,74 @@
+package behaviour
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/natkit/natkit/internal/testutil"
+)
+
+// policyForms are rules with further conditions, beside some without.
+var policyForms4 = []string{
+	"masquerade: {from: FROM}", "snat: {from: FROM, to: POOL}", "dnat: {on: ON, port: PORT, to: TARGET, hairpin: BOOL}", "static: {inside: HOST, outside: ON, hairpin: BOOL}",
+	"snat: {from: FROM, only-to: EXCEPT, to: POOL}", "snat: {from: FROM, port: SERVICES, to: POOL}", "snat: {only-to: EXCEPT, port: SERVICES, to: POOL, ports: PORTS}",
+	"masquerade: {from: FROM, in: OUT}", "masquerade: {from: FROM, except-in: OUT}", "masquerade: {except-from: FROM, except-port: SERVICES}",
+	"snat: {from: FROM, mark: MARK, to: POOL}", "snat: {from: FROM, except-mark: MARK, to: POOL}", "snat: {mark: MARK, to: [POOL, 203.0.113.90-203.0.113.95]}",
+	"snat: {from: FROM, dscp: CLASS, to: POOL}", "snat: {from: FROM, except-dscp: CLASS, to: POOL}", "masquerade: {dscp: CLASS, mark: MARK, only-to: EXCEPT}",
+	"snat: {user: 0, to: POOL}", "snat: {except-user: 1-4294967295, except-group: [7, 9-11], to: POOL}", "snat: {user: [1, 5-9], to: POOL}", "masquerade: {except-user: 0}",
+	"dnat: {on: ON, port: SERVICES, to: TARGET, except-from: CLIENTS}", "dnat: {on: ON, port: udp/50-60, to: \"TARGET:5050-5060\", hairpin: BOOL}",
+	"dnat: {on: wan, port: SERVICES, to: TARGET, hairpin: BOOL}", "dnat: {on: ON, port: SERVICES, mark: MARK, to: TARGET}", "dnat: {on: ON, except-dscp: CLASS, to: TARGET, local: BOOL}",
+	"dnat: {on: ON, in: OUT, to: TARGET}", "dnat: {on: ON, except-in: OUT, except-port: SERVICES, to: TARGET}", "dnat: {on: any, in: OUT, port: SERVICES, to: TARGET}",
+	"dnat: {on: any, user: 0, port: SERVICES, to: TARGET}", "dnat: {on: ON, user: 3, port: udp/53, to: TARGET}", "dnat: {on: any, in: lan, except-from: 192.168.0.2, port: SERVICES, to: \":5353\"}",
+	"dnat: {on: ON, port: udp/40-1040, to: \"TARGET:2040-3040\"}",
+}
+
+var policyForms6 = []string{
+	"masquerade: {from: \"fd00:1::/64\"}", "snat: {from: \"fd00:1::/64\", only-to: \"2001:db8:f:1::/64\", port: SERVICES, to: \"2001:db8:1::7\"}",
+	"snat: {mark: MARK, dscp: CLASS, to: \"2001:db8:1::7\", ports: PORTS}", "snat: {from: \"fd00:1::2\", except-dscp: CLASS, to: \"2001:db8:1::9\"}",
+	"dnat: {on: \"2001:db8:1::7\", port: SERVICES, to: \"fd00:2::2\", hairpin: BOOL}", "dnat: {on: \"2001:db8:1::7\", except-mark: MARK, port: udp/50-60, to: \"[fd00:2::2]:150-160\"}",
+	"dnat: {on: any, in: dmz, port: SERVICES, to: \":5353\"}", "masquerade: {except-from: \"fd00:1::2\", in: [lan, dmz], except-port: SERVICES}",
+}
+
+// markedClasses are the marks that the gateway gives packets by their DSCP.
+var markedClasses = map[uint8]uint32{8: 0x10, 16: 0x25, 46: 0x1}
+
+// TestExplainPolicy is TestExplain for rules that ask for more than addresses: the gateway marks packets by their
+// DSCP.
+func TestExplainPolicy(t *testing.T) {
+	testutil.NeedFeature(t, testutil.Hairpin)
+	testutil.NeedProgram(t, "nft")
+	w := explainedWorld(t)
+	testutil.Run(t, w.gateway, `table inet marker {
+		chain in { type filter hook prerouting priority -310; ip dscp cs1 meta mark set 0x10; ip dscp cs2 meta mark set 0x25; ip dscp ef meta mark set 0x1
+			ip6 dscp cs1 meta mark set 0x10; ip6 dscp cs2 meta mark set 0x25; ip6 dscp ef meta mark set 0x1; }
+	}`, "nft", "-f", "-")
+	s := sample{t: t, world: w, r: rand.New(rand.NewPCG(19, 2)), facts: Facts(), seen: map[string]int{}, forms4: policyForms4, forms6: policyForms6, classes: []uint8{0, 8, 16, 46}}
+	for range sampleFiles {
+		s.file()
+	}
+	t.Logf("%d packets: %v", s.port, s.seen)
+	for _, kind := range []string{"masquerade", "snat", "dnat", "static", "none", "local", "answered", "program", "hairpin"} {
+		if s.seen[kind] < 5 {
+			t.Errorf("the sample says little: %d of %s", s.seen[kind], kind)
+		}
+	}
+}
+
+// giveClass gives a packet a DSCP.
+func giveClass(b []byte, point uint8) {
+	if b[0]>>4 == 6 {
+		binary.BigEndian.PutUint16(b, binary.BigEndian.Uint16(b)&^0x0fc0|uint16(point)<<6)
+		return
+	}
+	b[1] = point << 2
+	b[10], b[11] = 0, 0
+	sum := uint32(0)
+	for i := 0; i < int(b[0]&0xf)*4; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	binary.BigEndian.PutUint16(b[10:], ^uint16(sum))
+}
