@@ -57,17 +57,19 @@ var errNoFunctions = errors.New("no line in it is a function with its address")
 // some 0.1 s; the error is ErrHidden where it has no addresses.
 func ReadSymbols(root string) (*Table, error) { return readSymbols(root, parseSymbols) }
 
-// CheckSymbols returns the error that ReadSymbols would return of a kernel that hides its addresses, from the first
-// function alone.
+// CheckSymbols returns the error that ReadSymbols would return of a kernel that hides its addresses. It reads no
+// further than to the first function that has one.
 func CheckSymbols(root string) error {
 	_, err := readSymbols(root, func(r io.Reader) (*Table, error) {
-		lines := bufio.NewScanner(r)
+		hidden, lines := false, bufio.NewScanner(r)
 		for lines.Scan() {
-			if kind, f, ok := parseSymbol(lines.Bytes(), map[string]string{}); ok && isText(kind) {
-				return nil, map[bool]error{true: ErrHidden}[f.Addr == 0]
+			kind, f, ok := parseSymbol(lines.Bytes(), map[string]string{})
+			if ok && isText(kind) && f.Addr != 0 {
+				return nil, nil
 			}
+			hidden = hidden || ok && isText(kind)
 		}
-		return nil, cmp.Or(lines.Err(), errNoFunctions)
+		return nil, cmp.Or(lines.Err(), map[bool]error{true: ErrHidden, false: errNoFunctions}[hidden])
 	})
 	return err
 }

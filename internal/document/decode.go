@@ -52,7 +52,10 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value) error {
 		}
 		return own.UnmarshalYAML(n)
 	}
-	if null {
+	switch {
+	case null && d.whole && v.Kind() != reflect.Pointer:
+		return at(n, "expected %s, found nothing: leave the key out where there is none", kindWords(v.Type()))
+	case null:
 		return nil
 	}
 	if own, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {

@@ -500,9 +500,9 @@ func (c *checker) cutting(a admin) (rules []Ref) {
 
 // unmarked leaves out what is not known of a packet of a session: a rule that asks for it may match.
 func unmarked(m nat.Match) nat.Match {
-	all, names := m.Tuple(), m.Beyond()
-	all.In, all.NotIn, all.Out, all.NotOut = names.In, names.NotIn, names.Out, names.NotOut
-	return all
+	m.Mark, m.NotMarks, m.DSCP, m.NotDSCP = nat.Mark{}, nil, nil, nil
+	m.Users, m.NotUsers, m.Groups, m.NotGroups = nil, nil, nil, nil
+	return m
 }
 
 const protocolTCP = 6

@@ -121,7 +121,7 @@ func TestCheckRule(t *testing.T) {
 func TestCheckConditions(t *testing.T) {
 	runChecks(t, Facts{}, []checkCase{
 		{"on any", inFile("dnat: {on: any, port: tcp/80, to: ':3128'}"), []string{"4 any refuse takes-everything: dnat: on any takes what comes from everywhere, and for everybody"}},
-		{"on any from somebody", inFile("dnat: {on: any, from: 10.0.0.0/8, port: tcp/80, to: ':3128'}"), nil},
+		{"on any, with from", inFile("dnat: {on: any, from: 10.0.0.0/8, port: tcp/80, to: ':3128'}"), nil},
 		{"hairpin to itself", inFile("dnat: {on: wan, port: tcp/80, to: ':3128', hairpin: on}"), []string{"4 on refuse hairpin-to-itself: dnat: what becomes the gateway's own port comes back to no host inside"}},
 		{"hairpin on any", inFile("dnat: {on: any, in: lan, to: 10.0.0.1, hairpin: on}"), []string{"4 on refuse hairpin-on-any: dnat: hairpin is about an address of the gateway"}},
 		{"shifted", inFile("dnat: {on: wan, port: tcp/8000-8010, to: '10.0.0.1:9000-9010'}"), nil},

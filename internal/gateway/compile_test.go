@@ -97,7 +97,7 @@ dst nat[1]: on 203.0.113.1 tcp/80 user 33 becomes 192.168.0.3 local
 dst nat[2]: on 203.0.113.1 tcp/80 in eth0 mark 0x4 becomes 192.168.0.4
 dst nat[0]: on 203.0.113.1 tcp/80 in eth0 becomes 192.168.0.2 local
 `},
-	{"ports of a range become those of another", roles + `
+	{"a range of ports is translated to another range", roles + `
   nat:
     - dnat: {on: 203.0.113.1, port: tcp/8000-8002, to: "192.168.0.2:9000-9002"}
     - dnat: {on: 203.0.113.1, port: [tcp/80, tcp/443, udp/443], to: 192.168.0.3, from: 198.18.0.0/16}

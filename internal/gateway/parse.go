@@ -126,7 +126,7 @@ func (r Rule) interfaces() []string {
 	return names
 }
 
-// conditions are those of a kind that has some; nil of others.
+// conditions returns the conditions of masquerade, snat and dnat, nil of other kinds.
 func (r Rule) conditions() *Conditions {
 	switch {
 	case r.Masquerade != nil:

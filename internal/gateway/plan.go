@@ -180,11 +180,6 @@ func (e *Entry) asksIn() []string {
 	return nil
 }
 
-// IsOwn reports whether the entry is for the gateway's own programs alone.
-func (e *Entry) IsOwn() bool {
-	return len(e.Users)+len(e.NotUsers)+len(e.Groups)+len(e.NotGroups) > 0
-}
-
 // further is the number of conditions that nothing else of the comparison looks at.
 func (e *Entry) further() (n int) {
 	for _, is := range []bool{

@@ -91,7 +91,7 @@ func rulesOf(p *Plan, differ map[Ref]bool) (out []RuleText, alike int) {
 type rule struct {
 	// first is a destination where it has one; back its way out where it has both.
 	first, back *Entry
-	// to, from and services are those of all entries like first.
+	// to, from and services are the union of all entries of the kind of first.
 	to, from []netip.Prefix
 	services []nat.Service
 	hairpin  bool

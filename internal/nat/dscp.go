@@ -18,22 +18,12 @@ var everyCodePoint = func() (all []uint8) {
 	return all
 }()
 
-// codePointNames are those of RFC 2474, 2597, 3246, 5865 and 8622, as nft(8) writes them.
+// codePointNames has the names of RFC 2474, 2597, 3246, 5865 and 8622, as nft(8) writes them.
 var codePointNames = map[uint8]string{
 	0: "cs0", 8: "cs1", 16: "cs2", 24: "cs3", 32: "cs4", 40: "cs5", 48: "cs6", 56: "cs7",
 	10: "af11", 12: "af12", 14: "af13", 18: "af21", 20: "af22", 22: "af23",
 	26: "af31", 28: "af32", 30: "af33", 34: "af41", 36: "af42", 38: "af43",
 	46: "ef", 44: "va", 1: "le",
-}
-
-// ParseNumber reads a number of 32 bits: 16, or 0x10.
-func ParseNumber(text string) (uint32, error) {
-	digits, base := text, 10
-	if hex, is := strings.CutPrefix(strings.ToLower(text), "0x"); is {
-		digits, base = hex, 16
-	}
-	n, err := strconv.ParseUint(digits, base, 32)
-	return uint32(n), err
 }
 
 // DSCPName is "ef", or the number of a code point without a name.

@@ -190,7 +190,8 @@ type condition struct {
 	text func(m *Match) string
 }
 
-var conditions = []condition{
+// onTuple are on addresses, protocol and ports.
+var onTuple = []condition{
 	{Original, func(m *Match, p *Packet) bool { return len(m.Original) == 0 || InAny(m.Original, p.OriginalDst) },
 		func(m *Match) string {
 			return onlyIf(len(m.Original) > 0, "originally to "+PrefixesString(m.Original))
@@ -223,6 +224,9 @@ var conditions = []condition{
 			return joinWords(onlyIf(len(m.From) > 0, "from "+PrefixesString(m.From)), onlyIf(len(m.NotFrom) > 0, "except from "+PrefixesString(m.NotFrom)),
 				onlyIf(len(m.NotTo) > 0, "except to "+PrefixesString(m.NotTo)))
 		}},
+}
+
+var conditions = slices.Concat(onTuple, []condition{
 	{In, func(m *Match, p *Packet) bool {
 		return (len(m.In) == 0 || InNames(m.In, p.In)) && !InNames(m.NotIn, p.In)
 	},
@@ -239,17 +243,17 @@ var conditions = []condition{
 		return joinWords(onlyIf(m.Mark.Mask != 0, "mark "+m.Mark.String()), listText("not mark", m.NotMarks))
 	}},
 	{Owner, func(m *Match, p *Packet) bool {
-		return (p.Owned || !m.asksOwner()) && hasID(m.Users, m.NotUsers, p.User) && hasID(m.Groups, m.NotGroups, p.Group)
+		return (p.Owned || !m.IsOwn()) && hasID(m.Users, m.NotUsers, p.User) && hasID(m.Groups, m.NotGroups, p.Group)
 	}, func(m *Match) string {
 		return joinWords(listText("user", m.Users), listText("not user", m.NotUsers), listText("group", m.Groups), listText("not group", m.NotGroups))
 	}},
 	{TrafficClass, func(m *Match, p *Packet) bool {
 		return (len(m.DSCP) == 0 || slices.Contains(m.DSCP, p.DSCP)) && !slices.Contains(m.NotDSCP, p.DSCP)
 	}, func(m *Match) string { return joinWords(dscpText("dscp", m.DSCP), dscpText("not dscp", m.NotDSCP)) }},
-}
+})
 
-// asksOwner reports whether the match is for the host's own programs alone.
-func (m *Match) asksOwner() bool {
+// IsOwn reports whether the match is for packets of the host's own programs alone.
+func (m *Match) IsOwn() bool {
 	return len(m.Users)+len(m.NotUsers)+len(m.Groups)+len(m.NotGroups) > 0
 }
 
@@ -344,7 +348,7 @@ func (m *Match) Covers(o *Match) bool {
 		(o.ToLocal || !m.ToLocal) &&
 		services.cover(nil, m.NotServices, o.Services(), o.NotServices, f) &&
 		m.marksCover(o) &&
-		(o.asksOwner() || !m.asksOwner()) &&
+		(o.IsOwn() || !m.IsOwn()) &&
 		ids.cover(m.Users, m.NotUsers, o.Users, o.NotUsers, f) &&
 		ids.cover(m.Groups, m.NotGroups, o.Groups, o.NotGroups, f) &&
 		codePoints.cover(m.DSCP, m.NotDSCP, o.DSCP, o.NotDSCP, f)
@@ -596,6 +600,12 @@ func (m *Match) Matches(p *Packet) bool {
 	return !slices.ContainsFunc(conditions, func(c condition) bool { return !c.met(m, p) })
 }
 
+// MatchesTuple reports whether a packet meets the conditions on addresses, protocol and ports, which are what the
+// tracker's entry of its connection shows.
+func (m *Match) MatchesTuple(p *Packet) bool {
+	return !slices.ContainsFunc(onTuple, func(c condition) bool { return !c.met(m, p) })
+}
+
 // Misses are the conditions that a packet does not meet; none where it matches.
 func (m *Match) Misses(p *Packet) (misses []Condition) {
 	for _, c := range conditions {
@@ -606,13 +616,7 @@ func (m *Match) Misses(p *Packet) (misses []Condition) {
 	return misses
 }
 
-// Tuple has the conditions on what a connection's tuple says: addresses, protocol and ports.
-func (m *Match) Tuple() Match {
-	return Match{Original: m.Original, OriginalPorts: m.OriginalPorts, To: m.To, NotTo: m.NotTo, From: m.From, NotFrom: m.NotFrom,
-		Protocol: m.Protocol, Ports: m.Ports, SourcePorts: m.SourcePorts, NotServices: m.NotServices}
-}
-
-// Beyond has the conditions that Tuple has not.
+// Beyond has the conditions that are not on addresses, protocol and ports.
 func (m *Match) Beyond() Match {
 	return Match{In: m.In, NotIn: m.NotIn, Out: m.Out, NotOut: m.NotOut, ToLocal: m.ToLocal, Mark: m.Mark, NotMarks: m.NotMarks,
 		Users: m.Users, NotUsers: m.NotUsers, Groups: m.Groups, NotGroups: m.NotGroups, DSCP: m.DSCP, NotDSCP: m.NotDSCP}

@@ -76,3 +76,13 @@ func HasPorts(protocol uint8) bool {
 func IsICMP(protocol uint8) bool {
 	return protocol == unix.IPPROTO_ICMP || protocol == unix.IPPROTO_ICMPV6
 }
+
+// ParseNumber reads a number of 32 bits: 16, or 0x10.
+func ParseNumber(text string) (uint32, error) {
+	digits, base := text, 10
+	if hex, is := strings.CutPrefix(strings.ToLower(text), "0x"); is {
+		digits, base = hex, 16
+	}
+	n, err := strconv.ParseUint(digits, base, 32)
+	return uint32(n), err
+}

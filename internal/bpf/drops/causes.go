@@ -179,8 +179,8 @@ type names struct {
 	harmless    [maxHarmless]dropsRange
 }
 
-// readNames reads symbols too, unless later can do that: programs compare addresses where the kernel has no
-// reasons, and where each drop is told.
+// readNames also reads the symbols where the programs compare addresses from the start: where the kernel has no
+// reasons, and where every drop is an event.
 func readNames(opt Options) (*names, error) {
 	n := &names{read: opt.Symbols}
 	if err := n.readReasons(opt.Types); err != nil {

@@ -68,9 +68,9 @@ func (a *Attribution) destination(e *conntrack.Entry) *gateway.Entry {
 
 // firstDestination is the first entry that matches e and that ok accepts.
 func (a *Attribution) firstDestination(e *conntrack.Entry, ok func(int) bool) int {
-	return a.destinations.first(e.Orig.Dst, e.Orig.Proto, e.Orig.DstPort, none, func(i int) bool {
-		d := &a.plan.Destinations[i]
-		return hasPort(d.Ports, e.Orig.DstPort) && contains(d.From, e.Orig.Src) && !excepted(&d.Match, &e.Orig) && ok(i)
+	p := asked(e)
+	return a.destinations.first(p.Dst, p.Protocol, p.DstPort, none, func(i int) bool {
+		return a.plan.Destinations[i].MatchesTuple(&p) && ok(i)
 	})
 }
 
@@ -81,28 +81,15 @@ func precedes(a, b *gateway.Entry) bool {
 	return !a.IsHairpin() && (a.Local || !b.Local) && x.Covers(&y)
 }
 
-// excepted reports whether the exceptions of a rule are about a connection, but for that of destinations, which a
-// source sees translated.
-func excepted(m *nat.Match, t *conntrack.Tuple) bool {
-	if len(m.NotFrom)+len(m.NotServices) == 0 {
-		return false
-	}
-	return nat.InAny(m.NotFrom, t.Src) || isExcepted(m.NotServices, t.Proto, t.DstPort)
+// asked is what a destination sees of a connection, given what a source does: the destination as it became.
+func asked(e *conntrack.Entry) nat.Packet {
+	return nat.Packet{Protocol: e.Orig.Proto, Src: e.Orig.Src, SrcPort: e.Orig.SrcPort, Dst: e.Orig.Dst, DstPort: e.Orig.DstPort}
 }
 
-func isExcepted(services []nat.Service, protocol uint8, port uint16) bool {
-	p := nat.Packet{Protocol: protocol, DstPort: port}
-	return slices.ContainsFunc(services, func(s nat.Service) bool { return s.Has(&p) })
-}
-
-// isFor reports whether a source is for a connection, to its destination as that became.
-func isFor(s *gateway.Entry, e *conntrack.Entry) bool {
-	port := e.Reply.SrcPort
-	if nat.IsICMP(e.Orig.Proto) {
-		port = 0
-	}
-	return contains(s.From, e.Orig.Src) && !nat.InAny(s.NotFrom, e.Orig.Src) && contains(s.To, e.Reply.Src) && !nat.InAny(s.NotTo, e.Reply.Src) &&
-		(s.Protocol == 0 || s.Protocol == e.Orig.Proto) && hasPort(s.Ports, port) && !isExcepted(s.NotServices, e.Orig.Proto, port)
+func given(e *conntrack.Entry) nat.Packet {
+	p := asked(e)
+	p.OriginalDst, p.OriginalPort, p.Dst, p.DstPort = p.Dst, p.DstPort, e.Reply.Src, e.Reply.SrcPort
+	return p
 }
 
 func destinationGave(d *gateway.Entry, e *conntrack.Entry) bool {
@@ -142,12 +129,10 @@ func (a *Attribution) source(e *conntrack.Entry, sentBack bool) *gateway.Entry {
 
 // firstSource is the first entry that matches e and that ok accepts.
 func (a *Attribution) firstSource(e *conntrack.Entry, sentBack bool, ok func(int) bool) int {
+	p := given(e)
 	return a.sources.first(&e.Orig, func(i int) bool {
 		s := &a.plan.Sources[i]
-		if s.IsHairpin() && !(sentBack && hasPort(s.OriginalPorts, e.Orig.DstPort)) {
-			return false
-		}
-		return isFor(s, e) && ok(i)
+		return (sentBack || !s.IsHairpin()) && s.MatchesTuple(&p) && ok(i)
 	})
 }
 
@@ -160,16 +145,6 @@ func sourceGave(s *gateway.Entry, e *conntrack.Entry) bool {
 	default:
 		return s.Action.To.Contains(to)
 	}
-}
-
-// contains reports whether a condition holds for an address: none is any.
-func contains(condition []netip.Prefix, a netip.Addr) bool {
-	return len(condition) == 0 || nat.InAny(condition, a)
-}
-
-// hasPort reports whether a condition holds for a port: none is any.
-func hasPort(condition []nat.Ports, port uint16) bool {
-	return len(condition) == 0 || slices.ContainsFunc(condition, func(p nat.Ports) bool { return p.Contains(port) })
 }
 
 // Tally counts connections by the rules that translated them. It is fed entry by

@@ -202,10 +202,10 @@ func (u *Untranslated) concerns(e *conntrack.Entry) bool {
 }
 
 func (u *Untranslated) destination(e *conntrack.Entry, in Hop) *gateway.Entry {
-	first := u.rules.destinations.first(e.Orig.Dst, e.Orig.Proto, e.Orig.DstPort, none, func(i int) bool {
+	first := u.rules.firstDestination(e, func(i int) bool {
 		d := &u.rules.plan.Destinations[i]
 		comes := in.Local && d.Local || !in.Local && !d.IsOwn() && has(d.In, in.Out) && !slices.Contains(d.NotIn, in.Out)
-		return comes && isCertain(d) && hasPort(d.Ports, e.Orig.DstPort) && contains(d.From, e.Orig.Src) && !excepted(&d.Match, &e.Orig)
+		return comes && isCertain(d)
 	})
 	if first == none {
 		return nil
@@ -215,9 +215,9 @@ func (u *Untranslated) destination(e *conntrack.Entry, in Hop) *gateway.Entry {
 
 // source leaves those of hairpins out: they are for what a destination rule translated.
 func (u *Untranslated) source(e *conntrack.Entry, out Hop) *gateway.Entry {
-	first := u.rules.sources.from.first(e.Orig.Src, 0, 0, none, func(i int) bool {
+	first := u.rules.firstSource(e, false, func(i int) bool {
 		s := &u.rules.plan.Sources[i]
-		return !s.IsHairpin() && has(s.Out, out.Out) && isCertain(s) && isFor(s, e)
+		return has(s.Out, out.Out) && isCertain(s)
 	})
 	if first == none {
 		return nil

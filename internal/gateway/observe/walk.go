@@ -335,33 +335,37 @@ func (w *walk) notes() {
 	}
 }
 
-// unknowns names rules that would be for the packet if it had a mark, or a program of some user sent it: neither is
+// unknowns names rules that would translate the packet if it had a mark, or a program of some user sent it: neither is
 // seen from its words.
 func (w *walk) unknowns() {
-	seen := map[gateway.Ref]bool{}
-	look := func(e *gateway.Entry, p *nat.Packet) {
-		missed := e.Misses(p)
-		if len(missed) != 1 || seen[e.Rule] || w.acts(e.Rule) {
+	p := w.now()
+	if w.e.Fate == Forwarded {
+		w.mayPrecede(w.plan.Sources, &p, w.e.Source.Rule)
+	}
+	p.Dst, p.DstPort, p.Out = w.asked.addr, w.asked.port, ""
+	w.mayPrecede(w.plan.Destinations, &p, w.e.Destination.Rule)
+}
+
+// mayPrecede looks at the rules before the one that translates, which come first because they say more.
+func (w *walk) mayPrecede(list []gateway.Entry, p *nat.Packet, winner *gateway.Ref) {
+	known := map[gateway.Ref]bool{}
+	for i := range list {
+		e := &list[i]
+		if winner != nil && e.Rule == *winner || len(known) == manyNear {
 			return
+		}
+		missed := e.Misses(p)
+		if len(missed) != 1 || e.IsHairpin() || known[e.Rule] || p.In == "" && !e.Local && !e.Action.Kind.TranslatesSource() {
+			continue
 		}
 		switch {
 		case missed[0] == nat.MarkBits && p.Mark == 0:
-			seen[e.Rule] = true
-			w.note("its mark is taken to be 0: with another one (--mark) %s is for it: %s", e.Rule, e.Text(nat.MarkBits))
+			known[e.Rule] = true
+			w.note("its mark is taken to be 0: with another one (--mark) %s translates it: %s", e.Rule, e.Text(nat.MarkBits))
 		case missed[0] == nat.Owner && !p.Owned && p.In == "":
-			seen[e.Rule] = true
-			w.note("whose program sends it is not known: with --user or --group %s may be for it: %s", e.Rule, e.Text(nat.Owner))
+			known[e.Rule] = true
+			w.note("whose program sends it is not known: by --user and --group %s may translate it: %s", e.Rule, e.Text(nat.Owner))
 		}
-	}
-	p := w.now()
-	for i := range w.plan.Sources {
-		if s := &w.plan.Sources[i]; w.e.Fate == Forwarded && !s.IsHairpin() {
-			look(s, &p)
-		}
-	}
-	p.Dst, p.DstPort, p.Out = w.asked.addr, w.asked.port, ""
-	for i := range w.plan.Destinations {
-		look(&w.plan.Destinations[i], &p)
 	}
 }
 

@@ -180,7 +180,7 @@ func (g *group) comment() string {
 
 // conditions are those on interfaces.
 func (t *table) conditions(g *group) []expression {
-	all := append(g.f.is(), t.passage(&g.other)...)
+	all := append(g.f.is(), t.byInterfaces(&g.other)...)
 	if g.proto != 0 {
 		all = append(all, t.protocols(g.proto)...)
 	}

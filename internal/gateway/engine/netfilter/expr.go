@@ -193,8 +193,8 @@ func (t *table) icmpTypes(f *family, types ...byte) []expression {
 	return append(t.protocols(f.icmp), t.anyOf(payload(expr.PayloadBaseTransportHeader, 0, 1, reg1), key, each(types), false)...)
 }
 
-// passage are the conditions on interfaces.
-func (t *table) passage(m *nat.Match) []expression {
+// byInterfaces are the conditions on interfaces.
+func (t *table) byInterfaces(m *nat.Match) []expression {
 	return slices.Concat(t.interfaces(expr.MetaKeyIIFNAME, m.In, false), t.interfaces(expr.MetaKeyIIFNAME, m.NotIn, true),
 		t.interfaces(expr.MetaKeyOIFNAME, m.Out, false), t.interfaces(expr.MetaKeyOIFNAME, m.NotOut, true))
 }
@@ -232,7 +232,7 @@ func (t *table) further(f *family, m *nat.Match) []expression {
 		t.codePoints(f, m.DSCP, false), t.codePoints(f, m.NotDSCP, true))
 }
 
-// notServices asks for none of the services: those of all ports by their protocol alone.
+// notServices compares protocol and port with the services that are excepted; a service of all ports is its protocol.
 func (t *table) notServices(all []nat.Service) (exprs []expression) {
 	s := &set{key: concat(nftables.TypeInetProto, nftables.TypeInetService)}
 	for _, one := range all {

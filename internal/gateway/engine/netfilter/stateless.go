@@ -374,8 +374,8 @@ type leak struct {
 	other nat.Match
 }
 
-// leaks are those of one family; those of rules that ask for more than networks and interfaces are narrow, by keys.
-// Entries about connections that come back inside have
+// leaks returns the sources of one family; narrow has the rules with other conditions, whose packets are looked up
+// by keys. Entries about connections that come back inside have
 // none: the destination of an invalid packet is not translated, and so it does not.
 func leaks(p *gateway.Plan, f *family) (all []*leak, narrow groups) {
 	known := map[string]*leak{}
@@ -404,7 +404,7 @@ func leaks(p *gateway.Plan, f *family) (all []*leak, narrow groups) {
 }
 
 func (t *table) dropOf(l *leak, f *family, name string) rule {
-	exprs := append(f.is(), t.passage(&l.other)...)
+	exprs := append(f.is(), t.byInterfaces(&l.other)...)
 	exprs = append(exprs, t.oneOf(l.from, f, name)...)
 	exprs = append(exprs, t.addresses(f, f.daddr, l.other.NotTo, true)...)
 	exprs = append(exprs, &expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop})
