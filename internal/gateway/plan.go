@@ -103,7 +103,7 @@ func (p *Plan) Inside(name string) bool {
 func (p *Plan) Interfaces() []string {
 	names := slices.Concat(p.WAN, p.LAN, p.Flowtable)
 	for e := range p.Entries() {
-		names = slices.Concat(names, e.In, e.NotIn, e.Out, e.NotOut)
+		names = append(append(append(append(names, e.In...), e.NotIn...), e.Out...), e.NotOut...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
@@ -218,9 +218,10 @@ func compareNames(a, b []string) int {
 	return cmp.Compare(uint(len(a))-1, uint(len(b))-1) // none wraps around
 }
 
-// orderEntries is compareEntries with an order for those that compare equal.
+// orderEntries is compareEntries with an order for those that compare equal. Entries of one DSCP stand together: an
+// engine may have them share a map.
 func orderEntries(a, b *Entry) int {
-	return cmp.Or(compareEntries(a, b),
+	return cmp.Or(compareEntries(a, b), slices.Compare(a.DSCP, b.DSCP),
 		slices.CompareFunc(a.To, b.To, comparePrefixes), cmp.Compare(a.Protocol, b.Protocol), slices.CompareFunc(a.Ports, b.Ports, orderPorts),
 		slices.CompareFunc(a.From, b.From, comparePrefixes),
 		slices.CompareFunc(a.Original, b.Original, comparePrefixes), slices.CompareFunc(a.OriginalPorts, b.OriginalPorts, orderPorts),

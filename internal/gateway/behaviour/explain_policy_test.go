@@ -3,6 +3,8 @@ package behaviour
 import (
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/natkit/natkit/internal/testutil"
@@ -10,7 +12,7 @@ import (
 
 // policyForms are rules with further conditions, beside some without.
 var policyForms4 = []string{
-	"masquerade: {from: FROM}", "snat: {from: FROM, to: POOL}", "dnat: {on: ON, port: PORT, to: TARGET, hairpin: BOOL}", "static: {inside: HOST, outside: ON, hairpin: BOOL}",
+	"masquerade: {from: FROM}", "snat: {from: FROM, to: POOL}", "dnat: {on: ON, port: PORT, to: TARGET, hairpin: BOOL}", "static: {inside: HOST, outside: ON, hairpin: BOOL}", "static: {inside: HOST, outside: ON}",
 	"snat: {from: FROM, only-to: EXCEPT, to: POOL}", "snat: {from: FROM, port: SERVICES, to: POOL}", "snat: {only-to: EXCEPT, port: SERVICES, to: POOL, ports: PORTS}",
 	"masquerade: {from: FROM, in: OUT}", "masquerade: {from: FROM, except-in: OUT}", "masquerade: {except-from: FROM, except-port: SERVICES}",
 	"snat: {from: FROM, mark: MARK, to: POOL}", "snat: {from: FROM, except-mark: MARK, to: POOL}", "snat: {mark: MARK, to: [POOL, 203.0.113.90-203.0.113.95]}",
@@ -36,23 +38,32 @@ var markedClasses = map[uint8]uint32{8: 0x10, 16: 0x25, 46: 0x1}
 // TestExplainPolicy is TestExplain for rules that ask for more than addresses: the gateway marks packets by their
 // DSCP.
 func TestExplainPolicy(t *testing.T) {
-	testutil.NeedFeature(t, testutil.Hairpin)
 	testutil.NeedProgram(t, "nft")
 	w := explainedWorld(t)
 	testutil.Run(t, w.gateway, `table inet marker {
 		chain in { type filter hook prerouting priority -310; ip dscp cs1 meta mark set 0x10; ip dscp cs2 meta mark set 0x25; ip dscp ef meta mark set 0x1
 			ip6 dscp cs1 meta mark set 0x10; ip6 dscp cs2 meta mark set 0x25; ip6 dscp ef meta mark set 0x1; }
 	}`, "nft", "-f", "-")
-	s := sample{t: t, world: w, r: rand.New(rand.NewPCG(19, 2)), facts: Facts(), seen: map[string]int{}, forms4: policyForms4, forms6: policyForms6, classes: []uint8{0, 8, 16, 46}}
+	s := sample{t: t, world: w, r: rand.New(rand.NewPCG(19, 2)), facts: Facts(), seen: map[string]int{}, forms4: possible(policyForms4), forms6: possible(policyForms6), classes: []uint8{0, 8, 16, 46}}
 	for range sampleFiles {
 		s.file()
 	}
 	t.Logf("%d packets: %v", s.port, s.seen)
 	for _, kind := range []string{"masquerade", "snat", "dnat", "static", "none", "local", "answered", "program", "hairpin"} {
-		if s.seen[kind] < 5 {
+		if s.seen[kind] < 3 && (kind != "hairpin" || testutil.Hairpin.Probe() == nil) {
 			t.Errorf("the sample says little: %d of %s", s.seen[kind], kind)
 		}
 	}
+}
+
+// possible are the forms whose rules the kernel can have: before Linux 5.5 postrouting does not know where packets came in.
+func possible(forms []string) []string {
+	if testutil.Hairpin.Probe() == nil {
+		return forms
+	}
+	return slices.DeleteFunc(slices.Clone(forms), func(form string) bool {
+		return strings.Contains(form, "hairpin") || strings.Contains(form, "in: ") && !strings.HasPrefix(form, "dnat")
+	})
 }
 
 // giveClass gives a packet a DSCP.
