@@ -215,6 +215,15 @@ func TestParseErrorsOutsideRules(t *testing.T) {
 	}
 }
 
+// TestParseEmptyKey: a key whose rules are all commented out does not mean that there is nothing to do.
+func TestParseEmptyKey(t *testing.T) {
+	for _, text := range []string{"gateway:\n  nat:\n", "gateway:\n  ipv6:\n  # - masquerade: {}\n", "gateway:\n  interfaces:\n  nat: [masquerade: {}]\n"} {
+		if _, err := Parse("f", []byte(text)); err == nil || !strings.Contains(err.Error(), "found nothing") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 func TestParseRef(t *testing.T) {
 	for _, r := range []Ref{{"nat", 0, "snat", ""}, {"ipv6", 123, "netmap", "office-2"}} {
 		if got, ok := ParseRef(r.String()); !ok || got != r {

@@ -190,43 +190,70 @@ type condition struct {
 	text func(m *Match) string
 }
 
-// onTuple are on addresses, protocol and ports.
-var onTuple = []condition{
-	{Original, func(m *Match, p *Packet) bool { return len(m.Original) == 0 || InAny(m.Original, p.OriginalDst) },
+// The conditions on addresses, protocol and ports.
+
+func (m *Match) meetsOriginal(p *Packet) bool {
+	return len(m.Original) == 0 || InAny(m.Original, p.OriginalDst)
+}
+
+func (m *Match) meetsOriginalPorts(p *Packet) bool { return hasPort(m.OriginalPorts, p.OriginalPort) }
+
+func (m *Match) meetsTo(p *Packet) bool {
+	return (len(m.To) == 0 || InAny(m.To, p.Dst)) && !InAny(m.NotTo, p.Dst)
+}
+
+func (m *Match) meetsFrom(p *Packet) bool {
+	return (len(m.From) == 0 || InAny(m.From, p.Src)) && !InAny(m.NotFrom, p.Src)
+}
+
+func (m *Match) meetsProtocol(p *Packet) bool { return m.Protocol == 0 || m.Protocol == p.Protocol }
+
+func (m *Match) meetsPorts(p *Packet) bool { return hasPort(m.Ports, p.DstPort) }
+
+func (m *Match) meetsSourcePorts(p *Packet) bool { return hasPort(m.SourcePorts, p.SrcPort) }
+
+func (m *Match) meetsNotServices(p *Packet) bool {
+	for _, s := range m.NotServices {
+		if s.Has(p) {
+			return false
+		}
+	}
+	return true
+}
+
+// MatchesTuple reports whether a packet meets the conditions on addresses, protocol and ports, which are what the
+// tracker's entry of its connection shows. It is asked for every entry of a table, and takes no memory.
+func (m *Match) MatchesTuple(p *Packet) bool {
+	return m.meetsProtocol(p) && m.meetsPorts(p) && m.meetsFrom(p) && m.meetsTo(p) && m.meetsSourcePorts(p) && m.meetsNotServices(p) &&
+		m.meetsOriginal(p) && m.meetsOriginalPorts(p)
+}
+
+var conditions = []condition{
+	{Original, (*Match).meetsOriginal,
 		func(m *Match) string {
 			return onlyIf(len(m.Original) > 0, "originally to "+PrefixesString(m.Original))
 		}},
-	{OriginalPorts, func(m *Match, p *Packet) bool { return hasPort(m.OriginalPorts, p.OriginalPort) },
+	{OriginalPorts, (*Match).meetsOriginalPorts,
 		func(m *Match) string {
 			return onlyIf(len(m.OriginalPorts) > 0, ServiceString(m.Protocol, m.OriginalPorts))
 		}},
-	{To, func(m *Match, p *Packet) bool {
-		return (len(m.To) == 0 || InAny(m.To, p.Dst)) && !InAny(m.NotTo, p.Dst)
-	},
-		func(m *Match) string { return onlyIf(len(m.To) > 0, "on "+PrefixesString(m.To)) }},
-	{Protocol, func(m *Match, p *Packet) bool { return m.Protocol == 0 || m.Protocol == p.Protocol },
+	{To, (*Match).meetsTo, func(m *Match) string { return onlyIf(len(m.To) > 0, "on "+PrefixesString(m.To)) }},
+	{Protocol, (*Match).meetsProtocol,
 		func(m *Match) string {
 			return onlyIf(len(m.Ports)+len(m.OriginalPorts) == 0, ServiceString(m.Protocol, nil))
 		}},
-	{DestPorts, func(m *Match, p *Packet) bool { return hasPort(m.Ports, p.DstPort) },
+	{DestPorts, (*Match).meetsPorts,
 		func(m *Match) string { return onlyIf(len(m.Ports) > 0, ServiceString(m.Protocol, m.Ports)) }},
-	{NotServices, func(m *Match, p *Packet) bool {
-		return !slices.ContainsFunc(m.NotServices, func(s Service) bool { return s.Has(p) })
-	}, func(m *Match) string { return listText("except", m.NotServices) }},
-	{SourcePorts, func(m *Match, p *Packet) bool { return hasPort(m.SourcePorts, p.SrcPort) },
+	{NotServices, (*Match).meetsNotServices, func(m *Match) string { return listText("except", m.NotServices) }},
+	{SourcePorts, (*Match).meetsSourcePorts,
 		func(m *Match) string {
 			return onlyIf(len(m.SourcePorts) > 0, "source port "+ServiceString(0, m.SourcePorts))
 		}},
-	{From, func(m *Match, p *Packet) bool {
-		return (len(m.From) == 0 || InAny(m.From, p.Src)) && !InAny(m.NotFrom, p.Src)
-	},
+	{From, (*Match).meetsFrom,
 		func(m *Match) string { // NotTo stands behind it
 			return joinWords(onlyIf(len(m.From) > 0, "from "+PrefixesString(m.From)), onlyIf(len(m.NotFrom) > 0, "except from "+PrefixesString(m.NotFrom)),
 				onlyIf(len(m.NotTo) > 0, "except to "+PrefixesString(m.NotTo)))
 		}},
-}
-
-var conditions = slices.Concat(onTuple, []condition{
 	{In, func(m *Match, p *Packet) bool {
 		return (len(m.In) == 0 || InNames(m.In, p.In)) && !InNames(m.NotIn, p.In)
 	},
@@ -250,7 +277,7 @@ var conditions = slices.Concat(onTuple, []condition{
 	{TrafficClass, func(m *Match, p *Packet) bool {
 		return (len(m.DSCP) == 0 || slices.Contains(m.DSCP, p.DSCP)) && !slices.Contains(m.NotDSCP, p.DSCP)
 	}, func(m *Match) string { return joinWords(dscpText("dscp", m.DSCP), dscpText("not dscp", m.NotDSCP)) }},
-})
+}
 
 // IsOwn reports whether the match is for packets of the host's own programs alone.
 func (m *Match) IsOwn() bool {
@@ -282,7 +309,12 @@ func dscpText(word string, list []uint8) string {
 }
 
 func hasPort(list []Ports, port uint16) bool {
-	return len(list) == 0 || slices.ContainsFunc(list, func(p Ports) bool { return p.Contains(port) })
+	for _, p := range list {
+		if p.Contains(port) {
+			return true
+		}
+	}
+	return len(list) == 0
 }
 
 func namesText(word string, any, not []string) string {
@@ -598,12 +630,6 @@ func onlyIf(is bool, text string) string {
 // Matches reports whether a packet meets all conditions.
 func (m *Match) Matches(p *Packet) bool {
 	return !slices.ContainsFunc(conditions, func(c condition) bool { return !c.met(m, p) })
-}
-
-// MatchesTuple reports whether a packet meets the conditions on addresses, protocol and ports, which are what the
-// tracker's entry of its connection shows.
-func (m *Match) MatchesTuple(p *Packet) bool {
-	return !slices.ContainsFunc(onTuple, func(c condition) bool { return !c.met(m, p) })
 }
 
 // Misses are the conditions that a packet does not meet; none where it matches.

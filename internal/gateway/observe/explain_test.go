@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -314,6 +315,38 @@ func TestExplainNotForwarded(t *testing.T) {
 		}
 		if e.ReplyLost != "" && c.lost == "" || !strings.Contains(e.ReplyLost, c.lost) {
 			t.Errorf("%s: lost %q, want %q", c.name, e.ReplyLost, c.lost)
+		}
+	}
+}
+
+// TestExplainUnknowns: of what a packet's words do not say only that is named which would make another rule translate it.
+func TestExplainUnknowns(t *testing.T) {
+	p := compile(t, roles+`
+  nat:
+    - snat: {from: 192.168.0.0/24, mark: 0x10, to: 203.0.113.9}
+    - snat: {from: 192.168.0.9, to: 203.0.113.10}
+    - snat: {user: 33, port: tcp/80, to: 203.0.113.11}
+    - masquerade: {}`, router)
+	for _, c := range []struct {
+		packet nat.Packet
+		want   []string
+	}{
+		{nat.Packet{Src: netip.MustParseAddr("192.168.0.2"), In: "eth1"}, []string{"its mark is taken to be 0: with another one (--mark) nat[0] snat translates it: mark 0x10"}},
+		{nat.Packet{Src: netip.MustParseAddr("192.168.0.2"), In: "eth1", Mark: 1}, nil},
+		{nat.Packet{Src: netip.MustParseAddr("192.168.0.9"), In: "eth1"}, nil},
+		{nat.Packet{Src: netip.MustParseAddr("203.0.113.1")}, []string{"whose program sends it is not known: by --user and --group nat[2] snat may translate it: user 33"}},
+		{nat.Packet{Src: netip.MustParseAddr("203.0.113.1"), Owned: true, User: 33}, nil},
+	} {
+		c.packet.Protocol, c.packet.SrcPort, c.packet.Dst, c.packet.DstPort = 6, 4000, netip.MustParseAddr("198.18.0.1"), 80
+		e, err := Follow(p, router, routes(router), c.packet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := slices.DeleteFunc(slices.Clone(e.Notes), func(note string) bool {
+			return !strings.Contains(note, " (--mark) ") && !strings.Contains(note, " --user ")
+		})
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s by %q: %q, want %q", c.packet, c.packet.In, got, c.want)
 		}
 	}
 }
