@@ -21,10 +21,12 @@ type sample struct {
 	r     *rand.Rand
 	// port is different for each packet, so that none finds the mapping of another.
 	port, narrow uint16
-	seen         map[string]int
-	text         string
-	plan         *gateway.Plan
-	facts        gateway.Facts
+	// ports are those that programs had, for the same reason.
+	ports map[uint16]bool
+	seen  map[string]int
+	text  string
+	plan  *gateway.Plan
+	facts gateway.Facts
 	// forms are the rules of IPv4 and of IPv6 that files are made of, ruleForms where empty.
 	forms4, forms6 []string
 	// classes are DSCPs that packets may have.

@@ -20,10 +20,7 @@ import (
 
 // program sends from the gateway itself, each time from another port.
 func (s *sample) program() {
-	conn, err := s.world.Program()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	conn, port := s.open()
 	defer conn.Close()
 	to := netip.AddrPortFrom(netip.MustParseAddr(pick(s.r, destinations4)), pick(s.r, []uint16{53, 55}))
 	routes := kernelRoutes(s.world.gateway)
@@ -34,13 +31,32 @@ func (s *sample) program() {
 	if hop.Unreachable != "" {
 		return
 	}
-	p := nat.Packet{Protocol: unix.IPPROTO_UDP, Src: hop.Source, SrcPort: uint16(conn.(*program).conn.LocalAddr().(*net.UDPAddr).Port), Dst: to.Addr(), DstPort: to.Port(), Owned: true}
+	p := nat.Packet{Protocol: unix.IPPROTO_UDP, Src: hop.Source, SrcPort: port, Dst: to.Addr(), DstPort: to.Port(), Owned: true}
 	e, err := observe.Follow(s.plan, s.facts, routes, p)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	if e.Fate == observe.Forwarded && attached(e.Out, e.Destination.Addresses[0].First) {
 		s.compareProgram(e, conn, to)
+	}
+}
+
+// open is a program's socket on a port that none had before.
+func (s *sample) open() (Program, uint16) {
+	for {
+		conn, err := s.world.Program()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		port := uint16(conn.(*program).conn.LocalAddr().(*net.UDPAddr).Port)
+		if s.ports == nil {
+			s.ports = map[uint16]bool{}
+		}
+		if !s.ports[port] {
+			s.ports[port] = true
+			return conn, port
+		}
+		conn.Close()
 	}
 }
 
