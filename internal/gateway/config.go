@@ -18,6 +18,9 @@ import (
 // nothing: of several that match a packet the most specific one translates it
 // (Compile defines which that is).
 type Config struct {
+	// Include and Define are what Parse puts the file together by: other files, and names for values.
+	Include Composed `yaml:"include" json:"-"`
+	Define  Composed `yaml:"define" json:"-"`
 	// Engine is EngineNetfilter where empty.
 	Engine Engine `yaml:"engine" json:"engine,omitempty"`
 	// Expect sizes the connection table; zero leaves it as it is.
@@ -35,6 +38,12 @@ type Config struct {
 	NAT  []Rule `yaml:"nat" json:"nat,omitempty"`
 	IPv6 []Rule `yaml:"ipv6" json:"ipv6,omitempty"`
 }
+
+// Composed is read before all values are.
+type Composed struct{}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (Composed) UnmarshalYAML(*yaml.Node) error { return nil }
 
 // Switch is written on or off (or true, false).
 type Switch bool
