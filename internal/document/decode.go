@@ -165,6 +165,12 @@ func eachKey(n *yaml.Node, v reflect.Value, read func(key, value *yaml.Node) err
 	return nil
 }
 
+// Words are the keys that a struct is read from, in order.
+func Words(t reflect.Type) []string {
+	_, names := yamlFields(t, nil)
+	return names
+}
+
 func yamlFields(t reflect.Type, path []int) (fields map[string][]int, names []string) {
 	fields = make(map[string][]int, t.NumField())
 	for i := range t.NumField() {

@@ -30,8 +30,7 @@ func Parse(file string, text []byte) (*File, error) {
 	var read struct {
 		Gateway *Config `yaml:"gateway"`
 	}
-	s := document.Source{File: file, What: "gateway file", Text: text, Limit: MaxSource, Whole: true}
-	tree, err := s.DecodeTree(&read, func() *document.Problem {
+	tree, err := source(file, text).DecodeTree(&read, func() *document.Problem {
 		if read.Gateway == nil {
 			return &document.Problem{Path: []any{"gateway"}, Message: "expected a mapping below the key gateway"}
 		}
@@ -41,6 +40,10 @@ func Parse(file string, text []byte) (*File, error) {
 		return nil, err
 	}
 	return &File{Name: file, Config: *read.Gateway, tree: tree}, nil
+}
+
+func source(file string, text []byte) document.Source {
+	return document.Source{File: file, What: "gateway file", Text: text, Limit: MaxSource, Whole: true}
 }
 
 // place returns the position of a part of the file; the zero Place if the Config was
