@@ -96,7 +96,7 @@ type definition struct {
 func (c *composer) load(name string, text []byte) (*yaml.Node, error) {
 	f := c.tree.files.add(name, text)
 	c.bytes += len(text)
-	n, err := c.body(text, &c.parts)
+	n, err := c.read(text, &c.parts)
 	if err == nil && strings.Contains(string(text), mergeKey) {
 		err = c.merge(n)
 	}

@@ -118,6 +118,11 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value) error {
 	}
 	return d.eachKey(n, v, func(key, value *yaml.Node) error {
 		field, there := known.at[key.Value]
+		if own, is := v.Interface().(interface{ Misplaced(key string) string }); is && !there {
+			if where := own.Misplaced(key.Value); where != "" {
+				return at(key, "%s", where)
+			}
+		}
 		if !there {
 			return at(key, "unknown field %q%s; expected one of: %s", key.Value, meant(key.Value, known.names), strings.Join(known.names, ", "))
 		}
@@ -168,6 +173,12 @@ func (d *decoder) eachKey(n *yaml.Node, v reflect.Value, read func(key, value *y
 		}
 	}
 	return nil
+}
+
+// Words are the keys that a struct is read from, in order.
+func Words(t reflect.Type) []string {
+	_, names := yamlFields(t, nil)
+	return names
 }
 
 func yamlFields(t reflect.Type, path []int) (fields map[string][]int, names []string) {

@@ -71,7 +71,7 @@ func (s Source) DecodeTree(into any, check func() *Problem) (*Tree, error) {
 	t := &Tree{}
 	if err := s.decodeTree(t, into, check); err != nil {
 		if len(t.files) == 0 {
-			t.files.add(s.File, s.Text)
+			return nil, s.fail(err)
 		}
 		return nil, t.fail(err)
 	}
@@ -103,9 +103,18 @@ func (s Source) decodeTree(t *Tree, into any, check func() *Problem) (err error)
 	return nil
 }
 
-// body is the only document in a text, which may have as many values more as parts leaves. A panic of the library
+// body is the only document in the text.
+func (s Source) body() (*yaml.Node, error) { return s.read(s.Text, new(int)) }
+
+func (s Source) fail(err error) error {
+	t := &Tree{}
+	t.files.add(s.File, s.Text)
+	return t.fail(err)
+}
+
+// read is the only document in a text, which may have as many values more as parts leaves. A panic of the library
 // becomes an error: what a user wrote must never end natkit.
-func (s Source) body(text []byte, parts *int) (n *yaml.Node, err error) {
+func (s Source) read(text []byte, parts *int) (n *yaml.Node, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("this YAML cannot be read (%v)", r)
