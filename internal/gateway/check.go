@@ -271,9 +271,12 @@ func (o one) address(w written) {
 			"write the rule below "+other, w.path()...)
 		return
 	}
+	if w.use == useExcept { // such as multicast, which rules of others except
+		return
+	}
 	for _, s := range special {
 		// Whom a rule is about may be everybody: only the whole of it counts.
-		r, condition := s.addrs, w.use == useFrom || w.use == useExcept
+		r, condition := s.addrs, w.use == useFrom
 		if condition && r.Covers(w.addrs) || !condition && r.Overlaps(w.addrs) {
 			o.refuse("unusable-address", fmt.Sprintf("%s is %s", withPart(w, r), s.what), "write the address of a host", w.path()...)
 			return
@@ -332,6 +335,8 @@ func (o one) dnat(d *DNAT) {
 	}
 	if d.On.Name == OnAny {
 		o.onAny(d)
+	} else if len(d.OnlyTo) > 0 {
+		o.refuse("only-to-of-others", "only-to is about the destinations of a rule on any", "write on: any, or leave out only-to", "only-to")
 	}
 	switch {
 	case bool(d.Hairpin) && d.action().Kind == nat.Redirect:
@@ -352,7 +357,7 @@ func (o one) pathOf(key string, i, of int) []any {
 // onAny refuses a rule that would take everything, and what it cannot have.
 func (o one) onAny(d *DNAT) {
 	switch {
-	case len(d.In)+len(d.From) == 0 && d.Mark.Mask == 0 && !d.isOwn():
+	case len(d.In)+len(d.From)+len(d.OnlyTo) == 0 && d.Mark.Mask == 0 && !d.isOwn():
 		o.refuse("takes-everything", "on any takes what comes from everywhere, and for everybody", "name whose connections are meant: in, from, mark, user or group", "on")
 	case bool(d.Hairpin):
 		o.refuse("hairpin-on-any", "hairpin is about an address of the gateway", "leave out hairpin", "hairpin")
@@ -506,6 +511,8 @@ func (r Rule) written() []written {
 	case r.DNAT != nil:
 		one(useOn, "on", r.DNAT.On.Address)
 		list(useFrom, "from", r.DNAT.From)
+		list(useFrom, "only-to", r.DNAT.OnlyTo)
+		list(useExcept, "except-to", r.DNAT.ExceptTo)
 		for i, to := range r.DNAT.To {
 			if !to.Address.IsValid() {
 				continue

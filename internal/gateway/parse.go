@@ -162,9 +162,9 @@ func (r Rule) interfaces() []string {
 	}
 	switch {
 	case r.Masquerade != nil:
-		return append(names, r.Masquerade.Out...)
+		return append(append(names, r.Masquerade.Out...), r.Masquerade.ExceptOut...)
 	case r.SNAT != nil:
-		return append(names, r.SNAT.Out...)
+		return append(append(names, r.SNAT.Out...), r.SNAT.ExceptOut...)
 	case r.DNAT != nil && r.DNAT.On.Name != "" && r.DNAT.On.Name != OnAny:
 		return append(names, r.DNAT.On.Name)
 	}

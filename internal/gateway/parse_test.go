@@ -120,7 +120,7 @@ func TestParseErrors(t *testing.T) {
 		{"kind", "snatt: {to: 203.0.113.1}", `3:5: unknown field "snatt" (did you mean "snat"?); expected one of: masquerade, snat, dnat, static, netmap, notrack, nat64, nat46, name, note, log, prefer, enabled`},
 		{"no value", "masquerade: {from: }", "3:24: expected a value, found nothing"},
 		{"null", "notrack: {on: null}", "3:19: expected a value, found nothing"},
-		{"field", "snat: {fro: 10.0.0.0/8}", `3:12: unknown field "fro" (did you mean "from"?); expected one of: from, only-to, port, except-to, out, to, ports, random, persistent, except-from, except-port, in, except-in, mark, except-mark, user, excep…`},
+		{"field", "snat: {fro: 10.0.0.0/8}", `3:12: unknown field "fro" (did you mean "from"?); expected one of: from, only-to, port, except-to, out, except-out, to, ports, random, persistent, except-from, except-port, in, except-in, mark, except-mark,…`},
 		{"missing", "dnat: {on: wan}", "3:11: dnat.to is required"},
 		{"host bits", "masquerade: {from: 10.0.0.1/8}", `3:24: expected an address or a prefix such as 192.168.0.0/16, found "10.0.0.1/8": bits of a host are set; the prefix is 10.0.0.0/8`},
 		{"no prefix", "masquerade: {from: 10.0.0.0/33}", `3:24: expected an address or a prefix such as 192.168.0.0/16, found "10.0.0.0/33"`},
