@@ -53,6 +53,7 @@ var brings = map[string]string{
 	"log":          "CONFIG_NFT_LOG, CONFIG_NF_LOG_SYSLOG (before Linux 5.13 CONFIG_NF_LOG_IPV4, CONFIG_NF_LOG_IPV6)",
 	"limit":        "CONFIG_NFT_LIMIT",
 	"flowtable":    "CONFIG_NF_FLOW_TABLE, CONFIG_NF_FLOW_TABLE_INET",
+	"reject":       "CONFIG_NFT_REJECT_INET, and Linux 5.9 before routing",
 	"flow_offload": "CONFIG_NFT_FLOW_OFFLOAD",
 }
 
@@ -82,6 +83,8 @@ func nameOf(e expression) string {
 		return "fib"
 	case *expr.Counter:
 		return "counter"
+	case *expr.Reject:
+		return "reject"
 	case *expr.Log:
 		return "log"
 	case *expr.Limit:
