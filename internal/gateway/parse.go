@@ -23,13 +23,16 @@ type File struct {
 	tree   *document.Tree
 }
 
+// fileText is what a file is read into.
+type fileText struct {
+	Gateway *Config `yaml:"gateway" check:"required"`
+}
+
 // Parse reads a file, strictly: a key that is not known, a value that does not fit, a
 // rule without its parts is a *document.SyntaxError with line and column. What the
 // rules mean together is Check's to say.
 func Parse(file string, text []byte) (*File, error) {
-	var read struct {
-		Gateway *Config `yaml:"gateway"`
-	}
+	var read fileText
 	tree, err := source(file, text).DecodeTree(&read, func() *document.Problem {
 		if read.Gateway == nil {
 			return &document.Problem{Path: []any{"gateway"}, Message: "expected a mapping below the key gateway"}
