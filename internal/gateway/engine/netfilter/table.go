@@ -24,6 +24,9 @@ type table struct {
 	sets      []*set
 	rules     []rule
 	flowtable *flowtable
+	// logs are the chains that rules of the file log in.
+	logs    []chain
+	logging map[gateway.Ref]bool
 	// handNetmap: prefixes are put together by expressions of every kernel.
 	handNetmap bool
 	// shared are the sets that rules would otherwise have one each of, by content; nil
@@ -57,7 +60,8 @@ type set struct {
 
 type element struct {
 	key, data []byte
-	end       bool // of an interval (NFT_SET_ELEM_INTERVAL_END)
+	chain     string // that a verdict map jumps to
+	end       bool   // of an interval (NFT_SET_ELEM_INTERVAL_END)
 	comment   string
 }
 
@@ -208,7 +212,11 @@ func (s *set) header() message {
 		if s.ranges {
 			length *= 2
 		}
-		m.body.u32(unix.NFTA_SET_DATA_TYPE, s.data.GetNFTMagic())
+		kind := s.data.GetNFTMagic()
+		if s.data == nftables.TypeVerdict {
+			kind = unix.NFT_DATA_VERDICT
+		}
+		m.body.u32(unix.NFTA_SET_DATA_TYPE, kind)
 		m.body.u32(unix.NFTA_SET_DATA_LEN, length)
 	}
 	if s.size > 0 {
@@ -258,6 +266,15 @@ func (e element) append(a *attrs) {
 	if e.data != nil {
 		data := a.begin(unix.NFTA_SET_ELEM_DATA)
 		a.bytes(unix.NFTA_DATA_VALUE, e.data)
+		a.end(data)
+	}
+	if e.chain != "" {
+		const jump = 0xffffffff + unix.NFT_JUMP + 1 // as 32 bits
+		data := a.begin(unix.NFTA_SET_ELEM_DATA)
+		verdict := a.begin(unix.NFTA_DATA_VERDICT)
+		a.u32(unix.NFTA_VERDICT_CODE, jump)
+		a.text(unix.NFTA_VERDICT_CHAIN, e.chain)
+		a.end(verdict)
 		a.end(data)
 	}
 	if e.comment != "" {
@@ -317,14 +334,14 @@ func (t *table) emptied(was *read.Table) []message {
 	for _, c := range was.Chains {
 		all = append(all, removal(unix.NFT_MSG_DELRULE, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, c.Name))
 	}
-	for _, c := range was.Chains {
-		all = append(all, removal(unix.NFT_MSG_DELCHAIN, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, c.Name))
-	}
-	for _, s := range was.Sets {
+	for _, s := range was.Sets { // verdict maps lead to chains
 		stays := slices.ContainsFunc(t.sets, func(n *set) bool { return n.there && n.name == s.Name })
 		if !stays && !strings.HasPrefix(s.Name, "__") {
 			all = append(all, removal(unix.NFT_MSG_DELSET, unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME, s.Name))
 		}
+	}
+	for _, c := range was.Chains {
+		all = append(all, removal(unix.NFT_MSG_DELCHAIN, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, c.Name))
 	}
 	for _, name := range was.Flowtables {
 		all = append(all, removal(nftables.NFT_MSG_DELFLOWTABLE, nftables.NFTA_FLOWTABLE_TABLE, nftables.NFTA_FLOWTABLE_NAME, name))
