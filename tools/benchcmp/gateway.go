@@ -205,7 +205,9 @@ func mixedRules(n int) string {
 	fmt.Fprintf(&file, "gateway:\n  nat:\n    - dnat: {on: %v, port: udp/%d, to: %v}\n", gatewayPublic.Addr(), forwardInUse, serverAddress.Addr())
 	public, inside := gatewayPublic.Addr(), func(i int) string { return fmt.Sprintf("10.%d.%d.%d", 1+i>>16, i>>8&255, i&255) }
 	kinds := []func(i int) string{
-		func(i int) string { return fmt.Sprintf("dnat: {on: %v, port: tcp/%d, to: \"%s:80\"}", public, i, inside(i)) },
+		func(i int) string {
+			return fmt.Sprintf("dnat: {on: %v, port: tcp/%d, to: \"%s:80\"}", public, i, inside(i))
+		},
 		func(i int) string {
 			return fmt.Sprintf("dnat: {on: %v, port: [tcp/%d, udp/%[2]d], from: 100.64.0.0/24, to: %s}", public, i, inside(i))
 		},
