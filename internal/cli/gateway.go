@@ -37,7 +37,7 @@ rules in a table of its own, "inet natkit", and does not change other tables.`,
   sudo natkit gateway apply gateway.yaml --confirm 60s`,
 	}
 	cmd.AddCommand(newGatewayCheck(env), newGatewayApply(env), newGatewayConfirm(env), newGatewayUndo(env), newGatewayRun(env),
-		newGatewayImport(env), newGatewayStatus(env), newGatewayPlan(env), newGatewayExplain(env))
+		newGatewayImport(env), newGatewayStatus(env), newGatewayPlan(env), newGatewayExplain(env), newGatewaySet(env))
 	return cmd
 }
 
@@ -177,7 +177,7 @@ func readGateway(ctx context.Context, env *Env, name string) (*gateway.File, err
 	if err != nil {
 		return nil, err
 	}
-	return gwapply.UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.Parse(name, text) })
+	return gwapply.UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.ParseWith(host.Files{}, name, text) })
 }
 
 // gatewayText reads a gateway file, or the standard input for "-", and names it.
