@@ -28,7 +28,7 @@ type Schema struct {
 
 	Properties map[string]*Schema `json:"properties,omitempty"`
 	Required   []string           `json:"required,omitempty"`
-	// AdditionalProperties is false, or a *Schema.
+	// AdditionalProperties is a bool, or a *Schema.
 	AdditionalProperties any       `json:"additionalProperties,omitempty"`
 	Items                *Schema   `json:"items,omitempty"`
 	MinItems             int       `json:"minItems,omitempty"`
@@ -40,18 +40,37 @@ type Schema struct {
 
 // Describe returns the schema of documents that are read into a type. It is made of what the decoder goes by, the
 // struct's tags; of values that read themselves, it asks their UnmarshalYAML, as far as that uses Scalar, List and
-// Mapping. Of several forms of a value it has all; it accepts more than is read, never less, but for quoted numbers.
-func Describe(t reflect.Type) *Schema {
-	d := describer{defs: map[string]*Schema{}, names: map[reflect.Type]string{}}
+// Mapping. Of several forms of a value it has all; it accepts more than is read, never less, but for numbers of
+// plain fields in quotes. With c, which may be nil, $NAME may stand for every value.
+func Describe(t reflect.Type, c *Compose) *Schema {
+	d := describer{defs: map[string]*Schema{}, names: map[reflect.Type]string{}, compose: c}
 	s := d.object(t)
 	s.Schema, s.Defs = "https://json-schema.org/draft/2020-12/schema", d.defs
+	if c == nil {
+		return s
+	}
+	d.defs[variable] = &Schema{Type: "string", Pattern: nameForm.String(), Description: "$NAME: the value that define has for it"}
+	top := d.defs[strings.TrimPrefix(s.Properties[c.Key].Ref, refs)]
+	if len(top.AnyOf) > 0 { // it may be a variable
+		top = top.AnyOf[0]
+	}
+	file := &Schema{Type: "string", Description: "a file with more of the same form, relative to this one"}
+	top.Properties[includeKey] = anyOf([]*Schema{file, {Type: "array", Items: file, MinItems: 1}})
+	top.Properties[defineKey] = &Schema{Type: "object", Description: "names for values: $NAME stands for one", AdditionalProperties: true}
 	return s
 }
+
+const (
+	refs     = "#/$defs/"
+	variable = "variable"
+)
 
 // describer collects the schemas of types, each once.
 type describer struct {
 	defs  map[string]*Schema
 	names map[reflect.Type]string
+	// compose is not nil where variables may stand for values.
+	compose *Compose
 }
 
 // of is the schema of a value, with a reference to that of its type.
@@ -70,13 +89,26 @@ func (d *describer) of(t reflect.Type) *Schema {
 			name = strings.ReplaceAll(t.String(), ".", "-")
 		}
 		d.names[t], d.defs[name] = name, &Schema{}
+		read := d.object
 		if readsItself {
-			*d.defs[name] = *d.asked(t)
-		} else {
-			*d.defs[name] = *d.object(t)
+			read = d.asked
 		}
+		*d.defs[name] = *d.orVariable(read(t))
 	}
-	return &Schema{Ref: "#/$defs/" + name}
+	return &Schema{Ref: refs + name}
+}
+
+// orVariable has a variable as another form of a value that is not any text.
+func (d *describer) orVariable(s *Schema) *Schema {
+	if d.compose == nil || s.takesText() {
+		return s
+	}
+	return &Schema{AnyOf: []*Schema{s, {Ref: refs + variable}}}
+}
+
+func (s *Schema) takesText() bool {
+	types, several := s.Type.([]string)
+	return len(s.Enum) == 0 && (s.Type == any("string") || several && slices.Contains(types, "string")) || slices.ContainsFunc(s.AnyOf, (*Schema).takesText)
 }
 
 // object is the schema of a struct.
@@ -101,9 +133,9 @@ func (d *describer) plain(t reflect.Type) *Schema {
 	case t.Kind() == reflect.Struct:
 		return d.object(t)
 	case t.Kind() == reflect.Map:
-		return &Schema{Type: "object", AdditionalProperties: d.of(t.Elem())}
+		return d.orVariable(&Schema{Type: "object", AdditionalProperties: d.of(t.Elem())})
 	case t.Kind() == reflect.Slice || t.Kind() == reflect.Array:
-		return &Schema{Type: "array", Items: d.of(t.Elem())}
+		return d.orVariable(&Schema{Type: "array", Items: d.of(t.Elem())})
 	case t.Kind() == reflect.Bool:
 		return &Schema{Type: "boolean"}
 	case t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64:

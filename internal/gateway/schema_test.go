@@ -64,6 +64,9 @@ func TestSchemaTakesFiles(t *testing.T) {
 			files = append(files, string(text))
 		}
 	}
+	if err := validate(strings.Replace(composed, "<<: *web", "on: wan", 1)); err != nil { // a merge key is resolved before
+		t.Error(err)
+	}
 	for _, text := range files {
 		if _, err := Parse("f", []byte(text)); err != nil {
 			t.Fatal(err)
@@ -107,6 +110,8 @@ func TestSchemaRefuses(t *testing.T) {
 		inFile("netmap: {inside: 10.0.0.0/24, outside: 203.0.113.0/24, stateless: 1}"),
 		inFile("notrack: {on: 203.0.113.7, local: on}"),
 		inFile("{masquerade: {}, enabled: disabled}"),
+		"gateway: {include: {file: x.yaml}}",
+		"gateway: {define: [1]}",
 	} {
 		if _, err := Parse("f", []byte(text)); err == nil {
 			t.Errorf("this is right:\n%s", text)
@@ -154,7 +159,7 @@ func levels(all map[string]*document.Schema, s *document.Schema, text string, me
 	}
 	if more, is := s.AdditionalProperties.(*document.Schema); is {
 		out = append(out, levels(all, more, strings.Replace(text, "%s", "{any: %s}", 1), met)...)
-	} else if s.Type == any("object") {
+	} else if s.Type == any("object") && s.AdditionalProperties == any(false) {
 		out = append(out, level{text, words})
 	}
 	if s.Items != nil {
