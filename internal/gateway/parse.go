@@ -243,7 +243,7 @@ func eachField(v reflect.Value, do func(key string, v reflect.Value)) {
 		switch {
 		case options == "inline":
 			eachField(v.Field(i), do)
-		case !v.Field(i).IsZero():
+		case key != "-" && !v.Field(i).IsZero():
 			do(key, reflect.Indirect(v.Field(i)))
 		}
 	}
@@ -264,6 +264,10 @@ func textOf(v reflect.Value) string {
 		}
 	case nat.Backend:
 		return backendText(x)
+	case WAN:
+		if !x.Mapping {
+			return quoted(x.Interface)
+		}
 	}
 	_, writesItself := v.Interface().(fmt.Stringer)
 	switch {

@@ -386,7 +386,7 @@ func (t *translator) config() gateway.Config {
 	if t.wan != "" && slices.ContainsFunc(t.rules, func(m made) bool {
 		return m.rule.DNAT != nil || m.rule.Static != nil || m.rule.Netmap != nil || leavesBy(m, gateway.RoleWAN)
 	}) {
-		c.Interfaces.WAN = gateway.Names{t.wan}
+		c.Interfaces.WAN = gateway.WANs{{Interface: t.wan}}
 	}
 	if slices.ContainsFunc(t.rules, func(m made) bool { return leavesBy(m, gateway.RoleLAN) }) {
 		c.Interfaces.LAN = gateway.Names{gateway.RoleLAN} // an interface of that name

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -59,6 +60,8 @@ type element struct {
 	key, data []byte
 	end       bool // of an interval (NFT_SET_ELEM_INTERVAL_END)
 	comment   string
+	// chain is where an element of a verdict map goes on (goto).
+	chain string
 }
 
 type rule struct {
@@ -177,8 +180,10 @@ const (
 	elementsPerMessageSize = 32 << 10 // of 64 KiB that an attribute can have
 )
 
-func (s *set) messages() []message {
-	all := []message{s.header()}
+func (s *set) messages() []message { return append([]message{s.header()}, s.fill()...) }
+
+// fill adds the elements.
+func (s *set) fill() (all []message) {
 	for rest := s.elements; len(rest) > 0; {
 		m := message{kind: unix.NFT_MSG_NEWSETELEM, flags: unix.NLM_F_CREATE, about: s.about}
 		m.body.text(unix.NFTA_SET_ELEM_LIST_TABLE, Table)
@@ -203,7 +208,11 @@ func (s *set) header() message {
 	m.body.u32(unix.NFTA_SET_FLAGS, s.flags)
 	m.body.u32(unix.NFTA_SET_KEY_TYPE, s.key.GetNFTMagic())
 	m.body.u32(unix.NFTA_SET_KEY_LEN, s.key.Bytes)
-	if s.flags&unix.NFT_SET_MAP != 0 {
+	switch {
+	case s.flags&unix.NFT_SET_MAP == 0:
+	case s.data == nftables.TypeVerdict:
+		m.body.u32(unix.NFTA_SET_DATA_TYPE, unix.NFT_DATA_VERDICT)
+	default:
 		length := s.data.Bytes
 		if s.ranges {
 			length *= 2
@@ -230,7 +239,7 @@ func (s *set) header() message {
 // userdata returns what nft(8) needs to show the elements.
 func (s *set) userdata() []byte {
 	order := uint32(byteorderBig)
-	if s.key == nftables.TypeIFName {
+	if s.key == nftables.TypeIFName || s.key == nftables.TypeMark {
 		order = byteorderHost
 	}
 	u := putUint32(nil, udataSetKeyByteorder, order)
@@ -258,6 +267,14 @@ func (e element) append(a *attrs) {
 	if e.data != nil {
 		data := a.begin(unix.NFTA_SET_ELEM_DATA)
 		a.bytes(unix.NFTA_DATA_VALUE, e.data)
+		a.end(data)
+	}
+	if e.chain != "" {
+		data := a.begin(unix.NFTA_SET_ELEM_DATA)
+		verdict := a.begin(unix.NFTA_DATA_VERDICT)
+		a.u32(unix.NFTA_VERDICT_CODE, uint32(unix.NFT_GOTO&math.MaxUint32))
+		a.text(unix.NFTA_VERDICT_CHAIN, e.chain)
+		a.end(verdict)
 		a.end(data)
 	}
 	if e.comment != "" {
