@@ -37,7 +37,7 @@ rules in a table of its own, "inet natkit", and does not change other tables.`,
   sudo natkit gateway apply gateway.yaml --confirm 60s`,
 	}
 	cmd.AddCommand(newGatewayCheck(env), newGatewayApply(env), newGatewayConfirm(env), newGatewayUndo(env), newGatewayRun(env),
-		newGatewayImport(env), newGatewayStatus(env), newGatewayPlan(env), newGatewayExplain(env))
+		newGatewayImport(env), newGatewayStatus(env), newGatewayPlan(env), newGatewayExplain(env), newGatewaySet(env))
 	return cmd
 }
 
@@ -151,16 +151,19 @@ func checkGateway(ctx context.Context, env *Env, ns *netns.Handle, name string, 
 	doc := report.GatewayCheck{Schema: gatewayCheckSchema, File: file.Name, Rules: len(file.Config.NAT) + len(file.Config.IPv6),
 		Offline: offline, Unknown: list(facts.Unknown), Findings: list(findings)}
 	for _, found := range findings {
-		if found.Severity == gateway.Refuse {
+		switch found.Severity {
+		case gateway.Refuse:
 			doc.Refused++
-		} else {
+		case gateway.Warn:
 			doc.Warned++
+		default:
+			doc.Noticed++
 		}
 	}
 	switch err := env.print(doc); {
 	case err != nil:
 		return err
-	case len(findings) > 0:
+	case doc.Refused+doc.Warned > 0:
 		return errFindings
 	case len(doc.Unknown) > 0:
 		return errIncomplete

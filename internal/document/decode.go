@@ -116,6 +116,11 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value) error {
 	}
 	return eachKey(n, v, func(key, value *yaml.Node) error {
 		field, there := known.at[key.Value]
+		if own, is := v.Interface().(interface{ Misplaced(key string) string }); is && !there {
+			if where := own.Misplaced(key.Value); where != "" {
+				return at(key, "%s", where)
+			}
+		}
 		if !there {
 			return at(key, "unknown field %q%s; expected one of: %s", key.Value, meant(key.Value, known.names), strings.Join(known.names, ", "))
 		}
@@ -163,6 +168,12 @@ func eachKey(n *yaml.Node, v reflect.Value, read func(key, value *yaml.Node) err
 		}
 	}
 	return nil
+}
+
+// Words are the keys that a struct is read from, in order.
+func Words(t reflect.Type) []string {
+	_, names := yamlFields(t, nil)
+	return names
 }
 
 func yamlFields(t reflect.Type, path []int) (fields map[string][]int, names []string) {

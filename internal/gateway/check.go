@@ -228,6 +228,13 @@ func (c *checker) rule(o one) {
 		o.netmap(o.Netmap)
 	case o.Notrack != nil:
 		o.protocol(o.Notrack.Port, "port")
+	case o.NAT64 != nil, o.NAT46 != nil:
+		o.refuse("no-family-change", noFamilyChange+", and no engine of this version does", "leave it out, and run Jool (https://nicmx.github.io/Jool) beside natkit for it: its packets are of one family on each side, and natkit's rules apply to both")
+	}
+	if o.Log.On && o.isStateless() {
+		ref := o.ref
+		o.add(Finding{ID: "log-needs-tracker", Severity: Refuse, Rule: &ref, Message: ref.Kind + ": " + logsEveryPacket, Advice: "leave log out; tcpdump shows its packets"},
+			[]any{o.ref.List, o.ref.Index, "log"})
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
@@ -26,8 +27,21 @@ func (c *checker) load() {
 	}
 }
 
+// logs notes that the kernel may log nothing (nf_log_syslog.c): it does so for the host's own namespace.
+func (c *checker) logs() {
+	said := c.facts.Initial
+	c.everyRule(func(o one) {
+		if ref := o.ref; o.Log.On && !said {
+			said = true
+			o.add(Finding{ID: "log-in-namespace", Severity: Notice, Rule: &ref, Message: "the kernel logs what happens in this network namespace only where net.netfilter.nf_log_all_netns is 1",
+				Advice: "on the host: sudo sysctl -w net.netfilter.nf_log_all_netns=1"}, []any{o.ref.List, o.ref.Index, "log"})
+		}
+	})
+}
+
 // support checks what the kernel can do.
 func (c *checker) support() {
+	c.logs()
 	if why := NoHairpin(c.facts.Kernel); why != "" {
 		c.everyRule(func(o one) {
 			o.noHairpin(why)
@@ -261,9 +275,13 @@ func (c *checker) interfaces() {
 	c.roles()
 	missing := map[string]bool{}
 	for _, n := range c.names() {
-		switch {
+		switch role := n.misspelt(); {
 		case n.isRole():
 			c.role(n)
+		case role != "" && !c.facts.has(n.name) && !missing[n.name]:
+			missing[n.name] = true
+			n.found(c, Warn, "interface-missing", fmt.Sprintf("interface %s does not exist, as far as is known: its rules have no effect until it appears", n.name),
+				fmt.Sprintf("write %s, if the role is meant", role))
 		case c.facts.Known && !c.facts.has(n.name) && !missing[n.name]:
 			missing[n.name] = true
 			n.found(c, Warn, "interface-missing", fmt.Sprintf("interface %s does not exist: its rules have no effect until it appears", n.name),
@@ -282,6 +300,14 @@ type mention struct {
 }
 
 func (m mention) isRole() bool { return m.of != nil && (m.name == RoleWAN || m.name == RoleLAN) }
+
+// misspelt is the role that a name may be meant for: interfaces mostly have numbers.
+func (m mention) misspelt() string {
+	if m.of == nil || m.isRole() || strings.ContainsAny(m.name, "0123456789.-_*") {
+		return ""
+	}
+	return document.Nearest(m.name, []string{RoleWAN, RoleLAN})
+}
 
 func (m mention) found(c *checker, s Severity, id, message, advice string) {
 	if m.of != nil {

@@ -37,6 +37,17 @@ func anyConfig(t *testing.T, r *rand.Rand) Config {
 type anyValues struct{ prefixes, ranges []string }
 
 func anyRule(t *testing.T, r *rand.Rand, v anyValues) Rule {
+	rule := anyKind(t, r, v)
+	if r.IntN(8) == 0 {
+		rule.Note = "to be moved"
+	}
+	if r.IntN(8) == 0 { // what begins with the rule's place depends on the order of rules
+		rule.Log = pick(r, Log{On: true, Prefix: "nat: "}, Log{On: true, Rate: 10, Prefix: "x"})
+	}
+	return rule
+}
+
+func anyKind(t *testing.T, r *rand.Rand, v anyValues) Rule {
 	prefix := func() Prefix { return mustPrefixes(t, pick(r, v.prefixes...))[0] }
 	address := func() Address { return Address{mustRanges(t, pick(r, v.ranges...))[0].First} }
 	prefixes := func() (all Prefixes) {
@@ -104,7 +115,7 @@ func anyRule(t *testing.T, r *rand.Rand, v anyValues) Rule {
 	}
 	switch r.IntN(6) {
 	case 0:
-		return Rule{Masquerade: &Masquerade{sources(), choice(), conditions()}}
+		return Rule{Masquerade: &Masquerade{KindFields{}, sources(), choice(), conditions()}}
 	case 1:
 		return Rule{SNAT: &SNAT{Sources: sources(), To: mustRanges(t, pick(r, v.ranges...), pick(r, v.ranges...)), Choice: choice(), Persistent: pick[*Switch](r, nil, new(Switch(true)), new(Switch(false))), Conditions: conditions()}}
 	case 2:
@@ -114,6 +125,9 @@ func anyRule(t *testing.T, r *rand.Rand, v anyValues) Rule {
 		return Rule{Static: &Static{Inside: Address{prefix().Addr()}, Outside: address(), Stateless: on(), Hairpin: on(), Local: on()}}
 	case 4:
 		return Rule{Netmap: &Netmap{Inside: prefix(), Outside: prefix(), Stateless: on()}}
+	}
+	if r.IntN(40) == 0 {
+		return Rule{NAT64: &AcrossFamilies{Prefix: prefix(), From: prefixes()}}
 	}
 	return Rule{Notrack: &Notrack{On: address(), Port: port()}}
 }

@@ -131,6 +131,14 @@ func TestCheckConditions(t *testing.T) {
 		{"redirected without a protocol", inFile("dnat: {on: wan, to: ':3128'}"), []string{"4 :3128 refuse port-without-protocol: dnat: to :3128 has a port, but the rule is not for a protocol that has ports"}},
 		{"own programs by an interface", inFile("snat: {user: 33, in: lan, to: 203.0.113.1}"), []string{"4 lan refuse own-programs-come-in: snat: what programs on the gateway send comes in by no interface: with user or group no packet matches"}},
 		{"many excepted", inFile("masquerade: {except-port: tcp/1-2000}"), []string{"4 tcp/1-2000 refuse too-many-excepted: masquerade: except-port tcp/1-2000 is 2000 ports"}},
+		{"a log of what is not tracked", inFile("{notrack: {on: 203.0.113.10}, log: on}", "{static: {inside: 10.0.0.1, outside: 203.0.113.9, stateless: on}, log: {rate: 1/s}}"), []string{
+			"4 on refuse log-needs-tracker: notrack: log is about the first packet of a connection, and what is not tracked has none",
+			"5 {rate: refuse log-needs-tracker: static: log is about the first packet of a connection, and what is not tracked has none"}},
+		{"other families", inFile("nat46: {prefix: '64:ff9b::/96'}", "nat64: {prefix: '64:ff9b::/96', from: 'fd00::/8', to: 203.0.113.8}"), []string{
+			"4 nat46: refuse no-family-change: nat46: netfilter does not translate between IPv6 and IPv4, and no engine of this version does",
+			"5 nat64: refuse no-family-change: nat64: netfilter does not translate between IPv6 and IPv4, and no engine of this version does"}},
+		{"a misspelt role", inFile("masquerade: {out: wann}", "masquerade: {from: 10.0.0.0/8, out: ppp0}"), []string{
+			"4 wann warn interface-missing: masquerade: interface wann does not exist, as far as is known: its rules have no effect until it appears"}},
 		{"a name twice", inFile("{masquerade: {}, name: all}", "{dnat: {on: wan, port: tcp/80, to: 10.0.0.1}, name: all}"), []string{"5 all refuse name-twice: all is the name of masquerade in line 4 as well"}},
 		{"of the other family", inFile("masquerade: {only-to: 'fd00::/8'}"), []string{"4 fd00::/8 refuse wrong-family: masquerade: fd00::/8 is not IPv4, which the rules below nat are for"}},
 		{"icmp of the other family", inFile("masquerade: {except-port: [tcp/80, icmpv6]}"), []string{"4 icmpv6 refuse wrong-family: masquerade: icmpv6 is of IPv6"}},

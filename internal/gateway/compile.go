@@ -111,6 +111,10 @@ func (r Rule) Kind() string {
 		return "netmap"
 	case r.Notrack != nil:
 		return "notrack"
+	case r.NAT64 != nil:
+		return "nat64"
+	case r.NAT46 != nil:
+		return "nat46"
 	}
 	return ""
 }
@@ -214,13 +218,38 @@ type ruleCompiler struct {
 	bits   int
 	ref    Ref
 	prefer int
+	log    *Log
+}
+
+// noFamilyChange and logsEveryPacket say why a rule is refused.
+const (
+	noFamilyChange  = "netfilter does not translate between IPv6 and IPv4"
+	logsEveryPacket = "log is about the first packet of a connection, and what is not tracked has none"
+)
+
+// resolved is the log with its defaults; nil where nothing is logged.
+func (l Log) resolved(r Ref) *Log {
+	if !l.On {
+		return nil
+	}
+	return &Log{On: true, Rate: cmp.Or(l.Rate, DefaultLogRate), Prefix: cmp.Or(l.Prefix, defaultPrefix(r))}
+}
+
+func defaultPrefix(r Ref) LogPrefix { return LogPrefix("natkit " + r.String() + ": ") }
+
+// isStateless reports whether the rule is for packets, not for connections.
+func (r Rule) isStateless() bool {
+	return r.Notrack != nil || r.Static != nil && bool(r.Static.Stateless) || r.Netmap != nil && bool(r.Netmap.Stateless)
 }
 
 func (b *ruleCompiler) rule(r Rule) error {
 	if !r.isEnabled() {
 		return nil
 	}
-	b.prefer = int(r.Prefer)
+	b.prefer, b.log = int(r.Prefer), r.Log.resolved(b.ref)
+	if b.log != nil && r.isStateless() {
+		return errors.New(logsEveryPacket)
+	}
 	switch {
 	case r.Masquerade != nil:
 		return b.masquerade(r.Masquerade)
@@ -234,6 +263,8 @@ func (b *ruleCompiler) rule(r Rule) error {
 		return b.netmap(r.Netmap)
 	case r.Notrack != nil:
 		return b.notrack(r.Notrack)
+	case r.NAT64 != nil, r.NAT46 != nil:
+		return errors.New(noFamilyChange)
 	}
 	return errors.New("the rule is empty")
 }
@@ -247,7 +278,7 @@ func (r Rule) isEnabled() bool { return r.Enabled == nil || bool(*r.Enabled) }
 
 // entry is one of the rule.
 func (b *ruleCompiler) entry(m nat.Match, does nat.Action) Entry {
-	return Entry{Rule: b.ref, Match: m, Action: does, Prefer: b.prefer}
+	return Entry{Rule: b.ref, Match: m, Action: does, Prefer: b.prefer, Log: b.log}
 }
 
 func (c *Choice) action(kind nat.Kind) nat.Action {

@@ -8,6 +8,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/nat"
@@ -74,7 +77,7 @@ type WAN struct {
 	// Probe has to answer through it; the next hop where nil.
 	Probe *Probe `yaml:"probe" json:"probe,omitempty"`
 	// Mapping: it was not written as a name alone.
-	Mapping bool `yaml:"-" json:"-"`
+	Mapping bool `json:"-"`
 }
 
 // Share is a number from 0 to 1000.
@@ -116,13 +119,38 @@ type Rule struct {
 	Static     *Static     `yaml:"static" json:"static,omitempty"`
 	Netmap     *Netmap     `yaml:"netmap" json:"netmap,omitempty"`
 	Notrack    *Notrack    `yaml:"notrack" json:"notrack,omitempty"`
+	// NAT64 and NAT46 are read so that Check can say what to do: no engine has them.
+	NAT64 *AcrossFamilies `yaml:"nat64" json:"nat64,omitempty"`
+	NAT46 *AcrossFamilies `yaml:"nat46" json:"nat46,omitempty"`
 
 	// Name is what people call the rule, wherever it is reported.
 	Name Name `yaml:"name" json:"name,omitempty"`
+	// Note is what people want to know of it, reported with Name.
+	Note Remark `yaml:"note" json:"note,omitempty"`
+	// Log has the kernel log the first packet of each connection that it translates.
+	Log Log `yaml:"log" json:"log,omitzero"`
 	// Prefer decides between rules that are equally specific and match the same packets: the greater one wins.
 	Prefer Prefer `yaml:"prefer" json:"prefer,omitempty"`
 	// Enabled leaves the rule out where it is off.
 	Enabled *Switch `yaml:"enabled" json:"enabled,omitempty"`
+}
+
+// KindFields is part of every kind of rule, so that a word that belongs beside the kind has an error of its own.
+type KindFields struct{}
+
+// Misplaced says where a word of Rule stands; empty for others.
+func (KindFields) Misplaced(key string) string {
+	for i := range reflect.TypeFor[Rule]().NumField() {
+		if word := yamlWord(reflect.TypeFor[Rule]().Field(i)); word == key && !slices.Contains(kindWords, key) {
+			return key + " is no part of the kind's mapping: write it beside the kind, in a line of its own below it"
+		}
+	}
+	return ""
+}
+
+func yamlWord(f reflect.StructField) string {
+	word, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+	return word
 }
 
 // Conditions are what rules may ask of a connection's first packet besides their own words. All that are written
@@ -182,6 +210,7 @@ const (
 
 // Masquerade gives connections the address of the interface by which they leave.
 type Masquerade struct {
+	KindFields
 	Sources    `yaml:",inline"`
 	Choice     `yaml:",inline"`
 	Conditions `yaml:",inline"`
@@ -189,6 +218,7 @@ type Masquerade struct {
 
 // SNAT gives connections an address out of To.
 type SNAT struct {
+	KindFields
 	Sources `yaml:",inline"`
 	To      Ranges `yaml:"to" json:"to" check:"required"`
 	Choice  `yaml:",inline"`
@@ -200,6 +230,7 @@ type SNAT struct {
 
 // DNAT sends what comes for an address of the gateway to a host inside.
 type DNAT struct {
+	KindFields
 	// On is the address, or the role or interface whose present addresses are meant.
 	On On `yaml:"on" json:"on" check:"required"`
 	// Port is tcp/8080, udp/5000-5100, several of these or empty: then every protocol.
@@ -223,12 +254,31 @@ type DNAT struct {
 // Name is a word of up to 40 letters, digits, dots, hyphens and underscores.
 type Name string
 
+// Remark is one line of text without quotation marks, with Name of up to mostLabel bytes.
+type Remark string
+
+// Log is written on, or as a mapping of what differs from the defaults; the zero value is off.
+type Log struct {
+	On bool `json:"on"`
+	// Rate bounds the lines, DefaultLogRate where it is 0.
+	Rate PerTime `yaml:"rate" json:"rate_per_second,omitempty"`
+	// Prefix begins each line; empty stands for one with the rule's place and name.
+	Prefix LogPrefix `yaml:"prefix" json:"prefix,omitempty"`
+}
+
+// DefaultLogRate is how many lines a second a rule logs unless it says another number.
+const DefaultLogRate PerTime = 5
+
+// LogPrefix is text of up to NF_LOG_PREFIXLEN-1 bytes.
+type LogPrefix string
+
 // Prefer is a number from 1 to 1000; 0 is less than all of them.
 type Prefer int
 
 // Static makes an address outside stand for one inside, in both directions, whatever
 // the protocol: a floating address.
 type Static struct {
+	KindFields
 	Inside  Address `yaml:"inside" json:"inside" check:"required"`
 	Outside Address `yaml:"outside" json:"outside" check:"required"`
 	// Stateless rewrites packet by packet, without the connection tracker.
@@ -240,6 +290,7 @@ type Static struct {
 
 // Netmap is Static for a whole prefix; the bits of the host stay.
 type Netmap struct {
+	KindFields
 	Inside  Prefix `yaml:"inside" json:"inside" check:"required"`
 	Outside Prefix `yaml:"outside" json:"outside" check:"required"`
 	// Stateless is NPTv6 (RFC 6296) with IPv6: checksum-neutral, without the tracker.
@@ -248,8 +299,17 @@ type Netmap struct {
 
 // Notrack keeps the tracker from what comes for an address and from what it sends.
 type Notrack struct {
+	KindFields
 	On   Address `yaml:"on" json:"on" check:"required"`
 	Port Port    `yaml:"port" json:"port,omitzero"`
+}
+
+// AcrossFamilies is stateful NAT between IPv6 and IPv4 (RFC 6146, RFC 6052).
+type AcrossFamilies struct {
+	// Prefix is the IPv6 prefix that stands for all of IPv4.
+	Prefix Prefix   `yaml:"prefix" json:"prefix" check:"required"`
+	From   Prefixes `yaml:"from" json:"from,omitempty"`
+	To     Ranges   `yaml:"to" json:"to,omitempty"`
 }
 
 // The values of rules. Each is written as a string; parse errors keep their place.

@@ -102,19 +102,26 @@ func (d *Diff) rule(r RuleText, at int, before []RuleText) {
 		return
 	}
 	was := before[at]
-	if same(was, r) {
+	if same(was, r) && was.Text == r.Text && was.Rule.Name == r.Rule.Name && was.Rule.Note == r.Rule.Note {
 		d.Unchanged++
 		if was.Rule != r.Rule {
 			d.Renumbered++
 		}
 		return
 	}
-	d.Rules = append(d.Rules, RuleDiff{Change: Changed, Rule: r.Rule, Was: was.Rule, Before: was.Text, After: r.Text,
-		Connections: effect(Changed, r.Rule.Kind, r.Stateless || was.Stateless)})
+	does := effect(Changed, r.Rule.Kind, r.Stateless || was.Stateless)
+	if same(was, r) {
+		does = reportedAnew
+	}
+	d.Rules = append(d.Rules, RuleDiff{Change: Changed, Rule: r.Rule, Was: was.Rule, Before: was.Text, After: r.Text, Connections: does})
 }
 
+// reportedAnew is about a change of name, note and log.
+const reportedAnew = "none changes: only what is reported and logged of them"
+
+// same reports whether two rules do the same to packets.
 func same(r, o RuleText) bool {
-	return r.Text == o.Text && r.Rule.Kind == o.Rule.Kind && r.Rule.List == o.Rule.List
+	return strings.TrimSpace(strings.TrimSuffix(r.Text, r.log)) == strings.TrimSpace(strings.TrimSuffix(o.Text, o.log)) && r.Rule.Kind == o.Rule.Kind && r.Rule.List == o.Rule.List
 }
 
 // rulePairs maps each new rule to the old one that it replaces; -1: none.
@@ -129,7 +136,7 @@ func pairRules(before, after []RuleText) rulePairs {
 	pairs := rulePairs{before: slices.Repeat([]int{-1}, len(after)), used: make([]bool, len(before))}
 	pairs.by(before, after, func(r RuleText) any { return [3]string{r.Rule.List, r.Rule.Kind, r.Text} })
 	pairs.by(before, after, func(r RuleText) any { return [2]string{r.Rule.List, r.About} })
-	pairs.by(before, after, func(r RuleText) any { return r.Rule })
+	pairs.by(before, after, func(r RuleText) any { return Ref{List: r.Rule.List, Index: r.Rule.Index, Kind: r.Rule.Kind} })
 	return pairs
 }
 

@@ -78,6 +78,10 @@ added nat[0] netmap:  -> 10.1.0.0/24 is outside 198.51.100.0/24 out eth0
 removed nat[0] masquerade: from 192.168.0.0/16, 10.0.0.0/8 except to 10.0.0.0/8 out eth0 becomes the interface's address -> 
 1 unchanged, 0 renumbered
 `},
+		{"a note and a log", base, strings.Replace(base, "- masquerade: {from: [192.168.0.0/16, 10.0.0.0/8], except-to: 10.0.0.0/8}", "- masquerade: {from: [192.168.0.0/16, 10.0.0.0/8], except-to: 10.0.0.0/8}\n      note: everybody\n      log: {rate: 1/s}", 1), `
+changed nat[0] masquerade: from 192.168.0.0/16, 10.0.0.0/8 except to 10.0.0.0/8 out eth0 becomes the interface's address -> from 192.168.0.0/16, 10.0.0.0/8 except to 10.0.0.0/8 out eth0 becomes the interface's address log 1/s
+1 unchanged, 0 renumbered
+`},
 		{"all gone", base, "", `
 removed nat[0] masquerade: from 192.168.0.0/16, 10.0.0.0/8 except to 10.0.0.0/8 out eth0 becomes the interface's address -> 
 removed nat[1] dnat: on 203.0.113.1, 203.0.113.2 tcp/80 becomes 192.168.0.2:8080 hairpin -> 
@@ -121,6 +125,8 @@ func TestEffects(t *testing.T) {
 		{"notrack goes", static(""), strings.Split(static(""), "\n    - notrack")[0], untrackedEffects[Removed]},
 		{"a rule goes, others stay", static(""), strings.Replace(static(""), "static: {inside: 192.168.0.3, outside: 203.0.113.9", "masquerade: {", 1), trackedEffects[Added]},
 		{"all goes", masq, "", untranslated},
+		{"a log comes", masq, masq + "\n      log: on", reportedAnew},
+		{"a name comes", masq, masq + "\n      name: all", reportedAnew},
 		{"an interface named stateless", "", "\n  nat:\n    - masquerade: {out: stateless}", trackedEffects[Added]},
 	} {
 		d := DiffOf(planOrNil(t, c.old), planOrNil(t, c.new))

@@ -16,8 +16,8 @@ import (
 func documented(t *testing.T) map[string]Severity {
 	t.Helper()
 	all := map[string]Severity{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)` \\| (refused|warning) \\|").FindAllStringSubmatch(readDoc(t, verbs), -1) {
-		all[m[1]] = map[string]Severity{"refused": Refuse, "warning": Warn}[m[2]]
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)` \\| (refused|warning|notice) \\|").FindAllStringSubmatch(readDoc(t, verbs), -1) {
+		all[m[1]] = map[string]Severity{"refused": Refuse, "warning": Warn, "notice": Notice}[m[2]]
 	}
 	return all
 }
@@ -89,6 +89,8 @@ func findingOf(parts []ast.Expr) (id string, severity Severity) {
 				severity = Refuse
 			case "warn":
 				severity = Warn
+			case "notice":
+				severity = Notice
 			}
 		case *ast.BasicLit:
 			if text, err := strconv.Unquote(p.Value); err == nil && id == "" && kebab.MatchString(text) {

@@ -129,6 +129,8 @@ type Severity string
 const (
 	Refuse Severity = "refuse"
 	Warn   Severity = "warn"
+	// Notice is no fault: something to know.
+	Notice Severity = "notice"
 )
 
 // Commands are commands, one a line, that run in the network namespace, the substituted ones

@@ -30,8 +30,7 @@ func Parse(file string, text []byte) (*File, error) {
 	var read struct {
 		Gateway *Config `yaml:"gateway"`
 	}
-	s := document.Source{File: file, What: "gateway file", Text: text, Limit: MaxSource, Whole: true}
-	tree, err := s.DecodeTree(&read, func() *document.Problem {
+	tree, err := source(file, text).DecodeTree(&read, func() *document.Problem {
 		if read.Gateway == nil {
 			return &document.Problem{Path: []any{"gateway"}, Message: "expected a mapping below the key gateway"}
 		}
@@ -41,6 +40,10 @@ func Parse(file string, text []byte) (*File, error) {
 		return nil, err
 	}
 	return &File{Name: file, Config: *read.Gateway, tree: tree}, nil
+}
+
+func source(file string, text []byte) document.Source {
+	return document.Source{File: file, What: "gateway file", Text: text, Limit: MaxSource, Whole: true}
 }
 
 // place returns the position of a part of the file; the zero Place if the Config was
@@ -140,11 +143,18 @@ func (r Rule) conditions() *Conditions {
 }
 
 // kindWords are the words of rules.
-var kindWords = []string{"masquerade", "snat", "dnat", "static", "netmap", "notrack"}
+var kindWords = []string{"masquerade", "snat", "dnat", "static", "netmap", "notrack", "nat64", "nat46"}
+
+// mostLabel bounds the bytes of a rule's name and note: with its place they are the comment of its rules in the
+// kernel, of which nft(8) reads 127 bytes.
+const mostLabel = 100
 
 // whole finds what keeps a rule from being one.
 func (r Rule) whole() *document.Problem {
 	used := slices.DeleteFunc(document.Given(r), func(key string) bool { return !slices.Contains(kindWords, key) })
+	if len(r.Name)+len(r.Note) > mostLabel {
+		return document.NewProblem([]any{"note"}, "note: it has %d bytes, with the name: at most %d are kept with the kernel's rules", len(r.Name)+len(r.Note), mostLabel)
+	}
 	switch len(used) {
 	case 1:
 		return document.Check(r, nil)
@@ -162,8 +172,9 @@ type Ref struct {
 	Index int    `json:"index"`
 	// Kind is the rule's word: "snat".
 	Kind string `json:"kind"`
-	// Name is the rule's, where it has one.
-	Name Name `json:"name,omitempty"`
+	// Name and Note are the rule's, where it has some.
+	Name Name   `json:"name,omitempty"`
+	Note Remark `json:"note,omitempty"`
 }
 
 // String is "nat[3] snat", or "nat[3] snat web" of a rule with a name.
@@ -175,21 +186,33 @@ func (r Ref) String() string {
 	return text
 }
 
-// ref names the rule at a place of a list.
-func (r Rule) ref(list string, index int) Ref {
-	return Ref{List: list, Index: index, Kind: r.Kind(), Name: r.Name}
+// Label is String with the note: "nat[3] snat web (moves in May)". It is the comment of an engine's rules.
+func (r Ref) Label() string {
+	if r.Note == "" {
+		return r.String()
+	}
+	return r.String() + " (" + string(r.Note) + ")"
 }
 
-// ParseRef reads what Ref.String writes, as it stands in the comments of an engine's
-// rules.
+// ref names the rule at a place of a list.
+func (r Rule) ref(list string, index int) Ref {
+	return Ref{List: list, Index: index, Kind: r.Kind(), Name: r.Name, Note: r.Note}
+}
+
+// ParseRef reads what Ref.Label writes.
 func ParseRef(text string) (Ref, bool) {
 	place, kind, ok := strings.Cut(text, " ")
+	kind, note, noted := strings.Cut(kind, " (")
+	if noted {
+		note, noted = strings.CutSuffix(note, ")")
+		ok = ok && noted
+	}
 	kind, name, _ := strings.Cut(kind, " ")
 	list, rest, ok2 := strings.Cut(place, "[")
 	number, ok3 := strings.CutSuffix(rest, "]")
 	index, err := strconv.Atoi(number)
-	r := Ref{List: list, Index: index, Kind: kind, Name: Name(name)}
-	return r, ok && ok2 && ok3 && err == nil && r.String() == text
+	r := Ref{List: list, Index: index, Kind: kind, Name: Name(name), Note: Remark(note)}
+	return r, ok && ok2 && ok3 && err == nil && r.Label() == text
 }
 
 // Compare orders rules as the file has them, nat before ipv6.
@@ -230,7 +253,7 @@ func Marshal(c *Config) []byte {
 // or another word besides.
 func MarshalRule(r Rule) string {
 	text := mappingOf(reflect.ValueOf(r))
-	if r.Name != "" || r.Prefer != 0 || r.Enabled != nil {
+	if r.Name != "" || r.Note != "" || r.Log != (Log{}) || r.Prefer != 0 || r.Enabled != nil {
 		return "{" + text + "}"
 	}
 	return text
@@ -241,9 +264,10 @@ func eachField(v reflect.Value, do func(key string, v reflect.Value)) {
 	for i := range v.NumField() {
 		key, options, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
 		switch {
+		case key == "" && options == "": // no word of the file
 		case options == "inline":
 			eachField(v.Field(i), do)
-		case key != "-" && !v.Field(i).IsZero():
+		case !v.Field(i).IsZero():
 			do(key, reflect.Indirect(v.Field(i)))
 		}
 	}
@@ -267,6 +291,10 @@ func textOf(v reflect.Value) string {
 	case WAN:
 		if !x.Mapping {
 			return quoted(x.Interface)
+		}
+	case Log:
+		if x == (Log{On: true}) {
+			return "on"
 		}
 	}
 	_, writesItself := v.Interface().(fmt.Stringer)

@@ -109,9 +109,15 @@ func TestParse(t *testing.T) {
 
 func TestParseErrors(t *testing.T) {
 	for _, tt := range []struct{ name, rule, want string }{
-		{"nothing", "masquerade:", "3:5: expected one of masquerade, snat, dnat, static, netmap, notrack and a mapping after it"},
+		{"a word beside the kind", "snat: {to: 203.0.113.1, prefer: 1}", "3:29: prefer is no part of the kind's mapping: write it beside the kind, in a line of its own below it"},
+		{"a long note", "{masquerade: {}, name: a, note: " + strings.Repeat("x", 100) + "}", "3:37: note: it has 101 bytes, with the name: at most 100 are kept with the kernel's rules"},
+		{"quotation marks in a note", `{masquerade: {}, note: 'the "old" one'}`, `3:28: expected a line of text, found "the \"old\" one": leave out quotation marks, backslashes and what does not print`},
+		{"a rate of nothing", "{masquerade: {}, log: {rate: 5}}", `3:34: expected a number per second such as 5000/s, found "5"`},
+		{"log what", "{masquerade: {}, log: maybe}", `3:27: expected on, off, or a mapping such as {rate: 5/s, prefix: "web: "}, found "maybe"`},
+		{"a word of log", "{masquerade: {}, log: {level: 3}}", `3:28: unknown field "level"; expected one of: rate, prefix`},
+		{"nothing", "masquerade:", "3:5: expected one of masquerade, snat, dnat, static, netmap, notrack, nat64, nat46 and a mapping after it"},
 		{"two kinds", "{notrack: {on: 203.0.113.1}, snat: {to: 203.0.113.1}}", "3:5: expected one kind in a rule, found snat and notrack; begin another rule with -"},
-		{"kind", "snatt: {to: 203.0.113.1}", `3:5: unknown field "snatt" (did you mean "snat"?); expected one of: masquerade, snat, dnat, static, netmap, notrack, name, prefer, enabled`},
+		{"kind", "snatt: {to: 203.0.113.1}", `3:5: unknown field "snatt" (did you mean "snat"?); expected one of: masquerade, snat, dnat, static, netmap, notrack, nat64, nat46, name, note, log, prefer, enabled`},
 		{"no value", "masquerade: {from: }", "3:24: expected a value, found nothing"},
 		{"null", "notrack: {on: null}", "3:19: expected a value, found nothing"},
 		{"field", "snat: {fro: 10.0.0.0/8}", `3:12: unknown field "fro" (did you mean "from"?); expected one of: from, only-to, port, except-to, out, to, ports, random, persistent, except-from, except-port, in, except-in, mark, except-mark, user, excep…`},
@@ -225,12 +231,12 @@ func TestParseEmptyKey(t *testing.T) {
 }
 
 func TestParseRef(t *testing.T) {
-	for _, r := range []Ref{{"nat", 0, "snat", ""}, {"ipv6", 123, "netmap", "office-2"}} {
-		if got, ok := ParseRef(r.String()); !ok || got != r {
+	for _, r := range []Ref{{"nat", 0, "snat", "", ""}, {"ipv6", 123, "netmap", "office-2", ""}, {"nat", 1, "dnat", "web", "moves in May (or June)"}, {"nat", 1, "dnat", "", "geschützt"}} {
+		if got, ok := ParseRef(r.Label()); !ok || got != r {
 			t.Errorf("%v: %v, %v", r, got, ok)
 		}
 	}
-	for _, text := range []string{"", "nat", "nat[1]", "nat[x] snat", "nat[01] snat", "nat[-1 snat", "10 entries of @snat"} {
+	for _, text := range []string{"", "nat", "nat[1]", "nat[x] snat", "nat[01] snat", "nat[-1 snat", "10 entries of @snat", "nat[1] snat (open", "nat[1] snat ()"} {
 		if got, ok := ParseRef(text); ok {
 			t.Errorf("%q is %v", text, got)
 		}

@@ -72,6 +72,8 @@ type Entry struct {
 	Local bool `json:"local,omitempty"`
 	// Prefer decides between entries that are equally specific.
 	Prefer int `json:"prefer,omitempty"`
+	// Log is how the first packets of its connections are logged; nil: not at all.
+	Log *Log `json:"log,omitempty"`
 	// Asked is that a rule about destinations names In itself: otherwise In says where its connections are from.
 	Asked bool `json:"in_asked,omitempty"`
 }

@@ -20,6 +20,8 @@ type RuleText struct {
 	About string `json:"-"`
 	// Stateless: it translates packet by packet.
 	Stateless bool `json:"-"`
+	// log is how it logs, which Text ends with.
+	log string
 }
 
 // RulesThatDiffer are the rules that two plans were made of, in the order of the files, and
@@ -81,10 +83,27 @@ func rulesOf(p *Plan, differ map[Ref]bool) (out []RuleText, alike int) {
 			alike++
 			continue
 		}
-		out = append(out, RuleText{Rule: ref, Text: r.text(), About: r.about(ref.Kind), Stateless: r.first != nil && r.first.Action.Stateless})
+		one := RuleText{Rule: ref, Text: r.text(), About: r.about(ref.Kind), Stateless: r.first != nil && r.first.Action.Stateless}
+		if r.first != nil && r.first.Log != nil {
+			one.log = r.first.Log.text(ref)
+			one.Text += " " + one.log
+		}
+		out = append(out, one)
 	}
 	slices.SortFunc(out, func(a, b RuleText) int { return a.Rule.Compare(b.Rule) })
 	return out, alike
+}
+
+// text is "log", with what differs from the defaults.
+func (l *Log) text(r Ref) string {
+	text := "log"
+	if l.Rate != DefaultLogRate {
+		text += " " + l.Rate.String()
+	}
+	if l.Prefix != defaultPrefix(r) {
+		text += fmt.Sprintf(" %q", l.Prefix)
+	}
+	return text
 }
 
 // rule are the entries of one rule of the file.

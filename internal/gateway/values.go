@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/nat"
@@ -930,6 +931,51 @@ func (m *Name) UnmarshalYAML(n *yaml.Node) error {
 		}
 		return Name(text), nil
 	})
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (m *Remark) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "a line of text", m, func(text string) (Remark, error) {
+		return Remark(text), plainText(text, mostLabel)
+	})
+}
+
+// plainText returns the advice for text that the kernel or nft(8) cannot keep.
+func plainText(text string, most int) error {
+	switch {
+	case strings.ContainsFunc(text, func(r rune) bool { return r == '"' || r == '\\' || !unicode.IsPrint(r) }):
+		return document.Advice("leave out quotation marks, backslashes and what does not print")
+	case text == "" || len(text) > most:
+		return document.Advice(fmt.Sprintf("it has 1 to %d bytes", most))
+	}
+	return nil
+}
+
+// longestPrefix is NF_LOG_PREFIXLEN-1 (include/net/netfilter/nf_log.h).
+const longestPrefix = 127
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (l *LogPrefix) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "the text that begins each line", l, func(text string) (LogPrefix, error) {
+		return LogPrefix(text), plainText(text, longestPrefix)
+	})
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (l *Log) UnmarshalYAML(n *yaml.Node) error {
+	if document.IsMapping(n) {
+		var with struct {
+			Rate   PerTime   `yaml:"rate"`
+			Prefix LogPrefix `yaml:"prefix"`
+		}
+		err := document.Mapping(n, &with)
+		*l = Log{On: true, Rate: with.Rate, Prefix: with.Prefix}
+		return err
+	}
+	var on Switch
+	err := scalar(n, "on, off, or a mapping such as {rate: 5/s, prefix: \"web: \"}", &on, func(text string) (Switch, error) { return parseSwitch(text) })
+	*l = Log{On: bool(on)}
+	return err
 }
 
 // mostPreferred bounds Prefer.

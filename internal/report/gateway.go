@@ -25,6 +25,7 @@ type GatewayCheck struct {
 	Unknown  []string          `json:"unknown"`
 	Refused  int               `json:"refused"`
 	Warned   int               `json:"warned"`
+	Noticed  int               `json:"noticed"`
 	Findings []gateway.Finding `json:"findings"`
 }
 
@@ -36,6 +37,9 @@ func (d GatewayCheck) Text(w io.Writer, style Style) error {
 	}
 	p.gatewayFindings(d.File, d.Findings)
 	result := units.Count(d.Refused) + " refused, " + units.Plural(d.Warned, "warning", "warnings")
+	if d.Noticed > 0 {
+		result += ", " + units.Plural(d.Noticed, "notice", "notices")
+	}
 	switch {
 	case len(d.Findings) > 0:
 	case d.Offline:
@@ -78,9 +82,9 @@ func (p *printer) gatewayFinding(place string, f gateway.Finding) {
 	if f.Line > 0 {
 		place = fmt.Sprintf("%s:%d:%d", place, f.Line, f.Column)
 	}
-	tone := Warn
-	if f.Severity == gateway.Refuse {
-		tone = Bad
+	tone := map[gateway.Severity]Tone{gateway.Refuse: Bad, gateway.Notice: Dim}[f.Severity]
+	if f.Severity == gateway.Warn {
+		tone = Warn
 	}
 	p.line(fmt.Sprintf("%s: %s: %s [%s]", place, p.style.Paint(tone, string(f.Severity)), clean(f.Message), f.ID))
 	if f.Excerpt != "" && p.err == nil { // not broken: a caret points into it
@@ -117,7 +121,7 @@ func (e GatewayPacket) Text(w io.Writer, style Style) error {
 		p.heading("Rules about these addresses that do nothing to it")
 	}
 	for _, n := range e.Near {
-		p.mark(2, Cell{n.Rule.String() + ": ", Plain}, strings.Join(n.Why, "; "), Plain)
+		p.mark(2, Cell{n.Rule.Label() + ": ", Plain}, strings.Join(n.Why, "; "), Plain)
 	}
 	if e.NearMore > 0 {
 		p.line(fmt.Sprintf("  … and %d more", e.NearMore))
@@ -139,7 +143,7 @@ func (p *printer) gatewaySteps(steps []observe.Step) {
 			chain += " (" + s.Owner + ")"
 		}
 		if s.Rule != nil {
-			does = Cell{s.Rule.String() + ": " + s.Does, Bold}
+			does = Cell{s.Rule.Label() + ": " + s.Does, Bold}
 		}
 		if s.Unsure {
 			does.Tone = Warn
@@ -291,10 +295,10 @@ func (p *printer) gatewayChange(r gateway.RuleDiff, effect bool) {
 		was = r.Was
 	}
 	if r.Before != "" {
-		p.mark(2, Cell{"- " + clean(was.String()) + ": ", Bad}, r.Before, Plain)
+		p.mark(2, Cell{"- " + clean(was.Label()) + ": ", Bad}, r.Before, Plain)
 	}
 	if r.After != "" {
-		p.mark(2, Cell{"+ " + clean(r.Rule.String()) + ": ", Good}, r.After, Plain)
+		p.mark(2, Cell{"+ " + clean(r.Rule.Label()) + ": ", Good}, r.After, Plain)
 	}
 	if effect {
 		p.labelled(4, "connections", labelWidth, r.Connections)

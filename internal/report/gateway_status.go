@@ -248,7 +248,11 @@ func statusColumns(s *observe.Status) []statusColumn {
 		return leftCell(*r.Ports, s)
 	})
 	return append(columns, statusColumn{Column{Head: "what it does", Below: true}, func(r *observe.Rule) Cell {
-		return Cell{Text: Truncate(r.Text, maxRuleText)}
+		text := Truncate(r.Text, maxRuleText)
+		if r.Rule.Note != "" {
+			text += " (" + string(r.Rule.Note) + ")"
+		}
+		return Cell{Text: text}
 	}})
 }
 

@@ -335,6 +335,15 @@ func (w *walk) translateDestination(d *gateway.Entry, s *Step) {
 		w.note("followed as if %s were chosen", w.dst)
 	}
 	w.e.Destination.Rule, s.Rule = &d.Rule, &d.Rule
+	s.Does += logged(d)
+}
+
+// logged is what a step adds of a rule that logs.
+func logged(e *gateway.Entry) string {
+	if e.Log == nil {
+		return ""
+	}
+	return fmt.Sprintf("; logged before, at most %s, as %q", e.Log.Rate, e.Log.Prefix)
 }
 
 // oneOf is what several backends may be: a port that they do not have in common is
@@ -414,6 +423,9 @@ func (w *walk) source(s *Step) {
 			w.e.Source, w.srcDone = w.give(&r.Action), true
 			w.e.Source.Rule, s.Rule = &r.Rule, &r.Rule
 			s.Does = "the source becomes " + w.words(w.e.Source, &r.Action)
+			if !r.IsHairpin() || r.Original[0].Bits() == 0 { // otherwise it was logged where its destination was translated
+				s.Does += logged(r)
+			}
 			return
 		}
 	}

@@ -2,6 +2,7 @@ package netfilter
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/google/nftables"
@@ -71,7 +72,7 @@ func (t *table) fill(p *gateway.Plan, h host) {
 	}
 	t.untranslatable(p)
 	t.offload(h)
-	t.chains = append(t.chains, t.used()...)
+	t.chains = slices.Concat(t.chains, t.used(), t.logs)
 	t.mark(h.digest)
 }
 
@@ -133,6 +134,7 @@ func (t *table) emit(chain string, g *group) {
 	if g.hairpin {
 		chain = hairpinChain
 	}
+	t.log(chain, g)
 	if t.handNetmap && g.prefix {
 		t.emitByHand(chain, g)
 		return
@@ -147,6 +149,60 @@ func (t *table) emit(chain string, g *group) {
 		t.rules = append(t.rules, rule{chain: chain, exprs: exprs, comment: g.comment()})
 	}
 }
+
+// log writes, before the rules of a group, one that leads what its entries translate that are logged to chains of
+// theirs, in which the kernel logs some of it: by one lookup, however many there are. What comes back inside was
+// logged where its destination was translated.
+func (t *table) log(chain string, g *group) {
+	logged := slices.DeleteFunc(slices.Clone(g.entries), func(e entry) bool { return e.log == nil })
+	if len(logged) == 0 || g.again() {
+		return
+	}
+	s := &set{name: g.name + "-log", flags: unix.NFT_SET_MAP, data: nftables.TypeVerdict, about: g.comment()}
+	var types []nftables.SetDatatype
+	for _, p := range g.parts() {
+		types = append(types, p.datatype(g.f))
+	}
+	for _, e := range logged {
+		s.elements = append(s.elements, element{key: g.keyOf(e), chain: t.logChain(e), comment: e.rule.Label()})
+	}
+	exprs := append(t.conditions(g), t.exceptions(g, variant{})...)
+	switch {
+	case g.keys == 0:
+		exprs = append(exprs, &expr.Verdict{Kind: expr.VerdictJump, Chain: s.elements[0].chain})
+	case len(logged) == 1:
+		for i, p := range g.parts() {
+			exprs = append(exprs, p.match(g.f, logged[0].values[i])...)
+		}
+		exprs = append(exprs, &expr.Verdict{Kind: expr.VerdictJump, Chain: s.elements[0].chain})
+	default:
+		s.key = concat(types...)
+		exprs = append(append(exprs, g.loadKey()...), t.add(s).verdict(word00))
+	}
+	t.rules = append(t.rules, rule{chain: chain, exprs: exprs, comment: LogComment})
+}
+
+// logChain is the chain in which a rule of the file logs.
+func (t *table) logChain(e entry) string {
+	name := fmt.Sprintf("log-%s-%d", e.rule.List, e.rule.Index)
+	if t.logging[e.rule] {
+		return name
+	}
+	if t.logging == nil {
+		t.logging = map[gateway.Ref]bool{}
+	}
+	t.logging[e.rule] = true
+	t.logs = append(t.logs, chain{name: name})
+	rate := uint64(e.log.Rate)
+	t.rules = append(t.rules, rule{chain: name, comment: LogComment, exprs: []expression{
+		&expr.Limit{Type: expr.LimitTypePkts, Rate: rate, Unit: expr.LimitTimeSecond, Burst: uint32(min(max(rate, logBurst), math.MaxUint32))},
+		&expr.Log{Key: 1 << unix.NFTA_LOG_PREFIX, Data: []byte(e.log.Prefix)},
+	}})
+	return name
+}
+
+// logBurst is how many lines a rule that was silent may log at once.
+const logBurst = 5
 
 // emitByHand is for kernels that cannot replace a prefix: a rule for each, which puts
 // the new address together. Ports are not chosen with prefixes.
@@ -165,7 +221,7 @@ func (t *table) emitByHand(chain string, g *group) {
 		}
 		exprs = append(exprs, &expr.Counter{}, payload(expr.PayloadBaseNetworkHeader, offset, uint32(g.f.bytes), reg1),
 			g.f.replaced(e.to.prefix, g.f.bytes), n)
-		t.rules = append(t.rules, rule{chain: chain, exprs: exprs, comment: e.rule.String()})
+		t.rules = append(t.rules, rule{chain: chain, exprs: exprs, comment: e.rule.Label()})
 	}
 }
 
@@ -178,7 +234,7 @@ func (g *group) comment() string {
 	if slices.ContainsFunc(g.entries, func(e entry) bool { return e.rule != first }) {
 		return fmt.Sprintf("%d entries of @%s", len(g.entries), g.name)
 	}
-	return first.String()
+	return first.Label()
 }
 
 // conditions are those on interfaces.
@@ -230,18 +286,23 @@ func (t *table) single(g *group, v variant) []expression {
 
 // mapped looks the key up in a map, which counts by entries.
 func (t *table) mapped(g *group, v variant) []expression {
-	all := t.exceptions(g, v)
-	word := uint32(0)
-	for _, p := range g.parts() {
-		all = append(all, p.load(g.f, word00+word)...)
-		word += words(p.datatype(g.f).Bytes)
-	}
+	all := append(t.exceptions(g, v), g.loadKey()...)
 	s := t.mapOf(g, v)
 	if s.flags&unix.NFT_SET_MAP == 0 {
 		all = append(append(all, s.lookup(reg1, false)), t.choose(g)...)
 		return append(all, g.act(v, target{firstPort: g.action.ports.First, lastPort: g.action.ports.Last})...)
 	}
 	return append(append(all, s.translate(reg1)), g.actMapped(v, s)...)
+}
+
+// loadKey puts the key into the registers from the first on.
+func (g *group) loadKey() (all []expression) {
+	word := uint32(0)
+	for _, p := range g.parts() {
+		all = append(all, p.load(g.f, word00+word)...)
+		word += words(p.datatype(g.f).Bytes)
+	}
+	return all
 }
 
 // words is how many registers of four bytes a value takes.
@@ -289,21 +350,26 @@ func concat(types ...nftables.SetDatatype) nftables.SetDatatype {
 
 // element is an entry as the map has it.
 func (g *group) element(e entry, v variant, s *set) element {
-	out := element{comment: e.rule.String()}
+	out := element{comment: e.rule.Label(), key: g.keyOf(e)}
 	if g.kind == dropped {
 		out.comment = UntranslatableComment
-	}
-	for i := range g.parts() {
-		out.key = appendPadded(out.key, e.values[i])
-	}
-	if g.keys == 1 { // one that is not composed has its own length
-		out.key = e.values[0]
 	}
 	if s.flags&unix.NFT_SET_MAP == 0 {
 		return out
 	}
 	out.data = e.to.data(s, v.ports || g.toPort)
 	return out
+}
+
+// keyOf is an entry's key as a map has it.
+func (g *group) keyOf(e entry) (key []byte) {
+	if g.keys == 1 { // one that is not composed has its own length
+		return e.values[0]
+	}
+	for i := range g.parts() {
+		key = appendPadded(key, e.values[i])
+	}
+	return key
 }
 
 // data is the target as a map has it: first and last where the map has ranges.

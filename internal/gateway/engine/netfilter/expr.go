@@ -145,6 +145,11 @@ func (s *set) translate(register uint32) expression {
 	return &expr.Lookup{SourceRegister: register, DestRegister: reg1, IsDestRegSet: true, SetName: s.reference(), SetID: s.id}
 }
 
+// verdict does what a verdict map says for a register.
+func (s *set) verdict(register uint32) expression {
+	return &expr.Lookup{SourceRegister: register, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: s.reference(), SetID: s.id}
+}
+
 // anyOf compares what load puts into reg1 with some values: it is one of them, or none.
 func (t *table) anyOf(load expression, key nftables.SetDatatype, values [][]byte, invert bool) []expression {
 	switch {

@@ -106,7 +106,7 @@ func (gs *groups) collect(s *gateway.Entry, f *family, keys layout) {
 				for _, extra := range extras {
 					g := groupOf(s, f)
 					g.principalField, g.shape.ports, g.widePorts = keys.principal, wide, keys.ports
-					e := entry{rule: s.Rule, to: targetOf(s, port)}
+					e := entry{rule: s.Rule, to: targetOf(s, port), log: s.Log}
 					g.toPort = s.Action.Kind == nat.DNAT && (e.to.firstPort > 0 || len(g.pool) > 0 && g.pool[0].firstPort > 0)
 					principal := g.addKey(s, &e, keys, from, to, port)
 					g.addExtra(&e, extra)
@@ -333,6 +333,7 @@ type entry struct {
 	values [mostParts][]byte // of the parts of the key
 	to     target
 	rule   gateway.Ref
+	log    *gateway.Log
 }
 
 // target is what an address becomes: one of a range, with a port or one of a range.

@@ -247,17 +247,14 @@ func commentsOf(t *read.Table) map[string][]string {
 // which earlier versions kept their seals.
 func objectsOf(t *read.Table) []object {
 	var all []object
+	rules := map[string][][]byte{}
+	for _, r := range t.Rules {
+		rules[r.Chain] = append(rules[r.Chain], r.Content)
+	}
 	for _, c := range t.Chains {
-		if c.Name == MarkChain {
-			continue
+		if c.Name != MarkChain {
+			all = append(all, object{"chain " + c.Name, len(rules[c.Name]), hashOf(slices.Concat([][]byte{c.Content}, rules[c.Name]))})
 		}
-		contents := [][]byte{c.Content}
-		for _, r := range t.Rules {
-			if r.Chain == c.Name {
-				contents = append(contents, r.Content)
-			}
-		}
-		all = append(all, object{"chain " + c.Name, len(contents) - 1, hashOf(contents)})
 	}
 	var anonymous []object
 	for _, s := range t.Sets {

@@ -16,6 +16,7 @@ const (
 	MSSComment       = "mss"
 	LimitComment     = "limits connections-per-source"
 	FlowtableComment = "flowtable"
+	LogComment       = "log"
 )
 
 // mss bounds the maximum segment size in SYNs through the gateway. The kernel only
@@ -162,7 +163,7 @@ func (t *table) neutralHairpins(p *gateway.Plan) {
 	if len(all) == 0 {
 		return
 	}
-	t.rules = append(t.rules, rule{chain: "raw-prerouting", comment: all[0].pairs[0].Rule.String(), exprs: slices.Concat(ip6.is(),
+	t.rules = append(t.rules, rule{chain: "raw-prerouting", comment: all[0].pairs[0].Rule.Label(), exprs: slices.Concat(ip6.is(),
 		t.interfaces(expr.MetaKeyIIFNAME, all[0].pairs[0].Out, true),
 		t.addresses(ip6, ip6.daddr, outsides, false), t.addresses(ip6, ip6.saddr, insides, false),
 		[]expression{&expr.Notrack{}, &expr.Verdict{Kind: expr.VerdictGoto, Chain: neutralChain}})})

@@ -50,6 +50,8 @@ var brings = map[string]string{
 	"notrack":      "CONFIG_NFT_CT",
 	"fib":          "CONFIG_NFT_FIB_INET",
 	"counter":      "CONFIG_NF_TABLES",
+	"log":          "CONFIG_NFT_LOG, CONFIG_NF_LOG_SYSLOG (before Linux 5.13 CONFIG_NF_LOG_IPV4, CONFIG_NF_LOG_IPV6)",
+	"limit":        "CONFIG_NFT_LIMIT",
 	"flowtable":    "CONFIG_NF_FLOW_TABLE, CONFIG_NF_FLOW_TABLE_INET",
 	"flow_offload": "CONFIG_NFT_FLOW_OFFLOAD",
 }
@@ -80,6 +82,10 @@ func nameOf(e expression) string {
 		return "fib"
 	case *expr.Counter:
 		return "counter"
+	case *expr.Log:
+		return "log"
+	case *expr.Limit:
+		return "limit"
 	}
 	return ""
 }

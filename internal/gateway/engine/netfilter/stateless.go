@@ -177,7 +177,7 @@ func (f *family) replaced(prefix netip.Prefix, bytes int) expression {
 }
 
 func (r *rewriter) add(chain string, exprs []expression) {
-	comment := r.pairs[0].Rule.String()
+	comment := r.pairs[0].Rule.Label()
 	if len(r.pairs) > 1 {
 		comment = fmt.Sprintf("%d entries of @%s", len(r.pairs), r.name)
 	}
@@ -207,7 +207,7 @@ func (r *rewriter) pairSet(name string, in bool) *set {
 		}
 		if !seen[from] {
 			seen[from] = true
-			s.elements = append(s.elements, element{key: from.AsSlice(), data: to.AsSlice(), comment: p.Rule.String()})
+			s.elements = append(s.elements, element{key: from.AsSlice(), data: to.AsSlice(), comment: p.Rule.Label()})
 		}
 	}
 	return s

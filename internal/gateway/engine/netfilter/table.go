@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -25,6 +24,9 @@ type table struct {
 	sets      []*set
 	rules     []rule
 	flowtable *flowtable
+	// logs are the chains that rules of the file log in.
+	logs    []chain
+	logging map[gateway.Ref]bool
 	// handNetmap: prefixes are put together by expressions of every kernel.
 	handNetmap bool
 	// shared are the sets that rules would otherwise have one each of, by content; nil
@@ -58,10 +60,9 @@ type set struct {
 
 type element struct {
 	key, data []byte
-	end       bool // of an interval (NFT_SET_ELEM_INTERVAL_END)
+	chain     string // that a verdict map jumps to
+	end       bool   // of an interval (NFT_SET_ELEM_INTERVAL_END)
 	comment   string
-	// chain is where an element of a verdict map goes on (goto).
-	chain string
 }
 
 type rule struct {
@@ -208,16 +209,16 @@ func (s *set) header() message {
 	m.body.u32(unix.NFTA_SET_FLAGS, s.flags)
 	m.body.u32(unix.NFTA_SET_KEY_TYPE, s.key.GetNFTMagic())
 	m.body.u32(unix.NFTA_SET_KEY_LEN, s.key.Bytes)
-	switch {
-	case s.flags&unix.NFT_SET_MAP == 0:
-	case s.data == nftables.TypeVerdict:
-		m.body.u32(unix.NFTA_SET_DATA_TYPE, unix.NFT_DATA_VERDICT)
-	default:
+	if s.flags&unix.NFT_SET_MAP != 0 {
 		length := s.data.Bytes
 		if s.ranges {
 			length *= 2
 		}
-		m.body.u32(unix.NFTA_SET_DATA_TYPE, s.data.GetNFTMagic())
+		kind := s.data.GetNFTMagic()
+		if s.data == nftables.TypeVerdict {
+			kind = unix.NFT_DATA_VERDICT
+		}
+		m.body.u32(unix.NFTA_SET_DATA_TYPE, kind)
 		m.body.u32(unix.NFTA_SET_DATA_LEN, length)
 	}
 	if s.size > 0 {
@@ -270,9 +271,10 @@ func (e element) append(a *attrs) {
 		a.end(data)
 	}
 	if e.chain != "" {
+		const jump = 0xffffffff + unix.NFT_JUMP + 1 // as 32 bits
 		data := a.begin(unix.NFTA_SET_ELEM_DATA)
 		verdict := a.begin(unix.NFTA_DATA_VERDICT)
-		a.u32(unix.NFTA_VERDICT_CODE, uint32(unix.NFT_GOTO&math.MaxUint32))
+		a.u32(unix.NFTA_VERDICT_CODE, jump)
 		a.text(unix.NFTA_VERDICT_CHAIN, e.chain)
 		a.end(verdict)
 		a.end(data)
@@ -334,14 +336,14 @@ func (t *table) emptied(was *read.Table) []message {
 	for _, c := range was.Chains {
 		all = append(all, removal(unix.NFT_MSG_DELRULE, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, c.Name))
 	}
-	for _, c := range was.Chains {
-		all = append(all, removal(unix.NFT_MSG_DELCHAIN, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, c.Name))
-	}
-	for _, s := range was.Sets {
+	for _, s := range was.Sets { // verdict maps lead to chains
 		stays := slices.ContainsFunc(t.sets, func(n *set) bool { return n.there && n.name == s.Name })
 		if !stays && !strings.HasPrefix(s.Name, "__") {
 			all = append(all, removal(unix.NFT_MSG_DELSET, unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME, s.Name))
 		}
+	}
+	for _, c := range was.Chains {
+		all = append(all, removal(unix.NFT_MSG_DELCHAIN, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, c.Name))
 	}
 	for _, name := range was.Flowtables {
 		all = append(all, removal(nftables.NFT_MSG_DELFLOWTABLE, nftables.NFTA_FLOWTABLE_TABLE, nftables.NFTA_FLOWTABLE_NAME, name))

@@ -2,6 +2,7 @@ package netfilter
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -21,7 +22,7 @@ const (
 // slotsName begins the names of the maps that give each slot its uplink.
 const slotsName = "uplinks"
 
-// uplinkChain gives a packet and its connection the mark of an uplink.
+// uplinkChain gives a packet and its connection the mark of an uplink, which ends the chain that leads there.
 func uplinkChain(i int) string { return fmt.Sprintf("uplink-%d", i+1) }
 
 // uplinks keeps connections on their uplink: packets get the mark of their connection, a new connection that of the
@@ -32,8 +33,8 @@ func (t *table) uplinks(p *gateway.Plan) {
 	}
 	for i, u := range p.Uplinks {
 		t.chains = append(t.chains, chain{name: uplinkChain(i)})
-		t.rules = append(t.rules, rule{chain: uplinkChain(i), comment: "wan " + u.Interface,
-			exprs: append(setMark(connectionMark, p.Marks, u.Mark), setMark(packetMark, p.Marks, u.Mark)...)})
+		t.rules = append(t.rules, rule{chain: uplinkChain(i), comment: "wan " + u.Interface, exprs: slices.Concat(
+			setMark(connectionMark, p.Marks, u.Mark), setMark(packetMark, p.Marks, u.Mark), []expression{&expr.Verdict{Kind: expr.VerdictAccept}})})
 	}
 	for _, hook := range []string{uplinkIn, uplinkOut} {
 		for _, mark := range []mark{connectionMark, packetMark} {
@@ -77,11 +78,6 @@ func (t *table) toUplink(key nftables.SetDatatype, p *gateway.Plan, of func(gate
 		s.elements = append(s.elements, element{key: of(u), chain: uplinkChain(i)})
 	}
 	return t.anonymous(s).verdict(reg1)
-}
-
-// verdict takes the verdict that a map has for a register.
-func (s *set) verdict(register uint32) expression {
-	return &expr.Lookup{SourceRegister: register, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: s.reference(), SetID: s.id}
 }
 
 // newPackets asks for the first packets of connections, and for packets without one.

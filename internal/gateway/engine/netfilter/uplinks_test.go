@@ -25,21 +25,21 @@ func TestUplinks(t *testing.T) {
 	}
 	text := listing(t, ns)
 	for _, want := range []string{
-		`ct mark set ct mark & 0xf1ffffff | 0x01000000 meta mark set meta mark & 0xf1ffffff | 0x01000000 comment "wan eth0"`,
-		`ct mark set ct mark & 0xf2ffffff | 0x02000000 meta mark set meta mark & 0xf2ffffff | 0x02000000 comment "wan ppp0"`,
+		`ct mark set ct mark & 0xf1ffffff | 0x01000000 meta mark set meta mark & 0xf1ffffff | 0x01000000 accept comment "wan eth0"`,
+		`ct mark set ct mark & 0xf2ffffff | 0x02000000 meta mark set meta mark & 0xf2ffffff | 0x02000000 accept comment "wan ppp0"`,
 		`type filter hook prerouting priority mangle + 5; policy accept;`, `type route hook output priority mangle + 5; policy accept;`,
-		`ct mark & 0x0f000000 vmap { 0x01000000 : goto uplink-1, 0x02000000 : goto uplink-2 } comment "wan of the connection"`,
-		`meta mark & 0x0f000000 vmap { 0x01000000 : goto uplink-1, 0x02000000 : goto uplink-2 } comment "wan by another program's mark"`,
-		`ct state new,untracked iifname vmap { "eth0" : goto uplink-1, "ppp0" : goto uplink-2 } comment "wan in"`,
+		`ct mark & 0x0f000000 vmap { 0x01000000 : jump uplink-1, 0x02000000 : jump uplink-2 } comment "wan of the connection"`,
+		`meta mark & 0x0f000000 vmap { 0x01000000 : jump uplink-1, 0x02000000 : jump uplink-2 } comment "wan by another program's mark"`,
+		`ct state new,untracked iifname vmap { "eth0" : jump uplink-1, "ppp0" : jump uplink-2 } comment "wan in"`,
 		`ct state new,untracked iifname "lan0" jhash ip saddr mod 64 seed 0x6e61746b vmap @uplinks4 comment "wan out"`,
 		`ct state new,untracked iifname "lan0" jhash ip6 saddr mod 64 seed 0x6e61746b vmap @uplinks6 comment "wan out"`,
-		"0x0000002f : goto uplink-1", "0x00000030 : goto uplink-2",
+		"0x0000002f : jump uplink-1", "0x00000030 : jump uplink-2",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s", want)
 		}
 	}
-	if n := strings.Count(text, "goto uplink-1"); n != 5+2*48 {
+	if n := strings.Count(text, "jump uplink-1"); n != 5+2*48 {
 		t.Errorf("%d times uplink-1", n)
 	}
 	if t.Failed() {
@@ -67,7 +67,7 @@ func TestSteer(t *testing.T) {
 		text, _, _ = strings.Cut(text, "\n\t}\n")
 		return text
 	}
-	if got := of(after, "uplinks4"); strings.Contains(got, "uplink-1") || strings.Count(got, "goto uplink-2") != len(slots) {
+	if got := of(after, "uplinks4"); strings.Contains(got, "uplink-1") || strings.Count(got, "jump uplink-2") != len(slots) {
 		t.Errorf("IPv4: %s", got)
 	}
 	if of(after, "uplinks6") != of(before, "uplinks6") {
