@@ -177,7 +177,7 @@ func readGateway(ctx context.Context, env *Env, name string) (*gateway.File, err
 	if err != nil {
 		return nil, err
 	}
-	return gwapply.UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.Parse(name, text) })
+	return gwapply.UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.ParseWith(host.Files{}, name, text) })
 }
 
 // gatewayText reads a gateway file, or the standard input for "-", and names it.

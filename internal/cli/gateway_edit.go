@@ -7,6 +7,7 @@ import (
 
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
@@ -91,7 +92,7 @@ func (s *gatewaySet) run(ctx context.Context, name string, args []string) error 
 	if err != nil {
 		return err
 	}
-	edited, file, err := gateway.Edited(name, text, edits)
+	edited, file, err := gateway.Edited(host.Files{}, name, text, edits)
 	if err != nil {
 		return fmt.Errorf("set: %w", err)
 	}
@@ -134,7 +135,7 @@ func newlyRefused(name string, former []byte, now []gateway.Finding) (news []gat
 			}
 		}
 	}
-	if file, err := gateway.Parse(name, former); err == nil {
+	if file, err := gateway.ParseWith(host.Files{}, name, former); err == nil {
 		count(gateway.Check(file, gateway.Facts{}), -1)
 	}
 	count(now, 1)

@@ -334,8 +334,10 @@ func (c *checker) names() (all []mention) {
 		switch {
 		case o.Masquerade != nil:
 			list(&o, o.Masquerade.Out, "out")
+			list(&o, o.Masquerade.ExceptOut, "except-out")
 		case o.SNAT != nil:
 			list(&o, o.SNAT.Out, "out")
+			list(&o, o.SNAT.ExceptOut, "except-out")
 		case o.DNAT != nil && o.DNAT.On.Name != "" && o.DNAT.On.Name != OnAny:
 			all = append(all, mention{o.DNAT.On.Name, &o, []any{"on"}})
 		}
@@ -390,7 +392,7 @@ func (c *checker) anyInterface() {
 		case o.SNAT != nil:
 			s = &o.SNAT.Sources
 		}
-		all := s != nil && len(s.Out) == 0 && len(s.ExceptTo)+len(s.OnlyTo) == 0
+		all := s != nil && len(s.Out)+len(s.ExceptOut) == 0 && len(s.ExceptTo)+len(s.OnlyTo) == 0
 		if (all || o.Static != nil || o.Netmap != nil) && !said {
 			said = true
 			o.warn("any-interface", "no interface has the role wan, so that this holds for packets by whatever interface they leave, between hosts inside too",

@@ -21,6 +21,9 @@ import (
 // nothing: of several that match a packet the most specific one translates it
 // (Compile defines which that is).
 type Config struct {
+	// Include and Define are what Parse puts the file together by: other files, and names for values.
+	Include Composed `yaml:"include" json:"-"`
+	Define  Composed `yaml:"define" json:"-"`
 	// Engine is EngineNetfilter where empty.
 	Engine Engine `yaml:"engine" json:"engine,omitempty"`
 	// Expect sizes the connection table; zero leaves it as it is.
@@ -41,6 +44,12 @@ type Config struct {
 	NAT  []Rule `yaml:"nat" json:"nat,omitempty"`
 	IPv6 []Rule `yaml:"ipv6" json:"ipv6,omitempty"`
 }
+
+// Composed is read before all values are.
+type Composed struct{}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (Composed) UnmarshalYAML(*yaml.Node) error { return nil }
 
 // Switch is written on or off (or true, false).
 type Switch bool
@@ -186,9 +195,10 @@ type Sources struct {
 	OnlyTo   Prefixes `yaml:"only-to" json:"only_to,omitempty"`
 	Port     Services `yaml:"port" json:"port,omitempty"`
 	ExceptTo Prefixes `yaml:"except-to" json:"except_to,omitempty"`
-	// Out is the interface or role that they leave by. Where it is empty: the WAN
+	// Out is the interface or role that they leave by; ExceptOut are others. Where both are empty: the WAN
 	// interfaces where the file names some, any interface where not.
-	Out Names `yaml:"out" json:"out,omitempty"`
+	Out       Names `yaml:"out" json:"out,omitempty"`
+	ExceptOut Names `yaml:"except-out" json:"except_out,omitempty"`
 }
 
 // Choice says how a port is chosen.
@@ -237,6 +247,9 @@ type DNAT struct {
 	Port Services `yaml:"port" json:"port,omitempty"`
 	// From restricts the clients; anybody where empty.
 	From Prefixes `yaml:"from" json:"from,omitempty"`
+	// OnlyTo are the destinations of a rule on any, ExceptTo those that are left alone.
+	OnlyTo   Prefixes `yaml:"only-to" json:"only_to,omitempty"`
+	ExceptTo Prefixes `yaml:"except-to" json:"except_to,omitempty"`
 	// To is an address with or without a port. A range of ports is kept as it is; with a range of as many
 	// ports each becomes the one at its place.
 	To Backends `yaml:"to" json:"to" check:"required"`

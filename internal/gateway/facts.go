@@ -104,6 +104,8 @@ type Finding struct {
 	ID string `json:"id"`
 	// Severity is Refuse (apply will not do it) or Warn.
 	Severity Severity `json:"severity"`
+	// File is the one that it stands in, where that is not the first one but is included.
+	File string `json:"file,omitempty"`
 	// Line and Column are counted from 1; 0 where it concerns the whole file.
 	Line    int    `json:"line,omitempty"`
 	Column  int    `json:"column,omitempty"`
@@ -117,8 +119,11 @@ type Finding struct {
 
 // Placed is the message behind its line, where it concerns one.
 func (f *Finding) Placed() string {
-	if f.Line == 0 {
+	switch {
+	case f.Line == 0:
 		return f.Message
+	case f.File != "":
+		return fmt.Sprintf("%s line %d: %s", f.File, f.Line, f.Message)
 	}
 	return fmt.Sprintf("line %d: %s", f.Line, f.Message)
 }

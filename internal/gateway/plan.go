@@ -178,6 +178,10 @@ func compareEntries(a, b *Entry) int {
 		cmp.Compare(b.Prefer, a.Prefer))
 }
 
+// Compare returns which of two entries of one list wins where both match: e where it is negative, o where it is
+// positive, neither at 0.
+func (e *Entry) Compare(o *Entry) int { return compareEntries(e, o) }
+
 // asksIn are the interfaces that the rule asks for.
 func (e *Entry) asksIn() []string {
 	if e.Action.Kind.TranslatesSource() || e.Asked {

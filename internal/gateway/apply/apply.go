@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
+	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
@@ -29,6 +32,8 @@ type Wish struct {
 	// Name and Text are the configuration's.
 	Name string
 	Text []byte
+	// Files reads what it names; nil stands for the host's.
+	Files gateway.Files
 	// Persist keeps the configuration where the service finds it at boot.
 	Persist bool
 	// Overwrite replaces rules that were changed by hand with the plan.
@@ -39,6 +44,13 @@ type Wish struct {
 	PID int
 	// Origin is written into the journal.
 	Origin string
+}
+
+func (w Wish) files() gateway.Files {
+	if w.Files == nil {
+		return host.Files{}
+	}
+	return w.Files
 }
 
 // Ready is a wish that was checked and compiled, and what has to be changed for it.
@@ -108,7 +120,7 @@ func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
 func (h Host) check(ctx context.Context, w Wish, check func(*gateway.File, gateway.Facts) []gateway.Finding) (*Ready, error) {
 	r := &Ready{host: h}
 	var err error
-	if r.file, err = UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.Parse(w.Name, w.Text) }); err != nil {
+	if r.file, err = UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.ParseWith(w.files(), w.Name, w.Text) }); err != nil {
 		return nil, err
 	}
 	if r.Facts, err = h.facts(ctx, r.file, w.PID); err != nil {
@@ -216,6 +228,10 @@ func (h Host) persist(r *Ready, w Wish) error {
 	}
 	if !h.initial() {
 		return errors.New("persist: this network namespace is not the host's own, which is the one that the files under /etc are for; apply it without --persist")
+	}
+	there := path.Join("/", path.Dir(tune.ConfPath(tune.GatewayFile)))
+	if beside := r.file.Beside(); len(beside) > 0 && filepath.Dir(w.Name) != there {
+		return fmt.Errorf("persist: the file is kept in %s, where it would not find %s: put both there, or write the whole path", there, beside[0])
 	}
 	r.text = w.Text
 	files := append(tune.Persistent(r.lasting), tune.Change{Kind: tune.GatewayFile, Target: tune.GatewayFileTarget, After: engine.TextDigest(w.Text),
@@ -355,8 +371,8 @@ func (r *Ready) located(err error) error {
 	if !errors.As(err, &about) {
 		return err
 	}
-	if rule, ok := about.Rule(); ok && r.file.Line(rule) > 0 {
-		return fmt.Errorf("line %d: %w", r.file.Line(rule), err)
+	if rule, ok := about.Rule(); ok && r.file.Line(rule) != "" {
+		return fmt.Errorf("%s: %w", r.file.Line(rule), err)
 	}
 	return err
 }
