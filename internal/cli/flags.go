@@ -64,7 +64,7 @@ func (e *Env) addStandardFlags(cmd *cobra.Command) {
 
 // neverAsk are the verbs that change something and do not ask; scripts that give --yes
 // everywhere need not know which these are.
-var neverAsk = []string{"tune confirm", "tune undo", "gateway confirm", "gateway undo", "gateway run",
+var neverAsk = []string{"tune confirm", "tune undo", "gateway confirm", "gateway undo", "gateway run", "gateway set",
 	"lab run", "lab up", "lab down", "lab clean"}
 
 // addYes adds --yes.

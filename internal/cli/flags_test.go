@@ -51,7 +51,7 @@ var readers = []string{"version", "doctor", "snapshot", "sysctl", "tune list", "
 
 // ofNoNamespace are the verbs that work on no network namespace, on that of a lab or a
 // transaction, or on the whole host; each other verb takes --netns and --pid.
-var ofNoNamespace = []string{"version", "tune list", "tune confirm", "tune undo", "profile", "pcap", "simulate",
+var ofNoNamespace = []string{"version", "tune list", "tune confirm", "tune undo", "gateway set", "profile", "pcap", "simulate",
 	"lab run", "lab list", "lab up", "lab down", "lab clean", "lab exec"}
 
 func TestEveryVerbHasTheSameFlags(t *testing.T) {

@@ -2,6 +2,7 @@
 package disk
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"io"
@@ -22,6 +23,41 @@ const temporary = ".natkit-*.tmp"
 // it is.
 func Replace(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	return put(path, mode, write, os.Rename)
+}
+
+// ErrChangedMeanwhile is the error of Update where the file is not as it was read.
+var ErrChangedMeanwhile = errors.New("it was changed meanwhile, and is left as it is; try again")
+
+// Update is Replace of a file whose text is known, which keeps its owner, group and mode. A link is followed, as
+// Destination does.
+func Update(path string, known, text []byte) error {
+	target, special, err := Destination(path)
+	if err != nil {
+		return &fs.PathError{Op: "write", Path: path, Err: err}
+	}
+	if special {
+		return &fs.PathError{Op: "write", Path: path, Err: errors.New("it is no plain file")}
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(target, &st); err != nil {
+		return &fs.PathError{Op: "write", Path: path, Err: err}
+	}
+	write := func(w io.Writer) error {
+		if _, err := w.Write(text); err != nil {
+			return err
+		}
+		return w.(*os.File).Chown(int(st.Uid), int(st.Gid))
+	}
+	return put(target, fs.FileMode(st.Mode&0o777), write, func(from, to string) error {
+		now, err := os.ReadFile(to)
+		if err == nil && !bytes.Equal(now, known) {
+			err = ErrChangedMeanwhile
+		}
+		if err != nil {
+			return err
+		}
+		return os.Rename(from, to)
+	})
 }
 
 // Create is Replace that returns fs.ErrExist where something has the name already,

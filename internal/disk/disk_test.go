@@ -174,3 +174,48 @@ func TestOpenLockRefusesWhatIsPlanted(t *testing.T) {
 		f.Close()
 	}
 }
+
+// Update keeps owner and mode, follows a link, and leaves a file that is not the one that was read.
+func TestUpdate(t *testing.T) {
+	dir := t.TempDir()
+	path, link := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "link.yaml")
+	if err := errors.Join(os.WriteFile(path, []byte("old"), 0o640), os.Chmod(path, 0o640), os.Symlink("a.yaml", link)); err != nil {
+		t.Fatal(err)
+	}
+	uid, gid := os.Geteuid(), os.Getegid()
+	if uid == 0 {
+		uid, gid = 1234, 2345
+		if err := os.Chown(path, uid, gid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(want string) {
+		t.Helper()
+		var st unix.Stat_t
+		got, err := os.ReadFile(path)
+		if err := errors.Join(err, unix.Stat(path, &st)); err != nil || string(got) != want || st.Mode&0o7777 != 0o640 || int(st.Uid) != uid || int(st.Gid) != gid {
+			t.Errorf("%q, %+v, %v", got, st, err)
+		}
+		if to, err := os.Readlink(link); err != nil || to != "a.yaml" {
+			t.Errorf("the link: %q, %v", to, err)
+		}
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
+			t.Errorf("left beside it: %v, %v", entries, err)
+		}
+	}
+	if err := Update(link, []byte("old"), []byte("new")); err != nil {
+		t.Fatal(err)
+	}
+	check("new")
+	if err := Update(path, []byte("old"), []byte("newer")); !errors.Is(err, ErrChangedMeanwhile) {
+		t.Error(err)
+	}
+	check("new")
+	if err := Update(filepath.Join(dir, "none"), nil, nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+	if err := Update("/dev/null", nil, nil); err == nil {
+		t.Error("a device was replaced")
+	}
+	check("new")
+}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/nat"
 )
 
@@ -19,6 +20,7 @@ func Check(f *File, facts Facts) []Finding {
 	c.everyRule(c.rule)
 	c.ruleNames()
 	c.interfaces()
+	c.uplinks()
 	if c.refused == 0 {
 		c.compile()
 	}
@@ -42,11 +44,22 @@ func KernelRefuses(f *File, err error) Finding {
 	if !errors.As(err, &about) {
 		return found
 	}
-	if ref, ok := about.Rule(); ok && f.Line(ref) > 0 {
-		p := f.place(ref.List, ref.Index)
-		found.Rule, found.Line, found.Column, found.Excerpt = &ref, p.Line, p.Column, p.Excerpt
+	if ref, ok := about.Rule(); ok && f.Line(ref) != "" {
+		found.Rule = &ref
+		found.stand(f, f.place(ref.List, ref.Index))
 	}
 	return found
+}
+
+// stand puts a finding at a place of a file.
+func (found *Finding) stand(f *File, p document.Place) {
+	found.Line, found.Column, found.Excerpt = p.Line, p.Column, p.Excerpt
+	if p.File != f.Name {
+		found.File = p.File
+	}
+	if p.Uses != "" {
+		found.Message += " (" + p.Uses + ")"
+	}
 }
 
 // checker collects findings.
@@ -133,6 +146,7 @@ func (c *checker) together() {
 	}
 	c.pools()
 	c.notrack()
+	c.uplinksTogether()
 }
 
 // onHost checks what rules meet on the host.
@@ -145,6 +159,7 @@ func (c *checker) onHost() {
 	c.waits()
 	c.ownAddresses()
 	c.targets()
+	c.uplinksOnHost()
 	c.sessions()
 	c.foreign()
 }
@@ -152,8 +167,7 @@ func (c *checker) onHost() {
 // add takes a finding, which stands at path below the file's key gateway.
 func (c *checker) add(f Finding, path []any) {
 	if path != nil {
-		p := c.file.place(path...)
-		f.Line, f.Column, f.Excerpt = p.Line, p.Column, p.Excerpt
+		f.stand(c.file, c.file.place(path...))
 	}
 	if f.Severity == Refuse {
 		c.refused++
@@ -181,17 +195,17 @@ func (o one) found(s Severity, id, message, advice string, path []any) {
 
 // named is a rule in words of another's finding.
 func (c *checker) named(ref Ref) string {
-	p := c.file.place(ref.List, ref.Index)
-	if p.Line == 0 {
+	line := c.file.Line(ref)
+	if line == "" {
 		return ref.String()
 	}
-	return fmt.Sprintf("%s in line %d", ref.Kind, p.Line)
+	return ref.Kind + " in " + line
 }
 
 // sort puts findings in the order of the file, those about the whole of it last.
 func (c *checker) sort() {
 	slices.SortStableFunc(c.findings, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(uint(a.Line)-1, uint(b.Line)-1), cmp.Compare(a.Column, b.Column), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(uint(a.Line)-1, uint(b.Line)-1), cmp.Compare(a.Column, b.Column), cmp.Compare(a.ID, b.ID))
 	})
 }
 
@@ -260,9 +274,12 @@ func (o one) address(w written) {
 			"write the rule below "+other, w.path()...)
 		return
 	}
+	if w.use == useExcept { // such as multicast, which rules of others except
+		return
+	}
 	for _, s := range special {
 		// Whom a rule is about may be everybody: only the whole of it counts.
-		r, condition := s.addrs, w.use == useFrom || w.use == useExcept
+		r, condition := s.addrs, w.use == useFrom
 		if condition && r.Covers(w.addrs) || !condition && r.Overlaps(w.addrs) {
 			o.refuse("unusable-address", fmt.Sprintf("%s is %s", withPart(w, r), s.what), "write the address of a host", w.path()...)
 			return
@@ -321,6 +338,8 @@ func (o one) dnat(d *DNAT) {
 	}
 	if d.On.Name == OnAny {
 		o.onAny(d)
+	} else if len(d.OnlyTo) > 0 {
+		o.refuse("only-to-of-others", "only-to is about the destinations of a rule on any", "write on: any, or leave out only-to", "only-to")
 	}
 	switch {
 	case bool(d.Hairpin) && d.action().Kind == nat.Redirect:
@@ -341,7 +360,7 @@ func (o one) pathOf(key string, i, of int) []any {
 // onAny refuses a rule that would take everything, and what it cannot have.
 func (o one) onAny(d *DNAT) {
 	switch {
-	case len(d.In)+len(d.From) == 0 && d.Mark.Mask == 0 && !d.isOwn():
+	case len(d.In)+len(d.From)+len(d.OnlyTo) == 0 && d.Mark.Mask == 0 && !d.isOwn():
 		o.refuse("takes-everything", "on any takes what comes from everywhere, and for everybody", "name whose connections are meant: in, from, mark, user or group", "on")
 	case bool(d.Hairpin):
 		o.refuse("hairpin-on-any", "hairpin is about an address of the gateway", "leave out hairpin", "hairpin")
@@ -495,6 +514,8 @@ func (r Rule) written() []written {
 	case r.DNAT != nil:
 		one(useOn, "on", r.DNAT.On.Address)
 		list(useFrom, "from", r.DNAT.From)
+		list(useFrom, "only-to", r.DNAT.OnlyTo)
+		list(useExcept, "except-to", r.DNAT.ExceptTo)
 		for i, to := range r.DNAT.To {
 			if !to.Address.IsValid() {
 				continue

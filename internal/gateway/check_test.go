@@ -228,6 +228,8 @@ func TestCheckOverlaps(t *testing.T) {
 		{"beside the default, but for an interface", inFile("dnat: {on: 203.0.113.7, port: tcp/80, to: 10.0.0.2}", "dnat: {on: 203.0.113.7, except-in: eth0, port: tcp/80, to: 10.0.0.3}"), nil},
 		{"beside the default, own programs", inFile("dnat: {on: 203.0.113.7, port: tcp/80, to: 10.0.0.2, local: on}", "dnat: {on: 203.0.113.7, user: 33, port: tcp/80, to: 10.0.0.3}"), nil},
 		{"beside the default, a mark and hairpin", inFile("dnat: {on: 203.0.113.7, port: tcp/80, to: 10.0.0.2}", "dnat: {on: 203.0.113.7, mark: 4, hairpin: on, port: tcp/80, to: 10.0.0.3}"), nil},
+		{"by the interface that each leaves by", inFile("snat: {from: 10.0.0.0/8, except-out: br0, to: 203.0.113.1}", "{snat: {from: 10.0.0.0/8, except-out: br1, to: 203.0.113.2}, prefer: 1}"), nil},
+		{"any but for some", inFile("dnat: {on: any, only-to: 198.18.0.0/24, port: tcp/80, to: 10.0.0.1}", "dnat: {on: any, in: lan, except-to: 198.18.0.0/15, port: tcp/80, to: 10.0.0.2}"), nil},
 		{"of other users", inFile("snat: {user: 33, to: 203.0.113.1}", "snat: {user: [34, 40-50], to: 203.0.113.2}"), nil},
 		{"both families", inFile("masquerade: {}") + "  ipv6:\n  - masquerade: {}\n", nil},
 	})

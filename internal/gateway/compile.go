@@ -57,11 +57,12 @@ func (b *compiler) begin() {
 	c := b.config
 	b.plan = Plan{
 		Schema: PlanSchema, Engine: cmp.Or(c.Engine, EngineNetfilter),
-		WAN: b.names(c.Interfaces.WAN), LAN: b.names(c.Interfaces.LAN),
+		WAN: b.names(c.Interfaces.WAN.Names()), LAN: b.names(c.Interfaces.LAN),
 		MSS: c.MSS, ConnectionsPerSource: int64(c.Limits.ConnectionsPerSource),
 		IPv4: slices.ContainsFunc(c.NAT, Rule.isEnabled), IPv6: slices.ContainsFunc(c.IPv6, Rule.isEnabled),
 		Accounting: bool(c.Accounting), Expect: c.Expect,
 	}
+	b.uplinks()
 }
 
 // reserve makes room for the entries of rules that have one of a kind, as nearly all do.
@@ -302,7 +303,15 @@ func (b *ruleCompiler) snat(r *SNAT) error {
 // sources adds e once for each length of the prefixes that it is for: the longest
 // one wins, of all rules.
 func (b *ruleCompiler) sources(s *Sources, c *Conditions, e Entry) (err error) {
-	if e.Out, err = b.out(s.Out); err != nil {
+	if e.NotOut, err = b.resolve(s.ExceptOut); err != nil {
+		return err
+	}
+	if len(s.Out)+len(s.ExceptOut) > 0 {
+		e.Out, err = b.resolve(s.Out)
+	} else {
+		e.Out = b.plan.WAN
+	}
+	if err != nil {
 		return err
 	}
 	if e.In, err = b.resolve(c.In); err != nil {
@@ -360,14 +369,6 @@ func (b *ruleCompiler) conditions(c *Conditions, m *nat.Match) (err error) {
 	return nil
 }
 
-// out are the interfaces that a rule names, or the default.
-func (b *ruleCompiler) out(names Names) ([]string, error) {
-	if len(names) == 0 {
-		return b.plan.WAN, nil
-	}
-	return b.resolve(names)
-}
-
 func (b *ruleCompiler) dnat(r *DNAT) error {
 	for _, to := range r.To {
 		if to.Address.IsValid() {
@@ -389,9 +390,18 @@ func (b *ruleCompiler) dnat(r *DNAT) error {
 	if err != nil {
 		return err
 	}
+	except, err := b.prefixes("except-to", r.ExceptTo)
+	if err != nil {
+		return err
+	}
 	on, in, err := b.on(r.On)
 	if err != nil {
 		return err
+	}
+	if len(r.OnlyTo) > 0 {
+		if on, err = b.prefixes("only-to", r.OnlyTo); err != nil {
+			return err
+		}
 	}
 	switch {
 	case len(r.In) > 0:
@@ -406,7 +416,7 @@ func (b *ruleCompiler) dnat(r *DNAT) error {
 		if err := b.conditions(&r.Conditions, &d.Match); err != nil {
 			return err
 		}
-		d.Local, d.Asked = bool(r.Local) || r.isOwn(), len(r.In) > 0
+		d.NotTo, d.Local, d.Asked = except, bool(r.Local) || r.isOwn(), len(r.In) > 0
 		b.each(d, r.Port, []netip.Prefix{a}, from, func(e Entry) { b.plan.Destinations = append(b.plan.Destinations, e) })
 		if r.Hairpin {
 			err = errors.Join(err, b.hairpin(d, r.Port, from))

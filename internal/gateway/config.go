@@ -22,11 +22,17 @@ import (
 // nothing: of several that match a packet the most specific one translates it
 // (Compile defines which that is).
 type Config struct {
+	// Include and Define are what Parse puts the file together by: other files, and names for values.
+	Include Composed `yaml:"include" json:"-"`
+	Define  Composed `yaml:"define" json:"-"`
 	// Engine is EngineNetfilter where empty.
 	Engine Engine `yaml:"engine" json:"engine,omitempty"`
 	// Expect sizes the connection table; zero leaves it as it is.
 	Expect     Expect     `yaml:"expect" json:"expect,omitzero"`
 	Interfaces Interfaces `yaml:"interfaces" json:"interfaces,omitzero"`
+	// Marks are the bits of skb->mark and of connections' marks by which connections stay on one of several WAN
+	// interfaces; DefaultMarks where 0.
+	Marks Bits `yaml:"marks" json:"marks,omitempty"`
 	// MSS bounds the maximum segment size of TCP connections through the gateway.
 	MSS MSS `yaml:"mss" json:"mss,omitzero"`
 	// Flowtable forwards established connections in the kernel's own fast path.
@@ -39,6 +45,12 @@ type Config struct {
 	NAT  []Rule `yaml:"nat" json:"nat,omitempty"`
 	IPv6 []Rule `yaml:"ipv6" json:"ipv6,omitempty"`
 }
+
+// Composed is read before all values are.
+type Composed struct{}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (Composed) UnmarshalYAML(*yaml.Node) error { return nil }
 
 // Switch is written on or off (or true, false).
 type Switch bool
@@ -58,9 +70,31 @@ type PerTime float64
 
 // Interfaces name roles. Rules speak of roles ("wan") or of interfaces ("eth0").
 type Interfaces struct {
-	WAN Names `yaml:"wan" json:"wan,omitempty"`
+	WAN WANs  `yaml:"wan" json:"wan,omitempty"`
 	LAN Names `yaml:"lan" json:"lan,omitempty"`
 }
+
+// WANs are interfaces outside. Where one of several is written as a mapping, connections are divided among them.
+type WANs []WAN
+
+// WAN is an interface outside: its name, or a mapping with more.
+type WAN struct {
+	Interface string `yaml:"interface" json:"interface" check:"required"`
+	// Weight is how many connections leave by it compared to others, 1 where nil; 0 is a standby.
+	Weight *Share `yaml:"weight" json:"weight,omitempty"`
+	// Via is the next hop, one of each family; where there is none, that of the host's default route.
+	Via Addresses `yaml:"via" json:"via,omitempty"`
+	// Probe has to answer through it; the next hop where nil.
+	Probe *Probe `yaml:"probe" json:"probe,omitempty"`
+	// Mapping: it was not written as a name alone.
+	Mapping bool `json:"-"`
+}
+
+// Share is a number from 0 to 1000.
+type Share uint16
+
+// Bits are bits of a mark, one beside the other.
+type Bits uint32
 
 // Names is one name or a list.
 type Names []string
@@ -167,9 +201,10 @@ type Sources struct {
 	OnlyTo   Prefixes `yaml:"only-to" json:"only_to,omitempty"`
 	Port     Services `yaml:"port" json:"port,omitempty"`
 	ExceptTo Prefixes `yaml:"except-to" json:"except_to,omitempty"`
-	// Out is the interface or role that they leave by. Where it is empty: the WAN
+	// Out is the interface or role that they leave by; ExceptOut are others. Where both are empty: the WAN
 	// interfaces where the file names some, any interface where not.
-	Out Names `yaml:"out" json:"out,omitempty"`
+	Out       Names `yaml:"out" json:"out,omitempty"`
+	ExceptOut Names `yaml:"except-out" json:"except_out,omitempty"`
 }
 
 // Choice says how a port is chosen.
@@ -218,6 +253,9 @@ type DNAT struct {
 	Port Services `yaml:"port" json:"port,omitempty"`
 	// From restricts the clients; anybody where empty.
 	From Prefixes `yaml:"from" json:"from,omitempty"`
+	// OnlyTo are the destinations of a rule on any, ExceptTo those that are left alone.
+	OnlyTo   Prefixes `yaml:"only-to" json:"only_to,omitempty"`
+	ExceptTo Prefixes `yaml:"except-to" json:"except_to,omitempty"`
 	// To is an address with or without a port. A range of ports is kept as it is; with a range of as many
 	// ports each becomes the one at its place.
 	To Backends `yaml:"to" json:"to" check:"required"`
@@ -301,6 +339,8 @@ type (
 	Prefixes []Prefix
 	// Address is that of one host.
 	Address struct{ netip.Addr }
+	// Addresses is one, or a list.
+	Addresses []Address
 	// Ranges is one, or a list: 203.0.113.7, 203.0.113.8-203.0.113.15, 203.0.113.32/27.
 	Ranges []nat.AddrRange
 	// On is an address, or the name of a role or an interface.

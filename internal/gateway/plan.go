@@ -24,6 +24,10 @@ type Plan struct {
 	// WAN and LAN are the interfaces of the roles.
 	WAN []string `json:"wan,omitempty"`
 	LAN []string `json:"lan,omitempty"`
+	// Uplinks divide the connections that leave by the WAN interfaces; where empty the host's routes decide. Marks
+	// are the bits of marks that say on which uplink a connection is: others are left alone.
+	Uplinks []Uplink `json:"uplinks,omitempty"`
+	Marks   uint32   `json:"marks,omitempty"`
 
 	// Destinations translate the destination of a connection's first packet, Sources
 	// its source; in each the first that matches does, and only it. Sources see the
@@ -173,6 +177,10 @@ func compareEntries(a, b *Entry) int {
 		cmp.Compare(b.further(), a.further()),
 		cmp.Compare(b.Prefer, a.Prefer))
 }
+
+// Compare returns which of two entries of one list wins where both match: e where it is negative, o where it is
+// positive, neither at 0.
+func (e *Entry) Compare(o *Entry) int { return compareEntries(e, o) }
 
 // asksIn are the interfaces that the rule asks for.
 func (e *Entry) asksIn() []string {

@@ -79,6 +79,9 @@ func (p *printer) gatewayFindings(file string, all []gateway.Finding) {
 }
 
 func (p *printer) gatewayFinding(place string, f gateway.Finding) {
+	if f.File != "" {
+		place = clean(f.File)
+	}
 	if f.Line > 0 {
 		place = fmt.Sprintf("%s:%d:%d", place, f.Line, f.Column)
 	}

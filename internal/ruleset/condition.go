@@ -183,7 +183,128 @@ func (m *Match) asks(c Condition, what string) {
 // by chance.
 func (m *Match) parts(what string) {
 	m.note(what)
-	m.Part = true
+	m.Part, m.Loose = true, true
+}
+
+// OwnerCondition asks for what programs of users send, or, with Group, of groups; with Not for what programs of others
+// send and, with Ownerless, for what no program of this host sends.
+type OwnerCondition struct {
+	Of                    []nat.IDs
+	Group, Not, Ownerless bool
+}
+
+func (c OwnerCondition) judge(*Packet) answer { return maybe }
+
+func (c OwnerCondition) plain(m *nat.Match, own bool) bool {
+	is, not := &m.Users, &m.NotUsers
+	if c.Group {
+		is, not = &m.Groups, &m.NotGroups
+	}
+	if !c.Not {
+		return only(is, c.Of)
+	}
+	*not = append(slices.Clip(*not), c.Of...)
+	return own || !c.Ownerless
+}
+
+// DSCPCondition asks for code points (RFC 2474), or, with Not, for others.
+type DSCPCondition struct {
+	Points []uint8
+	Not    bool
+}
+
+func (c DSCPCondition) judge(*Packet) answer { return maybe }
+
+func (c DSCPCondition) plain(m *nat.Match, _ bool) bool {
+	if c.Not {
+		m.NotDSCP = append(slices.Clip(m.NotDSCP), c.Points...)
+		return true
+	}
+	return only(&m.DSCP, c.Points)
+}
+
+// ProtocolCondition asks for another protocol.
+type ProtocolCondition struct{ Not uint8 }
+
+func (c ProtocolCondition) judge(p *Packet) answer { return asked(p.Protocol == c.Not, true) }
+
+func (c ProtocolCondition) plain(m *nat.Match, _ bool) bool {
+	m.NotServices = append(slices.Clip(m.NotServices), nat.Service{Protocol: c.Not, Ports: nat.AllPorts})
+	return true
+}
+
+func (c MarkCondition) plain(m *nat.Match, _ bool) bool {
+	k := nat.Mark{Value: c.Value, Mask: c.Mask}
+	switch {
+	case c.Connection, c.Value&^c.Mask != 0, c.Mask == 0:
+		return false
+	case c.Not:
+		m.NotMarks = append(slices.Clip(m.NotMarks), k)
+		return true
+	}
+	both, ok := (&nat.Match{Mark: m.Mark}).And(&nat.Match{Mark: k})
+	m.Mark = both.Mark
+	return ok
+}
+
+func (c PortsCondition) plain(m *nat.Match, _ bool) bool {
+	for _, p := range c.Ports {
+		m.NotServices = append(slices.Clip(m.NotServices), nat.Service{Protocol: m.Protocol, Ports: p})
+	}
+	return c.Not && !c.Source && nat.HasPorts(m.Protocol)
+}
+
+func (c AddressCondition) plain(m *nat.Match, _ bool) bool {
+	is, not := &m.To, &m.NotTo
+	if c.Source {
+		is, not = &m.From, &m.NotFrom
+	}
+	if c.Not {
+		*not = append(slices.Clip(*not), c.Prefixes()...)
+		return true
+	}
+	before := *is
+	*is = nil
+	for _, p := range c.Prefixes() {
+		for _, o := range before {
+			if both, ok := nat.CommonPrefix(o, p); ok {
+				*is = append(*is, both)
+			}
+		}
+		if len(before) == 0 {
+			*is = append(*is, p)
+		}
+	}
+	return len(*is) > 0
+}
+
+// only sets a condition that there is none of so far, or leaves the same.
+func only[T comparable](field *[]T, list []T) bool {
+	same := len(*field) == 0 || slices.Equal(*field, list)
+	*field = list
+	return same
+}
+
+// Plain makes conditions of a match that packets at the begin of a connection meet all of, and of those that nat.Match
+// has fields for, the fields. It leaves the match as it is if that is not possible for each. own is true where all
+// packets are of programs on this host.
+func (m *Match) Plain(own bool) {
+	if len(m.Unknown) == 0 || m.Opaque || m.Loose || m.Limits || m.Random || len(m.Flags)+len(m.Sets) > 0 {
+		return
+	}
+	one := m.Match
+	for _, c := range m.Conditions {
+		p, is := c.(interface{ plain(*nat.Match, bool) bool })
+		if !is || !p.plain(&one, own) {
+			return
+		}
+	}
+	for _, c := range m.Conn {
+		if !c.met(ConnNew) {
+			return
+		}
+	}
+	*m = Match{Match: one, SYN: m.SYN}
 }
 
 func notText(not bool) string {

@@ -91,9 +91,15 @@ func (d *Dump) Judged(budget *Budget) *Table {
 
 // BySet returns the table with a rule for each element of the sets that rules use, if the
 // rules concern NAT. Filters may have sets of any size.
-func (d *Dump) BySet(budget *Budget) *Table {
+func (d *Dump) BySet(budget *Budget) *Table { return d.bySet(budget, false) }
+
+// ByDraw is BySet with one rule for a destination that is drawn from a map, with all that may be drawn.
+func (d *Dump) ByDraw(budget *Budget) *Table { return d.bySet(budget, true) }
+
+func (d *Dump) bySet(budget *Budget, drawing bool) *Table {
 	concerning := d.concerning()
 	return d.build(func(m *machine, r *KernelRule) []*Rule {
+		m.drawing = drawing
 		if concerning[r] {
 			return m.readAll(r)
 		}
@@ -198,7 +204,7 @@ func (m *machine) readAll(r *KernelRule) []*Rule {
 	paths := []map[int]interval{nil}
 	for i := range r.Exprs {
 		elements := m.elementsOf(r.Exprs[i:])
-		if len(elements) == 0 || len(elements)*len(paths) > mostPicked || !m.budget.Elements(len(elements)*len(paths)) {
+		if len(elements) == 0 || m.drawing && m.draws(r, i) || len(elements)*len(paths) > mostPicked || !m.budget.Elements(len(elements)*len(paths)) {
 			continue
 		}
 		var next []map[int]interval

@@ -69,8 +69,8 @@ type machine struct {
 	// sets are those whose elements are known, budget bounds the rules made of them.
 	sets   map[string][]interval
 	budget *Budget
-	// judged is true for a table that Judge is asked about.
-	judged bool
+	// judged is true for a table that Judge is asked about, drawing for one whose destinations that are drawn are known.
+	judged, drawing bool
 
 	rule Rule
 	regs map[uint32]content
@@ -83,6 +83,7 @@ type machine struct {
 	// of the one that runs.
 	picked map[int]interval
 	at     int
+	kernel *KernelRule
 	// fromMap is where the translation of sources takes values from.
 	fromMap *lookup
 }
@@ -108,7 +109,7 @@ func (m *machine) held(register uint32) content { return m.regs[slot(register)] 
 
 // read returns what a rule means.
 func (m *machine) read(r *KernelRule) *Rule {
-	m.regs, m.fromMap = map[uint32]content{}, nil
+	m.regs, m.fromMap, m.kernel = map[uint32]content{}, nil, r
 	m.proto, m.protoNot, m.protoSet = 0, false, ""
 	m.rule = Rule{Handle: r.Handle, Comment: CommentOf(r.Attrs.Get(unix.NFTA_RULE_USERDATA)), Target: Target{Kind: Pass}}
 	for i, e := range r.Exprs {
@@ -208,21 +209,47 @@ func (m *machine) run(e KernelExpr) {
 		m.rule.Match.parts(e.Name)
 	case "queue":
 		m.queue(e.Data)
-	case "numgen":
-		clear(m.regs)
-		m.rule.Match.parts(e.Name)
-		m.rule.Match.Random = true
-		m.load(e.Data.U32(unix.NFTA_NG_DREG), content{from: chance, draws: e.Data.U32(unix.NFTA_NG_MODULUS), start: e.Data.U32(unix.NFTA_NG_OFFSET)}, 4)
-	case "hash":
-		from := m.hashes(e.Data)
-		m.expression(e.Name)
-		m.rule.Match.Random = true
-		m.load(e.Data.U32(unix.NFTA_HASH_DREG), content{from: from, draws: e.Data.U32(unix.NFTA_HASH_MODULUS), start: e.Data.U32(unix.NFTA_HASH_OFFSET)}, 4)
+	case "numgen", "hash":
+		if !m.drawing || !m.draws(m.kernel, m.at+1) {
+			m.draw(e)
+		}
 	case "rt", "byteorder", "exthdr":
 		m.segments(e)
 	default:
 		m.expression(e.Name)
 	}
+}
+
+// drawAttrs are the register, the modulus and the offset of what draws a number.
+var drawAttrs = map[string][3]uint16{
+	"numgen": {unix.NFTA_NG_DREG, unix.NFTA_NG_MODULUS, unix.NFTA_NG_OFFSET},
+	"hash":   {unix.NFTA_HASH_DREG, unix.NFTA_HASH_MODULUS, unix.NFTA_HASH_OFFSET},
+}
+
+// draws reports whether an expression looks up a number that is drawn, of which all have a destination.
+func (m *machine) draws(r *KernelRule, at int) bool {
+	if at == 0 || at >= len(r.Exprs) || r.Exprs[at].Name != "lookup" || drawAttrs[r.Exprs[at-1].Name] == [3]uint16{} {
+		return false
+	}
+	a, n := r.Exprs[at-1].Data, drawAttrs[r.Exprs[at-1].Name]
+	list := m.sets[r.Exprs[at].Data.Text(unix.NFTA_LOOKUP_SET)]
+	numbers := content{draws: a.U32(n[1]), start: a.U32(n[2])}
+	return numbers.draws <= maxExpanded && len(drawn(list)) > 0 && numbers.missing(list) == ""
+}
+
+// draw is a number that counts or that chance or a hash gives.
+func (m *machine) draw(e KernelExpr) {
+	if e.Name == "numgen" {
+		clear(m.regs)
+		m.rule.Match.parts(e.Name)
+		m.rule.Match.Random = true
+		m.load(e.Data.U32(unix.NFTA_NG_DREG), content{from: chance, draws: e.Data.U32(unix.NFTA_NG_MODULUS), start: e.Data.U32(unix.NFTA_NG_OFFSET)}, 4)
+		return
+	}
+	from := m.hashes(e.Data)
+	m.expression(e.Name)
+	m.rule.Match.Random = true
+	m.load(e.Data.U32(unix.NFTA_HASH_DREG), content{from: from, draws: e.Data.U32(unix.NFTA_HASH_MODULUS), start: e.Data.U32(unix.NFTA_HASH_OFFSET)}, 4)
 }
 
 // hashes is chance for a hash of ports, too, which differ from one connection to the next.
@@ -460,6 +487,10 @@ func (m *machine) lookup(a netlink.Attrs) {
 		m.pick(a, e)
 		return
 	}
+	if m.drawing && m.draws(m.kernel, m.at) {
+		m.rule.Target.Drawn, m.rule.Target.Hashed = drawn(m.sets[name]), m.kernel.Exprs[m.at-1].Name == "hash"
+		return
+	}
 	if elements := m.sets[name]; inverted && !m.judged && len(elements) > 0 && m.budget.Elements(len(elements)) {
 		for _, e := range elements {
 			m.not(func(is *machine) { is.isBetween(slot(source), e) })
@@ -577,16 +608,24 @@ func (m *machine) translate(e KernelExpr) {
 	if e.Name == "nat" && e.Data.U32(unix.NFTA_NAT_TYPE) == unix.NFT_NAT_DNAT {
 		t.Kind = DNAT
 	}
-	t.setFlags(flags)
-	t.AddrsVary, t.PortsVary = !m.addresses(e.Data, n), !m.ports(e.Data, n)
+	if t.setFlags(flags); flags&unix.NF_NAT_RANGE_PROTO_OFFSET != 0 {
+		t.shifted(0)
+	}
+	if len(t.Drawn) == 0 || t.Kind != DNAT {
+		t.AddrsVary, t.PortsVary = !m.addresses(e.Data, n), !m.ports(e.Data, n)
+	}
 	if t.AddrsVary {
 		t.Unknown = append(t.Unknown, "addresses that are not fixed")
 	}
 	if t.PortsVary {
 		t.Unknown = append(t.Unknown, "ports that are not fixed")
 	}
-	if m.family == "inet" && t.First.IsValid() {
-		m.rule.Match.of(map[bool]int{true: 4, false: 6}[t.First.Is4()])
+	given := t.First
+	if len(t.Drawn) > 0 {
+		given = t.Drawn[0].Address
+	}
+	if m.family == "inet" && given.IsValid() {
+		m.rule.Match.of(map[bool]int{true: 4, false: 6}[given.Is4()])
 	}
 	for _, kind := range []uint16{n.AddrMin, n.PortMin} {
 		if c := m.held(e.Data.U32(kind)); t.Kind == SNAT && c.from == mapData && e.Data.Has(kind) {
@@ -602,7 +641,11 @@ func (t *Target) setFlags(flags uint32) {
 	if flags&unix.NF_NAT_RANGE_NETMAP != 0 {
 		t.Kind = Netmap
 	}
-	if flags&unix.NF_NAT_RANGE_PROTO_OFFSET != 0 {
+}
+
+// shifted gives each port the one at its place, from a base on; 0 where that is not known.
+func (t *Target) shifted(base uint16) {
+	if t.Base = base; base == 0 {
 		t.Unknown = append(t.Unknown, "ports that are shifted")
 	}
 }
@@ -717,6 +760,18 @@ func (m *machine) compareJudged(c content, op uint32, data []byte) bool {
 			mark.Mask = binary.NativeEndian.Uint32(c.mask)
 		}
 		match.asks(mark, map[bool]string{true: "ct", false: "meta"}[mark.Connection]+" mark")
+	case c.from == metaData && c.mask == nil && (c.key == unix.NFT_META_SKUID || c.key == unix.NFT_META_SKGID) && len(data) == 4:
+		id := binary.NativeEndian.Uint32(data)
+		match.asks(OwnerCondition{Of: []nat.IDs{{First: id, Last: id}}, Group: c.key == unix.NFT_META_SKGID, Not: not}, "meta "+metaKeys[c.key])
+	case c.from == metaData && c.mask == nil && c.key == unix.NFT_META_L4PROTO && not && len(data) == 1:
+		match.asks(ProtocolCondition{data[0]}, "meta l4proto != "+nat.ProtocolName(data[0]))
+	case m.isDSCP(c) && len(data) == len(c.mask):
+		point := data[0] >> 2
+		if len(data) == 2 {
+			point = uint8(binary.BigEndian.Uint16(data) >> 6 & 0x3f)
+		}
+		match.asks(DSCPCondition{[]uint8{point}, not}, "dscp "+words+nat.DSCPName(point))
+		match.Part = true
 	case c.from == connDirection && len(data) == 1:
 		match.asks(DirectionCondition{(data[0] != 0) != not}, "ct direction")
 	case c.from == connOriginal && c.mask == nil && int(c.length) == len(data):
@@ -758,6 +813,15 @@ func (m *machine) isVarying(c content) bool {
 
 // isLength: that of the packet.
 func (c content) isLength() bool { return c.from == metaData && c.key == unix.NFT_META_LEN }
+
+// isDSCP: the upper bits of the byte behind the first one of IPv4, or of the traffic class of IPv6.
+func (m *machine) isDSCP(c content) bool {
+	if c.from != payload || c.base != unix.NFT_PAYLOAD_NETWORK_HEADER {
+		return false
+	}
+	return m.ipVersion() == 4 && c.offset == 1 && bytes.Equal(c.mask, []byte{0xfc}) ||
+		m.ipVersion() == 6 && c.offset == 0 && bytes.Equal(c.mask, []byte{0x0f, 0xc0})
+}
 
 // isICMPType: the first byte of a message of ICMP.
 func (m *machine) isICMPType(c content) bool {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // optionParser reads the options of one rule of iptables.
@@ -140,6 +142,10 @@ func init() {
 		"--dport": list((*textRule).ports), "--sport": list((*textRule).sourcePorts),
 		"-i": name((*textRule).inward), "-o": name((*textRule).outward),
 		"--dst-type": (*optionParser).dstType, "--tcp-flags": (*optionParser).tcpFlags,
+		"--mark": (*optionParser).mark, "--uid-owner": ownedBy(false), "--gid-owner": ownedBy(true),
+		"--dscp": (*optionParser).dscp, "--dscp-class": (*optionParser).dscp,
+		"--ctstate": (*optionParser).state, "--state": (*optionParser).state,
+		"--src-range": list((*textRule).source), "--dst-range": list((*textRule).destination),
 		"-m": (*optionParser).match, "-j": (*optionParser).jump, "-g": (*optionParser).jump,
 		"--comment": func(p *optionParser, v string, _ bool) error { p.rule.Comment = v; return nil },
 		"-c":        func(p *optionParser, _ string, _ bool) error { p.words = p.words[min(1, len(p.words)):]; return nil },
@@ -150,6 +156,45 @@ func init() {
 		p.rule.Target = Target{Kind: Goto, Chains: []string{v}}
 		return jump(p, v, not)
 	}
+}
+
+// mark is a mark of the packet, or of the connection.
+func (p *optionParser) mark(v string, not bool) error {
+	k, err := parseMark(v)
+	c := MarkCondition{Connection: p.module == "-m connmark", Value: k.Value, Mask: k.Mask, Not: not}
+	p.rule.Match.asks(c, strings.TrimSpace(p.module+" "+notText(not)+"--mark "+v))
+	p.rule.Match.Marked = true
+	return err
+}
+
+// ownedBy is the user or the group of the program that sends a packet.
+func ownedBy(group bool) optionReader {
+	return func(p *optionParser, v string, not bool) error {
+		ids, ok := parseIDs(v)
+		option := "-m owner " + notText(not) + map[bool]string{false: "--uid-owner ", true: "--gid-owner "}[group] + v
+		if !ok {
+			p.unknown(option + ", a name: iptables-save prints its number")
+			return nil
+		}
+		p.rule.Match.asks(OwnerCondition{[]nat.IDs{ids}, group, not, not}, option)
+		return nil
+	}
+}
+
+func (p *optionParser) dscp(v string, not bool) error {
+	point, err := nat.ParseDSCP(v)
+	p.rule.Match.asks(DSCPCondition{[]uint8{point}, not}, "-m dscp "+notText(not)+v)
+	return err
+}
+
+// states are those of connections in the words of iptables and nft.
+var states = map[string]ConnBits{
+	"INVALID": ConnInvalid, "ESTABLISHED": ConnEstablished, "RELATED": ConnRelated, "NEW": ConnNew, "UNTRACKED": ConnUntracked,
+	"SNAT": ConnSNAT, "DNAT": ConnDNAT,
+}
+
+func (p *optionParser) state(v string, not bool) error {
+	return p.states(strings.Split(v, ","), not, strings.TrimSpace("-m conntrack "+notText(not)+"--ctstate "+v))
 }
 
 func (p *optionParser) dstType(v string, not bool) error {

@@ -17,7 +17,7 @@ func (m *Match) And(o *Match) (both Match, ok bool) {
 	both.Limits = m.Limits || o.Limits
 	both.Unknown = nat.Union(m.Unknown, o.Unknown)
 	both.Flags, both.Conditions = slices.Concat(m.Flags, o.Flags), slices.Concat(m.Conditions, o.Conditions)
-	both.Part, both.Random = m.Part || o.Part, m.Random || o.Random
+	both.Part, both.Random, both.Loose = m.Part || o.Part, m.Random || o.Random, m.Loose || o.Loose
 	both.Conn, both.Sets, both.Opaque = slices.Concat(m.Conn, o.Conn), slices.Concat(m.Sets, o.Sets), m.Opaque || o.Opaque
 	return both, true
 }

@@ -115,8 +115,8 @@ type Match struct {
 	Conditions []Condition
 	Opaque     bool
 	// Part is true if some packets of a connection may meet it and others not, Random if chance
-	// decides on that.
-	Part, Random bool
+	// decides on that, Loose if one of the conditions by which it does is none of Conditions.
+	Part, Random, Loose bool
 }
 
 // Kind is what a rule does with a packet.
@@ -154,6 +154,9 @@ type Target struct {
 	First, Last netip.Addr
 	// Options has the ports that are given; zero if the kernel chooses.
 	nat.Options
+	// Base is the port that becomes the first one given, as each of a range becomes the one at its place; 0 where
+	// ports are not shifted.
+	Base uint16
 	// AddrsVary and PortsVary are true if they are not constant, as those from a map.
 	AddrsVary, PortsVary bool
 	// Missing are the numbers of Draws ones that have no element in the map that addresses are from, so that what

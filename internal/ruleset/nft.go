@@ -117,13 +117,13 @@ func (p *nftParser) table() {
 			return
 		case len(words) == 3 && words[0] == "chain":
 			p.chain(t, words[1])
-		case len(words) == 3 && words[0] == "set":
+		case len(words) == 3 && (words[0] == "set" || words[0] == "map"):
 			p.block(func(line string) {
 				if list, ok := strings.CutPrefix(line, "elements = "); ok {
 					p.sets["@"+words[1]] = elements(strings.Fields(list))
 				}
 			})
-		case strings.HasSuffix(line, "{"): // maps, counters and others
+		case strings.HasSuffix(line, "{"): // counters and others
 			p.block(nil)
 		}
 	}
@@ -176,16 +176,21 @@ func priorityOf(text string) int32 {
 func (p *nftParser) rule(line string, c *Chain, version int) (rules []*Rule) {
 	text := fmt.Sprintf("%s %s %s: %s", p.family, p.name, c.Name, line)
 	words, err := tokens(line)
-	r := nftRule{textRule: textRule{words: words, version: version, budget: &p.budget}, sets: p.sets}
-	for err == nil && len(r.words) > 0 {
-		err = r.statement()
-	}
+	lists := [][]string{words}
 	if err == nil {
-		rules, err = r.all()
+		lists, err = p.expand(words)
+	}
+	for _, words := range lists {
+		if err != nil {
+			break
+		}
+		var some []*Rule
+		if some, err = p.oneRule(words, version); errors.Is(err, errOtherVersion) {
+			err = nil
+		}
+		rules = append(rules, some...)
 	}
 	switch {
-	case errors.Is(err, errOtherVersion):
-		return nil
 	case err == nil:
 	case (!p.translates || c.Type != "nat" && c.Hook != "") && !concerning.MatchString(line):
 		rules = []*Rule{{}}
@@ -202,7 +207,18 @@ func (p *nftParser) rule(line string, c *Chain, version int) (rules []*Rule) {
 	return rules
 }
 
-var errMap = errors.New(NoWord + "maps in a text of nft: import the kernel's rules ('natkit gateway import' without a file)")
+// oneRule is a rule without maps.
+func (p *nftParser) oneRule(words []string, version int) ([]*Rule, error) {
+	r := nftRule{textRule: textRule{words: words, version: version, budget: &p.budget}, sets: p.sets}
+	for len(r.words) > 0 {
+		if err := r.statement(); err != nil {
+			return nil, err
+		}
+	}
+	return r.all()
+}
+
+var errMap = errors.New(NoWord + "such maps in a text of nft: import the kernel's rules ('natkit gateway import' without a file)")
 
 var errOtherVersion = errors.New("of the other version of IP")
 
@@ -245,6 +261,8 @@ func init() {
 		"iifname": condition(0, (*textRule).inward), "oifname": condition(0, (*textRule).outward),
 		"iif": condition(0, (*textRule).inward), "oif": condition(0, (*textRule).outward),
 		"meta l4proto": condition(0, (*textRule).protocol), "ip protocol": condition(4, (*textRule).protocol), "ip6 nexthdr": condition(6, (*textRule).protocol),
+		"meta mark": (*nftRule).marked, "meta skuid": owned(false), "meta skgid": owned(true),
+		"ip dscp": classed(4), "ip6 dscp": classed(6), "ct state": (*nftRule).state,
 		"fib daddr type local":    func(r *nftRule) error { r.rule.Match.ToLocal = true; return nil },
 		"tcp flags syn / syn,rst": syn, "tcp flags & (syn | rst) == syn": syn,
 		"accept": verdict(Accept), "drop": verdict(Drop), "return": verdict(Return), "continue": verdict(Pass), "notrack": verdict(Notrack),
@@ -300,10 +318,15 @@ func (r *nftRule) statement() error {
 	}
 	condition := r.rest()
 	if slices.Contains(strings.Fields(condition), "vmap") {
-		r.rule.Target = Target{Kind: Ends, Name: "vmap", Unknown: []string{"a verdict map"}}
-		return nil
+		return r.verdictMap()
 	}
 	r.unknown(condition)
+	return nil
+}
+
+// verdictMap is one whose keys natkit does not know.
+func (r *nftRule) verdictMap() error {
+	r.rule.Target, r.words = Target{Kind: Ends, Name: "vmap", Unknown: []string{"a verdict map"}}, nil
 	return nil
 }
 
@@ -454,6 +477,8 @@ func addresses46(kind Kind) func(r *nftRule) error {
 			return err
 		}
 		switch {
+		case len(r.words) > 1 && kind == DNAT && slices.Contains(chances, r.words[1]):
+			return errors.Join(r.drawn(t), r.flagsOf(t))
 		case slices.Contains(r.words, "map"):
 			return errMap
 		case len(r.words) < 2:
@@ -484,6 +509,7 @@ func (r *nftRule) form(t *Target) error {
 			}
 		case "prefix":
 			t.Kind = Netmap
+		case "addr", ".", "port": // what a map gives
 		default:
 			return errors.New(NoWord + r.rest())
 		}

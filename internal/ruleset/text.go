@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -115,9 +116,52 @@ func (r *textRule) addresses(is, isNot *[]netip.Prefix, texts []string, not bool
 	return takeList(is, isNot, all, not)
 }
 
+// states is the condition that a connection has one of them, or none.
+func (r *textRule) states(names []string, not bool, text string) error {
+	c := ConnCondition{Not: not}
+	for _, name := range names {
+		bit, known := states[strings.ToUpper(name)]
+		if !known {
+			r.unknown(text)
+			return nil
+		}
+		c.Any |= bit
+	}
+	r.rule.Match.note(text)
+	r.rule.Match.Conn = append(r.rule.Match.Conn, c)
+	return nil
+}
+
+// parseIDs reads 33 and 1000-1999.
+func parseIDs(v string) (nat.IDs, bool) {
+	first, last, ranged := strings.Cut(v, "-")
+	if !ranged {
+		last = first
+	}
+	a, errA := nat.ParseNumber(first)
+	b, errB := nat.ParseNumber(last)
+	return nat.IDs{First: a, Last: b}, errA == nil && errB == nil && a <= b
+}
+
+// parseMark reads 16, 0x10 and 0x10/0xf0.
+func parseMark(v string) (k nat.Mark, err error) {
+	value, mask, masked := strings.Cut(v, "/")
+	k.Mask = math.MaxUint32
+	if k.Value, err = nat.ParseNumber(value); err == nil && masked {
+		k.Mask, err = nat.ParseNumber(mask)
+	}
+	return k, err
+}
+
 func (r *textRule) protocol(texts []string, not bool) error {
 	if not {
-		r.unknown("protocols other than " + strings.Join(texts, ", "))
+		for _, one := range texts {
+			protocol, err := protocolNumber(one)
+			if err != nil {
+				return err
+			}
+			r.rule.Match.asks(ProtocolCondition{protocol}, "protocols other than "+one)
+		}
 		return nil
 	}
 	var all []uint8
@@ -140,6 +184,18 @@ func (r *textRule) protocolsAre(all ...uint8) error {
 }
 
 func (r *textRule) ports(texts []string, not bool) error {
+	if not {
+		c := PortsCondition{Not: true}
+		for _, one := range texts {
+			ports, err := parsePorts(one)
+			if err != nil {
+				return err
+			}
+			c.Ports = append(c.Ports, ports)
+		}
+		r.rule.Match.asks(c, "ports other than "+strings.Join(texts, ", "))
+		return nil
+	}
 	return r.portList(&r.rule.Match.Ports, texts, not)
 }
 
@@ -193,8 +249,7 @@ func (t *Target) addresses(v string, version int) (err error) {
 	}
 	ports, base, shifted := strings.Cut(ports, "/")
 	if shifted { // by as much as the port asked for differs from the base
-		t.Unknown = append(t.Unknown, "ports that are shifted")
-		if _, err := parsePort(base); err != nil {
+		if t.Base, err = parsePort(base); err != nil {
 			return err
 		}
 	}

@@ -68,6 +68,12 @@ func (m *Match) otherXT(name string, revision uint32, data []byte, ip6 bool) {
 		m.icmpXT(name, data)
 	case (name == "mark" || name == "connmark") && revision == 1 && len(data) >= 9:
 		m.markXT(name == "connmark", data)
+	case name == "owner" && revision == 1 && len(data) >= 18:
+		m.ownerXT(data)
+	case name == "dscp" && revision == 0 && len(data) >= 2: // struct xt_dscp_info: the code point, inverted
+		c := DSCPCondition{[]uint8{data[0]}, data[1] != 0}
+		m.asks(c, notText(c.Not)+"dscp "+nat.DSCPName(data[0]))
+		m.Part = true
 	case name == "iprange" && revision == 1 && len(data) > 64:
 		m.rangeXT(data, ip6)
 	case name == "length" && len(data) >= 5:
@@ -86,6 +92,25 @@ func (m *Match) otherXT(name string, revision uint32, data []byte, ip6 bool) {
 	default:
 		m.unknown(name)
 		m.Marked = m.Marked || name == "mark" || name == "connmark"
+	}
+}
+
+// ownerXT reads struct xt_owner_match_info: users from and to, groups from and to, what is compared, what is inverted.
+// What is inverted is met by packets of no program, too (owner_mt).
+func (m *Match) ownerXT(data []byte) {
+	const user, group = 1 << 0, 1 << 1
+	match, inverted := data[16], data[17]
+	if match&^(user|group) != 0 || match == 0 {
+		m.unknown("owner")
+		return
+	}
+	for i, bit := range []byte{user, group} {
+		if match&bit == 0 {
+			continue
+		}
+		not := inverted&bit != 0
+		ids := nat.IDs{First: binary.NativeEndian.Uint32(data[8*i:]), Last: binary.NativeEndian.Uint32(data[8*i+4:])}
+		m.asks(OwnerCondition{[]nat.IDs{ids}, i == 1, not, not}, fmt.Sprintf("%s--%sid-owner %s", notText(not), []string{"u", "g"}[i], ids))
 	}
 }
 
@@ -238,6 +263,7 @@ type XTRange struct {
 	Flags            uint32
 	first, last      netip.Addr
 	Ports            nat.Ports
+	base             uint16 // 0 where it is not known
 	FlagsAt, PortsAt int
 }
 
@@ -269,6 +295,9 @@ func ParseXTRange(name string, revision uint32, b []byte, ip6 bool) (r XTRange, 
 	}
 	if r.Flags&unix.NF_NAT_RANGE_PROTO_SPECIFIED != 0 {
 		r.Ports = nat.Ports{First: port(b[r.PortsAt:]), Last: port(b[r.PortsAt+2:])}
+	}
+	if revision == 2 && len(b) >= r.PortsAt+6 { // struct nf_nat_range2
+		r.base = port(b[r.PortsAt+4:])
 	}
 	return r, true
 }
@@ -365,7 +394,9 @@ func (t *Target) translation(name string, revision uint32, data []byte, ip6 bool
 	}
 	t.First, t.Last, t.Ports = n.first, n.last, n.Ports
 	t.setFlags(n.Flags)
-	t.Name = name
+	if t.Name = name; n.Flags&unix.NF_NAT_RANGE_PROTO_OFFSET != 0 {
+		t.shifted(n.base)
+	}
 }
 
 // Layout holds the offsets of the fields of struct ipt_entry and struct ip6t_entry
@@ -597,11 +628,12 @@ func (m *Match) invert(flags byte) {
 	if flags&0x10 != 0 {
 		takeBack(m, &m.NotTo, &m.To)
 	}
-	if flags&0x40 != 0 {
+	if protocol := m.Protocol; flags&0x40 != 0 {
 		m.Protocol = 0
+		m.asks(ProtocolCondition{protocol}, "! -p "+nat.ProtocolName(protocol))
 	}
-	if flags&^0x1b != 0 {
-		m.unknown("a protocol inverted")
+	if flags&^0x5b != 0 {
+		m.unknown("fragments inverted")
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 
 // policyForms are rules with further conditions, beside some without.
 var policyForms4 = []string{
+	"snat: {from: FROM, except-out: OUT, to: POOL}", "dnat: {on: any, in: OUT, only-to: [203.0.113.9, 198.18.1.0/24], port: PORT, to: TARGET}",
+	"dnat: {on: any, from: FROM, except-to: EXCEPT, port: PORT, to: TARGET}",
 	"masquerade: {from: FROM}", "snat: {from: FROM, to: POOL}", "dnat: {on: ON, port: PORT, to: TARGET, hairpin: BOOL}", "static: {inside: HOST, outside: ON, hairpin: BOOL}", "static: {inside: HOST, outside: ON}",
 	"snat: {from: FROM, only-to: EXCEPT, to: POOL}", "snat: {from: FROM, port: SERVICES, to: POOL}", "snat: {only-to: EXCEPT, port: SERVICES, to: POOL, ports: PORTS}",
 	"masquerade: {from: FROM, in: OUT}", "masquerade: {from: FROM, except-in: OUT}", "masquerade: {except-from: FROM, except-port: SERVICES}",

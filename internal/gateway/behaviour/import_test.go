@@ -88,7 +88,7 @@ var importCases = []struct {
 		"-A PREROUTING -d 203.0.113.7 -p udp --dport 5001:5003 -j DNAT --to-destination 192.168.0.3",
 		"-A PREROUTING -d 203.0.113.7 -p tcp -m multiport --dports 80,443 -j DNAT --to-destination 172.17.0.2"}, 0,
 		[]string{"dnat: {on: 203.0.113.7, port: udp/5000, to: 192.168.0.2:6000}", "dnat: {on: 203.0.113.7, port: udp/5001-5003, to: 192.168.0.3}",
-			"dnat: {on: 203.0.113.7, port: tcp/80, to: 172.17.0.2}", "dnat: {on: 203.0.113.7, port: tcp/443, to: 172.17.0.2}"}},
+			"dnat: {on: 203.0.113.7, port: [tcp/80, tcp/443], to: 172.17.0.2}"}},
 	{"both: a floating address", []string{
 		"-A POSTROUTING -s 192.168.0.2 -j SNAT --to-source 203.0.113.9", "-A PREROUTING -d 203.0.113.9 -j DNAT --to-destination 192.168.0.2"}, 0,
 		[]string{"static: {inside: 192.168.0.2, outside: 203.0.113.9}"}},
@@ -105,7 +105,8 @@ var importCases = []struct {
 		"-A OUTPUT -d 203.0.113.7 -p udp --dport 5000 -j DNAT --to-destination 192.168.0.2:5002",
 		"-A POSTROUTING -s 192.168.0.0/24 -d 192.168.0.2 -o lan -p udp --dport 5002 -j SNAT --to-source 203.0.113.7",
 		"-A POSTROUTING -s 192.168.0.0/24 -j MASQUERADE"}, 0,
-		[]string{"dnat: {on: 203.0.113.7, port: udp/5000, to: 192.168.0.2:5002, hairpin: on, local: on}", "masquerade: {from: 192.168.0.0/24}"}},
+		[]string{"dnat: {on: 203.0.113.7, port: udp/5000, to: 192.168.0.2:5002, local: on}", "masquerade: {from: 192.168.0.0/24}",
+			"snat: {from: 192.168.0.0/24, only-to: 192.168.0.2, port: udp/5002, out: lan, to: 203.0.113.7}"}},
 	{"a port that is not tracked", []string{
 		"-t raw -A PREROUTING -d 203.0.113.9 -p udp --dport 5000 -j CT --notrack",
 		"-t raw -A OUTPUT -s 203.0.113.9 -p udp --sport 5000 -j CT --notrack",
@@ -115,9 +116,18 @@ var importCases = []struct {
 		"-A PREROUTING -d 203.0.113.7 -p udp --dport 5000 -j DNAT --to-destination 192.168.0.2",
 		"-A POSTROUTING -s 192.168.0.0/24 -d 192.168.0.2 -j MASQUERADE",
 		"-A POSTROUTING -s 192.168.0.0/24 -j MASQUERADE"}, 0,
-		[]string{"dnat: {on: 203.0.113.7, port: udp/5000, to: 192.168.0.2}", "masquerade: {from: 192.168.0.0/24}"}},
+		[]string{"dnat: {on: 203.0.113.7, port: udp/5000, to: 192.168.0.2}", "masquerade: {from: 192.168.0.0/24}", "masquerade: {from: 192.168.0.0/24, only-to: 192.168.0.2}"}},
+	{"policy", []string{
+		"-A POSTROUTING -s 192.168.0.0/16 -d 198.18.1.0/24 -p udp --dport 5000 -j SNAT --to-source 203.0.113.20",
+		"-A POSTROUTING ! -s 192.168.0.2 -j SNAT --to-source 203.0.113.21", "-A POSTROUTING -s 192.168.0.2 -p tcp -j SNAT --to-source 203.0.113.22"}, 0,
+		[]string{"snat: {from: 192.168.0.0/16, only-to: 198.18.1.0/24, port: udp/5000, to: 203.0.113.20}",
+			"snat: {to: 203.0.113.21, except-from: 192.168.0.2}", "snat: {from: 192.168.0.2, port: tcp, to: 203.0.113.22}"}},
+	{"the wider one first", []string{
+		"-A PREROUTING -i dmz -p udp --dport 5000:5002 -j DNAT --to-destination 192.168.0.2", "-A PREROUTING -d 203.0.113.7 -p udp --dport 5000 -j DNAT --to-destination 192.168.0.3:80"}, 0,
+		[]string{"dnat: {on: any, port: udp/5000-5002, to: 192.168.0.2, in: dmz}", "dnat: {on: 203.0.113.7, port: udp/5000, to: 192.168.0.3:80, except-in: dmz}"}},
 	{"what has no word", []string{"-A POSTROUTING -s 192.168.0.0/24 -p tcp -j MASQUERADE --to-ports 1024-2000", "-A POSTROUTING -s 172.17.0.0/24 ! -o lan -j MASQUERADE",
-		"-A PREROUTING -p udp --dport 53 -j REDIRECT", "-A PREROUTING -d 203.0.113.7 -m mark --mark 1 -j DNAT --to-destination 192.168.0.2"}, 4, nil},
+		"-A PREROUTING -p udp --dport 53:54 -j REDIRECT", "-A PREROUTING -d 203.0.113.7 -m connmark --mark 1 -j DNAT --to-destination 192.168.0.2"}, 2,
+		[]string{"masquerade: {from: 192.168.0.0/24, port: tcp, ports: 1024-2000}", "masquerade: {from: 172.17.0.0/24, except-out: lan}"}},
 }
 
 // TestImportedRulesDoTheSame runs commands of iptables in one world and what natkit

@@ -2,8 +2,9 @@ package convert
 
 import (
 	"cmp"
-	"fmt"
+	"math"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"github.com/natkit/natkit/internal/gateway"
@@ -16,23 +17,27 @@ type made struct {
 	version int
 	rule    gateway.Rule
 	from    []*entry
+	// match is whose packets it is for; not of one for both directions.
+	match nat.Match
+	// twin is the same rule in OUTPUT.
+	twin *entry
 	// parts are the entries of a plan that Compile is to make of it.
 	parts []part
 }
 
 // part is one entry of a plan as it has to be.
 type part struct {
-	of    *entry
-	match ruleset.Match
-	want  gateway.Entry
-	// at is where the plan has it.
-	at int
+	of   *entry
+	want gateway.Entry
+}
+
+// isPair reports whether it is for both directions, or for what is not translated.
+func (m *made) isPair() bool {
+	return m.rule.Static != nil || m.rule.Netmap != nil || m.rule.Notrack != nil
 }
 
 // add adds a part that is about all packets of an entry.
-func (m *made) add(e *entry, want gateway.Entry) {
-	m.parts = append(m.parts, part{of: e, match: e.Match, want: want})
-}
+func (m *made) add(e *entry, want gateway.Entry) { m.parts = append(m.parts, part{e, want}) }
 
 // build makes rules of the entries, pairs first.
 func (t *translator) build(open []*entry) {
@@ -41,45 +46,61 @@ func (t *translator) build(open []*entry) {
 		for len(later) > 0 {
 			e := later[0]
 			later = later[1:]
-			m := &made{version: version}
-			if reason := t.make(m, e, later); reason != "" {
-				t.refused[e], t.again = reason, true // what comes after it has to be judged anew
+			all, reason := t.make(e, later)
+			if reason != "" {
+				t.refuse(e, reason)
 				continue
 			}
-			if m.rule == (gateway.Rule{}) { // mss is no rule
-				continue
+			for i := range all {
+				all[i].version = version
+				t.rules = append(t.rules, &all[i])
+				later = slices.DeleteFunc(later, func(x *entry) bool { return slices.Contains(all[i].from, x) })
 			}
-			later = slices.DeleteFunc(later, func(x *entry) bool { return slices.Contains(m.from, x) })
-			t.rules = append(t.rules, m.spread()...)
 		}
 	}
-	slices.SortStableFunc(t.rules, func(a, b made) int { return cmp.Compare(firstLine(a), firstLine(b)) })
+	slices.SortStableFunc(t.rules, func(a, b *made) int { return cmp.Compare(firstLine(a), firstLine(b)) })
 }
 
-func firstLine(m made) int {
+// refuse takes an entry out of the file; what comes after it has to be judged anew.
+func (t *translator) refuse(e *entry, reason string) { t.refused[e], t.again = reason, true }
+
+func firstLine(m *made) int {
 	return slices.MinFunc(m.from, func(a, b *entry) int { return cmp.Compare(a.Rule.Line, b.Rule.Line) }).Rule.Line
 }
 
-// make makes one rule of an entry and, if that is one of several that belong together, of
+// make makes rules of an entry and, if that is one of several that belong together, of
 // those, which come later.
-func (t *translator) make(m *made, e *entry, later []*entry) (reason string) {
+func (t *translator) make(e *entry, later []*entry) (all []made, reason string) {
+	m := made{}
 	switch kind := e.Rule.Target.Kind; {
 	case kind == ruleset.MSS:
-		return t.takeMSS(e)
+		return nil, t.takeMSS(e)
 	case kind == ruleset.Notrack:
-		return m.notrack(e, later)
+		reason = m.notrack(e, later)
+		return []made{m}, reason
 	case kind == ruleset.Netmap:
-		return m.netmap(e, later)
-	case t.static(m, e, later):
-		return ""
-	case kind == ruleset.DNAT:
-		return t.destination(m, e, later)
+		reason = m.netmap(e, later)
+		return []made{m}, reason
+	case t.static(&m, e, later):
+		return []made{m}, ""
 	}
-	if d := t.hairpinOf(e); d != nil {
-		return "belongs to " + where(d.Rule) + ", which is not translated"
+	m.from = []*entry{e}
+	if m.twin = t.localTwin(e, later); m.twin != nil {
+		m.from = append(m.from, m.twin)
 	}
-	m.source(e)
-	return ""
+	if g := &e.Rule.Target; g.Kind == ruleset.DNAT && (g.First != g.Last || g.Hashed) {
+		t.note(e, ruleset.Differs, "a client may get another one of the hosts than now")
+	}
+	for _, form := range t.forms[e] {
+		one := m
+		if one.match = form; e.hook == "output" && !form.IsOwn() {
+			one.match.Users = everyProgram
+			t.note(e, ruleset.Differs, "is for programs on this host by \"user: 0-4294967295\": not for connections of the kernel itself, such as those of NFS")
+		}
+		one.write(t.wan)
+		all = append(all, one)
+	}
+	return all, ""
 }
 
 func (t *translator) takeMSS(e *entry) string {
@@ -94,24 +115,28 @@ func (t *translator) takeMSS(e *entry) string {
 }
 
 // directed returns the rule about sources and the one about destinations of a pair on the
-// same interface; false if they are none.
-func directed(a, b *entry) (out, in *entry, ok bool) {
+// wan interface, or on all; false if they are none.
+func (t *translator) directed(a, b *entry) (out, in *entry, ok bool) {
 	if a.hook == "prerouting" {
 		a, b = b, a
 	}
-	return a, b, a.hook == "postrouting" && b.hook == "prerouting" && a.Match.OutName() == b.Match.InName()
+	return a, b, a.hook == "postrouting" && b.hook == "prerouting" && a.Match.OutName() == t.wan && b.Match.InName() == t.wan
 }
 
-// inward is the entry of a plan about the destinations of a rule.
+// inward is the entry of a plan about the destinations of a rule for both directions.
 func inward(in *entry, a nat.Action) gateway.Entry {
-	return gateway.Entry{Match: nat.Match{To: ruleset.Some(in.Match.Dest()), From: ruleset.Some(in.Match.Source()), In: in.Match.In}, Action: a}
+	return gateway.Entry{Match: nat.Match{To: ruleset.Some(in.Match.Dest()), In: in.Match.In}, Action: a}
 }
 
 // netmap is of two rules that take back what the other does.
 func (m *made) netmap(e *entry, later []*entry) string {
 	for _, x := range later {
-		out, in, ok := directed(e, x)
-		if !ok || x.Rule.Target.Kind != ruleset.Netmap || out.Match.Source() != in.Rule.Target.Prefix() || in.Match.Dest() != out.Rule.Target.Prefix() {
+		out, in := e, x
+		if e.hook == "prerouting" {
+			out, in = x, e
+		}
+		if out.hook != "postrouting" || in.hook != "prerouting" || out.Match.OutName() != in.Match.InName() ||
+			x.Rule.Target.Kind != ruleset.Netmap || out.Match.Source() != in.Rule.Target.Prefix() || in.Match.Dest() != out.Rule.Target.Prefix() {
 			continue
 		}
 		inside, outside := out.Match.Source(), in.Match.Dest()
@@ -126,51 +151,59 @@ func (m *made) netmap(e *entry, later []*entry) string {
 
 // static is of a SNAT and a DNAT of one address for one.
 func (t *translator) static(m *made, e *entry, later []*entry) bool {
-	if t.apart[e] || !wholeHost(e) {
+	if t.apart[e] || !t.wholeHost(e) {
 		return false
 	}
 	for _, x := range later {
-		out, in, ok := directed(e, x)
-		if !ok || t.apart[x] || !wholeHost(x) || out.Match.Source().Addr() != in.Rule.Target.First || in.Match.Dest().Addr() != out.Rule.Target.First {
+		out, in, ok := t.directed(e, x)
+		if !ok || t.apart[x] || !t.wholeHost(x) || out.Match.Source().Addr() != in.Rule.Target.First || in.Match.Dest().Addr() != out.Rule.Target.First {
 			continue
 		}
 		inside, outside := out.Match.Source().Addr(), in.Match.Dest().Addr()
 		r := &gateway.Static{Inside: gateway.Address{Addr: inside}, Outside: gateway.Address{Addr: outside}}
 		m.from, m.rule.Static = []*entry{e, x}, r
 		d := inward(in, nat.Action{Kind: nat.DNAT, Backends: []nat.Backend{{Address: inside}}})
-		if twin := localTwin(in, later); twin != nil {
+		if m.twin = t.localTwin(in, later); m.twin != nil {
 			r.Local, d.Local = true, true
-			m.from = append(m.from, twin)
+			m.from = append(m.from, m.twin)
 		}
 		m.add(in, d)
-		m.add(out, sourceOf(out))
+		m.add(out, gateway.Entry{Match: nat.Match{From: out.Match.From, Out: out.Match.Out}, Action: actionOf(&out.Rule.Target)})
 		return true
 	}
 	return false
 }
 
 // wholeHost reports whether an entry is about all that one host sends, or gets.
-func wholeHost(e *entry) bool {
-	m, g := &e.Match, &e.Rule.Target
-	if g.Ports != (nat.Ports{}) || !g.First.IsValid() || g.First != g.Last || g.Random || g.FullyRandom || m.Protocol != 0 {
+func (t *translator) wholeHost(e *entry) bool {
+	g, forms := &e.Rule.Target, t.forms[e]
+	if g.Ports != (nat.Ports{}) || !g.First.IsValid() || g.First != g.Last || g.Random || g.FullyRandom || len(forms) != 1 {
 		return false
 	}
-	switch e.hook {
-	case "postrouting":
-		except, _ := e.exceptTo()
-		return g.Kind == ruleset.SNAT && m.Source().IsValid() && m.Source().IsSingleIP() && len(except) == 0
-	case "prerouting":
-		return g.Kind == ruleset.DNAT && !m.Source().IsValid()
+	rest, host := forms[0], netip.Prefix{}
+	switch {
+	case e.hook == "postrouting" && g.Kind == ruleset.SNAT:
+		host, rest.From, rest.Out = e.Match.Source(), nil, nil
+	case e.hook == "prerouting" && g.Kind == ruleset.DNAT:
+		host, rest.To, rest.In = e.Match.Dest(), nil, nil
 	}
-	return false
+	return host.IsValid() && host.IsSingleIP() && reflect.DeepEqual(rest, nat.Match{})
 }
 
 // localTwin is the same rule in OUTPUT.
-func localTwin(e *entry, later []*entry) *entry {
+func (t *translator) localTwin(e *entry, later []*entry) *entry {
+	if e.hook != "prerouting" || t.alone[e] {
+		return nil
+	}
+	twin := func(list []nat.Match) (all []nat.Match) {
+		for _, m := range list {
+			m.In, m.NotIn = nil, nil // OUTPUT has no such condition
+			all = append(all, m)
+		}
+		return all
+	}
 	i := slices.IndexFunc(later, func(x *entry) bool {
-		a, b := &x.Match, &e.Match
-		return x.hook == "output" && sameTarget(&x.Rule.Target, &e.Rule.Target) &&
-			a.Source() == b.Source() && a.Dest() == b.Dest() && a.Protocol == b.Protocol && slices.Equal(a.Ports, b.Ports)
+		return x.hook == "output" && givesSame(&x.Rule.Target, &e.Rule.Target) && reflect.DeepEqual(t.forms[x], twin(t.forms[e]))
 	})
 	if i < 0 {
 		return nil
@@ -179,25 +212,33 @@ func localTwin(e *entry, later []*entry) *entry {
 }
 
 func sameTarget(a, b *ruleset.Target) bool {
-	return a.Kind == b.Kind && a.First == b.First && a.Last == b.Last && a.Ports == b.Ports
+	return a.Kind == b.Kind && a.First == b.First && a.Last == b.Last && a.Ports == b.Ports && a.Base == b.Base &&
+		a.Hashed == b.Hashed && slices.Equal(a.Drawn, b.Drawn)
 }
 
-// sourceOf is what a plan has for a MASQUERADE or SNAT.
-func sourceOf(e *entry) gateway.Entry {
-	g := &e.Rule.Target
-	s := gateway.Entry{Match: nat.Match{From: ruleset.Some(e.Match.Source()), Out: e.Match.Out},
-		Action: nat.Action{Kind: nat.SNAT, Random: nat.Random(randomOf(g)), Persistent: g.Persistent && g.First != g.Last}}
-	if g.Kind == ruleset.Masquerade {
-		s.Action.Kind = nat.Masquerade
+// write makes the rule of the file for its packets, and what Compile is to make of that.
+func (m *made) write(wan string) {
+	prefer := m.rule.Prefer
+	e, want := m.from[0], gateway.Entry{}
+	if e.hook == "postrouting" {
+		m.rule, want = sourceRule(e, m.match, wan)
+	} else {
+		m.rule, want = destinationRule(e, m.match, wan, m.twin != nil)
 	}
-	s.NotTo, _ = e.exceptTo()
-	if len(s.From) == 0 {
-		s.From = []netip.Prefix{nat.Anywhere(map[int]int{4: 32, 6: 128}[e.version])}
+	m.rule.Prefer, want.Prefer = prefer, int(prefer)
+	m.parts = []part{{e, want}}
+}
+
+// actionOf is what a plan has for a MASQUERADE or SNAT.
+func actionOf(g *ruleset.Target) nat.Action {
+	a := nat.Action{Kind: nat.SNAT, Ports: g.Ports, Random: nat.Random(randomOf(g)), Persistent: g.Persistent && g.First != g.Last}
+	if g.Kind == ruleset.Masquerade {
+		a.Kind = nat.Masquerade
 	}
 	if g.First.IsValid() {
-		s.Action.To = nat.AddrRanges{{First: g.First, Last: g.Last}}
+		a.To = nat.AddrRanges{{First: g.First, Last: g.Last}}
 	}
-	return s
+	return a
 }
 
 func randomOf(g *ruleset.Target) gateway.Random {
@@ -210,20 +251,32 @@ func randomOf(g *ruleset.Target) gateway.Random {
 	return ""
 }
 
-func (m *made) source(e *entry) {
-	s, g := sourceOf(e), &e.Rule.Target
-	conditions := gateway.Sources{From: prefixesOf(ruleset.Some(e.Match.Source())), ExceptTo: prefixesOf(s.NotTo), Out: s.Out}
-	choice := gateway.Choice{Random: randomOf(g)}
-	m.from = []*entry{e}
-	m.add(e, s)
-	if g.Kind == ruleset.Masquerade {
-		m.rule.Masquerade = &gateway.Masquerade{Sources: conditions, Choice: choice}
-		return
+// conditionsOf are those that rules of all kinds have.
+func conditionsOf(m *nat.Match) gateway.Conditions {
+	c := gateway.Conditions{ExceptFrom: prefixesOf(m.NotFrom), In: m.In, ExceptIn: m.NotIn, Mark: gateway.Mark{Mark: m.Mark},
+		User: idsOf(m.Users), ExceptUser: idsOf(m.NotUsers), Group: idsOf(m.Groups), ExceptGroup: idsOf(m.NotGroups),
+		DSCP: pointsOf(m.DSCP), ExceptDSCP: pointsOf(m.NotDSCP)}
+	for _, s := range m.NotServices {
+		c.ExceptPort = append(c.ExceptPort, portOf(s))
 	}
-	m.rule.SNAT = &gateway.SNAT{Sources: conditions, To: gateway.Ranges(s.Action.To), Choice: choice}
-	if !s.Action.Persistent && g.First != g.Last { // which is what --persistent changes
-		m.rule.SNAT.Persistent = new(gateway.Switch(false))
+	for _, k := range m.NotMarks {
+		c.ExceptMark = append(c.ExceptMark, gateway.Mark{Mark: k})
 	}
+	return c
+}
+
+func idsOf(list []nat.IDs) (all gateway.IDs) {
+	for _, i := range list {
+		all = append(all, gateway.ID{IDs: i})
+	}
+	return all
+}
+
+func pointsOf(list []uint8) (all gateway.CodePoints) {
+	for _, p := range list {
+		all = append(all, gateway.CodePoint(p))
+	}
+	return all
 }
 
 func prefixesOf(list []netip.Prefix) (all gateway.Prefixes) {
@@ -233,45 +286,20 @@ func prefixesOf(list []netip.Prefix) (all gateway.Prefixes) {
 	return all
 }
 
-// destination makes a dnat for all ports, which spread parts.
-func (t *translator) destination(m *made, e *entry, later []*entry) string {
-	if e.hook == "output" {
-		return "is for this host's own programs alone; natkit's \"local: on\" is for them too, with the same rule in PREROUTING"
+// servicesOf are the services that a match asks for.
+func servicesOf(m *nat.Match) (all gateway.Services) {
+	for _, s := range m.Services() {
+		all = append(all, portOf(s))
 	}
-	g := &e.Rule.Target
-	r := &gateway.DNAT{On: gateway.On{Address: e.Match.Dest().Addr()}, From: prefixesOf(ruleset.Some(e.Match.Source())), To: gateway.Backends{{Address: g.First}}}
-	if !keepsPorts(g, &e.Match) || len(e.Match.Ports) == 1 && g.Ports.First == g.Ports.Last {
-		r.To[0].Port = g.Ports.First
-	}
-	m.from, m.rule.DNAT = []*entry{e}, r
-	if e.Match.Protocol != 0 {
-		r.Port = gateway.Services{{Protocol: nat.ProtocolName(e.Match.Protocol)}}
-	}
-	d := inward(e, nat.Action{Kind: nat.DNAT, Backends: r.To})
-	twin := localTwin(e, later)
-	r.Local, d.Local = twin != nil, twin != nil
-	m.add(e, d)
-	if twin != nil {
-		m.from = append(m.from, twin)
-	}
-	t.hairpin(m, later)
-	return ""
+	return all
 }
 
-// hairpin makes the rule about a destination one for hosts inside too, where a later
-// entry gives those the address that they asked for. What differs then becomes a note.
-func (t *translator) hairpin(m *made, later []*entry) {
-	d := m.from[0]
-	i := slices.IndexFunc(later, func(h *entry) bool { return t.hairpinOf(h) == d })
-	if i < 0 {
-		return
+func portOf(s nat.Service) gateway.Port {
+	p := gateway.Port{Protocol: protocolName(s.Protocol)}
+	if s.Ports != nat.AllPorts {
+		p.First, p.Last = s.Ports.First, s.Ports.Last
 	}
-	h, on := later[i], d.Match.Dest()
-	m.rule.DNAT.Hairpin = true
-	m.from = append(m.from, h)
-	m.add(h, gateway.Entry{Match: nat.Match{Original: ruleset.Some(on)}, Action: nat.Action{Kind: nat.SNAT, To: nat.AddrRanges{nat.OneAddr(on.Addr())}}})
-	t.note(h, ruleset.Differs, fmt.Sprintf("becomes hairpin: on: that is for what comes back by %s, whether from %s or not, and not for what asks for %s itself",
-		h.Match.OutName(), h.Match.Source(), h.Match.Dest().Addr()))
+	return p
 }
 
 // protocolName is the name that a file has for a protocol; empty for all.
@@ -282,38 +310,61 @@ func protocolName(protocol uint8) string {
 	return nat.ProtocolName(protocol)
 }
 
-// spread makes a rule for each of several ports of a dnat.
-func (m *made) spread() (all []made) {
-	if m.rule.DNAT == nil {
-		return []made{*m}
+// sourceRule is a masquerade or snat for some packets, and its entry of a plan.
+func sourceRule(e *entry, m nat.Match, wan string) (r gateway.Rule, want gateway.Entry) {
+	g := &e.Rule.Target
+	s := gateway.Sources{From: prefixesOf(m.From), OnlyTo: prefixesOf(m.To), Port: servicesOf(&m), ExceptTo: prefixesOf(m.NotTo), Out: m.Out, ExceptOut: m.NotOut}
+	choice := gateway.Choice{Ports: gateway.Ports{First: g.Ports.First, Last: g.Ports.Last}, Random: randomOf(g)}
+	if want = (gateway.Entry{Match: m, Action: actionOf(g)}); len(want.From) == 0 {
+		want.From = []netip.Prefix{nat.Anywhere(map[int]int{4: 32, 6: 128}[e.version])}
 	}
-	ports := m.from[0].Match.Ports
-	if len(ports) == 0 {
-		ports = []nat.Ports{{}}
+	if g.Kind == ruleset.Masquerade {
+		r.Masquerade = &gateway.Masquerade{Sources: s, Choice: choice, Conditions: conditionsOf(&m)}
+		return r, want
 	}
-	for _, p := range ports {
-		r := *m.rule.DNAT
-		service := gateway.Port{}
-		if len(r.Port) > 0 {
-			service = r.Port[0]
-			if p != nat.AllPorts {
-				service.First, service.Last = p.First, p.Last
-			}
-			r.Port = gateway.Services{service}
+	r.SNAT = &gateway.SNAT{Sources: s, To: gateway.Ranges(want.Action.To), Choice: choice, Conditions: conditionsOf(&m)}
+	if !want.Action.Persistent && g.First != g.Last { // which is what --persistent changes
+		r.SNAT.Persistent = new(gateway.Switch(false))
+	}
+	return r, want
+}
+
+// everyProgram are all users: a rule for these is one for the host's own programs alone.
+var everyProgram = []nat.IDs{{First: 0, Last: math.MaxUint32}}
+
+// destinationRule is a dnat for some packets, and its entry of a plan. local is true where it is for the host's own
+// programs, too.
+func destinationRule(e *entry, m nat.Match, wan string, local bool) (gateway.Rule, gateway.Entry) {
+	to, _ := e.backends()
+	d := &gateway.DNAT{On: gateway.On{Name: gateway.OnAny}, Port: servicesOf(&m), To: to, ExceptTo: prefixesOf(m.NotTo), Local: gateway.Switch(local), Conditions: conditionsOf(&m)}
+	want := gateway.Entry{Match: m, Action: nat.Action{Kind: nat.DNAT, Backends: to}, Local: local || m.IsOwn(), Asked: len(m.In) > 0}
+	anywhere := nat.Anywhere(map[int]int{4: 32, 6: 128}[e.version])
+	switch {
+	case len(m.To) == 0:
+		want.To = []netip.Prefix{anywhere}
+	case m.To[0].IsSingleIP():
+		d.On = gateway.On{Address: m.To[0].Addr()}
+	default:
+		d.OnlyTo = prefixesOf(m.To)
+	}
+	if d.On.Address.IsValid() && wan != "" && len(m.NotIn) == 0 && slices.Equal(m.In, []string{wan}) {
+		d.In, want.Asked = nil, false
+	}
+	if d.On.Name == gateway.OnAny && len(m.In)+len(m.From) == 0 && m.Mark.Mask == 0 && !m.IsOwn() {
+		want.From = []netip.Prefix{anywhere} // a file has to say that all are meant
+	}
+	d.From = prefixesOf(want.From)
+	switch {
+	case e.Rule.Target.Kind == ruleset.Redirect:
+		want.Action = nat.Action{Kind: nat.Redirect, Ports: nat.Ports{First: to[0].Port, Last: to[0].Port}}
+	case len(to) > 1:
+		want.Action.Balance = nat.BalanceHash
+		if g := &e.Rule.Target; len(g.Drawn) > 0 && !g.Hashed {
+			want.Action.Balance = nat.BalanceRoundRobin
 		}
-		one := made{version: m.version, rule: gateway.Rule{DNAT: &r}, from: m.from, parts: slices.Clone(m.parts)}
-		protocol, ports := service.Service()
-		for i := range one.parts {
-			d := &one.parts[i]
-			if d.want.Protocol = protocol; len(d.want.Original) > 0 { // a hairpin's
-				d.want.OriginalPorts = ports
-			} else {
-				d.want.Ports, d.match.Ports = ports, ports
-			}
-		}
-		all = append(all, one)
+		d.Balance = gateway.Balance(want.Action.Balance)
 	}
-	return all
+	return gateway.Rule{DNAT: d}, want
 }
 
 // perPort is an entry for each of the ports of a rule that keeps the tracker off, as a
@@ -383,16 +434,13 @@ func (t *translator) config() gateway.Config {
 		}
 	}
 	// A dnat, static or netmap means another thing without a wan interface.
-	if t.wan != "" && slices.ContainsFunc(t.rules, func(m made) bool {
-		return m.rule.DNAT != nil || m.rule.Static != nil || m.rule.Netmap != nil || leavesBy(m, gateway.RoleWAN)
+	if t.wan != "" && slices.ContainsFunc(t.rules, func(m *made) bool {
+		return m.rule.DNAT != nil || m.rule.Static != nil || m.rule.Netmap != nil || m.names(gateway.RoleWAN)
 	}) {
-		c.Interfaces.WAN = gateway.Names{t.wan}
+		c.Interfaces.WAN = gateway.WANs{{Interface: t.wan}}
 	}
-	if slices.ContainsFunc(t.rules, func(m made) bool { return leavesBy(m, gateway.RoleLAN) }) {
+	if slices.ContainsFunc(t.rules, func(m *made) bool { return m.names(gateway.RoleLAN) }) {
 		c.Interfaces.LAN = gateway.Names{gateway.RoleLAN} // an interface of that name
-	}
-	if t.lan != "" && slices.ContainsFunc(t.rules, func(m made) bool { return m.rule.DNAT != nil && bool(m.rule.DNAT.Hairpin) }) {
-		c.Interfaces.LAN = gateway.Names{t.lan}
 	}
 	if len(t.mss) > 0 {
 		g := t.mss[0].Rule.Target
@@ -401,7 +449,9 @@ func (t *translator) config() gateway.Config {
 	return c
 }
 
-// leavesBy reports whether a rule is for connections that leave by that interface.
-func leavesBy(m made, name string) bool {
-	return slices.ContainsFunc(m.from, func(e *entry) bool { return e.Match.OutName() == name })
+// names reports whether a rule is about that interface.
+func (m *made) names(name string) bool {
+	return slices.ContainsFunc(m.from, func(e *entry) bool {
+		return slices.Contains(slices.Concat(e.Match.In, e.Match.NotIn, e.Match.Out, e.Match.NotOut), name)
+	})
 }

@@ -56,6 +56,10 @@ func flatten(set *ruleset.Ruleset, budget *ruleset.Budget) (all []*entry, full b
 	}
 	ruleset.InHookOrder(found)
 	for _, e := range found {
+		e.Match.Plain(e.Base.Hook == "output")
+		for _, x := range e.Except {
+			x.Match.Plain(e.Base.Hook == "output")
+		}
 		one := &entry{Entry: e, side: side{version[e], e.Base.Hook, e.Base.Type != "nat", e.Rule.Target.Translates()}}
 		all = append(all, one.perPort()...)
 	}

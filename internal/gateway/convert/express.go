@@ -3,13 +3,14 @@ package convert
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/ruleset"
+	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,11 +20,6 @@ const tracker = -200
 // express returns why a rule cannot be in a gateway file, whatever other rules there are;
 // empty if it can. wan is the interface that the file names as such, or empty.
 func (e *entry) express(wan string) (reason string) {
-	if wan != "" && e.everywhere() { // what is so without it says more
-		if reason := e.express(""); reason != "" {
-			return reason
-		}
-	}
 	m, t := e.Match, &e.Rule.Target
 	switch {
 	case t.Kind == ruleset.Ends && len(t.Chains) > 0:
@@ -35,12 +31,10 @@ func (e *entry) express(wan string) (reason string) {
 	switch t.Kind {
 	case ruleset.Masquerade, ruleset.SNAT:
 		reason = e.expressSource(&m, wan)
-	case ruleset.DNAT:
+	case ruleset.DNAT, ruleset.Redirect:
 		reason = e.expressDestination(&m, wan)
 	case ruleset.Netmap:
 		reason = e.expressNetmap(&m, wan)
-	case ruleset.Redirect:
-		return "redirects connections to this host itself; natkit translates what passes through"
 	case ruleset.Notrack:
 		reason = e.expressNotrack(&m)
 	case ruleset.MSS:
@@ -48,14 +42,14 @@ func (e *entry) express(wan string) (reason string) {
 	default:
 		return ruleset.NoWord + "the target " + t.Name
 	}
-	return cmp.Or(reason, wordless(&m), e.excepted())
+	return cmp.Or(reason, wordless(&m))
 }
 
 // wordless is the reason of a match of which something is left that the file has no words
 // for.
 func wordless(m *ruleset.Match) string {
 	rest := m.Match
-	rest.From = ruleset.Some(m.Source()) // not the version alone
+	rest.From, rest.To = specific(m.From), specific(m.To) // not the version alone
 	switch text := rest.String(); {
 	case len(m.Unknown) > 0:
 		return ruleset.NoWord + "the condition " + m.Unknown[0]
@@ -67,23 +61,31 @@ func wordless(m *ruleset.Match) string {
 	return ""
 }
 
-// excepted is the reason of a rule that some of its packets do not reach; those about
-// sources have except-to.
-func (e *entry) excepted() string {
-	if len(e.Except) == 0 || e.Rule.Target.Kind == ruleset.Masquerade || e.Rule.Target.Kind == ruleset.SNAT {
-		return ""
-	}
-	return where(e.Except[0].Rule) + " keeps some of its packets from it, for which natkit's rule has no word"
+// worded takes out of a match what all rules about connections have words for.
+func worded(m *ruleset.Match) {
+	m.From, m.NotFrom, m.To, m.NotTo, m.Protocol, m.Ports, m.NotServices = nil, nil, nil, nil, 0, nil, nil
+	m.In, m.NotIn, m.Mark, m.NotMarks, m.DSCP, m.NotDSCP = nil, nil, nat.Mark{}, nil, nil, nil
+	m.Users, m.NotUsers, m.Groups, m.NotGroups = nil, nil, nil, nil
 }
 
-// everywhere reports whether the rule names no interface.
-func (e *entry) everywhere() bool { return len(e.Match.In)+len(e.Match.Out) == 0 }
-
-func isPattern(name string) bool { return strings.HasSuffix(name, "*") }
+// everywhere reports whether a rule names no interface.
+func (e *entry) everywhere() bool {
+	return len(e.Match.In)+len(e.Match.NotIn)+len(e.Match.Out)+len(e.Match.NotOut) == 0
+}
 
 // everyInterface is the reason of a rule that names none, beside others that name wan.
 func everyInterface(wan string) string {
 	return "holds for every interface; with the interface " + wan + " named as wan it would hold for that one"
+}
+
+// isRole is the reason of a rule for an interface that has the name of a role; the file can give it that role
+// only where that changes no other rule.
+func (e *entry) isRole(wan string) string {
+	m := &e.Match
+	if wan != gateway.RoleWAN && slices.Contains(slices.Concat(m.In, m.NotIn, m.Out, m.NotOut), gateway.RoleWAN) {
+		return "is for an interface named wan, which in a gateway file is a role; natkit can give it that role only where all rules name an interface"
+	}
+	return ""
 }
 
 func (e *entry) expressSource(m *ruleset.Match, wan string) (reason string) {
@@ -91,102 +93,116 @@ func (e *entry) expressSource(m *ruleset.Match, wan string) (reason string) {
 	switch {
 	case e.hook != "postrouting":
 		return "translates sources of what comes to this host itself; natkit translates what passes through"
-	case t.Ports != nat.Ports{}:
-		return fmt.Sprintf("gives ports %s to some protocols; natkit's \"ports: %[1]s\" would hold for all protocols and for the identifiers of pings", t.Ports)
 	case t.Kind == ruleset.SNAT && !t.First.IsValid():
 		return ruleset.NoWord + "a rule that changes the source's port alone"
 	}
-	out := m.OutName()
-	m.From, m.NotTo = nil, nil
-	if !isPattern(out) {
-		m.Out = nil
-	}
-	if reason = wordless(m); reason != "" {
-		return reason
-	}
+	worded(m)
+	m.Out, m.NotOut = nil, nil
 	switch {
-	case out == gateway.RoleWAN && wan != gateway.RoleWAN:
-		return "is for an interface named wan, which in a gateway file is a role; natkit can give it that role only where all rules about destinations are for what comes in by it"
-	case out == "" && wan != "":
+	case wordless(m) != "":
+		return ""
+	case len(e.Match.Out)+len(e.Match.NotOut) == 0 && wan != "":
 		return everyInterface(wan)
 	}
-	_, reason = e.exceptTo()
-	return reason
-}
-
-// exceptTo are the destinations that a rule about sources leaves alone, by its own
-// condition or by rules before it.
-func (e *entry) exceptTo() (list []netip.Prefix, reason string) {
-	for _, x := range e.Except {
-		anywhere := x.Match
-		anywhere.To = nil
-		switch {
-		case x.Drops:
-			return nil, where(x.Rule) + " drops some of its packets first, which natkit does not"
-		case !x.Match.Dest().IsValid() || !anywhere.Covers(&e.Match):
-			return nil, where(x.Rule) + " keeps some of its packets from it, by more than the destination; natkit has except-to alone"
-		}
-		list = append(list, x.Match.Dest())
-	}
-	return nat.Union(e.Match.NotTo, list), ""
-}
-
-// where names another rule.
-func where(r *ruleset.Rule) string {
-	if r.Line > 0 {
-		return fmt.Sprintf("line %d", r.Line)
-	}
-	return fmt.Sprintf("%q", r.Text)
+	return e.isRole(wan)
 }
 
 func (e *entry) expressDestination(m *ruleset.Match, wan string) string {
-	t, to := &e.Rule.Target, m.Dest()
+	t := &e.Rule.Target
 	switch {
 	case e.hook != "prerouting" && e.hook != "output":
 		return "natkit translates destinations of what comes in, and of the host's own programs"
-	case !t.First.IsValid():
+	case t.Kind == ruleset.DNAT && !t.First.IsValid() && len(t.Drawn) == 0:
 		return ruleset.NoWord + "a rule that changes the destination's port alone"
-	case t.First != t.Last, !keepsPorts(t, m) && t.Ports.First != t.Ports.Last, t.Random, t.FullyRandom:
-		return ruleset.NoWord + "a choice among several addresses or ports of the destination"
+	case t.Random || t.FullyRandom:
+		return ruleset.NoWord + "random ports of the destination"
 	}
-	own := *m
-	m.To, m.From, m.Protocol, m.Ports, m.ToLocal = nil, nil, 0, nil, false
-	if to.IsValid() || wan != "" {
-		if reason := cmp.Or(e.inbound(m, wan), wordless(m), e.excepted()); reason != "" {
-			return reason
+	if _, reason := e.backends(); reason != "" {
+		return reason
+	}
+	if m.ToLocal {
+		return "is on every address of the host; natkit's dnat is on one, or, as in \"on: " + cmp.Or(m.InName(), "eth0") + "\", on those of an interface"
+	}
+	worded(m)
+	switch own := &e.Match; {
+	case wordless(m) != "":
+		return ""
+	case e.hook == "prerouting" && len(own.In)+len(own.NotIn) == 0 && wan != "" && len(specific(own.To)) > 0:
+		return everyInterface(wan)
+	}
+	return e.isRole(wan)
+}
+
+// mostChosen bounds the addresses of a range that a destination becomes one of.
+const mostChosen = 256
+
+// backends are what a destination becomes.
+func (e *entry) backends() (all gateway.Backends, reason string) {
+	t, m := &e.Rule.Target, &e.Match
+	b, asked, given := nat.Backend{}, nat.Ports{}, t.Ports
+	if len(m.Ports) == 1 {
+		asked = m.Ports[0]
+	}
+	switch redirects := t.Kind == ruleset.Redirect; {
+	case t.Base != 0 && (asked.First != t.Base || asked.Len() != given.Len()):
+		return nil, ruleset.NoWord + "ports that are shifted, but for a range that begins with the base and is as long"
+	case t.Base != 0 && given.First != given.Last:
+		b.Port, b.Last = given.First, given.Last
+	case given == nat.Ports{} && redirects && (asked == nat.Ports{} || asked.First != asked.Last):
+		return nil, "redirects several ports, each to itself on this host; natkit's dnat gives one, as in to: \":3128\""
+	case given == nat.Ports{} && redirects:
+		b.Port = asked.First
+	case given == nat.Ports{}, given == asked && given.First != given.Last && !redirects: // the port stays
+	case given.First != given.Last:
+		return nil, ruleset.NoWord + "a choice among several ports of the destination"
+	default:
+		b.Port = given.First
+	}
+	if t.Kind == ruleset.Redirect {
+		return gateway.Backends{b}, ""
+	}
+	if len(t.Drawn) > 0 {
+		return drawn(t.Drawn)
+	}
+	r := nat.AddrRange{First: t.First, Last: t.Last}
+	if r.Size() > mostChosen || b.Last != 0 && !r.IsSingle() {
+		return nil, ruleset.NoWord + "a choice among so many addresses, or among several with shifted ports"
+	}
+	for i := range uint64(r.Size()) {
+		b.Address = r.At(i)
+		all = append(all, b)
+	}
+	return all, ""
+}
+
+// drawn are destinations of which each has a share of the numbers that are drawn.
+func drawn(list []snapshot.Drawn) (all gateway.Backends, reason string) {
+	for _, d := range list {
+		b := nat.Backend{Address: d.Address, Port: d.Port}
+		i := slices.IndexFunc(all, func(o nat.Backend) bool { return o.Address == b.Address && o.Port == b.Port })
+		if i < 0 {
+			i, all = len(all), append(all, b)
+		}
+		all[i].Weight += d.Numbers
+	}
+	common, most := all[0].Weight, all[0].Weight
+	for _, b := range all {
+		for n := b.Weight; n != 0; {
+			common, n = n, common%n
+		}
+		most = max(most, b.Weight)
+	}
+	const mostWeight = 1000
+	if most/common > mostWeight || len(all) > mostChosen {
+		return nil, ruleset.NoWord + "a choice of such shares"
+	}
+	for i := range all {
+		all[i].Weight /= common
+		if all[i].Weight == 1 {
+			all[i].Weight = 0 // which means the same
 		}
 	}
-	switch {
-	case own.ToLocal:
-		return "is on every address of the host; natkit's dnat is on one, or, as in \"on: eth0\", on those of an interface"
-	case !to.IsValid():
-		return "has no destination (-d), and so translates what passes through to others too; natkit's dnat is on an address, or, as in \"on: " + cmp.Or(own.InName(), "eth0") + "\", on those of an interface"
-	case !to.IsSingleIP():
-		return "is on the whole of " + to.String() + "; natkit's dnat is on one address, its netmap gives each address one of its own"
-	case slices.ContainsFunc(own.Ports, func(p nat.Ports) bool { return p.First == 0 && p != nat.AllPorts }):
-		return ruleset.NoWord + "port 0"
-	}
-	return ""
-}
-
-// keepsPorts reports whether the ports that are given are those that were asked for: the
-// kernel takes that very one as long as it is free (get_unique_tuple in
-// net/netfilter/nf_nat_core.c).
-func keepsPorts(t *ruleset.Target, m *ruleset.Match) bool {
-	return t.Ports == nat.Ports{} || len(m.Ports) == 1 && m.Ports[0] == t.Ports
-}
-
-// inbound is the reason of a rule about destinations by its interface.
-func (e *entry) inbound(m *ruleset.Match, wan string) string {
-	switch in := m.InName(); {
-	case in == wan:
-		m.In = nil
-	case in == "" && e.hook == "prerouting":
-		return everyInterface(wan)
-	case in != "" && !isPattern(in):
-		return fmt.Sprintf("holds for what comes in by %s alone; natkit can say that (interfaces: {wan: %[1]s}) only where it is true of all rules", in)
-	}
-	return ""
+	return all, ""
 }
 
 func (e *entry) expressNetmap(m *ruleset.Match, wan string) string {
@@ -202,6 +218,8 @@ func (e *entry) expressNetmap(m *ruleset.Match, wan string) string {
 		return fmt.Sprintf("puts addresses of another number into %s; natkit's netmap gives each address one of its own", t.Prefix())
 	case t.Random || t.FullyRandom || t.Persistent || t.Ports != nat.Ports{}:
 		return ruleset.NoWord + "options of NETMAP"
+	case len(e.Except) > 0:
+		return where(e.Except[0].Rule) + " keeps some of its packets from it, for which natkit's netmap has no word"
 	case !outward:
 		m.To = nil
 		return e.inbound(m, wan)
@@ -213,12 +231,27 @@ func (e *entry) expressNetmap(m *ruleset.Match, wan string) string {
 	return ""
 }
 
+// inbound is the reason of a netmap by its interface.
+func (e *entry) inbound(m *ruleset.Match, wan string) string {
+	switch in := m.InName(); in {
+	case wan:
+		m.In = nil
+	case "":
+		return everyInterface(wan)
+	default:
+		return fmt.Sprintf("holds for what comes in by %s alone; natkit can say that of a netmap (interfaces: {wan: %[1]s}) only where it is true of all rules", in)
+	}
+	return ""
+}
+
 func (e *entry) expressMSS(m *ruleset.Match) string {
 	switch {
 	case e.hook != "forward":
 		return "natkit bounds segments of what passes through (FORWARD), not of the host's own connections"
 	case m.Protocol != unix.IPPROTO_TCP || !m.SYN:
 		return "natkit bounds what SYNs say (--tcp-flags SYN,RST SYN)"
+	case len(e.Except) > 0:
+		return where(e.Except[0].Rule) + " keeps some of its packets from it, for which natkit's rule has no word"
 	}
 	m.Protocol, m.SYN = 0, false
 	return ""
@@ -233,72 +266,91 @@ func (e *entry) expressNotrack(m *ruleset.Match) string {
 		return "natkit's notrack is for what one address gets and sends"
 	case to.IsValid() && len(m.SourcePorts) > 0 || from.IsValid() && len(m.Ports) > 0:
 		return "is for ports of the other host; natkit's notrack is for those of its own address"
+	case len(e.Except) > 0:
+		return where(e.Except[0].Rule) + " keeps some of its packets from it, for which natkit's rule has no word"
 	}
 	m.From, m.To, m.Protocol, m.Ports, m.SourcePorts = nil, nil, 0, nil, nil
 	return ""
 }
 
-// hairpinOf is the DNAT that a rule about sources belongs to: that one gives hosts of a
-// network, whom the DNAT sends back to a host of the same network, another address, as
-// answers would not pass the gateway otherwise. It is nil for any other rule.
-func (t *translator) hairpinOf(h *entry) *entry {
-	d, known := t.hairpins[h]
-	if known {
-		return d
+// where names another rule.
+func where(r *ruleset.Rule) string {
+	if r.Line > 0 {
+		return fmt.Sprintf("line %d", r.Line)
 	}
-	m, kind := &h.Match, h.Rule.Target.Kind
-	if from, to := m.Source(), m.Dest(); h.hook == "postrouting" && (kind == ruleset.SNAT || kind == ruleset.Masquerade) &&
-		from.IsValid() && to.IsValid() && to.IsSingleIP() && from.Contains(to.Addr()) {
-		i := slices.IndexFunc(t.entries, func(d *entry) bool {
-			g := &d.Rule.Target
-			return d.hook == "prerouting" && d.Owner == "" && g.Kind == ruleset.DNAT && d.Match.Dest().IsValid() &&
-				g.First == to.Addr() && g.First == g.Last && d.Match.Protocol == m.Protocol && slices.Equal(d.portsAfter(), m.Ports)
-		})
-		if i >= 0 {
-			d = t.entries[i]
+	return fmt.Sprintf("%q", r.Text)
+}
+
+// mostForms bounds the matches that exceptions make of a rule's.
+const mostForms = 32
+
+// forms are the packets that come to a rule and that the file is to translate by it: without those that rules before
+// it keep from it, and those of rules that are not in the file.
+func (e *entry) forms(before []*entry) (all []nat.Match, reason string) {
+	own := e.hook == "output"
+	all = plainForms(&e.Match.Match)
+	leave := func(x *ruleset.Match, r *ruleset.Rule, does string) string {
+		if len(x.Unknown) > 0 || x.SYN {
+			return where(r) + " " + does + ", by conditions that natkit does not import"
+		}
+		var left []nat.Match
+		for i := range all {
+			parts, word := without(&all[i], &x.Match, own)
+			if left = append(left, parts...); word != "" {
+				return where(r) + " " + does + ", by a condition on the " + word + ", of which natkit's rule cannot say the opposite"
+			}
+		}
+		if all = left; len(all) > mostForms {
+			return where(r) + " " + does + ", and there are too many of such rules for natkit's to say what is left"
+		}
+		return ""
+	}
+	for _, x := range e.Except {
+		if x.Drops {
+			return nil, where(x.Rule) + " drops some of its packets first, which natkit does not"
+		}
+		if reason := leave(&x.Match, x.Rule, "keeps some of its packets from it"); reason != "" {
+			return nil, reason
 		}
 	}
-	t.hairpins[h] = d
-	return d
-}
-
-// portsAfter are the destination's ports as a DNAT leaves them.
-func (e *entry) portsAfter() []nat.Ports {
-	if g := &e.Rule.Target; !keepsPorts(g, &e.Match) {
-		return []nat.Ports{g.Ports}
-	}
-	return e.Match.Ports
-}
-
-// expressHairpin returns why such a rule is not "hairpin: on" of its DNAT.
-func (t *translator) expressHairpin(h, d *entry) string {
-	m, g, outside := h.Match, &h.Rule.Target, d.Match.Dest().Addr()
-	out, reason := m.OutName(), ""
-	switch {
-	case g.Kind == ruleset.Masquerade || g.First != outside || g.Last != outside:
-		reason = "by which they are seen under " + outside.String()
-	case len(d.Match.In)+len(ruleset.Some(d.Match.Source())) > 0 || len(d.Match.Ports) > 1:
-		reason = "for one that is on an address and a port for whatever comes"
-	case out == "" || isPattern(out) || out == t.wan:
-		reason = "for which the file has to say which interface leads inside (interfaces: {lan: eth1}), as this rule does not (-o)"
-	case t.lan != "" && t.lan != out:
-		reason = "between whatever interfaces lead inside, here " + t.lan + " and " + out
-	case g.Ports != nat.Ports{} || g.Random || g.FullyRandom || len(h.Except) > 0:
-		reason = "without ports, options and exceptions"
-	case slices.ContainsFunc(t.entries, func(x *entry) bool { return x.givesAnother(h) && t.hairpinOf(x) == nil }):
-		reason = "but hosts with a snat, static or netmap are seen under the address that those give"
-	default:
-		m.From, m.To, m.Protocol, m.Ports, m.Out = nil, nil, 0, nil, nil
-		if reason = wordless(&m); reason == "" {
-			t.lan = out
+	for _, b := range before {
+		if reason := leave(&b.Match, b.Rule, "is not translated, and gets some of its packets first"); reason != "" {
+			return nil, reason
 		}
-		return reason
 	}
-	return fmt.Sprintf("gives hosts inside another source where %s sends them back inside; natkit's word for that is \"hairpin: on\" of a dnat, %s", where(d.Rule), reason)
+	return all, ""
 }
 
-// givesAnother reports whether an entry gives some of the hosts of h an address of its own.
-func (e *entry) givesAnother(h *entry) bool {
-	k := e.Rule.Target.Kind
-	return e.hook == "postrouting" && e.version == h.version && e.Owner == "" && (k == ruleset.SNAT || k == ruleset.Netmap)
+// plainForms are a match in the form in which files have it: with one prefix of the source and one of the destination,
+// and without the port 0, which no connection has.
+func plainForms(m *nat.Match) (all []nat.Match) {
+	from, to := specific(m.From), specific(m.To)
+	for i := range max(len(from), 1) {
+		for j := range max(len(to), 1) {
+			one := *m
+			one.From, one.To, one.Ports = at(from, i), at(to, j), plainPorts(m.Ports)
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+// plainPorts are ranges of which none meets another; none where they are all ports.
+func plainPorts(list []nat.Ports) (all []nat.Ports) {
+	for _, p := range list {
+		p.First = max(p.First, 1)
+		all = append(all, portsWithout(p, all)...)
+	}
+	if slices.Contains(all, nat.Ports{First: 1, Last: math.MaxUint16}) {
+		return nil
+	}
+	return all
+}
+
+// at is the list of one value of a list; none of an empty one.
+func at(list []netip.Prefix, i int) []netip.Prefix {
+	if len(list) == 0 {
+		return nil
+	}
+	return list[i : i+1 : i+1]
 }

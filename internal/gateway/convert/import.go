@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/ruleset"
 )
@@ -44,7 +45,7 @@ func (r *Result) Exact() bool {
 func Import(set *ruleset.Ruleset) (*Result, error) {
 	var work ruleset.Budget
 	all, full := flatten(set, &work)
-	t := translator{entries: all, refused: map[*entry]string{}, apart: map[*entry]bool{}, hairpins: map[*entry]*entry{}, work: &work}
+	t := translator{entries: all, refused: map[*entry]string{}, unreached: map[*entry]string{}, apart: map[*entry]bool{}, alone: map[*entry]bool{}, work: &work}
 	steps := stepsOf(all)
 	t.wan = t.findWAN()
 	for range len(all) + 1 {
@@ -52,6 +53,9 @@ func Import(set *ruleset.Ruleset) (*Result, error) {
 			return nil, fmt.Errorf("import rules: %w", ruleset.ErrTooMany)
 		}
 		if t.pass(); t.again {
+			continue
+		}
+		if t.order(); t.again {
 			continue
 		}
 		changed, err := t.verify()
@@ -76,49 +80,58 @@ func Import(set *ruleset.Ruleset) (*Result, error) {
 type translator struct {
 	entries []*entry
 	wan     string
-	// lan is the interface by which hairpins go.
-	lan string
-	// refused has the reasons that verify found; apart are those that are not to be
-	// one of a pair.
-	refused map[*entry]string
-	apart   map[*entry]bool
-	// hairpins are those that hairpinOf found.
-	hairpins map[*entry]*entry
-	work     *ruleset.Budget
+	// refused has the reasons that were found against entries, unreached those by which no packet comes to them; apart
+	// are those that are not to be one of a pair for both directions, alone those that are not to be one with that of
+	// OUTPUT.
+	refused, unreached map[*entry]string
+	apart, alone       map[*entry]bool
+	work               *ruleset.Budget
 
-	// What a pass decided: notes, and the rules of the file.
+	// What a pass decided: notes, what is left of each entry's packets, and the rules of the file.
 	notes        map[*entry]ruleset.Note
+	forms        map[*entry][]nat.Match
 	untranslated []*entry // up to the one that is judged
-	rules        []made
+	rules        []*made
 	mss          []*entry
 	again        bool
 }
 
-// findWAN is the one interface that all rules about destinations name, where every
-// rule about sources names one too; else empty. Rules that name none and that no file
-// can say either way do not count.
+// findWAN is the interface that the most rules are for, or one that is called so, where every rule
+// names one; else empty. Rules that no file can say either way do not count.
 func (t *translator) findWAN() string {
-	wan := ""
+	count, wan := map[string]int{}, ""
 	for _, e := range t.entries {
-		if e.Match.OutName() == gateway.RoleWAN { // an interface of that name
-			wan = gateway.RoleWAN
-		}
-	}
-	for _, e := range t.entries {
-		if e.Owner != "" || !e.Rule.Target.Translates() {
+		m := &e.Match
+		if e.Owner != "" || !e.Rule.Target.Translates() || e.everywhere() && e.express("") != "" {
 			continue
 		}
-		switch in := e.Match.InName(); {
-		case e.everywhere() && e.express("") != "":
-		case e.hook == "prerouting" && (in == "" || wan != "" && in != wan):
-			return ""
-		case e.hook == "prerouting":
-			wan = in
-		case e.hook == "postrouting" && e.Match.OutName() == "":
-			return ""
+		names := m.In
+		switch e.hook {
+		case "prerouting":
+			if len(m.In)+len(m.NotIn) == 0 {
+				return ""
+			}
+		case "postrouting":
+			if len(m.Out)+len(m.NotOut) == 0 {
+				return ""
+			}
+			if names = m.Out; len(specific(m.To)) > 0 { // hosts inside, maybe
+				names = nil
+			}
+		}
+		for _, name := range names {
+			if count[name]++; wan == "" || count[name] > count[wan] {
+				wan = name
+			}
+		}
+		for _, name := range slices.Concat(m.In, m.Out, m.NotIn, m.NotOut) {
+			if name == gateway.RoleWAN { // no other may have its name
+				count[name] = len(t.entries)
+				wan = name
+			}
 		}
 	}
-	if len(wan) > 0 && wan[len(wan)-1] == '*' {
+	if strings.HasSuffix(wan, "*") {
 		return ""
 	}
 	return wan
@@ -126,7 +139,7 @@ func (t *translator) findWAN() string {
 
 // pass decides on every entry, and makes rules of those that can be in the file.
 func (t *translator) pass() {
-	t.notes, t.untranslated, t.rules, t.mss, t.lan, t.again = map[*entry]ruleset.Note{}, nil, nil, nil, "", false
+	t.notes, t.forms, t.untranslated, t.rules, t.mss, t.again = map[*entry]ruleset.Note{}, map[*entry][]nat.Match{}, nil, nil, nil, false
 	var open []*entry
 	for i, e := range t.entries {
 		kind, reason := t.judge(i)
@@ -282,13 +295,13 @@ func together(notes []ruleset.Note) (all []ruleset.Note) {
 	return all
 }
 
-// gather makes one rule of those about sources that are parts of one and differ in the
-// sources alone. Compile takes a list of prefixes apart again: nothing changes.
-func gather(rules []made) (all []made) {
+// gather makes one rule of those that are parts of one and differ in the sources, the destinations or the services
+// alone. Compile takes lists apart again: nothing changes.
+func gather(rules []*made) (all []*made) {
 next:
 	for _, m := range rules {
 		for i := len(all) - 1; i >= 0 && sameOrigin(all[i].from[0].Rule, m.from[0].Rule); i-- {
-			if all[i].takes(&m) {
+			if all[i].takes(m) {
 				continue next
 			}
 		}
@@ -301,31 +314,50 @@ func sameOrigin(a, b *ruleset.Rule) bool {
 	return a.Line == b.Line && a.Handle == b.Handle && (a.Line != 0 || a.Handle != 0)
 }
 
-// takes adds another rule's sources to m's if nothing else differs.
-func (m *made) takes(other *made) bool {
-	a, b := m.sources(), other.sources()
-	if a == nil || b == nil || m.version != other.version || len(a.From)*len(b.From) == 0 {
-		return false
+// lists are those of a rule that may be joined with another's.
+func (m *made) lists() (from, to *gateway.Prefixes, port *gateway.Services) {
+	r := &m.rule
+	switch {
+	case r.Masquerade != nil:
+		return &r.Masquerade.From, &r.Masquerade.OnlyTo, &r.Masquerade.Port
+	case r.SNAT != nil:
+		return &r.SNAT.From, &r.SNAT.OnlyTo, &r.SNAT.Port
+	case r.DNAT != nil:
+		return &r.DNAT.From, &r.DNAT.OnlyTo, &r.DNAT.Port
 	}
-	from := a.From
-	a.From = b.From
-	same := reflect.DeepEqual(m.rule, other.rule)
-	a.From = from
-	if same {
-		a.From = append(a.From, b.From...)
-		m.from = append(m.from, other.from...)
-	}
-	return same
+	return nil, nil, nil
 }
 
-func (m *made) sources() *gateway.Sources {
-	switch {
-	case m.rule.Masquerade != nil:
-		return &m.rule.Masquerade.Sources
-	case m.rule.SNAT != nil:
-		return &m.rule.SNAT.Sources
+// takes adds the values of one of another rule's lists to m's if nothing else differs.
+func (m *made) takes(other *made) bool {
+	from, to, port := m.lists()
+	otherFrom, otherTo, otherPort := other.lists()
+	if from == nil || otherFrom == nil || m.version != other.version || m.rule.Kind() != other.rule.Kind() {
+		return false
 	}
-	return nil
+	joined := joins(m, other, from, otherFrom) || joins(m, other, to, otherTo) ||
+		!m.shifts() && joins(m, other, port, otherPort)
+	if joined {
+		m.from = append(m.from, other.from...)
+	}
+	return joined
+}
+
+// shifts reports whether ports become others, each the one at its place.
+func (m *made) shifts() bool { return m.rule.DNAT != nil && m.rule.DNAT.To[0].Last != 0 }
+
+func joins[S ~[]T, T any](m, other *made, mine, others *S) bool {
+	if len(*mine)*len(*others) == 0 {
+		return false
+	}
+	before := *mine
+	*mine = *others
+	same := reflect.DeepEqual(m.rule, other.rule)
+	*mine = before
+	if same {
+		*mine = append(slices.Clip(before), *others...)
+	}
+	return same
 }
 
 // stepsOf is how often a pass compares entries with others of their side.

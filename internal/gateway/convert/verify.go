@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/ruleset"
 )
 
@@ -24,22 +25,24 @@ func (t *translator) judge(i int) (kind, reason string) {
 		return ruleset.Untranslated, "drops packets; natkit translates them, and leaves it to a firewall to drop some"
 	case t.refused[e] != "":
 		return ruleset.Untranslated, t.refused[e]
+	case t.unreached[e] != "":
+		return ruleset.Unreachable, t.unreached[e]
 	}
 	if by := t.coveredBy(i); by != nil {
 		return ruleset.Unreachable, where(by) + " takes all its packets first"
 	}
-	if d := t.hairpinOf(e); d != nil {
-		reason = t.expressHairpin(e, d)
-	} else {
-		reason = e.express(t.wan)
-	}
-	if reason == "" {
-		reason = t.inTheWay(i)
-	} else if by := t.doneBy(i); by != nil {
-		return ruleset.Redundant, where(by) + " does the same to its packets"
+	before, reason := t.before(i)
+	if reason = cmp.Or(e.express(t.wan), reason); reason == "" && e.translates {
+		t.forms[e], reason = e.forms(before)
+		if reason == "" && len(t.forms[e]) == 0 {
+			return ruleset.Unreachable, "rules before it take all its packets first"
+		}
 	}
 	if reason == "" {
 		return "", ""
+	}
+	if by := t.doneBy(i); by != nil {
+		return ruleset.Redundant, where(by) + " does the same to its packets"
 	}
 	return ruleset.Untranslated, reason
 }
@@ -97,30 +100,34 @@ func rivals(a, b *entry) bool {
 	return a.Base != b.Base && a.Base.Priority == b.Base.Priority && a.Owner == "" && b.Owner == ""
 }
 
-// inTheWay returns which rule that is not in the file changes what this one gets.
-func (t *translator) inTheWay(i int) string {
+// before are the rules that are not in the file and get some of the entry's packets first; reason is why it cannot be
+// in the file for another's sake.
+func (t *translator) before(i int) (all []*entry, reason string) {
 	e := t.entries[i]
 	if !e.translates {
-		return ""
+		return nil, ""
 	}
 	meets := func(b *entry) bool { return b != e && b.side == e.side && !b.Match.Disjoint(&e.Match) }
 	for _, b := range t.untranslated {
-		if meets(b) && b.Rule.Target.Name == ruleset.Unread {
-			return where(b.Rule) + ", which natkit cannot read, may change what its packets get"
-		}
-		if meets(b) && !givesSame(&b.Rule.Target, &e.Rule.Target) {
-			return where(b.Rule) + ", which is not translated, gets some of its packets first"
+		switch {
+		case !meets(b):
+		case b.Rule.Target.Name == ruleset.Unread:
+			return nil, where(b.Rule) + ", which natkit cannot read, may change what its packets get"
+		case b.Rule.Target.Kind == ruleset.Ends:
+			return nil, where(b.Rule) + ", which is not translated, may get some of its packets first"
+		case !givesSame(&b.Rule.Target, &e.Rule.Target):
+			all = append(all, b)
 		}
 	}
 	for j, b := range t.entries {
 		switch {
 		case rivals(b, e) && meets(b):
-			return where(b.Rule) + " is at the same hook and priority in another table: which of the two comes first is not known"
+			return nil, where(b.Rule) + " is at the same hook and priority in another table: which of the two comes first is not known"
 		case j > i && b.Owner != "" && meets(b):
-			return fmt.Sprintf("%s, which is %s, would get some of its packets first: natkit's rules come after those of other programs", where(b.Rule), ruleset.Possessive(b.Owner))
+			return nil, fmt.Sprintf("%s, which is %s, would get some of its packets first: natkit's rules come after those of other programs", where(b.Rule), ruleset.Possessive(b.Owner))
 		}
 	}
-	return ""
+	return all, ""
 }
 
 // givesSame reports whether it makes no difference which of two rules a packet meets.
@@ -140,14 +147,14 @@ func (t *translator) verify() (changed bool, err error) {
 		}
 		return false, fmt.Errorf("compile the imported rules: %w", err)
 	}
-	byRef := placesOf(plan)
+	byRef := textsOf(plan)
 	for i, ref := range t.refs() {
 		if !t.rules[i].matches(byRef[ref]) {
-			t.refuse(&t.rules[i], "natkit would make something else of it")
+			t.reject(t.rules[i], "natkit would make something else of it")
 			changed = true
 		}
 	}
-	return changed || t.checkOrder() || readable(&c) != nil && t.refuseAlone(readable) || t.check(&c), nil
+	return changed || readable(&c) != nil && t.refuseAlone(readable) || t.check(&c), nil
 }
 
 func compiles(c *gateway.Config) error {
@@ -179,8 +186,8 @@ func (t *translator) refs() []gateway.Ref {
 	return list
 }
 
-// refuse takes a rule out, or, if it is one of a pair, only their being together.
-func (t *translator) refuse(m *made, reason string) {
+// reject takes a rule out, or, if it is one of a pair, only their being together.
+func (t *translator) reject(m *made, reason string) {
 	for _, e := range m.from {
 		if m.rule.Static != nil {
 			t.apart[e] = true
@@ -198,33 +205,29 @@ func (t *translator) refuseAlone(test func(*gateway.Config) error) (changed bool
 		t.rules = all[i : i+1]
 		c := t.config()
 		if err := test(&c); err != nil {
-			t.refuse(&all[i], err.Error())
+			t.reject(all[i], err.Error())
 			changed = true
 		}
 	}
 	return changed
 }
 
-// place is where a plan has an entry, written without what does not matter.
-type place struct {
-	at   int
-	text string
-}
-
-// placesOf are the entries that a plan made of each rule.
-func placesOf(plan *gateway.Plan) map[gateway.Ref][]place {
-	all := map[gateway.Ref][]place{}
-	for _, list := range [][]gateway.Entry{plan.Sources, plan.Destinations} {
-		for i, e := range list {
-			all[e.Rule] = append(all[e.Rule], place{i, written(e)})
+// textsOf are the entries that a plan made of each rule, written without what does not matter.
+func textsOf(plan *gateway.Plan) map[gateway.Ref][]string {
+	all := map[gateway.Ref][]string{}
+	for e := range plan.Entries() {
+		if e.Action.Kind != nat.Notrack {
+			all[e.Rule] = append(all[e.Rule], written(*e))
 		}
 	}
 	return all
 }
 
-// written is an entry in JSON, in which no list and an empty one are the same.
+// written is an entry in JSON, in which no list and an empty one are the same, and lists have an order.
 func written(e gateway.Entry) string {
-	e.Rule, e.NotTo = gateway.Ref{}, sorted(e.NotTo)
+	e.Rule, e.NotTo, e.NotFrom = gateway.Ref{}, sorted(e.NotTo), sorted(e.NotFrom)
+	e.In, e.NotIn, e.Out, e.NotOut = inOrder(e.In), inOrder(e.NotIn), inOrder(e.Out), inOrder(e.NotOut)
+	e.Ports = slices.SortedFunc(slices.Values(e.Ports), func(a, b nat.Ports) int { return cmp.Compare(a.First, b.First) })
 	text, err := json.Marshal(e)
 	if err != nil {
 		return err.Error()
@@ -232,62 +235,22 @@ func written(e gateway.Entry) string {
 	return string(text)
 }
 
+func inOrder(names []string) []string { return slices.Sorted(slices.Values(names)) }
+
 func sorted(list []netip.Prefix) []netip.Prefix {
 	return slices.SortedFunc(slices.Values(list), func(a, b netip.Prefix) int {
 		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 	})
 }
 
-// matches reports whether these are the rule's parts and no others, and notes where.
-func (m *made) matches(got []place) bool {
-	if len(m.parts) != len(got) {
-		return false
-	}
+// matches reports whether these are the rule's parts and no others.
+func (m *made) matches(got []string) bool {
+	var want []string
 	for i := range m.parts {
-		p := &m.parts[i]
-		text := written(p.want)
-		j := slices.IndexFunc(got, func(g place) bool { return g.text == text })
-		if j < 0 {
-			return false
-		}
-		p.at = got[j].at
+		want = append(want, written(m.parts[i].want))
 	}
-	return true
-}
-
-// checkOrder refuses rules that natkit would let win over one that wins now: in
-// iptables the first one that matches, here the most specific one.
-func (t *translator) checkOrder() bool {
-	order := map[*entry]int{}
-	for i, e := range t.entries {
-		order[e] = i
-	}
-	type ranked struct {
-		*part
-		made *made
-	}
-	sides := map[side][]ranked{}
-	for i := range t.rules {
-		for j := range t.rules[i].parts {
-			p := &t.rules[i].parts[j]
-			key := side{version: t.rules[i].version, translates: p.want.Action.Kind.TranslatesSource()}
-			sides[key] = append(sides[key], ranked{p, &t.rules[i]})
-		}
-	}
-	refused := map[*made]bool{}
-	for _, all := range sides {
-		slices.SortStableFunc(all, func(a, b ranked) int { return cmp.Compare(order[a.of], order[b.of]) })
-		for i, later := range all {
-			for _, first := range all[:i] {
-				if later.at > first.at || later.made == first.made || refused[first.made] || refused[later.made] || first.match.Disjoint(&later.match) {
-					continue
-				}
-				refused[later.made] = true
-				t.refuse(later.made, where(first.of.Rule)+" wins now where both match, as it comes first; natkit lets the more specific rule win, and that is this one")
-			}
-		}
-	}
-	return len(refused) > 0
+	slices.Sort(want)
+	return slices.Equal(want, slices.Sorted(slices.Values(got)))
 }
 
 // check refuses what `natkit gateway check` would.
@@ -297,10 +260,18 @@ func (t *translator) check(c *gateway.Config) (changed bool) {
 		if f.Severity != gateway.Refuse || f.Rule == nil {
 			continue
 		}
-		if i := slices.Index(refs, *f.Rule); i >= 0 {
-			t.refuse(&t.rules[i], "natkit would refuse it: "+f.Message)
-			changed = true
+		i := slices.Index(refs, *f.Rule)
+		switch {
+		case i < 0:
+			continue
+		case f.ID == "rule-never-matches" && !t.rules[i].isPair(): // as in the original, of which the order is kept
+			for _, e := range t.rules[i].from {
+				t.unreached[e] = "other rules take all its packets, or do the same to them"
+			}
+		default:
+			t.reject(t.rules[i], "natkit would refuse it: "+f.Message)
 		}
+		changed = true
 	}
 	return changed
 }

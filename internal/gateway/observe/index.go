@@ -172,7 +172,7 @@ func (u *Untranslated) Of(e *conntrack.Entry) (*gateway.Ref, error) {
 	if d := u.destination(e, in); d != nil && !destinationGave(d, e) {
 		return &d.Rule, nil
 	}
-	forward := Lookup{Source: e.Orig.Src, Destination: e.Orig.Dst}
+	forward := Lookup{Source: e.Orig.Src, Destination: e.Orig.Dst, Mark: e.Mark & u.rules.plan.Marks}
 	if !in.Local {
 		forward.In = in.Out
 	}
@@ -217,7 +217,7 @@ func (u *Untranslated) destination(e *conntrack.Entry, in Hop) *gateway.Entry {
 func (u *Untranslated) source(e *conntrack.Entry, out Hop) *gateway.Entry {
 	first := u.rules.firstSource(e, false, func(i int) bool {
 		s := &u.rules.plan.Sources[i]
-		return has(s.Out, out.Out) && isCertain(s)
+		return has(s.Out, out.Out) && !slices.Contains(s.NotOut, out.Out) && isCertain(s)
 	})
 	if first == none {
 		return nil

@@ -78,7 +78,7 @@ func tables(ns *netns.Handle, budget *ruleset.Budget, such func(*ruleset.KernelC
 func Tables(ns *netns.Handle) (*ruleset.Ruleset, error) {
 	budget := &ruleset.Budget{}
 	all, err := tables(ns, budget, (*ruleset.KernelChain).AtIP, func(d *ruleset.Dump) (*ruleset.Table, *ruleset.Table) {
-		return nil, d.BySet(budget)
+		return nil, d.ByDraw(budget)
 	}, (*ruleset.Dump).SetsUsed, "raw", "mangle", "nat", "filter")
 	if err != nil {
 		return nil, fmt.Errorf("read rules: %w", err)

@@ -1,0 +1,586 @@
+package document
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Change is one change to a value of a document.
+type Change struct {
+	// Path leads to the value. A step is a key (string), a place in a list, counted from 0 (int), Named or Either.
+	Path []any
+	Kind ChangeKind
+	// Value is what is set or added: text, or a list or a mapping in brackets. Of Remove it names the item.
+	Value string
+	// Order is that of the keys beside a new one, which follows the last of those before it.
+	Order []string
+}
+
+// Named is the step to the item of a list that is this text, or whose name or address it is; in a mapping it is a key.
+type Named string
+
+// Either is the step to the first of these keys that is there.
+type Either []string
+
+// ChangeKind is what a Change does.
+type ChangeKind int
+
+const (
+	// Set gives a value to a key, which may be new, or to an item of a list.
+	Set ChangeKind = iota
+	// Unset removes a key or an item. A list without another item goes as well.
+	Unset
+	// Add appends an item to a list. A single value becomes a list of two, none a single value.
+	Add
+	// Remove is Unset of the item of a list that the value names.
+	Remove
+)
+
+// Edit returns the text with a change. Bytes that it does not concern stay as they are, comments included. It refuses
+// what cannot be changed in place, such as text over several lines and values with anchors. Its errors are
+// *SyntaxError.
+func (s Source) Edit(c Change) ([]byte, error) {
+	text := bytes.TrimPrefix(s.Text, []byte("\ufeff"))
+	mark := s.Text[:len(s.Text)-len(text)]
+	s.Text = text
+	body, err := s.body()
+	if err != nil {
+		return nil, s.fail(err)
+	}
+	e := newEditor(text)
+	if err := e.change(body, c); err != nil {
+		return nil, s.fail(err)
+	}
+	// What was changed in the tree and in the text must be the same: layouts that are not foreseen end here.
+	s.Text = e.out
+	if now, err := s.body(); err != nil || !same(now, body) {
+		s.Text = text
+		return nil, s.fail(at(locate(body, nil), "this change cannot be made in place, because of the layout around it: change it by hand"))
+	}
+	return slices.Concat(mark, e.out), nil
+}
+
+// same reports whether two trees have the same values.
+func same(a, b *yaml.Node) bool {
+	isNull := func(n *yaml.Node) bool { return n.ShortTag() == "!!null" }
+	return a.Kind == b.Kind && a.Value == b.Value && a.Anchor == b.Anchor && (a.Kind != yaml.ScalarNode || isNull(a) == isNull(b)) &&
+		slices.EqualFunc(a.Content, b.Content, same)
+}
+
+// editor makes one change, to the tree and to the text.
+type editor struct {
+	text, out []byte
+	// begins are the offsets of lines.
+	begins []int
+}
+
+func newEditor(text []byte) *editor {
+	e := &editor{text: text, begins: []int{0}}
+	for i, c := range text {
+		if c == '\n' {
+			e.begins = append(e.begins, i+1)
+		}
+	}
+	return e
+}
+
+// slot is where a value stands: a mapping or list, and its place in Content.
+type slot struct {
+	in *yaml.Node
+	at int
+}
+
+func (s slot) node() *yaml.Node { return s.in.Content[s.at] }
+
+func (e *editor) change(body *yaml.Node, c Change) error {
+	holder, way := body, []slot(nil)
+	for i, step := range c.Path {
+		if holder.Kind == yaml.AliasNode {
+			return at(holder, "*%s stands for the value in line %d: change that by hand", holder.Value, holder.Alias.Line)
+		}
+		index, err := find(holder, step)
+		if err != nil {
+			return err
+		}
+		if index < 0 {
+			return e.enter(holder, c.Path[i:], c)
+		}
+		way = append(way, slot{holder, index})
+		holder = holder.Content[index]
+	}
+	if len(way) == 0 {
+		return at(body, "a change requires a path")
+	}
+	last := way[len(way)-1]
+	switch c.Kind {
+	case Set:
+		return e.replace(last, c.Value)
+	case Add:
+		return e.add(last, c.Value)
+	case Remove:
+		if holder.Kind == yaml.SequenceNode {
+			index, err := find(holder, Named(c.Value))
+			if err != nil {
+				return err
+			}
+			way = append(way, slot{holder, index})
+		} else if !isCalled(holder, c.Value) {
+			return at(holder, "%q is not there to be removed", c.Value)
+		}
+	}
+	return e.cut(way)
+}
+
+// find returns the place of a step in Content; -1 where it is the key of a mapping that does not have it.
+func find(n *yaml.Node, step any) (int, error) {
+	switch n.Kind {
+	case yaml.MappingNode:
+		keys := []string{fmt.Sprint(step)}
+		either, several := step.(Either)
+		if several {
+			keys = either
+		}
+		for i := 0; i < len(n.Content); i += 2 {
+			if slices.Contains(keys, n.Content[i].Value) {
+				return i + 1, nil
+			}
+		}
+		if several {
+			return 0, at(n, "expected one of: %s", strings.Join(keys, ", "))
+		}
+		return -1, nil
+	case yaml.SequenceNode:
+		switch step := step.(type) {
+		case int:
+			if step >= len(n.Content) {
+				return 0, at(n, "there is no [%d]: the list has %d items, counted from 0", step, len(n.Content))
+			}
+			return step, nil
+		case Named:
+			if i := slices.IndexFunc(n.Content, func(item *yaml.Node) bool { return isCalled(item, string(step)) }); i >= 0 {
+				return i, nil
+			}
+			return 0, at(n, "no item of the list is %q%s", string(step), meant(string(step), names(n)))
+		}
+		return 0, at(n, "expected a place or a name in the list, such as [0], found %v", step)
+	}
+	return 0, at(n, "expected a mapping or a list, found %s: there is no %v in it", nodeWords(n), step)
+}
+
+// identities are the keys by which people call the items of a list.
+var identities = []string{"name", "address"}
+
+func isCalled(n *yaml.Node, name string) bool {
+	n = resolve(n)
+	return n.Kind == yaml.ScalarNode && n.Value == name || slices.Contains(names(&yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{n}}), name)
+}
+
+// names are what the items of a list are called by.
+func names(list *yaml.Node) (all []string) {
+	for _, item := range list.Content {
+		if item.Kind == yaml.ScalarNode {
+			all = append(all, item.Value)
+		}
+		for key, value := range pairs(item) {
+			if slices.Contains(identities, key.Value) {
+				all = append(all, value.Value)
+			}
+		}
+	}
+	return all
+}
+
+// fresh is a value to be written.
+type fresh struct {
+	text string
+	node *yaml.Node
+}
+
+// snippet is a text as a single value; nil where it is none on one line.
+func snippet(format, text string) *yaml.Node {
+	if strings.ContainsAny(text, "\r\n") {
+		return nil
+	}
+	n, err := Source{Text: fmt.Appendf(nil, format, text)}.body()
+	for range strings.Count(format, "[") + 1 {
+		if err != nil || n.Kind != yaml.SequenceNode || len(n.Content) != 1 {
+			return nil
+		}
+		n = n.Content[0]
+	}
+	return n
+}
+
+// The surroundings of a snippet.
+const (
+	block = "- %s"
+	flow  = "- [%s]"
+)
+
+// value is how text is written where another value, or nil, was: in the quotes that it had, or those that it needs.
+func value(text string, inFlow bool, former *yaml.Node) (fresh, error) {
+	if n := snippet(block, text); n != nil && n.Style&yaml.FlowStyle != 0 {
+		return fresh{text, n}, nil
+	}
+	if strings.HasPrefix(text, "{") {
+		return fresh{}, fmt.Errorf("%q is not a mapping in braces, such as {address: 10.0.0.1, weight: 3}", text)
+	}
+	around := map[bool]string{false: block, true: flow}[inFlow]
+	forms := []string{text, `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`}
+	switch {
+	case former != nil && former.Style&yaml.DoubleQuotedStyle != 0:
+		forms = forms[1:]
+	case former != nil && former.Style&yaml.SingleQuotedStyle != 0:
+		forms[0] = "'" + strings.ReplaceAll(text, "'", "''") + "'"
+	}
+	for _, form := range forms {
+		if n := snippet(around, form); n != nil && n.Kind == yaml.ScalarNode && n.Value == text && n.ShortTag() != "!!null" && n.Anchor == "" {
+			return fresh{form, n}, nil
+		}
+	}
+	return fresh{}, fmt.Errorf("%q cannot be written as a value", text)
+}
+
+func isFlow(n *yaml.Node) bool { return n.Style&yaml.FlowStyle != 0 }
+
+// isBlock reports whether a value is a list or mapping on lines of their own.
+func isBlock(n *yaml.Node) bool { return len(n.Content) > 0 && !isFlow(n) }
+
+// splice is the text with a part of it replaced.
+func (e *editor) splice(from, to int, with string) {
+	e.out = slices.Concat(e.text[:from], []byte(with), e.text[to:])
+}
+
+// replace writes a value in the place of another.
+func (e *editor) replace(s slot, text string) error {
+	former := s.node()
+	from, to, err := e.span(former)
+	if err != nil {
+		return err
+	}
+	v, err := value(text, isFlow(s.in), former)
+	if err != nil {
+		return at(former, "%v", err)
+	}
+	if isBlock(former) && s.in.Kind == yaml.MappingNode { // it moves up, behind its key
+		_, from, err = e.span(s.in.Content[s.at-1])
+		if err != nil {
+			return err
+		}
+		colon := bytes.IndexByte(e.text[from:], ':')
+		if colon < 0 {
+			return e.unforeseen(former)
+		}
+		from, to, v.text = from+colon+1, e.lineEnd(to), " "+v.text
+	}
+	s.in.Content[s.at] = v.node
+	e.splice(from, to, v.text)
+	return nil
+}
+
+// enter writes a key that is not in a mapping, and in turn those below it.
+func (e *editor) enter(n *yaml.Node, rest []any, c Change) error {
+	key := fmt.Sprint(rest[0])
+	if c.Kind == Unset || c.Kind == Remove {
+		return at(n, "there is no %q to be removed", key)
+	}
+	text := c.Value
+	for i := len(rest) - 1; i > 0; i-- {
+		below, isKey := rest[i].(string)
+		if !isKey {
+			return at(n, "there is no %q, and so no %v in it", key, rest[i])
+		}
+		v, err := value(text, true, nil)
+		if err != nil {
+			return at(n, "%v", err)
+		}
+		text = "{" + below + ": " + v.text + "}"
+	}
+	k, err := value(key, isFlow(n), nil)
+	if err != nil {
+		return at(n, "%v", err)
+	}
+	v, err := value(text, isFlow(n), nil)
+	if err != nil {
+		return at(n, "%v", err)
+	}
+	index := follows(n, key, c.Order)
+	if err := e.insert(n, index, k.text+": "+v.text); err != nil {
+		return err
+	}
+	n.Content = slices.Insert(n.Content, index, k.node, v.node)
+	return nil
+}
+
+// follows is the place in Content where a key is to be.
+func follows(n *yaml.Node, key string, order []string) int {
+	if own := slices.Index(order, key); own >= 0 {
+		for i := len(n.Content) - 2; i >= 0; i -= 2 {
+			if slices.Contains(order[:own], n.Content[i].Value) {
+				return i + 2
+			}
+		}
+	}
+	return len(n.Content)
+}
+
+// add appends an item to a list, or to a value that becomes one.
+func (e *editor) add(s slot, text string) error {
+	n := s.node()
+	if n.Kind != yaml.SequenceNode {
+		return e.pair(s, text)
+	}
+	v, err := value(text, isFlow(n), nil)
+	if err != nil {
+		return at(n, "%v", err)
+	}
+	item := v.text
+	if isBlock(n) {
+		item = "- " + item
+	}
+	if err := e.insert(n, len(n.Content), item); err != nil {
+		return err
+	}
+	n.Content = append(n.Content, v.node)
+	return nil
+}
+
+// pair makes a list of a single value and another one.
+func (e *editor) pair(s slot, text string) error {
+	n := s.node()
+	from, to, err := e.span(n)
+	if err != nil {
+		return err
+	}
+	if isBlock(n) {
+		return at(n, "a mapping over several lines cannot become a list in place: change it by hand")
+	}
+	v, err := value(text, true, nil)
+	if err != nil {
+		return at(n, "%v", err)
+	}
+	first := string(e.text[from:to])
+	if one := snippet(flow, first); one == nil || !same(one, n) {
+		quoted, err := value(n.Value, true, nil)
+		if err != nil {
+			return e.unforeseen(n)
+		}
+		first = quoted.text
+	}
+	s.in.Content[s.at] = &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle, Content: []*yaml.Node{n, v.node}}
+	e.splice(from, to, "["+first+", "+v.text+"]")
+	return nil
+}
+
+// insert writes an entry of a list or mapping before the place index of Content.
+func (e *editor) insert(n *yaml.Node, index int, entry string) error {
+	from, _, err := e.span(n)
+	if err != nil {
+		return err
+	}
+	if len(n.Content) == 0 {
+		e.splice(from+1, from+1, entry)
+		return nil
+	}
+	if index == 0 {
+		return e.unforeseen(n)
+	}
+	_, end, err := e.span(n.Content[index-1])
+	if err != nil {
+		return err
+	}
+	if isFlow(n) {
+		e.splice(end, end, ", "+entry)
+		return nil
+	}
+	end = e.lineEnd(end)
+	e.splice(end, end, e.lineBreak()+strings.Repeat(" ", n.Column-1)+entry)
+	return nil
+}
+
+// cut removes what the way ends at.
+func (e *editor) cut(way []slot) error {
+	s := way[len(way)-1]
+	step := 1 // of Content
+	if s.in.Kind == yaml.MappingNode {
+		step = 2
+	}
+	if len(s.in.Content) == step {
+		switch {
+		case len(way) == 1:
+			return at(s.in, "nothing would be left")
+		case step == 1: // a list without items is none
+			return e.cut(way[:len(way)-1])
+		}
+		return e.replace(way[len(way)-2], "{}")
+	}
+	index := s.at + 1 - step
+	from, to, err := e.entry(s.in, index, step)
+	if err != nil {
+		return err
+	}
+	if !isFlow(s.in) || e.isAlone(from, to) {
+		from, to, err = e.wholeLines(s.in, index, from, to)
+	} else if next := index + step; next < len(s.in.Content) {
+		to, err = e.start(s.in.Content[next])
+	} else {
+		_, from, err = e.span(s.in.Content[index-1])
+	}
+	if err != nil {
+		return err
+	}
+	s.in.Content = slices.Delete(s.in.Content, index, index+step)
+	e.splice(from, to, "")
+	return nil
+}
+
+// entry is where an item stands, or a key with its value.
+func (e *editor) entry(n *yaml.Node, index, step int) (from, to int, err error) {
+	if from, err = e.start(n.Content[index]); err == nil {
+		_, to, err = e.span(n.Content[index+step-1])
+	}
+	return from, to, err
+}
+
+// wholeLines are the lines of an entry. A key that begins an item of a list, behind its hyphen, leaves the next key there.
+func (e *editor) wholeLines(n *yaml.Node, index, from, to int) (int, int, error) {
+	begin := e.lineStart(from)
+	before := bytes.TrimSpace(e.text[begin:from])
+	switch hyphen := n.Kind == yaml.SequenceNode && !isFlow(n); {
+	case hyphen && string(before) == "-", !hyphen && len(before) == 0:
+		return begin, e.afterLine(to), nil
+	case n.Kind == yaml.MappingNode && index == 0 && string(before) == "-":
+		next, err := e.start(n.Content[2])
+		return from, next, err
+	}
+	return 0, 0, e.unforeseen(n)
+}
+
+// isAlone reports whether an entry in brackets has lines of its own.
+func (e *editor) isAlone(from, to int) bool {
+	rest := bytes.TrimSpace(e.text[to:e.lineEnd(to)])
+	rest = bytes.TrimSpace(bytes.TrimPrefix(rest, []byte(",")))
+	return len(bytes.TrimSpace(e.text[e.lineStart(from):from])) == 0 && (len(rest) == 0 || rest[0] == '#')
+}
+
+// lineStart is where the line of an offset begins, lineEnd where it ends, before its break, afterLine behind it.
+func (e *editor) lineStart(offset int) int { return bytes.LastIndexByte(e.text[:offset], '\n') + 1 }
+
+func (e *editor) lineEnd(offset int) int {
+	end := bytes.IndexByte(e.text[offset:], '\n')
+	if end < 0 {
+		return len(e.text)
+	}
+	if end > 0 && e.text[offset+end-1] == '\r' {
+		end--
+	}
+	return offset + end
+}
+
+func (e *editor) afterLine(offset int) int {
+	if end := bytes.IndexByte(e.text[offset:], '\n'); end >= 0 {
+		return offset + end + 1
+	}
+	return len(e.text)
+}
+
+// lineBreak is the text's.
+func (e *editor) lineBreak() string {
+	if bytes.Contains(e.text, []byte("\r\n")) {
+		return "\r\n"
+	}
+	return "\n"
+}
+
+func (e *editor) unforeseen(n *yaml.Node) error {
+	return at(n, "the layout here is one in which natkit changes nothing in place: change it by hand")
+}
+
+// start is the offset at which a value begins.
+func (e *editor) start(n *yaml.Node) (int, error) {
+	if n.Line < 1 || n.Line > len(e.begins) || n.Anchor != "" || n.Style&yaml.TaggedStyle != 0 {
+		return 0, e.unforeseen(n)
+	}
+	offset := e.begins[n.Line-1]
+	for range n.Column - 1 {
+		_, size := utf8.DecodeRune(e.text[offset:])
+		offset += size
+	}
+	return offset, nil
+}
+
+// span is where a value begins and ends.
+func (e *editor) span(n *yaml.Node) (from, to int, err error) {
+	if from, err = e.start(n); err != nil {
+		return 0, 0, err
+	}
+	length := -1
+	switch rest := e.text[from:]; {
+	case n.Kind == yaml.AliasNode:
+		length = len("*" + n.Value)
+	case n.Kind == yaml.ScalarNode && n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0:
+		length = quotedLength(rest)
+	case n.Kind == yaml.ScalarNode && bytes.HasPrefix(rest, []byte(n.Value)) && n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0:
+		length = len(n.Value)
+	case n.Kind == yaml.ScalarNode:
+	case !isBlock(n):
+		length = bracketLength(rest)
+	default:
+		_, to, err = e.span(n.Content[len(n.Content)-1])
+		return from, to, err
+	}
+	if length < 0 || from+length > len(e.text) {
+		return 0, 0, e.unforeseen(n)
+	}
+	return from, from + length, nil
+}
+
+// quotedLength is that of the text in quotes with which text begins; -1 where they do not end.
+func quotedLength(text []byte) int {
+	for i := 1; i < len(text); i++ {
+		switch {
+		case text[0] == '"' && text[i] == '\\':
+			i++
+		case text[i] != text[0]:
+		case text[0] == '\'' && i+1 < len(text) && text[i+1] == '\'':
+			i++
+		default:
+			return i + 1
+		}
+	}
+	return -1
+}
+
+// bracketLength is that of the brackets with which text begins; -1 where they do not end.
+func bracketLength(text []byte) int {
+	depth := 0
+	for i := 0; i < len(text); i++ {
+		begins := i > 0 && bytes.IndexByte([]byte("[{,: \t\r\n"), text[i-1]) >= 0
+		switch c := text[i]; {
+		case c == '[' || c == '{':
+			depth++
+		case c == ']' || c == '}':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case (c == '"' || c == '\'') && begins:
+			length := quotedLength(text[i:])
+			if length < 0 {
+				return -1
+			}
+			i += length - 1
+		case c == '#' && begins:
+			end := bytes.IndexByte(text[i:], '\n')
+			if end < 0 {
+				return -1
+			}
+			i += end
+		}
+	}
+	return -1
+}

@@ -1,0 +1,427 @@
+package document
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v4"
+)
+
+// edited has a value in each layout that people write.
+const edited = `# head
+a: 1   # one
+b: "two"
+flow: {x: 1, y: [p, q], z: 'it''s'} # end
+list:
+  - eth0 # first
+  # of the second
+  - eth1
+items:
+- name: web
+  to: 10.0.0.1:80
+# before proxy
+- {name: proxy, to: [{address: 10.0.0.1, weight: 3}, 10.0.0.2]}
+wide: [
+  10.0.0.0/8,     # private
+  192.168.0.0/16, # private too
+]
+deep:
+  one:
+    two: 2
+last: end`
+
+func TestEdit(t *testing.T) {
+	for _, c := range []struct {
+		kind  ChangeKind
+		path  []any
+		value string
+		// from and to are the lines that change.
+		from, to string
+	}{
+		{Set, []any{"a"}, "2", "a: 1   # one", "a: 2   # one"},
+		{Set, []any{"b"}, `say "hi"`, `b: "two"`, `b: "say \"hi\""`},
+		{Set, []any{"last"}, "[fd00::2]:80", "last: end", `last: "[fd00::2]:80"`},
+		{Set, []any{"last"}, "fd00::", "last: end", `last: "fd00::"`},
+		{Set, []any{"last"}, "[a, b]", "last: end", "last: [a, b]"},
+		{Set, []any{"last"}, "null", "last: end", `last: "null"`},
+		{Set, []any{"flow", "z"}, "a, b", "flow: {x: 1, y: [p, q], z: 'it''s'} # end", "flow: {x: 1, y: [p, q], z: 'a, b'} # end"},
+		{Set, []any{"flow", "y"}, "r", "flow: {x: 1, y: [p, q], z: 'it''s'} # end", "flow: {x: 1, y: r, z: 'it''s'} # end"},
+		{Set, []any{"flow", "new"}, "::1", "flow: {x: 1, y: [p, q], z: 'it''s'} # end", "flow: {x: 1, y: [p, q], z: 'it''s', new: ::1} # end"},
+		{Set, []any{"items", Named("web"), "to"}, "10.0.0.4:80", "  to: 10.0.0.1:80", "  to: 10.0.0.4:80"},
+		{Set, []any{"items", Named("proxy"), "to", Named("10.0.0.1"), "weight"}, "5",
+			"- {name: proxy, to: [{address: 10.0.0.1, weight: 3}, 10.0.0.2]}", "- {name: proxy, to: [{address: 10.0.0.1, weight: 5}, 10.0.0.2]}"},
+		{Set, []any{"items", 0, "enabled"}, "off", "  to: 10.0.0.1:80", "  to: 10.0.0.1:80\n  enabled: off"},
+		{Set, []any{"list"}, "eth2", "list:\n  - eth0 # first\n  # of the second\n  - eth1", "list: eth2"},
+		{Set, []any{"deep", "one", "three"}, "3", "    two: 2", "    two: 2\n    three: 3"},
+		{Set, []any{"more", "wan"}, "eth9", "last: end", "last: end\nmore: {wan: eth9}"},
+		{Set, []any{"items", 1, Either{"from", "to"}}, "x", "- {name: proxy, to: [{address: 10.0.0.1, weight: 3}, 10.0.0.2]}", "- {name: proxy, to: x}"},
+		{Add, []any{"list"}, "eth2", "  - eth1", "  - eth1\n  - eth2"},
+		{Add, []any{"items"}, "{name: c}", "- {name: proxy, to: [{address: 10.0.0.1, weight: 3}, 10.0.0.2]}",
+			"- {name: proxy, to: [{address: 10.0.0.1, weight: 3}, 10.0.0.2]}\n- {name: c}"},
+		{Add, []any{"flow", "y"}, "r", "flow: {x: 1, y: [p, q], z: 'it''s'} # end", "flow: {x: 1, y: [p, q, r], z: 'it''s'} # end"},
+		{Add, []any{"a"}, "2", "a: 1   # one", "a: [1, 2]   # one"},
+		{Add, []any{"new"}, "2", "last: end", "last: end\nnew: 2"},
+		{Add, []any{"wide"}, "172.16.0.0/12", "  192.168.0.0/16, # private too", "  192.168.0.0/16, 172.16.0.0/12, # private too"},
+		{Remove, []any{"list"}, "eth0", "  - eth0 # first\n", ""},
+		{Remove, []any{"list"}, "eth1", "  - eth1\n", ""},
+		{Remove, []any{"flow", "y"}, "p", "y: [p, q]", "y: [q]"},
+		{Remove, []any{"flow", "y"}, "q", "y: [p, q]", "y: [p]"},
+		{Remove, []any{"wide"}, "10.0.0.0/8", "  10.0.0.0/8,     # private\n", ""},
+		{Remove, []any{"wide"}, "192.168.0.0/16", "  192.168.0.0/16, # private too\n", ""},
+		{Remove, []any{"items"}, "web", "- name: web\n  to: 10.0.0.1:80\n", ""},
+		{Remove, []any{"items", 1, "to"}, "10.0.0.1", "{address: 10.0.0.1, weight: 3}, ", ""},
+		{Remove, []any{"a"}, "1", "a: 1   # one\n", ""},
+		{Unset, []any{"flow", "x"}, "", "x: 1, ", ""},
+		{Unset, []any{"flow", "z"}, "", ", z: 'it''s'", ""},
+		{Unset, []any{"items", 0, "name"}, "", "name: web\n  ", ""},
+		{Unset, []any{"items", 0, "to"}, "", "  to: 10.0.0.1:80\n", ""},
+		{Unset, []any{"deep", "one", "two"}, "", "one:\n    two: 2", "one: {}"},
+		{Unset, []any{"last"}, "", "last: end", ""},
+	} {
+		want := strings.Replace(edited, c.from, c.to, 1)
+		if want == edited {
+			t.Fatalf("%q is not there", c.from)
+		}
+		for _, form := range []func(string) string{
+			func(text string) string { return text },
+			func(text string) string { return "\ufeff" + strings.ReplaceAll(text, "\n", "\r\n") },
+		} {
+			s := Source{File: "f", What: "document", Text: []byte(form(edited)), Limit: 1000}
+			got, err := s.Edit(Change{Path: c.path, Kind: c.kind, Value: c.value})
+			if err != nil {
+				t.Errorf("%v %q: %v", c.path, c.value, err)
+			} else if diff := cmp.Diff(form(want), string(got)); diff != "" {
+				t.Errorf("%v %q:\n%s", c.path, c.value, diff)
+			}
+		}
+	}
+}
+
+// A new key follows those that it has its place behind.
+func TestEditOrder(t *testing.T) {
+	s := Source{Text: []byte("a: 1\nd: 4\n"), Limit: 100}
+	got, err := s.Edit(Change{Path: []any{"c"}, Value: "3", Order: []string{"a", "b", "c", "d"}})
+	if err != nil || string(got) != "a: 1\nc: 3\nd: 4\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// What cannot be changed is refused where it stands.
+func TestEditRefused(t *testing.T) {
+	const text = "a: &m {e: 1}\nb: 1\nc: {d: *m}\nlong: one\n  two\nm: 1\nlist: [p, q]\n? k\n: v\nblock: |\n  text\n"
+	for _, c := range []struct {
+		change       Change
+		line, column int
+	}{
+		{Change{Path: []any{"a"}, Value: "2"}, 1, 4},
+		{Change{Path: []any{"c", "d", "e"}, Value: "2"}, 3, 8},
+		{Change{Path: []any{"long"}, Value: "2"}, 4, 7},
+		{Change{Path: []any{"block"}, Value: "2"}, 10, 8},
+		{Change{Path: []any{"list", 2}, Value: "2"}, 7, 7},
+		{Change{Path: []any{"list", Named("r")}, Value: "2"}, 7, 7},
+		{Change{Path: []any{"list", "r"}, Value: "2"}, 7, 7},
+		{Change{Path: []any{"list", 0, "r"}, Value: "2"}, 7, 8},
+		{Change{Path: []any{"list", 0}, Value: "{x"}, 7, 8},
+		{Change{Path: []any{"list", 0}, Value: "a\nb"}, 7, 8},
+		{Change{Path: []any{"list"}, Kind: Remove, Value: "r"}, 7, 7},
+		{Change{Path: []any{"no"}, Kind: Remove, Value: "r"}, 1, 1},
+		{Change{Path: []any{"no", 1}, Value: "r"}, 1, 1},
+		{Change{Path: []any{"no"}, Kind: Unset}, 1, 1},
+		{Change{}, 1, 1},
+	} {
+		s := Source{File: "f", Text: []byte(text), Limit: 1000}
+		got, err := s.Edit(c.change)
+		var syntax *SyntaxError
+		if !errors.As(err, &syntax) || got != nil {
+			t.Errorf("%v: %q, %v", c.change, got, err)
+		} else if syntax.Line != c.line || syntax.Column != c.column {
+			t.Errorf("%v: at %d:%d: %s", c.change, syntax.Line, syntax.Column, syntax.Message)
+		}
+	}
+}
+
+// writer writes values as different people would.
+type writer struct {
+	r *rand.Rand
+	b bytes.Buffer
+}
+
+func (w *writer) chance(n int) bool { return w.r.IntN(n) == 0 }
+
+var editWords = []string{"eth0", "10.0.0.0/8", "fd00::2", "[fd00::2]:80", "a b", "it's", `"q"`, "5000/s", "tcp+udp/53", "-x", "*", "#", "a #b", "a: b", "on", "null", "", "ü", "a,b", "1"}
+
+func (w *writer) scalar() string { return editWords[w.r.IntN(len(editWords))] }
+
+// any is a value, with fewer inside.
+func (w *writer) any(depth int) any {
+	switch n := w.r.IntN(3); {
+	case depth == 0 || n == 0:
+		return w.scalar()
+	case n == 1:
+		list := make([]any, 1+w.r.IntN(3))
+		for i := range list {
+			list[i] = w.any(depth - 1)
+		}
+		return list
+	}
+	all := map[string]any{}
+	for range 1 + w.r.IntN(3) {
+		all[string(rune('a'+w.r.IntN(6)))] = w.any(depth - 1)
+	}
+	return all
+}
+
+func (w *writer) quote(text string, inFlow bool) string {
+	if v, err := value(text, inFlow, nil); err == nil && v.node.Kind == yaml.ScalarNode && v.text == text && w.chance(2) {
+		return text
+	}
+	if w.chance(2) {
+		return "'" + strings.ReplaceAll(text, "'", "''") + "'"
+	}
+	return fmt.Sprintf("%q", text)
+}
+
+func (w *writer) flow(v any) string {
+	glue := []string{", ", ",", ",\n      ", ", # why\n      "}[w.r.IntN(4)]
+	var parts []string
+	switch v := v.(type) {
+	case string:
+		return w.quote(v, true)
+	case []any:
+		for _, item := range v {
+			parts = append(parts, w.flow(item))
+		}
+		return "[" + strings.Join(parts, glue) + "]"
+	case map[string]any:
+		for _, key := range keysOf(v) {
+			parts = append(parts, key+": "+w.flow(v[key]))
+		}
+		return "{" + strings.Join(parts, glue) + "}"
+	}
+	panic(v)
+}
+
+func keysOf(m map[string]any) (keys []string) {
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// block writes a value behind a key or a hyphen.
+func (w *writer) block(v any, indent string) {
+	if _, text := v.(string); text || w.chance(3) {
+		w.b.WriteString(" " + map[bool]func(any) string{true: func(v any) string { return w.quote(v.(string), false) }, false: w.flow}[text](v) + []string{"", " # why"}[w.r.IntN(2)] + "\n")
+		return
+	}
+	w.b.WriteString("\n")
+	w.lines(v, indent+"  ")
+}
+
+// item writes a value behind a hyphen: a mapping may begin there.
+func (w *writer) item(v any, indent string) {
+	m, isMap := v.(map[string]any)
+	if !isMap || w.chance(3) {
+		w.b.WriteString(" " + w.flow(v) + "\n")
+		return
+	}
+	begin := " "
+	for _, key := range keysOf(m) {
+		w.b.WriteString(begin + key + ":")
+		w.block(m[key], indent+"  ")
+		begin = indent + "  "
+	}
+}
+
+func (w *writer) lines(v any, indent string) {
+	comment := func() {
+		if w.chance(4) {
+			w.b.WriteString(indent + "# comment\n\n")
+		}
+	}
+	switch v := v.(type) {
+	case []any:
+		for _, item := range v {
+			comment()
+			w.b.WriteString(indent + "-")
+			w.item(item, indent)
+		}
+	case map[string]any:
+		for _, key := range keysOf(v) {
+			comment()
+			w.b.WriteString(indent + key + ":")
+			w.block(v[key], indent)
+		}
+	}
+}
+
+// TestEditRandom: what is read after a change is what the change makes of what was read before, and no line but
+// those of the changed value is another one.
+func TestEditRandom(t *testing.T) {
+	made := map[ChangeKind]int{}
+	for seed := range uint64(2000) {
+		w := &writer{r: rand.New(rand.NewPCG(seed, 1))}
+		doc := map[string]any{"k": w.any(3), "l": w.any(3)}
+		w.lines(doc, "")
+		text := w.b.String()
+		change := Change{Kind: ChangeKind(w.r.IntN(4)), Value: w.scalar()}
+		want, ok := w.step(doc, &change)
+		if !ok {
+			continue
+		}
+		got, err := Source{File: "f", Text: []byte(text), Limit: 1 << 20}.Edit(change)
+		if err != nil {
+			t.Errorf("%d: %+v: %v\n%s", seed, change, err, text)
+			continue
+		}
+		var read any
+		if err := yaml.Unmarshal(got, &read); err != nil {
+			t.Errorf("%d: %+v: %v\n%s\n%s", seed, change, err, text, got)
+			continue
+		}
+		if diff := cmp.Diff(want, texts(read)); diff != "" {
+			t.Errorf("%d: %+v: %s\n%s\n%s", seed, change, diff, text, got)
+		}
+		if lost := lostComments(text, string(got)); change.Kind == Add && lost > 0 {
+			t.Errorf("%d: %+v: %d comments are lost\n%s\n%s", seed, change, lost, text, got)
+		}
+		unchanged(t, seed, change, text, string(got))
+		made[change.Kind]++
+	}
+	if len(made) != 4 || min(made[Set], made[Unset], made[Add], made[Remove]) < 150 {
+		t.Errorf("the changes say little: %v", made)
+	}
+}
+
+func lostComments(before, after string) int {
+	return strings.Count(before, "#") - strings.Count(after, "#")
+}
+
+// unchanged finds lines that were changed in more than one place.
+func unchanged(t *testing.T, seed uint64, c Change, before, after string) {
+	t.Helper()
+	old, now := strings.SplitAfter(before, "\n"), strings.SplitAfter(after, "\n")
+	for len(old) > 0 && len(now) > 0 && old[0] == now[0] {
+		old, now = old[1:], now[1:]
+	}
+	for len(old) > 0 && len(now) > 0 && old[len(old)-1] == now[len(now)-1] {
+		old, now = old[:len(old)-1], now[:len(now)-1]
+	}
+	if len(now) > 1 {
+		t.Errorf("%d: %+v: more than a line is new: %q, before: %q", seed, c, now, old)
+	}
+}
+
+// step picks a way down and makes the change, in the model.
+func (w *writer) step(v any, c *Change) (any, bool) {
+	stop := w.chance(3) && len(c.Path) > 0
+	switch v := v.(type) {
+	case map[string]any:
+		keys := keysOf(v)
+		key := keys[w.r.IntN(len(keys))]
+		if w.chance(6) && (c.Kind == Set || c.Kind == Add) {
+			key = "new"
+		}
+		c.Path = append(c.Path, key)
+		below, there := v[key]
+		if there && !stop && !isText(below) {
+			now, ok := w.step(below, c)
+			if now == nil {
+				return w.without(v, key), ok
+			}
+			v[key] = now
+			return v, ok
+		}
+		now, ok := w.here(below, there, c)
+		if now == nil {
+			return w.without(v, key), ok
+		}
+		v[key] = now
+		return v, ok
+	case []any:
+		i := w.r.IntN(len(v))
+		c.Path = append(c.Path, i)
+		var now any
+		var ok bool
+		if stop || isText(v[i]) {
+			now, ok = w.here(v[i], true, c)
+		} else {
+			now, ok = w.step(v[i], c)
+		}
+		if now != nil {
+			v[i] = now
+			return v, ok
+		}
+		if v = slices.Delete(v, i, i+1); len(v) == 0 {
+			return nil, ok
+		}
+		return v, ok
+	}
+	return v, false
+}
+
+func isText(v any) bool { _, is := v.(string); return is }
+
+func (w *writer) without(v map[string]any, key string) any {
+	delete(v, key)
+	return v
+}
+
+// here is what a value becomes; nil where it goes.
+func (w *writer) here(v any, there bool, c *Change) (any, bool) {
+	list, isList := v.([]any)
+	switch c.Kind {
+	case Set:
+		return c.Value, true
+	case Unset:
+		return nil, there
+	case Add:
+		switch _, isMap := v.(map[string]any); {
+		case isMap:
+			return v, false
+		case isList:
+			return append(list, c.Value), true
+		case there:
+			return []any{v, c.Value}, true
+		}
+		return c.Value, true
+	}
+	if !isList {
+		c.Value, _ = v.(string)
+		return nil, there && isText(v)
+	}
+	i := w.r.IntN(len(list))
+	text, is := list[i].(string)
+	if c.Value = text; !is {
+		return v, false
+	}
+	if list = slices.Delete(list, slices.Index(list, any(text)), slices.Index(list, any(text))+1); len(list) == 0 {
+		return nil, true
+	}
+	return list, true
+}
+
+// texts is a value with all scalars as they are written.
+func texts(v any) any {
+	switch v := v.(type) {
+	case []any:
+		for i := range v {
+			v[i] = texts(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = texts(v[key])
+		}
+	case string:
+	default:
+		return fmt.Sprint(v)
+	}
+	return v
+}
