@@ -89,6 +89,7 @@ func (s *Service) Run(ctx context.Context) error {
 	k.notify(wordReady)
 	k.loop(ctx, links, tables)
 	m.notify(wordStopping)
+	k.hosts.end()
 	return k.end()
 }
 
@@ -112,6 +113,8 @@ type keeper struct {
 	files  *inputs
 	plan   *gateway.Plan
 	digest string
+	// hosts checks those of the plan.
+	hosts *hosts
 	// owner is the transaction that put it in force; nil where it was found so.
 	owner *journal.Transaction
 	// devices are the interfaces of the kernel's fast path.
@@ -185,8 +188,13 @@ func (k *keeper) loop(ctx context.Context, links, tables <-chan struct{}) {
 				k.reload(ctx, "file changed")
 			}
 			k.missing(ctx)
+			k.hosts.report(k)
 		case <-usual.C:
 			k.usual(ctx)
+		case <-k.hosts.timer.C:
+			k.hosts.start(ctx, time.Now())
+		case r := <-k.hosts.results:
+			k.hosts.done(k, r, time.Now())
 		case <-k.manager.due():
 		}
 		k.manager.alive(time.Now())
@@ -262,6 +270,9 @@ func (k *keeper) usual(ctx context.Context) {
 		k.addresses(ctx)
 	}
 	k.compare(ctx)
+	if k.hosts.retry {
+		k.hosts.use(k)
+	}
 	if !k.suspended {
 		k.logForwarding()
 	}
