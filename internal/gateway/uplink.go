@@ -287,7 +287,24 @@ func (f *Facts) NextHop(u *Uplink, v6 bool) (hop NextHop, ok bool) {
 // what is probed through it does not answer.
 func (f *Facts) UplinkDown(u *Uplink, v6 bool) bool {
 	_, leads := f.NextHop(u, v6)
-	return f.Known && !leads || slices.Contains(f.Down, u.Interface)
+	return f.Known && !leads || f.Down[u.Interface] != ""
+}
+
+// WhyDown says why new connections of a family, or of both, are kept from an uplink; empty where they are not.
+func (f *Facts) WhyDown(u *Uplink, p *Plan) string {
+	if why := f.Down[u.Interface]; why != "" || !f.Known {
+		return why
+	}
+	var families []string
+	for _, v6 := range []bool{false, true} {
+		if _, leads := f.NextHop(u, v6); !leads && (v6 && p.IPv6 || !v6 && p.IPv4) {
+			families = append(families, familyName(map[bool]int{false: 32, true: 128}[v6]))
+		}
+	}
+	if len(families) == 0 {
+		return ""
+	}
+	return "no next hop of " + strings.Join(families, " and ") + " is known"
 }
 
 // Divides reports whether connections are divided among WAN interfaces.
