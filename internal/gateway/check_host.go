@@ -530,6 +530,7 @@ func (c *checker) cutting(a admin) (rules []Ref) {
 func unmarked(m nat.Match) nat.Match {
 	m.Mark, m.NotMarks, m.DSCP, m.NotDSCP = nat.Mark{}, nil, nil, nil
 	m.Users, m.NotUsers, m.Groups, m.NotGroups = nil, nil, nil, nil
+	m.Hours, m.NotHours, m.Days, m.NotDays = nil, nil, nil, nil
 	return m
 }
 

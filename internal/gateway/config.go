@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/nat"
@@ -184,6 +185,11 @@ type Conditions struct {
 	// DSCP is a code point (RFC 2474).
 	DSCP       CodePoints `yaml:"dscp" json:"dscp,omitempty"`
 	ExceptDSCP CodePoints `yaml:"except-dscp" json:"except_dscp,omitempty"`
+	// UTCHours and UTCDays are when it begins, each for itself.
+	UTCHours       HourRanges `yaml:"utc-hours" json:"utc_hours,omitempty"`
+	ExceptUTCHours HourRanges `yaml:"except-utc-hours" json:"except_utc_hours,omitempty"`
+	UTCDays        Days       `yaml:"utc-days" json:"utc_days,omitempty"`
+	ExceptUTCDays  Days       `yaml:"except-utc-days" json:"except_utc_days,omitempty"`
 }
 
 // Sources says whose connections a rule about sources translates.
@@ -369,6 +375,17 @@ type (
 	CodePoints []CodePoint
 	// CodePoint is a DSCP.
 	CodePoint uint8
+	// HourRanges is one, or a list.
+	HourRanges []HourRange
+	// HourRange is 08:00-18:00, or 22:00-06:00 over midnight: minutes of the day, without End.
+	HourRange struct {
+		First int `json:"first_minute"`
+		End   int `json:"end_minute"`
+	}
+	// Days is one, or a list: mon, sat-sun.
+	Days []Day
+	// Day is one of the week.
+	Day time.Weekday
 	// Backends are one, or a list: an address with or without a port; without one the
 	// port stays. In a list {address: 10.0.0.1:80, weight: 3} has a weight.
 	Backends []nat.Backend
