@@ -107,6 +107,20 @@ func (p *Plan) Marked(mark uint32) int {
 	return slices.IndexFunc(p.Uplinks, func(u Uplink) bool { return u.Mark == mark&p.Marks })
 }
 
+// LeavingBy are interfaces, and where uplinks are among them all of those: by which one a packet leaves is not known
+// before it has its mark.
+func (p *Plan) LeavingBy(out []string) []string {
+	if !slices.ContainsFunc(out, func(name string) bool { return p.Uplink(name) >= 0 }) {
+		return out
+	}
+	out = slices.Clone(out)
+	for _, u := range p.Uplinks {
+		out = append(out, u.Interface)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // Slots divides connections: slot i goes to uplink Slots[i]. Those of an uplink that is not up are divided among
 // the others, so that only its own connections go elsewhere; where none of those with a weight is up the standbys
 // take all, and where none at all is up everything is as if all were.

@@ -260,6 +260,41 @@ func (p *providers) explained(plan *gateway.Plan) {
 	}
 }
 
+// TestUplinksPrefixes: with a prefix of each provider (NPTv6, without the tracker) a host has the one of its uplink, and
+// with a prefix for prefix by connections as well.
+func TestUplinksPrefixes(t *testing.T) {
+	p := newProviders(t)
+	p.in(p.internet, "ip -6 route add 2001:db8:a1::/64 via 2001:db8:a::7", "ip -6 route add 2001:db8:b1::/64 via 2001:db8:b::7")
+	for _, stateless := range []string{"on", "off"} {
+		text := strings.ReplaceAll(`gateway:
+  interfaces: {wan: [{interface: wan0}, {interface: wan1, via: "2001:db8:b::1"}], lan: lan0}
+  ipv6:
+    - netmap: {inside: "fd00:1::/64", outside: "2001:db8:a1::/64", out: wan0, stateless: X}
+    - netmap: {inside: "fd00:1::/64", outside: "2001:db8:b1::/64", out: wan1, stateless: X}
+`, "X", stateless)
+		r := p.prepare(wish(text))
+		a, err := r.Apply(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slots, seen := r.Gateway.Slots(all), [2]int{}
+		for i := range clients {
+			from := netip.MustParseAddr(fmt.Sprintf("fd00:1::%x", 2+i))
+			on := slots[gateway.SlotOf(from, len(slots))]
+			seen[on]++
+			if got := p.asks(from.String()); !strings.HasPrefix(got, []string{"2001:db8:a1:", "2001:db8:b1:"}[on]) {
+				t.Errorf("stateless %s: %s is seen under %q, on uplink %d", stateless, from, got, on)
+			}
+		}
+		if seen[0] == 0 || seen[1] == 0 {
+			t.Errorf("shares %v", seen)
+		}
+		if _, err := p.Undo(a.ID()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestUplinksPlan: what a plan changes is listed rule by rule and route by route.
 func TestUplinksPlan(t *testing.T) {
 	p := newProviders(t)
