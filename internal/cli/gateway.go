@@ -37,7 +37,7 @@ rules in a table of its own, "inet natkit", and does not change other tables.`,
   sudo natkit gateway apply gateway.yaml --confirm 60s`,
 	}
 	cmd.AddCommand(newGatewayCheck(env), newGatewayApply(env), newGatewayConfirm(env), newGatewayUndo(env), newGatewayRun(env),
-		newGatewayImport(env), newGatewayStatus(env), newGatewayPlan(env), newGatewayExplain(env), newGatewaySet(env))
+		newGatewayImport(env), newGatewayStatus(env), newGatewayPlan(env), newGatewayExplain(env), newGatewaySet(env), newGatewaySchema(env))
 	return cmd
 }
 
@@ -138,7 +138,7 @@ func checkGateway(ctx context.Context, env *Env, ns *netns.Handle, name string, 
 	}
 	var facts gateway.Facts
 	if !offline {
-		facts, err = host.Read(ctx, ns, host.Options{PID: os.Getpid(), Targets: file.Config.Targets()})
+		facts, err = host.Read(ctx, ns, host.Options{PID: os.Getpid(), Targets: file.Config.Targets(), Routing: file.Config.Divides()})
 		if err != nil {
 			return fmt.Errorf("read this host: %w; --offline checks the file alone", err)
 		}
@@ -177,7 +177,7 @@ func readGateway(ctx context.Context, env *Env, name string) (*gateway.File, err
 	if err != nil {
 		return nil, err
 	}
-	return gwapply.UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.Parse(name, text) })
+	return gwapply.UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.ParseWith(host.Files{}, name, text) })
 }
 
 // gatewayText reads a gateway file, or the standard input for "-", and names it.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
@@ -91,7 +92,7 @@ func (s *gatewaySet) run(ctx context.Context, name string, args []string) error 
 	if err != nil {
 		return err
 	}
-	edited, file, err := gateway.Edited(name, text, edits)
+	edited, file, err := gateway.Edited(host.Files{}, name, text, edits)
 	if err != nil {
 		return fmt.Errorf("set: %w", err)
 	}
@@ -134,7 +135,7 @@ func newlyRefused(name string, former []byte, now []gateway.Finding) (news []gat
 			}
 		}
 	}
-	if file, err := gateway.Parse(name, former); err == nil {
+	if file, err := gateway.ParseWith(host.Files{}, name, former); err == nil {
 		count(gateway.Check(file, gateway.Facts{}), -1)
 	}
 	count(now, 1)
@@ -144,4 +145,22 @@ func newlyRefused(name string, former []byte, now []gateway.Finding) (news []gat
 		}
 	}
 	return news
+}
+
+func newGatewaySchema(env *Env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "print the JSON Schema of gateway files, for editors",
+		Long: `Print the JSON Schema (draft 2020-12) of gateway files, as this natkit reads them, with
+which editors complete words, show what values may be, and mark mistakes.
+yaml-language-server takes it from a comment in the file:
+
+  # yaml-language-server: $schema=gateway.schema.json
+
+Whether rules make sense together 'natkit gateway check' finds.`,
+		Example: "  natkit gateway schema > gateway.schema.json",
+		RunE: func(*cobra.Command, []string) error {
+			return report.JSON(env.Stdout, gateway.Schema())
+		},
+	}
 }

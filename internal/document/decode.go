@@ -25,6 +25,8 @@ type decoder struct {
 	fields map[reflect.Type]structFields
 	// left is how many values may still be read: aliases multiply them.
 	left int
+	// files are the document's, to name lines; nil for a part of it.
+	files origins
 }
 
 // mostValues returns a limit of values for a text of the given size: more than it can have
@@ -114,7 +116,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value) error {
 		known.at, known.names = yamlFields(v.Type(), nil)
 		d.fields[v.Type()] = known
 	}
-	return eachKey(n, v, func(key, value *yaml.Node) error {
+	return d.eachKey(n, v, func(key, value *yaml.Node) error {
 		field, there := known.at[key.Value]
 		if own, is := v.Interface().(interface{ Misplaced(key string) string }); is && !there {
 			if where := own.Misplaced(key.Value); where != "" {
@@ -139,7 +141,7 @@ func meant(word string, known []string) string {
 // anyKeys reads a mapping whose keys the document chooses.
 func (d *decoder) anyKeys(n *yaml.Node, v reflect.Value) error {
 	v.Set(reflect.MakeMap(v.Type()))
-	return eachKey(n, v, func(key, value *yaml.Node) error {
+	return d.eachKey(n, v, func(key, value *yaml.Node) error {
 		element := reflect.New(v.Type().Elem()).Elem()
 		if err := d.value(value, element); err != nil {
 			return err
@@ -150,7 +152,7 @@ func (d *decoder) anyKeys(n *yaml.Node, v reflect.Value) error {
 }
 
 // eachKey goes through a mapping, in which no key may come twice.
-func eachKey(n *yaml.Node, v reflect.Value, read func(key, value *yaml.Node) error) error {
+func (d *decoder) eachKey(n *yaml.Node, v reflect.Value, read func(key, value *yaml.Node) error) error {
 	if n.Kind != yaml.MappingNode {
 		return at(n, "expected %s, found %s", kindWords(v.Type()), nodeWords(n))
 	}
@@ -159,8 +161,11 @@ func eachKey(n *yaml.Node, v reflect.Value, read func(key, value *yaml.Node) err
 		if key.Kind != yaml.ScalarNode {
 			return at(key, "expected a key, found %s", nodeWords(key))
 		}
-		if line := seen[key.Value]; line > 0 {
-			return at(key, "the key %q is in line %d already", key.Value, line)
+		switch line := seen[key.Value]; {
+		case line > 0 && len(d.files) == 0:
+			return at(key, "the key %q is there twice", key.Value)
+		case line > 0:
+			return at(key, "the key %q is in %s already", key.Value, d.files.where(line, key.Line))
 		}
 		seen[key.Value] = key.Line
 		if err := read(key, value); err != nil {

@@ -53,6 +53,8 @@ type Source struct {
 	// Whole refuses a key without a value where text is expected; otherwise such a key
 	// is as good as absent.
 	Whole bool
+	// Compose is set where the document may have several files, and names for values.
+	Compose *Compose
 }
 
 // Decode reads the document into the struct that into points to, where keys that
@@ -66,34 +68,61 @@ func (s Source) Decode(into any, check func() *Problem) error {
 // DecodeTree is Decode that also returns the positions of the values.
 func (s Source) DecodeTree(into any, check func() *Problem) (*Tree, error) {
 	s.Text = bytes.TrimPrefix(s.Text, []byte("\ufeff")) // a byte order mark, as some editors leave (YAML 1.2.2, 5.2)
+	t := &Tree{}
+	if err := s.decodeTree(t, into, check); err != nil {
+		if len(t.files) == 0 {
+			return nil, s.fail(err)
+		}
+		return nil, t.fail(err)
+	}
+	return t, nil
+}
+
+func (s Source) decodeTree(t *Tree, into any, check func() *Problem) (err error) {
 	if len(s.Text) > s.Limit {
-		return nil, s.fail(&located{message: fmt.Sprintf("expected a %s of at most %d bytes, found more", s.What, s.Limit)})
+		return &located{message: fmt.Sprintf("expected a %s of at most %d bytes, found more", s.What, s.Limit)}
 	}
-	body, err := s.body()
-	if err != nil {
-		return nil, s.fail(err)
+	c := composer{Source: s, tree: t, left: mostValues(len(s.Text))}
+	if t.body, err = c.load(s.File, s.Text); err != nil {
+		return err
 	}
-	d := decoder{whole: s.Whole, fields: map[reflect.Type]structFields{}, left: mostValues(len(s.Text))}
-	if err := d.value(body, reflect.ValueOf(into).Elem()); err != nil {
-		return nil, s.fail(err)
+	if s.Compose != nil {
+		if err := c.compose(t.body); err != nil {
+			return err
+		}
+	}
+	d := decoder{whole: s.Whole, fields: map[reflect.Type]structFields{}, left: mostValues(c.bytes), files: t.files}
+	if err := d.value(t.body, reflect.ValueOf(into).Elem()); err != nil {
+		return err
 	}
 	if check != nil {
 		if p := check(); p != nil {
-			return nil, s.fail(at(locate(body, p.Path), "%s", p.Message))
+			return at(locate(t.body, p.Path), "%s", p.Message)
 		}
 	}
-	return &Tree{body: body, lines: lines{text: s.Text}}, nil
+	return nil
 }
 
-// body is the only document in the text. A panic of the library becomes an error: what
-// a user wrote must never end natkit.
-func (s Source) body() (n *yaml.Node, err error) {
+// body is the only document in the text.
+func (s Source) body() (*yaml.Node, error) { return s.read(s.Text, new(int)) }
+
+func (s Source) fail(err error) error {
+	t := &Tree{}
+	t.files.add(s.File, s.Text)
+	return t.fail(err)
+}
+
+// read is the only document in a text, which may have as many values more as parts leaves. A panic of the library
+// becomes an error: what a user wrote must never end natkit.
+func (s Source) read(text []byte, parts *int) (n *yaml.Node, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("this YAML cannot be read (%v)", r)
 		}
 	}()
-	read := &meter{text: s.Text}
+	s.Text = text
+	read := &meter{text: text, parts: *parts}
+	defer func() { *parts = read.parts }()
 	loader, err := yaml.NewLoader(read, yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthFunc(read.nested))))
 	if err != nil {
 		return nil, err
@@ -135,13 +164,15 @@ func refuse(n *yaml.Node) error {
 	return nil
 }
 
-func (s Source) fail(err error) error {
-	e := &SyntaxError{File: s.File, Line: 1, Column: 1, Message: OneLine(err.Error())}
+func (t *Tree) fail(err error) error {
+	e := &SyntaxError{File: t.files[0].name, Line: 1, Column: 1, Message: OneLine(err.Error())}
 	var place *located
 	if errors.As(err, &place) && place.line > 0 {
-		e.Line, e.Column = place.line, max(place.column, 1)
-		all := lines{text: s.Text}
-		e.Excerpt = all.excerpt(e.Line, e.Column)
+		p := t.place(place.line, max(place.column, 1))
+		e.File, e.Line, e.Column, e.Excerpt = p.File, p.Line, p.Column, p.Excerpt
+		if p.Uses != "" {
+			e.Message += " (" + p.Uses + ")"
+		}
 	}
 	return e
 }
@@ -197,19 +228,42 @@ func (s Source) isTab(line, column int) bool {
 // Tree knows where the things of a document stand.
 type Tree struct {
 	body  *yaml.Node
-	lines lines
+	files origins
+	// beside are the names of files in the first one that are relative to it.
+	beside []string
+	// uses are the names that stand in the place of values.
+	uses map[spot]string
 }
 
 // Place is a place in a document, counted from 1, and its line with a mark below.
 type Place struct {
+	File         string
 	Line, Column int
 	Excerpt      string
+	// Uses says which names stand there for values, and where they are defined; empty where none does.
+	Uses string
 }
 
 // At follows a path of keys and list indexes as far as the document goes.
 func (t *Tree) At(path ...any) Place {
 	n := locate(t.body, path)
-	return Place{n.Line, n.Column, t.lines.excerpt(n.Line, n.Column)}
+	return t.place(n.Line, n.Column)
+}
+
+func (t *Tree) place(line, column int) Place {
+	f, number := t.files.of(line)
+	return Place{f.name, number, column, f.excerpt(number, column), t.uses[spot{line, column}]}
+}
+
+// Beside are the files that the first one includes by names relative to it.
+func (t *Tree) Beside() []string { return t.beside }
+
+// Files are the names of the document's files, the first one first.
+func (t *Tree) Files() (names []string) {
+	for _, f := range t.files {
+		names = append(names, f.name)
+	}
+	return names
 }
 
 // locate follows a path of keys and list indexes as far as the text goes, so

@@ -109,10 +109,10 @@ func TestTreeAt(t *testing.T) {
 		path []any
 		want Place
 	}{
-		{[]any{"books", 1}, Place{4, 5, "    4 |   - two\n      |     ^"}},
-		{[]any{"room"}, Place{1, 7, "    1 | room: 7h\n      |       ^"}},
-		{[]any{"books", 7, "more"}, Place{3, 3, "    3 |   - one\n      |   ^"}},
-		{nil, Place{1, 1, "    1 | room: 7h\n      | ^"}},
+		{[]any{"books", 1}, Place{"s.yaml", 4, 5, "    4 |   - two\n      |     ^", ""}},
+		{[]any{"room"}, Place{"s.yaml", 1, 7, "    1 | room: 7h\n      |       ^", ""}},
+		{[]any{"books", 7, "more"}, Place{"s.yaml", 3, 3, "    3 |   - one\n      |   ^", ""}},
+		{nil, Place{"s.yaml", 1, 1, "    1 | room: 7h\n      | ^", ""}},
 	} {
 		if diff := cmp.Diff(tt.want, tree.At(tt.path...)); diff != "" {
 			t.Errorf("%v\n%s", tt.path, diff)

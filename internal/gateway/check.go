@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/nat"
 )
 
@@ -19,6 +20,7 @@ func Check(f *File, facts Facts) []Finding {
 	c.everyRule(c.rule)
 	c.ruleNames()
 	c.interfaces()
+	c.uplinks()
 	if c.refused == 0 {
 		c.compile()
 	}
@@ -42,11 +44,22 @@ func KernelRefuses(f *File, err error) Finding {
 	if !errors.As(err, &about) {
 		return found
 	}
-	if ref, ok := about.Rule(); ok && f.Line(ref) > 0 {
-		p := f.place(ref.List, ref.Index)
-		found.Rule, found.Line, found.Column, found.Excerpt = &ref, p.Line, p.Column, p.Excerpt
+	if ref, ok := about.Rule(); ok && f.Line(ref) != "" {
+		found.Rule = &ref
+		found.stand(f, f.place(ref.List, ref.Index))
 	}
 	return found
+}
+
+// stand puts a finding at a place of a file.
+func (found *Finding) stand(f *File, p document.Place) {
+	found.Line, found.Column, found.Excerpt = p.Line, p.Column, p.Excerpt
+	if p.File != f.Name {
+		found.File = p.File
+	}
+	if p.Uses != "" {
+		found.Message += " (" + p.Uses + ")"
+	}
 }
 
 // checker collects findings.
@@ -133,6 +146,7 @@ func (c *checker) together() {
 	}
 	c.pools()
 	c.notrack()
+	c.uplinksTogether()
 }
 
 // onHost checks what rules meet on the host.
@@ -145,6 +159,7 @@ func (c *checker) onHost() {
 	c.waits()
 	c.ownAddresses()
 	c.targets()
+	c.uplinksOnHost()
 	c.sessions()
 	c.foreign()
 }
@@ -152,8 +167,7 @@ func (c *checker) onHost() {
 // add takes a finding, which stands at path below the file's key gateway.
 func (c *checker) add(f Finding, path []any) {
 	if path != nil {
-		p := c.file.place(path...)
-		f.Line, f.Column, f.Excerpt = p.Line, p.Column, p.Excerpt
+		f.stand(c.file, c.file.place(path...))
 	}
 	if f.Severity == Refuse {
 		c.refused++
@@ -181,17 +195,17 @@ func (o one) found(s Severity, id, message, advice string, path []any) {
 
 // named is a rule in words of another's finding.
 func (c *checker) named(ref Ref) string {
-	p := c.file.place(ref.List, ref.Index)
-	if p.Line == 0 {
+	line := c.file.Line(ref)
+	if line == "" {
 		return ref.String()
 	}
-	return fmt.Sprintf("%s in line %d", ref.Kind, p.Line)
+	return ref.Kind + " in " + line
 }
 
 // sort puts findings in the order of the file, those about the whole of it last.
 func (c *checker) sort() {
 	slices.SortStableFunc(c.findings, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(uint(a.Line)-1, uint(b.Line)-1), cmp.Compare(a.Column, b.Column), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(uint(a.Line)-1, uint(b.Line)-1), cmp.Compare(a.Column, b.Column), cmp.Compare(a.ID, b.ID))
 	})
 }
 

@@ -57,11 +57,12 @@ func (b *compiler) begin() {
 	c := b.config
 	b.plan = Plan{
 		Schema: PlanSchema, Engine: cmp.Or(c.Engine, EngineNetfilter),
-		WAN: b.names(c.Interfaces.WAN), LAN: b.names(c.Interfaces.LAN),
+		WAN: b.names(c.Interfaces.WAN.Names()), LAN: b.names(c.Interfaces.LAN),
 		MSS: c.MSS, ConnectionsPerSource: int64(c.Limits.ConnectionsPerSource),
 		IPv4: slices.ContainsFunc(c.NAT, Rule.isEnabled), IPv6: slices.ContainsFunc(c.IPv6, Rule.isEnabled),
 		Accounting: bool(c.Accounting), Expect: c.Expect,
 	}
+	b.uplinks()
 }
 
 // reserve makes room for the entries of rules that have one of a kind, as nearly all do.
@@ -364,6 +365,7 @@ func (b *ruleCompiler) conditions(c *Conditions, m *nat.Match) (err error) {
 	}
 	m.Users, m.NotUsers, m.Groups, m.NotGroups = c.User.ids(), c.ExceptUser.ids(), c.Group.ids(), c.ExceptGroup.ids()
 	m.DSCP, m.NotDSCP = c.DSCP.points(), c.ExceptDSCP.points()
+	m.Hours, m.NotHours, m.Days, m.NotDays = c.UTCHours.hours(), c.ExceptUTCHours.hours(), c.UTCDays.days(), c.ExceptUTCDays.days()
 	return nil
 }
 
@@ -417,7 +419,7 @@ func (b *ruleCompiler) dnat(r *DNAT) error {
 		d.NotTo, d.Local, d.Asked = except, bool(r.Local) || r.isOwn(), len(r.In) > 0
 		b.each(d, r.Port, []netip.Prefix{a}, from, func(e Entry) { b.plan.Destinations = append(b.plan.Destinations, e) })
 		if r.Hairpin {
-			err = errors.Join(err, b.hairpin(a, r.Port, from))
+			err = errors.Join(err, b.hairpin(d, r.Port, from))
 		}
 	}
 	return err
@@ -505,7 +507,7 @@ func (b *ruleCompiler) static(r *Static) error {
 	d.Local = bool(r.Local)
 	if r.Hairpin {
 		d.In = nil
-		err = b.hairpin(nat.Host(r.Outside.Addr), nil, nil)
+		err = b.hairpin(d, nil, nil)
 	}
 	b.plan.Destinations = append(b.plan.Destinations, d)
 	b.outbound(nat.Host(r.Inside.Addr), nat.Action{To: nat.AddrRanges{nat.OneAddr(r.Outside.Addr)}})
@@ -602,19 +604,59 @@ func NoHairpin(k snapshot.Kernel) string {
 	return "hairpin needs Linux 5.5, this is " + k.Release
 }
 
-// hairpin adds what gives connections from inside to a, which come back inside, a's
+// hairpin adds what gives connections from inside to the address of d, which come back inside, that
 // address as their source: answers then pass the gateway, and the host inside sees an
 // external address (RFC 4787, REQ-9).
-func (b *ruleCompiler) hairpin(on netip.Prefix, services Services, from []netip.Prefix) error {
+func (b *ruleCompiler) hairpin(d Entry, services Services, from []netip.Prefix) error {
 	if len(b.plan.WAN) == 0 && len(b.plan.LAN) == 0 {
 		return errors.New("hairpin needs to know what is inside: name the wan interfaces, or the lan ones, below interfaces")
 	}
-	e := b.entry(nat.Match{Original: []netip.Prefix{on}}, nat.Action{Kind: nat.SNAT, To: nat.AddrRanges{nat.RangeOf(on)}})
+	e := b.entry(d.Match, nat.Action{Kind: nat.SNAT, To: nat.AddrRanges{nat.RangeOf(d.On())}})
+	e.Original, e.To = []netip.Prefix{d.On()}, nil
+	if len(services) > 0 { // which may become others: what is excepted of them is left out
+		e.NotServices = nil
+	}
 	b.each(e, services, nil, from, func(e Entry) {
-		e.OriginalPorts, e.Ports = e.Ports, nil
-		b.plan.Sources = append(b.plan.Sources, e)
+		asked, some := e.Ports, true
+		if len(services) > 0 {
+			asked, some = without(e.Protocol, e.Ports, d.NotServices)
+		}
+		if e.OriginalPorts, e.Ports = asked, nil; some {
+			b.plan.Sources = append(b.plan.Sources, e)
+		}
 	})
 	return nil
+}
+
+// without are the ports of a protocol, all where there are none, that are of none of the services; false where none
+// is left.
+func without(protocol uint8, ports []nat.Ports, services []nat.Service) (left []nat.Ports, some bool) {
+	for _, s := range services {
+		if s.Protocol != protocol {
+			continue
+		}
+		if len(ports) == 0 {
+			ports = []nat.Ports{nat.AllPorts}
+		}
+		var rest []nat.Ports
+		for _, p := range ports {
+			common, meet := p.Common(s.Ports)
+			if !meet {
+				rest = append(rest, p)
+				continue
+			}
+			if p.First < common.First {
+				rest = append(rest, nat.Ports{First: p.First, Last: common.First - 1})
+			}
+			if common.Last < p.Last {
+				rest = append(rest, nat.Ports{First: common.Last + 1, Last: p.Last})
+			}
+		}
+		if ports = rest; len(ports) == 0 {
+			return nil, false
+		}
+	}
+	return ports, true
 }
 
 // hairpins lets hosts that have an external address of their own, or a pool, be seen

@@ -63,6 +63,20 @@ var compileCases = []struct {
 	name, body string
 	want       string
 }{
+	{"times of UTC, and hairpins with the conditions of their rule", roles + `
+  nat:
+    - snat: {from: 192.168.0.0/16, utc-hours: [22:00-06:00, 12:00-13:30], except-utc-days: [sun, sat], to: 203.0.113.8}
+    - masquerade: {from: 192.168.0.0/16, utc-days: mon-wed, except-utc-hours: 18:00-24:00}
+    - dnat: {on: 203.0.113.7, port: [tcp/80-82, udp/53], except-port: [tcp/81, udp/53], mark: 1, except-from: 192.168.0.5, to: "192.168.0.2:8080", hairpin: on}
+    - dnat: {on: 203.0.113.8, except-port: tcp/25, utc-days: sun, to: 192.168.0.2, hairpin: on}`, `
+dst nat[2]: on 203.0.113.7 udp/53 except tcp/81, udp/53 except from 192.168.0.5 mark 0x1 becomes 192.168.0.2:8080
+dst nat[2]: on 203.0.113.7 tcp/80-82 except tcp/81, udp/53 except from 192.168.0.5 mark 0x1 becomes 192.168.0.2:8080
+dst nat[3]: on 203.0.113.8 except tcp/25 utc-days sun becomes 192.168.0.2
+src nat[2]: originally to 203.0.113.7 tcp/80,82 except from 192.168.0.5 mark 0x1 becomes 203.0.113.7
+src nat[3]: originally to 203.0.113.8 except tcp/25 utc-days sun becomes 203.0.113.8
+src nat[0]: from 192.168.0.0/16 out eth0 utc-hours 00:00-06:00, 12:00-13:30, 22:00-24:00 not utc-days sun, sat becomes 203.0.113.8
+src nat[1]: from 192.168.0.0/16 out eth0 not utc-hours 18:00-24:00 utc-days mon, tue, wed becomes the interface's address
+`},
 	{"conditions make entries by protocols and lengths, the most specific first", roles + `
   nat:
     - masquerade: {from: 192.168.0.0/16}

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/nat"
@@ -21,11 +22,17 @@ import (
 // nothing: of several that match a packet the most specific one translates it
 // (Compile defines which that is).
 type Config struct {
+	// Include and Define are what Parse puts the file together by: other files, and names for values.
+	Include Composed `yaml:"include" json:"-"`
+	Define  Composed `yaml:"define" json:"-"`
 	// Engine is EngineNetfilter where empty.
 	Engine Engine `yaml:"engine" json:"engine,omitempty"`
 	// Expect sizes the connection table; zero leaves it as it is.
 	Expect     Expect     `yaml:"expect" json:"expect,omitzero"`
 	Interfaces Interfaces `yaml:"interfaces" json:"interfaces,omitzero"`
+	// Marks are the bits of skb->mark and of connections' marks by which connections stay on one of several WAN
+	// interfaces; DefaultMarks where 0.
+	Marks Bits `yaml:"marks" json:"marks,omitempty"`
 	// MSS bounds the maximum segment size of TCP connections through the gateway.
 	MSS MSS `yaml:"mss" json:"mss,omitzero"`
 	// Flowtable forwards established connections in the kernel's own fast path.
@@ -38,6 +45,12 @@ type Config struct {
 	NAT  []Rule `yaml:"nat" json:"nat,omitempty"`
 	IPv6 []Rule `yaml:"ipv6" json:"ipv6,omitempty"`
 }
+
+// Composed is read before all values are.
+type Composed struct{}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (Composed) UnmarshalYAML(*yaml.Node) error { return nil }
 
 // Switch is written on or off (or true, false).
 type Switch bool
@@ -57,9 +70,31 @@ type PerTime float64
 
 // Interfaces name roles. Rules speak of roles ("wan") or of interfaces ("eth0").
 type Interfaces struct {
-	WAN Names `yaml:"wan" json:"wan,omitempty"`
+	WAN WANs  `yaml:"wan" json:"wan,omitempty"`
 	LAN Names `yaml:"lan" json:"lan,omitempty"`
 }
+
+// WANs are interfaces outside. Where one of several is written as a mapping, connections are divided among them.
+type WANs []WAN
+
+// WAN is an interface outside: its name, or a mapping with more.
+type WAN struct {
+	Interface string `yaml:"interface" json:"interface" check:"required"`
+	// Weight is how many connections leave by it compared to others, 1 where nil; 0 is a standby.
+	Weight *Share `yaml:"weight" json:"weight,omitempty"`
+	// Via is the next hop, one of each family; where there is none, that of the host's default route.
+	Via Addresses `yaml:"via" json:"via,omitempty"`
+	// Probe has to answer through it; the next hop where nil.
+	Probe *Probe `yaml:"probe" json:"probe,omitempty"`
+	// Mapping: it was not written as a name alone.
+	Mapping bool `json:"-"`
+}
+
+// Share is a number from 0 to 1000.
+type Share uint16
+
+// Bits are bits of a mark, one beside the other.
+type Bits uint32
 
 // Names is one name or a list.
 type Names []string
@@ -150,6 +185,11 @@ type Conditions struct {
 	// DSCP is a code point (RFC 2474).
 	DSCP       CodePoints `yaml:"dscp" json:"dscp,omitempty"`
 	ExceptDSCP CodePoints `yaml:"except-dscp" json:"except_dscp,omitempty"`
+	// UTCHours and UTCDays are when it begins, each for itself.
+	UTCHours       HourRanges `yaml:"utc-hours" json:"utc_hours,omitempty"`
+	ExceptUTCHours HourRanges `yaml:"except-utc-hours" json:"except_utc_hours,omitempty"`
+	UTCDays        Days       `yaml:"utc-days" json:"utc_days,omitempty"`
+	ExceptUTCDays  Days       `yaml:"except-utc-days" json:"except_utc_days,omitempty"`
 }
 
 // Sources says whose connections a rule about sources translates.
@@ -299,6 +339,8 @@ type (
 	Prefixes []Prefix
 	// Address is that of one host.
 	Address struct{ netip.Addr }
+	// Addresses is one, or a list.
+	Addresses []Address
 	// Ranges is one, or a list: 203.0.113.7, 203.0.113.8-203.0.113.15, 203.0.113.32/27.
 	Ranges []nat.AddrRange
 	// On is an address, or the name of a role or an interface.
@@ -333,6 +375,17 @@ type (
 	CodePoints []CodePoint
 	// CodePoint is a DSCP.
 	CodePoint uint8
+	// HourRanges is one, or a list.
+	HourRanges []HourRange
+	// HourRange is 08:00-18:00, or 22:00-06:00 over midnight: minutes of the day, without End.
+	HourRange struct {
+		First int `json:"first_minute"`
+		End   int `json:"end_minute"`
+	}
+	// Days is one, or a list: mon, sat-sun.
+	Days []Day
+	// Day is one of the week.
+	Day time.Weekday
 	// Backends are one, or a list: an address with or without a port; without one the
 	// port stays. In a list {address: 10.0.0.1:80, weight: 3} has a weight.
 	Backends []nat.Backend

@@ -109,10 +109,10 @@ func ruleSteps(steps []any) []any {
 	return steps
 }
 
-// Edited returns the text of a file with edits, in turn, and the file that it is then. Lines that they do not concern
+// Edited returns the text of a file with edits, in turn, and the file that it is then with those that it names. Lines that they do not concern
 // stay as they are. An edit that the text has no place for, and a result that is not a gateway file, are
 // *document.SyntaxError, whose position is in the text before the edit and after it.
-func Edited(name string, text []byte, edits []Edit) ([]byte, *File, error) {
+func Edited(files Files, name string, text []byte, edits []Edit) ([]byte, *File, error) {
 	for _, e := range edits {
 		changed, err := source(name, text).Edit(e.change)
 		if err != nil {
@@ -120,7 +120,7 @@ func Edited(name string, text []byte, edits []Edit) ([]byte, *File, error) {
 		}
 		text = changed
 	}
-	now, err := Parse(name, text)
+	now, err := ParseWith(files, name, text)
 	if err != nil {
 		return nil, nil, fmt.Errorf("with the edit: %w", err)
 	}

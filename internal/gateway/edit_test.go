@@ -55,7 +55,7 @@ func edited(t *testing.T, text string, edits ...string) (string, error) {
 		}
 		all = append(all, parsed)
 	}
-	got, _, err := Edited("f", []byte(text), all)
+	got, _, err := Edited(nil, "f", []byte(text), all)
 	return string(got), err
 }
 
@@ -118,7 +118,7 @@ func FuzzEdited(f *testing.F) {
 		if err != nil {
 			return
 		}
-		got, now, err := Edited("f", []byte(text), []Edit{e})
+		got, now, err := Edited(nil, "f", []byte(text), []Edit{e})
 		var syntax *document.SyntaxError
 		if err != nil {
 			if !errors.As(err, &syntax) || got != nil {

@@ -28,6 +28,12 @@ type Facts struct {
 	// Ways are the interfaces by which hosts inside are reached that rules lead to and that
 	// are on no network of the Interfaces; without those that no route leads to.
 	Ways map[netip.Addr]string `json:"ways,omitempty"`
+	// Defaults are the default routes of the main table, and Rules those of policy routing that may be in the way;
+	// both are read where a file divides connections among uplinks.
+	Defaults []DefaultRoute `json:"default_routes,omitempty"`
+	Rules    []PolicyRule   `json:"policy_rules,omitempty"`
+	// Down are uplinks through which nothing answers, as 'natkit gateway run' has found.
+	Down []string `json:"uplinks_down,omitempty"`
 	// Kernel is the running one; without a release where it is not known.
 	Kernel snapshot.Kernel `json:"kernel"`
 	// Conntrack is the connection table's size, Sysctls the values that a plan may
@@ -60,6 +66,8 @@ type Interface struct {
 	Up        bool           `json:"up"`
 	MTU       int            `json:"mtu_bytes"`
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
+	// PointToPoint has one host at its other end (IFF_POINTOPOINT).
+	PointToPoint bool `json:"point_to_point,omitempty"`
 	// Bridge is set for one that takes what it carries through netfilter.
 	Bridge *Bridge `json:"bridge,omitempty"`
 }
@@ -96,6 +104,8 @@ type Finding struct {
 	ID string `json:"id"`
 	// Severity is Refuse (apply will not do it) or Warn.
 	Severity Severity `json:"severity"`
+	// File is the one that it stands in, where that is not the first one but is included.
+	File string `json:"file,omitempty"`
 	// Line and Column are counted from 1; 0 where it concerns the whole file.
 	Line    int    `json:"line,omitempty"`
 	Column  int    `json:"column,omitempty"`
@@ -109,8 +119,11 @@ type Finding struct {
 
 // Placed is the message behind its line, where it concerns one.
 func (f *Finding) Placed() string {
-	if f.Line == 0 {
+	switch {
+	case f.Line == 0:
 		return f.Message
+	case f.File != "":
+		return fmt.Sprintf("%s line %d: %s", f.File, f.Line, f.Message)
 	}
 	return fmt.Sprintf("line %d: %s", f.Line, f.Message)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/natkit/natkit/internal/document"
 )
 
-// MaxSource bounds the text of a file, in bytes: some 50,000 rules.
+// MaxSource bounds the text of a file with those that it includes, in bytes: some 50,000 rules.
 const MaxSource = 8 << 20
 
 // File is a Config and where its parts stand.
@@ -23,14 +23,30 @@ type File struct {
 	tree   *document.Tree
 }
 
+// fileText is what a file is read into.
+type fileText struct {
+	Gateway *Config `yaml:"gateway" check:"required"`
+}
+
+// Files reads what a file names: other files, by their paths.
+type Files interface {
+	// Read returns the text of a file, or a little more than limit bytes of it.
+	Read(path string, limit int) ([]byte, error)
+}
+
 // Parse reads a file, strictly: a key that is not known, a value that does not fit, a
 // rule without its parts is a *document.SyntaxError with line and column. What the
 // rules mean together is Check's to say.
-func Parse(file string, text []byte) (*File, error) {
-	var read struct {
-		Gateway *Config `yaml:"gateway"`
+func Parse(file string, text []byte) (*File, error) { return ParseWith(nil, file, text) }
+
+// ParseWith is Parse of a file that may name others, which files reads; nil where it can name none.
+func ParseWith(files Files, file string, text []byte) (*File, error) {
+	var read fileText
+	s := source(file, text)
+	if files != nil {
+		s.Compose.Read = files.Read
 	}
-	tree, err := source(file, text).DecodeTree(&read, func() *document.Problem {
+	tree, err := s.DecodeTree(&read, func() *document.Problem {
 		if read.Gateway == nil {
 			return &document.Problem{Path: []any{"gateway"}, Message: "expected a mapping below the key gateway"}
 		}
@@ -43,7 +59,8 @@ func Parse(file string, text []byte) (*File, error) {
 }
 
 func source(file string, text []byte) document.Source {
-	return document.Source{File: file, What: "gateway file", Text: text, Limit: MaxSource, Whole: true}
+	return document.Source{File: file, What: "gateway file", Text: text, Limit: MaxSource, Whole: true,
+		Compose: &document.Compose{Key: "gateway", Lists: []string{"nat", "ipv6"}}}
 }
 
 // place returns the position of a part of the file; the zero Place if the Config was
@@ -55,14 +72,42 @@ func (f *File) place(path ...any) document.Place {
 	return f.tree.At(append([]any{"gateway"}, path...)...)
 }
 
-// Line is where a rule stands in the file; 0 where the file is not known to have it.
-func (f *File) Line(r Ref) int {
+// Line names where a rule stands: "line 3", or "other.yaml line 3" of one that is included; empty where the file is not
+// known to have it.
+func (f *File) Line(r Ref) string {
 	for _, l := range f.Config.lists() {
 		if l.name == r.List && r.Index < len(l.rules) {
-			return f.place(r.List, r.Index).Line
+			return f.words(f.place(r.List, r.Index))
 		}
 	}
-	return 0
+	return ""
+}
+
+// words is a place in a sentence.
+func (f *File) words(p document.Place) string {
+	switch {
+	case p.Line == 0:
+		return ""
+	case p.File != f.Name:
+		return fmt.Sprintf("%s line %d", p.File, p.Line)
+	}
+	return fmt.Sprintf("line %d", p.Line)
+}
+
+// Beside are the names of other files that stand in it without a whole path, and so are relative to it.
+func (f *File) Beside() []string {
+	if f.tree == nil {
+		return nil
+	}
+	return f.tree.Beside()
+}
+
+// Others are the files that it includes.
+func (f *File) Others() []string {
+	if f.tree == nil {
+		return nil
+	}
+	return f.tree.Files()[1:]
 }
 
 // whole returns the first part that a rule lacks or the limit that is exceeded; nil if none.
@@ -288,6 +333,10 @@ func textOf(v reflect.Value) string {
 		}
 	case nat.Backend:
 		return backendText(x)
+	case WAN:
+		if !x.Mapping {
+			return quoted(x.Interface)
+		}
 	case Log:
 		if x == (Log{On: true}) {
 			return "on"
@@ -311,6 +360,7 @@ func textOf(v reflect.Value) string {
 
 // quoted is a value in quotes where YAML would take it for something else.
 func quoted(value string) string {
+	value = strings.ReplaceAll(value, "$", "$$") // otherwise a name begins
 	switch strings.ToLower(value) {
 	case "null", "~":
 		return `"` + value + `"`

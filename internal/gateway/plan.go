@@ -24,6 +24,10 @@ type Plan struct {
 	// WAN and LAN are the interfaces of the roles.
 	WAN []string `json:"wan,omitempty"`
 	LAN []string `json:"lan,omitempty"`
+	// Uplinks divide the connections that leave by the WAN interfaces; where empty the host's routes decide. Marks
+	// are the bits of marks that say on which uplink a connection is: others are left alone.
+	Uplinks []Uplink `json:"uplinks,omitempty"`
+	Marks   uint32   `json:"marks,omitempty"`
 
 	// Destinations translate the destination of a connection's first packet, Sources
 	// its source; in each the first that matches does, and only it. Sources see the
@@ -190,7 +194,7 @@ func (e *Entry) asksIn() []string {
 func (e *Entry) further() (n int) {
 	for _, is := range []bool{
 		e.Mark.Mask != 0, len(e.NotMarks) > 0, len(e.Users) > 0, len(e.NotUsers) > 0, len(e.Groups) > 0, len(e.NotGroups) > 0,
-		len(e.DSCP) > 0, len(e.NotDSCP) > 0, len(e.NotFrom) > 0, len(e.NotServices) > 0, len(e.NotIn) > 0, len(e.NotOut) > 0,
+		len(e.DSCP) > 0, len(e.NotDSCP) > 0, len(e.Hours) > 0, len(e.NotHours) > 0, len(e.Days) > 0, len(e.NotDays) > 0, len(e.NotFrom) > 0, len(e.NotServices) > 0, len(e.NotIn) > 0, len(e.NotOut) > 0,
 	} {
 		if is {
 			n++
@@ -224,15 +228,19 @@ func compareNames(a, b []string) int {
 	return cmp.Compare(uint(len(a))-1, uint(len(b))-1) // none wraps around
 }
 
-// orderEntries is compareEntries with an order for those that compare equal. Entries of one DSCP stand together: an
-// engine may have them share a map.
+// orderEntries is compareEntries with an order for those that compare equal. Entries of one DSCP or time stand
+// together: an engine may have them share a map.
 func orderEntries(a, b *Entry) int {
-	return cmp.Or(compareEntries(a, b), slices.Compare(a.DSCP, b.DSCP),
+	return cmp.Or(compareEntries(a, b), slices.Compare(a.DSCP, b.DSCP), slices.Compare(a.Days, b.Days), slices.CompareFunc(a.Hours, b.Hours, orderHours),
 		slices.CompareFunc(a.To, b.To, comparePrefixes), cmp.Compare(a.Protocol, b.Protocol), slices.CompareFunc(a.Ports, b.Ports, orderPorts),
 		slices.CompareFunc(a.From, b.From, comparePrefixes),
 		slices.CompareFunc(a.Original, b.Original, comparePrefixes), slices.CompareFunc(a.OriginalPorts, b.OriginalPorts, orderPorts),
 		slices.Compare(a.In, b.In), slices.Compare(a.Out, b.Out),
 		comparePrefixes(a.Action.Prefix, b.Action.Prefix), a.Rule.Compare(b.Rule))
+}
+
+func orderHours(a, b nat.Hours) int {
+	return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(a.Last, b.Last))
 }
 
 func orderPorts(a, b nat.Ports) int {

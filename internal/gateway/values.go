@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/natkit/natkit/internal/document"
@@ -184,6 +186,98 @@ func (names *Names) UnmarshalYAML(n *yaml.Node) error {
 		})
 	})
 }
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (w *WANs) UnmarshalYAML(n *yaml.Node) error {
+	return list(n, w, func(item *yaml.Node, one *WAN) error {
+		var err error
+		if document.IsMapping(item) {
+			var m wanMapping
+			err = document.Mapping(item, &m)
+			*one = WAN(m)
+			one.Mapping = true
+		} else {
+			var name Names
+			if err = name.UnmarshalYAML(item); err == nil {
+				one.Interface = name[0]
+			}
+		}
+		switch {
+		case err != nil:
+			return err
+		case one.Interface == "":
+			return document.At(item, "interface is missing: the name of an interface")
+		case slices.Contains(w.Names(), one.Interface):
+			return document.At(item, one.Interface+" is there twice")
+		case len(*w) == mostInterfaces:
+			return document.At(item, tooManyInterfaces)
+		}
+		if bad := checkName(one.Interface); bad != nil {
+			return document.At(item, fmt.Sprintf("interface %q: %v", one.Interface, bad))
+		}
+		return nil
+	})
+}
+
+// wanMapping is a WAN without its own way to be read.
+type wanMapping WAN
+
+// MarshalJSON is the name alone where it is written so.
+func (w WAN) MarshalJSON() ([]byte, error) {
+	if !w.Mapping {
+		return json.Marshal(w.Interface)
+	}
+	return json.Marshal(wanMapping(w))
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (a *Addresses) UnmarshalYAML(n *yaml.Node) error {
+	return list(n, a, func(item *yaml.Node, one *Address) error {
+		if err := one.UnmarshalYAML(item); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(*a, func(o Address) bool { return o.BitLen() == one.BitLen() }) {
+			return document.At(item, "one next hop of each family")
+		}
+		return nil
+	})
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (s *Share) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, fmt.Sprintf("a weight from 0 (used when all others are down) to %d", mostWeight), s, func(text string) (Share, error) {
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err == nil && n > mostWeight {
+			err = errNumber
+		}
+		return Share(n), err
+	})
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (p *Probe) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "an address that answers ping, or ADDRESS:PORT that takes TCP connections", p, func(text string) (Probe, error) {
+		b, err := parseEndpoint(text)
+		if err == nil && (!b.Address.IsValid() || b.Last != 0) {
+			err = errAddress
+		}
+		return Probe{netip.AddrPortFrom(b.Address, b.Port)}, err
+	})
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (b *Bits) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "bits of a mark, one beside the other, such as 0xf000000", b, func(text string) (Bits, error) {
+		v, err := parseBits(text)
+		if low := v >> bits.TrailingZeros32(v|1<<31); err == nil && (v == 0 || low&(low+1) != 0 || low == 1) {
+			err = document.Advice("two bits or more, one beside the other")
+		}
+		return Bits(v), err
+	})
+}
+
+// String is the written form.
+func (b Bits) String() string { return fmt.Sprintf("0x%x", uint32(b)) }
 
 // parseOn reads an address or a name.
 func parseOn(text string) (On, error) {
@@ -821,6 +915,112 @@ func (c CodePoints) points() (all []uint8) {
 	for _, p := range c {
 		all = append(all, uint8(p))
 	}
+	return all
+}
+
+const dayMinutes = 24 * 60
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (h *HourRange) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "hours of the day (UTC) such as 08:00-18:00, or 22:00-06:00 over midnight", h, func(text string) (HourRange, error) {
+		first, end, _ := strings.Cut(text, "-")
+		a, errA := minuteOf(first)
+		b, errB := minuteOf(end)
+		switch {
+		case errA != nil || errB != nil || a == dayMinutes:
+			return HourRange{}, errNumber
+		case a == b || a == 0 && b == dayMinutes:
+			return HourRange{}, document.Advice("that is all day: leave it out")
+		}
+		return HourRange{a, b}, nil
+	})
+}
+
+// minuteOf reads 08:30, at most 24:00.
+func minuteOf(text string) (int, error) {
+	hour, minute, ok := strings.Cut(strings.TrimSpace(text), ":")
+	h, errH := strconv.ParseUint(hour, 10, 8)
+	m, errM := strconv.ParseUint(minute, 10, 8)
+	if at := int(60*h + m); ok && errH == nil && errM == nil && len(minute) == 2 && m < 60 && at <= dayMinutes {
+		return at, nil
+	}
+	return 0, errNumber
+}
+
+func (h HourRange) String() string {
+	return fmt.Sprintf("%02d:%02d-%02d:%02d", h.First/60, h.First%60, h.End/60, h.End%60)
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (h *HourRanges) UnmarshalYAML(n *yaml.Node) error {
+	return list(n, h, func(item *yaml.Node, one *HourRange) error { return one.UnmarshalYAML(item) })
+}
+
+// hours are the seconds; what goes over midnight is two ranges.
+func (h HourRanges) hours() (all []nat.Hours) {
+	add := func(first, end int) {
+		if first < end {
+			all = append(all, nat.Hours{First: uint32(first * 60), Last: uint32(end*60 - 1)})
+		}
+	}
+	for _, r := range h {
+		if r.First < r.End {
+			add(r.First, r.End)
+			continue
+		}
+		add(r.First, dayMinutes)
+		add(0, r.End)
+	}
+	slices.SortFunc(all, orderHours)
+	return all
+}
+
+// UnmarshalYAML is yaml.Unmarshaler. mon-fri are five days.
+func (d *Days) UnmarshalYAML(n *yaml.Node) error {
+	*d = nil
+	return document.List(n, func(item *yaml.Node) error {
+		return document.Scalar(item, "days of the week (UTC) such as mon or mon-fri", func(text string) error {
+			first, last, isRange := strings.Cut(strings.ToLower(text), "-")
+			a, err := parseDay(first)
+			b := a
+			if err == nil && isRange {
+				b, err = parseDay(last)
+			}
+			for day := a; err == nil; day = (day + 1) % 7 {
+				if slices.Contains(*d, day) {
+					return document.Advice("it is there twice")
+				}
+				if *d = append(*d, day); day == b {
+					break
+				}
+			}
+			if err == nil && len(*d) == 7 {
+				err = document.Advice("these are all days: leave it out")
+			}
+			return err
+		})
+	})
+}
+
+// parseDay reads mon, or monday.
+func parseDay(text string) (Day, error) {
+	var names []string
+	for day := range time.Weekday(7) {
+		if text == nat.DayName(day) || text == strings.ToLower(day.String()) {
+			return Day(day), nil
+		}
+		names = append(names, nat.DayName(day))
+	}
+	return 0, document.Unknown(text, names...)
+}
+
+func (d Day) String() string { return nat.DayName(time.Weekday(d)) }
+
+func (d Days) days() (all []time.Weekday) {
+	for _, day := range d {
+		all = append(all, time.Weekday(day))
+	}
+	slices.Sort(all)
 	return all
 }
 

@@ -79,6 +79,9 @@ func (p *printer) gatewayFindings(file string, all []gateway.Finding) {
 }
 
 func (p *printer) gatewayFinding(place string, f gateway.Finding) {
+	if f.File != "" {
+		place = clean(f.File)
+	}
 	if f.Line > 0 {
 		place = fmt.Sprintf("%s:%d:%d", place, f.Line, f.Column)
 	}
@@ -104,6 +107,9 @@ func (e GatewayPacket) Text(w io.Writer, style Style) error {
 	came := ", of a program on the gateway"
 	if e.Packet.In != "" {
 		came = ", in by " + e.Packet.In
+	}
+	if at := e.Packet.At; !at.IsZero() {
+		came += at.UTC().Format(", Mon 2006-01-02 15:04 UTC")
 	}
 	p.line(style.Paint(Bold, e.Packet.String()) + clean(came))
 	p.blank()

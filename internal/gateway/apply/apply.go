@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
+	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
@@ -29,6 +32,8 @@ type Wish struct {
 	// Name and Text are the configuration's.
 	Name string
 	Text []byte
+	// Files reads what it names; nil stands for the host's.
+	Files gateway.Files
 	// Persist keeps the configuration where the service finds it at boot.
 	Persist bool
 	// Overwrite replaces rules that were changed by hand with the plan.
@@ -39,6 +44,13 @@ type Wish struct {
 	PID int
 	// Origin is written into the journal.
 	Origin string
+}
+
+func (w Wish) files() gateway.Files {
+	if w.Files == nil {
+		return host.Files{}
+	}
+	return w.Files
 }
 
 // Ready is a wish that was checked and compiled, and what has to be changed for it.
@@ -108,7 +120,7 @@ func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
 func (h Host) check(ctx context.Context, w Wish, check func(*gateway.File, gateway.Facts) []gateway.Finding) (*Ready, error) {
 	r := &Ready{host: h}
 	var err error
-	if r.file, err = UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.Parse(w.Name, w.Text) }); err != nil {
+	if r.file, err = UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.ParseWith(w.files(), w.Name, w.Text) }); err != nil {
 		return nil, err
 	}
 	if r.Facts, err = h.facts(ctx, r.file, w.PID); err != nil {
@@ -131,7 +143,7 @@ func (r *Ready) compile(ctx context.Context, w Wish) (err error) {
 		r.Gateway = assigned
 	}
 	var state *gateway.State
-	if r.now, state, err = r.host.present(ctx, r.Gateway); err != nil {
+	if r.now, state, err = r.host.present(ctx, r.Gateway, &r.Facts); err != nil {
 		return err
 	}
 	r.now.EngineNotes = notes
@@ -216,6 +228,10 @@ func (h Host) persist(r *Ready, w Wish) error {
 	}
 	if !h.initial() {
 		return errors.New("persist: this network namespace is not the host's own, which is the one that the files under /etc are for; apply it without --persist")
+	}
+	there := path.Join("/", path.Dir(tune.ConfPath(tune.GatewayFile)))
+	if beside := r.file.Beside(); len(beside) > 0 && filepath.Dir(w.Name) != there {
+		return fmt.Errorf("persist: the file is kept in %s, where it would not find %s: put both there, or write the whole path", there, beside[0])
 	}
 	r.text = w.Text
 	files := append(tune.Persistent(r.lasting), tune.Change{Kind: tune.GatewayFile, Target: tune.GatewayFileTarget, After: engine.TextDigest(w.Text),
@@ -355,8 +371,8 @@ func (r *Ready) located(err error) error {
 	if !errors.As(err, &about) {
 		return err
 	}
-	if rule, ok := about.Rule(); ok && r.file.Line(rule) > 0 {
-		return fmt.Errorf("line %d: %w", r.file.Line(rule), err)
+	if rule, ok := about.Rule(); ok && r.file.Line(rule) != "" {
+		return fmt.Errorf("%s: %w", r.file.Line(rule), err)
 	}
 	return err
 }
@@ -410,6 +426,11 @@ type Present struct {
 	Held    map[string]bool
 	// Advertised are the sysctls accept_ra of interfaces that the plan has to consider.
 	Advertised []string
+	// Wanted are the rules and routes of policy routing that the plan needs, Routes what these, and those that are held,
+	// are now. ByMark are sysctls of interfaces that have to heed marks; false: those that had to.
+	Wanted []routingStep
+	Routes map[string]string
+	ByMark map[string]bool
 	// Original has what switches among them were before gateways set them.
 	Original map[string]string
 	// Facts are what the costs and risks of changes depend on.
@@ -429,7 +450,8 @@ type Prepared struct {
 }
 
 // Plan makes the changes that put a gateway plan, of a digest, in force: the connection table
-// first, so that its size and counters are there when connections come; then the
+// first, so that its size and counters are there when connections come; then routes, which packets without a
+// mark do not take; then the
 // rules in one transaction; forwarding last: a packet that is forwarded before its
 // rules are there is tracked without a translation, and so its connection stays.
 // An undo goes backwards. There is no change where all is as it should be.
@@ -437,9 +459,13 @@ func Plan(p *gateway.Plan, digest string, now Present, origin string) (Prepared,
 	c := collector{now: now}
 	c.turn(Accounting, on, p.Accounting, "packets and bytes are counted for each connection, from its start")
 	c.sizing(p.Expect)
+	if err := c.routing(); err != nil {
+		return Prepared{}, err
+	}
 	if err := c.rules(p, digest); err != nil {
 		return Prepared{}, err
 	}
+	c.unrouting()
 	c.engines(p)
 	c.turn(Forward4, on, p.IPv4, "the host forwards IPv4 packets")
 	if p.IPv6 {
@@ -478,6 +504,9 @@ func (c *collector) add(change tune.Change) {
 // on is the value of most switches.
 const on = "1"
 
+// heldWhy is why a value is named that is there already.
+const heldWhy = "set by an earlier change of natkit's, and kept when that one is undone"
+
 // turn sets a switch that the plan needs. One that only the gateway before needed
 // becomes what it was; the limits of the table do not: natkit never lowers them itself.
 func (c *collector) turn(name, value string, needed bool, why string) {
@@ -500,7 +529,7 @@ func (c *collector) sysctl(name, value, why string) {
 		c.add(tune.Change{Kind: tune.Sysctl, Target: name, Before: before, After: value, Why: why})
 	case c.now.Held[name]:
 		c.add(tune.Change{Kind: tune.Sysctl, Target: name, Before: before, After: before,
-			Why: "set by an earlier change of natkit's, and kept when that one is undone"})
+			Why: heldWhy})
 	default:
 		c.out.Already = append(c.out.Already, name+" is "+before+" already")
 	}

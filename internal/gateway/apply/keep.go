@@ -21,8 +21,8 @@ import (
 
 // apply puts a configuration in force, if anything has to be changed for that, and
 // says what came of it.
-func (k *keeper) apply(ctx context.Context, text []byte, reason string) error {
-	r, err := k.Host.Prepare(ctx, Wish{Name: k.File, Text: text, Overwrite: true, Origin: OriginService})
+func (k *keeper) apply(ctx context.Context, text []byte, files *inputs, reason string) error {
+	r, err := k.Host.Prepare(ctx, Wish{Name: k.File, Text: text, Files: files, Overwrite: true, Origin: OriginService})
 	if errors.As(err, new(Refused)) { // other mistakes of a file name it
 		return fmt.Errorf("%s: %w", k.File, err)
 	}
@@ -48,7 +48,8 @@ func (k *keeper) apply(ctx context.Context, text []byte, reason string) error {
 		return err
 	}
 	k.devices = fastPath(r.Gateway, r.Facts.Interfaces)
-	k.text, k.plan, k.digest, k.reported, k.off, k.suspended = text, r.Gateway, r.Digest, "", "", false
+	k.text, k.files = text, files
+	k.plan, k.digest, k.reported, k.off, k.suspended = r.Gateway, r.Digest, "", "", false
 	k.adopt()
 	k.logWaiting(r)
 	k.logNotes(r, reason)
@@ -347,40 +348,71 @@ func (k *keeper) logForwarding() {
 // without events.
 const fileLook = time.Second
 
-// fileWatch reports when a file has other content. One that is being written is left
+// fileWatch reports when a file, or one of those that it names, has other content. What is being written is left
 // until it stays the same between two checks.
-type fileWatch struct {
-	path string
-	// read is of the file as it was last taken, seen as it was last checked; nil if it
-	// was missing.
-	read, seen fs.FileInfo
-}
+type fileWatch struct{ files map[string]*watched }
 
-func newFileWatch(path string) *fileWatch {
-	w := &fileWatch{path: path}
-	w.taken()
-	return w
-}
+// watched is a file: read is of it as it was last taken, seen as it was last checked; nil if it was missing.
+type watched struct{ read, seen fs.FileInfo }
 
-// look reports whether the file has changed since it was last taken, and no longer changes.
+// look reports whether a file has changed since it was last taken, and none changes any longer.
 func (w *fileWatch) look() bool {
-	before := w.seen
-	w.seen = w.stat()
-	if unchanged(w.seen, w.read) || !unchanged(w.seen, before) {
+	changed, moving := false, false
+	for path, f := range w.files {
+		before := f.seen
+		f.seen = statOf(path)
+		changed = changed || !unchanged(f.seen, f.read)
+		moving = moving || !unchanged(f.seen, before)
+	}
+	if !changed || moving {
 		return false
 	}
-	w.read = w.seen
+	for _, f := range w.files {
+		f.read = f.seen
+	}
 	return true
 }
 
-// taken says that the file is read now, whatever was seen before.
-func (w *fileWatch) taken() {
-	w.read = w.stat()
-	w.seen = w.read
+// take says which files were read, and what they were before that.
+func (w *fileWatch) take(files map[string]fs.FileInfo) {
+	w.files = map[string]*watched{}
+	for path, info := range files {
+		w.files[path] = &watched{info, info}
+	}
 }
 
-func (w *fileWatch) stat() fs.FileInfo {
-	info, err := os.Stat(w.path)
+// inputs read the files that a configuration names, and keep what they read: it is read again only with the
+// configuration itself.
+type inputs struct {
+	host.Files
+	texts map[string]input
+	// infos are the files before they were read.
+	infos map[string]fs.FileInfo
+}
+
+type input struct {
+	text []byte
+	err  error
+}
+
+// newInputs begins with the configuration itself, which is read next.
+func newInputs(file string) *inputs {
+	return &inputs{texts: map[string]input{}, infos: map[string]fs.FileInfo{file: statOf(file)}}
+}
+
+// Read is gateway.Files'.
+func (i *inputs) Read(path string, limit int) ([]byte, error) {
+	got, known := i.texts[path]
+	if !known {
+		i.infos[path] = statOf(path)
+		got.text, got.err = i.Files.Read(path, limit)
+		i.texts[path] = got
+	}
+	return got.text, got.err
+}
+
+func statOf(path string) fs.FileInfo {
+	info, err := os.Stat(path)
 	if err != nil {
 		return nil
 	}

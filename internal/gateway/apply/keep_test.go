@@ -15,7 +15,7 @@ func TestServiceSaysThatForwardingIsOff(t *testing.T) {
 	k := &keeper{Service: &Service{Host: w.Host, File: "gateway.yaml"}, manager: &manager{}}
 	var lines []string
 	k.Log = func(line string) { lines = append(lines, line) }
-	if err := k.apply(t.Context(), []byte(masqueradeText), "start"); err != nil {
+	if err := k.apply(t.Context(), []byte(masqueradeText), newInputs("gateway.yaml"), "start"); err != nil {
 		t.Fatal(err)
 	}
 	w.ip("sysctl -qw net.ipv4.ip_forward=0")
@@ -24,7 +24,7 @@ func TestServiceSaysThatForwardingIsOff(t *testing.T) {
 	if len(lines) != 2 || !strings.Contains(lines[1], "net.ipv4.ip_forward set to 0") || !strings.Contains(k.status(), "forwards nothing") {
 		t.Errorf("said %q, status %s", lines, k.status())
 	}
-	if err := k.apply(t.Context(), []byte(masqueradeText), "reload"); err != nil {
+	if err := k.apply(t.Context(), []byte(masqueradeText), newInputs("gateway.yaml"), "reload"); err != nil {
 		t.Fatal(err)
 	}
 	w.wantSysctl(Forward4, "1")
@@ -40,7 +40,7 @@ func TestServiceDoesNotFight(t *testing.T) {
 	k := &keeper{Service: &Service{Host: w.Host, File: "gateway.yaml"}, manager: &manager{}}
 	var lines []string
 	k.Log = func(line string) { lines = append(lines, line) }
-	if err := k.apply(t.Context(), []byte(masqueradeText), "start"); err != nil {
+	if err := k.apply(t.Context(), []byte(masqueradeText), newInputs("gateway.yaml"), "start"); err != nil {
 		t.Fatal(err)
 	}
 	remove := func() {

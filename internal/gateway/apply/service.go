@@ -70,7 +70,7 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	k := &keeper{Service: s, manager: m, file: newFileWatch(s.File)}
+	k := &keeper{Service: s, manager: m, file: &fileWatch{}}
 	k.clean()
 	links, err := s.Host.watchLinks(ctx)
 	if err != nil {
@@ -107,8 +107,9 @@ type keeper struct {
 	*Service
 	manager *manager
 	file    *fileWatch
-	// text is the configuration that is in force, plan and digest what it became.
+	// text is the configuration that is in force, files what it names, plan and digest what it became.
 	text   []byte
+	files  *inputs
 	plan   *gateway.Plan
 	digest string
 	// owner is the transaction that put it in force; nil where it was found so.
@@ -146,13 +147,15 @@ func (k *keeper) clean() {
 }
 
 func (k *keeper) begin(ctx context.Context) (err error) {
+	files := newInputs(k.File)
 	if k.text, err = ReadFile(k.File); err != nil {
 		return err
 	}
 	if k.had, err = k.Host.addresses(); err != nil {
 		return err
 	}
-	return k.apply(ctx, k.text, "start")
+	defer func() { k.file.take(files.infos) }()
+	return k.apply(ctx, k.text, files, "start")
 }
 
 func (k *keeper) look() time.Duration { return cmp.Or(k.Look, fileLook) }
@@ -204,11 +207,12 @@ func (k *keeper) notify(words ...string) {
 
 // reload takes the file as it is now; a broken one changes nothing.
 func (k *keeper) reload(ctx context.Context, reason string) {
-	k.file.taken()
+	files := newInputs(k.File)
 	text, err := ReadFile(k.File)
 	if err == nil {
-		err = k.apply(ctx, text, reason)
+		err = k.apply(ctx, text, files, reason)
 	}
+	k.file.take(files.infos)
 	if err != nil && ctx.Err() == nil {
 		k.log("%s: %v; the former rules stay in force", reason, err)
 	}
@@ -233,7 +237,7 @@ func (k *keeper) again(ctx context.Context, reason string) {
 	if k.leftAlone() {
 		return
 	}
-	err := k.apply(ctx, k.text, reason)
+	err := k.apply(ctx, k.text, k.files, reason)
 	k.failed = err != nil
 	if err != nil && ctx.Err() == nil {
 		k.log("%s: %v; the former rules stay in force", reason, err)

@@ -52,6 +52,35 @@ func TestServiceFollowsItsFile(t *testing.T) {
 	w.wantSysctl(Forward4, "0")
 }
 
+// A file that is included counts as the file itself: changed, missing, and repaired.
+func TestServiceFollowsIncludedFiles(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(masqueradeText)
+	a := s.value()
+	other := filepath.Join(filepath.Dir(s.file), "other.yaml")
+	write := func(rule string) {
+		t.Helper()
+		if err := os.WriteFile(other, []byte("gateway:\n  nat:\n    - "+rule+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("snat: {from: 192.168.0.9, to: $outside}")
+	s.write("gateway: {include: other.yaml, define: {outside: 203.0.113.7}, interfaces: {wan: wan0}}\n")
+	s.waitValue("the included file in force", func(v string) bool { return v != a })
+	b := s.value()
+	write("snat: {from: 192.168.0.9, to: $outsde}")
+	s.waitSaid("other.yaml:3:37: $outsde is not defined")
+	s.want(b)
+	if err := os.Remove(other); err != nil {
+		t.Fatal(err)
+	}
+	s.waitSaid("include " + other + ": no such file")
+	s.want(b)
+	write("snat: {from: 192.168.0.10, to: $outside}")
+	s.waitValue("the repaired file in force", func(v string) bool { return v != b })
+	s.end()
+}
+
 func TestServiceTellsItsManager(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(masqueradeText)
@@ -192,7 +221,7 @@ func TestServiceSaysThatRulesChanged(t *testing.T) {
 	k := &keeper{Service: &Service{Host: w.Host, File: "gateway.yaml"}, manager: &manager{}}
 	var lines []string
 	k.Log = func(line string) { lines = append(lines, line) }
-	if err := k.apply(t.Context(), []byte(masqueradeText), "start"); err != nil {
+	if err := k.apply(t.Context(), []byte(masqueradeText), newInputs("gateway.yaml"), "start"); err != nil {
 		t.Fatal(err)
 	}
 	k.compare(t.Context())
@@ -208,7 +237,7 @@ func TestServiceSaysThatRulesChanged(t *testing.T) {
 	if said := k.status(); strings.Contains(said, "in force") {
 		t.Errorf("status %q", said)
 	}
-	if err := k.apply(t.Context(), []byte(masqueradeText), "reload"); err != nil {
+	if err := k.apply(t.Context(), []byte(masqueradeText), newInputs("gateway.yaml"), "reload"); err != nil {
 		t.Fatal(err)
 	}
 	if s := w.state(); s.Integrity != gateway.RulesIntact {

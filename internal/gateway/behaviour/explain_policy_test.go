@@ -25,12 +25,16 @@ var policyForms4 = []string{
 	"dnat: {on: ON, in: OUT, to: TARGET}", "dnat: {on: ON, except-in: OUT, except-port: SERVICES, to: TARGET}", "dnat: {on: any, in: OUT, port: SERVICES, to: TARGET}",
 	"dnat: {on: any, user: 0, port: SERVICES, to: TARGET}", "dnat: {on: ON, user: 3, port: udp/53, to: TARGET}", "dnat: {on: any, in: lan, except-from: 192.168.0.2, port: SERVICES, to: \":5353\"}",
 	"dnat: {on: ON, port: udp/40-1040, to: \"TARGET:2040-3040\"}",
+	"snat: {from: FROM, utc-hours: HOURS, to: POOL}", "masquerade: {except-utc-hours: HOURS, utc-days: DAYS}", "snat: {from: FROM, except-utc-days: DAYS, dscp: CLASS, to: POOL}",
+	"dnat: {on: ON, port: SERVICES, utc-hours: HOURS, to: TARGET, hairpin: BOOL}", "dnat: {on: ON, except-utc-hours: HOURS, except-utc-days: DAYS, to: TARGET, local: BOOL}",
+	"dnat: {on: ON, port: SERVICES, except-port: PORT, mark: MARK, to: TARGET, hairpin: BOOL}", "{snat: {from: FROM, port: SERVICES, to: POOL}, note: it says what it logs, log: on}",
 }
 
 var policyForms6 = []string{
 	"masquerade: {from: \"fd00:1::/64\"}", "snat: {from: \"fd00:1::/64\", only-to: \"2001:db8:f:1::/64\", port: SERVICES, to: \"2001:db8:1::7\"}",
 	"snat: {mark: MARK, dscp: CLASS, to: \"2001:db8:1::7\", ports: PORTS}", "snat: {from: \"fd00:1::2\", except-dscp: CLASS, to: \"2001:db8:1::9\"}",
 	"dnat: {on: \"2001:db8:1::7\", port: SERVICES, to: \"fd00:2::2\", hairpin: BOOL}", "dnat: {on: \"2001:db8:1::7\", except-mark: MARK, port: udp/50-60, to: \"[fd00:2::2]:150-160\"}",
+	"snat: {from: \"fd00:1::/64\", utc-days: DAYS, except-utc-hours: HOURS, to: \"2001:db8:1::9\"}",
 	"dnat: {on: any, in: dmz, port: SERVICES, to: \":5353\"}", "masquerade: {except-from: \"fd00:1::2\", in: [lan, dmz], except-port: SERVICES}",
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -96,6 +97,8 @@ var ruleWords = []struct {
 	{"TARGET", []string{"192.168.0.2", "172.17.0.2", "192.168.0.3"}},
 	{"SERVICES", []string{"[tcp/80, udp/53]", "tcp+udp/53", "udp/50-60", "[udp/53, udp/55, tcp/8080]", "[tcp/http, udp/domain, tcp/53-60]"}},
 	{"MARK", []string{"0x10", "0x10/0xf0", "0x5/0x5", "0x1"}},
+	{"HOURS", hoursAround(time.Now())},
+	{"DAYS", daysAround(time.Now())},
 	{"CLASS", []string{"cs1", "ef", "[cs2, 46]"}},
 	{"PORTS", []string{"1024-65535", "2000-2999", "keep"}},
 	{"PORT", []string{"tcp/80", "udp/53", "udp/50-60", "tcp", "icmp", "udp"}},
@@ -105,6 +108,18 @@ var ruleWords = []struct {
 	{"BOOL", []string{"true", "false"}},
 	{"OUT", []string{"wan", "lan", "dmz"}},
 	{"ON", []string{"203.0.113.7", "203.0.113.9", "203.0.113.1"}},
+}
+
+// hoursAround are hours that a time is in or not, by far.
+func hoursAround(t time.Time) []string {
+	at := func(d time.Duration) string { return t.UTC().Add(d).Format("15:04") }
+	return []string{at(-2*time.Hour) + "-" + at(2*time.Hour), at(2*time.Hour) + "-" + at(4*time.Hour), at(3*time.Hour) + "-" + at(-3*time.Hour),
+		"[" + at(-5*time.Hour) + "-" + at(-4*time.Hour) + ", " + at(-time.Hour) + "-" + at(time.Hour) + "]"}
+}
+
+func daysAround(t time.Time) []string {
+	day := func(n int) string { return nat.DayName(t.UTC().AddDate(0, 0, n).Weekday()) }
+	return []string{day(0), day(2), day(-3) + "-" + day(-2), "[" + day(-1) + ", " + day(0) + ", " + day(1) + "]"}
 }
 
 func (s *sample) rules() string {
@@ -167,6 +182,7 @@ func (s *sample) packet() (end, nat.Packet, []byte) {
 		}
 	}
 	b := compose(p, false)
+	p.At = time.Now()
 	if len(s.classes) > 0 {
 		p.DSCP = pick(s.r, s.classes)
 		p.Mark = markedClasses[p.DSCP]

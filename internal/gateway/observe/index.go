@@ -172,7 +172,7 @@ func (u *Untranslated) Of(e *conntrack.Entry) (*gateway.Ref, error) {
 	if d := u.destination(e, in); d != nil && !destinationGave(d, e) {
 		return &d.Rule, nil
 	}
-	forward := Lookup{Source: e.Orig.Src, Destination: e.Orig.Dst}
+	forward := Lookup{Source: e.Orig.Src, Destination: e.Orig.Dst, Mark: e.Mark & u.rules.plan.Marks}
 	if !in.Local {
 		forward.In = in.Out
 	}
@@ -227,7 +227,7 @@ func (u *Untranslated) source(e *conntrack.Entry, out Hop) *gateway.Entry {
 
 // isCertain reports whether a connection's entry says all that a rule asks for, but for interfaces.
 func isCertain(e *gateway.Entry) bool {
-	return e.Mark.Mask == 0 && len(e.NotMarks)+len(e.DSCP)+len(e.NotDSCP) == 0 && !e.IsOwn() && (len(e.In)+len(e.NotIn) == 0 || !e.Action.Kind.TranslatesSource())
+	return !e.IsTimed() && e.Mark.Mask == 0 && len(e.NotMarks)+len(e.DSCP)+len(e.NotDSCP) == 0 && !e.IsOwn() && (len(e.In)+len(e.NotIn) == 0 || !e.Action.Kind.TranslatesSource())
 }
 
 // gives reports whether a rule may leave the source as it is, as a masquerade does that of

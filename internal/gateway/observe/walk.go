@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/nat"
@@ -26,8 +27,10 @@ type walk struct {
 	dstDone       bool
 	srcDone       bool
 	dstTranslated bool // IPS_DST_NAT
-	hop           Hop
-	err           error // of route, where it was asked on the way
+	// mark is that of the packet where it is on an uplink, otherwise 0.
+	mark uint32
+	hop  Hop
+	err  error // of route, where it was asked on the way
 }
 
 // The names of natkit's chains, with their hooks and priorities.
@@ -51,6 +54,13 @@ type stop struct {
 func newWalk(p *gateway.Plan, facts *gateway.Facts, route Router, packet nat.Packet) *walk {
 	if packet.In != "" { // of another host
 		packet.Owned = false
+	}
+	timed := false
+	for e := range p.Entries() {
+		timed = timed || e.IsTimed()
+	}
+	if !timed { // it makes no difference
+		packet.At = time.Time{}
 	}
 	w := &walk{plan: p, facts: facts, route: route, packet: packet,
 		src: endpoint{packet.Src, packet.SrcPort}, dst: endpoint{packet.Dst, packet.DstPort}}
@@ -109,6 +119,9 @@ func (w *walk) firstStops(hook string) []stop {
 	stops := []stop{{priority: priorityConntrack, do: w.track}}
 	if len(w.plan.Untracked)+len(w.plan.Stateless) > 0 {
 		stops = append(stops, stop{priority: priorityRaw, chain: "raw-" + hook, do: w.raw})
+	}
+	if len(w.plan.Uplinks) > 0 {
+		stops = append(stops, stop{priority: -145, chain: "uplink-" + hook, do: w.uplink})
 	}
 	if w.hasDestinations(hook) {
 		stops = append(stops, stop{priority: -80, chain: hook, do: w.destination})
@@ -175,20 +188,22 @@ func (w *walk) hook(hook string, stops []stop) {
 
 // routing asks where the packet goes, with the destination that it has by now.
 func (w *walk) routing() error {
-	way := Lookup{Source: w.src.addr, Destination: w.dst.addr, In: w.packet.In}
+	way := Lookup{Source: w.src.addr, Destination: w.dst.addr, In: w.packet.In, Mark: w.mark}
 	hop, err := w.route(way)
 	if err != nil {
 		return err
 	}
+	hop = w.byUplink(hop)
 	off := ""
 	if way.In != "" {
 		off = w.facts.NotForwarded(w.src.addr.Is6(), way.In)
 	}
 	if hop.Unreachable != "" && off != "" {
 		// The kernel answers as a host that forwards nothing: report where it would go.
-		if hop, err = w.route(Lookup{Destination: w.dst.addr}); err != nil {
+		if hop, err = w.route(Lookup{Destination: w.dst.addr, Mark: w.mark}); err != nil {
 			return err
 		}
+		hop = w.byUplink(hop)
 	}
 	w.hop, w.e.Fate = hop, Forwarded
 	step := Step{Hook: hookRouting}
@@ -359,6 +374,9 @@ func (w *walk) mayPrecede(list []gateway.Entry, p *nat.Packet, winner *gateway.R
 			continue
 		}
 		switch {
+		case missed[0] == nat.TimeOfWeek:
+			known[e.Rule] = true
+			w.note("at another time (--at) %s translates it: %s", e.Rule, e.Text(nat.TimeOfWeek))
 		case missed[0] == nat.MarkBits && p.Mark == 0:
 			known[e.Rule] = true
 			w.note("its mark is taken to be 0: with another one (--mark) %s translates it: %s", e.Rule, e.Text(nat.MarkBits))
@@ -434,6 +452,8 @@ func reasons(m *nat.Match, p *nat.Packet) (why []string) {
 			text += ", not " + p.Out
 		case c == nat.NotServices:
 			text = "not " + nat.ServiceString(p.Protocol, []nat.Ports{{First: p.DstPort, Last: p.DstPort}})
+		case c == nat.TimeOfWeek:
+			text += ", not " + p.At.UTC().Format("Mon 15:04")
 		case c == nat.Owner && !p.Owned:
 			text += ": programs on the gateway whose user and group are known, by --user and --group"
 		}

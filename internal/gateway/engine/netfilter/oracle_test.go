@@ -21,6 +21,7 @@ import (
 func TestOracle(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.NeedProgram(t, "nft")
+	t.Setenv("TZ", "UTC") // in which nft(8) reads and shows hours
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files: %v", err)
