@@ -172,6 +172,8 @@ func (r Rule) interfaces() []string {
 		return append(append(names, r.Masquerade.Out...), r.Masquerade.ExceptOut...)
 	case r.SNAT != nil:
 		return append(append(names, r.SNAT.Out...), r.SNAT.ExceptOut...)
+	case r.Netmap != nil:
+		return append(names, r.Netmap.Out...)
 	case r.DNAT != nil && r.DNAT.On.Name != "" && r.DNAT.On.Name != OnAny:
 		return append(names, r.DNAT.On.Name)
 	}

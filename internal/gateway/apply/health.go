@@ -142,11 +142,10 @@ func (h *hosts) begin(k *keeper, p *gateway.Plan, c *health.Checker) {
 	if began {
 		k.log("checking %s", units.Plural(c.Len(), "host", "hosts"))
 	}
+	h.report(k)
 	if c != nil {
-		h.retry = true
 		h.use(k)
 	}
-	h.report(k)
 	h.wake(time.Now())
 }
 
@@ -184,8 +183,8 @@ func (h *hosts) done(k *keeper, r probed, now time.Time) {
 		}
 	}
 	if h.retry {
+		h.report(k) // first: a service that follows a kill knows since when
 		h.use(k)
-		h.report(k)
 	}
 	h.wake(now)
 }

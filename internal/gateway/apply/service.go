@@ -70,7 +70,10 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	k := &keeper{Service: s, manager: m, file: &fileWatch{}}
+	if err := s.Host.putDown(nil); err != nil { // of a service before it
+		return err
+	}
+	k := newKeeper(s, m)
 	k.clean()
 	links, err := s.Host.watchLinks(ctx)
 	if err != nil {
@@ -119,6 +122,8 @@ type keeper struct {
 	owner *journal.Transaction
 	// devices are the interfaces of the kernel's fast path.
 	devices string
+	// uplinks are those of the plan.
+	uplinks uplinks
 	// had are the host's addresses as last seen.
 	had map[netip.Addr]bool
 	// waiting are the interfaces that do not exist, as last logged; off is the forwarding that
@@ -131,6 +136,10 @@ type keeper struct {
 	reported, lastStatus string
 	// removed is how many times the rules were not there since a periodic check found them.
 	removed int
+}
+
+func newKeeper(s *Service, m *manager) *keeper {
+	return &keeper{Service: s, manager: m, file: &fileWatch{}, hosts: newHosts(s.Host)}
 }
 
 func (k *keeper) log(format string, args ...any) {
@@ -173,6 +182,8 @@ func (k *keeper) loop(ctx context.Context, links, tables <-chan struct{}) {
 		select {
 		case <-ctx.Done():
 		case <-links:
+			quiet.event(time.Now())
+		case <-k.uplinks.routes:
 			quiet.event(time.Now())
 		case <-quiet.timer.C:
 			quiet.begun = time.Time{}

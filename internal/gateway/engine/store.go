@@ -142,7 +142,9 @@ func (s *Store) state(path string) []byte {
 
 // PutHealth keeps the states of checked hosts of the network namespace of an inode; an empty text takes away what is
 // kept.
-func (s *Store) PutHealth(inode uint64, text []byte) error { return s.putState(s.healthPath(inode), text) }
+func (s *Store) PutHealth(inode uint64, text []byte) error {
+	return s.putState(s.healthPath(inode), text)
+}
 
 // Health returns what PutHealth kept last; nil for nothing, and where it cannot be read or others could have written it.
 func (s *Store) Health(inode uint64) []byte {
@@ -153,6 +155,28 @@ func (s *Store) Health(inode uint64) []byte {
 }
 
 func (s *Store) healthPath(inode uint64) string { return s.path(fmt.Sprintf("health-%d", inode)) }
+
+func (s *Store) downPath(inode uint64) string { return s.path(fmt.Sprintf("uplinks-%d.json", inode)) }
+
+// PutDown keeps which uplinks are down in the network namespace of an inode, and why; none takes away what is kept.
+func (s *Store) PutDown(inode uint64, down map[string]string) (err error) {
+	var text []byte
+	if len(down) > 0 {
+		if text, err = json.Marshal(down); err != nil {
+			return err
+		}
+	}
+	return s.putState(s.downPath(inode), text)
+}
+
+// Down returns what PutDown kept last; nothing where no process keeps a gateway in force there, which would look whether
+// they still are.
+func (s *Store) Down(inode uint64) (down map[string]string) {
+	if s == nil || s.Claimant(inode) == "" || json.Unmarshal(s.state(s.downPath(inode)), &down) != nil {
+		return nil
+	}
+	return down
+}
 
 // PutText writes a configuration's text, and returns its digest.
 func (s *Store) PutText(text []byte) (digest string, err error) {
