@@ -312,6 +312,8 @@ type Netmap struct {
 	KindFields
 	Inside  Prefix `yaml:"inside" json:"inside" check:"required"`
 	Outside Prefix `yaml:"outside" json:"outside" check:"required"`
+	// Out is the interface or role outside; the WAN interfaces where empty.
+	Out Names `yaml:"out" json:"out,omitempty"`
 	// Stateless is NPTv6 (RFC 6296) with IPv6: checksum-neutral, without the tracker.
 	Stateless Switch `yaml:"stateless" json:"stateless,omitempty"`
 }

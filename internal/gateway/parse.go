@@ -23,6 +23,11 @@ type File struct {
 	tree   *document.Tree
 }
 
+// fileText is what a file is read into.
+type fileText struct {
+	Gateway *Config `yaml:"gateway" check:"required"`
+}
+
 // Files reads what a file names: other files, by their paths.
 type Files interface {
 	// Read returns the text of a file, or a little more than limit bytes of it.
@@ -36,9 +41,7 @@ func Parse(file string, text []byte) (*File, error) { return ParseWith(nil, file
 
 // ParseWith is Parse of a file that may name others, which files reads; nil where it can name none.
 func ParseWith(files Files, file string, text []byte) (*File, error) {
-	var read struct {
-		Gateway *Config `yaml:"gateway"`
-	}
+	var read fileText
 	s := source(file, text)
 	if files != nil {
 		s.Compose.Read = files.Read
@@ -165,6 +168,8 @@ func (r Rule) interfaces() []string {
 		return append(append(names, r.Masquerade.Out...), r.Masquerade.ExceptOut...)
 	case r.SNAT != nil:
 		return append(append(names, r.SNAT.Out...), r.SNAT.ExceptOut...)
+	case r.Netmap != nil:
+		return append(names, r.Netmap.Out...)
 	case r.DNAT != nil && r.DNAT.On.Name != "" && r.DNAT.On.Name != OnAny:
 		return append(names, r.DNAT.On.Name)
 	}
