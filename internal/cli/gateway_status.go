@@ -321,7 +321,14 @@ func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, fi
 		return err
 	}
 	if len(plan.Uplinks) > 0 {
-		if err := host.Policies(ns, &facts); err != nil {
+		h, err := gatewayHost(env, ns)
+		if err == nil {
+			facts.Down, err = h.Down()
+		}
+		if err == nil {
+			err = host.Policies(ns, &facts)
+		}
+		if err != nil {
 			return err
 		}
 	}

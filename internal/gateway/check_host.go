@@ -338,6 +338,8 @@ func (c *checker) names() (all []mention) {
 		case o.SNAT != nil:
 			list(&o, o.SNAT.Out, "out")
 			list(&o, o.SNAT.ExceptOut, "except-out")
+		case o.Netmap != nil:
+			list(&o, o.Netmap.Out, "out")
 		case o.DNAT != nil && o.DNAT.On.Name != "" && o.DNAT.On.Name != OnAny:
 			all = append(all, mention{o.DNAT.On.Name, &o, []any{"on"}})
 		}
@@ -393,7 +395,7 @@ func (c *checker) anyInterface() {
 			s = &o.SNAT.Sources
 		}
 		all := s != nil && len(s.Out)+len(s.ExceptOut) == 0 && len(s.ExceptTo)+len(s.OnlyTo) == 0
-		if (all || o.Static != nil || o.Netmap != nil) && !said {
+		if (all || o.Static != nil || o.Netmap != nil && len(o.Netmap.Out) == 0) && !said {
 			said = true
 			o.warn("any-interface", "no interface has the role wan, so that this holds for packets by whatever interface they leave, between hosts inside too",
 				"name it: interfaces: {wan: eth0}")

@@ -433,7 +433,11 @@ func (r *DNAT) action() nat.Action {
 	case len(r.To) == 1 && !r.To[0].Address.IsValid():
 		return nat.Action{Kind: nat.Redirect, Ports: nat.Ports{First: r.To[0].Port, Last: r.To[0].Port}}
 	case len(r.To) > 1:
-		return nat.Action{Backends: r.To, Balance: cmp.Or(nat.Balance(r.Balance), nat.BalanceRoundRobin)}
+		a := nat.Action{Backends: r.To, Balance: cmp.Or(nat.Balance(r.Balance), nat.BalanceRoundRobin), Check: r.check()}
+		if a.Check != nil {
+			a.AllDown = cmp.Or(nat.AllDown(r.AllDown), nat.AllDownLast)
+		}
+		return a
 	}
 	return nat.Action{Backends: r.To}
 }
@@ -510,19 +514,19 @@ func (b *ruleCompiler) static(r *Static) error {
 		err = b.hairpin(d, nil, nil)
 	}
 	b.plan.Destinations = append(b.plan.Destinations, d)
-	b.outbound(nat.Host(r.Inside.Addr), nat.Action{To: nat.AddrRanges{nat.OneAddr(r.Outside.Addr)}})
+	b.outbound(nat.Host(r.Inside.Addr), b.plan.WAN, nat.Action{To: nat.AddrRanges{nat.OneAddr(r.Outside.Addr)}})
 	return err
 }
 
 // outbound adds the way out of a rule for both directions.
-func (b *ruleCompiler) outbound(inside netip.Prefix, does nat.Action) {
+func (b *ruleCompiler) outbound(inside netip.Prefix, out []string, does nat.Action) {
 	does.Kind = nat.SNAT
-	b.plan.Sources = append(b.plan.Sources, b.entry(nat.Match{From: []netip.Prefix{inside}, Out: b.plan.WAN}, does))
+	b.plan.Sources = append(b.plan.Sources, b.entry(nat.Match{From: []netip.Prefix{inside}, Out: out}, does))
 }
 
 // pair adds a translation of both directions packet by packet.
-func (b *ruleCompiler) pair(inside, outside netip.Prefix, neutral bool) {
-	b.plan.Stateless = append(b.plan.Stateless, b.entry(nat.Match{From: []netip.Prefix{inside}, Out: b.plan.WAN},
+func (b *ruleCompiler) pair(inside, outside netip.Prefix, out []string, neutral bool) {
+	b.plan.Stateless = append(b.plan.Stateless, b.entry(nat.Match{From: []netip.Prefix{inside}, Out: out},
 		nat.Action{Kind: nat.Pair, Prefix: outside, Stateless: true, Neutral: neutral}))
 }
 
@@ -530,7 +534,7 @@ func (b *ruleCompiler) statelessStatic(r *Static) error {
 	if r.Hairpin || r.Local {
 		return errors.New("stateless has no connections: hairpin and local need one, leave them or stateless out")
 	}
-	b.pair(nat.Host(r.Inside.Addr), nat.Host(r.Outside.Addr), false)
+	b.pair(nat.Host(r.Inside.Addr), nat.Host(r.Outside.Addr), b.plan.WAN, false)
 	return nil
 }
 
@@ -542,11 +546,19 @@ func (b *ruleCompiler) netmap(r *Netmap) error {
 		return err
 	case inside.Bits() != outside.Bits():
 		return fmt.Errorf("inside %s and outside %s differ in length: each address needs one of its own", inside, outside)
-	case bool(r.Stateless):
-		return b.statelessNetmap(inside, outside)
 	}
-	b.plan.Destinations = append(b.plan.Destinations, b.destination(outside, b.plan.WAN, nat.Action{Prefix: inside}))
-	b.outbound(inside, nat.Action{Prefix: outside})
+	out := b.plan.WAN
+	if len(r.Out) > 0 {
+		out, err = b.resolve(r.Out)
+	}
+	switch {
+	case err != nil:
+		return err
+	case bool(r.Stateless):
+		return b.statelessNetmap(inside, outside, out)
+	}
+	b.plan.Destinations = append(b.plan.Destinations, b.destination(outside, out, nat.Action{Prefix: inside}))
+	b.outbound(inside, out, nat.Action{Prefix: outside})
 	return nil
 }
 
@@ -554,12 +566,12 @@ func (b *ruleCompiler) netmap(r *Netmap) error {
 // checksums into one of the words behind the eighth byte (section 3.5).
 const longestNeutral = 64
 
-func (b *ruleCompiler) statelessNetmap(inside, outside netip.Prefix) error {
+func (b *ruleCompiler) statelessNetmap(inside, outside netip.Prefix, out []string) error {
 	neutral := b.bits == 128
 	if neutral && inside.Bits() > longestNeutral {
 		return fmt.Errorf("%s is too long for NPTv6 (RFC 6296), which keeps checksums in the last 64 bits of the address: at most /%d", inside, longestNeutral)
 	}
-	b.pair(inside, outside, neutral)
+	b.pair(inside, outside, out, neutral)
 	return nil
 }
 

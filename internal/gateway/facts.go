@@ -32,8 +32,8 @@ type Facts struct {
 	// both are read where a file divides connections among uplinks.
 	Defaults []DefaultRoute `json:"default_routes,omitempty"`
 	Rules    []PolicyRule   `json:"policy_rules,omitempty"`
-	// Down are uplinks through which nothing answers, as 'natkit gateway run' has found.
-	Down []string `json:"uplinks_down,omitempty"`
+	// Down are uplinks through which nothing answers, as 'natkit gateway run' has found, and why.
+	Down map[string]string `json:"uplinks_down,omitempty"`
 	// Kernel is the running one; without a release where it is not known.
 	Kernel snapshot.Kernel `json:"kernel"`
 	// Conntrack is the connection table's size, Sysctls the values that a plan may
