@@ -461,7 +461,11 @@ func (r *DNAT) action() nat.Action {
 	case len(r.To) == 1 && !r.To[0].Address.IsValid():
 		return nat.Action{Kind: nat.Redirect, Ports: nat.Ports{First: r.To[0].Port, Last: r.To[0].Port}}
 	case len(r.To) > 1:
-		return nat.Action{Backends: r.To, Balance: cmp.Or(nat.Balance(r.Balance), nat.BalanceRoundRobin)}
+		a := nat.Action{Backends: r.To, Balance: cmp.Or(nat.Balance(r.Balance), nat.BalanceRoundRobin), Check: r.check()}
+		if a.Check != nil {
+			a.AllDown = cmp.Or(nat.AllDown(r.AllDown), nat.AllDownLast)
+		}
+		return a
 	}
 	return nat.Action{Backends: r.To}
 }

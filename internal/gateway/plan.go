@@ -57,6 +57,10 @@ type Plan struct {
 	// IPv4 and IPv6 are the families that the gateway forwards.
 	IPv4 bool `json:"ipv4,omitempty"`
 	IPv6 bool `json:"ipv6,omitempty"`
+	// Out are the hosts that new connections do not go to, by rule and their place in Backends, where checks of an
+	// engine's hosts have begun before the plan is put in force. It is no part of what the plan says.
+	Out map[Ref][]bool `json:"-"`
+
 	// Accounting and Expect become sysctls, not rules.
 	Accounting bool   `json:"accounting,omitempty"`
 	Expect     Expect `json:"expect,omitzero"`

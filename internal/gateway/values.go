@@ -469,6 +469,89 @@ func (b *Balance) UnmarshalYAML(n *yaml.Node) error {
 	})
 }
 
+// UnmarshalYAML is yaml.Unmarshaler.
+func (a *AllDown) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "reject or last", a, func(text string) (AllDown, error) {
+		if text != string(nat.AllDownReject) && text != string(nat.AllDownLast) {
+			return "", document.Unknown(text, string(nat.AllDownReject), string(nat.AllDownLast))
+		}
+		return AllDown(text), nil
+	})
+}
+
+const longestPath = 200
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (p *URLPath) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "a path such as /health", p, func(text string) (URLPath, error) {
+		switch {
+		case strings.Contains(text, "://"):
+			return "", document.Advice("write the path alone, such as /health: address and port are those of each host, and TLS is not spoken")
+		case !strings.HasPrefix(text, "/") || len(text) > longestPath || !isPrintable(text):
+			return "", document.Advice(fmt.Sprintf("it begins with / and has up to %d characters, none of them a space", longestPath))
+		}
+		return URLPath(text), nil
+	})
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (p *PortNumber) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "a port such as 8080", p, func(text string) (PortNumber, error) {
+		number, err := portNumber(text)
+		return PortNumber(number), err
+	})
+}
+
+// leastDuration and mostDuration bound a Duration.
+const (
+	leastDuration = 100 * time.Millisecond
+	mostDuration  = time.Hour
+)
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "a time such as 500ms, 2s or 1m", d, func(text string) (Duration, error) {
+		t, err := time.ParseDuration(text)
+		switch {
+		case err != nil && strings.Trim(text, "0123456789.") == "":
+			return 0, document.Advice("a time needs its unit: write " + text + "s")
+		case err != nil:
+			return 0, errNumber
+		case t < leastDuration || t > mostDuration:
+			return 0, document.Advice(fmt.Sprintf("it is from %s to 1h", leastDuration))
+		}
+		return Duration(t), nil
+	})
+}
+
+// String is the written form: 90s is 1m30s.
+func (d Duration) String() string { return shortDuration(time.Duration(d)) }
+
+// shortDuration is 1m for what time.Duration calls 1m0s.
+func shortDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+const mostTimes = 100
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (t *Times) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, fmt.Sprintf("a number from 1 to %d", mostTimes), t, func(text string) (Times, error) {
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err == nil && (n == 0 || n > mostTimes) {
+			err = errNumber
+		}
+		return Times(n), err
+	})
+}
+
 // MarshalJSON is a single backend without a list.
 func (b Backends) MarshalJSON() ([]byte, error) {
 	if len(b) == 1 {
