@@ -413,7 +413,9 @@ func TestManyHosts(t *testing.T) {
 	}
 	s := w.serve(text)
 	s.waitSaid("checking 200 hosts")
-	within(t, time.Minute, "all are down", func() bool { return strings.Count(s.said(), " is down: connection refused") == 200 && strings.Count(s.said(), "all hosts are down") == 5 })
+	within(t, time.Minute, "all are down", func() bool {
+		return strings.Count(s.said(), " is down: connection refused") == 200 && strings.Count(s.said(), "all hosts are down") == 5
+	})
 	plan, err := w.InForce()
 	if err != nil {
 		t.Fatal(err)
