@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/frame"
@@ -25,6 +26,7 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ruleset"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -492,6 +494,34 @@ func (c *corpusCase) load(h corpusHost) {
 	})
 }
 
+// live wants the kernel's rules to become what the text becomes. Of two tables at the same hook and priority the kernel
+// does not say which comes first.
+func (c *corpusCase) live(h corpusHost) {
+	c.Helper()
+	if strings.Count(c.original, "hook prerouting priority -100") > 1 {
+		return
+	}
+	set, err := read.Tables(h.ns)
+	if err != nil {
+		c.Fatal(err)
+	}
+	result, err := Import(set)
+	if err != nil {
+		c.Fatal(err)
+	}
+	if diff := cmp.Diff(rulesOf(c.result), rulesOf(result)); diff != "" {
+		c.Errorf("rules (-text +kernel):\n%s\n%+v", diff, result.Untranslated())
+	}
+}
+
+func rulesOf(r *Result) (all []string) {
+	for _, rule := range slices.Concat(r.Config.NAT, r.Config.IPv6) {
+		all = append(all, gateway.MarshalRule(rule))
+	}
+	slices.Sort(all)
+	return all
+}
+
 // apply has the engine carry out what was imported.
 func (c *corpusCase) apply(h corpusHost) {
 	c.Helper()
@@ -554,6 +584,7 @@ func (c *corpusCase) flows(h corpusHost) map[flow]end {
 func (c *corpusCase) play(times int) {
 	theirs, ours := c.host("theirs"), c.host("ours")
 	c.load(theirs)
+	c.live(theirs)
 	c.apply(ours)
 	for range times {
 		sent := map[flow]nat.Packet{}
