@@ -118,7 +118,11 @@ func TestRandomRules(t *testing.T) {
 	for i := range times {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
 			c := corpusCase{T: t, r: rand.New(rand.NewPCG(seed, uint64(i)))}
-			c.take("drawn.iptables", drawnRules(c.r))
+			text, name := drawnRules(c.r), "drawn.iptables"
+			if i%4 == 3 {
+				text, name = inIPv6(text), "drawn.ip6tables"
+			}
+			c.take(name, text)
 			c.play(1)
 			if t.Failed() {
 				t.Log(c.text)
@@ -130,6 +134,28 @@ func TestRandomRules(t *testing.T) {
 	if all.translated < all.packets/5 || all.taken*4 < all.rules*3 {
 		t.Errorf("the sample says little: %+v", all)
 	}
+}
+
+var drawnAddress = regexp.MustCompile(`(\d+\.\d+\.\d+)\.(\d+)(?:/(\d+)|:(\d[\d-]*))?`)
+
+// inIPv6 are the same rules with addresses of IPv6.
+func inIPv6(text string) string {
+	networks := map[string]string{"203.0.113": "2001:db8:1::", "198.51.100": "2001:db8:9::", "192.168.1": "fd00:1::", "192.168.2": "fd00:2::", "192.168.0": "fd00::"}
+	text = drawnAddress.ReplaceAllStringFunc(text, func(word string) string {
+		m := drawnAddress.FindStringSubmatch(word)
+		address := networks[m[1]]
+		if m[2] != "0" {
+			address += m[2]
+		}
+		switch {
+		case m[3] != "":
+			return address + map[string]string{"16": "/16", "24": "/64"}[m[3]]
+		case m[4] != "":
+			return "[" + address + "]:" + m[4]
+		}
+		return address
+	})
+	return strings.ReplaceAll(text, "-p icmp", "-p icmpv6")
 }
 
 // drawnRules are rules of NAT with conditions of few values, so that many overlap.
