@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -66,15 +67,10 @@ func TestCorpus(t *testing.T) {
 	if os.Getenv("NATKIT_NIGHTLY") != "" {
 		times = atNight
 	}
-	var all tally
-	for i, name := range files {
-		t.Run(filepath.Base(name), func(t *testing.T) {
-			c := corpusCase{T: t, r: rand.New(rand.NewPCG(seed, uint64(i)))}
-			c.read(name)
-			c.play(times)
-			all.add(&c.tally)
-		})
-	}
+	all := playEach(t, len(files), seed, times, func(c *corpusCase, i int) string {
+		c.read(files[i])
+		return filepath.Base(files[i])
+	})
 	t.Logf("%d rule sets, %d of %d rules of NAT taken; %d packets and programs, %d translated, %d of rules that are left", len(files), all.taken, all.rules, all.packets, all.translated, all.left)
 	if share := float64(all.taken) / float64(all.rules); share < least {
 		t.Errorf("%.0f %% of the rules are taken, want %.0f %%", 100*share, 100*least)
@@ -110,26 +106,18 @@ func TestRandomRules(t *testing.T) {
 	testutil.NeedFeature(t, testutil.Hairpin)
 	testutil.NeedProgram(t, "iptables-nft")
 	testutil.ShareHost(t)
-	seed, times := seedOf(t, 7), 24
+	seed, sets := seedOf(t, 7), 24
 	if os.Getenv("NATKIT_NIGHTLY") != "" {
-		times = 500
+		sets = 500
 	}
-	var all tally
-	for i := range times {
-		t.Run(strconv.Itoa(i), func(t *testing.T) {
-			c := corpusCase{T: t, r: rand.New(rand.NewPCG(seed, uint64(i)))}
-			text, name := drawnRules(c.r), "drawn.iptables"
-			if i%4 == 3 {
-				text, name = inIPv6(text), "drawn.ip6tables"
-			}
-			c.take(name, text)
-			c.play(1)
-			if t.Failed() {
-				t.Log(c.text)
-			}
-			all.add(&c.tally)
-		})
-	}
+	all := playEach(t, sets, seed, 1, func(c *corpusCase, i int) string {
+		text, name := drawnRules(c.r), "drawn.iptables"
+		if i%4 == 3 {
+			text, name = inIPv6(text), "drawn.ip6tables"
+		}
+		c.take(name, text)
+		return strconv.Itoa(i)
+	})
 	t.Logf("%d of %d rules taken; %d packets and programs, %d translated, %d of rules that are left", all.taken, all.rules, all.packets, all.translated, all.left)
 	if all.translated < all.packets/5 || all.taken*4 < all.rules*3 {
 		t.Errorf("the sample says little: %+v", all)
@@ -204,6 +192,27 @@ func drawnRules(r *rand.Rand) string {
 		}
 	}
 	return b.String() + "COMMIT\n"
+}
+
+// playEach plays several rule sets, some at a time, of which take makes one and names it.
+func playEach(t *testing.T, sets int, seed uint64, times int, take func(c *corpusCase, i int) string) (all tally) {
+	var mutex sync.Mutex
+	t.Run("sets", func(t *testing.T) {
+		for i := range sets {
+			t.Run(strconv.Itoa(i), func(t *testing.T) {
+				t.Parallel()
+				c := corpusCase{T: t, r: rand.New(rand.NewPCG(seed, uint64(i)))}
+				name := take(&c, i)
+				if c.play(times); t.Failed() {
+					t.Logf("%s:\n%s", name, c.text)
+				}
+				mutex.Lock()
+				defer mutex.Unlock()
+				all.add(&c.tally)
+			})
+		}
+	})
+	return all
 }
 
 // tally counts rules and packets.

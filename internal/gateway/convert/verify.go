@@ -107,7 +107,9 @@ func (t *translator) before(i int) (all []*entry, reason string) {
 	if !e.translates {
 		return nil, ""
 	}
-	meets := func(b *entry) bool { return b != e && b.side == e.side && !farApart(&b.Match.Match, &e.Match.Match) && !b.Match.Disjoint(&e.Match) }
+	meets := func(b *entry) bool {
+		return b != e && b.side == e.side && !farApart(&b.Match.Match, &e.Match.Match) && !b.Match.Disjoint(&e.Match)
+	}
 	for _, b := range t.untranslated {
 		switch {
 		case !meets(b):
