@@ -134,7 +134,7 @@ const (
 
 // bounded finds the rule with which a file names more than anybody can carry out.
 func (c *Config) bounded() (p *document.Problem) {
-	named, pairs := map[string]bool{}, 0
+	named, pairs, checked, places := map[string]bool{}, 0, 0, 0
 	role := func(name string) int {
 		return map[string]int{RoleWAN: len(c.Interfaces.WAN), RoleLAN: len(c.Interfaces.LAN)}[name]
 	}
@@ -142,14 +142,18 @@ func (c *Config) bounded() (p *document.Problem) {
 		for _, name := range r.interfaces() {
 			named[name] = true
 		}
+		tooMany := ""
 		if r.DNAT != nil {
 			pairs += role(r.DNAT.On.Name)
+			tooMany = r.DNAT.tooManyHosts(&checked, &places)
 		}
 		path := []any{"gateway", ref.List, ref.Index}
 		switch {
 		case p != nil:
 		case len(named) > mostInterfaces:
 			p = &document.Problem{Path: path, Message: tooManyInterfaces + ": leave out, so that rules hold for the role wan, or write several files for several namespaces"}
+		case tooMany != "":
+			p = &document.Problem{Path: path, Message: tooMany}
 		case pairs > mostOn:
 			p = &document.Problem{Path: path, Message: fmt.Sprintf("dnat on a role times the interfaces of the role is more than %d: name an address, or fewer interfaces", mostOn)}
 		}
@@ -204,7 +208,11 @@ func (r Rule) whole() *document.Problem {
 	}
 	switch len(used) {
 	case 1:
-		return document.Check(r, nil)
+		p := document.Check(r, nil)
+		if p == nil && r.DNAT != nil {
+			p = r.DNAT.balanced()
+		}
+		return p
 	case 0:
 		return &document.Problem{Message: "expected one of " + strings.Join(kindWords, ", ") + " and a mapping after it"}
 	default:

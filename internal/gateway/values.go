@@ -25,7 +25,7 @@ const (
 	rangeWords    = "an address, a range or a prefix such as 203.0.113.7, 203.0.113.8-203.0.113.15 or 203.0.113.32/27"
 	onWords       = "an address, a role (wan, lan), an interface or any, such as 203.0.113.7 or wan"
 	endpointWords = "an address with or without a port, such as 172.17.0.2:80 or \"[fd00::2]:80\""
-	nameWords     = "the name of a role (wan, lan) or an interface"
+	nameWords     = "a role (wan, lan) or interfaces such as eth0, ppp* or group 10"
 	markWords     = "a mark such as 0x10, or 0x10/0xf0 with the bits that count"
 	idWords       = "the number of a user or a group, or a range such as 1000-1999"
 	dscpWords     = "a DSCP: a name such as ef or af41, or a number from 0 to 63"
@@ -157,9 +157,21 @@ func checkName(name string) error {
 		return oneAddress(p)
 	}
 	switch {
-	case strings.HasSuffix(name, "*") || strings.HasSuffix(name, "+"):
-		begin := strings.TrimRight(name, "*+")
-		return document.Advice(fmt.Sprintf("there are no patterns: name each interface, such as %s0 and %[1]s1", begin))
+	case strings.HasPrefix(name, "group"):
+		if _, is := nat.LinkGroup(name); is {
+			return nil
+		}
+		if strings.Contains(name, " ") {
+			return document.Advice("write group and the number of a link group, such as group 10")
+		}
+	case strings.HasSuffix(name, "+"):
+		return document.Advice("write " + strings.TrimRight(name, "*+") + "*")
+	case strings.Contains(strings.TrimSuffix(name, "*"), "*"):
+		return document.Advice("one * stands at the end of a name")
+	case name == "*":
+		return document.Advice("these are all: leave it out")
+	}
+	switch {
 	case strings.Trim(name, "0123456789.") == "" || strings.ContainsAny(name, ":%"):
 		return document.Advice("neither an address nor a name")
 	case name == "" || len(name) > longest || strings.ContainsAny(name, "/, \t\n\v\f\r\"\\") || !isPrintable(name):
@@ -181,6 +193,8 @@ func (names *Names) UnmarshalYAML(n *yaml.Node) error {
 				return "", document.Advice("it is there twice")
 			case len(*names) == mostInterfaces:
 				return "", document.Advice(tooManyInterfaces)
+			case oneKind(append((*names)[:len(*names):len(*names)], text)) != nil && text != RoleWAN && text != RoleLAN && !slices.Contains(*names, RoleWAN) && !slices.Contains(*names, RoleLAN):
+				return "", document.Advice(errNamesAndGroups.Error())
 			}
 			return text, checkName(text)
 		})
@@ -211,6 +225,10 @@ func (w *WANs) UnmarshalYAML(n *yaml.Node) error {
 			return document.At(item, one.Interface+" is there twice")
 		case len(*w) == mostInterfaces:
 			return document.At(item, tooManyInterfaces)
+		case one.Mapping && nat.IsSeveral(one.Interface):
+			return document.At(item, "connections are divided among single interfaces: name each, with an entry of its own")
+		case oneKind(append(w.Names(), one.Interface)) != nil:
+			return document.At(item, errNamesAndGroups.Error())
 		}
 		if bad := checkName(one.Interface); bad != nil {
 			return document.At(item, fmt.Sprintf("interface %q: %v", one.Interface, bad))
@@ -448,6 +466,89 @@ func (b *Balance) UnmarshalYAML(n *yaml.Node) error {
 			return "", document.Unknown(text, string(nat.BalanceRoundRobin), string(nat.BalanceHash))
 		}
 		return Balance(text), nil
+	})
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (a *AllDown) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "reject or last", a, func(text string) (AllDown, error) {
+		if text != string(nat.AllDownReject) && text != string(nat.AllDownLast) {
+			return "", document.Unknown(text, string(nat.AllDownReject), string(nat.AllDownLast))
+		}
+		return AllDown(text), nil
+	})
+}
+
+const longestPath = 200
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (p *URLPath) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "a path such as /health", p, func(text string) (URLPath, error) {
+		switch {
+		case strings.Contains(text, "://"):
+			return "", document.Advice("write the path alone, such as /health: address and port are those of each host, and TLS is not spoken")
+		case !strings.HasPrefix(text, "/") || len(text) > longestPath || !isPrintable(text):
+			return "", document.Advice(fmt.Sprintf("it begins with / and has up to %d characters, none of them a space", longestPath))
+		}
+		return URLPath(text), nil
+	})
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (p *PortNumber) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "a port such as 8080", p, func(text string) (PortNumber, error) {
+		number, err := portNumber(text)
+		return PortNumber(number), err
+	})
+}
+
+// leastDuration and mostDuration bound a Duration.
+const (
+	leastDuration = 100 * time.Millisecond
+	mostDuration  = time.Hour
+)
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "a time such as 500ms, 2s or 1m", d, func(text string) (Duration, error) {
+		t, err := time.ParseDuration(text)
+		switch {
+		case err != nil && strings.Trim(text, "0123456789.") == "":
+			return 0, document.Advice("a time needs its unit: write " + text + "s")
+		case err != nil:
+			return 0, errNumber
+		case t < leastDuration || t > mostDuration:
+			return 0, document.Advice(fmt.Sprintf("it is from %s to 1h", leastDuration))
+		}
+		return Duration(t), nil
+	})
+}
+
+// String is the written form: 90s is 1m30s.
+func (d Duration) String() string { return shortDuration(time.Duration(d)) }
+
+// shortDuration is 1m for what time.Duration calls 1m0s.
+func shortDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+const mostTimes = 100
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (t *Times) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, fmt.Sprintf("a number from 1 to %d", mostTimes), t, func(text string) (Times, error) {
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err == nil && (n == 0 || n > mostTimes) {
+			err = errNumber
+		}
+		return Times(n), err
 	})
 }
 

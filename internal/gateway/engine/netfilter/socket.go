@@ -54,6 +54,7 @@ var brings = map[string]string{
 	"limit":        "CONFIG_NFT_LIMIT",
 	"meta hour":    "Linux 5.4",
 	"flowtable":    "CONFIG_NF_FLOW_TABLE, CONFIG_NF_FLOW_TABLE_INET",
+	"reject":       "CONFIG_NFT_REJECT_INET, and Linux 5.9 before routing",
 	"flow_offload": "CONFIG_NFT_FLOW_OFFLOAD",
 }
 
@@ -83,6 +84,8 @@ func nameOf(e expression) string {
 		return "fib"
 	case *expr.Counter:
 		return "counter"
+	case *expr.Reject:
+		return "reject"
 	case *expr.Meta:
 		if e.Key == metaTimeDay || e.Key == metaTimeHour {
 			return "meta hour"

@@ -128,7 +128,7 @@ func (Engine) Steer(ns *netns.Handle, slots4, slots6 []int) error {
 		flush := message{kind: unix.NFT_MSG_DELSETELEM, about: s.about}
 		flush.body.text(unix.NFTA_SET_ELEM_LIST_TABLE, Table)
 		flush.body.text(unix.NFTA_SET_ELEM_LIST_SET, s.name)
-		messages = append(append(messages, flush), s.fill()...)
+		messages = append(append(messages, flush), s.changes(unix.NFT_MSG_NEWSETELEM, s.elements)...)
 	}
 	if len(messages) == 0 {
 		return nil
