@@ -881,6 +881,11 @@ func (p Port) meets(o Port) bool {
 	return p.Protocol == o.Protocol && meet
 }
 
+// Meet reports whether two lists have a service in common, or one with all ports of another one's protocol.
+func (s Services) Meet(o Services) bool {
+	return slices.ContainsFunc(s, func(p Port) bool { return slices.ContainsFunc(o, p.meets) })
+}
+
 func (s Services) String() string {
 	texts := make([]string, len(s))
 	for i, p := range s {
