@@ -134,8 +134,24 @@ func (b *compiler) resolve(names []string) ([]string, error) {
 			out = append(out, n)
 		}
 	}
-	return b.names(out), nil
+	return b.names(out), oneKind(out)
 }
+
+// oneKind refuses names beside link groups: the kernel asks for one or the other (meta iifname, iifgroup).
+func oneKind(names []string) error {
+	groups := 0
+	for _, n := range names {
+		if _, is := nat.LinkGroup(n); is {
+			groups++
+		}
+	}
+	if groups > 0 && groups < len(names) {
+		return errNamesAndGroups
+	}
+	return nil
+}
+
+var errNamesAndGroups = errors.New("names of interfaces and link groups are not asked for together: write one rule for each, or put the interfaces into the group (ip link set dev NAME group N)")
 
 func (b *compiler) role(name string) []string {
 	if name == RoleWAN {
@@ -147,7 +163,7 @@ func (b *compiler) role(name string) []string {
 // addresses are the present ones of an interface that others can be sent to.
 func (b *compiler) addresses(name string, bits int) (out []netip.Addr) {
 	for _, i := range b.facts.Interfaces {
-		if i.Name != name {
+		if !i.Is(name) {
 			continue
 		}
 		for _, p := range i.Addresses {
@@ -161,7 +177,8 @@ func (b *compiler) addresses(name string, bits int) (out []netip.Addr) {
 }
 
 // flowtable takes the interfaces of both roles, where none has one all that the host
-// has; those that are not there yet cannot be in it.
+// has; those that are not there yet cannot be in it: of patterns and
+// link groups it takes those that are.
 func (b *compiler) flowtable() {
 	if !bool(b.config.Flowtable) || b.facts.Known && !b.facts.Flowtable.OK {
 		return
@@ -174,6 +191,7 @@ func (b *compiler) flowtable() {
 			}
 		}
 	}
+	names = b.facts.concrete(names)
 	if b.facts.Known {
 		names = slices.DeleteFunc(names, func(n string) bool { return !b.facts.has(n) })
 	}
@@ -182,7 +200,7 @@ func (b *compiler) flowtable() {
 
 // has reports whether the host has an interface.
 func (f *Facts) has(name string) bool {
-	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool { return i.Name == name })
+	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool { return i.Is(name) })
 }
 
 func (b *compiler) sort() {
@@ -226,6 +244,13 @@ const (
 	noFamilyChange  = "netfilter does not translate between IPv6 and IPv4"
 	logsEveryPacket = "log is about the first packet of a connection, and what is not tracked has none"
 )
+
+const statelessByName = "stateless asks the routes for the interface by which a packet will leave, which they name without its link group"
+
+func isGroup(name string) bool {
+	_, is := nat.LinkGroup(name)
+	return is
+}
 
 // resolved is the log with its defaults; nil where nothing is logged.
 func (l Log) resolved(r Ref) *Log {
@@ -489,7 +514,7 @@ func (b *compiler) isInside(a netip.Addr) bool {
 		for _, p := range i.Addresses {
 			switch {
 			case p.Addr() != a:
-			case slices.Contains(b.plan.WAN, i.Name):
+			case slices.ContainsFunc(b.plan.WAN, i.Is):
 				return false
 			default:
 				inside = true
@@ -507,14 +532,42 @@ func (b *ruleCompiler) static(r *Static) error {
 	if r.Stateless {
 		return b.statelessStatic(r)
 	}
-	d := b.destination(nat.Host(r.Outside.Addr), b.plan.WAN, nat.Action{Backends: []nat.Backend{{Address: r.Inside.Addr}}})
-	d.Local = bool(r.Local)
-	if r.Hairpin {
-		d.In = nil
-		err = b.hairpin(d, nil, nil)
+	if r.isOwn() || len(r.ExceptFrom) > 0 {
+		return errors.New("user, group and except-from do not hold both ways")
 	}
-	b.plan.Destinations = append(b.plan.Destinations, d)
-	b.outbound(nat.Host(r.Inside.Addr), b.plan.WAN, nat.Action{To: nat.AddrRanges{nat.OneAddr(r.Outside.Addr)}})
+	far, err := b.prefixes("only-to", r.OnlyTo)
+	if err != nil {
+		return err
+	}
+	notFar, err := b.prefixes("except-to", r.ExceptTo)
+	if err != nil {
+		return err
+	}
+	outside := nat.Host(r.Outside.Addr)
+	d := b.destination(outside, b.plan.WAN, nat.Action{Backends: []nat.Backend{{Address: r.Inside.Addr}}})
+	if err := b.conditions(&r.Conditions, &d.Match); err != nil {
+		return err
+	}
+	out := b.entry(d.Match, nat.Action{Kind: nat.SNAT, To: nat.AddrRanges{nat.OneAddr(r.Outside.Addr)}})
+	switch {
+	case len(r.In) > 0:
+		d.In, err = b.resolve(r.In)
+	case bool(r.Hairpin), len(r.ExceptIn) > 0:
+		d.In = nil
+	}
+	d.NotFrom, d.Local, d.Asked = notFar, bool(r.Local), len(r.In) > 0
+	b.each(d, r.Port, []netip.Prefix{outside}, far, func(e Entry) { b.plan.Destinations = append(b.plan.Destinations, e) })
+	if r.Hairpin {
+		err = errors.Join(err, b.hairpin(d, r.Port, far))
+	}
+	out.To, out.In, out.NotIn, out.NotTo, out.Out = nil, nil, nil, notFar, b.plan.WAN
+	if len(r.Out)+len(r.ExceptOut) > 0 {
+		var bad, worse error
+		out.Out, bad = b.resolve(r.Out)
+		out.NotOut, worse = b.resolve(r.ExceptOut)
+		err = errors.Join(err, bad, worse)
+	}
+	b.each(out, r.Port, far, []netip.Prefix{nat.Host(r.Inside.Addr)}, func(e Entry) { b.plan.Sources = append(b.plan.Sources, e) })
 	return err
 }
 
@@ -525,17 +578,23 @@ func (b *ruleCompiler) outbound(inside netip.Prefix, out []string, does nat.Acti
 }
 
 // pair adds a translation of both directions packet by packet.
-func (b *ruleCompiler) pair(inside, outside netip.Prefix, out []string, neutral bool) {
+func (b *ruleCompiler) pair(inside, outside netip.Prefix, out []string, neutral bool) error {
+	if slices.ContainsFunc(out, isGroup) {
+		return errors.New(statelessByName)
+	}
 	b.plan.Stateless = append(b.plan.Stateless, b.entry(nat.Match{From: []netip.Prefix{inside}, Out: out},
 		nat.Action{Kind: nat.Pair, Prefix: outside, Stateless: true, Neutral: neutral}))
+	return nil
 }
 
 func (b *ruleCompiler) statelessStatic(r *Static) error {
+	if r.isNarrow() {
+		return errors.New("stateless has no connections, of whose first packet conditions are asked: leave one of them out")
+	}
 	if r.Hairpin || r.Local {
 		return errors.New("stateless has no connections: hairpin and local need one, leave them or stateless out")
 	}
-	b.pair(nat.Host(r.Inside.Addr), nat.Host(r.Outside.Addr), b.plan.WAN, false)
-	return nil
+	return b.pair(nat.Host(r.Inside.Addr), nat.Host(r.Outside.Addr), b.plan.WAN, false)
 }
 
 func (b *ruleCompiler) netmap(r *Netmap) error {
@@ -571,8 +630,7 @@ func (b *ruleCompiler) statelessNetmap(inside, outside netip.Prefix, out []strin
 	if neutral && inside.Bits() > longestNeutral {
 		return fmt.Errorf("%s is too long for NPTv6 (RFC 6296), which keeps checksums in the last 64 bits of the address: at most /%d", inside, longestNeutral)
 	}
-	b.pair(inside, outside, out, neutral)
-	return nil
+	return b.pair(inside, outside, out, neutral)
 }
 
 func (b *ruleCompiler) notrack(r *Notrack) error {
@@ -703,7 +761,7 @@ func (e *Entry) IsNarrow() bool {
 
 // leavesBy reports whether a source rule is one for the way to the WAN.
 func leavesBy(out, wan []string) bool {
-	return len(out) == 0 || slices.ContainsFunc(out, func(n string) bool { return slices.Contains(wan, n) })
+	return len(out) == 0 || slices.ContainsFunc(out, func(n string) bool { return nat.InNames(wan, n) })
 }
 
 func comparePrefixes(a, b netip.Prefix) int {
