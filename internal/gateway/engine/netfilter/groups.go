@@ -347,6 +347,7 @@ type target struct {
 type group struct {
 	shape
 	name    string // of its map
+	helper  gateway.HelperService
 	other   nat.Match
 	pool    []choice
 	entries []entry

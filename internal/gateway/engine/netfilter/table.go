@@ -24,6 +24,8 @@ type table struct {
 	sets      []*set
 	rules     []rule
 	flowtable *flowtable
+	// objects are helpers of the tracker.
+	objects []gateway.HelperService
 	// logs are the chains that rules of the file log in.
 	logs    []chain
 	logging map[gateway.Ref]bool
@@ -108,6 +110,9 @@ func (t *table) messages(was *read.Table) ([]message, error) {
 	}
 	if t.flowtable != nil {
 		all = append(all, t.flowtable.message())
+	}
+	for _, s := range t.objects {
+		all = append(all, helperMessage(s))
 	}
 	for _, s := range t.sets {
 		if !s.there {
