@@ -7,6 +7,7 @@ import (
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/gateway/behaviour"
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
+	"github.com/natkit/natkit/internal/ruleset/read"
 )
 
 // one sends a datagram and returns it as it arrives; nil where nothing does.
@@ -51,6 +52,28 @@ func TestHelpers(t *testing.T) {
 		data = b.one(behaviour.A, behaviour.X, "192.168.0.4:5555", "198.18.0.10:"+port, "\x00\x03\x00\x01data")
 		if want := map[bool]string{false: "203.0.113.1:5555", true: "203.0.113.7:5555"}[with]; data == nil || data.Tuple().Src.String() != want {
 			t.Errorf("with the helper %v: data from inside came as %+v, not from %s", with, data, want)
+		}
+	}
+}
+
+// TestHelpersGo: a table of which something is kept loses helpers that the file has no more.
+func TestHelpersGo(t *testing.T) {
+	const rules = "  limits: {connections-per-source: 100}\n  nat: [masquerade: {}]\n"
+	b := newBed(t, netfilter.Apply, rules)
+	for _, helpers := range []string{"[ftp, sip]", "[ftp, sip]", "[tftp]", ""} {
+		want := 0
+		if helpers != "" {
+			b.use("  helpers: " + helpers + "\n" + rules)
+			want = map[string]int{"[ftp, sip]": 3, "[tftp]": 1}[helpers]
+		} else {
+			b.use(rules)
+		}
+		table, err := read.TableNamed(b.engine.ns, netfilter.Family, netfilter.Table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(table.Objects) != want {
+			t.Errorf("helpers %s: %+v", helpers, table.Objects)
 		}
 	}
 }

@@ -71,7 +71,6 @@ func helperObject(s gateway.HelperService) string {
 
 // attach gives a connection a helper; one that the tracker has entered into its table gets none any more.
 func attach(s gateway.HelperService) expression {
-	const ctHelper = 3 // NFT_OBJECT_CT_HELPER
 	return &expr.Objref{Type: ctHelper, Name: helperObject(s)}
 }
 
@@ -104,10 +103,12 @@ func (t *table) helpers(p *gateway.Plan, f *family) {
 	}
 }
 
+// NFTA_OBJ_* and NFT_OBJECT_CT_HELPER of linux/netfilter/nf_tables.h.
+const objTable, objName, objType, objData, ctHelper = 1, 2, 3, 4, 3
+
 // helperMessage makes the object of a helper; the kernel loads its module, nfct-helper-NAME.
 func helperMessage(s gateway.HelperService) message {
-	// NFTA_OBJ_*, NFTA_CT_HELPER_* of linux/netfilter/nf_tables.h.
-	const objTable, objName, objType, objData, ctHelper, helperName, helperL4 = 1, 2, 3, 4, 3, 1, 3
+	const helperName, helperL4 = 1, 3 // NFTA_CT_HELPER_*
 	m := message{kind: unix.NFT_MSG_NEWOBJ, flags: unix.NLM_F_CREATE, about: "helpers", exprs: []string{helperComment(s)}}
 	m.body.text(objTable, Table)
 	m.body.text(objName, helperObject(s))

@@ -350,6 +350,11 @@ func (t *table) emptied(was *read.Table) []message {
 	for _, c := range was.Chains {
 		all = append(all, removal(unix.NFT_MSG_DELCHAIN, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, c.Name))
 	}
+	for _, o := range was.Objects {
+		m := removal(unix.NFT_MSG_DELOBJ, objTable, objName, o.Name)
+		m.body.u32(objType, o.Kind)
+		all = append(all, m)
+	}
 	for _, name := range was.Flowtables {
 		all = append(all, removal(nftables.NFT_MSG_DELFLOWTABLE, nftables.NFTA_FLOWTABLE_TABLE, nftables.NFTA_FLOWTABLE_NAME, name))
 	}
