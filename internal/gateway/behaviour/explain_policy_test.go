@@ -61,7 +61,7 @@ func TestExplainPolicy(t *testing.T) {
 		testutil.Run(t, w.gateway, "", "ip", "link", "set", "dev", i, "group", group)
 	}
 	facts.Interfaces[0].Group, facts.Interfaces[1].Group = 7, 8
-	s := sample{t: t, world: w, r: rand.New(rand.NewPCG(19, 2)), facts: facts, roles: []string{"wan: wan, lan: [lan, dmz]", "wan: wan, lan: [lan, dmz]", "wan: \"w*\", lan: [\"la*\", dmz]", "wan: group 0, lan: [group 8, group 7]", "wan: [\"wan*\", ppp0]", "lan: [group 7]"}, seen: map[string]int{}, forms4: possible(policyForms4), forms6: possible(policyForms6), classes: []uint8{0, 8, 16, 46}}
+	s := sample{t: t, world: w, r: rand.New(rand.NewPCG(19, 2)), facts: facts, roles: []string{"wan: wan, lan: [lan, dmz]", "wan: wan, lan: [lan, dmz]", "wan: \"w*\", lan: [\"la*\", dmz]", "wan: group 0, lan: [group 8, group 7]", "wan: [\"wan*\", ppp0]", "lan: [group 7]"}, settings: []string{"", "ttl: 64", "helpers: [tftp, sip, ftp]"}, seen: map[string]int{}, forms4: possible(policyForms4), forms6: possible(policyForms6), classes: []uint8{0, 8, 16, 46}}
 	for range sampleFiles {
 		s.file()
 	}
