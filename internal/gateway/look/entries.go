@@ -107,7 +107,7 @@ func (v *view) flows(r *reader, complete bool) {
 	for i := range v.Rules {
 		v.Rules[i].Usage = usage[v.Rules[i].Rule]
 	}
-	f.Stranger = r.tally.Strangers(factor)
+	f.Stranger, f.Related = r.tally.Strangers(factor), r.tally.Related(factor)
 	f.Untranslated, f.UntranslatedAtLeast = int64(float64(r.passed)*factor), r.passing.Exhausted()
 	var stale []netip.Addr
 	f.Stale, stale = r.tally.Stale(factor)
