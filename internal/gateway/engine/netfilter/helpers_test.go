@@ -8,6 +8,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway/behaviour"
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
 	"github.com/natkit/natkit/internal/ruleset/read"
+	"github.com/natkit/natkit/internal/testutil"
 )
 
 // one sends a datagram and returns it as it arrives; nil where nothing does.
@@ -28,6 +29,7 @@ func TestHelpers(t *testing.T) {
     - masquerade: {from: 192.168.0.0/24}
     - dnat: {on: 203.0.113.7, port: udp/6969, to: "192.168.0.4:69"}
 `
+	testutil.NeedFeature(t, testutil.NATHelpers)
 	const request = "\x00\x01file\x00octet\x00"
 	b := newBed(t, netfilter.Apply, rules)
 	for _, with := range []bool{false, true} {
@@ -58,6 +60,7 @@ func TestHelpers(t *testing.T) {
 
 // TestHelpersGo: a table of which something is kept loses helpers that the file has no more.
 func TestHelpersGo(t *testing.T) {
+	testutil.NeedFeature(t, testutil.NATHelpers)
 	const rules = "  limits: {connections-per-source: 100}\n  nat: [masquerade: {}]\n"
 	b := newBed(t, netfilter.Apply, rules)
 	for _, helpers := range []string{"[ftp, sip]", "[ftp, sip]", "[tftp]", ""} {
