@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/nat"
@@ -19,6 +20,7 @@ func Check(f *File, facts Facts) []Finding {
 	c := &checker{file: f, config: &f.Config, facts: &facts, held: f.Config.held()}
 	c.everyRule(c.rule)
 	c.ruleNames()
+	c.packets()
 	c.interfaces()
 	c.uplinks()
 	if c.refused == 0 {
@@ -106,6 +108,34 @@ func (c *checker) engine() {
 	if e := c.config.Engine; e != "" && !slices.Contains(Engines, e) {
 		c.add(Finding{ID: "engine-missing", Severity: Refuse, Message: fmt.Sprintf("this version of natkit has no engine %s", e),
 			Advice: "leave it out, and netfilter does the same"}, []any{"engine"})
+	}
+}
+
+// packets checks what is done to packets besides their translation.
+func (c *checker) packets() {
+	roles := len(c.config.Interfaces.WAN) + len(c.config.Interfaces.LAN)
+	switch helpers := c.config.Helpers; {
+	case len(helpers) == 0:
+	case roles == 0:
+		c.add(Finding{ID: "helpers-without-roles", Severity: Refuse, Message: "helpers: they are for connections from inside, but the file names no interfaces that lead there",
+			Advice: "name them: interfaces: {wan: eth0, lan: eth1}"}, []any{"helpers"})
+	default:
+		var modules []string
+		for _, h := range helpers {
+			modules = append(modules, "nf_nat_"+string(h))
+		}
+		c.add(Finding{ID: "helpers-open", Severity: Notice,
+			Message: "helpers: the kernel reads what clients and servers write, and lets in the connections that they announce, as RELATED: who controls one of the two can have a port of a host inside opened",
+			Advice:  "leave them out where passive FTP, or SIP without help, does; what they announce is translated by modules of their own: sudo modprobe -a " + strings.Join(modules, " ")}, []any{"helpers"})
+	}
+	if c.config.TTL == 0 {
+		return
+	}
+	if len(c.config.Interfaces.WAN) == 0 {
+		c.add(Finding{ID: "ttl-without-wan", Severity: Refuse, Message: "ttl: it is for packets that leave by wan, and no interface has that role", Advice: "name it: interfaces: {wan: eth0}"}, []any{"ttl"})
+	}
+	if c.config.Flowtable {
+		c.add(Finding{ID: "ttl-and-flowtable", Severity: Warn, Message: "ttl: packets on the fast path come to no chain, and keep theirs", Advice: "write flowtable: off, or leave out ttl"}, []any{"ttl"})
 	}
 }
 
@@ -418,7 +448,16 @@ func (o one) static(s *Static) {
 	if s.Inside == s.Outside {
 		o.refuse("translates-to-itself", fmt.Sprintf("%s becomes itself", s.Inside), "leave the rule out", "outside")
 	}
+	for i, p := range s.Port {
+		o.protocol(p, o.pathOf("port", i, len(s.Port))...)
+	}
 	switch {
+	case s.isOwn():
+		o.refuse("not-both-ways", "what comes from outside has no user, so that user and group hold one way only", "write an snat for what its programs send, and a dnat")
+	case len(s.ExceptFrom) > 0:
+		o.refuse("not-both-ways", "from is one end on the way out and the other one on the way in", "write except-to, which is the other end both ways", "except-from")
+	case bool(s.Stateless) && s.isNarrow():
+		o.refuse("stateless-needs-tracker", "what a rule asks for is asked of the first packet of a connection, and stateless has none", "leave out stateless, or the conditions", "stateless")
 	case bool(s.Stateless) && bool(s.Hairpin):
 		o.refuse("stateless-needs-tracker", "hairpin needs connections, and stateless has none", "leave out one of them", "hairpin")
 	case bool(s.Stateless) && bool(s.Local):
@@ -528,6 +567,8 @@ func (r Rule) written() []written {
 	case r.Static != nil:
 		one(useInside, "inside", r.Static.Inside.Addr)
 		one(useOutside, "outside", r.Static.Outside.Addr)
+		list(useFrom, "only-to", r.Static.OnlyTo)
+		list(useExcept, "except-to", r.Static.ExceptTo)
 	case r.Netmap != nil:
 		all = append(all, written{useInside, nat.RangeOf(r.Netmap.Inside.Prefix), "inside", -1},
 			written{useOutside, nat.RangeOf(r.Netmap.Outside.Prefix), "outside", -1})

@@ -18,6 +18,9 @@ func anyConfig(t *testing.T, r *rand.Rand) Config {
 		c.Interfaces = Interfaces{}
 	}
 	c.Flowtable, c.Accounting = r.IntN(2) == 0, r.IntN(2) == 0
+	if r.IntN(4) == 0 {
+		c.Helpers, c.TTL = Helpers{"ftp", "sip"}, 64
+	}
 	if r.IntN(3) == 0 {
 		c.Expect = Expect{Flows: 100_000, Rate: 100}
 	}
@@ -126,7 +129,8 @@ func anyKind(t *testing.T, r *rand.Rand, v anyValues) Rule {
 		return Rule{DNAT: &DNAT{On: pick(r, On{Address: address().Addr}, On{Name: "wan"}, On{Name: "br0"}, On{Name: OnAny}), Port: services(), From: prefixes(), Conditions: conditions(),
 			To: backends(), Balance: pick(r, "", Balance(nat.BalanceHash)), Hairpin: on(), Local: on()}}
 	case 3:
-		return Rule{Static: &Static{Inside: Address{prefix().Addr()}, Outside: address(), Stateless: on(), Hairpin: on(), Local: on()}}
+		return Rule{Static: &Static{Inside: Address{prefix().Addr()}, Outside: address(), Stateless: on(), Hairpin: on(), Local: on(),
+			OnlyTo: pick(r, nil, nil, prefixes()), ExceptTo: pick(r, nil, nil, prefixes()), Port: pick(r, nil, nil, services()), Out: pick(r, nil, nil, Names{"lan"}), Conditions: pick(r, Conditions{}, conditions())}}
 	case 4:
 		return Rule{Netmap: &Netmap{Inside: prefix(), Outside: prefix(), Stateless: on()}}
 	}

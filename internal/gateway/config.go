@@ -41,6 +41,10 @@ type Config struct {
 	// (net.netfilter.nf_conntrack_acct), so that status can report them per rule.
 	Accounting Switch `yaml:"accounting" json:"accounting,omitempty"`
 	Limits     Limits `yaml:"limits" json:"limits,omitzero"`
+	// Helpers of the tracker read what these protocols announce, and translate it.
+	Helpers Helpers `yaml:"helpers" json:"helpers,omitempty"`
+	// TTL is that of packets that leave by the WAN interfaces, of IPv6 their hop limit; 0 leaves it.
+	TTL TTL `yaml:"ttl" json:"ttl,omitempty"`
 	// NAT are the rules of IPv4, IPv6 those of IPv6, in the same words.
 	NAT  []Rule `yaml:"nat" json:"nat,omitempty"`
 	IPv6 []Rule `yaml:"ipv6" json:"ipv6,omitempty"`
@@ -120,6 +124,15 @@ type Limits struct {
 	// have at one time; what is beyond is dropped and counted. 0 is no limit.
 	ConnectionsPerSource Count `yaml:"connections-per-source" json:"connections_per_source,omitempty"`
 }
+
+// Helpers is one, or a list.
+type Helpers []Helper
+
+// Helper is the kernel's name of one: ftp, tftp, sip, pptp.
+type Helper string
+
+// TTL is a number from 1 to 255.
+type TTL uint8
 
 // Rule is exactly one of its kinds, and what is said of it.
 type Rule struct {
@@ -333,6 +346,22 @@ type Static struct {
 	// Hairpin and Local are as in DNAT.
 	Hairpin Switch `yaml:"hairpin" json:"hairpin,omitempty"`
 	Local   Switch `yaml:"local" json:"local,omitempty"`
+	// OnlyTo and ExceptTo are the other ends, both ways; Port is the service that a connection is to, both ways.
+	OnlyTo   Prefixes `yaml:"only-to" json:"only_to,omitempty"`
+	ExceptTo Prefixes `yaml:"except-to" json:"except_to,omitempty"`
+	Port     Services `yaml:"port" json:"port,omitempty"`
+	// Out is by what connections of the host leave; In, of Conditions, by what those to it come in. Both are the WAN
+	// interfaces where empty.
+	Out        Names `yaml:"out" json:"out,omitempty"`
+	ExceptOut  Names `yaml:"except-out" json:"except_out,omitempty"`
+	Conditions `yaml:",inline"`
+}
+
+// isNarrow reports whether it is not for all connections of its host.
+func (s *Static) isNarrow() bool {
+	all := *s
+	all.KindFields, all.Inside, all.Outside, all.Stateless, all.Hairpin, all.Local = KindFields{}, Address{}, Address{}, false, false, false
+	return !reflect.ValueOf(all).IsZero()
 }
 
 // Netmap is Static for a whole prefix; the bits of the host stay.
