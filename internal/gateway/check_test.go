@@ -287,6 +287,7 @@ func TestCheckShadows(t *testing.T) {
 			[]string{"5 203.0.113.1 warn notrack-before: notrack: tcp/85-90 of 203.0.113.1 is not tracked, so that dnat in line 4 does not translate it"}},
 		{"clients but for some, and those", inFile("masquerade: {from: 10.0.0.0/24}", "snat: {from: 10.0.0.0/24, except-from: 10.0.0.7, to: 203.0.113.1}"), nil},
 		{"the gateway's own programs, and others", inFile("dnat: {on: any, from: 0.0.0.0/0, to: 10.0.0.1}", "dnat: {on: any, user: 0-4294967295, to: 10.0.0.2}"), nil},
+		{"the gateway's own programs, and others as specific", inFile("dnat: {on: any, user: 33, except-dscp: cs1, to: 10.0.0.1}", "dnat: {on: any, mark: 1, dscp: ef, to: 10.0.0.2}"), nil},
 		{"the gateway's own programs, and all", inFile("dnat: {on: any, from: 0.0.0.0/0, to: 10.0.0.1, local: on}", "dnat: {on: any, user: 33, to: 10.0.0.2}"),
 			[]string{"5 any refuse rule-never-matches: dnat: it can never match: dnat in line 4 matches first whatever it is for"}},
 		{"a destination of another rule", inFile("snat: {from: 10.0.0.0/24, only-to: 198.18.0.1, port: tcp/80, to: 203.0.113.1}", "snat: {from: 10.0.0.0/24, only-to: 198.18.0.0/24, to: 203.0.113.2}"), nil},
