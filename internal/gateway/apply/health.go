@@ -302,8 +302,12 @@ func Checks(p *gateway.Plan) string {
 	for _, e := range p.Checked() {
 		n += len(e.Action.Backends)
 	}
-	if n == 0 {
-		return ""
+	var parts []string
+	if n > 0 {
+		parts = append(parts, fmt.Sprintf("%s of health: checks run under 'natkit gateway run'; without it all of them get new connections", units.Plural(n, "host", "hosts")))
 	}
-	return fmt.Sprintf("%s of health: checks run under 'natkit gateway run'; without it all of them get new connections", units.Plural(n, "host", "hosts"))
+	if n := len(p.Uplinks); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d wan interfaces: whether they answer is asked under 'natkit gateway run'; without it only one that is down or leads nowhere gets no new connections", n))
+	}
+	return strings.Join(parts, "; ")
 }
