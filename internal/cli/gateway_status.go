@@ -393,7 +393,7 @@ func (f *gatewayExplain) plan(ctx context.Context, env *Env, ns *netns.Handle, f
 // it may be meant for another host.
 func (f *gatewayExplain) interfaces(file string, plan *gateway.Plan, facts gateway.Facts) error {
 	for _, flag := range []struct{ name, value string }{{"in", f.in}, {"out", f.out}} {
-		if flag.value == "" || isHere(facts, flag.value) || file != "" && slices.Contains(plan.Interfaces(), flag.value) {
+		if flag.value == "" || isHere(facts, flag.value) || file != "" && nat.InNames(plan.Interfaces(), flag.value) {
 			continue
 		}
 		if file == "" {

@@ -134,8 +134,24 @@ func (b *compiler) resolve(names []string) ([]string, error) {
 			out = append(out, n)
 		}
 	}
-	return b.names(out), nil
+	return b.names(out), oneKind(out)
 }
+
+// oneKind refuses names beside link groups: the kernel asks for one or the other (meta iifname, iifgroup).
+func oneKind(names []string) error {
+	groups := 0
+	for _, n := range names {
+		if _, is := nat.LinkGroup(n); is {
+			groups++
+		}
+	}
+	if groups > 0 && groups < len(names) {
+		return errNamesAndGroups
+	}
+	return nil
+}
+
+var errNamesAndGroups = errors.New("names of interfaces and link groups are not asked for together: write one rule for each, or put the interfaces into the group (ip link set dev NAME group N)")
 
 func (b *compiler) role(name string) []string {
 	if name == RoleWAN {
@@ -147,7 +163,7 @@ func (b *compiler) role(name string) []string {
 // addresses are the present ones of an interface that others can be sent to.
 func (b *compiler) addresses(name string, bits int) (out []netip.Addr) {
 	for _, i := range b.facts.Interfaces {
-		if i.Name != name {
+		if !i.Is(name) {
 			continue
 		}
 		for _, p := range i.Addresses {
@@ -161,7 +177,8 @@ func (b *compiler) addresses(name string, bits int) (out []netip.Addr) {
 }
 
 // flowtable takes the interfaces of both roles, where none has one all that the host
-// has; those that are not there yet cannot be in it.
+// has; those that are not there yet cannot be in it: of patterns and
+// link groups it takes those that are.
 func (b *compiler) flowtable() {
 	if !bool(b.config.Flowtable) || b.facts.Known && !b.facts.Flowtable.OK {
 		return
@@ -174,6 +191,7 @@ func (b *compiler) flowtable() {
 			}
 		}
 	}
+	names = b.facts.concrete(names)
 	if b.facts.Known {
 		names = slices.DeleteFunc(names, func(n string) bool { return !b.facts.has(n) })
 	}
@@ -182,7 +200,7 @@ func (b *compiler) flowtable() {
 
 // has reports whether the host has an interface.
 func (f *Facts) has(name string) bool {
-	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool { return i.Name == name })
+	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool { return i.Is(name) })
 }
 
 func (b *compiler) sort() {
@@ -227,6 +245,13 @@ const (
 	logsEveryPacket = "log is about the first packet of a connection, and what is not tracked has none"
 )
 
+const statelessByName = "stateless asks the routes for the interface by which a packet will leave, which they name without its link group"
+
+func isGroup(name string) bool {
+	_, is := nat.LinkGroup(name)
+	return is
+}
+
 // resolved is the log with its defaults; nil where nothing is logged.
 func (l Log) resolved(r Ref) *Log {
 	if !l.On {
@@ -249,6 +274,9 @@ func (b *ruleCompiler) rule(r Rule) error {
 	b.prefer, b.log = int(r.Prefer), r.Log.resolved(b.ref)
 	if b.log != nil && r.isStateless() {
 		return errors.New(logsEveryPacket)
+	}
+	if r.isStateless() && r.Notrack == nil && slices.ContainsFunc(b.plan.WAN, isGroup) {
+		return errors.New(statelessByName)
 	}
 	switch {
 	case r.Masquerade != nil:
@@ -489,7 +517,7 @@ func (b *compiler) isInside(a netip.Addr) bool {
 		for _, p := range i.Addresses {
 			switch {
 			case p.Addr() != a:
-			case slices.Contains(b.plan.WAN, i.Name):
+			case slices.ContainsFunc(b.plan.WAN, i.Is):
 				return false
 			default:
 				inside = true
@@ -703,7 +731,7 @@ func (e *Entry) IsNarrow() bool {
 
 // leavesBy reports whether a source rule is one for the way to the WAN.
 func leavesBy(out, wan []string) bool {
-	return len(out) == 0 || slices.ContainsFunc(out, func(n string) bool { return slices.Contains(wan, n) })
+	return len(out) == 0 || slices.ContainsFunc(out, func(n string) bool { return nat.InNames(wan, n) })
 }
 
 func comparePrefixes(a, b netip.Prefix) int {

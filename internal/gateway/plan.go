@@ -104,9 +104,35 @@ type Waiting struct {
 // is named, none of WAN.
 func (p *Plan) Inside(name string) bool {
 	if len(p.LAN) > 0 {
-		return slices.Contains(p.LAN, name)
+		return nat.InNames(p.LAN, name)
 	}
-	return name != "" && !slices.Contains(p.WAN, name)
+	return name != "" && !nat.InNames(p.WAN, name)
+}
+
+// On is the plan as packets are compared with it on a host: beside patterns and link groups stand the interfaces that
+// they are for there. It is p itself where there are none.
+func (p *Plan) On(f *Facts) *Plan {
+	if !slices.ContainsFunc(p.Interfaces(), nat.IsSeveral) {
+		return p
+	}
+	named := func(names []string) []string {
+		if !slices.ContainsFunc(names, nat.IsSeveral) {
+			return names
+		}
+		all := slices.Concat(names, f.concrete(names))
+		slices.Sort(all)
+		return slices.Compact(all)
+	}
+	on := *p
+	on.WAN, on.LAN = named(p.WAN), named(p.LAN)
+	for _, list := range []*[]Entry{&on.Destinations, &on.Sources, &on.Stateless} {
+		*list = slices.Clone(*list)
+		for i := range *list {
+			e := &(*list)[i]
+			e.In, e.NotIn, e.Out, e.NotOut = named(e.In), named(e.NotIn), named(e.Out), named(e.NotOut)
+		}
+	}
+	return &on
 }
 
 // Interfaces are all that the plan names, each once, in order.
@@ -227,9 +253,18 @@ func (e *Entry) span() (n int) {
 	return cmp.Or(n, math.MaxUint16+1)
 }
 
-// compareNames puts few interfaces before many before any.
+// compareNames puts few interfaces before many, these before patterns and link groups, and those before any.
 func compareNames(a, b []string) int {
-	return cmp.Compare(uint(len(a))-1, uint(len(b))-1) // none wraps around
+	rank := func(names []string) uint {
+		n := uint(len(names))
+		for _, name := range names {
+			if nat.IsSeveral(name) {
+				n += mostInterfaces
+			}
+		}
+		return n - 1 // none wraps around
+	}
+	return cmp.Compare(rank(a), rank(b))
 }
 
 // orderEntries is compareEntries with an order for those that compare equal. Entries of one DSCP or time stand

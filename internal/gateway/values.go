@@ -25,7 +25,7 @@ const (
 	rangeWords    = "an address, a range or a prefix such as 203.0.113.7, 203.0.113.8-203.0.113.15 or 203.0.113.32/27"
 	onWords       = "an address, a role (wan, lan), an interface or any, such as 203.0.113.7 or wan"
 	endpointWords = "an address with or without a port, such as 172.17.0.2:80 or \"[fd00::2]:80\""
-	nameWords     = "the name of a role (wan, lan) or an interface"
+	nameWords     = "a role (wan, lan) or interfaces such as eth0, ppp* or group 10"
 	markWords     = "a mark such as 0x10, or 0x10/0xf0 with the bits that count"
 	idWords       = "the number of a user or a group, or a range such as 1000-1999"
 	dscpWords     = "a DSCP: a name such as ef or af41, or a number from 0 to 63"
@@ -157,9 +157,21 @@ func checkName(name string) error {
 		return oneAddress(p)
 	}
 	switch {
-	case strings.HasSuffix(name, "*") || strings.HasSuffix(name, "+"):
-		begin := strings.TrimRight(name, "*+")
-		return document.Advice(fmt.Sprintf("there are no patterns: name each interface, such as %s0 and %[1]s1", begin))
+	case strings.HasPrefix(name, "group"):
+		if _, is := nat.LinkGroup(name); is {
+			return nil
+		}
+		if strings.Contains(name, " ") {
+			return document.Advice("write group and the number of a link group, such as group 10")
+		}
+	case strings.HasSuffix(name, "+"):
+		return document.Advice("write " + strings.TrimRight(name, "*+") + "*")
+	case strings.Contains(strings.TrimSuffix(name, "*"), "*"):
+		return document.Advice("one * stands at the end of a name")
+	case name == "*":
+		return document.Advice("these are all: leave it out")
+	}
+	switch {
 	case strings.Trim(name, "0123456789.") == "" || strings.ContainsAny(name, ":%"):
 		return document.Advice("neither an address nor a name")
 	case name == "" || len(name) > longest || strings.ContainsAny(name, "/, \t\n\v\f\r\"\\") || !isPrintable(name):
@@ -181,6 +193,8 @@ func (names *Names) UnmarshalYAML(n *yaml.Node) error {
 				return "", document.Advice("it is there twice")
 			case len(*names) == mostInterfaces:
 				return "", document.Advice(tooManyInterfaces)
+			case oneKind(append((*names)[:len(*names):len(*names)], text)) != nil && text != RoleWAN && text != RoleLAN && !slices.Contains(*names, RoleWAN) && !slices.Contains(*names, RoleLAN):
+				return "", document.Advice(errNamesAndGroups.Error())
 			}
 			return text, checkName(text)
 		})
@@ -211,6 +225,10 @@ func (w *WANs) UnmarshalYAML(n *yaml.Node) error {
 			return document.At(item, one.Interface+" is there twice")
 		case len(*w) == mostInterfaces:
 			return document.At(item, tooManyInterfaces)
+		case one.Mapping && nat.IsSeveral(one.Interface):
+			return document.At(item, "connections are divided among single interfaces: name each, with an entry of its own")
+		case oneKind(append(w.Names(), one.Interface)) != nil:
+			return document.At(item, errNamesAndGroups.Error())
 		}
 		if bad := checkName(one.Interface); bad != nil {
 			return document.At(item, fmt.Sprintf("interface %q: %v", one.Interface, bad))
@@ -855,6 +873,11 @@ func (s *Services) UnmarshalYAML(n *yaml.Node) error {
 func (p Port) meets(o Port) bool {
 	_, meet := p.all().Common(o.all())
 	return p.Protocol == o.Protocol && meet
+}
+
+// Meet reports whether two lists have a service in common, or one with all ports of another one's protocol.
+func (s Services) Meet(o Services) bool {
+	return slices.ContainsFunc(s, func(p Port) bool { return slices.ContainsFunc(o, p.meets) })
 }
 
 func (s Services) String() string {

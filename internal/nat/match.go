@@ -74,7 +74,8 @@ type Match struct {
 	NotFrom     []netip.Prefix `json:"not_from,omitempty"`
 	NotTo       []netip.Prefix `json:"not_to,omitempty"`
 	// In and Out are met by one of the interfaces, NotIn and NotOut by none of them; a
-	// name that ends in "*" stands for all that begin so.
+	// name that ends in "*" stands for all that begin so, "group 10" for those of a link group, which a packet meets
+	// where its own interface is named so.
 	In     []string `json:"in,omitempty"`
 	NotIn  []string `json:"not_in,omitempty"`
 	Out    []string `json:"out,omitempty"`
@@ -662,10 +663,15 @@ var (
 		func(uint8) (a, b uint8, ok bool) { return a, b, false }}
 	everyName  = []string{"*"}
 	interfaces = sets[string]{func(int) []string { return everyName }, func(a, b string) (string, bool) {
-		if InName(b, a) {
+		switch {
+		case InName(b, a):
 			return a, true
+		case InName(a, b):
+			return b, true
 		}
-		return b, InName(a, b)
+		_, x := LinkGroup(a)
+		_, y := LinkGroup(b)
+		return a + " and " + b, x != y // some of a group may have the name
 	}, func(string) (a, b string, ok bool) { return a, b, false }}
 )
 
@@ -678,7 +684,22 @@ func InNames(names []string, name string) bool {
 // InName reports whether an interface has a name, or all of a pattern have.
 func InName(outer, inner string) bool {
 	stem, pattern := strings.CutSuffix(outer, "*")
-	return outer == inner || pattern && strings.HasPrefix(inner, stem)
+	return outer == inner || pattern && strings.HasPrefix(inner, stem) && (stem == "" || !strings.HasPrefix(inner, groupWord))
+}
+
+// groupWord begins what stands for a link group; no name of an interface has a space.
+const groupWord = "group "
+
+// LinkGroup returns the number of the link group (ip link set group) that a name stands for.
+func LinkGroup(name string) (number uint32, is bool) {
+	text, is := strings.CutPrefix(name, groupWord)
+	n, err := strconv.ParseUint(text, 10, 32)
+	return uint32(n), is && err == nil
+}
+
+// IsSeveral reports whether a name stands for interfaces that may be several: a pattern or a link group.
+func IsSeveral(name string) bool {
+	return strings.HasSuffix(name, "*") || strings.HasPrefix(name, groupWord)
 }
 
 func onlyIf(is bool, text string) string {

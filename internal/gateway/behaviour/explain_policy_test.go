@@ -26,6 +26,8 @@ var policyForms4 = []string{
 	"dnat: {on: any, user: 0, port: SERVICES, to: TARGET}", "dnat: {on: ON, user: 3, port: udp/53, to: TARGET}", "dnat: {on: any, in: lan, except-from: 192.168.0.2, port: SERVICES, to: \":5353\"}",
 	"dnat: {on: ON, port: udp/40-1040, to: \"TARGET:2040-3040\"}",
 	"dnat: {on: ON, port: SERVICES, mark: MARK, to: [192.168.0.2, 192.168.0.3], health: {tcp: on, port: 9}}", "dnat: {on: ON, port: udp/53, to: [192.168.0.2, 192.168.0.3], balance: hash, health: {tcp: on, port: 9}, all-down: last, local: BOOL}",
+	"masquerade: {from: FROM, in: SEVERAL}", "masquerade: {from: FROM, except-in: SEVERAL}", "snat: {from: FROM, out: SEVERAL, to: POOL}", "snat: {from: FROM, except-out: SEVERAL, to: POOL}",
+	"dnat: {on: ON, in: SEVERAL, to: TARGET}", "dnat: {on: ON, except-in: SEVERAL, port: SERVICES, to: TARGET}", "dnat: {on: SEVERAL, port: PORT, to: TARGET, hairpin: BOOL}",
 	"snat: {from: FROM, utc-hours: HOURS, to: POOL}", "masquerade: {except-utc-hours: HOURS, utc-days: DAYS}", "snat: {from: FROM, except-utc-days: DAYS, dscp: CLASS, to: POOL}",
 	"dnat: {on: ON, port: SERVICES, utc-hours: HOURS, to: TARGET, hairpin: BOOL}", "dnat: {on: ON, except-utc-hours: HOURS, except-utc-days: DAYS, to: TARGET, local: BOOL}",
 	"dnat: {on: ON, port: SERVICES, except-port: PORT, mark: MARK, to: TARGET, hairpin: BOOL}", "{snat: {from: FROM, port: SERVICES, to: POOL}, note: it says what it logs, log: on}",
@@ -51,7 +53,12 @@ func TestExplainPolicy(t *testing.T) {
 		chain in { type filter hook prerouting priority -310; ip dscp cs1 meta mark set 0x10; ip dscp cs2 meta mark set 0x25; ip dscp ef meta mark set 0x1
 			ip6 dscp cs1 meta mark set 0x10; ip6 dscp cs2 meta mark set 0x25; ip6 dscp ef meta mark set 0x1; }
 	}`, "nft", "-f", "-")
-	s := sample{t: t, world: w, r: rand.New(rand.NewPCG(19, 2)), facts: Facts(), seen: map[string]int{}, forms4: possible(policyForms4), forms6: possible(policyForms6), classes: []uint8{0, 8, 16, 46}}
+	facts := Facts()
+	for i, group := range map[string]string{LAN: "7", DMZ: "8"} {
+		testutil.Run(t, w.gateway, "", "ip", "link", "set", "dev", i, "group", group)
+	}
+	facts.Interfaces[0].Group, facts.Interfaces[1].Group = 7, 8
+	s := sample{t: t, world: w, r: rand.New(rand.NewPCG(19, 2)), facts: facts, roles: []string{"wan: wan, lan: [lan, dmz]", "wan: wan, lan: [lan, dmz]", "wan: \"w*\", lan: [\"la*\", dmz]", "wan: group 0, lan: [group 8, group 7]", "wan: [\"wan*\", ppp0]", "lan: [group 7]"}, seen: map[string]int{}, forms4: possible(policyForms4), forms6: possible(policyForms6), classes: []uint8{0, 8, 16, 46}}
 	for range sampleFiles {
 		s.file()
 	}

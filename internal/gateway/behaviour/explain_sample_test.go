@@ -32,6 +32,8 @@ type sample struct {
 	forms4, forms6 []string
 	// classes are DSCPs that packets may have.
 	classes []uint8
+	// roles are interfaces of files.
+	roles []string
 }
 
 func (s *sample) file() {
@@ -57,7 +59,7 @@ func (s *sample) draw() {
 		if err != nil {
 			s.t.Fatalf("%v\n%s", err, s.text)
 		}
-		if s.plan, err = gateway.Compile(&f.Config, Facts()); err == nil {
+		if s.plan, err = gateway.Compile(&f.Config, s.facts); err == nil {
 			return
 		}
 	}
@@ -106,6 +108,7 @@ var ruleWords = []struct {
 	{"FROM", []string{"192.168.0.0/16", "192.168.0.0/24", "192.168.0.2", "[192.168.0.3, 172.17.0.0/16]", "10.1.0.0/24"}},
 	{"HOST", []string{"192.168.0.4", "192.168.0.5", "172.17.0.3"}},
 	{"BOOL", []string{"true", "false"}},
+	{"SEVERAL", []string{"\"l*\"", "\"w*\"", "[\"wa*\", lan, \"d*\"]", "group 7", "[group 7, group 0]", "[group 8]"}},
 	{"OUT", []string{"wan", "lan", "dmz"}},
 	{"ON", []string{"203.0.113.7", "203.0.113.9", "203.0.113.1"}},
 }
@@ -127,7 +130,11 @@ func (s *sample) rules() string {
 	if s.forms4 == nil {
 		s.forms4, s.forms6 = ruleForms4, ruleForms6
 	}
-	b.WriteString("interfaces: {wan: wan, lan: [lan, dmz]}\nnat:\n")
+	roles := "wan: wan, lan: [lan, dmz]"
+	if len(s.roles) > 0 {
+		roles = pick(s.r, s.roles)
+	}
+	b.WriteString("interfaces: {" + roles + "}\nnat:\n")
 	for range 2 + s.r.IntN(7) {
 		fmt.Fprintf(&b, "  - %s\n", s.fill(pick(s.r, s.forms4)))
 	}

@@ -250,7 +250,7 @@ func (w *walk) becomes(end *endpoint, a netip.Addr, p *gateway.Entry, s *Step) b
 // comes in, and is for it.
 func (w *walk) reflector(is func(*gateway.Entry) bool) *gateway.Entry {
 	i := slices.IndexFunc(w.plan.Stateless, func(p gateway.Entry) bool { return p.Reflects() && is(&p) })
-	if i < 0 || slices.Contains(w.plan.Reflecting(), w.packet.In) {
+	if i < 0 || nat.InNames(w.plan.Reflecting(), w.packet.In) {
 		return nil
 	}
 	return &w.plan.Stateless[i]
@@ -293,7 +293,7 @@ func (w *walk) leavesBy(out []string) bool {
 }
 
 // has reports whether a condition on interfaces holds: none is any.
-func has(names []string, name string) bool { return len(names) == 0 || slices.Contains(names, name) }
+func has(names []string, name string) bool { return len(names) == 0 || nat.InNames(names, name) }
 
 func (w *walk) destination(s *Step) {
 	if w.e.Untracked {

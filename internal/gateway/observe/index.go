@@ -152,6 +152,9 @@ type Untranslated struct {
 
 // Untranslated asks for at most that many routes; facts have the interfaces' addresses.
 func (a *Attribution) Untranslated(facts *gateway.Facts, route Router, routes int) *Untranslated {
+	if on := a.plan.On(facts); on != a.plan { // as interfaces are compared by their names
+		a = Attribute(on)
+	}
 	return &Untranslated{rules: a, facts: facts, route: route, ways: map[Lookup]Hop{}, budget: routes}
 }
 
@@ -204,7 +207,7 @@ func (u *Untranslated) concerns(e *conntrack.Entry) bool {
 func (u *Untranslated) destination(e *conntrack.Entry, in Hop) *gateway.Entry {
 	first := u.rules.firstDestination(e, func(i int) bool {
 		d := &u.rules.plan.Destinations[i]
-		comes := in.Local && d.Local || !in.Local && !d.IsOwn() && has(d.In, in.Out) && !slices.Contains(d.NotIn, in.Out)
+		comes := in.Local && d.Local || !in.Local && !d.IsOwn() && has(d.In, in.Out) && !nat.InNames(d.NotIn, in.Out)
 		return comes && isCertain(d)
 	})
 	if first == none {

@@ -1,11 +1,13 @@
 package netfilter
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/nftables"
@@ -178,11 +180,43 @@ func each(all []byte) (values [][]byte) {
 
 // interfaces is a condition on names of interfaces: one of them, or none of them.
 func (t *table) interfaces(key expr.MetaKey, names []string, invert bool) []expression {
-	var values [][]byte
+	var values, groups [][]byte
+	var patterns []string
 	for _, n := range names {
-		values = append(values, interfaceName(n))
+		if group, is := nat.LinkGroup(n); is {
+			groups = append(groups, hostUint32(group))
+		} else if stem, is := strings.CutSuffix(n, "*"); is {
+			patterns = append(patterns, stem)
+		} else {
+			values = append(values, interfaceName(n))
+		}
 	}
-	return t.anyOf(&expr.Meta{Key: key, Register: reg1}, nftables.TypeIFName, values, invert)
+	load := &expr.Meta{Key: key, Register: reg1}
+	byGroup := &expr.Meta{Key: map[expr.MetaKey]expr.MetaKey{expr.MetaKeyIIFNAME: expr.MetaKeyIIFGROUP, expr.MetaKeyOIFNAME: expr.MetaKeyOIFGROUP}[key], Register: reg1}
+	grouped := t.anyOf(byGroup, nftables.TypeDevGroup, groups, invert) // beside names only where none of all is asked for
+	if len(patterns) == 0 {
+		return append(grouped, t.anyOf(load, nftables.TypeIFName, values, invert)...)
+	}
+	if len(patterns) == 1 && len(values) == 0 {
+		op := map[bool]expr.CmpOp{false: expr.CmpOpEq, true: expr.CmpOpNeq}[invert]
+		return append(grouped, load, &expr.Cmp{Op: op, Register: reg1, Data: []byte(patterns[0])})
+	}
+	s := &set{key: nftables.TypeIFName, flags: unix.NFT_SET_INTERVAL}
+	for _, v := range values {
+		if !slices.ContainsFunc(patterns, func(stem string) bool { return bytes.HasPrefix(v, []byte(stem)) }) {
+			s.elements = append(s.elements, span(v, v)...)
+		}
+	}
+	for i, stem := range patterns {
+		if !slices.ContainsFunc(slices.Concat(patterns[:i], patterns[i+1:]), func(wider string) bool { return strings.HasPrefix(stem, wider) }) {
+			last := interfaceName(stem)
+			for n := len(stem); n < len(last); n++ {
+				last[n] = 0xff
+			}
+			s.elements = append(s.elements, span(interfaceName(stem), last)...)
+		}
+	}
+	return append(grouped, load, t.anonymous(s).lookup(reg1, invert))
 }
 
 // protocols asks for one of several.
