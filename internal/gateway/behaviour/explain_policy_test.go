@@ -27,7 +27,7 @@ var policyForms4 = []string{
 	"dnat: {on: ON, port: udp/40-1040, to: \"TARGET:2040-3040\"}",
 	"dnat: {on: ON, port: SERVICES, mark: MARK, to: [192.168.0.2, 192.168.0.3], health: {tcp: on, port: 9}}", "dnat: {on: ON, port: udp/53, to: [192.168.0.2, 192.168.0.3], balance: hash, health: {tcp: on, port: 9}, all-down: last, local: BOOL}",
 	"masquerade: {from: FROM, in: SEVERAL}", "masquerade: {from: FROM, except-in: SEVERAL}", "snat: {from: FROM, out: SEVERAL, to: POOL}", "snat: {from: FROM, except-out: SEVERAL, to: POOL}",
-	"dnat: {on: ON, in: SEVERAL, to: TARGET}", "dnat: {on: ON, except-in: SEVERAL, port: SERVICES, to: TARGET}", "dnat: {on: SEVERAL, port: PORT, to: TARGET, hairpin: BOOL}",
+	"dnat: {on: ON, in: SEVERAL, to: TARGET}", "dnat: {on: ON, except-in: SEVERAL, port: SERVICES, to: TARGET}", "dnat: {on: LINKS, port: PORT, to: TARGET, hairpin: BOOL}",
 	"snat: {from: FROM, utc-hours: HOURS, to: POOL}", "masquerade: {except-utc-hours: HOURS, utc-days: DAYS}", "snat: {from: FROM, except-utc-days: DAYS, dscp: CLASS, to: POOL}",
 	"dnat: {on: ON, port: SERVICES, utc-hours: HOURS, to: TARGET, hairpin: BOOL}", "dnat: {on: ON, except-utc-hours: HOURS, except-utc-days: DAYS, to: TARGET, local: BOOL}",
 	"dnat: {on: ON, port: SERVICES, except-port: PORT, mark: MARK, to: TARGET, hairpin: BOOL}", "{snat: {from: FROM, port: SERVICES, to: POOL}, note: it says what it logs, log: on}",
