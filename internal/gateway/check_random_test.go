@@ -131,7 +131,8 @@ func anyKind(t *testing.T, r *rand.Rand, v anyValues) Rule {
 		}
 		return Rule{DNAT: d}
 	case 3:
-		return Rule{Static: &Static{Inside: Address{prefix().Addr()}, Outside: address(), Stateless: on(), Hairpin: on(), Local: on()}}
+		return Rule{Static: &Static{Inside: Address{prefix().Addr()}, Outside: address(), Stateless: on(), Hairpin: on(), Local: on(),
+			OnlyTo: pick(r, nil, nil, prefixes()), ExceptTo: pick(r, nil, nil, prefixes()), Port: pick(r, nil, nil, services()), Out: pick(r, nil, nil, Names{"lan"}), Conditions: pick(r, Conditions{}, conditions())}}
 	case 4:
 		return Rule{Netmap: &Netmap{Inside: prefix(), Outside: prefix(), Stateless: on()}}
 	}

@@ -137,7 +137,12 @@ func (r *rule) add(e *Entry) {
 func (r *rule) whole() nat.Rule {
 	if r.back != nil { // one for one
 		given := r.first.Action
-		return nat.Rule{Match: r.back.Match, Action: nat.Action{Kind: nat.Pair, Prefix: r.first.On(), To: given.To}}
+		w := nat.Rule{Match: r.back.Match, Action: nat.Action{Kind: nat.Pair, Prefix: r.first.On(), To: given.To}}
+		w.To, w.NotIn = once(r.from), r.first.NotIn
+		if r.first.Asked {
+			w.In = r.first.In
+		}
+		return w
 	}
 	w := nat.Rule{Match: r.first.Match, Action: r.first.Action}
 	w.To, w.From = once(r.to), once(r.from)

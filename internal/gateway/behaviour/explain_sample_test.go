@@ -109,7 +109,6 @@ var ruleWords = []struct {
 	{"HOST", []string{"192.168.0.4", "192.168.0.5", "172.17.0.3"}},
 	{"BOOL", []string{"true", "false"}},
 	{"SEVERAL", []string{"\"l*\"", "\"w*\"", "[\"wa*\", lan, \"d*\"]", "group 7", "[group 7, group 0]", "[group 8]"}},
-	{"LINKS", []string{"\"l*\"", "\"w*\"", "group 7"}},
 	{"OUT", []string{"wan", "lan", "dmz"}},
 	{"ON", []string{"203.0.113.7", "203.0.113.9", "203.0.113.1"}},
 }
