@@ -34,7 +34,7 @@ func (a *Action) Places() int {
 	}
 	round := 0
 	for _, w := range a.turns() {
-		round += int(w)
+		round += w
 	}
 	least := min(max(turnPlaces, placesEach*len(a.Backends)), mostTurns)
 	return round * ((least + round - 1) / round)
@@ -108,24 +108,23 @@ func mix(x uint64) uint64 {
 // deal gives all backends their places in turns, and then those of the backends that are out to the others.
 func (a *Action) deal(seats []int, live []int) {
 	weights := a.turns()
-	all := make([]int, len(a.Backends))
-	for i := range all {
-		all[i] = i
+	left := make([]int, len(weights))
+	for _, i := range live {
+		left[i] = weights[i]
 	}
-	first, then := newTurns(weights, all), newTurns(weights, live)
+	first, then := Turns(weights), Turns(left)
 	for at := range seats {
-		seats[at] = first.next()
-		if _, isLive := slices.BinarySearch(live, seats[at]); !isLive {
-			seats[at] = then.next()
+		if seats[at] = first(); left[seats[at]] == 0 {
+			seats[at] = then()
 		}
 	}
 }
 
 // turns are the weights as small numbers: in the same proportion, or rounded where they need more than mostTurns.
-func (a *Action) turns() []int64 {
-	weights, sum, divisor := make([]int64, len(a.Backends)), int64(0), int64(0)
+func (a *Action) turns() []int {
+	weights, sum, divisor := make([]int, len(a.Backends)), 0, 0
 	for i, b := range a.Backends {
-		weights[i] = int64(b.Share())
+		weights[i] = int(b.Share())
 		sum += weights[i]
 		for x, y := divisor, weights[i]; ; x, y = y, x%y {
 			if y == 0 {
@@ -142,29 +141,21 @@ func (a *Action) turns() []int64 {
 	return weights
 }
 
-// rotation gives turns by weight, those of one backend as far apart as possible.
-type rotation struct {
-	weights, credit []int64
-	among           []int
-	sum             int64
-}
-
-func newTurns(weights []int64, among []int) *rotation {
-	r := &rotation{weights: weights, credit: make([]int64, len(weights)), among: among}
-	for _, i := range among {
-		r.sum += weights[i]
+// Turns returns one of several after the other, each as often as its weight, and evenly spread (smooth weighted round
+// robin: the one that is furthest behind comes next). One weight at least must be above 0.
+func Turns(weights []int) func() int {
+	credit, sum := make([]int, len(weights)), 0
+	for _, w := range weights {
+		sum += w
 	}
-	return r
-}
-
-func (r *rotation) next() int {
-	best := r.among[0]
-	for _, i := range r.among {
-		r.credit[i] += r.weights[i]
-		if r.credit[i] > r.credit[best] {
-			best = i
+	return func() int {
+		best := -1
+		for i, w := range weights {
+			if credit[i] += w; w > 0 && (best < 0 || credit[i] > credit[best]) {
+				best = i
+			}
 		}
+		credit[best] -= sum
+		return best
 	}
-	r.credit[best] -= r.sum
-	return best
 }

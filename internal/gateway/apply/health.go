@@ -72,15 +72,21 @@ func (h *hosts) prepare(k *keeper, r *Ready) *health.Checker {
 	if len(targets) == 0 {
 		return nil
 	}
-	known := map[health.Target]health.State{}
-	if h.checker == nil && r.InForce != nil {
+	var known map[health.Target]health.State
+	var before health.Report // of the same hosts, checked in another way
+	switch {
+	case h.checker != nil:
+		before = h.checker.Report()
+	case r.InForce != nil:
 		known = k.statesInForce(r.InForce)
 	}
 	initial := func(t health.Target) health.State {
-		if s, ok := known[t]; ok {
-			return s
+		s, ok := known[t]
+		if !ok {
+			s, ok = before.State(t)
 		}
-		return health.State{Up: true}
+		s.Up = s.Up || !ok
+		return s
 	}
 	var all []health.Target
 	for _, list := range targets {
@@ -250,6 +256,23 @@ func (h *hosts) use(k *keeper) {
 		h.refused = text
 		k.log("%s; the hosts stay as they are until the next change or 'systemctl reload'", text)
 	}
+}
+
+// status is about hosts that are down; empty where none is.
+func (h *hosts) status() string {
+	if h.checker == nil {
+		return ""
+	}
+	down := 0
+	for _, one := range h.checker.Report() {
+		if !one.Up {
+			down++
+		}
+	}
+	if down == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %s down", down, units.Plural(h.checker.Len(), "host", "hosts"))
 }
 
 // report leaves for 'natkit gateway status' what has changed since it was last written.

@@ -283,14 +283,29 @@ func TestHostsInTurns(t *testing.T) {
 			t.Errorf("reached %s", host)
 		}
 	}
-	// Rules that are written anew leave it out from the start.
-	f.write(farmText("health: {tcp: on"+quick) + "    - masquerade: {from: 10.1.0.0/24, out: clients}\n")
+	within(t, time.Minute, "the manager knows", func() bool { return f.notified("; 1 of 2 hosts down") > 0 })
+	// Rules that are written anew leave it out from the start, also where checks have changed.
+	f.write(farmText("health: {tcp: on, interval: 150ms, timeout: 100ms}") + "    - masquerade: {from: 10.1.0.0/24, out: clients}\n")
 	f.waitSaid("file changed: ")
 	if got := f.inUse(); got != "[true false]" {
 		t.Errorf("in use after another file: %s", got)
 	}
 	f.intact()
 	f.end()
+}
+
+// TestApplySaysWhoChecks: without the service none does.
+func TestApplySaysWhoChecks(t *testing.T) {
+	w := newWorld(t)
+	text := farmText("health: {tcp: on}")
+	if r := w.prepare(wish(text)); len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "2 hosts of health: checks run under 'natkit gateway run'") {
+		t.Errorf("%q", r.Notes)
+	}
+	service := wish(text)
+	service.Origin = OriginService
+	if r := w.prepare(service); len(r.Notes) != 0 {
+		t.Errorf("%q", r.Notes)
+	}
 }
 
 // TestAllHostsDown: with reject clients are refused, with last the host that was up last stays.

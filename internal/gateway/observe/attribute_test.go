@@ -321,7 +321,9 @@ func TestTally(t *testing.T) {
 // TestTallyHosts: connections count for the host that they became, with the rule's port or with theirs.
 func TestTallyHosts(t *testing.T) {
 	on, web, any := []netip.Prefix{netip.MustParsePrefix("203.0.113.7/32")}, gateway.Ref{List: "nat", Kind: "dnat"}, gateway.Ref{List: "nat", Index: 1, Kind: "dnat"}
-	host := func(a string, port uint16) nat.Backend { return nat.Backend{Address: netip.MustParseAddr(a), Port: port} }
+	host := func(a string, port uint16) nat.Backend {
+		return nat.Backend{Address: netip.MustParseAddr(a), Port: port}
+	}
 	p := &gateway.Plan{Destinations: []gateway.Entry{
 		{Rule: web, Match: nat.Match{To: on, Protocol: 6, Ports: []nat.Ports{{First: 80, Last: 80}}}, Action: nat.Action{Kind: nat.DNAT, Backends: []nat.Backend{host("10.0.0.1", 8080), host("10.0.0.1", 8081)}}},
 		{Rule: any, Match: nat.Match{To: on}, Action: nat.Action{Kind: nat.DNAT, Backends: []nat.Backend{host("10.0.0.1", 0), host("10.0.0.2", 0)}}},

@@ -376,7 +376,9 @@ func TestExplainHosts(t *testing.T) {
 		out[i] = b.Address == first.Addresses[0].First
 	}
 	if e := follow(80, map[gateway.Ref][]bool{hash: out}); len(e.Destination.Addresses) != 1 || e.Destination.Addresses[0] == first.Addresses[0] ||
-		!slices.ContainsFunc(e.Notes, func(n string) bool { return strings.Contains(n, "1 host is out ("+first.Addresses[0].First.String()+")") }) {
+		!slices.ContainsFunc(e.Notes, func(n string) bool {
+			return strings.Contains(n, "1 host is out ("+first.Addresses[0].First.String()+")")
+		}) {
 		t.Errorf("without %v: %v, %q", first, e.Destination, e.Notes)
 	}
 	if e := follow(80, map[gateway.Ref][]bool{hash: {true, true, true}}); e.Fate != Dropped || e.Destination.Rule != nil ||
