@@ -26,7 +26,7 @@ const editForms = "expected WORD[…].WORD=VALUE, such as nat[2].enabled=off, or
 // rule itself is one of its kind: nat[web].to is nat[web].dnat.to.
 func ParseEdit(text string) (Edit, error) {
 	path, value, found := strings.Cut(text, "=")
-	e := Edit{text: text, change: document.Change{Value: value, Order: document.Words(reflect.TypeFor[Config]())}}
+	e := Edit{text: text, change: document.Change{Value: value, Order: slices.Concat(document.ComposeWords, document.Words(reflect.TypeFor[Config]()))}}
 	switch short := strings.TrimRight(path, "+-"); {
 	case !found:
 		return e, fmt.Errorf("%q: %s", text, editForms)

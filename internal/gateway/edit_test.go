@@ -79,11 +79,11 @@ func TestEdited(t *testing.T) {
 		switch {
 		case want == [2]string{}:
 			var syntax *document.SyntaxError
-			if !errors.As(err, &syntax) || syntax.Line != 7 || syntax.Column != 25 {
+			if !errors.As(err, &syntax) || syntax.Line != 7 || syntax.Column != 24 {
 				t.Errorf("%s: %v", edit, err)
 			}
 		case want[0] == want[1]:
-			if err != nil || !strings.HasSuffix(got, "\n  expect: {flows: 200k}\n") {
+			if err != nil || !strings.HasPrefix(got, "gateway:\n  expect: {flows: 200k}\n  interfaces: ") {
 				t.Errorf("%s: %v\n%s", edit, err, got)
 			}
 		default:
