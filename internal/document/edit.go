@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -19,6 +20,35 @@ type Change struct {
 	Value string
 	// Order is that of the keys beside a new one, which follows the last of those before it, or comes first.
 	Order []string
+}
+
+// Paths are those of all values of the document, by keys, and by the names of items of lists or their places; nil of a
+// text that is none.
+func (s Source) Paths() (all [][]string) {
+	body, err := s.body()
+	if err != nil {
+		return nil
+	}
+	var walk func(n *yaml.Node, path []string)
+	walk = func(n *yaml.Node, path []string) {
+		below := func(step string, value *yaml.Node) { walk(value, append(path[:len(path):len(path)], step)) }
+		if len(path) > 0 {
+			all = append(all, path)
+		}
+		for key, value := range pairs(n) {
+			below(key.Value, value)
+		}
+		if n.Kind != yaml.SequenceNode {
+			return
+		}
+		for i, item := range n.Content {
+			if called := names(&yaml.Node{Content: []*yaml.Node{item}}); item.Kind == yaml.MappingNode {
+				below(append(called, strconv.Itoa(i))[0], item)
+			}
+		}
+	}
+	walk(body, nil)
+	return all
 }
 
 // Named is the step to the item of a list that is this text, or whose name, address or interface it is; in a mapping it

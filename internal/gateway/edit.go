@@ -126,3 +126,25 @@ func Edited(files Files, name string, text []byte, edits []Edit) ([]byte, *File,
 	}
 	return text, now, nil
 }
+
+// EditPaths are the paths of the values that a file has, as ParseEdit reads them.
+func EditPaths(text []byte) (all []string) {
+	for _, path := range source("", text).Paths() {
+		if path = path[1:]; len(path) > 2 && isRuleList(path[0]) && slices.Contains(kindWords, path[2]) {
+			path = slices.Delete(slices.Clone(path), 2, 3)
+		}
+		if len(path) != 0 && (len(path) != 2 || !isRuleList(path[0])) {
+			text := path[0]
+			for _, word := range path[1:] {
+				if strings.Contains(word, ".") {
+					text += "[" + word + "]"
+				} else {
+					text += "." + word
+				}
+			}
+			all = append(all, text)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
