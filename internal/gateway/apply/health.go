@@ -68,26 +68,37 @@ func targetsOf(p *gateway.Plan) map[gateway.Ref][]health.Target {
 // prepare finds the states of the hosts of a plan that is to be put in force, and has it begin without those that are
 // down. Hosts that are not known are as the rules in force have them; those that these have not are up.
 func (h *hosts) prepare(k *keeper, r *Ready) *health.Checker {
-	targets := targetsOf(r.Gateway)
-	if len(targets) == 0 {
+	targets, through := targetsOf(r.Gateway), slices.Collect(maps.Values(throughUplinks(r.Gateway, &r.Facts)))
+	if len(targets)+len(through) == 0 {
 		return nil
 	}
-	known := map[health.Target]health.State{}
-	if h.checker == nil && r.InForce != nil {
+	var known map[health.Target]health.State
+	var before health.Report // of the same hosts, checked in another way
+	switch {
+	case h.checker != nil:
+		before = h.checker.Report()
+	case r.InForce != nil:
 		known = k.statesInForce(r.InForce)
 	}
+	inode, _ := k.Host.Inode()
+	reported := health.ParseReport(k.Host.store().Health(inode))
 	initial := func(t health.Target) health.State {
-		if s, ok := known[t]; ok {
-			return s
+		s, ok := known[t]
+		if t.Through != "" { // as a service before this one found it
+			s, ok = reported.State(t)
+		} else if !ok {
+			s, ok = before.State(t)
 		}
-		return health.State{Up: true}
+		s.Up = s.Up || !ok
+		return s
 	}
-	var all []health.Target
+	all := through
 	for _, list := range targets {
 		all = append(all, list...)
 	}
 	checker := health.New(all, h.checker, initial, rand.Uint64(), time.Now())
 	r.Gateway.Out = outOf(r.Gateway, checker)
+	r.Facts.Down = downUplinks(r.Gateway, &r.Facts, checker)
 	return checker
 }
 
@@ -201,7 +212,12 @@ func (h *hosts) take(k *keeper, r probed, now time.Time) {
 	was, _ := h.checker.State(r.target)
 	changed := h.checker.Done(r.target, failure, now)
 	h.stale = h.stale || changed || was.Error != failure
-	if changed {
+	switch {
+	case changed && r.target.Through != "":
+		k.uplinks.facts.Down = downUplinks(k.uplinks.plan, k.uplinks.facts, h.checker)
+		k.uplinks.steer(k)
+		h.report(k)
+	case changed:
 		h.retry = true
 		h.log(k, r.target, failure)
 	}
@@ -252,6 +268,18 @@ func (h *hosts) use(k *keeper) {
 	}
 }
 
+// status is about hosts that are down; empty where none is.
+func (h *hosts) status() string {
+	if h.checker == nil {
+		return ""
+	}
+	down, of := h.checker.Down()
+	if down == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %s down", down, units.Plural(of, "host", "hosts"))
+}
+
 // report leaves for 'natkit gateway status' what has changed since it was last written.
 func (h *hosts) report(k *keeper) {
 	if !h.stale {
@@ -290,8 +318,12 @@ func Checks(p *gateway.Plan) string {
 	for _, e := range p.Checked() {
 		n += len(e.Action.Backends)
 	}
-	if n == 0 {
-		return ""
+	var parts []string
+	if n > 0 {
+		parts = append(parts, fmt.Sprintf("%s of health: checks run under 'natkit gateway run'; without it all of them get new connections", units.Plural(n, "host", "hosts")))
 	}
-	return fmt.Sprintf("%s of health: checks run under 'natkit gateway run'; without it all of them get new connections", units.Plural(n, "host", "hosts"))
+	if n := len(p.Uplinks); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d wan interfaces: whether they answer is asked under 'natkit gateway run'; without it only one that is down or leads nowhere gets no new connections", n))
+	}
+	return strings.Join(parts, "; ")
 }

@@ -70,9 +70,6 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	if err := s.Host.putDown(nil); err != nil { // of a service before it
-		return err
-	}
 	k := newKeeper(s, m)
 	k.clean()
 	links, err := s.Host.watchLinks(ctx)
@@ -299,6 +296,9 @@ func (k *keeper) status() string {
 		text = "forwards nothing: " + k.off + " set to 0; reload to set it again"
 	case k.reported != "":
 		text = "changed: the rules are not as they were applied; reload to apply them again"
+	}
+	if down := k.hosts.status(); down != "" {
+		text += "; " + down
 	}
 	if len(k.waiting) > 0 {
 		text += "; waiting for " + strings.Join(k.waiting, ", ")

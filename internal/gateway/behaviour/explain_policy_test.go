@@ -25,6 +25,7 @@ var policyForms4 = []string{
 	"dnat: {on: ON, in: OUT, to: TARGET}", "dnat: {on: ON, except-in: OUT, except-port: SERVICES, to: TARGET}", "dnat: {on: any, in: OUT, port: SERVICES, to: TARGET}",
 	"dnat: {on: any, user: 0, port: SERVICES, to: TARGET}", "dnat: {on: ON, user: 3, port: udp/53, to: TARGET}", "dnat: {on: any, in: lan, except-from: 192.168.0.2, port: SERVICES, to: \":5353\"}",
 	"dnat: {on: ON, port: udp/40-1040, to: \"TARGET:2040-3040\"}",
+	"dnat: {on: ON, port: SERVICES, mark: MARK, to: [192.168.0.2, 192.168.0.3], health: {tcp: on, port: 9}}", "dnat: {on: ON, port: udp/53, to: [192.168.0.2, 192.168.0.3], balance: hash, health: {tcp: on, port: 9}, all-down: last, local: BOOL}",
 	"masquerade: {from: FROM, in: SEVERAL}", "masquerade: {from: FROM, except-in: SEVERAL}", "snat: {from: FROM, out: SEVERAL, to: POOL}", "snat: {from: FROM, except-out: SEVERAL, to: POOL}",
 	"dnat: {on: ON, in: SEVERAL, to: TARGET}", "dnat: {on: ON, except-in: SEVERAL, port: SERVICES, to: TARGET}", "dnat: {on: \"w*\", port: PORT, to: TARGET, hairpin: BOOL}", "dnat: {on: group 0, port: SERVICES, to: TARGET}",
 	"static: {inside: HOST, outside: ON, port: SERVICES, hairpin: BOOL}", "static: {inside: HOST, outside: ON, only-to: EXCEPT, except-port: PORT, local: BOOL}",
