@@ -215,7 +215,11 @@ func mixedRules(n int) string {
 			return fmt.Sprintf("dnat: {on: 203.0.113.1, port: tcp/%d-%d, to: \"%s:%d-%d\"}", 4*i, 4*i+3, inside(i), 20_000, 20_003)
 		},
 		func(i int) string {
-			return fmt.Sprintf("dnat: {on: 203.0.113.2, port: tcp/%d, to: [\"%s:80\", \"%[2]s:81\"], balance: hash}", i, inside(i))
+			to := fmt.Sprintf("[\"%s:80\", \"%[1]s:81\"]", inside(i))
+			if i%100 == 3 { // each has a map of 256 places
+				to += ", balance: hash"
+			}
+			return fmt.Sprintf("dnat: {on: 203.0.113.2, port: tcp/%d, to: %s}", i, to)
 		},
 		func(i int) string { return fmt.Sprintf("snat: {from: %s, to: 203.0.113.3, random: fully}", inside(i)) },
 		func(i int) string {
