@@ -132,9 +132,10 @@ func (r *Rule) String() string {
 			onlyIf(r.Action.Neutral, "checksum-neutral (RFC 6296)"))
 	}
 	m := r.Match
-	if to := m.To; len(to) > 0 && r.Action.Kind.TranslatesSource() {
+	if to := places(m.To, m.named(To, false)); to != "" && r.Action.Kind.TranslatesSource() {
 		m.To = nil
-		return joinWords(m.String(), "only to", PrefixesString(to), "becomes", r.Action.String())
+		m.Members = slices.DeleteFunc(slices.Clone(m.Members), func(x Member) bool { return x.Of == To && !x.Not })
+		return joinWords(m.String(), "only to", to, "becomes", r.Action.String())
 	}
 	return joinWords(m.String(), "becomes", r.Action.String())
 }
