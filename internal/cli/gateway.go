@@ -138,7 +138,7 @@ func checkGateway(ctx context.Context, env *Env, ns *netns.Handle, name string, 
 	}
 	var facts gateway.Facts
 	if !offline {
-		facts, err = host.Read(ctx, ns, host.Options{PID: os.Getpid(), Targets: file.Config.Targets()})
+		facts, err = host.Read(ctx, ns, host.Options{PID: os.Getpid(), Targets: file.Config.Targets(), Routing: file.Config.Divides()})
 		if err != nil {
 			return fmt.Errorf("read this host: %w; --offline checks the file alone", err)
 		}

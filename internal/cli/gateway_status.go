@@ -299,6 +299,11 @@ func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, fi
 	if err := f.interfaces(file, plan, facts); err != nil {
 		return err
 	}
+	if len(plan.Uplinks) > 0 {
+		if err := host.Policies(ns, &facts); err != nil {
+			return err
+		}
+	}
 	if packet.In, err = f.entrance(ns, packet); err != nil {
 		return err
 	}

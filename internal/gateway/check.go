@@ -20,6 +20,7 @@ func Check(f *File, facts Facts) []Finding {
 	c.everyRule(c.rule)
 	c.ruleNames()
 	c.interfaces()
+	c.uplinks()
 	if c.refused == 0 {
 		c.compile()
 	}
@@ -145,6 +146,7 @@ func (c *checker) together() {
 	}
 	c.pools()
 	c.notrack()
+	c.uplinksTogether()
 }
 
 // onHost checks what rules meet on the host.
@@ -157,6 +159,7 @@ func (c *checker) onHost() {
 	c.waits()
 	c.ownAddresses()
 	c.targets()
+	c.uplinksOnHost()
 	c.sessions()
 	c.foreign()
 }

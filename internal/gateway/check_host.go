@@ -130,7 +130,7 @@ func (o one) notInside(a netip.Addr, w written) bool {
 	case o.facts.Has(a):
 		o.warn("target-is-gateway", w.text()+" is an address of this host itself: what is sent there goes no further than to its own programs",
 			"name a host inside; or leave the rule out and have the program listen on the address outside", w.path()...)
-	case slices.Contains(o.config.Interfaces.WAN, by):
+	case slices.Contains(o.config.Interfaces.WAN.Names(), by):
 		o.warn("target-outside", fmt.Sprintf("the way to %s leads out by %s, which is wan: what is sent there leaves again and comes to no host inside", w.text(), by),
 			"name a host inside; or give this one a route by an interface inside: sudo "+o.facts.Commands("ip route add "+nat.Host(a).String()+" dev INTERFACE"), w.path()...)
 	default:
@@ -264,7 +264,7 @@ func (c *checker) toward(a netip.Addr) (name string, near bool) {
 			}
 		}
 	}
-	if wan := c.config.Interfaces.WAN; len(wan) > 0 {
+	if wan := c.config.Interfaces.WAN.Names(); len(wan) > 0 {
 		return wan[0], false
 	}
 	return "INTERFACE", false
@@ -324,7 +324,7 @@ func (c *checker) names() (all []mention) {
 			all = append(all, mention{name, of, append(slices.Clone(path), i)})
 		}
 	}
-	list(nil, c.config.Interfaces.WAN, "interfaces", RoleWAN)
+	list(nil, c.config.Interfaces.WAN.Names(), "interfaces", RoleWAN)
 	list(nil, c.config.Interfaces.LAN, "interfaces", RoleLAN)
 	c.everyRule(func(o one) {
 		if asks := o.conditions(); asks != nil {
@@ -348,7 +348,7 @@ func (c *checker) names() (all []mention) {
 // roles checks the interfaces of both.
 func (c *checker) roles() {
 	for i, name := range c.config.Interfaces.LAN {
-		if slices.Contains(c.config.Interfaces.WAN, name) {
+		if slices.Contains(c.config.Interfaces.WAN.Names(), name) {
 			c.add(Finding{ID: "both-roles", Severity: Refuse, Message: name + " is a wan and a lan interface",
 				Advice: "leave it out of one of them"}, []any{"interfaces", RoleLAN, i})
 		}
@@ -357,7 +357,7 @@ func (c *checker) roles() {
 
 // role checks a role that a rule names.
 func (c *checker) role(m mention) {
-	names := c.config.Interfaces.WAN
+	names := c.config.Interfaces.WAN.Names()
 	if m.name == RoleLAN {
 		names = c.config.Interfaces.LAN
 	}

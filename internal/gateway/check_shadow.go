@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 	"sort"
@@ -325,6 +326,8 @@ func coverPorts(all []*Entry, e *Entry) bool {
 type entryIndex struct {
 	of     map[netip.Prefix][]int
 	sorted []netip.Prefix
+	// within are those whose prefix lies within one that was asked for, where they may cover it.
+	within map[netip.Prefix][]netip.Prefix
 }
 
 func (x *entryIndex) add(p netip.Prefix, entry int) {
@@ -346,22 +349,44 @@ func (x *entryIndex) sort() {
 	})
 }
 
-// meeting calls look for every entry whose prefix contains p or lies in it: those
-// above p by their names, those within from where p begins to where it ends.
+// meeting calls look for every entry whose prefix contains p, and for those whose prefix lies within it where these
+// could cover p together, as they have as many addresses.
 func (x *entryIndex) meeting(p netip.Prefix, look func(entry int)) {
-	for bits := 0; bits < p.Bits(); bits++ {
+	for bits := 0; bits <= p.Bits(); bits++ {
 		for _, e := range x.of[netip.PrefixFrom(p.Addr(), bits).Masked()] {
 			look(e)
 		}
 	}
-	last := nat.RangeOf(p).Last
-	at := sort.Search(len(x.sorted), func(i int) bool { return !x.sorted[i].Addr().Less(p.Addr()) })
-	for ; at < len(x.sorted) && x.sorted[at].Addr().Compare(last) <= 0; at++ {
-		if x.sorted[at].Bits() < p.Bits() {
-			continue // above, begins at the same address
-		}
-		for _, e := range x.of[x.sorted[at]] {
+	for _, q := range x.filling(p) {
+		for _, e := range x.of[q] {
 			look(e)
 		}
 	}
+}
+
+// filling are the prefixes within p; none where they have fewer addresses than it.
+func (x *entryIndex) filling(p netip.Prefix) []netip.Prefix {
+	within, known := x.within[p]
+	if known {
+		return within
+	}
+	after := func(a netip.Addr, bits int) int { // those after a, and longer ones that begin there
+		return sort.Search(len(x.sorted), func(i int) bool {
+			q := x.sorted[i]
+			return a.Less(q.Addr()) || q.Addr() == a && q.Bits() > bits
+		})
+	}
+	within = x.sorted[after(p.Addr(), p.Bits()):after(nat.RangeOf(p).Last, p.Addr().BitLen())]
+	share := 0.0
+	for _, q := range within {
+		share += math.Ldexp(1, p.Bits()-q.Bits())
+	}
+	if share < 1-1e-9 { // rounding
+		within = nil
+	}
+	if x.within == nil {
+		x.within = map[netip.Prefix][]netip.Prefix{}
+	}
+	x.within[p] = within
+	return within
 }

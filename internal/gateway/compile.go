@@ -57,11 +57,12 @@ func (b *compiler) begin() {
 	c := b.config
 	b.plan = Plan{
 		Schema: PlanSchema, Engine: cmp.Or(c.Engine, EngineNetfilter),
-		WAN: b.names(c.Interfaces.WAN), LAN: b.names(c.Interfaces.LAN),
+		WAN: b.names(c.Interfaces.WAN.Names()), LAN: b.names(c.Interfaces.LAN),
 		MSS: c.MSS, ConnectionsPerSource: int64(c.Limits.ConnectionsPerSource),
 		IPv4: slices.ContainsFunc(c.NAT, Rule.isEnabled), IPv6: slices.ContainsFunc(c.IPv6, Rule.isEnabled),
 		Accounting: bool(c.Accounting), Expect: c.Expect,
 	}
+	b.uplinks()
 }
 
 // reserve makes room for the entries of rules that have one of a kind, as nearly all do.

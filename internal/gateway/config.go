@@ -29,6 +29,9 @@ type Config struct {
 	// Expect sizes the connection table; zero leaves it as it is.
 	Expect     Expect     `yaml:"expect" json:"expect,omitzero"`
 	Interfaces Interfaces `yaml:"interfaces" json:"interfaces,omitzero"`
+	// Marks are the bits of skb->mark and of connections' marks by which connections stay on one of several WAN
+	// interfaces; DefaultMarks where 0.
+	Marks Bits `yaml:"marks" json:"marks,omitempty"`
 	// MSS bounds the maximum segment size of TCP connections through the gateway.
 	MSS MSS `yaml:"mss" json:"mss,omitzero"`
 	// Flowtable forwards established connections in the kernel's own fast path.
@@ -66,9 +69,31 @@ type PerTime float64
 
 // Interfaces name roles. Rules speak of roles ("wan") or of interfaces ("eth0").
 type Interfaces struct {
-	WAN Names `yaml:"wan" json:"wan,omitempty"`
+	WAN WANs  `yaml:"wan" json:"wan,omitempty"`
 	LAN Names `yaml:"lan" json:"lan,omitempty"`
 }
+
+// WANs are interfaces outside. Where one of several is written as a mapping, connections are divided among them.
+type WANs []WAN
+
+// WAN is an interface outside: its name, or a mapping with more.
+type WAN struct {
+	Interface string `yaml:"interface" json:"interface" check:"required"`
+	// Weight is how many connections leave by it compared to others, 1 where nil; 0 is a standby.
+	Weight *Share `yaml:"weight" json:"weight,omitempty"`
+	// Via is the next hop, one of each family; where there is none, that of the host's default route.
+	Via Addresses `yaml:"via" json:"via,omitempty"`
+	// Probe has to answer through it; the next hop where nil.
+	Probe *Probe `yaml:"probe" json:"probe,omitempty"`
+	// Mapping: it was not written as a name alone.
+	Mapping bool `json:"-"`
+}
+
+// Share is a number from 0 to 1000.
+type Share uint16
+
+// Bits are bits of a mark, one beside the other.
+type Bits uint32
 
 // Names is one name or a list.
 type Names []string
@@ -308,6 +333,8 @@ type (
 	Prefixes []Prefix
 	// Address is that of one host.
 	Address struct{ netip.Addr }
+	// Addresses is one, or a list.
+	Addresses []Address
 	// Ranges is one, or a list: 203.0.113.7, 203.0.113.8-203.0.113.15, 203.0.113.32/27.
 	Ranges []nat.AddrRange
 	// On is an address, or the name of a role or an interface.

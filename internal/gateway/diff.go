@@ -203,7 +203,7 @@ const settingEngine = "engine"
 
 var aspects = []aspect{
 	{settingEngine, func(p *Plan) string { return string(p.Engine) }, "connections that exist are not known to the other engine, and break", ""},
-	{"wan", func(p *Plan) string { return strings.Join(p.WAN, ", ") }, "", ""},
+	{"wan", uplinksString, "", ""},
 	{"lan", func(p *Plan) string { return strings.Join(p.LAN, ", ") }, "", ""},
 	{"mss", func(p *Plan) string { return mssText(p.MSS) }, "connections to come: the size is in the SYN", ""},
 	{"flowtable", func(p *Plan) string { return strings.Join(p.Flowtable, ", ") }, "those that exist enter or leave the fast path with their next packets", ""},

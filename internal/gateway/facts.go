@@ -28,6 +28,12 @@ type Facts struct {
 	// Ways are the interfaces by which hosts inside are reached that rules lead to and that
 	// are on no network of the Interfaces; without those that no route leads to.
 	Ways map[netip.Addr]string `json:"ways,omitempty"`
+	// Defaults are the default routes of the main table, and Rules those of policy routing that may be in the way;
+	// both are read where a file divides connections among uplinks.
+	Defaults []DefaultRoute `json:"default_routes,omitempty"`
+	Rules    []PolicyRule   `json:"policy_rules,omitempty"`
+	// Down are uplinks through which nothing answers, as 'natkit gateway run' has found.
+	Down []string `json:"uplinks_down,omitempty"`
 	// Kernel is the running one; without a release where it is not known.
 	Kernel snapshot.Kernel `json:"kernel"`
 	// Conntrack is the connection table's size, Sysctls the values that a plan may
@@ -60,6 +66,8 @@ type Interface struct {
 	Up        bool           `json:"up"`
 	MTU       int            `json:"mtu_bytes"`
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
+	// PointToPoint has one host at its other end (IFF_POINTOPOINT).
+	PointToPoint bool `json:"point_to_point,omitempty"`
 	// Bridge is set for one that takes what it carries through netfilter.
 	Bridge *Bridge `json:"bridge,omitempty"`
 }

@@ -330,6 +330,10 @@ func textOf(v reflect.Value) string {
 		}
 	case nat.Backend:
 		return backendText(x)
+	case WAN:
+		if !x.Mapping {
+			return quoted(x.Interface)
+		}
 	case Log:
 		if x == (Log{On: true}) {
 			return "on"

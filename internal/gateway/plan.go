@@ -24,6 +24,10 @@ type Plan struct {
 	// WAN and LAN are the interfaces of the roles.
 	WAN []string `json:"wan,omitempty"`
 	LAN []string `json:"lan,omitempty"`
+	// Uplinks divide the connections that leave by the WAN interfaces; where empty the host's routes decide. Marks
+	// are the bits of marks that say on which uplink a connection is: others are left alone.
+	Uplinks []Uplink `json:"uplinks,omitempty"`
+	Marks   uint32   `json:"marks,omitempty"`
 
 	// Destinations translate the destination of a connection's first packet, Sources
 	// its source; in each the first that matches does, and only it. Sources see the

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -184,6 +185,98 @@ func (names *Names) UnmarshalYAML(n *yaml.Node) error {
 		})
 	})
 }
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (w *WANs) UnmarshalYAML(n *yaml.Node) error {
+	return list(n, w, func(item *yaml.Node, one *WAN) error {
+		var err error
+		if document.IsMapping(item) {
+			var m wanMapping
+			err = document.Mapping(item, &m)
+			*one = WAN(m)
+			one.Mapping = true
+		} else {
+			var name Names
+			if err = name.UnmarshalYAML(item); err == nil {
+				one.Interface = name[0]
+			}
+		}
+		switch {
+		case err != nil:
+			return err
+		case one.Interface == "":
+			return document.At(item, "interface is missing: the name of an interface")
+		case slices.Contains(w.Names(), one.Interface):
+			return document.At(item, one.Interface+" is there twice")
+		case len(*w) == mostInterfaces:
+			return document.At(item, tooManyInterfaces)
+		}
+		if bad := checkName(one.Interface); bad != nil {
+			return document.At(item, fmt.Sprintf("interface %q: %v", one.Interface, bad))
+		}
+		return nil
+	})
+}
+
+// wanMapping is a WAN without its own way to be read.
+type wanMapping WAN
+
+// MarshalJSON is the name alone where it is written so.
+func (w WAN) MarshalJSON() ([]byte, error) {
+	if !w.Mapping {
+		return json.Marshal(w.Interface)
+	}
+	return json.Marshal(wanMapping(w))
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (a *Addresses) UnmarshalYAML(n *yaml.Node) error {
+	return list(n, a, func(item *yaml.Node, one *Address) error {
+		if err := one.UnmarshalYAML(item); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(*a, func(o Address) bool { return o.BitLen() == one.BitLen() }) {
+			return document.At(item, "one next hop of each family")
+		}
+		return nil
+	})
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (s *Share) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, fmt.Sprintf("a weight from 0 (used when all others are down) to %d", mostWeight), s, func(text string) (Share, error) {
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err == nil && n > mostWeight {
+			err = errNumber
+		}
+		return Share(n), err
+	})
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (p *Probe) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "an address that answers ping, or ADDRESS:PORT that takes TCP connections", p, func(text string) (Probe, error) {
+		b, err := parseEndpoint(text)
+		if err == nil && (!b.Address.IsValid() || b.Last != 0) {
+			err = errAddress
+		}
+		return Probe{netip.AddrPortFrom(b.Address, b.Port)}, err
+	})
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (b *Bits) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "bits of a mark, one beside the other, such as 0xf000000", b, func(text string) (Bits, error) {
+		v, err := parseBits(text)
+		if low := v >> bits.TrailingZeros32(v|1<<31); err == nil && (v == 0 || low&(low+1) != 0 || low == 1) {
+			err = document.Advice("two bits or more, one beside the other")
+		}
+		return Bits(v), err
+	})
+}
+
+// String is the written form.
+func (b Bits) String() string { return fmt.Sprintf("0x%x", uint32(b)) }
 
 // parseOn reads an address or a name.
 func parseOn(text string) (On, error) {

@@ -122,6 +122,8 @@ func (c Change) Validate() error {
 		return c.validateGateway()
 	case GatewayFile:
 		return c.validateGatewayFile()
+	case Routing:
+		return c.validateRouting()
 	}
 	return nil
 }

@@ -7,11 +7,14 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"strconv"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
 	"github.com/natkit/natkit/internal/collect"
-	"github.com/natkit/natkit/internal/follow"
 	"github.com/natkit/natkit/internal/units"
 	"github.com/natkit/natkit/tools/bench"
 )
@@ -34,37 +37,39 @@ const (
 // flowsSuite measures what it costs a gateway at its limit to have connections followed: with small packets, and
 // with short connections.
 func flowsSuite(natkit string) bench.Suite {
-	const flows, plain, trace = "natkit flows", "natkit doctor", "natkit doctor --trace"
+	const trace = "natkit doctor --trace"
 	f := &followed{observing{planes: planes{packetRuns: packetRuns{natkit: natkit}}, to: gatewayPublic}}
-	subject := func(by observer) bench.Subject {
-		return bench.Subject{Name: by.name, Run: func(ctx context.Context) (bench.Sample, error) { return f.run(ctx, by) }}
+	subject := func(by observer, cost func(context.Context, bench.Values) error) bench.Subject {
+		return bench.Subject{Name: by.name, Run: func(ctx context.Context) (bench.Sample, error) { return f.run(ctx, by, cost) }}
 	}
 	s := bench.Suite{
 		Name: "flows", Title: "Connections followed on a busy gateway",
 		About: "The lab's gateway translates as many small packets as it can, everything on one CPU, and then as\n" +
-			"many short connections as it can, to nginx, on both CPUs, while connections are followed, or\n" +
-			"while natkit doctor looks, one look of its usual length after the other.",
+			"many short connections as it can, to nginx, on both CPUs, while natkit doctor --trace looks, one look\n" +
+			"of its usual length after the other. The rates vary more between two runs of the same than a look costs;\n" +
+			"what is steady is the CPU time that one takes: natkit's own and that of its eBPF programs, wherever\n" +
+			"they run, in one more look under that load.",
 		Method: fmt.Sprintf("%s packets of %d bytes in %s UDP flows, taken by the server without a drop (runs in which packets were lost are repeated), a run before a look, two from its begin on, and one after it; then %d connections at a time to nginx, which closes every connection: their rate in %[5]v, in %[6]v that begin with a look, and in %[5]v after it (shares are of the mean of before and after)",
 			units.Count(packetsPerRun), packetBytes, units.Count(packetFlows), concurrency, unlooked, looked),
 		Quantities: []bench.Quantity{
 			{Name: packetRate, Label: "forwarded packets/s", Better: bench.Higher, Text: units.Rate},
 			{Name: packetShare, Label: "packets, of the rate without", Better: bench.Higher, Text: func(v float64) string { return units.Fixed(v, 3) }},
 			{Name: requestRate, Label: "requests/s", Better: bench.Higher, Text: units.Rate},
+			{Name: observerCPU, Label: "CPU of a look, of all CPUs", Better: bench.Lower, Text: func(v float64) string { return units.Fixed(100*v, 2) + " %" }},
 			{Name: requestShare, Label: "requests, of the rate without", Better: bench.Higher, Text: func(v float64) string { return units.Fixed(v, 3) }},
 		},
-		Subjects: []bench.Subject{subject(observer{name: unobserved}), subject(observer{name: flows, attach: f.flows}), subject(observer{name: plain, attach: f.doctor()}), subject(observer{name: trace, attach: f.doctor("--trace")})},
+		Subjects: []bench.Subject{subject(observer{name: unobserved}, nil), subject(observer{name: trace, attach: f.looks}, f.cost)},
 		Baseline: unobserved,
-		Rounds:   12, WarmUp: 1,
+		Rounds:   15, WarmUp: 1,
 		Parameters: f.parameters(), Seed: packetSeed,
 		Programs: [][]string{{natkit, "--version"}, {"nginx", "-v"}, {"nft", "--version"}},
 		Setup:    f.setUp,
 	}
 	s.Parameters["packets"], s.Parameters["look_seconds"], s.Parameters["concurrency"] = packetRepeats*packetsPerRun, looked.Seconds(), concurrency
-	for _, name := range []string{flows, trace} {
-		for _, quantity := range []string{packetShare, requestShare} {
-			s.Claims = append(s.Claims, bench.Claim{Subject: name, Quantity: quantity, Than: unobserved, Bound: 0.95})
-		}
+	for _, quantity := range []string{packetShare, requestShare} {
+		s.Claims = append(s.Claims, bench.Claim{Subject: trace, Quantity: quantity, Than: unobserved, Bound: 0.95})
 	}
+	s.Claims = append(s.Claims, bench.Claim{Subject: trace, Quantity: observerCPU, Bound: 0.05})
 	return s
 }
 
@@ -90,13 +95,50 @@ func (f *followed) setUp(ctx context.Context) (func(context.Context) error, erro
 	return func(ctx context.Context) error { return errors.Join(ssh.Close(), f.lab.Close(), down(ctx)) }, nil
 }
 
-// run takes packets, then connections.
-func (f *followed) run(ctx context.Context, by observer) (s bench.Sample, err error) {
+// run takes packets, then connections, and then the cost, nil where there is none, under the same load.
+func (f *followed) run(ctx context.Context, by observer, cost func(context.Context, bench.Values) error) (s bench.Sample, err error) {
 	s.Values = bench.Values{}
 	err = errors.Join(f.surrounded(ctx, by, s.Values, packetRate, packetShare, f.lossless), f.underLoad(ctx, &s, func() error {
-		return f.surrounded(ctx, by, s.Values, requestRate, requestShare, f.accepted)
+		err := f.surrounded(ctx, by, s.Values, requestRate, requestShare, f.accepted)
+		if err == nil && cost != nil {
+			err = cost(ctx, s.Values)
+		}
+		return err
 	}))
 	return s, err
+}
+
+// cost is the share of the CPUs' time that one look takes: natkit's and its programs'.
+func (f *followed) cost(ctx context.Context, v bench.Values) (err error) {
+	statistics, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		return fmt.Errorf("switch run-time statistics on: %w", err)
+	}
+	defer func() { err = errors.Join(err, statistics.Close()) }()
+	newest, err := newestProgram()
+	if err != nil {
+		return err
+	}
+	looking, stop := context.WithCancel(ctx)
+	gathered := make(chan struct{})
+	programs := &watch{}
+	var gatherErr error
+	go func() {
+		defer close(gathered)
+		gatherErr = programs.gather(looking, newest)
+	}()
+	_, used, err := f.look().Run(ctx)
+	stop()
+	<-gathered
+	defer programs.close()
+	_, spent, statErr := programs.statistics()
+	v[observerCPU] = (used.OwnSeconds + spent.Seconds()) / used.Seconds / float64(runtime.NumCPU())
+	return errors.Join(err, gatherErr, statErr)
+}
+
+// look is one of doctor on the gateway.
+func (f *followed) look() bench.Program {
+	return bench.Program{Netns: f.gateway, Args: []string{f.natkit, "doctor", "--quiet", "--trace"}, Accept: []int{exitFindings, exitIncomplete}}
 }
 
 // measure returns a rate during a look, which look begins, or during half of its time where look is nil.
@@ -158,7 +200,7 @@ func (f *followed) underLoad(ctx context.Context, s *bench.Sample, take func() e
 	go func() {
 		t := tools(f.natkit)[0]
 		o, _, err := generator{natkit: f.natkit, tool: t}.run(ctx, []string{f.natkit, "bench", "http", "--json", "-c", strconv.Itoa(concurrency),
-			"-t", (settling + unlooked + looked + unlooked + settling).String(), labURL})
+			"-t", (settling + unlooked + looked + unlooked + looked + settling).String(), labURL})
 		ended <- end{o, err}
 	}()
 	err := wait(ctx, settling)
@@ -209,34 +251,25 @@ func (f *followed) packets(ctx context.Context) (s bench.Sample, err error) {
 	return f.traffic(ctx)
 }
 
-// flows follows connections on the gateway until it is closed.
-func (f *followed) flows() (io.Closer, error) {
-	t, err := follow.Start(context.Background(), follow.Options{Netns: f.gateway})
-	return closer(func() error { _, err := t.Stop(); return err }), err
-}
-
-// doctor has one look follow the other until it is closed.
-func (f *followed) doctor(options ...string) func() (io.Closer, error) {
-	return func() (io.Closer, error) {
-		ctx, stop := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() {
-			looks := bench.Program{Netns: f.gateway, Args: append([]string{f.natkit, "doctor", "--quiet"}, options...), Accept: []int{exitFindings, exitIncomplete}}
-			for {
-				if _, _, err := looks.Run(ctx); err != nil {
-					ended <- err
-					return
-				}
+// looks has one look follow the other until it is closed.
+func (f *followed) looks() (io.Closer, error) {
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			if _, _, err := f.look().Run(ctx); err != nil {
+				ended <- err
+				return
 			}
-		}()
-		return closer(func() error {
-			stop()
-			if err := <-ended; !errors.Is(err, context.Canceled) {
-				return err
-			}
-			return nil
-		}), nil
-	}
+		}
+	}()
+	return closer(func() error {
+		stop()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			return err
+		}
+		return nil
+	}), nil
 }
 
 type closer func() error

@@ -34,6 +34,7 @@ const (
 	gatewayOneName   = "natkit, 1 forward"
 	gatewayManyName  = "natkit, 10,000 forwards"
 	gatewayEditName  = "natkit, one of 10,000 changed"
+	gatewayMixedName = "natkit, 10,000 rules of mixed kinds"
 	iptablesManyName = "iptables, 10,000 forwards"
 )
 
@@ -60,6 +61,7 @@ func gatewaySuite(natkit string) bench.Suite {
 			subject(gatewayOneName, 1, g.natkitApply),
 			subject(gatewayManyName, gatewayForwards, g.natkitApply),
 			subject(gatewayEditName, gatewayForwards, g.natkitEdit),
+			subject(gatewayMixedName, gatewayForwards, g.natkitMixed),
 			subject("iptables, 1 forward", 1, g.iptablesRestore),
 			subject(iptablesManyName, gatewayForwards, g.iptablesRestore),
 		},
@@ -69,6 +71,9 @@ func gatewaySuite(natkit string) bench.Suite {
 			{Subject: gatewayEditName, Quantity: took, Bound: 1},
 			{Subject: gatewayManyName, Quantity: newFlowRate, Than: gatewayOneName, Bound: 0.95},
 			{Subject: gatewayManyName, Quantity: packetRate, Than: gatewayOneName, Bound: 0.95},
+			{Subject: gatewayMixedName, Quantity: took, Bound: 1},
+			{Subject: gatewayMixedName, Quantity: newFlowRate, Than: gatewayOneName, Bound: 0.95},
+			{Subject: gatewayMixedName, Quantity: packetRate, Than: gatewayOneName, Bound: 0.95},
 		},
 		Rounds: 60, WarmUp: 1,
 		Parameters: map[string]any{"forwards": gatewayForwards, "flows": gatewayFlows, "packets": gatewayPackets, "new_flows_seconds": newFlowTime.Seconds(), "frame_bytes": packetBytes, "workers": 1},
@@ -186,8 +191,53 @@ func (g *gatewayRuns) applyForwards(ctx context.Context, dir string, n, shift in
 		}
 		fmt.Fprintf(&file, "    - dnat: {on: %v, port: udp/%d, to: \"%v:%d\"}\n", gatewayPublic.Addr(), first, serverAddress.Addr(), to)
 	}
+	return g.apply(ctx, dir, file.String())
+}
+
+// natkitMixed applies n rules: the forward in use, and rules of every kind and condition that no packet meets.
+func (g *gatewayRuns) natkitMixed(ctx context.Context, dir string, n int) (bench.Usage, error) {
+	return g.apply(ctx, dir, mixedRules(n))
+}
+
+// mixedRules are n rules: the forward in use, and others in turn.
+func mixedRules(n int) string {
+	var file strings.Builder
+	fmt.Fprintf(&file, "gateway:\n  nat:\n    - dnat: {on: %v, port: udp/%d, to: %v}\n", gatewayPublic.Addr(), forwardInUse, serverAddress.Addr())
+	public, inside := gatewayPublic.Addr(), func(i int) string { return fmt.Sprintf("10.%d.%d.%d", 1+i>>16, i>>8&255, i&255) }
+	kinds := []func(i int) string{
+		func(i int) string {
+			return fmt.Sprintf("dnat: {on: %v, port: tcp/%d, to: \"%s:80\"}", public, i, inside(i))
+		},
+		func(i int) string {
+			return fmt.Sprintf("dnat: {on: %v, port: [tcp/%d, udp/%[2]d], from: 100.64.0.0/24, to: %s}", public, i, inside(i))
+		},
+		func(i int) string {
+			return fmt.Sprintf("dnat: {on: 203.0.113.1, port: tcp/%d-%d, to: \"%s:%d-%d\"}", 4*i, 4*i+3, inside(i), 20_000, 20_003)
+		},
+		func(i int) string {
+			return fmt.Sprintf("dnat: {on: 203.0.113.2, port: tcp/%d, to: [\"%s:80\", \"%[2]s:81\"], balance: hash}", i, inside(i))
+		},
+		func(i int) string { return fmt.Sprintf("snat: {from: %s, to: 203.0.113.3, random: fully}", inside(i)) },
+		func(i int) string {
+			return fmt.Sprintf("snat: {from: %s, only-to: 100.65.0.0/24, port: [tcp/443, udp/443], to: 203.0.113.4}", inside(i))
+		},
+		func(i int) string { return fmt.Sprintf("snat: {from: %s, mark: 0x10, to: 203.0.113.5}", inside(i)) },
+		func(i int) string { return fmt.Sprintf("snat: {from: %s, dscp: ef, to: 203.0.113.6}", inside(i)) },
+		func(i int) string { return fmt.Sprintf("snat: {user: %d, to: 203.0.113.7}", 10_000+i) },
+		func(i int) string {
+			return fmt.Sprintf("static: {inside: %s, outside: 100.%d.%d.%d}", inside(1<<18+i), 66+i>>16, i>>8&255, i&255)
+		},
+	}
+	for i := 1; i < n; i++ {
+		fmt.Fprintf(&file, "    - %s\n", kinds[i%len(kinds)](i))
+	}
+	return file.String()
+}
+
+// apply puts a file in force.
+func (g *gatewayRuns) apply(ctx context.Context, dir, file string) (bench.Usage, error) {
 	path := filepath.Join(dir, "gateway.yaml")
-	if err := os.WriteFile(path, []byte(file.String()), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
 		return bench.Usage{}, err
 	}
 	_, used, err := bench.Program{Netns: g.gateway,

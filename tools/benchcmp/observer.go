@@ -112,6 +112,26 @@ func (w *watch) await(before ebpf.ProgramID) error {
 	return errors.New("loaded no eBPF program in " + observerLimit.String())
 }
 
+// gather opens every program that is newer than an ID, until ctx is done.
+func (w *watch) gather(ctx context.Context, newest ebpf.ProgramID) error {
+	for ctx.Err() == nil {
+		programs, err := programsAfter(newest)
+		w.programs = append(w.programs, programs...)
+		if err != nil {
+			return err
+		}
+		for _, p := range programs {
+			info, err := p.Info()
+			if err != nil {
+				return fmt.Errorf("read %v: %w", p, err)
+			}
+			newest, _ = info.ID()
+		}
+		_ = wait(ctx, 20*time.Millisecond)
+	}
+	return nil
+}
+
 func (w *watch) close() {
 	for _, p := range w.programs {
 		p.Close()

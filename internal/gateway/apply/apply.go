@@ -143,7 +143,7 @@ func (r *Ready) compile(ctx context.Context, w Wish) (err error) {
 		r.Gateway = assigned
 	}
 	var state *gateway.State
-	if r.now, state, err = r.host.present(ctx, r.Gateway); err != nil {
+	if r.now, state, err = r.host.present(ctx, r.Gateway, &r.Facts); err != nil {
 		return err
 	}
 	r.now.EngineNotes = notes
@@ -426,6 +426,11 @@ type Present struct {
 	Held    map[string]bool
 	// Advertised are the sysctls accept_ra of interfaces that the plan has to consider.
 	Advertised []string
+	// Wanted are the rules and routes of policy routing that the plan needs, Routes what these, and those that are held,
+	// are now. ByMark are sysctls of interfaces that have to heed marks; false: those that had to.
+	Wanted []routingStep
+	Routes map[string]string
+	ByMark map[string]bool
 	// Original has what switches among them were before gateways set them.
 	Original map[string]string
 	// Facts are what the costs and risks of changes depend on.
@@ -445,7 +450,8 @@ type Prepared struct {
 }
 
 // Plan makes the changes that put a gateway plan, of a digest, in force: the connection table
-// first, so that its size and counters are there when connections come; then the
+// first, so that its size and counters are there when connections come; then routes, which packets without a
+// mark do not take; then the
 // rules in one transaction; forwarding last: a packet that is forwarded before its
 // rules are there is tracked without a translation, and so its connection stays.
 // An undo goes backwards. There is no change where all is as it should be.
@@ -453,9 +459,13 @@ func Plan(p *gateway.Plan, digest string, now Present, origin string) (Prepared,
 	c := collector{now: now}
 	c.turn(Accounting, on, p.Accounting, "packets and bytes are counted for each connection, from its start")
 	c.sizing(p.Expect)
+	if err := c.routing(); err != nil {
+		return Prepared{}, err
+	}
 	if err := c.rules(p, digest); err != nil {
 		return Prepared{}, err
 	}
+	c.unrouting()
 	c.engines(p)
 	c.turn(Forward4, on, p.IPv4, "the host forwards IPv4 packets")
 	if p.IPv6 {
@@ -494,6 +504,9 @@ func (c *collector) add(change tune.Change) {
 // on is the value of most switches.
 const on = "1"
 
+// heldWhy is why a value is named that is there already.
+const heldWhy = "set by an earlier change of natkit's, and kept when that one is undone"
+
 // turn sets a switch that the plan needs. One that only the gateway before needed
 // becomes what it was; the limits of the table do not: natkit never lowers them itself.
 func (c *collector) turn(name, value string, needed bool, why string) {
@@ -516,7 +529,7 @@ func (c *collector) sysctl(name, value, why string) {
 		c.add(tune.Change{Kind: tune.Sysctl, Target: name, Before: before, After: value, Why: why})
 	case c.now.Held[name]:
 		c.add(tune.Change{Kind: tune.Sysctl, Target: name, Before: before, After: before,
-			Why: "set by an earlier change of natkit's, and kept when that one is undone"})
+			Why: heldWhy})
 	default:
 		c.out.Already = append(c.out.Already, name+" is "+before+" already")
 	}

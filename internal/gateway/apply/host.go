@@ -52,7 +52,7 @@ func (h Host) id() (netns.ID, error) { return netns.IDOf(h.Netns) }
 // facts are what Check and Compile need for a file; pid is the process whose session
 // must not be cut, 0 for none.
 func (h Host) facts(ctx context.Context, file *gateway.File, pid int) (gateway.Facts, error) {
-	f, err := host.Read(ctx, h.Netns, host.Options{PID: pid, Targets: file.Config.Targets()})
+	f, err := host.Read(ctx, h.Netns, host.Options{PID: pid, Targets: file.Config.Targets(), Routing: file.Config.Divides()})
 	if err == nil {
 		h.Engines.Facts(h.Netns, &file.Config, &f)
 	}
@@ -63,7 +63,7 @@ func (h Host) facts(ctx context.Context, file *gateway.File, pid int) (gateway.F
 func (h Host) State() (*gateway.State, error) { return h.Engines.Read(h.Netns, h.store(), true) }
 
 // present reads what a plan is to change.
-func (h Host) present(ctx context.Context, p *gateway.Plan) (Present, *gateway.State, error) {
+func (h Host) present(ctx context.Context, p *gateway.Plan, facts *gateway.Facts) (Present, *gateway.State, error) {
 	state, err := h.State()
 	if err != nil {
 		return Present{}, nil, err
@@ -96,10 +96,13 @@ func (h Host) present(ctx context.Context, p *gateway.Plan) (Present, *gateway.S
 	if err := h.held(&now); err != nil {
 		return now, nil, err
 	}
+	if err := h.uplinks(&now, p, facts); err != nil {
+		return now, nil, err
+	}
 	return now, state, h.advertised(&now, p)
 }
 
-// held finds the sysctls of a namespace that open transactions of this boot wrote, and
+// held finds the sysctls, rules and routes of a namespace that open transactions of this boot wrote, and
 // what they were before gateways did.
 func (h Host) held(now *Present) error {
 	here, err := h.id()
@@ -111,7 +114,7 @@ func (h Host) held(now *Present) error {
 	for _, tx := range open {
 		ours := changesGateway(tx, here)
 		for _, c := range tx.Changes {
-			if !c.Open() || c.Kind != tune.Sysctl {
+			if !c.Open() || c.Kind != tune.Sysctl && c.Kind != tune.Routing {
 				continue
 			}
 			now.Held[c.Target] = true

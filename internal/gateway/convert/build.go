@@ -437,7 +437,7 @@ func (t *translator) config() gateway.Config {
 	if t.wan != "" && slices.ContainsFunc(t.rules, func(m *made) bool {
 		return m.rule.DNAT != nil || m.rule.Static != nil || m.rule.Netmap != nil || m.names(gateway.RoleWAN)
 	}) {
-		c.Interfaces.WAN = gateway.Names{t.wan}
+		c.Interfaces.WAN = gateway.WANs{{Interface: t.wan}}
 	}
 	if slices.ContainsFunc(t.rules, func(m *made) bool { return m.names(gateway.RoleLAN) }) {
 		c.Interfaces.LAN = gateway.Names{gateway.RoleLAN} // an interface of that name

@@ -33,6 +33,8 @@ type Options struct {
 	PID int
 	// Targets are hosts whose outgoing interfaces are read.
 	Targets []netip.Addr
+	// Routing has default routes and rules of policy routing read.
+	Routing bool
 }
 
 func (o Options) proc() string {
@@ -68,6 +70,11 @@ func Read(ctx context.Context, ns *netns.Handle, o Options) (gateway.Facts, erro
 	}
 	if f.Ways, err = ways(ns, &f, o.Targets); err != nil {
 		unknown(&f, "routes", err)
+	}
+	if o.Routing {
+		if err := Policies(ns, &f); err != nil {
+			unknown(&f, "policy routing", err)
+		}
 	}
 	return f, ctx.Err()
 }
@@ -113,7 +120,7 @@ func Interfaces(ns *netns.Handle) ([]gateway.Interface, error) {
 }
 
 func link(l *netlink.LinkAttrs, addresses []netlink.Addr) gateway.Interface {
-	i := gateway.Interface{Name: l.Name, Index: l.Index, Up: l.Flags&net.FlagUp != 0, MTU: l.MTU}
+	i := gateway.Interface{Name: l.Name, Index: l.Index, Up: l.Flags&net.FlagUp != 0, MTU: l.MTU, PointToPoint: l.Flags&net.FlagPointToPoint != 0}
 	for _, a := range addresses {
 		if a.LinkIndex != l.Index || a.IPNet == nil || a.Flags&unix.IFA_F_TENTATIVE != 0 {
 			continue

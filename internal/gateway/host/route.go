@@ -13,6 +13,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/tune"
 )
 
 // Way is what a packet is asked about. Source, In and Mark may be left out.
@@ -81,12 +82,34 @@ func (r *Routes) Of(w Way) (Route, error) {
 
 // Follow is Of, for what follows a packet.
 func (r *Routes) Follow(w observe.Lookup) (observe.Hop, error) {
-	to, err := r.Of(Way{Source: w.Source, Destination: w.Destination, In: w.In})
+	to, err := r.Of(Way{Source: w.Source, Destination: w.Destination, In: w.In, Mark: w.Mark})
 	h := observe.Hop{Local: to.Local, Out: to.Out, Gateway: to.Gateway, Source: to.Source}
 	if to.Unreachable {
 		h.Unreachable = to.Reason
 	}
+	if w.Mark != 0 && err == nil && !to.Local {
+		h.Default, err = r.byDefault(w.Destination, w.Mark)
+	}
 	return h, err
+}
+
+// byDefault reports whether a default route leads to a destination, or none at all.
+func (r *Routes) byDefault(to netip.Addr, mark uint32) (bool, error) {
+	routes, err := r.netlink.RouteGetWithOptions(to.AsSlice(), &netlink.RouteGetOptions{Mark: mark, FIBMatch: true})
+	switch {
+	case errors.Is(err, unix.ENETUNREACH):
+		return true, nil
+	case unreachable(err, Way{Destination: to}) != "":
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("ask for the route to %s: %w", to, err)
+	case len(routes) == 0:
+		return false, nil
+	case routes[0].Dst == nil:
+		return true, nil
+	}
+	bits, _ := routes[0].Dst.Mask.Size()
+	return bits == 0, nil
 }
 
 func (r *Routes) of(w Way) (Route, error) {
@@ -169,6 +192,61 @@ func ways(ns *netns.Handle, f *gateway.Facts, targets []netip.Addr) (map[netip.A
 		}
 	}
 	return all, nil
+}
+
+// Policies reads the default routes of the main table, and the rules of policy routing that are not natkit's and ask
+// for a mark or have a number.
+func Policies(ns *netns.Handle, f *gateway.Facts) error {
+	return ns.Do(func() error {
+		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+			v6 := family == netlink.FAMILY_V6
+			routes, err := socket.Whole(func() ([]netlink.Route, error) {
+				return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN, Dst: nil}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
+			})
+			if err != nil {
+				return fmt.Errorf("list default routes: %w", err)
+			}
+			for _, r := range routes {
+				f.Defaults = append(f.Defaults, defaults(r, v6)...)
+			}
+			rules, err := socket.Whole(func() ([]netlink.Rule, error) { return netlink.RuleList(family) })
+			if err != nil {
+				return fmt.Errorf("list rules of policy routing: %w", err)
+			}
+			for _, r := range rules {
+				if r.Protocol == tune.RoutingProtocol || r.Protocol == unix.RTPROT_KERNEL {
+					continue
+				}
+				one := gateway.PolicyRule{V6: v6, Priority: r.Priority, Mark: r.Mark, Table: r.Table}
+				if r.Mask != nil {
+					one.Mask = *r.Mask
+				}
+				f.Rules = append(f.Rules, one)
+			}
+		}
+		return nil
+	})
+}
+
+// defaults are the next hops of a default route.
+func defaults(r netlink.Route, v6 bool) (all []gateway.DefaultRoute) {
+	hops := r.MultiPath
+	if len(hops) == 0 {
+		hops = []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw, Via: r.Via}}
+	}
+	for _, h := range hops {
+		d := gateway.DefaultRoute{V6: v6, Metric: r.Priority}
+		if link, err := netlink.LinkByIndex(h.LinkIndex); err == nil {
+			d.Interface = link.Attrs().Name
+		}
+		if via, ok := netip.AddrFromSlice(h.Gw); ok {
+			d.Via = via.Unmap()
+		}
+		if d.Interface != "" && h.Via == nil && (r.Type == unix.RTN_UNICAST || r.Type == unix.RTN_UNSPEC) {
+			all = append(all, d)
+		}
+	}
+	return all
 }
 
 // unreachable are the refusals that are answers: fib_lookup's errors, and EXDEV of

@@ -30,6 +30,8 @@ type Trace struct {
 	// Untracked: the packet has no connection; each one is handled alone.
 	Untracked bool   `json:"untracked,omitempty"`
 	Out       string `json:"out,omitempty"`
+	// Uplink is the WAN interface that the connection is on; empty where connections are not divided among several.
+	Uplink string `json:"uplink,omitempty"`
 	// Unless are what natkit does not know of that would make something else of it: rules
 	// that may be for it, chains that drop what they do not accept.
 	Unless []string `json:"unless,omitempty"`
@@ -139,6 +141,8 @@ type NearMiss struct {
 type Lookup struct {
 	Source, Destination netip.Addr
 	In                  string
+	// Mark is the packet's; 0 also where it means nothing.
+	Mark uint32
 }
 
 // Hop is where a packet goes. Unreachable says why nowhere; Local is the host itself.
@@ -149,6 +153,8 @@ type Hop struct {
 	// Gateway is the next hop, not valid where it is the destination; Source what the
 	// host's own packets get.
 	Gateway, Source netip.Addr
+	// Default is that the route is for every destination, or there is none at all; known of lookups with a mark.
+	Default bool
 }
 
 // Router asks a host for the way of a packet.

@@ -172,7 +172,7 @@ func (u *Untranslated) Of(e *conntrack.Entry) (*gateway.Ref, error) {
 	if d := u.destination(e, in); d != nil && !destinationGave(d, e) {
 		return &d.Rule, nil
 	}
-	forward := Lookup{Source: e.Orig.Src, Destination: e.Orig.Dst}
+	forward := Lookup{Source: e.Orig.Src, Destination: e.Orig.Dst, Mark: e.Mark & u.rules.plan.Marks}
 	if !in.Local {
 		forward.In = in.Out
 	}

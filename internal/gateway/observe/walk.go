@@ -26,8 +26,10 @@ type walk struct {
 	dstDone       bool
 	srcDone       bool
 	dstTranslated bool // IPS_DST_NAT
-	hop           Hop
-	err           error // of route, where it was asked on the way
+	// mark is that of the packet where it is on an uplink, otherwise 0.
+	mark uint32
+	hop  Hop
+	err  error // of route, where it was asked on the way
 }
 
 // The names of natkit's chains, with their hooks and priorities.
@@ -110,6 +112,9 @@ func (w *walk) firstStops(hook string) []stop {
 	if len(w.plan.Untracked)+len(w.plan.Stateless) > 0 {
 		stops = append(stops, stop{priority: priorityRaw, chain: "raw-" + hook, do: w.raw})
 	}
+	if len(w.plan.Uplinks) > 0 {
+		stops = append(stops, stop{priority: -145, chain: "uplink-" + hook, do: w.uplink})
+	}
 	if w.hasDestinations(hook) {
 		stops = append(stops, stop{priority: -80, chain: hook, do: w.destination})
 	}
@@ -175,20 +180,22 @@ func (w *walk) hook(hook string, stops []stop) {
 
 // routing asks where the packet goes, with the destination that it has by now.
 func (w *walk) routing() error {
-	way := Lookup{Source: w.src.addr, Destination: w.dst.addr, In: w.packet.In}
+	way := Lookup{Source: w.src.addr, Destination: w.dst.addr, In: w.packet.In, Mark: w.mark}
 	hop, err := w.route(way)
 	if err != nil {
 		return err
 	}
+	hop = w.byUplink(hop)
 	off := ""
 	if way.In != "" {
 		off = w.facts.NotForwarded(w.src.addr.Is6(), way.In)
 	}
 	if hop.Unreachable != "" && off != "" {
 		// The kernel answers as a host that forwards nothing: report where it would go.
-		if hop, err = w.route(Lookup{Destination: w.dst.addr}); err != nil {
+		if hop, err = w.route(Lookup{Destination: w.dst.addr, Mark: w.mark}); err != nil {
 			return err
 		}
+		hop = w.byUplink(hop)
 	}
 	w.hop, w.e.Fate = hop, Forwarded
 	step := Step{Hook: hookRouting}

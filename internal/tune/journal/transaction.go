@@ -266,12 +266,12 @@ func read(f *os.File) (*Transaction, error) {
 
 // gatewaySysctls are the values that a gateway sets: CAP_NET_ADMIN is enough for them
 // (net_ctl_permissions).
-var gatewaySysctls = regexp.MustCompile(`^net\.(ipv4\.ip_forward|ipv6\.conf\.[^.]+\.(forwarding|accept_ra)|nf_conntrack_max|netfilter\.nf_conntrack_(acct|max|buckets|tcp_timeout_time_wait))$`)
+var gatewaySysctls = regexp.MustCompile(`^net\.(ipv4\.ip_forward|ipv4\.conf\.[^.]+\.src_valid_mark|ipv6\.conf\.[^.]+\.(forwarding|accept_ra)|nf_conntrack_max|netfilter\.nf_conntrack_(acct|max|buckets|tcp_timeout_time_wait))$`)
 
 // checkForeign refuses what root must not do because another user wrote it.
 func (t *Transaction) checkForeign() error {
 	for _, c := range t.Changes {
-		if c.Kind != tune.Gateway && !(c.Kind == tune.Sysctl && gatewaySysctls.MatchString(c.Target)) || c.Durable {
+		if c.Kind != tune.Gateway && c.Kind != tune.Routing && !(c.Kind == tune.Sysctl && gatewaySysctls.MatchString(c.Target)) || c.Durable {
 			return fmt.Errorf("uid %d wrote it, who may journal a gateway's rules and values only, not %s %s", t.UID, c.Kind, c.Target)
 		}
 	}

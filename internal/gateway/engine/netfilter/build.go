@@ -19,6 +19,8 @@ var baseChains = []chain{
 	{"raw-prerouting", "filter", unix.NF_INET_PRE_ROUTING, -300},
 	{name: neutralChain}, // where raw-prerouting leads
 	{"raw-output", "filter", unix.NF_INET_LOCAL_OUT, -300},
+	{uplinkIn, "filter", unix.NF_INET_PRE_ROUTING, -145},
+	{uplinkOut, "route", unix.NF_INET_LOCAL_OUT, -145},
 	{"prerouting", "nat", unix.NF_INET_PRE_ROUTING, -80},
 	{"output", "nat", unix.NF_INET_LOCAL_OUT, -80},
 	{"mss", "filter", unix.NF_INET_FORWARD, -150},
@@ -59,6 +61,7 @@ func build(p *gateway.Plan, h host) *table {
 func (t *table) fill(p *gateway.Plan, h host) {
 	t.mss(p.MSS)
 	t.hairpins(p)
+	t.uplinks(p)
 	for _, f := range []*family{ip4, ip6} {
 		t.untracked(p, f)
 		t.stateless(p, f)
@@ -69,7 +72,7 @@ func (t *table) fill(p *gateway.Plan, h host) {
 	}
 	t.untranslatable(p)
 	t.offload(h)
-	t.chains = append(t.used(), t.logs...)
+	t.chains = slices.Concat(t.chains, t.used(), t.logs)
 	t.mark(h.digest)
 }
 

@@ -289,7 +289,7 @@ func together(sets []object) object {
 // its hash table. Those of a dynamic set are not natkit's.
 func setObject(s read.TableSet) object {
 	contents := [][]byte{s.Content}
-	if !s.Dynamic {
+	if !s.Dynamic && !strings.HasPrefix(s.Name, slotsName) { // whose uplinks go and come
 		slices.SortFunc(s.Elements, func(a, b read.TableElement) int { return bytes.Compare(a.Content, b.Content) })
 		for _, e := range s.Elements {
 			contents = append(contents, e.Content)

@@ -181,8 +181,10 @@ const (
 	elementsPerMessageSize = 32 << 10 // of 64 KiB that an attribute can have
 )
 
-func (s *set) messages() []message {
-	all := []message{s.header()}
+func (s *set) messages() []message { return append([]message{s.header()}, s.fill()...) }
+
+// fill adds the elements.
+func (s *set) fill() (all []message) {
 	for rest := s.elements; len(rest) > 0; {
 		m := message{kind: unix.NFT_MSG_NEWSETELEM, flags: unix.NLM_F_CREATE, about: s.about}
 		m.body.text(unix.NFTA_SET_ELEM_LIST_TABLE, Table)
@@ -238,7 +240,7 @@ func (s *set) header() message {
 // userdata returns what nft(8) needs to show the elements.
 func (s *set) userdata() []byte {
 	order := uint32(byteorderBig)
-	if s.key == nftables.TypeIFName {
+	if s.key == nftables.TypeIFName || s.key == nftables.TypeMark {
 		order = byteorderHost
 	}
 	u := putUint32(nil, udataSetKeyByteorder, order)

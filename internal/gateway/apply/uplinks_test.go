@@ -1,0 +1,291 @@
+package apply
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/gateway/observe"
+	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/natkit/natkit/internal/tune/journal"
+	"golang.org/x/sys/unix"
+)
+
+// providers is a gateway with two of them, whose checks of sources are strict:
+//
+//	client 192.168.0.2-99 ── lan0 gateway wan0 203.0.113.7  ── 203.0.113.1 (a0)  internet
+//	                                      wan1 198.51.100.7 ── 198.51.100.1 (b0) 192.0.2.1, 2001:db8:f::1
+type providers struct {
+	*world
+	client, internet *netns.Handle
+}
+
+const dividedText = `gateway:
+  interfaces: {wan: [{interface: wan0, weight: 3}, {interface: wan1, via: [198.51.100.1, "2001:db8:b::1"]}], lan: lan0}
+  nat:
+    - masquerade: {}
+    - dnat: {on: wan, port: tcp/8080, to: "192.168.0.2:80"}
+  ipv6:
+    - masquerade: {}
+`
+
+// clients are the hosts inside.
+const clients = 40
+
+func newProviders(t *testing.T) *providers {
+	t.Helper()
+	testutil.NeedRoot(t)
+	testutil.NeedProgram(t, "ip")
+	testutil.NeedFeature(t, testutil.IPv6)
+	t.Parallel()
+	p := &providers{world: &world{t: t, ns: testutil.Namespace(t, "gateway")}, client: testutil.Namespace(t, "client"), internet: testutil.Namespace(t, "internet")}
+	for _, ns := range []*netns.Handle{p.ns, p.client, p.internet} {
+		p.in(ns, "ip link set lo up", "sysctl -qw net.ipv6.conf.default.accept_ra=0 net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0")
+	}
+	testutil.Veth(t, testutil.End{Netns: p.ns, Name: "lan0", Addresses: []string{"192.168.0.1/24", "fd00:1::1/64"}},
+		testutil.End{Netns: p.client, Name: "eth0", Addresses: []string{"192.168.0.2/24", "fd00:1::2/64"}})
+	testutil.Veth(t, testutil.End{Netns: p.ns, Name: "wan0", Addresses: []string{"203.0.113.7/24", "2001:db8:a::7/64"}},
+		testutil.End{Netns: p.internet, Name: "a0", Addresses: []string{"203.0.113.1/24", "2001:db8:a::1/64"}})
+	testutil.Veth(t, testutil.End{Netns: p.ns, Name: "wan1", Addresses: []string{"198.51.100.7/24", "2001:db8:b::7/64"}},
+		testutil.End{Netns: p.internet, Name: "b0", Addresses: []string{"198.51.100.1/24", "2001:db8:b::1/64"}})
+	for i := 3; i < clients+2; i++ {
+		p.in(p.client, fmt.Sprintf("ip addr add 192.168.0.%d/24 dev eth0", i), fmt.Sprintf("ip addr add fd00:1::%x/64 dev eth0", i))
+	}
+	p.in(p.client, "ip route add default via 192.168.0.1", "ip -6 route add default via fd00:1::1")
+	p.in(p.internet, "ip addr add 192.0.2.1/32 dev lo", "ip addr add 2001:db8:f::1/128 dev lo")
+	p.in(p.ns, "ip route add default via 203.0.113.1", "ip -6 route add default via 2001:db8:a::1",
+		"sysctl -qw net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.wan1.rp_filter=1")
+	j, err := journal.At(filepath.Join(t.TempDir(), "journal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Host = Host{Netns: p.ns, Apply: apply.Options{Journal: j, Root: t.TempDir()}}
+	p.serveTCP(p.internet, "tcp", "[::]:7000")
+	return p
+}
+
+// in runs commands in a namespace.
+func (p *providers) in(ns *netns.Handle, lines ...string) (out string) {
+	p.t.Helper()
+	for _, line := range lines {
+		f := strings.Fields(line)
+		err := ns.Do(func() error {
+			text, err := exec.Command(f[0], f[1:]...).CombinedOutput()
+			out += string(text)
+			return err
+		})
+		if err != nil {
+			p.t.Fatalf("%s: %v\n%s", line, err, out)
+		}
+	}
+	return out
+}
+
+// serveTCP has each connection get the address that it comes from.
+func (p *providers) serveTCP(ns *netns.Handle, network, address string) {
+	p.t.Helper()
+	var l net.Listener
+	err := ns.Do(func() (err error) { l, err = net.Listen(network, address); return err })
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	p.t.Cleanup(func() { l.Close(); <-done })
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+			fmt.Fprint(c, host)
+			c.Close()
+		}
+	}()
+}
+
+// ask connects, and returns what it is told.
+func ask(ns *netns.Handle, from, to string) (told string, err error) {
+	d := net.Dialer{Timeout: testutil.Patience(20 * time.Second)}
+	if from != "" {
+		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 0))
+	}
+	err = ns.Do(func() error {
+		c, err := d.Dial("tcp", to)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		b, err := io.ReadAll(c)
+		told = string(b)
+		return err
+	})
+	return told, err
+}
+
+const (
+	server4, server6 = "192.0.2.1", "2001:db8:f::1"
+)
+
+// asks has a client connect to the internet, and returns the address that it is seen under.
+func (p *providers) asks(from string) string {
+	p.t.Helper()
+	to := net.JoinHostPort(server4, "7000")
+	if strings.Contains(from, ":") {
+		to = net.JoinHostPort(server6, "7000")
+	}
+	told, err := ask(p.client, from, to)
+	if err != nil {
+		p.t.Errorf("from %s: %v", from, err)
+	}
+	return told
+}
+
+// seenUnder are the gateway's addresses by uplink.
+var seenUnder = map[bool][]string{false: {"203.0.113.7", "198.51.100.7"}, true: {"2001:db8:a::7", "2001:db8:b::7"}}
+
+// shares has all clients connect, compares with what is computed of up, and returns how many are on each uplink.
+func (p *providers) shares(plan *gateway.Plan, up func(int) bool) (shares [2]int) {
+	p.t.Helper()
+	slots := plan.Slots(up)
+	for i := range clients {
+		for _, from := range []netip.Addr{netip.AddrFrom4([4]byte{192, 168, 0, byte(2 + i)}), netip.MustParseAddr(fmt.Sprintf("fd00:1::%x", 2+i))} {
+			on := slots[gateway.SlotOf(from, len(slots))]
+			shares[on]++
+			if got, want := p.asks(from.String()), seenUnder[from.Is6()][on]; got != want {
+				p.t.Errorf("%s is seen under %q, want %s", from, got, want)
+			}
+		}
+	}
+	return shares
+}
+
+func all(int) bool { return true }
+
+// everything is what of the host's routing natkit changes, or might.
+func (p *providers) everything() string {
+	return p.in(p.ns, "ip rule", "ip -6 rule", "ip route show table all", "ip -6 route show table all", "sysctl -a --pattern ^net.ipv[46].(ip_forward|conf)")
+}
+
+// TestUplinks: hosts inside are divided by weight and stay on their uplink; who comes in by one gets answers by it,
+// from hosts inside and from the gateway itself, though sources are checked strictly; explain foretells it; an undo
+// leaves nothing.
+func TestUplinks(t *testing.T) {
+	p := newProviders(t)
+	before := p.everything()
+	r := p.prepare(wish(dividedText))
+	a, err := r.Apply(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if shares := p.shares(r.Gateway, all); shares[0] <= shares[1] || shares[1] == 0 {
+		t.Errorf("shares of 3 and 1: %v", shares)
+	}
+	p.serveTCP(p.client, "tcp4", ":80")
+	p.serveTCP(p.ns, "tcp", "[::]:9000")
+	for _, to := range []string{"203.0.113.7:8080", "198.51.100.7:8080", "203.0.113.7:9000", "198.51.100.7:9000"} {
+		if got, err := ask(p.internet, server4, to); err != nil || !strings.HasSuffix(got, server4) {
+			t.Errorf("from outside to %s: %q, %v", to, got, err)
+		}
+	}
+	for _, to := range []string{"[2001:db8:a::7]:9000", "[2001:db8:b::7]:9000"} {
+		if got, err := ask(p.internet, server6, to); err != nil || got != server6 {
+			t.Errorf("from outside to %s: %q, %v", to, got, err)
+		}
+	}
+	p.explained(r.Gateway)
+	if again := p.prepare(wish(dividedText)); len(again.Plan.Changes) > 0 {
+		t.Errorf("the same again: %+v", again.Plan.Changes)
+	}
+	if _, err := p.Undo(a.ID()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(p.everything(), "\n")); diff != "" {
+		t.Errorf("after the undo:\n%s", diff)
+	}
+}
+
+// explained compares with what explain says, of the plan in force.
+func (p *providers) explained(plan *gateway.Plan) {
+	p.t.Helper()
+	facts, err := host.Read(p.t.Context(), p.ns, host.Options{Routing: true})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	routes, err := host.OpenRoutes(p.ns)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer routes.Close()
+	slots := plan.Slots(all)
+	for i := range clients {
+		packet := nat.Packet{Protocol: unix.IPPROTO_TCP, Src: netip.AddrFrom4([4]byte{192, 168, 0, byte(2 + i)}), Dst: netip.MustParseAddr(server4), SrcPort: 40000, DstPort: 7000, In: "lan0"}
+		on := slots[gateway.SlotOf(packet.Src, len(slots))]
+		e, err := observe.Follow(plan, facts, routes.Follow, packet)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if e.Uplink != plan.Uplinks[on].Interface || e.Out != e.Uplink || e.Source.String() != seenUnder[false][on]+":40000" {
+			p.t.Errorf("%s: on %q by %s as %s, want %s: %+v", packet.Src, e.Uplink, e.Out, e.Source, plan.Uplinks[on].Interface, e.Steps)
+		}
+	}
+	for _, c := range []struct{ to, in, uplink string }{
+		{"198.51.100.7:8080", "wan1", "wan1"}, {"203.0.113.7:9000", "wan0", "wan0"},
+	} {
+		to := netip.MustParseAddrPort(c.to)
+		e, err := observe.Follow(plan, facts, routes.Follow, nat.Packet{Protocol: unix.IPPROTO_TCP, Src: netip.MustParseAddr(server4), SrcPort: 40000, Dst: to.Addr(), DstPort: to.Port(), In: c.in})
+		if err != nil || e.Uplink != c.uplink || e.ReplyLost != "" || e.Fate == observe.Unreachable {
+			p.t.Errorf("to %s: %+v, %v", c.to, e, err)
+		}
+	}
+	// A more specific route of main comes before an uplink.
+	e, err := observe.Follow(plan, facts, routes.Follow, nat.Packet{Protocol: unix.IPPROTO_TCP, Src: netip.MustParseAddr("192.168.0.2"), Dst: netip.MustParseAddr("198.51.100.1"), SrcPort: 40000, DstPort: 80, In: "lan0"})
+	if err != nil || e.Out != "wan1" {
+		p.t.Errorf("to a provider's network: by %s, %v", e.Out, err)
+	}
+}
+
+// TestUplinksPlan: what a plan changes is listed rule by rule and route by route.
+func TestUplinksPlan(t *testing.T) {
+	p := newProviders(t)
+	var got []string
+	for _, c := range p.prepare(wish(dividedText)).Plan.Changes {
+		if c.Kind == tune.Routing || isByMark(c.Target) {
+			got = append(got, c.Target+": "+c.Before+" → "+c.After)
+		}
+	}
+	const rules = ` rule 20000:  → not fwmark 0x0/0xf000000 lookup main suppress_prefixlength 0
+ rule 20001:  → fwmark 0x1000000/0xf000000 lookup 27001
+ rule 20002:  → fwmark 0x2000000/0xf000000 lookup 27002`
+	want := []string{"ip route table 27001:  → default via 203.0.113.1 dev wan0", "ip route table 27002:  → default via 198.51.100.1 dev wan1"}
+	for _, rule := range strings.Split(rules, "\n") {
+		want = append(want, "ip"+rule)
+	}
+	want = append(want, "ip -6 route table 27001:  → default via 2001:db8:a::1 dev wan0", "ip -6 route table 27002:  → default via 2001:db8:b::1 dev wan1")
+	for _, rule := range strings.Split(rules, "\n") {
+		want = append(want, "ip -6"+rule)
+	}
+	want = append(want, "net.ipv4.conf.wan0.src_valid_mark: 0 → 1", "net.ipv4.conf.wan1.src_valid_mark: 0 → 1")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	// What another program has there is left alone.
+	p.in(p.ns, "ip rule add pref 20001 fwmark 0x5 lookup 100")
+	if _, err := p.Prepare(t.Context(), wish(dividedText)); err == nil || !strings.Contains(err.Error(), "20001") {
+		t.Errorf("a rule of another program: %v", err)
+	}
+}

@@ -1,0 +1,139 @@
+package netfilter
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/netns"
+	"golang.org/x/sys/unix"
+)
+
+// The chains that mark packets by the uplink of their connection come after those of others that mark (mangle, -150):
+// a mark of an uplink that they give counts. The route is chosen behind the first; the second, of type route, has it
+// chosen again.
+const (
+	uplinkIn  = "uplink-prerouting"
+	uplinkOut = "uplink-output"
+)
+
+// slotsName begins the names of the maps that give each slot its uplink.
+const slotsName = "uplinks"
+
+// uplinkChain gives a packet and its connection the mark of an uplink, which ends the chain that leads there.
+func uplinkChain(i int) string { return fmt.Sprintf("uplink-%d", i+1) }
+
+// uplinks keeps connections on their uplink: packets get the mark of their connection, a new connection that of the
+// uplink that it comes in by, so that answers leave there; one from inside that of the slot which its source has.
+func (t *table) uplinks(p *gateway.Plan) {
+	if len(p.Uplinks) == 0 {
+		return
+	}
+	for i, u := range p.Uplinks {
+		t.chains = append(t.chains, chain{name: uplinkChain(i)})
+		t.rules = append(t.rules, rule{chain: uplinkChain(i), comment: "wan " + u.Interface, exprs: slices.Concat(
+			setMark(connectionMark, p.Marks, u.Mark), setMark(packetMark, p.Marks, u.Mark), []expression{&expr.Verdict{Kind: expr.VerdictAccept}})})
+	}
+	for _, hook := range []string{uplinkIn, uplinkOut} {
+		for _, mark := range []mark{connectionMark, packetMark} {
+			to := t.toUplink(nftables.TypeMark, p, func(u gateway.Uplink) []byte { return hostUint32(u.Mark) })
+			t.rules = append(t.rules, rule{chain: hook, comment: mark.comment, exprs: append(masked(mark.load(), p.Marks), to)})
+		}
+	}
+	by := []expression{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg1}, t.toUplink(nftables.TypeIFName, p, func(u gateway.Uplink) []byte { return interfaceName(u.Interface) })}
+	t.rules = append(t.rules, rule{chain: uplinkIn, comment: "wan in", exprs: append(newPackets(), by...)})
+	for _, f := range []*family{ip4, ip6} {
+		if p.IPv4 && !f.v6 || p.IPv6 && f.v6 {
+			t.divide(p, f)
+		}
+	}
+}
+
+// divide sends each source to the uplink of its slot. Slots have the type of marks: nft(8) has no name for the one of
+// a hash.
+func (t *table) divide(p *gateway.Plan, f *family) {
+	slots := p.Slots(func(int) bool { return true })
+	s := t.add(&set{name: slotsName + f.suffix, key: nftables.TypeMark, data: nftables.TypeVerdict, flags: unix.NFT_SET_MAP, about: "wan", elements: slotElements(slots)})
+	exprs := append(newPackets(), t.fromInside(p)...)
+	exprs = append(append(exprs, f.is()...),
+		payload(expr.PayloadBaseNetworkHeader, f.saddr, uint32(f.bytes), reg2),
+		&expr.Hash{SourceRegister: reg2, DestRegister: reg1, Length: uint32(f.bytes), Modulus: uint32(len(slots)), Seed: gateway.UplinkSeed, Type: expr.HashTypeJenkins},
+		s.verdict(reg1))
+	t.rules = append(t.rules, rule{chain: uplinkIn, exprs: exprs, comment: "wan out"})
+}
+
+func slotElements(slots []int) (all []element) {
+	for n, i := range slots {
+		all = append(all, element{key: hostUint32(uint32(n)), chain: uplinkChain(i)})
+	}
+	return all
+}
+
+// toUplink goes on in the chain of the uplink that reg1 names; nowhere where it names none.
+func (t *table) toUplink(key nftables.SetDatatype, p *gateway.Plan, of func(gateway.Uplink) []byte) expression {
+	s := &set{key: key, data: nftables.TypeVerdict, flags: unix.NFT_SET_MAP}
+	for i, u := range p.Uplinks {
+		s.elements = append(s.elements, element{key: of(u), chain: uplinkChain(i)})
+	}
+	return t.anonymous(s).verdict(reg1)
+}
+
+// newPackets asks for the first packets of connections, and for packets without one.
+func newPackets() []expression {
+	return ctBits(expr.CtKeySTATE, expr.CtStateBitNEW|expr.CtStateBitUNTRACKED, expr.CmpOpNeq)
+}
+
+// mark is that of a packet or of its connection.
+type mark struct {
+	comment string
+	load    func() expression
+	store   func() expression
+}
+
+var (
+	connectionMark = mark{"wan of the connection",
+		func() expression { return &expr.Ct{Key: expr.CtKeyMARK, Register: reg1} },
+		func() expression { return &expr.Ct{Key: expr.CtKeyMARK, Register: reg1, SourceRegister: true} }}
+	packetMark = mark{"wan by another program's mark",
+		func() expression { return &expr.Meta{Key: expr.MetaKeyMARK, Register: reg1} },
+		func() expression { return &expr.Meta{Key: expr.MetaKeyMARK, Register: reg1, SourceRegister: true} }}
+)
+
+// masked loads a mark, and keeps the bits of uplinks.
+func masked(load expression, marks uint32) []expression {
+	return []expression{load, &expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: hostUint32(marks), Xor: make([]byte, 4)}}
+}
+
+// setMark sets the bits of uplinks, and leaves the others.
+func setMark(m mark, marks, value uint32) []expression {
+	return []expression{m.load(),
+		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: hostUint32(^marks), Xor: hostUint32(value)}, m.store()}
+}
+
+// Steer gives slots to uplinks anew, by one transaction: of IPv4 and IPv6 those of slots, nil for a family that stays
+// as it is. Connections that there are stay on their uplink.
+func (Engine) Steer(ns *netns.Handle, slots4, slots6 []int) error {
+	var messages []message
+	for _, of := range []struct {
+		f     *family
+		slots []int
+	}{{ip4, slots4}, {ip6, slots6}} {
+		if of.slots == nil {
+			continue
+		}
+		s := &set{name: slotsName + of.f.suffix, about: "wan", elements: slotElements(of.slots)}
+		flush := message{kind: unix.NFT_MSG_DELSETELEM, about: s.about}
+		flush.body.text(unix.NFTA_SET_ELEM_LIST_TABLE, Table)
+		flush.body.text(unix.NFTA_SET_ELEM_LIST_SET, s.name)
+		messages = append(append(messages, flush), s.fill()...)
+	}
+	if len(messages) == 0 {
+		return nil
+	}
+	if err := transaction(ns, messages, 0); err != nil {
+		return fmt.Errorf("divide connections among uplinks: %w", err)
+	}
+	return nil
+}

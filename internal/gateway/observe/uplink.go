@@ -1,0 +1,69 @@
+package observe
+
+import (
+	"fmt"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/units"
+)
+
+// uplink marks the packet by the uplink that its connection is on from now on.
+func (w *walk) uplink(s *Step) {
+	p, up := w.plan, -1
+	switch marked, in := p.Marked(w.packet.Mark), p.Uplink(w.packet.In); {
+	case marked >= 0:
+		up, s.Does = marked, "its mark says so"
+	case w.packet.In == "":
+		return // the gateway's own connections leave by the host's routes
+	case in >= 0:
+		up, s.Does = in, "it comes in by it, and so answers leave by it"
+	case p.Inside(w.packet.In):
+		up, s.Does = w.divided()
+	default:
+		return
+	}
+	u := &p.Uplinks[up]
+	w.mark, w.e.Uplink = w.packet.Mark&^p.Marks|u.Mark, u.Interface
+	s.Does = fmt.Sprintf("the connection is on wan %s: %s (mark 0x%x/0x%x)", u.Interface, s.Does, u.Mark, p.Marks)
+}
+
+// divided is the uplink of the packet's source, and why.
+func (w *walk) divided() (up int, why string) {
+	p, v6 := w.plan, w.src.addr.Is6()
+	lives := func(i int) bool { return !w.facts.UplinkDown(&p.Uplinks[i], v6) }
+	all, now := p.Slots(func(int) bool { return true }), p.Slots(lives)
+	slot := gateway.SlotOf(w.src.addr, len(now))
+	share := 0
+	for _, i := range now {
+		if i == now[slot] {
+			share++
+		}
+	}
+	why = fmt.Sprintf("the hash of %s gives it, as %s of all sources", w.src.addr, units.Percent(float64(share)/float64(len(now))))
+	if all[slot] != now[slot] {
+		why += "; it would be on " + p.Uplinks[all[slot]].Interface + ", which is down"
+	} else if other := w.instead(slot, now[slot]); other != now[slot] {
+		w.note("while %s is down new connections of %s are on %s", p.Uplinks[now[slot]].Interface, w.src.addr, p.Uplinks[other].Interface)
+	}
+	return now[slot], why
+}
+
+// instead is the uplink that a slot has while one is down.
+func (w *walk) instead(slot, down int) int {
+	return w.plan.Slots(func(i int) bool { return i != down && !w.facts.UplinkDown(&w.plan.Uplinks[i], w.src.addr.Is6()) })[slot]
+}
+
+// byUplink has a packet that only a default route leads on leave by its uplink: so do the rules of policy routing,
+// also where they are not in force yet.
+func (w *walk) byUplink(hop Hop) Hop {
+	if w.e.Uplink == "" || hop.Local || !hop.Default {
+		return hop
+	}
+	u := &w.plan.Uplinks[w.plan.Uplink(w.e.Uplink)]
+	next, ok := w.facts.NextHop(u, w.dst.addr.Is6())
+	if !ok {
+		w.note("no next hop is known by %s: the host's own default route counts", u.Interface)
+		return hop
+	}
+	return Hop{Out: u.Interface, Gateway: next.Via, Source: hop.Source, Default: true}
+}

@@ -1,0 +1,324 @@
+package gateway
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Uplink is one of several WAN interfaces among which connections are divided. A connection stays on its uplink:
+// its mark (ct mark) has the uplink's bits, and by them rules of policy routing find the uplink's table.
+type Uplink struct {
+	Interface string `json:"interface"`
+	// Weight is how many connections it gets compared to others; 0: none, unless all others are down.
+	Weight int `json:"weight"`
+	// Via are the next hops of the file, of one family each; otherwise that of the host's default route counts.
+	Via []netip.Addr `json:"via,omitempty"`
+	// Probe is what has to answer through it; nil: the next hop.
+	Probe *Probe `json:"probe,omitempty"`
+	// Mark are its bits of Plan.Marks, Table its routing table.
+	Mark  uint32 `json:"mark"`
+	Table uint32 `json:"table"`
+}
+
+// Probe is an address that answers ICMP echo requests, or, with a port, takes TCP connections.
+type Probe struct{ netip.AddrPort }
+
+// String is the written form.
+func (p Probe) String() string {
+	if p.Port() == 0 {
+		return p.Addr().String()
+	}
+	return p.AddrPort.String()
+}
+
+const (
+	// DefaultMarks are bits that neither kube-proxy (0x4000, 0x8000), Tailscale (0xff0000), Cilium (0xf00) nor
+	// wg-quick (its port, below 0x10000) uses.
+	DefaultMarks Bits = 0x0f000000
+	// UplinkRule is the priority of the first rule of policy routing, those of uplinks follow; UplinkTable the
+	// number before the first uplink's table.
+	UplinkRule, UplinkTable = 20000, 27000
+	// UplinkSeed is that of the hash which gives a host its uplink.
+	UplinkSeed = 0x6e61746b
+	// leastSlots is how finely connections are divided at least.
+	leastSlots = 64
+)
+
+// String is "eth0 weight 3 via 203.0.113.1 probe 192.0.2.1".
+func (u *Uplink) String() string {
+	text := u.Interface
+	switch u.Weight {
+	case 1:
+	case 0:
+		text += " standby"
+	default:
+		text += fmt.Sprintf(" weight %d", u.Weight)
+	}
+	for _, a := range u.Via {
+		text += " via " + a.String()
+	}
+	if u.Probe != nil {
+		text += " probe " + u.Probe.String()
+	}
+	return text
+}
+
+// uplinks makes those of a file that writes one of several WAN interfaces as a mapping.
+func (b *compiler) uplinks() {
+	wan := b.config.Interfaces.WAN
+	if !wan.divided() || len(wan) < 2 {
+		return
+	}
+	marks := b.config.marks()
+	b.plan.Marks = uint32(marks)
+	for i, w := range wan {
+		u := Uplink{Interface: w.Interface, Weight: w.weight(), Probe: w.Probe, Mark: marks.of(i), Table: uint32(UplinkTable + 1 + i)}
+		for _, a := range w.Via {
+			u.Via = append(u.Via, a.Addr)
+		}
+		b.plan.Uplinks = append(b.plan.Uplinks, u)
+	}
+}
+
+func (c *Config) marks() Bits {
+	if c.Marks == 0 {
+		return DefaultMarks
+	}
+	return c.Marks
+}
+
+// of is the mark of the uplink at a place.
+func (b Bits) of(i int) uint32 { return uint32(i+1) << bits.TrailingZeros32(uint32(b)) }
+
+// most is how many uplinks have a mark: 0 is that of connections without one.
+func (b Bits) most() int { return 1<<bits.OnesCount32(uint32(b)) - 1 }
+
+// Uplink is the index of the uplink of an interface; -1 where it is none.
+func (p *Plan) Uplink(name string) int {
+	return slices.IndexFunc(p.Uplinks, func(u Uplink) bool { return u.Interface == name })
+}
+
+// Marked is the index of the uplink that a mark names; -1 for none.
+func (p *Plan) Marked(mark uint32) int {
+	return slices.IndexFunc(p.Uplinks, func(u Uplink) bool { return u.Mark == mark&p.Marks })
+}
+
+// Slots divides connections: slot i goes to uplink Slots[i]. Those of an uplink that is not up are divided among
+// the others, so that only its own connections go elsewhere; where none of those with a weight is up the standbys
+// take all, and where none at all is up everything is as if all were.
+func (p *Plan) Slots(up func(i int) bool) []int {
+	all := p.Uplinks
+	weight := func(i int) int { return all[i].Weight }
+	total := 0
+	for _, u := range all {
+		total += u.Weight
+	}
+	if total == 0 {
+		weight = func(int) int { return 1 }
+		total = len(all)
+	}
+	slots := make([]int, 0, leastSlots+total)
+	for factor := (leastSlots + total - 1) / total; len(slots) < factor*total; {
+		slots = nextSlots(slots, weight, all, factor)
+	}
+	lives := func(standby bool) func(int) int {
+		return func(i int) int {
+			switch {
+			case !up(i):
+				return 0
+			case standby:
+				return 1
+			}
+			return weight(i)
+		}
+	}
+	share := lives(false)
+	if !anyShare(all, share) {
+		share = lives(true)
+	}
+	if !anyShare(all, share) {
+		return slots
+	}
+	turn := newTurns(len(all), share)
+	for n, i := range slots {
+		if share(i) == 0 {
+			slots[n] = turn()
+		}
+	}
+	return slots
+}
+
+// nextSlots adds those of all uplinks, each as often as its weight times a factor.
+func nextSlots(slots []int, weight func(int) int, all []Uplink, factor int) []int {
+	for i := range all {
+		slots = append(slots, slices.Repeat([]int{i}, weight(i)*factor)...)
+	}
+	return slots
+}
+
+func anyShare(all []Uplink, share func(int) int) bool {
+	for i := range all {
+		if share(i) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// newTurns returns one of n after the other, each as often as its share, and evenly spread (smooth weighted round
+// robin: the one that is furthest behind comes next).
+func newTurns(n int, share func(int) int) func() int {
+	credit, total := make([]int, n), 0
+	for i := range n {
+		total += share(i)
+	}
+	return func() int {
+		best := -1
+		for i := range credit {
+			if s := share(i); s > 0 {
+				if credit[i] += s; best < 0 || credit[i] > credit[best] {
+					best = i
+				}
+			}
+		}
+		credit[best] -= total
+		return best
+	}
+}
+
+// SlotOf is the slot of a source among n, as the kernel computes it (nft_jhash_eval).
+func SlotOf(source netip.Addr, n int) int {
+	return int(uint64(jhash(source.AsSlice(), UplinkSeed)) * uint64(n) >> 32)
+}
+
+// jhash is that of linux/jhash.h, for 4 bytes and 16.
+func jhash(key []byte, seed uint32) uint32 {
+	a := 0xdeadbeef + uint32(len(key)) + seed
+	b, c := a, a
+	if len(key) > 12 {
+		a += binary.NativeEndian.Uint32(key)
+		b += binary.NativeEndian.Uint32(key[4:])
+		c += binary.NativeEndian.Uint32(key[8:])
+		key = key[12:]
+		mix := func(x, y, z *uint32, by int) {
+			*x -= *z
+			*x ^= bits.RotateLeft32(*z, by)
+			*z += *y
+		}
+		for _, by := range [][3]int{{4, 6, 8}, {16, 19, 4}} { // __jhash_mix
+			mix(&a, &b, &c, by[0])
+			mix(&b, &c, &a, by[1])
+			mix(&c, &a, &b, by[2])
+		}
+	}
+	a += binary.LittleEndian.Uint32(key)
+	last := func(x *uint32, y uint32, by int) {
+		*x ^= y
+		*x -= bits.RotateLeft32(y, by)
+	}
+	last(&c, b, 14) // __jhash_final
+	last(&a, c, 11)
+	last(&b, a, 25)
+	last(&c, b, 16)
+	last(&a, c, 4)
+	last(&b, a, 14)
+	last(&c, b, 24)
+	return c
+}
+
+// DefaultRoute is one of the host's, in its main table.
+type DefaultRoute struct {
+	Interface string `json:"interface"`
+	V6        bool   `json:"ipv6,omitempty"`
+	// Via is not valid where the other end of the interface is the next hop.
+	Via    netip.Addr `json:"via,omitzero"`
+	Metric int        `json:"metric"`
+}
+
+// PolicyRule is a rule of policy routing of another program that asks for a mark, or has the priority of one of
+// natkit's.
+type PolicyRule struct {
+	V6       bool   `json:"ipv6,omitempty"`
+	Priority int    `json:"priority"`
+	Mark     uint32 `json:"mark,omitempty"`
+	Mask     uint32 `json:"mask,omitempty"`
+	Table    int    `json:"table"`
+}
+
+// NextHop is where an uplink leads: by way of an address, or, where that is not valid, to the other end of the
+// interface. OnLink: no network of the interface has the address.
+type NextHop struct {
+	Via    netip.Addr
+	OnLink bool
+}
+
+// NextHop returns where an uplink leads on a host; false where there is nothing: the interface is not there or
+// down, and neither the file nor a default route of the host names a next hop.
+func (f *Facts) NextHop(u *Uplink, v6 bool) (hop NextHop, ok bool) {
+	at := slices.IndexFunc(f.Interfaces, func(i Interface) bool { return i.Name == u.Interface })
+	if at < 0 || !f.Interfaces[at].Up {
+		return hop, false
+	}
+	i := &f.Interfaces[at]
+	for _, a := range u.Via {
+		if a.Is6() == v6 {
+			near := slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Contains(a) })
+			return NextHop{a, !near && !a.IsLinkLocalUnicast()}, true
+		}
+	}
+	best := -1
+	for n, d := range f.Defaults {
+		if d.Interface == u.Interface && d.V6 == v6 && (best < 0 || d.Metric < f.Defaults[best].Metric) {
+			best = n
+		}
+	}
+	if best >= 0 {
+		return NextHop{Via: f.Defaults[best].Via}, true
+	}
+	global := slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr().Is6() == v6 && !p.Addr().IsLinkLocalUnicast() })
+	return hop, i.PointToPoint && global
+}
+
+// UplinkDown reports whether new connections are kept from an uplink: it leads nowhere, as far as the host is known, or
+// what is probed through it does not answer.
+func (f *Facts) UplinkDown(u *Uplink, v6 bool) bool {
+	_, leads := f.NextHop(u, v6)
+	return f.Known && !leads || slices.Contains(f.Down, u.Interface)
+}
+
+// Divides reports whether connections are divided among WAN interfaces.
+func (c *Config) Divides() bool { return c.Interfaces.WAN.divided() }
+
+// divided reports whether connections are divided among the interfaces.
+func (w WANs) divided() bool { return slices.ContainsFunc(w, func(w WAN) bool { return w.Mapping }) }
+
+// Names are those of the interfaces.
+func (w WANs) Names() (names Names) {
+	for _, one := range w {
+		names = append(names, one.Interface)
+	}
+	return names
+}
+
+func (w WAN) weight() int {
+	if w.Weight == nil {
+		return 1
+	}
+	return int(*w.Weight)
+}
+
+// uplinksString says how connections are divided.
+func uplinksString(p *Plan) string {
+	if len(p.Uplinks) == 0 {
+		return strings.Join(p.WAN, ", ")
+	}
+	texts := make([]string, len(p.Uplinks))
+	for i := range p.Uplinks {
+		texts[i] = p.Uplinks[i].String()
+	}
+	return strings.Join(texts, ", ")
+}
