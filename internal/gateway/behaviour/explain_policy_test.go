@@ -25,6 +25,10 @@ var policyForms4 = []string{
 	"dnat: {on: ON, in: OUT, to: TARGET}", "dnat: {on: ON, except-in: OUT, except-port: SERVICES, to: TARGET}", "dnat: {on: any, in: OUT, port: SERVICES, to: TARGET}",
 	"dnat: {on: any, user: 0, port: SERVICES, to: TARGET}", "dnat: {on: ON, user: 3, port: udp/53, to: TARGET}", "dnat: {on: any, in: lan, except-from: 192.168.0.2, port: SERVICES, to: \":5353\"}",
 	"dnat: {on: ON, port: udp/40-1040, to: \"TARGET:2040-3040\"}",
+	"snat: {from: SET, to: POOL}", "masquerade: {from: [SET, 192.168.0.2], except-to: EXCEPT}", "snat: {from: FROM, only-to: [SET, 198.18.1.1], port: $web, to: POOL}",
+	"masquerade: {from: FROM, except-from: SET, except-to: SET, except-port: $web}", "snat: {from: SET, except-to: $none, port: [$web, tcp/80], to: POOL}",
+	"dnat: {on: ON, port: [$web, udp/53], from: SET, to: TARGET, hairpin: BOOL}", "dnat: {on: ON, except-from: SET, port: $web, to: TARGET, hairpin: BOOL, local: BOOL}",
+	"dnat: {on: ON, port: $web, to: \"TARGET:9090\", hairpin: BOOL}", "dnat: {on: any, in: OUT, port: $web, except-to: SET, to: TARGET}", "dnat: {on: any, in: OUT, only-to: [SET, 203.0.113.9], to: TARGET}",
 }
 
 var policyForms6 = []string{
@@ -32,7 +36,18 @@ var policyForms6 = []string{
 	"snat: {mark: MARK, dscp: CLASS, to: \"2001:db8:1::7\", ports: PORTS}", "snat: {from: \"fd00:1::2\", except-dscp: CLASS, to: \"2001:db8:1::9\"}",
 	"dnat: {on: \"2001:db8:1::7\", port: SERVICES, to: \"fd00:2::2\", hairpin: BOOL}", "dnat: {on: \"2001:db8:1::7\", except-mark: MARK, port: udp/50-60, to: \"[fd00:2::2]:150-160\"}",
 	"dnat: {on: any, in: dmz, port: SERVICES, to: \":5353\"}", "masquerade: {except-from: \"fd00:1::2\", in: [lan, dmz], except-port: SERVICES}",
+	"snat: {from: SET, except-to: SET, to: \"2001:db8:1::7\"}", "masquerade: {from: [SET, \"fd00:2::2\"], port: $web}", "dnat: {on: \"2001:db8:1::9\", except-from: SET, port: [$web, icmp], to: \"fd00:2::2\", hairpin: BOOL}",
 }
+
+// policySets are the sets that these name: of single addresses, of intervals, of both families, and of nothing.
+const policySets = `sets:
+  hosts: {addresses: [192.168.0.2, 192.168.0.5, 172.17.0.3, 198.18.0.1, 198.18.1.20, 203.0.113.9, "fd00:1::2", "2001:db8:f:1::10"]}
+  nets: {addresses: [192.168.0.2-192.168.0.3, 192.168.0.4, 10.1.0.0/24, 198.18.0.0/24, 198.18.1.1, 203.0.113.0/29, "fd00:2::/64", "fd00:1::3", "2001:db8:f:2::/64"]}
+  wide: {addresses: [0.0.0.0/1, 198.18.0.0/15, 203.0.113.7, "::/1"]}
+  far: {addresses: [240.0.0.0-255.255.255.255, 192.168.0.3, "fd00::/16", "ff00::/8"]}
+  none: {addresses: [198.51.100.77]}
+  web: {ports: [tcp/80, udp/55, tcp/8000-8100]}
+`
 
 // markedClasses are the marks that the gateway gives packets by their DSCP.
 var markedClasses = map[uint8]uint32{8: 0x10, 16: 0x25, 46: 0x1}
@@ -46,7 +61,7 @@ func TestExplainPolicy(t *testing.T) {
 		chain in { type filter hook prerouting priority -310; ip dscp cs1 meta mark set 0x10; ip dscp cs2 meta mark set 0x25; ip dscp ef meta mark set 0x1
 			ip6 dscp cs1 meta mark set 0x10; ip6 dscp cs2 meta mark set 0x25; ip6 dscp ef meta mark set 0x1; }
 	}`, "nft", "-f", "-")
-	s := sample{t: t, world: w, r: rand.New(rand.NewPCG(19, 2)), facts: Facts(), seen: map[string]int{}, forms4: possible(policyForms4), forms6: possible(policyForms6), classes: []uint8{0, 8, 16, 46}}
+	s := sample{t: t, world: w, r: rand.New(rand.NewPCG(19, 2)), facts: Facts(), seen: map[string]int{}, forms4: possible(policyForms4), forms6: possible(policyForms6), classes: []uint8{0, 8, 16, 46}, sets: policySets}
 	for range sampleFiles {
 		s.file()
 	}

@@ -29,6 +29,8 @@ type sample struct {
 	facts gateway.Facts
 	// forms are the rules of IPv4 and of IPv6 that files are made of, ruleForms where empty.
 	forms4, forms6 []string
+	// sets are those that files have.
+	sets string
 	// classes are DSCPs that packets may have.
 	classes []uint8
 }
@@ -102,6 +104,7 @@ var ruleWords = []struct {
 	{"POOL", []string{"203.0.113.7", "203.0.113.40-203.0.113.47", "203.0.113.64/29"}},
 	{"FROM", []string{"192.168.0.0/16", "192.168.0.0/24", "192.168.0.2", "[192.168.0.3, 172.17.0.0/16]", "10.1.0.0/24"}},
 	{"HOST", []string{"192.168.0.4", "192.168.0.5", "172.17.0.3"}},
+	{"SET", []string{"$hosts", "$nets", "$wide", "$far"}},
 	{"BOOL", []string{"true", "false"}},
 	{"OUT", []string{"wan", "lan", "dmz"}},
 	{"ON", []string{"203.0.113.7", "203.0.113.9", "203.0.113.1"}},
@@ -112,7 +115,7 @@ func (s *sample) rules() string {
 	if s.forms4 == nil {
 		s.forms4, s.forms6 = ruleForms4, ruleForms6
 	}
-	b.WriteString("interfaces: {wan: wan, lan: [lan, dmz]}\nnat:\n")
+	b.WriteString("interfaces: {wan: wan, lan: [lan, dmz]}\n" + s.sets + "nat:\n")
 	for range 2 + s.r.IntN(7) {
 		fmt.Fprintf(&b, "  - %s\n", s.fill(pick(s.r, s.forms4)))
 	}

@@ -1,6 +1,7 @@
 package read
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 
@@ -43,6 +44,21 @@ type TableSet struct {
 	Dynamic   bool
 	Anonymous bool
 	Elements  []TableElement
+	// Of a set of a gateway's plan (ruleset.GatewaySet), which may have a million elements, there are their number and
+	// the sum of their hashes in place of them.
+	Count int
+	Sum   [sha256.Size]byte
+}
+
+// add adds an element to Count and Sum.
+func (s *TableSet) add(element []byte) {
+	s.Count++
+	carry := 0
+	for i, b := range sha256.Sum256(element) {
+		carry += int(s.Sum[i]) + int(b)
+		s.Sum[i] = byte(carry)
+		carry >>= 8
+	}
 }
 
 // TableElement is an element of a set or a map, or a rule, with what its counter counted;
@@ -183,6 +199,10 @@ func (c Conn) addSet(t *Table, key ruleset.TableKey, a netlink.Attrs) error {
 			return err
 		}
 		for _, elem := range elements {
+			if ruleset.IsGatewaySet(s.Name) {
+				s.add(elem.Data)
+				continue
+			}
 			a, err := netlink.ParseAttrs(elem.Data)
 			if err != nil {
 				return err

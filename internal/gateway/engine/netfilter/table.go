@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -56,6 +57,9 @@ type set struct {
 	elements []element
 	about    string
 	there    bool // and stays
+	// of has the elements of a set of the plan, of one family or, without one, services.
+	of     *nat.Set
+	family *family
 }
 
 type element struct {
@@ -184,20 +188,40 @@ const (
 func (s *set) messages() []message { return append([]message{s.header()}, s.fill()...) }
 
 // fill adds the elements.
-func (s *set) fill() (all []message) {
-	for rest := s.elements; len(rest) > 0; {
-		m := message{kind: unix.NFT_MSG_NEWSETELEM, flags: unix.NLM_F_CREATE, about: s.about}
-		m.body.text(unix.NFTA_SET_ELEM_LIST_TABLE, Table)
-		m.body.text(unix.NFTA_SET_ELEM_LIST_SET, s.reference())
-		m.body.u32(unix.NFTA_SET_ELEM_LIST_SET_ID, s.id)
-		list := m.body.begin(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-		for len(rest) > 0 && len(m.body) < elementsPerMessageSize {
-			m.elements = append(m.elements, placed{len(m.body), rest[0].comment})
-			rest[0].append(&m.body)
-			rest = rest[1:]
+func (s *set) fill() []message {
+	if s.of != nil {
+		return s.carrying(unix.NFT_MSG_NEWSETELEM, s.elementsOf(s.spans()))
+	}
+	return s.carrying(unix.NFT_MSG_NEWSETELEM, slices.Values(s.elements))
+}
+
+// carrying are messages about elements, of one kind.
+func (s *set) carrying(kind uint16, elements iter.Seq[element]) (all []message) {
+	var m *message
+	var list int
+	for e := range elements {
+		if m != nil && len(m.body) >= elementsPerMessageSize {
+			m.body.end(list)
+			m = nil
 		}
+		if m == nil {
+			all = append(all, message{kind: kind, about: s.about})
+			m = &all[len(all)-1]
+			if kind == unix.NFT_MSG_NEWSETELEM {
+				m.flags = unix.NLM_F_CREATE
+			}
+			m.body.text(unix.NFTA_SET_ELEM_LIST_TABLE, Table)
+			m.body.text(unix.NFTA_SET_ELEM_LIST_SET, s.reference())
+			m.body.u32(unix.NFTA_SET_ELEM_LIST_SET_ID, s.id)
+			list = m.body.begin(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		}
+		if e.comment != "" {
+			m.elements = append(m.elements, placed{len(m.body), e.comment})
+		}
+		e.append(&m.body)
+	}
+	if m != nil {
 		m.body.end(list)
-		all = append(all, m)
 	}
 	return all
 }
