@@ -46,12 +46,12 @@ func testEnv(stdout, stderr io.Writer) *Env {
 
 // readers change nothing; each other verb takes --yes.
 var readers = []string{"version", "doctor", "snapshot", "sysctl", "tune list", "top", "conntrack", "conntrack list", "conntrack count", "conntrack events",
-	"ports", "flows", "drops", "profile", "path", "pcap", "simulate", "gateway check", "gateway plan", "gateway status", "gateway explain", "gateway import",
+	"ports", "flows", "drops", "profile", "path", "pcap", "simulate", "gateway check", "gateway plan", "gateway status", "gateway explain", "gateway import", "gateway schema",
 	"lab list", "lab exec", "bench http", "bench udp", "bench packets", "bench serve"}
 
 // ofNoNamespace are the verbs that work on no network namespace, on that of a lab or a
 // transaction, or on the whole host; each other verb takes --netns and --pid.
-var ofNoNamespace = []string{"version", "tune list", "tune confirm", "tune undo", "gateway set", "profile", "pcap", "simulate",
+var ofNoNamespace = []string{"version", "tune list", "tune confirm", "tune undo", "gateway set", "gateway schema", "profile", "pcap", "simulate",
 	"lab run", "lab list", "lab up", "lab down", "lab clean", "lab exec"}
 
 func TestEveryVerbHasTheSameFlags(t *testing.T) {

@@ -178,6 +178,7 @@ type gatewayExplain struct {
 	target
 	in, out                 string
 	mark, dscp, user, group string
+	at                      string
 }
 
 func newGatewayExplain(env *Env) *cobra.Command {
@@ -204,7 +205,7 @@ source is from a program here.`,
 		if err != nil {
 			return err
 		}
-		if err := f.further(&packet); err != nil {
+		if err := f.further(&packet, time.Now()); err != nil {
 			return err
 		}
 		return f.run(ctx, env, ns, file, packet)
@@ -215,13 +216,17 @@ source is from a program here.`,
 	cmd.Flags().StringVar(&f.dscp, "dscp", "", "`DSCP` of the packet: a number or a name such as ef")
 	cmd.Flags().StringVar(&f.user, "user", "", "number of the `USER` whose program on this host sends it")
 	cmd.Flags().StringVar(&f.group, "group", "", "number of that program's `GROUP`")
+	cmd.Flags().StringVar(&f.at, "at", "", "`TIME` when it comes: RFC 3339, or 15:04 of today in UTC (default now)")
 	env.addJSON(cmd, observe.Schema)
 	completeFlags(cmd, map[string]cobra.CompletionFunc{"in": f.completeInterfaces, "out": f.completeInterfaces})
 	return cmd
 }
 
 // further adds what a packet's words do not say.
-func (f *gatewayExplain) further(p *nat.Packet) (err error) {
+func (f *gatewayExplain) further(p *nat.Packet, now time.Time) (err error) {
+	if p.At, err = atTime(f.at, now); err != nil {
+		return err
+	}
 	number := func(flag, text string) uint32 {
 		n, bad := nat.ParseNumber(text)
 		if bad != nil {
@@ -249,6 +254,22 @@ func (f *gatewayExplain) further(p *nat.Packet) (err error) {
 		p.DSCP = point
 	}
 	return err
+}
+
+// atTime reads a time of RFC 3339, or one of today in UTC; now where there is none.
+func atTime(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return now.UTC().Truncate(time.Second), nil
+	}
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at.UTC(), nil
+	}
+	at, err := time.Parse("15:04", text)
+	if err != nil {
+		return at, usagef("--at %q: expected a time such as 2026-01-31T15:04:00Z, or 15:04 of today in UTC", text)
+	}
+	year, month, day := now.UTC().Date()
+	return time.Date(year, month, day, at.Hour(), at.Minute(), 0, 0, time.UTC), nil
 }
 
 // arrows writes an arrow that is an argument of its own, explain tcp A '->' B, as one that
@@ -300,7 +321,14 @@ func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, fi
 		return err
 	}
 	if len(plan.Uplinks) > 0 {
-		if err := host.Policies(ns, &facts); err != nil {
+		h, err := gatewayHost(env, ns)
+		if err == nil {
+			facts.Down, err = h.Down()
+		}
+		if err == nil {
+			err = host.Policies(ns, &facts)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -362,7 +390,7 @@ func (f *gatewayExplain) plan(ctx context.Context, env *Env, ns *netns.Handle, f
 // it may be meant for another host.
 func (f *gatewayExplain) interfaces(file string, plan *gateway.Plan, facts gateway.Facts) error {
 	for _, flag := range []struct{ name, value string }{{"in", f.in}, {"out", f.out}} {
-		if flag.value == "" || isHere(facts, flag.value) || file != "" && slices.Contains(plan.Interfaces(), flag.value) {
+		if flag.value == "" || isHere(facts, flag.value) || file != "" && nat.InNames(plan.Interfaces(), flag.value) {
 			continue
 		}
 		if file == "" {

@@ -28,6 +28,9 @@ func (a Advice) Error() string { return string(a) }
 // the words of an Advice after it.
 func Scalar(n *yaml.Node, expected string, read func(string) error) error {
 	n = resolve(n)
+	if n.Tag == questionTag {
+		return answerText(n, expected, read)
+	}
 	switch n.Kind {
 	case yaml.SequenceNode:
 		return at(n, "expected %s, found a list: one value is meant; repeat what it belongs to for each of the others", expected)
@@ -56,7 +59,7 @@ func Unknown(word string, known ...string) error {
 	if near := Nearest(word, known); near != "" {
 		return Advice(fmt.Sprintf("did you mean %q?", near))
 	}
-	return errors.New("not known")
+	return unknownWord(known)
 }
 
 // List hands each item of a list, or a value that is none, to read: "one, or a list".
@@ -64,6 +67,9 @@ func List(n *yaml.Node, read func(item *yaml.Node) error) error {
 	n = resolve(n)
 	if n.Kind != yaml.SequenceNode {
 		return read(n)
+	}
+	if n.Tag == questionTag {
+		return answerList(n, read)
 	}
 	if len(n.Content) == 0 {
 		return at(n, "expected at least one item, found an empty list")
@@ -79,6 +85,9 @@ func List(n *yaml.Node, read func(item *yaml.Node) error) error {
 // Mapping reads a mapping into a struct by its tags, for a value that may be another kind
 // of node as well.
 func Mapping(n *yaml.Node, into any) error {
+	if n.Tag == questionTag {
+		return answerMapping(n, into)
+	}
 	d := decoder{whole: true, fields: map[reflect.Type]structFields{}, left: mostValues(0)}
 	return d.value(n, reflect.ValueOf(into).Elem())
 }
@@ -91,15 +100,6 @@ func SetName(n *yaml.Node) (name string, is bool) {
 	n = resolve(n)
 	name, is = strings.CutPrefix(n.Value, "$")
 	return name, is && n.Kind == yaml.ScalarNode && CheckName(name) == nil
-}
-
-// Keys hands each key of a mapping and its value to read. No key may come twice.
-func Keys(n *yaml.Node, what string, read func(key, value *yaml.Node) error) error {
-	n = resolve(n)
-	if n.Kind != yaml.MappingNode {
-		return at(n, "expected %s, found %s", what, nodeWords(n))
-	}
-	return (&decoder{}).eachKey(n, reflect.Value{}, read)
 }
 
 // IsMapping reports whether a value is a mapping.

@@ -304,7 +304,7 @@ func withPart(w written, r nat.AddrRange) string {
 // sets warns where a set leaves a rule nothing to do.
 func (o one) sets() {
 	o.eachSet(func(name string, services bool, key string, at, of int) {
-		if s := o.config.Sets.Named(name); s != nil && s.set != nil && !strings.HasPrefix(key, "except-") && len(s.set.Of(o.bits))+len(s.set.Services) == 0 {
+		if s := o.config.Sets.named(name); s != nil && !strings.HasPrefix(key, "except-") && len(s.Of(o.bits))+len(s.Services) == 0 {
 			o.warn("set-empty", fmt.Sprintf("set %s has no %s address: the rule matches nothing by it", name, familyName(o.bits)),
 				"fill it, or leave it out", o.pathOf(key, at, of)...)
 		}

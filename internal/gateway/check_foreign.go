@@ -346,8 +346,8 @@ func (c *checker) remove(f *Foreign, n *snapshot.NATRule) string {
 		return "its containers keep it unless their network has com.docker.network.bridge.enable_ip_masquerade=false"
 	case f.Owner == "docker":
 		return "use another port, or publish the container's on another address: docker run -p ADDRESS:PORT:PORT"
-	case f.Owner == "firewalld" && len(c.plan.WAN) > 0:
-		return c.facts.Commands(unzone(n, c.plan.WAN[0]))
+	case f.Owner == "firewalld" && len(c.facts.concrete(c.plan.WAN)) > 0:
+		return c.facts.Commands(unzone(n, c.facts.concrete(c.plan.WAN)[0]))
 	case f.Owner == "":
 		return "remove it where it was made, or leave this one out"
 	}

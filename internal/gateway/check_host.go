@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -130,7 +131,7 @@ func (o one) notInside(a netip.Addr, w written) bool {
 	case o.facts.Has(a):
 		o.warn("target-is-gateway", w.text()+" is an address of this host itself: what is sent there goes no further than to its own programs",
 			"name a host inside; or leave the rule out and have the program listen on the address outside", w.path()...)
-	case slices.Contains(o.config.Interfaces.WAN.Names(), by):
+	case by != "" && slices.ContainsFunc(o.config.Interfaces.WAN.Names(), o.facts.interfaceOf(by).Is):
 		o.warn("target-outside", fmt.Sprintf("the way to %s leads out by %s, which is wan: what is sent there leaves again and comes to no host inside", w.text(), by),
 			"name a host inside; or give this one a route by an interface inside: sudo "+o.facts.Commands("ip route add "+nat.Host(a).String()+" dev INTERFACE"), w.path()...)
 	default:
@@ -264,7 +265,7 @@ func (c *checker) toward(a netip.Addr) (name string, near bool) {
 			}
 		}
 	}
-	if wan := c.config.Interfaces.WAN.Names(); len(wan) > 0 {
+	if wan := c.facts.concrete(c.config.Interfaces.WAN.Names()); len(wan) > 0 {
 		return wan[0], false
 	}
 	return "INTERFACE", false
@@ -273,6 +274,7 @@ func (c *checker) toward(a netip.Addr) (name string, near bool) {
 // interfaces checks names and roles.
 func (c *checker) interfaces() {
 	c.roles()
+	c.kinds()
 	missing := map[string]bool{}
 	for _, n := range c.names() {
 		switch role := n.misspelt(); {
@@ -282,6 +284,10 @@ func (c *checker) interfaces() {
 			missing[n.name] = true
 			n.found(c, Warn, "interface-missing", fmt.Sprintf("interface %s does not exist, as far as is known: its rules have no effect until it appears", n.name),
 				fmt.Sprintf("write %s, if the role is meant", role))
+		case c.facts.Known && nat.IsSeveral(n.name) && !c.facts.has(n.name) && !missing[n.name]:
+			missing[n.name] = true
+			n.found(c, Notice, "interface-missing", fmt.Sprintf("no interface is %s yet: its rules have no effect until one appears", n.name),
+				"look at '"+c.facts.Commands("ip link")+"' where one is there")
 		case c.facts.Known && !c.facts.has(n.name) && !missing[n.name]:
 			missing[n.name] = true
 			n.found(c, Warn, "interface-missing", fmt.Sprintf("interface %s does not exist: its rules have no effect until it appears", n.name),
@@ -289,6 +295,39 @@ func (c *checker) interfaces() {
 		}
 	}
 	c.anyInterface()
+}
+
+// kinds refuses lists of names and link groups that came together by a role, and groups that the kernel cannot ask for.
+func (c *checker) kinds() {
+	roles := compiler{config: c.config, plan: Plan{WAN: c.config.Interfaces.WAN.Names(), LAN: c.config.Interfaces.LAN}}
+	c.everyRule(func(o one) {
+		list := func(key string, names Names) {
+			if _, err := roles.resolve(names); errors.Is(err, errNamesAndGroups) {
+				o.refuse("names-and-groups", key+": "+err.Error(), "write one rule for each", key)
+			}
+		}
+		if asks := o.conditions(); asks != nil {
+			list("in", asks.In)
+		}
+		switch {
+		case o.Masquerade != nil:
+			list("out", o.Masquerade.Out)
+		case o.SNAT != nil:
+			list("out", o.SNAT.Out)
+		case o.isStateless() && o.Notrack == nil && slices.ContainsFunc(roles.plan.WAN, isGroup):
+			o.refuse("stateless-by-group", statelessByName, "name the wan interfaces, or give them a common beginning such as ppp*", "stateless")
+		}
+	})
+}
+
+// interfaceOf is the host's of a name; only named where it has none.
+func (f *Facts) interfaceOf(name string) Interface {
+	for _, i := range f.Interfaces {
+		if i.Name == name {
+			return i
+		}
+	}
+	return Interface{Name: name}
 }
 
 // mention is the name of an interface or a role that stands somewhere.
@@ -338,6 +377,8 @@ func (c *checker) names() (all []mention) {
 		case o.SNAT != nil:
 			list(&o, o.SNAT.Out, "out")
 			list(&o, o.SNAT.ExceptOut, "except-out")
+		case o.Netmap != nil:
+			list(&o, o.Netmap.Out, "out")
 		case o.DNAT != nil && o.DNAT.On.Name != "" && o.DNAT.On.Name != OnAny:
 			all = append(all, mention{o.DNAT.On.Name, &o, []any{"on"}})
 		}
@@ -348,7 +389,7 @@ func (c *checker) names() (all []mention) {
 // roles checks the interfaces of both.
 func (c *checker) roles() {
 	for i, name := range c.config.Interfaces.LAN {
-		if slices.Contains(c.config.Interfaces.WAN.Names(), name) {
+		if nat.InNames(c.config.Interfaces.WAN.Names(), name) || slices.ContainsFunc(c.config.Interfaces.WAN.Names(), func(wan string) bool { return nat.InName(name, wan) }) {
 			c.add(Finding{ID: "both-roles", Severity: Refuse, Message: name + " is a wan and a lan interface",
 				Advice: "leave it out of one of them"}, []any{"interfaces", RoleLAN, i})
 		}
@@ -393,7 +434,7 @@ func (c *checker) anyInterface() {
 			s = &o.SNAT.Sources
 		}
 		all := s != nil && len(s.Out)+len(s.ExceptOut) == 0 && len(s.ExceptTo)+len(s.OnlyTo) == 0
-		if (all || o.Static != nil || o.Netmap != nil) && !said {
+		if (all || o.Static != nil || o.Netmap != nil && len(o.Netmap.Out) == 0) && !said {
 			said = true
 			o.warn("any-interface", "no interface has the role wan, so that this holds for packets by whatever interface they leave, between hosts inside too",
 				"name it: interfaces: {wan: eth0}")
@@ -421,7 +462,14 @@ func (c *checker) refuses(f *Foreign) {
 	does := map[string]string{"drop": "drops", "reject": "rejects"}[f.Policy]
 	c.add(Finding{ID: "foreign-forward-drop", Severity: Warn,
 		Message: fmt.Sprintf("%s %s what its rules do not accept, what this gateway forwards too", f.words(), does),
-		Advice:  c.facts.Commands(f.admit(c.plan))}, nil)
+		Advice:  c.facts.Commands(f.admit(c.facts.onHost(c.plan)))}, nil)
+}
+
+// onHost is a plan with the interfaces of the host as its roles.
+func (f *Facts) onHost(p *Plan) *Plan {
+	on := *p
+	on.WAN, on.LAN = f.concrete(p.WAN), f.concrete(p.LAN)
+	return &on
 }
 
 // forwards reports whether the plan has rules for what a chain of that family sees.
@@ -455,6 +503,9 @@ func (c *checker) admitted(f *Foreign) bool {
 // sessions refuses rules that would take the administrator's own session away: what
 // comes for its address and port would go elsewhere, or no longer be tracked.
 func (c *checker) sessions() {
+	asked := c.plan
+	c.plan = asked.On(c.facts)
+	defer func() { c.plan = asked }()
 	for _, s := range c.facts.Sessions {
 		a := admin{c.facts.from(s.Client.Addr().Unmap()), s.Client.Addr().Unmap(), s.Server.Addr().Unmap(), s.Server.Port()}
 		whose := fmt.Sprintf("your own session from %s to %s port %d", netip.AddrPortFrom(a.client, s.Client.Port()), a.server, a.port)
@@ -530,6 +581,7 @@ func (c *checker) cutting(a admin) (rules []Ref) {
 func unmarked(m nat.Match) nat.Match {
 	m.Mark, m.NotMarks, m.DSCP, m.NotDSCP = nat.Mark{}, nil, nil, nil
 	m.Users, m.NotUsers, m.Groups, m.NotGroups = nil, nil, nil, nil
+	m.Hours, m.NotHours, m.Days, m.NotDays = nil, nil, nil, nil
 	return m
 }
 

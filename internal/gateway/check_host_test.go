@@ -38,6 +38,16 @@ func TestCheckKernel(t *testing.T) {
 	}
 }
 
+// TestCheckSeveral: a pattern or a link group that is for nothing yet is no fault.
+func TestCheckSeveral(t *testing.T) {
+	facts := here()
+	facts.Interfaces[2].Group = 10
+	runChecks(t, facts, []checkCase{{"several", "gateway:\n  interfaces: {wan: [ppp*, eth0], lan: group 10}\n  nat:\n  - masquerade: {in: lan, except-in: group 11, out: [eth*, wg*]}\n", []string{
+		"2 ppp* notice interface-missing: no interface is ppp* yet: its rules have no effect until one appears",
+		"4 group notice interface-missing: masquerade: no interface is group 11 yet: its rules have no effect until one appears",
+		"4 wg* notice interface-missing: masquerade: no interface is wg* yet: its rules have no effect until one appears"}}})
+}
+
 // TestCheckEngine: the rest of the file is looked at all the same.
 func TestCheckEngine(t *testing.T) {
 	rule := inFile("static: {inside: 10.0.0.3, outside: 203.0.113.9}")

@@ -257,17 +257,22 @@ func sweepPorts(entries []*Entry, overlap func(a, b *Entry) bool) {
 	}
 }
 
-// overlappingPairs finds two stateless rules for one address inside or outside.
+// overlappingPairs finds two stateless rules for one address inside or outside, and an interface.
 func overlappingPairs(all []Entry, found report) {
-	in, out := map[netip.Prefix]Ref{}, map[netip.Prefix]Ref{}
-	for _, p := range all {
-		if before, taken := in[p.Inside()]; taken {
-			found(before, p.Rule, inside, "translates the source of "+nat.PrefixString(p.Inside()))
+	in, out := map[netip.Prefix][]*Entry{}, map[netip.Prefix][]*Entry{}
+	taken := func(by map[netip.Prefix][]*Entry, of netip.Prefix, p *Entry, side, what string) {
+		for _, before := range by[of] {
+			if meet(before.Out, p.Out) {
+				found(before.Rule, p.Rule, side, what+nat.PrefixString(of))
+				break
+			}
 		}
-		if before, taken := out[p.Outside()]; taken {
-			found(before, p.Rule, outside, "translates "+nat.PrefixString(p.Outside()))
-		}
-		in[p.Inside()], out[p.Outside()] = p.Rule, p.Rule
+		by[of] = append(by[of], p)
+	}
+	for i := range all {
+		p := &all[i]
+		taken(in, p.Inside(), p, inside, "translates the source of ")
+		taken(out, p.Outside(), p, outside, "translates ")
 	}
 }
 

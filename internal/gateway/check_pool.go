@@ -54,8 +54,8 @@ func many(n int64, one, many string) string {
 func (c *checker) hostsOf(prefixes Prefixes) (hosts int64) {
 	for _, p := range prefixes {
 		if p.Set != "" {
-			if s := c.config.Sets.Named(p.Set); s != nil && s.set != nil {
-				hosts = addBounded(hosts, s.set.Addresses.Size())
+			if s := c.config.Sets.named(p.Set); s != nil {
+				hosts = addBounded(hosts, s.Addresses.Size())
 			}
 			continue
 		}

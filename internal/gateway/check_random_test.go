@@ -73,7 +73,7 @@ func anyKind(t *testing.T, r *rand.Rand, v anyValues) Rule {
 	}
 	conditions := func() (c Conditions) {
 		for range r.IntN(5) - 2 {
-			switch r.IntN(9) {
+			switch r.IntN(11) {
 			case 0:
 				c.ExceptFrom = prefixes()
 			case 1:
@@ -92,6 +92,10 @@ func anyKind(t *testing.T, r *rand.Rand, v anyValues) Rule {
 				c.DSCP = pick(r, nil, CodePoints{46}, CodePoints{0, 8})
 			case 8:
 				c.ExceptDSCP = pick(r, nil, CodePoints{46})
+			case 9:
+				c.UTCHours, c.ExceptUTCDays = pick(r, nil, HourRanges{{480, 1080}}, HourRanges{{1320, 360}, {720, 780}}), pick(r, nil, Days{0, 6})
+			case 10:
+				c.ExceptUTCHours, c.UTCDays = pick(r, nil, HourRanges{{480, 1080}}, HourRanges{{1080, 480}}), pick(r, nil, Days{1, 2, 3})
 			}
 		}
 		return c

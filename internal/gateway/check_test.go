@@ -137,6 +137,19 @@ func TestCheckConditions(t *testing.T) {
 		{"other families", inFile("nat46: {prefix: '64:ff9b::/96'}", "nat64: {prefix: '64:ff9b::/96', from: 'fd00::/8', to: 203.0.113.8}"), []string{
 			"4 nat46: refuse no-family-change: nat46: netfilter does not translate between IPv6 and IPv4, and no engine of this version does",
 			"5 nat64: refuse no-family-change: nat64: netfilter does not translate between IPv6 and IPv4, and no engine of this version does"}},
+		{"times of which one is never", inFile("masquerade: {utc-hours: 08:00-18:00, except-utc-hours: [06:00-12:00, 12:00-20:00]}"), []string{
+			"4 masquerade: refuse rule-never-matches: masquerade: it can never match: what it excepts is all that it asks for"}},
+		{"times that meet", inFile("snat: {from: 10.0.0.0/8, utc-hours: 22:00-06:00, to: 203.0.113.8}", "snat: {from: 10.0.0.0/8, utc-hours: 05:59-22:00, to: 203.0.113.9}"), []string{
+			"5 10.0.0.0/8 refuse rules-overlap: snat: snat in line 4 translates the source of 10.0.0.0/8 too, and neither takes precedence"}},
+		{"times that do not", inFile("snat: {from: 10.0.0.0/8, utc-hours: 22:00-06:00, to: 203.0.113.8}", "snat: {from: 10.0.0.0/8, utc-hours: 06:00-22:00, to: 203.0.113.9}"), nil},
+		{"groups beside names", "gateway:\n  interfaces: {wan: eth0, lan: [group 10, group 11]}\n  nat:\n  - masquerade: {in: [lan, eth7]}\n  - dnat: {on: wan, in: lan, to: 10.0.0.1}\n", []string{
+			"4 [lan refuse names-and-groups: masquerade: in: names of interfaces and link groups are not asked for together: write one rule for each, or put the interfaces into the group (ip link set dev NAME group N)"}},
+		{"stateless by a group", "gateway:\n  interfaces: {wan: group 10}\n  nat:\n  - static: {inside: 10.0.0.1, outside: 203.0.113.9, stateless: on}\n", []string{
+			"4 on refuse stateless-by-group: static: stateless asks the routes for the interface by which a packet will leave, which they name without its link group"}},
+		{"both roles by a pattern", "gateway:\n  interfaces: {wan: \"ppp*\", lan: [eth0, ppp7]}\n  nat: [masquerade: {}]\n", []string{"2 ppp7 refuse both-roles: ppp7 is a wan and a lan interface"}},
+		{"by a pattern and by one of it", inFile("snat: {from: 10.0.0.0/8, out: ppp*, to: 203.0.113.8}", "snat: {from: 10.0.0.0/8, out: ppp0, to: 203.0.113.9}", "snat: {from: 10.0.0.0/8, out: group 3, to: 203.0.113.9}"), []string{
+			"6 10.0.0.0/8 refuse rules-overlap: snat: snat in line 4 translates the source of 10.0.0.0/8 too, and neither takes precedence"}},
+		{"groups are apart", inFile("snat: {from: 10.0.0.0/8, out: group 4, to: 203.0.113.8}", "snat: {from: 10.0.0.0/8, out: group 3, to: 203.0.113.9}"), nil},
 		{"a misspelt role", inFile("masquerade: {out: wann}", "masquerade: {from: 10.0.0.0/8, out: ppp0}"), []string{
 			"4 wann warn interface-missing: masquerade: interface wann does not exist, as far as is known: its rules have no effect until it appears"}},
 		{"a name twice", inFile("{masquerade: {}, name: all}", "{dnat: {on: wan, port: tcp/80, to: 10.0.0.1}, name: all}"), []string{"5 all refuse name-twice: all is the name of masquerade in line 4 as well"}},

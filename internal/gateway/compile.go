@@ -136,8 +136,24 @@ func (b *compiler) resolve(names []string) ([]string, error) {
 			out = append(out, n)
 		}
 	}
-	return b.names(out), nil
+	return b.names(out), oneKind(out)
 }
+
+// oneKind refuses names beside link groups: the kernel asks for one or the other (meta iifname, iifgroup).
+func oneKind(names []string) error {
+	groups := 0
+	for _, n := range names {
+		if _, is := nat.LinkGroup(n); is {
+			groups++
+		}
+	}
+	if groups > 0 && groups < len(names) {
+		return errNamesAndGroups
+	}
+	return nil
+}
+
+var errNamesAndGroups = errors.New("names of interfaces and link groups are not asked for together: write one rule for each, or put the interfaces into the group (ip link set dev NAME group N)")
 
 func (b *compiler) role(name string) []string {
 	if name == RoleWAN {
@@ -149,7 +165,7 @@ func (b *compiler) role(name string) []string {
 // addresses are the present ones of an interface that others can be sent to.
 func (b *compiler) addresses(name string, bits int) (out []netip.Addr) {
 	for _, i := range b.facts.Interfaces {
-		if i.Name != name {
+		if !i.Is(name) {
 			continue
 		}
 		for _, p := range i.Addresses {
@@ -163,7 +179,8 @@ func (b *compiler) addresses(name string, bits int) (out []netip.Addr) {
 }
 
 // flowtable takes the interfaces of both roles, where none has one all that the host
-// has; those that are not there yet cannot be in it.
+// has; those that are not there yet cannot be in it: of patterns and
+// link groups it takes those that are.
 func (b *compiler) flowtable() {
 	if !bool(b.config.Flowtable) || b.facts.Known && !b.facts.Flowtable.OK {
 		return
@@ -176,6 +193,7 @@ func (b *compiler) flowtable() {
 			}
 		}
 	}
+	names = b.facts.concrete(names)
 	if b.facts.Known {
 		names = slices.DeleteFunc(names, func(n string) bool { return !b.facts.has(n) })
 	}
@@ -184,7 +202,7 @@ func (b *compiler) flowtable() {
 
 // has reports whether the host has an interface.
 func (f *Facts) has(name string) bool {
-	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool { return i.Name == name })
+	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool { return i.Is(name) })
 }
 
 func (b *compiler) sort() {
@@ -229,6 +247,13 @@ const (
 	logsEveryPacket = "log is about the first packet of a connection, and what is not tracked has none"
 )
 
+const statelessByName = "stateless asks the routes for the interface by which a packet will leave, which they name without its link group"
+
+func isGroup(name string) bool {
+	_, is := nat.LinkGroup(name)
+	return is
+}
+
 // resolved is the log with its defaults; nil where nothing is logged.
 func (l Log) resolved(r Ref) *Log {
 	if !l.On {
@@ -251,6 +276,9 @@ func (b *ruleCompiler) rule(r Rule) error {
 	b.prefer, b.log = int(r.Prefer), r.Log.resolved(b.ref)
 	if b.log != nil && r.isStateless() {
 		return errors.New(logsEveryPacket)
+	}
+	if r.isStateless() && r.Notrack == nil && slices.ContainsFunc(b.plan.WAN, isGroup) {
+		return errors.New(statelessByName)
 	}
 	switch {
 	case r.Masquerade != nil:
@@ -395,14 +423,14 @@ func (b *ruleCompiler) except(field string, list Prefixes, of nat.Condition, m *
 
 // member is a condition on a set of the file, which becomes one of the plan.
 func (b *compiler) member(name string, of nat.Condition) (nat.Member, error) {
-	s := b.config.Sets.Named(name)
-	if s == nil || s.set == nil {
+	s := b.config.Sets.named(name)
+	if s == nil {
 		return nat.Member{}, fmt.Errorf("$%s is not a set of the file", name)
 	}
-	if !slices.Contains(b.plan.Sets, s.set) {
-		b.plan.Sets = append(b.plan.Sets, s.set)
+	if !slices.Contains(b.plan.Sets, s) {
+		b.plan.Sets = append(b.plan.Sets, s)
 	}
-	return nat.Member{Of: of, Name: name, Set: s.set}, nil
+	return nat.Member{Of: of, Name: name, Set: s}, nil
 }
 
 // choices are the services that a rule asks for: ports of each protocol, or sets.
@@ -470,6 +498,7 @@ func (b *ruleCompiler) conditions(c *Conditions, m *nat.Match) (err error) {
 	}
 	m.Users, m.NotUsers, m.Groups, m.NotGroups = c.User.ids(), c.ExceptUser.ids(), c.Group.ids(), c.ExceptGroup.ids()
 	m.DSCP, m.NotDSCP = c.DSCP.points(), c.ExceptDSCP.points()
+	m.Hours, m.NotHours, m.Days, m.NotDays = c.UTCHours.hours(), c.ExceptUTCHours.hours(), c.UTCDays.days(), c.ExceptUTCDays.days()
 	return nil
 }
 
@@ -525,13 +554,14 @@ func (b *ruleCompiler) dnat(r *DNAT) error {
 	}
 	for _, on := range to {
 		d := b.destination(netip.Prefix{}, in, r.action())
+		d.To = on.prefixes
 		if err := errors.Join(b.except("except-to", r.ExceptTo, nat.To, &d.Match), b.conditions(&r.Conditions, &d.Match)); err != nil {
 			return err
 		}
 		d.Local, d.Asked = bool(r.Local) || r.isOwn(), len(r.In) > 0
 		err = errors.Join(err, b.each(d, r.Port, on, from, func(e Entry) { b.plan.Destinations = append(b.plan.Destinations, e) }))
 		if r.Hairpin {
-			err = errors.Join(err, b.hairpin(on.prefixes[0], r.Port, from))
+			err = errors.Join(err, b.hairpin(d, r.Port, from))
 		}
 	}
 	return err
@@ -545,7 +575,11 @@ func (r *DNAT) action() nat.Action {
 	case len(r.To) == 1 && !r.To[0].Address.IsValid():
 		return nat.Action{Kind: nat.Redirect, Ports: nat.Ports{First: r.To[0].Port, Last: r.To[0].Port}}
 	case len(r.To) > 1:
-		return nat.Action{Backends: r.To, Balance: cmp.Or(nat.Balance(r.Balance), nat.BalanceRoundRobin)}
+		a := nat.Action{Backends: r.To, Balance: cmp.Or(nat.Balance(r.Balance), nat.BalanceRoundRobin), Check: r.check()}
+		if a.Check != nil {
+			a.AllDown = cmp.Or(nat.AllDown(r.AllDown), nat.AllDownLast)
+		}
+		return a
 	}
 	return nat.Action{Backends: r.To}
 }
@@ -597,7 +631,7 @@ func (b *compiler) isInside(a netip.Addr) bool {
 		for _, p := range i.Addresses {
 			switch {
 			case p.Addr() != a:
-			case slices.Contains(b.plan.WAN, i.Name):
+			case slices.ContainsFunc(b.plan.WAN, i.Is):
 				return false
 			default:
 				inside = true
@@ -619,22 +653,22 @@ func (b *ruleCompiler) static(r *Static) error {
 	d.Local = bool(r.Local)
 	if r.Hairpin {
 		d.In = nil
-		err = b.hairpin(nat.Host(r.Outside.Addr), nil, where{})
+		err = b.hairpin(d, nil, where{})
 	}
 	b.plan.Destinations = append(b.plan.Destinations, d)
-	b.outbound(nat.Host(r.Inside.Addr), nat.Action{To: nat.AddrRanges{nat.OneAddr(r.Outside.Addr)}})
+	b.outbound(nat.Host(r.Inside.Addr), b.plan.WAN, nat.Action{To: nat.AddrRanges{nat.OneAddr(r.Outside.Addr)}})
 	return err
 }
 
 // outbound adds the way out of a rule for both directions.
-func (b *ruleCompiler) outbound(inside netip.Prefix, does nat.Action) {
+func (b *ruleCompiler) outbound(inside netip.Prefix, out []string, does nat.Action) {
 	does.Kind = nat.SNAT
-	b.plan.Sources = append(b.plan.Sources, b.entry(nat.Match{From: []netip.Prefix{inside}, Out: b.plan.WAN}, does))
+	b.plan.Sources = append(b.plan.Sources, b.entry(nat.Match{From: []netip.Prefix{inside}, Out: out}, does))
 }
 
 // pair adds a translation of both directions packet by packet.
-func (b *ruleCompiler) pair(inside, outside netip.Prefix, neutral bool) {
-	b.plan.Stateless = append(b.plan.Stateless, b.entry(nat.Match{From: []netip.Prefix{inside}, Out: b.plan.WAN},
+func (b *ruleCompiler) pair(inside, outside netip.Prefix, out []string, neutral bool) {
+	b.plan.Stateless = append(b.plan.Stateless, b.entry(nat.Match{From: []netip.Prefix{inside}, Out: out},
 		nat.Action{Kind: nat.Pair, Prefix: outside, Stateless: true, Neutral: neutral}))
 }
 
@@ -642,7 +676,7 @@ func (b *ruleCompiler) statelessStatic(r *Static) error {
 	if r.Hairpin || r.Local {
 		return errors.New("stateless has no connections: hairpin and local need one, leave them or stateless out")
 	}
-	b.pair(nat.Host(r.Inside.Addr), nat.Host(r.Outside.Addr), false)
+	b.pair(nat.Host(r.Inside.Addr), nat.Host(r.Outside.Addr), b.plan.WAN, false)
 	return nil
 }
 
@@ -654,11 +688,19 @@ func (b *ruleCompiler) netmap(r *Netmap) error {
 		return err
 	case inside.Bits() != outside.Bits():
 		return fmt.Errorf("inside %s and outside %s differ in length: each address needs one of its own", inside, outside)
-	case bool(r.Stateless):
-		return b.statelessNetmap(inside, outside)
 	}
-	b.plan.Destinations = append(b.plan.Destinations, b.destination(outside, b.plan.WAN, nat.Action{Prefix: inside}))
-	b.outbound(inside, nat.Action{Prefix: outside})
+	out := b.plan.WAN
+	if len(r.Out) > 0 {
+		out, err = b.resolve(r.Out)
+	}
+	switch {
+	case err != nil:
+		return err
+	case bool(r.Stateless):
+		return b.statelessNetmap(inside, outside, out)
+	}
+	b.plan.Destinations = append(b.plan.Destinations, b.destination(outside, out, nat.Action{Prefix: inside}))
+	b.outbound(inside, out, nat.Action{Prefix: outside})
 	return nil
 }
 
@@ -666,12 +708,12 @@ func (b *ruleCompiler) netmap(r *Netmap) error {
 // checksums into one of the words behind the eighth byte (section 3.5).
 const longestNeutral = 64
 
-func (b *ruleCompiler) statelessNetmap(inside, outside netip.Prefix) error {
+func (b *ruleCompiler) statelessNetmap(inside, outside netip.Prefix, out []string) error {
 	neutral := b.bits == 128
 	if neutral && inside.Bits() > longestNeutral {
 		return fmt.Errorf("%s is too long for NPTv6 (RFC 6296), which keeps checksums in the last 64 bits of the address: at most /%d", inside, longestNeutral)
 	}
-	b.pair(inside, outside, neutral)
+	b.pair(inside, outside, out, neutral)
 	return nil
 }
 
@@ -719,24 +761,68 @@ func NoHairpin(k snapshot.Kernel) string {
 	return "hairpin needs Linux 5.5, this is " + k.Release
 }
 
-// hairpin adds what gives connections from inside to a, which come back inside, a's
+// hairpin adds what gives connections from inside to the address of d, which come back inside, that
 // address as their source: answers then pass the gateway, and the host inside sees an
 // external address (RFC 4787, REQ-9).
-func (b *ruleCompiler) hairpin(on netip.Prefix, services Services, from where) error {
+func (b *ruleCompiler) hairpin(d Entry, services Services, from where) error {
 	if len(b.plan.WAN) == 0 && len(b.plan.LAN) == 0 {
 		return errors.New("hairpin needs to know what is inside: name the wan interfaces, or the lan ones, below interfaces")
 	}
-	e := b.entry(nat.Match{Original: []netip.Prefix{on}}, nat.Action{Kind: nat.SNAT, To: nat.AddrRanges{nat.RangeOf(on)}})
+	if len(d.To) != 1 {
+		return errors.New("hairpin is about an address of the gateway: leave it out")
+	}
+	e := b.entry(d.Match, nat.Action{Kind: nat.SNAT, To: nat.AddrRanges{nat.RangeOf(d.On())}})
+	e.Original, e.To, e.NotTo = []netip.Prefix{d.On()}, nil, nil
+	e.Members = slices.DeleteFunc(slices.Clone(e.Members), func(x nat.Member) bool { return x.Of == nat.To })
+	if len(services) > 0 { // which may become others: what is excepted of them is left out
+		e.NotServices = nil
+	}
 	return b.each(e, services, where{}, from, func(e Entry) {
-		e.OriginalPorts, e.Ports = e.Ports, nil
+		asked, some := e.Ports, true
+		if len(services) > 0 {
+			asked, some = without(e.Protocol, e.Ports, d.NotServices)
+		}
 		e.Members = slices.Clone(e.Members)
 		for i := range e.Members {
 			if x := &e.Members[i]; x.Of == nat.DestPorts {
 				x.Of = nat.OriginalPorts
 			}
 		}
-		b.plan.Sources = append(b.plan.Sources, e)
+		if e.OriginalPorts, e.Ports = asked, nil; some {
+			b.plan.Sources = append(b.plan.Sources, e)
+		}
 	})
+}
+
+// without are the ports of a protocol, all where there are none, that are of none of the services; false where none
+// is left.
+func without(protocol uint8, ports []nat.Ports, services []nat.Service) (left []nat.Ports, some bool) {
+	for _, s := range services {
+		if s.Protocol != protocol {
+			continue
+		}
+		if len(ports) == 0 {
+			ports = []nat.Ports{nat.AllPorts}
+		}
+		var rest []nat.Ports
+		for _, p := range ports {
+			common, meet := p.Common(s.Ports)
+			if !meet {
+				rest = append(rest, p)
+				continue
+			}
+			if p.First < common.First {
+				rest = append(rest, nat.Ports{First: p.First, Last: common.First - 1})
+			}
+			if common.Last < p.Last {
+				rest = append(rest, nat.Ports{First: common.Last + 1, Last: p.Last})
+			}
+		}
+		if ports = rest; len(ports) == 0 {
+			return nil, false
+		}
+	}
+	return ports, true
 }
 
 // hairpins lets hosts that have an external address of their own, or a pool, be seen
@@ -771,7 +857,7 @@ func (e *Entry) IsNarrow() bool {
 
 // leavesBy reports whether a source rule is one for the way to the WAN.
 func leavesBy(out, wan []string) bool {
-	return len(out) == 0 || slices.ContainsFunc(out, func(n string) bool { return slices.Contains(wan, n) })
+	return len(out) == 0 || slices.ContainsFunc(out, func(n string) bool { return nat.InNames(wan, n) })
 }
 
 func comparePrefixes(a, b netip.Prefix) int {

@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,6 +64,37 @@ var compileCases = []struct {
 	name, body string
 	want       string
 }{
+	{"patterns stand for what there is, groups for their members", `
+  interfaces: {wan: "eth*", lan: group 0}
+  flowtable: on
+  nat:
+    - masquerade: {from: 192.168.0.0/16, in: lan, except-in: "ppp*"}
+    - dnat: {on: wan, port: tcp/80, to: 192.168.0.2}
+    - dnat: {on: "wg*", port: tcp/80, to: 192.168.0.2}
+    - dnat: {on: group 0, in: group 7, port: tcp/81, to: 192.168.0.2}`, `
+dst nat[3]: on 192.168.0.1 tcp/81 in group 7 becomes 192.168.0.2
+dst nat[3]: on 203.0.113.1 tcp/81 in group 7 becomes 192.168.0.2
+dst nat[3]: on 203.0.113.2 tcp/81 in group 7 becomes 192.168.0.2
+dst nat[1]: on 192.168.0.1 tcp/80 in eth* becomes 192.168.0.2
+dst nat[1]: on 203.0.113.1 tcp/80 in eth* becomes 192.168.0.2
+dst nat[1]: on 203.0.113.2 tcp/80 in eth* becomes 192.168.0.2
+src nat[0]: from 192.168.0.0/16 in group 0 not in ppp* out eth* becomes the interface's address
+wait nat[2] dnat: wg*
+`},
+	{"times of UTC, and hairpins with the conditions of their rule", roles + `
+  nat:
+    - snat: {from: 192.168.0.0/16, utc-hours: [22:00-06:00, 12:00-13:30], except-utc-days: [sun, sat], to: 203.0.113.8}
+    - masquerade: {from: 192.168.0.0/16, utc-days: mon-wed, except-utc-hours: 18:00-24:00}
+    - dnat: {on: 203.0.113.7, port: [tcp/80-82, udp/53], except-port: [tcp/81, udp/53], mark: 1, except-from: 192.168.0.5, to: "192.168.0.2:8080", hairpin: on}
+    - dnat: {on: 203.0.113.8, except-port: tcp/25, utc-days: sun, to: 192.168.0.2, hairpin: on}`, `
+dst nat[2]: on 203.0.113.7 udp/53 except tcp/81, udp/53 except from 192.168.0.5 mark 0x1 becomes 192.168.0.2:8080
+dst nat[2]: on 203.0.113.7 tcp/80-82 except tcp/81, udp/53 except from 192.168.0.5 mark 0x1 becomes 192.168.0.2:8080
+dst nat[3]: on 203.0.113.8 except tcp/25 utc-days sun becomes 192.168.0.2
+src nat[2]: originally to 203.0.113.7 tcp/80,82 except from 192.168.0.5 mark 0x1 becomes 203.0.113.7
+src nat[3]: originally to 203.0.113.8 except tcp/25 utc-days sun becomes 203.0.113.8
+src nat[0]: from 192.168.0.0/16 out eth0 utc-hours 00:00-06:00, 12:00-13:30, 22:00-24:00 not utc-days sun, sat becomes 203.0.113.8
+src nat[1]: from 192.168.0.0/16 out eth0 not utc-hours 18:00-24:00 utc-days mon, tue, wed becomes the interface's address
+`},
 	{"conditions make entries by protocols and lengths, the most specific first", roles + `
   nat:
     - masquerade: {from: 192.168.0.0/16}
@@ -306,5 +338,27 @@ func TestCompileRefuses(t *testing.T) {
 	v6 := `{netmap: {inside: "fd00::/120", outside: "2001:db8::/120", stateless: true}}`
 	if _, err := Compile(parse(t, "\n  ipv6:\n    - "+v6), router); err == nil || !strings.Contains(err.Error(), "at most /64") {
 		t.Errorf("a prefix too long for NPTv6: %v", err)
+	}
+}
+
+// TestSeveral: a flowtable has the interfaces that there are; packets are compared with their names.
+func TestSeveral(t *testing.T) {
+	facts := router
+	facts.Interfaces = slices.Clone(facts.Interfaces)
+	facts.Interfaces[2].Group = 10
+	p := compile(t, `
+  interfaces: {wan: "eth0*", lan: group 10}
+  flowtable: on
+  nat: [masquerade: {in: lan, out: [wan, "ppp*"]}]`, facts)
+	if !slices.Equal(p.Flowtable, []string{"eth0", "eth1"}) {
+		t.Error(p.Flowtable)
+	}
+	on := p.On(&facts)
+	e := on.Sources[0]
+	if !slices.Equal(e.In, []string{"eth1", "group 10"}) || !slices.Equal(e.Out, []string{"eth0", "eth0*", "ppp*"}) || !on.Inside("eth1") || on.Inside("eth0") || p.Inside("eth1") {
+		t.Errorf("%q %q %q", e.In, e.Out, on.LAN)
+	}
+	if !slices.Equal(p.Sources[0].In, []string{"group 10"}) {
+		t.Errorf("the plan has changed: %q", p.Sources[0].In)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/nat"
@@ -186,6 +187,11 @@ type Conditions struct {
 	// DSCP is a code point (RFC 2474).
 	DSCP       CodePoints `yaml:"dscp" json:"dscp,omitempty"`
 	ExceptDSCP CodePoints `yaml:"except-dscp" json:"except_dscp,omitempty"`
+	// UTCHours and UTCDays are when it begins, each for itself.
+	UTCHours       HourRanges `yaml:"utc-hours" json:"utc_hours,omitempty"`
+	ExceptUTCHours HourRanges `yaml:"except-utc-hours" json:"except_utc_hours,omitempty"`
+	UTCDays        Days       `yaml:"utc-days" json:"utc_days,omitempty"`
+	ExceptUTCDays  Days       `yaml:"except-utc-days" json:"except_utc_days,omitempty"`
 }
 
 // Sources says whose connections a rule about sources translates.
@@ -258,6 +264,10 @@ type DNAT struct {
 	// Balance chooses one of several To: "round-robin", also where empty, gives each new
 	// connection the next one, "hash" a client the same one each time.
 	Balance Balance `yaml:"balance" json:"balance,omitempty"`
+	// Health is how each of several To is checked; one that fails gets no new connections. nil: none is.
+	Health *Health `yaml:"health" json:"health,omitempty"`
+	// AllDown is what happens to new connections while the checks of all fail.
+	AllDown AllDown `yaml:"all-down" json:"all_down,omitempty"`
 	// Hairpin lets hosts inside reach To by On; they are seen there under On's address
 	// (RFC 4787 REQ-9).
 	Hairpin Switch `yaml:"hairpin" json:"hairpin,omitempty"`
@@ -265,6 +275,30 @@ type DNAT struct {
 	Local      Switch `yaml:"local" json:"local,omitempty"`
 	Conditions `yaml:",inline"`
 }
+
+// Health is a check of a host: that it accepts a connection of TCP, or answers HTTP with a status of 200 to 399.
+type Health struct {
+	TCP  Switch  `yaml:"tcp" json:"tcp,omitempty"`
+	HTTP URLPath `yaml:"http" json:"http,omitempty"`
+	// Port is where, if it is not the port to which connections go.
+	Port PortNumber `yaml:"port" json:"port,omitempty"`
+	// Interval is the time from one check to the next, Timeout how long an answer may take. Where they are 0:
+	// DefaultInterval, DefaultTimeout.
+	Interval Duration `yaml:"interval" json:"interval_ns,omitempty"`
+	Timeout  Duration `yaml:"timeout" json:"timeout_ns,omitempty"`
+	// Rise is how many checks in a row have to succeed until a host is up again, Fall how many have to fail until it
+	// is down. Where they are 0: DefaultRise, DefaultFall.
+	Rise Times `yaml:"rise" json:"rise,omitempty"`
+	Fall Times `yaml:"fall" json:"fall,omitempty"`
+}
+
+// The defaults of Health.
+const (
+	DefaultInterval = 2 * time.Second
+	DefaultTimeout  = time.Second
+	DefaultRise     = 2
+	DefaultFall     = 3
+)
 
 // Name is a word of up to 40 letters, digits, dots, hyphens and underscores.
 type Name string
@@ -308,6 +342,8 @@ type Netmap struct {
 	KindFields
 	Inside  Prefix `yaml:"inside" json:"inside" check:"required"`
 	Outside Prefix `yaml:"outside" json:"outside" check:"required"`
+	// Out is the interface or role outside; the WAN interfaces where empty.
+	Out Names `yaml:"out" json:"out,omitempty"`
 	// Stateless is NPTv6 (RFC 6296) with IPv6: checksum-neutral, without the tracker.
 	Stateless Switch `yaml:"stateless" json:"stateless,omitempty"`
 }
@@ -374,11 +410,32 @@ type (
 	CodePoints []CodePoint
 	// CodePoint is a DSCP.
 	CodePoint uint8
+	// HourRanges is one, or a list.
+	HourRanges []HourRange
+	// HourRange is 08:00-18:00, or 22:00-06:00 over midnight: minutes of the day, without End.
+	HourRange struct {
+		First int `json:"first_minute"`
+		End   int `json:"end_minute"`
+	}
+	// Days is one, or a list: mon, sat-sun.
+	Days []Day
+	// Day is one of the week.
+	Day time.Weekday
 	// Backends are one, or a list: an address with or without a port; without one the
 	// port stays. In a list {address: 10.0.0.1:80, weight: 3} has a weight.
 	Backends []nat.Backend
 	// Balance is a nat.Balance.
 	Balance nat.Balance
+	// AllDown is a nat.AllDown.
+	AllDown nat.AllDown
+	// URLPath is what a request of HTTP asks for: /health?deep=1.
+	URLPath string
+	// PortNumber is one port.
+	PortNumber uint16
+	// Duration is written 500ms, 2s or 1m.
+	Duration time.Duration
+	// Times is a small number, at least 1.
+	Times int
 	// Weight is how often one of several is chosen compared to others.
 	Weight uint32
 )

@@ -162,7 +162,11 @@ func (d *Diff) rule(r RuleText, at int, before []RuleText) {
 		return
 	}
 	does := effect(Changed, r.Rule.Kind, r.Stateless || was.Stateless)
-	if same(was, r) {
+	switch {
+	case !same(was, r):
+	case was.health != r.health:
+		does = checkedAnew
+	default:
 		does = reportedAnew
 	}
 	d.Rules = append(d.Rules, RuleDiff{Change: Changed, Rule: r.Rule, Was: was.Rule, Before: was.Text, After: r.Text, Connections: does})
@@ -171,9 +175,21 @@ func (d *Diff) rule(r RuleText, at int, before []RuleText) {
 // reportedAnew is about a change of name, note and log.
 const reportedAnew = "none changes: only what is reported and logged of them"
 
+// checkedAnew is about a change of health and all-down.
+const checkedAnew = "those that exist stay; the hosts that connections to come go to are checked in another way"
+
 // same reports whether two rules do the same to packets.
 func same(r, o RuleText) bool {
-	return strings.TrimSpace(strings.TrimSuffix(r.Text, r.log)) == strings.TrimSpace(strings.TrimSuffix(o.Text, o.log)) && r.Rule.Kind == o.Rule.Kind && r.Rule.List == o.Rule.List
+	return r.does() == o.does() && r.Rule.Kind == o.Rule.Kind && r.Rule.List == o.Rule.List
+}
+
+// does is what the rule does to packets, without how that is logged and its hosts are checked.
+func (r RuleText) does() string {
+	text := strings.TrimSpace(strings.TrimSuffix(r.Text, r.log))
+	if r.health != "" {
+		text = strings.Replace(text, " "+r.health, "", 1)
+	}
+	return text
 }
 
 // rulePairs maps each new rule to the old one that it replaces; -1: none.

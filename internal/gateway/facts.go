@@ -32,8 +32,8 @@ type Facts struct {
 	// both are read where a file divides connections among uplinks.
 	Defaults []DefaultRoute `json:"default_routes,omitempty"`
 	Rules    []PolicyRule   `json:"policy_rules,omitempty"`
-	// Down are uplinks through which nothing answers, as 'natkit gateway run' has found.
-	Down []string `json:"uplinks_down,omitempty"`
+	// Down are uplinks through which nothing answers, as 'natkit gateway run' has found, and why.
+	Down map[string]string `json:"uplinks_down,omitempty"`
 	// Kernel is the running one; without a release where it is not known.
 	Kernel snapshot.Kernel `json:"kernel"`
 	// Conntrack is the connection table's size, Sysctls the values that a plan may
@@ -68,8 +68,41 @@ type Interface struct {
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 	// PointToPoint has one host at its other end (IFF_POINTOPOINT).
 	PointToPoint bool `json:"point_to_point,omitempty"`
+	// Group is its link group (ip link set group).
+	Group uint32 `json:"link_group,omitempty"`
 	// Bridge is set for one that takes what it carries through netfilter.
 	Bridge *Bridge `json:"bridge,omitempty"`
+}
+
+// Is reports whether a name of a file stands for the interface: its own, a pattern, or its link group.
+func (i Interface) Is(name string) bool {
+	group, grouped := nat.LinkGroup(name)
+	return i.Name == name || grouped && group == i.Group || !grouped && nat.InName(name, i.Name)
+}
+
+// Named are the interfaces of the host that a name of a file stands for.
+func (f *Facts) Named(name string) (all []Interface) {
+	for _, i := range f.Interfaces {
+		if i.Is(name) {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// concrete are names without patterns and link groups, for which the interfaces of the host stand.
+func (f *Facts) concrete(names []string) (all []string) {
+	for _, n := range names {
+		if !nat.IsSeveral(n) {
+			all = append(all, n)
+			continue
+		}
+		for _, i := range f.Named(n) {
+			all = append(all, i.Name)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // Bridge is an interface's as br_netfilter makes it: where the destination of a packet is
@@ -154,13 +187,11 @@ func (f *Facts) Commands(text string) string {
 }
 
 // AddressesOf are those of an interface; none where it is not there.
-func (f *Facts) AddressesOf(name string) []netip.Prefix {
-	for _, i := range f.Interfaces {
-		if i.Name == name {
-			return i.Addresses
-		}
+func (f *Facts) AddressesOf(name string) (all []netip.Prefix) {
+	for _, i := range f.Named(name) {
+		all = append(all, i.Addresses...)
 	}
-	return nil
+	return all
 }
 
 // Has reports whether the address is this host's.
@@ -178,7 +209,7 @@ func (f *Facts) HasAny(r nat.AddrRange) bool {
 // (inet_select_addr), of IPv6 any.
 func (f *Facts) Masquerades(out []string, a netip.Addr) bool {
 	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool {
-		if len(out) > 0 && !slices.Contains(out, i.Name) {
+		if len(out) > 0 && !slices.ContainsFunc(out, i.Is) {
 			return false
 		}
 		networks := map[netip.Prefix]bool{}
@@ -255,7 +286,7 @@ func (f *Facts) NotForwarding(p *Plan) (names []string) {
 		if v6 && !p.IPv6 || !v6 && !p.IPv4 {
 			continue
 		}
-		in := slices.DeleteFunc(slices.Concat(p.WAN, p.LAN), func(name string) bool { return !f.has(name) })
+		in := slices.DeleteFunc(f.concrete(slices.Concat(p.WAN, p.LAN)), func(name string) bool { return !f.has(name) })
 		if len(in) == 0 {
 			in = []string{""}
 		}

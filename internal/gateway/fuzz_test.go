@@ -39,8 +39,9 @@ func FuzzCheck(f *testing.F) {
 			t.Fatalf("%s\n%v", Marshal(&file.Config), err)
 		}
 		for _, c := range []*Config{&file.Config, &again.Config} {
-			for i := range c.Sets {
-				c.Sets[i].set = nil
+			for name, s := range c.Sets {
+				s.set = nil
+				c.Sets[name] = s
 			}
 		}
 		if !reflect.DeepEqual(file.Config, again.Config) {

@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"github.com/natkit/natkit/internal/nat"
 )
@@ -22,6 +23,17 @@ func (e *Entry) Inward(a netip.Addr) netip.Addr {
 // Out, from the inside of such a pair to the outside of one, gets both translated. A pair
 // for any interface does that on its own.
 func (e *Entry) Reflects() bool { return e.Action.Neutral && len(e.Out) > 0 }
+
+// Reflecting are the interfaces of all pairs that reflect: what comes in by one of them does not go back inside so.
+func (p *Plan) Reflecting() (names []string) {
+	for i := range p.Stateless {
+		if e := &p.Stateless[i]; e.Reflects() {
+			names = append(names, e.Out...)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
 
 func (e *Entry) translate(a netip.Addr, from, to netip.Prefix) netip.Addr {
 	if !e.Action.Neutral {

@@ -24,6 +24,11 @@ type File struct {
 	tree   *document.Tree
 }
 
+// fileText is what a file is read into.
+type fileText struct {
+	Gateway *Config `yaml:"gateway" check:"required"`
+}
+
 // Files reads what a file names: other files, by their paths.
 type Files interface {
 	// Read returns the text of a file, or a little more than limit bytes of it.
@@ -39,9 +44,7 @@ func Parse(file string, text []byte) (*File, error) { return ParseWith(nil, file
 
 // ParseWith is Parse of a file that may name others, which files reads; nil where it can name none.
 func ParseWith(files Files, file string, text []byte) (*File, error) {
-	var read struct {
-		Gateway *Config `yaml:"gateway"`
-	}
+	var read fileText
 	s := source(file, text)
 	if files != nil {
 		s.Compose.Read = files.Read
@@ -101,11 +104,12 @@ func (f *File) Beside() []string {
 		return nil
 	}
 	names := f.tree.Beside()
-	for _, s := range f.Config.Sets {
-		if name := s.File + s.Directory; name != "" && !path.IsAbs(name) && f.place("sets", s.Name).File == f.Name {
+	for called, s := range f.Config.Sets {
+		if name := s.File + s.Directory; name != "" && !path.IsAbs(name) && f.place("sets", called).File == f.Name {
 			names = append(names, name)
 		}
 	}
+	slices.Sort(names)
 	return names
 }
 
@@ -144,7 +148,7 @@ const (
 
 // bounded finds the rule with which a file names more than anybody can carry out.
 func (c *Config) bounded() (p *document.Problem) {
-	named, pairs := map[string]bool{}, 0
+	named, pairs, checked, places := map[string]bool{}, 0, 0, 0
 	role := func(name string) int {
 		return map[string]int{RoleWAN: len(c.Interfaces.WAN), RoleLAN: len(c.Interfaces.LAN)}[name]
 	}
@@ -152,14 +156,18 @@ func (c *Config) bounded() (p *document.Problem) {
 		for _, name := range r.interfaces() {
 			named[name] = true
 		}
+		tooMany := ""
 		if r.DNAT != nil {
 			pairs += role(r.DNAT.On.Name)
+			tooMany = r.DNAT.tooManyHosts(&checked, &places)
 		}
 		path := []any{"gateway", ref.List, ref.Index}
 		switch {
 		case p != nil:
 		case len(named) > mostInterfaces:
 			p = &document.Problem{Path: path, Message: tooManyInterfaces + ": leave out, so that rules hold for the role wan, or write several files for several namespaces"}
+		case tooMany != "":
+			p = &document.Problem{Path: path, Message: tooMany}
 		case pairs > mostOn:
 			p = &document.Problem{Path: path, Message: fmt.Sprintf("dnat on a role times the interfaces of the role is more than %d: name an address, or fewer interfaces", mostOn)}
 		}
@@ -178,6 +186,8 @@ func (r Rule) interfaces() []string {
 		return append(append(names, r.Masquerade.Out...), r.Masquerade.ExceptOut...)
 	case r.SNAT != nil:
 		return append(append(names, r.SNAT.Out...), r.SNAT.ExceptOut...)
+	case r.Netmap != nil:
+		return append(names, r.Netmap.Out...)
 	case r.DNAT != nil && r.DNAT.On.Name != "" && r.DNAT.On.Name != OnAny:
 		return append(names, r.DNAT.On.Name)
 	}
@@ -212,7 +222,11 @@ func (r Rule) whole() *document.Problem {
 	}
 	switch len(used) {
 	case 1:
-		return document.Check(r, nil)
+		p := document.Check(r, nil)
+		if p == nil && r.DNAT != nil {
+			p = r.DNAT.balanced()
+		}
+		return p
 	case 0:
 		return &document.Problem{Message: "expected one of " + strings.Join(kindWords, ", ") + " and a mapping after it"}
 	default:

@@ -61,6 +61,10 @@ type Plan struct {
 	// IPv4 and IPv6 are the families that the gateway forwards.
 	IPv4 bool `json:"ipv4,omitempty"`
 	IPv6 bool `json:"ipv6,omitempty"`
+	// Out are the hosts that new connections do not go to, by rule and their place in Backends, where checks of an
+	// engine's hosts have begun before the plan is put in force. It is no part of what the plan says.
+	Out map[Ref][]bool `json:"-"`
+
 	// Accounting and Expect become sysctls, not rules.
 	Accounting bool   `json:"accounting,omitempty"`
 	Expect     Expect `json:"expect,omitzero"`
@@ -139,9 +143,35 @@ type Waiting struct {
 // is named, none of WAN.
 func (p *Plan) Inside(name string) bool {
 	if len(p.LAN) > 0 {
-		return slices.Contains(p.LAN, name)
+		return nat.InNames(p.LAN, name)
 	}
-	return name != "" && !slices.Contains(p.WAN, name)
+	return name != "" && !nat.InNames(p.WAN, name)
+}
+
+// On is the plan as packets are compared with it on a host: beside patterns and link groups stand the interfaces that
+// they are for there. It is p itself where there are none.
+func (p *Plan) On(f *Facts) *Plan {
+	if !slices.ContainsFunc(p.Interfaces(), nat.IsSeveral) {
+		return p
+	}
+	named := func(names []string) []string {
+		if !slices.ContainsFunc(names, nat.IsSeveral) {
+			return names
+		}
+		all := slices.Concat(names, f.concrete(names))
+		slices.Sort(all)
+		return slices.Compact(all)
+	}
+	on := *p
+	on.WAN, on.LAN = named(p.WAN), named(p.LAN)
+	for _, list := range []*[]Entry{&on.Destinations, &on.Sources, &on.Stateless} {
+		*list = slices.Clone(*list)
+		for i := range *list {
+			e := &(*list)[i]
+			e.In, e.NotIn, e.Out, e.NotOut = named(e.In), named(e.NotIn), named(e.Out), named(e.NotOut)
+		}
+	}
+	return &on
 }
 
 // Interfaces are all that the plan names, each once, in order.
@@ -233,7 +263,7 @@ func (e *Entry) asksIn() []string {
 func (e *Entry) further() (n int) {
 	for _, is := range []bool{
 		e.Mark.Mask != 0, len(e.NotMarks) > 0, len(e.Users) > 0, len(e.NotUsers) > 0, len(e.Groups) > 0, len(e.NotGroups) > 0,
-		len(e.DSCP) > 0, len(e.NotDSCP) > 0, len(e.NotFrom) > 0, len(e.NotServices) > 0, len(e.NotIn) > 0, len(e.NotOut) > 0,
+		len(e.DSCP) > 0, len(e.NotDSCP) > 0, len(e.Hours) > 0, len(e.NotHours) > 0, len(e.Days) > 0, len(e.NotDays) > 0, len(e.NotFrom) > 0, len(e.NotServices) > 0, len(e.NotIn) > 0, len(e.NotOut) > 0,
 	} {
 		if is {
 			n++
@@ -262,20 +292,33 @@ func (e *Entry) span() (n int) {
 	return cmp.Or(n, math.MaxUint16+1)
 }
 
-// compareNames puts few interfaces before many before any.
+// compareNames puts few interfaces before many, these before patterns and link groups, and those before any.
 func compareNames(a, b []string) int {
-	return cmp.Compare(uint(len(a))-1, uint(len(b))-1) // none wraps around
+	rank := func(names []string) uint {
+		n := uint(len(names))
+		for _, name := range names {
+			if nat.IsSeveral(name) {
+				n += mostInterfaces
+			}
+		}
+		return n - 1 // none wraps around
+	}
+	return cmp.Compare(rank(a), rank(b))
 }
 
-// orderEntries is compareEntries with an order for those that compare equal. Entries of the same sets or of one DSCP stand together: an
-// engine may have them share a map.
+// orderEntries is compareEntries with an order for those that compare equal. Entries of the same sets, of one DSCP or
+// time stand together: an engine may have them share a map.
 func orderEntries(a, b *Entry) int {
-	return cmp.Or(compareEntries(a, b), slices.CompareFunc(a.Members, b.Members, nat.Member.Compare), slices.Compare(a.DSCP, b.DSCP),
+	return cmp.Or(compareEntries(a, b), slices.CompareFunc(a.Members, b.Members, nat.Member.Compare), slices.Compare(a.DSCP, b.DSCP), slices.Compare(a.Days, b.Days), slices.CompareFunc(a.Hours, b.Hours, orderHours),
 		slices.CompareFunc(a.To, b.To, comparePrefixes), cmp.Compare(a.Protocol, b.Protocol), slices.CompareFunc(a.Ports, b.Ports, orderPorts),
 		slices.CompareFunc(a.From, b.From, comparePrefixes),
 		slices.CompareFunc(a.Original, b.Original, comparePrefixes), slices.CompareFunc(a.OriginalPorts, b.OriginalPorts, orderPorts),
 		slices.Compare(a.In, b.In), slices.Compare(a.Out, b.Out),
 		comparePrefixes(a.Action.Prefix, b.Action.Prefix), a.Rule.Compare(b.Rule))
+}
+
+func orderHours(a, b nat.Hours) int {
+	return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(a.Last, b.Last))
 }
 
 func orderPorts(a, b nat.Ports) int {

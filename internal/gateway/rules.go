@@ -20,8 +20,8 @@ type RuleText struct {
 	About string `json:"-"`
 	// Stateless: it translates packet by packet.
 	Stateless bool `json:"-"`
-	// log is how it logs, which Text ends with.
-	log string
+	// log is how it logs, which Text ends with; health is how its hosts are checked, which Text has.
+	log, health string
 }
 
 // RulesThatDiffer are the rules that two plans were made of, in the order of the files, and
@@ -94,6 +94,9 @@ func rulesOf(p *Plan, differ map[Ref]bool) (out []RuleText, alike int) {
 			continue
 		}
 		one := RuleText{Rule: ref, Text: r.text(), About: r.about(ref.Kind), Stateless: r.first != nil && r.first.Action.Stateless}
+		if r.first != nil {
+			one.health = r.first.Action.Health()
+		}
 		if r.first != nil && r.first.Log != nil {
 			one.log = r.first.Log.text(ref)
 			one.Text += " " + one.log

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"path"
 	"reflect"
@@ -12,15 +13,13 @@ import (
 
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/nat"
-	"go.yaml.in/yaml/v4"
 )
 
-// Sets are those of a file, in its order.
-type Sets []SetSource
+// Sets are those of a file, by their names.
+type Sets map[string]SetSource
 
-// SetSource is a set and where its elements come from: exactly one of these.
+// SetSource is where the elements of a set come from: exactly one of these.
 type SetSource struct {
-	Name string `yaml:"-" json:"name"`
 	// Addresses are addresses, ranges and prefixes, Ports services of protocols that have ports.
 	Addresses Ranges   `yaml:"addresses" json:"addresses,omitempty"`
 	Ports     Services `yaml:"ports" json:"ports,omitempty"`
@@ -39,46 +38,33 @@ const (
 	mostSetFiles = 1000
 )
 
-// UnmarshalYAML is yaml.Unmarshaler.
-func (s *Sets) UnmarshalYAML(n *yaml.Node) error {
-	return document.Keys(n, "a mapping of names to sets, such as blocked: {addresses: [192.0.2.0/24]}", func(key, value *yaml.Node) error {
-		one := SetSource{Name: key.Value}
-		if err := document.CheckName(key.Value); err != nil {
-			return document.At(key, fmt.Sprintf("%q: %v", key.Value, err))
-		}
-		if err := document.Mapping(value, &one); err != nil {
-			return err
-		}
-		if given := document.Given(one); len(given) != 1 {
-			return document.At(value, "expected one of addresses, ports, file, directory")
-		}
-		for _, p := range one.Ports {
-			if _, isSet := p.set(); isSet || p.First == 0 {
-				return document.At(value, fmt.Sprintf("%s: a set has protocols with ports, such as tcp/443 or udp/5000-5100", p))
-			}
-		}
-		*s = append(*s, one)
-		return nil
-	})
-}
-
 // text is the written form.
 func (s Sets) text() string {
 	var parts []string
-	for _, one := range s {
-		parts = append(parts, one.Name+": {"+mappingOf(reflect.ValueOf(one))+"}")
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		parts = append(parts, name+": {"+mappingOf(reflect.ValueOf(s[name]))+"}")
 	}
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// Named is the set of a name; nil where there is none.
-func (s Sets) Named(name string) *SetSource {
-	i := slices.IndexFunc(s, func(one SetSource) bool { return one.Name == name })
-	if i < 0 {
-		return nil
+// whole finds a set that does not have its parts.
+func (s Sets) whole() *document.Problem {
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		one, path := s[name], []any{"gateway", "sets", name}
+		if given := document.Given(one); len(given) != 1 {
+			return document.NewProblem(path, "expected one of addresses, ports, file, directory")
+		}
+		for i, p := range one.Ports {
+			if p.First == 0 {
+				return document.NewProblem(append(path, "ports", i), "%s: a set has protocols with ports, such as tcp/443 or udp/5000-5100", p)
+			}
+		}
 	}
-	return &s[i]
+	return nil
 }
+
+// named are the elements of a set; nil where there is no such set, or its file was not read.
+func (s Sets) named(name string) *nat.Set { return s[name].set }
 
 // setFields are the fields of rules in which sets may stand.
 func (r Rule) setFields() (addresses map[string]Prefixes, services map[string]Services) {
@@ -123,13 +109,17 @@ func (r Rule) eachSet(look func(name string, services bool, key string, at, of i
 
 // setsUsed finds a rule that names a set that is none, or an inline set of the other kind.
 func (c *Config) setsUsed() (found *document.Problem) {
+	if p := c.Sets.whole(); p != nil {
+		return p
+	}
 	for _, l := range c.lists() {
 		for i, r := range l.rules {
 			r.eachSet(func(name string, services bool, key string, at, of int) {
-				s, path := c.Sets.Named(name), []any{"gateway", l.name, i, r.Kind(), key, at}
+				s, known := c.Sets[name]
+				path := []any{"gateway", l.name, i, r.Kind(), key, at}
 				switch {
 				case found != nil:
-				case s == nil:
+				case !known:
 					found = document.NewProblem(path, "$%s is not a set: name it below sets", name)
 				case services && len(s.Addresses) > 0, !services && len(s.Ports) > 0:
 					found = document.NewProblem(path, "%s", otherKind(name, services))
@@ -150,8 +140,8 @@ func otherKind(name string, services bool) string {
 // readSets fills the sets, from the files that they name.
 func (f *File) readSets(files Files) error {
 	left := reader{files: files, elements: mostElements, bytes: mostSetText, names: mostSetFiles}
-	for i := range f.Config.Sets {
-		s := &f.Config.Sets[i]
+	for _, called := range slices.Sorted(maps.Keys(f.Config.Sets)) {
+		s := f.Config.Sets[called]
 		var addresses nat.AddrRanges
 		var services []nat.Service
 		var err error
@@ -159,7 +149,7 @@ func (f *File) readSets(files Files) error {
 			addresses, services = slices.Clone(nat.AddrRanges(s.Addresses)), s.Ports.services()
 			err = left.take(len(addresses) + len(services))
 		} else {
-			err = left.open(document.Beside(f.place("sets", s.Name).File, name), s.Directory != "")
+			err = left.open(document.Beside(f.place("sets", called).File, name), s.Directory != "")
 			addresses, services, left.addresses, left.services = left.addresses, left.services, nil, nil
 		}
 		var syntax *document.SyntaxError
@@ -167,15 +157,16 @@ func (f *File) readSets(files Files) error {
 			return err
 		}
 		if err != nil {
-			return f.tree.Fault(fmt.Sprintf("set %s: %v", s.Name, err), "gateway", "sets", s.Name)
+			return f.tree.Fault(fmt.Sprintf("set %s: %v", called, err), "gateway", "sets", called)
 		}
-		s.set = nat.NewSet(s.Name, addresses, services)
+		s.set = nat.NewSet(called, addresses, services)
+		f.Config.Sets[called] = s
 	}
 	for _, l := range f.Config.lists() {
 		for i, r := range l.rules {
 			var err error
 			r.eachSet(func(name string, services bool, key string, at, of int) {
-				if s := f.Config.Sets.Named(name).set; services && len(s.Addresses) > 0 || !services && len(s.Services) > 0 {
+				if s := f.Config.Sets.named(name); services && len(s.Addresses) > 0 || !services && len(s.Services) > 0 {
 					err = f.tree.Fault(otherKind(name, services), "gateway", l.name, i, r.Kind(), key, at)
 				}
 			})

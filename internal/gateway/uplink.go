@@ -107,6 +107,20 @@ func (p *Plan) Marked(mark uint32) int {
 	return slices.IndexFunc(p.Uplinks, func(u Uplink) bool { return u.Mark == mark&p.Marks })
 }
 
+// LeavingBy are interfaces, and where uplinks are among them all of those: by which one a packet leaves is not known
+// before it has its mark.
+func (p *Plan) LeavingBy(out []string) []string {
+	if !slices.ContainsFunc(out, func(name string) bool { return p.Uplink(name) >= 0 }) {
+		return out
+	}
+	out = slices.Clone(out)
+	for _, u := range p.Uplinks {
+		out = append(out, u.Interface)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // Slots divides connections: slot i goes to uplink Slots[i]. Those of an uplink that is not up are divided among
 // the others, so that only its own connections go elsewhere; where none of those with a weight is up the standbys
 // take all, and where none at all is up everything is as if all were.
@@ -287,7 +301,24 @@ func (f *Facts) NextHop(u *Uplink, v6 bool) (hop NextHop, ok bool) {
 // what is probed through it does not answer.
 func (f *Facts) UplinkDown(u *Uplink, v6 bool) bool {
 	_, leads := f.NextHop(u, v6)
-	return f.Known && !leads || slices.Contains(f.Down, u.Interface)
+	return f.Known && !leads || f.Down[u.Interface] != ""
+}
+
+// WhyDown says why new connections of a family, or of both, are kept from an uplink; empty where they are not.
+func (f *Facts) WhyDown(u *Uplink, p *Plan) string {
+	if why := f.Down[u.Interface]; why != "" || !f.Known {
+		return why
+	}
+	var families []string
+	for _, v6 := range []bool{false, true} {
+		if _, leads := f.NextHop(u, v6); !leads && (v6 && p.IPv6 || !v6 && p.IPv4) {
+			families = append(families, familyName(map[bool]int{false: 32, true: 128}[v6]))
+		}
+	}
+	if len(families) == 0 {
+		return ""
+	}
+	return "no next hop of " + strings.Join(families, " and ") + " is known"
 }
 
 // Divides reports whether connections are divided among WAN interfaces.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/natkit/natkit/internal/document"
@@ -24,7 +25,7 @@ const (
 	rangeWords    = "an address, a range or a prefix such as 203.0.113.7, 203.0.113.8-203.0.113.15 or 203.0.113.32/27"
 	onWords       = "an address, a role (wan, lan), an interface or any, such as 203.0.113.7 or wan"
 	endpointWords = "an address with or without a port, such as 172.17.0.2:80 or \"[fd00::2]:80\""
-	nameWords     = "the name of a role (wan, lan) or an interface"
+	nameWords     = "a role (wan, lan) or interfaces such as eth0, ppp* or group 10"
 	markWords     = "a mark such as 0x10, or 0x10/0xf0 with the bits that count"
 	idWords       = "the number of a user or a group, or a range such as 1000-1999"
 	dscpWords     = "a DSCP: a name such as ef or af41, or a number from 0 to 63"
@@ -170,9 +171,21 @@ func checkName(name string) error {
 		return oneAddress(p)
 	}
 	switch {
-	case strings.HasSuffix(name, "*") || strings.HasSuffix(name, "+"):
-		begin := strings.TrimRight(name, "*+")
-		return document.Advice(fmt.Sprintf("there are no patterns: name each interface, such as %s0 and %[1]s1", begin))
+	case strings.HasPrefix(name, "group"):
+		if _, is := nat.LinkGroup(name); is {
+			return nil
+		}
+		if strings.Contains(name, " ") {
+			return document.Advice("write group and the number of a link group, such as group 10")
+		}
+	case strings.HasSuffix(name, "+"):
+		return document.Advice("write " + strings.TrimRight(name, "*+") + "*")
+	case strings.Contains(strings.TrimSuffix(name, "*"), "*"):
+		return document.Advice("one * stands at the end of a name")
+	case name == "*":
+		return document.Advice("these are all: leave it out")
+	}
+	switch {
 	case strings.Trim(name, "0123456789.") == "" || strings.ContainsAny(name, ":%"):
 		return document.Advice("neither an address nor a name")
 	case name == "" || len(name) > longest || strings.ContainsAny(name, "/, \t\n\v\f\r\"\\") || !isPrintable(name):
@@ -194,6 +207,8 @@ func (names *Names) UnmarshalYAML(n *yaml.Node) error {
 				return "", document.Advice("it is there twice")
 			case len(*names) == mostInterfaces:
 				return "", document.Advice(tooManyInterfaces)
+			case oneKind(append((*names)[:len(*names):len(*names)], text)) != nil && text != RoleWAN && text != RoleLAN && !slices.Contains(*names, RoleWAN) && !slices.Contains(*names, RoleLAN):
+				return "", document.Advice(errNamesAndGroups.Error())
 			}
 			return text, checkName(text)
 		})
@@ -224,6 +239,10 @@ func (w *WANs) UnmarshalYAML(n *yaml.Node) error {
 			return document.At(item, one.Interface+" is there twice")
 		case len(*w) == mostInterfaces:
 			return document.At(item, tooManyInterfaces)
+		case one.Mapping && nat.IsSeveral(one.Interface):
+			return document.At(item, "connections are divided among single interfaces: name each, with an entry of its own")
+		case oneKind(append(w.Names(), one.Interface)) != nil:
+			return document.At(item, errNamesAndGroups.Error())
 		}
 		if bad := checkName(one.Interface); bad != nil {
 			return document.At(item, fmt.Sprintf("interface %q: %v", one.Interface, bad))
@@ -461,6 +480,89 @@ func (b *Balance) UnmarshalYAML(n *yaml.Node) error {
 			return "", document.Unknown(text, string(nat.BalanceRoundRobin), string(nat.BalanceHash))
 		}
 		return Balance(text), nil
+	})
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (a *AllDown) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "reject or last", a, func(text string) (AllDown, error) {
+		if text != string(nat.AllDownReject) && text != string(nat.AllDownLast) {
+			return "", document.Unknown(text, string(nat.AllDownReject), string(nat.AllDownLast))
+		}
+		return AllDown(text), nil
+	})
+}
+
+const longestPath = 200
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (p *URLPath) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "a path such as /health", p, func(text string) (URLPath, error) {
+		switch {
+		case strings.Contains(text, "://"):
+			return "", document.Advice("write the path alone, such as /health: address and port are those of each host, and TLS is not spoken")
+		case !strings.HasPrefix(text, "/") || len(text) > longestPath || !isPrintable(text):
+			return "", document.Advice(fmt.Sprintf("it begins with / and has up to %d characters, none of them a space", longestPath))
+		}
+		return URLPath(text), nil
+	})
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (p *PortNumber) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "a port such as 8080", p, func(text string) (PortNumber, error) {
+		number, err := portNumber(text)
+		return PortNumber(number), err
+	})
+}
+
+// leastDuration and mostDuration bound a Duration.
+const (
+	leastDuration = 100 * time.Millisecond
+	mostDuration  = time.Hour
+)
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "a time such as 500ms, 2s or 1m", d, func(text string) (Duration, error) {
+		t, err := time.ParseDuration(text)
+		switch {
+		case err != nil && strings.Trim(text, "0123456789.") == "":
+			return 0, document.Advice("a time needs its unit: write " + text + "s")
+		case err != nil:
+			return 0, errNumber
+		case t < leastDuration || t > mostDuration:
+			return 0, document.Advice(fmt.Sprintf("it is from %s to 1h", leastDuration))
+		}
+		return Duration(t), nil
+	})
+}
+
+// String is the written form: 90s is 1m30s.
+func (d Duration) String() string { return shortDuration(time.Duration(d)) }
+
+// shortDuration is 1m for what time.Duration calls 1m0s.
+func shortDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+const mostTimes = 100
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (t *Times) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, fmt.Sprintf("a number from 1 to %d", mostTimes), t, func(text string) (Times, error) {
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err == nil && (n == 0 || n > mostTimes) {
+			err = errNumber
+		}
+		return Times(n), err
 	})
 }
 
@@ -944,6 +1046,112 @@ func (c CodePoints) points() (all []uint8) {
 	for _, p := range c {
 		all = append(all, uint8(p))
 	}
+	return all
+}
+
+const dayMinutes = 24 * 60
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (h *HourRange) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "hours of the day (UTC) such as 08:00-18:00, or 22:00-06:00 over midnight", h, func(text string) (HourRange, error) {
+		first, end, _ := strings.Cut(text, "-")
+		a, errA := minuteOf(first)
+		b, errB := minuteOf(end)
+		switch {
+		case errA != nil || errB != nil || a == dayMinutes:
+			return HourRange{}, errNumber
+		case a == b || a == 0 && b == dayMinutes:
+			return HourRange{}, document.Advice("that is all day: leave it out")
+		}
+		return HourRange{a, b}, nil
+	})
+}
+
+// minuteOf reads 08:30, at most 24:00.
+func minuteOf(text string) (int, error) {
+	hour, minute, ok := strings.Cut(strings.TrimSpace(text), ":")
+	h, errH := strconv.ParseUint(hour, 10, 8)
+	m, errM := strconv.ParseUint(minute, 10, 8)
+	if at := int(60*h + m); ok && errH == nil && errM == nil && len(minute) == 2 && m < 60 && at <= dayMinutes {
+		return at, nil
+	}
+	return 0, errNumber
+}
+
+func (h HourRange) String() string {
+	return fmt.Sprintf("%02d:%02d-%02d:%02d", h.First/60, h.First%60, h.End/60, h.End%60)
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (h *HourRanges) UnmarshalYAML(n *yaml.Node) error {
+	return list(n, h, func(item *yaml.Node, one *HourRange) error { return one.UnmarshalYAML(item) })
+}
+
+// hours are the seconds; what goes over midnight is two ranges.
+func (h HourRanges) hours() (all []nat.Hours) {
+	add := func(first, end int) {
+		if first < end {
+			all = append(all, nat.Hours{First: uint32(first * 60), Last: uint32(end*60 - 1)})
+		}
+	}
+	for _, r := range h {
+		if r.First < r.End {
+			add(r.First, r.End)
+			continue
+		}
+		add(r.First, dayMinutes)
+		add(0, r.End)
+	}
+	slices.SortFunc(all, orderHours)
+	return all
+}
+
+// UnmarshalYAML is yaml.Unmarshaler. mon-fri are five days.
+func (d *Days) UnmarshalYAML(n *yaml.Node) error {
+	*d = nil
+	return document.List(n, func(item *yaml.Node) error {
+		return document.Scalar(item, "days of the week (UTC) such as mon or mon-fri", func(text string) error {
+			first, last, isRange := strings.Cut(strings.ToLower(text), "-")
+			a, err := parseDay(first)
+			b := a
+			if err == nil && isRange {
+				b, err = parseDay(last)
+			}
+			for day := a; err == nil; day = (day + 1) % 7 {
+				if slices.Contains(*d, day) {
+					return document.Advice("it is there twice")
+				}
+				if *d = append(*d, day); day == b {
+					break
+				}
+			}
+			if err == nil && len(*d) == 7 {
+				err = document.Advice("these are all days: leave it out")
+			}
+			return err
+		})
+	})
+}
+
+// parseDay reads mon, or monday.
+func parseDay(text string) (Day, error) {
+	var names []string
+	for day := range time.Weekday(7) {
+		if text == nat.DayName(day) || text == strings.ToLower(day.String()) {
+			return Day(day), nil
+		}
+		names = append(names, nat.DayName(day))
+	}
+	return 0, document.Unknown(text, names...)
+}
+
+func (d Day) String() string { return nat.DayName(time.Weekday(d)) }
+
+func (d Days) days() (all []time.Weekday) {
+	for _, day := range d {
+		all = append(all, time.Weekday(day))
+	}
+	slices.Sort(all)
 	return all
 }
 

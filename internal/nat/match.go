@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Packet is what a Match can ask of a packet, where a rule sees it. What is not known has
@@ -37,6 +38,8 @@ type Packet struct {
 	Owned bool   `json:"owned,omitempty"`
 	User  uint32 `json:"user,omitempty"`
 	Group uint32 `json:"group,omitempty"`
+	// At is when it comes.
+	At time.Time `json:"at,omitzero"`
 }
 
 // String is "tcp 192.168.0.2:4000 -> 198.51.100.9:443".
@@ -71,7 +74,8 @@ type Match struct {
 	NotFrom     []netip.Prefix `json:"not_from,omitempty"`
 	NotTo       []netip.Prefix `json:"not_to,omitempty"`
 	// In and Out are met by one of the interfaces, NotIn and NotOut by none of them; a
-	// name that ends in "*" stands for all that begin so.
+	// name that ends in "*" stands for all that begin so, "group 10" for those of a link group, which a packet meets
+	// where its own interface is named so.
 	In     []string `json:"in,omitempty"`
 	NotIn  []string `json:"not_in,omitempty"`
 	Out    []string `json:"out,omitempty"`
@@ -92,7 +96,31 @@ type Match struct {
 	NotDSCP []uint8 `json:"not_dscp,omitempty"`
 	// Members ask for sets.
 	Members []Member `json:"members,omitempty"`
+	// Hours and Days are met at these times of UTC, NotHours and NotDays at all others; each for itself: with hours
+	// after midnight the day is the later one.
+	Hours    []Hours        `json:"utc_hours,omitempty"`
+	NotHours []Hours        `json:"not_utc_hours,omitempty"`
+	Days     []time.Weekday `json:"utc_days,omitempty"`
+	NotDays  []time.Weekday `json:"not_utc_days,omitempty"`
 }
+
+// Hours are the seconds of a day from First to Last, both included.
+type Hours IDs
+
+// Has reports whether a time of UTC is among them.
+func (h Hours) Has(t time.Time) bool {
+	hour, minute, second := t.UTC().Clock()
+	at := uint32(hour*3600 + minute*60 + second)
+	return h.First <= at && at <= h.Last
+}
+
+// String is "08:00-18:00", the end being the first second after them.
+func (h Hours) String() string { return clock(h.First) + "-" + clock(h.Last+1) }
+
+func clock(second uint32) string { return fmt.Sprintf("%02d:%02d", second/3600, second/60%60) }
+
+// DayName is "mon".
+func DayName(d time.Weekday) string { return strings.ToLower(d.String()[:3]) }
 
 // Mark asks for Value in those bits of skb->mark that Mask has.
 type Mark struct {
@@ -183,6 +211,7 @@ const (
 	MarkBits      Condition = "mark"
 	Owner         Condition = "owner"
 	TrafficClass  Condition = "dscp"
+	TimeOfWeek    Condition = "utc"
 )
 
 // condition is one of a Match's: how a packet meets it, and its text.
@@ -284,8 +313,24 @@ var conditions = []condition{
 	}},
 	{TrafficClass, func(m *Match, p *Packet) bool {
 		return (len(m.DSCP) == 0 || slices.Contains(m.DSCP, p.DSCP)) && !slices.Contains(m.NotDSCP, p.DSCP)
-	}, func(m *Match) string { return joinWords(dscpText("dscp", m.DSCP), dscpText("not dscp", m.NotDSCP)) }},
+	}, func(m *Match) string {
+		return joinWords(namedText("dscp", m.DSCP, DSCPName), namedText("not dscp", m.NotDSCP, DSCPName))
+	}},
+	{TimeOfWeek, func(m *Match, p *Packet) bool {
+		if !m.IsTimed() {
+			return true
+		}
+		has := func(h Hours) bool { return h.Has(p.At) }
+		day := p.At.UTC().Weekday()
+		return (len(m.Hours) == 0 || slices.ContainsFunc(m.Hours, has)) && !slices.ContainsFunc(m.NotHours, has) &&
+			(len(m.Days) == 0 || slices.Contains(m.Days, day)) && !slices.Contains(m.NotDays, day)
+	}, func(m *Match) string {
+		return joinWords(listText("utc-hours", m.Hours), listText("not utc-hours", m.NotHours), namedText("utc-days", m.Days, DayName), namedText("not utc-days", m.NotDays, DayName))
+	}},
 }
+
+// IsTimed reports whether the match asks when a packet comes.
+func (m *Match) IsTimed() bool { return len(m.Hours)+len(m.NotHours)+len(m.Days)+len(m.NotDays) > 0 }
 
 // IsOwn reports whether the match is for packets of the host's own programs alone.
 func (m *Match) IsOwn() bool {
@@ -323,10 +368,10 @@ func servicesText(protocol uint8, ports []Ports, sets []string) string {
 	return strings.Join(sets, ", ")
 }
 
-func dscpText(word string, list []uint8) string {
+func namedText[T any](word string, list []T, name func(T) string) string {
 	texts := make([]string, len(list))
 	for i, v := range list {
-		texts[i] = DSCPName(v)
+		texts[i] = name(v)
 	}
 	return onlyIf(len(list) > 0, word+" "+strings.Join(texts, ", "))
 }
@@ -364,7 +409,9 @@ func (m *Match) Overlaps(o *Match) bool {
 		m.marksOverlap(o) && m.membersOverlap(o, f) &&
 		ids.overlap(m.Users, m.NotUsers, o.Users, o.NotUsers, f) &&
 		ids.overlap(m.Groups, m.NotGroups, o.Groups, o.NotGroups, f) &&
-		codePoints.overlap(m.DSCP, m.NotDSCP, o.DSCP, o.NotDSCP, f)
+		codePoints.overlap(m.DSCP, m.NotDSCP, o.DSCP, o.NotDSCP, f) &&
+		hours.overlap(m.Hours, m.NotHours, o.Hours, o.NotHours, f) &&
+		days.overlap(m.Days, m.NotDays, o.Days, o.NotDays, f)
 }
 
 // marksOverlap reports whether a mark meets both, and is none of those that either excludes.
@@ -406,7 +453,9 @@ func (m *Match) Covers(o *Match) bool {
 		(o.IsOwn() || !m.IsOwn()) &&
 		ids.cover(m.Users, m.NotUsers, o.Users, o.NotUsers, f) &&
 		ids.cover(m.Groups, m.NotGroups, o.Groups, o.NotGroups, f) &&
-		codePoints.cover(m.DSCP, m.NotDSCP, o.DSCP, o.NotDSCP, f)
+		codePoints.cover(m.DSCP, m.NotDSCP, o.DSCP, o.NotDSCP, f) &&
+		hours.cover(m.Hours, m.NotHours, o.Hours, o.NotHours, f) &&
+		days.cover(m.Days, m.NotDays, o.Days, o.NotDays, f)
 }
 
 // And returns the match of the packets that match both; false if there are none.
@@ -429,6 +478,8 @@ func (m *Match) And(o *Match) (both Match, ok bool) {
 		Groups: ids.both(m.Groups, o.Groups), NotGroups: Union(m.NotGroups, o.NotGroups),
 		DSCP: codePoints.both(m.DSCP, o.DSCP), NotDSCP: Union(m.NotDSCP, o.NotDSCP),
 		Members: Union(m.Members, o.Members),
+		Hours:   hours.both(m.Hours, o.Hours), NotHours: Union(m.NotHours, o.NotHours),
+		Days: days.both(m.Days, o.Days), NotDays: Union(m.NotDays, o.NotDays),
 	}, true
 }
 
@@ -621,14 +672,30 @@ var (
 		middle := i.First + (i.Last-i.First)/2
 		return IDs{i.First, middle}, IDs{middle + 1, i.Last}, i.First < i.Last
 	}}
+	everyHour = []Hours{{0, 24*3600 - 1}}
+	hours     = sets[Hours]{func(int) []Hours { return everyHour }, func(a, b Hours) (Hours, bool) {
+		c := Hours{max(a.First, b.First), min(a.Last, b.Last)}
+		return c, c.First <= c.Last
+	}, func(h Hours) (a, b Hours, ok bool) {
+		middle := h.First + (h.Last-h.First)/2
+		return Hours{h.First, middle}, Hours{middle + 1, h.Last}, h.First < h.Last
+	}}
+	everyDay = []time.Weekday{0, 1, 2, 3, 4, 5, 6}
+	days     = sets[time.Weekday]{func(int) []time.Weekday { return everyDay }, func(a, b time.Weekday) (time.Weekday, bool) { return b, a == b },
+		func(time.Weekday) (a, b time.Weekday, ok bool) { return a, b, false }}
 	codePoints = sets[uint8]{func(int) []uint8 { return everyCodePoint }, func(a, b uint8) (uint8, bool) { return b, a == b },
 		func(uint8) (a, b uint8, ok bool) { return a, b, false }}
 	everyName  = []string{"*"}
 	interfaces = sets[string]{func(int) []string { return everyName }, func(a, b string) (string, bool) {
-		if InName(b, a) {
+		switch {
+		case InName(b, a):
 			return a, true
+		case InName(a, b):
+			return b, true
 		}
-		return b, InName(a, b)
+		_, x := LinkGroup(a)
+		_, y := LinkGroup(b)
+		return a + " and " + b, x != y // some of a group may have the name
 	}, func(string) (a, b string, ok bool) { return a, b, false }}
 )
 
@@ -641,7 +708,22 @@ func InNames(names []string, name string) bool {
 // InName reports whether an interface has a name, or all of a pattern have.
 func InName(outer, inner string) bool {
 	stem, pattern := strings.CutSuffix(outer, "*")
-	return outer == inner || pattern && strings.HasPrefix(inner, stem)
+	return outer == inner || pattern && strings.HasPrefix(inner, stem) && (stem == "" || !strings.HasPrefix(inner, groupWord))
+}
+
+// groupWord begins what stands for a link group; no name of an interface has a space.
+const groupWord = "group "
+
+// LinkGroup returns the number of the link group (ip link set group) that a name stands for.
+func LinkGroup(name string) (number uint32, is bool) {
+	text, is := strings.CutPrefix(name, groupWord)
+	n, err := strconv.ParseUint(text, 10, 32)
+	return uint32(n), is && err == nil
+}
+
+// IsSeveral reports whether a name stands for interfaces that may be several: a pattern or a link group.
+func IsSeveral(name string) bool {
+	return strings.HasSuffix(name, "*") || strings.HasPrefix(name, groupWord)
 }
 
 func onlyIf(is bool, text string) string {
@@ -669,7 +751,8 @@ func (m *Match) Misses(p *Packet) (misses []Condition) {
 // Beyond has the conditions that are not on addresses, protocol and ports.
 func (m *Match) Beyond() Match {
 	return Match{In: m.In, NotIn: m.NotIn, Out: m.Out, NotOut: m.NotOut, ToLocal: m.ToLocal, Mark: m.Mark, NotMarks: m.NotMarks,
-		Users: m.Users, NotUsers: m.NotUsers, Groups: m.Groups, NotGroups: m.NotGroups, DSCP: m.DSCP, NotDSCP: m.NotDSCP}
+		Users: m.Users, NotUsers: m.NotUsers, Groups: m.Groups, NotGroups: m.NotGroups, DSCP: m.DSCP, NotDSCP: m.NotDSCP,
+		Hours: m.Hours, NotHours: m.NotHours, Days: m.Days, NotDays: m.NotDays}
 }
 
 // Family is the length in bits of the addresses of the packets, 32 or 128; 0 where both

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 )
 
 // world is every packet of a tiny world, with which matches are compared packet by packet.
@@ -28,7 +29,7 @@ func world() (all []Packet) {
 				}
 			}
 			for n := range uint32(4) {
-				all = append(all, Packet{Src: src, Dst: dst, Owned: true, User: n, Group: 3 - n, DSCP: uint8(n * 2), Mark: n, Protocol: 6 + 11*uint8(n%2), DstPort: uint16(n)})
+				all = append(all, Packet{Src: src, Dst: dst, Owned: true, User: n, Group: 3 - n, DSCP: uint8(n * 2), Mark: n, Protocol: 6 + 11*uint8(n%2), DstPort: uint16(n), At: time.Unix(int64(n)*35*3600, 0)})
 			}
 			for bits := range uint32(4) {
 				all = append(all, Packet{Src: src, Dst: dst, Out: "eth1", Mark: bits, SrcPort: uint16(bits), ToLocal: bits%2 == 1, OriginalDst: dst, OriginalPort: uint16(bits)})
@@ -83,8 +84,8 @@ func anyMatch(r *rand.Rand) (m Match) {
 		return pick(r, []string{"eth0"}, []string{"eth*"}, []string{"eth0", "br0"}, []string{"*"})
 	}
 	for range r.IntN(5) {
-		switch r.IntN(21) {
-		case 18, 19, 20:
+		switch r.IntN(23) {
+		case 20, 21, 22:
 			of := pick(r, From, To, DestPorts, OriginalPorts)
 			set := pick(r, addressSets...)
 			if of == DestPorts || of == OriginalPorts {
@@ -123,6 +124,10 @@ func anyMatch(r *rand.Rand) (m Match) {
 			m.DSCP = []uint8{uint8(r.IntN(4)), uint8(r.IntN(8))}
 		case 16:
 			m.NotDSCP = []uint8{uint8(r.IntN(4)), 0}
+		case 18:
+			m.Hours, m.NotDays = hoursOfDay(r), pick(r, nil, []time.Weekday{time.Thursday, time.Friday})
+		case 19:
+			m.NotHours, m.Days = hoursOfDay(r), pick(r, nil, []time.Weekday{time.Thursday, time.Saturday})
 		case 17:
 			for _, p := range ports() {
 				m.NotServices = append(m.NotServices, Service{pick[uint8](r, 0, 6, 17), p})
@@ -130,6 +135,14 @@ func anyMatch(r *rand.Rand) (m Match) {
 		}
 	}
 	return m
+}
+
+func hoursOfDay(r *rand.Rand) (all []Hours) {
+	for range 1 + r.IntN(2) {
+		first := uint32(r.IntN(24))
+		all = append(all, Hours{3600 * first, 3600*first + uint32(r.IntN(int(24-first)*3600))})
+	}
+	return all
 }
 
 // naive is Matches by a reading of the fields of its own.
@@ -198,7 +211,13 @@ func naive(m *Match, p *Packet) bool {
 		}
 		return found && (p.Owned || len(any)+len(not) == 0)
 	}
-	if !owner(m.Users, m.NotUsers, p.User) || !owner(m.Groups, m.NotGroups, p.Group) ||
+	timed := func(any, not []Hours, days, notDays []time.Weekday) bool {
+		at := uint32((p.At.Unix()%86400 + 86400) % 86400)
+		is := func(h Hours) bool { return at >= h.First && at <= h.Last }
+		return (len(any) == 0 || slices.ContainsFunc(any, is)) && !slices.ContainsFunc(not, is) &&
+			(len(days) == 0 || slices.Contains(days, p.At.UTC().Weekday())) && !slices.Contains(notDays, p.At.UTC().Weekday())
+	}
+	if !timed(m.Hours, m.NotHours, m.Days, m.NotDays) || !owner(m.Users, m.NotUsers, p.User) || !owner(m.Groups, m.NotGroups, p.Group) ||
 		len(m.DSCP) > 0 && !slices.Contains(m.DSCP, p.DSCP) || slices.Contains(m.NotDSCP, p.DSCP) {
 		return false
 	}

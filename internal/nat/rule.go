@@ -1,10 +1,12 @@
 package nat
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Rule is a translation of the packets that match.
@@ -53,6 +55,49 @@ const (
 	BalanceHash       Balance = "hash"
 	BalanceRoundRobin Balance = "round-robin"
 )
+
+// AllDown is what new connections get while the checks of all backends fail.
+type AllDown string
+
+const (
+	// AllDownLast leaves the choice as it was while some were up, AllDownReject answers with an RST or ICMP's port
+	// unreachable.
+	AllDownLast   AllDown = "last"
+	AllDownReject AllDown = "reject"
+)
+
+// Check asks a backend whether it is up.
+type Check struct {
+	// Path is what HTTP asks for; where it is empty, a connection of TCP is all.
+	Path string `json:"http,omitempty"`
+	// Port is that of the check, 0 for the backend's own.
+	Port     uint16        `json:"port,omitempty"`
+	Interval time.Duration `json:"interval_ns"`
+	Timeout  time.Duration `json:"timeout_ns"`
+	// Rise and Fall are how many checks in a row change the state, to up and to down.
+	Rise int `json:"rise"`
+	Fall int `json:"fall"`
+}
+
+// At is where a backend is checked.
+func (c *Check) At(b Backend) netip.AddrPort {
+	return netip.AddrPortFrom(b.Address, cmp.Or(c.Port, b.Port))
+}
+
+// String is "checked by tcp every 2s (timeout 1s, rise 2, fall 3)"; empty for nil.
+func (c *Check) String() string {
+	if c == nil {
+		return ""
+	}
+	how := "tcp"
+	if c.Path != "" {
+		how = "http " + c.Path
+	}
+	if c.Port != 0 {
+		how += fmt.Sprintf(" at port %d", c.Port)
+	}
+	return fmt.Sprintf("checked by %s every %s (timeout %s, rise %d, fall %d)", how, c.Interval, c.Timeout, c.Rise, c.Fall)
+}
 
 // Backend is an endpoint that a destination becomes.
 type Backend struct {
@@ -107,6 +152,9 @@ type Action struct {
 	// Backends are what a destination becomes: one, or one of several by Balance.
 	Backends []Backend `json:"backends,omitempty"`
 	Balance  Balance   `json:"balance,omitempty"`
+	// Check is how backends are checked; nil: not at all. AllDown is for new connections while no backend is up.
+	Check   *Check  `json:"check,omitempty"`
+	AllDown AllDown `json:"all_down,omitempty"`
 	// Ports bound the port that is given; the zero value leaves it to the kernel. Keep
 	// gives the source port or drops the packet.
 	Ports  Ports  `json:"ports,omitzero"`
@@ -143,7 +191,13 @@ func (r *Rule) String() string {
 // String describes the translation: "203.0.113.7 ports 1024-65535 random".
 func (a *Action) String() string {
 	return joinWords(a.given(), onlyIf(a.Keep, "ports keep"), onlyIf(a.Ports != Ports{} && a.Kind != Redirect, "ports "+a.Ports.String()),
-		map[Random]string{RandomPorts: "random", RandomFully: "random fully"}[a.Random], onlyIf(a.Persistent, "persistent"))
+		map[Random]string{RandomPorts: "random", RandomFully: "random fully"}[a.Random], onlyIf(a.Persistent, "persistent"),
+		a.Health())
+}
+
+// Health says how the backends are checked, and what happens while none is up; empty where they are not.
+func (a *Action) Health() string {
+	return joinWords(a.Check.String(), onlyIf(a.AllDown == AllDownReject, "rejected while all are down"))
 }
 
 func (a *Action) given() string {

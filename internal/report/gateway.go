@@ -108,6 +108,9 @@ func (e GatewayPacket) Text(w io.Writer, style Style) error {
 	if e.Packet.In != "" {
 		came = ", in by " + e.Packet.In
 	}
+	if at := e.Packet.At; !at.IsZero() {
+		came += at.UTC().Format(", Mon 2006-01-02 15:04 UTC")
+	}
 	p.line(style.Paint(Bold, e.Packet.String()) + clean(came))
 	p.blank()
 	p.gatewaySteps(e.Steps)

@@ -316,6 +316,9 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 	if err != nil {
 		return nil, r.located(r.first(err))
 	}
+	if err := r.steer(); err != nil {
+		return applied, fmt.Errorf("in force as %s: %w", applied.ID(), err)
+	}
 	if r.begins() {
 		if note := r.translate(ctx); note != "" {
 			if err = applied.Note(tune.Gateway, note); err != nil {
@@ -325,6 +328,16 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 	}
 	r.host.forget()
 	return applied, err
+}
+
+// steer keeps new connections from uplinks that are down: the rules are written for all of them.
+func (r *Ready) steer() error {
+	if !slices.ContainsFunc(r.Gateway.Uplinks, func(u gateway.Uplink) bool {
+		return r.Gateway.IPv4 && r.Facts.UplinkDown(&u, false) || r.Gateway.IPv6 && r.Facts.UplinkDown(&u, true)
+	}) {
+		return nil
+	}
+	return r.host.Engines.Steer(r.host.Netns, r.Gateway, func(u *gateway.Uplink, v6 bool) bool { return !r.Facts.UplinkDown(u, v6) })
 }
 
 // begins reports whether rules of NAT come where the gateway had none: connections that

@@ -55,12 +55,30 @@ func (h Host) facts(ctx context.Context, file *gateway.File, pid int) (gateway.F
 	f, err := host.Read(ctx, h.Netns, host.Options{PID: pid, Targets: file.Config.Targets(), Routing: file.Config.Divides()})
 	if err == nil {
 		h.Engines.Facts(h.Netns, &file.Config, &f)
+		f.Down, err = h.Down()
 	}
 	return f, err
 }
 
+// Down are the uplinks that a service which runs has found to be down, and why.
+func (h Host) Down() (map[string]string, error) {
+	inode, err := h.Inode()
+	if err != nil {
+		return nil, err
+	}
+	return h.store().Down(inode), nil
+}
+
 // State returns what is in force, with the rules of the file that were changed.
 func (h Host) State() (*gateway.State, error) { return h.Engines.Read(h.Netns, h.store(), true) }
+
+func (h Host) putDown(down map[string]string) error {
+	inode, err := h.Inode()
+	if err != nil {
+		return err
+	}
+	return h.store().PutDown(inode, down)
+}
 
 // present reads what a plan is to change.
 func (h Host) present(ctx context.Context, p *gateway.Plan, facts *gateway.Facts) (Present, *gateway.State, error) {

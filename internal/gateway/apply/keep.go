@@ -48,6 +48,7 @@ func (k *keeper) apply(ctx context.Context, text []byte, files *inputs, reason s
 		return err
 	}
 	k.devices = fastPath(r.Gateway, r.Facts.Interfaces)
+	k.uplinks.ready(ctx, k, r)
 	k.text, k.files = text, files
 	k.plan, k.digest, k.reported, k.off, k.suspended = r.Gateway, r.Digest, "", "", false
 	k.adopt()
@@ -68,6 +69,9 @@ func (k *keeper) rewrite(ctx context.Context, r *Ready, reason, devices string) 
 	}
 	defer unlock()
 	if err := k.Host.Engines.Apply(k.Host.Netns, r.Gateway, k.Host.store()); err != nil {
+		return err
+	}
+	if err := r.steer(); err != nil {
 		return err
 	}
 	k.log("%s: the kernel's fast path is between %s now", reason, devices)

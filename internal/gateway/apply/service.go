@@ -70,6 +70,9 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	defer release()
+	if err := s.Host.putDown(nil); err != nil { // of a service before it
+		return err
+	}
 	k := &keeper{Service: s, manager: m, file: &fileWatch{}}
 	k.clean()
 	links, err := s.Host.watchLinks(ctx)
@@ -116,6 +119,8 @@ type keeper struct {
 	owner *journal.Transaction
 	// devices are the interfaces of the kernel's fast path.
 	devices string
+	// uplinks are those of the plan.
+	uplinks uplinks
 	// had are the host's addresses as last seen.
 	had map[netip.Addr]bool
 	// waiting are the interfaces that do not exist, as last logged; off is the forwarding that
@@ -170,6 +175,8 @@ func (k *keeper) loop(ctx context.Context, links, tables <-chan struct{}) {
 		select {
 		case <-ctx.Done():
 		case <-links:
+			quiet.event(time.Now())
+		case <-k.uplinks.routes:
 			quiet.event(time.Now())
 		case <-quiet.timer.C:
 			quiet.begun = time.Time{}

@@ -3,6 +3,7 @@ package apply
 import (
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -259,6 +260,41 @@ func (p *providers) explained(plan *gateway.Plan) {
 	}
 }
 
+// TestUplinksPrefixes: with a prefix of each provider (NPTv6, without the tracker) a host has the one of its uplink, and
+// with a prefix for prefix by connections as well.
+func TestUplinksPrefixes(t *testing.T) {
+	p := newProviders(t)
+	p.in(p.internet, "ip -6 route add 2001:db8:a1::/64 via 2001:db8:a::7", "ip -6 route add 2001:db8:b1::/64 via 2001:db8:b::7")
+	for _, stateless := range []string{"on", "off"} {
+		text := strings.ReplaceAll(`gateway:
+  interfaces: {wan: [{interface: wan0}, {interface: wan1, via: "2001:db8:b::1"}], lan: lan0}
+  ipv6:
+    - netmap: {inside: "fd00:1::/64", outside: "2001:db8:a1::/64", out: wan0, stateless: X}
+    - netmap: {inside: "fd00:1::/64", outside: "2001:db8:b1::/64", out: wan1, stateless: X}
+`, "X", stateless)
+		r := p.prepare(wish(text))
+		a, err := r.Apply(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slots, seen := r.Gateway.Slots(all), [2]int{}
+		for i := range clients {
+			from := netip.MustParseAddr(fmt.Sprintf("fd00:1::%x", 2+i))
+			on := slots[gateway.SlotOf(from, len(slots))]
+			seen[on]++
+			if got := p.asks(from.String()); !strings.HasPrefix(got, []string{"2001:db8:a1:", "2001:db8:b1:"}[on]) {
+				t.Errorf("stateless %s: %s is seen under %q, on uplink %d", stateless, from, got, on)
+			}
+		}
+		if seen[0] == 0 || seen[1] == 0 {
+			t.Errorf("shares %v", seen)
+		}
+		if _, err := p.Undo(a.ID()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestUplinksPlan: what a plan changes is listed rule by rule and route by route.
 func TestUplinksPlan(t *testing.T) {
 	p := newProviders(t)
@@ -287,5 +323,90 @@ func TestUplinksPlan(t *testing.T) {
 	p.in(p.ns, "ip rule add pref 20001 fwmark 0x5 lookup 100")
 	if _, err := p.Prepare(t.Context(), wish(dividedText)); err == nil || !strings.Contains(err.Error(), "20001") {
 		t.Errorf("a rule of another program: %v", err)
+	}
+}
+
+// TestServiceFollowsUplinks: an uplink whose interface goes gets no new connections until it is back; a rule and a route
+// that another program removes are put back; the end leaves nothing.
+func TestServiceFollowsUplinks(t *testing.T) {
+	p := newProviders(t)
+	before := p.everything()
+	s := p.serve(dividedText)
+	plan, err := p.InForce()
+	if err != nil || plan == nil {
+		t.Fatalf("%v, %v", plan, err)
+	}
+	p.in(p.ns, "ip link set wan1 down")
+	s.waitSaid("wan wan1 is down: no next hop of IPv4 and IPv6 is known; new connections leave by wan0")
+	p.shares(plan, func(i int) bool { return i == 0 })
+	p.in(p.ns, "ip link set wan1 up", "ip addr add 2001:db8:b::7/64 dev wan1")
+	s.waitSaid("wan wan1 is up")
+	p.shares(plan, all)
+	for _, one := range []struct{ remove, look, want string }{
+		{"ip rule del pref 20001", "ip rule", "20001:"},
+		{"ip -6 route flush table 27001", "ip -6 route show table all", "table 27001"},
+	} {
+		p.in(p.ns, one.remove)
+		within(t, 30*time.Second, one.want+" again", func() bool { return strings.Contains(p.in(p.ns, one.look), one.want) })
+	}
+	// Another next hop comes by DHCP; the rules stay as they are.
+	digest := s.value()
+	p.in(p.internet, "ip addr add 203.0.113.99/24 dev a0")
+	p.in(p.ns, "ip route replace default via 203.0.113.99")
+	within(t, 30*time.Second, "the new next hop", func() bool {
+		return strings.Contains(p.in(p.ns, "ip route show table 27001"), "via 203.0.113.99")
+	})
+	s.want(digest)
+	p.in(p.ns, "ip route replace default via 203.0.113.1")
+	within(t, 30*time.Second, "the former next hop", func() bool {
+		return strings.Contains(p.in(p.ns, "ip route show table 27001"), "via 203.0.113.1 ")
+	})
+	s.end()
+	s.begin(func(s *Service) { s.UndoOnExit = true })
+	s.end()
+	if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(p.everything(), "\n")); diff != "" {
+		t.Errorf("after the end:\n%s", diff)
+	}
+}
+
+// TestUplinksKilled kills natkit at random moments while it applies: what is left behind is taken back, or all of it is
+// in force and an undo takes it back; routes, rules and sysctls are then as before.
+func TestUplinksKilled(t *testing.T) {
+	p := newProviders(t)
+	before := p.everything()
+	seed := number(t, killSeedEnv, uint64(time.Now().UnixNano()))
+	t.Logf("%s=%d", killSeedEnv, seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	k := &kills{t: t, world: p.world}
+	began := time.Now()
+	if out, err := p.start(helperBrief{Text: dividedText}).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	takes := time.Since(began)
+	for round := range int(number(t, killsEnv, 6)) {
+		if round > 0 {
+			cmd := p.start(helperBrief{Text: dividedText})
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Duration(random.Int64N(int64(takes))))
+			killHard(t, cmd)
+			within(t, 30*time.Second, "end of the guard", func() bool { return !k.guarded() })
+		}
+		if err := p.ns.Do(func() error { _, err := apply.Clean(p.options(nil)); return err }); err != nil {
+			t.Error(err)
+		}
+		open, err := p.Transactions()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tx := range open {
+			if _, err := p.Undo(tx.ID); err != nil {
+				t.Error(err)
+			}
+		}
+		if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(p.everything(), "\n")); diff != "" {
+			t.Fatalf("round %d: %d transactions were open\n%s", round, len(open), diff)
+		}
 	}
 }

@@ -29,12 +29,18 @@ var policyForms4 = []string{
 	"masquerade: {from: FROM, except-from: SET, except-to: SET, except-port: $web}", "snat: {from: SET, except-to: $none, port: [$web, tcp/80], to: POOL}",
 	"dnat: {on: ON, port: [$web, udp/53], from: SET, to: TARGET, hairpin: BOOL}", "dnat: {on: ON, except-from: SET, port: $web, to: TARGET, hairpin: BOOL, local: BOOL}",
 	"dnat: {on: ON, port: $web, to: \"TARGET:9090\", hairpin: BOOL}", "dnat: {on: any, in: OUT, port: $web, except-to: SET, to: TARGET}", "dnat: {on: any, in: OUT, only-to: [SET, 203.0.113.9], to: TARGET}",
+	"masquerade: {from: FROM, in: SEVERAL}", "masquerade: {from: FROM, except-in: SEVERAL}", "snat: {from: FROM, out: SEVERAL, to: POOL}", "snat: {from: FROM, except-out: SEVERAL, to: POOL}",
+	"dnat: {on: ON, in: SEVERAL, to: TARGET}", "dnat: {on: ON, except-in: SEVERAL, port: SERVICES, to: TARGET}", "dnat: {on: group 7, port: PORT, to: TARGET, hairpin: BOOL}", "dnat: {on: \"w*\", port: PORT, to: TARGET, hairpin: BOOL}",
+	"snat: {from: FROM, utc-hours: HOURS, to: POOL}", "masquerade: {except-utc-hours: HOURS, utc-days: DAYS}", "snat: {from: FROM, except-utc-days: DAYS, dscp: CLASS, to: POOL}",
+	"dnat: {on: ON, port: SERVICES, utc-hours: HOURS, to: TARGET, hairpin: BOOL}", "dnat: {on: ON, except-utc-hours: HOURS, except-utc-days: DAYS, to: TARGET, local: BOOL}",
+	"dnat: {on: ON, port: SERVICES, except-port: PORT, mark: MARK, to: TARGET, hairpin: BOOL}", "{snat: {from: FROM, port: SERVICES, to: POOL}, note: it says what it logs, log: on}",
 }
 
 var policyForms6 = []string{
 	"masquerade: {from: \"fd00:1::/64\"}", "snat: {from: \"fd00:1::/64\", only-to: \"2001:db8:f:1::/64\", port: SERVICES, to: \"2001:db8:1::7\"}",
 	"snat: {mark: MARK, dscp: CLASS, to: \"2001:db8:1::7\", ports: PORTS}", "snat: {from: \"fd00:1::2\", except-dscp: CLASS, to: \"2001:db8:1::9\"}",
 	"dnat: {on: \"2001:db8:1::7\", port: SERVICES, to: \"fd00:2::2\", hairpin: BOOL}", "dnat: {on: \"2001:db8:1::7\", except-mark: MARK, port: udp/50-60, to: \"[fd00:2::2]:150-160\"}",
+	"snat: {from: \"fd00:1::/64\", utc-days: DAYS, except-utc-hours: HOURS, to: \"2001:db8:1::9\"}",
 	"dnat: {on: any, in: dmz, port: SERVICES, to: \":5353\"}", "masquerade: {except-from: \"fd00:1::2\", in: [lan, dmz], except-port: SERVICES}",
 	"snat: {from: SET, except-to: SET, to: \"2001:db8:1::7\"}", "masquerade: {from: [SET, \"fd00:2::2\"], port: $web}", "dnat: {on: \"2001:db8:1::9\", except-from: SET, port: [$web, icmp], to: \"fd00:2::2\", hairpin: BOOL}",
 }
@@ -61,7 +67,12 @@ func TestExplainPolicy(t *testing.T) {
 		chain in { type filter hook prerouting priority -310; ip dscp cs1 meta mark set 0x10; ip dscp cs2 meta mark set 0x25; ip dscp ef meta mark set 0x1
 			ip6 dscp cs1 meta mark set 0x10; ip6 dscp cs2 meta mark set 0x25; ip6 dscp ef meta mark set 0x1; }
 	}`, "nft", "-f", "-")
-	s := sample{t: t, world: w, r: rand.New(rand.NewPCG(19, 2)), facts: Facts(), seen: map[string]int{}, forms4: possible(policyForms4), forms6: possible(policyForms6), classes: []uint8{0, 8, 16, 46}, sets: policySets}
+	facts := Facts()
+	for i, group := range map[string]string{LAN: "7", DMZ: "8"} {
+		testutil.Run(t, w.gateway, "", "ip", "link", "set", "dev", i, "group", group)
+	}
+	facts.Interfaces[0].Group, facts.Interfaces[1].Group = 7, 8
+	s := sample{t: t, world: w, r: rand.New(rand.NewPCG(19, 2)), facts: facts, roles: []string{"wan: wan, lan: [lan, dmz]", "wan: wan, lan: [lan, dmz]", "wan: \"w*\", lan: [\"la*\", dmz]", "wan: group 0, lan: [group 8, group 7]", "wan: [\"wan*\", ppp0]", "lan: [group 7]"}, seen: map[string]int{}, forms4: possible(policyForms4), forms6: possible(policyForms6), classes: []uint8{0, 8, 16, 46}, sets: policySets}
 	for range sampleFiles {
 		s.file()
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -33,6 +34,8 @@ type sample struct {
 	sets string
 	// classes are DSCPs that packets may have.
 	classes []uint8
+	// roles are interfaces of files.
+	roles []string
 }
 
 func (s *sample) file() {
@@ -58,7 +61,7 @@ func (s *sample) draw() {
 		if err != nil {
 			s.t.Fatalf("%v\n%s", err, s.text)
 		}
-		if s.plan, err = gateway.Compile(&f.Config, Facts()); err == nil {
+		if s.plan, err = gateway.Compile(&f.Config, s.facts); err == nil {
 			return
 		}
 	}
@@ -98,6 +101,8 @@ var ruleWords = []struct {
 	{"TARGET", []string{"192.168.0.2", "172.17.0.2", "192.168.0.3"}},
 	{"SERVICES", []string{"[tcp/80, udp/53]", "tcp+udp/53", "udp/50-60", "[udp/53, udp/55, tcp/8080]", "[tcp/http, udp/domain, tcp/53-60]"}},
 	{"MARK", []string{"0x10", "0x10/0xf0", "0x5/0x5", "0x1"}},
+	{"HOURS", hoursAround(time.Now())},
+	{"DAYS", daysAround(time.Now())},
 	{"CLASS", []string{"cs1", "ef", "[cs2, 46]"}},
 	{"PORTS", []string{"1024-65535", "2000-2999", "keep"}},
 	{"PORT", []string{"tcp/80", "udp/53", "udp/50-60", "tcp", "icmp", "udp"}},
@@ -106,8 +111,21 @@ var ruleWords = []struct {
 	{"HOST", []string{"192.168.0.4", "192.168.0.5", "172.17.0.3"}},
 	{"SET", []string{"$hosts", "$nets", "$wide", "$far"}},
 	{"BOOL", []string{"true", "false"}},
+	{"SEVERAL", []string{"\"l*\"", "\"w*\"", "[\"wa*\", lan, \"d*\"]", "group 7", "[group 7, group 0]", "[group 8]"}},
 	{"OUT", []string{"wan", "lan", "dmz"}},
 	{"ON", []string{"203.0.113.7", "203.0.113.9", "203.0.113.1"}},
+}
+
+// hoursAround are hours that a time is in or not, by far.
+func hoursAround(t time.Time) []string {
+	at := func(d time.Duration) string { return t.UTC().Add(d).Format("15:04") }
+	return []string{at(-2*time.Hour) + "-" + at(2*time.Hour), at(2*time.Hour) + "-" + at(4*time.Hour), at(3*time.Hour) + "-" + at(-3*time.Hour),
+		"[" + at(-5*time.Hour) + "-" + at(-4*time.Hour) + ", " + at(-time.Hour) + "-" + at(time.Hour) + "]"}
+}
+
+func daysAround(t time.Time) []string {
+	day := func(n int) string { return nat.DayName(t.UTC().AddDate(0, 0, n).Weekday()) }
+	return []string{day(0), day(2), day(-3) + "-" + day(-2), "[" + day(-1) + ", " + day(0) + ", " + day(1) + "]"}
 }
 
 func (s *sample) rules() string {
@@ -115,7 +133,11 @@ func (s *sample) rules() string {
 	if s.forms4 == nil {
 		s.forms4, s.forms6 = ruleForms4, ruleForms6
 	}
-	b.WriteString("interfaces: {wan: wan, lan: [lan, dmz]}\n" + s.sets + "nat:\n")
+	roles := "wan: wan, lan: [lan, dmz]"
+	if len(s.roles) > 0 {
+		roles = pick(s.r, s.roles)
+	}
+	b.WriteString("interfaces: {" + roles + "}\n" + s.sets + "nat:\n")
 	for range 2 + s.r.IntN(7) {
 		fmt.Fprintf(&b, "  - %s\n", s.fill(pick(s.r, s.forms4)))
 	}
@@ -170,6 +192,7 @@ func (s *sample) packet() (end, nat.Packet, []byte) {
 		}
 	}
 	b := compose(p, false)
+	p.At = time.Now()
 	if len(s.classes) > 0 {
 		p.DSCP = pick(s.r, s.classes)
 		p.Mark = markedClasses[p.DSCP]

@@ -31,7 +31,7 @@ func (s *sample) program() {
 	if hop.Unreachable != "" {
 		return
 	}
-	p := nat.Packet{Protocol: unix.IPPROTO_UDP, Src: hop.Source, SrcPort: port, Dst: to.Addr(), DstPort: to.Port(), Owned: true}
+	p := nat.Packet{Protocol: unix.IPPROTO_UDP, Src: hop.Source, SrcPort: port, Dst: to.Addr(), DstPort: to.Port(), Owned: true, At: time.Now()}
 	e, err := observe.Follow(s.plan, s.facts, routes, p)
 	if err != nil {
 		s.t.Fatal(err)

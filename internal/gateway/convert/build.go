@@ -97,7 +97,7 @@ func (t *translator) make(e *entry, later []*entry) (all []made, reason string) 
 			one.match.Users = everyProgram
 			t.note(e, ruleset.Differs, "is for programs on this host by \"user: 0-4294967295\": not for connections of the kernel itself, such as those of NFS")
 		}
-		one.write(t.wan)
+		one.write()
 		all = append(all, one)
 	}
 	return all, ""
@@ -217,13 +217,13 @@ func sameTarget(a, b *ruleset.Target) bool {
 }
 
 // write makes the rule of the file for its packets, and what Compile is to make of that.
-func (m *made) write(wan string) {
+func (m *made) write() {
 	prefer := m.rule.Prefer
 	e, want := m.from[0], gateway.Entry{}
 	if e.hook == "postrouting" {
-		m.rule, want = sourceRule(e, m.match, wan)
+		m.rule, want = sourceRule(e, m.match)
 	} else {
-		m.rule, want = destinationRule(e, m.match, wan, m.twin != nil)
+		m.rule, want = destinationRule(e, m.match, m.twin != nil)
 	}
 	m.rule.Prefer, want.Prefer = prefer, int(prefer)
 	m.parts = []part{{e, want}}
@@ -311,7 +311,7 @@ func protocolName(protocol uint8) string {
 }
 
 // sourceRule is a masquerade or snat for some packets, and its entry of a plan.
-func sourceRule(e *entry, m nat.Match, wan string) (r gateway.Rule, want gateway.Entry) {
+func sourceRule(e *entry, m nat.Match) (r gateway.Rule, want gateway.Entry) {
 	g := &e.Rule.Target
 	s := gateway.Sources{From: prefixesOf(m.From), OnlyTo: prefixesOf(m.To), Port: servicesOf(&m), ExceptTo: prefixesOf(m.NotTo), Out: m.Out, ExceptOut: m.NotOut}
 	choice := gateway.Choice{Ports: gateway.Ports{First: g.Ports.First, Last: g.Ports.Last}, Random: randomOf(g)}
@@ -334,7 +334,7 @@ var everyProgram = []nat.IDs{{First: 0, Last: math.MaxUint32}}
 
 // destinationRule is a dnat for some packets, and its entry of a plan. local is true where it is for the host's own
 // programs, too.
-func destinationRule(e *entry, m nat.Match, wan string, local bool) (gateway.Rule, gateway.Entry) {
+func destinationRule(e *entry, m nat.Match, local bool) (gateway.Rule, gateway.Entry) {
 	to, _ := e.backends()
 	d := &gateway.DNAT{On: gateway.On{Name: gateway.OnAny}, Port: servicesOf(&m), To: to, ExceptTo: prefixesOf(m.NotTo), Local: gateway.Switch(local), Conditions: conditionsOf(&m)}
 	want := gateway.Entry{Match: m, Action: nat.Action{Kind: nat.DNAT, Backends: to}, Local: local || m.IsOwn(), Asked: len(m.In) > 0}
@@ -346,9 +346,6 @@ func destinationRule(e *entry, m nat.Match, wan string, local bool) (gateway.Rul
 		d.On = gateway.On{Address: m.To[0].Addr()}
 	default:
 		d.OnlyTo = prefixesOf(m.To)
-	}
-	if d.On.Address.IsValid() && wan != "" && len(m.NotIn) == 0 && slices.Equal(m.In, []string{wan}) {
-		d.In, want.Asked = nil, false
 	}
 	if d.On.Name == gateway.OnAny && len(m.In)+len(m.From) == 0 && m.Mark.Mask == 0 && !m.IsOwn() {
 		want.From = []netip.Prefix{anywhere} // a file has to say that all are meant

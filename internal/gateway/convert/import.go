@@ -43,14 +43,30 @@ func (r *Result) Exact() bool {
 // That the file means the same is not believed but compared with what Compile makes
 // of it: conditions, what is given, and which of two rules wins.
 func Import(set *ruleset.Ruleset) (*Result, error) {
+	t, full, err := translate(set)
+	if err != nil {
+		return nil, err
+	}
+	t.rules = gather(t.rules)
+	r := t.result()
+	r.Notes = together(slices.Concat(set.Notes, r.Notes, strays(set, t.entries, full)))
+	if full {
+		r.Notes = append(r.Notes, ruleset.Note{Kind: ruleset.Untranslated, Rules: 1, Reason: tooDeep})
+	}
+	slices.SortStableFunc(r.Notes, func(a, b ruleset.Note) int { return cmp.Compare(a.Line, b.Line) })
+	return r, nil
+}
+
+// translate decides on all rules. full is true if not all could be followed to their end.
+func translate(set *ruleset.Ruleset) (t *translator, full bool, err error) {
 	var work ruleset.Budget
 	all, full := flatten(set, &work)
-	t := translator{entries: all, refused: map[*entry]string{}, unreached: map[*entry]string{}, apart: map[*entry]bool{}, alone: map[*entry]bool{}, work: &work}
+	t = &translator{entries: all, refused: map[*entry]string{}, unreached: map[*entry]string{}, never: map[string]bool{}, apart: map[*entry]bool{}, alone: map[*entry]bool{}, work: &work}
 	steps := stepsOf(all)
 	t.wan = t.findWAN()
 	for range len(all) + 1 {
 		if !work.Takes(steps) {
-			return nil, fmt.Errorf("import rules: %w", ruleset.ErrTooMany)
+			return nil, full, fmt.Errorf("import rules: %w", ruleset.ErrTooMany)
 		}
 		if t.pass(); t.again {
 			continue
@@ -60,20 +76,13 @@ func Import(set *ruleset.Ruleset) (*Result, error) {
 		}
 		changed, err := t.verify()
 		if err != nil {
-			return nil, err
+			return nil, full, err
 		}
 		if !changed {
 			break
 		}
 	}
-	t.rules = gather(t.rules)
-	r := t.result()
-	r.Notes = together(slices.Concat(set.Notes, r.Notes, strays(set, all, full)))
-	if full {
-		r.Notes = append(r.Notes, ruleset.Note{Kind: ruleset.Untranslated, Rules: 1, Reason: tooDeep})
-	}
-	slices.SortStableFunc(r.Notes, func(a, b ruleset.Note) int { return cmp.Compare(a.Line, b.Line) })
-	return r, nil
+	return t, full, nil
 }
 
 // translator decides on entries until all that is left is right.
@@ -85,7 +94,9 @@ type translator struct {
 	// OUTPUT.
 	refused, unreached map[*entry]string
 	apart, alone       map[*entry]bool
-	work               *ruleset.Budget
+	// never are parts of entries that other rules of the file take the packets of.
+	never map[string]bool
+	work  *ruleset.Budget
 
 	// What a pass decided: notes, what is left of each entry's packets, and the rules of the file.
 	notes        map[*entry]ruleset.Note
@@ -96,45 +107,34 @@ type translator struct {
 	again        bool
 }
 
-// findWAN is the interface that the most rules are for, or one that is called so, where every rule
-// names one; else empty. Rules that no file can say either way do not count.
-func (t *translator) findWAN() string {
-	count, wan := map[string]int{}, ""
+// findWAN is the interface of rules for both directions, which have no word for one, or one that is called so, where
+// every rule names an interface; else empty. Rules that no file can say either way do not count.
+func (t *translator) findWAN() (wan string) {
 	for _, e := range t.entries {
 		m := &e.Match
-		if e.Owner != "" || !e.Rule.Target.Translates() || e.everywhere() && e.express("") != "" {
+		switch {
+		case e.Owner != "" || !e.Rule.Target.Translates() || e.everywhere() && e.express("") != "":
 			continue
-		}
-		names := m.In
-		switch e.hook {
-		case "prerouting":
-			if len(m.In)+len(m.NotIn) == 0 {
-				return ""
-			}
-		case "postrouting":
-			if len(m.Out)+len(m.NotOut) == 0 {
-				return ""
-			}
-			if names = m.Out; len(specific(m.To)) > 0 { // hosts inside, maybe
-				names = nil
-			}
-		}
-		for _, name := range names {
-			if count[name]++; wan == "" || count[name] > count[wan] {
-				wan = name
-			}
-		}
-		for _, name := range slices.Concat(m.In, m.Out, m.NotIn, m.NotOut) {
-			if name == gateway.RoleWAN { // no other may have its name
-				count[name] = len(t.entries)
-				wan = name
-			}
+		case e.everywhere() && (e.hook == "prerouting" || e.hook == "postrouting"):
+			return ""
+		case slices.Contains(slices.Concat(m.In, m.Out, m.NotIn, m.NotOut), gateway.RoleWAN): // no other may have its name
+			wan = gateway.RoleWAN
+		case wan == "" && e.hook == "postrouting" && len(m.Out) == 1 && slices.ContainsFunc(t.entries, e.isBack):
+			wan = m.Out[0]
 		}
 	}
 	if strings.HasSuffix(wan, "*") {
 		return ""
 	}
 	return wan
+}
+
+// isBack reports whether another rule takes back, on the same interface, what a rule about sources does.
+func (e *entry) isBack(in *entry) bool {
+	g, back := &e.Rule.Target, &in.Rule.Target
+	sources, given := e.Match.Source(), (nat.AddrRange{First: g.First, Last: g.Last}).Prefix()
+	return in.hook == "prerouting" && in.Match.InName() == e.Match.OutName() && sources.IsValid() && given.IsValid() &&
+		in.Match.Dest() == given && back.First == sources.Addr() && back.Last == nat.LastAddr(sources)
 }
 
 // pass decides on every entry, and makes rules of those that can be in the file.

@@ -62,7 +62,15 @@ func (t *translator) order() {
 	for i, e := range t.entries {
 		places[e] = i
 	}
-	for _, do := range []func(hook string, all []rival){t.yield, t.prefer} {
+	for i, do := range []func(hook string, all []rival){t.yield, t.prefer} {
+		if i > 0 {
+			t.replace(func(m *made) []*made {
+				if t.never[m.key()] {
+					return nil
+				}
+				return []*made{m}
+			})
+		}
 		for _, version := range []int{4, 6} {
 			for _, hook := range []string{"postrouting", "prerouting", "output"} {
 				if do(hook, t.rivals(version, hook, places)); t.again {
@@ -71,6 +79,11 @@ func (t *translator) order() {
 			}
 		}
 	}
+}
+
+// key names a part of an entry's packets.
+func (m *made) key() string {
+	return fmt.Sprintf("%p %s", m.from[0], written(gateway.Entry{Match: m.match}))
 }
 
 // rivals are the parts of rules that packets meet at a hook, in the order of the original.
@@ -125,24 +138,34 @@ func (t *translator) yield(hook string, all []rival) {
 			for i := range parts {
 				part := *one.made
 				part.match = parts[i]
-				part.write(t.wan)
+				part.write()
 				todo = append(todo, rival{&part, &part.parts[0].want, later.at})
 			}
 		}
-		if parts, is := divided[later.made]; is && len(parts) == 0 {
-			t.unreached[later.from[0]], t.again = "rules before it take all its packets first", true
-			return
-		}
 	}
-	var rules []*made
-	for _, m := range t.rules {
+	t.replace(func(m *made) []*made {
 		if parts, is := divided[m]; is {
-			rules = append(rules, parts...)
-		} else {
-			rules = append(rules, m)
+			return parts
 		}
+		return []*made{m}
+	})
+}
+
+// replace puts others in the place of rules. No packet comes to an entry of which nothing is left.
+func (t *translator) replace(by func(m *made) []*made) {
+	var rules []*made
+	left := map[*entry]bool{}
+	for _, m := range t.rules {
+		some := by(m)
+		left[m.from[0]] = left[m.from[0]] || len(some) > 0
+		rules = append(rules, some...)
 	}
 	t.rules = rules
+	for e, is := range left {
+		if !is {
+			t.unreached[e], t.again = "other rules take all its packets, or do the same to them", true
+		}
+	}
 }
 
 // loses is the first rule that does something else and that another one would win over where both match; nil if there

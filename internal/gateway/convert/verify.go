@@ -265,9 +265,7 @@ func (t *translator) check(c *gateway.Config) (changed bool) {
 		case i < 0:
 			continue
 		case f.ID == "rule-never-matches" && !t.rules[i].isPair(): // as in the original, of which the order is kept
-			for _, e := range t.rules[i].from {
-				t.unreached[e] = "other rules take all its packets, or do the same to them"
-			}
+			t.never[t.rules[i].key()] = true
 		default:
 			t.reject(t.rules[i], "natkit would refuse it: "+f.Message)
 		}

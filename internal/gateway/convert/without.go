@@ -142,7 +142,8 @@ func without(m, x *nat.Match, own bool) (parts []nat.Match, word string) {
 	if !m.Overlaps(x) {
 		return []nat.Match{*m}, ""
 	}
-	rest := *m
+	rest, plain := *m, *x
+	plain.From, plain.To = specific(x.From), specific(x.To)
 	for _, d := range dimensions {
 		is, none := d.is(x), d.none(x)
 		met := is.Covers(&rest)
@@ -164,7 +165,7 @@ func without(m, x *nat.Match, own bool) (parts []nat.Match, word string) {
 			d.except(&rest, &none[i])
 		}
 	}
-	if !x.Covers(&rest) {
+	if !plain.Covers(&rest) {
 		return nil, cmp.Or(map[bool]string{true: "addresses of the host"}[x.ToLocal], "source port")
 	}
 	return slices.DeleteFunc(parts, func(p nat.Match) bool { return !p.Overlaps(&p) }), ""

@@ -229,6 +229,25 @@ func (s Set) Put(ns *netns.Handle, name gateway.Engine, p *gateway.Plan, kept ga
 	return err
 }
 
+// Steer divides new connections among the uplinks of a plan that is in force anew: up reports which can carry those of
+// a family. Connections that there are stay on theirs.
+func (s Set) Steer(ns *netns.Handle, p *gateway.Plan, up func(u *gateway.Uplink, v6 bool) bool) error {
+	e, err := s.Of(p.Engine)
+	steers, can := e.(interface {
+		Steer(ns *netns.Handle, slots4, slots6 []int) error
+	})
+	if err != nil || len(p.Uplinks) == 0 || !can {
+		return err
+	}
+	var slots [2][]int
+	for i, served := range []bool{p.IPv4, p.IPv6} {
+		if served {
+			slots[i] = p.Slots(func(n int) bool { return up(&p.Uplinks[n], i == 1) })
+		}
+	}
+	return steers.Steer(ns, slots[0], slots[1])
+}
+
 // Remove removes what the engines have in force in a namespace.
 func (s Set) Remove(ns *netns.Handle) error {
 	var errs []error

@@ -141,6 +141,46 @@ func (s *Store) Seal(inode uint64, e gateway.Engine) string {
 	return string(text)
 }
 
+func (s *Store) downPath(inode uint64) string { return s.path(fmt.Sprintf("uplinks-%d.json", inode)) }
+
+// PutDown keeps which uplinks are down in the network namespace of an inode, and why; none takes away what is kept.
+func (s *Store) PutDown(inode uint64, down map[string]string) error {
+	if len(down) == 0 {
+		if err := os.Remove(s.downPath(inode)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove %s: %w", s.downPath(inode), journal.Hint(err))
+		}
+		return nil
+	}
+	text, err := json.Marshal(down)
+	if err == nil {
+		err = s.create()
+	}
+	if err != nil {
+		return err
+	}
+	if err := disk.Replace(s.downPath(inode), 0o640, disk.Text(text)); err != nil {
+		return fmt.Errorf("write %s: %w", s.downPath(inode), journal.Hint(err))
+	}
+	return nil
+}
+
+// Down returns what PutDown kept last; nothing where no process keeps a gateway in force there, which would look whether
+// they still are.
+func (s *Store) Down(inode uint64) (down map[string]string) {
+	if s == nil || disk.Trust(s.dir) != nil || s.Claimant(inode) == "" {
+		return nil
+	}
+	f, err := os.OpenFile(s.downPath(inode), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	if json.NewDecoder(io.LimitReader(f, maxSeal)).Decode(&down) != nil {
+		return nil
+	}
+	return down
+}
+
 // PutText writes a configuration's text, and returns its digest.
 func (s *Store) PutText(text []byte) (digest string, err error) {
 	digest = TextDigest(text)

@@ -120,7 +120,7 @@ func Interfaces(ns *netns.Handle) ([]gateway.Interface, error) {
 }
 
 func link(l *netlink.LinkAttrs, addresses []netlink.Addr) gateway.Interface {
-	i := gateway.Interface{Name: l.Name, Index: l.Index, Up: l.Flags&net.FlagUp != 0, MTU: l.MTU, PointToPoint: l.Flags&net.FlagPointToPoint != 0}
+	i := gateway.Interface{Name: l.Name, Index: l.Index, Up: l.Flags&net.FlagUp != 0, MTU: l.MTU, Group: l.Group, PointToPoint: l.Flags&net.FlagPointToPoint != 0}
 	for _, a := range addresses {
 		if a.LinkIndex != l.Index || a.IPNet == nil || a.Flags&unix.IFA_F_TENTATIVE != 0 {
 			continue
@@ -253,7 +253,7 @@ func Advertised(ns *netns.Handle, outside []string) (names []string, err error) 
 		}
 		for _, l := range links {
 			at := l.Attrs()
-			if at.Flags&net.FlagLoopback == 0 && advertised(at, addresses, routes, slices.Contains(outside, at.Name)) {
+			if at.Flags&net.FlagLoopback == 0 && advertised(at, addresses, routes, slices.ContainsFunc(outside, gateway.Interface{Name: at.Name, Group: at.Group}.Is)) {
 				names = append(names, at.Name)
 			}
 		}

@@ -185,13 +185,9 @@ func (v *view) interfaces() {
 	if facts.Foreign, err = v.others.read(v.o.Netns, v.at); err != nil {
 		v.note("whether other programs' rules come first is not known: %v", err)
 	}
-	v.NotForwarding, v.CutHairpins, v.Precedences = facts.NotForwarding(v.plan), cutHairpins(v.plan, v.host), facts.Precedences(v.plan)
-	there := map[string]bool{}
-	for _, i := range v.host {
-		there[i.Name] = true
-	}
+	v.NotForwarding, v.CutHairpins, v.Precedences = facts.NotForwarding(v.plan), cutHairpins(v.plan.On(&facts), v.host), facts.Precedences(v.plan)
 	for _, name := range v.plan.Interfaces() {
-		if !there[name] {
+		if len(facts.Named(name)) == 0 {
 			v.Missing = append(v.Missing, name)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/gateway"
@@ -347,6 +348,33 @@ func TestExplainUnknowns(t *testing.T) {
 		})
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s by %q: %q, want %q", c.packet, c.packet.In, got, c.want)
+		}
+	}
+}
+
+// TestExplainTimes: a rule holds at its times, and what would hold at others is named.
+func TestExplainTimes(t *testing.T) {
+	p := compile(t, roles+`
+  nat:
+    - snat: {from: 192.168.0.0/24, utc-hours: 22:00-06:00, except-utc-days: sat, to: 203.0.113.9}
+    - masquerade: {from: 192.168.0.0/16}`, router)
+	for at, want := range map[string]string{
+		"2026-01-02T21:59:59Z": "nat[1] masquerade", "2026-01-02T22:00:00Z": "nat[0] snat", "2026-01-03T00:00:00Z": "nat[1] masquerade",
+		"2026-01-04T07:59:59+02:00": "nat[0] snat", "2026-01-04T06:00:00Z": "nat[1] masquerade",
+	} {
+		when, err := time.Parse(time.RFC3339, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := Follow(p, router, routes(router), nat.Packet{Protocol: 6, Src: netip.MustParseAddr("192.168.0.2"), SrcPort: 4000, Dst: netip.MustParseAddr("198.18.0.1"), DstPort: 80, In: "eth1", At: when})
+		if err != nil {
+			t.Fatal(err)
+		}
+		named := slices.ContainsFunc(e.Notes, func(n string) bool {
+			return n == "at another time (--at) nat[0] snat translates it: utc-hours 00:00-06:00, 22:00-24:00 not utc-days sat"
+		})
+		if e.Source.Rule.String() != want || named != (want != "nat[0] snat") {
+			t.Errorf("%s: %s, %q", at, e.Source.Rule, e.Notes)
 		}
 	}
 }

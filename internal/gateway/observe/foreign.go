@@ -249,10 +249,8 @@ func (w *walk) becomes(end *endpoint, a netip.Addr, p *gateway.Entry, s *Step) b
 // reflector is the first pair that reflects, not for the interface by which the packet
 // comes in, and is for it.
 func (w *walk) reflector(is func(*gateway.Entry) bool) *gateway.Entry {
-	i := slices.IndexFunc(w.plan.Stateless, func(p gateway.Entry) bool {
-		return p.Reflects() && !slices.Contains(p.Out, w.packet.In) && is(&p)
-	})
-	if i < 0 {
+	i := slices.IndexFunc(w.plan.Stateless, func(p gateway.Entry) bool { return p.Reflects() && is(&p) })
+	if i < 0 || nat.InNames(w.plan.Reflecting(), w.packet.In) {
 		return nil
 	}
 	return &w.plan.Stateless[i]
@@ -275,7 +273,7 @@ func (w *walk) statelessIn(p *gateway.Entry, s *Step) bool {
 		s.Does = fmt.Sprintf("not tracked; the destination becomes %s, packet by packet", w.dst)
 		w.e.Destination = as(w.dst)
 		w.e.Destination.Rule = &p.Rule
-	case p.Inside().Contains(w.src.addr) && w.leavesBy(p.Out):
+	case p.Inside().Contains(w.src.addr) && w.leavesBy(w.plan.LeavingBy(p.Out)):
 		s.Does = "not tracked"
 	default:
 		return false
@@ -295,7 +293,7 @@ func (w *walk) leavesBy(out []string) bool {
 }
 
 // has reports whether a condition on interfaces holds: none is any.
-func has(names []string, name string) bool { return len(names) == 0 || slices.Contains(names, name) }
+func has(names []string, name string) bool { return len(names) == 0 || nat.InNames(names, name) }
 
 func (w *walk) destination(s *Step) {
 	if w.e.Untracked {

@@ -152,6 +152,9 @@ type Untranslated struct {
 
 // Untranslated asks for at most that many routes; facts have the interfaces' addresses.
 func (a *Attribution) Untranslated(facts *gateway.Facts, route Router, routes int) *Untranslated {
+	if on := a.plan.On(facts); on != a.plan { // as interfaces are compared by their names
+		a = Attribute(on)
+	}
 	return &Untranslated{rules: a, facts: facts, route: route, ways: map[Lookup]Hop{}, budget: routes}
 }
 
@@ -204,7 +207,7 @@ func (u *Untranslated) concerns(e *conntrack.Entry) bool {
 func (u *Untranslated) destination(e *conntrack.Entry, in Hop) *gateway.Entry {
 	first := u.rules.firstDestination(e, func(i int) bool {
 		d := &u.rules.plan.Destinations[i]
-		comes := in.Local && d.Local || !in.Local && !d.IsOwn() && has(d.In, in.Out) && !slices.Contains(d.NotIn, in.Out)
+		comes := in.Local && d.Local || !in.Local && !d.IsOwn() && has(d.In, in.Out) && !nat.InNames(d.NotIn, in.Out)
 		return comes && isCertain(d)
 	})
 	if first == none {
@@ -227,7 +230,7 @@ func (u *Untranslated) source(e *conntrack.Entry, out Hop) *gateway.Entry {
 
 // isCertain reports whether a connection's entry says all that a rule asks for, but for interfaces.
 func isCertain(e *gateway.Entry) bool {
-	return e.Mark.Mask == 0 && len(e.NotMarks)+len(e.DSCP)+len(e.NotDSCP) == 0 && !e.IsOwn() && (len(e.In)+len(e.NotIn) == 0 || !e.Action.Kind.TranslatesSource())
+	return !e.IsTimed() && e.Mark.Mask == 0 && len(e.NotMarks)+len(e.DSCP)+len(e.NotDSCP) == 0 && !e.IsOwn() && (len(e.In)+len(e.NotIn) == 0 || !e.Action.Kind.TranslatesSource())
 }
 
 // gives reports whether a rule may leave the source as it is, as a masquerade does that of

@@ -41,7 +41,7 @@ func (w *walk) divided() (up int, why string) {
 	}
 	why = fmt.Sprintf("the hash of %s gives it, as %s of all sources", w.src.addr, units.Percent(float64(share)/float64(len(now))))
 	if all[slot] != now[slot] {
-		why += "; it would be on " + p.Uplinks[all[slot]].Interface + ", which is down"
+		why += "; it would be on " + p.Uplinks[all[slot]].Interface + ", which is down (" + w.facts.WhyDown(&p.Uplinks[all[slot]], p) + ")"
 	} else if other := w.instead(slot, now[slot]); other != now[slot] {
 		w.note("while %s is down new connections of %s are on %s", p.Uplinks[now[slot]].Interface, w.src.addr, p.Uplinks[other].Interface)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/nat"
@@ -53,6 +54,13 @@ type stop struct {
 func newWalk(p *gateway.Plan, facts *gateway.Facts, route Router, packet nat.Packet) *walk {
 	if packet.In != "" { // of another host
 		packet.Owned = false
+	}
+	timed := false
+	for e := range p.Entries() {
+		timed = timed || e.IsTimed()
+	}
+	if !timed { // it makes no difference
+		packet.At = time.Time{}
 	}
 	w := &walk{plan: p, facts: facts, route: route, packet: packet,
 		src: endpoint{packet.Src, packet.SrcPort}, dst: endpoint{packet.Dst, packet.DstPort}}
@@ -366,6 +374,9 @@ func (w *walk) mayPrecede(list []gateway.Entry, p *nat.Packet, winner *gateway.R
 			continue
 		}
 		switch {
+		case missed[0] == nat.TimeOfWeek:
+			known[e.Rule] = true
+			w.note("at another time (--at) %s translates it: %s", e.Rule, e.Text(nat.TimeOfWeek))
 		case missed[0] == nat.MarkBits && p.Mark == 0:
 			known[e.Rule] = true
 			w.note("its mark is taken to be 0: with another one (--mark) %s translates it: %s", e.Rule, e.Text(nat.MarkBits))
@@ -441,6 +452,8 @@ func reasons(m *nat.Match, p *nat.Packet) (why []string) {
 			text += ", not " + p.Out
 		case c == nat.NotServices:
 			text = "not " + nat.ServiceString(p.Protocol, []nat.Ports{{First: p.DstPort, Last: p.DstPort}})
+		case c == nat.TimeOfWeek:
+			text += ", not " + p.At.UTC().Format("Mon 15:04")
 		case c == nat.Owner && !p.Owned:
 			text += ": programs on the gateway whose user and group are known, by --user and --group"
 		}

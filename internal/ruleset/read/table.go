@@ -227,3 +227,48 @@ func tableElement(a netlink.Attrs) TableElement {
 	e.count(x.Text(ruleset.ExprName), x.Nested(ruleset.ExprData))
 	return e
 }
+
+// Map reads the elements of a map in a namespace (nil: this one): the value of each key, all of one generation. It is
+// nil where there is no such map. Needs CAP_NET_ADMIN in that namespace.
+func Map(ns *netns.Handle, family, table, name string) (values map[string][]byte, generation uint32, err error) {
+	key, err := ruleset.KeyOf(family, table)
+	if err != nil {
+		return nil, 0, err
+	}
+	values, err = over(ns, func(c Conn) (all map[string][]byte, err error) {
+		generation, _, err = c.Settled(func() (err error) {
+			lists, err := c.RawElements(key, name)
+			if err != nil {
+				all = nil
+				return unless(err, unix.ENOENT)
+			}
+			all, err = valuesOf(lists)
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read map %s of table %s: %w", name, key, err)
+		}
+		return all, nil
+	})
+	return values, generation, err
+}
+
+// valuesOf are the values of elements by their keys.
+func valuesOf(lists [][]byte) (map[string][]byte, error) {
+	all := map[string][]byte{}
+	for _, list := range lists {
+		elements, err := netlink.ParseAttrs(list)
+		if err != nil {
+			return nil, err
+		}
+		for _, elem := range elements {
+			a, err := netlink.ParseAttrs(elem.Data)
+			if err != nil {
+				return nil, err
+			}
+			key := a.Nested(unix.NFTA_SET_ELEM_KEY).Get(unix.NFTA_DATA_VALUE)
+			all[string(key)] = a.Nested(unix.NFTA_SET_ELEM_DATA).Get(unix.NFTA_DATA_VALUE)
+		}
+	}
+	return all, nil
+}

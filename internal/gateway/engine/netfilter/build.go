@@ -59,6 +59,7 @@ func build(p *gateway.Plan, h host) *table {
 }
 
 func (t *table) fill(p *gateway.Plan, h host) {
+	t.out = p.Out
 	t.mss(p.MSS)
 	t.hairpins(p)
 	t.uplinks(p)
@@ -140,14 +141,61 @@ func (t *table) emit(chain string, g *group) {
 		return
 	}
 	for _, v := range g.variants() {
-		exprs := t.conditions(g)
-		if len(g.entries) == 1 {
-			exprs = append(exprs, t.single(g, v)...)
-		} else {
-			exprs = append(exprs, t.mapped(g, v)...)
+		var m *set
+		if len(g.entries) > 1 {
+			m = t.mapOf(g, v)
+		}
+		exprs := t.selects(g, v, m)
+		if m == nil && !g.again() {
+			exprs = append(exprs, &expr.Counter{})
+		}
+		exprs = append(exprs, t.choose(g)...)
+		switch {
+		case m == nil:
+			exprs = append(exprs, g.act(v, g.entries[0].to)...)
+		case m.flags&unix.NFT_SET_MAP == 0:
+			exprs = append(exprs, g.act(v, target{firstPort: g.action.ports.First, lastPort: g.action.ports.Last})...)
+		default:
+			exprs = append(exprs, g.actMapped(v, m)...)
 		}
 		t.rules = append(t.rules, rule{chain: chain, exprs: exprs, comment: g.comment()})
+		t.reject(chain, g, v, m)
 	}
+}
+
+// reject answers, behind a rule that chooses among hosts, what that found none for.
+func (t *table) reject(chain string, g *group, v variant, m *set) {
+	if g.does == nil || g.does.AllDown != nat.AllDownReject {
+		return
+	}
+	tcp, others := g.protocols()
+	add := func(more []expression, r *expr.Reject) {
+		exprs := slices.Concat(t.selects(g, v, m), more, []expression{&expr.Counter{}, r})
+		t.rules = append(t.rules, rule{chain: chain, exprs: exprs, comment: AllDownComment})
+	}
+	if tcp {
+		var only []expression
+		if others {
+			only = t.protocols(unix.IPPROTO_TCP)
+		}
+		add(only, &expr.Reject{Type: unix.NFT_REJECT_TCP_RST})
+	}
+	if others {
+		add(nil, &expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH})
+	}
+}
+
+// protocols reports whether entries of a group are for TCP, and for others.
+func (g *group) protocols() (tcp, others bool) {
+	at := slices.IndexFunc(g.parts(), func(p part) bool { return p.field == protocol })
+	if at < 0 {
+		return true, true
+	}
+	for _, e := range g.entries {
+		isTCP := e.values[at][0] == unix.IPPROTO_TCP
+		tcp, others = tcp || isTCP, others || !isTCP
+	}
+	return tcp, others
 }
 
 // log writes, before the rules of a group, one that leads what its entries translate that are logged to chains of
@@ -269,30 +317,21 @@ func (t *table) exceptions(g *group, v variant) []expression {
 	return all
 }
 
-// single compares the key with the only entry's.
-func (t *table) single(g *group, v variant) []expression {
-	var all []expression
-	e := g.entries[0]
-	for i, p := range g.parts() {
-		all = append(all, p.match(g.f, e.values[i])...)
+// selects is what a packet must be for a group: with the key of its only entry, or with one in m, which counts by entries
+// and, where it is a map, leaves what it has in the registers.
+func (t *table) selects(g *group, v variant, m *set) []expression {
+	all := t.conditions(g)
+	if m == nil {
+		for i, p := range g.parts() {
+			all = append(all, p.match(g.f, g.entries[0].values[i])...)
+		}
+		return append(all, t.exceptions(g, v)...)
 	}
-	all = append(all, t.exceptions(g, v)...)
-	if !g.again() {
-		all = append(all, &expr.Counter{})
+	all = append(append(all, t.exceptions(g, v)...), g.loadKey()...)
+	if m.flags&unix.NFT_SET_MAP == 0 {
+		return append(all, m.lookup(reg1, false))
 	}
-	all = append(all, t.choose(g)...)
-	return append(all, g.act(v, e.to)...)
-}
-
-// mapped looks the key up in a map, which counts by entries.
-func (t *table) mapped(g *group, v variant) []expression {
-	all := append(t.exceptions(g, v), g.loadKey()...)
-	s := t.mapOf(g, v)
-	if s.flags&unix.NFT_SET_MAP == 0 {
-		all = append(append(all, s.lookup(reg1, false)), t.choose(g)...)
-		return append(all, g.act(v, target{firstPort: g.action.ports.First, lastPort: g.action.ports.Last})...)
-	}
-	return append(append(all, s.translate(reg1)), g.actMapped(v, s)...)
+	return append(all, m.translate(reg1))
 }
 
 // loadKey puts the key into the registers from the first on.

@@ -115,6 +115,13 @@ func (Engine) Read(ns *netns.Handle, seal string, plan func(digest string) *gate
 		s.Counts = counts(t)
 	}
 	judge(s, t, seal, plan)
+	if plan != nil && s.Integrity == gateway.RulesIntact {
+		if p := plan(s.Digest); p != nil {
+			if err := judgeHosts(s, ns, p); err != nil {
+				return nil, err
+			}
+		}
+	}
 	if s.Integrity == gateway.RulesIntact {
 		remember(ns, t.Generation, s.Digest)
 	}
@@ -134,7 +141,7 @@ func counts(t *read.Table) (all []gateway.Counted) {
 		switch {
 		case isRule:
 			c.Rule, c.What = &ref, ""
-		case comment == LimitComment || comment == UntranslatableComment:
+		case comment == LimitComment || comment == UntranslatableComment || comment == AllDownComment:
 			c.Dropped = true
 		case comment != MSSComment && comment != FlowtableComment:
 			return // another program's

@@ -1,11 +1,14 @@
 package netfilter
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -177,11 +180,43 @@ func each(all []byte) (values [][]byte) {
 
 // interfaces is a condition on names of interfaces: one of them, or none of them.
 func (t *table) interfaces(key expr.MetaKey, names []string, invert bool) []expression {
-	var values [][]byte
+	var values, groups [][]byte
+	var patterns []string
 	for _, n := range names {
-		values = append(values, interfaceName(n))
+		if group, is := nat.LinkGroup(n); is {
+			groups = append(groups, hostUint32(group))
+		} else if stem, is := strings.CutSuffix(n, "*"); is {
+			patterns = append(patterns, stem)
+		} else {
+			values = append(values, interfaceName(n))
+		}
 	}
-	return t.anyOf(&expr.Meta{Key: key, Register: reg1}, nftables.TypeIFName, values, invert)
+	load := &expr.Meta{Key: key, Register: reg1}
+	byGroup := &expr.Meta{Key: map[expr.MetaKey]expr.MetaKey{expr.MetaKeyIIFNAME: expr.MetaKeyIIFGROUP, expr.MetaKeyOIFNAME: expr.MetaKeyOIFGROUP}[key], Register: reg1}
+	grouped := t.anyOf(byGroup, nftables.TypeDevGroup, groups, invert) // beside names only where none of all is asked for
+	if len(patterns) == 0 {
+		return append(grouped, t.anyOf(load, nftables.TypeIFName, values, invert)...)
+	}
+	if len(patterns) == 1 && len(values) == 0 {
+		op := map[bool]expr.CmpOp{false: expr.CmpOpEq, true: expr.CmpOpNeq}[invert]
+		return append(grouped, load, &expr.Cmp{Op: op, Register: reg1, Data: []byte(patterns[0])})
+	}
+	s := &set{key: nftables.TypeIFName, flags: unix.NFT_SET_INTERVAL}
+	for _, v := range values {
+		if !slices.ContainsFunc(patterns, func(stem string) bool { return bytes.HasPrefix(v, []byte(stem)) }) {
+			s.elements = append(s.elements, span(v, v)...)
+		}
+	}
+	for i, stem := range patterns {
+		if !slices.ContainsFunc(slices.Concat(patterns[:i], patterns[i+1:]), func(wider string) bool { return strings.HasPrefix(stem, wider) }) {
+			last := interfaceName(stem)
+			for n := len(stem); n < len(last); n++ {
+				last[n] = 0xff
+			}
+			s.elements = append(s.elements, span(interfaceName(stem), last)...)
+		}
+	}
+	return append(grouped, load, t.anonymous(s).lookup(reg1, invert))
 }
 
 // protocols asks for one of several.
@@ -237,7 +272,8 @@ func (t *table) further(f *family, m *nat.Match) []expression {
 	}
 	return slices.Concat(all, t.owners(expr.MetaKeySKUID, m.Users, false), t.owners(expr.MetaKeySKUID, m.NotUsers, true),
 		t.owners(expr.MetaKeySKGID, m.Groups, false), t.owners(expr.MetaKeySKGID, m.NotGroups, true),
-		t.codePoints(f, m.DSCP, false), t.codePoints(f, m.NotDSCP, true))
+		t.codePoints(f, m.DSCP, false), t.codePoints(f, m.NotDSCP, true),
+		t.hours(m.Hours, false), t.hours(m.NotHours, true), t.days(m.Days, false), t.days(m.NotDays, true))
 }
 
 // notServices compares protocol and port with the services that are excepted; a service of all ports is its protocol.
@@ -263,8 +299,38 @@ func markIs(k nat.Mark, op expr.CmpOp) []expression {
 	return append(part{field: markField, bits: int(k.Mask)}.load(nil, reg1), &expr.Cmp{Op: op, Register: reg1, Data: hostUint32(k.Value & k.Mask)})
 }
 
+// NFT_META_TIME_* of linux/netfilter/nf_tables.h (Linux 5.4).
+const (
+	metaTimeDay  expr.MetaKey = 31
+	metaTimeHour expr.MetaKey = 32
+)
+
+// hours is a condition on the second of the day, which the kernel compares in UTC (nft_meta_hour).
+func (t *table) hours(list []nat.Hours, invert bool) []expression {
+	all := make([]nat.IDs, len(list))
+	for i, h := range list {
+		all[i] = nat.IDs(h)
+	}
+	return t.numbers(metaTimeHour, nftables.TypeTimeHour, all, invert)
+}
+
+// days is a condition on the day of the week: Sunday is 0, as in time.Weekday. The kernel takes its own time zone off
+// (nft_meta_weekday, sys_tz), which is UTC but on machines whose hardware clock runs in local time.
+func (t *table) days(list []time.Weekday, invert bool) []expression {
+	var values [][]byte
+	for _, d := range list {
+		values = append(values, []byte{byte(d)})
+	}
+	return t.anyOf(&expr.Meta{Key: metaTimeDay, Register: reg1}, nftables.TypeTimeDay, values, invert)
+}
+
 // owners is a condition on the owner of the socket; a packet without one does not meet it, inverted or not.
 func (t *table) owners(key expr.MetaKey, list []nat.IDs, invert bool) []expression {
+	return t.numbers(key, map[expr.MetaKey]nftables.SetDatatype{expr.MetaKeySKUID: nftables.TypeUID, expr.MetaKeySKGID: nftables.TypeGID}[key], list, invert)
+}
+
+// numbers is a condition on a number of 32 bits that a meta key loads: in one of the ranges, or in none of them.
+func (t *table) numbers(key expr.MetaKey, kind nftables.SetDatatype, list []nat.IDs, invert bool) []expression {
 	load := &expr.Meta{Key: key, Register: reg1}
 	switch {
 	case len(list) == 0:
@@ -274,11 +340,17 @@ func (t *table) owners(key expr.MetaKey, list []nat.IDs, invert bool) []expressi
 	case len(list) == 1 && list[0].First == list[0].Last:
 		return []expression{load, equal(reg1, hostUint32(list[0].First))}
 	}
-	s := &set{key: map[expr.MetaKey]nftables.SetDatatype{expr.MetaKeySKUID: nftables.TypeUID, expr.MetaKeySKGID: nftables.TypeGID}[key], flags: unix.NFT_SET_INTERVAL}
-	for _, i := range joinIDs(list) {
-		s.elements = append(s.elements, span(binary.BigEndian.AppendUint32(nil, i.First), binary.BigEndian.AppendUint32(nil, i.Last))...)
+	in := []expression{load, &expr.Byteorder{SourceRegister: reg1, DestRegister: reg1, Op: expr.ByteorderHton, Len: 4, Size: 4}}
+	bytes := func(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
+	if len(list) == 1 {
+		op := map[bool]expr.CmpOp{false: expr.CmpOpEq, true: expr.CmpOpNeq}[invert]
+		return append(in, &expr.Range{Op: op, Register: reg1, FromData: bytes(list[0].First), ToData: bytes(list[0].Last)})
 	}
-	return []expression{load, &expr.Byteorder{SourceRegister: reg1, DestRegister: reg1, Op: expr.ByteorderHton, Len: 4, Size: 4}, t.anonymous(s).lookup(reg1, invert)}
+	s := &set{key: kind, flags: unix.NFT_SET_INTERVAL}
+	for _, i := range joinIDs(list) {
+		s.elements = append(s.elements, span(bytes(i.First), bytes(i.Last))...)
+	}
+	return append(in, t.anonymous(s).lookup(reg1, invert))
 }
 
 // joinIDs makes one range of those that overlap or touch, as the kernel refuses overlaps.

@@ -213,7 +213,10 @@ func groupOf(s *gateway.Entry, f *family) *group {
 	if g.givesAddresses() && g.action.ports != (nat.Ports{}) { // the map has the ports; any will do for the shape
 		g.action.ports = nat.Ports{First: 1, Last: 65535}
 	}
-	if a.Balance == nat.BalanceRoundRobin {
+	if len(a.Backends) > 1 {
+		g.does = a
+	}
+	if a.Balance == nat.BalanceRoundRobin || a.Check != nil {
 		g.turns = s.Rule
 	}
 	if g.hairpin {
@@ -308,8 +311,8 @@ type shape struct {
 	// has them.
 	ports     nat.Ports
 	widePorts field
-	// turns is the rule that gives each new connection the next of several destinations:
-	// its rule of the table counts them, and shares that with no other's.
+	// turns is the rule that gives each new connection the next of several destinations, or
+	// checks them: its rule of the table counts them, and shares that with no other's.
 	turns gateway.Ref
 	action
 }
@@ -346,9 +349,11 @@ type target struct {
 // group are rules of one shape.
 type group struct {
 	shape
-	name    string // of its map
-	other   nat.Match
-	pool    []choice
+	name  string // of its map
+	other nat.Match
+	pool  []choice
+	// does is what chooses among several hosts; nil for other pools.
+	does    *nat.Action
 	entries []entry
 	// seen are the keys; principal are the addresses, of length bits, that some entry has
 	// in principalField.
@@ -538,8 +543,12 @@ func poolOf(a *nat.Action) (all []choice) {
 // turn, and leaves its first and last address, or its address and port, in registers.
 // Within a range the kernel chooses.
 func (t *table) choose(g *group) []expression {
-	if len(g.pool) == 0 {
+	switch {
+	case len(g.pool) == 0:
 		return nil
+	case g.does != nil && (g.does.Check != nil || g.balance == nat.BalanceHash):
+		places := uint32(g.does.Places())
+		return append(g.number(places), t.placesOf(g).translate(reg1))
 	}
 	s := &set{key: nftables.TypeInteger, data: g.f.address, ranges: g.kind == nat.SNAT, flags: unix.NFT_SET_MAP | unix.NFT_SET_INTERVAL, about: g.comment()}
 	if g.toPort {
@@ -552,14 +561,18 @@ func (t *table) choose(g *group) []expression {
 	}
 	s.elements = append(s.elements, element{key: binary.BigEndian.AppendUint32(nil, at), end: true})
 	t.anonymous(s)
-	number := []expression{
-		payload(expr.PayloadBaseNetworkHeader, g.f.saddr, uint32(g.f.bytes), reg2),
-		&expr.Hash{SourceRegister: reg2, DestRegister: reg1, Length: uint32(g.f.bytes), Modulus: at, Seed: poolSeed, Type: expr.HashTypeJenkins},
-	}
+	return append(g.number(at), &expr.Byteorder{SourceRegister: reg1, DestRegister: reg1, Op: expr.ByteorderHton, Len: 4, Size: 4}, s.translate(reg1))
+}
+
+// number puts one of several numbers into a register, in the order of bytes of the host.
+func (g *group) number(of uint32) []expression {
 	if g.balance == nat.BalanceRoundRobin {
-		number = []expression{&expr.Numgen{Register: reg1, Modulus: at, Type: unix.NFT_NG_INCREMENTAL}}
+		return []expression{&expr.Numgen{Register: reg1, Modulus: of, Type: unix.NFT_NG_INCREMENTAL}}
 	}
-	return append(number, &expr.Byteorder{SourceRegister: reg1, DestRegister: reg1, Op: expr.ByteorderHton, Len: 4, Size: 4}, s.translate(reg1))
+	return []expression{
+		payload(expr.PayloadBaseNetworkHeader, g.f.saddr, uint32(g.f.bytes), reg2),
+		&expr.Hash{SourceRegister: reg2, DestRegister: reg1, Length: uint32(g.f.bytes), Modulus: of, Seed: poolSeed, Type: expr.HashTypeJenkins},
+	}
 }
 
 // weights are the numbers of addresses, made smaller where they are large.

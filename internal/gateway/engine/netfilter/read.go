@@ -63,6 +63,16 @@ func remember(ns *netns.Handle, generation uint32, digest string) {
 	intact.ns, intact.generation, intact.digest = id, generation, digest
 }
 
+// advance notes a transaction of natkit's own, which leaves intact what was so before it.
+func advance(ns *netns.Handle, from uint32) {
+	id, err := netns.IDOf(ns)
+	intact.Lock()
+	defer intact.Unlock()
+	if err == nil && intact.ns.Is(id) && intact.generation == from {
+		intact.generation = max(from+1, 1)
+	}
+}
+
 // remembered returns the digest of the table that is intact; empty if it is another
 // namespace's, or rules have changed since.
 func remembered(ns *netns.Handle) string {
@@ -157,6 +167,24 @@ func judge(s *gateway.State, t *read.Table, seal string, plan func(digest string
 	if s.Integrity == gateway.RulesUnknown {
 		s.Integrity = gateway.RulesIntact
 	}
+}
+
+// judgeHosts compares the maps of hosts that are checked with what they can be by the plan.
+func judgeHosts(s *gateway.State, ns *netns.Handle, p *gateway.Plan) error {
+	if p = p.Part(gateway.EngineNetfilter); p == nil {
+		return nil
+	}
+	used, err := Engine{}.InUse(ns, p)
+	if err != nil {
+		return err
+	}
+	checked := p.Checked()
+	for _, r := range slices.SortedFunc(maps.Keys(checked), gateway.Ref.Compare) {
+		if used[r] == nil {
+			s.Change("set %s: has other elements (%s)", placesName(r, &checked[r].Action), r)
+		}
+	}
+	return nil
 }
 
 func (o object) difference(was object, known bool) string {
@@ -292,13 +320,14 @@ func together(sets []object) object {
 }
 
 // setObject takes elements in an order of its own: the kernel returns them as they lie in
-// its hash table. Those of a dynamic set are not natkit's.
+// its hash table. Those of a dynamic set are not natkit's; those of uplinks come and
+// go, as do those of hosts that are checked, which are compared with the plan (judgeHosts).
 func setObject(s read.TableSet) object {
 	contents := [][]byte{s.Content}
 	if s.Count > 0 {
 		return object{"set " + s.Name, s.Count, hashOf(append(contents, s.Sum[:]))}
 	}
-	if !s.Dynamic && !strings.HasPrefix(s.Name, slotsName) { // whose uplinks go and come
+	if !s.Dynamic && !strings.HasPrefix(s.Name, slotsName) && !strings.HasPrefix(s.Name, checkedPrefix) {
 		slices.SortFunc(s.Elements, func(a, b read.TableElement) int { return bytes.Compare(a.Content, b.Content) })
 		for _, e := range s.Elements {
 			contents = append(contents, e.Content)

@@ -164,7 +164,7 @@ func (t *table) neutralHairpins(p *gateway.Plan) {
 		return
 	}
 	t.rules = append(t.rules, rule{chain: "raw-prerouting", comment: all[0].pairs[0].Rule.Label(), exprs: slices.Concat(ip6.is(),
-		t.interfaces(expr.MetaKeyIIFNAME, all[0].pairs[0].Out, true),
+		t.interfaces(expr.MetaKeyIIFNAME, p.Reflecting(), true),
 		t.addresses(ip6, ip6.daddr, outsides, false), t.addresses(ip6, ip6.saddr, insides, false),
 		[]expression{&expr.Notrack{}, &expr.Verdict{Kind: expr.VerdictGoto, Chain: neutralChain}})})
 	// An error quotes what came from an address outside, to one inside.

@@ -52,7 +52,9 @@ var brings = map[string]string{
 	"counter":      "CONFIG_NF_TABLES",
 	"log":          "CONFIG_NFT_LOG, CONFIG_NF_LOG_SYSLOG (before Linux 5.13 CONFIG_NF_LOG_IPV4, CONFIG_NF_LOG_IPV6)",
 	"limit":        "CONFIG_NFT_LIMIT",
+	"meta hour":    "Linux 5.4",
 	"flowtable":    "CONFIG_NF_FLOW_TABLE, CONFIG_NF_FLOW_TABLE_INET",
+	"reject":       "CONFIG_NFT_REJECT_INET, and Linux 5.9 before routing",
 	"flow_offload": "CONFIG_NFT_FLOW_OFFLOAD",
 }
 
@@ -82,6 +84,12 @@ func nameOf(e expression) string {
 		return "fib"
 	case *expr.Counter:
 		return "counter"
+	case *expr.Reject:
+		return "reject"
+	case *expr.Meta:
+		if e.Key == metaTimeDay || e.Key == metaTimeHour {
+			return "meta hour"
+		}
 	case *expr.Log:
 		return "log"
 	case *expr.Limit:

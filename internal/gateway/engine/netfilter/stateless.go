@@ -23,7 +23,7 @@ func (t *table) stateless(p *gateway.Plan, f *family) {
 			r.passNeighbours()
 			t.neutralHairpins(p)
 		}
-		r.write()
+		r.write(p.LeavingBy(pairs[0].Out))
 	}
 }
 
@@ -66,12 +66,13 @@ type rewriter struct {
 	maps  map[string]*set
 }
 
-func (r *rewriter) write() {
+// write has leaving for the interfaces by which the routes may lead out.
+func (r *rewriter) write(leaving []string) {
 	out := r.pairs[0].Out
 	r.bothPlaces("raw-prerouting", func() []expression {
 		return append(r.f.is(), r.t.interfaces(expr.MetaKeyIIFNAME, out, false)...)
 	}, true)
-	r.notrackLeaving(out)
+	r.notrackLeaving(leaving)
 	r.bothPlaces("stateless", func() []expression {
 		return append(r.f.is(), r.t.interfaces(expr.MetaKeyOIFNAME, out, false)...)
 	}, false)

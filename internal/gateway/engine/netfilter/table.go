@@ -30,6 +30,9 @@ type table struct {
 	logging map[gateway.Ref]bool
 	// handNetmap: prefixes are put together by expressions of every kernel.
 	handNetmap bool
+	// out are hosts that are checked and not chosen; hosts are the maps of places, by name.
+	out   map[gateway.Ref][]bool
+	hosts map[string]*set
 	// shared are the sets that rules would otherwise have one each of, by content; nil
 	// where they have.
 	shared map[string]*set
@@ -51,8 +54,10 @@ type set struct {
 	// for a set.
 	key, data nftables.SetDatatype
 	// ranges: the data are intervals.
-	ranges   bool
-	size     uint32
+	ranges bool
+	size   uint32
+	// places: the keys are numbers from 0 to size-1, in the order of bytes of the host.
+	places   bool
 	counted  bool
 	elements []element
 	about    string
@@ -185,17 +190,19 @@ const (
 	elementsPerMessageSize = 32 << 10 // of 64 KiB that an attribute can have
 )
 
-func (s *set) messages() []message { return append([]message{s.header()}, s.fill()...) }
-
-// fill adds the elements.
-func (s *set) fill() []message {
+func (s *set) messages() []message {
 	if s.of != nil {
-		return s.carrying(unix.NFT_MSG_NEWSETELEM, s.elementsOf(s.spans()))
+		return append([]message{s.header()}, s.carrying(unix.NFT_MSG_NEWSETELEM, s.elementsOf(s.spans()))...)
 	}
-	return s.carrying(unix.NFT_MSG_NEWSETELEM, slices.Values(s.elements))
+	return append([]message{s.header()}, s.changes(unix.NFT_MSG_NEWSETELEM, s.elements)...)
 }
 
-// carrying are messages about elements, of one kind.
+// changes adds elements (NFT_MSG_NEWSETELEM), or takes them away.
+func (s *set) changes(kind uint16, elements []element) []message {
+	return s.carrying(kind, slices.Values(elements))
+}
+
+// carrying is changes of elements that are made as they are written.
 func (s *set) carrying(kind uint16, elements iter.Seq[element]) (all []message) {
 	var m *message
 	var list int
@@ -212,7 +219,9 @@ func (s *set) carrying(kind uint16, elements iter.Seq[element]) (all []message) 
 			}
 			m.body.text(unix.NFTA_SET_ELEM_LIST_TABLE, Table)
 			m.body.text(unix.NFTA_SET_ELEM_LIST_SET, s.reference())
-			m.body.u32(unix.NFTA_SET_ELEM_LIST_SET_ID, s.id)
+			if s.id > 0 {
+				m.body.u32(unix.NFTA_SET_ELEM_LIST_SET_ID, s.id)
+			}
 			list = m.body.begin(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		}
 		if e.comment != "" {
@@ -264,17 +273,53 @@ func (s *set) header() message {
 // userdata returns what nft(8) needs to show the elements.
 func (s *set) userdata() []byte {
 	order := uint32(byteorderBig)
-	if s.key == nftables.TypeIFName || s.key == nftables.TypeMark {
+	if s.key == nftables.TypeIFName || s.key == nftables.TypeMark || s.places {
 		order = byteorderHost
 	}
 	u := putUint32(nil, udataSetKeyByteorder, order)
 	if s.flags&unix.NFT_SET_MAP != 0 {
 		u = putUint32(u, udataSetDataByteorder, byteorderBig)
 	}
+	if s.places {
+		u = append(u, s.typeof()...)
+	}
 	if s.ranges {
 		u = putUint32(u, udataSetDataInterval, 1)
 	}
 	return u
+}
+
+// What nft(8) makes of the types of a map that has words for expressions alone ("typeof"): NFTNL_UDATA_SET_*TYPEOF,
+// NFTNL_UDATA_SET_TYPEOF_*, and its own numbers of expressions, protocols and their fields.
+const (
+	udataSetKeyTypeof, udataSetDataTypeof = 3, 4
+	udataTypeofExpr, udataTypeofData      = 0, 1
+	udataPayload, udataConcat             = 7, 13
+	udataNumgen                           = 23
+	udataIP, udataIP6, udataTCP           = 12, 13, 8
+)
+
+// typeof says that keys are numbers of numgen, and values an address with or without a port: nft(8) has no name for
+// the type of a number, and could not read again what it lists. One of jhash makes version 1.0.6 of it crash.
+func (s *set) typeof() []byte {
+	nest := func(kind userdata.Type, parts ...[]byte) []byte {
+		inner := slices.Concat(parts...)
+		return append([]byte{byte(kind), byte(len(inner))}, inner...)
+	}
+	number := func(kind userdata.Type, v uint32) []byte { return putUint32(nil, kind, v) }
+	field := func(protocol, field uint32) []byte {
+		return append(number(udataTypeofExpr, udataPayload), nest(udataTypeofData, number(0, protocol), number(1, field))...)
+	}
+	key := nest(udataSetKeyTypeof, number(udataTypeofExpr, udataNumgen), nest(udataTypeofData, number(0, 0), number(1, s.size), number(2, 0)))
+	address, bytes := field(udataIP, 12), uint32(4)
+	if s.data.Bytes >= 16 {
+		address, bytes = field(udataIP6, 9), 16
+	}
+	data := nest(udataSetDataTypeof, address)
+	if s.data.Bytes > bytes {
+		data = nest(udataSetDataTypeof, number(udataTypeofExpr, udataConcat), nest(udataTypeofData, nest(0, address), nest(1, field(udataTCP, 2))))
+	}
+	return append(key, data...)
 }
 
 func putUint32(u []byte, kind userdata.Type, v uint32) []byte {

@@ -2,7 +2,6 @@ package netfilter
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -33,8 +32,10 @@ func (t *table) uplinks(p *gateway.Plan) {
 	}
 	for i, u := range p.Uplinks {
 		t.chains = append(t.chains, chain{name: uplinkChain(i)})
-		t.rules = append(t.rules, rule{chain: uplinkChain(i), comment: "wan " + u.Interface, exprs: slices.Concat(
-			setMark(connectionMark, p.Marks, u.Mark), setMark(packetMark, p.Marks, u.Mark), []expression{&expr.Verdict{Kind: expr.VerdictAccept}})})
+		for _, exprs := range [][]expression{ // a rule ends where a packet has no connection
+			setMark(packetMark, p.Marks, u.Mark), setMark(connectionMark, p.Marks, u.Mark), {&expr.Verdict{Kind: expr.VerdictAccept}}} {
+			t.rules = append(t.rules, rule{chain: uplinkChain(i), comment: "wan " + u.Interface, exprs: exprs})
+		}
 	}
 	for _, hook := range []string{uplinkIn, uplinkOut} {
 		for _, mark := range []mark{connectionMark, packetMark} {
@@ -127,7 +128,7 @@ func (Engine) Steer(ns *netns.Handle, slots4, slots6 []int) error {
 		flush := message{kind: unix.NFT_MSG_DELSETELEM, about: s.about}
 		flush.body.text(unix.NFTA_SET_ELEM_LIST_TABLE, Table)
 		flush.body.text(unix.NFTA_SET_ELEM_LIST_SET, s.name)
-		messages = append(append(messages, flush), s.fill()...)
+		messages = append(append(messages, flush), s.changes(unix.NFT_MSG_NEWSETELEM, s.elements)...)
 	}
 	if len(messages) == 0 {
 		return nil

@@ -25,8 +25,8 @@ func TestUplinks(t *testing.T) {
 	}
 	text := listing(t, ns)
 	for _, want := range []string{
-		`ct mark set ct mark & 0xf1ffffff | 0x01000000 meta mark set meta mark & 0xf1ffffff | 0x01000000 accept comment "wan eth0"`,
-		`ct mark set ct mark & 0xf2ffffff | 0x02000000 meta mark set meta mark & 0xf2ffffff | 0x02000000 accept comment "wan ppp0"`,
+		`meta mark set meta mark & 0xf1ffffff | 0x01000000 comment "wan eth0"`, `ct mark set ct mark & 0xf1ffffff | 0x01000000 comment "wan eth0"`, `accept comment "wan eth0"`,
+		`meta mark set meta mark & 0xf2ffffff | 0x02000000 comment "wan ppp0"`, `ct mark set ct mark & 0xf2ffffff | 0x02000000 comment "wan ppp0"`, `accept comment "wan ppp0"`,
 		`type filter hook prerouting priority mangle + 5; policy accept;`, `type route hook output priority mangle + 5; policy accept;`,
 		`ct mark & 0x0f000000 vmap { 0x01000000 : jump uplink-1, 0x02000000 : jump uplink-2 } comment "wan of the connection"`,
 		`meta mark & 0x0f000000 vmap { 0x01000000 : jump uplink-1, 0x02000000 : jump uplink-2 } comment "wan by another program's mark"`,

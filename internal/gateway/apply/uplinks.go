@@ -1,0 +1,87 @@
+package apply
+
+import (
+	"context"
+	"maps"
+	"strings"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// uplinks is what a keeper knows of those of its plan.
+type uplinks struct {
+	// routes has a value when a default route or a rule of policy routing has come or gone; nil where no plan had
+	// uplinks yet: on a router with all routes of the internet each message costs.
+	routes <-chan struct{}
+	// plan and facts are those of the last apply.
+	plan  *gateway.Plan
+	facts *gateway.Facts
+	// without are uplinks that new connections are kept from, with the reason, as last steered and logged; nil before.
+	without map[string]string
+}
+
+// ready follows an apply: it watches, and has new connections leave by the uplinks that there are.
+func (u *uplinks) ready(ctx context.Context, k *keeper, r *Ready) {
+	if u.routes == nil && len(r.Gateway.Uplinks) > 0 {
+		var err error
+		if u.routes, err = k.Host.watchRoutes(ctx); err != nil {
+			k.log("%v; next hops are read again when an address changes", err)
+		}
+	}
+	u.plan, u.facts = r.Gateway, &r.Facts
+	u.steer(k)
+}
+
+// steer has new connections leave by the uplinks that there are, if these are others than before.
+func (u *uplinks) steer(k *keeper) {
+	without := map[string]string{}
+	for i := range u.plan.Uplinks {
+		one := &u.plan.Uplinks[i]
+		if why := u.facts.WhyDown(one, u.plan); why != "" {
+			without[one.Interface] = why
+		}
+	}
+	if u.without != nil && maps.Equal(without, u.without) {
+		return
+	}
+	err := k.Host.Engines.Steer(k.Host.Netns, u.plan, func(one *gateway.Uplink, v6 bool) bool { return !u.facts.UplinkDown(one, v6) })
+	if err != nil {
+		k.log("%v", err)
+		return
+	}
+	for i := range u.plan.Uplinks {
+		switch name := u.plan.Uplinks[i].Interface; {
+		case without[name] == u.without[name]:
+		case without[name] == "":
+			k.log("wan %s is up: new connections leave by it again", name)
+		default:
+			k.log("wan %s is down: %s; new connections leave by %s", name, without[name], others(u.plan, without))
+		}
+	}
+	u.without = without
+}
+
+// others are the uplinks that are left.
+func others(p *gateway.Plan, without map[string]string) string {
+	var names []string
+	for _, u := range p.Uplinks {
+		if without[u.Interface] == "" {
+			names = append(names, u.Interface)
+		}
+	}
+	if len(names) == 0 {
+		return "it all the same, as all others are down"
+	}
+	return strings.Join(names, ", ")
+}
+
+// watchRoutes has a value whenever a default route or a rule of policy routing has changed, or may have.
+func (h Host) watchRoutes(ctx context.Context) (<-chan struct{}, error) {
+	return h.watch(ctx, "default routes", unix.NETLINK_ROUTE, func(m netlink.Message) bool {
+		isRoute := m.Type == unix.RTM_NEWROUTE || m.Type == unix.RTM_DELROUTE
+		const bits = 1 // rtm_dst_len of struct rtmsg
+		return !isRoute || len(m.Body) <= bits || m.Body[bits] == 0
+	}, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE)
+}
