@@ -54,6 +54,7 @@ var layers = map[string]layer{
 	"internal/document":            pure,
 	"internal/gateway":             pure,
 	"internal/gateway/convert":     pure,
+	"internal/gateway/health":      pure,
 	"internal/gateway/observe":     pure,
 	"internal/lab":                 pure,
 	"internal/load":                pure,

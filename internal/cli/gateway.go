@@ -287,7 +287,9 @@ func newGatewayImport(env *Env) *cobra.Command {
 namespace, and on stderr which rules were not translated, and why. Without FILE the
 rules are read from the kernel (nftables, iptables-nft and iptables-legacy), which needs
 CAP_NET_ADMIN. FILE is what iptables-save, ip6tables-save or 'nft list ruleset' prints,
-or commands of iptables that append a rule, one in each line. Nothing is changed.
+commands of iptables that append a rule, one in each line, OpenWrt's /etc/config/firewall with
+/etc/config/network (or what 'uci show' prints of both), or VyOS' configuration (commands or
+config.boot). Nothing is changed.
 
 Only what a gateway file expresses exactly is translated. Rules of Docker, Kubernetes,
 firewalld, libvirt, LXD, Incus and others are left to them.
@@ -297,6 +299,7 @@ not translated, or with a difference.`,
 		Example: `  sudo natkit gateway import > gateway.yaml
   sudo iptables-save | natkit gateway import -
   natkit gateway import ruleset.nft    # of 'nft list ruleset > ruleset.nft'
+  cat /etc/config/network /etc/config/firewall | natkit gateway import -
   sudo natkit gateway import --netns router --json
   natkit gateway check gateway.yaml`,
 		Args: argsUnless(takes, "netns", "pid"),
@@ -367,9 +370,9 @@ func notRules(name string, text []byte) error {
 		return fmt.Errorf("import rules: %s is %s: natkit %s %[1]s reads it", name, what, verb)
 	}
 	if len(bytes.TrimSpace(text)) == 0 {
-		return fmt.Errorf("import rules: %s is empty: give what iptables-save, ip6tables-save or 'nft list ruleset' prints", name)
+		return fmt.Errorf("import rules: %s is empty: give what iptables-save, ip6tables-save or 'nft list ruleset' prints, or the configuration of OpenWrt or VyOS", name)
 	}
-	return fmt.Errorf("import rules: none of the lines of %s is a rule: give what iptables-save, ip6tables-save or 'nft list ruleset' prints", name)
+	return fmt.Errorf("import rules: none of the lines of %s is a rule: give what iptables-save, ip6tables-save or 'nft list ruleset' prints, or the configuration of OpenWrt or VyOS", name)
 }
 
 // importDocument is a gateway file made of existing rules.

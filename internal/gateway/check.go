@@ -430,7 +430,16 @@ func (o one) static(s *Static) {
 	if s.Inside == s.Outside {
 		o.refuse("translates-to-itself", fmt.Sprintf("%s becomes itself", s.Inside), "leave the rule out", "outside")
 	}
+	for i, p := range s.Port {
+		o.protocol(p, o.pathOf("port", i, len(s.Port))...)
+	}
 	switch {
+	case s.isOwn():
+		o.refuse("not-both-ways", "what comes from outside has no user, so that user and group hold one way only", "write an snat for what its programs send, and a dnat")
+	case len(s.ExceptFrom) > 0:
+		o.refuse("not-both-ways", "from is one end on the way out and the other one on the way in", "write except-to, which is the other end both ways", "except-from")
+	case bool(s.Stateless) && s.isNarrow():
+		o.refuse("stateless-needs-tracker", "what a rule asks for is asked of the first packet of a connection, and stateless has none", "leave out stateless, or the conditions", "stateless")
 	case bool(s.Stateless) && bool(s.Hairpin):
 		o.refuse("stateless-needs-tracker", "hairpin needs connections, and stateless has none", "leave out one of them", "hairpin")
 	case bool(s.Stateless) && bool(s.Local):
@@ -543,6 +552,8 @@ func (r Rule) written() []written {
 	case r.Static != nil:
 		one(useInside, "inside", r.Static.Inside.Addr)
 		one(useOutside, "outside", r.Static.Outside.Addr)
+		list(useFrom, "only-to", r.Static.OnlyTo)
+		list(useExcept, "except-to", r.Static.ExceptTo)
 	case r.Netmap != nil:
 		all = append(all, written{useInside, nat.RangeOf(r.Netmap.Inside.Prefix), "inside", -1},
 			written{useOutside, nat.RangeOf(r.Netmap.Outside.Prefix), "outside", -1})

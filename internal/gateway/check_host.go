@@ -64,7 +64,7 @@ func (o one) noHairpin(why string) {
 // noInbound refuses what a source cannot ask for on a kernel that does not know in postrouting where a packet came in.
 func (o one) noInbound() {
 	c := o.conditions()
-	if o.DNAT != nil || c == nil || len(c.In)+len(c.ExceptIn) == 0 {
+	if o.DNAT != nil || o.Static != nil || c == nil || len(c.In)+len(c.ExceptIn) == 0 {
 		return
 	}
 	key := map[bool]string{true: "in", false: "except-in"}[len(c.In) > 0]
@@ -314,6 +314,13 @@ func (c *checker) kinds() {
 			list("out", o.Masquerade.Out)
 		case o.SNAT != nil:
 			list("out", o.SNAT.Out)
+		case o.Static != nil && len(o.Static.Out) > 0:
+			list("out", o.Static.Out)
+		case o.Netmap != nil && len(o.Netmap.Out) > 0:
+			list("out", o.Netmap.Out)
+			if out, _ := roles.resolve(o.Netmap.Out); bool(o.Netmap.Stateless) && slices.ContainsFunc(out, isGroup) {
+				o.refuse("stateless-by-group", statelessByName, "name the interfaces, or give them a common beginning such as ppp*", "out")
+			}
 		case o.isStateless() && o.Notrack == nil && slices.ContainsFunc(roles.plan.WAN, isGroup):
 			o.refuse("stateless-by-group", statelessByName, "name the wan interfaces, or give them a common beginning such as ppp*", "stateless")
 		}
@@ -377,6 +384,9 @@ func (c *checker) names() (all []mention) {
 		case o.SNAT != nil:
 			list(&o, o.SNAT.Out, "out")
 			list(&o, o.SNAT.ExceptOut, "except-out")
+		case o.Static != nil:
+			list(&o, o.Static.Out, "out")
+			list(&o, o.Static.ExceptOut, "except-out")
 		case o.Netmap != nil:
 			list(&o, o.Netmap.Out, "out")
 		case o.DNAT != nil && o.DNAT.On.Name != "" && o.DNAT.On.Name != OnAny:
@@ -434,7 +444,7 @@ func (c *checker) anyInterface() {
 			s = &o.SNAT.Sources
 		}
 		all := s != nil && len(s.Out)+len(s.ExceptOut) == 0 && len(s.ExceptTo)+len(s.OnlyTo) == 0
-		if (all || o.Static != nil || o.Netmap != nil && len(o.Netmap.Out) == 0) && !said {
+		if (all || o.Static != nil && !o.Static.isNarrow() || o.Netmap != nil && len(o.Netmap.Out) == 0) && !said {
 			said = true
 			o.warn("any-interface", "no interface has the role wan, so that this holds for packets by whatever interface they leave, between hosts inside too",
 				"name it: interfaces: {wan: eth0}")

@@ -126,7 +126,8 @@ func anyKind(t *testing.T, r *rand.Rand, v anyValues) Rule {
 		return Rule{DNAT: &DNAT{On: pick(r, On{Address: address().Addr}, On{Name: "wan"}, On{Name: "br0"}, On{Name: OnAny}), Port: services(), From: prefixes(), Conditions: conditions(),
 			To: backends(), Balance: pick(r, "", Balance(nat.BalanceHash)), Hairpin: on(), Local: on()}}
 	case 3:
-		return Rule{Static: &Static{Inside: Address{prefix().Addr()}, Outside: address(), Stateless: on(), Hairpin: on(), Local: on()}}
+		return Rule{Static: &Static{Inside: Address{prefix().Addr()}, Outside: address(), Stateless: on(), Hairpin: on(), Local: on(),
+			OnlyTo: pick(r, nil, nil, prefixes()), ExceptTo: pick(r, nil, nil, prefixes()), Port: pick(r, nil, nil, services()), Out: pick(r, nil, nil, Names{"lan"}), Conditions: pick(r, Conditions{}, conditions())}}
 	case 4:
 		return Rule{Netmap: &Netmap{Inside: prefix(), Outside: prefix(), Stateless: on()}}
 	}

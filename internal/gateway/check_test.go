@@ -150,6 +150,15 @@ func TestCheckConditions(t *testing.T) {
 		{"by a pattern and by one of it", inFile("snat: {from: 10.0.0.0/8, out: ppp*, to: 203.0.113.8}", "snat: {from: 10.0.0.0/8, out: ppp0, to: 203.0.113.9}", "snat: {from: 10.0.0.0/8, out: group 3, to: 203.0.113.9}"), []string{
 			"6 10.0.0.0/8 refuse rules-overlap: snat: snat in line 4 translates the source of 10.0.0.0/8 too, and neither takes precedence"}},
 		{"groups are apart", inFile("snat: {from: 10.0.0.0/8, out: group 4, to: 203.0.113.8}", "snat: {from: 10.0.0.0/8, out: group 3, to: 203.0.113.9}"), nil},
+		{"a static that holds one way", inFile("static: {inside: 10.0.0.1, outside: 203.0.113.9, user: 33}", "static: {inside: 10.0.0.2, outside: 203.0.113.10, except-from: 10.0.0.0/8}"), []string{
+			"4 static: refuse not-both-ways: static: what comes from outside has no user, so that user and group hold one way only",
+			"5 10.0.0.0/8 refuse not-both-ways: static: from is one end on the way out and the other one on the way in"}},
+		{"a static without connections", inFile("static: {inside: 10.0.0.1, outside: 203.0.113.9, stateless: on, port: tcp/80}"), []string{
+			"4 on refuse stateless-needs-tracker: static: what a rule asks for is asked of the first packet of a connection, and stateless has none"}},
+		{"statics that differ in what they ask for", inFile("static: {inside: 10.0.0.1, outside: 203.0.113.9, port: tcp/80}", "static: {inside: 10.0.0.2, outside: 203.0.113.9, port: tcp/81, only-to: 198.18.0.0/15}"), nil},
+		{"a static for more of the same", inFile("static: {inside: 10.0.0.1, outside: 203.0.113.9, port: tcp/80}", "static: {inside: 10.0.0.2, outside: 203.0.113.9}"), nil},
+		{"two statics", inFile("static: {inside: 10.0.0.1, outside: 203.0.113.9, mark: 1}", "static: {inside: 10.0.0.2, outside: 203.0.113.9, mark: 1}"), []string{
+			"5 203.0.113.9 refuse rules-overlap: static: static in line 4 translates 203.0.113.9 too, and neither takes precedence"}},
 		{"a misspelt role", inFile("masquerade: {out: wann}", "masquerade: {from: 10.0.0.0/8, out: ppp0}"), []string{
 			"4 wann warn interface-missing: masquerade: interface wann does not exist, as far as is known: its rules have no effect until it appears"}},
 		{"a name twice", inFile("{masquerade: {}, name: all}", "{dnat: {on: wan, port: tcp/80, to: 10.0.0.1}, name: all}"), []string{"5 all refuse name-twice: all is the name of masquerade in line 4 as well"}},
@@ -271,6 +280,9 @@ func TestCheckShadows(t *testing.T) {
 		{"a part of dnat by notrack", inFile("dnat: {on: 203.0.113.1, port: tcp/80-90, to: 10.0.0.1}", "notrack: {on: 203.0.113.1, port: tcp/85-99}"),
 			[]string{"5 203.0.113.1 warn notrack-before: notrack: tcp/85-90 of 203.0.113.1 is not tracked, so that dnat in line 4 does not translate it"}},
 		{"clients but for some, and those", inFile("masquerade: {from: 10.0.0.0/24}", "snat: {from: 10.0.0.0/24, except-from: 10.0.0.7, to: 203.0.113.1}"), nil},
+		{"the gateway's own programs, and others", inFile("dnat: {on: any, from: 0.0.0.0/0, to: 10.0.0.1}", "dnat: {on: any, user: 0-4294967295, to: 10.0.0.2}"), nil},
+		{"the gateway's own programs, and all", inFile("dnat: {on: any, from: 0.0.0.0/0, to: 10.0.0.1, local: on}", "dnat: {on: any, user: 33, to: 10.0.0.2}"),
+			[]string{"5 any refuse rule-never-matches: dnat: it can never match: dnat in line 4 matches first whatever it is for"}},
 		{"a destination of another rule", inFile("snat: {from: 10.0.0.0/24, only-to: 198.18.0.1, port: tcp/80, to: 203.0.113.1}", "snat: {from: 10.0.0.0/24, only-to: 198.18.0.0/24, to: 203.0.113.2}"), nil},
 		{"a mark by fewer of its bits", inFile("snat: {from: 10.0.0.0/24, mark: 0x3, to: 203.0.113.1}", "snat: {from: 10.0.0.0/25, mark: 0x1/0x1, to: 203.0.113.2}", "snat: {from: 10.0.0.128/25, mark: 0x2/0x2, to: 203.0.113.2}"),
 			[]string{"4 10.0.0.0/24 refuse rule-never-matches: snat: it can never match: snat in line 5 and snat in line 6 match first whatever it is for"}},

@@ -68,7 +68,7 @@ func (c *checker) uplinksTogether() {
 func (c *checker) untranslatedBy(name string) {
 	var covered nat.AddrRanges
 	for i := range c.plan.Sources {
-		if e := &c.plan.Sources[i]; e.isGeneral() && (len(e.Out) == 0 || slices.Contains(e.Out, name)) {
+		if e := &c.plan.Sources[i]; e.isGeneral() && meet(e.Out, []string{name}) {
 			for _, p := range e.From {
 				covered = append(covered, nat.RangeOf(p))
 			}
@@ -77,7 +77,7 @@ func (c *checker) untranslatedBy(name string) {
 	covered = covered.Join()
 	for i := range c.plan.Sources {
 		s := &c.plan.Sources[i]
-		if !s.isGeneral() || len(s.Out) == 0 || slices.Contains(s.Out, name) || !slices.ContainsFunc(s.From, func(p netip.Prefix) bool { return !within(covered, nat.RangeOf(p)) }) {
+		if !s.isGeneral() || meet(s.Out, []string{name}) || !slices.ContainsFunc(s.From, func(p netip.Prefix) bool { return !within(covered, nat.RangeOf(p)) }) {
 			continue
 		}
 		c.ruleOf(s.Rule).warn("wan-untranslated", fmt.Sprintf("connections from %s that leave by %s keep their address inside: this rule is for %s, and no other is for %[2]s",
@@ -162,7 +162,12 @@ func (c *checker) ofOtherUplink() {
 		}
 		for _, to := range given {
 			of := c.uplinkOf(to.First)
-			others := slices.DeleteFunc(slices.Clone(s.Out), func(name string) bool { return name == of || c.plan.Uplink(name) < 0 })
+			var others []string
+			for _, u := range c.plan.Uplinks {
+				if u.Interface != of && meet(s.Out, []string{u.Interface}) && !slices.Contains(s.NotOut, u.Interface) {
+					others = append(others, u.Interface)
+				}
+			}
 			if of == "" || len(others) == 0 {
 				continue
 			}

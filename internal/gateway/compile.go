@@ -277,9 +277,6 @@ func (b *ruleCompiler) rule(r Rule) error {
 	if b.log != nil && r.isStateless() {
 		return errors.New(logsEveryPacket)
 	}
-	if r.isStateless() && r.Notrack == nil && slices.ContainsFunc(b.plan.WAN, isGroup) {
-		return errors.New(statelessByName)
-	}
 	switch {
 	case r.Masquerade != nil:
 		return b.masquerade(r.Masquerade)
@@ -416,7 +413,7 @@ func (b *ruleCompiler) except(field string, list Prefixes, of nat.Condition, m *
 	}
 	for _, x := range w.sets {
 		x.Not = true
-		m.Members = append(m.Members, x)
+		m.Members = append(slices.Clip(m.Members), x)
 	}
 	return err
 }
@@ -489,7 +486,7 @@ func (b *ruleCompiler) conditions(c *Conditions, m *nat.Match) (err error) {
 				return err
 			}
 			x.Not = true
-			m.Members = append(m.Members, x)
+			m.Members = append(slices.Clip(m.Members), x)
 		}
 	}
 	m.Mark = c.Mark.Mark
@@ -649,15 +646,45 @@ func (b *ruleCompiler) static(r *Static) error {
 	if r.Stateless {
 		return b.statelessStatic(r)
 	}
-	d := b.destination(nat.Host(r.Outside.Addr), b.plan.WAN, nat.Action{Backends: []nat.Backend{{Address: r.Inside.Addr}}})
-	d.Local = bool(r.Local)
-	if r.Hairpin {
-		d.In = nil
-		err = b.hairpin(d, nil, where{})
+	if r.isOwn() || len(r.ExceptFrom) > 0 {
+		return errors.New("user, group and except-from do not hold both ways")
 	}
-	b.plan.Destinations = append(b.plan.Destinations, d)
-	b.outbound(nat.Host(r.Inside.Addr), b.plan.WAN, nat.Action{To: nat.AddrRanges{nat.OneAddr(r.Outside.Addr)}})
-	return err
+	farFrom, err := b.place("only-to", r.OnlyTo, nat.From)
+	if err != nil {
+		return err
+	}
+	farTo, err := b.place("only-to", r.OnlyTo, nat.To)
+	if err != nil {
+		return err
+	}
+	outside := nat.Host(r.Outside.Addr)
+	d := b.destination(outside, b.plan.WAN, nat.Action{Backends: []nat.Backend{{Address: r.Inside.Addr}}})
+	if err := b.conditions(&r.Conditions, &d.Match); err != nil {
+		return err
+	}
+	out := b.entry(d.Match, nat.Action{Kind: nat.SNAT, To: nat.AddrRanges{nat.OneAddr(r.Outside.Addr)}})
+	switch {
+	case len(r.In) > 0:
+		d.In, err = b.resolve(r.In)
+	case bool(r.Hairpin), len(r.ExceptIn) > 0:
+		d.In = nil
+	}
+	d.Local, d.Asked = bool(r.Local), len(r.In) > 0
+	out.To, out.In, out.NotIn, out.Out = nil, nil, nil, b.plan.WAN
+	err = errors.Join(err, b.except("except-to", r.ExceptTo, nat.From, &d.Match), b.except("except-to", r.ExceptTo, nat.To, &out.Match))
+	on := where{prefixes: []netip.Prefix{outside}}
+	err = errors.Join(err, b.each(d, r.Port, on, farFrom, func(e Entry) { b.plan.Destinations = append(b.plan.Destinations, e) }))
+	if r.Hairpin {
+		err = errors.Join(err, b.hairpin(d, r.Port, farFrom))
+	}
+	if len(r.Out)+len(r.ExceptOut) > 0 {
+		var bad, worse error
+		out.Out, bad = b.resolve(r.Out)
+		out.NotOut, worse = b.resolve(r.ExceptOut)
+		err = errors.Join(err, bad, worse)
+	}
+	own := where{prefixes: []netip.Prefix{nat.Host(r.Inside.Addr)}}
+	return errors.Join(err, b.each(out, r.Port, farTo, own, func(e Entry) { b.plan.Sources = append(b.plan.Sources, e) }))
 }
 
 // outbound adds the way out of a rule for both directions.
@@ -667,17 +694,23 @@ func (b *ruleCompiler) outbound(inside netip.Prefix, out []string, does nat.Acti
 }
 
 // pair adds a translation of both directions packet by packet.
-func (b *ruleCompiler) pair(inside, outside netip.Prefix, out []string, neutral bool) {
+func (b *ruleCompiler) pair(inside, outside netip.Prefix, out []string, neutral bool) error {
+	if slices.ContainsFunc(out, isGroup) {
+		return errors.New(statelessByName)
+	}
 	b.plan.Stateless = append(b.plan.Stateless, b.entry(nat.Match{From: []netip.Prefix{inside}, Out: out},
 		nat.Action{Kind: nat.Pair, Prefix: outside, Stateless: true, Neutral: neutral}))
+	return nil
 }
 
 func (b *ruleCompiler) statelessStatic(r *Static) error {
+	if r.isNarrow() {
+		return errors.New("stateless has no connections, of whose first packet conditions are asked: leave one of them out")
+	}
 	if r.Hairpin || r.Local {
 		return errors.New("stateless has no connections: hairpin and local need one, leave them or stateless out")
 	}
-	b.pair(nat.Host(r.Inside.Addr), nat.Host(r.Outside.Addr), b.plan.WAN, false)
-	return nil
+	return b.pair(nat.Host(r.Inside.Addr), nat.Host(r.Outside.Addr), b.plan.WAN, false)
 }
 
 func (b *ruleCompiler) netmap(r *Netmap) error {
@@ -713,8 +746,7 @@ func (b *ruleCompiler) statelessNetmap(inside, outside netip.Prefix, out []strin
 	if neutral && inside.Bits() > longestNeutral {
 		return fmt.Errorf("%s is too long for NPTv6 (RFC 6296), which keeps checksums in the last 64 bits of the address: at most /%d", inside, longestNeutral)
 	}
-	b.pair(inside, outside, out, neutral)
-	return nil
+	return b.pair(inside, outside, out, neutral)
 }
 
 func (b *ruleCompiler) notrack(r *Notrack) error {

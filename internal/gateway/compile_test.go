@@ -64,6 +64,25 @@ var compileCases = []struct {
 	name, body string
 	want       string
 }{
+	{"what a static asks for, both ways", roles + `
+  nat:
+    - static: {inside: 192.168.0.3, outside: 203.0.113.9, only-to: [198.18.0.0/24, 198.18.1.1], port: [tcp/443, udp/443], except-mark: 1, utc-days: mon, hairpin: on}
+    - static: {inside: 192.168.0.3, outside: 203.0.113.10, except-to: 198.18.7.0/24, except-port: tcp/25, in: [wan, tun0], except-out: lan, dscp: ef}`, `
+dst nat[0]: on 203.0.113.9 tcp/443 from 198.18.1.1 not mark 0x1 utc-days mon becomes 192.168.0.3
+dst nat[0]: on 203.0.113.9 udp/443 from 198.18.1.1 not mark 0x1 utc-days mon becomes 192.168.0.3
+dst nat[0]: on 203.0.113.9 tcp/443 from 198.18.0.0/24 not mark 0x1 utc-days mon becomes 192.168.0.3
+dst nat[0]: on 203.0.113.9 udp/443 from 198.18.0.0/24 not mark 0x1 utc-days mon becomes 192.168.0.3
+dst nat[1]: on 203.0.113.10 except tcp/25 except from 198.18.7.0/24 in eth0, tun0 dscp ef becomes 192.168.0.3
+src nat[0]: originally to 203.0.113.9 tcp/443 from 198.18.1.1 not mark 0x1 utc-days mon becomes 203.0.113.9
+src nat[0]: originally to 203.0.113.9 udp/443 from 198.18.1.1 not mark 0x1 utc-days mon becomes 203.0.113.9
+src nat[0]: originally to 203.0.113.9 tcp/443 from 198.18.0.0/24 not mark 0x1 utc-days mon becomes 203.0.113.9
+src nat[0]: originally to 203.0.113.9 udp/443 from 198.18.0.0/24 not mark 0x1 utc-days mon becomes 203.0.113.9
+src nat[0]: tcp/443 from 192.168.0.3 out eth0 not mark 0x1 utc-days mon only to 198.18.1.1 becomes 203.0.113.9
+src nat[0]: udp/443 from 192.168.0.3 out eth0 not mark 0x1 utc-days mon only to 198.18.1.1 becomes 203.0.113.9
+src nat[0]: tcp/443 from 192.168.0.3 out eth0 not mark 0x1 utc-days mon only to 198.18.0.0/24 becomes 203.0.113.9
+src nat[0]: udp/443 from 192.168.0.3 out eth0 not mark 0x1 utc-days mon only to 198.18.0.0/24 becomes 203.0.113.9
+src nat[1]: except tcp/25 from 192.168.0.3 except to 198.18.7.0/24 not out eth1 dscp ef becomes 203.0.113.10
+`},
 	{"patterns stand for what there is, groups for their members", `
   interfaces: {wan: "eth*", lan: group 0}
   flowtable: on
@@ -360,5 +379,21 @@ func TestSeveral(t *testing.T) {
 	}
 	if !slices.Equal(p.Sources[0].In, []string{"group 10"}) {
 		t.Errorf("the plan has changed: %q", p.Sources[0].In)
+	}
+}
+
+// TestStaticText: the rule in one line has what it asks for on both ways.
+func TestStaticText(t *testing.T) {
+	p := compile(t, roles+`
+  nat:
+    - static: {inside: 192.168.0.3, outside: 203.0.113.9, only-to: 198.18.0.0/24, port: [tcp/443, udp/443], mark: 1, hairpin: on}
+    - static: {inside: 192.168.0.3, outside: 203.0.113.10, except-to: 198.18.7.0/24, in: [wan, tun0], except-out: lan}`, router)
+	for i, want := range []string{
+		"192.168.0.3 is outside 203.0.113.9 only to 198.18.0.0/24 tcp/443, udp/443 mark 0x1 out eth0 hairpin",
+		"192.168.0.3 is outside 203.0.113.10 except to 198.18.7.0/24 in eth0, tun0 not out eth1",
+	} {
+		if got := TextsOf(p)[i].Text; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }

@@ -335,6 +335,22 @@ type Static struct {
 	// Hairpin and Local are as in DNAT.
 	Hairpin Switch `yaml:"hairpin" json:"hairpin,omitempty"`
 	Local   Switch `yaml:"local" json:"local,omitempty"`
+	// OnlyTo and ExceptTo are the other ends, both ways; Port is the service that a connection is to, both ways.
+	OnlyTo   Prefixes `yaml:"only-to" json:"only_to,omitempty"`
+	ExceptTo Prefixes `yaml:"except-to" json:"except_to,omitempty"`
+	Port     Services `yaml:"port" json:"port,omitempty"`
+	// Out is by what connections of the host leave; In, of Conditions, by what those to it come in. Both are the WAN
+	// interfaces where empty.
+	Out        Names `yaml:"out" json:"out,omitempty"`
+	ExceptOut  Names `yaml:"except-out" json:"except_out,omitempty"`
+	Conditions `yaml:",inline"`
+}
+
+// isNarrow reports whether it is not for all connections of its host.
+func (s *Static) isNarrow() bool {
+	all := *s
+	all.KindFields, all.Inside, all.Outside, all.Stateless, all.Hairpin, all.Local = KindFields{}, Address{}, Address{}, false, false, false
+	return !reflect.ValueOf(all).IsZero()
 }
 
 // Netmap is Static for a whole prefix; the bits of the host stay.

@@ -190,11 +190,13 @@ func (r Rule) interfaces() []string {
 		return append(names, r.Netmap.Out...)
 	case r.DNAT != nil && r.DNAT.On.Name != "" && r.DNAT.On.Name != OnAny:
 		return append(names, r.DNAT.On.Name)
+	case r.Static != nil:
+		return append(append(names, r.Static.Out...), r.Static.ExceptOut...)
 	}
 	return names
 }
 
-// conditions returns the conditions of masquerade, snat and dnat, nil of other kinds.
+// conditions returns those of masquerade, snat, dnat and static, nil of other kinds.
 func (r Rule) conditions() *Conditions {
 	switch {
 	case r.Masquerade != nil:
@@ -203,6 +205,8 @@ func (r Rule) conditions() *Conditions {
 		return &r.SNAT.Conditions
 	case r.DNAT != nil:
 		return &r.DNAT.Conditions
+	case r.Static != nil:
+		return &r.Static.Conditions
 	}
 	return nil
 }

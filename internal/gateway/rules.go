@@ -153,7 +153,17 @@ func (r *rule) add(e *Entry) {
 func (r *rule) whole() nat.Rule {
 	if r.back != nil { // one for one
 		given := r.first.Action
-		return nat.Rule{Match: r.back.Match, Action: nat.Action{Kind: nat.Pair, Prefix: r.first.On(), To: given.To}}
+		w := nat.Rule{Match: r.back.Match, Action: nat.Action{Kind: nat.Pair, Prefix: r.first.On(), To: given.To}}
+		w.To, w.NotIn, w.Members = once(r.from), r.first.NotIn, slices.Clone(r.members)
+		for i := range w.Members {
+			if x := &w.Members[i]; x.Of == nat.From {
+				x.Of = nat.To
+			}
+		}
+		if r.first.Asked {
+			w.In = r.first.In
+		}
+		return w
 	}
 	w := nat.Rule{Match: r.first.Match, Action: r.first.Action}
 	w.To, w.From, w.Members = once(r.to), once(r.from), r.members

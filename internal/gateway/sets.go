@@ -81,6 +81,8 @@ func (r Rule) setFields() (addresses map[string]Prefixes, services map[string]Se
 		sources(&r.Masquerade.Sources)
 	case r.SNAT != nil:
 		sources(&r.SNAT.Sources)
+	case r.Static != nil:
+		addresses["only-to"], addresses["except-to"], services["port"] = r.Static.OnlyTo, r.Static.ExceptTo, r.Static.Port
 	case r.DNAT != nil:
 		addresses["from"], addresses["only-to"], addresses["except-to"], services["port"] = r.DNAT.From, r.DNAT.OnlyTo, r.DNAT.ExceptTo, r.DNAT.Port
 	}

@@ -60,7 +60,9 @@ func TestParseUplinks(t *testing.T) {
 func TestParseUplinksRefused(t *testing.T) {
 	for wan, column := range map[string]int{
 		"[{interface: eth0, weight: 1001}, eth1]":      48,
-		"[{interface: eth0, mapping: true}, eth1]": 40,
+		"[{interface: eth0, mapping: true}, eth1]":     40,
+		"[{interface: \"ppp*\"}, eth1]":                22,
+		"[{interface: eth0}, \"ppp*\"]":                21,
 		"[{weight: 1}, eth1]":                          22,
 		"[{interface: eth0}, eth0]":                    41,
 		"[{interface: eth0, wight: 1}, eth1]":          40,

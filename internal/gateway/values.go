@@ -217,7 +217,7 @@ func (names *Names) UnmarshalYAML(n *yaml.Node) error {
 
 // UnmarshalYAML is yaml.Unmarshaler.
 func (w *WANs) UnmarshalYAML(n *yaml.Node) error {
-	return list(n, w, func(item *yaml.Node, one *WAN) error {
+	err := list(n, w, func(item *yaml.Node, one *WAN) error {
 		var err error
 		if document.IsMapping(item) {
 			var m wanMapping
@@ -240,7 +240,7 @@ func (w *WANs) UnmarshalYAML(n *yaml.Node) error {
 		case len(*w) == mostInterfaces:
 			return document.At(item, tooManyInterfaces)
 		case one.Mapping && nat.IsSeveral(one.Interface):
-			return document.At(item, "connections are divided among single interfaces: name each, with an entry of its own")
+			return document.At(item, errDivided)
 		case oneKind(append(w.Names(), one.Interface)) != nil:
 			return document.At(item, errNamesAndGroups.Error())
 		}
@@ -249,7 +249,13 @@ func (w *WANs) UnmarshalYAML(n *yaml.Node) error {
 		}
 		return nil
 	})
+	if err == nil && w.divided() && slices.ContainsFunc(w.Names(), nat.IsSeveral) {
+		err = document.At(n, errDivided)
+	}
+	return err
 }
+
+const errDivided = "connections are divided among single interfaces: name each, with an entry of its own"
 
 // wanMapping is a WAN without its own way to be read.
 type wanMapping WAN
@@ -897,6 +903,11 @@ func (s *Services) UnmarshalYAML(n *yaml.Node) error {
 func (p Port) meets(o Port) bool {
 	_, meet := p.all().Common(o.all())
 	return p.Protocol == o.Protocol && meet
+}
+
+// Meet reports whether two lists have a service in common, or one with all ports of another one's protocol.
+func (s Services) Meet(o Services) bool {
+	return slices.ContainsFunc(s, func(p Port) bool { return slices.ContainsFunc(o, p.meets) })
 }
 
 func (s Services) String() string {

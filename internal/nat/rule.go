@@ -176,7 +176,10 @@ func (r *Rule) String() string {
 	case Notrack:
 		return "to and from " + strings.TrimPrefix(r.Match.String(), "on ") + " not tracked"
 	case Pair:
-		return joinWords(PrefixesString(r.From), "is outside", PrefixString(r.Action.Prefix), r.Text(Out), onlyIf(r.Action.Stateless, "stateless"),
+		asks := r.Match
+		asks.From, asks.Out, asks.NotOut, asks.To = nil, nil, nil, nil
+		return joinWords(PrefixesString(r.From), "is outside", PrefixString(r.Action.Prefix), onlyIf(len(r.To) > 0, "only to "+PrefixesString(r.To)),
+			asks.String(), r.Text(Out), onlyIf(r.Action.Stateless, "stateless"),
 			onlyIf(r.Action.Neutral, "checksum-neutral (RFC 6296)"))
 	}
 	m := r.Match

@@ -76,6 +76,7 @@ func (p *printer) gatewayHead(v GatewayStatus, s *observe.Status) {
 		say(0, Bold, "a gateway is in force in "+where+ofPlan(s))
 		say(2, Plain, "whether it was changed is unknown: the marks that natkit leaves in the table are missing")
 	}
+	p.gatewayUplinks(s)
 	if len(s.NotForwarding) > 0 {
 		say(0, Bad, "the host does not forward all that this gateway is for: "+strings.Join(s.NotForwarding, " and ")+map[bool]string{true: " is 0", false: " are 0"}[len(s.NotForwarding) == 1])
 		say(2, Plain, "turn it on: "+v.command("sysctl -w "+strings.Join(s.NotForwarding, "=1 ")+"=1"))
@@ -91,6 +92,20 @@ func (p *printer) gatewayHead(v GatewayStatus, s *observe.Status) {
 	}
 	if s.PlanUnknown != "" {
 		p.paragraph("its rules are known only by their counters: " + clean(s.PlanUnknown))
+	}
+}
+
+// gatewayUplinks says by which of several WAN interfaces connections leave.
+func (p *printer) gatewayUplinks(s *observe.Status) {
+	for _, u := range s.Uplinks {
+		text, tone := fmt.Sprintf("wan %s: %s of the hosts inside", u.Interface, units.Percent(u.Share)), Plain
+		if u.Weight == 0 && u.Share == 0 {
+			text = fmt.Sprintf("wan %s: standby", u.Interface)
+		}
+		if u.Down != "" {
+			text, tone = fmt.Sprintf("wan %s is down: %s", u.Interface, clean(u.Down)), Bad
+		}
+		p.mark(2, Cell{}, text+fmt.Sprintf("; %s%s", about(s), units.Plural(u.Flows, "connection", "connections")), tone)
 	}
 }
 

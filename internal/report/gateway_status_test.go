@@ -54,6 +54,16 @@ func TestGatewayStatus(t *testing.T) {
 	golden(t, "gateway-status.txt", gatewayStatusText(t, exampleStatus(), 40))
 }
 
+func TestGatewayStatusOfUplinks(t *testing.T) {
+	s := exampleStatus()
+	s.Rules, s.Pools = s.Rules[:1], nil
+	s.Uplinks = []observe.Uplink{
+		{Interface: "eth0", Weight: 3, Down: "192.0.2.1 does not answer", Flows: 1},
+		{Interface: "ppp0", Weight: 1, Share: 0.75, Flows: 1234}, {Interface: "eth1", Weight: 1, Share: 0.25}, {Interface: "wwan0"},
+	}
+	golden(t, "gateway-status-uplinks.txt", gatewayStatusText(t, s, 40))
+}
+
 func TestGatewayStatusInTrouble(t *testing.T) {
 	s := exampleStatus()
 	s.Integrity, s.Changes = gateway.RulesChanged, []string{"chain postrouting: 3 rules instead of 2", "set \x1b[2Jmine: is not natkit's"}

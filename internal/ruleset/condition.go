@@ -203,7 +203,7 @@ func (c OwnerCondition) plain(m *nat.Match, own bool) bool {
 	if !c.Not {
 		return only(is, c.Of)
 	}
-	*not = append(slices.Clip(*not), c.Of...)
+	*not = nat.Union(*not, c.Of)
 	return own || !c.Ownerless
 }
 
@@ -217,7 +217,7 @@ func (c DSCPCondition) judge(*Packet) answer { return maybe }
 
 func (c DSCPCondition) plain(m *nat.Match, _ bool) bool {
 	if c.Not {
-		m.NotDSCP = append(slices.Clip(m.NotDSCP), c.Points...)
+		m.NotDSCP = nat.Union(m.NotDSCP, c.Points)
 		return true
 	}
 	return only(&m.DSCP, c.Points)
@@ -229,7 +229,7 @@ type ProtocolCondition struct{ Not uint8 }
 func (c ProtocolCondition) judge(p *Packet) answer { return asked(p.Protocol == c.Not, true) }
 
 func (c ProtocolCondition) plain(m *nat.Match, _ bool) bool {
-	m.NotServices = append(slices.Clip(m.NotServices), nat.Service{Protocol: c.Not, Ports: nat.AllPorts})
+	m.NotServices = nat.Union(m.NotServices, []nat.Service{{Protocol: c.Not, Ports: nat.AllPorts}})
 	return true
 }
 
@@ -239,7 +239,7 @@ func (c MarkCondition) plain(m *nat.Match, _ bool) bool {
 	case c.Connection, c.Value&^c.Mask != 0, c.Mask == 0:
 		return false
 	case c.Not:
-		m.NotMarks = append(slices.Clip(m.NotMarks), k)
+		m.NotMarks = nat.Union(m.NotMarks, []nat.Mark{k})
 		return true
 	}
 	both, ok := (&nat.Match{Mark: m.Mark}).And(&nat.Match{Mark: k})
@@ -249,7 +249,7 @@ func (c MarkCondition) plain(m *nat.Match, _ bool) bool {
 
 func (c PortsCondition) plain(m *nat.Match, _ bool) bool {
 	for _, p := range c.Ports {
-		m.NotServices = append(slices.Clip(m.NotServices), nat.Service{Protocol: m.Protocol, Ports: p})
+		m.NotServices = nat.Union(m.NotServices, []nat.Service{{Protocol: m.Protocol, Ports: p}})
 	}
 	return c.Not && !c.Source && nat.HasPorts(m.Protocol)
 }
@@ -260,7 +260,7 @@ func (c AddressCondition) plain(m *nat.Match, _ bool) bool {
 		is, not = &m.From, &m.NotFrom
 	}
 	if c.Not {
-		*not = append(slices.Clip(*not), c.Prefixes()...)
+		*not = nat.Union(*not, c.Prefixes())
 		return true
 	}
 	before := *is

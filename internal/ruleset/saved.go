@@ -19,12 +19,18 @@ type parser struct {
 	budget        Budget
 }
 
-// Parse reads what iptables-save, ip6tables-save and nft list ruleset print, and commands
-// of iptables that append a rule, one in each line. version, 4 or
+// Parse reads what iptables-save, ip6tables-save and nft list ruleset print, commands
+// of iptables that append a rule, one in each line, OpenWrt's /etc/config/firewall with /etc/config/network (or what uci show
+// prints of them), and VyOS' configuration. version, 4 or
 // 6, is that of a text that does not say. Lines that are neither become notes.
 func Parse(text string, version int) *Ruleset {
-	if nftTable.MatchString(text) {
+	switch {
+	case nftTable.MatchString(text):
 		return parseNft(text)
+	case vyosText.MatchString(text):
+		return parseVyOS(text)
+	case uciText.MatchString(text):
+		return parseUCI(text)
 	}
 	p := parser{version: version}
 	for line := range strings.SplitSeq(text, "\n") {

@@ -488,6 +488,9 @@ func Plan(p *gateway.Plan, digest string, now Present, origin string) (Prepared,
 	if !p.IPv6 {
 		c.advertisements(false)
 	}
+	if text := Checks(p); text != "" && origin != OriginService {
+		c.out.Notes = append(c.out.Notes, text)
+	}
 	c.out.lasting = lasting(c.all)
 	c.out.Plan = tune.Plan{Origin: origin, Changes: tune.Assess(c.changes(), now.Facts)}
 	return c.out, nil

@@ -32,6 +32,7 @@ func (k *keeper) apply(ctx context.Context, text []byte, files *inputs, reason s
 	if reason == addressesChanged && k.plan != nil && r.Before == tune.GatewayNone && k.undoAtWork(ctx) {
 		return nil
 	}
+	checker := k.hosts.prepare(k, r)
 	if len(r.Changed) > 0 {
 		k.log("rules that were changed by hand are replaced: %s", strings.Join(r.Changed, "; "))
 	}
@@ -52,6 +53,7 @@ func (k *keeper) apply(ctx context.Context, text []byte, files *inputs, reason s
 	k.text, k.files = text, files
 	k.plan, k.digest, k.reported, k.off, k.suspended = r.Gateway, r.Digest, "", "", false
 	k.adopt()
+	k.hosts.begin(k, r.Gateway, checker)
 	k.logWaiting(r)
 	k.logNotes(r, reason)
 	if former != nil && len(r.Plan.Changes) > 0 {

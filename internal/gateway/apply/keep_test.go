@@ -12,7 +12,7 @@ import (
 // TestServiceSaysThatForwardingIsOff: once, until it is on again.
 func TestServiceSaysThatForwardingIsOff(t *testing.T) {
 	w := newWorld(t)
-	k := &keeper{Service: &Service{Host: w.Host, File: "gateway.yaml"}, manager: &manager{}}
+	k := newKeeper(&Service{Host: w.Host, File: "gateway.yaml"}, &manager{})
 	var lines []string
 	k.Log = func(line string) { lines = append(lines, line) }
 	if err := k.apply(t.Context(), []byte(masqueradeText), newInputs("gateway.yaml"), "start"); err != nil {
@@ -37,7 +37,7 @@ func TestServiceSaysThatForwardingIsOff(t *testing.T) {
 // periodic check, which is logged once.
 func TestServiceDoesNotFight(t *testing.T) {
 	w := newWorld(t)
-	k := &keeper{Service: &Service{Host: w.Host, File: "gateway.yaml"}, manager: &manager{}}
+	k := newKeeper(&Service{Host: w.Host, File: "gateway.yaml"}, &manager{})
 	var lines []string
 	k.Log = func(line string) { lines = append(lines, line) }
 	if err := k.apply(t.Context(), []byte(masqueradeText), newInputs("gateway.yaml"), "start"); err != nil {
@@ -75,7 +75,7 @@ func TestServiceDoesNotFight(t *testing.T) {
 // TestServiceTellsWhatItWaitsFor: an interface that the file does not name any more is
 // not said to have come.
 func TestServiceTellsWhatItWaitsFor(t *testing.T) {
-	k := &keeper{Service: &Service{}}
+	k := newKeeper(&Service{}, &manager{})
 	var said []string
 	k.Log = func(line string) { said = append(said, line) }
 	for _, step := range []struct {

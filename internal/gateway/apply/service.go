@@ -73,7 +73,7 @@ func (s *Service) Run(ctx context.Context) error {
 	if err := s.Host.putDown(nil); err != nil { // of a service before it
 		return err
 	}
-	k := &keeper{Service: s, manager: m, file: &fileWatch{}}
+	k := newKeeper(s, m)
 	k.clean()
 	links, err := s.Host.watchLinks(ctx)
 	if err != nil {
@@ -92,6 +92,7 @@ func (s *Service) Run(ctx context.Context) error {
 	k.notify(wordReady)
 	k.loop(ctx, links, tables)
 	m.notify(wordStopping)
+	k.hosts.end()
 	return k.end()
 }
 
@@ -115,6 +116,8 @@ type keeper struct {
 	files  *inputs
 	plan   *gateway.Plan
 	digest string
+	// hosts checks those of the plan.
+	hosts *hosts
 	// owner is the transaction that put it in force; nil where it was found so.
 	owner *journal.Transaction
 	// devices are the interfaces of the kernel's fast path.
@@ -133,6 +136,10 @@ type keeper struct {
 	reported, lastStatus string
 	// removed is how many times the rules were not there since a periodic check found them.
 	removed int
+}
+
+func newKeeper(s *Service, m *manager) *keeper {
+	return &keeper{Service: s, manager: m, file: &fileWatch{}, hosts: newHosts(s.Host)}
 }
 
 func (k *keeper) log(format string, args ...any) {
@@ -192,8 +199,13 @@ func (k *keeper) loop(ctx context.Context, links, tables <-chan struct{}) {
 				k.reload(ctx, "file changed")
 			}
 			k.missing(ctx)
+			k.hosts.report(k)
 		case <-usual.C:
 			k.usual(ctx)
+		case <-k.hosts.timer.C:
+			k.hosts.start(ctx, time.Now())
+		case r := <-k.hosts.results:
+			k.hosts.done(k, r, time.Now())
 		case <-k.manager.due():
 		}
 		k.manager.alive(time.Now())
@@ -269,6 +281,9 @@ func (k *keeper) usual(ctx context.Context) {
 		k.addresses(ctx)
 	}
 	k.compare(ctx)
+	if k.hosts.retry {
+		k.hosts.use(k)
+	}
 	if !k.suspended {
 		k.logForwarding()
 	}

@@ -218,7 +218,7 @@ func TestServiceLeavesAnUndoAloneAfterARestart(t *testing.T) {
 func TestServiceSaysThatRulesChanged(t *testing.T) {
 	testutil.NeedProgram(t, "nft")
 	w := newWorld(t)
-	k := &keeper{Service: &Service{Host: w.Host, File: "gateway.yaml"}, manager: &manager{}}
+	k := newKeeper(&Service{Host: w.Host, File: "gateway.yaml"}, &manager{})
 	var lines []string
 	k.Log = func(line string) { lines = append(lines, line) }
 	if err := k.apply(t.Context(), []byte(masqueradeText), newInputs("gateway.yaml"), "start"); err != nil {

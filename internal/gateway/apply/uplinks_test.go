@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/gateway/look"
 	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
@@ -209,6 +210,7 @@ func TestUplinks(t *testing.T) {
 		}
 	}
 	p.explained(r.Gateway)
+	p.reported()
 	if again := p.prepare(wish(dividedText)); len(again.Plan.Changes) > 0 {
 		t.Errorf("the same again: %+v", again.Plan.Changes)
 	}
@@ -217,6 +219,23 @@ func TestUplinks(t *testing.T) {
 	}
 	if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(p.everything(), "\n")); diff != "" {
 		t.Errorf("after the undo:\n%s", diff)
+	}
+}
+
+// reported compares with what status says.
+func (p *providers) reported() {
+	p.t.Helper()
+	s, err := look.New(look.Options{Netns: p.ns, Store: p.store(), Journal: p.Apply.Journal}).Look(p.t.Context())
+	if err != nil || len(s.Uplinks) != 2 {
+		p.t.Fatalf("%+v, %v", s, err)
+	}
+	for i, share := range []float64{0.75, 0.25} {
+		if u := s.Uplinks[i]; u.Share != share || u.Down != "" || u.Flows < 3 {
+			p.t.Errorf("%+v", u)
+		}
+	}
+	if s.Flows.Untranslated > 0 {
+		p.t.Errorf("untranslated: %d", s.Flows.Untranslated)
 	}
 }
 

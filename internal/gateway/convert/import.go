@@ -195,7 +195,15 @@ func (t *translator) summary() (all []ruleset.Note) {
 		handle uint64
 	}
 	worst, first, more := map[*ruleset.Rule]ruleset.Note{}, map[part]int{}, map[int]int{}
+	taken := map[*ruleset.Rule]bool{}
 	for _, e := range t.entries {
+		_, noted := t.notes[e]
+		taken[e.Rule] = taken[e.Rule] || !noted
+	}
+	for _, e := range t.entries {
+		if taken[e.Rule] && t.notes[e].Kind == ruleset.Unreachable { // that way, but by another one
+			continue
+		}
 		if n, ok := t.notes[e]; ok && severity[n.Kind] >= severity[worst[e.Rule].Kind] && worst[e.Rule].Kind != n.Kind {
 			worst[e.Rule] = n
 		}
@@ -336,7 +344,7 @@ func (m *made) takes(other *made) bool {
 		return false
 	}
 	joined := joins(m, other, from, otherFrom) || joins(m, other, to, otherTo) ||
-		!m.shifts() && joins(m, other, port, otherPort)
+		!m.shifts() && !port.Meet(*otherPort) && joins(m, other, port, otherPort)
 	if joined {
 		m.from = append(m.from, other.from...)
 	}

@@ -159,10 +159,8 @@ func without(m, x *nat.Match, own bool) (parts []nat.Match, word string) {
 		for i := range none {
 			if part, ok := rest.And(&none[i]); ok {
 				parts = append(parts, part)
+				d.except(&rest, &none[i])
 			}
-		}
-		for i := range none {
-			d.except(&rest, &none[i])
 		}
 	}
 	if !plain.Covers(&rest) {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/natkit/natkit/internal/gateway"
@@ -227,6 +228,49 @@ func (s Set) Put(ns *netns.Handle, name gateway.Engine, p *gateway.Plan, kept ga
 		_ = kept.PutSeal(inode, name, seal) // without a seal the rules work as well
 	}
 	return err
+}
+
+// chooser is an engine that checked hosts can be taken out of the choice of. InUse returns which hosts of a plan's rules
+// new connections go to, Use leaves some out; see netfilter.Engine.
+type chooser interface {
+	InUse(ns *netns.Handle, p *gateway.Plan) (map[gateway.Ref][]bool, error)
+	Use(ns *netns.Handle, p *gateway.Plan, out map[gateway.Ref][]bool) error
+}
+
+// InUse returns, for each rule of a plan in force whose hosts are checked, which of them new connections go to; a rule
+// of which that is not known is missing.
+func (s Set) InUse(ns *netns.Handle, p *gateway.Plan) (map[gateway.Ref][]bool, error) {
+	all := map[gateway.Ref][]bool{}
+	err := s.choosers(p, func(c chooser, part *gateway.Plan) error {
+		some, err := c.InUse(ns, part)
+		maps.Copy(all, some)
+		return err
+	})
+	return all, err
+}
+
+// Use leaves some hosts of a plan in force out of the choice of new connections, by rule.
+func (s Set) Use(ns *netns.Handle, p *gateway.Plan, out map[gateway.Ref][]bool) error {
+	return s.choosers(p, func(c chooser, part *gateway.Plan) error {
+		mine, checked := maps.Clone(out), part.Checked()
+		maps.DeleteFunc(mine, func(r gateway.Ref, _ []bool) bool { return checked[r] == nil })
+		return c.Use(ns, part, mine)
+	})
+}
+
+func (s Set) choosers(p *gateway.Plan, do func(chooser, *gateway.Plan) error) error {
+	for _, name := range p.Engines() {
+		e, err := s.Of(name)
+		if err != nil {
+			return err
+		}
+		if c, can := e.(chooser); can && p.Part(name) != nil {
+			if err := do(c, p.Part(name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Steer divides new connections among the uplinks of a plan that is in force anew: up reports which can carry those of

@@ -97,8 +97,8 @@ func (s *Store) Plan(digest string) *gateway.Plan {
 	return p
 }
 
-// maxSeal bounds what is read of a seal: a line for each set of an engine's rules.
-const maxSeal = 16 << 20
+// maxState bounds what is read of a seal, a line for each set of an engine's rules, and of the states of hosts.
+const maxState = 16 << 20
 
 func (s *Store) sealPath(inode uint64, e gateway.Engine) string {
 	return s.path(fmt.Sprintf("%s%d-%s", sealPrefix, inode, e))
@@ -107,8 +107,12 @@ func (s *Store) sealPath(inode uint64, e gateway.Engine) string {
 // PutSeal keeps how the rules are that an engine has in force in the network namespace of
 // an inode; an empty seal takes away the one that is kept.
 func (s *Store) PutSeal(inode uint64, e gateway.Engine, seal string) error {
-	path := s.sealPath(inode, e)
-	if seal == "" {
+	return s.putState(s.sealPath(inode, e), []byte(seal))
+}
+
+// putState replaces a file of what is in force; an empty text takes it away.
+func (s *Store) putState(path string, text []byte) error {
+	if len(text) == 0 {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove %s: %w", path, journal.Hint(err))
 		}
@@ -117,7 +121,7 @@ func (s *Store) PutSeal(inode uint64, e gateway.Engine, seal string) error {
 	if err := s.create(); err != nil {
 		return err
 	}
-	if err := disk.Replace(path, 0o640, disk.Text([]byte(seal))); err != nil {
+	if err := disk.Replace(path, 0o640, disk.Text(text)); err != nil {
 		return fmt.Errorf("write %s: %w", path, journal.Hint(err))
 	}
 	return nil
@@ -126,56 +130,61 @@ func (s *Store) PutSeal(inode uint64, e gateway.Engine, seal string) error {
 // Seal returns what PutSeal kept last; empty for nothing, and where it cannot be read or
 // others could have written it.
 func (s *Store) Seal(inode uint64, e gateway.Engine) string {
-	if s == nil || disk.Trust(s.dir) != nil {
+	if s == nil {
 		return ""
 	}
-	f, err := os.OpenFile(s.sealPath(inode, e), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	return string(s.state(s.sealPath(inode, e)))
+}
+
+func (s *Store) state(path string) []byte {
+	if disk.Trust(s.dir) != nil {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return ""
+		return nil
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxSeal))
+	text, err := io.ReadAll(io.LimitReader(f, maxState))
 	if err != nil {
-		return ""
+		return nil
 	}
-	return string(text)
+	return text
 }
+
+// PutHealth keeps the states of checked hosts of the network namespace of an inode; an empty text takes away what is
+// kept.
+func (s *Store) PutHealth(inode uint64, text []byte) error {
+	return s.putState(s.healthPath(inode), text)
+}
+
+// Health returns what PutHealth kept last; nil for nothing, and where it cannot be read or others could have written it.
+func (s *Store) Health(inode uint64) []byte {
+	if s == nil {
+		return nil
+	}
+	return s.state(s.healthPath(inode))
+}
+
+func (s *Store) healthPath(inode uint64) string { return s.path(fmt.Sprintf("health-%d", inode)) }
 
 func (s *Store) downPath(inode uint64) string { return s.path(fmt.Sprintf("uplinks-%d.json", inode)) }
 
 // PutDown keeps which uplinks are down in the network namespace of an inode, and why; none takes away what is kept.
-func (s *Store) PutDown(inode uint64, down map[string]string) error {
-	if len(down) == 0 {
-		if err := os.Remove(s.downPath(inode)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove %s: %w", s.downPath(inode), journal.Hint(err))
+func (s *Store) PutDown(inode uint64, down map[string]string) (err error) {
+	var text []byte
+	if len(down) > 0 {
+		if text, err = json.Marshal(down); err != nil {
+			return err
 		}
-		return nil
 	}
-	text, err := json.Marshal(down)
-	if err == nil {
-		err = s.create()
-	}
-	if err != nil {
-		return err
-	}
-	if err := disk.Replace(s.downPath(inode), 0o640, disk.Text(text)); err != nil {
-		return fmt.Errorf("write %s: %w", s.downPath(inode), journal.Hint(err))
-	}
-	return nil
+	return s.putState(s.downPath(inode), text)
 }
 
 // Down returns what PutDown kept last; nothing where no process keeps a gateway in force there, which would look whether
 // they still are.
 func (s *Store) Down(inode uint64) (down map[string]string) {
-	if s == nil || disk.Trust(s.dir) != nil || s.Claimant(inode) == "" {
-		return nil
-	}
-	f, err := os.OpenFile(s.downPath(inode), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	if json.NewDecoder(io.LimitReader(f, maxSeal)).Decode(&down) != nil {
+	if s == nil || s.Claimant(inode) == "" || json.Unmarshal(s.state(s.downPath(inode)), &down) != nil {
 		return nil
 	}
 	return down
@@ -386,9 +395,17 @@ func (s *Store) collectSets(before time.Time) {
 	}
 }
 
-// collectSeals deletes seals of network namespaces that nothing was put in force in since
+// collectSeals deletes states of hosts that no service checks, and seals of network namespaces that nothing was put in force in since
 // that moment, where their plans are not kept any more.
 func (s *Store) collectSeals(before time.Time) {
+	states, _ := filepath.Glob(s.path("health-*"))
+	for _, path := range states {
+		var inode uint64
+		_, err := fmt.Sscanf(filepath.Base(path), "health-%d", &inode)
+		if st, e := os.Lstat(path); err == nil && e == nil && st.ModTime().Before(before) && s.Claimant(inode) == "" {
+			os.Remove(path)
+		}
+	}
 	paths, _ := filepath.Glob(s.path(sealPrefix + "*"))
 	for _, path := range paths {
 		st, err := os.Lstat(path)

@@ -35,10 +35,13 @@ type reader struct {
 	passed  int64
 	// unrouted is why routes could not be asked for.
 	unrouted error
+	// marks counts entries by their bits of the plan's marks.
+	marks map[uint32]int64
 }
 
 func (r *reader) begin() {
 	r.tally = observe.NewTally(r.plan, r.here)
+	r.marks = map[uint32]int64{}
 	r.passing, r.passed = r.tally.Rules().Untranslated(r.facts, r.route, mostRoutes), 0
 	rules, _ := r.plan.PoolRules()
 	r.ports = ports.NewCollector(ports.Options{Now: time.Now(), MemoryBytes: poolMemory, Addresses: ports.Given(rules)})
@@ -47,6 +50,9 @@ func (r *reader) begin() {
 func (r *reader) add(e *conntrack.Entry) {
 	r.tally.Add(e)
 	r.ports.Add(e)
+	if r.plan.Marks != 0 {
+		r.marks[e.Mark&r.plan.Marks]++
+	}
 	if r.unrouted != nil {
 		return
 	}
@@ -106,6 +112,9 @@ func (v *view) flows(r *reader, complete bool) {
 	usage := r.tally.Usage(factor)
 	for i := range v.Rules {
 		v.Rules[i].Usage = usage[v.Rules[i].Rule]
+	}
+	for i := range v.Uplinks {
+		v.Uplinks[i].Flows = int64(float64(r.marks[v.plan.Uplinks[i].Mark]) * factor)
 	}
 	f.Stranger = r.tally.Strangers(factor)
 	f.Untranslated, f.UntranslatedAtLeast = int64(float64(r.passed)*factor), r.passing.Exhausted()

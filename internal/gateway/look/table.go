@@ -186,11 +186,32 @@ func (v *view) interfaces() {
 		v.note("whether other programs' rules come first is not known: %v", err)
 	}
 	v.NotForwarding, v.CutHairpins, v.Precedences = facts.NotForwarding(v.plan), cutHairpins(v.plan.On(&facts), v.host), facts.Precedences(v.plan)
+	v.uplinks(&facts)
 	for _, name := range v.plan.Interfaces() {
 		if len(facts.Named(name)) == 0 {
 			v.Missing = append(v.Missing, name)
 		}
 	}
+}
+
+// uplinks reports by which of them new connections leave.
+func (v *view) uplinks(facts *gateway.Facts) {
+	if len(v.plan.Uplinks) == 0 {
+		return
+	}
+	facts.Known = true
+	err := host.Policies(v.o.Netns, facts)
+	if inode, e := netns.InodeOf(v.o.Netns); e == nil {
+		facts.Down = v.o.Store.Down(inode)
+		if v.o.Store.Claimant(inode) == "" {
+			v.note("no 'natkit gateway run' watches the wan interfaces: connections go on by one that is dead")
+		}
+	}
+	if err != nil {
+		v.note("by which wan interfaces connections leave is not known: %v", err)
+		return
+	}
+	v.Uplinks = observe.UplinksOf(v.plan, facts)
 }
 
 // others are other programs' chains, which are thousands of rules on some hosts: they are

@@ -55,6 +55,8 @@ type Status struct {
 	// them hold when they come. Waiting are rules about addresses that are not there.
 	Missing []string          `json:"missing_interfaces,omitempty"`
 	Waiting []gateway.Waiting `json:"waiting,omitempty"`
+	// Uplinks are the WAN interfaces among which connections are divided.
+	Uplinks []Uplink `json:"uplinks,omitempty"`
 	// Accounting: the kernel counts packets and bytes of connections.
 	Accounting bool     `json:"accounting"`
 	Notes      []string `json:"notes,omitempty"`

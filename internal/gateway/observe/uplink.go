@@ -7,6 +7,43 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
+// Uplink is one of several WAN interfaces among which connections are divided.
+type Uplink struct {
+	Interface string `json:"interface"`
+	// Weight is its share compared to others; 0 is a standby.
+	Weight int `json:"weight"`
+	// Share is the part of all hosts inside whose new connections leave by it now, of the families that the gateway
+	// forwards the smallest.
+	Share float64 `json:"share"`
+	// Down says why new connections are kept from it; empty where they are not.
+	Down string `json:"down,omitempty"`
+	// Flows are connections on it.
+	Flows int64 `json:"flows"`
+}
+
+// UplinksOf are those of a plan on a host.
+func UplinksOf(p *gateway.Plan, facts *gateway.Facts) []Uplink {
+	all := make([]Uplink, len(p.Uplinks))
+	for i := range p.Uplinks {
+		u := &p.Uplinks[i]
+		all[i] = Uplink{Interface: u.Interface, Weight: u.Weight, Share: 1, Down: facts.WhyDown(u, p)}
+	}
+	for _, v6 := range []bool{false, true} {
+		if v6 && !p.IPv6 || !v6 && !p.IPv4 {
+			continue
+		}
+		slots := p.Slots(func(i int) bool { return !facts.UplinkDown(&p.Uplinks[i], v6) })
+		has := make([]int, len(all))
+		for _, i := range slots {
+			has[i]++
+		}
+		for i := range all {
+			all[i].Share = min(all[i].Share, float64(has[i])/float64(len(slots)))
+		}
+	}
+	return all
+}
+
 // uplink marks the packet by the uplink that its connection is on from now on.
 func (w *walk) uplink(s *Step) {
 	p, up := w.plan, -1

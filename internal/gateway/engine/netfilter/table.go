@@ -273,7 +273,7 @@ func (s *set) header() message {
 // userdata returns what nft(8) needs to show the elements.
 func (s *set) userdata() []byte {
 	order := uint32(byteorderBig)
-	if s.key == nftables.TypeIFName || s.key == nftables.TypeMark || s.places {
+	if s.key == nftables.TypeIFName || s.key == nftables.TypeMark || s.key == nftables.TypeDevGroup || s.places {
 		order = byteorderHost
 	}
 	u := putUint32(nil, udataSetKeyByteorder, order)

@@ -1,0 +1,297 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/health"
+	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/units"
+)
+
+const (
+	// mostProbes is how many checks are under way at once.
+	mostProbes = 512
+	// leastWake is the least time between two looks for checks that are due.
+	leastWake = 10 * time.Millisecond
+)
+
+// hosts checks those of the plan in force, and takes the ones that are down out of the choice of their rules.
+type hosts struct {
+	probe   func(context.Context, health.Target) error
+	checker *health.Checker
+	plan    *gateway.Plan
+	timer   *time.Timer
+	results chan probed
+	working sync.WaitGroup
+	// probing is how many checks are under way.
+	probing int
+	// out are the hosts of each rule that are left out, as last put in force.
+	out map[gateway.Ref][]bool
+	// stale: the report is not as it was written. refused is the last error of a change of hosts, as logged; retry is
+	// true where one has to be tried again.
+	stale, retry bool
+	refused      string
+}
+
+// probed is the result of a check.
+type probed struct {
+	target health.Target
+	err    error
+}
+
+func newHosts(h Host) *hosts {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return &hosts{probe: h.probe, timer: t, results: make(chan probed, mostProbes)}
+}
+
+// targetsOf are those of a plan, of each rule in the order of its hosts.
+func targetsOf(p *gateway.Plan) map[gateway.Ref][]health.Target {
+	all := map[gateway.Ref][]health.Target{}
+	for r, e := range p.Checked() {
+		for _, b := range e.Action.Backends {
+			all[r] = append(all[r], health.TargetOf(&e.Action, b))
+		}
+	}
+	return all
+}
+
+// prepare finds the states of the hosts of a plan that is to be put in force, and has it begin without those that are
+// down. Hosts that are not known are as the rules in force have them; those that these have not are up.
+func (h *hosts) prepare(k *keeper, r *Ready) *health.Checker {
+	targets := targetsOf(r.Gateway)
+	if len(targets) == 0 {
+		return nil
+	}
+	known := map[health.Target]health.State{}
+	if h.checker == nil && r.InForce != nil {
+		known = k.statesInForce(r.InForce)
+	}
+	initial := func(t health.Target) health.State {
+		if s, ok := known[t]; ok {
+			return s
+		}
+		return health.State{Up: true}
+	}
+	var all []health.Target
+	for _, list := range targets {
+		all = append(all, list...)
+	}
+	checker := health.New(all, h.checker, initial, rand.Uint64(), time.Now())
+	r.Gateway.Out = outOf(r.Gateway, checker)
+	return checker
+}
+
+// statesInForce are the states of hosts by the rules in force; since when, a service before this one has left.
+func (k *keeper) statesInForce(p *gateway.Plan) map[health.Target]health.State {
+	used, err := k.Host.Engines.InUse(k.Host.Netns, p)
+	if err != nil {
+		k.log("read which hosts are in use: %v", err)
+		return nil
+	}
+	inode, _ := k.Host.Inode()
+	reported := health.ParseReport(k.Host.store().Health(inode))
+	known := map[health.Target]health.State{}
+	for r, targets := range targetsOf(p) {
+		for i, t := range targets {
+			if used[r] == nil {
+				continue
+			}
+			s := health.State{Up: used[r][i]}
+			if was, ok := reported.State(t); ok && was.Up == s.Up {
+				s = was
+			}
+			if !known[t].Up { // up by one rule is up
+				known[t] = s
+			}
+		}
+	}
+	return known
+}
+
+// outOf are the hosts of each rule that are down. A rule that keeps the last ones has all where none is up.
+func outOf(p *gateway.Plan, c *health.Checker) map[gateway.Ref][]bool {
+	all := map[gateway.Ref][]bool{}
+	checked := p.Checked()
+	for r, targets := range targetsOf(p) {
+		out := make([]bool, len(targets))
+		for i, t := range targets {
+			s, ok := c.State(t)
+			out[i] = ok && !s.Up
+		}
+		if slices.Contains(out, false) || checked[r].Action.AllDown == nat.AllDownReject {
+			all[r] = out
+		}
+	}
+	return all
+}
+
+// begin checks the hosts of a plan that is in force.
+func (h *hosts) begin(k *keeper, p *gateway.Plan, c *health.Checker) {
+	began := h.checker == nil && c != nil
+	h.plan, h.checker, h.out, h.refused, h.stale = p, c, map[gateway.Ref][]bool{}, "", true
+	if began {
+		k.log("checking %s", units.Plural(c.Len(), "host", "hosts"))
+	}
+	h.report(k)
+	if c != nil {
+		h.use(k)
+	}
+	h.wake(time.Now())
+}
+
+// wake sets the timer to the next check.
+func (h *hosts) wake(now time.Time) {
+	h.timer.Stop()
+	if h.checker == nil || h.probing >= mostProbes {
+		return
+	}
+	if next := h.checker.Next(); !next.IsZero() {
+		h.timer.Reset(max(leastWake, next.Sub(now)))
+	}
+}
+
+// start begins the checks that are due.
+func (h *hosts) start(ctx context.Context, now time.Time) {
+	if h.checker == nil {
+		return
+	}
+	for _, t := range h.checker.Due(now, mostProbes-h.probing) {
+		h.probing++
+		h.working.Go(func() { h.results <- probed{t, h.probe(ctx, t)} })
+	}
+	h.wake(now)
+}
+
+// done takes results: the one at hand and those that have come meanwhile, so that hosts that fail together go together.
+func (h *hosts) done(k *keeper, r probed, now time.Time) {
+	for more := true; more; {
+		h.take(k, r, now)
+		select {
+		case r = <-h.results:
+		default:
+			more = false
+		}
+	}
+	if h.retry {
+		h.report(k) // first: a service that follows a kill knows since when
+		h.use(k)
+	}
+	h.wake(now)
+}
+
+func (h *hosts) take(k *keeper, r probed, now time.Time) {
+	h.probing--
+	if h.checker == nil {
+		return
+	}
+	failure := ""
+	if r.err != nil {
+		failure = r.err.Error()
+	}
+	was, _ := h.checker.State(r.target)
+	changed := h.checker.Done(r.target, failure, now)
+	h.stale = h.stale || changed || was.Error != failure
+	if changed {
+		h.retry = true
+		h.log(k, r.target, failure)
+	}
+}
+
+// log says that a host went or came, and what follows for its rules.
+func (h *hosts) log(k *keeper, t health.Target, failure string) {
+	var rules, without []string
+	for r, targets := range targetsOf(h.plan) {
+		if !slices.Contains(targets, t) {
+			continue
+		}
+		rules = append(rules, r.String())
+		up := func(t health.Target) bool { s, _ := h.checker.State(t); return s.Up }
+		if !slices.ContainsFunc(targets, up) {
+			without = append(without, r.String())
+		}
+	}
+	slices.Sort(rules)
+	slices.Sort(without)
+	of := strings.Join(rules, ", ")
+	if failure == "" {
+		k.log("host %s is up: it gets new connections again; %s", t.At, of)
+		return
+	}
+	k.log("host %s is down: %s; it gets no new connections; %s", t.At, failure, of)
+	for _, r := range without {
+		k.log("%s: all hosts are down", r)
+	}
+}
+
+// use has new connections go to the hosts that are up. What fails is tried again with the periodic check.
+func (h *hosts) use(k *keeper) {
+	if h.checker == nil || k.suspended {
+		return
+	}
+	changed := outOf(h.plan, h.checker)
+	maps.DeleteFunc(changed, func(r gateway.Ref, out []bool) bool { return slices.Equal(out, h.out[r]) })
+	err := k.Host.Engines.Use(k.Host.Netns, h.plan, changed)
+	if h.retry = err != nil; err == nil {
+		maps.Copy(h.out, changed)
+		h.refused = ""
+		return
+	}
+	if text := err.Error(); text != h.refused {
+		h.refused = text
+		k.log("%s; the hosts stay as they are until the next change or 'systemctl reload'", text)
+	}
+}
+
+// report leaves for 'natkit gateway status' what has changed since it was last written.
+func (h *hosts) report(k *keeper) {
+	if !h.stale {
+		return
+	}
+	h.stale = false
+	inode, err := k.Host.Inode()
+	if err == nil {
+		var text []byte
+		if h.checker != nil {
+			text, err = json.Marshal(h.checker.Report())
+		}
+		if err == nil {
+			err = k.Host.store().PutHealth(inode, text)
+		}
+	}
+	if err != nil {
+		k.log("keep the states of hosts: %v", err)
+	}
+}
+
+// end waits for the checks that are under way, whose context has ended.
+func (h *hosts) end() {
+	h.timer.Stop()
+	go func() {
+		h.working.Wait()
+		close(h.results)
+	}()
+	for range h.results {
+	}
+}
+
+// Checks says that the hosts of a plan are checked by the service alone; empty where none is to be.
+func Checks(p *gateway.Plan) string {
+	n := 0
+	for _, e := range p.Checked() {
+		n += len(e.Action.Backends)
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s of health: checks run under 'natkit gateway run'; without it all of them get new connections", units.Plural(n, "host", "hosts"))
+}

@@ -1,0 +1,53 @@
+package health
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Report is what a checker leaves for others to read.
+type Report []Reported
+
+// Reported is one target.
+type Reported struct {
+	At    netip.AddrPort `json:"at"`
+	Path  string         `json:"http,omitempty"`
+	Up    bool           `json:"up"`
+	Since time.Time      `json:"since,omitzero"`
+	Error string         `json:"error,omitempty"`
+}
+
+// Report has the states of all targets, in their order.
+func (c *Checker) Report() (all Report) {
+	for t, s := range c.targets {
+		all = append(all, Reported{t.At, t.Path, s.Up, s.Since, s.Error})
+	}
+	slices.SortFunc(all, func(a, b Reported) int {
+		if d := a.At.Compare(b.At); d != 0 {
+			return d
+		}
+		return strings.Compare(a.Path, b.Path)
+	})
+	return all
+}
+
+// ParseReport reads what Report became in JSON; nil where it is none.
+func ParseReport(text []byte) Report {
+	var r Report
+	if json.Unmarshal(text, &r) != nil {
+		return nil
+	}
+	return r
+}
+
+// State is that of a target; false where the report does not have it.
+func (r Report) State(t Target) (State, bool) {
+	i := slices.IndexFunc(r, func(one Reported) bool { return one.At == t.At && one.Path == t.Path })
+	if i < 0 {
+		return State{}, false
+	}
+	return State{Up: r[i].Up, Since: r[i].Since, Error: r[i].Error}, true
+}

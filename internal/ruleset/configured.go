@@ -1,0 +1,79 @@
+package ruleset
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// options are those of a rule that a configuration stands for, as iptables has them.
+type options []string
+
+// add adds a condition; a value with an exclamation mark is negated, one that is empty or means all is none.
+func (o *options) add(option, value string) {
+	value, not := strings.CutPrefix(strings.TrimSpace(value), "!")
+	switch value {
+	case "", "all", "any", "*":
+		return
+	}
+	if not {
+		*o = append(*o, "!")
+	}
+	*o = append(*o, option, strings.TrimSpace(value))
+}
+
+// other is a condition that natkit has no word for.
+func (o *options) other(key, value string) {
+	*o = append(*o, "--"+key, strings.ReplaceAll(value, " ", ","))
+}
+
+// protocolsOf are the protocols of a word or a list; one that is empty for all.
+func protocolsOf(list []string) (all []string) {
+	for _, word := range list {
+		switch word {
+		case "tcpudp", "tcp_udp", "tcp-udp":
+			all = append(all, "tcp", "udp")
+		case "all", "any", "*", "":
+			return []string{""}
+		default:
+			all = append(all, word)
+		}
+	}
+	return all
+}
+
+// configured adds rules to a table as its line of a configuration says.
+type configured struct {
+	parser
+	tables map[string]*Table
+}
+
+// rule adds one; the rest of the words is the target.
+func (p *configured) rule(line int, text, table string, version int, chain string, words options) {
+	key := fmt.Sprint(table, version)
+	if p.tables == nil {
+		p.tables = map[string]*Table{}
+	}
+	if p.tables[key] == nil {
+		p.tables[key] = &Table{Family: map[int]string{4: "ip", 6: "ip6"}[version], Name: "nat"}
+		p.set.Tables = append(p.set.Tables, p.tables[key])
+	}
+	p.line, p.version, p.table = line, version, p.tables[key]
+	p.add(text, words, p.table.builtin(chain))
+}
+
+// target is what an address, a range or a prefix becomes: SNAT or DNAT, or NETMAP of a prefix for one as long.
+func target(kind, address, port string, flags ...string) options {
+	if p, err := netip.ParsePrefix(address); err == nil && !p.IsSingleIP() {
+		return append(options{"-j", "NETMAP", "--to", address}, flags...)
+	} else if err == nil {
+		address = p.Addr().String()
+	}
+	if port != "" {
+		if strings.Contains(address, ":") {
+			address = "[" + address + "]"
+		}
+		address += ":" + port
+	}
+	return append(options{"-j", kind, map[string]string{"SNAT": "--to-source", "DNAT": "--to-destination"}[kind], address}, flags...)
+}

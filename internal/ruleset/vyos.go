@@ -1,0 +1,268 @@
+package ruleset
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// vyosText is a line of VyOS' configuration about translation: of its commands, or of config.boot.
+var vyosText = regexp.MustCompile(`(?m)^\s*(\S+[#$] )?set nat(66)? (source|destination|static) |^nat(66)? \{`)
+
+// vyosRule is a rule of VyOS' configuration.
+type vyosRule struct {
+	family, kind string
+	number       int
+	line         int
+	// values are by the words before them: "source address".
+	values map[string][]string
+	keys   []string
+}
+
+// vyosParser reads commands that set something, one in each line, or config.boot.
+type vyosParser struct {
+	configured
+	rules []*vyosRule
+	// known has them by family, kind and number.
+	known map[string]*vyosRule
+	// groups are those of the firewall, by kind and name.
+	groups map[string][]string
+	// open are the words before each bracket of config.boot that is open.
+	open [][]string
+}
+
+func parseVyOS(text string) *Ruleset {
+	p := vyosParser{groups: map[string][]string{}, known: map[string]*vyosRule{}}
+	for line := range strings.SplitSeq(text, "\n") {
+		p.line++
+		p.read(strings.TrimSpace(line))
+	}
+	if len(p.open) > 0 {
+		p.note(Untranslated, strings.Join(p.open[len(p.open)-1], " "), "does not end: the rest of the text is missing")
+	}
+	// Static rules are a table of their own, which VyOS loads last: the kernel asks it first.
+	last := func(r *vyosRule) int { return map[bool]int{true: 1}[r.kind != "static"] }
+	slices.SortStableFunc(p.rules, func(a, b *vyosRule) int {
+		return cmp.Or(cmp.Compare(last(a), last(b)), cmp.Compare(a.number, b.number))
+	})
+	for _, r := range p.rules {
+		p.write(r)
+	}
+	return &p.set
+}
+
+// prompt is what stands before a command on a screen.
+var prompt = regexp.MustCompile(`^\S+[#$] `)
+
+func (p *vyosParser) read(line string) {
+	if line == "" || line[0] == '#' || strings.HasPrefix(line, "//") || strings.HasPrefix(line, "/*") {
+		return
+	}
+	words, err := tokens(prompt.ReplaceAllString(line, ""))
+	switch {
+	case err != nil:
+		p.note(Untranslated, line, err.Error())
+	case len(words) == 0:
+	case words[0] == "set":
+		p.set1(words[1:])
+	case words[len(words)-1] == "{":
+		path := slices.Concat(p.path(), words[:len(words)-1])
+		if len(p.open) >= deepest {
+			path = p.path()
+		}
+		if p.open = append(p.open, path); len(path) == 4 { // nat source rule 10
+			p.set1(path)
+		}
+	case line == "}" && len(p.open) > 0:
+		p.open = p.open[:len(p.open)-1]
+	case len(p.open) > 0:
+		p.set1(slices.Concat(p.path(), words))
+	case words[0] == "delete":
+		p.note(Untranslated, line, "changes what is there already: import what 'show configuration commands' prints afterwards")
+	case slices.Contains([]string{"configure", "commit", "save", "exit", "edit"}, words[0]):
+	default:
+		p.foreign(line)
+	}
+}
+
+func (p *vyosParser) path() []string {
+	if len(p.open) == 0 {
+		return nil
+	}
+	return p.open[len(p.open)-1]
+}
+
+// vyosFlags are words without a value.
+var vyosFlags = []string{"disable", "exclude", "log"}
+
+// set1 takes one command.
+func (p *vyosParser) set1(words []string) {
+	switch {
+	case len(words) > 5 && words[0] == "firewall" && words[1] == "group":
+		key := words[2] + " " + words[3]
+		p.groups[key] = append(p.groups[key], words[5])
+		return
+	case len(words) < 4 || words[0] != "nat" && words[0] != "nat66" || words[2] != "rule":
+		return
+	}
+	number, err := strconv.Atoi(words[3])
+	if err != nil {
+		p.note(Untranslated, strings.Join(words, " "), "has no number of a rule")
+		return
+	}
+	key := strings.Join(words[:3], " ") + strconv.Itoa(number)
+	if p.known[key] == nil {
+		p.known[key] = &vyosRule{family: words[0], kind: words[1], number: number, line: p.line, values: map[string][]string{}}
+		p.rules = append(p.rules, p.known[key])
+	}
+	r, rest := p.known[key], words[4:]
+	if len(rest) == 0 {
+		return
+	}
+	value := rest[len(rest)-1]
+	key = strings.Join(rest[:len(rest)-1], " ")
+	if slices.Contains(vyosFlags, rest[0]) || key == "" {
+		key, value = rest[0], "on"
+	}
+	if _, known := r.values[key]; !known {
+		r.keys = append(r.keys, key)
+	}
+	r.values[key] = append(r.values[key], value)
+}
+
+// String is the rule in the words of commands, on one line.
+func (r *vyosRule) String() string {
+	text := "set " + r.family + " " + r.kind + " rule " + strconv.Itoa(r.number)
+	for i, key := range r.keys {
+		text += map[bool]string{true: ": ", false: ", "}[i == 0] + strings.TrimSuffix(key+" "+strings.Join(r.values[key], " "), " on")
+	}
+	return text
+}
+
+// get returns the value behind one of the words, and notes that they are understood.
+func (r *vyosRule) get(used *[]string, keys ...string) string {
+	for _, key := range keys {
+		if *used = append(*used, key); len(r.values[key]) > 0 {
+			return strings.Join(r.values[key], ",")
+		}
+	}
+	return ""
+}
+
+// members are those of a group of the firewall, as a condition.
+func (p *vyosParser) members(r *vyosRule, used *[]string, side string, kinds ...string) (string, bool) {
+	for _, kind := range kinds {
+		name := r.get(used, side+" group "+kind)
+		if name == "" {
+			continue
+		}
+		name, not := strings.CutPrefix(name, "!")
+		list := p.groups[kind+" "+name]
+		if len(list) == 0 {
+			return "", false
+		}
+		return map[bool]string{true: "!"}[not] + strings.Join(list, ","), true
+	}
+	return "", true
+}
+
+// write makes rules of iptables of one of VyOS.
+func (p *vyosParser) write(r *vyosRule) {
+	if len(r.values["disable"]) > 0 {
+		return
+	}
+	used := []string{"description", "log", "exclude", "disable"}
+	version := map[string]int{"nat": 4, "nat66": 6}[r.family]
+	if r.kind == "static" {
+		p.static(r, &used, version)
+		return
+	}
+	var o options
+	known := true
+	for _, side := range []struct{ name, address, port string }{{"source", "-s", "--sport"}, {"destination", "-d", "--dport"}} {
+		group, ok := p.members(r, &used, side.name, "address-group", "network-group", "ipv6-address-group", "ipv6-network-group")
+		known = known && ok
+		o.add(side.address, cmp.Or(r.get(&used, side.name+" address", side.name+" prefix"), group))
+	}
+	in, out := r.get(&used, "inbound-interface name", "inbound-interface"), r.get(&used, "outbound-interface name", "outbound-interface")
+	o.add("-i", strings.Replace(in, "*", "+", 1))
+	o.add("-o", strings.Replace(out, "*", "+", 1))
+	sport, ok := p.members(r, &used, "source", "port-group")
+	dport, ok2 := p.members(r, &used, "destination", "port-group")
+	if known = known && ok && ok2; !known {
+		p.line = r.line
+		p.note(Untranslated, r.String(), "is for a group whose members are not in the text: give 'firewall group' with it")
+	}
+	sport, dport = cmp.Or(r.get(&used, "source port"), sport), cmp.Or(r.get(&used, "destination port"), dport)
+	to := p.translation(r, &used)
+	for _, key := range r.keys {
+		if !slices.Contains(used, key) {
+			o.other(strings.ReplaceAll(key, " ", "-"), strings.Join(r.values[key], ","))
+		}
+	}
+	if !known {
+		to = options{"-j", "QUEUE"} // what it matches is not known
+	}
+	chain := map[string]string{"source": "POSTROUTING", "destination": "PREROUTING"}[r.kind]
+	if chain == "" {
+		return
+	}
+	for _, protocol := range protocolsOf(append(strings.Split(r.get(&used, "protocol"), ","), []string{}...)) {
+		one := slices.Clone(o)
+		one.add("-p", protocol)
+		one.add("--sport", sport)
+		one.add("--dport", dport)
+		p.rule(r.line, r.String(), "nat", version, chain, append(one, to...))
+	}
+}
+
+// translation is the target.
+func (p *vyosParser) translation(r *vyosRule, used *[]string) options {
+	address, port := r.get(used, "translation address"), r.get(used, "translation port")
+	redirect := r.get(used, "translation redirect port")
+	r.get(used, "protocol")
+	var flags options
+	if r.get(used, "translation options address-mapping") == "persistent" {
+		flags = append(flags, "--persistent")
+	}
+	switch r.get(used, "translation options port-mapping") {
+	case "random":
+		flags = append(flags, "--random")
+	case "fully-random":
+		flags = append(flags, "--random-fully")
+	}
+	switch {
+	case len(r.values["exclude"]) > 0:
+		return options{"-j", "RETURN"}
+	case address == "masquerade":
+		o := options{"-j", "MASQUERADE"}
+		o.add("--to-ports", port)
+		return append(o, flags...)
+	case r.kind == "source":
+		return target("SNAT", address, port, flags...)
+	case address == "" && redirect != "":
+		return options{"-j", "REDIRECT", "--to-ports", redirect}
+	}
+	return target("DNAT", address, port, flags...)
+}
+
+// static is one address, or one prefix, for one, both ways.
+func (p *vyosParser) static(r *vyosRule, used *[]string, version int) {
+	outside, inside := r.get(used, "destination address"), r.get(used, "translation address")
+	name := r.get(used, "inbound-interface name", "inbound-interface")
+	var in, out options
+	in.add("-d", outside)
+	in.add("-i", name)
+	out.add("-s", inside)
+	out.add("-o", name)
+	for _, key := range r.keys {
+		if !slices.Contains(*used, key) {
+			in.other(strings.ReplaceAll(key, " ", "-"), strings.Join(r.values[key], ","))
+			out.other(strings.ReplaceAll(key, " ", "-"), strings.Join(r.values[key], ","))
+		}
+	}
+	p.rule(r.line, r.String(), "nat", version, "PREROUTING", append(in, target("DNAT", inside, "")...))
+	p.rule(r.line, r.String(), "nat", version, "POSTROUTING", append(out, target("SNAT", outside, "")...))
+}
