@@ -438,6 +438,11 @@ func (m *Match) named(of Condition, not bool) (names []string) {
 	return names
 }
 
+// withoutTo are the members but for those that ask for destinations.
+func (m *Match) withoutTo() []Member {
+	return slices.DeleteFunc(slices.Clone(m.Members), func(x Member) bool { return x.Of == To && !x.Not })
+}
+
 // places are prefixes and sets, with commas between: all addresses are not worth a word beside a set.
 func places(prefixes []netip.Prefix, sets []string) string {
 	if len(sets) == 0 {
