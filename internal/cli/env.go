@@ -232,6 +232,31 @@ func (e *Env) ask(ctx context.Context, out io.Writer, question, otherwise string
 	return false, err
 }
 
+// line reads a line from stdin and no byte more: a program that natkit starts may read on. It ends with ctx.
+func (e *Env) line(ctx context.Context) (string, error) {
+	type read struct {
+		text string
+		err  error
+	}
+	done := make(chan read, 1)
+	go func() {
+		var text []byte
+		for b := make([]byte, 1); ; {
+			n, err := e.Stdin.Read(b)
+			if text = append(text, b[:n]...); err != nil || n > 0 && b[0] == '\n' {
+				done <- read{string(text), err}
+				return
+			}
+		}
+	}()
+	select {
+	case r := <-done:
+		return strings.TrimSpace(r.text), r.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
 // writeWhole writes a file that is there whole or not at all. A link is followed
 // unless another user planted it (disk.Destination); what is no plain file (/dev/null,
 // a pipe) is written to as it is, never replaced.

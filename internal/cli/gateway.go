@@ -37,7 +37,7 @@ rules in a table of its own, "inet natkit", and does not change other tables.`,
   sudo natkit gateway apply gateway.yaml --confirm 60s`,
 	}
 	cmd.AddCommand(newGatewayCheck(env), newGatewayApply(env), newGatewayConfirm(env), newGatewayUndo(env), newGatewayRun(env),
-		newGatewayImport(env), newGatewayStatus(env), newGatewayPlan(env), newGatewayExplain(env), newGatewaySet(env), newGatewaySchema(env))
+		newGatewayImport(env), newGatewayStatus(env), newGatewayPlan(env), newGatewayExplain(env), newGatewaySet(env), newGatewayEdit(env), newGatewaySchema(env))
 	return cmd
 }
 
@@ -244,10 +244,25 @@ func planGateway(ctx context.Context, env *Env, ns *netns.Handle, name string) e
 	if err != nil {
 		return err
 	}
+	doc, err := previewDocument(ctx, h, w)
+	if err != nil {
+		return err
+	}
+	if err := env.print(doc); err != nil {
+		return err
+	}
+	if doc.Refused {
+		return errFindings
+	}
+	return nil
+}
+
+// previewDocument returns what a file would change here, and what it could hold.
+func previewDocument(ctx context.Context, h gwapply.Host, w gwapply.Wish) (report.GatewayPlan, error) {
 	v, err := h.Preview(ctx, w)
 	refused := errors.As(err, new(gwapply.Refused)) // no plan, but the reasons
 	if err != nil && !refused {
-		return fmt.Errorf("plan %s: %w", w.Name, err)
+		return report.GatewayPlan{}, fmt.Errorf("plan %s: %w", w.Name, err)
 	}
 	doc := planDocument(w.Name, v.Ready)
 	doc.Refused, doc.Obstacles, doc.TimeWaitSeconds = refused || v.Refused(), list(v.Obstacles), v.TimeWaitSeconds
@@ -257,13 +272,7 @@ func planGateway(ctx context.Context, env *Env, ns *netns.Handle, name string) e
 	if s := v.Sizing; s != nil {
 		doc.Table = &report.GatewayTable{Entries: s.Entries, Max: v.Table.Max, MaxAfter: s.Max, Buckets: s.Buckets, FullBytes: s.FullBytes}
 	}
-	if err := env.print(doc); err != nil {
-		return err
-	}
-	if doc.Refused {
-		return errFindings
-	}
-	return nil
+	return doc, nil
 }
 
 const gatewayImportSchema = "natkit.gateway-import/1"

@@ -84,6 +84,8 @@ type gatewayApply struct {
 	changeFlags
 	target
 	overwrite, force, flush bool
+	// agreed: what changes was shown and agreed to before.
+	agreed bool
 }
 
 func newGatewayApply(env *Env) *cobra.Command {
@@ -156,8 +158,10 @@ func (f *gatewayApply) run(ctx context.Context, ns *netns.Handle, args []string)
 	}
 	plan.FilesWait = f.confirm > 0
 	doc.Notes, doc.Difference, doc.text = plan.Notes, plan.Difference, plan.Text
-	if agreed, err := f.env.agree(ctx, doc, f.yes); err != nil || !agreed {
-		return err
+	if !f.agreed {
+		if agreed, err := f.env.agree(ctx, doc, f.yes); err != nil || !agreed {
+			return err
+		}
 	}
 	applied, err := ready.Apply(ctx, f.confirm)
 	if err != nil {

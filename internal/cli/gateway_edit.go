@@ -1,13 +1,26 @@
 package cli
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/natkit/natkit/internal/disk"
+	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/gateway"
+	gwapply "github.com/natkit/natkit/internal/gateway/apply"
 	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
@@ -163,4 +176,265 @@ Whether rules make sense together 'natkit gateway check' finds.`,
 			return report.JSON(env.Stdout, gateway.Schema())
 		},
 	}
+}
+
+// serviceFile is the file of natkit-gateway.service.
+const serviceFile = "/etc/natkit/gateway.yaml"
+
+// gatewayEdit is the verb gateway edit.
+type gatewayEdit struct {
+	env *Env
+	target
+	confirm time.Duration
+}
+
+func newGatewayEdit(env *Env) *cobra.Command {
+	e := &gatewayEdit{env: env}
+	cmd := &cobra.Command{
+		Use:   "edit [FILE]",
+		Short: "edit a gateway file in an editor; check, show the plan, write and apply",
+		Long: `Open an editor ($VISUAL, $EDITOR, or editor, vi, nano) on a copy of the file, by default
+that of natkit-gateway.service, /etc/natkit/gateway.yaml. Then check it against this host,
+show what it would change, and ask: edit again, write it and apply it, write it without
+applying it, or leave the file as it is. What does not parse, or 'natkit gateway check'
+newly refuses, is not written.
+
+A copy that is left is kept, and its name printed. sudo keeps the variables of the editor
+with --preserve-env=VISUAL,EDITOR. Requires a terminal; 'natkit gateway set' does not.
+
+Exit codes: 0 ok, also if left, 1 error, 2 usage, or no terminal, 3 refused by apply.`,
+		Example: `  sudo natkit gateway edit
+  sudo --preserve-env=VISUAL,EDITOR natkit gateway edit gateway.yaml --confirm 60s`,
+		ValidArgsFunction: completeYAML,
+	}
+	e.runs(cmd, func(ctx context.Context, ns *netns.Handle, args []string) error {
+		return e.run(ctx, ns, cmp.Or(strings.Join(args, ""), serviceFile))
+	})
+	cmd.Flags().Var(period(&e.confirm, minConfirm, maxConfirm), "confirm", "roll back after this time unless it is confirmed: seconds or 2m, …")
+	return cmd
+}
+
+func (e *gatewayEdit) run(ctx context.Context, ns *netns.Handle, name string) error {
+	if !e.env.StdinTerminal || !e.env.StdoutTerminal {
+		return usagef("stdin and stdout must be a terminal; 'natkit gateway set' changes values of a file without one")
+	}
+	if name == "-" {
+		return usagef("edit changes a file, and - is none")
+	}
+	_, former, err := gatewayText(ctx, e.env, name)
+	if errors.Is(err, fs.ErrNotExist) && name == serviceFile {
+		return fmt.Errorf("%w; 'natkit gateway apply FILE --persist' makes it, or name another file", err)
+	}
+	if err != nil {
+		return err
+	}
+	editor, err := findEditor(e.env.Getenv)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "natkit-edit-")
+	if err != nil {
+		return err
+	}
+	s := &editing{gatewayEdit: e, ns: ns, name: name, former: former, editor: editor, copy: filepath.Join(dir, filepath.Base(name))}
+	if err = os.WriteFile(s.copy, former, 0o600); err == nil {
+		err = s.untilDone(ctx)
+	}
+	if !s.kept {
+		os.RemoveAll(dir)
+	}
+	return err
+}
+
+// findEditor returns the user's editor, as a command of the shell.
+func findEditor(getenv func(string) string) (string, error) {
+	for _, variable := range []string{"VISUAL", "EDITOR"} {
+		if editor := getenv(variable); strings.TrimSpace(editor) != "" {
+			return editor, nil
+		}
+	}
+	for _, editor := range []string{"editor", "vi", "nano"} {
+		if _, err := exec.LookPath(editor); err == nil {
+			return editor, nil
+		}
+	}
+	return "", usagef("there is no editor: set VISUAL or EDITOR to its command")
+}
+
+// editing is the course of an edit.
+type editing struct {
+	*gatewayEdit
+	ns           *netns.Handle
+	name         string
+	former, text []byte
+	editor, copy string
+	// kept: the copy is not removed.
+	kept bool
+	// interrupts are Ctrl-C: while the editor runs they are its own.
+	interrupts chan os.Signal
+}
+
+func (s *editing) untilDone(ctx context.Context) error {
+	s.interrupts = make(chan os.Signal, 1)
+	signal.Ignore(os.Interrupt) // takes it from the handler that would end natkit
+	signal.Notify(s.interrupts, os.Interrupt)
+	for {
+		if err := s.edit(); err != nil {
+			return s.leave(err)
+		}
+		if bytes.Equal(s.text, s.former) {
+			return s.env.say("%s: nothing was changed\n", s.name)
+		}
+		again, err := s.step(ctx)
+		if err != nil || !again {
+			return err
+		}
+	}
+}
+
+// edit runs the editor on the copy and reads it.
+func (s *editing) edit() (err error) {
+	cmd := exec.Command("sh", "-c", s.editor+` "$1"`, "sh", s.copy)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.env.Stdin, s.env.Stdout, s.env.Stderr
+	err = cmd.Run()
+	select {
+	case <-s.interrupts:
+	default:
+	}
+	if err != nil {
+		return fmt.Errorf("edit: the editor %q: %w", s.editor, err)
+	}
+	s.text, err = os.ReadFile(s.copy)
+	return err
+}
+
+// step shows what the copy is, asks, and does what is answered. It reports whether to edit again.
+func (s *editing) step(ctx context.Context) (again bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-s.interrupts:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	choices, err := s.look(ctx)
+	if err != nil {
+		return false, s.leave(err)
+	}
+	switch answer, err := s.choose(ctx, choices); {
+	case err != nil || answer == toLeave:
+		return false, s.leave(err)
+	case answer == toEdit:
+		return true, nil
+	case answer == toSave:
+		return false, s.write("'natkit gateway apply " + s.name + "' puts it in force")
+	}
+	return false, s.apply(ctx)
+}
+
+// What may be done with a copy. The first letter chooses it.
+const (
+	toEdit  = "edit again"
+	toApply = "apply"
+	toSave  = "save without applying"
+	toLeave = "leave"
+)
+
+// look checks the copy, shows its findings and the plan, and returns what may be done with it.
+func (s *editing) look(ctx context.Context) ([]string, error) {
+	bad := []string{toEdit, toLeave}
+	complain := func(err error) {
+		fmt.Fprintf(s.env.Stderr, "natkit: %s\n", said(err))
+		var syntax *document.SyntaxError
+		if errors.As(err, &syntax) && syntax.Excerpt != "" {
+			fmt.Fprintln(s.env.Stderr, syntax.Excerpt)
+		}
+	}
+	file, err := gateway.ParseWith(host.Files{}, s.name, s.text)
+	if err != nil {
+		complain(err)
+		return bad, nil
+	}
+	if news := newlyRefused(s.name, s.former, gateway.Check(file, gateway.Facts{})); len(news) > 0 {
+		return bad, report.GatewayFindings(s.env.Stdout, s.env.style(), s.name, news)
+	}
+	saved := []string{toEdit, toSave, toLeave}
+	h, err := gatewayHost(s.env, s.ns)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := previewDocument(ctx, h, gwapply.Wish{Name: s.name, Text: s.text, PID: os.Getpid(), Origin: gwapply.Origin})
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil: // without privilege, for one
+		complain(err)
+		return saved, nil
+	case doc.Refused:
+		return saved, s.env.print(doc)
+	}
+	return []string{toEdit, toApply, toSave, toLeave}, s.env.print(doc)
+}
+
+// choose asks until one of the choices is answered, by its first letter or more of it.
+func (s *editing) choose(ctx context.Context, choices []string) (string, error) {
+	var letters []string
+	for _, c := range choices {
+		letters = append(letters, c[:1])
+	}
+	for {
+		fmt.Fprintf(s.env.Stderr, "%s? [%s] ", strings.Join(choices, ", "), strings.Join(letters, "/"))
+		answer, err := s.env.line(ctx)
+		if err != nil { // no answer has ended the line of the question
+			fmt.Fprintln(s.env.Stderr)
+		}
+		if errors.Is(err, io.EOF) {
+			return toLeave, nil
+		}
+		if err != nil {
+			return "", err
+		}
+		for _, c := range choices {
+			if answer != "" && strings.HasPrefix(c, strings.ToLower(answer)) {
+				return c, nil
+			}
+		}
+	}
+}
+
+func (s *editing) write(next string) error {
+	if err := writing(s.name, disk.Update(s.name, s.former, s.text)); err != nil {
+		return s.leave(err)
+	}
+	return s.env.say("%s: written; %s\n", s.name, next)
+}
+
+// apply writes the file and applies it; a service that has it does so itself.
+func (s *editing) apply(ctx context.Context) error {
+	h, err := gatewayHost(s.env, s.ns)
+	if err != nil {
+		return s.leave(err)
+	}
+	if service := h.Service(); service != "" && s.name == serviceFile {
+		return s.write(service + " runs here and applies it")
+	}
+	if err := s.write("it is being applied"); err != nil || s.kept {
+		return err
+	}
+	f := gatewayApply{env: s.env, target: s.target, changeFlags: changeFlags{yes: true, confirm: s.confirm}, agreed: true}
+	return f.run(ctx, s.ns, []string{s.name})
+}
+
+// leave ends the edit with the file as it is. The copy is kept where it has changes.
+func (s *editing) leave(err error) error {
+	if now, e := os.ReadFile(s.copy); e == nil && !bytes.Equal(now, s.former) {
+		s.kept = true
+		s.env.note("%s is not changed; your copy is %s", s.name, s.copy)
+	}
+	if errors.Is(err, context.Canceled) {
+		return errCutShort
+	}
+	return err
 }

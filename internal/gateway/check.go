@@ -20,6 +20,7 @@ func Check(f *File, facts Facts) []Finding {
 	c := &checker{file: f, config: &f.Config, facts: &facts, held: f.Config.held()}
 	c.everyRule(c.rule)
 	c.ruleNames()
+	c.packets()
 	c.interfaces()
 	c.uplinks()
 	if c.refused == 0 {
@@ -107,6 +108,34 @@ func (c *checker) engine() {
 	if e := c.config.Engine; e != "" && !slices.Contains(Engines, e) {
 		c.add(Finding{ID: "engine-missing", Severity: Refuse, Message: fmt.Sprintf("this version of natkit has no engine %s", e),
 			Advice: "leave it out, and netfilter does the same"}, []any{"engine"})
+	}
+}
+
+// packets checks what is done to packets besides their translation.
+func (c *checker) packets() {
+	roles := len(c.config.Interfaces.WAN) + len(c.config.Interfaces.LAN)
+	switch helpers := c.config.Helpers; {
+	case len(helpers) == 0:
+	case roles == 0:
+		c.add(Finding{ID: "helpers-without-roles", Severity: Refuse, Message: "helpers: they are for connections from inside, but the file names no interfaces that lead there",
+			Advice: "name them: interfaces: {wan: eth0, lan: eth1}"}, []any{"helpers"})
+	default:
+		var modules []string
+		for _, h := range helpers {
+			modules = append(modules, "nf_nat_"+string(h))
+		}
+		c.add(Finding{ID: "helpers-open", Severity: Notice,
+			Message: "helpers: the kernel reads what clients and servers write, and lets in the connections that they announce, as RELATED: who controls one of the two can have a port of a host inside opened",
+			Advice:  "leave them out where passive FTP, or SIP without help, does; what they announce is translated by modules of their own: sudo modprobe -a " + strings.Join(modules, " ")}, []any{"helpers"})
+	}
+	if c.config.TTL == 0 {
+		return
+	}
+	if len(c.config.Interfaces.WAN) == 0 {
+		c.add(Finding{ID: "ttl-without-wan", Severity: Refuse, Message: "ttl: it is for packets that leave by wan, and no interface has that role", Advice: "name it: interfaces: {wan: eth0}"}, []any{"ttl"})
+	}
+	if c.config.Flowtable {
+		c.add(Finding{ID: "ttl-and-flowtable", Severity: Warn, Message: "ttl: packets on the fast path come to no chain, and keep theirs", Advice: "write flowtable: off, or leave out ttl"}, []any{"ttl"})
 	}
 }
 

@@ -140,6 +140,12 @@ func (c *checker) interfaceNames() (names []string) {
 // report takes two rules that both do what the words say, to what is on one side.
 type report func(a, b Ref, side, what string)
 
+// apart reports whether no packet comes to both of two destinations: one is for the gateway's own programs, the other
+// for none of theirs.
+func (e *Entry) apart(o *Entry) bool {
+	return !e.Action.Kind.TranslatesSource() && (e.IsOwn() && !o.Local || o.IsOwn() && !e.Local)
+}
+
 // overlapping finds entries of one list that are equally specific and match some packet
 // both. Those of hairpins are left out, as their rules' destinations overlap as well.
 func overlapping(list []Entry, found report) {
@@ -162,7 +168,7 @@ func overlapping(list []Entry, found report) {
 	}
 	for _, key := range order {
 		sweepPorts(groups[key], func(a, b *Entry) bool {
-			overlap := a.Rule != b.Rule && compareEntries(a, b) == 0 && a.Overlaps(&b.Match)
+			overlap := a.Rule != b.Rule && !a.apart(b) && compareEntries(a, b) == 0 && a.Overlaps(&b.Match)
 			if overlap {
 				side, what := inside, "translates the source of "+fromWords(key.from, a)
 				switch a.Action.Kind {

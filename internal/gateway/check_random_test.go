@@ -18,6 +18,9 @@ func anyConfig(t *testing.T, r *rand.Rand) Config {
 		c.Interfaces = Interfaces{}
 	}
 	c.Flowtable, c.Accounting = r.IntN(2) == 0, r.IntN(2) == 0
+	if r.IntN(4) == 0 {
+		c.Helpers, c.TTL = Helpers{"ftp", "sip"}, 64
+	}
 	if r.IntN(3) == 0 {
 		c.Expect = Expect{Flows: 100_000, Rate: 100}
 	}

@@ -191,7 +191,7 @@ func (s *shadows) overDestination(i int) []Ref {
 		u.add(&Entry{Rule: p.Rule, Match: nat.Match{To: []netip.Prefix{p.Outside()}}})
 	})
 	before := func(j int) {
-		if d := &s.plan.Destinations[j]; j < i && d.Rule != e.Rule && (d.Local || !e.IsOwn()) { // else they never meet
+		if d := &s.plan.Destinations[j]; j < i && d.Rule != e.Rule && !d.apart(e) {
 			u.add(d)
 		}
 	}

@@ -159,6 +159,12 @@ func TestCheckConditions(t *testing.T) {
 		{"a static for more of the same", inFile("static: {inside: 10.0.0.1, outside: 203.0.113.9, port: tcp/80}", "static: {inside: 10.0.0.2, outside: 203.0.113.9}"), nil},
 		{"two statics", inFile("static: {inside: 10.0.0.1, outside: 203.0.113.9, mark: 1}", "static: {inside: 10.0.0.2, outside: 203.0.113.9, mark: 1}"), []string{
 			"5 203.0.113.9 refuse rules-overlap: static: static in line 4 translates 203.0.113.9 too, and neither takes precedence"}},
+		{"helpers and a TTL without roles", "gateway:\n  helpers: ftp\n  ttl: 64\n  nat: [snat: {only-to: 198.18.0.0/15, to: 203.0.113.8}]\n", []string{
+			"2 ftp refuse helpers-without-roles: helpers: they are for connections from inside, but the file names no interfaces that lead there",
+			"3 64 refuse ttl-without-wan: ttl: it is for packets that leave by wan, and no interface has that role"}},
+		{"helpers, and a TTL on the fast path", "gateway:\n  interfaces: {wan: eth0}\n  flowtable: on\n  helpers: [sip, ftp]\n  ttl: 64\n  nat: [masquerade: {}]\n", []string{
+			"4 [sip notice helpers-open: helpers: the kernel reads what clients and servers write, and lets in the connections that they announce, as RELATED: who controls one of the two can have a port of a host inside opened",
+			"5 64 warn ttl-and-flowtable: ttl: packets on the fast path come to no chain, and keep theirs"}},
 		{"a misspelt role", inFile("masquerade: {out: wann}", "masquerade: {from: 10.0.0.0/8, out: ppp0}"), []string{
 			"4 wann warn interface-missing: masquerade: interface wann does not exist, as far as is known: its rules have no effect until it appears"}},
 		{"a name twice", inFile("{masquerade: {}, name: all}", "{dnat: {on: wan, port: tcp/80, to: 10.0.0.1}, name: all}"), []string{"5 all refuse name-twice: all is the name of masquerade in line 4 as well"}},
@@ -281,6 +287,7 @@ func TestCheckShadows(t *testing.T) {
 			[]string{"5 203.0.113.1 warn notrack-before: notrack: tcp/85-90 of 203.0.113.1 is not tracked, so that dnat in line 4 does not translate it"}},
 		{"clients but for some, and those", inFile("masquerade: {from: 10.0.0.0/24}", "snat: {from: 10.0.0.0/24, except-from: 10.0.0.7, to: 203.0.113.1}"), nil},
 		{"the gateway's own programs, and others", inFile("dnat: {on: any, from: 0.0.0.0/0, to: 10.0.0.1}", "dnat: {on: any, user: 0-4294967295, to: 10.0.0.2}"), nil},
+		{"the gateway's own programs, and others as specific", inFile("dnat: {on: any, user: 33, except-dscp: cs1, to: 10.0.0.1}", "dnat: {on: any, mark: 1, dscp: ef, to: 10.0.0.2}"), nil},
 		{"the gateway's own programs, and all", inFile("dnat: {on: any, from: 0.0.0.0/0, to: 10.0.0.1, local: on}", "dnat: {on: any, user: 33, to: 10.0.0.2}"),
 			[]string{"5 any refuse rule-never-matches: dnat: it can never match: dnat in line 4 matches first whatever it is for"}},
 		{"a destination of another rule", inFile("snat: {from: 10.0.0.0/24, only-to: 198.18.0.1, port: tcp/80, to: 203.0.113.1}", "snat: {from: 10.0.0.0/24, only-to: 198.18.0.0/24, to: 203.0.113.2}"), nil},

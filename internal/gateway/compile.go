@@ -62,8 +62,10 @@ func (b *compiler) begin() {
 		WAN: b.names(c.Interfaces.WAN.Names()), LAN: b.names(c.Interfaces.LAN),
 		MSS: c.MSS, ConnectionsPerSource: int64(c.Limits.ConnectionsPerSource),
 		IPv4: slices.ContainsFunc(c.NAT, Rule.isEnabled), IPv6: slices.ContainsFunc(c.IPv6, Rule.isEnabled),
-		Accounting: bool(c.Accounting), Expect: c.Expect,
+		Accounting: bool(c.Accounting), Expect: c.Expect, TTL: c.TTL,
 	}
+	b.plan.Helpers = slices.Clone(c.Helpers)
+	slices.Sort(b.plan.Helpers)
 	b.uplinks()
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // router is a host with one interface outside and one inside.
@@ -395,5 +396,31 @@ func TestStaticText(t *testing.T) {
 		if got := TextsOf(p)[i].Text; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// TestHelperServices: a helper is for what becomes a connection to its service.
+func TestHelperServices(t *testing.T) {
+	p := compile(t, roles+`
+  helpers: [sip, ftp]
+  nat:
+    - dnat: {on: 203.0.113.1, port: tcp/2121, to: "192.168.0.2:21"}
+    - dnat: {on: 203.0.113.2, port: tcp/20-25, to: 192.168.0.2}
+    - dnat: {on: 203.0.113.3, port: tcp/6000-6010, to: "192.168.0.2:15-25"}
+    - dnat: {on: 203.0.113.4, to: 192.168.0.2}
+    - dnat: {on: 203.0.113.5, port: udp/21, to: 192.168.0.2}
+    - dnat: {on: 203.0.113.6, port: tcp/21, to: "192.168.0.2:2121"}
+    - netmap: {inside: 10.1.0.0/24, outside: 198.51.100.0/24}`, router)
+	got := map[string]string{}
+	for _, s := range p.HelperServices() {
+		for i := range p.Destinations {
+			if ports, some := s.AskedFor(&p.Destinations[i]); some && s.Helper == "ftp" {
+				got[p.Destinations[i].On().String()] = nat.ServiceString(s.Protocol, ports)
+			}
+		}
+	}
+	want := map[string]string{"203.0.113.1/32": "tcp/2121", "203.0.113.2/32": "tcp/21", "203.0.113.3/32": "tcp/6006", "203.0.113.4/32": "tcp/21", "198.51.100.0/24": "tcp/21"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }

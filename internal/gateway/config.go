@@ -41,6 +41,10 @@ type Config struct {
 	// (net.netfilter.nf_conntrack_acct), so that status can report them per rule.
 	Accounting Switch `yaml:"accounting" json:"accounting,omitempty"`
 	Limits     Limits `yaml:"limits" json:"limits,omitzero"`
+	// Helpers of the tracker read what these protocols announce, and translate it.
+	Helpers Helpers `yaml:"helpers" json:"helpers,omitempty"`
+	// TTL is that of packets that leave by the WAN interfaces, of IPv6 their hop limit; 0 leaves it.
+	TTL TTL `yaml:"ttl" json:"ttl,omitempty"`
 	// Sets are addresses and services that rules name.
 	Sets Sets `yaml:"sets" json:"sets,omitempty"`
 	// NAT are the rules of IPv4, IPv6 those of IPv6, in the same words.
@@ -122,6 +126,15 @@ type Limits struct {
 	// have at one time; what is beyond is dropped and counted. 0 is no limit.
 	ConnectionsPerSource Count `yaml:"connections-per-source" json:"connections_per_source,omitempty"`
 }
+
+// Helpers is one, or a list.
+type Helpers []Helper
+
+// Helper is the kernel's name of one: ftp, tftp, sip, pptp.
+type Helper string
+
+// TTL is a number from 1 to 255.
+type TTL uint8
 
 // Rule is exactly one of its kinds, and what is said of it.
 type Rule struct {

@@ -29,9 +29,9 @@ func TestSettingsTurnedOff(t *testing.T) {
 		}
 		return all
 	}
-	const with = roles + "\n  accounting: on\n  limits: {connections-per-source: 5}"
+	const with = roles + "\n  accounting: on\n  helpers: [ftp, sip]\n  limits: {connections-per-source: 5}"
 	on, off := effects(roles, with), effects(with, roles)
-	for _, name := range []string{"accounting", "connections-per-source"} {
+	for _, name := range []string{"accounting", "connections-per-source", "helpers"} {
 		if on[name] == "" || off[name] == "" || on[name] == off[name] {
 			t.Errorf("%s: on %q, off %q", name, on[name], off[name])
 		}

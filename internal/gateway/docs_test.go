@@ -15,6 +15,7 @@ const (
 	page      = "../../docs/gateway.md"
 	reference = "../../docs/gateway-reference.md"
 	verbs     = "../../docs/gateway-verbs.md"
+	words     = "../../docs/gateway-words.md"
 )
 
 func readDoc(t *testing.T, name string) string {
@@ -81,7 +82,7 @@ func TestExampleFiles(t *testing.T) {
 
 // So can every rule that stands in its text.
 func TestPageRules(t *testing.T) {
-	rules := regexp.MustCompile("`((?:"+strings.Join(kindWords, "|")+"): \\{[^`]*\\})`").FindAllStringSubmatch(readDoc(t, page)+readDoc(t, reference)+readDoc(t, verbs), -1)
+	rules := regexp.MustCompile("`((?:"+strings.Join(kindWords, "|")+"): \\{[^`]*\\})`").FindAllStringSubmatch(readDoc(t, page)+readDoc(t, reference)+readDoc(t, verbs)+readDoc(t, words), -1)
 	if len(rules) < 20 {
 		t.Fatalf("the pages have %d rules", len(rules))
 	}

@@ -54,6 +54,10 @@ type Plan struct {
 	MSS MSS `json:"mss,omitzero"`
 	// Flowtable are the interfaces of the kernel's fast path; none where empty.
 	Flowtable []string `json:"flowtable,omitempty"`
+	// Helpers of the tracker are for connections that come in by a LAN interface, as ConnectionsPerSource has it, and for
+	// those that Destinations translate. TTL is that of forwarded packets that leave by a WAN interface; 0 leaves it.
+	Helpers []Helper `json:"helpers,omitempty"`
+	TTL     TTL      `json:"ttl,omitempty"`
 	// ConnectionsPerSource bounds connections of one source that enter by a LAN
 	// interface (any interface but WAN where no LAN is named); 0 is no limit.
 	ConnectionsPerSource int64 `json:"connections_per_source,omitempty"`

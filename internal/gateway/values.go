@@ -16,6 +16,7 @@ import (
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/nat"
 	"go.yaml.in/yaml/v4"
+	"golang.org/x/sys/unix"
 )
 
 // Words for what was expected, in errors.
@@ -1164,6 +1165,74 @@ func (d Days) days() (all []time.Weekday) {
 	}
 	slices.Sort(all)
 	return all
+}
+
+// HelperService is what a helper of the tracker reads.
+type HelperService struct {
+	Helper   Helper
+	Protocol uint8
+	Port     uint16
+	// V4Only: the kernel has it for IPv4.
+	V4Only bool
+}
+
+// helperServices are those that files may name (net/netfilter/nf_conntrack_ftp.c and others).
+var helperServices = []HelperService{
+	{"ftp", unix.IPPROTO_TCP, 21, false}, {"tftp", unix.IPPROTO_UDP, 69, false}, {"sip", unix.IPPROTO_UDP, 5060, false}, {"sip", unix.IPPROTO_TCP, 5060, false}, {"pptp", unix.IPPROTO_TCP, 1723, true},
+}
+
+// HelperServices are those of a plan's helpers.
+func (p *Plan) HelperServices() (all []HelperService) {
+	for _, s := range helperServices {
+		if slices.Contains(p.Helpers, s.Helper) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// AskedFor are the ports that a destination asks for whose connections become ones to the service; false where there
+// are none.
+func (s HelperService) AskedFor(d *Entry) (ports []nat.Ports, some bool) {
+	one := func(port uint16) []nat.Ports { return []nat.Ports{{First: port, Last: port}} }
+	switch b := slices.Concat(d.Action.Backends, []nat.Backend{{}})[0]; {
+	case d.Protocol != 0 && d.Protocol != s.Protocol, d.Action.Kind != nat.DNAT:
+		return nil, false
+	case b.Port == 0:
+		stays := len(d.Ports) == 0 || slices.ContainsFunc(d.Ports, func(p nat.Ports) bool { return p.Contains(s.Port) })
+		return one(s.Port), stays
+	case b.Last == 0:
+		return d.Ports, b.Port == s.Port && d.Protocol == s.Protocol
+	case d.Protocol == s.Protocol && b.Port <= s.Port && s.Port <= b.Last:
+		return one(d.Ports[0].First + s.Port - b.Port), true
+	}
+	return nil, false
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (h *Helpers) UnmarshalYAML(n *yaml.Node) error {
+	return list(n, h, func(item *yaml.Node, one *Helper) error {
+		return scalar(item, "ftp, tftp, sip or pptp", one, func(text string) (Helper, error) {
+			switch {
+			case slices.Contains(*h, Helper(text)):
+				return "", document.Advice("it is there twice")
+			case !slices.ContainsFunc(helperServices, func(s HelperService) bool { return string(s.Helper) == text }):
+				return "", document.Unknown(text, "ftp", "tftp", "sip", "pptp")
+			}
+			return Helper(text), nil
+		})
+	})
+}
+
+// UnmarshalYAML is yaml.Unmarshaler.
+func (t *TTL) UnmarshalYAML(n *yaml.Node) error {
+	return scalar(n, "a number from 1 to 255", t, func(text string) (TTL, error) {
+		n, err := strconv.ParseUint(text, 10, 8)
+		if err == nil && n == 0 {
+			err = errNumber
+		}
+		return TTL(n), err
+	})
 }
 
 // longestName bounds Name, so that a rule of the kernel has it in its comment.

@@ -144,6 +144,9 @@ func (p *printer) gatewayConcerns(v GatewayStatus, s *observe.Status) {
 	if s.Flows.Stranger > 0 {
 		p.paragraph(fmt.Sprintf("%s%s translated by none of these rules: others' on this host, or of an earlier file", about(s), units.Plural(s.Flows.Stranger, "connection is", "connections are")))
 	}
+	if s.Flows.Related > 0 {
+		p.paragraph(fmt.Sprintf("%s%s announced by others, and translated as those by a helper (helpers)", about(s), units.Plural(s.Flows.Related, "connection was", "connections were")))
+	}
 	warn := func(text string) { p.mark(0, Cell{}, text, Warn) }
 	if s.Flows.Stale > 0 {
 		warn(fmt.Sprintf("%s%s under an address that this host no longer has (%s): no answer arrives; %s deletes such entries",

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
 	"golang.org/x/sys/unix"
@@ -285,11 +286,24 @@ func only[T comparable](field *[]T, list []T) bool {
 	return same
 }
 
+// WithoutShare is the match of all packets of which a share meets m.
+func (m *Match) WithoutShare() Match {
+	all := *m
+	if m.Share > 0 {
+		all.Share, all.Random = 0, false
+		all.Unknown = slices.DeleteFunc(slices.Clone(m.Unknown), func(text string) bool { return strings.Contains(text, "statistic") })
+		if len(all.Unknown) == 0 {
+			all.Unknown, all.Part = nil, false
+		}
+	}
+	return all
+}
+
 // Plain makes conditions of a match that packets at the begin of a connection meet all of, and of those that nat.Match
 // has fields for, the fields. It leaves the match as it is if that is not possible for each. own is true where all
 // packets are of programs on this host.
 func (m *Match) Plain(own bool) {
-	if len(m.Unknown) == 0 || m.Opaque || m.Loose || m.Limits || m.Random || len(m.Flags)+len(m.Sets) > 0 {
+	if len(m.Unknown) == 0 || m.Share > 0 || m.Opaque || m.Loose || m.Limits || m.Random || len(m.Flags)+len(m.Sets) > 0 {
 		return
 	}
 	one := m.Match

@@ -143,6 +143,7 @@ func init() {
 		"-i": name((*textRule).inward), "-o": name((*textRule).outward),
 		"--dst-type": (*optionParser).dstType, "--tcp-flags": (*optionParser).tcpFlags,
 		"--mark": (*optionParser).mark, "--uid-owner": ownedBy(false), "--gid-owner": ownedBy(true),
+		"--mode": (*optionParser).ofStatistic, "--packet": (*optionParser).ofStatistic, "--probability": (*optionParser).probability, "--every": (*optionParser).every,
 		"--dscp": (*optionParser).dscp, "--dscp-class": (*optionParser).dscp,
 		"--ctstate": (*optionParser).state, "--state": (*optionParser).state,
 		"--src-range": list((*textRule).source), "--dst-range": list((*textRule).destination),
@@ -178,6 +179,41 @@ func ownedBy(group bool) optionReader {
 		}
 		p.rule.Match.asks(OwnerCondition{[]nat.IDs{ids}, group, not, not}, option)
 		return nil
+	}
+}
+
+// ofStatistic is an option that says no more of how many packets meet a rule.
+func (p *optionParser) ofStatistic(v string, not bool) error {
+	p.share(0, not)
+	return nil
+}
+
+// probability is the share of packets that meet a rule by chance.
+func (p *optionParser) probability(v string, not bool) error {
+	f, err := strconv.ParseFloat(v, 64)
+	if err != nil || f < 0 || f > 1 {
+		return fmt.Errorf("%q is not a probability", v)
+	}
+	p.share(uint32(f*(1<<31)), not)
+	return nil
+}
+
+// every is one of so many packets, in turn.
+func (p *optionParser) every(v string, not bool) error {
+	n, err := strconv.ParseUint(v, 10, 31)
+	if err != nil || n == 0 {
+		return fmt.Errorf("%q is not a number of packets", v)
+	}
+	p.share(uint32(1<<31/n), not)
+	return nil
+}
+
+func (p *optionParser) share(n uint32, not bool) {
+	m := &p.rule.Match
+	m.note("-m statistic")
+	m.Part, m.Random, m.Share = true, true, max(m.Share, n)
+	if not || m.Share == 0 && p.module != "-m statistic" {
+		p.unknown("-m statistic !")
 	}
 }
 

@@ -18,6 +18,9 @@ func (m *Match) And(o *Match) (both Match, ok bool) {
 	both.Unknown = nat.Union(m.Unknown, o.Unknown)
 	both.Flags, both.Conditions = slices.Concat(m.Flags, o.Flags), slices.Concat(m.Conditions, o.Conditions)
 	both.Part, both.Random, both.Loose = m.Part || o.Part, m.Random || o.Random, m.Loose || o.Loose
+	if both.Share = max(m.Share, o.Share); m.Share > 0 && o.Share > 0 {
+		both.Share = uint32(uint64(m.Share) * uint64(o.Share) >> 31)
+	}
 	both.Conn, both.Sets, both.Opaque = slices.Concat(m.Conn, o.Conn), slices.Concat(m.Sets, o.Sets), m.Opaque || o.Opaque
 	return both, true
 }

@@ -117,6 +117,9 @@ type Match struct {
 	// Part is true if some packets of a connection may meet it and others not, Random if chance
 	// decides on that, Loose if one of the conditions by which it does is none of Conditions.
 	Part, Random, Loose bool
+	// Share is how many packets of 1<<31 meet it by chance or in turn (xt_statistic), beside the other conditions; 0 for
+	// all.
+	Share uint32
 }
 
 // Kind is what a rule does with a packet.

@@ -79,8 +79,13 @@ func (m *Match) otherXT(name string, revision uint32, data []byte, ip6 bool) {
 	case name == "length" && len(data) >= 5:
 		m.parts(fmt.Sprintf("-m length %s--length %d:%d", notText(data[4] != 0), binary.NativeEndian.Uint16(data), binary.NativeEndian.Uint16(data[2:])))
 	case name == "statistic" && len(data) >= 2:
-		m.parts("-m statistic --mode " + map[bool]string{true: "random", false: "nth"}[binary.NativeEndian.Uint16(data) == random])
-		m.Random = !drawsAll(data)
+		m.note("-m statistic --mode " + map[bool]string{true: "random", false: "nth"}[binary.NativeEndian.Uint16(data) == random])
+		m.Part = true
+		if m.Random = !drawsAll(data); len(data) >= 8 && binary.NativeEndian.Uint16(data[2:]) == 0 {
+			if m.Share = binary.NativeEndian.Uint32(data[4:]); binary.NativeEndian.Uint16(data) != random {
+				m.Share = uint32(1 << 31 / (uint64(m.Share) + 1)) // of how many, less one
+			}
+		}
 	case slices.Contains([]string{"ttl", "hl", "dscp", "tos", "ecn", "tcpmss", "string", "u32", "connbytes"}, name):
 		m.parts(name)
 	case name == "recent" && recentHits(data) > 1:

@@ -1,6 +1,7 @@
 package testutil
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -45,6 +46,9 @@ var (
 
 	// Egress is nftables' hook for what leaves an interface: 42df6e1d221d "netfilter: Introduce egress hook".
 	Egress = Feature{Name: "the egress hook", Symbols: []string{"CONFIG_NETFILTER_EGRESS"}, Since: "5.16", Probe: since("5.16")}
+
+	// NATHelpers are the tracker's helpers with what translates the data of FTP and others, in modules of their own.
+	NATHelpers = Feature{Name: "helpers of the tracker that translate", Symbols: []string{"CONFIG_NF_NAT_FTP", "CONFIG_NF_NAT_TFTP"}, Probe: probeNATHelpers, Off: []error{fs.ErrNotExist}}
 
 	Tun = Feature{Name: "tun interfaces", Symbols: []string{"CONFIG_TUN"}, Off: []error{fs.ErrNotExist},
 		Probe: func() error { _, err := os.Stat("/dev/net/tun"); return err }}
@@ -121,6 +125,16 @@ func probeNetnsCookie() error {
 	}
 	defer unix.Close(fd)
 	_, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	return err
+}
+
+// probeNATHelpers loads their modules, where they are some.
+func probeNATHelpers() error {
+	_ = exec.Command("modprobe", "-aq", "nf_nat_ftp", "nf_nat_tftp", "nf_nat_sip", "nf_nat_pptp").Run()
+	symbols, err := os.ReadFile("/proc/kallsyms")
+	if err == nil && !bytes.Contains(symbols, []byte(" nf_nat_ftp")) {
+		err = fmt.Errorf("nf_nat_ftp: %w", fs.ErrNotExist)
+	}
 	return err
 }
 

@@ -72,12 +72,16 @@ func TestExplainPolicy(t *testing.T) {
 		chain in { type filter hook prerouting priority -310; ip dscp cs1 meta mark set 0x10; ip dscp cs2 meta mark set 0x25; ip dscp ef meta mark set 0x1
 			ip6 dscp cs1 meta mark set 0x10; ip6 dscp cs2 meta mark set 0x25; ip6 dscp ef meta mark set 0x1; }
 	}`, "nft", "-f", "-")
+	settings := []string{"", "ttl: 64"}
+	if testutil.NATHelpers.Probe() == nil {
+		settings = append(settings, "helpers: [tftp, sip, ftp]")
+	}
 	facts := Facts()
 	for i, group := range map[string]string{LAN: "7", DMZ: "8"} {
 		testutil.Run(t, w.gateway, "", "ip", "link", "set", "dev", i, "group", group)
 	}
 	facts.Interfaces[0].Group, facts.Interfaces[1].Group = 7, 8
-	s := sample{t: t, world: w, r: rand.New(rand.NewPCG(19, 2)), facts: facts, roles: []string{"wan: wan, lan: [lan, dmz]", "wan: wan, lan: [lan, dmz]", "wan: \"w*\", lan: [\"la*\", dmz]", "wan: group 0, lan: [group 8, group 7]", "wan: [\"wan*\", ppp0]", "lan: [group 7]"}, seen: map[string]int{}, forms4: possible(policyForms4), forms6: possible(policyForms6), classes: []uint8{0, 8, 16, 46}, sets: policySets}
+	s := sample{t: t, world: w, r: rand.New(rand.NewPCG(19, 2)), facts: facts, roles: []string{"wan: wan, lan: [lan, dmz]", "wan: wan, lan: [lan, dmz]", "wan: \"w*\", lan: [\"la*\", dmz]", "wan: group 0, lan: [group 8, group 7]", "wan: [\"wan*\", ppp0]", "lan: [group 7]"}, settings: settings, seen: map[string]int{}, forms4: possible(policyForms4), forms6: possible(policyForms6), classes: []uint8{0, 8, 16, 46}, sets: policySets}
 	for range sampleFiles {
 		s.file()
 	}

@@ -34,8 +34,8 @@ type sample struct {
 	sets string
 	// classes are DSCPs that packets may have.
 	classes []uint8
-	// roles are interfaces of files.
-	roles []string
+	// roles are interfaces of files, settings words beside them.
+	roles, settings []string
 }
 
 func (s *sample) file() {
@@ -137,7 +137,11 @@ func (s *sample) rules() string {
 	if len(s.roles) > 0 {
 		roles = pick(s.r, s.roles)
 	}
-	b.WriteString("interfaces: {" + roles + "}\n" + s.sets + "nat:\n")
+	b.WriteString("interfaces: {" + roles + "}\n")
+	if len(s.settings) > 0 && strings.Contains(roles, "wan:") {
+		b.WriteString(pick(s.r, s.settings) + "\n")
+	}
+	b.WriteString(s.sets + "nat:\n")
 	for range 2 + s.r.IntN(7) {
 		fmt.Fprintf(&b, "  - %s\n", s.fill(pick(s.r, s.forms4)))
 	}

@@ -99,7 +99,7 @@ var importCases = []struct {
 		"-A POSTROUTING -s 192.168.0.2 -j SNAT --to-source 203.0.113.7", "-A POSTROUTING -s 192.168.0.0/24 -j MASQUERADE"}, 0,
 		[]string{"dnat: {on: 203.0.113.7, port: udp/5000, to: 192.168.0.2}", "snat: {from: 192.168.0.2, to: 203.0.113.7}", "masquerade: {from: 192.168.0.0/24}"}},
 	{"a way in for one interface", []string{"-A PREROUTING -i wan -d 203.0.113.7 -p udp --dport 5000 -j DNAT --to-destination 192.168.0.2"}, 0,
-		[]string{"dnat: {on: 203.0.113.7, port: udp/5000, to: 192.168.0.2}"}},
+		[]string{"dnat: {on: 203.0.113.7, port: udp/5000, to: 192.168.0.2, in: wan}"}},
 	{"a way in for hosts inside and the gateway too", []string{
 		"-A PREROUTING -d 203.0.113.7 -p udp --dport 5000 -j DNAT --to-destination 192.168.0.2:5002",
 		"-A OUTPUT -d 203.0.113.7 -p udp --dport 5000 -j DNAT --to-destination 192.168.0.2:5002",

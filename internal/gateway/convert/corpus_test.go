@@ -14,8 +14,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/frame"
@@ -25,6 +27,7 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ruleset"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -64,15 +67,10 @@ func TestCorpus(t *testing.T) {
 	if os.Getenv("NATKIT_NIGHTLY") != "" {
 		times = atNight
 	}
-	var all tally
-	for i, name := range files {
-		t.Run(filepath.Base(name), func(t *testing.T) {
-			c := corpusCase{T: t, r: rand.New(rand.NewPCG(seed, uint64(i)))}
-			c.read(name)
-			c.play(times)
-			all.add(&c.tally)
-		})
-	}
+	all := playEach(t, len(files), seed, times, func(c *corpusCase, i int) string {
+		c.read(files[i])
+		return filepath.Base(files[i])
+	})
 	t.Logf("%d rule sets, %d of %d rules of NAT taken; %d packets and programs, %d translated, %d of rules that are left", len(files), all.taken, all.rules, all.packets, all.translated, all.left)
 	if share := float64(all.taken) / float64(all.rules); share < least {
 		t.Errorf("%.0f %% of the rules are taken, want %.0f %%", 100*share, 100*least)
@@ -108,26 +106,44 @@ func TestRandomRules(t *testing.T) {
 	testutil.NeedFeature(t, testutil.Hairpin)
 	testutil.NeedProgram(t, "iptables-nft")
 	testutil.ShareHost(t)
-	seed, times := seedOf(t, 7), 24
+	seed, sets := seedOf(t, 7), 24
 	if os.Getenv("NATKIT_NIGHTLY") != "" {
-		times = 500
+		sets = 500
 	}
-	var all tally
-	for i := range times {
-		t.Run(strconv.Itoa(i), func(t *testing.T) {
-			c := corpusCase{T: t, r: rand.New(rand.NewPCG(seed, uint64(i)))}
-			c.take("drawn.iptables", drawnRules(c.r))
-			c.play(1)
-			if t.Failed() {
-				t.Log(c.text)
-			}
-			all.add(&c.tally)
-		})
-	}
+	all := playEach(t, sets, seed, 1, func(c *corpusCase, i int) string {
+		text, name := drawnRules(c.r), "drawn.iptables"
+		if i%4 == 3 {
+			text, name = inIPv6(text), "drawn.ip6tables"
+		}
+		c.take(name, text)
+		return strconv.Itoa(i)
+	})
 	t.Logf("%d of %d rules taken; %d packets and programs, %d translated, %d of rules that are left", all.taken, all.rules, all.packets, all.translated, all.left)
 	if all.translated < all.packets/5 || all.taken*4 < all.rules*3 {
 		t.Errorf("the sample says little: %+v", all)
 	}
+}
+
+var drawnAddress = regexp.MustCompile(`(\d+\.\d+\.\d+)\.(\d+)(?:/(\d+)|:(\d[\d-]*))?`)
+
+// inIPv6 are the same rules with addresses of IPv6.
+func inIPv6(text string) string {
+	networks := map[string]string{"203.0.113": "2001:db8:1::", "198.51.100": "2001:db8:9::", "192.168.1": "fd00:1::", "192.168.2": "fd00:2::", "192.168.0": "fd00::"}
+	text = drawnAddress.ReplaceAllStringFunc(text, func(word string) string {
+		m := drawnAddress.FindStringSubmatch(word)
+		address := networks[m[1]]
+		if m[2] != "0" {
+			address += m[2]
+		}
+		switch {
+		case m[3] != "":
+			return address + map[string]string{"16": "/16", "24": "/64"}[m[3]]
+		case m[4] != "":
+			return "[" + address + "]:" + m[4]
+		}
+		return address
+	})
+	return strings.ReplaceAll(text, "-p icmp", "-p icmpv6")
 }
 
 // drawnRules are rules of NAT with conditions of few values, so that many overlap.
@@ -176,6 +192,27 @@ func drawnRules(r *rand.Rand) string {
 		}
 	}
 	return b.String() + "COMMIT\n"
+}
+
+// playEach plays several rule sets, some at a time, of which take makes one and names it.
+func playEach(t *testing.T, sets int, seed uint64, times int, take func(c *corpusCase, i int) string) (all tally) {
+	var mutex sync.Mutex
+	t.Run("sets", func(t *testing.T) {
+		for i := range sets {
+			t.Run(strconv.Itoa(i), func(t *testing.T) {
+				t.Parallel()
+				c := corpusCase{T: t, r: rand.New(rand.NewPCG(seed, uint64(i)))}
+				name := take(&c, i)
+				if c.play(times); t.Failed() {
+					t.Logf("%s:\n%s", name, c.text)
+				}
+				mutex.Lock()
+				defer mutex.Unlock()
+				all.add(&c.tally)
+			})
+		}
+	})
+	return all
 }
 
 // tally counts rules and packets.
@@ -492,6 +529,34 @@ func (c *corpusCase) load(h corpusHost) {
 	})
 }
 
+// live wants the kernel's rules to become what the text becomes. Of two tables at the same hook and priority the kernel
+// does not say which comes first.
+func (c *corpusCase) live(h corpusHost) {
+	c.Helper()
+	if strings.Count(c.original, "hook prerouting priority -100") > 1 {
+		return
+	}
+	set, err := read.Tables(h.ns)
+	if err != nil {
+		c.Fatal(err)
+	}
+	result, err := Import(set)
+	if err != nil {
+		c.Fatal(err)
+	}
+	if diff := cmp.Diff(rulesOf(c.result), rulesOf(result)); diff != "" {
+		c.Errorf("rules (-text +kernel):\n%s\n%+v", diff, result.Untranslated())
+	}
+}
+
+func rulesOf(r *Result) (all []string) {
+	for _, rule := range slices.Concat(r.Config.NAT, r.Config.IPv6) {
+		all = append(all, gateway.MarshalRule(rule))
+	}
+	slices.Sort(all)
+	return all
+}
+
 // apply has the engine carry out what was imported.
 func (c *corpusCase) apply(h corpusHost) {
 	c.Helper()
@@ -554,6 +619,7 @@ func (c *corpusCase) flows(h corpusHost) map[flow]end {
 func (c *corpusCase) play(times int) {
 	theirs, ours := c.host("theirs"), c.host("ours")
 	c.load(theirs)
+	c.live(theirs)
 	c.apply(ours)
 	for range times {
 		sent := map[flow]nat.Packet{}

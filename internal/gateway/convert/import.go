@@ -177,8 +177,10 @@ func (t *translator) result() *Result {
 
 func originsOf(list []*entry) (texts []string) {
 	for _, e := range list {
-		if !slices.Contains(texts, e.Rule.Text) {
-			texts = append(texts, e.Rule.Text)
+		for _, r := range append(e.also, e.Rule) {
+			if !slices.Contains(texts, r.Text) {
+				texts = append(texts, r.Text)
+			}
 		}
 	}
 	return texts
@@ -222,6 +224,12 @@ func (t *translator) summary() (all []ruleset.Note) {
 				first[p] = len(all)
 			}
 			all = append(all, n)
+			for _, r := range e.also {
+				if r.Line != e.Rule.Line || r.Text != e.Rule.Text {
+					n.Line, n.Text = r.Line, r.Text
+					all = append(all, n)
+				}
+			}
 		}
 	}
 	for i, n := range more {
@@ -239,6 +247,9 @@ func strays(set *ruleset.Ruleset, entries []*entry, full bool) (all []ruleset.No
 	met := map[*ruleset.Rule]bool{}
 	for _, e := range entries {
 		met[e.Rule] = true
+		for _, r := range e.also {
+			met[r] = true
+		}
 	}
 	for _, t := range set.Tables {
 		for _, c := range t.Chains {

@@ -176,7 +176,7 @@ func (r ranks) loses(to rival) *rival {
 			continue
 		}
 		for i := range k.all {
-			if one := &k.all[i]; one.want.Overlaps(&to.want.Match) && !givesSame(&one.from[0].Rule.Target, &to.from[0].Rule.Target) {
+			if one := &k.all[i]; !farApart(&one.want.Match, &to.want.Match) && one.want.Overlaps(&to.want.Match) && !givesSame(&one.from[0].Rule.Target, &to.from[0].Rule.Target) {
 				return one
 			}
 		}
@@ -210,7 +210,7 @@ func (t *translator) prefer(_ string, all []rival) {
 	for _, one := range slices.Backward(all) {
 		if k := after.like(one.want); k != nil {
 			for _, later := range k.of[prefixesFor(one.want)] {
-				if later.made == one.made || later.rule.Prefer < one.rule.Prefer || !later.want.Overlaps(&one.want.Match) {
+				if farApart(&later.want.Match, &one.want.Match) || later.made == one.made || later.rule.Prefer < one.rule.Prefer || !later.want.Overlaps(&one.want.Match) {
 					continue
 				}
 				if one.isPair() || later.rule.Prefer == mostPreferred {

@@ -72,7 +72,7 @@ func (t *translator) coveredBy(i int) *ruleset.Rule {
 		return nil
 	}
 	for _, b := range t.entries[:i] {
-		if b.side == e.side && !rivals(b, e) && b.Rule.Target.Kind != ruleset.Ends && len(b.Except) == 0 && b.Match.Covers(&e.Match) {
+		if b.side == e.side && !farApart(&b.Match.Match, &e.Match.Match) && !rivals(b, e) && b.Rule.Target.Kind != ruleset.Ends && len(b.Except) == 0 && b.Match.Covers(&e.Match) {
 			return b.Rule
 		}
 	}
@@ -107,7 +107,9 @@ func (t *translator) before(i int) (all []*entry, reason string) {
 	if !e.translates {
 		return nil, ""
 	}
-	meets := func(b *entry) bool { return b != e && b.side == e.side && !b.Match.Disjoint(&e.Match) }
+	meets := func(b *entry) bool {
+		return b != e && b.side == e.side && !farApart(&b.Match.Match, &e.Match.Match) && !b.Match.Disjoint(&e.Match)
+	}
 	for _, b := range t.untranslated {
 		switch {
 		case !meets(b):

@@ -116,7 +116,7 @@ func (v *view) flows(r *reader, complete bool) {
 	for i := range v.Uplinks {
 		v.Uplinks[i].Flows = int64(float64(r.marks[v.plan.Uplinks[i].Mark]) * factor)
 	}
-	f.Stranger = r.tally.Strangers(factor)
+	f.Stranger, f.Related = r.tally.Strangers(factor), r.tally.Related(factor)
 	f.Untranslated, f.UntranslatedAtLeast = int64(float64(r.passed)*factor), r.passing.Exhausted()
 	var stale []netip.Addr
 	f.Stale, stale = r.tally.Stale(factor)

@@ -158,6 +158,7 @@ type Tally struct {
 	here       map[netip.Addr]bool
 	stale      map[netip.Addr]int64
 	stranger   int64
+	related    int64
 	seen       int64
 }
 
@@ -187,7 +188,12 @@ func (t *Tally) Add(e *conntrack.Entry) {
 		return
 	}
 	source, destination := t.attribution.Of(e)
-	if source == nil && destination == nil {
+	switch {
+	case source != nil || destination != nil:
+	case e.Status.Has(conntrack.Expected) && len(t.attribution.plan.Helpers) > 0:
+		t.related++
+		return
+	default:
 		t.stranger++
 		return
 	}
@@ -242,6 +248,9 @@ func (t *Tally) Usage(factor float64) map[gateway.Ref]Usage {
 
 // Strangers are flows that none of the plan's rules translated.
 func (t *Tally) Strangers(factor float64) int64 { return scaled(t.stranger, factor) }
+
+// Related are flows that a helper of the tracker let in and translated.
+func (t *Tally) Related(factor float64) int64 { return scaled(t.related, factor) }
 
 // Stale are masqueraded flows whose address the host no longer has, and those
 // addresses in order.

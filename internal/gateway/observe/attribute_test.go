@@ -313,7 +313,16 @@ func TestTally(t *testing.T) {
 	if n, at := tally.Stale(1); n != 1 || !slices.Equal(at, []netip.Addr{netip.MustParseAddr("203.0.113.250")}) {
 		t.Errorf("stale %d, %v", n, at)
 	}
-	if tally.Seen() != 6 || tally.Strangers(1) != 1 || tally.Strangers(10) != 10 || tally.Usage(10)[snat].Packets != 100 {
+	announced := outbound("172.16.0.2", "203.0.113.1", "198.51.100.9", 4)
+	announced.Status |= conntrack.Expected
+	helped := NewTally(&gateway.Plan{Helpers: []gateway.Helper{"ftp"}}, nil)
+	for _, t := range []*Tally{tally, helped} {
+		t.Add(announced)
+	}
+	if tally.Related(1) != 0 || tally.Strangers(1) != 2 || helped.Related(3) != 3 || helped.Strangers(1) != 0 {
+		t.Errorf("of an announced connection: related %d, strangers %d; without helpers %d, %d", helped.Related(1), helped.Strangers(1), tally.Related(1), tally.Strangers(1))
+	}
+	if tally.Seen() != 7 || tally.Strangers(10) != 20 || tally.Usage(10)[snat].Packets != 100 {
 		t.Errorf("seen %d, strangers %d", tally.Seen(), tally.Strangers(1))
 	}
 }

@@ -352,6 +352,36 @@ func TestExplainUnknowns(t *testing.T) {
 	}
 }
 
+// TestExplainHelpers: the first packet of a connection that a helper reads is named, with what that means.
+func TestExplainHelpers(t *testing.T) {
+	const file = roles + `
+  helpers: [ftp, pptp]
+  ttl: 64
+  nat:
+    - masquerade: {from: 192.168.0.0/16}
+    - dnat: {on: 203.0.113.1, port: tcp/2121, to: "192.168.0.2:21"}`
+	for _, c := range []struct {
+		in, packet, helper string
+		ttl                bool
+	}{
+		{"eth1", "tcp 192.168.0.2:4000 -> 198.18.0.1:21", "ftp", true}, {"eth1", "tcp 192.168.0.2:4000 -> 198.18.0.1:1723", "pptp", true},
+		{"eth1", "udp 192.168.0.2:4000 -> 198.18.0.1:21", "", true}, {"eth0", "tcp 198.18.0.1:4000 -> 203.0.113.1:2121", "ftp", false},
+		{"eth0", "tcp 198.18.0.1:4000 -> 203.0.113.1:21", "", false},
+	} {
+		e := explainText(t, file, router, c.in, c.packet)
+		helper, ttl := "", false
+		for _, s := range e.Steps {
+			if s.Chain == "inet natkit helpers" {
+				helper, _, _ = strings.Cut(strings.TrimPrefix(s.Does, "helper "), ":")
+			}
+			ttl = ttl || s.Chain == "inet natkit forward" && s.Does == "the TTL becomes 64"
+		}
+		if helper != c.helper || ttl != c.ttl {
+			t.Errorf("%s: helper %q, TTL %v", c.packet, helper, ttl)
+		}
+	}
+}
+
 // TestExplainTimes: a rule holds at its times, and what would hold at others is named.
 func TestExplainTimes(t *testing.T) {
 	p := compile(t, roles+`

@@ -366,9 +366,37 @@ func (w *walk) mss(s *Step) {
 	}
 }
 
-// forward is the chain of limits and of the fast path.
+// helpers is the chain that gives connections helpers of the tracker.
+func (w *walk) helpers(s *Step) {
+	if w.e.Untracked {
+		return
+	}
+	for _, h := range w.plan.HelperServices() {
+		if h.V4Only && w.src.addr.Is6() || h.Protocol != w.packet.Protocol {
+			continue
+		}
+		helped := w.plan.Inside(w.packet.In) && w.packet.DstPort == h.Port
+		for i := range w.plan.Destinations {
+			d := w.plan.Destinations[i]
+			ports, some := h.AskedFor(&d)
+			if d.Protocol, d.Ports = h.Protocol, ports; !helped && some && !d.IsOwn() {
+				p := w.now()
+				helped = d.Match.Matches(&p)
+			}
+		}
+		if helped {
+			s.Does = fmt.Sprintf("helper %s: the connections that this one announces are RELATED to it, and translated as it is; a firewall has to accept these", h.Helper)
+			return
+		}
+	}
+}
+
+// forward is the chain of limits, of TTLs and of the fast path.
 func (w *walk) forward(s *Step) {
 	var does []string
+	if n := w.plan.TTL; n > 0 && nat.InNames(w.plan.WAN, w.e.Out) {
+		does = append(does, fmt.Sprintf("the %s becomes %d", map[bool]string{true: "hop limit", false: "TTL"}[w.src.addr.Is6()], n))
+	}
 	if n := w.plan.ConnectionsPerSource; n > 0 && w.plan.Inside(w.packet.In) && !w.e.Untracked {
 		does = append(does, fmt.Sprintf("dropped if %s has %d connections already", w.packet.Src, n))
 	}

@@ -184,6 +184,8 @@ type Flows struct {
 	// Stranger flows are translated by none of these rules: others' on the same host,
 	// or those of an earlier plan.
 	Stranger int64 `json:"stranger_flows"`
+	// Related flows were announced by others, and translated as those by a helper of the tracker.
+	Related int64 `json:"related_flows,omitempty"`
 	// Stale flows have a source translated to an address that a masquerade rule gave
 	// and that this host no longer has: nothing comes back for them.
 	Stale          int64    `json:"stale_flows"`

@@ -123,6 +123,9 @@ func (w *walk) firstStops(hook string) []stop {
 	if len(w.plan.Uplinks) > 0 {
 		stops = append(stops, stop{priority: -145, chain: "uplink-" + hook, do: w.uplink})
 	}
+	if len(w.plan.Helpers) > 0 && hook == hookPrerouting {
+		stops = append(stops, stop{priority: -140, chain: "helpers", do: w.helpers})
+	}
 	if w.hasDestinations(hook) {
 		stops = append(stops, stop{priority: -80, chain: hook, do: w.destination})
 	}
@@ -137,7 +140,7 @@ func (w *walk) forwardStops() (stops []stop) {
 	if w.plan.MSS != (gateway.MSS{}) && w.packet.Protocol == protocolTCP {
 		stops = append(stops, stop{priority: -150, chain: "mss", do: w.mss})
 	}
-	if w.plan.ConnectionsPerSource > 0 || len(w.plan.Flowtable) > 0 {
+	if w.plan.ConnectionsPerSource > 0 || len(w.plan.Flowtable) > 0 || w.plan.TTL > 0 {
 		stops = append(stops, stop{priority: 0, chain: "forward", do: w.forward})
 	}
 	return append(stops, stop{priority: 120, chain: "untranslatable", do: w.untranslatable})

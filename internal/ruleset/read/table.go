@@ -21,6 +21,13 @@ type Table struct {
 	Rules          []TableRule
 	Sets           []TableSet
 	Flowtables     []string
+	Objects        []TableObject
+}
+
+// TableObject is an object with a name, such as a helper of the tracker; Kind is NFT_OBJECT_*.
+type TableObject struct {
+	TableChain
+	Kind uint32
 }
 
 // TableChain is a chain. Content, as of rules, sets and elements, is what the kernel
@@ -117,6 +124,10 @@ const (
 	setCount        = 20 // NFTA_SET_COUNT
 	elemExpressions = 11 // NFTA_SET_ELEM_EXPRESSIONS
 	flowtableName   = 2  // NFTA_FLOWTABLE_NAME
+	objectName      = 2  // NFTA_OBJ_NAME
+	objectType      = 3  // NFTA_OBJ_TYPE
+	objectUse       = 5  // NFTA_OBJ_USE
+	objectHandle    = 6  // NFTA_OBJ_HANDLE
 )
 
 func (c Conn) tableOnce(key ruleset.TableKey) (*Table, error) {
@@ -139,6 +150,10 @@ func (c Conn) tableOnce(key ruleset.TableKey) (*Table, error) {
 		{"sets", unix.NFT_MSG_GETSET, func(a netlink.Attrs) error { return c.addSet(t, key, a) }},
 		{"flowtables", unix.NFT_MSG_GETFLOWTABLE, func(a netlink.Attrs) error {
 			t.Flowtables = append(t.Flowtables, a.Text(flowtableName))
+			return nil
+		}},
+		{"objects", unix.NFT_MSG_GETOBJ, func(a netlink.Attrs) error {
+			t.Objects = append(t.Objects, TableObject{TableChain{a.Text(objectName), ruleset.Without(a, objectUse, objectHandle)}, a.U32(objectType)})
 			return nil
 		}},
 	} {

@@ -146,6 +146,8 @@ func (g *group) act(v variant, to target) []expression {
 		return []expression{&expr.Notrack{}}
 	case dropped:
 		return []expression{&expr.Verdict{Kind: expr.VerdictDrop}}
+	case helped:
+		return []expression{attach(g.helper)}
 	case nat.Masquerade:
 		return g.masquerade(v)
 	case nat.Redirect:

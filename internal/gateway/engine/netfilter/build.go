@@ -21,6 +21,7 @@ var baseChains = []chain{
 	{"raw-output", "filter", unix.NF_INET_LOCAL_OUT, -300},
 	{uplinkIn, "filter", unix.NF_INET_PRE_ROUTING, -145},
 	{uplinkOut, "route", unix.NF_INET_LOCAL_OUT, -145},
+	{"helpers", "filter", unix.NF_INET_PRE_ROUTING, -140},
 	{"prerouting", "nat", unix.NF_INET_PRE_ROUTING, -80},
 	{"output", "nat", unix.NF_INET_LOCAL_OUT, -80},
 	{"mss", "filter", unix.NF_INET_FORWARD, -150},
@@ -61,6 +62,7 @@ func build(p *gateway.Plan, h host) *table {
 func (t *table) fill(p *gateway.Plan, h host) {
 	t.out = p.Out
 	t.mss(p.MSS)
+	t.ttl(p)
 	t.hairpins(p)
 	t.uplinks(p)
 	for _, f := range []*family{ip4, ip6} {
@@ -69,6 +71,7 @@ func (t *table) fill(p *gateway.Plan, h host) {
 		t.translations(p, f)
 		if p.IPv4 && !f.v6 || p.IPv6 && f.v6 {
 			t.limit(p, f)
+			t.helpers(p, f)
 		}
 	}
 	t.untranslatable(p)
@@ -275,8 +278,11 @@ func (t *table) emitByHand(chain string, g *group) {
 
 // comment names the rule of the file, or how many there are.
 func (g *group) comment() string {
-	if g.kind == dropped {
+	switch g.kind {
+	case dropped:
 		return UntranslatableComment
+	case helped:
+		return helperComment(g.helper)
 	}
 	first := g.entries[0].rule
 	if slices.ContainsFunc(g.entries, func(e entry) bool { return e.rule != first }) {
@@ -353,7 +359,7 @@ func (g *group) parts() []part { return g.key[:g.keys] }
 // a map.
 func (g *group) givesAddresses() bool {
 	switch g.kind {
-	case nat.Masquerade, nat.Redirect, nat.Notrack, dropped:
+	case nat.Masquerade, nat.Redirect, nat.Notrack, dropped, helped:
 		return false
 	}
 	return len(g.pool) == 0
@@ -390,8 +396,8 @@ func concat(types ...nftables.SetDatatype) nftables.SetDatatype {
 // element is an entry as the map has it.
 func (g *group) element(e entry, v variant, s *set) element {
 	out := element{comment: e.rule.Label(), key: g.keyOf(e)}
-	if g.kind == dropped {
-		out.comment = UntranslatableComment
+	if g.kind == dropped || g.kind == helped {
+		out.comment = g.comment()
 	}
 	if s.flags&unix.NFT_SET_MAP == 0 {
 		return out

@@ -349,9 +349,10 @@ type target struct {
 // group are rules of one shape.
 type group struct {
 	shape
-	name  string // of its map
-	other nat.Match
-	pool  []choice
+	name   string // of its map
+	helper gateway.HelperService
+	other  nat.Match
+	pool   []choice
 	// does is what chooses among several hosts; nil for other pools.
 	does    *nat.Action
 	entries []entry

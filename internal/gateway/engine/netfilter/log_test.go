@@ -46,6 +46,8 @@ func kernelLog(t *testing.T) (lines func() []string) {
 // TestLog: the first packet of each connection that a rule translates is logged as it is before, no other rule's, and
 // not more often than its rate.
 func TestLog(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedFeature(t, testutil.KernelLogWrite)
 	testutil.LockHost(t)
 	b := newBed(t, netfilter.Apply, fmt.Sprintf(`
   nat:

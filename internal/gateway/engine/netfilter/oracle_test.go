@@ -33,6 +33,9 @@ func TestOracle(t *testing.T) {
 			if slices.ContainsFunc(plan.Sources, func(e gateway.Entry) bool { return e.IsHairpin() }) {
 				testutil.NeedFeature(t, testutil.Hairpin)
 			}
+			if len(plan.Helpers) > 0 {
+				testutil.NeedFeature(t, testutil.NATHelpers)
+			}
 			ours, theirs := testutil.Namespace(t), testutil.Namespace(t)
 			if err := Apply(ours, plan); err != nil {
 				t.Fatal(err)

@@ -299,6 +299,9 @@ func objectsOf(t *read.Table) []object {
 		}
 	}
 	all = append(all, together(anonymous))
+	for _, o := range t.Objects {
+		all = append(all, object{"object " + o.Name, 0, hashOf([][]byte{o.Content})})
+	}
 	for _, name := range t.Flowtables {
 		all = append(all, object{"flowtable " + name, 0, hashOf(nil)})
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/nftables/expr"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 	"golang.org/x/sys/unix"
 )
 
@@ -40,6 +41,83 @@ func (t *table) mss(m gateway.MSS) {
 	}
 	exprs = append(exprs, &expr.Exthdr{SourceRegister: reg1, Type: optionMSS, Offset: 2, Len: 2, Op: expr.ExthdrOpTcpopt})
 	t.rules = append(t.rules, rule{chain: "mss", exprs: exprs, comment: MSSComment})
+}
+
+// ttl sets that of what is forwarded by a WAN interface, after the kernel has taken one off (ip_forward). What the
+// gateway sends itself has its own: neighbour discovery needs a hop limit of 255.
+func (t *table) ttl(p *gateway.Plan) {
+	if p.TTL == 0 {
+		return
+	}
+	for _, f := range []*family{ip4, ip6} { // two bytes each: TTL and protocol, next header and hop limit
+		at, mask, value := place{base: expr.PayloadBaseNetworkHeader, offset: 8, mends: true, checksum: 10}, []byte{0, 0xff}, []byte{byte(p.TTL), 0}
+		if f.v6 {
+			at, mask, value = place{base: expr.PayloadBaseNetworkHeader, offset: 6}, []byte{0xff, 0}, []byte{0, byte(p.TTL)}
+		}
+		t.rules = append(t.rules, rule{chain: "forward", comment: "ttl", exprs: slices.Concat(t.interfaces(expr.MetaKeyOIFNAME, p.WAN, false), f.is(), []expression{
+			at.load(2), &expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 2, Mask: mask, Xor: value}, at.store(2, reg1)})})
+	}
+}
+
+// helped is the kind of groups of connections that get a helper.
+const helped nat.Kind = "helper"
+
+func helperComment(s gateway.HelperService) string { return "helper " + string(s.Helper) }
+
+// helperObject is the name of a helper's object.
+func helperObject(s gateway.HelperService) string {
+	return string(s.Helper) + "-" + nat.ProtocolName(s.Protocol)
+}
+
+// attach gives a connection a helper; one that the tracker has entered into its table gets none any more.
+func attach(s gateway.HelperService) expression {
+	return &expr.Objref{Type: ctHelper, Name: helperObject(s)}
+}
+
+// helpers gives new connections from inside helpers, and those that a rule leads inside: behind the tracker, and
+// before any translation, whose sequence numbers it prepares (nf_nat_setup_info adds nf_conn_seqadj then).
+func (t *table) helpers(p *gateway.Plan, f *family) {
+	for _, s := range p.HelperServices() {
+		if s.V4Only && f.v6 {
+			continue
+		}
+		if !slices.Contains(t.objects, s) {
+			t.objects = append(t.objects, s)
+		}
+		exprs := slices.Concat(t.fromInside(p), f.is(), t.protocols(s.Protocol), []expression{payload(expr.PayloadBaseTransportHeader, 2, 2, reg1), equal(reg1, portBytes(s.Port)), attach(s)})
+		t.rules = append(t.rules, rule{chain: "helpers", comment: helperComment(s), exprs: exprs})
+		var in groups
+		for i := range p.Destinations {
+			ports, some := s.AskedFor(&p.Destinations[i])
+			if !some || p.Destinations[i].IsOwn() {
+				continue
+			}
+			d := p.Destinations[i]
+			d.Protocol, d.Ports, d.Action, d.Log = s.Protocol, ports, nat.Action{Kind: helped}, nil
+			in.collect(&d, f, byDestination)
+		}
+		for _, g := range in.all {
+			g.helper = s
+		}
+		t.emitAll("helpers", helperObject(s)+f.suffix, in)
+	}
+}
+
+// NFTA_OBJ_* and NFT_OBJECT_CT_HELPER of linux/netfilter/nf_tables.h.
+const objTable, objName, objType, objData, ctHelper = 1, 2, 3, 4, 3
+
+// helperMessage makes the object of a helper; the kernel loads its module, nfct-helper-NAME.
+func helperMessage(s gateway.HelperService) message {
+	const helperName, helperL4 = 1, 3 // NFTA_CT_HELPER_*
+	m := message{kind: unix.NFT_MSG_NEWOBJ, flags: unix.NLM_F_CREATE, about: "helpers", exprs: []string{helperComment(s)}}
+	m.body.text(objTable, Table)
+	m.body.text(objName, helperObject(s))
+	m.body.u32(objType, ctHelper)
+	data := m.body.begin(objData)
+	m.body.text(helperName, string(s.Helper))
+	m.body.bytes(helperL4, []byte{s.Protocol})
+	m.body.end(data)
+	return m
 }
 
 // limitedSources is how many sources the limit knows at one time; those beyond are

@@ -53,6 +53,11 @@ var brings = map[string]string{
 	"log":          "CONFIG_NFT_LOG, CONFIG_NF_LOG_SYSLOG (before Linux 5.13 CONFIG_NF_LOG_IPV4, CONFIG_NF_LOG_IPV6)",
 	"limit":        "CONFIG_NFT_LIMIT",
 	"meta hour":    "Linux 5.4",
+	"objref":       "CONFIG_NFT_OBJREF",
+	"helper ftp":   "CONFIG_NF_CONNTRACK_FTP, CONFIG_NF_NAT_FTP",
+	"helper tftp":  "CONFIG_NF_CONNTRACK_TFTP, CONFIG_NF_NAT_TFTP",
+	"helper sip":   "CONFIG_NF_CONNTRACK_SIP, CONFIG_NF_NAT_SIP",
+	"helper pptp":  "CONFIG_NF_CONNTRACK_PPTP, CONFIG_NF_NAT_PPTP",
 	"flowtable":    "CONFIG_NF_FLOW_TABLE, CONFIG_NF_FLOW_TABLE_INET",
 	"reject":       "CONFIG_NFT_REJECT_INET, and Linux 5.9 before routing",
 	"flow_offload": "CONFIG_NFT_FLOW_OFFLOAD",
@@ -90,6 +95,8 @@ func nameOf(e expression) string {
 		if e.Key == metaTimeDay || e.Key == metaTimeHour {
 			return "meta hour"
 		}
+	case *expr.Objref:
+		return "objref"
 	case *expr.Log:
 		return "log"
 	case *expr.Limit:

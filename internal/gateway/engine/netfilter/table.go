@@ -25,6 +25,8 @@ type table struct {
 	sets      []*set
 	rules     []rule
 	flowtable *flowtable
+	// objects are helpers of the tracker.
+	objects []gateway.HelperService
 	// logs are the chains that rules of the file log in.
 	logs    []chain
 	logging map[gateway.Ref]bool
@@ -117,6 +119,9 @@ func (t *table) messages(was *read.Table) ([]message, error) {
 	}
 	if t.flowtable != nil {
 		all = append(all, t.flowtable.message())
+	}
+	for _, s := range t.objects {
+		all = append(all, helperMessage(s))
 	}
 	for _, s := range t.sets {
 		if !s.there {
@@ -413,6 +418,11 @@ func (t *table) emptied(was *read.Table) []message {
 	}
 	for _, c := range was.Chains {
 		all = append(all, removal(unix.NFT_MSG_DELCHAIN, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, c.Name))
+	}
+	for _, o := range was.Objects {
+		m := removal(unix.NFT_MSG_DELOBJ, objTable, objName, o.Name)
+		m.body.u32(objType, o.Kind)
+		all = append(all, m)
 	}
 	for _, name := range was.Flowtables {
 		all = append(all, removal(nftables.NFT_MSG_DELFLOWTABLE, nftables.NFTA_FLOWTABLE_TABLE, nftables.NFTA_FLOWTABLE_NAME, name))
