@@ -71,7 +71,8 @@ start it is an error. If natkit's table is removed, as by 'nft flush ruleset', i
 restored.
 
 It notifies systemd of readiness, status and liveness (sd_notify(3)). Needs
-CAP_NET_ADMIN only; its unit is deploy/natkit-gateway.service.`,
+CAP_NET_ADMIN, and CAP_NET_RAW where connections are divided among several WANs; its
+unit is deploy/natkit-gateway.service.`,
 		Example:           "  sudo natkit gateway run /etc/natkit/gateway.yaml",
 		ValidArgsFunction: completeYAML,
 	}

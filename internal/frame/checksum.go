@@ -8,7 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checksum is the Internet checksum (RFC 1071) of b.
+// SumOf is the Internet checksum (RFC 1071) of b.
+func SumOf(b []byte) uint16 { return checksum(b) }
+
 func checksum(b []byte) uint16 { return ^fold(sum(0, b)) }
 
 // sum adds b to a one's complement sum. Eight bytes at once are four 16-bit words

@@ -68,26 +68,33 @@ func targetsOf(p *gateway.Plan) map[gateway.Ref][]health.Target {
 // prepare finds the states of the hosts of a plan that is to be put in force, and has it begin without those that are
 // down. Hosts that are not known are as the rules in force have them; those that these have not are up.
 func (h *hosts) prepare(k *keeper, r *Ready) *health.Checker {
-	targets := targetsOf(r.Gateway)
-	if len(targets) == 0 {
+	targets, through := targetsOf(r.Gateway), slices.Collect(maps.Values(throughUplinks(r.Gateway, &r.Facts)))
+	if len(targets)+len(through) == 0 {
 		return nil
 	}
 	known := map[health.Target]health.State{}
 	if h.checker == nil && r.InForce != nil {
 		known = k.statesInForce(r.InForce)
 	}
+	inode, _ := k.Host.Inode()
+	reported := health.ParseReport(k.Host.store().Health(inode))
 	initial := func(t health.Target) health.State {
-		if s, ok := known[t]; ok {
-			return s
+		s, ok := known[t]
+		if t.Through != "" { // as a service before this one found it
+			s, ok = reported.State(t)
 		}
-		return health.State{Up: true}
+		if !ok {
+			return health.State{Up: true}
+		}
+		return s
 	}
-	var all []health.Target
+	all := through
 	for _, list := range targets {
 		all = append(all, list...)
 	}
 	checker := health.New(all, h.checker, initial, rand.Uint64(), time.Now())
 	r.Gateway.Out = outOf(r.Gateway, checker)
+	r.Facts.Down = downUplinks(r.Gateway, &r.Facts, checker)
 	return checker
 }
 
@@ -201,7 +208,12 @@ func (h *hosts) take(k *keeper, r probed, now time.Time) {
 	was, _ := h.checker.State(r.target)
 	changed := h.checker.Done(r.target, failure, now)
 	h.stale = h.stale || changed || was.Error != failure
-	if changed {
+	switch {
+	case changed && r.target.Through != "":
+		k.uplinks.facts.Down = downUplinks(k.uplinks.plan, k.uplinks.facts, h.checker)
+		k.uplinks.steer(k)
+		h.report(k)
+	case changed:
 		h.retry = true
 		h.log(k, r.target, failure)
 	}
@@ -290,8 +302,12 @@ func Checks(p *gateway.Plan) string {
 	for _, e := range p.Checked() {
 		n += len(e.Action.Backends)
 	}
-	if n == 0 {
-		return ""
+	var parts []string
+	if n > 0 {
+		parts = append(parts, fmt.Sprintf("%s of health: checks run under 'natkit gateway run'; without it all of them get new connections", units.Plural(n, "host", "hosts")))
 	}
-	return fmt.Sprintf("%s of health: checks run under 'natkit gateway run'; without it all of them get new connections", units.Plural(n, "host", "hosts"))
+	if n := len(p.Uplinks); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d wan interfaces: whether they answer is asked under 'natkit gateway run'; without it only one that is down or leads nowhere gets no new connections", n))
+	}
+	return strings.Join(parts, "; ")
 }

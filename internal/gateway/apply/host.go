@@ -72,14 +72,6 @@ func (h Host) Down() (map[string]string, error) {
 // State returns what is in force, with the rules of the file that were changed.
 func (h Host) State() (*gateway.State, error) { return h.Engines.Read(h.Netns, h.store(), true) }
 
-func (h Host) putDown(down map[string]string) error {
-	inode, err := h.Inode()
-	if err != nil {
-		return err
-	}
-	return h.store().PutDown(inode, down)
-}
-
 // present reads what a plan is to change.
 func (h Host) present(ctx context.Context, p *gateway.Plan, facts *gateway.Facts) (Present, *gateway.State, error) {
 	state, err := h.State()

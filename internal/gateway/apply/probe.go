@@ -2,15 +2,19 @@ package apply
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/gateway/health"
 	"golang.org/x/sys/unix"
 )
@@ -27,7 +31,10 @@ func (h Host) probe(ctx context.Context, t health.Target) error {
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { f.SetDeadline(time.Unix(1, 0)) })()
-	if err = connected(f); err == nil && t.Path != "" {
+	switch err = connected(f); {
+	case err == nil && t.At.Port() == 0:
+		err = echoes(f, t.At.Addr().Is6())
+	case err == nil && t.Path != "":
 		err = asksHTTP(f, t)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -46,11 +53,24 @@ func (h Host) socket(t health.Target) (*os.File, error) {
 	}
 	var fd int
 	err := h.Netns.Do(func() (err error) {
-		fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		const how = unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC
+		if t.At.Port() > 0 {
+			fd, err = unix.Socket(family, unix.SOCK_STREAM|how, 0)
+			return err
+		}
+		protocol := map[int]int{unix.AF_INET: unix.IPPROTO_ICMP, unix.AF_INET6: unix.IPPROTO_ICMPV6}[family]
+		fd, err = unix.Socket(family, unix.SOCK_RAW|how, protocol)
+		if errors.Is(err, unix.EPERM) { // net.ipv4.ping_group_range may permit this
+			fd, err = unix.Socket(family, unix.SOCK_DGRAM|how, protocol)
+		}
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make a socket: %w", err)
+	}
+	if err := through(fd, t); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("ask by %s: %w", t.Through, err)
 	}
 	err = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	if err == nil {
@@ -61,6 +81,45 @@ func (h Host) socket(t health.Target) (*os.File, error) {
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), "check of "+t.At.String()), nil
+}
+
+// through binds a socket to the interface of a target, and gives its packets the mark.
+func through(fd int, t health.Target) error {
+	if t.Through == "" {
+		return nil
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(t.Mark)); err != nil {
+		return err
+	}
+	return unix.BindToDevice(fd, t.Through)
+}
+
+// echoes sends an echo request and waits for its reply. A raw socket of IPv4 has each message behind its IP header; the
+// kernel computes the checksum of ICMPv6 in any case.
+func echoes(f *os.File, v6 bool) error {
+	request := binary.BigEndian.AppendUint64([]byte{8, 0, 0, 0, 0, 0, 0, 1}, rand.Uint64())
+	reply := byte(0)
+	if v6 {
+		request[0], reply = 128, 129
+	}
+	binary.BigEndian.PutUint16(request[4:], uint16(rand.Uint32()))
+	binary.BigEndian.PutUint16(request[2:], frame.SumOf(request))
+	if _, err := f.Write(request); err != nil {
+		return err
+	}
+	for buf := make([]byte, 2048); ; {
+		n, err := f.Read(buf)
+		if err != nil {
+			return err
+		}
+		b := buf[:n]
+		if n > 20 && b[0]>>4 == 4 && !v6 {
+			b = b[min(n, int(b[0]&15)*4):]
+		}
+		if len(b) >= len(request) && b[0] == reply && bytes.Equal(b[8:len(request)], request[8:]) {
+			return nil
+		}
+	}
 }
 
 // connected waits until the connection is made.

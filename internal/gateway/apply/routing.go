@@ -45,6 +45,9 @@ func (routing) Read(target string) (string, error) {
 	} else {
 		texts, err = rulesOf(t)
 	}
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		err = fmt.Errorf("%w: this kernel has no policy routing, which several WANs need (CONFIG_IP_MULTIPLE_TABLES, CONFIG_IPV6_MULTIPLE_TABLES)", err)
+	}
 	if err != nil {
 		return "", fmt.Errorf("read %s: %w", target, err)
 	}

@@ -70,9 +70,6 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	if err := s.Host.putDown(nil); err != nil { // of a service before it
-		return err
-	}
 	k := newKeeper(s, m)
 	k.clean()
 	links, err := s.Host.watchLinks(ctx)

@@ -50,11 +50,11 @@ func TestUnit(t *testing.T) {
 		"Service.Type":                  "notify",
 		"Service.ExecStart":             "/usr/bin/natkit gateway run /" + tune.ConfPath(tune.GatewayFile),
 		"Service.ExecReload":            "/bin/kill -HUP $MAINPID",
-		"Service.CapabilityBoundingSet": "CAP_NET_ADMIN",
+		"Service.CapabilityBoundingSet": "CAP_NET_ADMIN CAP_NET_RAW",
 		"Service.NoNewPrivileges":       "yes",
 		"Service.ProtectSystem":         "strict",
 		"Service.User":                  "natkit",
-		"Service.AmbientCapabilities":   "CAP_NET_ADMIN",
+		"Service.AmbientCapabilities":   "CAP_NET_ADMIN CAP_NET_RAW",
 		// What is named here becomes the service's: root's transactions must not.
 		"Service.StateDirectory":        "natkit/service",
 		"Service.ProtectKernelTunables": "yes",
@@ -173,7 +173,7 @@ func TestLeastCapabilities(t *testing.T) {
 		close(lines)
 	}()
 	waitLine(t, lines, "in force as")
-	if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid)); err != nil || !strings.Contains(string(status), fmt.Sprintf("CapEff:\t%016x\n", 1<<unix.CAP_NET_ADMIN)) {
+	if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid)); err != nil || !strings.Contains(string(status), fmt.Sprintf("CapEff:\t%016x\n", 1<<unix.CAP_NET_ADMIN|1<<unix.CAP_NET_RAW)) {
 		t.Fatalf("it has other capabilities: %v\n%s", err, status)
 	}
 	w.wantSysctl(Forward4, "1")
@@ -198,7 +198,7 @@ func TestLeastCapabilities(t *testing.T) {
 // capabilitiesOf are the numbers of the unit's.
 func capabilitiesOf(t *testing.T) (numbers []int) {
 	t.Helper()
-	known := map[string]int{"CAP_NET_ADMIN": unix.CAP_NET_ADMIN}
+	known := map[string]int{"CAP_NET_ADMIN": unix.CAP_NET_ADMIN, "CAP_NET_RAW": unix.CAP_NET_RAW}
 	for _, name := range strings.Fields(unitSettings(t)["Service.CapabilityBoundingSet"][0]) {
 		n, ok := known[name]
 		if !ok {

@@ -3,9 +3,12 @@ package apply
 import (
 	"context"
 	"maps"
+	"net/netip"
 	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/health"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -43,7 +46,7 @@ func (u *uplinks) steer(k *keeper) {
 			without[one.Interface] = why
 		}
 	}
-	if u.without != nil && maps.Equal(without, u.without) {
+	if u.without != nil && maps.Equal(without, u.without) || k.suspended {
 		return
 	}
 	err := k.Host.Engines.Steer(k.Host.Netns, u.plan, func(one *gateway.Uplink, v6 bool) bool { return !u.facts.UplinkDown(one, v6) })
@@ -61,6 +64,40 @@ func (u *uplinks) steer(k *keeper) {
 		}
 	}
 	u.without = without
+}
+
+// throughUplinks are what has to answer through each uplink: what the file names, or the next hop, of IPv4 where there is
+// one. An uplink without either is up where it leads anywhere.
+func throughUplinks(p *gateway.Plan, facts *gateway.Facts) map[string]health.Target {
+	all := map[string]health.Target{}
+	for i := range p.Uplinks {
+		u := &p.Uplinks[i]
+		t := health.Target{Through: u.Interface, Mark: u.Mark, Check: nat.Check{Interval: gateway.DefaultInterval, Timeout: gateway.DefaultTimeout, Rise: gateway.DefaultRise, Fall: gateway.DefaultFall}}
+		if u.Probe != nil {
+			t.At = u.Probe.AddrPort
+			all[u.Interface] = t
+			continue
+		}
+		for _, v6 := range []bool{false, true} {
+			if hop, ok := facts.NextHop(u, v6); ok && hop.Via.IsValid() && (v6 && p.IPv6 || !v6 && p.IPv4) {
+				t.At = netip.AddrPortFrom(hop.Via, 0)
+				all[u.Interface] = t
+				break
+			}
+		}
+	}
+	return all
+}
+
+// downUplinks are those through which nothing answers, and why.
+func downUplinks(p *gateway.Plan, facts *gateway.Facts, c *health.Checker) map[string]string {
+	down := map[string]string{}
+	for name, t := range throughUplinks(p, facts) {
+		if s, ok := c.State(t); ok && !s.Up {
+			down[name] = (&health.Reported{At: t.At}).Name() + ": " + s.Error
+		}
+	}
+	return down
 }
 
 // others are the uplinks that are left.

@@ -388,6 +388,96 @@ func TestServiceFollowsUplinks(t *testing.T) {
 	}
 }
 
+// talk opens a connection that stays, and returns what asks through it.
+func (p *providers) talk(from string) func() error {
+	p.t.Helper()
+	var c net.Conn
+	err := p.client.Do(func() (err error) {
+		d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 0)), Timeout: testutil.Patience(20 * time.Second)}
+		c, err = d.Dial("tcp", server4+":7001")
+		return err
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { c.Close() })
+	return func() error {
+		c.SetDeadline(time.Now().Add(testutil.Patience(20 * time.Second)))
+		if _, err := c.Write([]byte("x")); err != nil {
+			return err
+		}
+		_, err := io.ReadFull(c, make([]byte, 1))
+		return err
+	}
+}
+
+// repeat answers each byte on port 7001 of the internet.
+func (p *providers) repeat() {
+	var l net.Listener
+	if err := p.internet.Do(func() (err error) { l, err = net.Listen("tcp4", ":7001"); return err }); err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { defer c.Close(); io.Copy(c, c) }()
+		}
+	}()
+}
+
+// TestServiceFailover: behind a WAN whose provider is dead beyond its router, and one whose router is dead, hosts get
+// another one for new connections; those that there are stay where they are, and go on when it is back.
+func TestServiceFailover(t *testing.T) {
+	testutil.NeedProgram(t, "nft")
+	p := newProviders(t)
+	p.repeat()
+	s := p.serve(strings.Replace(dividedText, "via: [198", "probe: 192.0.2.1, via: [198", 1))
+	plan, err := p.InForce()
+	if err != nil || plan == nil {
+		t.Fatalf("%v, %v", plan, err)
+	}
+	p.shares(plan, all)
+	slots, talks := plan.Slots(all), [2]func() error{}
+	for i := range clients {
+		a := netip.AddrFrom4([4]byte{192, 168, 0, byte(2 + i)})
+		if on := slots[gateway.SlotOf(a, len(slots))]; talks[on] == nil {
+			talks[on] = p.talk(a.String())
+		}
+	}
+	p.in(p.internet, "nft add table ip dead", "nft add chain ip dead in { type filter hook input priority 0 ; }", "nft add rule ip dead in iifname b0 ip daddr 192.0.2.1 drop")
+	s.waitSaid("wan wan1 is down: 192.0.2.1: no answer within 1s; new connections leave by wan0")
+	p.shares(plan, func(i int) bool { return i == 0 })
+	if err := talks[0](); err != nil {
+		t.Errorf("a connection of the other WAN: %v", err)
+	}
+	status, err := look.New(look.Options{Netns: p.ns, Store: p.store(), Journal: p.Apply.Journal}).Look(t.Context())
+	if err != nil || len(status.Uplinks) != 2 || status.Uplinks[0].Share != 1 || !strings.HasPrefix(status.Uplinks[1].Down, "192.0.2.1: ") {
+		t.Errorf("%+v, %v", status, err)
+	}
+	p.in(p.internet, "nft delete table ip dead")
+	s.waitSaid("wan wan1 is up: new connections leave by it again")
+	p.shares(plan, all)
+	for i, talk := range talks {
+		if err := talk(); err != nil {
+			t.Errorf("the connection by wan%d: %v", i, err)
+		}
+	}
+	p.in(p.internet, "ip addr del 203.0.113.1/24 dev a0")
+	s.waitSaid("wan wan0 is down: 203.0.113.1: ")
+	p.shares(plan, func(i int) bool { return i == 1 })
+	if err := talks[1](); err != nil {
+		t.Errorf("a connection of the other WAN: %v", err)
+	}
+	p.in(p.internet, "ip addr add 203.0.113.1/24 dev a0")
+	s.waitSaid("wan wan0 is up")
+	p.shares(plan, all)
+	s.end()
+}
+
 // TestUplinksKilled kills natkit at random moments while it applies: what is left behind is taken back, or all of it is
 // in force and an undo takes it back; routes, rules and sysctls are then as before.
 func TestUplinksKilled(t *testing.T) {

@@ -97,6 +97,15 @@ var exampleFiles = []example{
 		{afar, "udp 203.0.113.7:80", "", ""},
 		{afar, "tcp+udp 203.0.113.8:443", "", ""},
 	}},
+	{file: "two-wans.yaml", findings: []string{"interface-missing", "address-waits?"}, links: []exampleLink{
+		wan4(), {"eth1", []string{"198.18.0.7/24"}, []string{"198.18.0.1/24", "198.18.5.9/32"}},
+		{"eth2", []string{"192.168.1.1/24"}, []string{"192.168.1.10/24", "192.168.1.30/24"}},
+	}, probes: []probe{
+		{"192.168.1.30", "tcp+udp 198.51.100.9:443", "198.51.100.9:443", "203.0.113.7"}, // by its hash
+		{afar, "tcp 203.0.113.7:443", "192.168.1.10:443", afar},
+		{"198.18.5.9", "tcp 198.18.0.7:443", "192.168.1.10:443", "198.18.5.9"}, // no route of the host leads back
+		{afar, "udp 203.0.113.7:443", "", ""},
+	}},
 	{file: "cloud.yaml", findings: []string{"expect-in-namespace"}, links: []exampleLink{
 		wan4("203.0.113.5/24", "203.0.113.16/24", "203.0.113.17/24", "203.0.113.18/24", "203.0.113.19/24"),
 		{"eth1", []string{"10.0.0.1/16"}, []string{"10.0.1.5/16", "10.0.2.7/16"}},

@@ -18,6 +18,7 @@ import (
 
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/health"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -168,26 +169,13 @@ func (s *Store) Health(inode uint64) []byte {
 
 func (s *Store) healthPath(inode uint64) string { return s.path(fmt.Sprintf("health-%d", inode)) }
 
-func (s *Store) downPath(inode uint64) string { return s.path(fmt.Sprintf("uplinks-%d.json", inode)) }
-
-// PutDown keeps which uplinks are down in the network namespace of an inode, and why; none takes away what is kept.
-func (s *Store) PutDown(inode uint64, down map[string]string) (err error) {
-	var text []byte
-	if len(down) > 0 {
-		if text, err = json.Marshal(down); err != nil {
-			return err
-		}
-	}
-	return s.putState(s.downPath(inode), text)
-}
-
-// Down returns what PutDown kept last; nothing where no process keeps a gateway in force there, which would look whether
-// they still are.
-func (s *Store) Down(inode uint64) (down map[string]string) {
-	if s == nil || s.Claimant(inode) == "" || json.Unmarshal(s.state(s.downPath(inode)), &down) != nil {
+// Down are the uplinks through which nothing answers in the network namespace of an inode, and why; none where no process
+// keeps a gateway in force there, which would look whether that still is so.
+func (s *Store) Down(inode uint64) map[string]string {
+	if s == nil || s.Claimant(inode) == "" {
 		return nil
 	}
-	return down
+	return health.ParseReport(s.Health(inode)).Down()
 }
 
 // PutText writes a configuration's text, and returns its digest.

@@ -14,12 +14,17 @@ import (
 
 // Target is what is checked, and how. Rules that check the same host in the same manner share it.
 type Target struct {
+	// At without a port is asked for an echo (ICMP).
 	At netip.AddrPort
 	nat.Check
+	// Through is the interface by which it has to answer, Mark what has packets leave there; empty and 0 where the
+	// routes decide.
+	Through string
+	Mark    uint32
 }
 
 // TargetOf is where and how a rule checks one of its hosts.
-func TargetOf(a *nat.Action, b nat.Backend) Target { return Target{a.Check.At(b), *a.Check} }
+func TargetOf(a *nat.Action, b nat.Backend) Target { return Target{At: a.Check.At(b), Check: *a.Check} }
 
 // State is that of a target.
 type State struct {
@@ -68,7 +73,7 @@ func New(targets []Target, before *Checker, initial func(Target) State, seed uin
 // phase is a part of 1, the same for a target each time.
 func (t Target) phase() float64 {
 	h := fnv.New32a()
-	h.Write([]byte(t.At.String() + t.Path))
+	h.Write([]byte(t.At.String() + t.Path + t.Through))
 	return float64(h.Sum32()) / (1 << 32)
 }
 

@@ -13,7 +13,7 @@ import (
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func targetOf(i int) Target {
-	return Target{netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80), nat.Check{Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3}}
+	return Target{At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80), Check: nat.Check{Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3}}
 }
 
 func targets(n int) (all []Target) {

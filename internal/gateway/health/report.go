@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/netip"
 	"slices"
@@ -13,25 +14,46 @@ type Report []Reported
 
 // Reported is one target.
 type Reported struct {
-	At    netip.AddrPort `json:"at"`
-	Path  string         `json:"http,omitempty"`
-	Up    bool           `json:"up"`
-	Since time.Time      `json:"since,omitzero"`
-	Error string         `json:"error,omitempty"`
+	At   netip.AddrPort `json:"at"`
+	Path string         `json:"http,omitempty"`
+	// Through is the interface by which it has to answer.
+	Through string    `json:"through,omitempty"`
+	Up      bool      `json:"up"`
+	Since   time.Time `json:"since,omitzero"`
+	Error   string    `json:"error,omitempty"`
 }
 
 // Report has the states of all targets, in their order.
 func (c *Checker) Report() (all Report) {
 	for t, s := range c.targets {
-		all = append(all, Reported{t.At, t.Path, s.Up, s.Since, s.Error})
+		all = append(all, Reported{t.At, t.Path, t.Through, s.Up, s.Since, s.Error})
 	}
 	slices.SortFunc(all, func(a, b Reported) int {
 		if d := a.At.Compare(b.At); d != 0 {
 			return d
 		}
-		return strings.Compare(a.Path, b.Path)
+		return cmp.Or(strings.Compare(a.Path, b.Path), strings.Compare(a.Through, b.Through))
 	})
 	return all
+}
+
+// Down are the interfaces through which a target is down, and why.
+func (r Report) Down() map[string]string {
+	down := map[string]string{}
+	for _, one := range r {
+		if one.Through != "" && !one.Up {
+			down[one.Through] = one.Name() + ": " + one.Error
+		}
+	}
+	return down
+}
+
+// Name is the address that is asked, with its port where it has one.
+func (r *Reported) Name() string {
+	if r.At.Port() == 0 {
+		return r.At.Addr().String()
+	}
+	return r.At.String()
 }
 
 // ParseReport reads what Report became in JSON; nil where it is none.
@@ -45,7 +67,7 @@ func ParseReport(text []byte) Report {
 
 // State is that of a target; false where the report does not have it.
 func (r Report) State(t Target) (State, bool) {
-	i := slices.IndexFunc(r, func(one Reported) bool { return one.At == t.At && one.Path == t.Path })
+	i := slices.IndexFunc(r, func(one Reported) bool { return one.At == t.At && one.Path == t.Path && one.Through == t.Through })
 	if i < 0 {
 		return State{}, false
 	}

@@ -55,6 +55,8 @@ type TableSet struct {
 	// the sum of their hashes in place of them.
 	Count int
 	Sum   [sha256.Size]byte
+	// Unread is true for one that has so many that it was written without a bound.
+	Unread bool
 }
 
 // add adds an element to Count and Sum.
@@ -203,7 +205,8 @@ func (c Conn) addSet(t *Table, key ruleset.TableKey, a netlink.Attrs) error {
 		TableChain: TableChain{a.Text(unix.NFTA_SET_NAME), ruleset.Without(a, unix.NFTA_SET_NAME, unix.NFTA_SET_ID, setHandle, setType, setCount)}}
 	var lists [][]byte
 	var err error
-	if !s.Dynamic { // there may be as many as hosts inside
+	s.Unread = ruleset.IsGatewaySet(s.Name) && a.Nested(unix.NFTA_SET_DESC).U32(unix.NFTA_SET_DESC_SIZE) == 0
+	if !s.Dynamic && !s.Unread { // there may be as many as hosts inside
 		if lists, err = c.RawElements(key, s.Name); err != nil {
 			return fmt.Errorf("elements of %s: %w", s.Name, err)
 		}

@@ -40,7 +40,30 @@ func (t *table) planned(of *nat.Set, f *family) *set {
 	if i := slices.IndexFunc(t.sets, func(known *set) bool { return known.name == s.name }); i >= 0 {
 		return t.sets[i]
 	}
+	if s.isSmall() {
+		s.size = roomOfSmall
+	}
 	return t.add(s)
+}
+
+const (
+	// mostCompared is the number of elements up to which a set is read back and compared with what was written. The kernel
+	// walks a set anew for each message of a dump (nf_tables_dump_set): a million elements take it 20 s, and one that
+	// grows without a bound, whose hash table it resizes meanwhile, gives some twice.
+	mostCompared = 10_000
+	// roomOfSmall is the declared size of such sets, which makes their hash tables fixed; intervals count twice.
+	roomOfSmall = 1 << 15
+)
+
+func (s *set) isSmall() bool {
+	n := len(s.of.Services)
+	if s.family != nil {
+		return len(s.of.Of(s.family.bits())) <= mostCompared
+	}
+	for _, x := range s.of.Services {
+		n += x.Ports.Len()
+	}
+	return n <= mostCompared
 }
 
 // spans are the elements of a set of the plan, from the first value to the last: ports one by one, as keys of several
@@ -144,7 +167,7 @@ func elementChanges(was, is *gateway.Plan, digest string) ([]message, bool) {
 			continue
 		}
 		i := slices.IndexFunc(before.sets, func(old *set) bool { return old.name == s.name })
-		if i < 0 || before.sets[i].flags != s.flags {
+		if i < 0 || before.sets[i].flags != s.flags || before.sets[i].size != s.size {
 			return nil, false
 		}
 		if before.sets[i].of.Digest() != s.of.Digest() {

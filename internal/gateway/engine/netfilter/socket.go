@@ -40,6 +40,7 @@ var brings = map[string]string{
 	"table":        "CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET",
 	"chain nat":    "CONFIG_NFT_NAT, and Linux 5.2 for tables of family inet",
 	"chain filter": "CONFIG_NF_TABLES_INET",
+	"chain route":  "CONFIG_NF_TABLES_INET, and Linux 5.2 for tables of family inet",
 	"nat":          "CONFIG_NFT_NAT",
 	"nat prefix":   "Linux 5.8",
 	"masq":         "CONFIG_NFT_MASQ",
