@@ -61,7 +61,7 @@ Exit codes: 0 ok, 1 error, 2 usage, or the result does not parse, 3 refused.`,
   natkit gateway set gateway.yaml 'nat[proxy].except-from+=192.168.0.2'
   natkit gateway set gateway.yaml nat-=web`,
 		RunE:              func(cmd *cobra.Command, args []string) error { return s.run(cmd.Context(), args[0], args[1:]) },
-		ValidArgsFunction: completeYAML,
+		ValidArgsFunction: completeEdit,
 	}
 	f := cmd.Flags()
 	f.BoolVar(&s.dryRun, "dry-run", false, "print the difference and write nothing")
@@ -69,6 +69,24 @@ Exit codes: 0 ok, 1 error, 2 usage, or the result does not parse, 3 refused.`,
 	f.BoolVar(&s.backup, "backup", false, "keep the former file as FILE~")
 	env.addJSON(cmd, gatewaySetSchema)
 	return cmd
+}
+
+// completeEdit offers files, and then the paths of what the file has.
+func completeEdit(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return completeYAML(cmd, args, word)
+	}
+	text, err := os.ReadFile(args[0])
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var paths []string
+	for _, path := range gateway.EditPaths(text) {
+		if strings.HasPrefix(path, word) {
+			paths = append(paths, path+"=")
+		}
+	}
+	return paths, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
 // setDocument is what an edit does to a file.

@@ -31,6 +31,9 @@ const (
 	mostIncluded   = 100
 )
 
+// ComposeWords are the keys of Compose itself.
+var ComposeWords = []string{includeKey, defineKey}
+
 // origin is one file of a document. Lines of nodes are counted through all files: the first of this one is base+1.
 type origin struct {
 	name string

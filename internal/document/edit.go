@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -17,11 +18,41 @@ type Change struct {
 	Kind ChangeKind
 	// Value is what is set or added: text, or a list or a mapping in brackets. Of Remove it names the item.
 	Value string
-	// Order is that of the keys beside a new one, which follows the last of those before it.
+	// Order is that of the keys beside a new one, which follows the last of those before it, or comes first.
 	Order []string
 }
 
-// Named is the step to the item of a list that is this text, or whose name or address it is; in a mapping it is a key.
+// Paths are those of all values of the document, by keys, and by the names of items of lists or their places; nil of a
+// text that is none.
+func (s Source) Paths() (all [][]string) {
+	body, err := s.body()
+	if err != nil {
+		return nil
+	}
+	var walk func(n *yaml.Node, path []string)
+	walk = func(n *yaml.Node, path []string) {
+		below := func(step string, value *yaml.Node) { walk(value, append(path[:len(path):len(path)], step)) }
+		if len(path) > 0 {
+			all = append(all, path)
+		}
+		for key, value := range pairs(n) {
+			below(key.Value, value)
+		}
+		if n.Kind != yaml.SequenceNode {
+			return
+		}
+		for i, item := range n.Content {
+			if called := names(&yaml.Node{Content: []*yaml.Node{item}}); item.Kind == yaml.MappingNode {
+				below(append(called, strconv.Itoa(i))[0], item)
+			}
+		}
+	}
+	walk(body, nil)
+	return all
+}
+
+// Named is the step to the item of a list that is this text, or whose name, address or interface it is; in a mapping it
+// is a key.
 type Named string
 
 // Either is the step to the first of these keys that is there.
@@ -173,7 +204,7 @@ func find(n *yaml.Node, step any) (int, error) {
 }
 
 // identities are the keys by which people call the items of a list.
-var identities = []string{"name", "address"}
+var identities = []string{"name", "address", "interface"}
 
 func isCalled(n *yaml.Node, name string) bool {
 	n = resolve(n)
@@ -325,6 +356,7 @@ func follows(n *yaml.Node, key string, order []string) int {
 				return i + 2
 			}
 		}
+		return 0
 	}
 	return len(n.Content)
 }
@@ -341,13 +373,30 @@ func (e *editor) add(s slot, text string) error {
 	}
 	item := v.text
 	if isBlock(n) {
-		item = "- " + item
+		item = e.item(v, n.Column-1)
 	}
 	if err := e.insert(n, len(n.Content), item); err != nil {
 		return err
 	}
 	n.Content = append(n.Content, v.node)
 	return nil
+}
+
+// item is how a value is written as an item on lines of its own: a mapping has one for each key, as people write rules.
+func (e *editor) item(v fresh, indent int) string {
+	text := "- " + v.text
+	if v.node.Kind != yaml.MappingNode {
+		return text
+	}
+	var keys []string
+	for of, i := newEditor([]byte(text)), 0; i < len(v.node.Content); i += 2 {
+		from, to, err := of.entry(v.node, i, 2)
+		if err != nil {
+			return text
+		}
+		keys = append(keys, text[from:to])
+	}
+	return "- " + strings.Join(keys, e.lineBreak()+strings.Repeat(" ", indent+2))
 }
 
 // pair makes a list of a single value and another one.
@@ -388,7 +437,7 @@ func (e *editor) insert(n *yaml.Node, index int, entry string) error {
 		return nil
 	}
 	if index == 0 {
-		return e.unforeseen(n)
+		return e.insertFirst(n, entry)
 	}
 	_, end, err := e.span(n.Content[index-1])
 	if err != nil {
@@ -400,6 +449,32 @@ func (e *editor) insert(n *yaml.Node, index int, entry string) error {
 	}
 	end = e.lineEnd(end)
 	e.splice(end, end, e.lineBreak()+strings.Repeat(" ", n.Column-1)+entry)
+	return nil
+}
+
+// insertFirst writes an entry before the others, and before comments above these.
+func (e *editor) insertFirst(n *yaml.Node, entry string) error {
+	first, err := e.start(n.Content[0])
+	if err != nil {
+		return err
+	}
+	begin, indent := e.lineStart(first), strings.Repeat(" ", n.Column-1)
+	switch {
+	case isFlow(n):
+		e.splice(first, first, entry+", ")
+		return nil
+	case len(bytes.TrimSpace(e.text[begin:first])) > 0: // behind a hyphen
+		e.splice(first, first, entry+e.lineBreak()+indent)
+		return nil
+	}
+	for begin > 0 {
+		above := e.lineStart(begin - 1)
+		if line := bytes.TrimSpace(e.text[above:begin]); len(line) > 0 && line[0] != '#' {
+			break
+		}
+		begin = above
+	}
+	e.splice(begin, begin, indent+entry+e.lineBreak())
 	return nil
 }
 

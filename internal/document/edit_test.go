@@ -62,8 +62,8 @@ func TestEdit(t *testing.T) {
 		{Set, []any{"more", "wan"}, "eth9", "last: end", "last: end\nmore: {wan: eth9}"},
 		{Set, []any{"items", 1, Either{"from", "to"}}, "x", "- {name: proxy, to: [{address: 10.0.0.1, weight: 3}, 10.0.0.2]}", "- {name: proxy, to: x}"},
 		{Add, []any{"list"}, "eth2", "  - eth1", "  - eth1\n  - eth2"},
-		{Add, []any{"items"}, "{name: c}", "- {name: proxy, to: [{address: 10.0.0.1, weight: 3}, 10.0.0.2]}",
-			"- {name: proxy, to: [{address: 10.0.0.1, weight: 3}, 10.0.0.2]}\n- {name: c}"},
+		{Add, []any{"items"}, "{name: c, to: [x, y]}", "- {name: proxy, to: [{address: 10.0.0.1, weight: 3}, 10.0.0.2]}",
+			"- {name: proxy, to: [{address: 10.0.0.1, weight: 3}, 10.0.0.2]}\n- name: c\n  to: [x, y]"},
 		{Add, []any{"flow", "y"}, "r", "flow: {x: 1, y: [p, q], z: 'it''s'} # end", "flow: {x: 1, y: [p, q, r], z: 'it''s'} # end"},
 		{Add, []any{"a"}, "2", "a: 1   # one", "a: [1, 2]   # one"},
 		{Add, []any{"new"}, "2", "last: end", "last: end\nnew: 2"},
@@ -109,6 +109,20 @@ func TestEditOrder(t *testing.T) {
 	got, err := s.Edit(Change{Path: []any{"c"}, Value: "3", Order: []string{"a", "b", "c", "d"}})
 	if err != nil || string(got) != "a: 1\nc: 3\nd: 4\n" {
 		t.Errorf("%q, %v", got, err)
+	}
+	for text, want := range map[string]string{
+		"t:\n  # of d\n\n  d: 4\n": "t:\n  c: 3\n  # of d\n\n  d: 4\n",
+		"t: {d: 4}":                "t: {c: 3, d: 4}",
+		"t:\n- 1\n- d: 4\n  e: 5":  "",
+	} {
+		s, path := Source{Text: []byte(text), Limit: 100}, []any{"t", "c"}
+		if want == "" {
+			path, want = []any{"t", 1, "c"}, "t:\n- 1\n- c: 3\n  d: 4\n  e: 5"
+		}
+		got, err := s.Edit(Change{Path: path, Value: "3", Order: []string{"c", "d"}})
+		if err != nil || string(got) != want {
+			t.Errorf("%q, %v", got, err)
+		}
 	}
 }
 

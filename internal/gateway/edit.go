@@ -26,7 +26,7 @@ const editForms = "expected WORD[…].WORD=VALUE, such as nat[2].enabled=off, or
 // rule itself is one of its kind: nat[web].to is nat[web].dnat.to.
 func ParseEdit(text string) (Edit, error) {
 	path, value, found := strings.Cut(text, "=")
-	e := Edit{text: text, change: document.Change{Value: value, Order: document.Words(reflect.TypeFor[Config]())}}
+	e := Edit{text: text, change: document.Change{Value: value, Order: slices.Concat(document.ComposeWords, document.Words(reflect.TypeFor[Config]()))}}
 	switch short := strings.TrimRight(path, "+-"); {
 	case !found:
 		return e, fmt.Errorf("%q: %s", text, editForms)
@@ -125,4 +125,26 @@ func Edited(files Files, name string, text []byte, edits []Edit) ([]byte, *File,
 		return nil, nil, fmt.Errorf("with the edit: %w", err)
 	}
 	return text, now, nil
+}
+
+// EditPaths are the paths of the values that a file has, as ParseEdit reads them.
+func EditPaths(text []byte) (all []string) {
+	for _, path := range source("", text).Paths() {
+		if path = path[1:]; len(path) > 2 && isRuleList(path[0]) && slices.Contains(kindWords, path[2]) {
+			path = slices.Delete(slices.Clone(path), 2, 3)
+		}
+		if len(path) != 0 && (len(path) != 2 || !isRuleList(path[0])) {
+			text := path[0]
+			for _, word := range path[1:] {
+				if strings.Contains(word, ".") {
+					text += "[" + word + "]"
+				} else {
+					text += "." + word
+				}
+			}
+			all = append(all, text)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }

@@ -45,6 +45,24 @@ func TestParseEdit(t *testing.T) {
 	}
 }
 
+// The paths that are offered lead to what they are said to.
+func TestEditPaths(t *testing.T) {
+	text := inFile("masquerade: {from: 192.168.0.0/16}", "dnat: {on: 203.0.113.7, to: [{address: 10.0.0.1, weight: 3}, 10.0.0.2]}\n    name: web")
+	want := []string{"interfaces", "interfaces.lan", "interfaces.wan", "nat", "nat.0.from", "nat.web.name", "nat.web.on", "nat.web.to", "nat.web.to[10.0.0.1]",
+		"nat.web.to[10.0.0.1].address", "nat.web.to[10.0.0.1].weight"}
+	if diff := cmp.Diff(want, EditPaths([]byte(text))); diff != "" {
+		t.Error(diff)
+	}
+	for _, path := range want {
+		if _, err := edited(t, text, path+"="); err != nil && strings.HasPrefix(err.Error(), path) { // otherwise the result is none
+			t.Error(err)
+		}
+	}
+	for _, text := range []string{"", "a", "[", "gateway: 1", "gateway: {nat: [[]]}"} {
+		EditPaths([]byte(text))
+	}
+}
+
 func edited(t *testing.T, text string, edits ...string) (string, error) {
 	t.Helper()
 	var all []Edit
@@ -79,11 +97,11 @@ func TestEdited(t *testing.T) {
 		switch {
 		case want == [2]string{}:
 			var syntax *document.SyntaxError
-			if !errors.As(err, &syntax) || syntax.Line != 7 || syntax.Column != 25 {
+			if !errors.As(err, &syntax) || syntax.Line != 7 || syntax.Column != 24 {
 				t.Errorf("%s: %v", edit, err)
 			}
 		case want[0] == want[1]:
-			if err != nil || !strings.HasSuffix(got, "\n  expect: {flows: 200k}\n") {
+			if err != nil || !strings.HasPrefix(got, "gateway:\n  expect: {flows: 200k}\n  interfaces: ") {
 				t.Errorf("%s: %v\n%s", edit, err, got)
 			}
 		default:

@@ -145,9 +145,29 @@ var (
 	inChain  = regexp.MustCompile(`(?:^|\s)(?:-A|--append|-I|--insert|-D|--delete|-R|--replace) ?["']?([A-Za-z][A-Za-z0-9_-]*)`)
 )
 
-// typed is a line as people type it, with a prompt or sudo before it. Whatever needs a
-// shell to be understood may be any rule.
+// hooked is a line of a file of wg-quick or of /etc/network/interfaces: commands of when an interface comes, and of when
+// it goes.
+var hooked = regexp.MustCompile(`^(?i:(PreUp|PostUp|PreDown|PostDown)\s*=|(pre-up|up|post-up|pre-down|down|post-down)\s)\s*(.*)$`)
+
+// typed is a line as people type it, or several commands of a file of an interface.
 func (p *parser) typed(line string) {
+	m := hooked.FindStringSubmatch(line)
+	switch {
+	case m == nil:
+		p.command(line)
+	case strings.HasSuffix(strings.ToLower(m[1]+m[2]), "down"):
+	case strings.ContainsAny(m[3], `'"`) && strings.Contains(m[3], ";"): // where it ends needs a shell
+		p.command(line)
+	default:
+		for one := range strings.SplitSeq(m[3], ";") {
+			p.command(strings.TrimSpace(one))
+		}
+	}
+}
+
+// command is a line of a shell, with a prompt or sudo before it. Whatever needs a shell to be understood may be any
+// rule.
+func (p *parser) command(line string) {
 	m, command := mentions.FindStringSubmatch(line), strings.TrimPrefix(strings.TrimPrefix(line, "$ "), "sudo ")
 	words, err := tokens(command)
 	switch {

@@ -63,6 +63,7 @@ func translate(set *ruleset.Ruleset) (t *translator, full bool, err error) {
 	all, full := flatten(set, &work)
 	t = &translator{entries: all, refused: map[*entry]string{}, unreached: map[*entry]string{}, never: map[string]bool{}, apart: map[*entry]bool{}, alone: map[*entry]bool{}, work: &work}
 	steps := stepsOf(all)
+	t.marks = setsMarks(all)
 	t.wan = t.findWAN()
 	for range len(all) + 1 {
 		if !work.Takes(steps) {
@@ -97,6 +98,9 @@ type translator struct {
 	// never are parts of entries that other rules of the file take the packets of.
 	never map[string]bool
 	work  *ruleset.Budget
+
+	// marks is a rule of NAT that sets the mark of packets, which the file does not.
+	marks *ruleset.Rule
 
 	// What a pass decided: notes, what is left of each entry's packets, and the rules of the file.
 	notes        map[*entry]ruleset.Note
@@ -135,6 +139,16 @@ func (e *entry) isBack(in *entry) bool {
 	sources, given := e.Match.Source(), (nat.AddrRange{First: g.First, Last: g.Last}).Prefix()
 	return in.hook == "prerouting" && in.Match.InName() == e.Match.OutName() && sources.IsValid() && given.IsValid() &&
 		in.Match.Dest() == given && back.First == sources.Addr() && back.Last == nat.LastAddr(sources)
+}
+
+// setsMarks is the first rule of a table of NAT, which goes with it, that sets marks.
+func setsMarks(all []*entry) *ruleset.Rule {
+	for _, e := range all {
+		if r := e.Rule; e.Owner == "" && !e.filter && (len(r.Marks) > 0 || r.Target.Name == "MARK" || r.Target.Name == "CONNMARK" || strings.Contains(r.Text, "mark set")) {
+			return r
+		}
+	}
+	return nil
 }
 
 // pass decides on every entry, and makes rules of those that can be in the file.

@@ -31,6 +31,9 @@ func (t *translator) judge(i int) (kind, reason string) {
 	if by := t.coveredBy(i); by != nil {
 		return ruleset.Unreachable, where(by) + " takes all its packets first"
 	}
+	if m := &e.Match; t.marks != nil && e.translates && (m.Mark.Mask != 0 || len(m.NotMarks) > 0) {
+		return ruleset.Untranslated, where(t.marks) + " sets marks in a table of NAT, which natkit does not"
+	}
 	before, reason := t.before(i)
 	if reason = cmp.Or(e.express(t.wan), reason); reason == "" && e.translates {
 		t.forms[e], reason = e.forms(before)
