@@ -576,8 +576,13 @@ func valid(p *gateway.Plan) error {
 	return nil
 }
 
-// ofOneFamily refuses an entry that has an address of another family than its others.
+// ofOneFamily refuses an entry that has an address of another family than its others, or asks for a set that is none.
 func ofOneFamily(e *gateway.Entry) error {
+	for _, x := range e.Members {
+		if known := x.Of == nat.From || x.Of == nat.To || x.Of == nat.DestPorts || x.Of == nat.OriginalPorts; !known || x.Set == nil {
+			return fmt.Errorf("there is no set %s for %q", x.Name, x.Of)
+		}
+	}
 	prefixes := slices.Concat(e.To, e.From, e.NotTo, e.NotFrom, e.Original)
 	if e.Action.Prefix.IsValid() {
 		prefixes = append(prefixes, e.Action.Prefix)
