@@ -370,6 +370,9 @@ func (f *gatewayExplain) plan(ctx context.Context, env *Env, ns *netns.Handle, f
 		if err == nil && p == nil {
 			err = fmt.Errorf("explain: no gateway that natkit has the plan of is in force here; give its file: 'natkit gateway explain%s FILE PACKET'", f.args())
 		}
+		if err == nil {
+			p.Out, err = h.Out(p)
+		}
 		return p, err
 	}
 	read, err := readGateway(ctx, env, file)

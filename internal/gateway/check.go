@@ -220,7 +220,7 @@ func (o one) found(s Severity, id, message, advice string, path []any) {
 		whole = append(append(whole, o.ref.Kind), path...)
 	}
 	ref := o.ref
-	o.add(Finding{ID: id, Severity: s, Rule: &ref, Message: ref.Kind + ": " + message, Advice: advice}, whole)
+	o.add(Finding{ID: id, Severity: s, Rule: &ref, Message: ref.called() + ": " + message, Advice: advice}, whole)
 }
 
 // named is a rule in words of another's finding.
@@ -275,7 +275,7 @@ func (c *checker) rule(o one) {
 	}
 	if o.Log.On && o.isStateless() {
 		ref := o.ref
-		o.add(Finding{ID: "log-needs-tracker", Severity: Refuse, Rule: &ref, Message: ref.Kind + ": " + logsEveryPacket, Advice: "leave log out; tcpdump shows its packets"},
+		o.add(Finding{ID: "log-needs-tracker", Severity: Refuse, Rule: &ref, Message: ref.called() + ": " + logsEveryPacket, Advice: "leave log out; tcpdump shows its packets"},
 			[]any{o.ref.List, o.ref.Index, "log"})
 	}
 }

@@ -455,7 +455,7 @@ func (c *checker) anyInterface() {
 // outLAN finds rules that translate what goes inside.
 func (c *checker) outLAN() {
 	for _, m := range c.names() {
-		inside := m.name == RoleLAN && m.isRole() || slices.Contains(c.config.Interfaces.LAN, m.name)
+		inside := m.name == RoleLAN && m.isRole() || nat.InNames(c.config.Interfaces.LAN, m.name)
 		if m.of != nil && m.of.DNAT == nil && m.path[0] == "out" && inside {
 			m.found(c, Warn, "out-is-lan", fmt.Sprintf("%s leads inside: hosts there see the address of the gateway in place of that of who connects", m.name),
 				"write out: wan, unless they must see it, as where they have no way back through the gateway")

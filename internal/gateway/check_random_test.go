@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/natkit/natkit/internal/nat"
 )
@@ -126,8 +127,12 @@ func anyKind(t *testing.T, r *rand.Rand, v anyValues) Rule {
 	case 1:
 		return Rule{SNAT: &SNAT{Sources: sources(), To: mustRanges(t, pick(r, v.ranges...), pick(r, v.ranges...)), Choice: choice(), Persistent: pick[*Switch](r, nil, new(Switch(true)), new(Switch(false))), Conditions: conditions()}}
 	case 2:
-		return Rule{DNAT: &DNAT{On: pick(r, On{Address: address().Addr}, On{Name: "wan"}, On{Name: "br0"}, On{Name: OnAny}), Port: services(), From: prefixes(), Conditions: conditions(),
-			To: backends(), Balance: pick(r, "", Balance(nat.BalanceHash)), Hairpin: on(), Local: on()}}
+		d := &DNAT{On: pick(r, On{Address: address().Addr}, On{Name: "wan"}, On{Name: "br0"}, On{Name: OnAny}), Port: services(), From: prefixes(), Conditions: conditions(),
+			To: backends(), Balance: pick(r, "", Balance(nat.BalanceHash)), Hairpin: on(), Local: on()}
+		if len(d.To) > 1 && r.IntN(3) == 0 {
+			d.Health, d.AllDown = &Health{TCP: true, Port: 80, Interval: pick(r, 0, Duration(time.Minute))}, pick(r, "", AllDown(nat.AllDownReject))
+		}
+		return Rule{DNAT: d}
 	case 3:
 		return Rule{Static: &Static{Inside: Address{prefix().Addr()}, Outside: address(), Stateless: on(), Hairpin: on(), Local: on(),
 			OnlyTo: pick(r, nil, nil, prefixes()), ExceptTo: pick(r, nil, nil, prefixes()), Port: pick(r, nil, nil, services()), Out: pick(r, nil, nil, Names{"lan"}), Conditions: pick(r, Conditions{}, conditions())}}

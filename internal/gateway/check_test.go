@@ -134,6 +134,9 @@ func TestCheckConditions(t *testing.T) {
 		{"a log of what is not tracked", inFile("{notrack: {on: 203.0.113.10}, log: on}", "{static: {inside: 10.0.0.1, outside: 203.0.113.9, stateless: on}, log: {rate: 1/s}}"), []string{
 			"4 on refuse log-needs-tracker: notrack: log is about the first packet of a connection, and what is not tracked has none",
 			"5 {rate: refuse log-needs-tracker: static: log is about the first packet of a connection, and what is not tracked has none"}},
+		{"a name and a note", inFile("{notrack: {on: 203.0.113.10}, log: on, name: voice, note: until May}", "{static: {inside: 10.0.0.1, outside: 10.0.0.1}, note: a slip}"), []string{
+			"4 on refuse log-needs-tracker: notrack voice (until May): log is about the first packet of a connection, and what is not tracked has none",
+			"5 10.0.0.1 refuse translates-to-itself: static (a slip): 10.0.0.1 becomes itself"}},
 		{"other families", inFile("nat46: {prefix: '64:ff9b::/96'}", "nat64: {prefix: '64:ff9b::/96', from: 'fd00::/8', to: 203.0.113.8}"), []string{
 			"4 nat46: refuse no-family-change: nat46: netfilter does not translate between IPv6 and IPv4, and no engine of this version does",
 			"5 nat64: refuse no-family-change: nat64: netfilter does not translate between IPv6 and IPv4, and no engine of this version does"}},

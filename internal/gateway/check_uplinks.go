@@ -164,7 +164,7 @@ func (c *checker) ofOtherUplink() {
 			of := c.uplinkOf(to.First)
 			var others []string
 			for _, u := range c.plan.Uplinks {
-				if u.Interface != of && meet(s.Out, []string{u.Interface}) && !slices.Contains(s.NotOut, u.Interface) {
+				if u.Interface != of && meet(s.Out, []string{u.Interface}) && !nat.InNames(s.NotOut, u.Interface) {
 					others = append(others, u.Interface)
 				}
 			}

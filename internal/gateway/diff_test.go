@@ -119,6 +119,9 @@ func TestEffects(t *testing.T) {
 		return roles + "\n  nat:\n    - static: {inside: 192.168.0.3, outside: 203.0.113.9" + more + "}\n    - notrack: {on: 203.0.113.10}"
 	}
 	masq := roles + "\n  nat:\n    - masquerade: {}"
+	balanced := func(more string) string {
+		return roles + "\n  nat:\n    - dnat: {on: 203.0.113.7, port: tcp/80, to: [10.0.0.1, 10.0.0.2]" + more + ", hairpin: on}"
+	}
 	for _, c := range []struct{ name, old, new, want string }{
 		{"stateful to stateless", static(""), static(", stateless: true"), statelessEffects[Changed]},
 		{"hairpin", static(""), static(", hairpin: true"), trackedEffects[Changed]},
@@ -126,6 +129,9 @@ func TestEffects(t *testing.T) {
 		{"a rule goes, others stay", static(""), strings.Replace(static(""), "static: {inside: 192.168.0.3, outside: 203.0.113.9", "masquerade: {", 1), trackedEffects[Added]},
 		{"all goes", masq, "", untranslated},
 		{"a log comes", masq, masq + "\n      log: on", reportedAnew},
+		{"checks come", balanced(""), balanced(", health: {tcp: on}"), checkedAnew},
+		{"other checks", balanced(", health: {tcp: on}"), balanced(", health: {tcp: on, fall: 9}, all-down: reject"), checkedAnew},
+		{"checks and a host", balanced(", health: {tcp: on}"), strings.Replace(balanced(""), "10.0.0.1", "10.0.0.9", 1), trackedEffects[Changed]},
 		{"a name comes", masq, masq + "\n      name: all", reportedAnew},
 		{"an interface named stateless", "", "\n  nat:\n    - masquerade: {out: stateless}", trackedEffects[Added]},
 	} {

@@ -267,6 +267,12 @@ func (r Ref) Label() string {
 	return r.String() + " (" + string(r.Note) + ")"
 }
 
+// called is Label without the place, which findings have besides: "snat web (moves in May)".
+func (r Ref) called() string {
+	_, text, _ := strings.Cut(r.Label(), " ")
+	return text
+}
+
 // ref names the rule at a place of a list.
 func (r Rule) ref(list string, index int) Ref {
 	return Ref{List: list, Index: index, Kind: r.Kind(), Name: r.Name, Note: r.Note}

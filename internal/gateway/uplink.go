@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // Uplink is one of several WAN interfaces among which connections are divided. A connection stays on its uplink:
@@ -157,7 +159,11 @@ func (p *Plan) Slots(up func(i int) bool) []int {
 	if !anyShare(all, share) {
 		return slots
 	}
-	turn := newTurns(len(all), share)
+	shares := make([]int, len(all))
+	for i := range all {
+		shares[i] = share(i)
+	}
+	turn := nat.Turns(shares)
 	for n, i := range slots {
 		if share(i) == 0 {
 			slots[n] = turn()
@@ -181,27 +187,6 @@ func anyShare(all []Uplink, share func(int) int) bool {
 		}
 	}
 	return false
-}
-
-// newTurns returns one of n after the other, each as often as its share, and evenly spread (smooth weighted round
-// robin: the one that is furthest behind comes next).
-func newTurns(n int, share func(int) int) func() int {
-	credit, total := make([]int, n), 0
-	for i := range n {
-		total += share(i)
-	}
-	return func() int {
-		best := -1
-		for i := range credit {
-			if s := share(i); s > 0 {
-				if credit[i] += s; best < 0 || credit[i] > credit[best] {
-					best = i
-				}
-			}
-		}
-		credit[best] -= total
-		return best
-	}
 }
 
 // SlotOf is the slot of a source among n, as the kernel computes it (nft_jhash_eval).

@@ -46,6 +46,7 @@ func (v GatewayStatus) Text(w io.Writer, style Style) error {
 		return p.err
 	}
 	p.gatewayRules(v, s)
+	p.gatewayHosts(v, s)
 	p.gatewayPools(v, s)
 	p.gatewayDrops(v, s)
 	p.gatewayConcerns(v, s)
@@ -138,6 +139,67 @@ func (p *printer) gatewayPools(v GatewayStatus, s *observe.Status) {
 
 // fewPrecedences are listed: a cluster has thousands.
 const fewPrecedences = 5
+
+// manyHosts is the number from which only the hosts that are down or out are shown.
+const manyHosts = 20
+
+// gatewayHosts prints the hosts that rules choose from.
+func (p *printer) gatewayHosts(v GatewayStatus, s *observe.Status) {
+	all := 0
+	for i := range s.Rules {
+		all += len(s.Rules[i].Hosts)
+	}
+	t := &Table{Columns: []Column{{Head: "host"}, {Head: "rule"}, {Head: "weight", Right: true}, {Head: "flows", Right: true}, {Head: "checks"}}}
+	shown := 0
+	for i := range s.Rules {
+		for _, h := range s.Rules[i].Hosts {
+			if all > manyHosts && h.Fine() {
+				continue
+			}
+			shown++
+			flows := units.None
+			if s.Flows.Sampled > 0 || s.Flows.Complete {
+				flows = about(s) + units.Count(h.Flows)
+			}
+			t.Cells(Cell{Text: h.Host}, Cell{Text: s.Rules[i].Rule.String()}, Cell{Text: units.Count(int64(h.Weight))}, Cell{Text: flows}, hostCell(h, v.At))
+		}
+	}
+	if shown > 0 {
+		p.blank()
+		p.table(t)
+	}
+	if all > shown {
+		p.line(fmt.Sprintf("… and %s that get new connections (--json shows all)", units.Plural(all-shown, "host", "hosts")))
+	}
+	if s.Unchecked {
+		p.mark(0, Cell{}, "no host is checked: health checks run under 'natkit gateway run', which is not running here; hosts stay in or out as they are", Warn)
+	}
+}
+
+// hostCell is what checks found of a host, and what follows from it.
+func hostCell(h observe.Host, now time.Time) Cell {
+	c := Cell{}
+	switch {
+	case h.Up == nil && h.InUse != nil && !*h.InUse:
+		c = Cell{Text: "out", Tone: Bad}
+	case h.Up == nil:
+		return c
+	case *h.Up:
+		c.Text = "up"
+	default:
+		c = Cell{Text: "down", Tone: Bad}
+	}
+	if h.Since != nil {
+		c.Text += " for " + units.Roughly(max(0, now.Sub(*h.Since).Seconds()))
+	}
+	if h.Up != nil && h.InUse != nil && *h.InUse != *h.Up {
+		c.Text += map[bool]string{true: ", still gets new connections", false: ", gets none yet"}[*h.InUse]
+	}
+	if h.LastError != "" {
+		c.Text += ": " + h.LastError
+	}
+	return c
+}
 
 // gatewayConcerns prints what may need attention.
 func (p *printer) gatewayConcerns(v GatewayStatus, s *observe.Status) {

@@ -54,6 +54,28 @@ func TestGatewayStatus(t *testing.T) {
 	golden(t, "gateway-status.txt", gatewayStatusText(t, exampleStatus(), 40))
 }
 
+// TestGatewayStatusHosts: those that are checked, those that are not, and those that nobody checks.
+func TestGatewayStatusHosts(t *testing.T) {
+	s := exampleStatus()
+	down, known := statusTime.Add(-90*time.Second), statusTime.Add(-2*time.Hour)
+	s.Rules[2].Text, s.Checker = "on 203.0.113.7 tcp/8080 becomes 172.17.0.2:80, 172.17.0.3:80, 172.17.0.4:80 by round-robin", "'natkit gateway run web.yaml' (pid 7)"
+	s.Rules[2].Hosts = []observe.Host{
+		{Host: "172.17.0.2:80", Weight: 1, InUse: pointer(true), Up: pointer(true), Since: &known, Flows: 1234},
+		{Host: "172.17.0.3:80", Weight: 30, InUse: pointer(false), Up: pointer(false), Since: &down, LastError: "connection refused", Flows: 5},
+		{Host: "172.17.0.4:80", Weight: 1, InUse: pointer(true), Up: pointer(true), LastError: "no answer within 1s"},
+	}
+	golden(t, "gateway-status-hosts.txt", gatewayStatusText(t, s, 40))
+	s.Checker, s.Unchecked = "", true
+	for i := range s.Rules[2].Hosts {
+		h := &s.Rules[2].Hosts[i]
+		h.Up, h.Since, h.LastError = nil, nil, ""
+	}
+	for range 20 {
+		s.Rules[2].Hosts = append(s.Rules[2].Hosts, observe.Host{Host: "172.17.0.9:80", Weight: 1})
+	}
+	golden(t, "gateway-status-unchecked.txt", gatewayStatusText(t, s, 40))
+}
+
 func TestGatewayStatusOfUplinks(t *testing.T) {
 	s := exampleStatus()
 	s.Rules, s.Pools = s.Rules[:1], nil

@@ -22,3 +22,17 @@ func TestMixedRules(t *testing.T) {
 		}
 	}
 }
+
+// TestForwardTo: the suite's rules choose among several hosts, in each of the ways.
+func TestForwardTo(t *testing.T) {
+	for _, more := range []string{"", ", balance: hash", ", balance: hash, health: {tcp: on, port: 9}"} {
+		c, err := gateway.Parse("several.yaml", []byte(forwardTo(chosenHosts, more)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := gateway.Compile(&c.Config, gateway.Facts{})
+		if err != nil || len(p.Destinations) != 1 || len(p.Destinations[0].Action.Backends) != chosenHosts {
+			t.Errorf("%+v, %v", p, err)
+		}
+	}
+}

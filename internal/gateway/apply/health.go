@@ -72,8 +72,12 @@ func (h *hosts) prepare(k *keeper, r *Ready) *health.Checker {
 	if len(targets)+len(through) == 0 {
 		return nil
 	}
-	known := map[health.Target]health.State{}
-	if h.checker == nil && r.InForce != nil {
+	var known map[health.Target]health.State
+	var before health.Report // of the same hosts, checked in another way
+	switch {
+	case h.checker != nil:
+		before = h.checker.Report()
+	case r.InForce != nil:
 		known = k.statesInForce(r.InForce)
 	}
 	inode, _ := k.Host.Inode()
@@ -82,10 +86,10 @@ func (h *hosts) prepare(k *keeper, r *Ready) *health.Checker {
 		s, ok := known[t]
 		if t.Through != "" { // as a service before this one found it
 			s, ok = reported.State(t)
+		} else if !ok {
+			s, ok = before.State(t)
 		}
-		if !ok {
-			return health.State{Up: true}
-		}
+		s.Up = s.Up || !ok
 		return s
 	}
 	all := through
@@ -262,6 +266,18 @@ func (h *hosts) use(k *keeper) {
 		h.refused = text
 		k.log("%s; the hosts stay as they are until the next change or 'systemctl reload'", text)
 	}
+}
+
+// status is about hosts that are down; empty where none is.
+func (h *hosts) status() string {
+	if h.checker == nil {
+		return ""
+	}
+	down, of := h.checker.Down()
+	if down == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %s down", down, units.Plural(of, "host", "hosts"))
 }
 
 // report leaves for 'natkit gateway status' what has changed since it was last written.

@@ -232,6 +232,17 @@ func (h Host) InForce() (*gateway.Plan, error) {
 	return h.store().Plan(state.Digest), nil
 }
 
+// Out are the hosts of a plan in force that new connections do not go to.
+func (h Host) Out(p *gateway.Plan) (map[gateway.Ref][]bool, error) {
+	all, err := h.Engines.InUse(h.Netns, p)
+	for _, hosts := range all {
+		for i := range hosts {
+			hosts[i] = !hosts[i]
+		}
+	}
+	return all, err
+}
+
 // Former is the plan that the newest transaction replaced; nil as for InForce.
 func (h Host) Former() (*gateway.Plan, error) {
 	open, err := h.Transactions()

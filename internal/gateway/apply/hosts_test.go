@@ -19,6 +19,8 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/health"
+	"github.com/natkit/natkit/internal/gateway/look"
+	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
@@ -212,6 +214,16 @@ func (f *farm) inUse() string {
 	return fmt.Sprint(used[gateway.Ref{List: "nat", Index: 0, Kind: "dnat"}])
 }
 
+// look is what 'natkit gateway status' reports.
+func (f *farm) look() *observe.Status {
+	f.t.Helper()
+	s, err := look.New(look.Options{Netns: f.ns, Store: f.store(), Journal: f.Apply.Journal}).Look(f.t.Context())
+	if err != nil || len(s.Rules) != 1 {
+		f.t.Fatalf("%+v, %v", s, err)
+	}
+	return s
+}
+
 // TestHostThatGoesAndComes: the clients of a host that stops listening move, the others, and connections that there are,
 // do not; when it comes back each client has the host of before.
 func TestHostThatGoesAndComes(t *testing.T) {
@@ -231,6 +243,12 @@ func TestHostThatGoesAndComes(t *testing.T) {
 		t.Error("a connection ended")
 	}
 	f.intact()
+	status := f.look()
+	if hosts := status.Rules[0].Hosts; status.Checker == "" || status.Unchecked || len(hosts) != 2 ||
+		*hosts[0].Up || *hosts[0].InUse || hosts[0].Since == nil || hosts[0].LastError != "connection refused" || hosts[0].Flows == 0 ||
+		!*hosts[1].Up || !*hosts[1].InUse || hosts[1].Since != nil || hosts[1].LastError != "" || hosts[1].Flows == 0 {
+		t.Errorf("status %+v", status)
+	}
 	f.hosts["a"].listen()
 	f.waitSaid("host 10.1.0.2:80 is up")
 	within(t, time.Minute, "both again", func() bool { return f.inUse() == "[true true]" })
@@ -265,14 +283,29 @@ func TestHostsInTurns(t *testing.T) {
 			t.Errorf("reached %s", host)
 		}
 	}
-	// Rules that are written anew leave it out from the start.
-	f.write(farmText("health: {tcp: on"+quick) + "    - masquerade: {from: 10.1.0.0/24, out: clients}\n")
+	within(t, time.Minute, "the manager knows", func() bool { return f.notified("; 1 of 2 hosts down") > 0 })
+	// Rules that are written anew leave it out from the start, also where checks have changed.
+	f.write(farmText("health: {tcp: on, interval: 150ms, timeout: 100ms}") + "    - masquerade: {from: 10.1.0.0/24, out: clients}\n")
 	f.waitSaid("file changed: ")
 	if got := f.inUse(); got != "[true false]" {
 		t.Errorf("in use after another file: %s", got)
 	}
 	f.intact()
 	f.end()
+}
+
+// TestApplySaysWhoChecks: without the service none does.
+func TestApplySaysWhoChecks(t *testing.T) {
+	w := newWorld(t)
+	text := farmText("health: {tcp: on}")
+	if r := w.prepare(wish(text)); len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "2 hosts of health: checks run under 'natkit gateway run'") {
+		t.Errorf("%q", r.Notes)
+	}
+	service := wish(text)
+	service.Origin = OriginService
+	if r := w.prepare(service); len(r.Notes) != 0 {
+		t.Errorf("%q", r.Notes)
+	}
 }
 
 // TestAllHostsDown: with reject clients are refused, with last the host that was up last stays.
@@ -371,6 +404,9 @@ func TestHostsAfterAKill(t *testing.T) {
 	within(t, time.Minute, "b alone", func() bool { return f.inUse() == "[false true]" })
 	killHard(t, cmd)
 	f.intact()
+	if s := f.look(); s.Checker != "" || !s.Unchecked || s.Rules[0].Hosts[0].Up != nil || *s.Rules[0].Hosts[0].InUse || !*s.Rules[0].Hosts[1].InUse {
+		t.Errorf("status %+v", s)
+	}
 	inode, err := f.Inode()
 	if err != nil {
 		t.Fatal(err)
@@ -413,7 +449,9 @@ func TestManyHosts(t *testing.T) {
 	}
 	s := w.serve(text)
 	s.waitSaid("checking 200 hosts")
-	within(t, time.Minute, "all are down", func() bool { return strings.Count(s.said(), " is down: connection refused") == 200 && strings.Count(s.said(), "all hosts are down") == 5 })
+	within(t, time.Minute, "all are down", func() bool {
+		return strings.Count(s.said(), " is down: connection refused") == 200 && strings.Count(s.said(), "all hosts are down") == 5
+	})
 	plan, err := w.InForce()
 	if err != nil {
 		t.Fatal(err)

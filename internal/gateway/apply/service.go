@@ -297,6 +297,9 @@ func (k *keeper) status() string {
 	case k.reported != "":
 		text = "changed: the rules are not as they were applied; reload to apply them again"
 	}
+	if down := k.hosts.status(); down != "" {
+		text += "; " + down
+	}
 	if len(k.waiting) > 0 {
 		text += "; waiting for " + strings.Join(k.waiting, ", ")
 	}

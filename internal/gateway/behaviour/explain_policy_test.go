@@ -29,6 +29,7 @@ var policyForms4 = []string{
 	"masquerade: {from: FROM, except-from: SET, except-to: SET, except-port: $web}", "snat: {from: SET, except-to: $none, port: [$web, tcp/80], to: POOL}",
 	"dnat: {on: ON, port: [$web, udp/53], from: SET, to: TARGET, hairpin: BOOL}", "dnat: {on: ON, except-from: SET, port: $web, to: TARGET, hairpin: BOOL, local: BOOL}",
 	"dnat: {on: ON, port: $web, to: \"TARGET:9090\", hairpin: BOOL}", "dnat: {on: any, in: OUT, port: $web, except-to: SET, to: TARGET}", "dnat: {on: any, in: OUT, only-to: [SET, 203.0.113.9], to: TARGET}",
+	"dnat: {on: ON, port: SERVICES, mark: MARK, to: [192.168.0.2, 192.168.0.3], health: {tcp: on, port: 9}}", "dnat: {on: ON, port: udp/53, to: [192.168.0.2, 192.168.0.3], balance: hash, health: {tcp: on, port: 9}, all-down: last, local: BOOL}",
 	"masquerade: {from: FROM, in: SEVERAL}", "masquerade: {from: FROM, except-in: SEVERAL}", "snat: {from: FROM, out: SEVERAL, to: POOL}", "snat: {from: FROM, except-out: SEVERAL, to: POOL}",
 	"dnat: {on: ON, in: SEVERAL, to: TARGET}", "dnat: {on: ON, except-in: SEVERAL, port: SERVICES, to: TARGET}", "dnat: {on: \"w*\", port: PORT, to: TARGET, hairpin: BOOL}", "dnat: {on: group 0, port: SERVICES, to: TARGET}",
 	"static: {inside: HOST, outside: ON, port: SERVICES, hairpin: BOOL}", "static: {inside: HOST, outside: ON, only-to: EXCEPT, except-port: PORT, local: BOOL}",

@@ -88,6 +88,18 @@ func (c *Checker) State(t Target) (State, bool) {
 // Len is the number of targets.
 func (c *Checker) Len() int { return len(c.targets) }
 
+// Down is how many hosts are down, of how many; those through which others are reached do not count.
+func (c *Checker) Down() (down, of int) {
+	for key, t := range c.targets {
+		if key.Through == "" {
+			if of++; !t.Up {
+				down++
+			}
+		}
+	}
+	return down, of
+}
+
 // Next is when one is to be checked; zero where none waits for that.
 func (c *Checker) Next() (next time.Time) {
 	for _, t := range c.targets {

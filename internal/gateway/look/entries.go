@@ -109,9 +109,14 @@ func (v *view) flows(r *reader, complete bool) {
 	if !complete && f.Sampled > 0 {
 		factor = float64(f.Table) / float64(f.Sampled)
 	}
-	usage := r.tally.Usage(factor)
+	usage, hosts := r.tally.Usage(factor), r.tally.Hosts(factor)
 	for i := range v.Rules {
-		v.Rules[i].Usage = usage[v.Rules[i].Rule]
+		one := &v.Rules[i]
+		one.Usage = usage[one.Rule]
+		for n := range one.Hosts {
+			h := &one.Hosts[n]
+			h.Flows = hosts[one.Rule][h.Host]
+		}
 	}
 	for i := range v.Uplinks {
 		v.Uplinks[i].Flows = int64(float64(r.marks[v.plan.Uplinks[i].Mark]) * factor)

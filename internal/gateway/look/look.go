@@ -78,6 +78,7 @@ func (l *Looker) Look(ctx context.Context) (*observe.Status, error) {
 		return v.Status, ctx.Err()
 	}
 	v.table()
+	v.hosts()
 	l.plan, l.digest = v.plan, v.digest
 	v.interfaces()
 	l.drops.report(v)

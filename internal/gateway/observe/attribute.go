@@ -155,11 +155,13 @@ type Tally struct {
 	rules map[*gateway.Ref]*Usage
 	// masquerade are sources of that kind.
 	masquerade map[*gateway.Ref]bool
-	here       map[netip.Addr]bool
-	stale      map[netip.Addr]int64
-	stranger   int64
-	related    int64
-	seen       int64
+	// hosts are connections of each of several hosts, by the rule that chose it.
+	hosts    map[*gateway.Ref]map[netip.AddrPort]int64
+	here     map[netip.Addr]bool
+	stale    map[netip.Addr]int64
+	stranger int64
+	related  int64
+	seen     int64
 }
 
 // NewTally counts for a plan; here are the host's addresses, by which stale flows are
@@ -167,7 +169,15 @@ type Tally struct {
 func NewTally(p *gateway.Plan, here []netip.Addr) *Tally {
 	t := &Tally{
 		attribution: Attribute(p), rules: map[*gateway.Ref]*Usage{}, masquerade: map[*gateway.Ref]bool{},
-		here: map[netip.Addr]bool{}, stale: map[netip.Addr]int64{},
+		hosts: map[*gateway.Ref]map[netip.AddrPort]int64{}, here: map[netip.Addr]bool{}, stale: map[netip.Addr]int64{},
+	}
+	for i := range p.Destinations {
+		if d := &p.Destinations[i]; len(d.Action.Backends) > 1 {
+			t.hosts[&d.Rule] = map[netip.AddrPort]int64{}
+			for _, b := range d.Action.Backends {
+				t.hosts[&d.Rule][netip.AddrPortFrom(b.Address, b.Port)] = 0
+			}
+		}
 	}
 	for i := range p.Sources {
 		if p.Sources[i].Action.Kind == nat.Masquerade {
@@ -199,6 +209,7 @@ func (t *Tally) Add(e *conntrack.Entry) {
 	}
 	if destination != nil {
 		add(t.rule(destination), e)
+		t.addHost(destination, e)
 	}
 	if source != nil && (destination == nil || *source != *destination) {
 		add(t.rule(source), e)
@@ -206,6 +217,32 @@ func (t *Tally) Add(e *conntrack.Entry) {
 	if to := e.Reply.Dst; t.masquerade[source] && len(t.here) > 0 && !t.here[to] {
 		t.stale[to]++
 	}
+}
+
+// addHost counts it for the host that it became, which has a port or none.
+func (t *Tally) addHost(r *gateway.Ref, e *conntrack.Entry) {
+	hosts := t.hosts[r]
+	for _, port := range []uint16{e.Reply.SrcPort, 0} {
+		at := netip.AddrPortFrom(e.Reply.Src, port)
+		if n, ok := hosts[at]; ok {
+			hosts[at] = n + 1
+			return
+		}
+	}
+}
+
+// Hosts are the connections of each host that rules choose from, by Host.Host; factor is as for Usage.
+func (t *Tally) Hosts(factor float64) map[gateway.Ref]map[string]int64 {
+	out := map[gateway.Ref]map[string]int64{}
+	for ref, hosts := range t.hosts {
+		if out[*ref] == nil {
+			out[*ref] = map[string]int64{}
+		}
+		for at, n := range hosts {
+			out[*ref][nat.Backend{Address: at.Addr(), Port: at.Port()}.String()] += scaled(n, factor)
+		}
+	}
+	return out
 }
 
 func (t *Tally) rule(r *gateway.Ref) *Usage {

@@ -326,3 +326,30 @@ func TestTally(t *testing.T) {
 		t.Errorf("seen %d, strangers %d", tally.Seen(), tally.Strangers(1))
 	}
 }
+
+// TestTallyHosts: connections count for the host that they became, with the rule's port or with theirs.
+func TestTallyHosts(t *testing.T) {
+	on, web, any := []netip.Prefix{netip.MustParsePrefix("203.0.113.7/32")}, gateway.Ref{List: "nat", Kind: "dnat"}, gateway.Ref{List: "nat", Index: 1, Kind: "dnat"}
+	host := func(a string, port uint16) nat.Backend {
+		return nat.Backend{Address: netip.MustParseAddr(a), Port: port}
+	}
+	p := &gateway.Plan{Destinations: []gateway.Entry{
+		{Rule: web, Match: nat.Match{To: on, Protocol: 6, Ports: []nat.Ports{{First: 80, Last: 80}}}, Action: nat.Action{Kind: nat.DNAT, Backends: []nat.Backend{host("10.0.0.1", 8080), host("10.0.0.1", 8081)}}},
+		{Rule: any, Match: nat.Match{To: on}, Action: nat.Action{Kind: nat.DNAT, Backends: []nat.Backend{host("10.0.0.1", 0), host("10.0.0.2", 0)}}},
+	}}
+	tally := NewTally(p, nil)
+	for _, c := range []struct {
+		port uint16
+		to   string
+	}{{80, "10.0.0.1:8080"}, {80, "10.0.0.1:8081"}, {80, "10.0.0.1:8081"}, {443, "10.0.0.1:443"}, {444, "10.0.0.2:444"}, {445, "10.0.0.2:445"}} {
+		to := netip.MustParseAddrPort(c.to)
+		client := netip.MustParseAddr("198.51.100.9")
+		tally.Add(&conntrack.Entry{Status: conntrack.DstNAT | conntrack.SeenReply,
+			Orig:  conntrack.Tuple{Proto: 6, Src: client, SrcPort: 4000, Dst: on[0].Addr(), DstPort: c.port},
+			Reply: conntrack.Tuple{Proto: 6, Src: to.Addr(), SrcPort: to.Port(), Dst: client, DstPort: 4000}})
+	}
+	got := tally.Hosts(2)
+	if got[web]["10.0.0.1:8080"] != 2 || got[web]["10.0.0.1:8081"] != 4 || got[any]["10.0.0.1"] != 2 || got[any]["10.0.0.2"] != 4 {
+		t.Errorf("%v", got)
+	}
+}

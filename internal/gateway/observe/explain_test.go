@@ -352,6 +352,44 @@ func TestExplainUnknowns(t *testing.T) {
 	}
 }
 
+// TestExplainHosts: the host of a client by hash, and what is known where some are out.
+func TestExplainHosts(t *testing.T) {
+	p := compile(t, roles+`
+  nat:
+    - dnat: {on: 203.0.113.7, port: tcp/80, to: [172.17.0.2, 172.17.0.3, 172.17.0.4], balance: hash, health: {tcp: on}, all-down: reject}
+    - dnat: {on: 203.0.113.7, port: tcp/81, to: [172.17.0.2, 172.17.0.3, 172.17.0.4], health: {tcp: on}}`, router)
+	hash, turns := p.Destinations[0].Rule, p.Destinations[1].Rule
+	follow := func(port uint16, out map[gateway.Ref][]bool) *Trace {
+		p.Out = out
+		e, err := Follow(p, router, routes(router), nat.Packet{Protocol: 6, Src: netip.MustParseAddr("198.51.100.9"), SrcPort: 4000, Dst: netip.MustParseAddr("203.0.113.7"), DstPort: port, In: "eth0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	first := follow(80, nil).Destination
+	if len(first.Addresses) != 1 || !first.Addresses[0].IsSingle() {
+		t.Fatalf("by hash %v", first)
+	}
+	out := make([]bool, 3)
+	for i, b := range p.Destinations[0].Action.Backends {
+		out[i] = b.Address == first.Addresses[0].First
+	}
+	if e := follow(80, map[gateway.Ref][]bool{hash: out}); len(e.Destination.Addresses) != 1 || e.Destination.Addresses[0] == first.Addresses[0] ||
+		!slices.ContainsFunc(e.Notes, func(n string) bool {
+			return strings.Contains(n, "1 host is out ("+first.Addresses[0].First.String()+")")
+		}) {
+		t.Errorf("without %v: %v, %q", first, e.Destination, e.Notes)
+	}
+	if e := follow(80, map[gateway.Ref][]bool{hash: {true, true, true}}); e.Fate != Dropped || e.Destination.Rule != nil ||
+		!slices.ContainsFunc(e.Steps, func(s Step) bool { return strings.HasPrefix(s.Does, "rejected: all hosts") && *s.Rule == hash }) {
+		t.Errorf("without all: %+v", e)
+	}
+	if e := follow(81, map[gateway.Ref][]bool{turns: {false, true, false}}); len(e.Destination.Addresses) != 2 || e.Destination.Allows(netip.MustParseAddr("172.17.0.3"), 81) || !e.Destination.Allows(netip.MustParseAddr("172.17.0.4"), 81) {
+		t.Errorf("in turns: %v", e.Destination)
+	}
+}
+
 // TestExplainHelpers: the first packet of a connection that a helper reads is named, with what that means.
 func TestExplainHelpers(t *testing.T) {
 	const file = roles + `

@@ -314,23 +314,36 @@ func (w *walk) destination(s *Step) {
 }
 
 func (w *walk) translateDestination(d *gateway.Entry, s *Step) {
-	before := w.dst
+	before, several := w.dst, []int(nil)
 	switch {
 	case d.Action.Prefix.IsValid():
 		w.dst.addr = nat.Replace(w.dst.addr, d.Action.Prefix)
 	case d.Action.Kind == nat.Redirect:
 		w.dst = endpoint{w.redirected(), d.Action.Ports.First}
 	default:
-		to := d.Action.Backends[0]
+		i, among := w.choice(d)
+		if i == nat.Nobody {
+			s.Rule, w.e.Fate = &d.Rule, Dropped
+			s.Does = "rejected: all hosts of " + d.Rule.String() + " are down (" + hostNames(&d.Action, among) + ")"
+			return
+		}
+		to := d.Action.Backends[i]
 		w.dst = endpoint{to.Address, to.PortOf(w.dst.port, d.Ports)}
+		several = among
 	}
 	w.dstDone, w.dstTranslated = true, w.dst != before
 	w.e.Destination = as(w.dst)
 	s.Does = fmt.Sprintf("the destination becomes %s", w.dst)
-	if all := d.Action.Backends; len(all) > 1 {
-		w.e.Destination = w.oneOf(all, d.Ports)
+	switch {
+	case len(several) > 1:
+		w.e.Destination = w.oneOf(d, several)
 		s.Does = "the destination becomes one of " + d.Action.String()
 		w.note("followed as if %s were chosen", w.dst)
+	case len(d.Action.Backends) > 1:
+		s.Does += ", of " + d.Action.String()
+	}
+	if out := outOf(w.plan.Out[d.Rule]); len(out) > 0 && len(out) < len(d.Action.Backends) {
+		w.note("%s: %s: checks fail, or had failed when the checks ended", d.Rule, units.Plural(len(out), "host is out", "hosts are out")+" ("+hostNames(&d.Action, out)+")")
 	}
 	w.e.Destination.Rule, s.Rule = &d.Rule, &d.Rule
 	s.Does += logged(d)
@@ -344,12 +357,50 @@ func logged(e *gateway.Entry) string {
 	return fmt.Sprintf("; logged before, at most %s, as %q", e.Log.Rate, e.Log.Prefix)
 }
 
+// choice is which of a rule's hosts the kernel chooses, as far as that can be known, and which it may choose; Nobody and
+// those that are out where the rule rejects.
+func (w *walk) choice(d *gateway.Entry) (first int, among []int) {
+	out := w.plan.Out[d.Rule]
+	for i := range d.Action.Backends {
+		if out == nil || !out[i] {
+			among = append(among, i)
+		}
+	}
+	switch {
+	case len(among) == 0:
+		return nat.Nobody, outOf(out)
+	case len(d.Action.Backends) > 1 && d.Action.Balance == nat.BalanceHash:
+		seats := d.Action.Seats(out)
+		i := seats[gateway.SlotOf(w.src.addr, len(seats))]
+		return i, []int{i}
+	}
+	return among[0], among
+}
+
+func outOf(out []bool) (which []int) {
+	for i, is := range out {
+		if is {
+			which = append(which, i)
+		}
+	}
+	return which
+}
+
+func hostNames(a *nat.Action, which []int) string {
+	names := make([]string, len(which))
+	for n, i := range which {
+		names[n] = a.Backends[i].String()
+	}
+	return strings.Join(names, ", ")
+}
+
 // oneOf is what several backends may be: a port that they do not have in common is
 // between the least and the greatest of theirs.
-func (w *walk) oneOf(all []nat.Backend, ports []nat.Ports) (g Given) {
+func (w *walk) oneOf(d *gateway.Entry, among []int) (g Given) {
 	g.First, g.Last = 65535, 0
-	for _, b := range all {
-		port := b.PortOf(w.asked.port, ports)
+	for _, i := range among {
+		b := d.Action.Backends[i]
+		port := b.PortOf(w.asked.port, d.Ports)
 		g.Addresses = append(g.Addresses, nat.OneAddr(b.Address))
 		g.First, g.Last = min(g.First, port), max(g.Last, port)
 	}

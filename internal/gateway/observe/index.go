@@ -220,7 +220,7 @@ func (u *Untranslated) destination(e *conntrack.Entry, in Hop) *gateway.Entry {
 func (u *Untranslated) source(e *conntrack.Entry, out Hop) *gateway.Entry {
 	first := u.rules.firstSource(e, false, func(i int) bool {
 		s := &u.rules.plan.Sources[i]
-		return has(s.Out, out.Out) && !slices.Contains(s.NotOut, out.Out) && isCertain(s)
+		return has(s.Out, out.Out) && !nat.InNames(s.NotOut, out.Out) && isCertain(s)
 	})
 	if first == none {
 		return nil

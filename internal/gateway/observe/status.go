@@ -37,6 +37,9 @@ type Status struct {
 
 	// Rules are those of the file, in its order.
 	Rules []Rule `json:"rules"`
+	// Checker is the service that checks hosts with health; Unchecked is true where none does.
+	Checker   string `json:"health_checked_by,omitempty"`
+	Unchecked bool   `json:"health_unchecked,omitempty"`
 	// Pools are addresses whose ports these rules give, worst first.
 	Pools []Pool `json:"pools,omitempty"`
 	Drops Drops  `json:"drops"`
@@ -89,7 +92,25 @@ type Rule struct {
 	// Ports are those of the address, protocol and destination that has the largest part
 	// of them in use; absent where the rule gives none, or none is in use.
 	Ports *PortsLeft `json:"ports,omitempty"`
+	// Hosts are those that it chooses from, where these are several.
+	Hosts []Host `json:"hosts,omitempty"`
 	Usage
+}
+
+// Host is one of several that connections go to.
+type Host struct {
+	// Host is its address, with its port where the rule gives it one.
+	Host   string `json:"host"`
+	Weight uint32 `json:"weight"`
+	// InUse is whether new connections go to it; absent where that is not known.
+	InUse *bool `json:"in_use,omitempty"`
+	// Up is what its checks found, Since when, and LastError why the last check failed; absent where it is not checked,
+	// nobody checks it now, or that was so before the checks began.
+	Up        *bool      `json:"up,omitempty"`
+	Since     *time.Time `json:"since,omitempty"`
+	LastError string     `json:"last_check_error,omitempty"`
+	// Flows are connections that it has now.
+	Flows int64 `json:"flows"`
 }
 
 // CutHairpin is a bridge that takes what it carries through netfilter, with its ports that
@@ -201,6 +222,26 @@ type Flows struct {
 func RulesOf(p *gateway.Plan) (all []Rule) {
 	for _, r := range gateway.TextsOf(p) {
 		all = append(all, Rule{Rule: r.Rule, Text: r.Text})
+	}
+	return all
+}
+
+// Fine reports whether a host gets new connections and its last check did not fail, as far as known.
+func (h *Host) Fine() bool {
+	return (h.InUse == nil || *h.InUse) && (h.Up == nil || *h.Up) && h.LastError == ""
+}
+
+// HostsOf are the hosts of each rule of a plan that chooses from several.
+func HostsOf(p *gateway.Plan) map[gateway.Ref][]Host {
+	all := map[gateway.Ref][]Host{}
+	for i := range p.Destinations {
+		d := &p.Destinations[i]
+		if len(d.Action.Backends) < 2 || all[d.Rule] != nil {
+			continue
+		}
+		for _, b := range d.Action.Backends {
+			all[d.Rule] = append(all[d.Rule], Host{Host: b.String(), Weight: b.Share()})
+		}
 	}
 	return all
 }

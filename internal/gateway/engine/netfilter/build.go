@@ -50,10 +50,10 @@ const manySets = 256
 
 // build makes the table of a plan.
 func build(p *gateway.Plan, h host) *table {
-	t := &table{handNetmap: !h.netmap}
+	t := &table{handNetmap: !h.netmap, made: map[string]*set{}}
 	t.fill(p, h)
 	if len(t.sets) > manySets {
-		t = &table{handNetmap: !h.netmap, shared: map[string]*set{}}
+		t = &table{handNetmap: !h.netmap, made: t.made, shared: map[string]*set{}}
 		t.fill(p, h)
 	}
 	return t

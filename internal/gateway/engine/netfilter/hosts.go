@@ -1,6 +1,7 @@
 package netfilter
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -42,7 +43,10 @@ func (t *table) placesOf(g *group) *set {
 		if t.hosts == nil {
 			t.hosts = map[string]*set{}
 		}
-		t.hosts[name] = t.add(newPlaces(r, g.does, t.out[r]))
+		if t.made[name] == nil {
+			t.made[name] = newPlaces(r, g.does, t.out[r])
+		}
+		t.hosts[name] = t.add(t.made[name])
 	}
 	return t.hosts[name]
 }
@@ -54,10 +58,14 @@ func newPlaces(r gateway.Ref, a *nat.Action, out []bool) *set {
 	if toPort {
 		s.data = concat(f.address, nftables.TypeInetService)
 	}
+	data, keys := make([][]byte, len(a.Backends)), make([]byte, 0, 4*s.size)
+	s.elements = make([]element, 0, s.size)
+	for i, b := range a.Backends {
+		data[i] = target{first: b.Address, firstPort: b.Port}.data(s, toPort)
+	}
 	for place, i := range a.Seats(out) {
-		if i != nat.Nobody {
-			b := a.Backends[i]
-			s.elements = append(s.elements, element{key: hostUint32(uint32(place)), data: target{first: b.Address, firstPort: b.Port}.data(s, toPort)})
+		if keys = binary.NativeEndian.AppendUint32(keys, uint32(place)); i != nat.Nobody {
+			s.elements = append(s.elements, element{key: keys[4*place : 4*place+4], data: data[i]})
 		}
 	}
 	return s

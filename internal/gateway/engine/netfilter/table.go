@@ -32,9 +32,10 @@ type table struct {
 	logging map[gateway.Ref]bool
 	// handNetmap: prefixes are put together by expressions of every kernel.
 	handNetmap bool
-	// out are hosts that are checked and not chosen; hosts are the maps of places, by name.
-	out   map[gateway.Ref][]bool
-	hosts map[string]*set
+	// out are hosts that are checked and not chosen; hosts are the maps of places, by name, made those that were
+	// made for this plan, also for another form of the table.
+	out         map[gateway.Ref][]bool
+	hosts, made map[string]*set
 	// shared are the sets that rules would otherwise have one each of, by content; nil
 	// where they have.
 	shared map[string]*set

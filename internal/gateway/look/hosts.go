@@ -1,0 +1,55 @@
+package look
+
+import (
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/health"
+	"github.com/natkit/natkit/internal/gateway/observe"
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// hosts adds those that rules choose from, with what the service has found that checks them.
+func (v *view) hosts() {
+	if v.plan == nil {
+		return
+	}
+	hosts := observe.HostsOf(v.plan)
+	for i := range v.Rules {
+		v.Rules[i].Hosts = hosts[v.Rules[i].Rule]
+	}
+	checked := v.plan.Checked()
+	if len(checked) == 0 {
+		return
+	}
+	used, err := v.o.Engines.InUse(v.o.Netns, v.plan)
+	if err != nil {
+		v.note("which hosts new connections go to is not known: %v", err)
+	}
+	var found health.Report
+	if inode, err := netns.InodeOf(v.o.Netns); err != nil || v.o.Store == nil {
+		v.note("whether hosts are checked is not known: natkit's store was not read")
+	} else if v.Checker = v.o.Store.Claimant(inode); v.Checker != "" {
+		found = health.ParseReport(v.o.Store.Health(inode))
+	} else {
+		v.Unchecked = true
+	}
+	for i := range v.Rules {
+		if e := checked[v.Rules[i].Rule]; e != nil {
+			states(v.Rules[i].Hosts, e, used[e.Rule], found)
+		}
+	}
+}
+
+// states adds to the hosts of a rule which of them are in use and up.
+func states(hosts []observe.Host, e *gateway.Entry, used []bool, found health.Report) {
+	for i := range hosts {
+		if used != nil {
+			hosts[i].InUse = &used[i]
+		}
+		if s, ok := found.State(health.TargetOf(&e.Action, e.Action.Backends[i])); ok {
+			hosts[i].Up, hosts[i].LastError = &s.Up, s.Error
+			if !s.Since.IsZero() {
+				hosts[i].Since = &s.Since
+			}
+		}
+	}
+}
