@@ -348,6 +348,9 @@ func (c *composer) define(top *yaml.Node) error {
 	for _, of := range c.Compose.Names {
 		if list := child(top, of); list != nil {
 			for key := range pairs(resolve(list)) {
+				if err := CheckName(key.Value); err != nil {
+					return at(key, "%q: %v", key.Value, err)
+				}
 				c.names[key.Value] = key.Line
 			}
 		}

@@ -258,6 +258,11 @@ func (t *Tree) place(line, column int) Place {
 // Beside are the files that the first one includes by names relative to it.
 func (t *Tree) Beside() []string { return t.beside }
 
+// Fault is an error about the value at a path.
+func (t *Tree) Fault(message string, path ...any) error {
+	return t.fail(at(locate(t.body, path), "%s", message))
+}
+
 // Files are the names of the document's files, the first one first.
 func (t *Tree) Files() (names []string) {
 	for _, f := range t.files {

@@ -38,14 +38,19 @@ func Scalar(n *yaml.Node, expected string, read func(string) error) error {
 		return at(n, "expected %s, found %s", expected, nodeWords(n))
 	}
 	if err := read(n.Value); err != nil {
-		message := fmt.Sprintf("expected %s, found %q", expected, n.Value)
-		var advice Advice
-		if errors.As(err, &advice) {
-			message += ": " + advice.Error()
-		}
-		return at(n, "%s", message)
+		return at(n, "%s", Misfit(expected, n.Value, err))
 	}
 	return nil
+}
+
+// Misfit says what was expected in the place of a text, and an error's Advice.
+func Misfit(expected, text string, err error) string {
+	message := fmt.Sprintf("expected %s, found %q", expected, text)
+	var advice Advice
+	if errors.As(err, &advice) {
+		message += ": " + advice.Error()
+	}
+	return message
 }
 
 // Unknown is an error about a word that is none of those that are known: an Advice
@@ -89,6 +94,13 @@ func Mapping(n *yaml.Node, into any) error {
 
 // At is a fault of a value, with its place.
 func At(n *yaml.Node, message string) error { return at(n, "%s", message) }
+
+// SetName is the name of what Compose.Names has that stands for a value, if one does.
+func SetName(n *yaml.Node) (name string, is bool) {
+	n = resolve(n)
+	name, is = strings.CutPrefix(n.Value, "$")
+	return name, is && n.Kind == yaml.ScalarNode && CheckName(name) == nil
+}
 
 // IsMapping reports whether a value is a mapping.
 func IsMapping(n *yaml.Node) bool { return resolve(n).Kind == yaml.MappingNode }

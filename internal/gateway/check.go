@@ -250,6 +250,7 @@ func (c *checker) rule(o one) {
 	for _, w := range o.written() {
 		o.address(w)
 	}
+	o.sets()
 	if c := o.conditions(); c != nil {
 		o.asks(c)
 	}
@@ -327,6 +328,16 @@ func withPart(w written, r nat.AddrRange) string {
 		first = r.First
 	}
 	return fmt.Sprintf("%s of %s", first, w.text())
+}
+
+// sets warns where a set leaves a rule nothing to do.
+func (o one) sets() {
+	o.eachSet(func(name string, services bool, key string, at, of int) {
+		if s := o.config.Sets.named(name); s != nil && !strings.HasPrefix(key, "except-") && len(s.Of(o.bits))+len(s.Services) == 0 {
+			o.warn("set-empty", fmt.Sprintf("set %s has no %s address: the rule matches nothing by it", name, familyName(o.bits)),
+				"fill it, or leave it out", o.pathOf(key, at, of)...)
+		}
+	})
 }
 
 func (o one) choice(c *Choice) {
@@ -409,7 +420,7 @@ func (o one) backend(d *DNAT, to nat.Backend, path []any) {
 		o.refuse("port-without-protocol", fmt.Sprintf("to %s has a port, but the rule is not for a protocol that has ports", to),
 			fmt.Sprintf("write port: tcp/%d, or leave the port out of to", to.Port), path...)
 	case !to.Address.IsValid() && to.Port != 0: // a program that is to have all of them
-	case to.Port != 0 && slices.ContainsFunc(d.Port, func(p Port) bool { return p.First == 0 }):
+	case to.Port != 0 && slices.ContainsFunc(d.Port, Port.isWhole):
 		o.warn("ports-to-one", fmt.Sprintf("every port of %s goes to the one port of %s", d.Port, to),
 			"write the ports that are meant after port, or leave the port out of to: then each stays what it is", path...)
 	case to.Port != 0 && one && many:
@@ -531,6 +542,9 @@ func (r Rule) written() []written {
 	}
 	list := func(u use, key string, prefixes Prefixes) {
 		for i, p := range prefixes {
+			if p.Set != "" {
+				continue
+			}
 			all = append(all, written{u, nat.RangeOf(p.Prefix), key, i})
 		}
 	}

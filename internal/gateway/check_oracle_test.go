@@ -83,7 +83,7 @@ func ways(r Rule) (source, destination []way) {
 	case r.SNAT != nil:
 		source = sourceWays(&r.SNAT.Sources)
 	case r.Static != nil:
-		one := Prefix{nat.Host(r.Static.Inside.Addr)}
+		one := Prefix{Prefix: nat.Host(r.Static.Inside.Addr)}
 		source = []way{pairWay(one, 9)}
 		destination = []way{onWay(nat.Host(r.Static.Outside.Addr), Port{}, netip.Prefix{})}
 	case r.Netmap != nil:

@@ -16,7 +16,7 @@ import (
 func (c *checker) overlaps(plan *Plan) {
 	seen := map[Ref]bool{}
 	for e := range plan.Entries() {
-		if o := c.ruleOf(e.Rule); !seen[e.Rule] && !e.Overlaps(&e.Match) {
+		if o := c.ruleOf(e.Rule); !seen[e.Rule] && !e.Overlaps(&e.Match) && !e.hasEmptySet() {
 			seen[e.Rule] = true
 			o.refuse("rule-never-matches", "it can never match: what it excepts is all that it asks for", "leave out one of them", o.subject(inside)...)
 		}
@@ -170,7 +170,7 @@ func overlapping(list []Entry, found report) {
 		sweepPorts(groups[key], func(a, b *Entry) bool {
 			overlap := a.Rule != b.Rule && !a.apart(b) && compareEntries(a, b) == 0 && a.Overlaps(&b.Match)
 			if overlap {
-				side, what := inside, "translates the source of "+fromWords(key.from)
+				side, what := inside, "translates the source of "+fromWords(key.from, a)
 				switch a.Action.Kind {
 				case nat.DNAT, nat.Redirect:
 					side, what = outside, "translates "+commonWords(key.on, a, b)
@@ -184,7 +184,17 @@ func overlapping(list []Entry, found report) {
 	}
 }
 
-func fromWords(p netip.Prefix) string {
+// hasEmptySet reports whether an entry asks for a set that has nothing, as that of a feed may at times.
+func (e *Entry) hasEmptySet() bool {
+	return slices.ContainsFunc(e.Members, func(x nat.Member) bool {
+		return !x.Not && len(x.Set.Of(e.Rule.BitLen()))+len(x.Set.Services) == 0
+	})
+}
+
+func fromWords(p netip.Prefix, e *Entry) string {
+	if i := slices.IndexFunc(e.Members, func(x nat.Member) bool { return x.Of == nat.From && !x.Not }); i >= 0 {
+		return "$" + e.Members[i].Name
+	}
 	if !p.IsValid() || p.Bits() == 0 {
 		return "everybody"
 	}

@@ -28,7 +28,7 @@ func (c *checker) pools() {
 
 // keep compares the hosts of a pool without port translation with its addresses.
 func (o one) keep() {
-	hosts, addresses := hostsOf(o.SNAT.From), nat.AddrRanges(o.SNAT.To).Size()
+	hosts, addresses := o.hostsOf(o.SNAT.From), nat.AddrRanges(o.SNAT.To).Size()
 	if hosts <= addresses {
 		return
 	}
@@ -51,8 +51,14 @@ func many(n int64, one, many string) string {
 
 // hostsOf is how many hosts prefixes can have; those of a network's own address and of
 // its broadcast are none. Without prefixes it is any number.
-func hostsOf(prefixes Prefixes) (hosts int64) {
+func (c *checker) hostsOf(prefixes Prefixes) (hosts int64) {
 	for _, p := range prefixes {
+		if p.Set != "" {
+			if s := c.config.Sets.named(p.Set); s != nil {
+				hosts = addBounded(hosts, s.Addresses.Size())
+			}
+			continue
+		}
 		n := nat.RangeOf(p.Prefix).Size()
 		if p.Addr().Is4() && p.Bits() < 31 {
 			n -= 2

@@ -33,13 +33,20 @@ func (c *checker) shadowed(plan *Plan) {
 	s := shadows{plan: plan}
 	s.index()
 	for i := range plan.Sources {
-		if !plan.Sources[i].IsHairpin() {
-			entry(plan.Sources[i].Rule, s.overSource(i))
+		switch e := &plan.Sources[i]; {
+		case e.hasEmptySet():
+			alive[e.Rule] = true // it will have something one day
+		case !e.IsHairpin():
+			entry(e.Rule, s.overSource(i))
 		}
 	}
 	lost := map[Ref][]Ref{}
 	for i := range plan.Destinations {
 		d := &plan.Destinations[i]
+		if d.hasEmptySet() {
+			alive[d.Rule] = true
+			continue
+		}
 		by := s.overDestination(i)
 		entry(d.Rule, by)
 		lost[d.Rule] = append(lost[d.Rule], by...)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -30,6 +31,7 @@ func Compile(c *Config, facts Facts) (*Plan, error) {
 	}
 	b.hairpins()
 	b.flowtable()
+	slices.SortFunc(b.plan.Sets, func(x, y *nat.Set) int { return strings.Compare(x.Name, y.Name) })
 	b.sort()
 	return &b.plan, nil
 }
@@ -344,48 +346,151 @@ func (b *ruleCompiler) sources(s *Sources, c *Conditions, e Entry) (err error) {
 	if e.In, err = b.resolve(c.In); err != nil {
 		return err
 	}
-	if e.NotTo, err = b.prefixes("except-to", s.ExceptTo); err != nil {
+	if err := b.except("except-to", s.ExceptTo, nat.To, &e.Match); err != nil {
 		return err
 	}
-	to, err := b.prefixes("only-to", s.OnlyTo)
+	to, err := b.place("only-to", s.OnlyTo, nat.To)
 	if err != nil {
 		return err
 	}
-	from, err := b.prefixes("from", s.From)
+	from, err := b.place("from", s.From, nat.From)
 	if err != nil {
 		return err
 	}
-	if len(from) == 0 {
-		from = []netip.Prefix{nat.Anywhere(b.bits)}
-	}
+	from.any = []netip.Prefix{nat.Anywhere(b.bits)}
 	if err := b.conditions(c, &e.Match); err != nil {
 		return err
 	}
-	b.each(e, s.Port, to, from, func(e Entry) { b.plan.Sources = append(b.plan.Sources, e) })
-	return nil
+	return b.each(e, s.Port, to, from, func(e Entry) { b.plan.Sources = append(b.plan.Sources, e) })
 }
 
-// each hands over an entry for every protocol of services and every length of prefixes.
-func (b *ruleCompiler) each(e Entry, services Services, to, from []netip.Prefix, add func(Entry)) {
-	for _, s := range services.protocols() {
-		e.Protocol, e.Ports = s.Protocol, s.Ports
-		for _, e.To = range byLength(to) {
-			for _, e.From = range byLength(from) {
-				add(e)
+// where are addresses that a rule asks for: in prefixes, or in one of some sets.
+type where struct {
+	prefixes []netip.Prefix
+	sets     []nat.Member
+	// any are the prefixes where there are none.
+	any []netip.Prefix
+}
+
+// alternatives calls do for the prefixes of each length, and for each set, which is a condition on addresses of any.
+func (w where) alternatives(do func(prefixes []netip.Prefix, sets []nat.Member)) {
+	switch {
+	case len(w.prefixes) > 0:
+		for _, one := range byLength(w.prefixes) {
+			do(one, nil)
+		}
+	case len(w.sets) == 0:
+		do(w.any, nil)
+	}
+	for i := range w.sets {
+		do(w.any, w.sets[i:i+1])
+	}
+}
+
+// place resolves addresses that a rule asks for.
+func (b *ruleCompiler) place(field string, list Prefixes, of nat.Condition) (w where, err error) {
+	if w.prefixes, err = b.prefixes(field, list); err != nil {
+		return w, err
+	}
+	for _, p := range list {
+		if p.Set == "" {
+			continue
+		}
+		x, err := b.member(p.Set, of)
+		if err != nil {
+			return w, err
+		}
+		w.sets = append(w.sets, x)
+	}
+	return w, nil
+}
+
+// except adds addresses that a rule leaves alone.
+func (b *ruleCompiler) except(field string, list Prefixes, of nat.Condition, m *nat.Match) error {
+	w, err := b.place(field, list, of)
+	if of == nat.To {
+		m.NotTo = w.prefixes
+	} else {
+		m.NotFrom = w.prefixes
+	}
+	for _, x := range w.sets {
+		x.Not = true
+		m.Members = append(slices.Clip(m.Members), x)
+	}
+	return err
+}
+
+// member is a condition on a set of the file, which becomes one of the plan.
+func (b *compiler) member(name string, of nat.Condition) (nat.Member, error) {
+	s := b.config.Sets.named(name)
+	if s == nil {
+		return nat.Member{}, fmt.Errorf("$%s is not a set of the file", name)
+	}
+	if !slices.Contains(b.plan.Sets, s) {
+		b.plan.Sets = append(b.plan.Sets, s)
+	}
+	return nat.Member{Of: of, Name: name, Set: s}, nil
+}
+
+// choices are the services that a rule asks for: ports of each protocol, or sets.
+func (b *ruleCompiler) choices(services Services) (all []nat.Match, err error) {
+	for _, p := range services {
+		if name, is := p.set(); is {
+			x, err := b.member(name, nat.DestPorts)
+			if err != nil {
+				return nil, err
 			}
+			all = append(all, nat.Match{Members: []nat.Member{x}})
 		}
 	}
+	if len(all) == len(services) && len(all) > 0 {
+		return all, nil
+	}
+	return append(services.protocols(), all...), nil
+}
+
+// each hands over an entry for every protocol of services, every length of prefixes, and every set.
+func (b *ruleCompiler) each(e Entry, services Services, to, from where, add func(Entry)) error {
+	choices, err := b.choices(services)
+	if err != nil {
+		return err
+	}
+	own := slices.Clip(e.Members)
+	for _, s := range choices {
+		e.Protocol, e.Ports = s.Protocol, s.Ports
+		to.alternatives(func(prefixes []netip.Prefix, toSets []nat.Member) {
+			e.To = prefixes
+			from.alternatives(func(prefixes []netip.Prefix, fromSets []nat.Member) {
+				e.From, e.Members = prefixes, own
+				if len(fromSets)+len(toSets)+len(s.Members) > 0 {
+					e.Members = slices.Concat(fromSets, toSets, s.Members, own)
+				}
+				add(e)
+			})
+		})
+	}
+	return nil
 }
 
 // conditions adds those that all kinds of rules have; In, whose default they have of their own, is left to them.
 func (b *ruleCompiler) conditions(c *Conditions, m *nat.Match) (err error) {
-	if m.NotFrom, err = b.prefixes("except-from", c.ExceptFrom); err != nil {
+	if err = b.except("except-from", c.ExceptFrom, nat.From, m); err != nil {
 		return err
 	}
 	if m.NotIn, err = b.resolve(c.ExceptIn); err != nil {
 		return err
 	}
 	m.NotServices = c.ExceptPort.services()
+	for _, p := range c.ExceptPort {
+		if name, is := p.set(); is {
+			x, err := b.member(name, nat.DestPorts)
+			if err != nil {
+				return err
+			}
+			x.Not = true
+			m.Members = append(slices.Clip(m.Members), x)
+		}
+	}
 	m.Mark = c.Mark.Mark
 	for _, k := range c.ExceptMark {
 		m.NotMarks = append(m.NotMarks, k.Mark)
@@ -413,11 +518,7 @@ func (b *ruleCompiler) dnat(r *DNAT) error {
 			return fmt.Errorf("to %s has %d ports: port must name one range of as many", to, int(to.Last-to.Port)+1)
 		}
 	}
-	from, err := b.prefixes("from", r.From)
-	if err != nil {
-		return err
-	}
-	except, err := b.prefixes("except-to", r.ExceptTo)
+	from, err := b.place("from", r.From, nat.From)
 	if err != nil {
 		return err
 	}
@@ -425,9 +526,21 @@ func (b *ruleCompiler) dnat(r *DNAT) error {
 	if err != nil {
 		return err
 	}
+	var to []where // what is on a prefix each, or on a set
+	for _, a := range on {
+		to = append(to, where{prefixes: []netip.Prefix{a}})
+	}
 	if len(r.OnlyTo) > 0 {
-		if on, err = b.prefixes("only-to", r.OnlyTo); err != nil {
+		only, err := b.place("only-to", r.OnlyTo, nat.To)
+		if err != nil {
 			return err
+		}
+		to = nil
+		for _, a := range only.prefixes {
+			to = append(to, where{prefixes: []netip.Prefix{a}})
+		}
+		if len(only.sets) > 0 {
+			to = append(to, where{sets: only.sets, any: []netip.Prefix{nat.Anywhere(b.bits)}})
 		}
 	}
 	switch {
@@ -438,13 +551,14 @@ func (b *ruleCompiler) dnat(r *DNAT) error {
 	case bool(r.Hairpin), len(r.ExceptIn) > 0, r.isOwn():
 		in = nil
 	}
-	for _, a := range on {
-		d := b.destination(a, in, r.action())
-		if err := b.conditions(&r.Conditions, &d.Match); err != nil {
+	for _, on := range to {
+		d := b.destination(netip.Prefix{}, in, r.action())
+		d.To = on.prefixes
+		if err := errors.Join(b.except("except-to", r.ExceptTo, nat.To, &d.Match), b.conditions(&r.Conditions, &d.Match)); err != nil {
 			return err
 		}
-		d.NotTo, d.Local, d.Asked = except, bool(r.Local) || r.isOwn(), len(r.In) > 0
-		b.each(d, r.Port, []netip.Prefix{a}, from, func(e Entry) { b.plan.Destinations = append(b.plan.Destinations, e) })
+		d.Local, d.Asked = bool(r.Local) || r.isOwn(), len(r.In) > 0
+		err = errors.Join(err, b.each(d, r.Port, on, from, func(e Entry) { b.plan.Destinations = append(b.plan.Destinations, e) }))
 		if r.Hairpin {
 			err = errors.Join(err, b.hairpin(d, r.Port, from))
 		}
@@ -537,11 +651,11 @@ func (b *ruleCompiler) static(r *Static) error {
 	if r.isOwn() || len(r.ExceptFrom) > 0 {
 		return errors.New("user, group and except-from do not hold both ways")
 	}
-	far, err := b.prefixes("only-to", r.OnlyTo)
+	farFrom, err := b.place("only-to", r.OnlyTo, nat.From)
 	if err != nil {
 		return err
 	}
-	notFar, err := b.prefixes("except-to", r.ExceptTo)
+	farTo, err := b.place("only-to", r.OnlyTo, nat.To)
 	if err != nil {
 		return err
 	}
@@ -557,20 +671,22 @@ func (b *ruleCompiler) static(r *Static) error {
 	case bool(r.Hairpin), len(r.ExceptIn) > 0:
 		d.In = nil
 	}
-	d.NotFrom, d.Local, d.Asked = notFar, bool(r.Local), len(r.In) > 0
-	b.each(d, r.Port, []netip.Prefix{outside}, far, func(e Entry) { b.plan.Destinations = append(b.plan.Destinations, e) })
+	d.Local, d.Asked = bool(r.Local), len(r.In) > 0
+	out.To, out.In, out.NotIn, out.Out = nil, nil, nil, b.plan.WAN
+	err = errors.Join(err, b.except("except-to", r.ExceptTo, nat.From, &d.Match), b.except("except-to", r.ExceptTo, nat.To, &out.Match))
+	on := where{prefixes: []netip.Prefix{outside}}
+	err = errors.Join(err, b.each(d, r.Port, on, farFrom, func(e Entry) { b.plan.Destinations = append(b.plan.Destinations, e) }))
 	if r.Hairpin {
-		err = errors.Join(err, b.hairpin(d, r.Port, far))
+		err = errors.Join(err, b.hairpin(d, r.Port, farFrom))
 	}
-	out.To, out.In, out.NotIn, out.NotTo, out.Out = nil, nil, nil, notFar, b.plan.WAN
 	if len(r.Out)+len(r.ExceptOut) > 0 {
 		var bad, worse error
 		out.Out, bad = b.resolve(r.Out)
 		out.NotOut, worse = b.resolve(r.ExceptOut)
 		err = errors.Join(err, bad, worse)
 	}
-	b.each(out, r.Port, far, []netip.Prefix{nat.Host(r.Inside.Addr)}, func(e Entry) { b.plan.Sources = append(b.plan.Sources, e) })
-	return err
+	own := where{prefixes: []netip.Prefix{nat.Host(r.Inside.Addr)}}
+	return errors.Join(err, b.each(out, r.Port, farTo, own, func(e Entry) { b.plan.Sources = append(b.plan.Sources, e) }))
 }
 
 // outbound adds the way out of a rule for both directions.
@@ -657,6 +773,9 @@ func (b *ruleCompiler) family(field string, a netip.Addr) error {
 
 func (b *ruleCompiler) prefixes(field string, list Prefixes) (out []netip.Prefix, err error) {
 	for _, p := range list {
+		if p.Set != "" {
+			continue
+		}
 		if err := b.family(field, p.Addr()); err != nil {
 			return nil, err
 		}
@@ -679,25 +798,34 @@ func NoHairpin(k snapshot.Kernel) string {
 // hairpin adds what gives connections from inside to the address of d, which come back inside, that
 // address as their source: answers then pass the gateway, and the host inside sees an
 // external address (RFC 4787, REQ-9).
-func (b *ruleCompiler) hairpin(d Entry, services Services, from []netip.Prefix) error {
+func (b *ruleCompiler) hairpin(d Entry, services Services, from where) error {
 	if len(b.plan.WAN) == 0 && len(b.plan.LAN) == 0 {
 		return errors.New("hairpin needs to know what is inside: name the wan interfaces, or the lan ones, below interfaces")
 	}
+	if len(d.To) != 1 {
+		return errors.New("hairpin is about an address of the gateway: leave it out")
+	}
 	e := b.entry(d.Match, nat.Action{Kind: nat.SNAT, To: nat.AddrRanges{nat.RangeOf(d.On())}})
-	e.Original, e.To = []netip.Prefix{d.On()}, nil
+	e.Original, e.To, e.NotTo = []netip.Prefix{d.On()}, nil, nil
+	e.Members = slices.DeleteFunc(slices.Clone(e.Members), func(x nat.Member) bool { return x.Of == nat.To })
 	if len(services) > 0 { // which may become others: what is excepted of them is left out
 		e.NotServices = nil
 	}
-	b.each(e, services, nil, from, func(e Entry) {
+	return b.each(e, services, where{}, from, func(e Entry) {
 		asked, some := e.Ports, true
 		if len(services) > 0 {
 			asked, some = without(e.Protocol, e.Ports, d.NotServices)
+		}
+		e.Members = slices.Clone(e.Members)
+		for i := range e.Members {
+			if x := &e.Members[i]; x.Of == nat.DestPorts {
+				x.Of = nat.OriginalPorts
+			}
 		}
 		if e.OriginalPorts, e.Ports = asked, nil; some {
 			b.plan.Sources = append(b.plan.Sources, e)
 		}
 	})
-	return nil
 }
 
 // without are the ports of a protocol, all where there are none, that are of none of the services; false where none

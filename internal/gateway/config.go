@@ -45,6 +45,8 @@ type Config struct {
 	Helpers Helpers `yaml:"helpers" json:"helpers,omitempty"`
 	// TTL is that of packets that leave by the WAN interfaces, of IPv6 their hop limit; 0 leaves it.
 	TTL TTL `yaml:"ttl" json:"ttl,omitempty"`
+	// Sets are addresses and services that rules name.
+	Sets Sets `yaml:"sets" json:"sets,omitempty"`
 	// NAT are the rules of IPv4, IPv6 those of IPv6, in the same words.
 	NAT  []Rule `yaml:"nat" json:"nat,omitempty"`
 	IPv6 []Rule `yaml:"ipv6" json:"ipv6,omitempty"`
@@ -392,8 +394,11 @@ type AcrossFamilies struct {
 
 // The values of rules. Each is written as a string; parse errors keep their place.
 type (
-	// Prefix is an address or a prefix, masked.
-	Prefix struct{ netip.Prefix }
+	// Prefix is an address or a prefix, masked; in Prefixes it may be the name of a set in its place.
+	Prefix struct {
+		netip.Prefix
+		Set string
+	}
 	// Prefixes is one, or a list.
 	Prefixes []Prefix
 	// Address is that of one host.
@@ -414,7 +419,7 @@ type (
 		Keep  bool   `json:"keep,omitempty"`
 	}
 	// Port is a protocol ("tcp", "udp", "sctp", "icmp"…) and its destination ports;
-	// First is 0 where all are meant.
+	// First is 0 where all are meant. In Services it may be a set: Protocol is its name behind a $.
 	Port struct {
 		Protocol string `json:"protocol,omitempty"`
 		First    uint16 `json:"first,omitempty"`

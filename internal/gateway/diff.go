@@ -3,9 +3,11 @@ package gateway
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -15,7 +17,9 @@ type Diff struct {
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
 	// Rules are in the order of the new file, removed ones last.
-	Rules    []RuleDiff    `json:"rules,omitempty"`
+	Rules []RuleDiff `json:"rules,omitempty"`
+	// Sets are those whose elements change, that come or go, by their names.
+	Sets     []SetDiff     `json:"sets,omitempty"`
 	Settings []SettingDiff `json:"settings,omitempty"`
 	// Unchanged is the number of rules that stay as they are, Renumbered how many of
 	// them have another place in the file.
@@ -45,6 +49,18 @@ type RuleDiff struct {
 	Connections string `json:"connections"`
 }
 
+// SetDiff is a set that comes, goes, or has other elements.
+type SetDiff struct {
+	Change Change `json:"change"`
+	Set    string `json:"set"`
+	// Elements is how many there are then, of a set that goes how many there were.
+	Elements int `json:"elements"`
+	Added    int `json:"added_elements,omitempty"`
+	Removed  int `json:"removed_elements,omitempty"`
+	// Connections says what it does to those that exist.
+	Connections string `json:"connections,omitempty"`
+}
+
 // SettingDiff is a setting of the whole gateway that changes; a value is empty
 // where there was or is none.
 type SettingDiff struct {
@@ -71,8 +87,44 @@ func DiffOf(old, new *Plan) Diff {
 			d.removed(r, new)
 		}
 	}
+	d.Sets = diffSets(old, new)
 	d.Settings = diffSettings(old, new)
 	return d
+}
+
+// setEffect is what other elements of a set do to connections that exist.
+const setEffect = "connections to come; those that exist keep the translation that they have, or none"
+
+func diffSets(old, new *Plan) (all []SetDiff) {
+	before, after := setsOf(old), setsOf(new)
+	names := slices.Sorted(maps.Keys(before))
+	for name := range after {
+		if before[name] == nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		was, is := before[name], after[name]
+		switch {
+		case was == nil:
+			all = append(all, SetDiff{Change: Added, Set: name, Elements: is.Len()})
+		case is == nil:
+			all = append(all, SetDiff{Change: Removed, Set: name, Elements: was.Len()})
+		case was.Digest() != is.Digest():
+			added, removed := nat.SetChange(was, is)
+			all = append(all, SetDiff{Changed, name, is.Len(), added, removed, setEffect})
+		}
+	}
+	return all
+}
+
+func setsOf(p *Plan) map[string]*nat.Set {
+	all := map[string]*nat.Set{}
+	for _, s := range cmp.Or(p, &Plan{}).Sets {
+		all[s.Name] = s
+	}
+	return all
 }
 
 func (d *Diff) removed(r RuleText, new *Plan) {

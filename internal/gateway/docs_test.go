@@ -126,7 +126,7 @@ func wordsOf(t reflect.Type, into map[string]bool) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		switch tag := f.Tag.Get("yaml"); tag {
-		case "":
+		case "", "-":
 			continue
 		case ",inline":
 		default:

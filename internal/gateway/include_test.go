@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,6 +20,19 @@ func (t texts) Read(path string, _ int) ([]byte, error) {
 		return nil, fs.ErrNotExist
 	}
 	return []byte(text), nil
+}
+
+func (t texts) List(dir string) (names []string, err error) {
+	for name := range t {
+		if rest, is := strings.CutPrefix(name, dir+"/"); is {
+			names = append(names, rest)
+		}
+	}
+	slices.Sort(names)
+	if names == nil {
+		return nil, fs.ErrNotExist
+	}
+	return names, nil
 }
 
 const composed = `gateway:

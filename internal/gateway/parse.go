@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"github.com/natkit/natkit/internal/nat"
+	"path"
 	"reflect"
 	"slices"
 	"strconv"
@@ -32,6 +33,8 @@ type fileText struct {
 type Files interface {
 	// Read returns the text of a file, or a little more than limit bytes of it.
 	Read(path string, limit int) ([]byte, error)
+	// List returns the names of the files in a directory, in order.
+	List(dir string) ([]string, error)
 }
 
 // Parse reads a file, strictly: a key that is not known, a value that does not fit, a
@@ -55,12 +58,13 @@ func ParseWith(files Files, file string, text []byte) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &File{Name: file, Config: *read.Gateway, tree: tree}, nil
+	f := &File{Name: file, Config: *read.Gateway, tree: tree}
+	return f, f.readSets(files)
 }
 
 func source(file string, text []byte) document.Source {
 	return document.Source{File: file, What: "gateway file", Text: text, Limit: MaxSource, Whole: true,
-		Compose: &document.Compose{Key: "gateway", Lists: []string{"nat", "ipv6"}}}
+		Compose: &document.Compose{Key: "gateway", Lists: []string{"nat", "ipv6"}, Mappings: []string{"define", "sets"}, Names: []string{"sets"}}}
 }
 
 // place returns the position of a part of the file; the zero Place if the Config was
@@ -99,7 +103,14 @@ func (f *File) Beside() []string {
 	if f.tree == nil {
 		return nil
 	}
-	return f.tree.Beside()
+	names := f.tree.Beside()
+	for called, s := range f.Config.Sets {
+		if name := s.File + s.Directory; name != "" && !path.IsAbs(name) && f.place("sets", called).File == f.Name {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Others are the files that it includes.
@@ -119,6 +130,9 @@ func (c *Config) whole() *document.Problem {
 				return p
 			}
 		}
+	}
+	if p := c.setsUsed(); p != nil {
+		return p
 	}
 	return c.bounded()
 }
@@ -332,7 +346,7 @@ func eachField(v reflect.Value, do func(key string, v reflect.Value)) {
 		case key == "" && options == "": // no word of the file
 		case options == "inline":
 			eachField(v.Field(i), do)
-		case !v.Field(i).IsZero():
+		case key != "" && key != "-" && !v.Field(i).IsZero():
 			do(key, reflect.Indirect(v.Field(i)))
 		}
 	}
@@ -353,6 +367,16 @@ func textOf(v reflect.Value) string {
 		}
 	case nat.Backend:
 		return backendText(x)
+	case Prefix:
+		if x.Set != "" {
+			return `"$` + x.Set + `"`
+		}
+	case Port:
+		if name, is := x.set(); is {
+			return `"$` + name + `"`
+		}
+	case Sets:
+		return x.text()
 	case WAN:
 		if !x.Mapping {
 			return quoted(x.Interface)

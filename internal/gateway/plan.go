@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"math"
 	"net/netip"
@@ -46,6 +47,9 @@ type Plan struct {
 	// Waiting are rules about the addresses of an interface that has none: the plan
 	// has no entries for these until it is compiled again.
 	Waiting []Waiting `json:"waiting,omitempty"`
+
+	// Sets are those that entries ask for, by their names.
+	Sets []*nat.Set `json:"sets,omitempty"`
 
 	MSS MSS `json:"mss,omitzero"`
 	// Flowtable are the interfaces of the kernel's fast path; none where empty.
@@ -97,6 +101,41 @@ func (e *Entry) Inside() netip.Prefix { return e.From[0] }
 
 // On is the address or the prefix that Destinations and Untracked are about.
 func (e *Entry) On() netip.Prefix { return e.To[0] }
+
+// Link finds the elements of the sets of a plan that was read from JSON, by their digests, and has its entries refer to
+// them.
+func (p *Plan) Link(elements func(digest string) ([]byte, error)) error {
+	known := map[string]*nat.Set{}
+	for i, s := range p.Sets {
+		text, err := elements(s.Digest())
+		if err != nil {
+			return err
+		}
+		if p.Sets[i], err = nat.ParseSet(s.Name, text); err != nil {
+			return err
+		}
+		known[s.Name] = p.Sets[i]
+	}
+	for e := range p.Entries() {
+		for i := range e.Members {
+			x := &e.Members[i]
+			if x.Set = known[x.Name]; x.Set == nil {
+				return fmt.Errorf("%s: there is no set %s", e.Rule, x.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// SameButElements reports whether two plans differ in nothing but the elements of their sets.
+func SameButElements(a, b *Plan) bool {
+	if !slices.EqualFunc(a.Sets, b.Sets, func(x, y *nat.Set) bool { return x.Name == y.Name }) {
+		return false
+	}
+	x, y := *a, *b
+	x.Sets, y.Sets = nil, nil
+	return Digest(&x) == Digest(&y)
+}
 
 // Waiting is a rule that needs an address of an interface.
 type Waiting struct {
@@ -234,7 +273,7 @@ func (e *Entry) further() (n int) {
 			n++
 		}
 	}
-	return n
+	return n + len(e.Members)
 }
 
 // length is that of all prefixes; -1 where there are none.
@@ -271,10 +310,10 @@ func compareNames(a, b []string) int {
 	return cmp.Compare(rank(a), rank(b))
 }
 
-// orderEntries is compareEntries with an order for those that compare equal. Entries of one DSCP or time stand
-// together: an engine may have them share a map.
+// orderEntries is compareEntries with an order for those that compare equal. Entries of the same sets, of one DSCP or
+// time stand together: an engine may have them share a map.
 func orderEntries(a, b *Entry) int {
-	return cmp.Or(compareEntries(a, b), slices.Compare(a.DSCP, b.DSCP), slices.Compare(a.Days, b.Days), slices.CompareFunc(a.Hours, b.Hours, orderHours),
+	return cmp.Or(compareEntries(a, b), slices.CompareFunc(a.Members, b.Members, nat.Member.Compare), slices.Compare(a.DSCP, b.DSCP), slices.Compare(a.Days, b.Days), slices.CompareFunc(a.Hours, b.Hours, orderHours),
 		slices.CompareFunc(a.To, b.To, comparePrefixes), cmp.Compare(a.Protocol, b.Protocol), slices.CompareFunc(a.Ports, b.Ports, orderPorts),
 		slices.CompareFunc(a.From, b.From, comparePrefixes),
 		slices.CompareFunc(a.Original, b.Original, comparePrefixes), slices.CompareFunc(a.OriginalPorts, b.OriginalPorts, orderPorts),

@@ -30,20 +30,20 @@ func RulesThatDiffer(old, new *Plan) (before, after []RuleText, alike int) {
 	differ := map[Ref]bool{}
 	o, n := cmp.Or(old, &Plan{}), cmp.Or(new, &Plan{})
 	for _, lists := range [][2][]Entry{{o.Sources, n.Sources}, {o.Destinations, n.Destinations}, {o.Stateless, n.Stateless}, {o.Untracked, n.Untracked}} {
-		unlike(lists[0], lists[1], func(e *Entry) { differ[e.Rule] = true })
+		unlike(lists[0], lists[1], sameEntry, func(e *Entry) { differ[e.Rule] = true })
 	}
-	unlike(o.Waiting, n.Waiting, func(w *Waiting) { differ[w.Rule] = true })
+	unlike(o.Waiting, n.Waiting, func(a, b *Waiting) bool { return *a == *b }, func(w *Waiting) { differ[w.Rule] = true })
 	before, _ = rulesOf(old, differ)
 	after, alike = rulesOf(new, differ)
 	return before, after, alike
 }
 
 // unlike notes what is not the same in two lists, but for what they begin and end with.
-func unlike[E any](a, b []E, note func(*E)) {
-	for len(a) > 0 && len(b) > 0 && reflect.DeepEqual(a[0], b[0]) {
+func unlike[E any](a, b []E, same func(a, b *E) bool, note func(*E)) {
+	for len(a) > 0 && len(b) > 0 && same(&a[0], &b[0]) {
 		a, b = a[1:], b[1:]
 	}
-	for len(a) > 0 && len(b) > 0 && reflect.DeepEqual(a[len(a)-1], b[len(b)-1]) {
+	for len(a) > 0 && len(b) > 0 && same(&a[len(a)-1], &b[len(b)-1]) {
 		a, b = a[:len(a)-1], b[:len(b)-1]
 	}
 	for _, rest := range [][]E{a, b} {
@@ -51,6 +51,16 @@ func unlike[E any](a, b []E, note func(*E)) {
 			note(&rest[i])
 		}
 	}
+}
+
+// sameEntry reports whether two entries do the same, whatever the sets that they name have in them.
+func sameEntry(a, b *Entry) bool {
+	if len(a.Members)+len(b.Members) == 0 {
+		return reflect.DeepEqual(a, b)
+	}
+	x, y := *a, *b
+	x.Members, y.Members = nil, nil
+	return slices.EqualFunc(a.Members, b.Members, func(m, o nat.Member) bool { return m.Compare(o) == 0 }) && reflect.DeepEqual(x, y)
 }
 
 // TextsOf are the rules that a plan was made of, in the order of the file.
@@ -116,6 +126,8 @@ type rule struct {
 	// to, from and services are the union of all entries of the kind of first.
 	to, from []netip.Prefix
 	services []nat.Service
+	members  []nat.Member
+	service  *Entry
 	hairpin  bool
 	waiting  []string
 }
@@ -128,6 +140,10 @@ func (r *rule) add(e *Entry) {
 		r.first = cmp.Or(r.first, e)
 		r.to, r.from = append(r.to, e.To...), append(r.from, e.From...)
 		r.services = append(r.services, e.Services()...)
+		r.members = nat.Union(r.members, e.Members)
+		if w := r.service; w == nil || w.Protocol == 0 {
+			r.service = e // one with a set of services has no protocol
+		}
 	default:
 		r.back = e
 	}
@@ -138,14 +154,20 @@ func (r *rule) whole() nat.Rule {
 	if r.back != nil { // one for one
 		given := r.first.Action
 		w := nat.Rule{Match: r.back.Match, Action: nat.Action{Kind: nat.Pair, Prefix: r.first.On(), To: given.To}}
-		w.To, w.NotIn = once(r.from), r.first.NotIn
+		w.To, w.NotIn, w.Members = once(r.from), r.first.NotIn, slices.Clone(r.members)
+		for i := range w.Members {
+			if x := &w.Members[i]; x.Of == nat.From {
+				x.Of = nat.To
+			}
+		}
 		if r.first.Asked {
 			w.In = r.first.In
 		}
 		return w
 	}
 	w := nat.Rule{Match: r.first.Match, Action: r.first.Action}
-	w.To, w.From = once(r.to), once(r.from)
+	w.To, w.From, w.Members = once(r.to), once(r.from), r.members
+	w.Protocol, w.Ports = r.service.Protocol, r.service.Ports
 	return w
 }
 

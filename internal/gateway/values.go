@@ -78,7 +78,7 @@ func parsePrefix(text string) (Prefix, error) {
 		if err != nil {
 			return Prefix{}, err
 		}
-		return Prefix{netip.PrefixFrom(a, a.BitLen())}, nil
+		return Prefix{Prefix: netip.PrefixFrom(a, a.BitLen())}, nil
 	}
 	p, err := netip.ParsePrefix(text)
 	switch {
@@ -87,19 +87,33 @@ func parsePrefix(text string) (Prefix, error) {
 	case p != p.Masked():
 		return Prefix{}, document.Advice(fmt.Sprintf("bits of a host are set; the prefix is %s", p.Masked()))
 	}
-	return Prefix{p}, nil
+	return Prefix{Prefix: p}, nil
 }
 
 // UnmarshalYAML is yaml.Unmarshaler.
 func (p *Prefix) UnmarshalYAML(n *yaml.Node) error { return scalar(n, prefixWords, p, parsePrefix) }
 
 // String is the written form: the address alone where it is one.
-func (p Prefix) String() string { return nat.PrefixString(p.Prefix) }
+func (p Prefix) String() string {
+	if p.Set != "" {
+		return "$" + p.Set
+	}
+	return nat.PrefixString(p.Prefix)
+}
 
 // UnmarshalYAML is yaml.Unmarshaler.
 func (p *Prefixes) UnmarshalYAML(n *yaml.Node) error {
-	return list(n, p, func(item *yaml.Node, one *Prefix) error { return one.UnmarshalYAML(item) })
+	return list(n, p, func(item *yaml.Node, one *Prefix) error {
+		if name, is := document.SetName(item); is {
+			one.Set = name
+			return nil
+		}
+		return one.UnmarshalYAML(item)
+	})
 }
+
+// MarshalText is the written form.
+func (p Prefix) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalYAML is yaml.Unmarshaler.
 func (a *Address) UnmarshalYAML(n *yaml.Node) error {
@@ -835,6 +849,12 @@ var services = map[string]uint16{
 	"squid": 3128, "http-alt": 8080, "kerberos": 88, "smb": 445, "microsoft-ds": 445, "nfs": 2049, "rsync": 873, "git": 9418, "dot": 853,
 }
 
+// isWhole reports whether all ports of the protocol are meant.
+func (p Port) isWhole() bool {
+	_, isSet := p.set()
+	return p.First == 0 && !isSet
+}
+
 // Number is the protocol's; false where all are meant or the name is none.
 func (p Port) Number() (uint8, bool) {
 	if p.Protocol == "" {
@@ -854,6 +874,10 @@ const mostServices = 1000
 func (s *Services) UnmarshalYAML(n *yaml.Node) error {
 	*s = nil
 	return document.List(n, func(item *yaml.Node) error {
+		if name, is := document.SetName(item); is {
+			*s = append(*s, Port{Protocol: "$" + name})
+			return nil
+		}
 		return document.Scalar(item, portWords, func(text string) error {
 			protocols, span, spanned := strings.Cut(text, "/")
 			for name := range strings.SplitSeq(protocols, "+") {
@@ -901,6 +925,9 @@ func (s Services) protocols() (all []nat.Match) {
 		return []nat.Match{{}}
 	}
 	for _, p := range s {
+		if _, is := p.set(); is {
+			continue
+		}
 		number, ports := p.Service()
 		at := slices.IndexFunc(all, func(m nat.Match) bool { return m.Protocol == number })
 		switch {
@@ -921,7 +948,10 @@ func (s Services) protocols() (all []nat.Match) {
 // services are all as a nat.Match excepts them.
 func (s Services) services() (all []nat.Service) {
 	for _, p := range s {
-		number, _ := p.Number()
+		number, known := p.Number()
+		if !known {
+			continue // a set
+		}
 		all = append(all, nat.Service{Protocol: number, Ports: p.all()})
 	}
 	return all
@@ -1281,12 +1311,21 @@ func (p *Prefer) UnmarshalYAML(n *yaml.Node) error {
 }
 
 // String is the written form: tcp/8080; empty where everything is meant.
-func (p Port) String() string { return nat.ServiceString(p.Service()) }
+func (p Port) String() string {
+	if _, is := p.set(); is {
+		return p.Protocol
+	}
+	return nat.ServiceString(p.Service())
+}
+
+// set is the name of the set that stands in the place of a service, if one does.
+func (p Port) set() (name string, is bool) { return strings.CutPrefix(p.Protocol, "$") }
 
 // hasPorts reports whether NAT can give the protocol another port.
 func (p Port) hasPorts() bool {
-	number, _ := p.Number()
-	return nat.HasPorts(number)
+	number, known := p.Number()
+	_, isSet := p.set()
+	return isSet || known && nat.HasPorts(number)
 }
 
 // all are the ports that are meant.

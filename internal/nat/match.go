@@ -94,6 +94,8 @@ type Match struct {
 	// DSCP is met by one of the code points (RFC 2474), NotDSCP by none of them.
 	DSCP    []uint8 `json:"dscp,omitempty"`
 	NotDSCP []uint8 `json:"not_dscp,omitempty"`
+	// Members ask for sets.
+	Members []Member `json:"members,omitempty"`
 	// Hours and Days are met at these times of UTC, NotHours and NotDays at all others; each for itself: with hours
 	// after midnight the day is the later one.
 	Hours    []Hours        `json:"utc_hours,omitempty"`
@@ -225,19 +227,23 @@ func (m *Match) meetsOriginal(p *Packet) bool {
 	return len(m.Original) == 0 || InAny(m.Original, p.OriginalDst)
 }
 
-func (m *Match) meetsOriginalPorts(p *Packet) bool { return hasPort(m.OriginalPorts, p.OriginalPort) }
+func (m *Match) meetsOriginalPorts(p *Packet) bool {
+	return hasPort(m.OriginalPorts, p.OriginalPort) && m.members(OriginalPorts, false, p)
+}
 
 func (m *Match) meetsTo(p *Packet) bool {
-	return (len(m.To) == 0 || InAny(m.To, p.Dst)) && !InAny(m.NotTo, p.Dst)
+	return (len(m.To) == 0 || InAny(m.To, p.Dst)) && !InAny(m.NotTo, p.Dst) && m.members(To, false, p) && m.members(To, true, p)
 }
 
 func (m *Match) meetsFrom(p *Packet) bool {
-	return (len(m.From) == 0 || InAny(m.From, p.Src)) && !InAny(m.NotFrom, p.Src)
+	return (len(m.From) == 0 || InAny(m.From, p.Src)) && !InAny(m.NotFrom, p.Src) && m.members(From, false, p) && m.members(From, true, p)
 }
 
 func (m *Match) meetsProtocol(p *Packet) bool { return m.Protocol == 0 || m.Protocol == p.Protocol }
 
-func (m *Match) meetsPorts(p *Packet) bool { return hasPort(m.Ports, p.DstPort) }
+func (m *Match) meetsPorts(p *Packet) bool {
+	return hasPort(m.Ports, p.DstPort) && m.members(DestPorts, false, p)
+}
 
 func (m *Match) meetsSourcePorts(p *Packet) bool { return hasPort(m.SourcePorts, p.SrcPort) }
 
@@ -247,7 +253,7 @@ func (m *Match) meetsNotServices(p *Packet) bool {
 			return false
 		}
 	}
-	return true
+	return m.members(DestPorts, true, p)
 }
 
 // MatchesTuple reports whether a packet meets the conditions on addresses, protocol and ports, which are what the
@@ -264,24 +270,26 @@ var conditions = []condition{
 		}},
 	{OriginalPorts, (*Match).meetsOriginalPorts,
 		func(m *Match) string {
-			return onlyIf(len(m.OriginalPorts) > 0, ServiceString(m.Protocol, m.OriginalPorts))
+			return servicesText(m.Protocol, m.OriginalPorts, m.named(OriginalPorts, false))
 		}},
-	{To, (*Match).meetsTo, func(m *Match) string { return onlyIf(len(m.To) > 0, "on "+PrefixesString(m.To)) }},
+	{To, (*Match).meetsTo, func(m *Match) string { return listed("on", places(m.To, m.named(To, false))) }},
 	{Protocol, (*Match).meetsProtocol,
 		func(m *Match) string {
 			return onlyIf(len(m.Ports)+len(m.OriginalPorts) == 0, ServiceString(m.Protocol, nil))
 		}},
 	{DestPorts, (*Match).meetsPorts,
-		func(m *Match) string { return onlyIf(len(m.Ports) > 0, ServiceString(m.Protocol, m.Ports)) }},
-	{NotServices, (*Match).meetsNotServices, func(m *Match) string { return listText("except", m.NotServices) }},
+		func(m *Match) string { return servicesText(m.Protocol, m.Ports, m.named(DestPorts, false)) }},
+	{NotServices, (*Match).meetsNotServices, func(m *Match) string {
+		return listed("except", strings.Join(append(texts(m.NotServices), m.named(DestPorts, true)...), ", "))
+	}},
 	{SourcePorts, (*Match).meetsSourcePorts,
 		func(m *Match) string {
 			return onlyIf(len(m.SourcePorts) > 0, "source port "+ServiceString(0, m.SourcePorts))
 		}},
 	{From, (*Match).meetsFrom,
 		func(m *Match) string { // NotTo stands behind it
-			return joinWords(onlyIf(len(m.From) > 0, "from "+PrefixesString(m.From)), onlyIf(len(m.NotFrom) > 0, "except from "+PrefixesString(m.NotFrom)),
-				onlyIf(len(m.NotTo) > 0, "except to "+PrefixesString(m.NotTo)))
+			return joinWords(listed("from", places(m.From, m.named(From, false))), listed("except from", places(m.NotFrom, m.named(From, true))),
+				listed("except to", places(m.NotTo, m.named(To, true))))
 		}},
 	{In, func(m *Match, p *Packet) bool {
 		return (len(m.In) == 0 || InNames(m.In, p.In)) && !InNames(m.NotIn, p.In)
@@ -338,11 +346,26 @@ func hasID(list, not []IDs, id uint32) bool {
 
 // listText is a word and the values behind it; empty where there are none.
 func listText[T fmt.Stringer](word string, list []T) string {
+	return listed(word, strings.Join(texts(list), ", "))
+}
+
+func texts[T fmt.Stringer](list []T) []string {
 	texts := make([]string, len(list))
 	for i, v := range list {
 		texts[i] = v.String()
 	}
-	return onlyIf(len(list) > 0, word+" "+strings.Join(texts, ", "))
+	return texts
+}
+
+// listed is a word and a list behind it; empty where that is.
+func listed(word, list string) string { return onlyIf(list != "", word+" "+list) }
+
+// servicesText is ports of a protocol, and sets of services.
+func servicesText(protocol uint8, ports []Ports, sets []string) string {
+	if len(ports) > 0 {
+		sets = append([]string{ServiceString(protocol, ports)}, sets...)
+	}
+	return strings.Join(sets, ", ")
 }
 
 func namedText[T any](word string, list []T, name func(T) string) string {
@@ -383,7 +406,7 @@ func (m *Match) Overlaps(o *Match) bool {
 		addresses.overlap(m.Original, nil, o.Original, nil, f) &&
 		ports.overlap(m.OriginalPorts, nil, o.OriginalPorts, nil, f) &&
 		services.overlap(m.Services(), m.NotServices, o.Services(), o.NotServices, f) &&
-		m.marksOverlap(o) &&
+		m.marksOverlap(o) && m.membersOverlap(o, f) &&
 		ids.overlap(m.Users, m.NotUsers, o.Users, o.NotUsers, f) &&
 		ids.overlap(m.Groups, m.NotGroups, o.Groups, o.NotGroups, f) &&
 		codePoints.overlap(m.DSCP, m.NotDSCP, o.DSCP, o.NotDSCP, f) &&
@@ -426,7 +449,7 @@ func (m *Match) Covers(o *Match) bool {
 		ports.cover(m.OriginalPorts, nil, o.OriginalPorts, nil, f) &&
 		(o.ToLocal || !m.ToLocal) &&
 		services.cover(nil, m.NotServices, o.Services(), o.NotServices, f) &&
-		m.marksCover(o) &&
+		m.marksCover(o) && m.membersCover(o, f) &&
 		(o.IsOwn() || !m.IsOwn()) &&
 		ids.cover(m.Users, m.NotUsers, o.Users, o.NotUsers, f) &&
 		ids.cover(m.Groups, m.NotGroups, o.Groups, o.NotGroups, f) &&
@@ -454,7 +477,8 @@ func (m *Match) And(o *Match) (both Match, ok bool) {
 		Users: ids.both(m.Users, o.Users), NotUsers: Union(m.NotUsers, o.NotUsers),
 		Groups: ids.both(m.Groups, o.Groups), NotGroups: Union(m.NotGroups, o.NotGroups),
 		DSCP: codePoints.both(m.DSCP, o.DSCP), NotDSCP: Union(m.NotDSCP, o.NotDSCP),
-		Hours: hours.both(m.Hours, o.Hours), NotHours: Union(m.NotHours, o.NotHours),
+		Members: Union(m.Members, o.Members),
+		Hours:   hours.both(m.Hours, o.Hours), NotHours: Union(m.NotHours, o.NotHours),
 		Days: days.both(m.Days, o.Days), NotDays: Union(m.NotDays, o.NotDays),
 	}, true
 }

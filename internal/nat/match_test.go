@@ -41,6 +41,20 @@ func world() (all []Packet) {
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
+// The sets of the tiny world.
+var (
+	addressSets = []*Set{tinySet("none"), tinySet("a", "10.0.0.0/31"), tinySet("b", "10.0.0.1/32", "fd00::/128"), tinySet("c", "10.0.0.1/32", "10.0.0.2/31", "9.0.0.0/8"), tinySet("d", "10.0.0.0/29", "fd00::/127")}
+	serviceSets = []*Set{NewSet("p", nil, []Service{{6, Ports{2, 2}}}), NewSet("q", nil, []Service{{17, Ports{1, 3}}, {6, Ports{2, 3}}})}
+)
+
+func tinySet(name string, prefixes ...string) *Set {
+	var all AddrRanges
+	for _, p := range prefixes {
+		all = append(all, RangeOf(netip.MustParsePrefix(p)))
+	}
+	return NewSet(name, all, nil)
+}
+
 // anyMatch has few conditions over the values of the tiny world.
 func anyMatch(r *rand.Rand) (m Match) {
 	family := pick(r, "10.0.0.0/30", "10.0.0.0/30", "fd00::/127")
@@ -70,7 +84,14 @@ func anyMatch(r *rand.Rand) (m Match) {
 		return pick(r, []string{"eth0"}, []string{"eth*"}, []string{"eth0", "br0"}, []string{"*"})
 	}
 	for range r.IntN(5) {
-		switch r.IntN(20) {
+		switch r.IntN(23) {
+		case 20, 21, 22:
+			of := pick(r, From, To, DestPorts, OriginalPorts)
+			set := pick(r, addressSets...)
+			if of == DestPorts || of == OriginalPorts {
+				set = pick(r, serviceSets...)
+			}
+			m.Members = append(m.Members, Member{of, set.Name, r.IntN(3) == 0, set})
 		case 0, 1:
 			m.From = prefixes()
 		case 2:
@@ -150,6 +171,25 @@ func naive(m *Match, p *Packet) bool {
 			return n == name || n == "*" || n == "eth*" && len(name) > 2 && name[:3] == "eth"
 		}
 		return (len(any) == 0 || slices.ContainsFunc(any, is)) && !slices.ContainsFunc(not, is)
+	}
+	for _, x := range m.Members {
+		in := false
+		a, port := p.Src, p.DstPort
+		if x.Of == To {
+			a = p.Dst
+		}
+		if x.Of == OriginalPorts {
+			port = p.OriginalPort
+		}
+		for _, r := range x.Set.Addresses {
+			in = in || r.Contains(a)
+		}
+		for _, s := range x.Set.Services {
+			in = in || s.Protocol == p.Protocol && s.Ports.Contains(port)
+		}
+		if in == x.Not {
+			return false
+		}
 	}
 	for _, s := range m.NotServices {
 		if (s.Protocol == 0 || s.Protocol == p.Protocol) && p.DstPort >= s.Ports.First && p.DstPort <= s.Ports.Last {

@@ -177,15 +177,16 @@ func (r *Rule) String() string {
 		return "to and from " + strings.TrimPrefix(r.Match.String(), "on ") + " not tracked"
 	case Pair:
 		asks := r.Match
-		asks.From, asks.Out, asks.NotOut, asks.To = nil, nil, nil, nil
-		return joinWords(PrefixesString(r.From), "is outside", PrefixString(r.Action.Prefix), onlyIf(len(r.To) > 0, "only to "+PrefixesString(r.To)),
+		asks.From, asks.Out, asks.NotOut, asks.To, asks.Members = nil, nil, nil, nil, r.withoutTo()
+		return joinWords(PrefixesString(r.From), "is outside", PrefixString(r.Action.Prefix), listed("only to", places(r.To, r.named(To, false))),
 			asks.String(), r.Text(Out), onlyIf(r.Action.Stateless, "stateless"),
 			onlyIf(r.Action.Neutral, "checksum-neutral (RFC 6296)"))
 	}
 	m := r.Match
-	if to := m.To; len(to) > 0 && r.Action.Kind.TranslatesSource() {
+	if to := places(m.To, m.named(To, false)); to != "" && r.Action.Kind.TranslatesSource() {
 		m.To = nil
-		return joinWords(m.String(), "only to", PrefixesString(to), "becomes", r.Action.String())
+		m.Members = m.withoutTo()
+		return joinWords(m.String(), "only to", to, "becomes", r.Action.String())
 	}
 	return joinWords(m.String(), "becomes", r.Action.String())
 }

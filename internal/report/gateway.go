@@ -288,8 +288,25 @@ func (p *printer) gatewayDifference(g *GatewayPlan) {
 		}
 		p.line("  " + text)
 	}
+	for _, s := range d.Sets {
+		p.gatewaySet(s)
+	}
 	for _, s := range d.Settings {
 		p.labelled(2, "", 0, fmt.Sprintf("%s: %s → %s", s.Setting, orNone(s.Before), orNone(s.After)))
+		p.labelled(4, "connections", labelWidth, s.Connections)
+	}
+}
+
+// gatewaySet writes a set that comes, goes, or changes.
+func (p *printer) gatewaySet(s gateway.SetDiff) {
+	elements := units.Plural(int64(s.Elements), "element", "elements")
+	switch s.Change {
+	case gateway.Added:
+		p.mark(2, Cell{"+ set " + s.Set + ": ", Good}, elements, Plain)
+	case gateway.Removed:
+		p.mark(2, Cell{"- set " + s.Set + ": ", Bad}, elements, Plain)
+	default:
+		p.labelled(2, "", 0, fmt.Sprintf("set %s: +%s -%s elements, then %s", s.Set, units.Count(int64(s.Added)), units.Count(int64(s.Removed)), units.Count(int64(s.Elements))))
 		p.labelled(4, "connections", labelWidth, s.Connections)
 	}
 }

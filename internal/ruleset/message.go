@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink"
@@ -31,6 +32,19 @@ func KeyOf(family, name string) (TableKey, error) {
 }
 
 func (k TableKey) String() string { return familyNames[k.Family] + " " + k.Name }
+
+// GatewaySet is the word that names of a gateway's sets of addresses and services begin with, and then "4-", "6-" or "-".
+const GatewaySet = "set"
+
+// IsGatewaySet reports whether a set of the gateway's table is one of its plan.
+func IsGatewaySet(name string) bool {
+	for _, prefix := range []string{GatewaySet + "-", GatewaySet + "4-", GatewaySet + "6-"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
 
 // IsGateway reports whether it is the table of natkit's gateway.
 func (k TableKey) IsGateway() bool { return k == TableKey{unix.NFPROTO_INET, GatewayTable} }

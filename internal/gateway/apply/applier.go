@@ -18,12 +18,14 @@ import (
 // Appliers are those of gateways, with the engines of this version.
 func Appliers(opt apply.Options) map[tune.Kind]apply.Applier { return Host{Apply: opt}.appliers(nil) }
 
-// appliers are those of the host's engines. p is a plan that need not be read from the
-// store, though it is there; nil for none.
-func (h Host) appliers(p *gateway.Plan) map[tune.Kind]apply.Applier {
-	kept := kept{Store: h.store()}
-	if p != nil {
-		kept.plan, kept.digest = p, gateway.Digest(p)
+// appliers are those of the host's engines. Plans are those that need not be read from the
+// store, though they are there; nil for none.
+func (h Host) appliers(plans ...*gateway.Plan) map[tune.Kind]apply.Applier {
+	kept := kept{Store: h.store(), plans: map[string]*gateway.Plan{}}
+	for _, p := range plans {
+		if p != nil {
+			kept.plans[gateway.Digest(p)] = p
+		}
 	}
 	root := cmp.Or(h.Apply.Root, "/")
 	return map[tune.Kind]apply.Applier{
@@ -34,22 +36,21 @@ func (h Host) appliers(p *gateway.Plan) map[tune.Kind]apply.Applier {
 }
 
 // options are those of changes to the host.
-func (h Host) options(p *gateway.Plan) apply.Options {
+func (h Host) options(plans ...*gateway.Plan) apply.Options {
 	opt := h.Apply
-	opt.Appliers = h.appliers(p)
+	opt.Appliers = h.appliers(plans...)
 	return opt
 }
 
-// kept is the store, with a plan at hand.
+// kept is the store, with plans at hand by their digests.
 type kept struct {
 	*engine.Store
-	plan   *gateway.Plan
-	digest string
+	plans map[string]*gateway.Plan
 }
 
 func (k kept) Get(digest string) (*gateway.Plan, error) {
-	if k.plan != nil && k.digest == digest {
-		return k.plan, nil
+	if p := k.plans[digest]; p != nil {
+		return p, nil
 	}
 	return k.Store.Get(digest)
 }

@@ -300,7 +300,7 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 	if err := r.put(); err != nil {
 		return nil, err
 	}
-	opt := r.host.options(r.Gateway)
+	opt := r.host.options(r.Gateway, r.InForce)
 	opt.Confirm, opt.Persist, opt.Lifeline = confirm, false, false
 	// A service that is killed is started again, and cleans; it may start no others.
 	opt.Guarded = r.Plan.Origin != OriginService

@@ -392,6 +392,7 @@ func (w *fileWatch) take(files map[string]fs.FileInfo) {
 type inputs struct {
 	host.Files
 	texts map[string]input
+	lists map[string]listing
 	// infos are the files before they were read.
 	infos map[string]fs.FileInfo
 }
@@ -401,9 +402,14 @@ type input struct {
 	err  error
 }
 
+type listing struct {
+	names []string
+	err   error
+}
+
 // newInputs begins with the configuration itself, which is read next.
 func newInputs(file string) *inputs {
-	return &inputs{texts: map[string]input{}, infos: map[string]fs.FileInfo{file: statOf(file)}}
+	return &inputs{texts: map[string]input{}, lists: map[string]listing{}, infos: map[string]fs.FileInfo{file: statOf(file)}}
 }
 
 // Read is gateway.Files'.
@@ -415,6 +421,17 @@ func (i *inputs) Read(path string, limit int) ([]byte, error) {
 		i.texts[path] = got
 	}
 	return got.text, got.err
+}
+
+// List is gateway.Files'.
+func (i *inputs) List(dir string) ([]string, error) {
+	got, known := i.lists[dir]
+	if !known {
+		i.infos[dir] = statOf(dir)
+		got.names, got.err = i.Files.List(dir)
+		i.lists[dir] = got
+	}
+	return got.names, got.err
 }
 
 func statOf(path string) fs.FileInfo {

@@ -2,6 +2,7 @@ package apply
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,6 +80,79 @@ func TestServiceFollowsIncludedFiles(t *testing.T) {
 	write("snat: {from: 192.168.0.10, to: $outside}")
 	s.waitValue("the repaired file in force", func(v string) bool { return v != b })
 	s.end()
+}
+
+// The files of a set count as well, and a change of elements leaves the rules alone.
+func TestServiceFollowsSets(t *testing.T) {
+	w := newWorld(t)
+	w.ip("ip addr add 192.168.0.9/24 dev lan0")
+	w.ip("ip addr add 192.168.0.10/24 dev lan0")
+	s := w.serve(masqueradeText)
+	a := s.value()
+	feeds := filepath.Join(filepath.Dir(s.file), "feeds")
+	write := func(name, text string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(feeds, 0o755), os.WriteFile(filepath.Join(feeds, name), []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one", "192.168.0.9\n")
+	s.write("gateway:\n  sets: {feeds: {directory: feeds}}\n  interfaces: {wan: wan0}\n  nat:\n    - snat: {from: $feeds, to: 203.0.113.7}\n")
+	s.waitValue("the set in force", func(v string) bool { return v != a })
+	w.send("192.168.0.9:4000", "203.0.113.99:53")
+	counted := func() (packets uint64) {
+		t.Helper()
+		state, err := w.State()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range state.Counts {
+			if c.Rule != nil {
+				packets += c.Packets
+			}
+		}
+		return packets
+	}
+	if n := counted(); n != 1 {
+		t.Errorf("%d packets are counted", n)
+	}
+	b := s.value()
+	write("two", "192.168.0.10\n192.168.0.11\n")
+	s.waitValue("another file of the directory in force", func(v string) bool { return v != b })
+	w.send("192.168.0.10:4000", "203.0.113.99:53")
+	if n := counted(); n != 2 { // the rule is the same
+		t.Errorf("%d packets are counted", n)
+	}
+	c := s.value()
+	write("two", "192.168.0.10\n192.168.0.300\n")
+	s.waitSaid("two:2:1: expected an address")
+	s.want(c)
+	if err := os.Remove(filepath.Join(feeds, "two")); err != nil {
+		t.Fatal(err)
+	}
+	s.waitValue("without it", func(v string) bool { return v == b })
+	s.end()
+	s.want(b)
+}
+
+// One undo leads back to the elements before.
+func TestUndoOfSets(t *testing.T) {
+	w := newWorld(t)
+	text := func(elements string) string {
+		return "gateway:\n  sets: {a: {addresses: [" + elements + "]}}\n  nat:\n    - masquerade: {from: $a}\n"
+	}
+	first, _ := w.apply(text("10.0.0.1, 10.0.0.2"), 0)
+	w.want(first)
+	second, id := w.apply(text("10.0.0.2, 10.0.0.3"), 0)
+	w.want(second)
+	if _, err := w.Undo(id); err != nil {
+		t.Fatal(err)
+	}
+	w.want(first)
+	plan, err := w.InForce()
+	if err != nil || len(plan.Sets) != 1 || string(plan.Sets[0].Text()) != "10.0.0.1\n10.0.0.2\n" {
+		t.Errorf("%+v, %v", plan, err)
+	}
 }
 
 func TestServiceTellsItsManager(t *testing.T) {

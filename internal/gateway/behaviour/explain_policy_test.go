@@ -25,12 +25,17 @@ var policyForms4 = []string{
 	"dnat: {on: ON, in: OUT, to: TARGET}", "dnat: {on: ON, except-in: OUT, except-port: SERVICES, to: TARGET}", "dnat: {on: any, in: OUT, port: SERVICES, to: TARGET}",
 	"dnat: {on: any, user: 0, port: SERVICES, to: TARGET}", "dnat: {on: ON, user: 3, port: udp/53, to: TARGET}", "dnat: {on: any, in: lan, except-from: 192.168.0.2, port: SERVICES, to: \":5353\"}",
 	"dnat: {on: ON, port: udp/40-1040, to: \"TARGET:2040-3040\"}",
+	"snat: {from: SET, to: POOL}", "masquerade: {from: [SET, 192.168.0.2], except-to: EXCEPT}", "snat: {from: FROM, only-to: [SET, 198.18.1.1], port: $web, to: POOL}",
+	"masquerade: {from: FROM, except-from: SET, except-to: SET, except-port: $web}", "snat: {from: SET, except-to: $none, port: [$web, tcp/80], to: POOL}",
+	"dnat: {on: ON, port: [$web, udp/53], from: SET, to: TARGET, hairpin: BOOL}", "dnat: {on: ON, except-from: SET, port: $web, to: TARGET, hairpin: BOOL, local: BOOL}",
+	"dnat: {on: ON, port: $web, to: \"TARGET:9090\", hairpin: BOOL}", "dnat: {on: any, in: OUT, port: $web, except-to: SET, to: TARGET}", "dnat: {on: any, in: OUT, only-to: [SET, 203.0.113.9], to: TARGET}",
 	"dnat: {on: ON, port: SERVICES, mark: MARK, to: [192.168.0.2, 192.168.0.3], health: {tcp: on, port: 9}}", "dnat: {on: ON, port: udp/53, to: [192.168.0.2, 192.168.0.3], balance: hash, health: {tcp: on, port: 9}, all-down: last, local: BOOL}",
 	"masquerade: {from: FROM, in: SEVERAL}", "masquerade: {from: FROM, except-in: SEVERAL}", "snat: {from: FROM, out: SEVERAL, to: POOL}", "snat: {from: FROM, except-out: SEVERAL, to: POOL}",
 	"dnat: {on: ON, in: SEVERAL, to: TARGET}", "dnat: {on: ON, except-in: SEVERAL, port: SERVICES, to: TARGET}", "dnat: {on: \"w*\", port: PORT, to: TARGET, hairpin: BOOL}", "dnat: {on: group 0, port: SERVICES, to: TARGET}",
 	"static: {inside: HOST, outside: ON, port: SERVICES, hairpin: BOOL}", "static: {inside: HOST, outside: ON, only-to: EXCEPT, except-port: PORT, local: BOOL}",
 	"static: {inside: HOST, outside: ON, except-to: EXCEPT, mark: MARK, hairpin: BOOL}", "static: {inside: HOST, outside: ON, in: SEVERAL, except-out: OUT}", "static: {inside: HOST, outside: ON, except-in: OUT, out: SEVERAL, except-dscp: CLASS}",
 	"static: {inside: HOST, outside: ON, utc-hours: HOURS, except-mark: MARK, port: PORT}",
+	"static: {inside: HOST, outside: ON, only-to: [SET, 198.18.1.1], except-port: $web, hairpin: BOOL}", "static: {inside: HOST, outside: ON, port: [$web, udp/53], except-to: SET}",
 	"snat: {from: FROM, utc-hours: HOURS, to: POOL}", "masquerade: {except-utc-hours: HOURS, utc-days: DAYS}", "snat: {from: FROM, except-utc-days: DAYS, dscp: CLASS, to: POOL}",
 	"dnat: {on: ON, port: SERVICES, utc-hours: HOURS, to: TARGET, hairpin: BOOL}", "dnat: {on: ON, except-utc-hours: HOURS, except-utc-days: DAYS, to: TARGET, local: BOOL}",
 	"dnat: {on: ON, port: SERVICES, except-port: PORT, mark: MARK, to: TARGET, hairpin: BOOL}", "{snat: {from: FROM, port: SERVICES, to: POOL}, note: it says what it logs, log: on}",
@@ -43,7 +48,18 @@ var policyForms6 = []string{
 	"static: {inside: \"fd00:1::3\", outside: \"2001:db8:1::9\", port: SERVICES, only-to: \"2001:db8:f::/48\", except-mark: MARK, hairpin: BOOL}",
 	"snat: {from: \"fd00:1::/64\", utc-days: DAYS, except-utc-hours: HOURS, to: \"2001:db8:1::9\"}",
 	"dnat: {on: any, in: dmz, port: SERVICES, to: \":5353\"}", "masquerade: {except-from: \"fd00:1::2\", in: [lan, dmz], except-port: SERVICES}",
+	"snat: {from: SET, except-to: SET, to: \"2001:db8:1::7\"}", "masquerade: {from: [SET, \"fd00:2::2\"], port: $web}", "dnat: {on: \"2001:db8:1::9\", except-from: SET, port: [$web, icmp], to: \"fd00:2::2\", hairpin: BOOL}",
 }
+
+// policySets are the sets that these name: of single addresses, of intervals, of both families, and of nothing.
+const policySets = `sets:
+  hosts: {addresses: [192.168.0.2, 192.168.0.5, 172.17.0.3, 198.18.0.1, 198.18.1.20, 203.0.113.9, "fd00:1::2", "2001:db8:f:1::10"]}
+  nets: {addresses: [192.168.0.2-192.168.0.3, 192.168.0.4, 10.1.0.0/24, 198.18.0.0/24, 198.18.1.1, 203.0.113.0/29, "fd00:2::/64", "fd00:1::3", "2001:db8:f:2::/64"]}
+  wide: {addresses: [0.0.0.0/1, 198.18.0.0/15, 203.0.113.7, "::/1"]}
+  far: {addresses: [240.0.0.0-255.255.255.255, 192.168.0.3, "fd00::/16", "ff00::/8"]}
+  none: {addresses: [198.51.100.77]}
+  web: {ports: [tcp/80, udp/55, tcp/8000-8100]}
+`
 
 // markedClasses are the marks that the gateway gives packets by their DSCP.
 var markedClasses = map[uint8]uint32{8: 0x10, 16: 0x25, 46: 0x1}
@@ -66,7 +82,7 @@ func TestExplainPolicy(t *testing.T) {
 		testutil.Run(t, w.gateway, "", "ip", "link", "set", "dev", i, "group", group)
 	}
 	facts.Interfaces[0].Group, facts.Interfaces[1].Group = 7, 8
-	s := sample{t: t, world: w, r: rand.New(rand.NewPCG(19, 2)), facts: facts, roles: []string{"wan: wan, lan: [lan, dmz]", "wan: wan, lan: [lan, dmz]", "wan: \"w*\", lan: [\"la*\", dmz]", "wan: group 0, lan: [group 8, group 7]", "wan: [\"wan*\", ppp0]", "lan: [group 7]"}, settings: settings, seen: map[string]int{}, forms4: possible(policyForms4), forms6: possible(policyForms6), classes: []uint8{0, 8, 16, 46}}
+	s := sample{t: t, world: w, r: rand.New(rand.NewPCG(19, 2)), facts: facts, roles: []string{"wan: wan, lan: [lan, dmz]", "wan: wan, lan: [lan, dmz]", "wan: \"w*\", lan: [\"la*\", dmz]", "wan: group 0, lan: [group 8, group 7]", "wan: [\"wan*\", ppp0]", "lan: [group 7]"}, settings: settings, seen: map[string]int{}, forms4: possible(policyForms4), forms6: possible(policyForms6), classes: []uint8{0, 8, 16, 46}, sets: policySets}
 	for range sampleFiles {
 		s.file()
 	}

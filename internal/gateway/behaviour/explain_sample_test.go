@@ -30,6 +30,8 @@ type sample struct {
 	facts gateway.Facts
 	// forms are the rules of IPv4 and of IPv6 that files are made of, ruleForms where empty.
 	forms4, forms6 []string
+	// sets are those that files have.
+	sets string
 	// classes are DSCPs that packets may have.
 	classes []uint8
 	// roles are interfaces of files, settings words beside them.
@@ -107,6 +109,7 @@ var ruleWords = []struct {
 	{"POOL", []string{"203.0.113.7", "203.0.113.40-203.0.113.47", "203.0.113.64/29"}},
 	{"FROM", []string{"192.168.0.0/16", "192.168.0.0/24", "192.168.0.2", "[192.168.0.3, 172.17.0.0/16]", "10.1.0.0/24"}},
 	{"HOST", []string{"192.168.0.4", "192.168.0.5", "172.17.0.3"}},
+	{"SET", []string{"$hosts", "$nets", "$wide", "$far"}},
 	{"BOOL", []string{"true", "false"}},
 	{"SEVERAL", []string{"\"l*\"", "\"w*\"", "[\"wa*\", lan, \"d*\"]", "group 7", "[group 7, group 0]", "[group 8]"}},
 	{"OUT", []string{"wan", "lan", "dmz"}},
@@ -138,7 +141,7 @@ func (s *sample) rules() string {
 	if len(s.settings) > 0 && strings.Contains(roles, "wan:") {
 		b.WriteString(pick(s.r, s.settings) + "\n")
 	}
-	b.WriteString("nat:\n")
+	b.WriteString(s.sets + "nat:\n")
 	for range 2 + s.r.IntN(7) {
 		fmt.Fprintf(&b, "  - %s\n", s.fill(pick(s.r, s.forms4)))
 	}

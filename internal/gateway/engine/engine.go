@@ -47,6 +47,14 @@ type Engine interface {
 	Follow(p *gateway.Plan, facts gateway.Facts, route observe.Router, packet nat.Packet) (*observe.Trace, error)
 }
 
+// Updater is an Engine that can replace a part of what it has in force.
+type Updater interface {
+	Engine
+	// Update is Apply where the plan that is in force, which plan returns by its digest as far as it is known, differs in so
+	// little that less than all can be replaced. Where it does not, nothing is done, and done is false.
+	Update(ns *netns.Handle, p *gateway.Plan, digest string, plan func(digest string) *gateway.Plan) (seal string, done bool)
+}
+
 // Set are engines; nil stands for Standard. Each carries out what it can of a plan and
 // those before it leave; the engine that the plan names comes last and has to take the rest.
 type Set []Engine
@@ -208,7 +216,13 @@ func (s Set) Put(ns *netns.Handle, name gateway.Engine, p *gateway.Plan, kept ga
 	if p == nil || p.Part(name) == nil {
 		err = e.Remove(ns)
 	} else {
-		seal, err = e.Apply(ns, p.Part(name), gateway.Digest(p))
+		done, digest := false, gateway.Digest(p)
+		if u, can := e.(Updater); can && kept != nil {
+			seal, done = u.Update(ns, p.Part(name), digest, kept.Plan)
+		}
+		if !done {
+			seal, err = e.Apply(ns, p.Part(name), digest)
+		}
 	}
 	if err == nil && kept != nil {
 		_ = kept.PutSeal(inode, name, seal) // without a seal the rules work as well

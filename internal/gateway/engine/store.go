@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/health"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
 	"golang.org/x/sys/unix"
@@ -26,6 +28,7 @@ import (
 const (
 	planSuffix = ".json"
 	textSuffix = ".yaml"
+	setSuffix  = ".set"
 	sealPrefix = "seal-"
 	// maxBytes bounds what is read of one file: a plan of 10,000 rules has some 3 MB.
 	maxBytes = 256 << 20
@@ -57,6 +60,11 @@ func (s *Store) Put(p *gateway.Plan) (digest string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("store gateway plan: %w", err)
 	}
+	for _, set := range p.Sets {
+		if err := s.put(set.Digest()+setSuffix, set.Text()); err != nil {
+			return "", err
+		}
+	}
 	digest = TextDigest(text)
 	return digest, s.put(digest+planSuffix, text)
 }
@@ -73,6 +81,10 @@ func (s *Store) Get(digest string) (*gateway.Plan, error) {
 	}
 	if p.Schema != gateway.PlanSchema {
 		return nil, fmt.Errorf("read gateway plan %s: schema %q, expected %q: another version of natkit wrote it", s.path(digest+planSuffix), p.Schema, gateway.PlanSchema)
+	}
+	err = p.Link(func(digest string) ([]byte, error) { return s.read("set of a gateway plan", digest, setSuffix) })
+	if err != nil {
+		return nil, fmt.Errorf("read gateway plan %s: %w", s.path(digest+planSuffix), err)
 	}
 	return p, nil
 }
@@ -330,7 +342,45 @@ func (s *Store) Collect(before time.Time, used func(digest string) bool) (delete
 		}
 		deleted++
 	}
+	s.collectSets(before)
 	return deleted, nil
+}
+
+// collectSets deletes the sets that no plan has any more.
+func (s *Store) collectSets(before time.Time) {
+	paths, _ := filepath.Glob(s.path("*" + setSuffix))
+	paths = slices.DeleteFunc(paths, func(path string) bool {
+		st, err := os.Lstat(path)
+		return err != nil || !st.ModTime().Before(before)
+	})
+	if len(paths) == 0 {
+		return
+	}
+	used := map[string]bool{}
+	plans, _ := filepath.Glob(s.path("*" + planSuffix))
+	for _, path := range plans {
+		var p struct {
+			Sets []*nat.Set `json:"sets"`
+		}
+		text, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = json.Unmarshal(text, &p)
+		}
+		if err != nil {
+			return // it may need them
+		}
+		for _, set := range p.Sets {
+			used[set.Digest()+setSuffix] = true
+		}
+	}
+	for _, path := range paths {
+		if !used[filepath.Base(path)] {
+			os.Remove(path)
+		}
+	}
 }
 
 // collectSeals deletes states of hosts that no service checks, and seals of network namespaces that nothing was put in force in since

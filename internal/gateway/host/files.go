@@ -31,6 +31,20 @@ func (Files) Read(path string, limit int) ([]byte, error) {
 	return text, nil
 }
 
+// List returns the names of a directory's files, in order.
+func (Files) List(dir string) (names []string, err error) {
+	all, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, cause(err)
+	}
+	for _, one := range all {
+		if !one.IsDir() {
+			names = append(names, one.Name())
+		}
+	}
+	return names, nil
+}
+
 // cause is an error without the path, which its reader names.
 func cause(err error) error {
 	var at *fs.PathError

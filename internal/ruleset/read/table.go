@@ -1,6 +1,7 @@
 package read
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 
@@ -50,6 +51,23 @@ type TableSet struct {
 	Dynamic   bool
 	Anonymous bool
 	Elements  []TableElement
+	// Of a set of a gateway's plan (ruleset.GatewaySet), which may have a million elements, there are their number and
+	// the sum of their hashes in place of them.
+	Count int
+	Sum   [sha256.Size]byte
+	// Unread is true for one that has so many that it was written without a bound.
+	Unread bool
+}
+
+// add adds an element to Count and Sum.
+func (s *TableSet) add(element []byte) {
+	s.Count++
+	carry := 0
+	for i, b := range sha256.Sum256(element) {
+		carry += int(s.Sum[i]) + int(b)
+		s.Sum[i] = byte(carry)
+		carry >>= 8
+	}
 }
 
 // TableElement is an element of a set or a map, or a rule, with what its counter counted;
@@ -187,7 +205,8 @@ func (c Conn) addSet(t *Table, key ruleset.TableKey, a netlink.Attrs) error {
 		TableChain: TableChain{a.Text(unix.NFTA_SET_NAME), ruleset.Without(a, unix.NFTA_SET_NAME, unix.NFTA_SET_ID, setHandle, setType, setCount)}}
 	var lists [][]byte
 	var err error
-	if !s.Dynamic { // there may be as many as hosts inside
+	s.Unread = ruleset.IsGatewaySet(s.Name) && a.Nested(unix.NFTA_SET_DESC).U32(unix.NFTA_SET_DESC_SIZE) == 0
+	if !s.Dynamic && !s.Unread { // there may be as many as hosts inside
 		if lists, err = c.RawElements(key, s.Name); err != nil {
 			return fmt.Errorf("elements of %s: %w", s.Name, err)
 		}
@@ -198,6 +217,10 @@ func (c Conn) addSet(t *Table, key ruleset.TableKey, a netlink.Attrs) error {
 			return err
 		}
 		for _, elem := range elements {
+			if ruleset.IsGatewaySet(s.Name) {
+				s.add(elem.Data)
+				continue
+			}
 			a, err := netlink.ParseAttrs(elem.Data)
 			if err != nil {
 				return err

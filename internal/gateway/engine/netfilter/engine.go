@@ -72,6 +72,25 @@ func (Engine) Apply(ns *netns.Handle, p *gateway.Plan, digest string) (seal stri
 	return sealed(ns, digest, func() error { return apply(ns, p, digest) })
 }
 
+// Update is Apply where the plan in force, as plan knows it, differs in elements of sets alone: these are replaced, by one
+// transaction, and rules and counters stay. Nothing is done, false, where it differs in more, or rules changed meanwhile.
+func (e Engine) Update(ns *netns.Handle, p *gateway.Plan, digest string, plan func(digest string) *gateway.Plan) (seal string, done bool) {
+	former, generation := rememberedAt(ns)
+	if former == "" || generation == 0 || len(p.Sets) == 0 {
+		return "", false
+	}
+	was := plan(former)
+	if was == nil {
+		return "", false
+	}
+	messages, only := elementChanges(was.Part(e.Name()), p, digest)
+	if !only {
+		return "", false
+	}
+	seal, err := sealed(ns, digest, func() error { return transaction(ns, messages, generation) })
+	return seal, err == nil
+}
+
 // Present reports whether natkit's table is there.
 func (Engine) Present(ns *netns.Handle) (bool, error) { return read.HasTable(ns, Family, Table) }
 

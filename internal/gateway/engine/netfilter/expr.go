@@ -267,6 +267,9 @@ func (t *table) further(f *family, m *nat.Match) []expression {
 	for _, k := range m.NotMarks {
 		all = append(all, markIs(k, expr.CmpOpNeq)...)
 	}
+	for _, x := range m.Members {
+		all = append(all, t.member(f, x)...)
+	}
 	return slices.Concat(all, t.owners(expr.MetaKeySKUID, m.Users, false), t.owners(expr.MetaKeySKUID, m.NotUsers, true),
 		t.owners(expr.MetaKeySKGID, m.Groups, false), t.owners(expr.MetaKeySKGID, m.NotGroups, true),
 		t.codePoints(f, m.DSCP, false), t.codePoints(f, m.NotDSCP, true),

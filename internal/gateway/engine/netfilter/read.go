@@ -76,17 +76,23 @@ func advance(ns *netns.Handle, from uint32) {
 // remembered returns the digest of the table that is intact; empty if it is another
 // namespace's, or rules have changed since.
 func remembered(ns *netns.Handle) string {
+	digest, _ := rememberedAt(ns)
+	return digest
+}
+
+// rememberedAt is remembered, and the generation of the rules that the table is of.
+func rememberedAt(ns *netns.Handle) (digest string, generation uint32) {
 	id, err := netns.IDOf(ns)
 	if err != nil || id.Cookie == 0 {
-		return ""
+		return "", 0
 	}
-	generation, err := read.Generation(ns)
+	generation, err = read.Generation(ns)
 	intact.Lock()
 	defer intact.Unlock()
 	if err != nil || !intact.ns.Is(id) || intact.generation != generation {
-		return ""
+		return "", 0
 	}
-	return intact.digest
+	return intact.digest, generation
 }
 
 // object is a chain with its rules, or a set with its elements.
@@ -321,6 +327,9 @@ func together(sets []object) object {
 // go, as do those of hosts that are checked, which are compared with the plan (judgeHosts).
 func setObject(s read.TableSet) object {
 	contents := [][]byte{s.Content}
+	if s.Count > 0 {
+		return object{"set " + s.Name, s.Count, hashOf(append(contents, s.Sum[:]))}
+	}
 	if !s.Dynamic && !strings.HasPrefix(s.Name, slotsName) && !strings.HasPrefix(s.Name, checkedPrefix) {
 		slices.SortFunc(s.Elements, func(a, b read.TableElement) int { return bytes.Compare(a.Content, b.Content) })
 		for _, e := range s.Elements {

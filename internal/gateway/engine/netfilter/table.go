@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -64,6 +65,9 @@ type set struct {
 	elements []element
 	about    string
 	there    bool // and stays
+	// of has the elements of a set of the plan, of one family or, without one, services.
+	of     *nat.Set
+	family *family
 }
 
 type element struct {
@@ -193,29 +197,46 @@ const (
 )
 
 func (s *set) messages() []message {
+	if s.of != nil {
+		return append([]message{s.header()}, s.carrying(unix.NFT_MSG_NEWSETELEM, s.elementsOf(s.spans()))...)
+	}
 	return append([]message{s.header()}, s.changes(unix.NFT_MSG_NEWSETELEM, s.elements)...)
 }
 
 // changes adds elements (NFT_MSG_NEWSETELEM), or takes them away.
-func (s *set) changes(kind uint16, elements []element) (all []message) {
-	for rest := elements; len(rest) > 0; {
-		m := message{kind: kind, about: s.about}
-		if kind == unix.NFT_MSG_NEWSETELEM {
-			m.flags = unix.NLM_F_CREATE
+func (s *set) changes(kind uint16, elements []element) []message {
+	return s.carrying(kind, slices.Values(elements))
+}
+
+// carrying is changes of elements that are made as they are written.
+func (s *set) carrying(kind uint16, elements iter.Seq[element]) (all []message) {
+	var m *message
+	var list int
+	for e := range elements {
+		if m != nil && len(m.body) >= elementsPerMessageSize {
+			m.body.end(list)
+			m = nil
 		}
-		m.body.text(unix.NFTA_SET_ELEM_LIST_TABLE, Table)
-		m.body.text(unix.NFTA_SET_ELEM_LIST_SET, s.reference())
-		if s.id > 0 {
-			m.body.u32(unix.NFTA_SET_ELEM_LIST_SET_ID, s.id)
+		if m == nil {
+			all = append(all, message{kind: kind, about: s.about})
+			m = &all[len(all)-1]
+			if kind == unix.NFT_MSG_NEWSETELEM {
+				m.flags = unix.NLM_F_CREATE
+			}
+			m.body.text(unix.NFTA_SET_ELEM_LIST_TABLE, Table)
+			m.body.text(unix.NFTA_SET_ELEM_LIST_SET, s.reference())
+			if s.id > 0 {
+				m.body.u32(unix.NFTA_SET_ELEM_LIST_SET_ID, s.id)
+			}
+			list = m.body.begin(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		}
-		list := m.body.begin(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-		for len(rest) > 0 && len(m.body) < elementsPerMessageSize {
-			m.elements = append(m.elements, placed{len(m.body), rest[0].comment})
-			rest[0].append(&m.body)
-			rest = rest[1:]
+		if e.comment != "" {
+			m.elements = append(m.elements, placed{len(m.body), e.comment})
 		}
+		e.append(&m.body)
+	}
+	if m != nil {
 		m.body.end(list)
-		all = append(all, m)
 	}
 	return all
 }
@@ -556,8 +577,13 @@ func valid(p *gateway.Plan) error {
 	return nil
 }
 
-// ofOneFamily refuses an entry that has an address of another family than its others.
+// ofOneFamily refuses an entry that has an address of another family than its others, or asks for a set that is none.
 func ofOneFamily(e *gateway.Entry) error {
+	for _, x := range e.Members {
+		if known := x.Of == nat.From || x.Of == nat.To || x.Of == nat.DestPorts || x.Of == nat.OriginalPorts; !known || x.Set == nil {
+			return fmt.Errorf("there is no set %s for %q", x.Name, x.Of)
+		}
+	}
 	prefixes := slices.Concat(e.To, e.From, e.NotTo, e.NotFrom, e.Original)
 	if e.Action.Prefix.IsValid() {
 		prefixes = append(prefixes, e.Action.Prefix)

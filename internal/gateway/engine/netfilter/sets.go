@@ -1,0 +1,196 @@
+package netfilter
+
+import (
+	"bytes"
+	"iter"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/ruleset"
+	"golang.org/x/sys/unix"
+)
+
+// member is the condition that something of a packet is in a set of the plan.
+func (t *table) member(f *family, x nat.Member) []expression {
+	switch x.Of {
+	case nat.From:
+		return []expression{payload(expr.PayloadBaseNetworkHeader, f.saddr, uint32(f.bytes), reg1), t.planned(x.Set, f).lookup(reg1, x.Not)}
+	case nat.To:
+		return []expression{payload(expr.PayloadBaseNetworkHeader, f.daddr, uint32(f.bytes), reg1), t.planned(x.Set, f).lookup(reg1, x.Not)}
+	}
+	port := part{field: destinationPort}
+	if x.Of == nat.OriginalPorts {
+		port.field = originalPort
+	}
+	return []expression{part{field: protocol}.loadAll(f, word00), port.loadAll(f, word00+1), t.planned(x.Set, nil).lookup(reg1, x.Not)}
+}
+
+// planned is a set of the plan, of addresses of one family or, without one, of services.
+func (t *table) planned(of *nat.Set, f *family) *set {
+	s := &set{of: of, family: f, name: ruleset.GatewaySet + "-" + of.Name, key: concat(nftables.TypeInetProto, nftables.TypeInetService), about: "set " + of.Name}
+	if f != nil {
+		s.name, s.key = ruleset.GatewaySet+f.suffix+"-"+of.Name, f.address
+		if slices.ContainsFunc(of.Of(f.bits()), func(r nat.AddrRange) bool { return !r.IsSingle() }) {
+			s.flags |= unix.NFT_SET_INTERVAL
+		}
+	}
+	if i := slices.IndexFunc(t.sets, func(known *set) bool { return known.name == s.name }); i >= 0 {
+		return t.sets[i]
+	}
+	if s.isSmall() {
+		s.size = roomOfSmall
+	}
+	return t.add(s)
+}
+
+const (
+	// mostCompared is the number of elements up to which a set is read back and compared with what was written. The kernel
+	// walks a set anew for each message of a dump (nf_tables_dump_set): a million elements take it 20 s, and one that
+	// grows without a bound, whose hash table it resizes meanwhile, gives some twice.
+	mostCompared = 10_000
+	// roomOfSmall is the declared size of such sets, which makes their hash tables fixed; intervals count twice.
+	roomOfSmall = 1 << 15
+)
+
+func (s *set) isSmall() bool {
+	n := len(s.of.Services)
+	if s.family != nil {
+		return len(s.of.Of(s.family.bits())) <= mostCompared
+	}
+	for _, x := range s.of.Services {
+		n += x.Ports.Len()
+	}
+	return n <= mostCompared
+}
+
+// spans are the elements of a set of the plan, from the first value to the last: ports one by one, as keys of several
+// parts are intervals since Linux 5.6 only, and ranges that touch as one, as the kernel refuses overlaps.
+func (s *set) spans() (all []addrSpan) {
+	if s.family == nil {
+		for _, x := range s.of.Services {
+			for port := int(x.Ports.First); port <= int(x.Ports.Last); port++ {
+				key := [16]byte{x.Protocol, 4: byte(port >> 8), 5: byte(port)}
+				all = append(all, addrSpan{key, key})
+			}
+		}
+		return all
+	}
+	ranges := s.of.Of(s.family.bits())
+	all = make([]addrSpan, 0, len(ranges))
+	for _, r := range ranges {
+		one := addrSpan{s.family.key(r.First.As16()), s.family.key(r.Last.As16())}
+		if n := len(all) - 1; n >= 0 && s.flags&unix.NFT_SET_INTERVAL != 0 && next(all[n].last) == one.first {
+			all[n].last = one.last
+			continue
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// addrSpan is an element: the bytes of its key, from the left.
+type addrSpan struct{ first, last [16]byte }
+
+func (a addrSpan) compare(b addrSpan) int {
+	if c := bytes.Compare(a.first[:], b.first[:]); c != 0 {
+		return c
+	}
+	return bytes.Compare(a.last[:], b.last[:])
+}
+
+// key is an address from the left: As16 has one of IPv4 at its end.
+func (f *family) key(a [16]byte) (key [16]byte) {
+	copy(key[:], a[16-f.bytes:])
+	return key
+}
+
+// next is the key behind one of 16 bytes, of which those of IPv4 use four.
+func next(key [16]byte) [16]byte {
+	n := 16
+	if [12]byte(key[4:]) == [12]byte{} {
+		n = 4
+	}
+	for i := n - 1; i >= 0; i-- {
+		if key[i]++; key[i] != 0 {
+			break
+		}
+	}
+	return key
+}
+
+// elementsOf are some spans as the kernel has them. Those of intervals have an end behind them, but for one that has all
+// to the last address.
+func (s *set) elementsOf(spans []addrSpan) iter.Seq[element] {
+	length := s.key.Bytes
+	interval := s.flags&unix.NFT_SET_INTERVAL != 0
+	return func(yield func(element) bool) {
+		for i := range spans {
+			if !yield(element{key: spans[i].first[:length]}) {
+				return
+			}
+			if !interval {
+				continue
+			}
+			end := after(spans[i].last[:length])
+			if end != nil && !yield(element{key: end, end: true}) {
+				return
+			}
+		}
+	}
+}
+
+// after is the value behind one; nil behind the last.
+func after(key []byte) []byte {
+	end := slices.Clone(key)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i]++; end[i] != 0 {
+			return end
+		}
+	}
+	return nil
+}
+
+// elementChanges are the messages that make a table of one plan that of another, if they differ in elements of sets
+// alone; false where they do not, or a set needs another form. Rules, counters and what packets look up stay, but for
+// the digest in MarkChain.
+func elementChanges(was, is *gateway.Plan, digest string) ([]message, bool) {
+	if was == nil || len(is.Sets) == 0 || !gateway.SameButElements(was, is) {
+		return nil, false
+	}
+	before, after := build(was, host{netmap: true}), build(is, host{netmap: true})
+	var all []message
+	for _, s := range after.sets {
+		if s.of == nil {
+			continue
+		}
+		i := slices.IndexFunc(before.sets, func(old *set) bool { return old.name == s.name })
+		if i < 0 || before.sets[i].flags != s.flags || before.sets[i].size != s.size {
+			return nil, false
+		}
+		if before.sets[i].of.Digest() != s.of.Digest() {
+			all = append(all, s.replacing(before.sets[i])...)
+		}
+	}
+	all = append(all, removal(unix.NFT_MSG_DELRULE, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, MarkChain))
+	mark := &table{}
+	mark.mark(digest)
+	m, err := mark.rules[0].message()
+	return append(all, m), err == nil
+}
+
+// replacing are the messages that give a set, which is there with former elements, its own: what changed, or all anew
+// where that is less.
+func (s *set) replacing(former *set) []message {
+	now, then := s.spans(), former.spans()
+	added, removed := nat.Changed(then, now, addrSpan.compare)
+	if len(added)+len(removed) > len(now) {
+		flush := message{kind: unix.NFT_MSG_DELSETELEM, about: s.about}
+		flush.body.text(unix.NFTA_SET_ELEM_LIST_TABLE, Table)
+		flush.body.text(unix.NFTA_SET_ELEM_LIST_SET, s.name)
+		return append([]message{flush}, s.carrying(unix.NFT_MSG_NEWSETELEM, s.elementsOf(now))...)
+	}
+	return append(s.carrying(unix.NFT_MSG_DELSETELEM, s.elementsOf(removed)), s.carrying(unix.NFT_MSG_NEWSETELEM, s.elementsOf(added))...)
+}
