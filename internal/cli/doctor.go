@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -148,12 +147,8 @@ type treatment struct {
 	Remaining []string `json:"remaining"`
 }
 
-// garbage is GOGC of doctor: a look holds little and allocates in bursts, and on a busy gateway the CPU time that the
-// collector takes, an eighth of a look's, is taken from packets.
-const garbage = 400
-
 func (d *doctorVerb) run(ctx context.Context, ns *netns.Handle) error {
-	debug.SetGCPercent(garbage)
+	collectSeldom()
 	look := collect.RecordOptions{Options: collect.Options{Netns: ns}, For: d.window, Progress: d.env.progress().Show}
 	if ns == nil {
 		if host, err := netns.OfHost(); host || err != nil {

@@ -133,6 +133,7 @@ Exit codes: 0 no findings, 1 the file cannot be read, 2 it does not parse, 3 fin
 }
 
 func checkGateway(ctx context.Context, env *Env, ns *netns.Handle, name string, offline bool) error {
+	collectSeldom()
 	file, err := readGateway(ctx, env, name)
 	if err != nil {
 		return err

@@ -128,6 +128,7 @@ func addFlushStale(cmd *cobra.Command, flush *bool) {
 }
 
 func (f *gatewayApply) run(ctx context.Context, ns *netns.Handle, args []string) error {
+	collectSeldom()
 	h, w, err := gatewayWish(ctx, f.env, ns, args[0])
 	if err != nil {
 		return err
