@@ -18,6 +18,8 @@ type Change struct {
 	Kind ChangeKind
 	// Value is what is set or added: text, or a list or a mapping in brackets. Of Remove it names the item.
 	Value string
+	// KeepOne refuses a Remove of the only item.
+	KeepOne bool
 	// Order is that of the keys beside a new one, which follows the last of those before it, or comes first.
 	Order []string
 }
@@ -162,6 +164,9 @@ func (e *editor) change(body *yaml.Node, c Change) error {
 			way = append(way, slot{holder, index})
 		} else if !isCalled(holder, c.Value) {
 			return at(holder, "%q is not there to be removed", c.Value)
+		}
+		if c.KeepOne && (holder.Kind == yaml.ScalarNode || len(holder.Content) == 1) {
+			return at(holder, "%q is the only one: without it there is no such condition any more; remove the word itself (WORD=) if that is meant", c.Value)
 		}
 	}
 	return e.cut(way)

@@ -145,6 +145,7 @@ func TestEditRefused(t *testing.T) {
 		{Change{Path: []any{"list", 0}, Value: "a\nb"}, 7, 8},
 		{Change{Path: []any{"list"}, Kind: Remove, Value: "r"}, 7, 7},
 		{Change{Path: []any{"no"}, Kind: Remove, Value: "r"}, 1, 1},
+		{Change{Path: []any{"b"}, Kind: Remove, Value: "1", KeepOne: true}, 2, 4},
 		{Change{Path: []any{"no", 1}, Value: "r"}, 1, 1},
 		{Change{Path: []any{"no"}, Kind: Unset}, 1, 1},
 		{Change{}, 1, 1},

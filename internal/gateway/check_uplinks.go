@@ -30,6 +30,30 @@ func (c *checker) uplinks() {
 		return
 	}
 	c.everyRule(one.markBits)
+	for i, u := range wan {
+		for _, via := range u.Via {
+			c.uplinkAddress("via", via.Addr, path, i)
+		}
+		if u.Probe != nil {
+			c.uplinkAddress("probe", u.Probe.Addr(), path, i)
+		}
+	}
+}
+
+// uplinkAddress refuses what is no address of a host beyond an uplink; the next hop of IPv6 may be link-local.
+func (c *checker) uplinkAddress(word string, a netip.Addr, path []any, i int) {
+	what := ""
+	for _, s := range special {
+		if s.addrs.Contains(a) && !(a.Is6() && a.IsLinkLocalUnicast()) {
+			what = "is " + s.what
+		}
+	}
+	if c.facts.Has(a) {
+		what = "is an address of this host"
+	}
+	if what != "" {
+		c.add(Finding{ID: "unusable-address", Severity: Refuse, Message: fmt.Sprintf("%s: %s %s", word, a, what), Advice: "write the address of a host beyond the interface"}, append(slices.Clone(path), i, word))
+	}
 }
 
 // markBits refuses conditions on bits that say on which uplink a connection is.

@@ -34,6 +34,7 @@ func ParseEdit(text string) (Edit, error) {
 		path, e.change.Kind = short, document.Add
 	case path == short+"-":
 		path, e.change.Kind = short, document.Remove
+		e.change.KeepOne = strings.Contains(short, ".") // without any item a rule would hold for everybody
 	case value == "":
 		e.change.Kind = document.Unset
 	}

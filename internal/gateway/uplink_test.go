@@ -193,6 +193,7 @@ func TestCheckUplinks(t *testing.T) {
 		"interfaces: {wan: [{interface: eth0}]}\n":                                                                                            {"wan-alone"},
 		"interfaces: {wan: [{interface: a}, b, c, d]}\nmarks: 0x3\n":                                                                          {"too-many-wans"},
 		"interfaces: {wan: [eth0, eth1]}\nmarks: 0xf0\n":                                                                                      {"marks-unused"},
+		"interfaces: {wan: [{interface: eth0, via: 0.0.0.0}, {interface: eth1, probe: \"127.0.0.1:80\"}]}\nnat: [masquerade: {}]\n":           {"unusable-address", "unusable-address"},
 		twoWANs + "nat: [masquerade: {}]\n":                                                                                                   nil,
 		twoWANs + "nat: [masquerade: {mark: 0x10}]\n":                                                                                         {"mark-collides"},
 		twoWANs + "nat: [masquerade: {mark: 0x10/0xf0}]\n":                                                                                    nil,

@@ -45,9 +45,8 @@ func TestRiseAndFall(t *testing.T) {
 	} {
 		checker := New(targets(1), nil, c.begin, 1, start)
 		var got strings.Builder
-		now := start
 		for _, r := range c.in {
-			now = checker.Next()
+			now := checker.Next()
 			if due := checker.Due(now, 10); len(due) != 1 {
 				t.Fatalf("%d are due", len(due))
 			}

@@ -24,6 +24,11 @@ func (Files) Read(path string, limit int) ([]byte, error) {
 	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
 		return nil, errors.Join(err, errors.New("not a regular file"))
 	}
+	// Files of procfs seem regular, and one may wait for what the kernel logs next.
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &st); err == nil && st.Type == unix.PROC_SUPER_MAGIC {
+		return nil, errors.New("not a regular file: it is of procfs")
+	}
 	text, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
 	if err != nil {
 		return nil, fmt.Errorf("read: %w", cause(err))
