@@ -84,8 +84,10 @@ func (h *hosts) prepare(k *keeper, r *Ready) *health.Checker {
 	reported := health.ParseReport(k.Host.store().Health(inode))
 	initial := func(t health.Target) health.State {
 		s, ok := known[t]
-		if t.Through != "" { // as a service before this one found it
-			s, ok = reported.State(t)
+		if t.Through != "" { // as a service before this one found it, unless its rules are gone
+			if r.InForce != nil {
+				s, ok = reported.State(t)
+			}
 		} else if !ok {
 			s, ok = before.State(t)
 		}
