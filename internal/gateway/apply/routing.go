@@ -99,17 +99,42 @@ func routesOf(t tune.RoutingTarget) (texts []string, err error) {
 
 // routeText is what a route is as one of natkit's.
 func routeText(r *netlink.Route) string {
-	ours := tune.RoutingRoute{Dev: fmt.Sprintf("#%d", r.LinkIndex), OnLink: r.Flags&int(netlink.FLAG_ONLINK) != 0}
-	if link, err := net.InterfaceByIndex(r.LinkIndex); err == nil {
-		ours.Dev = link.Name
-	}
-	if via, ok := netip.AddrFromSlice(r.Gw); ok {
-		ours.Via = via.Unmap()
-	}
+	ours := hopOf(r.LinkIndex, r.Gw, r.Flags)
 	if !isDefault(r) || r.Protocol != tune.RoutingProtocol || r.Type != unix.RTN_UNICAST || len(r.MultiPath) > 0 {
-		return othersMade + r.String()
+		return othersMade + foreignRoute(r, ours)
 	}
 	return ours.String()
+}
+
+// foreignRoute is another program's route as ip(8) writes it; first is its next hop, where it has one.
+func foreignRoute(r *netlink.Route, first tune.RoutingRoute) string {
+	text := map[int]string{unix.RTN_UNREACHABLE: "unreachable ", unix.RTN_BLACKHOLE: "blackhole ", unix.RTN_PROHIBIT: "prohibit ", unix.RTN_THROW: "throw "}[r.Type]
+	to := "default"
+	if !isDefault(r) {
+		to = r.Dst.String()
+	}
+	switch {
+	case text != "":
+		return text + to
+	case len(r.MultiPath) > 0:
+		for _, hop := range r.MultiPath {
+			to += " nexthop" + strings.TrimPrefix(hopOf(hop.LinkIndex, hop.Gw, hop.Flags).String(), "default")
+		}
+		return to
+	}
+	return to + strings.TrimPrefix(first.String(), "default")
+}
+
+// hopOf is a default route by a next hop.
+func hopOf(link int, gw net.IP, flags int) tune.RoutingRoute {
+	r := tune.RoutingRoute{Dev: fmt.Sprintf("#%d", link), OnLink: flags&int(netlink.FLAG_ONLINK) != 0}
+	if i, err := net.InterfaceByIndex(link); err == nil {
+		r.Dev = i.Name
+	}
+	if via, ok := netip.AddrFromSlice(gw); ok {
+		r.Via = via.Unmap()
+	}
+	return r
 }
 
 // isDefault reports whether a route is for every destination.

@@ -345,6 +345,25 @@ func TestUplinksPlan(t *testing.T) {
 	}
 }
 
+// TestForeignRoutes: routes of other programs in natkit's tables are shown as ip(8) writes them, and left alone.
+func TestForeignRoutes(t *testing.T) {
+	p := newProviders(t)
+	for _, c := range []struct{ route, want string }{
+		{"default via 203.0.113.77 dev wan0", "default via 203.0.113.77 dev wan0"},
+		{"192.0.2.0/24 dev wan1", "192.0.2.0/24 dev wan1"},
+		{"unreachable default", "unreachable default"},
+		{"default nexthop via 203.0.113.1 dev wan0 nexthop via 198.51.100.1 dev wan1", "default nexthop via 203.0.113.1 dev wan0 nexthop via 198.51.100.1 dev wan1"},
+	} {
+		p.in(p.ns, "ip route add table 27001 "+c.route)
+		var got string
+		err := p.ns.Do(func() (err error) { got, err = routing{}.Read("ip route table 27001"); return err })
+		if got != othersMade+c.want || err != nil {
+			t.Errorf("%s: %q, %v", c.route, got, err)
+		}
+		p.in(p.ns, "ip route flush table 27001")
+	}
+}
+
 // TestServiceFollowsUplinks: an uplink whose interface goes gets no new connections until it is back; a rule and a route
 // that another program removes are put back; the end leaves nothing.
 func TestServiceFollowsUplinks(t *testing.T) {
