@@ -16,6 +16,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/journal"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -99,6 +100,9 @@ func (k *keeper) carryOut(ctx context.Context, r *Ready, reason string) error {
 		return err
 	}
 	tx := applied.Transaction()
+	if steps := rerouted(&tx, r.now.Held); reason == addressesChanged && steps != "" {
+		reason = "routing changed: " + steps
+	}
 	k.owner = &tx
 	k.supersede(tx.ID)
 	k.log("%s: %s in force as %s: %s, in %s", reason, r.Digest[:12], tx.ID, summary(r.Gateway), units.Roughly(time.Since(began).Seconds()))
@@ -108,6 +112,27 @@ func (k *keeper) carryOut(ctx context.Context, r *Ready, reason string) error {
 		}
 	}
 	return nil
+}
+
+// rerouted says which rules and routes a transaction put back, or has otherwise than before; held are those that natkit
+// made before. Empty where the rules of the plan are others as well.
+func rerouted(tx *journal.Transaction, held map[string]bool) string {
+	var steps []string
+	for _, c := range tx.Changes {
+		switch {
+		case c.Before == c.After:
+		case c.Kind == tune.Gateway:
+			return ""
+		case c.Kind != tune.Routing:
+		case c.After == "":
+			steps = append(steps, c.Target+" removed")
+		case c.Before == "" && held[c.Target]:
+			steps = append(steps, c.Target+" put back")
+		default:
+			steps = append(steps, c.Target+" is "+c.After+" now")
+		}
+	}
+	return strings.Join(steps, ", ")
 }
 
 // adopt finds the transaction that put in force what a service before this one, or

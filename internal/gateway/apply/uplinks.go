@@ -94,7 +94,7 @@ func downUplinks(p *gateway.Plan, facts *gateway.Facts, c *health.Checker) map[s
 	down := map[string]string{}
 	for name, t := range throughUplinks(p, facts) {
 		if s, ok := c.State(t); ok && !s.Up {
-			down[name] = (&health.Reported{At: t.At}).Name() + ": " + s.Error
+			down[name] = (&health.Reported{At: t.At}).Name() + ": " + s.Why()
 		}
 	}
 	return down

@@ -387,6 +387,8 @@ func TestServiceFollowsUplinks(t *testing.T) {
 		p.in(p.ns, one.remove)
 		within(t, 30*time.Second, one.want+" again", func() bool { return strings.Contains(p.in(p.ns, one.look), one.want) })
 	}
+	s.waitSaid("routing changed: ip rule 20001 put back: ")
+	s.waitSaid("routing changed: ip -6 route table 27001 put back: ")
 	// Another next hop comes by DHCP; the rules stay as they are.
 	digest := s.value()
 	p.in(p.internet, "ip addr add 203.0.113.99/24 dev a0")
@@ -394,6 +396,7 @@ func TestServiceFollowsUplinks(t *testing.T) {
 	within(t, 30*time.Second, "the new next hop", func() bool {
 		return strings.Contains(p.in(p.ns, "ip route show table 27001"), "via 203.0.113.99")
 	})
+	s.waitSaid("routing changed: ip route table 27001 is default via 203.0.113.99 dev wan0 now: ")
 	s.want(digest)
 	p.in(p.ns, "ip route replace default via 203.0.113.1")
 	within(t, 30*time.Second, "the former next hop", func() bool {

@@ -3,6 +3,7 @@
 package health
 
 import (
+	"cmp"
 	"hash/fnv"
 	"math/rand/v2"
 	"net/netip"
@@ -75,6 +76,11 @@ func (t Target) phase() float64 {
 	h := fnv.New32a()
 	h.Write([]byte(t.At.String() + t.Path + t.Through))
 	return float64(h.Sum32()) / (1 << 32)
+}
+
+// Why says why a target is down, of its state.
+func (s State) Why() string {
+	return cmp.Or(s.Error, "it answers again, though not yet as often as it has to")
 }
 
 // State is that of a target; false where it is not checked.

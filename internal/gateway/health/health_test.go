@@ -70,6 +70,25 @@ func TestRiseAndFall(t *testing.T) {
 	}
 }
 
+// TestWhyDown: a host that answers again and does not count as up yet is down for a reason that can be read.
+func TestWhyDown(t *testing.T) {
+	wan := targetOf(0)
+	wan.Through = "eth0"
+	checker := New([]Target{wan}, nil, up, 1, start)
+	for _, failure := range []string{"refused", "refused", "refused", ""} {
+		now := checker.Next()
+		checker.Due(now, 1)
+		checker.Done(wan, failure, now)
+	}
+	s, _ := checker.State(wan)
+	if s.Up || s.Error != "" || s.Why() == "" {
+		t.Errorf("%+v is down: %q", s, s.Why())
+	}
+	if why := checker.Report().Down()["eth0"]; !strings.HasSuffix(why, ": "+s.Why()) {
+		t.Errorf("reported: %q", why)
+	}
+}
+
 // TestNoThundering: in each tenth of an interval about a tenth of all is checked, at the beginning and after hours.
 func TestNoThundering(t *testing.T) {
 	const n = 1000

@@ -42,7 +42,7 @@ func (r Report) Down() map[string]string {
 	down := map[string]string{}
 	for _, one := range r {
 		if one.Through != "" && !one.Up {
-			down[one.Through] = one.Name() + ": " + one.Error
+			down[one.Through] = one.Name() + ": " + State{Error: one.Error}.Why()
 		}
 	}
 	return down
