@@ -153,13 +153,26 @@ func (h *hosts) begin(k *keeper, p *gateway.Plan, c *health.Checker) {
 	began := h.checker == nil && c != nil
 	h.plan, h.checker, h.out, h.refused, h.stale = p, c, map[gateway.Ref][]bool{}, "", true
 	if began {
-		k.log("checking %s", units.Plural(c.Len(), "host", "hosts"))
+		k.log("checking %s", checkedWords(c))
 	}
 	h.report(k)
 	if c != nil {
 		h.use(k)
 	}
 	h.wake(time.Now())
+}
+
+// checkedWords are how many hosts and WANs are checked.
+func checkedWords(c *health.Checker) string {
+	var words []string
+	_, hosts := c.Down()
+	if hosts > 0 {
+		words = append(words, units.Plural(hosts, "host", "hosts"))
+	}
+	if wans := c.Len() - hosts; wans > 0 {
+		words = append(words, units.Plural(wans, "WAN", "WANs"))
+	}
+	return strings.Join(words, " and ")
 }
 
 // wake sets the timer to the next check.

@@ -374,6 +374,7 @@ func TestServiceFollowsUplinks(t *testing.T) {
 	if err != nil || plan == nil {
 		t.Fatalf("%v, %v", plan, err)
 	}
+	s.waitSaid("checking 2 WANs")
 	p.in(p.ns, "ip link set wan1 down")
 	s.waitSaid("wan wan1 is down: no next hop of IPv4 and IPv6 is known; new connections leave by wan0")
 	p.shares(plan, func(i int) bool { return i == 0 })
