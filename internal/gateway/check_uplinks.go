@@ -134,6 +134,10 @@ func (c *checker) uplinksOnHost() {
 				Message: fmt.Sprintf("no %s next hop is known by %s: no connection leaves by it until there is one", familyName(map[bool]int{true: 128, false: 32}[v6]), u.Interface),
 				Advice:  "name it: via: ADDRESS; or let the host have a default route by " + u.Interface}, path)
 		}
+		if c.facts.withoutCarrier(u) {
+			c.add(Finding{ID: "wan-without-carrier", Severity: Warn, Message: u.Interface + " has no carrier: no new connection leaves by it until it has",
+				Advice: "look at the cable, and at the device at its other end"}, path)
+		}
 	}
 	for _, r := range c.facts.Rules {
 		c.takenRule(r)

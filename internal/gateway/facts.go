@@ -66,6 +66,8 @@ type Interface struct {
 	Up        bool           `json:"up"`
 	MTU       int            `json:"mtu_bytes"`
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
+	// NoCarrier is set for one that is up and connected to nothing (IFF_UP without IFF_LOWER_UP).
+	NoCarrier bool `json:"no_carrier,omitempty"`
 	// PointToPoint has one host at its other end (IFF_POINTOPOINT).
 	PointToPoint bool `json:"point_to_point,omitempty"`
 	// Group is its link group (ip link set group).

@@ -282,15 +282,22 @@ func (f *Facts) NextHop(u *Uplink, v6 bool) (hop NextHop, ok bool) {
 	return hop, i.PointToPoint && global
 }
 
-// UplinkDown reports whether new connections are kept from an uplink: it leads nowhere, as far as the host is known, or
-// what is probed through it does not answer.
+// UplinkDown reports whether new connections are kept from an uplink: it leads nowhere or has no carrier, as far as the
+// host is known, or what is probed through it does not answer.
 func (f *Facts) UplinkDown(u *Uplink, v6 bool) bool {
 	_, leads := f.NextHop(u, v6)
-	return f.Known && !leads || f.Down[u.Interface] != ""
+	return f.Known && (!leads || f.withoutCarrier(u)) || f.Down[u.Interface] != ""
+}
+
+func (f *Facts) withoutCarrier(u *Uplink) bool {
+	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool { return i.Name == u.Interface && i.NoCarrier })
 }
 
 // WhyDown says why new connections of a family, or of both, are kept from an uplink; empty where they are not.
 func (f *Facts) WhyDown(u *Uplink, p *Plan) string {
+	if f.Known && f.withoutCarrier(u) {
+		return u.Interface + " has no carrier"
+	}
 	if why := f.Down[u.Interface]; why != "" || !f.Known {
 		return why
 	}

@@ -243,8 +243,12 @@ func TestCheckUplinksOnHost(t *testing.T) {
 	}
 	for id, edit := range map[string]func(*Facts){
 		"wan-without-route": func(f *Facts) { f.Defaults = f.Defaults[:1] },
-		"mark-taken":        func(f *Facts) { f.Rules = []PolicyRule{{Priority: 100, Mark: 0x2000000, Mask: 0x2000000, Table: 7}} },
-		"rule-taken":        func(f *Facts) { f.Rules = []PolicyRule{{Priority: 20002, Table: 7}} },
+		"wan-without-carrier": func(f *Facts) {
+			f.Interfaces = slices.Clone(f.Interfaces)
+			f.Interfaces[1].NoCarrier = true
+		},
+		"mark-taken": func(f *Facts) { f.Rules = []PolicyRule{{Priority: 100, Mark: 0x2000000, Mask: 0x2000000, Table: 7}} },
+		"rule-taken": func(f *Facts) { f.Rules = []PolicyRule{{Priority: 20002, Table: 7}} },
 	} {
 		other := facts
 		edit(&other)

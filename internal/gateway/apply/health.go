@@ -338,7 +338,7 @@ func Checks(p *gateway.Plan) string {
 		parts = append(parts, fmt.Sprintf("%s of health: checks run under 'natkit gateway run'; without it all of them get new connections", units.Plural(n, "host", "hosts")))
 	}
 	if n := len(p.Uplinks); n > 0 {
-		parts = append(parts, fmt.Sprintf("%d wan interfaces: whether they answer is asked under 'natkit gateway run'; without it only one that is down or leads nowhere gets no new connections", n))
+		parts = append(parts, fmt.Sprintf("%d wan interfaces: whether they answer is asked under 'natkit gateway run'; without it only one that is down, has no carrier or leads nowhere gets no new connections", n))
 	}
 	return strings.Join(parts, "; ")
 }

@@ -501,6 +501,33 @@ func TestServiceFailover(t *testing.T) {
 	s.end()
 }
 
+// TestUplinkWithoutCarrier: a WAN whose cable is pulled gets no new connections at once, after apply alone and under
+// run, with the reason; its routes stay for the connections that it has.
+func TestUplinkWithoutCarrier(t *testing.T) {
+	p := newProviders(t)
+	p.in(p.internet, "ip link set b0 down")
+	const why = "wan1 has no carrier"
+	within(t, 30*time.Second, why, func() bool {
+		r := p.prepare(wish(dividedText))
+		return r.Facts.WhyDown(&r.Gateway.Uplinks[1], r.Gateway) == why
+	})
+	r := p.prepare(wish(dividedText))
+	if _, err := r.Apply(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	p.shares(r.Gateway, func(i int) bool { return i == 0 })
+	p.in(p.internet, "ip link set b0 up", "ip -6 addr replace 2001:db8:b::1/64 dev b0")
+	s := p.serve(dividedText)
+	p.shares(r.Gateway, all)
+	p.in(p.internet, "ip link set b0 down")
+	s.waitSaid("wan wan1 is down: wan1 has no carrier; new connections leave by wan0")
+	p.shares(r.Gateway, func(i int) bool { return i == 0 })
+	if routes := p.in(p.ns, "ip route show table 27002"); !strings.Contains(routes, "via 198.51.100.1") {
+		t.Errorf("routes of the connections that are there: %q", routes)
+	}
+	s.end()
+}
+
 // TestUplinksKilled kills natkit at random moments while it applies: what is left behind is taken back, or all of it is
 // in force and an undo takes it back; routes, rules and sysctls are then as before.
 func TestUplinksKilled(t *testing.T) {

@@ -121,6 +121,7 @@ func Interfaces(ns *netns.Handle) ([]gateway.Interface, error) {
 
 func link(l *netlink.LinkAttrs, addresses []netlink.Addr) gateway.Interface {
 	i := gateway.Interface{Name: l.Name, Index: l.Index, Up: l.Flags&net.FlagUp != 0, MTU: l.MTU, Group: l.Group, PointToPoint: l.Flags&net.FlagPointToPoint != 0}
+	i.NoCarrier = i.Up && l.RawFlags&unix.IFF_LOWER_UP == 0
 	for _, a := range addresses {
 		if a.LinkIndex != l.Index || a.IPNet == nil || a.Flags&unix.IFA_F_TENTATIVE != 0 {
 			continue
