@@ -29,6 +29,10 @@ func (c *checker) uplinks() {
 			Advice: "name more bits by marks"}, path)
 		return
 	}
+	if !slices.ContainsFunc(wan, func(w WAN) bool { return w.weight() > 0 }) {
+		c.add(Finding{ID: "wan-all-standby", Severity: Warn, Message: "wan: all interfaces are standbys (weight 0): connections are divided among them in equal parts",
+			Advice: "give those a weight that are to be used first"}, path)
+	}
 	c.everyRule(one.markBits)
 	for i, u := range wan {
 		for _, via := range u.Via {
@@ -134,6 +138,9 @@ func (c *checker) uplinksOnHost() {
 				Message: fmt.Sprintf("no %s next hop is known by %s: no connection leaves by it until there is one", familyName(map[bool]int{true: 128, false: 32}[v6]), u.Interface),
 				Advice:  "name it: via: ADDRESS; or let the host have a default route by " + u.Interface}, path)
 		}
+		for _, via := range u.Via {
+			c.viaOffLink(u, via, path)
+		}
 		if c.facts.withoutCarrier(u) {
 			c.add(Finding{ID: "wan-without-carrier", Severity: Warn, Message: u.Interface + " has no carrier: no new connection leaves by it until it has",
 				Advice: "look at the cable, and at the device at its other end"}, path)
@@ -145,6 +152,25 @@ func (c *checker) uplinksOnHost() {
 	if len(c.plan.Uplinks) > 0 {
 		c.ofOtherUplink()
 	}
+}
+
+// viaOffLink warns of a next hop that no network of its interface has: it is asked for by ARP or neighbour discovery all
+// the same (onlink).
+func (c *checker) viaOffLink(u *Uplink, via netip.Addr, path []any) {
+	var networks []netip.Prefix
+	for _, p := range c.facts.AddressesOf(u.Interface) {
+		if p.Contains(via) {
+			return
+		}
+		if p.Addr().Is6() == via.Is6() && !p.Addr().IsLinkLocalUnicast() {
+			networks = append(networks, p.Masked())
+		}
+	}
+	if len(networks) == 0 || via.IsLinkLocalUnicast() || slices.ContainsFunc(c.facts.Named(u.Interface), func(i Interface) bool { return i.PointToPoint }) {
+		return
+	}
+	c.add(Finding{ID: "via-off-link", Severity: Warn, Message: fmt.Sprintf("via: %s is in no network of %s (%s): its route is made with onlink, and works only if that host answers on the link of %[2]s", via, u.Interface, nat.PrefixesString(networks)),
+		Advice: "write the next hop of " + u.Interface}, path)
 }
 
 // withoutRoute returns a family that the plan forwards and an uplink leads nowhere in.

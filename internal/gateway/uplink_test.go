@@ -194,6 +194,8 @@ func TestCheckUplinks(t *testing.T) {
 		"interfaces: {wan: [{interface: a}, b, c, d]}\nmarks: 0x3\n":                                                                          {"too-many-wans"},
 		"interfaces: {wan: [eth0, eth1]}\nmarks: 0xf0\n":                                                                                      {"marks-unused"},
 		"interfaces: {wan: [{interface: eth0, via: 0.0.0.0}, {interface: eth1, probe: \"127.0.0.1:80\"}]}\nnat: [masquerade: {}]\n":           {"unusable-address", "unusable-address"},
+		"interfaces: {wan: [{interface: eth0, weight: 0}, {interface: eth1, weight: 0}]}\nnat: [masquerade: {}]\n":                            {"wan-all-standby"},
+		"interfaces: {wan: [{interface: eth0, weight: 0}, eth1]}\nnat: [masquerade: {}]\n":                                                    nil,
 		twoWANs + "nat: [masquerade: {}]\n":                                                                                                   nil,
 		twoWANs + "nat: [masquerade: {mark: 0x10}]\n":                                                                                         {"mark-collides"},
 		twoWANs + "nat: [masquerade: {mark: 0x10/0xf0}]\n":                                                                                    nil,
@@ -254,6 +256,17 @@ func TestCheckUplinksOnHost(t *testing.T) {
 		edit(&other)
 		if got := ids(other); !slices.Contains(got, id) || len(got) != 2 {
 			t.Errorf("%s: %v", id, got)
+		}
+	}
+	for via, want := range map[string]bool{"203.0.113.9": false, "198.51.100.9": true, "fe80::1": false, "2001:db8::1": false} {
+		f, err := Parse("gateway.yaml", []byte("gateway:\n  interfaces: {wan: [{interface: eth0, via: \""+via+"\"}, {interface: eth1}], lan: lan0}\n  nat: [masquerade: {}]\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := Check(f, facts)
+		i := slices.IndexFunc(all, func(f Finding) bool { return f.ID == "via-off-link" })
+		if i >= 0 != want || want && !strings.Contains(all[i].Message, "(203.0.113.0/24)") {
+			t.Errorf("via %s: %v", via, all)
 		}
 	}
 	other := facts
