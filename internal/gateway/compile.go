@@ -831,32 +831,22 @@ func (b *ruleCompiler) hairpin(d Entry, services Services, from where) error {
 // without are the ports of a protocol, all where there are none, that are of none of the services; false where none
 // is left.
 func without(protocol uint8, ports []nat.Ports, services []nat.Service) (left []nat.Ports, some bool) {
+	var excepted []nat.Ports
 	for _, s := range services {
-		if s.Protocol != protocol {
-			continue
-		}
-		if len(ports) == 0 {
-			ports = []nat.Ports{nat.AllPorts}
-		}
-		var rest []nat.Ports
-		for _, p := range ports {
-			common, meet := p.Common(s.Ports)
-			if !meet {
-				rest = append(rest, p)
-				continue
-			}
-			if p.First < common.First {
-				rest = append(rest, nat.Ports{First: p.First, Last: common.First - 1})
-			}
-			if common.Last < p.Last {
-				rest = append(rest, nat.Ports{First: common.Last + 1, Last: p.Last})
-			}
-		}
-		if ports = rest; len(ports) == 0 {
-			return nil, false
+		if s.Protocol == protocol {
+			excepted = append(excepted, s.Ports)
 		}
 	}
-	return ports, true
+	if len(excepted) == 0 {
+		return ports, true
+	}
+	if len(ports) == 0 {
+		ports = []nat.Ports{nat.AllPorts}
+	}
+	for _, p := range ports {
+		left = append(left, p.Without(excepted)...)
+	}
+	return left, len(left) > 0
 }
 
 // hairpins lets hosts that have an external address of their own, or a pool, be seen

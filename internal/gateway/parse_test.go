@@ -185,6 +185,7 @@ func TestParseErrors(t *testing.T) {
 		{"health timeout", "dnat: {on: wan, port: tcp/80, to: [10.0.0.1, 10.0.0.2], health: {tcp: on, timeout: 3s}}", `3:88: timeout 3s is longer than interval 2s`},
 		{"health unit", "dnat: {on: wan, port: tcp/80, to: [10.0.0.1, 10.0.0.2], health: {tcp: on, interval: 5}}", `3:89: expected a time such as 500ms, 2s or 1m, found "5": a time needs its unit: write 5s`},
 		{"health url", "dnat: {on: wan, port: tcp/80, to: [10.0.0.1, 10.0.0.2], health: {http: \"http://x/\"}}", `3:76: expected a path such as /health, found "http://x/": write the path alone, such as /health: address and port are those of each host, and TLS is not spoken`},
+		{"health escape", "dnat: {on: wan, port: tcp/80, to: [10.0.0.1, 10.0.0.2], health: {http: /%zz}}", `3:76: expected a path such as /health, found "/%zz": a percent sign begins two hexadecimal digits, such as %20`},
 		{"health rise", "dnat: {on: wan, port: tcp/80, to: [10.0.0.1, 10.0.0.2], health: {tcp: on, rise: 0}}", `3:85: expected a number from 1 to 100, found "0"`},
 		{"health word", "dnat: {on: wan, port: tcp/80, to: [10.0.0.1, 10.0.0.2], health: {tcp: on, fail: 2}}", `3:79: unknown field "fail" (did you mean "fall"?); expected one of: tcp, http, port, interval, timeout, rise, fall`},
 		{"all-down", "dnat: {on: wan, port: tcp/80, to: [10.0.0.1, 10.0.0.2], all-down: refuse}", `3:71: expected reject or last, found "refuse"`},

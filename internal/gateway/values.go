@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/bits"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -510,6 +511,9 @@ func (p *URLPath) UnmarshalYAML(n *yaml.Node) error {
 			return "", document.Advice("write the path alone, such as /health: address and port are those of each host, and TLS is not spoken")
 		case !strings.HasPrefix(text, "/") || len(text) > longestPath || !isPrintable(text):
 			return "", document.Advice(fmt.Sprintf("it begins with / and has up to %d characters, none of them a space", longestPath))
+		}
+		if _, err := url.ParseRequestURI(text); err != nil {
+			return "", document.Advice("a percent sign begins two hexadecimal digits, such as %20")
 		}
 		return URLPath(text), nil
 	})

@@ -53,6 +53,29 @@ func (p Ports) Common(o Ports) (Ports, bool) {
 	return c, c.First <= c.Last
 }
 
+// Without returns the ranges of p that none of the others has.
+func (p Ports) Without(others []Ports) []Ports {
+	left := []Ports{p}
+	for _, o := range others {
+		var next []Ports
+		for _, l := range left {
+			both, ok := l.Common(o)
+			if !ok {
+				next = append(next, l)
+				continue
+			}
+			if l.First < both.First {
+				next = append(next, Ports{First: l.First, Last: both.First - 1})
+			}
+			if both.Last < l.Last {
+				next = append(next, Ports{First: both.Last + 1, Last: l.Last})
+			}
+		}
+		left = next
+	}
+	return left
+}
+
 // String is "80", "1024-65535", or empty for the zero value.
 func (p Ports) String() string {
 	switch {

@@ -9,9 +9,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/natkit/natkit/internal/frame"
@@ -149,20 +148,23 @@ const longestAnswer = 4096
 
 // asksHTTP asks for the path, and takes a status from 200 to 399.
 func asksHTTP(f *os.File, t health.Target) error {
-	if _, err := fmt.Fprintf(f, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: natkit\r\nAccept: */*\r\nConnection: close\r\n\r\n", t.Path, t.At); err != nil {
+	request, err := http.NewRequest(http.MethodGet, "http://"+t.At.String()+t.Path, nil)
+	if err != nil {
 		return err
 	}
-	line, err := bufio.NewReader(io.LimitReader(f, longestAnswer)).ReadString('\n')
-	words := strings.Fields(line)
+	request.Close = true
+	request.Header.Set("User-Agent", "natkit")
+	if err := request.Write(f); err != nil {
+		return err
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(io.LimitReader(f, longestAnswer)), request)
 	switch {
-	case err != nil && !errors.Is(err, io.EOF):
+	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.ECONNRESET):
 		return err
-	case len(words) < 2 || !strings.HasPrefix(words[0], "HTTP/1."):
+	case err != nil:
 		return errors.New("the answer is not HTTP")
-	}
-	status, err := strconv.Atoi(words[1])
-	if err != nil || status < 200 || status > 399 {
-		return fmt.Errorf("HTTP status %.20s", words[1])
+	case answer.StatusCode < 200 || answer.StatusCode > 399:
+		return fmt.Errorf("HTTP status %d", answer.StatusCode)
 	}
 	return nil
 }

@@ -339,7 +339,7 @@ func plainForms(m *nat.Match) (all []nat.Match) {
 func plainPorts(list []nat.Ports) (all []nat.Ports) {
 	for _, p := range list {
 		p.First = max(p.First, 1)
-		all = append(all, portsWithout(p, all)...)
+		all = append(all, p.Without(all)...)
 	}
 	if slices.Contains(all, nat.Ports{First: 1, Last: math.MaxUint16}) {
 		return nil

@@ -104,36 +104,13 @@ func exceptServices(m, is *nat.Match) {
 	}
 	var left []nat.Ports
 	for _, p := range m.Ports {
-		left = append(left, portsWithout(p, is.Ports)...)
+		left = append(left, p.Without(is.Ports)...)
 	}
 	if len(left) == 0 { // no list stands for all
 		m.NotServices = nat.Union(m.NotServices, is.Services())
 		return
 	}
 	m.Ports = left
-}
-
-// portsWithout is what some ports leave of a range.
-func portsWithout(p nat.Ports, others []nat.Ports) []nat.Ports {
-	left := []nat.Ports{p}
-	for _, o := range others {
-		var next []nat.Ports
-		for _, l := range left {
-			both, ok := l.Common(o)
-			if !ok {
-				next = append(next, l)
-				continue
-			}
-			if l.First < both.First {
-				next = append(next, nat.Ports{First: l.First, Last: both.First - 1})
-			}
-			if both.Last < l.Last {
-				next = append(next, nat.Ports{First: both.Last + 1, Last: l.Last})
-			}
-		}
-		left = next
-	}
-	return left
 }
 
 // farApart reports whether two matches are for other ports or addresses, as nearly all of thousands are: faster than
