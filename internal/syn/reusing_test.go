@@ -2,9 +2,11 @@ package syn
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -199,6 +201,24 @@ func (r *reusing) until(file string, met func(text string) bool) {
 		}
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// untilClientsClosed waits for the server's last ACK: a client in LAST_ACK takes answers that are for nobody afterwards.
+func (r *reusing) untilClientsClosed() {
+	r.t.Helper()
+	file := "tcp"
+	if !r.server.Addr().Is4() {
+		file = "tcp6"
+	}
+	toServer := fmt.Sprintf(":%04X", r.server.Port())
+	r.until(file, func(text string) bool {
+		for line := range strings.Lines(text) {
+			if strings.HasSuffix(strings.Fields(line)[2], toServer) {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // milliseconds is what the kernel's timestamps show with tcp_timestamps=2, about.

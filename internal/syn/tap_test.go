@@ -42,6 +42,7 @@ func rejectedSYNs(t *testing.T, server netip.AddrPort, answers bool, open func(*
 		next[i] = r.close(uint16(40000 + i))
 	}
 	r.until("sockstat", func(text string) bool { return strings.Contains(text, " tw 4 ") })
+	r.untilClientsClosed()
 	tp, err := startBy(t, Options{Netns: r.ns, Answers: answers}, open)
 	if err != nil {
 		t.Fatal(err)

@@ -200,12 +200,15 @@ type Feed struct {
 	closed        bool
 }
 
-// use has a function use the programs, or the socket once there is one.
+// use has a function use the programs, or the socket once there is one, and none once the source is closed.
 func (f *Feed) use(programs func() error, socket func(*Socket) error) error {
 	f.source.mu.Lock()
 	defer f.source.mu.Unlock()
-	if f.socket != nil {
+	switch {
+	case f.socket != nil:
 		return socket(f.socket)
+	case f.source.capture == nil:
+		return nil
 	}
 	return programs()
 }

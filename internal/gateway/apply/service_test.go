@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -100,29 +101,28 @@ func TestServiceFollowsSets(t *testing.T) {
 	s.write("gateway:\n  sets: {feeds: {directory: feeds}}\n  interfaces: {wan: wan0}\n  nat:\n    - snat: {from: $feeds, to: 203.0.113.7}\n")
 	s.waitValue("the set in force", func(v string) bool { return v != a })
 	w.send("192.168.0.9:4000", "203.0.113.99:53")
-	counted := func() (packets uint64) {
+	counted := func(want uint64) { // the kernel may forward after send returns
 		t.Helper()
-		state, err := w.State()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range state.Counts {
-			if c.Rule != nil {
-				packets += c.Packets
+		within(t, 30*time.Second, fmt.Sprint(want, " counted"), func() bool {
+			state, err := w.State()
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		return packets
+			packets := uint64(0)
+			for _, c := range state.Counts {
+				if c.Rule != nil {
+					packets += c.Packets
+				}
+			}
+			return packets == want
+		})
 	}
-	if n := counted(); n != 1 {
-		t.Errorf("%d packets are counted", n)
-	}
+	counted(1)
 	b := s.value()
 	write("two", "192.168.0.10\n192.168.0.11\n")
 	s.waitValue("another file of the directory in force", func(v string) bool { return v != b })
 	w.send("192.168.0.10:4000", "203.0.113.99:53")
-	if n := counted(); n != 2 { // the rule is the same
-		t.Errorf("%d packets are counted", n)
-	}
+	counted(2) // the rule is the same
 	c := s.value()
 	write("two", "192.168.0.10\n192.168.0.300\n")
 	s.waitSaid("two:2:1: expected an address")
