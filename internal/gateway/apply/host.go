@@ -243,6 +243,11 @@ func (h Host) Out(p *gateway.Plan) (map[gateway.Ref][]bool, error) {
 	return all, err
 }
 
+// Steering is how a plan in force divides new connections among uplinks; nil where it does not.
+func (h Host) Steering(p *gateway.Plan) (*gateway.Steering, error) {
+	return h.Engines.Steering(h.Netns, h.store(), p)
+}
+
 // Former is the plan that the newest transaction replaced; nil as for InForce.
 func (h Host) Former() (*gateway.Plan, error) {
 	open, err := h.Transactions()
