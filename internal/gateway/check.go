@@ -126,7 +126,7 @@ func (c *checker) packets() {
 		}
 		c.add(Finding{ID: "helpers-open", Severity: Notice,
 			Message: "helpers: the kernel reads what clients and servers write, and lets in the connections that they announce, as RELATED: who controls one of the two can have a port of a host inside opened",
-			Advice:  "leave them out where passive FTP, or SIP without help, does; what they announce is translated by modules of their own: sudo modprobe -a " + strings.Join(modules, " ")}, []any{"helpers"})
+			Advice:  "leave them out where passive FTP, or SIP without help, does; what they announce is translated by modules of their own, which have to be loaded where they are modules: sudo modprobe -a " + strings.Join(modules, " ") + "; at boot by a file in /etc/modules-load.d"}, []any{"helpers"})
 	}
 	if c.config.TTL == 0 {
 		return
