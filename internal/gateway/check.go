@@ -73,6 +73,8 @@ type checker struct {
 	plan *Plan
 	// held are addresses that pools do not give.
 	held *rangeIndex
+	// pins are those of its entries.
+	pins *pins
 	// byPort are indexes of the plan's destinations for one port, those for more under
 	// the zero key; everyPort are all.
 	byPort    map[portKey][]int
@@ -170,6 +172,7 @@ func (c *checker) compile() {
 // together checks what rules do to each other.
 func (c *checker) together() {
 	plan := c.asWritten()
+	c.pins = pinsOf(plan)
 	c.overlaps(plan)
 	if c.refused == 0 { // two that overlap also shadow each other
 		c.shadowed(plan)
