@@ -470,8 +470,8 @@ func (s *editing) apply(ctx context.Context) error {
 	if err != nil {
 		return s.leave(err)
 	}
-	if service := h.Service(); service != "" && s.former.name == serviceFile {
-		return s.write(service + " runs here and applies it")
+	if service, there := h.Service(); there && s.former.name == serviceFile {
+		return s.write(service.String() + " runs here and applies it")
 	}
 	if err := s.write("it is being applied"); err != nil || s.kept {
 		return err

@@ -253,14 +253,15 @@ func (h Host) Former() (*gateway.Plan, error) {
 	return nil, err
 }
 
-// Service is the `natkit gateway run` that keeps a file in force in the namespace; empty
+// Service is the `natkit gateway run` that keeps a file in force in the namespace; false
 // where none does.
-func (h Host) Service() string {
+func (h Host) Service() (Runner, bool) {
 	inode, err := h.Inode()
 	if err != nil {
-		return ""
+		return Runner{}, false
 	}
-	return h.store().Claimant(inode)
+	text := h.store().Claimant(inode)
+	return parseRunner(text), text != ""
 }
 
 // addresses are all that the host has, also those that IPv6 still asks about whether
