@@ -205,7 +205,7 @@ func (k *keeper) loop(ctx context.Context, links, tables <-chan struct{}) {
 		case <-k.hosts.timer.C:
 			k.hosts.start(ctx, time.Now())
 		case r := <-k.hosts.results:
-			k.hosts.done(k, r, time.Now())
+			k.hosts.done(ctx, k, r, time.Now())
 		case <-k.manager.due():
 		}
 		k.manager.alive(time.Now())

@@ -30,6 +30,7 @@ var baseChains = []chain{
 	{"stateless", "filter", unix.NF_INET_POST_ROUTING, 110},
 	{name: hairpinChain}, // where postrouting leads
 	{"postrouting", "nat", unix.NF_INET_POST_ROUTING, 120},
+	{uplinkSource, "nat", unix.NF_INET_POST_ROUTING, 121},
 }
 
 // host is what the table depends on beside the plan.
