@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -123,10 +125,23 @@ func (p *providers) serveTCP(ns *netns.Handle, network, address string) {
 
 // ask connects, and returns what it is told.
 func ask(ns *netns.Handle, from, to string) (told string, err error) {
-	d := net.Dialer{Timeout: testutil.Patience(20 * time.Second)}
+	d := net.Dialer{}
 	if from != "" {
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 0))
 	}
+	return askWith(d, ns, to)
+}
+
+// askBy is ask, from a socket that is bound to an interface.
+func askBy(ns *netns.Handle, name, to string) (told string, err error) {
+	return askWith(net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		bad := c.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), name) })
+		return errors.Join(bad, err)
+	}}, ns, to)
+}
+
+func askWith(d net.Dialer, ns *netns.Handle, to string) (told string, err error) {
+	d.Timeout = testutil.Patience(20 * time.Second)
 	err = ns.Do(func() error {
 		c, err := d.Dial("tcp", to)
 		if err != nil {
@@ -723,6 +738,7 @@ func (p *providers) own(from string) string {
 // TestOwnConnections: new connections of programs on the gateway follow the host's routes, and leave by a WAN that is up
 // where these lead to one that is down, has gone, or nowhere; those that there are stay.
 func TestOwnConnections(t *testing.T) {
+	testutil.NeedProgram(t, "nft")
 	p := newProviders(t)
 	p.repeat()
 	before := p.everything()
@@ -755,7 +771,12 @@ func TestOwnConnections(t *testing.T) {
 	if e := p.followOwn(); e.Uplink != "wan1" || e.Out != "wan1" || e.Source.Addresses.String() != second(false) {
 		t.Errorf("explain: on %q by %q as %s: %+v", e.Uplink, e.Out, e.Source, e.Steps)
 	}
-	p.in(p.internet, "ip addr add 203.0.113.1/24 dev a0")
+	p.in(p.internet, "nft add table ip deaf", "nft add chain ip deaf in { type filter hook input priority 0 ; }", "nft add rule ip deaf in iifname a0 ip protocol icmp drop", "ip addr add 203.0.113.1/24 dev a0")
+	p.in(p.ns, "ip neigh flush dev wan0")
+	if got, err := askBy(p.ns, "wan0", server4+":7000"); err != nil || got != first(false) {
+		t.Errorf("bound to the interface of the first: seen under %q, %v", got, err)
+	}
+	p.in(p.internet, "nft delete table ip deaf")
 	s.waitSaid("wan wan0 is up")
 	want("the first is back", first(false), first(true))
 	if err := goes(); err != nil {

@@ -29,6 +29,7 @@ var baseChains = []chain{
 	{"untranslatable", "filter", unix.NF_INET_FORWARD, 120},
 	{"stateless", "filter", unix.NF_INET_POST_ROUTING, 110},
 	{name: hairpinChain}, // where postrouting leads
+	{uplinkBy, "nat", unix.NF_INET_POST_ROUTING, 119},
 	{"postrouting", "nat", unix.NF_INET_POST_ROUTING, 120},
 	{uplinkSource, "nat", unix.NF_INET_POST_ROUTING, 121},
 }

@@ -13,10 +13,12 @@ import (
 
 // The chains that mark packets by the uplink of their connection come after those of others that mark (mangle, -150):
 // a mark of an uplink that they give counts. The route is chosen behind the first; the second, of type route, has it
-// chosen again. The third translates what left so by another uplink than its source address is of.
+// chosen again. The others are for what is the gateway's own: the third marks it by the uplink that it does leave by, as a
+// program may have chosen the interface; the last translates what leaves by another uplink than its source address is of.
 const (
 	uplinkIn     = "uplink-prerouting"
 	uplinkOut    = "uplink-output"
+	uplinkBy     = "uplink-leaving"
 	uplinkSource = "uplink-postrouting"
 )
 
@@ -49,7 +51,7 @@ func (t *table) uplinks(p *gateway.Plan) {
 			t.rules = append(t.rules, rule{chain: hook, comment: mark.comment, exprs: append(masked(mark.load(), p.Marks), to)})
 		}
 	}
-	by := []expression{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg1}, t.toUplink(nftables.TypeIFName, p, func(u gateway.Uplink) []byte { return interfaceName(u.Interface) })}
+	by := []expression{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg1}, t.toUplink(nftables.TypeIFName, p, byName)}
 	t.rules = append(t.rules, rule{chain: uplinkIn, comment: "wan in", exprs: append(newPackets(), by...)})
 	for _, f := range []*family{ip4, ip6} {
 		if p.IPv4 && !f.v6 || p.IPv6 && f.v6 {
@@ -66,10 +68,14 @@ func (t *table) translateOwn(p *gateway.Plan) {
 		of.Register, of.ResultADDRTYPE, of.FlagSADDR = reg1, true, true
 		return []expression{of, &expr.Cmp{Op: op, Register: reg1, Data: hostUint32(unix.RTN_LOCAL)}}
 	}
-	exprs := append(ctBits(expr.CtKeyMARK, p.Marks, expr.CmpOpNeq), t.interfaces(expr.MetaKeyOIFNAME, uplinkNames(p), false)...)
-	exprs = slices.Concat(exprs, isLocal(&expr.Fib{}, expr.CmpOpEq), isLocal(&expr.Fib{FlagOIF: true}, expr.CmpOpNeq), []expression{raw{name: "masq"}})
-	t.rules = append(t.rules, rule{chain: uplinkSource, exprs: exprs, comment: "wan of own connections"})
+	own := append(ctBits(expr.CtKeyMARK, p.Marks, expr.CmpOpNeq), isLocal(&expr.Fib{}, expr.CmpOpEq)...)
+	by := []expression{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: reg1}, t.toUplink(nftables.TypeIFName, p, byName)}
+	t.rules = append(t.rules, rule{chain: uplinkBy, exprs: slices.Concat(own, by), comment: "wan of own connections"},
+		rule{chain: uplinkSource, comment: "wan of own connections", exprs: slices.Concat(own, t.interfaces(expr.MetaKeyOIFNAME, uplinkNames(p), false),
+			isLocal(&expr.Fib{FlagOIF: true}, expr.CmpOpNeq), []expression{raw{name: "masq"}})})
 }
+
+func byName(u gateway.Uplink) []byte { return interfaceName(u.Interface) }
 
 func uplinkNames(p *gateway.Plan) (names []string) {
 	for _, u := range p.Uplinks {
