@@ -3,9 +3,7 @@ package apply
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/netip"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/host"
@@ -210,12 +209,7 @@ func changesGateway(tx *journal.Transaction, here netns.ID) bool {
 // ReadFile reads a configuration's text; of one that is too long for gateway.Parse,
 // what shows that.
 func ReadFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("read gateway file: %w", err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, gateway.MaxSource+1))
+	text, err := disk.ReadPlain(path, gateway.MaxSource)
 	if err != nil {
 		return nil, fmt.Errorf("read gateway file: %w", err)
 	}
@@ -241,6 +235,11 @@ func (h Host) Out(p *gateway.Plan) (map[gateway.Ref][]bool, error) {
 		}
 	}
 	return all, err
+}
+
+// Steering is how a plan in force divides new connections among uplinks; nil where it does not.
+func (h Host) Steering(p *gateway.Plan) (*gateway.Steering, error) {
+	return h.Engines.Steering(h.Netns, h.store(), p)
 }
 
 // Former is the plan that the newest transaction replaced; nil as for InForce.
