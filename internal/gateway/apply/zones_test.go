@@ -565,6 +565,31 @@ func TestZonesAndUplinks(t *testing.T) {
 	}
 }
 
+// TestRezone: a connection that is there when its interface enters a zone, or leaves it, goes on.
+func TestRezone(t *testing.T) {
+	p := newCustomers(t)
+	plain := "gateway:\n  interfaces: {wan: wan0, lan: [lan0, lan1]}\n  nat: [masquerade: {}]\n"
+	apply := func(text string) string {
+		t.Helper()
+		a, err := p.prepare(wish(text)).Apply(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(a.Transaction().Changes)
+	}
+	apply(plain)
+	c, own := p.dial(p.red, "tcp", "10.0.0.2:4000", "203.0.113.1:7000"), p.dial(p.ns, "tcp", "10.0.0.1:4001", "10.0.0.2:8000")
+	p.asks(c, "plain", "internet 203.0.113.7")
+	for i, text := range []string{zonesText, zonesText + "  mss: 1400\n", plain} {
+		notes := apply(text)
+		if deleted := strings.Contains(notes, "deleted 1 connection of hosts that entered or left a zone"); deleted != (i != 1) {
+			t.Errorf("%d: %s", i, notes)
+		}
+		p.asks(c, fmt.Sprint("again", i), "internet 203.0.113.7")
+		p.asks(own, fmt.Sprint("own", i), "red 10.0.0.1")
+	}
+}
+
 // TestZonesFragments: fragments of two customers with one address, identifier and destination are not put together.
 func TestZonesFragments(t *testing.T) {
 	p := newCustomers(t)
