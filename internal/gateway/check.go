@@ -21,6 +21,7 @@ func Check(f *File, facts Facts) []Finding {
 	c.everyRule(c.rule)
 	c.ruleNames()
 	c.packets()
+	c.pcp()
 	c.interfaces()
 	c.uplinks()
 	if c.refused == 0 {
@@ -177,6 +178,7 @@ func (c *checker) together() {
 	c.pools()
 	c.notrack()
 	c.uplinksTogether()
+	c.pcpTogether(plan)
 }
 
 // onHost checks what rules meet on the host.
@@ -190,6 +192,7 @@ func (c *checker) onHost() {
 	c.ownAddresses()
 	c.targets()
 	c.uplinksOnHost()
+	c.pcpOnHost()
 	c.sessions()
 	c.foreign()
 }

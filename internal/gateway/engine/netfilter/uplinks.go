@@ -125,10 +125,7 @@ func (Engine) Steer(ns *netns.Handle, slots4, slots6 []int) error {
 			continue
 		}
 		s := &set{name: slotsName + of.f.suffix, about: "wan", elements: slotElements(of.slots)}
-		flush := message{kind: unix.NFT_MSG_DELSETELEM, about: s.about}
-		flush.body.text(unix.NFTA_SET_ELEM_LIST_TABLE, Table)
-		flush.body.text(unix.NFTA_SET_ELEM_LIST_SET, s.name)
-		messages = append(append(messages, flush), s.changes(unix.NFT_MSG_NEWSETELEM, s.elements)...)
+		messages = append(append(messages, s.flush()), s.changes(unix.NFT_MSG_NEWSETELEM, s.elements)...)
 	}
 	if len(messages) == 0 {
 		return nil
