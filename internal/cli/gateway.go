@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 
+	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/gateway"
 	gwapply "github.com/natkit/natkit/internal/gateway/apply"
 	"github.com/natkit/natkit/internal/gateway/convert"
@@ -368,7 +369,7 @@ func (g *gatewayImport) read(cmd *cobra.Command, args []string) (set *ruleset.Ru
 	if g.ipv6 {
 		version = 6
 	}
-	set, err = gwapply.UnlessEnded(cmd.Context(), func() (*ruleset.Ruleset, error) { return ruleset.Parse(string(text), version), nil })
+	set, err = gwapply.UnlessEnded(cmd.Context(), func() (*ruleset.Ruleset, error) { return ruleset.Parse(string(document.Unmarked(text)), version), nil })
 	if err == nil && set.Foreign {
 		return nil, malformed(notRules(args[0], text))
 	}

@@ -66,16 +66,16 @@ func (s *gatewayStale) text(advice string) string {
 		rules = append(rules, fmt.Sprintf("%s: %s", rule, units.Count(n)))
 	}
 	slices.Sort(rules)
-	keep, fate := map[bool]string{true: "keeps its", false: "keep their"}[s.Connections == 1], "deleted"
+	keep, fate := map[bool]string{true: "keeps it", false: "keep it"}[s.Connections == 1], "deleted"
 	switch kept := s.Deleted == 0 && s.Offloaded == 0; {
 	case kept && s.Cut:
 		fate = "cut, as the kernel translates no packet without a NAT rule"
 	case kept:
-		fate = keep + " translation until the end; " + advice
+		fate = keep + " until the end; " + advice
 	case s.Offloaded > 0:
 		fate = fmt.Sprintf("%s deleted, %s are offloaded to a flowtable and remain until they expire", units.Count(s.Deleted), units.Count(s.Offloaded))
 	}
-	return fmt.Sprintf("%s of removed or changed rules (%s): %s\n", units.Plural(s.Connections, "connection", "connections"), strings.Join(rules, ", "), fate)
+	return fmt.Sprintf("%s with a translation that no rule gives any more (%s): %s\n", units.Plural(s.Connections, "connection", "connections"), strings.Join(rules, ", "), fate)
 }
 
 // gatewayApply are the flags of `natkit gateway apply`.
@@ -154,8 +154,8 @@ func (f *gatewayApply) run(ctx context.Context, ns *netns.Handle, args []string)
 	if len(ready.Plan.Changes) == 0 {
 		return f.nothing(ctx, h, doc, ready.Gateway)
 	}
-	if service := h.Service(); service != "" {
-		plan.Notes = append(plan.Notes, service+" runs here and applies its own file again when that file or an address changes; change that file instead")
+	if service, there := h.Service(); there {
+		plan.Notes = append(plan.Notes, service.String()+" runs here and applies its own file again when that file or an address changes; change that file instead")
 	}
 	plan.FilesWait = f.confirm > 0
 	doc.Notes, doc.Difference, doc.text = plan.Notes, plan.Difference, plan.Text
@@ -362,8 +362,8 @@ func (u *gatewayUndo) run(ctx context.Context, ns *netns.Handle, args []string) 
 	if off := forwardingOff(h, tx); off != "" {
 		u.env.note("%s", off)
 	}
-	if service := h.Service(); service != "" && !u.env.asJSON {
-		u.env.note("%s leaves it so until its file changes or it is reloaded; to end it, 'systemctl stop natkit-gateway'", service)
+	if service, there := h.Service(); there && !u.env.asJSON {
+		u.env.note("%s leaves it so until its file changes or it is reloaded; to end it, %s", service, service.Stop())
 	}
 	stale, staleErr := staleAfter(ctx, h, former, now, u.flush)
 	described, err := u.describe(tx, "")

@@ -51,16 +51,18 @@ from 0, or by its name: nat[2] or nat[web], in quotes as shells take brackets fo
 themselves, or nat.2 and nat.web. A list or a mapping is written in brackets as in the
 file: 'interfaces.lan=[eth1, br0]', 'nat+={masquerade: {from: 10.0.0.0/8}}'.
 
-The result is parsed and checked before it is written, in one step; owner and mode stay.
-Where it would not parse, or has a refused finding that the file did not have, nothing is
-written. Nothing is applied: 'natkit gateway apply' does that.
+The result is parsed and checked before it is written, in one step; owner, mode, ACL and
+extended attributes stay, and a file with hard links is refused. Where it would not parse,
+or has a refused finding that the file did not have, nothing is written. Rules that change
+as well, by an anchor (&) or define, are printed. Nothing is applied: 'natkit gateway
+apply' does that.
 
 Exit codes: 0 ok, 1 error, 2 usage, or the result does not parse, 3 refused.`,
 		Example: `  natkit gateway set gateway.yaml 'nat[web].to=10.0.0.4:80' interfaces.wan=eth1
   natkit gateway set gateway.yaml nat.2.enabled=off --dry-run
   natkit gateway set gateway.yaml 'nat[proxy].except-from+=192.168.0.2'
   natkit gateway set gateway.yaml nat-=web`,
-		RunE:              func(cmd *cobra.Command, args []string) error { return s.run(cmd.Context(), args[0], args[1:]) },
+		RunE:              func(_ *cobra.Command, args []string) error { return s.run(args[0], args[1:]) },
 		ValidArgsFunction: completeEdit,
 	}
 	f := cmd.Flags()
@@ -76,12 +78,12 @@ func completeEdit(cmd *cobra.Command, args []string, word string) ([]string, cob
 	if len(args) == 0 {
 		return completeYAML(cmd, args, word)
 	}
-	text, err := os.ReadFile(args[0])
+	f, err := openEditable("set", args[0])
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
 	var paths []string
-	for _, path := range gateway.EditPaths(text) {
+	for _, path := range gateway.EditPaths(f.text) {
 		if strings.HasPrefix(path, word) {
 			paths = append(paths, path+"=")
 		}
@@ -96,8 +98,10 @@ type setDocument struct {
 	// Diff is the difference in the unified format; empty where there is none.
 	Diff string `json:"diff"`
 	// Written: the file has the edits now.
-	Written  bool              `json:"written"`
-	Findings []gateway.Finding `json:"findings"`
+	Written bool `json:"written"`
+	// Also are other rules that the edits change.
+	Also     []gateway.SideEffect `json:"also"`
+	Findings []gateway.Finding    `json:"findings"`
 	text     string
 }
 
@@ -107,7 +111,7 @@ func (d setDocument) Text(w io.Writer, _ report.Style) error {
 	return err
 }
 
-func (s *gatewaySet) run(ctx context.Context, name string, args []string) error {
+func (s *gatewaySet) run(name string, args []string) error {
 	var edits []gateway.Edit
 	for _, arg := range args {
 		e, err := gateway.ParseEdit(arg)
@@ -116,48 +120,82 @@ func (s *gatewaySet) run(ctx context.Context, name string, args []string) error 
 		}
 		edits = append(edits, e)
 	}
-	if name == "-" {
-		return usagef("set edits a file in place, and - is none")
-	}
-	_, text, err := gatewayText(ctx, s.env, name)
+	f, err := openEditable("set", name)
 	if err != nil {
 		return err
 	}
-	edited, file, err := gateway.Edited(host.Files{}, name, text, edits)
+	now, err := gateway.Edited(host.Files{}, name, f.text, edits)
 	if err != nil {
 		return fmt.Errorf("set: %w", err)
 	}
-	doc := setDocument{Schema: gatewaySetSchema, File: name, Findings: list(gateway.Check(file, gateway.Facts{}))}
-	doc.Diff = string(diff.Diff(name, text, name, edited))
-	if news := newlyRefused(name, text, doc.Findings); len(news) > 0 && !s.force {
+	shown := document.Shown(name)
+	doc := setDocument{Schema: gatewaySetSchema, File: name, Diff: f.difference(now.Text), Also: list(now.Also), Findings: list(gateway.Check(now.File, gateway.Facts{}))}
+	if news := f.newlyRefused(doc.Findings); len(news) > 0 && !s.force {
 		_ = report.GatewayFindings(s.env.Stderr, report.Style{}, name, news)
-		return refusal{fmt.Errorf("set: %s is not written: 'natkit gateway check' would refuse it; --force writes it", name)}
+		return refusal{fmt.Errorf("set: %s is not written: 'natkit gateway check' would refuse it; --force writes it", shown)}
 	}
 	switch {
 	case doc.Diff == "":
-		doc.text = fmt.Sprintf("%s: nothing to change\n", name)
+		doc.text = fmt.Sprintf("%s: nothing to change\n", shown)
 	case s.dryRun:
-		doc.text = doc.Diff
+		doc.text = doc.Diff + alsoText(now.Also)
 	default:
-		if err := s.write(name, text, edited); err != nil {
+		if err := f.write(now.Text, s.backup); err != nil {
 			return err
 		}
-		doc.Written, doc.text = true, fmt.Sprintf("%s: written; 'natkit gateway apply %[1]s' puts it in force\n", name)
+		doc.Written, doc.text = true, alsoText(now.Also)+fmt.Sprintf("%s: written; 'natkit gateway apply %[1]s' puts it in force\n", shown)
 	}
 	return s.env.print(doc)
 }
 
-func (s *gatewaySet) write(name string, former, text []byte) error {
-	if s.backup {
-		if err := writeWhole(name+"~", 0o600, disk.Text(former)); err != nil {
+// alsoText has a line for each edit that changes other rules.
+func alsoText(all []gateway.SideEffect) string {
+	var b strings.Builder
+	for _, s := range all {
+		var rules []string
+		for _, r := range s.Rules {
+			rules = append(rules, r.String())
+		}
+		by := map[string]string{"&": "an anchor of the same value (&)", "define": "define"}[s.By]
+		fmt.Fprintf(&b, "%s also changes, by %s: %s\n", document.Shown(s.Edit), by, strings.Join(rules, ", "))
+	}
+	return b.String()
+}
+
+// editable is a gateway file that a verb changes in place.
+type editable struct {
+	name string
+	text []byte
+}
+
+func openEditable(verb, name string) (f editable, err error) {
+	if name == "-" {
+		return f, usagef("%s edits a file in place, and - is none", verb)
+	}
+	text, err := gwapply.ReadFile(name)
+	return editable{name, text}, err
+}
+
+// difference is what changes, as diff -u writes it; empty where nothing does.
+func (f editable) difference(text []byte) string {
+	name := document.Shown(f.name)
+	all := string(diff.Diff(name, f.text, name+" (changed)", text))
+	_, all, _ = strings.Cut(all, "\n") // "diff", with both names
+	return all
+}
+
+// write replaces the file, and keeps the former one beside it on request.
+func (f editable) write(text []byte, backup bool) error {
+	if backup {
+		if err := writeWhole(f.name+"~", 0o600, disk.Text(f.text)); err != nil {
 			return err
 		}
 	}
-	return writing(name, disk.Update(name, former, text))
+	return writing(document.Shown(f.name), disk.Update(f.name, f.text, text))
 }
 
-// newlyRefused are the refused findings of a kind of which a file had fewer before.
-func newlyRefused(name string, former []byte, now []gateway.Finding) (news []gateway.Finding) {
+// newlyRefused are the refused findings of a kind of which the file had fewer before.
+func (f editable) newlyRefused(now []gateway.Finding) (news []gateway.Finding) {
 	more := map[string]int{}
 	count := func(all []gateway.Finding, n int) {
 		for _, f := range all {
@@ -166,7 +204,7 @@ func newlyRefused(name string, former []byte, now []gateway.Finding) (news []gat
 			}
 		}
 	}
-	if file, err := gateway.ParseWith(host.Files{}, name, former); err == nil {
+	if file, err := gateway.ParseWith(host.Files{}, f.name, f.text); err == nil {
 		count(gateway.Check(file, gateway.Facts{}), -1)
 	}
 	count(now, 1)
@@ -236,10 +274,7 @@ func (e *gatewayEdit) run(ctx context.Context, ns *netns.Handle, name string) er
 	if !e.env.StdinTerminal || !e.env.StdoutTerminal {
 		return usagef("stdin and stdout must be a terminal; 'natkit gateway set' changes values of a file without one")
 	}
-	if name == "-" {
-		return usagef("edit changes a file, and - is none")
-	}
-	_, former, err := gatewayText(ctx, e.env, name)
+	f, err := openEditable("edit", name)
 	if errors.Is(err, fs.ErrNotExist) && name == serviceFile {
 		return fmt.Errorf("%w; 'natkit gateway apply FILE --persist' makes it, or name another file", err)
 	}
@@ -254,8 +289,8 @@ func (e *gatewayEdit) run(ctx context.Context, ns *netns.Handle, name string) er
 	if err != nil {
 		return err
 	}
-	s := &editing{gatewayEdit: e, ns: ns, name: name, former: former, editor: editor, copy: filepath.Join(dir, filepath.Base(name))}
-	if err = os.WriteFile(s.copy, former, 0o600); err == nil {
+	s := &editing{gatewayEdit: e, ns: ns, former: f, editor: editor, copy: filepath.Join(dir, filepath.Base(name))}
+	if err = os.WriteFile(s.copy, f.text, 0o600); err == nil {
 		err = s.untilDone(ctx)
 	}
 	if !s.kept {
@@ -283,8 +318,8 @@ func findEditor(getenv func(string) string) (string, error) {
 type editing struct {
 	*gatewayEdit
 	ns           *netns.Handle
-	name         string
-	former, text []byte
+	former       editable
+	text         []byte
 	editor, copy string
 	// kept: the copy is not removed.
 	kept bool
@@ -300,8 +335,8 @@ func (s *editing) untilDone(ctx context.Context) error {
 		if err := s.edit(); err != nil {
 			return s.leave(err)
 		}
-		if bytes.Equal(s.text, s.former) {
-			return s.env.say("%s: nothing was changed\n", s.name)
+		if bytes.Equal(s.text, s.former.text) {
+			return s.env.say("%s: nothing was changed\n", s.former.name)
 		}
 		again, err := s.step(ctx)
 		if err != nil || !again {
@@ -322,7 +357,7 @@ func (s *editing) edit() (err error) {
 	if err != nil {
 		return fmt.Errorf("edit: the editor %q: %w", s.editor, err)
 	}
-	s.text, err = os.ReadFile(s.copy)
+	s.text, err = gwapply.ReadFile(s.copy)
 	return err
 }
 
@@ -347,7 +382,7 @@ func (s *editing) step(ctx context.Context) (again bool, err error) {
 	case answer == toEdit:
 		return true, nil
 	case answer == toSave:
-		return false, s.write("'natkit gateway apply " + s.name + "' puts it in force")
+		return false, s.write("'natkit gateway apply " + s.former.name + "' puts it in force")
 	}
 	return false, s.apply(ctx)
 }
@@ -370,20 +405,20 @@ func (s *editing) look(ctx context.Context) ([]string, error) {
 			fmt.Fprintln(s.env.Stderr, syntax.Excerpt)
 		}
 	}
-	file, err := gateway.ParseWith(host.Files{}, s.name, s.text)
+	file, err := gateway.ParseWith(host.Files{}, s.former.name, s.text)
 	if err != nil {
 		complain(err)
 		return bad, nil
 	}
-	if news := newlyRefused(s.name, s.former, gateway.Check(file, gateway.Facts{})); len(news) > 0 {
-		return bad, report.GatewayFindings(s.env.Stdout, s.env.style(), s.name, news)
+	if news := s.former.newlyRefused(gateway.Check(file, gateway.Facts{})); len(news) > 0 {
+		return bad, report.GatewayFindings(s.env.Stdout, s.env.style(), s.former.name, news)
 	}
 	saved := []string{toEdit, toSave, toLeave}
 	h, err := gatewayHost(s.env, s.ns)
 	if err != nil {
 		return nil, err
 	}
-	doc, err := previewDocument(ctx, h, gwapply.Wish{Name: s.name, Text: s.text, PID: os.Getpid(), Origin: gwapply.Origin})
+	doc, err := previewDocument(ctx, h, gwapply.Wish{Name: s.former.name, Text: s.text, PID: os.Getpid(), Origin: gwapply.Origin})
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
@@ -423,10 +458,10 @@ func (s *editing) choose(ctx context.Context, choices []string) (string, error) 
 }
 
 func (s *editing) write(next string) error {
-	if err := writing(s.name, disk.Update(s.name, s.former, s.text)); err != nil {
+	if err := s.former.write(s.text, false); err != nil {
 		return s.leave(err)
 	}
-	return s.env.say("%s: written; %s\n", s.name, next)
+	return s.env.say("%s: written; %s\n", s.former.name, next)
 }
 
 // apply writes the file and applies it; a service that has it does so itself.
@@ -435,21 +470,21 @@ func (s *editing) apply(ctx context.Context) error {
 	if err != nil {
 		return s.leave(err)
 	}
-	if service := h.Service(); service != "" && s.name == serviceFile {
-		return s.write(service + " runs here and applies it")
+	if service, there := h.Service(); there && s.former.name == serviceFile {
+		return s.write(service.String() + " runs here and applies it")
 	}
 	if err := s.write("it is being applied"); err != nil || s.kept {
 		return err
 	}
 	f := gatewayApply{env: s.env, target: s.target, changeFlags: changeFlags{yes: true, confirm: s.confirm}, agreed: true}
-	return f.run(ctx, s.ns, []string{s.name})
+	return f.run(ctx, s.ns, []string{s.former.name})
 }
 
 // leave ends the edit with the file as it is. The copy is kept where it has changes.
 func (s *editing) leave(err error) error {
-	if now, e := os.ReadFile(s.copy); e == nil && !bytes.Equal(now, s.former) {
+	if now, e := gwapply.ReadFile(s.copy); e == nil && !bytes.Equal(now, s.former.text) {
 		s.kept = true
-		s.env.note("%s is not changed; your copy is %s", s.name, s.copy)
+		s.env.note("%s is not changed; your copy is %s", s.former.name, s.copy)
 	}
 	if errors.Is(err, context.Canceled) {
 		return errCutShort

@@ -133,3 +133,21 @@ func TestGatewayEditCannot(t *testing.T) {
 		t.Error(code, said.String())
 	}
 }
+
+// What is quoted of a command line stays on the line of its message.
+func TestGatewaySetQuotes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "g\n.yaml")
+	if err := os.WriteFile(file, []byte("gateway:\n  interfaces: {wan: eth0}\n  nat:\n    - masquerade: {}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, edit := range []string{"nat[a\nb].to=1", "nat.0.from=a\nb", "nat.0.fr\x1bom=1", "nat.0.from=\x1b[2J", "nat.0.note=a\u202eb", "a\nb=1", "a\nb", "nat[0].dnat.to\n+=1", "ns\n[0", "mss=clamp"} {
+		var out, said strings.Builder
+		Run(t.Context(), *testEnv(&out, &said), []string{"gateway", "set", file, edit, "--dry-run"})
+		if text, lines := said.String(), strings.Split(said.String(), "\n"); strings.ContainsAny(text, "\x1b\u202e") || edit != "mss=clamp" && (!strings.HasPrefix(lines[0], "natkit: ") || len(lines) > 4) {
+			t.Errorf("%q: %q", edit, text)
+		}
+		if strings.Contains(out.String(), "g\n.yaml") {
+			t.Errorf("%q", out.String())
+		}
+	}
+}

@@ -56,7 +56,8 @@ eBPF the first packets that a rule translated and the kernel then dropped (CAP_B
 CAP_PERFMON, Linux 5.4); with --json each sample is one line.
 
 Needs CAP_NET_ADMIN. Exit codes: 0 ok, 1 error, 2 usage, 3 (not with --watch) the table
-was changed, removed or not made by natkit, or the host does not forward.`,
+or natkit's policy routing was changed, the table was removed or is not natkit's, or the
+host does not forward.`,
 		Example: `  sudo natkit gateway status
   sudo natkit gateway status --watch --interval 5
   sudo natkit gateway status --netns gateway --json`,
@@ -327,6 +328,9 @@ func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, fi
 		}
 		if err == nil {
 			err = host.Policies(ns, &facts)
+		}
+		if err == nil && file == "" {
+			facts.Steering, err = h.Steering(plan)
 		}
 		if err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -28,36 +29,91 @@ func Replace(path string, mode fs.FileMode, write func(io.Writer) error) error {
 // ErrChangedMeanwhile is the error of Update where the file is not as it was read.
 var ErrChangedMeanwhile = errors.New("it was changed meanwhile, and is left as it is; try again")
 
-// Update is Replace of a file whose text is known, which keeps its owner, group and mode. A link is followed, as
-// Destination does.
+// Update is Replace of a file whose text is known. The new one has its owner, group, mode, ACL and extended attributes;
+// where it cannot have all of these, and where the file has other names (hard links), the former one stays. A link is
+// followed, as Destination does. Errors do not name the path.
 func Update(path string, known, text []byte) error {
 	target, special, err := Destination(path)
+	if err == nil && special {
+		err = errNotRegular
+	}
+	var keep attributes
+	if err == nil {
+		keep, err = attributesOf(target)
+	}
+	if err == nil && keep.links > 1 {
+		err = fmt.Errorf("it has %d names (hard links), and only this one would change; make it a file of its own, as by 'cp -a FILE NEW && mv NEW FILE'", keep.links)
+	}
 	if err != nil {
-		return &fs.PathError{Op: "write", Path: path, Err: err}
-	}
-	if special {
-		return &fs.PathError{Op: "write", Path: path, Err: errors.New("it is no plain file")}
-	}
-	var st unix.Stat_t
-	if err := unix.Stat(target, &st); err != nil {
-		return &fs.PathError{Op: "write", Path: path, Err: err}
+		return Cause(err)
 	}
 	write := func(w io.Writer) error {
 		if _, err := w.Write(text); err != nil {
 			return err
 		}
-		return w.(*os.File).Chown(int(st.Uid), int(st.Gid))
+		return keep.give(w.(*os.File))
 	}
-	return put(target, fs.FileMode(st.Mode&0o777), write, func(from, to string) error {
-		now, err := os.ReadFile(to)
+	return put(target, keep.mode, write, func(from, to string) error {
+		now, err := ReadPlain(to, len(known))
 		if err == nil && !bytes.Equal(now, known) {
 			err = ErrChangedMeanwhile
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			err = unix.Rename(from, to)
 		}
-		return os.Rename(from, to)
+		if errors.Is(err, unix.EBUSY) {
+			err = errors.New("it is a mount of its own, as a volume of a container is; change the file that is mounted here")
+		}
+		return err
 	})
+}
+
+var errNotRegular = errors.New("not a regular file")
+
+// ReadPlain returns the text of a regular file, or one byte more than limit of it. What is something else, such as a
+// pipe or a device, is refused before it is opened: that may wait for another program, or do something.
+func ReadPlain(path string, limit int) ([]byte, error) {
+	text, err := readPlain(path, limit)
+	if err != nil {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: Cause(err)}
+	}
+	return text, nil
+}
+
+func readPlain(path string, limit int) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return nil, unix.EISDIR
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errNotRegular
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, cmp.Or(err, errNotRegular)
+	}
+	// Files of procfs seem regular, and one may wait for what the kernel logs next.
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &st); err == nil && st.Type == unix.PROC_SUPER_MAGIC {
+		return nil, fmt.Errorf("%w: it is of procfs", errNotRegular)
+	}
+	return io.ReadAll(io.LimitReader(f, int64(limit)+1))
+}
+
+// Cause is an error without the path, for a reader who names it.
+func Cause(err error) error {
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		return at.Err
+	}
+	return err
 }
 
 // Create is Replace that returns fs.ErrExist where something has the name already,
@@ -97,7 +153,7 @@ func naming(path string, err error) error {
 func put(path string, mode fs.FileMode, write func(io.Writer) error, rename func(from, to string) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), temporary)
 	if err != nil {
-		return naming(path, err)
+		return &fs.PathError{Op: "create a file in", Path: filepath.Dir(path), Err: Cause(err)}
 	}
 	defer os.Remove(f.Name()) // fails after the rename, as it should
 	if err := write(f); err != nil {

@@ -1,15 +1,21 @@
 package disk
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"io/fs"
+	"math"
+	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
 )
 
@@ -172,6 +178,134 @@ func TestOpenLockRefusesWhatIsPlanted(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.Close()
+	}
+}
+
+// acl gives a user other rights than owner, group and all others have (include/uapi/linux/posix_acl_xattr.h). The mask
+// is what the mode shows as the group's rights.
+func acl(uid uint32, user, group, mask uint16) []byte {
+	text := binary.LittleEndian.AppendUint32(nil, 2)
+	for _, e := range []struct {
+		tag, rights uint16
+		id          uint32
+	}{{0x01, 6, math.MaxUint32}, {0x02, user, uid}, {0x04, group, math.MaxUint32}, {0x10, mask, math.MaxUint32}, {0x20, 0, math.MaxUint32}} {
+		text = binary.LittleEndian.AppendUint16(text, e.tag)
+		text = binary.LittleEndian.AppendUint16(text, e.rights)
+		text = binary.LittleEndian.AppendUint32(text, e.id)
+	}
+	return text
+}
+
+// Update keeps ACL, extended attributes, and the bits of the mode that are no permissions; an ACL that the directory gives
+// new files is not added.
+func TestUpdateKeepsAttributes(t *testing.T) {
+	dir := t.TempDir()
+	const named, inherited = "system.posix_acl_access", "system.posix_acl_default"
+	path, plain := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
+	own := acl(1234, 4, 0, 4)
+	// setuid, setgid and sticky, and the mask for the group
+	const bits, mode = unix.S_ISUID | unix.S_ISGID | unix.S_ISVTX, 0o7640
+	err := errors.Join(os.WriteFile(path, []byte("old"), 0o640), os.WriteFile(plain, []byte("old"), 0o640))
+	if err == nil {
+		err = errors.Join(unix.Setxattr(path, named, own, 0), unix.Setxattr(path, "user.note", []byte("ours"), 0), unix.Setxattr(dir, inherited, acl(4321, 6, 6, 6), 0))
+	}
+	if errors.Is(err, unix.ENOTSUP) {
+		t.Skip("the filesystem has no ACLs or attributes: ", err)
+	}
+	if err = errors.Join(err, unix.Chmod(path, mode), unix.Chmod(plain, 0o640)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(Update(path, []byte("old"), []byte("new")), Update(plain, []byte("old"), []byte("new"))); err != nil {
+		t.Fatal(err)
+	}
+	a, errA := attributesOf(path)
+	b, errB := attributesOf(plain)
+	var st unix.Stat_t
+	if err := errors.Join(errA, errB, unix.Stat(path, &st)); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(a.extended[named], own) || string(a.extended["user.note"]) != "ours" || st.Mode&0o7777 != mode || mode&bits != bits {
+		t.Errorf("%q, mode %o", a.extended, st.Mode)
+	}
+	if acl, is := b.extended[named]; is || b.mode != 0o640 {
+		t.Errorf("an ACL that the file did not have: %x, mode %v", acl, b.mode)
+	}
+}
+
+// A file that has other names is not separated from them.
+func TestUpdateRefusesHardLinks(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.yaml")
+	if err := errors.Join(os.WriteFile(path, []byte("old"), 0o640), os.Link(path, filepath.Join(dir, "b.yaml"))); err != nil {
+		t.Fatal(err)
+	}
+	err := Update(path, []byte("old"), []byte("new"))
+	if got, e := os.ReadFile(path); err == nil || !strings.Contains(err.Error(), "2 names (hard links)") || e != nil || string(got) != "old" {
+		t.Errorf("%v; %q, %v", err, got, e)
+	}
+}
+
+// A file that is a mount of its own cannot be replaced, and stays as it is.
+func TestUpdateOfMount(t *testing.T) {
+	testutil.NeedRoot(t)
+	dir := t.TempDir()
+	from, path := filepath.Join(dir, "from"), filepath.Join(dir, "a.yaml")
+	if err := errors.Join(os.WriteFile(from, []byte("old"), 0o600), os.WriteFile(path, nil, 0o600), unix.Mount(from, path, "", unix.MS_BIND, "")); err != nil {
+		t.Skip(err)
+	}
+	defer unix.Unmount(path, 0)
+	err := Update(path, []byte("old"), []byte("new"))
+	if got, e := os.ReadFile(path); err == nil || !strings.Contains(err.Error(), "it is a mount of its own") || e != nil || string(got) != "old" {
+		t.Errorf("%v; %q, %v", err, got, e)
+	}
+}
+
+// Who may not give a file to its owner leaves it as it is.
+func TestUpdateAsAnother(t *testing.T) {
+	testutil.NeedRoot(t)
+	dir, err := os.MkdirTemp("", "natkit-test-") // which others may enter
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "a.yaml")
+	if err := errors.Join(os.WriteFile(path, []byte("old"), 0o600), os.Chmod(path, 0o666), os.Chmod(dir, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with its user
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, 1234, 1234, 1234); errno != 0 {
+			done <- errno
+			return
+		}
+		done <- Update(path, []byte("old"), []byte("new"))
+	}()
+	err = <-done
+	if got, e := os.ReadFile(path); err == nil || !strings.Contains(err.Error(), "its owner and group, 0:0, cannot be kept: operation not permitted") || e != nil || string(got) != "old" {
+		t.Errorf("%v; %q, %v", err, got, e)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("left beside it: %v, %v", entries, err)
+	}
+}
+
+// ReadPlain opens nothing that may wait or act.
+func TestReadPlain(t *testing.T) {
+	dir := t.TempDir()
+	path, pipe, socket := filepath.Join(dir, "a"), filepath.Join(dir, "pipe"), filepath.Join(dir, "socket")
+	listener, err := net.Listen("unix", socket)
+	if err = errors.Join(err, os.WriteFile(path, []byte("text"), 0o600), unix.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	for _, name := range []string{pipe, socket, dir, "/dev/zero", "/proc/self/status", filepath.Join(dir, "none")} {
+		if text, err := ReadPlain(name, 10); err == nil || !strings.HasPrefix(err.Error(), "read "+name+": ") {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+	}
+	if text, err := ReadPlain(path, 2); err != nil || string(text) != "tex" {
+		t.Errorf("%q, %v", text, err)
 	}
 }
 

@@ -257,7 +257,7 @@ func (c *composer) included(into, item *yaml.Node, name string, within []string)
 	case len(text) > c.Limit-c.bytes:
 		return at(item, "include %s: the files of a %s have at most %d bytes together", name, c.What, c.Limit)
 	}
-	body, err := c.load(name, text)
+	body, err := c.load(name, Unmarked(text))
 	if err != nil {
 		return err
 	}
@@ -328,15 +328,16 @@ func copied(n *yaml.Node) *yaml.Node {
 	return &own
 }
 
-// nameForm is a name that $ stands before; in braces it ends where they do.
-var nameForm = regexp.MustCompile(`\$(?:\$|\{([A-Za-z][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*)\}|([A-Za-z][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*))`)
+// nameForm is a name that $ stands before; in braces it ends where they do. nameAlone is the name itself.
+var nameForm, nameAlone = regexp.MustCompile(`\$(?:\$|\{([A-Za-z][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*)\}|([A-Za-z][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*))`),
+	regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*$`)
 
 // longestName bounds the names of values and sets.
 const longestName = 40
 
 // CheckName returns what is wrong with a name that $ may stand before; nil if nothing is.
 func CheckName(name string) error {
-	if len(name) > longestName || nameForm.FindString("$"+name) != "$"+name {
+	if len(name) > longestName || !nameAlone.MatchString(name) {
 		return Advice(fmt.Sprintf("a name begins with a letter and has up to %d letters, digits and underscores, with single hyphens between", longestName))
 	}
 	return nil

@@ -98,6 +98,8 @@ func TestComposeErrors(t *testing.T) {
 		{"itself", files{"l.yaml": "library:\n  define: {a: $b, b: [$a]}\n"}, `l.yaml:2:15: $a stands for itself`},
 		{"an alias of itself", files{"l.yaml": "library:\n  define: {a: &a [*a]}\n  owner: $a\n"}, `l.yaml:3:10: too many values: names and aliases (*name) repeat what they stand for too often`},
 		{"a bad name", files{"l.yaml": "library:\n  define: {a b: x}\n"}, `l.yaml:2:12: "a b": a name begins with a letter and has up to 40 letters, digits and underscores, with single hyphens between`},
+		{"a dollar sign as a name", files{"l.yaml": "library:\n  define: {$: x}\n"}, `l.yaml:2:12: "$": a name begins with a letter`},
+		{"braces as a name", files{"l.yaml": "library:\n  tags: {'{a}': x}\n"}, `l.yaml:2:10: "{a}": a name begins with a letter`},
 		{"no value", files{"l.yaml": "library:\n  define: {a: }\n"}, `l.yaml:2:15: a: expected a value, found nothing`},
 		{"a name twice", files{"l.yaml": "library:\n  define: {a: x}\n  include: m.yaml", "m.yaml": "library: {define: {a: y}}"}, `m.yaml:1:20: a is defined in l.yaml line 2 already`},
 		{"one name space", files{"l.yaml": "library:\n  define: {a: x}\n  tags: {a: y}"}, `l.yaml:2:12: a is the name of a set in line 3: give one of them another name`},
@@ -131,6 +133,15 @@ func number(i int) string {
 		return ""
 	}
 	return fmt.Sprint(i - 1)
+}
+
+// A mark of byte order is no part of an included file's first line.
+func TestComposeMarked(t *testing.T) {
+	_, _, err := decodeLibrary(files{"l.yaml": "library:\n  include: [m.yaml]\n", "m.yaml": "\ufefflibary: {}\n"})
+	var syntax *SyntaxError
+	if !errors.As(err, &syntax) || syntax.Column != 1 || syntax.Excerpt != "    1 | libary: {}\n      | ^" {
+		t.Errorf("%v\n%q", err, syntax.Excerpt)
+	}
 }
 
 // Places are those of the file that has them.

@@ -29,7 +29,7 @@ type SyntaxError struct {
 }
 
 func (e *SyntaxError) Error() string {
-	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Message)
+	return fmt.Sprintf("%s:%d:%d: %s", Shown(e.File), e.Line, e.Column, e.Message)
 }
 
 // Problem is a fault of meaning and the path to it: keys and list indexes.
@@ -57,6 +57,9 @@ type Source struct {
 	Compose *Compose
 }
 
+// Unmarked is a text without the byte order mark that some editors and spreadsheets begin files with (YAML 1.2.2, 5.2).
+func Unmarked(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\ufeff")) }
+
 // Decode reads the document into the struct that into points to, where keys that
 // are absent leave what is there, and then asks check, which may be nil, whether it
 // makes sense. Its errors are *SyntaxError.
@@ -67,7 +70,7 @@ func (s Source) Decode(into any, check func() *Problem) error {
 
 // DecodeTree is Decode that also returns the positions of the values.
 func (s Source) DecodeTree(into any, check func() *Problem) (*Tree, error) {
-	s.Text = bytes.TrimPrefix(s.Text, []byte("\ufeff")) // a byte order mark, as some editors leave (YAML 1.2.2, 5.2)
+	s.Text = Unmarked(s.Text)
 	t := &Tree{}
 	if err := s.decodeTree(t, into, check); err != nil {
 		if len(t.files) == 0 {

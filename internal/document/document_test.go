@@ -146,3 +146,15 @@ func TestDecodeDeep(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// What a user gave is on one line, and shows what does not print.
+func TestShown(t *testing.T) {
+	for text, want := range map[string]string{"a b.yaml": "a b.yaml", "ü": "ü", "a\nb": `"a\nb"`, "\x1b[2J": `"\x1b[2J"`, "\xff": `"\xff"`} {
+		if got := Shown(text); got != want {
+			t.Errorf("%q: %s", text, got)
+		}
+	}
+	if got := (&SyntaxError{File: "a\nb", Line: 1, Column: 2, Message: "c"}).Error(); got != `"a\nb":1:2: c` {
+		t.Error(got)
+	}
+}

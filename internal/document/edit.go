@@ -2,6 +2,7 @@ package document
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -74,11 +75,11 @@ const (
 	Remove
 )
 
-// Edit returns the text with a change. Bytes that it does not concern stay as they are, comments included. It refuses
-// what cannot be changed in place, such as text over several lines and values with anchors. Its errors are
-// *SyntaxError.
+// Edit returns the text with a change. Bytes that it does not concern stay as they are, comments included. A value that
+// has an anchor keeps it, and so changes wherever an alias stands for it. It refuses what cannot be changed in place, such
+// as text over several lines. Its errors are *SyntaxError.
 func (s Source) Edit(c Change) ([]byte, error) {
-	text := bytes.TrimPrefix(s.Text, []byte("\ufeff"))
+	text := Unmarked(s.Text)
 	mark := s.Text[:len(s.Text)-len(text)]
 	s.Text = text
 	body, err := s.body()
@@ -86,7 +87,10 @@ func (s Source) Edit(c Change) ([]byte, error) {
 		return nil, s.fail(err)
 	}
 	e := newEditor(text)
-	if err := e.change(body, c); err != nil {
+	if s.Compose != nil {
+		e.lists = s.Compose.Lists
+	}
+	if err := cmp.Or(e.change(body, c), orphaned(body)); err != nil {
 		return nil, s.fail(err)
 	}
 	// What was changed in the tree and in the text must be the same: layouts that are not foreseen end here.
@@ -98,11 +102,38 @@ func (s Source) Edit(c Change) ([]byte, error) {
 	return slices.Concat(mark, e.out), nil
 }
 
-// same reports whether two trees have the same values.
-func same(a, b *yaml.Node) bool {
+// same reports whether two trees have the same values, and aliases stand for the same ones.
+func same(a, b *yaml.Node) bool { return pairing{}.same(a, b) }
+
+// pairing has for the nodes of one tree those of another in the same places.
+type pairing map[*yaml.Node]*yaml.Node
+
+func (p pairing) same(a, b *yaml.Node) bool {
 	isNull := func(n *yaml.Node) bool { return n.ShortTag() == "!!null" }
+	if a.Anchor != "" {
+		p[a] = b
+	}
 	return a.Kind == b.Kind && a.Value == b.Value && a.Anchor == b.Anchor && (a.Kind != yaml.ScalarNode || isNull(a) == isNull(b)) &&
-		slices.EqualFunc(a.Content, b.Content, same)
+		(a.Kind != yaml.AliasNode || p[a.Alias] == b.Alias) && slices.EqualFunc(a.Content, b.Content, p.same)
+}
+
+// orphaned is an error where an alias stands for a value that is not in the tree any more.
+func orphaned(body *yaml.Node) error {
+	anchored := map[*yaml.Node]bool{}
+	var walk func(n *yaml.Node) error
+	walk = func(n *yaml.Node) error {
+		if n.Kind == yaml.AliasNode && !anchored[n.Alias] {
+			return at(n.Alias, "*%s in line %d stands for what would go here (&%[1]s): write the value there first", n.Value, n.Line)
+		}
+		anchored[n] = anchored[n] || n.Anchor != ""
+		for _, child := range n.Content {
+			if err := walk(child); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return walk(body)
 }
 
 // editor makes one change, to the tree and to the text.
@@ -110,6 +141,8 @@ type editor struct {
 	text, out []byte
 	// begins are the offsets of lines.
 	begins []int
+	// lists are the keys whose values are lists, also of one item.
+	lists []string
 }
 
 func newEditor(text []byte) *editor {
@@ -134,13 +167,19 @@ func (e *editor) change(body *yaml.Node, c Change) error {
 	holder, way := body, []slot(nil)
 	for i, step := range c.Path {
 		if holder.Kind == yaml.AliasNode {
-			return at(holder, "*%s stands for the value in line %d: change that by hand", holder.Value, holder.Alias.Line)
+			return elsewhere(holder)
+		}
+		if isNothing(holder) && len(way) > 0 && (c.Kind == Set || c.Kind == Add) {
+			return e.fill(way[len(way)-1], c.Path[i:], c)
 		}
 		index, err := find(holder, step)
 		if err != nil {
 			return err
 		}
 		if index < 0 {
+			if from := inherited(holder, fmt.Sprint(step)); from != nil && (c.Kind != Set || i < len(c.Path)-1) {
+				return overridden(holder, from)
+			}
 			return e.enter(holder, c.Path[i:], c)
 		}
 		way = append(way, slot{holder, index})
@@ -150,6 +189,12 @@ func (e *editor) change(body *yaml.Node, c Change) error {
 		return at(body, "a change requires a path")
 	}
 	last := way[len(way)-1]
+	if holder.Kind == yaml.AliasNode && holder.Alias.Kind != yaml.ScalarNode && (c.Kind == Add || c.Kind == Remove) {
+		return elsewhere(holder)
+	}
+	if c.Kind == Add && isNothing(holder) {
+		return e.fill(last, nil, c)
+	}
 	switch c.Kind {
 	case Set:
 		return e.replace(last, c.Value)
@@ -172,6 +217,62 @@ func (e *editor) change(body *yaml.Node, c Change) error {
 	return e.cut(way)
 }
 
+// isNothing reports whether nothing stands behind a key.
+func isNothing(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && n.Value == "" && n.ShortTag() == "!!null"
+}
+
+// fill writes a value, below keys, where nothing stands.
+func (e *editor) fill(s slot, keys []any, c Change) error {
+	text, err := e.nested(keys, c)
+	if err != nil {
+		return at(s.node(), "%v", err)
+	}
+	return e.replace(s, text)
+}
+
+// elsewhere is an error about what lies in the value that an alias stands for.
+func elsewhere(alias *yaml.Node) error {
+	return at(alias, "*%s stands for the value in line %d: change that one, or write a value of its own here", alias.Value, alias.Alias.Line)
+}
+
+// inherited is the key by which a mapping takes over a value from another one (<<); nil where it does not.
+func inherited(n *yaml.Node, keys ...string) *yaml.Node {
+	met := map[*yaml.Node]bool{}
+	var search func(n *yaml.Node) *yaml.Node
+	search = func(n *yaml.Node) *yaml.Node {
+		if met[n] {
+			return nil
+		}
+		met[n] = true
+		for key, value := range pairs(n) {
+			others := []*yaml.Node{value}
+			if list := resolve(value); list.Kind == yaml.SequenceNode {
+				others = list.Content
+			}
+			if !isMerge(key) {
+				others = nil
+			}
+			for _, other := range others {
+				for key := range pairs(resolve(other)) {
+					if slices.Contains(keys, key.Value) {
+						return key
+					}
+				}
+				if found := search(resolve(other)); found != nil {
+					return found
+				}
+			}
+		}
+		return nil
+	}
+	return search(n)
+}
+
+func overridden(n, from *yaml.Node) error {
+	return at(n, "%q comes from line %d (<<): change it there, or set a value of its own here (%[1]s=VALUE)", from.Value, from.Line)
+}
+
 // find returns the place of a step in Content; -1 where it is the key of a mapping that does not have it.
 func find(n *yaml.Node, step any) (int, error) {
 	switch n.Kind {
@@ -185,6 +286,9 @@ func find(n *yaml.Node, step any) (int, error) {
 			if slices.Contains(keys, n.Content[i].Value) {
 				return i + 1, nil
 			}
+		}
+		if from := inherited(n, keys...); several && from != nil {
+			return 0, overridden(n, from)
 		}
 		if several {
 			return 0, at(n, "expected one of: %s", strings.Join(keys, ", "))
@@ -203,9 +307,9 @@ func find(n *yaml.Node, step any) (int, error) {
 			}
 			return 0, at(n, "no item of the list is %q%s", string(step), meant(string(step), names(n)))
 		}
-		return 0, at(n, "expected a place or a name in the list, such as [0], found %v", step)
+		return 0, at(n, "expected a place or a name in the list, such as [0], found %q", fmt.Sprint(step))
 	}
-	return 0, at(n, "expected a mapping or a list, found %s: there is no %v in it", nodeWords(n), step)
+	return 0, at(n, "expected a mapping or a list, found %s: there is no %q in it", nodeWords(n), fmt.Sprint(step))
 }
 
 // identities are the keys by which people call the items of a list.
@@ -292,10 +396,17 @@ func (e *editor) splice(from, to int, with string) {
 	e.out = slices.Concat(e.text[:from], []byte(with), e.text[to:])
 }
 
-// replace writes a value in the place of another.
+// replace writes a value in the place of another, whose anchor it takes over.
 func (e *editor) replace(s slot, text string) error {
 	former := s.node()
-	from, to, err := e.span(former)
+	if former.Style&yaml.TaggedStyle != 0 {
+		return e.unforeseen(former)
+	}
+	_, to, err := e.span(former)
+	if err != nil {
+		return err
+	}
+	from, err := e.content(former)
 	if err != nil {
 		return err
 	}
@@ -303,7 +414,8 @@ func (e *editor) replace(s slot, text string) error {
 	if err != nil {
 		return at(former, "%v", err)
 	}
-	if isBlock(former) && s.in.Kind == yaml.MappingNode { // it moves up, behind its key
+	switch {
+	case isBlock(former) && s.in.Kind == yaml.MappingNode: // it moves up, behind its key
 		_, from, err = e.span(s.in.Content[s.at-1])
 		if err != nil {
 			return err
@@ -312,9 +424,15 @@ func (e *editor) replace(s slot, text string) error {
 		if colon < 0 {
 			return e.unforeseen(former)
 		}
+		if former.Anchor != "" {
+			v.text = "&" + former.Anchor + " " + v.text
+		}
 		from, to, v.text = from+colon+1, e.lineEnd(to), " "+v.text
+	case from == to: // nothing stood there
+		v.text = " " + v.text
 	}
-	s.in.Content[s.at] = v.node
+	v.node.Anchor = former.Anchor
+	*former = *v.node // the node itself, for which aliases stand
 	e.splice(from, to, v.text)
 	return nil
 }
@@ -325,32 +443,71 @@ func (e *editor) enter(n *yaml.Node, rest []any, c Change) error {
 	if c.Kind == Unset || c.Kind == Remove {
 		return at(n, "there is no %q to be removed", key)
 	}
-	text := c.Value
-	for i := len(rest) - 1; i > 0; i-- {
-		below, isKey := rest[i].(string)
-		if !isKey {
-			return at(n, "there is no %q, and so no %v in it", key, rest[i])
-		}
-		v, err := value(text, true, nil)
-		if err != nil {
-			return at(n, "%v", err)
-		}
-		text = "{" + below + ": " + v.text + "}"
-	}
 	k, err := value(key, isFlow(n), nil)
 	if err != nil {
 		return at(n, "%v", err)
+	}
+	text, onLines := c.Value, e.asList(c) && len(rest) == 1 && !isFlow(n)
+	if !onLines {
+		if text, err = e.nested(rest[1:], c); err != nil {
+			return at(n, "%v", err)
+		}
 	}
 	v, err := value(text, isFlow(n), nil)
 	if err != nil {
 		return at(n, "%v", err)
 	}
+	if onLines {
+		v, err = e.listOf(n, v)
+	} else {
+		v.text = " " + v.text
+	}
+	if err != nil {
+		return err
+	}
 	index := follows(n, key, c.Order)
-	if err := e.insert(n, index, k.text+": "+v.text); err != nil {
+	if err := e.insert(n, index, k.text+":"+v.text); err != nil {
 		return err
 	}
 	n.Content = slices.Insert(n.Content, index, k.node, v.node)
 	return nil
+}
+
+// asList reports whether a change adds to a value that is a list, also of one item.
+func (e *editor) asList(c Change) bool {
+	key, isKey := c.Path[len(c.Path)-1].(string)
+	return c.Kind == Add && isKey && slices.Contains(e.lists, key)
+}
+
+// nested is the value of a change, in brackets below keys that are not there.
+func (e *editor) nested(keys []any, c Change) (string, error) {
+	text := c.Value
+	if e.asList(c) {
+		v, err := value(text, true, nil)
+		if err != nil {
+			return "", err
+		}
+		text = "[" + v.text + "]"
+	}
+	for _, key := range slices.Backward(keys) {
+		word, isKey := key.(string)
+		if !isKey {
+			return "", fmt.Errorf("there is no list here, and so no %q in it", fmt.Sprint(key))
+		}
+		v, err := value(text, true, nil)
+		if err != nil {
+			return "", err
+		}
+		text = "{" + word + ": " + v.text + "}"
+	}
+	return text, nil
+}
+
+// listOf is a value as the only item of a list, on a line of its own.
+func (e *editor) listOf(in *yaml.Node, v fresh) (fresh, error) {
+	indent, err := e.indent(in)
+	list := &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{v.node}}
+	return fresh{e.lineBreak() + strings.Repeat(" ", indent+2) + e.item(v, indent+2), list}, err
 }
 
 // follows is the place in Content where a key is to be.
@@ -378,7 +535,11 @@ func (e *editor) add(s slot, text string) error {
 	}
 	item := v.text
 	if isBlock(n) {
-		item = e.item(v, n.Column-1)
+		indent, err := e.indent(n)
+		if err != nil {
+			return err
+		}
+		item = e.item(v, indent)
 	}
 	if err := e.insert(n, len(n.Content), item); err != nil {
 		return err
@@ -433,13 +594,14 @@ func (e *editor) pair(s slot, text string) error {
 
 // insert writes an entry of a list or mapping before the place index of Content.
 func (e *editor) insert(n *yaml.Node, index int, entry string) error {
-	from, _, err := e.span(n)
+	indent, err := e.indent(n)
 	if err != nil {
 		return err
 	}
 	if len(n.Content) == 0 {
+		from, err := e.content(n)
 		e.splice(from+1, from+1, entry)
-		return nil
+		return err
 	}
 	if index == 0 {
 		return e.insertFirst(n, entry)
@@ -453,7 +615,7 @@ func (e *editor) insert(n *yaml.Node, index int, entry string) error {
 		return nil
 	}
 	end = e.lineEnd(end)
-	e.splice(end, end, e.lineBreak()+strings.Repeat(" ", n.Column-1)+entry)
+	e.splice(end, end, e.lineBreak()+strings.Repeat(" ", indent)+entry)
 	return nil
 }
 
@@ -463,7 +625,11 @@ func (e *editor) insertFirst(n *yaml.Node, entry string) error {
 	if err != nil {
 		return err
 	}
-	begin, indent := e.lineStart(first), strings.Repeat(" ", n.Column-1)
+	column, err := e.indent(n)
+	if err != nil {
+		return err
+	}
+	begin, indent := e.lineStart(first), strings.Repeat(" ", column)
 	switch {
 	case isFlow(n):
 		e.splice(first, first, entry+", ")
@@ -581,9 +747,9 @@ func (e *editor) unforeseen(n *yaml.Node) error {
 	return at(n, "the layout here is one in which natkit changes nothing in place: change it by hand")
 }
 
-// start is the offset at which a value begins.
+// start is the offset at which a value begins, with its anchor and its tag.
 func (e *editor) start(n *yaml.Node) (int, error) {
-	if n.Line < 1 || n.Line > len(e.begins) || n.Anchor != "" || n.Style&yaml.TaggedStyle != 0 {
+	if n.Line < 1 || n.Line > len(e.begins) {
 		return 0, e.unforeseen(n)
 	}
 	offset := e.begins[n.Line-1]
@@ -594,13 +760,65 @@ func (e *editor) start(n *yaml.Node) (int, error) {
 	return offset, nil
 }
 
-// span is where a value begins and ends.
+// content is the offset at which a value itself begins, behind its anchor and its tag.
+func (e *editor) content(n *yaml.Node) (int, error) {
+	offset, err := e.start(n)
+	properties := 0
+	if n.Anchor != "" {
+		properties++
+	}
+	if n.Style&yaml.TaggedStyle != 0 {
+		properties++
+	}
+	empty := n.Kind == yaml.ScalarNode && n.Value == "" && n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) == 0
+	for ; err == nil && properties > 0; properties-- {
+		if offset = e.blank(offset); offset == len(e.text) || e.text[offset] != '&' && e.text[offset] != '!' {
+			return 0, e.unforeseen(n)
+		}
+		if end := bytes.IndexAny(e.text[offset:], " \t\r\n,]}"); end >= 0 {
+			offset += end
+		} else {
+			offset = len(e.text)
+		}
+		if properties == 1 && !empty {
+			offset = e.blank(offset)
+		}
+	}
+	return offset, err
+}
+
+// blank is the offset of what follows behind blanks, line breaks and comments.
+func (e *editor) blank(offset int) int {
+	for offset < len(e.text) {
+		switch e.text[offset] {
+		case ' ', '\t', '\r', '\n':
+			offset++
+		case '#':
+			offset = e.lineEnd(offset)
+		default:
+			return offset
+		}
+	}
+	return offset
+}
+
+// indent is how far the entries of a list or mapping on lines of their own are indented.
+func (e *editor) indent(n *yaml.Node) (int, error) {
+	offset, err := e.content(n)
+	return offset - e.lineStart(offset), err
+}
+
+// span is where a value begins, with its anchor and its tag, and where it ends.
 func (e *editor) span(n *yaml.Node) (from, to int, err error) {
 	if from, err = e.start(n); err != nil {
 		return 0, 0, err
 	}
+	itself, err := e.content(n)
+	if err != nil {
+		return 0, 0, err
+	}
 	length := -1
-	switch rest := e.text[from:]; {
+	switch rest := e.text[itself:]; {
 	case n.Kind == yaml.AliasNode:
 		length = len("*" + n.Value)
 	case n.Kind == yaml.ScalarNode && n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0:
@@ -614,10 +832,10 @@ func (e *editor) span(n *yaml.Node) (from, to int, err error) {
 		_, to, err = e.span(n.Content[len(n.Content)-1])
 		return from, to, err
 	}
-	if length < 0 || from+length > len(e.text) {
+	if length < 0 || itself+length > len(e.text) {
 		return 0, 0, e.unforeseen(n)
 	}
-	return from, from + length, nil
+	return from, itself + length, nil
 }
 
 // quotedLength is that of the text in quotes with which text begins; -1 where they do not end.

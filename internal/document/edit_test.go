@@ -133,7 +133,7 @@ func TestEditRefused(t *testing.T) {
 		change       Change
 		line, column int
 	}{
-		{Change{Path: []any{"a"}, Value: "2"}, 1, 4},
+		{Change{Path: []any{"a"}, Kind: Unset}, 1, 4},
 		{Change{Path: []any{"c", "d", "e"}, Value: "2"}, 3, 8},
 		{Change{Path: []any{"long"}, Value: "2"}, 4, 7},
 		{Change{Path: []any{"block"}, Value: "2"}, 10, 8},
@@ -161,10 +161,124 @@ func TestEditRefused(t *testing.T) {
 	}
 }
 
+// anchored has values that stand in several places.
+const anchored = `a: &one 1
+list: [&x p, q, *x]
+base: &base # of both
+  # first
+  k: 1
+  l: &l
+  - p # one
+  - q
+more: {<<: *base, k: 2}
+rules:
+- dnat: &web {to: p}
+  # of the first
+- dnat: *web
+- &third
+  dnat: !!map {to: r}
+nothing: &n
+null:
+gateway:
+end: *l
+`
+
+// A change beside an anchor is made as beside any other value, one within it keeps it.
+func TestEditAnchored(t *testing.T) {
+	for _, c := range []struct {
+		change   Change
+		from, to string
+	}{
+		{Change{Path: []any{"a"}, Value: "2"}, "a: &one 1", "a: &one 2"},
+		{Change{Path: []any{"a"}, Kind: Add, Value: "2"}, "a: &one 1", "a: [&one 1, 2]"},
+		{Change{Path: []any{"a"}, Kind: Unset}, "a: &one 1\n", ""},
+		{Change{Path: []any{"list", 0}, Value: "r"}, "[&x p, q", "[&x r, q"},
+		{Change{Path: []any{"list", 2}, Value: "r"}, "q, *x]", "q, r]"},
+		{Change{Path: []any{"list"}, Kind: Remove, Value: "q"}, "q, *x]", "*x]"},
+		{Change{Path: []any{"base", "m"}, Value: "2"}, "  - q\n", "  - q\n  m: 2\n"},
+		{Change{Path: []any{"base", "j"}, Value: "2", Order: []string{"j", "k"}}, "of both\n", "of both\n  j: 2\n"},
+		{Change{Path: []any{"base"}, Value: "{k: 3}"}, "", ""}, // l goes
+		{Change{Path: []any{"base", "l"}, Value: "[r]"}, "l: &l\n  - p # one\n  - q", "l: &l [r]"},
+		{Change{Path: []any{"base", "l"}, Kind: Add, Value: "r"}, "  - q\n", "  - q\n  - r\n"},
+		{Change{Path: []any{"base", "l"}, Kind: Unset}, "", ""},
+		{Change{Path: []any{"more", "l"}, Value: "p"}, "{<<: *base, k: 2}", "{<<: *base, k: 2, l: p}"},
+		{Change{Path: []any{"more", "l"}, Kind: Add, Value: "p"}, "", ""}, // would lose what it takes over
+		{Change{Path: []any{"more", "l"}, Kind: Unset}, "", ""},
+		{Change{Path: []any{"more", "l", 0}, Value: "p"}, "", ""},
+		{Change{Path: []any{"more", Either{"l", "m"}, "x"}, Value: "p"}, "", ""},
+		{Change{Path: []any{"rules", 0, "enabled"}, Value: "off"}, "{to: p}\n", "{to: p}\n  enabled: off\n"},
+		{Change{Path: []any{"rules", 0, "dnat", "to"}, Value: "r"}, "{to: p}", "{to: r}"},
+		{Change{Path: []any{"rules", 0}, Kind: Unset}, "", ""},
+		{Change{Path: []any{"rules", 0}, Value: "{snat: {}}"}, "", ""},
+		{Change{Path: []any{"rules", 1, "name"}, Value: "r"}, "- dnat: *web\n", "- dnat: *web\n  name: r\n"},
+		{Change{Path: []any{"rules", 1, "dnat"}, Value: "{to: r}"}, "dnat: *web", "dnat: {to: r}"},
+		{Change{Path: []any{"rules", 1}, Kind: Unset}, "- dnat: *web\n", ""},
+		{Change{Path: []any{"rules", 1, "dnat", "to"}, Value: "r"}, "", ""},
+		{Change{Path: []any{"rules", 2, "name"}, Value: "r"}, "{to: r}\n", "{to: r}\n  name: r\n"},
+		{Change{Path: []any{"rules", 2, "dnat"}, Value: "{to: r}"}, "", ""}, // the tag may not be that of the new value
+		{Change{Path: []any{"rules"}, Kind: Add, Value: "{snat: {}, name: r}"}, "{to: r}\n", "{to: r}\n- snat: {}\n  name: r\n"},
+		{Change{Path: []any{"rules"}, Kind: Add, Value: "{dnat: &web {to: s}}"}, "{to: r}\n", "{to: r}\n- dnat: &web {to: s}\n"},
+		{Change{Path: []any{"rules", 0, "x"}, Value: "{y: &web 1}"}, "", ""}, // *web would be that
+		{Change{Path: []any{"nothing"}, Value: "1"}, "&n\n", "&n 1\n"},
+		{Change{Path: []any{"null"}, Kind: Add, Value: "1"}, "null:\n", "null: 1\n"},
+		{Change{Path: []any{"gateway", "nat"}, Kind: Add, Value: "{snat: {}}"}, "gateway:\n", "gateway: {nat: [{snat: {}}]}\n"},
+		{Change{Path: []any{"gateway", "x", "y"}, Value: "1"}, "gateway:\n", "gateway: {x: {y: 1}}\n"},
+		{Change{Path: []any{"gateway", "x"}, Kind: Unset}, "", ""},
+		{Change{Path: []any{"end"}, Kind: Add, Value: "1"}, "", ""},
+		{Change{Path: []any{"end"}, Kind: Remove, Value: "p"}, "", ""},
+		{Change{Path: []any{"end"}, Value: "p"}, "end: *l", "end: p"},
+	} {
+		s := Source{File: "f", Text: []byte(anchored), Limit: 1000, Compose: &Compose{Lists: []string{"nat"}}}
+		got, err := s.Edit(c.change)
+		if c.from == "" {
+			if err == nil {
+				t.Errorf("%v:\n%s", c.change, got)
+			} else if strings.Contains(err.Error(), "because of the layout around it") != (c.change.Value == "{y: &web 1}") {
+				t.Errorf("%v: %v", c.change, err)
+			}
+			continue
+		}
+		if diff := cmp.Diff(strings.Replace(anchored, c.from, c.to, 1), string(got)); err != nil || diff != "" {
+			t.Errorf("%v: %v\n%s", c.change, err, diff)
+		}
+	}
+}
+
+// A list of rules is one from its first item on.
+func TestEditAddsToNoList(t *testing.T) {
+	for text, want := range map[string]string{
+		"k: 1\n":             "k: 1\nnat:\n  - snat: {}\n    name: r\n",
+		"k: 1\r\n":           "k: 1\r\nnat:\r\n  - snat: {}\r\n    name: r\r\n",
+		"{k: 1}":             "{k: 1, nat: [{snat: {}, name: r}]}",
+		"{}":                 "{nat: [{snat: {}, name: r}]}",
+		"nat: # none yet\n":  "nat: [{snat: {}, name: r}] # none yet\n",
+		"nat: &n\nk: [*n]\n": "nat: &n [{snat: {}, name: r}]\nk: [*n]\n",
+		"nat: []\n":          "nat: [{snat: {}, name: r}]\n",
+		"nat: {snat: {}}\n":  "nat: [{snat: {}}, {snat: {}, name: r}]\n",
+		"nat:\n  snat: {}\n": "",
+	} {
+		s := Source{File: "f", Text: []byte(text), Limit: 1000, Compose: &Compose{Lists: []string{"nat"}}}
+		if got, err := s.Edit(Change{Path: []any{"nat"}, Kind: Add, Value: "{snat: {}, name: r}"}); string(got) != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v", text, got, err)
+		}
+	}
+}
+
 // writer writes values as different people would.
 type writer struct {
 	r *rand.Rand
 	b bytes.Buffer
+	// anchors is how many values have one.
+	anchors int
+}
+
+// anchor is one, or none.
+func (w *writer) anchor() string {
+	if !w.chance(5) {
+		return ""
+	}
+	w.anchors++
+	return fmt.Sprintf("&x%d ", w.anchors)
 }
 
 func (w *writer) chance(n int) bool { return w.r.IntN(n) == 0 }
@@ -205,19 +319,20 @@ func (w *writer) quote(text string, inFlow bool) string {
 func (w *writer) flow(v any) string {
 	glue := []string{", ", ",", ",\n      ", ", # why\n      "}[w.r.IntN(4)]
 	var parts []string
+	anchor := w.anchor()
 	switch v := v.(type) {
 	case string:
-		return w.quote(v, true)
+		return anchor + w.quote(v, true)
 	case []any:
 		for _, item := range v {
 			parts = append(parts, w.flow(item))
 		}
-		return "[" + strings.Join(parts, glue) + "]"
+		return anchor + "[" + strings.Join(parts, glue) + "]"
 	case map[string]any:
 		for _, key := range keysOf(v) {
 			parts = append(parts, key+": "+w.flow(v[key]))
 		}
-		return "{" + strings.Join(parts, glue) + "}"
+		return anchor + "{" + strings.Join(parts, glue) + "}"
 	}
 	panic(v)
 }
@@ -236,7 +351,7 @@ func (w *writer) block(v any, indent string) {
 		w.b.WriteString(" " + map[bool]func(any) string{true: func(v any) string { return w.quote(v.(string), false) }, false: w.flow}[text](v) + []string{"", " # why"}[w.r.IntN(2)] + "\n")
 		return
 	}
-	w.b.WriteString("\n")
+	w.b.WriteString(strings.TrimRight(" "+w.anchor(), " ") + "\n")
 	w.lines(v, indent+"  ")
 }
 

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -104,6 +106,14 @@ func SetName(n *yaml.Node) (name string, is bool) {
 
 // IsMapping reports whether a value is a mapping.
 func IsMapping(n *yaml.Node) bool { return resolve(n).Kind == yaml.MappingNode }
+
+// Shown is what a user gave, in quotes where it has characters that do not print, such as a line break.
+func Shown(text string) string {
+	if utf8.ValidString(text) && strings.TrimFunc(text, unicode.IsPrint) == "" {
+		return text
+	}
+	return strconv.Quote(text)
+}
 
 // OneLine keeps what a file contains from flooding or steering the terminal.
 func OneLine(message string) string {

@@ -74,6 +74,8 @@ type checker struct {
 	plan *Plan
 	// held are addresses that pools do not give.
 	held *rangeIndex
+	// pins are those of its entries.
+	pins *pins
 	// byPort are indexes of the plan's destinations for one port, those for more under
 	// the zero key; everyPort are all.
 	byPort    map[portKey][]int
@@ -127,7 +129,7 @@ func (c *checker) packets() {
 		}
 		c.add(Finding{ID: "helpers-open", Severity: Notice,
 			Message: "helpers: the kernel reads what clients and servers write, and lets in the connections that they announce, as RELATED: who controls one of the two can have a port of a host inside opened",
-			Advice:  "leave them out where passive FTP, or SIP without help, does; what they announce is translated by modules of their own: sudo modprobe -a " + strings.Join(modules, " ")}, []any{"helpers"})
+			Advice:  "leave them out where passive FTP, or SIP without help, does; what they announce is translated by modules of their own, which have to be loaded where they are modules: sudo modprobe -a " + strings.Join(modules, " ") + "; at boot by a file in /etc/modules-load.d"}, []any{"helpers"})
 	}
 	if c.config.TTL == 0 {
 		return
@@ -171,6 +173,7 @@ func (c *checker) compile() {
 // together checks what rules do to each other.
 func (c *checker) together() {
 	plan := c.asWritten()
+	c.pins = pinsOf(plan)
 	c.overlaps(plan)
 	if c.refused == 0 { // two that overlap also shadow each other
 		c.shadowed(plan)
@@ -335,12 +338,12 @@ func withPart(w written, r nat.AddrRange) string {
 
 // sets warns where a set leaves a rule nothing to do.
 func (o one) sets() {
-	o.eachSet(func(name string, services bool, key string, at, of int) {
-		if s := o.config.Sets.named(name); s != nil && !strings.HasPrefix(key, "except-") && len(s.Of(o.bits))+len(s.Services) == 0 {
-			o.warn("set-empty", fmt.Sprintf("set %s has no %s address: the rule matches nothing by it", name, familyName(o.bits)),
-				"fill it, or leave it out", o.pathOf(key, at, of)...)
+	for _, u := range o.setUses() {
+		if s := o.config.Sets.named(u.name); s != nil && !strings.HasPrefix(u.key, "except-") && len(s.Of(o.bits))+len(s.Services) == 0 {
+			o.warn("set-empty", fmt.Sprintf("set %s has no %s address: the rule matches nothing by it", u.name, familyName(o.bits)),
+				"fill it, or leave it out", o.pathOf(u.key, u.at, u.of)...)
 		}
-	})
+	}
 }
 
 func (o one) choice(c *Choice) {

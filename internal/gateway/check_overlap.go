@@ -34,7 +34,7 @@ func (c *checker) overlaps(plan *Plan) {
 			"make one of them more specific, give one of them prefer: 1, or leave one out", o.subject(side)...)
 	}
 	for _, list := range [][]Entry{plan.Sources, plan.Destinations, plan.Untracked} {
-		overlapping(list, found)
+		c.pins.overlapping(list, found)
 	}
 	overlappingPairs(plan.Stateless, found)
 }
@@ -148,7 +148,7 @@ func (e *Entry) apart(o *Entry) bool {
 
 // overlapping finds entries of one list that are equally specific and match some packet
 // both. Those of hairpins are left out, as their rules' destinations overlap as well.
-func overlapping(list []Entry, found report) {
+func (x *pins) overlapping(list []Entry, found report) {
 	type ends struct{ on, from netip.Prefix } // those equally specific meet where these are equal
 	groups, order := map[ends][]*Entry{}, []ends(nil)
 	for i := range list {
@@ -167,7 +167,7 @@ func overlapping(list []Entry, found report) {
 		}
 	}
 	for _, key := range order {
-		sweepPorts(groups[key], func(a, b *Entry) bool {
+		overlap := func(a, b *Entry) bool {
 			overlap := a.Rule != b.Rule && !a.apart(b) && compareEntries(a, b) == 0 && a.Overlaps(&b.Match)
 			if overlap {
 				side, what := inside, "translates the source of "+fromWords(key.from, a)
@@ -180,7 +180,10 @@ func overlapping(list []Entry, found report) {
 				found(a.Rule, b.Rule, side, what)
 			}
 			return overlap
-		})
+		}
+		for _, part := range x.split(groups[key]) {
+			sweepPorts(part, overlap)
+		}
 	}
 }
 

@@ -30,7 +30,7 @@ func (c *checker) shadowed(plan *Plan) {
 			winners[r][w] = true
 		}
 	}
-	s := shadows{plan: plan}
+	s := shadows{plan: plan, pins: c.pins}
 	s.index()
 	for i := range plan.Sources {
 		switch e := &plan.Sources[i]; {
@@ -104,30 +104,38 @@ func (c *checker) first(rules []Ref) string {
 // shadows finds what comes before an entry.
 type shadows struct {
 	plan         *Plan
+	pins         *pins
 	sources      entryIndex
 	destinations entryIndex
-	// ports are the entries for ports of one address, in their order, clients those for
+	// ports are the entries for ports of one address, by their pins, in their order, clients those for
 	// an address by From, as far as they were asked for: thousands may be on one.
-	ports     map[netip.Prefix][]int
+	ports     map[pinnedTo][]int
 	clients   map[netip.Prefix]*entryIndex
 	untracked entryIndex
 	outside   entryIndex
 	inside    entryIndex
 }
 
+// pinnedTo are an address and a pin.
+type pinnedTo struct {
+	on netip.Prefix
+	pin
+}
+
 func (s *shadows) index() {
 	for i := range s.plan.Sources {
 		for _, p := range s.plan.Sources[i].From {
-			s.sources.add(p, i)
+			s.sources.add(p, s.pins.of(&s.plan.Sources[i]), i)
 		}
 	}
-	s.ports, s.clients = map[netip.Prefix][]int{}, map[netip.Prefix]*entryIndex{}
+	s.ports, s.clients = map[pinnedTo][]int{}, map[netip.Prefix]*entryIndex{}
 	for i := range s.plan.Destinations {
 		e := &s.plan.Destinations[i]
+		at := pinnedTo{e.On(), s.pins.of(e)}
 		if len(e.Ports) > 0 {
-			s.ports[e.On()] = append(s.ports[e.On()], i)
+			s.ports[at] = append(s.ports[at], i)
 		}
-		s.destinations.add(e.On(), i)
+		s.destinations.add(at.on, at.pin, i)
 	}
 	for _, entries := range s.ports {
 		slices.SortFunc(entries, func(i, j int) int {
@@ -136,11 +144,11 @@ func (s *shadows) index() {
 		})
 	}
 	for i := range s.plan.Stateless {
-		s.outside.add(s.plan.Stateless[i].Outside(), i)
-		s.inside.add(s.plan.Stateless[i].Inside(), i)
+		s.outside.add(s.plan.Stateless[i].Outside(), pin{}, i)
+		s.inside.add(s.plan.Stateless[i].Inside(), pin{}, i)
 	}
 	for i := range s.plan.Untracked {
-		s.untracked.add(s.plan.Untracked[i].On(), i)
+		s.untracked.add(s.plan.Untracked[i].On(), pin{}, i)
 	}
 	for _, x := range []*entryIndex{&s.sources, &s.destinations, &s.untracked, &s.outside, &s.inside} {
 		x.sort()
@@ -158,11 +166,12 @@ func (e *Entry) clients() []netip.Prefix {
 // overSource are the rules that together match all of Sources[i] before it.
 func (s *shadows) overSource(i int) []Ref {
 	u := union{of: &s.plan.Sources[i], dimensions: sourceDimensions}
+	by := s.coverers(u.of)
 	for _, from := range u.of.clients() {
-		s.inside.meeting(from, func(j int) {
+		s.inside.meeting(from, by, func(j int) {
 			u.add(&s.plan.Stateless[j])
 		})
-		s.sources.meeting(from, func(j int) {
+		s.sources.meeting(from, by, func(j int) {
 			if o := &s.plan.Sources[j]; j < i && o.Rule != u.of.Rule && o.mayCover(u.of) {
 				u.add(o)
 			}
@@ -182,11 +191,11 @@ func (e *Entry) mayCover(o *Entry) bool {
 // overDestination are the rules that together match all of Destinations[i] before it.
 func (s *shadows) overDestination(i int) []Ref {
 	e := &s.plan.Destinations[i]
-	u := union{of: e, dimensions: destinationDimensions}
+	u, by := union{of: e, dimensions: destinationDimensions}, s.coverers(e)
 	if e.On().IsSingleIP() {
-		s.untracked.meeting(e.On(), func(j int) { u.add(&s.plan.Untracked[j]) })
+		s.untracked.meeting(e.On(), by, func(j int) { u.add(&s.plan.Untracked[j]) })
 	}
-	s.outside.meeting(e.On(), func(j int) {
+	s.outside.meeting(e.On(), by, func(j int) {
 		p := &s.plan.Stateless[j]
 		u.add(&Entry{Rule: p.Rule, Match: nat.Match{To: []netip.Prefix{p.Outside()}}})
 	})
@@ -195,16 +204,16 @@ func (s *shadows) overDestination(i int) []Ref {
 			u.add(d)
 		}
 	}
-	switch near := s.nearPorts(e); { // what comes before an entry on one address is on that address
-	case !e.On().IsSingleIP() || len(e.Ports) == 0 && len(e.From) == 0:
-		s.destinations.meeting(e.On(), before)
+	switch near := s.nearPorts(e, by); { // what comes before an entry on one address is on that address
+	case !e.On().IsSingleIP() || by == nil || len(e.Ports) == 0 && len(e.From) == 0:
+		s.destinations.meeting(e.On(), by, before)
 	case len(e.Ports) > 0 && (len(near) <= fewNear || len(e.From) == 0):
 		for _, j := range near {
 			before(j)
 		}
 	default:
 		for _, p := range e.From {
-			s.clientsOf(e.On()).meeting(p, before)
+			s.clientsOf(e.On()).meeting(p, by, before)
 		}
 	}
 	return u.covering()
@@ -214,11 +223,11 @@ func (s *shadows) overDestination(i int) []Ref {
 func (s *shadows) clientsOf(on netip.Prefix) *entryIndex {
 	if s.clients[on] == nil {
 		x := &entryIndex{}
-		for _, i := range s.destinations.of[on] {
+		s.destinations.at(on, nil, func(i int) {
 			for _, p := range s.plan.Destinations[i].clients() {
-				x.add(p, i)
+				x.add(p, s.pins.of(&s.plan.Destinations[i]), i)
 			}
-		}
+		})
 		x.sort()
 		s.clients[on] = x
 	}
@@ -231,18 +240,29 @@ const fewNear = 64
 // nearPorts are the entries on e's address that may come before it and have one of its
 // ports: what comes before has no more ports than e, and so begins less than that
 // before it.
-func (s *shadows) nearPorts(e *Entry) []int {
+func (s *shadows) nearPorts(e *Entry, by []pin) (near []int) {
 	if len(e.Ports) == 0 {
 		return nil
 	}
-	all := s.ports[e.On()]
-	from := func(first int) int { // the first entry that begins there or later
-		return sort.Search(len(all), func(i int) bool {
-			d := &s.plan.Destinations[all[i]]
-			return cmp.Or(cmp.Compare(d.Protocol, e.Protocol), cmp.Compare(int(d.Ports[0].First), first)) >= 0
-		})
+	for _, p := range by {
+		all := s.ports[pinnedTo{e.On(), p}]
+		from := func(first int) int { // the first entry that begins there or later
+			return sort.Search(len(all), func(i int) bool {
+				d := &s.plan.Destinations[all[i]]
+				return cmp.Or(cmp.Compare(d.Protocol, e.Protocol), cmp.Compare(int(d.Ports[0].First), first)) >= 0
+			})
+		}
+		near = append(near, all[from(int(e.Ports[0].First)-e.span()):from(int(e.Ports[len(e.Ports)-1].Last)+1)]...)
 	}
-	return all[from(int(e.Ports[0].First)-e.span()):from(int(e.Ports[len(e.Ports)-1].Last)+1)]
+	return near
+}
+
+// coverers are the pins that what matches all of an entry may have; nil for any.
+func (s *shadows) coverers(e *Entry) []pin {
+	if by, few := s.pins.covering(e); few {
+		return by
+	}
+	return nil
 }
 
 // union is what comes before an entry. It covers the entry where it does so in one
@@ -329,22 +349,62 @@ func coverPorts(all []*Entry, e *Entry) bool {
 	return len(together.Ports) > 0 && e.Protocol != 0 && together.Covers(&nat.Match{Protocol: e.Protocol, Ports: e.Ports})
 }
 
-// entryIndex finds entries by a prefix that they have.
+// entryIndex finds entries by a prefix that they have, and a pin.
 type entryIndex struct {
-	of     map[netip.Prefix][]int
+	of     map[netip.Prefix]*byPin
 	sorted []netip.Prefix
+	// has are the lengths of prefixes that there are.
+	has [129]bool
 	// within are those whose prefix lies within one that was asked for, where they may cover it.
 	within map[netip.Prefix][]netip.Prefix
 }
 
-func (x *entryIndex) add(p netip.Prefix, entry int) {
+// byPin are entries of one prefix.
+type byPin struct {
+	// free have no pin.
+	free   []int
+	pinned map[pin][]int
+}
+
+func (x *entryIndex) add(p netip.Prefix, by pin, entry int) {
 	if x.of == nil {
-		x.of = map[netip.Prefix][]int{}
+		x.of = map[netip.Prefix]*byPin{}
 	}
-	if _, known := x.of[p]; !known {
-		x.sorted = append(x.sorted, p)
+	here := x.of[p]
+	if here == nil {
+		here = &byPin{}
+		x.sorted, x.of[p], x.has[p.Bits()] = append(x.sorted, p), here, true
 	}
-	x.of[p] = append(x.of[p], entry)
+	if by == (pin{}) {
+		here.free = append(here.free, entry)
+		return
+	}
+	if here.pinned == nil {
+		here.pinned = map[pin][]int{}
+	}
+	here.pinned[by] = append(here.pinned[by], entry)
+}
+
+// at calls look for the entries of a prefix that have none or one of some pins (nil: for all of them).
+func (x *entryIndex) at(p netip.Prefix, by []pin, look func(entry int)) {
+	here := x.of[p]
+	if here == nil {
+		return
+	}
+	each := func(entries []int) {
+		for _, e := range entries {
+			look(e)
+		}
+	}
+	each(here.free)
+	if by == nil {
+		for _, entries := range here.pinned {
+			each(entries)
+		}
+	}
+	for _, one := range by {
+		each(here.pinned[one])
+	}
 }
 
 func (x *entryIndex) sort() {
@@ -356,18 +416,16 @@ func (x *entryIndex) sort() {
 	})
 }
 
-// meeting calls look for every entry whose prefix contains p, and for those whose prefix lies within it where these
-// could cover p together, as they have as many addresses.
-func (x *entryIndex) meeting(p netip.Prefix, look func(entry int)) {
+// meeting calls look for every entry of one of some pins (nil: of any) whose prefix contains p, and for those whose
+// prefix lies within it where these could cover p together, as they have as many addresses.
+func (x *entryIndex) meeting(p netip.Prefix, by []pin, look func(entry int)) {
 	for bits := 0; bits <= p.Bits(); bits++ {
-		for _, e := range x.of[netip.PrefixFrom(p.Addr(), bits).Masked()] {
-			look(e)
+		if x.has[bits] {
+			x.at(netip.PrefixFrom(p.Addr(), bits).Masked(), by, look)
 		}
 	}
 	for _, q := range x.filling(p) {
-		for _, e := range x.of[q] {
-			look(e)
-		}
+		x.at(q, by, look)
 	}
 }
 

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"fmt"
 	"reflect"
 	"slices"
@@ -16,7 +17,7 @@ type Edit struct {
 	change document.Change
 }
 
-func (e Edit) String() string { return e.text }
+func (e Edit) String() string { return document.Shown(e.text) }
 
 // editForms are what an Edit may look like, for errors.
 const editForms = "expected WORD[…].WORD=VALUE, such as nat[2].enabled=off, or += or -= and an item of a list"
@@ -64,7 +65,7 @@ func editSteps(path string) (steps []any, err error) {
 		inner, bracket := strings.CutPrefix(rest, "[")
 		if bracket && !first {
 			if word, rest, bracket = strings.Cut(inner, "]"); !bracket {
-				return nil, fmt.Errorf("%s: a bracket is not closed", path)
+				return nil, fmt.Errorf("a bracket is not closed")
 			}
 		} else {
 			if !first {
@@ -110,22 +111,155 @@ func ruleSteps(steps []any) []any {
 	return steps
 }
 
-// Edited returns the text of a file with edits, in turn, and the file that it is then with those that it names. Lines that they do not concern
-// stay as they are. An edit that the text has no place for, and a result that is not a gateway file, are
-// *document.SyntaxError, whose position is in the text before the edit and after it.
-func Edited(files Files, name string, text []byte, edits []Edit) ([]byte, *File, error) {
+// Edition is a gateway file with edits.
+type Edition struct {
+	Text []byte
+	// File is what the text is, with the files that it names.
+	File *File
+	// Also are what edits change beside what they name.
+	Also []SideEffect
+}
+
+// SideEffect are rules that an edit of something else changes: one value of the file stands in them, too.
+type SideEffect struct {
+	Edit string `json:"edit"`
+	// By is the name of the value: "define", or "&" of an anchor.
+	By string `json:"by"`
+	// Rules are named as they are after the edit.
+	Rules []Ref `json:"rules"`
+}
+
+// Edited makes edits in turn in the text of a file. Lines that they do not concern stay as they are. An edit that the
+// text has no place for, and a result that is not a gateway file, are *document.SyntaxError, whose position is in the
+// text before the edit and after it.
+func Edited(files Files, name string, text []byte, edits []Edit) (*Edition, error) {
+	former, also := text, []SideEffect(nil)
 	for _, e := range edits {
 		changed, err := source(name, text).Edit(e.change)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", e, err)
+			was, _ := ParseWith(files, name, text) // nil where it is none, as between two edits
+			return nil, e.failed(files, was, fmt.Errorf("%s: %w", e, err))
+		}
+		if by := e.sharedBy(text); by != "" {
+			was, notBefore := ParseWith(files, name, text)
+			is, notAfter := ParseWith(files, name, changed)
+			if notBefore == nil && notAfter == nil {
+				also = append(also, e.besides(was, is, by)...)
+			}
 		}
 		text = changed
 	}
 	now, err := ParseWith(files, name, text)
 	if err != nil {
-		return nil, nil, fmt.Errorf("with the edit: %w", err)
+		was, _ := ParseWith(files, name, former)
+		err = fmt.Errorf("with the edit: %w", err)
+		for _, e := range edits {
+			err = e.failed(files, was, err)
+		}
+		return nil, err
 	}
-	return text, now, nil
+	return &Edition{text, now, also}, nil
+}
+
+// sharedBy is how the value of an edit may stand in several rules of a text; empty where it cannot.
+func (e Edit) sharedBy(text []byte) string {
+	switch {
+	case e.change.Path[1] == any("define"):
+		return "define"
+	case bytes.ContainsRune(text, '&') && bytes.ContainsRune(text, '*'):
+		return "&"
+	}
+	return ""
+}
+
+// besides are the rules that differ, but for the one that the edit names; none where it adds or removes one.
+func (e Edit) besides(was, is *File, by string) []SideEffect {
+	own, _ := was.target(e)
+	var differ []Ref
+	before := was.Config.lists()
+	for i, l := range is.Config.lists() {
+		if len(l.rules) != len(before[i].rules) {
+			return nil
+		}
+		for at, r := range l.rules {
+			if isOwn := l.name == own.List && at == own.Index; !isOwn && MarshalRule(r) != MarshalRule(before[i].rules[at]) {
+				differ = append(differ, r.ref(l.name, at))
+			}
+		}
+	}
+	if len(differ) == 0 {
+		return nil
+	}
+	return []SideEffect{{e.text, by, differ}}
+}
+
+// target is the rule of a file that an edit is about; false where it is about none.
+func (f *File) target(e Edit) (Ref, bool) {
+	path := e.change.Path[1:]
+	if !isRuleList(path[0]) {
+		return Ref{}, false
+	}
+	var step any = document.Named(e.change.Value)
+	if len(path) > 1 {
+		step = path[1]
+	} else if e.change.Kind != document.Remove {
+		return Ref{}, false
+	}
+	for _, l := range f.Config.lists() {
+		for i, r := range l.rules {
+			if l.name == path[0] && (step == any(i) || r.Name != "" && step == any(document.Named(r.Name))) {
+				return r.ref(l.name, i), true
+			}
+		}
+	}
+	return Ref{}, false
+}
+
+// failed is the error of an edit: where what it names stands in a file that f includes, how to edit that one.
+func (e Edit) failed(files Files, f *File, err error) error {
+	path := e.change.Path[1:]
+	if f == nil {
+		return err
+	}
+	if composed := source("", nil).Compose; slices.Contains(composed.Mappings, fmt.Sprint(path[0])) {
+		path = path[:min(len(path), 2)] // these come together, key by key
+	} else {
+		path = path[:1]
+	}
+	what, edit := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(path)), "."), "[]"), e.text
+	if ref, is := f.target(e); is {
+		path, what = []any{ref.List, ref.Index}, ref.String()
+		edit = e.within(f, ref)
+	} else if isRuleList(path[0]) {
+		return err
+	}
+	place := f.place(path...)
+	if place.File == f.Name || place == f.place(path[:len(path)-1]...) { // the latter where it does not have it
+		return err
+	}
+	advice := fmt.Sprintf("use natkit gateway set %s '%s'", document.Shown(place.File), document.Shown(edit))
+	if text, notRead := files.Read(place.File, MaxSource); notRead != nil {
+		return err
+	} else if _, none := ParseWith(files, place.File, text); none != nil {
+		advice = "change it by hand, as this file is none without " + document.Shown(f.Name)
+	}
+	return fmt.Errorf("%s: %w", e, &document.SyntaxError{File: place.File, Line: place.Line, Column: place.Column, Excerpt: place.Excerpt,
+		Message: what + " stands here: " + advice})
+}
+
+// within is the text of an edit of a rule, with the rule's place in the file that has it.
+func (e Edit) within(f *File, r Ref) string {
+	here, index := f.place(r.List, r.Index).File, 0
+	for i := range r.Index {
+		if f.place(r.List, i).File == here {
+			index++
+		}
+	}
+	before, after, _ := strings.Cut(e.text, r.List)
+	if len(e.change.Path) > 2 && e.change.Path[2] == any(r.Index) {
+		after = strings.Replace(after, strconv.Itoa(r.Index), strconv.Itoa(index), 1)
+	}
+	return before + r.List + after
 }
 
 // EditPaths are the paths of the values that a file has, as ParseEdit reads them.

@@ -73,8 +73,11 @@ func edited(t *testing.T, text string, edits ...string) (string, error) {
 		}
 		all = append(all, parsed)
 	}
-	got, _, err := Edited(nil, "f", []byte(text), all)
-	return string(got), err
+	got, err := Edited(nil, "f", []byte(text), all)
+	if err != nil {
+		return "", err
+	}
+	return string(got.Text), nil
 }
 
 // One edit changes one line of a file in the order and layout of which nothing else moves.
@@ -112,6 +115,113 @@ func TestEdited(t *testing.T) {
 	}
 }
 
+// What stands in several rules changes in all of them, which is said.
+func TestEditedAlso(t *testing.T) {
+	const text = `gateway:
+  include: more.yaml
+  define: {server: 10.0.0.9}
+  interfaces: {wan: eth0}
+  nat:
+    - dnat: &web {on: 203.0.113.7, port: tcp/443, to: $server}
+    - dnat: {<<: *web, port: tcp/80}
+      name: plain
+    - dnat: {<<: *web, port: tcp/81, to: 10.0.0.8}
+`
+	files := texts{"more.yaml": "gateway:\n  nat:\n    - snat: {from: $server, to: 203.0.113.7}\n"}
+	for _, c := range []struct {
+		edits []string
+		want  string
+	}{
+		{[]string{"nat[0].port=tcp/444"}, ""}, // the others have their own
+		{[]string{"nat[0].enabled=off"}, ""},
+		{[]string{"nat.plain.to=10.0.0.7"}, ""},
+		{[]string{"nat[0].to=10.0.0.7"}, "nat[0].to=10.0.0.7 &: nat[1] dnat plain"},
+		{[]string{"nat[0].on=203.0.113.8"}, "nat[0].on=203.0.113.8 &: nat[1] dnat plain, nat[2] dnat"},
+		{[]string{"define.server=10.0.0.7"}, "define.server=10.0.0.7 define: nat[0] dnat, nat[1] dnat plain, nat[3] snat"},
+		{[]string{"nat-=2", "nat[0].on=203.0.113.8"}, "nat[0].on=203.0.113.8 &: nat[1] dnat plain"},
+		{[]string{"nat+={masquerade: {}}", "mss=clamp"}, ""},
+	} {
+		var edits []Edit
+		for _, text := range c.edits {
+			e, err := ParseEdit(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			edits = append(edits, e)
+		}
+		got, err := Edited(files, "g.yaml", []byte(text), edits)
+		if err != nil {
+			t.Errorf("%s: %v", c.edits, err)
+			continue
+		}
+		var also []string
+		for _, s := range got.Also {
+			var rules []string
+			for _, r := range s.Rules {
+				rules = append(rules, r.String())
+			}
+			also = append(also, s.Edit+" "+s.By+": "+strings.Join(rules, ", "))
+		}
+		if got := strings.Join(also, "; "); got != c.want {
+			t.Errorf("%s: %s", c.edits, got)
+		}
+	}
+}
+
+// What stands in another file is edited there.
+func TestEditedElsewhere(t *testing.T) {
+	const text = "gateway:\n  include: [web.yaml, own.yaml]\n  define: {server: 10.0.0.9}\n  nat:\n    - masquerade: {}\n"
+	files := texts{
+		"web.yaml": "gateway:\n  nat:\n    - snat: {from: 10.0.0.2, to: 203.0.113.7}\n    - snat: {from: 10.0.0.3, to: 203.0.113.7}\n      name: web\n  interfaces: {wan: eth0}\n  sets: {a: {ports: tcp/80}}\n  define: {w: 1}\n",
+		"own.yaml": "gateway:\n  nat:\n    - snat: {from: $server, to: 203.0.113.7}\n",
+	}
+	for edit, want := range map[string]string{
+		"nat[2].enabled=off":     "web.yaml:4:7: nat[2] snat web stands here: use natkit gateway set web.yaml 'nat[1].enabled=off'",
+		"gateway.nat.2.from=":    "web.yaml:4:7: nat[2] snat web stands here: use natkit gateway set web.yaml 'gateway.nat.1.from='",
+		"nat-=2":                 "web.yaml:4:7: nat[2] snat web stands here: use natkit gateway set web.yaml 'nat-=1'",
+		"nat-=web":               "web.yaml:4:7: nat[2] snat web stands here: use natkit gateway set web.yaml 'nat-=web'",
+		"nat[web].from=10.2.2.2": "web.yaml:4:7: nat[2] snat web stands here: use natkit gateway set web.yaml 'nat[web].from=10.2.2.2'",
+		"nat[3].enabled=off":     "own.yaml:3:7: nat[3] snat stands here: change it by hand, as this file is none without g.yaml",
+		"interfaces.wan=eth1":    "web.yaml:6:15: interfaces stands here: use natkit gateway set web.yaml 'interfaces.wan=eth1'",
+		"interfaces=":            "web.yaml:6:15: interfaces stands here: use natkit gateway set web.yaml 'interfaces='",
+		"sets.a.ports=tcp/81":    "web.yaml:7:13: sets.a stands here: use natkit gateway set web.yaml 'sets.a.ports=tcp/81'",
+		"define.w=2":             "web.yaml:8:15: define.w stands here: use natkit gateway set web.yaml 'define.w=2'",
+		"nat[4].enabled=off":     "g.yaml:5:5: there is no [4]: the list has 1 items, counted from 0",
+		"nat-=db":                "g.yaml:5:5: no item of the list is \"db\"",
+		"mss=":                   "g.yaml:2:3: there is no \"mss\" to be removed",
+		"sets.b=":                "g.yaml:2:3: there is no \"sets\" to be removed",
+		"define.x=":              "g.yaml:3:11: there is no \"x\" to be removed",
+		"nat[0].to=1":            "with the edit: g.yaml:5:",
+	} {
+		e, err := ParseEdit(edit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Edited(files, "g.yaml", []byte(text), []Edit{e})
+		var syntax *document.SyntaxError
+		if !errors.As(err, &syntax) || got != nil || !strings.HasPrefix(strings.TrimPrefix(err.Error(), edit+": "), want) {
+			t.Errorf("%s:\n got %v\nwant %s", edit, err, want)
+		}
+	}
+	for _, edit := range []string{"sets.b.ports=udp/53", "define.x=1", "mss=clamp"} {
+		e, err := ParseEdit(edit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Edited(files, "g.yaml", []byte(text), []Edit{e}); err != nil {
+			t.Error(edit, err)
+		}
+	}
+}
+
+// A first rule begins a list.
+func TestEditedFirstRule(t *testing.T) {
+	got, err := edited(t, "gateway:\n  interfaces: {wan: eth0}\n", "nat+={masquerade: {from: 10.0.0.0/8}, name: all}", "nat+={masquerade: {from: 192.168.0.0/16}}")
+	if want := "gateway:\n  interfaces: {wan: eth0}\n  nat:\n    - masquerade: {from: 10.0.0.0/8}\n      name: all\n    - masquerade: {from: 192.168.0.0/16}\n"; err != nil || got != want {
+		t.Errorf("%v\n%s", err, got)
+	}
+}
+
 // FuzzEdited: whatever is edited, the result is a gateway file of which what was not edited reads as before, or an
 // error with its place.
 func FuzzEdited(f *testing.F) {
@@ -119,6 +229,7 @@ func FuzzEdited(f *testing.F) {
 	f.Add(every, "ipv6.1.enabled=off")
 	f.Add(every, "interfaces.wan=eth9")
 	f.Add(every, "limits=")
+	f.Add(composed, "nat[1].to=10.0.0.4")
 	f.Add("gateway: {nat: [{masquerade: {}}]}", "nat[0].masquerade={from: [10.0.0.0/8,\"192.168.0.0/16\"]}")
 	files, err := filepath.Glob("../../examples/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -136,14 +247,15 @@ func FuzzEdited(f *testing.F) {
 		if err != nil {
 			return
 		}
-		got, now, err := Edited(nil, "f", []byte(text), []Edit{e})
+		edition, err := Edited(nil, "f", []byte(text), []Edit{e})
 		var syntax *document.SyntaxError
 		if err != nil {
-			if !errors.As(err, &syntax) || got != nil {
+			if !errors.As(err, &syntax) || edition != nil {
 				t.Fatalf("%T %v", err, err)
 			}
 			return
 		}
+		got, now := edition.Text, edition.File
 		again, err := Parse("f", got)
 		if err != nil || !cmp.Equal(Marshal(&again.Config), Marshal(&now.Config)) {
 			t.Fatalf("%v\n%s", err, got)

@@ -34,6 +34,8 @@ type Facts struct {
 	Rules    []PolicyRule   `json:"policy_rules,omitempty"`
 	// Down are uplinks through which nothing answers, as 'natkit gateway run' has found, and why.
 	Down map[string]string `json:"uplinks_down,omitempty"`
+	// Steering is how a plan in force divides connections; nil where what a plan will do is asked for.
+	Steering *Steering `json:"-"`
 	// Kernel is the running one; without a release where it is not known.
 	Kernel snapshot.Kernel `json:"kernel"`
 	// Conntrack is the connection table's size, Sysctls the values that a plan may

@@ -67,6 +67,18 @@ func source(file string, text []byte) document.Source {
 		Compose: &document.Compose{Key: "gateway", Lists: []string{"nat", "ipv6"}, Mappings: []string{"define", "sets"}, Names: []string{"sets"}}}
 }
 
+// Schema is the JSON Schema of a gateway file, for editors. It is made of what Parse reads files into: a word or a
+// value that Parse knows is in it.
+func Schema() *document.Schema {
+	s := document.Describe(reflect.TypeFor[fileText](), source("", nil).Compose)
+	s.Title = "natkit gateway file"
+	rule := s.Defs["rule"].AnyOf[0] // the other form is a variable
+	for _, kind := range kindWords {
+		rule.OneOf = append(rule.OneOf, &document.Schema{Required: []string{kind}})
+	}
+	return s
+}
+
 // place returns the position of a part of the file; the zero Place if the Config was
 // not read from one.
 func (f *File) place(path ...any) document.Place {

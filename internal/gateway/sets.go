@@ -89,47 +89,55 @@ func (r Rule) setFields() (addresses map[string]Prefixes, services map[string]Se
 	return addresses, services
 }
 
-// eachSet calls look for every name of a set in a rule, with its place below the rule's word; services are meant, or
-// addresses.
-func (r Rule) eachSet(look func(name string, services bool, key string, at, of int)) {
+// setUse is the name of a set in a rule: at is its place in the list of of items that stands below key. Services are
+// meant, or addresses.
+type setUse struct {
+	name     string
+	services bool
+	key      string
+	at, of   int
+}
+
+// setUses are all of a rule, in an order that does not change.
+func (r Rule) setUses() (all []setUse) {
 	addresses, services := r.setFields()
-	for key, list := range addresses {
-		for i, p := range list {
+	for _, key := range slices.Sorted(maps.Keys(addresses)) {
+		for i, p := range addresses[key] {
 			if p.Set != "" {
-				look(p.Set, false, key, i, len(list))
+				all = append(all, setUse{p.Set, false, key, i, len(addresses[key])})
 			}
 		}
 	}
-	for key, list := range services {
-		for i, p := range list {
+	for _, key := range slices.Sorted(maps.Keys(services)) {
+		for i, p := range services[key] {
 			if name, is := p.set(); is {
-				look(name, true, key, i, len(list))
+				all = append(all, setUse{name, true, key, i, len(services[key])})
 			}
 		}
 	}
+	return all
 }
 
 // setsUsed finds a rule that names a set that is none, or an inline set of the other kind.
-func (c *Config) setsUsed() (found *document.Problem) {
+func (c *Config) setsUsed() *document.Problem {
 	if p := c.Sets.whole(); p != nil {
 		return p
 	}
 	for _, l := range c.lists() {
 		for i, r := range l.rules {
-			r.eachSet(func(name string, services bool, key string, at, of int) {
-				s, known := c.Sets[name]
-				path := []any{"gateway", l.name, i, r.Kind(), key, at}
+			for _, u := range r.setUses() {
+				s, known := c.Sets[u.name]
+				path := []any{"gateway", l.name, i, r.Kind(), u.key, u.at}
 				switch {
-				case found != nil:
 				case !known:
-					found = document.NewProblem(path, "$%s is not a set: name it below sets", name)
-				case services && len(s.Addresses) > 0, !services && len(s.Ports) > 0:
-					found = document.NewProblem(path, "%s", otherKind(name, services))
+					return document.NewProblem(path, "$%s is not a set: name it below sets", u.name)
+				case u.services && len(s.Addresses) > 0, !u.services && len(s.Ports) > 0:
+					return document.NewProblem(path, "%s", otherKind(u.name, u.services))
 				}
-			})
+			}
 		}
 	}
-	return found
+	return nil
 }
 
 func otherKind(name string, services bool) string {
@@ -166,14 +174,10 @@ func (f *File) readSets(files Files) error {
 	}
 	for _, l := range f.Config.lists() {
 		for i, r := range l.rules {
-			var err error
-			r.eachSet(func(name string, services bool, key string, at, of int) {
-				if s := f.Config.Sets.named(name); services && len(s.Addresses) > 0 || !services && len(s.Services) > 0 {
-					err = f.tree.Fault(otherKind(name, services), "gateway", l.name, i, r.Kind(), key, at)
+			for _, u := range r.setUses() {
+				if s := f.Config.Sets.named(u.name); u.services && len(s.Addresses) > 0 || !u.services && len(s.Services) > 0 {
+					return f.tree.Fault(otherKind(u.name, u.services), "gateway", l.name, i, r.Kind(), u.key, u.at)
 				}
-			})
-			if err != nil {
-				return err
 			}
 		}
 	}
@@ -229,7 +233,7 @@ func (r *reader) file(name string) error {
 	if r.bytes -= len(text); r.bytes < 0 {
 		return fmt.Errorf("the files of sets have at most %d bytes together", mostSetText)
 	}
-	return r.lines(name, string(text))
+	return r.lines(name, string(document.Unmarked(text)))
 }
 
 // lines reads one element from each line; # begins a comment.

@@ -37,7 +37,7 @@ const setFile = `gateway:
 var setTexts = texts{
 	"/etc/gw/nets.txt":  "# of the partner\n\n198.51.100.0/24\n198.51.100.0/25 # within\n  203.0.113.64-203.0.113.70\r\n2001:db8::/32\n",
 	"/etc/gw/ports.txt": "tcp/1000-1010\ntcp/https\n",
-	"/feeds/a.txt":      "192.0.2.1\n192.0.2.2\n", "/feeds/b.txt": "192.0.2.2\n", "/feeds/.hidden": "x", "/feeds/b.txt~": "x",
+	"/feeds/a.txt":      "\ufeff192.0.2.1\n192.0.2.2\n", "/feeds/b.txt": "192.0.2.2\n", "/feeds/.hidden": "x", "/feeds/b.txt~": "x",
 }
 
 func TestSets(t *testing.T) {
@@ -98,6 +98,16 @@ func TestSetErrors(t *testing.T) {
 		var syntax *document.SyntaxError
 		if !errors.As(err, &syntax) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s:\n got %v\nwant %s", tt.name, err, tt.want)
+		}
+	}
+}
+
+// Of several faults always the same one is reported.
+func TestSetErrorsInOrder(t *testing.T) {
+	for range 20 {
+		_, err := Parse("g.yaml", []byte("gateway:\n  sets: {p: {ports: tcp/80}}\n  nat:\n  - snat: {only-to: $p, to: 203.0.113.7, from: $p, except-to: $p, except-from: $p}\n"))
+		if err == nil || !strings.HasPrefix(err.Error(), "g.yaml:4:80: $p is a set of ports") {
+			t.Fatal(err)
 		}
 	}
 }

@@ -104,8 +104,13 @@ func (p *printer) gatewayUplinks(s *observe.Status) {
 		if u.Weight == 0 && u.Share == 0 {
 			text = fmt.Sprintf("wan %s: standby", u.Interface)
 		}
-		if u.Down != "" {
+		switch {
+		case u.Down != "" && u.Share > 0:
+			text, tone = fmt.Sprintf("wan %s is down: %s; new connections of %s of the hosts inside leave by it all the same", u.Interface, clean(u.Down), units.Percent(u.Share)), Bad
+		case u.Down != "":
 			text, tone = fmt.Sprintf("wan %s is down: %s", u.Interface, clean(u.Down)), Bad
+		case u.Out != "":
+			text, tone = fmt.Sprintf("wan %s gets no new connections: %s", u.Interface, clean(u.Out)), Warn
 		}
 		p.mark(2, Cell{}, text+fmt.Sprintf("; %s%s", about(s), units.Plural(u.Flows, "connection", "connections")), tone)
 	}

@@ -66,19 +66,19 @@ func (p *vyosParser) read(line string) {
 		p.note(Untranslated, line, err.Error())
 	case len(words) == 0:
 	case words[0] == "set":
-		p.set1(words[1:])
+		p.command(words[1:])
 	case words[len(words)-1] == "{":
 		path := slices.Concat(p.path(), words[:len(words)-1])
 		if len(p.open) >= deepest {
 			path = p.path()
 		}
 		if p.open = append(p.open, path); len(path) == 4 { // nat source rule 10
-			p.set1(path)
+			p.command(path)
 		}
 	case line == "}" && len(p.open) > 0:
 		p.open = p.open[:len(p.open)-1]
 	case len(p.open) > 0:
-		p.set1(slices.Concat(p.path(), words))
+		p.command(slices.Concat(p.path(), words))
 	case words[0] == "delete":
 		p.note(Untranslated, line, "changes what is there already: import what 'show configuration commands' prints afterwards")
 	case slices.Contains([]string{"configure", "commit", "save", "exit", "edit"}, words[0]):
@@ -97,8 +97,8 @@ func (p *vyosParser) path() []string {
 // vyosFlags are words without a value.
 var vyosFlags = []string{"disable", "exclude", "log"}
 
-// set1 takes one command.
-func (p *vyosParser) set1(words []string) {
+// command takes one command.
+func (p *vyosParser) command(words []string) {
 	switch {
 	case len(words) > 5 && words[0] == "firewall" && words[1] == "group":
 		key := words[2] + " " + words[3]

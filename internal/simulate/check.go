@@ -153,7 +153,7 @@ const maxPoints = 1_000_000
 // write are skipped. Errors begin with the file's name and the number of the line.
 func ParseCSV(filename string, source []byte) (points []RatePoint, err error) {
 	number, last := 0, -1.0
-	for line := range strings.Lines(strings.TrimPrefix(string(source), "\ufeff")) {
+	for line := range strings.Lines(string(document.Unmarked(source))) {
 		number++
 		text := strings.TrimSpace(line)
 		if text == "" {

@@ -44,6 +44,10 @@ var (
 	// set element support".
 	OtherElement = Feature{Name: "catch-all elements of sets", Symbols: []string{"CONFIG_NF_TABLES"}, Since: "5.13", Probe: since("5.13")}
 
+	// EarlyReject is that nftables rejects before routing: f53b9b0bdc59 "netfilter: introduce support for reject at
+	// prerouting stage".
+	EarlyReject = Feature{Name: "reject before routing", Symbols: []string{"CONFIG_NFT_REJECT_INET"}, Since: "5.9", Probe: since("5.9")}
+
 	// Egress is nftables' hook for what leaves an interface: 42df6e1d221d "netfilter: Introduce egress hook".
 	Egress = Feature{Name: "the egress hook", Symbols: []string{"CONFIG_NETFILTER_EGRESS"}, Since: "5.16", Probe: since("5.16")}
 
@@ -130,7 +134,9 @@ func probeNetnsCookie() error {
 
 // probeNATHelpers loads their modules, where they are some.
 func probeNATHelpers() error {
-	_ = exec.Command("modprobe", "-aq", "nf_nat_ftp", "nf_nat_tftp", "nf_nat_sip", "nf_nat_pptp").Run()
+	for _, module := range []string{"nf_nat_ftp", "nf_nat_tftp", "nf_nat_sip", "nf_nat_pptp"} { // those of kmod alone take several
+		_ = exec.Command("modprobe", "-q", module).Run()
+	}
 	symbols, err := os.ReadFile("/proc/kallsyms")
 	if err == nil && !bytes.Contains(symbols, []byte(" nf_nat_ftp")) {
 		err = fmt.Errorf("nf_nat_ftp: %w", fs.ErrNotExist)

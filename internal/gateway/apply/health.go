@@ -279,7 +279,7 @@ func (h *hosts) use(k *keeper) {
 	}
 	if text := err.Error(); text != h.refused {
 		h.refused = text
-		k.log("%s; the hosts stay as they are until the next change or 'systemctl reload'", text)
+		k.log("%s; the hosts stay as they are until the next change or %s", text, k.runner.Reload())
 	}
 }
 

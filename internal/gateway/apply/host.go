@@ -3,9 +3,7 @@ package apply
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/netip"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/host"
@@ -210,12 +209,7 @@ func changesGateway(tx *journal.Transaction, here netns.ID) bool {
 // ReadFile reads a configuration's text; of one that is too long for gateway.Parse,
 // what shows that.
 func ReadFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("read gateway file: %w", err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, gateway.MaxSource+1))
+	text, err := disk.ReadPlain(path, gateway.MaxSource)
 	if err != nil {
 		return nil, fmt.Errorf("read gateway file: %w", err)
 	}
@@ -243,6 +237,11 @@ func (h Host) Out(p *gateway.Plan) (map[gateway.Ref][]bool, error) {
 	return all, err
 }
 
+// Steering is how a plan in force divides new connections among uplinks; nil where it does not.
+func (h Host) Steering(p *gateway.Plan) (*gateway.Steering, error) {
+	return h.Engines.Steering(h.Netns, h.store(), p)
+}
+
 // Former is the plan that the newest transaction replaced; nil as for InForce.
 func (h Host) Former() (*gateway.Plan, error) {
 	open, err := h.Transactions()
@@ -259,14 +258,15 @@ func (h Host) Former() (*gateway.Plan, error) {
 	return nil, err
 }
 
-// Service is the `natkit gateway run` that keeps a file in force in the namespace; empty
+// Service is the `natkit gateway run` that keeps a file in force in the namespace; false
 // where none does.
-func (h Host) Service() string {
+func (h Host) Service() (Runner, bool) {
 	inode, err := h.Inode()
 	if err != nil {
-		return ""
+		return Runner{}, false
 	}
-	return h.store().Claimant(inode)
+	text := h.store().Claimant(inode)
+	return parseRunner(text), text != ""
 }
 
 // addresses are all that the host has, also those that IPv6 still asks about whether

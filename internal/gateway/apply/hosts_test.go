@@ -310,6 +310,7 @@ func TestApplySaysWhoChecks(t *testing.T) {
 
 // TestAllHostsDown: with reject clients are refused, with last the host that was up last stays.
 func TestAllHostsDown(t *testing.T) {
+	testutil.NeedFeature(t, testutil.EarlyReject)
 	f := newFarm(t)
 	f.run(farmText("all-down: reject, health: {tcp: on" + quick))
 	f.hosts["a"].listener.Close()
@@ -350,6 +351,7 @@ func TestAllHostsDown(t *testing.T) {
 
 // TestUDPIsRejected: by ICMP, where all of the hosts that TCP checks are down.
 func TestUDPIsRejected(t *testing.T) {
+	testutil.NeedFeature(t, testutil.EarlyReject)
 	f := newFarm(t)
 	for _, h := range f.hosts {
 		h.listener.Close()
@@ -437,6 +439,7 @@ func TestHostsAfterAKill(t *testing.T) {
 
 // TestManyHosts: hosts that go together are taken out by few transactions.
 func TestManyHosts(t *testing.T) {
+	testutil.NeedFeature(t, testutil.EarlyReject)
 	w := newWorld(t)
 	w.ip("ip route add local 10.77.0.0/24 dev lo")
 	var hosts []string

@@ -183,7 +183,7 @@ func (k *keeper) leftAlone() bool {
 		return false
 	}
 	k.suspended = true
-	k.log("%s was undone by another process: the gateway stays so until the file changes or 'systemctl reload'", k.owner.ID)
+	k.log("%s was undone by another process: the gateway stays so until the file changes or %s", k.owner.ID, k.runner.Reload())
 	return true
 }
 
@@ -228,7 +228,7 @@ func (k *keeper) compare(ctx context.Context) {
 		if len(state.Changes) > 0 {
 			what = strings.Join(state.Changes, "; ")
 		}
-		k.log("the rules are not as they were applied: %s; they are left so until the next change or 'systemctl reload'", what)
+		k.log("the rules are not as they were applied: %s; they are left so until the next change or %s", what, k.runner.Reload())
 	}
 }
 
@@ -281,8 +281,8 @@ func (k *keeper) tellOrphans(ctx context.Context, former *gateway.Plan) {
 		return
 	}
 	if len(stale.Keys) > 0 {
-		what := map[bool]string{true: "are cut, as there is no NAT any more", false: "keep their translation"}[stale.Cut]
-		k.log("%s of rules that went %s: %s", units.Plural(len(stale.Keys), "connection", "connections"), what, stale.Words())
+		what := map[bool]string{true: "cut, as there is no NAT any more", false: "with a translation that no rule gives any more, which they keep"}[stale.Cut]
+		k.log("%s %s: %s", units.Plural(len(stale.Keys), "connection", "connections"), what, stale.Words())
 	}
 }
 
@@ -339,18 +339,24 @@ func (k *keeper) logRemoved() {
 	}
 }
 
+// logNotes logs what there is to know of a configuration, and of it what it did not log of the one before: a set may change
+// every minute.
 func (k *keeper) logNotes(r *Ready, reason string) {
 	if reason == addressesChanged {
 		return
 	}
-	for _, note := range r.Notes {
-		k.log("%s", note)
-	}
+	lines := slices.Clone(r.Notes)
 	for _, f := range r.Findings {
 		if f.ID != "interface-missing" { // logWaiting has done so
-			k.log("%s: %s", f.Severity, f.Placed())
+			lines = append(lines, fmt.Sprintf("%s: %s", f.Severity, f.Placed()))
 		}
 	}
+	for _, line := range lines {
+		if !slices.Contains(k.noted, line) {
+			k.log("%s", line)
+		}
+	}
+	k.noted = lines
 }
 
 // logForwarding logs once that a sysctl which the gateway needs was turned off, as by
@@ -370,7 +376,7 @@ func (k *keeper) logForwarding() {
 	}
 	if text := strings.Join(off, " and "); text != k.off {
 		if k.off = text; text != "" {
-			k.log("nothing is forwarded: %s set to 0; it is left so until the next change or 'systemctl reload'", text)
+			k.log("nothing is forwarded: %s set to 0; it is left so until the next change or %s", text, k.runner.Reload())
 		}
 	}
 }

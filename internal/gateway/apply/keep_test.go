@@ -100,3 +100,34 @@ func TestServiceTellsWhatItWaitsFor(t *testing.T) {
 		}
 	}
 }
+
+// TestServiceNotesOnce: what there is to know of a file is logged again only where it is something else.
+func TestServiceNotesOnce(t *testing.T) {
+	k := newKeeper(&Service{}, &manager{})
+	var said []string
+	k.Log = func(line string) { said = append(said, line) }
+	found := func(messages ...string) *Ready {
+		r := &Ready{Prepared: Prepared{Notes: []string{"a note"}}}
+		for _, m := range messages {
+			r.Findings = append(r.Findings, gateway.Finding{ID: "x", Severity: gateway.Notice, Line: 3, Message: m})
+		}
+		return r
+	}
+	for _, step := range []struct {
+		found  *Ready
+		reason string
+		want   string
+	}{
+		{found("set a is empty"), "start", "a note|notice: line 3: set a is empty"},
+		{found("set a is empty"), "file changed", ""},
+		{found("set a is empty", "set b is empty"), addressesChanged, ""},
+		{found("set a is empty", "set b is empty"), "file changed", "notice: line 3: set b is empty"},
+		{found(), "file changed", ""},
+		{found("set b is empty"), "reload", "notice: line 3: set b is empty"},
+	} {
+		said = nil
+		if k.logNotes(step.found, step.reason); strings.Join(said, "|") != step.want {
+			t.Errorf("%+v: said %q", step, said)
+		}
+	}
+}

@@ -62,15 +62,21 @@ func TestPlanInForceIsDamaged(t *testing.T) {
 
 // A file without an end is refused, not read into memory.
 func TestFileThatIsTooLong(t *testing.T) {
-	text, err := ReadFile("/dev/zero")
+	long := filepath.Join(t.TempDir(), "long.yaml")
+	if err := errors.Join(os.WriteFile(long, nil, 0o600), os.Truncate(long, 2*gateway.MaxSource)); err != nil {
+		t.Fatal(err)
+	}
+	text, err := ReadFile(long)
 	if err != nil || len(text) != gateway.MaxSource+1 {
 		t.Fatalf("%d bytes, %v", len(text), err)
 	}
-	if _, err := gateway.Parse("zero", text); err == nil || !strings.Contains(err.Error(), "at most") {
+	if _, err := gateway.Parse("long", text); err == nil || !strings.Contains(err.Error(), "at most") {
 		t.Errorf("%v", err)
 	}
-	if _, err := ReadFile(t.TempDir()); err == nil {
-		t.Error("a folder was read")
+	for _, name := range []string{t.TempDir(), "/dev/zero"} {
+		if _, err := ReadFile(name); err == nil {
+			t.Errorf("%s was read", name)
+		}
 	}
 	if _, err := ReadFile("none.yaml"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)

@@ -101,7 +101,7 @@ func (s *Service) claim() (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.Host.store().Claim(inode, fmt.Sprintf("'natkit gateway run %s' (pid %d)", s.File, os.Getpid()))
+	return s.Host.store().Claim(inode, runnerHere(s.File).String())
 }
 
 // keeper is a service that runs.
@@ -130,6 +130,9 @@ type keeper struct {
 	// was turned off.
 	waiting []string
 	off     string
+	// noted is what logNotes has logged of the configuration, runner the service itself.
+	noted  []string
+	runner Runner
 	// failed has to be tried again. reported is the last logged value of rules that are no
 	// longer natkit's; suspended is true while an undo by another process is respected.
 	failed, suspended    bool
@@ -139,7 +142,7 @@ type keeper struct {
 }
 
 func newKeeper(s *Service, m *manager) *keeper {
-	return &keeper{Service: s, manager: m, file: &fileWatch{}, hosts: newHosts(s.Host), leases: newLeases()}
+	return &keeper{Service: s, manager: m, file: &fileWatch{}, hosts: newHosts(s.Host), leases: newLeases(), runner: runnerHere(s.File)}
 }
 
 func (k *keeper) log(format string, args ...any) {

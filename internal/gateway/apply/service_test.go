@@ -246,8 +246,11 @@ func TestServiceLeavesAnUndoAlone(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(masqueradeText)
 	second := Service{Host: w.Host, File: s.file, Log: func(string) {}, Getenv: func(string) string { return "" }}
-	if err := second.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "keeps a gateway in force") || w.Service() == "" {
+	if err := second.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "keeps a gateway in force") {
 		t.Errorf("a second one: %v", err)
+	}
+	if r, there := w.Service(); !there || r != (Runner{Command: "natkit gateway run " + s.file, PID: os.Getpid()}) {
+		t.Errorf("%+v, %v", r, there)
 	}
 	open, err := w.Transactions()
 	if err != nil || len(open) != 1 {

@@ -48,6 +48,17 @@ func (r Report) Down() map[string]string {
 	return down
 }
 
+// DownSince are the interfaces through which a target is down, and since when, where that is known.
+func (r Report) DownSince() map[string]time.Time {
+	since := map[string]time.Time{}
+	for _, one := range r {
+		if one.Through != "" && !one.Up {
+			since[one.Through] = one.Since
+		}
+	}
+	return since
+}
+
 // Name is the address that is asked, with its port where it has one.
 func (r *Reported) Name() string {
 	if r.At.Port() == 0 {

@@ -207,11 +207,38 @@ func (v *view) uplinks(facts *gateway.Facts) {
 			v.note("no 'natkit gateway run' watches the wan interfaces: connections go on by one that is dead")
 		}
 	}
+	if err == nil {
+		facts.Steering, err = v.o.Engines.Steering(v.o.Netns, v.o.Store, v.plan)
+	}
 	if err != nil {
 		v.note("by which wan interfaces connections leave is not known: %v", err)
 		return
 	}
 	v.Uplinks = observe.UplinksOf(v.plan, facts)
+	v.routing(facts)
+}
+
+// routing compares rules and routes of policy routing with what the plan needs on this host.
+func (v *view) routing(facts *gateway.Facts) {
+	err := v.o.Netns.Do(func() error {
+		for _, step := range v.plan.Routing(facts) {
+			now, err := host.Routing(step.Target)
+			switch {
+			case err != nil:
+				return err
+			case now == step.Value:
+				continue
+			case now == "":
+				now = "nothing"
+			}
+			v.Integrity = gateway.RulesChanged
+			v.Changes = append(v.Changes, fmt.Sprintf("%s: is %s instead of %s", step.Target, now, step.Value))
+		}
+		return nil
+	})
+	if err != nil {
+		v.note("whether policy routing is as natkit wrote it is not known: %v", err)
+	}
 }
 
 // others are other programs' chains, which are thousands of rules on some hosts: they are

@@ -273,6 +273,18 @@ func Map(ns *netns.Handle, family, table, name string) (values map[string][]byte
 	return values, generation, err
 }
 
+// Jump is the value of an element whose verdict is a jump to a chain.
+func Jump(chain string) string { return "jump " + chain }
+
+// verdictOf is the value of an element with a verdict.
+func verdictOf(v netlink.Attrs) []byte {
+	code, chain := int32(v.U32(unix.NFTA_VERDICT_CODE)), v.Text(unix.NFTA_VERDICT_CHAIN)
+	if code == unix.NFT_JUMP {
+		return []byte(Jump(chain))
+	}
+	return fmt.Appendf(nil, "verdict %d %s", code, chain)
+}
+
 // Timed is an element of a map that ends.
 type Timed struct {
 	Key, Value []byte
@@ -319,7 +331,12 @@ func eachElement(lists [][]byte, do func(key, value []byte, a netlink.Attrs)) er
 			if err != nil {
 				return err
 			}
-			do(a.Nested(unix.NFTA_SET_ELEM_KEY).Get(unix.NFTA_DATA_VALUE), a.Nested(unix.NFTA_SET_ELEM_DATA).Get(unix.NFTA_DATA_VALUE), a)
+			data := a.Nested(unix.NFTA_SET_ELEM_DATA)
+			value := data.Get(unix.NFTA_DATA_VALUE)
+			if v := data.Nested(unix.NFTA_DATA_VERDICT); value == nil && len(v) > 0 {
+				value = verdictOf(v)
+			}
+			do(a.Nested(unix.NFTA_SET_ELEM_KEY).Get(unix.NFTA_DATA_VALUE), value, a)
 		}
 	}
 	return nil

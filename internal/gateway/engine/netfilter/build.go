@@ -128,6 +128,10 @@ func (g *group) variants() []variant {
 			{protocols: []byte{g.f.icmp}, keep: payload(expr.PayloadBaseTransportHeader, 4, 2, reg3), suffix: "-echo"},
 			{suffix: "-other"},
 		}
+	case g.action.keepTo && len(g.entries) == 1:
+		// As it is named, the kernel does not search for one (nf_nat_l4proto_unique_tuple). nft(8) takes no rule that names
+		// it where the protocol is a part of a key alone.
+		return []variant{{keep: payload(expr.PayloadBaseTransportHeader, 2, 2, reg3)}}
 	case g.kind != nat.Redirect && (g.action.ports.First > 0 || g.action.ports.Last > 0):
 		return []variant{{protocols: slices.Concat([]byte{g.f.icmp}, withPorts), ports: true}, {suffix: "-other"}}
 	}

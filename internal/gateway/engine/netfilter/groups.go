@@ -108,6 +108,7 @@ func (gs *groups) collect(s *gateway.Entry, f *family, keys layout) {
 					g.principalField, g.shape.ports, g.widePorts = keys.principal, wide, keys.ports
 					e := entry{rule: s.Rule, to: targetOf(s, port), log: s.Log}
 					g.toPort = s.Action.Kind == nat.DNAT && (e.to.firstPort > 0 || len(g.pool) > 0 && g.pool[0].firstPort > 0)
+					g.keepTo = s.Action.Kind == nat.DNAT && len(g.pool) > 0 && !g.toPort && len(ports) > 0
 					principal := g.addKey(s, &e, keys, from, to, port)
 					g.addExtra(&e, extra)
 					gs.add(g, principal, e)
@@ -326,9 +327,9 @@ type action struct {
 	balance nat.Balance
 	ports   nat.Ports
 	random  nat.Random
-	// keep gives the source port itself, persistent is NF_NAT_RANGE_PERSISTENT, toPort that
-	// map data have a port.
-	keep, persistent, toPort bool
+	// keep gives the source port itself, keepTo that of the destination, persistent is NF_NAT_RANGE_PERSISTENT,
+	// toPort that map data have a port.
+	keep, keepTo, persistent, toPort bool
 }
 
 // entry is one key of a group and what it leads to.
@@ -551,10 +552,25 @@ func (t *table) choose(g *group) []expression {
 		places := uint32(g.does.Places())
 		return append(g.number(places), t.placesOf(g).translate(reg1))
 	}
-	s := &set{key: nftables.TypeInteger, data: g.f.address, ranges: g.kind == nat.SNAT, flags: unix.NFT_SET_MAP | unix.NFT_SET_INTERVAL, about: g.comment()}
+	s := &set{key: nftables.TypeInteger, data: g.f.address, ranges: g.kind == nat.SNAT, flags: unix.NFT_SET_MAP, about: g.comment()}
 	if g.toPort {
 		s.data = concat(g.f.address, nftables.TypeInetService)
 	}
+	all := uint32(0)
+	for _, c := range g.pool {
+		all += c.weight
+	}
+	if all <= mostTurns { // the kernel finds a number faster than a range
+		s.places = true
+		for _, c := range g.pool {
+			data := c.data(s, g.toPort)
+			for range c.weight {
+				s.elements = append(s.elements, element{key: binary.NativeEndian.AppendUint32(nil, uint32(len(s.elements))), data: data})
+			}
+		}
+		return append(g.number(all), t.anonymous(s).translate(reg1))
+	}
+	s.flags |= unix.NFT_SET_INTERVAL
 	at := uint32(0)
 	for _, c := range g.pool {
 		s.elements = append(s.elements, element{key: binary.BigEndian.AppendUint32(nil, at), data: c.data(s, g.toPort)})
@@ -564,6 +580,9 @@ func (t *table) choose(g *group) []expression {
 	t.anonymous(s)
 	return append(g.number(at), &expr.Byteorder{SourceRegister: reg1, DestRegister: reg1, Op: expr.ByteorderHton, Len: 4, Size: 4}, s.translate(reg1))
 }
+
+// mostTurns is how many numbers a rule chooses from that has an element for each of them.
+const mostTurns = 256
 
 // number puts one of several numbers into a register, in the order of bytes of the host.
 func (g *group) number(of uint32) []expression {

@@ -48,6 +48,7 @@ func kernelLog(t *testing.T) (lines func() []string) {
 func TestLog(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.NeedFeature(t, testutil.KernelLogWrite)
+	testutil.NeedFeature(t, testutil.Hairpin)
 	testutil.LockHost(t)
 	b := newBed(t, netfilter.Apply, fmt.Sprintf(`
   nat:

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -32,6 +33,9 @@ func TestOracle(t *testing.T) {
 			plan := planOf(t, file)
 			if slices.ContainsFunc(plan.Sources, func(e gateway.Entry) bool { return e.IsHairpin() }) {
 				testutil.NeedFeature(t, testutil.Hairpin)
+			}
+			if slices.ContainsFunc(plan.Destinations, func(e gateway.Entry) bool { return e.Action.AllDown == nat.AllDownReject }) {
+				testutil.NeedFeature(t, testutil.EarlyReject)
 			}
 			if len(plan.Helpers) > 0 {
 				testutil.NeedFeature(t, testutil.NATHelpers)

@@ -169,8 +169,8 @@ func judge(s *gateway.State, t *read.Table, seal string, plan func(digest string
 	}
 }
 
-// judgeHosts compares the maps of hosts that are checked with what they can be by the plan.
-func judgeHosts(s *gateway.State, ns *netns.Handle, p *gateway.Plan) error {
+// judgeChoices compares the maps of hosts that are checked, and of uplinks, with what they can be by the plan.
+func judgeChoices(s *gateway.State, ns *netns.Handle, p *gateway.Plan) error {
 	if p = p.Part(gateway.EngineNetfilter); p == nil {
 		return nil
 	}
@@ -184,7 +184,13 @@ func judgeHosts(s *gateway.State, ns *netns.Handle, p *gateway.Plan) error {
 			s.Change("set %s: has other elements (%s)", placesName(r, &checked[r].Action), r)
 		}
 	}
-	return nil
+	steered, err := Engine{}.Steered(ns, p)
+	for i, f := range []*family{ip4, ip6} {
+		if served := len(p.Uplinks) > 0 && (f.v6 && p.IPv6 || !f.v6 && p.IPv4); served && steered[i] == nil && err == nil {
+			s.Change("set %s: has other elements (wan)", slotsName+f.suffix)
+		}
+	}
+	return err
 }
 
 func (o object) difference(was object, known bool) string {
@@ -324,7 +330,7 @@ func together(sets []object) object {
 
 // setObject takes elements in an order of its own: the kernel returns them as they lie in
 // its hash table. Those of a dynamic set are not natkit's; those of uplinks and leases come and
-// go, as do those of hosts that are checked, which are compared with the plan (judgeHosts).
+// go, as do those of hosts that are checked, which are compared with the plan (judgeChoices).
 func setObject(s read.TableSet) object {
 	contents := [][]byte{s.Content}
 	if s.Count > 0 {

@@ -32,6 +32,7 @@ func withSets(t testing.TB, hosts, nets, ports string) *gateway.Plan {
 func TestUpdate(t *testing.T) {
 	testutil.NeedRoot(t)
 	testutil.NeedProgram(t, "nft")
+	testutil.NeedFeature(t, testutil.NetnsCookie) // without, all rules are written
 	ns, fresh := testutil.Namespace(t), testutil.Namespace(t)
 	was := withSets(t, "10.0.0.1", "192.0.2.0/24", "tcp/80")
 	if err := Apply(ns, was); err != nil {
