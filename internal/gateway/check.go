@@ -24,6 +24,7 @@ func Check(f *File, facts Facts) []Finding {
 	c.pcp()
 	c.interfaces()
 	c.uplinks()
+	c.zones()
 	if c.refused == 0 {
 		c.compile()
 	}
@@ -181,6 +182,7 @@ func (c *checker) together() {
 	c.pools()
 	c.notrack()
 	c.uplinksTogether()
+	c.zonesTogether()
 	c.pcpTogether(plan)
 }
 
@@ -195,6 +197,7 @@ func (c *checker) onHost() {
 	c.ownAddresses()
 	c.targets()
 	c.uplinksOnHost()
+	c.zonesOnHost()
 	c.pcpOnHost()
 	c.sessions()
 	c.foreign()

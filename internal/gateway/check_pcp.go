@@ -15,7 +15,7 @@ func (c *checker) pcp() {
 	if !p.On {
 		return
 	}
-	roles := compiler{config: c.config, plan: Plan{WAN: c.config.Interfaces.WAN.Names(), LAN: c.config.Interfaces.LAN}}
+	roles := compiler{config: c.config, plan: Plan{WAN: c.config.Interfaces.WAN.Names(), LAN: c.config.Interfaces.LAN.Names()}}
 	lan, err := roles.resolve(p.lan())
 	switch {
 	case len(roles.plan.WAN)+len(roles.plan.LAN) == 0:
@@ -29,6 +29,8 @@ func (c *checker) pcp() {
 		switch {
 		case nat.InNames(roles.plan.WAN, name):
 			c.aboutPCP(Refuse, "pcp-not-inside", name+" is a wan interface: whoever is outside could open ports", "name interfaces inside", "lan")
+		case slices.Contains(c.config.Zoned(), name):
+			c.aboutPCP(Refuse, "pcp-of-zone", name+" is of a zone, and what is opened leads to hosts of none", "leave it out: pcp: {lan: eth3}", "lan")
 		case !roles.plan.Inside(name):
 			c.aboutPCP(Refuse, "pcp-not-inside", name+" is no lan interface: what hosts there ask for does not lead back inside", "name it below interfaces: lan, too", "lan")
 		}

@@ -216,6 +216,9 @@ func (b *compiler) pcp() (err error) {
 	if g.LAN, err = b.resolve(c.lan()); err != nil {
 		return fmt.Errorf("pcp: lan: %w", err)
 	}
+	if zoned := b.config.Zoned(); slices.ContainsFunc(g.LAN, func(name string) bool { return slices.Contains(zoned, name) }) {
+		return errors.New("pcp: lan: expected interfaces of no zone")
+	}
 	if len(b.plan.WAN)+len(b.plan.LAN) == 0 || slices.ContainsFunc(g.LAN, func(name string) bool { return !b.plan.Inside(name) }) {
 		return errors.New("pcp: lan: expected interfaces that lead inside, by interfaces: {wan: eth0, lan: eth1}")
 	}
@@ -243,7 +246,7 @@ func (b *compiler) external(at On) (netip.Addr, error) {
 	case RoleWAN:
 		names = b.config.Interfaces.WAN.Names()
 	case RoleLAN:
-		names = b.config.Interfaces.LAN
+		names = b.config.Interfaces.LAN.Names()
 	}
 	if len(names) == 0 {
 		return netip.Addr{}, fmt.Errorf("no interface has the role %s: name it below interfaces", cmp.Or(at.Name, RoleWAN))

@@ -107,6 +107,7 @@ func TestCheckPCP(t *testing.T) {
 		{"off", pcpWith("off"), nil},
 		{"no lan", "gateway:\n  interfaces: {wan: eth0}\n  pcp: on\n  nat:\n    - masquerade: {}\n", []string{open, "3 on refuse pcp-without-lan: pcp: no interface has the role lan, by which requests would come"}},
 		{"from outside", pcpWith("{lan: [eth1, eth0]}"), []string{at("{lan:"), "3 [eth1 refuse pcp-not-inside: pcp: eth0 is a wan interface: whoever is outside could open ports"}},
+		{"a zone", strings.Replace(pcpFile, "lan: eth1", "lan: [{interface: eth1, zone: red}]", 1), []string{"3 on refuse pcp-of-zone: pcp: eth1 is of a zone, and what is opened leads to hosts of none", open}},
 		{"no wan", "gateway:\n  interfaces: {lan: eth1}\n  pcp: on\n  nat:\n    - masquerade: {out: eth0}\n", []string{open, "3 on refuse pcp-without-address: pcp: on: no interface has the role wan: name it below interfaces"}},
 		{"on any", pcpWith("{on: any}"), []string{at("{on:"), "3 any refuse pcp-without-address: pcp: on: expected an address of IPv4, or the role or interface that has it"}},
 		{"IPv6", pcpWith("{from: [10.0.0.0/8, 'fd00::/8']}"), []string{at("{from:"), "3 fd00::/8 refuse pcp-from: pcp: from: fd00::/8 is no prefix of IPv4"}},

@@ -79,6 +79,9 @@ func (p *printer) gatewayHead(v GatewayStatus, s *observe.Status) {
 		say(2, Plain, "whether it was changed is unknown: the marks that natkit leaves in the table are missing")
 	}
 	p.gatewayUplinks(s)
+	for _, z := range s.Zones {
+		p.mark(2, Cell{}, fmt.Sprintf("zone %s by %s: %s%s from it", z.Zone, strings.Join(z.Interfaces, ", "), about(s), units.Plural(z.Flows, "connection", "connections")), Plain)
+	}
 	if len(s.NotForwarding) > 0 {
 		say(0, Bad, "the host does not forward all that this gateway is for: "+strings.Join(s.NotForwarding, " and ")+map[bool]string{true: " is 0", false: " are 0"}[len(s.NotForwarding) == 1])
 		say(2, Plain, "turn it on: "+v.command("sysctl -w "+strings.Join(s.NotForwarding, "=1 ")+"=1"))

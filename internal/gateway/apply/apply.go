@@ -472,6 +472,8 @@ type Present struct {
 	ByMark map[string]bool
 	// Steer says by which uplinks new connections leave, where the rules stay as they are and this does not.
 	Steer string
+	// Loose are those of interfaces that must not check sources strictly; false: those that must not before.
+	Loose map[string]bool
 	// Original has what switches among them were before gateways set them.
 	Original map[string]string
 	// Facts are what the costs and risks of changes depend on.

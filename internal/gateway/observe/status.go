@@ -62,6 +62,8 @@ type Status struct {
 	Waiting []gateway.Waiting `json:"waiting,omitempty"`
 	// Uplinks are the WAN interfaces among which connections are divided.
 	Uplinks []Uplink `json:"uplinks,omitempty"`
+	// Zones are parts of what is inside whose addresses overlap.
+	Zones []Zone `json:"zones,omitempty"`
 	// Leases are the ports that hosts inside have opened by PCP.
 	Leases []Lease `json:"leases,omitempty"`
 	// Accounting: the kernel counts packets and bytes of connections.

@@ -57,7 +57,7 @@ type TableSet struct {
 	// the sum of their hashes in place of them.
 	Count int
 	Sum   [sha256.Size]byte
-	// Unread is true for one that has so many that it was written without a bound.
+	// Unread is true for one that may have more than are read (ruleset.RoomOfRead), or was written without a bound.
 	Unread bool
 }
 
@@ -207,7 +207,8 @@ func (c Conn) addSet(t *Table, key ruleset.TableKey, a netlink.Attrs) error {
 		TableChain: TableChain{a.Text(unix.NFTA_SET_NAME), ruleset.Without(a, unix.NFTA_SET_NAME, unix.NFTA_SET_ID, setHandle, setType, setCount)}}
 	var lists [][]byte
 	var err error
-	s.Unread = ruleset.IsGatewaySet(s.Name) && a.Nested(unix.NFTA_SET_DESC).U32(unix.NFTA_SET_DESC_SIZE) == 0
+	room := a.Nested(unix.NFTA_SET_DESC).U32(unix.NFTA_SET_DESC_SIZE)
+	s.Unread = ruleset.IsGatewaySet(s.Name) && (room == 0 || room > ruleset.RoomOfRead)
 	if !s.Dynamic && !s.Unread { // there may be as many as hosts inside
 		if lists, err = c.RawElements(key, s.Name); err != nil {
 			return fmt.Errorf("elements of %s: %w", s.Name, err)
