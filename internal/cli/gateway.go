@@ -141,7 +141,7 @@ func checkGateway(ctx context.Context, env *Env, ns *netns.Handle, name string, 
 	}
 	var facts gateway.Facts
 	if !offline {
-		facts, err = host.Read(ctx, ns, host.Options{PID: os.Getpid(), Targets: file.Config.Targets(), Routing: file.Config.Divides()})
+		facts, err = host.Read(ctx, ns, host.Options{PID: os.Getpid(), Targets: file.Config.Targets(), Routing: file.Config.Routes(), Inside: file.Config.Zoned()})
 		if err != nil {
 			return fmt.Errorf("read this host: %w; --offline checks the file alone", err)
 		}

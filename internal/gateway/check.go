@@ -23,6 +23,7 @@ func Check(f *File, facts Facts) []Finding {
 	c.packets()
 	c.interfaces()
 	c.uplinks()
+	c.zones()
 	if c.refused == 0 {
 		c.compile()
 	}
@@ -180,6 +181,7 @@ func (c *checker) together() {
 	c.pools()
 	c.notrack()
 	c.uplinksTogether()
+	c.zonesTogether()
 }
 
 // onHost checks what rules meet on the host.
@@ -193,6 +195,7 @@ func (c *checker) onHost() {
 	c.ownAddresses()
 	c.targets()
 	c.uplinksOnHost()
+	c.zonesOnHost()
 	c.sessions()
 	c.foreign()
 }

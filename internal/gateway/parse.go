@@ -143,7 +143,7 @@ func (c *Config) whole() *document.Problem {
 			}
 		}
 	}
-	if p := c.setsUsed(); p != nil {
+	if p := cmp.Or(c.setsUsed(), c.zonesUsed()); p != nil {
 		return p
 	}
 	return c.bounded()
@@ -390,6 +390,10 @@ func textOf(v reflect.Value) string {
 	case Sets:
 		return x.text()
 	case WAN:
+		if !x.Mapping {
+			return quoted(x.Interface)
+		}
+	case LAN:
 		if !x.Mapping {
 			return quoted(x.Interface)
 		}

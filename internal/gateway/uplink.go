@@ -7,8 +7,10 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/tune"
 )
 
 // Uplink is one of several WAN interfaces among which connections are divided. A connection stays on its uplink:
@@ -46,8 +48,6 @@ const (
 	UplinkRule, UplinkTable = 20000, 27000
 	// UplinkSeed is that of the hash which gives a host its uplink.
 	UplinkSeed = 0x6e61746b
-	// leastSlots is how finely connections are divided at least.
-	leastSlots = 64
 )
 
 // String is "eth0 weight 3 via 203.0.113.1 probe 192.0.2.1".
@@ -127,66 +127,14 @@ func (p *Plan) LeavingBy(out []string) []string {
 // the others, so that only its own connections go elsewhere; where none of those with a weight is up the standbys
 // take all, and where none at all is up everything is as if all were.
 func (p *Plan) Slots(up func(i int) bool) []int {
-	all := p.Uplinks
-	weight := func(i int) int { return all[i].Weight }
-	total := 0
-	for _, u := range all {
-		total += u.Weight
+	choice, out := nat.Choice{}, make([]bool, len(p.Uplinks))
+	for i, u := range p.Uplinks {
+		choice.Weights, out[i] = append(choice.Weights, u.Weight), !up(i)
 	}
-	if total == 0 {
-		weight = func(int) int { return 1 }
-		total = len(all)
+	if !slices.Contains(out, false) {
+		out = nil
 	}
-	slots := make([]int, 0, leastSlots+total)
-	for factor := (leastSlots + total - 1) / total; len(slots) < factor*total; {
-		slots = nextSlots(slots, weight, all, factor)
-	}
-	lives := func(standby bool) func(int) int {
-		return func(i int) int {
-			switch {
-			case !up(i):
-				return 0
-			case standby:
-				return 1
-			}
-			return weight(i)
-		}
-	}
-	share := lives(false)
-	if !anyShare(all, share) {
-		share = lives(true)
-	}
-	if !anyShare(all, share) {
-		return slots
-	}
-	shares := make([]int, len(all))
-	for i := range all {
-		shares[i] = share(i)
-	}
-	turn := nat.Turns(shares)
-	for n, i := range slots {
-		if share(i) == 0 {
-			slots[n] = turn()
-		}
-	}
-	return slots
-}
-
-// nextSlots adds those of all uplinks, each as often as its weight times a factor.
-func nextSlots(slots []int, weight func(int) int, all []Uplink, factor int) []int {
-	for i := range all {
-		slots = append(slots, slices.Repeat([]int{i}, weight(i)*factor)...)
-	}
-	return slots
-}
-
-func anyShare(all []Uplink, share func(int) int) bool {
-	for i := range all {
-		if share(i) > 0 {
-			return true
-		}
-	}
-	return false
+	return choice.Seats(out)
 }
 
 // SlotOf is the slot of a source among n, as the kernel computes it (nft_jhash_eval).
@@ -289,6 +237,62 @@ func (f *Facts) UplinkDown(u *Uplink, v6 bool) bool {
 	return f.Known && (!leads || f.withoutCarrier(u)) || f.Down[u.Interface] != ""
 }
 
+// Steering is how rules in force divide new connections among uplinks.
+type Steering struct {
+	// Used are the uplinks that get some, of IPv4 and of IPv6; nil where that is not known.
+	Used [2][]bool
+	// Service is the `gateway run` that keeps them in force; empty where none does. Found are the uplinks through which it,
+	// or the last one, found nothing to answer, with the reason, and Since when.
+	Service string
+	Found   map[string]string
+	Since   map[string]time.Time
+}
+
+// Slots divides the connections of a family among uplinks: as rules in force do, and otherwise by what is up.
+func (f *Facts) Slots(p *Plan, v6 bool) []int {
+	return p.Slots(func(i int) bool {
+		if used := f.used(v6); used != nil {
+			return used[i]
+		}
+		return !f.UplinkDown(&p.Uplinks[i], v6)
+	})
+}
+
+// used are the uplinks that new connections of a family leave by; nil where nothing is in force, or that is not known.
+func (f *Facts) used(v6 bool) []bool {
+	switch {
+	case f.Steering == nil:
+		return nil
+	case v6:
+		return f.Steering.Used[1]
+	}
+	return f.Steering.Used[0]
+}
+
+// WhyOut says why rules in force keep new connections from an uplink that is not down; empty where they do not.
+func (f *Facts) WhyOut(i int, p *Plan) string {
+	name, out := p.Uplinks[i].Interface, false
+	for _, v6 := range []bool{false, true} {
+		used := f.used(v6)
+		served := used != nil && (v6 && p.IPv6 || !v6 && p.IPv4)
+		out = out || served && !used[i] && slices.Contains(p.Slots(func(int) bool { return true }), i)
+	}
+	if !out || f.WhyDown(&p.Uplinks[i], p) != "" {
+		return ""
+	}
+	since := ""
+	if at := f.Steering.Since[name]; !at.IsZero() {
+		since = " since " + at.Format(time.DateTime)
+	}
+	switch found := f.Steering.Found[name]; {
+	case f.Steering.Service != "":
+		return "it was down until now; " + f.Steering.Service + " is about to use it again"
+	case found != "":
+		return "out" + since + ", taken out by a 'natkit gateway run' that runs no more (" + found + "); apply the file to use it again"
+	}
+	return "taken out while it was down, and no 'natkit gateway run' is there to use it again; apply the file to do so"
+}
+
 func (f *Facts) withoutCarrier(u *Uplink) bool {
 	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool { return i.Name == u.Interface && i.NoCarrier })
 }
@@ -313,8 +317,42 @@ func (f *Facts) WhyDown(u *Uplink, p *Plan) string {
 	return "no next hop of " + strings.Join(families, " and ") + " is known"
 }
 
-// Divides reports whether connections are divided among WAN interfaces.
-func (c *Config) Divides() bool { return c.Interfaces.WAN.divided() }
+// RoutingStep is a rule or a route of policy routing that a plan needs, as a change of tune.Routing has it, and why.
+type RoutingStep struct{ Target, Value, Why string }
+
+// Routing are the rules and routes of a plan's zones and uplinks, in the order in which they are made: as long as packets
+// have no mark nothing follows from them.
+func (p *Plan) Routing(facts *Facts) (all []RoutingStep) {
+	for _, v6 := range []bool{false, true} {
+		if v6 && !p.IPv6 || !v6 && !p.IPv4 {
+			continue
+		}
+		all = append(all, p.zoneRouting(facts, v6)...)
+		if len(p.Uplinks) == 0 {
+			continue
+		}
+		rule := func(n int, r tune.RoutingRule, why string) {
+			t := tune.RoutingTarget{V6: v6, Number: uint32(UplinkRule + n)}
+			all = append(all, RoutingStep{t.String(), r.String(), why})
+		}
+		for i := range p.Uplinks {
+			u := &p.Uplinks[i]
+			if hop, ok := facts.NextHop(u, v6); ok {
+				t := tune.RoutingTarget{V6: v6, Table: true, Number: u.Table}
+				all = append(all, RoutingStep{t.String(), tune.RoutingRoute{Via: hop.Via, Dev: u.Interface, OnLink: hop.OnLink}.String(), "the way out of connections on " + u.Interface})
+			}
+		}
+		rule(0, tune.RoutingRule{Mask: p.Marks, Except: true, Specific: true}, "routes that are more specific than a default route come first")
+		for i, u := range p.Uplinks {
+			rule(i+1, tune.RoutingRule{Mark: u.Mark, Mask: p.Marks, Table: u.Table}, "connections on "+u.Interface+" leave by it")
+		}
+	}
+	return all
+}
+
+// Routes reports whether a file has natkit make rules of policy routing: connections are divided among WAN interfaces, or
+// there are zones.
+func (c *Config) Routes() bool { return c.Interfaces.WAN.divided() || len(c.Zoned()) > 0 }
 
 // divided reports whether connections are divided among the interfaces.
 func (w WANs) divided() bool { return slices.ContainsFunc(w, func(w WAN) bool { return w.Mapping }) }

@@ -111,18 +111,18 @@ func TestSlots(t *testing.T) {
 	for _, c := range []struct {
 		weights, down, want []int
 	}{
-		{weights: []int{3, 1}, want: []int{48, 16}},
-		{weights: []int{3, 1}, down: []int{0}, want: []int{0, 64}},
-		{weights: []int{3, 1}, down: []int{0, 1}, want: []int{48, 16}},
-		{weights: []int{1, 1, 1}, want: []int{22, 22, 22}},
-		{weights: []int{1, 1, 1}, down: []int{1}, want: []int{33, 0, 33}},
-		{weights: []int{6, 3, 1}, down: []int{0}, want: []int{0, 53, 17}},
-		{weights: []int{1, 0}, want: []int{64, 0}},
-		{weights: []int{1, 0}, down: []int{0}, want: []int{0, 64}},
-		{weights: []int{1, 0, 0}, down: []int{0}, want: []int{0, 32, 32}},
-		{weights: []int{1, 0, 0}, down: []int{0, 1}, want: []int{0, 0, 64}},
-		{weights: []int{0, 0}, want: []int{32, 32}},
-		{weights: []int{0, 0}, down: []int{1}, want: []int{64, 0}},
+		{weights: []int{3, 1}, want: []int{96, 32}},
+		{weights: []int{3, 1}, down: []int{0}, want: []int{0, 128}},
+		{weights: []int{3, 1}, down: []int{0, 1}, want: []int{96, 32}},
+		{weights: []int{1, 1, 1}, want: []int{43, 43, 43}},
+		{weights: []int{1, 1, 1}, down: []int{1}, want: []int{65, 0, 64}},
+		{weights: []int{6, 3, 1}, down: []int{0}, want: []int{0, 98, 32}},
+		{weights: []int{1, 0}, want: []int{128, 0}},
+		{weights: []int{1, 0}, down: []int{0}, want: []int{0, 128}},
+		{weights: []int{1, 0, 0}, down: []int{0}, want: []int{0, 64, 64}},
+		{weights: []int{1, 0, 0}, down: []int{0, 1}, want: []int{0, 0, 128}},
+		{weights: []int{0, 0}, want: []int{64, 64}},
+		{weights: []int{0, 0}, down: []int{1}, want: []int{128, 0}},
 		{weights: []int{1000, 1}, want: []int{1000, 1}},
 	} {
 		p := uplinksOf(c.weights...)

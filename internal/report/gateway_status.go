@@ -78,6 +78,9 @@ func (p *printer) gatewayHead(v GatewayStatus, s *observe.Status) {
 		say(2, Plain, "whether it was changed is unknown: the marks that natkit leaves in the table are missing")
 	}
 	p.gatewayUplinks(s)
+	for _, z := range s.Zones {
+		p.mark(2, Cell{}, fmt.Sprintf("zone %s by %s: %s%s from it", z.Zone, strings.Join(z.Interfaces, ", "), about(s), units.Plural(z.Flows, "connection", "connections")), Plain)
+	}
 	if len(s.NotForwarding) > 0 {
 		say(0, Bad, "the host does not forward all that this gateway is for: "+strings.Join(s.NotForwarding, " and ")+map[bool]string{true: " is 0", false: " are 0"}[len(s.NotForwarding) == 1])
 		say(2, Plain, "turn it on: "+v.command("sysctl -w "+strings.Join(s.NotForwarding, "=1 ")+"=1"))
@@ -103,8 +106,13 @@ func (p *printer) gatewayUplinks(s *observe.Status) {
 		if u.Weight == 0 && u.Share == 0 {
 			text = fmt.Sprintf("wan %s: standby", u.Interface)
 		}
-		if u.Down != "" {
+		switch {
+		case u.Down != "" && u.Share > 0:
+			text, tone = fmt.Sprintf("wan %s is down: %s; new connections of %s of the hosts inside leave by it all the same", u.Interface, clean(u.Down), units.Percent(u.Share)), Bad
+		case u.Down != "":
 			text, tone = fmt.Sprintf("wan %s is down: %s", u.Interface, clean(u.Down)), Bad
+		case u.Out != "":
+			text, tone = fmt.Sprintf("wan %s gets no new connections: %s", u.Interface, clean(u.Out)), Warn
 		}
 		p.mark(2, Cell{}, text+fmt.Sprintf("; %s%s", about(s), units.Plural(u.Flows, "connection", "connections")), tone)
 	}

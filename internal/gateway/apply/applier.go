@@ -30,7 +30,7 @@ func (h Host) appliers(plans ...*gateway.Plan) map[tune.Kind]apply.Applier {
 	root := cmp.Or(h.Apply.Root, "/")
 	return map[tune.Kind]apply.Applier{
 		tune.Gateway:     gateways{h.Engines, kept},
-		tune.Routing:     routing{},
+		tune.Routing:     routing{h.wrote},
 		tune.GatewayFile: gatewayFile{apply.FileOf(root, tune.GatewayFile), kept.Store},
 	}
 }

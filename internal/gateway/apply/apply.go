@@ -154,6 +154,11 @@ func (r *Ready) compile(ctx context.Context, w Wish) (err error) {
 	if r.Before == tune.GatewayForeign {
 		return nil // there are no changes for that
 	}
+	if w.Origin != OriginService && r.Before == r.Digest { // a service does so itself
+		if r.now.Steer, err = r.steers(); err != nil {
+			return err
+		}
+	}
 	r.Prepared, err = Plan(r.Gateway, r.Digest, r.now, w.Origin)
 	return err
 }
@@ -332,12 +337,33 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 
 // steer keeps new connections from uplinks that are down: the rules are written for all of them.
 func (r *Ready) steer() error {
-	if !slices.ContainsFunc(r.Gateway.Uplinks, func(u gateway.Uplink) bool {
-		return r.Gateway.IPv4 && r.Facts.UplinkDown(&u, false) || r.Gateway.IPv6 && r.Facts.UplinkDown(&u, true)
-	}) {
-		return nil
-	}
 	return r.host.Engines.Steer(r.host.Netns, r.Gateway, func(u *gateway.Uplink, v6 bool) bool { return !r.Facts.UplinkDown(u, v6) })
+}
+
+// steers says by which uplinks new connections leave from now on, where rules that stay as they are divide them in
+// another way: some were down until now, or when these rules were last steered. Empty where they do not.
+func (r *Ready) steers() (string, error) {
+	s, err := r.host.Steering(r.Gateway)
+	if s == nil || err != nil {
+		return "", err
+	}
+	now := r.Facts
+	now.Steering = s
+	names, differs := map[string]bool{}, false
+	for i, served := range []bool{r.Gateway.IPv4, r.Gateway.IPv6} {
+		if !served {
+			continue
+		}
+		slots := r.Facts.Slots(r.Gateway, i == 1)
+		differs = differs || !slices.Equal(slots, now.Slots(r.Gateway, i == 1))
+		for _, n := range slots {
+			names[r.Gateway.Uplinks[n].Interface] = true
+		}
+	}
+	if !differs {
+		return "", nil
+	}
+	return "new connections leave by " + strings.Join(slices.Sorted(maps.Keys(names)), ", "), nil
 }
 
 // begins reports whether rules of NAT come where the gateway had none: connections that
@@ -441,9 +467,13 @@ type Present struct {
 	Advertised []string
 	// Wanted are the rules and routes of policy routing that the plan needs, Routes what these, and those that are held,
 	// are now. ByMark are sysctls of interfaces that have to heed marks; false: those that had to.
-	Wanted []routingStep
+	Wanted []gateway.RoutingStep
 	Routes map[string]string
 	ByMark map[string]bool
+	// Steer says by which uplinks new connections leave, where the rules stay as they are and this does not.
+	Steer string
+	// Loose are those of interfaces that must not check sources strictly; false: those that must not before.
+	Loose map[string]bool
 	// Original has what switches among them were before gateways set them.
 	Original map[string]string
 	// Facts are what the costs and risks of changes depend on.
@@ -580,6 +610,8 @@ func (c *collector) rules(p *gateway.Plan, digest string) error {
 		switch {
 		case before == tune.GatewayForeign:
 			return fmt.Errorf("gateway plan: what is in force %w", ErrForeign)
+		case before == change.After && c.now.Steer != "":
+			change.Why, change.Risk, c.differs = c.now.Steer+"; the rules stay as they are", "connections that there are stay on their wan interface", true
 		case before == change.After:
 			change.Why = "in force already"
 		}

@@ -52,7 +52,7 @@ func (h Host) id() (netns.ID, error) { return netns.IDOf(h.Netns) }
 // facts are what Check and Compile need for a file; pid is the process whose session
 // must not be cut, 0 for none.
 func (h Host) facts(ctx context.Context, file *gateway.File, pid int) (gateway.Facts, error) {
-	f, err := host.Read(ctx, h.Netns, host.Options{PID: pid, Targets: file.Config.Targets(), Routing: file.Config.Divides()})
+	f, err := host.Read(ctx, h.Netns, host.Options{PID: pid, Targets: file.Config.Targets(), Routing: file.Config.Routes(), Inside: file.Config.Zoned()})
 	if err == nil {
 		h.Engines.Facts(h.Netns, &file.Config, &f)
 		f.Down, err = h.Down()
@@ -236,6 +236,11 @@ func (h Host) Out(p *gateway.Plan) (map[gateway.Ref][]bool, error) {
 		}
 	}
 	return all, err
+}
+
+// Steering is how a plan in force divides new connections among uplinks; nil where it does not.
+func (h Host) Steering(p *gateway.Plan) (*gateway.Steering, error) {
+	return h.Engines.Steering(h.Netns, h.store(), p)
 }
 
 // Former is the plan that the newest transaction replaced; nil as for InForce.

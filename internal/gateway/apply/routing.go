@@ -4,15 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"net"
-	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
-	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/vishvananda/netlink"
@@ -20,136 +17,32 @@ import (
 )
 
 // routing makes rules and routes of policy routing, each in the thread's network namespace. They go with a reboot.
-type routing struct{}
-
-func familyOf(v6 bool) int {
-	if v6 {
-		return netlink.FAMILY_V6
-	}
-	return netlink.FAMILY_V4
+type routing struct {
+	// wrote reports whether natkit's journal has what it wrote at a target; nil: it does not matter.
+	wrote func(target string) bool
 }
 
-// othersMade begins the value of what another program made: no plan has it.
-const othersMade = "another program's: "
+// wrote reports whether an open transaction of the namespace has a rule or route of a target.
+func (h Host) wrote(target string) bool {
+	now := Present{}
+	return h.held(&now) == nil && now.Held[target]
+}
 
-// Read returns what is there, as tune.RoutingRule or RoutingRoute write it; what is not natkit's begins with
-// othersMade.
-func (routing) Read(target string) (string, error) {
-	t, err := tune.ParseRoutingTarget(target)
-	if err != nil {
+// Read returns what is there, as tune.RoutingRule or RoutingRoutes write it; what is not natkit's begins with
+// host.OthersMade. A default route that took the place of one of natkit's counts as nothing: natkit's may be put back.
+func (r routing) Read(target string) (string, error) {
+	value, err := host.Routing(target)
+	other, others := strings.CutPrefix(value, host.OthersMade)
+	if route, bad := tune.ParseRoutingRoute(other); others && bad == nil && !route.To.IsValid() && r.wrote != nil && r.wrote(target) {
 		return "", err
 	}
-	var texts []string
-	if t.Table {
-		texts, err = routesOf(t)
-	} else {
-		texts, err = rulesOf(t)
-	}
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		err = fmt.Errorf("%w: this kernel has no policy routing, which several WANs need (CONFIG_IP_MULTIPLE_TABLES, CONFIG_IPV6_MULTIPLE_TABLES)", err)
-	}
-	if err != nil {
-		return "", fmt.Errorf("read %s: %w", target, err)
-	}
-	if len(texts) > 1 {
-		return othersMade + strings.Join(texts, "; "), nil
-	}
-	return strings.Join(texts, ""), nil
-}
-
-func rulesOf(t tune.RoutingTarget) (texts []string, err error) {
-	all, err := socket.Whole(func() ([]netlink.Rule, error) { return netlink.RuleList(familyOf(t.V6)) })
-	for _, r := range all {
-		if uint32(r.Priority) == t.Number {
-			texts = append(texts, ruleText(&r))
-		}
-	}
-	return texts, err
-}
-
-// ruleText is what a rule is as one of natkit's.
-func ruleText(r *netlink.Rule) string {
-	ours := tune.RoutingRule{Mark: r.Mark, Except: r.Invert, Specific: r.Table == unix.RT_TABLE_MAIN && r.SuppressPrefixlen == 0}
-	if r.Mask != nil {
-		ours.Mask = *r.Mask
-	}
-	if !ours.Specific {
-		ours.Table = uint32(r.Table)
-	}
-	plain := r.Src == nil && r.Dst == nil && r.IifName == "" && r.OifName == "" && r.Tos == 0 && r.UIDRange == nil && r.IPProto == 0 &&
-		(ours.Specific || r.SuppressPrefixlen < 0) && r.SuppressIfgroup < 0 && r.Goto < 0
-	if r.Protocol != tune.RoutingProtocol || !plain {
-		return othersMade + ours.String()
-	}
-	return ours.String()
-}
-
-func routesOf(t tune.RoutingTarget) (texts []string, err error) {
-	all, err := socket.Whole(func() ([]netlink.Route, error) {
-		return netlink.RouteListFiltered(familyOf(t.V6), &netlink.Route{Table: int(t.Number)}, netlink.RT_FILTER_TABLE)
-	})
-	for _, r := range all {
-		if t.V6 && r.Type == unix.RTN_UNREACHABLE && r.Priority == math.MaxUint32 { // the kernel's own, of an empty table
-			continue
-		}
-		texts = append(texts, routeText(&r))
-	}
-	return texts, err
-}
-
-// routeText is what a route is as one of natkit's.
-func routeText(r *netlink.Route) string {
-	ours := hopOf(r.LinkIndex, r.Gw, r.Flags)
-	if !isDefault(r) || r.Protocol != tune.RoutingProtocol || r.Type != unix.RTN_UNICAST || len(r.MultiPath) > 0 {
-		return othersMade + foreignRoute(r, ours)
-	}
-	return ours.String()
-}
-
-// foreignRoute is another program's route as ip(8) writes it; first is its next hop, where it has one.
-func foreignRoute(r *netlink.Route, first tune.RoutingRoute) string {
-	text := map[int]string{unix.RTN_UNREACHABLE: "unreachable ", unix.RTN_BLACKHOLE: "blackhole ", unix.RTN_PROHIBIT: "prohibit ", unix.RTN_THROW: "throw "}[r.Type]
-	to := "default"
-	if !isDefault(r) {
-		to = r.Dst.String()
-	}
-	switch {
-	case text != "":
-		return text + to
-	case len(r.MultiPath) > 0:
-		for _, hop := range r.MultiPath {
-			to += " nexthop" + strings.TrimPrefix(hopOf(hop.LinkIndex, hop.Gw, hop.Flags).String(), "default")
-		}
-		return to
-	}
-	return to + strings.TrimPrefix(first.String(), "default")
-}
-
-// hopOf is a default route by a next hop.
-func hopOf(link int, gw net.IP, flags int) tune.RoutingRoute {
-	r := tune.RoutingRoute{Dev: fmt.Sprintf("#%d", link), OnLink: flags&int(netlink.FLAG_ONLINK) != 0}
-	if i, err := net.InterfaceByIndex(link); err == nil {
-		r.Dev = i.Name
-	}
-	if via, ok := netip.AddrFromSlice(gw); ok {
-		r.Via = via.Unmap()
-	}
-	return r
-}
-
-// isDefault reports whether a route is for every destination.
-func isDefault(r *netlink.Route) bool {
-	if r.Dst == nil {
-		return true
-	}
-	bits, _ := r.Dst.Mask.Size()
-	return bits == 0
+	return value, err
 }
 
 // Writable refuses what another program made.
 func (r routing) Writable(target string) error {
 	now, err := r.Read(target)
-	if err == nil && strings.HasPrefix(now, othersMade) {
+	if err == nil && strings.HasPrefix(now, host.OthersMade) {
 		err = fmt.Errorf("%s is %s, and is left alone", target, now)
 	}
 	return err
@@ -164,7 +57,7 @@ func (r routing) Write(target, value string) error {
 		return err
 	}
 	if t.Table {
-		err = writeRoute(t, value)
+		err = r.writeRoutes(t, value)
 	} else {
 		err = r.writeRule(t, value)
 	}
@@ -192,7 +85,7 @@ func (r routing) writeRule(t tune.RoutingTarget, value string) error {
 			return err
 		}
 		k := netlink.NewRule()
-		k.Family, k.Priority, k.Protocol = familyOf(t.V6), int(t.Number), tune.RoutingProtocol
+		k.Family, k.Priority, k.Protocol = host.FamilyOf(t.V6), int(t.Number), tune.RoutingProtocol
 		k.Mark, k.Mask, k.Invert, k.Table = parsed.Mark, &parsed.Mask, parsed.Except, int(parsed.Table)
 		if parsed.Specific {
 			k.Table, k.SuppressPrefixlen = unix.RT_TABLE_MAIN, 0
@@ -204,27 +97,59 @@ func (r routing) writeRule(t tune.RoutingTarget, value string) error {
 	return nil
 }
 
-func writeRoute(t tune.RoutingTarget, value string) error {
-	k := netlink.Route{Family: familyOf(t.V6), Table: int(t.Number), Protocol: tune.RoutingProtocol, Type: unix.RTN_UNICAST, Dst: everywhere(t.V6)}
-	if value == "" {
-		if err := netlink.RouteDel(&k); !errors.Is(err, unix.ESRCH) {
-			return err
-		}
-		return nil
-	}
-	parsed, err := tune.ParseRoutingRoute(value)
+// writeRoutes replaces those of a table; the new ones come before others go.
+func (r routing) writeRoutes(t tune.RoutingTarget, value string) error {
+	former, err := r.Read(t.String())
 	if err != nil {
 		return err
 	}
+	var routes [2]tune.RoutingRoutes // as they are to be, as they are
+	for i, text := range []string{value, former} {
+		if text == "" {
+			continue
+		}
+		if routes[i], err = tune.ParseRoutingRoutes(text); err != nil {
+			return err
+		}
+	}
+	for _, one := range routes[0] {
+		if err := writeRoute(t, one); err != nil {
+			return fmt.Errorf("%s: %w", one, err)
+		}
+	}
+	for _, old := range routes[1] {
+		if slices.ContainsFunc(routes[0], func(o tune.RoutingRoute) bool { return o.To == old.To }) {
+			continue
+		}
+		k := routeOf(t, old)
+		if err := netlink.RouteDel(&k); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("%s: %w", old, err)
+		}
+	}
+	return nil
+}
+
+// routeOf is one of natkit's, without its next hop: the kernel deletes one of its scope only.
+func routeOf(t tune.RoutingTarget, r tune.RoutingRoute) netlink.Route {
+	k := netlink.Route{Family: host.FamilyOf(t.V6), Table: int(t.Number), Protocol: tune.RoutingProtocol, Type: unix.RTN_UNICAST, Dst: everywhere(t.V6), Scope: unix.RT_SCOPE_UNIVERSE}
+	if !r.Via.IsValid() && !t.V6 {
+		k.Scope = unix.RT_SCOPE_LINK
+	}
+	if r.To.IsValid() {
+		k.Dst = &net.IPNet{IP: r.To.Addr().AsSlice(), Mask: net.CIDRMask(r.To.Bits(), r.To.Addr().BitLen())}
+	}
+	return k
+}
+
+func writeRoute(t tune.RoutingTarget, parsed tune.RoutingRoute) error {
+	k := routeOf(t, parsed)
 	link, err := net.InterfaceByName(parsed.Dev)
 	if err != nil {
 		return err
 	}
-	k.LinkIndex, k.Scope = link.Index, unix.RT_SCOPE_UNIVERSE
+	k.LinkIndex = link.Index
 	if parsed.Via.IsValid() {
 		k.Gw = parsed.Via.AsSlice()
-	} else if !t.V6 {
-		k.Scope = unix.RT_SCOPE_LINK
 	}
 	if parsed.OnLink {
 		k.SetFlag(netlink.FLAG_ONLINK)
@@ -243,50 +168,22 @@ func (routing) Honours(_, asked, got string) bool { return asked == got }
 
 func (routing) Durable() bool { return false }
 
-// step is a rule or a route that a plan needs, and why.
-type routingStep struct{ target, value, why string }
-
-// routingOf are the rules and routes of a plan's uplinks, in the order in which they are made: as long as packets
-// have no mark nothing follows from them.
-func routingOf(p *gateway.Plan, facts *gateway.Facts) (all []routingStep) {
-	if len(p.Uplinks) == 0 {
-		return nil
-	}
-	for _, v6 := range []bool{false, true} {
-		if v6 && !p.IPv6 || !v6 && !p.IPv4 {
-			continue
-		}
-		rule := func(n int, r tune.RoutingRule, why string) {
-			t := tune.RoutingTarget{V6: v6, Number: uint32(gateway.UplinkRule + n)}
-			all = append(all, routingStep{t.String(), r.String(), why})
-		}
-		for i := range p.Uplinks {
-			u := &p.Uplinks[i]
-			if hop, ok := facts.NextHop(u, v6); ok {
-				t := tune.RoutingTarget{V6: v6, Table: true, Number: u.Table}
-				all = append(all, routingStep{t.String(), tune.RoutingRoute{Via: hop.Via, Dev: u.Interface, OnLink: hop.OnLink}.String(), "the way out of connections on " + u.Interface})
-			}
-		}
-		rule(0, tune.RoutingRule{Mask: p.Marks, Except: true, Specific: true}, "routes that are more specific than a default route come first")
-		for i, u := range p.Uplinks {
-			rule(i+1, tune.RoutingRule{Mark: u.Mark, Mask: p.Marks, Table: u.Table}, "connections on "+u.Interface+" leave by it")
-		}
-	}
-	return all
-}
-
 // uplinks finds the rules and routes that a plan needs, and those that natkit made before, as they are now; and the
-// interfaces that have to take marks into account where they check sources (rp_filter is strict).
+// interfaces that have to check sources in another way, as rp_filter is strict: those of uplinks take marks into account;
+// those of zones are loose, as ARP is checked without a mark.
 func (h Host) uplinks(now *Present, p *gateway.Plan, facts *gateway.Facts) error {
-	now.Wanted, now.Routes, now.ByMark = routingOf(p, facts), map[string]string{}, map[string]bool{}
+	now.Wanted, now.Routes, now.ByMark, now.Loose = p.Routing(facts), map[string]string{}, map[string]bool{}, map[string]bool{}
 	targets := make([]string, 0, len(now.Wanted))
 	for _, step := range now.Wanted {
-		targets = append(targets, step.target)
+		targets = append(targets, step.Target)
 	}
 	var names []string
 	for name := range now.Held {
 		if isByMark(name) {
 			now.ByMark[name] = false
+		}
+		if isReversePath(name) {
+			now.Loose[name] = false
 		}
 		if _, err := tune.ParseRoutingTarget(name); err == nil {
 			targets = append(targets, name)
@@ -295,12 +192,20 @@ func (h Host) uplinks(now *Present, p *gateway.Plan, facts *gateway.Facts) error
 	for _, u := range p.Uplinks {
 		names = append(names, reversePath(u.Interface), byMark(u.Interface))
 	}
-	if len(names) > 0 {
+	var loose []string
+	for i := range p.Zones {
+		if z := &p.Zones[i]; z.VRF == "" && p.IPv4 {
+			for _, name := range z.Interfaces {
+				loose = append(loose, reversePath(name))
+			}
+		}
+	}
+	if names = append(names, loose...); len(names) > 0 {
 		names = append(names, reversePath("all"), byMark("all"))
 	}
 	return h.Netns.Do(func() error {
 		sysctls := snapshot.Sysctls{}
-		if err := host.ReadSysctls(h.proc(), append(names, slices.Collect(maps.Keys(now.ByMark))...), sysctls); err != nil {
+		if err := host.ReadSysctls(h.proc(), slices.Concat(names, slices.Collect(maps.Keys(now.ByMark)), slices.Collect(maps.Keys(now.Loose))), sysctls); err != nil {
 			return err
 		}
 		for _, u := range p.Uplinks {
@@ -309,15 +214,22 @@ func (h Host) uplinks(now *Present, p *gateway.Plan, facts *gateway.Facts) error
 				now.ByMark[name] = true
 			}
 		}
-		for name := range now.ByMark {
-			if value, there := sysctls[name]; there {
-				now.Sysctls[name] = value
-			} else {
-				delete(now.ByMark, name)
+		for _, name := range loose {
+			if max(sysctls[reversePath("all")], sysctls[name]) == "1" || now.Held[name] {
+				now.Loose[name] = true
+			}
+		}
+		for _, switches := range []map[string]bool{now.ByMark, now.Loose} {
+			for name := range switches {
+				if value, there := sysctls[name]; there {
+					now.Sysctls[name] = value
+				} else {
+					delete(switches, name)
+				}
 			}
 		}
 		for _, target := range targets {
-			value, err := routing{}.Read(target)
+			value, err := routing{func(target string) bool { return now.Held[target] }}.Read(target)
 			if err != nil {
 				return err
 			}
@@ -336,23 +248,27 @@ func isByMark(name string) bool {
 	return strings.HasPrefix(name, "net.ipv4.conf.") && strings.HasSuffix(name, ".src_valid_mark")
 }
 
+func isReversePath(name string) bool {
+	return strings.HasPrefix(name, "net.ipv4.conf.") && strings.HasSuffix(name, ".rp_filter")
+}
+
 // sysctlWord is the name of an interface within that of a sysctl.
 func sysctlWord(name string) string { return strings.ReplaceAll(name, ".", "/") }
 
 // routing adds the rules and routes that the plan needs, before packets get marks.
 func (c *collector) routing() error {
 	for _, step := range c.now.Wanted {
-		change := tune.Change{Kind: tune.Routing, Target: step.target, Before: c.now.Routes[step.target], After: step.value, Why: step.why}
+		change := tune.Change{Kind: tune.Routing, Target: step.Target, Before: c.now.Routes[step.Target], After: step.Value, Why: step.Why}
 		switch {
-		case strings.HasPrefix(change.Before, othersMade):
-			return fmt.Errorf("gateway plan: %s is %s: give that another number (%s)", step.target, change.Before, taken)
+		case strings.HasPrefix(change.Before, host.OthersMade):
+			return fmt.Errorf("gateway plan: %s is %s: give that another number (%s)", step.Target, change.Before, taken)
 		case change.Before != change.After:
 			c.add(change)
-		case c.now.Held[step.target]:
+		case c.now.Held[step.Target]:
 			change.Why = heldWhy
 			c.add(change)
 		default:
-			c.out.Already = append(c.out.Already, step.target+" is "+step.value+" already")
+			c.out.Already = append(c.out.Already, step.Target+" is "+step.Value+" already")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.now.ByMark)) {
@@ -360,11 +276,19 @@ func (c *collector) routing() error {
 			c.turn(name, on, true, "what comes in by a wan interface is checked against the way back of its mark: rp_filter is strict here")
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(c.now.Loose)) {
+		if c.now.Loose[name] {
+			c.turn(name, loosely, true, "another zone may have the same addresses: the main table has one way back to them")
+		}
+	}
 	return nil
 }
 
 // taken says which numbers natkit's own have.
-var taken = fmt.Sprintf("natkit has rules from %d and tables from %d on", gateway.UplinkRule, gateway.UplinkTable+1)
+var taken = fmt.Sprintf("natkit has rules from %d and %d on, and tables from %d and %d on", gateway.ZoneRule+1, gateway.UplinkRule, gateway.ZoneTable+1, gateway.UplinkTable+1)
+
+// loosely is rp_filter's value that lets in what has any way back by the interface.
+const loosely = "2"
 
 // unrouting removes the rules and routes that only the gateway before needed, once packets have no marks of them.
 func (c *collector) unrouting() {
@@ -373,9 +297,14 @@ func (c *collector) unrouting() {
 			c.turn(name, on, false, "")
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(c.now.Loose)) {
+		if !c.now.Loose[name] {
+			c.turn(name, loosely, false, "")
+		}
+	}
 	for _, target := range slices.Backward(slices.Sorted(maps.Keys(c.now.Routes))) { // rules before the tables that they lead to
-		needed := slices.ContainsFunc(c.now.Wanted, func(s routingStep) bool { return s.target == target })
-		if before := c.now.Routes[target]; !needed && c.now.Held[target] && before != "" && !strings.HasPrefix(before, othersMade) {
+		needed := slices.ContainsFunc(c.now.Wanted, func(s gateway.RoutingStep) bool { return s.Target == target })
+		if before := c.now.Routes[target]; !needed && c.now.Held[target] && before != "" && !strings.HasPrefix(before, host.OthersMade) {
 			c.add(tune.Change{Kind: tune.Routing, Target: target, Before: before, Why: "the gateway before needed it, this one does not"})
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -357,7 +358,7 @@ func TestForeignRoutes(t *testing.T) {
 		p.in(p.ns, "ip route add table 27001 "+c.route)
 		var got string
 		err := p.ns.Do(func() (err error) { got, err = routing{}.Read("ip route table 27001"); return err })
-		if got != othersMade+c.want || err != nil {
+		if got != host.OthersMade+c.want || err != nil {
 			t.Errorf("%s: %q, %v", c.route, got, err)
 		}
 		p.in(p.ns, "ip route flush table 27001")
@@ -526,6 +527,168 @@ func TestUplinkWithoutCarrier(t *testing.T) {
 		t.Errorf("routes of the connections that are there: %q", routes)
 	}
 	s.end()
+}
+
+// status is what `natkit gateway status` reports.
+func (p *providers) status() *observe.Status {
+	p.t.Helper()
+	s, err := look.New(look.Options{Netns: p.ns, Store: p.store(), Journal: p.Apply.Journal}).Look(p.t.Context())
+	if err != nil || len(s.Uplinks) != 2 {
+		p.t.Fatalf("%+v, %v", s, err)
+	}
+	return s
+}
+
+// follow is what explain says of a host inside, of the plan in force.
+func (p *providers) follow(plan *gateway.Plan, from netip.Addr) *observe.Trace {
+	p.t.Helper()
+	facts, err := host.Read(p.t.Context(), p.ns, host.Options{Routing: true})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if facts.Steering, err = p.Steering(plan); err != nil {
+		p.t.Fatal(err)
+	}
+	routes, err := host.OpenRoutes(p.ns)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer routes.Close()
+	e, err := observe.Follow(plan, facts, routes.Follow, nat.Packet{Protocol: unix.IPPROTO_TCP, Src: from, Dst: netip.MustParseAddr(server4), SrcPort: 40000, DstPort: 7000, In: "lan0"})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return e
+}
+
+// clientOf is a host inside that is on an uplink while all are up.
+func (p *providers) clientOf(plan *gateway.Plan, uplink int) netip.Addr {
+	p.t.Helper()
+	slots := plan.Slots(all)
+	for i := range clients {
+		if a := netip.AddrFrom4([4]byte{192, 168, 0, byte(2 + i)}); slots[gateway.SlotOf(a, len(slots))] == uplink {
+			return a
+		}
+	}
+	p.t.Fatalf("no client is on uplink %d", uplink)
+	return netip.Addr{}
+}
+
+// TestUplinksAfterService: where a service ended while a WAN was down, status and explain follow the kernel's map, and
+// an apply of the same file uses the WAN again, which one undo takes back with all else.
+func TestUplinksAfterService(t *testing.T) {
+	p := newProviders(t)
+	before := p.everything()
+	s := p.serve(dividedText)
+	plan, err := p.InForce()
+	if err != nil || plan == nil {
+		t.Fatalf("%v, %v", plan, err)
+	}
+	p.in(p.internet, "ip addr del 203.0.113.1/24 dev a0")
+	s.waitSaid("wan wan0 is down: 203.0.113.1: ")
+	s.end()
+	p.in(p.internet, "ip addr add 203.0.113.1/24 dev a0")
+	st := p.status()
+	if u := st.Uplinks[0]; u.Share != 0 || u.Down != "" || !strings.HasPrefix(u.Out, "out since ") || !strings.Contains(u.Out, "203.0.113.1: ") || st.Uplinks[1].Share != 1 || st.Uplinks[1].Out != "" {
+		t.Errorf("%+v", st.Uplinks)
+	}
+	from := p.clientOf(plan, 0)
+	if e, got := p.follow(plan, from), p.asks(from.String()); e.Uplink != "wan1" || got != seenUnder[false][1] {
+		t.Errorf("%s is on %s as it is explained, and seen under %s: %+v", from, e.Uplink, got, e.Steps)
+	}
+	r := p.prepare(wish(dividedText))
+	i := slices.IndexFunc(r.Plan.Changes, func(c tune.Change) bool { return c.Kind == tune.Gateway })
+	if i < 0 || r.Plan.Changes[i].Before != r.Digest || !strings.HasPrefix(r.Plan.Changes[i].Why, "new connections leave by wan0, wan1") {
+		t.Fatalf("%+v", r.Plan.Changes)
+	}
+	generation := p.generation()
+	if _, err := r.Apply(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if now := p.generation(); now != generation+1 {
+		t.Errorf("%d transactions of nf_tables instead of one", now-generation)
+	}
+	p.shares(plan, all)
+	if u := p.status().Uplinks[0]; u.Share != 0.75 || u.Out != "" {
+		t.Errorf("%+v", u)
+	}
+	if again := p.prepare(wish(dividedText)); len(again.Plan.Changes) > 0 {
+		t.Errorf("the same again: %+v", again.Plan.Changes)
+	}
+	p.undoEverything()
+	if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(p.everything(), "\n")); diff != "" {
+		t.Errorf("after the undo:\n%s", diff)
+	}
+}
+
+// undoEverything takes back what is open, the newest first.
+func (p *providers) undoEverything() {
+	p.t.Helper()
+	open, err := p.Transactions()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, tx := range slices.Backward(open) {
+		if _, err := p.Undo(tx.ID); err != nil {
+			p.t.Error(err)
+		}
+	}
+}
+
+// TestRoutingChangedByHand: status names what of natkit's policy routing was removed or replaced, explain says by what
+// connections leave then, and apply and run put it back.
+func TestRoutingChangedByHand(t *testing.T) {
+	p := newProviders(t)
+	before := p.everything()
+	p.in(p.internet, "ip addr add 198.51.100.99/24 dev b0")
+	put := func() {
+		t.Helper()
+		if _, err := p.prepare(wish(dividedText)).Apply(t.Context(), 0); err != nil {
+			t.Error(err)
+		}
+	}
+	put()
+	plan, err := p.InForce()
+	if err != nil || plan == nil {
+		t.Fatalf("%v, %v", plan, err)
+	}
+	from, intact := p.clientOf(plan, 1), p.everything()
+	cases := []struct {
+		by            []string
+		change        string
+		uplink, leave string
+	}{
+		{[]string{"ip rule del pref 20002"}, "ip rule 20002: is nothing instead of fwmark 0x2000000/0xf000000 lookup 27002", "wan1", "wan0"},
+		{[]string{"ip route flush table 27002"}, "ip route table 27002: is nothing instead of default via 198.51.100.1 dev wan1", "wan1", "wan0"},
+		{[]string{"ip route replace table 27002 default via 198.51.100.99"}, "ip route table 27002: is another program's: default via 198.51.100.99 dev wan1 instead of default via 198.51.100.1 dev wan1", "wan1", "wan1"},
+		{[]string{"ip -6 rule del pref 20000"}, "ip -6 rule 20000: is nothing instead of not fwmark 0x0/0xf000000 lookup main suppress_prefixlength 0", "wan1", "wan1"},
+	}
+	for _, c := range cases {
+		p.in(p.ns, c.by...)
+		if st := p.status(); st.Integrity != gateway.RulesChanged || !slices.Equal(st.Changes, []string{c.change}) {
+			t.Errorf("after %q: %s, %q", c.by, st.Integrity, st.Changes)
+		}
+		if e := p.follow(plan, from); e.Uplink != c.uplink || e.Out != c.leave {
+			t.Errorf("after %q: on %s, by %s: %+v", c.by, e.Uplink, e.Out, e.Steps)
+		}
+		put()
+		if st := p.status(); st.Integrity != gateway.RulesIntact || len(st.Changes) > 0 {
+			t.Errorf("after apply: %s, %q", st.Integrity, st.Changes)
+		}
+		if diff := cmp.Diff(strings.Split(intact, "\n"), strings.Split(p.everything(), "\n")); diff != "" {
+			t.Errorf("%q put back:\n%s", c.by, diff)
+		}
+	}
+	s := p.serve(dividedText)
+	for _, c := range cases {
+		p.in(p.ns, c.by...)
+		within(t, 30*time.Second, "as before "+c.by[0], func() bool { return p.everything() == intact })
+	}
+	s.end()
+	p.undoEverything()
+	if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(p.everything(), "\n")); diff != "" {
+		t.Errorf("after the undo:\n%s", diff)
+	}
 }
 
 // TestUplinksKilled kills natkit at random moments while it applies: what is left behind is taken back, or all of it is

@@ -11,6 +11,7 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
+	"github.com/natkit/natkit/internal/gateway/health"
 	"github.com/natkit/natkit/internal/gateway/observe"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
@@ -273,23 +274,57 @@ func (s Set) choosers(p *gateway.Plan, do func(chooser, *gateway.Plan) error) er
 	return nil
 }
 
-// Steer divides new connections among the uplinks of a plan that is in force anew: up reports which can carry those of
-// a family. Connections that there are stay on theirs.
-func (s Set) Steer(ns *netns.Handle, p *gateway.Plan, up func(u *gateway.Uplink, v6 bool) bool) error {
+// steerer is an engine that can keep new connections from uplinks; see netfilter.Engine.
+type steerer interface {
+	Steered(ns *netns.Handle, p *gateway.Plan) (used [2][]bool, err error)
+	Steer(ns *netns.Handle, p *gateway.Plan, out [2][]bool) error
+}
+
+// steerer is the one that divides connections among the uplinks of a plan; nil where none does.
+func (s Set) steerer(p *gateway.Plan) (steerer, error) {
+	if len(p.Uplinks) == 0 {
+		return nil, nil
+	}
 	e, err := s.Of(p.Engine)
-	steers, can := e.(interface {
-		Steer(ns *netns.Handle, slots4, slots6 []int) error
-	})
-	if err != nil || len(p.Uplinks) == 0 || !can {
+	steers, _ := e.(steerer)
+	return steers, err
+}
+
+// Steer divides new connections among the uplinks of a plan that is in force anew, if that is not so already: up reports
+// which can carry those of a family. Connections that there are stay on theirs.
+func (s Set) Steer(ns *netns.Handle, p *gateway.Plan, up func(u *gateway.Uplink, v6 bool) bool) error {
+	e, err := s.steerer(p)
+	if err != nil || e == nil {
 		return err
 	}
-	var slots [2][]int
+	var out [2][]bool
 	for i, served := range []bool{p.IPv4, p.IPv6} {
-		if served {
-			slots[i] = p.Slots(func(n int) bool { return up(&p.Uplinks[n], i == 1) })
+		for n := range p.Uplinks {
+			if served {
+				out[i] = append(out[i], !up(&p.Uplinks[n], i == 1))
+			}
 		}
 	}
-	return steers.Steer(ns, slots[0], slots[1])
+	return e.Steer(ns, p, out)
+}
+
+// Steering is how new connections are divided among the uplinks of a plan in force, and what a `gateway run` had found
+// of these; nil where there are none.
+func (s Set) Steering(ns *netns.Handle, store *Store, p *gateway.Plan) (*gateway.Steering, error) {
+	e, err := s.steerer(p)
+	if err != nil || e == nil {
+		return nil, err
+	}
+	used, err := e.Steered(ns, p)
+	if err != nil {
+		return nil, err
+	}
+	inode, err := netns.InodeOf(ns)
+	if err != nil || store == nil {
+		return &gateway.Steering{Used: used}, err
+	}
+	found := health.ParseReport(store.Health(inode))
+	return &gateway.Steering{Used: used, Service: store.Claimant(inode), Found: found.Down(), Since: found.DownSince()}, nil
 }
 
 // Remove removes what the engines have in force in a namespace.

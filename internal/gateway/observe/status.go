@@ -60,6 +60,8 @@ type Status struct {
 	Waiting []gateway.Waiting `json:"waiting,omitempty"`
 	// Uplinks are the WAN interfaces among which connections are divided.
 	Uplinks []Uplink `json:"uplinks,omitempty"`
+	// Zones are parts of what is inside whose addresses overlap.
+	Zones []Zone `json:"zones,omitempty"`
 	// Accounting: the kernel counts packets and bytes of connections.
 	Accounting bool     `json:"accounting"`
 	Notes      []string `json:"notes,omitempty"`

@@ -15,8 +15,10 @@ type Uplink struct {
 	// Share is the part of all hosts inside whose new connections leave by it now, of the families that the gateway
 	// forwards the smallest.
 	Share float64 `json:"share"`
-	// Down says why new connections are kept from it; empty where they are not.
+	// Down says why it carries nothing now; empty where it may. Out says why new connections are kept from it all the
+	// same, where it is not down.
 	Down string `json:"down,omitempty"`
+	Out  string `json:"out,omitempty"`
 	// Flows are connections on it.
 	Flows int64 `json:"flows"`
 }
@@ -26,13 +28,13 @@ func UplinksOf(p *gateway.Plan, facts *gateway.Facts) []Uplink {
 	all := make([]Uplink, len(p.Uplinks))
 	for i := range p.Uplinks {
 		u := &p.Uplinks[i]
-		all[i] = Uplink{Interface: u.Interface, Weight: u.Weight, Share: 1, Down: facts.WhyDown(u, p)}
+		all[i] = Uplink{Interface: u.Interface, Weight: u.Weight, Share: 1, Down: facts.WhyDown(u, p), Out: facts.WhyOut(i, p)}
 	}
 	for _, v6 := range []bool{false, true} {
 		if v6 && !p.IPv6 || !v6 && !p.IPv4 {
 			continue
 		}
-		slots := p.Slots(func(i int) bool { return !facts.UplinkDown(&p.Uplinks[i], v6) })
+		slots := facts.Slots(p, v6)
 		has := make([]int, len(all))
 		for _, i := range slots {
 			has[i]++
@@ -60,15 +62,14 @@ func (w *walk) uplink(s *Step) {
 		return
 	}
 	u := &p.Uplinks[up]
-	w.mark, w.e.Uplink = w.packet.Mark&^p.Marks|u.Mark, u.Interface
+	w.mark, w.e.Uplink = w.packet.Mark&^p.Marks&^p.ZoneMarks|w.mark&p.ZoneMarks|u.Mark, u.Interface
 	s.Does = fmt.Sprintf("the connection is on wan %s: %s (mark 0x%x/0x%x)", u.Interface, s.Does, u.Mark, p.Marks)
 }
 
 // divided is the uplink of the packet's source, and why.
 func (w *walk) divided() (up int, why string) {
 	p, v6 := w.plan, w.src.addr.Is6()
-	lives := func(i int) bool { return !w.facts.UplinkDown(&p.Uplinks[i], v6) }
-	all, now := p.Slots(func(int) bool { return true }), p.Slots(lives)
+	all, now := p.Slots(func(int) bool { return true }), w.facts.Slots(p, v6)
 	slot := gateway.SlotOf(w.src.addr, len(now))
 	share := 0
 	for _, i := range now {
@@ -77,12 +78,20 @@ func (w *walk) divided() (up int, why string) {
 		}
 	}
 	why = fmt.Sprintf("the hash of %s gives it, as %s of all sources", w.src.addr, units.Percent(float64(share)/float64(len(now))))
-	if all[slot] != now[slot] {
-		why += "; it would be on " + p.Uplinks[all[slot]].Interface + ", which is down (" + w.facts.WhyDown(&p.Uplinks[all[slot]], p) + ")"
-	} else if other := w.instead(slot, now[slot]); other != now[slot] {
-		w.note("while %s is down new connections of %s are on %s", p.Uplinks[now[slot]].Interface, w.src.addr, p.Uplinks[other].Interface)
+	is, would := now[slot], all[slot]
+	if other := w.instead(slot, is); is != would {
+		why += "; it would be on " + p.Uplinks[would].Interface
+		if reason := w.facts.WhyDown(&p.Uplinks[would], p); reason != "" {
+			why += ", which is down (" + reason + ")"
+		} else if reason := w.facts.WhyOut(would, p); reason != "" {
+			why += ", which gets no new connections: " + reason
+		}
+	} else if down := w.facts.WhyDown(&p.Uplinks[is], p); down != "" && other != is {
+		w.note("%s is down (%s), and the rules in force send new connections by it all the same: no 'natkit gateway run' takes it out", p.Uplinks[is].Interface, down)
+	} else if other != is {
+		w.note("while %s is down new connections of %s are on %s", p.Uplinks[is].Interface, w.src.addr, p.Uplinks[other].Interface)
 	}
-	return now[slot], why
+	return is, why
 }
 
 // instead is the uplink that a slot has while one is down.
@@ -91,15 +100,21 @@ func (w *walk) instead(slot, down int) int {
 }
 
 // byUplink has a packet that only a default route leads on leave by its uplink: so do the rules of policy routing,
-// also where they are not in force yet.
+// also where they are not in force yet. Where they are, the kernel was asked with the mark, and what it says holds.
 func (w *walk) byUplink(hop Hop) Hop {
 	if w.e.Uplink == "" || hop.Local || !hop.Default {
 		return hop
 	}
 	u := &w.plan.Uplinks[w.plan.Uplink(w.e.Uplink)]
 	next, ok := w.facts.NextHop(u, w.dst.addr.Is6())
-	if !ok {
+	switch {
+	case !ok:
 		w.note("no next hop is known by %s: the host's own default route counts", u.Interface)
+		return hop
+	case w.facts.Steering != nil:
+		if hop.Unreachable == "" && hop.Out != u.Interface {
+			w.note("it leaves by %s, not by its wan: rules or routes of natkit's policy routing are missing or changed ('natkit gateway status' names them)", hop.Out)
+		}
 		return hop
 	}
 	return Hop{Out: u.Interface, Gateway: next.Via, Source: hop.Source, Default: true}

@@ -55,7 +55,7 @@ type TableSet struct {
 	// the sum of their hashes in place of them.
 	Count int
 	Sum   [sha256.Size]byte
-	// Unread is true for one that has so many that it was written without a bound.
+	// Unread is true for one that may have more than are read (ruleset.RoomOfRead), or was written without a bound.
 	Unread bool
 }
 
@@ -205,7 +205,8 @@ func (c Conn) addSet(t *Table, key ruleset.TableKey, a netlink.Attrs) error {
 		TableChain: TableChain{a.Text(unix.NFTA_SET_NAME), ruleset.Without(a, unix.NFTA_SET_NAME, unix.NFTA_SET_ID, setHandle, setType, setCount)}}
 	var lists [][]byte
 	var err error
-	s.Unread = ruleset.IsGatewaySet(s.Name) && a.Nested(unix.NFTA_SET_DESC).U32(unix.NFTA_SET_DESC_SIZE) == 0
+	room := a.Nested(unix.NFTA_SET_DESC).U32(unix.NFTA_SET_DESC_SIZE)
+	s.Unread = ruleset.IsGatewaySet(s.Name) && (room == 0 || room > ruleset.RoomOfRead)
 	if !s.Dynamic && !s.Unread { // there may be as many as hosts inside
 		if lists, err = c.RawElements(key, s.Name); err != nil {
 			return fmt.Errorf("elements of %s: %w", s.Name, err)
@@ -271,6 +272,18 @@ func Map(ns *netns.Handle, family, table, name string) (values map[string][]byte
 	return values, generation, err
 }
 
+// Jump is the value of an element whose verdict is a jump to a chain.
+func Jump(chain string) string { return "jump " + chain }
+
+// verdictOf is the value of an element with a verdict.
+func verdictOf(v netlink.Attrs) []byte {
+	code, chain := int32(v.U32(unix.NFTA_VERDICT_CODE)), v.Text(unix.NFTA_VERDICT_CHAIN)
+	if code == unix.NFT_JUMP {
+		return []byte(Jump(chain))
+	}
+	return fmt.Appendf(nil, "verdict %d %s", code, chain)
+}
+
 // valuesOf are the values of elements by their keys.
 func valuesOf(lists [][]byte) (map[string][]byte, error) {
 	all := map[string][]byte{}
@@ -285,7 +298,12 @@ func valuesOf(lists [][]byte) (map[string][]byte, error) {
 				return nil, err
 			}
 			key := a.Nested(unix.NFTA_SET_ELEM_KEY).Get(unix.NFTA_DATA_VALUE)
-			all[string(key)] = a.Nested(unix.NFTA_SET_ELEM_DATA).Get(unix.NFTA_DATA_VALUE)
+			data := a.Nested(unix.NFTA_SET_ELEM_DATA)
+			value := data.Get(unix.NFTA_DATA_VALUE)
+			if v := data.Nested(unix.NFTA_DATA_VERDICT); value == nil && len(v) > 0 {
+				value = verdictOf(v)
+			}
+			all[string(key)] = value
 		}
 	}
 	return all, nil

@@ -117,7 +117,7 @@ func (Engine) Read(ns *netns.Handle, seal string, plan func(digest string) *gate
 	judge(s, t, seal, plan)
 	if plan != nil && s.Integrity == gateway.RulesIntact {
 		if p := plan(s.Digest); p != nil {
-			if err := judgeHosts(s, ns, p); err != nil {
+			if err := judgeChoices(s, ns, p); err != nil {
 				return nil, err
 			}
 		}

@@ -15,8 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A rule by hash, or with health, chooses its host in a map of its own, from a place (nat.Action.Seats) to the host
-// there. When a host goes or comes, elements of this map change and nothing else.
+// placing is a map from a place (nat.Choice) to who is there: to hosts, of a rule by hash or with health, or to the chains
+// of uplinks. When one goes or comes, elements of this map change and nothing else.
+type placing struct {
+	// of says whose it is.
+	of string
+	// without makes the map, those left out that are out.
+	without func(out []bool) *set
+	// values are what each of them is in the map.
+	values [][]byte
+	// mayBeEmpty: where all are out the map has no elements.
+	mayBeEmpty bool
+}
 
 // checkedPrefix begins the names of maps whose hosts are checked, hostsPrefix those of others.
 const (
@@ -71,38 +81,51 @@ func newPlaces(r gateway.Ref, a *nat.Action, out []bool) *set {
 	return s
 }
 
+// placingOf is that of a rule whose hosts are checked.
+func placingOf(r gateway.Ref, a *nat.Action) *placing {
+	c := &placing{of: r.String(), mayBeEmpty: a.AllDown == nat.AllDownReject, without: func(out []bool) *set { return newPlaces(r, a, out) }}
+	one := newPlaces(r, &nat.Action{Backends: a.Backends[:1], Check: a.Check}, nil)
+	for _, b := range a.Backends {
+		c.values = append(c.values, target{first: b.Address, firstPort: b.Port}.data(one, b.Port > 0))
+	}
+	return c
+}
+
 // InUse returns, for each rule of a plan whose hosts are checked, which of them new connections go to. A rule whose map
 // is not as natkit would have it, whichever of them were out, is missing.
 func (Engine) InUse(ns *netns.Handle, p *gateway.Plan) (map[gateway.Ref][]bool, error) {
 	all := map[gateway.Ref][]bool{}
 	for r, e := range p.Checked() {
-		found, _, err := read.Map(ns, Family, Table, placesName(r, &e.Action))
+		used, err := placingOf(r, &e.Action).read(ns, placesName(r, &e.Action))
 		if err != nil {
 			return nil, err
 		}
-		if used := inUse(r, &e.Action, found); used != nil {
+		if used != nil {
 			all[r] = used
 		}
 	}
 	return all, nil
 }
 
-// inUse are the hosts that stand in a map of places; nil where that is not of natkit's making.
-func inUse(r gateway.Ref, a *nat.Action, found map[string][]byte) []bool {
-	if found == nil {
+// read returns who stands in the map of that name; nil where that is not of natkit's making.
+func (c *placing) read(ns *netns.Handle, name string) ([]bool, error) {
+	found, _, err := read.Map(ns, Family, Table, name)
+	return c.used(found), err
+}
+
+// used are those that stand in a map of places; nil where that is not of natkit's making.
+func (c *placing) used(found map[string][]byte) []bool {
+	if found == nil || len(found) == 0 && !c.mayBeEmpty {
 		return nil
 	}
-	out := make([]bool, len(a.Backends))
-	stands := map[string]bool{}
+	stands, out := map[string]bool{}, make([]bool, len(c.values))
 	for _, data := range found {
 		stands[string(data)] = true
 	}
-	s := newPlaces(r, &nat.Action{Backends: a.Backends[:1], Check: a.Check}, nil)
-	for i, b := range a.Backends {
-		out[i] = !stands[string(target{first: b.Address, firstPort: b.Port}.data(s, b.Port > 0))]
+	for i, value := range c.values {
+		out[i] = !stands[string(value)]
 	}
-	gone, come := newPlaces(r, a, out).differ(found)
-	if len(gone)+len(come) > 0 || len(found) == 0 && a.AllDown != nat.AllDownReject {
+	if gone, come := c.without(out).differ(found); len(gone)+len(come) > 0 {
 		return nil
 	}
 	for i := range out {
@@ -117,7 +140,7 @@ func (s *set) differ(found map[string][]byte) (gone, come []element) {
 	for _, e := range s.elements {
 		was, there := found[string(e.key)]
 		wanted[string(e.key)] = true
-		if there && string(was) == string(e.data) {
+		if there && string(was) == string(e.value()) {
 			continue
 		}
 		if come = append(come, e); there {
@@ -132,7 +155,15 @@ func (s *set) differ(found map[string][]byte) (gone, come []element) {
 	return gone, come
 }
 
-// ErrOtherHosts: a map of hosts is not as natkit would have it, whichever of them were out.
+// value is what read.Map returns of an element.
+func (e *element) value() []byte {
+	if e.chain != "" {
+		return []byte(read.Jump(e.chain))
+	}
+	return e.data
+}
+
+// ErrOtherHosts: a map of places is not as natkit would have it, whichever of those in it were out.
 var ErrOtherHosts = errors.New("the map of its hosts is not as natkit wrote it")
 
 // Use changes which of some rules' hosts new connections go to: elements of their maps, by one transaction, and nothing
@@ -140,8 +171,27 @@ var ErrOtherHosts = errors.New("the map of its hosts is not as natkit wrote it")
 // of another plan.
 func (Engine) Use(ns *netns.Handle, p *gateway.Plan, out map[gateway.Ref][]bool) error {
 	checked := p.Checked()
+	var all []chosen
+	for _, r := range slices.SortedFunc(maps.Keys(out), gateway.Ref.Compare) {
+		e := checked[r]
+		if e == nil {
+			return fmt.Errorf("choose the hosts of %s: the plan does not check them", r)
+		}
+		all = append(all, chosen{placingOf(r, &e.Action), out[r]})
+	}
+	return choose(ns, all)
+}
+
+// chosen is a map of places, and who is to be left out.
+type chosen struct {
+	*placing
+	out []bool
+}
+
+// choose leaves some out of choices, by one transaction.
+func choose(ns *netns.Handle, all []chosen) error {
 	for range attempts {
-		messages, generation, err := changesOf(ns, checked, out)
+		messages, generation, err := changesOf(ns, all)
 		if err != nil || len(messages) == 0 {
 			return err
 		}
@@ -157,26 +207,22 @@ func (Engine) Use(ns *netns.Handle, p *gateway.Plan, out map[gateway.Ref][]bool)
 	return fmt.Errorf("choose hosts: other programs changed rules %d times meanwhile: %w", attempts, unix.ERESTART)
 }
 
-// changesOf are the messages that leave out these hosts, and the generation of the maps that they were made for.
-func changesOf(ns *netns.Handle, checked map[gateway.Ref]*gateway.Entry, out map[gateway.Ref][]bool) (all []message, generation uint32, err error) {
-	for i, r := range slices.SortedFunc(maps.Keys(out), gateway.Ref.Compare) {
-		e := checked[r]
-		if e == nil {
-			return nil, 0, fmt.Errorf("choose the hosts of %s: the plan does not check them", r)
-		}
-		s := newPlaces(r, &e.Action, out[r])
+// changesOf are the messages that leave these out, and the generation of the maps that they were made for.
+func changesOf(ns *netns.Handle, all []chosen) (messages []message, generation uint32, err error) {
+	for i, c := range all {
+		s := c.without(c.out)
 		found, g, err := read.Map(ns, Family, Table, s.name)
 		if err != nil {
 			return nil, 0, err
 		}
-		if inUse(r, &e.Action, found) == nil {
-			return nil, 0, fmt.Errorf("choose the hosts of %s: %w (map %s)", r, ErrOtherHosts, s.name)
+		if c.used(found) == nil {
+			return nil, 0, fmt.Errorf("choose the hosts of %s: %w (map %s)", c.of, ErrOtherHosts, s.name)
 		}
 		if i == 0 { // a later one shows that rules have changed since: the kernel refuses the transaction then
 			generation = g
 		}
 		gone, come := s.differ(found)
-		all = append(append(all, s.changes(unix.NFT_MSG_DELSETELEM, gone)...), s.changes(unix.NFT_MSG_NEWSETELEM, come)...)
+		messages = append(append(messages, s.changes(unix.NFT_MSG_DELSETELEM, gone)...), s.changes(unix.NFT_MSG_NEWSETELEM, come)...)
 	}
-	return all, generation, nil
+	return messages, generation, nil
 }

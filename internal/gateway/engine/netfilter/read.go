@@ -44,14 +44,20 @@ func sealed(ns *netns.Handle, digest string, write func() error) (seal string, e
 	return "", nil
 }
 
-// intact is the table that was read or sealed last and is as natkit wrote it: it need not
-// be read again before the rules change.
-var intact struct {
+// intact are tables that were read or sealed and are as natkit wrote them, by the cookies of their
+// namespaces: they need not be read again before the rules change.
+var intact = struct {
 	sync.Mutex
-	ns         netns.ID
+	tables map[uint64]intactTable
+}{tables: map[uint64]intactTable{}}
+
+type intactTable struct {
 	generation uint32
 	digest     string
 }
+
+// mostIntact bounds the namespaces that are remembered; a process mostly has one.
+const mostIntact = 64
 
 func remember(ns *netns.Handle, generation uint32, digest string) {
 	id, err := netns.IDOf(ns)
@@ -60,7 +66,10 @@ func remember(ns *netns.Handle, generation uint32, digest string) {
 	}
 	intact.Lock()
 	defer intact.Unlock()
-	intact.ns, intact.generation, intact.digest = id, generation, digest
+	if len(intact.tables) >= mostIntact {
+		clear(intact.tables)
+	}
+	intact.tables[id.Cookie] = intactTable{generation, digest}
 }
 
 // advance notes a transaction of natkit's own, which leaves intact what was so before it.
@@ -68,8 +77,8 @@ func advance(ns *netns.Handle, from uint32) {
 	id, err := netns.IDOf(ns)
 	intact.Lock()
 	defer intact.Unlock()
-	if err == nil && intact.ns.Is(id) && intact.generation == from {
-		intact.generation = max(from+1, 1)
+	if t, known := intact.tables[id.Cookie]; err == nil && known && t.generation == from {
+		intact.tables[id.Cookie] = intactTable{max(from+1, 1), t.digest}
 	}
 }
 
@@ -89,10 +98,11 @@ func rememberedAt(ns *netns.Handle) (digest string, generation uint32) {
 	generation, err = read.Generation(ns)
 	intact.Lock()
 	defer intact.Unlock()
-	if err != nil || !intact.ns.Is(id) || intact.generation != generation {
+	t, known := intact.tables[id.Cookie]
+	if err != nil || !known || t.generation != generation {
 		return "", 0
 	}
-	return intact.digest, generation
+	return t.digest, generation
 }
 
 // object is a chain with its rules, or a set with its elements.
@@ -169,8 +179,8 @@ func judge(s *gateway.State, t *read.Table, seal string, plan func(digest string
 	}
 }
 
-// judgeHosts compares the maps of hosts that are checked with what they can be by the plan.
-func judgeHosts(s *gateway.State, ns *netns.Handle, p *gateway.Plan) error {
+// judgeChoices compares the maps of hosts that are checked, and of uplinks, with what they can be by the plan.
+func judgeChoices(s *gateway.State, ns *netns.Handle, p *gateway.Plan) error {
 	if p = p.Part(gateway.EngineNetfilter); p == nil {
 		return nil
 	}
@@ -184,7 +194,13 @@ func judgeHosts(s *gateway.State, ns *netns.Handle, p *gateway.Plan) error {
 			s.Change("set %s: has other elements (%s)", placesName(r, &checked[r].Action), r)
 		}
 	}
-	return nil
+	steered, err := Engine{}.Steered(ns, p)
+	for i, f := range []*family{ip4, ip6} {
+		if served := len(p.Uplinks) > 0 && (f.v6 && p.IPv6 || !f.v6 && p.IPv4); served && steered[i] == nil && err == nil {
+			s.Change("set %s: has other elements (wan)", slotsName+f.suffix)
+		}
+	}
+	return err
 }
 
 func (o object) difference(was object, known bool) string {
@@ -324,7 +340,7 @@ func together(sets []object) object {
 
 // setObject takes elements in an order of its own: the kernel returns them as they lie in
 // its hash table. Those of a dynamic set are not natkit's; those of uplinks come and
-// go, as do those of hosts that are checked, which are compared with the plan (judgeHosts).
+// go, as do those of hosts that are checked, which are compared with the plan (judgeChoices).
 func setObject(s read.TableSet) object {
 	contents := [][]byte{s.Content}
 	if s.Count > 0 {

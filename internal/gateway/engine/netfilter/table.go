@@ -27,6 +27,7 @@ type table struct {
 	flowtable *flowtable
 	// objects are helpers of the tracker.
 	objects []gateway.HelperService
+	plan    *gateway.Plan
 	// logs are the chains that rules of the file log in.
 	logs    []chain
 	logging map[gateway.Ref]bool
@@ -278,13 +279,16 @@ func (s *set) header() message {
 
 // userdata returns what nft(8) needs to show the elements.
 func (s *set) userdata() []byte {
-	order := uint32(byteorderBig)
-	if s.key == nftables.TypeIFName || s.key == nftables.TypeMark || s.key == nftables.TypeDevGroup || s.places {
+	order, dataOrder := uint32(byteorderBig), uint32(byteorderBig)
+	if s.data == zoneType {
+		dataOrder = byteorderHost
+	}
+	if s.key == zoneType || s.key == nftables.TypeIFName || s.key == nftables.TypeMark || s.key == nftables.TypeDevGroup || s.places {
 		order = byteorderHost
 	}
 	u := putUint32(nil, udataSetKeyByteorder, order)
 	if s.flags&unix.NFT_SET_MAP != 0 {
-		u = putUint32(u, udataSetDataByteorder, byteorderBig)
+		u = putUint32(u, udataSetDataByteorder, dataOrder)
 	}
 	if s.places {
 		u = append(u, s.typeof()...)
@@ -568,6 +572,11 @@ func valid(p *gateway.Plan) error {
 			err := ofOneFamily(e)
 			if err == nil {
 				err = list.needs(e)
+			}
+			for _, name := range []string{e.Zone, e.Action.Zone} {
+				if name != "" && p.ZoneNamed(name) == nil {
+					err = fmt.Errorf("there is no zone %s", name)
+				}
 			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", e.Rule, err)

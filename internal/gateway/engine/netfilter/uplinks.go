@@ -33,14 +33,14 @@ func (t *table) uplinks(p *gateway.Plan) {
 	for i, u := range p.Uplinks {
 		t.chains = append(t.chains, chain{name: uplinkChain(i)})
 		for _, exprs := range [][]expression{ // a rule ends where a packet has no connection
-			setMark(packetMark, p.Marks, u.Mark), setMark(connectionMark, p.Marks, u.Mark), {&expr.Verdict{Kind: expr.VerdictAccept}}} {
+			setMark(packetMark, reg1, p.Marks, u.Mark), setMark(connectionMark, reg1, p.Marks, u.Mark), {&expr.Verdict{Kind: expr.VerdictAccept}}} {
 			t.rules = append(t.rules, rule{chain: uplinkChain(i), comment: "wan " + u.Interface, exprs: exprs})
 		}
 	}
 	for _, hook := range []string{uplinkIn, uplinkOut} {
 		for _, mark := range []mark{connectionMark, packetMark} {
 			to := t.toUplink(nftables.TypeMark, p, func(u gateway.Uplink) []byte { return hostUint32(u.Mark) })
-			t.rules = append(t.rules, rule{chain: hook, comment: mark.comment, exprs: append(masked(mark.load(), p.Marks), to)})
+			t.rules = append(t.rules, rule{chain: hook, comment: mark.comment, exprs: append(masked(mark.load(reg1), p.Marks), to)})
 		}
 	}
 	by := []expression{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg1}, t.toUplink(nftables.TypeIFName, p, func(u gateway.Uplink) []byte { return interfaceName(u.Interface) })}
@@ -55,21 +55,31 @@ func (t *table) uplinks(p *gateway.Plan) {
 // divide sends each source to the uplink of its slot. Slots have the type of marks: nft(8) has no name for the one of
 // a hash.
 func (t *table) divide(p *gateway.Plan, f *family) {
-	slots := p.Slots(func(int) bool { return true })
-	s := t.add(&set{name: slotsName + f.suffix, key: nftables.TypeMark, data: nftables.TypeVerdict, flags: unix.NFT_SET_MAP, about: "wan", elements: slotElements(slots)})
+	s := t.add(newSlots(p, f, nil))
 	exprs := append(newPackets(), t.fromInside(p)...)
 	exprs = append(append(exprs, f.is()...),
 		payload(expr.PayloadBaseNetworkHeader, f.saddr, uint32(f.bytes), reg2),
-		&expr.Hash{SourceRegister: reg2, DestRegister: reg1, Length: uint32(f.bytes), Modulus: uint32(len(slots)), Seed: gateway.UplinkSeed, Type: expr.HashTypeJenkins},
+		&expr.Hash{SourceRegister: reg2, DestRegister: reg1, Length: uint32(f.bytes), Modulus: uint32(len(s.elements)), Seed: gateway.UplinkSeed, Type: expr.HashTypeJenkins},
 		s.verdict(reg1))
 	t.rules = append(t.rules, rule{chain: uplinkIn, exprs: exprs, comment: "wan out"})
 }
 
-func slotElements(slots []int) (all []element) {
-	for n, i := range slots {
-		all = append(all, element{key: hostUint32(uint32(n)), chain: uplinkChain(i)})
+// newSlots is the map of a family, without the uplinks that are out.
+func newSlots(p *gateway.Plan, f *family, out []bool) *set {
+	s := &set{name: slotsName + f.suffix, key: nftables.TypeMark, data: nftables.TypeVerdict, flags: unix.NFT_SET_MAP, about: "wan"}
+	for n, i := range p.Slots(func(i int) bool { return out == nil || !out[i] }) {
+		s.elements = append(s.elements, element{key: hostUint32(uint32(n)), chain: uplinkChain(i)})
 	}
-	return all
+	return s
+}
+
+// steering is the choice among the uplinks of a plan, of a family.
+func steering(p *gateway.Plan, f *family) *placing {
+	c := &placing{of: "connections by wan", without: func(out []bool) *set { return newSlots(p, f, out) }}
+	for i := range p.Uplinks {
+		c.values = append(c.values, (&element{chain: uplinkChain(i)}).value())
+	}
+	return c
 }
 
 // toUplink goes on in the chain of the uplink that reg1 names; nowhere where it names none.
@@ -89,52 +99,55 @@ func newPackets() []expression {
 // mark is that of a packet or of its connection.
 type mark struct {
 	comment string
-	load    func() expression
-	store   func() expression
+	load    func(register uint32) expression
+	store   func(register uint32) expression
 }
 
 var (
 	connectionMark = mark{"wan of the connection",
-		func() expression { return &expr.Ct{Key: expr.CtKeyMARK, Register: reg1} },
-		func() expression { return &expr.Ct{Key: expr.CtKeyMARK, Register: reg1, SourceRegister: true} }}
+		func(r uint32) expression { return &expr.Ct{Key: expr.CtKeyMARK, Register: r} },
+		func(r uint32) expression { return &expr.Ct{Key: expr.CtKeyMARK, Register: r, SourceRegister: true} }}
 	packetMark = mark{"wan by another program's mark",
-		func() expression { return &expr.Meta{Key: expr.MetaKeyMARK, Register: reg1} },
-		func() expression { return &expr.Meta{Key: expr.MetaKeyMARK, Register: reg1, SourceRegister: true} }}
+		func(r uint32) expression { return &expr.Meta{Key: expr.MetaKeyMARK, Register: r} },
+		func(r uint32) expression { return &expr.Meta{Key: expr.MetaKeyMARK, Register: r, SourceRegister: true} }}
 )
 
-// masked loads a mark, and keeps the bits of uplinks.
+// masked loads a mark into reg1, and keeps some of its bits.
 func masked(load expression, marks uint32) []expression {
 	return []expression{load, &expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: hostUint32(marks), Xor: make([]byte, 4)}}
 }
 
-// setMark sets the bits of uplinks, and leaves the others.
-func setMark(m mark, marks, value uint32) []expression {
-	return []expression{m.load(),
-		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: hostUint32(^marks), Xor: hostUint32(value)}, m.store()}
+// setMark sets some bits of a mark by way of a register, and leaves the others.
+func setMark(m mark, register, marks, value uint32) []expression {
+	return []expression{m.load(register),
+		&expr.Bitwise{SourceRegister: register, DestRegister: register, Len: 4, Mask: hostUint32(^marks), Xor: hostUint32(value)}, m.store(register)}
 }
 
-// Steer gives slots to uplinks anew, by one transaction: of IPv4 and IPv6 those of slots, nil for a family that stays
-// as it is. Connections that there are stay on their uplink.
-func (Engine) Steer(ns *netns.Handle, slots4, slots6 []int) error {
-	var messages []message
-	for _, of := range []struct {
-		f     *family
-		slots []int
-	}{{ip4, slots4}, {ip6, slots6}} {
-		if of.slots == nil {
-			continue
+// Steer leaves uplinks out of the choice of new connections, by one transaction: of IPv4 and of IPv6; nil for a family
+// that stays as it is. Where all are out none is. Connections that there are stay on their uplink.
+func (Engine) Steer(ns *netns.Handle, p *gateway.Plan, out [2][]bool) error {
+	var all []chosen
+	for i, f := range []*family{ip4, ip6} {
+		if out[i] != nil {
+			all = append(all, chosen{steering(p, f), out[i]})
 		}
-		s := &set{name: slotsName + of.f.suffix, about: "wan", elements: slotElements(of.slots)}
-		flush := message{kind: unix.NFT_MSG_DELSETELEM, about: s.about}
-		flush.body.text(unix.NFTA_SET_ELEM_LIST_TABLE, Table)
-		flush.body.text(unix.NFTA_SET_ELEM_LIST_SET, s.name)
-		messages = append(append(messages, flush), s.changes(unix.NFT_MSG_NEWSETELEM, s.elements)...)
 	}
-	if len(messages) == 0 {
-		return nil
-	}
-	if err := transaction(ns, messages, 0); err != nil {
+	if err := choose(ns, all); err != nil {
 		return fmt.Errorf("divide connections among uplinks: %w", err)
 	}
 	return nil
+}
+
+// Steered returns which uplinks of a plan in force new connections leave by, of IPv4 and of IPv6; nil for a family that
+// is not divided, or whose map is not as natkit would have it.
+func (Engine) Steered(ns *netns.Handle, p *gateway.Plan) (used [2][]bool, err error) {
+	for i, f := range []*family{ip4, ip6} {
+		if len(p.Uplinks) == 0 || !f.v6 && !p.IPv4 || f.v6 && !p.IPv6 {
+			continue
+		}
+		if used[i], err = steering(p, f).read(ns, slotsName+f.suffix); err != nil {
+			return used, err
+		}
+	}
+	return used, nil
 }

@@ -1,10 +1,12 @@
 package netfilter
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -31,15 +33,15 @@ func TestUplinks(t *testing.T) {
 		`ct mark & 0x0f000000 vmap { 0x01000000 : jump uplink-1, 0x02000000 : jump uplink-2 } comment "wan of the connection"`,
 		`meta mark & 0x0f000000 vmap { 0x01000000 : jump uplink-1, 0x02000000 : jump uplink-2 } comment "wan by another program's mark"`,
 		`ct state new,untracked iifname vmap { "eth0" : jump uplink-1, "ppp0" : jump uplink-2 } comment "wan in"`,
-		`ct state new,untracked iifname "lan0" jhash ip saddr mod 64 seed 0x6e61746b vmap @uplinks4 comment "wan out"`,
-		`ct state new,untracked iifname "lan0" jhash ip6 saddr mod 64 seed 0x6e61746b vmap @uplinks6 comment "wan out"`,
-		"0x0000002f : jump uplink-1", "0x00000030 : jump uplink-2",
+		`ct state new,untracked iifname "lan0" jhash ip saddr mod 128 seed 0x6e61746b vmap @uplinks4 comment "wan out"`,
+		`ct state new,untracked iifname "lan0" jhash ip6 saddr mod 128 seed 0x6e61746b vmap @uplinks6 comment "wan out"`,
+		"0x00000000 : jump uplink-1", "0x0000007f : jump uplink-1",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s", want)
 		}
 	}
-	if n := strings.Count(text, "jump uplink-1"); n != 5+2*48 {
+	if n := strings.Count(text, "jump uplink-1"); n != 5+2*96 {
 		t.Errorf("%d times uplink-1", n)
 	}
 	if t.Failed() {
@@ -57,10 +59,19 @@ func TestSteer(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := listing(t, ns)
+	steered := func(want [2][]bool) {
+		t.Helper()
+		if got, err := (Engine{}).Steered(ns, p); err != nil || !slices.Equal(got[0], want[0]) || !slices.Equal(got[1], want[1]) {
+			t.Errorf("in use: %v, want %v, %v", got, want, err)
+		}
+	}
+	all := []bool{true, true}
+	steered([2][]bool{all, all})
 	slots := p.Slots(func(i int) bool { return i == 1 })
-	if err := (Engine{}).Steer(ns, slots, nil); err != nil {
+	if err := (Engine{}).Steer(ns, p, [2][]bool{{true, false}, nil}); err != nil {
 		t.Fatal(err)
 	}
+	steered([2][]bool{{false, true}, all})
 	after := listing(t, ns)
 	of := func(text, name string) string {
 		_, text, _ = strings.Cut(text, "map "+name+" {")
@@ -76,9 +87,10 @@ func TestSteer(t *testing.T) {
 	if s, err := (Engine{}).Read(ns, seal, nil); err != nil || len(s.Changes) > 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if err := (Engine{}).Steer(ns, p.Slots(func(int) bool { return true }), nil); err != nil {
+	if err := (Engine{}).Steer(ns, p, [2][]bool{{true, true}, nil}); err != nil { // nobody is left: all are used
 		t.Fatal(err)
 	}
+	steered([2][]bool{all, all})
 	lines := func(text string) []string {
 		words := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == '\n' })
 		for i := range words {
@@ -89,5 +101,15 @@ func TestSteer(t *testing.T) {
 	}
 	if again := listing(t, ns); !slices.Equal(lines(again), lines(before)) {
 		t.Errorf("back again:\n%s\nbefore:\n%s", again, before)
+	}
+	// A map that is as no choice of natkit's would be is reported, and left alone.
+	run(t, ns, "nft", "delete element inet natkit uplinks4 { 5 }")
+	steered([2][]bool{nil, all})
+	if err := (Engine{}).Steer(ns, p, [2][]bool{{false, true}, nil}); !errors.Is(err, ErrOtherHosts) {
+		t.Errorf("a map that was changed: %v", err)
+	}
+	s, err := Engine{}.Read(ns, seal, func(string) *gateway.Plan { return p })
+	if err != nil || s.Integrity != gateway.RulesChanged || len(s.Changes) != 1 || !strings.Contains(s.Changes[0], "uplinks4") {
+		t.Errorf("%+v, %v", s, err)
 	}
 }
