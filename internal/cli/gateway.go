@@ -365,11 +365,11 @@ func (g *gatewayImport) read(cmd *cobra.Command, args []string) (set *ruleset.Ru
 	if err != nil {
 		return nil, err
 	}
-	version := 4
+	text, version := document.Unmarked(text), 4
 	if g.ipv6 {
 		version = 6
 	}
-	set, err = gwapply.UnlessEnded(cmd.Context(), func() (*ruleset.Ruleset, error) { return ruleset.Parse(string(document.Unmarked(text)), version), nil })
+	set, err = gwapply.UnlessEnded(cmd.Context(), func() (*ruleset.Ruleset, error) { return ruleset.Parse(string(text), version), nil })
 	if err == nil && set.Foreign {
 		return nil, malformed(notRules(args[0], text))
 	}

@@ -279,6 +279,7 @@ var aspects = []aspect{
 	{"connections-per-source", func(p *Plan) string { return countOrNone(p.ConnectionsPerSource) }, "none is cut: a source that has as many gets no new ones", "no source is bounded any more"},
 	{"helpers", func(p *Plan) string { return strings.Trim(fmt.Sprint(p.Helpers), "[]") }, "connections to come: what they announce is let in and translated", "those that have a helper keep it"},
 	{"ttl", func(p *Plan) string { return countOrNone(int64(p.TTL)) }, "all packets that leave by wan", ""},
+	{"pcp", func(p *Plan) string { return p.PCP.String() }, "connections to come, to ports that hosts inside open", "connections to come: ports that hosts inside have open are closed"},
 	{"accounting", func(p *Plan) string { return onOff(p.Accounting) }, "connections to come; those that exist have no counters and get none", "connections to come; those that exist continue to be counted"},
 	{"expected flows", func(p *Plan) string { return countOrNone(int64(p.Expect.Flows)) }, "", ""},
 	{"expected rate", func(p *Plan) string { return rateOrNone(float64(p.Expect.Rate)) }, "", ""},

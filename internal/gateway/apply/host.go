@@ -13,6 +13,7 @@ import (
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/disk"
+	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/host"
@@ -211,7 +212,7 @@ func changesGateway(tx *journal.Transaction, here netns.ID) bool {
 func ReadFile(path string) ([]byte, error) {
 	text, err := disk.ReadPlain(path, gateway.MaxSource)
 	if err != nil {
-		return nil, fmt.Errorf("read gateway file: %w", err)
+		return nil, fmt.Errorf("read gateway file %s: %w", document.Shown(path), disk.Cause(err))
 	}
 	return text, nil
 }
