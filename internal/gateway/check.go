@@ -21,8 +21,10 @@ func Check(f *File, facts Facts) []Finding {
 	c.everyRule(c.rule)
 	c.ruleNames()
 	c.packets()
+	c.pcp()
 	c.interfaces()
 	c.uplinks()
+	c.zones()
 	if c.refused == 0 {
 		c.compile()
 	}
@@ -180,6 +182,8 @@ func (c *checker) together() {
 	c.pools()
 	c.notrack()
 	c.uplinksTogether()
+	c.zonesTogether()
+	c.pcpTogether(plan)
 }
 
 // onHost checks what rules meet on the host.
@@ -193,6 +197,8 @@ func (c *checker) onHost() {
 	c.ownAddresses()
 	c.targets()
 	c.uplinksOnHost()
+	c.zonesOnHost()
+	c.pcpOnHost()
 	c.sessions()
 	c.foreign()
 }

@@ -36,6 +36,10 @@ func (k TableKey) String() string { return familyNames[k.Family] + " " + k.Name 
 // GatewaySet is the word that names of a gateway's sets of addresses and services begin with, and then "4-", "6-" or "-".
 const GatewaySet = "set"
 
+// RoomOfRead is the declared size of such a set up to which its elements are read. The kernel walks a set anew for each
+// message of a dump (nf_tables_dump_set): a million elements take it 20 s.
+const RoomOfRead = 1 << 15
+
 // IsGatewaySet reports whether a set of the gateway's table is one of its plan.
 func IsGatewaySet(name string) bool {
 	for _, prefix := range []string{GatewaySet + "-", GatewaySet + "4-", GatewaySet + "6-"} {

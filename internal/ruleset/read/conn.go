@@ -117,7 +117,8 @@ func (c Conn) of(key ruleset.TableKey, msg int, request []byte) (all []netlink.A
 	return all, err
 }
 
-func (c Conn) generation() (uint32, error) {
+// Generation is the package's, asked by an open Conn.
+func (c Conn) Generation() (uint32, error) {
 	answers, err := c.ask(unix.NFT_MSG_GETGEN, unix.AF_UNSPEC, 0, nil)
 	if err != nil {
 		return 0, err
@@ -135,7 +136,7 @@ func (c Conn) generation() (uint32, error) {
 // Requires CAP_NET_ADMIN in that namespace.
 func Generation(ns *netns.Handle) (uint32, error) {
 	return over(ns, func(c Conn) (uint32, error) {
-		generation, err := c.generation()
+		generation, err := c.Generation()
 		return generation, unless(explain(err), errAbsent)
 	})
 }
@@ -144,12 +145,12 @@ func Generation(ns *netns.Handle) (uint32, error) {
 // generation; there is false if the kernel has no nf_tables.
 func (c Conn) Settled(read func() error) (generation uint32, there bool, err error) {
 	for range Attempts {
-		before, err := c.generation()
+		before, err := c.Generation()
 		if err = explain(err); err != nil {
 			return 0, false, unless(err, errAbsent)
 		}
 		readErr := read()
-		after, err := c.generation()
+		after, err := c.Generation()
 		switch {
 		case err != nil:
 			return 0, false, explain(err)

@@ -44,14 +44,20 @@ func sealed(ns *netns.Handle, digest string, write func() error) (seal string, e
 	return "", nil
 }
 
-// intact is the table that was read or sealed last and is as natkit wrote it: it need not
-// be read again before the rules change.
-var intact struct {
+// intact are tables that were read or sealed and are as natkit wrote them, by the cookies of their
+// namespaces: they need not be read again before the rules change.
+var intact = struct {
 	sync.Mutex
-	ns         netns.ID
+	tables map[uint64]intactTable
+}{tables: map[uint64]intactTable{}}
+
+type intactTable struct {
 	generation uint32
 	digest     string
 }
+
+// mostIntact bounds the namespaces that are remembered; a process mostly has one.
+const mostIntact = 64
 
 func remember(ns *netns.Handle, generation uint32, digest string) {
 	id, err := netns.IDOf(ns)
@@ -60,7 +66,10 @@ func remember(ns *netns.Handle, generation uint32, digest string) {
 	}
 	intact.Lock()
 	defer intact.Unlock()
-	intact.ns, intact.generation, intact.digest = id, generation, digest
+	if len(intact.tables) >= mostIntact {
+		clear(intact.tables)
+	}
+	intact.tables[id.Cookie] = intactTable{generation, digest}
 }
 
 // advance notes a transaction of natkit's own, which leaves intact what was so before it.
@@ -68,8 +77,8 @@ func advance(ns *netns.Handle, from uint32) {
 	id, err := netns.IDOf(ns)
 	intact.Lock()
 	defer intact.Unlock()
-	if err == nil && intact.ns.Is(id) && intact.generation == from {
-		intact.generation = max(from+1, 1)
+	if t, known := intact.tables[id.Cookie]; err == nil && known && t.generation == from {
+		intact.tables[id.Cookie] = intactTable{max(from+1, 1), t.digest}
 	}
 }
 
@@ -89,10 +98,11 @@ func rememberedAt(ns *netns.Handle) (digest string, generation uint32) {
 	generation, err = read.Generation(ns)
 	intact.Lock()
 	defer intact.Unlock()
-	if err != nil || !intact.ns.Is(id) || intact.generation != generation {
+	t, known := intact.tables[id.Cookie]
+	if err != nil || !known || t.generation != generation {
 		return "", 0
 	}
-	return intact.digest, generation
+	return t.digest, generation
 }
 
 // object is a chain with its rules, or a set with its elements.
@@ -329,14 +339,14 @@ func together(sets []object) object {
 }
 
 // setObject takes elements in an order of its own: the kernel returns them as they lie in
-// its hash table. Those of a dynamic set are not natkit's; those of uplinks come and
+// its hash table. Those of a dynamic set are not natkit's; those of uplinks and leases come and
 // go, as do those of hosts that are checked, which are compared with the plan (judgeChoices).
 func setObject(s read.TableSet) object {
 	contents := [][]byte{s.Content}
 	if s.Count > 0 {
 		return object{"set " + s.Name, s.Count, hashOf(append(contents, s.Sum[:]))}
 	}
-	if !s.Dynamic && !strings.HasPrefix(s.Name, slotsName) && !strings.HasPrefix(s.Name, checkedPrefix) {
+	if !s.Dynamic && s.Name != leasesName && s.Name != seenAsName && !strings.HasPrefix(s.Name, slotsName) && !strings.HasPrefix(s.Name, checkedPrefix) {
 		slices.SortFunc(s.Elements, func(a, b read.TableElement) int { return bytes.Compare(a.Content, b.Content) })
 		for _, e := range s.Elements {
 			contents = append(contents, e.Content)

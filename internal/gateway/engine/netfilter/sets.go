@@ -3,6 +3,7 @@ package netfilter
 import (
 	"bytes"
 	"iter"
+	"math/bits"
 	"slices"
 
 	"github.com/google/nftables"
@@ -40,30 +41,38 @@ func (t *table) planned(of *nat.Set, f *family) *set {
 	if i := slices.IndexFunc(t.sets, func(known *set) bool { return known.name == s.name }); i >= 0 {
 		return t.sets[i]
 	}
-	if s.isSmall() {
-		s.size = roomOfSmall
-	}
+	s.size = s.room()
 	return t.add(s)
 }
 
-const (
-	// mostCompared is the number of elements up to which a set is read back and compared with what was written. The kernel
-	// walks a set anew for each message of a dump (nf_tables_dump_set): a million elements take it 20 s, and one that
-	// grows without a bound, whose hash table it resizes meanwhile, gives some twice.
-	mostCompared = 10_000
-	// roomOfSmall is the declared size of such sets, which makes their hash tables fixed; intervals count twice.
-	roomOfSmall = 1 << 15
-)
+// mostCompared is the number of elements up to which a set is read back and compared with what was written; intervals
+// have room for twice as many (ruleset.RoomOfRead).
+const mostCompared = 10_000
 
-func (s *set) isSmall() bool {
-	n := len(s.of.Services)
+// room is the declared size of a set of the plan, which has the kernel take a hash table of that size (nft_hash): at least
+// twice its elements, so that it can grow. A table without one is resized as it grows (nft_rhash): to insert a million
+// elements takes three times as long, and many times as long where the CPUs are busy, as the worker that moves them to a
+// larger table comes late. Sets of intervals are trees.
+func (s *set) room() uint32 {
+	n := s.len()
+	switch {
+	case n <= mostCompared:
+		return ruleset.RoomOfRead
+	case s.flags&unix.NFT_SET_INTERVAL != 0:
+		return 0
+	}
+	return uint32(max(2*ruleset.RoomOfRead, 1<<bits.Len(uint(2*n-1))))
+}
+
+// len is the number of elements, each port of a range being one.
+func (s *set) len() (n int) {
 	if s.family != nil {
-		return len(s.of.Of(s.family.bits())) <= mostCompared
+		return len(s.of.Of(s.family.bits()))
 	}
 	for _, x := range s.of.Services {
 		n += x.Ports.Len()
 	}
-	return n <= mostCompared
+	return n
 }
 
 // spans are the elements of a set of the plan, from the first value to the last: ports one by one, as keys of several
@@ -153,8 +162,11 @@ func after(key []byte) []byte {
 	return nil
 }
 
+// isRead reports whether the elements are read back.
+func (s *set) isRead() bool { return s.size == ruleset.RoomOfRead }
+
 // elementChanges are the messages that make a table of one plan that of another, if they differ in elements of sets
-// alone; false where they do not, or a set needs another form. Rules, counters and what packets look up stay, but for
+// alone; false where they do not, or a set needs another form. One that has grown beyond its room the kernel refuses (ENFILE). Rules, counters and what packets look up stay, but for
 // the digest in MarkChain.
 func elementChanges(was, is *gateway.Plan, digest string) ([]message, bool) {
 	if was == nil || len(is.Sets) == 0 || !gateway.SameButElements(was, is) {
@@ -167,7 +179,7 @@ func elementChanges(was, is *gateway.Plan, digest string) ([]message, bool) {
 			continue
 		}
 		i := slices.IndexFunc(before.sets, func(old *set) bool { return old.name == s.name })
-		if i < 0 || before.sets[i].flags != s.flags || before.sets[i].size != s.size {
+		if i < 0 || before.sets[i].flags != s.flags || before.sets[i].isRead() != s.isRead() {
 			return nil, false
 		}
 		if before.sets[i].of.Digest() != s.of.Digest() {
@@ -187,10 +199,7 @@ func (s *set) replacing(former *set) []message {
 	now, then := s.spans(), former.spans()
 	added, removed := nat.Changed(then, now, addrSpan.compare)
 	if len(added)+len(removed) > len(now) {
-		flush := message{kind: unix.NFT_MSG_DELSETELEM, about: s.about}
-		flush.body.text(unix.NFTA_SET_ELEM_LIST_TABLE, Table)
-		flush.body.text(unix.NFTA_SET_ELEM_LIST_SET, s.name)
-		return append([]message{flush}, s.carrying(unix.NFT_MSG_NEWSETELEM, s.elementsOf(now))...)
+		return append([]message{s.flush()}, s.carrying(unix.NFT_MSG_NEWSETELEM, s.elementsOf(now))...)
 	}
 	return append(s.carrying(unix.NFT_MSG_DELSETELEM, s.elementsOf(removed)), s.carrying(unix.NFT_MSG_NEWSETELEM, s.elementsOf(added))...)
 }

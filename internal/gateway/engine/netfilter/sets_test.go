@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -106,10 +108,7 @@ func TestUpdateAnything(t *testing.T) {
 			all = append(all, nat.AddrRange{First: first, Last: netip.AddrFrom4([4]byte{10, 0, byte(r.IntN(2)), first.As4()[3] | byte(r.IntN(8))})})
 		}
 		all = append(all, nat.RangeOf(netip.MustParsePrefix("192.0.2.0/24")))
-		set := nat.NewSet("s", all, nil)
-		return &gateway.Plan{Engine: gateway.EngineNetfilter, IPv4: true, Sets: []*nat.Set{set}, Sources: []gateway.Entry{{Rule: gateway.Ref{List: "nat", Kind: "masquerade"},
-			Match:  nat.Match{From: []netip.Prefix{nat.Anywhere(32)}, Members: []nat.Member{{Of: nat.From, Name: "s", Set: set}}},
-			Action: nat.Action{Kind: nat.Masquerade}}}}
+		return planOfSet(nat.NewSet("s", all, nil))
 	}
 	was := plan()
 	if err := Apply(ns, was); err != nil {
@@ -131,6 +130,13 @@ func TestUpdateAnything(t *testing.T) {
 	}
 }
 
+// planOfSet masquerades what is in a set.
+func planOfSet(s *nat.Set) *gateway.Plan {
+	return &gateway.Plan{Engine: gateway.EngineNetfilter, IPv4: true, Sets: []*nat.Set{s}, Sources: []gateway.Entry{{Rule: gateway.Ref{List: "nat", Kind: "masquerade"},
+		Match:  nat.Match{From: []netip.Prefix{nat.Anywhere(32)}, Members: []nat.Member{{Of: nat.From, Name: s.Name, Set: s}}},
+		Action: nat.Action{Kind: nat.Masquerade}}}}
+}
+
 // listedIn reports whether nft lists an address among the elements of a set.
 func listedIn(text string, a netip.Addr) bool {
 	_, text, _ = strings.Cut(text, "elements = {")
@@ -150,4 +156,72 @@ func listedIn(text string, a netip.Addr) bool {
 		}
 	}
 	return false
+}
+
+// TestLargeSet: the hash table of a set that is not read back has room for twice its elements, in which others are
+// exchanged; where they have no room nothing changes, and all is written anew.
+func TestLargeSet(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedProgram(t, "nft")
+	ns := testutil.Namespace(t)
+	plan := func(first string, n int) *gateway.Plan {
+		var all nat.AddrRanges
+		for i := range n {
+			all = append(all, nat.OneAddr(address(first, 2*i)))
+		}
+		return planOfSet(nat.NewSet("s", all, nil))
+	}
+	size := func(want int) {
+		t.Helper()
+		if text := run(t, ns, "nft", "-t", "list", "set", "inet", "natkit", "set4-s"); !strings.Contains(text, fmt.Sprintf("size %d\n", want)) {
+			t.Errorf("not of size %d: %s", want, text)
+		}
+	}
+	was := plan("10.0.0.0", mostCompared+1)
+	if err := Apply(ns, was); err != nil {
+		t.Fatal(err)
+	}
+	size(1 << 16)
+	for _, step := range []struct {
+		now  *gateway.Plan
+		done bool
+	}{
+		{plan("10.1.0.0", 60_000), true}, // that many others
+		{plan("10.1.0.0", 70_000), false},
+		{plan("10.9.0.0", 65_536), true},
+	} {
+		former := was
+		if _, done := (Engine{}).Update(ns, step.now, gateway.Digest(step.now), func(string) *gateway.Plan { return former }); done != step.done {
+			t.Fatalf("%d elements after %d: updated %v", step.now.Sets[0].Len(), was.Sets[0].Len(), done)
+		}
+		if step.done {
+			was = step.now
+		}
+		for a, want := range map[string]bool{"10.1.0.0": was.Sets[0].HasAddr(netip.MustParseAddr("10.1.0.0")), "10.9.0.0": was.Sets[0].HasAddr(netip.MustParseAddr("10.9.0.0"))} {
+			err := ns.Do(func() error { return exec.Command("nft", "get", "element", "inet", "natkit", "set4-s", "{"+a+"}").Run() })
+			if (err == nil) != want {
+				t.Errorf("%s is in: %v, want %v", a, err == nil, want)
+			}
+		}
+	}
+	grown := plan("10.1.0.0", 70_000)
+	if err := Apply(ns, grown); err != nil {
+		t.Fatal(err)
+	}
+	size(1 << 18)
+}
+
+// TestUpdateBesideOthers: what is in force in another network namespace is in no one's way.
+func TestUpdateBesideOthers(t *testing.T) {
+	testutil.NeedRoot(t)
+	ns, other := testutil.Namespace(t), testutil.Namespace(t)
+	was, now := withSets(t, "10.0.0.1", "192.0.2.0/24", "tcp/80"), withSets(t, "10.0.0.2", "192.0.2.0/24", "tcp/80")
+	for _, n := range []*netns.Handle{ns, other} {
+		if err := Apply(n, was); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, done := (Engine{}).Update(ns, now, gateway.Digest(now), func(string) *gateway.Plan { return was }); !done {
+		t.Error("not updated")
+	}
 }
