@@ -377,6 +377,9 @@ func (f *gatewayExplain) plan(ctx context.Context, env *Env, ns *netns.Handle, f
 		if err == nil {
 			p.Out, err = h.Out(p)
 		}
+		if err == nil {
+			p.Leases, err = h.Engines.Leases(h.Netns, p)
+		}
 		return p, err
 	}
 	read, err := readGateway(ctx, env, file)

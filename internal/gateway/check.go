@@ -21,6 +21,7 @@ func Check(f *File, facts Facts) []Finding {
 	c.everyRule(c.rule)
 	c.ruleNames()
 	c.packets()
+	c.pcp()
 	c.interfaces()
 	c.uplinks()
 	c.zones()
@@ -182,6 +183,7 @@ func (c *checker) together() {
 	c.notrack()
 	c.uplinksTogether()
 	c.zonesTogether()
+	c.pcpTogether(plan)
 }
 
 // onHost checks what rules meet on the host.
@@ -196,6 +198,7 @@ func (c *checker) onHost() {
 	c.targets()
 	c.uplinksOnHost()
 	c.zonesOnHost()
+	c.pcpOnHost()
 	c.sessions()
 	c.foreign()
 }

@@ -372,6 +372,11 @@ func (c *checker) names() (all []mention) {
 	}
 	list(nil, c.config.Interfaces.WAN.Names(), "interfaces", RoleWAN)
 	list(nil, c.config.Interfaces.LAN.Names(), "interfaces", RoleLAN)
+	for i, name := range c.config.PCP.LAN {
+		if name != RoleWAN && name != RoleLAN {
+			all = append(all, mention{name, nil, []any{"pcp", "lan", i}})
+		}
+	}
 	c.everyRule(func(o one) {
 		if asks := o.conditions(); asks != nil {
 			list(&o, asks.In, "in")

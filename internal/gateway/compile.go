@@ -26,7 +26,7 @@ func Compile(c *Config, facts Facts) (*Plan, error) {
 			return nil, err
 		}
 	}
-	if err := b.withdraw(); err != nil {
+	if err := errors.Join(b.withdraw(), b.pcp()); err != nil {
 		return nil, err
 	}
 	b.hairpins()
@@ -853,6 +853,9 @@ func without(protocol uint8, ports []nat.Ports, services []nat.Service) (left []
 // the WAN interface's; it is seen under the one it asked for.
 func (b *compiler) hairpins() {
 	families := map[int]bool{}
+	if b.plan.PCP != nil {
+		families[32] = true
+	}
 	for i := range b.plan.Sources {
 		if e := &b.plan.Sources[i]; e.IsHairpin() {
 			families[e.Family()] = true

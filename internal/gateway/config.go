@@ -47,6 +47,8 @@ type Config struct {
 	Helpers Helpers `yaml:"helpers" json:"helpers,omitempty"`
 	// TTL is that of packets that leave by the WAN interfaces, of IPv6 their hop limit; 0 leaves it.
 	TTL TTL `yaml:"ttl" json:"ttl,omitempty"`
+	// PCP lets hosts inside open ports to themselves.
+	PCP PCP `yaml:"pcp" json:"pcp,omitzero"`
 	// Sets are addresses and services that rules name.
 	Sets Sets `yaml:"sets" json:"sets,omitempty"`
 	// NAT are the rules of IPv4, IPv6 those of IPv6, in the same words.

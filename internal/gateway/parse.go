@@ -401,6 +401,10 @@ func textOf(v reflect.Value) string {
 		if x == (Log{On: true}) {
 			return "on"
 		}
+	case PCP:
+		if x.isPlain() {
+			return "on"
+		}
 	}
 	_, writesItself := v.Interface().(fmt.Stringer)
 	switch {

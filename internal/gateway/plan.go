@@ -65,12 +65,18 @@ type Plan struct {
 	// interface (any interface but WAN where no LAN is named); 0 is no limit.
 	ConnectionsPerSource int64 `json:"connections_per_source,omitempty"`
 
+	// PCP is which ports hosts inside may open to themselves; nil where they may not. Those of Destinations come first.
+	PCP *Grants `json:"pcp,omitempty"`
+
 	// IPv4 and IPv6 are the families that the gateway forwards.
 	IPv4 bool `json:"ipv4,omitempty"`
 	IPv6 bool `json:"ipv6,omitempty"`
 	// Out are the hosts that new connections do not go to, by rule and their place in Backends, where checks of an
 	// engine's hosts have begun before the plan is put in force. It is no part of what the plan says.
 	Out map[Ref][]bool `json:"-"`
+	// Leases are the ports that hosts inside have open as the plan is put in force, or is looked at. They are no part of
+	// what it says, either.
+	Leases []Lease `json:"-"`
 
 	// Accounting and Expect become sysctls, not rules.
 	Accounting bool   `json:"accounting,omitempty"`
@@ -184,6 +190,9 @@ func (p *Plan) On(f *Facts) *Plan {
 // Interfaces are all that the plan names, each once, in order.
 func (p *Plan) Interfaces() []string {
 	names := slices.Concat(p.WAN, p.LAN, p.Flowtable)
+	if p.PCP != nil {
+		names = append(names, p.PCP.LAN...)
+	}
 	for e := range p.Entries() {
 		names = append(append(append(append(names, e.In...), e.NotIn...), e.Out...), e.NotOut...)
 	}

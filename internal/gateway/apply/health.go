@@ -344,5 +344,8 @@ func Checks(p *gateway.Plan) string {
 	if n := len(p.Uplinks); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d wan interfaces: whether they answer is asked under 'natkit gateway run'; without it only one that is down, has no carrier or leads nowhere gets no new connections", n))
 	}
+	if p.PCP != nil {
+		parts = append(parts, "pcp: hosts that ask for ports are answered under 'natkit gateway run'; without it ports that are open stay so for their time, and no others are opened")
+	}
 	return strings.Join(parts, "; ")
 }

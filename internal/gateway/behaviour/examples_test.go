@@ -67,7 +67,7 @@ func wan4(ours ...string) exampleLink {
 }
 
 var exampleFiles = []example{
-	{file: "home.yaml", links: []exampleLink{
+	{file: "home.yaml", findings: []string{"pcp-open"}, links: []exampleLink{
 		wan4(), {"eth1", []string{"192.168.1.1/24"}, []string{"192.168.1.10/24", "192.168.1.20/24", "192.168.1.30/24"}},
 	}, probes: []probe{
 		{"192.168.1.30", "tcp+udp 198.51.100.9:443", "198.51.100.9:443", "203.0.113.7"},

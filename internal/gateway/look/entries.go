@@ -125,6 +125,9 @@ func (v *view) flows(r *reader, complete bool) {
 			h.Flows = hosts[one.Rule][h.Host]
 		}
 	}
+	for i := range v.Leases {
+		v.Leases[i].Flows = usage[v.plan.Leases[i].Ref()].Flows
+	}
 	for i := range v.Uplinks {
 		v.Uplinks[i].Flows = int64(float64(r.marks[v.plan.Uplinks[i].Mark]) * factor)
 	}

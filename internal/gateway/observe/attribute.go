@@ -20,8 +20,9 @@ type Attribution struct {
 	facts *gateway.Facts
 }
 
-// Attribute indexes a plan.
+// Attribute indexes a plan, with the leases in force.
 func Attribute(p *gateway.Plan) *Attribution {
+	p = p.Leased()
 	return &Attribution{plan: p, destinations: indexDestinations(p.Destinations), sources: indexSources(p.Sources)}
 }
 

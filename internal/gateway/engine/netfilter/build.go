@@ -78,6 +78,7 @@ func (t *table) fill(p *gateway.Plan, h host) {
 			t.helpers(p, f)
 		}
 	}
+	t.leases(p)
 	t.untranslatable(p)
 	t.offload(h)
 	t.chains = slices.Concat(t.chains, t.used(), t.logs)

@@ -202,7 +202,7 @@ const hairpinChain = "hairpin"
 // takes from one port to another where it hands packets to netfilter (br_nf_post_routing
 // in net/bridge/br_netfilter_hooks.c), which its source distinguishes from them.
 func (t *table) hairpins(p *gateway.Plan) {
-	if !slices.ContainsFunc(p.Sources, func(e gateway.Entry) bool { return e.IsHairpin() }) {
+	if !asksHairpins(p) {
 		return
 	}
 	names, others := p.LAN, false

@@ -8,12 +8,14 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"golang.org/x/sys/unix"
@@ -76,6 +78,7 @@ type element struct {
 	chain     string // that a verdict map jumps to
 	end       bool   // of an interval (NFT_SET_ELEM_INTERVAL_END)
 	comment   string
+	timeout   time.Duration // after which it ends; 0 is never
 }
 
 type rule struct {
@@ -207,6 +210,14 @@ func (s *set) messages() []message {
 // changes adds elements (NFT_MSG_NEWSETELEM), or takes them away.
 func (s *set) changes(kind uint16, elements []element) []message {
 	return s.carrying(kind, slices.Values(elements))
+}
+
+// flush takes all elements away.
+func (s *set) flush() message {
+	m := message{kind: unix.NFT_MSG_DELSETELEM, about: s.about}
+	m.body.text(unix.NFTA_SET_ELEM_LIST_TABLE, Table)
+	m.body.text(unix.NFTA_SET_ELEM_LIST_SET, s.name)
+	return m
 }
 
 // carrying is changes of elements that are made as they are written.
@@ -357,6 +368,9 @@ func (e element) append(a *attrs) {
 		a.text(unix.NFTA_VERDICT_CHAIN, e.chain)
 		a.end(verdict)
 		a.end(data)
+	}
+	if e.timeout > 0 {
+		*a = netlink.AppendU64(*a, unix.NFTA_SET_ELEM_TIMEOUT, uint64(e.timeout/time.Millisecond))
 	}
 	if e.comment != "" {
 		a.bytes(unix.NFTA_SET_ELEM_USERDATA, comment(e.comment)) // NFTNL_UDATA_SET_ELEM_COMMENT is 0 as well
