@@ -56,6 +56,7 @@ var layers = map[string]layer{
 	"internal/gateway/convert":     pure,
 	"internal/gateway/health":      pure,
 	"internal/gateway/observe":     pure,
+	"internal/gateway/pcp":         pure,
 	"internal/lab":                 pure,
 	"internal/load":                pure,
 	"internal/netlink":             pure,

@@ -141,7 +141,7 @@ func checkGateway(ctx context.Context, env *Env, ns *netns.Handle, name string, 
 	}
 	var facts gateway.Facts
 	if !offline {
-		facts, err = host.Read(ctx, ns, host.Options{PID: os.Getpid(), Targets: file.Config.Targets(), Routing: file.Config.Divides()})
+		facts, err = host.Read(ctx, ns, host.Options{PID: os.Getpid(), Targets: file.Config.Targets(), Routing: file.Config.Routes(), Inside: file.Config.Zoned()})
 		if err != nil {
 			return fmt.Errorf("read this host: %w; --offline checks the file alone", err)
 		}
@@ -365,11 +365,11 @@ func (g *gatewayImport) read(cmd *cobra.Command, args []string) (set *ruleset.Ru
 	if err != nil {
 		return nil, err
 	}
-	version := 4
+	text, version := document.Unmarked(text), 4
 	if g.ipv6 {
 		version = 6
 	}
-	set, err = gwapply.UnlessEnded(cmd.Context(), func() (*ruleset.Ruleset, error) { return ruleset.Parse(string(document.Unmarked(text)), version), nil })
+	set, err = gwapply.UnlessEnded(cmd.Context(), func() (*ruleset.Ruleset, error) { return ruleset.Parse(string(text), version), nil })
 	if err == nil && set.Foreign {
 		return nil, malformed(notRules(args[0], text))
 	}

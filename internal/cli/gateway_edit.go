@@ -191,8 +191,10 @@ func (f editable) write(text []byte, backup bool) error {
 			return err
 		}
 	}
-	return writing(document.Shown(f.name), disk.Update(f.name, f.text, text))
+	return f.writing(disk.Update(f.name, f.text, text))
 }
+
+func (f editable) writing(err error) error { return writing(document.Shown(f.name), err) }
 
 // newlyRefused are the refused findings of a kind of which the file had fewer before.
 func (f editable) newlyRefused(now []gateway.Finding) (news []gateway.Finding) {
@@ -280,6 +282,9 @@ func (e *gatewayEdit) run(ctx context.Context, ns *netns.Handle, name string) er
 	}
 	if err != nil {
 		return err
+	}
+	if err := disk.MayUpdate(name); err != nil {
+		return f.writing(err)
 	}
 	editor, err := findEditor(e.env.Getenv)
 	if err != nil {

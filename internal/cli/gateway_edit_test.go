@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -130,6 +131,21 @@ func TestGatewayEditCannot(t *testing.T) {
 	env.StdinTerminal, env.StdoutTerminal = true, true
 	said.Reset()
 	if code := Run(t.Context(), *env, []string{"gateway", "edit", "none.yaml"}); code != exitFailed || !strings.Contains(said.String(), "none.yaml") {
+		t.Error(code, said.String())
+	}
+}
+
+// What could not be written in the end is said before the editor opens.
+func TestGatewayEditBeforehand(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "g.yaml")
+	if err := errors.Join(os.WriteFile(file, []byte("gateway: {}\n"), 0o600), os.Link(file, file+"2")); err != nil {
+		t.Fatal(err)
+	}
+	var out, said strings.Builder
+	env := testEnv(&out, &said)
+	env.StdinTerminal, env.StdoutTerminal = true, true
+	env.Getenv = func(string) string { return "false" }
+	if code := Run(t.Context(), *env, []string{"gateway", "edit", file}); code != exitFailed || !strings.Contains(said.String(), "2 names (hard links)") {
 		t.Error(code, said.String())
 	}
 }

@@ -321,22 +321,22 @@ func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, fi
 	if err := f.interfaces(file, plan, facts); err != nil {
 		return err
 	}
-	if len(plan.Uplinks) > 0 {
+	if len(plan.Uplinks)+len(plan.Zones) > 0 {
 		h, err := gatewayHost(env, ns)
 		if err == nil {
 			facts.Down, err = h.Down()
 		}
 		if err == nil {
-			err = host.Policies(ns, &facts)
+			err = host.Policies(ns, &facts, plan.Zoned())
 		}
-		if err == nil && file == "" {
+		if err == nil && file == "" && len(plan.Uplinks) > 0 {
 			facts.Steering, err = h.Steering(plan)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if packet.In, err = f.entrance(ns, packet); err != nil {
+	if packet.In, err = f.entrance(ns, packet, plan, &facts); err != nil {
 		return err
 	}
 	if packet.Owned && packet.In != "" {
@@ -377,6 +377,9 @@ func (f *gatewayExplain) plan(ctx context.Context, env *Env, ns *netns.Handle, f
 		if err == nil {
 			p.Out, err = h.Out(p)
 		}
+		if err == nil {
+			p.Leases, err = h.Engines.Leases(h.Netns, p)
+		}
 		return p, err
 	}
 	read, err := readGateway(ctx, env, file)
@@ -414,9 +417,18 @@ func isHere(facts gateway.Facts, name string) bool {
 
 // entrance is the interface by which the packet comes: the one that leads to its
 // source; none for a source of the host's own.
-func (f *gatewayExplain) entrance(ns *netns.Handle, packet nat.Packet) (string, error) {
+func (f *gatewayExplain) entrance(ns *netns.Handle, packet nat.Packet, plan *gateway.Plan, facts *gateway.Facts) (string, error) {
 	if f.in != "" {
 		return f.in, nil
+	}
+	var zones []string
+	for i := range plan.Zones {
+		if _, is := facts.InZone(&plan.Zones[i], packet.Src); is {
+			zones = append(zones, plan.Zones[i].String())
+		}
+	}
+	if len(zones) > 1 {
+		return "", usagef("%s is an address of several zones (%s): --in is required", packet.Src, strings.Join(zones, ", "))
 	}
 	r, err := host.Routed(ns, host.Way{Destination: packet.Src})
 	switch {

@@ -22,12 +22,37 @@ type attributes struct {
 	extended map[string][]byte
 }
 
-func attributesOf(path string) (attributes, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+// original is a file that another one is to take the place of.
+type original struct {
+	*os.File
+	attributes
+}
+
+// openForUpdate opens what a path leads to, and refuses what cannot be replaced.
+func openForUpdate(path string) (*original, error) {
+	target, special, err := Destination(path)
 	if err != nil {
-		return attributes{}, err
+		return nil, err
 	}
-	defer f.Close()
+	if special {
+		return nil, errNotRegular
+	}
+	f, err := os.OpenFile(target, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	has, err := attributesOf(f)
+	if err == nil && has.links > 1 {
+		err = fmt.Errorf("it has %d names (hard links), and only this one would change; make it a file of its own, as by 'cp -a FILE NEW && mv NEW FILE'", has.links)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &original{f, has}, nil
+}
+
+func attributesOf(f *os.File) (attributes, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return attributes{}, err

@@ -33,27 +33,21 @@ var ErrChangedMeanwhile = errors.New("it was changed meanwhile, and is left as i
 // where it cannot have all of these, and where the file has other names (hard links), the former one stays. A link is
 // followed, as Destination does. Errors do not name the path.
 func Update(path string, known, text []byte) error {
-	target, special, err := Destination(path)
-	if err == nil && special {
-		err = errNotRegular
-	}
-	var keep attributes
-	if err == nil {
-		keep, err = attributesOf(target)
-	}
-	if err == nil && keep.links > 1 {
-		err = fmt.Errorf("it has %d names (hard links), and only this one would change; make it a file of its own, as by 'cp -a FILE NEW && mv NEW FILE'", keep.links)
-	}
+	f, err := openForUpdate(path)
 	if err != nil {
 		return Cause(err)
 	}
+	defer f.Close()
 	write := func(w io.Writer) error {
 		if _, err := w.Write(text); err != nil {
 			return err
 		}
-		return keep.give(w.(*os.File))
+		return f.give(w.(*os.File))
 	}
-	return put(target, keep.mode, write, func(from, to string) error {
+	return put(f.Name(), f.mode, write, func(from, to string) error {
+		if errors.Is(Lock(f.File), unix.EWOULDBLOCK) || !IsAt(f.File, to) { // of another Update
+			return ErrChangedMeanwhile
+		}
 		now, err := ReadPlain(to, len(known))
 		if err == nil && !bytes.Equal(now, known) {
 			err = ErrChangedMeanwhile
@@ -66,6 +60,16 @@ func Update(path string, known, text []byte) error {
 		}
 		return err
 	})
+}
+
+// MayUpdate reports beforehand what would keep Update from its work.
+func MayUpdate(path string) error {
+	f, err := openForUpdate(path)
+	if err != nil {
+		return Cause(err)
+	}
+	defer f.Close()
+	return MayReplace(f.Name())
 }
 
 var errNotRegular = errors.New("not a regular file")
@@ -149,11 +153,20 @@ func naming(path string, err error) error {
 	return err
 }
 
-// put writes a file under a temporary name and has it renamed.
-func put(path string, mode fs.FileMode, write func(io.Writer) error, rename func(from, to string) error) error {
+// beside makes a file with a temporary name in the folder of another one.
+func beside(path string) (*os.File, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), temporary)
 	if err != nil {
-		return &fs.PathError{Op: "create a file in", Path: filepath.Dir(path), Err: Cause(err)}
+		return nil, &fs.PathError{Op: "create a file in", Path: filepath.Dir(path), Err: Cause(err)}
+	}
+	return f, nil
+}
+
+// put writes a file under a temporary name and has it renamed.
+func put(path string, mode fs.FileMode, write func(io.Writer) error, rename func(from, to string) error) error {
+	f, err := beside(path)
+	if err != nil {
+		return err
 	}
 	defer os.Remove(f.Name()) // fails after the rename, as it should
 	if err := write(f); err != nil {
@@ -181,9 +194,9 @@ func Open(name string, mode fs.FileMode) (*os.File, error) {
 	if special {
 		return os.OpenFile(path, os.O_WRONLY, 0)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), temporary)
+	f, err := beside(path)
 	if err != nil {
-		return nil, naming(path, err)
+		return nil, err
 	}
 	if err := cmp.Or(f.Chmod(mode), os.Rename(f.Name(), path)); err != nil {
 		f.Close()
@@ -196,9 +209,9 @@ func Open(name string, mode fs.FileMode) (*os.File, error) {
 // CreateLocked makes a file appear whole and locked until it is closed or the process
 // ends, however that ends. The error is fs.ErrExist where something has the name already.
 func CreateLocked(path string, mode fs.FileMode, text []byte) (*os.File, error) {
-	f, err := os.CreateTemp(filepath.Dir(path), temporary)
+	f, err := beside(path)
 	if err != nil {
-		return nil, naming(path, err)
+		return nil, err
 	}
 	defer os.Remove(f.Name())
 	_, err = f.Write(text)
@@ -319,7 +332,7 @@ func plain(f *os.File) (*os.File, error) {
 // MayReplace reports whether Replace can begin: the folder is there and may be
 // written to.
 func MayReplace(path string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), temporary)
+	f, err := beside(path)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"math"
@@ -218,12 +219,14 @@ func TestUpdateKeepsAttributes(t *testing.T) {
 	if err := errors.Join(Update(path, []byte("old"), []byte("new")), Update(plain, []byte("old"), []byte("new"))); err != nil {
 		t.Fatal(err)
 	}
-	a, errA := attributesOf(path)
-	b, errB := attributesOf(plain)
+	a, errA := openForUpdate(path)
+	b, errB := openForUpdate(plain)
 	var st unix.Stat_t
 	if err := errors.Join(errA, errB, unix.Stat(path, &st)); err != nil {
 		t.Fatal(err)
 	}
+	defer a.Close()
+	defer b.Close()
 	if !bytes.Equal(a.extended[named], own) || string(a.extended["user.note"]) != "ours" || st.Mode&0o7777 != mode || mode&bits != bits {
 		t.Errorf("%q, mode %o", a.extended, st.Mode)
 	}
@@ -240,6 +243,9 @@ func TestUpdateRefusesHardLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := Update(path, []byte("old"), []byte("new"))
+	if may := MayUpdate(path); may == nil || err == nil || may.Error() != err.Error() {
+		t.Errorf("%v beforehand, then %v", may, err)
+	}
 	if got, e := os.ReadFile(path); err == nil || !strings.Contains(err.Error(), "2 names (hard links)") || e != nil || string(got) != "old" {
 		t.Errorf("%v; %q, %v", err, got, e)
 	}
@@ -306,6 +312,30 @@ func TestReadPlain(t *testing.T) {
 	}
 	if text, err := ReadPlain(path, 2); err != nil || string(text) != "tex" {
 		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// Of several changes of one text at the same time one is made, and the others say that it was.
+func TestUpdateAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.yaml")
+	if err := os.WriteFile(path, []byte("old"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	const changes = 20
+	done := make(chan error, changes)
+	for i := range changes {
+		go func() { done <- Update(path, []byte("old"), fmt.Append(nil, i)) }()
+	}
+	made := 0
+	for range changes {
+		if err := <-done; err == nil {
+			made++
+		} else if !errors.Is(err, ErrChangedMeanwhile) {
+			t.Error(err)
+		}
+	}
+	if made != 1 {
+		t.Errorf("%d were made", made)
 	}
 }
 

@@ -237,25 +237,26 @@ func (c *composer) included(into, item *yaml.Node, name string, within []string)
 		c.tree.beside = append(c.tree.beside, name)
 	}
 	name = Beside(within[len(within)-1], name)
+	shown := Shown(name)
 	wanted := func(o *origin) bool { return path.Clean(o.name) == name }
 	switch {
 	case slices.Contains(within, name):
-		return at(item, "%s includes itself: %s", name, strings.Join(append(within[slices.Index(within, name):], name), " → "))
+		return at(item, "%s includes itself: %s", shown, strings.Join(append(within[slices.Index(within, name):], name), " → "))
 	case slices.ContainsFunc(c.tree.files, wanted):
-		return at(item, "%s is included twice", name)
+		return at(item, "%s is included twice", shown)
 	case len(within) > deepestInclude:
-		return at(item, "include %s: files include others in turn at most %d times", name, deepestInclude)
+		return at(item, "include %s: files include others in turn at most %d times", shown, deepestInclude)
 	case len(c.tree.files) > mostIncluded:
-		return at(item, "include %s: a %s has at most %d files", name, c.What, mostIncluded)
+		return at(item, "include %s: a %s has at most %d files", shown, c.What, mostIncluded)
 	case c.Compose.Read == nil:
-		return at(item, "include %s: files cannot be read here", name)
+		return at(item, "include %s: files cannot be read here", shown)
 	}
 	text, err := c.Compose.Read(name, c.Limit-c.bytes)
 	switch {
 	case err != nil:
-		return at(item, "include %s: %v", name, err)
+		return at(item, "include %s: %v", shown, err)
 	case len(text) > c.Limit-c.bytes:
-		return at(item, "include %s: the files of a %s have at most %d bytes together", name, c.What, c.Limit)
+		return at(item, "include %s: the files of a %s have at most %d bytes together", shown, c.What, c.Limit)
 	}
 	body, err := c.load(name, Unmarked(text))
 	if err != nil {

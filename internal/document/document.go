@@ -123,6 +123,9 @@ func (s Source) read(text []byte, parts *int) (n *yaml.Node, err error) {
 			err = fmt.Errorf("this YAML cannot be read (%v)", r)
 		}
 	}()
+	if bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")) {
+		return nil, fmt.Errorf("expected text in UTF-8, found UTF-16: save it as UTF-8")
+	}
 	s.Text = text
 	read := &meter{text: text, parts: *parts}
 	defer func() { *parts = read.parts }()

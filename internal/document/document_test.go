@@ -158,3 +158,12 @@ func TestShown(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// UTF-16, which the library reads and of which no place would be right, is refused.
+func TestUTF16(t *testing.T) {
+	for _, text := range []string{"\xff\xfen\x00a\x00", "\xfe\xff\x00n"} {
+		if _, err := decode(text); err == nil || !strings.Contains(err.Error(), "expected text in UTF-8, found UTF-16") {
+			t.Error(err)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
@@ -77,7 +78,7 @@ const (
 
 // Edit returns the text with a change. Bytes that it does not concern stay as they are, comments included. A value that
 // has an anchor keeps it, and so changes wherever an alias stands for it. It refuses what cannot be changed in place, such
-// as text over several lines. Its errors are *SyntaxError.
+// as what lies in the value that an alias stands for. Its errors are *SyntaxError.
 func (s Source) Edit(c Change) ([]byte, error) {
 	text := Unmarked(s.Text)
 	mark := s.Text[:len(s.Text)-len(text)]
@@ -217,10 +218,8 @@ func (e *editor) change(body *yaml.Node, c Change) error {
 	return e.cut(way)
 }
 
-// isNothing reports whether nothing stands behind a key.
-func isNothing(n *yaml.Node) bool {
-	return n.Kind == yaml.ScalarNode && n.Value == "" && n.ShortTag() == "!!null"
-}
+// isNothing reports whether nothing stands behind a key, or a word for that.
+func isNothing(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
 // fill writes a value, below keys, where nothing stands.
 func (e *editor) fill(s slot, keys []any, c Change) error {
@@ -368,7 +367,7 @@ func value(text string, inFlow bool, former *yaml.Node) (fresh, error) {
 		return fresh{text, n}, nil
 	}
 	if strings.HasPrefix(text, "{") {
-		return fresh{}, fmt.Errorf("%q is not a mapping in braces, such as {address: 10.0.0.1, weight: 3}", text)
+		return fresh{}, fmt.Errorf("%q is not a mapping in braces without aliases, such as {address: 10.0.0.1, weight: 3}", text)
 	}
 	around := map[bool]string{false: block, true: flow}[inFlow]
 	forms := []string{text, `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`}
@@ -823,9 +822,10 @@ func (e *editor) span(n *yaml.Node) (from, to int, err error) {
 		length = len("*" + n.Value)
 	case n.Kind == yaml.ScalarNode && n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0:
 		length = quotedLength(rest)
-	case n.Kind == yaml.ScalarNode && bytes.HasPrefix(rest, []byte(n.Value)) && n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0:
-		length = len(n.Value)
+	case n.Kind == yaml.ScalarNode && n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0:
+		length = e.textLength(itself)
 	case n.Kind == yaml.ScalarNode:
+		length = plainLength(rest, n.Value)
 	case !isBlock(n):
 		length = bracketLength(rest)
 	default:
@@ -836,6 +836,41 @@ func (e *editor) span(n *yaml.Node) (from, to int, err error) {
 		return 0, 0, e.unforeseen(n)
 	}
 	return from, itself + length, nil
+}
+
+// textLength is that of a text on lines of its own, which begins with | or > and has all lines that are indented as its
+// first one, or blank.
+func (e *editor) textLength(from int) int {
+	end, indent := e.lineEnd(from), -1
+	for at := e.afterLine(from); at < len(e.text); at = e.afterLine(at) {
+		line := e.text[at:e.lineEnd(at)]
+		words := bytes.TrimLeft(line, " ")
+		if len(words) == 0 {
+			continue
+		}
+		if indent < 0 {
+			indent = len(line) - len(words)
+		}
+		if len(line)-len(words) < indent {
+			break
+		}
+		end = e.lineEnd(at)
+	}
+	return end - from
+}
+
+// plainLength is that of the words of a value without quotes, which may stand on several lines; -1 where text begins
+// otherwise.
+func plainLength(text []byte, value string) int {
+	end := 0
+	for _, word := range strings.Fields(value) {
+		begin := bytes.IndexFunc(text[end:], func(r rune) bool { return !unicode.IsSpace(r) })
+		if begin < 0 || !bytes.HasPrefix(text[end+begin:], []byte(word)) {
+			return -1
+		}
+		end += begin + len(word)
+	}
+	return end
 }
 
 // quotedLength is that of the text in quotes with which text begins; -1 where they do not end.

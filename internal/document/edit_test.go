@@ -135,8 +135,7 @@ func TestEditRefused(t *testing.T) {
 	}{
 		{Change{Path: []any{"a"}, Kind: Unset}, 1, 4},
 		{Change{Path: []any{"c", "d", "e"}, Value: "2"}, 3, 8},
-		{Change{Path: []any{"long"}, Value: "2"}, 4, 7},
-		{Change{Path: []any{"block"}, Value: "2"}, 10, 8},
+		{Change{Path: []any{"m"}, Value: "{x: *m}"}, 6, 4},
 		{Change{Path: []any{"list", 2}, Value: "2"}, 7, 7},
 		{Change{Path: []any{"list", Named("r")}, Value: "2"}, 7, 7},
 		{Change{Path: []any{"list", "r"}, Value: "2"}, 7, 7},
@@ -244,6 +243,44 @@ func TestEditAnchored(t *testing.T) {
 	}
 }
 
+// Text over several lines is changed as a whole, and is no obstacle.
+func TestEditLongText(t *testing.T) {
+	for text, end := range map[string]string{
+		"one\n     two\n\n     three": "",
+		"one # why":                   " # why",
+		"'it''s\n\n  two'":            "",
+		"|\n    one\n\n      two":     "",
+		">- # why\n    one\n    two":  "",
+		"|2\n    one\n    two":        "",
+		"&t >\n    one":               "",
+	} {
+		now := "v" + end
+		switch text[0] {
+		case '\'':
+			now = "'v'"
+		case '&':
+			now = "&t v"
+		}
+		for _, after := range []string{"", "\n", "\n- k: 2\n", "\n# of the list\n- k: 2\n"} {
+			s := Source{File: "f", Text: []byte("- k: " + text + after), Limit: 1000}
+			for _, c := range []struct {
+				change Change
+				want   string
+			}{
+				{Change{Path: []any{0, "k"}, Value: "v"}, "- k: " + now + after},
+				{Change{Path: []any{0, "l"}, Value: "v"}, "- k: " + text + "\n  l: v" + after},
+			} {
+				if c.change.Path[1] == any("l") && after == "" && strings.ContainsAny(text[:4], "|>") { // the line break would be of the text
+					continue
+				}
+				if got, err := s.Edit(c.change); err != nil || string(got) != c.want {
+					t.Errorf("%q %v: %q, %v", s.Text, c.change.Path, got, err)
+				}
+			}
+		}
+	}
+}
+
 // A list of rules is one from its first item on.
 func TestEditAddsToNoList(t *testing.T) {
 	for text, want := range map[string]string{
@@ -253,6 +290,7 @@ func TestEditAddsToNoList(t *testing.T) {
 		"{}":                 "{nat: [{snat: {}, name: r}]}",
 		"nat: # none yet\n":  "nat: [{snat: {}, name: r}] # none yet\n",
 		"nat: &n\nk: [*n]\n": "nat: &n [{snat: {}, name: r}]\nk: [*n]\n",
+		"nat: null\n":        "nat: [{snat: {}, name: r}]\n",
 		"nat: []\n":          "nat: [{snat: {}, name: r}]\n",
 		"nat: {snat: {}}\n":  "nat: [{snat: {}}, {snat: {}, name: r}]\n",
 		"nat:\n  snat: {}\n": "",

@@ -26,8 +26,10 @@ func CheckPlan(f *File, facts Facts, compiled func(*Plan)) []Finding {
 	c.everyRule(c.rule)
 	c.ruleNames()
 	c.packets()
+	c.pcp()
 	c.interfaces()
 	c.uplinks()
+	c.zones()
 	if c.refused == 0 {
 		c.compile()
 	}
@@ -186,6 +188,8 @@ func (c *checker) together() {
 	c.pools()
 	c.notrack()
 	c.uplinksTogether()
+	c.zonesTogether()
+	c.pcpTogether(plan)
 }
 
 // onHost checks what rules meet on the host.
@@ -199,6 +203,8 @@ func (c *checker) onHost() {
 	c.ownAddresses()
 	c.targets()
 	c.uplinksOnHost()
+	c.zonesOnHost()
+	c.pcpOnHost()
 	c.sessions()
 	c.foreign()
 }

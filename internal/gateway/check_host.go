@@ -299,7 +299,7 @@ func (c *checker) interfaces() {
 
 // kinds refuses lists of names and link groups that came together by a role, and groups that the kernel cannot ask for.
 func (c *checker) kinds() {
-	roles := compiler{config: c.config, plan: Plan{WAN: c.config.Interfaces.WAN.Names(), LAN: c.config.Interfaces.LAN}}
+	roles := compiler{config: c.config, plan: Plan{WAN: c.config.Interfaces.WAN.Names(), LAN: c.config.Interfaces.LAN.Names()}}
 	c.everyRule(func(o one) {
 		list := func(key string, names Names) {
 			if _, err := roles.resolve(names); errors.Is(err, errNamesAndGroups) {
@@ -371,7 +371,12 @@ func (c *checker) names() (all []mention) {
 		}
 	}
 	list(nil, c.config.Interfaces.WAN.Names(), "interfaces", RoleWAN)
-	list(nil, c.config.Interfaces.LAN, "interfaces", RoleLAN)
+	list(nil, c.config.Interfaces.LAN.Names(), "interfaces", RoleLAN)
+	for i, name := range c.config.PCP.LAN {
+		if name != RoleWAN && name != RoleLAN {
+			all = append(all, mention{name, nil, []any{"pcp", "lan", i}})
+		}
+	}
 	c.everyRule(func(o one) {
 		if asks := o.conditions(); asks != nil {
 			list(&o, asks.In, "in")
@@ -398,7 +403,7 @@ func (c *checker) names() (all []mention) {
 
 // roles checks the interfaces of both.
 func (c *checker) roles() {
-	for i, name := range c.config.Interfaces.LAN {
+	for i, name := range c.config.Interfaces.LAN.Names() {
 		if nat.InNames(c.config.Interfaces.WAN.Names(), name) || slices.ContainsFunc(c.config.Interfaces.WAN.Names(), func(wan string) bool { return nat.InName(name, wan) }) {
 			c.add(Finding{ID: "both-roles", Severity: Refuse, Message: name + " is a wan and a lan interface",
 				Advice: "leave it out of one of them"}, []any{"interfaces", RoleLAN, i})
@@ -410,7 +415,7 @@ func (c *checker) roles() {
 func (c *checker) role(m mention) {
 	names := c.config.Interfaces.WAN.Names()
 	if m.name == RoleLAN {
-		names = c.config.Interfaces.LAN
+		names = c.config.Interfaces.LAN.Names()
 	}
 	if len(names) == 0 {
 		m.found(c, Refuse, "role-empty", fmt.Sprintf("no interface has the role %s", m.name),
@@ -455,7 +460,7 @@ func (c *checker) anyInterface() {
 // outLAN finds rules that translate what goes inside.
 func (c *checker) outLAN() {
 	for _, m := range c.names() {
-		inside := m.name == RoleLAN && m.isRole() || nat.InNames(c.config.Interfaces.LAN, m.name)
+		inside := m.name == RoleLAN && m.isRole() || nat.InNames(c.config.Interfaces.LAN.Names(), m.name)
 		if m.of != nil && m.of.DNAT == nil && m.path[0] == "out" && inside {
 			m.found(c, Warn, "out-is-lan", fmt.Sprintf("%s leads inside: hosts there see the address of the gateway in place of that of who connects", m.name),
 				"write out: wan, unless they must see it, as where they have no way back through the gateway")

@@ -14,7 +14,7 @@ import (
 
 // anyConfig is a file of random rules, sensible or not.
 func anyConfig(t *testing.T, r *rand.Rand) Config {
-	c := Config{Interfaces: Interfaces{WAN: WANs{{Interface: "eth0"}}, LAN: Names{"eth1", "br0"}}}
+	c := Config{Interfaces: Interfaces{WAN: WANs{{Interface: "eth0"}}, LAN: LANs{{Interface: "eth1"}, {Interface: "br0"}}}}
 	if r.IntN(5) == 0 {
 		c.Interfaces = Interfaces{}
 	}

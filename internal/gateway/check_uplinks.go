@@ -33,7 +33,7 @@ func (c *checker) uplinks() {
 		c.add(Finding{ID: "wan-all-standby", Severity: Warn, Message: "wan: all interfaces are standbys (weight 0): connections are divided among them in equal parts",
 			Advice: "give those a weight that are to be used first"}, path)
 	}
-	c.everyRule(one.markBits)
+	c.everyRule(func(o one) { o.markBits(c.config.marks(), "connections stay on one of the wan interfaces", "marks") })
 	for i, u := range wan {
 		for _, via := range u.Via {
 			c.uplinkAddress("via", via.Addr, path, i)
@@ -60,9 +60,9 @@ func (c *checker) uplinkAddress(word string, a netip.Addr, path []any, i int) {
 	}
 }
 
-// markBits refuses conditions on bits that say on which uplink a connection is.
-func (o one) markBits() {
-	c, ours := o.conditions(), uint32(o.config.marks())
+// markBits refuses conditions on bits by which packets go to an uplink or a zone; word names others.
+func (o one) markBits(bits Bits, what, word string) {
+	c, ours := o.conditions(), uint32(bits)
 	if c == nil {
 		return
 	}
@@ -70,11 +70,11 @@ func (o one) markBits() {
 		if m.Mask&ours == 0 {
 			return
 		}
-		advice := "write bits that are not among these, or name others for uplinks by marks"
+		advice := "write bits that are not among these, or name others by " + word
 		if m.Value&ours == 0 {
-			advice = fmt.Sprintf("write %s, or name other bits by marks", nat.Mark{Value: m.Value, Mask: m.Mask &^ ours})
+			advice = fmt.Sprintf("write %s, or name other bits by %s", nat.Mark{Value: m.Value, Mask: m.Mask &^ ours}, word)
 		}
-		o.refuse("mark-collides", fmt.Sprintf("the mark %s asks for bits of %s, by which connections stay on one of the wan interfaces", m, Bits(ours)), advice, path...)
+		o.refuse("mark-collides", fmt.Sprintf("the mark %s asks for bits of %s, by which %s", m, bits, what), advice, path...)
 	}
 	refuse(c.Mark.Mark, "mark")
 	for i, m := range c.ExceptMark {

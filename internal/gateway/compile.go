@@ -26,7 +26,7 @@ func Compile(c *Config, facts Facts) (*Plan, error) {
 			return nil, err
 		}
 	}
-	if err := b.withdraw(); err != nil {
+	if err := errors.Join(b.withdraw(), b.pcp()); err != nil {
 		return nil, err
 	}
 	b.hairpins()
@@ -59,7 +59,7 @@ func (b *compiler) begin() {
 	c := b.config
 	b.plan = Plan{
 		Schema: PlanSchema, Engine: cmp.Or(c.Engine, EngineNetfilter),
-		WAN: b.names(c.Interfaces.WAN.Names()), LAN: b.names(c.Interfaces.LAN),
+		WAN: b.names(c.Interfaces.WAN.Names()), LAN: b.names(b.withVRFs(c.Interfaces.LAN.Names())),
 		MSS: c.MSS, ConnectionsPerSource: int64(c.Limits.ConnectionsPerSource),
 		IPv4: slices.ContainsFunc(c.NAT, Rule.isEnabled), IPv6: slices.ContainsFunc(c.IPv6, Rule.isEnabled),
 		Accounting: bool(c.Accounting), Expect: c.Expect, TTL: c.TTL,
@@ -67,6 +67,7 @@ func (b *compiler) begin() {
 	b.plan.Helpers = slices.Clone(c.Helpers)
 	slices.Sort(b.plan.Helpers)
 	b.uplinks()
+	b.zones()
 }
 
 // reserve makes room for the entries of rules that have one of a kind for each service at most, as nearly all do.
@@ -358,6 +359,7 @@ func (b *ruleCompiler) sources(s *Sources, c *Conditions, e Entry) (err error) {
 	if e.In, err = b.resolve(c.In); err != nil {
 		return err
 	}
+	e.In, e.Zone = b.withVRFs(e.In), string(c.Zone)
 	if err := b.except("except-to", s.ExceptTo, nat.To, &e.Match); err != nil {
 		return err
 	}
@@ -564,7 +566,9 @@ func (b *ruleCompiler) dnat(r *DNAT) error {
 		in = nil
 	}
 	for _, on := range to {
-		d := b.destination(netip.Prefix{}, in, r.action())
+		does := r.action()
+		does.Zone = string(r.Zone)
+		d := b.destination(netip.Prefix{}, in, does)
 		d.To = on.prefixes
 		if err := errors.Join(b.except("except-to", r.ExceptTo, nat.To, &d.Match), b.conditions(&r.Conditions, &d.Match)); err != nil {
 			return err
@@ -672,7 +676,7 @@ func (b *ruleCompiler) static(r *Static) error {
 		return err
 	}
 	outside := nat.Host(r.Outside.Addr)
-	d := b.destination(outside, b.plan.WAN, nat.Action{Backends: []nat.Backend{{Address: r.Inside.Addr}}})
+	d := b.destination(outside, b.plan.WAN, nat.Action{Backends: []nat.Backend{{Address: r.Inside.Addr}}, Zone: string(r.Zone)})
 	if err := b.conditions(&r.Conditions, &d.Match); err != nil {
 		return err
 	}
@@ -684,7 +688,7 @@ func (b *ruleCompiler) static(r *Static) error {
 		d.In = nil
 	}
 	d.Local, d.Asked = bool(r.Local), len(r.In) > 0
-	out.To, out.In, out.NotIn, out.Out = nil, nil, nil, b.plan.WAN
+	out.To, out.In, out.NotIn, out.Out, out.Zone = nil, nil, nil, b.plan.WAN, string(r.Zone)
 	err = errors.Join(err, b.except("except-to", r.ExceptTo, nat.From, &d.Match), b.except("except-to", r.ExceptTo, nat.To, &out.Match))
 	on := where{prefixes: []netip.Prefix{outside}}
 	err = errors.Join(err, b.each(d, r.Port, on, farFrom, func(e Entry) { b.plan.Destinations = append(b.plan.Destinations, e) }))
@@ -699,12 +703,6 @@ func (b *ruleCompiler) static(r *Static) error {
 	}
 	own := where{prefixes: []netip.Prefix{nat.Host(r.Inside.Addr)}}
 	return errors.Join(err, b.each(out, r.Port, farTo, own, func(e Entry) { b.plan.Sources = append(b.plan.Sources, e) }))
-}
-
-// outbound adds the way out of a rule for both directions.
-func (b *ruleCompiler) outbound(inside netip.Prefix, out []string, does nat.Action) {
-	does.Kind = nat.SNAT
-	b.plan.Sources = append(b.plan.Sources, b.entry(nat.Match{From: []netip.Prefix{inside}, Out: out}, does))
 }
 
 // pair adds a translation of both directions packet by packet.
@@ -746,8 +744,8 @@ func (b *ruleCompiler) netmap(r *Netmap) error {
 	case bool(r.Stateless):
 		return b.statelessNetmap(inside, outside, out)
 	}
-	b.plan.Destinations = append(b.plan.Destinations, b.destination(outside, out, nat.Action{Prefix: inside}))
-	b.outbound(inside, out, nat.Action{Prefix: outside})
+	b.plan.Destinations = append(b.plan.Destinations, b.destination(outside, out, nat.Action{Prefix: inside, Zone: string(r.Zone)}))
+	b.plan.Sources = append(b.plan.Sources, b.entry(nat.Match{From: []netip.Prefix{inside}, Out: out, Zone: string(r.Zone)}, nat.Action{Kind: nat.SNAT, Prefix: outside}))
 	return nil
 }
 
@@ -867,6 +865,9 @@ func without(protocol uint8, ports []nat.Ports, services []nat.Service) (left []
 // the WAN interface's; it is seen under the one it asked for.
 func (b *compiler) hairpins() {
 	families := map[int]bool{}
+	if b.plan.PCP != nil {
+		families[32] = true
+	}
 	for i := range b.plan.Sources {
 		if e := &b.plan.Sources[i]; e.IsHairpin() {
 			families[e.Family()] = true
@@ -877,7 +878,9 @@ func (b *compiler) hairpins() {
 	}
 	for i := range len(b.plan.Sources) {
 		e := b.plan.Sources[i]
-		if e.IsHairpin() || e.Action.Kind == nat.Masquerade || !families[e.Family()] || !leavesBy(e.Out, b.plan.WAN) || e.IsNarrow() {
+		anywhere := e
+		anywhere.Zone = "" // which is known inside as well
+		if e.IsHairpin() || e.Action.Kind == nat.Masquerade || !families[e.Family()] || !leavesBy(e.Out, b.plan.WAN) || anywhere.IsNarrow() {
 			continue
 		}
 		e.Original, e.Out, e.NotTo = []netip.Prefix{nat.Anywhere(e.Family())}, nil, nil

@@ -33,6 +33,8 @@ type Config struct {
 	// Marks are the bits of skb->mark and of connections' marks by which connections stay on one of several WAN
 	// interfaces; DefaultMarks where 0.
 	Marks Bits `yaml:"marks" json:"marks,omitempty"`
+	// ZoneMarks are those by which packets go to a zone; DefaultZoneMarks where 0.
+	ZoneMarks Bits `yaml:"zone-marks" json:"zone_marks,omitempty"`
 	// MSS bounds the maximum segment size of TCP connections through the gateway.
 	MSS MSS `yaml:"mss" json:"mss,omitzero"`
 	// Flowtable forwards established connections in the kernel's own fast path.
@@ -45,6 +47,8 @@ type Config struct {
 	Helpers Helpers `yaml:"helpers" json:"helpers,omitempty"`
 	// TTL is that of packets that leave by the WAN interfaces, of IPv6 their hop limit; 0 leaves it.
 	TTL TTL `yaml:"ttl" json:"ttl,omitempty"`
+	// PCP lets hosts inside open ports to themselves.
+	PCP PCP `yaml:"pcp" json:"pcp,omitzero"`
 	// Sets are addresses and services that rules name.
 	Sets Sets `yaml:"sets" json:"sets,omitempty"`
 	// NAT are the rules of IPv4, IPv6 those of IPv6, in the same words.
@@ -76,8 +80,8 @@ type PerTime float64
 
 // Interfaces name roles. Rules speak of roles ("wan") or of interfaces ("eth0").
 type Interfaces struct {
-	WAN WANs  `yaml:"wan" json:"wan,omitempty"`
-	LAN Names `yaml:"lan" json:"lan,omitempty"`
+	WAN WANs `yaml:"wan" json:"wan,omitempty"`
+	LAN LANs `yaml:"lan" json:"lan,omitempty"`
 }
 
 // WANs are interfaces outside. Where one of several is written as a mapping, connections are divided among them.
@@ -92,6 +96,18 @@ type WAN struct {
 	Via Addresses `yaml:"via" json:"via,omitempty"`
 	// Probe has to answer through it; the next hop where nil.
 	Probe *Probe `yaml:"probe" json:"probe,omitempty"`
+	// Mapping: it was not written as a name alone.
+	Mapping bool `json:"-"`
+}
+
+// LANs are interfaces inside.
+type LANs []LAN
+
+// LAN is an interface inside: its name, or a mapping with more.
+type LAN struct {
+	Interface string `yaml:"interface" json:"interface" check:"required"`
+	// Zone keeps its hosts apart from those of other zones, which may have the same addresses.
+	Zone Name `yaml:"zone" json:"zone,omitempty"`
 	// Mapping: it was not written as a name alone.
 	Mapping bool `json:"-"`
 }
@@ -188,6 +204,9 @@ type Conditions struct {
 	// In is the interface or role by which it comes in; ExceptIn are others.
 	In       Names `yaml:"in" json:"in,omitempty"`
 	ExceptIn Names `yaml:"except-in" json:"except_in,omitempty"`
+	// Zone is that of the hosts inside: of those whose connections a rule about sources translates, of those that a
+	// rule about destinations leads to.
+	Zone Name `yaml:"zone" json:"zone,omitempty"`
 	// Mark is skb->mark, of which ExceptMark has values that are left alone.
 	Mark       Mark  `yaml:"mark" json:"mark,omitzero"`
 	ExceptMark Marks `yaml:"except-mark" json:"except_mark,omitempty"`
@@ -373,6 +392,8 @@ type Netmap struct {
 	Outside Prefix `yaml:"outside" json:"outside" check:"required"`
 	// Out is the interface or role outside; the WAN interfaces where empty.
 	Out Names `yaml:"out" json:"out,omitempty"`
+	// Zone is that of Inside.
+	Zone Name `yaml:"zone" json:"zone,omitempty"`
 	// Stateless is NPTv6 (RFC 6296) with IPv6: checksum-neutral, without the tracker.
 	Stateless Switch `yaml:"stateless" json:"stateless,omitempty"`
 }

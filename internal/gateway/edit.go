@@ -151,8 +151,10 @@ func Edited(files Files, name string, text []byte, edits []Edit) (*Edition, erro
 	}
 	now, err := ParseWith(files, name, text)
 	if err != nil {
-		was, _ := ParseWith(files, name, former)
-		err = fmt.Errorf("with the edit: %w", err)
+		was, before := ParseWith(files, name, former)
+		if before == nil || before.Error() != err.Error() {
+			err = fmt.Errorf("with the edit: %w", err)
+		}
 		for _, e := range edits {
 			err = e.failed(files, was, err)
 		}

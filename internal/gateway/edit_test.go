@@ -214,6 +214,16 @@ func TestEditedElsewhere(t *testing.T) {
 	}
 }
 
+// What was wrong before is not said to be of the edit.
+func TestEditedBefore(t *testing.T) {
+	if _, err := edited(t, "gateway:\n  mss: 1\n", "ttl=64"); err == nil || !strings.HasPrefix(err.Error(), "f:2:8: ") {
+		t.Error(err)
+	}
+	if _, err := edited(t, "gateway:\n  mss: 1\n", "mss=2"); err == nil || !strings.HasPrefix(err.Error(), "with the edit: f:2:8: ") {
+		t.Error(err)
+	}
+}
+
 // A first rule begins a list.
 func TestEditedFirstRule(t *testing.T) {
 	got, err := edited(t, "gateway:\n  interfaces: {wan: eth0}\n", "nat+={masquerade: {from: 10.0.0.0/8}, name: all}", "nat+={masquerade: {from: 192.168.0.0/16}}")

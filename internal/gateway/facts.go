@@ -32,6 +32,8 @@ type Facts struct {
 	// both are read where a file divides connections among uplinks.
 	Defaults []DefaultRoute `json:"default_routes,omitempty"`
 	Rules    []PolicyRule   `json:"policy_rules,omitempty"`
+	// Inside are the routes of the main table to zones; read where a file has some.
+	Inside []RouteInside `json:"routes_inside,omitempty"`
 	// Down are uplinks through which nothing answers, as 'natkit gateway run' has found, and why.
 	Down map[string]string `json:"uplinks_down,omitempty"`
 	// Steering is how a plan in force divides connections; nil where what a plan will do is asked for.
@@ -74,9 +76,20 @@ type Interface struct {
 	PointToPoint bool `json:"point_to_point,omitempty"`
 	// Group is its link group (ip link set group).
 	Group uint32 `json:"link_group,omitempty"`
+	// VRF is the one that it is in; nil for none.
+	VRF *VRF `json:"vrf,omitempty"`
 	// Bridge is set for one that takes what it carries through netfilter.
 	Bridge *Bridge `json:"bridge,omitempty"`
 }
+
+// VRF is a device whose interfaces have a routing table of their own (Documentation/networking/vrf.rst).
+type VRF struct {
+	Name  string `json:"name"`
+	Table uint32 `json:"table"`
+}
+
+// VRFOf is that of an interface; nil where it is in none.
+func (f *Facts) VRFOf(name string) *VRF { return f.interfaceOf(name).VRF }
 
 // Is reports whether a name of a file stands for the interface: its own, a pattern, or its link group.
 func (i Interface) Is(name string) bool {
@@ -401,6 +414,8 @@ type Kept interface {
 	// inode; empty for nothing.
 	Seal(inode uint64, e Engine) string
 	PutSeal(inode uint64, e Engine, seal string) error
+	// Leases returns those of the network namespace of an inode that have not expired.
+	Leases(inode uint64) []Lease
 }
 
 // Counted is what something in force has counted since it was written.

@@ -143,7 +143,7 @@ func (c *Config) whole() *document.Problem {
 			}
 		}
 	}
-	if p := c.setsUsed(); p != nil {
+	if p := cmp.Or(c.setsUsed(), c.zonesUsed()); p != nil {
 		return p
 	}
 	return c.bounded()
@@ -393,8 +393,16 @@ func textOf(v reflect.Value) string {
 		if !x.Mapping {
 			return quoted(x.Interface)
 		}
+	case LAN:
+		if !x.Mapping {
+			return quoted(x.Interface)
+		}
 	case Log:
 		if x == (Log{On: true}) {
+			return "on"
+		}
+	case PCP:
+		if x.isPlain() {
 			return "on"
 		}
 	}

@@ -37,7 +37,7 @@ func (p *Plan) Part(e Engine) *Plan {
 	}
 	part := p.Only(func(r Ref) bool { return slices.Contains(p.Assigned[e], r) })
 	part.Engine, part.Assigned = e, nil
-	part.MSS, part.Flowtable, part.ConnectionsPerSource, part.Helpers, part.TTL = MSS{}, nil, 0, nil, 0
+	part.MSS, part.Flowtable, part.ConnectionsPerSource, part.Helpers, part.TTL, part.PCP = MSS{}, nil, 0, nil, 0, nil
 	return part
 }
 

@@ -29,6 +29,9 @@ type Plan struct {
 	// are the bits of marks that say on which uplink a connection is: others are left alone.
 	Uplinks []Uplink `json:"uplinks,omitempty"`
 	Marks   uint32   `json:"marks,omitempty"`
+	// Zones are parts of what is inside whose addresses overlap; ZoneMarks the bits of marks by which packets go there.
+	Zones     []Zone `json:"zones,omitempty"`
+	ZoneMarks uint32 `json:"zone_marks,omitempty"`
 
 	// Destinations translate the destination of a connection's first packet, Sources
 	// its source; in each the first that matches does, and only it. Sources see the
@@ -62,12 +65,18 @@ type Plan struct {
 	// interface (any interface but WAN where no LAN is named); 0 is no limit.
 	ConnectionsPerSource int64 `json:"connections_per_source,omitempty"`
 
+	// PCP is which ports hosts inside may open to themselves; nil where they may not. Those of Destinations come first.
+	PCP *Grants `json:"pcp,omitempty"`
+
 	// IPv4 and IPv6 are the families that the gateway forwards.
 	IPv4 bool `json:"ipv4,omitempty"`
 	IPv6 bool `json:"ipv6,omitempty"`
 	// Out are the hosts that new connections do not go to, by rule and their place in Backends, where checks of an
 	// engine's hosts have begun before the plan is put in force. It is no part of what the plan says.
 	Out map[Ref][]bool `json:"-"`
+	// Leases are the ports that hosts inside have open as the plan is put in force, or is looked at. They are no part of
+	// what it says, either.
+	Leases []Lease `json:"-"`
 
 	// Accounting and Expect become sysctls, not rules.
 	Accounting bool   `json:"accounting,omitempty"`
@@ -181,6 +190,9 @@ func (p *Plan) On(f *Facts) *Plan {
 // Interfaces are all that the plan names, each once, in order.
 func (p *Plan) Interfaces() []string {
 	names := slices.Concat(p.WAN, p.LAN, p.Flowtable)
+	if p.PCP != nil {
+		names = append(names, p.PCP.LAN...)
+	}
 	for e := range p.Entries() {
 		names = append(append(append(append(names, e.In...), e.NotIn...), e.Out...), e.NotOut...)
 	}
@@ -279,7 +291,7 @@ func (e *Entry) asksIn() []string {
 func (e *Entry) further() (n int) {
 	for _, is := range [...]bool{
 		e.Mark.Mask != 0, len(e.NotMarks) > 0, len(e.Users) > 0, len(e.NotUsers) > 0, len(e.Groups) > 0, len(e.NotGroups) > 0,
-		len(e.DSCP) > 0, len(e.NotDSCP) > 0, len(e.Hours) > 0, len(e.NotHours) > 0, len(e.Days) > 0, len(e.NotDays) > 0, len(e.NotFrom) > 0, len(e.NotServices) > 0, len(e.NotIn) > 0, len(e.NotOut) > 0,
+		e.Zone != "", len(e.DSCP) > 0, len(e.NotDSCP) > 0, len(e.Hours) > 0, len(e.NotHours) > 0, len(e.Days) > 0, len(e.NotDays) > 0, len(e.NotFrom) > 0, len(e.NotServices) > 0, len(e.NotIn) > 0, len(e.NotOut) > 0,
 	} {
 		if is {
 			n++
@@ -347,6 +359,7 @@ var arrangement = []func(a, b *Entry) int{
 	func(a, b *Entry) int { return slices.CompareFunc(a.OriginalPorts, b.OriginalPorts, orderPorts) },
 	func(a, b *Entry) int { return slices.Compare(a.In, b.In) },
 	func(a, b *Entry) int { return slices.Compare(a.Out, b.Out) },
+	func(a, b *Entry) int { return cmp.Compare(a.Zone, b.Zone) },
 	func(a, b *Entry) int { return comparePrefixes(a.Action.Prefix, b.Action.Prefix) },
 	func(a, b *Entry) int { return a.Rule.Compare(b.Rule) },
 }

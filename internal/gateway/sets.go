@@ -196,14 +196,14 @@ func (r *reader) take(n int) error {
 // open reads a file, or those of a directory, without what is hidden or an editor's copy.
 func (r *reader) open(name string, directory bool) error {
 	if r.files == nil {
-		return fmt.Errorf("%s: files cannot be read here", name)
+		return fmt.Errorf("%s: files cannot be read here", document.Shown(name))
 	}
 	if !directory {
 		return r.file(name)
 	}
 	names, err := r.files.List(name)
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return fmt.Errorf("%s: %w", document.Shown(name), err)
 	}
 	for _, one := range names {
 		if strings.HasPrefix(one, ".") || strings.HasSuffix(one, "~") {
@@ -222,7 +222,7 @@ func (r *reader) file(name string) error {
 	}
 	text, err := r.files.Read(name, r.bytes)
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return fmt.Errorf("%s: %w", document.Shown(name), err)
 	}
 	if r.bytes -= len(text); r.bytes < 0 {
 		return fmt.Errorf("the files of sets have at most %d bytes together", mostSetText)

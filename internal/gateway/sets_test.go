@@ -85,6 +85,7 @@ func TestSetErrors(t *testing.T) {
 		{"twice", "a: {file: x}, a: {file: y}", "masquerade: {}", `g.yaml:2:24: the key "a" is in line 2 already`},
 		{"a name", "1a: {file: x}", "masquerade: {}", `g.yaml:2:10: "1a": a name begins with a letter`},
 		{"missing file", "a: {file: x.txt}", "masquerade: {}", "g.yaml:2:13: set a: x.txt: file does not exist"},
+		{"missing file of two lines", `a: {file: "x\ny"}`, "masquerade: {}", `g.yaml:2:13: set a: "x\ny": file does not exist`},
 		{"missing directory", "a: {directory: x}", "masquerade: {}", "g.yaml:2:13: set a: x: file does not exist"},
 		{"no element", "a: {file: bad.txt}", "masquerade: {}", `bad.txt:3:3: expected an address, a range or a prefix such as 203.0.113.7, 203.0.113.8-203.0.113.15 or 203.0.113.32/27, found "10.0.0.1/8": bits of a host are set; the prefix is 10.0.0.0/8`},
 		{"mixed", "a: {file: mixed.txt}", "masquerade: {}", `mixed.txt:2:1: expected a protocol and its ports such as tcp/8080, udp/5000-5100 or icmp, found "tcp/80"`},

@@ -320,14 +320,15 @@ func (f *Facts) WhyDown(u *Uplink, p *Plan) string {
 // RoutingStep is a rule or a route of policy routing that a plan needs, as a change of tune.Routing has it, and why.
 type RoutingStep struct{ Target, Value, Why string }
 
-// Routing are the rules and routes of a plan's uplinks, in the order in which they are made: as long as packets
+// Routing are the rules and routes of a plan's zones and uplinks, in the order in which they are made: as long as packets
 // have no mark nothing follows from them.
 func (p *Plan) Routing(facts *Facts) (all []RoutingStep) {
-	if len(p.Uplinks) == 0 {
-		return nil
-	}
 	for _, v6 := range []bool{false, true} {
 		if v6 && !p.IPv6 || !v6 && !p.IPv4 {
+			continue
+		}
+		all = append(all, p.zoneRouting(facts, v6)...)
+		if len(p.Uplinks) == 0 {
 			continue
 		}
 		rule := func(n int, r tune.RoutingRule, why string) {
@@ -349,8 +350,9 @@ func (p *Plan) Routing(facts *Facts) (all []RoutingStep) {
 	return all
 }
 
-// Divides reports whether connections are divided among WAN interfaces.
-func (c *Config) Divides() bool { return c.Interfaces.WAN.divided() }
+// Routes reports whether a file has natkit make rules of policy routing: connections are divided among WAN interfaces, or
+// there are zones.
+func (c *Config) Routes() bool { return c.Interfaces.WAN.divided() || len(c.Zoned()) > 0 }
 
 // divided reports whether connections are divided among the interfaces.
 func (w WANs) divided() bool { return slices.ContainsFunc(w, func(w WAN) bool { return w.Mapping }) }

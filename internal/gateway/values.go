@@ -257,6 +257,53 @@ func (w *WANs) UnmarshalYAML(n *yaml.Node) error {
 	return err
 }
 
+// UnmarshalYAML is yaml.Unmarshaler.
+func (l *LANs) UnmarshalYAML(n *yaml.Node) error {
+	return list(n, l, func(item *yaml.Node, one *LAN) error {
+		if document.IsMapping(item) {
+			var m lanMapping
+			if err := document.Mapping(item, &m); err != nil {
+				return err
+			}
+			*one = LAN(m)
+			one.Mapping = true
+		} else {
+			var name Names
+			if err := name.UnmarshalYAML(item); err != nil {
+				return err
+			}
+			one.Interface = name[0]
+		}
+		bad := checkName(one.Interface)
+		switch {
+		case one.Interface == "":
+			return document.At(item, "interface is missing: the name of an interface")
+		case slices.Contains(l.Names(), one.Interface):
+			return document.At(item, one.Interface+" is there twice")
+		case len(*l) == mostInterfaces:
+			return document.At(item, tooManyInterfaces)
+		case one.Zone != "" && nat.IsSeveral(one.Interface):
+			return document.At(item, "a zone has single interfaces: name each, with an entry of its own")
+		case oneKind(append(l.Names(), one.Interface)) != nil:
+			return document.At(item, errNamesAndGroups.Error())
+		case bad != nil:
+			return document.At(item, fmt.Sprintf("interface %q: %v", one.Interface, bad))
+		}
+		return nil
+	})
+}
+
+// lanMapping is a LAN without its own way to be read.
+type lanMapping LAN
+
+// MarshalJSON is the name alone where it is written so.
+func (l LAN) MarshalJSON() ([]byte, error) {
+	if !l.Mapping {
+		return json.Marshal(l.Interface)
+	}
+	return json.Marshal(lanMapping(l))
+}
+
 const errDivided = "connections are divided among single interfaces: name each, with an entry of its own"
 
 // wanMapping is a WAN without its own way to be read.

@@ -31,6 +31,8 @@ type Packet struct {
 	// where it was not.
 	OriginalDst  netip.Addr `json:"-"`
 	OriginalPort uint16     `json:"-"`
+	// Zone is the name of the zone that it comes from; empty for none.
+	Zone string `json:"zone,omitempty"`
 	// Mark is skb->mark, DSCP the upper six bits of the traffic class.
 	Mark uint32 `json:"mark,omitempty"`
 	DSCP uint8  `json:"dscp,omitempty"`
@@ -80,6 +82,8 @@ type Match struct {
 	NotIn  []string `json:"not_in,omitempty"`
 	Out    []string `json:"out,omitempty"`
 	NotOut []string `json:"not_out,omitempty"`
+	// Zone is met by what comes from the zone of that name.
+	Zone string `json:"zone,omitempty"`
 	// ToLocal asks for a destination that is an address of the host.
 	ToLocal bool `json:"to_local,omitempty"`
 	Mark    Mark `json:"mark,omitzero"`
@@ -207,6 +211,7 @@ const (
 	From          Condition = "from"
 	In            Condition = "in"
 	Out           Condition = "out"
+	FromZone      Condition = "zone"
 	ToLocal       Condition = "to_local"
 	MarkBits      Condition = "mark"
 	Owner         Condition = "owner"
@@ -256,11 +261,13 @@ func (m *Match) meetsNotServices(p *Packet) bool {
 	return m.members(DestPorts, true, p)
 }
 
-// MatchesTuple reports whether a packet meets the conditions on addresses, protocol and ports, which are what the
+func (m *Match) meetsZone(p *Packet) bool { return m.Zone == "" || m.Zone == p.Zone }
+
+// MatchesTuple reports whether a packet meets the conditions on addresses, protocol, ports and zone, which are what the
 // tracker's entry of its connection shows. It is asked for every entry of a table, and takes no memory.
 func (m *Match) MatchesTuple(p *Packet) bool {
 	return m.meetsProtocol(p) && m.meetsPorts(p) && m.meetsFrom(p) && m.meetsTo(p) && m.meetsSourcePorts(p) && m.meetsNotServices(p) &&
-		m.meetsOriginal(p) && m.meetsOriginalPorts(p)
+		m.meetsOriginal(p) && m.meetsOriginalPorts(p) && m.meetsZone(p)
 }
 
 var conditions = []condition{
@@ -291,6 +298,7 @@ var conditions = []condition{
 			return joinWords(listed("from", places(m.From, m.named(From, false))), listed("except from", places(m.NotFrom, m.named(From, true))),
 				listed("except to", places(m.NotTo, m.named(To, true))))
 		}},
+	{FromZone, (*Match).meetsZone, func(m *Match) string { return listed("zone", m.Zone) }},
 	{In, func(m *Match, p *Packet) bool {
 		return (len(m.In) == 0 || InNames(m.In, p.In)) && !InNames(m.NotIn, p.In)
 	},
@@ -398,6 +406,7 @@ func (m *Match) Overlaps(o *Match) bool {
 	f = max(f, g)
 	return addresses.overlap(m.To, m.NotTo, o.To, o.NotTo, f) &&
 		(m.Protocol == 0 || o.Protocol == 0 || m.Protocol == o.Protocol) &&
+		(m.Zone == "" || o.Zone == "" || m.Zone == o.Zone) &&
 		ports.overlap(m.Ports, nil, o.Ports, nil, f) &&
 		addresses.overlap(m.From, m.NotFrom, o.From, o.NotFrom, f) &&
 		interfaces.overlap(m.In, m.NotIn, o.In, o.NotIn, f) &&
@@ -439,6 +448,7 @@ func (m *Match) Covers(o *Match) bool {
 	f := o.Family()
 	return addresses.cover(m.To, m.NotTo, o.To, o.NotTo, f) &&
 		(m.Protocol == 0 || m.Protocol == o.Protocol) &&
+		(m.Zone == "" || m.Zone == o.Zone) &&
 		ports.cover(m.Ports, nil, o.Ports, nil, f) &&
 		addresses.cover(m.From, m.NotFrom, o.From, o.NotFrom, f) &&
 		interfaces.cover(m.In, m.NotIn, o.In, o.NotIn, f) &&
@@ -472,6 +482,7 @@ func (m *Match) And(o *Match) (both Match, ok bool) {
 		From:        addresses.both(m.From, o.From), NotFrom: Union(m.NotFrom, o.NotFrom),
 		In: interfaces.both(m.In, o.In), NotIn: Union(m.NotIn, o.NotIn),
 		Out: interfaces.both(m.Out, o.Out), NotOut: Union(m.NotOut, o.NotOut),
+		Zone:    max(m.Zone, o.Zone),
 		ToLocal: m.ToLocal || o.ToLocal,
 		Mark:    m.Mark.and(o.Mark), NotMarks: Union(m.NotMarks, o.NotMarks),
 		Users: ids.both(m.Users, o.Users), NotUsers: Union(m.NotUsers, o.NotUsers),
@@ -750,7 +761,7 @@ func (m *Match) Misses(p *Packet) (misses []Condition) {
 
 // Beyond has the conditions that are not on addresses, protocol and ports.
 func (m *Match) Beyond() Match {
-	return Match{In: m.In, NotIn: m.NotIn, Out: m.Out, NotOut: m.NotOut, ToLocal: m.ToLocal, Mark: m.Mark, NotMarks: m.NotMarks,
+	return Match{In: m.In, NotIn: m.NotIn, Out: m.Out, NotOut: m.NotOut, Zone: m.Zone, ToLocal: m.ToLocal, Mark: m.Mark, NotMarks: m.NotMarks,
 		Users: m.Users, NotUsers: m.NotUsers, Groups: m.Groups, NotGroups: m.NotGroups, DSCP: m.DSCP, NotDSCP: m.NotDSCP,
 		Hours: m.Hours, NotHours: m.NotHours, Days: m.Days, NotDays: m.NotDays}
 }

@@ -155,6 +155,9 @@ type Action struct {
 	// Check is how backends are checked; nil: not at all. AllDown is for new connections while no backend is up.
 	Check   *Check  `json:"check,omitempty"`
 	AllDown AllDown `json:"all_down,omitempty"`
+	// Zone is that of the backends, or of the prefix that a destination gets; empty where the host's own routes lead
+	// there.
+	Zone string `json:"zone,omitempty"`
 	// Ports bound the port that is given; the zero value leaves it to the kernel. Keep
 	// gives the source port or drops the packet.
 	Ports  Ports  `json:"ports,omitzero"`
@@ -193,7 +196,7 @@ func (r *Rule) String() string {
 
 // String describes the translation: "203.0.113.7 ports 1024-65535 random".
 func (a *Action) String() string {
-	return joinWords(a.given(), onlyIf(a.Keep, "ports keep"), onlyIf(a.Ports != Ports{} && a.Kind != Redirect, "ports "+a.Ports.String()),
+	return joinWords(a.given(), listed("zone", a.Zone), onlyIf(a.Keep, "ports keep"), onlyIf(a.Ports != Ports{} && a.Kind != Redirect, "ports "+a.Ports.String()),
 		map[Random]string{RandomPorts: "random", RandomFully: "random fully"}[a.Random], onlyIf(a.Persistent, "persistent"),
 		a.Health())
 }

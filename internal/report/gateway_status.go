@@ -47,6 +47,7 @@ func (v GatewayStatus) Text(w io.Writer, style Style) error {
 	}
 	p.gatewayRules(v, s)
 	p.gatewayHosts(v, s)
+	p.gatewayLeases(s)
 	p.gatewayPools(v, s)
 	p.gatewayDrops(v, s)
 	p.gatewayConcerns(v, s)
@@ -78,6 +79,9 @@ func (p *printer) gatewayHead(v GatewayStatus, s *observe.Status) {
 		say(2, Plain, "whether it was changed is unknown: the marks that natkit leaves in the table are missing")
 	}
 	p.gatewayUplinks(s)
+	for _, z := range s.Zones {
+		p.mark(2, Cell{}, fmt.Sprintf("zone %s by %s: %s%s from it", z.Zone, strings.Join(z.Interfaces, ", "), about(s), units.Plural(z.Flows, "connection", "connections")), Plain)
+	}
 	if len(s.NotForwarding) > 0 {
 		say(0, Bad, "the host does not forward all that this gateway is for: "+strings.Join(s.NotForwarding, " and ")+map[bool]string{true: " is 0", false: " are 0"}[len(s.NotForwarding) == 1])
 		say(2, Plain, "turn it on: "+v.command("sysctl -w "+strings.Join(s.NotForwarding, "=1 ")+"=1"))
@@ -178,6 +182,29 @@ func (p *printer) gatewayHosts(v GatewayStatus, s *observe.Status) {
 	}
 	if s.Unchecked {
 		p.mark(0, Cell{}, "no host is checked: health checks run under 'natkit gateway run', which is not running here; hosts stay in or out as they are", Warn)
+	}
+}
+
+// gatewayLeases shows the ports that hosts inside have opened.
+func (p *printer) gatewayLeases(s *observe.Status) {
+	if len(s.Leases) == 0 {
+		return
+	}
+	t := &Table{Columns: []Column{{Head: "opened (pcp)"}, {Head: "to"}, {Head: "for", Right: true}, {Head: "flows", Right: true}}}
+	for i, l := range s.Leases {
+		if i == manyHosts {
+			break
+		}
+		flows := units.None
+		if s.Flows.Sampled > 0 || s.Flows.Complete {
+			flows = about(s) + units.Count(l.Flows)
+		}
+		t.Cells(Cell{Text: l.Protocol + " " + l.External.String()}, Cell{Text: l.Internal.String()}, Cell{Text: units.Roughly(l.SecondsLeft)}, Cell{Text: flows})
+	}
+	p.blank()
+	p.table(t)
+	if more := len(s.Leases) - manyHosts; more > 0 {
+		p.line(fmt.Sprintf("… and %s (--json shows all)", units.Plural(more, "port", "ports")))
 	}
 }
 

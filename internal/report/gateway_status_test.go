@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -74,6 +75,19 @@ func TestGatewayStatusHosts(t *testing.T) {
 		s.Rules[2].Hosts = append(s.Rules[2].Hosts, observe.Host{Host: "172.17.0.9:80", Weight: 1})
 	}
 	golden(t, "gateway-status-unchecked.txt", gatewayStatusText(t, s, 40))
+}
+
+// TestGatewayStatusLeases: ports that hosts inside have opened; of many the first ones.
+func TestGatewayStatusLeases(t *testing.T) {
+	s := exampleStatus()
+	for i := range 22 {
+		s.Leases = append(s.Leases, observe.Lease{Protocol: "udp", External: netip.AddrPortFrom(netip.MustParseAddr("203.0.113.7"), uint16(40000+i)),
+			Internal: netip.MustParseAddrPort("192.168.0.9:5000"), SecondsLeft: 3600, Flows: int64(i)})
+	}
+	text := string(gatewayStatusText(t, s, 40))
+	if !regexp.MustCompile(`(?m)^udp 203\.0\.113\.7:40003 +192\.168\.0\.9:5000 +60 min +3$`).MatchString(text) || strings.Contains(text, ":40020") || !strings.Contains(text, "… and 2 ports") {
+		t.Error(text)
+	}
 }
 
 func TestGatewayStatusOfUplinks(t *testing.T) {

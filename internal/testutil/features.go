@@ -99,6 +99,13 @@ var (
 	IPv6 = Feature{Name: "IPv6", Symbols: []string{"CONFIG_IPV6"}, Probe: probeIPv6,
 		Off: []error{unix.EADDRNOTAVAIL, unix.EAFNOSUPPORT}}
 
+	// PortClash is that a connection to the host whose port was taken, and changed, is not led to the socket of the one that
+	// has it: e27c3295114b "netfilter: nf_nat: undo erroneous tcp edemux lookup after port clash".
+	PortClash = Feature{Name: "sockets found after a clash of ports", Symbols: []string{"CONFIG_NF_NAT"}, Since: "6.7", Probe: since("6.7")}
+
+	// VRF devices are older; the 5.4 that tests run on has them in a package of modules that VMs do without.
+	VRF = Feature{Name: "VRF devices", Symbols: []string{"CONFIG_NET_VRF"}, Since: "5.10", Probe: probeVRF}
+
 	// NetnsCookie distinguishes network namespaces with the same inode number: e8b9eab99232
 	// "net: retrieve netns cookie via getsocketopt".
 	NetnsCookie = Feature{Name: "cookies of network namespaces", Symbols: []string{"CONFIG_NET_NS"}, Since: "5.14", Probe: probeNetnsCookie}
@@ -194,6 +201,12 @@ func probeFlowTable() error {
 		c.AddFlowtable(&nftables.Flowtable{Table: table, Name: "probe", Devices: []string{"lo"},
 			Hooknum: nftables.FlowtableHookIngress, Priority: nftables.FlowtablePriorityFilter})
 		return c.Flush()
+	})
+}
+
+func probeVRF() error {
+	return inNewNetns(func() error {
+		return netlink.LinkAdd(&netlink.Vrf{LinkAttrs: netlink.LinkAttrs{Name: "probe"}, Table: 10})
 	})
 }
 

@@ -3,11 +3,12 @@ package tune
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// Routing changes a rule or the only route of a table of policy routing in the network namespace of the
+// Routing changes a rule or the routes of a table of policy routing in the network namespace of the
 // transaction. Target is a RoutingTarget's text, the value what is there as ip(8) writes it; empty for nothing.
 const Routing Kind = "routing"
 
@@ -90,8 +91,10 @@ func ParseRoutingRule(text string) (r RoutingRule, err error) {
 	return r, nil
 }
 
-// RoutingRoute is a default route.
+// RoutingRoute is a route.
 type RoutingRoute struct {
+	// To is the destination; not valid where it is a default route.
+	To netip.Prefix
 	// Via is the next hop; not valid where the other end of Dev is. OnLink takes it for a neighbour though no
 	// network of Dev has it.
 	Via    netip.Addr
@@ -102,6 +105,9 @@ type RoutingRoute struct {
 // String is what `ip route` prints.
 func (r RoutingRoute) String() string {
 	text := "default"
+	if r.To.IsValid() {
+		text = r.To.String()
+	}
 	if r.Via.IsValid() {
 		text += " via " + r.Via.String()
 	}
@@ -115,7 +121,10 @@ func (r RoutingRoute) String() string {
 // ParseRoutingRoute reads what RoutingRoute.String writes.
 func ParseRoutingRoute(text string) (r RoutingRoute, err error) {
 	f := strings.Fields(text)
-	if len(f) > 3 && f[1] == "via" {
+	if len(f) > 0 && f[0] != "default" {
+		r.To, err = netip.ParsePrefix(f[0])
+	}
+	if err == nil && len(f) > 3 && f[1] == "via" {
 		if r.Via, err = netip.ParseAddr(f[2]); err == nil {
 			f = append(f[:1:1], f[3:]...)
 		}
@@ -132,6 +141,41 @@ func ParseRoutingRoute(text string) (r RoutingRoute, err error) {
 	return r, nil
 }
 
+// RoutingRoutes are those of a table, one for each destination.
+type RoutingRoutes []RoutingRoute
+
+// String is what ParseRoutingRoutes reads: routes in order, with "; " between them.
+func (r RoutingRoutes) String() string {
+	texts := make([]string, len(r))
+	for i := range r {
+		texts[i] = r[i].String()
+	}
+	return JoinRoutes(texts)
+}
+
+// JoinRoutes is RoutingRoutes.String of routes that are text.
+func JoinRoutes(texts []string) string {
+	texts = slices.Sorted(slices.Values(texts))
+	return strings.Join(texts, routeSeparator)
+}
+
+const routeSeparator = "; "
+
+// ParseRoutingRoutes reads what RoutingRoutes.String writes.
+func ParseRoutingRoutes(text string) (all RoutingRoutes, err error) {
+	for _, one := range strings.Split(text, routeSeparator) {
+		r, err := ParseRoutingRoute(one)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(all, func(o RoutingRoute) bool { return o.To == r.To }) {
+			return nil, fmt.Errorf("routes %q: expected one for each destination", text)
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
 // validateRouting accepts what natkit writes: an undo acts as root on it.
 func (c Change) validateRouting() error {
 	t, err := ParseRoutingTarget(c.Target)
@@ -142,7 +186,7 @@ func (c Change) validateRouting() error {
 		switch {
 		case v == "":
 		case t.Table:
-			_, err = ParseRoutingRoute(v)
+			_, err = ParseRoutingRoutes(v)
 		default:
 			_, err = ParseRoutingRule(v)
 		}

@@ -16,7 +16,7 @@ func TestRoutingTexts(t *testing.T) {
 			t.Errorf("%s: %+v, %v", want, got, err)
 		}
 	}
-	for _, want := range []RoutingRoute{{Dev: "ppp0"}, {Via: netip.MustParseAddr("203.0.113.1"), Dev: "eth0"}, {Via: netip.MustParseAddr("fe80::1"), Dev: "via", OnLink: true}} {
+	for _, want := range []RoutingRoute{{Dev: "ppp0"}, {Via: netip.MustParseAddr("203.0.113.1"), Dev: "eth0"}, {To: netip.MustParsePrefix("10.0.0.0/24"), Dev: "eth1"}, {Via: netip.MustParseAddr("fe80::1"), Dev: "via", OnLink: true}} {
 		if got, err := ParseRoutingRoute(want.String()); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", want, got, err)
 		}
@@ -33,12 +33,16 @@ func TestRoutingRefused(t *testing.T) {
 		{Target: "ip rule 20000", Before: "lookup 27001"}, {Target: "ip rule 20000", After: rule + " x"}, {Target: "ip rule 20000", After: "not not " + rule},
 		{Target: "ip rule 20000", After: "fwmark 0x1/0x0 lookup 5"},
 		{Target: "ip route table 27001", After: "default"}, {Target: "ip route table 27001", After: "default via x dev eth0"},
-		{Target: "ip route table 27001", After: "10.0.0.0/8 dev eth0"}, {Target: "ip route table 27001", After: "default dev eth0 dev eth1"},
+		{Target: "ip route table 27001", After: "10.0.0.0/8"}, {Target: "ip route table 27001", After: "10.0.0.0 dev eth0"},
+		{Target: "ip route table 27001", After: "10.0.0.0/8 dev eth0; 10.0.0.0/8 dev eth1"}, {Target: "ip route table 27001", After: "10.0.0.0/8 dev eth0; "}, {Target: "ip route table 27001", After: "default dev eth0 dev eth1"},
 	} {
 		c.Kind = Routing
 		if err := c.Validate(); err == nil {
 			t.Errorf("%q %q → %q is taken", c.Target, c.Before, c.After)
 		}
+	}
+	if err := (Change{Kind: Routing, Target: "ip route table 26001", After: "10.0.0.0/24 dev eth1; 10.5.0.0/16 via 10.0.0.9 dev eth1"}).Validate(); err != nil {
+		t.Error(err)
 	}
 	if err := (Change{Kind: Routing, Target: "ip -6 route table 27001", After: "default via fe80::1 dev eth0"}).Validate(); err != nil {
 		t.Error(err)

@@ -59,7 +59,11 @@ func targetsOf(p *gateway.Plan) map[gateway.Ref][]health.Target {
 	all := map[gateway.Ref][]health.Target{}
 	for r, e := range p.Checked() {
 		for _, b := range e.Action.Backends {
-			all[r] = append(all[r], health.TargetOf(&e.Action, b))
+			t := health.TargetOf(&e.Action, b)
+			if z := p.ZoneNamed(e.Action.Zone); z != nil {
+				t.Mark, t.VRF = z.Mark, z.VRF
+			}
+			all[r] = append(all[r], t)
 		}
 	}
 	return all
@@ -255,10 +259,10 @@ func (h *hosts) log(k *keeper, t health.Target, failure string) {
 	slices.Sort(without)
 	of := strings.Join(rules, ", ")
 	if failure == "" {
-		k.log("host %s is up: it gets new connections again; %s", t.At, of)
+		k.log("host %s is up: it gets new connections again; %s", t, of)
 		return
 	}
-	k.log("host %s is down: %s; it gets no new connections; %s", t.At, failure, of)
+	k.log("host %s is down: %s; it gets no new connections; %s", t, failure, of)
 	for _, r := range without {
 		k.log("%s: all hosts are down", r)
 	}
@@ -339,6 +343,9 @@ func Checks(p *gateway.Plan) string {
 	}
 	if n := len(p.Uplinks); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d wan interfaces: whether they answer is asked under 'natkit gateway run'; without it only one that is down, has no carrier or leads nowhere gets no new connections", n))
+	}
+	if p.PCP != nil {
+		parts = append(parts, "pcp: hosts that ask for ports are answered under 'natkit gateway run'; without it ports that are open stay so for their time, and no others are opened")
 	}
 	return strings.Join(parts, "; ")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/disk"
+	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/host"
@@ -51,7 +52,7 @@ func (h Host) id() (netns.ID, error) { return netns.IDOf(h.Netns) }
 // facts are what Check and Compile need for a file; pid is the process whose session
 // must not be cut, 0 for none.
 func (h Host) facts(ctx context.Context, file *gateway.File, pid int) (gateway.Facts, error) {
-	f, err := host.Read(ctx, h.Netns, host.Options{PID: pid, Targets: file.Config.Targets(), Routing: file.Config.Divides()})
+	f, err := host.Read(ctx, h.Netns, host.Options{PID: pid, Targets: file.Config.Targets(), Routing: file.Config.Routes(), Inside: file.Config.Zoned()})
 	if err == nil {
 		h.Engines.Facts(h.Netns, &file.Config, &f)
 		f.Down, err = h.Down()
@@ -211,7 +212,7 @@ func changesGateway(tx *journal.Transaction, here netns.ID) bool {
 func ReadFile(path string) ([]byte, error) {
 	text, err := disk.ReadPlain(path, gateway.MaxSource)
 	if err != nil {
-		return nil, fmt.Errorf("read gateway file: %w", err)
+		return nil, fmt.Errorf("read gateway file %s: %w", document.Shown(path), disk.Cause(err))
 	}
 	return text, nil
 }

@@ -55,6 +55,7 @@ func (k *keeper) apply(ctx context.Context, text []byte, files *inputs, reason s
 	k.plan, k.digest, k.reported, k.off, k.suspended = r.Gateway, r.Digest, "", "", false
 	k.adopt()
 	k.hosts.begin(k, r.Gateway, checker)
+	k.leases.ready(ctx, k, r)
 	k.logWaiting(r)
 	k.logNotes(r, reason)
 	if former != nil && len(r.Plan.Changes) > 0 {

@@ -3,6 +3,7 @@ package apply
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -69,7 +70,7 @@ func (h Host) socket(t health.Target) (*os.File, error) {
 	}
 	if err := through(fd, t); err != nil {
 		unix.Close(fd)
-		return nil, fmt.Errorf("ask by %s: %w", t.Through, err)
+		return nil, fmt.Errorf("ask by %s: %w", cmp.Or(t.Through, "zone "+t.Zone), err)
 	}
 	err = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	if err == nil {
@@ -82,15 +83,18 @@ func (h Host) socket(t health.Target) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "check of "+t.At.String()), nil
 }
 
-// through binds a socket to the interface of a target, and gives its packets the mark.
+// through binds a socket to the interface of a target, or its VRF, and gives its packets the mark.
 func through(fd int, t health.Target) error {
-	if t.Through == "" {
+	if t.Mark == 0 {
 		return nil
 	}
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(t.Mark)); err != nil {
 		return err
 	}
-	return unix.BindToDevice(fd, t.Through)
+	if device := cmp.Or(t.Through, t.VRF); device != "" {
+		return unix.BindToDevice(fd, device)
+	}
+	return nil
 }
 
 // echoes sends an echo request and waits for its reply. A raw socket of IPv4 has each message behind its IP header; the

@@ -28,12 +28,12 @@ func (h Host) wrote(target string) bool {
 	return h.held(&now) == nil && now.Held[target]
 }
 
-// Read returns what is there, as tune.RoutingRule or RoutingRoute write it; what is not natkit's begins with
+// Read returns what is there, as tune.RoutingRule or RoutingRoutes write it; what is not natkit's begins with
 // host.OthersMade. A default route that took the place of one of natkit's counts as nothing: natkit's may be put back.
 func (r routing) Read(target string) (string, error) {
 	value, err := host.Routing(target)
 	other, others := strings.CutPrefix(value, host.OthersMade)
-	if _, bad := tune.ParseRoutingRoute(other); others && bad == nil && r.wrote != nil && r.wrote(target) {
+	if route, bad := tune.ParseRoutingRoute(other); others && bad == nil && !route.To.IsValid() && r.wrote != nil && r.wrote(target) {
 		return "", err
 	}
 	return value, err
@@ -57,7 +57,7 @@ func (r routing) Write(target, value string) error {
 		return err
 	}
 	if t.Table {
-		err = writeRoute(t, value)
+		err = r.writeRoutes(t, value)
 	} else {
 		err = r.writeRule(t, value)
 	}
@@ -97,27 +97,59 @@ func (r routing) writeRule(t tune.RoutingTarget, value string) error {
 	return nil
 }
 
-func writeRoute(t tune.RoutingTarget, value string) error {
-	k := netlink.Route{Family: host.FamilyOf(t.V6), Table: int(t.Number), Protocol: tune.RoutingProtocol, Type: unix.RTN_UNICAST, Dst: everywhere(t.V6)}
-	if value == "" {
-		if err := netlink.RouteDel(&k); !errors.Is(err, unix.ESRCH) {
-			return err
-		}
-		return nil
-	}
-	parsed, err := tune.ParseRoutingRoute(value)
+// writeRoutes replaces those of a table; the new ones come before others go.
+func (r routing) writeRoutes(t tune.RoutingTarget, value string) error {
+	former, err := r.Read(t.String())
 	if err != nil {
 		return err
 	}
+	var routes [2]tune.RoutingRoutes // as they are to be, as they are
+	for i, text := range []string{value, former} {
+		if text == "" {
+			continue
+		}
+		if routes[i], err = tune.ParseRoutingRoutes(text); err != nil {
+			return err
+		}
+	}
+	for _, one := range routes[0] {
+		if err := writeRoute(t, one); err != nil {
+			return fmt.Errorf("%s: %w", one, err)
+		}
+	}
+	for _, old := range routes[1] {
+		if slices.ContainsFunc(routes[0], func(o tune.RoutingRoute) bool { return o.To == old.To }) {
+			continue
+		}
+		k := routeOf(t, old)
+		if err := netlink.RouteDel(&k); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("%s: %w", old, err)
+		}
+	}
+	return nil
+}
+
+// routeOf is one of natkit's, without its next hop: the kernel deletes one of its scope only.
+func routeOf(t tune.RoutingTarget, r tune.RoutingRoute) netlink.Route {
+	k := netlink.Route{Family: host.FamilyOf(t.V6), Table: int(t.Number), Protocol: tune.RoutingProtocol, Type: unix.RTN_UNICAST, Dst: everywhere(t.V6), Scope: unix.RT_SCOPE_UNIVERSE}
+	if !r.Via.IsValid() && !t.V6 {
+		k.Scope = unix.RT_SCOPE_LINK
+	}
+	if r.To.IsValid() {
+		k.Dst = &net.IPNet{IP: r.To.Addr().AsSlice(), Mask: net.CIDRMask(r.To.Bits(), r.To.Addr().BitLen())}
+	}
+	return k
+}
+
+func writeRoute(t tune.RoutingTarget, parsed tune.RoutingRoute) error {
+	k := routeOf(t, parsed)
 	link, err := net.InterfaceByName(parsed.Dev)
 	if err != nil {
 		return err
 	}
-	k.LinkIndex, k.Scope = link.Index, unix.RT_SCOPE_UNIVERSE
+	k.LinkIndex = link.Index
 	if parsed.Via.IsValid() {
 		k.Gw = parsed.Via.AsSlice()
-	} else if !t.V6 {
-		k.Scope = unix.RT_SCOPE_LINK
 	}
 	if parsed.OnLink {
 		k.SetFlag(netlink.FLAG_ONLINK)
@@ -137,9 +169,10 @@ func (routing) Honours(_, asked, got string) bool { return asked == got }
 func (routing) Durable() bool { return false }
 
 // uplinks finds the rules and routes that a plan needs, and those that natkit made before, as they are now; and the
-// interfaces that have to take marks into account where they check sources (rp_filter is strict).
+// interfaces that have to check sources in another way, as rp_filter is strict: those of uplinks take marks into account;
+// those of zones are loose, as ARP is checked without a mark.
 func (h Host) uplinks(now *Present, p *gateway.Plan, facts *gateway.Facts) error {
-	now.Wanted, now.Routes, now.ByMark = p.Routing(facts), map[string]string{}, map[string]bool{}
+	now.Wanted, now.Routes, now.ByMark, now.Loose = p.Routing(facts), map[string]string{}, map[string]bool{}, map[string]bool{}
 	targets := make([]string, 0, len(now.Wanted))
 	for _, step := range now.Wanted {
 		targets = append(targets, step.Target)
@@ -149,6 +182,9 @@ func (h Host) uplinks(now *Present, p *gateway.Plan, facts *gateway.Facts) error
 		if isByMark(name) {
 			now.ByMark[name] = false
 		}
+		if isReversePath(name) {
+			now.Loose[name] = false
+		}
 		if _, err := tune.ParseRoutingTarget(name); err == nil {
 			targets = append(targets, name)
 		}
@@ -156,12 +192,20 @@ func (h Host) uplinks(now *Present, p *gateway.Plan, facts *gateway.Facts) error
 	for _, u := range p.Uplinks {
 		names = append(names, reversePath(u.Interface), byMark(u.Interface))
 	}
-	if len(names) > 0 {
+	var loose []string
+	for i := range p.Zones {
+		if z := &p.Zones[i]; z.VRF == "" && p.IPv4 {
+			for _, name := range z.Interfaces {
+				loose = append(loose, reversePath(name))
+			}
+		}
+	}
+	if names = append(names, loose...); len(names) > 0 {
 		names = append(names, reversePath("all"), byMark("all"))
 	}
 	return h.Netns.Do(func() error {
 		sysctls := snapshot.Sysctls{}
-		if err := host.ReadSysctls(h.proc(), append(names, slices.Collect(maps.Keys(now.ByMark))...), sysctls); err != nil {
+		if err := host.ReadSysctls(h.proc(), slices.Concat(names, slices.Collect(maps.Keys(now.ByMark)), slices.Collect(maps.Keys(now.Loose))), sysctls); err != nil {
 			return err
 		}
 		for _, u := range p.Uplinks {
@@ -170,11 +214,18 @@ func (h Host) uplinks(now *Present, p *gateway.Plan, facts *gateway.Facts) error
 				now.ByMark[name] = true
 			}
 		}
-		for name := range now.ByMark {
-			if value, there := sysctls[name]; there {
-				now.Sysctls[name] = value
-			} else {
-				delete(now.ByMark, name)
+		for _, name := range loose {
+			if max(sysctls[reversePath("all")], sysctls[name]) == "1" || now.Held[name] {
+				now.Loose[name] = true
+			}
+		}
+		for _, switches := range []map[string]bool{now.ByMark, now.Loose} {
+			for name := range switches {
+				if value, there := sysctls[name]; there {
+					now.Sysctls[name] = value
+				} else {
+					delete(switches, name)
+				}
 			}
 		}
 		for _, target := range targets {
@@ -195,6 +246,10 @@ func byMark(name string) string      { return "net.ipv4.conf." + sysctlWord(name
 
 func isByMark(name string) bool {
 	return strings.HasPrefix(name, "net.ipv4.conf.") && strings.HasSuffix(name, ".src_valid_mark")
+}
+
+func isReversePath(name string) bool {
+	return strings.HasPrefix(name, "net.ipv4.conf.") && strings.HasSuffix(name, ".rp_filter")
 }
 
 // sysctlWord is the name of an interface within that of a sysctl.
@@ -221,17 +276,30 @@ func (c *collector) routing() error {
 			c.turn(name, on, true, "what comes in by a wan interface is checked against the way back of its mark: rp_filter is strict here")
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(c.now.Loose)) {
+		if c.now.Loose[name] {
+			c.turn(name, loosely, true, "another zone may have the same addresses: the main table has one way back to them")
+		}
+	}
 	return nil
 }
 
 // taken says which numbers natkit's own have.
-var taken = fmt.Sprintf("natkit has rules from %d and tables from %d on", gateway.UplinkRule, gateway.UplinkTable+1)
+var taken = fmt.Sprintf("natkit has rules from %d and %d on, and tables from %d and %d on", gateway.ZoneRule+1, gateway.UplinkRule, gateway.ZoneTable+1, gateway.UplinkTable+1)
+
+// loosely is rp_filter's value that lets in what has any way back by the interface.
+const loosely = "2"
 
 // unrouting removes the rules and routes that only the gateway before needed, once packets have no marks of them.
 func (c *collector) unrouting() {
 	for _, name := range slices.Sorted(maps.Keys(c.now.ByMark)) {
 		if !c.now.ByMark[name] {
 			c.turn(name, on, false, "")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.now.Loose)) {
+		if !c.now.Loose[name] {
+			c.turn(name, loosely, false, "")
 		}
 	}
 	for _, target := range slices.Backward(slices.Sorted(maps.Keys(c.now.Routes))) { // rules before the tables that they lead to

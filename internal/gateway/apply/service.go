@@ -91,6 +91,7 @@ func (s *Service) Run(ctx context.Context) error {
 	k.loop(ctx, links, tables)
 	m.notify(wordStopping)
 	k.hosts.end()
+	k.leases.end()
 	return k.end()
 }
 
@@ -122,6 +123,8 @@ type keeper struct {
 	devices string
 	// uplinks are those of the plan.
 	uplinks uplinks
+	// leases are the ports that hosts inside have opened.
+	leases *leases
 	// had are the host's addresses as last seen.
 	had map[netip.Addr]bool
 	// waiting are the interfaces that do not exist, as last logged; off is the forwarding that
@@ -140,7 +143,7 @@ type keeper struct {
 }
 
 func newKeeper(s *Service, m *manager) *keeper {
-	return &keeper{Service: s, manager: m, file: &fileWatch{}, hosts: newHosts(s.Host), runner: runnerHere(s.File)}
+	return &keeper{Service: s, manager: m, file: &fileWatch{}, hosts: newHosts(s.Host), leases: newLeases(), runner: runnerHere(s.File)}
 }
 
 func (k *keeper) log(format string, args ...any) {
@@ -201,12 +204,17 @@ func (k *keeper) loop(ctx context.Context, links, tables <-chan struct{}) {
 			}
 			k.missing(ctx)
 			k.hosts.report(k)
+			k.leases.look(ctx, k, time.Now())
 		case <-usual.C:
 			k.usual(ctx)
 		case <-k.hosts.timer.C:
 			k.hosts.start(ctx, time.Now())
 		case r := <-k.hosts.results:
 			k.hosts.done(k, r, time.Now())
+		case r := <-k.leases.requests:
+			k.leases.answer(k, r, time.Now())
+		case <-k.leases.announce.C:
+			k.leases.tell(time.Now())
 		case <-k.manager.due():
 		}
 		k.manager.alive(time.Now())
@@ -284,6 +292,9 @@ func (k *keeper) usual(ctx context.Context) {
 	k.compare(ctx)
 	if k.hosts.retry {
 		k.hosts.use(k)
+	}
+	if k.leases.retry && !k.suspended {
+		k.leases.lend(k, time.Now())
 	}
 	if !k.suspended {
 		k.logForwarding()

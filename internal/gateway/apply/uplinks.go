@@ -27,7 +27,7 @@ type uplinks struct {
 
 // ready follows an apply: it watches, and has new connections leave by the uplinks that there are.
 func (u *uplinks) ready(ctx context.Context, k *keeper, r *Ready) {
-	if u.routes == nil && len(r.Gateway.Uplinks) > 0 {
+	if u.routes == nil && len(r.Gateway.Uplinks)+len(r.Gateway.Zones) > 0 {
 		var err error
 		if u.routes, err = k.Host.watchRoutes(ctx); err != nil {
 			k.log("%v; next hops are read again when an address changes", err)
@@ -114,11 +114,12 @@ func others(p *gateway.Plan, without map[string]string) string {
 	return strings.Join(names, ", ")
 }
 
-// watchRoutes has a value whenever a default route or a rule of policy routing has changed, or may have.
+// watchRoutes has a value whenever a default route or a rule of policy routing has changed, or may have, or
+// another route that no routing protocol has made: zones follow these.
 func (h Host) watchRoutes(ctx context.Context) (<-chan struct{}, error) {
 	return h.watch(ctx, "default routes", unix.NETLINK_ROUTE, func(m netlink.Message) bool {
 		isRoute := m.Type == unix.RTM_NEWROUTE || m.Type == unix.RTM_DELROUTE
-		const bits = 1 // rtm_dst_len of struct rtmsg
-		return !isRoute || len(m.Body) <= bits || m.Body[bits] == 0
+		const bits, protocol = 1, 5 // rtm_dst_len, rtm_protocol of struct rtmsg
+		return !isRoute || len(m.Body) <= protocol || m.Body[bits] == 0 || m.Body[protocol] <= unix.RTPROT_STATIC
 	}, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE)
 }

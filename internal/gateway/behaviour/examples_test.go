@@ -46,7 +46,8 @@ type exampleLink struct {
 
 // probe is a client that connects, sends, and gets an answer.
 type probe struct {
-	// from is the client's address; empty for a program on the gateway.
+	// from is the client's address; empty for a program on the gateway. "@eth2" behind an address, here and in at, is
+	// the link that it is at, where it is at several.
 	from string
 	// to is what it connects to: "tcp 203.0.113.7:443", "udp …", "tcp+udp …". The address "seen" is the one that the
 	// probe before was seen under.
@@ -66,7 +67,7 @@ func wan4(ours ...string) exampleLink {
 }
 
 var exampleFiles = []example{
-	{file: "home.yaml", links: []exampleLink{
+	{file: "home.yaml", findings: []string{"pcp-open"}, links: []exampleLink{
 		wan4(), {"eth1", []string{"192.168.1.1/24"}, []string{"192.168.1.10/24", "192.168.1.20/24", "192.168.1.30/24"}},
 	}, probes: []probe{
 		{"192.168.1.30", "tcp+udp 198.51.100.9:443", "198.51.100.9:443", "203.0.113.7"},
@@ -104,6 +105,26 @@ var exampleFiles = []example{
 		{"192.168.1.30", "tcp+udp 198.51.100.9:443", "198.51.100.9:443", "203.0.113.7"}, // by its hash
 		{afar, "tcp 203.0.113.7:443", "192.168.1.10:443", afar},
 		{"198.18.5.9", "tcp 198.18.0.7:443", "192.168.1.10:443", "198.18.5.9"}, // no route of the host leads back
+		{afar, "udp 203.0.113.7:443", "", ""},
+	}},
+	{file: "customers.yaml", links: []exampleLink{
+		wan4("203.0.113.8/24"),
+		{"eth1", []string{"10.0.0.1/24"}, []string{"10.0.0.10/24", "10.0.0.25/24", "10.0.0.130/24"}},
+		{"eth2", []string{"10.0.0.1/24"}, []string{"10.0.0.10/24", "10.0.0.25/24", "10.0.0.130/24"}},
+	}, probes: []probe{
+		{"10.0.0.10@eth1", "tcp+udp 198.51.100.9:443", "198.51.100.9:443", "203.0.113.7"},
+		{"10.0.0.10@eth2", "tcp+udp 198.51.100.9:443", "198.51.100.9:443", "203.0.113.7"},
+		{"10.0.0.25@eth1", "tcp 198.51.100.9:25", "198.51.100.9:25", "203.0.113.7"},
+		{"10.0.0.25@eth2", "tcp 198.51.100.9:25", "198.51.100.9:25", "203.0.113.8"},
+		{"10.0.0.130@eth1", "tcp+udp 198.51.100.9:443", "198.51.100.9:443", "203.0.113.7"},
+		{"10.0.0.130@eth2", "tcp+udp 198.51.100.9:443", "198.51.100.9:443", "198.18.2.130"},
+		{"10.0.0.10@eth1", "tcp+udp 10.0.0.1:53", "10.0.0.1:53", "10.0.0.10"},
+		{"10.0.0.10@eth2", "tcp+udp 10.0.0.1:53", "10.0.0.1:53", "10.0.0.10"},
+		{afar, "tcp 203.0.113.7:443", "10.0.0.10:443@eth1", afar},
+		{afar, "tcp 203.0.113.8:443", "10.0.0.10:443@eth2", afar},
+		{"10.0.0.25@eth2", "tcp 203.0.113.8:443", "10.0.0.10:443@eth2", "203.0.113.8"},
+		{"10.0.0.25@eth1", "tcp 203.0.113.8:443", "10.0.0.10:443@eth2", "203.0.113.8"},
+		{afar, "tcp+udp 198.18.2.130:443", "10.0.0.130:443@eth2", afar},
 		{afar, "udp 203.0.113.7:443", "", ""},
 	}},
 	{file: "cloud.yaml", findings: []string{"expect-in-namespace"}, links: []exampleLink{
@@ -303,8 +324,9 @@ type exampleWorld struct {
 	e       example
 	gateway *netns.Handle
 	journal *journal.Journal
-	// where has the namespace of each address.
+	// where has the namespace of each address, links that behind each link.
 	where map[netip.Addr]*netns.Handle
+	links map[string]*netns.Handle
 	// servers are those that listen, with what each saw in answers of clients.
 	servers map[string]bool
 	seen    netip.Addr
@@ -312,10 +334,11 @@ type exampleWorld struct {
 
 func newExampleWorld(t *testing.T, e example) *exampleWorld {
 	t.Helper()
-	w := &exampleWorld{t: t, e: e, gateway: testutil.Namespace(t, "gateway"), where: map[netip.Addr]*netns.Handle{}, servers: map[string]bool{}}
+	w := &exampleWorld{t: t, e: e, gateway: testutil.Namespace(t, "gateway"), where: map[netip.Addr]*netns.Handle{}, links: map[string]*netns.Handle{}, servers: map[string]bool{}}
 	testutil.Addresses(t, testutil.Links(t, w.gateway), "lo")
 	for i, link := range e.links {
 		ns := testutil.Namespace(t, link.name)
+		w.links[link.name] = ns
 		testutil.Addresses(t, testutil.Links(t, ns), "lo")
 		testutil.Veth(t, testutil.End{Netns: w.gateway, Name: link.name, Addresses: link.ours}, testutil.End{Netns: ns, Name: "eth0", Addresses: link.hosts})
 		for _, a := range link.ours {
@@ -449,13 +472,14 @@ func (w *exampleWorld) serve(protocol, at string) {
 		return
 	}
 	w.servers[protocol+at] = true
-	ns := w.where[netip.MustParseAddrPort(at).Addr()]
+	address, link, _ := strings.Cut(at, "@")
+	ns := cmp.Or(w.links[link], w.where[netip.MustParseAddrPort(address).Addr()])
 	if ns == nil {
 		w.t.Fatalf("nobody has the address of %s", at)
 	}
 	if protocol == "udp" {
 		testutil.Inside(w.t, ns, func() error {
-			c, err := net.ListenPacket("udp", at)
+			c, err := net.ListenPacket("udp", address)
 			if err == nil {
 				w.t.Cleanup(func() { c.Close() })
 				go answerUDP(c, at)
@@ -465,7 +489,7 @@ func (w *exampleWorld) serve(protocol, at string) {
 		return
 	}
 	testutil.Inside(w.t, ns, func() error {
-		l, err := net.Listen("tcp", at)
+		l, err := net.Listen("tcp", address)
 		if err == nil {
 			w.t.Cleanup(func() { l.Close() })
 			go answerTCP(l, at)
@@ -501,8 +525,9 @@ func answerTCP(l net.Listener, at string) {
 func (w *exampleWorld) connect(protocol, from, target string) (answer string, port uint16, err error) {
 	ns, dialer := w.gateway, net.Dialer{Timeout: testutil.Patience(20 * time.Second)}
 	if from != "" {
+		from, link, _ := strings.Cut(from, "@")
 		ip := netip.MustParseAddr(from)
-		if ns = w.where[ip]; protocol == "udp" {
+		if ns = cmp.Or(w.links[link], w.where[ip]); protocol == "udp" {
 			dialer.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, 0))
 		} else {
 			dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, 0))

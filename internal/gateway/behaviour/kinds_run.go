@@ -5,6 +5,9 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
+
+	"github.com/natkit/natkit/internal/gateway"
 
 	"golang.org/x/sys/unix"
 )
@@ -119,11 +122,13 @@ func (p *Play) reached(from end, to netip.AddrPort) (end, error) {
 }
 
 // notIn has X talk to an outside address that maps to no host.
-func notIn(on string) step {
+func notIn(on string) step { return notInFrom(outsideX, on) }
+
+func notInFrom(from end, on string) step {
 	return func(p *Play) (Outcome, error) {
-		arrivals, err := p.Send(X, UDPPacket(outsideX.AddrPort, ap(on), ""))
+		arrivals, err := p.Send(from.host, UDPPacket(from.AddrPort, ap(on), ""))
 		for i := range arrivals {
-			if arrivals[i].At != X {
+			if arrivals[i].At != from.host {
 				return Outcome(on + " reaches " + arrivals.String()), err
 			}
 		}
@@ -155,6 +160,30 @@ func hairpinAs(from end, on string, want end) step {
 		t = back.Frame.Tuple()
 		return yes(t.Src == ap(on) && t.Dst == from.AddrPort, bothWays, Outcome(fmt.Sprintf("the answer came as %v to %v", t.Src, t.Dst))), nil
 	}
+}
+
+// leased has A open a port, as its router would answer it: it leads to A, also from inside, beside a forward and what A sends
+// itself, until it is closed.
+func leased(p *Play) (Outcome, error) {
+	const on, own = "203.0.113.1:5000", "192.168.0.2:80"
+	lend := func(leases ...gateway.Lease) error {
+		plan := *p.Plan
+		plan.Leases = leases
+		return p.Apply(&plan)
+	}
+	err := lend(gateway.Lease{Protocol: unix.IPPROTO_UDP, External: ap(on), Internal: ap(own), Expires: time.Now().Add(24 * time.Hour)})
+	if err != nil {
+		return "", err
+	}
+	got, err := allSteps(inTo(on, at(A, own)), notIn("203.0.113.1:5002"), inTo("203.0.113.1:5001", at(B, "192.168.0.3:81")),
+		hairpinAs(insideB, on, at(A, own)), hairpinAs(at(C, "172.17.0.2:4000"), on, at(A, own)), outAs(insideA, "203.0.113.1:4000"))(p)
+	if err != nil || got != bothWays {
+		return got, err
+	}
+	if err := lend(); err != nil {
+		return "", err
+	}
+	return notInFrom(outsideX.port(4999), on)(p) // which the tracker does not know
 }
 
 // across is Exchange between hosts inside. The router may inform the sender, by an ICMPv6

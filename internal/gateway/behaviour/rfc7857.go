@@ -99,7 +99,7 @@ func updatesOfHeaders() []Case {
 	}, {
 		ID: "rfc7857-8-asked", Requirement: "8", Level: Should,
 		Asks:   "hosts can ask for it explicitly (by PCP, RFC 7753)",
-		Expect: onNetfilter("", "there is no PCP (RFC 6888, REQ-9)"),
+		Expect: onNetfilter("", "`pcp` has no such option"),
 	}, {
 		ID: "rfc7857-9", Requirement: "9", Level: Should, Want: []Outcome{"not predictable"},
 		Asks: "a port that has to be changed becomes one that cannot be guessed (RFC 6056, section 4)",

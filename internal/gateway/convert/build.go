@@ -437,7 +437,7 @@ func (t *translator) config() gateway.Config {
 		c.Interfaces.WAN = gateway.WANs{{Interface: t.wan}}
 	}
 	if slices.ContainsFunc(t.rules, func(m *made) bool { return m.names(gateway.RoleLAN) }) {
-		c.Interfaces.LAN = gateway.Names{gateway.RoleLAN} // an interface of that name
+		c.Interfaces.LAN = gateway.LANs{{Interface: gateway.RoleLAN}} // an interface of that name
 	}
 	if len(t.mss) > 0 {
 		g := t.mss[0].Rule.Target

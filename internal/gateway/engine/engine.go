@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
@@ -227,6 +228,11 @@ func (s Set) Put(ns *netns.Handle, name gateway.Engine, p *gateway.Plan, kept ga
 		err = e.Remove(ns)
 	} else {
 		done, digest := false, gateway.Digest(p)
+		if kept != nil && p.PCP != nil {
+			with := *p
+			with.Leases = p.Lends(kept.Leases(inode), time.Now())
+			p = &with
+		}
 		if u, can := e.(Updater); can && kept != nil {
 			seal, done = u.Update(ns, p.Part(name), digest, kept.Plan)
 		}
@@ -334,6 +340,30 @@ func (s Set) Steering(ns *netns.Handle, store *Store, p *gateway.Plan) (*gateway
 	}
 	found := health.ParseReport(store.Health(inode))
 	return &gateway.Steering{Used: used, Service: store.Claimant(inode), Found: found.Down(), Since: found.DownSince()}, nil
+}
+
+// lender is an engine that has leases in force.
+type lender interface {
+	Leases(ns *netns.Handle) ([]gateway.Lease, error)
+	Lend(ns *netns.Handle, leases []gateway.Lease) error
+}
+
+// Lend replaces the leases of a plan that is in force.
+func (s Set) Lend(ns *netns.Handle, p *gateway.Plan, leases []gateway.Lease) error {
+	e, err := s.Of(p.Engine)
+	if l, can := e.(lender); can && p.PCP != nil {
+		return l.Lend(ns, leases)
+	}
+	return err
+}
+
+// Leases are those in force of a plan that is in force; none where it has no PCP.
+func (s Set) Leases(ns *netns.Handle, p *gateway.Plan) ([]gateway.Lease, error) {
+	e, err := s.Of(p.Engine)
+	if l, can := e.(lender); can && p.PCP != nil {
+		return l.Leases(ns)
+	}
+	return nil, err
 }
 
 // Remove removes what the engines have in force in a namespace.

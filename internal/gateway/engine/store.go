@@ -19,6 +19,7 @@ import (
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/health"
+	"github.com/natkit/natkit/internal/gateway/pcp"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -166,6 +167,24 @@ func (s *Store) Health(inode uint64) []byte {
 	}
 	return s.state(s.healthPath(inode))
 }
+
+// PutLeases keeps the state of PCP of the network namespace of an inode; an empty text takes away what is kept.
+func (s *Store) PutLeases(inode uint64, text []byte) error {
+	return s.putState(s.leasesPath(inode), text)
+}
+
+// PCP returns what PutLeases kept last; nil for nothing, and where it cannot be read or others could have written it.
+func (s *Store) PCP(inode uint64) *pcp.State {
+	if s == nil {
+		return nil
+	}
+	return pcp.ParseState(s.state(s.leasesPath(inode)))
+}
+
+// Leases are those of what PutLeases kept last that have not expired.
+func (s *Store) Leases(inode uint64) []gateway.Lease { return s.PCP(inode).Left(time.Now()) }
+
+func (s *Store) leasesPath(inode uint64) string { return s.path(fmt.Sprintf("leases-%d", inode)) }
 
 func (s *Store) healthPath(inode uint64) string { return s.path(fmt.Sprintf("health-%d", inode)) }
 
@@ -383,15 +402,17 @@ func (s *Store) collectSets(before time.Time) {
 	}
 }
 
-// collectSeals deletes states of hosts that no service checks, and seals of network namespaces that nothing was put in force in since
+// collectSeals deletes states of hosts and leases that no service has, and seals of network namespaces that nothing was put in force in since
 // that moment, where their plans are not kept any more.
 func (s *Store) collectSeals(before time.Time) {
-	states, _ := filepath.Glob(s.path("health-*"))
-	for _, path := range states {
-		var inode uint64
-		_, err := fmt.Sscanf(filepath.Base(path), "health-%d", &inode)
-		if st, e := os.Lstat(path); err == nil && e == nil && st.ModTime().Before(before) && s.Claimant(inode) == "" {
-			os.Remove(path)
+	for _, kind := range []string{"health", "leases"} {
+		states, _ := filepath.Glob(s.path(kind + "-*"))
+		for _, path := range states {
+			var inode uint64
+			_, err := fmt.Sscanf(filepath.Base(path), kind+"-%d", &inode)
+			if st, e := os.Lstat(path); err == nil && e == nil && st.ModTime().Before(before) && s.Claimant(inode) == "" && (kind == "health" || len(s.Leases(inode)) == 0) {
+				os.Remove(path)
+			}
 		}
 	}
 	paths, _ := filepath.Glob(s.path(sealPrefix + "*"))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/pcp"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -284,5 +285,60 @@ func TestPutInThePlaceOfAnothers(t *testing.T) {
 	st, err := os.Stat(path)
 	if err != nil || st.Sys().(*syscall.Stat_t).Uid != 0 {
 		t.Errorf("%+v, %v", st, err)
+	}
+}
+
+// TestLeasesComeBack: those that have not expired, until they have and no service has them.
+func TestLeasesComeBack(t *testing.T) {
+	s := newStore(t)
+	if s.PCP(7) != nil || s.Leases(7) != nil {
+		t.Error("leases of nothing")
+	}
+	server := pcp.New(nil, time.Now())
+	state := server.State(time.Now())
+	left := gateway.Lease{Protocol: 17, External: netip.MustParseAddrPort("203.0.113.7:5000"), Internal: netip.MustParseAddrPort("192.168.0.9:4000"), Expires: state.Saved.Add(time.Hour)}
+	gone := left
+	gone.Expires = state.Saved
+	put := func(leases ...gateway.Lease) {
+		t.Helper()
+		state.Leases = leases
+		text, err := json.Marshal(state)
+		if err == nil {
+			err = s.PutLeases(7, text)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(left, gone)
+	if got := s.Leases(7); len(got) != 1 || got[0].External != left.External || s.Leases(8) != nil {
+		t.Errorf("%+v", got)
+	}
+	if _, err := s.Put(&gateway.Plan{Schema: gateway.PlanSchema}); err != nil { // Collect does nothing in an empty store
+		t.Fatal(err)
+	}
+	collect := func() {
+		t.Helper()
+		if _, err := s.Collect(time.Now().Add(time.Hour), func(string) bool { return true }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if collect(); s.PCP(7) == nil {
+		t.Error("leases that have not expired are collected")
+	}
+	put(gone)
+	release, err := s.Claim(7, "a service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if collect(); s.PCP(7) == nil {
+		t.Error("the epoch of a service that runs is collected")
+	}
+	release()
+	if collect(); s.PCP(7) != nil {
+		t.Error("leases that have expired are not collected")
+	}
+	if err := s.PutLeases(7, nil); err != nil {
+		t.Error(err)
 	}
 }

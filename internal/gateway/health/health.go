@@ -22,10 +22,22 @@ type Target struct {
 	// routes decide.
 	Through string
 	Mark    uint32
+	// Zone is the one that it is in, where others may have the same address; VRF its device, where it has one.
+	Zone, VRF string
 }
 
 // TargetOf is where and how a rule checks one of its hosts.
-func TargetOf(a *nat.Action, b nat.Backend) Target { return Target{At: a.Check.At(b), Check: *a.Check} }
+func TargetOf(a *nat.Action, b nat.Backend) Target {
+	return Target{At: a.Check.At(b), Check: *a.Check, Zone: a.Zone}
+}
+
+// String is where it is: "10.0.0.1:80", "10.0.0.1:80 in zone red".
+func (t Target) String() string {
+	if t.Zone != "" {
+		return t.At.String() + " in zone " + t.Zone
+	}
+	return t.At.String()
+}
 
 // State is that of a target.
 type State struct {
@@ -74,7 +86,7 @@ func New(targets []Target, before *Checker, initial func(Target) State, seed uin
 // phase is a part of 1, the same for a target each time.
 func (t Target) phase() float64 {
 	h := fnv.New32a()
-	h.Write([]byte(t.At.String() + t.Path + t.Through))
+	h.Write([]byte(t.At.String() + t.Path + t.Through + t.Zone))
 	return float64(h.Sum32()) / (1 << 32)
 }
 

@@ -18,6 +18,7 @@ type Reported struct {
 	Path string         `json:"http,omitempty"`
 	// Through is the interface by which it has to answer.
 	Through string    `json:"through,omitempty"`
+	Zone    string    `json:"zone,omitempty"`
 	Up      bool      `json:"up"`
 	Since   time.Time `json:"since,omitzero"`
 	Error   string    `json:"error,omitempty"`
@@ -26,13 +27,13 @@ type Reported struct {
 // Report has the states of all targets, in their order.
 func (c *Checker) Report() (all Report) {
 	for t, s := range c.targets {
-		all = append(all, Reported{t.At, t.Path, t.Through, s.Up, s.Since, s.Error})
+		all = append(all, Reported{t.At, t.Path, t.Through, t.Zone, s.Up, s.Since, s.Error})
 	}
 	slices.SortFunc(all, func(a, b Reported) int {
 		if d := a.At.Compare(b.At); d != 0 {
 			return d
 		}
-		return cmp.Or(strings.Compare(a.Path, b.Path), strings.Compare(a.Through, b.Through))
+		return cmp.Or(strings.Compare(a.Path, b.Path), strings.Compare(a.Through, b.Through), strings.Compare(a.Zone, b.Zone))
 	})
 	return all
 }
@@ -78,7 +79,9 @@ func ParseReport(text []byte) Report {
 
 // State is that of a target; false where the report does not have it.
 func (r Report) State(t Target) (State, bool) {
-	i := slices.IndexFunc(r, func(one Reported) bool { return one.At == t.At && one.Path == t.Path && one.Through == t.Through })
+	i := slices.IndexFunc(r, func(one Reported) bool {
+		return one.At == t.At && one.Path == t.Path && one.Through == t.Through && one.Zone == t.Zone
+	})
 	if i < 0 {
 		return State{}, false
 	}

@@ -35,6 +35,8 @@ type Options struct {
 	Targets []netip.Addr
 	// Routing has default routes and rules of policy routing read.
 	Routing bool
+	// Inside are interfaces of zones, whose routes are read then.
+	Inside []string
 }
 
 func (o Options) proc() string {
@@ -72,7 +74,7 @@ func Read(ctx context.Context, ns *netns.Handle, o Options) (gateway.Facts, erro
 		unknown(&f, "routes", err)
 	}
 	if o.Routing {
-		if err := Policies(ns, &f); err != nil {
+		if err := Policies(ns, &f, o.Inside); err != nil {
 			unknown(&f, "policy routing", err)
 		}
 	}
@@ -108,8 +110,15 @@ func Interfaces(ns *netns.Handle) ([]gateway.Interface, error) {
 		if err != nil {
 			return err
 		}
+		vrfs := map[int]*gateway.VRF{}
+		for _, l := range links {
+			if v, is := l.(*netlink.Vrf); is {
+				vrfs[v.Index] = &gateway.VRF{Name: v.Name, Table: v.Table}
+			}
+		}
 		for _, l := range links {
 			i := link(l.Attrs(), addresses)
+			i.VRF = vrfs[l.Attrs().MasterIndex]
 			i.Bridge = bridges[i.Index]
 			all = append(all, i)
 		}

@@ -194,9 +194,9 @@ func ways(ns *netns.Handle, f *gateway.Facts, targets []netip.Addr) (map[netip.A
 	return all, nil
 }
 
-// Policies reads the default routes of the main table, and the rules of policy routing that are not natkit's and ask
-// for a mark or have a number.
-func Policies(ns *netns.Handle, f *gateway.Facts) error {
+// Policies reads the default routes of the main table, others by interfaces of zones (inside), and the rules of policy
+// routing that are not natkit's and ask for a mark or have a number.
+func Policies(ns *netns.Handle, f *gateway.Facts, inside []string) error {
 	return ns.Do(func() error {
 		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 			v6 := family == netlink.FAMILY_V6
@@ -208,6 +208,9 @@ func Policies(ns *netns.Handle, f *gateway.Facts) error {
 			}
 			for _, r := range routes {
 				f.Defaults = append(f.Defaults, defaults(r, v6)...)
+			}
+			if err := within(f, inside, family); err != nil {
+				return err
 			}
 			rules, err := socket.Whole(func() ([]netlink.Rule, error) { return netlink.RuleList(family) })
 			if err != nil {
@@ -226,6 +229,39 @@ func Policies(ns *netns.Handle, f *gateway.Facts) error {
 		}
 		return nil
 	})
+}
+
+// within reads the routes by interfaces of zones that are no default ones: those of the main table, or of their VRF's.
+func within(f *gateway.Facts, inside []string, family int) error {
+	for _, name := range inside {
+		link, err := netlink.LinkByName(name)
+		if errors.As(err, &netlink.LinkNotFoundError{}) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read interface %s: %w", name, err)
+		}
+		table := unix.RT_TABLE_MAIN
+		if v := f.VRFOf(name); v != nil {
+			table = int(v.Table)
+		}
+		routes, err := socket.Whole(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(family, &netlink.Route{Table: table, LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF)
+		})
+		if err != nil {
+			return fmt.Errorf("list routes by %s: %w", name, err)
+		}
+		for _, r := range routes {
+			if r.Dst == nil || r.Type != unix.RTN_UNICAST {
+				continue
+			}
+			via, _ := netip.AddrFromSlice(r.Gw)
+			if to := prefixOf(r.Dst); to.Bits() > 0 && !to.Addr().IsLinkLocalUnicast() && !to.Addr().IsMulticast() {
+				f.Inside = append(f.Inside, gateway.RouteInside{Interface: name, To: to, Via: via.Unmap()})
+			}
+		}
+	}
+	return nil
 }
 
 // defaults are the next hops of a default route.

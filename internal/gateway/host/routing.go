@@ -6,6 +6,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/natkit/natkit/internal/netlink/socket"
@@ -26,7 +27,7 @@ func FamilyOf(v6 bool) int {
 const OthersMade = "another program's: "
 
 // Routing returns what is at a target of policy routing (tune.RoutingTarget) in the thread's namespace, as
-// tune.RoutingRule or RoutingRoute write it; what is not natkit's begins with OthersMade.
+// tune.RoutingRule or RoutingRoutes write it; what is not natkit's begins with OthersMade.
 func Routing(target string) (string, error) {
 	t, err := tune.ParseRoutingTarget(target)
 	if err != nil {
@@ -39,15 +40,16 @@ func Routing(target string) (string, error) {
 		texts, err = rulesOf(t)
 	}
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		err = fmt.Errorf("%w: this kernel has no policy routing, which several WANs need (CONFIG_IP_MULTIPLE_TABLES, CONFIG_IPV6_MULTIPLE_TABLES)", err)
+		err = fmt.Errorf("%w: this kernel has no policy routing, which several WANs and zones need (CONFIG_IP_MULTIPLE_TABLES, CONFIG_IPV6_MULTIPLE_TABLES)", err)
 	}
 	if err != nil {
 		return "", fmt.Errorf("read %s: %w", target, err)
 	}
-	if len(texts) > 1 {
+	isTheirs := func(text string) bool { return strings.HasPrefix(text, OthersMade) }
+	if len(texts) > 1 && (!t.Table || slices.ContainsFunc(texts, isTheirs)) {
 		return OthersMade + strings.Join(texts, "; "), nil
 	}
-	return strings.Join(texts, ""), nil
+	return tune.JoinRoutes(texts), nil
 }
 
 func rulesOf(t tune.RoutingTarget) (texts []string, err error) {
@@ -93,7 +95,10 @@ func routesOf(t tune.RoutingTarget) (texts []string, err error) {
 // routeText is what a route is as one of natkit's.
 func routeText(r *netlink.Route) string {
 	ours := hopOf(r.LinkIndex, r.Gw, r.Flags)
-	if !isDefault(r) || r.Protocol != tune.RoutingProtocol || r.Type != unix.RTN_UNICAST || len(r.MultiPath) > 0 {
+	if !isDefault(r) {
+		ours.To = prefixOf(r.Dst)
+	}
+	if r.Protocol != tune.RoutingProtocol || r.Type != unix.RTN_UNICAST || len(r.MultiPath) > 0 {
 		return OthersMade + foreignRoute(r, ours)
 	}
 	return ours.String()
@@ -102,6 +107,7 @@ func routeText(r *netlink.Route) string {
 // foreignRoute is another program's route as ip(8) writes it; first is its next hop, where it has one.
 func foreignRoute(r *netlink.Route, first tune.RoutingRoute) string {
 	text := map[int]string{unix.RTN_UNREACHABLE: "unreachable ", unix.RTN_BLACKHOLE: "blackhole ", unix.RTN_PROHIBIT: "prohibit ", unix.RTN_THROW: "throw "}[r.Type]
+	first.To = netip.Prefix{}
 	to := "default"
 	if !isDefault(r) {
 		to = r.Dst.String()
@@ -128,6 +134,12 @@ func hopOf(link int, gw net.IP, flags int) tune.RoutingRoute {
 		r.Via = via.Unmap()
 	}
 	return r
+}
+
+func prefixOf(n *net.IPNet) netip.Prefix {
+	a, _ := netip.AddrFromSlice(n.IP)
+	bits, _ := n.Mask.Size()
+	return netip.PrefixFrom(a.Unmap(), bits)
 }
 
 // isDefault reports whether a route is for every destination.

@@ -37,11 +37,13 @@ type reader struct {
 	unrouted error
 	// marks counts entries by their bits of the plan's marks.
 	marks map[uint32]int64
+	// zones counts them by the conntrack zone of their original direction.
+	zones map[uint16]int64
 }
 
 func (r *reader) begin() {
 	r.tally = observe.NewTally(r.plan, r.here)
-	r.marks = map[uint32]int64{}
+	r.marks, r.zones = map[uint32]int64{}, map[uint16]int64{}
 	r.passing, r.passed = r.tally.Rules().Untranslated(r.facts, r.route, mostRoutes), 0
 	rules, _ := r.plan.PoolRules()
 	r.ports = ports.NewCollector(ports.Options{Now: time.Now(), MemoryBytes: poolMemory, Addresses: ports.Given(rules)})
@@ -49,9 +51,14 @@ func (r *reader) begin() {
 
 func (r *reader) add(e *conntrack.Entry) {
 	r.tally.Add(e)
-	r.ports.Add(e)
+	if !r.tally.Rules().KeepsAddress(e) {
+		r.ports.Add(e)
+	}
 	if r.plan.Marks != 0 {
 		r.marks[e.Mark&r.plan.Marks]++
+	}
+	if e.Zone != 0 {
+		r.zones[e.Zone]++
 	}
 	if r.unrouted != nil {
 		return
@@ -118,8 +125,14 @@ func (v *view) flows(r *reader, complete bool) {
 			h.Flows = hosts[one.Rule][h.Host]
 		}
 	}
+	for i := range v.Leases {
+		v.Leases[i].Flows = usage[v.plan.Leases[i].Ref()].Flows
+	}
 	for i := range v.Uplinks {
 		v.Uplinks[i].Flows = int64(float64(r.marks[v.plan.Uplinks[i].Mark]) * factor)
+	}
+	for i := range v.Zones {
+		v.Zones[i].Flows = int64(float64(r.zones[v.Zones[i].Number]) * factor)
 	}
 	f.Stranger, f.Related = r.tally.Strangers(factor), r.tally.Related(factor)
 	f.Untranslated, f.UntranslatedAtLeast = int64(float64(r.passed)*factor), r.passing.Exhausted()

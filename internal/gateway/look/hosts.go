@@ -39,6 +39,22 @@ func (v *view) hosts() {
 	}
 }
 
+// leases adds the ports that hosts inside have opened, and has the connections to them counted.
+func (v *view) leases() {
+	if v.plan == nil || v.plan.PCP == nil {
+		return
+	}
+	leases, err := v.o.Engines.Leases(v.o.Netns, v.plan)
+	if err != nil {
+		v.note("which ports hosts inside have opened is not known: %v", err)
+	}
+	if inode, err := netns.InodeOf(v.o.Netns); err == nil && v.o.Store != nil && v.o.Store.Claimant(inode) == "" {
+		v.note("no 'natkit gateway run' answers hosts inside that ask for ports (pcp): those that are open end in their time")
+	}
+	v.plan.Leases = leases
+	v.Leases = observe.LeasesOf(v.plan, v.at)
+}
+
 // states adds to the hosts of a rule which of them are in use and up.
 func states(hosts []observe.Host, e *gateway.Entry, used []bool, found health.Report) {
 	for i := range hosts {

@@ -79,6 +79,7 @@ func (l *Looker) Look(ctx context.Context) (*observe.Status, error) {
 	}
 	v.table()
 	v.hosts()
+	v.leases()
 	l.plan, l.digest = v.plan, v.digest
 	v.interfaces()
 	l.drops.report(v)

@@ -186,7 +186,9 @@ func (v *view) interfaces() {
 		v.note("whether other programs' rules come first is not known: %v", err)
 	}
 	v.NotForwarding, v.CutHairpins, v.Precedences = facts.NotForwarding(v.plan), cutHairpins(v.plan.On(&facts), v.host), facts.Precedences(v.plan)
-	v.uplinks(&facts)
+	if v.Zones = observe.ZonesOf(v.plan); len(v.plan.Uplinks)+len(v.Zones) > 0 {
+		v.policies(&facts)
+	}
 	for _, name := range v.plan.Interfaces() {
 		if len(facts.Named(name)) == 0 {
 			v.Missing = append(v.Missing, name)
@@ -194,28 +196,33 @@ func (v *view) interfaces() {
 	}
 }
 
-// uplinks reports by which of them new connections leave.
-func (v *view) uplinks(facts *gateway.Facts) {
-	if len(v.plan.Uplinks) == 0 {
+// policies reports what depends on policy routing.
+func (v *view) policies(facts *gateway.Facts) {
+	facts.Known = true
+	if err := host.Policies(v.o.Netns, facts, v.plan.Zoned()); err != nil {
+		v.note("by which interfaces connections leave is not known: %v", err)
 		return
 	}
-	facts.Known = true
-	err := host.Policies(v.o.Netns, facts)
+	if len(v.plan.Uplinks) > 0 {
+		v.uplinks(facts)
+	}
+	v.routing(facts)
+}
+
+// uplinks reports by which of them new connections leave.
+func (v *view) uplinks(facts *gateway.Facts) {
 	if inode, e := netns.InodeOf(v.o.Netns); e == nil {
 		facts.Down = v.o.Store.Down(inode)
 		if v.o.Store.Claimant(inode) == "" {
 			v.note("no 'natkit gateway run' watches the wan interfaces: connections go on by one that is dead")
 		}
 	}
-	if err == nil {
-		facts.Steering, err = v.o.Engines.Steering(v.o.Netns, v.o.Store, v.plan)
-	}
-	if err != nil {
+	var err error
+	if facts.Steering, err = v.o.Engines.Steering(v.o.Netns, v.o.Store, v.plan); err != nil {
 		v.note("by which wan interfaces connections leave is not known: %v", err)
 		return
 	}
 	v.Uplinks = observe.UplinksOf(v.plan, facts)
-	v.routing(facts)
 }
 
 // routing compares rules and routes of policy routing with what the plan needs on this host.

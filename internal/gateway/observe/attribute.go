@@ -20,8 +20,9 @@ type Attribution struct {
 	facts *gateway.Facts
 }
 
-// Attribute indexes a plan.
+// Attribute indexes a plan, with the leases in force.
 func Attribute(p *gateway.Plan) *Attribution {
+	p = p.Leased()
 	return &Attribution{plan: p, destinations: indexDestinations(p.Destinations), sources: indexSources(p.Sources)}
 }
 
@@ -44,7 +45,7 @@ func (a *Attribution) Of(e *conntrack.Entry) (source, destination *gateway.Ref) 
 			destination = &d.Rule
 		}
 	}
-	if e.IsSNAT() {
+	if e.IsSNAT() && !a.KeepsAddress(e) {
 		if s := a.source(e, destination != nil); s != nil {
 			source = &s.Rule
 		}
@@ -130,6 +131,7 @@ func (a *Attribution) source(e *conntrack.Entry, sentBack bool) *gateway.Entry {
 // firstSource is the first entry that matches e and that ok accepts.
 func (a *Attribution) firstSource(e *conntrack.Entry, sentBack bool, ok func(int) bool) int {
 	p := given(e)
+	p.Zone = a.zoneOf(e)
 	return a.sources.first(&e.Orig, func(i int) bool {
 		s := &a.plan.Sources[i]
 		return (sentBack || !s.IsHairpin()) && s.MatchesTuple(&p) && ok(i)
@@ -193,7 +195,7 @@ func NewTally(p *gateway.Plan, here []netip.Addr) *Tally {
 // Add counts an entry.
 func (t *Tally) Add(e *conntrack.Entry) {
 	t.seen++
-	snat, dnat := e.IsSNAT(), e.IsDNAT()
+	snat, dnat := e.IsSNAT() && !t.attribution.KeepsAddress(e), e.IsDNAT()
 	if !snat && !dnat {
 		return
 	}

@@ -164,7 +164,7 @@ type Router func(Lookup) (Hop, error)
 // programs' chains and the interfaces' addresses, route the host's routes. An error is
 // of route.
 func Follow(p *gateway.Plan, facts gateway.Facts, route Router, packet nat.Packet) (*Trace, error) {
-	w := newWalk(p.On(&facts), &facts, route, packet)
+	w := newWalk(p.Leased().On(&facts), &facts, route, packet)
 	w.e.Plan = gateway.Digest(p)
 	if err := w.walk(); err != nil {
 		return nil, err

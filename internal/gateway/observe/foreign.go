@@ -342,6 +342,10 @@ func (w *walk) translateDestination(d *gateway.Entry, s *Step) {
 	case len(d.Action.Backends) > 1:
 		s.Does += ", of " + d.Action.String()
 	}
+	if z := w.plan.ZoneNamed(d.Action.Zone); z != nil {
+		w.intoZone(z)
+		s.Does += fmt.Sprintf(", in zone %s (mark 0x%x/0x%x)", z.Name, z.Mark, w.plan.ZoneMarks)
+	}
 	if out := outOf(w.plan.Out[d.Rule]); len(out) > 0 && len(out) < len(d.Action.Backends) {
 		w.note("%s: %s: checks fail, or had failed when the checks ended", d.Rule, units.Plural(len(out), "host is out", "hosts are out")+" ("+hostNames(&d.Action, out)+")")
 	}

@@ -168,7 +168,7 @@ func (u *Untranslated) Of(e *conntrack.Entry) (*gateway.Ref, error) {
 	if e.IsSNAT() || e.IsDNAT() || !routed(e.Orig.Src) || !routed(e.Orig.Dst) || !u.concerns(e) {
 		return nil, nil
 	}
-	in, err := u.way(Lookup{Destination: e.Orig.Src})
+	in, err := u.entrance(e)
 	if err != nil || in.Unreachable != "" {
 		return nil, err
 	}
@@ -176,7 +176,10 @@ func (u *Untranslated) Of(e *conntrack.Entry) (*gateway.Ref, error) {
 		return &d.Rule, nil
 	}
 	forward := Lookup{Source: e.Orig.Src, Destination: e.Orig.Dst, Mark: e.Mark & u.rules.plan.Marks}
-	if !in.Local {
+	switch from := u.rules.plan.ZoneNumbered(e.Zone); {
+	case from != nil: // its routes come first, and the main table has others back to its sources
+		forward.Source, forward.Mark = netip.Addr{}, forward.Mark|from.Mark
+	case !in.Local:
 		forward.In = in.Out
 	}
 	out, err := u.way(forward)
@@ -187,6 +190,14 @@ func (u *Untranslated) Of(e *conntrack.Entry) (*gateway.Ref, error) {
 		return &s.Rule, nil
 	}
 	return nil, nil
+}
+
+// entrance is the way that an entry's packets came by, backwards.
+func (u *Untranslated) entrance(e *conntrack.Entry) (Hop, error) {
+	if z := u.rules.plan.ZoneNumbered(e.Zone); z != nil {
+		return Hop{Out: z.Interfaces[0]}, nil
+	}
+	return u.way(Lookup{Destination: e.Orig.Src})
 }
 
 // routed reports whether an address is one host's, and of more than one link.

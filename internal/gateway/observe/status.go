@@ -2,10 +2,12 @@ package observe
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -60,6 +62,10 @@ type Status struct {
 	Waiting []gateway.Waiting `json:"waiting,omitempty"`
 	// Uplinks are the WAN interfaces among which connections are divided.
 	Uplinks []Uplink `json:"uplinks,omitempty"`
+	// Zones are parts of what is inside whose addresses overlap.
+	Zones []Zone `json:"zones,omitempty"`
+	// Leases are the ports that hosts inside have opened by PCP.
+	Leases []Lease `json:"leases,omitempty"`
 	// Accounting: the kernel counts packets and bytes of connections.
 	Accounting bool     `json:"accounting"`
 	Notes      []string `json:"notes,omitempty"`
@@ -111,6 +117,25 @@ type Host struct {
 	LastError string     `json:"last_check_error,omitempty"`
 	// Flows are connections that it has now.
 	Flows int64 `json:"flows"`
+}
+
+// Lease is a port outside that a host inside has opened to itself.
+type Lease struct {
+	Protocol string         `json:"protocol"`
+	External netip.AddrPort `json:"external"`
+	Internal netip.AddrPort `json:"internal"`
+	// SecondsLeft until it ends, unless its host asks again.
+	SecondsLeft float64 `json:"seconds_left"`
+	// Flows are connections to it.
+	Flows int64 `json:"flows"`
+}
+
+// LeasesOf are those of a plan.
+func LeasesOf(p *gateway.Plan, now time.Time) (all []Lease) {
+	for _, l := range p.Leases {
+		all = append(all, Lease{Protocol: nat.ProtocolName(l.Protocol), External: l.External, Internal: l.Internal, SecondsLeft: max(0, l.Expires.Sub(now).Seconds())})
+	}
+	return all
 }
 
 // CutHairpin is a bridge that takes what it carries through netfilter, with its ports that

@@ -62,7 +62,7 @@ func (w *walk) uplink(s *Step) {
 		return
 	}
 	u := &p.Uplinks[up]
-	w.mark, w.e.Uplink = w.packet.Mark&^p.Marks|u.Mark, u.Interface
+	w.mark, w.e.Uplink = w.packet.Mark&^p.Marks&^p.ZoneMarks|w.mark&p.ZoneMarks|u.Mark, u.Interface
 	s.Does = fmt.Sprintf("the connection is on wan %s: %s (mark 0x%x/0x%x)", u.Interface, s.Does, u.Mark, p.Marks)
 }
 

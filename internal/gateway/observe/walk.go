@@ -27,8 +27,10 @@ type walk struct {
 	dstDone       bool
 	srcDone       bool
 	dstTranslated bool // IPS_DST_NAT
-	// mark is that of the packet where it is on an uplink, otherwise 0.
+	// mark is that of the packet where it is on an uplink or goes to a zone, otherwise 0.
 	mark uint32
+	// zone is the one whose routes come first; nil for none.
+	zone *gateway.Zone
 	hop  Hop
 	err  error // of route, where it was asked on the way
 }
@@ -61,6 +63,9 @@ func newWalk(p *gateway.Plan, facts *gateway.Facts, route Router, packet nat.Pac
 	}
 	if !timed { // it makes no difference
 		packet.At = time.Time{}
+	}
+	if z := p.ZoneBy(packet.In); z != nil {
+		packet.Zone = z.Name
 	}
 	w := &walk{plan: p, facts: facts, route: route, packet: packet,
 		src: endpoint{packet.Src, packet.SrcPort}, dst: endpoint{packet.Dst, packet.DstPort}}
@@ -122,6 +127,9 @@ func (w *walk) firstStops(hook string) []stop {
 	}
 	if len(w.plan.Uplinks) > 0 {
 		stops = append(stops, stop{priority: -145, chain: "uplink-" + hook, do: w.uplink})
+	}
+	if len(w.plan.Zones) > 0 && hook == hookPrerouting {
+		stops = append(stops, stop{priority: -450, chain: "zones", do: w.fromZone}, stop{priority: -144, chain: "zone-" + hook, do: w.markZone})
 	}
 	if len(w.plan.Helpers) > 0 && hook == hookPrerouting {
 		stops = append(stops, stop{priority: -140, chain: "helpers", do: w.helpers})
@@ -191,22 +199,21 @@ func (w *walk) hook(hook string, stops []stop) {
 
 // routing asks where the packet goes, with the destination that it has by now.
 func (w *walk) routing() error {
-	way := Lookup{Source: w.src.addr, Destination: w.dst.addr, In: w.packet.In, Mark: w.mark}
-	hop, err := w.route(way)
+	hop, err := w.route(w.lookup())
 	if err != nil {
 		return err
 	}
-	hop = w.byUplink(hop)
+	hop = w.byUplink(w.byZone(hop))
 	off := ""
-	if way.In != "" {
-		off = w.facts.NotForwarded(w.src.addr.Is6(), way.In)
+	if w.packet.In != "" {
+		off = w.facts.NotForwarded(w.src.addr.Is6(), w.packet.In)
 	}
 	if hop.Unreachable != "" && off != "" {
 		// The kernel answers as a host that forwards nothing: report where it would go.
 		if hop, err = w.route(Lookup{Destination: w.dst.addr, Mark: w.mark}); err != nil {
 			return err
 		}
-		hop = w.byUplink(hop)
+		hop = w.byUplink(w.byZone(hop))
 	}
 	w.hop, w.e.Fate = hop, Forwarded
 	step := Step{Hook: hookRouting}

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"math"
+	"time"
 
 	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netns"
@@ -261,8 +263,8 @@ func Map(ns *netns.Handle, family, table, name string) (values map[string][]byte
 				all = nil
 				return unless(err, unix.ENOENT)
 			}
-			all, err = valuesOf(lists)
-			return err
+			all = map[string][]byte{}
+			return eachElement(lists, func(key, value []byte, _ netlink.Attrs) { all[string(key)] = value })
 		})
 		if err != nil {
 			return nil, fmt.Errorf("read map %s of table %s: %w", name, key, err)
@@ -284,27 +286,59 @@ func verdictOf(v netlink.Attrs) []byte {
 	return fmt.Appendf(nil, "verdict %d %s", code, chain)
 }
 
-// valuesOf are the values of elements by their keys.
-func valuesOf(lists [][]byte) (map[string][]byte, error) {
-	all := map[string][]byte{}
+// Timed is an element of a map that ends.
+type Timed struct {
+	Key, Value []byte
+	// Left is how long it stays.
+	Left time.Duration
+}
+
+// Expiring reads the elements of a map that end by themselves, in a namespace (nil: this one); none where there is no such
+// map. Needs CAP_NET_ADMIN in that namespace.
+func Expiring(ns *netns.Handle, family, table, name string) ([]Timed, error) {
+	key, err := ruleset.KeyOf(family, table)
+	if err != nil {
+		return nil, err
+	}
+	return over(ns, func(c Conn) (all []Timed, err error) {
+		_, _, err = c.Settled(func() error {
+			all = nil
+			lists, err := c.RawElements(key, name)
+			if err != nil {
+				return unless(err, unix.ENOENT)
+			}
+			return eachElement(lists, func(key, value []byte, a netlink.Attrs) {
+				if left := a.U64(unix.NFTA_SET_ELEM_EXPIRATION); left > 0 && left < math.MaxInt64/uint64(time.Millisecond) {
+					all = append(all, Timed{key, value, time.Duration(left) * time.Millisecond})
+				}
+			})
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read map %s of table %s: %w", name, key, err)
+		}
+		return all, nil
+	})
+}
+
+// eachElement hands over the elements of a map.
+func eachElement(lists [][]byte, do func(key, value []byte, a netlink.Attrs)) error {
 	for _, list := range lists {
 		elements, err := netlink.ParseAttrs(list)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, elem := range elements {
 			a, err := netlink.ParseAttrs(elem.Data)
 			if err != nil {
-				return nil, err
+				return err
 			}
-			key := a.Nested(unix.NFTA_SET_ELEM_KEY).Get(unix.NFTA_DATA_VALUE)
 			data := a.Nested(unix.NFTA_SET_ELEM_DATA)
 			value := data.Get(unix.NFTA_DATA_VALUE)
 			if v := data.Nested(unix.NFTA_DATA_VERDICT); value == nil && len(v) > 0 {
 				value = verdictOf(v)
 			}
-			all[string(key)] = value
+			do(a.Nested(unix.NFTA_SET_ELEM_KEY).Get(unix.NFTA_DATA_VALUE), value, a)
 		}
 	}
-	return all, nil
+	return nil
 }

@@ -300,8 +300,7 @@ func asked(ns *netns.Handle, messages []message) error {
 
 // old refuses what this kernel takes and never does.
 func old(p *gateway.Plan) error {
-	i := slices.IndexFunc(p.Sources, func(e gateway.Entry) bool { return e.IsHairpin() })
-	if i < 0 {
+	if !asksHairpins(p) {
 		return nil
 	}
 	var u unix.Utsname
@@ -309,7 +308,10 @@ func old(p *gateway.Plan) error {
 		return fmt.Errorf("read the kernel's version: %w", err)
 	}
 	if why := gateway.NoHairpin(snapshot.Kernel{Release: unix.ByteSliceToString(u.Release[:])}); why != "" {
-		return fmt.Errorf("%s: %s", p.Sources[i].Rule, why)
+		if i := slices.IndexFunc(p.Sources, func(e gateway.Entry) bool { return e.IsHairpin() }); i >= 0 {
+			return fmt.Errorf("%s: %s", p.Sources[i].Rule, why)
+		}
+		return fmt.Errorf("%s: %s", PCPComment, why)
 	}
 	return nil
 }

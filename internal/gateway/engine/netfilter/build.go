@@ -16,11 +16,14 @@ import (
 // Priorities come after those of Docker, firewalld and hand-made rules (dstnat -100,
 // srcnat 100, firewalld's +10): what they translate stays theirs.
 var baseChains = []chain{
+	{zoneFirst, "filter", unix.NF_INET_PRE_ROUTING, -450},
 	{"raw-prerouting", "filter", unix.NF_INET_PRE_ROUTING, -300},
 	{name: neutralChain}, // where raw-prerouting leads
 	{"raw-output", "filter", unix.NF_INET_LOCAL_OUT, -300},
 	{uplinkIn, "filter", unix.NF_INET_PRE_ROUTING, -145},
 	{uplinkOut, "route", unix.NF_INET_LOCAL_OUT, -145},
+	{zoneIn, "filter", unix.NF_INET_PRE_ROUTING, -144},
+	{zoneOut, "route", unix.NF_INET_LOCAL_OUT, -144},
 	{"helpers", "filter", unix.NF_INET_PRE_ROUTING, -140},
 	{"prerouting", "nat", unix.NF_INET_PRE_ROUTING, -80},
 	{"output", "nat", unix.NF_INET_LOCAL_OUT, -80},
@@ -60,11 +63,12 @@ func build(p *gateway.Plan, h host) *table {
 }
 
 func (t *table) fill(p *gateway.Plan, h host) {
-	t.out = p.Out
+	t.out, t.plan = p.Out, p
 	t.mss(p.MSS)
 	t.ttl(p)
 	t.hairpins(p)
 	t.uplinks(p)
+	t.zones(p)
 	for _, f := range []*family{ip4, ip6} {
 		t.untracked(p, f)
 		t.stateless(p, f)
@@ -74,6 +78,7 @@ func (t *table) fill(p *gateway.Plan, h host) {
 			t.helpers(p, f)
 		}
 	}
+	t.leases(p)
 	t.untranslatable(p)
 	t.offload(h)
 	t.chains = slices.Concat(t.chains, t.used(), t.logs)
@@ -156,7 +161,7 @@ func (t *table) emit(chain string, g *group) {
 		if m == nil && !g.again() {
 			exprs = append(exprs, &expr.Counter{})
 		}
-		exprs = append(exprs, t.choose(g)...)
+		exprs = slices.Concat(exprs, t.toZone(g), t.choose(g))
 		switch {
 		case m == nil:
 			exprs = append(exprs, g.act(v, g.entries[0].to)...)
@@ -279,6 +284,7 @@ func (t *table) emitByHand(chain string, g *group) {
 		if g.kind == nat.DNAT {
 			offset = g.f.daddr
 		}
+		exprs = append(exprs, t.toZone(g)...)
 		exprs = append(exprs, &expr.Counter{}, payload(expr.PayloadBaseNetworkHeader, offset, uint32(g.f.bytes), reg1),
 			g.f.replaced(e.to.prefix, g.f.bytes), n)
 		t.rules = append(t.rules, rule{chain: chain, exprs: exprs, comment: e.rule.Label()})

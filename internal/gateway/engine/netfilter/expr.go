@@ -25,6 +25,8 @@ type expression any
 type raw struct {
 	name string
 	data attrs
+	// what it is called where a kernel lacks it; its name where empty.
+	what string
 }
 
 func marshal(e expression) ([]byte, error) {
@@ -260,7 +262,7 @@ func span(first, last []byte) []element {
 
 // further are the conditions on what is neither an interface nor the place of an address.
 func (t *table) further(f *family, m *nat.Match) []expression {
-	all := slices.Concat(t.addresses(f, f.saddr, m.NotFrom, true), t.notServices(m.NotServices))
+	all := slices.Concat(t.inZone(m), t.addresses(f, f.saddr, m.NotFrom, true), t.notServices(m.NotServices))
 	if m.Mark.Mask != 0 {
 		all = append(all, markIs(m.Mark, expr.CmpOpEq)...)
 	}

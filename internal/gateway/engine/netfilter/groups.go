@@ -207,7 +207,7 @@ func (gs *groups) groupOf(s *gateway.Entry, f *family) *group {
 	*g = group{other: s.Match, pool: poolOf(a)}
 	g.f, g.hairpin = f, s.IsHairpin()
 	g.other.To, g.other.From, g.other.Protocol, g.other.Ports, g.other.Original, g.other.OriginalPorts = nil, nil, 0, nil, nil, nil
-	g.action = action{kind: a.Kind, prefix: a.Prefix.IsValid(), ports: a.Ports, random: a.Random, keep: a.Keep, persistent: a.Persistent, balance: a.Balance}
+	g.action = action{kind: a.Kind, zone: a.Zone, prefix: a.Prefix.IsValid(), ports: a.Ports, random: a.Random, keep: a.Keep, persistent: a.Persistent, balance: a.Balance}
 	if len(g.pool) > 0 {
 		g.action.pool = fmt.Sprint(g.pool)
 	}
@@ -321,6 +321,7 @@ type shape struct {
 // action is what is done to the packets, but for the addresses that a map can give.
 type action struct {
 	kind   nat.Kind
+	zone   string // that a destination is in
 	prefix bool   // one becomes another
 	pool   string // what is chosen from, where that is several
 	// balance is how one of several destinations is chosen.

@@ -339,14 +339,14 @@ func together(sets []object) object {
 }
 
 // setObject takes elements in an order of its own: the kernel returns them as they lie in
-// its hash table. Those of a dynamic set are not natkit's; those of uplinks come and
+// its hash table. Those of a dynamic set are not natkit's; those of uplinks and leases come and
 // go, as do those of hosts that are checked, which are compared with the plan (judgeChoices).
 func setObject(s read.TableSet) object {
 	contents := [][]byte{s.Content}
 	if s.Count > 0 {
 		return object{"set " + s.Name, s.Count, hashOf(append(contents, s.Sum[:]))}
 	}
-	if !s.Dynamic && !strings.HasPrefix(s.Name, slotsName) && !strings.HasPrefix(s.Name, checkedPrefix) {
+	if !s.Dynamic && s.Name != leasesName && s.Name != seenAsName && !strings.HasPrefix(s.Name, slotsName) && !strings.HasPrefix(s.Name, checkedPrefix) {
 		slices.SortFunc(s.Elements, func(a, b read.TableElement) int { return bytes.Compare(a.Content, b.Content) })
 		for _, e := range s.Elements {
 			contents = append(contents, e.Content)

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/nat"
@@ -132,11 +133,15 @@ func (t *table) limit(p *gateway.Plan, f *family) {
 	if p.ConnectionsPerSource <= 0 {
 		return
 	}
-	s := t.add(&set{name: fmt.Sprintf("limit%s-%d", f.suffix, p.ConnectionsPerSource), key: f.address, flags: unix.NFT_SET_EVAL, size: limitedSources, about: LimitComment})
-	exprs := append(newConnections(), t.fromInside(p)...)
-	exprs = append(exprs, f.is()...)
+	s := &set{name: fmt.Sprintf("limit%s-%d", f.suffix, p.ConnectionsPerSource), key: f.address, flags: unix.NFT_SET_EVAL, size: limitedSources, about: LimitComment}
+	key := []expression{payload(expr.PayloadBaseNetworkHeader, f.saddr, uint32(f.bytes), reg1)}
+	if len(p.Zones) > 0 { // an address is that of several hosts
+		s.name, s.key = s.name+"-zones", concat(nftables.TypeIFIndex, f.address)
+		key = []expression{&expr.Meta{Key: expr.MetaKeyIIF, Register: word00}, payload(expr.PayloadBaseNetworkHeader, f.saddr, uint32(f.bytes), word00+1)}
+	}
+	t.add(s)
+	exprs := slices.Concat(newConnections(), t.fromInside(p), f.is(), key)
 	exprs = append(exprs,
-		payload(expr.PayloadBaseNetworkHeader, f.saddr, uint32(f.bytes), reg1),
 		&expr.Dynset{SrcRegKey: reg1, SetName: s.name, SetID: s.id, Operation: unix.NFT_DYNSET_OP_ADD,
 			Exprs: over(uint32(min(p.ConnectionsPerSource, 1<<31)))},
 		&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop})
@@ -197,7 +202,7 @@ const hairpinChain = "hairpin"
 // takes from one port to another where it hands packets to netfilter (br_nf_post_routing
 // in net/bridge/br_netfilter_hooks.c), which its source distinguishes from them.
 func (t *table) hairpins(p *gateway.Plan) {
-	if !slices.ContainsFunc(p.Sources, func(e gateway.Entry) bool { return e.IsHairpin() }) {
+	if !asksHairpins(p) {
 		return
 	}
 	names, others := p.LAN, false

@@ -199,10 +199,7 @@ func (s *set) replacing(former *set) []message {
 	now, then := s.spans(), former.spans()
 	added, removed := nat.Changed(then, now, addrSpan.compare)
 	if len(added)+len(removed) > len(now) {
-		flush := message{kind: unix.NFT_MSG_DELSETELEM, about: s.about}
-		flush.body.text(unix.NFTA_SET_ELEM_LIST_TABLE, Table)
-		flush.body.text(unix.NFTA_SET_ELEM_LIST_SET, s.name)
-		return append([]message{flush}, s.carrying(unix.NFT_MSG_NEWSETELEM, s.elementsOf(now))...)
+		return append([]message{s.flush()}, s.carrying(unix.NFT_MSG_NEWSETELEM, s.elementsOf(now))...)
 	}
 	return append(s.carrying(unix.NFT_MSG_DELSETELEM, s.elementsOf(removed)), s.carrying(unix.NFT_MSG_NEWSETELEM, s.elementsOf(added))...)
 }

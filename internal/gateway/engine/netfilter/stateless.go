@@ -386,9 +386,12 @@ func leaks(p *gateway.Plan, f *family) (all []*leak, narrow groups) {
 			continue
 		}
 		if s.IsNarrow() {
+			some := false
 			one = *s
 			one.Action = nat.Action{Kind: dropped}
-			narrow.collect(&one, f, bySource)
+			if one.Match, some = p.ByInterface(one.Match); some {
+				narrow.collect(&one, f, bySource)
+			}
 			continue
 		}
 		other := s.Match

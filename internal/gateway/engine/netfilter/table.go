@@ -8,12 +8,14 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"golang.org/x/sys/unix"
@@ -27,6 +29,7 @@ type table struct {
 	flowtable *flowtable
 	// objects are helpers of the tracker.
 	objects []gateway.HelperService
+	plan    *gateway.Plan
 	// logs are the chains that rules of the file log in.
 	logs    []chain
 	logging map[gateway.Ref]bool
@@ -76,6 +79,7 @@ type element struct {
 	chain     string // that a verdict map jumps to
 	end       bool   // of an interval (NFT_SET_ELEM_INTERVAL_END)
 	comment   string
+	timeout   time.Duration // after which it ends; 0 is never
 }
 
 type rule struct {
@@ -209,6 +213,14 @@ func (s *set) changes(kind uint16, elements []element) []message {
 	return s.carrying(kind, slices.Values(elements))
 }
 
+// flush takes all elements away.
+func (s *set) flush() message {
+	m := message{kind: unix.NFT_MSG_DELSETELEM, about: s.about}
+	m.body.text(unix.NFTA_SET_ELEM_LIST_TABLE, Table)
+	m.body.text(unix.NFTA_SET_ELEM_LIST_SET, s.name)
+	return m
+}
+
 // carrying is changes of elements that are made as they are written.
 func (s *set) carrying(kind uint16, elements iter.Seq[element]) (all []message) {
 	var m *message
@@ -279,13 +291,16 @@ func (s *set) header() message {
 
 // userdata returns what nft(8) needs to show the elements.
 func (s *set) userdata() []byte {
-	order := uint32(byteorderBig)
-	if s.key == nftables.TypeIFName || s.key == nftables.TypeMark || s.key == nftables.TypeDevGroup || s.places {
+	order, dataOrder := uint32(byteorderBig), uint32(byteorderBig)
+	if s.data == zoneType {
+		dataOrder = byteorderHost
+	}
+	if s.key == zoneType || s.key == nftables.TypeIFName || s.key == nftables.TypeMark || s.key == nftables.TypeDevGroup || s.places {
 		order = byteorderHost
 	}
 	u := putUint32(nil, udataSetKeyByteorder, order)
 	if s.flags&unix.NFT_SET_MAP != 0 {
-		u = putUint32(u, udataSetDataByteorder, byteorderBig)
+		u = putUint32(u, udataSetDataByteorder, dataOrder)
 	}
 	if s.places {
 		u = append(u, s.typeof()...)
@@ -354,6 +369,9 @@ func (e element) append(a *attrs) {
 		a.text(unix.NFTA_VERDICT_CHAIN, e.chain)
 		a.end(verdict)
 		a.end(data)
+	}
+	if e.timeout > 0 {
+		*a = netlink.AppendU64(*a, unix.NFTA_SET_ELEM_TIMEOUT, uint64(e.timeout/time.Millisecond))
 	}
 	if e.comment != "" {
 		a.bytes(unix.NFTA_SET_ELEM_USERDATA, comment(e.comment)) // NFTNL_UDATA_SET_ELEM_COMMENT is 0 as well
@@ -569,6 +587,11 @@ func valid(p *gateway.Plan) error {
 			err := ofOneFamily(e)
 			if err == nil {
 				err = list.needs(e)
+			}
+			for _, name := range []string{e.Zone, e.Action.Zone} {
+				if name != "" && p.ZoneNamed(name) == nil {
+					err = fmt.Errorf("there is no zone %s", name)
+				}
 			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", e.Rule, err)

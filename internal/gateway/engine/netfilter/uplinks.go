@@ -33,14 +33,14 @@ func (t *table) uplinks(p *gateway.Plan) {
 	for i, u := range p.Uplinks {
 		t.chains = append(t.chains, chain{name: uplinkChain(i)})
 		for _, exprs := range [][]expression{ // a rule ends where a packet has no connection
-			setMark(packetMark, p.Marks, u.Mark), setMark(connectionMark, p.Marks, u.Mark), {&expr.Verdict{Kind: expr.VerdictAccept}}} {
+			setMark(packetMark, reg1, p.Marks, u.Mark), setMark(connectionMark, reg1, p.Marks, u.Mark), {&expr.Verdict{Kind: expr.VerdictAccept}}} {
 			t.rules = append(t.rules, rule{chain: uplinkChain(i), comment: "wan " + u.Interface, exprs: exprs})
 		}
 	}
 	for _, hook := range []string{uplinkIn, uplinkOut} {
 		for _, mark := range []mark{connectionMark, packetMark} {
 			to := t.toUplink(nftables.TypeMark, p, func(u gateway.Uplink) []byte { return hostUint32(u.Mark) })
-			t.rules = append(t.rules, rule{chain: hook, comment: mark.comment, exprs: append(masked(mark.load(), p.Marks), to)})
+			t.rules = append(t.rules, rule{chain: hook, comment: mark.comment, exprs: append(masked(mark.load(reg1), p.Marks), to)})
 		}
 	}
 	by := []expression{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg1}, t.toUplink(nftables.TypeIFName, p, func(u gateway.Uplink) []byte { return interfaceName(u.Interface) })}
@@ -99,28 +99,28 @@ func newPackets() []expression {
 // mark is that of a packet or of its connection.
 type mark struct {
 	comment string
-	load    func() expression
-	store   func() expression
+	load    func(register uint32) expression
+	store   func(register uint32) expression
 }
 
 var (
 	connectionMark = mark{"wan of the connection",
-		func() expression { return &expr.Ct{Key: expr.CtKeyMARK, Register: reg1} },
-		func() expression { return &expr.Ct{Key: expr.CtKeyMARK, Register: reg1, SourceRegister: true} }}
+		func(r uint32) expression { return &expr.Ct{Key: expr.CtKeyMARK, Register: r} },
+		func(r uint32) expression { return &expr.Ct{Key: expr.CtKeyMARK, Register: r, SourceRegister: true} }}
 	packetMark = mark{"wan by another program's mark",
-		func() expression { return &expr.Meta{Key: expr.MetaKeyMARK, Register: reg1} },
-		func() expression { return &expr.Meta{Key: expr.MetaKeyMARK, Register: reg1, SourceRegister: true} }}
+		func(r uint32) expression { return &expr.Meta{Key: expr.MetaKeyMARK, Register: r} },
+		func(r uint32) expression { return &expr.Meta{Key: expr.MetaKeyMARK, Register: r, SourceRegister: true} }}
 )
 
-// masked loads a mark, and keeps the bits of uplinks.
+// masked loads a mark into reg1, and keeps some of its bits.
 func masked(load expression, marks uint32) []expression {
 	return []expression{load, &expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: hostUint32(marks), Xor: make([]byte, 4)}}
 }
 
-// setMark sets the bits of uplinks, and leaves the others.
-func setMark(m mark, marks, value uint32) []expression {
-	return []expression{m.load(),
-		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: hostUint32(^marks), Xor: hostUint32(value)}, m.store()}
+// setMark sets some bits of a mark by way of a register, and leaves the others.
+func setMark(m mark, register, marks, value uint32) []expression {
+	return []expression{m.load(register),
+		&expr.Bitwise{SourceRegister: register, DestRegister: register, Len: 4, Mask: hostUint32(^marks), Xor: hostUint32(value)}, m.store(register)}
 }
 
 // Steer leaves uplinks out of the choice of new connections, by one transaction: of IPv4 and of IPv6; nil for a family

@@ -1,0 +1,398 @@
+package apply
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/pcp"
+	"github.com/natkit/natkit/internal/nat"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// mostRequests is how many requests are answered together: they cost one transaction, and one write to disk.
+	mostRequests = 64
+	// eachSecond and allSecond are how many requests of a host, and of all by an interface, are answered in a second.
+	// Others are dropped, and clients ask again.
+	eachSecond, allSecond = 20, 200
+	// announcements of a new epoch are repeated so often, the first time after firstPause, and each time after twice as
+	// long (RFC 6887, section 14.1).
+	announcements, firstPause = 10, 250 * time.Millisecond
+)
+
+// leases answers hosts inside that ask for ports of the plan in force, and keeps what they have.
+type leases struct {
+	server    *pcp.Server
+	plan      *gateway.Plan
+	facts     *gateway.Facts
+	listeners map[listenerKey]*listener
+	requests  chan asked
+	// announce is when clients are told of the epoch next, left how often, pause how long after that.
+	announce *time.Timer
+	left     int
+	pause    time.Duration
+	// said bounds the log.
+	said pcp.Limiter
+	// refused is the last error of a change of leases, as logged; retry is true where one has to be tried again.
+	refused string
+	retry   bool
+}
+
+// listenerKey is an interface and a family: one that was replaced by another of its name has another index.
+type listenerKey struct {
+	network string
+	index   int
+}
+
+// listener takes requests that come by an interface.
+type listener struct {
+	listenerKey
+	name  string
+	conn  *net.UDPConn
+	ended chan struct{}
+}
+
+// asked is a request, with the address of the gateway that it was for.
+type asked struct {
+	via  *listener
+	from netip.AddrPort
+	to   netip.Addr
+	text []byte
+}
+
+func newLeases() *leases {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return &leases{listeners: map[listenerKey]*listener{}, requests: make(chan asked, mostRequests), announce: t, said: pcp.Limiter{Each: 1, All: 5}}
+}
+
+// ready follows an apply: the leases that there were are in force again, as far as the plan can have them.
+func (l *leases) ready(ctx context.Context, k *keeper, r *Ready) {
+	now := time.Now()
+	l.plan, l.facts = r.Gateway, &r.Facts
+	inode, err := k.Host.Inode()
+	if err != nil {
+		k.log("%v", err)
+		return
+	}
+	if l.plan.PCP == nil {
+		l.server = nil
+		l.listen(ctx, k)
+		if err := k.Host.store().PutLeases(inode, nil); err != nil {
+			k.log("%v", err)
+		}
+		return
+	}
+	first := l.server == nil
+	if first {
+		l.server = pcp.New(k.Host.store().PCP(inode), now)
+	}
+	serves := func(host netip.Addr) bool { return l.plan.PCP.Serves(l.facts, host) }
+	busy := func(protocol uint8, port uint16) bool {
+		return k.Host.busy(l.plan.PCP.External, protocol, port)
+	}
+	changed, announce := l.server.Use(l.plan, serves, busy, now)
+	if first || changed {
+		l.lend(k, now)
+	}
+	if first || changed || announce {
+		l.save(k, now)
+	}
+	l.listen(ctx, k)
+	if announce {
+		l.left, l.pause = announcements, firstPause
+		l.tell(now)
+	}
+}
+
+// lend puts the leases in force. What fails is tried again with the periodic check.
+func (l *leases) lend(k *keeper, now time.Time) error {
+	err := k.Host.Engines.Lend(k.Host.Netns, l.plan, l.server.Leases(now))
+	l.retry = err != nil
+	l.log(k, err)
+	return err
+}
+
+// log says once why leases could not be changed or kept.
+func (l *leases) log(k *keeper, err error) {
+	switch {
+	case err == nil:
+		l.refused = ""
+	case err.Error() != l.refused:
+		l.refused = err.Error()
+		k.log("pcp: %v", err)
+	}
+}
+
+// save keeps epoch and leases on disk.
+func (l *leases) save(k *keeper, now time.Time) {
+	inode, err := k.Host.Inode()
+	var text []byte
+	if err == nil {
+		text, err = json.Marshal(l.server.State(now))
+	}
+	if err == nil {
+		err = k.Host.store().PutLeases(inode, text)
+	}
+	if err != nil {
+		l.log(k, fmt.Errorf("keep leases: %w", err))
+	}
+}
+
+// look ends leases, which the kernel has ended by itself, and listens again where that has ended.
+func (l *leases) look(ctx context.Context, k *keeper, now time.Time) {
+	if l.server == nil {
+		return
+	}
+	if l.server.Expire(now) {
+		l.save(k, now)
+	}
+	for _, one := range l.listeners {
+		select {
+		case <-one.ended:
+			l.listen(ctx, k)
+			return
+		default:
+		}
+	}
+}
+
+// answer answers a request and those that have come meanwhile: once what they change is in force and on disk.
+func (l *leases) answer(k *keeper, r asked, now time.Time) {
+	all := []asked{r}
+	for more := true; more && len(all) < mostRequests; {
+		select {
+		case r = <-l.requests:
+			all = append(all, r)
+		default:
+			more = false
+		}
+	}
+	if l.server == nil || k.suspended {
+		return
+	}
+	before, answers, changes := l.server.Leases(now), make([][]byte, len(all)), make([]bool, len(all))
+	for i, r := range all {
+		answers[i], changes[i] = l.server.Answer(now, r.from.Addr(), r.text)
+	}
+	if slices.Contains(changes, true) {
+		if l.lend(k, now) == nil {
+			l.save(k, now)
+			l.logChanges(k, before, l.server.Leases(now), now)
+		} else {
+			l.server.Restore(before)
+			for i, changed := range changes {
+				if changed {
+					answers[i] = l.server.Refuse(now, all[i].text)
+				}
+			}
+		}
+	}
+	for i, r := range all {
+		if answers[i] != nil {
+			r.via.send(answers[i], r)
+		}
+	}
+}
+
+// logChanges says which ports were opened and closed, as far as hosts do not do it all the time.
+func (l *leases) logChanges(k *keeper, before, after []gateway.Lease, now time.Time) {
+	known := map[gateway.Ref]bool{}
+	for i := range before {
+		known[before[i].Ref()] = true
+	}
+	say := func(one *gateway.Lease, format string, more ...any) {
+		if l.said.Allows(now, one.Internal.Addr()) {
+			k.log("pcp: "+format, append([]any{one.Internal, nat.ProtocolName(one.Protocol), one.External}, more...)...)
+		}
+	}
+	for i := range after {
+		one := &after[i]
+		if !known[one.Ref()] {
+			say(one, "%s has opened %s %s to itself, for %s", one.Expires.Sub(now).Round(time.Second))
+		}
+		delete(known, one.Ref())
+	}
+	for i := range before {
+		if known[before[i].Ref()] {
+			say(&before[i], "%s has closed %s %s")
+		}
+	}
+}
+
+// tell announces the epoch, and sets when it is announced next.
+func (l *leases) tell(now time.Time) {
+	if l.server == nil || l.left == 0 {
+		return
+	}
+	for i, text := range l.server.Announcements(now) {
+		for _, one := range l.listeners {
+			to := netip.AddrPortFrom(netip.MustParseAddr("224.0.0.1"), pcp.ClientPort)
+			if one.network == "udp6" {
+				to = netip.AddrPortFrom(netip.MustParseAddr("ff02::1").WithZone(one.name), pcp.ClientPort)
+			}
+			if i == 0 || to.Addr().Is4() { // the second one is of NAT-PMP
+				one.conn.WriteToUDPAddrPort(text, to) // as the network has it: they are repeated
+			}
+		}
+	}
+	l.announce.Reset(l.pause)
+	l.left, l.pause = l.left-1, 2*l.pause
+}
+
+// listen takes requests by the interfaces of the plan that there are, and by no others.
+func (l *leases) listen(ctx context.Context, k *keeper) {
+	wanted := map[listenerKey]string{}
+	if l.server != nil {
+		for _, name := range l.plan.PCP.LAN {
+			for _, i := range l.facts.Named(name) {
+				wanted[listenerKey{"udp4", i.Index}] = i.Name
+				if slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+					wanted[listenerKey{"udp6", i.Index}] = i.Name
+				}
+			}
+		}
+	}
+	for key, one := range l.listeners {
+		gone := wanted[key] != one.name
+		select {
+		case <-one.ended:
+			gone = true
+		default:
+		}
+		if gone {
+			one.conn.Close()
+			delete(l.listeners, key)
+		}
+	}
+	var failed error
+	for key, name := range wanted {
+		if l.listeners[key] != nil {
+			continue
+		}
+		one, err := k.Host.listenFor(ctx, key, name)
+		if err != nil {
+			failed = fmt.Errorf("answer requests by %s: %w", name, err)
+			continue
+		}
+		l.listeners[key] = one
+		go one.read(ctx, l.requests)
+	}
+	if failed != nil {
+		l.log(k, failed)
+	}
+}
+
+// end stops answering. What was opened stays open until its time has passed.
+func (l *leases) end() {
+	l.announce.Stop()
+	for _, one := range l.listeners {
+		one.conn.Close()
+		<-one.ended
+	}
+}
+
+// listenFor makes a socket that gets what comes by an interface alone.
+func (h Host) listenFor(ctx context.Context, key listenerKey, name string) (*listener, error) {
+	option := func(fd int) error {
+		if key.network == "udp6" {
+			return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1)
+		}
+		return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
+	}
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		return errors.Join(c.Control(func(fd uintptr) { err = errors.Join(unix.BindToDevice(int(fd), name), option(int(fd))) }), err)
+	}}
+	var conn net.PacketConn
+	err := h.Netns.Do(func() (err error) {
+		conn, err = config.ListenPacket(ctx, key.network, fmt.Sprintf(":%d", pcp.Port))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &listener{key, name, conn.(*net.UDPConn), make(chan struct{})}, nil
+}
+
+// read hands requests on until the socket is closed.
+func (l *listener) read(ctx context.Context, requests chan<- asked) {
+	defer close(l.ended)
+	limit := pcp.Limiter{Each: eachSecond, All: allSecond}
+	text, control := make([]byte, pcp.MaxSize+1), make([]byte, 256)
+	for {
+		n, controls, _, from, err := l.conn.ReadMsgUDPAddrPort(text, control)
+		if err != nil {
+			return
+		}
+		to := l.addressed(control[:controls])
+		if !to.IsValid() || !limit.Allows(time.Now(), from.Addr()) {
+			continue
+		}
+		select {
+		case requests <- asked{l, from, to, slices.Clone(text[:n])}:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// addressed is the address that a datagram was for, by its control messages; not valid where it did not come by the
+// interface, or for all hosts there.
+func (l *listener) addressed(control []byte) netip.Addr {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return netip.Addr{}
+	}
+	for _, m := range messages {
+		switch {
+		case m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_PKTINFO && len(m.Data) >= unix.SizeofInet4Pktinfo:
+			index, local, to := int32(binary.NativeEndian.Uint32(m.Data)), netip.AddrFrom4([4]byte(m.Data[4:8])), netip.AddrFrom4([4]byte(m.Data[8:12]))
+			if int(index) == l.index && local == to {
+				return to
+			}
+		case m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO && len(m.Data) >= unix.SizeofInet6Pktinfo:
+			to := netip.AddrFrom16([16]byte(m.Data[:16]))
+			if int(binary.NativeEndian.Uint32(m.Data[16:])) == l.index && !to.IsMulticast() {
+				return to
+			}
+		}
+	}
+	return netip.Addr{}
+}
+
+// send answers a request, from the address that it was for.
+func (l *listener) send(text []byte, r asked) {
+	var control []byte
+	if r.to.Is4() {
+		control = unix.PktInfo4(&unix.Inet4Pktinfo{Ifindex: int32(l.index), Spec_dst: r.to.As4()})
+	} else {
+		control = unix.PktInfo6(&unix.Inet6Pktinfo{Ifindex: uint32(l.index), Addr: r.to.As16()})
+	}
+	l.conn.WriteMsgUDPAddrPort(text, control, r.from) // an answer that is lost is asked for again
+}
+
+// busy reports whether a program of the gateway has a port of an address: the kernel does not let another one have it.
+func (h Host) busy(address netip.Addr, protocol uint8, port uint16) bool {
+	kind := unix.SOCK_STREAM
+	if protocol == unix.IPPROTO_UDP {
+		kind = unix.SOCK_DGRAM
+	}
+	err := h.Netns.Do(func() error {
+		fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		return unix.Bind(fd, &unix.SockaddrInet4{Port: int(port), Addr: address.As4()})
+	})
+	return errors.Is(err, unix.EADDRINUSE)
+}
