@@ -273,7 +273,7 @@ var aspects = []aspect{
 	{settingEngine, func(p *Plan) string { return string(p.Engine) }, "connections that exist are not known to the other engine, and break", ""},
 	{"wan", uplinksString, "", ""},
 	{"lan", func(p *Plan) string { return strings.Join(p.LAN, ", ") }, "", ""},
-	{"zones", zonesString, "connections from what enters or leaves a zone begin anew", ""},
+	{"zones", zonesString, "those of hosts that enter or leave a zone are deleted, and begin anew with their next packets", ""},
 	{"mss", func(p *Plan) string { return mssText(p.MSS) }, "connections to come: the size is in the SYN", ""},
 	{"flowtable", func(p *Plan) string { return strings.Join(p.Flowtable, ", ") }, "those that exist enter or leave the fast path with their next packets", ""},
 	{"connections-per-source", func(p *Plan) string { return countOrNone(p.ConnectionsPerSource) }, "none is cut: a source that has as many gets no new ones", "no source is bounded any more"},

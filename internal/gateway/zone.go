@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -216,6 +217,39 @@ func (p *Plan) zoneRouting(facts *Facts, v6 bool) (all []RoutingStep) {
 		all = append(all, RoutingStep{t.String(), tune.RoutingRule{Mark: z.Mark, Mask: p.ZoneMarks, Table: z.Table}.String(), "what goes to zone " + z.Name + " is not led to another one"})
 	}
 	return all
+}
+
+// Rezoned returns which connections, by their conntrack zone and source, are of zones that another plan (nil: none) does not
+// have alike; nil where it has all of them.
+func Rezoned(old, new *Plan, facts *Facts) func(zone uint16, source netip.Addr) bool {
+	alike := map[uint16]bool{}
+	var entered []netip.Prefix
+	if old != nil {
+		for _, z := range old.Zones {
+			n := new.ZoneNumbered(z.Number)
+			alike[z.Number] = n != nil && slices.Equal(n.Interfaces, z.Interfaces)
+		}
+	}
+	for i := range new.Zones {
+		z := &new.Zones[i]
+		if alike[z.Number] {
+			continue
+		}
+		for _, v6 := range []bool{false, true} {
+			for _, r := range facts.RoutesTo(z, v6) {
+				entered = append(entered, r.To)
+			}
+		}
+	}
+	if len(entered) == 0 && !slices.Contains(slices.Collect(maps.Values(alike)), false) {
+		return nil
+	}
+	return func(zone uint16, source netip.Addr) bool {
+		if zone == 0 {
+			return nat.InAny(entered, source) && !facts.Has(source)
+		}
+		return zone > ZoneTable && zone < ZoneTable+1000-ZoneRule && !alike[zone]
+	}
 }
 
 // InZone is where an address is in a zone, as far as the routes to it are known.

@@ -324,11 +324,14 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 	if err := r.steer(); err != nil {
 		return applied, fmt.Errorf("in force as %s: %w", applied.ID(), err)
 	}
+	var notes []string
 	if r.begins() {
-		if note := r.translate(ctx); note != "" {
-			if err = applied.Note(tune.Gateway, note); err != nil {
-				err = fmt.Errorf("in force as %s, and %s; write that into the journal: %w", applied.ID(), note, err)
-			}
+		notes = append(notes, r.translate(ctx))
+	}
+	notes = slices.DeleteFunc(append(notes, r.rezone(ctx)), func(note string) bool { return note == "" })
+	if note := strings.Join(notes, "; "); note != "" {
+		if err = applied.Note(tune.Gateway, note); err != nil {
+			err = fmt.Errorf("in force as %s, and %s; write that into the journal: %w", applied.ID(), note, err)
 		}
 	}
 	r.host.forget()
@@ -386,6 +389,19 @@ func (r *Ready) translate(ctx context.Context) string {
 	}
 	return fmt.Sprintf("deleted %s that passed untranslated: %s; their next packets are translated",
 		units.Plural(int64(len(passed.Keys)), "connection", "connections"), passed.Words())
+}
+
+// rezone has connections of interfaces that entered or left a zone begin anew in the zone where they are now, and says
+// how many there were.
+func (r *Ready) rezone(ctx context.Context) string {
+	moved, err := r.host.Rezone(ctx, r.InForce, r.Gateway, &r.Facts)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("connections that are in another zone than their hosts could not be searched for: %v", err)
+	case moved == 0:
+		return ""
+	}
+	return fmt.Sprintf("deleted %s of hosts that entered or left a zone: their next packets begin them anew", units.Plural(int64(moved), "connection", "connections"))
 }
 
 // first says that another natkit was first, where the host is not what the plan was made for

@@ -152,6 +152,27 @@ func (h Host) Translate(ctx context.Context, p *gateway.Plan, facts *gateway.Fac
 	return all, nil
 }
 
+// Rezone deletes the connections of hosts whose zone is another one than in a former plan (nil: none): their packets are in
+// the conntrack zone of now, which does not have them. They go on where the same address and port is free.
+func (h Host) Rezone(ctx context.Context, old, new *gateway.Plan, facts *gateway.Facts) (n int, err error) {
+	moved := gateway.Rezoned(old, new, facts)
+	if moved == nil {
+		return 0, nil
+	}
+	var keys []conntrack.Key
+	_, err = dump.Each(ctx, h.Netns, &conntrack.Filter{}, func(e *conntrack.Entry) error {
+		if moved(e.Zone, e.Orig.Src) {
+			keys = append(keys, e.Key())
+		}
+		return nil
+	})
+	if err != nil || len(keys) == 0 {
+		return 0, err
+	}
+	_, err = dump.DeleteKeys(ctx, h.Netns, keys)
+	return len(keys), err
+}
+
 func (h Host) stale(ctx context.Context, ruleOf func(*conntrack.Entry) (*gateway.Ref, error)) (Stale, error) {
 	s := Stale{Rules: map[gateway.Ref]int64{}}
 	_, err := dump.Each(ctx, h.Netns, &conntrack.Filter{}, func(e *conntrack.Entry) error {

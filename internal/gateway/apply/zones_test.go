@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/look"
 	"github.com/natkit/natkit/internal/gateway/observe"
@@ -483,5 +484,155 @@ func TestZonesPlan(t *testing.T) {
 	}
 	if got := p.in(p.ns, "ip route show table 26002"); strings.Contains(got, "10.5.0.0") || !strings.Contains(got, "10.6.0.0") {
 		t.Errorf("table 26002:\n%s", got)
+	}
+}
+
+// TestServiceFollowsZones: routes of a zone follow its interface and the main table, and what is removed is put back.
+func TestServiceFollowsZones(t *testing.T) {
+	p := newCustomers(t)
+	before := p.everything()
+	s := p.serve(zonesText)
+	table := func(want string) {
+		t.Helper()
+		within(t, time.Minute, want, func() bool {
+			got := strings.Fields(strings.ReplaceAll(p.in(p.ns, "ip route show table 26002"), " proto 110", ""))
+			return strings.Join(got, " ") == want
+		})
+	}
+	table("10.0.0.0/24 dev lan1 scope link 10.5.0.0/16 via 10.0.0.2 dev lan1")
+	p.in(p.ns, "ip link set lan1 down")
+	table("")
+	p.in(p.ns, "ip link set lan1 up", "ip -6 addr replace fd00::1/64 dev lan1 nodad")
+	table("10.0.0.0/24 dev lan1 scope link")
+	p.in(p.ns, "ip route add 10.5.0.0/16 via 10.0.0.2 dev lan1 metric 2")
+	table("10.0.0.0/24 dev lan1 scope link 10.5.0.0/16 via 10.0.0.2 dev lan1")
+	p.in(p.ns, "ip rule del pref 502", "ip route flush table 26002")
+	table("10.0.0.0/24 dev lan1 scope link 10.5.0.0/16 via 10.0.0.2 dev lan1")
+	within(t, time.Minute, "the rule", func() bool { return strings.Contains(p.in(p.ns, "ip rule"), "502:") })
+	p.both("udp", "10.0.0.2:4000", "203.0.113.1:7000", "internet 203.0.113.7")
+	p.both("udp", "10.5.0.2:4000", "203.0.113.1:7000", "internet 203.0.113.7")
+	s.end()
+	s.begin(func(s *Service) { s.UndoOnExit = true })
+	s.end()
+	if diff := cmp.Diff(sorted(before), sorted(p.everything())); diff != "" {
+		t.Errorf("after the end:\n%s", diff)
+	}
+}
+
+// sorted are lines in order: the kernel lists routes of an interface that was down last.
+func sorted(text string) []string { return slices.Sorted(strings.SplitSeq(text, "\n")) }
+
+// TestZonesAndUplinks: customers with the same addresses behind two providers.
+func TestZonesAndUplinks(t *testing.T) {
+	p := newCustomers(t)
+	testutil.Veth(t, testutil.End{Netns: p.ns, Name: "wan1", Addresses: []string{"198.51.100.7/24"}},
+		testutil.End{Netns: p.internet, Name: "b0", Addresses: []string{"198.51.100.1/24"}})
+	p.in(p.internet, "ip addr add 192.0.2.1/32 dev lo")
+	p.echo(p.internet, "192.0.2.1:7000", "internet")
+	r := p.prepare(wish(`gateway:
+  interfaces: {wan: [{interface: wan0}, {interface: wan1, via: 198.51.100.1}], lan: [{interface: lan0, zone: red}, {interface: lan1, zone: blue}]}
+  nat:
+    - masquerade: {}
+    - dnat: {on: wan, port: [tcp/80, udp/80], to: "10.0.0.2:8000", zone: red}
+    - dnat: {on: wan, port: [tcp/81, udp/81], to: "10.0.0.2:8000", zone: blue}
+`))
+	a, err := r.Apply(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slots := r.Gateway.Slots(all)
+	for _, network := range []string{"tcp", "udp"} {
+		for i, from := range []string{"10.0.0.2", "10.5.0.2"} {
+			seen := seenUnder[false][slots[gateway.SlotOf(netip.MustParseAddr(from), len(slots))]]
+			p.both(network, fmt.Sprintf("%s:%d", from, 4000+i), "192.0.2.1:7000", "internet "+seen)
+		}
+		for to, name := range map[string]string{"203.0.113.7:80": "red", "198.51.100.7:80": "red", "203.0.113.7:81": "blue", "198.51.100.7:81": "blue"} {
+			p.asks(p.dial(p.internet, network, "192.0.2.1:5000", to), "outside", name+" 192.0.2.1")
+		}
+	}
+	if got := p.in(p.ns, "ip rule"); strings.Index(got, "502:") > strings.Index(got, "20000:") {
+		t.Errorf("rules of uplinks come before those of zones:\n%s", got)
+	}
+	if s, err := look.New(look.Options{Netns: p.ns, Store: p.store(), Journal: p.Apply.Journal}).Look(t.Context()); err != nil || s.Integrity != gateway.RulesIntact {
+		t.Errorf("status: %s %q, %v", s.Integrity, s.Changes, err)
+	}
+	p.in(p.ns, "ip rule del pref 502")
+	if s, err := look.New(look.Options{Netns: p.ns, Store: p.store(), Journal: p.Apply.Journal}).Look(t.Context()); err != nil || s.Integrity != gateway.RulesChanged {
+		t.Errorf("status without a rule: %s %q, %v", s.Integrity, s.Changes, err)
+	}
+	if _, err := p.Undo(a.ID()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRezone: a connection that is there when its interface enters a zone, or leaves it, goes on.
+func TestRezone(t *testing.T) {
+	p := newCustomers(t)
+	plain := "gateway:\n  interfaces: {wan: wan0, lan: [lan0, lan1]}\n  nat: [masquerade: {}]\n"
+	apply := func(text string) string {
+		t.Helper()
+		a, err := p.prepare(wish(text)).Apply(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(a.Transaction().Changes)
+	}
+	apply(plain)
+	c, own := p.dial(p.red, "tcp", "10.0.0.2:4000", "203.0.113.1:7000"), p.dial(p.ns, "tcp", "10.0.0.1:4001", "10.0.0.2:8000")
+	p.asks(c, "plain", "internet 203.0.113.7")
+	for i, text := range []string{zonesText, zonesText + "  mss: 1400\n", plain} {
+		notes := apply(text)
+		if deleted := strings.Contains(notes, "deleted 1 connection of hosts that entered or left a zone"); deleted != (i != 1) {
+			t.Errorf("%d: %s", i, notes)
+		}
+		p.asks(c, fmt.Sprint("again", i), "internet 203.0.113.7")
+		p.asks(own, fmt.Sprint("own", i), "red 10.0.0.1")
+	}
+}
+
+// TestZonesFragments: fragments of two customers with one address, identifier and destination are not put together.
+func TestZonesFragments(t *testing.T) {
+	p := newCustomers(t)
+	if _, err := p.prepare(wish(zonesText)).Apply(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	type customer struct {
+		raw    int
+		answer net.Conn
+		text   string
+	}
+	all := []customer{{text: strings.Repeat("red!", 8)}, {text: strings.Repeat("blue", 8)}}
+	for i, ns := range []*netns.Handle{p.red, p.blue} {
+		all[i].answer = p.dial(ns, "udp", "10.0.0.2:4000", "203.0.113.1:7000")
+		err := ns.Do(func() (err error) {
+			all[i].raw, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(all[i].raw) })
+	}
+	const each = 16 // bytes of data in a fragment, the first of which is the header of UDP
+	for at := 0; at < 8+32; at += each {
+		for _, c := range all {
+			datagram := append([]byte{4000 >> 8, 4000 & 0xff, 7000 >> 8, 7000 & 0xff, 0, 40, 0, 0}, c.text...)
+			packet := []byte{0x45, 0, 0, 0, 0x12, 0x34, 0, byte(at / 8), 64, unix.IPPROTO_UDP, 0, 0, 10, 0, 0, 2, 203, 0, 113, 1}
+			if at+each < len(datagram) {
+				packet[6] = 0x20 // more fragments
+			}
+			packet = append(packet, datagram[at:min(at+each, len(datagram))]...)
+			if err := unix.Sendto(c.raw, packet, 0, &unix.SockaddrInet4{Addr: [4]byte{203, 0, 113, 1}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, c := range all {
+		c.answer.SetDeadline(time.Now().Add(testutil.Patience(20 * time.Second)))
+		b := make([]byte, 200)
+		n, err := c.answer.Read(b)
+		if want := "internet 203.0.113.7 " + c.text; string(b[:n]) != want || err != nil {
+			t.Errorf("%q, %v, want %q", b[:n], err, want)
+		}
 	}
 }

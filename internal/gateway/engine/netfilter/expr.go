@@ -25,6 +25,8 @@ type expression any
 type raw struct {
 	name string
 	data attrs
+	// what it is called where a kernel lacks it; its name where empty.
+	what string
 }
 
 func marshal(e expression) ([]byte, error) {

@@ -1,6 +1,7 @@
 package netfilter
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"github.com/google/nftables/expr"
@@ -48,6 +49,7 @@ var brings = map[string]string{
 	"numgen":       "CONFIG_NFT_NUMGEN",
 	"connlimit":    "CONFIG_NFT_CONNLIMIT",
 	"ct":           "CONFIG_NFT_CT",
+	"ct zone":      "CONFIG_NFT_CT, CONFIG_NF_CONNTRACK_ZONES",
 	"notrack":      "CONFIG_NFT_CT",
 	"fib":          "CONFIG_NFT_FIB_INET",
 	"counter":      "CONFIG_NF_TABLES",
@@ -68,7 +70,7 @@ var brings = map[string]string{
 func nameOf(e expression) string {
 	switch e := e.(type) {
 	case raw:
-		return e.name
+		return cmp.Or(e.what, e.name)
 	case *expr.NAT:
 		if e.Prefix {
 			return "nat prefix"
@@ -83,6 +85,9 @@ func nameOf(e expression) string {
 	case *expr.FlowOffload:
 		return "flow_offload"
 	case *expr.Ct:
+		if e.Key == expr.CtKeyZONE {
+			return "ct zone"
+		}
 		return "ct"
 	case *expr.Notrack:
 		return "notrack"

@@ -103,7 +103,7 @@ func zoneOf(register uint32) expression { return &expr.Ct{Key: expr.CtKeyZONE, R
 // setZone puts the original direction of a connection to be into the zone whose number a register has.
 // google/nftables does not send the direction.
 func setZone(register uint32) expression {
-	r := raw{name: "ct"}
+	r := raw{name: "ct", what: "ct zone"}
 	r.data.u32(unix.NFTA_CT_KEY, unix.NFT_CT_ZONE)
 	r.data.u32(unix.NFTA_CT_SREG, register)
 	r.data.bytes(unix.NFTA_CT_DIRECTION, []byte{dirOriginal})
