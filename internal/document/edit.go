@@ -701,6 +701,9 @@ func (e *editor) wholeLines(n *yaml.Node, index, from, to int) (int, int, error)
 		return begin, e.afterLine(to), nil
 	case n.Kind == yaml.MappingNode && index == 0 && string(before) == "-":
 		next, err := e.start(n.Content[2])
+		if after := e.afterLine(to); err == nil && after < next { // comments between them stay
+			next = after + bytes.IndexFunc(e.text[after:], func(r rune) bool { return !unicode.IsSpace(r) })
+		}
 		return from, next, err
 	}
 	return 0, 0, e.unforeseen(n)

@@ -22,8 +22,9 @@ const (
 	// mostRequests is how many requests are answered together: they cost one transaction, and one write to disk.
 	mostRequests = 64
 	// eachSecond and allSecond are how many requests of a host, and of all by an interface, are answered in a second.
-	// Others are dropped, and clients ask again.
-	eachSecond, allSecond = 20, 200
+	// Others are dropped, and clients ask again. Of readSecond datagrams in a second, those that follow are left to the
+	// kernel, which drops what the socket does not hold: a flood costs no more than that.
+	eachSecond, allSecond, readSecond = 20, 200, 5000
 	// announcements of a new epoch are repeated so often, the first time after firstPause, and each time after twice as
 	// long (RFC 6887, section 14.1).
 	announcements, firstPause = 10, 250 * time.Millisecond
@@ -326,12 +327,16 @@ func (h Host) listenFor(ctx context.Context, key listenerKey, name string) (*lis
 // read hands requests on until the socket is closed.
 func (l *listener) read(ctx context.Context, requests chan<- asked) {
 	defer close(l.ended)
-	limit := pcp.Limiter{Each: eachSecond, All: allSecond}
+	limit, reads := pcp.Limiter{Each: eachSecond, All: allSecond}, pcp.Limiter{Each: readSecond, All: readSecond}
 	text, control := make([]byte, pcp.MaxSize+1), make([]byte, 256)
 	for {
 		n, controls, _, from, err := l.conn.ReadMsgUDPAddrPort(text, control)
 		if err != nil {
 			return
+		}
+		now := time.Now()
+		if !reads.Allows(now, netip.Addr{}) {
+			time.Sleep(now.Truncate(time.Second).Add(time.Second).Sub(now))
 		}
 		to := l.addressed(control[:controls])
 		if !to.IsValid() || !limit.Allows(time.Now(), from.Addr()) {

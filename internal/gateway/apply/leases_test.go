@@ -221,6 +221,24 @@ func TestHostsOpenPorts(t *testing.T) {
 	})
 }
 
+// A flood from one host keeps another one from its port for a moment at most.
+func TestFloodOfRequests(t *testing.T) {
+	h := newHome(t)
+	h.write(homeText)
+	h.begin(nil)
+	flood := h.socket(h.inside, "192.168.1.10:0", "192.168.1.1:5351")
+	for i := range 3 * readSecond {
+		flood.Write(pcpMap("192.168.1.10", byte(i), uint16(40000+i%1000), uint32(i%2)*600)) // where the socket is full it is lost
+	}
+	if result, _, _, external := h.mapped("192.168.1.11", 1, 40999, 600); result != 0 || external != "198.51.100.1:40999" {
+		t.Error(result, external)
+	}
+	if n := strings.Count(h.open(), "192.168.1.10:5000"); n > 1 {
+		t.Errorf("%d leases of one port", n)
+	}
+	h.end()
+}
+
 // status is what 'natkit gateway status' reports.
 func (h *home) status(see func(*observe.Status)) {
 	h.t.Helper()
