@@ -231,11 +231,34 @@ func (f *Facts) NextHop(u *Uplink, v6 bool) (hop NextHop, ok bool) {
 	return hop, i.PointToPoint && global
 }
 
-// UplinkDown reports whether new connections are kept from an uplink: it leads nowhere or has no carrier, as far as the
-// host is known, or what is probed through it does not answer.
-func (f *Facts) UplinkDown(u *Uplink, v6 bool) bool {
+// UplinkDown reports whether new connections of a family are kept from an uplink: it leads nowhere or has no carrier, as
+// far as the host is known, or what is probed through it does not answer.
+func (f *Facts) UplinkDown(u *Uplink, p *Plan, v6 bool) bool { return f.WhyDownFor(u, p, v6) != "" }
+
+// WhyDownFor says why; empty where they are not.
+func (f *Facts) WhyDownFor(u *Uplink, p *Plan, v6 bool) string {
+	if f.Known && f.withoutCarrier(u) {
+		return u.Interface + " has no carrier"
+	}
+	family := familyName(map[bool]int{false: 32, true: 128}[v6])
 	_, leads := f.NextHop(u, v6)
-	return f.Known && (!leads || f.withoutCarrier(u)) || f.Down[u.Interface] != ""
+	switch {
+	case f.Down[u.Interface] != "" || !f.Known:
+		return f.Down[u.Interface]
+	case !leads:
+		return "no next hop of " + family + " is known"
+	case f.masqueradesWithout(u, p, v6):
+		return u.Interface + " has no address of " + family
+	}
+	return ""
+}
+
+// masqueradesWithout reports whether connections of a family get the address of an uplink that has none.
+func (f *Facts) masqueradesWithout(u *Uplink, p *Plan, v6 bool) bool {
+	has := slices.ContainsFunc(f.AddressesOf(u.Interface), func(a netip.Prefix) bool { return a.Addr().Is6() == v6 && !a.Addr().IsLinkLocalUnicast() })
+	return !has && slices.ContainsFunc(p.Sources, func(e Entry) bool {
+		return e.Action.Kind == nat.Masquerade && e.isGeneral() && e.Rule.BitLen() == map[bool]int{false: 32, true: 128}[v6] && meet(e.Out, []string{u.Interface})
+	})
 }
 
 // Steering is how rules in force divide new connections among uplinks.
@@ -258,7 +281,7 @@ func (f *Facts) uses(p *Plan, i int, v6 bool) bool {
 	if used := f.used(v6); used != nil {
 		return used[i]
 	}
-	return !f.UplinkDown(&p.Uplinks[i], v6)
+	return !f.UplinkDown(&p.Uplinks[i], p, v6)
 }
 
 // LeftOut reports whether new connections of a family are kept from an uplink while others get them.
@@ -284,12 +307,11 @@ func (f *Facts) used(v6 bool) []bool {
 // WhyOut says why rules in force keep new connections from an uplink that is not down; empty where they do not.
 func (f *Facts) WhyOut(i int, p *Plan) string {
 	name, out := p.Uplinks[i].Interface, false
-	for _, v6 := range []bool{false, true} {
+	for _, v6 := range p.families() {
 		used := f.used(v6)
-		served := used != nil && (v6 && p.IPv6 || !v6 && p.IPv4)
-		out = out || served && !used[i]
+		out = out || used != nil && !used[i] && !f.UplinkDown(&p.Uplinks[i], p, v6)
 	}
-	if !out || f.WhyDown(&p.Uplinks[i], p) != "" {
+	if !out {
 		return ""
 	}
 	since := ""
@@ -309,24 +331,40 @@ func (f *Facts) withoutCarrier(u *Uplink) bool {
 	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool { return i.Name == u.Interface && i.NoCarrier })
 }
 
-// WhyDown says why new connections of a family, or of both, are kept from an uplink; empty where they are not.
+// WhyDown says why new connections are kept from an uplink, of all families that are forwarded; empty where they are not.
 func (f *Facts) WhyDown(u *Uplink, p *Plan) string {
-	if f.Known && f.withoutCarrier(u) {
-		return u.Interface + " has no carrier"
-	}
-	if why := f.Down[u.Interface]; why != "" || !f.Known {
-		return why
-	}
-	var families []string
-	for _, v6 := range []bool{false, true} {
-		if _, leads := f.NextHop(u, v6); !leads && (v6 && p.IPv6 || !v6 && p.IPv4) {
-			families = append(families, familyName(map[bool]int{false: 32, true: 128}[v6]))
+	var whys []string
+	for _, v6 := range p.families() {
+		why := f.WhyDownFor(u, p, v6)
+		if why == "" {
+			return ""
 		}
+		whys = append(whys, why)
 	}
-	if len(families) == 0 {
+	if len(whys) == 2 && strings.HasPrefix(whys[0], "no next hop") && strings.HasPrefix(whys[1], "no next hop") {
+		return "no next hop of IPv4 and IPv6 is known"
+	}
+	return strings.Join(slices.Compact(whys), "; ")
+}
+
+// Lacks says what keeps new connections of one family from an uplink that takes those of the other; empty for nothing.
+func (f *Facts) Lacks(u *Uplink, p *Plan) string {
+	families := p.families()
+	if len(families) < 2 || f.UplinkDown(u, p, false) == f.UplinkDown(u, p, true) {
 		return ""
 	}
-	return "no next hop of " + strings.Join(families, " and ") + " is known"
+	return f.WhyDownFor(u, p, false) + f.WhyDownFor(u, p, true)
+}
+
+// families are those that a plan forwards, true for IPv6.
+func (p *Plan) families() (all []bool) {
+	if p.IPv4 {
+		all = append(all, false)
+	}
+	if p.IPv6 {
+		all = append(all, true)
+	}
+	return all
 }
 
 // RoutingStep is a rule or a route of policy routing that a plan needs, as a change of tune.Routing has it, and why.
@@ -335,10 +373,7 @@ type RoutingStep struct{ Target, Value, Why string }
 // Routing are the rules and routes of a plan's zones and uplinks, in the order in which they are made: as long as packets
 // have no mark nothing follows from them.
 func (p *Plan) Routing(facts *Facts) (all []RoutingStep) {
-	for _, v6 := range []bool{false, true} {
-		if v6 && !p.IPv6 || !v6 && !p.IPv4 {
-			continue
-		}
+	for _, v6 := range p.families() {
 		all = append(all, p.zoneRouting(facts, v6)...)
 		if len(p.Uplinks) == 0 {
 			continue

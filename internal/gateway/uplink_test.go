@@ -139,6 +139,51 @@ func TestSlots(t *testing.T) {
 	}
 }
 
+// An uplink that leads on in one family alone is not down; it lacks the other, which counts where it is forwarded.
+func TestUplinkOfOneFamily(t *testing.T) {
+	f := Facts{Known: true, Interfaces: []Interface{{Name: "eth0", Up: true}}, Defaults: []DefaultRoute{{Interface: "eth0", Via: netip.MustParseAddr("203.0.113.1")}}}
+	u := &Uplink{Interface: "eth0"}
+	const lacks = "no next hop of IPv6 is known"
+	for _, c := range []struct {
+		plan        Plan
+		route       bool
+		down, lacks string
+	}{
+		{Plan{IPv4: true, IPv6: true}, true, "", lacks}, {Plan{IPv4: true}, true, "", ""}, {Plan{IPv6: true}, true, lacks, ""},
+		{Plan{IPv4: true, IPv6: true}, false, "no next hop of IPv4 and IPv6 is known", ""},
+	} {
+		facts := f
+		if !c.route {
+			facts.Defaults = nil
+		}
+		if down, without := facts.WhyDown(u, &c.plan), facts.Lacks(u, &c.plan); down != c.down || without != c.lacks {
+			t.Errorf("IPv4 %t, IPv6 %t: down %q, lacks %q, want %q, %q", c.plan.IPv4, c.plan.IPv6, down, without, c.down, c.lacks)
+		}
+	}
+}
+
+// An uplink without an address carries nothing of a family whose connections are to get its address.
+func TestUplinkWithoutAddress(t *testing.T) {
+	const text = "gateway:\n  interfaces: {wan: [{interface: eth0, via: [203.0.113.1, \"2001:db8::1\"]}, eth1], lan: lan0}\n"
+	facts := Facts{Known: true, Interfaces: []Interface{{Name: "eth0", Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix("203.0.113.7/24"), netip.MustParsePrefix("fe80::7/64")}}}}
+	for rules, want := range map[string]string{
+		"  nat: [masquerade: {}]\n  ipv6: [masquerade: {}]\n":                                                           "eth0 has no address of IPv6",
+		"  nat: [masquerade: {}]\n  ipv6: [netmap: {inside: \"fd00::/64\", outside: \"2001:db8:1::/64\", out: eth0}]\n": "",
+	} {
+		f, err := Parse("gateway.yaml", []byte(text+rules))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := Compile(&f.Config, facts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := facts.Lacks(&p.Uplinks[0], p); got != want {
+			t.Errorf("%s: %q, want %q", rules, got, want)
+		}
+	}
+}
+
 // That the kernel computes the same is seen to by TestUplinks of the engine.
 func TestSlotOf(t *testing.T) {
 	seen := map[int]int{}

@@ -247,7 +247,7 @@ func (g *GatewayPlan) planned() Planned {
 		switch {
 		case tune.ConfPath(c.Kind) != "":
 			d.Files = append(d.Files, c)
-		case c.Before != c.After:
+		case c.Before != c.After, c.Kind == tune.Gateway && c.Risk != "": // rules that stay, and are used otherwise
 			d.Changes = append(d.Changes, c)
 		case c.Kind == tune.Sysctl:
 			d.Already = append(d.Already, fmt.Sprintf("%s is %s already: %s", c.Target, c.Before, c.Why))

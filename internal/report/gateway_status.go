@@ -114,6 +114,8 @@ func (p *printer) gatewayUplinks(s *observe.Status) {
 			text, tone = fmt.Sprintf("wan %s is down: %s", u.Interface, clean(u.Down)), Bad
 		case u.Out != "":
 			text, tone = fmt.Sprintf("wan %s gets no new connections: %s", u.Interface, clean(u.Out)), Warn
+		case u.Lacks != "":
+			text, tone = text+"; "+clean(u.Lacks), Warn
 		}
 		p.mark(2, Cell{}, text+fmt.Sprintf("; %s%s", about(s), units.Plural(u.Flows, "connection", "connections")), tone)
 	}

@@ -95,7 +95,7 @@ func TestGatewayStatusOfUplinks(t *testing.T) {
 	s.Rules, s.Pools = s.Rules[:1], nil
 	s.Uplinks = []observe.Uplink{
 		{Interface: "eth0", Weight: 3, Down: "192.0.2.1 does not answer", Flows: 1},
-		{Interface: "ppp0", Weight: 1, Share: 0.75, Flows: 1234}, {Interface: "eth1", Weight: 1, Share: 0.25}, {Interface: "wwan0"},
+		{Interface: "ppp0", Weight: 1, Share: 0.75, Flows: 1234}, {Interface: "eth1", Weight: 1, Share: 0.25}, {Interface: "wwan0", Lacks: "no next hop of IPv6 is known"},
 		{Interface: "eth2", Weight: 1, Out: "out since 2026-01-31 12:00:00"}, {Interface: "eth3", Weight: 1, Share: 0.25, Down: "eth3 has no carrier"},
 	}
 	golden(t, "gateway-status-uplinks.txt", gatewayStatusText(t, s, 40))

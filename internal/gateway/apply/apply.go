@@ -344,7 +344,7 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 
 // steer keeps new connections from uplinks that are down: the rules are written for all of them.
 func (r *Ready) steer() error {
-	return r.host.Engines.Steer(r.host.Netns, r.Gateway, func(u *gateway.Uplink, v6 bool) bool { return !r.Facts.UplinkDown(u, v6) })
+	return r.host.Engines.Steer(r.host.Netns, r.Gateway, func(u *gateway.Uplink, v6 bool) bool { return !r.Facts.UplinkDown(u, r.Gateway, v6) })
 }
 
 // steers says by which uplinks new connections leave from now on, where rules that stay as they are divide them in
@@ -446,10 +446,42 @@ type aboutRule interface {
 // Undo takes a transaction back, in the namespace.
 func (h Host) Undo(id string) (tx *journal.Transaction, err error) {
 	err = h.Netns.Do(func() error {
-		tx, err = apply.Undo(id, h.options(nil))
-		return err
+		if tx, err = h.undo(id); err != nil {
+			return err
+		}
+		return h.reroute(tx)
 	})
 	return tx, err
+}
+
+// undo takes back what a transaction did and no later one does, in the thread's namespace.
+func (h Host) undo(id string) (*journal.Transaction, error) { return apply.Undo(id, h.options(nil)) }
+
+// reroute puts rules and routes back that the gateway in force needs: the transaction that was undone had put them back
+// itself, after one before it had made them, which is the one that takes them back.
+func (h Host) reroute(undone *journal.Transaction) error {
+	here, err := h.id()
+	if err != nil {
+		return err
+	}
+	open, err := h.open(here)
+	made := map[string]string{}
+	for _, tx := range open {
+		for _, c := range tx.Changes {
+			if c.Open() && c.Kind == tune.Routing {
+				made[c.Target] = c.After
+			}
+		}
+	}
+	for _, c := range undone.Changes {
+		if c.Kind != tune.Routing || c.Before != "" || made[c.Target] == "" {
+			continue
+		}
+		if now, err := (routing{}).Read(c.Target); err == nil && now == "" {
+			_ = routing{}.Write(c.Target, made[c.Target]) // it fails where the interface is down: then it is not there anyway
+		}
+	}
+	return err
 }
 
 // Origins of transactions, in the journal.
@@ -633,7 +665,7 @@ func (c *collector) rules(p *gateway.Plan, digest string) error {
 		case before == change.After && c.now.Steer != "":
 			change.Why, change.Risk, c.differs = c.now.Steer+"; the rules stay as they are", "connections that there are stay on their wan interface", true
 		case before == change.After:
-			change.Why = "in force already"
+			change.Why, change.Risk = "in force already", ""
 		}
 		if err := change.Validate(); err != nil {
 			return err

@@ -166,7 +166,7 @@ func (k *keeper) supersede(newest string) {
 		if tx.Origin != OriginService || tx.ID == newest || !tx.Complete || tx.Unconfirmed() {
 			continue
 		}
-		if _, err := k.Host.Undo(tx.ID); err != nil {
+		if err := k.Host.Netns.Do(func() error { _, err := k.Host.undo(tx.ID); return err }); err != nil {
 			k.log("hand %s over to %s: %v", tx.ID, newest, err)
 		}
 	}

@@ -24,6 +24,8 @@ type uplinks struct {
 	facts *gateway.Facts
 	// without are uplinks that new connections are kept from, with the reason, as last steered and logged; nil before.
 	without map[string]string
+	// lacks are those that take new connections of one family alone, and why.
+	lacks map[string]string
 }
 
 // ready follows an apply: it watches, and has new connections leave by the uplinks that there are.
@@ -40,24 +42,36 @@ func (u *uplinks) ready(ctx context.Context, k *keeper, r *Ready) {
 
 // steer has new connections leave by the uplinks that there are, if these are others than before.
 func (u *uplinks) steer(ctx context.Context, k *keeper) {
-	without := map[string]string{}
+	without, lacks := map[string]string{}, map[string]string{}
 	for i := range u.plan.Uplinks {
 		one := &u.plan.Uplinks[i]
 		if why := u.facts.WhyDown(one, u.plan); why != "" {
 			without[one.Interface] = why
 		}
+		if why := u.facts.Lacks(one, u.plan); why != "" {
+			lacks[one.Interface] = why
+		}
 	}
-	if u.without != nil && maps.Equal(without, u.without) || k.suspended {
+	if u.without != nil && maps.Equal(without, u.without) && maps.Equal(lacks, u.lacks) || k.suspended {
 		return
 	}
-	err := k.Host.Engines.Steer(k.Host.Netns, u.plan, func(one *gateway.Uplink, v6 bool) bool { return !u.facts.UplinkDown(one, v6) })
+	err := k.Host.Engines.Steer(k.Host.Netns, u.plan, func(one *gateway.Uplink, v6 bool) bool { return !u.facts.UplinkDown(one, u.plan, v6) })
 	if err != nil {
 		k.log("%v", err)
 		return
 	}
 	for i := range u.plan.Uplinks {
-		switch name := u.plan.Uplinks[i].Interface; {
+		name := u.plan.Uplinks[i].Interface
+		switch up := without[name] == "" && u.without[name] == ""; {
+		case lacks[name] == u.lacks[name]:
+		case lacks[name] != "":
+			k.log("wan %s: %s; new connections of that family leave by others", name, lacks[name])
+		case up:
+			k.log("wan %s is up in both families: new connections leave by it again", name)
+		}
+		switch {
 		case without[name] == u.without[name]:
+		case without[name] == "" && lacks[name] != "": // said above
 		case without[name] == "":
 			k.log("wan %s is up: new connections leave by it again", name)
 		default:
@@ -67,7 +81,7 @@ func (u *uplinks) steer(ctx context.Context, k *keeper) {
 			}
 		}
 	}
-	u.without = without
+	u.without, u.lacks = without, lacks
 }
 
 // renew has what the gateway itself sends by UDP by way of an uplink that is down begin anew, by another one.

@@ -706,6 +706,26 @@ func TestRoutingChangedByHand(t *testing.T) {
 			t.Errorf("%q put back:\n%s", c.by, diff)
 		}
 	}
+	p.in(p.ns, "ip addr del 198.51.100.7/24 dev wan1") // that takes the route along, and is no change by hand
+	if st := p.status(); st.Integrity != gateway.RulesIntact || st.Uplinks[1].Lacks != "wan1 has no address of IPv4" {
+		t.Errorf("without an address: %s, %q, %+v", st.Integrity, st.Changes, st.Uplinks)
+	}
+	p.in(p.ns, "ip addr add 198.51.100.7/24 dev wan1")
+	put()
+	intact = p.everything()
+	// An undo of what put it back leaves it to the transaction that made it.
+	open, err := p.Transactions()
+	if err != nil || len(open) != 2+len(cases) {
+		t.Fatalf("%d transactions, %v", len(open), err)
+	}
+	for _, tx := range slices.Backward(open[1:]) {
+		if _, err := p.Undo(tx.ID); err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(strings.Split(intact, "\n"), strings.Split(p.everything(), "\n")); diff != "" {
+			t.Errorf("%s undone:\n%s", tx.ID, diff)
+		}
+	}
 	s := p.serve(dividedText)
 	for _, c := range cases {
 		p.in(p.ns, c.by...)

@@ -233,7 +233,7 @@ func (v *view) routing(facts *gateway.Facts) {
 			switch {
 			case err != nil:
 				return err
-			case now == step.Value:
+			case now == step.Value || v.leadsToDown(step.Target, facts):
 				continue
 			case now == "":
 				now = "nothing"
@@ -246,6 +246,13 @@ func (v *view) routing(facts *gateway.Facts) {
 	if err != nil {
 		v.note("whether policy routing is as natkit wrote it is not known: %v", err)
 	}
+}
+
+// leadsToDown reports whether a target is the table of a WAN that is down, whose routes the kernel may have removed.
+func (v *view) leadsToDown(target string, facts *gateway.Facts) bool {
+	t, err := tune.ParseRoutingTarget(target)
+	i := slices.IndexFunc(v.plan.Uplinks, func(u gateway.Uplink) bool { return t.Table && u.Table == t.Number })
+	return err == nil && i >= 0 && facts.UplinkDown(&v.plan.Uplinks[i], v.plan, t.V6)
 }
 
 // others are other programs' chains, which are thousands of rules on some hosts: they are

@@ -15,13 +15,14 @@ type Uplink struct {
 	Interface string `json:"interface"`
 	// Weight is its share compared to others; 0 is a standby.
 	Weight int `json:"weight"`
-	// Share is the part of all hosts inside whose new connections leave by it now, of the families that the gateway
-	// forwards the smallest.
+	// Share is the part of all hosts inside whose new connections leave by it now, of the families that it
+	// carries the smallest.
 	Share float64 `json:"share"`
-	// Down says why it carries nothing now; empty where it may. Out says why new connections are kept from it all the
-	// same, where it is not down.
-	Down string `json:"down,omitempty"`
-	Out  string `json:"out,omitempty"`
+	// Down says why it carries nothing now, Lacks why it carries nothing of one family; empty where it may. Out says why new
+	// connections are kept from it all the same, where it is not down.
+	Down  string `json:"down,omitempty"`
+	Lacks string `json:"lacks,omitempty"`
+	Out   string `json:"out,omitempty"`
 	// Flows are connections on it.
 	Flows int64 `json:"flows"`
 }
@@ -31,7 +32,7 @@ func UplinksOf(p *gateway.Plan, facts *gateway.Facts) []Uplink {
 	all := make([]Uplink, len(p.Uplinks))
 	for i := range p.Uplinks {
 		u := &p.Uplinks[i]
-		all[i] = Uplink{Interface: u.Interface, Weight: u.Weight, Share: 1, Down: facts.WhyDown(u, p), Out: facts.WhyOut(i, p)}
+		all[i] = Uplink{Interface: u.Interface, Weight: u.Weight, Down: facts.WhyDown(u, p), Lacks: facts.Lacks(u, p), Out: facts.WhyOut(i, p)}
 	}
 	for _, v6 := range []bool{false, true} {
 		if v6 && !p.IPv6 || !v6 && !p.IPv4 {
@@ -43,7 +44,10 @@ func UplinksOf(p *gateway.Plan, facts *gateway.Facts) []Uplink {
 			has[i]++
 		}
 		for i := range all {
-			all[i].Share = min(all[i].Share, float64(has[i])/float64(len(slots)))
+			share := float64(has[i]) / float64(len(slots))
+			if all[i].Share == 0 || share > 0 && share < all[i].Share {
+				all[i].Share = share
+			}
 		}
 	}
 	return all
@@ -113,12 +117,12 @@ func (w *walk) divided() (up int, why string) {
 	is, would := now[slot], all[slot]
 	if other := w.instead(slot, is); is != would {
 		why += "; it would be on " + p.Uplinks[would].Interface
-		if reason := w.facts.WhyDown(&p.Uplinks[would], p); reason != "" {
+		if reason := w.facts.WhyDownFor(&p.Uplinks[would], p, v6); reason != "" {
 			why += ", which is down (" + reason + ")"
 		} else if reason := w.facts.WhyOut(would, p); reason != "" {
 			why += ", which gets no new connections: " + reason
 		}
-	} else if down := w.facts.WhyDown(&p.Uplinks[is], p); down != "" && other != is {
+	} else if down := w.facts.WhyDownFor(&p.Uplinks[is], p, v6); down != "" && other != is {
 		w.note("%s is down (%s), and the rules in force send new connections by it all the same: no 'natkit gateway run' takes it out", p.Uplinks[is].Interface, down)
 	} else if other != is {
 		w.note("while %s is down new connections of %s are on %s", p.Uplinks[is].Interface, w.src.addr, p.Uplinks[other].Interface)
@@ -128,7 +132,9 @@ func (w *walk) divided() (up int, why string) {
 
 // instead is the uplink that a slot has while one is down.
 func (w *walk) instead(slot, down int) int {
-	return w.plan.Slots(func(i int) bool { return i != down && !w.facts.UplinkDown(&w.plan.Uplinks[i], w.src.addr.Is6()) })[slot]
+	return w.plan.Slots(func(i int) bool {
+		return i != down && !w.facts.UplinkDown(&w.plan.Uplinks[i], w.plan, w.src.addr.Is6())
+	})[slot]
 }
 
 // byUplink has a packet that only a default route leads on leave by its uplink: so do the rules of policy routing,
