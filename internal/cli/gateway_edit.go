@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -112,6 +113,7 @@ func (d setDocument) Text(w io.Writer, _ report.Style) error {
 }
 
 func (s *gatewaySet) run(name string, args []string) error {
+	collectSeldom()
 	var edits []gateway.Edit
 	for _, arg := range args {
 		e, err := gateway.ParseEdit(arg)
@@ -128,22 +130,21 @@ func (s *gatewaySet) run(name string, args []string) error {
 	if err != nil {
 		return fmt.Errorf("set: %w", err)
 	}
-	shown := document.Shown(name)
 	doc := setDocument{Schema: gatewaySetSchema, File: name, Diff: f.difference(now.Text), Also: list(now.Also), Findings: list(gateway.Check(now.File, gateway.Facts{}))}
 	if news := f.newlyRefused(doc.Findings); len(news) > 0 && !s.force {
 		_ = report.GatewayFindings(s.env.Stderr, report.Style{}, name, news)
-		return refusal{fmt.Errorf("set: %s is not written: 'natkit gateway check' would refuse it; --force writes it", shown)}
+		return refusal{fmt.Errorf("set: %s is not written: 'natkit gateway check' would refuse it; --force writes it", f)}
 	}
 	switch {
 	case doc.Diff == "":
-		doc.text = fmt.Sprintf("%s: nothing to change\n", shown)
+		doc.text = fmt.Sprintf("%s: nothing to change\n", f)
 	case s.dryRun:
 		doc.text = doc.Diff + alsoText(now.Also)
 	default:
 		if err := f.write(now.Text, s.backup); err != nil {
 			return err
 		}
-		doc.Written, doc.text = true, alsoText(now.Also)+fmt.Sprintf("%s: written; 'natkit gateway apply %[1]s' puts it in force\n", shown)
+		doc.Written, doc.text = true, alsoText(now.Also)+fmt.Sprintf("%s: written; %s\n", f, f.next())
 	}
 	return s.env.print(doc)
 }
@@ -170,16 +171,27 @@ type editable struct {
 
 func openEditable(verb, name string) (f editable, err error) {
 	if name == "-" {
-		return f, usagef("%s edits a file in place, and - is none", verb)
+		return f, usagef("%s changes a file in place: name one instead of -", verb)
 	}
 	text, err := gwapply.ReadFile(name)
 	return editable{name, text}, err
 }
 
+// String is the name for messages.
+func (f editable) String() string { return document.Shown(f.name) }
+
+// next is what to do with the file when it is written.
+func (f editable) next() string {
+	name := f.name
+	if !plainWord.MatchString(name) {
+		name = strconv.Quote(name)
+	}
+	return "'natkit gateway apply " + name + "' puts it in force"
+}
+
 // difference is what changes, as diff -u writes it; empty where nothing does.
 func (f editable) difference(text []byte) string {
-	name := document.Shown(f.name)
-	all := string(diff.Diff(name, f.text, name+" (changed)", text))
+	all := string(diff.Diff(f.String(), f.text, f.String()+" (changed)", text))
 	_, all, _ = strings.Cut(all, "\n") // "diff", with both names
 	return all
 }
@@ -194,7 +206,7 @@ func (f editable) write(text []byte, backup bool) error {
 	return f.writing(disk.Update(f.name, f.text, text))
 }
 
-func (f editable) writing(err error) error { return writing(document.Shown(f.name), err) }
+func (f editable) writing(err error) error { return writing(f.String(), err) }
 
 // newlyRefused are the refused findings of a kind of which the file had fewer before.
 func (f editable) newlyRefused(now []gateway.Finding) (news []gateway.Finding) {
@@ -341,7 +353,7 @@ func (s *editing) untilDone(ctx context.Context) error {
 			return s.leave(err)
 		}
 		if bytes.Equal(s.text, s.former.text) {
-			return s.env.say("%s: nothing was changed\n", s.former.name)
+			return s.env.say("%s: nothing was changed\n", s.former)
 		}
 		again, err := s.step(ctx)
 		if err != nil || !again {
@@ -387,7 +399,7 @@ func (s *editing) step(ctx context.Context) (again bool, err error) {
 	case answer == toEdit:
 		return true, nil
 	case answer == toSave:
-		return false, s.write("'natkit gateway apply " + s.former.name + "' puts it in force")
+		return false, s.write(s.former.next())
 	}
 	return false, s.apply(ctx)
 }
@@ -466,7 +478,7 @@ func (s *editing) write(next string) error {
 	if err := s.former.write(s.text, false); err != nil {
 		return s.leave(err)
 	}
-	return s.env.say("%s: written; %s\n", s.former.name, next)
+	return s.env.say("%s: written; %s\n", s.former, next)
 }
 
 // apply writes the file and applies it; a service that has it does so itself.
@@ -489,7 +501,7 @@ func (s *editing) apply(ctx context.Context) error {
 func (s *editing) leave(err error) error {
 	if now, e := gwapply.ReadFile(s.copy); e == nil && !bytes.Equal(now, s.former.text) {
 		s.kept = true
-		s.env.note("%s is not changed; your copy is %s", s.former.name, s.copy)
+		s.env.note("%s is not changed; your copy is %s", s.former, s.copy)
 	}
 	if errors.Is(err, context.Canceled) {
 		return errCutShort

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"net/netip"
 	"slices"
@@ -16,7 +17,11 @@ import (
 // Check reports what in a file is invalid, harmful, or impossible on the host that facts
 // describe, in the order of the file. With the zero Facts only the file itself is checked.
 // If no Finding refuses, Compile takes the file.
-func Check(f *File, facts Facts) []Finding {
+func Check(f *File, facts Facts) []Finding { return CheckPlan(f, facts, func(*Plan) {}) }
+
+// CheckPlan is Check that hands over the plan of the file as soon as there is one, and then goes on; it does not where
+// Compile fails, or the file is refused before that. The plan must not be changed until CheckPlan returns.
+func CheckPlan(f *File, facts Facts, compiled func(*Plan)) []Finding {
 	c := &checker{file: f, config: &f.Config, facts: &facts, held: f.Config.held()}
 	c.everyRule(c.rule)
 	c.ruleNames()
@@ -29,6 +34,7 @@ func Check(f *File, facts Facts) []Finding {
 		c.compile()
 	}
 	if c.plan != nil {
+		compiled(c.plan)
 		c.together()
 		c.onHost()
 	}
@@ -256,7 +262,7 @@ func (c *checker) rule(o one) {
 			return
 		}
 	}
-	for _, w := range o.written() {
+	for w := range o.written() {
 		o.address(w)
 	}
 	o.sets()
@@ -542,63 +548,63 @@ func (w written) path() []any {
 }
 
 // written are all addresses of a rule.
-func (r Rule) written() []written {
-	all := make([]written, 0, 4)
-	one := func(u use, key string, a netip.Addr) {
-		if a.IsValid() {
-			all = append(all, written{u, nat.OneAddr(a), key, -1})
-		}
-	}
-	list := func(u use, key string, prefixes Prefixes) {
-		for i, p := range prefixes {
-			if p.Set != "" {
-				continue
-			}
-			all = append(all, written{u, nat.RangeOf(p.Prefix), key, i})
-		}
-	}
-	sources := func(s *Sources) {
-		list(useFrom, "from", s.From)
-		list(useFrom, "only-to", s.OnlyTo)
-		list(useExcept, "except-to", s.ExceptTo)
-	}
-	if c := r.conditions(); c != nil {
-		list(useExcept, "except-from", c.ExceptFrom)
-	}
-	switch {
-	case r.Masquerade != nil:
-		sources(&r.Masquerade.Sources)
-	case r.SNAT != nil:
-		sources(&r.SNAT.Sources)
-		for i, to := range r.SNAT.To {
-			all = append(all, written{useGive, to, "to", i})
-		}
-	case r.DNAT != nil:
-		one(useOn, "on", r.DNAT.On.Address)
-		list(useFrom, "from", r.DNAT.From)
-		list(useFrom, "only-to", r.DNAT.OnlyTo)
-		list(useExcept, "except-to", r.DNAT.ExceptTo)
-		for i, to := range r.DNAT.To {
-			if !to.Address.IsValid() {
-				continue
-			}
-			all = append(all, written{useTo, nat.OneAddr(to.Address), "to", i})
-			if len(r.DNAT.To) == 1 {
-				all[len(all)-1].at = -1
+func (r Rule) written() iter.Seq[written] {
+	return func(yield func(written) bool) {
+		more := true
+		add := func(u use, addrs nat.AddrRange, key string, at int) { more = more && yield(written{u, addrs, key, at}) }
+		one := func(u use, key string, a netip.Addr) {
+			if a.IsValid() {
+				add(u, nat.OneAddr(a), key, -1)
 			}
 		}
-	case r.Static != nil:
-		one(useInside, "inside", r.Static.Inside.Addr)
-		one(useOutside, "outside", r.Static.Outside.Addr)
-		list(useFrom, "only-to", r.Static.OnlyTo)
-		list(useExcept, "except-to", r.Static.ExceptTo)
-	case r.Netmap != nil:
-		all = append(all, written{useInside, nat.RangeOf(r.Netmap.Inside.Prefix), "inside", -1},
-			written{useOutside, nat.RangeOf(r.Netmap.Outside.Prefix), "outside", -1})
-	case r.Notrack != nil:
-		one(useUntracked, "on", r.Notrack.On.Addr)
+		list := func(u use, key string, prefixes Prefixes) {
+			for i, p := range prefixes {
+				if p.Set == "" {
+					add(u, nat.RangeOf(p.Prefix), key, i)
+				}
+			}
+		}
+		sources := func(s *Sources) {
+			list(useFrom, "from", s.From)
+			list(useFrom, "only-to", s.OnlyTo)
+			list(useExcept, "except-to", s.ExceptTo)
+		}
+		if c := r.conditions(); c != nil {
+			list(useExcept, "except-from", c.ExceptFrom)
+		}
+		switch {
+		case r.Masquerade != nil:
+			sources(&r.Masquerade.Sources)
+		case r.SNAT != nil:
+			sources(&r.SNAT.Sources)
+			for i, to := range r.SNAT.To {
+				add(useGive, to, "to", i)
+			}
+		case r.DNAT != nil:
+			one(useOn, "on", r.DNAT.On.Address)
+			list(useFrom, "from", r.DNAT.From)
+			list(useFrom, "only-to", r.DNAT.OnlyTo)
+			list(useExcept, "except-to", r.DNAT.ExceptTo)
+			for i, to := range r.DNAT.To {
+				if len(r.DNAT.To) == 1 {
+					i = -1
+				}
+				if to.Address.IsValid() {
+					add(useTo, nat.OneAddr(to.Address), "to", i)
+				}
+			}
+		case r.Static != nil:
+			one(useInside, "inside", r.Static.Inside.Addr)
+			one(useOutside, "outside", r.Static.Outside.Addr)
+			list(useFrom, "only-to", r.Static.OnlyTo)
+			list(useExcept, "except-to", r.Static.ExceptTo)
+		case r.Netmap != nil:
+			add(useInside, nat.RangeOf(r.Netmap.Inside.Prefix), "inside", -1)
+			add(useOutside, nat.RangeOf(r.Netmap.Outside.Prefix), "outside", -1)
+		case r.Notrack != nil:
+			one(useUntracked, "on", r.Notrack.On.Addr)
+		}
 	}
-	return all
 }
 
 // inside is the address of the host inside that it is, if it is one.
@@ -610,7 +616,7 @@ func (w written) inside() (netip.Addr, bool) {
 func (c *Config) Targets() (all []netip.Addr) {
 	known := map[netip.Addr]bool{}
 	c.each(func(r Rule, _ Ref) {
-		for _, w := range r.written() {
+		for w := range r.written() {
 			if a, ok := w.inside(); ok && !known[a] {
 				known[a], all = true, append(all, a)
 			}

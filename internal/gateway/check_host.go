@@ -97,7 +97,7 @@ func (c *checker) ownAddresses() {
 	h := c.facts.addresses()
 	said := map[nat.AddrRange]bool{}
 	c.everyRule(func(o one) {
-		for _, w := range o.written() {
+		for w := range o.written() {
 			if said[w.addrs] {
 				continue
 			}
@@ -113,7 +113,7 @@ func (c *checker) ownAddresses() {
 func (c *checker) targets() {
 	said := map[netip.Addr]bool{}
 	c.everyRule(func(o one) {
-		for _, w := range o.written() {
+		for w := range o.written() {
 			if a, ok := w.inside(); ok && !said[a] {
 				said[a] = o.notInside(a, w)
 			}

@@ -70,15 +70,23 @@ func (b *compiler) begin() {
 	b.zones()
 }
 
-// reserve makes room for the entries of rules that have one of a kind, as nearly all do.
+// reserve makes room for the entries of rules that have one of a kind for each service at most, as nearly all do.
 func (b *compiler) reserve() {
 	sources, destinations := 0, 0
 	b.config.each(func(r Rule, _ Ref) {
-		if r.DNAT == nil || bool(r.DNAT.Hairpin) {
-			sources++
-		}
-		if r.Masquerade == nil && r.SNAT == nil {
-			destinations++
+		switch {
+		case r.DNAT != nil:
+			n := max(1, len(r.DNAT.Port))
+			destinations += n
+			if r.DNAT.Hairpin {
+				sources += n
+			}
+		case r.SNAT != nil:
+			sources += max(1, len(r.SNAT.Port))
+		case r.Masquerade != nil:
+			sources += max(1, len(r.Masquerade.Port))
+		default:
+			sources, destinations = sources+1, destinations+1
 		}
 	})
 	b.plan.Sources, b.plan.Destinations = slices.Grow(b.plan.Sources, sources), slices.Grow(b.plan.Destinations, destinations)
@@ -209,29 +217,33 @@ func (f *Facts) has(name string) bool {
 }
 
 func (b *compiler) sort() {
-	for _, list := range []*[]Entry{&b.plan.Destinations, &b.plan.Sources, &b.plan.Stateless} {
+	for _, list := range [][]Entry{b.plan.Destinations, b.plan.Sources, b.plan.Stateless} {
 		sortEntries(list, orderEntries)
 	}
-	sortEntries(&b.plan.Untracked, func(x, y *Entry) int { // all do the same: those on one address together
+	sortEntries(b.plan.Untracked, func(x, y *Entry) int { // all do the same: those on one address together
 		return cmp.Or(comparePrefixes(x.On(), y.On()), orderEntries(x, y))
 	})
 }
 
-// sortEntries sorts by pointers: an entry has half a kilobyte.
-func sortEntries(list *[]Entry, order func(a, b *Entry) int) {
-	sorted := make([]*Entry, len(*list))
-	for i := range *list {
-		sorted[i] = &(*list)[i]
+// sortEntries sorts the places of entries, which are large, and then moves each entry once.
+func sortEntries(list []Entry, order func(a, b *Entry) int) {
+	places := make([]int32, len(list))
+	for i := range places {
+		places[i] = int32(i)
 	}
-	if slices.IsSortedFunc(sorted, order) {
-		return
+	slices.SortFunc(places, func(a, b int32) int { return cmp.Or(order(&list[a], &list[b]), cmp.Compare(a, b)) })
+	const done = -1
+	for i := range places {
+		if places[i] == done || int(places[i]) == i {
+			continue
+		}
+		first, at := list[i], i
+		for int(places[at]) != i {
+			from := int(places[at])
+			list[at], places[at], at = list[from], done, from
+		}
+		list[at], places[at] = first, done
 	}
-	slices.SortStableFunc(sorted, order)
-	all := make([]Entry, len(sorted))
-	for i, e := range sorted {
-		all[i] = *e
-	}
-	*list = all
 }
 
 // ruleCompiler turns one rule into entries.
@@ -435,14 +447,14 @@ func (b *compiler) member(name string, of nat.Condition) (nat.Member, error) {
 }
 
 // choices are the services that a rule asks for: ports of each protocol, or sets.
-func (b *ruleCompiler) choices(services Services) (all []nat.Match, err error) {
+func (b *ruleCompiler) choices(services Services) (all []serviceChoice, err error) {
 	for _, p := range services {
 		if name, is := p.set(); is {
 			x, err := b.member(name, nat.DestPorts)
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, nat.Match{Members: []nat.Member{x}})
+			all = append(all, serviceChoice{sets: []nat.Member{x}})
 		}
 	}
 	if len(all) == len(services) && len(all) > 0 {
@@ -459,13 +471,13 @@ func (b *ruleCompiler) each(e Entry, services Services, to, from where, add func
 	}
 	own := slices.Clip(e.Members)
 	for _, s := range choices {
-		e.Protocol, e.Ports = s.Protocol, s.Ports
+		e.Protocol, e.Ports = s.protocol, s.ports
 		to.alternatives(func(prefixes []netip.Prefix, toSets []nat.Member) {
 			e.To = prefixes
 			from.alternatives(func(prefixes []netip.Prefix, fromSets []nat.Member) {
 				e.From, e.Members = prefixes, own
-				if len(fromSets)+len(toSets)+len(s.Members) > 0 {
-					e.Members = slices.Concat(fromSets, toSets, s.Members, own)
+				if len(fromSets)+len(toSets)+len(s.sets) > 0 {
+					e.Members = slices.Concat(fromSets, toSets, s.sets, own)
 				}
 				add(e)
 			})

@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -422,5 +424,44 @@ func TestHelperServices(t *testing.T) {
 	want := map[string]string{"203.0.113.1/32": "tcp/2121", "203.0.113.2/32": "tcp/21", "203.0.113.3/32": "tcp/6006", "203.0.113.4/32": "tcp/21", "198.51.100.0/24": "tcp/21"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestSortEntries: entries are moved in their places as a stable sort of copies has them.
+func TestSortEntries(t *testing.T) {
+	r := rand.New(rand.NewPCG(17, 4))
+	byPrefer := func(a, b *Entry) int { return a.Prefer - b.Prefer }
+	for n := range 200 {
+		list := make([]Entry, n)
+		for i := range list {
+			list[i].Prefer, list[i].Rule.Index = r.IntN(1+n/2), i
+		}
+		want := slices.Clone(list)
+		slices.SortStableFunc(want, func(a, b Entry) int { return byPrefer(&a, &b) })
+		sortEntries(list, byPrefer)
+		if !reflect.DeepEqual(list, want) {
+			t.Fatalf("%d entries: %v, want %v", n, list, want)
+		}
+	}
+}
+
+// TestCheckPlan: the plan that is handed over is the one that Compile makes; of a file that is refused before there is none.
+func TestCheckPlan(t *testing.T) {
+	for rule, there := range map[string]bool{"dnat: {on: 203.0.113.7, port: tcp/80, to: 10.0.0.1}": true, "snat: {from: 10.0.0.1, to: 224.0.0.1}": false} {
+		f, err := Parse("f", []byte(inFile(rule)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got *Plan
+		CheckPlan(f, hostWithDocker(), func(p *Plan) { got = p })
+		if (got != nil) != there {
+			t.Fatalf("%s: %v", rule, got)
+		}
+		if !there {
+			continue
+		}
+		if want, err := Compile(&f.Config, hostWithDocker()); err != nil || Digest(got) != Digest(want) {
+			t.Errorf("%s: %v, %v; want %v", rule, got, err, want)
+		}
 	}
 }

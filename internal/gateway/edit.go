@@ -134,33 +134,42 @@ type SideEffect struct {
 // text before the edit and after it.
 func Edited(files Files, name string, text []byte, edits []Edit) (*Edition, error) {
 	former, also := text, []SideEffect(nil)
+	var file *File // of the text; nil where it is none, as it may be between two edits
+	var wrong error
+	parse := func() {
+		if file == nil && wrong == nil {
+			file, wrong = ParseWith(files, name, text)
+		}
+	}
 	for _, e := range edits {
 		changed, err := source(name, text).Edit(e.change)
 		if err != nil {
-			was, _ := ParseWith(files, name, text) // nil where it is none, as between two edits
-			return nil, e.failed(files, was, fmt.Errorf("%s: %w", e, err))
+			parse()
+			return nil, e.failed(files, file, fmt.Errorf("%s: %w", e, err))
 		}
-		if by := e.sharedBy(text); by != "" {
-			was, notBefore := ParseWith(files, name, text)
-			is, notAfter := ParseWith(files, name, changed)
-			if notBefore == nil && notAfter == nil {
-				also = append(also, e.besides(was, is, by)...)
+		by := e.sharedBy(text)
+		if by != "" {
+			parse()
+		}
+		was, wasWrong := file, wrong
+		text, file, wrong = changed, nil, nil
+		if by != "" && wasWrong == nil {
+			if parse(); wrong == nil {
+				also = append(also, e.besides(was, file, by)...)
 			}
 		}
-		text = changed
 	}
-	now, err := ParseWith(files, name, text)
-	if err != nil {
-		was, before := ParseWith(files, name, former)
-		if before == nil || before.Error() != err.Error() {
-			err = fmt.Errorf("with the edit: %w", err)
-		}
-		for _, e := range edits {
-			err = e.failed(files, was, err)
-		}
-		return nil, err
+	if parse(); wrong == nil {
+		return &Edition{text, file, also}, nil
 	}
-	return &Edition{text, now, also}, nil
+	was, before := ParseWith(files, name, former)
+	if before == nil || before.Error() != wrong.Error() {
+		wrong = fmt.Errorf("with the edit: %w", wrong)
+	}
+	for _, e := range edits {
+		wrong = e.failed(files, was, wrong)
+	}
+	return nil, wrong
 }
 
 // sharedBy is how the value of an edit may stand in several rules of a text; empty where it cannot.
@@ -239,7 +248,7 @@ func (e Edit) failed(files Files, f *File, err error) error {
 	if place.File == f.Name || place == f.place(path[:len(path)-1]...) { // the latter where it does not have it
 		return err
 	}
-	advice := fmt.Sprintf("use natkit gateway set %s '%s'", document.Shown(place.File), document.Shown(edit))
+	advice := fmt.Sprintf("use natkit gateway set %s '%s'", document.Shown(place.File), strings.ReplaceAll(document.Shown(edit), "'", `'\''`))
 	if text, notRead := files.Read(place.File, MaxSource); notRead != nil {
 		return err
 	} else if _, none := ParseWith(files, place.File, text); none != nil {

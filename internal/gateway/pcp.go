@@ -384,6 +384,6 @@ func (p *Plan) Leased() *Plan {
 		all.Sources = append(all.Sources, Entry{Rule: l.Ref(), Match: nat.Match{Original: []netip.Prefix{external}, Protocol: l.Protocol, OriginalPorts: port},
 			Action: nat.Action{Kind: nat.SNAT, To: nat.AddrRanges{nat.OneAddr(l.External.Addr())}}})
 	}
-	sortEntries(&all.Sources, orderEntries)
+	sortEntries(all.Sources, orderEntries)
 	return &all
 }

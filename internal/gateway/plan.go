@@ -249,18 +249,30 @@ func (e *Entry) kindRank() int {
 // compares the rank (hairpin, static, netmap, then snat and masquerade), the length of the
 // destination's prefix and the number of ports, the length of From, the number of interfaces,
 // whether some destinations are excepted, the number of other conditions, and at last Prefer.
-func compareEntries(a, b *Entry) int {
-	return cmp.Or(
-		cmp.Compare(a.rank(), b.rank()),
-		cmp.Compare(length(b.Original), length(a.Original)),
-		cmp.Compare(length(b.To), length(a.To)),
-		cmp.Compare(a.span(), b.span()),
-		cmp.Compare(length(b.From), length(a.From)),
-		compareNames(a.asksIn(), b.asksIn()),
-		compareNames(a.Out, b.Out),
-		cmp.Compare(min(len(b.NotTo), 1), min(len(a.NotTo), 1)),
-		cmp.Compare(b.further(), a.further()),
-		cmp.Compare(b.Prefer, a.Prefer))
+func compareEntries(a, b *Entry) int { return firstOf(precedence, a, b) }
+
+// precedence is compareEntries' order.
+var precedence = []func(a, b *Entry) int{
+	func(a, b *Entry) int { return cmp.Compare(a.rank(), b.rank()) },
+	func(a, b *Entry) int { return cmp.Compare(length(b.Original), length(a.Original)) },
+	func(a, b *Entry) int { return cmp.Compare(length(b.To), length(a.To)) },
+	func(a, b *Entry) int { return cmp.Compare(a.span(), b.span()) },
+	func(a, b *Entry) int { return cmp.Compare(length(b.From), length(a.From)) },
+	func(a, b *Entry) int { return compareNames(a.asksIn(), b.asksIn()) },
+	func(a, b *Entry) int { return compareNames(a.Out, b.Out) },
+	func(a, b *Entry) int { return cmp.Compare(min(len(b.NotTo), 1), min(len(a.NotTo), 1)) },
+	func(a, b *Entry) int { return cmp.Compare(b.further(), a.further()) },
+	func(a, b *Entry) int { return cmp.Compare(b.Prefer, a.Prefer) },
+}
+
+// firstOf is the first of some comparisons that tells two entries apart; 0 if none does.
+func firstOf(comparisons []func(a, b *Entry) int, a, b *Entry) int {
+	for _, compare := range comparisons {
+		if c := compare(a, b); c != 0 {
+			return c
+		}
+	}
+	return 0
 }
 
 // Compare returns which of two entries of one list wins where both match: e where it is negative, o where it is
@@ -277,7 +289,7 @@ func (e *Entry) asksIn() []string {
 
 // further is the number of conditions that nothing else of the comparison looks at.
 func (e *Entry) further() (n int) {
-	for _, is := range []bool{
+	for _, is := range [...]bool{
 		e.Mark.Mask != 0, len(e.NotMarks) > 0, len(e.Users) > 0, len(e.NotUsers) > 0, len(e.Groups) > 0, len(e.NotGroups) > 0,
 		e.Zone != "", len(e.DSCP) > 0, len(e.NotDSCP) > 0, len(e.Hours) > 0, len(e.NotHours) > 0, len(e.Days) > 0, len(e.NotDays) > 0, len(e.NotFrom) > 0, len(e.NotServices) > 0, len(e.NotIn) > 0, len(e.NotOut) > 0,
 	} {
@@ -302,8 +314,10 @@ func (e *Entry) span() (n int) {
 	if e.Protocol == 0 {
 		return math.MaxInt
 	}
-	for _, p := range slices.Concat(e.Ports, e.OriginalPorts) {
-		n += p.Len()
+	for _, ports := range [2][]nat.Ports{e.Ports, e.OriginalPorts} {
+		for _, p := range ports {
+			n += p.Len()
+		}
 	}
 	return cmp.Or(n, math.MaxUint16+1)
 }
@@ -325,12 +339,29 @@ func compareNames(a, b []string) int {
 // orderEntries is compareEntries with an order for those that compare equal. Entries of the same sets, of one DSCP or
 // time stand together: an engine may have them share a map.
 func orderEntries(a, b *Entry) int {
-	return cmp.Or(compareEntries(a, b), slices.CompareFunc(a.Members, b.Members, nat.Member.Compare), slices.Compare(a.DSCP, b.DSCP), slices.Compare(a.Days, b.Days), slices.CompareFunc(a.Hours, b.Hours, orderHours),
-		slices.CompareFunc(a.To, b.To, comparePrefixes), cmp.Compare(a.Protocol, b.Protocol), slices.CompareFunc(a.Ports, b.Ports, orderPorts),
-		slices.CompareFunc(a.From, b.From, comparePrefixes),
-		slices.CompareFunc(a.Original, b.Original, comparePrefixes), slices.CompareFunc(a.OriginalPorts, b.OriginalPorts, orderPorts),
-		slices.Compare(a.In, b.In), slices.Compare(a.Out, b.Out), cmp.Compare(a.Zone, b.Zone),
-		comparePrefixes(a.Action.Prefix, b.Action.Prefix), a.Rule.Compare(b.Rule))
+	if c := compareEntries(a, b); c != 0 {
+		return c
+	}
+	return firstOf(arrangement, a, b)
+}
+
+// arrangement is orderEntries' order of entries that compare equal.
+var arrangement = []func(a, b *Entry) int{
+	func(a, b *Entry) int { return slices.CompareFunc(a.Members, b.Members, nat.Member.Compare) },
+	func(a, b *Entry) int { return slices.Compare(a.DSCP, b.DSCP) },
+	func(a, b *Entry) int { return slices.Compare(a.Days, b.Days) },
+	func(a, b *Entry) int { return slices.CompareFunc(a.Hours, b.Hours, orderHours) },
+	func(a, b *Entry) int { return slices.CompareFunc(a.To, b.To, comparePrefixes) },
+	func(a, b *Entry) int { return cmp.Compare(a.Protocol, b.Protocol) },
+	func(a, b *Entry) int { return slices.CompareFunc(a.Ports, b.Ports, orderPorts) },
+	func(a, b *Entry) int { return slices.CompareFunc(a.From, b.From, comparePrefixes) },
+	func(a, b *Entry) int { return slices.CompareFunc(a.Original, b.Original, comparePrefixes) },
+	func(a, b *Entry) int { return slices.CompareFunc(a.OriginalPorts, b.OriginalPorts, orderPorts) },
+	func(a, b *Entry) int { return slices.Compare(a.In, b.In) },
+	func(a, b *Entry) int { return slices.Compare(a.Out, b.Out) },
+	func(a, b *Entry) int { return cmp.Compare(a.Zone, b.Zone) },
+	func(a, b *Entry) int { return comparePrefixes(a.Action.Prefix, b.Action.Prefix) },
+	func(a, b *Entry) int { return a.Rule.Compare(b.Rule) },
 }
 
 func orderHours(a, b nat.Hours) int {

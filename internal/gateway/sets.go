@@ -66,29 +66,6 @@ func (s Sets) whole() *document.Problem {
 // named are the elements of a set; nil where there is no such set, or its file was not read.
 func (s Sets) named(name string) *nat.Set { return s[name].set }
 
-// setFields are the fields of rules in which sets may stand.
-func (r Rule) setFields() (addresses map[string]Prefixes, services map[string]Services) {
-	c := r.conditions()
-	if c == nil {
-		return nil, nil
-	}
-	addresses, services = map[string]Prefixes{"except-from": c.ExceptFrom}, map[string]Services{"except-port": c.ExceptPort}
-	sources := func(s *Sources) {
-		addresses["from"], addresses["only-to"], addresses["except-to"], services["port"] = s.From, s.OnlyTo, s.ExceptTo, s.Port
-	}
-	switch {
-	case r.Masquerade != nil:
-		sources(&r.Masquerade.Sources)
-	case r.SNAT != nil:
-		sources(&r.SNAT.Sources)
-	case r.Static != nil:
-		addresses["only-to"], addresses["except-to"], services["port"] = r.Static.OnlyTo, r.Static.ExceptTo, r.Static.Port
-	case r.DNAT != nil:
-		addresses["from"], addresses["only-to"], addresses["except-to"], services["port"] = r.DNAT.From, r.DNAT.OnlyTo, r.DNAT.ExceptTo, r.DNAT.Port
-	}
-	return addresses, services
-}
-
 // setUse is the name of a set in a rule: at is its place in the list of of items that stands below key. Services are
 // meant, or addresses.
 type setUse struct {
@@ -100,20 +77,37 @@ type setUse struct {
 
 // setUses are all of a rule, in an order that does not change.
 func (r Rule) setUses() (all []setUse) {
-	addresses, services := r.setFields()
-	for _, key := range slices.Sorted(maps.Keys(addresses)) {
-		for i, p := range addresses[key] {
-			if p.Set != "" {
-				all = append(all, setUse{p.Set, false, key, i, len(addresses[key])})
+	addresses := func(key string, list Prefixes) {
+		for i := range list {
+			if list[i].Set != "" {
+				all = append(all, setUse{list[i].Set, false, key, i, len(list)})
 			}
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(services)) {
-		for i, p := range services[key] {
-			if name, is := p.set(); is {
-				all = append(all, setUse{name, true, key, i, len(services[key])})
+	services := func(key string, list Services) {
+		for i := range list {
+			if name, is := list[i].set(); is {
+				all = append(all, setUse{name, true, key, i, len(list)})
 			}
 		}
+	}
+	fields := func(c *Conditions, from, onlyTo, exceptTo Prefixes, port Services) {
+		addresses("except-from", c.ExceptFrom)
+		addresses("except-to", exceptTo)
+		addresses("from", from)
+		addresses("only-to", onlyTo)
+		services("except-port", c.ExceptPort)
+		services("port", port)
+	}
+	switch m, s, static, d := r.Masquerade, r.SNAT, r.Static, r.DNAT; {
+	case m != nil:
+		fields(&m.Conditions, m.From, m.OnlyTo, m.ExceptTo, m.Port)
+	case s != nil:
+		fields(&s.Conditions, s.From, s.OnlyTo, s.ExceptTo, s.Port)
+	case static != nil:
+		fields(&static.Conditions, nil, static.OnlyTo, static.ExceptTo, static.Port)
+	case d != nil:
+		fields(&d.Conditions, d.From, d.OnlyTo, d.ExceptTo, d.Port)
 	}
 	return all
 }

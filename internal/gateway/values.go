@@ -970,28 +970,35 @@ func (s Services) String() string {
 	return strings.Join(texts, ", ")
 }
 
+// serviceChoice are the services that a rule asks for: ports of a protocol, or a set of them.
+type serviceChoice struct {
+	protocol uint8
+	ports    []nat.Ports
+	sets     []nat.Member
+}
+
 // protocols are the services of each protocol; one of every protocol where there are none.
-func (s Services) protocols() (all []nat.Match) {
+func (s Services) protocols() (all []serviceChoice) {
 	if len(s) == 0 {
-		return []nat.Match{{}}
+		return []serviceChoice{{}}
 	}
 	for _, p := range s {
 		if _, is := p.set(); is {
 			continue
 		}
 		number, ports := p.Service()
-		at := slices.IndexFunc(all, func(m nat.Match) bool { return m.Protocol == number })
+		at := slices.IndexFunc(all, func(a serviceChoice) bool { return a.protocol == number })
 		switch {
 		case at < 0:
-			all = append(all, nat.Match{Protocol: number, Ports: ports})
+			all = append(all, serviceChoice{protocol: number, ports: ports})
 		case len(ports) == 0: // what is listed besides is of the protocol as well
-			all[at].Ports = nil
+			all[at].ports = nil
 		default:
-			all[at].Ports = append(all[at].Ports, ports...)
+			all[at].ports = append(all[at].ports, ports...)
 		}
 	}
-	for _, m := range all {
-		slices.SortFunc(m.Ports, orderPorts)
+	for _, a := range all {
+		slices.SortFunc(a.ports, orderPorts)
 	}
 	return all
 }

@@ -97,7 +97,7 @@ func (o Obstacle) Unwrap() error { return o.error }
 
 // Prepare checks and compiles a wish against the host as it is. It changes nothing.
 func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
-	r, err := h.check(ctx, w, gateway.Check)
+	r, err := h.check(ctx, w, gateway.CheckPlan)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
 }
 
 // check reads a wish's file and what it depends on of the host, and checks it.
-func (h Host) check(ctx context.Context, w Wish, check func(*gateway.File, gateway.Facts) []gateway.Finding) (*Ready, error) {
+func (h Host) check(ctx context.Context, w Wish, check func(*gateway.File, gateway.Facts, func(*gateway.Plan)) []gateway.Finding) (*Ready, error) {
 	r := &Ready{host: h}
 	var err error
 	if r.file, err = UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.ParseWith(w.files(), w.Name, w.Text) }); err != nil {
@@ -126,15 +126,19 @@ func (h Host) check(ctx context.Context, w Wish, check func(*gateway.File, gatew
 	if r.Facts, err = h.facts(ctx, r.file, w.PID); err != nil {
 		return nil, err
 	}
-	r.Findings, err = UnlessEnded(ctx, func() ([]gateway.Finding, error) { return check(r.file, r.Facts), nil })
+	r.Findings, err = UnlessEnded(ctx, func() ([]gateway.Finding, error) {
+		return check(r.file, r.Facts, func(p *gateway.Plan) { r.Gateway = p }), nil
+	})
 	return r, err
 }
 
-// compile makes the plan, and the changes to what is in force.
+// compile makes the plan, unless the check has made it, and the changes to what is in force.
 func (r *Ready) compile(ctx context.Context, w Wish) (err error) {
-	r.Gateway, err = UnlessEnded(ctx, func() (*gateway.Plan, error) { return gateway.Compile(&r.file.Config, r.Facts) })
-	if err != nil {
-		return err
+	if r.Gateway == nil {
+		r.Gateway, err = UnlessEnded(ctx, func() (*gateway.Plan, error) { return gateway.Compile(&r.file.Config, r.Facts) })
+		if err != nil {
+			return err
+		}
 	}
 	assigned, notes, err := r.host.Engines.Assign(r.Gateway, r.Facts)
 	if err != nil {

@@ -22,8 +22,9 @@ const (
 	// mostRequests is how many requests are answered together: they cost one transaction, and one write to disk.
 	mostRequests = 64
 	// eachSecond and allSecond are how many requests of a host, and of all by an interface, are answered in a second.
-	// Others are dropped, and clients ask again.
-	eachSecond, allSecond = 20, 200
+	// Others are dropped, and clients ask again. Of readSecond datagrams in a second, those that follow are left to the
+	// kernel, which drops what the socket does not hold: a flood costs no more than that.
+	eachSecond, allSecond, readSecond = 20, 200, 5000
 	// announcements of a new epoch are repeated so often, the first time after firstPause, and each time after twice as
 	// long (RFC 6887, section 14.1).
 	announcements, firstPause = 10, 250 * time.Millisecond
@@ -45,6 +46,8 @@ type leases struct {
 	// refused is the last error of a change of leases, as logged; retry is true where one has to be tried again.
 	refused string
 	retry   bool
+	// unheard is why requests by an interface cannot be taken, as logged; empty where they can.
+	unheard string
 }
 
 // listenerKey is an interface and a family: one that was replaced by another of its name has another index.
@@ -166,6 +169,19 @@ func (l *leases) look(ctx context.Context, k *keeper, now time.Time) {
 	}
 }
 
+// usual tries again what failed.
+func (l *leases) usual(ctx context.Context, k *keeper) {
+	if l.server == nil || k.suspended {
+		return
+	}
+	if l.retry {
+		l.lend(k, time.Now())
+	}
+	if l.unheard != "" {
+		l.listen(ctx, k)
+	}
+}
+
 // answer answers a request and those that have come meanwhile: once what they change is in force and on disk.
 func (l *leases) answer(k *keeper, r asked, now time.Time) {
 	all := []asked{r}
@@ -274,22 +290,23 @@ func (l *leases) listen(ctx context.Context, k *keeper) {
 			delete(l.listeners, key)
 		}
 	}
-	var failed error
+	unheard := ""
 	for key, name := range wanted {
 		if l.listeners[key] != nil {
 			continue
 		}
 		one, err := k.Host.listenFor(ctx, key, name)
 		if err != nil {
-			failed = fmt.Errorf("answer requests by %s: %w", name, err)
+			unheard = fmt.Sprintf("answer requests by %s: %v", name, err)
 			continue
 		}
 		l.listeners[key] = one
 		go one.read(ctx, l.requests)
 	}
-	if failed != nil {
-		l.log(k, failed)
+	if unheard != "" && unheard != l.unheard {
+		k.log("pcp: %s; it is tried again every %s", unheard, usualLook)
 	}
+	l.unheard = unheard
 }
 
 // end stops answering. What was opened stays open until its time has passed.
@@ -326,12 +343,16 @@ func (h Host) listenFor(ctx context.Context, key listenerKey, name string) (*lis
 // read hands requests on until the socket is closed.
 func (l *listener) read(ctx context.Context, requests chan<- asked) {
 	defer close(l.ended)
-	limit := pcp.Limiter{Each: eachSecond, All: allSecond}
+	limit, reads := pcp.Limiter{Each: eachSecond, All: allSecond}, pcp.Limiter{Each: readSecond, All: readSecond}
 	text, control := make([]byte, pcp.MaxSize+1), make([]byte, 256)
 	for {
 		n, controls, _, from, err := l.conn.ReadMsgUDPAddrPort(text, control)
 		if err != nil {
 			return
+		}
+		now := time.Now()
+		if !reads.Allows(now, netip.Addr{}) {
+			time.Sleep(now.Truncate(time.Second).Add(time.Second).Sub(now))
 		}
 		to := l.addressed(control[:controls])
 		if !to.IsValid() || !limit.Allows(time.Now(), from.Addr()) {

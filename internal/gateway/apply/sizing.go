@@ -135,7 +135,7 @@ type Preview struct {
 // Preview is Prepare that writes nothing anywhere, and goes on where Prepare refuses, so
 // that all reasons are seen at once.
 func (h Host) Preview(ctx context.Context, w Wish) (*Preview, error) {
-	r, err := h.check(ctx, w, h.Engines.Check)
+	r, err := h.check(ctx, w, h.Engines.CheckPlan)
 	if err != nil {
 		return nil, err
 	}

@@ -121,16 +121,25 @@ func (s Set) Assign(p *gateway.Plan, facts gateway.Facts) (*gateway.Plan, []gate
 
 // Check is gateway.Check, and whether the kernel takes what that has nothing to refuse in.
 func (s Set) Check(file *gateway.File, facts gateway.Facts) []gateway.Finding {
-	all := gateway.Check(file, facts)
+	return s.CheckPlan(file, facts, func(*gateway.Plan) {})
+}
+
+// CheckPlan is Check as gateway.CheckPlan is that of its package. The kernel is asked meanwhile.
+func (s Set) CheckPlan(file *gateway.File, facts gateway.Facts, compiled func(*gateway.Plan)) []gateway.Finding {
+	var kernel chan error
+	all := gateway.CheckPlan(file, facts, func(p *gateway.Plan) {
+		compiled(p)
+		if facts.Known {
+			kernel = make(chan error, 1)
+			go func() { kernel <- s.check(p, facts) }()
+		}
+	})
+	if kernel == nil {
+		return all
+	}
+	err := <-kernel
 	refused := slices.ContainsFunc(all, func(f gateway.Finding) bool { return f.Severity == gateway.Refuse })
-	if refused || !facts.Known {
-		return all
-	}
-	plan, err := gateway.Compile(&file.Config, facts)
-	if err != nil {
-		return all
-	}
-	if err := s.check(plan, facts); err != nil {
+	if err != nil && !refused {
 		all = append(all, gateway.KernelRefuses(file, err))
 	}
 	return all

@@ -32,7 +32,9 @@ var baseChains = []chain{
 	{"untranslatable", "filter", unix.NF_INET_FORWARD, 120},
 	{"stateless", "filter", unix.NF_INET_POST_ROUTING, 110},
 	{name: hairpinChain}, // where postrouting leads
+	{uplinkBy, "nat", unix.NF_INET_POST_ROUTING, 119},
 	{"postrouting", "nat", unix.NF_INET_POST_ROUTING, 120},
+	{uplinkSource, "nat", unix.NF_INET_POST_ROUTING, 121},
 }
 
 // host is what the table depends on beside the plan.
@@ -47,7 +49,7 @@ type host struct {
 	flowCounts bool
 }
 
-// manySets is the number from which sets are shared: the kernel looks for each through all
+// manySets is the number of sets that could be shared from which they are: the kernel looks for each through all
 // those of the transaction (nft_set_lookup_byid). Below, each rule is easier to read.
 const manySets = 256
 
@@ -55,7 +57,7 @@ const manySets = 256
 func build(p *gateway.Plan, h host) *table {
 	t := &table{handNetmap: !h.netmap, made: map[string]*set{}}
 	t.fill(p, h)
-	if len(t.sets) > manySets {
+	if t.shareable > manySets {
 		t = &table{handNetmap: !h.netmap, made: t.made, shared: map[string]*set{}}
 		t.fill(p, h)
 	}
@@ -214,7 +216,12 @@ func (g *group) protocols() (tcp, others bool) {
 // theirs, in which the kernel logs some of it: by one lookup, however many there are. What comes back inside was
 // logged where its destination was translated.
 func (t *table) log(chain string, g *group) {
-	logged := slices.DeleteFunc(slices.Clone(g.entries), func(e entry) bool { return e.log == nil })
+	var logged []entry
+	for i := range g.entries {
+		if g.entries[i].log != nil {
+			logged = append(logged, g.entries[i])
+		}
+	}
 	if len(logged) == 0 || g.again() {
 		return
 	}
@@ -390,6 +397,7 @@ func (t *table) mapOf(g *group, v variant) *set {
 			s.data = concat(g.f.address, nftables.TypeInetService)
 		}
 	}
+	s.elements = make([]element, 0, len(g.entries))
 	for _, e := range g.entries {
 		s.elements = append(s.elements, g.element(e, v, s))
 	}
@@ -503,7 +511,11 @@ func batchOf(messages []message, generation uint32, end bool) []byte {
 	if generation != 0 {
 		begin.u32(batchGenID, generation)
 	}
-	b := appendMessage(nil, batchBegin, 0, firstSequence-1, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES, begin)
+	size := 3 * headers
+	for _, m := range messages {
+		size += headers + len(m.body)
+	}
+	b := appendMessage(make([]byte, 0, size), batchBegin, 0, firstSequence-1, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES, begin)
 	for i, m := range messages {
 		flags := m.flags
 		if i == len(messages)-1 {

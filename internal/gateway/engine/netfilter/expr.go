@@ -416,6 +416,9 @@ func (t *table) anonymous(s *set) *set {
 	s.size = uint32(len(s.elements))
 	if t.shared == nil || s.flags&unix.NFT_SET_MAP != 0 {
 		s.flags |= unix.NFT_SET_ANONYMOUS
+		if s.flags&unix.NFT_SET_MAP == 0 {
+			t.shareable++
+		}
 		return t.add(s)
 	}
 	content := fmt.Sprint(s.key, s.data, s.flags, s.elements)

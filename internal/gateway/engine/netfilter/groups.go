@@ -104,7 +104,7 @@ func (gs *groups) collect(s *gateway.Entry, f *family, keys layout) {
 		for _, to := range f.orAll(s.To) {
 			for port, wide := range expand(ports, s.Action.Shifts()) {
 				for _, extra := range extras {
-					g := groupOf(s, f)
+					g := gs.groupOf(s, f)
 					g.principalField, g.shape.ports, g.widePorts = keys.principal, wide, keys.ports
 					e := entry{rule: s.Rule, to: targetOf(s, port), log: s.Log}
 					g.toPort = s.Action.Kind == nat.DNAT && (e.to.firstPort > 0 || len(g.pool) > 0 && g.pool[0].firstPort > 0)
@@ -201,10 +201,10 @@ func (g *group) addPart(e *entry, p part, value []byte) {
 	g.keys++
 }
 
-// groupOf is a group of the entry's shape, without a key.
-func groupOf(s *gateway.Entry, f *family) *group {
-	a := &s.Action
-	g := &group{other: s.Match, pool: poolOf(a)}
+// groupOf is a group of the entry's shape, without a key, until the next one.
+func (gs *groups) groupOf(s *gateway.Entry, f *family) *group {
+	a, g := &s.Action, &gs.scratch
+	*g = group{other: s.Match, pool: poolOf(a)}
 	g.f, g.hairpin = f, s.IsHairpin()
 	g.other.To, g.other.From, g.other.Protocol, g.other.Ports, g.other.Original, g.other.OriginalPorts = nil, nil, 0, nil, nil, nil
 	g.action = action{kind: a.Kind, zone: a.Zone, prefix: a.Prefix.IsValid(), ports: a.Ports, random: a.Random, keep: a.Keep, persistent: a.Persistent, balance: a.Balance}
@@ -366,8 +366,12 @@ type group struct {
 	principalField field
 }
 
-// groups keep the order of rules: the first one that matches does.
-type groups struct{ all []*group }
+// groups keep the order of rules: the first one that matches does. Most entries find the group of their shape: scratch is
+// what they have until then.
+type groups struct {
+	all     []*group
+	scratch group
+}
 
 // lookBack is how many groups are searched for one of an entry's shape.
 const lookBack = 16
@@ -386,19 +390,23 @@ func (gs *groups) add(g *group, principal netip.Prefix, e entry) {
 			break
 		}
 	}
-	g.principal, g.seen = map[netip.Prefix]struct{}{}, map[string]struct{}{}
-	g.bits = principal.Bits()
-	gs.all = append(gs.all, g)
-	g.put(principal, e)
+	own := *g
+	own.principal, own.seen = map[netip.Prefix]struct{}{}, map[string]struct{}{}
+	own.bits = principal.Bits()
+	gs.all = append(gs.all, &own)
+	own.put(principal, e)
 }
 
 // put leaves out what an earlier entry has taken.
 func (g *group) put(principal netip.Prefix, e entry) {
-	key := fmt.Sprintf("%x", e.values)
-	if _, taken := g.seen[key]; taken {
+	key := make([]byte, 0, 96) // more than five values have
+	for _, v := range e.values {
+		key = append(append(key, byte(len(v))), v...)
+	}
+	if _, taken := g.seen[string(key)]; taken {
 		return
 	}
-	g.seen[key] = struct{}{}
+	g.seen[string(key)] = struct{}{}
 	g.principal[principal.Masked()] = struct{}{}
 	g.entries = append(g.entries, e)
 }

@@ -140,3 +140,20 @@ func TestSharedSets(t *testing.T) {
 		t.Errorf("read: %+v, %v", s, err)
 	}
 }
+
+// TestManyMaps: of rules that choose among hosts each has a map of its own, and there is nothing to share.
+func TestManyMaps(t *testing.T) {
+	p := &gateway.Plan{IPv4: true, WAN: []string{"wan0", "wan1"}}
+	for i := range manySets + 1 {
+		to := []nat.Backend{{Address: address("10.0.0.0", i)}, {Address: address("10.1.0.0", i)}}
+		p.Destinations = append(p.Destinations, gateway.Entry{Rule: gateway.Ref{List: "nat", Index: i, Kind: "dnat"},
+			Match:  nat.Match{To: []netip.Prefix{single(address("198.18.0.0", i))}},
+			Action: nat.Action{Kind: nat.DNAT, Backends: to, Balance: nat.BalanceRoundRobin}})
+	}
+	if made := build(p, host{}); made.shared != nil || len(made.sets) <= manySets {
+		t.Errorf("%d sets, shared: %v", len(made.sets), made.shared)
+	}
+	if made := build(sharedSets(manySets+1), host{}); len(made.shared) == 0 {
+		t.Error("sets that many rules have are not shared")
+	}
+}

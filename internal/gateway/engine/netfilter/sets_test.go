@@ -198,7 +198,9 @@ func TestLargeSet(t *testing.T) {
 			was = step.now
 		}
 		for a, want := range map[string]bool{"10.1.0.0": was.Sets[0].HasAddr(netip.MustParseAddr("10.1.0.0")), "10.9.0.0": was.Sets[0].HasAddr(netip.MustParseAddr("10.9.0.0"))} {
-			err := ns.Do(func() error { return exec.Command("nft", "get", "element", "inet", "natkit", "set4-s", "{"+a+"}").Run() })
+			err := ns.Do(func() error {
+				return exec.Command("nft", "get", "element", "inet", "natkit", "set4-s", "{"+a+"}").Run()
+			})
 			if (err == nil) != want {
 				t.Errorf("%s is in: %v, want %v", a, err == nil, want)
 			}

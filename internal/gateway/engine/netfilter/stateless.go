@@ -379,14 +379,15 @@ type leak struct {
 // by keys. Entries about connections that come back inside have
 // none: the destination of an invalid packet is not translated, and so it does not.
 func leaks(p *gateway.Plan, f *family) (all []*leak, narrow groups) {
-	known := map[string]*leak{}
+	known, one := map[string]*leak{}, gateway.Entry{}
 	for i := range p.Sources {
 		s := &p.Sources[i]
 		if s.IsHairpin() || familyFor(s) != f || s.IsOwn() {
 			continue
 		}
 		if s.IsNarrow() {
-			one, some := *s, false
+			some := false
+			one = *s
 			one.Action = nat.Action{Kind: dropped}
 			if one.Match, some = p.ByInterface(one.Match); some {
 				narrow.collect(&one, f, bySource)

@@ -40,8 +40,9 @@ type table struct {
 	out         map[gateway.Ref][]bool
 	hosts, made map[string]*set
 	// shared are the sets that rules would otherwise have one each of, by content; nil
-	// where they have.
-	shared map[string]*set
+	// where they have: then shareable is how many.
+	shared    map[string]*set
+	shareable int
 }
 
 // chain is a base chain where kind is not empty.
