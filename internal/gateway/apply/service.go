@@ -293,9 +293,7 @@ func (k *keeper) usual(ctx context.Context) {
 	if k.hosts.retry {
 		k.hosts.use(k)
 	}
-	if k.leases.retry && !k.suspended {
-		k.leases.lend(k, time.Now())
-	}
+	k.leases.usual(ctx, k)
 	if !k.suspended {
 		k.logForwarding()
 	}
