@@ -243,6 +243,20 @@ func TestEditAnchored(t *testing.T) {
 	}
 }
 
+// What stands behind the hyphen goes; comments below it stay.
+func TestEditBehindHyphen(t *testing.T) {
+	for text, want := range map[string]string{
+		"- a: 1 # one\n  # of b\n  # and c\n  b: 2\n": "- # of b\n  # and c\n  b: 2\n",
+		"- a: 1\n\n  b: 2\n":                          "- b: 2\n",
+		"-   a: 1\n    &b b: 2\n":                     "-   &b b: 2\n",
+	} {
+		got, err := Source{Text: []byte(text), Limit: 100}.Edit(Change{Path: []any{0, "a"}, Kind: Unset})
+		if err != nil || string(got) != want {
+			t.Errorf("%q: %q, %v", text, got, err)
+		}
+	}
+}
+
 // Text over several lines is changed as a whole, and is no obstacle.
 func TestEditLongText(t *testing.T) {
 	for text, end := range map[string]string{

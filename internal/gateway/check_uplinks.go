@@ -193,7 +193,7 @@ func (c *checker) takenRule(r PolicyRule) {
 		c.add(Finding{ID: "mark-taken", Severity: Refuse,
 			Message: fmt.Sprintf("%s, which another program made, asks for the mark 0x%x/0x%x: its bits are among %s, by which connections stay on one of the wan interfaces", place, r.Mark, r.Mask, Bits(c.plan.Marks)),
 			Advice:  "name other bits by marks"}, []any{"interfaces", RoleWAN})
-	case r.Priority >= UplinkRule && r.Priority <= UplinkRule+n:
+	case r.Priority >= UplinkRule && r.Priority <= UplinkRule+n || r.Priority > UplinkLast && r.Priority <= UplinkLast+n:
 		c.add(Finding{ID: "rule-taken", Severity: Refuse,
 			Message: fmt.Sprintf("%s is another program's: natkit's would have that number", place), Advice: "give it another one"}, []any{"interfaces", RoleWAN})
 	case r.Table > UplinkTable && r.Table <= UplinkTable+n:

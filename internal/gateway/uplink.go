@@ -44,8 +44,9 @@ const (
 	// wg-quick (its port, below 0x10000) uses.
 	DefaultMarks Bits = 0x0f000000
 	// UplinkRule is the priority of the first rule of policy routing, those of uplinks follow; UplinkTable the
-	// number before the first uplink's table.
-	UplinkRule, UplinkTable = 20000, 27000
+	// number before the first uplink's table. UplinkLast is the number before the rule for what of the host's own its other
+	// rules have no route for, which come behind that of the table "default" (32767).
+	UplinkRule, UplinkTable, UplinkLast = 20000, 27000, 33000
 	// UplinkSeed is that of the hash which gives a host its uplink.
 	UplinkSeed = 0x6e61746b
 )
@@ -239,7 +240,7 @@ func (f *Facts) UplinkDown(u *Uplink, v6 bool) bool {
 
 // Steering is how rules in force divide new connections among uplinks.
 type Steering struct {
-	// Used are the uplinks that get some, of IPv4 and of IPv6; nil where that is not known.
+	// Used are the uplinks that are not left out, of IPv4 and of IPv6; nil where that is not known.
 	Used [2][]bool
 	// Service is the `gateway run` that keeps them in force; empty where none does. Found are the uplinks through which it,
 	// or the last one, found nothing to answer, with the reason, and Since when.
@@ -250,12 +251,23 @@ type Steering struct {
 
 // Slots divides the connections of a family among uplinks: as rules in force do, and otherwise by what is up.
 func (f *Facts) Slots(p *Plan, v6 bool) []int {
-	return p.Slots(func(i int) bool {
-		if used := f.used(v6); used != nil {
-			return used[i]
-		}
-		return !f.UplinkDown(&p.Uplinks[i], v6)
-	})
+	return p.Slots(func(i int) bool { return f.uses(p, i, v6) })
+}
+
+func (f *Facts) uses(p *Plan, i int, v6 bool) bool {
+	if used := f.used(v6); used != nil {
+		return used[i]
+	}
+	return !f.UplinkDown(&p.Uplinks[i], v6)
+}
+
+// LeftOut reports whether new connections of a family are kept from an uplink while others get them.
+func (f *Facts) LeftOut(p *Plan, i int, v6 bool) bool {
+	others := false
+	for n := range p.Uplinks {
+		others = others || f.uses(p, n, v6)
+	}
+	return others && !f.uses(p, i, v6)
 }
 
 // used are the uplinks that new connections of a family leave by; nil where nothing is in force, or that is not known.
@@ -275,7 +287,7 @@ func (f *Facts) WhyOut(i int, p *Plan) string {
 	for _, v6 := range []bool{false, true} {
 		used := f.used(v6)
 		served := used != nil && (v6 && p.IPv6 || !v6 && p.IPv4)
-		out = out || served && !used[i] && slices.Contains(p.Slots(func(int) bool { return true }), i)
+		out = out || served && !used[i]
 	}
 	if !out || f.WhyDown(&p.Uplinks[i], p) != "" {
 		return ""
@@ -332,7 +344,7 @@ func (p *Plan) Routing(facts *Facts) (all []RoutingStep) {
 			continue
 		}
 		rule := func(n int, r tune.RoutingRule, why string) {
-			t := tune.RoutingTarget{V6: v6, Number: uint32(UplinkRule + n)}
+			t := tune.RoutingTarget{V6: v6, Number: uint32(n)}
 			all = append(all, RoutingStep{t.String(), r.String(), why})
 		}
 		for i := range p.Uplinks {
@@ -342,9 +354,12 @@ func (p *Plan) Routing(facts *Facts) (all []RoutingStep) {
 				all = append(all, RoutingStep{t.String(), tune.RoutingRoute{Via: hop.Via, Dev: u.Interface, OnLink: hop.OnLink}.String(), "the way out of connections on " + u.Interface})
 			}
 		}
-		rule(0, tune.RoutingRule{Mask: p.Marks, Except: true, Specific: true}, "routes that are more specific than a default route come first")
+		rule(UplinkRule, tune.RoutingRule{Mask: p.Marks, Except: true, Specific: true}, "routes that are more specific than a default route come first")
 		for i, u := range p.Uplinks {
-			rule(i+1, tune.RoutingRule{Mark: u.Mark, Mask: p.Marks, Table: u.Table}, "connections on "+u.Interface+" leave by it")
+			rule(UplinkRule+i+1, tune.RoutingRule{Mark: u.Mark, Mask: p.Marks, Table: u.Table}, "connections on "+u.Interface+" leave by it")
+		}
+		for i, u := range p.Uplinks {
+			rule(UplinkLast+i+1, tune.RoutingRule{Mask: p.Marks, Own: true, Table: u.Table}, "connections of the host's own that no other route is for leave by "+u.Interface)
 		}
 	}
 	return all

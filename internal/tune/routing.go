@@ -62,13 +62,20 @@ type RoutingRule struct {
 	// Table is looked up; with Specific it is main, and its default routes do not count.
 	Table    uint32
 	Specific bool
+	// Own is for packets of the host's own alone.
+	Own bool
 }
 
 // String is what `ip rule` prints after "from all".
 func (r RoutingRule) String() string {
-	text := fmt.Sprintf("fwmark 0x%x/0x%x lookup %d", r.Mark, r.Mask, r.Table)
+	text := fmt.Sprintf("fwmark 0x%x/0x%x", r.Mark, r.Mask)
+	if r.Own {
+		text += " iif lo"
+	}
 	if r.Specific {
-		text = fmt.Sprintf("fwmark 0x%x/0x%x lookup main suppress_prefixlength 0", r.Mark, r.Mask)
+		text += " lookup main suppress_prefixlength 0"
+	} else {
+		text += fmt.Sprintf(" lookup %d", r.Table)
 	}
 	if r.Except {
 		return "not " + text
@@ -80,6 +87,10 @@ func (r RoutingRule) String() string {
 func ParseRoutingRule(text string) (r RoutingRule, err error) {
 	var rest string
 	rest, r.Except = strings.CutPrefix(text, "not ")
+	before, after, own := strings.Cut(rest, " iif lo ")
+	if r.Own = own; own {
+		rest = before + " " + after
+	}
 	if rest, r.Specific = strings.CutSuffix(rest, " lookup main suppress_prefixlength 0"); r.Specific {
 		_, err = fmt.Sscanf(rest, "fwmark 0x%x/0x%x", &r.Mark, &r.Mask)
 	} else {

@@ -11,7 +11,7 @@ func TestRoutingTexts(t *testing.T) {
 			t.Errorf("%s: %+v, %v", want, got, err)
 		}
 	}
-	for _, want := range []RoutingRule{{Mark: 0x1000000, Mask: 0xf000000, Table: 27001}, {Mask: 0xf000000, Except: true, Specific: true}} {
+	for _, want := range []RoutingRule{{Mark: 0x1000000, Mask: 0xf000000, Table: 27001}, {Mask: 0xf000000, Except: true, Specific: true}, {Mask: 0xf000000, Own: true, Table: 27001}} {
 		if got, err := ParseRoutingRule(want.String()); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", want, got, err)
 		}

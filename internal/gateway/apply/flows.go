@@ -116,6 +116,22 @@ func (h Host) Lost(ctx context.Context, p *gateway.Plan, addresses []netip.Addr)
 	})
 }
 
+// OwnUDP finds what programs on the gateway send by UDP by way of an uplink: it has no end that a program would notice,
+// and a connection stays on its uplink for as long as packets come.
+func (h Host) OwnUDP(ctx context.Context, p *gateway.Plan, facts *gateway.Facts, uplink int) (Stale, error) {
+	s := Stale{}
+	udp := &conntrack.Filter{Proto: conntrack.Is[uint8](unix.IPPROTO_UDP)}
+	_, err := dump.Each(ctx, h.Netns, udp, func(e *conntrack.Entry) error {
+		marked, from := p.Marked(e.Mark), e.Orig.Src
+		bound := slices.ContainsFunc(facts.AddressesOf(p.Uplinks[uplink].Interface), func(a netip.Prefix) bool { return a.Addr() == from })
+		if facts.Has(from) && !e.IsDNAT() && (marked == uplink || marked < 0 && bound) {
+			s.Keys = append(s.Keys, e.Key())
+		}
+		return nil
+	})
+	return s, err
+}
+
 // Untranslated finds the connections that pass as they are although a rule of the plan is
 // for them, with the addresses in facts.
 func (h Host) Untranslated(ctx context.Context, p *gateway.Plan, facts *gateway.Facts) (Stale, error) {

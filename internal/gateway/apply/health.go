@@ -203,9 +203,9 @@ func (h *hosts) start(ctx context.Context, now time.Time) {
 }
 
 // done takes results: the one at hand and those that have come meanwhile, so that hosts that fail together go together.
-func (h *hosts) done(k *keeper, r probed, now time.Time) {
+func (h *hosts) done(ctx context.Context, k *keeper, r probed, now time.Time) {
 	for more := true; more; {
-		h.take(k, r, now)
+		h.take(ctx, k, r, now)
 		select {
 		case r = <-h.results:
 		default:
@@ -219,7 +219,7 @@ func (h *hosts) done(k *keeper, r probed, now time.Time) {
 	h.wake(now)
 }
 
-func (h *hosts) take(k *keeper, r probed, now time.Time) {
+func (h *hosts) take(ctx context.Context, k *keeper, r probed, now time.Time) {
 	h.probing--
 	if h.checker == nil {
 		return
@@ -234,7 +234,7 @@ func (h *hosts) take(k *keeper, r probed, now time.Time) {
 	switch {
 	case changed && r.target.Through != "":
 		k.uplinks.facts.Down = downUplinks(k.uplinks.plan, k.uplinks.facts, h.checker)
-		k.uplinks.steer(k)
+		k.uplinks.steer(ctx, k)
 		h.report(k)
 	case changed:
 		h.retry = true

@@ -102,12 +102,18 @@ func (s *service) said() string {
 
 func (s *service) waitSaid(words string) {
 	s.t.Helper()
+	s.waitAgain(words, 1)
+}
+
+// waitAgain waits until something has been said so many times.
+func (s *service) waitAgain(words string, times int) {
+	s.t.Helper()
 	defer func() {
 		if s.t.Failed() {
 			s.t.Logf("it said:\n%s", s.said())
 		}
 	}()
-	within(s.t, 30*time.Second, "says "+words, func() bool { return strings.Contains(s.said(), words) })
+	within(s.t, 30*time.Second, "says "+words, func() bool { return strings.Count(s.said(), words) >= times })
 }
 
 func (s *service) waitValue(what string, is func(string) bool) {

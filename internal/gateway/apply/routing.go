@@ -87,6 +87,9 @@ func (r routing) writeRule(t tune.RoutingTarget, value string) error {
 		k := netlink.NewRule()
 		k.Family, k.Priority, k.Protocol = host.FamilyOf(t.V6), int(t.Number), tune.RoutingProtocol
 		k.Mark, k.Mask, k.Invert, k.Table = parsed.Mark, &parsed.Mask, parsed.Except, int(parsed.Table)
+		if parsed.Own {
+			k.IifName = "lo"
+		}
 		if parsed.Specific {
 			k.Table, k.SuppressPrefixlen = unix.RT_TABLE_MAIN, 0
 		}

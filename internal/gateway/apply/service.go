@@ -210,7 +210,7 @@ func (k *keeper) loop(ctx context.Context, links, tables <-chan struct{}) {
 		case <-k.hosts.timer.C:
 			k.hosts.start(ctx, time.Now())
 		case r := <-k.hosts.results:
-			k.hosts.done(k, r, time.Now())
+			k.hosts.done(ctx, k, r, time.Now())
 		case r := <-k.leases.requests:
 			k.leases.answer(k, r, time.Now())
 		case <-k.leases.announce.C:
@@ -293,9 +293,7 @@ func (k *keeper) usual(ctx context.Context) {
 	if k.hosts.retry {
 		k.hosts.use(k)
 	}
-	if k.leases.retry && !k.suspended {
-		k.leases.lend(k, time.Now())
-	}
+	k.leases.usual(ctx, k)
 	if !k.suspended {
 		k.logForwarding()
 	}

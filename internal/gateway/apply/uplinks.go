@@ -10,6 +10,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway/health"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink"
+	"github.com/natkit/natkit/internal/units"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,11 +35,11 @@ func (u *uplinks) ready(ctx context.Context, k *keeper, r *Ready) {
 		}
 	}
 	u.plan, u.facts = r.Gateway, &r.Facts
-	u.steer(k)
+	u.steer(ctx, k)
 }
 
 // steer has new connections leave by the uplinks that there are, if these are others than before.
-func (u *uplinks) steer(k *keeper) {
+func (u *uplinks) steer(ctx context.Context, k *keeper) {
 	without := map[string]string{}
 	for i := range u.plan.Uplinks {
 		one := &u.plan.Uplinks[i]
@@ -61,9 +62,23 @@ func (u *uplinks) steer(k *keeper) {
 			k.log("wan %s is up: new connections leave by it again", name)
 		default:
 			k.log("wan %s is down: %s; new connections leave by %s", name, without[name], others(u.plan, without))
+			if len(without) < len(u.plan.Uplinks) {
+				u.renew(ctx, k, i)
+			}
 		}
 	}
 	u.without = without
+}
+
+// renew has what the gateway itself sends by UDP by way of an uplink that is down begin anew, by another one.
+func (u *uplinks) renew(ctx context.Context, k *keeper, uplink int) {
+	stale, err := k.Host.OwnUDP(ctx, u.plan, u.facts, uplink)
+	if err != nil || len(stale.Keys) == 0 {
+		return
+	}
+	if deleted, err := k.Host.Flush(ctx, stale); err == nil && deleted.Deleted > 0 {
+		k.log("wan %s: %s of the gateway's own by UDP begin anew by another one", u.plan.Uplinks[uplink].Interface, units.Plural(deleted.Deleted, "connection", "connections"))
+	}
 }
 
 // throughUplinks are what has to answer through each uplink: what the file names, or the next hop, of IPv4 where there is

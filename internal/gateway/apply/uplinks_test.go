@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -123,10 +125,23 @@ func (p *providers) serveTCP(ns *netns.Handle, network, address string) {
 
 // ask connects, and returns what it is told.
 func ask(ns *netns.Handle, from, to string) (told string, err error) {
-	d := net.Dialer{Timeout: testutil.Patience(20 * time.Second)}
+	d := net.Dialer{}
 	if from != "" {
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 0))
 	}
+	return askWith(d, ns, to)
+}
+
+// askBy is ask, from a socket that is bound to an interface.
+func askBy(ns *netns.Handle, name, to string) (told string, err error) {
+	return askWith(net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		bad := c.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), name) })
+		return errors.Join(bad, err)
+	}}, ns, to)
+}
+
+func askWith(d net.Dialer, ns *netns.Handle, to string) (told string, err error) {
+	d.Timeout = testutil.Patience(20 * time.Second)
 	err = ns.Do(func() error {
 		c, err := d.Dial("tcp", to)
 		if err != nil {
@@ -326,7 +341,9 @@ func TestUplinksPlan(t *testing.T) {
 	}
 	const rules = ` rule 20000:  → not fwmark 0x0/0xf000000 lookup main suppress_prefixlength 0
  rule 20001:  → fwmark 0x1000000/0xf000000 lookup 27001
- rule 20002:  → fwmark 0x2000000/0xf000000 lookup 27002`
+ rule 20002:  → fwmark 0x2000000/0xf000000 lookup 27002
+ rule 33001:  → fwmark 0x0/0xf000000 iif lo lookup 27001
+ rule 33002:  → fwmark 0x0/0xf000000 iif lo lookup 27002`
 	want := []string{"ip route table 27001:  → default via 203.0.113.1 dev wan0", "ip route table 27002:  → default via 198.51.100.1 dev wan1"}
 	for _, rule := range strings.Split(rules, "\n") {
 		want = append(want, "ip"+rule)
@@ -413,11 +430,16 @@ func TestServiceFollowsUplinks(t *testing.T) {
 }
 
 // talk opens a connection that stays, and returns what asks through it.
-func (p *providers) talk(from string) func() error {
+func (p *providers) talk(from string) func() error { return p.talkOf(p.client, from) }
+
+func (p *providers) talkOf(ns *netns.Handle, from string) func() error {
 	p.t.Helper()
 	var c net.Conn
-	err := p.client.Do(func() (err error) {
-		d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 0)), Timeout: testutil.Patience(20 * time.Second)}
+	err := ns.Do(func() (err error) {
+		d := net.Dialer{Timeout: testutil.Patience(20 * time.Second)}
+		if from != "" {
+			d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 0))
+		}
 		c, err = d.Dial("tcp", server4+":7001")
 		return err
 	})
@@ -542,6 +564,11 @@ func (p *providers) status() *observe.Status {
 // follow is what explain says of a host inside, of the plan in force.
 func (p *providers) follow(plan *gateway.Plan, from netip.Addr) *observe.Trace {
 	p.t.Helper()
+	return p.followFrom(plan, from, "lan0")
+}
+
+func (p *providers) followFrom(plan *gateway.Plan, from netip.Addr, in string) *observe.Trace {
+	p.t.Helper()
 	facts, err := host.Read(p.t.Context(), p.ns, host.Options{Routing: true})
 	if err != nil {
 		p.t.Fatal(err)
@@ -554,7 +581,7 @@ func (p *providers) follow(plan *gateway.Plan, from netip.Addr) *observe.Trace {
 		p.t.Fatal(err)
 	}
 	defer routes.Close()
-	e, err := observe.Follow(plan, facts, routes.Follow, nat.Packet{Protocol: unix.IPPROTO_TCP, Src: from, Dst: netip.MustParseAddr(server4), SrcPort: 40000, DstPort: 7000, In: "lan0"})
+	e, err := observe.Follow(plan, facts, routes.Follow, nat.Packet{Protocol: unix.IPPROTO_TCP, Src: from, Dst: netip.MustParseAddr(server4), SrcPort: 40000, DstPort: 7000, In: in})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -689,6 +716,134 @@ func TestRoutingChangedByHand(t *testing.T) {
 	if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(p.everything(), "\n")); diff != "" {
 		t.Errorf("after the undo:\n%s", diff)
 	}
+}
+
+// own has a program on the gateway connect, and returns the address that it is seen under.
+func (p *providers) own(from string) string {
+	p.t.Helper()
+	to := net.JoinHostPort(server4, "7000")
+	if strings.Contains(from, ":") {
+		to = net.JoinHostPort(server6, "7000")
+	}
+	if from == "::" || from == "0.0.0.0" {
+		from = ""
+	}
+	told, err := ask(p.ns, from, to)
+	if err != nil {
+		p.t.Errorf("the gateway's own from %q: %v", from, err)
+	}
+	return told
+}
+
+// TestOwnConnections: new connections of programs on the gateway follow the host's routes, and leave by a WAN that is up
+// where these lead to one that is down, has gone, or nowhere; those that there are stay.
+func TestOwnConnections(t *testing.T) {
+	testutil.NeedProgram(t, "nft")
+	p := newProviders(t)
+	p.repeat()
+	before := p.everything()
+	s := p.serve(dividedText)
+	s.waitSaid("checking 2 WANs")
+	want := func(what string, v4, v6 string) {
+		t.Helper()
+		if got := p.own("0.0.0.0"); got != v4 {
+			t.Errorf("%s: seen under %s, want %s", what, got, v4)
+		}
+		if got := p.own("::"); got != v6 {
+			t.Errorf("%s: seen under %s, want %s", what, got, v6)
+		}
+	}
+	first, second := func(v6 bool) string { return seenUnder[v6][0] }, func(v6 bool) string { return seenUnder[v6][1] }
+	want("both up", first(false), first(true))
+	stays, datagrams := p.talkOf(p.ns, ""), p.datagrams()
+	within(t, 30*time.Second, "an answer by UDP from the first", func() bool { return datagrams() == first(false) })
+	p.in(p.internet, "ip addr del 203.0.113.1/24 dev a0")
+	s.waitSaid("wan wan0 is down: 203.0.113.1: ")
+	want("the first does not answer", second(false), second(true))
+	if got := p.own("203.0.113.7"); got != second(false) {
+		t.Errorf("bound to the address of the first: seen under %s", got)
+	}
+	within(t, 30*time.Second, "an answer by UDP by the second", func() bool { return datagrams() == second(false) })
+	if st := p.status(); st.Flows.Stranger > 0 {
+		t.Errorf("%d connections of others", st.Flows.Stranger)
+	}
+	goes := p.talkOf(p.ns, "")
+	if e := p.followOwn(); e.Uplink != "wan1" || e.Out != "wan1" || e.Source.Addresses.String() != second(false) {
+		t.Errorf("explain: on %q by %q as %s: %+v", e.Uplink, e.Out, e.Source, e.Steps)
+	}
+	p.in(p.internet, "nft add table ip deaf", "nft add chain ip deaf in { type filter hook input priority 0 ; }", "nft add rule ip deaf in iifname a0 ip protocol icmp drop", "ip addr add 203.0.113.1/24 dev a0")
+	p.in(p.ns, "ip neigh flush dev wan0")
+	if got, err := askBy(p.ns, "wan0", server4+":7000"); err != nil || got != first(false) {
+		t.Errorf("bound to the interface of the first: seen under %q, %v", got, err)
+	}
+	p.in(p.internet, "nft delete table ip deaf")
+	s.waitSaid("wan wan0 is up")
+	want("the first is back", first(false), first(true))
+	if err := goes(); err != nil {
+		t.Errorf("the connection that began by the second: %v", err)
+	}
+	if err := stays(); err != nil {
+		t.Errorf("the connection that began by the first: %v", err)
+	}
+	if e := p.followOwn(); e.Uplink != "" || e.Out != "wan0" || e.Source.Rule == nil && e.Source.Addresses.String() != first(false) {
+		t.Errorf("explain: on %q by %q as %s: %+v", e.Uplink, e.Out, e.Source, e.Steps)
+	}
+	p.in(p.ns, "ip route del default", "ip -6 route del default") // its next hop is that of the file, or none
+	s.waitSaid("wan wan0 is down: no next hop")
+	want("no default route", second(false), second(true))
+	p.in(p.ns, "ip route add default via 203.0.113.1", "ip -6 route add default via 2001:db8:a::1")
+	s.waitAgain("wan wan0 is up", 2)
+	p.in(p.internet, "ip link set a0 down")
+	s.waitSaid("wan wan0 is down: wan0 has no carrier")
+	want("no carrier", second(false), second(true))
+	p.in(p.internet, "ip link set a0 up", "ip -6 addr replace 2001:db8:a::1/64 dev a0")
+	s.end()
+	p.undoEverything()
+	if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(p.everything(), "\n")); diff != "" {
+		t.Errorf("after the undo:\n%s", diff)
+	}
+}
+
+// datagrams has a program on the gateway send from one port, and returns what sends one and returns the address that it
+// is seen under; empty where no answer comes.
+func (p *providers) datagrams() func() string {
+	p.t.Helper()
+	listen := func(ns *netns.Handle, address string) (c net.PacketConn) {
+		if err := ns.Do(func() (err error) { c, err = net.ListenPacket("udp4", address); return err }); err != nil {
+			p.t.Fatal(err)
+		}
+		p.t.Cleanup(func() { c.Close() })
+		return c
+	}
+	server, own := listen(p.internet, server4+":7002"), listen(p.ns, ":4500")
+	go func() {
+		for buf := make([]byte, 100); ; {
+			_, from, err := server.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			host, _, _ := net.SplitHostPort(from.String())
+			server.WriteTo([]byte(host), from)
+		}
+	}()
+	to := net.UDPAddrFromAddrPort(netip.MustParseAddrPort(server4 + ":7002"))
+	return func() string {
+		buf := make([]byte, 100)
+		own.SetDeadline(time.Now().Add(100 * time.Millisecond))
+		own.WriteTo([]byte("x"), to)
+		n, _, _ := own.ReadFrom(buf)
+		return string(buf[:n])
+	}
+}
+
+// followOwn is what explain says of a program on the gateway, of the plan in force.
+func (p *providers) followOwn() *observe.Trace {
+	p.t.Helper()
+	plan, err := p.InForce()
+	if err != nil || plan == nil {
+		p.t.Fatalf("%v, %v", plan, err)
+	}
+	return p.followFrom(plan, netip.MustParseAddr("203.0.113.7"), "")
 }
 
 // TestUplinksKilled kills natkit at random moments while it applies: what is left behind is taken back, or all of it is

@@ -44,6 +44,8 @@ var zonesText = hairpins(`gateway:
     - dnat: {on: 203.0.113.8, port: [tcp/80, udp/80], to: "10.0.0.2:8000", zone: blue, hairpin: on, local: on}
   ipv6:
     - masquerade: {}
+    - dnat: {on: "2001:db8::7", port: [tcp/80, udp/80], to: "[fd00::2]:8000", zone: red}
+    - dnat: {on: "2001:db8::7", port: [tcp/81, udp/81], to: "[fd00::2]:8000", zone: blue}
 `)
 
 // hairpins are left out where the kernel has none.
@@ -76,6 +78,7 @@ func newCustomersIn(t *testing.T) *customers {
 		p.in(c, "ip route add default via 10.0.0.1", "ip -6 route add default via fd00::1")
 		p.in(p.ns, fmt.Sprintf("ip route add 10.5.0.0/16 via 10.0.0.2 dev %s metric %d", name, i+1))
 		p.echo(c, "10.0.0.2:8000", []string{"red", "blue"}[i])
+		p.echo(c, "[fd00::2]:8000", []string{"red", "blue"}[i])
 	}
 	testutil.Veth(t, testutil.End{Netns: p.ns, Name: "wan0", Addresses: []string{"203.0.113.7/24", "203.0.113.8/24", "2001:db8::7/64"}},
 		testutil.End{Netns: p.internet, Name: "a0", Addresses: []string{"203.0.113.1/24", "2001:db8::1/64"}})
@@ -163,8 +166,8 @@ func (p *customers) dial(ns *netns.Handle, network, from, to string) net.Conn {
 	return c
 }
 
-// asks sends a question, and compares the answer.
-func (p *customers) asks(c net.Conn, question, want string) {
+// asks sends a question, and compares the answer with what it may be.
+func (p *customers) asks(c net.Conn, question string, wants ...string) {
 	p.t.Helper()
 	c.SetDeadline(time.Now().Add(testutil.Patience(20 * time.Second)))
 	b := make([]byte, 200)
@@ -173,8 +176,8 @@ func (p *customers) asks(c net.Conn, question, want string) {
 	if err == nil {
 		n, err = c.Read(b)
 	}
-	if got := string(b[:n]); err != nil || got != want+" "+question {
-		p.t.Errorf("%s: %q, %v, want %q", question, got, err, want+" "+question)
+	if got, _ := strings.CutSuffix(string(b[:n]), " "+question); err != nil || !slices.Contains(wants, got) {
+		p.t.Errorf("%s: %q, %v, want one of %q", question, got, err, wants)
 	}
 }
 
@@ -342,6 +345,9 @@ func (p *customers) customersWork(seen string, inVRFs bool) {
 			p.asks(p.dial(p.blue, network, "10.0.0.2:4003", "10.0.0.1:53"), "blue", "gateway 10.0.0.2")
 		}
 		p.both(network, "[fd00::2]:4000", "[2001:db8::1]:7000", "internet 2001:db8::7")
+		for to, name := range map[string]string{"[2001:db8::7]:80": "red", "[2001:db8::7]:81": "blue"} {
+			p.asks(p.dial(p.internet, network, "[2001:db8::1]:5000", to), "outside", name+" 2001:db8::1")
+		}
 		for to, name := range map[string]string{"203.0.113.7:80": "red", "203.0.113.8:80": "blue"} {
 			p.asks(p.dial(p.internet, network, "203.0.113.1:5000", to), "outside", name+" 203.0.113.1")
 			if testutil.Hairpin.Probe() != nil {
@@ -349,7 +355,11 @@ func (p *customers) customersWork(seen string, inVRFs bool) {
 			}
 			p.asks(p.dial(p.red, network, "", to), "from red", name+" "+strings.TrimSuffix(to, ":80"))
 			p.asks(p.dial(p.blue, network, "", to), "from blue", name+" "+strings.TrimSuffix(to, ":80"))
-			p.asks(p.dial(p.ns, network, "", to), "from the gateway", name+" "+"203.0.113.7")
+			own := []string{name + " 203.0.113.7"}
+			if inVRFs { // some kernels do not take the address for the host's own there, and so the connection for a hairpin
+				own = append(own, name+" "+strings.TrimSuffix(to, ":80"))
+			}
+			p.asks(p.dial(p.ns, network, "", to), "from the gateway", own...)
 		}
 	}
 	for range 2 {

@@ -64,14 +64,14 @@ func rulesOf(t tune.RoutingTarget) (texts []string, err error) {
 
 // ruleText is what a rule is as one of natkit's.
 func ruleText(r *netlink.Rule) string {
-	ours := tune.RoutingRule{Mark: r.Mark, Except: r.Invert, Specific: r.Table == unix.RT_TABLE_MAIN && r.SuppressPrefixlen == 0}
+	ours := tune.RoutingRule{Mark: r.Mark, Except: r.Invert, Specific: r.Table == unix.RT_TABLE_MAIN && r.SuppressPrefixlen == 0, Own: r.IifName == "lo"}
 	if r.Mask != nil {
 		ours.Mask = *r.Mask
 	}
 	if !ours.Specific {
 		ours.Table = uint32(r.Table)
 	}
-	plain := r.Src == nil && r.Dst == nil && r.IifName == "" && r.OifName == "" && r.Tos == 0 && r.UIDRange == nil && r.IPProto == 0 &&
+	plain := r.Src == nil && r.Dst == nil && (ours.Own || r.IifName == "") && r.OifName == "" && r.Tos == 0 && r.UIDRange == nil && r.IPProto == 0 &&
 		(ours.Specific || r.SuppressPrefixlen < 0) && r.SuppressIfgroup < 0 && r.Goto < 0
 	if r.Protocol != tune.RoutingProtocol || !plain {
 		return OthersMade + ours.String()

@@ -205,6 +205,8 @@ func (t *Tally) Add(e *conntrack.Entry) {
 	case e.Status.Has(conntrack.Expected) && len(t.attribution.plan.Helpers) > 0:
 		t.related++
 		return
+	case !dnat && t.here[e.Orig.Src] && t.here[e.Reply.Dst] && t.attribution.plan.Marked(e.Mark) >= 0:
+		return // the gateway's own, by another WAN than the one whose address its program has
 	default:
 		t.stranger++
 		return

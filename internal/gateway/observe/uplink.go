@@ -2,8 +2,11 @@ package observe
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -53,7 +56,9 @@ func (w *walk) uplink(s *Step) {
 	case marked >= 0:
 		up, s.Does = marked, "its mark says so"
 	case w.packet.In == "":
-		return // the gateway's own connections leave by the host's routes
+		if up, s.Does = w.ofOwn(); up < 0 {
+			return
+		}
 	case in >= 0:
 		up, s.Does = in, "it comes in by it, and so answers leave by it"
 	case p.Inside(w.packet.In):
@@ -64,6 +69,33 @@ func (w *walk) uplink(s *Step) {
 	u := &p.Uplinks[up]
 	w.mark, w.e.Uplink = w.packet.Mark&^p.Marks&^p.ZoneMarks|w.mark&p.ZoneMarks|u.Mark, u.Interface
 	s.Does = fmt.Sprintf("the connection is on wan %s: %s (mark 0x%x/0x%x)", u.Interface, s.Does, u.Mark, p.Marks)
+}
+
+// ofOwn is the uplink of a connection of the gateway's own, and why; -1 where the host's routes decide: unless they lead to
+// an uplink that is left out.
+func (w *walk) ofOwn() (up int, why string) {
+	hop, err := w.route(Lookup{Source: w.src.addr, Destination: w.dst.addr})
+	if err != nil {
+		w.err = err
+		return -1, ""
+	}
+	at := w.plan.Uplink(hop.Out)
+	if hop.Local || at < 0 || !w.facts.LeftOut(w.plan, at, w.src.addr.Is6()) {
+		return -1, ""
+	}
+	up, why = w.divided()
+	return up, "the host's routes lead to " + hop.Out + ", which gets no new connections; " + why
+}
+
+// ownSource translates the source of a connection of the gateway's own that ofOwn had leave by another uplink.
+func (w *walk) ownSource(s *Step) {
+	if w.srcDone || w.plan.Uplink(w.e.Out) < 0 || !w.facts.Has(w.src.addr) ||
+		slices.ContainsFunc(w.facts.AddressesOf(w.e.Out), func(p netip.Prefix) bool { return p.Addr() == w.src.addr }) {
+		return
+	}
+	own := &nat.Action{Kind: nat.Masquerade}
+	w.e.Source, w.srcDone = w.give(own), true
+	s.Does = "the source becomes " + w.words(w.e.Source, own) + ": the program's is of another interface"
 }
 
 // divided is the uplink of the packet's source, and why.

@@ -64,6 +64,7 @@ func TestFollowUplink(t *testing.T) {
 		{"marked by another program", nat.Packet{Src: on(0), Dst: far, In: "lan0", Mark: 0x2000005}, "", "eth1", "eth1", "198.51.100.7", nil},
 		{"from outside", nat.Packet{Src: far, Dst: netip.MustParseAddr("203.0.113.7"), In: "eth0"}, "", "eth0", "", "", nil},
 		{"the gateway's own", nat.Packet{Src: netip.MustParseAddr("203.0.113.7"), Dst: far}, "", "", "eth0", "203.0.113.7", nil},
+		{"the gateway's own while its first is down", nat.Packet{Src: netip.MustParseAddr("203.0.113.7"), Dst: far}, "eth0", "eth1", "eth1", "198.51.100.7", nil},
 	} {
 		facts := host
 		if c.down != "" {

@@ -161,6 +161,9 @@ func (w *walk) postroutingStops() (stops []stop) {
 	if len(w.plan.Sources) > 0 {
 		stops = append(stops, stop{priority: 120, chain: "postrouting", do: w.source})
 	}
+	if w.packet.In == "" && w.e.Uplink != "" && !w.e.Untracked {
+		stops = append(stops, stop{priority: 121, chain: "uplink-postrouting", do: w.ownSource})
+	}
 	if !w.e.Untracked {
 		stops = append(stops, stop{priority: priorityConfirm, do: func(s *Step) {
 			s.Does = "the connection is entered into the table (nf_conntrack_confirm)"

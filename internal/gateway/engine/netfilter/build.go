@@ -32,7 +32,9 @@ var baseChains = []chain{
 	{"untranslatable", "filter", unix.NF_INET_FORWARD, 120},
 	{"stateless", "filter", unix.NF_INET_POST_ROUTING, 110},
 	{name: hairpinChain}, // where postrouting leads
+	{uplinkBy, "nat", unix.NF_INET_POST_ROUTING, 119},
 	{"postrouting", "nat", unix.NF_INET_POST_ROUTING, 120},
+	{uplinkSource, "nat", unix.NF_INET_POST_ROUTING, 121},
 }
 
 // host is what the table depends on beside the plan.

@@ -20,10 +20,10 @@ import (
 type placing struct {
 	// of says whose it is.
 	of string
-	// without makes the map, those left out that are out.
-	without func(out []bool) *set
-	// values are what each of them is in the map.
-	values [][]byte
+	// without makes the map, those left out that are out, and what else changes with it.
+	without func(out []bool) []*set
+	// out are those that these sets leave out.
+	out func(found []map[string][]byte) []bool
 	// mayBeEmpty: where all are out the map has no elements.
 	mayBeEmpty bool
 }
@@ -83,12 +83,23 @@ func newPlaces(r gateway.Ref, a *nat.Action, out []bool) *set {
 
 // placingOf is that of a rule whose hosts are checked.
 func placingOf(r gateway.Ref, a *nat.Action) *placing {
-	c := &placing{of: r.String(), mayBeEmpty: a.AllDown == nat.AllDownReject, without: func(out []bool) *set { return newPlaces(r, a, out) }}
+	var values [][]byte
 	one := newPlaces(r, &nat.Action{Backends: a.Backends[:1], Check: a.Check}, nil)
 	for _, b := range a.Backends {
-		c.values = append(c.values, target{first: b.Address, firstPort: b.Port}.data(one, b.Port > 0))
+		values = append(values, target{first: b.Address, firstPort: b.Port}.data(one, b.Port > 0))
 	}
-	return c
+	return &placing{of: r.String(), mayBeEmpty: a.AllDown == nat.AllDownReject,
+		without: func(out []bool) []*set { return []*set{newPlaces(r, a, out)} },
+		out: func(found []map[string][]byte) []bool {
+			stands, out := map[string]bool{}, make([]bool, len(values))
+			for _, data := range found[0] {
+				stands[string(data)] = true
+			}
+			for i, value := range values {
+				out[i] = !stands[string(value)]
+			}
+			return out
+		}}
 }
 
 // InUse returns, for each rule of a plan whose hosts are checked, which of them new connections go to. A rule whose map
@@ -96,7 +107,7 @@ func placingOf(r gateway.Ref, a *nat.Action) *placing {
 func (Engine) InUse(ns *netns.Handle, p *gateway.Plan) (map[gateway.Ref][]bool, error) {
 	all := map[gateway.Ref][]bool{}
 	for r, e := range p.Checked() {
-		used, err := placingOf(r, &e.Action).read(ns, placesName(r, &e.Action))
+		used, err := placingOf(r, &e.Action).used(ns)
 		if err != nil {
 			return nil, err
 		}
@@ -107,26 +118,39 @@ func (Engine) InUse(ns *netns.Handle, p *gateway.Plan) (map[gateway.Ref][]bool, 
 	return all, nil
 }
 
-// read returns who stands in the map of that name; nil where that is not of natkit's making.
-func (c *placing) read(ns *netns.Handle, name string) ([]bool, error) {
-	found, _, err := read.Map(ns, Family, Table, name)
-	return c.used(found), err
+// used are those that are not left out; nil where the map is not of natkit's making.
+func (c *placing) used(ns *netns.Handle) ([]bool, error) {
+	found, _, err := c.read(ns)
+	if err != nil {
+		return nil, err
+	}
+	return c.usedOf(found), nil
 }
 
-// used are those that stand in a map of places; nil where that is not of natkit's making.
-func (c *placing) used(found map[string][]byte) []bool {
-	if found == nil || len(found) == 0 && !c.mayBeEmpty {
+// read returns the elements of the map, and of what else changes with it, and the generation of the first.
+func (c *placing) read(ns *netns.Handle) (found []map[string][]byte, generation uint32, err error) {
+	for i, s := range c.without(nil) {
+		one, g, err := read.Map(ns, Family, Table, s.name)
+		if err != nil {
+			return nil, 0, err
+		}
+		if found = append(found, one); i == 0 {
+			generation = g
+		}
+	}
+	return found, generation, nil
+}
+
+// usedOf is used, of what was read.
+func (c *placing) usedOf(found []map[string][]byte) []bool {
+	if len(found[0]) == 0 && (found[0] == nil || !c.mayBeEmpty) {
 		return nil
 	}
-	stands, out := map[string]bool{}, make([]bool, len(c.values))
-	for _, data := range found {
-		stands[string(data)] = true
-	}
-	for i, value := range c.values {
-		out[i] = !stands[string(value)]
-	}
-	if gone, come := c.without(out).differ(found); len(gone)+len(come) > 0 {
-		return nil
+	out := c.out(found)
+	for i, s := range c.without(out) {
+		if gone, come := s.differ(found[i]); found[i] == nil || len(gone)+len(come) > 0 {
+			return nil
+		}
 	}
 	for i := range out {
 		out[i] = !out[i]
@@ -185,7 +209,7 @@ func (Engine) Use(ns *netns.Handle, p *gateway.Plan, out map[gateway.Ref][]bool)
 // chosen is a map of places, and who is to be left out.
 type chosen struct {
 	*placing
-	out []bool
+	leave []bool
 }
 
 // choose leaves some out of choices, by one transaction.
@@ -210,19 +234,21 @@ func choose(ns *netns.Handle, all []chosen) error {
 // changesOf are the messages that leave these out, and the generation of the maps that they were made for.
 func changesOf(ns *netns.Handle, all []chosen) (messages []message, generation uint32, err error) {
 	for i, c := range all {
-		s := c.without(c.out)
-		found, g, err := read.Map(ns, Family, Table, s.name)
+		found, g, err := c.read(ns)
 		if err != nil {
 			return nil, 0, err
 		}
-		if c.used(found) == nil {
-			return nil, 0, fmt.Errorf("choose the hosts of %s: %w (map %s)", c.of, ErrOtherHosts, s.name)
+		sets := c.without(c.leave)
+		if c.usedOf(found) == nil {
+			return nil, 0, fmt.Errorf("choose the hosts of %s: %w (map %s)", c.of, ErrOtherHosts, sets[0].name)
 		}
 		if i == 0 { // a later one shows that rules have changed since: the kernel refuses the transaction then
 			generation = g
 		}
-		gone, come := s.differ(found)
-		messages = append(append(messages, s.changes(unix.NFT_MSG_DELSETELEM, gone)...), s.changes(unix.NFT_MSG_NEWSETELEM, come)...)
+		for i, s := range sets {
+			gone, come := s.differ(found[i])
+			messages = append(append(messages, s.changes(unix.NFT_MSG_DELSETELEM, gone)...), s.changes(unix.NFT_MSG_NEWSETELEM, come)...)
+		}
 	}
 	return messages, generation, nil
 }

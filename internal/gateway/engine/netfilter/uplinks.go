@@ -2,6 +2,7 @@ package netfilter
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -12,14 +13,21 @@ import (
 
 // The chains that mark packets by the uplink of their connection come after those of others that mark (mangle, -150):
 // a mark of an uplink that they give counts. The route is chosen behind the first; the second, of type route, has it
-// chosen again.
+// chosen again. The others are for what is the gateway's own: the third marks it by the uplink that it does leave by, as a
+// program may have chosen the interface; the last translates what leaves by another uplink than its source address is of.
 const (
-	uplinkIn  = "uplink-prerouting"
-	uplinkOut = "uplink-output"
+	uplinkIn     = "uplink-prerouting"
+	uplinkOut    = "uplink-output"
+	uplinkBy     = "uplink-leaving"
+	uplinkSource = "uplink-postrouting"
 )
 
-// slotsName begins the names of the maps that give each slot its uplink.
-const slotsName = "uplinks"
+// slotsName begins the names of the maps that give each slot its uplink, and with outName those of the sets of uplinks
+// that are out.
+const (
+	slotsName = "uplinks"
+	outName   = slotsName + "-out"
+)
 
 // uplinkChain gives a packet and its connection the mark of an uplink, which ends the chain that leads there.
 func uplinkChain(i int) string { return fmt.Sprintf("uplink-%d", i+1) }
@@ -43,25 +51,61 @@ func (t *table) uplinks(p *gateway.Plan) {
 			t.rules = append(t.rules, rule{chain: hook, comment: mark.comment, exprs: append(masked(mark.load(reg1), p.Marks), to)})
 		}
 	}
-	by := []expression{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg1}, t.toUplink(nftables.TypeIFName, p, func(u gateway.Uplink) []byte { return interfaceName(u.Interface) })}
+	by := []expression{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg1}, t.toUplink(nftables.TypeIFName, p, byName)}
 	t.rules = append(t.rules, rule{chain: uplinkIn, comment: "wan in", exprs: append(newPackets(), by...)})
 	for _, f := range []*family{ip4, ip6} {
 		if p.IPv4 && !f.v6 || p.IPv6 && f.v6 {
 			t.divide(p, f)
 		}
 	}
+	t.translateOwn(p)
 }
 
-// divide sends each source to the uplink of its slot. Slots have the type of marks: nft(8) has no name for the one of
-// a hash.
+// translateOwn gives connections of the gateway's own, which divide had leave by an uplink that has not their source
+// address, its address: programs choose theirs by the main table's routes. Rules of the file come first.
+func (t *table) translateOwn(p *gateway.Plan) {
+	isLocal := func(of *expr.Fib, op expr.CmpOp) []expression {
+		of.Register, of.ResultADDRTYPE, of.FlagSADDR = reg1, true, true
+		return []expression{of, &expr.Cmp{Op: op, Register: reg1, Data: hostUint32(unix.RTN_LOCAL)}}
+	}
+	own := append(ctBits(expr.CtKeyMARK, p.Marks, expr.CmpOpNeq), isLocal(&expr.Fib{}, expr.CmpOpEq)...)
+	by := []expression{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: reg1}, t.toUplink(nftables.TypeIFName, p, byName)}
+	t.rules = append(t.rules, rule{chain: uplinkBy, exprs: slices.Concat(own, by), comment: "wan of own connections"},
+		rule{chain: uplinkSource, comment: "wan of own connections", exprs: slices.Concat(own, t.interfaces(expr.MetaKeyOIFNAME, uplinkNames(p), false),
+			isLocal(&expr.Fib{FlagOIF: true}, expr.CmpOpNeq), []expression{raw{name: "masq"}})})
+}
+
+func byName(u gateway.Uplink) []byte { return interfaceName(u.Interface) }
+
+func uplinkNames(p *gateway.Plan) (names []string) {
+	for _, u := range p.Uplinks {
+		names = append(names, u.Interface)
+	}
+	return names
+}
+
+// divide sends each source to the uplink of its slot, and what the gateway itself would send by an uplink that is out.
+// Slots have the type of marks: nft(8) has no name for the one of a hash.
 func (t *table) divide(p *gateway.Plan, f *family) {
-	s := t.add(newSlots(p, f, nil))
-	exprs := append(newPackets(), t.fromInside(p)...)
-	exprs = append(append(exprs, f.is()...),
-		payload(expr.PayloadBaseNetworkHeader, f.saddr, uint32(f.bytes), reg2),
+	s, out := t.add(newSlots(p, f, nil)), t.add(newOut(p, f, nil))
+	bySlot := append(f.is(), payload(expr.PayloadBaseNetworkHeader, f.saddr, uint32(f.bytes), reg2),
 		&expr.Hash{SourceRegister: reg2, DestRegister: reg1, Length: uint32(f.bytes), Modulus: uint32(len(s.elements)), Seed: gateway.UplinkSeed, Type: expr.HashTypeJenkins},
 		s.verdict(reg1))
-	t.rules = append(t.rules, rule{chain: uplinkIn, exprs: exprs, comment: "wan out"})
+	t.rules = append(t.rules,
+		rule{chain: uplinkIn, exprs: slices.Concat(newPackets(), t.fromInside(p), bySlot), comment: "wan out"},
+		rule{chain: uplinkOut, comment: "wan of own connections", exprs: slices.Concat(ctBits(expr.CtKeySTATE, expr.CtStateBitNEW, expr.CmpOpNeq),
+			[]expression{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: reg1}, out.lookup(reg1, false)}, bySlot)})
+}
+
+// newOut is the set of the uplinks of a family that are out.
+func newOut(p *gateway.Plan, f *family, out []bool) *set {
+	s := &set{name: outName + f.suffix, key: nftables.TypeIFName, about: "wan"}
+	for i, u := range p.Uplinks {
+		if out != nil && out[i] {
+			s.elements = append(s.elements, element{key: interfaceName(u.Interface)})
+		}
+	}
+	return s
 }
 
 // newSlots is the map of a family, without the uplinks that are out.
@@ -75,11 +119,20 @@ func newSlots(p *gateway.Plan, f *family, out []bool) *set {
 
 // steering is the choice among the uplinks of a plan, of a family.
 func steering(p *gateway.Plan, f *family) *placing {
-	c := &placing{of: "connections by wan", without: func(out []bool) *set { return newSlots(p, f, out) }}
-	for i := range p.Uplinks {
-		c.values = append(c.values, (&element{chain: uplinkChain(i)}).value())
-	}
-	return c
+	return &placing{of: "connections by wan",
+		without: func(out []bool) []*set {
+			if !slices.Contains(out, false) { // where all are out none is
+				out = nil
+			}
+			return []*set{newSlots(p, f, out), newOut(p, f, out)}
+		},
+		out: func(found []map[string][]byte) []bool {
+			out := make([]bool, len(p.Uplinks))
+			for i, u := range p.Uplinks {
+				_, out[i] = found[1][string(interfaceName(u.Interface))]
+			}
+			return out
+		}}
 }
 
 // toUplink goes on in the chain of the uplink that reg1 names; nowhere where it names none.
@@ -138,14 +191,14 @@ func (Engine) Steer(ns *netns.Handle, p *gateway.Plan, out [2][]bool) error {
 	return nil
 }
 
-// Steered returns which uplinks of a plan in force new connections leave by, of IPv4 and of IPv6; nil for a family that
+// Steered returns which uplinks of a plan in force are not left out of that choice, of IPv4 and of IPv6; nil for a family that
 // is not divided, or whose map is not as natkit would have it.
 func (Engine) Steered(ns *netns.Handle, p *gateway.Plan) (used [2][]bool, err error) {
 	for i, f := range []*family{ip4, ip6} {
 		if len(p.Uplinks) == 0 || !f.v6 && !p.IPv4 || f.v6 && !p.IPv6 {
 			continue
 		}
-		if used[i], err = steering(p, f).read(ns, slotsName+f.suffix); err != nil {
+		if used[i], err = steering(p, f).used(ns); err != nil {
 			return used, err
 		}
 	}

@@ -35,13 +35,16 @@ func TestUplinks(t *testing.T) {
 		`ct state new,untracked iifname vmap { "eth0" : jump uplink-1, "ppp0" : jump uplink-2 } comment "wan in"`,
 		`ct state new,untracked iifname "lan0" jhash ip saddr mod 128 seed 0x6e61746b vmap @uplinks4 comment "wan out"`,
 		`ct state new,untracked iifname "lan0" jhash ip6 saddr mod 128 seed 0x6e61746b vmap @uplinks6 comment "wan out"`,
+		`ct state new oifname @uplinks-out4 jhash ip saddr mod 128 seed 0x6e61746b vmap @uplinks4 comment "wan of own connections"`,
+		`ct mark & 0x0f000000 != 0x00000000 fib saddr type local oifname vmap { "eth0" : jump uplink-1, "ppp0" : jump uplink-2 } comment "wan of own connections"`,
+		`ct mark & 0x0f000000 != 0x00000000 fib saddr type local oifname { "eth0", "ppp0" } fib saddr . oif type != local masquerade comment "wan of own connections"`,
 		"0x00000000 : jump uplink-1", "0x0000007f : jump uplink-1",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s", want)
 		}
 	}
-	if n := strings.Count(text, "jump uplink-1"); n != 5+2*96 {
+	if n := strings.Count(text, "jump uplink-1"); n != 6+2*96 {
 		t.Errorf("%d times uplink-1", n)
 	}
 	if t.Failed() {
