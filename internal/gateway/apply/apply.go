@@ -69,8 +69,11 @@ type Ready struct {
 	now     Present
 	// obstacles are why it cannot be applied, besides findings.
 	obstacles []error
-	// plans are those that were read, and Gateway.
-	plans kept
+	// state is what was in force when the check began, unread why it could not be read; plans are those that were read,
+	// and Gateway.
+	state  *gateway.State
+	unread error
+	plans  kept
 	// text is what the service is to find at boot; nil where nothing is persisted.
 	text []byte
 	host Host
@@ -120,18 +123,32 @@ func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
 
 // check reads a wish's file and what it depends on of the host, and checks it.
 func (h Host) check(ctx context.Context, w Wish, check func(*gateway.File, gateway.Facts, func(*gateway.Plan)) []gateway.Finding) (*Ready, error) {
-	r := &Ready{host: h}
-	var err error
-	if r.file, err = UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.ParseWith(w.files(), w.Name, w.Text) }); err != nil {
-		return nil, err
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
 	}
-	if r.Facts, err = h.facts(ctx, r.file, w.PID); err != nil {
-		return nil, err
+	r := &Ready{host: h, plans: h.keeps()}
+	read := make(chan struct{})
+	go func() { // meanwhile: of ten thousand rules in force it takes as long as a check of ten thousand others
+		defer close(read)
+		r.state, r.unread = h.Engines.Read(h.Netns, r.plans, true)
+	}()
+	err := r.checkFile(ctx, w, check)
+	<-read
+	return r, err
+}
+
+// checkFile is check without what is in force.
+func (r *Ready) checkFile(ctx context.Context, w Wish, check func(*gateway.File, gateway.Facts, func(*gateway.Plan)) []gateway.Finding) (err error) {
+	if r.file, err = UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.ParseWith(w.files(), w.Name, w.Text) }); err != nil {
+		return err
+	}
+	if r.Facts, err = r.host.facts(ctx, r.file, w.PID); err != nil {
+		return err
 	}
 	r.Findings, err = UnlessEnded(ctx, func() ([]gateway.Finding, error) {
 		return check(r.file, r.Facts, func(p *gateway.Plan) { r.Gateway = p }), nil
 	})
-	return r, err
+	return err
 }
 
 // compile makes the plan, unless the check has made it, and the changes to what is in force.
@@ -148,9 +165,11 @@ func (r *Ready) compile(ctx context.Context, w Wish) (err error) {
 	} else {
 		r.Gateway = assigned
 	}
-	var state *gateway.State
-	r.plans = r.host.keeps()
-	if r.now, state, err = r.host.present(ctx, r.Gateway, &r.Facts, r.plans); err != nil {
+	if r.unread != nil {
+		return r.unread
+	}
+	state := r.state
+	if r.now, err = r.host.present(ctx, r.Gateway, &r.Facts, state); err != nil {
 		return err
 	}
 	r.now.EngineNotes = notes
