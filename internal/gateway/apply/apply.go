@@ -69,6 +69,8 @@ type Ready struct {
 	now     Present
 	// obstacles are why it cannot be applied, besides findings.
 	obstacles []error
+	// plans are those that were read, and Gateway.
+	plans kept
 	// text is what the service is to find at boot; nil where nothing is persisted.
 	text []byte
 	host Host
@@ -147,14 +149,16 @@ func (r *Ready) compile(ctx context.Context, w Wish) (err error) {
 		r.Gateway = assigned
 	}
 	var state *gateway.State
-	if r.now, state, err = r.host.present(ctx, r.Gateway, &r.Facts); err != nil {
+	r.plans = r.host.keeps()
+	if r.now, state, err = r.host.present(ctx, r.Gateway, &r.Facts, r.plans); err != nil {
 		return err
 	}
 	r.now.EngineNotes = notes
 	r.Digest, r.Before, r.Changed = gateway.Digest(r.Gateway), Value(state), state.Changes
-	if r.InForce, err = r.host.replaceable(state, w.Overwrite); err != nil {
+	if r.InForce, err = r.host.replaceable(state, r.plans, w.Overwrite); err != nil {
 		r.obstacles = append(r.obstacles, err)
 	}
+	r.plans.plans[r.Digest] = r.Gateway
 	if r.Before == tune.GatewayForeign {
 		return nil // there are no changes for that
 	}
@@ -197,9 +201,9 @@ func refusals(all []gateway.Finding) []gateway.Finding {
 
 // replaceable returns the plan in force; nil as for Host.InForce. It refuses to overwrite
 // what could not be put back, unless overwrite is set.
-func (h Host) replaceable(state *gateway.State, overwrite bool) (*gateway.Plan, error) {
+func (h Host) replaceable(state *gateway.State, plans kept, overwrite bool) (*gateway.Plan, error) {
 	value := Value(state)
-	p, lost := h.kept(value)
+	p, lost := plans.of(value)
 	_, changed := tune.GatewayDigest(value)
 	switch {
 	case value == tune.GatewayForeign:
@@ -214,16 +218,16 @@ func (h Host) replaceable(state *gateway.State, overwrite bool) (*gateway.Plan, 
 	return p, nil
 }
 
-// kept is the plan of a value, nil where it has none; or why it could not be put back.
-func (h Host) kept(value string) (*gateway.Plan, error) {
+// of is the plan of a value, nil where it has none; or why it could not be put back.
+func (k kept) of(value string) (*gateway.Plan, error) {
 	digest, _ := tune.GatewayDigest(value)
 	if digest == "" {
 		return nil, nil
 	}
-	p, err := h.store().Get(digest)
+	p, err := k.Get(digest)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("the plan that is in force (%s) is not in %s, so that it could not be put back", digest[:12], h.store().Dir())
+		return nil, fmt.Errorf("the plan that is in force (%s) is not in %s, so that it could not be put back", digest[:12], k.Dir())
 	case err != nil:
 		return nil, fmt.Errorf("the plan that is in force could not be put back: %w", err)
 	}
@@ -245,7 +249,7 @@ func (h Host) persist(r *Ready, w Wish) error {
 	r.text = w.Text
 	files := append(tune.Persistent(r.lasting), tune.Change{Kind: tune.GatewayFile, Target: tune.GatewayFileTarget, After: engine.TextDigest(w.Text),
 		Why: "'natkit gateway run' reads it at boot"})
-	if err := apply.ReadBefore(files, h.options(nil)); err != nil {
+	if err := apply.ReadBefore(files, h.options(h.keeps())); err != nil {
 		return err
 	}
 	if len(r.Plan.Changes) == 0 && !slices.ContainsFunc(files, func(c tune.Change) bool { return !tune.SameValue(c.Before, c.After) }) {
@@ -302,14 +306,14 @@ func (h Host) keepFile(digest string) error {
 // confirm is as in apply.Options. With an error and what was applied, it is in force.
 func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *apply.Applied, err error) {
 	if confirm > 0 && r.InForce == nil {
-		if _, err := r.host.kept(r.Before); err != nil {
+		if _, err := r.plans.of(r.Before); err != nil {
 			return nil, fmt.Errorf("%w: nothing would be undone without a confirmation; apply it without --confirm, or undo it first", err)
 		}
 	}
 	if err := r.put(); err != nil {
 		return nil, err
 	}
-	opt := r.host.options(r.Gateway, r.InForce)
+	opt := r.host.options(r.plans)
 	opt.Confirm, opt.Persist, opt.Lifeline = confirm, false, false
 	// A service that is killed is started again, and cleans; it may start no others.
 	opt.Guarded = r.Plan.Origin != OriginService
@@ -446,7 +450,7 @@ type aboutRule interface {
 // Undo takes a transaction back, in the namespace.
 func (h Host) Undo(id string) (tx *journal.Transaction, err error) {
 	err = h.Netns.Do(func() error {
-		tx, err = apply.Undo(id, h.options(nil))
+		tx, err = apply.Undo(id, h.options(h.keeps()))
 		return err
 	})
 	return tx, err

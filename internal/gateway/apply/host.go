@@ -73,8 +73,8 @@ func (h Host) Down() (map[string]string, error) {
 func (h Host) State() (*gateway.State, error) { return h.Engines.Read(h.Netns, h.store(), true) }
 
 // present reads what a plan is to change.
-func (h Host) present(ctx context.Context, p *gateway.Plan, facts *gateway.Facts) (Present, *gateway.State, error) {
-	state, err := h.State()
+func (h Host) present(ctx context.Context, p *gateway.Plan, facts *gateway.Facts, plans kept) (Present, *gateway.State, error) {
+	state, err := h.Engines.Read(h.Netns, plans, true)
 	if err != nil {
 		return Present{}, nil, err
 	}

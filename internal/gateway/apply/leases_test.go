@@ -433,3 +433,18 @@ func TestApplyKeepsPorts(t *testing.T) {
 	}
 	h.wantOpen("undone", open)
 }
+
+// The capabilities of the unit are enough.
+func TestPortsByTheUnit(t *testing.T) {
+	h := newHome(t)
+	h.write(homeText)
+	cmd := h.start(helperBrief{Service: h.file, Capabilities: capabilitiesOf(t)})
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if result, _, _, external := h.mapped("192.168.1.10", 1, 40001, 3600); result != 0 || external != "198.51.100.1:40001" {
+		t.Error(result, external)
+	}
+	h.wantOpen("by the unit", "17 198.51.100.1:40001 192.168.1.10:5000")
+	killHard(t, cmd)
+}
