@@ -251,12 +251,7 @@ func TestZones(t *testing.T) {
 func TestZonesVRF(t *testing.T) {
 	testutil.NeedFeature(t, testutil.VRF)
 	p := newCustomers(t)
-	p.in(p.ns, "sysctl -qw net.ipv4.tcp_l3mdev_accept=1 net.ipv4.udp_l3mdev_accept=1 net.ipv4.raw_l3mdev_accept=1 net.ipv6.conf.all.keep_addr_on_down=1")
-	for i, name := range []string{"red", "blue"} {
-		table, lan := fmt.Sprint(i+10), fmt.Sprintf("lan%d", i)
-		p.in(p.ns, "ip link add vrf-"+name+" type vrf table "+table, "ip link set vrf-"+name+" up", "ip link set "+lan+" master vrf-"+name,
-			"ip route add 10.5.0.0/16 via 10.0.0.2 vrf vrf-"+name)
-	}
+	p.intoVRFs()
 	before := p.everything()
 	r := p.prepare(wish(zonesText))
 	for _, z := range r.Gateway.Zones {
@@ -268,6 +263,10 @@ func TestZonesVRF(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.in(p.ns, "ip addr add 10.0.0.3/24 dev lan0") // a host of the other one may have it
+	p.in(p.blue, "ip addr add 10.0.0.3/24 dev eth0")
+	p.asks(p.dial(p.blue, "tcp", "10.0.0.3:4000", "203.0.113.1:7000"), "blue", "internet 203.0.113.7")
+	p.in(p.ns, "ip addr del 10.0.0.3/24 dev lan0")
 	p.customersWork("203.0.113.7", true)
 	p.explains(r)
 	if again := p.prepare(wish(zonesText)); len(again.Plan.Changes) > 0 {
@@ -279,6 +278,29 @@ func TestZonesVRF(t *testing.T) {
 	if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(p.everything(), "\n")); diff != "" {
 		t.Errorf("after the undo:\n%s", diff)
 	}
+}
+
+// intoVRFs puts each customer's interface into a VRF.
+func (p *customers) intoVRFs() {
+	p.t.Helper()
+	p.in(p.ns, "sysctl -qw net.ipv4.tcp_l3mdev_accept=1 net.ipv4.udp_l3mdev_accept=1 net.ipv4.raw_l3mdev_accept=1 net.ipv6.conf.all.keep_addr_on_down=1")
+	for i, name := range []string{"red", "blue"} {
+		table, lan := fmt.Sprint(i+10), fmt.Sprintf("lan%d", i)
+		p.in(p.ns, "ip link add vrf-"+name+" type vrf table "+table, "ip link set vrf-"+name+" up", "ip link set "+lan+" master vrf-"+name,
+			"ip route add 10.5.0.0/16 via 10.0.0.2 vrf vrf-"+name)
+	}
+}
+
+// TestZonesVRFFastPath: the kernel's fast path leads to the right VRF.
+func TestZonesVRFFastPath(t *testing.T) {
+	testutil.NeedFeature(t, testutil.VRF)
+	testutil.NeedFeature(t, testutil.FlowTable)
+	p := newCustomers(t)
+	p.intoVRFs()
+	if _, err := p.prepare(wish(zonesText+"  flowtable: on\n")).Apply(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	p.customersWork("203.0.113.7", true)
 }
 
 // TestZonesFastPath: the kernel's fast path keeps customers apart as well.
