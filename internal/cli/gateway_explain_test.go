@@ -1,8 +1,13 @@
 package cli
 
 import (
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 func TestAtTime(t *testing.T) {
@@ -15,5 +20,21 @@ func TestAtTime(t *testing.T) {
 		if got := at.Format(time.RFC3339); (err == nil) != (want != "") || err == nil && got != want {
 			t.Errorf("%q: %s, %v", text, got, err)
 		}
+	}
+}
+
+// A source that several zones have does not say by which interface it comes in.
+func TestExplainNeedsTheZone(t *testing.T) {
+	plan := &gateway.Plan{Zones: []gateway.Zone{{Name: "red", Interfaces: []string{"eth1"}}, {Name: "blue", Interfaces: []string{"eth2"}}}}
+	network := netip.MustParsePrefix("10.0.0.0/24")
+	facts := &gateway.Facts{Inside: []gateway.RouteInside{{Interface: "eth1", To: network}, {Interface: "eth2", To: network}}}
+	f := &gatewayExplain{}
+	_, err := f.entrance(nil, nat.Packet{Src: netip.MustParseAddr("10.0.0.2")}, plan, facts)
+	if err == nil || !strings.Contains(err.Error(), "red by eth1, blue by eth2): --in is required") {
+		t.Error(err)
+	}
+	f.in = "eth2"
+	if in, err := f.entrance(nil, nat.Packet{Src: netip.MustParseAddr("10.0.0.2")}, plan, facts); in != "eth2" || err != nil {
+		t.Error(in, err)
 	}
 }

@@ -488,16 +488,19 @@ func (e *editor) nested(keys []any, c Change) (string, error) {
 		}
 		text = "[" + v.text + "]"
 	}
-	for _, key := range slices.Backward(keys) {
-		word, isKey := key.(string)
-		if !isKey {
-			return "", fmt.Errorf("there is no list here, and so no %q in it", fmt.Sprint(key))
+	above := c.Path[len(c.Path)-len(keys)-1]
+	for _, key := range keys {
+		if _, isKey := key.(string); !isKey {
+			return "", fmt.Errorf("there is no %q in %q, which has nothing", fmt.Sprint(key), fmt.Sprint(above))
 		}
+		above = key
+	}
+	for _, word := range slices.Backward(keys) {
 		v, err := value(text, true, nil)
 		if err != nil {
 			return "", err
 		}
-		text = "{" + word + ": " + v.text + "}"
+		text = fmt.Sprintf("{%s: %s}", word, v.text)
 	}
 	return text, nil
 }

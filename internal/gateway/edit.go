@@ -248,7 +248,7 @@ func (e Edit) failed(files Files, f *File, err error) error {
 	if place.File == f.Name || place == f.place(path[:len(path)-1]...) { // the latter where it does not have it
 		return err
 	}
-	advice := fmt.Sprintf("use natkit gateway set %s '%s'", document.Shown(place.File), document.Shown(edit))
+	advice := fmt.Sprintf("use natkit gateway set %s '%s'", document.Shown(place.File), strings.ReplaceAll(document.Shown(edit), "'", `'\''`))
 	if text, notRead := files.Read(place.File, MaxSource); notRead != nil {
 		return err
 	} else if _, none := ParseWith(files, place.File, text); none != nil {

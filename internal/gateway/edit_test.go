@@ -181,6 +181,8 @@ func TestEditedElsewhere(t *testing.T) {
 		"nat-=2":                 "web.yaml:4:7: nat[2] snat web stands here: use natkit gateway set web.yaml 'nat-=1'",
 		"nat-=web":               "web.yaml:4:7: nat[2] snat web stands here: use natkit gateway set web.yaml 'nat-=web'",
 		"nat[web].from=10.2.2.2": "web.yaml:4:7: nat[2] snat web stands here: use natkit gateway set web.yaml 'nat[web].from=10.2.2.2'",
+		"nat[web].note=it's":     "web.yaml:4:7: nat[2] snat web stands here: use natkit gateway set web.yaml 'nat[web].note=it'\\''s'",
+		"ipv6[0].to=1":           `g.yaml:2:3: there is no "0" in "ipv6", which has nothing`,
 		"nat[3].enabled=off":     "own.yaml:3:7: nat[3] snat stands here: change it by hand, as this file is none without g.yaml",
 		"interfaces.wan=eth1":    "web.yaml:6:15: interfaces stands here: use natkit gateway set web.yaml 'interfaces.wan=eth1'",
 		"interfaces=":            "web.yaml:6:15: interfaces stands here: use natkit gateway set web.yaml 'interfaces='",

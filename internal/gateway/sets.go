@@ -232,6 +232,9 @@ func (r *reader) file(name string) error {
 
 // lines reads one element from each line; # begins a comment.
 func (r *reader) lines(name, text string) error {
+	if len(r.services) == 0 { // addresses mostly have lines of their own
+		r.addresses = slices.Grow(r.addresses, min(strings.Count(text, "\n"), r.elements))
+	}
 	number := 0
 	for line := range strings.Lines(text) {
 		number++

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 const twoZones = "interfaces: {wan: eth0, lan: [{interface: eth1, zone: red}, {interface: eth2, zone: blue}, {interface: eth3, zone: red}, eth4]}\n"
@@ -37,6 +38,20 @@ func TestZones(t *testing.T) {
 	}
 	if got := string(Marshal(&f.Config)); !strings.Contains(got, "lan: [{interface: eth1, zone: red}, {interface: eth2, zone: blue}, {interface: eth3, zone: red}, eth4]") {
 		t.Error(got)
+	}
+}
+
+// What has no connection is compared by the interfaces of the zone.
+func TestByInterface(t *testing.T) {
+	p := &Plan{Zones: []Zone{{Name: "red", Interfaces: []string{"eth1", "eth3"}, VRF: "v"}}}
+	for _, c := range []struct {
+		in   []string
+		want string
+	}{{nil, "eth1 eth3 v"}, {[]string{"eth3", "eth4"}, "eth3"}, {[]string{"eth4"}, "none"}} {
+		m, some := p.ByInterface(nat.Match{Zone: "red", In: c.in})
+		if got := strings.Join(m.In, " "); some && (got != c.want || m.Zone != "") || some == (c.want == "none") {
+			t.Errorf("in %q: %q, %v", c.in, got, some)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package nat
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
@@ -114,7 +115,7 @@ func (s *Set) Text() []byte {
 
 // ParseSet reads what Text writes.
 func ParseSet(name string, text []byte) (*Set, error) {
-	var addresses AddrRanges
+	addresses := make(AddrRanges, 0, bytes.Count(text, []byte("\n")))
 	var services []Service
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSuffix(line, "\n")
@@ -183,26 +184,44 @@ func (s *Set) UnmarshalJSON(text []byte) error {
 // SetChange counts the elements that come and go from one set to another; nil is an empty one.
 func SetChange(before, after *Set) (added, removed int) {
 	b, a := cmp.Or(before, &Set{}), cmp.Or(after, &Set{})
-	more, less := Changed(b.Addresses, a.Addresses, func(x, y AddrRange) int { return cmp.Or(x.First.Compare(y.First), x.Last.Compare(y.Last)) })
-	moreServices, lessServices := Changed(b.Services, a.Services, func(x, y Service) int {
+	more, less := CountChanged(b.Addresses, a.Addresses, func(x, y AddrRange) int { return cmp.Or(x.First.Compare(y.First), x.Last.Compare(y.Last)) })
+	moreServices, lessServices := CountChanged(b.Services, a.Services, func(x, y Service) int {
 		return cmp.Or(cmp.Compare(x.Protocol, y.Protocol), cmp.Compare(x.Ports.First, y.Ports.First), cmp.Compare(x.Ports.Last, y.Ports.Last))
 	})
-	return len(more) + len(moreServices), len(less) + len(lessServices)
+	return more + moreServices, less + lessServices
 }
 
-// Changed are the elements of two ordered lists that only the second one, or only the first one has.
+// CountChanged is how many elements of two ordered lists only the second one, or only the first one has.
+func CountChanged[T any](before, after []T, order func(a, b T) int) (added, removed int) {
+	eachChanged(before, after, order, func(T) { added++ }, func(T) { removed++ })
+	return added, removed
+}
+
+// Changed are the elements that CountChanged counts.
 func Changed[T any](before, after []T, order func(a, b T) int) (added, removed []T) {
+	eachChanged(before, after, order, func(x T) { added = append(added, x) }, func(x T) { removed = append(removed, x) })
+	return added, removed
+}
+
+func eachChanged[T any](before, after []T, order func(a, b T) int, added, removed func(T)) {
 	for len(before) > 0 && len(after) > 0 {
 		switch c := order(before[0], after[0]); {
 		case c == 0:
 			before, after = before[1:], after[1:]
 		case c < 0:
-			removed, before = append(removed, before[0]), before[1:]
+			removed(before[0])
+			before = before[1:]
 		default:
-			added, after = append(added, after[0]), after[1:]
+			added(after[0])
+			after = after[1:]
 		}
 	}
-	return append(added, after...), append(removed, before...)
+	for _, x := range before {
+		removed(x)
+	}
+	for _, x := range after {
+		added(x)
+	}
 }
 
 // Member is the condition that something of a packet is in a set, or, Not, that it is not.

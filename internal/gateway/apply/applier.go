@@ -16,17 +16,13 @@ import (
 )
 
 // Appliers are those of gateways, with the engines of this version.
-func Appliers(opt apply.Options) map[tune.Kind]apply.Applier { return Host{Apply: opt}.appliers(nil) }
+func Appliers(opt apply.Options) map[tune.Kind]apply.Applier {
+	h := Host{Apply: opt}
+	return h.appliers(h.keeps())
+}
 
-// appliers are those of the host's engines. Plans are those that need not be read from the
-// store, though they are there; nil for none.
-func (h Host) appliers(plans ...*gateway.Plan) map[tune.Kind]apply.Applier {
-	kept := kept{Store: h.store(), plans: map[string]*gateway.Plan{}}
-	for _, p := range plans {
-		if p != nil {
-			kept.plans[gateway.Digest(p)] = p
-		}
-	}
+// appliers are those of the host's engines, with its plans.
+func (h Host) appliers(kept kept) map[tune.Kind]apply.Applier {
 	root := cmp.Or(h.Apply.Root, "/")
 	return map[tune.Kind]apply.Applier{
 		tune.Gateway:     gateways{h.Engines, kept},
@@ -36,23 +32,31 @@ func (h Host) appliers(plans ...*gateway.Plan) map[tune.Kind]apply.Applier {
 }
 
 // options are those of changes to the host.
-func (h Host) options(plans ...*gateway.Plan) apply.Options {
+func (h Host) options(plans kept) apply.Options {
 	opt := h.Apply
-	opt.Appliers = h.appliers(plans...)
+	opt.Appliers = h.appliers(plans)
 	return opt
 }
 
-// kept is the store, with plans at hand by their digests.
+// kept is the store, with the plans at hand that were read or are in it, by their digests: one with large sets takes long
+// to read.
 type kept struct {
 	*engine.Store
 	plans map[string]*gateway.Plan
 }
 
+// keeps is the host's store, of which nothing was read.
+func (h Host) keeps() kept { return kept{h.store(), map[string]*gateway.Plan{}} }
+
 func (k kept) Get(digest string) (*gateway.Plan, error) {
 	if p := k.plans[digest]; p != nil {
 		return p, nil
 	}
-	return k.Store.Get(digest)
+	p, err := k.Store.Get(digest)
+	if err == nil {
+		k.plans[digest] = p
+	}
+	return p, err
 }
 
 // Plan returns the plan of a digest; nil where it is not kept. Get says why.
@@ -146,7 +150,7 @@ func (g gateways) Restorable(_, before string) error {
 func (g gateways) Write(target, value string) error {
 	return inNamespace(target, func(ns *netns.Handle, name gateway.Engine) error {
 		if value == tune.GatewayNone {
-			return g.engines.Put(ns, name, nil, g.kept)
+			return g.engines.Put(ns, name, nil, "", g.kept)
 		}
 		digest, _ := tune.GatewayDigest(value)
 		p, err := g.kept.Get(digest)
@@ -157,7 +161,7 @@ func (g gateways) Write(target, value string) error {
 		if err != nil {
 			return err
 		}
-		return g.engines.Put(ns, name, p, g.kept)
+		return g.engines.Put(ns, name, p, digest, g.kept)
 	})
 }
 

@@ -117,8 +117,27 @@ func TestGatewayWithItsPlanAtHand(t *testing.T) {
 	ns, opt, _ := gatewayHost(t)
 	p := gatewayPlan(t, "172.16.0.0/12")
 	digest := gateway.Digest(p)
-	opt = Host{Apply: opt}.options(p)
+	h := Host{Apply: opt}
+	plans := h.keeps()
+	plans.plans[digest] = p
+	opt = h.options(plans)
 	mustApply(t, plan(gatewayChange(ns, tune.GatewayNone, digest)), opt)
+}
+
+// What was read of the store once is not read again.
+func TestPlansAreReadOnce(t *testing.T) {
+	_, opt, digests := gatewayHost(t)
+	plans := Host{Apply: opt}.keeps()
+	first, err := plans.Get(digests[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := plans.Plan(digests[0]); again != first {
+		t.Errorf("another one: %p, %p", first, again)
+	}
+	if _, err := plans.of(strings.Repeat("ab", 32)); err == nil || !strings.Contains(err.Error(), "could not be put back") {
+		t.Errorf("%v", err)
+	}
 }
 
 // From another namespace, rules and sysctls go back together: without the rules, a host

@@ -69,6 +69,11 @@ type Ready struct {
 	now     Present
 	// obstacles are why it cannot be applied, besides findings.
 	obstacles []error
+	// state is what was in force when the check began, unread why it could not be read; plans are those that were read,
+	// and Gateway.
+	state  *gateway.State
+	unread error
+	plans  kept
 	// text is what the service is to find at boot; nil where nothing is persisted.
 	text []byte
 	host Host
@@ -118,18 +123,32 @@ func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
 
 // check reads a wish's file and what it depends on of the host, and checks it.
 func (h Host) check(ctx context.Context, w Wish, check func(*gateway.File, gateway.Facts, func(*gateway.Plan)) []gateway.Finding) (*Ready, error) {
-	r := &Ready{host: h}
-	var err error
-	if r.file, err = UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.ParseWith(w.files(), w.Name, w.Text) }); err != nil {
-		return nil, err
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
 	}
-	if r.Facts, err = h.facts(ctx, r.file, w.PID); err != nil {
-		return nil, err
+	r := &Ready{host: h, plans: h.keeps()}
+	read := make(chan struct{})
+	go func() { // meanwhile: of ten thousand rules in force it takes as long as a check of ten thousand others
+		defer close(read)
+		r.state, r.unread = h.Engines.Read(h.Netns, r.plans, true)
+	}()
+	err := r.checkFile(ctx, w, check)
+	<-read
+	return r, err
+}
+
+// checkFile is check without what is in force.
+func (r *Ready) checkFile(ctx context.Context, w Wish, check func(*gateway.File, gateway.Facts, func(*gateway.Plan)) []gateway.Finding) (err error) {
+	if r.file, err = UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.ParseWith(w.files(), w.Name, w.Text) }); err != nil {
+		return err
+	}
+	if r.Facts, err = r.host.facts(ctx, r.file, w.PID); err != nil {
+		return err
 	}
 	r.Findings, err = UnlessEnded(ctx, func() ([]gateway.Finding, error) {
 		return check(r.file, r.Facts, func(p *gateway.Plan) { r.Gateway = p }), nil
 	})
-	return r, err
+	return err
 }
 
 // compile makes the plan, unless the check has made it, and the changes to what is in force.
@@ -146,15 +165,19 @@ func (r *Ready) compile(ctx context.Context, w Wish) (err error) {
 	} else {
 		r.Gateway = assigned
 	}
-	var state *gateway.State
-	if r.now, state, err = r.host.present(ctx, r.Gateway, &r.Facts); err != nil {
+	if r.unread != nil {
+		return r.unread
+	}
+	state := r.state
+	if r.now, err = r.host.present(ctx, r.Gateway, &r.Facts, state); err != nil {
 		return err
 	}
 	r.now.EngineNotes = notes
 	r.Digest, r.Before, r.Changed = gateway.Digest(r.Gateway), Value(state), state.Changes
-	if r.InForce, err = r.host.replaceable(state, w.Overwrite); err != nil {
+	if r.InForce, err = r.host.replaceable(state, r.plans, w.Overwrite); err != nil {
 		r.obstacles = append(r.obstacles, err)
 	}
+	r.plans.plans[r.Digest] = r.Gateway
 	if r.Before == tune.GatewayForeign {
 		return nil // there are no changes for that
 	}
@@ -197,9 +220,9 @@ func refusals(all []gateway.Finding) []gateway.Finding {
 
 // replaceable returns the plan in force; nil as for Host.InForce. It refuses to overwrite
 // what could not be put back, unless overwrite is set.
-func (h Host) replaceable(state *gateway.State, overwrite bool) (*gateway.Plan, error) {
+func (h Host) replaceable(state *gateway.State, plans kept, overwrite bool) (*gateway.Plan, error) {
 	value := Value(state)
-	p, lost := h.kept(value)
+	p, lost := plans.of(value)
 	_, changed := tune.GatewayDigest(value)
 	switch {
 	case value == tune.GatewayForeign:
@@ -214,16 +237,16 @@ func (h Host) replaceable(state *gateway.State, overwrite bool) (*gateway.Plan, 
 	return p, nil
 }
 
-// kept is the plan of a value, nil where it has none; or why it could not be put back.
-func (h Host) kept(value string) (*gateway.Plan, error) {
+// of is the plan of a value, nil where it has none; or why it could not be put back.
+func (k kept) of(value string) (*gateway.Plan, error) {
 	digest, _ := tune.GatewayDigest(value)
 	if digest == "" {
 		return nil, nil
 	}
-	p, err := h.store().Get(digest)
+	p, err := k.Get(digest)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("the plan that is in force (%s) is not in %s, so that it could not be put back", digest[:12], h.store().Dir())
+		return nil, fmt.Errorf("the plan that is in force (%s) is not in %s, so that it could not be put back", digest[:12], k.Dir())
 	case err != nil:
 		return nil, fmt.Errorf("the plan that is in force could not be put back: %w", err)
 	}
@@ -245,7 +268,7 @@ func (h Host) persist(r *Ready, w Wish) error {
 	r.text = w.Text
 	files := append(tune.Persistent(r.lasting), tune.Change{Kind: tune.GatewayFile, Target: tune.GatewayFileTarget, After: engine.TextDigest(w.Text),
 		Why: "'natkit gateway run' reads it at boot"})
-	if err := apply.ReadBefore(files, h.options(nil)); err != nil {
+	if err := apply.ReadBefore(files, h.options(h.keeps())); err != nil {
 		return err
 	}
 	if len(r.Plan.Changes) == 0 && !slices.ContainsFunc(files, func(c tune.Change) bool { return !tune.SameValue(c.Before, c.After) }) {
@@ -302,14 +325,14 @@ func (h Host) keepFile(digest string) error {
 // confirm is as in apply.Options. With an error and what was applied, it is in force.
 func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *apply.Applied, err error) {
 	if confirm > 0 && r.InForce == nil {
-		if _, err := r.host.kept(r.Before); err != nil {
+		if _, err := r.plans.of(r.Before); err != nil {
 			return nil, fmt.Errorf("%w: nothing would be undone without a confirmation; apply it without --confirm, or undo it first", err)
 		}
 	}
 	if err := r.put(); err != nil {
 		return nil, err
 	}
-	opt := r.host.options(r.Gateway, r.InForce)
+	opt := r.host.options(r.plans)
 	opt.Confirm, opt.Persist, opt.Lifeline = confirm, false, false
 	// A service that is killed is started again, and cleans; it may start no others.
 	opt.Guarded = r.Plan.Origin != OriginService
@@ -455,7 +478,7 @@ func (h Host) Undo(id string) (tx *journal.Transaction, err error) {
 }
 
 // undo takes back what a transaction did and no later one does, in the thread's namespace.
-func (h Host) undo(id string) (*journal.Transaction, error) { return apply.Undo(id, h.options(nil)) }
+func (h Host) undo(id string) (*journal.Transaction, error) { return apply.Undo(id, h.options(h.keeps())) }
 
 // reroute puts rules and routes back that the gateway in force needs: the transaction that was undone had put them back
 // itself, after one before it had made them, which is the one that takes them back.

@@ -123,7 +123,7 @@ func TestUndoneWithoutConfirmation(t *testing.T) {
 func TestConfirmed(t *testing.T) {
 	w := newWorld(t)
 	b, id := w.apply(snatText, time.Minute)
-	if _, err := apply.Confirm(id, w.options(nil)); err != nil {
+	if _, err := apply.Confirm(id, w.options(w.keeps())); err != nil {
 		t.Fatal(err)
 	}
 	w.want(b)

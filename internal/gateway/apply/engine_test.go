@@ -256,3 +256,29 @@ func TestJournalOfAnEarlierVersion(t *testing.T) {
 		w.wantSysctl(Forward4, "0")
 	}
 }
+
+// unread is an engine of which nobody can read what it has in force.
+type unread struct {
+	engine.Engine
+	why error
+}
+
+func (u unread) Read(*netns.Handle, string, func(string) *gateway.Plan) (*gateway.State, error) {
+	return nil, u.why
+}
+
+// TestWhatIsInForceCannotBeRead: what is wrong with a file is said first.
+func TestWhatIsInForceCannotBeRead(t *testing.T) {
+	w := newWorld(t)
+	why := errors.New("not permitted")
+	w.Host.Engines = engine.Set{unread{&fake.Engine{}, why}}
+	if r, err := w.Prepare(t.Context(), wish("gateway: {nat: [snat: {from: 10.0.0.1, to: 224.0.0.1}]}")); !errors.As(err, new(Refused)) || len(r.Findings) == 0 {
+		t.Errorf("a file that is refused: %+v, %v", r, err)
+	}
+	if _, err := w.Prepare(t.Context(), wish("gateway: [")); err == nil || errors.Is(err, why) {
+		t.Errorf("a file that is none: %v", err)
+	}
+	if _, err := w.Prepare(t.Context(), wish(masqueradeText)); !errors.Is(err, why) {
+		t.Errorf("%v", err)
+	}
+}

@@ -43,7 +43,7 @@ func helperMain(text string) error {
 		_, err := h.Undo(b.Undone)
 		return err
 	case b.Confirmed != "":
-		_, err := apply.Confirm(b.Confirmed, h.options(nil))
+		_, err := apply.Confirm(b.Confirmed, h.options(h.keeps()))
 		return err
 	}
 	fmt.Println("begin")

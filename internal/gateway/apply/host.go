@@ -73,17 +73,13 @@ func (h Host) Down() (map[string]string, error) {
 func (h Host) State() (*gateway.State, error) { return h.Engines.Read(h.Netns, h.store(), true) }
 
 // present reads what a plan is to change.
-func (h Host) present(ctx context.Context, p *gateway.Plan, facts *gateway.Facts) (Present, *gateway.State, error) {
-	state, err := h.State()
-	if err != nil {
-		return Present{}, nil, err
-	}
-	now := Present{Values: map[gateway.Engine]string{}, Sysctls: snapshot.Sysctls{}}
+func (h Host) present(ctx context.Context, p *gateway.Plan, facts *gateway.Facts, state *gateway.State) (now Present, err error) {
+	now = Present{Values: map[gateway.Engine]string{}, Sysctls: snapshot.Sysctls{}}
 	for name, one := range state.Engines {
 		now.Values[name] = Value(one)
 	}
 	if now.Netns, err = h.Inode(); err != nil {
-		return now, nil, err
+		return now, err
 	}
 	// The tracker's module is loaded by the first question, and with it the values
 	// under net.netfilter come.
@@ -93,23 +89,23 @@ func (h Host) present(ctx context.Context, p *gateway.Plan, facts *gateway.Facts
 		return host.ReadSysctls(h.proc(), Sysctls, now.Sysctls)
 	})
 	if err != nil {
-		return now, nil, err
+		return now, err
 	}
 	if p.Expect.Flows > 0 || p.Expect.Rate > 0 {
 		s, err := collect.Read(ctx, collect.Options{Netns: h.Netns, Proc: h.proc(), MaxEntries: 1})
 		if err != nil {
-			return now, nil, err
+			return now, err
 		}
 		now.Facts = capacity.TableOf(s)
 		now.SlabKnown = s.ConntrackSize != nil && s.ConntrackSize.SlabBytes > 0
 	}
 	if err := h.held(&now); err != nil {
-		return now, nil, err
+		return now, err
 	}
 	if err := h.uplinks(&now, p, facts); err != nil {
-		return now, nil, err
+		return now, err
 	}
-	return now, state, h.advertised(&now, p)
+	return now, h.advertised(&now, p)
 }
 
 // held finds the sysctls, rules and routes of a namespace that open transactions of this boot wrote, and

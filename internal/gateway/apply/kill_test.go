@@ -172,7 +172,7 @@ func (k *kills) backAgain(round int, delay time.Duration, stage string) {
 	k.wantSysctl(Accounting, "0")
 	k.wantSysctl(Forward4, "1")
 	// What was journaled and not begun is finished by the next natkit.
-	err := k.ns.Do(func() error { _, err := apply.Clean(k.options(nil)); return err })
+	err := k.ns.Do(func() error { _, err := apply.Clean(k.options(k.keeps())); return err })
 	if err != nil {
 		k.t.Error(err)
 	}

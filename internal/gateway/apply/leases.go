@@ -46,6 +46,8 @@ type leases struct {
 	// refused is the last error of a change of leases, as logged; retry is true where one has to be tried again.
 	refused string
 	retry   bool
+	// unheard is why requests by an interface cannot be taken, as logged; empty where they can.
+	unheard string
 }
 
 // listenerKey is an interface and a family: one that was replaced by another of its name has another index.
@@ -167,6 +169,19 @@ func (l *leases) look(ctx context.Context, k *keeper, now time.Time) {
 	}
 }
 
+// usual tries again what failed.
+func (l *leases) usual(ctx context.Context, k *keeper) {
+	if l.server == nil || k.suspended {
+		return
+	}
+	if l.retry {
+		l.lend(k, time.Now())
+	}
+	if l.unheard != "" {
+		l.listen(ctx, k)
+	}
+}
+
 // answer answers a request and those that have come meanwhile: once what they change is in force and on disk.
 func (l *leases) answer(k *keeper, r asked, now time.Time) {
 	all := []asked{r}
@@ -275,22 +290,23 @@ func (l *leases) listen(ctx context.Context, k *keeper) {
 			delete(l.listeners, key)
 		}
 	}
-	var failed error
+	unheard := ""
 	for key, name := range wanted {
 		if l.listeners[key] != nil {
 			continue
 		}
 		one, err := k.Host.listenFor(ctx, key, name)
 		if err != nil {
-			failed = fmt.Errorf("answer requests by %s: %w", name, err)
+			unheard = fmt.Sprintf("answer requests by %s: %v", name, err)
 			continue
 		}
 		l.listeners[key] = one
 		go one.read(ctx, l.requests)
 	}
-	if failed != nil {
-		l.log(k, failed)
+	if unheard != "" && unheard != l.unheard {
+		k.log("pcp: %s; it is tried again every %s", unheard, usualLook)
 	}
+	l.unheard = unheard
 }
 
 // end stops answering. What was opened stays open until its time has passed.

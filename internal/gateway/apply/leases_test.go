@@ -35,7 +35,7 @@ func newHome(t *testing.T) *home {
 	h := &home{service: &service{world: w, file: filepath.Join(t.TempDir(), "gateway.yaml"), reload: make(chan os.Signal, 1), ended: make(chan error, 1)},
 		inside: testutil.Namespace(t), outside: testutil.Namespace(t)}
 	testutil.Veth(t, testutil.End{Netns: w.ns, Name: "out", Addresses: []string{"198.51.100.1/24"}}, testutil.End{Netns: h.outside, Name: "eth0", Addresses: []string{"198.51.100.9/24"}})
-	testutil.Veth(t, testutil.End{Netns: w.ns, Name: "in", Addresses: []string{"192.168.1.1/24"}}, testutil.End{Netns: h.inside, Name: "eth0", Addresses: []string{"192.168.1.10/24", "192.168.1.11/24"}})
+	testutil.Veth(t, testutil.End{Netns: w.ns, Name: "in", Addresses: []string{"192.168.1.1/24", "fd00:1::1/64"}}, testutil.End{Netns: h.inside, Name: "eth0", Addresses: []string{"192.168.1.10/24", "192.168.1.11/24", "fd00:1::10/64"}})
 	if err := testutil.Links(t, h.inside).AddRoute(netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("192.168.1.1")); err != nil {
 		t.Fatal(err)
 	}
@@ -73,10 +73,11 @@ func (h *home) socket(ns *netns.Handle, from, to string) *net.UDPConn {
 	var c *net.UDPConn
 	err := ns.Do(func() (err error) {
 		local := net.UDPAddrFromAddrPort(netip.MustParseAddrPort(from))
+		network := map[bool]string{true: "udp4", false: "udp6"}[local.IP.To4() != nil]
 		if to == "" {
-			c, err = net.ListenUDP("udp4", local)
+			c, err = net.ListenUDP(network, local)
 		} else {
-			c, err = net.DialUDP("udp4", local, net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to)))
+			c, err = net.DialUDP(network, local, net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to)))
 		}
 		return err
 	})
@@ -187,6 +188,9 @@ func TestHostsOpenPorts(t *testing.T) {
 	if err != nil || len(text) != 16 || text[:4] != "\x00\x81\x00\x00" || text[8:] != "\x13\x88\x9c\x42\x00\x00\x02\x58" {
 		t.Errorf("%q, %v", text, err)
 	}
+	if text, err := h.asks(h.inside, "[fd00:1::10]:0", "[fd00:1::1]:5351", pcpMap("fd00:1::10", 1, 0, 600)); err != nil || len(text) != 60 || text[3] != 4 {
+		t.Errorf("over IPv6: %q, %v", text, err)
+	}
 	h.reaches(h.outside, "198.51.100.9", "198.51.100.1:40002", "192.168.1.11:5000")
 	h.reaches(h.outside, "198.51.100.9", "198.51.100.1:40500", "192.168.1.11:5000")
 	for _, taken := range []uint16{40001, 40500} {
@@ -219,6 +223,29 @@ func TestHostsOpenPorts(t *testing.T) {
 			t.Errorf("%+v, %q", s.Leases, s.Notes)
 		}
 	})
+}
+
+// A port that another program has is waited for.
+func TestPortOfRequestsTaken(t *testing.T) {
+	h := newHome(t)
+	other := h.socket(h.ns, "0.0.0.0:5351", "")
+	k := newKeeper(&Service{Host: h.Host, File: "gateway.yaml"}, &manager{})
+	var lines []string
+	k.Log = func(line string) { lines = append(lines, line) }
+	if err := k.apply(t.Context(), []byte(homeText), newInputs("gateway.yaml"), "start"); err != nil {
+		t.Fatal(err)
+	}
+	const said = "pcp: answer requests by in: "
+	k.usual(t.Context())
+	if text := strings.Join(lines, "\n"); strings.Count(text, said) != 1 || !strings.Contains(text, "address already in use") {
+		t.Error(text)
+	}
+	other.Close()
+	k.usual(t.Context())
+	if k.leases.unheard != "" || len(k.leases.listeners) != 2 {
+		t.Errorf("%q %v", k.leases.unheard, k.leases.listeners)
+	}
+	k.leases.end()
 }
 
 // A flood from one host keeps another one from its port for a moment at most.
@@ -405,4 +432,19 @@ func TestApplyKeepsPorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.wantOpen("undone", open)
+}
+
+// The capabilities of the unit are enough.
+func TestPortsByTheUnit(t *testing.T) {
+	h := newHome(t)
+	h.write(homeText)
+	cmd := h.start(helperBrief{Service: h.file, Capabilities: capabilitiesOf(t)})
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if result, _, _, external := h.mapped("192.168.1.10", 1, 40001, 3600); result != 0 || external != "198.51.100.1:40001" {
+		t.Error(result, external)
+	}
+	h.wantOpen("by the unit", "17 198.51.100.1:40001 192.168.1.10:5000")
+	killHard(t, cmd)
 }

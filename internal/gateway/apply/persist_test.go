@@ -65,7 +65,7 @@ func TestPowerFailureBeforeConfirmation(t *testing.T) {
 	if _, err := apply.Confirm(a.ID(), w.Apply); err == nil || !strings.Contains(err.Error(), "rebooted") {
 		t.Errorf("confirm: %v", err)
 	}
-	undone, err := apply.Clean(w.options(nil))
+	undone, err := apply.Clean(w.options(w.keeps()))
 	if err != nil || len(undone) != 1 || !undone[0].Finished() {
 		t.Errorf("clean: %+v, %v", undone, err)
 	}

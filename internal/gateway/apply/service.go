@@ -153,7 +153,7 @@ func (k *keeper) log(format string, args ...any) {
 // clean undoes what a natkit that was killed, or a power loss, has left behind.
 func (k *keeper) clean() {
 	var undone []*journal.Transaction
-	err := k.Host.Netns.Do(func() (err error) { undone, err = apply.Clean(k.Host.options(nil)); return err })
+	err := k.Host.Netns.Do(func() (err error) { undone, err = apply.Clean(k.Host.options(k.Host.keeps())); return err })
 	for _, tx := range undone {
 		k.log("undid %s (%s), which no other process would have undone", tx.ID, tx.Origin)
 	}
@@ -293,9 +293,7 @@ func (k *keeper) usual(ctx context.Context) {
 	if k.hosts.retry {
 		k.hosts.use(k)
 	}
-	if k.leases.retry && !k.suspended {
-		k.leases.lend(k, time.Now())
-	}
+	k.leases.usual(ctx, k)
 	if !k.suspended {
 		k.logForwarding()
 	}

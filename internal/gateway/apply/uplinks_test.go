@@ -890,7 +890,7 @@ func TestUplinksKilled(t *testing.T) {
 			killHard(t, cmd)
 			within(t, 30*time.Second, "end of the guard", func() bool { return !k.guarded() })
 		}
-		if err := p.ns.Do(func() error { _, err := apply.Clean(p.options(nil)); return err }); err != nil {
+		if err := p.ns.Do(func() error { _, err := apply.Clean(p.options(p.keeps())); return err }); err != nil {
 			t.Error(err)
 		}
 		open, err := p.Transactions()

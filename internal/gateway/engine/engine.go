@@ -169,16 +169,16 @@ func (s Set) Apply(ns *netns.Handle, p *gateway.Plan, kept gateway.Kept) error {
 			return err
 		}
 	}
-	var former *gateway.Plan
+	former, was, digest := (*gateway.Plan)(nil), "", gateway.Digest(p)
 	if kept != nil && len(s.all()) > 1 {
 		if state, err := s.Read(ns, kept, false); err == nil && state.Present {
-			former = kept.Plan(state.Digest)
+			former, was = kept.Plan(state.Digest), state.Digest
 		}
 	}
 	var done []Engine
 	for _, e := range s.inOrder(p) {
-		if err := s.Put(ns, e.Name(), p, kept); err != nil {
-			return errors.Join(err, s.back(ns, done, former, kept))
+		if err := s.Put(ns, e.Name(), p, digest, kept); err != nil {
+			return errors.Join(err, s.back(ns, done, former, was, kept))
 		}
 		done = append(done, e)
 	}
@@ -201,18 +201,18 @@ func (s Set) inOrder(p *gateway.Plan) Set {
 	return all
 }
 
-func (s Set) back(ns *netns.Handle, done []Engine, former *gateway.Plan, kept gateway.Kept) error {
+func (s Set) back(ns *netns.Handle, done []Engine, former *gateway.Plan, digest string, kept gateway.Kept) error {
 	var errs []error
 	for _, e := range slices.Backward(done) {
-		errs = append(errs, s.Put(ns, e.Name(), former, kept))
+		errs = append(errs, s.Put(ns, e.Name(), former, digest, kept))
 	}
 	return errors.Join(errs...)
 }
 
-// Put has one engine carry out its part of a plan, and keeps the seal; without a part, or
+// Put has one engine carry out its part of a plan, whose digest is at hand, and keeps the seal; without a part, or
 // with no plan, what the engine has in force is removed. The former seal stays until then: it
 // is of what is in force where nothing comes of it, and of no other plan.
-func (s Set) Put(ns *netns.Handle, name gateway.Engine, p *gateway.Plan, kept gateway.Kept) error {
+func (s Set) Put(ns *netns.Handle, name gateway.Engine, p *gateway.Plan, digest string, kept gateway.Kept) error {
 	e, err := s.Of(name)
 	if err != nil {
 		return err
@@ -227,7 +227,7 @@ func (s Set) Put(ns *netns.Handle, name gateway.Engine, p *gateway.Plan, kept ga
 	if p == nil || p.Part(name) == nil {
 		err = e.Remove(ns)
 	} else {
-		done, digest := false, gateway.Digest(p)
+		done := false
 		if kept != nil && p.PCP != nil {
 			with := *p
 			with.Leases = p.Lends(kept.Leases(inode), time.Now())

@@ -197,9 +197,9 @@ func elementChanges(was, is *gateway.Plan, digest string) ([]message, bool) {
 // where that is less.
 func (s *set) replacing(former *set) []message {
 	now, then := s.spans(), former.spans()
-	added, removed := nat.Changed(then, now, addrSpan.compare)
-	if len(added)+len(removed) > len(now) {
+	if more, less := nat.CountChanged(then, now, addrSpan.compare); more+less > len(now) {
 		return append([]message{s.flush()}, s.carrying(unix.NFT_MSG_NEWSETELEM, s.elementsOf(now))...)
 	}
+	added, removed := nat.Changed(then, now, addrSpan.compare)
 	return append(s.carrying(unix.NFT_MSG_DELSETELEM, s.elementsOf(removed)), s.carrying(unix.NFT_MSG_NEWSETELEM, s.elementsOf(added))...)
 }
