@@ -478,7 +478,9 @@ func (h Host) Undo(id string) (tx *journal.Transaction, err error) {
 }
 
 // undo takes back what a transaction did and no later one does, in the thread's namespace.
-func (h Host) undo(id string) (*journal.Transaction, error) { return apply.Undo(id, h.options(h.keeps())) }
+func (h Host) undo(id string) (*journal.Transaction, error) {
+	return apply.Undo(id, h.options(h.keeps()))
+}
 
 // reroute puts rules and routes back that the gateway in force needs: the transaction that was undone had put them back
 // itself, after one before it had made them, which is the one that takes them back.
