@@ -67,7 +67,7 @@ func TestSurvey(t *testing.T) {
 	var o *snapshot.Others
 	testutil.Eventually(t, "connections without an answer for long enough", func() bool {
 		o = surveyOf(t, SurveyOptions{Find: among(sick, well, empty), Budget: time.Minute})
-		return len(o.Suspects) > 0
+		return len(o.Suspects) > 0 && o.Suspects[0].Recording.Flows.Services.All[0].Unanswered == 5
 	})
 	if o.Found != 3 || o.Examined != 3 || o.Empty != 1 || o.Refused != 0 || o.Unreached != 0 || o.Unlisted != 0 || o.Error != "" {
 		t.Errorf("%+v", o.Survey)
