@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -103,7 +104,7 @@ func (c *checker) takenByZones(r PolicyRule) {
 	}
 }
 
-// whichZone refuses a rule that leads to hosts of several zones without naming one.
+// whichZone refuses a rule that leads to hosts of several zones, or of a zone and beside, without naming one.
 func (o one) whichZone() {
 	var to []netip.Addr
 	var path []any
@@ -123,17 +124,38 @@ func (o one) whichZone() {
 	}
 	for _, a := range to {
 		var names []string
+		beside := ""
 		for i := range o.plan.Zones {
 			z := &o.plan.Zones[i]
-			if _, is := o.facts.InZone(z, a); is {
+			if r, is := o.facts.InZone(z, a); is {
 				names = append(names, z.Name)
+				beside = cmp.Or(beside, o.facts.besideZones(o.plan, a, r.To.Bits()))
 			}
 		}
-		if len(names) > 1 || len(names) == 1 && o.plan.ZoneNamed(names[0]).VRF != "" {
+		switch {
+		case len(names) > 1 || len(names) == 1 && o.plan.ZoneNamed(names[0]).VRF != "":
 			o.refuse("zone-missing", fmt.Sprintf("%s is an address of zone %s, and the rule does not say that it means it", a, strings.Join(names, " and of zone ")), "write zone: "+names[0], path...)
+			return
+		case beside != "":
+			o.refuse("zone-missing", fmt.Sprintf("%s is an address of zone %s and of the network of %s, which is in no zone, and the rule does not say which it means", a, names[0], beside),
+				fmt.Sprintf("write zone: %s, or have %s be in a zone, too, and name that", names[0], beside), path...)
 			return
 		}
 	}
+}
+
+// besideZones is an interface of no zone in whose network an address is, where a zone's route of so many bits may take its
+// place in the main table; empty for none. The longer prefix of a network is clear.
+func (f *Facts) besideZones(p *Plan, a netip.Addr, bits int) string {
+	for _, i := range f.Interfaces {
+		if !i.Up || i.VRF != nil || p.ZoneBy(i.Name) != nil {
+			continue
+		}
+		if slices.ContainsFunc(i.Addresses, func(n netip.Prefix) bool { return n.Bits() <= bits && n.Contains(a) }) {
+			return i.Name
+		}
+	}
+	return ""
 }
 
 // zonesTogether warns of rules for one zone whose hosts are those of others as well.

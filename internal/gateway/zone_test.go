@@ -127,10 +127,20 @@ func TestCheckZonesOnHost(t *testing.T) {
 		"zone-missing": func(f *Facts) {
 			f.Inside = append(f.Inside, RouteInside{Interface: "eth2", To: netip.MustParsePrefix("10.0.0.0/24")})
 		},
+		"zone-missing beside": func(f *Facts) { // by a network of no zone
+			f.Interfaces = append(f.Interfaces, at("eth4", "10.0.0.1/24"))
+		},
+		" beside": func(f *Facts) { // the longer prefix is clear, and one that is down has no route
+			down := at("eth5", "10.0.0.1/24")
+			down.Up = false
+			f.Inside = append(f.Inside[1:], RouteInside{Interface: "eth1", To: netip.MustParsePrefix("10.0.0.0/16")})
+			f.Interfaces = append(f.Interfaces, at("eth4", "10.0.0.1/24"), down)
+		},
 		"zone-of-two-vrfs": func(f *Facts) { f.Interfaces[3].VRF = &VRF{"v", 10} },
 		"mark-taken":       func(f *Facts) { f.Rules = []PolicyRule{{Priority: 100, Mark: 0x80000000, Mask: 0x80000000, Table: 7}} },
 		"rule-taken":       func(f *Facts) { f.Rules = []PolicyRule{{Priority: 502, Table: 7}} },
 	} {
+		want = strings.TrimSuffix(want, " beside")
 		if got := strings.Join(check(edit), " "); got != want {
 			t.Errorf("%q: %s", want, got)
 		}

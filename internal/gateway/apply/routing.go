@@ -218,7 +218,8 @@ func (h Host) uplinks(now *Present, p *gateway.Plan, facts *gateway.Facts) error
 			}
 		}
 		for _, name := range loose {
-			if max(sysctls[reversePath("all")], sysctls[name]) == "1" || now.Held[name] {
+			_, ours := now.Original[name] // by a gateway; another transaction may have another reason
+			if max(sysctls[reversePath("all")], sysctls[name]) == "1" || ours {
 				now.Loose[name] = true
 			}
 		}

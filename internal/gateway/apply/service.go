@@ -293,6 +293,9 @@ func (k *keeper) usual(ctx context.Context) {
 	if k.hosts.retry {
 		k.hosts.use(k)
 	}
+	if k.uplinks.retry {
+		k.uplinks.steer(ctx, k)
+	}
 	k.leases.usual(ctx, k)
 	if !k.suspended {
 		k.logForwarding()
@@ -479,7 +482,7 @@ const watchBuffer = 256 << 10
 
 // watch has a value when the kernel has sent a message to a group that matters, or more
 // than the socket's buffer holds: several before it is taken are one. It ends with ctx.
-func (h Host) watch(ctx context.Context, what string, family int, matters func(netlink.Message) bool, groups ...int) (<-chan struct{}, error) {
+func (h Host) watch(ctx context.Context, what string, family int, matters func(netlink.Message) bool, groups ...int) (chan struct{}, error) {
 	s, err := socket.Dial(h.Netns, family)
 	if err == nil {
 		err = s.SetReceiveBuffer(watchBuffer)

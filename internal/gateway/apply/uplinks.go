@@ -2,23 +2,29 @@ package apply
 
 import (
 	"context"
+	"encoding/binary"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/health"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink"
+	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/units"
 	"golang.org/x/sys/unix"
 )
 
 // uplinks is what a keeper knows of those of its plan.
 type uplinks struct {
-	// routes has a value when a default route or a rule of policy routing has come or gone; nil where no plan had
-	// uplinks yet: on a router with all routes of the internet each message costs.
-	routes <-chan struct{}
+	// routes has a value when a default route, one of a zone or a rule of policy routing has come or gone; nil where no plan
+	// had uplinks or zones yet: on a router with all routes of the internet each message costs.
+	routes chan struct{}
+	// zones are what tells routes of zones.
+	zones atomic.Pointer[zoneRoutes]
 	// plan and facts are those of the last apply.
 	plan  *gateway.Plan
 	facts *gateway.Facts
@@ -26,21 +32,29 @@ type uplinks struct {
 	without map[string]string
 	// lacks are those that take new connections of one family alone, and why.
 	lacks map[string]string
+	// refused is the last error of steering, as logged; retry is true where it has to be tried again.
+	refused string
+	retry   bool
 }
 
 // ready follows an apply: it watches, and has new connections leave by the uplinks that there are.
 func (u *uplinks) ready(ctx context.Context, k *keeper, r *Ready) {
 	if u.routes == nil && len(r.Gateway.Uplinks)+len(r.Gateway.Zones) > 0 {
 		var err error
-		if u.routes, err = k.Host.watchRoutes(ctx); err != nil {
+		if u.routes, err = k.Host.watchRoutes(ctx, &u.zones); err != nil {
 			k.log("%v; next hops are read again when an address changes", err)
 		}
+	}
+	former := u.zones.Swap(zoneRoutesOf(r.Gateway, &r.Facts))
+	if u.routes != nil && len(r.Gateway.Zones) > 0 && !u.zones.Load().equal(former) {
+		signalOn(u.routes) // one may have come or gone since they were read, when its messages did not matter yet
 	}
 	u.plan, u.facts = r.Gateway, &r.Facts
 	u.steer(ctx, k)
 }
 
-// steer has new connections leave by the uplinks that there are, if these are others than before.
+// steer has new connections leave by the uplinks that there are, if these are others than before. What fails is tried again
+// with the periodic check.
 func (u *uplinks) steer(ctx context.Context, k *keeper) {
 	without, lacks := map[string]string{}, map[string]string{}
 	for i := range u.plan.Uplinks {
@@ -52,14 +66,18 @@ func (u *uplinks) steer(ctx context.Context, k *keeper) {
 			lacks[one.Interface] = why
 		}
 	}
-	if u.without != nil && maps.Equal(without, u.without) && maps.Equal(lacks, u.lacks) || k.suspended {
+	if !u.retry && u.without != nil && maps.Equal(without, u.without) && maps.Equal(lacks, u.lacks) || k.suspended {
 		return
 	}
 	err := k.Host.Engines.Steer(k.Host.Netns, u.plan, func(one *gateway.Uplink, v6 bool) bool { return !u.facts.UplinkDown(one, u.plan, v6) })
-	if err != nil {
-		k.log("%v", err)
+	if u.retry = err != nil; u.retry {
+		if text := err.Error(); text != u.refused {
+			u.refused = text
+			k.log("%s; it is tried again every %s", text, usualLook)
+		}
 		return
 	}
+	u.refused = ""
 	for i := range u.plan.Uplinks {
 		name := u.plan.Uplinks[i].Interface
 		switch up := without[name] == "" && u.without[name] == ""; {
@@ -143,12 +161,61 @@ func others(p *gateway.Plan, without map[string]string) string {
 	return strings.Join(names, ", ")
 }
 
-// watchRoutes has a value whenever a default route or a rule of policy routing has changed, or may have, or
-// another route that no routing protocol has made: zones follow these.
-func (h Host) watchRoutes(ctx context.Context) (<-chan struct{}, error) {
-	return h.watch(ctx, "default routes", unix.NETLINK_ROUTE, func(m netlink.Message) bool {
+// zoneRoutes tells the routes that tables of zones follow: by an interface of a zone, or to where one of these led when they
+// were last read, as another may have taken its place.
+type zoneRoutes struct {
+	links map[uint32]bool
+	to    map[netip.Prefix]bool
+}
+
+// zoneRoutesOf are those of the zones whose tables natkit makes.
+func zoneRoutesOf(p *gateway.Plan, facts *gateway.Facts) *zoneRoutes {
+	z := &zoneRoutes{map[uint32]bool{}, map[netip.Prefix]bool{}}
+	for i := range p.Zones {
+		if p.Zones[i].VRF != "" {
+			continue
+		}
+		for _, one := range facts.Interfaces {
+			if slices.Contains(p.Zones[i].Interfaces, one.Name) {
+				z.links[uint32(one.Index)] = true
+			}
+		}
+		for _, v6 := range []bool{false, true} {
+			for _, r := range facts.RoutesTo(&p.Zones[i], v6) {
+				z.to[r.To] = true
+			}
+		}
+	}
+	return z
+}
+
+func (z *zoneRoutes) equal(o *zoneRoutes) bool {
+	return o != nil && maps.Equal(z.links, o.links) && maps.Equal(z.to, o.to)
+}
+
+// rtmsgSize is that of struct rtmsg (linux/rtnetlink.h), which begins with family, dst_len, src_len, tos, table and protocol.
+const rtmsgSize = 12
+
+// follow reports whether a message is of such a route, whoever made it; that natkit itself makes one changes nothing.
+func (z *zoneRoutes) follow(m netlink.Message) bool {
+	if z == nil || m.Type == unix.RTM_NEWROUTE && m.Body[5] == tune.RoutingProtocol {
+		return false
+	}
+	attrs, err := netlink.ParseAttrs(m.Body[rtmsgSize:])
+	if err != nil {
+		return true
+	}
+	if link := attrs.Get(unix.RTA_OIF); len(link) == 4 && z.links[binary.NativeEndian.Uint32(link)] {
+		return true
+	}
+	to, _ := netip.AddrFromSlice(attrs.Get(unix.RTA_DST))
+	return z.to[netip.PrefixFrom(to, int(m.Body[1]))]
+}
+
+// watchRoutes has a value whenever a default route, one of zones or a rule of policy routing has changed, or may have.
+func (h Host) watchRoutes(ctx context.Context, zones *atomic.Pointer[zoneRoutes]) (chan struct{}, error) {
+	return h.watch(ctx, "routes", unix.NETLINK_ROUTE, func(m netlink.Message) bool {
 		isRoute := m.Type == unix.RTM_NEWROUTE || m.Type == unix.RTM_DELROUTE
-		const bits, protocol = 1, 5 // rtm_dst_len, rtm_protocol of struct rtmsg
-		return !isRoute || len(m.Body) <= protocol || m.Body[bits] == 0 || m.Body[protocol] <= unix.RTPROT_STATIC
+		return !isRoute || len(m.Body) < rtmsgSize || m.Body[1] == 0 || zones.Load().follow(m)
 	}, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE)
 }

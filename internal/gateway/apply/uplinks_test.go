@@ -17,6 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/engine"
+	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/look"
 	"github.com/natkit/natkit/internal/gateway/observe"
@@ -905,5 +907,59 @@ func TestUplinksKilled(t *testing.T) {
 		if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(p.everything(), "\n")); diff != "" {
 			t.Fatalf("round %d: %d transactions were open\n%s", round, len(open), diff)
 		}
+	}
+}
+
+// unsteered is an engine that cannot divide connections anew while it refuses.
+type unsteered struct {
+	netfilter.Engine
+	refuses error
+}
+
+func (e *unsteered) Steer(ns *netns.Handle, p *gateway.Plan, out [2][]bool) error {
+	if e.refuses != nil {
+		return e.refuses
+	}
+	return e.Engine.Steer(ns, p, out)
+}
+
+// TestSteerAgain: what the kernel refused when an uplink went is done with the periodic check, and logged once.
+func TestSteerAgain(t *testing.T) {
+	p := newProviders(t)
+	r := p.prepare(wish(dividedText))
+	if _, err := r.Apply(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	e := &unsteered{refuses: unix.ENOBUFS}
+	p.Host.Engines = engine.Set{e}
+	var said []string
+	k := newKeeper(&Service{Host: p.Host, File: "gateway.yaml", Log: func(line string) { said = append(said, line) }}, &manager{})
+	k.plan, k.digest = r.Gateway, r.Digest
+	k.uplinks.plan, k.uplinks.facts = r.Gateway, &r.Facts
+	r.Facts.Down = map[string]string{"wan1": "no answer"}
+	k.uplinks.steer(t.Context(), k)
+	k.usual(t.Context())
+	k.usual(t.Context())
+	if len(said) != 1 || !strings.Contains(said[0], unix.ENOBUFS.Error()) {
+		t.Errorf("%q", said)
+	}
+	used := func() []bool {
+		t.Helper()
+		s, err := p.Steering(r.Gateway)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Used[0]
+	}
+	if got := used(); !slices.Equal(got, []bool{true, true}) {
+		t.Errorf("used before: %v", got)
+	}
+	e.refuses = nil
+	k.usual(t.Context())
+	if got := used(); !slices.Equal(got, []bool{true, false}) {
+		t.Errorf("used: %v, %q", got, said)
+	}
+	if k.usual(t.Context()); len(said) != 2 || !strings.Contains(said[1], "wan wan1 is down: no answer") {
+		t.Errorf("%q", said)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
 	"golang.org/x/sys/unix"
@@ -216,6 +217,15 @@ func (p *customers) ping(ns *netns.Handle, to, text string) string {
 
 // everything is what of the host's routing natkit changes, or might.
 func (p *customers) everything() string {
+	p.t.Helper()
+	testutil.Eventually(p.t, "link-local addresses", func() bool { // the kernel adds them, with routes, when a carrier has come
+		routes := p.in(p.ns, "ip -6 route show table all")
+		return !slices.ContainsFunc([]string{"lan0", "lan1", "wan0"}, func(name string) bool {
+			return !slices.ContainsFunc(strings.Split(routes, "\n"), func(line string) bool {
+				return strings.HasPrefix(line, "local fe80:") && strings.Contains(line, " dev "+name+" ")
+			})
+		})
+	})
 	return p.in(p.ns, "ip rule", "ip -6 rule", "ip route show table all", "ip -6 route show table all", "sysctl -a --pattern ^net.ipv[46].(ip_forward|conf)")
 }
 
@@ -519,6 +529,23 @@ func TestZonesPlan(t *testing.T) {
 	}
 }
 
+// TestZonesTuned: how sources are checked is left as it is where the check is not strict, also where natkit has tuned it so.
+func TestZonesTuned(t *testing.T) {
+	p := newCustomers(t)
+	p.in(p.ns, "sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.lan0.rp_filter=1 net.ipv4.conf.lan1.rp_filter=1")
+	tuned := tune.Plan{Origin: "tune", Changes: []tune.Change{{Kind: tune.Sysctl, Target: "net.ipv4.conf.lan0.rp_filter", Before: "1", After: "0"}}}
+	if err := p.ns.Do(func() error { _, err := apply.Apply(t.Context(), tuned, p.options(p.keeps())); return err }); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{zonesText, zonesText + "  mss: 1400\n"} { // what a gateway has set it holds
+		if _, err := p.prepare(wish(text)).Apply(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		p.wantSysctl("net.ipv4.conf.lan0.rp_filter", "0")
+		p.wantSysctl("net.ipv4.conf.lan1.rp_filter", "2")
+	}
+}
+
 // TestServiceFollowsZones: routes of a zone follow its interface and the main table, and what is removed is put back.
 func TestServiceFollowsZones(t *testing.T) {
 	p := newCustomers(t)
@@ -543,6 +570,18 @@ func TestServiceFollowsZones(t *testing.T) {
 	within(t, time.Minute, "the rule", func() bool { return strings.Contains(p.in(p.ns, "ip rule"), "502:") })
 	p.both("udp", "10.0.0.2:4000", "203.0.113.1:7000", "internet 203.0.113.7")
 	p.both("udp", "10.5.0.2:4000", "203.0.113.1:7000", "internet 203.0.113.7")
+	// A routing protocol's come and go in the same way, and one by another interface takes the place of one of the zone.
+	const two = "10.0.0.0/24 dev lan1 scope link 10.5.0.0/16 via 10.0.0.2 dev lan1"
+	p.in(p.ns, "ip route add 10.6.0.0/16 via 10.0.0.2 dev lan1 proto bgp")
+	table(two + " 10.6.0.0/16 via 10.0.0.2 dev lan1")
+	p.in(p.ns, "ip route del 10.6.0.0/16 proto bgp")
+	table(two)
+	p.in(p.ns, "ip route add 10.6.0.0/16 via 10.0.0.2 dev lan1 proto bgp")
+	table(two + " 10.6.0.0/16 via 10.0.0.2 dev lan1")
+	p.in(p.ns, "ip route replace 10.6.0.0/16 via 203.0.113.1 proto bgp")
+	table(two)
+	p.in(p.ns, "ip route del 10.6.0.0/16", "ip route flush table 26002")
+	table(two)
 	s.end()
 	s.begin(func(s *Service) { s.UndoOnExit = true })
 	s.end()
