@@ -449,7 +449,7 @@ func elsewhere(h gwapply.Host) string {
 		}
 		if ns, err := netns.Open(tx.In(tx.Changes[i])); err == nil { // otherwise it is gone, with its rules
 			ns.Close()
-			newest[tx.Netns] = "'natkit tune undo " + tx.ID + "'"
+			newest[tx.Netns] = fmt.Sprintf("%s ('natkit tune undo %s')", cmp.Or(netns.NameOf(tx.Netns), strconv.FormatUint(tx.Netns, 10)), tx.ID)
 		}
 	}
 	if len(newest) == 0 {

@@ -186,7 +186,7 @@ func (f editable) next() string {
 	if !plainWord.MatchString(name) {
 		name = strconv.Quote(name)
 	}
-	return "'natkit gateway apply " + name + "' puts it in force"
+	return "'natkit gateway apply " + name + "' puts it in force; 'natkit gateway run' follows it by itself"
 }
 
 // difference is what changes, as diff -u writes it; empty where nothing does.
