@@ -414,8 +414,8 @@ type Kept interface {
 	// inode; empty for nothing.
 	Seal(inode uint64, e Engine) string
 	PutSeal(inode uint64, e Engine, seal string) error
-	// Leases returns those of the network namespace of an inode that have not expired.
-	Leases(inode uint64) []Lease
+	// Leases returns those of the network namespace of an inode and a cookie that have not expired.
+	Leases(inode, cookie uint64) []Lease
 }
 
 // Counted is what something in force has counted since it was written.

@@ -84,8 +84,8 @@ func (h *hosts) prepare(k *keeper, r *Ready) *health.Checker {
 	case r.InForce != nil:
 		known = k.statesInForce(r.InForce)
 	}
-	inode, _ := k.Host.Inode()
-	reported := health.ParseReport(k.Host.store().Health(inode))
+	id, _ := k.Host.id()
+	reported := health.ParseReport(k.Host.store().Health(id))
 	initial := func(t health.Target) health.State {
 		s, ok := known[t]
 		if t.Through != "" { // as a service before this one found it, unless its rules are gone
@@ -115,8 +115,8 @@ func (k *keeper) statesInForce(p *gateway.Plan) map[health.Target]health.State {
 		k.log("read which hosts are in use: %v", err)
 		return nil
 	}
-	inode, _ := k.Host.Inode()
-	reported := health.ParseReport(k.Host.store().Health(inode))
+	id, _ := k.Host.id()
+	reported := health.ParseReport(k.Host.store().Health(id))
 	known := map[health.Target]health.State{}
 	for r, targets := range targetsOf(p) {
 		for i, t := range targets {
@@ -305,14 +305,14 @@ func (h *hosts) report(k *keeper) {
 		return
 	}
 	h.stale = false
-	inode, err := k.Host.Inode()
+	id, err := k.Host.id()
 	if err == nil {
 		var text []byte
 		if h.checker != nil {
 			text, err = json.Marshal(h.checker.Report())
 		}
 		if err == nil {
-			err = k.Host.store().PutHealth(inode, text)
+			err = k.Host.store().PutHealth(id, text)
 		}
 	}
 	if err != nil {

@@ -62,11 +62,11 @@ func (h Host) facts(ctx context.Context, file *gateway.File, pid int) (gateway.F
 
 // Down are the uplinks that a service which runs has found to be down, and why.
 func (h Host) Down() (map[string]string, error) {
-	inode, err := h.Inode()
+	id, err := h.id()
 	if err != nil {
 		return nil, err
 	}
-	return h.store().Down(inode), nil
+	return h.store().Down(id), nil
 }
 
 // State returns what is in force, with the rules of the file that were changed.

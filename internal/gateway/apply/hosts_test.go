@@ -409,7 +409,7 @@ func TestHostsAfterAKill(t *testing.T) {
 	if s := f.look(); s.Checker != "" || !s.Unchecked || s.Rules[0].Hosts[0].Up != nil || *s.Rules[0].Hosts[0].InUse || !*s.Rules[0].Hosts[1].InUse {
 		t.Errorf("status %+v", s)
 	}
-	inode, err := f.Inode()
+	id, err := f.id()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -419,13 +419,13 @@ func TestHostsAfterAKill(t *testing.T) {
 	}
 	e := p.Checked()[gateway.Ref{List: "nat", Index: 0, Kind: "dnat"}]
 	target := health.TargetOf(&e.Action, nat.Backend{Address: netip.MustParseAddr("10.1.0.2"), Port: 80})
-	was, ok := health.ParseReport(f.store().Health(inode)).State(target)
+	was, ok := health.ParseReport(f.store().Health(id)).State(target)
 	if !ok || was.Up || was.Error != "connection refused" || was.Since.IsZero() {
 		t.Errorf("reported was %+v, %t", was, ok)
 	}
 	generation := f.generation()
 	f.begin(nil)
-	now, ok := health.ParseReport(f.store().Health(inode)).State(target)
+	now, ok := health.ParseReport(f.store().Health(id)).State(target)
 	if !ok || now.Up || !now.Since.Equal(was.Since) || f.generation() != generation {
 		t.Errorf("%+v became %+v; %d transactions", was, now, f.generation()-generation)
 	}

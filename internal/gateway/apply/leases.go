@@ -82,7 +82,7 @@ func newLeases() *leases {
 func (l *leases) ready(ctx context.Context, k *keeper, r *Ready) {
 	now := time.Now()
 	l.plan, l.facts = r.Gateway, &r.Facts
-	inode, err := k.Host.Inode()
+	id, err := k.Host.id()
 	if err != nil {
 		k.log("%v", err)
 		return
@@ -90,14 +90,14 @@ func (l *leases) ready(ctx context.Context, k *keeper, r *Ready) {
 	if l.plan.PCP == nil {
 		l.server = nil
 		l.listen(ctx, k)
-		if err := k.Host.store().PutLeases(inode, nil); err != nil {
+		if err := k.Host.store().PutLeases(id, nil); err != nil {
 			k.log("%v", err)
 		}
 		return
 	}
 	first := l.server == nil
 	if first {
-		l.server = pcp.New(k.Host.store().PCP(inode), now)
+		l.server = pcp.New(k.Host.store().PCP(id), now)
 	}
 	serves := func(host netip.Addr) bool { return l.plan.PCP.Serves(l.facts, host) }
 	busy := func(protocol uint8, port uint16) bool {
@@ -138,13 +138,13 @@ func (l *leases) log(k *keeper, err error) {
 
 // save keeps epoch and leases on disk.
 func (l *leases) save(k *keeper, now time.Time) {
-	inode, err := k.Host.Inode()
+	id, err := k.Host.id()
 	var text []byte
 	if err == nil {
 		text, err = json.Marshal(l.server.State(now))
 	}
 	if err == nil {
-		err = k.Host.store().PutLeases(inode, text)
+		err = k.Host.store().PutLeases(id, text)
 	}
 	if err != nil {
 		l.log(k, fmt.Errorf("keep leases: %w", err))

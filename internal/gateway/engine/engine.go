@@ -217,9 +217,9 @@ func (s Set) Put(ns *netns.Handle, name gateway.Engine, p *gateway.Plan, digest 
 	if err != nil {
 		return err
 	}
-	inode := uint64(0)
+	var id netns.ID
 	if kept != nil {
-		if inode, err = netns.InodeOf(ns); err != nil {
+		if id, err = netns.IDOf(ns); err != nil {
 			return err
 		}
 	}
@@ -230,7 +230,7 @@ func (s Set) Put(ns *netns.Handle, name gateway.Engine, p *gateway.Plan, digest 
 		done := false
 		if kept != nil && p.PCP != nil {
 			with := *p
-			with.Leases = p.Lends(kept.Leases(inode), time.Now())
+			with.Leases = p.Lends(kept.Leases(id.Inode, id.Cookie), time.Now())
 			p = &with
 		}
 		if u, can := e.(Updater); can && kept != nil {
@@ -241,7 +241,7 @@ func (s Set) Put(ns *netns.Handle, name gateway.Engine, p *gateway.Plan, digest 
 		}
 	}
 	if err == nil && kept != nil {
-		_ = kept.PutSeal(inode, name, seal) // without a seal the rules work as well
+		_ = kept.PutSeal(id.Inode, name, seal) // without a seal the rules work as well
 	}
 	return err
 }
@@ -334,12 +334,12 @@ func (s Set) Steering(ns *netns.Handle, store *Store, p *gateway.Plan) (*gateway
 	if err != nil {
 		return nil, err
 	}
-	inode, err := netns.InodeOf(ns)
+	id, err := netns.IDOf(ns)
 	if err != nil || store == nil {
 		return &gateway.Steering{Used: used}, err
 	}
-	found := health.ParseReport(store.Health(inode))
-	return &gateway.Steering{Used: used, Service: store.Claimant(inode), Found: found.Down(), Since: found.DownSince()}, nil
+	found := health.ParseReport(store.Health(id))
+	return &gateway.Steering{Used: used, Service: store.Claimant(id.Inode), Found: found.Down(), Since: found.DownSince()}, nil
 }
 
 // lender is an engine that has leases in force.

@@ -21,7 +21,9 @@ import (
 	"github.com/natkit/natkit/internal/gateway/health"
 	"github.com/natkit/natkit/internal/gateway/pcp"
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
 	"golang.org/x/sys/unix"
 )
@@ -31,6 +33,7 @@ const (
 	textSuffix = ".yaml"
 	setSuffix  = ".set"
 	sealPrefix = "seal-"
+	procRoot   = "/proc"
 	// maxBytes bounds what is read of one file: a plan of 10,000 rules has some 3 MB.
 	maxBytes = 256 << 20
 )
@@ -154,47 +157,80 @@ func (s *Store) state(path string) []byte {
 	return text
 }
 
-// PutHealth keeps the states of checked hosts of the network namespace of an inode; an empty text takes away what is
-// kept.
-func (s *Store) PutHealth(inode uint64, text []byte) error {
-	return s.putState(s.healthPath(inode), text)
+// PutHealth keeps the states of checked hosts of a network namespace; an empty text takes away what is kept.
+func (s *Store) PutHealth(ns netns.ID, text []byte) error {
+	return s.putOwned(s.healthPath(ns.Inode), ns, text)
 }
 
 // Health returns what PutHealth kept last; nil for nothing, and where it cannot be read or others could have written it.
-func (s *Store) Health(inode uint64) []byte {
+func (s *Store) Health(ns netns.ID) []byte {
 	if s == nil {
 		return nil
 	}
-	return s.state(s.healthPath(inode))
+	return s.owned(s.healthPath(ns.Inode), ns)
 }
 
-// PutLeases keeps the state of PCP of the network namespace of an inode; an empty text takes away what is kept.
-func (s *Store) PutLeases(inode uint64, text []byte) error {
-	return s.putState(s.leasesPath(inode), text)
+// PutLeases keeps the state of PCP of a network namespace; an empty text takes away what is kept.
+func (s *Store) PutLeases(ns netns.ID, text []byte) error {
+	return s.putOwned(s.leasesPath(ns.Inode), ns, text)
 }
 
 // PCP returns what PutLeases kept last; nil for nothing, and where it cannot be read or others could have written it.
-func (s *Store) PCP(inode uint64) *pcp.State {
+func (s *Store) PCP(ns netns.ID) *pcp.State {
 	if s == nil {
 		return nil
 	}
-	return pcp.ParseState(s.state(s.leasesPath(inode)))
+	return pcp.ParseState(s.owned(s.leasesPath(ns.Inode), ns))
 }
 
 // Leases are those of what PutLeases kept last that have not expired.
-func (s *Store) Leases(inode uint64) []gateway.Lease { return s.PCP(inode).Left(time.Now()) }
+func (s *Store) Leases(inode, cookie uint64) []gateway.Lease {
+	return s.PCP(netns.ID{Inode: inode, Cookie: cookie}).Left(time.Now())
+}
+
+// owner is the form of the first line of a state: whose it is, as the inode of a network namespace is given to another one
+// as soon as that is gone.
+const owner = "boot %s netns %d"
+
+// putOwned is putState of what is a network namespace's alone.
+func (s *Store) putOwned(path string, ns netns.ID, text []byte) error {
+	if len(text) == 0 {
+		return s.putState(path, nil)
+	}
+	boot, err := journal.ReadBootID(procRoot)
+	if err != nil {
+		return err
+	}
+	return s.putState(path, append(fmt.Appendf(nil, owner+"\n", boot, ns.Cookie), text...))
+}
+
+// owned is what putOwned kept of the same network namespace; nil where it was another's. Of those of a former boot only
+// the host's own is the same.
+func (s *Store) owned(path string, ns netns.ID) []byte {
+	line, text, _ := bytes.Cut(s.state(path), []byte("\n"))
+	var boot string
+	was := netns.ID{Inode: ns.Inode}
+	if n, _ := fmt.Sscanf(string(line), owner, &boot, &was.Cookie); n != 2 {
+		return nil
+	}
+	now, err := journal.ReadBootID(procRoot)
+	if err != nil || now == boot && !was.Is(ns) || now != boot && !apply.IsInitialNetns(ns.Inode, procRoot) {
+		return nil
+	}
+	return text
+}
 
 func (s *Store) leasesPath(inode uint64) string { return s.path(fmt.Sprintf("leases-%d", inode)) }
 
 func (s *Store) healthPath(inode uint64) string { return s.path(fmt.Sprintf("health-%d", inode)) }
 
-// Down are the uplinks through which nothing answers in the network namespace of an inode, and why; none where no process
+// Down are the uplinks through which nothing answers in a network namespace, and why; none where no process
 // keeps a gateway in force there, which would look whether that still is so.
-func (s *Store) Down(inode uint64) map[string]string {
-	if s == nil || s.Claimant(inode) == "" {
+func (s *Store) Down(ns netns.ID) map[string]string {
+	if s == nil || s.Claimant(ns.Inode) == "" {
 		return nil
 	}
-	return health.ParseReport(s.Health(inode)).Down()
+	return health.ParseReport(s.Health(ns)).Down()
 }
 
 // PutText writes a configuration's text, and returns its digest.
@@ -410,7 +446,7 @@ func (s *Store) collectSeals(before time.Time) {
 		for _, path := range states {
 			var inode uint64
 			_, err := fmt.Sscanf(filepath.Base(path), kind+"-%d", &inode)
-			if st, e := os.Lstat(path); err == nil && e == nil && st.ModTime().Before(before) && s.Claimant(inode) == "" && (kind == "health" || len(s.Leases(inode)) == 0) {
+			if st, e := os.Lstat(path); err == nil && e == nil && st.ModTime().Before(before) && s.Claimant(inode) == "" && (kind == "health" || !s.leasesLeft(path)) {
 				os.Remove(path)
 			}
 		}
@@ -427,6 +463,12 @@ func (s *Store) collectSeals(before time.Time) {
 			os.Remove(path)
 		}
 	}
+}
+
+// leasesLeft reports whether a state of PCP has leases that have not expired, whosever it is.
+func (s *Store) leasesLeft(path string) bool {
+	_, text, _ := bytes.Cut(s.state(path), []byte("\n"))
+	return len(pcp.ParseState(text).Left(time.Now())) > 0
 }
 
 // names are those of the store's own files; a missing store is empty.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -20,7 +21,9 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/pcp"
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/tune/journal"
 )
 
 func examplePlan(to string) *gateway.Plan {
@@ -290,8 +293,8 @@ func TestPutInThePlaceOfAnothers(t *testing.T) {
 
 // TestLeasesComeBack: those that have not expired, until they have and no service has them.
 func TestLeasesComeBack(t *testing.T) {
-	s := newStore(t)
-	if s.PCP(7) != nil || s.Leases(7) != nil {
+	s, ns := newStore(t), netns.ID{Inode: 7, Cookie: 70}
+	if s.PCP(ns) != nil || s.Leases(7, 70) != nil {
 		t.Error("leases of nothing")
 	}
 	server := pcp.New(nil, time.Now())
@@ -304,14 +307,14 @@ func TestLeasesComeBack(t *testing.T) {
 		state.Leases = leases
 		text, err := json.Marshal(state)
 		if err == nil {
-			err = s.PutLeases(7, text)
+			err = s.PutLeases(ns, text)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	put(left, gone)
-	if got := s.Leases(7); len(got) != 1 || got[0].External != left.External || s.Leases(8) != nil {
+	if got := s.Leases(7, 70); len(got) != 1 || got[0].External != left.External || s.Leases(8, 70) != nil {
 		t.Errorf("%+v", got)
 	}
 	if _, err := s.Put(&gateway.Plan{Schema: gateway.PlanSchema}); err != nil { // Collect does nothing in an empty store
@@ -323,7 +326,7 @@ func TestLeasesComeBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if collect(); s.PCP(7) == nil {
+	if collect(); s.PCP(ns) == nil {
 		t.Error("leases that have not expired are collected")
 	}
 	put(gone)
@@ -331,14 +334,55 @@ func TestLeasesComeBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if collect(); s.PCP(7) == nil {
+	if collect(); s.PCP(ns) == nil {
 		t.Error("the epoch of a service that runs is collected")
 	}
 	release()
-	if collect(); s.PCP(7) != nil {
+	if collect(); s.PCP(ns) != nil {
 		t.Error("leases that have expired are not collected")
 	}
-	if err := s.PutLeases(7, nil); err != nil {
+	if err := s.PutLeases(ns, nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestStateOfAnotherNamespace: the inode of one that is gone is given to another one, which gets none of its state.
+func TestStateOfAnotherNamespace(t *testing.T) {
+	s := newStore(t)
+	initial, err := journal.InitialNamespace("/proc", "net")
+	if err != nil {
+		t.Skip(err)
+	}
+	for _, what := range []struct {
+		path func(uint64) string
+		put  func(netns.ID, []byte) error
+		get  func(netns.ID) []byte
+	}{
+		{s.healthPath, s.PutHealth, s.Health},
+		{s.leasesPath, s.PutLeases, func(ns netns.ID) []byte { return s.owned(s.leasesPath(ns.Inode), ns) }},
+	} {
+		want := func(when string, ns netns.ID, has bool) {
+			t.Helper()
+			if got := what.get(ns); (string(got) == "{}") != has || !has && got != nil {
+				t.Errorf("%s: %+v has %q", when, ns, got)
+			}
+		}
+		for _, ns := range []netns.ID{{Inode: 7, Cookie: 70}, {Inode: initial, Cookie: 1}} {
+			if err := what.put(ns, []byte("{}")); err != nil {
+				t.Fatal(err)
+			}
+			want("the same", ns, true)
+			want("no cookie is known", netns.ID{Inode: ns.Inode}, true)
+			want("another of its inode", netns.ID{Inode: ns.Inode, Cookie: 71}, false)
+			text := fmt.Appendf(nil, owner+"\n{}", "former", 71)
+			if err := os.WriteFile(what.path(ns.Inode), text, 0o640); err != nil {
+				t.Fatal(err)
+			}
+			want("after a boot", ns, ns.Inode == initial)
+			if err := os.WriteFile(what.path(ns.Inode), []byte("{}"), 0o640); err != nil {
+				t.Fatal(err)
+			}
+			want("without an owner", ns, false)
+		}
 	}
 }

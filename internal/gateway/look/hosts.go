@@ -25,10 +25,10 @@ func (v *view) hosts() {
 		v.note("which hosts new connections go to is not known: %v", err)
 	}
 	var found health.Report
-	if inode, err := netns.InodeOf(v.o.Netns); err != nil || v.o.Store == nil {
+	if id, err := netns.IDOf(v.o.Netns); err != nil || v.o.Store == nil {
 		v.note("whether hosts are checked is not known: natkit's store was not read")
-	} else if v.Checker = v.o.Store.Claimant(inode); v.Checker != "" {
-		found = health.ParseReport(v.o.Store.Health(inode))
+	} else if v.Checker = v.o.Store.Claimant(id.Inode); v.Checker != "" {
+		found = health.ParseReport(v.o.Store.Health(id))
 	} else {
 		v.Unchecked = true
 	}

@@ -211,9 +211,9 @@ func (v *view) policies(facts *gateway.Facts) {
 
 // uplinks reports by which of them new connections leave.
 func (v *view) uplinks(facts *gateway.Facts) {
-	if inode, e := netns.InodeOf(v.o.Netns); e == nil {
-		facts.Down = v.o.Store.Down(inode)
-		if v.o.Store.Claimant(inode) == "" {
+	if id, e := netns.IDOf(v.o.Netns); e == nil {
+		facts.Down = v.o.Store.Down(id)
+		if v.o.Store.Claimant(id.Inode) == "" {
 			v.note("no 'natkit gateway run' watches the wan interfaces: connections go on by one that is dead")
 		}
 	}

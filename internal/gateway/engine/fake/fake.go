@@ -140,7 +140,7 @@ func (k *Kept) Seal(inode uint64, e gateway.Engine) string {
 }
 
 // Leases are none.
-func (k *Kept) Leases(uint64) []gateway.Lease { return nil }
+func (k *Kept) Leases(_, _ uint64) []gateway.Lease { return nil }
 
 // PutSeal remembers a seal.
 func (k *Kept) PutSeal(inode uint64, e gateway.Engine, seal string) error {
