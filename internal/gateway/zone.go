@@ -240,6 +240,11 @@ func Rezoned(old, new *Plan, facts *Facts) func(zone uint16, source netip.Addr) 
 				entered = append(entered, r.To)
 			}
 		}
+		for _, name := range z.Interfaces { // one that is down has its networks, but no routes
+			for _, network := range facts.AddressesOf(name) {
+				entered = append(entered, network.Masked())
+			}
+		}
 	}
 	if len(entered) == 0 && !slices.Contains(slices.Collect(maps.Values(alike)), false) {
 		return nil

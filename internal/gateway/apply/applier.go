@@ -25,7 +25,7 @@ func Appliers(opt apply.Options) map[tune.Kind]apply.Applier {
 func (h Host) appliers(kept kept) map[tune.Kind]apply.Applier {
 	root := cmp.Or(h.Apply.Root, "/")
 	return map[tune.Kind]apply.Applier{
-		tune.Gateway:     gateways{h.Engines, kept},
+		tune.Gateway:     gateways{engines: h.Engines, kept: kept, moved: &moved{}},
 		tune.Routing:     routing{h.wrote},
 		tune.GatewayFile: gatewayFile{apply.FileOf(root, tune.GatewayFile), kept.Store},
 	}
@@ -73,6 +73,10 @@ func (k kept) Plan(digest string) *gateway.Plan {
 type gateways struct {
 	engines engine.Set
 	kept    kept
+	// moved is what became of connections of other zones.
+	moved *moved
+	// steer has new connections leave by uplinks that are up, once the plan of a digest is in force; nil: by all.
+	steer func(digest string) error
 }
 
 // Read returns what the engine has in force: none, the plan it was made for, that plan and
@@ -149,8 +153,13 @@ func (g gateways) Restorable(_, before string) error {
 
 func (g gateways) Write(target, value string) error {
 	return inNamespace(target, func(ns *netns.Handle, name gateway.Engine) error {
+		former := g.inForce(ns, name)
 		if value == tune.GatewayNone {
-			return g.engines.Put(ns, name, nil, "", g.kept)
+			err := g.engines.Put(ns, name, nil, "", g.kept)
+			if err == nil {
+				g.moved.rezone(ns, former, nil)
+			}
+			return err
 		}
 		digest, _ := tune.GatewayDigest(value)
 		p, err := g.kept.Get(digest)
@@ -161,8 +170,24 @@ func (g gateways) Write(target, value string) error {
 		if err != nil {
 			return err
 		}
-		return g.engines.Put(ns, name, p, digest, g.kept)
+		if err = g.engines.Put(ns, name, p, digest, g.kept); err != nil {
+			return err
+		}
+		if g.steer != nil && name == p.Engine {
+			_ = g.steer(digest) // who has it steer does so again, and says why it fails
+		}
+		g.moved.rezone(ns, former, p)
+		return nil
 	})
+}
+
+// inForce is the plan that an engine has in force; nil where there is none, or none that is known.
+func (g gateways) inForce(ns *netns.Handle, name gateway.Engine) *gateway.Plan {
+	s, err := g.engines.ReadOne(ns, name, g.kept, false)
+	if err != nil || !s.Present {
+		return nil
+	}
+	return g.kept.Plan(s.Digest)
 }
 
 // Honours: rules that were changed come back as natkit wrote them.

@@ -332,7 +332,8 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 	if err := r.put(); err != nil {
 		return nil, err
 	}
-	opt := r.host.options(r.plans)
+	opt, rezoned := r.host.options(r.plans), &moved{}
+	opt.Appliers[tune.Gateway] = gateways{r.host.Engines, r.plans, rezoned, r.steerOf}
 	opt.Confirm, opt.Persist, opt.Lifeline = confirm, false, false
 	// A service that is killed is started again, and cleans; it may start no others.
 	opt.Guarded = r.Plan.Origin != OriginService
@@ -355,7 +356,7 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 	if r.begins() {
 		notes = append(notes, r.translate(ctx))
 	}
-	notes = slices.DeleteFunc(append(notes, r.rezone(ctx)), func(note string) bool { return note == "" })
+	notes = slices.DeleteFunc(append(notes, rezoned.note()), func(note string) bool { return note == "" })
 	if note := strings.Join(notes, "; "); note != "" {
 		if err = applied.Note(tune.Gateway, note); err != nil {
 			err = fmt.Errorf("in force as %s, and %s; write that into the journal: %w", applied.ID(), note, err)
@@ -368,6 +369,14 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 // steer keeps new connections from uplinks that are down: the rules are written for all of them.
 func (r *Ready) steer() error {
 	return r.host.Engines.Steer(r.host.Netns, r.Gateway, func(u *gateway.Uplink, v6 bool) bool { return !r.Facts.UplinkDown(u, r.Gateway, v6) })
+}
+
+// steerOf is steer where the plan of a digest is the one that was prepared: an apply that fails puts the one before back.
+func (r *Ready) steerOf(digest string) error {
+	if digest != r.Digest {
+		return nil
+	}
+	return r.steer()
 }
 
 // steers says by which uplinks new connections leave from now on, where rules that stay as they are divide them in
@@ -418,19 +427,6 @@ func (r *Ready) translate(ctx context.Context) string {
 		units.Plural(int64(len(passed.Keys)), "connection", "connections"), passed.Words())
 }
 
-// rezone has connections of interfaces that entered or left a zone begin anew in the zone where they are now, and says
-// how many there were.
-func (r *Ready) rezone(ctx context.Context) string {
-	moved, err := r.host.Rezone(ctx, r.InForce, r.Gateway, &r.Facts)
-	switch {
-	case err != nil:
-		return fmt.Sprintf("connections that are in another zone than their hosts could not be searched for: %v", err)
-	case moved == 0:
-		return ""
-	}
-	return fmt.Sprintf("deleted %s of hosts that entered or left a zone: their next packets begin them anew", units.Plural(int64(moved), "connection", "connections"))
-}
-
 // first says that another natkit was first, where the host is not what the plan was made for
 // because of that.
 func (r *Ready) first(err error) error {
@@ -479,7 +475,20 @@ func (h Host) Undo(id string) (tx *journal.Transaction, err error) {
 
 // undo takes back what a transaction did and no later one does, in the thread's namespace.
 func (h Host) undo(id string) (*journal.Transaction, error) {
-	return apply.Undo(id, h.options(h.keeps()))
+	plans, rezoned := h.keeps(), &moved{}
+	opt := h.options(plans)
+	opt.Appliers[tune.Gateway] = gateways{engines: h.Engines, kept: plans, moved: rezoned}
+	tx, err := apply.Undo(id, opt)
+	if tx == nil || err != nil || rezoned.note() == "" {
+		return tx, err
+	}
+	for i := range tx.Changes {
+		if c := &tx.Changes[i]; c.Kind == tune.Gateway && c.State == journal.Undone {
+			c.Note = strings.Join(slices.DeleteFunc([]string{c.Note, rezoned.note()}, func(note string) bool { return note == "" }), "; ")
+			break
+		}
+	}
+	return tx, nil
 }
 
 // reroute puts rules and routes back that the gateway in force needs: the transaction that was undone had put them back

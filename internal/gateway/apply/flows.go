@@ -2,6 +2,8 @@ package apply
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"net/netip"
 	"slices"
@@ -16,6 +18,7 @@ import (
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/tune"
+	"github.com/natkit/natkit/internal/units"
 	"golang.org/x/sys/unix"
 )
 
@@ -169,9 +172,21 @@ func (h Host) Translate(ctx context.Context, p *gateway.Plan, facts *gateway.Fac
 }
 
 // Rezone deletes the connections of hosts whose zone is another one than in a former plan (nil: none): their packets are in
-// the conntrack zone of now, which does not have them. They go on where the same address and port is free.
-func (h Host) Rezone(ctx context.Context, old, new *gateway.Plan, facts *gateway.Facts) (n int, err error) {
-	moved := gateway.Rezoned(old, new, facts)
+// the conntrack zone of now (nil: none), which does not have them. They go on where the same address and port is free.
+func (h Host) Rezone(ctx context.Context, old, new *gateway.Plan) (n int, err error) {
+	if (old == nil || len(old.Zones) == 0) && (new == nil || len(new.Zones) == 0) {
+		return 0, nil
+	}
+	facts := gateway.Facts{}
+	if facts.Interfaces, err = host.Interfaces(h.Netns); err != nil {
+		return 0, err
+	}
+	if new == nil {
+		new = &gateway.Plan{}
+	} else if err := host.Policies(h.Netns, &facts, new.Zoned()); err != nil {
+		return 0, err
+	}
+	moved := gateway.Rezoned(old, new, &facts)
 	if moved == nil {
 		return 0, nil
 	}
@@ -187,6 +202,30 @@ func (h Host) Rezone(ctx context.Context, old, new *gateway.Plan, facts *gateway
 	}
 	_, err = dump.DeleteKeys(ctx, h.Netns, keys)
 	return len(keys), err
+}
+
+// moved is what Rezone did with each of several changes.
+type moved struct {
+	n   int
+	err error
+}
+
+// rezone has connections of interfaces that entered or left a zone begin anew in the zone where they are now. Rules that are
+// in force stay so where it fails.
+func (m *moved) rezone(ns *netns.Handle, old, new *gateway.Plan) {
+	n, err := Host{Netns: ns}.Rezone(context.Background(), old, new)
+	m.n, m.err = m.n+n, errors.Join(m.err, err)
+}
+
+// note says how many there were; empty for none.
+func (m *moved) note() string {
+	switch {
+	case m.err != nil:
+		return fmt.Sprintf("connections that are in another zone than their hosts could not be searched for: %v", m.err)
+	case m.n == 0:
+		return ""
+	}
+	return fmt.Sprintf("deleted %s of hosts that entered or left a zone: their next packets begin them anew", units.Plural(int64(m.n), "connection", "connections"))
 }
 
 func (h Host) stale(ctx context.Context, ruleOf func(*conntrack.Entry) (*gateway.Ref, error)) (Stale, error) {

@@ -636,29 +636,69 @@ func TestZonesAndUplinks(t *testing.T) {
 	}
 }
 
+// acknowledge has what was read be acknowledged at once: a packet that comes between new rules and the end of the former
+// connection begins one under another port.
+func acknowledge(t *testing.T, c net.Conn) {
+	t.Helper()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_QUICKACK, 1) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestRezone: a connection that is there when its interface enters a zone, or leaves it, goes on.
 func TestRezone(t *testing.T) {
 	p := newCustomers(t)
 	plain := "gateway:\n  interfaces: {wan: wan0, lan: [lan0, lan1]}\n  nat: [masquerade: {}]\n"
+	var ids []string
 	apply := func(text string) string {
 		t.Helper()
 		a, err := p.prepare(wish(text)).Apply(t.Context(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
+		ids = append(ids, a.ID())
 		return fmt.Sprint(a.Transaction().Changes)
 	}
 	apply(plain)
 	c, own := p.dial(p.red, "tcp", "10.0.0.2:4000", "203.0.113.1:7000"), p.dial(p.ns, "tcp", "10.0.0.1:4001", "10.0.0.2:8000")
 	p.asks(c, "plain", "internet 203.0.113.7")
-	for i, text := range []string{zonesText, zonesText + "  mss: 1400\n", plain} {
-		notes := apply(text)
-		if deleted := strings.Contains(notes, "deleted 1 connection of hosts that entered or left a zone"); deleted != (i != 1) {
-			t.Errorf("%d: %s", i, notes)
+	acknowledge(t, c)
+	goesOn := func(step, notes string, moves bool) {
+		t.Helper()
+		if deleted := strings.Contains(notes, "deleted 1 connection of hosts that entered or left a zone"); deleted != moves {
+			t.Errorf("%s: %s", step, notes)
 		}
-		p.asks(c, fmt.Sprint("again", i), "internet 203.0.113.7")
-		p.asks(own, fmt.Sprint("own", i), "red 10.0.0.1")
+		p.asks(c, step, "internet 203.0.113.7")
+		p.asks(own, step, "red 10.0.0.1")
+		acknowledge(t, c)
 	}
+	for i, text := range []string{zonesText, zonesText + "  mss: 1400\n", plain} {
+		goesOn(fmt.Sprint("apply ", i), apply(text), i != 1)
+	}
+	for i := len(ids) - 1; i > 0; i-- {
+		tx, err := p.Undo(ids[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		goesOn(fmt.Sprint("undo ", i), fmt.Sprint(tx.Changes), i != 2)
+	}
+	a, err := p.prepare(wish(zonesText)).Apply(t.Context(), later)
+	if err != nil {
+		t.Fatal(err)
+	}
+	goesOn("unconfirmed", fmt.Sprint(a.Transaction().Changes), true)
+	p.expire(a.ID())
+	goesOn("rolled back", "", false)
+	// Hosts of an interface that is down have no route at that time.
+	p.in(p.ns, "ip link set lan0 down", "ip link set lan1 down")
+	apply(zonesText)
+	p.in(p.ns, "ip link set lan0 up", "ip link set lan1 up")
+	apply(zonesText)
+	p.asks(c, "up again", "internet 203.0.113.7")
 }
 
 // TestZonesFragments: fragments of two customers with one address, identifier and destination are not put together.
