@@ -194,14 +194,21 @@ func (g *Grants) Serves(facts *Facts, host netip.Addr) bool {
 	if len(g.From) > 0 {
 		return slices.ContainsFunc(g.From, in)
 	}
-	for _, name := range g.LAN {
-		for _, p := range facts.AddressesOf(name) {
-			if in(p) && host != p.Masked().Addr() && host != nat.LastAddr(p) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.LAN, func(name string) bool { return facts.near(name, host) })
+}
+
+// ServesBy reports whether a host may open ports by what comes in by an interface: Serves, and the host is in the networks
+// of that interface, or routed, the interface that the host's packets leave by, is it. Who is in one network
+// cannot ask as a host of another one.
+func (g *Grants) ServesBy(facts *Facts, name string, host netip.Addr, routed func(netip.Addr) string) bool {
+	return g.Serves(facts, host) && (facts.near(name, host) || len(g.From) > 0 && routed(host) == name)
+}
+
+// near reports whether a host may be in the networks of an interface.
+func (f *Facts) near(name string, host netip.Addr) bool {
+	return slices.ContainsFunc(f.AddressesOf(name), func(p netip.Prefix) bool {
+		return p.Contains(host) && host != p.Masked().Addr() && host != nat.LastAddr(p)
+	})
 }
 
 func (b *compiler) pcp() (err error) {

@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -168,6 +169,32 @@ func TestServes(t *testing.T) {
 		a := netip.MustParseAddr(host)
 		if got := [2]bool{p.Serves(&pcpHost, a), from.Serves(&pcpHost, a)}; got != want {
 			t.Errorf("%s: %v, want %v", host, got, want)
+		}
+	}
+}
+
+// Who is in one network cannot ask as a host of another one.
+func TestServesBy(t *testing.T) {
+	facts := pcpHost
+	facts.Interfaces = append(slices.Clone(pcpHost.Interfaces), Interface{Name: "eth2", Index: 77, Up: true, Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.2.1/24")}})
+	file := strings.Replace(pcpFile, "lan: eth1", "lan: [eth1, eth2]", 1)
+	p := compiled(t, file, facts).PCP
+	from := compiled(t, strings.Replace(file, "pcp: on", "pcp: {from: [10.0.0.0/8, 192.168.0.0/16]}", 1), facts).PCP
+	routed := func(a netip.Addr) string {
+		return map[string]string{"10.1.2.3": "eth2", "192.168.1.9": "eth1"}[a.String()]
+	}
+	for _, c := range []struct {
+		name, host string
+		want       [2]bool
+	}{
+		{"eth1", "192.168.1.9", [2]bool{true, true}}, {"eth2", "192.168.1.9", [2]bool{}},
+		{"eth2", "192.168.2.9", [2]bool{true, true}}, {"eth1", "192.168.2.9", [2]bool{}},
+		{"eth2", "10.1.2.3", [2]bool{false, true}}, {"eth1", "10.1.2.3", [2]bool{}},
+		{"eth1", "192.168.1.255", [2]bool{}}, {"eth0", "203.0.113.9", [2]bool{}},
+	} {
+		a := netip.MustParseAddr(c.host)
+		if got := [2]bool{p.ServesBy(&facts, c.name, a, routed), from.ServesBy(&facts, c.name, a, routed)}; got != c.want {
+			t.Errorf("%s by %s: %v, want %v", c.host, c.name, got, c.want)
 		}
 	}
 }

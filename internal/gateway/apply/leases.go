@@ -9,10 +9,12 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/pcp"
 	"github.com/natkit/natkit/internal/nat"
 	"golang.org/x/sys/unix"
@@ -37,6 +39,9 @@ type leases struct {
 	facts     *gateway.Facts
 	listeners map[listenerKey]*listener
 	requests  chan asked
+	// served reports whether the plan serves what comes from an address by an interface, as far as that is known without a
+	// look at routes. Readers call it.
+	served atomic.Pointer[func(name string, from netip.Addr) bool]
 	// announce is when clients are told of the epoch next, left how often, pause how long after that.
 	announce *time.Timer
 	left     int
@@ -99,7 +104,12 @@ func (l *leases) ready(ctx context.Context, k *keeper, r *Ready) {
 	if first {
 		l.server = pcp.New(k.Host.store().PCP(id), now)
 	}
-	serves := func(host netip.Addr) bool { return l.plan.PCP.Serves(l.facts, host) }
+	plan, facts := l.plan, l.facts
+	serves := func(host netip.Addr) bool { return plan.PCP.Serves(facts, host) }
+	served := func(name string, from netip.Addr) bool {
+		return !from.Is4() || plan.PCP.ServesBy(facts, name, from, func(netip.Addr) string { return name })
+	}
+	l.served.Store(&served)
 	busy := func(protocol uint8, port uint16) bool {
 		return k.Host.busy(l.plan.PCP.External, protocol, port)
 	}
@@ -198,7 +208,9 @@ func (l *leases) answer(k *keeper, r asked, now time.Time) {
 	}
 	before, answers, changes := l.server.Leases(now), make([][]byte, len(all)), make([]bool, len(all))
 	for i, r := range all {
-		answers[i], changes[i] = l.server.Answer(now, r.from.Addr(), r.text)
+		if l.serves(k, r) {
+			answers[i], changes[i] = l.server.Answer(now, r.from.Addr(), r.text)
+		}
 	}
 	if slices.Contains(changes, true) {
 		if l.lend(k, now) == nil {
@@ -218,6 +230,23 @@ func (l *leases) answer(k *keeper, r asked, now time.Time) {
 			r.via.send(answers[i], r)
 		}
 	}
+}
+
+// serves reports whether a request comes by an interface that leads to its host.
+func (l *leases) serves(k *keeper, r asked) bool {
+	from := r.from.Addr()
+	return !from.Is4() || l.plan.PCP.ServesBy(l.facts, r.via.name, from, func(from netip.Addr) string {
+		routes, err := host.OpenRoutes(k.Host.Netns)
+		if err != nil {
+			return ""
+		}
+		defer routes.Close()
+		route, err := routes.Of(host.Way{Destination: from})
+		if err != nil || route.Unreachable || route.Local {
+			return ""
+		}
+		return route.Out
+	})
 }
 
 // logChanges says which ports were opened and closed, as far as hosts do not do it all the time.
@@ -301,7 +330,7 @@ func (l *leases) listen(ctx context.Context, k *keeper) {
 			continue
 		}
 		l.listeners[key] = one
-		go one.read(ctx, l.requests)
+		go one.read(ctx, l.requests, func(from netip.Addr) bool { return (*l.served.Load())(name, from) })
 	}
 	if unheard != "" && unheard != l.unheard {
 		k.log("pcp: %s; it is tried again every %s", unheard, usualLook)
@@ -314,6 +343,8 @@ func (l *leases) end() {
 	l.announce.Stop()
 	for _, one := range l.listeners {
 		one.conn.Close()
+	}
+	for _, one := range l.listeners {
 		<-one.ended
 	}
 }
@@ -341,7 +372,7 @@ func (h Host) listenFor(ctx context.Context, key listenerKey, name string) (*lis
 }
 
 // read hands requests on until the socket is closed.
-func (l *listener) read(ctx context.Context, requests chan<- asked) {
+func (l *listener) read(ctx context.Context, requests chan<- asked, served func(netip.Addr) bool) {
 	defer close(l.ended)
 	limit, reads := pcp.Limiter{Each: eachSecond, All: allSecond}, pcp.Limiter{Each: readSecond, All: readSecond}
 	text, control := make([]byte, pcp.MaxSize+1), make([]byte, 256)
@@ -352,10 +383,14 @@ func (l *listener) read(ctx context.Context, requests chan<- asked) {
 		}
 		now := time.Now()
 		if !reads.Allows(now, netip.Addr{}) {
-			time.Sleep(now.Truncate(time.Second).Add(time.Second).Sub(now))
+			select {
+			case <-time.After(now.Truncate(time.Second).Add(time.Second).Sub(now)):
+			case <-ctx.Done():
+				return
+			}
 		}
 		to := l.addressed(control[:controls])
-		if !to.IsValid() || !limit.Allows(time.Now(), from.Addr()) {
+		if !to.IsValid() || !served(from.Addr()) || !limit.Allows(time.Now(), from.Addr()) {
 			continue
 		}
 		select {

@@ -266,6 +266,35 @@ func TestFloodOfRequests(t *testing.T) {
 	h.end()
 }
 
+// TestHostsOfOtherNetworks: who is in one network has no port of a host in another one closed or opened.
+func TestHostsOfOtherNetworks(t *testing.T) {
+	h := newHome(t)
+	other := testutil.Namespace(t)
+	testutil.Veth(t, testutil.End{Netns: h.ns, Name: "in2", Addresses: []string{"192.168.2.1/24"}}, testutil.End{Netns: other, Name: "eth0", Addresses: []string{"192.168.2.10/24", "192.168.1.10/32"}})
+	for _, name := range []string{"all", "in2"} {
+		testutil.Sysctl(t, h.ns, "net/ipv4/conf/"+name+"/rp_filter", "0")
+	}
+	h.write(strings.Replace(homeText, "lan: in}", "lan: [in, in2]}", 1))
+	h.begin(nil)
+	const opened = "\x00\x81\x00\x00"
+	open := []byte{0, 1, 0, 0, 5000 >> 8, 5000 & 0xff, 40002 >> 8, 40002 & 0xff, 0, 0, 2, 88}
+	if text, err := h.asks(h.inside, "192.168.1.10:0", "192.168.1.1:5351", open); err != nil || !strings.HasPrefix(text, opened) {
+		t.Fatalf("%q, %v", text, err)
+	}
+	forged := h.socket(other, "192.168.1.10:0", "192.168.2.1:5351")
+	forged.Write([]byte{0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+	forged.Write([]byte{0, 1, 0, 0, 5001 >> 8, 5001 & 0xff, 40003 >> 8, 40003 & 0xff, 0, 0, 2, 88})
+	// What comes after these by the same interface is answered after them.
+	open[4], open[5] = 5002>>8, 5002&0xff
+	if text, err := h.asks(other, "192.168.2.10:0", "192.168.2.1:5351", open); err != nil || !strings.HasPrefix(text, opened) {
+		t.Fatalf("%q, %v", text, err)
+	}
+	if got := h.open(); !strings.Contains(got, "198.51.100.1:40002 192.168.1.10:5000") || strings.Contains(got, "192.168.1.10:5001") {
+		t.Errorf("%q", got)
+	}
+	h.end()
+}
+
 // status is what 'natkit gateway status' reports.
 func (h *home) status(see func(*observe.Status)) {
 	h.t.Helper()

@@ -59,7 +59,9 @@ func (s *Server) Use(p *gateway.Plan, serves func(netip.Addr) bool, busy func(ui
 		l := &s.leases[i]
 		l.External = netip.AddrPortFrom(s.external, l.External.Port())
 	}
-	s.leases = slices.DeleteFunc(p.Lends(s.leases, now), func(l gateway.Lease) bool { return !serves(l.Internal.Addr()) })
+	s.leases = slices.DeleteFunc(p.Lends(s.leases, now), func(l gateway.Lease) bool {
+		return !serves(l.Internal.Addr()) || busy(l.Protocol, l.External.Port())
+	})
 	return !slices.Equal(before, s.leases), announce
 }
 
@@ -173,6 +175,8 @@ func (s *Server) open(r *request, host netip.Addr, now time.Time) (*gateway.Leas
 			return nil, notAuthorized
 		case r.preferFailure && (l.External.Port() != r.suggested || !r.isSuggestion(g.External)):
 			return nil, cannotProvideExternal
+		case s.busy(l.Protocol, l.External.Port()):
+			return nil, noResources // a program that has begun since gets it when the lease has ended
 		}
 		l.Expires, l.Nonce = expires, r.nonce
 		return l, success

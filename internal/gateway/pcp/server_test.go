@@ -362,6 +362,23 @@ func TestUse(t *testing.T) {
 	}
 }
 
+// A port that a program of the gateway has taken meanwhile is the host's no longer than it was given for.
+func TestBusyMeanwhile(t *testing.T) {
+	s := server(t, nil, start)
+	g := s.asked(t, start, udp(hostA, nonceA))
+	if g.code != success {
+		t.Fatal(g)
+	}
+	taken := func(_ uint8, port uint16) bool { return port == g.port }
+	s.busy = taken
+	if again := s.asked(t, start.Add(time.Minute), udp(hostA, nonceA)); again.code != noResources || s.leases[0].Expires != start.Add(10*time.Minute) {
+		t.Error("renewed", again, s.leases)
+	}
+	if changed, _ := s.Use(plan(external), serves, taken, start.Add(time.Minute)); !changed || len(s.leases) != 0 {
+		t.Error("in force again", s.leases)
+	}
+}
+
 func TestRestore(t *testing.T) {
 	s := server(t, nil, start)
 	before := s.Leases(start)
