@@ -46,8 +46,9 @@ type leases struct {
 	announce *time.Timer
 	left     int
 	pause    time.Duration
-	// said bounds the log.
-	said pcp.Limiter
+	// said bounds the log, unsaid are the lines left out since the last one.
+	said   pcp.Limiter
+	unsaid int
 	// refused is the last error of a change of leases, as logged; retry is true where one has to be tried again.
 	refused string
 	retry   bool
@@ -113,12 +114,14 @@ func (l *leases) ready(ctx context.Context, k *keeper, r *Ready) {
 	busy := func(protocol uint8, port uint16) bool {
 		return k.Host.busy(l.plan.PCP.External, protocol, port)
 	}
+	before := l.server.Leases(now)
 	changed, announce := l.server.Use(l.plan, serves, busy, now)
 	if first || changed {
 		l.lend(k, now)
 	}
 	if first || changed || announce {
 		l.save(k, now)
+		l.logTaken(k, before, now)
 	}
 	l.listen(ctx, k)
 	if announce {
@@ -215,7 +218,7 @@ func (l *leases) answer(k *keeper, r asked, now time.Time) {
 	if slices.Contains(changes, true) {
 		if l.lend(k, now) == nil {
 			l.save(k, now)
-			l.logChanges(k, before, l.server.Leases(now), now)
+			l.logChanges(k, before, now)
 		} else {
 			l.server.Restore(before)
 			for i, changed := range changes {
@@ -232,10 +235,14 @@ func (l *leases) answer(k *keeper, r asked, now time.Time) {
 	}
 }
 
-// serves reports whether a request comes by an interface that leads to its host.
+// serves reports whether a request comes by an interface that leads to its host, and is for the gateway's address there
+// (RFC 6886, section 3.3).
 func (l *leases) serves(k *keeper, r asked) bool {
 	from := r.from.Addr()
-	return !from.Is4() || l.plan.PCP.ServesBy(l.facts, r.via.name, from, func(from netip.Addr) string {
+	isOwn := func(i gateway.Interface) bool {
+		return i.Name == r.via.name && slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == r.to })
+	}
+	return !from.Is4() || slices.ContainsFunc(l.facts.Interfaces, isOwn) && l.plan.PCP.ServesBy(l.facts, r.via.name, from, func(from netip.Addr) string {
 		routes, err := host.OpenRoutes(k.Host.Netns)
 		if err != nil {
 			return ""
@@ -249,16 +256,23 @@ func (l *leases) serves(k *keeper, r asked) bool {
 	})
 }
 
-// logChanges says which ports were opened and closed, as far as hosts do not do it all the time.
-func (l *leases) logChanges(k *keeper, before, after []gateway.Lease, now time.Time) {
+// logChanges says which ports were opened and closed, as far as hosts do not do it all the time, and otherwise how many.
+func (l *leases) logChanges(k *keeper, before []gateway.Lease, now time.Time) {
+	after := l.server.Leases(now)
 	known := map[gateway.Ref]bool{}
 	for i := range before {
 		known[before[i].Ref()] = true
 	}
 	say := func(one *gateway.Lease, format string, more ...any) {
-		if l.said.Allows(now, one.Internal.Addr()) {
-			k.log("pcp: "+format, append([]any{one.Internal, nat.ProtocolName(one.Protocol), one.External}, more...)...)
+		if !l.said.Allows(now, one.Internal.Addr()) {
+			l.unsaid++
+			return
 		}
+		if l.unsaid > 0 {
+			k.log("pcp: %d ports opened or closed are not logged", l.unsaid)
+		}
+		l.unsaid = 0
+		k.log("pcp: "+format, append([]any{one.Internal, nat.ProtocolName(one.Protocol), one.External}, more...)...)
 	}
 	for i := range after {
 		one := &after[i]
@@ -271,6 +285,22 @@ func (l *leases) logChanges(k *keeper, before, after []gateway.Lease, now time.T
 		if known[before[i].Ref()] {
 			say(&before[i], "%s has closed %s %s")
 		}
+	}
+}
+
+// logTaken says which ports hosts have lost without asking.
+func (l *leases) logTaken(k *keeper, before []gateway.Lease, now time.Time) {
+	kept := map[gateway.Ref]bool{}
+	for _, one := range l.server.Leases(now) {
+		kept[one.Ref()] = true
+	}
+	taken := slices.DeleteFunc(slices.Clone(before), func(one gateway.Lease) bool { return kept[one.Ref()] })
+	for i, one := range taken {
+		if i == l.said.All {
+			k.log("pcp: and %d more", len(taken)-i)
+			return
+		}
+		k.log("pcp: %s has no longer %s %s: the file or an address changed, or a program has it", one.Internal, nat.ProtocolName(one.Protocol), one.External)
 	}
 }
 

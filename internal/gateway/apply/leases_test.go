@@ -173,6 +173,9 @@ func TestHostsOpenPorts(t *testing.T) {
 	if _, err := h.asks(h.outside, "198.51.100.9:0", "198.51.100.1:5351", pcpMap("198.51.100.9", 1, 40001, 600)); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a host outside is answered: %v", err)
 	}
+	c := h.socket(h.inside, "192.168.1.10:0", "198.51.100.1:5351")
+	defer c.Close()
+	c.Write(pcpMap("192.168.1.10", 1, 40003, 600)) // for the address outside: opens nothing
 	result, seconds, _, external := h.mapped("192.168.1.10", 1, 40001, 600)
 	if result != 0 || seconds != 600 || external != "198.51.100.1:40001" {
 		t.Fatal(result, seconds, external)
@@ -446,6 +449,13 @@ func TestApplyKeepsPorts(t *testing.T) {
 	if result, _, _, _ := h.mapped("192.168.1.10", 1, 40001, 3600); result != 0 {
 		t.Fatal(result)
 	}
+	if result, _, _, external := h.mapped("192.168.1.11", 2, 40002, 3600); result != 0 || external != "198.51.100.1:40002" {
+		t.Fatal(result, external)
+	}
+	h.write(homeText + "    - dnat: {on: wan, port: udp/40002, to: 192.168.1.11}\n")
+	h.waitSaid("192.168.1.11:5000 has no longer udp 198.51.100.1:40002")
+	h.write(homeText)
+	within(t, time.Minute, "the file as before", func() bool { return strings.Count(h.said(), "file changed: ") == 2 })
 	h.end()
 	r := h.prepare(wish(homeText + "    - dnat: {on: wan, port: tcp/80, to: 192.168.1.10}\n"))
 	if notes := strings.Join(r.Notes, "; "); !strings.Contains(notes, "pcp: hosts that ask for ports are answered under 'natkit gateway run'") {
