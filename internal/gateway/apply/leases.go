@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -48,9 +49,9 @@ type leases struct {
 	pause    time.Duration
 	// said bounds the log.
 	said pcp.Limiter
-	// refused is the last error of a change of leases, as logged; retry is true where one has to be tried again.
-	refused string
-	retry   bool
+	// refused is the last error of a change of leases, unkept that of keeping them, as logged; empty where it was done. They are
+	// tried again.
+	refused, unkept string
 	// unheard is why requests by an interface cannot be taken, as logged; empty where they can.
 	unheard string
 }
@@ -130,23 +131,28 @@ func (l *leases) ready(ctx context.Context, k *keeper, r *Ready) {
 // lend puts the leases in force. What fails is tried again with the periodic check.
 func (l *leases) lend(k *keeper, now time.Time) error {
 	err := k.Host.Engines.Lend(k.Host.Netns, l.plan, l.server.Leases(now))
-	l.retry = err != nil
-	l.log(k, err)
+	logOnce(k, err, &l.refused)
 	return err
 }
 
-// log says once why leases could not be changed or kept.
-func (l *leases) log(k *keeper, err error) {
-	switch {
-	case err == nil:
-		l.refused = ""
-	case err.Error() != l.refused:
-		l.refused = err.Error()
-		k.log("pcp: %v", err)
+// logOnce says once why something could not be done; last is why it could not before. Of errors of the system that is
+// the bare one: the others name a temporary file, whose name is another one each time.
+func logOnce(k *keeper, err error, last *string) {
+	if err == nil {
+		*last = ""
+		return
+	}
+	why := err.Error()
+	if errno := syscall.Errno(0); errors.As(err, &errno) {
+		why = errno.Error()
+	}
+	if why != *last {
+		*last = why
+		k.log("pcp: %v; it is tried again every %s", err, usualLook)
 	}
 }
 
-// save keeps epoch and leases on disk.
+// save keeps epoch and leases on disk. What fails is tried again with the periodic check.
 func (l *leases) save(k *keeper, now time.Time) {
 	id, err := k.Host.id()
 	var text []byte
@@ -157,13 +163,19 @@ func (l *leases) save(k *keeper, now time.Time) {
 		err = k.Host.store().PutLeases(id, text)
 	}
 	if err != nil {
-		l.log(k, fmt.Errorf("keep leases: %w", err))
+		err = fmt.Errorf("keep leases: %w", err)
 	}
+	logOnce(k, err, &l.unkept)
 }
 
 // look ends leases, which the kernel has ended by itself, and listens again where that has ended.
 func (l *leases) look(ctx context.Context, k *keeper, now time.Time) {
 	if l.server == nil {
+		return
+	}
+	if k.suspended { // another program may answer meanwhile
+		l.left = 0
+		l.listen(ctx, k)
 		return
 	}
 	if l.server.Expire(now) {
@@ -184,15 +196,19 @@ func (l *leases) usual(ctx context.Context, k *keeper) {
 	if l.server == nil || k.suspended {
 		return
 	}
-	if l.retry {
+	if l.refused != "" {
 		l.lend(k, time.Now())
+	}
+	if l.unkept != "" {
+		l.save(k, time.Now())
 	}
 	if l.unheard != "" {
 		l.listen(ctx, k)
 	}
 }
 
-// answer answers a request and those that have come meanwhile: once what they change is in force and on disk.
+// answer answers a request and those that have come meanwhile: once what they change is in force. It is kept as well where
+// that is possible: hosts have their ports also while a disk is full.
 func (l *leases) answer(k *keeper, r asked, now time.Time) {
 	all := []asked{r}
 	for more := true; more && len(all) < mostRequests; {
@@ -297,7 +313,7 @@ func (l *leases) tell(now time.Time) {
 // listen takes requests by the interfaces of the plan that there are, and by no others.
 func (l *leases) listen(ctx context.Context, k *keeper) {
 	wanted := map[listenerKey]string{}
-	if l.server != nil {
+	if l.server != nil && !k.suspended {
 		for _, name := range l.plan.PCP.LAN {
 			for _, i := range l.facts.Named(name) {
 				wanted[listenerKey{"udp4", i.Index}] = i.Name
@@ -319,19 +335,21 @@ func (l *leases) listen(ctx context.Context, k *keeper) {
 			delete(l.listeners, key)
 		}
 	}
-	unheard := ""
+	var errs []string
 	for key, name := range wanted {
 		if l.listeners[key] != nil {
 			continue
 		}
 		one, err := k.Host.listenFor(ctx, key, name)
 		if err != nil {
-			unheard = fmt.Sprintf("answer requests by %s: %v", name, err)
+			errs = append(errs, fmt.Sprintf("answer requests by %s: %v", name, err))
 			continue
 		}
 		l.listeners[key] = one
 		go one.read(ctx, l.requests, func(from netip.Addr) bool { return (*l.served.Load())(name, from) })
 	}
+	slices.Sort(errs)
+	unheard := strings.Join(slices.Compact(errs), "; ")
 	if unheard != "" && unheard != l.unheard {
 		k.log("pcp: %s; it is tried again every %s", unheard, usualLook)
 	}

@@ -295,6 +295,69 @@ func TestHostsOfOtherNetworks(t *testing.T) {
 	h.end()
 }
 
+// TestNoAnswersAfterUndo: port 5351 is another program's while the gateway is undone.
+func TestNoAnswersAfterUndo(t *testing.T) {
+	h := newHome(t)
+	k := newKeeper(&Service{Host: h.Host, File: "gateway.yaml"}, &manager{})
+	k.Log = func(string) {}
+	apply := func() {
+		t.Helper()
+		if err := k.apply(t.Context(), []byte(homeText), newInputs("gateway.yaml"), "start"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply()
+	if len(k.leases.listeners) == 0 {
+		t.Fatal("nothing listens")
+	}
+	k.suspended, k.leases.left = true, 1
+	k.leases.look(t.Context(), k, time.Now())
+	h.socket(h.ns, "0.0.0.0:5351", "").Close()
+	if len(k.leases.listeners) != 0 || k.leases.left != 0 {
+		t.Error("it is announced")
+	}
+	if apply(); len(k.leases.listeners) == 0 {
+		t.Error("nothing listens again")
+	}
+	k.leases.end()
+}
+
+// TestStateThatCannotBeKept: it is logged once, whatever else succeeds, and kept as soon as it can be.
+func TestStateThatCannotBeKept(t *testing.T) {
+	h := newHome(t)
+	k := newKeeper(&Service{Host: h.Host, File: "gateway.yaml"}, &manager{})
+	var lines []string
+	k.Log = func(line string) { lines = append(lines, line) }
+	if err := k.apply(t.Context(), []byte(homeText), newInputs("gateway.yaml"), "start"); err != nil {
+		t.Fatal(err)
+	}
+	id, err := k.Host.id()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(k.Host.store().Dir(), fmt.Sprintf("leases-%d", id.Inode))
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(path, "in the way"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		k.leases.lend(k, time.Now())
+		k.leases.save(k, time.Now())
+	}
+	if text := strings.Join(lines, "\n"); strings.Count(text, "pcp: keep leases: ") != 1 {
+		t.Error(text)
+	}
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+	if k.usual(t.Context()); k.leases.unkept != "" || k.Host.store().PCP(id) == nil {
+		t.Error("it is not kept", k.leases.unkept)
+	}
+	k.leases.end()
+}
+
 // status is what 'natkit gateway status' reports.
 func (h *home) status(see func(*observe.Status)) {
 	h.t.Helper()
