@@ -52,6 +52,8 @@ type leases struct {
 	// refused is the last error of a change of leases, unkept that of keeping them, as logged; empty where it was done. They are
 	// tried again.
 	refused, unkept string
+	// renewed is true where leases have been renewed since they were kept.
+	renewed bool
 	// unheard is why requests by an interface cannot be taken, as logged; empty where they can.
 	unheard string
 }
@@ -154,6 +156,7 @@ func logOnce(k *keeper, err error, last *string) {
 
 // save keeps epoch and leases on disk. What fails is tried again with the periodic check.
 func (l *leases) save(k *keeper, now time.Time) {
+	l.renewed = false
 	id, err := k.Host.id()
 	var text []byte
 	if err == nil {
@@ -178,7 +181,7 @@ func (l *leases) look(ctx context.Context, k *keeper, now time.Time) {
 		l.listen(ctx, k)
 		return
 	}
-	if l.server.Expire(now) {
+	if l.server.Expire(now) || l.renewed {
 		l.save(k, now)
 	}
 	for _, one := range l.listeners {
@@ -230,8 +233,11 @@ func (l *leases) answer(k *keeper, r asked, now time.Time) {
 	}
 	if slices.Contains(changes, true) {
 		if l.lend(k, now) == nil {
-			l.save(k, now)
-			l.logChanges(k, before, l.server.Leases(now), now)
+			after := l.server.Leases(now)
+			if l.renewed = true; !areRenewed(before, after) {
+				l.save(k, now)
+			}
+			l.logChanges(k, before, after, now)
 		} else {
 			l.server.Restore(before)
 			for i, changed := range changes {
@@ -246,6 +252,15 @@ func (l *leases) answer(k *keeper, r asked, now time.Time) {
 			r.via.send(answers[i], r)
 		}
 	}
+}
+
+// areRenewed reports whether leases differ from those before in their times alone. That is kept within a second: should
+// the service be killed meanwhile, a lease has what was left of its time before, and its host asks again in half of that.
+func areRenewed(before, after []gateway.Lease) bool {
+	return slices.EqualFunc(before, after, func(a, b gateway.Lease) bool {
+		a.Expires = b.Expires
+		return a == b
+	})
 }
 
 // serves reports whether a request comes by an interface that leads to its host.
@@ -357,7 +372,10 @@ func (l *leases) listen(ctx context.Context, k *keeper) {
 }
 
 // end stops answering. What was opened stays open until its time has passed.
-func (l *leases) end() {
+func (l *leases) end(k *keeper) {
+	if l.server != nil && l.renewed {
+		l.save(k, time.Now())
+	}
 	l.announce.Stop()
 	for _, one := range l.listeners {
 		one.conn.Close()
