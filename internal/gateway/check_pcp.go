@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -57,15 +58,38 @@ func (c *checker) pcpOnHost() {
 	if why := NoHairpin(c.facts.Kernel); why != "" {
 		c.aboutPCP(Refuse, "pcp-kernel", "what is opened is for hosts inside as well, and "+why, "leave it out")
 	}
+	for _, name := range g.LAN {
+		if network, zone := c.facts.networkInZone(c.plan, name); zone != "" {
+			c.aboutPCP(Refuse, "pcp-of-zone", fmt.Sprintf("the network %s of %s is of zone %s as well, and what is opened is for hosts of none", network, name, zone),
+				"leave that interface out by lan, or give it other addresses", "lan")
+		}
+	}
 	switch {
 	case !g.External.IsValid():
-		c.aboutPCP(Warn, "pcp-waits", "the wan interface has no address of IPv4 yet: no port is given before it has one", "apply again when it has one, or use 'natkit gateway run'")
+		c.aboutPCP(Warn, "pcp-waits", cmp.Or(c.config.PCP.At.Name, "the wan interface")+" has no address of IPv4 yet: no port is given before it has one", "apply again when it has one, or use 'natkit gateway run'")
 	case !c.facts.Has(g.External):
 		c.aboutPCP(Warn, "pcp-not-here", fmt.Sprintf("%s is no address of this host: what comes for it comes here only where routes lead it", g.External), "name the interface that has it: pcp: {on: eth0}")
 	case isBehindNAT(g.External):
 		c.aboutPCP(Warn, "pcp-behind-nat", fmt.Sprintf("%s is no address of the Internet: another router translates it, and lets nothing in for ports that are opened here", g.External),
 			"have that router forward its ports to this one, or ask the provider for a public address")
 	}
+}
+
+// networkInZone is a network of an interface of no zone in which the main table has a route by a zone's interface, and that
+// zone; empty for none. A wider route of a zone gives way to the network.
+func (f *Facts) networkInZone(p *Plan, name string) (network netip.Prefix, zone string) {
+	for _, a := range f.AddressesOf(name) {
+		network = a.Masked()
+		for i := range p.Zones {
+			z := &p.Zones[i]
+			if slices.ContainsFunc(f.RoutesTo(z, a.Addr().Is6()), func(r RouteInside) bool {
+				return a.Addr().Is4() && r.To.Bits() >= network.Bits() && network.Contains(r.To.Addr())
+			}) {
+				return network, z.Name
+			}
+		}
+	}
+	return network, ""
 }
 
 // pcpTogether checks it beside the rules.
@@ -79,7 +103,7 @@ func (c *checker) pcpTogether(plan *Plan) {
 		c.aboutPCP(Warn, "pcp-without-nat", "no rule translates the sources of hosts inside: what they send does not leave under the address whose ports they open", "write a masquerade for them")
 	}
 	if len(plan.Uplinks) > 1 && c.config.PCP.At == (On{}) {
-		c.aboutPCP(Warn, "pcp-one-wan", "ports are opened on the address of the first wan interface alone, whichever a host's connections leave by", "name the one that is meant: pcp: {on: "+plan.Uplinks[0].Interface+"}")
+		c.aboutPCP(Warn, "pcp-one-wan", "ports are opened on one address alone, that of the first wan interface that has one of IPv4, whichever a host's connections leave by", "name the one that is meant: pcp: {on: "+plan.Uplinks[0].Interface+"}")
 	}
 	var none []string
 	for _, protocol := range LeaseProtocols {

@@ -19,7 +19,7 @@ import (
 // PCP lets hosts inside open ports of an address outside to themselves, by the Port Control Protocol (RFC 6887) or
 // NAT-PMP (RFC 6886). It is written on, or as a mapping of what differs from the defaults; the zero value is off.
 type PCP struct {
-	On bool `json:"on"`
+	On bool `yaml:"-" json:"on"`
 	// LAN are the interfaces or roles by which requests come; those of the role lan where empty.
 	LAN Names `yaml:"lan" json:"lan,omitempty"`
 	// From are the hosts that may ask; those of the interfaces' own networks where empty.
@@ -69,16 +69,10 @@ const (
 // UnmarshalYAML is yaml.Unmarshaler.
 func (p *PCP) UnmarshalYAML(n *yaml.Node) error {
 	if document.IsMapping(n) {
-		var with struct {
-			LAN      Names      `yaml:"lan"`
-			From     Prefixes   `yaml:"from"`
-			At       On         `yaml:"on"`
-			Limit    LeaseLimit `yaml:"limit"`
-			Ports    LeasePorts `yaml:"ports"`
-			Lifetime Lifetime   `yaml:"lifetime"`
-		}
+		type plain PCP // without this method
+		with := plain{On: true}
 		err := document.Mapping(n, &with)
-		*p = PCP{true, with.LAN, with.From, with.At, with.Limit, with.Ports, with.Lifetime}
+		*p = PCP(with)
 		return err
 	}
 	var on Switch
@@ -173,7 +167,7 @@ func (g *Grants) String() string {
 	if g == nil {
 		return ""
 	}
-	on := "the address of wan"
+	on := "an address outside that is to come"
 	if g.External.IsValid() {
 		on = g.External.String()
 	}

@@ -120,6 +120,17 @@ func TestCheckPCP(t *testing.T) {
 		{"another's address", pcpWith("{on: 203.0.113.9}"), []string{"3 {on: warn pcp-not-here: pcp: 203.0.113.9 is no address of this host: what comes for it comes here only where routes lead it", at("{on:")}},
 	})
 	runChecks(t, private, []checkCase{{"behind NAT", pcpFile, []string{"3 on warn pcp-behind-nat: pcp: 100.64.3.4 is no address of the Internet: another router translates it, and lets nothing in for ports that are opened here", open}}})
+	zoned := pcpHost
+	zoned.Inside = []RouteInside{{Interface: "eth2", To: netip.MustParsePrefix("192.168.1.0/24")}}
+	beside := pcpFile[:strings.Index(pcpFile, "lan: eth1")] + "lan: [{interface: eth1}, {interface: eth2, zone: red}]}\n  pcp: {lan: eth1}\n  nat:\n    - masquerade: {}\n"
+	refused := "pcp-of-zone: pcp: the network 192.168.1.0/24 of eth1 is of zone red as well, and what is opened is for hosts of none"
+	if all := strings.Join(found(beside, check(t, beside, zoned)), "\n"); !strings.Contains(all, "refuse "+refused) {
+		t.Error(all)
+	}
+	zoned.Inside[0].To = netip.MustParsePrefix("192.168.0.0/16") // the longer prefix is that of eth1
+	if all := strings.Join(found(beside, check(t, beside, zoned)), "\n"); strings.Contains(all, "pcp-of-zone") {
+		t.Error(all)
+	}
 	runChecks(t, waiting, []checkCase{{"no address yet", pcpFile, []string{open, "3 on warn pcp-waits: pcp: the wan interface has no address of IPv4 yet: no port is given before it has one"}}})
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -49,9 +50,11 @@ type leases struct {
 	// said bounds the log, unsaid are the lines left out since the last one.
 	said   pcp.Limiter
 	unsaid int
-	// refused is the last error of a change of leases, as logged; retry is true where one has to be tried again.
-	refused string
-	retry   bool
+	// refused is the last error of a change of leases, unkept that of keeping them, as logged; empty where it was done. They are
+	// tried again.
+	refused, unkept string
+	// renewed is true where leases have been renewed since they were kept.
+	renewed bool
 	// unheard is why requests by an interface cannot be taken, as logged; empty where they can.
 	unheard string
 }
@@ -133,24 +136,30 @@ func (l *leases) ready(ctx context.Context, k *keeper, r *Ready) {
 // lend puts the leases in force. What fails is tried again with the periodic check.
 func (l *leases) lend(k *keeper, now time.Time) error {
 	err := k.Host.Engines.Lend(k.Host.Netns, l.plan, l.server.Leases(now))
-	l.retry = err != nil
-	l.log(k, err)
+	logOnce(k, err, &l.refused)
 	return err
 }
 
-// log says once why leases could not be changed or kept.
-func (l *leases) log(k *keeper, err error) {
-	switch {
-	case err == nil:
-		l.refused = ""
-	case err.Error() != l.refused:
-		l.refused = err.Error()
-		k.log("pcp: %v", err)
+// logOnce says once why something could not be done; last is why it could not before. Of errors of the system that is
+// the bare one: the others name a temporary file, whose name is another one each time.
+func logOnce(k *keeper, err error, last *string) {
+	if err == nil {
+		*last = ""
+		return
+	}
+	why := err.Error()
+	if errno := syscall.Errno(0); errors.As(err, &errno) {
+		why = errno.Error()
+	}
+	if why != *last {
+		*last = why
+		k.log("pcp: %v; it is tried again every %s", err, usualLook)
 	}
 }
 
-// save keeps epoch and leases on disk.
+// save keeps epoch and leases on disk. What fails is tried again with the periodic check.
 func (l *leases) save(k *keeper, now time.Time) {
+	l.renewed = false
 	id, err := k.Host.id()
 	var text []byte
 	if err == nil {
@@ -160,8 +169,9 @@ func (l *leases) save(k *keeper, now time.Time) {
 		err = k.Host.store().PutLeases(id, text)
 	}
 	if err != nil {
-		l.log(k, fmt.Errorf("keep leases: %w", err))
+		err = fmt.Errorf("keep leases: %w", err)
 	}
+	logOnce(k, err, &l.unkept)
 }
 
 // look ends leases, which the kernel has ended by itself, and listens again where that has ended.
@@ -169,7 +179,12 @@ func (l *leases) look(ctx context.Context, k *keeper, now time.Time) {
 	if l.server == nil {
 		return
 	}
-	if l.server.Expire(now) {
+	if k.suspended { // another program may answer meanwhile
+		l.left = 0
+		l.listen(ctx, k)
+		return
+	}
+	if l.server.Expire(now) || l.renewed {
 		l.save(k, now)
 	}
 	for _, one := range l.listeners {
@@ -187,15 +202,19 @@ func (l *leases) usual(ctx context.Context, k *keeper) {
 	if l.server == nil || k.suspended {
 		return
 	}
-	if l.retry {
+	if l.refused != "" {
 		l.lend(k, time.Now())
+	}
+	if l.unkept != "" {
+		l.save(k, time.Now())
 	}
 	if l.unheard != "" {
 		l.listen(ctx, k)
 	}
 }
 
-// answer answers a request and those that have come meanwhile: once what they change is in force and on disk.
+// answer answers a request and those that have come meanwhile: once what they change is in force. It is kept as well where
+// that is possible: hosts have their ports also while a disk is full.
 func (l *leases) answer(k *keeper, r asked, now time.Time) {
 	all := []asked{r}
 	for more := true; more && len(all) < mostRequests; {
@@ -217,8 +236,11 @@ func (l *leases) answer(k *keeper, r asked, now time.Time) {
 	}
 	if slices.Contains(changes, true) {
 		if l.lend(k, now) == nil {
-			l.save(k, now)
-			l.logChanges(k, before, now)
+			after := l.server.Leases(now)
+			if l.renewed = true; !areRenewed(before, after) {
+				l.save(k, now)
+			}
+			l.logChanges(k, before, after, now)
 		} else {
 			l.server.Restore(before)
 			for i, changed := range changes {
@@ -233,6 +255,15 @@ func (l *leases) answer(k *keeper, r asked, now time.Time) {
 			r.via.send(answers[i], r)
 		}
 	}
+}
+
+// areRenewed reports whether leases differ from those before in their times alone. That is kept within a second: should
+// the service be killed meanwhile, a lease has what was left of its time before, and its host asks again in half of that.
+func areRenewed(before, after []gateway.Lease) bool {
+	return slices.EqualFunc(before, after, func(a, b gateway.Lease) bool {
+		a.Expires = b.Expires
+		return a == b
+	})
 }
 
 // serves reports whether a request comes by an interface that leads to its host, and is for the gateway's address there
@@ -257,8 +288,7 @@ func (l *leases) serves(k *keeper, r asked) bool {
 }
 
 // logChanges says which ports were opened and closed, as far as hosts do not do it all the time, and otherwise how many.
-func (l *leases) logChanges(k *keeper, before []gateway.Lease, now time.Time) {
-	after := l.server.Leases(now)
+func (l *leases) logChanges(k *keeper, before, after []gateway.Lease, now time.Time) {
 	known := map[gateway.Ref]bool{}
 	for i := range before {
 		known[before[i].Ref()] = true
@@ -327,7 +357,7 @@ func (l *leases) tell(now time.Time) {
 // listen takes requests by the interfaces of the plan that there are, and by no others.
 func (l *leases) listen(ctx context.Context, k *keeper) {
 	wanted := map[listenerKey]string{}
-	if l.server != nil {
+	if l.server != nil && !k.suspended {
 		for _, name := range l.plan.PCP.LAN {
 			for _, i := range l.facts.Named(name) {
 				wanted[listenerKey{"udp4", i.Index}] = i.Name
@@ -349,19 +379,21 @@ func (l *leases) listen(ctx context.Context, k *keeper) {
 			delete(l.listeners, key)
 		}
 	}
-	unheard := ""
+	var errs []string
 	for key, name := range wanted {
 		if l.listeners[key] != nil {
 			continue
 		}
 		one, err := k.Host.listenFor(ctx, key, name)
 		if err != nil {
-			unheard = fmt.Sprintf("answer requests by %s: %v", name, err)
+			errs = append(errs, fmt.Sprintf("answer requests by %s: %v", name, err))
 			continue
 		}
 		l.listeners[key] = one
 		go one.read(ctx, l.requests, func(from netip.Addr) bool { return (*l.served.Load())(name, from) })
 	}
+	slices.Sort(errs)
+	unheard := strings.Join(slices.Compact(errs), "; ")
 	if unheard != "" && unheard != l.unheard {
 		k.log("pcp: %s; it is tried again every %s", unheard, usualLook)
 	}
@@ -369,7 +401,10 @@ func (l *leases) listen(ctx context.Context, k *keeper) {
 }
 
 // end stops answering. What was opened stays open until its time has passed.
-func (l *leases) end() {
+func (l *leases) end(k *keeper) {
+	if l.server != nil && l.renewed {
+		l.save(k, time.Now())
+	}
 	l.announce.Stop()
 	for _, one := range l.listeners {
 		one.conn.Close()

@@ -18,6 +18,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/gateway/look"
 	"github.com/natkit/natkit/internal/gateway/observe"
+	"github.com/natkit/natkit/internal/gateway/pcp"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 	"golang.org/x/sys/unix"
@@ -248,7 +249,7 @@ func TestPortOfRequestsTaken(t *testing.T) {
 	if k.leases.unheard != "" || len(k.leases.listeners) != 2 {
 		t.Errorf("%q %v", k.leases.unheard, k.leases.listeners)
 	}
-	k.leases.end()
+	k.leases.end(k)
 }
 
 // A flood from one host keeps another one from its port for a moment at most.
@@ -296,6 +297,118 @@ func TestHostsOfOtherNetworks(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	h.end()
+}
+
+// TestNoAnswersAfterUndo: port 5351 is another program's while the gateway is undone.
+func TestNoAnswersAfterUndo(t *testing.T) {
+	h := newHome(t)
+	k := newKeeper(&Service{Host: h.Host, File: "gateway.yaml"}, &manager{})
+	k.Log = func(string) {}
+	apply := func() {
+		t.Helper()
+		if err := k.apply(t.Context(), []byte(homeText), newInputs("gateway.yaml"), "start"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply()
+	if len(k.leases.listeners) == 0 {
+		t.Fatal("nothing listens")
+	}
+	k.suspended, k.leases.left = true, 1
+	k.leases.look(t.Context(), k, time.Now())
+	h.socket(h.ns, "0.0.0.0:5351", "").Close()
+	if len(k.leases.listeners) != 0 || k.leases.left != 0 {
+		t.Error("it is announced")
+	}
+	if apply(); len(k.leases.listeners) == 0 {
+		t.Error("nothing listens again")
+	}
+	k.leases.end(k)
+}
+
+// TestStateThatCannotBeKept: it is logged once, whatever else succeeds, and kept as soon as it can be.
+func TestStateThatCannotBeKept(t *testing.T) {
+	h := newHome(t)
+	k := newKeeper(&Service{Host: h.Host, File: "gateway.yaml"}, &manager{})
+	var lines []string
+	k.Log = func(line string) { lines = append(lines, line) }
+	if err := k.apply(t.Context(), []byte(homeText), newInputs("gateway.yaml"), "start"); err != nil {
+		t.Fatal(err)
+	}
+	id, err := k.Host.id()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(k.Host.store().Dir(), fmt.Sprintf("leases-%d", id.Inode))
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(path, "in the way"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		k.leases.lend(k, time.Now())
+		k.leases.save(k, time.Now())
+	}
+	if text := strings.Join(lines, "\n"); strings.Count(text, "pcp: keep leases: ") != 1 {
+		t.Error(text)
+	}
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+	if k.usual(t.Context()); k.leases.unkept != "" || k.Host.store().PCP(id) == nil {
+		t.Error("it is not kept", k.leases.unkept)
+	}
+	k.leases.end(k)
+}
+
+// TestRenewalsAreKept: within a second, and at the end; a lease that begins is kept before its host is answered.
+func TestRenewalsAreKept(t *testing.T) {
+	h := newHome(t)
+	k := newKeeper(&Service{Host: h.Host, File: "gateway.yaml"}, &manager{})
+	k.Log = func(string) {}
+	if err := k.apply(t.Context(), []byte(homeText), newInputs("gateway.yaml"), "start"); err != nil {
+		t.Fatal(err)
+	}
+	id, err := k.Host.id()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := k.leases
+	var via *listener
+	for key, one := range l.listeners {
+		if key.network == "udp4" {
+			via = one
+		}
+	}
+	// asks has a host ask for so many seconds, and returns how many are kept.
+	asks := func(seconds uint32) int {
+		t.Helper()
+		r := asked{via, netip.MustParseAddrPort("192.168.1.10:4000"), netip.MustParseAddr("192.168.1.1"), pcpMap("192.168.1.10", 1, 40001, seconds)}
+		l.answer(k, r, time.Now())
+		return keptFor(k.Host.store().PCP(id))
+	}
+	if n := asks(600); n != 600 {
+		t.Errorf("begun: %d s are kept", n)
+	}
+	if n := asks(3600); n != 600 {
+		t.Errorf("renewed: %d s are kept at once", n)
+	}
+	if l.look(t.Context(), k, time.Now()); keptFor(k.Host.store().PCP(id)) < 3000 {
+		t.Error("not kept with the next look")
+	}
+	asks(7200)
+	if l.end(k); keptFor(k.Host.store().PCP(id)) < 7000 {
+		t.Error("not kept at the end")
+	}
+}
+
+// keptFor is for how many seconds a lease was to last when a state was written; 0 for none.
+func keptFor(s *pcp.State) int {
+	if s == nil || len(s.Leases) == 0 {
+		return 0
+	}
+	return int(s.Leases[0].Expires.Sub(s.Saved).Round(time.Second) / time.Second)
 }
 
 // status is what 'natkit gateway status' reports.

@@ -91,7 +91,7 @@ func (s *Service) Run(ctx context.Context) error {
 	k.loop(ctx, links, tables)
 	m.notify(wordStopping)
 	k.hosts.end()
-	k.leases.end()
+	k.leases.end(k)
 	return k.end()
 }
 
