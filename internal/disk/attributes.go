@@ -18,7 +18,7 @@ type attributes struct {
 	mode     fs.FileMode
 	uid, gid int
 	links    uint64
-	// extended are those of xattr(7), which ACLs and labels are as well.
+	// extended are the extended attributes (xattr(7)); ACLs and security labels are among them.
 	extended map[string][]byte
 }
 

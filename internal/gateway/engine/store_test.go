@@ -348,10 +348,11 @@ func TestLeasesComeBack(t *testing.T) {
 
 // TestStateOfAnotherNamespace: the inode of one that is gone is given to another one, which gets none of its state.
 func TestStateOfAnotherNamespace(t *testing.T) {
+	testutil.NeedFeature(t, testutil.HostNetns)
 	s := newStore(t)
 	initial, err := journal.InitialNamespace("/proc", "net")
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	for _, what := range []struct {
 		path func(uint64) string
