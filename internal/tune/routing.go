@@ -187,6 +187,13 @@ func ParseRoutingRoutes(text string) (all RoutingRoutes, err error) {
 	return all, nil
 }
 
+// AreLeftOf reports whether routes are some of those that natkit made, where the others are gone: with their interface, or by
+// hand. Both are texts of RoutingRoutes; nobody else makes routes of natkit's protocol.
+func AreLeftOf(routes, made string) bool {
+	all := strings.Split(made, routeSeparator)
+	return routes != "" && !slices.ContainsFunc(strings.Split(routes, routeSeparator), func(one string) bool { return !slices.Contains(all, one) })
+}
+
 // validateRouting accepts what natkit writes: an undo acts as root on it.
 func (c Change) validateRouting() error {
 	t, err := ParseRoutingTarget(c.Target)

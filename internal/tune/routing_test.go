@@ -48,3 +48,12 @@ func TestRoutingRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAreLeftOf(t *testing.T) {
+	const a, b, other = "10.0.0.0/24 dev eth1", "10.5.0.0/16 via 10.0.0.2 dev eth1", "10.5.0.0/16 via 10.0.0.3 dev eth1"
+	for routes, want := range map[string]bool{a: true, b: true, a + "; " + b: true, "": false, other: false, a + "; " + other: false} {
+		if got := AreLeftOf(routes, a+"; "+b); got != want {
+			t.Errorf("%q: %v", routes, got)
+		}
+	}
+}

@@ -546,6 +546,42 @@ func TestZonesTuned(t *testing.T) {
 	}
 }
 
+// TestUndoOfRoutesThatAreLeft: what is left of a zone's routes is natkit's, whoever removed the others, and also where an apply
+// put them back.
+func TestUndoOfRoutesThatAreLeft(t *testing.T) {
+	p := newCustomers(t)
+	before := p.everything()
+	apply := func() string {
+		t.Helper()
+		a, err := p.prepare(wish(zonesText)).Apply(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.ID()
+	}
+	undo := func(id string) {
+		t.Helper()
+		if _, err := p.Undo(id); err != nil {
+			t.Error(err)
+		}
+	}
+	gone := []string{"ip route del 10.5.0.0/16 table 26002"}
+	first := apply()
+	p.in(p.ns, gone...)
+	undo(first)
+	if diff := cmp.Diff(before, p.everything()); diff != "" {
+		t.Errorf("one undone (-before +now):\n%s", diff)
+	}
+	first = apply()
+	p.in(p.ns, gone...)
+	second := apply()
+	undo(second)
+	undo(first)
+	if diff := cmp.Diff(before, p.everything()); diff != "" {
+		t.Errorf("both undone (-before +now):\n%s", diff)
+	}
+}
+
 // TestServiceFollowsZones: routes of a zone follow its interface and the main table, and what is removed is put back.
 func TestServiceFollowsZones(t *testing.T) {
 	p := newCustomers(t)

@@ -306,11 +306,11 @@ func writeBack(applier Applier, c *journal.Change, now string) error {
 	return verifyUndone(applier, c)
 }
 
-// ours is true where the value is the one natkit wrote. A change that is only
+// ours is true where the value is the one natkit wrote, or of its routes those that are left. A change that is only
 // planned may have been written by a natkit that died before it could say what
 // the kernel made of it.
 func ours(applier Applier, c journal.Change, now string) bool {
-	if tune.SameValue(now, c.After) {
+	if tune.SameValue(now, c.After) || c.Kind == tune.Routing && tune.AreLeftOf(now, c.After) {
 		return true
 	}
 	return c.State == journal.Planned &&
