@@ -29,7 +29,9 @@ var baseChains = []chain{
 	{"output", "nat", unix.NF_INET_LOCAL_OUT, -80},
 	{"mss", "filter", unix.NF_INET_FORWARD, -150},
 	{"forward", "filter", unix.NF_INET_FORWARD, 0},
-	{"untranslatable", "filter", unix.NF_INET_FORWARD, 120},
+	{"invalid-own", "filter", unix.NF_INET_LOCAL_OUT, 120},
+	{"invalid", "filter", unix.NF_INET_POST_ROUTING, 109},
+	{name: "untranslatable"}, // where invalid leads
 	{"stateless", "filter", unix.NF_INET_POST_ROUTING, 110},
 	{name: hairpinChain}, // where postrouting leads
 	{uplinkBy, "nat", unix.NF_INET_POST_ROUTING, 119},
