@@ -1,6 +1,9 @@
 package plane
 
-import "net/netip"
+import (
+	"net"
+	"net/netip"
+)
 
 // Roles are what an interface is for mappings: one bit for each list of interfaces that some mapping asks for.
 type Roles uint32
@@ -51,6 +54,8 @@ type Interface struct {
 	RPFilter RPFilter
 	// NoEthernet has no Ethernet header (PPP, WireGuard, tun).
 	NoEthernet bool
+	// MAC is the address that frames for this host have.
+	MAC net.HardwareAddr
 	// Redirect reports whether its driver takes frames that an XDP program redirects (ndo_xdp_xmit).
 	Redirect bool
 }
