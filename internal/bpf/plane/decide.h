@@ -51,7 +51,7 @@ struct decision {
 	__u8 reason; /* enum reason, where it is not forwarded */
 	bool valid : 1;
 	bool redirects : 1; /* out takes frames of XDP */
-	bool ethernet : 1;  /* both interfaces have its header */
+	bool ethernet : 1;  /* out has its header */
 	bool hairpin : 1;
 };
 
@@ -182,15 +182,18 @@ static __always_inline void ask_route(struct bpf_fib_lookup *fib, const struct p
 
 /* is_backwards reports whether a route leads back to the source by where the packet came in, as far as the interface
  * asks for it (net.ipv4.conf.*.rp_filter, Documentation/networking/ip-sysctl.rst). */
-static __always_inline bool is_backwards(void *ctx, const struct interface *in, const struct packet *p, const struct address *dst)
+static __always_inline bool is_backwards(void *ctx, const struct interface *in, const struct packet *p, const struct address *from,
+					 const struct address *dst)
 {
 	struct bpf_fib_lookup fib;
 	long answer;
 
 	if (p->flags & IPV6 || in->rp_filter == RP_FILTER_OFF)
 		return true;
-	ask_route(&fib, p, dst, &p->flow.src);
+	ask_route(&fib, p, dst, from);
 	answer = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
+	if (answer == BPF_FIB_LKUP_RET_FWD_DISABLED)
+		return true; /* it comes out with the way ahead */
 	if (answer != BPF_FIB_LKUP_RET_SUCCESS && answer != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return false;
 	return in->rp_filter == RP_FILTER_LOOSE || fib.ifindex == p->flow.in;
@@ -242,8 +245,9 @@ static __always_inline enum verdict choose_source(struct decision *d, const stru
 	return FORWARD;
 }
 
-/* decide finds out where a packet goes, and as what. It comes in by an interface that the programs know. */
-static __always_inline enum verdict decide(void *ctx, struct decision *d, const struct packet *p)
+/* decide finds out where a packet goes, and as what. from is its own source, which is not that of its flow where it is an
+ * ICMP error. */
+static __always_inline enum verdict decide(void *ctx, struct decision *d, const struct packet *p, const struct address *from)
 {
 	const struct interface *in = bpf_map_lookup_elem(&interfaces, &p->flow.in), *out;
 	struct bpf_fib_lookup fib;
@@ -254,7 +258,7 @@ static __always_inline enum verdict decide(void *ctx, struct decision *d, const 
 
 	d->valid = false;
 	d->reason = NO_REASON;
-	if (!in || is_unroutable(&p->flow.src, p->flags & IPV6))
+	if (!in || is_unroutable(&p->flow.src, p->flags & IPV6) || is_unroutable(from, p->flags & IPV6))
 		return PASS;
 	for (int i = 0; i < 6; i++)
 		if (p->flow.mac[i] != in->mac[i])
@@ -277,9 +281,11 @@ static __always_inline enum verdict decide(void *ctx, struct decision *d, const 
 	} else if (!find_source(p, ~0u, &later) && !later) {
 		return PASS;
 	}
-	if (!is_backwards(ctx, in, p, &d->dst))
+	if (!is_backwards(ctx, in, p, from, &d->dst))
 		return why(d, PASSED_RP_FILTER, PASS);
-	ask_route(&fib, p, &p->flow.src, &d->dst);
+	if (is_unroutable(&d->dst, p->flags & IPV6))
+		return translated ? why(d, PASSED_LOCAL, PASS) : PASS;
+	ask_route(&fib, p, from, &d->dst);
 	fib.sport = p->flow.sport;
 	fib.dport = d->dport;
 	answer = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
@@ -299,8 +305,8 @@ static __always_inline enum verdict decide(void *ctx, struct decision *d, const 
 	__builtin_memcpy(d->dmac, fib.dmac, sizeof(d->dmac));
 	__builtin_memcpy(d->smac, fib.smac, sizeof(d->smac));
 	d->mtu = fib.tot_len;
-	d->redirects = out->flags & REDIRECT;
-	d->ethernet = !((in->flags | out->flags) & NO_ETHERNET);
+	d->redirects = out->flags & REDIRECT && !((in->flags | out->flags) & NO_ETHERNET);
+	d->ethernet = !(out->flags & NO_ETHERNET);
 	sum_up(d, p);
 	return FORWARD;
 }

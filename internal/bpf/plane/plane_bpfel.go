@@ -160,16 +160,18 @@ type planeWork struct {
 			Id       uint32
 			L3       uint32
 			L4       uint32
+			End      uint32
 			Length   uint16
 			Protocol uint8
 			Tos      uint8
 			Ttl      uint8
+			CheckAt  uint8
 			Ipv6     bool
 			Options  bool
 			Fragment bool
 			Later    bool
 			HasPorts bool
-			_        [2]byte
+			_        [1]byte
 		}
 		Quoted struct {
 			_        structs.HostLayout
@@ -179,16 +181,18 @@ type planeWork struct {
 			Id       uint32
 			L3       uint32
 			L4       uint32
+			End      uint32
 			Length   uint16
 			Protocol uint8
 			Tos      uint8
 			Ttl      uint8
+			CheckAt  uint8
 			Ipv6     bool
 			Options  bool
 			Fragment bool
 			Later    bool
 			HasPorts bool
-			_        [2]byte
+			_        [1]byte
 		}
 	}
 	Decision planeDecision
