@@ -322,14 +322,27 @@ static __always_inline bool same_flow(const struct flow *a, const struct flow *b
 	return x[0] == y[0] && x[1] == y[1] && x[2] == y[2] && x[3] == y[3] && x[4] == y[4] && x[5] == y[5];
 }
 
-/* decision_of returns what was decided for a flow, or the place for it, where nothing is valid. */
+static __always_inline bool holds(const struct decision *d, const struct flow *f, __u32 now)
+{
+	return d->valid && same_flow(&d->flow, f) && (__s32)(d->expires - now) > 0 && d->epoch == epoch;
+}
+
+/* decision_of returns what was decided for a flow, or the place for it, where nothing is valid. Each has two places:
+ * the one that was decided longer ago gives way. */
 static __always_inline struct decision *decision_of(const struct packet *p, __u32 now)
 {
 	__u32 at = place(&p->flow);
-	struct decision *d = bpf_map_lookup_elem(&decisions, &at);
+	struct decision *d = bpf_map_lookup_elem(&decisions, &at), *other;
 
-	if (d && d->valid && (!same_flow(&d->flow, &p->flow) || (__s32)(d->expires - now) < 0 || d->epoch != epoch))
-		d->valid = false;
+	if (!d || holds(d, &p->flow, now))
+		return d;
+	at ^= 1;
+	other = bpf_map_lookup_elem(&decisions, &at);
+	if (!other || holds(other, &p->flow, now))
+		return other;
+	if ((__s32)(other->expires - d->expires) < 0)
+		d = other;
+	d->valid = false;
 	return d;
 }
 

@@ -43,7 +43,7 @@ type Config struct {
 }
 
 // DefaultKeep is Config.Keep where it is 0.
-const DefaultKeep = 100 * time.Millisecond
+const DefaultKeep = time.Second
 
 // Programs are loaded, with their maps. They belong to no interface yet.
 type Programs struct{ planeObjects }
@@ -244,4 +244,3 @@ const (
 
 // Close unloads what is not attached or pinned.
 func (p *Programs) Close() error { return p.planeObjects.Close() }
-
