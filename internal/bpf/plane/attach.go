@@ -347,26 +347,3 @@ func removeFilters(wanted map[string]bool) error {
 	}
 	return errors.Join(errs...)
 }
-
-// systemRoot is where a bpf file system is mounted as a rule (systemd), ownRoot where natkit mounts one otherwise.
-const (
-	systemRoot = "/sys/fs/bpf"
-	ownRoot    = "/run/natkit/bpf"
-)
-
-// Root is the directory for pins of all network namespaces. There may be nothing yet.
-func Root() (string, error) {
-	var fs unix.Statfs_t
-	for _, root := range []string{systemRoot, ownRoot} {
-		if err := unix.Statfs(root, &fs); err == nil && fs.Type == unix.BPF_FS_MAGIC {
-			return filepath.Join(root, "natkit"), nil
-		}
-	}
-	if err := os.MkdirAll(ownRoot, 0o700); err != nil {
-		return "", fmt.Errorf("make a directory for a bpf file system: %w", err)
-	}
-	if err := unix.Mount("bpf", ownRoot, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=700"); err != nil {
-		return "", fmt.Errorf("mount a bpf file system at %s: %w", ownRoot, err)
-	}
-	return filepath.Join(ownRoot, "natkit"), nil
-}

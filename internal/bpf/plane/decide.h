@@ -31,6 +31,8 @@ const volatile bool has_source_prefixes;
 /* keep_jiffies is how long a decision is kept: as long routes and neighbours that changed may stay in use. */
 const volatile __u32 keep_jiffies;
 
+const volatile struct about identity SEC(".rodata.about");
+
 /* epoch changes where decisions that are kept must not be used any more. */
 __u32 epoch;
 
@@ -254,7 +256,7 @@ static __always_inline enum verdict decide(void *ctx, struct decision *d, const 
 
 	d->valid = false;
 	d->reason = NO_REASON;
-	if (!in || is_unroutable(&p->flow.src, p->flags & IPV6))
+	if (!in || !identity.version || is_unroutable(&p->flow.src, p->flags & IPV6))
 		return PASS;
 	for (int i = 0; i < 6; i++)
 		if (p->flow.mac[i] != in->mac[i])

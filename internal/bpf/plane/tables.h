@@ -85,6 +85,16 @@ enum reason {
 	REASONS,
 };
 
+/* struct about says whose the programs are. It stays as it is in all versions. */
+struct about {
+	__u32 version; /* of the maps that user space reads: rules, reasons */
+	__u8 digest[64];
+};
+
+enum {
+	MAPS_VERSION = 1,
+};
+
 /* CACHE_SLOTS is a power of two. */
 enum {
 	CACHE_SLOTS = 1 << 16,
