@@ -71,7 +71,8 @@ func attachEngine(ns *netns.Handle, mode plane.Mode, t plane.Tables) (down func(
 		if err != nil {
 			return err
 		}
-		return errors.Join(pins.Attach(programs, ports), programs.Close())
+		_, err = pins.Attach(programs, ports)
+		return errors.Join(err, programs.Close())
 	})
 	return func() error { return ns.Do(pins.Remove) }, err
 }

@@ -99,12 +99,16 @@ func (r *Refused) Error() string {
 // Unwrap returns the kernel's reason.
 func (r *Refused) Unwrap() error { return r.Err }
 
+// Dir is where they lie.
+func (p Pins) Dir() string { return p.dir }
+
 // Attach attaches programs to interfaces of the network namespace that the thread is in. Where others of the pins are
 // attached they are replaced, without a moment between; what belongs to other interfaces is detached. Where it fails,
-// what was attached before is attached again.
-func (p Pins) Attach(programs *Programs, ports []Port) (err error) {
+// what was attached before is attached again. An interface that takes no XDP program has those at tc alone; refused says
+// why.
+func (p Pins) Attach(programs *Programs, ports []Port) (refused []*Refused, err error) {
 	if err := os.MkdirAll(p.dir, 0o700); err != nil {
-		return fmt.Errorf("make a directory for pinned programs: %w", err)
+		return nil, fmt.Errorf("make a directory for pinned programs: %w", err)
 	}
 	var back []func() error
 	defer func() {
@@ -119,14 +123,18 @@ func (p Pins) Attach(programs *Programs, ports []Port) (err error) {
 	for _, port := range ports {
 		for _, h := range programs.hooks(port) {
 			undo, err := p.put(&h)
+			if err != nil && h.name == hookXDP {
+				refused = append(refused, &Refused{port, h.name, err})
+				continue
+			}
 			if err != nil {
-				return &Refused{port, h.name, err}
+				return nil, &Refused{port, h.name, err}
 			}
 			wanted[h.pin()] = true
 			back = append(back, undo)
 		}
 	}
-	return p.removeBut(wanted)
+	return refused, p.removeBut(wanted)
 }
 
 // put attaches the program of a hook, or has it take the place of the one that is pinned; undo takes it back.

@@ -17,7 +17,8 @@ import (
 // Found is an interface of a host that packets are routed by.
 type Found struct {
 	Interface
-	Name string
+	Name  string
+	Group uint32
 	// Kind is the driver's name for it; empty for hardware ("device").
 	Kind string
 	// Features are what its driver does with XDP (NETDEV_XDP_ACT_…, Linux 6.3), where Known.
@@ -68,7 +69,7 @@ func ReadInterfaces() ([]Found, error) {
 			continue // gone
 		}
 		f := Found{Interface: Interface{Index: a.Index, MAC: a.HardwareAddr, RPFilter: max(own, all), NoEthernet: a.EncapType != "ether"},
-			Name: a.Name, Kind: l.Type()}
+			Name: a.Name, Group: a.Group, Kind: l.Type()}
 		f.Features, f.Known = features[uint32(a.Index)]
 		f.Redirect = f.Features&FeatureNDOXmit != 0 || !f.Known && (f.Kind == "device" || f.Kind == "bond" || f.Kind == "tuntap")
 		f.VLANs = slices.ContainsFunc(links, func(o vnl.Link) bool { return o.Type() == "vlan" && o.Attrs().ParentIndex == a.Index })

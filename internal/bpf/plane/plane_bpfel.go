@@ -121,8 +121,7 @@ const (
 	planeReasonPASSED_RP_FILTER   planeReason = 10
 	planeReasonPASSED_FRAGMENT    planeReason = 11
 	planeReasonPASSED_UNMAPPABLE  planeReason = 12
-	planeReasonXDP_TO_TC          planeReason = 13
-	planeReasonREASONS            planeReason = 14
+	planeReasonREASONS            planeReason = 13
 )
 
 type planeService struct {

@@ -59,6 +59,26 @@ type Count struct{ Packets, Bytes uint64 }
 
 func (c *Count) add(o planeCount) { c.Packets, c.Bytes = c.Packets+o.Packets, c.Bytes+o.Bytes }
 
+// Reason is why packets that a mapping is for were not forwarded by the programs.
+type Reason int
+
+// reasons are the words for them.
+var reasons = [planeReasonREASONS]string{
+	planeReasonTO_STACK_NEIGHBOUR: "given to the stack: neighbour not resolved",
+	planeReasonTO_STACK_ROUTE:     "given to the stack: no route",
+	planeReasonTO_STACK_TTL:       "given to the stack: TTL exceeded",
+	planeReasonTO_STACK_MTU:       "given to the stack: larger than the MTU",
+	planeReasonTO_STACK_OPTIONS:   "given to the stack: IP options",
+	planeReasonPASSED_HAIRPIN:     "left to netfilter: hairpin of a host without a mapping",
+	planeReasonPASSED_LOCAL:       "left to netfilter: the destination is this host",
+	planeReasonPASSED_INTERFACE:   "left to netfilter: no programs at the outgoing interface",
+	planeReasonPASSED_RP_FILTER:   "left to netfilter: reverse path filter",
+	planeReasonPASSED_FRAGMENT:    "left to netfilter: fragment without its first one",
+	planeReasonPASSED_UNMAPPABLE:  "left to netfilter: address that RFC 6296 cannot map",
+}
+
+func (r Reason) String() string { return reasons[r] }
+
 // Present reports whether anything is attached.
 func (p Pins) Present() (bool, error) {
 	names, err := p.names()

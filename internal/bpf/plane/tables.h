@@ -81,7 +81,6 @@ enum reason {
 	PASSED_RP_FILTER,
 	PASSED_FRAGMENT,    /* … its first fragment was not seen */
 	PASSED_UNMAPPABLE,  /* … an address that RFC 6296 cannot map */
-	XDP_TO_TC,          /* what the XDP program leaves to the one at tc */
 	REASONS,
 };
 
