@@ -120,7 +120,9 @@ func (c *checker) engine() {
 		c.add(Finding{ID: "bypass-unused", Severity: Notice, Message: "acknowledge-bypass: without engine: ebpf nothing is passed by", Advice: "leave it out"}, []any{"acknowledge-bypass"})
 	}
 	if ebpf && !c.config.Interfaces.WAN.divided() { // which asks for all bits
-		c.everyRule(func(o one) { o.markBits(Bits(c.config.marks().bypass()), "engine: ebpf hands packets to the stack", "marks") })
+		c.everyRule(func(o one) {
+			o.markBits(Bits(c.config.marks().bypass()), "engine: ebpf hands packets to the stack", "marks")
+		})
 	}
 }
 
