@@ -243,6 +243,9 @@ func (p Pins) Remove() error {
 	if err := os.Remove(p.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the directory of pinned programs: %w", err)
 	}
+	if os.Remove(filepath.Dir(p.dir)) == nil && strings.HasPrefix(p.dir, ownRoot+"/") { // the last one
+		_ = unix.Unmount(ownRoot, 0) // busy where another natkit has begun
+	}
 	return nil
 }
 
