@@ -184,18 +184,18 @@ static __always_inline void ask_route(struct bpf_fib_lookup *fib, const struct p
 
 /* is_backwards reports whether a route leads back to the source by where the packet came in, as far as the interface
  * asks for it (net.ipv4.conf.*.rp_filter, Documentation/networking/ip-sysctl.rst). */
-static __always_inline bool is_backwards(void *ctx, const struct interface *in, const struct packet *p, const struct address *dst)
+static __always_inline bool is_backwards(void *ctx, struct bpf_fib_lookup *fib, const struct interface *in, const struct packet *p,
+					 const struct address *dst)
 {
-	struct bpf_fib_lookup fib;
 	long answer;
 
 	if (p->flags & IPV6 || in->rp_filter == RP_FILTER_OFF)
 		return true;
-	ask_route(&fib, p, dst, &p->flow.src);
-	answer = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
+	ask_route(fib, p, dst, &p->flow.src);
+	answer = bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
 	if (answer != BPF_FIB_LKUP_RET_SUCCESS && answer != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return false;
-	return in->rp_filter == RP_FILTER_LOOSE || fib.ifindex == p->flow.in;
+	return in->rp_filter == RP_FILTER_LOOSE || fib->ifindex == p->flow.in;
 }
 
 static __always_inline __u64 words(const struct address *a)
@@ -247,7 +247,8 @@ static __always_inline enum verdict choose_source(struct decision *d, const stru
 /* decide finds out where a packet goes, and as what. It comes in by an interface that the programs know. */
 static __always_inline enum verdict decide(void *ctx, struct decision *d, const struct packet *p)
 {
-	const struct interface *in = bpf_map_lookup_elem(&interfaces, &p->flow.in), *out;
+	__u32 index = p->flow.in;
+	const struct interface *in = bpf_map_lookup_elem(&interfaces, &index), *out;
 	struct bpf_fib_lookup fib;
 	const struct mapping *m;
 	enum verdict v;
@@ -279,7 +280,7 @@ static __always_inline enum verdict decide(void *ctx, struct decision *d, const 
 	} else if (!find_source(p, ~0u, &later) && !later) {
 		return PASS;
 	}
-	if (!is_backwards(ctx, in, p, &d->dst))
+	if (!is_backwards(ctx, &fib, in, p, &d->dst))
 		return why(d, PASSED_RP_FILTER, PASS);
 	ask_route(&fib, p, &p->flow.src, &d->dst);
 	fib.sport = p->flow.sport;
@@ -289,8 +290,8 @@ static __always_inline enum verdict decide(void *ctx, struct decision *d, const 
 		return translated ? why(d, PASSED_LOCAL, PASS) : PASS;
 	if (answer != BPF_FIB_LKUP_RET_SUCCESS && answer != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return translated ? why(d, TO_STACK_ROUTE, STACK) : PASS;
-	d->out = fib.ifindex;
-	out = bpf_map_lookup_elem(&interfaces, &d->out);
+	d->out = index = fib.ifindex;
+	out = bpf_map_lookup_elem(&interfaces, &index);
 	if (!out)
 		return why(d, PASSED_INTERFACE, PASS);
 	v = choose_source(d, p, in, out->roles, translated);
