@@ -30,6 +30,7 @@ func CheckPlan(f *File, facts Facts, compiled func(*Plan)) []Finding {
 	c.interfaces()
 	c.uplinks()
 	c.zones()
+	c.engine()
 	if c.refused == 0 {
 		c.compile()
 	}
@@ -38,7 +39,6 @@ func CheckPlan(f *File, facts Facts, compiled func(*Plan)) []Finding {
 		c.together()
 		c.onHost()
 	}
-	c.engine()
 	c.sort()
 	return c.findings
 }
@@ -113,11 +113,16 @@ func (c *checker) ruleOf(ref Ref) one {
 	return one{c, rules[ref.Index], ref, ref.BitLen()}
 }
 
-// engine finds a file for another version.
+// engine checks what an engine needs of the file.
 func (c *checker) engine() {
-	if e := c.config.Engine; e != "" && !slices.Contains(Engines, e) {
-		c.add(Finding{ID: "engine-missing", Severity: Refuse, Message: fmt.Sprintf("this version of natkit has no engine %s", e),
-			Advice: "leave it out, and netfilter does the same"}, []any{"engine"})
+	ebpf := c.config.Engine == EngineEBPF
+	if bool(c.config.AcknowledgeBypass) && !ebpf {
+		c.add(Finding{ID: "bypass-unused", Severity: Notice, Message: "acknowledge-bypass: without engine: ebpf nothing is passed by", Advice: "leave it out"}, []any{"acknowledge-bypass"})
+	}
+	if ebpf && !c.config.Interfaces.WAN.divided() { // which asks for all bits
+		c.everyRule(func(o one) {
+			o.markBits(Bits(c.config.marks().bypass()), "engine: ebpf hands packets to the stack", "marks")
+		})
 	}
 }
 

@@ -90,7 +90,7 @@ func buildNetwork(t testing.TB) (*netns.Handle, *network) {
 }
 
 func (n *network) add(t testing.TB, here, there *netns.Links, i int, p place) {
-	l := &link{name: p.name, known: !p.unknown, forwards: !p.closed, mtu: p.mtu, mac: [6]byte{2, 0, 0, 0, 1, byte(i)}}
+	l := &iface{name: p.name, known: !p.unknown, forwards: !p.closed, mtu: p.mtu, mac: [6]byte{2, 0, 0, 0, 1, byte(i)}}
 	if err := here.AddVeth(netns.VethEnd{Name: p.name, MAC: l.mac[:]}, there, netns.VethEnd{Name: p.name}); err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +335,7 @@ type runner struct {
 	ctx [192]byte
 }
 
-func (r *runner) xdp(in *link, frame []byte) (result, error) {
+func (r *runner) xdp(in *iface, frame []byte) (result, error) {
 	ctx := make([]byte, 24) // struct xdp_md
 	binary.NativeEndian.PutUint32(ctx[4:], uint32(len(frame)))
 	binary.NativeEndian.PutUint32(ctx[12:], uint32(in.Index))
@@ -346,7 +346,7 @@ func (r *runner) xdp(in *link, frame []byte) (result, error) {
 // (BPF_F_TEST_SKB_CHECKSUM_COMPLETE).
 const checksumComplete = 1 << 2
 
-func (r *runner) tc(program *ebpf.Program, dev *link, frame []byte, mark uint32, gso offload, own, complete bool) (result, error) {
+func (r *runner) tc(program *ebpf.Program, dev *iface, frame []byte, mark uint32, gso offload, own, complete bool) (result, error) {
 	clear(r.ctx[:])
 	put := binary.NativeEndian.PutUint32 // struct __sk_buff
 	put(r.ctx[8:], mark)

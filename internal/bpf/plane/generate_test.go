@@ -18,14 +18,14 @@ type generator struct {
 
 // drawn is a packet and the interface by which it comes.
 type drawn struct {
-	in    *link
+	in    *iface
 	frame []byte
 	gso   offload
 }
 
 // ends are what packets of one flow have in common.
 type ends struct {
-	in           *link
+	in           *iface
 	src, dst     netip.Addr
 	protocol     uint8
 	sport, dport uint16
@@ -240,7 +240,7 @@ func (g *generator) ends() ends {
 }
 
 // link is one whose frames have an Ethernet header.
-func (g *generator) link() *link {
+func (g *generator) link() *iface {
 	for {
 		if l := oneOf(g, g.m.interfaces...); !l.NoEthernet {
 			return l

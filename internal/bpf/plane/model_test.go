@@ -13,13 +13,13 @@ import (
 
 // network is what the model knows of the host: its interfaces, and what its routes and neighbours lead to.
 type network struct {
-	interfaces []*link
+	interfaces []*iface
 	routes     []route
 	neighbours map[netip.Addr][6]byte
 }
 
-// link is an interface of the host. The programs know it where known is set.
-type link struct {
+// iface is an interface of the host. The programs know it where known is set.
+type iface struct {
 	Interface
 	name     string
 	known    bool
@@ -40,7 +40,7 @@ const (
 type route struct {
 	to   netip.Prefix
 	kind routeKind
-	link *link
+	link *iface
 	via  netip.Addr
 }
 
@@ -380,7 +380,7 @@ type decision struct {
 	src, dst        netip.Addr
 	sport, dport    uint16
 	ruleIn, ruleOut uint32
-	link            *link
+	link            *iface
 	mac             [6]byte
 	hairpin         bool
 }
@@ -402,7 +402,7 @@ func unroutable(a netip.Addr) bool {
 	return a.IsMulticast() || a.IsLinkLocalUnicast() || a.IsLoopback() || a.IsUnspecified()
 }
 
-func (m *model) decide(in *link, p *packet) (d decision) {
+func (m *model) decide(in *iface, p *packet) (d decision) {
 	f := p.flow
 	d = decision{src: f.src, dst: f.dst, sport: f.sport, dport: f.dport}
 	if unroutable(p.outer.src) || unroutable(f.src) {
@@ -454,7 +454,7 @@ func (d *decision) from(m *Mapping) (ok bool) {
 }
 
 // backwards is rp_filter (ip-sysctl.rst), which is IPv4's.
-func (m *model) backwards(in *link, src netip.Addr) bool {
+func (m *model) backwards(in *iface, src netip.Addr) bool {
 	if src.Is6() || in.RPFilter == 0 || !in.forwards {
 		return true
 	}
@@ -462,7 +462,7 @@ func (m *model) backwards(in *link, src netip.Addr) bool {
 	return r != nil && r.kind == unicast && (in.RPFilter == 2 || r.link == in)
 }
 
-func (m *model) routed(d decision, in *link, p *packet, translated bool) decision {
+func (m *model) routed(d decision, in *iface, p *packet, translated bool) decision {
 	r := m.route(d.dst)
 	if unroutable(d.dst) || !in.forwards || r == nil || r.kind == local {
 		if translated {
@@ -549,7 +549,7 @@ type outcome struct {
 	frame   []byte
 	checks  []check
 	mark    uint32
-	link    *link // where it is redirected to
+	link    *iface // where it is redirected to
 	d       decision
 }
 
@@ -617,7 +617,7 @@ func putPorts(b []byte, h *header, sport, dport uint16) {
 }
 
 // understand finds the packet of a frame that came in for this host.
-func (m *model) understand(in *link, frame []byte, gso offload) (*packet, bool) {
+func (m *model) understand(in *iface, frame []byte, gso offload) (*packet, bool) {
 	if len(frame) < 14 || [6]byte(frame[:6]) != in.mac {
 		return nil, false
 	}
@@ -631,7 +631,7 @@ func (m *model) understand(in *link, frame []byte, gso offload) (*packet, bool) 
 }
 
 // forward is the program at XDP.
-func (m *model) forward(in *link, frame []byte) outcome {
+func (m *model) forward(in *iface, frame []byte) outcome {
 	p, ok := m.understand(in, frame, offload{})
 	if !ok || !p.plain || !in.known {
 		return outcome{frame: frame}
@@ -674,7 +674,7 @@ func (m *model) services() bool {
 }
 
 // ingress is the program at tc, at the way in.
-func (m *model) ingress(in *link, frame []byte, mark uint32, gso offload) outcome {
+func (m *model) ingress(in *iface, frame []byte, mark uint32, gso offload) outcome {
 	as := outcome{frame: frame, mark: mark}
 	p, ok := m.understand(in, frame, gso)
 	if !ok || !in.known {
@@ -718,7 +718,7 @@ func (m *model) half(p *packet, d decision, mark uint32) outcome {
 }
 
 // goOut is the program at tc, at the way out. own are packets of the host itself.
-func (m *model) goOut(out *link, frame []byte, mark uint32, own bool) outcome {
+func (m *model) goOut(out *iface, frame []byte, mark uint32, own bool) outcome {
 	as := outcome{frame: frame, mark: mark &^ m.marks.Mask}
 	mark &= m.marks.Mask
 	if mark == 0 && !own {

@@ -134,11 +134,14 @@ static __always_inline struct work *new_work(void)
 }
 
 /* decide_skb is decide, a function of its own for the verifier: it checks that once. */
-__noinline int decide_skb(struct __sk_buff *skb, struct decision *d, const struct packet *p, const struct address *from)
+__noinline int decide_skb(struct __sk_buff *skb, struct decision *d, const struct packet *packet, const struct address *from)
 {
-	if (!d || !p || !from)
+	struct packet p;
+
+	if (!d || !packet || !from)
 		return PASS;
-	return decide(skb, d, p, from);
+	p = *packet; /* keys of maps lie on the stack (before Linux 6.2) */
+	return decide(skb, d, &p, from);
 }
 
 /* general_way is that of packets that are not forwarded by what is known of their flow. */
@@ -195,7 +198,11 @@ static __always_inline __u32 plain_length(struct __sk_buff *skb, __u32 l3, const
 	return p->l4 - p->l3 + (tcp->doff_res >> 4) * 4 + skb->gso_size;
 }
 
-static __always_inline int come_in(struct __sk_buff *skb, __u32 l3)
+/* GENERAL sends a packet the general way. */
+#define GENERAL (-2)
+
+/* plain_way is that of packets with plain headers whose flow is known, or becomes known. */
+static __noinline int plain_way(struct __sk_buff *skb, __u32 l3)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__u32 now = bpf_jiffies64();
@@ -210,7 +217,7 @@ static __always_inline int come_in(struct __sk_buff *skb, __u32 l3)
 	case NEVER:
 		return TC_ACT_UNSPEC;
 	case UNUSUAL:
-		return general_way(skb, l3);
+		return GENERAL;
 	case PLAIN:
 		break;
 	}
@@ -226,14 +233,21 @@ static __always_inline int come_in(struct __sk_buff *skb, __u32 l3)
 				count(&reasons, d->reason, 1, total(skb, &p));
 			return TC_ACT_UNSPEC;
 		case STACK:
-			return general_way(skb, l3);
+			return GENERAL;
 		case FORWARD:
 			keep(d, &p, now);
 		}
 	}
 	if (!d->valid || p.ttl <= 1 || plain_length(skb, l3, &p) > d->mtu)
-		return general_way(skb, l3);
+		return GENERAL;
 	return forward_plain(skb, l3, &p, d);
+}
+
+static __always_inline int come_in(struct __sk_buff *skb, __u32 l3)
+{
+	int action = plain_way(skb, l3);
+
+	return action == GENERAL ? general_way(skb, l3) : action;
 }
 
 SEC("tc")

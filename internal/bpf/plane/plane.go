@@ -38,12 +38,17 @@ type Config struct {
 	Tables
 	Interfaces []Interface
 	Marks      Marks
+	// Digest is what State.Digest returns as long as the programs are attached: 64 hexadecimal digits, or nothing.
+	Digest string
 	// Keep is how long a decision about a flow is used before the routes and neighbours are asked again.
 	Keep time.Duration
 }
 
 // DefaultKeep is Config.Keep where it is 0.
-const DefaultKeep = 100 * time.Millisecond
+const DefaultKeep = time.Second
+
+// mapsVersion is MAPS_VERSION.
+const mapsVersion = 1
 
 // Programs are loaded, with their maps. They belong to no interface yet.
 type Programs struct{ planeObjects }
@@ -67,7 +72,10 @@ func Load(c Config) (*Programs, error) {
 	if err != nil {
 		return nil, err
 	}
+	about := planeAbout{Version: mapsVersion}
+	copy(about.Digest[:], c.Digest)
 	if err := bpf.Prepare(spec, map[string]any{
+		planeVarIdentity:               about,
 		planeVarHasServices:            len(in.services)+len(out.services) > 0,
 		planeVarHasDestinationPrefixes: len(in.prefixes) > 0,
 		planeVarHasSourcePrefixes:      len(out.prefixes) > 0,
@@ -244,4 +252,3 @@ const (
 
 // Close unloads what is not attached or pinned.
 func (p *Programs) Close() error { return p.planeObjects.Close() }
-

@@ -12,19 +12,15 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 )
 
-// TestStandardIsWhatFilesMayName: Check and the program speak of the same engines.
-func TestStandardIsWhatFilesMayName(t *testing.T) {
-	var names []gateway.Engine
-	for _, e := range engine.Standard {
-		names = append(names, e.Name())
-	}
-	if !slices.Equal(names, gateway.Engines) {
-		t.Errorf("there are %v, files may name %v", names, gateway.Engines)
-	}
-	for _, name := range gateway.Engines {
-		if e, err := (engine.Set)(nil).Of(name); err != nil || e.Name() != name {
-			t.Errorf("%s: %v, %v", name, e, err)
+// TestStandard: engines are found by their names; a plan for the programs needs their engine.
+func TestStandard(t *testing.T) {
+	for _, one := range engine.Standard {
+		if e, err := (engine.Set)(nil).Of(one.Name()); err != nil || e != one {
+			t.Errorf("%s: %v, %v", one.Name(), e, err)
 		}
+	}
+	if _, _, err := (engine.Set{&fake.Engine{}}).Assign(&gateway.Plan{Engine: gateway.EngineNetfilter, Bypass: 3}, gateway.Facts{}); err == nil {
+		t.Error("assigned without the engine")
 	}
 }
 
@@ -125,7 +121,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestSeveral: each engine has its part, the rest is the last one's; where one fails, those
+// TestSeveral: each engine has its part, the last one all; where one fails, those
 // before it get back what they had.
 func TestSeveral(t *testing.T) {
 	ref := func(i int, kind string) gateway.Ref { return gateway.Ref{List: "nat", Index: i, Kind: kind} }
@@ -158,10 +154,10 @@ func TestSeveral(t *testing.T) {
 	if err != nil || len(notes) != 1 || notes[0].Rule != ref(1, "snat") || notes[0].Engine != "one" {
 		t.Fatalf("%+v, %v", notes, err)
 	}
-	if mixed.EngineOf(ref(0, "static")) != "one" || mixed.EngineOf(ref(1, "snat")) != "last" {
-		t.Errorf("%+v", mixed.Assigned)
+	if mixed.EngineOf(ref(0, "static")) != "one" || mixed.EngineOf(ref(1, "snat")) != "last" || mixed.Bypass != 0 {
+		t.Errorf("%+v", mixed)
 	}
-	if a, b := mixed.Part("one"), mixed.Part("last"); len(a.Sources) != 1 || a.MSS.Clamp || len(b.Sources) != 1 || !b.MSS.Clamp || mixed.Part("third") != nil {
+	if a, b := mixed.Part("one"), mixed.Part("last"); len(a.Sources) != 1 || a.MSS.Clamp || len(b.Sources) != 2 || !b.MSS.Clamp || mixed.Part("third") != nil {
 		t.Errorf("%+v\n%+v", a, b)
 	}
 	a, err := apply(file("static", "snat"))
@@ -180,9 +176,18 @@ func TestSeveral(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("", b)
-	// What no engine takes is said of its rule.
-	last.Only = []string{"snat"}
+	// What the last engine does not take is said of its rule.
+	last.Only = []string{"static", "snat"}
 	if _, _, err := set.Assign(file("static", "dnat"), gateway.Facts{}); err == nil || !strings.Contains(err.Error(), "nat[1] dnat") {
 		t.Error(err)
+	}
+	// The programs mark packets only where they carry out something.
+	set[0], last.Only = &fake.Engine{Word: gateway.EngineEBPF, Only: []string{"static"}}, nil
+	for kind, want := range map[string]uint32{"static": 3, "snat": 0} {
+		p := file(kind)
+		p.Bypass = 3
+		if p, _, err := set.Assign(p, gateway.Facts{}); err != nil || p.Bypass != want {
+			t.Errorf("%s: %+v, %v", kind, p, err)
+		}
 	}
 }
