@@ -67,7 +67,7 @@ func (b *compiler) begin() {
 	b.plan.Helpers = slices.Clone(c.Helpers)
 	slices.Sort(b.plan.Helpers)
 	if c.Engine == EngineEBPF {
-		b.plan.Bypass = c.marks().bypass()
+		b.plan.Bypass, b.plan.XDP = c.marks().bypass(), c.XDP
 	}
 	b.uplinks()
 	b.zones()

@@ -29,6 +29,8 @@ type Config struct {
 	Engine Engine `yaml:"engine" json:"engine,omitempty"`
 	// AcknowledgeBypass says that what EngineEBPF forwards passes by some of what the kernel does to other packets.
 	AcknowledgeBypass Switch `yaml:"acknowledge-bypass" json:"acknowledge_bypass,omitempty"`
+	// XDP is where the programs of EngineEBPF run; XDPAuto where empty.
+	XDP XDP `yaml:"xdp" json:"xdp,omitempty"`
 	// Expect sizes the connection table; zero leaves it as it is.
 	Expect     Expect     `yaml:"expect" json:"expect,omitzero"`
 	Interfaces Interfaces `yaml:"interfaces" json:"interfaces,omitzero"`
@@ -511,6 +513,32 @@ func (e *Engine) UnmarshalYAML(n *yaml.Node) error {
 			return document.Unknown(text, string(EngineNetfilter), string(EngineEBPF))
 		}
 		return nil
+	})
+}
+
+// XDP is where the programs of EngineEBPF run: they are at tc as well.
+type XDP string
+
+const (
+	// XDPAuto is before the stack where a driver does that and frames come with their checksums: not of veths.
+	XDPAuto XDP = "auto"
+	// XDPNative is so of veths too.
+	XDPNative XDP = "native"
+	// XDPGeneric is so in the stack of drivers that run no programs.
+	XDPGeneric XDP = "generic"
+	// XDPOff is at tc alone.
+	XDPOff XDP = "off"
+)
+
+// UnmarshalYAML reads it and keeps the place for an error.
+func (x *XDP) UnmarshalYAML(n *yaml.Node) error {
+	return document.Scalar(n, "where XDP programs run: auto, native, generic, off", func(text string) error {
+		*x = XDP(text)
+		switch *x {
+		case XDPAuto, XDPNative, XDPGeneric, XDPOff:
+			return nil
+		}
+		return document.Unknown(text, string(XDPAuto), string(XDPNative), string(XDPGeneric), string(XDPOff))
 	})
 }
 

@@ -228,7 +228,7 @@ func TestParseErrorsOutsideRules(t *testing.T) {
 		"gateway: {engine: dpdk}":                `f:1:19: expected an engine: netfilter, ebpf, found "dpdk"`,
 		"gateway: {engine: netfliter}":           `f:1:19: expected an engine: netfilter, ebpf, found "netfliter": did you mean "netfilter"?`,
 		"gateway: {mss: clmap}":                  `f:1:16: expected clamp, or a number of bytes such as 1360, found "clmap": did you mean "clamp"?`,
-		"gateway: {intefaces: {wan: eth0}}":      `f:1:11: unknown field "intefaces" (did you mean "interfaces"?); expected one of: include, define, engine, acknowledge-bypass, expect, interfaces, marks, zone-marks, mss, flowtable, accounting, limits, helpers…`,
+		"gateway: {intefaces: {wan: eth0}}":      `f:1:11: unknown field "intefaces" (did you mean "interfaces"?); expected one of: include, define, engine, acknowledge-bypass, xdp, expect, interfaces, marks, zone-marks, mss, flowtable, accounting, limits, he…`,
 		"gateway: {expect: {flows: 200G}}":       `f:1:27: expected a number such as 200000, 200k or 2M, found "200G"`,
 		"gateway: {expect: {flows: 9999999999}}": `f:1:27: expected a number such as 200000, 200k or 2M, found "9999999999"`,
 		"gateway: {expect: {rate: 5000}}":        `f:1:26: expected a number per second such as 5000/s, found "5000"`,

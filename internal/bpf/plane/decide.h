@@ -31,6 +31,8 @@ const volatile bool has_source_prefixes;
 /* keep_jiffies is how long a decision is kept: as long routes and neighbours that changed may stay in use. */
 const volatile __u32 keep_jiffies;
 
+const volatile struct about identity SEC(".rodata.about");
+
 /* epoch changes where decisions that are kept must not be used any more. */
 __u32 epoch;
 
@@ -51,7 +53,7 @@ struct decision {
 	__u8 reason; /* enum reason, where it is not forwarded */
 	bool valid : 1;
 	bool redirects : 1; /* out takes frames of XDP */
-	bool ethernet : 1;  /* both interfaces have its header */
+	bool ethernet : 1;  /* out has its header */
 	bool hairpin : 1;
 };
 
@@ -182,18 +184,20 @@ static __always_inline void ask_route(struct bpf_fib_lookup *fib, const struct p
 
 /* is_backwards reports whether a route leads back to the source by where the packet came in, as far as the interface
  * asks for it (net.ipv4.conf.*.rp_filter, Documentation/networking/ip-sysctl.rst). */
-static __always_inline bool is_backwards(void *ctx, const struct interface *in, const struct packet *p, const struct address *dst)
+static __always_inline bool is_backwards(void *ctx, struct bpf_fib_lookup *fib, const struct interface *in, const struct packet *p,
+					 const struct address *from, const struct address *dst)
 {
-	struct bpf_fib_lookup fib;
 	long answer;
 
 	if (p->flags & IPV6 || in->rp_filter == RP_FILTER_OFF)
 		return true;
-	ask_route(&fib, p, dst, &p->flow.src);
-	answer = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
+	ask_route(fib, p, dst, from);
+	answer = bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
+	if (answer == BPF_FIB_LKUP_RET_FWD_DISABLED)
+		return true; /* it comes out with the way ahead */
 	if (answer != BPF_FIB_LKUP_RET_SUCCESS && answer != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return false;
-	return in->rp_filter == RP_FILTER_LOOSE || fib.ifindex == p->flow.in;
+	return in->rp_filter == RP_FILTER_LOOSE || fib->ifindex == p->flow.in;
 }
 
 static __always_inline __u64 words(const struct address *a)
@@ -242,10 +246,12 @@ static __always_inline enum verdict choose_source(struct decision *d, const stru
 	return FORWARD;
 }
 
-/* decide finds out where a packet goes, and as what. It comes in by an interface that the programs know. */
-static __always_inline enum verdict decide(void *ctx, struct decision *d, const struct packet *p)
+/* decide finds out where a packet goes, and as what. from is its own source, which is not that of its flow where it is an
+ * ICMP error. */
+static __always_inline enum verdict decide(void *ctx, struct decision *d, const struct packet *p, const struct address *from)
 {
-	const struct interface *in = bpf_map_lookup_elem(&interfaces, &p->flow.in), *out;
+	__u32 index = p->flow.in;
+	const struct interface *in = bpf_map_lookup_elem(&interfaces, &index), *out;
 	struct bpf_fib_lookup fib;
 	const struct mapping *m;
 	enum verdict v;
@@ -254,7 +260,7 @@ static __always_inline enum verdict decide(void *ctx, struct decision *d, const 
 
 	d->valid = false;
 	d->reason = NO_REASON;
-	if (!in || is_unroutable(&p->flow.src, p->flags & IPV6))
+	if (!in || !identity.version || is_unroutable(&p->flow.src, p->flags & IPV6) || is_unroutable(from, p->flags & IPV6))
 		return PASS;
 	for (int i = 0; i < 6; i++)
 		if (p->flow.mac[i] != in->mac[i])
@@ -277,9 +283,11 @@ static __always_inline enum verdict decide(void *ctx, struct decision *d, const 
 	} else if (!find_source(p, ~0u, &later) && !later) {
 		return PASS;
 	}
-	if (!is_backwards(ctx, in, p, &d->dst))
+	if (!is_backwards(ctx, &fib, in, p, from, &d->dst))
 		return why(d, PASSED_RP_FILTER, PASS);
-	ask_route(&fib, p, &p->flow.src, &d->dst);
+	if (is_unroutable(&d->dst, p->flags & IPV6))
+		return translated ? why(d, PASSED_LOCAL, PASS) : PASS;
+	ask_route(&fib, p, from, &d->dst);
 	fib.sport = p->flow.sport;
 	fib.dport = d->dport;
 	answer = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
@@ -287,8 +295,8 @@ static __always_inline enum verdict decide(void *ctx, struct decision *d, const 
 		return translated ? why(d, PASSED_LOCAL, PASS) : PASS;
 	if (answer != BPF_FIB_LKUP_RET_SUCCESS && answer != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return translated ? why(d, TO_STACK_ROUTE, STACK) : PASS;
-	d->out = fib.ifindex;
-	out = bpf_map_lookup_elem(&interfaces, &d->out);
+	d->out = index = fib.ifindex;
+	out = bpf_map_lookup_elem(&interfaces, &index);
 	if (!out)
 		return why(d, PASSED_INTERFACE, PASS);
 	v = choose_source(d, p, in, out->roles, translated);
@@ -299,8 +307,8 @@ static __always_inline enum verdict decide(void *ctx, struct decision *d, const 
 	__builtin_memcpy(d->dmac, fib.dmac, sizeof(d->dmac));
 	__builtin_memcpy(d->smac, fib.smac, sizeof(d->smac));
 	d->mtu = fib.tot_len;
-	d->redirects = out->flags & REDIRECT;
-	d->ethernet = !((in->flags | out->flags) & NO_ETHERNET);
+	d->redirects = out->flags & REDIRECT && !((in->flags | out->flags) & NO_ETHERNET);
+	d->ethernet = !(out->flags & NO_ETHERNET);
 	sum_up(d, p);
 	return FORWARD;
 }
@@ -322,14 +330,27 @@ static __always_inline bool same_flow(const struct flow *a, const struct flow *b
 	return x[0] == y[0] && x[1] == y[1] && x[2] == y[2] && x[3] == y[3] && x[4] == y[4] && x[5] == y[5];
 }
 
-/* decision_of returns what was decided for a flow, or the place for it, where nothing is valid. */
+static __always_inline bool holds(const struct decision *d, const struct flow *f, __u32 now)
+{
+	return d->valid && same_flow(&d->flow, f) && (__s32)(d->expires - now) > 0 && d->epoch == epoch;
+}
+
+/* decision_of returns what was decided for a flow, or the place for it, where nothing is valid. Each has two places:
+ * the one that was decided longer ago gives way. */
 static __always_inline struct decision *decision_of(const struct packet *p, __u32 now)
 {
 	__u32 at = place(&p->flow);
-	struct decision *d = bpf_map_lookup_elem(&decisions, &at);
+	struct decision *d = bpf_map_lookup_elem(&decisions, &at), *other;
 
-	if (d && d->valid && (!same_flow(&d->flow, &p->flow) || (__s32)(d->expires - now) < 0 || d->epoch != epoch))
-		d->valid = false;
+	if (!d || holds(d, &p->flow, now))
+		return d;
+	at ^= 1;
+	other = bpf_map_lookup_elem(&decisions, &at);
+	if (!other || holds(other, &p->flow, now))
+		return other;
+	if ((__s32)(other->expires - d->expires) < 0)
+		d = other;
+	d->valid = false;
 	return d;
 }
 

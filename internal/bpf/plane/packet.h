@@ -41,7 +41,7 @@ struct packet {
 	struct flow flow;
 	__u32 length;  /* of the IP packet; of one of its segments where it is several */
 	__u16 l3, l4;  /* where the headers begin */
-	__u8 check_at; /* behind l4: a checksum that covers the addresses; 0: there is none */
+	__u8 check_at; /* behind l4: a checksum that covers the addresses; 0: there is none to mend */
 	__u8 ttl;
 	__u8 flags;
 };
@@ -81,8 +81,20 @@ static __always_inline bool has_ports(__u8 protocol)
 	       protocol == IPPROTO_UDPLITE || protocol == IPPROTO_DCCP;
 }
 
+/* is_extension reports whether a protocol is a header of IPv6 that another one follows (RFC 8200, 6275). */
+static __always_inline bool is_extension(__u8 protocol)
+{
+	return protocol == IPPROTO_HOPOPTS || protocol == IPPROTO_ROUTING || protocol == IPPROTO_FRAGMENT ||
+	       protocol == IPPROTO_DSTOPTS || protocol == IPPROTO_MH;
+}
+
+static __always_inline bool is_icmp(bool ipv6, __u8 protocol)
+{
+	return protocol == (ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP);
+}
+
 /* checksum_at is where a protocol has a checksum over a pseudo header. */
-static __always_inline __u8 checksum_at(__u8 protocol)
+static __always_inline __u8 checksum_at(bool ipv6, __u8 protocol)
 {
 	switch (protocol) {
 	case IPPROTO_TCP:
@@ -92,9 +104,19 @@ static __always_inline __u8 checksum_at(__u8 protocol)
 	case IPPROTO_DCCP:
 		return 6;
 	case IPPROTO_ICMPV6:
-		return 2;
+		return ipv6 ? 2 : 0;
 	}
 	return 0;
+}
+
+/* needs is how much of a transport has to be there, to be understood and mended. */
+static __always_inline __u32 needs(bool ipv6, __u8 protocol)
+{
+	if (protocol == IPPROTO_TCP)
+		return 18;
+	if (protocol == IPPROTO_SCTP || is_icmp(ipv6, protocol))
+		return 4;
+	return has_ports(protocol) ? 8 : 0;
 }
 
 /* is_error reports whether a type of ICMP quotes the packet that it is about. */
@@ -105,13 +127,14 @@ static __always_inline bool is_error(bool ipv6, __u8 type)
 	return type == 3 || type == 11 || type == 12; /* unreachable, time exceeded, parameter problem */
 }
 
-/* is_neighbour reports whether a type of ICMPv6 stays on its link (RFC 4861). */
-static __always_inline bool is_neighbour(__u8 type)
+/* stays reports whether routers have nothing to forward in a type of ICMP: neighbour discovery and redirects (RFC 4861);
+ * of IPv4, source quench (RFC 6633) and redirects. */
+static __always_inline bool stays(bool ipv6, __u8 type)
 {
-	return type >= 133 && type <= 137;
+	return ipv6 ? type >= 133 && type <= 137 : type == 4 || type == 5;
 }
 
-/* is_unroutable reports whether an address is none that routers forward from. */
+/* is_unroutable reports whether an address is none that routers forward from or to. */
 static __always_inline bool is_unroutable(const struct address *a, bool ipv6)
 {
 	if (ipv6)
@@ -123,24 +146,32 @@ static __always_inline bool is_unroutable(const struct address *a, bool ipv6)
 
 static __always_inline enum parsed read_l4(const void *l4, const void *end, struct packet *p)
 {
-	const struct flow *f = &p->flow;
+	bool ipv6 = p->flags & IPV6;
+	__u8 protocol = p->flow.protocol;
+	const struct udphdr *udp = l4;
 	const __u8 *type = l4;
 	const __be16 *ports = l4;
 
-	if ((void *)(ports + 2) > end)
+	if ((void *)(ports + 2) > end || p->length < p->l4 - p->l3 + needs(ipv6, protocol))
 		return UNUSUAL;
-	if (f->protocol == (p->flags & IPV6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP)) {
-		if (is_error(p->flags & IPV6, *type))
+	if (is_icmp(ipv6, protocol)) {
+		if (is_error(ipv6, *type))
 			return UNUSUAL;
-		if (p->flags & IPV6 && is_neighbour(*type))
+		if (stays(ipv6, *type))
 			return NEVER;
 	}
-	if (has_ports(f->protocol)) {
+	if (has_ports(protocol)) {
 		p->flow.sport = ports[0];
 		p->flow.dport = ports[1];
 		p->flags |= PORTS;
 	}
-	p->check_at = checksum_at(f->protocol);
+	p->check_at = checksum_at(ipv6, protocol);
+	if (protocol == IPPROTO_UDP) {
+		if ((void *)(udp + 1) > end)
+			return UNUSUAL;
+		if (!udp->check)
+			p->check_at = 0; /* RFC 768, 6935 */
+	}
 	return PLAIN;
 }
 
@@ -168,14 +199,8 @@ static __always_inline enum parsed read_ipv6(const void *l3, const void *end, st
 
 	if ((void *)(ip + 1) > end)
 		return UNUSUAL;
-	switch (ip->nexthdr) {
-	case IPPROTO_HOPOPTS:
-	case IPPROTO_ROUTING:
-	case IPPROTO_FRAGMENT:
-	case IPPROTO_DSTOPTS:
-	case IPPROTO_MH:
+	if ((ip->version_class_flow & htonl(0xf0000000)) != htonl(6u << 28) || is_extension(ip->nexthdr))
 		return UNUSUAL;
-	}
 	set_ipv6(&p->flow.src, ip->saddr);
 	set_ipv6(&p->flow.dst, ip->daddr);
 	p->flow.protocol = ip->nexthdr;

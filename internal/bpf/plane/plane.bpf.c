@@ -42,19 +42,41 @@ int forward(struct xdp_md *ctx)
 	if (!d)
 		return XDP_PASS;
 	if (!d->valid) {
-		if (decide(ctx, d, &p) != FORWARD)
+		if (decide(ctx, d, &p, &p.flow.src) != FORWARD)
 			return XDP_PASS;
 		keep(d, &p, now);
 	}
-	if (p.length > d->mtu || !d->redirects || !d->ethernet)
+	if (p.length > d->mtu || !d->redirects)
 		return XDP_PASS;
 	return forward_frame(ctx, &p, d);
 }
 
-/* send gives a packet to the way out. What has no header of Ethernet, or gets none, the kernel gives one. */
-static __always_inline int send(const struct decision *d)
+/* send gives a packet to the way out, with a header of Ethernet if that wants one. Where it does not, bpf_redirect takes
+ * off what there is (__bpf_redirect_no_mac). */
+static __always_inline int send(struct __sk_buff *skb, __u32 l3, const struct decision *d)
 {
-	return d->ethernet ? bpf_redirect(d->out, 0) : bpf_redirect_neigh(d->out, 0, 0, 0);
+	struct ethhdr eth;
+
+	if (d->ethernet) {
+		if (!l3 && bpf_skb_change_head(skb, sizeof(eth), 0))
+			return TC_ACT_SHOT;
+		__builtin_memcpy(eth.h_dest, d->dmac, sizeof(eth.h_dest));
+		__builtin_memcpy(eth.h_source, d->smac, sizeof(eth.h_source));
+		eth.h_proto = skb->protocol;
+		STORE(skb, 0, &eth);
+	}
+	return bpf_redirect(d->out, 0);
+}
+
+/* total is how much of IP a buffer has. */
+static __always_inline __u32 total(struct __sk_buff *skb, const struct packet *p)
+{
+	return skb->gso_size ? skb->len - p->l3 : p->length;
+}
+
+static __always_inline void account_skb(struct __sk_buff *skb, const struct packet *p, const struct decision *d)
+{
+	account(d, skb->gso_segs ? skb->gso_segs : 1, total(skb, p));
 }
 
 static __always_inline int forward_plain(struct __sk_buff *skb, __u32 l3_at, const struct packet *p, const struct decision *d)
@@ -68,12 +90,11 @@ static __always_inline int forward_plain(struct __sk_buff *skb, __u32 l3_at, con
 	if (p->flags & PORTS)
 		set_ports(l4, end, d);
 	set_addresses(l3, end, ipv6, d);
-	if (d->ethernet)
-		set_macs(data, d);
-	account(d, skb->gso_segs ? skb->gso_segs : 1, skb->len - l3_at);
-	if (p->check_at)
-		mend_checksum(skb, p->l4 + p->check_at, p->flow.protocol, ipv6, d->l4_sum, d->ports_sum);
-	return send(d);
+	account_skb(skb, p, d);
+	mend_transport(skb, p, d);
+	if (ipv6)
+		bpf_csum_update(skb, (__u16)~htons(0x0001)); /* one hop less */
+	return send(skb, l3_at, d);
 }
 
 /* mark_mask are the bits of the mark by which the program at the way out, and netfilter, know what the one at the way
@@ -85,8 +106,11 @@ static __always_inline int leave_half(struct __sk_buff *skb, const struct genera
 {
 	d->src = g->packet.flow.src;
 	d->sport = g->packet.flow.sport;
+	d->rule_out = 0;
 	sum_up(d, &g->packet);
 	store(skb, g, d);
+	remember_half(g, d);
+	account_skb(skb, &g->packet, d);
 	skb->mark = (skb->mark & ~mark_mask) | (hairpin ? mark_hairpin : mark_owned);
 	return TC_ACT_UNSPEC;
 }
@@ -110,11 +134,14 @@ static __always_inline struct work *new_work(void)
 }
 
 /* decide_skb is decide, a function of its own for the verifier: it checks that once. */
-__noinline int decide_skb(struct __sk_buff *skb, struct decision *d, const struct packet *p)
+__noinline int decide_skb(struct __sk_buff *skb, struct decision *d, const struct packet *packet, const struct address *from)
 {
-	if (!d || !p)
+	struct packet p;
+
+	if (!d || !packet || !from)
 		return PASS;
-	return decide(skb, d, p);
+	p = *packet; /* keys of maps lie on the stack (before Linux 6.2) */
+	return decide(skb, d, &p, from);
 }
 
 /* general_way is that of packets that are not forwarded by what is known of their flow. */
@@ -131,7 +158,7 @@ static __noinline int general_way(struct __sk_buff *skb, __u32 l3)
 	d = &w->decision;
 	if (read_any(skb, l3, skb->ifindex, g) != PLAIN)
 		return TC_ACT_UNSPEC;
-	v = decide_skb(skb, d, &g->packet);
+	v = decide_skb(skb, d, &g->packet, &g->outer.src);
 	if (v == FORWARD) {
 		if (g->packet.flags & OPTIONS)
 			v = why(d, TO_STACK_OPTIONS, STACK);
@@ -141,7 +168,7 @@ static __noinline int general_way(struct __sk_buff *skb, __u32 l3)
 			v = why(d, TO_STACK_MTU, STACK);
 	}
 	if (d->reason)
-		count(&reasons, d->reason, 1, skb->len - l3);
+		count(&reasons, d->reason, 1, total(skb, &g->packet));
 	switch (v) {
 	case PASS:
 		return TC_ACT_UNSPEC;
@@ -152,12 +179,8 @@ static __noinline int general_way(struct __sk_buff *skb, __u32 l3)
 	}
 	store_hop(skb, &g->outer);
 	store(skb, g, d);
-	if (d->ethernet) {
-		STORE(skb, 0, &d->dmac);
-		STORE(skb, 6, &d->smac);
-	}
-	account(d, skb->gso_segs ? skb->gso_segs : 1, skb->len - l3);
-	return send(d);
+	account_skb(skb, &g->packet, d);
+	return send(skb, l3, d);
 }
 
 /* plain_length is that of a packet with plain headers, or of the segments that it becomes (GSO). */
@@ -167,7 +190,7 @@ static __always_inline __u32 plain_length(struct __sk_buff *skb, __u32 l3, const
 	struct tcphdr *tcp = data + l3 + (p->flags & IPV6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
 
 	if (!skb->gso_size)
-		return skb->len - p->l3;
+		return p->length;
 	if (p->flow.protocol != IPPROTO_TCP)
 		return p->l4 - p->l3 + sizeof(struct udphdr) + skb->gso_size;
 	if ((void *)(tcp + 1) > end)
@@ -175,7 +198,11 @@ static __always_inline __u32 plain_length(struct __sk_buff *skb, __u32 l3, const
 	return p->l4 - p->l3 + (tcp->doff_res >> 4) * 4 + skb->gso_size;
 }
 
-static __always_inline int come_in(struct __sk_buff *skb, __u32 l3)
+/* GENERAL sends a packet the general way. */
+#define GENERAL (-2)
+
+/* plain_way is that of packets with plain headers whose flow is known, or becomes known. */
+static __noinline int plain_way(struct __sk_buff *skb, __u32 l3)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__u32 now = bpf_jiffies64();
@@ -190,28 +217,37 @@ static __always_inline int come_in(struct __sk_buff *skb, __u32 l3)
 	case NEVER:
 		return TC_ACT_UNSPEC;
 	case UNUSUAL:
-		return general_way(skb, l3);
+		return GENERAL;
 	case PLAIN:
 		break;
 	}
+	if (!skb->gso_size && p.length > skb->len - l3)
+		return TC_ACT_UNSPEC; /* cut off */
 	d = decision_of(&p, now);
 	if (!d)
 		return TC_ACT_UNSPEC;
 	if (!d->valid && p.ttl > 1) {
-		switch (decide_skb(skb, d, &p)) {
+		switch (decide_skb(skb, d, &p, &p.flow.src)) {
 		case PASS:
 			if (d->reason)
-				count(&reasons, d->reason, 1, skb->len - l3);
+				count(&reasons, d->reason, 1, total(skb, &p));
 			return TC_ACT_UNSPEC;
 		case STACK:
-			return general_way(skb, l3);
+			return GENERAL;
 		case FORWARD:
 			keep(d, &p, now);
 		}
 	}
 	if (!d->valid || p.ttl <= 1 || plain_length(skb, l3, &p) > d->mtu)
-		return general_way(skb, l3);
+		return GENERAL;
 	return forward_plain(skb, l3, &p, d);
+}
+
+static __always_inline int come_in(struct __sk_buff *skb, __u32 l3)
+{
+	int action = plain_way(skb, l3);
+
+	return action == GENERAL ? general_way(skb, l3) : action;
 }
 
 SEC("tc")
@@ -240,7 +276,7 @@ static __always_inline int go_out(struct __sk_buff *skb, __u32 l3)
 
 	if (mark)
 		skb->mark &= ~mark_mask;
-	else if (skb->ingress_ifindex || !is_icmp(skb, l3))
+	else if (skb->ingress_ifindex || !carries_icmp(skb, l3))
 		return TC_ACT_UNSPEC;
 	out = bpf_map_lookup_elem(&interfaces, &index);
 	w = new_work();
@@ -248,24 +284,25 @@ static __always_inline int go_out(struct __sk_buff *skb, __u32 l3)
 		return TC_ACT_UNSPEC;
 	g = &w->packet;
 	d = &w->decision;
-	if (read_any(skb, l3, index, g) != PLAIN)
+	if (read_any(skb, l3, HALF, g) != PLAIN)
 		return TC_ACT_UNSPEC;
 	if (!mark && !(g->packet.flags & ERROR))
 		return TC_ACT_UNSPEC;
 	m = find_source(&g->packet, mark == mark_hairpin ? ~0u : out->roles, &later);
 	if (!m)
-		return TC_ACT_UNSPEC;
+		return mark && later ? TC_ACT_SHOT : TC_ACT_UNSPEC; /* not with an address that is the inside's */
 	d->src = g->packet.flow.src;
 	d->dst = g->packet.flow.dst;
 	d->sport = m->port ? m->port : g->packet.flow.sport;
 	d->dport = g->packet.flow.dport;
 	if (!map(m, &d->src))
-		return TC_ACT_UNSPEC;
+		return mark ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 	sum_up(d, &g->packet);
 	if (!mark && !equal(&g->outer.src, &g->packet.flow.src))
 		g->packet.flags |= OWN;
 	store(skb, g, d);
-	count(&rules, m->rule, 1, skb->len - l3);
+	d->rule_out = m->rule;
+	account_skb(skb, &g->packet, d);
 	return TC_ACT_UNSPEC;
 }
 

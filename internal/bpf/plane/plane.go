@@ -21,7 +21,7 @@ import (
 	"github.com/natkit/natkit/internal/bpf"
 )
 
-//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -type mapping -type service -type prefix -type interface -type count -type reason -target bpfel  plane plane.bpf.c
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -fno-strict-aliasing -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -type mapping -type service -type prefix -type interface -type count -type reason -target bpfel  plane plane.bpf.c
 
 // Marks are the bits of packets' marks by which the programs at the way in and out, and netfilter, know what is half
 // translated: Mask has two bits, Owned and Hairpin are two values of them.
@@ -38,12 +38,17 @@ type Config struct {
 	Tables
 	Interfaces []Interface
 	Marks      Marks
+	// Digest is what State.Digest returns as long as the programs are attached: 64 hexadecimal digits, or nothing.
+	Digest string
 	// Keep is how long a decision about a flow is used before the routes and neighbours are asked again.
 	Keep time.Duration
 }
 
 // DefaultKeep is Config.Keep where it is 0.
-const DefaultKeep = 100 * time.Millisecond
+const DefaultKeep = time.Second
+
+// mapsVersion is MAPS_VERSION.
+const mapsVersion = 1
 
 // Programs are loaded, with their maps. They belong to no interface yet.
 type Programs struct{ planeObjects }
@@ -67,7 +72,10 @@ func Load(c Config) (*Programs, error) {
 	if err != nil {
 		return nil, err
 	}
+	about := planeAbout{Version: mapsVersion}
+	copy(about.Digest[:], c.Digest)
 	if err := bpf.Prepare(spec, map[string]any{
+		planeVarIdentity:               about,
 		planeVarHasServices:            len(in.services)+len(out.services) > 0,
 		planeVarHasDestinationPrefixes: len(in.prefixes) > 0,
 		planeVarHasSourcePrefixes:      len(out.prefixes) > 0,
@@ -244,4 +252,3 @@ const (
 
 // Close unloads what is not attached or pinned.
 func (p *Programs) Close() error { return p.planeObjects.Close() }
-

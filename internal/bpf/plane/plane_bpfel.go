@@ -13,6 +13,12 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type planeAbout struct {
+	_       structs.HostLayout
+	Version uint32
+	Digest  [64]uint8
+}
+
 type planeAddress struct {
 	_ structs.HostLayout
 	W [4]uint32
@@ -115,8 +121,7 @@ const (
 	planeReasonPASSED_RP_FILTER   planeReason = 10
 	planeReasonPASSED_FRAGMENT    planeReason = 11
 	planeReasonPASSED_UNMAPPABLE  planeReason = 12
-	planeReasonXDP_TO_TC          planeReason = 13
-	planeReasonREASONS            planeReason = 14
+	planeReasonREASONS            planeReason = 13
 )
 
 type planeService struct {
@@ -160,16 +165,18 @@ type planeWork struct {
 			Id       uint32
 			L3       uint32
 			L4       uint32
+			End      uint32
 			Length   uint16
 			Protocol uint8
 			Tos      uint8
 			Ttl      uint8
+			CheckAt  uint8
 			Ipv6     bool
 			Options  bool
 			Fragment bool
 			Later    bool
 			HasPorts bool
-			_        [2]byte
+			_        [1]byte
 		}
 		Quoted struct {
 			_        structs.HostLayout
@@ -179,16 +186,18 @@ type planeWork struct {
 			Id       uint32
 			L3       uint32
 			L4       uint32
+			End      uint32
 			Length   uint16
 			Protocol uint8
 			Tos      uint8
 			Ttl      uint8
+			CheckAt  uint8
 			Ipv6     bool
 			Options  bool
 			Fragment bool
 			Later    bool
 			HasPorts bool
-			_        [2]byte
+			_        [1]byte
 		}
 	}
 	Decision planeDecision
@@ -219,6 +228,7 @@ const (
 	planeVarHasDestinationPrefixes  = "has_destination_prefixes"
 	planeVarHasServices             = "has_services"
 	planeVarHasSourcePrefixes       = "has_source_prefixes"
+	planeVarIdentity                = "identity"
 	planeVarKeepJiffies             = "keep_jiffies"
 	planeVarMarkHairpin             = "mark_hairpin"
 	planeVarMarkMask                = "mark_mask"
@@ -300,6 +310,7 @@ type planeVariableSpecs struct {
 	HasDestinationPrefixes *ebpf.VariableSpec `ebpf:"has_destination_prefixes"`
 	HasServices            *ebpf.VariableSpec `ebpf:"has_services"`
 	HasSourcePrefixes      *ebpf.VariableSpec `ebpf:"has_source_prefixes"`
+	Identity               *ebpf.VariableSpec `ebpf:"identity"`
 	KeepJiffies            *ebpf.VariableSpec `ebpf:"keep_jiffies"`
 	MarkHairpin            *ebpf.VariableSpec `ebpf:"mark_hairpin"`
 	MarkMask               *ebpf.VariableSpec `ebpf:"mark_mask"`
@@ -365,6 +376,7 @@ type planeVariables struct {
 	HasDestinationPrefixes *ebpf.Variable `ebpf:"has_destination_prefixes"`
 	HasServices            *ebpf.Variable `ebpf:"has_services"`
 	HasSourcePrefixes      *ebpf.Variable `ebpf:"has_source_prefixes"`
+	Identity               *ebpf.Variable `ebpf:"identity"`
 	KeepJiffies            *ebpf.Variable `ebpf:"keep_jiffies"`
 	MarkHairpin            *ebpf.Variable `ebpf:"mark_hairpin"`
 	MarkMask               *ebpf.Variable `ebpf:"mark_mask"`

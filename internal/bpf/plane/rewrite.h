@@ -54,7 +54,13 @@ static __always_inline bool set_ports(void *l4, void *end, const struct decision
 	return true;
 }
 
-/* set_checksum mends that of a transport; UDP's 0 is none, and stays (RFC 768). */
+/* never_zero reports whether a checksum of 0 says that there is none (RFC 768, 3828): 0xffff stands for it. */
+static __always_inline bool never_zero(__u8 protocol)
+{
+	return protocol == IPPROTO_UDP || protocol == IPPROTO_UDPLITE;
+}
+
+/* set_checksum mends that of a transport. */
 static __always_inline bool set_checksum(void *l4, void *end, const struct packet *p, const struct decision *d)
 {
 	__u16 *check = l4 + (p->check_at & 31), by = csum_fold((__u64)d->l4_sum + d->ports_sum);
@@ -63,9 +69,8 @@ static __always_inline bool set_checksum(void *l4, void *end, const struct packe
 		return true;
 	if ((void *)(check + 1) > end)
 		return false;
-	if (p->flow.protocol != IPPROTO_UDP)
-		*check = changed(*check, by);
-	else if (*check || p->flags & IPV6)
-		*check = csum_udp(csum_fold((__u64)(__u16)~*check + by));
+	*check = changed(*check, by);
+	if (never_zero(p->flow.protocol) && !*check)
+		*check = 0xffff;
 	return true;
 }

@@ -9,9 +9,13 @@
 struct fragment {
 	struct address src, dst;
 	__be32 id;
-	__u32 in;
+	__u32 in; /* or HALF */
 	__u8 protocol;
 	__u8 pad[3];
+};
+
+enum {
+	HALF = 0, /* what was left half done, at the way out */
 };
 
 struct ports {
@@ -25,10 +29,11 @@ struct header {
 	struct address src, dst;
 	struct ports ports;
 	__be32 id;
-	__u32 l3, l4;
+	__u32 l3, l4, end; /* of the packet, or of what is quoted of it */
 	__u16 length; /* as it says itself */
 	__u8 protocol;
 	__u8 tos, ttl;
+	__u8 check_at; /* as of a packet */
 	bool ipv6, options, fragment, later, has_ports;
 };
 
@@ -55,8 +60,9 @@ static __always_inline bool load_ipv4(struct __sk_buff *skb, struct header *h)
 	return true;
 }
 
-/* load_extension goes behind one extension header; false where there is none, or it cannot be read. */
-static __always_inline bool load_extension(struct __sk_buff *skb, struct header *h)
+/* load_extension goes behind one extension header: another thing is there then (UNUSUAL), or there was none (PLAIN). A
+ * packet that is routed by way of several destinations has a checksum that covers the last one: it is left alone. */
+static __always_inline enum parsed load_extension(struct __sk_buff *skb, struct header *h)
 {
 	struct {
 		__u8 next, length;
@@ -64,20 +70,14 @@ static __always_inline bool load_extension(struct __sk_buff *skb, struct header 
 		__be32 id;
 	} e;
 
-	switch (h->protocol) {
-	case IPPROTO_HOPOPTS:
-		h->options = true;
-		break;
-	case IPPROTO_ROUTING:
-	case IPPROTO_DSTOPTS:
-	case IPPROTO_MH:
-	case IPPROTO_FRAGMENT:
-		break;
-	default:
-		return false;
-	}
+	if (h->later || !is_extension(h->protocol))
+		return PLAIN;
 	if (!LOAD(skb, h->l4, &e))
-		return false;
+		return NEVER;
+	if (h->protocol == IPPROTO_ROUTING && e.offset & htons(0x00ff))
+		return NEVER;
+	if (h->protocol == IPPROTO_HOPOPTS)
+		h->options = true;
 	if (h->protocol == IPPROTO_FRAGMENT) {
 		h->fragment = e.offset & htons(0xfff9); /* one alone is none (RFC 6946) */
 		h->later = e.offset & htons(0xfff8);
@@ -87,7 +87,7 @@ static __always_inline bool load_extension(struct __sk_buff *skb, struct header 
 		h->l4 += (e.length + 1) * 8;
 	}
 	h->protocol = e.next;
-	return !h->later;
+	return UNUSUAL;
 }
 
 enum {
@@ -108,18 +108,49 @@ static __always_inline bool load_ipv6(struct __sk_buff *skb, struct header *h)
 	h->protocol = ip.nexthdr;
 	h->tos = ntohl(ip.version_class_flow) >> 20;
 	h->ttl = ip.hop_limit;
-	for (int i = 0; i < EXTENSIONS; i++)
-		if (!load_extension(skb, h))
-			return true;
+	for (int i = 0; i < EXTENSIONS; i++) {
+		enum parsed next = load_extension(skb, h);
+
+		if (next != UNUSUAL)
+			return next == PLAIN;
+	}
 	return false;
 }
 
-static __always_inline bool load_header(struct __sk_buff *skb, bool ipv6, struct header *h)
+/* load_header reads the header of a packet, or of one that is quoted, as far as end. */
+static __always_inline bool load_header(struct __sk_buff *skb, bool ipv6, __u32 end, struct header *h)
 {
-	if (!(ipv6 ? load_ipv6(skb, h) : load_ipv4(skb, h)))
+	__u16 check;
+
+	if (!(ipv6 ? load_ipv6(skb, h) : load_ipv4(skb, h)) || h->l4 > end)
 		return false;
-	h->has_ports = has_ports(h->protocol) && !h->later && LOAD(skb, h->l4, &h->ports);
+	h->end = end;
+	if (h->later)
+		return true;
+	h->has_ports = has_ports(h->protocol) && h->l4 + sizeof(h->ports) <= end && LOAD(skb, h->l4, &h->ports);
+	h->check_at = checksum_at(ipv6, h->protocol);
+	if (h->l4 + h->check_at + sizeof(check) > end)
+		h->check_at = 0; /* it is not quoted */
+	if (h->protocol == IPPROTO_UDP && LOAD(skb, h->l4 + h->check_at, &check) && !check)
+		h->check_at = 0; /* RFC 768, 6935 */
 	return true;
+}
+
+/* is_whole reports whether a packet has the length that it says, and what is needed of its transport. */
+static __always_inline bool is_whole(struct __sk_buff *skb, struct header *h)
+{
+	if (skb->gso_size)
+		return true;
+	if (h->length > skb->len - h->l3)
+		return false;
+	h->end = h->l3 + h->length;
+	return h->l4 + (h->later ? 0 : needs(h->ipv6, h->protocol)) <= h->end;
+}
+
+/* lacks_ports reports whether a fragment would have ports, or may have, had it all that precedes it. */
+static __always_inline bool lacks_ports(const struct header *h)
+{
+	return h->later && (has_ports(h->protocol) || (h->ipv6 && is_extension(h->protocol)));
 }
 
 /* remember_ports keeps those of a first fragment, or finds them for a later one. */
@@ -141,15 +172,16 @@ static __always_inline void remember_ports(struct header *h, __u32 in)
 	h->later = false; /* what it is for is known now */
 }
 
-/* is_icmp reports whether a packet is of ICMP, without extension headers. */
-static __always_inline bool is_icmp(struct __sk_buff *skb, __u32 l3)
+/* carries_icmp reports whether a packet is of ICMP, without extension headers. */
+static __always_inline bool carries_icmp(struct __sk_buff *skb, __u32 l3)
 {
-	__u8 protocol = 0;
+	bool ipv6 = skb->protocol == htons(ETH_P_IPV6);
+	__u8 protocol;
 
-	if (skb->protocol == htons(ETH_P_IPV6))
-		return LOAD(skb, l3 + __builtin_offsetof(struct ipv6hdr, nexthdr), &protocol) && protocol == IPPROTO_ICMPV6;
-	return skb->protocol == htons(ETH_P_IP) && LOAD(skb, l3 + __builtin_offsetof(struct iphdr, protocol), &protocol) &&
-	       protocol == IPPROTO_ICMP;
+	if (!ipv6 && skb->protocol != htons(ETH_P_IP))
+		return false;
+	l3 += ipv6 ? __builtin_offsetof(struct ipv6hdr, nexthdr) : __builtin_offsetof(struct iphdr, protocol);
+	return LOAD(skb, l3, &protocol) && is_icmp(ipv6, protocol);
 }
 
 /* struct general is a packet on the general way. */
@@ -165,7 +197,7 @@ static __always_inline void set_flow(struct packet *p, const struct header *h)
 	p->flow.sport = h->ports.source;
 	p->flow.dport = h->ports.destination;
 	p->flow.protocol = h->protocol;
-	p->flags |= h->later && has_ports(h->protocol) ? LATER : 0;
+	p->flags |= lacks_ports(h) ? LATER : 0;
 }
 
 /* read_error takes the inverse of the flow that an ICMP error is about: it goes to where that came from. One to
@@ -176,25 +208,24 @@ static __always_inline bool read_error(struct __sk_buff *skb, struct general *g)
 	struct packet *p = &g->packet;
 
 	q->l3 = g->outer.l4 + 8;
-	if (!load_header(skb, g->outer.ipv6, q) || !equal(&q->src, &g->outer.dst))
+	if (!load_header(skb, g->outer.ipv6, g->outer.end, q) || !equal(&q->src, &g->outer.dst))
 		return false;
 	p->flow.src = q->dst;
 	p->flow.dst = q->src;
 	p->flow.sport = q->ports.destination;
 	p->flow.dport = q->ports.source;
 	p->flow.protocol = q->protocol;
-	p->flags |= ERROR | (q->later && has_ports(q->protocol) ? LATER : 0);
+	p->flags |= ERROR | (lacks_ports(q) ? LATER : 0);
 	return true;
 }
 
 /* segment_length is that of the largest packet that a buffer becomes (GSO). */
 static __always_inline __u32 segment_length(struct __sk_buff *skb, const struct header *h)
 {
-	__u32 length = skb->len - h->l3;
 	__u8 offset = 0;
 
 	if (!skb->gso_size)
-		return length < h->length || !h->length ? length : h->length;
+		return h->length;
 	if (h->protocol != IPPROTO_TCP)
 		return h->l4 - h->l3 + 8 + skb->gso_size;
 	LOAD(skb, h->l4 + 12, &offset);
@@ -210,7 +241,7 @@ static __always_inline enum parsed read_any(struct __sk_buff *skb, __u32 l3, __u
 	__u8 type;
 
 	h->l3 = l3;
-	if (!load_header(skb, skb->protocol == htons(ETH_P_IPV6), h))
+	if (!load_header(skb, skb->protocol == htons(ETH_P_IPV6), skb->len, h) || !is_whole(skb, h))
 		return NEVER;
 	if (l3 && LOAD(skb, 0, &eth))
 		__builtin_memcpy(p->flow.mac, eth.h_dest, sizeof(p->flow.mac));
@@ -223,15 +254,13 @@ static __always_inline enum parsed read_any(struct __sk_buff *skb, __u32 l3, __u
 	p->ttl = h->ttl;
 	p->length = segment_length(skb, h);
 	p->flags |= (h->ipv6 ? IPV6 : 0) | (h->has_ports ? PORTS : 0) | (h->options ? OPTIONS : 0) | (h->fragment ? FRAGMENT : 0);
-	if (h->protocol == (h->ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP) && !h->later) {
-		if (!LOAD(skb, h->l4, &type))
-			return NEVER;
-		if (h->ipv6 && is_neighbour(type))
+	p->check_at = h->check_at;
+	if (is_icmp(h->ipv6, h->protocol) && !h->later) {
+		if (!LOAD(skb, h->l4, &type) || stays(h->ipv6, type))
 			return NEVER;
 		if (is_error(h->ipv6, type))
 			return read_error(skb, g) ? PLAIN : NEVER;
 	}
-	p->check_at = checksum_at(h->protocol);
 	return PLAIN;
 }
 
@@ -253,20 +282,42 @@ static __always_inline void store_hop(struct __sk_buff *skb, const struct header
 {
 	__u8 ttl = h->ttl - 1;
 
-	if (!h->ipv6)
+	if (h->ipv6)
+		bpf_csum_update(skb, (__u16)~htons(0x0001));
+	else
 		bpf_l3_csum_replace(skb, h->l3 + __builtin_offsetof(struct iphdr, check), 0, (__u16)~htons(0x0100), 0);
 	STORE(skb, h->l3 + (h->ipv6 ? __builtin_offsetof(struct ipv6hdr, hop_limit) : __builtin_offsetof(struct iphdr, ttl)), &ttl);
 }
 
-/* mend_checksum tells a transport's checksum what the addresses and the ports changed by. */
+/* mend_checksum changes that of a transport by what the addresses and the ports changed by, and skb->csum where the card
+ * has summed the packet up (CHECKSUM_COMPLETE). There the helper takes the addresses' change out, as IPv4's own checksum
+ * makes up for it. IPv6 has none: it is put back (by hand, as kernels before 6.16 lack BPF_F_IPV6). */
 static __always_inline void mend_checksum(struct __sk_buff *skb, __u32 at, __u8 protocol, bool ipv6, __u16 addresses, __u16 ports)
 {
-	__u64 zero = protocol == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
+	__u64 zero = never_zero(protocol) ? BPF_F_MARK_MANGLED_0 : 0;
 
 	if (addresses)
 		bpf_l4_csum_replace(skb, at, 0, addresses, BPF_F_PSEUDO_HDR | zero);
 	if (ports)
 		bpf_l4_csum_replace(skb, at, 0, ports, zero);
+	if (ipv6 && addresses)
+		bpf_csum_update(skb, addresses);
+}
+
+/* mend_transport does that where there is such a checksum; else what changed remains in skb->csum. */
+static __always_inline void mend_transport(struct __sk_buff *skb, const struct packet *p, const struct decision *d)
+{
+	bool ipv6 = p->flags & IPV6;
+	__u16 rest = (p->flags & PORTS ? d->ports_sum : 0);
+
+	if (p->check_at) {
+		mend_checksum(skb, p->l4 + p->check_at, p->flow.protocol, ipv6, d->l4_sum, d->ports_sum);
+		return;
+	}
+	if (ipv6)
+		rest = csum_fold((__u64)rest + d->l4_sum);
+	if (rest)
+		bpf_csum_update(skb, rest);
 }
 
 /* store_packet changes both ends of a packet. */
@@ -276,46 +327,46 @@ static __always_inline void store_packet(struct __sk_buff *skb, const struct gen
 	struct ports ports = {d->sport, d->dport};
 
 	store_addresses(skb, &g->outer, &d->src, &d->dst);
-	if (g->outer.later || (g->outer.fragment && !g->outer.has_ports && has_ports(g->outer.protocol)))
-		return; /* no transport header in here */
-	if (p->flags & PORTS && d->ports_sum)
+	if (p->flags & PORTS)
 		STORE(skb, p->l4, &ports);
-	if (p->check_at)
-		mend_checksum(skb, p->l4 + p->check_at, p->flow.protocol, g->outer.ipv6, d->l4_sum, d->ports_sum);
+	mend_transport(skb, p, d);
 }
 
-/* store_error changes an ICMP error and the packet that it quotes, which has the ends the other way round. What the
- * quoted header and its checksum change by adds up to nothing; so do the ports and the transport's checksum, as far as
- * it is quoted, but for the addresses that it covers and that lie elsewhere. */
+/* store_quoted changes the transport of a packet that is quoted, which has the ends the other way round. It returns what
+ * a sum over it changes by. */
+static __always_inline __u16 store_quoted(struct __sk_buff *skb, const struct header *q, const struct decision *d)
+{
+	struct ports ports = {d->dport, d->sport};
+	__u16 check, mended, sum = 0;
+
+	if (q->has_ports) {
+		STORE(skb, q->l4, &ports);
+		sum = d->ports_sum;
+	}
+	if (!q->check_at || !LOAD(skb, q->l4 + q->check_at, &check))
+		return sum;
+	mended = changed(check, csum_fold((__u64)d->l4_sum + d->ports_sum));
+	if (never_zero(q->protocol) && !mended)
+		mended = 0xffff;
+	STORE(skb, q->l4 + q->check_at, &mended);
+	return csum_fold((__u64)sum + mended + (__u16)~check);
+}
+
+/* store_error changes an ICMP error and the packet that it quotes. Its own source changes with that of the flow. What the
+ * quoted header of IPv4 and its checksum change by adds up to nothing. */
 static __always_inline void store_error(struct __sk_buff *skb, const struct general *g, const struct decision *d)
 {
-	const struct header *q = &g->quoted;
+	const struct header *h = &g->outer, *q = &g->quoted;
 	bool keeps = g->packet.flags & OWN || equal(&d->src, &g->packet.flow.src);
-	struct address src = keeps ? g->outer.src : d->src;
-	struct ports ports = {d->dport, d->sport};
-	__u32 check_at = checksum_at(q->protocol);
-	__u16 sum = 0, outer, check;
+	struct address src = keeps ? h->src : d->src;
+	__u16 sum, outer = difference(words(&h->src) + words(&h->dst), words(&src) + words(&d->dst));
 
-	outer = difference(words(&g->outer.src) + words(&g->outer.dst), words(&src) + words(&d->dst));
-	store_addresses(skb, &g->outer, &src, &d->dst);
+	store_addresses(skb, h, &src, &d->dst);
 	store_addresses(skb, q, &d->dst, &d->src);
-	if (q->ipv6)
-		sum = d->l4_sum;
-	if (!q->later && q->has_ports) {
-		if (d->ports_sum)
-			STORE(skb, q->l4, &ports);
-		sum = csum_fold((__u64)sum + d->ports_sum);
-	}
-	if (!q->later && check_at && LOAD(skb, q->l4 + check_at, &check) && (check || q->protocol != IPPROTO_UDP)) {
-		__u16 by = csum_fold((__u64)d->l4_sum + d->ports_sum), mended = changed(check, by);
-
-		STORE(skb, q->l4 + check_at, &mended);
-		sum = csum_fold((__u64)sum + mended + (__u16)~check);
-	}
-	if (sum)
-		bpf_l4_csum_replace(skb, g->outer.l4 + 2, 0, sum, 0);
-	if (q->ipv6 && outer)
-		bpf_l4_csum_replace(skb, g->outer.l4 + 2, 0, outer, BPF_F_PSEUDO_HDR);
+	sum = store_quoted(skb, q, d);
+	if (h->ipv6)
+		sum = csum_fold((__u64)sum + d->l4_sum);
+	mend_checksum(skb, h->l4 + 2, h->protocol, h->ipv6, h->ipv6 ? outer : 0, sum);
 }
 
 static __always_inline void store(struct __sk_buff *skb, const struct general *g, const struct decision *d)
@@ -324,4 +375,14 @@ static __always_inline void store(struct __sk_buff *skb, const struct general *g
 		store_error(skb, g, d);
 	else
 		store_packet(skb, g, d);
+}
+
+/* remember_half keeps the ports of a fragment for the program at the way out, for which others may be the first ones. */
+static __always_inline void remember_half(const struct general *g, const struct decision *d)
+{
+	struct fragment f = {.src = g->outer.src, .dst = d->dst, .id = g->outer.id, .protocol = g->outer.protocol};
+	struct ports ports = {d->sport, d->dport};
+
+	if (has_services && g->packet.flags & FRAGMENT && has_ports(f.protocol) && !(g->packet.flags & LATER))
+		bpf_map_update_elem(&fragments, &f, &ports, BPF_ANY);
 }

@@ -81,8 +81,17 @@ enum reason {
 	PASSED_RP_FILTER,
 	PASSED_FRAGMENT,    /* … its first fragment was not seen */
 	PASSED_UNMAPPABLE,  /* … an address that RFC 6296 cannot map */
-	XDP_TO_TC,          /* what the XDP program leaves to the one at tc */
 	REASONS,
+};
+
+/* struct about says whose the programs are. It stays as it is in all versions. */
+struct about {
+	__u32 version; /* of the maps that user space reads: rules, reasons */
+	__u8 digest[64];
+};
+
+enum {
+	MAPS_VERSION = 1,
 };
 
 /* CACHE_SLOTS is a power of two. */
