@@ -84,17 +84,22 @@ static __always_inline bool fits(const struct mapping *m, __u32 roles)
 	return m && m->flags & MAPS && m->roles & roles;
 }
 
-/* find returns the most specific mapping of one end of packets. Where that depends on ports and they are not known,
- * later is set. */
+/* struct sought is what find has to say beside a mapping. */
+struct sought {
+	bool later; /* in: ports are not known; out: and it depends on them */
+	bool known; /* the address has mappings, for this packet or for others */
+};
+
+/* find returns the most specific mapping of one end of packets. */
 static __always_inline const struct mapping *find(const void *hosts, const void *services, const void *prefixes, bool has_prefixes,
-						  const struct address *a, __u8 protocol, __be16 port, __u32 roles, bool *later)
+						  const struct address *a, __u8 protocol, __be16 port, __u32 roles, struct sought *is)
 {
 	const struct mapping *m = bpf_map_lookup_elem(hosts, a), *narrow;
 
 	if (has_services && m && m->flags & SERVICES) {
 		struct service s = {.address = *a, .port = port, .protocol = protocol};
 
-		if (*later)
+		if (is->later)
 			return 0;
 		narrow = bpf_map_lookup_elem(services, &s);
 		if (fits(narrow, roles))
@@ -104,31 +109,33 @@ static __always_inline const struct mapping *find(const void *hosts, const void 
 		if (fits(narrow, roles))
 			return narrow;
 	}
-	*later = false;
+	is->later = false;
+	is->known = m;
 	if (fits(m, roles))
 		return m;
 	if (has_prefixes) {
 		struct prefix p = {.length = 128, .address = *a};
 
 		m = bpf_map_lookup_elem(prefixes, &p);
+		is->known |= !!m;
 		if (fits(m, roles))
 			return m;
 	}
 	return 0;
 }
 
-static __always_inline const struct mapping *find_destination(const struct packet *p, __u32 roles, bool *later)
+static __always_inline const struct mapping *find_destination(const struct packet *p, __u32 roles, struct sought *is)
 {
-	*later = p->flags & LATER;
+	is->later = p->flags & LATER;
 	return find(&destinations, &destination_services, &destination_prefixes, has_destination_prefixes, &p->flow.dst,
-		    p->flow.protocol, p->flow.dport, roles, later);
+		    p->flow.protocol, p->flow.dport, roles, is);
 }
 
-static __always_inline const struct mapping *find_source(const struct packet *p, __u32 roles, bool *later)
+static __always_inline const struct mapping *find_source(const struct packet *p, __u32 roles, struct sought *is)
 {
-	*later = p->flags & LATER;
+	is->later = p->flags & LATER;
 	return find(&sources, &source_services, &source_prefixes, has_source_prefixes, &p->flow.src, p->flow.protocol,
-		    p->flow.sport, roles, later);
+		    p->flow.sport, roles, is);
 }
 
 /* adjust has the first 16-bit word that can take up what the prefixes differ by (RFC 6296, 3.4 and 3.5). */
@@ -230,11 +237,12 @@ static __always_inline enum verdict why(struct decision *d, enum reason reason, 
 static __always_inline enum verdict choose_source(struct decision *d, const struct packet *p, const struct interface *in, __u32 out_roles,
 						  bool translated)
 {
-	bool hairpin = translated && in->roles & out_roles & ROLE_INSIDE, later;
-	const struct mapping *m = find_source(p, hairpin ? ~0u : out_roles, &later);
+	bool hairpin = translated && in->roles & out_roles & ROLE_INSIDE;
+	struct sought is;
+	const struct mapping *m = find_source(p, hairpin ? ~0u : out_roles, &is);
 
 	d->hairpin = hairpin;
-	if (later)
+	if (is.later)
 		return why(d, PASSED_FRAGMENT, PASS);
 	if (!m)
 		return hairpin ? why(d, PASSED_HAIRPIN, PASS) : translated ? FORWARD : PASS;
@@ -255,7 +263,8 @@ static __always_inline enum verdict decide(void *ctx, struct decision *d, const 
 	struct bpf_fib_lookup fib;
 	const struct mapping *m;
 	enum verdict v;
-	bool later, translated;
+	struct sought is;
+	bool translated;
 	long answer;
 
 	d->valid = false;
@@ -270,8 +279,8 @@ static __always_inline enum verdict decide(void *ctx, struct decision *d, const 
 	d->sport = p->flow.sport;
 	d->dport = p->flow.dport;
 	d->rule_in = d->rule_out = 0;
-	m = find_destination(p, in->roles, &later);
-	if (later)
+	m = find_destination(p, in->roles, &is);
+	if (is.later)
 		return why(d, PASSED_FRAGMENT, PASS);
 	translated = m;
 	if (m) {
@@ -280,7 +289,11 @@ static __always_inline enum verdict decide(void *ctx, struct decision *d, const 
 		if (m->port)
 			d->dport = m->port;
 		d->rule_in = m->rule;
-	} else if (!find_source(p, ~0u, &later) && !later) {
+		if (equal(&d->dst, &p->flow.src))
+			return why(d, PASSED_HAIRPIN, PASS); /* to itself: or an answer to a host that netfilter masks */
+	} else if (is.known) {
+		return why(d, PASSED_HAIRPIN, PASS); /* such an answer, or what no mapping is for */
+	} else if (!find_source(p, ~0u, &is) && !is.later) {
 		return PASS;
 	}
 	if (!is_backwards(ctx, &fib, in, p, from, &d->dst))

@@ -417,6 +417,13 @@ func (m *model) decide(in *iface, p *packet) (d decision) {
 		if !d.toward(to) {
 			return d
 		}
+		if d.dst == f.src {
+			d.reason = planeReasonPASSED_HAIRPIN
+			return d
+		}
+	} else if slices.ContainsFunc(m.Destinations, func(o Mapping) bool { return o.Match.Contains(f.dst) }) {
+		d.reason = planeReasonPASSED_HAIRPIN
+		return d
 	} else if from, unknown := search(m.Sources, f.src, f.protocol, f.sport, AnyRole, f.unknownPorts); from == nil && !unknown {
 		return d
 	}

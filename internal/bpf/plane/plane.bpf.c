@@ -272,7 +272,7 @@ static __always_inline int go_out(struct __sk_buff *skb, __u32 l3)
 	struct decision *d;
 	struct general *g;
 	struct work *w;
-	bool later;
+	struct sought is;
 
 	if (mark)
 		skb->mark &= ~mark_mask;
@@ -288,9 +288,9 @@ static __always_inline int go_out(struct __sk_buff *skb, __u32 l3)
 		return TC_ACT_UNSPEC;
 	if (!mark && !(g->packet.flags & ERROR))
 		return TC_ACT_UNSPEC;
-	m = find_source(&g->packet, mark == mark_hairpin ? ~0u : out->roles, &later);
+	m = find_source(&g->packet, mark == mark_hairpin ? ~0u : out->roles, &is);
 	if (!m)
-		return mark && later ? TC_ACT_SHOT : TC_ACT_UNSPEC; /* not with an address that is the inside's */
+		return mark && is.later ? TC_ACT_SHOT : TC_ACT_UNSPEC; /* not with an address that is the inside's */
 	d->src = g->packet.flow.src;
 	d->dst = g->packet.flow.dst;
 	d->sport = m->port ? m->port : g->packet.flow.sport;

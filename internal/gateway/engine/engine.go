@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/engine/ebpf"
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
 	"github.com/natkit/natkit/internal/gateway/health"
 	"github.com/natkit/natkit/internal/gateway/observe"
@@ -63,7 +64,7 @@ type Updater interface {
 type Set []Engine
 
 // Standard are the engines of this version. A new one is a package and its line here.
-var Standard = Set{netfilter.Engine{}}
+var Standard = Set{ebpf.Engine{}, netfilter.Engine{}}
 
 func (s Set) all() Set {
 	if s == nil {
