@@ -76,6 +76,7 @@ var layers = map[string]layer{
 	"internal/conntrack/dump":           kernel,
 	"internal/disk":                     kernel,
 	"internal/gateway/engine":           kernel,
+	"internal/gateway/engine/ebpf":      kernel,
 	"internal/gateway/engine/fake":      kernel,
 	"internal/gateway/engine/netfilter": kernel,
 	"internal/gateway/host":             kernel,
@@ -111,7 +112,7 @@ var testsOnly = map[string]string{
 }
 
 // engines are the packages that carry out plans of gateways.
-var engines = map[string]bool{"internal/gateway/engine/netfilter": true}
+var engines = map[string]bool{"internal/gateway/engine/ebpf": true, "internal/gateway/engine/netfilter": true}
 
 // apart are packages that must not import others, themselves or what is below them, and
 // why. Names stand for the packages below them as well.

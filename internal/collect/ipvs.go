@@ -3,7 +3,6 @@ package collect
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -110,29 +109,14 @@ func askIPVSTimeouts() (*snapshot.IPVSTimeouts, error) {
 		return nil, fmt.Errorf("read the timeouts of IPVS: %w", err)
 	}
 	defer c.Close()
-	family, err := askGeneric(c, unix.GENL_ID_CTRL, unix.CTRL_CMD_GETFAMILY, 1, netlink.AppendText(nil, unix.CTRL_ATTR_FAMILY_NAME, ipvsFamily))
-	id := family.Get(unix.CTRL_ATTR_FAMILY_ID)
-	if err != nil || len(id) != 2 {
-		return nil, fmt.Errorf("read the timeouts of IPVS: generic netlink family %s: %w", ipvsFamily, cmp.Or(err, netlink.ErrTruncated))
+	answers, err := c.AskGeneric(ipvsFamily, ipvsVersion, ipvsGetConfig, 0, nil)
+	if err == nil && len(answers) != 1 {
+		err = netlink.ErrTruncated
 	}
-	config, err := askGeneric(c, binary.NativeEndian.Uint16(id), ipvsGetConfig, ipvsVersion, nil)
 	if err != nil {
 		return nil, fmt.Errorf("read the timeouts of IPVS: %w", netns.Denied(err, netns.NetAdmin))
 	}
-	return timeoutsOf(config), nil
-}
-
-// askGeneric sends a command with attributes (struct genlmsghdr), and returns those of the
-// answer.
-func askGeneric(c *socket.Conn, family uint16, command, version byte, attributes []byte) (netlink.Attrs, error) {
-	answers, err := c.Ask(family, 0, append([]byte{command, version, 0, 0}, attributes...))
-	if err == nil && (len(answers) != 1 || len(answers[0].Body) < unix.GENL_HDRLEN) {
-		err = fmt.Errorf("%d answers, expected one", len(answers))
-	}
-	if err != nil {
-		return nil, err
-	}
-	return netlink.ParseAttrs(answers[0].Body[unix.GENL_HDRLEN:])
+	return timeoutsOf(answers[0]), nil
 }
 
 func timeoutsOf(a netlink.Attrs) *snapshot.IPVSTimeouts {

@@ -30,6 +30,7 @@ func CheckPlan(f *File, facts Facts, compiled func(*Plan)) []Finding {
 	c.interfaces()
 	c.uplinks()
 	c.zones()
+	c.engine()
 	if c.refused == 0 {
 		c.compile()
 	}
@@ -38,7 +39,6 @@ func CheckPlan(f *File, facts Facts, compiled func(*Plan)) []Finding {
 		c.together()
 		c.onHost()
 	}
-	c.engine()
 	c.sort()
 	return c.findings
 }
@@ -111,14 +111,6 @@ func (c *checker) ruleOf(ref Ref) one {
 		rules = c.config.IPv6
 	}
 	return one{c, rules[ref.Index], ref, ref.BitLen()}
-}
-
-// engine finds a file for another version.
-func (c *checker) engine() {
-	if e := c.config.Engine; e != "" && !slices.Contains(Engines, e) {
-		c.add(Finding{ID: "engine-missing", Severity: Refuse, Message: fmt.Sprintf("this version of natkit has no engine %s", e),
-			Advice: "leave it out, and netfilter does the same"}, []any{"engine"})
-	}
 }
 
 // packets checks what is done to packets besides their translation.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,15 +49,22 @@ func TestCheckSeveral(t *testing.T) {
 		"4 wg* notice interface-missing: masquerade: no interface is wg* yet: its rules have no effect until one appears"}}})
 }
 
-// TestCheckEngine: the rest of the file is looked at all the same.
+// TestCheckEngine: an engine needs bits of marks that rules do not ask for.
 func TestCheckEngine(t *testing.T) {
 	rule := inFile("static: {inside: 10.0.0.3, outside: 203.0.113.9}")
 	away := "5 203.0.113.9 warn address-missing: static: 203.0.113.9 is on the network of eth0, and no interface here has it: no host answers for it there"
+	with := func(words string) string { return strings.Replace(rule, "gateway:", "gateway:\n  "+words, 1) }
 	runChecks(t, here(), []checkCase{
-		{"netfilter", strings.Replace(rule, "gateway:", "gateway:\n  engine: netfilter", 1), []string{away}},
-		{"ebpf", strings.Replace(rule, "gateway:", "gateway:\n  engine: ebpf", 1),
-			[]string{"2 ebpf refuse engine-missing: this version of natkit has no engine ebpf", away}},
+		{"netfilter", with("engine: netfilter"), []string{away}},
+		{"ebpf", with("engine: ebpf"), []string{away}},
+		{"for nothing", with("acknowledge-bypass: on"), []string{"2 on notice bypass-unused: acknowledge-bypass: without engine: ebpf nothing is passed by", away}},
 	})
+	for text, want := range map[string]bool{"engine: ebpf": true, "engine: ebpf\n  marks: 0xc000000": false, "engine: netfilter": false} {
+		findings := check(t, strings.Replace(inFile("masquerade: {mark: 0x1000000/0x1000000}"), "gateway:", "gateway:\n  "+text, 1), Facts{})
+		if got := slices.ContainsFunc(findings, func(f Finding) bool { return f.ID == "mark-collides" }); got != want {
+			t.Errorf("%s: %v", text, findings)
+		}
+	}
 }
 
 // TestCheckTargets: a host inside that is this one, or to which the way leads out, is reported.

@@ -15,7 +15,7 @@ func (c *checker) uplinks() {
 	path := []any{"interfaces", RoleWAN}
 	switch most := c.config.marks().most(); {
 	case !wan.divided():
-		if c.config.Marks != 0 {
+		if c.config.Marks != 0 && c.config.Engine != EngineEBPF {
 			c.add(Finding{ID: "marks-unused", Severity: Warn, Message: "marks: connections are not divided among several wan interfaces, so that nothing is marked",
 				Advice: "leave it out, or write wan: [{interface: eth0}, {interface: eth1}]"}, []any{"marks"})
 		}

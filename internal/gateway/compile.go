@@ -58,7 +58,7 @@ type compiler struct {
 func (b *compiler) begin() {
 	c := b.config
 	b.plan = Plan{
-		Schema: PlanSchema, Engine: cmp.Or(c.Engine, EngineNetfilter),
+		Schema: PlanSchema, Engine: EngineNetfilter,
 		WAN: b.names(c.Interfaces.WAN.Names()), LAN: b.names(b.withVRFs(c.Interfaces.LAN.Names())),
 		MSS: c.MSS, ConnectionsPerSource: int64(c.Limits.ConnectionsPerSource),
 		IPv4: slices.ContainsFunc(c.NAT, Rule.isEnabled), IPv6: slices.ContainsFunc(c.IPv6, Rule.isEnabled),
@@ -66,6 +66,9 @@ func (b *compiler) begin() {
 	}
 	b.plan.Helpers = slices.Clone(c.Helpers)
 	slices.Sort(b.plan.Helpers)
+	if c.Engine == EngineEBPF {
+		b.plan.Bypass, b.plan.XDP = c.marks().bypass(), c.XDP
+	}
 	b.uplinks()
 	b.zones()
 }

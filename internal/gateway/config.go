@@ -27,11 +27,15 @@ type Config struct {
 	Define  Composed `yaml:"define" json:"-"`
 	// Engine is EngineNetfilter where empty.
 	Engine Engine `yaml:"engine" json:"engine,omitempty"`
+	// AcknowledgeBypass says that what EngineEBPF forwards passes by some of what the kernel does to other packets.
+	AcknowledgeBypass Switch `yaml:"acknowledge-bypass" json:"acknowledge_bypass,omitempty"`
+	// XDP is where the programs of EngineEBPF run; XDPAuto where empty.
+	XDP XDP `yaml:"xdp" json:"xdp,omitempty"`
 	// Expect sizes the connection table; zero leaves it as it is.
 	Expect     Expect     `yaml:"expect" json:"expect,omitzero"`
 	Interfaces Interfaces `yaml:"interfaces" json:"interfaces,omitzero"`
 	// Marks are the bits of skb->mark and of connections' marks by which connections stay on one of several WAN
-	// interfaces; DefaultMarks where 0.
+	// interfaces, and of skb->mark by which EngineEBPF hands packets to the stack; DefaultMarks where 0.
 	Marks Bits `yaml:"marks" json:"marks,omitempty"`
 	// ZoneMarks are those by which packets go to a zone; DefaultZoneMarks where 0.
 	ZoneMarks Bits `yaml:"zone-marks" json:"zone_marks,omitempty"`
@@ -496,21 +500,45 @@ type Engine string
 const (
 	// EngineNetfilter is the kernel's own NAT, by nftables.
 	EngineNetfilter Engine = "netfilter"
-	// EngineEBPF are eBPF programs of natkit's own, at the interfaces.
+	// EngineEBPF are eBPF programs of natkit's own, at the interfaces, for rules whose mapping is fixed. EngineNetfilter
+	// carries out the others, and these where a packet does not come to the programs.
 	EngineEBPF Engine = "ebpf"
 )
 
-// Engines are those that this version has.
-var Engines = []Engine{EngineNetfilter}
-
 // UnmarshalYAML reads it and keeps the place for an error.
 func (e *Engine) UnmarshalYAML(n *yaml.Node) error {
-	return document.Scalar(n, "an engine: netfilter", func(text string) error {
+	return document.Scalar(n, "an engine: netfilter, ebpf", func(text string) error {
 		*e = Engine(text)
 		if *e != EngineNetfilter && *e != EngineEBPF {
-			return document.Unknown(text, string(EngineNetfilter))
+			return document.Unknown(text, string(EngineNetfilter), string(EngineEBPF))
 		}
 		return nil
+	})
+}
+
+// XDP is where the programs of EngineEBPF run: they are at tc as well.
+type XDP string
+
+const (
+	// XDPAuto is before the stack where a driver does that and frames come with their checksums: not of veths.
+	XDPAuto XDP = "auto"
+	// XDPNative is so of veths too.
+	XDPNative XDP = "native"
+	// XDPGeneric is so in the stack of drivers that run no programs.
+	XDPGeneric XDP = "generic"
+	// XDPOff is at tc alone.
+	XDPOff XDP = "off"
+)
+
+// UnmarshalYAML reads it and keeps the place for an error.
+func (x *XDP) UnmarshalYAML(n *yaml.Node) error {
+	return document.Scalar(n, "where XDP programs run: auto, native, generic, off", func(text string) error {
+		*x = XDP(text)
+		switch *x {
+		case XDPAuto, XDPNative, XDPGeneric, XDPOff:
+			return nil
+		}
+		return document.Unknown(text, string(XDPAuto), string(XDPNative), string(XDPGeneric), string(XDPOff))
 	})
 }
 

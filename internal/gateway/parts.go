@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 )
@@ -12,30 +13,56 @@ type Note struct {
 	Because string `json:"because"`
 }
 
-// EngineOf is the engine that carries out a rule.
-func (p *Plan) EngineOf(rule Ref) Engine {
-	for engine, rules := range p.Assigned {
-		if slices.Contains(rules, rule) {
-			return engine
-		}
+// word is that of the file for the engines of a plan.
+func (p *Plan) word() Engine {
+	if p.Bypass != 0 {
+		return EngineEBPF
 	}
 	return p.Engine
 }
 
-// Part is what an engine carries out of the plan; nil for nothing. What is not about a
-// single rule, such as a limit of connections, is p.Engine's.
+// Carrier is which engine carries out a rule first, and why others do not.
+type Carrier struct {
+	Rule   Ref    `json:"rule"`
+	Engine Engine `json:"engine"`
+	Notes  []Note `json:"notes,omitempty"`
+}
+
+// Carriers are those of all rules of a plan, by the notes of its assignment; nil where there is one engine.
+func (p *Plan) Carriers(notes []Note) (all []Carrier) {
+	if len(p.Assigned) == 0 && len(notes) == 0 {
+		return nil
+	}
+	by, why := map[Ref]Engine{}, map[Ref][]Note{}
+	for engine, rules := range p.Assigned {
+		for _, r := range rules {
+			by[r] = engine
+		}
+	}
+	for _, n := range notes {
+		why[n.Rule] = append(why[n.Rule], n)
+	}
+	for _, r := range p.Refs() {
+		all = append(all, Carrier{r, cmp.Or(by[r], p.Engine), why[r]})
+	}
+	slices.SortFunc(all, func(a, b Carrier) int { return a.Rule.Compare(b.Rule) })
+	return all
+}
+
+// Part is what an engine carries out of the plan; nil for nothing. p.Engine has all of it, what is not about a single
+// rule, such as a limit of connections, alone.
 func (p *Plan) Part(e Engine) *Plan {
 	switch {
-	case len(p.Assigned) == 0 && e == p.Engine:
-		return p
 	case e == p.Engine:
-		part := p.Only(func(r Ref) bool { return p.EngineOf(r) == e })
-		part.Assigned = nil
-		return part
+		return p
 	case len(p.Assigned[e]) == 0:
 		return nil
 	}
-	part := p.Only(func(r Ref) bool { return slices.Contains(p.Assigned[e], r) })
+	mine := map[Ref]bool{}
+	for _, r := range p.Assigned[e] {
+		mine[r] = true
+	}
+	part := p.Only(func(r Ref) bool { return mine[r] })
 	part.Engine, part.Assigned = e, nil
 	part.MSS, part.Flowtable, part.ConnectionsPerSource, part.Helpers, part.TTL, part.PCP = MSS{}, nil, 0, nil, 0, nil
 	return part
@@ -58,17 +85,18 @@ func only[T any](all []T, keep func(T) bool) []T {
 // Refs are the rules that have entries in the plan, each once.
 func (p *Plan) Refs() []Ref {
 	var all []Ref
+	seen := map[Ref]bool{}
 	for e := range p.Entries() {
-		if !slices.Contains(all, e.Rule) {
-			all = append(all, e.Rule)
+		if !seen[e.Rule] {
+			seen[e.Rule], all = true, append(all, e.Rule)
 		}
 	}
 	return all
 }
 
-// Engines are those that carry out the plan: the one that it names comes last.
+// Engines are those that carry out the plan: the one that has all of it comes first.
 func (p *Plan) Engines() []Engine {
-	return append(slices.Sorted(maps.Keys(p.Assigned)), p.Engine)
+	return append([]Engine{p.Engine}, slices.Sorted(maps.Keys(p.Assigned))...)
 }
 
 // Miss adds to Changes which engines of a plan have nothing in force.

@@ -19,9 +19,15 @@ const PlanSchema = "natkit.gateway-plan/2"
 // matches when it comes), `on: wan` is addresses.
 type Plan struct {
 	Schema string `json:"schema"`
+	// Engine carries out the whole plan, and every packet that no other engine has translated before.
 	Engine Engine `json:"engine"`
-	// Assigned are the rules that other engines carry out, by engine.
+	// Assigned are the rules that other engines carry out before Engine does, by engine.
 	Assigned map[Engine][]Ref `json:"assigned,omitempty"`
+	// Bypass are the bits of skb->mark of packets that EngineEBPF hands to the stack, some of which are set: nothing else
+	// translates these. It is 0 where EngineEBPF is not asked for, or carries out nothing.
+	Bypass uint32 `json:"bypass,omitempty"`
+	// XDP is where EngineEBPF runs.
+	XDP XDP `json:"xdp,omitempty"`
 	// WAN and LAN are the interfaces of the roles.
 	WAN []string `json:"wan,omitempty"`
 	LAN []string `json:"lan,omitempty"`

@@ -100,6 +100,10 @@ func (b Bits) of(i int) uint32 { return uint32(i+1) << bits.TrailingZeros32(uint
 // most is how many uplinks have a mark: 0 is that of connections without one.
 func (b Bits) most() int { return 1<<bits.OnesCount32(uint32(b)) - 1 }
 
+// bypass are the bits of packets that EngineEBPF hands to the stack, the lowest two: where it carries out something no
+// uplink has them.
+func (b Bits) bypass() uint32 { return 3 << bits.TrailingZeros32(uint32(b)) }
+
 // Uplink is the index of the uplink of an interface; -1 where it is none.
 func (p *Plan) Uplink(name string) int {
 	return slices.IndexFunc(p.Uplinks, func(u Uplink) bool { return u.Interface == name })

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/natkit/natkit/internal/bpf/pktgen"
+	"github.com/natkit/natkit/internal/bpf/plane"
 	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/units"
 	"github.com/natkit/natkit/tools/bench"
@@ -52,6 +53,8 @@ func planesSuite(natkit string) bench.Suite {
 			{Name: "XDP redirect", Run: p.runRedirect},
 			{Name: "kernel forwarding", Run: func(ctx context.Context) (bench.Sample, error) { return p.runKernel(ctx, "", false) }},
 			{Name: "nftables, stateless", Run: func(ctx context.Context) (bench.Sample, error) { return p.runKernel(ctx, rulesStateless, true) }},
+			{Name: "natkit, XDP", Run: func(ctx context.Context) (bench.Sample, error) { return p.runEngine(ctx, plane.XDP, 10_000) }},
+			{Name: "natkit, tc", Run: func(ctx context.Context) (bench.Sample, error) { return p.runEngine(ctx, plane.TC, 10_000) }},
 			{Name: dnat, Run: func(ctx context.Context) (bench.Sample, error) { return p.runKernel(ctx, rulesDNAT, true) }},
 		},
 		Baseline: dnat,

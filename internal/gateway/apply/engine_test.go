@@ -78,15 +78,13 @@ func TestEngineFailsOverAPlan(t *testing.T) {
 	}
 }
 
-// TestEngineOfALaterVersion: --force does not bring one that is not there.
-func TestEngineOfALaterVersion(t *testing.T) {
+// TestEngineThatIsMissing: --force does not bring it.
+func TestEngineThatIsMissing(t *testing.T) {
 	w := newWorld(t)
+	w.Host.Engines = engine.Set{&fake.Engine{}}
 	forced := wish("gateway: {engine: ebpf, nat: [{masquerade: {}}]}\n")
-	if _, err := w.Prepare(t.Context(), forced); !errors.As(err, new(Refused)) {
-		t.Errorf("%v", err)
-	}
 	forced.Force = true
-	if _, err := w.Prepare(t.Context(), forced); err == nil || errors.As(err, new(Refused)) {
+	if _, err := w.Prepare(t.Context(), forced); !errors.As(err, new(Obstacle)) {
 		t.Errorf("%v", err)
 	}
 	w.want(tune.GatewayNone)
@@ -163,8 +161,8 @@ func TestEnginesTogether(t *testing.T) {
 	}
 	wantValues(tune.GatewayNone, a)
 	r := w.prepare(wish(both))
-	if want := "nat[1] masquerade: by engine netfilter; not by static: it is for static alone"; !slices.Contains(r.Notes, want) {
-		t.Errorf("notes %q, want %q among them", r.Notes, want)
+	if c := r.Carriers; len(c) != 2 || c[0].Engine != "static" || c[1].Engine != gateway.EngineNetfilter || len(c[1].Notes) != 1 || c[1].Notes[0].Because != "it is for static alone" {
+		t.Errorf("%+v", c)
 	}
 	rest.Fails = errors.New("too much for it")
 	if _, err := r.Apply(t.Context(), 0); !errors.Is(err, rest.Fails) {
@@ -182,7 +180,7 @@ func TestEnginesTogether(t *testing.T) {
 		}
 	}
 	inode := w.ns.Inode()
-	if want := []string{tune.GatewayTarget(inode, "static"), tune.GatewayTarget(inode, "netfilter")}; !slices.Equal(targets, want) {
+	if want := []string{tune.GatewayTarget(inode, "netfilter"), tune.GatewayTarget(inode, "static")}; !slices.Equal(targets, want) {
 		t.Errorf("%q, want %q", targets, want)
 	}
 	if p, err := w.InForce(); err != nil || p == nil || len(p.Assigned) != 1 {

@@ -1,5 +1,5 @@
-// Package engine has what carries out the plans of gateways behind one interface. A plan
-// may be divided among several engines; of what is in force each engine knows its own.
+// Package engine has what carries out the plans of gateways behind one interface. Of a plan one engine has all, others
+// may carry out some of its rules before; of what is in force each engine knows its own.
 package engine
 
 import (
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/engine/ebpf"
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
 	"github.com/natkit/natkit/internal/gateway/health"
 	"github.com/natkit/natkit/internal/gateway/observe"
@@ -26,7 +27,8 @@ type Engine interface {
 	// Facts adds what the engine can do there, as far as a file asks for it.
 	Facts(ns *netns.Handle, c *gateway.Config, f *gateway.Facts)
 	// Claim divides a plan into what the engine carries out and the rest, by whole rules; nil
-	// where one of them is nothing. Notes give the reasons for the rest.
+	// where one of them is nothing. Notes give the reasons for the rest. Packets of a rule that it carries out beside the
+	// plan's own engine may take either way: both have to make the same of them.
 	Claim(p *gateway.Plan, facts gateway.Facts) (mine, rest *gateway.Plan, notes []gateway.Note)
 	// Check returns why the kernel would refuse a plan, without carrying it out; nil also
 	// where that cannot be found out.
@@ -58,12 +60,11 @@ type Updater interface {
 }
 
 // Set are engines; nil stands for Standard. Each carries out what it can of a plan and
-// those before it leave; the engine that the plan names comes last and has to take the rest.
+// those before it leave; the engine that the plan names comes last and has to take all of it.
 type Set []Engine
 
-// Standard are the engines of this version. A new one is a package, its line here, and
-// its word in gateway.Engines.
-var Standard = Set{netfilter.Engine{}}
+// Standard are the engines of this version. A new one is a package and its line here.
+var Standard = Set{ebpf.Engine{}, netfilter.Engine{}}
 
 func (s Set) all() Set {
 	if s == nil {
@@ -84,39 +85,46 @@ func (s Set) Of(name gateway.Engine) (Engine, error) {
 
 // Facts adds what the engines can do in a namespace, as far as a file asks for it.
 func (s Set) Facts(ns *netns.Handle, c *gateway.Config, f *gateway.Facts) {
-	if last, err := s.Of(cmp.Or(c.Engine, gateway.EngineNetfilter)); err == nil {
-		last.Facts(ns, c, f)
+	for _, e := range s.all() {
+		e.Facts(ns, c, f)
 	}
 }
 
-// Assign divides a plan among the engines. Notes say why an engine does not carry out a
-// rule that another one does.
+// Assign has engines carry out rules of a plan before its own does. Notes say why one of them leaves a rule.
 func (s Set) Assign(p *gateway.Plan, facts gateway.Facts) (*gateway.Plan, []gateway.Note, error) {
 	last, err := s.Of(p.Engine)
+	if err == nil && p.Bypass != 0 {
+		_, err = s.Of(gateway.EngineEBPF)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
 	out, rest, notes := *p, p, []gateway.Note(nil)
-	for _, e := range append(slices.DeleteFunc(slices.Clone(s.all()), func(e Engine) bool { return e.Name() == p.Engine }), last) {
+	for _, e := range s.all() {
+		if e.Name() == p.Engine || rest == nil {
+			continue
+		}
 		mine, left, why := e.Claim(rest, facts)
 		notes = append(notes, why...)
-		if mine != nil && e.Name() != p.Engine {
-			if out.Assigned == nil {
-				out.Assigned = map[gateway.Engine][]gateway.Ref{}
-			}
-			out.Assigned[e.Name()] = mine.Refs()
+		if rest = left; mine == nil {
+			continue
 		}
-		if rest = left; rest == nil {
-			return &out, notes, nil
+		if out.Assigned == nil {
+			out.Assigned = map[gateway.Engine][]gateway.Ref{}
 		}
+		out.Assigned[e.Name()] = mine.Refs()
 	}
-	refs := rest.Refs()
-	for _, n := range slices.Backward(notes) {
-		if slices.Contains(refs, n.Rule) {
-			return nil, notes, fmt.Errorf("%s: no engine carries it out; %s: %s", n.Rule, n.Engine, n.Because)
-		}
+	if out.Assigned[gateway.EngineEBPF] == nil {
+		out.Bypass = 0
 	}
-	return nil, notes, fmt.Errorf("engine %s does not carry out all of the rest of the plan", p.Engine)
+	_, left, why := last.Claim(p, facts)
+	if left == nil {
+		return &out, notes, nil
+	}
+	if len(why) > 0 {
+		return nil, notes, fmt.Errorf("%s: engine %s does not carry it out: %s", why[0].Rule, why[0].Engine, why[0].Because)
+	}
+	return nil, notes, fmt.Errorf("engine %s does not carry out all of the plan", p.Engine)
 }
 
 // Check is gateway.Check, and whether the kernel takes what that has nothing to refuse in.
@@ -126,30 +134,52 @@ func (s Set) Check(file *gateway.File, facts gateway.Facts) []gateway.Finding {
 
 // CheckPlan is Check as gateway.CheckPlan is that of its package. The kernel is asked meanwhile.
 func (s Set) CheckPlan(file *gateway.File, facts gateway.Facts, compiled func(*gateway.Plan)) []gateway.Finding {
-	var kernel chan error
+	return s.checkPlan(file, facts, compiled, facts.Known)
+}
+
+// CheckUntried is CheckPlan that does not ask the kernel.
+func (s Set) CheckUntried(file *gateway.File, facts gateway.Facts, compiled func(*gateway.Plan)) []gateway.Finding {
+	return s.checkPlan(file, facts, compiled, false)
+}
+
+func (s Set) checkPlan(file *gateway.File, facts gateway.Facts, compiled func(*gateway.Plan), try bool) []gateway.Finding {
+	type verdict struct {
+		found *gateway.Finding
+		err   error
+	}
+	var engines chan verdict
 	all := gateway.CheckPlan(file, facts, func(p *gateway.Plan) {
 		compiled(p)
-		if facts.Known {
-			kernel = make(chan error, 1)
-			go func() { kernel <- s.check(p, facts) }()
+		if try || p.Bypass != 0 && !bool(file.Config.AcknowledgeBypass) {
+			engines = make(chan verdict, 1)
+			go func() {
+				p, _, err := s.Assign(p, facts)
+				if err != nil {
+					engines <- verdict{err: err}
+					return
+				}
+				if try {
+					err = s.check(p)
+				}
+				engines <- verdict{gateway.Unacknowledged(file, p, &facts), err}
+			}()
 		}
 	})
-	if kernel == nil {
+	if engines == nil {
 		return all
 	}
-	err := <-kernel
+	v := <-engines
 	refused := slices.ContainsFunc(all, func(f gateway.Finding) bool { return f.Severity == gateway.Refuse })
-	if err != nil && !refused {
-		all = append(all, gateway.KernelRefuses(file, err))
+	if v.err != nil && !refused && try {
+		all = append(all, gateway.KernelRefuses(file, v.err))
+	}
+	if v.found != nil {
+		all = append(all, *v.found)
 	}
 	return all
 }
 
-func (s Set) check(p *gateway.Plan, facts gateway.Facts) error {
-	p, _, err := s.Assign(p, facts)
-	if err != nil {
-		return err
-	}
+func (s Set) check(p *gateway.Plan) error {
 	for _, e := range s.all() {
 		if part := p.Part(e.Name()); part != nil {
 			if err := e.Check(part); err != nil {
@@ -185,18 +215,13 @@ func (s Set) Apply(ns *netns.Handle, p *gateway.Plan, kept gateway.Kept) error {
 	return nil
 }
 
-// inOrder are the engines, those that carry out something of a plan first: nothing is
+// inOrder are the engines, those that carry out something of a plan first, as p.Engines has them: nothing is
 // removed before the new rules are there.
 func (s Set) inOrder(p *gateway.Plan) Set {
-	all := slices.Clone(s.all())
+	names, all := p.Engines(), slices.Clone(s.all())
 	slices.SortStableFunc(all, func(a, b Engine) int {
-		without := func(e Engine) int {
-			if p.Part(e.Name()) == nil {
-				return 1
-			}
-			return 0
-		}
-		return cmp.Compare(without(a), without(b))
+		place := func(e Engine) uint { return uint(slices.Index(names, e.Name())) } // of one without a part the largest
+		return cmp.Compare(place(a), place(b))
 	})
 	return all
 }
@@ -421,10 +446,9 @@ func (s Set) ReadOne(ns *netns.Handle, name gateway.Engine, kept gateway.Kept, d
 	return e.Read(ns, kept.Seal(inode, name), kept.Plan)
 }
 
-// Follow traces a packet: by the first engine whose packet it is, of those that carry out
-// a part of the plan.
+// Follow traces a packet: by the first engine whose packet it is, the plan's own being asked last.
 func (s Set) Follow(p *gateway.Plan, facts gateway.Facts, route observe.Router, packet nat.Packet) (*observe.Trace, error) {
-	for _, name := range p.Engines() {
+	for _, name := range slices.Backward(p.Engines()) {
 		e, err := s.Of(name)
 		if err != nil {
 			return nil, err

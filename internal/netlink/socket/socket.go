@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -191,6 +192,37 @@ func (c *Conn) Ask(kind, flags uint16, body []byte) ([]netlink.Message, error) {
 			return all, err
 		}
 	}
+}
+
+// AskGeneric asks a family of generic netlink, which it looks up by its name (that loads no module): it sends a command
+// with attributes (struct genlmsghdr), and returns the attributes of each answer.
+func (c *Conn) AskGeneric(family string, version, command byte, flags uint16, attributes []byte) ([]netlink.Attrs, error) {
+	found, err := c.askGeneric(unix.GENL_ID_CTRL, 1, unix.CTRL_CMD_GETFAMILY, 0, netlink.AppendText(nil, unix.CTRL_ATTR_FAMILY_NAME, family))
+	if err == nil && (len(found) != 1 || len(found[0].Get(unix.CTRL_ATTR_FAMILY_ID)) != 2) {
+		err = netlink.ErrTruncated
+	}
+	if err != nil {
+		return nil, fmt.Errorf("generic netlink family %s: %w", family, err)
+	}
+	return c.askGeneric(binary.NativeEndian.Uint16(found[0].Get(unix.CTRL_ATTR_FAMILY_ID)), version, command, flags, attributes)
+}
+
+func (c *Conn) askGeneric(id uint16, version, command byte, flags uint16, attributes []byte) (all []netlink.Attrs, err error) {
+	answers, err := c.Ask(id, flags, append([]byte{command, version, 0, 0}, attributes...))
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range answers {
+		if len(m.Body) < unix.GENL_HDRLEN {
+			return nil, netlink.ErrTruncated
+		}
+		attrs, err := netlink.ParseAttrs(m.Body[unix.GENL_HDRLEN:])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, attrs)
+	}
+	return all, nil
 }
 
 func (c *Conn) buffer() []byte {

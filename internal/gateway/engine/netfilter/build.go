@@ -68,6 +68,7 @@ func build(p *gateway.Plan, h host) *table {
 
 func (t *table) fill(p *gateway.Plan, h host) {
 	t.out, t.plan = p.Out, p
+	t.bypassed(p)
 	t.mss(p.MSS)
 	t.ttl(p)
 	t.hairpins(p)
@@ -87,6 +88,26 @@ func (t *table) fill(p *gateway.Plan, h host) {
 	t.offload(h)
 	t.chains = slices.Concat(t.chains, t.used(), t.branches)
 	t.mark(h.digest)
+}
+
+// BypassComment is that of the rules for packets that programs of natkit have translated, and hand to the stack.
+const BypassComment = "translated by programs"
+
+// bypassed leaves packets alone that the eBPF engine hands to the stack, with their destination translated: neither the
+// tracker sees them, and so no NAT, nor rules for stateless pairs. Their source is translated as they leave. Chains that
+// ask the tracker for a state take none of them for new or invalid.
+func (t *table) bypassed(p *gateway.Plan) {
+	if p.Bypass == 0 {
+		return
+	}
+	leave := func(chain string, does ...expression) {
+		exprs := slices.Concat(masked(packetMark.load(reg1), p.Bypass), []expression{unequal(reg1, hostUint32(0))}, does)
+		t.rules = append(t.rules, rule{chain: chain, comment: BypassComment, exprs: exprs})
+	}
+	leave("raw-prerouting", &expr.Notrack{}, &expr.Verdict{Kind: expr.VerdictAccept})
+	if len(p.Stateless) > 0 {
+		leave("stateless", &expr.Verdict{Kind: expr.VerdictAccept})
+	}
 }
 
 // used are the chains that have rules: another would cost each packet a call, and

@@ -1,0 +1,321 @@
+//go:build ignore
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* The programs of the eBPF engine. The one at XDP forwards packets with plain headers; what it leaves comes to the one
+ * at tc, which has the whole of it; what that leaves is the stack's, and what the stack sends on in its place the
+ * program at the way out completes. */
+#include "rewrite.h"
+#include "skb.h"
+
+/* forward_frame changes a frame and sends it on. */
+static __always_inline int forward_frame(struct xdp_md *ctx, const struct packet *p, const struct decision *d)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	void *l3 = data + sizeof(struct ethhdr), *l4 = l3;
+	bool ipv6 = p->flags & IPV6;
+
+	l4 += ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	if (l4 > end || (p->flags & PORTS && l4 + 4 > end))
+		return XDP_PASS;
+	if (!set_checksum(l4, end, p, d))
+		return XDP_PASS; /* cut off */
+	if (p->flags & PORTS)
+		set_ports(l4, end, d);
+	set_addresses(l3, end, ipv6, d);
+	set_macs(data, d);
+	account(d, 1, p->length);
+	return bpf_redirect(d->out, 0);
+}
+
+SEC("xdp")
+int forward(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct packet p = {.flow.in = ctx->ingress_ifindex};
+	__u32 now = bpf_jiffies64();
+	struct decision *d;
+
+	if (read_plain(data, end, sizeof(struct ethhdr), 0, &p) != PLAIN || p.ttl <= 1)
+		return XDP_PASS;
+	if (data + p.l3 + p.length > end)
+		return XDP_PASS;
+	d = decision_of(&p, now);
+	if (!d)
+		return XDP_PASS;
+	if (!d->valid) {
+		if (decide(ctx, d, &p, &p.flow.src) != FORWARD)
+			return XDP_PASS;
+		keep(d, &p, now);
+	}
+	if (p.length > d->mtu || !d->redirects)
+		return XDP_PASS;
+	return forward_frame(ctx, &p, d);
+}
+
+/* send gives a packet to the way out, with a header of Ethernet if that wants one. Where it does not, bpf_redirect takes
+ * off what there is (__bpf_redirect_no_mac). */
+static __always_inline int send(struct __sk_buff *skb, __u32 l3, const struct decision *d)
+{
+	struct ethhdr eth;
+
+	if (d->ethernet) {
+		if (!l3 && bpf_skb_change_head(skb, sizeof(eth), 0))
+			return TC_ACT_SHOT;
+		__builtin_memcpy(eth.h_dest, d->dmac, sizeof(eth.h_dest));
+		__builtin_memcpy(eth.h_source, d->smac, sizeof(eth.h_source));
+		eth.h_proto = skb->protocol;
+		STORE(skb, 0, &eth);
+	}
+	return bpf_redirect(d->out, 0);
+}
+
+/* total is how much of IP a buffer has. */
+static __always_inline __u32 total(struct __sk_buff *skb, const struct packet *p)
+{
+	return skb->gso_size ? skb->len - p->l3 : p->length;
+}
+
+static __always_inline void account_skb(struct __sk_buff *skb, const struct packet *p, const struct decision *d)
+{
+	account(d, skb->gso_segs ? skb->gso_segs : 1, total(skb, p));
+}
+
+static __always_inline int forward_plain(struct __sk_buff *skb, __u32 l3_at, const struct packet *p, const struct decision *d)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	bool ipv6 = p->flags & IPV6;
+	void *l3 = data + l3_at, *l4 = l3 + (ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
+
+	if (l4 + 4 > end)
+		return TC_ACT_UNSPEC;
+	if (p->flags & PORTS)
+		set_ports(l4, end, d);
+	set_addresses(l3, end, ipv6, d);
+	account_skb(skb, p, d);
+	mend_transport(skb, p, d);
+	if (ipv6)
+		bpf_csum_update(skb, (__u16)~htons(0x0001)); /* one hop less */
+	return send(skb, l3_at, d);
+}
+
+/* mark_mask are the bits of the mark by which the program at the way out, and netfilter, know what the one at the way
+ * in has left half done. */
+const volatile __u32 mark_mask, mark_owned, mark_hairpin;
+
+/* leave_half translates the destination and leaves the rest to the stack. */
+static __always_inline int leave_half(struct __sk_buff *skb, const struct general *g, struct decision *d, bool hairpin)
+{
+	d->src = g->packet.flow.src;
+	d->sport = g->packet.flow.sport;
+	d->rule_out = 0;
+	sum_up(d, &g->packet);
+	store(skb, g, d);
+	remember_half(g, d);
+	account_skb(skb, &g->packet, d);
+	skb->mark = (skb->mark & ~mark_mask) | (hairpin ? mark_hairpin : mark_owned);
+	return TC_ACT_UNSPEC;
+}
+
+/* struct work is what the general way needs for one packet, which is too large for the stack. */
+struct work {
+	struct general packet;
+	struct decision decision;
+};
+
+MAP_OF(works, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct work, 1, 0);
+
+static __always_inline struct work *new_work(void)
+{
+	__u32 only = 0;
+	struct work *w = bpf_map_lookup_elem(&works, &only);
+
+	if (w)
+		__builtin_memset(w, 0, sizeof(*w));
+	return w;
+}
+
+/* decide_skb is decide, a function of its own for the verifier: it checks that once. */
+__noinline int decide_skb(struct __sk_buff *skb, struct decision *d, const struct packet *packet, const struct address *from)
+{
+	struct packet p;
+
+	if (!d || !packet || !from)
+		return PASS;
+	p = *packet; /* keys of maps lie on the stack (before Linux 6.2) */
+	return decide(skb, d, &p, from);
+}
+
+/* general_way is that of packets that are not forwarded by what is known of their flow. */
+static __noinline int general_way(struct __sk_buff *skb, __u32 l3)
+{
+	struct work *w = new_work();
+	struct decision *d;
+	struct general *g;
+	int v;
+
+	if (!w)
+		return TC_ACT_UNSPEC;
+	g = &w->packet;
+	d = &w->decision;
+	if (read_any(skb, l3, skb->ifindex, g) != PLAIN)
+		return TC_ACT_UNSPEC;
+	v = decide_skb(skb, d, &g->packet, &g->outer.src);
+	if (v == FORWARD) {
+		if (g->packet.flags & OPTIONS)
+			v = why(d, TO_STACK_OPTIONS, STACK);
+		else if (g->packet.ttl <= 1)
+			v = why(d, TO_STACK_TTL, STACK);
+		else if (g->packet.length > d->mtu)
+			v = why(d, TO_STACK_MTU, STACK);
+	}
+	if (d->reason)
+		count(&reasons, d->reason, 1, total(skb, &g->packet));
+	switch (v) {
+	case PASS:
+		return TC_ACT_UNSPEC;
+	case STACK:
+		return leave_half(skb, g, d, d->hairpin);
+	case FORWARD:
+		break;
+	}
+	store_hop(skb, &g->outer);
+	store(skb, g, d);
+	account_skb(skb, &g->packet, d);
+	return send(skb, l3, d);
+}
+
+/* plain_length is that of a packet with plain headers, or of the segments that it becomes (GSO). */
+static __always_inline __u32 plain_length(struct __sk_buff *skb, __u32 l3, const struct packet *p)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct tcphdr *tcp = data + l3 + (p->flags & IPV6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
+
+	if (!skb->gso_size)
+		return p->length;
+	if (p->flow.protocol != IPPROTO_TCP)
+		return p->l4 - p->l3 + sizeof(struct udphdr) + skb->gso_size;
+	if ((void *)(tcp + 1) > end)
+		return ~0u;
+	return p->l4 - p->l3 + (tcp->doff_res >> 4) * 4 + skb->gso_size;
+}
+
+/* GENERAL sends a packet the general way. */
+#define GENERAL (-2)
+
+/* plain_way is that of packets with plain headers whose flow is known, or becomes known. */
+static __noinline int plain_way(struct __sk_buff *skb, __u32 l3)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__u32 now = bpf_jiffies64();
+	struct decision *d;
+	struct packet p;
+
+	__builtin_memset(&p, 0, sizeof(p));
+	p.flow.in = skb->ifindex;
+	if (skb->pkt_type || skb->vlan_present)
+		return TC_ACT_UNSPEC; /* for another host, for several, or for a VLAN */
+	switch (read_plain(data, end, l3, skb->protocol, &p)) {
+	case NEVER:
+		return TC_ACT_UNSPEC;
+	case UNUSUAL:
+		return GENERAL;
+	case PLAIN:
+		break;
+	}
+	if (!skb->gso_size && p.length > skb->len - l3)
+		return TC_ACT_UNSPEC; /* cut off */
+	d = decision_of(&p, now);
+	if (!d)
+		return TC_ACT_UNSPEC;
+	if (!d->valid && p.ttl > 1) {
+		switch (decide_skb(skb, d, &p, &p.flow.src)) {
+		case PASS:
+			if (d->reason)
+				count(&reasons, d->reason, 1, total(skb, &p));
+			return TC_ACT_UNSPEC;
+		case STACK:
+			return GENERAL;
+		case FORWARD:
+			keep(d, &p, now);
+		}
+	}
+	if (!d->valid || p.ttl <= 1 || plain_length(skb, l3, &p) > d->mtu)
+		return GENERAL;
+	return forward_plain(skb, l3, &p, d);
+}
+
+static __always_inline int come_in(struct __sk_buff *skb, __u32 l3)
+{
+	int action = plain_way(skb, l3);
+
+	return action == GENERAL ? general_way(skb, l3) : action;
+}
+
+SEC("tc")
+int ingress(struct __sk_buff *skb)
+{
+	return come_in(skb, sizeof(struct ethhdr));
+}
+
+SEC("tc")
+int ingress_without_ethernet(struct __sk_buff *skb)
+{
+	return come_in(skb, 0);
+}
+
+/* go_out completes what was left half done: the source is translated. An ICMP error of this host is about a packet
+ * whose destination was: what it quotes gets it back. */
+static __always_inline int go_out(struct __sk_buff *skb, __u32 l3)
+{
+	const struct interface *out;
+	const struct mapping *m;
+	__u32 mark = skb->mark & mark_mask, index = skb->ifindex;
+	struct decision *d;
+	struct general *g;
+	struct work *w;
+	struct sought is;
+
+	if (mark)
+		skb->mark &= ~mark_mask;
+	else if (skb->ingress_ifindex || !carries_icmp(skb, l3))
+		return TC_ACT_UNSPEC;
+	out = bpf_map_lookup_elem(&interfaces, &index);
+	w = new_work();
+	if (!out || !w)
+		return TC_ACT_UNSPEC;
+	g = &w->packet;
+	d = &w->decision;
+	if (read_any(skb, l3, HALF, g) != PLAIN)
+		return TC_ACT_UNSPEC;
+	if (!mark && !(g->packet.flags & ERROR))
+		return TC_ACT_UNSPEC;
+	m = find_source(&g->packet, source_roles(mark == mark_hairpin, out->roles), &is);
+	if (!m)
+		return mark && is.later ? TC_ACT_SHOT : TC_ACT_UNSPEC; /* not with an address that is the inside's */
+	d->src = g->packet.flow.src;
+	d->dst = g->packet.flow.dst;
+	d->sport = m->port ? m->port : g->packet.flow.sport;
+	d->dport = g->packet.flow.dport;
+	if (!map(m, &d->src))
+		return mark ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+	sum_up(d, &g->packet);
+	if (!mark && !equal(&g->outer.src, &g->packet.flow.src))
+		g->packet.flags |= OWN;
+	store(skb, g, d);
+	d->rule_out = m->rule;
+	account_skb(skb, &g->packet, d);
+	return TC_ACT_UNSPEC;
+}
+
+SEC("tc")
+int egress(struct __sk_buff *skb)
+{
+	return go_out(skb, sizeof(struct ethhdr));
+}
+
+SEC("tc")
+int egress_without_ethernet(struct __sk_buff *skb)
+{
+	return go_out(skb, 0);
+}
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,254 @@
+// Package plane translates and forwards packets by eBPF programs at interfaces, without a table of connections: where a
+// packet goes and as what follows from fixed mappings, and from the host's routes (bpf_fib_lookup).
+//
+// Three programs work together. At XDP, frames with plain headers are forwarded. What that one leaves comes to the
+// program at tc, which reads all headers; what cannot be forwarded at once has its destination translated there and is
+// given to the stack with a mark, and the program at tc of the way out translates its source. Packets that no mapping is
+// for are not touched.
+package plane
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/bpf"
+)
+
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -fno-strict-aliasing -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -type mapping -type service -type prefix -type interface -type count -type reason -target bpfel  plane plane.bpf.c
+
+// Marks are the bits of packets' marks by which the programs at the way in and out, and netfilter, know what is half
+// translated: Mask has two bits, Owned and Hairpin are two values of them.
+type Marks struct{ Mask, Owned, Hairpin uint32 }
+
+// MarksOf are those of a mask of two bits.
+func MarksOf(mask uint32) Marks {
+	low := uint32(1) << bits.TrailingZeros32(mask)
+	return Marks{mask, low, mask &^ low}
+}
+
+// Config is what programs are loaded for.
+type Config struct {
+	Tables
+	Interfaces []Interface
+	Marks      Marks
+	// Digest is what State.Digest returns as long as the programs are attached: 64 hexadecimal digits, or nothing.
+	Digest string
+	// Keep is how long a decision about a flow is used before the routes and neighbours are asked again.
+	Keep time.Duration
+}
+
+// DefaultKeep is Config.Keep where it is 0.
+const DefaultKeep = time.Second
+
+// mapsVersion is MAPS_VERSION.
+const mapsVersion = 1
+
+// Programs are loaded, with their maps. They belong to no interface yet.
+type Programs struct{ planeObjects }
+
+// Load loads the programs with maps of their own. It fills these, so that it fails where they are too small, before
+// anything is attached. Needs CAP_BPF and CAP_NET_ADMIN.
+func Load(c Config) (*Programs, error) {
+	spec, err := loadPlane()
+	if err != nil {
+		return nil, err
+	}
+	in, out := c.tables(c.Destinations), c.tables(c.Sources)
+	for name, n := range map[string]int{
+		planeMapDestinations: len(in.hosts), planeMapDestinationServices: len(in.services), planeMapDestinationPrefixes: len(in.prefixes),
+		planeMapSources: len(out.hosts), planeMapSourceServices: len(out.services), planeMapSourcePrefixes: len(out.prefixes),
+		planeMapInterfaces: len(c.Interfaces), planeMapRules: int(c.Rules) + 1,
+	} {
+		spec.Maps[name].MaxEntries = uint32(max(1, n))
+	}
+	jiffies, err := inJiffies(c.Keep)
+	if err != nil {
+		return nil, err
+	}
+	about := planeAbout{Version: mapsVersion}
+	copy(about.Digest[:], c.Digest)
+	if err := bpf.Prepare(spec, map[string]any{
+		planeVarIdentity:               about,
+		planeVarHasServices:            len(in.services)+len(out.services) > 0,
+		planeVarHasDestinationPrefixes: len(in.prefixes) > 0,
+		planeVarHasSourcePrefixes:      len(out.prefixes) > 0,
+		planeVarKeepJiffies:            jiffies,
+		planeVarMarkMask:               c.Marks.Mask,
+		planeVarMarkOwned:              c.Marks.Owned,
+		planeVarMarkHairpin:            c.Marks.Hairpin,
+	}); err != nil {
+		return nil, err
+	}
+	p := &Programs{}
+	if err := spec.LoadAndAssign(&p.planeObjects, nil); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(in.fill(p.Destinations, p.DestinationServices, p.DestinationPrefixes),
+		out.fill(p.Sources, p.SourceServices, p.SourcePrefixes), p.fillInterfaces(c.Interfaces)); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// inJiffies is a time in the kernel's ticks: CLOCK_MONOTONIC_COARSE moves once in each (hrtimer_get_res).
+func inJiffies(d time.Duration) (uint32, error) {
+	var tick unix.Timespec
+	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &tick); err != nil {
+		return 0, fmt.Errorf("read the kernel's tick: %w", err)
+	}
+	if d == 0 {
+		d = DefaultKeep
+	}
+	return uint32(max(1, d.Nanoseconds()/max(1, tick.Nano()))), nil
+}
+
+// entries are the contents of the maps of one direction.
+type entries struct {
+	hosts    map[planeAddress]planeMapping
+	services map[planeService]planeMapping
+	prefixes map[planePrefix]planeMapping
+}
+
+// The flags of a mapping (tables.h).
+const (
+	maps     = 1 << 0
+	services = 1 << 1
+	neutral  = 1 << 2
+)
+
+func (c *Config) tables(all []Mapping) *entries {
+	e := &entries{make(map[planeAddress]planeMapping, len(all)), map[planeService]planeMapping{}, map[planePrefix]planeMapping{}}
+	for i := range all {
+		e.add(&all[i])
+	}
+	return e
+}
+
+func (e *entries) add(m *Mapping) {
+	v := m.value()
+	switch a := addressOf(m.Match.Addr()); {
+	case m.Protocol != 0:
+		host := e.hosts[a]
+		host.Flags |= services
+		e.hosts[a] = host
+		e.services[planeService{Address: a, Port: swapped(m.Port), Protocol: m.Protocol}] = v
+	case m.Match.IsSingleIP():
+		v.Flags |= e.hosts[a].Flags & services
+		e.hosts[a] = v
+	default:
+		e.prefixes[planePrefix{Length: uint32(m.Match.Bits() + 128 - m.Match.Addr().BitLen()), Address: a}] = v
+	}
+}
+
+func (m *Mapping) value() planeMapping {
+	bits := m.Match.Bits() + 128 - m.Match.Addr().BitLen()
+	v := planeMapping{To: addressOf(m.To.Masked().Addr()), Stay: hostMask(bits), Roles: uint32(m.Roles), Rule: m.Rule, Port: swapped(m.ToPort), Flags: maps}
+	if m.Neutral {
+		v.Flags |= neutral
+		v.Word = 4
+		if m.Match.Bits() <= 48 {
+			v.Word = 3
+		}
+		v.Adjust = binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, difference(m.Match, m.To)))
+	}
+	return v
+}
+
+// addressOf is an address as the programs have them: IPv4 as ::ffff:a.b.c.d.
+func addressOf(a netip.Addr) (out planeAddress) {
+	bytes := a.As16()
+	for i := range out.W {
+		out.W[i] = binary.NativeEndian.Uint32(bytes[4*i:])
+	}
+	return out
+}
+
+func hostMask(bits int) (out planeAddress) {
+	var bytes [16]byte
+	for i := bits; i < 128; i++ {
+		bytes[i/8] |= 0x80 >> (i % 8)
+	}
+	for i := range out.W {
+		out.W[i] = binary.NativeEndian.Uint32(bytes[4*i:])
+	}
+	return out
+}
+
+// swapped is a port in network byte order.
+func swapped(port uint16) uint16 {
+	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, port))
+}
+
+// difference is what a checksum over an address changes by where one prefix takes the place of another, as what a word
+// of the address has to take up (RFC 6296, 3.1).
+func difference(from, to netip.Prefix) uint16 {
+	return addOnes(sum(from), ^sum(to))
+}
+
+func sum(p netip.Prefix) (sum uint16) {
+	bytes := p.Masked().Addr().As16()
+	for i := 0; i < 16; i += 2 {
+		sum = addOnes(sum, binary.BigEndian.Uint16(bytes[i:]))
+	}
+	return sum
+}
+
+func addOnes(a, b uint16) uint16 {
+	sum := uint32(a) + uint32(b)
+	return uint16(sum + sum>>16)
+}
+
+func (e *entries) fill(hosts, services, prefixes *ebpf.Map) error {
+	return errors.Join(fill(hosts, e.hosts), fill(services, e.services), fill(prefixes, e.prefixes))
+}
+
+// fill writes all entries by one system call.
+func fill[K comparable, V any](m *ebpf.Map, all map[K]V) error {
+	if len(all) == 0 {
+		return nil
+	}
+	keys, values := make([]K, 0, len(all)), make([]V, 0, len(all))
+	for k, v := range all {
+		keys, values = append(keys, k), append(values, v)
+	}
+	if _, err := m.BatchUpdate(keys, values, nil); err == nil || !errors.Is(err, ebpf.ErrNotSupported) {
+		return err
+	}
+	for i := range keys {
+		if err := m.Put(keys[i], values[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Programs) fillInterfaces(all []Interface) error {
+	m := map[uint32]planeInterface{}
+	for _, i := range all {
+		v := planeInterface{Roles: uint32(i.Roles), RpFilter: uint8(i.RPFilter)}
+		copy(v.Mac[:], i.MAC)
+		if i.NoEthernet {
+			v.Flags |= noEthernet
+		}
+		if i.Redirect {
+			v.Flags |= redirect
+		}
+		m[uint32(i.Index)] = v
+	}
+	return fill(p.Interfaces, m)
+}
+
+const (
+	noEthernet = 1 << 0
+	redirect   = 1 << 1
+)
+
+// Close unloads what is not attached or pinned.
+func (p *Programs) Close() error { return p.planeObjects.Close() }

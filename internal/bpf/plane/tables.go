@@ -1,0 +1,61 @@
+package plane
+
+import (
+	"net"
+	"net/netip"
+)
+
+// Roles are what an interface is for mappings: one bit for each list of interfaces that some mapping asks for.
+type Roles uint32
+
+const (
+	// Inside is the role of interfaces that lead inside: what comes in by one and leaves by one is a hairpin.
+	Inside Roles = 1 << 31
+	// AnyRole is met by every interface that the programs know.
+	AnyRole Roles = ^Roles(0)
+)
+
+// Mapping translates addresses of one end of packets, and their port. Each packet is translated by the most specific
+// one: by its port before by its protocol before by its address before by the longest prefix.
+type Mapping struct {
+	// Match are the addresses that it is for, Protocol and Port, of TCP, UDP and SCTP, as far as it is not for all: 0.
+	Match    netip.Prefix
+	Protocol uint8
+	Port     uint16
+	// To is what the bits of Match become, those of the host stay; ToPort what the port becomes, where it is not 0.
+	To     netip.Prefix
+	ToPort uint16
+	// Neutral has one word of the address take up the difference, so that checksums stay right (RFC 6296).
+	Neutral bool
+	// Roles are those of the interface, one of which it has to have: by which packets come in, of Destinations, or go
+	// out, of Sources. AnyRole is met by all.
+	Roles Roles
+	// Rule is the number of its counters.
+	Rule uint32
+}
+
+// Tables are what the programs carry out. A packet's destination is translated by Destinations, then it is routed, and
+// its source is translated by Sources. A packet whose destination was translated and that comes in and goes out by
+// interfaces with the role Inside (a hairpin) has its source translated by Sources that have this role, which is for
+// nothing else; where none is for it the programs leave it, untranslated, to the stack.
+type Tables struct {
+	Destinations, Sources []Mapping
+	// Rules is the number of counters.
+	Rules uint32
+}
+
+// RPFilter is an interface's net.ipv4.conf.*.rp_filter: the larger of its own and that of all.
+type RPFilter uint8
+
+// Interface is one that the programs are attached to, or send packets to.
+type Interface struct {
+	Index    int
+	Roles    Roles
+	RPFilter RPFilter
+	// NoEthernet has no Ethernet header (PPP, WireGuard, tun).
+	NoEthernet bool
+	// MAC is the address that frames for this host have.
+	MAC net.HardwareAddr
+	// Redirect reports whether its driver takes frames that an XDP program redirects (ndo_xdp_xmit).
+	Redirect bool
+}

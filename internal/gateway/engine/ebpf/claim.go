@@ -1,0 +1,553 @@
+// Package ebpf carries out the rules of plans whose mapping is fixed by eBPF programs at the interfaces, packet by packet
+// and without the tracker. It does so before netfilter, which has all rules: what the programs leave to the stack becomes
+// the same there, and a connection goes one way in both directions.
+package ebpf
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/natkit/natkit/internal/bpf/plane"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Engine is this package behind the interface of package engine.
+type Engine struct{}
+
+// Name is the engine's word in the file.
+func (Engine) Name() gateway.Engine { return gateway.EngineEBPF }
+
+// Facts adds nothing.
+func (Engine) Facts(*netns.Handle, *gateway.Config, *gateway.Facts) {}
+
+// Claim takes the rules of a plan that programs can carry out beside netfilter; none where the file does not ask for it.
+func (e Engine) Claim(p *gateway.Plan, facts gateway.Facts) (mine, rest *gateway.Plan, notes []gateway.Note) {
+	if p.Bypass == 0 {
+		return nil, p, nil
+	}
+	why := refused(p, &facts)
+	for _, r := range p.Refs() {
+		if why[r] != "" {
+			notes = append(notes, gateway.Note{Rule: r, Engine: e.Name(), Because: why[r]})
+		}
+	}
+	slices.SortFunc(notes, func(a, b gateway.Note) int { return a.Rule.Compare(b.Rule) })
+	if mine = p.Only(func(r gateway.Ref) bool { return why[r] == "" }); len(mine.Refs()) == 0 {
+		return nil, p, notes
+	}
+	if rest = p.Only(func(r gateway.Ref) bool { return why[r] != "" }); len(rest.Refs()) == 0 {
+		rest = nil
+	}
+	return mine, rest, notes
+}
+
+// refused returns why the programs do not carry out rules; nothing for those that they do.
+func refused(p *gateway.Plan, facts *gateway.Facts) map[gateway.Ref]string {
+	all, why := links(p)
+	c := &claim{plan: p, facts: facts, links: all, why: why, entries: map[gateway.Ref][]*gateway.Entry{}, threats: map[string]bool{}}
+	for i := range c.links {
+		c.onItsOwn(&c.links[i])
+	}
+	c.roles()
+	c.index()
+	for i := range c.links {
+		c.amongThemselves(i)
+	}
+	for e := range p.Entries() {
+		if c.entries[e.Rule] = append(c.entries[e.Rule], e); e.IsHairpin() {
+			c.masks(e)
+		}
+	}
+	c.left = slices.SortedFunc(maps.Keys(c.why), gateway.Ref.Compare)
+	for len(c.left) > 0 { // what is left may be in the way of others
+		r := c.left[0]
+		c.left = c.left[1:]
+		c.leave(r)
+	}
+	return c.why
+}
+
+// claim finds the rules that programs carry out beside netfilter, such that what netfilter does is not disturbed: packets
+// of the connections that it translates must not be taken for others, by none of their two directions.
+type claim struct {
+	plan  *gateway.Plan
+	facts *gateway.Facts
+	links []link
+	// outside and inside find links by the addresses there.
+	outside, inside *index
+	why             map[gateway.Ref]string
+	// left are rules for netfilter alone that links are to be compared with; entries are those of each rule.
+	left    []gateway.Ref
+	entries map[gateway.Ref][]*gateway.Entry
+	// threats are those of widely that have been compared.
+	threats map[string]bool
+}
+
+// refuse leaves a rule to netfilter alone.
+func (c *claim) refuse(r gateway.Ref, format string, args ...any) {
+	if c.why[r] != "" {
+		return
+	}
+	c.why[r], c.left = fmt.Sprintf(format, args...), append(c.left, r)
+}
+
+func (c *claim) claimed(k *link) bool { return c.why[k.rule] == "" }
+
+// onItsOwn refuses what the file or the host asks for beside the translation.
+func (c *claim) onItsOwn(k *link) {
+	switch p := c.plan; {
+	case len(p.Uplinks) > 0:
+		c.refuse(k.rule, "connections are divided among several wan interfaces, by marks that the tracker keeps")
+	case len(p.Zones) > 0:
+		c.refuse(k.rule, "zones are of connections")
+	case p.PCP != nil:
+		c.refuse(k.rule, "pcp: answers of a host may be those of a port that it has opened")
+	case p.TTL != 0:
+		c.refuse(k.rule, "the programs do not set the ttl")
+	case p.ConnectionsPerSource > 0:
+		c.refuse(k.rule, "connections-per-source counts connections")
+	case p.MSS != gateway.MSS{} && has(k.outside, unix.IPPROTO_TCP):
+		c.refuse(k.rule, "the programs do not bound the mss")
+	case k.tracked && len(k.out) == 0:
+		c.refuse(k.rule, "it is for every interface, and what its hosts answer to others inside, by their own address, would be translated; name the wan interfaces")
+	case k.tracked && c.anyInside(k.in):
+		c.refuse(k.rule, "%s leads inside, where the tracker gives hosts other addresses", named(k.in))
+	case k.tracked && (k.hairpin || !within(k.in, p.WAN)) && slices.ContainsFunc(p.Stateless, func(e gateway.Entry) bool { return e.Family() == k.rule.BitLen() }):
+		c.refuse(k.rule, "it is for hosts inside, too: what those with stateless rules send is not tracked, and does not come back inside")
+	case k.tracked && k.hairpin && c.besideInside(k):
+		c.refuse(k.rule, "hairpin, and its hosts are behind an interface that is not inside")
+	case c.inVRF(k.in) || c.inVRF(k.out):
+		c.refuse(k.rule, "its interfaces, or some of them, are in a VRF")
+	}
+	for _, s := range c.plan.HelperServices() {
+		if k.tracked && has(k.outside, s.Protocol) && k.inside.ports.Contains(s.Port) {
+			c.refuse(k.rule, "helpers: the programs do not read what %s announces", s.Helper)
+		}
+	}
+	if k.tracked && c.facts.Known {
+		c.ofTheHost(k)
+	}
+}
+
+// has reports whether packets of a protocol, 0 for all, are among those of a span.
+func has(s span, protocol uint8) bool {
+	return s.protocol == 0 || protocol == 0 || s.protocol == protocol
+}
+
+// inVRF reports whether one of the interfaces, empty for any, is in a VRF, whose routes are others.
+func (c *claim) inVRF(names []string) bool {
+	return slices.ContainsFunc(c.facts.Interfaces, func(i gateway.Interface) bool {
+		return i.VRF != nil && (len(names) == 0 || slices.ContainsFunc(names, i.Is))
+	})
+}
+
+// ofTheHost refuses what answers to the host's own connections may come for: to an address that it gives these, and, of
+// protocols with ports, to one of net.ipv4.ip_local_port_range.
+func (c *claim) ofTheHost(k *link) {
+	own := span{protocol: k.outside.protocol, ports: c.localPorts()}
+	if !mapsPorts(own.protocol) || k.outside.ports == nat.AllPorts {
+		own.ports = nat.AllPorts
+	}
+	for _, own.prefix = range c.given(nil) {
+		if _, meet := own.common(k.outside); meet && own.ports == nat.AllPorts {
+			c.refuse(k.rule, "%s is an address of the host itself, and answers to its own connections come for it", own.prefix.Addr())
+		} else if meet {
+			c.refuse(k.rule, "%s is an address of the host itself, whose own connections may have %s (net.ipv4.ip_local_port_range %s)", own.prefix.Addr(), k.outside.service(), own.ports)
+		}
+	}
+}
+
+// service is "tcp port 80".
+func (s span) service() string {
+	if s.ports == nat.AllPorts {
+		return nat.ServiceString(s.protocol, nil)
+	}
+	return nat.ProtocolName(s.protocol) + " port " + s.ports.String()
+}
+
+func (c *claim) localPorts() nat.Ports {
+	if fields := strings.Fields(c.facts.Sysctls["net.ipv4.ip_local_port_range"]); len(fields) == 2 {
+		first, errA := strconv.ParseUint(fields[0], 10, 16)
+		last, errB := strconv.ParseUint(fields[1], 10, 16)
+		if errA == nil && errB == nil {
+			return nat.Ports{First: uint16(first), Last: uint16(last)}
+		}
+	}
+	return nat.Ports{First: 32768, Last: 60999}
+}
+
+// given are the addresses that masquerade by some interfaces (nil: any) gives, as prefixes.
+func (c *claim) given(out []string) (all []netip.Prefix) {
+	for _, i := range c.facts.Interfaces {
+		for _, p := range i.Addresses {
+			if !p.Addr().IsLoopback() && !p.Addr().IsLinkLocalUnicast() && c.facts.Masquerades(out, p.Addr()) {
+				all = append(all, nat.Host(p.Addr()))
+			}
+		}
+	}
+	return all
+}
+
+// roles refuses rules for more lists of interfaces than there are bits.
+func (c *claim) roles() {
+	r := roles{}
+	for i := range c.links {
+		if k := &c.links[i]; c.claimed(k) && !(r.add(k.in) && r.add(k.out)) {
+			c.refuse(k.rule, "the rules before it are for %d lists of interfaces, and more are not told apart", mostLists)
+		}
+	}
+}
+
+func (c *claim) index() {
+	outside, inside := make([]span, len(c.links)), make([]span, len(c.links))
+	for i := range c.links {
+		outside[i], inside[i] = c.links[i].outside, c.links[i].inside
+	}
+	c.outside, c.inside = indexed(outside), indexed(inside)
+}
+
+// amongThemselves compares a link with all others: each packet has to have one mapping, the plan's.
+func (c *claim) amongThemselves(at int) {
+	k := &c.links[at]
+	c.outside.overlapping(k.outside, func(i int) {
+		o := &c.links[i]
+		switch {
+		case i == at:
+		case k.tracked != o.tracked:
+			c.secondTo(k, o, meet(k.in, o.in), k.outside, o.outside)
+		case k.tracked && o.tracked && meet(k.in, o.in) && !k.agree(o, true):
+			c.refuse(k.rule, "%s leads some of its packets to another host, which answers to what this one begins would come to", o.rule)
+		case i < at:
+			c.apart(k, o, k.outside, o.outside)
+		}
+	})
+	c.inside.overlapping(k.inside, func(i int) {
+		o := &c.links[i]
+		switch {
+		case i == at:
+		case k.tracked != o.tracked:
+			c.secondTo(k, o, meet(k.out, o.out), k.inside, o.inside)
+		case k.tracked && o.tracked && (meet(k.out, o.out) || meet(k.out, o.destination.In)) && !k.agree(o, false):
+			c.refuse(k.rule, "%s", ambiguous(k, o.rule))
+		case i < at:
+			c.apart(k, o, k.inside, o.inside)
+		}
+	})
+}
+
+// secondTo refuses a rule of connections for packets of a pair, which comes first, or with its place in a table.
+func (c *claim) secondTo(k, o *link, meet bool, a, b span) {
+	if k.tracked && (meet || a.prefix == b.prefix && a.protocol == b.protocol) {
+		c.refuse(k.rule, "%s is for packets of it, and comes first", o.rule)
+	}
+}
+
+func ambiguous(k *link, o gateway.Ref) string {
+	if o == k.rule {
+		return fmt.Sprintf("several addresses lead to %s %s: its answers do not say by which they came", nat.PrefixString(k.inside.prefix), k.inside.service())
+	}
+	return fmt.Sprintf("what %s %s sends may be an answer by %s", nat.PrefixString(k.inside.prefix), k.inside.service(), o)
+}
+
+// apart refuses a link whose place in a table an earlier one has, or whose prefix, for other interfaces, is within that of one, or
+// has it within: of prefixes the longest one alone is found.
+func (c *claim) apart(k, o *link, a, b span) {
+	nested := !a.prefix.IsSingleIP() && !b.prefix.IsSingleIP()
+	alike := slices.Equal(k.in, o.in) && slices.Equal(k.out, o.out) && k.hairpin == o.hairpin
+	if a.prefix == b.prefix && a.protocol == b.protocol || nested && !alike {
+		c.refuse(k.rule, "%s is for the same addresses", o.rule)
+	}
+}
+
+// meet reports whether two lists of interfaces, empty for any, have one in common.
+func meet(a, b []string) bool {
+	m, o := nat.Match{In: a}, nat.Match{In: b}
+	return m.Overlaps(&o)
+}
+
+// within reports whether all of some interfaces are among others.
+func within(names, others []string) bool {
+	return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return !nat.InNames(others, name) })
+}
+
+// masks compares a source that connections get which come back inside: netfilter gives it to hosts without a mapping.
+func (c *claim) masks(e *gateway.Entry) {
+	if e.Rule.Kind == "dnat" && c.elsewhere(e) {
+		c.refuse(e.Rule, "hairpin, and %s is no address of this host: answers to it would be routed away", e.Action.To)
+	}
+	if e.Original[0].Bits() > 0 && c.elsewhere(e) {
+		for _, d := range c.plan.Destinations {
+			if d.Rule == e.Rule {
+				c.masked(&d, e.Rule)
+			}
+		}
+	}
+	if !slices.ContainsFunc(c.links, func(k link) bool { return k.rule == e.Rule && k.hairpin }) {
+		c.leaveMask(e)
+	}
+	for _, r := range e.Action.To {
+		for _, p := range r.Prefixes() {
+			c.outside.overlapping(span{p, 0, nat.AllPorts}, func(i int) {
+				if k := &c.links[i]; k.tracked && k.rule != e.Rule && (k.hairpin) {
+					c.refuse(k.rule, "%s gives %s to hosts inside that reach others by it, and their answers come for it", e.Rule, nat.PrefixString(p))
+				}
+			})
+		}
+	}
+}
+
+// leaveMask refuses rules whose hosts others inside reach with a source that the host's routes lead outside: answers to it
+// would leave there.
+func (c *claim) leaveMask(e *gateway.Entry) {
+	if e.Original[0].Bits() > 0 || !c.elsewhere(e) {
+		return
+	}
+	c.widely("mask", func(k *link) {
+		if k.back {
+			c.maskedBy(k, e.Rule)
+		}
+	})
+	for i := range c.plan.Destinations {
+		if d := &c.plan.Destinations[i]; len(d.In) == 0 || c.anyInside(d.In) {
+			c.masked(d, e.Rule)
+		}
+	}
+}
+
+// masked refuses other rules of the hosts that a destination leads to.
+func (c *claim) masked(d *gateway.Entry, by gateway.Ref) {
+	c.each(c.inside, images(d), func(k *link) {
+		if k.rule != d.Rule {
+			c.maskedBy(k, by)
+		}
+	})
+}
+
+func (c *claim) maskedBy(k *link, by gateway.Ref) {
+	c.refuse(k.rule, "%s gives hosts inside that reach others an address that is not this host's: answers to it would be routed away", by)
+}
+
+// elsewhere reports whether a source gives an address that is not the host's.
+func (c *claim) elsewhere(e *gateway.Entry) bool {
+	return c.facts.Known && (e.Action.Prefix.IsValid() || slices.ContainsFunc(e.Action.To, func(r nat.AddrRange) bool {
+		return !r.IsSingle() || !c.facts.Has(r.First)
+	}))
+}
+
+func (c *claim) anyInside(names []string) bool {
+	if len(c.plan.LAN) > 0 {
+		return meet(names, c.plan.LAN)
+	}
+	return !within(names, c.plan.WAN)
+}
+
+// leave compares what netfilter does alone with the links.
+func (c *claim) leave(r gateway.Ref) {
+	for _, e := range c.entries[r] {
+		switch {
+		case e.Action.Kind == nat.Pair:
+			c.leavePair(e)
+		case e.Action.Kind == nat.Notrack:
+			c.leaveUntracked(e)
+		case e.IsHairpin():
+			c.leaveMask(e)
+		case e.Action.Kind.TranslatesSource():
+			c.leaveSource(e)
+		default:
+			c.leaveDestination(e)
+		}
+	}
+}
+
+// each calls found for the links that are still claimed, and of a rule of connections, whose spans overlap some.
+func (c *claim) each(x *index, spans []span, found func(*link)) {
+	for _, s := range spans {
+		x.overlapping(s, func(i int) {
+			if k := &c.links[i]; k.tracked && c.claimed(k) {
+				found(k)
+			}
+		})
+	}
+}
+
+func (c *claim) leaveDestination(e *gateway.Entry) {
+	c.each(c.outside, spansOf(e.To, &e.Match), func(k *link) {
+		if e.Overlaps(&k.destination.Match) && e.Compare(k.destination) <= 0 {
+			c.refuse(k.rule, "%s is for some of its packets, and takes precedence", e.Rule)
+		}
+	})
+	c.each(c.inside, images(e), func(k *link) {
+		if meet(e.In, k.out) {
+			c.refuse(k.rule, "%s", ambiguous(k, e.Rule))
+		}
+	})
+	if slices.ContainsFunc(e.To, func(p netip.Prefix) bool { return !c.isLocal(p) }) {
+		c.widely(fmt.Sprint("from ", e.In, e.From, e.Protocol), func(k *link) {
+			if c.onTheWay(e.In, k, k.out) && overlap(e.From, k.inside.prefix) && has(k.inside, e.Protocol) {
+				c.refuse(k.rule, "%s is for some of what its hosts send, before they have its address", e.Rule)
+			}
+		})
+	}
+}
+
+// onTheWay reports whether packets from or to the hosts inside of a link may pass one of some interfaces (empty: any) on
+// the side of these hosts: by which they are reached, as far as that is known, and otherwise by any that does not lead
+// outside.
+func (c *claim) onTheWay(names []string, k *link, outside []string) bool {
+	if len(names) == 0 {
+		return true
+	}
+	if way := c.way(k.inside.prefix); len(way) > 0 {
+		return slices.ContainsFunc(way, func(i gateway.Interface) bool { return slices.ContainsFunc(names, i.Is) })
+	}
+	return !within(names, slices.Concat(outside, c.plan.WAN))
+}
+
+// way are the interfaces by which hosts inside are reached; none where that is not known.
+func (c *claim) way(p netip.Prefix) (all []gateway.Interface) {
+	for _, i := range c.facts.Interfaces {
+		near := slices.ContainsFunc(i.Addresses, func(n netip.Prefix) bool { return n.Bits() <= p.Bits() && n.Contains(p.Addr()) })
+		if near || p.IsSingleIP() && c.facts.Ways[p.Addr()] == i.Name {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// besideInside reports whether hosts inside are known to be reached by an interface that has not that role.
+func (c *claim) besideInside(k *link) bool {
+	r := roles{plan: c.plan}
+	return slices.ContainsFunc(c.way(k.inside.prefix), func(i gateway.Interface) bool { return r.Of(i)&plane.Inside == 0 })
+}
+
+// images are what a destination becomes.
+func images(e *gateway.Entry) (all []span) {
+	if p := e.Action.Prefix; p.IsValid() {
+		return spansOf([]netip.Prefix{p}, &e.Match)
+	}
+	for _, b := range e.Action.Backends {
+		switch {
+		case !b.Address.IsValid():
+		case b.Port != 0:
+			all = append(all, span{nat.Host(b.Address), e.Protocol, nat.Ports{First: b.Port, Last: max(b.Port, b.Last)}})
+		default:
+			all = append(all, spansOf([]netip.Prefix{nat.Host(b.Address)}, &e.Match)...)
+		}
+	}
+	return all
+}
+
+// overlap reports whether one of some prefixes, none for any, has addresses of p.
+func overlap(prefixes []netip.Prefix, p netip.Prefix) bool {
+	return len(prefixes) == 0 || slices.ContainsFunc(prefixes, func(o netip.Prefix) bool { return o.Overlaps(p) })
+}
+
+// widely compares an entry that is not found by addresses with all links, once for each that says the same.
+func (c *claim) widely(threat string, found func(*link)) {
+	if c.threats[threat] {
+		return
+	}
+	c.threats[threat] = true
+	for i := range c.links {
+		if k := &c.links[i]; k.tracked && c.claimed(k) {
+			found(k)
+		}
+	}
+}
+
+func (c *claim) leaveSource(e *gateway.Entry) {
+	from := e.From
+	if len(from) == 0 {
+		from = []netip.Prefix{nat.Anywhere(e.Rule.BitLen())}
+	}
+	c.each(c.inside, spansOf(from, &nat.Match{Protocol: e.Protocol}), func(k *link) {
+		if k.source != nil && e.Overlaps(&k.source.Match) && e.Compare(k.source) <= 0 {
+			c.refuse(k.rule, "%s is for some of its packets, and takes precedence", e.Rule)
+		}
+	})
+	c.each(c.outside, c.gives(e), func(k *link) {
+		if meet(e.Out, k.in) {
+			c.refuse(k.rule, "%s may give %s %s to another connection; give the rule an address of its own, or bound the ports of %s", e.Rule, nat.PrefixString(k.outside.prefix), k.outside.service(), e.Rule.Kind)
+		}
+	})
+	c.widely(fmt.Sprint("to ", e.Rule.BitLen(), e.Out, e.To, e.Protocol), func(k *link) {
+		if c.onTheWay(e.Out, k, k.in) && overlap(e.To, k.inside.prefix) && has(k.inside, e.Protocol) && k.inside.prefix.Addr().BitLen() == e.Rule.BitLen() {
+			c.refuse(k.rule, "%s also translates the source of what comes to its hosts", e.Rule)
+		}
+	})
+}
+
+// gives are the addresses and ports that connections may get by a source.
+func (c *claim) gives(e *gateway.Entry) (all []span) {
+	prefixes := []netip.Prefix{}
+	switch a := &e.Action; {
+	case a.Kind == nat.Masquerade:
+		prefixes = c.given(e.Out)
+	case a.Prefix.IsValid():
+		prefixes = append(prefixes, a.Prefix.Masked())
+	default:
+		for _, r := range a.To {
+			prefixes = append(prefixes, r.Prefixes()...)
+		}
+	}
+	ports := nat.AllPorts
+	if e.Action.Ports != (nat.Ports{}) && !e.Action.Keep {
+		ports = e.Action.Ports
+	}
+	for _, p := range prefixes {
+		if p.Addr().BitLen() == e.Rule.BitLen() {
+			all = append(all, span{p, e.Protocol, ports})
+		}
+	}
+	return all
+}
+
+// leavePair refuses rules of connections that a pair is in the way of: it comes first; and pairs whose addresses another
+// one has.
+func (c *claim) leavePair(e *gateway.Entry) {
+	compare := func(x *index, p netip.Prefix, out func(*link) []string) {
+		x.overlapping(span{p.Masked(), 0, nat.AllPorts}, func(i int) {
+			if k := &c.links[i]; k.rule != e.Rule && meet(e.Out, out(k)) {
+				c.refuse(k.rule, "%s is for some of its packets, and comes first", e.Rule)
+			}
+		})
+	}
+	compare(c.outside, e.Outside(), func(k *link) []string { return k.in })
+	compare(c.inside, e.Inside(), func(k *link) []string { return k.out })
+	for i := range c.links {
+		k := &c.links[i]
+		ofFamily := k.rule.BitLen() == e.Rule.BitLen()
+		if c.claimed(k) && ofFamily && (e.Reflects() && k.neutral || !c.isLocal(e.Outside()) && c.onTheWay(e.Out, k, k.out)) {
+			c.refuse(k.rule, "%s leads inside what its hosts send, before they have its address", e.Rule)
+		}
+	}
+}
+
+// isLocal reports whether a prefix is an address of the host: the programs leave what goes there to the stack.
+func (c *claim) isLocal(p netip.Prefix) bool {
+	return c.facts.Known && p.IsSingleIP() && c.facts.Has(p.Addr())
+}
+
+// leaveUntracked refuses rules of connections for packets from or to what is not tracked.
+func (c *claim) leaveUntracked(e *gateway.Entry) {
+	on := spansOf(e.To, &e.Match)
+	refuse := func(k *link) {
+		c.refuse(k.rule, "%s leaves some of its packets alone", e.Rule)
+	}
+	c.each(c.outside, on, refuse)
+	c.each(c.inside, on, refuse)
+	if !c.facts.Known || !c.facts.Has(e.On().Addr()) {
+		c.widely(fmt.Sprint("untracked ", e.Rule.BitLen()), func(k *link) {
+			if k.inside.prefix.Addr().BitLen() == e.Rule.BitLen() {
+				c.refuse(k.rule, "%s leaves packets of %s alone, also those to and from its hosts", e.Rule, e.On().Addr())
+			}
+		})
+	}
+}
