@@ -503,14 +503,14 @@ func (c *claim) leaveSource(r rival) {
 		}
 	})
 	c.widely(fmt.Sprint("to ", bits, r.Out, r.To, from, r.Protocol), func(k *link) {
-		if k.rule.BitLen() == bits && c.onTheWay(r.Out, k, k.in) && overlap(r.To, k.inside.prefix) && has(k.inside, r.Protocol) && c.mayCome(from, k.in) {
+		if k.rule.BitLen() == bits && c.onTheWay(r.Out, k, k.in) && overlap(r.To, k.inside.prefix) && has(k.inside, r.Protocol) && (c.mayCome(from, k.in) || c.elsewhere(r.Entry)) {
 			c.refuse(k.rule, "%s also translates the source of what comes to its hosts", r.name)
 		}
 	})
 }
 
 // mayCome reports whether packets from some addresses may come in by one of some interfaces: they do not where all are
-// known to be on networks of others.
+// known to be on networks of others. (From there they are in the way all the same if answers to what they get are routed away.)
 func (c *claim) mayCome(from []netip.Prefix, in []string) bool {
 	return slices.ContainsFunc(from, func(p netip.Prefix) bool {
 		way := c.way(p)

@@ -96,6 +96,7 @@ func TestClaim(t *testing.T) {
 		{name: "pcp", words: "interfaces: {wan: wan0, lan: lan0}\n  pcp: on", rules: []string{"masquerade: {}", "static: {inside: 10.0.0.2, outside: 203.0.113.8}"}, want: []string{"only", "pcp"}},
 		{name: "by wan", rules: []string{"static: {inside: 10.0.0.2, outside: 203.0.113.8, in: wan0, out: wan0}", "static: {inside: 10.0.0.2, outside: 198.18.0.8, in: wan1, out: wan1}"},
 			want: []string{"same addresses", yes}},
+		{name: "masked", words: "interfaces: {lan: [lan0, lan1]}", rules: []string{"static: {inside: 10.0.0.2, outside: 203.0.113.8, hairpin: on, out: wan1}"}, want: []string{"another address inside"}},
 		{name: "a part of another host", rules: []string{"static: {inside: 10.0.0.2, outside: 203.0.113.8}", "dnat: {on: 203.0.113.8, port: tcp/22, to: 10.0.0.3}", "dnat: {on: 203.0.113.8, port: tcp/80, to: 10.0.0.2}"},
 			want: []string{"another host", "another host", "answer by nat[0]"}},
 	} {
