@@ -233,13 +233,19 @@ static __always_inline enum verdict why(struct decision *d, enum reason reason, 
 	return v;
 }
 
+/* source_roles are what a mapping of sources has to have one of. */
+static __always_inline __u32 source_roles(bool hairpin, __u32 out_roles)
+{
+	return hairpin ? ROLE_INSIDE : out_roles & ~ROLE_INSIDE;
+}
+
 /* choose_source translates the source, now that the way out is known. */
 static __always_inline enum verdict choose_source(struct decision *d, const struct packet *p, const struct interface *in, __u32 out_roles,
 						  bool translated)
 {
 	bool hairpin = translated && in->roles & out_roles & ROLE_INSIDE;
 	struct sought is;
-	const struct mapping *m = find_source(p, hairpin ? ~0u : out_roles, &is);
+	const struct mapping *m = find_source(p, source_roles(hairpin, out_roles), &is);
 
 	d->hairpin = hairpin;
 	if (is.later)

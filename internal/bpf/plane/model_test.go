@@ -487,11 +487,8 @@ func (m *model) routed(d decision, in *iface, p *packet, translated bool) decisi
 		d.reason = planeReasonPASSED_INTERFACE
 		return d
 	}
-	roles := d.link.Roles
-	if d.hairpin = translated && in.Roles&d.link.Roles&Inside != 0; d.hairpin {
-		roles = AnyRole
-	}
-	from, unknown := search(m.Sources, d.src, p.flow.protocol, d.sport, roles, p.flow.unknownPorts)
+	d.hairpin = translated && in.Roles&d.link.Roles&Inside != 0
+	from, unknown := search(m.Sources, d.src, p.flow.protocol, d.sport, sourceRoles(d.hairpin, d.link.Roles), p.flow.unknownPorts)
 	switch {
 	case unknown:
 		d.reason = planeReasonPASSED_FRAGMENT
@@ -724,6 +721,14 @@ func (m *model) half(p *packet, d decision, mark uint32) outcome {
 	return outcome{verdict: stack, frame: out, checks: p.checks(), mark: mark, d: d}
 }
 
+// sourceRoles are what a mapping of sources has to have one of: of hairpins that of interfaces inside.
+func sourceRoles(hairpin bool, out Roles) Roles {
+	if hairpin {
+		return Inside
+	}
+	return out &^ Inside
+}
+
 // goOut is the program at tc, at the way out. own are packets of the host itself.
 func (m *model) goOut(out *iface, frame []byte, mark uint32, own bool) outcome {
 	as := outcome{frame: frame, mark: mark &^ m.marks.Mask}
@@ -736,11 +741,7 @@ func (m *model) goOut(out *iface, frame []byte, mark uint32, own bool) outcome {
 		return as
 	}
 	p.remember(m.egress, "", m.services())
-	roles := out.Roles
-	if mark == m.marks.Hairpin {
-		roles = AnyRole
-	}
-	from, unknown := search(m.Sources, p.flow.src, p.flow.protocol, p.flow.sport, roles, p.flow.unknownPorts)
+	from, unknown := search(m.Sources, p.flow.src, p.flow.protocol, p.flow.sport, sourceRoles(mark == m.marks.Hairpin, out.Roles), p.flow.unknownPorts)
 	d := decision{src: p.flow.src, dst: p.flow.dst, sport: p.flow.sport, dport: p.flow.dport}
 	switch {
 	case mark != 0 && (unknown || (from != nil && !d.from(from))):

@@ -288,7 +288,7 @@ static __always_inline int go_out(struct __sk_buff *skb, __u32 l3)
 		return TC_ACT_UNSPEC;
 	if (!mark && !(g->packet.flags & ERROR))
 		return TC_ACT_UNSPEC;
-	m = find_source(&g->packet, mark == mark_hairpin ? ~0u : out->roles, &is);
+	m = find_source(&g->packet, source_roles(mark == mark_hairpin, out->roles), &is);
 	if (!m)
 		return mark && is.later ? TC_ACT_SHOT : TC_ACT_UNSPEC; /* not with an address that is the inside's */
 	d->src = g->packet.flow.src;

@@ -36,8 +36,8 @@ type Mapping struct {
 
 // Tables are what the programs carry out. A packet's destination is translated by Destinations, then it is routed, and
 // its source is translated by Sources. A packet whose destination was translated and that comes in and goes out by
-// interfaces with the role Inside (a hairpin) has its source translated by Sources whatever roles these ask for; where
-// none is for it the programs leave it, untranslated, to the stack.
+// interfaces with the role Inside (a hairpin) has its source translated by Sources that have this role, which is for
+// nothing else; where none is for it the programs leave it, untranslated, to the stack.
 type Tables struct {
 	Destinations, Sources []Mapping
 	// Rules is the number of counters.
