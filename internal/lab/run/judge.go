@@ -18,6 +18,7 @@ import (
 // judge compares the report with what the scenario expects.
 func (c *conductor) judge() {
 	lab.WeighRemedies(c.sc, c.report)
+	c.sc.CompareStages(c.report)
 	judge(c.sc, c.report)
 }
 
@@ -42,6 +43,9 @@ func judge(sc *lab.Scenario, r *lab.Report) {
 		exchanges := slices.ContainsFunc(s.Loads, func(l lab.LoadReport) bool { return l.Exchange != nil })
 		all = append(all, expectation{exchanges, fmt.Sprintf("in stage %s every far end sees the expected address, and answers come back", s.Name),
 			func() (string, bool) { return seeExchanges(s) }})
+		counted := slices.ContainsFunc(s.Loads, func(l lab.LoadReport) bool { return l.Delivery != nil })
+		all = append(all, expectation{counted, fmt.Sprintf("in stage %s packets arrive with the expected addresses and right checksums", s.Name),
+			func() (string, bool) { return seeDeliveries(s) }})
 	}
 	if e.Rate != nil {
 		all = append(all, expectation{true, fmt.Sprintf("stage %s reaches %.2f × the rate of stage %s", e.Rate.Stage, e.Rate.AtLeast, e.Rate.Of),
@@ -138,6 +142,23 @@ func seeExchanges(s *lab.StageReport) (string, bool) {
 		}
 	}
 	return units.Plural(loads, "load is as expected", "loads are as expected"), true
+}
+
+// seeDeliveries: packets arrived, and none as it should not have.
+func seeDeliveries(s *lab.StageReport) (string, bool) {
+	received, lost := int64(0), int64(0)
+	for _, l := range s.Loads {
+		d := l.Delivery
+		if d == nil {
+			continue
+		}
+		if n := d.Wrong(); n > 0 || d.Received == 0 {
+			return fmt.Sprintf("%s of %s wrong: %s misdelivered, %s corrupted, %s twice, %s late or in another order", units.Count(n), units.Count(d.Sent),
+				units.Count(d.Misdelivered), units.Count(d.Corrupted.Total()), units.Count(d.Duplicated), units.Count(d.Late+d.Reordered)), false
+		}
+		received, lost = received+d.Received, lost+d.Lost
+	}
+	return fmt.Sprintf("%s arrived, %s lost", units.Count(received), units.Count(lost)), true
 }
 
 func effects(all []lab.Effect) string {
