@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -50,11 +49,7 @@ func dnatTables(others int) plane.Tables {
 
 // attachEngine attaches the programs to all interfaces of a namespace; down detaches them.
 func attachEngine(ns *netns.Handle, mode plane.Mode, t plane.Tables) (down func() error, err error) {
-	root, err := plane.Root()
-	if err != nil {
-		return nil, err
-	}
-	pins := plane.PinsAt(filepath.Join(root, "bench"))
+	pins := plane.PinsOf("bench")
 	err = ns.Do(func() error {
 		found, err := plane.ReadInterfaces()
 		if err != nil {

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/bpf"
+	"github.com/natkit/natkit/internal/netns"
 )
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -fno-strict-aliasing -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -type mapping -type service -type prefix -type interface -type count -type reason -target bpfel  plane plane.bpf.c
@@ -51,11 +52,18 @@ const DefaultKeep = time.Second
 const mapsVersion = 1
 
 // Programs are loaded, with their maps. They belong to no interface yet.
-type Programs struct{ planeObjects }
+type Programs struct {
+	planeObjects
+	About *ebpf.Map `ebpf:".rodata.about"`
+}
 
 // Load loads the programs with maps of their own. It fills these, so that it fails where they are too small, before
 // anything is attached. Needs CAP_BPF and CAP_NET_ADMIN.
 func Load(c Config) (*Programs, error) {
+	if err := netns.CheckPrivilege(netns.Need{Any: netns.BPF, Why: "to load eBPF programs"},
+		netns.Need{Any: netns.NetAdmin, Why: "to load those of the network"}); err != nil {
+		return nil, fmt.Errorf("load the engine's programs: %w", err)
+	}
 	spec, err := loadPlane()
 	if err != nil {
 		return nil, err
@@ -87,14 +95,52 @@ func Load(c Config) (*Programs, error) {
 		return nil, err
 	}
 	p := &Programs{}
-	if err := spec.LoadAndAssign(&p.planeObjects, nil); err != nil {
-		return nil, err
+	if err := spec.LoadAndAssign(p, nil); err != nil {
+		return nil, c.refused(err)
 	}
 	if err := errors.Join(in.fill(p.Destinations, p.DestinationServices, p.DestinationPrefixes),
 		out.fill(p.Sources, p.SourceServices, p.SourcePrefixes), p.fillInterfaces(c.Interfaces)); err != nil {
-		return nil, errors.Join(err, p.Close())
+		return nil, errors.Join(c.refused(err), p.Close())
 	}
 	return p, nil
+}
+
+// oldest is the first kernel that takes the programs, of those they are tested on. Pointers as arguments of their functions
+// came with Linux 5.12: e5069b9c23b3 "bpf: Support pointers in global func args", and the MTU of a route with
+// e1850ea9bd9e "bpf: bpf_fib_lookup return MTU value as output when looked up".
+const oldest = "5.15"
+
+// refused is why the kernel does not take programs or maps, in a line: what the verifier says is for those who change the
+// programs, by errors.As.
+func (c *Config) refused(err error) error {
+	entries := len(c.Destinations) + len(c.Sources) + int(c.Rules)
+	switch v := (*ebpf.VerifierError)(nil); {
+	case errors.As(err, &v):
+		return &silent{fmt.Sprintf("load the engine's programs: the verifier of Linux %s refuses them (%v); they require Linux %s or later", release(), v.Cause, oldest), err}
+	case errors.Is(err, ebpf.ErrNotSupported):
+		return fmt.Errorf("load the engine's programs: %w; they require Linux %s or later, this is %s", err, oldest, release())
+	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.E2BIG), errors.Is(err, unix.ENOSPC):
+		return fmt.Errorf("make the engine's maps, for %d mappings and counters: %w; the host or the control group lacks memory for them: use fewer rules, or leave them to netfilter", entries, err)
+	}
+	return fmt.Errorf("load the engine's programs: %w", netns.Denied(err, netns.BPF, netns.NetAdmin))
+}
+
+// silent is an error with a text of its own.
+type silent struct {
+	text  string
+	cause error
+}
+
+func (s *silent) Error() string { return s.text }
+func (s *silent) Unwrap() error { return s.cause }
+
+// release is the running kernel's version, such as 6.1.0-56-cloud-amd64.
+func release() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "?"
+	}
+	return unix.ByteSliceToString(u.Release[:])
 }
 
 // inJiffies is a time in the kernel's ticks: CLOCK_MONOTONIC_COARSE moves once in each (hrtimer_get_res).
@@ -251,4 +297,4 @@ const (
 )
 
 // Close unloads what is not attached or pinned.
-func (p *Programs) Close() error { return p.planeObjects.Close() }
+func (p *Programs) Close() error { return errors.Join(p.planeObjects.Close(), p.About.Close()) }
