@@ -141,7 +141,7 @@ func checkGateway(ctx context.Context, env *Env, ns *netns.Handle, name string, 
 	}
 	var facts gateway.Facts
 	if !offline {
-		facts, err = host.Read(ctx, ns, host.Options{PID: os.Getpid(), Targets: file.Config.Targets(), Routing: file.Config.Routes(), Inside: file.Config.Zoned()})
+		facts, err = host.Read(ctx, ns, host.OptionsFor(&file.Config, os.Getpid()))
 		if err != nil {
 			return fmt.Errorf("read this host: %w; --offline checks the file alone", err)
 		}
@@ -232,11 +232,12 @@ func planDocument(name string, r *gwapply.Ready) report.GatewayPlan {
 	doc := report.GatewayPlan{
 		Schema: gatewayPlanSchema, File: name, Before: r.Before, Findings: list(r.Findings), Changes: list(r.Plan.Changes),
 		Already: list(r.Already), Notes: list(r.Notes), Unknown: list(r.Facts.Unknown),
-		Obstacles: []string{}, Pools: []gateway.PoolCapacity{}, Missing: []string{}, Waiting: []gateway.Waiting{},
+		Obstacles: []string{}, Pools: []gateway.PoolCapacity{}, Missing: []string{}, Waiting: []gateway.Waiting{}, Carriers: []gateway.Carrier{}, Bypassed: []gateway.Bypassed{},
 	}
 	if r.Gateway != nil {
 		doc.Difference, doc.Known = gateway.DiffOf(r.InForce, r.Gateway), r.InForce != nil || r.Before == tune.GatewayNone
 		doc.Digest = doc.Difference.After
+		doc.Carriers, doc.Bypassed = list(r.Carriers), list(r.Gateway.Bypassed(&r.Facts))
 		doc.Missing, doc.Waiting = list(gateway.MissingInterfaces(r.Gateway, r.Facts)), list(r.Gateway.Waiting)
 	}
 	return doc

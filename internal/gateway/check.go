@@ -113,19 +113,6 @@ func (c *checker) ruleOf(ref Ref) one {
 	return one{c, rules[ref.Index], ref, ref.BitLen()}
 }
 
-// engine checks what an engine needs of the file.
-func (c *checker) engine() {
-	ebpf := c.config.Engine == EngineEBPF
-	if bool(c.config.AcknowledgeBypass) && !ebpf {
-		c.add(Finding{ID: "bypass-unused", Severity: Notice, Message: "acknowledge-bypass: without engine: ebpf nothing is passed by", Advice: "leave it out"}, []any{"acknowledge-bypass"})
-	}
-	if ebpf && !c.config.Interfaces.WAN.divided() { // which asks for all bits
-		c.everyRule(func(o one) {
-			o.markBits(Bits(c.config.marks().bypass()), "engine: ebpf hands packets to the stack", "marks")
-		})
-	}
-}
-
 // packets checks what is done to packets besides their translation.
 func (c *checker) packets() {
 	roles := len(c.config.Interfaces.WAN) + len(c.config.Interfaces.LAN)

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 )
@@ -20,14 +21,32 @@ func (p *Plan) word() Engine {
 	return p.Engine
 }
 
-// EngineOf is the engine that carries out a rule first.
-func (p *Plan) EngineOf(rule Ref) Engine {
+// Carrier is which engine carries out a rule first, and why others do not.
+type Carrier struct {
+	Rule   Ref    `json:"rule"`
+	Engine Engine `json:"engine"`
+	Notes  []Note `json:"notes,omitempty"`
+}
+
+// Carriers are those of all rules of a plan, by the notes of its assignment; nil where there is one engine.
+func (p *Plan) Carriers(notes []Note) (all []Carrier) {
+	if len(p.Assigned) == 0 && len(notes) == 0 {
+		return nil
+	}
+	by, why := map[Ref]Engine{}, map[Ref][]Note{}
 	for engine, rules := range p.Assigned {
-		if slices.Contains(rules, rule) {
-			return engine
+		for _, r := range rules {
+			by[r] = engine
 		}
 	}
-	return p.Engine
+	for _, n := range notes {
+		why[n.Rule] = append(why[n.Rule], n)
+	}
+	for _, r := range p.Refs() {
+		all = append(all, Carrier{r, cmp.Or(by[r], p.Engine), why[r]})
+	}
+	slices.SortFunc(all, func(a, b Carrier) int { return a.Rule.Compare(b.Rule) })
+	return all
 }
 
 // Part is what an engine carries out of the plan; nil for nothing. p.Engine has all of it, what is not about a single

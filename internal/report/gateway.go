@@ -195,6 +195,9 @@ type GatewayPlan struct {
 	Changes    []tune.Change     `json:"changes"`
 	Already    []string          `json:"already"`
 	Notes      []string          `json:"notes"`
+	// Carriers are the engines of rules, where there are several; Bypassed is what programs pass by.
+	Carriers []gateway.Carrier  `json:"engines"`
+	Bypassed []gateway.Bypassed `json:"bypassed"`
 
 	Pools []gateway.PoolCapacity `json:"pools"`
 	// TimeWaitSeconds is what the pools' rates are for.
@@ -225,6 +228,7 @@ func (g GatewayPlan) Text(w io.Writer, style Style) error {
 		return p.err
 	}
 	p.gatewayDifference(&g)
+	p.gatewayEngines(&g)
 	p.blank()
 	p.planned(g.planned())
 	p.gatewayCapacity(&g)
@@ -294,6 +298,29 @@ func (p *printer) gatewayDifference(g *GatewayPlan) {
 	for _, s := range d.Settings {
 		p.labelled(2, "", 0, fmt.Sprintf("%s: %s → %s", s.Setting, orNone(s.Before), orNone(s.After)))
 		p.labelled(4, "connections", labelWidth, s.Connections)
+	}
+}
+
+// gatewayEngines writes which engine has which rule, and what is passed by.
+func (p *printer) gatewayEngines(g *GatewayPlan) {
+	if len(g.Carriers) == 0 {
+		return
+	}
+	p.heading("Engines")
+	t := &Table{Indent: 2, Columns: []Column{{}, {}, {Wrap: true}}}
+	for _, c := range g.Carriers[:min(manyRules, len(g.Carriers))] {
+		var why []string
+		for _, n := range c.Notes {
+			why = append(why, fmt.Sprintf("not %s: %s", n.Engine, n.Because))
+		}
+		t.Cells(Cell{Text: c.Rule.Label()}, Cell{string(c.Engine), Bold}, Cell{Text: strings.Join(why, "; ")})
+	}
+	p.table(t)
+	if more := len(g.Carriers) - manyRules; more > 0 {
+		p.line(fmt.Sprintf("  … and %s more (--json has them all)", units.Count(more)))
+	}
+	for _, b := range g.Bypassed {
+		p.mark(2, Cell{"passed by: ", Warn}, b.What, Plain)
 	}
 }
 

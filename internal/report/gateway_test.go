@@ -37,8 +37,10 @@ func TestGatewayPlan(t *testing.T) {
 			{Rule: gateway.Ref{List: "nat", Index: 3, Kind: "static"}, OneForOne: true},
 			{Rule: gateway.Ref{List: "ipv6", Kind: "snat"}, Addresses: math.MaxInt64, Ports: 64512, AtOnce: math.MaxInt64, PerSecond: 1e9},
 		},
-		Table:   &GatewayTable{Entries: 1000000, Max: 262144, MaxAfter: 1310720, FullBytes: 490 << 20},
-		Missing: []string{"ppp0"}, Waiting: []gateway.Waiting{{Rule: dnatRef, Interface: "ppp0"}}, Obstacles: []string{"it was changed since"},
+		Table:    &GatewayTable{Entries: 1000000, Max: 262144, MaxAfter: 1310720, FullBytes: 490 << 20},
+		Carriers: []gateway.Carrier{{Rule: dnatRef, Engine: gateway.EngineEBPF}, {Rule: masqueradeRef, Engine: gateway.EngineNetfilter, Notes: []gateway.Note{{Rule: masqueradeRef, Engine: gateway.EngineEBPF, Because: "only the tracker can"}}}},
+		Bypassed: []gateway.Bypassed{{Kind: gateway.BypassQdisc, What: "queueing discipline htb of wan0"}},
+		Missing:  []string{"ppp0"}, Waiting: []gateway.Waiting{{Rule: dnatRef, Interface: "ppp0"}}, Obstacles: []string{"it was changed since"},
 	}
 	want := `Rules
   + nat[0] masquerade: from 10.0.0.0/8
@@ -49,6 +51,11 @@ func TestGatewayPlan(t *testing.T) {
   2 rules stay as they are, 1 at another place of the file
   mss: – → clamp
     connections  the SYN
+
+Engines
+  nat[1] dnat        ebpf
+  nat[0] masquerade  netfilter  not ebpf: only the tracker can
+  passed by: queueing discipline htb of wan0
 
 Plan
   net.ipv4.ip_forward  0  →  1

@@ -106,6 +106,8 @@ var (
 	// VRF devices are older; the 5.4 that tests run on has them in a package of modules that VMs do without.
 	VRF = Feature{Name: "VRF devices", Symbols: []string{"CONFIG_NET_VRF"}, Since: "5.10", Probe: probeVRF}
 
+	VLAN = Feature{Name: "VLAN interfaces", Symbols: []string{"CONFIG_VLAN_8021Q"}, Probe: probeVLAN}
+
 	// NetnsCookie distinguishes network namespaces with the same inode number: e8b9eab99232
 	// "net: retrieve netns cookie via getsocketopt".
 	NetnsCookie = Feature{Name: "cookies of network namespaces", Symbols: []string{"CONFIG_NET_NS"}, Since: "5.14", Probe: probeNetnsCookie}
@@ -207,6 +209,19 @@ func probeFlowTable() error {
 func probeVRF() error {
 	return inNewNetns(func() error {
 		return netlink.LinkAdd(&netlink.Vrf{LinkAttrs: netlink.LinkAttrs{Name: "probe"}, Table: 10})
+	})
+}
+
+func probeVLAN() error {
+	return inNewNetns(func() error {
+		if err := netlink.LinkAdd(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "below"}}); err != nil {
+			return err
+		}
+		below, err := netlink.LinkByName("below")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkAdd(&netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: "probe", ParentIndex: below.Attrs().Index}, VlanId: 1})
 	})
 }
 

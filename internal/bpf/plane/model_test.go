@@ -340,7 +340,7 @@ func (m *Mapping) translate(a netip.Addr) (netip.Addr, bool) {
 	return netip.AddrFrom16(out), true
 }
 
-// neutralize has one word of an address take up what its sum changed by (RFC 6296, 3.4 and 3.5), by trying all values.
+// neutralize has one word of an address take up what its sum changed by (RFC 6296, 3.4 and 3.5).
 func neutralize(a *[16]byte, from [16]byte, bits int) bool {
 	word := 3
 	if bits > 48 {
@@ -353,12 +353,7 @@ func neutralize(a *[16]byte, from [16]byte, bits int) bool {
 	want := ones(from[:]) % 0xffff
 	binary.BigEndian.PutUint16(a[2*word:], 0)
 	have := ones(a[:]) % 0xffff
-	for v := range uint64(0xffff) {
-		if (have+v)%0xffff == want {
-			binary.BigEndian.PutUint16(a[2*word:], uint16(v))
-			break
-		}
-	}
+	binary.BigEndian.PutUint16(a[2*word:], uint16((want+0xffff-have)%0xffff))
 	return true
 }
 
@@ -417,6 +412,13 @@ func (m *model) decide(in *iface, p *packet) (d decision) {
 		if !d.toward(to) {
 			return d
 		}
+		if d.dst == f.src {
+			d.reason = planeReasonPASSED_HAIRPIN
+			return d
+		}
+	} else if slices.ContainsFunc(m.Destinations, func(o Mapping) bool { return o.Match.Contains(f.dst) }) {
+		d.reason = planeReasonPASSED_HAIRPIN
+		return d
 	} else if from, unknown := search(m.Sources, f.src, f.protocol, f.sport, AnyRole, f.unknownPorts); from == nil && !unknown {
 		return d
 	}
@@ -480,11 +482,8 @@ func (m *model) routed(d decision, in *iface, p *packet, translated bool) decisi
 		d.reason = planeReasonPASSED_INTERFACE
 		return d
 	}
-	roles := d.link.Roles
-	if d.hairpin = translated && in.Roles&d.link.Roles&Inside != 0; d.hairpin {
-		roles = AnyRole
-	}
-	from, unknown := search(m.Sources, d.src, p.flow.protocol, d.sport, roles, p.flow.unknownPorts)
+	d.hairpin = translated && in.Roles&d.link.Roles&Inside != 0
+	from, unknown := search(m.Sources, d.src, p.flow.protocol, d.sport, sourceRoles(d.hairpin, d.link.Roles), p.flow.unknownPorts)
 	switch {
 	case unknown:
 		d.reason = planeReasonPASSED_FRAGMENT
@@ -717,6 +716,14 @@ func (m *model) half(p *packet, d decision, mark uint32) outcome {
 	return outcome{verdict: stack, frame: out, checks: p.checks(), mark: mark, d: d}
 }
 
+// sourceRoles are what a mapping of sources has to have one of: of hairpins that of interfaces inside.
+func sourceRoles(hairpin bool, out Roles) Roles {
+	if hairpin {
+		return Inside
+	}
+	return out &^ Inside
+}
+
 // goOut is the program at tc, at the way out. own are packets of the host itself.
 func (m *model) goOut(out *iface, frame []byte, mark uint32, own bool) outcome {
 	as := outcome{frame: frame, mark: mark &^ m.marks.Mask}
@@ -729,11 +736,7 @@ func (m *model) goOut(out *iface, frame []byte, mark uint32, own bool) outcome {
 		return as
 	}
 	p.remember(m.egress, "", m.services())
-	roles := out.Roles
-	if mark == m.marks.Hairpin {
-		roles = AnyRole
-	}
-	from, unknown := search(m.Sources, p.flow.src, p.flow.protocol, p.flow.sport, roles, p.flow.unknownPorts)
+	from, unknown := search(m.Sources, p.flow.src, p.flow.protocol, p.flow.sport, sourceRoles(mark == m.marks.Hairpin, out.Roles), p.flow.unknownPorts)
 	d := decision{src: p.flow.src, dst: p.flow.dst, sport: p.flow.sport, dport: p.flow.dport}
 	switch {
 	case mark != 0 && (unknown || (from != nil && !d.from(from))):

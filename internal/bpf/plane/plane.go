@@ -22,7 +22,7 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 )
 
-//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -fno-strict-aliasing -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -type mapping -type service -type prefix -type interface -type count -type reason -target bpfel  plane plane.bpf.c
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -fno-strict-aliasing -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -type mapping -type mac -type service -type prefix -type interface -type count -type reason -target bpfel  plane plane.bpf.c
 
 // Marks are the bits of packets' marks by which the programs at the way in and out, and netfilter, know what is half
 // translated: Mask has two bits, Owned and Hairpin are two values of them.
@@ -64,6 +64,9 @@ func Load(c Config) (*Programs, error) {
 		netns.Need{Any: netns.NetAdmin, Why: "to load those of the network"}); err != nil {
 		return nil, fmt.Errorf("load the engine's programs: %w", err)
 	}
+	if c.Rules > maxRules {
+		return nil, fmt.Errorf("load the programs: %d rules are more than the %d that they count", c.Rules, maxRules)
+	}
 	spec, err := loadPlane()
 	if err != nil {
 		return nil, err
@@ -72,7 +75,7 @@ func Load(c Config) (*Programs, error) {
 	for name, n := range map[string]int{
 		planeMapDestinations: len(in.hosts), planeMapDestinationServices: len(in.services), planeMapDestinationPrefixes: len(in.prefixes),
 		planeMapSources: len(out.hosts), planeMapSourceServices: len(out.services), planeMapSourcePrefixes: len(out.prefixes),
-		planeMapInterfaces: len(c.Interfaces), planeMapRules: int(c.Rules) + 1,
+		planeMapInterfaces: len(c.Interfaces), planeMapMacs: c.macs(), planeMapRules: int(c.Rules) + 1,
 	} {
 		spec.Maps[name].MaxEntries = uint32(max(1, n))
 	}
@@ -105,43 +108,8 @@ func Load(c Config) (*Programs, error) {
 	return p, nil
 }
 
-// oldest is the first kernel that takes the programs, of those they are tested on. Pointers as arguments of their functions
-// came with Linux 5.12: e5069b9c23b3 "bpf: Support pointers in global func args", and the MTU of a route with
-// e1850ea9bd9e "bpf: bpf_fib_lookup return MTU value as output when looked up".
-const oldest = "5.15"
-
-// refused is why the kernel does not take programs or maps, in a line: what the verifier says is for those who change the
-// programs, by errors.As.
-func (c *Config) refused(err error) error {
-	entries := len(c.Destinations) + len(c.Sources) + int(c.Rules)
-	switch v := (*ebpf.VerifierError)(nil); {
-	case errors.As(err, &v):
-		return &silent{fmt.Sprintf("load the engine's programs: the verifier of Linux %s refuses them (%v); they require Linux %s or later", release(), v.Cause, oldest), err}
-	case errors.Is(err, ebpf.ErrNotSupported):
-		return fmt.Errorf("load the engine's programs: %w; they require Linux %s or later, this is %s", err, oldest, release())
-	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.E2BIG), errors.Is(err, unix.ENOSPC):
-		return fmt.Errorf("make the engine's maps, for %d mappings and counters: %w; the host or the control group lacks memory for them: use fewer rules, or leave them to netfilter", entries, err)
-	}
-	return fmt.Errorf("load the engine's programs: %w", netns.Denied(err, netns.BPF, netns.NetAdmin))
-}
-
-// silent is an error with a text of its own.
-type silent struct {
-	text  string
-	cause error
-}
-
-func (s *silent) Error() string { return s.text }
-func (s *silent) Unwrap() error { return s.cause }
-
-// release is the running kernel's version, such as 6.1.0-56-cloud-amd64.
-func release() string {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return "?"
-	}
-	return unix.ByteSliceToString(u.Release[:])
-}
+// maxRules is the largest number of a counter (struct kept).
+const maxRules = 1<<16 - 1
 
 // inJiffies is a time in the kernel's ticks: CLOCK_MONOTONIC_COARSE moves once in each (hrtimer_get_res).
 func inJiffies(d time.Duration) (uint32, error) {
@@ -279,7 +247,6 @@ func (p *Programs) fillInterfaces(all []Interface) error {
 	m := map[uint32]planeInterface{}
 	for _, i := range all {
 		v := planeInterface{Roles: uint32(i.Roles), RpFilter: uint8(i.RPFilter)}
-		copy(v.Mac[:], i.MAC)
 		if i.NoEthernet {
 			v.Flags |= noEthernet
 		}
@@ -287,8 +254,26 @@ func (p *Programs) fillInterfaces(all []Interface) error {
 			v.Flags |= redirect
 		}
 		m[uint32(i.Index)] = v
+		if len(i.MAC) == 6 && i.Index < maxMACs {
+			if err := p.Macs.Put(uint32(i.Index), planeMac{Address: [6]uint8(i.MAC), Known: 1}); err != nil {
+				return err
+			}
+		}
 	}
 	return fill(p.Interfaces, m)
+}
+
+// maxMACs bounds the map of MAC addresses, whose keys are numbers of interfaces: of those above, frames are left to the
+// program at tc.
+const maxMACs = 1 << 16
+
+// macs is how large it is.
+func (c *Config) macs() int {
+	n := 1
+	for _, i := range c.Interfaces {
+		n = max(n, i.Index+1)
+	}
+	return min(n, maxMACs)
 }
 
 const (

@@ -11,7 +11,7 @@ type Roles uint32
 const (
 	// Inside is the role of interfaces that lead inside: what comes in by one and leaves by one is a hairpin.
 	Inside Roles = 1 << 31
-	// AnyRole is met by every interface that the programs know.
+	// AnyRole is met by every interface that has one.
 	AnyRole Roles = ^Roles(0)
 )
 
@@ -36,8 +36,8 @@ type Mapping struct {
 
 // Tables are what the programs carry out. A packet's destination is translated by Destinations, then it is routed, and
 // its source is translated by Sources. A packet whose destination was translated and that comes in and goes out by
-// interfaces with the role Inside (a hairpin) has its source translated by Sources whatever roles these ask for; where
-// none is for it the programs leave it, untranslated, to the stack.
+// interfaces with the role Inside (a hairpin) has its source translated by Sources that have this role, which is for
+// nothing else; where none is for it the programs leave it, untranslated, to the stack.
 type Tables struct {
 	Destinations, Sources []Mapping
 	// Rules is the number of counters.

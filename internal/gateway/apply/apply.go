@@ -60,6 +60,8 @@ type Ready struct {
 	Gateway  *gateway.Plan
 	Facts    gateway.Facts
 	Digest   string
+	// Carriers are the engines of its rules; nil where there is one.
+	Carriers []gateway.Carrier
 	// Before is what is in force now, InForce its plan; nil as for Host.InForce.
 	Before  string
 	InForce *gateway.Plan
@@ -102,7 +104,7 @@ func (o Obstacle) Unwrap() error { return o.error }
 
 // Prepare checks and compiles a wish against the host as it is. It changes nothing.
 func (h Host) Prepare(ctx context.Context, w Wish) (*Ready, error) {
-	r, err := h.check(ctx, w, gateway.CheckPlan)
+	r, err := h.check(ctx, w, h.Engines.CheckUntried)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +165,7 @@ func (r *Ready) compile(ctx context.Context, w Wish) (err error) {
 	if err != nil {
 		r.obstacles = append(r.obstacles, err)
 	} else {
-		r.Gateway = assigned
+		r.Gateway, r.Carriers = assigned, assigned.Carriers(notes)
 	}
 	if r.unread != nil {
 		return r.unread
@@ -172,7 +174,6 @@ func (r *Ready) compile(ctx context.Context, w Wish) (err error) {
 	if r.now, err = r.host.present(ctx, r.Gateway, &r.Facts, state); err != nil {
 		return err
 	}
-	r.now.EngineNotes = notes
 	r.Digest, r.Before, r.Changed = gateway.Digest(r.Gateway), Value(state), state.Changes
 	if r.InForce, err = r.host.replaceable(state, r.plans, w.Overwrite); err != nil {
 		r.obstacles = append(r.obstacles, err)
@@ -541,10 +542,8 @@ type Present struct {
 	// Netns is its inode; Initial is true for the host's own.
 	Netns   uint64
 	Initial bool
-	// Values are what engines have in force (tune.Gateway's values), EngineNotes why they do
-	// not carry out rules of the plan.
-	Values      map[gateway.Engine]string
-	EngineNotes []gateway.Note
+	// Values are what engines have in force (tune.Gateway's values).
+	Values map[gateway.Engine]string
 	// Sysctls has those of Sysctls that exist. Held are those of them that natkit
 	// wrote and may take back: the plan has to name them to keep them.
 	Sysctls snapshot.Sysctls
@@ -595,7 +594,6 @@ func Plan(p *gateway.Plan, digest string, now Present, origin string) (Prepared,
 		return Prepared{}, err
 	}
 	c.unrouting()
-	c.engines(p)
 	c.turn(Forward4, on, p.IPv4, "the host forwards IPv4 packets")
 	if p.IPv6 {
 		c.advertisements(true)
@@ -693,6 +691,9 @@ func (c *collector) rules(p *gateway.Plan, digest string) error {
 		if part := p.Part(name); part != nil {
 			change.Why = summary(part) + ", in one transaction: all of it or nothing"
 		}
+		if name == gateway.EngineEBPF {
+			change.Risk = "connections that have other addresses than its rules give break: they hold for each packet"
+		}
 		switch {
 		case before == tune.GatewayForeign:
 			return fmt.Errorf("gateway plan: what is in force %w", ErrForeign)
@@ -729,22 +730,6 @@ func (c *collector) risk(p *gateway.Plan, had bool) string {
 		return "connections that the gateway translates now are cut, unless there are other rules of NAT on this host"
 	}
 	return risk
-}
-
-// engines says which engine carries out which rule, where there are several.
-func (c *collector) engines(p *gateway.Plan) {
-	if len(p.Assigned) == 0 {
-		return
-	}
-	for _, ref := range p.Refs() {
-		text := fmt.Sprintf("%s: by engine %s", ref, p.EngineOf(ref))
-		for _, n := range c.now.EngineNotes {
-			if n.Rule == ref {
-				text += fmt.Sprintf("; not by %s: %s", n.Engine, n.Because)
-			}
-		}
-		c.out.Notes = append(c.out.Notes, text)
-	}
 }
 
 // summary says how much a plan does.

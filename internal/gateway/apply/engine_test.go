@@ -161,8 +161,8 @@ func TestEnginesTogether(t *testing.T) {
 	}
 	wantValues(tune.GatewayNone, a)
 	r := w.prepare(wish(both))
-	if want := "nat[1] masquerade: by engine netfilter; not by static: it is for static alone"; !slices.Contains(r.Notes, want) {
-		t.Errorf("notes %q, want %q among them", r.Notes, want)
+	if c := r.Carriers; len(c) != 2 || c[0].Engine != "static" || c[1].Engine != gateway.EngineNetfilter || len(c[1].Notes) != 1 || c[1].Notes[0].Because != "it is for static alone" {
+		t.Errorf("%+v", c)
 	}
 	rest.Fails = errors.New("too much for it")
 	if _, err := r.Apply(t.Context(), 0); !errors.Is(err, rest.Fails) {

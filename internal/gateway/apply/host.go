@@ -52,7 +52,7 @@ func (h Host) id() (netns.ID, error) { return netns.IDOf(h.Netns) }
 // facts are what Check and Compile need for a file; pid is the process whose session
 // must not be cut, 0 for none.
 func (h Host) facts(ctx context.Context, file *gateway.File, pid int) (gateway.Facts, error) {
-	f, err := host.Read(ctx, h.Netns, host.Options{PID: pid, Targets: file.Config.Targets(), Routing: file.Config.Routes(), Inside: file.Config.Zoned()})
+	f, err := host.Read(ctx, h.Netns, host.OptionsFor(&file.Config, pid))
 	if err == nil {
 		h.Engines.Facts(h.Netns, &file.Config, &f)
 		f.Down, err = h.Down()

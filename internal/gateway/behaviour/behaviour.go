@@ -41,7 +41,8 @@ type Case struct {
 	// Want are the outcomes that meet the demand.
 	Want []Outcome
 	// Expect are the engines that are known to do otherwise, or to do without. An
-	// engine that has no entry is expected to meet the demand.
+	// engine that has no entry is expected to do as the one behind it, or to meet the
+	// demand.
 	Expect map[string]Expectation
 	// Untranslated allows packets to leave with addresses from inside: where the file
 	// leaves some alone, or where the case is about just that. Elsewhere one such packet
@@ -59,6 +60,8 @@ type Expectation struct {
 	// Outcome is what it does instead; empty where it does not offer this at all, and
 	// the case is not run.
 	Outcome Outcome
+	// Meets is that an engine meets the demand where the one behind it deviates.
+	Meets bool
 	// Reason is why, for a reader of the table.
 	Reason string
 	// Where, if not nil, probes whether this machine's engine deviates; where it does
@@ -66,10 +69,16 @@ type Expectation struct {
 	Where func() bool
 }
 
-// expectation is how the engine deviates on this machine, if it does.
+// behind are the engines that carry out what others leave.
+var behind = map[string]string{EBPF: Netfilter}
+
+// expectation is how the engine deviates on this machine, if it does: as is declared of it, or of the
+// one behind it.
 func (c *Case) expectation(engine string) (declared Expectation, deviates bool) {
-	declared, deviates = c.Expect[engine]
-	return declared, deviates && (declared.Where == nil || declared.Where())
+	for ; engine != "" && !deviates; engine = behind[engine] {
+		declared, deviates = c.Expect[engine]
+	}
+	return declared, deviates && !declared.Meets && (declared.Where == nil || declared.Where())
 }
 
 // Status is how a result stands to the demand.
@@ -94,6 +103,8 @@ type Result struct {
 	ID      string  `json:"id"`
 	Status  Status  `json:"status"`
 	Outcome Outcome `json:"outcome,omitempty"`
+	// Left is that the engine left all rules of the case to the one behind it.
+	Left bool `json:"left,omitempty"`
 	// Err is nil except where Status is Unexpected.
 	Err error `json:"-"`
 }
@@ -144,6 +155,9 @@ func (c *Case) Check() error {
 	for engine, e := range c.Expect {
 		if e.Reason == "" {
 			errs = append(errs, fmt.Errorf("case %s: %s deviates without a reason", c.ID, engine))
+		}
+		if e.Meets && (e.Outcome != "" || behind[engine] == "") {
+			errs = append(errs, fmt.Errorf("case %s: %s meets the demand, which is what is expected, or deviates", c.ID, engine))
 		}
 		if slices.Contains(c.Want, e.Outcome) {
 			errs = append(errs, fmt.Errorf("case %s: %s is said to deviate by what is demanded: %q", c.ID, engine, e.Outcome))

@@ -47,7 +47,7 @@ func TestExplain(t *testing.T) {
 func explainedWorld(t *testing.T) *netnsWorld {
 	testutil.NeedRoot(t)
 	testutil.ShareHost(t) // hundreds of connections are tracked
-	w, err := Namespaces(alone, testutil.Patience(patience))()
+	w, err := Namespaces(alone, testutil.Patience(patience), Pairs)()
 	if err != nil {
 		t.Fatal(err)
 	}

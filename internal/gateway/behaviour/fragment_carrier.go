@@ -2,8 +2,10 @@ package behaviour
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -117,32 +119,37 @@ type arrived struct {
 	missing bool
 }
 
-// assemble puts fragments together. Those that overlap, or of which the last one does
-// not come, leave it missing something.
+// assemble puts fragments together, in whatever order they come. Those that overlap, or of which not all come,
+// leave it missing something.
 func assemble(arrivals Arrivals) []arrived {
 	var done []arrived
-	open := map[uint32]*arrived{}
+	open := map[uint32]Arrivals{}
 	for i := range arrivals {
-		f := &arrivals[i].Frame
-		payload := ipPayload(arrivals[i].Packet)
-		if !f.Fragment.Is() {
-			done = append(done, arrived{arrivals[i].At, ipOf(f), payload, false})
-			continue
+		if f := &arrivals[i].Frame; f.Fragment.Is() {
+			open[f.Fragment.Identification] = append(open[f.Fragment.Identification], arrivals[i])
+		} else {
+			done = append(done, arrived{arrivals[i].At, ipOf(f), ipPayload(arrivals[i].Packet), false})
 		}
-		a := open[f.Fragment.Identification]
-		if a == nil {
-			a = &arrived{at: arrivals[i].At, ip: ipOf(f)}
-			open[f.Fragment.Identification] = a
-		}
-		// The kernel sends fragments in order; another engine may not, which is to be
-		// seen to by then.
-		a.missing = f.Fragment.More || f.Fragment.Offset != len(a.payload)
-		a.payload = append(a.payload, payload...)
 	}
-	for _, a := range open {
-		done = append(done, *a)
+	for _, parts := range open {
+		done = append(done, parts.joined())
 	}
 	return done
+}
+
+// joined is the packet that fragments are of.
+func (a Arrivals) joined() arrived {
+	slices.SortStableFunc(a, func(x, y Arrival) int { return cmp.Compare(x.Frame.Fragment.Offset, y.Frame.Fragment.Offset) })
+	whole := arrived{at: a[0].At, ip: ipOf(&a[0].Frame)}
+	for i := range a {
+		f := &a[i].Frame
+		last := i == len(a)-1
+		if f.Fragment.Offset != len(whole.payload) || f.Fragment.More == last {
+			whole.missing = true
+		}
+		whole.payload = append(whole.payload, ipPayload(a[i].Packet)...)
+	}
+	return whole
 }
 
 func ipOf(f *frame.Frame) frame.IP {

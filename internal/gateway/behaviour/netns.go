@@ -24,12 +24,24 @@ type Engine interface {
 	Remove(ns *netns.Handle) error
 }
 
+// Links is what the gateway's interfaces are.
+type Links uint8
+
+const (
+	// Pairs are ends of veth pairs.
+	Pairs Links = iota
+	// Polled are such whose other ends poll: they take frames that an XDP program redirects.
+	Polled
+	// Tagged are VLAN interfaces on ends of veth pairs.
+	Tagged
+)
+
 // Namespaces makes worlds out of two network namespaces: the gateway, and the wires of
 // its interfaces, on which packet sockets are the hosts. Patience bounds how long
 // it waits for a frame that must come. Needs root.
-func Namespaces(e Engine, patience time.Duration) Maker {
+func Namespaces(e Engine, patience time.Duration, interfaces Links) Maker {
 	return func() (World, error) {
-		w := &netnsWorld{engine: e, patience: patience}
+		w := &netnsWorld{engine: e, patience: patience, interfaces: interfaces}
 		if err := w.build(); err != nil {
 			return nil, errors.Join(err, w.Close())
 		}
@@ -40,6 +52,7 @@ func Namespaces(e Engine, patience time.Duration) Maker {
 type netnsWorld struct {
 	engine        Engine
 	patience      time.Duration
+	interfaces    Links
 	gateway, wire *netns.Handle
 	links         *netlink.Handle
 	wires         *wires

@@ -22,8 +22,24 @@ type ifreqData struct {
 // checksumsOn has an interface complete the checksums of what the gateway itself
 // sends: a veth leaves them open otherwise, as no wire can garble them.
 func checksumsOn(ns *netns.Handle, dev string) error {
-	value := ethtoolValue{cmd: unix.ETHTOOL_STXCSUM}
-	err := ns.Do(func() error {
+	if err := ethtool(ns, dev, ethtoolValue{cmd: unix.ETHTOOL_STXCSUM}); err != nil {
+		return fmt.Errorf("turn off TX checksum offload: %w", err)
+	}
+	return nil
+}
+
+// poll has an end of a veth pair receive by polling, which takes frames that an XDP
+// program redirects to the other one: as GRO does (veth_xdp_xmit and
+// veth_set_xdp_features, drivers/net/veth.c).
+func poll(ns *netns.Handle, dev string) error {
+	if err := ethtool(ns, dev, ethtoolValue{cmd: unix.ETHTOOL_SGRO, data: 1}); err != nil {
+		return fmt.Errorf("turn on GRO: %w", err)
+	}
+	return nil
+}
+
+func ethtool(ns *netns.Handle, dev string, value ethtoolValue) error {
+	return ns.Do(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err
@@ -36,8 +52,4 @@ func checksumsOn(ns *netns.Handle, dev string) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("turn off TX checksum offload: %w", err)
-	}
-	return nil
 }

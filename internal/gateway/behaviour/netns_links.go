@@ -146,24 +146,49 @@ func (w *netnsWorld) running(h *netlink.Handle, dev string) error {
 }
 
 func (w *netnsWorld) addLink(far *netlink.Handle, dev string) error {
-	attrs := netlink.NewLinkAttrs()
-	mac := gatewayMAC[dev]
-	attrs.Name, attrs.HardwareAddr = dev, net.HardwareAddr(mac[:])
+	name := dev
+	if w.interfaces == Tagged {
+		name = "trunk-" + dev
+	}
+	attrs := attributes(name, dev)
 	attrs.Namespace = netlink.NsFd(w.gateway.Fd())
-	if err := w.links.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: dev, PeerNamespace: netlink.NsFd(w.wire.Fd())}); err != nil {
+	if err := w.links.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name, PeerNamespace: netlink.NsFd(w.wire.Fd())}); err != nil {
 		return err
 	}
-	if err := up(far, dev); err != nil {
+	if err := errors.Join(up(far, name), up(w.links, name), checksumsOn(w.gateway, name)); err != nil {
 		return err
 	}
-	link, err := w.links.LinkByName(dev)
+	switch w.interfaces {
+	case Polled:
+		return poll(w.wire, name)
+	case Tagged:
+		return errors.Join(w.addVLAN(far, name, dev), w.addVLAN(w.links, name, dev), checksumsOn(w.gateway, dev))
+	}
+	return nil
+}
+
+// attributes are those of an interface with the address of one of the gateway's.
+func attributes(name, dev string) netlink.LinkAttrs {
+	attrs, mac := netlink.NewLinkAttrs(), gatewayMAC[dev]
+	attrs.Name, attrs.HardwareAddr = name, net.HardwareAddr(mac[:])
+	return attrs
+}
+
+// addVLAN makes a VLAN interface at one end of a link.
+func (w *netnsWorld) addVLAN(h *netlink.Handle, trunk, dev string) error {
+	below, err := h.LinkByName(trunk)
 	if err != nil {
 		return err
 	}
-	if err := w.links.LinkSetUp(link); err != nil {
-		return err
+	attrs := attributes(dev, dev)
+	if h != w.links {
+		attrs.HardwareAddr = nil // its trunk's
 	}
-	return checksumsOn(w.gateway, dev)
+	attrs.ParentIndex = below.Attrs().Index
+	if err := h.LinkAdd(&netlink.Vlan{LinkAttrs: attrs, VlanId: 100, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q}); err != nil {
+		return fmt.Errorf("make a VLAN interface on %s: %w", trunk, err)
+	}
+	return up(h, dev)
 }
 
 func up(h *netlink.Handle, dev string) error {

@@ -14,7 +14,7 @@ import (
 func newWorld(t *testing.T, e Engine) *Play {
 	t.Helper()
 	testutil.NeedRoot(t)
-	w, err := Namespaces(e, testutil.Patience(patience))()
+	w, err := Namespaces(e, testutil.Patience(patience), Pairs)()
 	if err != nil {
 		t.Fatal(err)
 	}

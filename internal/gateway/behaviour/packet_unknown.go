@@ -33,6 +33,9 @@ func unknownProtocols() []Case {
 	})
 }
 
+// mendsChecksum is why a protocol passes the programs.
+const mendsChecksum = "the programs know where its checksum is, and change it by what the addresses change"
+
 // staticProtocols go both ways with a static address.
 func staticProtocols() []Case {
 	var cases []Case
@@ -47,11 +50,11 @@ func staticProtocols() []Case {
 		{"static-sctp", "SCTP, with its CRC32c as it was", func(from, to netip.Addr) datagram {
 			return sctp(netip.AddrPortFrom(from, 4000), netip.AddrPortFrom(to, 5000), 1)
 		}, nil},
-		{"static-udplite", "UDP-Lite, with its checksum right (RFC 3828)", udpLite, onNetfilter("lost on its way out",
-			"the tracker verifies it with the protocol number of UDP in the pseudo header (udplite_error), so that every right one is wrong to it; what is invalid is not translated, and natkit drops it")},
-		{"static-dccp", "DCCP, with its checksum right (RFC 4340)", dccp, map[string]Expectation{Netfilter: {
+		{"static-udplite", "UDP-Lite, with its checksum right (RFC 3828)", udpLite, metByEBPF(onNetfilter("lost on its way out",
+			"the tracker verifies it with the protocol number of UDP in the pseudo header (udplite_error), so that every right one is wrong to it; what is invalid is not translated, and natkit drops it"), mendsChecksum)},
+		{"static-dccp", "DCCP, with its checksum right (RFC 4340)", dccp, metByEBPF(map[string]Expectation{Netfilter: {
 			Outcome: "out: its checksum is wrong", Where: func() bool { return !tracksDCCP() },
-			Reason: "kernels that do not know DCCP (its tracker was removed in Linux 6.16) change the addresses only, which the checksum covers"}}},
+			Reason: "kernels that do not know DCCP (its tracker was removed in Linux 6.16) change the addresses only, which the checksum covers"}}, mendsChecksum)},
 	} {
 		cases = append(cases, Case{
 			Expect: k.expect,

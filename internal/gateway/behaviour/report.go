@@ -34,7 +34,7 @@ var titles = []struct {
 
 const introduction = `# How the gateway behaves: the RFCs' requirements
 
-<!-- Written by: sudo scripts/go test ./internal/gateway/behaviour -run 'TestNetfilter|TestPage' -update -->
+<!-- Written by: sudo scripts/go test ./internal/gateway/behaviour -run 'TestNetfilter|TestEBPF|TestPage' -update -->
 
 Each line is a requirement and a test that sends real packets through a gateway (network
 namespaces, packet sockets as hosts; all checksums of arriving packets are verified, including
@@ -47,10 +47,13 @@ generated from the suite's data and the results of its runs.
 | **deviates** | it is known to do something else, by design, which is listed with the reason. The test fails if it does anything else, also if it meets the requirement one day |
 | not offered | the engine does not have this, for the reason given |
 | – | not testable with packets, for the reason given |
+| left | the engine leaves all rules of the test's gateway to the one behind it, with which the test has the same result |
+
+Behind engine ebpf is netfilter: what is declared of it holds for both where no engine is named. At native
+XDP and at tc the programs do the same.
 
 SHOULD includes RECOMMENDED. "natkit" marks what this gateway promises without an RFC.
 A test alone: ` + "`sudo scripts/go test ./internal/gateway/behaviour -run 'TestNetfilter/^rfc4787-req-1$' -v`" + `.
-
 `
 
 // Page writes docs/rfc.md: each case with what the records say of it.
@@ -132,18 +135,27 @@ func engines(records []Record, format string) string {
 
 func summary(b *strings.Builder, cases []Case, records []Record) {
 	for _, r := range records {
-		fmt.Fprintf(b, "%s (Linux %s):\n\n| | meets | deviates | not offered | – |\n|---|---|---|---|---|\n", r.Engine, r.Kernel)
+		fmt.Fprintf(b, "\n%s (Linux %s):\n\n| | meets | deviates | not offered | – | left |\n|---|---|---|---|---|---|\n", r.Engine, r.Kernel)
 		for _, t := range titles {
-			counts := map[Status]int{}
 			of := casesOf(cases, t.rfc)
-			for _, c := range of {
-				counts[r.of(c.ID).Status]++
-			}
-			if len(of) > 0 {
-				fmt.Fprintf(b, "| %s | %d | %d | %d | %d |\n", t.title, counts[Meets], counts[Deviates], counts[NotOffered], counts[NotTestable])
+			if counts, left := r.count(of); len(of) > 0 {
+				fmt.Fprintf(b, "| %s | %d | %d | %d | %d | %d |\n", t.title, counts[Meets], counts[Deviates], counts[NotOffered], counts[NotTestable], left)
 			}
 		}
 	}
+}
+
+// count counts the results of cases by status, without those that are left to another engine.
+func (r *Record) count(of []*Case) (by map[Status]int, left int) {
+	by = map[Status]int{}
+	for _, c := range of {
+		if result := r.of(c.ID); result.Left {
+			left++
+		} else {
+			by[result.Status]++
+		}
+	}
+	return by, left
 }
 
 // of is the result of a case; its Status is empty where there is none.
@@ -157,17 +169,17 @@ func (r *Record) of(id string) Result {
 
 func row(b *strings.Builder, c *Case, records []Record) {
 	fmt.Fprintf(b, "| %s | %s | %s | %s |", cell(c.Requirement), c.Level, cell(c.Asks), testOf(c))
-	why := c.Untestable
+	why := []string{c.Untestable}
 	for _, r := range records {
 		fmt.Fprintf(b, " %s |", cell(found(c, r.of(c.ID))))
-		if e, deviates := c.Expect[r.Engine]; deviates {
-			if len(records) > 1 {
-				why += r.Engine + ": "
-			}
-			why += e.Reason + " "
+		if e, declared := c.Expect[r.Engine]; declared && (len(c.Expect) > 1 || r.Engine != Netfilter) {
+			why = append(why, r.Engine+": "+e.Reason)
+		} else if declared {
+			why = append(why, e.Reason)
 		}
 	}
-	fmt.Fprintf(b, " %s |\n", cell(strings.TrimSpace(why)))
+	why = slices.DeleteFunc(why, func(s string) bool { return s == "" })
+	fmt.Fprintf(b, " %s |\n", cell(strings.Join(why, "; ")))
 }
 
 func testOf(c *Case) string {
@@ -181,6 +193,8 @@ func found(c *Case, r Result) string {
 	switch {
 	case r.Status == NotTestable:
 		return "–"
+	case r.Left:
+		return "left"
 	case r.Status == Deviates:
 		return fmt.Sprintf("**deviates**: %s", r.Outcome)
 	case r.Status == Meets && len(c.Want) > 1:

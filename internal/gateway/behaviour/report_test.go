@@ -55,7 +55,7 @@ func series(t *testing.T) string {
 
 // TestPage compares docs/rfc.md with the cases and what the runs found.
 func TestPage(t *testing.T) {
-	want := Page(All(), []Record{readRecord(t, Netfilter)})
+	want := Page(All(), []Record{readRecord(t, Netfilter), readRecord(t, EBPF)})
 	if *update {
 		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -66,7 +66,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("docs/rfc.md is not what the suite says; sudo scripts/go test ./internal/gateway/behaviour -run 'TestNetfilter|TestPage' -update writes it (-want +got):\n%s", diff)
+		t.Errorf("docs/rfc.md is not what the suite says; sudo scripts/go test ./internal/gateway/behaviour -run 'TestNetfilter|TestEBPF|TestPage' -update writes it (-want +got):\n%s", diff)
 	}
 }
 
@@ -94,21 +94,37 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// TestRecorded sees to it that the record is of these cases, all of them.
+// TestRecorded sees to it that the records are of these cases, all of them.
 func TestRecorded(t *testing.T) {
-	record := readRecord(t, Netfilter)
-	var cases, recorded []string
-	for _, c := range All() {
-		cases = append(cases, c.ID)
-	}
-	for _, r := range record.Results {
-		recorded = append(recorded, r.ID)
-		if r.Status == Unexpected {
-			t.Errorf("%s is recorded as a failure", r.ID)
+	for _, engine := range []string{Netfilter, EBPF} {
+		record := readRecord(t, engine)
+		var cases, recorded []string
+		for _, c := range All() {
+			cases = append(cases, c.ID)
+		}
+		for _, r := range record.Results {
+			recorded = append(recorded, r.ID)
+			if r.Status == Unexpected {
+				t.Errorf("%s: %s is recorded as a failure", engine, r.ID)
+			}
+		}
+		if diff := cmp.Diff(cases, recorded); diff != "" {
+			t.Errorf("%s: the record is of other cases (-cases +recorded):\n%s", engine, diff)
 		}
 	}
-	if diff := cmp.Diff(cases, recorded); diff != "" {
-		t.Errorf("the record is of other cases (-cases +recorded):\n%s", diff)
+}
+
+// TestLeft compares the results of cases that the programs leave with those of netfilter.
+func TestLeft(t *testing.T) {
+	ours, theirs := readRecord(t, EBPF), readRecord(t, Netfilter)
+	for _, c := range All() {
+		got, want := ours.of(c.ID), theirs.of(c.ID)
+		if want.Left = got.Left; got.Left && got != want {
+			t.Errorf("%s: %s, %q; by netfilter %s, %q", c.ID, got.Status, got.Outcome, want.Status, want.Outcome)
+		}
+		if left := c.Run != nil && !(programs{}).claims(c); left != got.Left {
+			t.Errorf("%s: left to netfilter: %v, recorded %v", c.ID, left, got.Left)
+		}
 	}
 }
 
@@ -142,6 +158,14 @@ func TestJudge(t *testing.T) {
 	if other.Status != Meets {
 		t.Errorf("the declaration is for another engine: %s, %v", other.Status, other.Err)
 	}
+	both := Case{ID: "both", Want: []Outcome{"good"}, Expect: onNetfilter("odd", "why")}
+	if r := both.judge(EBPF, "odd"); r.Status != Deviates {
+		t.Errorf("what is declared of netfilter, behind the programs: %s, %v", r.Status, r.Err)
+	}
+	both.Expect = metByEBPF(both.Expect, "why")
+	if r := both.judge(EBPF, "good"); r.Status != Meets {
+		t.Errorf("a deviation that the programs do not have: %s, %v", r.Status, r.Err)
+	}
 }
 
 func TestCheckFindsMistakes(t *testing.T) {
@@ -151,12 +175,13 @@ func TestCheckFindsMistakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, spoil := range map[string]func(*Case){
-		"no id":             func(c *Case) { c.ID = "" },
-		"no demand":         func(c *Case) { c.Want = nil },
-		"nothing to run":    func(c *Case) { c.Run = nil },
-		"run and no test":   func(c *Case) { c.Untestable = "x" },
-		"no reason":         func(c *Case) { c.Expect = onNetfilter("d", "") },
-		"deviates by doing": func(c *Case) { c.Expect = onNetfilter("c", "why") },
+		"no id":                  func(c *Case) { c.ID = "" },
+		"no demand":              func(c *Case) { c.Want = nil },
+		"nothing to run":         func(c *Case) { c.Run = nil },
+		"run and no test":        func(c *Case) { c.Untestable = "x" },
+		"no reason":              func(c *Case) { c.Expect = onNetfilter("d", "") },
+		"deviates by doing":      func(c *Case) { c.Expect = onNetfilter("c", "why") },
+		"meets with none behind": func(c *Case) { c.Expect = map[string]Expectation{Netfilter: {Meets: true, Reason: "why"}} },
 	} {
 		c := good
 		if spoil(&c); c.Check() == nil {

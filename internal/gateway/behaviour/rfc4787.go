@@ -1,9 +1,16 @@
 package behaviour
 
-import "github.com/natkit/natkit/internal/gateway"
+import (
+	"maps"
+
+	"github.com/natkit/natkit/internal/gateway"
+)
 
 // Netfilter is the name by which cases declare deviations of the kernel's own NAT.
 const Netfilter = string(gateway.EngineNetfilter)
+
+// EBPF is that of the programs, behind which is netfilter.
+const EBPF = string(gateway.EngineEBPF)
 
 // The kinds of mapping and filtering (RFC 4787, sections 4.1 and 5).
 const (
@@ -15,6 +22,13 @@ const (
 // onNetfilter declares a deviation of netfilter.
 func onNetfilter(o Outcome, reason string) map[string]Expectation {
 	return map[string]Expectation{Netfilter: {Outcome: o, Reason: reason}}
+}
+
+// metByEBPF is a deviation of netfilter that the programs do not have.
+func metByEBPF(declared map[string]Expectation, reason string) map[string]Expectation {
+	all := maps.Clone(declared)
+	all[EBPF] = Expectation{Meets: true, Reason: reason}
+	return all
 }
 
 // rfc4787 is Network Address Translation (NAT) Behavioral Requirements for Unicast

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/engine/ebpf"
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
 	"github.com/natkit/natkit/internal/gateway/health"
 	"github.com/natkit/natkit/internal/gateway/observe"
@@ -63,7 +64,7 @@ type Updater interface {
 type Set []Engine
 
 // Standard are the engines of this version. A new one is a package and its line here.
-var Standard = Set{netfilter.Engine{}}
+var Standard = Set{ebpf.Engine{}, netfilter.Engine{}}
 
 func (s Set) all() Set {
 	if s == nil {
@@ -133,30 +134,52 @@ func (s Set) Check(file *gateway.File, facts gateway.Facts) []gateway.Finding {
 
 // CheckPlan is Check as gateway.CheckPlan is that of its package. The kernel is asked meanwhile.
 func (s Set) CheckPlan(file *gateway.File, facts gateway.Facts, compiled func(*gateway.Plan)) []gateway.Finding {
-	var kernel chan error
+	return s.checkPlan(file, facts, compiled, facts.Known)
+}
+
+// CheckUntried is CheckPlan that does not ask the kernel.
+func (s Set) CheckUntried(file *gateway.File, facts gateway.Facts, compiled func(*gateway.Plan)) []gateway.Finding {
+	return s.checkPlan(file, facts, compiled, false)
+}
+
+func (s Set) checkPlan(file *gateway.File, facts gateway.Facts, compiled func(*gateway.Plan), try bool) []gateway.Finding {
+	type verdict struct {
+		found *gateway.Finding
+		err   error
+	}
+	var engines chan verdict
 	all := gateway.CheckPlan(file, facts, func(p *gateway.Plan) {
 		compiled(p)
-		if facts.Known {
-			kernel = make(chan error, 1)
-			go func() { kernel <- s.check(p, facts) }()
+		if try || p.Bypass != 0 && !bool(file.Config.AcknowledgeBypass) {
+			engines = make(chan verdict, 1)
+			go func() {
+				p, _, err := s.Assign(p, facts)
+				if err != nil {
+					engines <- verdict{err: err}
+					return
+				}
+				if try {
+					err = s.check(p)
+				}
+				engines <- verdict{gateway.Unacknowledged(file, p, &facts), err}
+			}()
 		}
 	})
-	if kernel == nil {
+	if engines == nil {
 		return all
 	}
-	err := <-kernel
+	v := <-engines
 	refused := slices.ContainsFunc(all, func(f gateway.Finding) bool { return f.Severity == gateway.Refuse })
-	if err != nil && !refused {
-		all = append(all, gateway.KernelRefuses(file, err))
+	if v.err != nil && !refused && try {
+		all = append(all, gateway.KernelRefuses(file, v.err))
+	}
+	if v.found != nil {
+		all = append(all, *v.found)
 	}
 	return all
 }
 
-func (s Set) check(p *gateway.Plan, facts gateway.Facts) error {
-	p, _, err := s.Assign(p, facts)
-	if err != nil {
-		return err
-	}
+func (s Set) check(p *gateway.Plan) error {
 	for _, e := range s.all() {
 		if part := p.Part(e.Name()); part != nil {
 			if err := e.Check(part); err != nil {

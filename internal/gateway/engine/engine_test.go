@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -110,6 +111,57 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestUnacknowledged: what programs pass by has to be known, as soon as they carry out a rule.
+func TestUnacknowledged(t *testing.T) {
+	set := engine.Set{&fake.Engine{Word: gateway.EngineEBPF, Only: []string{"static"}}, &fake.Engine{}}
+	docker := gateway.Foreign{Source: "iptables-nft", Owner: "docker", Family: "ip", Table: "filter", Chain: "FORWARD", Type: "filter", Hook: "forward", Policy: "drop", Rules: 7}
+	const static, masquerade = "static: {inside: 10.0.0.2, outside: 203.0.113.7}", "masquerade: {}"
+	for _, tt := range []struct {
+		words, rule string
+		facts       gateway.Facts
+		refused     bool
+		contains    string
+	}{
+		{"engine: ebpf", static, gateway.Facts{}, true, "packets of 1 rule pass by"},
+		{"engine: ebpf", static, gateway.Facts{Known: true, Interfaces: []gateway.Interface{{Name: "wan0"}}, Foreign: []gateway.Foreign{docker}, IPsecPolicies: 2}, true, "here docker's chain FORWARD of table ip filter (iptables-nft), 7 rules, policy drop, and 1 more"},
+		{"engine: ebpf\n  acknowledge-bypass: on", static, gateway.Facts{}, false, ""},
+		{"engine: ebpf", masquerade, gateway.Facts{}, false, ""},
+		{"engine: netfilter", static, gateway.Facts{}, false, ""},
+	} {
+		file, err := gateway.Parse("f", []byte("gateway:\n  "+tt.words+"\n  interfaces: {wan: wan0}\n  nat:\n  - "+tt.rule+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, check := range []func(*gateway.File, gateway.Facts, func(*gateway.Plan)) []gateway.Finding{set.CheckPlan, set.CheckUntried} {
+			all := check(file, tt.facts, func(*gateway.Plan) {})
+			at := slices.IndexFunc(all, func(f gateway.Finding) bool { return f.ID == "bypass-unacknowledged" })
+			if at >= 0 != tt.refused || at >= 0 && (all[at].Severity != gateway.Refuse || all[at].Line != 2 || !strings.Contains(all[at].Message, tt.contains)) {
+				t.Errorf("%s, %s: %+v", tt.words, tt.rule, all)
+			}
+		}
+	}
+}
+
+// TestBypassed: of other programs' chains those that may do something to what is forwarded, of families that are.
+func TestBypassed(t *testing.T) {
+	chain := func(family, hook, policy string, rules int) gateway.Foreign {
+		return gateway.Foreign{Family: family, Hook: hook, Policy: policy, Rules: rules}
+	}
+	facts := gateway.Facts{IPsecPolicies: 1, Qdiscs: []gateway.Qdisc{{Interface: "wan0", Kind: "htb"}}, Foreign: []gateway.Foreign{
+		chain("ip", "forward", "accept", 1), chain("ip", "forward", "accept", 0), chain("ip", "forward", "drop", 0), chain("ip", "input", "drop", 1), chain("ip6", "forward", "drop", 1), chain("inet", "postrouting", "", 2), chain("netdev", "ingress", "", 1)}}
+	p := &gateway.Plan{Engine: gateway.EngineNetfilter, IPv4: true, Accounting: true, Assigned: map[gateway.Engine][]gateway.Ref{gateway.EngineEBPF: {{}}}}
+	kinds := map[gateway.BypassKind]int{}
+	for _, b := range p.Bypassed(&facts) {
+		kinds[b.Kind]++
+	}
+	if want := map[gateway.BypassKind]int{gateway.BypassChain: 4, gateway.BypassIPsec: 1, gateway.BypassQdisc: 1, gateway.BypassAccounting: 1}; !maps.Equal(kinds, want) {
+		t.Errorf("%v, want %v", kinds, want)
+	}
+	if p.Assigned = nil; p.Bypassed(&facts) != nil {
+		t.Error("something is passed by though nothing is assigned")
+	}
+}
+
 func TestFollow(t *testing.T) {
 	set := engine.Set{&fake.Engine{Word: "one"}}
 	way, err := set.Follow(&gateway.Plan{Engine: "one"}, gateway.Facts{}, nil, nat.Packet{})
@@ -154,8 +206,8 @@ func TestSeveral(t *testing.T) {
 	if err != nil || len(notes) != 1 || notes[0].Rule != ref(1, "snat") || notes[0].Engine != "one" {
 		t.Fatalf("%+v, %v", notes, err)
 	}
-	if mixed.EngineOf(ref(0, "static")) != "one" || mixed.EngineOf(ref(1, "snat")) != "last" || mixed.Bypass != 0 {
-		t.Errorf("%+v", mixed)
+	if c := mixed.Carriers(notes); len(c) != 2 || c[0].Engine != "one" || c[0].Notes != nil || c[1].Engine != "last" || len(c[1].Notes) != 1 || mixed.Bypass != 0 {
+		t.Errorf("%+v, %+v", mixed, c)
 	}
 	if a, b := mixed.Part("one"), mixed.Part("last"); len(a.Sources) != 1 || a.MSS.Clamp || len(b.Sources) != 2 || !b.MSS.Clamp || mixed.Part("third") != nil {
 		t.Errorf("%+v\n%+v", a, b)

@@ -37,6 +37,13 @@ type Options struct {
 	Routing bool
 	// Inside are interfaces of zones, whose routes are read then.
 	Inside []string
+	// Bypassed has IPsec policies and queueing disciplines read.
+	Bypassed bool
+}
+
+// OptionsFor says what to read for a file; pid is as in Options.
+func OptionsFor(c *gateway.Config, pid int) Options {
+	return Options{PID: pid, Targets: c.Targets(), Routing: c.Routes(), Inside: c.Zoned(), Bypassed: c.Engine == gateway.EngineEBPF}
 }
 
 func (o Options) proc() string {
@@ -76,6 +83,11 @@ func Read(ctx context.Context, ns *netns.Handle, o Options) (gateway.Facts, erro
 	if o.Routing {
 		if err := Policies(ns, &f, o.Inside); err != nil {
 			unknown(&f, "policy routing", err)
+		}
+	}
+	if o.Bypassed {
+		if err := bypassed(ns, &f); err != nil {
+			unknown(&f, "what programs pass by", err)
 		}
 	}
 	return f, ctx.Err()

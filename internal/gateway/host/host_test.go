@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -272,5 +273,48 @@ func TestRouted(t *testing.T) {
 	}
 	if _, err := Routed(ns, Way{Destination: addr("198.51.100.9"), In: "nosuch"}); err == nil {
 		t.Error("an interface that is not there")
+	}
+}
+
+// TestBypassed: IPsec policies and queueing disciplines that interfaces do not have by themselves are read where they are
+// asked for.
+func TestBypassed(t *testing.T) {
+	testutil.NeedRoot(t)
+	ns := testutil.Namespace(t)
+	wire(t, ns, "wan0", "203.0.113.7/24")
+	read := func(asked bool) gateway.Facts {
+		f, err := Read(t.Context(), ns, Options{Bypassed: asked})
+		if err != nil || len(f.Unknown) > 0 {
+			t.Fatal(f.Unknown, err)
+		}
+		return f
+	}
+	if f := read(true); f.IPsecPolicies != 0 || f.Qdiscs != nil {
+		t.Errorf("%d policies, %v", f.IPsecPolicies, f.Qdiscs)
+	}
+	err := ns.Do(func() error {
+		link, err := netlink.LinkByName("wan0")
+		if err != nil {
+			return err
+		}
+		return netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Parent: netlink.HANDLE_ROOT, Handle: netlink.MakeHandle(1, 0)}, QdiscType: "pfifo"})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := read(true); !slices.Equal(f.Qdiscs, []gateway.Qdisc{{Interface: "wan0", Kind: "pfifo"}}) {
+		t.Errorf("%v", f.Qdiscs)
+	}
+	if f := read(false); f.Qdiscs != nil {
+		t.Errorf("not asked for: %v", f.Qdiscs)
+	}
+	if err := ns.Do(func() error {
+		_, any, _ := net.ParseCIDR("198.51.100.0/24")
+		return netlink.XfrmPolicyAdd(&netlink.XfrmPolicy{Src: any, Dst: any, Dir: netlink.XFRM_DIR_FWD})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if f := read(true); f.IPsecPolicies != 1 {
+		t.Errorf("%d policies", f.IPsecPolicies)
 	}
 }

@@ -55,7 +55,7 @@ func TestExplain(t *testing.T) {
 prerouting: ` + tracked + `
 prerouting -80 inet natkit prerouting: no rule is for 198.18.0.1:443: it stays
 routing: to 198.18.0.1 by eth0 via 203.0.113.254
-forward 120 inet natkit untranslatable: passes; dropped if it were invalid to conntrack, as nat[0] masquerade could not translate it
+postrouting 109 inet natkit untranslatable: passes; dropped if it were invalid to conntrack, as nat[0] masquerade could not translate it
 postrouting 120 inet natkit postrouting nat[0] masquerade: the source becomes 203.0.113.1:4000; if that port is taken towards this destination, another of 1024-65535
 ` + confirmed + `
 forwarded 203.0.113.1:4000 -> 198.18.0.1:443
@@ -77,7 +77,7 @@ not nat[0] masquerade: not to 10.0.0.0/8
 prerouting: ` + tracked + `
 prerouting -80 inet natkit prerouting: no rule is for 198.18.0.1:443: it stays
 routing: to 198.18.0.1 by eth0 via 203.0.113.254
-forward 120 inet natkit untranslatable: passes; dropped if it were invalid to conntrack, as nat[1] snat could not translate it
+postrouting 109 inet natkit untranslatable: passes; dropped if it were invalid to conntrack, as nat[1] snat could not translate it
 postrouting 120 inet natkit postrouting nat[1] snat: the source becomes 203.0.113.7:100; if that port is taken towards this destination, another of 1-511
 ` + confirmed + `
 forwarded 203.0.113.7:100 -> 198.18.0.1:443
@@ -220,7 +220,7 @@ prerouting: ` + tracked + `
 routing: to 198.18.0.1 by eth0 via 203.0.113.254
 forward -150 inet natkit mss: MSS of the SYN is at most what the route's MTU takes
 forward 0 inet natkit forward: dropped if 192.168.0.77 has 2000 connections already · once answered, the connection goes by the flowtable and comes to no hook after ingress
-forward 120 inet natkit untranslatable: passes; dropped if it were invalid to conntrack, as nat[0] snat could not translate it
+postrouting 109 inet natkit untranslatable: passes; dropped if it were invalid to conntrack, as nat[0] snat could not translate it
 postrouting 120 inet natkit postrouting nat[0] snat: the source becomes 203.0.113.1:4000; if that port is taken towards this destination the packet is dropped
 ` + confirmed + `
 forwarded 203.0.113.1:4000 -> 198.18.0.1:80

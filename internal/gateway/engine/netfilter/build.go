@@ -29,7 +29,9 @@ var baseChains = []chain{
 	{"output", "nat", unix.NF_INET_LOCAL_OUT, -80},
 	{"mss", "filter", unix.NF_INET_FORWARD, -150},
 	{"forward", "filter", unix.NF_INET_FORWARD, 0},
-	{"untranslatable", "filter", unix.NF_INET_FORWARD, 120},
+	{"invalid-own", "filter", unix.NF_INET_LOCAL_OUT, 120},
+	{invalidChain, "filter", unix.NF_INET_POST_ROUTING, 109},
+	{name: "untranslatable"}, // where invalid leads
 	{"stateless", "filter", unix.NF_INET_POST_ROUTING, 110},
 	{name: hairpinChain}, // where postrouting leads
 	{uplinkBy, "nat", unix.NF_INET_POST_ROUTING, 119},
@@ -47,6 +49,8 @@ type host struct {
 	netmap bool
 	// flowCounts is true if the flowtable is to count for the tracker (5.7).
 	flowCounts bool
+	// cameIn is true if packets know in postrouting where they came in (5.5).
+	cameIn bool
 }
 
 // manySets is the number of sets that could be shared from which they are: the kernel looks for each through all
@@ -84,7 +88,7 @@ func (t *table) fill(p *gateway.Plan, h host) {
 	t.leases(p)
 	t.untranslatable(p)
 	t.offload(h)
-	t.chains = slices.Concat(t.chains, t.used(), t.logs)
+	t.chains = slices.Concat(t.chains, t.used(h), t.branches)
 	t.mark(h.digest)
 }
 
@@ -110,13 +114,16 @@ func (t *table) bypassed(p *gateway.Plan) {
 
 // used are the chains that have rules: another would cost each packet a call, and
 // a nat chain starts the tracker.
-func (t *table) used() []chain {
+func (t *table) used(h host) []chain {
 	rules := map[string]int{}
 	for _, r := range t.rules {
 		rules[r.chain]++
 	}
 	var used []chain
 	for _, c := range baseChains {
+		if c.name == invalidChain && !h.cameIn {
+			c.hook, c.priority = unix.NF_INET_FORWARD, 120
+		}
 		if rules[c.name] > 0 {
 			used = append(used, c)
 		}
@@ -170,6 +177,7 @@ func (t *table) emit(chain string, g *group) {
 	if g.hairpin {
 		chain = hairpinChain
 	}
+	g.seek()
 	t.log(chain, g)
 	if t.handNetmap && g.prefix {
 		t.emitByHand(chain, g)
@@ -247,25 +255,18 @@ func (t *table) log(chain string, g *group) {
 		return
 	}
 	s := &set{name: g.name + "-log", flags: unix.NFT_SET_MAP, data: nftables.TypeVerdict, about: g.comment()}
-	var types []nftables.SetDatatype
-	for _, p := range g.parts() {
-		types = append(types, p.datatype(g.f))
-	}
 	for _, e := range logged {
 		s.elements = append(s.elements, element{key: g.keyOf(e), chain: t.logChain(e), comment: e.rule.Label()})
 	}
 	exprs := append(t.conditions(g), t.exceptions(g, variant{})...)
-	switch {
-	case g.keys == 0:
-		exprs = append(exprs, &expr.Verdict{Kind: expr.VerdictJump, Chain: s.elements[0].chain})
-	case len(logged) == 1:
+	if len(logged) == 1 {
 		for i, p := range g.parts() {
 			exprs = append(exprs, p.match(g.f, logged[0].values[i])...)
 		}
 		exprs = append(exprs, &expr.Verdict{Kind: expr.VerdictJump, Chain: s.elements[0].chain})
-	default:
-		s.key = concat(types...)
-		exprs = append(append(exprs, g.loadKey()...), t.add(s).verdict(word00))
+	} else {
+		s.key = g.keyType()
+		exprs = append(slices.Concat(exprs, g.common(), g.loadKey()), t.add(s).verdict(word00))
 	}
 	t.rules = append(t.rules, rule{chain: chain, exprs: exprs, comment: LogComment})
 }
@@ -280,7 +281,7 @@ func (t *table) logChain(e entry) string {
 		t.logging = map[gateway.Ref]bool{}
 	}
 	t.logging[e.rule] = true
-	t.logs = append(t.logs, chain{name: name})
+	t.branches = append(t.branches, chain{name: name})
 	rate := uint64(e.log.Rate)
 	t.rules = append(t.rules, rule{chain: name, comment: LogComment, exprs: []expression{
 		&expr.Limit{Type: expr.LimitTypePkts, Rate: rate, Unit: expr.LimitTimeSecond, Burst: uint32(min(max(rate, logBurst), math.MaxUint32))},
@@ -335,7 +336,7 @@ func (t *table) conditions(g *group) []expression {
 	if g.proto != 0 {
 		all = append(all, t.protocols(g.proto)...)
 	}
-	if at := slices.IndexFunc(g.parts(), func(p part) bool { return p.field == protocol }); g.kind == nat.Redirect && at >= 0 && len(g.entries) > 1 {
+	if at := slices.IndexFunc(g.parts(), func(p part) bool { return p.field == protocol }); g.kind == nat.Redirect && at >= 0 && slices.Contains(g.sought, at) {
 		var asked []byte // nft(8) reads a port that is given only behind a protocol
 		for _, e := range g.entries {
 			if !slices.Contains(asked, e.values[at][0]) {
@@ -364,28 +365,33 @@ func (t *table) exceptions(g *group, v variant) []expression {
 // selects is what a packet must be for a group: with the key of its only entry, or with one in m, which counts by entries
 // and, where it is a map, leaves what it has in the registers.
 func (t *table) selects(g *group, v variant, m *set) []expression {
-	all := t.conditions(g)
-	if m == nil {
-		for i, p := range g.parts() {
-			all = append(all, p.match(g.f, g.entries[0].values[i])...)
-		}
-		return append(all, t.exceptions(g, v)...)
+	all := slices.Concat(t.conditions(g), g.common(), t.exceptions(g, v))
+	switch {
+	case m == nil:
+		return all
+	case m.flags&unix.NFT_SET_MAP == 0:
+		return append(append(all, g.loadKey()...), m.lookup(reg1, false))
 	}
-	all = append(append(all, t.exceptions(g, v)...), g.loadKey()...)
-	if m.flags&unix.NFT_SET_MAP == 0 {
-		return append(all, m.lookup(reg1, false))
-	}
-	return append(all, m.translate(reg1))
+	return append(append(all, g.loadKey()...), m.translate(reg1))
 }
 
-// loadKey puts the key into the registers from the first on.
+// loadKey puts what is sought into the registers from the first on.
 func (g *group) loadKey() (all []expression) {
 	word := uint32(0)
-	for _, p := range g.parts() {
-		all = append(all, p.load(g.f, word00+word)...)
-		word += words(p.datatype(g.f).Bytes)
+	for _, i := range g.sought {
+		all = append(all, g.key[i].load(g.f, word00+word)...)
+		word += words(g.key[i].datatype(g.f).Bytes)
 	}
 	return all
+}
+
+// keyType is the type of what is sought.
+func (g *group) keyType() nftables.SetDatatype {
+	var types []nftables.SetDatatype
+	for _, i := range g.sought {
+		types = append(types, g.key[i].datatype(g.f))
+	}
+	return concat(types...)
 }
 
 // words is how many registers of four bytes a value takes.
@@ -405,11 +411,7 @@ func (g *group) givesAddresses() bool {
 
 // mapOf is the map, or set, of a group's entries.
 func (t *table) mapOf(g *group, v variant) *set {
-	var types []nftables.SetDatatype
-	for _, p := range g.parts() {
-		types = append(types, p.datatype(g.f))
-	}
-	s := &set{name: g.name + v.suffix, key: concat(types...), counted: !g.again(), about: g.comment()}
+	s := &set{name: g.name + v.suffix, key: g.keyType(), counted: !g.again(), about: g.comment()}
 	if g.givesAddresses() {
 		s.flags, s.data = unix.NFT_SET_MAP, g.f.address
 		s.ranges = v.ports || g.prefix ||
@@ -445,12 +447,12 @@ func (g *group) element(e entry, v variant, s *set) element {
 	return out
 }
 
-// keyOf is an entry's key as a map has it.
+// keyOf is what is sought of an entry, as a map has it.
 func (g *group) keyOf(e entry) (key []byte) {
-	if g.keys == 1 { // one that is not composed has its own length
-		return e.values[0]
+	if len(g.sought) == 1 { // what is not composed has its own length
+		return e.values[g.sought[0]]
 	}
-	for i := range g.parts() {
+	for _, i := range g.sought {
 		key = appendPadded(key, e.values[i])
 	}
 	return key

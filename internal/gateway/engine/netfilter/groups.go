@@ -1,6 +1,7 @@
 package netfilter
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"fmt"
@@ -74,12 +75,77 @@ func (t *table) untracked(p *gateway.Plan, f *family) {
 	}
 }
 
-// emitAll names the groups' maps and writes them.
+// emitAll names the groups' maps and writes them. Several of neighbouring addresses have a chain of their own, to which
+// one rule leads: packets of all other addresses pass that one alone.
 func (t *table) emitAll(chain, name string, all groups) {
 	for i, g := range all.all {
 		g.name = fmt.Sprintf("%s-%d", name, i+1)
-		t.emit(chain, g)
 	}
+	for i := 0; i < len(all.all); {
+		n, shared := neighbours(all.all[i:])
+		to := chain
+		if n >= fewestApart {
+			to = fmt.Sprintf("%s-%d-to-%d", name, i+1, i+n)
+			t.lead(chain, to, all.all[i], shared)
+		}
+		for _, g := range all.all[i : i+n] {
+			t.emit(to, g)
+		}
+		i += n
+	}
+}
+
+// fewestApart is how many groups stand in a chain of their own: passing fewer costs little more than the rule that leads
+// there.
+const fewestApart = 5
+
+// leastShared is how many bits of an address are enough to tell inside from outside.
+const leastShared = 8
+
+// neighbours are the first of some groups whose addresses begin with the same bits: the fewest that are worth a chain by
+// at least leastShared, and more as long as they share no fewer.
+func neighbours(all []*group) (n int, shared netip.Prefix) {
+	for n, g := range all {
+		within := g.within()
+		if n > 0 && within.IsValid() {
+			within = common(shared, within)
+		}
+		if !within.IsValid() || within.Bits() < leastShared || g.principalField != all[0].principalField || n >= fewestApart && within != shared {
+			return max(n, 1), shared
+		}
+		shared = within
+	}
+	return len(all), shared
+}
+
+// within is the shortest prefix that all packets of a group have their address in; invalid where packets of any may be.
+func (g *group) within() (all netip.Prefix) {
+	if g.hairpin || g.bits <= 0 {
+		return netip.Prefix{}
+	}
+	for p := range g.principal {
+		if all.IsValid() {
+			p = common(all, p)
+		}
+		all = p
+	}
+	return all
+}
+
+// common is the longest prefix that both are in.
+func common(a, b netip.Prefix) netip.Prefix {
+	for bits := min(a.Bits(), b.Bits()); ; bits-- {
+		if p := netip.PrefixFrom(a.Addr(), bits).Masked(); p.Contains(b.Addr()) {
+			return p
+		}
+	}
+}
+
+// lead has packets of a prefix pass the chain of groups like g.
+func (t *table) lead(from, to string, g *group, shared netip.Prefix) {
+	t.branches = append(t.branches, chain{name: to})
+	exprs := append(g.f.is(), part{g.principalField, shared.Bits()}.match(g.f, shared.Addr().AsSlice())...)
+	t.rules = append(t.rules, rule{chain: from, exprs: append(exprs, &expr.Verdict{Kind: expr.VerdictJump, Chain: to}), comment: "rules for " + shared.String()})
 }
 
 // familyFor is that of an entry's addresses, or of the list that its rule stands in.
@@ -358,6 +424,9 @@ type group struct {
 	// does is what chooses among several hosts; nil for other pools.
 	does    *nat.Action
 	entries []entry
+	// differs are the parts of the key that entries have different values of, sought those that the map has.
+	differs [mostParts]bool
+	sought  []int // parts
 	// seen are the keys; principal are the addresses, of length bits, that some entry has
 	// in principalField.
 	seen           map[string]struct{}
@@ -409,6 +478,47 @@ func (g *group) put(principal netip.Prefix, e entry) {
 	g.seen[string(key)] = struct{}{}
 	g.principal[principal.Masked()] = struct{}{}
 	g.entries = append(g.entries, e)
+	for i := range g.keys {
+		g.differs[i] = g.differs[i] || !bytes.Equal(e.values[i], g.entries[0].values[i])
+	}
+}
+
+// seek says which parts of the key the map is asked for, once all entries are there: those that they differ in. What all
+// of them have the rule itself compares, which is faster, and spares packets of others the map. A port stands with its
+// protocol. Sets of one or two bytes the kernel makes nft_bitmap, which counts nothing: these get the whole key.
+func (g *group) seek() {
+	g.sought = nil // a group may stand in several chains
+	if len(g.entries) == 1 {
+		return
+	}
+	size := uint32(0)
+	for i, p := range g.parts() {
+		if g.differs[i] || p.field == protocol && (g.differsIn(destinationPort) || g.differsIn(sourcePort)) {
+			g.sought, size = append(g.sought, i), size+p.datatype(g.f).Bytes
+		}
+	}
+	if size <= 2 {
+		g.sought = nil
+		for i := range g.parts() {
+			g.sought = append(g.sought, i)
+		}
+	}
+}
+
+// differsIn reports whether entries have different values of a field.
+func (g *group) differsIn(f field) bool {
+	i := slices.IndexFunc(g.parts(), func(p part) bool { return p.field == f })
+	return i >= 0 && g.differs[i]
+}
+
+// common are the conditions on what no map is asked for, as all entries have it.
+func (g *group) common() (all []expression) {
+	for i, p := range g.parts() {
+		if !slices.Contains(g.sought, i) {
+			all = append(all, p.match(g.f, g.entries[0].values[i])...)
+		}
+	}
+	return all
 }
 
 // mayMatch is false where no packet that has an address in principal can match g. It

@@ -306,13 +306,17 @@ const UntranslatableComment = "untranslatable"
 // nothing without a connection), so that they would leave with addresses from inside.
 // What no rule is for passes, and so does what is untracked, which is another state. So
 // does what a server sends that only a dnat leads to: its own connections leave as they
-// are, and who reaches it by its own address, past the tracker one way, needs the other. In
-// the chain forward the gateway's own packets are not met, with any kernel; its priority
-// is after that of IPVS (ip_vs_reply4, 100), which gives answers of real servers, invalid
-// to the tracker, the service's address and makes them untracked.
+// are, and who reaches it by its own address, past the tracker one way, needs the other.
+//
+// It is done where packets leave (before Linux 5.5, which does not know there where they came in, where they are
+// forwarded), where the tracker and NAT are at work anyway: a hook that
+// nothing else is at, as that of what is forwarded may be, costs each packet twice as much.
+// The priority is before that of the chain stateless, as errorsPass knows hosts by their
+// addresses inside, and after that of IPVS (ip_vs_reply4, 100 of forward), which gives
+// answers of real servers, invalid to the tracker, the service's address and makes them
+// untracked. So are the gateway's own packets made, by chain invalid-own.
 func (t *table) untranslatable(p *gateway.Plan) {
 	before := len(t.rules)
-	t.rules = append(t.rules, validPass())
 	for _, f := range []*family{ip4, ip6} {
 		all, narrow := leaks(p, f)
 		if len(all)+len(narrow.all) > 0 {
@@ -323,8 +327,8 @@ func (t *table) untranslatable(p *gateway.Plan) {
 		}
 		t.emitAll("untranslatable", "untranslatable"+f.suffix+"-by", narrow)
 	}
-	if len(t.rules) == before+1 {
-		t.rules = t.rules[:before]
+	if len(t.rules) > before {
+		t.rules = append(t.rules, ifInvalid(invalidChain, &expr.Verdict{Kind: expr.VerdictGoto, Chain: "untranslatable"}), ifInvalid("invalid-own", &expr.Notrack{}))
 	}
 }
 
@@ -361,11 +365,13 @@ func untracked(p *gateway.Plan, f *family) (hosts []netip.Prefix) {
 	return slices.DeleteFunc(hosts, func(p netip.Prefix) bool { return familyOf(p.Addr()) != f })
 }
 
-// validPass ends the chain for all but invalid packets: others pay for nothing else.
-func validPass() rule {
-	return rule{chain: "untranslatable", comment: UntranslatableComment, exprs: []expression{
-		&expr.Ct{Key: expr.CtKeySTATE, Register: reg1},
-		unequal(reg1, hostUint32(expr.CtStateBitINVALID)), &expr.Verdict{Kind: expr.VerdictAccept},
+// invalidChain is the one that leads there.
+const invalidChain = "invalid"
+
+// ifInvalid does something with invalid packets: others pay for nothing else.
+func ifInvalid(chain string, does expression) rule {
+	return rule{chain: chain, comment: UntranslatableComment, exprs: []expression{
+		&expr.Ct{Key: expr.CtKeySTATE, Register: reg1}, equal(reg1, hostUint32(expr.CtStateBitINVALID)), does,
 	}}
 }
 

@@ -30,9 +30,9 @@ type table struct {
 	// objects are helpers of the tracker.
 	objects []gateway.HelperService
 	plan    *gateway.Plan
-	// logs are the chains that rules of the file log in.
-	logs    []chain
-	logging map[gateway.Ref]bool
+	// branches are the chains of rules that log, and of groups that share a prefix.
+	branches []chain
+	logging  map[gateway.Ref]bool
 	// handNetmap: prefixes are put together by expressions of every kernel.
 	handNetmap bool
 	// out are hosts that are checked and not chosen; hosts are the maps of places, by name, made those that were

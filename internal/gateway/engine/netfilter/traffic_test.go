@@ -45,7 +45,7 @@ func newBed(t *testing.T, apply func(*netns.Handle, *gateway.Plan) error, file s
 	testutil.NeedRoot(t)
 	b := &bed{T: t, engine: &engine{apply: apply}}
 	var err error
-	if b.World, err = behaviour.Namespaces(b.engine, testutil.Patience(patience))(); err != nil {
+	if b.World, err = behaviour.Namespaces(b.engine, testutil.Patience(patience), behaviour.Pairs)(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.World.Close() })

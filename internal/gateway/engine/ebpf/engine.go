@@ -1,0 +1,200 @@
+package ebpf
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/natkit/natkit/internal/bpf/plane"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/observe"
+	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// Check asks the kernel whether it takes the programs, without attaching them.
+func (Engine) Check(p *gateway.Plan) error {
+	if netns.CheckPrivilege(netns.Need{Any: netns.BPF}, netns.Need{Any: netns.NetAdmin}) != nil {
+		return nil
+	}
+	programs, err := plane.Load(plane.Config{Marks: plane.MarksOf(p.Bypass)})
+	if err != nil {
+		return err
+	}
+	return programs.Close()
+}
+
+// Apply loads programs for a plan, and attaches them to all interfaces in the place of those that are attached: each
+// packet meets the old ones or the new ones. Needs CAP_BPF, CAP_NET_ADMIN and, where no bpf file system is mounted,
+// CAP_SYS_ADMIN.
+func (Engine) Apply(ns *netns.Handle, p *gateway.Plan, digest string) (seal string, err error) {
+	pins, err := pinsOf(ns)
+	if err != nil {
+		return "", err
+	}
+	c := compile(p)
+	err = ns.Do(func() error {
+		found, err := plane.ReadInterfaces()
+		if err != nil {
+			return err
+		}
+		config, ports := plane.Config{Tables: c.Tables, Marks: plane.MarksOf(p.Bypass), Digest: digest}, []plane.Port(nil)
+		for _, f := range found {
+			f.Roles = c.roles.Of(described(&f))
+			config.Interfaces = append(config.Interfaces, f.Interface)
+			mode, _ := modeFor(&f, p)
+			ports = append(ports, plane.Port{Index: f.Index, Name: f.Name, Mode: mode, NoEthernet: f.NoEthernet})
+		}
+		programs, err := plane.Load(config)
+		if err != nil {
+			return err
+		}
+		defer programs.Close()
+		_, err = pins.Attach(programs, ports)
+		return err
+	})
+	return digest, err
+}
+
+// described is an interface as plans know them.
+func described(f *plane.Found) gateway.Interface {
+	return gateway.Interface{Name: f.Name, Index: f.Index, Group: f.Group}
+}
+
+// modeFor returns how the programs are attached to an interface, and why not at XDP.
+func modeFor(f *plane.Found, p *gateway.Plan) (mode plane.Mode, because string) {
+	switch {
+	case p.XDP == gateway.XDPOff:
+		return plane.TC, "xdp: off"
+	case f.NoEthernet:
+		return plane.TC, "it has no Ethernet header"
+	case f.VLANs:
+		return plane.TC, "there are VLANs on it, whose tags the driver may take off before"
+	case p.XDP == gateway.XDPGeneric && !f.Native():
+		return plane.XDPGeneric, ""
+	case !f.Native():
+		return plane.TC, "its driver runs no XDP programs"
+	case f.Kind == "veth" && p.XDP != gateway.XDPNative:
+		return plane.TC, "checksums of packets from the other end of a veth may be missing (xdp: native where they are not)"
+	}
+	return plane.XDP, ""
+}
+
+// pinsOf are those of a network namespace.
+func pinsOf(ns *netns.Handle) (plane.Pins, error) {
+	id, err := netns.IDOf(ns)
+	if err != nil {
+		return plane.Pins{}, err
+	}
+	return plane.PinsOf(fmt.Sprintf("netns-%d-%d", id.Inode, id.Cookie)), nil
+}
+
+// Follow leaves packets to netfilter.
+func (Engine) Follow(*gateway.Plan, gateway.Facts, observe.Router, nat.Packet) (*observe.Trace, error) {
+	return nil, nil
+}
+
+// Remove detaches the programs.
+func (Engine) Remove(ns *netns.Handle) error {
+	pins, err := pinsOf(ns)
+	if err != nil {
+		return err
+	}
+	return ns.Do(pins.Remove)
+}
+
+// Present reports whether programs are attached.
+func (Engine) Present(ns *netns.Handle) (there bool, err error) {
+	pins, err := pinsOf(ns)
+	if err != nil {
+		return false, err
+	}
+	err = ns.Do(func() error { there, err = pins.Present(); return err })
+	return there, err
+}
+
+// Read returns what is attached, and what has come of it. Needs CAP_SYS_ADMIN.
+func (Engine) Read(ns *netns.Handle, _ string, plan func(digest string) *gateway.Plan) (s *gateway.State, err error) {
+	pins, err := pinsOf(ns)
+	if err != nil {
+		return nil, err
+	}
+	err = ns.Do(func() error {
+		if there, err := pins.Present(); err != nil || !there {
+			s = &gateway.State{}
+			return err
+		}
+		is, err := pins.Read()
+		if err != nil {
+			return err
+		}
+		found, err := plane.ReadInterfaces()
+		if err != nil {
+			return err
+		}
+		s = judge(is, found, plan)
+		s.Name, s.Removal = "eBPF programs pinned in "+pins.Dir(), "natkit gateway undo"
+		return nil
+	})
+	return s, err
+}
+
+// judge compares what is attached with the interfaces, and names counters by the plan that it is of.
+func judge(is *plane.State, found []plane.Found, plan func(digest string) *gateway.Plan) *gateway.State {
+	s := &gateway.State{Present: true, Integrity: gateway.RulesIntact, Modes: map[string]string{}}
+	if len(is.Digests) > 0 {
+		s.Digest = is.Digests[0]
+	}
+	if len(is.Digests) != 1 {
+		s.Change("the programs are of %d plans: an exchange was interrupted", len(is.Digests))
+	}
+	var p *gateway.Plan
+	if plan != nil {
+		p = plan(s.Digest)
+	}
+	for i := range found {
+		f := &found[i]
+		switch mode, attached := is.Modes[f.Index]; {
+		case !attached:
+			s.Change("interface %s: the programs are not attached", f.Name)
+		case len(is.Missing[f.Index]) > 0:
+			s.Change("interface %s: the programs are not attached at tc (%s)", f.Name, strings.Join(is.Missing[f.Index], ", "))
+		default:
+			s.Modes[f.Name] = modeText(mode, f, p)
+		}
+	}
+	if p != nil && p.Part(gateway.EngineEBPF) != nil {
+		s.Counts = counts(is, compile(p.Part(gateway.EngineEBPF)).rules)
+	}
+	return s
+}
+
+// modeText is a mode with why it is not XDP.
+func modeText(mode plane.Mode, f *plane.Found, p *gateway.Plan) string {
+	if p == nil || mode == plane.XDP {
+		return string(mode)
+	}
+	wanted, because := modeFor(f, p)
+	if because == "" && wanted != mode {
+		because = "its driver refused the XDP program, or another one is attached"
+	}
+	if because == "" {
+		return string(mode)
+	}
+	return fmt.Sprintf("%s (%s)", mode, because)
+}
+
+// counts are the counters of rules, and of what was not forwarded.
+func counts(is *plane.State, rules []gateway.Ref) (all []gateway.Counted) {
+	for i, c := range is.Rules {
+		if i > 0 && i < len(rules) {
+			all = append(all, gateway.Counted{Rule: &rules[i], Packets: c.Packets, Bytes: c.Bytes})
+		}
+	}
+	for i, c := range is.Reasons {
+		if c.Packets > 0 {
+			all = append(all, gateway.Counted{What: plane.Reason(i).String(), Packets: c.Packets, Bytes: c.Bytes})
+		}
+	}
+	return slices.Clip(all)
+}
