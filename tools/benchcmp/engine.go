@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"path/filepath"
 
 	"github.com/natkit/natkit/internal/bpf/plane"
 	"github.com/natkit/natkit/internal/netns"
@@ -25,11 +24,7 @@ func (p *planes) runEngine(ctx context.Context, mode plane.Mode, t traffic) (s b
 
 // attachEngine attaches the programs to all interfaces of a namespace; down detaches them.
 func attachEngine(ns *netns.Handle, mode plane.Mode, t plane.Tables) (down func() error, err error) {
-	root, err := plane.Root()
-	if err != nil {
-		return nil, err
-	}
-	pins := plane.PinsAt(filepath.Join(root, "bench"))
+	pins := plane.PinsOf("bench")
 	err = ns.Do(func() error {
 		found, err := plane.ReadInterfaces()
 		if err != nil {

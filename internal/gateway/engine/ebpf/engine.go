@@ -2,7 +2,6 @@ package ebpf
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -94,11 +93,7 @@ func pinsOf(ns *netns.Handle) (plane.Pins, error) {
 	if err != nil {
 		return plane.Pins{}, err
 	}
-	root, err := plane.Root()
-	if err != nil {
-		return plane.Pins{}, err
-	}
-	return plane.PinsAt(filepath.Join(root, fmt.Sprintf("netns-%d-%d", id.Inode, id.Cookie))), nil
+	return plane.PinsOf(fmt.Sprintf("netns-%d-%d", id.Inode, id.Cookie)), nil
 }
 
 // Remove detaches the programs.
