@@ -127,6 +127,13 @@ func (g *generator) tables() Tables {
 		v6 := g.in(40)
 		d.pair(netip.PrefixFrom(g.inside(v6), g.bits(v6)), netip.PrefixFrom(g.outside(v6), g.bits(v6)), 0, 0, 0, false)
 	}
+	for range g.IntN(3) { // what something else translates
+		v6 := g.in(40)
+		d.Elsewhere = append(d.Elsewhere, netip.PrefixFrom(oneOf(g, g.external(v6), g.outside(v6)), g.bits(v6)))
+	}
+	if g.in(20) {
+		d.Elsewhere = append(d.Elsewhere, netip.MustParsePrefix("192.0.2.0/29"))
+	}
 	d.Rules = uint32(len(d.Destinations) + len(d.Sources) + 1)
 	return d.Tables
 }

@@ -3,6 +3,7 @@ package plane
 import (
 	"bytes"
 	"encoding/binary"
+	"github.com/natkit/natkit/internal/nat"
 	"net/netip"
 	"slices"
 )
@@ -416,7 +417,7 @@ func (m *model) decide(in *iface, p *packet) (d decision) {
 			d.reason = planeReasonPASSED_HAIRPIN
 			return d
 		}
-	} else if slices.ContainsFunc(m.Destinations, func(o Mapping) bool { return o.Match.Contains(f.dst) }) {
+	} else if nat.InAny(m.Elsewhere, f.dst) || slices.ContainsFunc(m.Destinations, func(o Mapping) bool { return o.Match.Contains(f.dst) }) {
 		d.reason = planeReasonPASSED_HAIRPIN
 		return d
 	} else if from, unknown := search(m.Sources, f.src, f.protocol, f.sport, AnyRole, f.unknownPorts); from == nil && !unknown {

@@ -2,6 +2,7 @@ package plane
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf"
@@ -79,19 +80,16 @@ func (p *Programs) Try(index int, mode Mode, frame []byte) (*Outcome, error) {
 
 // outcome adds what was counted.
 func (p *Programs) outcome(as *Outcome) (*Outcome, error) {
-	var s State
-	if err := s.readMap(p.Rules, planeMapRules); err != nil {
+	rules, reasons := make([]Count, p.Rules.MaxEntries()), make([]Count, p.Reasons.MaxEntries())
+	if err := errors.Join(addCounts(p.Rules, rules), addCounts(p.Reasons, reasons)); err != nil {
 		return nil, fmt.Errorf("read the counters: %w", err)
 	}
-	if err := s.readMap(p.Reasons, planeMapReasons); err != nil {
-		return nil, fmt.Errorf("read the counters: %w", err)
-	}
-	for i, c := range s.Rules {
+	for i, c := range rules {
 		if c.Packets > 0 {
 			as.Rules = append(as.Rules, uint32(i))
 		}
 	}
-	for i, c := range s.Reasons {
+	for i, c := range reasons {
 		if c.Packets > 0 {
 			as.Reason = Reason(i)
 		}
