@@ -94,8 +94,8 @@ func DeliveryOf(l Load, r *packets.Result) *Delivery {
 	return &Delivery{Node: l.Arrive.Node, Delivery: r.Delivery, Corrupted: r.Corrupted, PerSecond: []float64{r.ReceivedPerSecond}, Translates: l.translates()}
 }
 
-// delivery is that of a stage's load that is compared; nil where there is none.
-func (s *StageReport) delivery() *Delivery {
+// Delivery is that of the first load whose packets were counted; nil where there is none.
+func (s *StageReport) Delivery() *Delivery {
 	for _, l := range s.Loads {
 		if l.Delivery != nil {
 			return l.Delivery
@@ -107,7 +107,7 @@ func (s *StageReport) delivery() *Delivery {
 // AddRound adds a stage's report to one of an earlier round, or to the others.
 func (r *Report) AddRound(s StageReport) {
 	earlier := r.Stage(s.Name)
-	if earlier == nil || earlier.delivery() == nil || s.delivery() == nil {
+	if earlier == nil || earlier.Delivery() == nil || s.Delivery() == nil {
 		r.Stages = append(r.Stages, s)
 		return
 	}
@@ -125,7 +125,7 @@ func (r *Report) AddRound(s StageReport) {
 	for name, n := range earlier.Counters {
 		s.Counters[name] += n
 	}
-	s.RequestsPerSecond = median(s.delivery().PerSecond)
+	s.RequestsPerSecond = median(s.Delivery().PerSecond)
 	*earlier = s
 }
 
@@ -145,23 +145,23 @@ func (s *Scenario) CompareStages(r *Report) {
 		return
 	}
 	with, alone := r.Stage(s.Compare.With), r.Stage(s.Compare.Alone)
-	if with == nil || alone == nil || with.delivery() == nil || alone.delivery() == nil {
+	if with == nil || alone == nil || with.Delivery() == nil || alone.Delivery() == nil {
 		return
 	}
 	r.Compared = s.Compare
-	most := median(with.delivery().PerSecond)
+	most := median(with.Delivery().PerSecond)
 	for i := range r.Stages {
 		st := &r.Stages[i]
 		if declared, ok := s.Stage(st.Name); !ok || !s.Compared(declared) {
 			continue
 		}
-		d := st.delivery()
+		d := st.Delivery()
 		c := &Comparison{PerSecond: median(d.PerSecond)}
 		if most > 0 {
 			c.Times = c.PerSecond / most
 		}
 		if st != alone {
-			c.GatewayNanoseconds = median(longer(d.PerSecond, alone.delivery().PerSecond))
+			c.GatewayNanoseconds = median(longer(d.PerSecond, alone.Delivery().PerSecond))
 		}
 		st.Comparison = c
 	}

@@ -25,16 +25,15 @@ func comparison(r *lab.Report) *Table {
 		if s.Name == r.Compared.Alone {
 			own, times = noValue, noValue
 		}
-		sent, lost, wrong := arrivals(s)
-		verdict := Cell{}
-		if wrong > 0 {
-			verdict = Cell{units.Count(wrong) + " arrived wrong", Bad}
+		d := s.Delivery()
+		lost, verdict := Cell{"0", Dim}, Cell{}
+		if d.Lost > 0 {
+			lost = Cell{units.Percent(float64(d.Lost) / float64(d.Sent)), Bad}
 		}
-		share := Cell{"0", Dim}
-		if lost > 0 {
-			share = Cell{units.Percent(float64(lost) / float64(sent)), Bad}
+		if n := d.Wrong(); n > 0 {
+			verdict = Cell{units.Count(n) + " arrived wrong", Bad}
 		}
-		t.Cells(Cell{s.Name, Bold}, Cell{Text: units.Rate(c.PerSecond)}, own, Cell{Text: units.Count(s.TableEntries)}, share, times, verdict)
+		t.Cells(Cell{s.Name, Bold}, Cell{Text: units.Rate(c.PerSecond)}, own, Cell{Text: units.Count(s.TableEntries)}, lost, times, verdict)
 	}
 	return t
 }
@@ -60,16 +59,6 @@ func comparedLoads(r *lab.Report) (lines []string) {
 
 func timesWords(times float64) string { return units.Fixed(times, 2) + " ×" }
 
-// arrivals are the packets of a stage.
-func arrivals(s *lab.StageReport) (sent, lost, wrong int64) {
-	for _, l := range s.Loads {
-		if d := l.Delivery; d != nil {
-			sent, lost, wrong = sent+d.Sent, lost+d.Lost, wrong+d.Wrong()
-		}
-	}
-	return sent, lost, wrong
-}
-
 // comparisonSummary is one sentence: the fastest way to translate first, then the others, then what does not translate.
 func comparisonSummary(r *lab.Report) []string {
 	with := r.Stage(r.Compared.With)
@@ -78,7 +67,7 @@ func comparisonSummary(r *lab.Report) []string {
 		s := &r.Stages[i]
 		switch {
 		case s.Comparison == nil || s == with || s.Name == r.Compared.Alone:
-		case s.Loads[0].Delivery.Translates:
+		case s.Delivery().Translates:
 			translate = append(translate, s)
 		default:
 			others = append(others, s)

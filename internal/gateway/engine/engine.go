@@ -400,6 +400,22 @@ func (s Set) Remove(ns *netns.Handle) error {
 	return errors.Join(errs...)
 }
 
+// sweeper is an engine of which something can be left where a network namespace is gone.
+type sweeper interface {
+	Sweep() (removed []string, err error)
+}
+
+// Sweep removes what is left of network namespaces that are gone, and returns where it was.
+func (s Set) Sweep() (removed []string, err error) {
+	for _, e := range s.all() {
+		if e, can := e.(sweeper); can {
+			some, swept := e.Sweep()
+			removed, err = append(removed, some...), errors.Join(err, swept)
+		}
+	}
+	return removed, err
+}
+
 // Present reports whether something is in force in a namespace.
 func (s Set) Present(ns *netns.Handle) (bool, error) {
 	for _, e := range s.all() {

@@ -43,10 +43,9 @@ func judge(sc *lab.Scenario, r *lab.Report) {
 		exchanges := slices.ContainsFunc(s.Loads, func(l lab.LoadReport) bool { return l.Exchange != nil })
 		all = append(all, expectation{exchanges, fmt.Sprintf("in stage %s every far end sees the expected address, and answers come back", s.Name),
 			func() (string, bool) { return seeExchanges(s) }})
-		counted := slices.ContainsFunc(s.Loads, func(l lab.LoadReport) bool { return l.Delivery != nil })
-		all = append(all, expectation{counted, fmt.Sprintf("in stage %s packets arrive with the expected addresses and right checksums", s.Name),
-			func() (string, bool) { return seeDeliveries(s) }})
 	}
+	counted := slices.ContainsFunc(r.Stages, func(s lab.StageReport) bool { return s.Delivery() != nil })
+	all = append(all, expectation{counted, "packets arrive with the expected addresses and right checksums, once and in order", func() (string, bool) { return seeDeliveries(r) }})
 	if e.Rate != nil {
 		all = append(all, expectation{true, fmt.Sprintf("stage %s reaches %.2f × the rate of stage %s", e.Rate.Stage, e.Rate.AtLeast, e.Rate.Of),
 			func() (string, bool) { return seeRate(e.Rate, r) }})
@@ -144,16 +143,17 @@ func seeExchanges(s *lab.StageReport) (string, bool) {
 	return units.Plural(loads, "load is as expected", "loads are as expected"), true
 }
 
-// seeDeliveries: packets arrived, and none as it should not have.
-func seeDeliveries(s *lab.StageReport) (string, bool) {
+// seeDeliveries: packets arrived in every stage, and none as it should not have. Those that are lost are reported.
+func seeDeliveries(r *lab.Report) (string, bool) {
 	received, lost := int64(0), int64(0)
-	for _, l := range s.Loads {
-		d := l.Delivery
+	for i := range r.Stages {
+		s := &r.Stages[i]
+		d := s.Delivery()
 		if d == nil {
 			continue
 		}
 		if n := d.Wrong(); n > 0 || d.Received == 0 {
-			return fmt.Sprintf("%s of %s wrong: %s misdelivered, %s corrupted, %s twice, %s late or in another order", units.Count(n), units.Count(d.Sent),
+			return fmt.Sprintf("stage %s: %s of %s wrong: %s misdelivered, %s corrupted, %s twice, %s late or in another order", s.Name, units.Count(n), units.Count(d.Sent),
 				units.Count(d.Misdelivered), units.Count(d.Corrupted.Total()), units.Count(d.Duplicated), units.Count(d.Late+d.Reordered)), false
 		}
 		received, lost = received+d.Received, lost+d.Lost
