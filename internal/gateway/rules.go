@@ -18,7 +18,7 @@ type RuleText struct {
 	Text string `json:"text"`
 	// About is what the rule is about: another rule about the same is its successor.
 	About string `json:"-"`
-	// Stateless: it translates packet by packet.
+	// Stateless: it translates packet by packet, at all or as EngineEBPF does.
 	Stateless bool `json:"-"`
 	// log is how it logs, which Text ends with; health is how its hosts are checked, which Text has.
 	log, health string
@@ -88,12 +88,16 @@ func rulesOf(p *Plan, differ map[Ref]bool) (out []RuleText, alike int) {
 		r := of(w.Rule)
 		r.waiting = append(r.waiting, w.Interface)
 	}
+	packets := map[Ref]bool{}
+	for _, ref := range p.Assigned[EngineEBPF] {
+		packets[ref] = true
+	}
 	for ref, r := range rules {
 		if differ != nil && !differ[ref] {
 			alike++
 			continue
 		}
-		one := RuleText{Rule: ref, Text: r.text(), About: r.about(ref.Kind), Stateless: r.first != nil && r.first.Action.Stateless}
+		one := RuleText{Rule: ref, Text: r.text(), About: r.about(ref.Kind), Stateless: packets[ref] || r.first != nil && r.first.Action.Stateless}
 		if r.first != nil {
 			one.health = r.first.Action.Health()
 		}

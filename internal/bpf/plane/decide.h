@@ -21,6 +21,7 @@ MAP_OF(destination_prefixes, BPF_MAP_TYPE_LPM_TRIE, struct prefix, struct mappin
 MAP_OF(sources, BPF_MAP_TYPE_HASH, struct address, struct mapping, 1, 0);
 MAP_OF(source_services, BPF_MAP_TYPE_HASH, struct service, struct mapping, 1, 0);
 MAP_OF(source_prefixes, BPF_MAP_TYPE_LPM_TRIE, struct prefix, struct mapping, 1, BPF_F_NO_PREALLOC);
+MAP_OF(macs, BPF_MAP_TYPE_ARRAY, __u32, struct mac, 1, 0);
 MAP_OF(interfaces, BPF_MAP_TYPE_HASH, __u32, struct interface, 1, 0);
 
 /* Which of these have anything. */
@@ -33,14 +34,8 @@ const volatile __u32 keep_jiffies;
 
 const volatile struct about identity SEC(".rodata.about");
 
-/* epoch changes where decisions that are kept must not be used any more. */
-__u32 epoch;
-
 /* struct decision is where the packets of a flow go, and as what. */
 struct decision {
-	struct flow flow;
-	__u32 expires; /* jiffies */
-	__u32 epoch;
 	struct address src, dst;
 	__be16 sport, dport;
 	__u32 out;
@@ -49,17 +44,13 @@ struct decision {
 	__u16 l4_sum;    /* … that of the transport, by the addresses */
 	__u16 ports_sum; /* … and by the ports */
 	__u16 mtu;
-	__u32 rule_in, rule_out;
-	__u8 reason; /* enum reason, where it is not forwarded */
-	bool valid : 1;
-	bool redirects : 1; /* out takes frames of XDP */
-	bool ethernet : 1;  /* out has its header */
-	bool hairpin : 1;
+	__u16 rule_in, rule_out;
+	__u8 reason;    /* enum reason, where it is not forwarded */
+	bool redirects; /* out takes frames of XDP */
+	bool ethernet;  /* out has its header */
+	bool hairpin;
 };
 
-_Static_assert(sizeof(struct decision) == 128, "two cache lines");
-
-MAP_OF(decisions, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct decision, CACHE_SLOTS, 0);
 MAP_OF(rules, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct count, 1, 0);
 MAP_OF(reasons, BPF_MAP_TYPE_PERCPU_ARRAY, enum reason, struct count, REASONS, 0);
 
@@ -273,13 +264,9 @@ static __always_inline enum verdict decide(void *ctx, struct decision *d, const 
 	bool translated;
 	long answer;
 
-	d->valid = false;
 	d->reason = NO_REASON;
 	if (!in || !identity.version || is_unroutable(&p->flow.src, p->flags & IPV6) || is_unroutable(from, p->flags & IPV6))
 		return PASS;
-	for (int i = 0; i < 6; i++)
-		if (p->flow.mac[i] != in->mac[i])
-			return PASS; /* not for this host */
 	d->src = p->flow.src;
 	d->dst = p->flow.dst;
 	d->sport = p->flow.sport;
@@ -330,55 +317,6 @@ static __always_inline enum verdict decide(void *ctx, struct decision *d, const 
 	d->ethernet = !(out->flags & NO_ETHERNET);
 	sum_up(d, p);
 	return FORWARD;
-}
-
-static __always_inline __u32 place(const struct flow *f)
-{
-	__u64 h = ((__u64)f->src.w[3] << 32 | f->dst.w[3]) * 0x9e3779b97f4a7c15ull;
-
-	h ^= ((__u64)f->src.w[1] << 32 | f->dst.w[1]) + ((__u64)f->src.w[2] ^ f->dst.w[2]);
-	h ^= (__u64)f->sport << 16 | f->dport | (__u64)f->protocol << 32;
-	h *= 0xff51afd7ed558ccdull;
-	return h >> 48 & (CACHE_SLOTS - 1);
-}
-
-static __always_inline bool same_flow(const struct flow *a, const struct flow *b)
-{
-	const __u64 *x = (const __u64 *)a, *y = (const __u64 *)b;
-
-	return x[0] == y[0] && x[1] == y[1] && x[2] == y[2] && x[3] == y[3] && x[4] == y[4] && x[5] == y[5];
-}
-
-static __always_inline bool holds(const struct decision *d, const struct flow *f, __u32 now)
-{
-	return d->valid && same_flow(&d->flow, f) && (__s32)(d->expires - now) > 0 && d->epoch == epoch;
-}
-
-/* decision_of returns what was decided for a flow, or the place for it, where nothing is valid. Each has two places:
- * the one that was decided longer ago gives way. */
-static __always_inline struct decision *decision_of(const struct packet *p, __u32 now)
-{
-	__u32 at = place(&p->flow);
-	struct decision *d = bpf_map_lookup_elem(&decisions, &at), *other;
-
-	if (!d || holds(d, &p->flow, now))
-		return d;
-	at ^= 1;
-	other = bpf_map_lookup_elem(&decisions, &at);
-	if (!other || holds(other, &p->flow, now))
-		return other;
-	if ((__s32)(other->expires - d->expires) < 0)
-		d = other;
-	d->valid = false;
-	return d;
-}
-
-static __always_inline void keep(struct decision *d, const struct packet *p, __u32 now)
-{
-	d->flow = p->flow;
-	d->expires = now + keep_jiffies;
-	d->epoch = epoch;
-	d->valid = true;
 }
 
 /* account counts what is forwarded. */

@@ -172,7 +172,7 @@ const atNight = 12
 func TestDifferential(t *testing.T) {
 	testutil.NeedRoot(t)
 	d := &differential{t: t, seed: 1, reasons: map[int]int{}}
-	sets := 40
+	sets := 64
 	if os.Getenv("NATKIT_NIGHTLY") != "" {
 		d.seed, sets = rand.Uint64(), sets*atNight
 	}
@@ -227,7 +227,7 @@ func (d *differential) model(g *generator) *model {
 	m.network = *d.network
 	m.interfaces = nil
 	for _, l := range d.network.interfaces {
-		l.RPFilter = oneOf[RPFilter](g, 0, 0, 1, 2)
+		l.RPFilter = oneOf[RPFilter](g, 0, 0, 0, 0, 1, 2)
 		l.Redirect = g.in(85)
 		m.interfaces = append(m.interfaces, l)
 	}

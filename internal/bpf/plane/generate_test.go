@@ -41,11 +41,15 @@ func (g *generator) in(percent int) bool { return g.IntN(100) < percent }
 // Addresses by what there is of them in the test's network.
 func (g *generator) inside(v6 bool) netip.Addr {
 	if v6 {
-		return oneOf(g, g.host("fd00:0:0:1::", 30), g.host("fd00:0:0:2::", 30), g.host("fd00:0:0:1::", 30), g.host("fd00:0:0:77::", 9),
-			g.host("fd04::", 5), g.host("fd09::", 5), g.host("fd66::", 3), g.host("fd67::", 3), g.host("fd68::", 3), g.host("fd03::", 5))
+		if g.in(70) {
+			return oneOf(g, g.host("fd00:0:0:1::", 22), g.host("fd00:0:0:2::", 22), g.host("fd00:0:0:77::", 9))
+		}
+		return oneOf(g, g.host("fd00:0:0:1::", 30), g.host("fd04::", 5), g.host("fd09::", 5), g.host("fd66::", 3), g.host("fd67::", 3), g.host("fd68::", 3), g.host("fd03::", 5))
 	}
-	return oneOf(g, g.host("10.0.0.0", 30), g.host("10.1.0.0", 30), g.host("10.0.0.0", 30), g.host("10.0.128.0", 9),
-		g.host("10.4.0.0", 5), g.host("10.9.0.0", 5), g.host("10.66.0.0", 3), g.host("10.67.0.0", 3), g.host("10.68.0.0", 3), g.host("10.3.0.0", 5))
+	if g.in(70) {
+		return oneOf(g, g.host("10.0.0.0", 22), g.host("10.1.0.0", 22), g.host("10.0.128.0", 9))
+	}
+	return oneOf(g, g.host("10.0.0.0", 30), g.host("10.4.0.0", 5), g.host("10.9.0.0", 5), g.host("10.66.0.0", 3), g.host("10.67.0.0", 3), g.host("10.68.0.0", 3), g.host("10.3.0.0", 5))
 }
 
 func (g *generator) outside(v6 bool) netip.Addr {
@@ -113,6 +117,12 @@ func (g *generator) tables() Tables {
 	if g.in(60) {
 		d.prefixes()
 	}
+	if len(d.Destinations) > 0 && g.in(40) { // both ports change, and their sum does not
+		if m := oneOf(g, d.Destinations...); m.ToPort != 0 {
+			from := g.outside(m.Match.Addr().Is6())
+			d.add(&d.Sources, Mapping{Match: netip.PrefixFrom(from, from.BitLen()), Protocol: m.Protocol, Port: m.ToPort, To: netip.PrefixFrom(from, from.BitLen()), ToPort: m.Port}, "s")
+		}
+	}
 	for range g.IntN(3) { // the other end: hosts outside get addresses inside
 		v6 := g.in(40)
 		d.pair(netip.PrefixFrom(g.inside(v6), g.bits(v6)), netip.PrefixFrom(g.outside(v6), g.bits(v6)), 0, 0, 0, false)
@@ -129,7 +139,10 @@ func (g *generator) bits(v6 bool) int {
 }
 
 func (g *generator) roles() Roles {
-	return oneOf(g, AnyRole, AnyRole, 1, 1, 3, 1|4|8, 4|8, 2|16, Inside, 1|Inside)
+	if g.in(75) {
+		return AnyRole
+	}
+	return oneOf[Roles](g, 1, 3, 3, 1|4|8, 4|8, 2|16, Inside, 3|Inside)
 }
 
 type tablesDraft struct {
@@ -285,7 +298,7 @@ func (g *generator) newEnds() ends {
 	if g.in(3) {
 		e.dst = g.martian(v6)
 	}
-	if r := g.m.route(e.src); r != nil && r.link != nil && !r.link.NoEthernet && g.in(70) {
+	if r := g.m.route(e.src); r != nil && r.link != nil && !r.link.NoEthernet && g.in(90) {
 		e.in = r.link // where it would come from
 	}
 	if e.protocol == 0 || g.in(20) {
@@ -423,7 +436,7 @@ func (g *generator) segment(src, dst netip.Addr, protocol uint8, sport, dport ui
 	switch protocol {
 	case tcp:
 		binary.BigEndian.PutUint32(b[4:], g.Uint32())
-		b[12], b[13] = 0x50, 0x10
+		b[12], b[13] = byte(5+min(len(payload)/4, g.IntN(11)))<<4, 0x10 // options
 	case udp, udplite:
 		binary.BigEndian.PutUint16(b[4:], uint16(len(b)))
 	case sctp:

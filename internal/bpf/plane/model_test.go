@@ -340,7 +340,7 @@ func (m *Mapping) translate(a netip.Addr) (netip.Addr, bool) {
 	return netip.AddrFrom16(out), true
 }
 
-// neutralize has one word of an address take up what its sum changed by (RFC 6296, 3.4 and 3.5), by trying all values.
+// neutralize has one word of an address take up what its sum changed by (RFC 6296, 3.4 and 3.5).
 func neutralize(a *[16]byte, from [16]byte, bits int) bool {
 	word := 3
 	if bits > 48 {
@@ -353,12 +353,7 @@ func neutralize(a *[16]byte, from [16]byte, bits int) bool {
 	want := ones(from[:]) % 0xffff
 	binary.BigEndian.PutUint16(a[2*word:], 0)
 	have := ones(a[:]) % 0xffff
-	for v := range uint64(0xffff) {
-		if (have+v)%0xffff == want {
-			binary.BigEndian.PutUint16(a[2*word:], uint16(v))
-			break
-		}
-	}
+	binary.BigEndian.PutUint16(a[2*word:], uint16((want+0xffff-have)%0xffff))
 	return true
 }
 

@@ -22,7 +22,6 @@ struct flow {
 	struct address src, dst;
 	__be16 sport, dport;
 	__u32 in; /* ifindex */
-	__u8 mac[6]; /* to which they come */
 	__u8 protocol;
 	__u8 tos; /* IPv4's, or the traffic class */
 };
@@ -222,7 +221,6 @@ static __always_inline enum parsed read_plain(const void *data, const void *end,
 	if (l3) {
 		if ((void *)(eth + 1) > end)
 			return NEVER;
-		__builtin_memcpy(p->flow.mac, eth->h_dest, sizeof(p->flow.mac));
 		protocol = eth->h_proto;
 	}
 	if (protocol == htons(ETH_P_IP))

@@ -26,29 +26,39 @@ static __always_inline int forward_frame(struct xdp_md *ctx, const struct packet
 	return bpf_redirect(d->out, 0);
 }
 
+/* is_ours reports whether a frame is for this host: a device may hear others. */
+static __always_inline bool is_ours(const struct xdp_md *ctx, const struct ethhdr *eth)
+{
+	__u32 index = ctx->ingress_ifindex;
+	const struct mac *own = bpf_map_lookup_elem(&macs, &index);
+	const __u16 *a = (const __u16 *)eth->h_dest, *b;
+
+	if (!own || !own->known)
+		return false;
+	b = (const __u16 *)own->address;
+	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2];
+}
+
 SEC("xdp")
 int forward(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct packet p = {.flow.in = ctx->ingress_ifindex};
 	__u32 now = bpf_jiffies64();
-	struct decision *d;
+	struct decision d;
 
 	if (read_plain(data, end, sizeof(struct ethhdr), 0, &p) != PLAIN || p.ttl <= 1)
 		return XDP_PASS;
-	if (data + p.l3 + p.length > end)
+	if (data + p.l3 + p.length > end || !is_ours(ctx, data))
 		return XDP_PASS;
-	d = decision_of(&p, now);
-	if (!d)
-		return XDP_PASS;
-	if (!d->valid) {
-		if (decide(ctx, d, &p, &p.flow.src) != FORWARD)
+	if (!recall(&p, now, &d)) {
+		if (decide(ctx, &d, &p, &p.flow.src) != FORWARD)
 			return XDP_PASS;
-		keep(d, &p, now);
+		keep(&d, &p, now);
 	}
-	if (p.length > d->mtu || !d->redirects)
+	if (p.length > d.mtu || !d.redirects)
 		return XDP_PASS;
-	return forward_frame(ctx, &p, d);
+	return forward_frame(ctx, &p, &d);
 }
 
 /* send gives a packet to the way out, with a header of Ethernet if that wants one. Where it does not, bpf_redirect takes
@@ -90,11 +100,13 @@ static __always_inline int forward_plain(struct __sk_buff *skb, __u32 l3_at, con
 	if (p->flags & PORTS)
 		set_ports(l4, end, d);
 	set_addresses(l3, end, ipv6, d);
+	if (l3_at && d->ethernet)
+		set_macs(data, d);
 	account_skb(skb, p, d);
 	mend_transport(skb, p, d);
 	if (ipv6)
 		bpf_csum_update(skb, (__u16)~htons(0x0001)); /* one hop less */
-	return send(skb, l3_at, d);
+	return l3_at ? bpf_redirect(d->out, 0) : send(skb, 0, d);
 }
 
 /* mark_mask are the bits of the mark by which the program at the way out, and netfilter, know what the one at the way
@@ -206,8 +218,9 @@ static __noinline int plain_way(struct __sk_buff *skb, __u32 l3)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__u32 now = bpf_jiffies64();
-	struct decision *d;
+	struct decision d;
 	struct packet p;
+	struct work *w;
 
 	__builtin_memset(&p, 0, sizeof(p));
 	p.flow.in = skb->ifindex;
@@ -223,24 +236,21 @@ static __noinline int plain_way(struct __sk_buff *skb, __u32 l3)
 	}
 	if (!skb->gso_size && p.length > skb->len - l3)
 		return TC_ACT_UNSPEC; /* cut off */
-	d = decision_of(&p, now);
-	if (!d)
-		return TC_ACT_UNSPEC;
-	if (!d->valid && p.ttl > 1) {
-		switch (decide_skb(skb, d, &p, &p.flow.src)) {
-		case PASS:
-			if (d->reason)
-				count(&reasons, d->reason, 1, total(skb, &p));
-			return TC_ACT_UNSPEC;
-		case STACK:
-			return GENERAL;
-		case FORWARD:
-			keep(d, &p, now);
-		}
-	}
-	if (!d->valid || p.ttl <= 1 || plain_length(skb, l3, &p) > d->mtu)
+	if (recall(&p, now, &d))
+		return p.ttl > 1 && plain_length(skb, l3, &p) <= d.mtu ? forward_plain(skb, l3, &p, &d) : GENERAL;
+	w = new_work();
+	if (!w || p.ttl <= 1)
 		return GENERAL;
-	return forward_plain(skb, l3, &p, d);
+	switch (decide_skb(skb, &w->decision, &p, &p.flow.src)) {
+	case PASS:
+		if (w->decision.reason)
+			count(&reasons, w->decision.reason, 1, total(skb, &p));
+		return TC_ACT_UNSPEC;
+	case STACK:
+		return GENERAL;
+	}
+	keep(&w->decision, &p, now);
+	return plain_length(skb, l3, &p) <= w->decision.mtu ? forward_plain(skb, l3, &p, &w->decision) : GENERAL;
 }
 
 static __always_inline int come_in(struct __sk_buff *skb, __u32 l3)

@@ -21,7 +21,7 @@ import (
 	"github.com/natkit/natkit/internal/bpf"
 )
 
-//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -fno-strict-aliasing -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -type mapping -type service -type prefix -type interface -type count -type reason -target bpfel  plane plane.bpf.c
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -fno-strict-aliasing -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -type mapping -type mac -type service -type prefix -type interface -type count -type reason -target bpfel  plane plane.bpf.c
 
 // Marks are the bits of packets' marks by which the programs at the way in and out, and netfilter, know what is half
 // translated: Mask has two bits, Owned and Hairpin are two values of them.
@@ -56,6 +56,9 @@ type Programs struct{ planeObjects }
 // Load loads the programs with maps of their own. It fills these, so that it fails where they are too small, before
 // anything is attached. Needs CAP_BPF and CAP_NET_ADMIN.
 func Load(c Config) (*Programs, error) {
+	if c.Rules > maxRules {
+		return nil, fmt.Errorf("load the programs: %d rules are more than the %d that they count", c.Rules, maxRules)
+	}
 	spec, err := loadPlane()
 	if err != nil {
 		return nil, err
@@ -64,7 +67,7 @@ func Load(c Config) (*Programs, error) {
 	for name, n := range map[string]int{
 		planeMapDestinations: len(in.hosts), planeMapDestinationServices: len(in.services), planeMapDestinationPrefixes: len(in.prefixes),
 		planeMapSources: len(out.hosts), planeMapSourceServices: len(out.services), planeMapSourcePrefixes: len(out.prefixes),
-		planeMapInterfaces: len(c.Interfaces), planeMapRules: int(c.Rules) + 1,
+		planeMapInterfaces: len(c.Interfaces), planeMapMacs: c.macs(), planeMapRules: int(c.Rules) + 1,
 	} {
 		spec.Maps[name].MaxEntries = uint32(max(1, n))
 	}
@@ -96,6 +99,9 @@ func Load(c Config) (*Programs, error) {
 	}
 	return p, nil
 }
+
+// maxRules is the largest number of a counter (struct kept).
+const maxRules = 1<<16 - 1
 
 // inJiffies is a time in the kernel's ticks: CLOCK_MONOTONIC_COARSE moves once in each (hrtimer_get_res).
 func inJiffies(d time.Duration) (uint32, error) {
@@ -233,7 +239,6 @@ func (p *Programs) fillInterfaces(all []Interface) error {
 	m := map[uint32]planeInterface{}
 	for _, i := range all {
 		v := planeInterface{Roles: uint32(i.Roles), RpFilter: uint8(i.RPFilter)}
-		copy(v.Mac[:], i.MAC)
 		if i.NoEthernet {
 			v.Flags |= noEthernet
 		}
@@ -241,8 +246,26 @@ func (p *Programs) fillInterfaces(all []Interface) error {
 			v.Flags |= redirect
 		}
 		m[uint32(i.Index)] = v
+		if len(i.MAC) == 6 && i.Index < maxMACs {
+			if err := p.Macs.Put(uint32(i.Index), planeMac{Address: [6]uint8(i.MAC), Known: 1}); err != nil {
+				return err
+			}
+		}
 	}
 	return fill(p.Interfaces, m)
+}
+
+// maxMACs bounds the map of MAC addresses, whose keys are numbers of interfaces: of those above, frames are left to the
+// program at tc.
+const maxMACs = 1 << 16
+
+// macs is how large it is.
+func (c *Config) macs() int {
+	n := 1
+	for _, i := range c.Interfaces {
+		n = max(n, i.Index+1)
+	}
+	return min(n, maxMACs)
 }
 
 const (

@@ -30,38 +30,6 @@ type planeCount struct {
 	Bytes   uint64
 }
 
-type planeDecision struct {
-	_    structs.HostLayout
-	Flow struct {
-		_        structs.HostLayout
-		Src      planeAddress
-		Dst      planeAddress
-		Sport    uint16
-		Dport    uint16
-		In       uint32
-		Mac      [6]uint8
-		Protocol uint8
-		Tos      uint8
-	}
-	Expires  uint32
-	Epoch    uint32
-	Src      planeAddress
-	Dst      planeAddress
-	Sport    uint16
-	Dport    uint16
-	Out      uint32
-	Dmac     [6]uint8
-	Smac     [6]uint8
-	L3Sum    uint16
-	L4Sum    uint16
-	PortsSum uint16
-	Mtu      uint16
-	RuleIn   uint32
-	RuleOut  uint32
-	Reason   uint8
-	_        [3]byte
-}
-
 type planeFragment struct {
 	_        structs.HostLayout
 	Src      planeAddress
@@ -77,7 +45,47 @@ type planeInterface struct {
 	Roles    uint32
 	RpFilter uint8
 	Flags    uint8
-	Mac      [6]uint8
+	Pad      uint16
+}
+
+type planeKept struct {
+	_        structs.HostLayout
+	Src      uint32
+	Dst      uint32
+	Sport    uint16
+	Dport    uint16
+	In       uint32
+	Protocol uint8
+	Tos      uint8
+	Flags    uint8
+	Pad      uint8
+	Expires  uint32
+	Epoch    uint32
+	ToSrc    uint32
+	ToDst    uint32
+	ToSport  uint16
+	ToDport  uint16
+	Out      uint32
+	Dmac     [6]uint8
+	Smac     [6]uint8
+	Mtu      uint16
+	RuleIn   uint16
+	RuleOut  uint16
+	Pad2     uint16
+}
+
+type planeKeptIpv6 struct {
+	_     structs.HostLayout
+	Src   [3]uint32
+	Dst   [3]uint32
+	ToSrc [3]uint32
+	ToDst [3]uint32
+}
+
+type planeMac struct {
+	_       structs.HostLayout
+	Address [6]uint8
+	Known   uint16
 }
 
 type planeMapping struct {
@@ -145,9 +153,9 @@ type planeWork struct {
 				Sport    uint16
 				Dport    uint16
 				In       uint32
-				Mac      [6]uint8
 				Protocol uint8
 				Tos      uint8
+				_        [2]byte
 			}
 			Length  uint32
 			L3      uint16
@@ -200,7 +208,26 @@ type planeWork struct {
 			_        [1]byte
 		}
 	}
-	Decision planeDecision
+	Decision struct {
+		_         structs.HostLayout
+		Src       planeAddress
+		Dst       planeAddress
+		Sport     uint16
+		Dport     uint16
+		Out       uint32
+		Dmac      [6]uint8
+		Smac      [6]uint8
+		L3Sum     uint16
+		L4Sum     uint16
+		PortsSum  uint16
+		Mtu       uint16
+		RuleIn    uint16
+		RuleOut   uint16
+		Reason    uint8
+		Redirects bool
+		Ethernet  bool
+		Hairpin   bool
+	}
 }
 
 // Names of all BPF objects in the ELF.
@@ -208,11 +235,13 @@ type planeWork struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	planeMapDecisions               = "decisions"
+	planeMapDecisionsIpv6           = "decisions_ipv6"
 	planeMapDestinationPrefixes     = "destination_prefixes"
 	planeMapDestinationServices     = "destination_services"
 	planeMapDestinations            = "destinations"
 	planeMapFragments               = "fragments"
 	planeMapInterfaces              = "interfaces"
+	planeMapMacs                    = "macs"
 	planeMapReasons                 = "reasons"
 	planeMapRules                   = "rules"
 	planeMapSourcePrefixes          = "source_prefixes"
@@ -289,11 +318,13 @@ type planeProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type planeMapSpecs struct {
 	Decisions           *ebpf.MapSpec `ebpf:"decisions"`
+	DecisionsIpv6       *ebpf.MapSpec `ebpf:"decisions_ipv6"`
 	DestinationPrefixes *ebpf.MapSpec `ebpf:"destination_prefixes"`
 	DestinationServices *ebpf.MapSpec `ebpf:"destination_services"`
 	Destinations        *ebpf.MapSpec `ebpf:"destinations"`
 	Fragments           *ebpf.MapSpec `ebpf:"fragments"`
 	Interfaces          *ebpf.MapSpec `ebpf:"interfaces"`
+	Macs                *ebpf.MapSpec `ebpf:"macs"`
 	Reasons             *ebpf.MapSpec `ebpf:"reasons"`
 	Rules               *ebpf.MapSpec `ebpf:"rules"`
 	SourcePrefixes      *ebpf.MapSpec `ebpf:"source_prefixes"`
@@ -338,11 +369,13 @@ func (o *planeObjects) Close() error {
 // It can be passed to loadPlaneObjects or ebpf.CollectionSpec.LoadAndAssign.
 type planeMaps struct {
 	Decisions           *ebpf.Map `ebpf:"decisions"`
+	DecisionsIpv6       *ebpf.Map `ebpf:"decisions_ipv6"`
 	DestinationPrefixes *ebpf.Map `ebpf:"destination_prefixes"`
 	DestinationServices *ebpf.Map `ebpf:"destination_services"`
 	Destinations        *ebpf.Map `ebpf:"destinations"`
 	Fragments           *ebpf.Map `ebpf:"fragments"`
 	Interfaces          *ebpf.Map `ebpf:"interfaces"`
+	Macs                *ebpf.Map `ebpf:"macs"`
 	Reasons             *ebpf.Map `ebpf:"reasons"`
 	Rules               *ebpf.Map `ebpf:"rules"`
 	SourcePrefixes      *ebpf.Map `ebpf:"source_prefixes"`
@@ -354,11 +387,13 @@ type planeMaps struct {
 func (m *planeMaps) Close() error {
 	return _PlaneClose(
 		m.Decisions,
+		m.DecisionsIpv6,
 		m.DestinationPrefixes,
 		m.DestinationServices,
 		m.Destinations,
 		m.Fragments,
 		m.Interfaces,
+		m.Macs,
 		m.Reasons,
 		m.Rules,
 		m.SourcePrefixes,

@@ -2,7 +2,7 @@
 /* Changes of packets with plain headers, and their checksums, in place. */
 #pragma once
 
-#include "decide.h"
+#include "keep.h"
 
 /* changed is a checksum of a sum that changed (RFC 1624, eqn. 3). */
 static __always_inline __u16 changed(__u16 check, __u16 by)

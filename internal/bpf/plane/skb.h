@@ -237,14 +237,11 @@ static __always_inline enum parsed read_any(struct __sk_buff *skb, __u32 l3, __u
 {
 	struct packet *p = &g->packet;
 	struct header *h = &g->outer;
-	struct ethhdr eth;
 	__u8 type;
 
 	h->l3 = l3;
 	if (!load_header(skb, skb->protocol == htons(ETH_P_IPV6), skb->len, h) || !is_whole(skb, h))
 		return NEVER;
-	if (l3 && LOAD(skb, 0, &eth))
-		__builtin_memcpy(p->flow.mac, eth.h_dest, sizeof(p->flow.mac));
 	remember_ports(h, in);
 	set_flow(p, h);
 	p->flow.in = in;

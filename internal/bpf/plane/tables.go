@@ -11,7 +11,7 @@ type Roles uint32
 const (
 	// Inside is the role of interfaces that lead inside: what comes in by one and leaves by one is a hairpin.
 	Inside Roles = 1 << 31
-	// AnyRole is met by every interface that the programs know.
+	// AnyRole is met by every interface that has one.
 	AnyRole Roles = ^Roles(0)
 )
 

@@ -59,7 +59,13 @@ struct interface {
 	__u32 roles;
 	__u8 rp_filter;
 	__u8 flags;
-	__u8 mac[6];
+	__u16 pad;
+};
+
+/* struct mac is the address that frames for this host have, by interface. */
+struct mac {
+	__u8 address[6];
+	__u16 known;
 };
 
 struct count {

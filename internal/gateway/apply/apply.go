@@ -691,6 +691,9 @@ func (c *collector) rules(p *gateway.Plan, digest string) error {
 		if part := p.Part(name); part != nil {
 			change.Why = summary(part) + ", in one transaction: all of it or nothing"
 		}
+		if name == gateway.EngineEBPF {
+			change.Risk = "connections that have other addresses than its rules give break: they hold for each packet"
+		}
 		switch {
 		case before == tune.GatewayForeign:
 			return fmt.Errorf("gateway plan: what is in force %w", ErrForeign)

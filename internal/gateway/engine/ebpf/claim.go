@@ -15,6 +15,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
 
@@ -65,6 +66,7 @@ func refused(p *gateway.Plan, facts *gateway.Facts) map[gateway.Ref]string {
 			c.masks(e)
 		}
 	}
+	c.foreign()
 	c.left = slices.SortedFunc(maps.Keys(c.why), gateway.Ref.Compare)
 	for len(c.left) > 0 { // what is left may be in the way of others
 		r := c.left[0]
@@ -235,7 +237,7 @@ func (c *claim) amongThemselves(at int) {
 		case k.tracked != o.tracked:
 			c.secondTo(k, o, meet(k.out, o.out), k.inside, o.inside)
 		case k.tracked && o.tracked && (meet(k.out, o.out) || meet(k.out, o.destination.In)) && !k.agree(o, false):
-			c.refuse(k.rule, "%s", ambiguous(k, o.rule))
+			c.refuse(k.rule, "%s", ambiguous(k, o.rule.String()))
 		case i < at:
 			c.apart(k, o, k.inside, o.inside)
 		}
@@ -249,11 +251,11 @@ func (c *claim) secondTo(k, o *link, meet bool, a, b span) {
 	}
 }
 
-func ambiguous(k *link, o gateway.Ref) string {
-	if o == k.rule {
+func ambiguous(k *link, other string) string {
+	if other == k.rule.String() {
 		return fmt.Sprintf("several addresses lead to %s %s: its answers do not say by which they came", nat.PrefixString(k.inside.prefix), k.inside.service())
 	}
-	return fmt.Sprintf("what %s %s sends may be an answer by %s", nat.PrefixString(k.inside.prefix), k.inside.service(), o)
+	return fmt.Sprintf("what %s %s sends may be an answer by %s", nat.PrefixString(k.inside.prefix), k.inside.service(), other)
 }
 
 // apart refuses a link whose place in a table an earlier one has, or whose prefix, for other interfaces, is within that of one, or
@@ -295,7 +297,7 @@ func (c *claim) masks(e *gateway.Entry) {
 	for _, r := range e.Action.To {
 		for _, p := range r.Prefixes() {
 			c.outside.overlapping(span{p, 0, nat.AllPorts}, func(i int) {
-				if k := &c.links[i]; k.tracked && k.rule != e.Rule && (k.hairpin) {
+				if k := &c.links[i]; k.tracked && k.rule != e.Rule && k.hairpin {
 					c.refuse(k.rule, "%s gives %s to hosts inside that reach others by it, and their answers come for it", e.Rule, nat.PrefixString(p))
 				}
 			})
@@ -359,9 +361,9 @@ func (c *claim) leave(r gateway.Ref) {
 		case e.IsHairpin():
 			c.leaveMask(e)
 		case e.Action.Kind.TranslatesSource():
-			c.leaveSource(e)
+			c.leaveSource(rival{e, r.String(), false})
 		default:
-			c.leaveDestination(e)
+			c.leaveDestination(rival{e, r.String(), false})
 		}
 	}
 }
@@ -377,24 +379,38 @@ func (c *claim) each(x *index, spans []span, found func(*link)) {
 	}
 }
 
-func (c *claim) leaveDestination(e *gateway.Entry) {
-	c.each(c.outside, spansOf(e.To, &e.Match), func(k *link) {
-		if e.Overlaps(&k.destination.Match) && e.Compare(k.destination) <= 0 {
-			c.refuse(k.rule, "%s is for some of its packets, and takes precedence", e.Rule)
+// rival is an entry that netfilter carries out alone.
+type rival struct {
+	*gateway.Entry
+	// name is that of its rule; first is that it comes before all of the plan's.
+	name  string
+	first bool
+}
+
+func (r *rival) wins(over *gateway.Entry) bool {
+	return r.Overlaps(&over.Match) && (r.first || r.Compare(over) <= 0)
+}
+
+func (c *claim) leaveDestination(r rival) {
+	c.each(c.outside, spansOf(r.To, &r.Match), func(k *link) {
+		if r.wins(k.destination) && !(r.ToLocal && c.facts.Known && k.outside.prefix.IsSingleIP() && !c.isLocal(k.outside.prefix)) {
+			c.refuse(k.rule, "%s is for some of its packets, and takes precedence", r.name)
 		}
 	})
-	c.each(c.inside, images(e), func(k *link) {
-		if meet(e.In, k.out) {
-			c.refuse(k.rule, "%s", ambiguous(k, e.Rule))
+	c.each(c.inside, images(r.Entry), func(k *link) {
+		if meet(r.In, k.out) {
+			c.refuse(k.rule, "%s", ambiguous(k, r.name))
 		}
 	})
-	if slices.ContainsFunc(e.To, func(p netip.Prefix) bool { return !c.isLocal(p) }) {
-		c.widely(fmt.Sprint("from ", e.In, e.From, e.Protocol), func(k *link) {
-			if c.onTheWay(e.In, k, k.out) && overlap(e.From, k.inside.prefix) && has(k.inside, e.Protocol) {
-				c.refuse(k.rule, "%s is for some of what its hosts send, before they have its address", e.Rule)
-			}
-		})
+	if r.ToLocal || !slices.ContainsFunc(r.To, func(p netip.Prefix) bool { return !c.isLocal(p) }) {
+		return // the programs leave what goes there to the stack
 	}
+	bits := r.Rule.BitLen()
+	c.widely(fmt.Sprint("from ", bits, r.In, r.From, r.Protocol), func(k *link) {
+		if k.rule.BitLen() == bits && c.onTheWay(r.In, k, k.out) && overlap(r.From, k.inside.prefix) && has(k.inside, r.Protocol) {
+			c.refuse(k.rule, "%s is for some of what its hosts send, before they have its address", r.name)
+		}
+	})
 }
 
 // onTheWay reports whether packets from or to the hosts inside of a link may pass one of some interfaces (empty: any) on
@@ -429,17 +445,26 @@ func (c *claim) besideInside(k *link) bool {
 
 // images are what a destination becomes.
 func images(e *gateway.Entry) (all []span) {
-	if p := e.Action.Prefix; p.IsValid() {
-		return spansOf([]netip.Prefix{p}, &e.Match)
+	a := &e.Action
+	if a.Prefix.IsValid() {
+		return spansOf([]netip.Prefix{a.Prefix}, &e.Match)
 	}
-	for _, b := range e.Action.Backends {
-		switch {
-		case !b.Address.IsValid():
-		case b.Port != 0:
-			all = append(all, span{nat.Host(b.Address), e.Protocol, nat.Ports{First: b.Port, Last: max(b.Port, b.Last)}})
-		default:
-			all = append(all, spansOf([]netip.Prefix{nat.Host(b.Address)}, &e.Match)...)
+	add := func(prefixes []netip.Prefix, ports nat.Ports) {
+		if ports.First == 0 {
+			all = append(all, spansOf(prefixes, &e.Match)...)
+			return
 		}
+		for _, p := range prefixes {
+			all = append(all, span{p, e.Protocol, ports})
+		}
+	}
+	for _, b := range a.Backends {
+		if b.Address.IsValid() {
+			add([]netip.Prefix{nat.Host(b.Address)}, nat.Ports{First: b.Port, Last: max(b.Port, b.Last)})
+		}
+	}
+	for _, r := range a.To { // another program's
+		add(r.Prefixes(), a.Ports)
 	}
 	return all
 }
@@ -462,26 +487,85 @@ func (c *claim) widely(threat string, found func(*link)) {
 	}
 }
 
-func (c *claim) leaveSource(e *gateway.Entry) {
-	from := e.From
+func (c *claim) leaveSource(r rival) {
+	from, bits := r.From, r.Rule.BitLen()
 	if len(from) == 0 {
-		from = []netip.Prefix{nat.Anywhere(e.Rule.BitLen())}
+		from = []netip.Prefix{nat.Anywhere(bits)}
 	}
-	c.each(c.inside, spansOf(from, &nat.Match{Protocol: e.Protocol}), func(k *link) {
-		if k.source != nil && e.Overlaps(&k.source.Match) && e.Compare(k.source) <= 0 {
-			c.refuse(k.rule, "%s is for some of its packets, and takes precedence", e.Rule)
+	c.each(c.inside, spansOf(from, &nat.Match{Protocol: r.Protocol}), func(k *link) {
+		if k.source != nil && r.wins(k.source) {
+			c.refuse(k.rule, "%s is for some of its packets, and takes precedence", r.name)
 		}
 	})
-	c.each(c.outside, c.gives(e), func(k *link) {
-		if meet(e.Out, k.in) {
-			c.refuse(k.rule, "%s may give %s %s to another connection; give the rule an address of its own, or bound the ports of %s", e.Rule, nat.PrefixString(k.outside.prefix), k.outside.service(), e.Rule.Kind)
+	c.each(c.outside, c.gives(r.Entry), func(k *link) {
+		if meet(r.Out, k.in) {
+			c.refuse(k.rule, "%s may give %s %s to another connection; give the rule an address of its own, or bound the ports of that one", r.name, nat.PrefixString(k.outside.prefix), k.outside.service())
 		}
 	})
-	c.widely(fmt.Sprint("to ", e.Rule.BitLen(), e.Out, e.To, e.Protocol), func(k *link) {
-		if c.onTheWay(e.Out, k, k.in) && overlap(e.To, k.inside.prefix) && has(k.inside, e.Protocol) && k.inside.prefix.Addr().BitLen() == e.Rule.BitLen() {
-			c.refuse(k.rule, "%s also translates the source of what comes to its hosts", e.Rule)
+	c.widely(fmt.Sprint("to ", bits, r.Out, r.To, from, r.Protocol), func(k *link) {
+		if k.rule.BitLen() == bits && c.onTheWay(r.Out, k, k.in) && overlap(r.To, k.inside.prefix) && has(k.inside, r.Protocol) && (c.mayCome(from, k.in) || c.elsewhere(r.Entry)) {
+			c.refuse(k.rule, "%s also translates the source of what comes to its hosts", r.name)
 		}
 	})
+}
+
+// mayCome reports whether packets from some addresses may come in by one of some interfaces: they do not where all are
+// known to be on networks of others. (From there they are in the way all the same if answers to what they get are routed away.)
+func (c *claim) mayCome(from []netip.Prefix, in []string) bool {
+	return slices.ContainsFunc(from, func(p netip.Prefix) bool {
+		way := c.way(p)
+		return len(way) == 0 || slices.ContainsFunc(way, func(i gateway.Interface) bool { return slices.ContainsFunc(in, i.Is) })
+	})
+}
+
+// foreign compares what other programs translate with the links: netfilter does that before what is the plan's.
+func (c *claim) foreign() {
+	for i := range c.facts.Foreign {
+		f := &c.facts.Foreign[i]
+		if f.Hook != "prerouting" && f.Hook != "postrouting" {
+			continue
+		}
+		if f.TooMany {
+			c.widely("more", func(k *link) {
+				c.refuse(k.rule, "%s leads to more rules than natkit follows, which may translate its packets", f.Chain)
+			})
+		}
+		for j := range f.NAT {
+			if n := &f.NAT[j]; n.Family != "ip6" {
+				c.foreignRule(n, gateway.Ref{List: "nat"})
+			}
+			if n := &f.NAT[j]; n.Family != "ip" {
+				c.foreignRule(n, gateway.Ref{List: "ipv6"})
+			}
+		}
+	}
+}
+
+// foreignRule compares one of them, of the family of a list.
+func (c *claim) foreignRule(n *snapshot.NATRule, list gateway.Ref) {
+	e := gateway.Entry{Rule: list, Match: gateway.MatchOf(n.NATCondition)}
+	if family := e.Family(); n.Marked || family != 0 && family != list.BitLen() {
+		return // what is marked is meant by whoever marked it
+	}
+	if n.First.IsValid() {
+		e.Action.To = nat.AddrRanges{{First: n.First, Last: n.Last}}
+	}
+	if e.Action.Ports = (nat.Ports{First: n.FirstPort, Last: max(n.FirstPort, n.LastPort)}); n.PortsFromMap {
+		e.Action.Ports = nat.Ports{}
+	}
+	r := rival{&e, fmt.Sprintf("another program's rule in %s %s %s", n.Family, n.Table, n.Chain), true}
+	switch n.Kind {
+	case snapshot.NATMasquerade, snapshot.NATSource:
+		if e.Action.Kind = nat.SNAT; n.Kind == snapshot.NATMasquerade {
+			e.Action.Kind = nat.Masquerade
+		}
+		c.leaveSource(r)
+	default:
+		if e.Action.Kind = nat.DNAT; len(e.To) == 0 {
+			e.To = []netip.Prefix{nat.Anywhere(list.BitLen())}
+		}
+		c.leaveDestination(r)
+	}
 }
 
 // gives are the addresses and ports that connections may get by a source.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // testHost has two interfaces outside and two inside.
@@ -95,6 +96,7 @@ func TestClaim(t *testing.T) {
 		{name: "pcp", words: "interfaces: {wan: wan0, lan: lan0}\n  pcp: on", rules: []string{"masquerade: {}", "static: {inside: 10.0.0.2, outside: 203.0.113.8}"}, want: []string{"only", "pcp"}},
 		{name: "by wan", rules: []string{"static: {inside: 10.0.0.2, outside: 203.0.113.8, in: wan0, out: wan0}", "static: {inside: 10.0.0.2, outside: 198.18.0.8, in: wan1, out: wan1}"},
 			want: []string{"same addresses", yes}},
+		{name: "masked", words: "interfaces: {lan: [lan0, lan1]}", rules: []string{"static: {inside: 10.0.0.2, outside: 203.0.113.8, hairpin: on, out: wan1}"}, want: []string{"another address inside"}},
 		{name: "a part of another host", rules: []string{"static: {inside: 10.0.0.2, outside: 203.0.113.8}", "dnat: {on: 203.0.113.8, port: tcp/22, to: 10.0.0.3}", "dnat: {on: 203.0.113.8, port: tcp/80, to: 10.0.0.2}"},
 			want: []string{"another host", "another host", "answer by nat[0]"}},
 	} {
@@ -127,6 +129,34 @@ func TestClaim(t *testing.T) {
 				t.Errorf("%d and %d, want %d and %d", of(mine), of(rest), claimed, len(tt.want)-claimed)
 			}
 		})
+	}
+	foreign := func(n snapshot.NATRule) string {
+		facts := testHost()
+		n.Family, n.Table, n.Chain = "ip", "nat", "DOCKER"
+		facts.Foreign = []gateway.Foreign{{Type: "nat", Hook: "prerouting", Family: "ip", NAT: []snapshot.NATRule{n}}}
+		p := planOf(t, "gateway:\n  engine: ebpf\n  interfaces: {wan: wan0}\n  nat:\n  - static: {inside: 10.0.0.2, outside: 203.0.113.2}\n", facts)
+		_, _, notes := Engine{}.Claim(p, facts)
+		if len(notes) == 0 {
+			return yes
+		}
+		return notes[0].Because
+	}
+	addr := netip.MustParseAddr
+	for _, tt := range []struct {
+		name string
+		rule snapshot.NATRule
+		want string
+	}{
+		{"a published port", snapshot.NATRule{Kind: snapshot.NATDest, First: addr("172.17.0.2"), Last: addr("172.17.0.2"), FirstPort: 80, NATCondition: snapshot.NATCondition{Protocol: "tcp", DestinationPort: 8081, LocalDestination: true}}, "takes precedence"},
+		{"of another address", snapshot.NATRule{Kind: snapshot.NATDest, First: addr("172.17.0.2"), Last: addr("172.17.0.2"), NATCondition: snapshot.NATCondition{Protocol: "tcp", ToDestination: netip.MustParsePrefix("203.0.113.1/32")}}, yes},
+		{"to its host", snapshot.NATRule{Kind: snapshot.NATDest, First: addr("10.0.0.2"), Last: addr("10.0.0.2"), NATCondition: snapshot.NATCondition{Protocol: "tcp", ToDestination: netip.MustParsePrefix("203.0.113.1/32")}}, "may be an answer by another program's"},
+		{"containers", snapshot.NATRule{Kind: snapshot.NATMasquerade, NATCondition: snapshot.NATCondition{FromSource: netip.MustParsePrefix("10.0.1.0/24")}}, yes},
+		{"its host", snapshot.NATRule{Kind: snapshot.NATMasquerade, NATCondition: snapshot.NATCondition{FromSource: netip.MustParsePrefix("10.0.0.0/24")}}, "takes precedence"},
+		{"its address", snapshot.NATRule{Kind: snapshot.NATSource, First: addr("203.0.113.2"), Last: addr("203.0.113.2"), NATCondition: snapshot.NATCondition{FromSource: netip.MustParsePrefix("10.0.1.0/24")}}, "may give 203.0.113.2"},
+	} {
+		if got := foreign(tt.rule); !strings.Contains(got, tt.want) || tt.want == yes && got != yes {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
 	}
 	p := planOf(t, "gateway: {nat: [static: {inside: 10.0.0.2, outside: 203.0.113.8}]}", testHost())
 	if mine, rest, notes := (Engine{}).Claim(p, testHost()); mine != nil || rest != p || notes != nil {

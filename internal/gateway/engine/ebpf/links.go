@@ -33,7 +33,7 @@ const mostPorts = 4096
 
 // links are those of a plan, in its order of precedence, and for each rule that has none why.
 func links(p *gateway.Plan) (all []link, why map[gateway.Ref]string) {
-	l := linker{plan: p, why: map[gateway.Ref]string{}, sources: map[gateway.Ref]*gateway.Entry{}, hairpins: map[gateway.Ref]bool{}, ports: map[gateway.Ref]int{}}
+	l := linker{plan: p, why: map[gateway.Ref]string{}, sources: map[gateway.Ref]*gateway.Entry{}, hairpins: map[gateway.Ref]bool{}, owns: map[gateway.Ref]bool{}, ports: map[gateway.Ref]int{}}
 	for i := range p.Sources {
 		l.source(&p.Sources[i])
 	}
@@ -54,10 +54,10 @@ type linker struct {
 	links []link
 	why   map[gateway.Ref]string
 	// sources are the entries of rules about sources of hosts that have an address of their own; hairpins the rules whose
-	// packets come from inside as well, ports how many they translate.
-	sources  map[gateway.Ref]*gateway.Entry
-	hairpins map[gateway.Ref]bool
-	ports    map[gateway.Ref]int
+	// packets come from inside as well, owns those whose hosts have that address inside, too; ports is how many rules translate.
+	sources        map[gateway.Ref]*gateway.Entry
+	hairpins, owns map[gateway.Ref]bool
+	ports          map[gateway.Ref]int
 }
 
 func (l *linker) refuse(r gateway.Ref, format string, args ...any) {
@@ -72,6 +72,7 @@ func (l *linker) source(e *gateway.Entry) {
 		l.hairpins[e.Rule] = true
 		return
 	case e.IsHairpin(): // the same, for what comes back inside
+		l.owns[e.Rule] = true
 		return
 	case e.Rule.Kind == "masquerade" || e.Rule.Kind == "snat":
 		l.refuse(e.Rule, "only the tracker can tell answers from what others begin")
@@ -139,6 +140,9 @@ func (l *linker) both(e *gateway.Entry, inside span) {
 	k.out, k.back = s.Out, l.hairpins[e.Rule]
 	if k.hairpin = k.back && !e.Asked; k.hairpin {
 		k.in = s.Out
+	}
+	if k.hairpin && !l.owns[e.Rule] {
+		l.refuse(e.Rule, "hairpin, and its host has another address inside")
 	}
 	if !slices.Equal(k.in, k.out) {
 		l.refuse(e.Rule, "its two directions are for different interfaces: in by %s, out by %s", named(k.in), named(k.out))

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* The memory of decisions: a table for each CPU, so that what comes again needs neither mappings nor routes. Of IPv4 a
+ * decision is one cache line, and IPv6 has a second one in a table of its own. */
+#pragma once
+
+#include "decide.h"
+
+enum {
+	KEPT = 1 << 0,
+	KEPT_IPV6 = 1 << 1,
+	KEPT_REDIRECTS = 1 << 2,
+	KEPT_ETHERNET = 1 << 3,
+};
+
+/* struct kept is a flow and what was decided for it; of addresses it has the last word. */
+struct kept {
+	__be32 src, dst;
+	__be16 sport, dport;
+	__u32 in;
+	__u8 protocol, tos;
+	__u8 flags; /* 0: nothing is kept */
+	__u8 pad;
+	__u32 expires; /* jiffies */
+	__u32 epoch;
+	__be32 to_src, to_dst;
+	__be16 to_sport, to_dport;
+	__u32 out;
+	__u8 dmac[6], smac[6];
+	__u16 mtu;
+	__u16 rule_in, rule_out;
+	__u16 pad2;
+};
+
+_Static_assert(sizeof(struct kept) == 64, "a cache line");
+
+/* struct kept_ipv6 has the other words. */
+struct kept_ipv6 {
+	__be32 src[3], dst[3], to_src[3], to_dst[3];
+};
+
+MAP_OF(decisions, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct kept, CACHE_SLOTS, 0);
+MAP_OF(decisions_ipv6, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct kept_ipv6, CACHE_SLOTS, 0);
+
+/* epoch changes where what is kept must not be used any more. */
+__u32 epoch;
+
+static __always_inline __u32 place(const struct flow *f)
+{
+	__u64 h = ((__u64)f->src.w[3] << 32 | f->dst.w[3]) * 0x9e3779b97f4a7c15ull;
+
+	h ^= ((__u64)f->src.w[1] << 32 | f->dst.w[1]) + ((__u64)f->src.w[2] ^ f->dst.w[2]);
+	h ^= (__u64)f->sport << 16 | f->dport | (__u64)f->protocol << 32;
+	h *= 0xff51afd7ed558ccdull;
+	return h >> 48 & (CACHE_SLOTS - 1);
+}
+
+static __always_inline bool same_words(const __be32 *words, const struct address *a)
+{
+	return words[0] == a->w[0] && words[1] == a->w[1] && words[2] == a->w[2];
+}
+
+static __always_inline void set_words(__be32 *words, const struct address *a)
+{
+	words[0] = a->w[0];
+	words[1] = a->w[1];
+	words[2] = a->w[2];
+}
+
+static __always_inline void get_address(struct address *a, const __be32 *words, __be32 last)
+{
+	a->w[0] = words[0];
+	a->w[1] = words[1];
+	a->w[2] = words[2];
+	a->w[3] = last;
+}
+
+/* holds reports whether what is kept is about a packet, and may still be used. */
+static __always_inline bool holds(const struct kept *k, const struct packet *p, __u32 now)
+{
+	const struct flow *f = &p->flow;
+
+	return k->src == f->src.w[3] && k->dst == f->dst.w[3] && k->sport == f->sport && k->dport == f->dport && k->in == f->in &&
+	       k->protocol == f->protocol && k->tos == f->tos && k->flags & KEPT && !(k->flags & KEPT_IPV6) == !(p->flags & IPV6) &&
+	       (__s32)(k->expires - now) > 0 && k->epoch == epoch;
+}
+
+static __always_inline bool recall_at(__u32 at, const struct kept *k, const struct packet *p, __u32 now, struct decision *d)
+{
+	const struct kept_ipv6 *k6;
+
+	if (!holds(k, p, now))
+		return false;
+	if (p->flags & IPV6) {
+		k6 = bpf_map_lookup_elem(&decisions_ipv6, &at);
+		if (!k6 || !same_words(k6->src, &p->flow.src) || !same_words(k6->dst, &p->flow.dst))
+			return false;
+		get_address(&d->src, k6->to_src, k->to_src);
+		get_address(&d->dst, k6->to_dst, k->to_dst);
+	} else {
+		set_ipv4(&d->src, k->to_src);
+		set_ipv4(&d->dst, k->to_dst);
+	}
+	d->sport = k->to_sport;
+	d->dport = k->to_dport;
+	d->out = k->out;
+	__builtin_memcpy(d->dmac, k->dmac, sizeof(d->dmac));
+	__builtin_memcpy(d->smac, k->smac, sizeof(d->smac));
+	d->mtu = k->mtu;
+	d->rule_in = k->rule_in;
+	d->rule_out = k->rule_out;
+	d->redirects = k->flags & KEPT_REDIRECTS;
+	d->ethernet = k->flags & KEPT_ETHERNET;
+	sum_up(d, p);
+	return true;
+}
+
+/* recall finds what was decided for the flow of a packet. */
+static __always_inline bool recall(const struct packet *p, __u32 now, struct decision *d)
+{
+	__u32 at = place(&p->flow);
+	const struct kept *k = bpf_map_lookup_elem(&decisions, &at);
+
+	if (k && recall_at(at, k, p, now, d))
+		return true;
+	at ^= 1;
+	k = bpf_map_lookup_elem(&decisions, &at);
+	return k && recall_at(at, k, p, now, d);
+}
+
+/* keep remembers a decision. Each flow has two places: the one that was decided longer ago gives way. */
+static __always_inline void keep(const struct decision *d, const struct packet *p, __u32 now)
+{
+	__u32 at = place(&p->flow), beside = at ^ 1;
+	struct kept *k = bpf_map_lookup_elem(&decisions, &at), *other = bpf_map_lookup_elem(&decisions, &beside);
+	struct kept_ipv6 *k6;
+
+	if (!k || !other)
+		return;
+	if ((__s32)(other->expires - k->expires) < 0) {
+		k = other;
+		at = beside;
+	}
+	if (p->flags & IPV6) {
+		k6 = bpf_map_lookup_elem(&decisions_ipv6, &at);
+		if (!k6)
+			return;
+		set_words(k6->src, &p->flow.src);
+		set_words(k6->dst, &p->flow.dst);
+		set_words(k6->to_src, &d->src);
+		set_words(k6->to_dst, &d->dst);
+	}
+	k->src = p->flow.src.w[3];
+	k->dst = p->flow.dst.w[3];
+	k->sport = p->flow.sport;
+	k->dport = p->flow.dport;
+	k->in = p->flow.in;
+	k->protocol = p->flow.protocol;
+	k->tos = p->flow.tos;
+	k->flags = KEPT | (p->flags & IPV6 ? KEPT_IPV6 : 0) | (d->redirects ? KEPT_REDIRECTS : 0) | (d->ethernet ? KEPT_ETHERNET : 0);
+	k->expires = now + keep_jiffies;
+	k->epoch = epoch;
+	k->to_src = d->src.w[3];
+	k->to_dst = d->dst.w[3];
+	k->to_sport = d->sport;
+	k->to_dport = d->dport;
+	k->out = d->out;
+	__builtin_memcpy(k->dmac, d->dmac, sizeof(k->dmac));
+	__builtin_memcpy(k->smac, d->smac, sizeof(k->smac));
+	k->mtu = d->mtu;
+	k->rule_in = d->rule_in;
+	k->rule_out = d->rule_out;
+}
