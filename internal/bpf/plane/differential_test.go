@@ -223,7 +223,7 @@ func (d *differential) set(number uint64, packets int, each bool) error {
 
 // model draws tables, and how the interfaces are set.
 func (d *differential) model(g *generator) *model {
-	m := &model{marks: drawnMarks, ports: map[fragmentID][2]uint16{}, egress: map[fragmentID][2]uint16{}, rules: map[uint32]planeCount{}, reasons: map[planeReason]planeCount{}}
+	m := &model{marks: drawnMarks, ports: map[fragmentID]seen{}, egress: map[fragmentID]seen{}, rules: map[uint32]planeCount{}, reasons: map[planeReason]planeCount{}}
 	m.network = *d.network
 	m.interfaces = nil
 	for _, l := range d.network.interfaces {

@@ -101,12 +101,6 @@ type planeMapping struct {
 	Pad    uint16
 }
 
-type planePorts struct {
-	_           structs.HostLayout
-	Source      uint16
-	Destination uint16
-}
-
 type planePrefix struct {
 	_       structs.HostLayout
 	Length  uint32
@@ -123,14 +117,25 @@ const (
 	planeReasonTO_STACK_TTL       planeReason = 4
 	planeReasonTO_STACK_MTU       planeReason = 5
 	planeReasonTO_STACK_OPTIONS   planeReason = 6
-	planeReasonPASSED_HAIRPIN     planeReason = 7
-	planeReasonPASSED_LOCAL       planeReason = 8
-	planeReasonPASSED_INTERFACE   planeReason = 9
-	planeReasonPASSED_RP_FILTER   planeReason = 10
-	planeReasonPASSED_FRAGMENT    planeReason = 11
-	planeReasonPASSED_UNMAPPABLE  planeReason = 12
-	planeReasonREASONS            planeReason = 13
+	planeReasonTO_STACK_FRAGMENT  planeReason = 7
+	planeReasonPASSED_HAIRPIN     planeReason = 8
+	planeReasonPASSED_LOCAL       planeReason = 9
+	planeReasonPASSED_INTERFACE   planeReason = 10
+	planeReasonPASSED_RP_FILTER   planeReason = 11
+	planeReasonPASSED_FRAGMENT    planeReason = 12
+	planeReasonPASSED_UNMAPPABLE  planeReason = 13
+	planeReasonREASONS            planeReason = 14
 )
+
+type planeSeen struct {
+	_     structs.HostLayout
+	Ports struct {
+		_           structs.HostLayout
+		Source      uint16
+		Destination uint16
+	}
+	Way planeWay
+}
 
 type planeService struct {
 	_        structs.HostLayout
@@ -139,6 +144,14 @@ type planeService struct {
 	Protocol uint8
 	Pad      uint8
 }
+
+type planeWay uint32
+
+const (
+	planeWayFORWARDED_ALONE planeWay = 0
+	planeWayLEFT            planeWay = 1
+	planeWayHALVED          planeWay = 2
+)
 
 type planeWork struct {
 	_      structs.HostLayout
@@ -166,10 +179,14 @@ type planeWork struct {
 			_       [1]byte
 		}
 		Outer struct {
-			_        structs.HostLayout
-			Src      planeAddress
-			Dst      planeAddress
-			Ports    planePorts
+			_     structs.HostLayout
+			Src   planeAddress
+			Dst   planeAddress
+			Ports struct {
+				_           structs.HostLayout
+				Source      uint16
+				Destination uint16
+			}
 			Id       uint32
 			L3       uint32
 			L4       uint32
@@ -179,18 +196,22 @@ type planeWork struct {
 			Tos      uint8
 			Ttl      uint8
 			CheckAt  uint8
+			Way      uint8
 			Ipv6     bool
 			Options  bool
 			Fragment bool
 			Later    bool
 			HasPorts bool
-			_        [1]byte
 		}
 		Quoted struct {
-			_        structs.HostLayout
-			Src      planeAddress
-			Dst      planeAddress
-			Ports    planePorts
+			_     structs.HostLayout
+			Src   planeAddress
+			Dst   planeAddress
+			Ports struct {
+				_           structs.HostLayout
+				Source      uint16
+				Destination uint16
+			}
 			Id       uint32
 			L3       uint32
 			L4       uint32
@@ -200,12 +221,12 @@ type planeWork struct {
 			Tos      uint8
 			Ttl      uint8
 			CheckAt  uint8
+			Way      uint8
 			Ipv6     bool
 			Options  bool
 			Fragment bool
 			Later    bool
 			HasPorts bool
-			_        [1]byte
 		}
 	}
 	Decision struct {

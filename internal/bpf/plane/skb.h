@@ -5,7 +5,7 @@
 
 #include "rewrite.h"
 
-/* Ports of the first fragments of packets: those that follow have none. */
+/* Fragments of one packet go one way: the stack puts together those that it gets, and waits for all. */
 struct fragment {
 	struct address src, dst;
 	__be32 id;
@@ -22,7 +22,19 @@ struct ports {
 	__be16 source, destination;
 };
 
-MAP_OF(fragments, BPF_MAP_TYPE_LRU_HASH, struct fragment, struct ports, FRAGMENTS, 0);
+enum way {
+	FORWARDED_ALONE,
+	LEFT,   /* the stack has one as it came, whose ports were not known */
+	HALVED, /* the stack has one, as to where it is translated */
+};
+
+/* struct seen is what is known of a packet by the fragments that came: those behind the first one have no ports. */
+struct seen {
+	struct ports ports;
+	enum way way;
+};
+
+MAP_OF(fragments, BPF_MAP_TYPE_LRU_HASH, struct fragment, struct seen, FRAGMENTS, 0);
 
 /* struct header is an IP header and what follows it: of a packet, or of one that an ICMP error quotes. */
 struct header {
@@ -34,6 +46,7 @@ struct header {
 	__u8 protocol;
 	__u8 tos, ttl;
 	__u8 check_at; /* as of a packet */
+	__u8 way; /* enum way */
 	bool ipv6, options, fragment, later, has_ports;
 };
 
@@ -153,23 +166,47 @@ static __always_inline bool lacks_ports(const struct header *h)
 	return h->later && (has_ports(h->protocol) || (h->ipv6 && is_extension(h->protocol)));
 }
 
-/* remember_ports keeps those of a first fragment, or finds them for a later one. */
+static __always_inline void set_fragment(struct fragment *f, const struct header *h, __u32 in)
+{
+	f->src = h->src;
+	f->dst = h->dst;
+	f->id = h->id;
+	f->in = in;
+	f->protocol = h->protocol;
+}
+
+/* remember_ports keeps those of a first fragment, or finds them for a later one, and which way others went. */
 static __always_inline void remember_ports(struct header *h, __u32 in)
 {
-	struct fragment f = {.src = h->src, .dst = h->dst, .id = h->id, .in = in, .protocol = h->protocol};
-	struct ports *known;
+	struct seen first = {.ports = h->ports}, *known;
+	struct fragment f = {};
 
-	if (!has_services || !h->fragment)
+	if (!h->fragment)
+		return;
+	set_fragment(&f, h, in);
+	known = bpf_map_lookup_elem(&fragments, &f);
+	if (known)
+		h->way = first.way = known->way;
+	if (!has_services || h->way == LEFT)
 		return;
 	if (h->has_ports) {
-		bpf_map_update_elem(&fragments, &f, &h->ports, BPF_ANY);
+		bpf_map_update_elem(&fragments, &f, &first, BPF_ANY);
 		return;
 	}
-	known = bpf_map_lookup_elem(&fragments, &f);
-	if (!known)
+	if (!known || !has_ports(h->protocol))
 		return;
-	h->ports = *known;
+	h->ports = known->ports;
 	h->later = false; /* what it is for is known now */
+}
+
+/* remember_way has the fragments that follow go the way of this one. */
+static __always_inline void remember_way(const struct header *h, __u32 in, enum way way)
+{
+	struct seen one = {.ports = h->ports, .way = way};
+	struct fragment f = {};
+
+	set_fragment(&f, h, in);
+	bpf_map_update_elem(&fragments, &f, &one, BPF_ANY);
 }
 
 /* carries_icmp reports whether a packet is of ICMP, without extension headers. */
@@ -377,9 +414,11 @@ static __always_inline void store(struct __sk_buff *skb, const struct general *g
 /* remember_half keeps the ports of a fragment for the program at the way out, for which others may be the first ones. */
 static __always_inline void remember_half(const struct general *g, const struct decision *d)
 {
-	struct fragment f = {.src = g->outer.src, .dst = d->dst, .id = g->outer.id, .protocol = g->outer.protocol};
-	struct ports ports = {d->sport, d->dport};
+	struct seen one = {.ports = {d->sport, d->dport}};
+	struct fragment f = {};
 
+	set_fragment(&f, &g->outer, HALF);
+	f.dst = d->dst;
 	if (has_services && g->packet.flags & FRAGMENT && has_ports(f.protocol) && !(g->packet.flags & LATER))
-		bpf_map_update_elem(&fragments, &f, &ports, BPF_ANY);
+		bpf_map_update_elem(&fragments, &f, &one, BPF_ANY);
 }
