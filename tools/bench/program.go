@@ -27,6 +27,8 @@ const (
 // Program is a command to run as a subject, or for one.
 type Program struct {
 	Args []string
+	// Stdin is what it reads.
+	Stdin string
 	// Accept are exit codes besides 0 that mean success.
 	Accept []int
 	// Netns is where the program starts; nil is the namespace of this process.
@@ -61,6 +63,9 @@ func (p Program) run(ctx context.Context) ([]byte, Usage, error) {
 	cmd := exec.CommandContext(ctx, p.Args[0], p.Args[1:]...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = programGrace
+	if p.Stdin != "" {
+		cmd.Stdin = strings.NewReader(p.Stdin)
+	}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	before, err := machineBusy()

@@ -3,58 +3,28 @@ package main
 import (
 	"context"
 	"errors"
-	"net/netip"
-	"path/filepath"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/bpf/plane"
-	"github.com/natkit/natkit/internal/load/packets"
-	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/tools/bench"
 )
 
-// runEngine has the programs of the eBPF engine translate what kernel DNAT does, beside so many other mappings.
-func (p *planes) runEngine(ctx context.Context, mode plane.Mode, others int) (s bench.Sample, err error) {
+// runEngine has the programs of the eBPF engine translate.
+func (p *planes) runEngine(ctx context.Context, mode plane.Mode, t traffic) (s bench.Sample, err error) {
 	if err := p.rules(ctx, ""); err != nil {
 		return s, err
 	}
-	down, err := attachEngine(p.gateway, mode, dnatTables(others))
+	down, err := attachEngine(p.gateway, mode, t.tables())
 	if err != nil {
 		return s, err
 	}
 	defer func() { err = errors.Join(err, down()) }()
-	cfg := p.config(gatewayPublic)
-	cfg.Expect = unchanged
-	if cfg.Expect.Destination, err = packets.ParseEnd(serverAddress.String()); err != nil {
-		return s, err
-	}
-	return p.through(ctx, cfg)
-}
-
-// dnatTables are what a dnat rule becomes, and others for addresses that no packet has.
-func dnatTables(others int) plane.Tables {
-	public, inside := nat.Host(gatewayPublic.Addr()), nat.Host(serverAddress.Addr())
-	t := plane.Tables{Rules: 1,
-		Destinations: []plane.Mapping{{Match: public, Protocol: unix.IPPROTO_UDP, Port: gatewayPublic.Port(), To: inside, ToPort: serverAddress.Port(), Roles: plane.AnyRole, Rule: 1}},
-		Sources:      []plane.Mapping{{Match: inside, Protocol: unix.IPPROTO_UDP, Port: serverAddress.Port(), To: public, ToPort: gatewayPublic.Port(), Roles: plane.AnyRole, Rule: 1}}}
-	out, in := netip.MustParseAddr("203.0.0.0"), netip.MustParseAddr("10.0.0.0")
-	for range others {
-		out, in = out.Next(), in.Next()
-		t.Destinations = append(t.Destinations, plane.Mapping{Match: nat.Host(out), To: nat.Host(in), Roles: plane.AnyRole, Rule: 1})
-		t.Sources = append(t.Sources, plane.Mapping{Match: nat.Host(in), To: nat.Host(out), Roles: plane.AnyRole, Rule: 1})
-	}
-	return t
+	return p.through(ctx, t.config(), t.outwards)
 }
 
 // attachEngine attaches the programs to all interfaces of a namespace; down detaches them.
 func attachEngine(ns *netns.Handle, mode plane.Mode, t plane.Tables) (down func() error, err error) {
-	root, err := plane.Root()
-	if err != nil {
-		return nil, err
-	}
-	pins := plane.PinsAt(filepath.Join(root, "bench"))
+	pins := plane.PinsOf("bench")
 	err = ns.Do(func() error {
 		found, err := plane.ReadInterfaces()
 		if err != nil {

@@ -106,6 +106,14 @@ func watchSuite(natkit string) bench.Suite {
 		observer{name: drops, args: []string{natkit, "drops", "--for", "2m", "--json"}})
 }
 
+// rulesDNAT send a port of the gateway on to the server.
+const rulesDNAT = `table ip benchmark {
+  chain prerouting {
+    type nat hook prerouting priority dstnat
+    ip daddr 198.18.0.1 udp dport 9 dnat to 198.19.0.2:9
+  }
+}`
+
 // observing sends packets through the gateway while it is observed.
 type observing struct {
 	planes

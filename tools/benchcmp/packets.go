@@ -151,7 +151,12 @@ func (g *packetRuns) config(to netip.AddrPort) packets.Config {
 
 // send sends from the client and counts at the interface by which node reaches back.
 func (g *packetRuns) send(ctx context.Context, cfg packets.Config, node *netns.Handle, back netip.Addr) (*packets.Result, error) {
-	from, err := pktgen.ReadEgress(pktgen.Route{Netns: g.client}, cfg.Flows.Destinations[0].Addr())
+	return g.sendFrom(ctx, cfg, g.client, node, back)
+}
+
+// sendFrom is send from another node.
+func (g *packetRuns) sendFrom(ctx context.Context, cfg packets.Config, sender, node *netns.Handle, back netip.Addr) (*packets.Result, error) {
+	from, err := pktgen.ReadEgress(pktgen.Route{Netns: sender}, cfg.Flows.Destinations[0].Addr())
 	if err != nil {
 		return nil, err
 	}

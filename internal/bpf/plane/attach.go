@@ -13,7 +13,10 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/netns"
 )
 
 // Mode is how the programs are attached to an interface.
@@ -37,19 +40,11 @@ type Port struct {
 	NoEthernet bool
 }
 
-// Pins are the links of one network namespace: files of a bpf file system, which keep the programs attached when natkit
-// has ended.
-type Pins struct{ dir string }
-
-// PinsAt are those in a directory of a bpf file system, which need not be there.
-func PinsAt(dir string) Pins { return Pins{dir} }
-
 // hook is one place of an interface that a program is attached to.
 type hook struct {
 	port    Port
 	name    string
 	program *ebpf.Program
-	attach  func(*ebpf.Program) (link.Link, error)
 }
 
 func (h *hook) pin() string { return fmt.Sprintf("%s-%d", h.name, h.port.Index) }
@@ -61,28 +56,68 @@ const (
 	hookOut = "out"
 )
 
-func (p *Programs) hooks(port Port) (all []hook) {
-	in, out := p.Ingress, p.Egress
-	if port.NoEthernet {
-		in, out = p.IngressWithoutEthernet, p.EgressWithoutEthernet
-	}
-	tcx := func(at ebpf.AttachType) func(*ebpf.Program) (link.Link, error) {
-		return func(program *ebpf.Program) (link.Link, error) {
-			return link.AttachTCX(link.TCXOptions{Interface: port.Index, Program: program, Attach: at, Anchor: link.Head()})
+// The names of what is pinned of a Load besides its maps, and of the map that says whose it is.
+var programNames = []string{planeProgForward, planeProgIngress, planeProgIngressWithoutEthernet, planeProgEgress, planeProgEgressWithoutEthernet}
+
+const pinAbout = "about"
+
+var attachTypes = map[string]ebpf.AttachType{hookIn: ebpf.AttachTCXIngress, hookOut: ebpf.AttachTCXEgress}
+
+// hooks are those of all interfaces. All ways out come first: what a program at a way in leaves half done has to be
+// completed wherever it leaves.
+func (p *Programs) hooks(ports []Port) (all []hook) {
+	for _, port := range ports {
+		out := p.Egress
+		if port.NoEthernet {
+			out = p.EgressWithoutEthernet
 		}
+		all = append(all, hook{port, hookOut, out})
 	}
-	// The way out first: what a program at the way in leaves half done has to be completed.
-	all = append(all, hook{port, hookOut, out, tcx(ebpf.AttachTCXEgress)}, hook{port, hookIn, in, tcx(ebpf.AttachTCXIngress)})
-	if port.Mode != TC {
-		flags := link.XDPDriverMode
-		if port.Mode == XDPGeneric {
-			flags = link.XDPGenericMode
+	for _, port := range ports {
+		in := p.Ingress
+		if port.NoEthernet {
+			in = p.IngressWithoutEthernet
 		}
-		all = append(all, hook{port, hookXDP, p.Forward, func(program *ebpf.Program) (link.Link, error) {
-			return link.AttachXDP(link.XDPOptions{Interface: port.Index, Program: program, Flags: flags})
-		}})
+		all = append(all, hook{port, hookIn, in})
+	}
+	for _, port := range ports {
+		if port.Mode != TC {
+			all = append(all, hook{port, hookXDP, p.Forward})
+		}
 	}
 	return all
+}
+
+// attach attaches the program, before those of others.
+func (h *hook) attach() (link.Link, error) {
+	if h.name != hookXDP {
+		return link.AttachTCX(link.TCXOptions{Interface: h.port.Index, Program: h.program, Attach: attachTypes[h.name], Anchor: link.Head()})
+	}
+	flags := link.XDPDriverMode
+	if h.port.Mode == XDPGeneric {
+		flags = link.XDPGenericMode
+	}
+	return link.AttachXDP(link.XDPOptions{Interface: h.port.Index, Program: h.program, Flags: flags})
+}
+
+// explained adds to the kernel's reason why an interface takes no program what that means there.
+func (h *hook) explained(err error) error {
+	if h.name != hookXDP {
+		return netns.Denied(err, netns.BPF, netns.NetAdmin)
+	}
+	for errno, what := range map[unix.Errno]string{
+		unix.EBUSY:      "another XDP program is attached to it",
+		unix.EEXIST:     "another XDP program is attached to it, or to the interface it belongs to",
+		unix.EOPNOTSUPP: "its driver runs no XDP programs",
+		unix.ERANGE:     "its MTU is too large for XDP",
+		unix.ENOSPC:     "it has fewer receive queues than its peer has transmit queues ('ethtool -L')",
+		unix.EINVAL:     "its driver refuses XDP programs as it is configured, such as by its MTU",
+	} {
+		if errors.Is(err, errno) {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	return netns.Denied(err, netns.BPF, netns.NetAdmin)
 }
 
 // Refused is why a program could not be attached to an interface.
@@ -99,153 +134,273 @@ func (r *Refused) Error() string {
 // Unwrap returns the kernel's reason.
 func (r *Refused) Unwrap() error { return r.Err }
 
-// Dir is where they lie.
-func (p Pins) Dir() string { return p.dir }
-
 // Attach attaches programs to interfaces of the network namespace that the thread is in. Where others of the pins are
 // attached they are replaced, without a moment between; what belongs to other interfaces is detached. Where it fails,
 // what was attached before is attached again. An interface that takes no XDP program has those at tc alone; refused says
 // why.
 func (p Pins) Attach(programs *Programs, ports []Port) (refused []*Refused, err error) {
-	if err := os.MkdirAll(p.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make a directory for pinned programs: %w", err)
-	}
-	var back []func() error
-	defer func() {
-		if err != nil {
-			for _, undo := range slices.Backward(back) {
-				err = errors.Join(err, undo())
-			}
-			_ = os.Remove(p.dir) // where it is empty
-		}
-	}()
-	wanted := map[string]bool{}
-	for _, port := range ports {
-		for _, h := range programs.hooks(port) {
-			undo, err := p.put(&h)
-			if err != nil && h.name == hookXDP {
-				refused = append(refused, &Refused{port, h.name, err})
-				continue
-			}
-			if err != nil {
-				return nil, &Refused{port, h.name, err}
-			}
-			wanted[h.pin()] = true
-			back = append(back, undo)
-		}
-	}
-	return refused, p.removeBut(wanted)
-}
-
-// put attaches the program of a hook, or has it take the place of the one that is pinned; undo takes it back.
-func (p Pins) put(h *hook) (undo func() error, err error) {
-	path := filepath.Join(p.dir, h.pin())
-	if l, err := link.LoadPinnedLink(path, nil); err == nil {
-		defer l.Close()
-		former, err := programOf(l)
-		if err == nil {
-			if err := l.Update(h.program); err != nil {
-				return nil, err
-			}
-			return func() error {
-				defer former.Close()
-				l, err := link.LoadPinnedLink(path, nil)
-				if err != nil {
-					return err
-				}
-				defer l.Close()
-				return l.Update(former)
-			}, nil
-		}
-		if err := l.Unpin(); err != nil { // of an interface that is gone
-			return nil, err
-		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	l, err := h.attach(h.program)
-	if errors.Is(err, ebpf.ErrNotSupported) && h.name != hookXDP {
-		return putFilter(h)
-	}
+	s, err := p.open(true)
 	if err != nil {
 		return nil, err
 	}
-	defer l.Close()
-	if err := l.Pin(path); err != nil {
-		return nil, fmt.Errorf("pin it: %w", err)
+	defer s.close()
+	_, former, err := s.list()
+	if err != nil {
+		return nil, err
 	}
-	return func() error { return unpin(path) }, nil
+	load := strconv.Itoa(1 + slices.Max(append(former, 0)))
+	back := []func() error{func() error { return s.forget(load) }}
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, undo := range slices.Backward(back) {
+			err = errors.Join(err, undo())
+		}
+		if os.Remove(s.dir) == nil { // it is empty
+			s.leave()
+		}
+	}()
+	if err := s.keep(programs, load); err != nil {
+		return nil, err
+	}
+	wanted := map[string]bool{}
+	for _, h := range programs.hooks(ports) {
+		undo, err := s.put(&h)
+		if err != nil && h.name == hookXDP {
+			refused = append(refused, &Refused{h.port, h.name, err})
+			continue
+		}
+		if err != nil {
+			return nil, &Refused{h.port, h.name, err}
+		}
+		wanted[h.pin()] = true
+		back = append(back, undo)
+	}
+	if err := s.removeBut(wanted); err != nil {
+		return nil, err
+	}
+	for _, n := range former {
+		_ = s.forget(strconv.Itoa(n)) // the next one does it otherwise
+	}
+	return refused, nil
 }
 
-// programOf is the program of a link that is attached.
-func programOf(l link.Link) (*ebpf.Program, error) {
+// keep pins what was loaded, by its number.
+func (s *shelf) keep(programs *Programs, load string) error {
+	if err := os.MkdirAll(s.at(load), 0o700); err != nil {
+		return fmt.Errorf("make a directory for pinned programs: %w", netns.Denied(err, netns.WriteAll))
+	}
+	for name, object := range map[string]interface{ Pin(string) error }{
+		planeProgForward: programs.Forward, planeProgIngress: programs.Ingress, planeProgIngressWithoutEthernet: programs.IngressWithoutEthernet,
+		planeProgEgress: programs.Egress, planeProgEgressWithoutEthernet: programs.EgressWithoutEthernet,
+		planeMapRules: programs.Rules, planeMapReasons: programs.Reasons, pinAbout: programs.About,
+	} {
+		if err := object.Pin(s.at(load, name)); err != nil {
+			return fmt.Errorf("pin %s in %s: %w", name, s.path, netns.Denied(err, netns.BPF))
+		}
+	}
+	return nil
+}
+
+// forget unpins what was loaded.
+func (s *shelf) forget(load string) error {
+	if err := os.RemoveAll(s.at(load)); err != nil {
+		return fmt.Errorf("unpin programs: %w", err)
+	}
+	return nil
+}
+
+// put attaches the program of a hook, or has it take the place of the one that is pinned; undo takes it back.
+func (s *shelf) put(h *hook) (undo func() error, err error) {
+	l, err := link.LoadPinnedLink(s.at(h.pin()), nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.attach(h)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the link that is pinned at %s: %w; remove that file", filepath.Join(s.path, h.pin()), err)
+	}
+	defer l.Close()
 	info, err := l.Info()
 	if err != nil {
 		return nil, err
 	}
-	if index, ok := interfaceOf(info); ok && index == 0 {
-		return nil, fmt.Errorf("its interface is gone: %w", fs.ErrNotExist)
+	if !isAttached(h.port.Index, h.name, info) {
+		if err := l.Unpin(); err != nil {
+			return nil, err
+		}
+		return s.attach(h)
 	}
-	return ebpf.NewProgramFromID(info.Program)
+	was := *h
+	if was.program, err = s.program(info.Program); err != nil {
+		return nil, fmt.Errorf("open the program that is attached: %w", netns.Denied(err, netns.SysAdmin))
+	}
+	if is := modeOf(h.port.Index); h.name == hookXDP && is != h.port.Mode {
+		was.port.Mode = is
+		return s.change(l, h, &was)
+	}
+	if err := l.Update(h.program); err != nil {
+		return nil, fmt.Errorf("exchange the program: %w", netns.Denied(err, netns.NetAdmin))
+	}
+	return func() error {
+		defer was.program.Close()
+		l, err := link.LoadPinnedLink(s.at(h.pin()), nil)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		return l.Update(was.program)
+	}, nil
 }
 
-// interfaceOf is that of a link; 0 where it is gone.
-func interfaceOf(info *link.Info) (index uint32, ok bool) {
-	if x := info.XDP(); x != nil {
-		return x.Ifindex, true
-	}
-	if x := info.TCX(); x != nil {
-		return x.Ifindex, true
-	}
-	return 0, false
-}
-
-func unpin(path string) error {
-	l, err := link.LoadPinnedLink(path, nil)
-	if err != nil {
+// change detaches a program and attaches one in another mode: an interface has one mode at a time.
+func (s *shelf) change(l link.Link, h, was *hook) (undo func() error, err error) {
+	back := func() error {
+		defer was.program.Close()
+		_, err := s.attach(was)
 		return err
 	}
+	if err := errors.Join(l.Detach(), l.Unpin()); err != nil {
+		return nil, err
+	}
+	detach, err := s.attach(h)
+	if err != nil {
+		return nil, errors.Join(err, back())
+	}
+	return func() error { return errors.Join(detach(), back()) }, nil
+}
+
+// attach attaches the program of a hook where natkit has none.
+func (s *shelf) attach(h *hook) (undo func() error, err error) {
+	l, err := h.attach()
+	if errors.Is(err, ebpf.ErrNotSupported) && h.name != hookXDP {
+		return putFilter(h)
+	}
+	if err != nil {
+		return nil, h.explained(err)
+	}
+	defer l.Close()
+	if err := l.Pin(s.at(h.pin())); err != nil {
+		return nil, fmt.Errorf("pin it: %w", err)
+	}
+	return func() error { return s.unpin(h.pin()) }, nil
+}
+
+// program opens one by its number: it is one of those that are pinned, or of another version, which pins none.
+func (s *shelf) program(id ebpf.ProgramID) (*ebpf.Program, error) {
+	_, loads, err := s.list()
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range loads {
+		if path := s.programIDs(strconv.Itoa(n))[id]; path != "" {
+			return ebpf.LoadPinnedProgram(path, nil)
+		}
+	}
+	return ebpf.NewProgramFromID(id)
+}
+
+// programIDs are the numbers of the programs of a Load, with their paths.
+func (s *shelf) programIDs(load string) map[ebpf.ProgramID]string {
+	all := map[ebpf.ProgramID]string{}
+	for _, name := range programNames {
+		path := s.at(load, name)
+		if program, err := ebpf.LoadPinnedProgram(path, nil); err == nil {
+			if id, err := idOf(program); err == nil {
+				all[id] = path
+			}
+			program.Close()
+		}
+	}
+	return all
+}
+
+func idOf(program *ebpf.Program) (ebpf.ProgramID, error) {
+	info, err := program.Info()
+	if err != nil {
+		return 0, err
+	}
+	id, _ := info.ID()
+	return id, nil
+}
+
+// isAttached reports whether a link is that of an interface of this network namespace: it may have been detached by hand,
+// or the interface has gone, elsewhere too, and another one has its number.
+func isAttached(index int, name string, info *link.Info) bool {
+	if x := info.XDP(); x != nil && name == hookXDP {
+		l, err := netlink.LinkByIndex(index)
+		return err == nil && int(x.Ifindex) == index && l.Attrs().Xdp != nil && ebpf.ProgramID(l.Attrs().Xdp.ProgId) == info.Program
+	}
+	x := info.TCX()
+	if x == nil || int(x.Ifindex) != index || ebpf.AttachType(x.AttachType) != attachTypes[name] {
+		return false
+	}
+	all, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachType(x.AttachType)})
+	return err == nil && slices.ContainsFunc(all.Programs, func(a link.AttachedProgram) bool {
+		id, ok := a.LinkID()
+		return ok && id == info.ID
+	})
+}
+
+// modeOf is that of the XDP program of an interface; TC where it has none.
+func modeOf(index int) Mode {
+	l, err := netlink.LinkByIndex(index)
+	if err != nil || l.Attrs().Xdp == nil {
+		return TC
+	}
+	switch l.Attrs().Xdp.AttachMode {
+	case nl.XDP_ATTACHED_NONE:
+		return TC
+	case nl.XDP_ATTACHED_SKB:
+		return XDPGeneric
+	}
+	return XDP
+}
+
+// unpin detaches what is pinned as a link: at once, while the kernel takes its time after the file is gone.
+func (s *shelf) unpin(name string) error {
+	l, err := link.LoadPinnedLink(s.at(name), nil)
+	if err != nil {
+		return os.Remove(s.at(name)) // something else
+	}
+	_ = l.Detach() // detached already, with its interface
 	return errors.Join(l.Unpin(), l.Close())
 }
 
-// removeBut detaches all but some hooks.
-func (p Pins) removeBut(wanted map[string]bool) error {
-	names, err := p.names()
+// removeBut detaches all but some hooks: before the way out the way in.
+func (s *shelf) removeBut(wanted map[string]bool) error {
+	links, _, err := s.list()
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, name := range names {
-		if !wanted[name] {
-			errs = append(errs, unpin(filepath.Join(p.dir, name)))
+	for _, name := range []string{hookXDP, hookIn, hookOut} {
+		for _, pin := range links {
+			if strings.HasPrefix(pin, name+"-") && !wanted[pin] {
+				errs = append(errs, s.unpin(pin))
+			}
 		}
 	}
 	return errors.Join(append(errs, removeFilters(wanted))...)
 }
 
-// names are the pins that there are.
-func (p Pins) names() (names []string, err error) {
-	all, err := os.ReadDir(p.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	for _, e := range all {
-		names = append(names, e.Name())
-	}
-	return names, err
-}
-
-// Remove detaches all. The way in goes first.
+// Remove detaches all.
 func (p Pins) Remove() error {
-	if err := p.removeBut(nil); err != nil {
-		return fmt.Errorf("detach the programs: %w", err)
+	s, err := p.open(false)
+	if err != nil {
+		return err
 	}
-	if err := os.Remove(p.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the directory of pinned programs: %w", err)
+	defer s.close()
+	if err := s.removeBut(nil); err != nil {
+		return fmt.Errorf("detach the programs: %w", netns.Denied(err, netns.NetAdmin, netns.WriteAll))
 	}
-	if os.Remove(filepath.Dir(p.dir)) == nil && strings.HasPrefix(p.dir, ownRoot+"/") { // the last one
-		_ = unix.Unmount(ownRoot, 0) // busy where another natkit has begun
+	if s.dir == "" {
+		return nil
 	}
+	if err := os.RemoveAll(s.dir); err != nil {
+		return fmt.Errorf("remove the directory of pinned programs: %w", netns.Denied(err, netns.WriteAll))
+	}
+	s.leave()
 	return nil
 }
 

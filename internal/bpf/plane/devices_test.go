@@ -82,8 +82,8 @@ func (d *devices) attach() {
 		}
 		d.Cleanup(func() { d.programs.Close() })
 		for i := range found {
-			for _, h := range d.programs.hooks(Port{Index: found[i].Index, Name: found[i].Name, Mode: TC, NoEthernet: found[i].NoEthernet}) {
-				l, err := h.attach(h.program)
+			for _, h := range d.programs.hooks([]Port{{Index: found[i].Index, Name: found[i].Name, Mode: TC, NoEthernet: found[i].NoEthernet}}) {
+				l, err := h.attach()
 				if err != nil {
 					return err
 				}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/bpf"
+	"github.com/natkit/natkit/internal/netns"
 )
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -fno-strict-aliasing -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -type mapping -type mac -type service -type prefix -type interface -type count -type reason -type way -target bpfel  plane plane.bpf.c
@@ -51,11 +52,18 @@ const DefaultKeep = time.Second
 const mapsVersion = 1
 
 // Programs are loaded, with their maps. They belong to no interface yet.
-type Programs struct{ planeObjects }
+type Programs struct {
+	planeObjects
+	About *ebpf.Map `ebpf:".rodata.about"`
+}
 
 // Load loads the programs with maps of their own. It fills these, so that it fails where they are too small, before
 // anything is attached. Needs CAP_BPF and CAP_NET_ADMIN.
 func Load(c Config) (*Programs, error) {
+	if err := netns.CheckPrivilege(netns.Need{Any: netns.BPF, Why: "to load eBPF programs"},
+		netns.Need{Any: netns.NetAdmin, Why: "to load those of the network"}); err != nil {
+		return nil, fmt.Errorf("load the engine's programs: %w", err)
+	}
 	if c.Rules > maxRules {
 		return nil, fmt.Errorf("load the programs: %d rules are more than the %d that they count", c.Rules, maxRules)
 	}
@@ -64,6 +72,7 @@ func Load(c Config) (*Programs, error) {
 		return nil, err
 	}
 	in, out := c.tables(c.Destinations), c.tables(c.Sources)
+	in.leave(c.Elsewhere)
 	for name, n := range map[string]int{
 		planeMapDestinations: len(in.hosts), planeMapDestinationServices: len(in.services), planeMapDestinationPrefixes: len(in.prefixes),
 		planeMapSources: len(out.hosts), planeMapSourceServices: len(out.services), planeMapSourcePrefixes: len(out.prefixes),
@@ -90,12 +99,12 @@ func Load(c Config) (*Programs, error) {
 		return nil, err
 	}
 	p := &Programs{}
-	if err := spec.LoadAndAssign(&p.planeObjects, nil); err != nil {
-		return nil, err
+	if err := spec.LoadAndAssign(p, nil); err != nil {
+		return nil, c.refused(err)
 	}
 	if err := errors.Join(in.fill(p.Destinations, p.DestinationServices, p.DestinationPrefixes),
 		out.fill(p.Sources, p.SourceServices, p.SourcePrefixes), p.fillInterfaces(c.Interfaces)); err != nil {
-		return nil, errors.Join(err, p.Close())
+		return nil, errors.Join(c.refused(err), p.Close())
 	}
 	return p, nil
 }
@@ -150,6 +159,19 @@ func (e *entries) add(m *Mapping) {
 		e.hosts[a] = v
 	default:
 		e.prefixes[planePrefix{Length: uint32(m.Match.Bits() + 128 - m.Match.Addr().BitLen()), Address: a}] = v
+	}
+}
+
+// leave adds addresses without a mapping of their own.
+func (e *entries) leave(prefixes []netip.Prefix) {
+	for _, p := range prefixes {
+		a := addressOf(p.Masked().Addr())
+		if p.IsSingleIP() {
+			e.hosts[a] = e.hosts[a] // as it is, or empty
+			continue
+		}
+		key := planePrefix{Length: uint32(p.Bits() + 128 - p.Addr().BitLen()), Address: a}
+		e.prefixes[key] = e.prefixes[key]
 	}
 }
 
@@ -274,4 +296,4 @@ const (
 )
 
 // Close unloads what is not attached or pinned.
-func (p *Programs) Close() error { return p.planeObjects.Close() }
+func (p *Programs) Close() error { return errors.Join(p.planeObjects.Close(), p.About.Close()) }

@@ -127,8 +127,9 @@ const (
 	planeReasonREASONS            planeReason = 14
 )
 
-type planeSeen struct {
+type planeRemembered struct {
 	_     structs.HostLayout
+	Until uint64
 	Ports struct {
 		_           structs.HostLayout
 		Source      uint16

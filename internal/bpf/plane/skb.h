@@ -28,13 +28,31 @@ enum way {
 	HALVED, /* the stack has one, as to where it is translated */
 };
 
-/* struct seen is what is known of a packet by the fragments that came: those behind the first one have no ports. */
-struct seen {
+/* struct remembered are the ports of a packet, and the way of its fragments that came, as long as others may come: later
+ * another packet has its number. */
+struct remembered {
+	__u64 until; /* ns since the host started */
 	struct ports ports;
 	enum way way;
 };
 
-MAP_OF(fragments, BPF_MAP_TYPE_LRU_HASH, struct fragment, struct seen, FRAGMENTS, 0);
+#define REASSEMBLY 30000000000ull /* as net.ipv4.ipfrag_time is, if nobody changed it; RFC 8200 has a minute at most */
+
+MAP_OF(fragments, BPF_MAP_TYPE_LRU_HASH, struct fragment, struct remembered, FRAGMENTS, 0);
+
+static __always_inline void remember(const struct fragment *f, const struct ports *ports, enum way way)
+{
+	struct remembered r = {.until = bpf_ktime_get_ns() + REASSEMBLY, .ports = *ports, .way = way};
+
+	bpf_map_update_elem(&fragments, f, &r, BPF_ANY);
+}
+
+static __always_inline const struct remembered *remembered_of(const struct fragment *f)
+{
+	const struct remembered *r = bpf_map_lookup_elem(&fragments, f);
+
+	return r && bpf_ktime_get_ns() <= r->until ? r : 0;
+}
 
 /* struct header is an IP header and what follows it: of a packet, or of one that an ICMP error quotes. */
 struct header {
@@ -178,19 +196,19 @@ static __always_inline void set_fragment(struct fragment *f, const struct header
 /* remember_ports keeps those of a first fragment, or finds them for a later one, and which way others went. */
 static __always_inline void remember_ports(struct header *h, __u32 in)
 {
-	struct seen first = {.ports = h->ports}, *known;
+	const struct remembered *known;
 	struct fragment f = {};
 
 	if (!h->fragment)
 		return;
 	set_fragment(&f, h, in);
-	known = bpf_map_lookup_elem(&fragments, &f);
+	known = remembered_of(&f);
 	if (known)
-		h->way = first.way = known->way;
+		h->way = known->way;
 	if (!has_services || h->way == LEFT)
 		return;
 	if (h->has_ports) {
-		bpf_map_update_elem(&fragments, &f, &first, BPF_ANY);
+		remember(&f, &h->ports, h->way);
 		return;
 	}
 	if (!known || !has_ports(h->protocol))
@@ -202,11 +220,10 @@ static __always_inline void remember_ports(struct header *h, __u32 in)
 /* remember_way has the fragments that follow go the way of this one. */
 static __always_inline void remember_way(const struct header *h, __u32 in, enum way way)
 {
-	struct seen one = {.ports = h->ports, .way = way};
 	struct fragment f = {};
 
 	set_fragment(&f, h, in);
-	bpf_map_update_elem(&fragments, &f, &one, BPF_ANY);
+	remember(&f, &h->ports, way);
 }
 
 /* carries_icmp reports whether a packet is of ICMP, without extension headers. */
@@ -282,7 +299,7 @@ static __always_inline enum parsed read_any(struct __sk_buff *skb, __u32 l3, __u
 	remember_ports(h, in);
 	set_flow(p, h);
 	p->flow.in = in;
-	p->flow.tos = h->tos;
+	p->flow.tos = h->tos & DSCP;
 	p->l3 = l3;
 	p->l4 = h->l4;
 	p->ttl = h->ttl;
@@ -414,11 +431,11 @@ static __always_inline void store(struct __sk_buff *skb, const struct general *g
 /* remember_half keeps the ports of a fragment for the program at the way out, for which others may be the first ones. */
 static __always_inline void remember_half(const struct general *g, const struct decision *d)
 {
-	struct seen one = {.ports = {d->sport, d->dport}};
+	struct ports ports = {d->sport, d->dport};
 	struct fragment f = {};
 
 	set_fragment(&f, &g->outer, HALF);
 	f.dst = d->dst;
 	if (has_services && g->packet.flags & FRAGMENT && has_ports(f.protocol) && !(g->packet.flags & LATER))
-		bpf_map_update_elem(&fragments, &f, &one, BPF_ANY);
+		remember(&f, &ports, FORWARDED_ALONE);
 }

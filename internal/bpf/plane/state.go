@@ -4,46 +4,24 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
+	"net"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
-	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/netlink/socket"
+	"github.com/natkit/natkit/internal/netns"
 )
-
-// systemRoot is where a bpf file system is mounted as a rule (systemd), ownRoot where natkit mounts one otherwise.
-const (
-	systemRoot = "/sys/fs/bpf"
-	ownRoot    = "/run/natkit/bpf"
-)
-
-// Root is the directory for pins of all network namespaces. There may be nothing yet.
-func Root() (string, error) {
-	var fs unix.Statfs_t
-	for _, root := range []string{systemRoot, ownRoot} {
-		if err := unix.Statfs(root, &fs); err == nil && fs.Type == unix.BPF_FS_MAGIC {
-			return filepath.Join(root, "natkit"), nil
-		}
-	}
-	if err := os.MkdirAll(ownRoot, 0o700); err != nil {
-		return "", fmt.Errorf("make a directory for a bpf file system: %w", err)
-	}
-	if err := unix.Mount("bpf", ownRoot, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=700"); err != nil {
-		return "", fmt.Errorf("mount a bpf file system at %s: %w", ownRoot, err)
-	}
-	return filepath.Join(ownRoot, "natkit"), nil
-}
 
 // State is what is attached in a network namespace.
 type State struct {
-	// Digests are those of the programs: one, or several where an exchange was interrupted.
+	// Digests are those of the programs: one, or several where an exchange was interrupted. That of programs of another
+	// version is empty.
 	Digests []string
 	// Modes are how they are attached, by interface; Missing are the hooks without a program of an interface that has
 	// one at others.
@@ -80,84 +58,92 @@ var reasons = [planeReasonREASONS]string{
 
 func (r Reason) String() string { return reasons[r] }
 
-// Present reports whether anything is attached.
+// Present reports whether anything is pinned.
 func (p Pins) Present() (bool, error) {
-	names, err := p.names()
-	if err != nil || len(names) > 0 {
-		return len(names) > 0, err
+	s, err := p.open(false)
+	if err != nil {
+		return false, err
 	}
-	found := false
-	err = eachFilter(func(int, string, *netlink.BpfFilter) { found = true })
-	return found, err
+	defer s.close()
+	links, loads, err := s.list()
+	return len(links)+len(loads) > 0, err
 }
 
-// Read returns what is attached in the network namespace that the thread is in. Needs CAP_SYS_ADMIN, to open maps by
-// their numbers.
+// Read returns what is attached in the network namespace that the thread is in.
 func (p Pins) Read() (*State, error) {
-	s := &State{Modes: map[int]Mode{}, Missing: map[int][]string{}}
-	hooks := map[int]map[string]ebpf.ProgramID{}
-	add := func(index int, name string, id ebpf.ProgramID) {
-		if hooks[index] == nil {
-			hooks[index] = map[string]ebpf.ProgramID{}
-		}
-		hooks[index][name] = id
-	}
-	names, err := p.names()
+	shelf, err := p.open(false)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range names {
-		if err := p.readLink(name, s, add); err != nil {
-			return nil, fmt.Errorf("read the pinned link %s: %w", name, err)
-		}
-	}
-	if err := eachFilter(func(index int, name string, f *netlink.BpfFilter) { add(index, name, ebpf.ProgramID(f.Id)) }); err != nil {
+	defer shelf.close()
+	attached, err := shelf.attached()
+	if err != nil {
 		return nil, err
 	}
+	s := &State{Modes: map[int]Mode{}, Missing: map[int][]string{}}
 	programs := map[ebpf.ProgramID]bool{}
-	for index, at := range hooks {
-		for _, name := range []string{hookIn, hookOut} {
-			if at[name] == 0 {
+	for index, at := range attached {
+		s.Modes[index] = TC
+		for _, name := range []string{hookIn, hookOut, hookXDP} {
+			id, pinned := at[name]
+			if id == 0 && (pinned || name != hookXDP) {
 				s.Missing[index] = append(s.Missing[index], name)
 			}
-		}
-		if s.Modes[index] == "" {
-			s.Modes[index] = TC
-		}
-		for _, id := range at {
-			programs[id] = true
+			if id != 0 && name == hookXDP {
+				s.Modes[index] = modeOf(index)
+			}
+			if id != 0 {
+				programs[id] = true
+			}
 		}
 	}
-	return s, s.readMaps(programs)
+	return s, shelf.readLoads(s, programs)
 }
 
-// readLink adds the program of a link that is attached to an interface.
-func (p Pins) readLink(pin string, s *State, add func(index int, name string, id ebpf.ProgramID)) error {
-	l, err := link.LoadPinnedLink(filepath.Join(p.dir, pin), nil)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+// attached are the programs of hooks, by interface; 0 where what is pinned for one is not attached any more.
+func (s *shelf) attached() (map[int]map[string]ebpf.ProgramID, error) {
+	all := map[int]map[string]ebpf.ProgramID{}
+	add := func(index int, name string, id ebpf.ProgramID) {
+		if all[index] == nil {
+			all[index] = map[string]ebpf.ProgramID{}
+		}
+		all[index][name] = id
 	}
+	links, _, err := s.list()
 	if err != nil {
-		return err
+		return nil, err
+	}
+	for _, pin := range links {
+		name, number, _ := strings.Cut(pin, "-")
+		index, err := strconv.Atoi(number)
+		if err != nil {
+			continue
+		}
+		id, err := s.programAt(pin, name, index)
+		if err == nil {
+			add(index, name, id)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("read the link that is pinned at %s: %w", filepath.Join(s.path, pin), netns.Denied(err, netns.WriteAll))
+		}
+	}
+	return all, eachFilter(func(index int, name string, f *netlink.BpfFilter) { add(index, name, ebpf.ProgramID(f.Id)) })
+}
+
+// programAt is the program of a link, 0 where it is not attached any more.
+func (s *shelf) programAt(pin, name string, index int) (ebpf.ProgramID, error) {
+	if _, err := net.InterfaceByIndex(index); err != nil {
+		return 0, fs.ErrNotExist // gone, and the link with it
+	}
+	l, err := link.LoadPinnedLink(s.at(pin), nil)
+	if err != nil {
+		return 0, err
 	}
 	defer l.Close()
 	info, err := l.Info()
-	if err != nil {
-		return err
+	if err != nil || !isAttached(index, name, info) {
+		return 0, err
 	}
-	index, _ := interfaceOf(info)
-	if index == 0 {
-		return nil // it went with its interface
-	}
-	name, _, _ := strings.Cut(pin, "-")
-	if name == hookXDP {
-		s.Modes[int(index)] = XDP
-		if i, err := netlink.LinkByIndex(int(index)); err == nil && i.Attrs().Xdp != nil && i.Attrs().Xdp.AttachMode == nl.XDP_ATTACHED_SKB {
-			s.Modes[int(index)] = XDPGeneric
-		}
-	}
-	add(int(index), name, info.Program)
-	return nil
+	return info.Program, nil
 }
 
 // eachFilter calls fn for natkit's filters at tc, by interface and hook.
@@ -180,80 +166,75 @@ func eachFilter(fn func(index int, name string, f *netlink.BpfFilter)) error {
 	return nil
 }
 
-// readMaps reads the maps of programs, each once.
-func (s *State) readMaps(programs map[ebpf.ProgramID]bool) error {
-	seen := map[ebpf.MapID]bool{}
-	for id := range programs {
-		err := eachMap(id, func(id ebpf.MapID, m *ebpf.Map, name string) error {
-			if seen[id] {
-				return nil
+// readLoads reads the maps of what the attached programs were loaded with; where none is attached, those of the last Load.
+func (s *shelf) readLoads(state *State, attached map[ebpf.ProgramID]bool) error {
+	_, loads, err := s.list()
+	if err != nil {
+		return err
+	}
+	unknown := len(attached)
+	for i, n := range loads {
+		load, used := strconv.Itoa(n), len(attached) == 0 && i == len(loads)-1
+		for id := range s.programIDs(load) {
+			if attached[id] {
+				used = true
+				unknown--
 			}
-			seen[id] = true
-			return s.readMap(m, name)
-		})
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("read the maps of program %d: %w", id, err)
+		}
+		if used {
+			if err := state.readLoad(s, load); err != nil {
+				return fmt.Errorf("read the maps that are pinned in %s: %w", filepath.Join(s.path, load), netns.Denied(err, netns.BPF, netns.WriteAll))
+			}
 		}
 	}
-	slices.Sort(s.Digests)
-	s.Digests = slices.Compact(s.Digests)
+	if unknown > 0 {
+		state.Digests = append(state.Digests, "")
+	}
+	slices.Sort(state.Digests)
+	state.Digests = slices.Compact(state.Digests)
 	return nil
 }
 
-func eachMap(id ebpf.ProgramID, fn func(ebpf.MapID, *ebpf.Map, string) error) error {
-	program, err := ebpf.NewProgramFromID(id)
-	if err != nil {
-		return err
-	}
-	defer program.Close()
-	info, err := program.Info()
-	if err != nil {
-		return err
-	}
-	ids, _ := info.MapIDs()
-	for _, id := range ids {
-		m, err := ebpf.NewMapFromID(id)
-		if err != nil {
-			return err
-		}
-		about, err := m.Info()
-		if err == nil {
-			err = fn(id, m, about.Name)
-		}
-		if err := errors.Join(err, m.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *State) readMap(m *ebpf.Map, name string) error {
+func (s *State) readLoad(from *shelf, load string) error {
 	var about planeAbout
+	if err := withMap(from.at(load, pinAbout), func(m *ebpf.Map) error { return m.Lookup(uint32(0), &about) }); err != nil {
+		return err
+	}
+	if about.Version != mapsVersion {
+		s.Digests = append(s.Digests, "")
+		return nil
+	}
+	s.Digests = append(s.Digests, strings.TrimRight(string(about.Digest[:]), "\x00"))
+	return errors.Join(
+		withMap(from.at(load, planeMapRules), func(m *ebpf.Map) error {
+			s.Rules = append(s.Rules, make([]Count, max(0, int(m.MaxEntries())-len(s.Rules)))...)
+			return addCounts(m, s.Rules)
+		}),
+		withMap(from.at(load, planeMapReasons), func(m *ebpf.Map) error { return addCounts(m, s.Reasons[:]) }))
+}
+
+// withMap opens a map; one that is not there is of no use.
+func withMap(path string, fn func(*ebpf.Map) error) error {
+	m, err := ebpf.LoadPinnedMap(path, &ebpf.LoadPinOptions{ReadOnly: true})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	return fn(m)
+}
+
+// addCounts adds what all CPUs have counted.
+func addCounts(m *ebpf.Map, to []Count) error {
 	var cpus []planeCount
-	switch name {
-	case ".rodata.about":
-		if err := m.Lookup(uint32(0), &about); err != nil {
+	for i := range min(m.MaxEntries(), uint32(len(to))) {
+		if err := m.Lookup(i, &cpus); err != nil {
 			return err
 		}
-		s.Digests = append(s.Digests, strings.TrimRight(string(about.Digest[:]), "\x00"))
-	case planeMapRules:
-		s.Rules = append(s.Rules, make([]Count, max(0, int(m.MaxEntries())-len(s.Rules)))...)
-		for i := range m.MaxEntries() {
-			if err := m.Lookup(i, &cpus); err != nil {
-				return err
-			}
-			for _, c := range cpus {
-				s.Rules[i].add(c)
-			}
-		}
-	case planeMapReasons:
-		for i := range min(m.MaxEntries(), uint32(len(s.Reasons))) {
-			if err := m.Lookup(i, &cpus); err != nil {
-				return err
-			}
-			for _, c := range cpus {
-				s.Reasons[i].add(c)
-			}
+		for _, c := range cpus {
+			to[i].add(c)
 		}
 	}
 	return nil

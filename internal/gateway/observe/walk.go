@@ -151,11 +151,14 @@ func (w *walk) forwardStops() (stops []stop) {
 	if w.plan.ConnectionsPerSource > 0 || len(w.plan.Flowtable) > 0 || w.plan.TTL > 0 {
 		stops = append(stops, stop{priority: 0, chain: "forward", do: w.forward})
 	}
+	if gateway.NoHairpin(w.facts.Kernel) != "" {
+		stops = append(stops, stop{priority: 120, chain: "untranslatable", do: w.untranslatable})
+	}
 	return stops
 }
 
 func (w *walk) postroutingStops() (stops []stop) {
-	if w.packet.In != "" {
+	if w.packet.In != "" && gateway.NoHairpin(w.facts.Kernel) == "" {
 		stops = append(stops, stop{priority: 109, chain: "untranslatable", do: w.untranslatable})
 	}
 	if len(w.plan.Stateless) > 0 {

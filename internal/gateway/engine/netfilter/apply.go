@@ -32,11 +32,15 @@ func write(p *gateway.Plan, digest string, flowtable []string, hand func(*table)
 	if err := valid(p); err != nil {
 		return err
 	}
-	if err := old(p); err != nil {
+	k, err := kernel()
+	if err == nil {
+		err = old(p, k)
+	}
+	if err != nil {
 		return err
 	}
-	h := host{digest: digest, flowtable: flowtable, netmap: true, flowCounts: p.Accounting}
-	err := hand(build(p, h))
+	h := host{digest: digest, flowtable: flowtable, netmap: true, flowCounts: p.Accounting, cameIn: gateway.NoHairpin(k) == ""}
+	err = hand(build(p, h))
 	for h.without(err) {
 		err = hand(build(p, h))
 	}
@@ -298,16 +302,21 @@ func asked(ns *netns.Handle, messages []message) error {
 	return inWords(ns, messages, refused)
 }
 
-// old refuses what this kernel takes and never does.
-func old(p *gateway.Plan) error {
+// kernel is the one that runs.
+func kernel() (snapshot.Kernel, error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return snapshot.Kernel{}, fmt.Errorf("read the kernel's version: %w", err)
+	}
+	return snapshot.Kernel{Release: unix.ByteSliceToString(u.Release[:])}, nil
+}
+
+// old refuses what a kernel takes and never does.
+func old(p *gateway.Plan, k snapshot.Kernel) error {
 	if !asksHairpins(p) {
 		return nil
 	}
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return fmt.Errorf("read the kernel's version: %w", err)
-	}
-	if why := gateway.NoHairpin(snapshot.Kernel{Release: unix.ByteSliceToString(u.Release[:])}); why != "" {
+	if why := gateway.NoHairpin(k); why != "" {
 		if i := slices.IndexFunc(p.Sources, func(e gateway.Entry) bool { return e.IsHairpin() }); i >= 0 {
 			return fmt.Errorf("%s: %s", p.Sources[i].Rule, why)
 		}

@@ -30,7 +30,7 @@ var baseChains = []chain{
 	{"mss", "filter", unix.NF_INET_FORWARD, -150},
 	{"forward", "filter", unix.NF_INET_FORWARD, 0},
 	{"invalid-own", "filter", unix.NF_INET_LOCAL_OUT, 120},
-	{"invalid", "filter", unix.NF_INET_POST_ROUTING, 109},
+	{invalidChain, "filter", unix.NF_INET_POST_ROUTING, 109},
 	{name: "untranslatable"}, // where invalid leads
 	{"stateless", "filter", unix.NF_INET_POST_ROUTING, 110},
 	{name: hairpinChain}, // where postrouting leads
@@ -49,6 +49,8 @@ type host struct {
 	netmap bool
 	// flowCounts is true if the flowtable is to count for the tracker (5.7).
 	flowCounts bool
+	// cameIn is true if packets know in postrouting where they came in (5.5).
+	cameIn bool
 }
 
 // manySets is the number of sets that could be shared from which they are: the kernel looks for each through all
@@ -86,7 +88,7 @@ func (t *table) fill(p *gateway.Plan, h host) {
 	t.leases(p)
 	t.untranslatable(p)
 	t.offload(h)
-	t.chains = slices.Concat(t.chains, t.used(), t.branches)
+	t.chains = slices.Concat(t.chains, t.used(h), t.branches)
 	t.mark(h.digest)
 }
 
@@ -112,13 +114,16 @@ func (t *table) bypassed(p *gateway.Plan) {
 
 // used are the chains that have rules: another would cost each packet a call, and
 // a nat chain starts the tracker.
-func (t *table) used() []chain {
+func (t *table) used(h host) []chain {
 	rules := map[string]int{}
 	for _, r := range t.rules {
 		rules[r.chain]++
 	}
 	var used []chain
 	for _, c := range baseChains {
+		if c.name == invalidChain && !h.cameIn {
+			c.hook, c.priority = unix.NF_INET_FORWARD, 120
+		}
 		if rules[c.name] > 0 {
 			used = append(used, c)
 		}

@@ -308,7 +308,8 @@ const UntranslatableComment = "untranslatable"
 // does what a server sends that only a dnat leads to: its own connections leave as they
 // are, and who reaches it by its own address, past the tracker one way, needs the other.
 //
-// It is done where packets leave, where the tracker and NAT are at work anyway: a hook that
+// It is done where packets leave (before Linux 5.5, which does not know there where they came in, where they are
+// forwarded), where the tracker and NAT are at work anyway: a hook that
 // nothing else is at, as that of what is forwarded may be, costs each packet twice as much.
 // The priority is before that of the chain stateless, as errorsPass knows hosts by their
 // addresses inside, and after that of IPVS (ip_vs_reply4, 100 of forward), which gives
@@ -327,7 +328,7 @@ func (t *table) untranslatable(p *gateway.Plan) {
 		t.emitAll("untranslatable", "untranslatable"+f.suffix+"-by", narrow)
 	}
 	if len(t.rules) > before {
-		t.rules = append(t.rules, ifInvalid("invalid", &expr.Verdict{Kind: expr.VerdictGoto, Chain: "untranslatable"}), ifInvalid("invalid-own", &expr.Notrack{}))
+		t.rules = append(t.rules, ifInvalid(invalidChain, &expr.Verdict{Kind: expr.VerdictGoto, Chain: "untranslatable"}), ifInvalid("invalid-own", &expr.Notrack{}))
 	}
 }
 
@@ -363,6 +364,9 @@ func untracked(p *gateway.Plan, f *family) (hosts []netip.Prefix) {
 	}
 	return slices.DeleteFunc(hosts, func(p netip.Prefix) bool { return familyOf(p.Addr()) != f })
 }
+
+// invalidChain is the one that leads there.
+const invalidChain = "invalid"
 
 // ifInvalid does something with invalid packets: others pay for nothing else.
 func ifInvalid(chain string, does expression) rule {

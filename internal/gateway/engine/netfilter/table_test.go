@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/testutil"
+	"golang.org/x/sys/unix"
 )
 
 func TestValid(t *testing.T) {
@@ -62,4 +64,17 @@ func FuzzPlan(f *testing.F) {
 			build(&p, h).messages(nil) // a refusal is an answer, a panic is none
 		}
 	})
+}
+
+// TestInvalidChain: packets that cannot be translated are dropped where the kernel knows where they came in and leave.
+func TestInvalidChain(t *testing.T) {
+	p := planOfText(t, "invalid", "gateway:\n  nat: [{masquerade: {from: 10.0.0.0/8}}]\n")
+	for cameIn, want := range map[bool]chain{
+		true:  {"invalid", "filter", unix.NF_INET_POST_ROUTING, 109},
+		false: {"invalid", "filter", unix.NF_INET_FORWARD, 120},
+	} {
+		if got := build(p, host{cameIn: cameIn}).chains; !slices.Contains(got, want) {
+			t.Errorf("%+v is not among %+v", want, got)
+		}
+	}
 }
