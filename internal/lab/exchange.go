@@ -6,10 +6,10 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/units"
 )
 

@@ -2,7 +2,6 @@ package behaviour
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/natkit/natkit/internal/gateway"
@@ -42,7 +41,7 @@ func (e programs) claims(c Case) bool {
 // claimed are the cases with rules that the programs carry out.
 func claimed(t *testing.T) []Case {
 	cases := slices.DeleteFunc(All(), func(c Case) bool { return !programs{}.claims(c) })
-	if len(cases) < 49 {
+	if len(cases) < 80 {
 		t.Errorf("the programs carry out rules of %d cases only", len(cases))
 	}
 	return playable(t, cases)
@@ -66,17 +65,4 @@ func TestEBPFOnVLANs(t *testing.T) {
 	testutil.NeedFeature(t, testutil.VLAN)
 	t.Parallel()
 	asRecorded(t, EBPF, Run(EBPF, claimed(t), Namespaces(programs{gateway.XDPNative}, testutil.Patience(patience), Tagged), slow(), atATime))
-}
-
-func TestDraft(t *testing.T) {
-	for name, e := range map[string]Engine{"netfilter": alone, "tc": programs{gateway.XDPOff}, "xdp": programs{gateway.XDPNative}} {
-		kind := Pairs
-		if name == "xdp" {
-			kind = Polled
-		}
-		cases := slices.DeleteFunc(All(), func(c Case) bool { return !strings.HasPrefix(c.ID, "fixed-") })
-		for i, r := range Run(map[bool]string{true: Netfilter, false: EBPF}[name == "netfilter"], cases, Namespaces(e, testutil.Patience(patience), kind), slow(), atATime) {
-			t.Logf("%s: %s: %s, %s: %v", name, cases[i].ID, r.Status, r.Outcome, r.Err)
-		}
-	}
 }
