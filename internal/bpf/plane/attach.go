@@ -191,14 +191,34 @@ func (s *shelf) keep(programs *Programs, load string) error {
 	if err := os.MkdirAll(s.at(load), 0o700); err != nil {
 		return fmt.Errorf("make a directory for pinned programs: %w", netns.Denied(err, netns.WriteAll))
 	}
-	for name, object := range map[string]interface{ Pin(string) error }{
+	for name, program := range map[string]*ebpf.Program{
 		planeProgForward: programs.Forward, planeProgIngress: programs.Ingress, planeProgIngressWithoutEthernet: programs.IngressWithoutEthernet,
 		planeProgEgress: programs.Egress, planeProgEgressWithoutEthernet: programs.EgressWithoutEthernet,
-		planeMapRules: programs.Rules, planeMapReasons: programs.Reasons, pinAbout: programs.About,
 	} {
-		if err := object.Pin(s.at(load, name)); err != nil {
-			return fmt.Errorf("pin %s in %s: %w", name, s.path, netns.Denied(err, netns.BPF))
+		if err := pin(program, s.at(load, name)); err != nil {
+			return err
 		}
+	}
+	for name, m := range map[string]*ebpf.Map{planeMapRules: programs.Rules, planeMapReasons: programs.Reasons, pinAbout: programs.About} {
+		if err := pin(m, s.at(load, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pin pins a copy: one that was pinned before would be moved.
+func pin[T interface {
+	Clone() (T, error)
+	Pin(path string) error
+	Close() error
+}](object T, path string) error {
+	c, err := object.Clone()
+	if err == nil {
+		err = errors.Join(c.Pin(path), c.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("pin %s: %w", filepath.Base(path), netns.Denied(err, netns.BPF, netns.WriteAll))
 	}
 	return nil
 }
@@ -419,6 +439,11 @@ func filterParent(name string) uint32 {
 	return netlink.HANDLE_MIN_INGRESS
 }
 
+// clsact is the qdisc of an interface that has filters of both ways.
+func clsact(index int) netlink.Qdisc {
+	return &netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}, QdiscType: "clsact"}
+}
+
 // putFilter attaches the program of a hook as a filter.
 func putFilter(h *hook) (undo func() error, err error) {
 	l, err := netlink.LinkByIndex(h.port.Index)
@@ -430,8 +455,7 @@ func putFilter(h *hook) (undo func() error, err error) {
 		return nil, err
 	}
 	handle := uint32(filterBeside)
-	qdisc := &netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: h.port.Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}, QdiscType: "clsact"}
-	switch err := netlink.QdiscAdd(qdisc); {
+	switch err := netlink.QdiscAdd(clsact(h.port.Index)); {
 	case err == nil:
 		handle = filterOwn
 	case !errors.Is(err, unix.EEXIST):
@@ -494,7 +518,7 @@ func removeFilter(l netlink.Link, name string) error {
 			return err // others have come since
 		}
 	}
-	return netlink.QdiscDel(&netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}, QdiscType: "clsact"})
+	return netlink.QdiscDel(clsact(l.Attrs().Index))
 }
 
 // removeFilters removes natkit's filters of all interfaces but some.

@@ -58,10 +58,12 @@ type Programs struct {
 }
 
 // Load loads the programs with maps of their own. It fills these, so that it fails where they are too small, before
-// anything is attached. Needs CAP_BPF and CAP_NET_ADMIN.
+// anything is attached. Needs CAP_BPF and CAP_NET_ADMIN; and CAP_PERFMON, without which the verifier refuses that a place on
+// the stack is used for a pointer and then for something else, as compilers do.
 func Load(c Config) (*Programs, error) {
 	if err := netns.CheckPrivilege(netns.Need{Any: netns.BPF, Why: "to load eBPF programs"},
-		netns.Need{Any: netns.NetAdmin, Why: "to load those of the network"}); err != nil {
+		netns.Need{Any: netns.NetAdmin, Why: "to load those of the network"},
+		netns.Need{Any: netns.PerfMon, Why: "for what the verifier allows compilers"}); err != nil {
 		return nil, fmt.Errorf("load the engine's programs: %w", err)
 	}
 	if c.Rules > maxRules {
