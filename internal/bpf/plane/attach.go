@@ -177,13 +177,68 @@ func (p Pins) Attach(programs *Programs, ports []Port) (refused []*Refused, err 
 		wanted[h.pin()] = true
 		back = append(back, undo)
 	}
-	if err := s.removeBut(wanted); err != nil {
+	if err := s.removeOthers(programs, wanted); err != nil {
+		return nil, err
+	}
+	if err := programs.redirect(ports, wanted); err != nil {
 		return nil, err
 	}
 	for _, n := range former {
 		_ = s.forget(strconv.Itoa(n)) // the next one does it otherwise
 	}
 	return refused, nil
+}
+
+// removeOthers detaches what is attached to other hooks. Many drivers take redirected frames only as long as they have an XDP
+// program themselves: none may be sent to them any more.
+func (s *shelf) removeOthers(programs *Programs, wanted map[string]bool) error {
+	links, _, err := s.list()
+	if err != nil {
+		return err
+	}
+	lose := func(i *Interface) bool {
+		pin := (&hook{Port{Index: i.Index}, hookXDP, nil}).pin()
+		return i.Redirect && slices.Contains(links, pin) && !wanted[pin]
+	}
+	if err := programs.change(lose, false); err != nil {
+		return err
+	}
+	return s.removeBut(wanted)
+}
+
+// redirect has frames sent to those interfaces that take them, now that they have their programs.
+func (p *Programs) redirect(ports []Port, wanted map[string]bool) error {
+	features := readFeatures()
+	return p.change(func(i *Interface) bool {
+		at := slices.IndexFunc(ports, func(port Port) bool { return port.Index == i.Index })
+		if i.Redirect || at < 0 {
+			return false
+		}
+		f, known := features[uint32(i.Index)]
+		h := hook{ports[at], hookXDP, nil}
+		return f&FeatureNDOXmit != 0 || !known && wanted[h.pin()] && h.port.Mode == XDP && sends(h.port.Name)
+	}, true)
+}
+
+// change changes which interfaces take redirected frames.
+func (p *Programs) change(which func(*Interface) bool, to bool) error {
+	changed := false
+	for n := range p.interfaces {
+		if i := &p.interfaces[n]; which(i) {
+			i.Redirect, changed = to, true
+			if err := p.Interfaces.Put(uint32(i.Index), i.value()); err != nil {
+				return fmt.Errorf("change what is known of interface %d: %w", i.Index, err)
+			}
+		}
+	}
+	if !changed {
+		return nil
+	}
+	var epoch uint32
+	if err := errors.Join(p.Epoch.Get(&epoch), p.Epoch.Set(epoch+1)); err != nil { // what was decided before is not valid
+		return fmt.Errorf("have the programs decide again: %w", err)
+	}
+	return nil
 }
 
 // keep pins what was loaded, by its number.

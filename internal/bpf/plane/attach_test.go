@@ -115,7 +115,7 @@ func (w *world) load(t Tables, digest string, mode Mode) (programs *Programs, po
 		}
 		c := Config{Tables: t, Marks: MarksOf(3 << 8), Digest: digest}
 		for _, f := range found {
-			f.Roles, f.Redirect = 1, true
+			f.Roles = 1
 			if strings.HasPrefix(f.Name, "lan") {
 				f.Roles = Inside
 			}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -322,11 +323,7 @@ func TestSomethingElseIsPinned(t *testing.T) {
 
 func TestInterfacesWithoutNativeXDP(t *testing.T) {
 	w := newWorld(t)
-	testutil.Inside(t, w.server, func() error {
-		s, err := netlink.LinkByName("s")
-		if err != nil {
-			return err
-		}
+	w.onServer(func(s netlink.Link) error {
 		return errors.Join(netlink.LinkSetXdpFd(s, -1), netlink.LinkSetMTU(s, 9000))
 	})
 	testutil.Inside(t, w.gateway, func() error {
@@ -354,6 +351,92 @@ func TestInterfacesWithoutNativeXDP(t *testing.T) {
 	if s := w.read(); s.Modes[w.index("lan0")] != TC || s.Modes[w.index("br0")] != TC || s.Modes[w.index("wan0")] != XDP {
 		t.Errorf("%v", s.Modes)
 	}
+}
+
+// TestRedirect: frames are redirected into a veth whose other end takes them, by a program or GRO, and to no other.
+func TestRedirect(t *testing.T) {
+	if readFeatures() == nil {
+		t.Skip("before Linux 6.3 drivers do not say what they take")
+	}
+	for name, test := range map[string]struct {
+		prepare func(s netlink.Link) error
+		want    bool
+	}{
+		"bare":    {func(s netlink.Link) error { return netlink.LinkSetXdpFd(s, -1) }, false},
+		"program": {func(netlink.Link) error { return nil }, true},
+		"GRO":     {func(s netlink.Link) error { return errors.Join(netlink.LinkSetXdpFd(s, -1), setGRO("s")) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			f := w.flow(w.client, clientAddress, publicAddress, w.server)
+			toServer := func(programs *Programs) bool {
+				return programs.interfaces[slices.IndexFunc(programs.interfaces, func(i Interface) bool { return i.Index == w.index("lan0") })].Redirect
+			}
+			early, ports := w.load(tables(publicAddress, insideAddress), "early", XDP)
+			w.onServer(test.prepare)
+			late, _ := w.load(tables(publicAddress, insideAddress), "late", XDP)
+			if toServer(late) != test.want {
+				t.Errorf("lan0 takes frames: %t", !test.want)
+			}
+			w.attachTo(late, ports)
+			f.passes(10, pair{clientAddress, insideAddress})
+			// What was so before an interface lost its program is asked again.
+			for i := range ports {
+				if ports[i].Name == "lan0" {
+					ports[i].Mode = TC
+				}
+			}
+			w.attachTo(early, ports)
+			if toServer(early) != test.want {
+				t.Errorf("without a program of its own lan0 takes frames: %t", !test.want)
+			}
+			f.passes(10, pair{clientAddress, insideAddress})
+		})
+	}
+	t.Run("later", func(t *testing.T) {
+		w := newWorld(t)
+		w.onServer(func(s netlink.Link) error { return netlink.LinkSetXdpFd(s, -1) })
+		programs, ports := w.load(tables(publicAddress, insideAddress), "", XDP)
+		passFrames(t, w.server)
+		w.attachTo(programs, ports)
+		for _, i := range programs.interfaces {
+			if !i.Redirect {
+				t.Errorf("interface %d does not take frames", i.Index)
+			}
+		}
+		w.flow(w.client, clientAddress, publicAddress, w.server).passes(10, pair{clientAddress, insideAddress})
+	})
+}
+
+func (w *world) onServer(fn func(s netlink.Link) error) {
+	w.Helper()
+	testutil.Inside(w, w.server, func() error {
+		s, err := netlink.LinkByName("s")
+		if err != nil {
+			return err
+		}
+		return fn(s)
+	})
+}
+
+// setGRO turns GRO on (ETHTOOL_SGRO of linux/ethtool.h).
+func setGRO(name string) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	value := struct{ command, data uint32 }{0x2c, 1}
+	request := struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}{data: unsafe.Pointer(&value)}
+	copy(request.name[:], name)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // withCapabilities runs fn on a thread that has these capabilities alone, in the gateway.

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -55,6 +56,8 @@ const mapsVersion = 1
 type Programs struct {
 	planeObjects
 	About *ebpf.Map `ebpf:".rodata.about"`
+	// interfaces are those that they know, as they know them.
+	interfaces []Interface
 }
 
 // Load loads the programs with maps of their own. It fills these, so that it fails where they are too small, before
@@ -81,6 +84,7 @@ func Load(c Config) (*Programs, error) {
 	} {
 		spec.Maps[name].MaxEntries = uint32(max(1, n))
 	}
+	spec.Maps[planeMapInterfaces].Flags |= unix.BPF_F_NO_PREALLOC // Attach changes entries: none may become another one's while it is read
 	jiffies, err := inJiffies(c.Keep)
 	if err != nil {
 		return nil, err
@@ -246,16 +250,11 @@ func fill[K comparable, V any](m *ebpf.Map, all map[K]V) error {
 }
 
 func (p *Programs) fillInterfaces(all []Interface) error {
+	p.interfaces = slices.Clone(all)
 	m := map[uint32]planeInterface{}
-	for _, i := range all {
-		v := planeInterface{Roles: uint32(i.Roles), RpFilter: uint8(i.RPFilter)}
-		if i.NoEthernet {
-			v.Flags |= noEthernet
-		}
-		if i.Redirect {
-			v.Flags |= redirect
-		}
-		m[uint32(i.Index)] = v
+	for n := range all {
+		i := &all[n]
+		m[uint32(i.Index)] = i.value()
 		if len(i.MAC) == 6 && i.Index < maxMACs {
 			if err := p.Macs.Put(uint32(i.Index), planeMac{Address: [6]uint8(i.MAC), Known: 1}); err != nil {
 				return err
@@ -276,6 +275,17 @@ func (c *Config) macs() int {
 		n = max(n, i.Index+1)
 	}
 	return min(n, maxMACs)
+}
+
+func (i *Interface) value() planeInterface {
+	v := planeInterface{Roles: uint32(i.Roles), RpFilter: uint8(i.RPFilter)}
+	if i.NoEthernet {
+		v.Flags |= noEthernet
+	}
+	if i.Redirect {
+		v.Flags |= redirect
+	}
+	return v
 }
 
 const (
