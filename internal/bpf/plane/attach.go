@@ -186,6 +186,7 @@ func (p Pins) Attach(programs *Programs, ports []Port) (refused []*Refused, err 
 	for _, n := range former {
 		_ = s.forget(strconv.Itoa(n)) // the next one does it otherwise
 	}
+	s.handOver()
 	return refused, nil
 }
 
