@@ -351,7 +351,7 @@ func (f *gatewayExplain) run(ctx context.Context, env *Env, ns *netns.Handle, fi
 	if file != "" {
 		will, off = facts.Forwarding(plan), facts.NotForwarding(plan)
 	}
-	e, err := engine.Standard.Follow(plan, will, f.routes(routes.Follow, facts, len(off) > 0), packet)
+	e, err := engine.Standard.Follow(ns, plan, will, f.routes(routes.Follow, facts, len(off) > 0), packet)
 	if err != nil {
 		return fmt.Errorf("explain %s: %w", packet, err)
 	}
@@ -390,6 +390,9 @@ func (f *gatewayExplain) plan(ctx context.Context, env *Env, ns *netns.Handle, f
 		facts.Flowtable = gateway.Support{OK: true} // as far as the way goes
 	}
 	p, err := gateway.Compile(&read.Config, *facts)
+	if err == nil {
+		p, _, err = engine.Standard.Assign(p, *facts)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("explain %s: %w", file, err)
 	}

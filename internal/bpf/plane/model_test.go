@@ -3,6 +3,7 @@ package plane
 import (
 	"bytes"
 	"encoding/binary"
+	"github.com/natkit/natkit/internal/nat"
 	"net/netip"
 	"slices"
 )
@@ -394,13 +395,13 @@ func unroutable(a netip.Addr) bool {
 		b := a.As4()
 		return b[0] == 0 || b[0] == 127 || b[0] >= 224
 	}
-	return a.IsMulticast() || a.IsLinkLocalUnicast() || a.IsLoopback() || a.IsUnspecified()
+	return a.IsMulticast() || a.IsLinkLocalUnicast() || a.IsLoopback() || a.IsUnspecified() || a.Is4In6()
 }
 
 func (m *model) decide(in *iface, p *packet) (d decision) {
 	f := p.flow
 	d = decision{src: f.src, dst: f.dst, sport: f.sport, dport: f.dport}
-	if unroutable(p.outer.src) || unroutable(f.src) {
+	if unroutable(p.outer.src) || unroutable(f.src) || unroutable(f.dst) {
 		return d
 	}
 	to, unknown := search(m.Destinations, f.dst, f.protocol, f.dport, in.Roles, f.unknownPorts)
@@ -416,7 +417,7 @@ func (m *model) decide(in *iface, p *packet) (d decision) {
 			d.reason = planeReasonPASSED_HAIRPIN
 			return d
 		}
-	} else if slices.ContainsFunc(m.Destinations, func(o Mapping) bool { return o.Match.Contains(f.dst) }) {
+	} else if nat.InAny(m.Elsewhere, f.dst) || slices.ContainsFunc(m.Destinations, func(o Mapping) bool { return o.Match.Contains(f.dst) }) {
 		d.reason = planeReasonPASSED_HAIRPIN
 		return d
 	} else if from, unknown := search(m.Sources, f.src, f.protocol, f.sport, AnyRole, f.unknownPorts); from == nil && !unknown {

@@ -77,6 +77,7 @@ func Load(c Config) (*Programs, error) {
 		return nil, err
 	}
 	in, out := c.tables(c.Destinations), c.tables(c.Sources)
+	in.leave(c.Elsewhere)
 	for name, n := range map[string]int{
 		planeMapDestinations: len(in.hosts), planeMapDestinationServices: len(in.services), planeMapDestinationPrefixes: len(in.prefixes),
 		planeMapSources: len(out.hosts), planeMapSourceServices: len(out.services), planeMapSourcePrefixes: len(out.prefixes),
@@ -164,6 +165,19 @@ func (e *entries) add(m *Mapping) {
 		e.hosts[a] = v
 	default:
 		e.prefixes[planePrefix{Length: uint32(m.Match.Bits() + 128 - m.Match.Addr().BitLen()), Address: a}] = v
+	}
+}
+
+// leave adds addresses without a mapping of their own.
+func (e *entries) leave(prefixes []netip.Prefix) {
+	for _, p := range prefixes {
+		a := addressOf(p.Masked().Addr())
+		if p.IsSingleIP() {
+			e.hosts[a] = e.hosts[a] // as it is, or empty
+			continue
+		}
+		key := planePrefix{Length: uint32(p.Bits() + 128 - p.Addr().BitLen()), Address: a}
+		e.prefixes[key] = e.prefixes[key]
 	}
 }
 

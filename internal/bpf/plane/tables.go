@@ -40,6 +40,9 @@ type Mapping struct {
 // nothing else; where none is for it the programs leave it, untranslated, to the stack.
 type Tables struct {
 	Destinations, Sources []Mapping
+	// Elsewhere are destinations that something else translates: packets to them that no mapping is for are not touched,
+	// whatever mapping there is for their source.
+	Elsewhere []netip.Prefix
 	// Rules is the number of counters.
 	Rules uint32
 }

@@ -445,7 +445,7 @@ func (h *home) explains(packet, in, to, rule string) {
 		h.t.Fatal(err)
 	}
 	p.In = in
-	e, err := engine.Standard.Follow(plan, facts, routes.Follow, p)
+	e, err := engine.Standard.Follow(nil, plan, facts, routes.Follow, p)
 	if err != nil || e.Fate != observe.Forwarded || e.Destination.String() != to || e.Destination.Rule == nil || e.Destination.Rule.String() != rule || e.Plan != gateway.Digest(plan) {
 		h.t.Errorf("%+v, %v", e, err)
 		return

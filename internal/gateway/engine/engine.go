@@ -48,7 +48,7 @@ type Engine interface {
 	Read(ns *netns.Handle, seal string, plan func(digest string) *gateway.Plan) (*gateway.State, error)
 	// Follow traces a packet through a host where the engine carries out the plan; nil where
 	// the packet is none of its own. An error is of route.
-	Follow(p *gateway.Plan, facts gateway.Facts, route observe.Router, packet nat.Packet) (*observe.Trace, error)
+	Follow(ns *netns.Handle, p *gateway.Plan, facts gateway.Facts, route observe.Router, packet nat.Packet) (*observe.Trace, error)
 }
 
 // Updater is an Engine that can replace a part of what it has in force.
@@ -447,13 +447,13 @@ func (s Set) ReadOne(ns *netns.Handle, name gateway.Engine, kept gateway.Kept, d
 }
 
 // Follow traces a packet: by the first engine whose packet it is, the plan's own being asked last.
-func (s Set) Follow(p *gateway.Plan, facts gateway.Facts, route observe.Router, packet nat.Packet) (*observe.Trace, error) {
+func (s Set) Follow(ns *netns.Handle, p *gateway.Plan, facts gateway.Facts, route observe.Router, packet nat.Packet) (*observe.Trace, error) {
 	for _, name := range slices.Backward(p.Engines()) {
 		e, err := s.Of(name)
 		if err != nil {
 			return nil, err
 		}
-		if way, err := e.Follow(p.Part(name), facts, route, packet); way != nil || err != nil {
+		if way, err := e.Follow(ns, p.Part(name), facts, route, packet); way != nil || err != nil {
 			return way, err
 		}
 	}

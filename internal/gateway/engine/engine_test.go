@@ -164,11 +164,11 @@ func TestBypassed(t *testing.T) {
 
 func TestFollow(t *testing.T) {
 	set := engine.Set{&fake.Engine{Word: "one"}}
-	way, err := set.Follow(&gateway.Plan{Engine: "one"}, gateway.Facts{}, nil, nat.Packet{})
+	way, err := set.Follow(nil, &gateway.Plan{Engine: "one"}, gateway.Facts{}, nil, nat.Packet{})
 	if err != nil || len(way.Steps) != 1 || way.Steps[0].Hook != "fake" {
 		t.Errorf("%+v, %v", way, err)
 	}
-	if _, err := set.Follow(&gateway.Plan{Engine: "two"}, gateway.Facts{}, nil, nat.Packet{}); err == nil {
+	if _, err := set.Follow(nil, &gateway.Plan{Engine: "two"}, gateway.Facts{}, nil, nat.Packet{}); err == nil {
 		t.Error("followed by an engine that there is not")
 	}
 }

@@ -7,8 +7,6 @@ import (
 
 	"github.com/natkit/natkit/internal/bpf/plane"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/gateway/observe"
-	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 )
 
@@ -38,22 +36,31 @@ func (Engine) Apply(ns *netns.Handle, p *gateway.Plan, digest string) (seal stri
 		if err != nil {
 			return err
 		}
-		config, ports := plane.Config{Tables: c.Tables, Marks: plane.MarksOf(p.Bypass), Digest: digest}, []plane.Port(nil)
-		for _, f := range found {
-			f.Roles = c.roles.Of(described(&f))
-			config.Interfaces = append(config.Interfaces, f.Interface)
-			mode, _ := modeFor(&f, p)
-			ports = append(ports, plane.Port{Index: f.Index, Name: f.Name, Mode: mode, NoEthernet: f.NoEthernet})
-		}
-		programs, err := plane.Load(config)
+		programs, err := load(c, p, found, digest)
 		if err != nil {
 			return err
 		}
 		defer programs.Close()
+		var ports []plane.Port
+		for i := range found {
+			f := &found[i]
+			mode, _ := modeFor(f, p)
+			ports = append(ports, plane.Port{Index: f.Index, Name: f.Name, Mode: mode, NoEthernet: f.NoEthernet})
+		}
 		_, err = pins.Attach(programs, ports)
 		return err
 	})
 	return digest, err
+}
+
+// load loads programs for a plan and the interfaces that there are.
+func load(c *compiled, p *gateway.Plan, found []plane.Found, digest string) (*plane.Programs, error) {
+	config := plane.Config{Tables: c.Tables, Marks: plane.MarksOf(p.Bypass), Digest: digest}
+	for _, f := range found {
+		f.Roles = c.roles.Of(described(&f))
+		config.Interfaces = append(config.Interfaces, f.Interface)
+	}
+	return plane.Load(config)
 }
 
 // described is an interface as plans know them.
@@ -87,11 +94,6 @@ func pinsOf(ns *netns.Handle) (plane.Pins, error) {
 		return plane.Pins{}, err
 	}
 	return plane.PinsOf(fmt.Sprintf("netns-%d-%d", id.Inode, id.Cookie)), nil
-}
-
-// Follow leaves packets to netfilter.
-func (Engine) Follow(*gateway.Plan, gateway.Facts, observe.Router, nat.Packet) (*observe.Trace, error) {
-	return nil, nil
 }
 
 // Remove detaches the programs.

@@ -111,7 +111,7 @@ func (e *Engine) Read(ns *netns.Handle, _ string, _ func(string) *gateway.Plan) 
 }
 
 // Follow says whose way it is.
-func (e *Engine) Follow(p *gateway.Plan, _ gateway.Facts, _ observe.Router, packet nat.Packet) (*observe.Trace, error) {
+func (e *Engine) Follow(_ *netns.Handle, p *gateway.Plan, _ gateway.Facts, _ observe.Router, packet nat.Packet) (*observe.Trace, error) {
 	return &observe.Trace{Schema: observe.Schema, Plan: gateway.Digest(p), Packet: packet, Steps: []observe.Step{{Hook: "fake"}}}, nil
 }
 

@@ -164,6 +164,6 @@ func counts(t *read.Table) (all []gateway.Counted) {
 }
 
 // Follow goes through netfilter's hooks and chains.
-func (Engine) Follow(p *gateway.Plan, facts gateway.Facts, route observe.Router, packet nat.Packet) (*observe.Trace, error) {
+func (Engine) Follow(_ *netns.Handle, p *gateway.Plan, facts gateway.Facts, route observe.Router, packet nat.Packet) (*observe.Trace, error) {
 	return observe.Follow(p, facts, route, packet)
 }
