@@ -112,7 +112,7 @@ func (s Set) Assign(p *gateway.Plan, facts gateway.Facts) (*gateway.Plan, []gate
 		if out.Assigned == nil {
 			out.Assigned = map[gateway.Engine][]gateway.Ref{}
 		}
-		out.Assigned[e.Name()] = mine.Refs()
+		out.Assigned[e.Name()], out.Elsewhere = mine.Refs(), mine.Elsewhere
 	}
 	if out.Assigned[gateway.EngineEBPF] == nil {
 		out.Bypass = 0
