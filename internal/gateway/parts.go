@@ -13,8 +13,8 @@ type Note struct {
 	Because string `json:"because"`
 }
 
-// word is that of the file for the engines of a plan.
-func (p *Plan) word() Engine {
+// Word is that of the file for the engines of a plan.
+func (p *Plan) Word() Engine {
 	if p.Bypass != 0 {
 		return EngineEBPF
 	}

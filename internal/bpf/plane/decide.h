@@ -265,7 +265,8 @@ static __always_inline enum verdict decide(void *ctx, struct decision *d, const 
 	long answer;
 
 	d->reason = NO_REASON;
-	if (!in || !identity.version || is_unroutable(&p->flow.src, p->flags & IPV6) || is_unroutable(from, p->flags & IPV6))
+	if (!in || !identity.version || is_unroutable(&p->flow.src, p->flags & IPV6) || is_unroutable(&p->flow.dst, p->flags & IPV6) ||
+	    is_unroutable(from, p->flags & IPV6))
 		return PASS;
 	d->src = p->flow.src;
 	d->dst = p->flow.dst;

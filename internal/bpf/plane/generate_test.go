@@ -31,6 +31,7 @@ type ends struct {
 	sport, dport uint16
 	tos          uint8
 	mac          [6]byte
+	quoted       uint8 // an ICMP error about a packet of this protocol
 }
 
 func oneOf[T any](r *generator, all ...T) T { return all[r.IntN(len(all))] }
@@ -68,7 +69,7 @@ func (g *generator) external(v6 bool) netip.Addr {
 
 func (g *generator) martian(v6 bool) netip.Addr {
 	if v6 {
-		return netip.MustParseAddr(oneOf(g, "::1", "::", "ff02::1", "ff0e::5", "fe80::1", "fe80::22", "2001:db8:1::1"))
+		return netip.MustParseAddr(oneOf(g, "::1", "::", "ff02::1", "ff0e::5", "::ffff:203.0.113.5", "::ffff:10.0.0.2", "::ffff:192.0.2.3", "fe80::1", "fe80::22", "2001:db8:1::1"))
 	}
 	return netip.MustParseAddr(oneOf(g, "127.0.0.1", "0.0.0.0", "0.0.0.9", "224.0.0.5", "255.255.255.255", "240.0.0.1", "10.0.255.255", "10.0.0.1", "198.51.100.1"))
 }
@@ -117,11 +118,11 @@ func (g *generator) tables() Tables {
 	if g.in(60) {
 		d.prefixes()
 	}
-	if len(d.Destinations) > 0 && g.in(40) { // both ports change, and their sum does not
-		if m := oneOf(g, d.Destinations...); m.ToPort != 0 {
-			from := g.outside(m.Match.Addr().Is6())
-			d.add(&d.Sources, Mapping{Match: netip.PrefixFrom(from, from.BitLen()), Protocol: m.Protocol, Port: m.ToPort, To: netip.PrefixFrom(from, from.BitLen()), ToPort: m.Port}, "s")
-		}
+	if i := slices.IndexFunc(d.Destinations, func(m Mapping) bool { return m.ToPort != 0 }); i >= 0 { // both ports change, and their sum does not
+		m := d.Destinations[i]
+		from := g.outside(m.Match.Addr().Is6())
+		same := netip.PrefixFrom(from, from.BitLen())
+		d.add(&d.Sources, Mapping{Match: same, Protocol: m.Protocol, Port: m.ToPort, To: same, ToPort: m.Port}, "s")
 	}
 	for range g.IntN(3) { // the other end: hosts outside get addresses inside
 		v6 := g.in(40)
@@ -250,6 +251,9 @@ func (g *generator) ends() ends {
 		if g.in(10) {
 			e.tos = uint8(g.IntN(256))
 		}
+		if g.in(10) {
+			e.quoted, e.protocol = e.protocol, icmpOf(e.src.Is6())
+		}
 		return e
 	}
 	e := g.newEnds()
@@ -266,6 +270,13 @@ func (g *generator) link() *iface {
 			return l
 		}
 	}
+}
+
+func icmpOf(v6 bool) uint8 {
+	if v6 {
+		return icmp6
+	}
+	return icmp4
 }
 
 func (g *generator) newEnds() ends {
@@ -299,6 +310,9 @@ func (g *generator) newEnds() ends {
 			e.dst = oneOf(g, g.outside(v6), g.external(v6))
 		}
 	}
+	if g.in(10) {
+		g.balance(&e)
+	}
 	if g.in(3) {
 		e.src = g.martian(v6)
 	}
@@ -311,7 +325,7 @@ func (g *generator) newEnds() ends {
 	if e.protocol == 0 || g.in(20) {
 		e.protocol = oneOf[uint8](g, tcp, tcp, tcp, udp, udp, udp, udplite, dccp, sctp, 47, 50, 59, 200, icmp4, icmp4, icmp6, icmp6)
 		if (e.protocol == icmp4 || e.protocol == icmp6) && g.in(95) {
-			e.protocol = map[bool]uint8{false: icmp4, true: icmp6}[v6]
+			e.protocol = icmpOf(v6)
 		}
 	}
 	e.mac = e.in.mac
@@ -319,6 +333,19 @@ func (g *generator) newEnds() ends {
 		e.mac = oneOf(g, [6]byte{255, 255, 255, 255, 255, 255}, [6]byte{1, 0, 0x5e, 0, 0, 5}, [6]byte{2, 1, 1, 1, 1, 1})
 	}
 	return e
+}
+
+// balance takes two mappings that change both ports and leave their sum as it is, if there are such.
+func (g *generator) balance(e *ends) {
+	for _, to := range g.m.Destinations {
+		for _, from := range g.m.Sources {
+			if to.ToPort != 0 && from.Port == to.ToPort && from.ToPort == to.Port && from.Protocol == to.Protocol && from.Match != to.To {
+				e.src, e.dst, e.protocol = from.Match.Addr(), to.Match.Addr(), to.Protocol
+				e.sport, e.dport = from.Port, to.Port
+				return
+			}
+		}
+	}
 }
 
 // packet is one of IP, whole.
@@ -503,7 +530,7 @@ func (g *generator) icmp(e *ends, payload []byte) []byte {
 		kind = oneOf[uint8](g, 0, 4, 5, 9, 13, 129, 133, 135, 137, 143)
 	}
 	b := append([]byte{kind, 0, 0, 0, 1, 2, 0, 7}, payload...)
-	if g.in(50) {
+	if g.in(50) || e.quoted != 0 {
 		b = g.icmpError(e)
 	}
 	if v6 {
@@ -521,7 +548,9 @@ func (g *generator) icmp(e *ends, payload []byte) []byte {
 func (g *generator) icmpError(e *ends) []byte {
 	q := *e
 	q.src, q.dst, q.sport, q.dport = e.dst, e.src, e.dport, e.sport
-	q.protocol = oneOf[uint8](g, tcp, udp, udp, tcp, sctp, udplite, 47, map[bool]uint8{false: icmp4, true: icmp6}[e.src.Is6()])
+	if q.protocol = e.quoted; q.protocol == 0 {
+		q.protocol = oneOf[uint8](g, tcp, udp, udp, tcp, sctp, udplite, 47, icmpOf(e.src.Is6()))
+	}
 	kind := oneOf[uint8](g, 3, 3, 11, 12)
 	if e.src.Is6() {
 		kind = oneOf[uint8](g, 1, 2, 3, 4)

@@ -395,13 +395,13 @@ func unroutable(a netip.Addr) bool {
 		b := a.As4()
 		return b[0] == 0 || b[0] == 127 || b[0] >= 224
 	}
-	return a.IsMulticast() || a.IsLinkLocalUnicast() || a.IsLoopback() || a.IsUnspecified()
+	return a.IsMulticast() || a.IsLinkLocalUnicast() || a.IsLoopback() || a.IsUnspecified() || a.Is4In6()
 }
 
 func (m *model) decide(in *iface, p *packet) (d decision) {
 	f := p.flow
 	d = decision{src: f.src, dst: f.dst, sport: f.sport, dport: f.dport}
-	if unroutable(p.outer.src) || unroutable(f.src) {
+	if unroutable(p.outer.src) || unroutable(f.src) || unroutable(f.dst) {
 		return d
 	}
 	to, unknown := search(m.Destinations, f.dst, f.protocol, f.dport, in.Roles, f.unknownPorts)

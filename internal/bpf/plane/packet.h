@@ -23,7 +23,11 @@ struct flow {
 	__be16 sport, dport;
 	__u32 in; /* ifindex */
 	__u8 protocol;
-	__u8 tos; /* IPv4's, or the traffic class */
+	__u8 tos; /* IPv4's, or the traffic class; without ECN */
+};
+
+enum {
+	DSCP = 0xfc,
 };
 
 enum {
@@ -133,12 +137,12 @@ static __always_inline bool stays(bool ipv6, __u8 type)
 	return ipv6 ? type >= 133 && type <= 137 : type == 4 || type == 5;
 }
 
-/* is_unroutable reports whether an address is none that routers forward from or to. */
+/* is_unroutable reports whether an address is none that routers forward from or to, such as one of IPv4 in IPv6. */
 static __always_inline bool is_unroutable(const struct address *a, bool ipv6)
 {
 	if (ipv6)
 		return (a->w[0] & htonl(0xff000000)) == htonl(0xff000000) || (a->w[0] & htonl(0xffc00000)) == htonl(0xfe800000) ||
-		       (!a->w[0] && !a->w[1] && !a->w[2] && !(a->w[3] & htonl(0xfffffffe)));
+		       (!a->w[0] && !a->w[1] && (a->w[2] == htonl(0xffff) || (!a->w[2] && !(a->w[3] & htonl(0xfffffffe)))));
 	return (a->w[3] & htonl(0xff000000)) == 0 || (a->w[3] & htonl(0xff000000)) == htonl(0x7f000000) ||
 	       (a->w[3] & htonl(0xe0000000)) == htonl(0xe0000000);
 }
@@ -185,7 +189,7 @@ static __always_inline enum parsed read_ipv4(const void *l3, const void *end, st
 	set_ipv4(&p->flow.src, ip->saddr);
 	set_ipv4(&p->flow.dst, ip->daddr);
 	p->flow.protocol = ip->protocol;
-	p->flow.tos = ip->tos;
+	p->flow.tos = ip->tos & DSCP;
 	p->ttl = ip->ttl;
 	p->length = ntohs(ip->tot_len);
 	p->l4 = p->l3 + sizeof(*ip);
@@ -203,7 +207,7 @@ static __always_inline enum parsed read_ipv6(const void *l3, const void *end, st
 	set_ipv6(&p->flow.src, ip->saddr);
 	set_ipv6(&p->flow.dst, ip->daddr);
 	p->flow.protocol = ip->nexthdr;
-	p->flow.tos = ntohl(ip->version_class_flow) >> 20;
+	p->flow.tos = ntohl(ip->version_class_flow) >> 20 & DSCP;
 	p->ttl = ip->hop_limit;
 	p->length = ntohs(ip->payload_len) + sizeof(*ip);
 	p->l4 = p->l3 + sizeof(*ip);

@@ -101,12 +101,6 @@ type planeMapping struct {
 	Pad    uint16
 }
 
-type planePorts struct {
-	_           structs.HostLayout
-	Source      uint16
-	Destination uint16
-}
-
 type planePrefix struct {
 	_       structs.HostLayout
 	Length  uint32
@@ -131,6 +125,17 @@ const (
 	planeReasonPASSED_UNMAPPABLE  planeReason = 12
 	planeReasonREASONS            planeReason = 13
 )
+
+type planeRemembered struct {
+	_     structs.HostLayout
+	Until uint64
+	Ports struct {
+		_           structs.HostLayout
+		Source      uint16
+		Destination uint16
+	}
+	Pad uint32
+}
 
 type planeService struct {
 	_        structs.HostLayout
@@ -166,10 +171,14 @@ type planeWork struct {
 			_       [1]byte
 		}
 		Outer struct {
-			_        structs.HostLayout
-			Src      planeAddress
-			Dst      planeAddress
-			Ports    planePorts
+			_     structs.HostLayout
+			Src   planeAddress
+			Dst   planeAddress
+			Ports struct {
+				_           structs.HostLayout
+				Source      uint16
+				Destination uint16
+			}
 			Id       uint32
 			L3       uint32
 			L4       uint32
@@ -187,10 +196,14 @@ type planeWork struct {
 			_        [1]byte
 		}
 		Quoted struct {
-			_        structs.HostLayout
-			Src      planeAddress
-			Dst      planeAddress
-			Ports    planePorts
+			_     structs.HostLayout
+			Src   planeAddress
+			Dst   planeAddress
+			Ports struct {
+				_           structs.HostLayout
+				Source      uint16
+				Destination uint16
+			}
 			Id       uint32
 			L3       uint32
 			L4       uint32

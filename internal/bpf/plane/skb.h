@@ -22,7 +22,23 @@ struct ports {
 	__be16 source, destination;
 };
 
-MAP_OF(fragments, BPF_MAP_TYPE_LRU_HASH, struct fragment, struct ports, FRAGMENTS, 0);
+/* struct remembered are those of a packet as long as its fragments may come: later another one has its number. */
+struct remembered {
+	__u64 until; /* ns since the host started */
+	struct ports ports;
+	__u32 pad;
+};
+
+#define REASSEMBLY 30000000000ull /* as net.ipv4.ipfrag_time is, if nobody changed it; RFC 8200 has a minute at most */
+
+MAP_OF(fragments, BPF_MAP_TYPE_LRU_HASH, struct fragment, struct remembered, FRAGMENTS, 0);
+
+static __always_inline void remember(const struct fragment *f, const struct ports *ports)
+{
+	struct remembered r = {.until = bpf_ktime_get_ns() + REASSEMBLY, .ports = *ports};
+
+	bpf_map_update_elem(&fragments, f, &r, BPF_ANY);
+}
 
 /* struct header is an IP header and what follows it: of a packet, or of one that an ICMP error quotes. */
 struct header {
@@ -157,18 +173,18 @@ static __always_inline bool lacks_ports(const struct header *h)
 static __always_inline void remember_ports(struct header *h, __u32 in)
 {
 	struct fragment f = {.src = h->src, .dst = h->dst, .id = h->id, .in = in, .protocol = h->protocol};
-	struct ports *known;
+	struct remembered *known;
 
 	if (!has_services || !h->fragment)
 		return;
 	if (h->has_ports) {
-		bpf_map_update_elem(&fragments, &f, &h->ports, BPF_ANY);
+		remember(&f, &h->ports);
 		return;
 	}
 	known = bpf_map_lookup_elem(&fragments, &f);
-	if (!known)
+	if (!known || bpf_ktime_get_ns() > known->until)
 		return;
-	h->ports = *known;
+	h->ports = known->ports;
 	h->later = false; /* what it is for is known now */
 }
 
@@ -245,7 +261,7 @@ static __always_inline enum parsed read_any(struct __sk_buff *skb, __u32 l3, __u
 	remember_ports(h, in);
 	set_flow(p, h);
 	p->flow.in = in;
-	p->flow.tos = h->tos;
+	p->flow.tos = h->tos & DSCP;
 	p->l3 = l3;
 	p->l4 = h->l4;
 	p->ttl = h->ttl;
@@ -381,5 +397,5 @@ static __always_inline void remember_half(const struct general *g, const struct 
 	struct ports ports = {d->sport, d->dport};
 
 	if (has_services && g->packet.flags & FRAGMENT && has_ports(f.protocol) && !(g->packet.flags & LATER))
-		bpf_map_update_elem(&fragments, &f, &ports, BPF_ANY);
+		remember(&f, &ports);
 }

@@ -22,7 +22,7 @@ import (
 func (v *view) table() {
 	v.Plan, v.Integrity = v.state.Digest, v.state.Integrity
 	if p := v.planOf(v.Plan); p != nil {
-		v.Engine, v.Rules, v.Waiting = p.Engine, observe.RulesOf(p), p.Waiting
+		v.Engine, v.Rules, v.Waiting = p.Word(), observe.RulesOf(p), p.Waiting
 	}
 	v.Changes = v.state.Changes
 	v.Foreign = !tune.IsDigest(v.Plan)
