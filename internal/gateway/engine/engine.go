@@ -453,7 +453,11 @@ func (s Set) Follow(ns *netns.Handle, p *gateway.Plan, facts gateway.Facts, rout
 		if err != nil {
 			return nil, err
 		}
-		if way, err := e.Follow(ns, p.Part(name), facts, route, packet); way != nil || err != nil {
+		way, err := e.Follow(ns, p.Part(name), facts, route, packet)
+		if way != nil {
+			way.Plan = gateway.Digest(p)
+		}
+		if way != nil || err != nil {
 			return way, err
 		}
 	}
