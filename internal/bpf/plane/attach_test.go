@@ -425,16 +425,26 @@ func (f *stream) passes(packets int, want pair) {
 	for range packets {
 		select {
 		case f.window <- struct{}{}:
-		case <-time.After(testutil.Patience(20 * time.Second)):
+		case <-time.After(testutil.Patience(10 * time.Second)):
 			f.Fatalf("of the packets %d came, and no more", f.count.Load()-before)
 		}
 		if _, err := f.from.Write([]byte("natkit")); err != nil {
 			f.Fatal(err)
 		}
 	}
-	testutil.Eventually(f, "packets", func() bool { return f.count.Load() == before+int64(packets) })
+	f.arrive(before + int64(packets))
 	if seen := f.take(); seen[want] != packets {
 		f.Errorf("packets came with %v, want %v", seen, want)
+	}
+}
+
+// arrive waits for packets.
+func (f *stream) arrive(count int64) {
+	f.Helper()
+	for deadline := time.Now().Add(testutil.Patience(10 * time.Second)); f.count.Load() < count; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			f.Fatalf("%d packets came, of %d: %v; %+v", f.count.Load(), count, f.take(), f.read())
+		}
 	}
 }
 
