@@ -341,7 +341,7 @@ type stream struct {
 	*world
 	from, to *net.UDPConn
 	count    atomic.Int64
-	// window has an entry for each packet that is on its way: no buffer may overflow.
+	// window has an entry for each packet that is on its way: no buffer may overflow, in which each may take 5 KB.
 	window chan struct{}
 
 	lock sync.Mutex
@@ -352,7 +352,7 @@ const testPort = 4000
 
 func (w *world) flow(from *netns.Handle, source, destination netip.Addr, to *netns.Handle) *stream {
 	w.Helper()
-	f := &stream{world: w, window: make(chan struct{}, 64), seen: map[pair]int{}}
+	f := &stream{world: w, window: make(chan struct{}, 16), seen: map[pair]int{}}
 	testutil.Inside(w, to, func() (err error) {
 		if f.to, err = net.ListenUDP("udp4", &net.UDPAddr{Port: testPort}); err != nil {
 			return err
