@@ -583,3 +583,17 @@ func TestRefused(t *testing.T) {
 		t.Log(err)
 	}
 }
+
+// TestDropIn: the service finds its part of the system's file system where natkit asks first, and has what Load asks for.
+func TestDropIn(t *testing.T) {
+	text, err := os.ReadFile("../../../deploy/natkit-gateway-ebpf.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"BindPaths=-" + filepath.Join(systemRoot, systemPart) + ":" + ownRoot, "CapabilityBoundingSet=CAP_BPF CAP_PERFMON",
+		"AmbientCapabilities=CAP_BPF CAP_PERFMON", "SystemCallFilter=bpf"} {
+		if !strings.Contains(string(text), "\n"+line+"\n") {
+			t.Errorf("no line %s", line)
+		}
+	}
+}
