@@ -3,9 +3,10 @@ package plane
 import (
 	"bytes"
 	"encoding/binary"
-	"github.com/natkit/natkit/internal/nat"
 	"net/netip"
 	"slices"
+
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // The slow truth about what the programs do with one packet. It works on whole packets, searches all mappings in turn and

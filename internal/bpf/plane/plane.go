@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -55,13 +56,17 @@ const mapsVersion = 1
 type Programs struct {
 	planeObjects
 	About *ebpf.Map `ebpf:".rodata.about"`
+	// interfaces are those that they know, as they know them.
+	interfaces []Interface
 }
 
 // Load loads the programs with maps of their own. It fills these, so that it fails where they are too small, before
-// anything is attached. Needs CAP_BPF and CAP_NET_ADMIN.
+// anything is attached. Needs CAP_BPF and CAP_NET_ADMIN; and CAP_PERFMON, without which the verifier refuses that a place on
+// the stack is used for a pointer and then for something else, as compilers do.
 func Load(c Config) (*Programs, error) {
 	if err := netns.CheckPrivilege(netns.Need{Any: netns.BPF, Why: "to load eBPF programs"},
-		netns.Need{Any: netns.NetAdmin, Why: "to load those of the network"}); err != nil {
+		netns.Need{Any: netns.NetAdmin, Why: "to load those of the network"},
+		netns.Need{Any: netns.PerfMon, Why: "for what the verifier allows compilers"}); err != nil {
 		return nil, fmt.Errorf("load the engine's programs: %w", err)
 	}
 	if c.Rules > maxRules {
@@ -80,6 +85,7 @@ func Load(c Config) (*Programs, error) {
 	} {
 		spec.Maps[name].MaxEntries = uint32(max(1, n))
 	}
+	spec.Maps[planeMapInterfaces].Flags |= unix.BPF_F_NO_PREALLOC // Attach changes entries: none may become another one's while it is read
 	jiffies, err := inJiffies(c.Keep)
 	if err != nil {
 		return nil, err
@@ -258,16 +264,11 @@ func fill[K comparable, V any](m *ebpf.Map, all map[K]V) error {
 }
 
 func (p *Programs) fillInterfaces(all []Interface) error {
+	p.interfaces = slices.Clone(all)
 	m := map[uint32]planeInterface{}
-	for _, i := range all {
-		v := planeInterface{Roles: uint32(i.Roles), RpFilter: uint8(i.RPFilter)}
-		if i.NoEthernet {
-			v.Flags |= noEthernet
-		}
-		if i.Redirect {
-			v.Flags |= redirect
-		}
-		m[uint32(i.Index)] = v
+	for n := range all {
+		i := &all[n]
+		m[uint32(i.Index)] = i.value()
 		if len(i.MAC) == 6 && i.Index < maxMACs {
 			if err := p.Macs.Put(uint32(i.Index), planeMac{Address: [6]uint8(i.MAC), Known: 1}); err != nil {
 				return err
@@ -288,6 +289,17 @@ func (c *Config) macs() int {
 		n = max(n, i.Index+1)
 	}
 	return min(n, maxMACs)
+}
+
+func (i *Interface) value() planeInterface {
+	v := planeInterface{Roles: uint32(i.Roles), RpFilter: uint8(i.RPFilter)}
+	if i.NoEthernet {
+		v.Flags |= noEthernet
+	}
+	if i.Redirect {
+		v.Flags |= redirect
+	}
+	return v
 }
 
 const (
