@@ -108,7 +108,10 @@ func (n *network) add(t testing.TB, here, there *netns.Links, i int, p place) {
 	}
 	for _, text := range p.addresses {
 		a := netip.MustParsePrefix(text)
-		n.routes = append(n.routes, route{to: a.Masked(), link: l}, hostRoute(a.Addr()), hostRoute(last(a)))
+		n.routes = append(n.routes, route{to: a.Masked(), link: l}, hostRoute(a.Addr()))
+		if a.Addr().Is4() || l.forwards {
+			n.routes = append(n.routes, hostRoute(last(a)))
+		}
 	}
 	found, err := here.LinkByName(p.name)
 	if err != nil {

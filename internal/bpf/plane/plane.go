@@ -173,11 +173,17 @@ func (e *entries) leave(prefixes []netip.Prefix) {
 	for _, p := range prefixes {
 		a := addressOf(p.Masked().Addr())
 		if p.IsSingleIP() {
-			e.hosts[a] = e.hosts[a] // as it is, or empty
+			putMissing(e.hosts, a)
 			continue
 		}
 		key := planePrefix{Length: uint32(p.Bits() + 128 - p.Addr().BitLen()), Address: a}
-		e.prefixes[key] = e.prefixes[key]
+		putMissing(e.prefixes, key)
+	}
+}
+
+func putMissing[K comparable](all map[K]planeMapping, key K) {
+	if _, has := all[key]; !has {
+		all[key] = planeMapping{}
 	}
 }
 
