@@ -89,6 +89,7 @@ install: build ## install natkit into PREFIX (/usr/local), with completions for 
 	bin/natkit completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/natkit
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's#/usr/bin/natkit#$(PREFIX)/bin/natkit#' deploy/natkit-gateway.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/natkit-gateway.service
+	install -D -m 644 deploy/natkit-gateway-ebpf.conf $(DESTDIR)$(PREFIX)/share/natkit/natkit-gateway-ebpf.conf
 	install -D -m 644 deploy/natkit.sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/natkit.conf
 	@if [ -z "$(DESTDIR)" ] && command -v systemd-sysusers >/dev/null; then systemd-sysusers $(PREFIX)/lib/sysusers.d/natkit.conf; fi
 

@@ -429,6 +429,7 @@ type Counted struct {
 	What string
 	// Dropped is true if the packets counted were dropped.
 	Dropped bool
-	// Packets of a rule that translates are new connections: their first packets.
+	// Packets of a rule that translates are new connections: their first packets. Where Each is true they are all packets.
 	Packets, Bytes uint64
+	Each           bool
 }

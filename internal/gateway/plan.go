@@ -26,6 +26,8 @@ type Plan struct {
 	// Bypass are the bits of skb->mark of packets that EngineEBPF hands to the stack, some of which are set: nothing else
 	// translates these. It is 0 where EngineEBPF is not asked for, or carries out nothing.
 	Bypass uint32 `json:"bypass,omitempty"`
+	// Elsewhere are destinations that EngineEBPF leaves to netfilter where it has no rule for a packet.
+	Elsewhere []netip.Prefix `json:"elsewhere,omitempty"`
 	// XDP is where EngineEBPF runs.
 	XDP XDP `json:"xdp,omitempty"`
 	// WAN and LAN are the interfaces of the roles.

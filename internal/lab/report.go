@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
@@ -86,6 +87,8 @@ type StageReport struct {
 	Batches *Batches `json:"batches,omitempty"`
 	// Comparison is there where the stage is compared with another one.
 	Comparison *Comparison `json:"comparison,omitempty"`
+	// Carriers are the engines that carry out the rules of its gateway file, where there are several.
+	Carriers []gateway.Carrier `json:"carriers,omitempty"`
 	// Remedy is what the stage tries against another one, and what came of it.
 	Remedy *RemedyReport `json:"remedy,omitempty"`
 	// Drops are those in the gateway while the load ran, where the stage traces

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -341,6 +342,18 @@ func statusColumns(s *observe.Status) []statusColumn {
 			return c
 		})
 	}
+	if slices.ContainsFunc(s.Rules, func(r observe.Rule) bool { return r.ByPrograms != nil }) {
+		number("by programs", func(r *observe.Rule) Cell {
+			switch by := r.ByPrograms; {
+			case by == nil:
+				return Cell{Text: units.None}
+			case by.PacketsPerSecond != nil:
+				return Cell{Text: units.Count(by.Packets) + ", " + units.Rate(*by.PacketsPerSecond) + "/s"}
+			default:
+				return Cell{Text: units.Count(by.Packets)}
+			}
+		})
+	}
 	if s.Drops.ByRule != nil {
 		number("dropped", func(r *observe.Rule) Cell {
 			c := Cell{Text: known(r.Dropped)}
@@ -375,8 +388,14 @@ const maxRuleText = 400
 
 // gatewayLegend prints what the columns count, and since when.
 func (p *printer) gatewayLegend(v GatewayStatus, s *observe.Status) {
-	const width = 9
+	width := 9
+	if len(s.Programs) > 0 {
+		width = len("by programs") + 2
+	}
 	p.labelled(0, "new", width, "first packets since the last apply"+ago(s.Applied, v.At))
+	if len(s.Programs) > 0 {
+		p.labelled(0, "by programs", width, "packets that eBPF programs translated since the last apply, past netfilter, both directions")
+	}
 	if by := s.Drops.ByRule; by != nil {
 		p.labelled(0, "dropped", width, "those that found no free port or clashed, since the watch began "+units.Roughly(by.Seconds)+" ago")
 	}
@@ -385,6 +404,16 @@ func (p *printer) gatewayLegend(v GatewayStatus, s *observe.Status) {
 		now = "flows, packets, bytes, ports left: of the connections that there are"
 	}
 	p.labelled(0, "now", width, now)
+	if len(s.Programs) == 0 {
+		return
+	}
+	p.blank()
+	p.line("eBPF programs")
+	t := &Table{Columns: []Column{{Head: "interface"}, {Head: "attached at", Below: true}}}
+	for _, name := range slices.Sorted(maps.Keys(s.Programs)) {
+		t.Cells(Cell{Text: name}, Cell{Text: s.Programs[name]})
+	}
+	p.table(t)
 }
 
 // ago is empty where the time is not known.

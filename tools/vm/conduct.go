@@ -12,9 +12,9 @@ import (
 	"github.com/natkit/natkit/tools/vm/plan"
 )
 
-// modules that are not loaded automatically: their sysctls must exist before they are
-// used.
-var modules = []string{"nf_conntrack", "nf_conntrack_netlink", "br_netfilter"}
+// modules that are not loaded automatically: their sysctls, and the device of tun, must
+// exist before they are used.
+var modules = []string{"nf_conntrack", "nf_conntrack_netlink", "br_netfilter", "tun"}
 
 // sysctls are what a machine that does NAT has. The kernel's own maximum follows
 // from the memory, and is too low for the tests.

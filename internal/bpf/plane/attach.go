@@ -177,13 +177,69 @@ func (p Pins) Attach(programs *Programs, ports []Port) (refused []*Refused, err 
 		wanted[h.pin()] = true
 		back = append(back, undo)
 	}
-	if err := s.removeBut(wanted); err != nil {
+	if err := s.removeOthers(programs, wanted); err != nil {
+		return nil, err
+	}
+	if err := programs.redirect(ports, wanted); err != nil {
 		return nil, err
 	}
 	for _, n := range former {
 		_ = s.forget(strconv.Itoa(n)) // the next one does it otherwise
 	}
+	s.handOver()
 	return refused, nil
+}
+
+// removeOthers detaches what is attached to other hooks. Many drivers take redirected frames only as long as they have an XDP
+// program themselves: none may be sent to them any more.
+func (s *shelf) removeOthers(programs *Programs, wanted map[string]bool) error {
+	links, _, err := s.list()
+	if err != nil {
+		return err
+	}
+	lose := func(i *Interface) bool {
+		pin := (&hook{Port{Index: i.Index}, hookXDP, nil}).pin()
+		return i.Redirect && slices.Contains(links, pin) && !wanted[pin]
+	}
+	if err := programs.change(lose, false); err != nil {
+		return err
+	}
+	return s.removeBut(wanted)
+}
+
+// redirect has frames sent to those interfaces that take them, now that they have their programs.
+func (p *Programs) redirect(ports []Port, wanted map[string]bool) error {
+	features := readFeatures()
+	return p.change(func(i *Interface) bool {
+		at := slices.IndexFunc(ports, func(port Port) bool { return port.Index == i.Index })
+		if i.Redirect || at < 0 {
+			return false
+		}
+		f, known := features[uint32(i.Index)]
+		h := hook{ports[at], hookXDP, nil}
+		return f&FeatureNDOXmit != 0 || !known && wanted[h.pin()] && h.port.Mode == XDP && sends(h.port.Name)
+	}, true)
+}
+
+// change changes which interfaces take redirected frames.
+func (p *Programs) change(which func(*Interface) bool, to bool) error {
+	changed := false
+	for n := range p.interfaces {
+		if i := &p.interfaces[n]; which(i) {
+			i.Redirect, changed = to, true
+			if err := p.Interfaces.Put(uint32(i.Index), i.value()); err != nil {
+				return fmt.Errorf("change what is known of interface %d: %w", i.Index, err)
+			}
+		}
+	}
+	if !changed {
+		return nil
+	}
+	var epoch uint32
+	if err := errors.Join(p.Epoch.Get(&epoch), p.Epoch.Set(epoch+1)); err != nil { // what was decided before is not valid
+		return fmt.Errorf("have the programs decide again: %w", err)
+	}
+	return nil
 }
 
 // keep pins what was loaded, by its number.
@@ -191,14 +247,34 @@ func (s *shelf) keep(programs *Programs, load string) error {
 	if err := os.MkdirAll(s.at(load), 0o700); err != nil {
 		return fmt.Errorf("make a directory for pinned programs: %w", netns.Denied(err, netns.WriteAll))
 	}
-	for name, object := range map[string]interface{ Pin(string) error }{
+	for name, program := range map[string]*ebpf.Program{
 		planeProgForward: programs.Forward, planeProgIngress: programs.Ingress, planeProgIngressWithoutEthernet: programs.IngressWithoutEthernet,
 		planeProgEgress: programs.Egress, planeProgEgressWithoutEthernet: programs.EgressWithoutEthernet,
-		planeMapRules: programs.Rules, planeMapReasons: programs.Reasons, pinAbout: programs.About,
 	} {
-		if err := object.Pin(s.at(load, name)); err != nil {
-			return fmt.Errorf("pin %s in %s: %w", name, s.path, netns.Denied(err, netns.BPF))
+		if err := pin(program, s.at(load, name)); err != nil {
+			return err
 		}
+	}
+	for name, m := range map[string]*ebpf.Map{planeMapRules: programs.Rules, planeMapReasons: programs.Reasons, pinAbout: programs.About} {
+		if err := pin(m, s.at(load, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pin pins a copy: one that was pinned before would be moved.
+func pin[T interface {
+	Clone() (T, error)
+	Pin(path string) error
+	Close() error
+}](object T, path string) error {
+	c, err := object.Clone()
+	if err == nil {
+		err = errors.Join(c.Pin(path), c.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("pin %s: %w", filepath.Base(path), netns.Denied(err, netns.BPF, netns.WriteAll))
 	}
 	return nil
 }
@@ -419,6 +495,11 @@ func filterParent(name string) uint32 {
 	return netlink.HANDLE_MIN_INGRESS
 }
 
+// clsact is the qdisc of an interface that has filters of both ways.
+func clsact(index int) netlink.Qdisc {
+	return &netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}, QdiscType: "clsact"}
+}
+
 // putFilter attaches the program of a hook as a filter.
 func putFilter(h *hook) (undo func() error, err error) {
 	l, err := netlink.LinkByIndex(h.port.Index)
@@ -430,8 +511,7 @@ func putFilter(h *hook) (undo func() error, err error) {
 		return nil, err
 	}
 	handle := uint32(filterBeside)
-	qdisc := &netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: h.port.Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}, QdiscType: "clsact"}
-	switch err := netlink.QdiscAdd(qdisc); {
+	switch err := netlink.QdiscAdd(clsact(h.port.Index)); {
 	case err == nil:
 		handle = filterOwn
 	case !errors.Is(err, unix.EEXIST):
@@ -494,7 +574,7 @@ func removeFilter(l netlink.Link, name string) error {
 			return err // others have come since
 		}
 	}
-	return netlink.QdiscDel(&netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}, QdiscType: "clsact"})
+	return netlink.QdiscDel(clsact(l.Attrs().Index))
 }
 
 // removeFilters removes natkit's filters of all interfaces but some.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -48,14 +49,10 @@ func newWorld(t *testing.T) *world {
 	w := &world{T: t, client: testutil.Namespace(t, "client"), gateway: testutil.Namespace(t, "gateway"), server: testutil.Namespace(t, "server")}
 	testutil.Veth(t, testutil.End{Netns: w.client, Name: "c", Addresses: []string{"198.18.0.2/24"}},
 		testutil.End{Netns: w.gateway, Name: "wan0", Addresses: []string{"198.18.0.1/24"}})
-	testutil.Veth(t, testutil.End{Netns: w.server, Name: "s", Addresses: []string{"198.18.1.2/24", "198.18.1.3/24"}},
-		testutil.End{Netns: w.gateway, Name: "lan0", Addresses: []string{"198.18.1.1/24"}})
 	testutil.Routes(t, w.client, "198.18.0.1")
-	testutil.Routes(t, w.server, "198.18.1.1")
+	passFrames(t, w.client)
+	w.joinServer()
 	testutil.Sysctl(t, w.gateway, "net/ipv4/ip_forward", "1")
-	for _, ns := range []*netns.Handle{w.client, w.server} {
-		passFrames(t, ns)
-	}
 	w.pins = PinsOf(strings.ReplaceAll(t.Name(), "/", "-"))
 	t.Cleanup(func() {
 		if err := w.gateway.Do(w.pins.Remove); err != nil {
@@ -64,6 +61,14 @@ func newWorld(t *testing.T) *world {
 		w.wantNothing()
 	})
 	return w
+}
+
+func (w *world) joinServer() {
+	w.Helper()
+	testutil.Veth(w, testutil.End{Netns: w.server, Name: "s", Addresses: []string{"198.18.1.2/24", "198.18.1.3/24"}},
+		testutil.End{Netns: w.gateway, Name: "lan0", Addresses: []string{"198.18.1.1/24"}})
+	testutil.Routes(w, w.server, "198.18.1.1")
+	passFrames(w.T, w.server)
 }
 
 // passFrames has the pair of veths take frames that are redirected to them: they need NAPI, which an XDP program brings.
@@ -110,7 +115,7 @@ func (w *world) load(t Tables, digest string, mode Mode) (programs *Programs, po
 		}
 		c := Config{Tables: t, Marks: MarksOf(3 << 8), Digest: digest}
 		for _, f := range found {
-			f.Roles, f.Redirect = 1, true
+			f.Roles = 1
 			if strings.HasPrefix(f.Name, "lan") {
 				f.Roles = Inside
 			}
@@ -220,7 +225,7 @@ func (w *world) wantNothing() {
 	if _, err := os.Stat(w.pins.Dir()); !errors.Is(err, os.ErrNotExist) {
 		w.Errorf("%s is left: %v", w.pins.Dir(), err)
 	}
-	if isBPF(ownRoot) {
+	if all, _ := os.ReadDir(ownRoot); isBPF(ownRoot) && !slices.ContainsFunc(all, fs.DirEntry.IsDir) {
 		w.Errorf("%s is mounted", ownRoot)
 	}
 	testutil.Inside(w, w.gateway, func() error {
@@ -336,7 +341,7 @@ type stream struct {
 	*world
 	from, to *net.UDPConn
 	count    atomic.Int64
-	// window has an entry for each packet that is on its way: no buffer may overflow.
+	// window has an entry for each packet that is on its way: no buffer may overflow, in which each may take 5 KB.
 	window chan struct{}
 
 	lock sync.Mutex
@@ -347,7 +352,7 @@ const testPort = 4000
 
 func (w *world) flow(from *netns.Handle, source, destination netip.Addr, to *netns.Handle) *stream {
 	w.Helper()
-	f := &stream{world: w, window: make(chan struct{}, 64), seen: map[pair]int{}}
+	f := &stream{world: w, window: make(chan struct{}, 16), seen: map[pair]int{}}
 	testutil.Inside(w, to, func() (err error) {
 		if f.to, err = net.ListenUDP("udp4", &net.UDPAddr{Port: testPort}); err != nil {
 			return err
@@ -420,16 +425,26 @@ func (f *stream) passes(packets int, want pair) {
 	for range packets {
 		select {
 		case f.window <- struct{}{}:
-		case <-time.After(testutil.Patience(20 * time.Second)):
+		case <-time.After(testutil.Patience(10 * time.Second)):
 			f.Fatalf("of the packets %d came, and no more", f.count.Load()-before)
 		}
 		if _, err := f.from.Write([]byte("natkit")); err != nil {
 			f.Fatal(err)
 		}
 	}
-	testutil.Eventually(f, "packets", func() bool { return f.count.Load() == before+int64(packets) })
+	f.arrive(before + int64(packets))
 	if seen := f.take(); seen[want] != packets {
 		f.Errorf("packets came with %v, want %v", seen, want)
+	}
+}
+
+// arrive waits for packets.
+func (f *stream) arrive(count int64) {
+	f.Helper()
+	for deadline := time.Now().Add(testutil.Patience(10 * time.Second)); f.count.Load() < count; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			f.Fatalf("%d packets came, of %d: %v; %+v", f.count.Load(), count, f.take(), f.read())
+		}
 	}
 }
 

@@ -27,6 +27,7 @@ type devices struct {
 
 func newDevices(t *testing.T) *devices {
 	testutil.NeedFeature(t, testutil.Tun)
+	testutil.NeedFeature(t, testutil.TCX)
 	d := &devices{T: t, host: testutil.Namespace(t, "host"), inside: testutil.Namespace(t, "inside")}
 	for _, ns := range []*netns.Handle{d.host, d.inside} {
 		testutil.Sysctl(t, ns, "net/ipv6/conf/default/accept_dad", "0")

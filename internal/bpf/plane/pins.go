@@ -61,7 +61,7 @@ func (p Pins) open(mount bool) (s *shelf, err error) {
 		return shelfIn(root, p.name), nil
 	}
 	s = &shelf{path: filepath.Join(ownRoot, p.name)}
-	return s, amongLastingMounts(func(others bool) (err error) {
+	err = amongLastingMounts(func(others bool) (err error) {
 		root := mounted()
 		if root == "" && mount {
 			root, err = ownRoot, mountOwn()
@@ -75,6 +75,10 @@ func (p Pins) open(mount bool) (s *shelf, err error) {
 		}
 		return err
 	})
+	if !mount && errors.Is(err, fs.ErrPermission) {
+		return s, nil // nothing there can be this user's
+	}
+	return s, err
 }
 
 // close lets go of it.
@@ -141,6 +145,20 @@ func (s *shelf) leave() {
 	}
 }
 
+// handOver gives what root has made to the service that has the file system, if there is one.
+func (s *shelf) handOver() {
+	var is unix.Stat_t
+	if unix.Stat(s.root, &is) != nil || int(is.Uid) == os.Geteuid() {
+		return
+	}
+	_ = filepath.WalkDir(s.dir, func(path string, _ fs.DirEntry, err error) error {
+		if err == nil {
+			err = os.Lchown(path, int(is.Uid), int(is.Gid))
+		}
+		return err
+	})
+}
+
 // unmountOwn fails where another natkit has pinned something meanwhile.
 func unmountOwn() error {
 	all, err := os.ReadDir(ownRoot)
@@ -188,11 +206,11 @@ func (s *shelf) list() (links []string, loads []int, err error) {
 		return nil, nil, nil
 	}
 	all, err := os.ReadDir(s.dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // systemd's file system is root's alone
 		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("list pinned programs: %w", netns.Denied(err, netns.WriteAll))
+		return nil, nil, fmt.Errorf("list pinned programs: %w", err)
 	}
 	for _, e := range all {
 		if !e.IsDir() {

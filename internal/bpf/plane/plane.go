@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -22,7 +23,7 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 )
 
-//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -fno-strict-aliasing -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -type mapping -type mac -type service -type prefix -type interface -type count -type reason -target bpfel  plane plane.bpf.c
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -fno-strict-aliasing -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -type mapping -type mac -type service -type prefix -type interface -type count -type reason -type way -target bpfel  plane plane.bpf.c
 
 // Marks are the bits of packets' marks by which the programs at the way in and out, and netfilter, know what is half
 // translated: Mask has two bits, Owned and Hairpin are two values of them.
@@ -55,13 +56,17 @@ const mapsVersion = 1
 type Programs struct {
 	planeObjects
 	About *ebpf.Map `ebpf:".rodata.about"`
+	// interfaces are those that they know, as they know them.
+	interfaces []Interface
 }
 
 // Load loads the programs with maps of their own. It fills these, so that it fails where they are too small, before
-// anything is attached. Needs CAP_BPF and CAP_NET_ADMIN.
+// anything is attached. Needs CAP_BPF and CAP_NET_ADMIN; and CAP_PERFMON, without which the verifier refuses that a place on
+// the stack is used for a pointer and then for something else, as compilers do.
 func Load(c Config) (*Programs, error) {
 	if err := netns.CheckPrivilege(netns.Need{Any: netns.BPF, Why: "to load eBPF programs"},
-		netns.Need{Any: netns.NetAdmin, Why: "to load those of the network"}); err != nil {
+		netns.Need{Any: netns.NetAdmin, Why: "to load those of the network"},
+		netns.Need{Any: netns.PerfMon, Why: "for what the verifier allows compilers"}); err != nil {
 		return nil, fmt.Errorf("load the engine's programs: %w", err)
 	}
 	if c.Rules > maxRules {
@@ -80,6 +85,7 @@ func Load(c Config) (*Programs, error) {
 	} {
 		spec.Maps[name].MaxEntries = uint32(max(1, n))
 	}
+	spec.Maps[planeMapInterfaces].Flags |= unix.BPF_F_NO_PREALLOC // Attach changes entries: none may become another one's while it is read
 	jiffies, err := inJiffies(c.Keep)
 	if err != nil {
 		return nil, err
@@ -167,11 +173,17 @@ func (e *entries) leave(prefixes []netip.Prefix) {
 	for _, p := range prefixes {
 		a := addressOf(p.Masked().Addr())
 		if p.IsSingleIP() {
-			e.hosts[a] = e.hosts[a] // as it is, or empty
+			putMissing(e.hosts, a)
 			continue
 		}
 		key := planePrefix{Length: uint32(p.Bits() + 128 - p.Addr().BitLen()), Address: a}
-		e.prefixes[key] = e.prefixes[key]
+		putMissing(e.prefixes, key)
+	}
+}
+
+func putMissing[K comparable](all map[K]planeMapping, key K) {
+	if _, has := all[key]; !has {
+		all[key] = planeMapping{}
 	}
 }
 
@@ -258,16 +270,11 @@ func fill[K comparable, V any](m *ebpf.Map, all map[K]V) error {
 }
 
 func (p *Programs) fillInterfaces(all []Interface) error {
+	p.interfaces = slices.Clone(all)
 	m := map[uint32]planeInterface{}
-	for _, i := range all {
-		v := planeInterface{Roles: uint32(i.Roles), RpFilter: uint8(i.RPFilter)}
-		if i.NoEthernet {
-			v.Flags |= noEthernet
-		}
-		if i.Redirect {
-			v.Flags |= redirect
-		}
-		m[uint32(i.Index)] = v
+	for n := range all {
+		i := &all[n]
+		m[uint32(i.Index)] = i.value()
 		if len(i.MAC) == 6 && i.Index < maxMACs {
 			if err := p.Macs.Put(uint32(i.Index), planeMac{Address: [6]uint8(i.MAC), Known: 1}); err != nil {
 				return err
@@ -288,6 +295,17 @@ func (c *Config) macs() int {
 		n = max(n, i.Index+1)
 	}
 	return min(n, maxMACs)
+}
+
+func (i *Interface) value() planeInterface {
+	v := planeInterface{Roles: uint32(i.Roles), RpFilter: uint8(i.RPFilter)}
+	if i.NoEthernet {
+		v.Flags |= noEthernet
+	}
+	if i.Redirect {
+		v.Flags |= redirect
+	}
+	return v
 }
 
 const (

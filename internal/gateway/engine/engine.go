@@ -112,7 +112,7 @@ func (s Set) Assign(p *gateway.Plan, facts gateway.Facts) (*gateway.Plan, []gate
 		if out.Assigned == nil {
 			out.Assigned = map[gateway.Engine][]gateway.Ref{}
 		}
-		out.Assigned[e.Name()] = mine.Refs()
+		out.Assigned[e.Name()], out.Elsewhere = mine.Refs(), mine.Elsewhere
 	}
 	if out.Assigned[gateway.EngineEBPF] == nil {
 		out.Bypass = 0
@@ -469,7 +469,11 @@ func (s Set) Follow(ns *netns.Handle, p *gateway.Plan, facts gateway.Facts, rout
 		if err != nil {
 			return nil, err
 		}
-		if way, err := e.Follow(ns, p.Part(name), facts, route, packet); way != nil || err != nil {
+		way, err := e.Follow(ns, p.Part(name), facts, route, packet)
+		if way != nil {
+			way.Plan = gateway.Digest(p)
+		}
+		if way != nil || err != nil {
 			return way, err
 		}
 	}

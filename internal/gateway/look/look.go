@@ -117,6 +117,7 @@ type counters struct {
 	at     time.Time
 	plan   string
 	rules  map[gateway.Ref]uint64
+	each   map[gateway.Ref]uint64
 	drops  map[gateway.Ref]uint64
 	others map[string]uint64
 	// noEntry and failed are the tracker's own, which no writing of the table resets.
@@ -124,11 +125,14 @@ type counters struct {
 }
 
 func (v *view) counters() counters {
-	c := counters{at: v.at, plan: v.Plan, rules: map[gateway.Ref]uint64{}, drops: map[gateway.Ref]uint64{}, others: map[string]uint64{},
+	c := counters{at: v.at, plan: v.Plan, rules: map[gateway.Ref]uint64{}, each: map[gateway.Ref]uint64{}, drops: map[gateway.Ref]uint64{}, others: map[string]uint64{},
 		noEntry: v.Drops.NoEntry, failed: v.Drops.InsertFailed}
 	for _, r := range v.Rules {
 		if r.New != nil {
 			c.rules[r.Rule] = *r.New
+		}
+		if r.ByPrograms != nil {
+			c.each[r.Rule] = r.ByPrograms.Packets
 		}
 		if r.Dropped != nil {
 			c.drops[r.Rule] = *r.Dropped
@@ -171,6 +175,9 @@ func (v *view) rates(before, now counters) {
 	for i := range v.Rules {
 		r := &v.Rules[i]
 		r.NewPerSecond = perSecond(known(before.rules, r.Rule), r.New, seconds)
+		if by := r.ByPrograms; by != nil {
+			by.PacketsPerSecond = perSecond(known(before.each, r.Rule), &by.Packets, seconds)
+		}
 		r.DroppedPerSecond = perSecond(known(before.drops, r.Rule), r.Dropped, seconds)
 	}
 	for _, list := range [][]observe.Counter{v.Drops.Counters, v.Counters} {

@@ -69,8 +69,11 @@ func (v *view) stored(digest string) *gateway.Plan {
 // what else they count.
 func (v *view) counts() {
 	sums := map[gateway.Ref]uint64{}
+	each := map[gateway.Ref]*observe.Translated{}
 	for _, c := range v.state.Counts {
 		switch {
+		case c.Rule != nil && c.Each:
+			each[*c.Rule] = &observe.Translated{Packets: c.Packets, Bytes: c.Bytes}
 		case c.Rule != nil:
 			sums[*c.Rule] += c.Packets
 		case c.Dropped:
@@ -84,7 +87,9 @@ func (v *view) counts() {
 			v.Rules[i].New = &n
 			delete(sums, v.Rules[i].Rule)
 		}
+		v.Rules[i].ByPrograms = each[v.Rules[i].Rule]
 	}
+	v.Programs = v.state.Modes
 	for ref, n := range sums {
 		v.Rules = append(v.Rules, observe.Rule{Rule: ref, New: &n})
 	}

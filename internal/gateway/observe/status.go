@@ -37,6 +37,10 @@ type Status struct {
 	// Confirm is the transaction that waits for confirmation.
 	Confirm *Confirmation `json:"confirm,omitempty"`
 
+	// Programs are how eBPF programs are attached, by interface, with the reason where not at XDP; empty where there are
+	// none.
+	Programs map[string]string `json:"programs,omitempty"`
+
 	// Rules are those of the file, in its order.
 	Rules []Rule `json:"rules"`
 	// Checker is the service that checks hosts with health; Unchecked is true where none does.
@@ -95,12 +99,22 @@ type Rule struct {
 	Dropped *uint64 `json:"dropped_first_packets,omitempty"`
 	// DroppedPerSecond is their rate since the previous reading; absent in the first one.
 	DroppedPerSecond *float64 `json:"dropped_first_packets_per_second,omitempty"`
+	// ByPrograms are the packets that eBPF programs translated by it; absent where they do not carry it out.
+	ByPrograms *Translated `json:"by_programs,omitempty"`
 	// Ports are those of the address, protocol and destination that has the largest part
 	// of them in use; absent where the rule gives none, or none is in use.
 	Ports *PortsLeft `json:"ports,omitempty"`
 	// Hosts are those that it chooses from, where these are several.
 	Hosts []Host `json:"hosts,omitempty"`
 	Usage
+}
+
+// Translated are packets that programs translated since they were attached, both directions together.
+type Translated struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+	// PacketsPerSecond is their rate since the previous reading; absent in the first one.
+	PacketsPerSecond *float64 `json:"packets_per_second,omitempty"`
 }
 
 // Host is one of several that connections go to.

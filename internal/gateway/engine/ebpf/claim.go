@@ -4,6 +4,7 @@
 package ebpf
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -46,7 +47,43 @@ func (e Engine) Claim(p *gateway.Plan, facts gateway.Facts) (mine, rest *gateway
 	if rest = p.Only(func(r gateway.Ref) bool { return why[r] != "" }); len(rest.Refs()) == 0 {
 		rest = nil
 	}
+	mine.Elsewhere = elsewhere(p, &facts)
 	return mine, rest, notes
+}
+
+// elsewhere are the addresses that netfilter has packets to: what it translates, what it gives connections, whose answers
+// come there, and what it leaves alone. Rules for all destinations are compared with the links.
+func elsewhere(p *gateway.Plan, facts *gateway.Facts) (all []netip.Prefix) {
+	add := func(prefixes ...netip.Prefix) {
+		for _, x := range prefixes {
+			if x.IsValid() && x.Bits() > 0 {
+				all = append(all, x.Masked())
+			}
+		}
+	}
+	for e := range p.Entries() {
+		if !e.Action.Kind.TranslatesSource() && e.Action.Kind != nat.Pair {
+			add(e.To...)
+			continue
+		}
+		add(e.Action.Prefix)
+		for _, r := range e.Action.To {
+			add(r.Prefixes()...)
+		}
+	}
+	for i := range facts.Foreign {
+		for j := range facts.Foreign[i].NAT {
+			n := &facts.Foreign[i].NAT[j]
+			add(gateway.MatchOf(n.NATCondition).To...)
+			if n.First.IsValid() && (n.Kind == snapshot.NATMasquerade || n.Kind == snapshot.NATSource) {
+				add(nat.AddrRange{First: n.First, Last: n.Last}.Prefixes()...)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	return slices.Compact(all)
 }
 
 // refused returns why the programs do not carry out rules; nothing for those that they do.
@@ -281,19 +318,6 @@ func within(names, others []string) bool {
 
 // masks compares a source that connections get which come back inside: netfilter gives it to hosts without a mapping.
 func (c *claim) masks(e *gateway.Entry) {
-	if e.Rule.Kind == "dnat" && c.elsewhere(e) {
-		c.refuse(e.Rule, "hairpin, and %s is no address of this host: answers to it would be routed away", e.Action.To)
-	}
-	if e.Original[0].Bits() > 0 && c.elsewhere(e) {
-		for _, d := range c.plan.Destinations {
-			if d.Rule == e.Rule {
-				c.masked(&d, e.Rule)
-			}
-		}
-	}
-	if !slices.ContainsFunc(c.links, func(k link) bool { return k.rule == e.Rule && k.hairpin }) {
-		c.leaveMask(e)
-	}
 	for _, r := range e.Action.To {
 		for _, p := range r.Prefixes() {
 			c.outside.overlapping(span{p, 0, nat.AllPorts}, func(i int) {
@@ -303,44 +327,6 @@ func (c *claim) masks(e *gateway.Entry) {
 			})
 		}
 	}
-}
-
-// leaveMask refuses rules whose hosts others inside reach with a source that the host's routes lead outside: answers to it
-// would leave there.
-func (c *claim) leaveMask(e *gateway.Entry) {
-	if e.Original[0].Bits() > 0 || !c.elsewhere(e) {
-		return
-	}
-	c.widely("mask", func(k *link) {
-		if k.back {
-			c.maskedBy(k, e.Rule)
-		}
-	})
-	for i := range c.plan.Destinations {
-		if d := &c.plan.Destinations[i]; len(d.In) == 0 || c.anyInside(d.In) {
-			c.masked(d, e.Rule)
-		}
-	}
-}
-
-// masked refuses other rules of the hosts that a destination leads to.
-func (c *claim) masked(d *gateway.Entry, by gateway.Ref) {
-	c.each(c.inside, images(d), func(k *link) {
-		if k.rule != d.Rule {
-			c.maskedBy(k, by)
-		}
-	})
-}
-
-func (c *claim) maskedBy(k *link, by gateway.Ref) {
-	c.refuse(k.rule, "%s gives hosts inside that reach others an address that is not this host's: answers to it would be routed away", by)
-}
-
-// elsewhere reports whether a source gives an address that is not the host's.
-func (c *claim) elsewhere(e *gateway.Entry) bool {
-	return c.facts.Known && (e.Action.Prefix.IsValid() || slices.ContainsFunc(e.Action.To, func(r nat.AddrRange) bool {
-		return !r.IsSingle() || !c.facts.Has(r.First)
-	}))
 }
 
 func (c *claim) anyInside(names []string) bool {
@@ -358,8 +344,7 @@ func (c *claim) leave(r gateway.Ref) {
 			c.leavePair(e)
 		case e.Action.Kind == nat.Notrack:
 			c.leaveUntracked(e)
-		case e.IsHairpin():
-			c.leaveMask(e)
+		case e.IsHairpin(): // see masks
 		case e.Action.Kind.TranslatesSource():
 			c.leaveSource(rival{e, r.String(), false})
 		default:
@@ -402,7 +387,7 @@ func (c *claim) leaveDestination(r rival) {
 			c.refuse(k.rule, "%s", ambiguous(k, r.name))
 		}
 	})
-	if r.ToLocal || !slices.ContainsFunc(r.To, func(p netip.Prefix) bool { return !c.isLocal(p) }) {
+	if r.ToLocal || !slices.ContainsFunc(r.To, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
 		return // the programs leave what goes there to the stack
 	}
 	bits := r.Rule.BitLen()
@@ -503,14 +488,14 @@ func (c *claim) leaveSource(r rival) {
 		}
 	})
 	c.widely(fmt.Sprint("to ", bits, r.Out, r.To, from, r.Protocol), func(k *link) {
-		if k.rule.BitLen() == bits && c.onTheWay(r.Out, k, k.in) && overlap(r.To, k.inside.prefix) && has(k.inside, r.Protocol) && (c.mayCome(from, k.in) || c.elsewhere(r.Entry)) {
+		if k.rule.BitLen() == bits && c.onTheWay(r.Out, k, k.in) && overlap(r.To, k.inside.prefix) && has(k.inside, r.Protocol) && c.mayCome(from, k.in) {
 			c.refuse(k.rule, "%s also translates the source of what comes to its hosts", r.name)
 		}
 	})
 }
 
 // mayCome reports whether packets from some addresses may come in by one of some interfaces: they do not where all are
-// known to be on networks of others. (From there they are in the way all the same if answers to what they get are routed away.)
+// known to be on networks of others.
 func (c *claim) mayCome(from []netip.Prefix, in []string) bool {
 	return slices.ContainsFunc(from, func(p netip.Prefix) bool {
 		way := c.way(p)
@@ -608,7 +593,7 @@ func (c *claim) leavePair(e *gateway.Entry) {
 	for i := range c.links {
 		k := &c.links[i]
 		ofFamily := k.rule.BitLen() == e.Rule.BitLen()
-		if c.claimed(k) && ofFamily && (e.Reflects() && k.neutral || !c.isLocal(e.Outside()) && c.onTheWay(e.Out, k, k.out)) {
+		if c.claimed(k) && ofFamily && e.Reflects() && k.neutral {
 			c.refuse(k.rule, "%s leads inside what its hosts send, before they have its address", e.Rule)
 		}
 	}

@@ -81,7 +81,7 @@ func compile(part *gateway.Plan) *compiled {
 			numbers[k.rule], c.rules = uint32(len(c.rules)), append(c.rules, k.rule)
 		}
 	}
-	c.Rules = uint32(len(c.rules))
+	c.Rules, c.Elsewhere = uint32(len(c.rules)), part.Elsewhere
 	c.Destinations, c.Sources = make([]plane.Mapping, 0, n), make([]plane.Mapping, 0, n)
 	for i := range all {
 		k := &all[i]

@@ -82,7 +82,7 @@ func modeFor(f *plane.Found, p *gateway.Plan) (mode plane.Mode, because string) 
 	case !f.Native():
 		return plane.TC, "its driver runs no XDP programs"
 	case f.Kind == "veth" && p.XDP != gateway.XDPNative:
-		return plane.TC, "checksums of packets from the other end of a veth may be missing (xdp: native where they are not)"
+		return plane.TC, "frames of a veth may have no checksums; xdp: native where they have"
 	}
 	return plane.XDP, ""
 }
@@ -198,14 +198,14 @@ func modeText(mode plane.Mode, f *plane.Found, p *gateway.Plan) string {
 	if because == "" {
 		return string(mode)
 	}
-	return fmt.Sprintf("%s (%s)", mode, because)
+	return fmt.Sprintf("%s: %s", mode, because)
 }
 
 // counts are the counters of rules, and of what was not forwarded.
 func counts(is *plane.State, rules []gateway.Ref) (all []gateway.Counted) {
 	for i, c := range is.Rules {
 		if i > 0 && i < len(rules) {
-			all = append(all, gateway.Counted{Rule: &rules[i], Packets: c.Packets, Bytes: c.Bytes})
+			all = append(all, gateway.Counted{Rule: &rules[i], Packets: c.Packets, Bytes: c.Bytes, Each: true})
 		}
 	}
 	for i, c := range is.Reasons {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -44,11 +45,12 @@ type trial struct {
 }
 
 func (t *trial) follow(packet nat.Packet) (*observe.Trace, error) {
+	packet.At = time.Time{} // the programs do not ask for it
 	steps, as, err := t.run(packet)
 	if err != nil || as == nil {
 		return nil, err
 	}
-	way := &observe.Trace{Schema: observe.Schema, Plan: gateway.Digest(t.plan), Packet: packet, Steps: steps, Untracked: true,
+	way := &observe.Trace{Schema: observe.Schema, Packet: packet, Steps: steps, Untracked: true,
 		Fate: observe.Forwarded, Source: given(as.src, packet.Src, t.ruleOf(as, false)), Destination: given(as.dst, packet.Dst, t.ruleOf(as, true))}
 	hop, err := t.route(observe.Lookup{Source: packet.Src, Destination: as.dst.Addr(), In: packet.In})
 	switch {

@@ -68,6 +68,11 @@ func lookup(table []plane.Mapping, a netip.Addr, protocol uint8, port uint16, ro
 	return longest
 }
 
+// isOutside reports whether an address is one that the gateway has outside.
+func (m *model) isOutside(a netip.Addr) bool {
+	return nat.InAny(m.programs.Elsewhere, a) || slices.ContainsFunc(m.programs.Destinations, func(o plane.Mapping) bool { return o.Match.Contains(a) })
+}
+
 // run is what the programs make of a packet; false where they leave it to the stack.
 func (m *model) run(p nat.Packet) (nat.Packet, bool) {
 	in := m.rolesOf(p.In)
@@ -78,6 +83,8 @@ func (m *model) run(p nat.Packet) (nat.Packet, bool) {
 		if d.ToPort != 0 {
 			q.DstPort = d.ToPort
 		}
+	} else if m.isOutside(p.Dst) {
+		return p, false
 	}
 	if q.Out = m.route(q.Dst); q.Out == "" {
 		return p, false
@@ -360,6 +367,9 @@ func (m *model) connection() (programs bool, wrong string) {
 		return programs, ""
 	}
 	q, stateless := m.first(p)
+	if q.Dst == p.Dst && m.isOutside(p.Dst) { // whoever is outside sends it back here: no other host has the address
+		return programs, ""
+	}
 	if q.Out == "" || same(p, q) && !stateless { // what comes to a host by its own address is routed
 		return programs, ""
 	}
