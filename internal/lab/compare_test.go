@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/packets"
 )
@@ -32,12 +33,12 @@ func TestRounds(t *testing.T) {
 	if got, want := strings.Join(names, " "), round+" "+round+" watched"; got != want {
 		t.Errorf("stages run as %s, want %s", got, want)
 	}
-	kinds, err := Find("nat-kinds")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := kinds.Rounds(); len(got) != 1 || got[0] != &kinds.Stages[0] {
+	c.Compare = nil
+	if got := c.Rounds(); len(got) != len(c.Stages) || got[0] != &c.Stages[0] {
 		t.Errorf("a scenario that compares nothing runs %d stages", len(got))
+	}
+	if _, err := s.With(Overrides{Engine: gateway.EngineEBPF}); err == nil {
+		t.Error("the engines of a scenario that compares them can be changed")
 	}
 }
 
