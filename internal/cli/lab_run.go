@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/disk"
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/lab/run"
@@ -59,6 +60,9 @@ With --rate the loads that have a rate run at another one, for as long as before
 to be found where few ask for a service as well as where many do. With --all that leaves out
 the scenarios of which no load has a rate; those that are about the amount need theirs.
 
+With --engine ebpf the rules of a scenario's gateway file that have a fixed mapping are carried out
+by eBPF programs; the report shows which rules netfilter has, and why.
+
 With --pcap the headers of every node's packets are captured, into one file for each
 stage and side of a NAT, which 'natkit pcap' reads; files of the same name are replaced.
 
@@ -70,6 +74,7 @@ run, 2 usage, 3 the expectation was not met. docs/scenarios.md is the language o
   sudo natkit lab run table-full --lower-max 1000   # as in 2018: a small host-wide limit
   sudo natkit lab run table-full --pcap captures
   sudo natkit lab run service-unanswered --rate 100
+  sudo natkit lab run nat-kinds --engine ebpf
   sudo natkit lab run ./mine.yaml --json
   sudo natkit lab run --all --allow-host
   sudo natkit lab run --all --only table-full,healthy-idle --json`,
@@ -97,6 +102,7 @@ func (f *labRun) addFlags(cmd *cobra.Command) {
 	flags.Var(between(&f.overrides.Rate, 1, 100000), "rate", "requests and datagrams per `SECOND`, for as long as the scenario says, of loads that have a rate (default: the scenario's)")
 	flags.BoolVar(&f.full, "full", false, "5,000 concurrent, 100,000 requests")
 	flags.BoolVar(&f.overrides.Bridge, "bridge", false, "put the server behind a bridge with br_netfilter, as Docker does")
+	flags.Var(into(&f.overrides.Engine, oneOf(gateway.EngineNetfilter, gateway.EngineEBPF)), "engine", "engine `WORD` of the scenario's gateway files: netfilter, ebpf (default: the scenario's)")
 	addServer(cmd, &f.server)
 	flags.Var(between(&f.lowerMax, 1, math.MaxInt64), "lower-max", "make the fault by lowering the host-wide nf_conntrack_max to `N` during the fault stage")
 	flags.BoolVar(&f.force, "force", false, "with --lower-max or --allow-host: also where other namespaces would lose connections")
@@ -108,7 +114,7 @@ func (f *labRun) addFlags(cmd *cobra.Command) {
 	flags.Var(into(&f.pcap, notEmpty("a folder")), "pcap", "write what each node's interfaces send and receive into pcapng files in `DIR`, one for each stage and side")
 	flags.Var(into(&f.snap, parseSnapLen), "pcap-snaplen", fmt.Sprintf("with --pcap: keep `BYTES` of each packet, 0 for all (default %d, enough for all headers)", f.snap))
 	flags.Var(into(&f.limit, parseFileSize), "pcap-size", fmt.Sprintf("with --pcap: let no file grow beyond `SIZE`: 64M, 1G, … (default %dM)", f.limit>>20))
-	for _, alone := range []string{"concurrency", "requests", "timeout", "full", "bridge", "lower-max", "force", "html", "pcap"} {
+	for _, alone := range []string{"concurrency", "requests", "timeout", "full", "bridge", "lower-max", "force", "html", "pcap", "engine"} {
 		cmd.MarkFlagsMutuallyExclusive("all", alone)
 	}
 	for _, other := range []string{"concurrency", "requests", "full"} {
@@ -120,7 +126,8 @@ func (f *labRun) addFlags(cmd *cobra.Command) {
 	requires(cmd, "only", "all")
 	requires(cmd, "pcap-snaplen", "pcap")
 	requires(cmd, "pcap-size", "pcap")
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"only": completeList(scenarioNames)})
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"only": completeList(scenarioNames),
+		"engine": completeWords(string(gateway.EngineNetfilter), string(gateway.EngineEBPF))})
 }
 
 // addServer adds --server.

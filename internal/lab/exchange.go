@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -26,7 +27,8 @@ type Exchange struct {
 	// SeenPorts bound the ports that the server has to see. KeptPorts: each client's own.
 	SeenPorts Ports `yaml:"seen_ports"`
 	KeptPorts bool  `yaml:"kept_ports"`
-	// Untracked: the gateway must have no entry of it; else it must have one of each.
+	// Untracked: the gateway must have no entry of it; else it must have one of each, as far as
+	// netfilter is the engine.
 	Untracked bool `yaml:"untracked"`
 }
 
@@ -74,8 +76,10 @@ type SeenAddress struct {
 // Exchanged is one exchange that was answered: what the client had, and the server saw.
 type Exchanged struct{ Own, Seen netip.AddrPort }
 
-// Judge makes the report of what was exchanged, of asked ones.
-func (e *Exchange) Judge(done []Exchanged, asked, entries int64) *ExchangeReport {
+// Judge makes the report of what was exchanged, of asked ones, through a gateway with rules of several engines or, where
+// carriers is empty, of netfilter.
+func (e *Exchange) Judge(done []Exchanged, asked, entries int64, carriers []gateway.Carrier) *ExchangeReport {
+	programs, netfilter := hasEngine(carriers, gateway.EngineEBPF), len(carriers) == 0 || hasEngine(carriers, gateway.EngineNetfilter)
 	r := &ExchangeReport{Name: e.Name, Protocol: e.protocol(), Server: e.Server.Node, Entries: entries}
 	// The kernel may reuse a port; the tracker has one entry then.
 	own := map[netip.AddrPort]bool{}
@@ -94,12 +98,16 @@ func (e *Exchange) Judge(done []Exchanged, asked, entries int64) *ExchangeReport
 		r.fault("port %d was seen as %d", done[i].Own.Port(), done[i].Seen.Port())
 	}
 	switch {
-	case e.Untracked && entries != 0:
+	case (e.Untracked || !netfilter) && entries != 0:
 		r.fault("the gateway tracked %s", units.Count(entries))
-	case !e.Untracked && entries < int64(len(own)):
+	case !e.Untracked && !programs && entries < int64(len(own)):
 		r.fault("the gateway tracked %s of %s", units.Count(entries), units.Count(len(own)))
 	}
 	return r
+}
+
+func hasEngine(all []gateway.Carrier, e gateway.Engine) bool {
+	return slices.ContainsFunc(all, func(c gateway.Carrier) bool { return c.Engine == e })
 }
 
 func (e *Exchange) otherAddress(x Exchanged) bool {

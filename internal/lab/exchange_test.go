@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/natkit/natkit/internal/gateway"
 )
 
 func TestJudgeExchange(t *testing.T) {
@@ -33,14 +35,29 @@ func TestJudgeExchange(t *testing.T) {
 		"all failed":        {Exchange{Seen: pool}, nil, 3, 0, []string{"3 of 3 failed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := tc.e.Judge(tc.done, tc.asked, tc.entries)
+			r := tc.e.Judge(tc.done, tc.asked, tc.entries, nil)
 			if diff := cmp.Diff(tc.want, r.Faults); diff != "" {
 				t.Errorf("faults (-want +got):\n%s", diff)
 			}
 		})
 	}
-	r := (&Exchange{Name: "x", Server: ServerAt{Node: "web"}}).Judge(append(kept, moved...), 3, 3)
+	r := (&Exchange{Name: "x", Server: ServerAt{Node: "web"}}).Judge(append(kept, moved...), 3, 3, nil)
 	if len(r.Seen) != 2 || r.Seen[0].Count != 2 || r.KeptPorts != 2 || r.FirstPort != 4000 || r.LastPort != 20000 || r.Protocol != "tcp" {
 		t.Errorf("report %+v", r)
+	}
+}
+
+// TestJudgeByEngine: what the tracker has to have of an exchange depends on the engines of the gateway's rules.
+func TestJudgeByEngine(t *testing.T) {
+	one := netip.MustParseAddrPort("198.18.0.2:4000")
+	carriers := map[string][]gateway.Carrier{"ebpf": {{Engine: gateway.EngineEBPF}}, "both": {{Engine: gateway.EngineEBPF}, {Engine: gateway.EngineNetfilter}},
+		"netfilter": {{Engine: gateway.EngineNetfilter}}}
+	for engines, want := range map[string][2]bool{"ebpf": {true, false}, "both": {true, true}, "netfilter": {false, true}} {
+		for entries := range int64(2) {
+			r := (&Exchange{}).Judge([]Exchanged{{one, one}}, 1, entries, carriers[engines])
+			if ok := len(r.Faults) == 0; ok != want[entries] {
+				t.Errorf("engines %s, %d tracked: %q", engines, entries, r.Faults)
+			}
+		}
 	}
 }

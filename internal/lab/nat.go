@@ -310,6 +310,16 @@ type Gateway struct {
 	gateway.Config `yaml:",inline"`
 }
 
+// by is the file with another engine. What engine ebpf bypasses is nothing that a lab has.
+func (g *Gateway) by(engine gateway.Engine) *Gateway {
+	if g == nil || engine == "" {
+		return g
+	}
+	c := *g
+	c.Engine, c.AcknowledgeBypass = engine, engine == gateway.EngineEBPF
+	return &c
+}
+
 // gateway reports what `natkit gateway check` refuses, by the topology's facts about
 // the node.
 func (c *checker) gateway(path []any, g *Gateway) {

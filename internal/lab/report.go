@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
@@ -82,6 +83,8 @@ type StageReport struct {
 	Handshakes *Handshakes `json:"handshakes,omitempty"`
 	// Batches are the pieces of the load, where it was cut.
 	Batches *Batches `json:"batches,omitempty"`
+	// Carriers are the engines that carry out the rules of its gateway file, where there are several.
+	Carriers []gateway.Carrier `json:"carriers,omitempty"`
 	// Remedy is what the stage tries against another one, and what came of it.
 	Remedy *RemedyReport `json:"remedy,omitempty"`
 	// Drops are those in the gateway while the load ran, where the stage traces

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/document"
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -148,8 +149,8 @@ const (
 // cured by its own remedy before this stage starts.
 const ApplyRemedy = "remedy"
 
-// Overrides replace values of a scenario's load, and of loads of requests in its stages;
-// zero values leave it.
+// Overrides replace values of a scenario's load, and of loads of requests in its stages, and
+// the engine of its gateway files; zero values leave it.
 type Overrides struct {
 	Concurrency int
 	Requests    int64
@@ -157,6 +158,7 @@ type Overrides struct {
 	// Rate is for loads of requests and datagrams that have one; they last as long as before.
 	Rate   int64
 	Bridge bool
+	Engine gateway.Engine
 }
 
 // With returns a copy of the scenario with the overrides in it.
@@ -167,11 +169,16 @@ func (s *Scenario) With(o Overrides) (*Scenario, error) {
 	if o.Rate > 0 && !s.HasRate() {
 		return nil, fmt.Errorf("scenario %s has no load with a rate, or is about that rate", s.Name)
 	}
+	hasGateway := func(st Stage) bool { return st.Gateway != nil }
+	if o.Engine != "" && !slices.ContainsFunc(s.Stages, hasGateway) {
+		return nil, fmt.Errorf("scenario %s has no gateway file", s.Name)
+	}
 	c := *s
 	c.Stages = slices.Clone(s.Stages)
 	c.UseBridge = s.UseBridge || o.Bridge
 	c.Load = o.of(c.Load).at(float64(o.Rate))
 	for i := range c.Stages {
+		c.Stages[i].Gateway = c.Stages[i].Gateway.by(o.Engine)
 		c.Stages[i].Loads = slices.Clone(c.Stages[i].Loads)
 		for j, l := range c.Stages[i].Loads {
 			if l.isHTTP() {

@@ -307,21 +307,26 @@ func (p *printer) gatewayEngines(g *GatewayPlan) {
 		return
 	}
 	p.heading("Engines")
-	t := &Table{Indent: 2, Columns: []Column{{}, {}, {Wrap: true}}}
-	for _, c := range g.Carriers[:min(manyRules, len(g.Carriers))] {
-		var why []string
-		for _, n := range c.Notes {
-			why = append(why, fmt.Sprintf("not %s: %s", n.Engine, n.Because))
-		}
-		t.Cells(Cell{Text: c.Rule.Label()}, Cell{string(c.Engine), Bold}, Cell{Text: strings.Join(why, "; ")})
-	}
-	p.table(t)
+	p.table(carriers(g.Carriers[:min(manyRules, len(g.Carriers))]))
 	if more := len(g.Carriers) - manyRules; more > 0 {
 		p.line(fmt.Sprintf("  … and %s more (--json has them all)", units.Count(more)))
 	}
 	for _, b := range g.Bypassed {
 		p.mark(2, Cell{"passed by: ", Warn}, b.What, Plain)
 	}
+}
+
+// carriers has the engine of each rule, and why it is not another one.
+func carriers(all []gateway.Carrier) *Table {
+	t := &Table{Indent: 2, Columns: []Column{{}, {}, {Wrap: true}}}
+	for _, c := range all {
+		var why []string
+		for _, n := range c.Notes {
+			why = append(why, fmt.Sprintf("not %s: %s", n.Engine, n.Because))
+		}
+		t.Cells(Cell{Text: c.Rule.Label()}, Cell{string(c.Engine), Bold}, Cell{Text: strings.Join(why, "; ")})
+	}
+	return t
 }
 
 // gatewaySet writes a set that comes, goes, or changes.

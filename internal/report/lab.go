@@ -103,7 +103,7 @@ func (p *printer) labStages(r *lab.Report) {
 		return
 	}
 	p.labMeasures(r)
-	for _, t := range exchanges(r) {
+	for _, t := range append(exchanges(r), stageCarriers(r)...) {
 		p.gap()
 		p.table(t)
 	}
@@ -355,6 +355,18 @@ func exchanges(r *lab.Report) (all []*Table) {
 			}
 		}
 		if len(t.rows) > 0 {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// stageCarriers has a table for each stage whose gateway file several engines carry out.
+func stageCarriers(r *lab.Report) (all []*Table) {
+	for _, s := range r.Stages {
+		if len(s.Carriers) > 0 {
+			t := carriers(s.Carriers)
+			t.Title = "Engines in " + s.Name
 			all = append(all, t)
 		}
 	}

@@ -108,7 +108,10 @@ func (n *network) add(t testing.TB, here, there *netns.Links, i int, p place) {
 	}
 	for _, text := range p.addresses {
 		a := netip.MustParsePrefix(text)
-		n.routes = append(n.routes, route{to: a.Masked(), link: l}, hostRoute(a.Addr()), hostRoute(last(a)))
+		n.routes = append(n.routes, route{to: a.Masked(), link: l}, hostRoute(a.Addr()))
+		if a.Addr().Is4() || l.forwards {
+			n.routes = append(n.routes, hostRoute(last(a)))
+		}
 	}
 	found, err := here.LinkByName(p.name)
 	if err != nil {
@@ -233,7 +236,7 @@ func (d *differential) set(number uint64, packets int, each bool) error {
 
 // model draws tables, and how the interfaces are set.
 func (d *differential) model(g *generator) *model {
-	m := &model{marks: drawnMarks, ports: map[fragmentID][2]uint16{}, egress: map[fragmentID][2]uint16{}, rules: map[uint32]planeCount{}, reasons: map[planeReason]planeCount{}}
+	m := &model{marks: drawnMarks, ports: map[fragmentID]seen{}, egress: map[fragmentID]seen{}, rules: map[uint32]planeCount{}, reasons: map[planeReason]planeCount{}}
 	m.network = *d.network
 	m.interfaces = nil
 	for _, l := range d.network.interfaces {

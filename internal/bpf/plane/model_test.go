@@ -61,10 +61,16 @@ type model struct {
 	Tables
 	network
 	marks   Marks
-	ports   map[fragmentID][2]uint16 // of first fragments, by the interface by which they came
-	egress  map[fragmentID][2]uint16 // … of those that were left half done
+	ports   map[fragmentID]seen // fragments, by the interface by which they came
+	egress  map[fragmentID]seen // … those that were left half done
 	rules   map[uint32]planeCount
 	reasons map[planeReason]planeCount
+}
+
+// seen is what is known of a packet by its fragments.
+type seen struct {
+	ports [2]uint16
+	way   planeWay
 }
 
 type fragmentID struct {
@@ -281,17 +287,52 @@ func read(frame []byte, l3 int, v6 bool, gso offload) (*packet, bool) {
 	return p, true
 }
 
-// remember keeps or finds ports of fragments of one packet.
-func (p *packet) remember(memory map[fragmentID][2]uint16, link string, services bool) {
+// remember keeps or finds ports of fragments of one packet, and returns which way others went.
+func (p *packet) remember(memory map[fragmentID]seen, link string, services bool) planeWay {
 	h := &p.outer
-	if !services || !h.fragment {
-		return
+	if !h.fragment {
+		return forwardedAlone
 	}
-	id := fragmentID{h.src, h.dst, h.id, h.protocol, link}
-	if h.ports != nil {
-		memory[id] = *h.ports
-	} else if ports, ok := memory[id]; ok {
-		p.flow.sport, p.flow.dport, p.flow.unknownPorts = ports[0], ports[1], false
+	id := h.of(link)
+	before, known := memory[id]
+	switch {
+	case !services || before.way == planeWayLEFT:
+	case h.ports != nil:
+		memory[id] = seen{*h.ports, before.way}
+	case known && slices.Contains(withPorts, h.protocol):
+		p.flow.sport, p.flow.dport, p.flow.unknownPorts = before.ports[0], before.ports[1], false
+	}
+	return before.way
+}
+
+const forwardedAlone = planeWayFORWARDED_ALONE
+
+// of is what fragments of one packet have in common, that come by one interface.
+func (h *header) of(link string) fragmentID {
+	return fragmentID{h.src, h.dst, h.id, h.protocol, link}
+}
+
+// together has a fragment go the way of the others.
+func (m *model) together(d *decision, in *iface, p *packet, way planeWay) {
+	id := p.outer.of(in.name)
+	switch {
+	case !p.outer.fragment:
+	case d.reason == planeReasonPASSED_FRAGMENT:
+		m.ports[id] = seen{way: planeWayLEFT}
+	case d.verdict == pass:
+	case way == planeWayLEFT && d.ruleIn != 0:
+		d.verdict, d.reason = pass, planeReasonPASSED_FRAGMENT
+	default:
+		if d.verdict == redirected && (way != forwardedAlone || in.mtu > d.link.mtu) {
+			d.verdict, d.reason = stack, planeReasonTO_STACK_FRAGMENT
+		}
+		if d.verdict == stack && way == forwardedAlone {
+			one := m.ports[id]
+			if one.way = planeWayHALVED; p.outer.ports != nil {
+				one.ports = *p.outer.ports
+			}
+			m.ports[id] = one
+		}
 	}
 }
 
@@ -681,8 +722,9 @@ func (m *model) ingress(in *iface, frame []byte, mark uint32, gso offload) outco
 	if !ok || !in.known {
 		return as
 	}
-	p.remember(m.ports, in.name, m.services())
+	way := p.remember(m.ports, in.name, m.services())
 	d := m.decide(in, p)
+	m.together(&d, in, p, way)
 	if d.reason != planeReasonNO_REASON {
 		c := m.reasons[d.reason]
 		c.Packets++
@@ -706,7 +748,7 @@ func (m *model) half(p *packet, d decision, mark uint32) outcome {
 	f := p.flow
 	out := p.rewrite(f.src, d.dst, f.sport, d.dport, false)
 	if h := &p.outer; h.fragment && m.services() && !f.unknownPorts && p.quoted == nil && slices.Contains(withPorts, h.protocol) {
-		m.egress[fragmentID{h.src, d.dst, h.id, h.protocol, ""}] = [2]uint16{f.sport, d.dport}
+		m.egress[fragmentID{h.src, d.dst, h.id, h.protocol, ""}] = seen{ports: [2]uint16{f.sport, d.dport}}
 	}
 	m.account(d.ruleIn, p)
 	mark &^= m.marks.Mask

@@ -156,6 +156,34 @@ __noinline int decide_skb(struct __sk_buff *skb, struct decision *d, const struc
 	return decide(skb, d, &p, from);
 }
 
+/* may_cut reports whether fragments may be too big for the way out, some of them or all. */
+static __always_inline bool may_cut(struct __sk_buff *skb, const struct decision *d)
+{
+	__u32 mtu = 0;
+
+	bpf_check_mtu(skb, 0, &mtu, 0, 0);
+	return mtu > d->mtu;
+}
+
+/* with_others has a fragment go the way of those that came before. What the stack has of a packet that comes from
+ * outside becomes the same by netfilter's rules; of an answer the first fragment's mark is that of the whole. */
+static __always_inline int with_others(struct __sk_buff *skb, const struct header *h, struct decision *d, int v)
+{
+	if (d->reason == PASSED_FRAGMENT) {
+		remember_way(h, skb->ifindex, LEFT);
+		return PASS;
+	}
+	if (v == PASS)
+		return PASS;
+	if (h->way == LEFT && d->rule_in)
+		return why(d, PASSED_FRAGMENT, PASS);
+	if (v == FORWARD && (h->way != FORWARDED_ALONE || may_cut(skb, d)))
+		v = why(d, TO_STACK_FRAGMENT, STACK);
+	if (v == STACK && h->way == FORWARDED_ALONE)
+		remember_way(h, skb->ifindex, HALVED);
+	return v;
+}
+
 /* general_way is that of packets that are not forwarded by what is known of their flow. */
 static __noinline int general_way(struct __sk_buff *skb, __u32 l3)
 {
@@ -179,6 +207,8 @@ static __noinline int general_way(struct __sk_buff *skb, __u32 l3)
 		else if (g->packet.length > d->mtu)
 			v = why(d, TO_STACK_MTU, STACK);
 	}
+	if (g->packet.flags & FRAGMENT)
+		v = with_others(skb, &g->outer, d, v);
 	if (d->reason)
 		count(&reasons, d->reason, 1, total(skb, &g->packet));
 	switch (v) {

@@ -23,7 +23,7 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 )
 
-//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -fno-strict-aliasing -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -type mapping -type mac -type service -type prefix -type interface -type count -type reason -target bpfel  plane plane.bpf.c
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -fno-strict-aliasing -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -type mapping -type mac -type service -type prefix -type interface -type count -type reason -type way -target bpfel  plane plane.bpf.c
 
 // Marks are the bits of packets' marks by which the programs at the way in and out, and netfilter, know what is half
 // translated: Mask has two bits, Owned and Hairpin are two values of them.
@@ -173,11 +173,17 @@ func (e *entries) leave(prefixes []netip.Prefix) {
 	for _, p := range prefixes {
 		a := addressOf(p.Masked().Addr())
 		if p.IsSingleIP() {
-			e.hosts[a] = e.hosts[a] // as it is, or empty
+			putMissing(e.hosts, a)
 			continue
 		}
 		key := planePrefix{Length: uint32(p.Bits() + 128 - p.Addr().BitLen()), Address: a}
-		e.prefixes[key] = e.prefixes[key]
+		putMissing(e.prefixes, key)
+	}
+}
+
+func putMissing[K comparable](all map[K]planeMapping, key K) {
+	if _, has := all[key]; !has {
+		all[key] = planeMapping{}
 	}
 }
 

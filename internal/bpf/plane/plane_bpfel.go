@@ -117,13 +117,14 @@ const (
 	planeReasonTO_STACK_TTL       planeReason = 4
 	planeReasonTO_STACK_MTU       planeReason = 5
 	planeReasonTO_STACK_OPTIONS   planeReason = 6
-	planeReasonPASSED_HAIRPIN     planeReason = 7
-	planeReasonPASSED_LOCAL       planeReason = 8
-	planeReasonPASSED_INTERFACE   planeReason = 9
-	planeReasonPASSED_RP_FILTER   planeReason = 10
-	planeReasonPASSED_FRAGMENT    planeReason = 11
-	planeReasonPASSED_UNMAPPABLE  planeReason = 12
-	planeReasonREASONS            planeReason = 13
+	planeReasonTO_STACK_FRAGMENT  planeReason = 7
+	planeReasonPASSED_HAIRPIN     planeReason = 8
+	planeReasonPASSED_LOCAL       planeReason = 9
+	planeReasonPASSED_INTERFACE   planeReason = 10
+	planeReasonPASSED_RP_FILTER   planeReason = 11
+	planeReasonPASSED_FRAGMENT    planeReason = 12
+	planeReasonPASSED_UNMAPPABLE  planeReason = 13
+	planeReasonREASONS            planeReason = 14
 )
 
 type planeRemembered struct {
@@ -134,7 +135,7 @@ type planeRemembered struct {
 		Source      uint16
 		Destination uint16
 	}
-	Pad uint32
+	Way planeWay
 }
 
 type planeService struct {
@@ -144,6 +145,14 @@ type planeService struct {
 	Protocol uint8
 	Pad      uint8
 }
+
+type planeWay uint32
+
+const (
+	planeWayFORWARDED_ALONE planeWay = 0
+	planeWayLEFT            planeWay = 1
+	planeWayHALVED          planeWay = 2
+)
 
 type planeWork struct {
 	_      structs.HostLayout
@@ -188,12 +197,12 @@ type planeWork struct {
 			Tos      uint8
 			Ttl      uint8
 			CheckAt  uint8
+			Way      uint8
 			Ipv6     bool
 			Options  bool
 			Fragment bool
 			Later    bool
 			HasPorts bool
-			_        [1]byte
 		}
 		Quoted struct {
 			_     structs.HostLayout
@@ -213,12 +222,12 @@ type planeWork struct {
 			Tos      uint8
 			Ttl      uint8
 			CheckAt  uint8
+			Way      uint8
 			Ipv6     bool
 			Options  bool
 			Fragment bool
 			Later    bool
 			HasPorts bool
-			_        [1]byte
 		}
 	}
 	Decision struct {

@@ -5,7 +5,7 @@
 
 #include "rewrite.h"
 
-/* Ports of the first fragments of packets: those that follow have none. */
+/* Fragments of one packet go one way: the stack puts together those that it gets, and waits for all. */
 struct fragment {
 	struct address src, dst;
 	__be32 id;
@@ -22,22 +22,36 @@ struct ports {
 	__be16 source, destination;
 };
 
-/* struct remembered are those of a packet as long as its fragments may come: later another one has its number. */
+enum way {
+	FORWARDED_ALONE,
+	LEFT,   /* the stack has one as it came, whose ports were not known */
+	HALVED, /* the stack has one, as to where it is translated */
+};
+
+/* struct remembered are the ports of a packet, and the way of its fragments that came, as long as others may come: later
+ * another packet has its number. */
 struct remembered {
 	__u64 until; /* ns since the host started */
 	struct ports ports;
-	__u32 pad;
+	enum way way;
 };
 
 #define REASSEMBLY 30000000000ull /* as net.ipv4.ipfrag_time is, if nobody changed it; RFC 8200 has a minute at most */
 
 MAP_OF(fragments, BPF_MAP_TYPE_LRU_HASH, struct fragment, struct remembered, FRAGMENTS, 0);
 
-static __always_inline void remember(const struct fragment *f, const struct ports *ports)
+static __always_inline void remember(const struct fragment *f, const struct ports *ports, enum way way)
 {
-	struct remembered r = {.until = bpf_ktime_get_ns() + REASSEMBLY, .ports = *ports};
+	struct remembered r = {.until = bpf_ktime_get_ns() + REASSEMBLY, .ports = *ports, .way = way};
 
 	bpf_map_update_elem(&fragments, f, &r, BPF_ANY);
+}
+
+static __always_inline const struct remembered *remembered_of(const struct fragment *f)
+{
+	const struct remembered *r = bpf_map_lookup_elem(&fragments, f);
+
+	return r && bpf_ktime_get_ns() <= r->until ? r : 0;
 }
 
 /* struct header is an IP header and what follows it: of a packet, or of one that an ICMP error quotes. */
@@ -50,6 +64,7 @@ struct header {
 	__u8 protocol;
 	__u8 tos, ttl;
 	__u8 check_at; /* as of a packet */
+	__u8 way; /* enum way */
 	bool ipv6, options, fragment, later, has_ports;
 };
 
@@ -169,23 +184,46 @@ static __always_inline bool lacks_ports(const struct header *h)
 	return h->later && (has_ports(h->protocol) || (h->ipv6 && is_extension(h->protocol)));
 }
 
-/* remember_ports keeps those of a first fragment, or finds them for a later one. */
+static __always_inline void set_fragment(struct fragment *f, const struct header *h, __u32 in)
+{
+	f->src = h->src;
+	f->dst = h->dst;
+	f->id = h->id;
+	f->in = in;
+	f->protocol = h->protocol;
+}
+
+/* remember_ports keeps those of a first fragment, or finds them for a later one, and which way others went. */
 static __always_inline void remember_ports(struct header *h, __u32 in)
 {
-	struct fragment f = {.src = h->src, .dst = h->dst, .id = h->id, .in = in, .protocol = h->protocol};
-	struct remembered *known;
+	const struct remembered *known;
+	struct fragment f = {};
 
-	if (!has_services || !h->fragment)
+	if (!h->fragment)
+		return;
+	set_fragment(&f, h, in);
+	known = remembered_of(&f);
+	if (known)
+		h->way = known->way;
+	if (!has_services || h->way == LEFT)
 		return;
 	if (h->has_ports) {
-		remember(&f, &h->ports);
+		remember(&f, &h->ports, h->way);
 		return;
 	}
-	known = bpf_map_lookup_elem(&fragments, &f);
-	if (!known || bpf_ktime_get_ns() > known->until)
+	if (!known || !has_ports(h->protocol))
 		return;
 	h->ports = known->ports;
 	h->later = false; /* what it is for is known now */
+}
+
+/* remember_way has the fragments that follow go the way of this one. */
+static __always_inline void remember_way(const struct header *h, __u32 in, enum way way)
+{
+	struct fragment f = {};
+
+	set_fragment(&f, h, in);
+	remember(&f, &h->ports, way);
 }
 
 /* carries_icmp reports whether a packet is of ICMP, without extension headers. */
@@ -393,9 +431,11 @@ static __always_inline void store(struct __sk_buff *skb, const struct general *g
 /* remember_half keeps the ports of a fragment for the program at the way out, for which others may be the first ones. */
 static __always_inline void remember_half(const struct general *g, const struct decision *d)
 {
-	struct fragment f = {.src = g->outer.src, .dst = d->dst, .id = g->outer.id, .protocol = g->outer.protocol};
 	struct ports ports = {d->sport, d->dport};
+	struct fragment f = {};
 
+	set_fragment(&f, &g->outer, HALF);
+	f.dst = d->dst;
 	if (has_services && g->packet.flags & FRAGMENT && has_ports(f.protocol) && !(g->packet.flags & LATER))
-		remember(&f, &ports);
+		remember(&f, &ports, FORWARDED_ALONE);
 }

@@ -47,6 +47,7 @@ var reasons = [planeReasonREASONS]string{
 	planeReasonTO_STACK_TTL:       "given to the stack: TTL exceeded",
 	planeReasonTO_STACK_MTU:       "given to the stack: larger than the MTU",
 	planeReasonTO_STACK_OPTIONS:   "given to the stack: IP options",
+	planeReasonTO_STACK_FRAGMENT:  "given to the stack: fragments that it puts together",
 	planeReasonPASSED_HAIRPIN:     "left to netfilter: hairpin of a host without a mapping",
 	planeReasonPASSED_LOCAL:       "left to netfilter: the destination is this host",
 	planeReasonPASSED_INTERFACE:   "left to netfilter: no programs at the outgoing interface",

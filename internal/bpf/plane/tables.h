@@ -81,6 +81,7 @@ enum reason {
 	TO_STACK_TTL,
 	TO_STACK_MTU,
 	TO_STACK_OPTIONS,   /* IPv4 options and hop-by-hop options are the stack's */
+	TO_STACK_FRAGMENT,  /* others of the packet are, or have to be, or have to be cut */
 	PASSED_HAIRPIN,     /* untouched: the host inside has no mapping */
 	PASSED_LOCAL,       /* … translated, it is for this host */
 	PASSED_INTERFACE,   /* … by the way out the programs are not attached */

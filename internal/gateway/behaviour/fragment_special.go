@@ -133,19 +133,23 @@ func errorInFragments(p *Play, e endsOf) (Outcome, error) {
 	if err != nil {
 		return "", err
 	}
-	r := report{by: e.x, kind: e.portUnreachableKind}
-	whole := icmp(e.x.Addr(), sent.got.Frame.Source, r.kind, sent.got.Packet)
-	arrivals, err := p.Send(X, packets(reversed(whole.fragments(0x8888, 800)))...)
+	return errorComes(p, report{by: e.x, kind: e.portUnreachableKind}, sent, 0x8888)
+}
+
+// errorComes sends an error about a packet to the host that sent it, in fragments.
+func errorComes(p *Play, r report, about exchanged, id uint32) (Outcome, error) {
+	whole := icmp(r.by.Addr(), about.got.Frame.Source, r.kind, about.got.Packet)
+	arrivals, err := p.Send(r.by.host, packets(reversed(whole.fragments(id, 800)))...)
 	if err != nil {
 		return "", err
 	}
 	came := assemble(arrivals)
-	if len(came) != 1 || came[0].missing || came[0].at != A {
+	if len(came) != 1 || came[0].missing || came[0].at != about.from.host {
 		return yes(len(came) == 0, Dropped, "not all parts arrive"), nil
 	}
 	b := came[0].ip.Append(nil, came[0].payload)
 	if err := wrongChecksums(b); err != nil {
 		return Outcome(err.Error()), nil
 	}
-	return yes(r.quotes(came[0].payload[8:], sent), Passes, "quotes another packet"), nil
+	return yes(r.quotes(came[0].payload[8:], about), Passes, "quotes another packet"), nil
 }

@@ -55,6 +55,7 @@ type netnsWorld struct {
 	interfaces    Links
 	gateway, wire *netns.Handle
 	links         *netlink.Handle
+	applied       bool
 	wires         *wires
 }
 
@@ -78,7 +79,10 @@ func (w *netnsWorld) build() (err error) {
 	return err
 }
 
-func (w *netnsWorld) Apply(p *gateway.Plan) error { return w.engine.Apply(w.gateway, p) }
+func (w *netnsWorld) Apply(p *gateway.Plan) error {
+	w.applied = true
+	return w.engine.Apply(w.gateway, p)
+}
 
 func (w *netnsWorld) Remove() error { return w.engine.Remove(w.gateway) }
 
@@ -162,5 +166,9 @@ func (w *netnsWorld) Close() error {
 	if w.links != nil {
 		w.links.Close()
 	}
-	return errors.Join(w.wire.Close(), w.gateway.Close())
+	var err error
+	if w.applied { // what is pinned outlives the namespace
+		err = w.engine.Remove(w.gateway)
+	}
+	return errors.Join(err, w.wire.Close(), w.gateway.Close())
 }

@@ -11,6 +11,7 @@ func All() []Case {
 		pools(),
 		applying(),
 		stateless(),
+		fixed(),
 		rfc6296(),
 		rfc5382(),
 		rfc5508(),

@@ -18,6 +18,7 @@ import (
 
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/document"
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/netns"
@@ -54,6 +55,7 @@ type Lab struct {
 	mu        sync.Mutex
 	processes []*Process
 	filled    filled
+	carriers  []gateway.Carrier
 	// gateway is the node that SetGateway has put a file in force in.
 	gateway string
 	// engines carry it out; nil stands for those of this version.

@@ -292,7 +292,7 @@ func (l *Lab) SetGateway(ctx context.Context, g *lab.Gateway) error {
 		if err := l.engines.Remove(l.Node(l.gateway).Netns); err != nil {
 			return fmt.Errorf("remove the gateway of %s: %w", l.gateway, err)
 		}
-		l.gateway = ""
+		l.gateway, l.carriers = "", nil
 	}
 	if g == nil {
 		return nil
@@ -303,11 +303,12 @@ func (l *Lab) SetGateway(ctx context.Context, g *lab.Gateway) error {
 		return fmt.Errorf("put a gateway file in force in %s: %w", g.Node, err)
 	}
 	plan, err := gateway.Compile(&g.Config, facts)
+	var notes []gateway.Note
 	if err == nil {
-		plan, _, err = l.engines.Assign(plan, facts)
+		plan, notes, err = l.engines.Assign(plan, facts)
 	}
 	if err == nil {
-		l.gateway = g.Node
+		l.gateway, l.carriers = g.Node, plan.Carriers(notes)
 		err = l.engines.Apply(node.Netns, plan, nil)
 	}
 	if err != nil {
@@ -315,6 +316,9 @@ func (l *Lab) SetGateway(ctx context.Context, g *lab.Gateway) error {
 	}
 	return nil
 }
+
+// Carriers are the engines that carry out the rules of the file in force, where there are several.
+func (l *Lab) Carriers() []gateway.Carrier { return l.carriers }
 
 // byFill chooses the entries of a fill, byLoad those that the load left.
 var (

@@ -75,7 +75,7 @@ func (l *loads) judgeExchanges(ctx context.Context, all []lab.Load, outcomes []o
 	}
 	for i, one := range all {
 		if o := &outcomes[i]; one.Is(lab.LoadExchange) && o.err == nil {
-			o.report.Exchange = one.Exchange.Judge(o.exchanged, one.Requests, c.entries[i])
+			o.report.Exchange = one.Exchange.Judge(o.exchanged, one.Requests, c.entries[i], l.c.lab.Carriers())
 		}
 	}
 	return nil

@@ -2,34 +2,59 @@ package run
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
-// TestNATKinds runs every kind of NAT from one gateway file, with traffic both ways.
+// TestNATKinds runs every kind of NAT from one gateway file, with traffic both ways, by each engine.
 func TestNATKinds(t *testing.T) {
 	hostUnchanged(t)
 	testutil.NeedFeature(t, testutil.IPv6)
-	sc, err := lab.Find("nat-kinds")
+	found, err := lab.Find("nat-kinds")
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := options(t)
-	o.Server = build.Builtin
-	r, err := Run(t.Context(), sc, o)
-	if err != nil {
-		t.Fatal(err)
+	for _, engine := range []gateway.Engine{gateway.EngineNetfilter, gateway.EngineEBPF} {
+		t.Run(string(engine), func(t *testing.T) {
+			sc, err := found.With(lab.Overrides{Engine: engine})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := options(t)
+			o.Server = build.Builtin
+			r, err := Run(t.Context(), sc, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !r.ExpectationMet {
+				t.Errorf("%+v", r.Verdict)
+			}
+			for _, st := range sc.Stages {
+				exchanged(t, r.Stage(st.Name), len(st.Loads))
+			}
+			ofPrograms := func(c gateway.Carrier) bool { return c.Engine == gateway.EngineEBPF }
+			fixed := r.Stage("fixed").Carriers
+			if engine == gateway.EngineEBPF && (len(fixed) == 0 || slices.ContainsFunc(fixed, func(c gateway.Carrier) bool { return !ofPrograms(c) })) {
+				t.Errorf("rules with a fixed mapping: %+v", fixed)
+			}
+			if engine == gateway.EngineNetfilter && len(fixed) > 0 {
+				t.Errorf("rules by several engines: %+v", fixed)
+			}
+		})
 	}
-	if !r.ExpectationMet {
-		t.Errorf("%+v", r.Verdict)
-	}
-	s := r.Stage("kinds")
-	if len(s.Loads) != len(sc.Stages[0].Loads) {
-		t.Fatalf("%d loads, want %d", len(s.Loads), len(sc.Stages[0].Loads))
+}
+
+// exchanged wants a number of exchanges, all of them as expected.
+func exchanged(t *testing.T, s *lab.StageReport, n int) {
+	t.Helper()
+	if len(s.Loads) != n {
+		t.Fatalf("%d loads in %s, want %d", len(s.Loads), s.Name, n)
 	}
 	for _, l := range s.Loads {
 		if x := l.Exchange; x == nil || len(x.Faults) > 0 || l.Answered != l.Sent || len(x.Seen) == 0 {

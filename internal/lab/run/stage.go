@@ -98,7 +98,7 @@ func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*la
 	}
 	loads := c.newLoads(st)
 	doctored := c.startDoctor(ctx, st, loads, sample)
-	r := &lab.StageReport{Name: st.Name, About: st.About}
+	r := &lab.StageReport{Name: st.Name, About: st.About, Carriers: c.lab.Carriers()}
 	others := collect.WatchOthers()
 	err = c.captured(st, func() error { return loads.run(ctx, r) })
 	r.OtherCPU = others()
