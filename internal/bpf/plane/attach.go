@@ -59,7 +59,7 @@ const (
 // The names of what is pinned of a Load besides its maps, and of the map that says whose it is.
 var programNames = []string{planeProgForward, planeProgIngress, planeProgIngressWithoutEthernet, planeProgEgress, planeProgEgressWithoutEthernet}
 
-const pinAbout = "about"
+const pinAbout, pinChanging = "about", "changing"
 
 var attachTypes = map[string]ebpf.AttachType{hookIn: ebpf.AttachTCXIngress, hookOut: ebpf.AttachTCXEgress}
 
@@ -255,7 +255,7 @@ func (s *shelf) keep(programs *Programs, load string) error {
 			return err
 		}
 	}
-	for name, m := range map[string]*ebpf.Map{planeMapRules: programs.Rules, planeMapReasons: programs.Reasons, pinAbout: programs.About} {
+	for name, m := range map[string]*ebpf.Map{planeMapRules: programs.Rules, planeMapReasons: programs.Reasons, pinAbout: programs.About, pinChanging: programs.Changing} {
 		if err := pin(m, s.at(load, name)); err != nil {
 			return err
 		}
@@ -350,7 +350,7 @@ func (s *shelf) change(l link.Link, h, was *hook) (undo func() error, err error)
 func (s *shelf) attach(h *hook) (undo func() error, err error) {
 	l, err := h.attach()
 	if errors.Is(err, ebpf.ErrNotSupported) && h.name != hookXDP {
-		return putFilter(h)
+		return s.putFilter(h)
 	}
 	if err != nil {
 		return nil, h.explained(err)
@@ -501,7 +501,7 @@ func clsact(index int) netlink.Qdisc {
 }
 
 // putFilter attaches the program of a hook as a filter.
-func putFilter(h *hook) (undo func() error, err error) {
+func (s *shelf) putFilter(h *hook) (undo func() error, err error) {
 	l, err := netlink.LinkByIndex(h.port.Index)
 	if err != nil {
 		return nil, err
@@ -510,29 +510,18 @@ func putFilter(h *hook) (undo func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	handle := uint32(filterBeside)
-	switch err := netlink.QdiscAdd(clsact(h.port.Index)); {
-	case err == nil:
-		handle = filterOwn
-	case !errors.Is(err, unix.EEXIST):
-		return nil, fmt.Errorf("add a clsact qdisc: %w", err)
-	}
-	if former != nil {
-		handle = former.Handle
-	} else if other, _ := filterOf(l, map[string]string{hookIn: hookOut, hookOut: hookIn}[h.name]); other != nil {
-		handle = other.Handle
-	}
-	filter := &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: h.port.Index, Parent: filterParent(h.name), Handle: handle,
+	filter := &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: h.port.Index, Parent: filterParent(h.name),
 		Priority: filterPriority, Protocol: unix.ETH_P_ALL}, Fd: h.program.FD(), Name: filterName, DirectAction: true}
-	if err := netlink.FilterReplace(filter); err != nil {
-		return nil, fmt.Errorf("add a filter at tc: %w", err)
-	}
 	if former == nil {
-		return func() error { return removeFilter(l, h.name) }, nil
+		return addFilter(l, h.name, filter)
 	}
-	was, err := ebpf.NewProgramFromID(ebpf.ProgramID(former.Id))
+	was, err := s.program(ebpf.ProgramID(former.Id))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open the program that is attached: %w", netns.Denied(err, netns.SysAdmin))
+	}
+	filter.Handle = former.Handle
+	if err := netlink.FilterReplace(filter); err != nil {
+		return nil, errors.Join(fmt.Errorf("exchange the filter at tc: %w", err), was.Close())
 	}
 	return func() error {
 		defer was.Close()
@@ -541,12 +530,43 @@ func putFilter(h *hook) (undo func() error, err error) {
 	}, nil
 }
 
+// addFilter adds a filter where natkit has none, and the qdisc for it.
+func addFilter(l netlink.Link, name string, filter *netlink.BpfFilter) (undo func() error, err error) {
+	filter.Handle = filterBeside
+	other, err := filterOf(l, map[string]string{hookIn: hookOut, hookOut: hookIn}[name])
+	if err != nil {
+		return nil, err
+	}
+	switch err := netlink.QdiscAdd(clsact(filter.LinkIndex)); {
+	case err == nil:
+		filter.Handle = filterOwn
+	case !errors.Is(err, unix.EEXIST):
+		return nil, fmt.Errorf("add a clsact qdisc: %w", netns.Denied(err, netns.NetAdmin))
+	case other != nil:
+		filter.Handle = other.Handle
+	case hasIngress(l): // it would take a filter of the way out for one of the way in
+		return nil, errors.New("add a clsact qdisc: another program has the qdisc 'ingress', which has no way out: have it use 'clsact'")
+	}
+	if err = netlink.FilterAdd(filter); err == nil {
+		return func() error { return removeFilter(l, name) }, nil
+	}
+	if filter.Handle == filterOwn && other == nil {
+		err = errors.Join(err, netlink.QdiscDel(clsact(filter.LinkIndex)))
+	}
+	return nil, fmt.Errorf("add a filter at tc: %w", err)
+}
+
+func hasIngress(l netlink.Link) bool {
+	all, err := netlink.QdiscList(l)
+	return err != nil || slices.ContainsFunc(all, func(q netlink.Qdisc) bool { return q.Type() == "ingress" })
+}
+
 // filterOf is natkit's filter at a hook of an interface; nil where there is none.
 func filterOf(l netlink.Link, name string) (*netlink.BpfFilter, error) {
 	all, err := netlink.FilterList(l, filterParent(name))
 	if err != nil {
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
-			return nil, nil // no such qdisc
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENODEV) {
+			return nil, nil // no such qdisc, or interface
 		}
 		return nil, err
 	}

@@ -281,6 +281,81 @@ func (w *world) otherVersion() error {
 	return errors.Join(m.Put(uint32(0), about), os.Remove(path), m.Pin(path))
 }
 
+// TestFilters: what kernels without tcx have (before Linux 6.6).
+func TestFilters(t *testing.T) {
+	w := newWorld(t)
+	programs, ports := w.load(tables(publicAddress, insideAddress), "one", TC)
+	second, _ := w.load(tables(publicAddress, insideAddress2), "two", TC)
+	s, err := w.pins.open(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(programs *Programs, load string) (back []func() error) {
+		testutil.Inside(t, w.gateway, func() error {
+			if err := s.keep(programs, load); err != nil {
+				return err
+			}
+			for _, h := range programs.hooks(ports) {
+				undo, err := s.putFilter(&h)
+				if err != nil {
+					return err
+				}
+				back = append(back, undo)
+			}
+			return nil
+		})
+		return back
+	}
+	testutil.Inside(t, w.gateway, func() error { return netlink.QdiscAdd(clsact(w.index("wan0"))) })
+	f := w.flow(w.client, clientAddress, publicAddress, w.server)
+	put(programs, "1")
+	w.want("one", TC)
+	f.passes(10, pair{clientAddress, insideAddress})
+	back := put(second, "2")
+	w.want("two", TC)
+	f.passes(10, pair{clientAddress, insideAddress2})
+	testutil.Inside(t, w.gateway, func() error {
+		for _, undo := range slices.Backward(back) {
+			if err := undo(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	w.want("one", TC)
+	f.passes(10, pair{clientAddress, insideAddress})
+	testutil.Inside(t, w.gateway, func() error { // as 'tc filter del' does
+		l, err := netlink.LinkByName("lan0")
+		if err != nil {
+			return err
+		}
+		own, err := filterOf(l, hookIn)
+		if err != nil {
+			return err
+		}
+		return netlink.FilterDel(own)
+	})
+	if is := w.read(); !slices.Equal(is.Missing[w.index("lan0")], []string{hookIn}) || len(is.Missing) != 1 {
+		t.Errorf("missing %v", is.Missing)
+	}
+	put(second, "3")
+	w.want("two", TC)
+	testutil.Inside(t, w.gateway, w.pins.Remove)
+	testutil.Inside(t, w.gateway, func() error { return netlink.QdiscDel(clsact(w.index("wan0"))) }) // another's stays
+	w.wantNothing()
+	// Of a qdisc that has no way out a line says so, and nothing is left.
+	testutil.Inside(t, w.gateway, func() error {
+		return netlink.QdiscAdd(&netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: w.index("wan0"), Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS}})
+	})
+	testutil.Inside(t, w.gateway, func() error {
+		_, err := s.putFilter(&hook{Port{Index: w.index("wan0")}, hookOut, programs.Egress})
+		if err == nil || !strings.Contains(err.Error(), "clsact") {
+			t.Errorf("%v", err)
+		}
+		return nil
+	})
+}
+
 func TestInterruptedExchange(t *testing.T) {
 	w := newWorld(t)
 	w.attach(tables(publicAddress, insideAddress), "one", XDP)
@@ -304,6 +379,7 @@ func TestInterruptedExchange(t *testing.T) {
 
 // TestSomethingElseIsPinned: a file that is no link is named.
 func TestSomethingElseIsPinned(t *testing.T) {
+	testutil.NeedFeature(t, testutil.TCX)
 	w := newWorld(t)
 	w.attach(tables(publicAddress, insideAddress), "one", TC)
 	path := w.pinAt(hookIn, "wan0")
@@ -517,7 +593,13 @@ func TestWithoutPrivilege(t *testing.T) {
 		{load, []int{unix.CAP_NET_ADMIN}, []string{"CAP_BPF"}},
 		{load, []int{unix.CAP_BPF}, []string{"CAP_NET_ADMIN"}},
 		{load, []int{unix.CAP_BPF, unix.CAP_NET_ADMIN}, []string{"CAP_PERFMON"}},
-		{func() error { _, err := w.pins.Attach(programs, ports); return err }, []int{unix.CAP_BPF, unix.CAP_NET_ADMIN}, []string{ownRoot, "CAP_SYS_ADMIN"}},
+		{func() error {
+			if isBPF(systemRoot) {
+				return netns.Advise(errors.New(ownRoot), netns.SysAdmin) // nothing has to be mounted
+			}
+			_, err := w.pins.Attach(programs, ports)
+			return err
+		}, []int{unix.CAP_BPF, unix.CAP_NET_ADMIN}, []string{ownRoot, "CAP_SYS_ADMIN"}},
 	} {
 		err := w.withCapabilities(test.fn, test.have...)
 		if err == nil {

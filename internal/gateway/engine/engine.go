@@ -391,6 +391,22 @@ func (s Set) Leases(ns *netns.Handle, p *gateway.Plan) ([]gateway.Lease, error) 
 	return nil, err
 }
 
+// forgetter is an engine that remembers what routes and neighbours there are; see ebpf.Engine.
+type forgetter interface {
+	Forget(ns *netns.Handle) error
+}
+
+// Forget has engines ask for routes and neighbours again, of which some have changed.
+func (s Set) Forget(ns *netns.Handle) error {
+	var errs []error
+	for _, e := range s.all() {
+		if f, can := e.(forgetter); can {
+			errs = append(errs, f.Forget(ns))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Remove removes what the engines have in force in a namespace.
 func (s Set) Remove(ns *netns.Handle) error {
 	var errs []error

@@ -111,6 +111,16 @@ func (Engine) Sweep() ([]string, error) {
 	})
 }
 
+// Forget has the programs ask routes and neighbours again, of which some have changed. They do so on their own within
+// plane.DefaultKeep.
+func (Engine) Forget(ns *netns.Handle) error {
+	pins, err := pinsOf(ns)
+	if err != nil {
+		return err
+	}
+	return pins.Forget()
+}
+
 // Remove detaches the programs.
 func (Engine) Remove(ns *netns.Handle) error {
 	pins, err := pinsOf(ns)
