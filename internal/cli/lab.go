@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/document"
+	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/report"
@@ -164,7 +165,7 @@ func nameHold(ctx context.Context, env *Env, hold *build.Hold, arg string, stage
 		return scenario, malformed(err)
 	}
 	for _, stage := range scenario.Stages {
-		if len(stage.NAT) > 0 && len(stage.Host) == 0 {
+		if (len(stage.NAT) > 0 || stage.Gateway != nil) && len(stage.Host) == 0 {
 			hold.Stage = stage.Name
 			break
 		}
@@ -203,6 +204,9 @@ func printUp(w io.Writer, natkit string, s *lab.Scenario, state build.State) err
 		for _, rule := range stage.NAT {
 			fmt.Fprintf(&b, "  %s\n", rule)
 			router = rule.Node
+		}
+		if g := stage.Gateway; g != nil {
+			router = g.Node
 		}
 	}
 	fmt.Fprintf(&b, "\ntry:\n")
@@ -397,7 +401,7 @@ func newLabClean(env *Env) *cobra.Command {
 where it is still the one that natkit wrote. Changes that were applied to stay ('natkit
 tune apply', 'natkit doctor --fix') are left alone, unless the time to confirm them has
 expired; one that waits for that without its guard is listed. Also remove the entries of every 'natkit lab fill' that no running natkit keeps
-up, those left by --keep too.`,
+up, those left by --keep too, and the eBPF programs of gateways in network namespaces that are gone.`,
 		Example: "  sudo natkit lab clean",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return clean(cmd.Context(), env) },
 	}
@@ -406,11 +410,16 @@ up, those left by --keep too.`,
 func clean(ctx context.Context, env *Env) error {
 	fills, fillErr := removeFills(ctx, env, 0)
 	results, waits, err := gatewayTuner(env).clean()
-	if len(results)+len(waits)+len(fills.Removed) == 0 && err == nil && fillErr == nil {
+	programs, sweepErr := engine.Standard.Sweep()
+	err = errors.Join(err, sweepErr)
+	if len(results)+len(waits)+len(fills.Removed)+len(programs) == 0 && err == nil && fillErr == nil {
 		fmt.Fprintln(env.Stdout, "nothing to clean")
 	}
 	if len(fills.Removed)+len(fills.Held) > 0 {
 		fillErr = errors.Join(fillErr, fills.Text(env.Stdout, env.style()))
+	}
+	for _, dir := range programs {
+		err = errors.Join(err, env.say("removed the eBPF programs pinned in %s: their network namespace is gone\n", dir))
 	}
 	return errors.Join(err, resultsText(env.Stdout, env.style(), results), env.say("%s", waits), fillErr)
 }

@@ -49,6 +49,9 @@ func (s *Scenario) check() *document.Problem {
 	for i := 0; i < len(s.Stages) && c.first == nil; i++ {
 		c.stage(i)
 	}
+	if c.s.Compare != nil {
+		c.compare(at("compare"))
+	}
 	c.expect()
 	return c.first
 }
@@ -232,6 +235,9 @@ func (c *checker) stage(i int) {
 	if st.Gateway != nil {
 		c.gateway(append(path, "gateway"), st.Gateway)
 	}
+	if st.Redirect != nil {
+		c.redirect(append(path, "redirect"), st)
+	}
 	if st.Fill != nil {
 		c.fill(append(path, "fill"), st.Fill)
 	}
@@ -320,7 +326,7 @@ func (c *checker) loads() {
 var kindFields = map[string]struct{ needs, only string }{
 	LoadHTTP:     {"from concurrency requests timeout", "batch close keep_alive servers"},
 	LoadUDP:      {"from to", ""},
-	LoadPackets:  {"from to rate", "tcp"},
+	LoadPackets:  {"from to", "tcp arrive"},
 	LoadHold:     {"from to concurrency for", ""},
 	LoadExchange: {"from to requests exchange", "exchange"},
 	LoadNone:     {"for", ""},
@@ -364,6 +370,10 @@ func (c *checker) load(path []any, l Load) {
 		c.exchange(path, l)
 	case (l.Is(LoadUDP) || l.Is(LoadPackets)) && l.Requests == 0 && l.For == 0:
 		c.fail(path, "load.requests or load.for is required: without one of them the load never ends")
+	case l.Is(LoadPackets) && l.Rate == 0 && l.Arrive == nil:
+		c.fail(append(path, "rate"), "load.rate is required with kind %s, unless they are counted where they arrive", kind)
+	case l.Is(LoadPackets) && l.Arrive != nil:
+		c.arrive(append(path, "arrive"), l)
 	case l.Is(LoadUDP) && c.s.Topology.Server.UDP == 0:
 		c.fail(path, "kind udp requires topology.server.udp: the port at which datagrams are answered")
 	}

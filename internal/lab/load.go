@@ -52,6 +52,8 @@ type Load struct {
 	TCP string `yaml:"tcp"`
 	// Workers is the number of CPUs that send; 0 leaves it to natkit.
 	Workers int `yaml:"workers" check:"1..64"`
+	// Arrive has packets counted where they arrive; nil counts what is sent.
+	Arrive *Arrive `yaml:"arrive"`
 	// Exchange is what kind exchange has besides.
 	Exchange *Exchange `yaml:"exchange"`
 }
@@ -219,6 +221,10 @@ func (l Load) Asked() string {
 		add(l.Requests > 0, "%s in all", units.Count(l.Requests))
 		add(l.Flows > 0 || l.SourcePorts != (Ports{}), "%s", units.Plural(l.FlowCount(), "flow", "flows"))
 		add(l.Rate > 0, "%s/s", units.Rate(l.Rate))
+		if l.Arrive != nil {
+			add(l.Rate == 0, "as fast as they go")
+			add(true, "counted at %s", l.Arrive.Node)
+		}
 	}
 	add(l.For > 0, "for %s", l.For)
 	add(l.Timeout > 0, "timeout %s", l.Timeout)

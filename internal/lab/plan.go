@@ -104,9 +104,13 @@ func (p *planner) link(i int, l Link) {
 		}
 	}
 	p.add(Step{Kind: AddVeth, Interface: ends[0], Peer: ends[1]})
+	redirecting := p.s.redirecting()
 	for j, e := range l {
 		if e.MTU > 0 {
 			p.add(Step{Kind: SetMTU, Interface: ends[j], MTU: e.MTU})
+		}
+		if slices.Contains(redirecting, l[1-j].Node) {
+			p.add(Step{Kind: SetWire, Interface: ends[j]})
 		}
 		if carry[j].Name != ends[j].Name {
 			p.add(Step{Kind: AddBridge, Interface: carry[j], Peer: ends[j]})

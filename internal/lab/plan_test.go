@@ -50,7 +50,7 @@ func TestPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for file, s := range map[string]*Scenario{"table-full": full, "nat-kinds": kinds, "table-full-bridge": bridged, "chain": routers, "whole": whole(t)} {
+	for file, s := range map[string]*Scenario{"table-full": full, "stateless": stateless(t), "nat-kinds": kinds, "table-full-bridge": bridged, "chain": routers, "whole": whole(t)} {
 		t.Run(file, func(t *testing.T) {
 			var b strings.Builder
 			for _, line := range s.Lines() {

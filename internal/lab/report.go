@@ -35,6 +35,8 @@ type Report struct {
 	// Captures are the files of packets, where they were asked for.
 	Captures []Capture `json:"captures,omitempty"`
 	Fix      *Fix      `json:"fix,omitempty"`
+	// Compared is there where stages were compared.
+	Compared *Compare `json:"compared,omitempty"`
 	// RateRatios has the ratio of the two rates that the scenario compares.
 	RateRatios []float64 `json:"rate_ratios,omitempty"`
 	// ExpectationMet is the verdict; Verdict gives a sentence for each part of it.
@@ -83,6 +85,8 @@ type StageReport struct {
 	Handshakes *Handshakes `json:"handshakes,omitempty"`
 	// Batches are the pieces of the load, where it was cut.
 	Batches *Batches `json:"batches,omitempty"`
+	// Comparison is there where the stage is compared with another one.
+	Comparison *Comparison `json:"comparison,omitempty"`
 	// Carriers are the engines that carry out the rules of its gateway file, where there are several.
 	Carriers []gateway.Carrier `json:"carriers,omitempty"`
 	// Remedy is what the stage tries against another one, and what came of it.
@@ -135,6 +139,8 @@ type LoadReport struct {
 	Failed   int64 `json:"failed"`
 	// Notes are further remarks for the reader.
 	Notes []string `json:"notes,omitempty"`
+	// Delivery is there where packets were counted where they arrived.
+	Delivery *Delivery `json:"delivery,omitempty"`
 	// Exchange is what the far end saw, of kind exchange.
 	Exchange *ExchangeReport `json:"exchange,omitempty"`
 }

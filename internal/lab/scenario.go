@@ -33,7 +33,9 @@ type Scenario struct {
 	FixedRate bool `yaml:"fixed_rate"`
 	// Stages run in this order.
 	Stages []Stage `yaml:"stages" check:"len=1.."`
-	Expect Expect  `yaml:"expect"`
+	// Compare has some of them run several times, in turn, and compares how fast they forward.
+	Compare *Compare `yaml:"compare"`
+	Expect  Expect   `yaml:"expect"`
 
 	// UseBridge is set by With: the topology's bridge is part of the lab.
 	UseBridge bool `yaml:"-"`
@@ -104,7 +106,9 @@ type Stage struct {
 	NAT   []NAT  `yaml:"nat"`
 	// Gateway is a gateway file in force in a node.
 	Gateway *Gateway `yaml:"gateway"`
-	Fill    *Fill    `yaml:"fill"`
+	// Redirect has a program forward all frames between two interfaces of a node.
+	Redirect *Redirect `yaml:"redirect"`
+	Fill     *Fill     `yaml:"fill"`
 	// Listeners listen while the stage lasts, and never accept.
 	Listeners []Listener `yaml:"listeners"`
 	// KeepEntries keeps the connection tables of the stages before.
@@ -172,6 +176,9 @@ func (s *Scenario) With(o Overrides) (*Scenario, error) {
 	hasGateway := func(st Stage) bool { return st.Gateway != nil }
 	if o.Engine != "" && !slices.ContainsFunc(s.Stages, hasGateway) {
 		return nil, fmt.Errorf("scenario %s has no gateway file", s.Name)
+	}
+	if o.Engine != "" && s.Compare != nil {
+		return nil, fmt.Errorf("scenario %s compares engines", s.Name)
 	}
 	c := *s
 	c.Stages = slices.Clone(s.Stages)

@@ -50,6 +50,9 @@ const (
 	AddBridge
 	// SetMTU sets what an interface sends at most.
 	SetMTU
+	// SetWire has an interface send and receive as over a wire to a network card, which XDP programs at
+	// the other end need: it completes checksums, and takes frames that they redirect.
+	SetWire
 	AddAddress
 	// AddNeighbour makes a permanent entry, so that no ARP disturbs a measurement.
 	AddNeighbour
@@ -67,6 +70,8 @@ func (s Step) String() string {
 		return fmt.Sprintf("ip -n %s link add %s address %s type bridge; ip -n %s link set %s master %s", s.Node, s.Name, s.MAC, s.Node, s.Peer.Name, s.Name)
 	case SetMTU:
 		return fmt.Sprintf("ip -n %s link set %s mtu %d", s.Node, s.Name, s.MTU)
+	case SetWire:
+		return fmt.Sprintf("ip netns exec %s ethtool -K %s tx off gro on", s.Node, s.Name)
 	case AddAddress:
 		return fmt.Sprintf("ip -n %s address add %s dev %s", s.Node, s.Address, s.Name)
 	case AddNeighbour:

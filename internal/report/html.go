@@ -75,6 +75,8 @@ type labView struct {
 	Handshakes      *Table
 	HandshakeLegend []string
 	Remedies        []remedyView
+	// Comparison is there where stages are compared.
+	Comparison *Table
 	// Exchanges are there where far ends reported source addresses.
 	Exchanges []*Table
 	Drops     []dropView
@@ -107,6 +109,9 @@ func LabHTML(w io.Writer, r *lab.Report) error {
 	}
 	if hasRemedies(r) {
 		view.Handshakes, view.HandshakeLegend, view.Remedies = handshakes(r), handshakeLegend(r), remedyViews(r)
+	}
+	if r.Compared != nil {
+		view.Comparison = comparison(r)
 	}
 	if cautious(r) {
 		view.Caution = withCaution

@@ -102,6 +102,10 @@ func (p *printer) labStages(r *lab.Report) {
 		p.labRemedies(r)
 		return
 	}
+	if r.Compared != nil {
+		p.table(comparison(r))
+		return
+	}
 	p.labMeasures(r)
 	for _, t := range append(exchanges(r), stageCarriers(r)...) {
 		p.gap()
@@ -197,11 +201,14 @@ func cautious(r *lab.Report) bool {
 	return slices.ContainsFunc(r.Stages, func(s lab.StageReport) bool { return r.Caution(&s) != "" })
 }
 
-// labSummary compares the stages nat, fault and fixed in sentences;
+// labSummary compares remedies, ways, or the stages nat, fault and fixed in sentences;
 // nothing where a scenario has others.
 func labSummary(r *lab.Report) []string {
 	if hasRemedies(r) {
 		return remedySummary(r)
+	}
+	if r.Compared != nil {
+		return comparisonSummary(r)
 	}
 	nat, fault, fixed := r.Stage("nat"), r.Stage("fault"), r.Stage("fixed")
 	if nat == nil || fault == nil || nat.RequestsPerSecond <= 0 || !onlyHTTP(*nat) || !onlyHTTP(*fault) {
@@ -241,6 +248,9 @@ func findingIDs(r *lab.Report) []string {
 // loadLines describe the load of most stages once, and then what is different in
 // others.
 func loadLines(r *lab.Report) []string {
+	if r.Compared != nil {
+		return comparedLoads(r)
+	}
 	common := usualLoad(r)
 	var lines []string
 	if common != nil {

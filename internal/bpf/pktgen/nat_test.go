@@ -123,9 +123,9 @@ func TestThroughGRO(t *testing.T) {
 	n := newNetwork(t)
 	n.forward(t)
 	for _, name := range []string{"eth0", "eth1"} {
-		setGRO(t, n.gateway, name, true)
+		do(t, nil, func() error { return n.gateway.SetGRO(name, true) })
 	}
-	setGRO(t, n.server, "eth0", true)
+	do(t, nil, func() error { return n.server.SetGRO("eth0", true) })
 	cfg := config("198.19.0.2:80")
 	cfg.Spec.Protocol, cfg.Flows.Count = unix.IPPROTO_TCP, 3
 	cfg.Spec.TCPFlags = []frame.TCPFlags{frame.SYN, frame.ACK, frame.ACK, frame.PSH | frame.ACK, frame.ACK, frame.FIN | frame.ACK, frame.RST}

@@ -11,7 +11,7 @@ import (
 // more, this test says so, and the program may go.
 func TestTheTrapIsThere(t *testing.T) {
 	n := newNetwork(t)
-	setGRO(t, n.gateway, "eth0", false)
+	do(t, nil, func() error { return n.gateway.SetGRO("eth0", false) })
 	r := halfOpen(t, n)
 	w := r.workers[0]
 	sendFrom(t, w, 64)
@@ -61,7 +61,7 @@ func sendFrom(t *testing.T, w *worker, total int64) {
 func TestPassingProgramIsAttachedForTheRun(t *testing.T) {
 	n := newNetwork(t)
 	n.forward(t)
-	setGRO(t, n.gateway, "eth0", false)
+	do(t, nil, func() error { return n.gateway.SetGRO("eth0", false) })
 	seen := false
 	r, err := Run(t.Context(), config("198.19.0.2:9"), egress(t, n, "198.19.0.2"), &Port{n.server, "eth0"},
 		func(packets.Progress) { seen = seen || attached(t, n.gateway, "eth0") })

@@ -59,7 +59,7 @@ const (
 // The names of what is pinned of a Load besides its maps, and of the map that says whose it is.
 var programNames = []string{planeProgForward, planeProgIngress, planeProgIngressWithoutEthernet, planeProgEgress, planeProgEgressWithoutEthernet}
 
-const pinAbout = "about"
+const pinAbout, pinChanging = "about", "changing"
 
 var attachTypes = map[string]ebpf.AttachType{hookIn: ebpf.AttachTCXIngress, hookOut: ebpf.AttachTCXEgress}
 
@@ -255,7 +255,7 @@ func (s *shelf) keep(programs *Programs, load string) error {
 			return err
 		}
 	}
-	for name, m := range map[string]*ebpf.Map{planeMapRules: programs.Rules, planeMapReasons: programs.Reasons, pinAbout: programs.About} {
+	for name, m := range map[string]*ebpf.Map{planeMapRules: programs.Rules, planeMapReasons: programs.Reasons, pinAbout: programs.About, pinChanging: programs.Changing} {
 		if err := pin(m, s.at(load, name)); err != nil {
 			return err
 		}

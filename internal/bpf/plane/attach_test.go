@@ -35,6 +35,7 @@ type world struct {
 	*testing.T
 	client, gateway, server *netns.Handle
 	pins                    Pins
+	keep                    time.Duration
 }
 
 var (
@@ -113,7 +114,7 @@ func (w *world) load(t Tables, digest string, mode Mode) (programs *Programs, po
 		if err != nil {
 			return err
 		}
-		c := Config{Tables: t, Marks: MarksOf(3 << 8), Digest: digest}
+		c := Config{Tables: t, Marks: MarksOf(3 << 8), Digest: digest, Keep: w.keep}
 		for _, f := range found {
 			f.Roles = 1
 			if strings.HasPrefix(f.Name, "lan") {

@@ -55,6 +55,8 @@ const mapsVersion = 1
 type Programs struct {
 	planeObjects
 	About *ebpf.Map `ebpf:".rodata.about"`
+	// Changing has what user space changes while they are attached: epoch (keep.h).
+	Changing *ebpf.Map `ebpf:".bss"`
 	// interfaces are those that they know, as they know them.
 	interfaces []Interface
 }
@@ -310,4 +312,6 @@ const (
 )
 
 // Close unloads what is not attached or pinned.
-func (p *Programs) Close() error { return errors.Join(p.planeObjects.Close(), p.About.Close()) }
+func (p *Programs) Close() error {
+	return errors.Join(p.planeObjects.Close(), p.About.Close(), p.Changing.Close())
+}

@@ -219,7 +219,11 @@ func (s *State) readLoad(from *shelf, load string) error {
 
 // withMap opens a map; one that is not there is of no use.
 func withMap(path string, fn func(*ebpf.Map) error) error {
-	m, err := ebpf.LoadPinnedMap(path, &ebpf.LoadPinOptions{ReadOnly: true})
+	return withMapFor(path, true, fn)
+}
+
+func withMapFor(path string, reads bool, fn func(*ebpf.Map) error) error {
+	m, err := ebpf.LoadPinnedMap(path, &ebpf.LoadPinOptions{ReadOnly: reads})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -242,4 +246,28 @@ func addCounts(m *ebpf.Map, to []Count) error {
 		}
 	}
 	return nil
+}
+
+// Forget has what is attached ask the routes and neighbours again for every flow, instead of using for up to
+// Config.Keep what it knows: something of them has changed.
+func (p Pins) Forget() error {
+	s, err := p.open(false)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	_, loads, err := s.list()
+	for _, load := range loads {
+		err = errors.Join(err, withMapFor(s.at(strconv.Itoa(load), pinChanging), false, forget))
+	}
+	return err
+}
+
+// forget increments epoch, which is all that the map has.
+func forget(m *ebpf.Map) error {
+	var epoch uint32
+	if err := m.Lookup(uint32(0), &epoch); err != nil {
+		return err
+	}
+	return m.Put(uint32(0), epoch+1)
 }

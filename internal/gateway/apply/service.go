@@ -81,6 +81,9 @@ func (s *Service) Run(ctx context.Context) error {
 	if err != nil {
 		k.log("%v; checking for the rules every %s instead", err, k.look())
 	}
+	if err := s.Host.followWays(ctx); err != nil {
+		k.log("%v; routes that change count within a second", err)
+	}
 	if err := k.begin(ctx); errors.Is(err, context.Canceled) {
 		k.log("stopped before anything was changed: what was in force stays")
 		return nil
@@ -431,6 +434,33 @@ func (m *manager) close() {
 func (h Host) watchLinks(ctx context.Context) (<-chan struct{}, error) {
 	return h.watch(ctx, "interfaces and addresses", unix.NETLINK_ROUTE, func(netlink.Message) bool { return true },
 		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
+}
+
+// waysRest is how long after routes or neighbours have changed they are not looked at again.
+const waysRest = 100 * time.Millisecond
+
+// followWays has engines that remember routes and neighbours ask for them again whenever some have changed.
+func (h Host) followWays(ctx context.Context) error {
+	changed, err := h.watch(ctx, "routes and neighbours", unix.NETLINK_ROUTE, func(netlink.Message) bool { return true },
+		unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE)
+	if err != nil {
+		return err
+	}
+	go func() {
+		for ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			}
+			_ = h.Engines.Forget(h.Netns) // they ask again on their own, a little later
+			select {
+			case <-ctx.Done():
+			case <-time.After(waysRest):
+			}
+		}
+	}()
+	return nil
 }
 
 // tablesLook is how often the service asks whether rules have changed: a question takes 10 µs.

@@ -155,14 +155,14 @@ func (w *netnsWorld) addLink(far *netlink.Handle, dev string) error {
 	if err := w.links.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name, PeerNamespace: netlink.NsFd(w.wire.Fd())}); err != nil {
 		return err
 	}
-	if err := errors.Join(up(far, name), up(w.links, name), checksumsOn(w.gateway, name)); err != nil {
+	if err := errors.Join(up(far, name), up(w.links, name), w.gateway.CompleteChecksums(name)); err != nil {
 		return err
 	}
 	switch w.interfaces {
 	case Polled:
-		return poll(w.wire, name)
+		return w.wire.SetGRO(name, true)
 	case Tagged:
-		return errors.Join(w.addVLAN(far, name, dev), w.addVLAN(w.links, name, dev), checksumsOn(w.gateway, dev))
+		return errors.Join(w.addVLAN(far, name, dev), w.addVLAN(w.links, name, dev), w.gateway.CompleteChecksums(dev))
 	}
 	return nil
 }

@@ -391,6 +391,22 @@ func (s Set) Leases(ns *netns.Handle, p *gateway.Plan) ([]gateway.Lease, error) 
 	return nil, err
 }
 
+// forgetter is an engine that remembers what routes and neighbours there are; see ebpf.Engine.
+type forgetter interface {
+	Forget(ns *netns.Handle) error
+}
+
+// Forget has engines ask for routes and neighbours again, of which some have changed.
+func (s Set) Forget(ns *netns.Handle) error {
+	var errs []error
+	for _, e := range s.all() {
+		if f, can := e.(forgetter); can {
+			errs = append(errs, f.Forget(ns))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Remove removes what the engines have in force in a namespace.
 func (s Set) Remove(ns *netns.Handle) error {
 	var errs []error
@@ -398,6 +414,22 @@ func (s Set) Remove(ns *netns.Handle) error {
 		errs = append(errs, e.Remove(ns))
 	}
 	return errors.Join(errs...)
+}
+
+// sweeper is an engine of which something can be left where a network namespace is gone.
+type sweeper interface {
+	Sweep() (removed []string, err error)
+}
+
+// Sweep removes what is left of network namespaces that are gone, and returns where it was.
+func (s Set) Sweep() (removed []string, err error) {
+	for _, e := range s.all() {
+		if e, can := e.(sweeper); can {
+			some, swept := e.Sweep()
+			removed, err = append(removed, some...), errors.Join(err, swept)
+		}
+	}
+	return removed, err
 }
 
 // Present reports whether something is in force in a namespace.

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/natkit/natkit/internal/bpf/pktgen"
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/gateway"
@@ -60,6 +61,8 @@ type Lab struct {
 	gateway string
 	// engines carry it out; nil stands for those of this version.
 	engines engine.Set
+	// redirects are the programs of SetRedirect.
+	redirects []*pktgen.Attached
 	// listeners are those of SetListeners.
 	listeners []*os.File
 	// before are the values that SetSysctls changed, as they were.
@@ -134,7 +137,10 @@ func (l *Lab) Close() error {
 	if l.box != nil {
 		errs = append(errs, l.box.close())
 	}
-	errs = append(errs, l.SetListeners(nil))
+	errs = append(errs, l.SetListeners(nil), l.SetRedirect(nil))
+	if l.init != nil {
+		errs = append(errs, l.SetGateway(context.Background(), nil)) // what is pinned would stay
+	}
 	for _, n := range l.nodes {
 		if n.links != nil {
 			n.links.Close()
@@ -229,7 +235,14 @@ func (l *Lab) Furnish(ctx context.Context, st *lab.Stage) error {
 	if err := l.SetNAT(ctx, st.NAT); err != nil {
 		return err
 	}
-	return l.SetGateway(ctx, st.Gateway)
+	// An interface has one XDP program: that of the stage before has to go first.
+	if err := l.SetRedirect(nil); err != nil {
+		return err
+	}
+	if err := l.SetGateway(ctx, st.Gateway); err != nil {
+		return err
+	}
+	return l.SetRedirect(st.Redirect)
 }
 
 // nodeSysctl is a value of a node.

@@ -10,9 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/natkit/natkit/internal/bpf/plane"
+	"github.com/natkit/natkit/internal/gateway/engine"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/natkit/natkit/internal/tune/journal"
 	"golang.org/x/sys/unix"
@@ -147,6 +151,62 @@ func TestKilledHolderLeavesOnlyItsFile(t *testing.T) {
 		t.Errorf("labs up: %+v, error %v", up, err)
 	}
 	awaitNothingLeft(t, dir)
+}
+
+// TestKilledHolderLeavesPinsToSweep: programs that are pinned are all that outlives a holder, until they are swept. Those
+// of a lab that is up stay.
+func TestKilledHolderLeavesPinsToSweep(t *testing.T) {
+	testutil.NeedFeature(t, testutil.BTF)
+	pins := func(s State) string {
+		l, err := Attach(dirOf(s, t), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ns := l.Node("gateway").Netns
+		state, err := engine.Standard.Read(ns, nil, false)
+		if err != nil || !state.Present || len(state.Modes) != 2 {
+			t.Fatalf("%+v, error %v", state, err)
+		}
+		for _, mode := range state.Modes {
+			if mode != string(plane.XDP) {
+				t.Errorf("programs are attached at %s", mode)
+			}
+		}
+		id, err := netns.IDOf(ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return plane.PinsOf(fmt.Sprintf("netns-%d-%d", id.Inode, id.Cookie)).Dir()
+	}
+	killed := hold(t, Hold{Name: "stateless", Server: Builtin, Stage: "xdp"})
+	kept := hold(t, Hold{Name: "stateless", Server: Builtin, Stage: "xdp"})
+	left, stays := pins(killed), pins(kept)
+	if err := unix.Kill(killed.PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error { // the kernel removes namespaces in its own time
+		removed, err := engine.Standard.Sweep()
+		if err != nil || slices.Contains(removed, stays) {
+			t.Fatalf("removed %v, error %v", removed, err)
+		}
+		if !slices.Contains(removed, left) {
+			return fmt.Errorf("%s is still there; removed %v", left, removed)
+		}
+		return nil
+	})
+	if pins(kept) != stays {
+		t.Errorf("%s is gone", stays)
+	}
+	if err := Down(dirOf(kept, t), kept); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if there, err := os.ReadDir(stays); err == nil {
+			return fmt.Errorf("%s has %d files", stays, len(there))
+		}
+		return nil
+	})
 }
 
 // inOtherPIDNamespace starts the test binary as process 1 of a PID namespace, as a

@@ -28,6 +28,8 @@ func (l *Lab) apply(s lab.Step) error {
 		return n.addBridge(s)
 	case lab.SetMTU:
 		return n.links.SetMTU(s.Name, s.MTU)
+	case lab.SetWire:
+		return errors.Join(n.Netns.CompleteChecksums(s.Name), n.Netns.SetGRO(s.Name, true))
 	case lab.AddAddress:
 		return n.links.AddAddress(s.Name, s.Address)
 	case lab.AddNeighbour:

@@ -14,6 +14,7 @@ import (
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
+	"github.com/natkit/natkit/internal/bpf/pktgen"
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
@@ -313,6 +314,30 @@ func (l *Lab) SetGateway(ctx context.Context, g *lab.Gateway) error {
 	}
 	if err != nil {
 		return fmt.Errorf("put a gateway file in force in %s: %w", g.Node, err)
+	}
+	return nil
+}
+
+// SetRedirect attaches the programs of a redirect, and detaches those of a call before. Nil is none.
+func (l *Lab) SetRedirect(r *lab.Redirect) error {
+	var errs []error
+	for _, a := range l.redirects {
+		errs = append(errs, a.Close())
+	}
+	if l.redirects = nil; r == nil || errors.Join(errs...) != nil {
+		return errors.Join(errs...)
+	}
+	ends, ns := l.scenario.Ends(r), l.Node(r.Node).Netns
+	for i, end := range ends {
+		to, err := pktgen.ReadEgress(pktgen.Route{Netns: ns}, ends[1-i].Neighbour)
+		if err != nil {
+			return err
+		}
+		a, err := pktgen.Forward(end.Interface, to)
+		if err != nil {
+			return err
+		}
+		l.redirects = append(l.redirects, a)
 	}
 	return nil
 }

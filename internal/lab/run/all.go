@@ -83,7 +83,7 @@ func oneOf(ctx context.Context, sc *lab.Scenario, o AllOptions, prefix string) (
 // stages runs all of them in their order; those that are apart and follow each other
 // at the same time.
 func (c *conductor) stages(ctx context.Context) error {
-	all := c.sc.Stages
+	all := c.sc.Rounds()
 	for i := 0; i < len(all); {
 		n := apartFrom(all[i:])
 		if n > 0 {
@@ -93,7 +93,7 @@ func (c *conductor) stages(ctx context.Context) error {
 			i += n
 			continue
 		}
-		if err := c.stage(ctx, &all[i]); err != nil {
+		if err := c.stage(ctx, all[i]); err != nil {
 			return fmt.Errorf("stage %s: %w", all[i].Name, c.whyEnded(ctx, err))
 		}
 		i++
@@ -102,7 +102,7 @@ func (c *conductor) stages(ctx context.Context) error {
 }
 
 // apartFrom returns the number of leading stages that are apart.
-func apartFrom(stages []lab.Stage) (n int) {
+func apartFrom(stages []*lab.Stage) (n int) {
 	for n < len(stages) && stages[n].Apart {
 		n++
 	}
@@ -116,8 +116,8 @@ const slowBuild = 2 * time.Second
 
 // runApart runs stages at the same time, each in a lab of its own. The first that
 // fails ends the others.
-func (c *conductor) runApart(ctx context.Context, stages []lab.Stage) error {
-	if err := c.setHost(ctx, &stages[0]); err != nil { // back to what the host had
+func (c *conductor) runApart(ctx context.Context, stages []*lab.Stage) error {
+	if err := c.setHost(ctx, stages[0]); err != nil { // back to what the host had
 		return err
 	}
 	ctx, stop := context.WithCancelCause(ctx)
@@ -135,7 +135,7 @@ func (c *conductor) runApart(ctx context.Context, stages []lab.Stage) error {
 		atOnce <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-atOnce }()
-			if err := child.alone(ctx, &stages[i], &building); err != nil {
+			if err := child.alone(ctx, stages[i], &building); err != nil {
 				stop(fmt.Errorf("stage %s: %w", stages[i].Name, err))
 			}
 		})

@@ -18,6 +18,7 @@ import (
 // judge compares the report with what the scenario expects.
 func (c *conductor) judge() {
 	lab.WeighRemedies(c.sc, c.report)
+	c.sc.CompareStages(c.report)
 	judge(c.sc, c.report)
 }
 
@@ -43,6 +44,8 @@ func judge(sc *lab.Scenario, r *lab.Report) {
 		all = append(all, expectation{exchanges, fmt.Sprintf("in stage %s every far end sees the expected address, and answers come back", s.Name),
 			func() (string, bool) { return seeExchanges(s) }})
 	}
+	counted := slices.ContainsFunc(r.Stages, func(s lab.StageReport) bool { return s.Delivery() != nil })
+	all = append(all, expectation{counted, "packets arrive with the expected addresses and right checksums, once and in order", func() (string, bool) { return seeDeliveries(r) }})
 	if e.Rate != nil {
 		all = append(all, expectation{true, fmt.Sprintf("stage %s reaches %.2f × the rate of stage %s", e.Rate.Stage, e.Rate.AtLeast, e.Rate.Of),
 			func() (string, bool) { return seeRate(e.Rate, r) }})
@@ -138,6 +141,24 @@ func seeExchanges(s *lab.StageReport) (string, bool) {
 		}
 	}
 	return units.Plural(loads, "load is as expected", "loads are as expected"), true
+}
+
+// seeDeliveries: packets arrived in every stage, and none as it should not have. Those that are lost are reported.
+func seeDeliveries(r *lab.Report) (string, bool) {
+	received, lost := int64(0), int64(0)
+	for i := range r.Stages {
+		s := &r.Stages[i]
+		d := s.Delivery()
+		if d == nil {
+			continue
+		}
+		if n := d.Wrong(); n > 0 || d.Received == 0 {
+			return fmt.Sprintf("stage %s: %s of %s wrong: %s misdelivered, %s corrupted, %s twice, %s late or in another order", s.Name, units.Count(n), units.Count(d.Sent),
+				units.Count(d.Misdelivered), units.Count(d.Corrupted.Total()), units.Count(d.Duplicated), units.Count(d.Late+d.Reordered)), false
+		}
+		received, lost = received+d.Received, lost+d.Lost
+	}
+	return fmt.Sprintf("%s arrived, %s lost", units.Count(received), units.Count(lost)), true
 }
 
 func effects(all []lab.Effect) string {

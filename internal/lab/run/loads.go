@@ -211,7 +211,7 @@ func (l *loads) packets(ctx context.Context, i int, one lab.Load) (o outcome) {
 		o.err = err
 		return o
 	}
-	if cfg.Duration = l.bounded(one.For); cfg.Duration == 0 {
+	if cfg.Duration = l.bounded(one.For); cfg.Duration == 0 && one.Rate > 0 {
 		cfg.Duration = time.Duration(float64(one.Requests)/one.Rate*float64(time.Second)) + 5*time.Second
 	}
 	lies := pktgen.Route{Netns: l.c.node(one.From)}
@@ -223,7 +223,15 @@ func (l *loads) packets(ctx context.Context, i int, one lab.Load) (o outcome) {
 		o.err = err
 		return o
 	}
-	r, err := pktgen.Run(ctx, cfg, way, nil, func(p packets.Progress) {
+	sink, err := l.sink(one)
+	if err == nil && sink != nil && one.Rate == 0 {
+		err = warmUp(ctx, cfg, way, sink)
+	}
+	if err != nil {
+		o.err = err
+		return o
+	}
+	r, err := pktgen.Run(ctx, cfg, way, sink, func(p packets.Progress) {
 		l.done[i].Store(p.Sent)
 		l.say(fmt.Sprintf("%.0f s: %d packets sent", p.Elapsed.Seconds(), p.Sent))
 	})
@@ -233,7 +241,27 @@ func (l *loads) packets(ctx context.Context, i int, one lab.Load) (o outcome) {
 	o.result = result(r.Seconds, r.Sent, r.SentPerSecond)
 	o.result.GeneratorLimit = r.GeneratorLimit
 	o.report = lab.LoadReport{Sent: r.Sent, Notes: r.Notes}
+	if sink != nil {
+		o.result.RequestsPerSecond = r.ReceivedPerSecond
+		o.report.Delivery = lab.DeliveryOf(one, r)
+	}
 	return o
+}
+
+// sink is the interface at which packets are counted: the one that leads back to the sender. Nil where none are.
+func (l *loads) sink(one lab.Load) (*pktgen.Port, error) {
+	if one.Arrive == nil {
+		return nil, nil
+	}
+	back, err := pktgen.ReadEgress(pktgen.Route{Netns: l.c.node(one.Arrive.Node)}, l.c.sc.Addresses(one.From)[0])
+	return &back.Port, err
+}
+
+// warmUp makes all flows known to what forwards them: what a new one costs is not measured.
+func warmUp(ctx context.Context, cfg packets.Config, way pktgen.Egress, sink *pktgen.Port) error {
+	cfg.Packets = 2 * int64(cfg.Flows.Count)
+	_, err := pktgen.Run(ctx, cfg, way, sink, nil)
+	return err
 }
 
 func packetsConfig(one lab.Load, own []netip.Addr) (packets.Config, error) {
@@ -265,7 +293,18 @@ func packetsConfig(one lab.Load, own []netip.Addr) (packets.Config, error) {
 	if workers == 0 {
 		workers = min(runtime.NumCPU(), flows.Count)
 	}
-	return packets.Config{Spec: spec, Flows: flows, Packets: one.Requests, Rate: one.Rate, Workers: workers}, nil
+	cfg := packets.Config{Spec: spec, Flows: flows, Packets: one.Requests, Rate: one.Rate, Workers: workers}
+	if a := one.Arrive; a != nil {
+		same := packets.End{Address: packets.Same, Port: packets.Same}
+		cfg.Verify, cfg.Expect = true, packets.Expectation{Source: same, Destination: same}
+		if a.As.IsValid() {
+			var err error
+			if cfg.Expect.Destination, err = packets.ParseEnd(a.As.String()); err != nil {
+				return packets.Config{}, err
+			}
+		}
+	}
+	return cfg, nil
 }
 
 func (l *loads) none(ctx context.Context, one lab.Load) (o outcome) {

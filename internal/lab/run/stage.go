@@ -34,7 +34,7 @@ func (c *conductor) stage(ctx context.Context, st *lab.Stage) error {
 	if err != nil {
 		return err
 	}
-	c.report.Stages = append(c.report.Stages, *r)
+	c.report.AddRound(*r)
 	return nil
 }
 

@@ -94,7 +94,32 @@ func pinsOf(ns *netns.Handle) (plane.Pins, error) {
 	if err != nil {
 		return plane.Pins{}, err
 	}
-	return plane.PinsOf(fmt.Sprintf("netns-%d-%d", id.Inode, id.Cookie)), nil
+	return plane.PinsOf(pinsName(id)), nil
+}
+
+func pinsName(id netns.ID) string { return fmt.Sprintf("netns-%d-%d", id.Inode, id.Cookie) }
+
+// Sweep removes what is left of programs in network namespaces that are gone, and returns where it was.
+func (Engine) Sweep() ([]string, error) {
+	return plane.Sweep(func(name string) bool {
+		found := false
+		err := netns.Each(func(ns *netns.Handle) error {
+			id, err := netns.IDOf(ns)
+			found = found || err == nil && pinsName(id) == name
+			return err
+		})
+		return found || err != nil // it may be one that was not found
+	})
+}
+
+// Forget has the programs ask routes and neighbours again, of which some have changed. They do so on their own within
+// plane.DefaultKeep.
+func (Engine) Forget(ns *netns.Handle) error {
+	pins, err := pinsOf(ns)
+	if err != nil {
+		return err
+	}
+	return pins.Forget()
 }
 
 // Remove detaches the programs.
