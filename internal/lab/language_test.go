@@ -109,6 +109,23 @@ func TestOverridesReachEveryStage(t *testing.T) {
 	}
 }
 
+// TestEngineReachesEveryGateway, and not those of the scenario itself.
+func TestEngineReachesEveryGateway(t *testing.T) {
+	s, err := Find("nat-kinds")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed, err := s.With(Overrides{Engine: gateway.EngineEBPF})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, st := range changed.Stages {
+		if g := st.Gateway; g.Engine != gateway.EngineEBPF || !bool(g.AcknowledgeBypass) || s.Stages[i].Gateway.Engine == g.Engine {
+			t.Errorf("stage %s: %+v", st.Name, g.Config)
+		}
+	}
+}
+
 // TestRateReachesEveryLoad that has one, for as long as before.
 func TestRateReachesEveryLoad(t *testing.T) {
 	s, err := Find("service-unanswered")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/gateway"
 )
 
 // chain is two routers in a row and a node with two links.
@@ -132,6 +133,7 @@ func TestWithIsACopy(t *testing.T) {
 		{s, Overrides{Timeout: -1}, "load.timeout -1ns: expected 0s to 10m"},
 		{s, Overrides{Requests: 5}, "5 requests are fewer than the 1000 in flight at once: give more of them (-n) or fewer at once (-c)"},
 		{&bare, Overrides{Bridge: true}, "scenario table-full has no bridge in its topology"},
+		{s, Overrides{Engine: gateway.EngineEBPF}, "scenario table-full has no gateway file"},
 	} {
 		if _, err := tc.s.With(tc.o); err == nil || err.Error() != tc.want {
 			t.Errorf("%+v: error %v, want %s", tc.o, err, tc.want)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/load"
 )
@@ -186,11 +187,21 @@ func TestLabExchanges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	r.Stages[1].Carriers = []gateway.Carrier{{Rule: masqueradeRef, Engine: gateway.EngineNetfilter, Notes: []gateway.Note{{Engine: gateway.EngineEBPF, Because: "why"}}},
+		{Rule: dnatRef, Engine: gateway.EngineEBPF}}
+	for _, table := range stageCarriers(r) {
+		if err := table.Write(&b, Style{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	const want = `Who saw whom in kinds
   traffic  from    to   answered  failed  seen as                             ports      tracked
   snat     inside  web         2       0  198.19.0.7                          kept             2  as it should be
   pool     inside  web         3       0  198.19.0.7 … 198.19.0.9, 3 of them  1000-2000        3  as it should be
   static   inside  web         0       5  –                                   –                0  5 of 5 failed
+Engines in kinds
+  nat[0] masquerade  netfilter  not ebpf: why
+  nat[1] dnat        ebpf
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)

@@ -311,7 +311,7 @@ func (s *shelf) put(h *hook) (undo func() error, err error) {
 	if was.program, err = s.program(info.Program); err != nil {
 		return nil, fmt.Errorf("open the program that is attached: %w", netns.Denied(err, netns.SysAdmin))
 	}
-	if is := modeOf(h.port.Index); h.name == hookXDP && is != h.port.Mode {
+	if is, _ := modeOf(h.port.Index); h.name == hookXDP && is != h.port.Mode {
 		was.port.Mode = is
 		return s.change(l, h, &was)
 	}
@@ -404,8 +404,8 @@ func idOf(program *ebpf.Program) (ebpf.ProgramID, error) {
 // or the interface has gone, elsewhere too, and another one has its number.
 func isAttached(index int, name string, info *link.Info) bool {
 	if x := info.XDP(); x != nil && name == hookXDP {
-		l, err := netlink.LinkByIndex(index)
-		return err == nil && int(x.Ifindex) == index && l.Attrs().Xdp != nil && ebpf.ProgramID(l.Attrs().Xdp.ProgId) == info.Program
+		_, id := modeOf(index)
+		return int(x.Ifindex) == index && id == info.Program
 	}
 	x := info.TCX()
 	if x == nil || int(x.Ifindex) != index || ebpf.AttachType(x.AttachType) != attachTypes[name] {
@@ -418,19 +418,20 @@ func isAttached(index int, name string, info *link.Info) bool {
 	})
 }
 
-// modeOf is that of the XDP program of an interface; TC where it has none.
-func modeOf(index int) Mode {
+// modeOf is that of the XDP program of an interface, whosever it is, with its number; TC where it has none.
+func modeOf(index int) (Mode, ebpf.ProgramID) {
 	l, err := netlink.LinkByIndex(index)
 	if err != nil || l.Attrs().Xdp == nil {
-		return TC
+		return TC, 0
 	}
+	id := ebpf.ProgramID(l.Attrs().Xdp.ProgId)
 	switch l.Attrs().Xdp.AttachMode {
 	case nl.XDP_ATTACHED_NONE:
-		return TC
+		return TC, 0
 	case nl.XDP_ATTACHED_SKB:
-		return XDPGeneric
+		return XDPGeneric, id
 	}
-	return XDP
+	return XDP, id
 }
 
 // unpin detaches what is pinned as a link: at once, while the kernel takes its time after the file is gone.

@@ -10,6 +10,17 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 )
 
+// CheckPrivilege returns an error that names the capabilities that are missing to load and attach the programs. Without
+// CAP_PERFMON the verifier refuses that a place on the stack has a pointer and then something else, as compilers use it.
+func CheckPrivilege() error {
+	if err := netns.CheckPrivilege(netns.Need{Any: netns.BPF, Why: "to load eBPF programs"},
+		netns.Need{Any: netns.NetAdmin, Why: "to load those of the network"},
+		netns.Need{Any: netns.PerfMon, Why: "for what the verifier allows compilers"}); err != nil {
+		return fmt.Errorf("load the engine's programs: %w", err)
+	}
+	return nil
+}
+
 // oldest is the first kernel that takes the programs, of those they are tested on. Pointers as arguments of their functions
 // came with Linux 5.12: e5069b9c23b3 "bpf: Support pointers in global func args", and the MTU of a route with
 // e1850ea9bd9e "bpf: bpf_fib_lookup return MTU value as output when looked up".

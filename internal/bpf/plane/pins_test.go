@@ -139,6 +139,9 @@ func TestProgramsOfOthers(t *testing.T) {
 	if s.Modes[wan] != TC || s.Modes[w.index("lan0")] != XDP || len(s.Missing) > 0 {
 		t.Errorf("modes %v, missing %v", s.Modes, s.Missing)
 	}
+	if id, err := idOf(xdp); err != nil || len(s.Others) != 1 || s.Others[wan] != id {
+		t.Errorf("others %v, want %d: %v", s.Others, id, err)
+	}
 	w.flow(w.client, clientAddress, publicAddress, w.server).passes(10, pair{clientAddress, insideAddress})
 	testutil.Inside(t, w.gateway, w.pins.Remove)
 	if after := w.programsAt("wan0"); !slices.Equal(before, after) {

@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/bpf"
-	"github.com/natkit/natkit/internal/netns"
 )
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -fno-strict-aliasing -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -type mapping -type mac -type service -type prefix -type interface -type count -type reason -type way -target bpfel  plane plane.bpf.c
@@ -63,13 +62,10 @@ type Programs struct {
 }
 
 // Load loads the programs with maps of their own. It fills these, so that it fails where they are too small, before
-// anything is attached. Needs CAP_BPF and CAP_NET_ADMIN; and CAP_PERFMON, without which the verifier refuses that a place on
-// the stack is used for a pointer and then for something else, as compilers do.
+// anything is attached.
 func Load(c Config) (*Programs, error) {
-	if err := netns.CheckPrivilege(netns.Need{Any: netns.BPF, Why: "to load eBPF programs"},
-		netns.Need{Any: netns.NetAdmin, Why: "to load those of the network"},
-		netns.Need{Any: netns.PerfMon, Why: "for what the verifier allows compilers"}); err != nil {
-		return nil, fmt.Errorf("load the engine's programs: %w", err)
+	if err := CheckPrivilege(); err != nil {
+		return nil, err
 	}
 	if c.Rules > maxRules {
 		return nil, fmt.Errorf("load the programs: %d rules are more than the %d that they count", c.Rules, maxRules)

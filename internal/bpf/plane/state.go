@@ -27,6 +27,8 @@ type State struct {
 	// one at others.
 	Modes   map[int]Mode
 	Missing map[int][]string
+	// Others are the numbers of others' XDP programs, which keep natkit's at tc alone, by interface.
+	Others map[int]ebpf.ProgramID
 	// Rules are the counters of mappings, Reasons those of packets that were not forwarded.
 	Rules   []Count
 	Reasons [planeReasonREASONS]Count
@@ -80,7 +82,7 @@ func (p Pins) Read() (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &State{Modes: map[int]Mode{}, Missing: map[int][]string{}}
+	s := &State{Modes: map[int]Mode{}, Missing: map[int][]string{}, Others: map[int]ebpf.ProgramID{}}
 	programs := map[ebpf.ProgramID]bool{}
 	for index, at := range attached {
 		s.Modes[index] = TC
@@ -89,8 +91,10 @@ func (p Pins) Read() (*State, error) {
 			if id == 0 && (pinned || name != hookXDP) {
 				s.Missing[index] = append(s.Missing[index], name)
 			}
-			if id != 0 && name == hookXDP {
-				s.Modes[index] = modeOf(index)
+			if mode, other := modeOf(index); name == hookXDP && id != 0 {
+				s.Modes[index] = mode
+			} else if name == hookXDP && other != 0 {
+				s.Others[index] = other
 			}
 			if id != 0 {
 				programs[id] = true

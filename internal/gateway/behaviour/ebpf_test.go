@@ -4,6 +4,9 @@ import (
 	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/engine/ebpf"
@@ -65,4 +68,44 @@ func TestEBPFOnVLANs(t *testing.T) {
 	testutil.NeedFeature(t, testutil.VLAN)
 	t.Parallel()
 	asRecorded(t, EBPF, Run(EBPF, claimed(t), Namespaces(programs{gateway.XDPNative}, testutil.Patience(patience), Tagged), slow(), atATime))
+}
+
+// TestEBPFRedirects: what the programs forward at native XDP does not come to the stack, where tc begins, and with tc
+// alone it does.
+func TestEBPFRedirects(t *testing.T) {
+	testutil.NeedRoot(t)
+	t.Parallel()
+	for xdp, want := range map[gateway.XDP]int{gateway.XDPNative: 0, gateway.XDPOff: 1} {
+		w, err := Namespaces(programs{xdp}, testutil.Patience(patience), Polled)()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		if plan, err := compile("fixed", fixedGateway); err != nil || w.Apply(plan) != nil {
+			t.Fatal(err)
+		}
+		var stack int
+		err = w.(*netnsWorld).gateway.Do(func() (err error) {
+			stack, err = openPacket(WAN, unix.ETH_P_ALL)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(stack)
+		at := places(false)[0]
+		if _, err := carry(&Play{World: w}, outsideX, at.inside, at.request(flowUDP, outsideX)); err != nil {
+			t.Fatal(err)
+		}
+		came, buffer := 0, make([]byte, 1<<16)
+		for n := 0; err == nil; n, err = unix.Read(stack, buffer) {
+			var f frame.Frame
+			if n > 0 && f.Decode(buffer[:n]) == nil && f.Transport == unix.IPPROTO_UDP {
+				came++
+			}
+		}
+		if came != want {
+			t.Errorf("xdp: %s: %d packets came to the stack, want %d", xdp, came, want)
+		}
+	}
 }

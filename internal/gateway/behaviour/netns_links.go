@@ -247,6 +247,32 @@ func (w *netnsWorld) addHost(link netlink.Link, a attachment) error {
 	return nil
 }
 
+func (w *netnsWorld) Sysctl(name, value string) error {
+	return w.set(w.gateway, []setting{{name, value, false}})
+}
+
+// Neighbour changes one of addHosts' entries. With it the kernel sends what waits (neigh_update, net/core/neighbour.c).
+func (w *netnsWorld) Neighbour(h Host, a netip.Addr, known bool) (Arrivals, error) {
+	at, is := deviceOf(h)
+	if !is {
+		return nil, fmt.Errorf("no such host: %s", h)
+	}
+	link, err := w.links.LinkByName(at.dev)
+	if err != nil {
+		return nil, fmt.Errorf("find interface %s: %w", at.dev, err)
+	}
+	entry := netlink.Neigh{LinkIndex: link.Attrs().Index, Family: family(a), State: netlink.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: at.mac[:]}
+	change := w.links.NeighDel
+	if known {
+		change = w.links.NeighSet
+	}
+	out, err := w.wires.after(func() error { return change(&entry) })
+	if err != nil {
+		return nil, fmt.Errorf("neighbour %v at %s: %w", a, at.dev, err)
+	}
+	return arrivalsOf(out), nil
+}
+
 func family(a netip.Addr) int {
 	if a.Is6() {
 		return unix.AF_INET6

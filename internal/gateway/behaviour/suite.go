@@ -12,6 +12,7 @@ func All() []Case {
 		applying(),
 		stateless(),
 		fixed(),
+		fixedOfHost(),
 		rfc6296(),
 		rfc5382(),
 		rfc5508(),

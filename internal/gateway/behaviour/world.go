@@ -34,6 +34,11 @@ type World interface {
 	Failures() (uint64, error)
 	// MTU sets that of one of the gateway's interfaces, in bytes of IP.
 	MTU(dev string, bytes int) error
+	// Sysctl sets one of the gateway's.
+	Sysctl(name, value string) error
+	// Neighbour has the gateway know the link-layer address of a host's address, or not, and gives what arrives in
+	// consequence. It asks for one that it does not know, and gets no answer.
+	Neighbour(h Host, a netip.Addr, known bool) (Arrivals, error)
 	// Program is a UDP socket of a program on the gateway itself, on any port. The
 	// error wraps errors.ErrUnsupported where the world has none.
 	Program() (Program, error)

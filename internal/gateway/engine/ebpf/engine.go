@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cilium/ebpf"
 	"github.com/natkit/natkit/internal/bpf/plane"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/netns"
@@ -12,7 +13,7 @@ import (
 
 // Check asks the kernel whether it takes the programs, without attaching them.
 func (Engine) Check(p *gateway.Plan) error {
-	if netns.CheckPrivilege(netns.Need{Any: netns.BPF}, netns.Need{Any: netns.NetAdmin}) != nil {
+	if plane.CheckPrivilege() != nil {
 		return nil
 	}
 	programs, err := plane.Load(plane.Config{Marks: plane.MarksOf(p.Bypass)})
@@ -187,7 +188,7 @@ func judge(is *plane.State, found []plane.Found, plan func(digest string) *gatew
 		case len(is.Missing[f.Index]) > 0:
 			s.Change("interface %s: the programs are not attached at tc (%s)", f.Name, strings.Join(is.Missing[f.Index], ", "))
 		default:
-			s.Modes[f.Name] = modeText(mode, f, p)
+			s.Modes[f.Name] = modeText(mode, f, p, is.Others[f.Index])
 		}
 	}
 	if p != nil && p.Part(gateway.EngineEBPF) != nil {
@@ -196,14 +197,18 @@ func judge(is *plane.State, found []plane.Found, plan func(digest string) *gatew
 	return s
 }
 
-// modeText is a mode with why it is not XDP.
-func modeText(mode plane.Mode, f *plane.Found, p *gateway.Plan) string {
+// modeText is a mode with why it is not XDP; other is the number of another's XDP program.
+func modeText(mode plane.Mode, f *plane.Found, p *gateway.Plan, other ebpf.ProgramID) string {
 	if p == nil || mode == plane.XDP {
 		return string(mode)
 	}
 	wanted, because := modeFor(f, p)
-	if because == "" && wanted != mode {
-		because = "its driver refused the XDP program, or another one is attached"
+	switch {
+	case because != "" || wanted == mode:
+	case other != 0:
+		because = fmt.Sprintf("another XDP program is attached, number %d", other)
+	default:
+		because = "its driver refuses XDP programs as it is configured, such as by its MTU"
 	}
 	if because == "" {
 		return string(mode)
