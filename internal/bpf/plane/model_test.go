@@ -768,9 +768,12 @@ func (m *model) half(p *packet, d decision, mark uint32) outcome {
 	}
 	m.account(d.ruleIn, p)
 	mark &^= m.marks.Mask
-	if d.hairpin {
+	switch {
+	case d.hairpin:
 		mark |= m.marks.Hairpin
-	} else {
+	case d.ruleOut != 0:
+		mark |= m.marks.Mask
+	default:
 		mark |= m.marks.Owned
 	}
 	return outcome{verdict: stack, frame: out, checks: p.checks(), mark: mark, d: d}
@@ -799,6 +802,8 @@ func (m *model) goOut(out *iface, frame []byte, mark uint32, own bool) outcome {
 	from, unknown := search(m.Sources, p.flow.src, p.flow.protocol, p.flow.sport, sourceRoles(mark == m.marks.Hairpin, out.Roles), p.flow.unknownPorts)
 	d := decision{src: p.flow.src, dst: p.flow.dst, sport: p.flow.sport, dport: p.flow.dport}
 	switch {
+	case mark != 0 && from == nil && mark != m.marks.Owned:
+		fallthrough
 	case mark != 0 && (unknown || (from != nil && !d.from(from))):
 		as.verdict = dropped // rather than with an address that is the inside's
 		return as

@@ -129,9 +129,12 @@ static __always_inline int forward_plain(struct __sk_buff *skb, __u64 l3_at, con
  * in has left half done. */
 const volatile __u32 mark_mask, mark_owned, mark_hairpin;
 
-/* leave_half translates the destination and leaves the rest to the stack. */
+/* leave_half translates the destination and leaves the rest to the stack. With both bits of the mark the source has yet to be
+ * translated: by other mappings, where these are exchanged while the packet waits for its neighbour. */
 static __always_inline int leave_half(struct __sk_buff *skb, const struct general *g, struct decision *d, bool hairpin)
 {
+	__u32 mark = hairpin ? mark_hairpin : d->rule_out ? mark_mask : mark_owned;
+
 	d->src = g->packet.flow.src;
 	d->sport = g->packet.flow.sport;
 	d->rule_out = 0;
@@ -139,7 +142,7 @@ static __always_inline int leave_half(struct __sk_buff *skb, const struct genera
 	store(skb, g, d);
 	remember_half(g, d);
 	account_skb(skb, &g->packet, d);
-	skb->mark = (skb->mark & ~mark_mask) | (hairpin ? mark_hairpin : mark_owned);
+	skb->mark = (skb->mark & ~mark_mask) | mark;
 	return TC_ACT_UNSPEC;
 }
 
@@ -351,7 +354,7 @@ static __always_inline int go_out(struct __sk_buff *skb, __u32 l3)
 		return TC_ACT_UNSPEC;
 	m = find_source(&g->packet, source_roles(mark == mark_hairpin, out->roles), &is);
 	if (!m)
-		return mark && is.later ? TC_ACT_SHOT : TC_ACT_UNSPEC; /* not with an address that is the inside's */
+		return mark && (mark != mark_owned || is.later) ? TC_ACT_SHOT : TC_ACT_UNSPEC; /* not with an address that is the inside's */
 	d->src = g->packet.flow.src;
 	d->dst = g->packet.flow.dst;
 	d->sport = m->port ? m->port : g->packet.flow.sport;

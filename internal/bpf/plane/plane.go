@@ -28,7 +28,7 @@ import (
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -fno-strict-aliasing -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -type mapping -type kept -type kept_ipv6 -type mac -type service -type prefix -type interface -type count -type reason -type way -target bpfel  plane plane.bpf.c
 
 // Marks are the bits of packets' marks by which the programs at the way in and out, and netfilter, know what is half
-// translated: Mask has two bits, Owned and Hairpin are two values of them.
+// translated: Mask has two bits, Owned and Hairpin are two values of them, both bits are Owned with a source to translate.
 type Marks struct{ Mask, Owned, Hairpin uint32 }
 
 // MarksOf are those of a mask of two bits.

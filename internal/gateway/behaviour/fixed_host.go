@@ -1,6 +1,7 @@
 package behaviour
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -22,6 +23,8 @@ func fixedOfHost() []Case {
 			Asks: "nothing is forwarded while the gateway's forwarding is off"}, forwardingOff),
 		bothFamilies(Case{ID: "fixed-neighbour", Requirement: "dnat, static", Level: Natkit, Want: []Outcome{Passes}, Gateway: fixedGateway,
 			Asks: "a packet for which the gateway has to ask for the next hop's link-layer address first arrives once that is known"}, unresolved),
+		bothFamilies(Case{ID: "fixed-changed-waiting", Requirement: "apply", Level: Natkit, Want: []Outcome{Translated, Dropped}, Gateway: fixedGateway,
+			Asks: "an answer that waits for its next hop's link-layer address while its rule is removed is not sent with its inside address"}, changedWhileWaiting),
 		[]Case{{
 			ID: "fixed-rp-filter", Requirement: "dnat, static", Level: Natkit, Want: []Outcome{Dropped}, Gateway: fixedGateway,
 			Asks: "with a strict reverse path filter packets from addresses that are elsewhere are dropped, others pass", Run: spoofed,
@@ -75,21 +78,57 @@ func unresolved(p *Play, e endsOf) (Outcome, error) {
 }
 
 func (w way) waits(p *Play, k flowKind) (Outcome, error) {
-	next := w.to.Addr()
-	if at, _ := deviceOf(w.to.host); len(at.next) > 0 && w.to.host == X {
-		next = at.next[slices.IndexFunc(at.next, func(a netip.Addr) bool { return a.Is6() == next.Is6() })]
-	}
-	if _, err := p.Neighbour(w.to.host, next, false); err != nil {
-		return "", err
-	}
-	arrivals, err := p.Send(w.from.host, w.long(k, someData(1)[:100]).bytes())
-	if err != nil || len(arrivals) > 0 {
-		return "it does not wait", err
-	}
-	if arrivals, err = p.Neighbour(w.to.host, next, true); err != nil || len(arrivals) == 0 {
+	arrivals, err := w.waiting(p, k, func() error { return nil })
+	if err != nil || len(arrivals) == 0 {
 		return Dropped, err
 	}
 	return w.judge(k, arrivals, someData(1)[:100]), nil
+}
+
+// waiting sends a packet whose next hop is not known, does something, and gives what arrives once it is.
+func (w way) waiting(p *Play, k flowKind, meanwhile func() error) (Arrivals, error) {
+	next := w.to.Addr()
+	if at, _ := deviceOf(w.to.host); w.to.host == X {
+		next = at.next[slices.IndexFunc(at.next, func(a netip.Addr) bool { return a.Is6() == next.Is6() })]
+	}
+	if _, err := p.Neighbour(w.to.host, next, false); err != nil {
+		return nil, err
+	}
+	arrivals, err := p.Send(w.from.host, w.long(k, someData(1)[:100]).bytes())
+	if err == nil && len(arrivals) > 0 {
+		err = fmt.Errorf("it does not wait: %s", arrivals)
+	}
+	if err == nil {
+		err = meanwhile()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.Neighbour(w.to.host, next, true)
+}
+
+// changedWhileWaiting leaves a rule of each family in force.
+func changedWhileWaiting(p *Play, e endsOf) (Outcome, error) {
+	at := places(e.v6)[0]
+	if _, err := at.visit(p, flowUDP, e.x); err != nil {
+		return "", err
+	}
+	w := at.outbound(end{X, netip.AddrPortFrom(e.x.Addr().Next(), 5000)})
+	if _, err := p.Send(w.to.host, at.inbound(w.to).long(flowUDP, []byte("request")).bytes()); err != nil {
+		return "", err
+	}
+	arrivals, err := w.waiting(p, flowUDP, func() error {
+		return p.change(rules("  - static: {inside: 192.168.0.60, outside: 203.0.113.60}\nipv6:\n  - static: {inside: \"fd00:1::3c\", outside: \"2001:db8:1::60\"}\n"))
+	})
+	switch {
+	case err != nil:
+		return "", err
+	case len(arrivals) == 0:
+		return Dropped, nil
+	case arrivals[0].Frame.Tuple() == w.seen:
+		return Translated, nil
+	}
+	return leavesUntranslated, nil
 }
 
 // spoofed has X send from an address that is inside, and C from one of another network inside.

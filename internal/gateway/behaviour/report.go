@@ -50,7 +50,7 @@ generated from the suite's data and the results of its runs.
 | left | the engine leaves all rules of the test's gateway to the one behind it, with which the test has the same result |
 
 Behind engine ebpf is netfilter: what is declared of it holds for both where no engine is named. At native
-XDP and at tc the programs do the same.
+XDP and at tc the programs do the same, also with VLAN interfaces.
 
 SHOULD includes RECOMMENDED. "natkit" marks what this gateway promises without an RFC.
 A test alone: ` + "`sudo scripts/go test ./internal/gateway/behaviour -run 'TestNetfilter/^rfc4787-req-1$' -v`" + `.

@@ -215,9 +215,9 @@ func (r *rewriter) pairSet(name string, in bool) *set {
 }
 
 // notrackLeaving keeps the tracker from what goes out from inside: what a route leads
-// to one of the interfaces.
+// to one of the interfaces. Routes are asked last: that costs more than all else of the rule.
 func (r *rewriter) notrackLeaving(out []string) {
-	exprs := append(r.f.is(), r.t.leavesBy(out)...)
+	exprs := r.f.is()
 	if len(r.pairs) == 1 {
 		exprs = append(exprs, r.f.within(r.f.saddr, r.pairs[0].Inside(), expr.CmpOpEq)...)
 	} else {
@@ -227,7 +227,7 @@ func (r *rewriter) notrackLeaving(out []string) {
 		}
 		exprs = append(exprs, payload(expr.PayloadBaseNetworkHeader, r.f.saddr, uint32(r.f.bytes), reg1), r.t.add(s).lookup(reg1, false))
 	}
-	r.add("raw-prerouting", append(exprs, &expr.Notrack{}))
+	r.add("raw-prerouting", slices.Concat(exprs, r.t.leavesBy(out), []expression{&expr.Notrack{}}))
 }
 
 // leavesBy asks the routes for the interface, before there is one: raw comes before
