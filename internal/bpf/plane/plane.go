@@ -73,8 +73,8 @@ func Load(c Config) (*Programs, error) {
 	if err := CheckPrivilege(); err != nil {
 		return nil, err
 	}
-	if c.Rules > maxRules {
-		return nil, fmt.Errorf("load the programs: %d rules are more than the %d that they count", c.Rules, maxRules)
+	if c.Rules > MaxRules {
+		return nil, fmt.Errorf("load the programs: %d rules are more than the %d that they count", c.Rules, MaxRules)
 	}
 	spec, err := loadPlane()
 	if err != nil {
@@ -126,8 +126,8 @@ func Load(c Config) (*Programs, error) {
 	return p, nil
 }
 
-// maxRules is the largest number of a counter (struct kept).
-const maxRules = 1<<16 - 1
+// MaxRules is the largest number of a counter (struct kept).
+const MaxRules = 1<<16 - 1
 
 // slotBytes bounds the memory of decisions of all CPUs, with and without IPv6; leastSlots is how many each has in any case.
 const (
