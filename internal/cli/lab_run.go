@@ -74,6 +74,7 @@ run, 2 usage, 3 the expectation was not met. docs/scenarios.md is the language o
   sudo natkit lab run table-full --lower-max 1000   # as in 2018: a small host-wide limit
   sudo natkit lab run table-full --pcap captures
   sudo natkit lab run service-unanswered --rate 100
+  sudo natkit lab run stateless               # what connection tracking costs, and how fast NAT is without it
   sudo natkit lab run nat-kinds --engine ebpf
   sudo natkit lab run ./mine.yaml --json
   sudo natkit lab run --all --allow-host

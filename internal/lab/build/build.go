@@ -1,7 +1,8 @@
 // Package build makes labs real: network namespaces, links, servers, NAT rules
 // and full connection tables. All of it disappears with the process that built
 // it, however that ends: namespaces and links are held by its file descriptors
-// only, and processes run in a PID namespace that ends with it.
+// only, and processes run in a PID namespace that ends with it. Only the eBPF programs of a
+// gateway, which are pinned, stay in memory where it is killed, until engine.Set.Sweep.
 package build
 
 import (
