@@ -69,13 +69,9 @@ type rewriter struct {
 // write has leaving for the interfaces by which the routes may lead out.
 func (r *rewriter) write(leaving []string) {
 	out := r.pairs[0].Out
-	r.bothPlaces("raw-prerouting", func() []expression {
-		return append(r.f.is(), r.t.interfaces(expr.MetaKeyIIFNAME, out, false)...)
-	}, true)
+	r.bothPlaces("raw-prerouting", func() []expression { return r.t.interfaces(expr.MetaKeyIIFNAME, out, false) }, true)
 	r.notrackLeaving(leaving)
-	r.bothPlaces("stateless", func() []expression {
-		return append(r.f.is(), r.t.interfaces(expr.MetaKeyOIFNAME, out, false)...)
-	}, false)
+	r.bothPlaces("stateless", func() []expression { return r.t.interfaces(expr.MetaKeyOIFNAME, out, false) }, false)
 }
 
 // conditions make the first expressions of a rule. Each rule gets its own, as a set
@@ -85,9 +81,11 @@ type conditions func() []expression
 // bothPlaces translates, in one direction, the address that ICMP errors quote (on the
 // way in the source of what was sent from inside, on the way out the destination of
 // what came in), and the packet's own.
-func (r *rewriter) bothPlaces(chain string, start conditions, in bool) {
+func (r *rewriter) bothPlaces(chain string, interfaces conditions, in bool) {
 	at := r.f.quoted(!in)
-	errors := func() []expression { return append(start(), r.icmpErrors()...) }
+	start := func() []expression { return append(r.f.is(), interfaces()...) }
+	// What most packets are not comes first.
+	errors := func() []expression { return slices.Concat(r.f.is(), r.icmpErrors(), interfaces()) }
 	if !r.pairs[0].Action.Neutral { // which changes no checksum
 		for _, q := range r.f.quotedTransports() {
 			at.quoted = q.checksum
