@@ -270,7 +270,7 @@ type aspect struct {
 const settingEngine = "engine"
 
 var aspects = []aspect{
-	{settingEngine, func(p *Plan) string { return string(p.Word()) }, "those that exist keep their translation: both engines make the same of a packet", ""},
+	{settingEngine, func(p *Plan) string { return string(p.Word()) }, "those that exist keep their translation; to netfilter alone: unless a host inside sends first, by a dnat, which then begins a connection of its own", ""},
 	{"wan", uplinksString, "", ""},
 	{"lan", func(p *Plan) string { return strings.Join(p.LAN, ", ") }, "", ""},
 	{"zones", zonesString, "those of hosts that enter or leave a zone are deleted, and begin anew with their next packets", ""},

@@ -81,7 +81,7 @@ func GatewayDigest(value string) (digest string, changed bool) {
 	return digest, changed
 }
 
-// validateGateway accepts the mark of changed rules only in Before.
+// validateGateway accepts the mark of changed rules too: in After where they were changed as they were written.
 func (c Change) validateGateway() error {
 	if _, _, err := ParseGatewayTarget(c.Target); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (c Change) validateGateway() error {
 	if before == "" && c.Before != GatewayNone {
 		return fmt.Errorf("gateway %s: value %q is neither %s nor the digest of a plan", c.Target, c.Before, GatewayNone)
 	}
-	if c.After != GatewayNone && !IsDigest(c.After) {
+	if after, _ := GatewayDigest(c.After); after == "" && c.After != GatewayNone {
 		return fmt.Errorf("gateway %s: value %q is neither %s nor the digest of a plan", c.Target, c.After, GatewayNone)
 	}
 	return nil

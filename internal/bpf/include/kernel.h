@@ -78,6 +78,12 @@ enum {
 	BPF_FIB_LKUP_RET_FRAG_NEEDED,
 };
 
+/* struct bpf_redir_neigh is a next hop. */
+struct bpf_redir_neigh {
+	__u32 nh_family;
+	__be32 nh[4]; /* IPv4: the first word */
+};
+
 struct bpf_fib_lookup {
 	__u8 family;
 	__u8 l4_protocol;

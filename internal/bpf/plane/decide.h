@@ -45,10 +45,12 @@ struct decision {
 	__u16 ports_sum; /* … and by the ports */
 	__u16 mtu;
 	__u16 rule_in, rule_out;
+	struct bpf_redir_neigh hop;
 	__u8 reason;    /* enum reason, where it is not forwarded */
 	bool redirects; /* out takes frames of XDP */
 	bool ethernet;  /* out has its header */
 	bool hairpin;
+	bool unresolved; /* the neighbour's address is not known yet */
 };
 
 MAP_OF(rules, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct count, 1, 0);
@@ -187,12 +189,14 @@ static __always_inline bool is_backwards(void *ctx, struct bpf_fib_lookup *fib, 
 {
 	long answer;
 
-	if (p->flags & IPV6 || in->rp_filter == RP_FILTER_OFF)
+	if (p->flags & IPV6)
 		return true;
 	ask_route(fib, p, dst, from);
 	answer = bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
 	if (answer == BPF_FIB_LKUP_RET_FWD_DISABLED)
 		return true; /* it comes out with the way ahead */
+	if (in->rp_filter == RP_FILTER_OFF) /* but none of this host's own (fib_validate_source) */
+		return answer != BPF_FIB_LKUP_RET_NOT_FWDED;
 	if (answer != BPF_FIB_LKUP_RET_SUCCESS && answer != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return false;
 	return in->rp_filter == RP_FILTER_LOOSE || fib->ifindex == p->flow.in;
@@ -309,8 +313,16 @@ static __always_inline enum verdict decide(void *ctx, struct decision *d, const 
 	v = choose_source(d, p, in, out->roles, translated);
 	if (v != FORWARD)
 		return v;
-	if (answer == BPF_FIB_LKUP_RET_NO_NEIGH)
-		return why(d, TO_STACK_NEIGHBOUR, STACK);
+	d->unresolved = answer == BPF_FIB_LKUP_RET_NO_NEIGH;
+	if (d->unresolved) {
+		/* The MTU is not known, either; and without a header of Ethernet the kernel resolves nothing. */
+		if (p->length > LEAST_MTU || in->flags & NO_ETHERNET)
+			return why(d, TO_STACK_NEIGHBOUR, STACK);
+		d->reason = NEIGHBOUR_ASKED;
+		fib.tot_len = LEAST_MTU;
+	}
+	d->hop.nh_family = fib.family; /* that of the next hop (RFC 5549) */
+	set_ipv6((struct address *)d->hop.nh, fib.dst);
 	__builtin_memcpy(d->dmac, fib.dmac, sizeof(d->dmac));
 	__builtin_memcpy(d->smac, fib.smac, sizeof(d->smac));
 	d->mtu = fib.tot_len;

@@ -216,6 +216,11 @@ func (d *differential) set(number uint64, packets int, each bool) error {
 		return err
 	}
 	defer p.Close()
+	stay, err := stayOnCPU() // where the program at tc leaves what the one at XDP takes
+	if err != nil {
+		return err
+	}
+	defer stay()
 	r := &runner{Programs: p, out: make([]byte, 4096)}
 	for i := range packets {
 		err := d.one(g, r)
@@ -273,19 +278,22 @@ func (m *model) describe() string {
 // one compares one packet, through XDP and through tc, and what the stack gets through the way out.
 func (d *differential) one(g *generator, r *runner) error {
 	p := g.next()
-	if p.gso.size == 0 {
+	mark := oneOf[uint32](g, 0, 0, 0x80, 0xffffffff)
+	want := g.m.ingress(p.in, p.frame, mark, p.gso)
+	got, err := r.tc(r.Ingress, p.in, p.frame, mark, p.gso, false, g.in(50))
+	g.last = p
+	if err := d.compare("ingress", p, want, got, err); err != nil {
+		return err
+	}
+	if p.gso.size == 0 { // the program at tc has decided
 		want := g.m.forward(p.in, p.frame)
 		got, err := r.xdp(p.in, p.frame)
 		if err := d.compare("forward", p, want, got, err); err != nil {
 			return err
 		}
 	}
-	mark := oneOf[uint32](g, 0, 0, 0x80, 0xffffffff)
-	want := g.m.ingress(p.in, p.frame, mark, p.gso)
-	got, err := r.tc(r.Ingress, p.in, p.frame, mark, p.gso, false, g.in(50))
-	g.last = p
-	if err := d.compare("ingress", p, want, got, err); err != nil || want.verdict != stack || got.refused || p.gso.size != 0 {
-		return err
+	if want.verdict != stack || got.refused || p.gso.size != 0 {
+		return nil
 	}
 	if g.in(30) {
 		return d.complain(g, r, p, got.frame)

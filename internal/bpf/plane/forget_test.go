@@ -1,7 +1,6 @@
 package plane
 
 import (
-	"errors"
 	"net"
 	"net/netip"
 	"testing"
@@ -10,7 +9,6 @@ import (
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/testutil"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 // TestForget: what is known of a flow is used though its neighbour has another address, until it is to be forgotten.
@@ -38,12 +36,6 @@ func TestForget(t *testing.T) {
 		packet := frame.IP{Source: clientAddress, Destination: publicAddress, Protocol: 17}.Append(
 			frame.Link{Destination: [6]byte(own)}.Append(nil, 0, frame.EtherTypeIPv4), frame.AppendUDP(nil, tuple, []byte("natkit"), false))
 		testutil.Inside(t, w.gateway, func() error {
-			var cpu, all unix.CPUSet // each CPU has a memory of its own
-			cpu.Set(0)
-			if err := errors.Join(unix.SchedGetaffinity(0, &all), unix.SchedSetaffinity(0, &cpu)); err != nil {
-				return err
-			}
-			defer unix.SchedSetaffinity(0, &all)
 			as, err := programs.Try(index, TC, packet)
 			if err == nil && (as.Verdict != Sent || as.Frame[5] != want) {
 				t.Errorf("verdict %d, to %v, want it sent to %d", as.Verdict, net.HardwareAddr(as.Frame[:6]), want)

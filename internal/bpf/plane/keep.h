@@ -20,7 +20,7 @@ struct kept {
 	__u8 protocol, tos;
 	__u8 flags; /* 0: nothing is kept */
 	__u8 pad;
-	__u32 expires; /* jiffies */
+	__u32 made; /* jiffies */
 	__u32 epoch;
 	__be32 to_src, to_dst;
 	__be16 to_sport, to_dport;
@@ -38,20 +38,26 @@ struct kept_ipv6 {
 	__be32 src[3], dst[3], to_src[3], to_dst[3];
 };
 
-MAP_OF(decisions, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct kept, CACHE_SLOTS, 0);
-MAP_OF(decisions_ipv6, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct kept_ipv6, CACHE_SLOTS, 0);
+MAP_OF(decisions, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct kept, 2, 0);
+MAP_OF(decisions_ipv6, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct kept_ipv6, 1, 0);
+
+/* last_slot is the number of places, which is a power of two, less one. */
+const volatile __u32 last_slot = 1;
+
+/* seed has others not know which flows have the same places. */
+const volatile __u64 seed;
 
 /* epoch changes where what is kept must not be used any more. */
 __u32 epoch;
 
 static __always_inline __u32 place(const struct flow *f)
 {
-	__u64 h = ((__u64)f->src.w[3] << 32 | f->dst.w[3]) * 0x9e3779b97f4a7c15ull;
+	__u64 h = ((__u64)f->src.w[3] << 32 | f->dst.w[3]) * 0x9e3779b97f4a7c15ull ^ seed;
 
 	h ^= ((__u64)f->src.w[1] << 32 | f->dst.w[1]) + ((__u64)f->src.w[2] ^ f->dst.w[2]);
 	h ^= (__u64)f->sport << 16 | f->dport | (__u64)f->protocol << 32;
 	h *= 0xff51afd7ed558ccdull;
-	return h >> 48 & (CACHE_SLOTS - 1);
+	return h >> 40 & last_slot;
 }
 
 static __always_inline bool same_words(const __be32 *words, const struct address *a)
@@ -81,7 +87,7 @@ static __always_inline bool holds(const struct kept *k, const struct packet *p, 
 
 	return k->src == f->src.w[3] && k->dst == f->dst.w[3] && k->sport == f->sport && k->dport == f->dport && k->in == f->in &&
 	       k->protocol == f->protocol && k->tos == f->tos && k->flags & KEPT && !(k->flags & KEPT_IPV6) == !(p->flags & IPV6) &&
-	       (__s32)(k->expires - now) > 0 && k->epoch == epoch;
+	       now - k->made < keep_jiffies && k->epoch == epoch;
 }
 
 static __always_inline bool recall_at(__u32 at, const struct kept *k, const struct packet *p, __u32 now, struct decision *d)
@@ -110,6 +116,7 @@ static __always_inline bool recall_at(__u32 at, const struct kept *k, const stru
 	d->rule_out = k->rule_out;
 	d->redirects = k->flags & KEPT_REDIRECTS;
 	d->ethernet = k->flags & KEPT_ETHERNET;
+	d->unresolved = false;
 	sum_up(d, p);
 	return true;
 }
@@ -136,7 +143,7 @@ static __always_inline void keep(const struct decision *d, const struct packet *
 
 	if (!k || !other)
 		return;
-	if ((__s32)(other->expires - k->expires) < 0) {
+	if (now - other->made > now - k->made) {
 		k = other;
 		at = beside;
 	}
@@ -157,7 +164,7 @@ static __always_inline void keep(const struct decision *d, const struct packet *
 	k->protocol = p->flow.protocol;
 	k->tos = p->flow.tos;
 	k->flags = KEPT | (p->flags & IPV6 ? KEPT_IPV6 : 0) | (d->redirects ? KEPT_REDIRECTS : 0) | (d->ethernet ? KEPT_ETHERNET : 0);
-	k->expires = now + keep_jiffies;
+	k->made = now;
 	k->epoch = epoch;
 	k->to_src = d->src.w[3];
 	k->to_dst = d->dst.w[3];

@@ -323,7 +323,7 @@ func (m *model) together(d *decision, in *iface, p *packet, way planeWay) {
 	case way == planeWayLEFT && d.ruleIn != 0:
 		d.verdict, d.reason = pass, planeReasonPASSED_FRAGMENT
 	default:
-		if d.verdict == redirected && (way != forwardedAlone || in.mtu > d.link.mtu) {
+		if d.verdict == redirected && (way != forwardedAlone || in.mtu > d.mtu()) {
 			d.verdict, d.reason = stack, planeReasonTO_STACK_FRAGMENT
 		}
 		if d.verdict == stack && way == forwardedAlone {
@@ -421,6 +421,7 @@ type decision struct {
 	link            *iface
 	mac             [6]byte
 	hairpin         bool
+	unresolved      bool
 }
 
 type verdict int
@@ -500,10 +501,13 @@ func (d *decision) from(m *Mapping) (ok bool) {
 
 // backwards is rp_filter (ip-sysctl.rst), which is IPv4's.
 func (m *model) backwards(in *iface, src netip.Addr) bool {
-	if src.Is6() || in.RPFilter == 0 || !in.forwards {
+	if src.Is6() || !in.forwards {
 		return true
 	}
 	r := m.route(src)
+	if in.RPFilter == 0 { // but none of the host's own, or from nowhere
+		return r != nil && r.kind != local
+	}
 	return r != nil && r.kind == unicast && (in.RPFilter == 2 || r.link == in)
 }
 
@@ -539,27 +543,31 @@ func (m *model) routed(d decision, in *iface, p *packet, translated bool) decisi
 	case from != nil && !d.from(from):
 		return d
 	}
-	d.verdict, d.reason = m.sent(&d, r, p)
+	d.verdict, d.reason = m.sent(&d, in, r, p)
 	return d
 }
 
 // sent is what becomes of a packet that is forwarded: the stack has to do it where something is the stack's.
-func (m *model) sent(d *decision, r *route, p *packet) (verdict, planeReason) {
+func (m *model) sent(d *decision, in *iface, r *route, p *packet) (verdict, planeReason) {
 	next := d.dst
 	if r.via.IsValid() {
 		next = r.via
 	}
 	var known bool
 	d.mac, known = m.neighbours[next]
+	d.unresolved = !known
 	switch {
-	case !known:
+	case !known && (p.length > d.mtu() || in.NoEthernet):
 		return stack, planeReasonTO_STACK_NEIGHBOUR
 	case p.outer.options:
 		return stack, planeReasonTO_STACK_OPTIONS
 	case p.outer.ttl <= 1:
 		return stack, planeReasonTO_STACK_TTL
-	case p.length > d.link.mtu:
+	case p.length > d.mtu():
 		return stack, planeReasonTO_STACK_MTU
+	}
+	if d.unresolved {
+		return redirected, planeReasonNEIGHBOUR_ASKED
 	}
 	return redirected, planeReasonNO_REASON
 }
@@ -679,10 +687,18 @@ func (m *model) forward(in *iface, frame []byte) outcome {
 		return outcome{frame: frame}
 	}
 	d := m.decide(in, p)
-	if d.verdict != redirected || !d.link.Redirect || d.link.NoEthernet {
+	if d.verdict != redirected || d.unresolved || !d.link.Redirect || d.link.NoEthernet {
 		return outcome{frame: frame}
 	}
 	return m.redirect(p, d)
+}
+
+// mtu is that of the way out, as far as it is known.
+func (d *decision) mtu() int {
+	if d.unresolved {
+		return 1280 // RFC 8200
+	}
+	return d.link.mtu
 }
 
 func (m *model) redirect(p *packet, d decision) outcome {
@@ -692,7 +708,7 @@ func (m *model) redirect(p *packet, d decision) outcome {
 	} else {
 		out[p.outer.at+8]--
 	}
-	if !d.link.NoEthernet {
+	if !d.link.NoEthernet && !d.unresolved {
 		copy(out, d.mac[:])
 		copy(out[6:], d.link.mac[:])
 	}

@@ -51,31 +51,45 @@ int forward(struct xdp_md *ctx)
 		return XDP_PASS;
 	if (data + p.l3 + p.length > end || !is_ours(ctx, data))
 		return XDP_PASS;
-	if (!recall(&p, now, &d)) {
-		if (decide(ctx, &d, &p, &p.flow.src) != FORWARD)
-			return XDP_PASS;
-		keep(&d, &p, now);
-	}
-	if (p.length > d.mtu || !d.redirects)
+	/* The program at tc decides, as that can have the kernel look after neighbours. */
+	if (!recall(&p, now, &d) || p.length > d.mtu || !d.redirects)
 		return XDP_PASS;
 	return forward_frame(ctx, &p, &d);
 }
 
 /* send gives a packet to the way out, with a header of Ethernet if that wants one. Where it does not, bpf_redirect takes
  * off what there is (__bpf_redirect_no_mac). */
-static __always_inline int send(struct __sk_buff *skb, __u32 l3, const struct decision *d)
+static __always_inline void store_macs(struct __sk_buff *skb, const struct decision *d)
 {
 	struct ethhdr eth;
 
+	__builtin_memcpy(eth.h_dest, d->dmac, sizeof(eth.h_dest));
+	__builtin_memcpy(eth.h_source, d->smac, sizeof(eth.h_source));
+	eth.h_proto = skb->protocol;
+	STORE(skb, 0, &eth);
+}
+
+static __always_inline int send(struct __sk_buff *skb, __u64 l3, const struct decision *d)
+{
 	if (d->ethernet) {
-		if (!l3 && bpf_skb_change_head(skb, sizeof(eth), 0))
+		if (!l3 && bpf_skb_change_head(skb, sizeof(struct ethhdr), 0))
 			return TC_ACT_SHOT;
-		__builtin_memcpy(eth.h_dest, d->dmac, sizeof(eth.h_dest));
-		__builtin_memcpy(eth.h_source, d->smac, sizeof(eth.h_source));
-		eth.h_proto = skb->protocol;
-		STORE(skb, 0, &eth);
+		store_macs(skb, d);
 	}
 	return bpf_redirect(d->out, 0);
+}
+
+/* send_first is send for what was decided anew: the kernel looks after the neighbour, resolves it, or asks whether it is
+ * still there (neigh_event_send), as nobody else may send it anything. */
+static __always_inline int send_first(struct __sk_buff *skb, __u64 l3, const struct decision *d)
+{
+	struct bpf_redir_neigh hop = d->hop;
+
+	if (!l3 || !d->ethernet)
+		return send(skb, l3, d);
+	if (!d->unresolved)
+		store_macs(skb, d);
+	return bpf_redirect_neigh(d->out, &hop, sizeof(hop), 0);
 }
 
 /* total is how much of IP a buffer has. */
@@ -89,7 +103,7 @@ static __always_inline void account_skb(struct __sk_buff *skb, const struct pack
 	account(d, skb->gso_segs ? skb->gso_segs : 1, total(skb, p));
 }
 
-static __always_inline int forward_plain(struct __sk_buff *skb, __u32 l3_at, const struct packet *p, const struct decision *d)
+static __always_inline int forward_plain(struct __sk_buff *skb, __u64 l3_at, const struct packet *p, const struct decision *d, bool first)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	bool ipv6 = p->flags & IPV6;
@@ -100,12 +114,14 @@ static __always_inline int forward_plain(struct __sk_buff *skb, __u32 l3_at, con
 	if (p->flags & PORTS)
 		set_ports(l4, end, d);
 	set_addresses(l3, end, ipv6, d);
-	if (l3_at && d->ethernet)
+	if (l3_at && d->ethernet && !d->unresolved)
 		set_macs(data, d);
 	account_skb(skb, p, d);
 	mend_transport(skb, p, d);
 	if (ipv6)
 		bpf_csum_update(skb, (__u16)~htons(0x0001)); /* one hop less */
+	if (first)
+		return send_first(skb, l3_at, d);
 	return l3_at ? bpf_redirect(d->out, 0) : send(skb, 0, d);
 }
 
@@ -188,7 +204,7 @@ static __always_inline int with_others(struct __sk_buff *skb, const struct heade
 }
 
 /* general_way is that of packets that are not forwarded by what is known of their flow. */
-static __noinline int general_way(struct __sk_buff *skb, __u32 l3)
+static __noinline int general_way(struct __sk_buff *skb, __u64 l3)
 {
 	struct work *w = new_work();
 	struct decision *d;
@@ -225,11 +241,11 @@ static __noinline int general_way(struct __sk_buff *skb, __u32 l3)
 	store_hop(skb, &g->outer);
 	store(skb, g, d);
 	account_skb(skb, &g->packet, d);
-	return send(skb, l3, d);
+	return send_first(skb, l3, d);
 }
 
 /* plain_length is that of a packet with plain headers, or of the segments that it becomes (GSO). */
-static __always_inline __u32 plain_length(struct __sk_buff *skb, __u32 l3, const struct packet *p)
+static __always_inline __u32 plain_length(struct __sk_buff *skb, __u64 l3, const struct packet *p)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct tcphdr *tcp = data + l3 + (p->flags & IPV6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
@@ -247,7 +263,7 @@ static __always_inline __u32 plain_length(struct __sk_buff *skb, __u32 l3, const
 #define GENERAL (-2)
 
 /* plain_way is that of packets with plain headers whose flow is known, or becomes known. */
-static __noinline int plain_way(struct __sk_buff *skb, __u32 l3)
+static __noinline int plain_way(struct __sk_buff *skb, __u64 l3)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__u32 now = bpf_jiffies64();
@@ -270,7 +286,7 @@ static __noinline int plain_way(struct __sk_buff *skb, __u32 l3)
 	if (!skb->gso_size && p.length > skb->len - l3)
 		return TC_ACT_UNSPEC; /* cut off */
 	if (recall(&p, now, &d))
-		return p.ttl > 1 && plain_length(skb, l3, &p) <= d.mtu ? forward_plain(skb, l3, &p, &d) : GENERAL;
+		return p.ttl > 1 && plain_length(skb, l3, &p) <= d.mtu ? forward_plain(skb, l3, &p, &d, false) : GENERAL;
 	w = new_work();
 	if (!w || p.ttl <= 1)
 		return GENERAL;
@@ -282,11 +298,16 @@ static __noinline int plain_way(struct __sk_buff *skb, __u32 l3)
 	case STACK:
 		return GENERAL;
 	}
-	keep(&w->decision, &p, now);
-	return plain_length(skb, l3, &p) <= w->decision.mtu ? forward_plain(skb, l3, &p, &w->decision) : GENERAL;
+	if (plain_length(skb, l3, &p) > w->decision.mtu)
+		return GENERAL;
+	if (w->decision.unresolved)
+		count(&reasons, NEIGHBOUR_ASKED, 1, total(skb, &p));
+	else
+		keep(&w->decision, &p, now);
+	return forward_plain(skb, l3, &p, &w->decision, true);
 }
 
-static __always_inline int come_in(struct __sk_buff *skb, __u32 l3)
+static __always_inline int come_in(struct __sk_buff *skb, __u64 l3)
 {
 	int action = plain_way(skb, l3);
 

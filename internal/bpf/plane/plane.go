@@ -12,9 +12,12 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"slices"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -22,7 +25,7 @@ import (
 	"github.com/natkit/natkit/internal/bpf"
 )
 
-//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -fno-strict-aliasing -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -type mapping -type mac -type service -type prefix -type interface -type count -type reason -type way -target bpfel  plane plane.bpf.c
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -fno-strict-aliasing -Wall -Wextra -Wno-unused-parameter -Werror -mcpu=v3" -type mapping -type kept -type kept_ipv6 -type mac -type service -type prefix -type interface -type count -type reason -type way -target bpfel  plane plane.bpf.c
 
 // Marks are the bits of packets' marks by which the programs at the way in and out, and netfilter, know what is half
 // translated: Mask has two bits, Owned and Hairpin are two values of them, both bits are Owned with a source to translate.
@@ -41,6 +44,8 @@ type Config struct {
 	Marks      Marks
 	// Digest is what State.Digest returns as long as the programs are attached: 64 hexadecimal digits, or nothing.
 	Digest string
+	// Slots is how many decisions each CPU remembers, a power of two; 0 is as many as slotBytes allow.
+	Slots uint32
 	// Keep is how long a decision about a flow is used before the routes and neighbours are asked again.
 	Keep time.Duration
 }
@@ -57,6 +62,7 @@ type Programs struct {
 	About *ebpf.Map `ebpf:".rodata.about"`
 	// Changing has what user space changes while they are attached: epoch (keep.h).
 	Changing *ebpf.Map `ebpf:".bss"`
+	marks    Marks
 	// interfaces are those that they know, as they know them.
 	interfaces []Interface
 }
@@ -67,8 +73,8 @@ func Load(c Config) (*Programs, error) {
 	if err := CheckPrivilege(); err != nil {
 		return nil, err
 	}
-	if c.Rules > maxRules {
-		return nil, fmt.Errorf("load the programs: %d rules are more than the %d that they count", c.Rules, maxRules)
+	if c.Rules > MaxRules {
+		return nil, fmt.Errorf("load the programs: %d rules are more than the %d that they count", c.Rules, MaxRules)
 	}
 	spec, err := loadPlane()
 	if err != nil {
@@ -84,6 +90,11 @@ func Load(c Config) (*Programs, error) {
 		spec.Maps[name].MaxEntries = uint32(max(1, n))
 	}
 	spec.Maps[planeMapInterfaces].Flags |= unix.BPF_F_NO_PREALLOC // Attach changes entries: none may become another one's while it is read
+	slots := c.slots()
+	spec.Maps[planeMapDecisions].MaxEntries = slots
+	if c.hasIPv6() {
+		spec.Maps[planeMapDecisionsIpv6].MaxEntries = slots
+	}
 	jiffies, err := inJiffies(c.Keep)
 	if err != nil {
 		return nil, err
@@ -95,6 +106,8 @@ func Load(c Config) (*Programs, error) {
 		planeVarHasServices:            len(in.services)+len(out.services) > 0,
 		planeVarHasDestinationPrefixes: len(in.prefixes) > 0,
 		planeVarHasSourcePrefixes:      len(out.prefixes) > 0,
+		planeVarLastSlot:               slots - 1,
+		planeVarSeed:                   rand.Uint64(),
 		planeVarKeepJiffies:            jiffies,
 		planeVarMarkMask:               c.Marks.Mask,
 		planeVarMarkOwned:              c.Marks.Owned,
@@ -102,7 +115,7 @@ func Load(c Config) (*Programs, error) {
 	}); err != nil {
 		return nil, err
 	}
-	p := &Programs{}
+	p := &Programs{marks: c.Marks}
 	if err := spec.LoadAndAssign(p, nil); err != nil {
 		return nil, c.refused(err)
 	}
@@ -113,8 +126,41 @@ func Load(c Config) (*Programs, error) {
 	return p, nil
 }
 
-// maxRules is the largest number of a counter (struct kept).
-const maxRules = 1<<16 - 1
+// MaxRules is the largest number of a counter (struct kept).
+const MaxRules = 1<<16 - 1
+
+// slotBytes bounds the memory of decisions of all CPUs, with and without IPv6; leastSlots is how many each has in any case.
+const (
+	slotBytes            = 256 << 20
+	leastSlots, allSlots = 1 << 12, 1 << 16
+)
+
+// slots is Config.Slots: the kernel has memory for each CPU that may ever come (num_possible_cpus).
+func (c *Config) slots() uint32 {
+	n := c.Slots
+	if n == 0 {
+		bytes := int(unsafe.Sizeof(planeKept{}))
+		if c.hasIPv6() {
+			bytes += int(unsafe.Sizeof(planeKeptIpv6{}))
+		}
+		for n = allSlots; n > leastSlots && int(n)*bytes*max(1, possibleCPUs()) > slotBytes; n /= 2 {
+		}
+	}
+	return n
+}
+
+func possibleCPUs() int {
+	n, err := ebpf.PossibleCPU()
+	if err != nil {
+		return runtime.NumCPU()
+	}
+	return n
+}
+
+func (c *Config) hasIPv6() bool {
+	is6 := func(m Mapping) bool { return m.Match.Addr().Is6() }
+	return slices.ContainsFunc(c.Destinations, is6) || slices.ContainsFunc(c.Sources, is6)
+}
 
 // inJiffies is a time in the kernel's ticks: CLOCK_MONOTONIC_COARSE moves once in each (hrtimer_get_res).
 func inJiffies(d time.Duration) (uint32, error) {

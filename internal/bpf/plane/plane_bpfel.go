@@ -59,7 +59,7 @@ type planeKept struct {
 	Tos      uint8
 	Flags    uint8
 	Pad      uint8
-	Expires  uint32
+	Made     uint32
 	Epoch    uint32
 	ToSrc    uint32
 	ToDst    uint32
@@ -112,19 +112,20 @@ type planeReason uint32
 const (
 	planeReasonNO_REASON          planeReason = 0
 	planeReasonFORWARDED          planeReason = 1
-	planeReasonTO_STACK_NEIGHBOUR planeReason = 2
-	planeReasonTO_STACK_ROUTE     planeReason = 3
-	planeReasonTO_STACK_TTL       planeReason = 4
-	planeReasonTO_STACK_MTU       planeReason = 5
-	planeReasonTO_STACK_OPTIONS   planeReason = 6
-	planeReasonTO_STACK_FRAGMENT  planeReason = 7
-	planeReasonPASSED_HAIRPIN     planeReason = 8
-	planeReasonPASSED_LOCAL       planeReason = 9
-	planeReasonPASSED_INTERFACE   planeReason = 10
-	planeReasonPASSED_RP_FILTER   planeReason = 11
-	planeReasonPASSED_FRAGMENT    planeReason = 12
-	planeReasonPASSED_UNMAPPABLE  planeReason = 13
-	planeReasonREASONS            planeReason = 14
+	planeReasonNEIGHBOUR_ASKED    planeReason = 2
+	planeReasonTO_STACK_NEIGHBOUR planeReason = 3
+	planeReasonTO_STACK_ROUTE     planeReason = 4
+	planeReasonTO_STACK_TTL       planeReason = 5
+	planeReasonTO_STACK_MTU       planeReason = 6
+	planeReasonTO_STACK_OPTIONS   planeReason = 7
+	planeReasonTO_STACK_FRAGMENT  planeReason = 8
+	planeReasonPASSED_HAIRPIN     planeReason = 9
+	planeReasonPASSED_LOCAL       planeReason = 10
+	planeReasonPASSED_INTERFACE   planeReason = 11
+	planeReasonPASSED_RP_FILTER   planeReason = 12
+	planeReasonPASSED_FRAGMENT    planeReason = 13
+	planeReasonPASSED_UNMAPPABLE  planeReason = 14
+	planeReasonREASONS            planeReason = 15
 )
 
 type planeRemembered struct {
@@ -231,24 +232,31 @@ type planeWork struct {
 		}
 	}
 	Decision struct {
-		_         structs.HostLayout
-		Src       planeAddress
-		Dst       planeAddress
-		Sport     uint16
-		Dport     uint16
-		Out       uint32
-		Dmac      [6]uint8
-		Smac      [6]uint8
-		L3Sum     uint16
-		L4Sum     uint16
-		PortsSum  uint16
-		Mtu       uint16
-		RuleIn    uint16
-		RuleOut   uint16
-		Reason    uint8
-		Redirects bool
-		Ethernet  bool
-		Hairpin   bool
+		_        structs.HostLayout
+		Src      planeAddress
+		Dst      planeAddress
+		Sport    uint16
+		Dport    uint16
+		Out      uint32
+		Dmac     [6]uint8
+		Smac     [6]uint8
+		L3Sum    uint16
+		L4Sum    uint16
+		PortsSum uint16
+		Mtu      uint16
+		RuleIn   uint16
+		RuleOut  uint16
+		Hop      struct {
+			_        structs.HostLayout
+			NhFamily uint32
+			Nh       [4]uint32
+		}
+		Reason     uint8
+		Redirects  bool
+		Ethernet   bool
+		Hairpin    bool
+		Unresolved bool
+		_          [3]byte
 	}
 }
 
@@ -281,9 +289,11 @@ const (
 	planeVarHasSourcePrefixes       = "has_source_prefixes"
 	planeVarIdentity                = "identity"
 	planeVarKeepJiffies             = "keep_jiffies"
+	planeVarLastSlot                = "last_slot"
 	planeVarMarkHairpin             = "mark_hairpin"
 	planeVarMarkMask                = "mark_mask"
 	planeVarMarkOwned               = "mark_owned"
+	planeVarSeed                    = "seed"
 )
 
 // loadPlane returns the embedded CollectionSpec for plane.
@@ -365,9 +375,11 @@ type planeVariableSpecs struct {
 	HasSourcePrefixes      *ebpf.VariableSpec `ebpf:"has_source_prefixes"`
 	Identity               *ebpf.VariableSpec `ebpf:"identity"`
 	KeepJiffies            *ebpf.VariableSpec `ebpf:"keep_jiffies"`
+	LastSlot               *ebpf.VariableSpec `ebpf:"last_slot"`
 	MarkHairpin            *ebpf.VariableSpec `ebpf:"mark_hairpin"`
 	MarkMask               *ebpf.VariableSpec `ebpf:"mark_mask"`
 	MarkOwned              *ebpf.VariableSpec `ebpf:"mark_owned"`
+	Seed                   *ebpf.VariableSpec `ebpf:"seed"`
 }
 
 // planeObjects contains all objects after they have been loaded into the kernel.
@@ -435,9 +447,11 @@ type planeVariables struct {
 	HasSourcePrefixes      *ebpf.Variable `ebpf:"has_source_prefixes"`
 	Identity               *ebpf.Variable `ebpf:"identity"`
 	KeepJiffies            *ebpf.Variable `ebpf:"keep_jiffies"`
+	LastSlot               *ebpf.Variable `ebpf:"last_slot"`
 	MarkHairpin            *ebpf.Variable `ebpf:"mark_hairpin"`
 	MarkMask               *ebpf.Variable `ebpf:"mark_mask"`
 	MarkOwned              *ebpf.Variable `ebpf:"mark_owned"`
+	Seed                   *ebpf.Variable `ebpf:"seed"`
 }
 
 // planePrograms contains all programs after they have been loaded into the kernel.

@@ -44,6 +44,7 @@ type Reason int
 
 // reasons are the words for them.
 var reasons = [planeReasonREASONS]string{
+	planeReasonNEIGHBOUR_ASKED:    "sent when the neighbour is resolved",
 	planeReasonTO_STACK_NEIGHBOUR: "given to the stack: neighbour not resolved",
 	planeReasonTO_STACK_ROUTE:     "given to the stack: no route",
 	planeReasonTO_STACK_TTL:       "given to the stack: TTL exceeded",

@@ -76,6 +76,7 @@ struct count {
 enum reason {
 	NO_REASON,
 	FORWARDED,
+	NEIGHBOUR_ASKED,    /* translated, and sent when the kernel has resolved the neighbour */
 	TO_STACK_NEIGHBOUR, /* translated, and given to the stack: it has to resolve the neighbour */
 	TO_STACK_ROUTE,     /* … no route, or one of another kind than unicast */
 	TO_STACK_TTL,
@@ -101,8 +102,7 @@ enum {
 	MAPS_VERSION = 1,
 };
 
-/* CACHE_SLOTS is a power of two. */
 enum {
-	CACHE_SLOTS = 1 << 16,
+	LEAST_MTU = 1280, /* RFC 8200, 5 */
 	FRAGMENTS = 1 << 13,
 };

@@ -4,8 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // Verdict is what programs do with a packet.
@@ -47,6 +49,18 @@ const (
 // sends nothing (BPF_PROG_TEST_RUN). Routes and neighbours are the host's. It counts: the programs are to be some that
 // are not attached.
 func (p *Programs) Try(index int, mode Mode, frame []byte) (*Outcome, error) {
+	// Each CPU has a memory of its own, in which the program at tc leaves what it decided for the one at XDP.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	stay, err := stayOnCPU()
+	if err != nil {
+		return nil, err
+	}
+	defer stay()
+	as, err := p.tryTC(index, frame)
+	if err != nil {
+		return nil, err
+	}
 	if mode != TC {
 		context := make([]byte, 24) // struct xdp_md
 		binary.NativeEndian.PutUint32(context[4:], uint32(len(frame)))
@@ -60,6 +74,11 @@ func (p *Programs) Try(index int, mode Mode, frame []byte) (*Outcome, error) {
 			return p.outcome(&Outcome{Verdict: Sent, Program: hookXDP, Frame: o.DataOut})
 		}
 	}
+	return p.outcome(as)
+}
+
+// tryTC has the program at tc handle it.
+func (p *Programs) tryTC(index int, frame []byte) (*Outcome, error) {
 	context := make([]byte, skbSize) // struct __sk_buff
 	binary.NativeEndian.PutUint32(context[36:], uint32(index))
 	binary.NativeEndian.PutUint32(context[40:], uint32(index))
@@ -72,10 +91,27 @@ func (p *Programs) Try(index int, mode Mode, frame []byte) (*Outcome, error) {
 	switch mark := binary.NativeEndian.Uint32(context[8:]); {
 	case code == actRedirect:
 		as.Verdict = Sent
-	case mark != 0:
+	case mark&p.marks.Mask != 0:
 		as.Verdict = Half
 	}
-	return p.outcome(as)
+	return as, nil
+}
+
+// stayOnCPU keeps the thread on one of the CPUs that it may run on.
+func stayOnCPU() (back func(), err error) {
+	var all, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		return nil, fmt.Errorf("read the CPUs of the thread: %w", err)
+	}
+	for cpu := 0; one.Count() == 0; cpu++ {
+		if all.IsSet(cpu) {
+			one.Set(cpu)
+		}
+	}
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		return nil, fmt.Errorf("stay on a CPU: %w", err)
+	}
+	return func() { _ = unix.SchedSetaffinity(0, &all) }, nil
 }
 
 // outcome adds what was counted.

@@ -357,6 +357,7 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 	if r.begins() {
 		notes = append(notes, r.translate(ctx))
 	}
+	notes = append(notes, r.outrun(ctx))
 	notes = slices.DeleteFunc(append(notes, rezoned.note()), func(note string) bool { return note == "" })
 	if note := strings.Join(notes, "; "); note != "" {
 		if err = applied.Note(tune.Gateway, note); err != nil {
@@ -426,6 +427,25 @@ func (r *Ready) translate(ctx context.Context) string {
 	}
 	return fmt.Sprintf("deleted %s that passed untranslated: %s; their next packets are translated",
 		units.Plural(int64(len(passed.Keys)), "connection", "connections"), passed.Words())
+}
+
+// outrun has the tracker forget connections that programs have taken from it, and says how many there were.
+func (r *Ready) outrun(ctx context.Context) string {
+	carried := r.Gateway.Assigned[gateway.EngineEBPF]
+	if len(carried) == 0 || r.InForce != nil && slices.Equal(r.InForce.Assigned[gateway.EngineEBPF], carried) {
+		return ""
+	}
+	passed, err := r.host.Outrun(ctx, r.Gateway)
+	if err == nil {
+		_, err = r.host.Flush(ctx, passed)
+	}
+	switch {
+	case err != nil:
+		return fmt.Sprintf("the tracker's entries of connections that the programs have now could not be deleted: %v", err)
+	case len(passed.Keys) == 0:
+		return ""
+	}
+	return fmt.Sprintf("deleted the tracker's entries of %s that the programs have now", units.Plural(int64(len(passed.Keys)), "connection", "connections"))
 }
 
 // first says that another natkit was first, where the host is not what the plan was made for

@@ -151,6 +151,29 @@ func (h Host) Untranslated(ctx context.Context, p *gateway.Plan, facts *gateway.
 // rules came enters its connection after the first search.
 const maxSweeps = 3
 
+// Outrun finds the connections of rules that programs carry out: they go past the tracker, whose entries would have other
+// sequence numbers and windows than the connections when netfilter has these again.
+func (h Host) Outrun(ctx context.Context, p *gateway.Plan) (Stale, error) {
+	if p.Part(gateway.EngineEBPF) == nil {
+		return Stale{}, nil
+	}
+	mine := map[gateway.Ref]bool{}
+	for _, r := range p.Assigned[gateway.EngineEBPF] {
+		mine[r] = true
+	}
+	is := observe.Attribute(p)
+	return h.stale(ctx, func(e *conntrack.Entry) (*gateway.Ref, error) {
+		source, destination := is.Of(e)
+		switch {
+		case destination != nil && mine[*destination] && !e.IsSNAT():
+			return destination, nil
+		case source != nil && mine[*source] && !e.IsDNAT():
+			return source, nil
+		}
+		return nil, nil // hairpins stay the tracker's
+	})
+}
+
 // Translate deletes the connections that Untranslated finds: their next packets begin
 // anew, and are translated.
 func (h Host) Translate(ctx context.Context, p *gateway.Plan, facts *gateway.Facts) (all Stale, err error) {

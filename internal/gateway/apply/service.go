@@ -436,12 +436,46 @@ func (h Host) watchLinks(ctx context.Context) (<-chan struct{}, error) {
 		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
 }
 
+// neighbours are the link-layer addresses of hosts, by interface and address.
+type neighbours map[string]string
+
+// mostNeighbours bounds them.
+const mostNeighbours = 1 << 16
+
+// moved reports whether a message is of a neighbour that has another link-layer address than before: the kernel also sends
+// one for each state of its search for one (__neigh_notify).
+func (n neighbours) moved(m netlink.Message) bool {
+	const size, index, attrDst, attrLladdr = 12, 4, 1, 2 // struct ndmsg; NDA_DST, NDA_LLADDR
+	if len(m.Body) < size {
+		return true
+	}
+	attrs, err := netlink.ParseAttrs(m.Body[size:])
+	if err != nil {
+		return true
+	}
+	address := string(attrs.Get(attrLladdr))
+	if m.Type == unix.RTM_DELNEIGH || address == "" {
+		return false // who is sent something asks anew
+	}
+	if len(n) >= mostNeighbours {
+		clear(n)
+	}
+	key := string(m.Body[index:index+4]) + string(attrs.Get(attrDst))
+	before, known := n[key]
+	n[key] = address
+	return known && before != address
+}
+
 // waysRest is how long after routes or neighbours have changed they are not looked at again.
 const waysRest = 100 * time.Millisecond
 
 // followWays has engines that remember routes and neighbours ask for them again whenever some have changed.
 func (h Host) followWays(ctx context.Context) error {
-	changed, err := h.watch(ctx, "routes and neighbours", unix.NETLINK_ROUTE, func(netlink.Message) bool { return true },
+	known := neighbours{}
+	changed, err := h.watch(ctx, "routes and neighbours", unix.NETLINK_ROUTE, func(m netlink.Message) bool {
+		isNeighbour := m.Type == unix.RTM_NEWNEIGH || m.Type == unix.RTM_DELNEIGH
+		return !isNeighbour || known.moved(m)
+	},
 		unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE)
 	if err != nil {
 		return err

@@ -70,12 +70,13 @@ func TestEBPFOnVLANs(t *testing.T) {
 	asRecorded(t, EBPF, Run(EBPF, claimed(t), Namespaces(programs{gateway.XDPNative}, testutil.Patience(patience), Tagged), slow(), atATime))
 }
 
-// TestEBPFRedirects: what the programs forward at native XDP does not come to the stack, where tc begins, and with tc
-// alone it does.
+// TestEBPFRedirects: what the programs forward at native XDP does not come to the stack, where tc begins, but for the first
+// packet that each CPU sees of a flow, and again after a second; with tc alone all do.
 func TestEBPFRedirects(t *testing.T) {
 	testutil.NeedRoot(t)
 	t.Parallel()
-	for xdp, want := range map[gateway.XDP]int{gateway.XDPNative: 0, gateway.XDPOff: 1} {
+	const packets = 20
+	for _, xdp := range []gateway.XDP{gateway.XDPNative, gateway.XDPOff} {
 		w, err := Namespaces(programs{xdp}, testutil.Patience(patience), Polled)()
 		if err != nil {
 			t.Fatal(err)
@@ -94,8 +95,10 @@ func TestEBPFRedirects(t *testing.T) {
 		}
 		defer unix.Close(stack)
 		at := places(false)[0]
-		if _, err := carry(&Play{World: w}, outsideX, at.inside, at.request(flowUDP, outsideX)); err != nil {
-			t.Fatal(err)
+		for range packets {
+			if _, err := carry(&Play{World: w}, outsideX, at.inside, at.request(flowUDP, outsideX)); err != nil {
+				t.Fatal(err)
+			}
 		}
 		came, buffer := 0, make([]byte, 1<<16)
 		for n := 0; err == nil; n, err = unix.Read(stack, buffer) {
@@ -104,8 +107,8 @@ func TestEBPFRedirects(t *testing.T) {
 				came++
 			}
 		}
-		if came != want {
-			t.Errorf("xdp: %s: %d packets came to the stack, want %d", xdp, came, want)
+		if all := xdp == gateway.XDPOff; all != (came == packets) {
+			t.Errorf("xdp: %s: %d of %d packets came to the stack", xdp, came, packets)
 		}
 	}
 }

@@ -236,9 +236,13 @@ func (c *claim) given(out []string) (all []netip.Prefix) {
 
 // roles refuses rules for more lists of interfaces than there are bits.
 func (c *claim) roles() {
-	r := roles{}
+	r, counted := roles{}, map[gateway.Ref]bool{}
 	for i := range c.links {
-		if k := &c.links[i]; c.claimed(k) && !(r.add(k.in) && r.add(k.out)) {
+		k := &c.links[i]
+		if counted[k.rule] = true; len(counted) >= plane.MaxRules {
+			c.refuse(k.rule, "the programs have no counter for more than %d rules", plane.MaxRules-1)
+		}
+		if c.claimed(k) && !(r.add(k.in) && r.add(k.out)) {
 			c.refuse(k.rule, "the rules before it are for %d lists of interfaces, and more are not told apart", mostLists)
 		}
 	}

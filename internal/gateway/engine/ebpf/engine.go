@@ -82,8 +82,8 @@ func modeFor(f *plane.Found, p *gateway.Plan) (mode plane.Mode, because string) 
 		return plane.XDPGeneric, ""
 	case !f.Native():
 		return plane.TC, "its driver runs no XDP programs"
-	case f.Kind == "veth" && p.XDP != gateway.XDPNative:
-		return plane.TC, "frames of a veth may have no checksums; xdp: native where they have"
+	case (f.Kind == "veth" || f.Kind == "tuntap") && p.XDP != gateway.XDPNative:
+		return plane.TC, "frames of a " + f.Kind + " may have no checksums; xdp: native where they have"
 	}
 	return plane.XDP, ""
 }
@@ -189,6 +189,12 @@ func judge(is *plane.State, found []plane.Found, plan func(digest string) *gatew
 			s.Change("interface %s: the programs are not attached at tc (%s)", f.Name, strings.Join(is.Missing[f.Index], ", "))
 		default:
 			s.Modes[f.Name] = modeText(mode, f, p, is.Others[f.Index])
+			if p == nil || mode == plane.TC {
+				break
+			}
+			if wanted, because := modeFor(f, p); wanted == plane.TC { // a VLAN has come, say
+				s.Change("interface %s: the programs are attached at %s, and should be at tc: %s", f.Name, mode, because)
+			}
 		}
 	}
 	if p != nil && p.Part(gateway.EngineEBPF) != nil {

@@ -91,7 +91,7 @@ func staticRules(p *gateway.Plan) string {
 				does = fmt.Sprintf("snat %s to %s", version, to[0].First)
 			}
 			fmt.Fprintf(&post, "ct status dnat iif != 0 %s%sct original %s daddr %s %s%s\n", names("iifname", inside, others), names("oifname", inside, others),
-				version, h.Addr(), from(s.From), does)
+				version, nat.PrefixString(h), from(s.From), does)
 			continue
 		}
 		condition := names("oifname", s.Out) + from(s.From)
