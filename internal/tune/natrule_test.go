@@ -173,7 +173,7 @@ func TestGatewayChanges(t *testing.T) {
 		{"away", Change{Kind: Gateway, Target: target, Before: other, After: GatewayNone}, true},
 		{"over one that was changed", Change{Kind: Gateway, Target: target, Before: GatewayChanged(other), After: exampleDigest}, true},
 		{"over a foreign one", Change{Kind: Gateway, Target: target, Before: GatewayForeign, After: exampleDigest}, false},
-		{"to one that is changed", Change{Kind: Gateway, Target: target, Before: GatewayNone, After: GatewayChanged(other)}, false},
+		{"to one that is changed", Change{Kind: Gateway, Target: target, Before: GatewayNone, After: GatewayChanged(other)}, true},
 		{"to a path", Change{Kind: Gateway, Target: target, Before: GatewayNone, After: "../../etc/passwd"}, false},
 		{"from nothing", Change{Kind: Gateway, Target: target, After: exampleDigest}, false},
 		{"nowhere", Change{Kind: Gateway, Target: "inet natkit", Before: GatewayNone, After: exampleDigest}, false},

@@ -542,6 +542,9 @@ func TestUplinkWithoutCarrier(t *testing.T) {
 	}
 	p.shares(r.Gateway, func(i int) bool { return i == 0 })
 	p.in(p.internet, "ip link set b0 up", "ip -6 addr replace 2001:db8:b::1/64 dev b0")
+	for _, router := range []string{"198.51.100.1:9", "[2001:db8:b::1]:9"} {
+		within(t, 30*time.Second, "an answer of "+router, func() bool { return p.answers(router) })
+	}
 	s := p.serve(dividedText)
 	p.shares(r.Gateway, all)
 	p.in(p.internet, "ip link set b0 down")
@@ -551,6 +554,18 @@ func TestUplinkWithoutCarrier(t *testing.T) {
 		t.Errorf("routes of the connections that are there: %q", routes)
 	}
 	s.end()
+}
+
+// answers reports whether a host outside answers the gateway, be it that nothing listens there.
+func (p *providers) answers(address string) bool {
+	err := p.ns.Do(func() error {
+		c, err := net.DialTimeout("tcp", address, time.Second)
+		if err == nil {
+			c.Close()
+		}
+		return err
+	})
+	return err == nil || errors.Is(err, unix.ECONNREFUSED)
 }
 
 // status is what `natkit gateway status` reports.
