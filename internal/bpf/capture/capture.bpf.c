@@ -35,27 +35,6 @@ struct sk_buff___more {
 	__u8 pkt_type : 3;
 } CO_RE;
 
-/* The beginning of the context of classifiers (linux/bpf.h). */
-struct __sk_buff {
-	__u32 len;
-	__u32 pkt_type;
-	__u32 mark;
-	__u32 queue_mapping;
-	__u32 protocol;
-	__u32 vlan_present;
-	__u32 vlan_tci;
-	__u32 vlan_proto;
-	__u32 priority;
-	__u32 ingress_ifindex;
-	__u32 ifindex;
-	__u32 tc_index;
-	__u32 cb[5];
-	__u32 hash;
-	__u32 tc_classid;
-	__u32 data;
-	__u32 data_end;
-};
-
 struct packet {
 	__u64 time_ns; /* CLOCK_MONOTONIC */
 	__u32 ifindex;
@@ -116,7 +95,6 @@ const volatile bool direct;
 /* The kernel reads all parts of a packet for a tracepoint's program (Linux 6.11). */
 const volatile bool all_parts;
 
-static long (*const bpf_skb_load_bytes)(const void *skb, __u32 offset, void *to, __u32 len) = (void *)26;
 static long (*const bpf_dynptr_read)(void *to, __u32 len, const void *from, __u32 offset, __u64 flags) = (void *)201;
 
 #define KFUNC __attribute__((section(".ksyms")))
