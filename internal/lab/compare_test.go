@@ -46,6 +46,9 @@ func TestRounds(t *testing.T) {
 func round(s *Scenario, name string, perSecond float64, lost int64) StageReport {
 	st, _ := s.Stage(name)
 	l := s.LoadsOf(st)[0]
+	if l.Arrive == nil { // requests
+		return StageReport{Name: name, Loads: []LoadReport{{Kind: LoadHTTP, Sent: 100, Seconds: 1}}}
+	}
 	r := &packets.Result{Delivery: packets.Delivery{Sent: 100, Received: 100 - lost, Lost: lost, Reordered: 1}, Corrupted: packets.Corrupted{Partial: 2}, ReceivedPerSecond: perSecond}
 	return StageReport{Name: name, Result: load.Result{Seconds: 1, Completed: 100}, Counters: map[string]uint64{"drop": 1},
 		Loads: []LoadReport{{Kind: LoadPackets, Sent: 100, Seconds: 1, Delivery: DeliveryOf(l, r)}}}
