@@ -452,7 +452,7 @@ func (c *composer) replaceText(n *yaml.Node) (err error) {
 	if found != nil && found[0] == text && text != "$$" {
 		name := found[1] + found[2]
 		if _, taken := c.names[name]; taken {
-			n.Value = "$" + name
+			n.Value, n.Tag = "$"+name, setTag
 			return nil
 		}
 		d, err := c.definitionOf(n, name)

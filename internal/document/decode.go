@@ -204,6 +204,9 @@ func scalar(n *yaml.Node, v reflect.Value) error {
 	if n.Kind != yaml.ScalarNode {
 		return at(n, "expected %s, found %s", kindWords(v.Type()), nodeWords(n))
 	}
+	if n.Tag == setTag {
+		return setMisplaced(n, kindWords(v.Type()))
+	}
 	var err error
 	switch {
 	case v.Type() == reflect.TypeFor[time.Duration]():

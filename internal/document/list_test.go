@@ -24,6 +24,10 @@ type titles []string
 func (all *titles) UnmarshalYAML(n *yaml.Node) error {
 	*all = nil
 	return List(n, func(item *yaml.Node) error {
+		if name, is := SetName(item); is {
+			*all = append(*all, "$"+name)
+			return nil
+		}
 		return Scalar(item, "a title", func(text string) error {
 			if strings.HasSuffix(text, ".") {
 				return Advice("leave out the full stop")

@@ -30,8 +30,11 @@ func (a Advice) Error() string { return string(a) }
 // the words of an Advice after it.
 func Scalar(n *yaml.Node, expected string, read func(string) error) error {
 	n = resolve(n)
-	if n.Tag == questionTag {
+	switch n.Tag {
+	case questionTag:
 		return answerText(n, expected, read)
+	case setTag:
+		return setMisplaced(n, expected)
 	}
 	switch n.Kind {
 	case yaml.SequenceNode:
@@ -97,11 +100,18 @@ func Mapping(n *yaml.Node, into any) error {
 // At is a fault of a value, with its place.
 func At(n *yaml.Node, message string) error { return at(n, "%s", message) }
 
-// SetName is the name of what Compose.Names has that stands for a value, if one does.
+// setTag marks the values that are names of Compose.Names; a document cannot have it.
+const setTag = "!set"
+
+// SetName is the name of what Compose.Names has that stands for a value, if one does. The reader of a value that asks
+// for it takes sets; Scalar refuses them.
 func SetName(n *yaml.Node) (name string, is bool) {
 	n = resolve(n)
-	name, is = strings.CutPrefix(n.Value, "$")
-	return name, is && n.Kind == yaml.ScalarNode && CheckName(name) == nil
+	return strings.TrimPrefix(n.Value, "$"), n.Tag == setTag
+}
+
+func setMisplaced(n *yaml.Node, expected string) error {
+	return at(n, "expected %s, found %s, which is a set: write the value itself here, or give it a name below define", expected, n.Value)
 }
 
 // IsMapping reports whether a value is a mapping.

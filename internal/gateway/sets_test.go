@@ -76,7 +76,13 @@ func TestSets(t *testing.T) {
 func TestSetErrors(t *testing.T) {
 	for _, tt := range []struct{ name, sets, rule, want string }{
 		{"no such set", "a: {addresses: 10.0.0.1}", "masquerade: {from: $b}", "g.yaml:4:24: $b is not defined"},
-		{"where none may stand", "a: {addresses: 10.0.0.1}", "snat: {to: $a}", `g.yaml:4:16: expected an address, a range or a prefix such as 203.0.113.7, 203.0.113.8-203.0.113.15 or 203.0.113.32/27, found "$a"`},
+		{"where none may stand", "a: {addresses: 10.0.0.1}", "snat: {to: $a}", `g.yaml:4:16: expected an address, a range or a prefix such as 203.0.113.7, 203.0.113.8-203.0.113.15 or 203.0.113.32/27, found $a, which is a set: write`},
+		{"for an interface", "a: {addresses: 10.0.0.1}", "dnat: {on: $a, to: 10.0.0.7}", "g.yaml:4:16: expected an address, a role (wan, lan), an interface or any, such as 203.0.113.7 or wan, found $a, which is a set: write"},
+		{"among interfaces", "a: {addresses: 10.0.0.1}", "masquerade: {in: [eth1, $a]}", "g.yaml:4:29: expected a role (wan, lan) or interfaces such as eth0, ppp* or group 10, found $a, which is a set: write"},
+		{"for a role", "a: {addresses: 10.0.0.1}, interfaces: {lan: $a}", "masquerade: {}", "g.yaml:3:21: expected a role (wan, lan) or interfaces"},
+		{"for a mapping's interface", "a: {addresses: 10.0.0.1}, interfaces: {wan: {interface: $a}}", "masquerade: {}", "g.yaml:3:33: expected text, found $a, which is a set: write"},
+		{"for a zone", "a: {addresses: 10.0.0.1}", "masquerade: {zone: $a}", "g.yaml:4:24: expected"},
+		{"for a file", "a: {addresses: 10.0.0.1}, b: {file: $a}", "masquerade: {}", "g.yaml:2:46: expected text, found $a, which is a set: write"},
 		{"ports for addresses", "a: {ports: tcp/80}", "masquerade: {from: [10.0.0.1, $a]}", "g.yaml:4:35: $a is a set of ports: it stands in port or except-port"},
 		{"addresses for ports", "a: {addresses: 10.0.0.1}", "masquerade: {except-port: $a}", "g.yaml:4:31: $a is a set of addresses: port takes sets of ports"},
 		{"ports of a file for addresses", "a: {file: ports.txt}", "masquerade: {except-to: $a}", "g.yaml:4:29: $a is a set of ports: it stands in port or except-port"},
@@ -95,7 +101,11 @@ func TestSetErrors(t *testing.T) {
 		if tt.name == "too many" {
 			files["many.txt"] = strings.Repeat("::1\n", mostElements+1)
 		}
-		_, err := ParseWith(files, "g.yaml", []byte("gateway:\n  sets: {"+tt.sets+"}\n  nat:\n  - "+tt.rule+"\n"))
+		sets, interfaces, _ := strings.Cut(tt.sets, ", interfaces")
+		if interfaces != "" {
+			interfaces = "\n  interfaces" + interfaces
+		}
+		_, err := ParseWith(files, "g.yaml", []byte("gateway:\n  sets: {"+sets+"}"+interfaces+"\n  nat:\n  - "+tt.rule+"\n"))
 		var syntax *document.SyntaxError
 		if !errors.As(err, &syntax) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s:\n got %v\nwant %s", tt.name, err, tt.want)

@@ -457,6 +457,46 @@ func (m *Match) named(of Condition, not bool) (names []string) {
 	return names
 }
 
+// Excepted is what a packet falls under of what a condition excepts (To, From, NotServices), as the file has it; empty
+// where it falls under none of it.
+func (m *Match) Excepted(c Condition, p *Packet) string {
+	var prefixes []netip.Prefix
+	addr := p.Dst
+	switch c {
+	case To:
+		prefixes = m.NotTo
+	case From:
+		prefixes, addr = m.NotFrom, p.Src
+	case NotServices:
+		c = DestPorts // as its sets are kept
+	}
+	var all []string
+	for _, one := range prefixes {
+		if one.Contains(addr) {
+			all = append(all, PrefixString(one))
+		}
+	}
+	for _, s := range m.NotServices {
+		if c == DestPorts && s.Has(p) {
+			all = append(all, s.String())
+		}
+	}
+	for i := range m.Members {
+		if x := &m.Members[i]; x.Of == c && x.Not && !x.met(p) {
+			all = append(all, "$"+x.Name)
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// Asked is the match without what it excepts of addresses and services.
+func (m *Match) Asked() Match {
+	asked := *m
+	asked.NotTo, asked.NotFrom, asked.NotServices = nil, nil, nil
+	asked.Members = slices.DeleteFunc(slices.Clone(m.Members), func(x Member) bool { return x.Not })
+	return asked
+}
+
 // withoutTo are the members but for those that ask for destinations.
 func (m *Match) withoutTo() []Member {
 	return slices.DeleteFunc(slices.Clone(m.Members), func(x Member) bool { return x.Of == To && !x.Not })

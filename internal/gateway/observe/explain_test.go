@@ -352,6 +352,42 @@ func TestExplainUnknowns(t *testing.T) {
 	}
 }
 
+// TestExplainSets: why a rule does not translate names the set in which the packet is, or is not.
+func TestExplainSets(t *testing.T) {
+	const sets = roles + `
+  sets: {p: {addresses: 198.18.0.0/16}, hosts: {addresses: 192.168.0.2}, web: {ports: [tcp/80, tcp/443]}}
+  nat:
+    - snat: {to: 203.0.113.9, `
+	for _, c := range []struct{ rule, packet, want string }{
+		{"from: 192.168.0.0/16, except-to: $p", "tcp 192.168.0.9:4000 -> 198.18.0.1:443", "not to $p"},
+		{"from: 192.168.0.0/16, except-to: [$p, 10.0.0.0/8]", "tcp 192.168.0.9:4000 -> 10.0.0.1:443", "not to 10.0.0.0/8"},
+		{"from: 192.168.0.0/16, except-to: [$p, 198.18.0.1]", "tcp 192.168.0.9:4000 -> 198.18.0.1:443", "not to 198.18.0.1, $p"},
+		{"only-to: $p", "tcp 192.168.0.9:4000 -> 198.51.100.9:443", "only to $p"},
+		{"only-to: $p, except-to: 198.18.0.0/24", "tcp 192.168.0.9:4000 -> 198.51.100.9:443", "only to $p"},
+		{"from: $hosts", "tcp 192.168.0.9:4000 -> 198.18.0.1:443", "only from $hosts"},
+		{"from: 192.168.0.0/16, except-from: $hosts", "tcp 192.168.0.2:4000 -> 198.18.0.1:443", "not from $hosts"},
+		{"from: 192.168.0.0/16, except-from: 192.168.0.0/24", "tcp 192.168.0.2:4000 -> 198.18.0.1:443", "not from 192.168.0.0/24"},
+		{"port: $web", "tcp 192.168.0.9:4000 -> 198.18.0.1:25", "only $web"},
+		{"port: $web, only-to: $p", "udp 192.168.0.9:4000 -> 198.51.100.9:443", "only to $p; only $web"},
+		{"except-port: $web", "tcp 192.168.0.9:4000 -> 198.18.0.1:443", "not $web"},
+		{"except-port: [$web, udp/53]", "udp 192.168.0.9:4000 -> 198.18.0.1:53", "not udp/53"},
+		{"port: [tcp/80, tcp/443]", "tcp 192.168.0.9:4000 -> 198.18.0.1:25", "only tcp/80,443"},
+	} {
+		packet, err := ParsePacket([]string{c.packet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		packet.In = "eth1"
+		e, err := Follow(compile(t, sets+c.rule+"}", router), router, routes(router), packet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(e.Near) != 1 || strings.Join(e.Near[0].Why, "; ") != c.want {
+			t.Errorf("%s: %+v, want %q", c.rule, e.Near, c.want)
+		}
+	}
+}
+
 // TestExplainHosts: the host of a client by hash, and what is known where some are out.
 func TestExplainHosts(t *testing.T) {
 	p := compile(t, roles+`

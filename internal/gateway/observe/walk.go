@@ -460,17 +460,16 @@ func (w *walk) misses(d *gateway.Entry) (why []string) {
 
 // reasons are the conditions that a packet does not meet, each as what it asks for.
 func reasons(m *nat.Match, p *nat.Packet) (why []string) {
+	asked := m.Asked()
 	for _, c := range m.Misses(p) {
-		text := "only " + m.Text(c)
+		text, excepted := "only "+asked.Text(c), m.Excepted(c, p)
 		switch {
-		case c == nat.To && nat.InAny(m.NotTo, p.Dst):
-			text = "not to " + nat.PrefixesString(m.NotTo)
-		case c == nat.Protocol || c == nat.DestPorts:
+		case excepted != "":
+			text = "not " + map[nat.Condition]string{nat.To: "to ", nat.From: "from "}[c] + excepted
+		case c == nat.Protocol: // whose ports are said with it
 			text = "only " + nat.ServiceString(m.Protocol, m.Ports)
 		case c == nat.Out:
 			text += ", not " + p.Out
-		case c == nat.NotServices:
-			text = "not " + nat.ServiceString(p.Protocol, []nat.Ports{{First: p.DstPort, Last: p.DstPort}})
 		case c == nat.TimeOfWeek:
 			text += ", not " + p.At.UTC().Format("Mon 15:04")
 		case c == nat.Owner && !p.Owned:
