@@ -31,16 +31,52 @@ func CheckPlan(f *File, facts Facts, compiled func(*Plan)) []Finding {
 	c.uplinks()
 	c.zones()
 	c.engine()
-	if c.refused == 0 {
-		c.compile()
-	}
-	if c.plan != nil {
+	if c.refused > 0 {
+		c.others()
+	} else if c.compile(); c.plan != nil {
 		compiled(c.plan)
 		c.together()
 		c.onHost()
 	}
 	c.sort()
 	return c.findings
+}
+
+// others checks what rules do to each other where some are refused already: without these, so that one look shows all
+// faults. Where more than rules is refused there is no plan to look at.
+func (c *checker) others() {
+	rest, off := *c.config, Switch(false)
+	rest.NAT, rest.IPv6 = slices.Clone(rest.NAT), slices.Clone(rest.IPv6)
+	for _, f := range c.findings {
+		switch {
+		case f.Severity != Refuse:
+		case f.Rule == nil:
+			return
+		default:
+			rest.listNamed(f.Rule.List)[f.Rule.Index].Enabled = &off
+		}
+	}
+	plan, err := Compile(&rest, *c.facts)
+	if err != nil {
+		return
+	}
+	c.config, c.plan = &rest, plan
+	c.amongRules(c.asWritten())
+}
+
+// amongRules checks which rules take packets from which.
+func (c *checker) amongRules(plan *Plan) {
+	c.pins = pinsOf(plan)
+	refused := c.overlaps(plan)
+	if len(refused) == 0 {
+		c.shadowed(plan, c.pins)
+		return
+	}
+	rest := *plan // two that overlap also shadow each other
+	for _, list := range []*[]Entry{&rest.Sources, &rest.Destinations, &rest.Stateless, &rest.Untracked} {
+		*list = slices.DeleteFunc(slices.Clone(*list), func(e Entry) bool { return refused[e.Rule] })
+	}
+	c.shadowed(&rest, pinsOf(&rest))
 }
 
 // KernelRefuses returns the finding for a plan that an engine tried and the kernel
@@ -106,11 +142,7 @@ func (c *checker) everyRule(check func(one)) {
 
 // ruleOf is the rule that ref names.
 func (c *checker) ruleOf(ref Ref) one {
-	rules := c.config.NAT
-	if ref.List == "ipv6" {
-		rules = c.config.IPv6
-	}
-	return one{c, rules[ref.Index], ref, ref.BitLen()}
+	return one{c, c.config.listNamed(ref.List)[ref.Index], ref, ref.BitLen()}
 }
 
 // packets checks what is done to packets besides their translation.
@@ -172,11 +204,7 @@ func (c *checker) compile() {
 // together checks what rules do to each other.
 func (c *checker) together() {
 	plan := c.asWritten()
-	c.pins = pinsOf(plan)
-	c.overlaps(plan)
-	if c.refused == 0 { // two that overlap also shadow each other
-		c.shadowed(plan)
-	}
+	c.amongRules(plan)
 	c.pools()
 	c.notrack()
 	c.uplinksTogether()
@@ -278,12 +306,36 @@ func (c *checker) rule(o one) {
 	case o.Notrack != nil:
 		o.protocol(o.Notrack.Port, "port")
 	case o.NAT64 != nil, o.NAT46 != nil:
+		o.acrossFamilies()
 		o.refuse("no-family-change", noFamilyChange+", and no engine of this version does", "leave it out, and run Jool (https://nicmx.github.io/Jool) beside natkit for it: its packets are of one family on each side, and natkit's rules apply to both")
 	}
 	if o.Log.On && o.isStateless() {
 		ref := o.ref
 		o.add(Finding{ID: "log-needs-tracker", Severity: Refuse, Rule: &ref, Message: ref.called() + ": " + logsEveryPacket, Advice: "leave log out; tcpdump shows its packets"},
 			[]any{o.ref.List, o.ref.Index, "log"})
+	}
+}
+
+// acrossFamilies checks the fields of a rule that no engine carries out: of nat64 the hosts have IPv6 and are given
+// addresses of IPv4, of nat46 it is the other way round.
+func (o one) acrossFamilies() {
+	a, from, to := cmp.Or(o.NAT64, o.NAT46), 128, 32
+	if o.NAT46 != nil {
+		from, to = to, from
+	}
+	family := func(addrs nat.AddrRange, bits int, path ...any) {
+		if addrs.First.BitLen() != bits {
+			o.refuse("wrong-family", fmt.Sprintf("%s is not %s, which %s of %s has", addrs, familyName(bits), path[0], o.ref.Kind), "write an address of that family", path...)
+		}
+	}
+	family(nat.RangeOf(a.Prefix.Prefix), 128, "prefix")
+	for i, p := range a.From {
+		if p.Set == "" {
+			family(nat.RangeOf(p.Prefix), from, "from", i)
+		}
+	}
+	for i, r := range a.To {
+		family(r, to, "to", i)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 )
 
 // overlaps reports rules that are equally specific and match the same packets: the file
-// does not define which of them wins.
-func (c *checker) overlaps(plan *Plan) {
+// does not define which of them wins. It returns those that it refuses.
+func (c *checker) overlaps(plan *Plan) map[Ref]bool {
 	seen := map[Ref]bool{}
 	for e := range plan.Entries() {
 		if o := c.ruleOf(e.Rule); !seen[e.Rule] && !e.Overlaps(&e.Match) && !e.hasEmptySet() {
@@ -37,6 +37,7 @@ func (c *checker) overlaps(plan *Plan) {
 		c.pins.overlapping(list, found)
 	}
 	overlappingPairs(plan.Stateless, found)
+	return seen
 }
 
 func (r Ref) before(s Ref) bool { return r.Compare(s) < 0 }

@@ -15,7 +15,7 @@ import (
 
 // shadowed finds rules that can never match, since others match all their packets
 // first.
-func (c *checker) shadowed(plan *Plan) {
+func (c *checker) shadowed(plan *Plan, pins *pins) {
 	winners := map[Ref]map[Ref]bool{}
 	alive := map[Ref]bool{}
 	entry := func(r Ref, by []Ref) {
@@ -30,7 +30,7 @@ func (c *checker) shadowed(plan *Plan) {
 			winners[r][w] = true
 		}
 	}
-	s := shadows{plan: plan, pins: c.pins}
+	s := shadows{plan: plan, pins: pins}
 	s.index()
 	for i := range plan.Sources {
 		switch e := &plan.Sources[i]; {

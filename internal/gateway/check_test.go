@@ -140,6 +140,19 @@ func TestCheckConditions(t *testing.T) {
 		{"other families", inFile("nat46: {prefix: '64:ff9b::/96'}", "nat64: {prefix: '64:ff9b::/96', from: 'fd00::/8', to: 203.0.113.8}"), []string{
 			"4 nat46: refuse no-family-change: nat46: netfilter does not translate between IPv6 and IPv4, and no engine of this version does",
 			"5 nat64: refuse no-family-change: nat64: netfilter does not translate between IPv6 and IPv4, and no engine of this version does"}},
+		{"fields of other families", inFile("nat46: {prefix: 10.0.0.0/8, from: 10.0.0.1, to: 203.0.113.8}", "nat64: {prefix: '64:ff9b::/96', from: [10.0.0.1, 'fd00::/8'], to: '2001:db8::1'}"), []string{
+			"4 nat46: refuse no-family-change: nat46: netfilter does not translate between IPv6 and IPv4, and no engine of this version does",
+			"4 10.0.0.0/8 refuse wrong-family: nat46: 10.0.0.0-10.255.255.255 is not IPv6, which prefix of nat46 has",
+			"4 203.0.113.8 refuse wrong-family: nat46: 203.0.113.8 is not IPv6, which to of nat46 has",
+			"5 nat64: refuse no-family-change: nat64: netfilter does not translate between IPv6 and IPv4, and no engine of this version does",
+			"5 10.0.0.1 refuse wrong-family: nat64: 10.0.0.1 is not IPv6, which from of nat64 has",
+			"5 2001:db8::1 refuse wrong-family: nat64: 2001:db8::1 is not IPv4, which to of nat64 has"}},
+		{"shadowed beside a rule that is refused", inFile("snat: {from: 10.0.0.0/8, to: 203.0.113.1}", "snat: {from: 10.1.0.0/16, to: 127.0.0.1}", "{snat: {from: 10.0.0.0/8, out: eth2, to: 203.0.113.1}, prefer: 1}", "masquerade: {from: 10.0.0.0/8, out: eth2}"), []string{
+			"5 127.0.0.1 refuse unusable-address: snat: 127.0.0.1 is a loopback address, which no packet from or to another host carries",
+			"7 10.0.0.0/8 refuse rule-never-matches: masquerade: it can never match: snat in line 6 matches first whatever it is for"}},
+		{"shadowed beside rules that overlap", inFile("snat: {from: 10.0.0.0/8, to: 203.0.113.1}", "masquerade: {from: 10.0.0.0/8}", "{snat: {from: 10.0.0.0/8, out: eth2, to: 203.0.113.1}, prefer: 1}", "masquerade: {from: 10.0.0.0/8, out: eth2}"), []string{
+			"5 10.0.0.0/8 refuse rules-overlap: masquerade: snat in line 4 translates the source of 10.0.0.0/8 too, and neither takes precedence",
+			"7 10.0.0.0/8 refuse rule-never-matches: masquerade: it can never match: snat in line 6 matches first whatever it is for"}},
 		{"times of which one is never", inFile("masquerade: {utc-hours: 08:00-18:00, except-utc-hours: [06:00-12:00, 12:00-20:00]}"), []string{
 			"4 masquerade: refuse rule-never-matches: masquerade: it can never match: what it excepts is all that it asks for"}},
 		{"times that meet", inFile("snat: {from: 10.0.0.0/8, utc-hours: 22:00-06:00, to: 203.0.113.8}", "snat: {from: 10.0.0.0/8, utc-hours: 05:59-22:00, to: 203.0.113.9}"), []string{

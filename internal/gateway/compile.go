@@ -48,6 +48,13 @@ func (c *Config) lists() []ruleList {
 	return []ruleList{{"nat", 32, c.NAT}, {"ipv6", 128, c.IPv6}}
 }
 
+func (c *Config) listNamed(name string) []Rule {
+	if name == "ipv6" {
+		return c.IPv6
+	}
+	return c.NAT
+}
+
 // compiler collects a plan.
 type compiler struct {
 	config *Config

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/bits"
 	"net/netip"
@@ -463,10 +464,20 @@ func portNumber(text string) (uint16, error) {
 		return 0, document.Advice("a range has a hyphen: write " + first + "-" + last)
 	case strings.Contains(text, "-"):
 		return 0, document.Advice("one port belongs here, not a range; without it each port stays what it is")
+	case strings.ContainsFunc(text, unicode.IsLetter):
+		return 0, unknownService(text)
 	case err != nil || n == 0:
 		return 0, document.Advice("ports are 1 to 65535")
 	}
 	return uint16(n), nil
+}
+
+// unknownService is about a name in the place of a port.
+func unknownService(name string) error {
+	if near := document.Nearest(name, slices.Sorted(maps.Keys(services))); near != "" {
+		return document.Advice(fmt.Sprintf("unknown service %q: did you mean %s? of others write the number of the port", name, near))
+	}
+	return document.Advice(fmt.Sprintf("unknown service %q: write the number of its port, such as 8080", name))
 }
 
 const (

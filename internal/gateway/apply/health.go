@@ -204,13 +204,19 @@ func (h *hosts) start(ctx context.Context, now time.Time) {
 
 // done takes results: the one at hand and those that have come meanwhile, so that hosts that fail together go together.
 func (h *hosts) done(ctx context.Context, k *keeper, r probed, now time.Time) {
+	var changed []health.Target
 	for more := true; more; {
-		h.take(ctx, k, r, now)
+		if h.take(ctx, k, r, now) {
+			changed = append(changed, r.target)
+		}
 		select {
 		case r = <-h.results:
 		default:
 			more = false
 		}
+	}
+	if len(changed) > 0 {
+		h.log(k, changed)
 	}
 	if h.retry {
 		h.report(k) // first: a service that follows a kill knows since when
@@ -219,10 +225,11 @@ func (h *hosts) done(ctx context.Context, k *keeper, r probed, now time.Time) {
 	h.wake(now)
 }
 
-func (h *hosts) take(ctx context.Context, k *keeper, r probed, now time.Time) {
+// take reports whether a host went or came.
+func (h *hosts) take(ctx context.Context, k *keeper, r probed, now time.Time) bool {
 	h.probing--
 	if h.checker == nil {
-		return
+		return false
 	}
 	failure := ""
 	if r.err != nil {
@@ -238,34 +245,84 @@ func (h *hosts) take(ctx context.Context, k *keeper, r probed, now time.Time) {
 		h.report(k)
 	case changed:
 		h.retry = true
-		h.log(k, r.target, failure)
+		return true
+	}
+	return false
+}
+
+// log says which hosts went or came, and what follows for their rules.
+func (h *hosts) log(k *keeper, changed []health.Target) {
+	targets, concerned := targetsOf(h.plan), map[gateway.Ref]bool{}
+	last := h.allDown(targets)
+	for _, t := range changed {
+		var rules, still []string
+		for r, list := range targets {
+			if !slices.Contains(list, t) {
+				continue
+			}
+			if concerned[r] = true; slices.Contains(last[r], t) {
+				still = append(still, r.String())
+			} else {
+				rules = append(rules, r.String())
+			}
+		}
+		s, _ := h.checker.State(t)
+		k.log("host %s is %s", t, hostWords(s, rules, still))
+	}
+	for _, r := range slices.SortedFunc(maps.Keys(concerned), gateway.Ref.Compare) {
+		switch hosts, is := last[r]; {
+		case is && len(hosts) == 0:
+			k.log("%s: all hosts are down: new connections are rejected", r)
+		case is:
+			k.log("%s: all hosts are down: new connections still go to %s", r, strings.Join(namesOf(hosts), ", "))
+		}
 	}
 }
 
-// log says that a host went or came, and what follows for its rules.
-func (h *hosts) log(k *keeper, t health.Target, failure string) {
-	var rules, without []string
-	for r, targets := range targetsOf(h.plan) {
-		if !slices.Contains(targets, t) {
+// hostWords are the state of a host, what that means for the rules that follow it, and for those that have no other host
+// either.
+func hostWords(s health.State, rules, still []string) string {
+	parts := []string{"up: it gets new connections"}
+	if !s.Up {
+		parts = []string{"down: " + s.Error}
+	}
+	if !s.Up && len(rules) > 0 {
+		parts = append(parts, "it gets no new connections")
+	}
+	if len(rules) > 0 {
+		slices.Sort(rules)
+		parts = append(parts, strings.Join(rules, ", "))
+	}
+	if len(still) > 0 {
+		slices.Sort(still)
+		parts = append(parts, "it still gets new connections, as no other host is up", strings.Join(still, ", "))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// allDown are the rules of which no host is up, with the hosts that new connections go to all the same; none where they
+// are rejected.
+func (h *hosts) allDown(targets map[gateway.Ref][]health.Target) map[gateway.Ref][]health.Target {
+	last, checked := map[gateway.Ref][]health.Target{}, h.plan.Checked()
+	for r, list := range targets {
+		if slices.ContainsFunc(list, func(t health.Target) bool { s, _ := h.checker.State(t); return s.Up }) {
 			continue
 		}
-		rules = append(rules, r.String())
-		up := func(t health.Target) bool { s, _ := h.checker.State(t); return s.Up }
-		if !slices.ContainsFunc(targets, up) {
-			without = append(without, r.String())
+		last[r] = nil
+		for i, t := range list {
+			if checked[r].Action.AllDown != nat.AllDownReject && (h.out[r] == nil || !h.out[r][i]) {
+				last[r] = append(last[r], t)
+			}
 		}
 	}
-	slices.Sort(rules)
-	slices.Sort(without)
-	of := strings.Join(rules, ", ")
-	if failure == "" {
-		k.log("host %s is up: it gets new connections again; %s", t, of)
-		return
+	return last
+}
+
+func namesOf(targets []health.Target) (names []string) {
+	for _, t := range targets {
+		names = append(names, t.String())
 	}
-	k.log("host %s is down: %s; it gets no new connections; %s", t, failure, of)
-	for _, r := range without {
-		k.log("%s: all hosts are down", r)
-	}
+	return names
 }
 
 // use has new connections go to the hosts that are up. What fails is tried again with the periodic check.

@@ -318,7 +318,9 @@ func TestAllHostsDown(t *testing.T) {
 	f.write(farmText("all-down: last, health: {tcp: on" + quick))
 	f.waitSaid("file changed: ")
 	f.hosts["b"].listener.Close()
-	f.waitSaid("nat[0] dnat: all hosts are down")
+	f.waitSaid("host 10.1.0.2:80 is down: connection refused; it gets no new connections; nat[0] dnat")
+	f.waitSaid("host 10.2.0.2:80 is down: connection refused; it still gets new connections, as no other host is up; nat[0] dnat")
+	f.waitSaid("nat[0] dnat: all hosts are down: new connections still go to 10.2.0.2:80")
 	if got := f.inUse(); got != "[false true]" {
 		t.Errorf("in use is %s, not the last one", got)
 	}
@@ -358,6 +360,7 @@ func TestUDPIsRejected(t *testing.T) {
 	}
 	f.run("gateway:\n  nat:\n    - dnat: {on: 198.18.0.1, port: udp/53, to: [10.1.0.2, 10.2.0.2], all-down: reject, health: {tcp: on, port: 80" + quick + "}\n")
 	within(t, time.Minute, "none", func() bool { return f.inUse() == "[false false]" })
+	f.waitSaid("nat[0] dnat: all hosts are down: new connections are rejected")
 	err := f.clients.Do(func() error {
 		c, err := net.Dial("udp4", "198.18.0.1:53")
 		if err != nil {
