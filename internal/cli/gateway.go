@@ -232,13 +232,14 @@ func planDocument(name string, r *gwapply.Ready) report.GatewayPlan {
 	doc := report.GatewayPlan{
 		Schema: gatewayPlanSchema, File: name, Before: r.Before, Findings: list(r.Findings), Changes: list(r.Plan.Changes),
 		Already: list(r.Already), Notes: list(r.Notes), Unknown: list(r.Facts.Unknown),
-		Obstacles: []string{}, Pools: []gateway.PoolCapacity{}, Missing: []string{}, Waiting: []gateway.Waiting{}, Carriers: []gateway.Carrier{}, Bypassed: []gateway.Bypassed{},
+		Obstacles: []string{}, Pools: []gateway.PoolCapacity{}, Missing: []string{}, Waiting: []gateway.Waiting{}, Off: []gateway.Off{}, Carriers: []gateway.Carrier{}, Bypassed: []gateway.Bypassed{},
 	}
 	if r.Gateway != nil {
 		doc.Difference, doc.Known = gateway.DiffOf(r.InForce, r.Gateway), r.InForce != nil || r.Before == tune.GatewayNone
 		doc.Digest = doc.Difference.After
 		doc.Carriers, doc.Bypassed = list(r.Carriers), list(r.Gateway.Bypassed(&r.Facts))
 		doc.Missing, doc.Waiting = list(gateway.MissingInterfaces(r.Gateway, r.Facts)), list(r.Gateway.Waiting)
+		doc.Off = list(r.Gateway.Off)
 	}
 	return doc
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -296,6 +297,8 @@ func (r Rule) isStateless() bool {
 
 func (b *ruleCompiler) rule(r Rule) error {
 	if !r.isEnabled() {
+		r.Name, r.Note, r.Log, r.Prefer, r.Enabled = "", "", Log{}, 0, nil // the place has the name and the note
+		b.plan.Off = append(b.plan.Off, Off{b.ref, document.OneLine(strings.TrimPrefix(MarshalRule(r), r.Kind()+": "))})
 		return nil
 	}
 	b.prefer, b.log = int(r.Prefer), r.Log.resolved(b.ref)

@@ -465,3 +465,37 @@ func TestCheckPlan(t *testing.T) {
 		}
 	}
 }
+
+// Rules that are off are in the plan in the words of the file, whatever they mean, and with no entry.
+func TestRulesOff(t *testing.T) {
+	f := withSetFiles(t, nil, `gateway:
+  interfaces: {wan: eth0}
+  sets: {hosts: {addresses: 10.0.0.1}}
+  nat:
+    - masquerade: {from: 10.0.0.0/8}
+    - snat: {from: $hosts, to: 127.0.0.1}
+      enabled: off
+      note: until May
+  ipv6:
+    - dnat: {on: ppp7, port: tcp/80, to: 'fd00::1'}
+      enabled: off
+      log: on
+`)
+	if found := Check(f, Facts{}); len(found) > 0 {
+		t.Errorf("%+v", found)
+	}
+	p, err := Compile(&f.Config, Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Off{
+		{Ref{List: "nat", Index: 1, Kind: "snat", Note: "until May"}, `{from: "$hosts", to: 127.0.0.1}`},
+		{Ref{List: "ipv6", Index: 0, Kind: "dnat"}, "{on: ppp7, port: tcp/80, to: fd00::1}"},
+	}
+	if diff := cmp.Diff(want, p.Off); diff != "" {
+		t.Error(diff)
+	}
+	if texts := TextsOf(p); len(texts) != 1 || len(p.Sets) != 0 {
+		t.Errorf("%+v, %+v", texts, p.Sets)
+	}
+}

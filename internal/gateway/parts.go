@@ -75,6 +75,7 @@ func (p *Plan) Only(keep func(Ref) bool) *Plan {
 		*list = only(*list, func(e Entry) bool { return keep(e.Rule) })
 	}
 	part.Waiting = only(p.Waiting, func(w Waiting) bool { return keep(w.Rule) })
+	part.Off = nil
 	return &part
 }
 

@@ -58,6 +58,8 @@ type Plan struct {
 	// Waiting are rules about the addresses of an interface that has none: the plan
 	// has no entries for these until it is compiled again.
 	Waiting []Waiting `json:"waiting,omitempty"`
+	// Off are rules that the file has and that are not enabled: nothing asks for them.
+	Off []Off `json:"off,omitempty"`
 
 	// Sets are those that entries ask for, by their names.
 	Sets []*nat.Set `json:"sets,omitempty"`
@@ -158,6 +160,14 @@ func SameButElements(a, b *Plan) bool {
 type Waiting struct {
 	Rule      Ref    `json:"rule"`
 	Interface string `json:"interface"`
+}
+
+// Off is a rule that is not enabled.
+type Off struct {
+	Rule Ref `json:"rule"`
+	// Text is its fields as the file has them, cut where they are many: as it may name what is not there, nothing of it is
+	// resolved.
+	Text string `json:"text"`
 }
 
 // Inside reports whether an interface leads inside: it is one of LAN, or, where none

@@ -205,6 +205,8 @@ type GatewayPlan struct {
 	Table           *GatewayTable     `json:"connection_table,omitempty"`
 	Missing         []string          `json:"missing_interfaces"`
 	Waiting         []gateway.Waiting `json:"waiting"`
+	// Off are rules of the file that are not enabled.
+	Off []gateway.Off `json:"off"`
 	// Unknown could not be read of the host.
 	Unknown []string `json:"unknown"`
 	// FilesWait: files are written at the confirmation only.
@@ -238,10 +240,22 @@ func (g GatewayPlan) Text(w io.Writer, style Style) error {
 	for _, w := range g.Waiting {
 		p.mark(0, Cell{"missing: ", Warn}, fmt.Sprintf("an address of %s for %s: 'natkit gateway run' waits for it", w.Interface, w.Rule), Plain)
 	}
+	p.gatewayOff(g.Off)
 	for _, o := range g.Obstacles {
 		p.mark(0, Cell{"apply would refuse: ", Bad}, o, Plain)
 	}
 	return p.err
+}
+
+// gatewayOff writes rules that are not enabled, as many as a glance takes in.
+func (p *printer) gatewayOff(all []gateway.Off) {
+	const few = 5
+	for _, o := range all[:min(few, len(all))] {
+		p.mark(0, Cell{"off: ", Dim}, o.Rule.Label()+": "+o.Text, Plain)
+	}
+	if more := len(all) - few; more > 0 {
+		p.line(fmt.Sprintf("off: %s more (--json has them all)", units.Count(more)))
+	}
 }
 
 // planned separates files and what stays as it is from the other changes.

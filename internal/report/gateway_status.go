@@ -270,6 +270,7 @@ func (p *printer) gatewayConcerns(v GatewayStatus, s *observe.Status) {
 	for _, w := range s.Waiting {
 		warn(fmt.Sprintf("%s waits for an address of %s ('natkit gateway run' applies it when it comes)", w.Rule, w.Interface))
 	}
+	p.gatewayOff(s.Off)
 }
 
 // firstFew names some of a list.

@@ -107,6 +107,9 @@ func TestGatewayStatusInTrouble(t *testing.T) {
 	s.Confirm = &observe.Confirmation{ID: "t0007", SecondsLeft: 41.8}
 	s.Accounting, s.Drops.ByRule = false, nil
 	s.Flows = observe.Flows{Table: 1000000, Max: 1048576, Sampled: 131072, Stranger: 17, Stale: 1, StaleAddresses: []string{"203.0.113.250"}}
+	for i := range 7 {
+		s.Off = append(s.Off, gateway.Off{Rule: gateway.Ref{List: "nat", Index: 3 + i, Kind: "dnat"}, Text: "{on: eth7, to: 10.0.0.1}"})
+	}
 	s.Missing, s.Waiting = []string{"ppp0"}, []gateway.Waiting{{Rule: gateway.Ref{List: "nat", Index: 2, Kind: "dnat"}, Interface: "ppp0"}}
 	s.Notes = []string{"the table was resized while it was read"}
 	for i := range s.Rules {

@@ -22,7 +22,7 @@ import (
 func (v *view) table() {
 	v.Plan, v.Integrity = v.state.Digest, v.state.Integrity
 	if p := v.planOf(v.Plan); p != nil {
-		v.Engine, v.Rules, v.Waiting = p.Word(), observe.RulesOf(p), p.Waiting
+		v.Engine, v.Rules, v.Waiting, v.Off = p.Word(), observe.RulesOf(p), p.Waiting, p.Off
 	}
 	v.Changes = v.state.Changes
 	v.Foreign = !tune.IsDigest(v.Plan)

@@ -64,6 +64,8 @@ type Status struct {
 	// them hold when they come. Waiting are rules about addresses that are not there.
 	Missing []string          `json:"missing_interfaces,omitempty"`
 	Waiting []gateway.Waiting `json:"waiting,omitempty"`
+	// Off are rules of the file that are not enabled.
+	Off []gateway.Off `json:"off,omitempty"`
 	// Uplinks are the WAN interfaces among which connections are divided.
 	Uplinks []Uplink `json:"uplinks,omitempty"`
 	// Zones are parts of what is inside whose addresses overlap.

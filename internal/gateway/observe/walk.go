@@ -361,6 +361,12 @@ func (w *walk) notes() {
 	for _, wait := range w.plan.Waiting {
 		w.note("%s has no effect: %s has no address", wait.Rule, wait.Interface)
 	}
+	for _, o := range w.plan.Off[:min(manyOff, len(w.plan.Off))] {
+		w.note("%s is off, and not asked: %s", o.Rule, o.Text)
+	}
+	if more := len(w.plan.Off) - manyOff; more > 0 {
+		w.note("%d more rules are off", more)
+	}
 	if !w.facts.Known {
 		w.note("the host was not read: the effect of other programs' rules is unknown")
 	}
@@ -498,8 +504,11 @@ func (w *walk) sourceMisses(s *gateway.Entry) []string {
 // protocolTCP is its IP number.
 const protocolTCP = 6
 
-// manyNear bounds the list of near misses.
-const manyNear = 5
+// manyNear bounds the list of near misses, manyOff that of rules that are off.
+const (
+	manyNear = 5
+	manyOff  = 3
+)
 
 // nearMisses are the rules about the packet's addresses that do not translate it, those
 // first of which the fewest conditions fail.
