@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,11 +33,15 @@ const (
 	newFlowTime    = 200 * time.Millisecond
 	newFlowRate    = "new_flows_per_second"
 	ownTime        = "own_cpu_seconds"
+	// gatewaySet is how many elements a set has, of which none stays.
+	gatewaySet = 1_000_000
 
 	gatewayOneName   = "natkit, 1 forward"
 	gatewayManyName  = "natkit, 10,000 forwards"
 	gatewayEditName  = "natkit, one of 10,000 changed"
 	gatewayMixedName = "natkit, 10,000 rules of mixed kinds"
+	gatewayKindsName = "natkit, one rule of each of these kinds"
+	gatewaySetName   = "natkit, a set of 1,000,000 replaced"
 	iptablesManyName = "iptables, 10,000 forwards"
 )
 
@@ -49,8 +56,10 @@ func gatewaySuite(natkit string) bench.Suite {
 		Name: "gateway", Title: "natkit gateway: port forwards by their number",
 		About: "Port forwards on the lab's gateway: natkit gateway apply writes a map, iptables-restore a\n" +
 			"chain. The time is that of the whole command; of a changed file, that of the second command,\n" +
-			"with the 10,000 of the first in force. All packets use the same forward, the one in the\n" +
-			"middle. Only a flow's first packet meets NAT rules: for new flows, the gateway's entries\n" +
+			"with the 10,000 of the first in force; of a set, that of the command that puts 1,000,000 other\n" +
+			"addresses into it by one transaction. All packets use the same forward, the one in the middle;\n" +
+			"one rule of each kind has the same kinds as the 10,000: what these cost by their number is the\n" +
+			"difference. Only a flow's first packet meets NAT rules: for new flows, the gateway's entries\n" +
 			"expire at once (nf_conntrack_udp_timeout 0), so that every packet ends a flow and begins one.\n" +
 			"Generator, gateway and receiver share one CPU.",
 		Method: fmt.Sprintf("packets of %d bytes in %s UDP flows, where for %.1f s every packet begins a flow anew, then %s packets of known flows; the receiver accounts for every packet",
@@ -61,7 +70,9 @@ func gatewaySuite(natkit string) bench.Suite {
 			subject(gatewayOneName, 1, g.natkitApply),
 			subject(gatewayManyName, gatewayForwards, g.natkitApply),
 			subject(gatewayEditName, gatewayForwards, g.natkitEdit),
+			subject(gatewayKindsName, len(oneOfEach), g.natkitKinds),
 			subject(gatewayMixedName, gatewayForwards, g.natkitMixed),
+			{Name: gatewaySetName, Run: g.replaceSet},
 			subject("iptables, 1 forward", 1, g.iptablesRestore),
 			subject(iptablesManyName, gatewayForwards, g.iptablesRestore),
 		},
@@ -74,9 +85,12 @@ func gatewaySuite(natkit string) bench.Suite {
 			{Subject: gatewayMixedName, Quantity: took, Bound: 1},
 			{Subject: gatewayMixedName, Quantity: newFlowRate, Than: gatewayOneName, Bound: 0.95},
 			{Subject: gatewayMixedName, Quantity: packetRate, Than: gatewayOneName, Bound: 0.95},
+			{Subject: gatewayMixedName, Quantity: newFlowRate, Than: gatewayKindsName, Bound: 0.95},
+			{Subject: gatewayMixedName, Quantity: packetRate, Than: gatewayKindsName, Bound: 0.95},
+			{Subject: gatewaySetName, Quantity: took, Bound: 3},
 		},
 		Rounds: 60, WarmUp: 1,
-		Parameters: map[string]any{"forwards": gatewayForwards, "flows": gatewayFlows, "packets": gatewayPackets, "new_flows_seconds": newFlowTime.Seconds(), "frame_bytes": packetBytes, "workers": 1},
+		Parameters: map[string]any{"forwards": gatewayForwards, "set_elements": gatewaySet, "flows": gatewayFlows, "packets": gatewayPackets, "new_flows_seconds": newFlowTime.Seconds(), "frame_bytes": packetBytes, "workers": 1},
 		Seed:       packetSeed,
 		Programs:   [][]string{{natkit, "--version"}, {"iptables-restore", "--version"}},
 		Setup:      g.setUp,
@@ -196,11 +210,27 @@ func (g *gatewayRuns) applyForwards(ctx context.Context, dir string, n, shift in
 
 // natkitMixed applies n rules: the forward in use, and rules of every kind and condition that no packet meets.
 func (g *gatewayRuns) natkitMixed(ctx context.Context, dir string, n int) (bench.Usage, error) {
-	return g.apply(ctx, dir, mixedRules(n))
+	return g.apply(ctx, dir, mixedRules(countTo(n)))
 }
 
-// mixedRules are n rules: the forward in use, and others in turn.
-func mixedRules(n int) string {
+// natkitKinds applies the forward in use and one rule of each kind of natkitMixed.
+func (g *gatewayRuns) natkitKinds(ctx context.Context, dir string, _ int) (bench.Usage, error) {
+	return g.apply(ctx, dir, mixedRules(slices.Values(oneOfEach)))
+}
+
+// countTo are the numbers of n rules without the forward in use.
+func countTo(n int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := 1; i < n && yield(i); i++ {
+		}
+	}
+}
+
+// oneOfEach are numbers of mixedRules of which each has a kind of its own: 3 chooses among hosts by hash, 13 in turn.
+var oneOfEach = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13}
+
+// mixedRules are the forward in use, and rules of a kind by their number.
+func mixedRules(numbers iter.Seq[int]) string {
 	var file strings.Builder
 	fmt.Fprintf(&file, "gateway:\n  nat:\n    - dnat: {on: %v, port: udp/%d, to: %v}\n", gatewayPublic.Addr(), forwardInUse, serverAddress.Addr())
 	public, inside := gatewayPublic.Addr(), func(i int) string { return fmt.Sprintf("10.%d.%d.%d", 1+i>>16, i>>8&255, i&255) }
@@ -232,10 +262,46 @@ func mixedRules(n int) string {
 			return fmt.Sprintf("static: {inside: %s, outside: 100.%d.%d.%d}", inside(1<<18+i), 66+i>>16, i>>8&255, i&255)
 		},
 	}
-	for i := 1; i < n; i++ {
+	for i := range numbers {
 		fmt.Fprintf(&file, "    - %s\n", kinds[i%len(kinds)](i))
 	}
 	return file.String()
+}
+
+// replaceSet replaces all elements of a set that is in force.
+func (g *gatewayRuns) replaceSet(ctx context.Context) (s bench.Sample, err error) {
+	dir, err := os.MkdirTemp("", "natkit-bench-gateway-")
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := g.clear(ctx); err != nil {
+		return s, err
+	}
+	var used bench.Usage
+	for first := range 2 {
+		if err := os.WriteFile(filepath.Join(dir, "elements"), setElements(first, gatewaySet), 0o600); err != nil {
+			return s, err
+		}
+		if used, err = g.apply(ctx, dir, setFile); err != nil {
+			return s, err
+		}
+	}
+	s.Values = bench.Values{took: used.Seconds, ownTime: used.OwnSeconds}
+	return s, g.clear(ctx)
+}
+
+// setFile has a rule by a set, whose elements are beside it.
+const setFile = "gateway:\n  sets: {many: {file: elements}}\n  nat:\n    - snat: {from: $many, to: 203.0.113.3}\n"
+
+// setElements are n addresses, each other one: of another first (0 or 1) all are others.
+func setElements(first, n int) []byte {
+	var file bytes.Buffer
+	for i := range n {
+		at := first + 2*i
+		fmt.Fprintf(&file, "10.%d.%d.%d\n", at>>16, at>>8&255, at&255)
+	}
+	return file.Bytes()
 }
 
 // apply puts a file in force.
