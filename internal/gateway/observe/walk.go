@@ -361,17 +361,26 @@ func (w *walk) notes() {
 	for _, wait := range w.plan.Waiting {
 		w.note("%s has no effect: %s has no address", wait.Rule, wait.Interface)
 	}
-	for _, o := range w.plan.Off[:min(manyOff, len(w.plan.Off))] {
-		w.note("%s is off, and not asked: %s", o.Rule, o.Text)
-	}
-	if more := len(w.plan.Off) - manyOff; more > 0 {
-		w.note("%d more rules are off", more)
-	}
+	w.off()
 	if !w.facts.Known {
 		w.note("the host was not read: the effect of other programs' rules is unknown")
 	}
 	for _, what := range w.facts.Unknown {
 		w.note("not read: %s", what)
+	}
+}
+
+// off names rules that are off: whether one would translate the packet is not known, as nothing of them is resolved.
+func (w *walk) off() {
+	var names []string
+	for _, o := range w.plan.Off[:min(manyOff, len(w.plan.Off))] {
+		names = append(names, o.Rule.String())
+	}
+	if more := len(w.plan.Off) - manyOff; more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	if len(names) > 0 {
+		w.note("off, and so not asked: %s", strings.Join(names, ", "))
 	}
 }
 
