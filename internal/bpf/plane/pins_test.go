@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"unsafe"
 
@@ -171,6 +172,33 @@ func TestTwoNamespaces(t *testing.T) {
 	a.wantNothing()
 	b.want("b", TC)
 	b.flow(b.client, clientAddress, publicAddress, b.server).passes(10, pair{clientAddress, insideAddress2})
+}
+
+// TestManyNamespacesAtOnce: they share a file system, which the last one unmounts while another one pins.
+func TestManyNamespacesAtOnce(t *testing.T) {
+	var worlds []*world
+	for i := range 4 {
+		w := newWorld(t)
+		w.pins = PinsOf(fmt.Sprint("at-once-", i))
+		worlds = append(worlds, w)
+	}
+	var all sync.WaitGroup
+	for _, w := range worlds {
+		programs, ports := w.load(tables(publicAddress, insideAddress), "one", TC)
+		all.Go(func() {
+			for range 25 {
+				err := w.gateway.Do(func() error { _, err := w.pins.Attach(programs, ports); return err })
+				if err := errors.Join(err, w.gateway.Do(w.pins.Remove)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	for _, w := range worlds {
+		w.wantNothing()
+	}
 }
 
 func TestModeChanges(t *testing.T) {
