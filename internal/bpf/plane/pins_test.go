@@ -160,6 +160,40 @@ func TestProgramsOfOthers(t *testing.T) {
 	})
 }
 
+// TestDispatcherOfLibxdp: where libxdp's dispatcher is attached natkit's programs are at tc alone; it stays, also what it runs.
+func TestDispatcherOfLibxdp(t *testing.T) {
+	testutil.NeedNightlyProgram(t, "xdp-filter")
+	testutil.NeedFeature(t, testutil.OwnMounts)
+	if !isBPF(systemRoot) { // xdp-filter keeps its maps there
+		if err := unix.Mount("bpf", systemRoot, "bpf", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(systemRoot, unix.MNT_DETACH) })
+	}
+	w := newWorld(t)
+	filter := func(args ...string) string { return testutil.Run(t, w.gateway, "", "xdp-filter", args...) }
+	filter("load", "--mode", "native", "wan0")
+	t.Cleanup(func() { filter("unload", "wan0") })
+	before := w.programsAt("wan0")
+	programs, ports := w.load(tables(publicAddress, insideAddress), "one", XDP)
+	refused := w.attachTo(programs, ports)
+	if len(refused) != 1 || refused[0].Port.Name != "wan0" || !errors.Is(refused[0], unix.EBUSY) {
+		t.Errorf("refused: %v", refused)
+	}
+	s, wan := w.read(), w.index("wan0")
+	if s.Modes[wan] != TC || s.Others[wan] != before[0] || s.Modes[w.index("lan0")] != XDP {
+		t.Errorf("modes %v, others %v, want the dispatcher %v at %d", s.Modes, s.Others, before, wan)
+	}
+	w.flow(w.client, clientAddress, publicAddress, w.server).passes(10, pair{clientAddress, insideAddress})
+	testutil.Inside(t, w.gateway, w.pins.Remove)
+	if after := w.programsAt("wan0"); !slices.Equal(before, after) {
+		t.Errorf("programs at wan0 were %v and are %v", before, after)
+	}
+	if now := filter("status"); !strings.Contains(now, "wan0 (native mode)") {
+		t.Errorf("xdp-filter says\n%s", now)
+	}
+}
+
 func TestTwoNamespaces(t *testing.T) {
 	a := newWorld(t)
 	b := newWorld(t)
@@ -174,21 +208,17 @@ func TestTwoNamespaces(t *testing.T) {
 	b.flow(b.client, clientAddress, publicAddress, b.server).passes(10, pair{clientAddress, insideAddress2})
 }
 
-// TestManyNamespacesAtOnce: they share a file system, which the last one unmounts while another one pins.
-func TestManyNamespacesAtOnce(t *testing.T) {
-	var worlds []*world
-	for i := range 4 {
-		w := newWorld(t)
-		w.pins = PinsOf(fmt.Sprint("at-once-", i))
-		worlds = append(worlds, w)
-	}
+// TestManyAtOnce: gateways share a file system, which the last one unmounts while another one pins.
+func TestManyAtOnce(t *testing.T) {
+	w := newWorld(t)
+	programs, _ := w.load(tables(publicAddress, insideAddress), "one", TC)
 	var all sync.WaitGroup
-	for _, w := range worlds {
-		programs, ports := w.load(tables(publicAddress, insideAddress), "one", TC)
+	for i := range 4 {
 		all.Go(func() {
-			for range 25 {
-				err := w.gateway.Do(func() error { _, err := w.pins.Attach(programs, ports); return err })
-				if err := errors.Join(err, w.gateway.Do(w.pins.Remove)); err != nil {
+			pins := PinsOf(fmt.Sprint("at-once-", i))
+			for range 100 {
+				err := w.gateway.Do(func() error { _, err := pins.Attach(programs, nil); return err })
+				if err := errors.Join(err, w.gateway.Do(pins.Remove)); err != nil {
 					t.Error(err)
 					return
 				}
@@ -196,9 +226,7 @@ func TestManyNamespacesAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	for _, w := range worlds {
-		w.wantNothing()
-	}
+	w.wantNothing()
 }
 
 func TestModeChanges(t *testing.T) {
