@@ -579,11 +579,15 @@ func filterOf(l netlink.Link, name string) (*netlink.BpfFilter, error) {
 		return nil, err
 	}
 	for _, f := range all {
-		if b, is := f.(*netlink.BpfFilter); is && b.Priority == filterPriority && strings.HasPrefix(b.Name, filterName) {
+		if b, is := f.(*netlink.BpfFilter); is && isOwn(b) {
 			return b, nil
 		}
 	}
 	return nil, nil
+}
+
+func isOwn(f *netlink.BpfFilter) bool {
+	return f.Priority == filterPriority && strings.HasPrefix(f.Name, filterName)
 }
 
 func removeFilter(l netlink.Link, name string) error {

@@ -128,7 +128,7 @@ func TestProgramsOfOthers(t *testing.T) {
 			return err
 		}
 		return netlink.FilterAdd(&netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: wan, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Priority: 7, Protocol: unix.ETH_P_ALL},
-			Fd: tc.FD(), Name: "of_another", DirectAction: true})
+			Fd: tc.FD(), Name: "of_a_third", DirectAction: true})
 	})
 	before := w.programsAt("wan0")
 	programs, ports := w.load(tables(publicAddress, insideAddress), "one", XDP)
@@ -143,6 +143,17 @@ func TestProgramsOfOthers(t *testing.T) {
 	if id, err := idOf(xdp); err != nil || len(s.Others) != 1 || s.Others[wan] != id {
 		t.Errorf("others %v, want %d: %v", s.Others, id, err)
 	}
+	want := []Filter{{"wan0", "ingress", "bpf of_a_third"}}
+	if others != nil {
+		want = append(want, Filter{"wan0", "ingress", "bpf of_another"})
+	}
+	testutil.Inside(t, w.gateway, func() error {
+		filters, err := ReadFilters()
+		if !slices.Equal(filters, want) {
+			t.Errorf("filters %v, want %v", filters, want)
+		}
+		return err
+	})
 	w.flow(w.client, clientAddress, publicAddress, w.server).passes(10, pair{clientAddress, insideAddress})
 	testutil.Inside(t, w.gateway, w.pins.Remove)
 	if after := w.programsAt("wan0"); !slices.Equal(before, after) {
