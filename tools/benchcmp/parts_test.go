@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/binary"
+	"net"
 	"net/netip"
 	"testing"
 
@@ -12,27 +13,37 @@ import (
 	"github.com/natkit/natkit/internal/testutil"
 )
 
+// inNamespaces has the lab's client, gateway and server be of the test, and returns the gateway's address that frames of
+// the client have.
+func (g *packetRuns) inNamespaces(t *testing.T) net.HardwareAddr {
+	t.Helper()
+	g.client, g.gateway, g.server = testutil.Namespace(t), testutil.Namespace(t), testutil.Namespace(t)
+	testutil.Veth(t, testutil.End{Netns: g.client, Name: "eth0", Addresses: []string{"198.18.0.2/24"}},
+		testutil.End{Netns: g.gateway, Name: "eth0", Addresses: []string{"198.18.0.1/24"}})
+	testutil.Veth(t, testutil.End{Netns: g.gateway, Name: "eth1", Addresses: []string{"198.19.0.1/24"}},
+		testutil.End{Netns: g.server, Name: "eth0", Addresses: []string{"198.19.0.2/24"}})
+	testutil.Sysctl(t, g.gateway, "net/ipv4/ip_forward", "1")
+	testutil.Routes(t, g.client, gatewayPublic.Addr().String())
+	testutil.Routes(t, g.server, gatewayInside.String())
+	links := testutil.Links(t, g.gateway)
+	if err := links.AddRoute(mappedInside[0], serverAddress.Addr()); err != nil {
+		t.Fatal(err)
+	}
+	eth0, err := links.LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return eth0.Attrs().HardwareAddr
+}
+
 // TestParts: each part does what the engine does so far, and the frame leaves in any case.
 func TestParts(t *testing.T) {
 	testutil.NeedRoot(t)
 	p := &parts{}
-	p.client, p.gateway, p.server = testutil.Namespace(t), testutil.Namespace(t), testutil.Namespace(t)
-	testutil.Veth(t, testutil.End{Netns: p.client, Name: "out", Addresses: []string{"198.18.0.2/24"}},
-		testutil.End{Netns: p.gateway, Name: "wan", Addresses: []string{"198.18.0.1/24"}})
-	testutil.Veth(t, testutil.End{Netns: p.gateway, Name: "lan", Addresses: []string{"198.19.0.1/24"}},
-		testutil.End{Netns: p.server, Name: "in", Addresses: []string{"198.19.0.2/24"}})
-	testutil.Sysctl(t, p.gateway, "net/ipv4/ip_forward", "1")
-	links := testutil.Links(t, p.gateway)
-	if err := links.AddRoute(mappedInside[0], serverAddress.Addr()); err != nil {
-		t.Fatal(err)
-	}
-	wan, err := links.LinkByName("wan")
-	if err != nil {
-		t.Fatal(err)
-	}
+	wan := p.inNamespaces(t)
 	c := partsTraffic.config()
 	tuple := frame.Tuple{Src: netip.AddrPortFrom(clientAddress, 1024), Dst: c.Flows.Destinations[0]}
-	data := frame.Link{Destination: [6]byte(wan.Attrs().HardwareAddr)}.Append(nil, 0, frame.EtherTypeIPv4)
+	data := frame.Link{Destination: [6]byte(wan)}.Append(nil, 0, frame.EtherTypeIPv4)
 	data = frame.IP{Source: tuple.Src.Addr(), Destination: tuple.Dst.Addr(), Protocol: unix.IPPROTO_UDP}.Append(data, frame.AppendUDP(nil, tuple, nil, false))
 	inside := netip.AddrPortFrom(partsTraffic.addresses(mappedInside[0])[0], tuple.Dst.Port())
 	for name, want := range map[string]struct {

@@ -31,6 +31,12 @@ const (
 	engineTC     = "natkit, tc"
 )
 
+// What the kernel's planes have, with nft.
+const (
+	rawHook, statelessRule = "type filter hook prerouting priority raw", "notrack ip daddr set ip daddr map @mappings"
+	natHook, natRule       = "type nat hook prerouting priority dstnat", "dnat to ip daddr map @mappings"
+)
+
 // manyMappings is how many addresses outside stand for one inside each.
 const manyMappings = 10_000
 
@@ -50,10 +56,10 @@ func planesSuite(natkit string) bench.Suite {
 			{Name: "no gateway", Run: p.runDirect},
 			{Name: "XDP redirect", Run: p.runRedirect},
 			{Name: "kernel forwarding", Run: func(ctx context.Context) (bench.Sample, error) { return p.runKernel(ctx, "", to.inside()) }},
-			p.nftables(nftStateless, "type filter hook prerouting priority raw", "notrack ip daddr set ip daddr map @mappings", to),
+			p.nftables(nftStateless, rawHook, statelessRule, to),
 			p.engine(engineXDP, plane.XDP, to),
 			p.engine(engineTC, plane.TC, to),
-			p.nftables(kernelDNAT, "type nat hook prerouting priority dstnat", "dnat to ip daddr map @mappings", to),
+			p.nftables(kernelDNAT, natHook, natRule, to),
 		},
 		Baseline: kernelDNAT,
 		Claims: []bench.Claim{
@@ -224,13 +230,17 @@ func (t traffic) tables() plane.Tables {
 
 // nft are the mappings as a table of nftables, with a rule that uses them.
 func (t traffic) nft(hook, does string) string {
+	return nftTable("benchmark", "daddr", mappedOutside[0], t.addresses(mappedOutside[0]), t.addresses(mappedInside[0]), hook, does)
+}
+
+// nftTable maps the addresses of packets' one end, which are all of a prefix, to others.
+func nftTable(name, end string, of netip.Prefix, from, to []netip.Addr, hook, does string) string {
 	var b strings.Builder
-	b.WriteString("table ip benchmark {\n  map mappings { type ipv4_addr : ipv4_addr\n    elements = {")
-	inside := t.addresses(mappedInside[0])
-	for i, a := range t.addresses(mappedOutside[0]) {
-		fmt.Fprintf(&b, "%s : %s,\n", a, inside[i])
+	fmt.Fprintf(&b, "table ip %s {\n  map mappings { type ipv4_addr : ipv4_addr\n    elements = {", name)
+	for i, a := range from {
+		fmt.Fprintf(&b, "%s : %s,\n", a, to[i])
 	}
-	fmt.Fprintf(&b, "} }\n  chain prerouting {\n    %s\n    ip daddr %s %s\n  }\n}", hook, mappedOutside[0], does)
+	fmt.Fprintf(&b, "} }\n  chain translated {\n    %s\n    ip %s %s %s\n  }\n}\n", hook, end, of, does)
 	return b.String()
 }
 
