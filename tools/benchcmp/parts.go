@@ -9,7 +9,6 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/natkit/natkit/internal/bpf"
-	"github.com/natkit/natkit/internal/bpf/pktgen"
 	"github.com/natkit/natkit/internal/bpf/plane"
 	"github.com/natkit/natkit/tools/bench"
 )
@@ -107,11 +106,7 @@ func (p *parts) runPart(ctx context.Context, last partsPart, origin partsOrigin)
 
 // loadPart loads it with the mappings as the engine has them, for the interface by which the client's packets come in.
 func (p *parts) loadPart(last partsPart, origin partsOrigin) (program *ebpf.Program, in int, err error) {
-	from, err := pktgen.ReadEgress(pktgen.Route{Netns: p.gateway}, clientAddress)
-	if err != nil {
-		return nil, 0, err
-	}
-	to, err := pktgen.ReadEgress(pktgen.Route{Netns: p.gateway}, serverAddress.Addr())
+	from, to, err := p.ports()
 	if err != nil {
 		return nil, 0, err
 	}

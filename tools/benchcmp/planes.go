@@ -45,7 +45,7 @@ const manyMappings = 10_000
 func planesSuite(natkit string) bench.Suite {
 	p := &planes{packetRuns: packetRuns{natkit: natkit}}
 	to := traffic{mappings: manyMappings, flows: packetFlows}
-	return p.suite(bench.Suite{
+	return p.withPeers(p.suite(bench.Suite{
 		Name: "planes", Title: "Data planes: kernel DNAT, stateless nftables, the eBPF engine, XDP redirect",
 		About: "What the lab's gateway makes of small packets, everything on one CPU: the generator,\n" +
 			"two veth pairs, the gateway, and the receiver, which accounts for every packet and\n" +
@@ -67,7 +67,7 @@ func planesSuite(natkit string) bench.Suite {
 			{Subject: engineXDP, Quantity: packetRate, Than: kernelDNAT, Bound: 4},
 			{Subject: engineTC, Quantity: planeCost, Than: nftStateless, Bound: 0.6},
 		},
-	})
+	}), to)
 }
 
 // mappingsSuite measures the eBPF engine by the number of its mappings and by what packets are.
@@ -306,11 +306,7 @@ func (p *planes) runRedirect(ctx context.Context) (bench.Sample, error) {
 	if err := p.rules(ctx, ""); err != nil {
 		return bench.Sample{}, err
 	}
-	in, err := pktgen.ReadEgress(pktgen.Route{Netns: p.gateway}, clientAddress)
-	if err != nil {
-		return bench.Sample{}, err
-	}
-	out, err := pktgen.ReadEgress(pktgen.Route{Netns: p.gateway}, serverAddress.Addr())
+	in, out, err := p.ports()
 	if err != nil {
 		return bench.Sample{}, err
 	}
@@ -323,6 +319,15 @@ func (p *planes) runRedirect(ctx context.Context) (bench.Sample, error) {
 	s, err := p.through(ctx, cfg, false)
 	s.GeneratorLimit = "" // it is there to show the limit of the path, generator included
 	return s, errors.Join(err, f.Close())
+}
+
+// ports are the gateway's interfaces toward the client and toward the server.
+func (p *planes) ports() (client, server pktgen.Egress, err error) {
+	client, err = pktgen.ReadEgress(pktgen.Route{Netns: p.gateway}, clientAddress)
+	if err == nil {
+		server, err = pktgen.ReadEgress(pktgen.Route{Netns: p.gateway}, serverAddress.Addr())
+	}
+	return client, server, err
 }
 
 // nftables is a subject that translates by rules.
