@@ -271,7 +271,20 @@ func OpenLock(path string) (*os.File, error) {
 
 // TryLock opens the file at a path, makes it where it is missing, and locks it. The error
 // is unix.EWOULDBLOCK where another process has the lock; the file can be read then.
-func TryLock(path string) (*os.File, error) {
+func TryLock(path string) (*os.File, error) { return lockAt(path, Lock) }
+
+// WaitLock is TryLock that waits until the lock is free.
+func WaitLock(path string) (*os.File, error) {
+	return lockAt(path, func(f *os.File) error {
+		for {
+			if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
+				return err
+			}
+		}
+	})
+}
+
+func lockAt(path string, lock func(*os.File) error) (*os.File, error) {
 	for {
 		f, err := OpenLock(path)
 		if errors.Is(err, fs.ErrExist) {
@@ -280,7 +293,7 @@ func TryLock(path string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := Lock(f); err != nil {
+		if err := lock(f); err != nil {
 			return f, err
 		}
 		if IsAt(f, path) {

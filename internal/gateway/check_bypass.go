@@ -27,6 +27,13 @@ type Qdisc struct {
 	Kind      string `json:"kind"`
 }
 
+// Filter is a classifier at tc that is not natkit's.
+type Filter struct {
+	Interface string `json:"interface"`
+	Way       string `json:"way"`  // ingress or egress
+	Kind      string `json:"kind"` // tc's word; "bpf" has the name of its program behind it
+}
+
 // Bypassed is something of a host that packets which EngineEBPF forwards pass by, besides the tracker.
 type Bypassed struct {
 	Kind BypassKind `json:"kind"`
@@ -41,6 +48,7 @@ const (
 	BypassChain      BypassKind = "chain"
 	BypassIPsec      BypassKind = "ipsec"
 	BypassQdisc      BypassKind = "qdisc"
+	BypassFilter     BypassKind = "filter"
 	BypassAccounting BypassKind = "accounting"
 )
 
@@ -62,6 +70,9 @@ func (p *Plan) Bypassed(f *Facts) (all []Bypassed) {
 	}
 	for _, q := range f.Qdiscs {
 		add(BypassQdisc, "queueing discipline %s of %s", q.Kind, q.Interface)
+	}
+	for _, x := range f.Filters {
+		add(BypassFilter, "filter at tc: %s, %s of %s", x.Kind, x.Way, x.Interface)
 	}
 	if p.Accounting {
 		add(BypassAccounting, "accounting: what the programs forward belongs to no connection, and is not counted for one")

@@ -25,10 +25,11 @@ type Facts struct {
 	Sessions []Session `json:"sessions,omitempty"`
 	// Foreign are other programs' base chains that packets pass before or after ours.
 	Foreign []Foreign `json:"foreign,omitempty"`
-	// IPsecPolicies is how many there are, Qdiscs are those that interfaces do not have by themselves; both are read where a
-	// file asks for EngineEBPF.
-	IPsecPolicies int     `json:"ipsec_policies,omitempty"`
-	Qdiscs        []Qdisc `json:"qdiscs,omitempty"`
+	// IPsecPolicies is how many there are, Qdiscs are those that interfaces do not have by themselves, Filters those at tc that
+	// are not natkit's; all are read where a file asks for EngineEBPF.
+	IPsecPolicies int      `json:"ipsec_policies,omitempty"`
+	Qdiscs        []Qdisc  `json:"qdiscs,omitempty"`
+	Filters       []Filter `json:"filters,omitempty"`
 	// Ways are the interfaces by which hosts inside are reached that rules lead to and that
 	// are on no network of the Interfaces; without those that no route leads to.
 	Ways map[netip.Addr]string `json:"ways,omitempty"`

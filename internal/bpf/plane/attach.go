@@ -139,6 +139,11 @@ func (r *Refused) Unwrap() error { return r.Err }
 // what was attached before is attached again. An interface that takes no XDP program has those at tc alone; refused says
 // why.
 func (p Pins) Attach(programs *Programs, ports []Port) (refused []*Refused, err error) {
+	err = alone(func() error { refused, err = p.attach(programs, ports); return err })
+	return refused, err
+}
+
+func (p Pins) attach(programs *Programs, ports []Port) (refused []*Refused, err error) {
 	s, err := p.open(true)
 	if err != nil {
 		return nil, err
@@ -462,7 +467,9 @@ func (s *shelf) removeBut(wanted map[string]bool) error {
 }
 
 // Remove detaches all.
-func (p Pins) Remove() error {
+func (p Pins) Remove() error { return alone(p.remove) }
+
+func (p Pins) remove() error {
 	s, err := p.open(false)
 	if err != nil {
 		return err
@@ -572,11 +579,15 @@ func filterOf(l netlink.Link, name string) (*netlink.BpfFilter, error) {
 		return nil, err
 	}
 	for _, f := range all {
-		if b, is := f.(*netlink.BpfFilter); is && b.Priority == filterPriority && strings.HasPrefix(b.Name, filterName) {
+		if b, is := f.(*netlink.BpfFilter); is && isOwn(b) {
 			return b, nil
 		}
 	}
 	return nil, nil
+}
+
+func isOwn(f *netlink.BpfFilter) bool {
+	return f.Priority == filterPriority && strings.HasPrefix(f.Name, filterName)
 }
 
 func removeFilter(l netlink.Link, name string) error {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/netns"
 )
 
@@ -20,6 +21,8 @@ const (
 	systemRoot = "/sys/fs/bpf"
 	systemPart = "natkit"
 	ownRoot    = "/run/natkit/bpf"
+	// changeLock is held by who pins, or removes pins.
+	changeLock = "/run/natkit/bpf.lock"
 )
 
 // Pins are what is attached in one network namespace, as files of a bpf file system, by which it stays attached when
@@ -79,6 +82,24 @@ func (p Pins) open(mount bool) (s *shelf, err error) {
 		return s, nil // nothing there can be this user's
 	}
 	return s, err
+}
+
+// alone runs fn while no other natkit pins or removes pins, in any network namespace: they share the file system, which the
+// first one mounts and the last one unmounts. A service whose /run is not its own shares the system's, which stays mounted.
+func alone(fn func() error) error {
+	if err := os.MkdirAll(filepath.Dir(changeLock), 0o700); err != nil {
+		return fmt.Errorf("make a directory for pinned programs: %w", netns.Denied(err, netns.WriteAll))
+	}
+	lock, err := disk.WaitLock(changeLock)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
+		return fn()
+	}
+	if err != nil {
+		return fmt.Errorf("lock the pinned programs: %w", disk.Cause(err))
+	}
+	defer lock.Close()
+	defer os.Remove(changeLock)
+	return fn()
 }
 
 // close lets go of it.

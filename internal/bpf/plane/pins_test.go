@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"unsafe"
 
@@ -127,7 +128,7 @@ func TestProgramsOfOthers(t *testing.T) {
 			return err
 		}
 		return netlink.FilterAdd(&netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: wan, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Priority: 7, Protocol: unix.ETH_P_ALL},
-			Fd: tc.FD(), Name: "of_another", DirectAction: true})
+			Fd: tc.FD(), Name: "of_a_third", DirectAction: true})
 	})
 	before := w.programsAt("wan0")
 	programs, ports := w.load(tables(publicAddress, insideAddress), "one", XDP)
@@ -142,6 +143,17 @@ func TestProgramsOfOthers(t *testing.T) {
 	if id, err := idOf(xdp); err != nil || len(s.Others) != 1 || s.Others[wan] != id {
 		t.Errorf("others %v, want %d: %v", s.Others, id, err)
 	}
+	want := []Filter{{"wan0", "ingress", "bpf of_a_third"}}
+	if others != nil {
+		want = append(want, Filter{"wan0", "ingress", "bpf of_another"})
+	}
+	testutil.Inside(t, w.gateway, func() error {
+		filters, err := ReadFilters()
+		if !slices.Equal(filters, want) {
+			t.Errorf("filters %v, want %v", filters, want)
+		}
+		return err
+	})
 	w.flow(w.client, clientAddress, publicAddress, w.server).passes(10, pair{clientAddress, insideAddress})
 	testutil.Inside(t, w.gateway, w.pins.Remove)
 	if after := w.programsAt("wan0"); !slices.Equal(before, after) {
@@ -159,6 +171,40 @@ func TestProgramsOfOthers(t *testing.T) {
 	})
 }
 
+// TestDispatcherOfLibxdp: where libxdp's dispatcher is attached natkit's programs are at tc alone; it stays, also what it runs.
+func TestDispatcherOfLibxdp(t *testing.T) {
+	testutil.NeedNightlyProgram(t, "xdp-filter")
+	testutil.NeedFeature(t, testutil.OwnMounts)
+	if !isBPF(systemRoot) { // xdp-filter keeps its maps there
+		if err := unix.Mount("bpf", systemRoot, "bpf", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(systemRoot, unix.MNT_DETACH) })
+	}
+	w := newWorld(t)
+	filter := func(args ...string) string { return testutil.Run(t, w.gateway, "", "xdp-filter", args...) }
+	filter("load", "--mode", "native", "wan0")
+	t.Cleanup(func() { filter("unload", "wan0") })
+	before := w.programsAt("wan0")
+	programs, ports := w.load(tables(publicAddress, insideAddress), "one", XDP)
+	refused := w.attachTo(programs, ports)
+	if len(refused) != 1 || refused[0].Port.Name != "wan0" || !errors.Is(refused[0], unix.EBUSY) {
+		t.Errorf("refused: %v", refused)
+	}
+	s, wan := w.read(), w.index("wan0")
+	if s.Modes[wan] != TC || s.Others[wan] != before[0] || s.Modes[w.index("lan0")] != XDP {
+		t.Errorf("modes %v, others %v, want the dispatcher %v at %d", s.Modes, s.Others, before, wan)
+	}
+	w.flow(w.client, clientAddress, publicAddress, w.server).passes(10, pair{clientAddress, insideAddress})
+	testutil.Inside(t, w.gateway, w.pins.Remove)
+	if after := w.programsAt("wan0"); !slices.Equal(before, after) {
+		t.Errorf("programs at wan0 were %v and are %v", before, after)
+	}
+	if now := filter("status"); !strings.Contains(now, "wan0 (native mode)") {
+		t.Errorf("xdp-filter says\n%s", now)
+	}
+}
+
 func TestTwoNamespaces(t *testing.T) {
 	a := newWorld(t)
 	b := newWorld(t)
@@ -171,6 +217,27 @@ func TestTwoNamespaces(t *testing.T) {
 	a.wantNothing()
 	b.want("b", TC)
 	b.flow(b.client, clientAddress, publicAddress, b.server).passes(10, pair{clientAddress, insideAddress2})
+}
+
+// TestManyAtOnce: gateways share a file system, which the last one unmounts while another one pins.
+func TestManyAtOnce(t *testing.T) {
+	w := newWorld(t)
+	programs, _ := w.load(tables(publicAddress, insideAddress), "one", TC)
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() {
+			pins := PinsOf(fmt.Sprint("at-once-", i))
+			for range 100 {
+				err := w.gateway.Do(func() error { _, err := pins.Attach(programs, nil); return err })
+				if err := errors.Join(err, w.gateway.Do(pins.Remove)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	w.wantNothing()
 }
 
 func TestModeChanges(t *testing.T) {

@@ -226,17 +226,18 @@ static __always_inline __u32 plain_length(struct __sk_buff *skb, __u64 l3, const
 	return p->l4 - p->l3 + (tcp->doff_res >> 4) * 4 + skb->gso_size;
 }
 
-/* GENERAL sends a packet the general way. */
-#define GENERAL (-2)
+/* Where a packet goes on. The ways are functions that do not call each other: those share 512 bytes of stack. */
+enum {
+	FIRST = -2,   /* the way of a flow's first packet */
+	GENERAL = -3, /* the general way */
+};
 
-/* plain_way is that of packets with plain headers whose flow is known, or becomes known. */
+/* plain_way is that of packets with plain headers whose flow is known. */
 static __noinline int plain_way(struct __sk_buff *skb, __u64 l3)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	__u32 now = bpf_jiffies64();
 	struct decision d;
 	struct packet p;
-	struct work *w;
 
 	__builtin_memset(&p, 0, sizeof(p));
 	p.flow.in = skb->ifindex;
@@ -252,32 +253,49 @@ static __noinline int plain_way(struct __sk_buff *skb, __u64 l3)
 	}
 	if (!skb->gso_size && p.length > skb->len - l3)
 		return TC_ACT_UNSPEC; /* cut off */
-	if (recall(&p, now, &d))
-		return p.ttl > 1 && plain_length(skb, l3, &p) <= d.mtu ? forward_plain(skb, l3, &p, &d, false) : GENERAL;
-	w = new_work();
-	if (!w || p.ttl <= 1)
+	if (p.ttl <= 1)
 		return GENERAL;
-	switch (decide_skb(skb, &w->decision, &p, &p.flow.src)) {
+	if (!recall(&p, bpf_jiffies64(), &d))
+		return FIRST;
+	return plain_length(skb, l3, &p) <= d.mtu ? forward_plain(skb, l3, &p, &d, false) : GENERAL;
+}
+
+/* first_way is that of packets with plain headers whose flow becomes known. */
+static __noinline int first_way(struct __sk_buff *skb, __u64 l3)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct work *w = new_work();
+	struct decision *d;
+	struct packet p;
+
+	__builtin_memset(&p, 0, sizeof(p));
+	p.flow.in = skb->ifindex;
+	if (!w || read_plain(data, end, l3, skb->protocol, &p) != PLAIN)
+		return GENERAL;
+	d = &w->decision;
+	switch (decide_skb(skb, d, &p, &p.flow.src)) {
 	case PASS:
-		if (w->decision.reason)
-			count(&reasons, w->decision.reason, 1, total(skb, &p));
+		if (d->reason)
+			count(&reasons, d->reason, 1, total(skb, &p));
 		return TC_ACT_UNSPEC;
 	case STACK:
 		return GENERAL;
 	}
-	if (plain_length(skb, l3, &p) > w->decision.mtu)
+	if (plain_length(skb, l3, &p) > d->mtu)
 		return GENERAL;
-	if (w->decision.unresolved)
+	if (d->unresolved)
 		count(&reasons, NEIGHBOUR_ASKED, 1, total(skb, &p));
 	else
-		keep(&w->decision, &p, now);
-	return forward_plain(skb, l3, &p, &w->decision, true);
+		keep(d, &p, bpf_jiffies64());
+	return forward_plain(skb, l3, &p, d, true);
 }
 
 static __always_inline int come_in(struct __sk_buff *skb, __u64 l3)
 {
 	int action = plain_way(skb, l3);
 
+	if (action == FIRST)
+		action = first_way(skb, l3);
 	return action == GENERAL ? general_way(skb, l3) : action;
 }
 

@@ -63,10 +63,13 @@ static __always_inline bool never_zero(__u8 protocol)
 /* set_checksum mends that of a transport. */
 static __always_inline bool set_checksum(void *l4, void *end, const struct packet *p, const struct decision *d)
 {
-	__u16 *check = l4 + (p->check_at & 31), by = csum_fold((__u64)d->l4_sum + d->ports_sum);
+	__u16 *check, by = csum_fold((__u64)d->l4_sum + d->ports_sum);
+	__u32 at = p->check_at;
 
-	if (!p->check_at || !by)
+	if (!at || !by)
 		return true;
+	barrier_var(at); /* what is known of a word that was kept on the stack is lost (before Linux 5.16) */
+	check = l4 + (at & 31);
 	if ((void *)(check + 1) > end)
 		return false;
 	*check = changed(*check, by);

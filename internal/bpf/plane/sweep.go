@@ -15,6 +15,11 @@ import (
 // pins keep them and their maps in memory. Pins with a link that is attached stay; those without any, which are of filters
 // (before Linux 6.6), stay if lives returns true for their name. Removed are the directories.
 func Sweep(lives func(name string) bool) (removed []string, err error) {
+	err = alone(func() error { removed, err = sweep(lives); return err })
+	return removed, err
+}
+
+func sweep(lives func(name string) bool) (removed []string, err error) {
 	root, err := PinsOf("").open(false)
 	if err != nil {
 		return nil, err

@@ -80,7 +80,6 @@ func (p *Programs) Try(index int, mode Mode, frame []byte) (*Outcome, error) {
 // tryTC has the program at tc handle it.
 func (p *Programs) tryTC(index int, frame []byte) (*Outcome, error) {
 	context := make([]byte, skbSize) // struct __sk_buff
-	binary.NativeEndian.PutUint32(context[36:], uint32(index))
 	binary.NativeEndian.PutUint32(context[40:], uint32(index))
 	o := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+frameRoom), Context: context, ContextOut: context}
 	code, err := p.Ingress.Run(o)

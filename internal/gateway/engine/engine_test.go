@@ -147,14 +147,14 @@ func TestBypassed(t *testing.T) {
 	chain := func(family, hook, policy string, rules int) gateway.Foreign {
 		return gateway.Foreign{Family: family, Hook: hook, Policy: policy, Rules: rules}
 	}
-	facts := gateway.Facts{IPsecPolicies: 1, Qdiscs: []gateway.Qdisc{{Interface: "wan0", Kind: "htb"}}, Foreign: []gateway.Foreign{
+	facts := gateway.Facts{IPsecPolicies: 1, Qdiscs: []gateway.Qdisc{{Interface: "wan0", Kind: "htb"}}, Filters: []gateway.Filter{{Interface: "wan0", Way: "ingress", Kind: "u32"}}, Foreign: []gateway.Foreign{
 		chain("ip", "forward", "accept", 1), chain("ip", "forward", "accept", 0), chain("ip", "forward", "drop", 0), chain("ip", "input", "drop", 1), chain("ip6", "forward", "drop", 1), chain("inet", "postrouting", "", 2), chain("netdev", "ingress", "", 1)}}
 	p := &gateway.Plan{Engine: gateway.EngineNetfilter, IPv4: true, Accounting: true, Assigned: map[gateway.Engine][]gateway.Ref{gateway.EngineEBPF: {{}}}}
 	kinds := map[gateway.BypassKind]int{}
 	for _, b := range p.Bypassed(&facts) {
 		kinds[b.Kind]++
 	}
-	if want := map[gateway.BypassKind]int{gateway.BypassChain: 4, gateway.BypassIPsec: 1, gateway.BypassQdisc: 1, gateway.BypassAccounting: 1}; !maps.Equal(kinds, want) {
+	if want := map[gateway.BypassKind]int{gateway.BypassChain: 4, gateway.BypassIPsec: 1, gateway.BypassQdisc: 1, gateway.BypassFilter: 1, gateway.BypassAccounting: 1}; !maps.Equal(kinds, want) {
 		t.Errorf("%v, want %v", kinds, want)
 	}
 	if p.Assigned = nil; p.Bypassed(&facts) != nil {

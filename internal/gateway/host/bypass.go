@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 
+	"github.com/natkit/natkit/internal/bpf/plane"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
@@ -38,6 +39,10 @@ func bypassed(ns *netns.Handle, f *gateway.Facts) error {
 				f.Qdiscs = append(f.Qdiscs, gateway.Qdisc{Interface: i.Name, Kind: q.Type()})
 			}
 		}
-		return nil
+		filters, err := plane.ReadFilters()
+		for _, x := range filters {
+			f.Filters = append(f.Filters, gateway.Filter(x))
+		}
+		return err
 	})
 }

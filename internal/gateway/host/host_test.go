@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/netns"
@@ -292,12 +294,22 @@ func TestBypassed(t *testing.T) {
 	if f := read(true); f.IPsecPolicies != 0 || f.Qdiscs != nil {
 		t.Errorf("%d policies, %v", f.IPsecPolicies, f.Qdiscs)
 	}
-	err := ns.Do(func() error {
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	err = ns.Do(func() error {
 		link, err := netlink.LinkByName("wan0")
 		if err != nil {
 			return err
 		}
-		return netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Parent: netlink.HANDLE_ROOT, Handle: netlink.MakeHandle(1, 0)}, QdiscType: "pfifo"})
+		index := link.Attrs().Index
+		return errors.Join(
+			netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Parent: netlink.HANDLE_ROOT, Handle: netlink.MakeHandle(1, 0)}, QdiscType: "pfifo"}),
+			netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Parent: netlink.HANDLE_CLSACT, Handle: netlink.MakeHandle(0xffff, 0)}, QdiscType: "clsact"}),
+			netlink.FilterAdd(&netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: netlink.HANDLE_MIN_INGRESS, Priority: 1, Protocol: unix.ETH_P_ALL},
+				Fd: program.FD(), Name: "of_another", DirectAction: true}))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -305,8 +317,11 @@ func TestBypassed(t *testing.T) {
 	if f := read(true); !slices.Equal(f.Qdiscs, []gateway.Qdisc{{Interface: "wan0", Kind: "pfifo"}}) {
 		t.Errorf("%v", f.Qdiscs)
 	}
-	if f := read(false); f.Qdiscs != nil {
-		t.Errorf("not asked for: %v", f.Qdiscs)
+	if f := read(true); !slices.Equal(f.Filters, []gateway.Filter{{Interface: "wan0", Way: "ingress", Kind: "bpf of_another"}}) {
+		t.Errorf("%v", f.Filters)
+	}
+	if f := read(false); f.Qdiscs != nil || f.Filters != nil {
+		t.Errorf("not asked for: %v, %v", f.Qdiscs, f.Filters)
 	}
 	if err := ns.Do(func() error {
 		_, any, _ := net.ParseCIDR("198.51.100.0/24")
