@@ -19,9 +19,18 @@ type ifreqData struct {
 
 // CompleteChecksums has an interface complete the checksums of what is sent by it: a veth
 // leaves them open otherwise, as no wire can garble them.
+// Segmentation (TSO) needs them open, so that packets of the MTU are sent (netdev_fix_features, net/core/dev.c).
 func (h *Handle) CompleteChecksums(dev string) error {
-	if err := h.ethtool(dev, ethtoolValue{cmd: unix.ETHTOOL_STXCSUM}); err != nil {
+	if err := h.ethtool(dev, &ethtoolValue{cmd: unix.ETHTOOL_STXCSUM}); err != nil {
 		return fmt.Errorf("turn off TX checksum offload of %s: %w", dev, err)
+	}
+	return nil
+}
+
+// LeaveChecksums undoes CompleteChecksums.
+func (h *Handle) LeaveChecksums(dev string) error {
+	if err := h.ethtool(dev, &ethtoolValue{cmd: unix.ETHTOOL_STXCSUM, data: 1}); err != nil {
+		return fmt.Errorf("turn on TX checksum offload of %s: %w", dev, err)
 	}
 	return nil
 }
@@ -34,20 +43,20 @@ func (h *Handle) SetGRO(dev string, on bool) error {
 	if on {
 		value.data = 1
 	}
-	if err := h.ethtool(dev, value); err != nil {
+	if err := h.ethtool(dev, &value); err != nil {
 		return fmt.Errorf("set GRO of %s: %w", dev, err)
 	}
 	return nil
 }
 
-func (h *Handle) ethtool(dev string, value ethtoolValue) error {
+func (h *Handle) ethtool(dev string, value *ethtoolValue) error {
 	return h.Do(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
 		defer unix.Close(fd)
-		request := ifreqData{data: unsafe.Pointer(&value)}
+		request := ifreqData{data: unsafe.Pointer(value)}
 		copy(request.name[:], dev)
 		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
 			return errno
