@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"reflect"
 	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
@@ -12,7 +13,7 @@ import (
 )
 
 // Static is a second engine for the behaviour suite: of a plan it claims the rules of kind
-// static that are not stateless, and translates them by a table of its own, which nft(8)
+// static that are not stateless and for all connections of their host, and translates them by a table of its own, which nft(8)
 // writes. It reads back what it remembers.
 type Static struct{ Engine }
 
@@ -20,9 +21,17 @@ const staticTable = "inet natkit_static"
 
 // Claim takes static rules.
 func (*Static) Claim(p *gateway.Plan, _ gateway.Facts) (mine, rest *gateway.Plan, notes []gateway.Note) {
-	stateless := map[gateway.Ref]bool{}
+	stateless, narrow := map[gateway.Ref]bool{}, map[gateway.Ref]bool{}
 	for _, s := range p.Stateless {
 		stateless[s.Rule] = true
+	}
+	for _, e := range p.Destinations {
+		e.To, e.In = nil, nil
+		narrow[e.Rule] = narrow[e.Rule] || !reflect.ValueOf(e.Match).IsZero()
+	}
+	for _, e := range p.Sources {
+		e.From, e.In, e.Out, e.Original = nil, nil, nil, nil
+		narrow[e.Rule] = narrow[e.Rule] || !reflect.ValueOf(e.Match).IsZero()
 	}
 	return divide("static", p, func(r gateway.Ref) string {
 		switch {
@@ -30,6 +39,8 @@ func (*Static) Claim(p *gateway.Plan, _ gateway.Facts) (mine, rest *gateway.Plan
 			return "it is not static"
 		case stateless[r]:
 			return "it is stateless"
+		case narrow[r]:
+			return "it is for some connections of its host"
 		}
 		return ""
 	})
