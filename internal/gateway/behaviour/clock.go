@@ -49,9 +49,9 @@ func (c *clock) Send(from Host, packets ...[]byte) (Arrivals, error) {
 	return c.World.Send(from, packets...)
 }
 
-func (c *clock) Program() (Program, error) {
+func (c *clock) Program(s Socket) (Program, error) {
 	c.begin()
-	return c.World.Program()
+	return c.World.Program(s)
 }
 
 func (c *clock) Pass(d time.Duration) error {

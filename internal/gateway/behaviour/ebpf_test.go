@@ -31,6 +31,14 @@ func (e programs) Apply(ns *netns.Handle, p *gateway.Plan) error { return e.set(
 
 func (e programs) Remove(ns *netns.Handle) error { return e.set().Remove(ns) }
 
+func (e programs) Use(ns *netns.Handle, p *gateway.Plan, out map[gateway.Ref][]bool) error {
+	return e.set().Use(ns, p, out)
+}
+
+func (e programs) Steer(ns *netns.Handle, p *gateway.Plan, up func(u *gateway.Uplink, v6 bool) bool) error {
+	return e.set().Steer(ns, p, up)
+}
+
 // claims reports whether the programs carry out a rule of a case.
 func (e programs) claims(c Case) bool {
 	p, err := c.Plan()

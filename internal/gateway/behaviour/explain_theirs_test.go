@@ -44,7 +44,7 @@ func (s *sample) program() {
 // open is a program's socket on a port that none had before.
 func (s *sample) open() (Program, uint16) {
 	for {
-		conn, err := s.world.Program()
+		conn, err := s.world.Program(Socket{})
 		if err != nil {
 			s.t.Fatal(err)
 		}

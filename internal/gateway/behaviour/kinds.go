@@ -3,12 +3,15 @@ package behaviour
 // bothWays is the outcome of a kind of NAT that does what it is for.
 const bothWays Outcome = "both ways"
 
-// kinds are the kinds of rules that a gateway file has, each with traffic in both
-// directions.
+// kinds are the kinds of rules that a gateway file has, their conditions and the settings beside them, each with traffic
+// in both directions.
 func kinds() []Case {
 	cases := append(kindsOfSources(), kindsOfDestinations()...)
 	cases = append(cases, kindsOfPairs()...)
 	cases = append(cases, kindsOfIPv6()...)
+	for _, more := range [][]Case{conditions(), sets(), severalHosts(), zones(), uplinks(), settings()} {
+		cases = append(cases, more...)
+	}
 	for i := range cases {
 		cases[i].Level = Natkit
 		if len(cases[i].Want) == 0 {
@@ -69,6 +72,24 @@ func kindsOfDestinations() []Case {
 		{ID: "kind-dnat-wan", Requirement: "dnat", Asks: "`on: wan` is the present address of the interface",
 			Gateway: rules("  - dnat: {on: wan, port: udp/53, to: \"172.17.0.2:5353\"}"),
 			Run:     inTo("203.0.113.1:53", at(C, "172.17.0.2:5353"))},
+		{ID: "kind-dnat-ports", Requirement: "dnat", Asks: "several ports, ranges and protocols lead to a host, ports as they are",
+			Gateway: rules("  - dnat: {on: 203.0.113.7, port: [udp/53, udp/5000-5002, tcp/80], to: 192.168.0.2}"),
+			Run: allSteps(inTo("203.0.113.7:53", at(A, "192.168.0.2:53")), inTo("203.0.113.7:5002", at(A, "192.168.0.2:5002")),
+				opensTo("203.0.113.7:80", at(A, "192.168.0.2:80")), notIn("203.0.113.7:5003"), notIn("203.0.113.7:80"))},
+		{ID: "kind-dnat-shifted", Requirement: "dnat", Asks: "a range of ports leads to another one, each port to the one at its place",
+			Gateway: rules("  - dnat: {on: 203.0.113.7, port: udp/5000-5010, to: \"192.168.0.2:6100-6110\"}"),
+			Run:     allSteps(inTo("203.0.113.7:5000", at(A, "192.168.0.2:6100")), inTo("203.0.113.7:5010", at(A, "192.168.0.2:6110")), notIn("203.0.113.7:5011"))},
+		{ID: "kind-dnat-own-port", Requirement: "dnat, REDIRECT", Asks: "`to: \":3128\"` leads to a program on the gateway, which answers as whoever was asked",
+			Gateway: rules("  - masquerade: {}\n  - dnat: {on: any, in: lan, port: udp/53, to: \":3128\"}\n  - dnat: {on: wan, port: udp/8053, to: \":3128\"}"),
+			Run: allSteps(redirected(insideA, "198.18.0.10:53", 3128), redirected(at(C, "172.17.0.2:4000"), "198.18.1.20:53", 3128),
+				redirected(outsideX, "203.0.113.1:8053", 3128), outAs(insideA, "203.0.113.1:4000"))},
+		{ID: "kind-dnat-any", Requirement: "dnat, on: any", Asks: "whatever address hosts inside ask leads to a host, but for those that are left alone (a transparent proxy)",
+			Gateway: rules("  - masquerade: {}\n  - dnat: {on: any, in: lan, port: udp/53, except-from: 192.168.0.3, to: \"172.17.0.2:5353\"}"),
+			Run: allSteps(inFrom(insideA, "198.18.0.10:53", at(C, "172.17.0.2:5353")), inFrom(insideA.port(4001), "198.18.1.20:53", at(C, "172.17.0.2:5353")),
+				outTo(insideB, outsideX.port(53), "203.0.113.1:4000"), outAs(insideA, "203.0.113.1:4000"))},
+		{ID: "kind-dnat-any-only-to", Requirement: "dnat, on: any", Asks: "with `only-to` and `except-to` it is some addresses that lead there",
+			Gateway: rules("  - masquerade: {}\n  - dnat: {on: any, in: lan, only-to: 198.18.0.0/15, except-to: 198.18.0.0/24, port: udp/53, to: 172.17.0.2}"),
+			Run:     allSteps(inFrom(insideA, "198.18.1.20:53", at(C, "172.17.0.2:53")), outTo(insideA, outsideX.port(53), "203.0.113.1:4000"))},
 		{ID: "kind-dnat-round-robin", Requirement: "dnat", Asks: "new connections go to several hosts in turn, to each as often as its weight says, and stay there",
 			Gateway: rules("  - dnat: {on: 203.0.113.7, port: udp/8080, to: [{address: \"192.168.0.2:80\", weight: 3}, \"192.168.0.3:81\"]}"),
 			Run:     balanced("203.0.113.7:8080", map[end]int{at(A, "192.168.0.2:80"): 9, at(B, "192.168.0.3:81"): 3})},
@@ -95,6 +116,10 @@ func kindsOfPairs() []Case {
 		{ID: "kind-static-local", Requirement: "static", Asks: "programs on the gateway reach it with `local`",
 			Gateway: rules("  - static: {inside: 192.168.0.2, outside: 203.0.113.9, local: true}"),
 			Run:     localTo("203.0.113.9:80", at(A, "192.168.0.2:80"))},
+		{ID: "kind-static-narrow", Untranslated: true, Requirement: "static", Asks: "with a service and `except-to` it stands for the host in these connections alone, whichever side begins",
+			Gateway: rules("  - static: {inside: 192.168.0.2, outside: 203.0.113.9, port: [udp/77, udp/5000], except-to: 198.18.1.0/24}"),
+			Run: allSteps(outAs(insideA, outside), outTo(insideA, outsideX.port(5001), "192.168.0.2:4000"), outTo(insideA, outsideY, "192.168.0.2:4000"),
+				inTo("203.0.113.9:77", at(A, "192.168.0.2:77")), notIn("203.0.113.9:78"), notInFrom(outsideY, "203.0.113.9:77"))},
 		{ID: "kind-static-stateless", Requirement: "static, stateless", Asks: "the same packet by packet, without a mapping",
 			Gateway: rules("  - static: {inside: 192.168.0.2, outside: 203.0.113.9, stateless: true}"),
 			Run:     allSteps(outAs(insideA, outside), inTo("203.0.113.9:77", at(A, "192.168.0.2:77")), untracked)},
@@ -119,6 +144,12 @@ func kindsOfIPv6() []Case {
 		{ID: "kind-nat66-dnat", Requirement: "dnat, NAT66", Asks: "a port of an IPv6 address leads to a host inside",
 			Gateway: rules6("  - dnat: {on: \"2001:db8:1::7\", port: udp/8080, to: \"[fd00:1::2]:80\"}"),
 			Run:     inFrom(outsideX6, "[2001:db8:1::7]:8080", at(A, "[fd00:1::2]:80"))},
+		{ID: "kind-nat66-shifted", Requirement: "dnat, NAT66", Asks: "a range of ports leads to another one, each port to the one at its place",
+			Gateway: rules6("  - dnat: {on: \"2001:db8:1::7\", port: udp/5000-5010, to: \"[fd00:1::2]:6100-6110\"}"),
+			Run:     allSteps(inFrom(outsideX6, "[2001:db8:1::7]:5000", at(A, "[fd00:1::2]:6100")), inFrom(outsideX6, "[2001:db8:1::7]:5010", at(A, "[fd00:1::2]:6110")))},
+		{ID: "kind-nat66-any", Requirement: "dnat, on: any, NAT66", Asks: "whatever IPv6 address hosts inside ask leads to a host",
+			Gateway: rules6("  - dnat: {on: any, in: lan, port: udp/53, to: \"[fd00:2::2]:5353\"}"),
+			Run:     inFrom(insideA6, "[2001:db8:f:1::10]:53", at(C, "[fd00:2::2]:5353"))},
 		{ID: "kind-nat66-round-robin", Requirement: "dnat, NAT66", Asks: "new connections go to several hosts inside in turn",
 			Gateway: rules6("  - dnat: {on: \"2001:db8:1::7\", port: udp/8080, to: [\"[fd00:1::2]:80\", \"[fd00:1::3]:81\"]}"),
 			Run:     balanced("[2001:db8:1::7]:8080", map[end]int{at(A, "[fd00:1::2]:80"): 6, at(B, "[fd00:1::3]:81"): 6})},

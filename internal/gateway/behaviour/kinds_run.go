@@ -204,10 +204,53 @@ func (p *Play) across(from end, to netip.AddrPort, host Host) (*Arrival, error) 
 	return &there[0], nil
 }
 
+// opensTo has X open a connection of TCP to an outside address, and talk with a host inside.
+func opensTo(on string, want end) step {
+	return func(p *Play) (Outcome, error) {
+		c := toInside(p, outsideX, ap(on), want)
+		return verdict(bothWays, inTurn(func() error { return c.open(&c.outside) }, c.talk))
+	}
+}
+
+// redirected has a host ask another one, a program on the gateway hear that at a port, and its answer come back as from
+// whom was asked.
+func redirected(from end, on string, port uint16) step {
+	return func(p *Play) (Outcome, error) {
+		program, err := p.Program(Socket{Port: port})
+		if err != nil {
+			return "", err
+		}
+		defer program.Close()
+		arrivals, err := p.Send(from.host, UDPPacket(from.AddrPort, ap(on), "question"))
+		if err != nil || len(arrivals) > 0 {
+			return Outcome(fmt.Sprintf("%s of %v arrived: %s", on, from, arrivals)), err
+		}
+		payload, asks, ok, err := program.Receive()
+		if err != nil || !ok || payload != "question" || asks != from.AddrPort {
+			return Outcome(fmt.Sprintf("the program heard %q of %v", payload, asks)), err
+		}
+		arrivals, err = program.Send(asks, "answer")
+		if err != nil || len(arrivals) != 1 || arrivals[0].At != from.host {
+			return Outcome("the answer arrived: " + arrivals.String()), err
+		}
+		t := arrivals[0].Frame.Tuple()
+		return yes(t.Src == ap(on) && t.Dst == from.AddrPort, bothWays, Outcome(fmt.Sprintf("the answer came as %v to %v", t.Src, t.Dst))), nil
+	}
+}
+
 // localTo has a program on the gateway reach a host inside by an outside address.
-func localTo(on string, want end) step {
+func localTo(on string, want end) step { return programTo(Socket{}, on, want, "") }
+
+// ownAs has a program on the gateway talk to X, and be seen there under an address.
+func ownAs(s Socket, address string) step {
+	return programTo(s, outsideX.String(), outsideX, address)
+}
+
+// programTo has a program on the gateway talk to an address, reach a host by it, be seen there under an address (empty:
+// under any) and get the answer from whom it asked.
+func programTo(s Socket, on string, want end, as string) step {
 	return func(p *Play) (_ Outcome, err error) {
-		program, err := p.Program()
+		program, err := p.Program(s)
 		if err != nil {
 			return "", err
 		}
@@ -216,8 +259,8 @@ func localTo(on string, want end) step {
 		if err != nil || len(arrivals) != 1 || arrivals[0].At != want.host {
 			return Outcome("arrived: " + arrivals.String()), err
 		}
-		if t := arrivals[0].Frame.Tuple(); t.Dst != want.AddrPort {
-			return Outcome(fmt.Sprintf("arrived for %v", t.Dst)), nil
+		if t := arrivals[0].Frame.Tuple(); t.Dst != want.AddrPort || as != "" && t.Src.Addr() != netip.MustParseAddr(as) {
+			return Outcome(fmt.Sprintf("arrived as %v for %v", t.Src.Addr(), t.Dst)), nil
 		}
 		if _, err := p.Send(want.host, arrivals[0].Back("answer")); err != nil {
 			return "", err

@@ -9,6 +9,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/engine/fake"
 	"github.com/natkit/natkit/internal/gateway/engine/netfilter"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -39,21 +40,38 @@ func worlds(e Engine) Maker { return Namespaces(e, testutil.Patience(patience), 
 // slow is what the times of cases are stretched by where the machine is known to be slow.
 func slow() int { return min(3, int(testutil.Patience(1))) }
 
+// optional are what plans have that some kernels cannot carry out.
+var optional = []struct {
+	feature testutil.Feature
+	has     func(*gateway.Plan) bool
+}{
+	{testutil.Hairpin, func(p *gateway.Plan) bool {
+		return slices.ContainsFunc(p.Sources, func(e gateway.Entry) bool { return e.IsHairpin() || len(e.In)+len(e.NotIn) > 0 })
+	}},
+	{testutil.NATHelpers, func(p *gateway.Plan) bool { return len(p.Helpers) > 0 }},
+	{testutil.EarlyReject, func(p *gateway.Plan) bool {
+		return slices.ContainsFunc(p.Destinations, func(e gateway.Entry) bool { return e.Action.AllDown == nat.AllDownReject })
+	}},
+}
+
 // playable are those of the cases whose file the kernel can carry out; the others are
 // skipped.
 func playable(t *testing.T, cases []Case) []Case {
 	t.Helper()
-	if testutil.Hairpin.Probe() == nil {
-		return cases
-	}
-	return slices.DeleteFunc(slices.Clone(cases), func(c Case) bool {
-		plan, err := c.Plan()
-		hairpins := err == nil && slices.ContainsFunc(plan.Sources, func(e gateway.Entry) bool { return e.IsHairpin() })
-		if hairpins {
-			t.Run(c.ID, func(t *testing.T) { testutil.NeedFeature(t, testutil.Hairpin) })
+	for _, o := range optional {
+		if o.feature.Probe() == nil {
+			continue
 		}
-		return hairpins
-	})
+		cases = slices.DeleteFunc(slices.Clone(cases), func(c Case) bool {
+			plan, err := c.Plan()
+			has := err == nil && o.has(plan)
+			if has {
+				t.Run(c.ID, func(t *testing.T) { testutil.NeedFeature(t, o.feature) })
+			}
+			return has
+		})
+	}
+	return cases
 }
 
 func TestNetfilter(t *testing.T) {

@@ -24,6 +24,12 @@ type Engine interface {
 	Remove(ns *netns.Handle) error
 }
 
+// chooser is an Engine that leaves hosts and uplinks out of choices, as engine.Set does.
+type chooser interface {
+	Use(ns *netns.Handle, p *gateway.Plan, out map[gateway.Ref][]bool) error
+	Steer(ns *netns.Handle, p *gateway.Plan, up func(u *gateway.Uplink, v6 bool) bool) error
+}
+
 // Links is what the gateway's interfaces are.
 type Links uint8
 
@@ -81,6 +87,9 @@ func (w *netnsWorld) build() (err error) {
 
 func (w *netnsWorld) Apply(p *gateway.Plan) error {
 	w.applied = true
+	if err := w.route(p); err != nil {
+		return err
+	}
 	return w.engine.Apply(w.gateway, p)
 }
 

@@ -223,11 +223,16 @@ func (w *netnsWorld) addHosts() error {
 			return fmt.Errorf("attach host %s to %s: %w", a.host, a.dev, err)
 		}
 	}
-	lan, err := w.links.LinkByName(LAN)
-	if err != nil {
-		return err
+	for metric, dev := range []string{LAN, DMZ} {
+		link, err := w.links.LinkByName(dev)
+		if err != nil {
+			return err
+		}
+		if err := w.links.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(netmapInside), Scope: netlink.SCOPE_LINK, Priority: metric}); err != nil {
+			return fmt.Errorf("route to %v by %s: %w", netmapInside, dev, err)
+		}
 	}
-	return w.links.RouteAdd(&netlink.Route{LinkIndex: lan.Attrs().Index, Dst: ipNet(netmapInside), Scope: netlink.SCOPE_LINK})
+	return nil
 }
 
 func (w *netnsWorld) addHost(link netlink.Link, a attachment) error {
@@ -260,6 +265,12 @@ func (w *netnsWorld) Neighbour(h Host, a netip.Addr, known bool) (Arrivals, erro
 	link, err := w.links.LinkByName(at.dev)
 	if err != nil {
 		return nil, fmt.Errorf("find interface %s: %w", at.dev, err)
+	}
+	if !known { // the kernel asks three times, a second apart, and drops what waits: a busy machine takes longer
+		protocol := map[bool]string{false: "ipv4", true: "ipv6"}[a.Is6()]
+		if err := w.Sysctl("net."+protocol+".neigh."+at.dev+".mcast_solicit", "100"); err != nil {
+			return nil, err
+		}
 	}
 	entry := netlink.Neigh{LinkIndex: link.Attrs().Index, Family: family(a), State: netlink.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: at.mac[:]}
 	change := w.links.NeighDel

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func (w *netnsWorld) MTU(dev string, bytes int) error {
@@ -26,14 +28,19 @@ type program struct {
 	conn  *net.UDPConn
 }
 
-func (w *netnsWorld) Program() (Program, error) {
+// Program opens the socket as its user: a socket has that of the thread which opened it (sock_alloc_file, f_cred), and the
+// thread ends with Do.
+func (w *netnsWorld) Program(s Socket) (Program, error) {
 	p := &program{world: w}
 	err := w.gateway.Do(func() (err error) {
-		p.conn, err = net.ListenUDP("udp4", nil)
+		if err := errors.Join(unix.Setfsgid(s.Group), unix.Setfsuid(s.User)); err != nil {
+			return err
+		}
+		p.conn, err = net.ListenUDP("udp4", &net.UDPAddr{Port: int(s.Port)})
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open a socket on the gateway: %w", err)
+		return nil, fmt.Errorf("open a socket on the gateway, port %d: %w", s.Port, err)
 	}
 	return p, nil
 }

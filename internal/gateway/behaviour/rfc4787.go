@@ -165,8 +165,8 @@ func rfc4787Filtering() []Case {
 			Asks: "no application level gateway of UDP is on: payloads stay as they are, no other flow is let in",
 			Run:  noALG, Want: []Outcome{"off"}},
 		{ID: "rfc4787-req-10a", Requirement: "REQ-10 a", Level: Should,
-			Asks:       "an administrator can enable and disable each application level gateway",
-			Untestable: "a gateway file has none; the kernel's are attached by rules of one's own (ct helper), one by one"},
+			Asks:    "an administrator can enable and disable each application level gateway (here TFTP's)",
+			Gateway: helped("tftp"), Run: switchedHelper, Want: []Outcome{"on, and off"}},
 	}
 }
 

@@ -33,7 +33,8 @@ var gatewayAddresses = map[string][]netip.Prefix{
 	WAN: {WANAddress, WANAddress6},
 }
 
-// netmapInside is routed to the LAN: A has .2 there, B .3.
+// netmapInside is routed to the LAN: A has .2 there, B .3. The same network is behind the DMZ, where C has .2; the main table
+// has the LAN's route first.
 var netmapInside = netip.MustParsePrefix("10.1.0.0/24")
 
 // attachments are the hosts of every world.
@@ -44,7 +45,7 @@ func attachments() []attachment {
 			networks: []netip.Prefix{netip.MustParsePrefix("fd01:203:405::/48"), netip.MustParsePrefix("fd03::/48")}},
 		{host: B, dev: LAN, mac: mac(0xb), neighbours: insideAddresses(1)},
 		{host: C, dev: DMZ, mac: mac(0xc), neighbours: []netip.Addr{
-			netip.MustParseAddr("172.17.0.2"), netip.MustParseAddr("172.17.0.3"),
+			netip.MustParseAddr("172.17.0.2"), netip.MustParseAddr("172.17.0.3"), netip.MustParseAddr("10.1.0.2"),
 			netip.MustParseAddr("fd00:2::2"), netip.MustParseAddr("fd00:2::3")}},
 		outside(X, 1, 0x1a), outside(Y, 2, 0x1b),
 	}

@@ -39,11 +39,25 @@ type World interface {
 	// Neighbour has the gateway know the link-layer address of a host's address, or not, and gives what arrives in
 	// consequence. It asks for one that it does not know, and gets no answer.
 	Neighbour(h Host, a netip.Addr, known bool) (Arrivals, error)
-	// Program is a UDP socket of a program on the gateway itself, on any port. The
-	// error wraps errors.ErrUnsupported where the world has none.
-	Program() (Program, error)
+	// Mark has a rule of another program mark all that a host sends (skb->mark), before any rule of the engine.
+	Mark(from Host, mark uint32) error
+	// Group puts one of the gateway's interfaces into a link group.
+	Group(dev string, group uint32) error
+	// Use has the engine leave hosts of a plan that is in force out of the choice of new connections, by rule, as
+	// checks that fail do. Steer divides new connections among the uplinks that are up.
+	Use(p *gateway.Plan, out map[gateway.Ref][]bool) error
+	Steer(p *gateway.Plan, up func(u *gateway.Uplink, v6 bool) bool) error
+	// Program is a UDP socket of a program on the gateway itself. The error wraps
+	// errors.ErrUnsupported where the world has none.
+	Program(Socket) (Program, error)
 	// Close removes the world.
 	Close() error
+}
+
+// Socket says what a program on the gateway opens, and who runs it. Port 0 is any, users and groups 0 are root's.
+type Socket struct {
+	Port        uint16
+	User, Group int
 }
 
 // Program is a UDP socket on the gateway.
@@ -65,7 +79,7 @@ const (
 	A Host = "a"
 	// B has the odd ones from 192.168.0.3 to .63, 10.1.0.3.
 	B Host = "b"
-	// C is in another network inside: 172.17.0.0/24 and fd00:2::/64 behind "dmz".
+	// C is in another network inside: 172.17.0.0/24 and fd00:2::/64 behind "dmz". It has 10.1.0.2 there, too.
 	C Host = "c"
 	// X has all of 198.18.0.0/24 and 2001:db8:f:1::/64, behind "wan".
 	X Host = "x"
