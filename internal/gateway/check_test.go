@@ -39,6 +39,12 @@ func check(t *testing.T, text string, facts Facts) []Finding {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return checkFile(t, f, facts)
+}
+
+// checkFile is Check; what is wrong with its findings themselves is a failure.
+func checkFile(t *testing.T, f *File, facts Facts) []Finding {
+	t.Helper()
 	findings, page := Check(f, facts), documented(t)
 	refused := false
 	for _, x := range findings {

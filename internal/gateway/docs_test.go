@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -60,6 +61,12 @@ func TestPageExamples(t *testing.T) {
 	}
 }
 
+// beside reads what a file includes.
+type beside struct{}
+
+func (beside) Read(path string, _ int) ([]byte, error) { return os.ReadFile(path) }
+func (beside) List(string) ([]string, error)           { return nil, errors.ErrUnsupported }
+
 // The example files say nothing to doubt.
 func TestExampleFiles(t *testing.T) {
 	files, err := filepath.Glob("../../examples/*.yaml")
@@ -71,7 +78,11 @@ func TestExampleFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		findings := slices.DeleteFunc(check(t, string(text), Facts{}), func(x Finding) bool { return x.Severity == Notice })
+		file, err := ParseWith(beside{}, name, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		findings := slices.DeleteFunc(checkFile(t, file, Facts{}), func(x Finding) bool { return x.Severity == Notice })
 		if len(findings) > 0 {
 			t.Errorf("%s\n%s", name, strings.Join(found(string(text), findings), "\n"))
 		}

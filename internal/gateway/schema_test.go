@@ -50,7 +50,10 @@ func validator(t testing.TB) func(text string) error {
 // Every file that stands somewhere is one by the schema.
 func TestSchemaTakesFiles(t *testing.T) {
 	validate := validator(t)
-	files := slices.Concat(examples(readDoc(t, page)), examples(readDoc(t, reference)), []string{every})
+	files := map[string]string{} // by their names, or what is in them
+	for _, text := range slices.Concat(examples(readDoc(t, page)), examples(readDoc(t, reference)), []string{every}) {
+		files[text] = text
+	}
 	for _, pattern := range []string{"../../examples/*.yaml", "engine/netfilter/testdata/*.yaml"} {
 		names, err := filepath.Glob(pattern)
 		if err != nil || len(names) < 4 {
@@ -61,14 +64,14 @@ func TestSchemaTakesFiles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			files = append(files, string(text))
+			files[name] = string(text)
 		}
 	}
 	if err := validate(strings.Replace(composed, "<<: *web", "on: wan", 1)); err != nil { // a merge key is resolved before
 		t.Error(err)
 	}
-	for _, text := range files {
-		if _, err := Parse("f", []byte(text)); err != nil {
+	for name, text := range files {
+		if _, err := ParseWith(beside{}, name, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		if err := validate(text); err != nil {

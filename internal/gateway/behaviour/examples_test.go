@@ -1,6 +1,7 @@
 package behaviour
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -10,7 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,6 +38,11 @@ type example struct {
 	// findings are what check says on such a host, all of it; one with a question mark is said on some kernels.
 	findings []string
 	probes   []probe
+	// groups are link groups of interfaces. now replaces what of the file depends on the time, needs are what of it some
+	// kernels do not have.
+	groups map[string]int
+	now    map[string]string
+	needs  []testutil.Feature
 }
 
 // exampleLink is an interface of the gateway and the addresses there; behind it is a host with other addresses, those of
@@ -47,7 +55,8 @@ type exampleLink struct {
 // probe is a client that connects, sends, and gets an answer.
 type probe struct {
 	// from is the client's address; empty for a program on the gateway. "@eth2" behind an address, here and in at, is
-	// the link that it is at, where it is at several.
+	// the link that it is at, where it is at several. " user 13" behind it is who runs the program, " dscp 46" the class of
+	// its packets.
 	from string
 	// to is what it connects to: "tcp 203.0.113.7:443", "udp …", "tcp+udp …". The address "seen" is the one that the
 	// probe before was seen under.
@@ -79,7 +88,7 @@ var exampleFiles = []example{
 		{afar, "tcp 203.0.113.7:2222", "", ""},               // not enabled
 		{afar, "tcp+udp 203.0.113.7:22", "", ""},
 	}},
-	{file: "office.yaml", links: []exampleLink{
+	{file: "office.yaml", findings: []string{"log-in-namespace?"}, links: []exampleLink{
 		wan4("203.0.113.8/24"),
 		{"eth1", []string{"192.168.1.1/24"}, []string{"192.168.1.10/24", "192.168.1.30/24"}},
 		{"eth2", []string{"192.168.2.1/24"}, []string{"192.168.2.30/24"}},
@@ -88,6 +97,8 @@ var exampleFiles = []example{
 		{"192.168.2.30", "tcp+udp 198.51.100.9:443", "198.51.100.9:443", "203.0.113.7"},
 		{"192.168.1.30", "tcp+udp 198.51.100.9:443", "198.51.100.9:443", "203.0.113.8"},
 		{"192.168.1.30", "tcp+udp 10.1.0.9:443", "10.1.0.9:443", "192.168.1.30"},
+		{"192.168.1.30 dscp 46", "tcp+udp 192.0.2.9:5060", "192.0.2.9:5060", "203.0.113.8"},
+		{"192.168.1.30", "tcp+udp 192.0.2.9:5060", "192.0.2.9:5060", "203.0.113.7"},
 		{afar, "tcp 203.0.113.7:80", "192.168.1.10:80", afar},
 		{afar, "tcp+udp 203.0.113.7:443", "192.168.1.10:443", afar},
 		{"192.168.2.30", "tcp+udp 203.0.113.7:443", "192.168.1.10:443", "203.0.113.7"},
@@ -138,7 +149,7 @@ var exampleFiles = []example{
 		{"10.0.2.7", "tcp+udp 203.0.113.5:443", "10.0.1.5:443", "203.0.113.16-203.0.113.19"}, // under its own address outside
 		{afar, "tcp+udp 203.0.113.16:443", "", ""},
 	}},
-	{file: "docker.yaml", links: []exampleLink{
+	{file: "docker.yaml", needs: []testutil.Feature{testutil.EarlyReject}, links: []exampleLink{
 		wan4("203.0.113.25/24"),
 		{"docker0", []string{"172.17.0.1/16"}, []string{"172.17.0.10/16", "172.17.0.11/16", "172.17.0.12/16", "172.17.0.13/16", "172.17.0.25/16"}},
 	}, probes: []probe{
@@ -278,6 +289,33 @@ var exampleFiles = []example{
 		{"10.0.0.7", "tcp+udp 198.51.100.9:443", "198.51.100.9:443", "203.0.113.2"},
 		{afar, "tcp+udp 203.0.113.2:443", "", ""},
 	}},
+	{file: "school.yaml", now: map[string]string{`"06:00-14:00"`: `"` + hours(-2) + `"`, "mon-fri": days(-1)}, findings: []string{"log-in-namespace?"}, links: []exampleLink{
+		wan4("203.0.113.8/24"),
+		{"eth1", []string{"192.168.1.1/24"}, []string{"192.168.1.30/24"}},
+		{"eth2", []string{"192.168.2.1/24"}, []string{"192.168.2.10/24", "192.168.2.30/24"}},
+	}, probes: []probe{
+		{"192.168.1.30", "tcp+udp 198.51.100.9:443", "198.51.100.9:443", "203.0.113.7"},
+		{"192.168.2.30", "tcp+udp 198.51.100.9:80", "198.51.100.9:80", "203.0.113.7"},
+		{" user 13", "tcp+udp 198.51.100.9:443", "198.51.100.9:443", "203.0.113.8"},
+		{" user 14", "tcp+udp 198.51.100.9:443", "198.51.100.9:443", "203.0.113.7"},
+		{"192.168.1.30", "tcp 198.51.100.9:8080", "192.168.1.1:3128", "192.168.1.30"},
+		{"192.168.1.30", "tcp 192.168.2.10:80", "192.168.2.10:80", "192.168.1.30"},
+		{"192.168.1.30", "tcp+udp 198.51.100.9:53", "192.168.2.10:53", "192.168.1.30"},
+		{"192.168.2.30", "tcp+udp 198.51.100.9:53", "198.51.100.9:53", "203.0.113.7"},
+		{afar, "tcp 203.0.113.7:8022", "192.168.2.10:22", afar},
+		{"192.0.2.9", "tcp 203.0.113.7:8022", "", ""},
+		{afar, "tcp+udp 203.0.113.8:8022", "", ""},
+	}},
+	{file: "travel.yaml", findings: []string{"helpers-open"}, needs: []testutil.Feature{testutil.NATHelpers}, groups: map[string]int{"eth1": 10, "wlan0": 10}, links: []exampleLink{
+		{"ppp0", []string{"203.0.113.7/24"}, []string{"203.0.113.1/24", afar + "/32"}},
+		{"eth1", []string{"192.168.8.1/24"}, []string{"192.168.8.20/24"}},
+		{"wlan0", []string{"192.168.9.1/24"}, []string{"192.168.9.30/24"}},
+	}, probes: []probe{
+		{"192.168.8.20", "tcp+udp 198.51.100.9:443", "198.51.100.9:443", "203.0.113.7"},
+		{"192.168.9.30", "tcp+udp 198.51.100.9:443", "198.51.100.9:443", "203.0.113.7"},
+		{afar, "tcp 203.0.113.7:8443", "192.168.8.20:443", afar},
+		{afar, "tcp+udp 203.0.113.7:443", "", ""},
+	}},
 }
 
 // addressesOf are n addresses from one on.
@@ -304,6 +342,9 @@ func TestExamples(t *testing.T) {
 	}
 	for _, e := range exampleFiles {
 		t.Run(strings.TrimSuffix(e.file, ".yaml"), func(t *testing.T) {
+			for _, f := range e.needs {
+				testutil.NeedFeature(t, f)
+			}
 			t.Parallel()
 			w := newExampleWorld(t, e)
 			w.apply()
@@ -352,6 +393,16 @@ func newExampleWorld(t *testing.T, e example) *exampleWorld {
 			testutil.Routes(t, w.gateway, firstOfEach(link.hosts)...)
 		}
 	}
+	for name, group := range e.groups {
+		links := testutil.Links(t, w.gateway)
+		link, err := links.LinkByName(name)
+		if err == nil {
+			err = links.LinkSetGroup(link, group)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	if e.rules != "" {
 		testutil.NeedProgram(t, "nft")
 		testutil.Nft(t, w.gateway, e.rules)
@@ -374,15 +425,22 @@ func firstOfEach(prefixes []string) (all []string) {
 
 func (w *exampleWorld) apply() {
 	w.t.Helper()
-	text, err := os.ReadFile(filepath.Join("../../../examples", w.e.file))
+	name := filepath.Join("../../../examples", w.e.file)
+	text, err := os.ReadFile(name)
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	for old, now := range w.e.now {
+		if !bytes.Contains(text, []byte(old)) {
+			w.t.Errorf("%s does not say %s", w.e.file, old)
+		}
+		text = bytes.ReplaceAll(text, []byte(old), []byte(now))
 	}
 	if w.journal, err = journal.At(filepath.Join(w.t.TempDir(), "journal")); err != nil {
 		w.t.Fatal(err)
 	}
 	h := gwapply.Host{Netns: w.gateway, Apply: apply.Options{Journal: w.journal, Root: w.t.TempDir()}}
-	ready, err := h.Prepare(w.t.Context(), gwapply.Wish{Name: w.e.file, Text: text, Origin: gwapply.OriginService})
+	ready, err := h.Prepare(w.t.Context(), gwapply.Wish{Name: name, Text: text, Origin: gwapply.OriginService})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -521,9 +579,35 @@ func answerTCP(l net.Listener, at string) {
 	}
 }
 
+// clientOf is a probe's client: its address, the class of its packets, and who runs it.
+func clientOf(t *testing.T, from string) (address string, class, user int) {
+	t.Helper()
+	address, more, _ := strings.Cut(from, " ")
+	word, number, _ := strings.Cut(more, " ")
+	if word == "" {
+		return address, 0, 0
+	}
+	n, err := strconv.Atoi(number)
+	switch {
+	case err == nil && word == "dscp":
+		return address, n, 0
+	case err == nil && word == "user":
+		return address, 0, n
+	}
+	t.Fatalf("a probe from %q", from)
+	return "", 0, 0
+}
+
 // connect returns the server's answer, and the port that the client has itself.
 func (w *exampleWorld) connect(protocol, from, target string) (answer string, port uint16, err error) {
 	ns, dialer := w.gateway, net.Dialer{Timeout: testutil.Patience(20 * time.Second)}
+	from, class, user := clientOf(w.t, from)
+	if class > 0 {
+		dialer.Control = func(_, _ string, c syscall.RawConn) (err error) {
+			refused := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TOS, class<<2) })
+			return errors.Join(refused, err)
+		}
+	}
 	if from != "" {
 		from, link, _ := strings.Cut(from, "@")
 		ip := netip.MustParseAddr(from)
@@ -535,6 +619,9 @@ func (w *exampleWorld) connect(protocol, from, target string) (answer string, po
 	}
 	var c net.Conn
 	err = ns.Do(func() error {
+		if err := unix.Setfsuid(user); err != nil { // of this thread, which ends here
+			return err
+		}
 		c, err = dialer.Dial(protocol, target)
 		return err
 	})
