@@ -255,7 +255,11 @@ func (s *shelf) keep(programs *Programs, load string) error {
 			return err
 		}
 	}
-	for name, m := range map[string]*ebpf.Map{planeMapRules: programs.Rules, planeMapReasons: programs.Reasons, pinAbout: programs.About, pinChanging: programs.Changing} {
+	for name, m := range map[string]*ebpf.Map{
+		planeMapRules: programs.Rules, planeMapReasons: programs.Reasons, pinAbout: programs.About, pinChanging: programs.Changing, planeMapInterfaces: programs.Interfaces,
+		planeMapDestinations: programs.Destinations, planeMapDestinationServices: programs.DestinationServices, planeMapDestinationPrefixes: programs.DestinationPrefixes,
+		planeMapSources: programs.Sources, planeMapSourceServices: programs.SourceServices, planeMapSourcePrefixes: programs.SourcePrefixes,
+	} {
 		if err := pin(m, s.at(load, name)); err != nil {
 			return err
 		}

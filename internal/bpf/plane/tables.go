@@ -61,4 +61,6 @@ type Interface struct {
 	MAC net.HardwareAddr
 	// Redirect reports whether its driver takes frames that an XDP program redirects (ndo_xdp_xmit).
 	Redirect bool
+	// WantsXDP is kept for State.Known: whether the programs are to be at XDP, too.
+	WantsXDP bool
 }
