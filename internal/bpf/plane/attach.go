@@ -448,6 +448,28 @@ func (s *shelf) unpin(name string) error {
 	return errors.Join(l.Unpin(), l.Close())
 }
 
+// Detach takes the program at the way in of an interface off, and leaves its pin, as others may do it.
+func (p Pins) Detach(name string) error {
+	s, err := p.open(false)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	at, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", name, err)
+	}
+	h := hook{Port{Index: at.Attrs().Index}, hookIn, nil}
+	l, err := link.LoadPinnedLink(s.at(h.pin()), nil)
+	if errors.Is(err, fs.ErrNotExist) { // before Linux 6.6
+		return removeFilter(at, hookIn)
+	}
+	if err != nil {
+		return fmt.Errorf("open the link that is pinned at %s: %w", filepath.Join(s.path, h.pin()), netns.Denied(err, netns.WriteAll))
+	}
+	return errors.Join(l.Detach(), l.Close())
+}
+
 // removeBut detaches all but some hooks: before the way out the way in.
 func (s *shelf) removeBut(wanted map[string]bool) error {
 	links, _, err := s.list()

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"path/filepath"
 	"strconv"
@@ -22,7 +23,8 @@ type Mappings struct {
 // side are the maps of one end of packets, by address, by protocol and port of one, by prefix.
 type side struct{ hosts, services, prefixes *ebpf.Map }
 
-// Mappings opens them: those of the last Load. They have to be closed; nil where there are none.
+// Mappings opens them: those of the last Load. They have to be closed; nil where there are none, or none that this version
+// knows.
 func (p Pins) Mappings() (*Mappings, error) {
 	s, err := p.open(false)
 	if err != nil {
@@ -39,7 +41,9 @@ func (p Pins) Mappings() (*Mappings, error) {
 		planeMapDestinations: &m.destinations.hosts, planeMapDestinationServices: &m.destinations.services, planeMapDestinationPrefixes: &m.destinations.prefixes,
 		planeMapSources: &m.sources.hosts, planeMapSourceServices: &m.sources.services, planeMapSourcePrefixes: &m.sources.prefixes,
 	} {
-		if *to, err = ebpf.LoadPinnedMap(s.at(load, name), &ebpf.LoadPinOptions{ReadOnly: true}); err != nil {
+		if *to, err = ebpf.LoadPinnedMap(s.at(load, name), &ebpf.LoadPinOptions{ReadOnly: true}); errors.Is(err, fs.ErrNotExist) {
+			return nil, m.Close()
+		} else if err != nil {
 			return nil, errors.Join(fmt.Errorf("open the maps that are pinned in %s: %w", filepath.Join(s.path, load), netns.Denied(err, netns.BPF, netns.WriteAll)), m.Close())
 		}
 	}

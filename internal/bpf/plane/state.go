@@ -82,6 +82,19 @@ func (p Pins) Present() (bool, error) {
 	return len(links)+len(loads) > 0, err
 }
 
+// Visible is Present, with an error where this process may not see whether anything is.
+func (p Pins) Visible() (bool, error) {
+	s, err := p.open(false)
+	if err != nil {
+		return false, err
+	}
+	defer s.close()
+	if _, err := os.Stat(s.dir); s.dir != "" && errors.Is(err, fs.ErrPermission) {
+		return false, fmt.Errorf("look for pinned programs in %s: %w", s.path, netns.Denied(err, netns.WriteAll))
+	}
+	return p.Present()
+}
+
 // Read returns what is attached in the network namespace that the thread is in.
 func (p Pins) Read() (*State, error) {
 	shelf, err := p.open(false)
