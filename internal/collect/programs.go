@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 
 	"github.com/natkit/natkit/internal/bpf/plane"
 	"github.com/natkit/natkit/internal/ruleset"
@@ -87,6 +88,17 @@ func (k *lookups) divertWay(w *snapshot.Way, protocol uint8, host netip.Addr) {
 	}
 	w.Programs, w.Bypassed = true, firstDrop(w.Filter, w.AnswerFilter, w.LaterFilter)
 	w.Filter, w.AnswerFilter, w.LaterFilter = nil, nil, nil
+}
+
+// translated is a host of a network, or one that a rule is for, where none is for the other.
+func (k *lookups) translated(rule int, host netip.Addr) netip.Addr {
+	from := k.rules.Rules[rule].FromSource
+	if !from.IsValid() || slices.ContainsFunc(k.rules.Rules, func(r snapshot.NATRule) bool {
+		return r.TranslatesSource() && (!r.FromSource.IsValid() || r.FromSource.Contains(host))
+	}) {
+		return host
+	}
+	return from.Addr()
 }
 
 // sends reports whether programs translate the source of all that a host sends.

@@ -315,7 +315,7 @@ func (w *ways) source(n *inner) {
 			if way.Filter.Passes && o.port == 0 && !p.ICMP {
 				way.LaterFilter = w.later(p, answer, hooks, hooks)
 			}
-			w.divertWay(&way, p.Protocol, host)
+			w.divertWay(&way, p.Protocol, w.translated(n.rule, host))
 		}
 		w.out.All = append(w.out.All, way)
 	}
