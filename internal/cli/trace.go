@@ -48,8 +48,8 @@ namespace, until Ctrl-C or --for expires: in all network namespaces, unless --ne
 or --pid selects one. Packets that were dropped from a socket's queue belong to none.
 
 A full connection table, a rule and a failed address translation all drop in
-nf_hook_slow; the return values or counters of conntrack and NAT show which it was. Frees
-that are no drops are left out. Counting costs 20 to 25 ns per drop; one flow in ` + fmt.Sprint(usualFlowSample) + `
+nf_hook_slow; the return values or counters of conntrack and NAT show which it was. What
+eBPF programs of a gateway drop has their reasons. Frees that are no drops are left out. Counting costs 20 to 25 ns per drop; one flow in ` + fmt.Sprint(usualFlowSample) + `
 drops and one stack in ` + fmt.Sprint(usualStackSample) + ` are recorded, all of them with --flows and --stacks.
 
 Requires CAP_BPF and CAP_PERFMON (CAP_SYS_ADMIN before Linux 5.8), CAP_SYSLOG and Linux

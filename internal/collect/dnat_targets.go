@@ -14,6 +14,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/natkit/natkit/internal/bpf/plane"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/ruleset"
@@ -266,6 +267,15 @@ func (o *observation) lookUp() (k *lookups, err error) {
 	if k.tables, err = o.judged(); err != nil {
 		return nil, err
 	}
+	if k.programs = o.Programs; k.programs != nil && len(k.programs.Interfaces) > 0 {
+		pins, err := plane.PinsIn(nil)
+		if err == nil {
+			k.mappings, err = pins.Mappings()
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	k.filters = ruleset.Costs(k.tables)
 	o.lookedUp = k
 	return k, nil
@@ -278,6 +288,9 @@ type lookups struct {
 	host      *host
 	listening map[string][]netip.AddrPort
 	tables    []*ruleset.Table
+	// programs are those of a gateway, mappings what they have; nil where there are none.
+	programs *snapshot.Programs
+	mappings *plane.Mappings
 	// outers are the interfaces of the default routes, of IPv6 or not.
 	outers map[bool]string
 	// filters is how many rules a packet may be asked by at each hook, judged how many may still be asked.

@@ -67,6 +67,9 @@ func (k *lookups) pass(t *snapshot.DNATTarget) (err error) {
 		t.AnswerFilter = k.filter(p.Answer(answer), back...)
 		t.LaterFilter = k.later(p, p.Answer(answer), there, back)
 	}
+	if r.Hook == "prerouting" {
+		k.divert(t, p)
+	}
 	return nil
 }
 

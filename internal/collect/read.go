@@ -79,6 +79,7 @@ var collectors = []collector{
 		}
 		return err
 	}},
+	{snapshot.PartPrograms, (*observation).readPrograms},
 	{snapshot.PartDNATTargets, (*observation).readDNATTargets},
 	{snapshot.PartAudit, (*observation).readAudit},
 	{snapshot.PartWays, (*observation).readWays},
@@ -141,6 +142,9 @@ func (o *observation) collect(ctx context.Context, all []collector) {
 		if o.routes != nil {
 			o.routes.close()
 			o.routes = nil
+		}
+		if k := o.lookedUp; k != nil && k.mappings != nil {
+			_ = k.mappings.Close()
 		}
 		return nil
 	})

@@ -120,6 +120,9 @@ func (w *ways) errors(n *inner) {
 		p.Protocol, p.Type, p.Code = unix.IPPROTO_ICMPV6, 2, 0
 	}
 	p.First = &nat.Packet{Protocol: p.Protocol, In: n.out}
+	if w.sends(n.in, n.out, unix.IPPROTO_TCP, p.Dst) { // the programs send errors on, too
+		return
+	}
 	if f := w.filter(p, throughHooks...); f != nil && !f.Passes {
 		w.out.All = append(w.out.All, snapshot.Way{Kind: snapshot.WayErrors, Rule: n.rule, Network: n.network, In: n.out, Out: n.in, Protocol: "icmp", Filter: f})
 	}
@@ -312,6 +315,7 @@ func (w *ways) source(n *inner) {
 			if way.Filter.Passes && o.port == 0 && !p.ICMP {
 				way.LaterFilter = w.later(p, answer, hooks, hooks)
 			}
+			w.divertWay(&way, p.Protocol, w.translated(n.rule, host))
 		}
 		w.out.All = append(w.out.All, way)
 	}

@@ -22,7 +22,7 @@ func checkDNATFiltered(rec *snapshot.Recording) (*Finding, Check) {
 	var bad []filtered
 	for i := range last.DNATTargets.Targets {
 		t := &last.DNATTargets.Targets[i]
-		if t.Address.IsValid() && t.NoRoute == "" {
+		if t.Address.IsValid() && t.NoRoute == "" && !t.Programs {
 			askable++
 		}
 		if t.Filter == nil || t.Rule < 0 || t.Rule >= len(last.NATRules.Rules) {
@@ -47,7 +47,7 @@ func checkDNATFiltered(rec *snapshot.Recording) (*Finding, Check) {
 	case asked == 0 && last.DNATTargets.TooMany:
 		return unknown("the filters were not asked about the targets of DNAT: they have too many rules")
 	case asked == 0 && askable == 0:
-		return passed("no target is an address that can be reached")
+		return passed("no target is an address that can be reached, and that filters see packets to")
 	case asked == 0:
 		return unknown("the filters were not asked about the targets of DNAT: they have too many rules, or it is a bundle of an older natkit")
 	}

@@ -141,6 +141,9 @@ func (n *network) String() string {
 // networks groups the ways of networks whose sources are translated.
 func (w *ways) networks() (all []*network) {
 	for _, way := range w.of(snapshot.WaySource) {
+		if way.Filter == nil { // not asked, or passed by
+			continue
+		}
 		i := slices.IndexFunc(all, func(n *network) bool {
 			o := n.ways[0]
 			return o.Network == way.Network && o.In == way.In && o.Out == way.Out
@@ -148,12 +151,9 @@ func (w *ways) networks() (all []*network) {
 		if i < 0 {
 			i, all = len(all), append(all, &network{cut: true})
 		}
-		if way.Filter != nil {
-			all[i].ways = append(all[i].ways, way)
-			all[i].cut = all[i].cut && !way.Filter.Passes
-		}
+		all[i].ways = append(all[i].ways, way)
+		all[i].cut = all[i].cut && !way.Filter.Passes
 	}
-	all = slices.DeleteFunc(all, func(n *network) bool { return len(n.ways) == 0 })
 	for _, n := range all {
 		n.loss = w.lossOf(n.ways, firstFilter)
 	}

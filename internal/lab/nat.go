@@ -306,7 +306,9 @@ func (c *checker) toward(path []any, node, neighbour string) netip.Prefix {
 
 // Gateway is a gateway file in force in a node while the stage lasts.
 type Gateway struct {
-	Node           string `yaml:"node" check:"required node"`
+	Node string `yaml:"node" check:"required node"`
+	// Detach are interfaces that lose the eBPF programs at their way in again.
+	Detach         []string `yaml:"detach"`
 	gateway.Config `yaml:",inline"`
 }
 
@@ -323,6 +325,9 @@ func (g *Gateway) by(engine gateway.Engine) *Gateway {
 // gateway reports what `natkit gateway check` refuses, by the topology's facts about
 // the node.
 func (c *checker) gateway(path []any, g *Gateway) {
+	if len(g.Detach) > 0 && g.Engine != gateway.EngineEBPF {
+		c.fail(path, "detach requires engine: ebpf")
+	}
 	if n := len(c.s.gatewayAddresses(g.Node, &g.Config)); n > maxSources {
 		c.fail(path, "expected rules with at most %d addresses of the node's links, found %d", maxSources, n)
 		return

@@ -67,7 +67,7 @@ type End struct {
 	Node    string       `yaml:"node" check:"required node"`
 	Address netip.Prefix `yaml:"address" check:"required"`
 	// MTU is that of the interface for what it sends; 0 is 1500.
-	MTU int `yaml:"mtu" check:"576..1500"`
+	MTU int `yaml:"mtu" check:"576..9000"`
 }
 
 // Bridge puts the interface of Node that leads to Toward into a bridge with

@@ -50,7 +50,7 @@ func Drops(w io.Writer, style Style, v DropsView, d *snapshot.Drops) error {
 	p.line(style.Paint(Bold, fmt.Sprintf("%s dropped in %s s (%s/s), counted by %s", units.Plural(d.Packets, "packet", "packets"),
 		units.Fixed(d.Seconds, 1), perSecond(d.Packets, d.Seconds), clean(d.Source))))
 	p.dropLosses(d)
-	for _, t := range []*Table{v.sites(d), v.causes(d), v.flows(d), v.interfaces(d)} {
+	for _, t := range []*Table{v.sites(d), v.causes(d), v.programs(d), v.flows(d), v.interfaces(d)} {
 		if len(t.rows) > 0 {
 			p.blank()
 			p.table(t)
@@ -69,6 +69,10 @@ func DropSites(w io.Writer, style Style, v DropsView, at time.Time, d *snapshot.
 	p.line(at.Format(time.TimeOnly))
 	p.dropLosses(d)
 	p.table(v.sites(d))
+	if t := v.programs(d); len(t.rows) > 0 {
+		p.blank()
+		p.table(t)
+	}
 	p.blank()
 	return p.err
 }
@@ -119,6 +123,15 @@ func (v DropsView) causes(d *snapshot.Drops) *Table {
 		Columns: []Column{packetsColumn, {Head: "cause"}, {Head: "source"}, {Head: "netns"}}}
 	for _, c := range d.Causes {
 		t.Cells(Cell{Text: units.Count(c.Packets)}, Cell{c.Cause, Bad}, Cell{Text: c.Source}, Cell{Text: v.netns(c.Netns)})
+	}
+	return t
+}
+
+// programs are what programs of gateways dropped.
+func (v DropsView) programs(d *snapshot.Drops) *Table {
+	t := &Table{Title: "of these dropped by eBPF programs of gateways", Columns: []Column{packetsColumn, {Head: "bytes", Right: true, Min: 8}, {Head: "reason"}, {Head: "netns"}}}
+	for _, g := range d.Programs {
+		t.Cells(Cell{Text: units.Count(g.Packets)}, Cell{Text: units.Bytes(g.Bytes)}, Cell{g.Reason, Bad}, Cell{Text: v.netns(g.Netns)})
 	}
 	return t
 }

@@ -28,8 +28,9 @@ func tracedDrops() *snapshot.Drops {
 			{Functions: []string{"nf_hook_slow+0xa4", "ip_rcv+0x10"}, Reason: "NETFILTER_DROP", Protocol: "tcp", Netns: 1, Packets: 1},
 			{Functions: []string{"udp_rcv+0x1"}, Protocol: "udp", Netns: 2, Packets: 1},
 		},
-		NAT:    "fexit",
-		Causes: []snapshot.DropCause{{Cause: snapshot.CauseTableFull, Netns: 1, Packets: 900, Source: "nf_conntrack_in"}},
+		Programs: []snapshot.ProgramDrop{{Reason: "no mapping", Netns: 1, Packets: 40, Bytes: 4096}},
+		NAT:      "fexit",
+		Causes:   []snapshot.DropCause{{Cause: snapshot.CauseTableFull, Netns: 1, Packets: 900, Source: "nf_conntrack_in"}},
 	}
 }
 
@@ -51,6 +52,10 @@ func TestDrops(t *testing.T) {
 netfilter drops, attributed by return values of conntrack and NAT functions
  packets  cause                  source           netns
      900  connection table full  nf_conntrack_in  gate␛[0mway
+
+of these dropped by eBPF programs of gateways
+ packets     bytes  reason      netns
+      40     4 KiB  no mapping  gate␛[0mway
 
 flows: of one in 64 drops, and the first 64 of each place (--flows: of all)
  packets  protocol  source           destination    interface  function      netns

@@ -354,6 +354,12 @@ func statusColumns(s *observe.Status) []statusColumn {
 				return Cell{Text: units.Count(by.Packets)}
 			}
 		})
+		number("their bytes", func(r *observe.Rule) Cell {
+			if r.ByPrograms == nil {
+				return Cell{Text: units.None}
+			}
+			return Cell{Text: units.Bytes(r.ByPrograms.Bytes)}
+		})
 	}
 	if s.Drops.ByRule != nil {
 		number("dropped", func(r *observe.Rule) Cell {
@@ -534,7 +540,12 @@ func valueOf[N uint64 | float64](n *N) (value N) {
 var counterWords = map[string]string{"mss": "(SYNs) bounded", "flowtable": "offered to the kernel's fast path"}
 
 func counterText(c observe.Counter, became string) string {
-	text := fmt.Sprintf("%s: %s %s", c.What, units.Plural(c.Packets, "packet", "packets"), became)
+	text := c.What + ": " + units.Plural(c.Packets, "packet", "packets")
+	if became == "" { // it is said by what is counted: of eBPF programs
+		text += ", " + units.Bytes(c.Bytes)
+	} else {
+		text += " " + became
+	}
 	if c.PacketsPerSecond != nil {
 		text += ", " + units.Rate(*c.PacketsPerSecond) + "/s"
 	}

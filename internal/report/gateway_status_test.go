@@ -206,3 +206,13 @@ func TestGatewayLossesHaveRates(t *testing.T) {
 		}
 	}
 }
+
+// TestGatewayStatusOfPrograms: packets and bytes by rule and by reason, and where programs run.
+func TestGatewayStatusOfPrograms(t *testing.T) {
+	s := exampleStatus()
+	s.Rules[2].ByPrograms = &observe.Translated{Packets: 4200, Bytes: 5 << 20}
+	s.Programs = map[string]string{"eth0": "xdp", "eth1": "tc: another XDP program is attached, number 7"}
+	s.Counters = []observe.Counter{{What: "given to the stack: no route", Packets: 3, Bytes: 300}}
+	s.Drops.Counters = []observe.Counter{{What: "no room for an Ethernet header", Packets: 2, Bytes: 90}}
+	golden(t, "gateway-status-programs.txt", gatewayStatusText(t, s, 40))
+}

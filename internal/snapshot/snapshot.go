@@ -37,6 +37,7 @@ type Snapshot struct {
 	DNATTargets   *DNATTargets    `json:"dnat_targets,omitempty"`
 	Audit         *Audit          `json:"audit,omitempty"`
 	Ways          *Ways           `json:"ways,omitempty"`
+	Programs      *Programs       `json:"gateway_programs,omitempty"`
 	Softnet       *Softnet        `json:"softnet,omitempty"`
 	Links         *Links          `json:"links,omitempty"`
 	// IPsecPolicies are there where IPsec dropped anything so far, some at most.
@@ -258,6 +259,10 @@ type DNATTarget struct {
 	// LaterFilter is what rules do to the packets that follow these, both ways: its drops are those
 	// that are certain, or a part.
 	LaterFilter *Filter `json:"later_filter,omitempty"`
+	// Programs is true where eBPF programs of a gateway send connections on to it, past all filters. These are nil then,
+	// and Bypassed is the first of them that would drop something.
+	Programs bool    `json:"by_programs,omitempty"`
+	Bypassed *Filter `json:"bypassed_filter,omitempty"`
 }
 
 // Filter is what the chains of filters do to a packet of which the client, and often the interface

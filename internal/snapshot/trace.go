@@ -40,6 +40,31 @@ type Drops struct {
 	NAT string `json:"nat_told_by,omitempty"`
 	// Causes are the drops of conntrack and NAT by their cause.
 	Causes []DropCause `json:"nat_causes,omitempty"`
+	// Programs are what the eBPF programs of gateways dropped, by reason. The kernel frees these packets at skb:kfree_skb,
+	// too: they are in Packets, and in the sites of TC_INGRESS and TC_EGRESS.
+	Programs []ProgramDrop `json:"gateway_programs,omitempty"`
+}
+
+// ProgramDrop is what the eBPF programs of one network namespace's gateway dropped for one reason.
+type ProgramDrop struct {
+	Reason  string `json:"reason"`
+	Netns   uint64 `json:"netns"`
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// GrownPrograms is what was dropped since before. Programs that were exchanged meanwhile count from 0.
+func GrownPrograms(now, before []ProgramDrop) (grown []ProgramDrop) {
+	for _, p := range now {
+		i := slices.IndexFunc(before, func(b ProgramDrop) bool { return b.Reason == p.Reason && b.Netns == p.Netns })
+		if i >= 0 && before[i].Packets <= p.Packets && before[i].Bytes <= p.Bytes {
+			p.Packets, p.Bytes = p.Packets-before[i].Packets, p.Bytes-before[i].Bytes
+		}
+		if p.Packets > 0 {
+			grown = append(grown, p)
+		}
+	}
+	return grown
 }
 
 // DropSite is a place in the kernel where packets of one kind are dropped.
@@ -211,8 +236,8 @@ type DropEvent struct {
 	Netns     uint64 `json:"netns"`
 }
 
-// Since returns the drops after an earlier reading of the same tracer: sites and
-// counts, not flows, stacks and causes.
+// Since returns the drops after an earlier reading of the same tracer: sites, counts and
+// those of programs, not flows, stacks and causes.
 func (d *Drops) Since(before *Drops) *Drops {
 	had := make(map[DropSite]uint64, len(before.Sites))
 	for _, s := range before.Sites {
@@ -223,6 +248,7 @@ func (d *Drops) Since(before *Drops) *Drops {
 	later := &Drops{
 		Seconds: d.Seconds - before.Seconds, Source: d.Source, Packets: d.Packets - before.Packets,
 		Harmless: d.Harmless - before.Harmless, Lost: d.Lost - before.Lost, LostEvents: d.LostEvents - before.LostEvents,
+		Programs: GrownPrograms(d.Programs, before.Programs),
 	}
 	for _, s := range d.Sites {
 		packets := s.Packets

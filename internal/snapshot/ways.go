@@ -62,6 +62,9 @@ type Way struct {
 	Filter       *Filter `json:"filter,omitempty"`
 	AnswerFilter *Filter `json:"answer_filter,omitempty"`
 	LaterFilter  *Filter `json:"later_filter,omitempty"`
+	// Programs and Bypassed are as those of a DNATTarget.
+	Programs bool    `json:"by_programs,omitempty"`
+	Bypassed *Filter `json:"bypassed_filter,omitempty"`
 }
 
 // wayKey is what a way has in both snapshots.

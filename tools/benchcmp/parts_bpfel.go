@@ -133,7 +133,10 @@ const (
 	partsReasonPASSED_RP_FILTER   partsReason = 12
 	partsReasonPASSED_FRAGMENT    partsReason = 13
 	partsReasonPASSED_UNMAPPABLE  partsReason = 14
-	partsReasonREASONS            partsReason = 15
+	partsReasonDROPPED_UNMAPPED   partsReason = 15
+	partsReasonDROPPED_UNMAPPABLE partsReason = 16
+	partsReasonDROPPED_HEADER     partsReason = 17
+	partsReasonREASONS            partsReason = 18
 )
 
 type partsService struct {

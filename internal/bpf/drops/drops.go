@@ -17,6 +17,7 @@ import (
 	"github.com/natkit/natkit/internal/bpf"
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // Options specify which drops count, and what is kept of them.
@@ -66,6 +67,7 @@ type Tracer struct {
 	source   string
 	verdicts bool
 	before   *counters
+	programs []snapshot.ProgramDrop // before
 	started  time.Time
 	notes    []string
 
@@ -116,6 +118,11 @@ func (t *Tracer) start() error {
 	}
 	if !t.verdicts && !t.opt.PlacesOnly {
 		t.before = readCounters(t.opt.Netns)
+	}
+	if t.countsPrograms() {
+		if t.programs, err = readPrograms(t.opt.Netns); err != nil {
+			t.note("what eBPF programs of gateways drop is not shown by reason: " + err.Error())
+		}
 	}
 	if err := t.attach(s); err != nil {
 		return err

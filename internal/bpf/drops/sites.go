@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/natkit/natkit/internal/bpf/plane"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -38,7 +41,25 @@ func (t *Tracer) Read() (*snapshot.Drops, error) {
 	d.LostEvents = cpu.LostEvents
 	d.Packets += cpu.Lost
 	t.addCauses(d, counts)
+	if t.countsPrograms() {
+		now, _ := readPrograms(t.opt.Netns) // a note of the start says why not
+		d.Programs = snapshot.GrownPrograms(now, t.programs)
+	}
 	return d, nil
+}
+
+// countsPrograms reports whether what programs of gateways count is asked for: they do not know which packets a filter wants.
+func (t *Tracer) countsPrograms() bool {
+	return t.opt.Filter == nil && t.opt.Interface == "" && !t.opt.PlacesOnly
+}
+
+// readPrograms returns what programs of gateways dropped so far.
+func readPrograms(ns *netns.Handle) (all []snapshot.ProgramDrop, err error) {
+	drops, err := plane.ReadDrops(ns)
+	for _, d := range drops {
+		all = append(all, snapshot.ProgramDrop{Reason: d.Reason.String(), Netns: d.Netns, Packets: d.Packets, Bytes: d.Bytes})
+	}
+	return all, err
 }
 
 // siteCounts adds up the CPUs' tables.

@@ -260,7 +260,11 @@ func (s *shelf) keep(programs *Programs, load string) error {
 			return err
 		}
 	}
-	for name, m := range map[string]*ebpf.Map{planeMapRules: programs.Rules, planeMapReasons: programs.Reasons, pinAbout: programs.About, pinChanging: programs.Changing} {
+	for name, m := range map[string]*ebpf.Map{
+		planeMapRules: programs.Rules, planeMapReasons: programs.Reasons, pinAbout: programs.About, pinChanging: programs.Changing, planeMapInterfaces: programs.Interfaces,
+		planeMapDestinations: programs.Destinations, planeMapDestinationServices: programs.DestinationServices, planeMapDestinationPrefixes: programs.DestinationPrefixes,
+		planeMapSources: programs.Sources, planeMapSourceServices: programs.SourceServices, planeMapSourcePrefixes: programs.SourcePrefixes,
+	} {
 		if err := pin(m, s.at(load, name)); err != nil {
 			return err
 		}
@@ -447,6 +451,28 @@ func (s *shelf) unpin(name string) error {
 	}
 	_ = l.Detach() // detached already, with its interface
 	return errors.Join(l.Unpin(), l.Close())
+}
+
+// Detach takes the program at the way in of an interface off, and leaves its pin, as others may do it.
+func (p Pins) Detach(name string) error {
+	s, err := p.open(false)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	at, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", name, err)
+	}
+	h := hook{Port{Index: at.Attrs().Index}, hookIn, nil}
+	l, err := link.LoadPinnedLink(s.at(h.pin()), nil)
+	if errors.Is(err, fs.ErrNotExist) { // before Linux 6.6
+		return removeFilter(at, hookIn)
+	}
+	if err != nil {
+		return fmt.Errorf("open the link that is pinned at %s: %w", filepath.Join(s.path, h.pin()), netns.Denied(err, netns.WriteAll))
+	}
+	return errors.Join(l.Detach(), l.Close())
 }
 
 // removeBut detaches all but some hooks: before the way out the way in.

@@ -19,6 +19,7 @@ type Found struct {
 	Interface
 	Name  string
 	Group uint32
+	MTU   int
 	// Kind is the driver's name for it; empty for hardware ("device").
 	Kind string
 	// Features are what its driver does with XDP (NETDEV_XDP_ACT_…, Linux 6.3), where Known.
@@ -84,7 +85,7 @@ func ReadInterfaces() ([]Found, error) {
 			continue // gone
 		}
 		f := Found{Interface: Interface{Index: a.Index, MAC: a.HardwareAddr, RPFilter: max(own, all), NoEthernet: a.EncapType != "ether"},
-			Name: a.Name, Group: a.Group, Kind: l.Type()}
+			Name: a.Name, Group: a.Group, MTU: a.MTU, Kind: l.Type()}
 		f.Features, f.Known = features[uint32(a.Index)]
 		f.Redirect = f.Features&FeatureNDOXmit != 0
 		f.VLANs = slices.ContainsFunc(links, func(o vnl.Link) bool { return o.Type() == "vlan" && o.Attrs().ParentIndex == a.Index })

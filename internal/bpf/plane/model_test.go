@@ -742,10 +742,7 @@ func (m *model) ingress(in *iface, frame []byte, mark uint32, gso offload) outco
 	d := m.decide(in, p)
 	m.together(&d, in, p, way)
 	if d.reason != planeReasonNO_REASON {
-		c := m.reasons[d.reason]
-		c.Packets++
-		c.Bytes += uint64(p.bytes)
-		m.reasons[d.reason] = c
+		m.count(d.reason, p)
 	}
 	as.d = d
 	switch d.verdict {
@@ -757,6 +754,13 @@ func (m *model) ingress(in *iface, frame []byte, mark uint32, gso offload) outco
 		return m.half(p, d, mark)
 	}
 	return as
+}
+
+func (m *model) count(reason planeReason, p *packet) {
+	c := m.reasons[reason]
+	c.Packets++
+	c.Bytes += uint64(p.bytes)
+	m.reasons[reason] = c
 }
 
 // half translates the destination alone.
@@ -802,10 +806,13 @@ func (m *model) goOut(out *iface, frame []byte, mark uint32, own bool) outcome {
 	from, unknown := search(m.Sources, p.flow.src, p.flow.protocol, p.flow.sport, sourceRoles(mark == m.marks.Hairpin, out.Roles), p.flow.unknownPorts)
 	d := decision{src: p.flow.src, dst: p.flow.dst, sport: p.flow.sport, dport: p.flow.dport}
 	switch {
-	case mark != 0 && from == nil && mark != m.marks.Owned:
-		fallthrough
-	case mark != 0 && (unknown || (from != nil && !d.from(from))):
+	case mark != 0 && (unknown || from == nil && mark != m.marks.Owned):
+		m.count(planeReasonDROPPED_UNMAPPED, p)
 		as.verdict = dropped // rather than with an address that is the inside's
+		return as
+	case mark != 0 && from != nil && !d.from(from):
+		m.count(planeReasonDROPPED_UNMAPPABLE, p)
+		as.verdict = dropped
 		return as
 	case from == nil || (mark == 0 && !d.from(from)):
 		return as

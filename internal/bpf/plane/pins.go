@@ -33,6 +33,15 @@ type Pins struct{ name string }
 // PinsOf are those of a name.
 func PinsOf(name string) Pins { return Pins{name} }
 
+// PinsIn are those of a network namespace; nil is the one that the thread is in.
+func PinsIn(ns *netns.Handle) (Pins, error) {
+	id, err := netns.IDOf(ns)
+	return PinsOf(NameOf(id)), err
+}
+
+// NameOf is the name of a network namespace's pins.
+func NameOf(id netns.ID) string { return fmt.Sprintf("netns-%d-%d", id.Inode, id.Cookie) }
+
 // Dir is the directory where they lie, or will lie.
 func (p Pins) Dir() string {
 	s, err := p.open(false)

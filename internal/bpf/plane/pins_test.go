@@ -296,7 +296,7 @@ func TestByHand(t *testing.T) {
 					t.Errorf("%+v", s)
 				}
 			}},
-		"a link at tc is detached":   {func(t *testing.T, w *world) error { return w.detach(hookIn, "wan0") }, missing(hookIn)},
+		"a link at tc is detached":   {func(t *testing.T, w *world) error { return w.pins.Detach("wan0") }, missing(hookIn)},
 		"a link at XDP is detached":  {func(t *testing.T, w *world) error { return w.detach(hookXDP, "wan0") }, missing(hookXDP)},
 		"what was loaded is removed": {func(t *testing.T, w *world) error { return os.RemoveAll(filepath.Join(w.pins.Dir(), "1")) }, unknown},
 		"maps of another version":    {func(t *testing.T, w *world) error { return w.otherVersion() }, unknown},

@@ -24,6 +24,13 @@ int forward(struct xdp_md *ctx)
 	return forward_frame(ctx, &p, &d);
 }
 
+/* drop drops a packet for a reason. */
+static __always_inline int drop(enum reason reason, __u32 bytes)
+{
+	count(&reasons, reason, 1, bytes);
+	return TC_ACT_SHOT;
+}
+
 /* send gives a packet to the way out, with a header of Ethernet if that wants one. Where it does not, bpf_redirect takes
  * off what there is (__bpf_redirect_no_mac). */
 static __always_inline void store_macs(struct __sk_buff *skb, const struct decision *d)
@@ -40,7 +47,7 @@ static __always_inline int send(struct __sk_buff *skb, __u64 l3, const struct de
 {
 	if (d->ethernet) {
 		if (!l3 && bpf_skb_change_head(skb, sizeof(struct ethhdr), 0))
-			return TC_ACT_SHOT;
+			return drop(DROPPED_HEADER, skb->len);
 		store_macs(skb, d);
 	}
 	return bpf_redirect(d->out, 0);
@@ -338,14 +345,17 @@ static __always_inline int go_out(struct __sk_buff *skb, __u32 l3)
 	if (!mark && !(g->packet.flags & ERROR))
 		return TC_ACT_UNSPEC;
 	m = find_source(&g->packet, source_roles(mark == mark_hairpin, out->roles), &is);
-	if (!m)
-		return mark && (mark != mark_owned || is.later) ? TC_ACT_SHOT : TC_ACT_UNSPEC; /* not with an address that is the inside's */
+	if (!m) {
+		if (!mark || (mark == mark_owned && !is.later))
+			return TC_ACT_UNSPEC;
+		return drop(DROPPED_UNMAPPED, total(skb, &g->packet)); /* rather than with an address that is the inside's */
+	}
 	d->src = g->packet.flow.src;
 	d->dst = g->packet.flow.dst;
 	d->sport = m->port ? m->port : g->packet.flow.sport;
 	d->dport = g->packet.flow.dport;
 	if (!map(m, &d->src))
-		return mark ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+		return mark ? drop(DROPPED_UNMAPPABLE, total(skb, &g->packet)) : TC_ACT_UNSPEC;
 	sum_up(d, &g->packet);
 	if (!mark && !equal(&g->outer.src, &g->packet.flow.src))
 		g->packet.flags |= OWN;

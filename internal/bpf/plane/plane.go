@@ -349,12 +349,16 @@ func (i *Interface) value() planeInterface {
 	if i.Redirect {
 		v.Flags |= redirect
 	}
+	if i.WantsXDP {
+		v.Flags |= wantsXDP
+	}
 	return v
 }
 
 const (
 	noEthernet = 1 << 0
 	redirect   = 1 << 1
+	wantsXDP   = 1 << 2
 )
 
 // Close unloads what is not attached or pinned.

@@ -125,7 +125,10 @@ const (
 	planeReasonPASSED_RP_FILTER   planeReason = 12
 	planeReasonPASSED_FRAGMENT    planeReason = 13
 	planeReasonPASSED_UNMAPPABLE  planeReason = 14
-	planeReasonREASONS            planeReason = 15
+	planeReasonDROPPED_UNMAPPED   planeReason = 15
+	planeReasonDROPPED_UNMAPPABLE planeReason = 16
+	planeReasonDROPPED_HEADER     planeReason = 17
+	planeReasonREASONS            planeReason = 18
 )
 
 type planeRemembered struct {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -29,6 +30,9 @@ type State struct {
 	Missing map[int][]string
 	// Others are the numbers of others' XDP programs, which keep natkit's at tc alone, by interface.
 	Others map[int]ebpf.ProgramID
+	// Known are the interfaces that the programs know: those that they were attached to, as far as nothing took them off.
+	// Of these the value is Interface.WantsXDP.
+	Known map[int]bool
 	// Rules are the counters of mappings, Reasons those of packets that were not forwarded.
 	Rules   []Count
 	Reasons [planeReasonREASONS]Count
@@ -57,9 +61,15 @@ var reasons = [planeReasonREASONS]string{
 	planeReasonPASSED_RP_FILTER:   "left to netfilter: reverse path filter",
 	planeReasonPASSED_FRAGMENT:    "left to netfilter: fragment without its first one",
 	planeReasonPASSED_UNMAPPABLE:  "left to netfilter: address that RFC 6296 cannot map",
+	planeReasonDROPPED_UNMAPPED:   "half translated, and no mapping for its source any more",
+	planeReasonDROPPED_UNMAPPABLE: "half translated, and its source is one that RFC 6296 cannot map",
+	planeReasonDROPPED_HEADER:     "no room for an Ethernet header",
 }
 
 func (r Reason) String() string { return reasons[r] }
+
+// Dropped reports whether the programs drop the packets that it is counted for; all others go on.
+func (r Reason) Dropped() bool { return r >= Reason(planeReasonDROPPED_UNMAPPED) }
 
 // Present reports whether anything is pinned.
 func (p Pins) Present() (bool, error) {
@@ -70,6 +80,19 @@ func (p Pins) Present() (bool, error) {
 	defer s.close()
 	links, loads, err := s.list()
 	return len(links)+len(loads) > 0, err
+}
+
+// Visible is Present, with an error where this process may not see whether anything is.
+func (p Pins) Visible() (bool, error) {
+	s, err := p.open(false)
+	if err != nil {
+		return false, err
+	}
+	defer s.close()
+	if _, err := os.Stat(s.dir); s.dir != "" && errors.Is(err, fs.ErrPermission) {
+		return false, fmt.Errorf("look for pinned programs in %s: %w", s.path, netns.Denied(err, netns.WriteAll))
+	}
+	return p.Present()
 }
 
 // Read returns what is attached in the network namespace that the thread is in.
@@ -83,7 +106,7 @@ func (p Pins) Read() (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &State{Modes: map[int]Mode{}, Missing: map[int][]string{}, Others: map[int]ebpf.ProgramID{}}
+	s := &State{Modes: map[int]Mode{}, Missing: map[int][]string{}, Others: map[int]ebpf.ProgramID{}, Known: map[int]bool{}}
 	programs := map[ebpf.ProgramID]bool{}
 	for index, at := range attached {
 		s.Modes[index] = TC
@@ -215,7 +238,16 @@ func (s *State) readLoad(from *shelf, load string) error {
 			s.Rules = append(s.Rules, make([]Count, max(0, int(m.MaxEntries())-len(s.Rules)))...)
 			return addCounts(m, s.Rules)
 		}),
-		withMap(from.at(load, planeMapReasons), func(m *ebpf.Map) error { return addCounts(m, s.Reasons[:]) }))
+		withMap(from.at(load, planeMapReasons), func(m *ebpf.Map) error { return addCounts(m, s.Reasons[:]) }),
+		withMap(from.at(load, planeMapInterfaces), func(m *ebpf.Map) error {
+			var index uint32
+			var is planeInterface
+			all := m.Iterate()
+			for all.Next(&index, &is) {
+				s.Known[int(index)] = is.Flags&wantsXDP != 0
+			}
+			return all.Err()
+		}))
 }
 
 // withMap opens a map; one that is not there is of no use.
@@ -271,4 +303,72 @@ func forget(m *ebpf.Map) error {
 		return err
 	}
 	return m.Put(uint32(0), epoch+1)
+}
+
+// Drops is what programs dropped for one reason in one network namespace.
+type Drops struct {
+	// Netns is the inode.
+	Netns  uint64
+	Reason Reason
+	Count
+}
+
+// ReadDrops returns what the programs in force dropped so far, of a network namespace, or of all that have pins.
+func ReadDrops(ns *netns.Handle) (all []Drops, err error) {
+	root, err := PinsOf("").open(false)
+	if err != nil {
+		return nil, err
+	}
+	defer root.close()
+	wanted := ""
+	if ns != nil {
+		id, err := netns.IDOf(ns)
+		if err != nil {
+			return nil, err
+		}
+		wanted = NameOf(id)
+	}
+	names, err := os.ReadDir(root.dir)
+	if root.dir == "" || errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list pinned programs: %w", netns.Denied(err, netns.WriteAll))
+	}
+	for _, e := range names {
+		var id netns.ID
+		if _, err := fmt.Sscanf(e.Name(), "netns-%d-%d", &id.Inode, &id.Cookie); err != nil || wanted != "" && e.Name() != wanted {
+			continue
+		}
+		some, err := PinsOf(e.Name()).drops(id.Inode)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+func (p Pins) drops(inode uint64) (all []Drops, err error) {
+	s, err := p.open(false)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	_, loads, err := s.list()
+	if err != nil {
+		return nil, err
+	}
+	var sums [planeReasonREASONS]Count
+	for _, n := range loads {
+		if err := withMap(s.at(strconv.Itoa(n), planeMapReasons), func(m *ebpf.Map) error { return addCounts(m, sums[:]) }); err != nil {
+			return nil, fmt.Errorf("read the counters that are pinned in %s: %w", s.path, netns.Denied(err, netns.BPF, netns.WriteAll))
+		}
+	}
+	for i, c := range sums {
+		if Reason(i).Dropped() && c.Packets > 0 {
+			all = append(all, Drops{inode, Reason(i), c})
+		}
+	}
+	return all, nil
 }

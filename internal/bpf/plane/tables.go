@@ -34,6 +34,21 @@ type Mapping struct {
 	Rule uint32
 }
 
+// Map is the name of the kernel's map that has it, of Destinations or of Sources.
+func (m *Mapping) Map(destination bool) string {
+	hosts, services, prefixes := planeMapSources, planeMapSourceServices, planeMapSourcePrefixes
+	if destination {
+		hosts, services, prefixes = planeMapDestinations, planeMapDestinationServices, planeMapDestinationPrefixes
+	}
+	switch {
+	case m.Protocol != 0:
+		return services
+	case m.Match.IsSingleIP():
+		return hosts
+	}
+	return prefixes
+}
+
 // Tables are what the programs carry out. A packet's destination is translated by Destinations, then it is routed, and
 // its source is translated by Sources. A packet whose destination was translated and that comes in and goes out by
 // interfaces with the role Inside (a hairpin) has its source translated by Sources that have this role, which is for
@@ -61,4 +76,6 @@ type Interface struct {
 	MAC net.HardwareAddr
 	// Redirect reports whether its driver takes frames that an XDP program redirects (ndo_xdp_xmit).
 	Redirect bool
+	// WantsXDP is kept for State.Known: whether the programs are to be at XDP, too.
+	WantsXDP bool
 }

@@ -47,6 +47,7 @@ enum {
 enum {
 	NO_ETHERNET = 1 << 0,
 	REDIRECT = 1 << 1, /* its driver takes redirected frames */
+	WANTS_XDP = 1 << 2, /* for those who read it: there was to be a program at XDP */
 };
 
 enum {
@@ -89,6 +90,9 @@ enum reason {
 	PASSED_RP_FILTER,
 	PASSED_FRAGMENT,    /* … its first fragment was not seen */
 	PASSED_UNMAPPABLE,  /* … an address that RFC 6296 cannot map */
+	DROPPED_UNMAPPED,   /* half translated, and its source has no mapping (any more) */
+	DROPPED_UNMAPPABLE, /* … one that gives it no address */
+	DROPPED_HEADER,     /* no room for the header of the way out */
 	REASONS,
 };
 

@@ -15,6 +15,7 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
 	"github.com/natkit/natkit/internal/bpf/pktgen"
+	"github.com/natkit/natkit/internal/bpf/plane"
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
@@ -311,6 +312,15 @@ func (l *Lab) SetGateway(ctx context.Context, g *lab.Gateway) error {
 	if err == nil {
 		l.gateway, l.carriers = g.Node, plan.Carriers(notes)
 		err = l.engines.Apply(node.Netns, plan, nil)
+	}
+	for _, name := range g.Detach {
+		var pins plane.Pins
+		if err == nil {
+			pins, err = plane.PinsIn(node.Netns)
+		}
+		if err == nil {
+			err = node.Netns.Do(func() error { return pins.Detach(name) })
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("put a gateway file in force in %s: %w", g.Node, err)

@@ -27,7 +27,7 @@ func (Engine) Check(p *gateway.Plan) error {
 // packet meets the old ones or the new ones. Needs CAP_BPF, CAP_NET_ADMIN and, where no bpf file system is mounted,
 // CAP_SYS_ADMIN.
 func (Engine) Apply(ns *netns.Handle, p *gateway.Plan, digest string) (seal string, err error) {
-	pins, err := pinsOf(ns)
+	pins, err := plane.PinsIn(ns)
 	if err != nil {
 		return "", err
 	}
@@ -58,7 +58,7 @@ func (Engine) Apply(ns *netns.Handle, p *gateway.Plan, digest string) (seal stri
 func load(c *compiled, p *gateway.Plan, found []plane.Found, digest string) (*plane.Programs, error) {
 	config := plane.Config{Tables: c.Tables, Marks: plane.MarksOf(p.Bypass), Digest: digest}
 	for _, f := range found {
-		f.Roles = c.roles.Of(described(&f))
+		f.Roles, f.WantsXDP = c.roles.Of(described(&f)), wantsXDP(&f, p)
 		config.Interfaces = append(config.Interfaces, f.Interface)
 	}
 	return plane.Load(config)
@@ -67,6 +67,13 @@ func load(c *compiled, p *gateway.Plan, found []plane.Found, digest string) (*pl
 // described is an interface as plans know them.
 func described(f *plane.Found) gateway.Interface {
 	return gateway.Interface{Name: f.Name, Index: f.Index, Group: f.Group}
+}
+
+// wantsXDP reports whether the file asks for XDP at an interface, and nothing in its nature is against it: by xdp: native
+// also of hardware whose driver runs no XDP programs.
+func wantsXDP(f *plane.Found, p *gateway.Plan) bool {
+	mode, _ := modeFor(f, p)
+	return mode != plane.TC || p.XDP == gateway.XDPNative && f.Kind == "device" && !f.NoEthernet && !f.VLANs
 }
 
 // modeFor returns how the programs are attached to an interface, and why not at XDP.
@@ -88,24 +95,13 @@ func modeFor(f *plane.Found, p *gateway.Plan) (mode plane.Mode, because string) 
 	return plane.XDP, ""
 }
 
-// pinsOf are those of a network namespace.
-func pinsOf(ns *netns.Handle) (plane.Pins, error) {
-	id, err := netns.IDOf(ns)
-	if err != nil {
-		return plane.Pins{}, err
-	}
-	return plane.PinsOf(pinsName(id)), nil
-}
-
-func pinsName(id netns.ID) string { return fmt.Sprintf("netns-%d-%d", id.Inode, id.Cookie) }
-
 // Sweep removes what is left of programs in network namespaces that are gone, and returns where it was.
 func (Engine) Sweep() ([]string, error) {
 	return plane.Sweep(func(name string) bool {
 		found := false
 		err := netns.Each(func(ns *netns.Handle) error {
 			id, err := netns.IDOf(ns)
-			found = found || err == nil && pinsName(id) == name
+			found = found || err == nil && plane.NameOf(id) == name
 			return err
 		})
 		return found || err != nil // it may be one that was not found
@@ -115,7 +111,7 @@ func (Engine) Sweep() ([]string, error) {
 // Forget has the programs ask routes and neighbours again, of which some have changed. They do so on their own within
 // plane.DefaultKeep.
 func (Engine) Forget(ns *netns.Handle) error {
-	pins, err := pinsOf(ns)
+	pins, err := plane.PinsIn(ns)
 	if err != nil {
 		return err
 	}
@@ -124,7 +120,7 @@ func (Engine) Forget(ns *netns.Handle) error {
 
 // Remove detaches the programs.
 func (Engine) Remove(ns *netns.Handle) error {
-	pins, err := pinsOf(ns)
+	pins, err := plane.PinsIn(ns)
 	if err != nil {
 		return err
 	}
@@ -133,7 +129,7 @@ func (Engine) Remove(ns *netns.Handle) error {
 
 // Present reports whether programs are attached.
 func (Engine) Present(ns *netns.Handle) (there bool, err error) {
-	pins, err := pinsOf(ns)
+	pins, err := plane.PinsIn(ns)
 	if err != nil {
 		return false, err
 	}
@@ -143,7 +139,7 @@ func (Engine) Present(ns *netns.Handle) (there bool, err error) {
 
 // Read returns what is attached, and what has come of it. Needs CAP_SYS_ADMIN.
 func (Engine) Read(ns *netns.Handle, _ string, plan func(digest string) *gateway.Plan) (s *gateway.State, err error) {
-	pins, err := pinsOf(ns)
+	pins, err := plane.PinsIn(ns)
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +227,8 @@ func counts(is *plane.State, rules []gateway.Ref) (all []gateway.Counted) {
 	}
 	for i, c := range is.Reasons {
 		if c.Packets > 0 {
-			all = append(all, gateway.Counted{What: plane.Reason(i).String(), Packets: c.Packets, Bytes: c.Bytes})
+			r := plane.Reason(i)
+			all = append(all, gateway.Counted{What: r.String(), Dropped: r.Dropped(), Packets: c.Packets, Bytes: c.Bytes})
 		}
 	}
 	return slices.Clip(all)

@@ -51,7 +51,7 @@ func (t *trial) follow(packet nat.Packet) (*observe.Trace, error) {
 		return nil, err
 	}
 	way := &observe.Trace{Schema: observe.Schema, Packet: packet, Steps: steps, Untracked: true,
-		Fate: observe.Forwarded, Source: given(as.src, packet.Src, t.ruleOf(as, false)), Destination: given(as.dst, packet.Dst, t.ruleOf(as, true))}
+		Fate: observe.Forwarded, Source: given(as.src, packet.Src, t.ruleOf(t.mapping(as, packet, false))), Destination: given(as.dst, packet.Dst, t.ruleOf(t.mapping(as, packet, true)))}
 	hop, err := t.route(observe.Lookup{Source: packet.Src, Destination: as.dst.Addr(), In: packet.In})
 	switch {
 	case err != nil:
@@ -134,21 +134,21 @@ func build(packet nat.Packet, in *plane.Found) []byte {
 	return ip.Append(link.Append(nil, 0, kind), segment)
 }
 
-// steps are what the programs do with a packet.
+// steps are what the programs do with a packet: what of its headers changes, by which map and for which rule.
 func (t *trial) steps(packet nat.Packet, in *plane.Found, as *became) (all []observe.Step) {
 	hook := map[string]string{"xdp": "xdp", "tc": "tc ingress"}[as.Program]
 	add := func(hook string, rule *gateway.Ref, format string, args ...any) {
 		all = append(all, observe.Step{Hook: hook, Chain: "program of natkit on " + in.Name, Owner: "natkit", Rule: rule, Does: fmt.Sprintf(format, args...)})
 	}
-	if as.dst.Addr() != packet.Dst || as.dst.Port() != packet.DstPort {
-		add(hook, t.ruleOf(as, true), "destination %s becomes %s", end(packet.Dst, packet.DstPort), end(as.dst.Addr(), as.dst.Port()))
+	if m := t.mapping(as, packet, true); m != nil {
+		add(hook, t.ruleOf(m), "destination %s becomes %s, by the map %s", end(packet.Dst, packet.DstPort), end(as.dst.Addr(), as.dst.Port()), m.Map(true))
 	}
 	if as.Verdict == plane.Half {
 		add(hook, nil, "%s", as.Reason)
 		return all
 	}
-	if as.src.Addr() != packet.Src || as.src.Port() != packet.SrcPort {
-		add(hook, t.ruleOf(as, false), "source %s becomes %s", end(packet.Src, packet.SrcPort), end(as.src.Addr(), as.src.Port()))
+	if m := t.mapping(as, packet, false); m != nil {
+		add(hook, t.ruleOf(m), "source %s becomes %s, by the map %s", end(packet.Src, packet.SrcPort), end(as.src.Addr(), as.src.Port()), m.Map(false))
 	}
 	add(hook, nil, "sent on by the host's routes, past netfilter")
 	return all
@@ -161,19 +161,31 @@ func end(a netip.Addr, port uint16) string {
 	return netip.AddrPortFrom(a, port).String()
 }
 
-// ruleOf is the rule that translated one end; nil for none.
-func (t *trial) ruleOf(as *became, destination bool) *gateway.Ref {
-	table := t.compiled.Sources
-	a := as.src
+// mapping is that which translated one end of a packet; nil where none did.
+func (t *trial) mapping(as *became, packet nat.Packet, destination bool) *plane.Mapping {
+	table, is, was := t.compiled.Sources, as.src, netip.AddrPortFrom(packet.Src, packet.SrcPort)
 	if destination {
-		table, a = t.compiled.Destinations, as.dst
+		table, is, was = t.compiled.Destinations, as.dst, netip.AddrPortFrom(packet.Dst, packet.DstPort)
+	}
+	if is == was {
+		return nil
 	}
 	for _, number := range as.Rules {
-		if slices.ContainsFunc(table, func(m plane.Mapping) bool { return m.Rule == number && m.To.Contains(a.Addr()) }) {
-			return &t.compiled.rules[number]
+		i := slices.IndexFunc(table, func(m plane.Mapping) bool {
+			return m.Rule == number && m.Match.Contains(was.Addr()) && m.To.Contains(is.Addr()) && (m.Port == 0 || m.Port == was.Port())
+		})
+		if i >= 0 {
+			return &table[i]
 		}
 	}
 	return nil
+}
+
+func (t *trial) ruleOf(m *plane.Mapping) *gateway.Ref {
+	if m == nil {
+		return nil
+	}
+	return &t.compiled.rules[m.Rule]
 }
 
 func given(a netip.AddrPort, was netip.Addr, rule *gateway.Ref) observe.Given {

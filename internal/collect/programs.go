@@ -1,0 +1,121 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/natkit/natkit/internal/bpf/plane"
+	"github.com/natkit/natkit/internal/ruleset"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// readPrograms finds out which eBPF programs of a gateway are attached here.
+func (o *observation) readPrograms(context.Context) (err error) {
+	o.Programs, err = answer(o, question{"programs of a gateway", "gateway_programs.json"}, askPrograms)
+	if errors.As(err, new(errNotRecorded)) {
+		return errNone
+	}
+	return err
+}
+
+func askPrograms() (*snapshot.Programs, error) {
+	all := &snapshot.Programs{Interfaces: []snapshot.ProgramInterface{}}
+	pins, err := plane.PinsIn(nil)
+	if err != nil {
+		return nil, err
+	}
+	if there, err := pins.Visible(); err != nil || !there {
+		return all, err
+	}
+	is, err := pins.Read()
+	if err != nil {
+		return nil, err
+	}
+	found, err := plane.ReadInterfaces()
+	if err != nil {
+		return nil, err
+	}
+	for i := range found {
+		f := &found[i]
+		wants, known := is.Known[f.Index]
+		all.Interfaces = append(all.Interfaces, snapshot.ProgramInterface{
+			Name: f.Name, Mode: string(is.Modes[f.Index]), Known: known, Missing: is.Missing[f.Index],
+			WantsXDP: wants, OtherXDP: uint32(is.Others[f.Index]), NativeXDP: f.Native(), MTU: f.MTU,
+		})
+	}
+	for i, c := range is.Reasons {
+		if r := plane.Reason(i); c.Packets > 0 {
+			all.Reasons = append(all.Reasons, snapshot.ProgramReason{Reason: r.String(), Dropped: r.Dropped(), Packets: c.Packets, Bytes: c.Bytes})
+		}
+	}
+	return all, nil
+}
+
+// between reports whether programs translate what comes in by one interface and goes out by another one; empty is any.
+func (k *lookups) between(in, out string) bool {
+	return k.mappings != nil && (in == "" || k.programs.Of(in).Translates()) && k.programs.Of(out).Translates()
+}
+
+// index is the number of an interface; 0 of one that is not there.
+func (k *lookups) index(name string) int {
+	if l := k.router.named[name]; l != nil {
+		return l.index
+	}
+	return 0
+}
+
+// divert notes of a target that programs send connections on to it, p being the first packet of one: what filters would do
+// to them they do not do.
+func (k *lookups) divert(t *snapshot.DNATTarget, p *ruleset.Packet) {
+	on := k.rules.Rules[t.Rule].ToDestination
+	if t.Local || !on.IsValid() || !k.between(p.In, t.Interface) {
+		return
+	}
+	to, found := k.mappings.Destination(k.index(p.In), p.Protocol, netip.AddrPortFrom(on.Addr(), p.First.DstPort))
+	if !found || on.IsSingleIP() && (to.Addr() != t.Address || t.Port != 0 && to.Port() != t.Port) {
+		return
+	}
+	t.Programs, t.Bypassed = true, firstDrop(t.Filter, t.AnswerFilter, t.LaterFilter)
+	t.Filter, t.AnswerFilter, t.LaterFilter = nil, nil, nil
+}
+
+// divertWay does so with what a host of a network sends.
+func (k *lookups) divertWay(w *snapshot.Way, protocol uint8, host netip.Addr) {
+	if !k.sends(w.In, w.Out, protocol, host) {
+		return
+	}
+	w.Programs, w.Bypassed = true, firstDrop(w.Filter, w.AnswerFilter, w.LaterFilter)
+	w.Filter, w.AnswerFilter, w.LaterFilter = nil, nil, nil
+}
+
+// translated is a host of a network, or one that a rule is for, where none is for the other.
+func (k *lookups) translated(rule int, host netip.Addr) netip.Addr {
+	from := k.rules.Rules[rule].FromSource
+	if !from.IsValid() || slices.ContainsFunc(k.rules.Rules, func(r snapshot.NATRule) bool {
+		return r.TranslatesSource() && (!r.FromSource.IsValid() || r.FromSource.Contains(host))
+	}) {
+		return host
+	}
+	return from.Addr()
+}
+
+// sends reports whether programs translate the source of all that a host sends.
+func (k *lookups) sends(in, out string, protocol uint8, host netip.Addr) bool {
+	if !k.between(in, out) {
+		return false
+	}
+	_, found := k.mappings.Source(k.index(out), protocol, netip.AddrPortFrom(host, 0))
+	return found
+}
+
+// firstDrop is the first of filters that lets nothing pass.
+func firstDrop(all ...*snapshot.Filter) *snapshot.Filter {
+	for _, f := range all {
+		if f != nil && !f.Passes && len(f.Drops) > 0 {
+			return f
+		}
+	}
+	return nil
+}
