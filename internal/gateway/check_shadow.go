@@ -114,6 +114,8 @@ type shadows struct {
 	untracked entryIndex
 	outside   entryIndex
 	inside    entryIndex
+	// tables are the destinations of pairs: each may be on any address.
+	tables []int
 }
 
 // pinnedTo are an address and a pin.
@@ -131,6 +133,9 @@ func (s *shadows) index() {
 	s.ports, s.clients = map[pinnedTo][]int{}, map[netip.Prefix]*entryIndex{}
 	for i := range s.plan.Destinations {
 		e := &s.plan.Destinations[i]
+		if e.Action.Pairs != "" {
+			s.tables = append(s.tables, i)
+		}
 		at := pinnedTo{e.On(), s.pins.of(e)}
 		if len(e.Ports) > 0 {
 			s.ports[at] = append(s.ports[at], i)
@@ -197,12 +202,15 @@ func (s *shadows) overDestination(i int) []Ref {
 	}
 	s.outside.meeting(e.On(), by, func(j int) {
 		p := &s.plan.Stateless[j]
-		u.add(&Entry{Rule: p.Rule, Match: nat.Match{To: []netip.Prefix{p.Outside()}}})
+		u.add(&Entry{Rule: p.Rule, Match: p.comesFor()})
 	})
 	before := func(j int) {
 		if d := &s.plan.Destinations[j]; j < i && d.Rule != e.Rule && !d.apart(e) {
 			u.add(d)
 		}
+	}
+	for _, j := range s.tables {
+		before(j)
 	}
 	switch near := s.nearPorts(e, by); { // what comes before an entry on one address is on that address
 	case !e.On().IsSingleIP() || by == nil || len(e.Ports) == 0 && len(e.From) == 0:
@@ -217,6 +225,15 @@ func (s *shadows) overDestination(i int) []Ref {
 		}
 	}
 	return u.covering()
+}
+
+// comesFor is what a Stateless pair is for on the way in.
+func (e *Entry) comesFor() nat.Match {
+	m := nat.Match{To: []netip.Prefix{e.Outside()}, Members: e.ofPairs()}
+	for i := range m.Members {
+		m.Members[i].Of = nat.To
+	}
+	return m
 }
 
 // clientsOf are the entries on an address, by From.

@@ -20,9 +20,12 @@ const staticTable = "inet natkit_static"
 
 // Claim takes static rules.
 func (*Static) Claim(p *gateway.Plan, _ gateway.Facts) (mine, rest *gateway.Plan, notes []gateway.Note) {
-	stateless := map[gateway.Ref]bool{}
+	stateless, pairs := map[gateway.Ref]bool{}, map[gateway.Ref]bool{}
 	for _, s := range p.Stateless {
 		stateless[s.Rule] = true
+	}
+	for _, s := range p.Sources {
+		pairs[s.Rule] = pairs[s.Rule] || s.Action.Pairs != ""
 	}
 	return divide("static", p, func(r gateway.Ref) string {
 		switch {
@@ -30,6 +33,8 @@ func (*Static) Claim(p *gateway.Plan, _ gateway.Facts) (mine, rest *gateway.Plan
 			return "it is not static"
 		case stateless[r]:
 			return "it is stateless"
+		case pairs[r]:
+			return "it has pairs"
 		}
 		return ""
 	})
