@@ -182,7 +182,7 @@ func takenTo(n *snapshot.NATRule) string {
 
 // ofPairs is the condition on the pairs by which an entry translates.
 func (e *Entry) ofPairs() []nat.Member {
-	return slices.DeleteFunc(slices.Clone(e.Members), func(x nat.Member) bool { return x.Name != e.Action.Pairs || x.Not })
+	return slices.DeleteFunc(slices.Clone(e.Members), func(x nat.Member) bool { return !x.Pairs })
 }
 
 // sourceFirst is the rule of ours whose connections a foreign snat or masquerade takes.

@@ -672,10 +672,11 @@ func (b *ruleCompiler) sides(r *Static) (s sides, err error) {
 		s.inside, s.outside = []netip.Prefix{nat.Host(r.Inside.Addr)}, []netip.Prefix{nat.Host(r.Outside.Addr)}
 		return s, errors.Join(b.family("inside", r.Inside.Addr), b.family("outside", r.Outside.Addr))
 	}
-	from, err := b.member(string(r.Pairs), nat.From)
+	from, err := b.member(r.Pairs.name(), nat.From)
+	from.Pairs = true
 	to := from
 	to.Of = nat.To
-	s.from, s.to, s.pairs = []nat.Member{from}, []nat.Member{to}, string(r.Pairs)
+	s.from, s.to, s.pairs = []nat.Member{from}, []nat.Member{to}, r.Pairs.name()
 	s.inside = []netip.Prefix{nat.Anywhere(b.bits)}
 	s.outside = s.inside
 	return s, err

@@ -116,7 +116,7 @@ func (e *Entry) Pairs() *nat.Set {
 		return nil
 	}
 	for i := range e.Members {
-		if m := &e.Members[i]; m.Name == e.Action.Pairs && !m.Not {
+		if m := &e.Members[i]; m.Pairs {
 			return m.Set
 		}
 	}
@@ -345,7 +345,7 @@ func (e *Entry) length(of nat.Condition) int {
 	if of == nat.To {
 		prefixes = e.To
 	}
-	if e.Action.Pairs != "" && slices.ContainsFunc(e.Members, func(x nat.Member) bool { return x.Of == of && x.Name == e.Action.Pairs && !x.Not }) {
+	if e.Action.Pairs != "" && slices.ContainsFunc(e.Members, func(x nat.Member) bool { return x.Of == of && x.Pairs }) {
 		return e.Rule.BitLen()
 	}
 	return length(prefixes)

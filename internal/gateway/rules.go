@@ -159,7 +159,7 @@ func (r *rule) whole() nat.Rule {
 		given := r.first.Action
 		w := nat.Rule{Match: r.back.Match, Action: nat.Action{Kind: nat.Pair, Prefix: r.first.On(), To: given.To, Pairs: given.Pairs}}
 		w.To, w.NotIn = once(r.from), r.first.NotIn
-		w.Members = slices.DeleteFunc(slices.Clone(r.members), func(x nat.Member) bool { return x.Name == given.Pairs && !x.Not })
+		w.Members = slices.DeleteFunc(slices.Clone(r.members), func(x nat.Member) bool { return x.Pairs })
 		for i := range w.Members {
 			if x := &w.Members[i]; x.Of == nat.From {
 				x.Of = nat.To

@@ -65,7 +65,9 @@ func TestPairsTwice(t *testing.T) {
 func TestPairsMatch(t *testing.T) {
 	s, _ := NewPairs("s", []AddrPair{addrPair("203.0.113.9", "10.0.0.1"), addrPair("203.0.113.12", "10.0.0.2")})
 	o, _ := NewPairs("o", []AddrPair{addrPair("203.0.113.13", "10.0.0.2")})
-	of := func(set *Set, c Condition) *Match { return &Match{Members: []Member{{Of: c, Name: set.Name, Set: set}}} }
+	of := func(set *Set, c Condition) *Match {
+		return &Match{Members: []Member{{Of: c, Name: set.Name, Set: set}}}
+	}
 	to := func(text string) *Match { return &Match{To: []netip.Prefix{netip.MustParsePrefix(text)}} }
 	for _, tt := range []struct {
 		a, b           *Match

@@ -186,7 +186,7 @@ func (r *Rule) String() string {
 		pair := joinWords(PrefixesString(r.From), "is outside", PrefixString(r.Action.Prefix))
 		if r.Action.Pairs != "" {
 			pair = "the pairs of $" + r.Action.Pairs
-			asks.Members = slices.DeleteFunc(asks.Members, func(x Member) bool { return x.Name == r.Action.Pairs })
+			asks.Members = slices.DeleteFunc(asks.Members, func(x Member) bool { return x.Pairs })
 		}
 		return joinWords(pair, listed("only to", places(r.To, r.named(To, false))),
 			asks.String(), r.Text(Out), onlyIf(r.Action.Stateless, "stateless"),

@@ -265,7 +265,9 @@ type Member struct {
 	Of   Condition `json:"of"`
 	Name string    `json:"set"`
 	Not  bool      `json:"not,omitempty"`
-	Set  *Set      `json:"-"`
+	// Pairs: the set has pairs, and the condition is about one side of these.
+	Pairs bool `json:"pairs,omitempty"`
+	Set   *Set `json:"-"`
 }
 
 // Compare orders members by what they ask.

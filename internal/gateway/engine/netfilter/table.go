@@ -72,6 +72,8 @@ type set struct {
 	// of has the elements of a set of the plan, of one family or, without one, services.
 	of     *nat.Set
 	family *family
+	// from is the side of pairs, of which the set is a map to the other one; empty for other sets.
+	from nat.Condition
 }
 
 type element struct {
@@ -555,7 +557,7 @@ func valid(p *gateway.Plan) error {
 		needs   func(*gateway.Entry) error
 	}{
 		{p.Destinations, func(d *gateway.Entry) error {
-			if len(d.To) != 1 || !d.Action.Prefix.IsValid() && len(d.Action.Backends) == 0 && d.Action.Kind != nat.Redirect {
+			if len(d.To) != 1 || !d.Action.Prefix.IsValid() && len(d.Action.Backends) == 0 && d.Action.Kind != nat.Redirect && d.Pairs() == nil {
 				return errors.New("it does not say what one prefix becomes")
 			}
 			return like(d.To, d.Action.Prefix)
@@ -564,7 +566,7 @@ func valid(p *gateway.Plan) error {
 			switch becomes := s.Action.Prefix.IsValid(); {
 			case len(s.Original) > 1, becomes && len(s.From) != 1:
 				return errors.New("it is for several prefixes")
-			case !becomes && s.Action.Kind != nat.Masquerade && len(s.Action.To) == 0:
+			case !becomes && s.Action.Kind != nat.Masquerade && len(s.Action.To) == 0 && s.Pairs() == nil:
 				return errors.New("it says nothing to translate to")
 			}
 			return like(s.From, s.Action.Prefix)
