@@ -279,6 +279,9 @@ func check(ns *netns.Handle, p *gateway.Plan) error {
 		flowtable = []string{"lo"}
 	}
 	err := write(p, gateway.Digest(p), flowtable, func(t *table) error {
+		for _, s := range t.sets {
+			s.sample = true
+		}
 		messages, err := t.messages(nil)
 		if err != nil {
 			return err

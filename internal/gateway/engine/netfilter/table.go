@@ -74,6 +74,8 @@ type set struct {
 	family *family
 	// from is the side of pairs, of which the set is a map to the other one; empty for other sets.
 	from nat.Condition
+	// sample: some elements of a set of the plan are enough.
+	sample bool
 }
 
 type element struct {
@@ -203,9 +205,17 @@ const (
 	elementsPerMessageSize = 32 << 10 // of 64 KiB that an attribute can have
 )
 
+// sampled is how many elements of a set of the plan the kernel is asked about before: it takes one as the other, and a
+// million take it a second.
+const sampled = 1000
+
 func (s *set) messages() []message {
 	if s.of != nil {
-		return append([]message{s.header()}, s.carrying(unix.NFT_MSG_NEWSETELEM, s.elementsOf(s.spans()))...)
+		spans := s.spans()
+		if s.sample {
+			spans = spans[:min(len(spans), sampled)]
+		}
+		return append([]message{s.header()}, s.carrying(unix.NFT_MSG_NEWSETELEM, s.elementsOf(spans))...)
 	}
 	return append([]message{s.header()}, s.changes(unix.NFT_MSG_NEWSETELEM, s.elements)...)
 }
