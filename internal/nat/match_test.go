@@ -91,7 +91,7 @@ func anyMatch(r *rand.Rand) (m Match) {
 			if of == DestPorts || of == OriginalPorts {
 				set = pick(r, serviceSets...)
 			}
-			m.Members = append(m.Members, Member{of, set.Name, r.IntN(3) == 0, set})
+			m.Members = append(m.Members, Member{of, set.Name, r.IntN(3) == 0, false, set})
 		case 0, 1:
 			m.From = prefixes()
 		case 2:
