@@ -169,6 +169,26 @@ func TestPairFindings(t *testing.T) {
 	}
 }
 
+// A rule is for pairs of its family alone, whichever its set has beside them.
+func TestPairsOfOneFamily(t *testing.T) {
+	f := withSetFiles(t, nil, "gateway:\n  interfaces: {wan: eth0}\n  sets: {p: {pairs: [203.0.113.1 10.0.0.1, \"2001:db8::1 fd00::1\"]}}\n  nat:\n  - static: {pairs: $p, stateless: on}\n")
+	p, err := Compile(&f.Config, Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &p.Stateless[0]
+	for text, want := range map[string]bool{"203.0.113.1": true, "2001:db8::1": false, "10.0.0.1": false} {
+		if got := e.HasOutside(netip.MustParseAddr(text)); got != want {
+			t.Errorf("%s is outside: %v", text, got)
+		}
+	}
+	for text, want := range map[string]bool{"10.0.0.1": true, "fd00::1": false} {
+		if got := e.HasInside(netip.MustParseAddr(text)); got != want {
+			t.Errorf("%s is inside: %v", text, got)
+		}
+	}
+}
+
 // Other pairs are no other rules.
 func TestPairsDiffer(t *testing.T) {
 	plan := func(text string) *Plan {

@@ -123,17 +123,18 @@ func (e *Entry) Pairs() *nat.Set {
 	return nil
 }
 
-// HasInside and HasOutside report whether an address is one of a Stateless pair, or of those of its set.
+// HasInside and HasOutside report whether an address is one of a Stateless pair, or of those of its set: of a set those of
+// the rule's family are meant.
 func (e *Entry) HasInside(a netip.Addr) bool {
 	if s := e.Pairs(); s != nil {
-		return s.Outward(a).IsValid()
+		return a.BitLen() == e.Rule.BitLen() && s.Outward(a).IsValid()
 	}
 	return e.Inside().Contains(a)
 }
 
 func (e *Entry) HasOutside(a netip.Addr) bool {
 	if s := e.Pairs(); s != nil {
-		return s.Inward(a).IsValid()
+		return a.BitLen() == e.Rule.BitLen() && s.Inward(a).IsValid()
 	}
 	return e.Outside().Contains(a)
 }
