@@ -125,7 +125,7 @@ func (g *pairsGateway) changed(ctx context.Context, engine string) (bench.Usage,
 	return g.apply(ctx, engine, manyPairs+1)
 }
 
-// writePairs writes pairs whose addresses inside are in random order, the same each time.
+// writePairs writes pairs of which the first manyPairs have addresses inside in random order, the same each time.
 func writePairs(path string, n int) (err error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -133,9 +133,13 @@ func writePairs(path string, n int) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	w := bufio.NewWriter(f)
-	inside := rand.New(rand.NewPCG(packetSeed, 0)).Perm(n)
+	inside := rand.New(rand.NewPCG(packetSeed, 0)).Perm(manyPairs)
 	for i := range n {
-		fmt.Fprintf(w, "%s %s\n", pairAddress(100, i), pairAddress(10, inside[i]))
+		to := i
+		if i < manyPairs {
+			to = inside[i]
+		}
+		fmt.Fprintf(w, "%s %s\n", pairAddress(100, i), pairAddress(10, to))
 	}
 	return w.Flush()
 }
