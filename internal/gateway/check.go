@@ -392,7 +392,7 @@ func withPart(w written, r nat.AddrRange) string {
 // sets warns where a set leaves a rule nothing to do.
 func (o one) sets() {
 	for _, u := range o.setUses() {
-		if s := o.config.Sets.named(u.name); s != nil && !strings.HasPrefix(u.key, "except-") && len(s.Of(o.bits))+len(s.Services) == 0 {
+		if s := o.config.Sets.named(u.name); s != nil && !strings.HasPrefix(u.key, "except-") && s.LenOf(o.bits) == 0 {
 			o.warn("set-empty", fmt.Sprintf("set %s has no %s address: the rule matches nothing by it", u.name, familyName(o.bits)),
 				"fill it, or leave it out", o.pathOf(u.key, u.at, u.of)...)
 		}
@@ -515,7 +515,10 @@ func (o one) protocol(p Port, path ...any) {
 }
 
 func (o one) static(s *Static) {
-	if s.Inside == s.Outside {
+	if s.Pairs != "" {
+		o.pairs(s)
+	}
+	if s.Pairs == "" && s.Inside == s.Outside {
 		o.refuse("translates-to-itself", fmt.Sprintf("%s becomes itself", s.Inside), "leave the rule out", "outside")
 	}
 	for i, p := range s.Port {
@@ -534,6 +537,24 @@ func (o one) static(s *Static) {
 		o.refuse("stateless-needs-tracker", "local needs connections, and stateless has none", "leave out one of them", "local")
 	case bool(s.Hairpin):
 		o.hairpin()
+	}
+}
+
+// pairs checks the addresses of a set of pairs, and what cannot be said of all of them at once.
+func (o one) pairs(s *Static) {
+	if s.Hairpin {
+		o.refuse("pairs-without-hairpin", "hairpin has a rule of its own for each address, and pairs are all in one", "leave out hairpin, or take the pairs of hosts that need it out of the set, and write a static for each", "hairpin")
+	}
+	set := o.config.Sets.named(s.Pairs.name())
+	if set == nil {
+		return
+	}
+	for _, unusable := range special {
+		for _, of := range []nat.Condition{nat.To, nat.From} {
+			if at := set.Side(of).Of(o.bits).Within(unusable.addrs); len(at) > 0 {
+				o.refuse("unusable-address", fmt.Sprintf("%s of set %s is %s", at[0].First, s.Pairs.name(), unusable.what), "write the address of a host", "pairs")
+			}
+		}
 	}
 }
 

@@ -122,7 +122,7 @@ func (c *checker) destinationFirst(f *Foreign, n *snapshot.NATRule) (Ref, string
 	for _, i := range c.destinationsFor(&theirs) {
 		d := &c.plan.Destinations[i]
 		if sameFamily(n, d.On().Addr()) && c.meets(n, &d.Match) && !sameDestination(n, d) {
-			return d.Rule, fmt.Sprintf("%s and %s %s of %s to %s", f.rule(n), may(n, "takes", "may take"), cmp.Or(common(&theirs, &d.Match), "everything"), nat.PrefixString(d.On()), takenTo(n)),
+			return d.Rule, fmt.Sprintf("%s and %s %s of %s to %s", f.rule(n), may(n, "takes", "may take"), cmp.Or(common(&theirs, &d.Match), "everything"), d.onText(), takenTo(n)),
 				c.remove(f, n)
 		}
 	}
@@ -159,6 +159,14 @@ func (c *checker) destinationsFor(m *nat.Match) []int {
 	return slices.Concat(c.byPort[keyOf(m)], c.byPort[portKey{}])
 }
 
+// onText is what a destination is on.
+func (e *Entry) onText() string {
+	if e.Action.Pairs != "" {
+		return "$" + e.Action.Pairs
+	}
+	return nat.PrefixString(e.On())
+}
+
 // sameDestination reports whether both rules do the same.
 func sameDestination(n *snapshot.NATRule, d *Entry) bool {
 	to := d.Action.Backends
@@ -172,6 +180,11 @@ func takenTo(n *snapshot.NATRule) string {
 	return nat.Backend{Address: n.First, Port: n.FirstPort}.String()
 }
 
+// ofPairs is the condition on the pairs by which an entry translates.
+func (e *Entry) ofPairs() []nat.Member {
+	return slices.DeleteFunc(slices.Clone(e.Members), func(x nat.Member) bool { return !x.Pairs })
+}
+
 // sourceFirst is the rule of ours whose connections a foreign snat or masquerade takes.
 func (c *checker) sourceFirst(f *Foreign, n *snapshot.NATRule) (Ref, string, string) {
 	if n.Kind != snapshot.NATMasquerade && n.Kind != snapshot.NATSource || n.Marked {
@@ -182,7 +195,7 @@ func (c *checker) sourceFirst(f *Foreign, n *snapshot.NATRule) (Ref, string, str
 		if s.IsHairpin() || !sameFamily(n, nat.Anywhere(s.Rule.BitLen()).Addr()) {
 			continue
 		}
-		if c.meets(n, &nat.Match{From: s.From, Out: s.Out}) && !sameSource(n, &s.Action) {
+		if c.meets(n, &nat.Match{From: s.From, Out: s.Out, Members: s.ofPairs()}) && !sameSource(n, &s.Action) {
 			return s.Rule, fmt.Sprintf("%s and %s connections from %s %s", f.rule(n), may(n, "gives", "may give"), foreignFrom(n), foreignGives(n)),
 				c.remove(f, n)
 		}
@@ -326,8 +339,11 @@ func admitByRoute(p *Plan, lan, wan string) []string {
 
 // target is where an entry leads, in ufw's words.
 func (e *Entry) target() string {
-	if e.Action.Prefix.IsValid() {
+	switch {
+	case e.Action.Prefix.IsValid():
 		return nat.PrefixString(e.Action.Prefix)
+	case e.Action.Pairs != "":
+		return "any"
 	}
 	to := e.Action.Backends[0]
 	text := to.Address.String()

@@ -572,7 +572,7 @@ func (c *checker) cutting(a admin) (rules []Ref) {
 		}
 	}
 	for i := range c.plan.Stateless {
-		if s := &c.plan.Stateless[i]; (len(s.Out) == 0 || slices.Contains(s.Out, a.by(s.Out))) && (s.Outside().Contains(a.server) || s.Inside().Contains(a.server)) {
+		if s := &c.plan.Stateless[i]; (len(s.Out) == 0 || slices.Contains(s.Out, a.by(s.Out))) && (s.HasOutside(a.server) || s.HasInside(a.server)) {
 			rules = append(rules, s.Rule)
 		}
 	}

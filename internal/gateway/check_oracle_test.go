@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -46,11 +47,29 @@ func subPrefix(r *rand.Rand, of string) netip.Prefix {
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
+// tinyPairs are sets that tinyRule names.
+var tinyPairs = map[string][]nat.AddrPair{
+	"a": {{Outside: tinyHere[0], Inside: tinyHosts[1]}, {Outside: tinyHere[1], Inside: tinyHosts[0]}},
+	"b": {{Outside: tinyHere[1], Inside: tinyHosts[2]}, {Outside: tinyHere[3], Inside: tinyHosts[3]}},
+}
+
+// withTinyPairs is a file with rules of the small world.
+func withTinyPairs(rules ...string) string {
+	sets := ""
+	for _, name := range slices.Sorted(maps.Keys(tinyPairs)) {
+		p := tinyPairs[name]
+		sets += fmt.Sprintf("    %s: {pairs: [%s, %s]}\n", name, p[0], p[1])
+	}
+	return strings.Replace(inFile(rules...), "  nat:\n", "  sets:\n"+sets+"  nat:\n", 1)
+}
+
 // tinyRule is a random rule of the small world.
 func tinyRule(r *rand.Rand) string {
 	out := pick(r, "", "", ", out: eth8", ", out: [eth8, eth9]", ", out: wan")
 	except := pick(r, "", "", "", ", except-to: 198.51.100.1")
-	switch r.IntN(9) {
+	switch r.IntN(10) {
+	case 9:
+		return "static: {pairs: $" + pick(r, "a", "b") + "}"
 	case 0:
 		return fmt.Sprintf("masquerade: {from: %s%s%s}", subPrefix(r, "10.0.0.0/30"), out, except)
 	case 1:
@@ -82,6 +101,11 @@ func ways(r Rule) (source, destination []way) {
 		source = sourceWays(&r.Masquerade.Sources)
 	case r.SNAT != nil:
 		source = sourceWays(&r.SNAT.Sources)
+	case r.Static != nil && r.Static.Pairs != "":
+		for _, p := range tinyPairs[r.Static.Pairs.name()] {
+			source = append(source, pairWay(Prefix{Prefix: nat.Host(p.Inside)}, 9))
+			destination = append(destination, onWay(nat.Host(p.Outside), Port{}, netip.Prefix{}))
+		}
 	case r.Static != nil:
 		one := Prefix{Prefix: nat.Host(r.Static.Inside.Addr)}
 		source = []way{pairWay(one, 9)}
@@ -203,7 +227,7 @@ func TestCheckAgainstEveryPacket(t *testing.T) {
 		for range 1 + r.IntN(5) {
 			rules = append(rules, tinyRule(r))
 		}
-		text := inFile(rules...)
+		text := withTinyPairs(rules...)
 		f, err := Parse("f", []byte(text))
 		if err != nil {
 			t.Fatal(text, err)

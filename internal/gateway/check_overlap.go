@@ -35,6 +35,7 @@ func (c *checker) overlaps(plan *Plan) map[Ref]bool {
 	}
 	for _, list := range [][]Entry{plan.Sources, plan.Destinations, plan.Untracked} {
 		c.pins.overlapping(list, found)
+		overlappingTables(list, found)
 	}
 	overlappingPairs(plan.Stateless, found)
 	return seen
@@ -55,6 +56,8 @@ func (o one) subject(side string) []any {
 		return []any{"from"}
 	case o.DNAT != nil, o.Notrack != nil:
 		return []any{"on"}
+	case o.Static != nil && o.Static.Pairs != "":
+		return []any{"pairs"}
 	case o.Static != nil, o.Netmap != nil:
 		return []any{side}
 	}
@@ -154,7 +157,7 @@ func (x *pins) overlapping(list []Entry, found report) {
 	groups, order := map[ends][]*Entry{}, []ends(nil)
 	for i := range list {
 		e := &list[i]
-		if e.IsHairpin() {
+		if e.IsHairpin() || e.Action.Pairs != "" {
 			continue
 		}
 		for _, on := range anyOf(e.To) {
@@ -188,10 +191,31 @@ func (x *pins) overlapping(list []Entry, found report) {
 	}
 }
 
+// overlappingTables is overlapping of entries that have a set of pairs: each is compared with all others.
+func overlappingTables(list []Entry, found report) {
+	for i := range list {
+		e := &list[i]
+		if e.IsHairpin() || e.Action.Pairs == "" {
+			continue
+		}
+		for j := range list {
+			o := &list[j]
+			if o.IsHairpin() || o.Rule == e.Rule || o.Action.Pairs != "" && j < i || compareEntries(e, o) != 0 || e.apart(o) || !e.Overlaps(&o.Match) {
+				continue
+			}
+			side, what := outside, "translates some addresses of $"+e.Action.Pairs
+			if e.Action.Kind.TranslatesSource() {
+				side, what = inside, "translates the source of some addresses of $"+e.Action.Pairs
+			}
+			found(e.Rule, o.Rule, side, what)
+		}
+	}
+}
+
 // hasEmptySet reports whether an entry asks for a set that has nothing, as that of a feed may at times.
 func (e *Entry) hasEmptySet() bool {
 	return slices.ContainsFunc(e.Members, func(x nat.Member) bool {
-		return !x.Not && len(x.Set.Of(e.Rule.BitLen()))+len(x.Set.Services) == 0
+		return !x.Not && x.Set.LenOf(e.Rule.BitLen()) == 0
 	})
 }
 
@@ -279,10 +303,34 @@ func overlappingPairs(all []Entry, found report) {
 		}
 		by[of] = append(by[of], p)
 	}
+	var tables []*Entry
 	for i := range all {
 		p := &all[i]
+		if p.Action.Pairs != "" {
+			tables = append(tables, p)
+			continue
+		}
 		taken(in, p.Inside(), p, inside, "translates the source of ")
 		taken(out, p.Outside(), p, outside, "translates ")
+	}
+	for i, t := range tables {
+		var others []*Entry
+		for j := range all {
+			if all[j].Action.Pairs == "" {
+				others = append(others, &all[j])
+			}
+		}
+		for _, o := range append(others, tables[i+1:]...) {
+			in, out := t.comesFor(), o.comesFor()
+			sources := nat.Match{From: t.From, Members: t.Members}
+			switch {
+			case t.Rule == o.Rule || !meet(t.Out, o.Out) || o.length(nat.From) != t.length(nat.From):
+			case in.Overlaps(&out):
+				found(t.Rule, o.Rule, outside, "translates some addresses of $"+t.Action.Pairs)
+			case sources.Overlaps(&nat.Match{From: o.From, Members: o.Members}):
+				found(t.Rule, o.Rule, inside, "translates the source of some addresses of $"+t.Action.Pairs)
+			}
+		}
 	}
 }
 

@@ -101,7 +101,7 @@ func (x *pins) value(e *Entry, of nat.Condition) (value uint32, one bool) {
 		return e.Mark.Value, e.Mark.Mask == math.MaxUint32
 	}
 	for i := range e.Members {
-		if m := &e.Members[i]; m.Of == of && !m.Not {
+		if m := &e.Members[i]; m.Of == of && !m.Not && !m.Pairs {
 			value, one = x.numbers[m.Set]
 			return value, one
 		}

@@ -178,7 +178,7 @@ func (c *checker) masquerades() (all []*Entry) {
 // inside, which one of the rules gives to connections.
 func (o one) takesGiven(p Entry, masquerades []*Entry) bool {
 	for _, s := range masquerades {
-		at := slices.IndexFunc(o.pool(s), nat.RangeOf(p.Outside()).Overlaps)
+		at := slices.IndexFunc(o.pool(s), p.hasSomeOutside)
 		if at >= 0 && meet(s.Out, p.Out) {
 			o.refuse("notrack-answers", fmt.Sprintf("%s gives %s to connections, and answers to it would go inside without being tracked", o.named(s.Rule), o.pool(s)[at]),
 				"take another address, or leave stateless out", outside)
@@ -188,6 +188,21 @@ func (o one) takesGiven(p Entry, masquerades []*Entry) bool {
 	return false
 }
 
+// hasSomeOutside reports whether an address of a range is one outside of a stateless pair.
+func (e *Entry) hasSomeOutside(r nat.AddrRange) bool {
+	if s := e.Pairs(); s != nil {
+		return len(s.Side(nat.To).Of(e.Rule.BitLen()).Within(r)) > 0
+	}
+	return nat.RangeOf(e.Outside()).Overlaps(r)
+}
+
+func (e *Entry) outsideText() string {
+	if e.Action.Pairs != "" {
+		return "the pairs of $" + e.Action.Pairs
+	}
+	return nat.PrefixString(e.Outside())
+}
+
 // takesOwn warns of a stateless rule that leaves this host no address of its own by an
 // interface.
 func (o one) takesOwn(p Entry) {
@@ -195,10 +210,10 @@ func (o one) takesOwn(p Entry) {
 		own := slices.DeleteFunc(slices.Clone(i.Addresses), func(a netip.Prefix) bool {
 			return a.Addr().BitLen() != o.bits || a.Addr().IsLinkLocalUnicast()
 		})
-		kept := slices.ContainsFunc(own, func(a netip.Prefix) bool { return !p.Outside().Contains(a.Addr()) })
+		kept := slices.ContainsFunc(own, func(a netip.Prefix) bool { return !p.HasOutside(a.Addr()) })
 		if len(own) > 0 && !kept && meet(p.Out, []string{i.Name}) {
 			o.warn("takes-own-address", fmt.Sprintf("what comes for %s goes inside: %s has no other address, so that this host gets no answers by it", own[0].Addr(), i.Name),
-				"give the interface an address that is not of "+nat.PrefixString(p.Outside())+", or take other addresses outside", outside)
+				"give the interface an address that is not of "+p.outsideText()+", or take other addresses outside", outside)
 			return
 		}
 	}

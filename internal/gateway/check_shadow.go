@@ -114,6 +114,8 @@ type shadows struct {
 	untracked entryIndex
 	outside   entryIndex
 	inside    entryIndex
+	// tables are the destinations of pairs: each may be on any address.
+	tables []int
 }
 
 // pinnedTo are an address and a pin.
@@ -127,10 +129,15 @@ func (s *shadows) index() {
 		for _, p := range s.plan.Sources[i].From {
 			s.sources.add(p, s.pins.of(&s.plan.Sources[i]), i)
 		}
+		s.sources.addTable(s.plan.Sources[i].sideOfPairs(nat.From))
 	}
 	s.ports, s.clients = map[pinnedTo][]int{}, map[netip.Prefix]*entryIndex{}
 	for i := range s.plan.Destinations {
 		e := &s.plan.Destinations[i]
+		if e.Action.Pairs != "" {
+			s.tables = append(s.tables, i)
+		}
+		s.destinations.addTable(e.sideOfPairs(nat.To))
 		at := pinnedTo{e.On(), s.pins.of(e)}
 		if len(e.Ports) > 0 {
 			s.ports[at] = append(s.ports[at], i)
@@ -146,6 +153,10 @@ func (s *shadows) index() {
 	for i := range s.plan.Stateless {
 		s.outside.add(s.plan.Stateless[i].Outside(), pin{}, i)
 		s.inside.add(s.plan.Stateless[i].Inside(), pin{}, i)
+		if pairs := s.plan.Stateless[i].Pairs(); pairs != nil {
+			s.outside.addTable(pairs.Side(nat.To))
+			s.inside.addTable(pairs.Side(nat.From))
+		}
 	}
 	for i := range s.plan.Untracked {
 		s.untracked.add(s.plan.Untracked[i].On(), pin{}, i)
@@ -197,12 +208,15 @@ func (s *shadows) overDestination(i int) []Ref {
 	}
 	s.outside.meeting(e.On(), by, func(j int) {
 		p := &s.plan.Stateless[j]
-		u.add(&Entry{Rule: p.Rule, Match: nat.Match{To: []netip.Prefix{p.Outside()}}})
+		u.add(&Entry{Rule: p.Rule, Match: p.comesFor()})
 	})
 	before := func(j int) {
 		if d := &s.plan.Destinations[j]; j < i && d.Rule != e.Rule && !d.apart(e) {
 			u.add(d)
 		}
+	}
+	for _, j := range s.tables {
+		before(j)
 	}
 	switch near := s.nearPorts(e, by); { // what comes before an entry on one address is on that address
 	case !e.On().IsSingleIP() || by == nil || len(e.Ports) == 0 && len(e.From) == 0:
@@ -217,6 +231,15 @@ func (s *shadows) overDestination(i int) []Ref {
 		}
 	}
 	return u.covering()
+}
+
+// comesFor is what a Stateless pair is for on the way in.
+func (e *Entry) comesFor() nat.Match {
+	m := nat.Match{To: []netip.Prefix{e.Outside()}, Members: e.ofPairs()}
+	for i := range m.Members {
+		m.Members[i].Of = nat.To
+	}
+	return m
 }
 
 // clientsOf are the entries on an address, by From.
@@ -282,13 +305,13 @@ type dimension struct {
 }
 
 var (
-	alongClients = dimension{func(m nat.Match) nat.Match { m.From = nil; return m }, func(all []*Entry, e *Entry) bool {
-		return coverPrefixes(all, e.clients(), func(e *Entry) []netip.Prefix { return e.From })
+	alongClients = dimension{func(m nat.Match) nat.Match { m.From, m.Members = nil, withoutPairs(m.Members, nat.From); return m }, func(all []*Entry, e *Entry) bool {
+		return coverPrefixes(all, e.clients(), nat.From)
 	}}
 	sourceDimensions      = []dimension{alongClients}
 	destinationDimensions = []dimension{
-		{func(m nat.Match) nat.Match { m.To = nil; return m }, func(all []*Entry, e *Entry) bool {
-			return coverPrefixes(all, e.To, func(e *Entry) []netip.Prefix { return e.To })
+		{func(m nat.Match) nat.Match { m.To, m.Members = nil, withoutPairs(m.Members, nat.To); return m }, func(all []*Entry, e *Entry) bool {
+			return coverPrefixes(all, e.To, nat.To)
 		}},
 		{func(m nat.Match) nat.Match { m.Protocol, m.Ports = 0, nil; return m }, coverPorts},
 		alongClients,
@@ -316,12 +339,21 @@ func (u *union) covering() (rules []Ref) {
 	return nil
 }
 
-// coverPrefixes reports whether the prefixes that entries ask for, which are all where
+// coverPrefixes reports whether the addresses that entries ask for on one side, which are all where
 // they ask for none, together cover those of a list.
-func coverPrefixes(all []*Entry, list []netip.Prefix, of func(*Entry) []netip.Prefix) bool {
+func coverPrefixes(all []*Entry, list []netip.Prefix, side nat.Condition) bool {
 	var ranges nat.AddrRanges
 	for _, one := range all {
-		asked := of(one)
+		if pairs := one.sideOfPairs(side); pairs != nil {
+			for _, p := range list {
+				ranges = append(ranges, pairs.Of(p.Addr().BitLen()).Within(nat.RangeOf(p))...)
+			}
+			continue
+		}
+		asked := one.From
+		if side == nat.To {
+			asked = one.To
+		}
 		if len(asked) == 0 {
 			return true
 		}
@@ -355,6 +387,8 @@ type entryIndex struct {
 	sorted []netip.Prefix
 	// has are the lengths of prefixes that there are.
 	has [129]bool
+	// tables are sets of single addresses that entries for all addresses ask for.
+	tables []*nat.Set
 	// within are those whose prefix lies within one that was asked for, where they may cover it.
 	within map[netip.Prefix][]netip.Prefix
 }
@@ -383,6 +417,30 @@ func (x *entryIndex) add(p netip.Prefix, by pin, entry int) {
 		here.pinned = map[pin][]int{}
 	}
 	here.pinned[by] = append(here.pinned[by], entry)
+}
+
+// withoutPairs are conditions but for those on pairs on one side.
+func withoutPairs(all []nat.Member, side nat.Condition) []nat.Member {
+	if !slices.ContainsFunc(all, func(x nat.Member) bool { return x.Pairs && x.Of == side }) {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(x nat.Member) bool { return x.Pairs && x.Of == side })
+}
+
+func (x *entryIndex) addTable(side *nat.Set) {
+	if side != nil {
+		x.tables = append(x.tables, side)
+	}
+}
+
+// sideOfPairs are the addresses of the pairs that an entry asks for on one side; nil where it asks for none.
+func (e *Entry) sideOfPairs(side nat.Condition) *nat.Set {
+	for i := range e.Members {
+		if m := &e.Members[i]; m.Pairs && m.Of == side {
+			return m.Set.Side(side)
+		}
+	}
+	return nil
 }
 
 // at calls look for the entries of a prefix that have none or one of some pins (nil: for all of them).
@@ -445,6 +503,11 @@ func (x *entryIndex) filling(p netip.Prefix) []netip.Prefix {
 	share := 0.0
 	for _, q := range within {
 		share += math.Ldexp(1, p.Bits()-q.Bits())
+	}
+	for _, t := range x.tables {
+		for _, r := range t.Of(p.Addr().BitLen()).Within(nat.RangeOf(p)) {
+			share += math.Ldexp(float64(r.Size()), p.Bits()-p.Addr().BitLen())
+		}
 	}
 	if share < 1-1e-9 { // rounding
 		within = nil

@@ -117,6 +117,13 @@ func (o one) whichZone() {
 				to = append(to, b.Address)
 			}
 		}
+	case o.Static != nil && o.Static.Pairs != "":
+		if s := o.config.Sets.named(o.Static.Pairs.name()); s != nil {
+			for _, p := range s.Pairs(o.bits) {
+				to = append(to, p.Inside)
+			}
+		}
+		path = []any{"pairs"}
 	case o.Static != nil:
 		to, path = []netip.Addr{o.Static.Inside.Addr}, []any{"inside"}
 	case o.Netmap != nil:

@@ -669,13 +669,36 @@ func (b *compiler) isInside(a netip.Addr) bool {
 	return inside
 }
 
+// sides are the addresses of a static: one each, or those of a set of pairs, which it has as members.
+type sides struct {
+	inside, outside []netip.Prefix
+	// from and to are the conditions on the two sides of pairs; none where it has single addresses.
+	from, to []nat.Member
+	pairs    string
+}
+
+func (b *ruleCompiler) sides(r *Static) (s sides, err error) {
+	if r.Pairs == "" {
+		s.inside, s.outside = []netip.Prefix{nat.Host(r.Inside.Addr)}, []netip.Prefix{nat.Host(r.Outside.Addr)}
+		return s, errors.Join(b.family("inside", r.Inside.Addr), b.family("outside", r.Outside.Addr))
+	}
+	from, err := b.member(r.Pairs.name(), nat.From)
+	from.Pairs = true
+	to := from
+	to.Of = nat.To
+	s.from, s.to, s.pairs = []nat.Member{from}, []nat.Member{to}, r.Pairs.name()
+	s.inside = []netip.Prefix{nat.Anywhere(b.bits)}
+	s.outside = s.inside
+	return s, err
+}
+
 func (b *ruleCompiler) static(r *Static) error {
-	err := errors.Join(b.family("inside", r.Inside.Addr), b.family("outside", r.Outside.Addr))
+	s, err := b.sides(r)
 	if err != nil {
 		return err
 	}
 	if r.Stateless {
-		return b.statelessStatic(r)
+		return b.statelessStatic(r, s)
 	}
 	if r.isOwn() || len(r.ExceptFrom) > 0 {
 		return errors.New("user, group and except-from do not hold both ways")
@@ -688,12 +711,16 @@ func (b *ruleCompiler) static(r *Static) error {
 	if err != nil {
 		return err
 	}
-	outside := nat.Host(r.Outside.Addr)
-	d := b.destination(outside, b.plan.WAN, nat.Action{Backends: []nat.Backend{{Address: r.Inside.Addr}}, Zone: string(r.Zone)})
+	does, gives := nat.Action{Pairs: s.pairs, Zone: string(r.Zone)}, nat.Action{Kind: nat.SNAT, Pairs: s.pairs}
+	if s.pairs == "" {
+		does.Backends, gives.To = []nat.Backend{{Address: r.Inside.Addr}}, nat.AddrRanges{nat.OneAddr(r.Outside.Addr)}
+	}
+	d := b.destination(s.outside[0], b.plan.WAN, does)
 	if err := b.conditions(&r.Conditions, &d.Match); err != nil {
 		return err
 	}
-	out := b.entry(d.Match, nat.Action{Kind: nat.SNAT, To: nat.AddrRanges{nat.OneAddr(r.Outside.Addr)}})
+	out := b.entry(d.Match, gives)
+	d.Members, out.Members = slices.Concat(s.to, d.Members), slices.Concat(s.from, out.Members)
 	switch {
 	case len(r.In) > 0:
 		d.In, err = b.resolve(r.In)
@@ -703,7 +730,7 @@ func (b *ruleCompiler) static(r *Static) error {
 	d.Local, d.Asked = bool(r.Local), len(r.In) > 0
 	out.To, out.In, out.NotIn, out.Out, out.Zone = nil, nil, nil, b.plan.WAN, string(r.Zone)
 	err = errors.Join(err, b.except("except-to", r.ExceptTo, nat.From, &d.Match), b.except("except-to", r.ExceptTo, nat.To, &out.Match))
-	on := where{prefixes: []netip.Prefix{outside}}
+	on := where{prefixes: s.outside}
 	err = errors.Join(err, b.each(d, r.Port, on, farFrom, func(e Entry) { b.plan.Destinations = append(b.plan.Destinations, e) }))
 	if r.Hairpin {
 		err = errors.Join(err, b.hairpin(d, r.Port, farFrom))
@@ -714,28 +741,28 @@ func (b *ruleCompiler) static(r *Static) error {
 		out.NotOut, worse = b.resolve(r.ExceptOut)
 		err = errors.Join(err, bad, worse)
 	}
-	own := where{prefixes: []netip.Prefix{nat.Host(r.Inside.Addr)}}
+	own := where{prefixes: s.inside}
 	return errors.Join(err, b.each(out, r.Port, farTo, own, func(e Entry) { b.plan.Sources = append(b.plan.Sources, e) }))
 }
 
 // pair adds a translation of both directions packet by packet.
-func (b *ruleCompiler) pair(inside, outside netip.Prefix, out []string, neutral bool) error {
+func (b *ruleCompiler) pair(s sides, out []string, neutral bool) error {
 	if slices.ContainsFunc(out, isGroup) {
 		return errors.New(statelessByName)
 	}
-	b.plan.Stateless = append(b.plan.Stateless, b.entry(nat.Match{From: []netip.Prefix{inside}, Out: out},
-		nat.Action{Kind: nat.Pair, Prefix: outside, Stateless: true, Neutral: neutral}))
+	b.plan.Stateless = append(b.plan.Stateless, b.entry(nat.Match{From: s.inside, Out: out, Members: s.from},
+		nat.Action{Kind: nat.Pair, Prefix: s.outside[0], Pairs: s.pairs, Stateless: true, Neutral: neutral}))
 	return nil
 }
 
-func (b *ruleCompiler) statelessStatic(r *Static) error {
+func (b *ruleCompiler) statelessStatic(r *Static, s sides) error {
 	if r.isNarrow() {
 		return errors.New("stateless has no connections, of whose first packet conditions are asked: leave one of them out")
 	}
 	if r.Hairpin || r.Local {
 		return errors.New("stateless has no connections: hairpin and local need one, leave them or stateless out")
 	}
-	return b.pair(nat.Host(r.Inside.Addr), nat.Host(r.Outside.Addr), b.plan.WAN, false)
+	return b.pair(s, b.plan.WAN, false)
 }
 
 func (b *ruleCompiler) netmap(r *Netmap) error {
@@ -771,7 +798,7 @@ func (b *ruleCompiler) statelessNetmap(inside, outside netip.Prefix, out []strin
 	if neutral && inside.Bits() > longestNeutral {
 		return fmt.Errorf("%s is too long for NPTv6 (RFC 6296), which keeps checksums in the last 64 bits of the address: at most /%d", inside, longestNeutral)
 	}
-	return b.pair(inside, outside, out, neutral)
+	return b.pair(sides{inside: []netip.Prefix{inside}, outside: []netip.Prefix{outside}}, out, neutral)
 }
 
 func (b *ruleCompiler) notrack(r *Notrack) error {

@@ -361,11 +361,12 @@ type LogPrefix string
 type Prefer int
 
 // Static makes an address outside stand for one inside, in both directions, whatever
-// the protocol: a floating address.
+// the protocol: a floating address. Pairs, in the place of both, is a set that has many of these.
 type Static struct {
 	KindFields
-	Inside  Address `yaml:"inside" json:"inside" check:"required"`
-	Outside Address `yaml:"outside" json:"outside" check:"required"`
+	Inside  Address `yaml:"inside" json:"inside,omitzero"`
+	Outside Address `yaml:"outside" json:"outside,omitzero"`
+	Pairs   SetName `yaml:"pairs" json:"pairs,omitempty"`
 	// Stateless rewrites packet by packet, without the connection tracker.
 	Stateless Switch `yaml:"stateless" json:"stateless,omitempty"`
 	// Hairpin and Local are as in DNAT.
@@ -385,7 +386,7 @@ type Static struct {
 // isNarrow reports whether it is not for all connections of its host.
 func (s *Static) isNarrow() bool {
 	all := *s
-	all.KindFields, all.Inside, all.Outside, all.Stateless, all.Hairpin, all.Local = KindFields{}, Address{}, Address{}, false, false, false
+	all.KindFields, all.Inside, all.Outside, all.Pairs, all.Stateless, all.Hairpin, all.Local = KindFields{}, Address{}, Address{}, "", false, false, false
 	return !reflect.ValueOf(all).IsZero()
 }
 

@@ -57,6 +57,8 @@ type SetDiff struct {
 	Elements int `json:"elements"`
 	Added    int `json:"added_elements,omitempty"`
 	Removed  int `json:"removed_elements,omitempty"`
+	// Pairs: the elements are pairs.
+	Pairs bool `json:"pairs,omitempty"`
 	// Connections says what it does to those that exist.
 	Connections string `json:"connections,omitempty"`
 }
@@ -95,6 +97,9 @@ func DiffOf(old, new *Plan) Diff {
 // setEffect is what other elements of a set do to connections that exist.
 const setEffect = "connections to come; those that exist keep the translation that they have, or none"
 
+// pairsEffect is what other pairs do.
+const pairsEffect = setEffect + "; of stateless rules, and of those that eBPF programs carry out, every packet at once"
+
 func diffSets(old, new *Plan) (all []SetDiff) {
 	before, after := setsOf(old), setsOf(new)
 	names := slices.Sorted(maps.Keys(before))
@@ -108,12 +113,16 @@ func diffSets(old, new *Plan) (all []SetDiff) {
 		was, is := before[name], after[name]
 		switch {
 		case was == nil:
-			all = append(all, SetDiff{Change: Added, Set: name, Elements: is.Len()})
+			all = append(all, SetDiff{Change: Added, Set: name, Elements: is.Len(), Pairs: is.HasPairs()})
 		case is == nil:
-			all = append(all, SetDiff{Change: Removed, Set: name, Elements: was.Len()})
+			all = append(all, SetDiff{Change: Removed, Set: name, Elements: was.Len(), Pairs: was.HasPairs()})
 		case was.Digest() != is.Digest():
 			added, removed := nat.SetChange(was, is)
-			all = append(all, SetDiff{Changed, name, is.Len(), added, removed, setEffect})
+			d := SetDiff{Changed, name, is.Len(), added, removed, is.HasPairs() || was.HasPairs(), setEffect}
+			if d.Pairs {
+				d.Connections = pairsEffect
+			}
+			all = append(all, d)
 		}
 	}
 	return all

@@ -10,11 +10,17 @@ import (
 
 // Outward is the address that a packet from inside gets by a stateless pair.
 func (e *Entry) Outward(a netip.Addr) netip.Addr {
+	if s := e.Pairs(); s != nil {
+		return s.Outward(a)
+	}
 	return e.translate(a, e.Inside(), e.Outside())
 }
 
 // Inward is the address inside that a packet from outside gets by a stateless pair.
 func (e *Entry) Inward(a netip.Addr) netip.Addr {
+	if s := e.Pairs(); s != nil {
+		return s.Inward(a)
+	}
 	return e.translate(a, e.Outside(), e.Inside())
 }
 

@@ -76,6 +76,8 @@ func Schema() *document.Schema {
 	for _, kind := range kindWords {
 		rule.OneOf = append(rule.OneOf, &document.Schema{Required: []string{kind}})
 	}
+	static := s.Defs["static"].AnyOf[0]
+	static.OneOf = []*document.Schema{{Required: []string{inside, outside}}, {Required: []string{"pairs"}}}
 	return s
 }
 
@@ -242,12 +244,32 @@ func (r Rule) whole() *document.Problem {
 		if p == nil && r.DNAT != nil {
 			p = r.DNAT.balanced()
 		}
+		if p == nil && r.Static != nil {
+			p = r.Static.sides()
+		}
 		return p
 	case 0:
 		return &document.Problem{Message: "expected one of " + strings.Join(kindWords, ", ") + " and a mapping after it"}
 	default:
 		return &document.Problem{Message: fmt.Sprintf("expected one kind in a rule, found %s; begin another rule with -", strings.Join(used, " and "))}
 	}
+}
+
+// sides finds what a static lacks: its two addresses, or pairs in their place.
+func (s *Static) sides() *document.Problem {
+	for _, one := range []struct {
+		key     string
+		address Address
+	}{{inside, s.Inside}, {outside, s.Outside}} {
+		path := []any{"static", one.key}
+		switch {
+		case s.Pairs != "" && one.address.IsValid():
+			return document.NewProblem(path, "%s is one address, and pairs stands for many: write it in a static of its own", one.key)
+		case s.Pairs == "" && !one.address.IsValid():
+			return document.NewProblem(path, "%s is required", document.Field(path))
+		}
+	}
+	return nil
 }
 
 // Ref names the rule of the file that something comes from: "nat[3]", "ipv6[0]",
@@ -387,6 +409,8 @@ func textOf(v reflect.Value) string {
 		if name, is := x.set(); is {
 			return `"$` + name + `"`
 		}
+	case SetName:
+		return strconv.Quote(x.String())
 	case Sets:
 		return x.text()
 	case WAN:

@@ -308,13 +308,13 @@ func (p *Plan) Claimed(protocol uint8) *PortSet {
 	for _, list := range [][]Entry{p.Destinations, p.Untracked} {
 		for i := range list {
 			e := &list[i]
-			if on(e.To) && (e.Protocol == 0 || e.Protocol == protocol) && !e.IsOwn() && p.fromOutside(e) {
+			if on(e.To) && (e.Pairs() == nil || e.HasOutside(p.PCP.External)) && (e.Protocol == 0 || e.Protocol == protocol) && !e.IsOwn() && p.fromOutside(e) {
 				e.claim(claimed, protocol)
 			}
 		}
 	}
 	for i := range p.Stateless {
-		if p.Stateless[i].Outside().Contains(p.PCP.External) {
+		if p.Stateless[i].HasOutside(p.PCP.External) {
 			claimed.Add(nat.AllPorts)
 		}
 	}

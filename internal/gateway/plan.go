@@ -112,7 +112,36 @@ type Entry struct {
 // IsHairpin reports whether an entry is for connections that come back inside.
 func (e *Entry) IsHairpin() bool { return len(e.Original) > 0 }
 
-// Outside is the prefix that a Stateless pair translates sources in Inside to.
+// Pairs is the set of pairs by which an entry translates; nil where it has none.
+func (e *Entry) Pairs() *nat.Set {
+	if e.Action.Pairs == "" {
+		return nil
+	}
+	for i := range e.Members {
+		if m := &e.Members[i]; m.Pairs {
+			return m.Set
+		}
+	}
+	return nil
+}
+
+// HasInside and HasOutside report whether an address is one of a Stateless pair, or of those of its set: of a set those of
+// the rule's family are meant.
+func (e *Entry) HasInside(a netip.Addr) bool {
+	if s := e.Pairs(); s != nil {
+		return a.BitLen() == e.Rule.BitLen() && s.Outward(a).IsValid()
+	}
+	return e.Inside().Contains(a)
+}
+
+func (e *Entry) HasOutside(a netip.Addr) bool {
+	if s := e.Pairs(); s != nil {
+		return a.BitLen() == e.Rule.BitLen() && s.Inward(a).IsValid()
+	}
+	return e.Outside().Contains(a)
+}
+
+// Outside is the prefix that a Stateless pair translates sources in Inside to; of a set of pairs both are all addresses.
 func (e *Entry) Outside() netip.Prefix { return e.Action.Prefix }
 
 // Inside is the prefix of a Stateless pair that stands behind Outside.
@@ -273,9 +302,9 @@ func compareEntries(a, b *Entry) int { return firstOf(precedence, a, b) }
 var precedence = []func(a, b *Entry) int{
 	func(a, b *Entry) int { return cmp.Compare(a.rank(), b.rank()) },
 	func(a, b *Entry) int { return cmp.Compare(length(b.Original), length(a.Original)) },
-	func(a, b *Entry) int { return cmp.Compare(length(b.To), length(a.To)) },
+	func(a, b *Entry) int { return cmp.Compare(b.length(nat.To), a.length(nat.To)) },
 	func(a, b *Entry) int { return cmp.Compare(a.span(), b.span()) },
-	func(a, b *Entry) int { return cmp.Compare(length(b.From), length(a.From)) },
+	func(a, b *Entry) int { return cmp.Compare(b.length(nat.From), a.length(nat.From)) },
 	func(a, b *Entry) int { return compareNames(a.asksIn(), b.asksIn()) },
 	func(a, b *Entry) int { return compareNames(a.Out, b.Out) },
 	func(a, b *Entry) int { return cmp.Compare(min(len(b.NotTo), 1), min(len(a.NotTo), 1)) },
@@ -315,7 +344,22 @@ func (e *Entry) further() (n int) {
 			n++
 		}
 	}
+	if e.Action.Pairs != "" {
+		n-- // a pair is what a rule has in two addresses otherwise
+	}
 	return n + len(e.Members)
+}
+
+// length is that of the prefixes of From or To: pairs have single addresses there.
+func (e *Entry) length(of nat.Condition) int {
+	prefixes := e.From
+	if of == nat.To {
+		prefixes = e.To
+	}
+	if e.Action.Pairs != "" && slices.ContainsFunc(e.Members, func(x nat.Member) bool { return x.Of == of && x.Pairs }) {
+		return e.Rule.BitLen()
+	}
+	return length(prefixes)
 }
 
 // length is that of all prefixes; -1 where there are none.

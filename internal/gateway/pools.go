@@ -20,6 +20,9 @@ func (p *Plan) PoolRules() (rules *snapshot.NATRules, refs []Ref) {
 	sentBack := p.sentBack()
 	for i := range p.Sources {
 		s := &p.Sources[i]
+		if s.Action.Pairs != "" {
+			continue // no port of theirs is chosen, and there may be a million
+		}
 		from := s.From
 		if len(from) == 0 {
 			from = []netip.Prefix{{}}
@@ -179,6 +182,9 @@ func (e *Entry) capacity(given nat.AddrRanges, timeWait float64) PoolCapacity {
 	for _, r := range given {
 		c.Addresses = addBounded(c.Addresses, r.Size())
 	}
+	if s := e.Pairs(); s != nil {
+		c.Addresses = int64(s.LenOf(e.Rule.BitLen()))
+	}
 	if c.AtOnce = math.MaxInt64; c.Addresses <= math.MaxInt64/c.Ports {
 		c.AtOnce = c.Addresses * c.Ports
 	}
@@ -251,6 +257,14 @@ type rangeIndex struct {
 	all []indexed
 	// reach is how far all ranges up to an index go.
 	reach []netip.Addr
+	// tables are those that are in order already.
+	tables []indexedTable
+}
+
+// indexedTable are ranges in order, and what they belong to.
+type indexedTable struct {
+	addrs nat.AddrRanges
+	by    Ref
 }
 
 // indexed is a range and what it belongs to.
@@ -261,9 +275,9 @@ type indexed struct {
 	port Port
 }
 
-func newRangeIndex(all []indexed) *rangeIndex {
+func newRangeIndex(all []indexed, tables []indexedTable) *rangeIndex {
 	slices.SortStableFunc(all, func(a, b indexed) int { return a.addrs.First.Compare(b.addrs.First) })
-	x := &rangeIndex{all: all, reach: make([]netip.Addr, len(all))}
+	x := &rangeIndex{all: all, reach: make([]netip.Addr, len(all)), tables: tables}
 	for i, one := range all {
 		x.reach[i] = one.addrs.Last
 		if i > 0 && one.addrs.Last.Less(x.reach[i-1]) {
@@ -282,5 +296,10 @@ func (x *rangeIndex) overlapping(r nat.AddrRange) (found []indexed) {
 		}
 	}
 	slices.Reverse(found)
+	for _, t := range x.tables {
+		for _, a := range t.addrs.Within(r) {
+			found = append(found, indexed{addrs: a, by: t.by})
+		}
+	}
 	return found
 }

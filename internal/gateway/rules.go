@@ -157,8 +157,9 @@ func (r *rule) add(e *Entry) {
 func (r *rule) whole() nat.Rule {
 	if r.back != nil { // one for one
 		given := r.first.Action
-		w := nat.Rule{Match: r.back.Match, Action: nat.Action{Kind: nat.Pair, Prefix: r.first.On(), To: given.To}}
-		w.To, w.NotIn, w.Members = once(r.from), r.first.NotIn, slices.Clone(r.members)
+		w := nat.Rule{Match: r.back.Match, Action: nat.Action{Kind: nat.Pair, Prefix: r.first.On(), To: given.To, Pairs: given.Pairs}}
+		w.To, w.NotIn = once(r.from), r.first.NotIn
+		w.Members = slices.DeleteFunc(slices.Clone(r.members), func(x nat.Member) bool { return x.Pairs })
 		for i := range w.Members {
 			if x := &w.Members[i]; x.Of == nat.From {
 				x.Of = nat.To
@@ -240,6 +241,9 @@ func (r *rule) about(kind string) string {
 	w := r.whole()
 	switch w.Action.Kind {
 	case nat.Pair:
+		if w.Action.Pairs != "" {
+			return "one for one $" + w.Action.Pairs
+		}
 		return "one for one " + nat.PrefixesString(w.From)
 	case nat.DNAT, nat.Redirect:
 		w.In = nil
@@ -253,13 +257,13 @@ func (r *rule) about(kind string) string {
 // held are addresses that no pool gives, as answers to them would not find back to
 // the connection: the rule that has them is stateless, or keeps the tracker away.
 func (c *Config) held() *rangeIndex {
-	all := c.pairsOutside(true)
+	all, tables := c.pairsOutside(true)
 	c.each(func(r Rule, ref Ref) {
 		if r.Notrack != nil {
 			all = append(all, indexed{nat.OneAddr(r.Notrack.On.Addr), ref, r.Notrack.Port})
 		}
 	})
-	return newRangeIndex(all)
+	return newRangeIndex(all, tables)
 }
 
 // ofOneHost are the addresses outside that stand for one host each, whose connections
@@ -267,16 +271,20 @@ func (c *Config) held() *rangeIndex {
 func (c *Config) ofOneHost() *rangeIndex { return newRangeIndex(c.pairsOutside(false)) }
 
 // pairsOutside are the addresses outside of rules that pair them with those inside.
-func (c *Config) pairsOutside(stateless Switch) (all []indexed) {
+func (c *Config) pairsOutside(stateless Switch) (all []indexed, tables []indexedTable) {
 	c.each(func(r Rule, ref Ref) {
 		switch {
+		case r.Static != nil && r.Static.Stateless == stateless && r.Static.Pairs != "":
+			if s := c.Sets.named(r.Static.Pairs.name()); s != nil {
+				tables = append(tables, indexedTable{s.Side(nat.To).Of(ref.BitLen()), ref})
+			}
 		case r.Static != nil && r.Static.Stateless == stateless:
 			all = append(all, indexed{addrs: nat.OneAddr(r.Static.Outside.Addr), by: ref})
 		case r.Netmap != nil && r.Netmap.Stateless == stateless:
 			all = append(all, indexed{addrs: nat.RangeOf(r.Netmap.Outside.Prefix), by: ref})
 		}
 	})
-	return all
+	return all, tables
 }
 
 // each calls look for every rule that is enabled.

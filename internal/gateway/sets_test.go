@@ -84,10 +84,10 @@ func TestSetErrors(t *testing.T) {
 		{"for a zone", "a: {addresses: 10.0.0.1}", "masquerade: {zone: $a}", "g.yaml:4:24: expected"},
 		{"for a file", "a: {addresses: 10.0.0.1}, b: {file: $a}", "masquerade: {}", "g.yaml:2:46: expected text, found $a, which is a set: write"},
 		{"ports for addresses", "a: {ports: tcp/80}", "masquerade: {from: [10.0.0.1, $a]}", "g.yaml:4:35: $a is a set of ports: it stands in port or except-port"},
-		{"addresses for ports", "a: {addresses: 10.0.0.1}", "masquerade: {except-port: $a}", "g.yaml:4:31: $a is a set of addresses: port takes sets of ports"},
+		{"addresses for ports", "a: {addresses: 10.0.0.1}", "masquerade: {except-port: $a}", "g.yaml:4:31: $a is a set of addresses: it stands in from, only-to, except-from or except-to"},
 		{"ports of a file for addresses", "a: {file: ports.txt}", "masquerade: {except-to: $a}", "g.yaml:4:29: $a is a set of ports: it stands in port or except-port"},
 		{"a protocol", "a: {ports: [tcp]}", "masquerade: {}", "g.yaml:2:22: tcp: a set has protocols with ports, such as tcp/443 or udp/5000-5100"},
-		{"two sources", "a: {addresses: 10.0.0.1, file: x}", "masquerade: {}", "g.yaml:2:13: expected one of addresses, ports, file, directory"},
+		{"two sources", "a: {addresses: 10.0.0.1, file: x}", "masquerade: {}", "g.yaml:2:13: expected one of addresses, ports, pairs, file, directory"},
 		{"twice", "a: {file: x}, a: {file: y}", "masquerade: {}", `g.yaml:2:24: the key "a" is in line 2 already`},
 		{"a name", "1a: {file: x}", "masquerade: {}", `g.yaml:2:10: "1a": a name begins with a letter`},
 		{"missing file", "a: {file: x.txt}", "masquerade: {}", "g.yaml:2:13: set a: x.txt: file does not exist"},
@@ -187,7 +187,7 @@ func TestDiffOfSets(t *testing.T) {
 	if len(d.Rules) != 0 || d.Unchanged != 2 || d.Same() {
 		t.Errorf("%+v", d)
 	}
-	if diff := cmp.Diff([]SetDiff{{Changed, "a", 3, 2, 1, setEffect}}, d.Sets); diff != "" {
+	if diff := cmp.Diff([]SetDiff{{Changed, "a", 3, 2, 1, false, setEffect}}, d.Sets); diff != "" {
 		t.Error(diff)
 	}
 	if !SameButElements(was, is) {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -44,6 +45,7 @@ func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 // The sets of the tiny world.
 var (
 	addressSets = []*Set{tinySet("none"), tinySet("a", "10.0.0.0/31"), tinySet("b", "10.0.0.1/32", "fd00::/128"), tinySet("c", "10.0.0.1/32", "10.0.0.2/31", "9.0.0.0/8"), tinySet("d", "10.0.0.0/29", "fd00::/127")}
+	pairSets    = []*Set{tinyPairs("x", "10.0.0.0 10.0.0.3", "10.0.0.1 10.0.0.2"), tinyPairs("y", "10.0.0.3 10.0.0.0", "fd00::1 fd00::")}
 	serviceSets = []*Set{NewSet("p", nil, []Service{{6, Ports{2, 2}}}), NewSet("q", nil, []Service{{17, Ports{1, 3}}, {6, Ports{2, 3}}})}
 )
 
@@ -53,6 +55,15 @@ func tinySet(name string, prefixes ...string) *Set {
 		all = append(all, RangeOf(netip.MustParsePrefix(p)))
 	}
 	return NewSet(name, all, nil)
+}
+
+// tinyPairs has pairs as a file has them.
+func tinyPairs(name string, lines ...string) *Set {
+	s, err := ParseSet(name, []byte(strings.Join(lines, "\n")+"\n"))
+	if err != nil {
+		panic(err)
+	}
+	return s
 }
 
 // anyMatch has few conditions over the values of the tiny world.
@@ -91,7 +102,12 @@ func anyMatch(r *rand.Rand) (m Match) {
 			if of == DestPorts || of == OriginalPorts {
 				set = pick(r, serviceSets...)
 			}
-			m.Members = append(m.Members, Member{of, set.Name, r.IntN(3) == 0, set})
+			x := Member{of, set.Name, r.IntN(3) == 0, false, set}
+			if (of == From || of == To) && r.IntN(3) == 0 {
+				set = pick(r, pairSets...)
+				x = Member{of, set.Name, false, true, set}
+			}
+			m.Members = append(m.Members, x)
 		case 0, 1:
 			m.From = prefixes()
 		case 2:
@@ -183,6 +199,9 @@ func naive(m *Match, p *Packet) bool {
 		}
 		for _, r := range x.Set.Addresses {
 			in = in || r.Contains(a)
+		}
+		for _, pair := range x.Set.Pairs(0) {
+			in = in || x.Of == From && pair.Inside == a || x.Of == To && pair.Outside == a
 		}
 		for _, s := range x.Set.Services {
 			in = in || s.Protocol == p.Protocol && s.Ports.Contains(port)

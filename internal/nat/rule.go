@@ -145,6 +145,8 @@ type Action struct {
 	// the address, whose host bits stay.
 	To     AddrRanges   `json:"to,omitempty"`
 	Prefix netip.Prefix `json:"prefix,omitzero"`
+	// Pairs, in their place, is the set of pairs, one of Match.Members, that has for each address the one on the other side.
+	Pairs string `json:"pairs,omitempty"`
 	// Stateless translates packet by packet, without the tracker.
 	Stateless bool `json:"stateless,omitempty"`
 	// Neutral chooses the address so that checksums stay right (RFC 6296).
@@ -181,7 +183,12 @@ func (r *Rule) String() string {
 	case Pair:
 		asks := r.Match
 		asks.From, asks.Out, asks.NotOut, asks.To, asks.Members = nil, nil, nil, nil, r.withoutTo()
-		return joinWords(PrefixesString(r.From), "is outside", PrefixString(r.Action.Prefix), listed("only to", places(r.To, r.named(To, false))),
+		pair := joinWords(PrefixesString(r.From), "is outside", PrefixString(r.Action.Prefix))
+		if r.Action.Pairs != "" {
+			pair = "the pairs of $" + r.Action.Pairs
+			asks.Members = slices.DeleteFunc(asks.Members, func(x Member) bool { return x.Pairs })
+		}
+		return joinWords(pair, listed("only to", places(r.To, r.named(To, false))),
 			asks.String(), r.Text(Out), onlyIf(r.Action.Stateless, "stateless"),
 			onlyIf(r.Action.Neutral, "checksum-neutral (RFC 6296)"))
 	}
@@ -212,6 +219,10 @@ func (a *Action) given() string {
 		return "the interface's address"
 	case a.Kind == Redirect:
 		return "this host's port " + a.Ports.String()
+	case a.Pairs != "" && a.Kind.TranslatesSource():
+		return "its address outside"
+	case a.Pairs != "":
+		return "its address inside"
 	case a.Prefix.IsValid():
 		return PrefixString(a.Prefix)
 	case len(a.Backends) == 1:

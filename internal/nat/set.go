@@ -14,7 +14,7 @@ import (
 	"sync"
 )
 
-// Set is a set of addresses, or of services, that matches refer to by its name.
+// Set is a set of addresses, of services, or of pairs of addresses, that matches refer to by its name.
 type Set struct {
 	Name string
 	// Addresses are in order, and none overlaps another; those of IPv4 come first, and are as many as v4.
@@ -22,6 +22,8 @@ type Set struct {
 	v4        int
 	// Services are in order, and none overlaps another. Each has a protocol.
 	Services []Service
+	// pairs is nil for a set of others.
+	pairs *pairs
 
 	sum  sync.Once
 	hash string
@@ -75,7 +77,12 @@ func (s *Set) Of(family int) AddrRanges {
 }
 
 // Len is the number of elements.
-func (s *Set) Len() int { return len(s.Addresses) + len(s.Services) }
+func (s *Set) Len() int { return len(s.Addresses) + len(s.Services) + len(s.Pairs(0)) }
+
+// LenOf is the number of elements that are for a family, 32 or 128.
+func (s *Set) LenOf(family int) int {
+	return len(s.Of(family)) + len(s.Services) + len(s.Pairs(family))
+}
 
 // HasAddr reports whether an address is in the set.
 func (s *Set) HasAddr(a netip.Addr) bool {
@@ -99,7 +106,10 @@ func (s *Set) HasService(protocol uint8, port uint16) bool {
 
 // Text is the set with one element on a line, in order: equal sets have the same text.
 func (s *Set) Text() []byte {
-	b := make([]byte, 0, 16*s.Len())
+	b := make([]byte, 0, 32*s.Len())
+	for _, p := range s.Pairs(0) {
+		b = append(p.appendTo(b), '\n')
+	}
 	for _, r := range s.Addresses {
 		b = r.First.AppendTo(b)
 		if !r.IsSingle() {
@@ -115,6 +125,9 @@ func (s *Set) Text() []byte {
 
 // ParseSet reads what Text writes.
 func ParseSet(name string, text []byte) (*Set, error) {
+	if line, _, _ := bytes.Cut(text, []byte("\n")); bytes.IndexByte(line, ' ') >= 0 {
+		return parsePairs(name, text)
+	}
 	addresses := make(AddrRanges, 0, bytes.Count(text, []byte("\n")))
 	var services []Service
 	for line := range strings.Lines(string(text)) {
@@ -148,6 +161,27 @@ func ParseSet(name string, text []byte) (*Set, error) {
 		addresses = append(addresses, r)
 	}
 	return NewSet(name, addresses, services), nil
+}
+
+func parsePairs(name string, text []byte) (*Set, error) {
+	all := make([]AddrPair, 0, bytes.Count(text, []byte("\n")))
+	for line := range strings.Lines(string(text)) {
+		outside, inside, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		var p AddrPair
+		var err error
+		if p.Outside, err = netip.ParseAddr(outside); err == nil {
+			p.Inside, err = netip.ParseAddr(inside)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("set %s: %w", name, err)
+		}
+		all = append(all, p)
+	}
+	s, twice := NewPairs(name, all)
+	if twice != nil {
+		return nil, fmt.Errorf("set %s: %s is in two pairs", name, twice.Address)
+	}
+	return s, nil
 }
 
 // Digest is the SHA-256 of Text, in hex; of a set that was read from JSON what that has.
@@ -188,7 +222,8 @@ func SetChange(before, after *Set) (added, removed int) {
 	moreServices, lessServices := CountChanged(b.Services, a.Services, func(x, y Service) int {
 		return cmp.Or(cmp.Compare(x.Protocol, y.Protocol), cmp.Compare(x.Ports.First, y.Ports.First), cmp.Compare(x.Ports.Last, y.Ports.Last))
 	})
-	return more + moreServices, less + lessServices
+	morePairs, lessPairs := CountChanged(b.Pairs(0), a.Pairs(0), AddrPair.Compare)
+	return more + moreServices + morePairs, less + lessServices + lessPairs
 }
 
 // CountChanged is how many elements of two ordered lists only the second one, or only the first one has.
@@ -230,7 +265,9 @@ type Member struct {
 	Of   Condition `json:"of"`
 	Name string    `json:"set"`
 	Not  bool      `json:"not,omitempty"`
-	Set  *Set      `json:"-"`
+	// Pairs: the set has pairs, and the condition is about one side of these.
+	Pairs bool `json:"pairs,omitempty"`
+	Set   *Set `json:"-"`
 }
 
 // Compare orders members by what they ask.
@@ -250,9 +287,9 @@ func (x *Member) met(p *Packet) bool {
 	in := false
 	switch x.Of {
 	case From:
-		in = x.Set.HasAddr(p.Src)
+		in = x.Set.Side(From).HasAddr(p.Src)
 	case To:
-		in = x.Set.HasAddr(p.Dst)
+		in = x.Set.Side(To).HasAddr(p.Dst)
 	case DestPorts:
 		in = x.Set.HasService(p.Protocol, p.DstPort)
 	case OriginalPorts:
@@ -319,6 +356,15 @@ func meets(all AddrRanges, r AddrRange) bool {
 	return i > 0 && all[i-1].Overlaps(r)
 }
 
+// Within are those ranges of an ordered list that have an address of s.
+func (r AddrRanges) Within(s AddrRange) AddrRanges {
+	first := max(0, after(r, s.First)-1)
+	if first < len(r) && r[first].Last.Less(s.First) {
+		first++
+	}
+	return r[first:max(first, after(r, s.Last))]
+}
+
 // contains reports whether an ordered list has all addresses of r.
 func contains(all AddrRanges, r AddrRange) bool {
 	for i := max(0, after(all, r.First)-1); i < len(all) && all[i].Contains(r.First); i++ {
@@ -355,7 +401,8 @@ func (m *Match) membersOverlap(o *Match, family int) bool {
 
 // leaves is false where no packet that meets the condition meets those of a match on the same.
 func (x *Member) leaves(m *Match, family int) bool {
-	own := x.Set.Of(family)
+	set := x.Set.Side(x.Of)
+	own := set.Of(family)
 	asked, excepted := m.prefixesOf(x.Of)
 	within := func(p netip.Prefix) bool { return contains(own, RangeOf(p)) }
 	if x.Not {
@@ -382,7 +429,7 @@ func (x *Member) leaves(m *Match, family int) bool {
 		if y.Of != x.Of {
 			continue
 		}
-		if r := x.Set.to(y.Set, family); y.Not && r.within || !y.Not && r.disjoint {
+		if r := set.to(y.Set.Side(y.Of), family); y.Not && r.within || !y.Not && r.disjoint {
 			return false
 		}
 	}
@@ -421,7 +468,8 @@ func (m *Match) membersCover(o *Match, family int) bool {
 }
 
 func (x *Member) covers(o *Match, family int) bool {
-	own := x.Set.Of(family)
+	set := x.Set.Side(x.Of)
+	own := set.Of(family)
 	if asked, _ := o.prefixesOf(x.Of); len(asked) > 0 && all(asked, func(p netip.Prefix) bool {
 		if x.Not {
 			return !meets(own, RangeOf(p))
@@ -439,11 +487,11 @@ func (x *Member) covers(o *Match, family int) bool {
 		}
 		switch {
 		case x.Not && y.Not:
-			return x.Set.to(y.Set, family).within
+			return set.to(y.Set.Side(y.Of), family).within
 		case x.Not:
-			return y.Set.to(x.Set, family).disjoint
+			return y.Set.Side(y.Of).to(set, family).disjoint
 		}
-		return !y.Not && y.Set.to(x.Set, family).within
+		return !y.Not && y.Set.Side(y.Of).to(set, family).within
 	})
 }
 

@@ -345,14 +345,18 @@ func carriers(all []gateway.Carrier) *Table {
 
 // gatewaySet writes a set that comes, goes, or changes.
 func (p *printer) gatewaySet(s gateway.SetDiff) {
-	elements := units.Plural(int64(s.Elements), "element", "elements")
+	word := "element"
+	if s.Pairs {
+		word = "pair"
+	}
+	elements := units.Plural(int64(s.Elements), word, word+"s")
 	switch s.Change {
 	case gateway.Added:
 		p.mark(2, Cell{"+ set " + s.Set + ": ", Good}, elements, Plain)
 	case gateway.Removed:
 		p.mark(2, Cell{"- set " + s.Set + ": ", Bad}, elements, Plain)
 	default:
-		p.labelled(2, "", 0, fmt.Sprintf("set %s: +%s -%s elements, then %s", s.Set, units.Count(int64(s.Added)), units.Count(int64(s.Removed)), units.Count(int64(s.Elements))))
+		p.labelled(2, "", 0, fmt.Sprintf("set %s: +%s -%s %ss, then %s", s.Set, units.Count(int64(s.Added)), units.Count(int64(s.Removed)), word, units.Count(int64(s.Elements))))
 		p.labelled(4, "connections", labelWidth, s.Connections)
 	}
 }

@@ -251,14 +251,18 @@ func (m *machine) elementsOf(rest []KernelExpr) []interval {
 
 // byMap returns what a rule means, once for each element of the map that its translation of
 // sources takes values from; one rule for all of them if they are too many, which gives any
-// address between theirs.
+// address between theirs, and one without addresses if the map was not read.
 func (m *machine) byMap(r *KernelRule, elements map[string][]Element, budget *Budget) (all []*Rule) {
 	rule := m.read(r)
 	of := m.fromMap
 	if of == nil {
 		return []*Rule{rule}
 	}
-	known, values := elements[of.set], 0
+	known, isRead := elements[of.set]
+	if !isRead {
+		return []*Rule{rule}
+	}
+	values := 0
 	for i := range known {
 		if !known[i].isEnd() {
 			values++

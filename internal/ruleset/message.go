@@ -33,6 +33,9 @@ func KeyOf(family, name string) (TableKey, error) {
 
 func (k TableKey) String() string { return familyNames[k.Family] + " " + k.Name }
 
+// GatewayPairs is the one of maps of its pairs, followed by the family as well.
+const GatewayPairs = "pairs"
+
 // GatewaySet is the word that names of a gateway's sets of addresses and services begin with, and then "4-", "6-" or "-".
 const GatewaySet = "set"
 
@@ -42,7 +45,7 @@ const RoomOfRead = 1 << 15
 
 // IsGatewaySet reports whether a set of the gateway's table is one of its plan.
 func IsGatewaySet(name string) bool {
-	for _, prefix := range []string{GatewaySet + "-", GatewaySet + "4-", GatewaySet + "6-"} {
+	for _, prefix := range []string{GatewaySet + "-", GatewaySet + "4-", GatewaySet + "6-", GatewayPairs + "4-", GatewayPairs + "6-"} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}

@@ -80,11 +80,10 @@ func Load(c Config) (*Programs, error) {
 	if err != nil {
 		return nil, err
 	}
-	in, out := c.tables(c.Destinations), c.tables(c.Sources)
-	in.leave(c.Elsewhere)
+	in, out := entriesOf(c.Destinations, c.Elsewhere), entriesOf(c.Sources, nil)
 	for name, n := range map[string]int{
-		planeMapDestinations: len(in.hosts), planeMapDestinationServices: len(in.services), planeMapDestinationPrefixes: len(in.prefixes),
-		planeMapSources: len(out.hosts), planeMapSourceServices: len(out.services), planeMapSourcePrefixes: len(out.prefixes),
+		planeMapDestinations: len(in.hosts.keys), planeMapDestinationServices: len(in.services), planeMapDestinationPrefixes: len(in.prefixes),
+		planeMapSources: len(out.hosts.keys), planeMapSourceServices: len(out.services), planeMapSourcePrefixes: len(out.prefixes),
 		planeMapInterfaces: len(c.Interfaces), planeMapMacs: c.macs(), planeMapRules: int(c.Rules) + 1,
 	} {
 		spec.Maps[name].MaxEntries = uint32(max(1, n))
@@ -119,8 +118,10 @@ func Load(c Config) (*Programs, error) {
 	if err := spec.LoadAndAssign(p, nil); err != nil {
 		return nil, c.refused(err)
 	}
-	if err := errors.Join(in.fill(p.Destinations, p.DestinationServices, p.DestinationPrefixes),
-		out.fill(p.Sources, p.SourceServices, p.SourcePrefixes), p.fillInterfaces(c.Interfaces)); err != nil {
+	filled := make(chan error) // the two directions at once: a million entries of one take a second
+	go func() { filled <- in.fill(p.Destinations, p.DestinationServices, p.DestinationPrefixes) }()
+	err = out.fill(p.Sources, p.SourceServices, p.SourcePrefixes)
+	if err := errors.Join(<-filled, err, p.fillInterfaces(c.Interfaces)); err != nil {
 		return nil, errors.Join(c.refused(err), p.Close())
 	}
 	return p, nil
@@ -174,11 +175,23 @@ func inJiffies(d time.Duration) (uint32, error) {
 	return uint32(max(1, d.Nanoseconds()/max(1, tick.Nano()))), nil
 }
 
-// entries are the contents of the maps of one direction.
+// entries are the contents of the maps of one direction. Hosts, of which there may be millions, stand in a list.
 type entries struct {
-	hosts    map[planeAddress]planeMapping
+	hosts    list[planeAddress]
 	services map[planeService]planeMapping
 	prefixes map[planePrefix]planeMapping
+	// beside are the flags of addresses that have services, or are left alone, and are not among hosts yet.
+	beside map[planeAddress]uint8
+}
+
+// list are the entries of a map in any order.
+type list[K any] struct {
+	keys   []K
+	values []planeMapping
+}
+
+func (l *list[K]) add(key K, value planeMapping) {
+	l.keys, l.values = append(l.keys, key), append(l.values, value)
 }
 
 // The flags of a mapping (tables.h).
@@ -188,47 +201,62 @@ const (
 	neutral  = 1 << 2
 )
 
-func (c *Config) tables(all []Mapping) *entries {
-	e := &entries{make(map[planeAddress]planeMapping, len(all)), map[planeService]planeMapping{}, map[planePrefix]planeMapping{}}
+// entriesOf are the entries of mappings, which have one for each address, service and prefix, and of addresses that are left
+// alone where they have none.
+func entriesOf(all []Mapping, left []netip.Prefix) *entries {
+	e := &entries{services: map[planeService]planeMapping{}, prefixes: map[planePrefix]planeMapping{}, beside: map[planeAddress]uint8{}}
+	e.leave(left)
+	hosts := 0
 	for i := range all {
-		e.add(&all[i])
+		switch m := &all[i]; {
+		case m.Protocol != 0:
+			e.serve(m)
+		case m.Match.IsSingleIP():
+			hosts++
+		default:
+			e.prefixes[prefixOf(m.Match)] = m.value()
+		}
+	}
+	e.hosts.keys, e.hosts.values = make([]planeAddress, 0, hosts+len(e.beside)), make([]planeMapping, 0, hosts+len(e.beside))
+	for i := range all {
+		if m := &all[i]; m.Protocol == 0 && m.Match.IsSingleIP() {
+			e.host(m)
+		}
+	}
+	for a, flags := range e.beside {
+		e.hosts.add(a, planeMapping{Flags: flags})
 	}
 	return e
 }
 
-func (e *entries) add(m *Mapping) {
-	v := m.value()
-	switch a := addressOf(m.Match.Addr()); {
-	case m.Protocol != 0:
-		host := e.hosts[a]
-		host.Flags |= services
-		e.hosts[a] = host
-		e.services[planeService{Address: a, Port: swapped(m.Port), Protocol: m.Protocol}] = v
-	case m.Match.IsSingleIP():
-		v.Flags |= e.hosts[a].Flags & services
-		e.hosts[a] = v
-	default:
-		e.prefixes[planePrefix{Length: uint32(m.Match.Bits() + 128 - m.Match.Addr().BitLen()), Address: a}] = v
+func (e *entries) serve(m *Mapping) {
+	a := addressOf(m.Match.Addr())
+	e.beside[a] |= services
+	e.services[planeService{Address: a, Port: swapped(m.Port), Protocol: m.Protocol}] = m.value()
+}
+
+func (e *entries) host(m *Mapping) {
+	a, v := addressOf(m.Match.Addr()), m.value()
+	if len(e.beside) > 0 {
+		v.Flags |= e.beside[a]
+		delete(e.beside, a)
 	}
+	e.hosts.add(a, v)
 }
 
 // leave adds addresses without a mapping of their own.
 func (e *entries) leave(prefixes []netip.Prefix) {
 	for _, p := range prefixes {
-		a := addressOf(p.Masked().Addr())
 		if p.IsSingleIP() {
-			putMissing(e.hosts, a)
-			continue
+			e.beside[addressOf(p.Addr())] |= 0
+		} else {
+			e.prefixes[prefixOf(p)] = planeMapping{}
 		}
-		key := planePrefix{Length: uint32(p.Bits() + 128 - p.Addr().BitLen()), Address: a}
-		putMissing(e.prefixes, key)
 	}
 }
 
-func putMissing[K comparable](all map[K]planeMapping, key K) {
-	if _, has := all[key]; !has {
-		all[key] = planeMapping{}
-	}
+func prefixOf(p netip.Prefix) planePrefix {
+	return planePrefix{Length: uint32(p.Bits() + 128 - p.Addr().BitLen()), Address: addressOf(p.Masked().Addr())}
 }
 
 func (m *Mapping) value() planeMapping {
@@ -290,17 +318,21 @@ func addOnes(a, b uint16) uint16 {
 }
 
 func (e *entries) fill(hosts, services, prefixes *ebpf.Map) error {
-	return errors.Join(fill(hosts, e.hosts), fill(services, e.services), fill(prefixes, e.prefixes))
+	return errors.Join(write(hosts, e.hosts.keys, e.hosts.values), fill(services, e.services), fill(prefixes, e.prefixes))
 }
 
-// fill writes all entries by one system call.
 func fill[K comparable, V any](m *ebpf.Map, all map[K]V) error {
-	if len(all) == 0 {
-		return nil
-	}
 	keys, values := make([]K, 0, len(all)), make([]V, 0, len(all))
 	for k, v := range all {
 		keys, values = append(keys, k), append(values, v)
+	}
+	return write(m, keys, values)
+}
+
+// write writes all entries by one system call.
+func write[K, V any](m *ebpf.Map, keys []K, values []V) error {
+	if len(keys) == 0 {
+		return nil
 	}
 	if _, err := m.BatchUpdate(keys, values, nil); err == nil || !errors.Is(err, ebpf.ErrNotSupported) {
 		return err

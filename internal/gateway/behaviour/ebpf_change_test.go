@@ -25,6 +25,7 @@ type fixedFile struct {
 	// inside has the end inside of each address outside; whole are those that stand for all of it.
 	inside map[netip.Addr]netip.AddrPort
 	whole  map[netip.Addr]bool
+	rules  int
 }
 
 // perFile is how many mappings a file has in each family.
@@ -33,13 +34,21 @@ const perFile = 6
 func drawFile(r *rand.Rand) fixedFile {
 	f := fixedFile{inside: map[netip.Addr]netip.AddrPort{}, whole: map[netip.Addr]bool{}}
 	var b strings.Builder
+	var pairs []string
 	b.WriteString("interfaces: {wan: wan, lan: [lan, dmz]}\n")
 	for _, family := range []struct{ list, outside, inside string }{{"nat", "203.0.113.2%d", "192.168.0.1%d"}, {"ipv6", "2001:db8:1::2%d", "fd00:1::1%d"}} {
 		b.WriteString(family.list + ":\n")
+		before := len(pairs)
 		for i, j := range r.Perm(perFile) {
 			outside, inside := netip.MustParseAddr(fmt.Sprintf(family.outside, i)), netip.MustParseAddr(fmt.Sprintf(family.inside, j))
 			port := uint16(80 + r.IntN(3))
-			switch r.IntN(3) {
+			f.rules++
+			switch r.IntN(4) {
+			case 3:
+				f.whole[outside], port = true, published
+				if pairs = append(pairs, fmt.Sprintf("%q", outside.String()+" "+inside.String())); len(pairs) > before+1 {
+					f.rules--
+				}
 			case 0:
 				f.whole[outside], port = true, published
 				fmt.Fprintf(&b, "  - static: {inside: %q, outside: %q}\n", inside, outside)
@@ -51,8 +60,14 @@ func drawFile(r *rand.Rand) fixedFile {
 			}
 			f.inside[outside] = netip.AddrPortFrom(inside, port)
 		}
+		if len(pairs) > before {
+			b.WriteString("  - static: {pairs: $drawn}\n")
+		}
 	}
 	f.text = b.String()
+	if len(pairs) > 0 {
+		f.text = "sets: {drawn: {pairs: [" + strings.Join(pairs, ", ") + "]}}\n" + f.text
+	}
 	return f
 }
 
@@ -169,7 +184,7 @@ func (c *changing) change(e programs, before, after *fixedFile) (times int, err 
 		return 0, err
 	}
 	assigned, notes, err := e.set().Assign(e.asks(plan), gateway.Facts{})
-	if err != nil || len(assigned.Assigned[gateway.EngineEBPF]) != 2*perFile {
+	if err != nil || len(assigned.Assigned[gateway.EngineEBPF]) != after.rules {
 		return 0, fmt.Errorf("the programs do not have all rules: %v, %w\n%s", notes, err, after.text)
 	}
 	applied := make(chan error, 1)

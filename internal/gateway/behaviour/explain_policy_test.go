@@ -35,6 +35,7 @@ var policyForms4 = []string{
 	"static: {inside: HOST, outside: ON, port: SERVICES, hairpin: BOOL}", "static: {inside: HOST, outside: ON, only-to: EXCEPT, except-port: PORT, local: BOOL}",
 	"static: {inside: HOST, outside: ON, except-to: EXCEPT, mark: MARK, hairpin: BOOL}", "static: {inside: HOST, outside: ON, in: SEVERAL, except-out: OUT}", "static: {inside: HOST, outside: ON, except-in: OUT, out: SEVERAL, except-dscp: CLASS}",
 	"static: {inside: HOST, outside: ON, utc-hours: HOURS, except-mark: MARK, port: PORT}",
+	"static: {pairs: $floating, local: BOOL}", "static: {pairs: $floating, port: SERVICES, except-to: SET}", "static: {pairs: $floating, stateless: true}", "static: {pairs: $floating, except-port: $web, mark: MARK}",
 	"static: {inside: HOST, outside: ON, only-to: [SET, 198.18.1.1], except-port: $web, hairpin: BOOL}", "static: {inside: HOST, outside: ON, port: [$web, udp/53], except-to: SET}",
 	"snat: {from: FROM, utc-hours: HOURS, to: POOL}", "masquerade: {except-utc-hours: HOURS, utc-days: DAYS}", "snat: {from: FROM, except-utc-days: DAYS, dscp: CLASS, to: POOL}",
 	"dnat: {on: ON, port: SERVICES, utc-hours: HOURS, to: TARGET, hairpin: BOOL}", "dnat: {on: ON, except-utc-hours: HOURS, except-utc-days: DAYS, to: TARGET, local: BOOL}",
@@ -48,6 +49,7 @@ var policyForms6 = []string{
 	"static: {inside: \"fd00:1::3\", outside: \"2001:db8:1::9\", port: SERVICES, only-to: \"2001:db8:f::/48\", except-mark: MARK, hairpin: BOOL}",
 	"snat: {from: \"fd00:1::/64\", utc-days: DAYS, except-utc-hours: HOURS, to: \"2001:db8:1::9\"}",
 	"dnat: {on: any, in: dmz, port: SERVICES, to: \":5353\"}", "masquerade: {except-from: \"fd00:1::2\", in: [lan, dmz], except-port: SERVICES}",
+	"static: {pairs: $floating}", "static: {pairs: $floating, port: SERVICES, local: BOOL}",
 	"snat: {from: SET, except-to: SET, to: \"2001:db8:1::7\"}", "masquerade: {from: [SET, \"fd00:2::2\"], port: $web}", "dnat: {on: \"2001:db8:1::9\", except-from: SET, port: [$web, icmp], to: \"fd00:2::2\", hairpin: BOOL}",
 }
 
@@ -59,6 +61,7 @@ const policySets = `sets:
   far: {addresses: [240.0.0.0-255.255.255.255, 192.168.0.3, "fd00::/16", "ff00::/8"]}
   none: {addresses: [198.51.100.77]}
   web: {ports: [tcp/80, udp/55, tcp/8000-8100]}
+  floating: {pairs: [203.0.113.9 192.168.0.4, 203.0.113.7 172.17.0.3, 203.0.113.60 192.168.0.2, "2001:db8:1::9 fd00:1::3"]}
 `
 
 // markedClasses are the marks that the gateway gives packets by their DSCP.

@@ -104,6 +104,9 @@ func kindsOfDestinations() []Case {
 	}
 }
 
+// floating is a set of pairs.
+const floating = "sets: {floating: {pairs: [203.0.113.9 192.168.0.2, 203.0.113.8 192.168.0.3, \"2001:db8:1::9 fd00:1::2\"]}}\n"
+
 func kindsOfPairs() []Case {
 	const outside = "203.0.113.9:4000"
 	return []Case{
@@ -123,6 +126,21 @@ func kindsOfPairs() []Case {
 		{ID: "kind-static-stateless", Requirement: "static, stateless", Asks: "the same packet by packet, without a mapping",
 			Gateway: rules("  - static: {inside: 192.168.0.2, outside: 203.0.113.9, stateless: true}"),
 			Run:     allSteps(outAs(insideA, outside), inTo("203.0.113.9:77", at(A, "192.168.0.2:77")), untracked)},
+		{ID: "kind-static-pairs", Requirement: "static, pairs", Asks: "each address outside of a set of pairs stands for its host, and for no other",
+			Gateway: floating + rules("  - static: {pairs: $floating}"),
+			Run: allSteps(outAs(insideA, outside), outAs(insideB, "203.0.113.8:4000"), inTo("203.0.113.9:77", at(A, "192.168.0.2:77")),
+				inTo("203.0.113.8:77", at(B, "192.168.0.3:77")), notIn("203.0.113.7:77"))},
+		{ID: "kind-static-pairs-local", Requirement: "static, pairs", Asks: "programs on the gateway reach them with `local`",
+			Gateway: floating + rules("  - static: {pairs: $floating, local: true}"),
+			Run:     localTo("203.0.113.8:80", at(B, "192.168.0.3:80"))},
+		{ID: "kind-static-pairs-stateless", Requirement: "static, pairs, stateless", Asks: "the same packet by packet, without a mapping",
+			Gateway: floating + rules("  - static: {pairs: $floating, stateless: true}"),
+			Run: allSteps(outAs(insideA, outside), outAs(insideB, "203.0.113.8:4000"), inTo("203.0.113.9:77", at(A, "192.168.0.2:77")),
+				inTo("203.0.113.8:77", at(B, "192.168.0.3:77")), untracked)},
+		{ID: "kind-static-pairs-beside", Requirement: "static, pairs", Asks: "a forward of a port comes before them, and other hosts are masqueraded",
+			Gateway: floating + rules("  - static: {pairs: $floating}\n  - dnat: {on: 203.0.113.9, port: udp/8080, to: \"172.17.0.2:80\"}\n  - masquerade: {}"),
+			Run: allSteps(inTo("203.0.113.9:8080", at(C, "172.17.0.2:80")), inTo("203.0.113.9:77", at(A, "192.168.0.2:77")), outAs(insideB, "203.0.113.8:4000"),
+				outAs(at(C, "172.17.0.2:4000"), "203.0.113.1:4000"))},
 		{ID: "kind-netmap", Requirement: "netmap", Asks: "a prefix stands for a prefix, hosts keep their bits, either side begins",
 			Gateway: rules("  - netmap: {inside: 10.1.0.0/24, outside: 198.51.100.0/24}"),
 			Run: allSteps(outAs(at(A, "10.1.0.2:4000"), "198.51.100.2:4000"), outAs(at(B, "10.1.0.3:4000"), "198.51.100.3:4000"),
@@ -158,6 +176,10 @@ func kindsOfIPv6() []Case {
 			Run:     hairpinAs(insideB6, "[2001:db8:1::7]:8080", at(A, "[fd00:1::2]:80"))},
 		{ID: "kind-nat66-static", Requirement: "static, NAT66", Asks: "an IPv6 address outside stands for a host, for flows that either side begins",
 			Gateway: rules6("  - static: {inside: \"fd00:1::2\", outside: \"2001:db8:1::9\"}"),
+			Run: allSteps(outTo(insideA6, outsideX6, "[2001:db8:1::9]:4000"),
+				inFrom(outsideX6, "[2001:db8:1::9]:77", at(A, "[fd00:1::2]:77")))},
+		{ID: "kind-nat66-static-pairs", Requirement: "static, pairs, NAT66", Asks: "each IPv6 address outside of a set of pairs stands for its host",
+			Gateway: floating + rules6("  - static: {pairs: $floating}"),
 			Run: allSteps(outTo(insideA6, outsideX6, "[2001:db8:1::9]:4000"),
 				inFrom(outsideX6, "[2001:db8:1::9]:77", at(A, "[fd00:1::2]:77")))},
 		{ID: "kind-nat66-netmap", Requirement: "netmap, NAT66", Asks: "a prefix stands for a prefix, tracked, either side begins",

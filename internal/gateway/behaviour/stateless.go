@@ -16,6 +16,12 @@ nat:
   - netmap: {inside: 10.1.0.0/24, outside: 198.51.100.0/24, stateless: true}
   - masquerade: {from: 192.168.0.0/24}
 `
+	statelessPairs = floating + `
+interfaces: {wan: wan, lan: [lan, dmz]}
+nat:
+  - static: {pairs: $floating, stateless: true}
+  - masquerade: {from: 192.168.0.0/24}
+`
 	statelessPrefix = `
 interfaces: {wan: wan, lan: [lan, dmz]}
 ipv6:
@@ -36,6 +42,9 @@ func stateless() []Case {
 			Run: statelessError(at(A, "[fd03:0:0:7::2]:4000"), outsideX6)},
 		{ID: "stateless-protocols", Requirement: "static, stateless", Asks: "UDP, TCP, echos and protocols that the gateway does not know pass both ways, checksums right",
 			Gateway: statelessPair, Run: statelessProtocols},
+		{ID: "stateless-pairs-icmp", Requirement: "static, pairs, stateless", Asks: "the same of a set of pairs", Gateway: statelessPairs, Run: statelessError(insideA, outsideX)},
+		{ID: "stateless-pairs-protocols", Requirement: "static, pairs, stateless", Asks: "UDP, TCP, echos and protocols that the gateway does not know pass both ways, checksums right",
+			Gateway: statelessPairs, Run: statelessProtocols},
 		{ID: "stateless-beside-tracked", Requirement: "static, stateless", Asks: "other hosts are masqueraded beside it",
 			Gateway: statelessPair, Run: allSteps(outAs(insideA, "203.0.113.9:4000"), outAs(insideB, "203.0.113.1:4000"), inTo("203.0.113.9:77", at(A, "192.168.0.2:77")))},
 	}

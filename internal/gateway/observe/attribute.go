@@ -94,6 +94,9 @@ func given(e *conntrack.Entry) nat.Packet {
 }
 
 func destinationGave(d *gateway.Entry, e *conntrack.Entry) bool {
+	if s := d.Pairs(); s != nil {
+		return e.Reply.Src == s.Inward(e.Orig.Dst)
+	}
 	if d.Action.Prefix.IsValid() {
 		return e.Reply.Src == nat.Replace(e.Orig.Dst, d.Action.Prefix)
 	}
@@ -142,6 +145,8 @@ func sourceGave(s *gateway.Entry, e *conntrack.Entry) bool {
 	switch to := e.Reply.Dst; {
 	case s.Action.Kind == nat.Masquerade:
 		return true // whichever address the interface had
+	case s.Action.Pairs != "":
+		return to == s.Pairs().Outward(e.Orig.Src)
 	case s.Action.Prefix.IsValid():
 		return to == nat.Replace(e.Orig.Src, s.Action.Prefix)
 	default:

@@ -218,8 +218,8 @@ func (w *walk) raw(s *Step) {
 
 // reflected reports whether the packet goes back inside without state.
 func (w *walk) reflected(s *Step) bool {
-	out, in := w.reflector(func(p *gateway.Entry) bool { return p.Inside().Contains(w.src.addr) }),
-		w.reflector(func(p *gateway.Entry) bool { return p.Outside().Contains(w.dst.addr) })
+	out, in := w.reflector(func(p *gateway.Entry) bool { return p.HasInside(w.src.addr) }),
+		w.reflector(func(p *gateway.Entry) bool { return p.HasOutside(w.dst.addr) })
 	if out == nil || in == nil || w.packet.In == "" {
 		return false
 	}
@@ -266,14 +266,14 @@ func concerns(u *gateway.Entry, p nat.Packet) bool {
 // statelessIn reports whether a pair is for a packet that comes in, from either side.
 func (w *walk) statelessIn(p *gateway.Entry, s *Step) bool {
 	switch {
-	case p.Outside().Contains(w.dst.addr) && w.packet.In != "" && has(p.Out, w.packet.In):
+	case p.HasOutside(w.dst.addr) && w.packet.In != "" && has(p.Out, w.packet.In):
 		if !w.becomes(&w.dst, p.Inward(w.dst.addr), p, s) {
 			return true
 		}
 		s.Does = fmt.Sprintf("not tracked; the destination becomes %s, packet by packet", w.dst)
 		w.e.Destination = as(w.dst)
 		w.e.Destination.Rule = &p.Rule
-	case p.Inside().Contains(w.src.addr) && w.leavesBy(w.plan.LeavingBy(p.Out)):
+	case p.HasInside(w.src.addr) && w.leavesBy(w.plan.LeavingBy(p.Out)):
 		s.Does = "not tracked"
 	default:
 		return false
@@ -316,6 +316,8 @@ func (w *walk) destination(s *Step) {
 func (w *walk) translateDestination(d *gateway.Entry, s *Step) {
 	before, several := w.dst, []int(nil)
 	switch {
+	case d.Action.Pairs != "":
+		w.dst.addr = d.Pairs().Inward(w.dst.addr)
 	case d.Action.Prefix.IsValid():
 		w.dst.addr = nat.Replace(w.dst.addr, d.Action.Prefix)
 	case d.Action.Kind == nat.Redirect:
@@ -479,7 +481,7 @@ func (w *walk) untranslatable(s *Step) {
 func (w *walk) statelessSource(s *Step) {
 	for i := range w.plan.Stateless {
 		p := &w.plan.Stateless[i]
-		if p.Inside().Contains(w.src.addr) && has(p.Out, w.e.Out) && w.e.Untracked {
+		if p.HasInside(w.src.addr) && has(p.Out, w.e.Out) && w.e.Untracked {
 			if !w.becomes(&w.src, p.Outward(w.src.addr), p, s) {
 				return
 			}
@@ -501,9 +503,13 @@ func (w *walk) source(s *Step) {
 	}
 	for i := range w.plan.Sources {
 		if r := &w.plan.Sources[i]; len(w.sourceMisses(r)) == 0 {
-			w.e.Source, w.srcDone = w.give(&r.Action), true
+			does := r.Action
+			if s := r.Pairs(); s != nil {
+				does.To = nat.AddrRanges{nat.OneAddr(s.Outward(w.src.addr))}
+			}
+			w.e.Source, w.srcDone = w.give(&does), true
 			w.e.Source.Rule, s.Rule = &r.Rule, &r.Rule
-			s.Does = "the source becomes " + w.words(w.e.Source, &r.Action)
+			s.Does = "the source becomes " + w.words(w.e.Source, &does)
 			if !r.IsHairpin() || r.Original[0].Bits() == 0 { // otherwise it was logged where its destination was translated
 				s.Does += logged(r)
 			}

@@ -527,13 +527,13 @@ func (w *walk) nearMisses() {
 	}
 	all := map[gateway.Ref]*NearMiss{}
 	for i := range w.plan.Destinations {
-		if d := &w.plan.Destinations[i]; d.On().Contains(w.asked.addr) {
+		if d := &w.plan.Destinations[i]; d.On().Contains(w.asked.addr) && (d.Action.Pairs == "" || d.HasOutside(w.asked.addr)) {
 			keep(all, d.Rule, d.Match.String(), w.misses(d), w.e.Destination.Rule)
 		}
 	}
 	for i := range w.plan.Sources {
 		s := &w.plan.Sources[i]
-		if w.e.Fate == Forwarded && !s.IsHairpin() && nat.InAny(s.From, w.src.addr) {
+		if w.e.Fate == Forwarded && !s.IsHairpin() && nat.InAny(s.From, w.src.addr) && (s.Action.Pairs == "" || s.HasInside(w.src.addr)) {
 			keep(all, s.Rule, s.Match.String(), w.sourceMisses(s), w.e.Source.Rule)
 		}
 	}

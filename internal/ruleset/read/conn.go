@@ -212,6 +212,9 @@ func (c Conn) table(key ruleset.TableKey, chains []ruleset.KernelChain) (*rulese
 	}
 	d.Rules = slices.DeleteFunc(rules, func(r *ruleset.KernelRule) bool { return r.Key != key })
 	for _, name := range d.NeededMaps() {
+		if key.IsGateway() && ruleset.IsGatewaySet(name) {
+			continue // pairs, of which there may be a million
+		}
 		if d.Elements[name], err = c.Elements(key, name); err != nil {
 			return nil, fmt.Errorf("read map %s of table %s: %w", name, key, err)
 		}

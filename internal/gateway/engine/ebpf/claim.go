@@ -47,13 +47,14 @@ func (e Engine) Claim(p *gateway.Plan, facts gateway.Facts) (mine, rest *gateway
 	if rest = p.Only(func(r gateway.Ref) bool { return why[r] != "" }); len(rest.Refs()) == 0 {
 		rest = nil
 	}
-	mine.Elsewhere = elsewhere(p, &facts)
+	mine.Elsewhere = elsewhere(p, &facts, func(r gateway.Ref) bool { return why[r] == "" })
 	return mine, rest, notes
 }
 
 // elsewhere are the addresses that netfilter has packets to: what it translates, what it gives connections, whose answers
-// come there, and what it leaves alone. Rules for all destinations are compared with the links.
-func elsewhere(p *gateway.Plan, facts *gateway.Facts) (all []netip.Prefix) {
+// come there, and what it leaves alone. Rules for all destinations are compared with the links. Pairs that the programs have
+// are left out: there may be a million, and each has a mapping.
+func elsewhere(p *gateway.Plan, facts *gateway.Facts, mine func(gateway.Ref) bool) (all []netip.Prefix) {
 	add := func(prefixes ...netip.Prefix) {
 		for _, x := range prefixes {
 			if x.IsValid() && x.Bits() > 0 {
@@ -62,6 +63,14 @@ func elsewhere(p *gateway.Plan, facts *gateway.Facts) (all []netip.Prefix) {
 		}
 	}
 	for e := range p.Entries() {
+		if s := e.Pairs(); s != nil {
+			if !mine(e.Rule) && !e.IsHairpin() {
+				for _, r := range s.Side(nat.To).Of(e.Rule.BitLen()) {
+					add(r.Prefixes()...)
+				}
+			}
+			continue
+		}
 		if !e.Action.Kind.TranslatesSource() && e.Action.Kind != nat.Pair {
 			add(e.To...)
 			continue
@@ -287,24 +296,24 @@ func (c *claim) amongThemselves(at int) {
 
 // secondTo refuses a rule of connections for packets of a pair, which comes first, or with its place in a table.
 func (c *claim) secondTo(k, o *link, meet bool, a, b span) {
-	if k.tracked && (meet || a.prefix == b.prefix && a.protocol == b.protocol) {
+	if k.tracked && (meet || a.samePlace(b)) {
 		c.refuse(k.rule, "%s is for packets of it, and comes first", o.rule)
 	}
 }
 
 func ambiguous(k *link, other string) string {
 	if other == k.rule.String() {
-		return fmt.Sprintf("several addresses lead to %s %s: its answers do not say by which they came", nat.PrefixString(k.inside.prefix), k.inside.service())
+		return fmt.Sprintf("several addresses lead to %s %s: its answers do not say by which they came", k.inside.where(), k.inside.service())
 	}
-	return fmt.Sprintf("what %s %s sends may be an answer by %s", nat.PrefixString(k.inside.prefix), k.inside.service(), other)
+	return fmt.Sprintf("what %s %s sends may be an answer by %s", k.inside.where(), k.inside.service(), other)
 }
 
 // apart refuses a link whose place in a table an earlier one has, or whose prefix, for other interfaces, is within that of one, or
 // has it within: of prefixes the longest one alone is found.
 func (c *claim) apart(k, o *link, a, b span) {
-	nested := !a.prefix.IsSingleIP() && !b.prefix.IsSingleIP()
+	nested := !a.isOfHosts() && !b.isOfHosts()
 	alike := slices.Equal(k.in, o.in) && slices.Equal(k.out, o.out) && k.hairpin == o.hairpin
-	if a.prefix == b.prefix && a.protocol == b.protocol || nested && !alike {
+	if a.samePlace(b) || nested && !alike {
 		c.refuse(k.rule, "%s is for the same addresses", o.rule)
 	}
 }
@@ -324,7 +333,7 @@ func within(names, others []string) bool {
 func (c *claim) masks(e *gateway.Entry) {
 	for _, r := range e.Action.To {
 		for _, p := range r.Prefixes() {
-			c.outside.overlapping(span{p, 0, nat.AllPorts}, func(i int) {
+			c.outside.overlapping(whole(p), func(i int) {
 				if k := &c.links[i]; k.tracked && k.rule != e.Rule && k.hairpin {
 					c.refuse(k.rule, "%s gives %s to hosts inside that reach others by it, and their answers come for it", e.Rule, nat.PrefixString(p))
 				}
@@ -382,7 +391,7 @@ func (r *rival) wins(over *gateway.Entry) bool {
 
 func (c *claim) leaveDestination(r rival) {
 	c.each(c.outside, spansOf(r.To, &r.Match), func(k *link) {
-		if r.wins(k.destination) && !(r.ToLocal && c.facts.Known && k.outside.prefix.IsSingleIP() && !c.isLocal(k.outside.prefix)) {
+		if r.wins(k.destination) && !(r.ToLocal && c.facts.Known && k.outside.isOfHosts() && !c.isLocal(k.outside)) {
 			c.refuse(k.rule, "%s is for some of its packets, and takes precedence", r.name)
 		}
 	})
@@ -391,7 +400,7 @@ func (c *claim) leaveDestination(r rival) {
 			c.refuse(k.rule, "%s", ambiguous(k, r.name))
 		}
 	})
-	if r.ToLocal || !slices.ContainsFunc(r.To, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
+	if r.ToLocal || r.Action.Pairs != "" || !slices.ContainsFunc(r.To, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
 		return // the programs leave what goes there to the stack
 	}
 	bits := r.Rule.BitLen()
@@ -435,6 +444,14 @@ func (c *claim) besideInside(k *link) bool {
 // images are what a destination becomes.
 func images(e *gateway.Entry) (all []span) {
 	a := &e.Action
+	if s := e.Pairs(); s != nil {
+		inside := sideOf(s, nat.From, e.Rule.BitLen())
+		for _, one := range spansOf([]netip.Prefix{inside.prefix}, &e.Match) {
+			one.set = inside.set
+			all = append(all, one)
+		}
+		return all
+	}
 	if a.Prefix.IsValid() {
 		return spansOf([]netip.Prefix{a.Prefix}, &e.Match)
 	}
@@ -444,7 +461,7 @@ func images(e *gateway.Entry) (all []span) {
 			return
 		}
 		for _, p := range prefixes {
-			all = append(all, span{p, e.Protocol, ports})
+			all = append(all, span{prefix: p, protocol: e.Protocol, ports: ports})
 		}
 	}
 	for _, b := range a.Backends {
@@ -488,7 +505,7 @@ func (c *claim) leaveSource(r rival) {
 	})
 	c.each(c.outside, c.gives(r.Entry), func(k *link) {
 		if meet(r.Out, k.in) {
-			c.refuse(k.rule, "%s may give %s %s to another connection; give the rule an address of its own, or bound the ports of that one", r.name, nat.PrefixString(k.outside.prefix), k.outside.service())
+			c.refuse(k.rule, "%s may give %s %s to another connection; give the rule an address of its own, or bound the ports of that one", r.name, k.outside.where(), k.outside.service())
 		}
 	})
 	c.widely(fmt.Sprint("to ", bits, r.Out, r.To, from, r.Protocol), func(k *link) {
@@ -559,6 +576,11 @@ func (c *claim) foreignRule(n *snapshot.NATRule, list gateway.Ref) {
 
 // gives are the addresses and ports that connections may get by a source.
 func (c *claim) gives(e *gateway.Entry) (all []span) {
+	if s := e.Pairs(); s != nil {
+		outside := sideOf(s, nat.To, e.Rule.BitLen())
+		outside.protocol = e.Protocol
+		return []span{outside}
+	}
 	prefixes := []netip.Prefix{}
 	switch a := &e.Action; {
 	case a.Kind == nat.Masquerade:
@@ -576,7 +598,7 @@ func (c *claim) gives(e *gateway.Entry) (all []span) {
 	}
 	for _, p := range prefixes {
 		if p.Addr().BitLen() == e.Rule.BitLen() {
-			all = append(all, span{p, e.Protocol, ports})
+			all = append(all, span{prefix: p, protocol: e.Protocol, ports: ports})
 		}
 	}
 	return all
@@ -585,15 +607,16 @@ func (c *claim) gives(e *gateway.Entry) (all []span) {
 // leavePair refuses rules of connections that a pair is in the way of: it comes first; and pairs whose addresses another
 // one has.
 func (c *claim) leavePair(e *gateway.Entry) {
-	compare := func(x *index, p netip.Prefix, out func(*link) []string) {
-		x.overlapping(span{p.Masked(), 0, nat.AllPorts}, func(i int) {
+	compare := func(x *index, s span, out func(*link) []string) {
+		x.overlapping(s, func(i int) {
 			if k := &c.links[i]; k.rule != e.Rule && meet(e.Out, out(k)) {
 				c.refuse(k.rule, "%s is for some of its packets, and comes first", e.Rule)
 			}
 		})
 	}
-	compare(c.outside, e.Outside(), func(k *link) []string { return k.in })
-	compare(c.inside, e.Inside(), func(k *link) []string { return k.out })
+	outside, inside := sides(e)
+	compare(c.outside, outside, func(k *link) []string { return k.in })
+	compare(c.inside, inside, func(k *link) []string { return k.out })
 	for i := range c.links {
 		k := &c.links[i]
 		ofFamily := k.rule.BitLen() == e.Rule.BitLen()
@@ -603,9 +626,15 @@ func (c *claim) leavePair(e *gateway.Entry) {
 	}
 }
 
-// isLocal reports whether a prefix is an address of the host: the programs leave what goes there to the stack.
-func (c *claim) isLocal(p netip.Prefix) bool {
-	return c.facts.Known && p.IsSingleIP() && c.facts.Has(p.Addr())
+// isLocal reports whether an address of a span of hosts is one of this host: the programs leave what goes there to the
+// stack.
+func (c *claim) isLocal(s span) bool {
+	return slices.ContainsFunc(c.facts.Interfaces, func(i gateway.Interface) bool {
+		return slices.ContainsFunc(i.Addresses, func(own netip.Prefix) bool {
+			_, is := s.common(whole(nat.Host(own.Addr())))
+			return is
+		})
+	})
 }
 
 // leaveUntracked refuses rules of connections for packets from or to what is not tracked.

@@ -99,6 +99,15 @@ func TestClaim(t *testing.T) {
 		{name: "masked", words: "interfaces: {lan: [lan0, lan1]}", rules: []string{"static: {inside: 10.0.0.2, outside: 203.0.113.8, hairpin: on, out: wan1}"}, want: []string{"another address inside"}},
 		{name: "a part of another host", rules: []string{"static: {inside: 10.0.0.2, outside: 203.0.113.8}", "dnat: {on: 203.0.113.8, port: tcp/22, to: 10.0.0.3}", "dnat: {on: 203.0.113.8, port: tcp/80, to: 10.0.0.2}"},
 			want: []string{"another host", "another host", "answer by nat[0]"}},
+		{name: "pairs", words: "interfaces: {wan: [wan0, wan1], lan: [lan0, lan1]}\n  sets: {p: {pairs: [203.0.113.40 10.0.0.40, 203.0.113.41 10.0.0.41]}, q: {pairs: [203.0.113.50 10.0.0.50]}, r: {pairs: [203.0.113.54 10.0.0.54]}}",
+			rules: []string{"static: {pairs: $p}", "static: {pairs: $q, stateless: on}", "static: {pairs: $r, port: tcp/80}", "static: {inside: 10.0.0.2, outside: 203.0.113.8}", "snat: {from: 10.0.0.60, to: 203.0.113.60}"},
+			want:  []string{yes, yes, "tcp/80", yes, "only the tracker"}},
+		{name: "pairs beside others", words: "interfaces: {wan: [wan0, wan1], lan: [lan0, lan1]}\n  sets: {p: {pairs: [203.0.113.40 10.0.0.40, 203.0.113.41 10.0.0.41]}, q: {pairs: [203.0.113.50 10.0.0.50, 203.0.113.1 10.0.0.51]}}",
+			rules: []string{"static: {pairs: $p}", "dnat: {on: 203.0.113.41, port: tcp/80, to: 10.0.0.77}", "static: {pairs: $q}", "masquerade: {from: 10.0.0.0/24}"},
+			want:  []string{"nat[1] dnat leads some of its packets to another host", "another host", "203.0.113.1 is an address of the host itself", "only"}},
+		{name: "pairs that are left", words: "interfaces: {wan: [wan0, wan1], lan: [lan0, lan1]}\n  sets: {p: {pairs: [203.0.113.40 10.0.0.40, 203.0.113.41 10.0.0.41]}}",
+			rules: []string{"{static: {pairs: $p}, log: on}", "dnat: {on: 203.0.113.9, port: tcp/80, to: 10.0.0.41}", "dnat: {on: 203.0.113.10, port: tcp/80, to: 10.0.0.42}"},
+			want:  []string{"log is", "what 10.0.0.41 tcp port 80 sends may be an answer by nat[0]", yes}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			words := tt.words

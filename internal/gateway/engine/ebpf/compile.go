@@ -5,6 +5,7 @@ import (
 
 	"github.com/natkit/natkit/internal/bpf/plane"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // roles are what interfaces are for the mappings of a plan: the first bit is that of all, then comes one for each list of
@@ -99,6 +100,9 @@ func compile(part *gateway.Plan) *compiled {
 
 // mappings is how many a link becomes in each table: one for each port that it names.
 func (k *link) mappings() int {
+	if k.pairs != nil {
+		return k.pairs.LenOf(k.rule.BitLen())
+	}
 	if k.isWhole() {
 		return 1
 	}
@@ -113,6 +117,16 @@ func (k *link) appendTo(table []plane.Mapping, asked plane.Roles, number uint32,
 		from, to = to, from
 	}
 	m := plane.Mapping{Match: from.prefix, To: to.prefix, Protocol: from.protocol, Neutral: k.neutral, Roles: asked, Rule: number}
+	if k.pairs != nil {
+		for _, p := range k.pairs.Pairs(k.rule.BitLen()) {
+			m.Match, m.To = nat.Host(p.Outside), nat.Host(p.Inside)
+			if !toInside {
+				m.Match, m.To = m.To, m.Match
+			}
+			table = append(table, m)
+		}
+		return table
+	}
 	if k.isWhole() {
 		return append(table, m)
 	}

@@ -110,7 +110,7 @@ func TestSpans(t *testing.T) {
 	for _, text := range []string{"10.0.0.0/8", "10.0.0.0/24", "10.0.0.7/32", "10.0.0.8/29", "10.0.1.0/24", "0.0.0.0/0", "2001:db8::/32", "2001:db8::1/128"} {
 		for _, protocol := range []uint8{0, 6, 17} {
 			for _, ports := range [][2]uint16{{0, 65535}, {80, 80}, {70, 90}, {85, 100}} {
-				if s := (span{netip.MustParsePrefix(text), protocol, nat.Ports{First: ports[0], Last: ports[1]}}); protocol != 0 || ports[1] == 65535 {
+				if s := (span{netip.MustParsePrefix(text), protocol, nat.Ports{First: ports[0], Last: ports[1]}, nil}); protocol != 0 || ports[1] == 65535 {
 					all = append(all, s)
 				}
 			}

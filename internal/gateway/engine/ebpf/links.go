@@ -21,6 +21,8 @@ type link struct {
 	// hairpin: packets to outside also come in by interfaces inside. back: netfilter also leads connections from inside
 	// there that the programs leave to it.
 	hairpin, back bool
+	// pairs, where it has many, are the addresses of outside and inside; nil where there is one prefix for one.
+	pairs *nat.Set
 	// tracked is that netfilter translates connections, and not packets, by the rule.
 	tracked, neutral bool
 	// destination and source are the plan's entries for the two directions. A dnat has no source: there packets from inside
@@ -80,7 +82,7 @@ func (l *linker) source(e *gateway.Entry) {
 	}
 	l.logged(e)
 	asked := e.Match
-	asked.From, asked.Out = nil, nil
+	asked.From, asked.Out, asked.Members = nil, nil, withoutPairs(asked.Members)
 	l.conditions(e.Rule, &asked)
 	if l.sources[e.Rule] != nil {
 		l.refuse(e.Rule, "it is for some of what its hosts send")
@@ -104,7 +106,7 @@ func (l *linker) logged(e *gateway.Entry) {
 func (l *linker) destination(e *gateway.Entry) {
 	l.logged(e)
 	asked := e.Match
-	asked.To, asked.Protocol, asked.Ports, asked.In = nil, 0, nil, nil
+	asked.To, asked.Protocol, asked.Ports, asked.In, asked.Members = nil, 0, nil, nil, withoutPairs(asked.Members)
 	if len(asked.From) == 1 && asked.From[0].Bits() == 0 {
 		asked.From = nil
 	}
@@ -114,8 +116,10 @@ func (l *linker) destination(e *gateway.Entry) {
 		l.refuse(e.Rule, "it is for several prefixes")
 	case a.Zone != "":
 		l.refuse(e.Rule, "it leads to a zone")
+	case a.Pairs != "":
+		l.both(e, sideOf(e.Pairs(), nat.From, e.Rule.BitLen()))
 	case a.Prefix.IsValid():
-		l.both(e, span{a.Prefix.Masked(), 0, nat.AllPorts})
+		l.both(e, whole(a.Prefix))
 	case a.Kind == nat.Redirect:
 		l.refuse(e.Rule, "it leads to the gateway itself")
 	case len(a.Backends) != 1:
@@ -123,7 +127,7 @@ func (l *linker) destination(e *gateway.Entry) {
 	case !e.On().IsSingleIP():
 		l.refuse(e.Rule, "it leads all of %s to one address", nat.PrefixString(e.On()))
 	case e.Rule.Kind == "static":
-		l.both(e, span{nat.Host(a.Backends[0].Address), 0, nat.AllPorts})
+		l.both(e, whole(nat.Host(a.Backends[0].Address)))
 	default:
 		l.forwards(e)
 	}
@@ -132,7 +136,10 @@ func (l *linker) destination(e *gateway.Entry) {
 // both adds the link of a rule that has an entry for each direction.
 func (l *linker) both(e *gateway.Entry, inside span) {
 	s := l.sources[e.Rule]
-	k := link{rule: e.Rule, outside: span{e.On().Masked(), 0, nat.AllPorts}, inside: inside, in: e.In, tracked: true, destination: e, source: s}
+	k := link{rule: e.Rule, outside: whole(e.On()), inside: inside, pairs: e.Pairs(), in: e.In, tracked: true, destination: e, source: s}
+	if k.pairs != nil {
+		k.outside = sideOf(k.pairs, nat.To, e.Rule.BitLen())
+	}
 	if s == nil || e.Protocol != 0 || len(s.From) != 1 || s.From[0].Masked() != inside.prefix {
 		l.refuse(e.Rule, "it does not translate all packets of both directions")
 		return
@@ -179,8 +186,8 @@ func (l *linker) forwards(e *gateway.Entry) {
 	}
 	for _, p := range ports {
 		one := k
-		one.outside = span{e.On().Masked(), e.Protocol, p}
-		one.inside = span{nat.Host(to.Address), e.Protocol, p}
+		one.outside = span{prefix: e.On().Masked(), protocol: e.Protocol, ports: p}
+		one.inside = span{prefix: nat.Host(to.Address), protocol: e.Protocol, ports: p}
 		if to.Port != 0 {
 			one.inside.ports = nat.Ports{First: to.Port, Last: max(to.Port, to.Last)}
 		}
@@ -194,12 +201,29 @@ func mapsPorts(protocol uint8) bool {
 }
 
 func (l *linker) pair(e *gateway.Entry) {
-	l.links = append(l.links, link{rule: e.Rule, outside: span{e.Outside().Masked(), 0, nat.AllPorts}, inside: span{e.Inside().Masked(), 0, nat.AllPorts},
-		in: e.Out, out: e.Out, hairpin: e.Reflects(), neutral: e.Action.Neutral})
+	k := link{rule: e.Rule, pairs: e.Pairs(), in: e.Out, out: e.Out, hairpin: e.Reflects(), neutral: e.Action.Neutral}
+	k.outside, k.inside = sides(e)
+	l.links = append(l.links, k)
+}
+
+// sides are the two of a stateless pair.
+func sides(e *gateway.Entry) (outside, inside span) {
+	if s := e.Pairs(); s != nil {
+		return sideOf(s, nat.To, e.Rule.BitLen()), sideOf(s, nat.From, e.Rule.BitLen())
+	}
+	return whole(e.Outside()), whole(e.Inside())
+}
+
+// withoutPairs are conditions on other sets than pairs.
+func withoutPairs(all []nat.Member) []nat.Member {
+	return slices.DeleteFunc(slices.Clone(all), func(x nat.Member) bool { return x.Pairs })
 }
 
 // agree reports whether two links make the same of what they have in common on one side.
 func (k *link) agree(o *link, outside bool) bool {
+	if k.pairs != nil || o.pairs != nil {
+		return false
+	}
 	if k.neutral || o.neutral {
 		return k.neutral == o.neutral && k.outside == o.outside && k.inside == o.inside
 	}

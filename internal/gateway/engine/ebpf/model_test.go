@@ -118,13 +118,13 @@ func (m *model) first(p nat.Packet) (q nat.Packet, stateless bool) {
 	}
 	pair := -1
 	for i, e := range m.plan.Stateless {
-		if pair < 0 && e.Outside().Contains(p.Dst) && (len(e.Out) == 0 || nat.InNames(e.Out, p.In)) {
+		if pair < 0 && e.HasOutside(p.Dst) && (len(e.Out) == 0 || nat.InNames(e.Out, p.In)) {
 			pair, q.Dst, stateless = i, e.Inward(p.Dst), true
 		}
 	}
 	for _, e := range m.plan.Stateless {
 		out := m.route(p.Dst)
-		stateless = stateless || e.Inside().Contains(p.Src) && (len(e.Out) == 0 || nat.InNames(e.Out, out))
+		stateless = stateless || e.HasInside(p.Src) && (len(e.Out) == 0 || nat.InNames(e.Out, out))
 	}
 	if !stateless {
 		m.destination(&q)
@@ -133,7 +133,7 @@ func (m *model) first(p nat.Packet) (q nat.Packet, stateless bool) {
 		return q, stateless
 	}
 	for _, e := range m.plan.Stateless {
-		if e.Inside().Contains(q.Src) && (len(e.Out) == 0 || nat.InNames(e.Out, q.Out)) {
+		if e.HasInside(q.Src) && (len(e.Out) == 0 || nat.InNames(e.Out, q.Out)) {
 			q.Src = e.Outward(q.Src)
 			break
 		}
@@ -154,6 +154,8 @@ func (m *model) destination(q *nat.Packet) {
 		switch {
 		case a.Kind == nat.Redirect:
 			q.Dst = netip.MustParseAddr("10.0.0.1")
+		case a.Pairs != "":
+			q.Dst = e.Pairs().Inward(q.Dst)
 		case a.Prefix.IsValid():
 			q.Dst = nat.Replace(q.Dst, a.Prefix)
 		default:
@@ -182,6 +184,8 @@ func (m *model) source(q *nat.Packet) {
 					q.Src = i.Addresses[0].Addr()
 				}
 			}
+		case a.Pairs != "":
+			q.Src = e.Pairs().Outward(q.Src)
 		case a.Prefix.IsValid():
 			q.Src = nat.Replace(q.Src, a.Prefix)
 		default:
@@ -252,7 +256,11 @@ func (m *model) rules() string {
 		}
 		return some(3, ", hairpin: on")
 	}
-	b.WriteString("  nat:\n")
+	if n(3) > 0 {
+		b.WriteString("  sets: {p: {pairs: [" + m.pairs() + "]}}\n  nat:\n    - static: {pairs: $p" + some(4, ", stateless: on") + some(6, m.one(", in: lan0", ", out: wan1", ", port: tcp/80")) + "}\n")
+	} else {
+		b.WriteString("  nat:\n")
+	}
 	for range 1 + n(5) {
 		rule := ""
 		switch n(9) {
@@ -288,6 +296,18 @@ func (m *model) rules() string {
 		b.WriteString("    - " + rule + "\n")
 	}
 	return b.String()
+}
+
+// pairs are a few, of different addresses on each side.
+func (m *model) pairs() string {
+	inside, outside := []string{"10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.9", "10.0.1.2"}, []string{"203.0.113.2", "203.0.113.8", "203.0.113.9", "203.0.113.10", "203.0.113.11", "198.18.0.7"}
+	m.random.Shuffle(len(inside), func(i, j int) { inside[i], inside[j] = inside[j], inside[i] })
+	m.random.Shuffle(len(outside), func(i, j int) { outside[i], outside[j] = outside[j], outside[i] })
+	all := make([]string, 1+m.random.IntN(4))
+	for i := range all {
+		all[i] = outside[i] + " " + inside[i]
+	}
+	return strings.Join(all, ", ")
 }
 
 func text(p nat.Packet) string { return fmt.Sprintf("%s in %q out %q", p, p.In, p.Out) }

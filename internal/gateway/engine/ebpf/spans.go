@@ -13,6 +13,38 @@ type span struct {
 	prefix   netip.Prefix
 	protocol uint8
 	ports    nat.Ports
+	// set has the addresses of the prefix that are meant, each on its own; nil for all.
+	set *nat.Set
+}
+
+// whole are all packets of a prefix.
+func whole(p netip.Prefix) span { return span{prefix: p.Masked(), ports: nat.AllPorts} }
+
+// sideOf are all packets of the addresses on one side of pairs of a family.
+func sideOf(pairs *nat.Set, side nat.Condition, bits int) span {
+	s := whole(nat.Anywhere(bits))
+	s.set = pairs.Side(side)
+	return s
+}
+
+// isOfHosts reports whether it is of single addresses, and of no prefix.
+func (s span) isOfHosts() bool { return s.set != nil || s.prefix.IsSingleIP() }
+
+// samePlace reports whether two spans that have an address in common have one entry of a table for it.
+func (s span) samePlace(o span) bool {
+	same := s.prefix == o.prefix
+	if s.set != nil || o.set != nil {
+		same = s.isOfHosts() && o.isOfHosts()
+	}
+	return same && s.protocol == o.protocol
+}
+
+// where names its addresses.
+func (s span) where() string {
+	if s.set != nil {
+		return "addresses of $" + s.set.Name
+	}
+	return nat.PrefixString(s.prefix)
 }
 
 // spansOf are prefixes with the services of a match, or all of its protocol.
@@ -23,7 +55,7 @@ func spansOf(prefixes []netip.Prefix, m *nat.Match) (all []span) {
 	}
 	for _, p := range prefixes {
 		for _, s := range services {
-			all = append(all, span{p.Masked(), s.Protocol, s.Ports})
+			all = append(all, span{prefix: p.Masked(), protocol: s.Protocol, ports: s.Ports})
 		}
 	}
 	return all
@@ -34,9 +66,26 @@ func (s span) common(o span) (both span, ok bool) {
 	if both.prefix, ok = nat.CommonPrefix(s.prefix, o.prefix); !ok || s.protocol != 0 && o.protocol != 0 && s.protocol != o.protocol {
 		return both, false
 	}
+	if !s.hasSome(o) || !o.hasSome(s) {
+		return both, false
+	}
 	both.protocol = max(s.protocol, o.protocol)
 	both.ports, ok = s.ports.Common(o.ports)
 	return both, ok
+}
+
+// hasSome reports whether one of the addresses of s, if it has a set of them, is among those of o.
+func (s span) hasSome(o span) bool {
+	switch {
+	case s.set == nil:
+		return true
+	case o.set == nil:
+		return len(s.set.Of(o.prefix.Addr().BitLen()).Within(nat.RangeOf(o.prefix))) > 0
+	}
+	side := func(set *nat.Set) *nat.Match {
+		return &nat.Match{Members: []nat.Member{{Of: nat.To, Name: set.Name, Set: set}}}
+	}
+	return side(s.set).Overlaps(side(o.set))
 }
 
 // index finds the spans that overlap one, by their numbers.
@@ -47,6 +96,8 @@ type index struct {
 	// lengths are those of the prefixes, which are in order of their addresses.
 	lengths  []int
 	prefixes []netip.Prefix
+	// tables are the spans that have sets.
+	tables []int
 }
 
 type runKey struct {
@@ -65,6 +116,10 @@ func indexed(spans []span) *index {
 	x := &index{spans: spans, runs: map[runKey]*run{}}
 	seen := map[netip.Prefix]bool{}
 	for i, s := range spans {
+		if s.set != nil {
+			x.tables = append(x.tables, i)
+			continue
+		}
 		key := runKey{s.prefix, s.protocol}
 		if x.runs[key] == nil {
 			x.runs[key] = &run{}
@@ -90,6 +145,19 @@ func indexed(spans []span) *index {
 
 // overlapping calls found for each span that has something in common with s.
 func (x *index) overlapping(s span, found func(number int)) {
+	if s.set != nil {
+		for i, o := range x.spans {
+			if _, meet := s.common(o); meet {
+				found(i)
+			}
+		}
+		return
+	}
+	for _, i := range x.tables {
+		if _, meet := x.spans[i].common(s); meet {
+			found(i)
+		}
+	}
 	for _, bits := range x.lengths {
 		if bits > s.prefix.Bits() || bits > s.prefix.Addr().BitLen() {
 			continue

@@ -21,7 +21,7 @@ const staticTable = "inet natkit_static"
 
 // Claim takes static rules.
 func (*Static) Claim(p *gateway.Plan, _ gateway.Facts) (mine, rest *gateway.Plan, notes []gateway.Note) {
-	stateless, narrow := map[gateway.Ref]bool{}, map[gateway.Ref]bool{}
+	stateless, narrow, pairs := map[gateway.Ref]bool{}, map[gateway.Ref]bool{}, map[gateway.Ref]bool{}
 	for _, s := range p.Stateless {
 		stateless[s.Rule] = true
 	}
@@ -30,6 +30,7 @@ func (*Static) Claim(p *gateway.Plan, _ gateway.Facts) (mine, rest *gateway.Plan
 		narrow[e.Rule] = narrow[e.Rule] || !reflect.ValueOf(e.Match).IsZero()
 	}
 	for _, e := range p.Sources {
+		pairs[e.Rule] = pairs[e.Rule] || e.Action.Pairs != ""
 		e.From, e.In, e.Out, e.Original = nil, nil, nil, nil
 		narrow[e.Rule] = narrow[e.Rule] || !reflect.ValueOf(e.Match).IsZero()
 	}
@@ -41,6 +42,8 @@ func (*Static) Claim(p *gateway.Plan, _ gateway.Facts) (mine, rest *gateway.Plan
 			return "it is stateless"
 		case narrow[r]:
 			return "it is for some connections of its host"
+		case pairs[r]:
+			return "it has pairs"
 		}
 		return ""
 	})

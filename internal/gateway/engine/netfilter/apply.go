@@ -149,8 +149,15 @@ func (g *group) act(v variant, to target) []expression {
 	case nat.Notrack:
 		return []expression{&expr.Notrack{}}
 	case dropped:
-		return []expression{&expr.Verdict{Kind: expr.VerdictDrop}}
+		drop := &expr.Verdict{Kind: expr.VerdictDrop}
+		if g.hasPairs() { // a write reads the register as well, and unlike a comparison nft(8) has words for it
+			return []expression{g.f.header(false).store(uint32(g.f.bytes), pairRegister), drop}
+		}
+		return []expression{drop}
 	case helped:
+		if g.hasPairs() {
+			return []expression{g.f.read(), attach(g.helper)}
+		}
 		return []expression{attach(g.helper)}
 	case nat.Masquerade:
 		return g.masquerade(v)
@@ -159,6 +166,10 @@ func (g *group) act(v variant, to target) []expression {
 	}
 	n := g.nat()
 	var all []expression
+	if g.pairs {
+		n.RegAddrMin = pairRegister
+		return []expression{n}
+	}
 	if len(g.pool) > 0 {
 		n.RegAddrMin = reg1
 		if g.kind == nat.SNAT {
@@ -268,6 +279,9 @@ func check(ns *netns.Handle, p *gateway.Plan) error {
 		flowtable = []string{"lo"}
 	}
 	err := write(p, gateway.Digest(p), flowtable, func(t *table) error {
+		for _, s := range t.sets {
+			s.sample = true
+		}
 		messages, err := t.messages(nil)
 		if err != nil {
 			return err

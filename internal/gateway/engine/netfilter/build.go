@@ -259,6 +259,9 @@ func (t *table) log(chain string, g *group) {
 		s.elements = append(s.elements, element{key: g.keyOf(e), chain: t.logChain(e), comment: e.rule.Label()})
 	}
 	exprs := append(t.conditions(g), t.exceptions(g, variant{})...)
+	if g.hasPairs() {
+		exprs = append(exprs, g.f.read())
+	}
 	if len(logged) == 1 {
 		for i, p := range g.parts() {
 			exprs = append(exprs, p.match(g.f, logged[0].values[i])...)
@@ -406,7 +409,7 @@ func (g *group) givesAddresses() bool {
 	case nat.Masquerade, nat.Redirect, nat.Notrack, dropped, helped:
 		return false
 	}
-	return len(g.pool) == 0
+	return len(g.pool) == 0 && !g.pairs
 }
 
 // mapOf is the map, or set, of a group's entries.

@@ -148,7 +148,12 @@ func (s *set) lookup(register uint32, invert bool) expression {
 
 // translate puts what a map has for a register into reg1 and those after it.
 func (s *set) translate(register uint32) expression {
-	return &expr.Lookup{SourceRegister: register, DestRegister: reg1, IsDestRegSet: true, SetName: s.reference(), SetID: s.id}
+	return s.translateTo(reg1, register)
+}
+
+// translateTo puts what a map has for a register into another one.
+func (s *set) translateTo(into, register uint32) expression {
+	return &expr.Lookup{SourceRegister: register, DestRegister: into, IsDestRegSet: true, SetName: s.reference(), SetID: s.id}
 }
 
 // verdict does what a verdict map says for a register.

@@ -273,7 +273,7 @@ func (gs *groups) groupOf(s *gateway.Entry, f *family) *group {
 	*g = group{other: s.Match, pool: poolOf(a)}
 	g.f, g.hairpin = f, s.IsHairpin()
 	g.other.To, g.other.From, g.other.Protocol, g.other.Ports, g.other.Original, g.other.OriginalPorts = nil, nil, 0, nil, nil, nil
-	g.action = action{kind: a.Kind, zone: a.Zone, prefix: a.Prefix.IsValid(), ports: a.Ports, random: a.Random, keep: a.Keep, persistent: a.Persistent, balance: a.Balance}
+	g.action = action{kind: a.Kind, zone: a.Zone, prefix: a.Prefix.IsValid(), pairs: a.Pairs != "", ports: a.Ports, random: a.Random, keep: a.Keep, persistent: a.Persistent, balance: a.Balance}
 	if len(g.pool) > 0 {
 		g.action.pool = fmt.Sprint(g.pool)
 	}
@@ -389,6 +389,7 @@ type action struct {
 	kind   nat.Kind
 	zone   string // that a destination is in
 	prefix bool   // one becomes another
+	pairs  bool   // the pairs of a set, which other has, say what
 	pool   string // what is chosen from, where that is several
 	// balance is how one of several destinations is chosen.
 	balance nat.Balance

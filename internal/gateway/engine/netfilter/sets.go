@@ -14,8 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// member is the condition that something of a packet is in a set of the plan.
+// member is the condition that something of a packet is in a set of the plan. The address that a pair has for it is then
+// in pairRegister.
 func (t *table) member(f *family, x nat.Member) []expression {
+	if x.Pairs {
+		offset := f.saddr
+		if x.Of == nat.To {
+			offset = f.daddr
+		}
+		return t.pairs(x.Set, f, x.Of).inPairs(payload(expr.PayloadBaseNetworkHeader, offset, uint32(f.bytes), reg1))
+	}
 	switch x.Of {
 	case nat.From:
 		return []expression{payload(expr.PayloadBaseNetworkHeader, f.saddr, uint32(f.bytes), reg1), t.planned(x.Set, f).lookup(reg1, x.Not)}
@@ -38,6 +46,40 @@ func (t *table) planned(of *nat.Set, f *family) *set {
 			s.flags |= unix.NFT_SET_INTERVAL
 		}
 	}
+	return t.once(s)
+}
+
+// pairRegister has what a pair makes of an address: other conditions and keys, which have no addresses then, leave it
+// alone.
+const pairRegister = reg3
+
+// pairs is the map of a set of pairs in one direction: from the addresses inside (nat.From) or those outside (nat.To).
+func (t *table) pairs(of *nat.Set, f *family, from nat.Condition) *set {
+	direction := "out"
+	if from == nat.To {
+		direction = "in"
+	}
+	s := &set{of: of, family: f, from: from, name: ruleset.GatewayPairs + f.suffix + "-" + direction + "-" + of.Name, key: f.address, data: f.address,
+		flags: unix.NFT_SET_MAP, about: "set " + of.Name}
+	return t.once(s)
+}
+
+// inPairs puts what the map has for what load puts into reg1 into pairRegister; a packet of which it has nothing is none of
+// the rule's.
+func (s *set) inPairs(load expression) []expression {
+	return []expression{load, s.translateTo(pairRegister, reg1)}
+}
+
+// read has nft(8) list what put something into pairRegister, where nothing else of the rule reads that.
+func (f *family) read() expression { return unequal(pairRegister, make([]byte, f.bytes)) }
+
+// hasPairs reports whether a condition of a group is on pairs.
+func (g *group) hasPairs() bool {
+	return slices.ContainsFunc(g.other.Members, func(x nat.Member) bool { return x.Pairs })
+}
+
+// once adds a set of the plan, unless it is there.
+func (t *table) once(s *set) *set {
 	if i := slices.IndexFunc(t.sets, func(known *set) bool { return known.name == s.name }); i >= 0 {
 		return t.sets[i]
 	}
@@ -66,6 +108,9 @@ func (s *set) room() uint32 {
 
 // len is the number of elements, each port of a range being one.
 func (s *set) len() (n int) {
+	if s.from != "" {
+		return len(s.of.Pairs(s.family.bits()))
+	}
 	if s.family != nil {
 		return len(s.of.Of(s.family.bits()))
 	}
@@ -78,6 +123,9 @@ func (s *set) len() (n int) {
 // spans are the elements of a set of the plan, from the first value to the last: ports one by one, as keys of several
 // parts are intervals since Linux 5.6 only, and ranges that touch as one, as the kernel refuses overlaps.
 func (s *set) spans() (all []addrSpan) {
+	if s.from != "" {
+		return s.mapped()
+	}
 	if s.family == nil {
 		for _, x := range s.of.Services {
 			for port := int(x.Ports.First); port <= int(x.Ports.Last); port++ {
@@ -100,7 +148,23 @@ func (s *set) spans() (all []addrSpan) {
 	return all
 }
 
-// addrSpan is an element: the bytes of its key, from the left.
+// mapped are the elements of a map of pairs, in the order of their keys.
+func (s *set) mapped() []addrSpan {
+	pairs := s.of.Pairs(s.family.bits())
+	all := make([]addrSpan, len(pairs))
+	for i, p := range pairs {
+		all[i] = addrSpan{s.family.key(p.Outside.As16()), s.family.key(p.Inside.As16())}
+		if s.from == nat.From {
+			all[i].first, all[i].last = all[i].last, all[i].first
+		}
+	}
+	if s.from == nat.From {
+		slices.SortFunc(all, addrSpan.compare)
+	}
+	return all
+}
+
+// addrSpan is an element: the bytes of its key, from the left; of a map last is what the key becomes.
 type addrSpan struct{ first, last [16]byte }
 
 func (a addrSpan) compare(b addrSpan) int {
@@ -137,7 +201,11 @@ func (s *set) elementsOf(spans []addrSpan) iter.Seq[element] {
 	interval := s.flags&unix.NFT_SET_INTERVAL != 0
 	return func(yield func(element) bool) {
 		for i := range spans {
-			if !yield(element{key: spans[i].first[:length]}) {
+			one := element{key: spans[i].first[:length]}
+			if s.from != "" {
+				one.data = spans[i].last[:length]
+			}
+			if !yield(one) {
 				return
 			}
 			if !interval {

@@ -13,6 +13,8 @@ import (
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/testutil"
 )
 
@@ -225,5 +227,90 @@ func TestUpdateBesideOthers(t *testing.T) {
 	}
 	if _, done := (Engine{}).Update(ns, now, gateway.Digest(now), func(string) *gateway.Plan { return was }); !done {
 		t.Error("not updated")
+	}
+}
+
+// withPairs is a plan of these pairs.
+func withPairs(t testing.TB, pairs, more string) *gateway.Plan {
+	return planOfText(t, "pairs", fmt.Sprintf(`gateway:
+  interfaces: {wan: eth0, lan: eth1}
+  sets: {floating: {pairs: [%s]}, fast: {pairs: [%s]}}
+  nat:
+    - static: {pairs: $floating}
+    - static: {pairs: $fast, stateless: on}
+  ipv6:
+    - static: {pairs: $floating}
+`, pairs, more))
+}
+
+// Pairs are replaced as other elements are, also those of which one address becomes that of another pair.
+func TestUpdatePairs(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedProgram(t, "nft")
+	testutil.NeedFeature(t, testutil.NetnsCookie) // without, all rules are written
+	ns, fresh := testutil.Namespace(t), testutil.Namespace(t)
+	was := withPairs(t, "203.0.113.7 10.0.0.7, 203.0.113.8 10.0.0.8, '2001:db8::7 fd00::7'", "203.0.113.30 10.0.0.30, 203.0.113.31 10.0.0.31")
+	if err := Apply(ns, was); err != nil {
+		t.Fatal(err)
+	}
+	for i, now := range []*gateway.Plan{
+		withPairs(t, "203.0.113.7 10.0.0.7, 203.0.113.8 10.0.0.8, 203.0.113.9 10.0.0.9, '2001:db8::7 fd00::7'", "203.0.113.30 10.0.0.30, 203.0.113.31 10.0.0.31"),
+		withPairs(t, "203.0.113.7 10.0.0.8, 203.0.113.8 10.0.0.7, 203.0.113.9 10.0.0.9, '2001:db8::7 fd00::8'", "203.0.113.30 10.0.0.31, 203.0.113.31 10.0.0.30"),
+		withPairs(t, "203.0.113.1 10.0.0.1", "203.0.113.30 10.0.0.31"),
+	} {
+		digest, former := gateway.Digest(now), was
+		seal, done := Engine{}.Update(ns, now, digest, func(string) *gateway.Plan { return former })
+		if !done {
+			t.Fatalf("%d: not updated", i)
+		}
+		if _, err := (Engine{}).Apply(fresh, now, digest); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(strings.Split(listing(t, fresh), "\n"), strings.Split(listing(t, ns), "\n")); diff != "" {
+			t.Errorf("%d: -anew +updated\n%s", i, diff)
+		}
+		s, err := Engine{}.Read(ns, seal, func(string) *gateway.Plan { return now })
+		if err != nil || s.Integrity != gateway.RulesIntact || s.Digest != digest {
+			t.Errorf("%d: %+v, %v", i, s, err)
+		}
+		was = now
+	}
+	run(t, ns, "nft", "delete element inet natkit pairs4-in-floating {203.0.113.1}")
+	if s, err := (Engine{}).Read(ns, "", func(string) *gateway.Plan { return was }); err != nil || s.Integrity == gateway.RulesIntact {
+		t.Errorf("a pair is gone: %+v, %v", s, err)
+	}
+	if err := (Engine{}).Remove(ns); err != nil {
+		t.Fatal(err)
+	}
+	if text := run(t, ns, "nft", "list", "ruleset"); text != "" {
+		t.Errorf("left: %s", text)
+	}
+}
+
+// Who reads all rules of a host does not read the pairs, of which there may be a million.
+func TestPairsAreNotRead(t *testing.T) {
+	testutil.NeedRoot(t)
+	ns := testutil.Namespace(t)
+	if err := Apply(ns, withPairs(t, "203.0.113.7 10.0.0.7", "203.0.113.30 10.0.0.30")); err != nil {
+		t.Fatal(err)
+	}
+	c, err := read.Dial(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	dumps, _, err := c.Dumps((*ruleset.KernelChain).IsNAT)
+	if err != nil || len(dumps) != 1 {
+		t.Fatal(len(dumps), err)
+	}
+	if len(dumps[0].Elements) > 0 {
+		t.Errorf("read: %v", dumps[0].Elements)
+	}
+	rules := 0
+	for _, c := range dumps[0].Table(&ruleset.Budget{}).Chains {
+		rules += len(c.Rules)
+	}
+	if rules != len(dumps[0].Rules) {
+		t.Errorf("%d rules of %d", rules, len(dumps[0].Rules))
 	}
 }

@@ -38,6 +38,10 @@ func pairGroups(p *gateway.Plan, f *family) [][]gateway.Entry {
 		}
 		out := strings.Join(pair.Out, " ")
 		i, known := at[out]
+		if pair.Action.Pairs != "" {
+			all = append(all, []gateway.Entry{pair})
+			continue
+		}
 		if pair.Inside().Bits() == f.bits() && known {
 			all[i] = append(all[i], pair)
 			continue
@@ -153,6 +157,8 @@ func (r *rewriter) translate(chain string, start conditions, at place, in bool, 
 	switch {
 	case pair.Action.Neutral:
 		r.neutral(chain, start, at, from, to, untrack)
+	case pair.Action.Pairs != "":
+		r.add(chain, slices.Concat(start(), []expression{at.load(size), r.ofPairs(in).translate(reg1), &expr.Counter{}}, untrack, at.write(r.f, size)))
 	case len(r.pairs) > 1:
 		s := r.pairMap(in, suffix)
 		r.add(chain, slices.Concat(start(), []expression{at.load(size), s.translate(reg1)}, untrack, at.write(r.f, size)))
@@ -163,6 +169,15 @@ func (r *rewriter) translate(chain string, start conditions, at place, in bool, 
 		}
 		r.add(chain, slices.Concat(start(), at.within(r.f, from), []expression{&expr.Counter{}}, untrack, become, at.write(r.f, size)))
 	}
+}
+
+// ofPairs is the map of a set of pairs for the way in, or out.
+func (r *rewriter) ofPairs(in bool) *set {
+	from := nat.From
+	if in {
+		from = nat.To
+	}
+	return r.t.pairs(r.pairs[0].Pairs(), r.f, from)
 }
 
 // replaced puts a prefix in the place of as many bits of the first bytes of an address
@@ -216,7 +231,10 @@ func (r *rewriter) pairSet(name string, in bool) *set {
 // to one of the interfaces. Routes are asked last: that costs more than all else of the rule.
 func (r *rewriter) notrackLeaving(out []string) {
 	exprs := r.f.is()
-	if len(r.pairs) == 1 {
+	if r.pairs[0].Action.Pairs != "" {
+		exprs = append(exprs, r.ofPairs(false).inPairs(payload(expr.PayloadBaseNetworkHeader, r.f.saddr, uint32(r.f.bytes), reg1))...)
+		exprs = append(exprs, r.f.read())
+	} else if len(r.pairs) == 1 {
 		exprs = append(exprs, r.f.within(r.f.saddr, r.pairs[0].Inside(), expr.CmpOpEq)...)
 	} else {
 		s := r.pairSet(r.name+"-inside", false)
@@ -337,25 +355,34 @@ const dropped nat.Kind = "drop"
 // which are not tracked: no error about these has a connection, and without some of
 // them a path's MTU is not found.
 func (t *table) errorsPass(p *gateway.Plan, f *family) []rule {
-	hosts := untracked(p, f)
-	if len(hosts) == 0 {
-		return nil
+	about := f.quoted(true)
+	load := about.load(uint32(f.bytes))
+	var all []rule
+	accept := func(is ...expression) {
+		exprs := slices.Concat(f.is(), (&rewriter{t: t, f: f}).icmpErrors(), is, []expression{&expr.Verdict{Kind: expr.VerdictAccept}})
+		all = append(all, rule{chain: "untranslatable", exprs: exprs, comment: UntranslatableComment})
 	}
-	exprs := append(f.is(), (&rewriter{t: t, f: f}).icmpErrors()...)
-	if about := f.quoted(true); len(hosts) == 1 {
-		exprs = append(exprs, about.within(f, hosts[0])...)
-	} else {
-		all := t.prefixSet("untracked"+f.suffix, f, hosts)
-		exprs = append(exprs, about.load(uint32(f.bytes)), all.lookup(reg1, false))
+	switch hosts := untracked(p, f); len(hosts) {
+	case 0:
+	case 1:
+		accept(about.within(f, hosts[0])...)
+	default:
+		accept(load, t.prefixSet("untracked"+f.suffix, f, hosts).lookup(reg1, false))
 	}
-	exprs = append(exprs, &expr.Verdict{Kind: expr.VerdictAccept})
-	return []rule{{chain: "untranslatable", exprs: exprs, comment: UntranslatableComment}}
+	for i := range p.Stateless {
+		if s := &p.Stateless[i]; s.Action.Pairs != "" && familyOf(s.Inside().Addr()) == f {
+			accept(append(t.pairs(s.Pairs(), f, nat.From).inPairs(load), f.read())...)
+		}
+	}
+	return all
 }
 
 // untracked are the hosts that the tracker does not see, by their addresses inside.
 func untracked(p *gateway.Plan, f *family) (hosts []netip.Prefix) {
 	for _, s := range p.Stateless {
-		hosts = append(hosts, s.Inside())
+		if s.Action.Pairs == "" {
+			hosts = append(hosts, s.Inside())
+		}
 	}
 	for _, u := range p.Untracked {
 		hosts = append(hosts, u.On())
@@ -389,7 +416,7 @@ func leaks(p *gateway.Plan, f *family) (all []*leak, narrow groups) {
 		if s.IsHairpin() || familyFor(s) != f || s.IsOwn() {
 			continue
 		}
-		if s.IsNarrow() {
+		if s.IsNarrow() || s.Action.Pairs != "" {
 			some := false
 			one = *s
 			one.Action = nat.Action{Kind: dropped}

@@ -72,6 +72,10 @@ type set struct {
 	// of has the elements of a set of the plan, of one family or, without one, services.
 	of     *nat.Set
 	family *family
+	// from is the side of pairs, of which the set is a map to the other one; empty for other sets.
+	from nat.Condition
+	// sample: some elements of a set of the plan are enough.
+	sample bool
 }
 
 type element struct {
@@ -201,9 +205,17 @@ const (
 	elementsPerMessageSize = 32 << 10 // of 64 KiB that an attribute can have
 )
 
+// sampled is how many elements of a set of the plan the kernel is asked about before: it takes one as the other, and a
+// million take it a second.
+const sampled = 1000
+
 func (s *set) messages() []message {
 	if s.of != nil {
-		return append([]message{s.header()}, s.carrying(unix.NFT_MSG_NEWSETELEM, s.elementsOf(s.spans()))...)
+		spans := s.spans()
+		if s.sample {
+			spans = spans[:min(len(spans), sampled)]
+		}
+		return append([]message{s.header()}, s.carrying(unix.NFT_MSG_NEWSETELEM, s.elementsOf(spans))...)
 	}
 	return append([]message{s.header()}, s.changes(unix.NFT_MSG_NEWSETELEM, s.elements)...)
 }
@@ -555,7 +567,7 @@ func valid(p *gateway.Plan) error {
 		needs   func(*gateway.Entry) error
 	}{
 		{p.Destinations, func(d *gateway.Entry) error {
-			if len(d.To) != 1 || !d.Action.Prefix.IsValid() && len(d.Action.Backends) == 0 && d.Action.Kind != nat.Redirect {
+			if len(d.To) != 1 || !d.Action.Prefix.IsValid() && len(d.Action.Backends) == 0 && d.Action.Kind != nat.Redirect && d.Pairs() == nil {
 				return errors.New("it does not say what one prefix becomes")
 			}
 			return like(d.To, d.Action.Prefix)
@@ -564,7 +576,7 @@ func valid(p *gateway.Plan) error {
 			switch becomes := s.Action.Prefix.IsValid(); {
 			case len(s.Original) > 1, becomes && len(s.From) != 1:
 				return errors.New("it is for several prefixes")
-			case !becomes && s.Action.Kind != nat.Masquerade && len(s.Action.To) == 0:
+			case !becomes && s.Action.Kind != nat.Masquerade && len(s.Action.To) == 0 && s.Pairs() == nil:
 				return errors.New("it says nothing to translate to")
 			}
 			return like(s.From, s.Action.Prefix)
