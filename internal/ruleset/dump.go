@@ -147,8 +147,7 @@ func (d *Dump) concerning() map[*KernelRule]bool {
 	}
 	d.concern = map[*KernelRule]bool{}
 	for _, r := range d.Rules {
-		kind := t.Find(r.Chain).Rules[place[r.Chain]].Target.Kind
-		d.concern[r] = onPath[r.Chain] || kind == Notrack || kind == MSS
+		d.concern[r] = onPath[r.Chain] || t.Find(r.Chain).Rules[place[r.Chain]].Target.Outside()
 		place[r.Chain]++
 	}
 	return d.concern

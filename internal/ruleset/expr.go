@@ -168,16 +168,21 @@ func (m *machine) run(e KernelExpr) {
 	case "meta":
 		if dreg := a.U32(unix.NFTA_META_DREG); dreg != 0 {
 			m.load(dreg, content{from: metaData, key: a.U32(unix.NFTA_META_KEY)}, 16)
-		} else if a.U32(unix.NFTA_META_KEY) == unix.NFT_META_MARK {
+		} else if key := a.U32(unix.NFTA_META_KEY); key == unix.NFT_META_MARK {
 			m.setsMark(false, m.held(a.U32(unix.NFTA_META_SREG)))
+		} else if key != unix.NFT_META_NFTRACE {
+			m.rule.Target.Unknown = append(m.rule.Target.Unknown, "a statement that sets what the kernel knows of a packet (meta)")
 		}
 	case "payload":
 		if dreg := a.U32(unix.NFTA_PAYLOAD_DREG); dreg != 0 {
 			length := a.U32(unix.NFTA_PAYLOAD_LEN)
 			m.load(dreg, content{from: payload, base: a.U32(unix.NFTA_PAYLOAD_BASE), offset: a.U32(unix.NFTA_PAYLOAD_OFFSET), length: length}, int(min(length, 64)))
+		} else {
+			m.rule.Target.Unknown = append(m.rule.Target.Unknown, "a statement that changes the packet beside its addresses")
 		}
 	case "reject":
-		m.rule.Target.Kind, m.rule.Target.Rejects = Drop, true
+		m.rule.Target.does(Drop)
+		m.rule.Target.Rejects = true
 	case "fib":
 		m.fib(a)
 	case "bitwise":
@@ -200,11 +205,14 @@ func (m *machine) run(e KernelExpr) {
 		m.connection(a)
 	case "counter":
 		m.rule.Counted, m.rule.Packets = true, a.U64(unix.NFTA_COUNTER_PACKETS)
-	case "log", "last":
+	case "log":
+		m.rule.Log = logOf(a)
+	case "last":
 	case "objref":
 		m.object(objectOf(a))
 	case "notrack":
-		m.rule.Target.Kind, m.rule.Target.Name = Notrack, e.Name
+		m.rule.Target.does(Notrack)
+		m.rule.Target.Name = e.Name
 	case "limit", "quota", "connlimit":
 		m.rule.Match.parts(e.Name)
 	case "queue":
@@ -372,7 +380,8 @@ func (m *machine) setsMark(connection bool, c content) {
 
 // setZone sets the zone of one direction (IP_CT_DIR_ORIGINAL is 0), or of both.
 func (t *Target) setZone(zone uint16, direction []byte) {
-	t.Kind, t.Name = Zone, fmt.Sprintf("ct zone set %d", zone)
+	t.does(Zone)
+	t.Name = fmt.Sprintf("ct zone set %d", zone)
 	if !bytes.Equal(direction, []byte{1}) {
 		t.Zone = zone
 	}
@@ -396,16 +405,34 @@ func (t *Target) decide(data netlink.Attrs) {
 	code, chain := verdict(data)
 	switch code {
 	case unix.NFT_JUMP:
-		t.Kind, t.Chains = Jump, []string{chain}
+		t.does(Jump)
+		t.Chains = []string{chain}
 	case unix.NFT_GOTO:
-		t.Kind, t.Chains = Goto, []string{chain}
+		t.does(Goto)
+		t.Chains = []string{chain}
 	case verdictAccept:
-		t.Kind = Accept
+		t.does(Accept)
 	case verdictDrop:
-		t.Kind = Drop
+		t.does(Drop)
 	case unix.NFT_RETURN:
-		t.Kind = Return
+		t.does(Return)
 	}
+}
+
+// logOf reads enum nft_log_attributes. A level of nft's default (warning) and no group are none of its Options.
+func logOf(a netlink.Attrs) *Log {
+	const warning = 4 // LOGLEVEL_WARNING
+	l := &Log{Prefix: a.Text(unix.NFTA_LOG_PREFIX)}
+	if a.Has(unix.NFTA_LOG_GROUP) {
+		l.Options = append(l.Options, fmt.Sprintf("group %d", port(a.Get(unix.NFTA_LOG_GROUP))))
+	}
+	if level := a.U32(unix.NFTA_LOG_LEVEL); a.Has(unix.NFTA_LOG_LEVEL) && level != warning {
+		l.Options = append(l.Options, fmt.Sprintf("level %d", level))
+	}
+	if flags := a.U32(unix.NFTA_LOG_FLAGS); flags != 0 {
+		l.Options = append(l.Options, fmt.Sprintf("flags %#x", flags))
+	}
+	return l
 }
 
 // bitwise keeps what a mask leaves of the packet.
@@ -520,7 +547,8 @@ func (m *machine) lookup(a netlink.Attrs) {
 			m.protoSet = name
 		}
 	case dreg == 0: // its elements may be any verdicts
-		m.rule.Target.Kind, m.rule.Target.Chains, m.rule.Target.Unknown = Ends, m.verdicts[name], []string{"a verdict map"}
+		m.rule.Target.does(Ends)
+		m.rule.Target.Chains, m.rule.Target.Unknown = m.verdicts[name], []string{"a verdict map"}
 	default:
 		of := &lookup{set: name, at: m.at, address: m.held(source).isAddress()}
 		if key := m.held(source); m.judged && key.draws > 0 && len(m.sets[name]) > 0 {
@@ -604,10 +632,11 @@ var NATAttrsOf = map[string]NATAttrs{
 func (m *machine) translate(e KernelExpr) {
 	t, n := &m.rule.Target, NATAttrsOf[e.Name]
 	flags := e.Data.U32(n.Flags)
-	t.Kind = map[string]Kind{"masq": Masquerade, "redir": Redirect, "nat": SNAT}[e.Name]
+	kind := map[string]Kind{"masq": Masquerade, "redir": Redirect, "nat": SNAT}[e.Name]
 	if e.Name == "nat" && e.Data.U32(unix.NFTA_NAT_TYPE) == unix.NFT_NAT_DNAT {
-		t.Kind = DNAT
+		kind = DNAT
 	}
+	t.does(kind)
 	if t.setFlags(flags); flags&unix.NF_NAT_RANGE_PROTO_OFFSET != 0 {
 		t.shifted(0)
 	}
@@ -1164,9 +1193,11 @@ func (m *machine) mss(c content) {
 	t := &m.rule.Target
 	switch {
 	case c.from == routeMSS:
-		t.Kind, t.Clamp, t.Name = MSS, true, "tcp option maxseg size set rt mtu"
+		t.does(MSS)
+		t.Clamp, t.Name = true, "tcp option maxseg size set rt mtu"
 	case c.from == constant && port(c.data) != 0:
-		t.Kind, t.Bytes = MSS, port(c.data)
+		t.does(MSS)
+		t.Bytes = port(c.data)
 		t.Name = fmt.Sprintf("tcp option maxseg size set %d", t.Bytes)
 	default:
 		m.unknown("exthdr")

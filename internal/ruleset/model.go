@@ -89,6 +89,16 @@ type Rule struct {
 	Target Target
 	// Marks are those that it sets, whatever its target.
 	Marks []SetMark
+	// Log is how it logs packets beside its target; nil: not at all.
+	Log *Log
+}
+
+// Log is what a rule logs of the packets that it matches.
+type Log struct {
+	// Prefix begins each line.
+	Prefix string
+	// Options are the others, in the words of nft.
+	Options []string
 }
 
 // Match is the conditions of a rule; the zero value matches every packet. From, To, In
@@ -187,8 +197,18 @@ type Target struct {
 	Queued, Bypass bool
 	// Unknown are options that natkit has no field for.
 	Unknown []string
+	// Besides is what the rule does before Kind: a rule of nft may have several statements.
+	Besides Kind
 	// verdicts decide for Ends, if they are a verdict map of which the elements are known.
 	verdicts *verdictMap
+}
+
+// does makes it do something, after what it does already.
+func (t *Target) does(kind Kind) {
+	if t.Kind != "" && t.Kind != Pass {
+		t.Besides = t.Kind
+	}
+	t.Kind = kind
 }
 
 // Translates reports whether a packet that matches gets its address from this rule, and
@@ -199,6 +219,12 @@ func (t *Target) Translates() bool {
 		return true
 	}
 	return false
+}
+
+// Outside reports whether it does something that rules outside of NAT's chains do for NAT: keep the tracker off, or limit
+// the MSS.
+func (t *Target) Outside() bool {
+	return t.Kind == Notrack || t.Kind == MSS || t.Besides == Notrack || t.Besides == MSS
 }
 
 // Prefix returns the prefix that Netmap maps to; not valid if it is not known.
@@ -266,7 +292,7 @@ func (t *Table) Concerns() bool {
 	w := walker{table: t}
 	known := map[*Chain]bool{}
 	return t.IsNAT() || slices.ContainsFunc(t.Chains, func(c *Chain) bool {
-		return c.Hook != "" && w.reaches(c, known, func(_ *Chain, r *Rule) bool { return r.Target.Kind == Notrack || r.Target.Kind == MSS })
+		return c.Hook != "" && w.reaches(c, known, func(_ *Chain, r *Rule) bool { return r.Target.Outside() })
 	})
 }
 

@@ -215,6 +215,9 @@ func (p *nftParser) oneRule(words []string, version int) ([]*Rule, error) {
 			return nil, err
 		}
 	}
+	if r.rule.Target.Kind == "" && !r.rule.Match.Opaque { // an unknown condition may be a statement
+		r.rule.Target.Kind = Pass
+	}
 	return r.all()
 }
 
@@ -247,7 +250,7 @@ func init() {
 		return func(r *nftRule) error { return r.only(version) }
 	}
 	verdict := func(kind Kind) func(r *nftRule) error {
-		return func(r *nftRule) error { r.rule.Target.Kind = kind; return nil }
+		return func(r *nftRule) error { r.rule.Target.does(kind); return nil }
 	}
 	syn := func(r *nftRule) error {
 		r.rule.Match.SYN = true
@@ -265,8 +268,9 @@ func init() {
 		"ip dscp": classed(4), "ip6 dscp": classed(6), "ct state": (*nftRule).state,
 		"fib daddr type local":    func(r *nftRule) error { r.rule.Match.ToLocal = true; return nil },
 		"tcp flags syn / syn,rst": syn, "tcp flags & (syn | rst) == syn": syn,
-		"accept": verdict(Accept), "drop": verdict(Drop), "return": verdict(Return), "continue": verdict(Pass), "notrack": verdict(Notrack),
-		"jump": lead(Jump), "goto": lead(Goto),
+		"accept": verdict(Accept), "drop": verdict(Drop), "return": verdict(Return), "notrack": verdict(Notrack),
+		"continue": func(*nftRule) error { return nil },
+		"jump":     lead(Jump), "goto": lead(Goto),
 		"masquerade": ports(Masquerade), "redirect": ports(Redirect), "snat": addresses46(SNAT), "dnat": addresses46(DNAT),
 		"tcp option maxseg size set": (*nftRule).mss, "xt target": (*nftRule).xt,
 	}
@@ -326,7 +330,9 @@ func (r *nftRule) statement() error {
 
 // verdictMap is one whose keys natkit does not know.
 func (r *nftRule) verdictMap() error {
-	r.rule.Target, r.words = Target{Kind: Ends, Name: "vmap", Unknown: []string{"a verdict map"}}, nil
+	t := &r.rule.Target
+	t.does(Ends)
+	t.Name, t.Unknown, r.words = "vmap", []string{"a verdict map"}, nil
 	return nil
 }
 
@@ -410,9 +416,7 @@ func (r *nftRule) only(version int) error {
 
 // counter has what was counted after it.
 func (r *nftRule) counter() error {
-	if len(r.words) >= 4 && r.words[0] == "packets" {
-		r.words = r.words[4:]
-	} else if len(r.words) >= 2 && r.words[0] == "name" {
+	for len(r.words) >= 2 && slices.Contains([]string{"packets", "bytes", "name"}, r.words[0]) {
 		r.words = r.words[2:]
 	}
 	return nil
@@ -424,15 +428,28 @@ func (r *nftRule) comment() error {
 	return nil
 }
 
+// log takes the options of log alone: what stands behind them is a condition.
 func (r *nftRule) log() error {
-	if len(r.words) > 0 && r.begins() == "" {
-		r.rest()
+	l := &Log{}
+	for len(r.words) >= 2 && slices.Contains([]string{"prefix", "group", "snaplen", "queue-threshold", "level", "flags"}, r.words[0]) {
+		option, value := r.next(), r.next()
+		if option == "flags" && (value == "tcp" || value == "ip") && len(r.words) > 0 { // tcp sequence,options; ip options
+			value += " " + r.next()
+		}
+		if option == "prefix" {
+			l.Prefix = value
+			continue
+		}
+		l.Options = append(l.Options, option+" "+value)
 	}
+	r.rule.Log = l
 	return nil
 }
 
 func (r *nftRule) end() error {
-	r.rule.Target = Target{Kind: Ends, Name: strings.Join(r.words, " "), Unknown: []string{"the statement " + strings.Join(r.words, " ")}}
+	t := &r.rule.Target
+	t.does(Ends)
+	t.Name, t.Unknown = strings.Join(r.words, " "), []string{"the statement " + strings.Join(r.words, " ")}
 	r.words = nil
 	return nil
 }
@@ -447,7 +464,8 @@ func lead(kind Kind) func(r *nftRule) error {
 		if len(r.words) == 0 {
 			return errors.New("leads to no chain")
 		}
-		r.rule.Target = Target{Kind: kind, Name: r.words[0], Chains: r.words[:1]}
+		r.rule.Target.does(kind)
+		r.rule.Target.Name, r.rule.Target.Chains = r.words[0], r.words[:1]
 		r.words = r.words[1:]
 		return nil
 	}
@@ -457,7 +475,8 @@ func lead(kind Kind) func(r *nftRule) error {
 func ports(kind Kind) func(r *nftRule) error {
 	return func(r *nftRule) (err error) {
 		t := &r.rule.Target
-		t.Kind, t.Name = kind, strings.ToUpper(string(kind))
+		t.does(kind)
+		t.Name = strings.ToUpper(string(kind))
 		if len(r.words) > 1 && r.words[0] == "to" {
 			if t.Ports, err = givenPorts(strings.TrimPrefix(r.words[1], ":")); err != nil {
 				return err
@@ -472,7 +491,8 @@ func ports(kind Kind) func(r *nftRule) error {
 func addresses46(kind Kind) func(r *nftRule) error {
 	return func(r *nftRule) error {
 		t := &r.rule.Target
-		t.Kind, t.Name = kind, strings.ToUpper(string(kind))
+		t.does(kind)
+		t.Name = strings.ToUpper(string(kind))
 		if err := r.form(t); err != nil {
 			return err
 		}
@@ -531,7 +551,8 @@ func (r *nftRule) flagsOf(t *Target) error {
 
 func (r *nftRule) mss() error {
 	t := &r.rule.Target
-	t.Kind, t.Name = MSS, "TCPMSS"
+	t.does(MSS)
+	t.Name = "TCPMSS"
 	if len(r.words) >= 2 && r.words[0] == "rt" && r.words[1] == "mtu" {
 		t.Clamp, r.words = true, r.words[2:]
 		return nil

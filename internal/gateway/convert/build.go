@@ -2,10 +2,12 @@ package convert
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/nat"
@@ -80,8 +82,10 @@ func (t *translator) make(e *entry, later []*entry) (all []made, reason string) 
 		return []made{m}, reason
 	case kind == ruleset.Netmap:
 		reason = m.netmap(e, later)
+		t.log(&m)
 		return []made{m}, reason
 	case t.static(&m, e, later):
+		t.log(&m)
 		return []made{m}, ""
 	}
 	m.from = []*entry{e}
@@ -89,18 +93,37 @@ func (t *translator) make(e *entry, later []*entry) (all []made, reason string) 
 		m.from = append(m.from, m.twin)
 	}
 	if g := &e.Rule.Target; g.Kind == ruleset.DNAT && (g.First != g.Last || g.Hashed) {
-		t.note(e, ruleset.Differs, "a client may get another one of the hosts than now")
+		t.differs(e, "a client may get another one of the hosts than now")
 	}
 	for _, form := range t.forms[e] {
 		one := m
 		if one.match = form; e.hook == "output" && !form.IsOwn() {
 			one.match.Users = everyProgram
-			t.note(e, ruleset.Differs, "is for programs on this host by \"user: 0-4294967295\": not for connections of the kernel itself, such as those of NFS")
+			t.differs(e, "is for programs on this host by \"user: 0-4294967295\": not for connections of the kernel itself, such as those of NFS")
 		}
 		one.write()
+		t.log(&one)
 		all = append(all, one)
 	}
 	return all, ""
+}
+
+// log has a rule log what those log that it stands for.
+func (t *translator) log(m *made) {
+	for _, e := range m.from {
+		l := e.Rule.Log
+		if l == nil {
+			continue
+		}
+		m.rule.Log = gateway.Log{On: true, Prefix: gateway.LogPrefix(l.Prefix)}
+		if m.rule.Log.Prefix.Check() != nil {
+			m.rule.Log.Prefix = ""
+		}
+		t.differs(e, fmt.Sprintf("logs at most %s", gateway.DefaultLogRate))
+		if len(l.Options) > 0 {
+			t.differs(e, "logs without "+strings.Join(l.Options, ", "))
+		}
+	}
 }
 
 func (t *translator) takeMSS(e *entry) string {
@@ -218,14 +241,14 @@ func sameTarget(a, b *ruleset.Target) bool {
 
 // write makes the rule of the file for its packets, and what Compile is to make of that.
 func (m *made) write() {
-	prefer := m.rule.Prefer
+	prefer, log := m.rule.Prefer, m.rule.Log
 	e, want := m.from[0], gateway.Entry{}
 	if e.hook == "postrouting" {
 		m.rule, want = sourceRule(e, m.match)
 	} else {
 		m.rule, want = destinationRule(e, m.match, m.twin != nil)
 	}
-	m.rule.Prefer, want.Prefer = prefer, int(prefer)
+	m.rule.Prefer, want.Prefer, m.rule.Log = prefer, int(prefer), log
 	m.parts = []part{{e, want}}
 }
 

@@ -24,8 +24,12 @@ func (e *entry) express(wan string) (reason string) {
 	switch {
 	case t.Kind == ruleset.Ends && len(t.Chains) > 0:
 		return "leads to the chain " + t.Name + ", which is not there"
+	case t.Besides != "":
+		return fmt.Sprintf("%sa rule that does two things (%s, %s)", ruleset.NoWord, t.Besides, t.Kind)
 	case len(t.Unknown) > 0:
 		return ruleset.NoWord + t.Unknown[0]
+	case t.Translates() && len(e.Rule.Marks) > 0:
+		return ruleset.NoWord + "a rule that sets a mark and translates"
 	}
 	// Each takes out of the match what rules of the file have words for.
 	switch t.Kind {
@@ -39,6 +43,8 @@ func (e *entry) express(wan string) (reason string) {
 		reason = e.expressNotrack(&m)
 	case ruleset.MSS:
 		reason = e.expressMSS(&m)
+	case "":
+		return wordless(&m)
 	default:
 		return ruleset.NoWord + "the target " + t.Name
 	}

@@ -173,6 +173,14 @@ func (t *translator) note(e *entry, kind, reason string) {
 	t.notes[e] = ruleset.Note{Line: e.Rule.Line, Text: e.Rule.Text, Kind: kind, Reason: reason, Rules: 1}
 }
 
+// differs notes something in which the file is not what the entry is; there may be several.
+func (t *translator) differs(e *entry, how string) {
+	if n, noted := t.notes[e]; noted && !strings.Contains(n.Reason, how) {
+		how = n.Reason + "; " + how
+	}
+	t.note(e, ruleset.Differs, how)
+}
+
 // result is what the last pass made.
 func (t *translator) result() *Result {
 	r := &Result{Config: t.config()}
