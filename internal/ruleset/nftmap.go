@@ -30,7 +30,7 @@ type lookups struct {
 }
 
 // expand writes a rule that looks several fields up, or one in a map, as a rule for each element.
-func (p *nftParser) expand(words []string) ([][]string, error) {
+func (p *nftReader) expand(words []string) ([][]string, error) {
 	l, err := p.lookups(words)
 	if err != nil || l == nil {
 		return [][]string{words}, err
@@ -57,7 +57,7 @@ func (p *nftParser) expand(words []string) ([][]string, error) {
 }
 
 // lookups finds the first place; nil if there is none that is understood.
-func (p *nftParser) lookups(words []string) (*lookups, error) {
+func (p *nftReader) lookups(words []string) (*lookups, error) {
 	for i, w := range words {
 		l := lookups{start: i, verdict: w == "vmap", value: w == "map"}
 		set := w == "{" || strings.HasPrefix(w, "@")
@@ -95,7 +95,7 @@ func (p *nftParser) lookups(words []string) (*lookups, error) {
 }
 
 // elementsAt are those of the set that begins at a word, or that is named there.
-func (p *nftParser) elementsAt(words []string, at int) (list []string, end int, known bool) {
+func (p *nftReader) elementsAt(words []string, at int) (list []string, end int, known bool) {
 	switch {
 	case at >= len(words):
 		return nil, 0, false
@@ -165,8 +165,7 @@ func (r *nftRule) drawn(t *Target) error {
 	if at < 0 || at+1 >= len(r.words) {
 		return errMap
 	}
-	p := nftParser{}
-	p.sets = r.sets
+	p := nftReader{r.sets, r.budget}
 	list, end, known := p.elementsAt(r.words, at+1)
 	if !known {
 		return errMap

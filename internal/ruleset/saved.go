@@ -25,12 +25,12 @@ type parser struct {
 // 6, is that of a text that does not say. Lines that are neither become notes.
 func Parse(text string, version int) *Ruleset {
 	switch {
-	case nftTable.MatchString(text):
-		return parseNft(text)
 	case vyosText.MatchString(text):
 		return parseVyOS(text)
 	case uciText.MatchString(text):
 		return parseUCI(text)
+	case nftText.MatchString(text):
+		return parseNft(text)
 	}
 	p := parser{version: version}
 	for line := range strings.SplitSeq(text, "\n") {
