@@ -48,18 +48,50 @@ type configured struct {
 	tables map[string]*Table
 }
 
-// rule adds one; the rest of the words is the target.
-func (p *configured) rule(line int, text, table string, version int, chain string, words options) {
+// setting is what a configuration says of a rule beside its conditions and its target.
+type setting struct {
+	line int
+	text string
+	// name is what people call it; log is nil where it logs nothing.
+	name string
+	log  *Log
+}
+
+// rule adds one of the table nat for each of its addresses; the rest of the words is the target.
+func (p *configured) rule(of setting, version int, chain string, words options) []*Rule {
+	c := p.chain("nat", version, chain)
+	before := len(c.Rules)
+	p.line, p.version = of.line, version
+	p.add(of.text, words, c)
+	for _, r := range c.Rules[before:] {
+		r.Comment, r.Log = of.name, of.log
+	}
+	return c.Rules[before:]
+}
+
+// clamp adds rules that bound the MSS of what passes through by an interface.
+func (p *configured) clamp(of setting, version int, device, size string) {
+	words := options{"-p", "tcp", "--tcp-flags", "SYN,RST", "SYN", "-o", device, "-j", "TCPMSS"}
+	if size == "" {
+		words = append(words, "--clamp-mss-to-pmtu")
+	} else {
+		words = append(words, "--set-mss", size)
+	}
+	p.line, p.version = of.line, version
+	p.add(of.text, words, p.chain("mangle", version, "FORWARD"))
+}
+
+// chain is one that iptables has in a table.
+func (p *configured) chain(table string, version int, chain string) *Chain {
 	key := fmt.Sprint(table, version)
 	if p.tables == nil {
 		p.tables = map[string]*Table{}
 	}
 	if p.tables[key] == nil {
-		p.tables[key] = &Table{Family: map[int]string{4: "ip", 6: "ip6"}[version], Name: "nat"}
+		p.tables[key] = &Table{Family: map[int]string{4: "ip", 6: "ip6"}[version], Name: table}
 		p.set.Tables = append(p.set.Tables, p.tables[key])
 	}
-	p.line, p.version, p.table = line, version, p.tables[key]
-	p.add(text, words, p.table.builtin(chain))
+	return p.tables[key].builtin(chain)
 }
 
 // target is what an address, a range or a prefix becomes: SNAT or DNAT, or NETMAP of a prefix for one as long.

@@ -58,6 +58,21 @@ func (s *section) is(key string, otherwise bool) bool {
 	return otherwise
 }
 
+// setting is what it says of its rules beside their conditions.
+func (s *section) setting() setting {
+	of := setting{line: s.line, text: s.String()}
+	if s.kind == "zone" { // its log is about what filters drop
+		return of
+	}
+	of.name = s.get("name")
+	if prefix := s.get("log"); s.is("log", prefix != "") {
+		if of.log = (&Log{Prefix: prefix}); prefix == "1" || s.is("log", false) {
+			of.log.Prefix = of.name + ": "
+		}
+	}
+	return of
+}
+
 // uciParser reads /etc/config/firewall with /etc/config/network, or what 'uci show' prints of both.
 type uciParser struct {
 	configured
@@ -149,7 +164,26 @@ func (p *uciParser) sort(s *section) {
 		add("reflected " + cmp.Or(s.get("reflection_zone"), s.get("dest")))
 	case s.kind == "nat":
 		add("nat " + cmp.Or(s.get("src"), "*"))
+	default:
+		p.left(s, target)
 	}
+}
+
+// left notes a section that concerns translation and that natkit does not read.
+func (p *uciParser) left(s *section, target string) {
+	reason := ""
+	switch {
+	case s.kind == "redirect":
+		reason = NoWord + "redirects with the target " + target
+	case s.kind == "rule" && (target == "NOTRACK" || target == "HELPER"):
+		reason = NoWord + "rules of a zone with the target " + target + ": natkit's words are notrack and helpers"
+	case s.kind == "include":
+		reason = "is another file: import the kernel's rules ('natkit gateway import' without a file) or what 'nft list ruleset' prints"
+	default:
+		return
+	}
+	p.line = s.line
+	p.note(Untranslated, s.String(), reason)
 }
 
 // devicesOf are the interfaces of a zone; none where one is not known.
@@ -216,6 +250,13 @@ func (p *uciParser) firewall() {
 			p.reflected(s, z)
 		}
 		p.masquerade(z)
+		if z.is("mtu_fix", false) {
+			for _, version := range []int{4, 6} {
+				for _, name := range p.interfaces(z, z.get("name")) {
+					p.clamp(z.setting(), version, name, "")
+				}
+			}
+		}
 	}
 }
 
@@ -288,7 +329,7 @@ func (p *uciParser) dnat(s *section) {
 					o = append(o, "-j", "REDIRECT")
 					o.add("--to-ports", port)
 				}
-				p.rule(s.line, s.String(), "nat", version, "PREROUTING", o)
+				p.rule(s.setting(), version, "PREROUTING", o)
 			}
 		}
 	}
@@ -314,7 +355,7 @@ func (p *uciParser) snat(s *section, zone, address, port string) {
 					o = append(o, "-j", "MASQUERADE")
 					o.add("--to-ports", port)
 				}
-				p.rule(s.line, s.String(), "nat", version, "POSTROUTING", o)
+				p.rule(s.setting(), version, "POSTROUTING", o)
 			}
 		}
 	}
@@ -339,7 +380,7 @@ func (p *uciParser) masquerade(z *section) {
 				}
 				o.add(option, strings.Join(is, ","))
 			}
-			p.rule(z.line, z.String(), "nat", version, "POSTROUTING", append(o, "-j", "MASQUERADE"))
+			p.rule(z.setting(), version, "POSTROUTING", append(o, "-j", "MASQUERADE"))
 		}
 	}
 }
@@ -372,8 +413,8 @@ func (p *uciParser) reflected(s *section, zone *section) {
 				in, out := options{"-i", name}, options{"-o", name}
 				in = append(in, p.conditions(s, protocol, networks[i], strings.Join(outside, ","), "", s.get("src_dport"))...)
 				out = append(out, p.conditions(s, protocol, networks[i], to, "", cmp.Or(s.get("dest_port"), s.get("src_dport")))...)
-				p.rule(s.line, s.String(), "nat", 4, "PREROUTING", append(in, target("DNAT", to, s.get("dest_port"))...))
-				p.rule(s.line, s.String(), "nat", 4, "POSTROUTING", append(out, target("SNAT", source, "")...))
+				p.rule(s.setting(), 4, "PREROUTING", append(in, target("DNAT", to, s.get("dest_port"))...))
+				p.rule(s.setting(), 4, "POSTROUTING", append(out, target("SNAT", source, "")...))
 			}
 		}
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // vyosText is a line of VyOS' configuration about translation: of its commands, or of config.boot.
-var vyosText = regexp.MustCompile(`(?m)^\s*(\S+[#$] )?set nat(66)? (source|destination|static) |^nat(66)? \{`)
+var vyosText = regexp.MustCompile(`(?m)^\s*(\S+[#$] )?set (nat(66)? (source|destination|static)|nat64|nat cgnat|load-balancing wan) |^(nat(66|64)?|load-balancing) \{`)
 
 // vyosRule is a rule of VyOS' configuration.
 type vyosRule struct {
@@ -29,12 +29,14 @@ type vyosParser struct {
 	known map[string]*vyosRule
 	// groups are those of the firewall, by kind and name.
 	groups map[string][]string
+	// named are the parts that natkit leaves and that have their note.
+	named map[string]bool
 	// open are the words before each bracket of config.boot that is open.
 	open [][]string
 }
 
 func parseVyOS(text string) *Ruleset {
-	p := vyosParser{groups: map[string][]string{}, known: map[string]*vyosRule{}}
+	p := vyosParser{groups: map[string][]string{}, known: map[string]*vyosRule{}, named: map[string]bool{}}
 	for line := range strings.SplitSeq(text, "\n") {
 		p.line++
 		p.read(strings.TrimSpace(line))
@@ -104,6 +106,8 @@ func (p *vyosParser) command(words []string) {
 		key := words[2] + " " + words[3]
 		p.groups[key] = append(p.groups[key], words[5])
 		return
+	case p.left(words) || p.adjusts(words):
+		return
 	case len(words) < 4 || words[0] != "nat" && words[0] != "nat66" || words[2] != "rule":
 		return
 	}
@@ -130,6 +134,71 @@ func (p *vyosParser) command(words []string) {
 		r.keys = append(r.keys, key)
 	}
 	r.values[key] = append(r.values[key], value)
+}
+
+// vyosLeft are the parts of a configuration that translate and that natkit does not read, by the words that they begin with.
+var vyosLeft = []struct{ words, reason string }{
+	{"nat64", "translates between IPv6 and IPv4, which natkit does not"},
+	{"nat cgnat", NoWord + "cgnat: natkit's word is snat with the pool's addresses, and 'limits' for what a host may take"},
+	{"load-balancing wan", "divides connections among uplinks; natkit's word is interfaces: {wan: [{interface: eth0, weight: 3}, …]}"},
+}
+
+// left notes such a part, once.
+func (p *vyosParser) left(words []string) bool {
+	for _, part := range vyosLeft {
+		n := len(strings.Fields(part.words))
+		if len(words) <= n || strings.Join(words[:n], " ") != part.words {
+			continue
+		}
+		if !p.named[part.words] {
+			p.named[part.words] = true
+			p.note(Untranslated, "set "+part.words, part.reason)
+		}
+		return true
+	}
+	return false
+}
+
+// adjusts takes the MSS of an interface: interfaces ethernet eth0 vif 7 ip adjust-mss clamp-mss-to-pmtu, or, as it was
+// before VyOS 1.4, firewall options interface eth0 adjust-mss 1400.
+func (p *vyosParser) adjusts(words []string) bool {
+	at := slices.Index(words, "adjust-mss")
+	if at < 0 || at+1 >= len(words) {
+		return false
+	}
+	device, version := "", 4
+	for i := 1; i+1 < at; i++ {
+		switch {
+		case i == 2 && (words[0] == "interfaces" || words[1] == "options"):
+			device = words[i]
+			if words[1] == "options" {
+				device = words[i+1]
+			}
+		case strings.HasPrefix(words[i], "vif"):
+			device += "." + words[i+1]
+		}
+	}
+	if words[at-1] == "ipv6" || words[at-1] == "adjust-mss6" {
+		version = 6
+	}
+	if device == "" {
+		return false
+	}
+	size := words[at+1]
+	if size == "clamp-mss-to-pmtu" {
+		size = ""
+	}
+	p.clamp(setting{line: p.line, text: "set " + strings.Join(words, " ")}, version, device, size)
+	return true
+}
+
+// setting is what it says of its rules beside their conditions.
+func (r *vyosRule) setting() setting {
+	of := setting{line: r.line, text: r.String(), name: strings.Join(r.values["description"], " ")}
+	if len(r.values["log"]) > 0 {
+		of.log = &Log{}
+	}
+	return of
 }
 
 // String is the rule in the words of commands, on one line.
@@ -214,7 +283,7 @@ func (p *vyosParser) write(r *vyosRule) {
 		one.add("-p", protocol)
 		one.add("--sport", sport)
 		one.add("--dport", dport)
-		p.rule(r.line, r.String(), "nat", version, chain, append(one, to...))
+		p.rule(r.setting(), version, chain, append(one, to...))
 	}
 }
 
@@ -263,6 +332,6 @@ func (p *vyosParser) static(r *vyosRule, used *[]string, version int) {
 			out.other(strings.ReplaceAll(key, " ", "-"), strings.Join(r.values[key], ","))
 		}
 	}
-	p.rule(r.line, r.String(), "nat", version, "PREROUTING", append(in, target("DNAT", inside, "")...))
-	p.rule(r.line, r.String(), "nat", version, "POSTROUTING", append(out, target("SNAT", outside, "")...))
+	p.rule(r.setting(), version, "PREROUTING", append(in, target("DNAT", inside, "")...))
+	p.rule(r.setting(), version, "POSTROUTING", append(out, target("SNAT", outside, "")...))
 }

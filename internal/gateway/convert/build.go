@@ -134,6 +134,9 @@ func (t *translator) takeMSS(e *entry) string {
 		}
 	}
 	t.mss = append(t.mss, e)
+	if !e.everywhere() {
+		t.differs(e, "holds for one interface; the file's mss is for every one")
+	}
 	return ""
 }
 

@@ -259,7 +259,9 @@ func (e *entry) expressMSS(m *ruleset.Match) string {
 	case len(e.Except) > 0:
 		return where(e.Except[0].Rule) + " keeps some of its packets from it, for which natkit's rule has no word"
 	}
-	m.Protocol, m.SYN = 0, false
+	if m.Protocol, m.SYN = 0, false; e.Rule.Target.Clamp {
+		m.In, m.Out = nil, nil // by others it is what the route takes, too
+	}
 	return ""
 }
 

@@ -102,3 +102,46 @@ func TestScriptOfNft(t *testing.T) {
 		})
 	}
 }
+
+// TestConfigurationsLoseNothing: what a configuration says of translation is in the file, or among the notes.
+func TestConfigurationsLoseNothing(t *testing.T) {
+	const zone = "config zone\n\toption name wan\n\tlist device pppoe-wan\n\toption masq 1\n"
+	const vyos = "set nat source rule 10 outbound-interface name 'pppoe0'\nset nat source rule 10 translation address 'masquerade'\n"
+	for name, c := range map[string]struct {
+		text string
+		mss  gateway.MSS
+		line int
+		kind string
+		rule string
+	}{
+		"mtu_fix":                 {text: zone + "\toption mtu_fix '1'\n", mss: gateway.MSS{Clamp: true}, line: 1, kind: ruleset.Differs},
+		"no mtu_fix":              {text: zone + "\toption mtu_fix '0'\n"},
+		"another target":          {text: zone + "config redirect\n\toption target 'SOMETHING'\n", line: 5, kind: ruleset.Untranslated},
+		"notrack of a zone":       {text: zone + "config rule\n\toption target NOTRACK\n", line: 5, kind: ruleset.Untranslated},
+		"helper":                  {text: zone + "config rule\n\toption target HELPER\n", line: 5, kind: ruleset.Untranslated},
+		"another file":            {text: zone + "config include\n\toption path '/etc/firewall.user'\n", line: 5, kind: ruleset.Untranslated},
+		"a rule that logs":        {text: zone + "config redirect\n\toption name web\n\toption src wan\n\toption proto tcp\n\toption src_dport 80\n\toption dest_ip 10.0.0.1\n\toption log 1\n", line: 5, kind: ruleset.Differs, rule: `log: {prefix: "web: "}`},
+		"a rule with a prefix":    {text: zone + "config redirect\n\toption name web\n\toption src wan\n\toption proto tcp\n\toption src_dport 80\n\toption dest_ip 10.0.0.1\n\toption log 'in '\n", line: 5, kind: ruleset.Differs, rule: `log: {prefix: "in "}`},
+		"vyos: clamp":             {text: "set interfaces pppoe pppoe0 ip adjust-mss 'clamp-mss-to-pmtu'\n" + vyos, mss: gateway.MSS{Clamp: true}, line: 1, kind: ruleset.Differs},
+		"vyos: clamp of a VLAN":   {text: "interfaces {\n ethernet eth0 {\n  vif 7 {\n   ip {\n    adjust-mss clamp-mss-to-pmtu\n   }\n  }\n }\n}\nnat {\n source {\n  rule 1 {\n   translation {\n    address masquerade\n   }\n  }\n }\n}\n", mss: gateway.MSS{Clamp: true}, line: 5, kind: ruleset.Differs},
+		"vyos: a number":          {text: "set firewall options interface pppoe0 adjust-mss '1412'\n" + vyos, line: 1, kind: ruleset.Untranslated},
+		"vyos: nat64":             {text: "set nat64 source rule 10 source prefix '64:ff9b::/96'\nset nat64 source rule 10 translation pool 1 address '203.0.113.1'\n" + vyos, line: 1, kind: ruleset.Untranslated},
+		"vyos: cgnat":             {text: "set nat cgnat pool external ext1 range '203.0.113.0/24'\n" + vyos, line: 1, kind: ruleset.Untranslated},
+		"vyos: uplinks":           {text: "set load-balancing wan interface-health eth0 nexthop '203.0.113.1'\n" + vyos, line: 1, kind: ruleset.Untranslated},
+		"vyos: a rule that logs":  {text: vyos + "set nat source rule 10 log\n", line: 1, kind: ruleset.Differs, rule: "log: on"},
+		"vyos: nat64 and no more": {text: "nat64 {\n source {\n  rule 1 {\n   source {\n    prefix 64:ff9b::/96\n   }\n  }\n }\n}\n", line: 3, kind: ruleset.Untranslated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rules, notes, r := imported(t, c.text)
+			if r.Config.MSS != c.mss {
+				t.Errorf("mss: %+v, want %+v", r.Config.MSS, c.mss)
+			}
+			if n := notes[c.line]; n.Kind != c.kind {
+				t.Errorf("line %d: %+v, want %q; %+v", c.line, n, c.kind, r.Notes)
+			}
+			if !strings.Contains(strings.Join(rules, "\n"), c.rule) {
+				t.Errorf("%q, want %q", rules, c.rule)
+			}
+		})
+	}
+}
