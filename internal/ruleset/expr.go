@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink"
@@ -781,6 +782,14 @@ func (m *machine) compareJudged(c content, op uint32, data []byte) bool {
 		match.parts("meta length")
 	case m.isVarying(c):
 		match.parts(map[bool]string{true: "length", false: "ttl"}[c.length == 2])
+	case c.isMeta(metaHour) && len(data) == 4 && (op == unix.NFT_CMP_LTE || op == unix.NFT_CMP_GTE):
+		h := nat.Hours{First: 0, Last: lastSecond}
+		if second := min(binary.BigEndian.Uint32(data), lastSecond); op == unix.NFT_CMP_LTE { // behind byteorder
+			h.Last = second
+		} else {
+			h.First = second
+		}
+		match.times(TimeCondition{Hours: []nat.Hours{h}}, "meta hour")
 	case !equal:
 		return false
 	case (c.from == metaData && c.key == unix.NFT_META_MARK || c.from == connMark) && len(data) == 4 && (c.mask == nil || len(c.mask) == 4):
@@ -801,6 +810,11 @@ func (m *machine) compareJudged(c content, op uint32, data []byte) bool {
 		}
 		match.asks(DSCPCondition{[]uint8{point}, not}, "dscp "+words+nat.DSCPName(point))
 		match.Part = true
+	case c.isMeta(metaHour) && len(data) == 4:
+		second := min(binary.NativeEndian.Uint32(data), lastSecond)
+		match.asks(TimeCondition{Hours: []nat.Hours{{First: second, Last: second}}, Not: not}, "meta hour")
+	case c.isMeta(metaDay) && len(data) == 1:
+		match.times(TimeCondition{Days: []time.Weekday{time.Weekday(data[0] % 7)}, Not: not}, "meta day")
 	case c.from == connDirection && len(data) == 1:
 		match.asks(DirectionCondition{(data[0] != 0) != not}, "ct direction")
 	case c.from == connOriginal && c.mask == nil && int(c.length) == len(data):
@@ -868,6 +882,11 @@ func (m *machine) between(a netlink.Attrs) {
 	const sreg, op, from, to = 1, 2, 3, 4
 	ports := m.portsOf(m.held(a.U32(sreg)))
 	first, last := a.Nested(from).Get(unix.NFTA_DATA_VALUE), a.Nested(to).Get(unix.NFTA_DATA_VALUE)
+	if c := m.held(a.U32(sreg)); c.isMeta(metaHour) && len(first) == 4 && len(last) == 4 {
+		h := nat.Hours{First: min(binary.BigEndian.Uint32(first), lastSecond), Last: min(binary.BigEndian.Uint32(last), lastSecond)}
+		m.rule.Match.times(TimeCondition{Hours: []nat.Hours{h}, Not: a.U32(op) != 0}, "meta hour")
+		return
+	}
 	if a.U32(op) != 0 || ports == nil || len(first) != 2 || len(last) != 2 { // NFT_RANGE_EQ
 		m.unknown("range")
 		return
@@ -963,6 +982,8 @@ func (m *machine) compareMeta(key uint32, data []byte) {
 		if match.of(version); version == 0 {
 			match.unknown("")
 		}
+	case metaDay:
+		match.times(TimeCondition{Days: []time.Weekday{time.Weekday(data[0] % 7)}}, "meta day")
 	default:
 		match.unknown("meta " + metaKeys[key])
 	}
@@ -1141,12 +1162,22 @@ func (c content) isAddress() bool {
 	return c.from == payload && c.base == unix.NFT_PAYLOAD_NETWORK_HEADER && c.mask == nil && (c.length == 4 || c.length == 16)
 }
 
+// NFT_META_TIME_DAY and NFT_META_TIME_HOUR (include/uapi/linux/netfilter/nf_tables.h, since Linux 5.4): the day of the week,
+// of which Sunday is 0, and the second of the day, both of UTC.
+const (
+	metaDay  = 31
+	metaHour = 32
+)
+
+// isMeta reports whether it is all of what a key of meta loads.
+func (c content) isMeta(key uint32) bool { return c.from == metaData && c.key == key && c.mask == nil }
+
 // size returns the number of bytes of a content, 0 if it is not known.
 func (c content) size() int {
 	switch {
 	case c.from == payload:
 		return int(c.length)
-	case c.from == metaData && (c.key == unix.NFT_META_L4PROTO || c.key == unix.NFT_META_NFPROTO):
+	case c.from == metaData && (c.key == unix.NFT_META_L4PROTO || c.key == unix.NFT_META_NFPROTO || c.key == metaDay):
 		return 1
 	case c.from == metaData && (c.key == unix.NFT_META_IIFNAME || c.key == unix.NFT_META_OIFNAME):
 		return unix.IFNAMSIZ
@@ -1170,6 +1201,8 @@ func (m *machine) segments(e KernelExpr) {
 		m.load(a.U32(unix.NFTA_RT_DREG), content{from: routeMSS}, 2)
 	case e.Name == "byteorder" && m.held(a.U32(unix.NFTA_BYTEORDER_SREG)).from == routeMSS:
 		m.load(a.U32(unix.NFTA_BYTEORDER_DREG), content{from: routeMSS}, 2)
+	case e.Name == "byteorder" && m.held(a.U32(unix.NFTA_BYTEORDER_SREG)).isMeta(metaHour):
+		m.load(a.U32(unix.NFTA_BYTEORDER_DREG), content{from: metaData, key: metaHour}, 4)
 	case e.Name == "byteorder" && m.held(a.U32(unix.NFTA_BYTEORDER_SREG)).isLength():
 		m.load(a.U32(unix.NFTA_BYTEORDER_DREG), content{from: metaData, key: unix.NFT_META_LEN}, 4)
 	case e.Name == "exthdr" && writesMSS(a):

@@ -113,6 +113,8 @@ type Match struct {
 	// about the destination before translation.
 	Unknown           []string
 	Marked, BeforeNAT bool
+	// Nearly is in what its fields differ from the conditions.
+	Nearly []string
 	// Limits is true if one of them is about how many packets or connections there are.
 	Limits bool
 	// Conn, Flags, Sets and Conditions are those of the Unknown conditions that Judge can decide on,

@@ -433,6 +433,7 @@ func init() {
 		"meta l4proto": condition(0, (*textRule).protocol), "ip protocol": condition(4, (*textRule).protocol), "ip6 nexthdr": condition(6, (*textRule).protocol),
 		"meta mark": (*nftRule).marked, "meta skuid": owned(false), "meta skgid": owned(true),
 		"mark": (*nftRule).marked, "skuid": owned(false), "skgid": owned(true),
+		"meta hour": (*nftRule).hour, "meta day": (*nftRule).day, "hour": (*nftRule).hour, "day": (*nftRule).day,
 		"ip dscp": classed(4), "ip6 dscp": classed(6), "ct state": (*nftRule).state,
 		"fib daddr type local":    func(r *nftRule) error { r.rule.Match.ToLocal = true; return nil },
 		"tcp flags syn / syn,rst": syn, "tcp flags & (syn | rst) == syn": syn, "tcp flags & (syn|rst) == syn": syn, "tcp flags syn": syn,
@@ -594,6 +595,22 @@ func (r *nftRule) comment() error {
 	r.rule.Comment = strings.Join(r.words, " ")
 	r.words = nil
 	return nil
+}
+
+// hour is a condition on the time of the day; nft reads and prints it in the time zone of its machine, the kernel has UTC.
+func (r *nftRule) hour() error {
+	r.unknown("meta hour " + r.rest() + ", which is of the time zone of the machine that nft runs on (import the kernel's rules instead)")
+	return nil
+}
+
+func (r *nftRule) day() error {
+	list, not, err := r.values()
+	if err != nil {
+		return err
+	}
+	days, err := weekdaysOf(list)
+	r.rule.Match.times(TimeCondition{Days: days, Not: not}, "meta day "+notText(not)+strings.Join(list, ", "))
+	return err
 }
 
 // log takes the options of log alone: what stands behind them is a condition.

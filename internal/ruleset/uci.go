@@ -284,8 +284,16 @@ func (p *uciParser) conditions(s *section, protocol, from, to, sport, dport stri
 		o = append(o, "-m", "mark")
 		o.add("--mark", mark)
 	}
+	clock := map[string]string{"start_time": "--timestart", "stop_time": "--timestop", "weekdays": "--weekdays"}
+	if !s.is("utc_time", false) {
+		clock = nil // in the time zone of the router
+	}
 	for _, key := range s.keys {
-		if !slices.Contains(uciConditions, key) {
+		switch option := clock[key]; {
+		case option != "":
+			o = append(o, "-m", "time")
+			o.add(option, strings.ReplaceAll(s.get(key), " ", ","))
+		case !slices.Contains(uciConditions, key):
 			o.other(key, s.get(key))
 		}
 	}

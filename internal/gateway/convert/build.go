@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/nat"
@@ -92,6 +93,7 @@ func (t *translator) make(e *entry, later []*entry) (all []made, reason string) 
 	if m.twin = t.localTwin(e, later); m.twin != nil {
 		m.from = append(m.from, m.twin)
 	}
+	t.nearly(e)
 	if g := &e.Rule.Target; g.Kind == ruleset.DNAT && (g.First != g.Last || g.Hashed) {
 		t.differs(e, "a client may get another one of the hosts than now")
 	}
@@ -106,6 +108,17 @@ func (t *translator) make(e *entry, later []*entry) (all []made, reason string) 
 		all = append(all, one)
 	}
 	return all, ""
+}
+
+// nearly notes in what conditions, of the entry and of what is kept from it, differ from those of the file.
+func (t *translator) nearly(e *entry) {
+	all := e.Match.Nearly
+	for _, x := range e.Except {
+		all = nat.Union(all, x.Match.Nearly)
+	}
+	for _, how := range all {
+		t.differs(e, how)
+	}
 }
 
 // log has a rule log what those log that it stands for.
@@ -281,7 +294,8 @@ func randomOf(g *ruleset.Target) gateway.Random {
 func conditionsOf(m *nat.Match) gateway.Conditions {
 	c := gateway.Conditions{ExceptFrom: prefixesOf(m.NotFrom), In: m.In, ExceptIn: m.NotIn, Mark: gateway.Mark{Mark: m.Mark},
 		User: idsOf(m.Users), ExceptUser: idsOf(m.NotUsers), Group: idsOf(m.Groups), ExceptGroup: idsOf(m.NotGroups),
-		DSCP: pointsOf(m.DSCP), ExceptDSCP: pointsOf(m.NotDSCP)}
+		DSCP: pointsOf(m.DSCP), ExceptDSCP: pointsOf(m.NotDSCP),
+		UTCHours: hoursOf(m.Hours), ExceptUTCHours: hoursOf(m.NotHours), UTCDays: daysOf(m.Days), ExceptUTCDays: daysOf(m.NotDays)}
 	for _, s := range m.NotServices {
 		c.ExceptPort = append(c.ExceptPort, portOf(s))
 	}
@@ -301,6 +315,20 @@ func idsOf(list []nat.IDs) (all gateway.IDs) {
 func pointsOf(list []uint8) (all gateway.CodePoints) {
 	for _, p := range list {
 		all = append(all, gateway.CodePoint(p))
+	}
+	return all
+}
+
+func hoursOf(list []nat.Hours) (all gateway.HourRanges) {
+	for _, h := range list {
+		all = append(all, gateway.HourRange{First: int(h.First / 60), End: int((h.Last + 1) / 60)})
+	}
+	return all
+}
+
+func daysOf(list []time.Weekday) (all gateway.Days) {
+	for _, d := range list {
+		all = append(all, gateway.Day(d))
 	}
 	return all
 }

@@ -58,7 +58,9 @@ func wordless(m *ruleset.Match) string {
 	rest.From, rest.To = specific(m.From), specific(m.To) // not the version alone
 	switch text := rest.String(); {
 	case len(m.Unknown) > 0:
-		return ruleset.NoWord + "the condition " + m.Unknown[0]
+		// Those in brackets are known, but not beside others.
+		i := slices.IndexFunc(m.Unknown, func(text string) bool { return text[:min(1, len(text))] != "(" })
+		return ruleset.NoWord + "the condition " + m.Unknown[max(i, 0)]
 	case m.SYN:
 		return ruleset.NoWord + "a condition on TCP flags"
 	case text != "":
@@ -72,6 +74,7 @@ func worded(m *ruleset.Match) {
 	m.From, m.NotFrom, m.To, m.NotTo, m.Protocol, m.Ports, m.NotServices = nil, nil, nil, nil, 0, nil, nil
 	m.In, m.NotIn, m.Mark, m.NotMarks, m.DSCP, m.NotDSCP = nil, nil, nat.Mark{}, nil, nil, nil
 	m.Users, m.NotUsers, m.Groups, m.NotGroups = nil, nil, nil, nil
+	m.Hours, m.NotHours, m.Days, m.NotDays = nil, nil, nil, nil
 }
 
 // everywhere reports whether a rule names no interface.

@@ -319,7 +319,7 @@ func notNAT(table string) string {
 func together(notes []ruleset.Note) (all []ruleset.Note) {
 	seen, first := map[ruleset.Note]bool{}, map[string]int{}
 	for _, n := range notes {
-		again := seen[n] && n.Line != 0
+		again := seen[n] && (n.Line != 0 || n.Kind == ruleset.Differs)
 		seen[n] = true
 		at, alike := first[n.Reason]
 		switch {
@@ -356,29 +356,30 @@ func sameOrigin(a, b *ruleset.Rule) bool {
 }
 
 // lists are those of a rule that may be joined with another's.
-func (m *made) lists() (from, to *gateway.Prefixes, port *gateway.Services) {
+func (m *made) lists() (from, to *gateway.Prefixes, port *gateway.Services, days *gateway.Days) {
 	r := &m.rule
 	switch {
 	case r.Masquerade != nil:
-		return &r.Masquerade.From, &r.Masquerade.OnlyTo, &r.Masquerade.Port
+		return &r.Masquerade.From, &r.Masquerade.OnlyTo, &r.Masquerade.Port, &r.Masquerade.UTCDays
 	case r.SNAT != nil:
-		return &r.SNAT.From, &r.SNAT.OnlyTo, &r.SNAT.Port
+		return &r.SNAT.From, &r.SNAT.OnlyTo, &r.SNAT.Port, &r.SNAT.UTCDays
 	case r.DNAT != nil:
-		return &r.DNAT.From, &r.DNAT.OnlyTo, &r.DNAT.Port
+		return &r.DNAT.From, &r.DNAT.OnlyTo, &r.DNAT.Port, &r.DNAT.UTCDays
 	}
-	return nil, nil, nil
+	return nil, nil, nil, nil
 }
 
 // takes adds the values of one of another rule's lists to m's if nothing else differs.
 func (m *made) takes(other *made) bool {
-	from, to, port := m.lists()
-	otherFrom, otherTo, otherPort := other.lists()
+	from, to, port, days := m.lists()
+	otherFrom, otherTo, otherPort, otherDays := other.lists()
 	if from == nil || otherFrom == nil || m.version != other.version || m.rule.Kind() != other.rule.Kind() {
 		return false
 	}
 	joined := joins(m, other, from, otherFrom) || joins(m, other, to, otherTo) ||
-		!m.shifts() && !port.Meet(*otherPort) && joins(m, other, port, otherPort)
+		!m.shifts() && !port.Meet(*otherPort) && joins(m, other, port, otherPort) || len(*days)+len(*otherDays) < 7 && joins(m, other, days, otherDays)
 	if joined {
+		slices.Sort(*days)
 		m.from = append(m.from, other.from...)
 	}
 	return joined

@@ -145,3 +145,55 @@ func TestConfigurationsLoseNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestTimes: hours and days are those of UTC, or their rule is refused.
+func TestTimes(t *testing.T) {
+	const dnat, zone = "dnat: {on: any, port: tcp/80, to: 192.168.1.10, in: eth0", "config zone\n\toption name wan\n\tlist device eth0\n"
+	iptables := func(options string) string {
+		return "*nat\n-A PREROUTING -i eth0 -p tcp -m tcp --dport 80 -m time " + options + " -j DNAT --to-destination 192.168.1.10\nCOMMIT\n"
+	}
+	nft := func(condition string) string {
+		return "table ip nat {\nchain pre {\ntype nat hook prerouting priority dstnat; policy accept;\niifname \"eth0\" tcp dport 80 " + condition + " dnat to 192.168.1.10\n}\n}\n"
+	}
+	uci := func(options string) string {
+		return zone + "config redirect\n\toption src wan\n\toption proto tcp\n\toption src_dport 80\n\toption dest_ip 192.168.1.10\n" + options
+	}
+	for text, want := range map[string]struct{ rule, kind string }{
+		iptables("--timestart 08:00:00 --timestop 17:59:59 --datestop 2038-01-19T03:14:07"): {rule: ", utc-hours: 08:00-18:00}"},
+		iptables("--timestart 08:00 --timestop 18:00 --utc"):                                {", utc-hours: 08:00-18:00}", ruleset.Differs},
+		iptables("--timestart 22:00 --timestop 05:59:59"):                                   {rule: ", utc-hours: [00:00-06:00, 22:00-24:00]}"},
+		iptables("--timestart 22:00 --timestop 00:00"):                                      {", utc-hours: 22:00-24:00}", ruleset.Differs},
+		iptables("--weekdays Mon,6,Sun"):                                                    {rule: ", utc-days: [sun, mon, sat]}"},
+		iptables("! --weekdays Sun --timestart 06:00"):                                      {rule: ", utc-hours: 06:00-24:00, except-utc-days: sun}"},
+		iptables("--weekdays Mon,Tue,Wed,Thu,Fri,Sat,Sun"):                                  {rule: "}"},
+		iptables("--timestart 08:00:30"):                                                    {kind: ruleset.Untranslated},
+		iptables("--timestart 08:00 --kerneltz"):                                            {kind: ruleset.Untranslated},
+		iptables("--timestart 22:00 --timestop 06:00 --contiguous"):                         {kind: ruleset.Untranslated},
+		iptables("--datestart 2026-01-01"):                                                  {kind: ruleset.Untranslated},
+		iptables("--datestop 2026-01-01"):                                                   {kind: ruleset.Untranslated},
+		iptables("--monthdays 1"):                                                           {kind: ruleset.Untranslated},
+		nft("meta day \"Monday\""):                                                          {rule: ", utc-days: mon}"},
+		nft("meta day { Saturday, Sunday }"):                                                {rule: ", utc-days: [sun, sat]}"},
+		nft("meta day != { 6, 0 }"):                                                         {rule: ", except-utc-days: [sun, sat]}"},
+		nft("meta hour \"08:00\"-\"18:00\""):                                                {kind: ruleset.Untranslated},
+		uci("\toption utc_time 1\n\toption start_time 08:00:00\n\toption stop_time 17:59:59\n\toption weekdays 'Mon Tue'\n"): {rule: ", utc-hours: 08:00-18:00, utc-days: [mon, tue]}"},
+		uci("\toption utc_time 1\n\toption weekdays '!Sun'\n"):                                                               {rule: ", except-utc-days: sun}"},
+		uci("\toption start_time 08:00:00\n"):                                                                                {kind: ruleset.Untranslated},
+		uci("\toption utc_time 1\n\toption start_date 2026-01-01\n"):                                                         {kind: ruleset.Untranslated},
+	} {
+		rules, _, r := imported(t, text)
+		if want.rule != "" {
+			want.rule = dnat + want.rule
+		}
+		if diff := cmp.Diff(ruleset.Some(want.rule), rules); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", text, diff)
+		}
+		kinds := []string{}
+		for _, n := range r.Notes {
+			kinds = append(kinds, n.Kind)
+		}
+		if !slices.Equal(slices.Compact(kinds), ruleset.Some(want.kind)) {
+			t.Errorf("%s: %+v, want %q", text, r.Notes, want.kind)
+		}
+	}
+}

@@ -232,6 +232,8 @@ func textsOf(plan *gateway.Plan) map[gateway.Ref][]string {
 func written(e gateway.Entry) string {
 	e.Log = nil // by which no packet is translated otherwise
 	e.Rule, e.NotTo, e.NotFrom = gateway.Ref{}, sorted(e.NotTo), sorted(e.NotFrom)
+	e.Hours, e.NotHours = slices.SortedFunc(slices.Values(e.Hours), earlier), slices.SortedFunc(slices.Values(e.NotHours), earlier)
+	e.Days, e.NotDays = slices.Sorted(slices.Values(e.Days)), slices.Sorted(slices.Values(e.NotDays))
 	e.In, e.NotIn, e.Out, e.NotOut = inOrder(e.In), inOrder(e.NotIn), inOrder(e.Out), inOrder(e.NotOut)
 	e.Ports = slices.SortedFunc(slices.Values(e.Ports), func(a, b nat.Ports) int { return cmp.Compare(a.First, b.First) })
 	text, err := json.Marshal(e)
@@ -240,6 +242,8 @@ func written(e gateway.Entry) string {
 	}
 	return string(text)
 }
+
+func earlier(a, b nat.Hours) int { return cmp.Compare(a.First, b.First) }
 
 func inOrder(names []string) []string { return slices.Sorted(slices.Values(names)) }
 
