@@ -219,10 +219,14 @@ func (m *machine) run(e KernelExpr) {
 	case "queue":
 		m.queue(e.Data)
 	case "numgen", "hash":
-		if !m.drawing || !m.draws(m.kernel, m.at+1) {
+		if !m.drawing || !m.draws(m.kernel, m.at+1) && !m.draws(m.kernel, m.at+2) {
 			m.draw(e)
 		}
-	case "rt", "byteorder", "exthdr":
+	case "byteorder":
+		if !m.drawing || !m.draws(m.kernel, m.at+1) {
+			m.segments(e)
+		}
+	case "rt", "exthdr":
 		m.segments(e)
 	default:
 		m.expression(e.Name)
@@ -237,13 +241,36 @@ var drawAttrs = map[string][3]uint16{
 
 // draws reports whether an expression looks up a number that is drawn, of which all have a destination.
 func (m *machine) draws(r *KernelRule, at int) bool {
-	if at == 0 || at >= len(r.Exprs) || r.Exprs[at].Name != "lookup" || drawAttrs[r.Exprs[at-1].Name] == [3]uint16{} {
+	from := drawnBy(r, at)
+	if from == nil {
 		return false
 	}
-	a, n := r.Exprs[at-1].Data, drawAttrs[r.Exprs[at-1].Name]
+	n := drawAttrs[from.Name]
 	list := m.sets[r.Exprs[at].Data.Text(unix.NFTA_LOOKUP_SET)]
-	numbers := content{draws: a.U32(n[1]), start: a.U32(n[2])}
-	return numbers.draws <= maxExpanded && len(drawn(list)) > 0 && numbers.missing(list) == ""
+	numbers := content{draws: from.Data.U32(n[1]), start: from.Data.U32(n[2])}
+	if r.Exprs[at-1].Name != "byteorder" {
+		return numbers.draws <= maxExpanded && len(drawn(list, false)) > 0 && numbers.missing(list) == ""
+	}
+	total := uint64(0) // of a map of ranges, which do not overlap
+	for _, d := range drawn(list, true) {
+		total += uint64(d.Numbers)
+	}
+	return total == uint64(numbers.draws) && numbers.start == 0 && !slices.ContainsFunc(list, func(e interval) bool { return binary.BigEndian.Uint32(e.last) >= numbers.draws })
+}
+
+// drawnBy is the expression that draws the number that the one at a place looks up, in network byte order for a map of
+// ranges; nil where there is none.
+func drawnBy(r *KernelRule, at int) *KernelExpr {
+	if at >= len(r.Exprs) || r.Exprs[at].Name != "lookup" {
+		return nil
+	}
+	if at--; at > 0 && r.Exprs[at].Name == "byteorder" {
+		at--
+	}
+	if at < 0 || drawAttrs[r.Exprs[at].Name] == [3]uint16{} {
+		return nil
+	}
+	return &r.Exprs[at]
 }
 
 // draw is a number that counts or that chance or a hash gives.
@@ -516,7 +543,7 @@ func (m *machine) lookup(a netlink.Attrs) {
 		return
 	}
 	if m.drawing && m.draws(m.kernel, m.at) {
-		m.rule.Target.Drawn, m.rule.Target.Hashed = drawn(m.sets[name]), m.kernel.Exprs[m.at-1].Name == "hash"
+		m.rule.Target.Drawn, m.rule.Target.Hashed = drawn(m.sets[name], m.kernel.Exprs[m.at-1].Name == "byteorder"), drawnBy(m.kernel, m.at).Name == "hash"
 		return
 	}
 	if elements := m.sets[name]; inverted && !m.judged && len(elements) > 0 && m.budget.Elements(len(elements)) {
@@ -554,7 +581,7 @@ func (m *machine) lookup(a netlink.Attrs) {
 		of := &lookup{set: name, at: m.at, address: m.held(source).isAddress()}
 		if key := m.held(source); m.judged && key.draws > 0 && len(m.sets[name]) > 0 {
 			t := &m.rule.Target
-			t.Missing, t.Draws, t.Drawn, t.Hashed = key.missing(m.sets[name]), key.draws, drawn(m.sets[name]), key.from != chance
+			t.Missing, t.Draws, t.Drawn, t.Hashed = key.missing(m.sets[name]), key.draws, drawn(m.sets[name], false), key.from != chance
 		}
 		m.load(dreg, content{}, 64)
 		for i := range uint32(16) {
@@ -578,14 +605,14 @@ func (of *content) missing(list []interval) string {
 	return strings.Join(none, ", ")
 }
 
-// drawn are the destinations that are the values of a map whose keys are single numbers; none where one is of
-// another form: an address, and a port where the map gives it.
-func drawn(list []interval) (all []snapshot.Drawn) {
+// drawn are the destinations that are the values of a map whose keys are single numbers, or ranged, in network byte order;
+// none where one is of another form: an address, and a port where the map gives it.
+func drawn(list []interval, ranged bool) (all []snapshot.Drawn) {
 	for _, e := range list {
 		value := e.value.Get(unix.NFTA_DATA_VALUE)
 		var d snapshot.Drawn
 		switch n := len(value); {
-		case len(e.first) != 4 || !bytes.Equal(e.first, e.last):
+		case len(e.first) != 4 || len(e.last) != 4 || !ranged && !bytes.Equal(e.first, e.last):
 			return nil
 		case n == 8 || n == 20: // with a port, in a register of its own
 			d.Port, value = binary.BigEndian.Uint16(value[n-4:]), value[:n-4]
@@ -597,7 +624,7 @@ func drawn(list []interval) (all []snapshot.Drawn) {
 		if i < 0 {
 			i, all = len(all), append(all, d)
 		}
-		all[i].Numbers++
+		all[i].Numbers += binary.BigEndian.Uint32(e.last) - binary.BigEndian.Uint32(e.first) + 1
 	}
 	return all
 }
@@ -991,7 +1018,7 @@ func (m *machine) compareMeta(key uint32, data []byte) {
 
 // setName sets an interface; a second, other one is more than the field holds.
 func (m *Match) setName(field *[]string, v string) {
-	if v == "" || len(*field) > 0 && (*field)[0] != v {
+	if v == "" || v == "*" || len(*field) > 0 && (*field)[0] != v {
 		m.unknown("")
 		return
 	}
@@ -1142,6 +1169,8 @@ func (m *machine) inside(c content, first, last []byte) {
 	switch {
 	case bytes.Equal(first, last):
 		m.equal(c, first)
+	case c.isMeta(unix.NFT_META_IIFNAME) || c.isMeta(unix.NFT_META_OIFNAME):
+		m.compareMeta(c.key, namesBetween(first, last))
 	case ports != nil:
 		m.narrow(ports, port(first), port(last))
 	default:
@@ -1155,6 +1184,19 @@ func (m *machine) inside(c content, first, last []byte) {
 		c.mask = netmask(p)
 		m.equal(c, first)
 	}
+}
+
+// namesBetween is the begin of names that a range holds all of, in the form in which it is compared; empty where there is
+// none.
+func namesBetween(first, last []byte) []byte {
+	n := 0
+	for n < len(first) && n < len(last) && first[n] == last[n] {
+		n++
+	}
+	if n == 0 || len(bytes.Trim(first[n:], "\x00")) > 0 || len(bytes.Trim(last[n:], "\xff")) > 0 {
+		return nil
+	}
+	return first[:n]
 }
 
 // isAddress: a whole address of the header, of either version.

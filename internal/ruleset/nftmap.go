@@ -171,20 +171,41 @@ func (r *nftRule) drawn(t *Target) error {
 		return errMap
 	}
 	t.Hashed = r.words[1] == "jhash"
+	first, modulus, total := uint32(0), numberBehind(r.words[:at], "mod"), uint64(0)
+	if slices.Contains(r.words[:at], "offset") {
+		first = numberBehind(r.words[:at], "offset")
+	}
 	for _, e := range list {
 		key, value, ok := strings.Cut(e, " : ")
 		numbers, good := parseIDs(strings.TrimSpace(key))
-		if !ok || !good {
+		if !ok || !good || numbers.First < first || uint64(numbers.Last) >= uint64(first)+uint64(modulus) {
 			return errMap
 		}
+		total += uint64(numbers.Last-numbers.First) + 1
 		address, port, err := drawnEndpoint(value, r.version)
 		if err != nil {
 			return err
 		}
 		t.Drawn = append(t.Drawn, snapshot.Drawn{Address: address, Port: port, Numbers: numbers.Last - numbers.First + 1})
 	}
+	if total != uint64(modulus) {
+		return errors.New(NoWord + "a map without a destination for each number that is drawn")
+	}
 	r.words = r.words[end:]
 	return nil
+}
+
+// numberBehind is the number behind a word; 0 where there is none.
+func numberBehind(words []string, word string) uint32 {
+	i := slices.Index(words, word)
+	if i < 0 || i+1 >= len(words) {
+		return 0
+	}
+	n, ok := parseIDs(words[i+1])
+	if !ok || n.First != n.Last {
+		return 0
+	}
+	return n.First
 }
 
 func drawnEndpoint(value string, version int) (netip.Addr, uint16, error) {
