@@ -3,6 +3,7 @@ package ruleset
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -46,6 +47,36 @@ func protocolsOf(list []string) (all []string) {
 type configured struct {
 	parser
 	tables map[string]*Table
+	// off: the rules that are disabled are read, and no others.
+	off bool
+}
+
+// withOff adds to the rules of a configuration those that are disabled, by the lines that they are on.
+func withOff(set, off *Ruleset) *Ruleset {
+	of := map[int]*Ruleset{}
+	for _, t := range off.Tables {
+		for _, c := range t.Chains {
+			for _, r := range c.Rules {
+				if of[r.Line] == nil {
+					of[r.Line] = &Ruleset{}
+					set.Off = append(set.Off, of[r.Line])
+				}
+				of[r.Line].one(t, c, r)
+			}
+		}
+	}
+	return set
+}
+
+// one adds a rule in a chain like one of another table.
+func (s *Ruleset) one(t *Table, c *Chain, r *Rule) {
+	i := slices.IndexFunc(s.Tables, func(own *Table) bool { return own.Family == t.Family && own.Name == t.Name })
+	if i < 0 {
+		i, s.Tables = len(s.Tables), append(s.Tables, &Table{Family: t.Family, Name: t.Name})
+	}
+	own := s.Tables[i].Chain(c.Name)
+	own.Hook, own.Type, own.Priority = c.Hook, c.Type, c.Priority
+	own.Rules = append(own.Rules, r)
 }
 
 // setting is what a configuration says of a rule beside its conditions and its target.

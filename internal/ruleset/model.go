@@ -26,6 +26,8 @@ type Ruleset struct {
 	Tables []*Table
 	// Notes are about what could not be read as a rule.
 	Notes []Note
+	// Off are rules that a configuration has and that are disabled, each in tables of its own.
+	Off []*Ruleset
 	// Foreign is true if the text has neither tables nor rules.
 	Foreign bool
 }

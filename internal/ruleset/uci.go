@@ -86,7 +86,12 @@ type uciParser struct {
 }
 
 func parseUCI(text string) *Ruleset {
-	p := uciParser{devices: map[string][]string{}, zone: map[string]*section{}, networks: map[string]*section{}, rules: map[string][]*section{}}
+	return withOff(parseUCIWhere(text, false), parseUCIWhere(text, true))
+}
+
+// parseUCIWhere reads the rules that are enabled, or those that are not.
+func parseUCIWhere(text string, off bool) *Ruleset {
+	p := uciParser{configured: configured{off: off}, devices: map[string][]string{}, zone: map[string]*section{}, networks: map[string]*section{}, rules: map[string][]*section{}}
 	shown := map[string]*section{}
 	for line := range strings.SplitSeq(text, "\n") {
 		p.line++
@@ -156,7 +161,7 @@ func (p *uciParser) sort(s *section) {
 		p.networks[s.name] = s
 	case s.kind == "zone" && p.zone[name] == nil:
 		p.zone[name], p.zones = s, append(p.zones, s)
-	case !s.is("enabled", true):
+	case s.is("enabled", true) == p.off:
 	case s.kind == "redirect" && target == "SNAT":
 		add("snat " + s.get("dest"))
 	case s.kind == "redirect" && (target == "" || target == "DNAT"):
@@ -248,6 +253,9 @@ func (p *uciParser) firewall() {
 		}
 		for _, s := range p.rules["reflected "+name] {
 			p.reflected(s, z)
+		}
+		if p.off {
+			continue
 		}
 		p.masquerade(z)
 		if z.is("mtu_fix", false) {

@@ -551,7 +551,9 @@ func (c *corpusCase) live(h corpusHost) {
 
 func rulesOf(r *Result) (all []string) {
 	for _, rule := range slices.Concat(r.Config.NAT, r.Config.IPv6) {
-		all = append(all, gateway.MarshalRule(rule))
+		if rule.Name, rule.Note = "", ""; rule.Enabled == nil { // comments of the kernel's rules are others
+			all = append(all, gateway.MarshalRule(rule))
+		}
 	}
 	slices.Sort(all)
 	return all

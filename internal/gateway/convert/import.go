@@ -49,6 +49,13 @@ func Import(set *ruleset.Ruleset) (*Result, error) {
 	}
 	t.rules = gather(t.rules)
 	r := t.result()
+	off, err := t.off(set, len(r.Config.Interfaces.WAN) > 0)
+	if err != nil {
+		return nil, err
+	}
+	label(slices.Concat(t.rules, off))
+	r.rules(t.rules)
+	r.rules(off)
 	r.Notes = together(slices.Concat(set.Notes, r.Notes, strays(set, t.entries, full)))
 	if full {
 		r.Notes = append(r.Notes, ruleset.Note{Kind: ruleset.Untranslated, Rules: 1, Reason: tooDeep})
@@ -59,15 +66,25 @@ func Import(set *ruleset.Ruleset) (*Result, error) {
 
 // translate decides on all rules. full is true if not all could be followed to their end.
 func translate(set *ruleset.Ruleset) (t *translator, full bool, err error) {
+	t, full = newTranslator(set)
+	t.wan = t.findWAN()
+	return t, full, t.settle()
+}
+
+func newTranslator(set *ruleset.Ruleset) (t *translator, full bool) {
 	var work ruleset.Budget
 	all, full := flatten(set, &work)
 	t = &translator{entries: all, refused: map[*entry]string{}, unreached: map[*entry]string{}, never: map[string]bool{}, apart: map[*entry]bool{}, alone: map[*entry]bool{}, work: &work}
-	steps := stepsOf(all)
 	t.marks = setsMarks(all)
-	t.wan = t.findWAN()
-	for range len(all) + 1 {
-		if !work.Takes(steps) {
-			return nil, full, fmt.Errorf("import rules: %w", ruleset.ErrTooMany)
+	return t, full
+}
+
+// settle decides until nothing changes any more.
+func (t *translator) settle() error {
+	steps := stepsOf(t.entries)
+	for range len(t.entries) + 1 {
+		if !t.work.Takes(steps) {
+			return fmt.Errorf("import rules: %w", ruleset.ErrTooMany)
 		}
 		if t.pass(); t.again {
 			continue
@@ -77,13 +94,32 @@ func translate(set *ruleset.Ruleset) (t *translator, full bool, err error) {
 		}
 		changed, err := t.verify()
 		if err != nil {
-			return nil, full, err
+			return err
 		}
 		if !changed {
 			break
 		}
 	}
-	return t, full, nil
+	return nil
+}
+
+// off are the rules that are disabled, as far as the file can say them, each for itself: others take nothing from them.
+// wan is true where the file names an interface so.
+func (t *translator) off(set *ruleset.Ruleset, wan bool) (all []*made, err error) {
+	for _, one := range set.Off {
+		o, _ := newTranslator(one)
+		if wan {
+			o.wan = t.wan
+		}
+		if err := o.settle(); err != nil {
+			return nil, err
+		}
+		for _, m := range gather(o.rules) {
+			m.rule.Enabled = new(gateway.Switch(false))
+			all = append(all, m)
+		}
+	}
+	return all, nil
 }
 
 // translator decides on entries until all that is left is right.
@@ -184,17 +220,22 @@ func (t *translator) differs(e *entry, how string) {
 // result is what the last pass made.
 func (t *translator) result() *Result {
 	r := &Result{Config: t.config()}
-	for _, m := range t.rules {
-		texts := originsOf(m.from)
-		if m.version == 4 {
-			r.NAT = append(r.NAT, texts)
-		} else {
-			r.IPv6 = append(r.IPv6, texts)
-		}
-	}
+	r.Config.NAT, r.Config.IPv6 = nil, nil
 	r.MSS = originsOf(t.mss)
 	r.Notes = t.summary()
 	return r
+}
+
+// rules adds rules to the file, with what they stand for.
+func (r *Result) rules(list []*made) {
+	for _, m := range list {
+		texts := originsOf(m.from)
+		if m.version == 4 {
+			r.Config.NAT, r.NAT = append(r.Config.NAT, m.rule), append(r.NAT, texts)
+		} else {
+			r.Config.IPv6, r.IPv6 = append(r.Config.IPv6, m.rule), append(r.IPv6, texts)
+		}
+	}
 }
 
 func originsOf(list []*entry) (texts []string) {

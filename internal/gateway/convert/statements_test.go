@@ -197,3 +197,27 @@ func TestTimes(t *testing.T) {
 		}
 	}
 }
+
+// TestLabels: names and comments of the original, and rules that are disabled there.
+func TestLabels(t *testing.T) {
+	const zone = "config zone\n\toption name wan\n\tlist device eth0\n"
+	for text, want := range map[string][]string{
+		zone + "config redirect\n\toption name web\n\toption src wan\n\toption proto tcp\n\toption src_dport 80\n\toption dest_ip 10.0.0.1\n": {
+			"{dnat: {on: any, port: tcp/80, to: 10.0.0.1, in: eth0}, name: web}"},
+		zone + "config redirect\n\toption name 'web \"1\"'\n\toption enabled 0\n\toption src wan\n\toption proto tcp\n\toption src_dport 80\n\toption dest_ip 10.0.0.1\n": {
+			"{dnat: {on: any, port: tcp/80, to: 10.0.0.1, in: eth0}, note: \"web '1'\", enabled: off}"},
+		"*nat\n-A POSTROUTING -o eth0 -m comment --comment \"the \\\\ office\" -j MASQUERADE\nCOMMIT\n": {"{masquerade: {out: eth0}, note: \"the   office\"}"},
+		"*nat\n-A POSTROUTING -o eth0 -m comment --comment a -j MASQUERADE\n-A POSTROUTING -o eth1 -m comment --comment a -j MASQUERADE\nCOMMIT\n": {
+			"{masquerade: {out: eth0}, note: a}", "{masquerade: {out: eth1}, note: a}"},
+		"table ip nat { chain p { type nat hook postrouting priority 100; oifname eth0 masquerade comment \"office\" } }": {"{masquerade: {out: eth0}, name: office}"},
+		"set nat source rule 5 disable\nset nat source rule 5 translation address masquerade\nset nat source rule 9 source address 10.0.0.0/8\nset nat source rule 9 translation address masquerade\n": {
+			"masquerade: {from: 10.0.0.0/8}", "{masquerade: {}, enabled: off}"},
+		"set nat static rule 5 disable\nset nat static rule 5 destination address 203.0.113.5\nset nat static rule 5 translation address 10.0.0.5\nset nat source rule 9 translation address masquerade\n": {
+			"masquerade: {}", "{static: {inside: 10.0.0.5, outside: 203.0.113.5}, enabled: off}"},
+	} {
+		rules, notes, _ := imported(t, text)
+		if diff := cmp.Diff(want, rules); diff != "" {
+			t.Errorf("%s (-want +got):\n%s%+v", text, diff, notes)
+		}
+	}
+}
