@@ -80,6 +80,8 @@ type uciParser struct {
 	// zones are those of the firewall in their order, zone has each by its name, networks those of the network.
 	zones          []*section
 	zone, networks map[string]*section
+	// sets are the ipsets by their names.
+	sets map[string]*section
 	// devices are the interfaces of zones; rules are sections by their kind and the zone where they are asked.
 	devices map[string][]string
 	rules   map[string][]*section
@@ -91,7 +93,7 @@ func parseUCI(text string) *Ruleset {
 
 // parseUCIWhere reads the rules that are enabled, or those that are not.
 func parseUCIWhere(text string, off bool) *Ruleset {
-	p := uciParser{configured: configured{off: off}, devices: map[string][]string{}, zone: map[string]*section{}, networks: map[string]*section{}, rules: map[string][]*section{}}
+	p := uciParser{configured: configured{off: off}, devices: map[string][]string{}, zone: map[string]*section{}, networks: map[string]*section{}, sets: map[string]*section{}, rules: map[string][]*section{}}
 	shown := map[string]*section{}
 	for line := range strings.SplitSeq(text, "\n") {
 		p.line++
@@ -159,6 +161,8 @@ func (p *uciParser) sort(s *section) {
 	switch name := s.get("name"); {
 	case s.kind == "interface" && p.networks[s.name] == nil:
 		p.networks[s.name] = s
+	case s.kind == "ipset" && p.sets[name] == nil:
+		p.sets[name] = s
 	case s.kind == "zone" && p.zone[name] == nil:
 		p.zone[name], p.zones = s, append(p.zones, s)
 	case s.is("enabled", true) == p.off:
@@ -166,7 +170,7 @@ func (p *uciParser) sort(s *section) {
 		add("snat " + s.get("dest"))
 	case s.kind == "redirect" && (target == "" || target == "DNAT"):
 		add("dnat")
-		add("reflected " + cmp.Or(s.get("reflection_zone"), s.get("dest")))
+		add("reflected")
 	case s.kind == "nat":
 		add("nat " + cmp.Or(s.get("src"), "*"))
 	default:
@@ -240,6 +244,15 @@ func (p *uciParser) firewall() {
 	for _, s := range p.rules["dnat"] {
 		p.dnat(s)
 	}
+	for _, s := range p.rules["reflected"] {
+		zones := s.list("reflection_zone")
+		if len(zones) == 0 {
+			zones = []string{cmp.Or(s.get("dest"), p.zoneOf(s.get("dest_ip")))}
+		}
+		for _, name := range zones {
+			p.rules["reflected "+name] = append(p.rules["reflected "+name], s)
+		}
+	}
 	for _, s := range p.rules["nat *"] {
 		p.snat(s, "", s.get("snat_ip"), s.get("snat_port"))
 	}
@@ -266,6 +279,23 @@ func (p *uciParser) firewall() {
 			}
 		}
 	}
+}
+
+// zoneOf is the zone with the network of an address, which fw4 takes for a redirect that names none; empty where no network
+// in the text has it.
+func (p *uciParser) zoneOf(address string) string {
+	a, err := netip.ParseAddr(address)
+	if err != nil {
+		return ""
+	}
+	for _, z := range p.zones {
+		for _, network := range p.addresses(z, func(p netip.Prefix) string { return p.Masked().String() }) {
+			if n, err := netip.ParsePrefix(network); err == nil && n.Contains(a) {
+				return z.get("name")
+			}
+		}
+	}
+	return ""
 }
 
 // interfaces are those of a zone for a rule about it; one that is empty for all zones.
@@ -298,6 +328,7 @@ func (p *uciParser) conditions(s *section, protocol, from, to, sport, dport stri
 	}
 	for _, key := range s.keys {
 		switch option := clock[key]; {
+		case key == "ipset" && p.ofSet(s.get(key), &o):
 		case option != "":
 			o = append(o, "-m", "time")
 			o.add(option, strings.ReplaceAll(s.get(key), " ", ","))
@@ -306,6 +337,21 @@ func (p *uciParser) conditions(s *section, protocol, from, to, sport, dport stri
 		}
 	}
 	return o
+}
+
+// ofSet adds the condition that an address is in a set, if its elements are in the text and are addresses of one side.
+func (p *uciParser) ofSet(value string, o *options) bool {
+	name, not := strings.CutPrefix(value, "!")
+	set := p.sets[strings.TrimSpace(name)]
+	if set == nil || !set.is("enabled", true) || len(set.list("loadfile")) > 0 || len(set.list("entry")) == 0 {
+		return false
+	}
+	option := map[string]string{"ip": "-s", "net": "-s", "src_ip": "-s", "src_net": "-s", "dest_ip": "-d", "dest_net": "-d"}[strings.Join(set.list("match"), " ")]
+	if option == "" {
+		return false
+	}
+	o.add(option, map[bool]string{true: "!"}[not]+strings.Join(set.list("entry"), ","))
+	return true
 }
 
 // versions are those of IP that a section is for.

@@ -521,6 +521,7 @@ func (c *corpusCase) load(h corpusHost) {
 	testutil.Inside(c.T, h.ns, func() error {
 		cmd := exec.Command(program, args...)
 		cmd.Args[0], cmd.Stdin = c.program, strings.NewReader(c.original)
+		cmd.Env = append(os.Environ(), "TZ=UTC") // by which nft reads hours
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			err = fmt.Errorf("%s: %w\n%s", c.program, err, out)

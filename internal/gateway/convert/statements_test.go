@@ -221,3 +221,52 @@ func TestLabels(t *testing.T) {
 		}
 	}
 }
+
+// TestCommandsOfNft: what a shell runs, as in a file of wg-quick, whose name says which interface %i is.
+func TestCommandsOfNft(t *testing.T) {
+	const table = "PostUp = nft add table ip wg; nft add chain ip wg post '{ type nat hook postrouting priority srcnat; }'\n"
+	for text, want := range map[string][]string{
+		table + "PostUp = nft add rule ip wg post ip saddr 10.8.0.0/24 oifname \"eth0\" masquerade\nPostDown = nft delete table ip wg\n":    {"masquerade: {from: 10.8.0.0/24, out: eth0}"},
+		table + "PostUp = nft add rule ip wg post iifname %i oifname eth0 masquerade && iptables -A FORWARD -i %i -j ACCEPT\n":              {"masquerade: {out: eth0, in: wg0}"},
+		"PostUp = iptables -t nat -A POSTROUTING -o %i -m comment --comment 'a; b' -j MASQUERADE\n":                                         {"masquerade: {out: wg0}"},
+		"sudo nft add chain ip nat post { type nat hook postrouting priority 100 \\; }\nnft add rule ip nat post oifname eth0 masquerade\n": {"masquerade: {out: eth0}"},
+		table + "PostUp = nft add rule ip wg post oifname $WAN masquerade\n":                                                                nil,
+		"PostUp = nft -f /etc/wireguard/nat.nft\n":                                                                                          nil,
+		table + "PostUp = nft add rule ip wg post oifname eth0 limit rate 5/second masquerade\n":                                            nil,
+	} {
+		r, err := Import(ruleset.ParseFile("/etc/wireguard/wg0.conf", "[Interface]\n"+text, 4))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, rulesOf(r)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s%+v", text, diff, r.Notes)
+		}
+		if len(want) == 0 && r.Exact() {
+			t.Errorf("%s: nothing is said of what is left", text)
+		}
+	}
+}
+
+// TestReflectionsOfUCI: a redirect without a zone inside is reflected in that of its address, as fw4 does; several zones
+// are named by reflection_zone. An ipset of the text is its addresses.
+func TestReflectionsOfUCI(t *testing.T) {
+	const network = "config interface lan\n\toption device br-lan\n\toption proto static\n\tlist ipaddr 192.168.1.1/24\n" +
+		"config interface wan\n\toption device eth0\n\toption proto static\n\tlist ipaddr 203.0.113.2/24\n" +
+		"config zone\n\toption name lan\n\toption network lan\nconfig zone\n\toption name wan\n\toption network wan\n\toption masq 1\n" +
+		"config ipset\n\toption name office\n\tlist match src_net\n\tlist entry 198.51.100.0/28\n\tlist entry 192.0.2.33\n" +
+		"config ipset\n\toption name file\n\tlist match src_net\n\toption loadfile /etc/list\n"
+	redirect := func(options string) string {
+		return network + "config redirect\n\toption src wan\n\toption proto tcp\n\toption src_dport 80\n\toption dest_ip 192.168.1.10\n" + options
+	}
+	for text, want := range map[string]int{redirect(""): 4, redirect("\toption dest lan\n"): 4, redirect("\toption reflection_zone 'lan wan'\n"): 5, redirect("\toption reflection 0\n"): 2,
+		redirect("\toption reflection 0\n\toption ipset office\n"): 2, redirect("\toption reflection 0\n\toption ipset file\n"): 1, redirect("\toption reflection 0\n\toption ipset '!office'\n"): 2} {
+		rules, notes, _ := imported(t, text)
+		if len(rules) != want {
+			t.Errorf("%d rules, want %d: %q %+v\n%s", len(rules), want, rules, notes, text)
+		}
+	}
+	rules, _, _ := imported(t, redirect("\toption reflection 0\n\toption ipset office\n"))
+	if !slices.ContainsFunc(rules, func(r string) bool { return strings.Contains(r, "from: [198.51.100.0/28, 192.0.2.33]") }) {
+		t.Errorf("%q", rules)
+	}
+}
