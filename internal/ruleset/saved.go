@@ -166,10 +166,14 @@ var (
 // it goes.
 var hooked = regexp.MustCompile(`^(?i:(PreUp|PostUp|PreDown|PostDown)\s*=|(pre-up|up|post-up|pre-down|down|post-down)\s)\s*(.*)$`)
 
+// ofTunnel is a line of a file of wg-quick that is no command.
+var ofTunnel = regexp.MustCompile(`^(?i:\[(Interface|Peer)\]$|(PrivateKey|PublicKey|PresharedKey|Address|DNS|MTU|Table|ListenPort|FwMark|SaveConfig|AllowedIPs|Endpoint|PersistentKeepalive)\s*=)`)
+
 // typed is a line as people type it, or several commands of a file of an interface.
 func (p *parser) typed(line string) {
 	m := hooked.FindStringSubmatch(line)
 	switch {
+	case ofTunnel.MatchString(line):
 	case m == nil:
 		p.command(line)
 	case strings.HasSuffix(strings.ToLower(m[1]+m[2]), "down"):
