@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/nat"
@@ -301,6 +302,9 @@ func (e *entry) forms(before []*entry) (all []nat.Match, reason string) {
 	own := e.hook == "output"
 	all = plainForms(&e.Match.Match)
 	leave := func(x *ruleset.Match, r *ruleset.Rule, does string) string {
+		if slices.ContainsFunc(x.Unknown, func(text string) bool { return strings.Contains(text, "policy") }) {
+			return where(r) + " " + does + ", which IPsec policies decide; natkit's word is except-to, with the networks at the other end of the tunnels"
+		}
 		if len(x.Unknown) > 0 || x.SYN {
 			return where(r) + " " + does + ", by conditions that natkit does not import"
 		}

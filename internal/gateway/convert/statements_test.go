@@ -228,7 +228,7 @@ func TestCommandsOfNft(t *testing.T) {
 	for text, want := range map[string][]string{
 		table + "PostUp = nft add rule ip wg post ip saddr 10.8.0.0/24 oifname \"eth0\" masquerade\nPostDown = nft delete table ip wg\n":    {"masquerade: {from: 10.8.0.0/24, out: eth0}"},
 		table + "PostUp = nft add rule ip wg post iifname %i oifname eth0 masquerade && iptables -A FORWARD -i %i -j ACCEPT\n":              {"masquerade: {out: eth0, in: wg0}"},
-		"PostUp = iptables -t nat -A POSTROUTING -o %i -m comment --comment 'a b' -j MASQUERADE\n":                                         {"masquerade: {out: wg0}"},
+		"PostUp = iptables -t nat -A POSTROUTING -o %i -m comment --comment 'a b' -j MASQUERADE\n":                                          {"masquerade: {out: wg0}"},
 		"sudo nft add chain ip nat post { type nat hook postrouting priority 100 \\; }\nnft add rule ip nat post oifname eth0 masquerade\n": {"masquerade: {out: eth0}"},
 		table + "PostUp = nft add rule ip wg post oifname $WAN masquerade\n":                                                                nil,
 		"PostUp = nft -f /etc/wireguard/nat.nft\n":                                                                                          nil,
@@ -268,5 +268,13 @@ func TestReflectionsOfUCI(t *testing.T) {
 	rules, _, _ := imported(t, redirect("\toption reflection 0\n\toption ipset office\n"))
 	if !slices.ContainsFunc(rules, func(r string) bool { return strings.Contains(r, "from: [198.51.100.0/28, 192.0.2.33]") }) {
 		t.Errorf("%q", rules)
+	}
+}
+
+// TestPolicies: what IPsec policies keep from a translation refuses it, with the word that a file has instead.
+func TestPolicies(t *testing.T) {
+	rules, notes, _ := imported(t, "*nat\n-A POSTROUTING -m policy --dir out --pol ipsec -j ACCEPT\n-A POSTROUTING -o eth0 -j MASQUERADE\nCOMMIT\n")
+	if n := notes[3]; len(rules) > 0 || n.Kind != ruleset.Untranslated || !strings.Contains(n.Reason, "except-to") {
+		t.Errorf("%q, %+v", rules, notes)
 	}
 }
