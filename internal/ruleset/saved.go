@@ -305,7 +305,7 @@ func appended(words []string) (options []string, chain string) {
 }
 
 // concerning matches rules of other tables that a gateway file may have words for.
-var concerning = regexp.MustCompile(`TCPMSS|NOTRACK|notrack|maxseg`)
+var concerning = regexp.MustCompile(`TCPMSS|NOTRACK|notrack|maxseg|adjust-mss|mtu_fix`)
 
 // unreadable is a line that may match anything: all rules of its chain, or of the table if
 // it names none, are in doubt.
