@@ -301,7 +301,7 @@ func newGatewayImport(env *Env) *cobra.Command {
 namespace, and on stderr which rules were not translated, and why. Without FILE the
 rules are read from the kernel (nftables, iptables-nft and iptables-legacy), which needs
 CAP_NET_ADMIN. FILE is what iptables-save, ip6tables-save or 'nft list ruleset' prints,
-commands of iptables that append a rule, one in each line, OpenWrt's /etc/config/firewall with
+a script of nft, commands of iptables that append a rule, one in each line, OpenWrt's /etc/config/firewall with
 /etc/config/network (or what 'uci show' prints of both), or VyOS' configuration (commands or
 config.boot). Nothing is changed.
 
@@ -371,7 +371,7 @@ func (g *gatewayImport) read(cmd *cobra.Command, args []string) (set *ruleset.Ru
 	if g.ipv6 {
 		version = 6
 	}
-	set, err = gwapply.UnlessEnded(cmd.Context(), func() (*ruleset.Ruleset, error) { return ruleset.Parse(string(text), version), nil })
+	set, err = gwapply.UnlessEnded(cmd.Context(), func() (*ruleset.Ruleset, error) { return ruleset.ParseFile(args[0], string(text), version), nil })
 	if err == nil && set.Foreign {
 		return nil, malformed(notRules(args[0], text))
 	}

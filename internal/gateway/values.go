@@ -1341,6 +1341,14 @@ func plainText(text string, most int) error {
 // longestPrefix is NF_LOG_PREFIXLEN-1 (include/net/netfilter/nf_log.h).
 const longestPrefix = 127
 
+// Check returns why it is none; an empty one stands for the default.
+func (l LogPrefix) Check() error {
+	if l == "" {
+		return nil
+	}
+	return plainText(string(l), longestPrefix)
+}
+
 // UnmarshalYAML is yaml.Unmarshaler.
 func (l *LogPrefix) UnmarshalYAML(n *yaml.Node) error {
 	return scalar(n, "the text that begins each line", l, func(text string) (LogPrefix, error) {

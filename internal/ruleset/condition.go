@@ -318,7 +318,7 @@ func (m *Match) Plain(own bool) {
 			return
 		}
 	}
-	*m = Match{Match: one, SYN: m.SYN}
+	*m = Match{Match: one, SYN: m.SYN, Nearly: m.Nearly}
 }
 
 func notText(not bool) string {

@@ -3,6 +3,7 @@ package ruleset
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -46,20 +47,82 @@ func protocolsOf(list []string) (all []string) {
 type configured struct {
 	parser
 	tables map[string]*Table
+	// off: the rules that are disabled are read, and no others.
+	off bool
 }
 
-// rule adds one; the rest of the words is the target.
-func (p *configured) rule(line int, text, table string, version int, chain string, words options) {
+// withOff adds to the rules of a configuration those that are disabled, by the lines that they are on.
+func withOff(set, off *Ruleset) *Ruleset {
+	of := map[int]*Ruleset{}
+	for _, t := range off.Tables {
+		for _, c := range t.Chains {
+			for _, r := range c.Rules {
+				if of[r.Line] == nil {
+					of[r.Line] = &Ruleset{}
+					set.Off = append(set.Off, of[r.Line])
+				}
+				of[r.Line].one(t, c, r)
+			}
+		}
+	}
+	return set
+}
+
+// one adds a rule in a chain like one of another table.
+func (s *Ruleset) one(t *Table, c *Chain, r *Rule) {
+	i := slices.IndexFunc(s.Tables, func(own *Table) bool { return own.Family == t.Family && own.Name == t.Name })
+	if i < 0 {
+		i, s.Tables = len(s.Tables), append(s.Tables, &Table{Family: t.Family, Name: t.Name})
+	}
+	own := s.Tables[i].Chain(c.Name)
+	own.Hook, own.Type, own.Priority = c.Hook, c.Type, c.Priority
+	own.Rules = append(own.Rules, r)
+}
+
+// setting is what a configuration says of a rule beside its conditions and its target.
+type setting struct {
+	line int
+	text string
+	// name is what people call it; log is nil where it logs nothing.
+	name string
+	log  *Log
+}
+
+// rule adds one of the table nat for each of its addresses; the rest of the words is the target.
+func (p *configured) rule(of setting, version int, chain string, words options) []*Rule {
+	c := p.chain("nat", version, chain)
+	before := len(c.Rules)
+	p.line, p.version = of.line, version
+	p.add(of.text, words, c)
+	for _, r := range c.Rules[before:] {
+		r.Comment, r.Log = of.name, of.log
+	}
+	return c.Rules[before:]
+}
+
+// clamp adds rules that bound the MSS of what passes through by an interface.
+func (p *configured) clamp(of setting, version int, device, size string) {
+	words := options{"-p", "tcp", "--tcp-flags", "SYN,RST", "SYN", "-o", device, "-j", "TCPMSS"}
+	if size == "" {
+		words = append(words, "--clamp-mss-to-pmtu")
+	} else {
+		words = append(words, "--set-mss", size)
+	}
+	p.line, p.version = of.line, version
+	p.add(of.text, words, p.chain("mangle", version, "FORWARD"))
+}
+
+// chain is one that iptables has in a table.
+func (p *configured) chain(table string, version int, chain string) *Chain {
 	key := fmt.Sprint(table, version)
 	if p.tables == nil {
 		p.tables = map[string]*Table{}
 	}
 	if p.tables[key] == nil {
-		p.tables[key] = &Table{Family: map[int]string{4: "ip", 6: "ip6"}[version], Name: "nat"}
+		p.tables[key] = &Table{Family: map[int]string{4: "ip", 6: "ip6"}[version], Name: table}
 		p.set.Tables = append(p.set.Tables, p.tables[key])
 	}
-	p.line, p.version, p.table = line, version, p.tables[key]
-	p.add(text, words, p.table.builtin(chain))
+	return p.tables[key].builtin(chain)
 }
 
 // target is what an address, a range or a prefix becomes: SNAT or DNAT, or NETMAP of a prefix for one as long.

@@ -147,8 +147,7 @@ func (d *Dump) concerning() map[*KernelRule]bool {
 	}
 	d.concern = map[*KernelRule]bool{}
 	for _, r := range d.Rules {
-		kind := t.Find(r.Chain).Rules[place[r.Chain]].Target.Kind
-		d.concern[r] = onPath[r.Chain] || kind == Notrack || kind == MSS
+		d.concern[r] = onPath[r.Chain] || t.Find(r.Chain).Rules[place[r.Chain]].Target.Outside()
 		place[r.Chain]++
 	}
 	return d.concern
@@ -203,6 +202,9 @@ func (d *Dump) AddSet(set netlink.Attrs, elements []Element, budget *Budget) {
 func (m *machine) readAll(r *KernelRule) []*Rule {
 	paths := []map[int]interval{nil}
 	for i := range r.Exprs {
+		if i > 0 && r.Exprs[i-1].Name == "byteorder" { // hours, which are no addresses
+			continue
+		}
 		elements := m.elementsOf(r.Exprs[i:])
 		if len(elements) == 0 || m.drawing && m.draws(r, i) || len(elements)*len(paths) > mostPicked || !m.budget.Elements(len(elements)*len(paths)) {
 			continue

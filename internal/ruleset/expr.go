@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink"
@@ -168,16 +169,21 @@ func (m *machine) run(e KernelExpr) {
 	case "meta":
 		if dreg := a.U32(unix.NFTA_META_DREG); dreg != 0 {
 			m.load(dreg, content{from: metaData, key: a.U32(unix.NFTA_META_KEY)}, 16)
-		} else if a.U32(unix.NFTA_META_KEY) == unix.NFT_META_MARK {
+		} else if key := a.U32(unix.NFTA_META_KEY); key == unix.NFT_META_MARK {
 			m.setsMark(false, m.held(a.U32(unix.NFTA_META_SREG)))
+		} else if key != unix.NFT_META_NFTRACE {
+			m.rule.Target.Unknown = append(m.rule.Target.Unknown, "a statement that sets what the kernel knows of a packet (meta)")
 		}
 	case "payload":
 		if dreg := a.U32(unix.NFTA_PAYLOAD_DREG); dreg != 0 {
 			length := a.U32(unix.NFTA_PAYLOAD_LEN)
 			m.load(dreg, content{from: payload, base: a.U32(unix.NFTA_PAYLOAD_BASE), offset: a.U32(unix.NFTA_PAYLOAD_OFFSET), length: length}, int(min(length, 64)))
+		} else {
+			m.rule.Target.Unknown = append(m.rule.Target.Unknown, "a statement that changes the packet beside its addresses")
 		}
 	case "reject":
-		m.rule.Target.Kind, m.rule.Target.Rejects = Drop, true
+		m.rule.Target.does(Drop)
+		m.rule.Target.Rejects = true
 	case "fib":
 		m.fib(a)
 	case "bitwise":
@@ -200,20 +206,27 @@ func (m *machine) run(e KernelExpr) {
 		m.connection(a)
 	case "counter":
 		m.rule.Counted, m.rule.Packets = true, a.U64(unix.NFTA_COUNTER_PACKETS)
-	case "log", "last":
+	case "log":
+		m.rule.Log = logOf(a)
+	case "last":
 	case "objref":
 		m.object(objectOf(a))
 	case "notrack":
-		m.rule.Target.Kind, m.rule.Target.Name = Notrack, e.Name
+		m.rule.Target.does(Notrack)
+		m.rule.Target.Name = e.Name
 	case "limit", "quota", "connlimit":
 		m.rule.Match.parts(e.Name)
 	case "queue":
 		m.queue(e.Data)
 	case "numgen", "hash":
-		if !m.drawing || !m.draws(m.kernel, m.at+1) {
+		if !m.drawing || !m.draws(m.kernel, m.at+1) && !m.draws(m.kernel, m.at+2) {
 			m.draw(e)
 		}
-	case "rt", "byteorder", "exthdr":
+	case "byteorder":
+		if !m.drawing || !m.draws(m.kernel, m.at+1) {
+			m.segments(e)
+		}
+	case "rt", "exthdr":
 		m.segments(e)
 	default:
 		m.expression(e.Name)
@@ -228,13 +241,36 @@ var drawAttrs = map[string][3]uint16{
 
 // draws reports whether an expression looks up a number that is drawn, of which all have a destination.
 func (m *machine) draws(r *KernelRule, at int) bool {
-	if at == 0 || at >= len(r.Exprs) || r.Exprs[at].Name != "lookup" || drawAttrs[r.Exprs[at-1].Name] == [3]uint16{} {
+	from := drawnBy(r, at)
+	if from == nil {
 		return false
 	}
-	a, n := r.Exprs[at-1].Data, drawAttrs[r.Exprs[at-1].Name]
+	n := drawAttrs[from.Name]
 	list := m.sets[r.Exprs[at].Data.Text(unix.NFTA_LOOKUP_SET)]
-	numbers := content{draws: a.U32(n[1]), start: a.U32(n[2])}
-	return numbers.draws <= maxExpanded && len(drawn(list)) > 0 && numbers.missing(list) == ""
+	numbers := content{draws: from.Data.U32(n[1]), start: from.Data.U32(n[2])}
+	if r.Exprs[at-1].Name != "byteorder" {
+		return numbers.draws <= maxExpanded && len(drawn(list, false)) > 0 && numbers.missing(list) == ""
+	}
+	total := uint64(0) // of a map of ranges, which do not overlap
+	for _, d := range drawn(list, true) {
+		total += uint64(d.Numbers)
+	}
+	return total == uint64(numbers.draws) && numbers.start == 0 && !slices.ContainsFunc(list, func(e interval) bool { return binary.BigEndian.Uint32(e.last) >= numbers.draws })
+}
+
+// drawnBy is the expression that draws the number that the one at a place looks up, in network byte order for a map of
+// ranges; nil where there is none.
+func drawnBy(r *KernelRule, at int) *KernelExpr {
+	if at >= len(r.Exprs) || r.Exprs[at].Name != "lookup" {
+		return nil
+	}
+	if at--; at > 0 && r.Exprs[at].Name == "byteorder" {
+		at--
+	}
+	if at < 0 || drawAttrs[r.Exprs[at].Name] == [3]uint16{} {
+		return nil
+	}
+	return &r.Exprs[at]
 }
 
 // draw is a number that counts or that chance or a hash gives.
@@ -372,7 +408,8 @@ func (m *machine) setsMark(connection bool, c content) {
 
 // setZone sets the zone of one direction (IP_CT_DIR_ORIGINAL is 0), or of both.
 func (t *Target) setZone(zone uint16, direction []byte) {
-	t.Kind, t.Name = Zone, fmt.Sprintf("ct zone set %d", zone)
+	t.does(Zone)
+	t.Name = fmt.Sprintf("ct zone set %d", zone)
 	if !bytes.Equal(direction, []byte{1}) {
 		t.Zone = zone
 	}
@@ -396,16 +433,34 @@ func (t *Target) decide(data netlink.Attrs) {
 	code, chain := verdict(data)
 	switch code {
 	case unix.NFT_JUMP:
-		t.Kind, t.Chains = Jump, []string{chain}
+		t.does(Jump)
+		t.Chains = []string{chain}
 	case unix.NFT_GOTO:
-		t.Kind, t.Chains = Goto, []string{chain}
+		t.does(Goto)
+		t.Chains = []string{chain}
 	case verdictAccept:
-		t.Kind = Accept
+		t.does(Accept)
 	case verdictDrop:
-		t.Kind = Drop
+		t.does(Drop)
 	case unix.NFT_RETURN:
-		t.Kind = Return
+		t.does(Return)
 	}
+}
+
+// logOf reads enum nft_log_attributes. A level of nft's default (warning) and no group are none of its Options.
+func logOf(a netlink.Attrs) *Log {
+	const warning = 4 // LOGLEVEL_WARNING
+	l := &Log{Prefix: a.Text(unix.NFTA_LOG_PREFIX)}
+	if a.Has(unix.NFTA_LOG_GROUP) {
+		l.Options = append(l.Options, fmt.Sprintf("group %d", port(a.Get(unix.NFTA_LOG_GROUP))))
+	}
+	if level := a.U32(unix.NFTA_LOG_LEVEL); a.Has(unix.NFTA_LOG_LEVEL) && level != warning {
+		l.Options = append(l.Options, fmt.Sprintf("level %d", level))
+	}
+	if flags := a.U32(unix.NFTA_LOG_FLAGS); flags != 0 {
+		l.Options = append(l.Options, fmt.Sprintf("flags %#x", flags))
+	}
+	return l
 }
 
 // bitwise keeps what a mask leaves of the packet.
@@ -488,7 +543,7 @@ func (m *machine) lookup(a netlink.Attrs) {
 		return
 	}
 	if m.drawing && m.draws(m.kernel, m.at) {
-		m.rule.Target.Drawn, m.rule.Target.Hashed = drawn(m.sets[name]), m.kernel.Exprs[m.at-1].Name == "hash"
+		m.rule.Target.Drawn, m.rule.Target.Hashed = drawn(m.sets[name], m.kernel.Exprs[m.at-1].Name == "byteorder"), drawnBy(m.kernel, m.at).Name == "hash"
 		return
 	}
 	if elements := m.sets[name]; inverted && !m.judged && len(elements) > 0 && m.budget.Elements(len(elements)) {
@@ -520,12 +575,13 @@ func (m *machine) lookup(a netlink.Attrs) {
 			m.protoSet = name
 		}
 	case dreg == 0: // its elements may be any verdicts
-		m.rule.Target.Kind, m.rule.Target.Chains, m.rule.Target.Unknown = Ends, m.verdicts[name], []string{"a verdict map"}
+		m.rule.Target.does(Ends)
+		m.rule.Target.Chains, m.rule.Target.Unknown = m.verdicts[name], []string{"a verdict map"}
 	default:
 		of := &lookup{set: name, at: m.at, address: m.held(source).isAddress()}
 		if key := m.held(source); m.judged && key.draws > 0 && len(m.sets[name]) > 0 {
 			t := &m.rule.Target
-			t.Missing, t.Draws, t.Drawn, t.Hashed = key.missing(m.sets[name]), key.draws, drawn(m.sets[name]), key.from != chance
+			t.Missing, t.Draws, t.Drawn, t.Hashed = key.missing(m.sets[name]), key.draws, drawn(m.sets[name], false), key.from != chance
 		}
 		m.load(dreg, content{}, 64)
 		for i := range uint32(16) {
@@ -549,14 +605,14 @@ func (of *content) missing(list []interval) string {
 	return strings.Join(none, ", ")
 }
 
-// drawn are the destinations that are the values of a map whose keys are single numbers; none where one is of
-// another form: an address, and a port where the map gives it.
-func drawn(list []interval) (all []snapshot.Drawn) {
+// drawn are the destinations that are the values of a map whose keys are single numbers, or ranged, in network byte order;
+// none where one is of another form: an address, and a port where the map gives it.
+func drawn(list []interval, ranged bool) (all []snapshot.Drawn) {
 	for _, e := range list {
 		value := e.value.Get(unix.NFTA_DATA_VALUE)
 		var d snapshot.Drawn
 		switch n := len(value); {
-		case len(e.first) != 4 || !bytes.Equal(e.first, e.last):
+		case len(e.first) != 4 || len(e.last) != 4 || !ranged && !bytes.Equal(e.first, e.last):
 			return nil
 		case n == 8 || n == 20: // with a port, in a register of its own
 			d.Port, value = binary.BigEndian.Uint16(value[n-4:]), value[:n-4]
@@ -568,7 +624,7 @@ func drawn(list []interval) (all []snapshot.Drawn) {
 		if i < 0 {
 			i, all = len(all), append(all, d)
 		}
-		all[i].Numbers++
+		all[i].Numbers += binary.BigEndian.Uint32(e.last) - binary.BigEndian.Uint32(e.first) + 1
 	}
 	return all
 }
@@ -604,10 +660,11 @@ var NATAttrsOf = map[string]NATAttrs{
 func (m *machine) translate(e KernelExpr) {
 	t, n := &m.rule.Target, NATAttrsOf[e.Name]
 	flags := e.Data.U32(n.Flags)
-	t.Kind = map[string]Kind{"masq": Masquerade, "redir": Redirect, "nat": SNAT}[e.Name]
+	kind := map[string]Kind{"masq": Masquerade, "redir": Redirect, "nat": SNAT}[e.Name]
 	if e.Name == "nat" && e.Data.U32(unix.NFTA_NAT_TYPE) == unix.NFT_NAT_DNAT {
-		t.Kind = DNAT
+		kind = DNAT
 	}
+	t.does(kind)
 	if t.setFlags(flags); flags&unix.NF_NAT_RANGE_PROTO_OFFSET != 0 {
 		t.shifted(0)
 	}
@@ -752,6 +809,14 @@ func (m *machine) compareJudged(c content, op uint32, data []byte) bool {
 		match.parts("meta length")
 	case m.isVarying(c):
 		match.parts(map[bool]string{true: "length", false: "ttl"}[c.length == 2])
+	case c.isMeta(metaHour) && len(data) == 4 && (op == unix.NFT_CMP_LTE || op == unix.NFT_CMP_GTE):
+		h := nat.Hours{First: 0, Last: lastSecond}
+		if second := min(binary.BigEndian.Uint32(data), lastSecond); op == unix.NFT_CMP_LTE { // behind byteorder
+			h.Last = second
+		} else {
+			h.First = second
+		}
+		match.times(TimeCondition{Hours: []nat.Hours{h}}, "meta hour")
 	case !equal:
 		return false
 	case (c.from == metaData && c.key == unix.NFT_META_MARK || c.from == connMark) && len(data) == 4 && (c.mask == nil || len(c.mask) == 4):
@@ -772,6 +837,11 @@ func (m *machine) compareJudged(c content, op uint32, data []byte) bool {
 		}
 		match.asks(DSCPCondition{[]uint8{point}, not}, "dscp "+words+nat.DSCPName(point))
 		match.Part = true
+	case c.isMeta(metaHour) && len(data) == 4:
+		second := min(binary.NativeEndian.Uint32(data), lastSecond)
+		match.asks(TimeCondition{Hours: []nat.Hours{{First: second, Last: second}}, Not: not}, "meta hour")
+	case c.isMeta(metaDay) && len(data) == 1:
+		match.times(TimeCondition{Days: []time.Weekday{time.Weekday(data[0] % 7)}, Not: not}, "meta day")
 	case c.from == connDirection && len(data) == 1:
 		match.asks(DirectionCondition{(data[0] != 0) != not}, "ct direction")
 	case c.from == connOriginal && c.mask == nil && int(c.length) == len(data):
@@ -839,6 +909,11 @@ func (m *machine) between(a netlink.Attrs) {
 	const sreg, op, from, to = 1, 2, 3, 4
 	ports := m.portsOf(m.held(a.U32(sreg)))
 	first, last := a.Nested(from).Get(unix.NFTA_DATA_VALUE), a.Nested(to).Get(unix.NFTA_DATA_VALUE)
+	if c := m.held(a.U32(sreg)); c.isMeta(metaHour) && len(first) == 4 && len(last) == 4 {
+		h := nat.Hours{First: min(binary.BigEndian.Uint32(first), lastSecond), Last: min(binary.BigEndian.Uint32(last), lastSecond)}
+		m.rule.Match.times(TimeCondition{Hours: []nat.Hours{h}, Not: a.U32(op) != 0}, "meta hour")
+		return
+	}
 	if a.U32(op) != 0 || ports == nil || len(first) != 2 || len(last) != 2 { // NFT_RANGE_EQ
 		m.unknown("range")
 		return
@@ -934,6 +1009,8 @@ func (m *machine) compareMeta(key uint32, data []byte) {
 		if match.of(version); version == 0 {
 			match.unknown("")
 		}
+	case metaDay:
+		match.times(TimeCondition{Days: []time.Weekday{time.Weekday(data[0] % 7)}}, "meta day")
 	default:
 		match.unknown("meta " + metaKeys[key])
 	}
@@ -941,7 +1018,7 @@ func (m *machine) compareMeta(key uint32, data []byte) {
 
 // setName sets an interface; a second, other one is more than the field holds.
 func (m *Match) setName(field *[]string, v string) {
-	if v == "" || len(*field) > 0 && (*field)[0] != v {
+	if v == "" || v == "*" || len(*field) > 0 && (*field)[0] != v {
 		m.unknown("")
 		return
 	}
@@ -1092,6 +1169,8 @@ func (m *machine) inside(c content, first, last []byte) {
 	switch {
 	case bytes.Equal(first, last):
 		m.equal(c, first)
+	case c.isMeta(unix.NFT_META_IIFNAME) || c.isMeta(unix.NFT_META_OIFNAME):
+		m.compareMeta(c.key, namesBetween(first, last))
 	case ports != nil:
 		m.narrow(ports, port(first), port(last))
 	default:
@@ -1107,17 +1186,40 @@ func (m *machine) inside(c content, first, last []byte) {
 	}
 }
 
+// namesBetween is the begin of names that a range holds all of, in the form in which it is compared; empty where there is
+// none.
+func namesBetween(first, last []byte) []byte {
+	n := 0
+	for n < len(first) && n < len(last) && first[n] == last[n] {
+		n++
+	}
+	if n == 0 || len(bytes.Trim(first[n:], "\x00")) > 0 || len(bytes.Trim(last[n:], "\xff")) > 0 {
+		return nil
+	}
+	return first[:n]
+}
+
 // isAddress: a whole address of the header, of either version.
 func (c content) isAddress() bool {
 	return c.from == payload && c.base == unix.NFT_PAYLOAD_NETWORK_HEADER && c.mask == nil && (c.length == 4 || c.length == 16)
 }
+
+// NFT_META_TIME_DAY and NFT_META_TIME_HOUR (include/uapi/linux/netfilter/nf_tables.h, since Linux 5.4): the day of the week,
+// of which Sunday is 0, and the second of the day, both of UTC.
+const (
+	metaDay  = 31
+	metaHour = 32
+)
+
+// isMeta reports whether it is all of what a key of meta loads.
+func (c content) isMeta(key uint32) bool { return c.from == metaData && c.key == key && c.mask == nil }
 
 // size returns the number of bytes of a content, 0 if it is not known.
 func (c content) size() int {
 	switch {
 	case c.from == payload:
 		return int(c.length)
-	case c.from == metaData && (c.key == unix.NFT_META_L4PROTO || c.key == unix.NFT_META_NFPROTO):
+	case c.from == metaData && (c.key == unix.NFT_META_L4PROTO || c.key == unix.NFT_META_NFPROTO || c.key == metaDay):
 		return 1
 	case c.from == metaData && (c.key == unix.NFT_META_IIFNAME || c.key == unix.NFT_META_OIFNAME):
 		return unix.IFNAMSIZ
@@ -1141,6 +1243,8 @@ func (m *machine) segments(e KernelExpr) {
 		m.load(a.U32(unix.NFTA_RT_DREG), content{from: routeMSS}, 2)
 	case e.Name == "byteorder" && m.held(a.U32(unix.NFTA_BYTEORDER_SREG)).from == routeMSS:
 		m.load(a.U32(unix.NFTA_BYTEORDER_DREG), content{from: routeMSS}, 2)
+	case e.Name == "byteorder" && m.held(a.U32(unix.NFTA_BYTEORDER_SREG)).isMeta(metaHour):
+		m.load(a.U32(unix.NFTA_BYTEORDER_DREG), content{from: metaData, key: metaHour}, 4)
 	case e.Name == "byteorder" && m.held(a.U32(unix.NFTA_BYTEORDER_SREG)).isLength():
 		m.load(a.U32(unix.NFTA_BYTEORDER_DREG), content{from: metaData, key: unix.NFT_META_LEN}, 4)
 	case e.Name == "exthdr" && writesMSS(a):
@@ -1164,9 +1268,11 @@ func (m *machine) mss(c content) {
 	t := &m.rule.Target
 	switch {
 	case c.from == routeMSS:
-		t.Kind, t.Clamp, t.Name = MSS, true, "tcp option maxseg size set rt mtu"
+		t.does(MSS)
+		t.Clamp, t.Name = true, "tcp option maxseg size set rt mtu"
 	case c.from == constant && port(c.data) != 0:
-		t.Kind, t.Bytes = MSS, port(c.data)
+		t.does(MSS)
+		t.Bytes = port(c.data)
 		t.Name = fmt.Sprintf("tcp option maxseg size set %d", t.Bytes)
 	default:
 		m.unknown("exthdr")

@@ -17,6 +17,8 @@ type optionParser struct {
 	target bool
 	// values are of options of the target, which are given to it at the end.
 	values map[string]string
+	// clock are the options of the match time.
+	clock clockOptions
 }
 
 // parseRule reads what comes after the chain. A list of addresses makes several rules, as
@@ -72,6 +74,11 @@ func (p *optionParser) option() error {
 		return nil
 	case w == "--notrack" || w == "--clamp-mss-to-pmtu":
 		p.values[w] = "on"
+		return nil
+	case (w == "--utc" || w == "--contiguous") && p.module == "-m time":
+		if p.clock.asked = true; w == "--contiguous" {
+			p.unknown("-m time --contiguous")
+		}
 		return nil
 	case read == nil:
 		p.other(w, not)
@@ -137,6 +144,13 @@ func init() {
 			return nil
 		}
 	}
+	clock := func(take func(o *clockOptions, v string, not bool)) optionReader {
+		return func(p *optionParser, v string, not bool) error {
+			take(&p.clock, v, not)
+			p.clock.asked = true
+			return nil
+		}
+	}
 	withArgument = map[string]optionReader{
 		"-s": list((*textRule).source), "-d": list((*textRule).destination), "-p": list((*textRule).protocol),
 		"--dport": list((*textRule).ports), "--sport": list((*textRule).sourcePorts),
@@ -147,7 +161,10 @@ func init() {
 		"--dscp": (*optionParser).dscp, "--dscp-class": (*optionParser).dscp,
 		"--ctstate": (*optionParser).state, "--state": (*optionParser).state,
 		"--src-range": list((*textRule).source), "--dst-range": list((*textRule).destination),
-		"-m": (*optionParser).match, "-j": (*optionParser).jump, "-g": (*optionParser).jump,
+		"--timestart": clock(func(o *clockOptions, v string, _ bool) { o.start = v }), "--timestop": clock(func(o *clockOptions, v string, _ bool) { o.stop = v }),
+		"--weekdays": clock(func(o *clockOptions, v string, not bool) { o.days, o.notDays = v, not }),
+		"--datestop": (*optionParser).dateStop,
+		"-m":         (*optionParser).match, "-j": (*optionParser).jump, "-g": (*optionParser).jump,
 		"--comment": func(p *optionParser, v string, _ bool) error { p.rule.Comment = v; return nil },
 		"-c":        func(p *optionParser, _ string, _ bool) error { p.words = p.words[min(1, len(p.words)):]; return nil },
 		"--to":      value("--to"), "--to-ports": value("--to-ports"), "--set-mss": value("--set-mss"),
@@ -215,6 +232,14 @@ func (p *optionParser) share(n uint32, not bool) {
 	if not || m.Share == 0 && p.module != "-m statistic" {
 		p.unknown("-m statistic !")
 	}
+}
+
+// dateStop is the last date; iptables-save prints the last one that the kernel's field holds, too.
+func (p *optionParser) dateStop(v string, not bool) error {
+	if p.clock.asked = true; not || v != "2038-01-19T03:14:07" {
+		p.unknown("-m time --datestop " + v)
+	}
+	return nil
 }
 
 func (p *optionParser) dscp(v string, not bool) error {
@@ -302,6 +327,16 @@ var withPorts = []string{"tcp", "udp", "sctp", "dccp", "udplite"}
 // finish makes the target of its options.
 func (p *optionParser) finish() (err error) {
 	t := &p.rule.Target
+	if p.clock.asked {
+		is, not, err := p.clock.condition()
+		if err != nil {
+			return err
+		}
+		p.rule.Match.times(is, "-m time")
+		if not.Not {
+			p.rule.Match.times(not, "-m time ! --weekdays "+p.clock.days)
+		}
+	}
 	if t.Kind == Goto {
 		return nil
 	}

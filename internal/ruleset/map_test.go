@@ -143,7 +143,7 @@ func TestDrawn(t *testing.T) {
 	for want, list := range map[string][]interval{
 		"[{192.168.1.10 0 2} {192.168.1.10 8080 1}]": {element(0, 192, 168, 1, 10), kept, led}, "[]": {kept, ranged},
 	} {
-		if got := fmt.Sprint(drawn(list)); got != want {
+		if got := fmt.Sprint(drawn(list, false)); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}

@@ -15,7 +15,7 @@ func (m *Match) And(o *Match) (both Match, ok bool) {
 	}
 	both.SYN, both.Marked, both.BeforeNAT = m.SYN || o.SYN, m.Marked || o.Marked, m.BeforeNAT || o.BeforeNAT
 	both.Limits = m.Limits || o.Limits
-	both.Unknown = nat.Union(m.Unknown, o.Unknown)
+	both.Unknown, both.Nearly = nat.Union(m.Unknown, o.Unknown), nat.Union(m.Nearly, o.Nearly)
 	both.Flags, both.Conditions = slices.Concat(m.Flags, o.Flags), slices.Concat(m.Conditions, o.Conditions)
 	both.Part, both.Random, both.Loose = m.Part || o.Part, m.Random || o.Random, m.Loose || o.Loose
 	if both.Share = max(m.Share, o.Share); m.Share > 0 && o.Share > 0 {

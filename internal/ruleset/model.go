@@ -26,6 +26,8 @@ type Ruleset struct {
 	Tables []*Table
 	// Notes are about what could not be read as a rule.
 	Notes []Note
+	// Off are rules that a configuration has and that are disabled, each in tables of its own.
+	Off []*Ruleset
 	// Foreign is true if the text has neither tables nor rules.
 	Foreign bool
 }
@@ -89,6 +91,16 @@ type Rule struct {
 	Target Target
 	// Marks are those that it sets, whatever its target.
 	Marks []SetMark
+	// Log is how it logs packets beside its target; nil: not at all.
+	Log *Log
+}
+
+// Log is what a rule logs of the packets that it matches.
+type Log struct {
+	// Prefix begins each line.
+	Prefix string
+	// Options are the others, in the words of nft.
+	Options []string
 }
 
 // Match is the conditions of a rule; the zero value matches every packet. From, To, In
@@ -103,6 +115,8 @@ type Match struct {
 	// about the destination before translation.
 	Unknown           []string
 	Marked, BeforeNAT bool
+	// Nearly is in what its fields differ from the conditions.
+	Nearly []string
 	// Limits is true if one of them is about how many packets or connections there are.
 	Limits bool
 	// Conn, Flags, Sets and Conditions are those of the Unknown conditions that Judge can decide on,
@@ -187,8 +201,18 @@ type Target struct {
 	Queued, Bypass bool
 	// Unknown are options that natkit has no field for.
 	Unknown []string
+	// Besides is what the rule does before Kind: a rule of nft may have several statements.
+	Besides Kind
 	// verdicts decide for Ends, if they are a verdict map of which the elements are known.
 	verdicts *verdictMap
+}
+
+// does makes it do something, after what it does already.
+func (t *Target) does(kind Kind) {
+	if t.Kind != "" && t.Kind != Pass {
+		t.Besides = t.Kind
+	}
+	t.Kind = kind
 }
 
 // Translates reports whether a packet that matches gets its address from this rule, and
@@ -199,6 +223,12 @@ func (t *Target) Translates() bool {
 		return true
 	}
 	return false
+}
+
+// Outside reports whether it does something that rules outside of NAT's chains do for NAT: keep the tracker off, or limit
+// the MSS.
+func (t *Target) Outside() bool {
+	return t.Kind == Notrack || t.Kind == MSS || t.Besides == Notrack || t.Besides == MSS
 }
 
 // Prefix returns the prefix that Netmap maps to; not valid if it is not known.
@@ -266,7 +296,7 @@ func (t *Table) Concerns() bool {
 	w := walker{table: t}
 	known := map[*Chain]bool{}
 	return t.IsNAT() || slices.ContainsFunc(t.Chains, func(c *Chain) bool {
-		return c.Hook != "" && w.reaches(c, known, func(_ *Chain, r *Rule) bool { return r.Target.Kind == Notrack || r.Target.Kind == MSS })
+		return c.Hook != "" && w.reaches(c, known, func(_ *Chain, r *Rule) bool { return r.Target.Outside() })
 	})
 }
 

@@ -14,146 +14,304 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nftTable is the line that a table of `nft list ruleset` begins with.
-var nftTable = regexp.MustCompile(`(?m)^table (ip|ip6|inet|arp|bridge|netdev) (\S+) \{(?: # handle \d+)?$`)
+// nftText is a line that a script of nft, or what 'nft list ruleset' prints, has. Tables without a family are ip's.
+var nftText = regexp.MustCompile(`(?m)^\s*(?:(?:add|create|insert|flush|delete|destroy)\s+(?:table|chain|rule|set|map|element|ruleset)\b|` +
+	`(?:table|chain|rule)\s+(?:ip|ip6|inet|arp|bridge|netdev)\s+\S|define\s+\S+\s*=)|^table\s+[A-Za-z_]\S*\s*\{`)
 
-// nftParser goes through what `nft list ruleset` prints, line by line. What it does not
-// know makes the rule one that is not translated; it never makes a rule match more.
+// nftParser reads a script of nft: first what tables, chains, sets and rules there are, wherever they stand, then the
+// rules. What it does not know makes the rule one that is not translated; it never makes a rule match more.
 type nftParser struct {
 	parser
-	lines  []string
-	family string
-	name   string
-	// sets are the elements of the sets of a table; translates is set if it has a chain of NAT.
-	sets       map[string][]string
-	translates bool
-	// nextEnd and nextNAT are lines at or behind this one: one that ends a table, and one that
-	// begins a chain of NAT.
-	nextEnd, nextNAT int
+	definitions definitions
+	todo        []statement
+	tables      []*nftTable
+	byName      map[[2]string]*nftTable
 }
 
-// versionsOf are those of IP that a family's rules are about.
-var versionsOf = map[string][]int{"ip": {4}, "ip6": {6}, "inet": {4, 6}}
+// nftTable is a table, with what its rules are read by.
+type nftTable struct {
+	*Table
+	// sets are the elements of its sets, by their names behind an @.
+	sets  map[string][]string
+	rules map[*Chain][]nftLine
+	// dormant tables have no effect.
+	dormant bool
+}
+
+// nftLine is a rule that is not read yet.
+type nftLine struct {
+	words []string
+	text  string
+	line  int
+	err   error
+}
+
+// nftFamilies are those of tables, and the versions of IP that they are about.
+var nftFamilies = map[string][]int{"ip": {4}, "ip6": {6}, "inet": {4, 6}, "arp": nil, "bridge": nil, "netdev": nil}
 
 func parseNft(text string) *Ruleset {
-	p := nftParser{lines: strings.Split(text, "\n")}
-	for p.more() {
-		line := p.next()
-		m := nftTable.FindStringSubmatch(line)
-		switch {
-		case line == "" || line[0] == '#':
-		case m == nil:
-			p.note(Untranslated, line, "is not a line of 'nft list ruleset'")
-		case versionsOf[m[1]] == nil:
-			p.note(LeftAlone, line, "is of the family "+m[1]+", where nothing of IP is translated")
-			p.block(nil)
-		default:
-			p.family, p.name, p.sets = m[1], m[2], map[string][]string{}
-			p.table()
-		}
-	}
+	p := nftParser{}
+	p.script(text, 1)
+	p.finish()
 	return &p.set
 }
 
-func (p *nftParser) more() bool { return p.line < len(p.lines) }
-
-// next is a line without its comment about handles, with those that its brackets go on in.
-func (p *nftParser) next() string {
-	last := p.raw()
-	open := brackets(last)
-	if open <= 0 {
-		return last
+// script takes the commands of a script.
+func (p *nftParser) script(text string, line int) {
+	p.todo = statementsOf(text, line)
+	for len(p.todo) > 0 {
+		p.command(p.next())
 	}
-	line := strings.Builder{}
-	for line.WriteString(last); open > 0 && !strings.HasSuffix(last, "{") && p.more(); open += brackets(last) {
-		last = p.raw()
-		line.WriteString(" " + last)
-	}
-	return line.String()
 }
 
-// quoted is what brackets mean nothing in.
-var quoted = regexp.MustCompile(`"[^"]*"`)
-
-// brackets returns the number of brackets that a line leaves open.
-func brackets(line string) int {
-	line = quoted.ReplaceAllString(line, "")
-	return strings.Count(line, "{") - strings.Count(line, "}")
+func (p *nftParser) next() statement {
+	s := p.todo[0]
+	p.todo, p.line = p.todo[1:], s.line
+	return s
 }
 
-func (p *nftParser) raw() string {
-	line, _, _ := strings.Cut(p.lines[p.line], " # handle ")
-	p.line++
-	return strings.TrimSpace(line)
-}
-
-// block hands each line up to the closing bracket to read, and skips blocks within.
-func (p *nftParser) block(read func(line string)) {
-	for depth := 0; p.more() && depth >= 0; {
-		line := p.next()
-		switch {
-		case line == "}":
-			depth--
-		case strings.HasSuffix(line, "{"):
-			depth++
-		case read != nil && depth == 0 && line != "" && line[0] != '#':
-			read(line)
+// block hands each statement up to the closing bracket to read, which takes the block that it opens; it skips all if
+// there is no read. It reports whether the block ends.
+func (p *nftParser) block(read func(statement)) bool {
+	for len(p.todo) > 0 {
+		switch s := p.next(); {
+		case s.closes:
+			return true
+		case read != nil:
+			read(s)
+		case s.opens && !p.block(nil):
+			return false
 		}
 	}
+	return false
 }
 
-// table reads sets first wherever they stand: nft prints them before chains.
-func (p *nftParser) table() {
-	t := &Table{Family: p.family, Name: p.name}
-	p.set.Tables = append(p.set.Tables, t)
-	p.nextEnd = p.find(p.nextEnd, func(l string) bool { return l == "}" })
-	p.nextNAT = p.find(p.nextNAT, func(l string) bool { return strings.Contains(l, "type nat hook") })
-	p.translates = p.nextNAT < p.nextEnd
-	for p.more() {
-		line := p.next()
-		words := strings.Fields(line)
-		switch {
-		case line == "}":
-			return
-		case len(words) == 3 && words[0] == "chain":
-			p.chain(t, words[1])
-		case len(words) == 3 && (words[0] == "set" || words[0] == "map"):
-			p.block(func(line string) {
-				if list, ok := strings.CutPrefix(line, "elements = "); ok {
-					p.sets["@"+words[1]] = elements(strings.Fields(list))
-				}
-			})
-		case strings.HasSuffix(line, "{"): // counters and others
+// words are those of a statement with its definitions put in.
+func (p *nftParser) words(s statement) ([]string, error) {
+	text, err := p.definitions.resolve(s.text)
+	if err != nil {
+		return nil, err
+	}
+	return nftWords(text)
+}
+
+// defines takes a definition, or another file; it reports whether the statement is one of these.
+func (p *nftParser) defines(s statement) bool {
+	is, err := p.definitions.take(s.text)
+	if strings.HasPrefix(s.text, "include ") {
+		is, err = true, errors.New("is another file: import what 'nft list ruleset' prints")
+	}
+	if err != nil {
+		p.note(Untranslated, s.text, err.Error())
+	}
+	return is
+}
+
+// command is a statement outside of blocks.
+func (p *nftParser) command(s statement) {
+	words, err := p.words(s)
+	switch {
+	case s.closes || err == nil && len(words) == 0:
+		err = errors.New("is not a line of nft")
+	case p.defines(s):
+		return
+	}
+	verb := "add"
+	if err == nil && slices.Contains(nftVerbs, words[0]) {
+		verb, words = words[0], words[1:]
+	}
+	if err == nil {
+		err = p.object(s, verb, words)
+	}
+	if err != nil {
+		if p.note(Untranslated, s.text, err.Error()); s.opens {
 			p.block(nil)
 		}
 	}
-	p.note(Untranslated, "table "+p.family+" "+p.name, "does not end: the rest of the text is missing")
 }
 
-// find is the next line that is such a one, known where it is still to come.
-func (p *nftParser) find(known int, is func(line string) bool) int {
-	if known < p.line {
-		for known = p.line; known < len(p.lines) && !is(p.lines[known]); {
-			known++
-		}
+// object does what a command says of something: words begin with what that is.
+func (p *nftParser) object(s statement, verb string, words []string) error {
+	if len(words) == 1 && words[0] == "ruleset" && verb == "flush" {
+		p.tables, p.byName = nil, nil
+		return nil
 	}
-	return known
+	if verb == "list" || verb == "monitor" || verb == "reset" {
+		return nil
+	}
+	if len(words) < 2 || !slices.Contains([]string{"table", "chain", "rule", "set", "map", "element", "counter", "quota", "limit", "ct", "flowtable", "secmark", "synproxy"}, words[0]) {
+		return errors.New("is not a line of nft")
+	}
+	kind, family, rest := words[0], "ip", words[1:]
+	if _, is := nftFamilies[rest[0]]; is {
+		family, rest = rest[0], rest[1:]
+	}
+	switch {
+	case len(rest) == 0:
+		return errors.New("names no table")
+	case nftFamilies[family] == nil:
+		if kind == "table" {
+			p.note(LeftAlone, s.text, "is of the family "+family+", where nothing of IP is translated")
+		}
+		if s.opens {
+			p.block(nil)
+		}
+		return nil
+	case verb != "add" && verb != "create" && verb != "insert":
+		return p.removes(s, verb, kind, family, rest)
+	}
+	t := p.table(family, rest[0])
+	switch rest = rest[1:]; {
+	case kind == "table" && s.opens:
+		p.tableBlock(t)
+	case kind == "chain" && len(rest) > 0:
+		if c := t.Chain(rest[0]); s.opens {
+			p.chainBlock(t, c)
+		}
+	case (kind == "set" || kind == "map") && s.opens && len(rest) > 0:
+		p.setBlock(t, rest[0])
+	case kind == "element" && len(rest) > 1:
+		t.sets["@"+rest[0]] = append(t.sets["@"+rest[0]], elements(rest[1:])...)
+	case kind == "rule" && len(rest) > 0:
+		return p.addRule(t, s, verb, rest)
+	case s.opens:
+		p.block(nil)
+	}
+	return nil
 }
 
-var baseChain = regexp.MustCompile(`^type (\w+) hook (\w+)(?: devices? .*)? priority ([^;]+);`)
+// table continues a table, or adds it.
+func (p *nftParser) table(family, name string) *nftTable {
+	key := [2]string{family, name}
+	if t := p.byName[key]; t != nil {
+		return t
+	}
+	t := &nftTable{Table: &Table{Family: family, Name: name}, sets: map[string][]string{}, rules: map[*Chain][]nftLine{}}
+	if p.byName == nil {
+		p.byName = map[[2]string]*nftTable{}
+	}
+	p.byName[key], p.tables = t, append(p.tables, t)
+	return t
+}
 
-func (p *nftParser) chain(t *Table, name string) {
-	c := &Chain{Name: name}
-	t.Chains = append(t.Chains, c)
-	p.block(func(line string) {
-		if m := baseChain.FindStringSubmatch(line); m != nil {
-			c.Hook, c.Type, c.Priority = m[2], m[1], priorityOf(m[3])
+// removes takes away what is in the text already; what it does to the rest is not known.
+func (p *nftParser) removes(s statement, verb, kind, family string, rest []string) error {
+	t := p.byName[[2]string{family, rest[0]}]
+	switch {
+	case t == nil: // of an earlier text
+	case kind == "table":
+		if clear(t.rules); verb != "flush" {
+			clear(t.sets)
+		}
+	case kind == "chain" && len(rest) > 1:
+		delete(t.rules, t.Chain(rest[1]))
+	case kind == "rule" && len(rest) > 1:
+		c := t.Chain(rest[1])
+		t.rules[c] = slices.Insert(t.rules[c], 0, nftLine{text: s.text, line: s.line, err: errors.New("changes rules that are there already: import what 'nft list ruleset' prints afterwards")})
+	case len(rest) > 1:
+		delete(t.sets, "@"+rest[1])
+	}
+	if s.opens {
+		p.block(nil)
+	}
+	return nil
+}
+
+// addRule is one of a command, behind the name of its table.
+func (p *nftParser) addRule(t *nftTable, s statement, verb string, rest []string) error {
+	c, line := t.Chain(rest[0]), nftLine{words: rest[1:], text: s.text, line: s.line}
+	if len(rest) > 2 && slices.Contains([]string{"handle", "position", "index"}, rest[1]) {
+		line.err, verb = errors.New("is put between rules that are there already: import what 'nft list ruleset' prints afterwards"), "insert"
+	}
+	if verb == "insert" {
+		t.rules[c] = slices.Insert(t.rules[c], 0, line)
+		return nil
+	}
+	t.rules[c] = append(t.rules[c], line)
+	return nil
+}
+
+func (p *nftParser) tableBlock(t *nftTable) {
+	ends := p.block(func(s statement) {
+		words, err := p.words(s)
+		switch {
+		case p.defines(s):
+		case err != nil:
+			p.note(Untranslated, s.text, err.Error())
+		case len(words) == 2 && words[0] == "flags" && strings.Contains(words[1], "dormant"):
+			t.dormant = true
+		case s.opens && len(words) == 2 && words[0] == "chain":
+			p.chainBlock(t, t.Chain(words[1]))
+			return
+		case s.opens && len(words) == 2 && (words[0] == "set" || words[0] == "map"):
+			p.setBlock(t, words[1])
 			return
 		}
-		for _, version := range versionsOf[p.family] {
-			c.Rules = append(c.Rules, p.rule(line, c, version)...)
+		if s.opens { // counters and others
+			p.block(nil)
 		}
 	})
+	if !ends {
+		p.note(Untranslated, "table "+t.Family+" "+t.Name, "does not end: the rest of the text is missing")
+	}
+}
+
+func (p *nftParser) setBlock(t *nftTable, name string) {
+	p.block(func(s statement) {
+		words, err := p.words(s)
+		switch {
+		case p.defines(s):
+		case err != nil:
+			p.note(Untranslated, s.text, err.Error())
+		case len(words) > 2 && words[0] == "elements" && words[1] == "=":
+			t.sets["@"+name] = append(t.sets["@"+name], elements(words[2:])...)
+		}
+	})
+}
+
+var baseChain = regexp.MustCompile(`^type (\w+) hook (\w+)(?: devices? .*)? priority (.+)$`)
+
+func (p *nftParser) chainBlock(t *nftTable, c *Chain) {
+	p.block(func(s statement) {
+		words, err := p.words(s)
+		m := baseChain.FindStringSubmatch(strings.Join(words, " "))
+		switch {
+		case m != nil:
+			c.Hook, c.Type, c.Priority = m[2], m[1], priorityOf(m[3])
+			return
+		case err == nil && (words[0] == "policy" || words[0] == "comment" || words[0] == "devices" || words[0] == "flags"):
+			return
+		case err != nil && strings.HasPrefix(s.text, "type "):
+			p.note(Untranslated, s.text, err.Error())
+			return
+		case strings.HasPrefix(s.text, "include "):
+			err = errors.New("is another file: import what 'nft list ruleset' prints")
+		case p.defines(s):
+			return
+		}
+		text := fmt.Sprintf("%s %s %s: %s", t.Family, t.Name, c.Name, s.text)
+		t.rules[c] = append(t.rules[c], nftLine{words, text, s.line, err})
+	})
+}
+
+// finish reads the rules of all tables.
+func (p *nftParser) finish() {
+	for _, t := range p.tables {
+		if t.dormant {
+			p.line = 0
+			p.note(LeftAlone, "table "+t.Family+" "+t.Name, "is dormant, and has no effect")
+			continue
+		}
+		p.set.Tables = append(p.set.Tables, t.Table)
+		translates := t.IsNAT()
+		for _, c := range t.Chains {
+			for _, line := range t.rules[c] {
+				for _, version := range nftFamilies[t.Family] {
+					c.Rules = append(c.Rules, p.rule(t, c, line, version, translates)...)
+				}
+			}
+		}
+	}
 }
 
 // priorityNames are nft's words for the priorities of IP.
@@ -173,47 +331,57 @@ func priorityOf(text string) int32 {
 
 // rule is a line of a chain for one version of IP: none if it is not about that one,
 // several if it has sets of addresses or interfaces.
-func (p *nftParser) rule(line string, c *Chain, version int) (rules []*Rule) {
-	text := fmt.Sprintf("%s %s %s: %s", p.family, p.name, c.Name, line)
-	words, err := tokens(line)
+func (p *nftParser) rule(t *nftTable, c *Chain, line nftLine, version int, translates bool) (rules []*Rule) {
+	words, err := line.words, line.err
+	r := nftReader{t.sets, &p.budget}
 	lists := [][]string{words}
 	if err == nil {
-		lists, err = p.expand(words)
+		lists, err = r.expand(words)
 	}
 	for _, words := range lists {
 		if err != nil {
 			break
 		}
 		var some []*Rule
-		if some, err = p.oneRule(words, version); errors.Is(err, errOtherVersion) {
+		if some, err = r.rules(words, version); errors.Is(err, errOtherVersion) {
 			err = nil
 		}
 		rules = append(rules, some...)
 	}
 	switch {
 	case err == nil:
-	case (!p.translates || c.Type != "nat" && c.Hook != "") && !concerning.MatchString(line):
+	case (!translates || c.Type != "nat" && c.Hook != "") && !concerning.MatchString(line.text):
 		rules = []*Rule{{}}
 	default:
-		p.note(Untranslated, text, err.Error())
+		p.line = line.line
+		p.note(Untranslated, line.text, err.Error())
 		rules = []*Rule{{Target: Target{Kind: Ends, Name: Unread}}}
 	}
 	for _, one := range rules {
-		one.Line, one.Text = p.line, text
-		if p.family == "inet" {
+		one.Line, one.Text = line.line, line.text
+		if t.Family == "inet" {
 			one.Match.of(version)
 		}
 	}
 	return rules
 }
 
-// oneRule is a rule without maps.
-func (p *nftParser) oneRule(words []string, version int) ([]*Rule, error) {
-	r := nftRule{textRule: textRule{words: words, version: version, budget: &p.budget}, sets: p.sets}
+// nftReader reads rules by the sets of their table.
+type nftReader struct {
+	sets   map[string][]string
+	budget *Budget
+}
+
+// rules are those of a rule without maps.
+func (p *nftReader) rules(words []string, version int) ([]*Rule, error) {
+	r := nftRule{textRule: textRule{words: words, version: version, budget: p.budget}, sets: p.sets}
 	for len(r.words) > 0 {
 		if err := r.statement(); err != nil {
 			return nil, err
 		}
+	}
+	if r.rule.Target.Kind == "" && !r.rule.Match.Opaque { // an unknown condition may be a statement
+		r.rule.Target.Kind = Pass
 	}
 	return r.all()
 }
@@ -247,7 +415,7 @@ func init() {
 		return func(r *nftRule) error { return r.only(version) }
 	}
 	verdict := func(kind Kind) func(r *nftRule) error {
-		return func(r *nftRule) error { r.rule.Target.Kind = kind; return nil }
+		return func(r *nftRule) error { r.rule.Target.does(kind); return nil }
 	}
 	syn := func(r *nftRule) error {
 		r.rule.Match.SYN = true
@@ -260,13 +428,18 @@ func init() {
 		"ip6 saddr": condition(6, (*textRule).source), "ip6 daddr": condition(6, (*textRule).destination),
 		"iifname": condition(0, (*textRule).inward), "oifname": condition(0, (*textRule).outward),
 		"iif": condition(0, (*textRule).inward), "oif": condition(0, (*textRule).outward),
+		"meta iifname": condition(0, (*textRule).inward), "meta oifname": condition(0, (*textRule).outward),
+		"meta iif": condition(0, (*textRule).inward), "meta oif": condition(0, (*textRule).outward),
 		"meta l4proto": condition(0, (*textRule).protocol), "ip protocol": condition(4, (*textRule).protocol), "ip6 nexthdr": condition(6, (*textRule).protocol),
 		"meta mark": (*nftRule).marked, "meta skuid": owned(false), "meta skgid": owned(true),
+		"mark": (*nftRule).marked, "skuid": owned(false), "skgid": owned(true),
+		"meta hour": (*nftRule).hour, "meta day": (*nftRule).day, "hour": (*nftRule).hour, "day": (*nftRule).day,
 		"ip dscp": classed(4), "ip6 dscp": classed(6), "ct state": (*nftRule).state,
 		"fib daddr type local":    func(r *nftRule) error { r.rule.Match.ToLocal = true; return nil },
-		"tcp flags syn / syn,rst": syn, "tcp flags & (syn | rst) == syn": syn,
-		"accept": verdict(Accept), "drop": verdict(Drop), "return": verdict(Return), "continue": verdict(Pass), "notrack": verdict(Notrack),
-		"jump": lead(Jump), "goto": lead(Goto),
+		"tcp flags syn / syn,rst": syn, "tcp flags & (syn | rst) == syn": syn, "tcp flags & (syn|rst) == syn": syn, "tcp flags syn": syn,
+		"accept": verdict(Accept), "drop": verdict(Drop), "return": verdict(Return), "notrack": verdict(Notrack),
+		"continue": func(*nftRule) error { return nil },
+		"jump":     lead(Jump), "goto": lead(Goto),
 		"masquerade": ports(Masquerade), "redirect": ports(Redirect), "snat": addresses46(SNAT), "dnat": addresses46(DNAT),
 		"tcp option maxseg size set": (*nftRule).mss, "xt target": (*nftRule).xt,
 	}
@@ -326,7 +499,9 @@ func (r *nftRule) statement() error {
 
 // verdictMap is one whose keys natkit does not know.
 func (r *nftRule) verdictMap() error {
-	r.rule.Target, r.words = Target{Kind: Ends, Name: "vmap", Unknown: []string{"a verdict map"}}, nil
+	t := &r.rule.Target
+	t.does(Ends)
+	t.Name, t.Unknown, r.words = "vmap", []string{"a verdict map"}, nil
 	return nil
 }
 
@@ -410,9 +585,7 @@ func (r *nftRule) only(version int) error {
 
 // counter has what was counted after it.
 func (r *nftRule) counter() error {
-	if len(r.words) >= 4 && r.words[0] == "packets" {
-		r.words = r.words[4:]
-	} else if len(r.words) >= 2 && r.words[0] == "name" {
+	for len(r.words) >= 2 && slices.Contains([]string{"packets", "bytes", "name"}, r.words[0]) {
 		r.words = r.words[2:]
 	}
 	return nil
@@ -424,15 +597,44 @@ func (r *nftRule) comment() error {
 	return nil
 }
 
-func (r *nftRule) log() error {
-	if len(r.words) > 0 && r.begins() == "" {
-		r.rest()
+// hour is a condition on the time of the day; nft reads and prints it in the time zone of its machine, the kernel has UTC.
+func (r *nftRule) hour() error {
+	r.unknown("meta hour " + r.rest() + ", which is of the time zone of the machine that nft runs on (import the kernel's rules instead)")
+	return nil
+}
+
+func (r *nftRule) day() error {
+	list, not, err := r.values()
+	if err != nil {
+		return err
 	}
+	days, err := weekdaysOf(list)
+	r.rule.Match.times(TimeCondition{Days: days, Not: not}, "meta day "+notText(not)+strings.Join(list, ", "))
+	return err
+}
+
+// log takes the options of log alone: what stands behind them is a condition.
+func (r *nftRule) log() error {
+	l := &Log{}
+	for len(r.words) >= 2 && slices.Contains([]string{"prefix", "group", "snaplen", "queue-threshold", "level", "flags"}, r.words[0]) {
+		option, value := r.next(), r.next()
+		if option == "flags" && (value == "tcp" || value == "ip") && len(r.words) > 0 { // tcp sequence,options; ip options
+			value += " " + r.next()
+		}
+		if option == "prefix" {
+			l.Prefix = value
+			continue
+		}
+		l.Options = append(l.Options, option+" "+value)
+	}
+	r.rule.Log = l
 	return nil
 }
 
 func (r *nftRule) end() error {
-	r.rule.Target = Target{Kind: Ends, Name: strings.Join(r.words, " "), Unknown: []string{"the statement " + strings.Join(r.words, " ")}}
+	t := &r.rule.Target
+	t.does(Ends)
+	t.Name, t.Unknown = strings.Join(r.words, " "), []string{"the statement " + strings.Join(r.words, " ")}
 	r.words = nil
 	return nil
 }
@@ -447,7 +649,8 @@ func lead(kind Kind) func(r *nftRule) error {
 		if len(r.words) == 0 {
 			return errors.New("leads to no chain")
 		}
-		r.rule.Target = Target{Kind: kind, Name: r.words[0], Chains: r.words[:1]}
+		r.rule.Target.does(kind)
+		r.rule.Target.Name, r.rule.Target.Chains = r.words[0], r.words[:1]
 		r.words = r.words[1:]
 		return nil
 	}
@@ -457,7 +660,8 @@ func lead(kind Kind) func(r *nftRule) error {
 func ports(kind Kind) func(r *nftRule) error {
 	return func(r *nftRule) (err error) {
 		t := &r.rule.Target
-		t.Kind, t.Name = kind, strings.ToUpper(string(kind))
+		t.does(kind)
+		t.Name = strings.ToUpper(string(kind))
 		if len(r.words) > 1 && r.words[0] == "to" {
 			if t.Ports, err = givenPorts(strings.TrimPrefix(r.words[1], ":")); err != nil {
 				return err
@@ -472,7 +676,8 @@ func ports(kind Kind) func(r *nftRule) error {
 func addresses46(kind Kind) func(r *nftRule) error {
 	return func(r *nftRule) error {
 		t := &r.rule.Target
-		t.Kind, t.Name = kind, strings.ToUpper(string(kind))
+		t.does(kind)
+		t.Name = strings.ToUpper(string(kind))
 		if err := r.form(t); err != nil {
 			return err
 		}
@@ -531,7 +736,8 @@ func (r *nftRule) flagsOf(t *Target) error {
 
 func (r *nftRule) mss() error {
 	t := &r.rule.Target
-	t.Kind, t.Name = MSS, "TCPMSS"
+	t.does(MSS)
+	t.Name = "TCPMSS"
 	if len(r.words) >= 2 && r.words[0] == "rt" && r.words[1] == "mtu" {
 		t.Clamp, r.words = true, r.words[2:]
 		return nil

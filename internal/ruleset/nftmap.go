@@ -30,7 +30,7 @@ type lookups struct {
 }
 
 // expand writes a rule that looks several fields up, or one in a map, as a rule for each element.
-func (p *nftParser) expand(words []string) ([][]string, error) {
+func (p *nftReader) expand(words []string) ([][]string, error) {
 	l, err := p.lookups(words)
 	if err != nil || l == nil {
 		return [][]string{words}, err
@@ -57,7 +57,7 @@ func (p *nftParser) expand(words []string) ([][]string, error) {
 }
 
 // lookups finds the first place; nil if there is none that is understood.
-func (p *nftParser) lookups(words []string) (*lookups, error) {
+func (p *nftReader) lookups(words []string) (*lookups, error) {
 	for i, w := range words {
 		l := lookups{start: i, verdict: w == "vmap", value: w == "map"}
 		set := w == "{" || strings.HasPrefix(w, "@")
@@ -95,7 +95,7 @@ func (p *nftParser) lookups(words []string) (*lookups, error) {
 }
 
 // elementsAt are those of the set that begins at a word, or that is named there.
-func (p *nftParser) elementsAt(words []string, at int) (list []string, end int, known bool) {
+func (p *nftReader) elementsAt(words []string, at int) (list []string, end int, known bool) {
 	switch {
 	case at >= len(words):
 		return nil, 0, false
@@ -165,27 +165,47 @@ func (r *nftRule) drawn(t *Target) error {
 	if at < 0 || at+1 >= len(r.words) {
 		return errMap
 	}
-	p := nftParser{}
-	p.sets = r.sets
+	p := nftReader{r.sets, r.budget}
 	list, end, known := p.elementsAt(r.words, at+1)
 	if !known {
 		return errMap
 	}
 	t.Hashed = r.words[1] == "jhash"
+	first, modulus, total := uint32(0), numberBehind(r.words[:at], "mod"), uint64(0)
+	if slices.Contains(r.words[:at], "offset") {
+		first = numberBehind(r.words[:at], "offset")
+	}
 	for _, e := range list {
 		key, value, ok := strings.Cut(e, " : ")
 		numbers, good := parseIDs(strings.TrimSpace(key))
-		if !ok || !good {
+		if !ok || !good || numbers.First < first || uint64(numbers.Last) >= uint64(first)+uint64(modulus) {
 			return errMap
 		}
+		total += uint64(numbers.Last-numbers.First) + 1
 		address, port, err := drawnEndpoint(value, r.version)
 		if err != nil {
 			return err
 		}
 		t.Drawn = append(t.Drawn, snapshot.Drawn{Address: address, Port: port, Numbers: numbers.Last - numbers.First + 1})
 	}
+	if total != uint64(modulus) {
+		return errors.New(NoWord + "a map without a destination for each number that is drawn")
+	}
 	r.words = r.words[end:]
 	return nil
+}
+
+// numberBehind is the number behind a word; 0 where there is none.
+func numberBehind(words []string, word string) uint32 {
+	i := slices.Index(words, word)
+	if i < 0 || i+1 >= len(words) {
+		return 0
+	}
+	n, ok := parseIDs(words[i+1])
+	if !ok || n.First != n.Last {
+		return 0
+	}
+	return n.First
 }
 
 func drawnEndpoint(value string, version int) (netip.Addr, uint16, error) {

@@ -17,28 +17,45 @@ type parser struct {
 	// others are lines of something else, other the note about them.
 	others, other int
 	budget        Budget
+	// device is the interface of a file of wg-quick, which is %i in its commands; empty where it is not known.
+	device string
+	// nft reads commands of nft; nil where there are none.
+	nft *nftParser
 }
 
 // Parse reads what iptables-save, ip6tables-save and nft list ruleset print, commands
 // of iptables that append a rule, one in each line, OpenWrt's /etc/config/firewall with /etc/config/network (or what uci show
 // prints of them), and VyOS' configuration. version, 4 or
 // 6, is that of a text that does not say. Lines that are neither become notes.
-func Parse(text string, version int) *Ruleset {
+func Parse(text string, version int) *Ruleset { return ParseFile("", text, version) }
+
+// wgQuick is the name of a file of wg-quick, which is that of its interface.
+var wgQuick = regexp.MustCompile(`(?:^|/)([a-zA-Z0-9_=+.-]{1,15})\.conf$`)
+
+// ParseFile is Parse of a file that has a name.
+func ParseFile(name, text string, version int) *Ruleset {
 	switch {
-	case nftTable.MatchString(text):
-		return parseNft(text)
 	case vyosText.MatchString(text):
 		return parseVyOS(text)
 	case uciText.MatchString(text):
 		return parseUCI(text)
+	case nftText.MatchString(text):
+		return parseNft(text)
 	}
 	p := parser{version: version}
+	if m := wgQuick.FindStringSubmatch(name); m != nil {
+		p.device = m[1]
+	}
 	for line := range strings.SplitSeq(text, "\n") {
 		p.line++
 		p.one(strings.TrimSpace(line))
 	}
 	if p.table != nil {
 		p.note(Untranslated, "*"+p.table.Name, "is not ended by COMMIT: the rest of the text is missing")
+	}
+	if p.nft != nil {
+		p.nft.finish()
+		p.set.Tables, p.set.Notes = append(p.set.Tables, p.nft.set.Tables...), append(p.set.Notes, p.nft.set.Notes...)
 	}
 	p.set.Foreign = len(p.set.Tables) == 0 && len(p.set.Notes) == min(p.others, 1)
 	return &p.set
@@ -149,26 +166,89 @@ var (
 // it goes.
 var hooked = regexp.MustCompile(`^(?i:(PreUp|PostUp|PreDown|PostDown)\s*=|(pre-up|up|post-up|pre-down|down|post-down)\s)\s*(.*)$`)
 
+// ofTunnel is a line of a file of wg-quick that is no command.
+var ofTunnel = regexp.MustCompile(`^(?i:\[(Interface|Peer)\]$|(PrivateKey|PublicKey|PresharedKey|Address|DNS|MTU|Table|ListenPort|FwMark|SaveConfig|AllowedIPs|Endpoint|PersistentKeepalive)\s*=)`)
+
 // typed is a line as people type it, or several commands of a file of an interface.
 func (p *parser) typed(line string) {
 	m := hooked.FindStringSubmatch(line)
 	switch {
+	case ofTunnel.MatchString(line):
 	case m == nil:
 		p.command(line)
 	case strings.HasSuffix(strings.ToLower(m[1]+m[2]), "down"):
-	case strings.ContainsAny(m[3], `'"`) && strings.Contains(m[3], ";"): // where it ends needs a shell
-		p.command(line)
 	default:
-		for one := range strings.SplitSeq(m[3], ";") {
-			p.command(strings.TrimSpace(one))
+		for _, one := range shellCommands(m[3]) {
+			if p.device != "" {
+				one = strings.ReplaceAll(one, "%i", p.device)
+			}
+			p.command(one)
 		}
 	}
+}
+
+// shellCommands are those of a line, between semicolons or && outside of quotation marks.
+func shellCommands(line string) (all []string) {
+	start, quote := 0, byte(0)
+	add := func(end int) {
+		if one := strings.TrimSpace(line[start:end]); one != "" {
+			all = append(all, one)
+		}
+	}
+	for i := 0; i < len(line); i++ {
+		switch c := line[i]; {
+		case c == '\\' && quote != '\'':
+			i++
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '"' || c == '\'':
+			quote = c
+		case c == ';':
+			add(i)
+			start = i + 1
+		case c == '&' && i+1 < len(line) && line[i+1] == '&':
+			add(i)
+			i++
+			start = i + 1
+		}
+	}
+	add(len(line))
+	return all
+}
+
+const noScripts = "natkit reads no scripts, only commands that append a rule: import what iptables-save or 'nft list ruleset' prints"
+
+// nftCommand is a line of a shell that runs nft.
+var nftCommand = regexp.MustCompile(`^(?:\$ )?(?:sudo )?(?:/[\w/]*/)?nft\s+(.*)$`)
+
+// script takes a command of nft, as the shell hands it on.
+func (p *parser) script(line, arguments string) {
+	words, err := tokens(arguments)
+	for len(words) > 0 && strings.HasPrefix(words[0], "-") && words[0] != "-f" && words[0] != "--file" {
+		words = words[1:]
+	}
+	switch {
+	case err == nil && len(words) > 0 && words[0] == "list":
+		return
+	case err != nil || len(words) == 0 || words[0][0] == '-' || strings.ContainsAny(arguments, "$`|&<>"):
+		p.note(Untranslated, line, noScripts)
+		return
+	case p.nft == nil:
+		p.nft = &nftParser{}
+	}
+	p.nft.script(strings.Join(words, " "), p.line)
 }
 
 // command is a line of a shell, with a prompt or sudo before it. Whatever needs a shell to be understood may be any
 // rule.
 func (p *parser) command(line string) {
 	m, command := mentions.FindStringSubmatch(line), strings.TrimPrefix(strings.TrimPrefix(line, "$ "), "sudo ")
+	if nft := nftCommand.FindStringSubmatch(line); nft != nil {
+		p.script(line, nft[1])
+		return
+	}
 	words, err := tokens(command)
 	switch {
 	case m == nil && strings.HasPrefix(command, "sysctl "), m != nil && lists.MatchString(command):
@@ -191,7 +271,7 @@ func (p *parser) command(line string) {
 	if options, chain := appended(words); err == nil && chain != "" && !strings.ContainsAny(command, "$`;|&<>") {
 		p.add(line, options, p.table.builtin(chain))
 	} else {
-		p.unreadable(line, "natkit reads no scripts, only commands that append a rule: import what iptables-save or 'nft list ruleset' prints")
+		p.unreadable(line, noScripts)
 	}
 	p.table, p.version = nil, before
 }
@@ -225,7 +305,7 @@ func appended(words []string) (options []string, chain string) {
 }
 
 // concerning matches rules of other tables that a gateway file may have words for.
-var concerning = regexp.MustCompile(`TCPMSS|NOTRACK|notrack|maxseg`)
+var concerning = regexp.MustCompile(`TCPMSS|NOTRACK|notrack|maxseg|adjust-mss|mtu_fix`)
 
 // unreadable is a line that may match anything: all rules of its chain, or of the table if
 // it names none, are in doubt.

@@ -58,6 +58,21 @@ func (s *section) is(key string, otherwise bool) bool {
 	return otherwise
 }
 
+// setting is what it says of its rules beside their conditions.
+func (s *section) setting() setting {
+	of := setting{line: s.line, text: s.String()}
+	if s.kind == "zone" { // its log is about what filters drop
+		return of
+	}
+	of.name = s.get("name")
+	if prefix := s.get("log"); s.is("log", prefix != "") {
+		if of.log = (&Log{Prefix: prefix}); prefix == "1" || s.is("log", false) {
+			of.log.Prefix = of.name + ": "
+		}
+	}
+	return of
+}
+
 // uciParser reads /etc/config/firewall with /etc/config/network, or what 'uci show' prints of both.
 type uciParser struct {
 	configured
@@ -65,13 +80,20 @@ type uciParser struct {
 	// zones are those of the firewall in their order, zone has each by its name, networks those of the network.
 	zones          []*section
 	zone, networks map[string]*section
+	// sets are the ipsets by their names.
+	sets map[string]*section
 	// devices are the interfaces of zones; rules are sections by their kind and the zone where they are asked.
 	devices map[string][]string
 	rules   map[string][]*section
 }
 
 func parseUCI(text string) *Ruleset {
-	p := uciParser{devices: map[string][]string{}, zone: map[string]*section{}, networks: map[string]*section{}, rules: map[string][]*section{}}
+	return withOff(parseUCIWhere(text, false), parseUCIWhere(text, true))
+}
+
+// parseUCIWhere reads the rules that are enabled, or those that are not.
+func parseUCIWhere(text string, off bool) *Ruleset {
+	p := uciParser{configured: configured{off: off}, devices: map[string][]string{}, zone: map[string]*section{}, networks: map[string]*section{}, sets: map[string]*section{}, rules: map[string][]*section{}}
 	shown := map[string]*section{}
 	for line := range strings.SplitSeq(text, "\n") {
 		p.line++
@@ -139,17 +161,38 @@ func (p *uciParser) sort(s *section) {
 	switch name := s.get("name"); {
 	case s.kind == "interface" && p.networks[s.name] == nil:
 		p.networks[s.name] = s
+	case s.kind == "ipset" && p.sets[name] == nil:
+		p.sets[name] = s
 	case s.kind == "zone" && p.zone[name] == nil:
 		p.zone[name], p.zones = s, append(p.zones, s)
-	case !s.is("enabled", true):
+	case s.is("enabled", true) == p.off:
 	case s.kind == "redirect" && target == "SNAT":
 		add("snat " + s.get("dest"))
 	case s.kind == "redirect" && (target == "" || target == "DNAT"):
 		add("dnat")
-		add("reflected " + cmp.Or(s.get("reflection_zone"), s.get("dest")))
+		add("reflected")
 	case s.kind == "nat":
 		add("nat " + cmp.Or(s.get("src"), "*"))
+	default:
+		p.left(s, target)
 	}
+}
+
+// left notes a section that concerns translation and that natkit does not read.
+func (p *uciParser) left(s *section, target string) {
+	reason := ""
+	switch {
+	case s.kind == "redirect":
+		reason = NoWord + "redirects with the target " + target
+	case s.kind == "rule" && (target == "NOTRACK" || target == "HELPER"):
+		reason = NoWord + "rules of a zone with the target " + target + ": natkit's words are notrack and helpers"
+	case s.kind == "include":
+		reason = "is another file: import the kernel's rules ('natkit gateway import' without a file) or what 'nft list ruleset' prints"
+	default:
+		return
+	}
+	p.line = s.line
+	p.note(Untranslated, s.String(), reason)
 }
 
 // devicesOf are the interfaces of a zone; none where one is not known.
@@ -201,6 +244,15 @@ func (p *uciParser) firewall() {
 	for _, s := range p.rules["dnat"] {
 		p.dnat(s)
 	}
+	for _, s := range p.rules["reflected"] {
+		zones := s.list("reflection_zone")
+		if len(zones) == 0 {
+			zones = []string{cmp.Or(s.get("dest"), p.zoneOf(s.get("dest_ip")))}
+		}
+		for _, name := range zones {
+			p.rules["reflected "+name] = append(p.rules["reflected "+name], s)
+		}
+	}
 	for _, s := range p.rules["nat *"] {
 		p.snat(s, "", s.get("snat_ip"), s.get("snat_port"))
 	}
@@ -215,8 +267,35 @@ func (p *uciParser) firewall() {
 		for _, s := range p.rules["reflected "+name] {
 			p.reflected(s, z)
 		}
+		if p.off {
+			continue
+		}
 		p.masquerade(z)
+		if z.is("mtu_fix", false) {
+			for _, version := range []int{4, 6} {
+				for _, name := range p.interfaces(z, z.get("name")) {
+					p.clamp(z.setting(), version, name, "")
+				}
+			}
+		}
 	}
+}
+
+// zoneOf is the zone with the network of an address, which fw4 takes for a redirect that names none; empty where no network
+// in the text has it.
+func (p *uciParser) zoneOf(address string) string {
+	a, err := netip.ParseAddr(address)
+	if err != nil {
+		return ""
+	}
+	for _, z := range p.zones {
+		for _, network := range p.addresses(z, func(p netip.Prefix) string { return p.Masked().String() }) {
+			if n, err := netip.ParsePrefix(network); err == nil && n.Contains(a) {
+				return z.get("name")
+			}
+		}
+	}
+	return ""
 }
 
 // interfaces are those of a zone for a rule about it; one that is empty for all zones.
@@ -243,12 +322,36 @@ func (p *uciParser) conditions(s *section, protocol, from, to, sport, dport stri
 		o = append(o, "-m", "mark")
 		o.add("--mark", mark)
 	}
+	clock := map[string]string{"start_time": "--timestart", "stop_time": "--timestop", "weekdays": "--weekdays"}
+	if !s.is("utc_time", false) {
+		clock = nil // in the time zone of the router
+	}
 	for _, key := range s.keys {
-		if !slices.Contains(uciConditions, key) {
+		switch option := clock[key]; {
+		case key == "ipset" && p.ofSet(s.get(key), &o):
+		case option != "":
+			o = append(o, "-m", "time")
+			o.add(option, strings.ReplaceAll(s.get(key), " ", ","))
+		case !slices.Contains(uciConditions, key):
 			o.other(key, s.get(key))
 		}
 	}
 	return o
+}
+
+// ofSet adds the condition that an address is in a set, if its elements are in the text and are addresses of one side.
+func (p *uciParser) ofSet(value string, o *options) bool {
+	name, not := strings.CutPrefix(value, "!")
+	set := p.sets[strings.TrimSpace(name)]
+	if set == nil || !set.is("enabled", true) || len(set.list("loadfile")) > 0 || len(set.list("entry")) == 0 {
+		return false
+	}
+	option := map[string]string{"ip": "-s", "net": "-s", "src_ip": "-s", "src_net": "-s", "dest_ip": "-d", "dest_net": "-d"}[strings.Join(set.list("match"), " ")]
+	if option == "" {
+		return false
+	}
+	o.add(option, map[bool]string{true: "!"}[not]+strings.Join(set.list("entry"), ","))
+	return true
 }
 
 // versions are those of IP that a section is for.
@@ -288,7 +391,7 @@ func (p *uciParser) dnat(s *section) {
 					o = append(o, "-j", "REDIRECT")
 					o.add("--to-ports", port)
 				}
-				p.rule(s.line, s.String(), "nat", version, "PREROUTING", o)
+				p.rule(s.setting(), version, "PREROUTING", o)
 			}
 		}
 	}
@@ -314,7 +417,7 @@ func (p *uciParser) snat(s *section, zone, address, port string) {
 					o = append(o, "-j", "MASQUERADE")
 					o.add("--to-ports", port)
 				}
-				p.rule(s.line, s.String(), "nat", version, "POSTROUTING", o)
+				p.rule(s.setting(), version, "POSTROUTING", o)
 			}
 		}
 	}
@@ -339,7 +442,7 @@ func (p *uciParser) masquerade(z *section) {
 				}
 				o.add(option, strings.Join(is, ","))
 			}
-			p.rule(z.line, z.String(), "nat", version, "POSTROUTING", append(o, "-j", "MASQUERADE"))
+			p.rule(z.setting(), version, "POSTROUTING", append(o, "-j", "MASQUERADE"))
 		}
 	}
 }
@@ -372,8 +475,8 @@ func (p *uciParser) reflected(s *section, zone *section) {
 				in, out := options{"-i", name}, options{"-o", name}
 				in = append(in, p.conditions(s, protocol, networks[i], strings.Join(outside, ","), "", s.get("src_dport"))...)
 				out = append(out, p.conditions(s, protocol, networks[i], to, "", cmp.Or(s.get("dest_port"), s.get("src_dport")))...)
-				p.rule(s.line, s.String(), "nat", 4, "PREROUTING", append(in, target("DNAT", to, s.get("dest_port"))...))
-				p.rule(s.line, s.String(), "nat", 4, "POSTROUTING", append(out, target("SNAT", source, "")...))
+				p.rule(s.setting(), 4, "PREROUTING", append(in, target("DNAT", to, s.get("dest_port"))...))
+				p.rule(s.setting(), 4, "POSTROUTING", append(out, target("SNAT", source, "")...))
 			}
 		}
 	}

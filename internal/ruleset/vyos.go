@@ -2,14 +2,17 @@ package ruleset
 
 import (
 	"cmp"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // vyosText is a line of VyOS' configuration about translation: of its commands, or of config.boot.
-var vyosText = regexp.MustCompile(`(?m)^\s*(\S+[#$] )?set nat(66)? (source|destination|static) |^nat(66)? \{`)
+var vyosText = regexp.MustCompile(`(?m)^\s*(\S+[#$] )?set (nat(66)? (source|destination|static)|nat64|nat cgnat|load-balancing wan) |^(nat(66|64)?|load-balancing) \{`)
 
 // vyosRule is a rule of VyOS' configuration.
 type vyosRule struct {
@@ -29,12 +32,19 @@ type vyosParser struct {
 	known map[string]*vyosRule
 	// groups are those of the firewall, by kind and name.
 	groups map[string][]string
+	// named are the parts that natkit leaves and that have their note.
+	named map[string]bool
 	// open are the words before each bracket of config.boot that is open.
 	open [][]string
 }
 
 func parseVyOS(text string) *Ruleset {
-	p := vyosParser{groups: map[string][]string{}, known: map[string]*vyosRule{}}
+	return withOff(parseVyOSWhere(text, false), parseVyOSWhere(text, true))
+}
+
+// parseVyOSWhere reads the rules that are enabled, or those that are not.
+func parseVyOSWhere(text string, off bool) *Ruleset {
+	p := vyosParser{configured: configured{off: off}, groups: map[string][]string{}, known: map[string]*vyosRule{}, named: map[string]bool{}}
 	for line := range strings.SplitSeq(text, "\n") {
 		p.line++
 		p.read(strings.TrimSpace(line))
@@ -101,8 +111,14 @@ var vyosFlags = []string{"disable", "exclude", "log"}
 func (p *vyosParser) command(words []string) {
 	switch {
 	case len(words) > 5 && words[0] == "firewall" && words[1] == "group":
-		key := words[2] + " " + words[3]
-		p.groups[key] = append(p.groups[key], words[5])
+		switch key := words[2] + " " + words[3]; words[4] {
+		case "include":
+			p.groups["include "+key] = append(p.groups["include "+key], words[5])
+		case "address", "network", "port", "interface":
+			p.groups[key] = append(p.groups[key], words[5])
+		}
+		return
+	case p.left(words) || p.adjusts(words):
 		return
 	case len(words) < 4 || words[0] != "nat" && words[0] != "nat66" || words[2] != "rule":
 		return
@@ -132,6 +148,74 @@ func (p *vyosParser) command(words []string) {
 	r.values[key] = append(r.values[key], value)
 }
 
+// vyosLeft are the parts of a configuration that translate and that natkit does not read, by the words that they begin with.
+var vyosLeft = []struct{ words, reason string }{
+	{"nat64", "translates between IPv6 and IPv4, which natkit does not"},
+	{"nat cgnat", NoWord + "cgnat: natkit's word is snat with the pool's addresses, and 'limits' for what a host may take"},
+	{"load-balancing wan", "divides connections among uplinks; natkit's word is interfaces: {wan: [{interface: eth0, weight: 3}, …]}"},
+}
+
+// left notes such a part, once.
+func (p *vyosParser) left(words []string) bool {
+	for _, part := range vyosLeft {
+		n := len(strings.Fields(part.words))
+		if len(words) <= n || strings.Join(words[:n], " ") != part.words {
+			continue
+		}
+		if !p.named[part.words] {
+			p.named[part.words] = true
+			p.note(Untranslated, "set "+part.words, part.reason)
+		}
+		return true
+	}
+	return false
+}
+
+// adjusts takes the MSS of an interface: interfaces ethernet eth0 vif 7 ip adjust-mss clamp-mss-to-pmtu, or, as it was
+// before VyOS 1.4, firewall options interface eth0 adjust-mss 1400.
+func (p *vyosParser) adjusts(words []string) bool {
+	at := slices.Index(words, "adjust-mss")
+	if at < 0 || at+1 >= len(words) {
+		return false
+	}
+	device, version := "", 4
+	for i := 1; i+1 < at; i++ {
+		switch {
+		case i == 2 && (words[0] == "interfaces" || words[1] == "options"):
+			device = words[i]
+			if words[1] == "options" {
+				device = words[i+1]
+			}
+		case strings.HasPrefix(words[i], "vif"):
+			device += "." + words[i+1]
+		}
+	}
+	if words[at-1] == "ipv6" || words[at-1] == "adjust-mss6" {
+		version = 6
+	}
+	if device == "" {
+		return false
+	}
+	size := words[at+1]
+	if size == "clamp-mss-to-pmtu" {
+		size = ""
+	}
+	if p.off {
+		return true
+	}
+	p.clamp(setting{line: p.line, text: "set " + strings.Join(words, " ")}, version, device, size)
+	return true
+}
+
+// setting is what it says of its rules beside their conditions.
+func (r *vyosRule) setting() setting {
+	of := setting{line: r.line, text: r.String(), name: strings.Join(r.values["description"], " ")}
+	if len(r.values["log"]) > 0 {
+		of.log = &Log{}
+	}
+	return of
+}
+
 // String is the rule in the words of commands, on one line.
 func (r *vyosRule) String() string {
 	text := "set " + r.family + " " + r.kind + " rule " + strconv.Itoa(r.number)
@@ -159,7 +243,7 @@ func (p *vyosParser) members(r *vyosRule, used *[]string, side string, kinds ...
 			continue
 		}
 		name, not := strings.CutPrefix(name, "!")
-		list := p.groups[kind+" "+name]
+		list := p.group(kind, name, 0)
 		if len(list) == 0 {
 			return "", false
 		}
@@ -170,7 +254,7 @@ func (p *vyosParser) members(r *vyosRule, used *[]string, side string, kinds ...
 
 // write makes rules of iptables of one of VyOS.
 func (p *vyosParser) write(r *vyosRule) {
-	if len(r.values["disable"]) > 0 {
+	if (len(r.values["disable"]) > 0) != p.off {
 		return
 	}
 	used := []string{"description", "log", "exclude", "disable"}
@@ -186,9 +270,9 @@ func (p *vyosParser) write(r *vyosRule) {
 		known = known && ok
 		o.add(side.address, cmp.Or(r.get(&used, side.name+" address", side.name+" prefix"), group))
 	}
-	in, out := r.get(&used, "inbound-interface name", "inbound-interface"), r.get(&used, "outbound-interface name", "outbound-interface")
-	o.add("-i", strings.Replace(in, "*", "+", 1))
-	o.add("-o", strings.Replace(out, "*", "+", 1))
+	in, ok := p.interfaces(r, &used, "inbound-interface", "-i", &o)
+	out, ok2 := p.interfaces(r, &used, "outbound-interface", "-o", &o)
+	known = known && ok && ok2
 	sport, ok := p.members(r, &used, "source", "port-group")
 	dport, ok2 := p.members(r, &used, "destination", "port-group")
 	if known = known && ok && ok2; !known {
@@ -196,7 +280,10 @@ func (p *vyosParser) write(r *vyosRule) {
 		p.note(Untranslated, r.String(), "is for a group whose members are not in the text: give 'firewall group' with it")
 	}
 	sport, dport = cmp.Or(r.get(&used, "source port"), sport), cmp.Or(r.get(&used, "destination port"), dport)
-	to := p.translation(r, &used)
+	to, hosts := p.translation(r, &used), p.backends(r, &used)
+	if len(hosts.list) > 0 {
+		to = target("DNAT", hosts.list[0].Address.String(), "")
+	}
 	for _, key := range r.keys {
 		if !slices.Contains(used, key) {
 			o.other(strings.ReplaceAll(key, " ", "-"), strings.Join(r.values[key], ","))
@@ -209,12 +296,101 @@ func (p *vyosParser) write(r *vyosRule) {
 	if chain == "" {
 		return
 	}
-	for _, protocol := range protocolsOf(append(strings.Split(r.get(&used, "protocol"), ","), []string{}...)) {
-		one := slices.Clone(o)
-		one.add("-p", protocol)
-		one.add("--sport", sport)
-		one.add("--dport", dport)
-		p.rule(r.line, r.String(), "nat", version, chain, append(one, to...))
+	for _, protocol := range protocolsOf(strings.Split(r.get(&used, "protocol"), ",")) {
+		for _, from := range in {
+			for _, by := range out {
+				one := slices.Clone(o)
+				one.add("-i", from)
+				one.add("-o", by)
+				one.add("-p", protocol)
+				one.add("--sport", sport)
+				one.add("--dport", dport)
+				hosts.spread(p.rule(r.setting(), version, chain, append(one, to...)))
+			}
+		}
+	}
+}
+
+// interfaces are those of a condition, one of which a packet has to have; one that is empty where there is none. Those that
+// it must not have become options. known is false where it is for a group that is not in the text.
+func (p *vyosParser) interfaces(r *vyosRule, used *[]string, side, option string, o *options) (all []string, known bool) {
+	names, not := strings.CutPrefix(r.get(used, side+" name", side), "!")
+	if group := r.get(used, side+" group"); group != "" {
+		group, not = strings.CutPrefix(group, "!")
+		if names = strings.Join(p.group("interface-group", group, 0), ","); names == "" {
+			return []string{""}, false
+		}
+	}
+	for name := range strings.SplitSeq(strings.ReplaceAll(names, "*", "+"), ",") {
+		if not {
+			o.add(option, "!"+name)
+		} else {
+			all = append(all, name)
+		}
+	}
+	return orAny(all), true
+}
+
+// group are the members of a group, and of those that it includes.
+func (p *vyosParser) group(kind, name string, depth int) (all []string) {
+	if depth > 8 {
+		return nil
+	}
+	all = slices.Clone(p.groups[kind+" "+name])
+	for _, other := range p.groups["include "+kind+" "+name] {
+		some := p.group(kind, other, depth+1)
+		if len(some) == 0 || len(all)+len(some) > mostElements {
+			return nil
+		}
+		all = append(all, some...)
+	}
+	return all
+}
+
+// vyosBackends are destinations that a rule chooses one of.
+type vyosBackends struct {
+	list   []snapshot.Drawn
+	hashed bool
+}
+
+// backends are those of a rule: load-balance backend 192.168.1.10 weight 30. What the hash is of tells whether a client has
+// the same one each time.
+func (p *vyosParser) backends(r *vyosRule, used *[]string) (b vyosBackends) {
+	if r.kind != "destination" || len(r.values["translation port"]) > 0 {
+		return b
+	}
+	of := r.values["load-balance hash"]
+	b.hashed = len(of) > 0 && !slices.ContainsFunc(of, func(field string) bool { return field != "source-address" && field != "destination-address" })
+	total := uint64(0)
+	for _, key := range r.keys {
+		words := strings.Fields(key)
+		if len(words) != 4 || words[0] != "load-balance" || words[1] != "backend" || words[3] != "weight" {
+			continue
+		}
+		address, err := netip.ParseAddr(words[2])
+		weight, err2 := strconv.ParseUint(strings.Join(r.values[key], ""), 10, 8)
+		if err != nil || err2 != nil || weight == 0 || address.Is4() != (r.family == "nat") {
+			return vyosBackends{}
+		}
+		b.list = append(b.list, snapshot.Drawn{Address: address, Numbers: uint32(weight)})
+		*used = append(*used, key, "load-balance hash")
+		total += weight
+	}
+	if len(b.list) > 0 && total != 100 { // of so many numbers that are drawn
+		*used = slices.DeleteFunc(*used, func(key string) bool { return strings.HasPrefix(key, "load-balance backend") })
+	}
+	return b
+}
+
+// spread gives rules these destinations.
+func (b *vyosBackends) spread(rules []*Rule) {
+	if len(b.list) == 0 {
+		return
+	}
+	for _, rule := range rules {
+		if t := &rule.Target; t.Kind == DNAT {
+			t.First, t.Last, t.Drawn, t.Hashed = netip.Addr{}, netip.Addr{}, b.list, b.hashed
+		}
 	}
 }
 
@@ -263,6 +439,6 @@ func (p *vyosParser) static(r *vyosRule, used *[]string, version int) {
 			out.other(strings.ReplaceAll(key, " ", "-"), strings.Join(r.values[key], ","))
 		}
 	}
-	p.rule(r.line, r.String(), "nat", version, "PREROUTING", append(in, target("DNAT", inside, "")...))
-	p.rule(r.line, r.String(), "nat", version, "POSTROUTING", append(out, target("SNAT", outside, "")...))
+	p.rule(r.setting(), version, "PREROUTING", append(in, target("DNAT", inside, "")...))
+	p.rule(r.setting(), version, "POSTROUTING", append(out, target("SNAT", outside, "")...))
 }

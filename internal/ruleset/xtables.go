@@ -86,6 +86,7 @@ func (m *Match) otherXT(name string, revision uint32, data []byte, ip6 bool) {
 				m.Share = uint32(1 << 31 / (uint64(m.Share) + 1)) // of how many, less one
 			}
 		}
+	case name == "time" && m.timesXT(data):
 	case slices.Contains([]string{"ttl", "hl", "dscp", "tos", "ecn", "tcpmss", "string", "u32", "connbytes"}, name):
 		m.parts(name)
 	case name == "recent" && recentHits(data) > 1:

@@ -2,10 +2,13 @@ package convert
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/nat"
@@ -80,27 +83,60 @@ func (t *translator) make(e *entry, later []*entry) (all []made, reason string) 
 		return []made{m}, reason
 	case kind == ruleset.Netmap:
 		reason = m.netmap(e, later)
+		t.log(&m)
 		return []made{m}, reason
 	case t.static(&m, e, later):
+		t.log(&m)
 		return []made{m}, ""
 	}
 	m.from = []*entry{e}
 	if m.twin = t.localTwin(e, later); m.twin != nil {
 		m.from = append(m.from, m.twin)
 	}
+	t.nearly(e)
 	if g := &e.Rule.Target; g.Kind == ruleset.DNAT && (g.First != g.Last || g.Hashed) {
-		t.note(e, ruleset.Differs, "a client may get another one of the hosts than now")
+		t.differs(e, "a client may get another one of the hosts than now")
 	}
 	for _, form := range t.forms[e] {
 		one := m
 		if one.match = form; e.hook == "output" && !form.IsOwn() {
 			one.match.Users = everyProgram
-			t.note(e, ruleset.Differs, "is for programs on this host by \"user: 0-4294967295\": not for connections of the kernel itself, such as those of NFS")
+			t.differs(e, "is for programs on this host by \"user: 0-4294967295\": not for connections of the kernel itself, such as those of NFS")
 		}
 		one.write()
+		t.log(&one)
 		all = append(all, one)
 	}
 	return all, ""
+}
+
+// nearly notes in what conditions, of the entry and of what is kept from it, differ from those of the file.
+func (t *translator) nearly(e *entry) {
+	all := e.Match.Nearly
+	for _, x := range e.Except {
+		all = nat.Union(all, x.Match.Nearly)
+	}
+	for _, how := range all {
+		t.differs(e, how)
+	}
+}
+
+// log has a rule log what those log that it stands for.
+func (t *translator) log(m *made) {
+	for _, e := range m.from {
+		l := e.Rule.Log
+		if l == nil {
+			continue
+		}
+		m.rule.Log = gateway.Log{On: true, Prefix: gateway.LogPrefix(l.Prefix)}
+		if m.rule.Log.Prefix.Check() != nil {
+			m.rule.Log.Prefix = ""
+		}
+		t.differs(e, fmt.Sprintf("logs at most %s", gateway.DefaultLogRate))
+		if len(l.Options) > 0 {
+			t.differs(e, "logs without "+strings.Join(l.Options, ", "))
+		}
+	}
 }
 
 func (t *translator) takeMSS(e *entry) string {
@@ -111,6 +147,9 @@ func (t *translator) takeMSS(e *entry) string {
 		}
 	}
 	t.mss = append(t.mss, e)
+	if !e.everywhere() {
+		t.differs(e, "holds for one interface; the file's mss is for every one")
+	}
 	return ""
 }
 
@@ -218,14 +257,14 @@ func sameTarget(a, b *ruleset.Target) bool {
 
 // write makes the rule of the file for its packets, and what Compile is to make of that.
 func (m *made) write() {
-	prefer := m.rule.Prefer
+	prefer, log := m.rule.Prefer, m.rule.Log
 	e, want := m.from[0], gateway.Entry{}
 	if e.hook == "postrouting" {
 		m.rule, want = sourceRule(e, m.match)
 	} else {
 		m.rule, want = destinationRule(e, m.match, m.twin != nil)
 	}
-	m.rule.Prefer, want.Prefer = prefer, int(prefer)
+	m.rule.Prefer, want.Prefer, m.rule.Log = prefer, int(prefer), log
 	m.parts = []part{{e, want}}
 }
 
@@ -255,7 +294,8 @@ func randomOf(g *ruleset.Target) gateway.Random {
 func conditionsOf(m *nat.Match) gateway.Conditions {
 	c := gateway.Conditions{ExceptFrom: prefixesOf(m.NotFrom), In: m.In, ExceptIn: m.NotIn, Mark: gateway.Mark{Mark: m.Mark},
 		User: idsOf(m.Users), ExceptUser: idsOf(m.NotUsers), Group: idsOf(m.Groups), ExceptGroup: idsOf(m.NotGroups),
-		DSCP: pointsOf(m.DSCP), ExceptDSCP: pointsOf(m.NotDSCP)}
+		DSCP: pointsOf(m.DSCP), ExceptDSCP: pointsOf(m.NotDSCP),
+		UTCHours: hoursOf(m.Hours), ExceptUTCHours: hoursOf(m.NotHours), UTCDays: daysOf(m.Days), ExceptUTCDays: daysOf(m.NotDays)}
 	for _, s := range m.NotServices {
 		c.ExceptPort = append(c.ExceptPort, portOf(s))
 	}
@@ -275,6 +315,20 @@ func idsOf(list []nat.IDs) (all gateway.IDs) {
 func pointsOf(list []uint8) (all gateway.CodePoints) {
 	for _, p := range list {
 		all = append(all, gateway.CodePoint(p))
+	}
+	return all
+}
+
+func hoursOf(list []nat.Hours) (all gateway.HourRanges) {
+	for _, h := range list {
+		all = append(all, gateway.HourRange{First: int(h.First / 60), End: int((h.Last + 1) / 60)})
+	}
+	return all
+}
+
+func daysOf(list []time.Weekday) (all gateway.Days) {
+	for _, d := range list {
+		all = append(all, gateway.Day(d))
 	}
 	return all
 }

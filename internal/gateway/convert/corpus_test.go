@@ -521,6 +521,7 @@ func (c *corpusCase) load(h corpusHost) {
 	testutil.Inside(c.T, h.ns, func() error {
 		cmd := exec.Command(program, args...)
 		cmd.Args[0], cmd.Stdin = c.program, strings.NewReader(c.original)
+		cmd.Env = append(os.Environ(), "TZ=UTC") // by which nft reads hours
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			err = fmt.Errorf("%s: %w\n%s", c.program, err, out)
@@ -551,7 +552,9 @@ func (c *corpusCase) live(h corpusHost) {
 
 func rulesOf(r *Result) (all []string) {
 	for _, rule := range slices.Concat(r.Config.NAT, r.Config.IPv6) {
-		all = append(all, gateway.MarshalRule(rule))
+		if rule.Name, rule.Note = "", ""; rule.Enabled == nil { // comments of the kernel's rules are others
+			all = append(all, gateway.MarshalRule(rule))
+		}
 	}
 	slices.Sort(all)
 	return all

@@ -36,7 +36,7 @@ var versionsOf = map[string][]int{"ip": {4}, "ip6": {6}, "inet": {4, 6}}
 func ofInterest(_ *ruleset.Chain, r *ruleset.Rule) bool {
 	switch r.Target.Kind {
 	case ruleset.Accept, ruleset.Return, ruleset.Jump, ruleset.Goto:
-		return false
+		return r.Target.Outside()
 	}
 	return true
 }
@@ -117,7 +117,7 @@ func shared(list []*ruleset.Entry, version map[*ruleset.Entry]int) (*ruleset.Ent
 
 // isOneHost reports whether a target is one destination.
 func isOneHost(t *ruleset.Target) bool {
-	return t.Kind == ruleset.DNAT && t.First.IsValid() && t.First == t.Last && t.Ports.First == t.Ports.Last && t.Base == 0 && len(t.Unknown) == 0 && !t.Random && !t.FullyRandom
+	return t.Kind == ruleset.DNAT && t.First.IsValid() && t.First == t.Last && t.Ports.First == t.Ports.Last && t.Base == 0 && len(t.Unknown) == 0 && t.Besides == "" && !t.Random && !t.FullyRandom
 }
 
 // numbersOf are shares as numbers: the least that are nearly so.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/nat"
@@ -24,8 +25,12 @@ func (e *entry) express(wan string) (reason string) {
 	switch {
 	case t.Kind == ruleset.Ends && len(t.Chains) > 0:
 		return "leads to the chain " + t.Name + ", which is not there"
+	case t.Besides != "":
+		return fmt.Sprintf("%sa rule that does two things (%s, %s)", ruleset.NoWord, t.Besides, t.Kind)
 	case len(t.Unknown) > 0:
 		return ruleset.NoWord + t.Unknown[0]
+	case t.Translates() && len(e.Rule.Marks) > 0:
+		return ruleset.NoWord + "a rule that sets a mark and translates"
 	}
 	// Each takes out of the match what rules of the file have words for.
 	switch t.Kind {
@@ -39,6 +44,8 @@ func (e *entry) express(wan string) (reason string) {
 		reason = e.expressNotrack(&m)
 	case ruleset.MSS:
 		reason = e.expressMSS(&m)
+	case "":
+		return wordless(&m)
 	default:
 		return ruleset.NoWord + "the target " + t.Name
 	}
@@ -52,7 +59,9 @@ func wordless(m *ruleset.Match) string {
 	rest.From, rest.To = specific(m.From), specific(m.To) // not the version alone
 	switch text := rest.String(); {
 	case len(m.Unknown) > 0:
-		return ruleset.NoWord + "the condition " + m.Unknown[0]
+		// Those in brackets are known, but not beside others.
+		i := slices.IndexFunc(m.Unknown, func(text string) bool { return text[:min(1, len(text))] != "(" })
+		return ruleset.NoWord + "the condition " + m.Unknown[max(i, 0)]
 	case m.SYN:
 		return ruleset.NoWord + "a condition on TCP flags"
 	case text != "":
@@ -66,6 +75,7 @@ func worded(m *ruleset.Match) {
 	m.From, m.NotFrom, m.To, m.NotTo, m.Protocol, m.Ports, m.NotServices = nil, nil, nil, nil, 0, nil, nil
 	m.In, m.NotIn, m.Mark, m.NotMarks, m.DSCP, m.NotDSCP = nil, nil, nat.Mark{}, nil, nil, nil
 	m.Users, m.NotUsers, m.Groups, m.NotGroups = nil, nil, nil, nil
+	m.Hours, m.NotHours, m.Days, m.NotDays = nil, nil, nil, nil
 }
 
 // everywhere reports whether a rule names no interface.
@@ -253,7 +263,9 @@ func (e *entry) expressMSS(m *ruleset.Match) string {
 	case len(e.Except) > 0:
 		return where(e.Except[0].Rule) + " keeps some of its packets from it, for which natkit's rule has no word"
 	}
-	m.Protocol, m.SYN = 0, false
+	if m.Protocol, m.SYN = 0, false; e.Rule.Target.Clamp {
+		m.In, m.Out = nil, nil // by others it is what the route takes, too
+	}
 	return ""
 }
 
@@ -290,6 +302,9 @@ func (e *entry) forms(before []*entry) (all []nat.Match, reason string) {
 	own := e.hook == "output"
 	all = plainForms(&e.Match.Match)
 	leave := func(x *ruleset.Match, r *ruleset.Rule, does string) string {
+		if slices.ContainsFunc(x.Unknown, func(text string) bool { return strings.Contains(text, "policy") }) {
+			return where(r) + " " + does + ", which IPsec policies decide; natkit's word is except-to, with the networks at the other end of the tunnels"
+		}
 		if len(x.Unknown) > 0 || x.SYN {
 			return where(r) + " " + does + ", by conditions that natkit does not import"
 		}

@@ -49,6 +49,13 @@ func Import(set *ruleset.Ruleset) (*Result, error) {
 	}
 	t.rules = gather(t.rules)
 	r := t.result()
+	off, err := t.off(set, len(r.Config.Interfaces.WAN) > 0)
+	if err != nil {
+		return nil, err
+	}
+	label(slices.Concat(t.rules, off))
+	r.rules(t.rules)
+	r.rules(off)
 	r.Notes = together(slices.Concat(set.Notes, r.Notes, strays(set, t.entries, full)))
 	if full {
 		r.Notes = append(r.Notes, ruleset.Note{Kind: ruleset.Untranslated, Rules: 1, Reason: tooDeep})
@@ -59,15 +66,25 @@ func Import(set *ruleset.Ruleset) (*Result, error) {
 
 // translate decides on all rules. full is true if not all could be followed to their end.
 func translate(set *ruleset.Ruleset) (t *translator, full bool, err error) {
+	t, full = newTranslator(set)
+	t.wan = t.findWAN()
+	return t, full, t.settle()
+}
+
+func newTranslator(set *ruleset.Ruleset) (t *translator, full bool) {
 	var work ruleset.Budget
 	all, full := flatten(set, &work)
 	t = &translator{entries: all, refused: map[*entry]string{}, unreached: map[*entry]string{}, never: map[string]bool{}, apart: map[*entry]bool{}, alone: map[*entry]bool{}, work: &work}
-	steps := stepsOf(all)
 	t.marks = setsMarks(all)
-	t.wan = t.findWAN()
-	for range len(all) + 1 {
-		if !work.Takes(steps) {
-			return nil, full, fmt.Errorf("import rules: %w", ruleset.ErrTooMany)
+	return t, full
+}
+
+// settle decides until nothing changes any more.
+func (t *translator) settle() error {
+	steps := stepsOf(t.entries)
+	for range len(t.entries) + 1 {
+		if !t.work.Takes(steps) {
+			return fmt.Errorf("import rules: %w", ruleset.ErrTooMany)
 		}
 		if t.pass(); t.again {
 			continue
@@ -77,13 +94,32 @@ func translate(set *ruleset.Ruleset) (t *translator, full bool, err error) {
 		}
 		changed, err := t.verify()
 		if err != nil {
-			return nil, full, err
+			return err
 		}
 		if !changed {
 			break
 		}
 	}
-	return t, full, nil
+	return nil
+}
+
+// off are the rules that are disabled, as far as the file can say them, each for itself: others take nothing from them.
+// wan is true where the file names an interface so.
+func (t *translator) off(set *ruleset.Ruleset, wan bool) (all []*made, err error) {
+	for _, one := range set.Off {
+		o, _ := newTranslator(one)
+		if wan {
+			o.wan = t.wan
+		}
+		if err := o.settle(); err != nil {
+			return nil, err
+		}
+		for _, m := range gather(o.rules) {
+			m.rule.Enabled = new(gateway.Switch(false))
+			all = append(all, m)
+		}
+	}
+	return all, nil
 }
 
 // translator decides on entries until all that is left is right.
@@ -173,20 +209,33 @@ func (t *translator) note(e *entry, kind, reason string) {
 	t.notes[e] = ruleset.Note{Line: e.Rule.Line, Text: e.Rule.Text, Kind: kind, Reason: reason, Rules: 1}
 }
 
+// differs notes something in which the file is not what the entry is; there may be several.
+func (t *translator) differs(e *entry, how string) {
+	if n, noted := t.notes[e]; noted && !strings.Contains(n.Reason, how) {
+		how = n.Reason + "; " + how
+	}
+	t.note(e, ruleset.Differs, how)
+}
+
 // result is what the last pass made.
 func (t *translator) result() *Result {
 	r := &Result{Config: t.config()}
-	for _, m := range t.rules {
-		texts := originsOf(m.from)
-		if m.version == 4 {
-			r.NAT = append(r.NAT, texts)
-		} else {
-			r.IPv6 = append(r.IPv6, texts)
-		}
-	}
+	r.Config.NAT, r.Config.IPv6 = nil, nil
 	r.MSS = originsOf(t.mss)
 	r.Notes = t.summary()
 	return r
+}
+
+// rules adds rules to the file, with what they stand for.
+func (r *Result) rules(list []*made) {
+	for _, m := range list {
+		texts := originsOf(m.from)
+		if m.version == 4 {
+			r.Config.NAT, r.NAT = append(r.Config.NAT, m.rule), append(r.NAT, texts)
+		} else {
+			r.Config.IPv6, r.IPv6 = append(r.Config.IPv6, m.rule), append(r.IPv6, texts)
+		}
+	}
 }
 
 func originsOf(list []*entry) (texts []string) {
@@ -311,7 +360,7 @@ func notNAT(table string) string {
 func together(notes []ruleset.Note) (all []ruleset.Note) {
 	seen, first := map[ruleset.Note]bool{}, map[string]int{}
 	for _, n := range notes {
-		again := seen[n] && n.Line != 0
+		again := seen[n] && (n.Line != 0 || n.Kind == ruleset.Differs)
 		seen[n] = true
 		at, alike := first[n.Reason]
 		switch {
@@ -348,29 +397,30 @@ func sameOrigin(a, b *ruleset.Rule) bool {
 }
 
 // lists are those of a rule that may be joined with another's.
-func (m *made) lists() (from, to *gateway.Prefixes, port *gateway.Services) {
+func (m *made) lists() (from, to *gateway.Prefixes, port *gateway.Services, days *gateway.Days) {
 	r := &m.rule
 	switch {
 	case r.Masquerade != nil:
-		return &r.Masquerade.From, &r.Masquerade.OnlyTo, &r.Masquerade.Port
+		return &r.Masquerade.From, &r.Masquerade.OnlyTo, &r.Masquerade.Port, &r.Masquerade.UTCDays
 	case r.SNAT != nil:
-		return &r.SNAT.From, &r.SNAT.OnlyTo, &r.SNAT.Port
+		return &r.SNAT.From, &r.SNAT.OnlyTo, &r.SNAT.Port, &r.SNAT.UTCDays
 	case r.DNAT != nil:
-		return &r.DNAT.From, &r.DNAT.OnlyTo, &r.DNAT.Port
+		return &r.DNAT.From, &r.DNAT.OnlyTo, &r.DNAT.Port, &r.DNAT.UTCDays
 	}
-	return nil, nil, nil
+	return nil, nil, nil, nil
 }
 
 // takes adds the values of one of another rule's lists to m's if nothing else differs.
 func (m *made) takes(other *made) bool {
-	from, to, port := m.lists()
-	otherFrom, otherTo, otherPort := other.lists()
+	from, to, port, days := m.lists()
+	otherFrom, otherTo, otherPort, otherDays := other.lists()
 	if from == nil || otherFrom == nil || m.version != other.version || m.rule.Kind() != other.rule.Kind() {
 		return false
 	}
 	joined := joins(m, other, from, otherFrom) || joins(m, other, to, otherTo) ||
-		!m.shifts() && !port.Meet(*otherPort) && joins(m, other, port, otherPort)
+		!m.shifts() && !port.Meet(*otherPort) && joins(m, other, port, otherPort) || len(*days)+len(*otherDays) < 7 && joins(m, other, days, otherDays)
 	if joined {
+		slices.Sort(*days)
 		m.from = append(m.from, other.from...)
 	}
 	return joined

@@ -199,6 +199,12 @@ func FuzzImport(f *testing.F) {
 			f.Add(string(archive.Files[0].Data), true)
 		}
 	}
+	scripts, _ := filepath.Glob("testdata/corpus/5*.nft")
+	for _, name := range scripts {
+		if text, err := os.ReadFile(name); err == nil {
+			f.Add(string(text), true)
+		}
+	}
 	f.Add("*nat\n:A - [0:0]\n-A A -g A\n-A POSTROUTING -j A\n-A POSTROUTING -j A\nCOMMIT\n", true)
 	f.Fuzz(func(t *testing.T, text string, four bool) {
 		defer testutil.Bounded(t, len(text)+8)()

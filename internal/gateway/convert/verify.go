@@ -57,7 +57,7 @@ func (e *entry) leftAlone() (left bool, reason string) {
 		return true, "is " + ruleset.Possessive(e.Owner)
 	case k == ruleset.Pass:
 		return true, "does not translate"
-	case e.filter && k != ruleset.Notrack && k != ruleset.MSS:
+	case e.filter && !e.Rule.Target.Outside():
 		return true, notNAT(e.Table.Name)
 	}
 	return false, ""
@@ -137,7 +137,7 @@ func (t *translator) before(i int) (all []*entry, reason string) {
 
 // givesSame reports whether it makes no difference which of two rules a packet meets.
 func givesSame(a, b *ruleset.Target) bool {
-	return sameTarget(a, b) && a.Translates() && a.Kind != ruleset.Ends && len(a.Unknown)+len(b.Unknown) == 0 &&
+	return sameTarget(a, b) && a.Translates() && a.Kind != ruleset.Ends && len(a.Unknown)+len(b.Unknown) == 0 && a.Besides == b.Besides &&
 		a.Random == b.Random && a.FullyRandom == b.FullyRandom && a.Persistent == b.Persistent
 }
 
@@ -230,7 +230,10 @@ func textsOf(plan *gateway.Plan) map[gateway.Ref][]string {
 
 // written is an entry in JSON, in which no list and an empty one are the same, and lists have an order.
 func written(e gateway.Entry) string {
+	e.Log = nil // by which no packet is translated otherwise
 	e.Rule, e.NotTo, e.NotFrom = gateway.Ref{}, sorted(e.NotTo), sorted(e.NotFrom)
+	e.Hours, e.NotHours = slices.SortedFunc(slices.Values(e.Hours), earlier), slices.SortedFunc(slices.Values(e.NotHours), earlier)
+	e.Days, e.NotDays = slices.Sorted(slices.Values(e.Days)), slices.Sorted(slices.Values(e.NotDays))
 	e.In, e.NotIn, e.Out, e.NotOut = inOrder(e.In), inOrder(e.NotIn), inOrder(e.Out), inOrder(e.NotOut)
 	e.Ports = slices.SortedFunc(slices.Values(e.Ports), func(a, b nat.Ports) int { return cmp.Compare(a.First, b.First) })
 	text, err := json.Marshal(e)
@@ -239,6 +242,8 @@ func written(e gateway.Entry) string {
 	}
 	return string(text)
 }
+
+func earlier(a, b nat.Hours) int { return cmp.Compare(a.First, b.First) }
 
 func inOrder(names []string) []string { return slices.Sorted(slices.Values(names)) }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/natkit/natkit/internal/nat"
 )
@@ -75,6 +76,18 @@ var dimensions = []dimension{
 			return each(m.NotGroups, func(n *nat.Match, p []nat.IDs) { n.Groups = p })
 		},
 		except: func(m, is *nat.Match) { m.NotGroups = nat.Union(m.NotGroups, is.Groups) }},
+	{name: "time of the day",
+		is: func(m *nat.Match) nat.Match { return nat.Match{Hours: m.Hours} },
+		none: func(m *nat.Match) []nat.Match {
+			return each(m.NotHours, func(n *nat.Match, p []nat.Hours) { n.Hours = p })
+		},
+		except: func(m, is *nat.Match) { m.NotHours = nat.Union(m.NotHours, is.Hours) }},
+	{name: "day of the week",
+		is: func(m *nat.Match) nat.Match { return nat.Match{Days: m.Days} },
+		none: func(m *nat.Match) []nat.Match {
+			return each(m.NotDays, func(n *nat.Match, p []time.Weekday) { n.Days = p })
+		},
+		except: func(m, is *nat.Match) { m.NotDays = nat.Union(m.NotDays, is.Days) }},
 	{name: "DSCP",
 		is:     func(m *nat.Match) nat.Match { return nat.Match{DSCP: m.DSCP} },
 		none:   func(m *nat.Match) []nat.Match { return each(m.NotDSCP, func(n *nat.Match, p []uint8) { n.DSCP = p }) },
