@@ -144,6 +144,9 @@ func TestPairFindings(t *testing.T) {
 		{"stateless beside a set", "pairs: $p, stateless: on", "static: {pairs: $q, stateless: on}", []string{"rules-overlap"}},
 		{"stateless before", "pairs: $p, stateless: on", "static: {inside: 10.0.0.2, outside: 203.0.113.2}", []string{"rule-never-matches"}},
 		{"stateless before others", "pairs: $p, stateless: on", "static: {inside: 10.0.0.9, outside: 203.0.113.9}", nil},
+		{"a stateless network with all", "pairs: $p", "netmap: {inside: 10.0.0.0/24, outside: 203.0.113.0/24, stateless: on}", []string{"rule-never-matches"}},
+		{"a stateless network with some", "pairs: $far", "netmap: {inside: 10.0.0.4/30, outside: 203.0.113.4/30, stateless: on}", nil},
+		{"a stateless network with all outside", "pairs: $p", "netmap: {inside: 10.7.0.0/24, outside: 203.0.113.0/24, stateless: on}", []string{"rule-never-matches"}},
 		{"hairpin", "pairs: $p, hairpin: on", "", []string{"pairs-without-hairpin"}},
 		{"multicast", "pairs: $bad", "", []string{"unusable-address"}},
 		{"empty", "pairs: $none", "", []string{"set-empty"}},
@@ -242,6 +245,18 @@ func TestPairsOfOneFamily(t *testing.T) {
 	for text, want := range map[string]bool{"10.0.0.1": true, "fd00::1": false} {
 		if got := e.HasInside(netip.MustParseAddr(text)); got != want {
 			t.Errorf("%s is inside: %v", text, got)
+		}
+	}
+}
+
+// Pairs of IPv4 that a rule of ipv6 leaves alone take nothing from rules of nat.
+func TestPairsBesideOtherFamily(t *testing.T) {
+	for _, rule := range []string{"dnat: {on: 203.0.113.7, to: 10.0.0.77}", "static: {inside: 10.0.0.7, outside: 203.0.113.7}", "masquerade: {from: 10.0.0.7}"} {
+		for _, stateless := range []string{"", ", stateless: on"} {
+			f := withSetFiles(t, nil, "gateway:\n  interfaces: {wan: eth0}\n  sets: {p: {pairs: [203.0.113.7 10.0.0.7, \"2001:db8::1 fd00::1\"]}}\n  nat:\n  - "+rule+"\n  ipv6:\n  - static: {pairs: $p"+stateless+"}\n")
+			if found := Check(f, Facts{}); len(found) > 0 {
+				t.Errorf("%s%s: %v", rule, stateless, found)
+			}
 		}
 	}
 }
