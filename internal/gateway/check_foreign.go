@@ -169,6 +169,10 @@ func (e *Entry) onText() string {
 
 // sameDestination reports whether both rules do the same.
 func sameDestination(n *snapshot.NATRule, d *Entry) bool {
+	if s := d.Pairs(); s != nil {
+		on := MatchOf(n.NATCondition).To
+		return len(on) == 1 && on[0].IsSingleIP() && n.First == n.Last && n.FirstPort == 0 && s.Inward(on[0].Addr()) == n.First
+	}
 	to := d.Action.Backends
 	return len(to) == 1 && n.First == to[0].Address && n.Last == to[0].Address && n.FirstPort == to[0].Port
 }
@@ -195,7 +199,7 @@ func (c *checker) sourceFirst(f *Foreign, n *snapshot.NATRule) (Ref, string, str
 		if s.IsHairpin() || !sameFamily(n, nat.Anywhere(s.Rule.BitLen()).Addr()) {
 			continue
 		}
-		if c.meets(n, &nat.Match{From: s.From, Out: s.Out, Members: s.ofPairs()}) && !sameSource(n, &s.Action) {
+		if c.meets(n, &nat.Match{From: s.From, Out: s.Out, Members: s.ofPairs()}) && !sameSource(n, s) {
 			return s.Rule, fmt.Sprintf("%s and %s connections from %s %s", f.rule(n), may(n, "gives", "may give"), foreignFrom(n), foreignGives(n)),
 				c.remove(f, n)
 		}
@@ -204,10 +208,15 @@ func (c *checker) sourceFirst(f *Foreign, n *snapshot.NATRule) (Ref, string, str
 }
 
 // sameSource reports whether it makes no difference which of the two is first.
-func sameSource(n *snapshot.NATRule, a *nat.Action) bool {
+func sameSource(n *snapshot.NATRule, e *Entry) bool {
+	a := &e.Action
 	same := !a.Keep && a.Ports == nat.Ports{First: n.FirstPort, Last: n.LastPort} && a.Random == randomOf(n)
 	if n.Kind == snapshot.NATMasquerade {
 		return same && a.Kind == nat.Masquerade
+	}
+	if s := e.Pairs(); s != nil {
+		from := MatchOf(n.NATCondition).From
+		return same && len(from) == 1 && from[0].IsSingleIP() && n.First == n.Last && s.Outward(from[0].Addr()) == n.First
 	}
 	return same && slices.Equal(a.To, nat.AddrRanges{{First: n.First, Last: n.Last}})
 }

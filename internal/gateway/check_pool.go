@@ -75,16 +75,34 @@ func (c *checker) hostsOf(prefixes Prefixes) (hosts int64) {
 // those that it does not give at all.
 func (o one) taken(ofOneHost *rangeIndex) {
 	for i, to := range o.SNAT.To {
-		for _, h := range o.held.overlapping(to) {
-			if gives(o.SNAT.Ports.given(), h.port) {
-				o.warn("pool-held", fmt.Sprintf("%s is not given: it is that of %s, and answers would not find back", to.Common(h.addrs), o.named(h.by)),
-					"take the address out of the pool", "to", i)
-			}
-		}
-		for _, h := range ofOneHost.overlapping(to) {
-			o.warn("pool-shared", fmt.Sprintf("%s is also that of %s: its host may find its own ports given away", to.Common(h.addrs), o.named(h.by)),
+		held := slices.DeleteFunc(o.held.overlapping(to), func(h indexed) bool { return !gives(o.SNAT.Ports.given(), h.port) })
+		perRule(to, held, func(by Ref, what string) {
+			o.warn("pool-held", fmt.Sprintf("%s is not given: it is that of %s, and answers would not find back", what, o.named(by)),
 				"take the address out of the pool", "to", i)
+		})
+		perRule(to, ofOneHost.overlapping(to), func(by Ref, what string) {
+			o.warn("pool-shared", fmt.Sprintf("%s is also that of %s: its host may find its own ports given away", what, o.named(by)),
+				"take the address out of the pool", "to", i)
+		})
+	}
+}
+
+// perRule calls found once for each rule that has addresses of a pool, with the first of them: a set of pairs may have many.
+func perRule(pool nat.AddrRange, all []indexed, found func(by Ref, what string)) {
+	var order []Ref
+	of := map[Ref]nat.AddrRanges{}
+	for _, h := range all {
+		if of[h.by] == nil {
+			order = append(order, h.by)
 		}
+		of[h.by] = append(of[h.by], pool.Common(h.addrs))
+	}
+	for _, by := range order {
+		what := of[by][0].String()
+		if rest := of[by][1:]; len(rest) > 0 {
+			what += fmt.Sprintf(" (and %s more)", units.Count(rest.Size()))
+		}
+		found(by, what)
 	}
 }
 

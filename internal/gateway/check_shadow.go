@@ -79,7 +79,7 @@ func (c *checker) halfNever(lost map[Ref][]Ref, winners map[Ref]map[Ref]bool, al
 			by, direction, key = slices.Collect(maps.Keys(winners[r])), "out", inside
 		}
 		o.refuse("rule-never-matches", fmt.Sprintf("on the way %s it can never match: %s first whatever it is for", direction, c.first(by)),
-			"leave one of them out", key)
+			"leave one of them out", o.subject(key)...)
 	}
 }
 
@@ -178,17 +178,29 @@ func (e *Entry) clients() []netip.Prefix {
 func (s *shadows) overSource(i int) []Ref {
 	u := union{of: &s.plan.Sources[i], dimensions: sourceDimensions}
 	by := s.coverers(u.of)
+	stateless := func(j int) { u.add(&s.plan.Stateless[j]) }
+	before := func(j int) {
+		if o := &s.plan.Sources[j]; j < i && o.Rule != u.of.Rule && o.mayCover(u.of) {
+			u.add(o)
+		}
+	}
 	for _, from := range u.of.clients() {
-		s.inside.meeting(from, by, func(j int) {
-			u.add(&s.plan.Stateless[j])
-		})
-		s.sources.meeting(from, by, func(j int) {
-			if o := &s.plan.Sources[j]; j < i && o.Rule != u.of.Rule && o.mayCover(u.of) {
-				u.add(o)
-			}
-		})
+		s.statelessOn(&s.inside, u.of, from, by, stateless)
+		s.sources.meeting(from, by, before)
 	}
 	return u.covering()
+}
+
+// statelessOn calls look for the Stateless pairs that may be for packets of an entry: any of them for some of a set of
+// pairs, of which each is compared.
+func (s *shadows) statelessOn(x *entryIndex, e *Entry, on netip.Prefix, by []pin, look func(int)) {
+	if e.Action.Pairs == "" {
+		x.meeting(on, by, look)
+		return
+	}
+	for i := range s.plan.Stateless {
+		look(i)
+	}
 }
 
 // mayCover is false where a source asks for something that another does not: of thousands on one network most differ
@@ -206,15 +218,16 @@ func (s *shadows) overDestination(i int) []Ref {
 	if e.On().IsSingleIP() {
 		s.untracked.meeting(e.On(), by, func(j int) { u.add(&s.plan.Untracked[j]) })
 	}
-	s.outside.meeting(e.On(), by, func(j int) {
+	stateless := func(j int) {
 		p := &s.plan.Stateless[j]
 		u.add(&Entry{Rule: p.Rule, Match: p.comesFor()})
-	})
+	}
 	before := func(j int) {
 		if d := &s.plan.Destinations[j]; j < i && d.Rule != e.Rule && !d.apart(e) {
 			u.add(d)
 		}
 	}
+	s.statelessOn(&s.outside, e, e.On(), by, stateless)
 	for _, j := range s.tables {
 		before(j)
 	}
@@ -306,12 +319,12 @@ type dimension struct {
 
 var (
 	alongClients = dimension{func(m nat.Match) nat.Match { m.From, m.Members = nil, withoutPairs(m.Members, nat.From); return m }, func(all []*Entry, e *Entry) bool {
-		return coverPrefixes(all, e.clients(), nat.From)
+		return coverPrefixes(all, e, nat.From)
 	}}
 	sourceDimensions      = []dimension{alongClients}
 	destinationDimensions = []dimension{
 		{func(m nat.Match) nat.Match { m.To, m.Members = nil, withoutPairs(m.Members, nat.To); return m }, func(all []*Entry, e *Entry) bool {
-			return coverPrefixes(all, e.To, nat.To)
+			return coverPrefixes(all, e, nat.To)
 		}},
 		{func(m nat.Match) nat.Match { m.Protocol, m.Ports = 0, nil; return m }, coverPorts},
 		alongClients,
@@ -319,6 +332,9 @@ var (
 )
 
 func (u *union) add(before *Entry) {
+	if before.Rule.BitLen() != u.of.Rule.BitLen() {
+		return // a set of pairs may have addresses of both families
+	}
 	for i, d := range u.dimensions {
 		if without := d.without(before.Match); without.Covers(&u.of.Match) {
 			u.along[i] = append(u.along[i], before)
@@ -340,13 +356,14 @@ func (u *union) covering() (rules []Ref) {
 }
 
 // coverPrefixes reports whether the addresses that entries ask for on one side, which are all where
-// they ask for none, together cover those of a list.
-func coverPrefixes(all []*Entry, list []netip.Prefix, side nat.Condition) bool {
+// they ask for none, together cover those of an entry.
+func coverPrefixes(all []*Entry, e *Entry, side nat.Condition) bool {
+	own := e.rangesOn(side)
 	var ranges nat.AddrRanges
 	for _, one := range all {
 		if pairs := one.sideOfPairs(side); pairs != nil {
-			for _, p := range list {
-				ranges = append(ranges, pairs.Of(p.Addr().BitLen()).Within(nat.RangeOf(p))...)
+			for _, r := range own {
+				ranges = append(ranges, pairs.Of(r.First.BitLen()).Within(r)...)
 			}
 			continue
 		}
@@ -362,9 +379,25 @@ func coverPrefixes(all []*Entry, list []netip.Prefix, side nat.Condition) bool {
 		}
 	}
 	ranges = ranges.Join()
-	return len(list) > 0 && !slices.ContainsFunc(list, func(p netip.Prefix) bool {
-		return !slices.ContainsFunc(ranges, func(r nat.AddrRange) bool { return r.Covers(nat.RangeOf(p)) })
+	return len(own) > 0 && !slices.ContainsFunc(own, func(r nat.AddrRange) bool {
+		in := ranges.Within(r)
+		return len(in) != 1 || !in[0].Covers(r)
 	})
+}
+
+// rangesOn are the addresses that an entry asks for on one side: of clients that it names none of all of the family.
+func (e *Entry) rangesOn(side nat.Condition) (all nat.AddrRanges) {
+	if pairs := e.sideOfPairs(side); pairs != nil {
+		return pairs.Of(e.Rule.BitLen())
+	}
+	prefixes := e.To
+	if side == nat.From {
+		prefixes = e.clients()
+	}
+	for _, p := range prefixes {
+		all = append(all, nat.RangeOf(p))
+	}
+	return all
 }
 
 // coverPorts reports whether entries together have the protocol and the ports of an entry.

@@ -214,6 +214,9 @@ func (c *checker) ofOtherUplink() {
 		if s.Action.Prefix.IsValid() {
 			given = append(given, nat.RangeOf(s.Action.Prefix))
 		}
+		if pairs := s.Pairs(); pairs != nil {
+			given = c.onUplinks(pairs.Side(nat.To).Of(s.Rule.BitLen()))
+		}
 		for _, to := range given {
 			of := c.uplinkOf(to.First)
 			var others []string
@@ -231,6 +234,23 @@ func (c *checker) ofOtherUplink() {
 			break
 		}
 	}
+}
+
+// onUplinks is one address for each network of an uplink that has some of a list, which may be of a million.
+func (c *checker) onUplinks(list nat.AddrRanges) (some nat.AddrRanges) {
+	for _, u := range c.plan.Uplinks {
+		for _, p := range c.facts.AddressesOf(u.Interface) {
+			network := nat.RangeOf(p.Masked())
+			if in := list.Within(network); len(in) > 0 {
+				first := in[0].First
+				if first.Less(network.First) {
+					first = network.First
+				}
+				some = append(some, nat.OneAddr(first))
+			}
+		}
+	}
+	return some
 }
 
 // uplinkOf is the uplink on whose network an address is; empty for none.

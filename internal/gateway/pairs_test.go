@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
 const pairsFile = `gateway:
@@ -134,6 +135,8 @@ func TestPairFindings(t *testing.T) {
 		{"a dnat that never matches", "pairs: $p", "dnat: {on: 203.0.113.2, to: 10.0.0.77}", []string{"rules-overlap"}},
 		{"a pool with one", "pairs: $p", "snat: {from: 10.8.0.0/16, to: 203.0.113.0/30}", []string{"pool-shared"}},
 		{"a pool with one that is not tracked", "pairs: $p, stateless: on", "snat: {from: 10.8.0.0/16, to: 203.0.113.2-203.0.113.3}", []string{"pool-held"}},
+		{"a pool with many", "pairs: $far", "snat: {from: 10.8.0.0/16, to: 203.0.113.0/24}", []string{"pool-shared"}},
+		{"a pool with many that are not tracked", "pairs: $far, stateless: on", "snat: {from: 10.8.0.0/16, to: 203.0.113.0/24}", []string{"pool-held"}},
 		{"stateless", "pairs: $p, stateless: on", "", nil},
 		{"stateless beside one", "pairs: $p, stateless: on", "static: {inside: 10.0.0.9, outside: 203.0.113.2, stateless: on}", []string{"rules-overlap"}},
 		{"stateless beside one inside", "pairs: $p, stateless: on", "static: {inside: 10.0.0.2, outside: 203.0.113.9, stateless: on}", []string{"rules-overlap"}},
@@ -141,6 +144,9 @@ func TestPairFindings(t *testing.T) {
 		{"stateless beside a set", "pairs: $p, stateless: on", "static: {pairs: $q, stateless: on}", []string{"rules-overlap"}},
 		{"stateless before", "pairs: $p, stateless: on", "static: {inside: 10.0.0.2, outside: 203.0.113.2}", []string{"rule-never-matches"}},
 		{"stateless before others", "pairs: $p, stateless: on", "static: {inside: 10.0.0.9, outside: 203.0.113.9}", nil},
+		{"a stateless network with all", "pairs: $p", "netmap: {inside: 10.0.0.0/24, outside: 203.0.113.0/24, stateless: on}", []string{"rule-never-matches"}},
+		{"a stateless network with some", "pairs: $far", "netmap: {inside: 10.0.0.4/30, outside: 203.0.113.4/30, stateless: on}", nil},
+		{"a stateless network with all outside", "pairs: $p", "netmap: {inside: 10.7.0.0/24, outside: 203.0.113.0/24, stateless: on}", []string{"rule-never-matches"}},
 		{"hairpin", "pairs: $p, hairpin: on", "", []string{"pairs-without-hairpin"}},
 		{"multicast", "pairs: $bad", "", []string{"unusable-address"}},
 		{"empty", "pairs: $none", "", []string{"set-empty"}},
@@ -151,6 +157,7 @@ func TestPairFindings(t *testing.T) {
     p: {pairs: [203.0.113.1 10.0.0.1, 203.0.113.2 10.0.0.2]}
     q: {pairs: [203.0.113.5 10.0.0.5, 203.0.113.6 10.0.0.1]}
     r: {pairs: [203.0.113.5 10.0.0.5, 203.0.113.6 10.0.0.6]}
+    far: {pairs: [203.0.113.1 10.0.0.1, 203.0.113.3 10.0.0.3, 203.0.113.5 10.0.0.5, 203.0.113.6 10.0.0.6]}
     bad: {pairs: 224.0.0.7 10.0.0.1}
     none: {file: none}
   nat:
@@ -165,6 +172,59 @@ func TestPairFindings(t *testing.T) {
 		}
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %v, want %v\n%v", tt.name, got, tt.want, Check(f, Facts{}))
+		}
+	}
+}
+
+// One finding is about all that a pool has of a set of pairs, and what the pool gives is the rest.
+func TestPairsOfAPool(t *testing.T) {
+	f := withSetFiles(t, nil, `gateway:
+  interfaces: {wan: eth0, lan: eth1}
+  sets: {p: {pairs: [203.0.113.1 10.0.0.1, 203.0.113.3 10.0.0.3, 203.0.113.5 10.0.0.5, 203.0.113.6 10.0.0.6]}}
+  nat:
+    - static: {pairs: $p, stateless: on}
+    - snat: {from: 10.8.0.0/16, to: [203.0.113.0-203.0.113.3, 203.0.113.5-203.0.113.9]}
+`)
+	var got []string
+	for _, found := range Check(f, Facts{}) {
+		got = append(got, found.Message)
+	}
+	if diff := cmp.Diff([]string{"snat: 203.0.113.1 (and 1 more) is not given: it is that of static in line 5, and answers would not find back",
+		"snat: 203.0.113.5-203.0.113.6 is not given: it is that of static in line 5, and answers would not find back"}, got); diff != "" {
+		t.Error(diff)
+	}
+	p, err := Compile(&f.Config, Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := p.Sources[0].Action.To.String(), "203.0.113.0, 203.0.113.2, 203.0.113.7-203.0.113.9"; got != want {
+		t.Errorf("given %s, want %s", got, want)
+	}
+}
+
+// Another program's rule that does what a pair does is in nobody's way.
+func TestPairsBesideForeign(t *testing.T) {
+	f := withSetFiles(t, nil, "gateway:\n  interfaces: {wan: eth0, lan: eth1}\n  sets: {p: {pairs: [203.0.113.7 10.0.0.7, 203.0.113.9 10.0.0.9]}}\n  nat:\n  - static: {pairs: $p}\n")
+	addr := netip.MustParseAddr
+	for _, tt := range []struct {
+		rule snapshot.NATRule
+		want bool
+	}{
+		{snapshot.NATRule{Kind: snapshot.NATDest, First: addr("10.0.0.7"), Last: addr("10.0.0.7"), NATCondition: snapshot.NATCondition{ToDestination: netip.MustParsePrefix("203.0.113.7/32")}}, false},
+		{snapshot.NATRule{Kind: snapshot.NATDest, First: addr("10.0.0.9"), Last: addr("10.0.0.9"), NATCondition: snapshot.NATCondition{ToDestination: netip.MustParsePrefix("203.0.113.7/32")}}, true},
+		{snapshot.NATRule{Kind: snapshot.NATSource, First: addr("203.0.113.7"), Last: addr("203.0.113.7"), NATCondition: snapshot.NATCondition{FromSource: netip.MustParsePrefix("10.0.0.7/32")}}, false},
+		{snapshot.NATRule{Kind: snapshot.NATSource, First: addr("203.0.113.7"), Last: addr("203.0.113.7"), NATCondition: snapshot.NATCondition{FromSource: netip.MustParsePrefix("10.0.0.0/24")}}, true},
+	} {
+		tt.rule.Family, tt.rule.Table, tt.rule.Hook = "ip", "nat", "prerouting"
+		if tt.rule.Kind == snapshot.NATSource {
+			tt.rule.Hook = "postrouting"
+		}
+		facts := here()
+		facts.Foreign = docker()[1:2]
+		facts.Foreign[0].Hook, facts.Foreign[0].NAT = tt.rule.Hook, []snapshot.NATRule{tt.rule}
+		got := slices.ContainsFunc(Check(f, facts), func(f Finding) bool { return f.ID == "foreign-rule-first" })
+		if got != tt.want {
+			t.Errorf("%+v: found %v", tt.rule, got)
 		}
 	}
 }
@@ -185,6 +245,18 @@ func TestPairsOfOneFamily(t *testing.T) {
 	for text, want := range map[string]bool{"10.0.0.1": true, "fd00::1": false} {
 		if got := e.HasInside(netip.MustParseAddr(text)); got != want {
 			t.Errorf("%s is inside: %v", text, got)
+		}
+	}
+}
+
+// Pairs of IPv4 that a rule of ipv6 leaves alone take nothing from rules of nat.
+func TestPairsBesideOtherFamily(t *testing.T) {
+	for _, rule := range []string{"dnat: {on: 203.0.113.7, to: 10.0.0.77}", "static: {inside: 10.0.0.7, outside: 203.0.113.7}", "masquerade: {from: 10.0.0.7}"} {
+		for _, stateless := range []string{"", ", stateless: on"} {
+			f := withSetFiles(t, nil, "gateway:\n  interfaces: {wan: eth0}\n  sets: {p: {pairs: [203.0.113.7 10.0.0.7, \"2001:db8::1 fd00::1\"]}}\n  nat:\n  - "+rule+"\n  ipv6:\n  - static: {pairs: $p"+stateless+"}\n")
+			if found := Check(f, Facts{}); len(found) > 0 {
+				t.Errorf("%s%s: %v", rule, stateless, found)
+			}
 		}
 	}
 }

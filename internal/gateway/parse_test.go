@@ -164,6 +164,10 @@ func TestParseErrors(t *testing.T) {
 		{"service", "dnat: {on: wan, port: http, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "http": a service needs its protocol: write tcp/http, udp/http or tcp+udp/http`},
 		{"service of udp", "dnat: {on: wan, port: DNS, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "DNS": a service needs its protocol: write tcp/dns, udp/dns or tcp+udp/dns`},
 		{"a name that is no service", "dnat: {on: wan, port: tcp/htps, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp/htps": unknown service "htps": did you mean https? of others write the number of the port`},
+		{"a name with a hyphen that is no service", "dnat: {on: wan, port: tcp/ms-sql-s, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp/ms-sql-s": unknown service "ms-sql-s": write the number of its port, such as 8080`},
+		{"a name that begins with a service", "dnat: {on: wan, port: tcp/ftp-data, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp/ftp-data": unknown service "ftp-data": write the number of its port, such as 8080`},
+		{"a name with a hyphen of one port", "dnat: {on: wan, port: tcp/80, to: \":ms-sql-s\"}", `3:39: expected an address with or without a port, such as 172.17.0.2:80 or "[fd00::2]:80", found ":ms-sql-s": unknown service "ms-sql-s": write the number of its port, such as 8080`},
+		{"a range that begins with a number", "dnat: {on: wan, port: tcp/80-htps, to: 10.0.0.1}", `3:27: expected ` + portWords + `, found "tcp/80-htps": unknown service "htps": did you mean https? of others write the number of the port`},
 		{"a name near no service", "dnat: {on: wan, port: [tcp/80, udp/nosuch], to: 10.0.0.1}", `3:36: expected ` + portWords + `, found "udp/nosuch": unknown service "nosuch": write the number of its port, such as 8080`},
 		{"own port among hosts", "dnat: {on: wan, port: tcp/80, to: [\":80\", 10.0.0.1:80]}", "3:47: the gateway's own port stands alone: it is not one of several hosts to choose from"},
 		{"a range to several", "dnat: {on: wan, port: tcp/80-90, to: [10.0.0.1:80-90, 10.0.0.2:80-90]}", "3:59: a range of ports becomes that of one host: with several in to each keeps its port"},
@@ -328,5 +332,17 @@ func marshalsBack(t *testing.T, text string) {
 	}
 	if !reflect.DeepEqual(f.Config, again.Config) {
 		t.Errorf("%s\nbecame\n%s", text, written)
+	}
+}
+
+// Every service is known by its name, also where that has a hyphen, and begins and ends a range.
+func TestServiceNames(t *testing.T) {
+	for name, port := range services {
+		if p, err := parsePort("tcp/" + name); err != nil || p != (Port{"tcp", port, port}) {
+			t.Errorf("%s: %v, %v", name, p, err)
+		}
+	}
+	if p, err := parsePort("tcp/ssh-http"); err != nil || p != (Port{"tcp", 22, 80}) {
+		t.Errorf("a range: %v, %v", p, err)
 	}
 }

@@ -304,15 +304,20 @@ func gives(ports nat.Ports, p Port) bool {
 	return mayGive(ports, all)
 }
 
-// left is what a pool gives, and what it does not since others hold it.
+// left is what a pool gives, and what it does not since others hold it. Each of these is in order taken from what is
+// left behind the one before, as a set of pairs may have a million.
 func (x *rangeIndex) left(to nat.AddrRanges, ports nat.Ports) (left nat.AddrRanges, taken []indexed) {
-	left = to
 	for _, r := range to {
-		for _, h := range x.overlapping(r) {
-			if gives(ports, h.port) {
-				left, taken = left.Without(h.addrs), append(taken, h)
+		held := slices.DeleteFunc(x.overlapping(r), func(h indexed) bool { return !gives(ports, h.port) })
+		slices.SortStableFunc(held, func(a, b indexed) int { return a.addrs.First.Compare(b.addrs.First) })
+		rest := nat.AddrRanges{r}
+		for _, h := range held {
+			if len(rest) > 0 {
+				last := rest[len(rest)-1:]
+				rest = append(rest[:len(rest)-1], slices.Clone(last).Without(h.addrs)...)
 			}
 		}
+		left, taken = append(left, rest...), append(taken, held...)
 	}
 	return left, taken
 }

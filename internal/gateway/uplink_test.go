@@ -288,6 +288,14 @@ func TestCheckUplinksOnHost(t *testing.T) {
 	if got := ids(facts); !slices.Equal(got, []string{"snat-of-other-wan"}) {
 		t.Errorf("%v", got)
 	}
+	snat := f
+	for text, want := range map[string]bool{"203.0.113.8 10.0.0.8": true, "203.0.112.8 10.0.0.8": false, "192.0.2.1 10.0.0.8, 198.51.100.0 10.0.0.9, 198.51.100.255 10.0.0.10": true} {
+		f = withSetFiles(t, nil, "gateway:\n"+indentText(twoWANs+"sets: {p: {pairs: ["+text+"]}}\nnat: [static: {pairs: $p}]\n"))
+		if got := ids(facts); slices.Contains(got, "snat-of-other-wan") != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+	f = snat
 	for id, edit := range map[string]func(*Facts){
 		"wan-without-route": func(f *Facts) { f.Defaults = f.Defaults[:1] },
 		"wan-without-carrier": func(f *Facts) {

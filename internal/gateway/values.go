@@ -462,7 +462,7 @@ func portNumber(text string) (uint16, error) {
 		return 0, document.Advice("several are a list: [tcp/80, tcp/443]")
 	case colon && first != "" && last != "":
 		return 0, document.Advice("a range has a hyphen: write " + first + "-" + last)
-	case strings.Contains(text, "-"):
+	case strings.Contains(text, "-") && !isServiceName(text):
 		return 0, document.Advice("one port belongs here, not a range; without it each port stays what it is")
 	case strings.ContainsFunc(text, unicode.IsLetter):
 		return 0, unknownService(text)
@@ -470,6 +470,19 @@ func portNumber(text string) (uint16, error) {
 		return 0, document.Advice("ports are 1 to 65535")
 	}
 	return uint16(n), nil
+}
+
+// isServiceName reports whether text with a hyphen is a name, such as ipsec-nat-t, and no range from one service to another.
+func isServiceName(text string) bool {
+	first, last, hyphen := strings.Cut(strings.ToLower(text), "-")
+	letter := func(text string) bool { return text != "" && unicode.IsLetter([]rune(text)[0]) }
+	switch {
+	case services[strings.ToLower(text)] != 0:
+		return true
+	case !hyphen || !letter(first):
+		return false
+	}
+	return services[first] == 0 || letter(last) && services[last] == 0
 }
 
 // unknownService is about a name in the place of a port.
@@ -824,6 +837,10 @@ func parsePorts(text string) (Ports, error) {
 }
 
 func parseSpan(text string) (first, last uint16, err error) {
+	if isServiceName(text) {
+		first, err = portNumber(text)
+		return first, first, err
+	}
 	a, b, isRange := strings.Cut(text, "-")
 	if first, err = portNumber(strings.TrimSpace(a)); err != nil || !isRange {
 		return first, first, err
