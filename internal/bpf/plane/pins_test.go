@@ -240,6 +240,24 @@ func TestManyAtOnce(t *testing.T) {
 	w.wantNothing()
 }
 
+// TestNoPlaceForALock: where /run takes no files, and nothing is pinned, there is nothing to wait for.
+func TestNoPlaceForALock(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedFeature(t, testutil.OwnMounts)
+	ns := testutil.Namespace(t, "gateway")
+	err := netns.OnThread(func() error {
+		if err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+			unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_RDONLY, "")); err != nil {
+			return err
+		}
+		return alone(func() error { return nil })
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	testutil.Inside(t, ns, PinsOf("none").Remove)
+}
+
 func TestModeChanges(t *testing.T) {
 	w := newWorld(t)
 	f := w.flow(w.client, clientAddress, publicAddress, w.server)
