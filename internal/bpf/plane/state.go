@@ -344,9 +344,22 @@ func ReadDrops(ns *netns.Handle) (all []Drops, err error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, some...)
+		for _, d := range some {
+			all = addDrops(all, d)
+		}
 	}
 	return all, nil
+}
+
+// addDrops adds some to those of the same number: pins of a network namespace that is gone stay (Sweep), and another one
+// gets its inode soon.
+func addDrops(all []Drops, d Drops) []Drops {
+	i := slices.IndexFunc(all, func(o Drops) bool { return o.Netns == d.Netns && o.Reason == d.Reason })
+	if i < 0 {
+		return append(all, d)
+	}
+	all[i].Packets, all[i].Bytes = all[i].Packets+d.Packets, all[i].Bytes+d.Bytes
+	return all
 }
 
 func (p Pins) drops(inode uint64) (all []Drops, err error) {
