@@ -51,6 +51,11 @@ func TestMappings(t *testing.T) {
 			t.Errorf("%+v: %s, %v", test, to, found)
 		}
 	}
+	whole, port := netip.AddrPortFrom(publicAddress, 0), netip.AddrPortFrom(publicAddress, 80)
+	want := []Mapped{{0, whole, netip.AddrPortFrom(insideAddress, 0)}, {unix.IPPROTO_TCP, port, netip.AddrPortFrom(insideAddress2, 8080)}}
+	if all, err := m.Destinations(1); err != nil || !slices.Equal(all, want) {
+		t.Errorf("all: %+v, %v, want %+v", all, err, want)
+	}
 	if from, found := m.Source(wan, unix.IPPROTO_TCP, netip.AddrPortFrom(insideAddress, 9)); from != netip.AddrPortFrom(publicAddress, 9) || !found {
 		t.Errorf("source: %s, %v", from, found)
 	}
