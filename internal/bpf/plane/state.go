@@ -89,7 +89,11 @@ func (p Pins) Visible() (bool, error) {
 		return false, err
 	}
 	defer s.close()
-	if _, err := os.Stat(s.dir); s.dir != "" && errors.Is(err, fs.ErrPermission) {
+	dir := s.dir
+	if dir == "" { // none is mounted, or what is above it is root's alone
+		dir = ownRoot
+	}
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrPermission) {
 		return false, fmt.Errorf("look for pinned programs in %s: %w", s.path, netns.Denied(err, netns.WriteAll))
 	}
 	return p.Present()
