@@ -111,7 +111,10 @@ func addressesOf(r *snapshot.NATRule) (all []netip.Addr) {
 
 // askTargets returns the targets of the rules, with what the kernel has of each.
 func (o *observation) askTargets(natRules *snapshot.NATRules) (*snapshot.DNATTargets, error) {
-	if len(targetsOf(natRules)) == 0 && !slices.ContainsFunc(natRules.Rules, func(r snapshot.NATRule) bool { return r.Chance }) {
+	byMap := func(r snapshot.NATRule) bool {
+		return r.Chance || isOfMap(&r) && o.Programs != nil && len(o.Programs.Interfaces) > 0
+	}
+	if len(targetsOf(natRules)) == 0 && !slices.ContainsFunc(natRules.Rules, byMap) {
 		return &snapshot.DNATTargets{Targets: []snapshot.DNATTarget{}}, nil
 	}
 	all := &snapshot.DNATTargets{}
@@ -141,6 +144,9 @@ func (o *observation) askTargets(natRules *snapshot.NATRules) (*snapshot.DNATTar
 	}
 	if err := k.addPorts(all); err != nil {
 		return nil, fmt.Errorf("ask filters about the ports of DNAT: %w", err)
+	}
+	if err := k.addMapped(all); err != nil {
+		return nil, fmt.Errorf("ask filters about what programs forward: %w", err)
 	}
 	all.TooMany = k.judged < 0
 	return all, nil
@@ -191,7 +197,8 @@ const mostPorts = 16
 func (k *lookups) addPorts(all *snapshot.DNATTargets) error {
 	for _, t := range all.Targets {
 		r := &k.rules.Rules[t.Rule]
-		if t.Port != 0 || t.Beside || t.NoRoute != "" || !t.Address.IsValid() || t.Filter == nil || !t.Filter.Passes {
+		passes := t.Filter != nil && t.Filter.Passes || t.Programs && t.Bypassed == nil
+		if t.Port != 0 || t.Beside || t.NoRoute != "" || !t.Address.IsValid() || !passes {
 			continue
 		}
 		for _, port := range fewPorts(r.SeveralPorts) {
@@ -199,7 +206,8 @@ func (k *lookups) addPorts(all *snapshot.DNATTargets) error {
 			if err := k.pass(&one); err != nil {
 				return err
 			}
-			if one.Filter != nil && !one.Filter.Passes && len(all.Targets) < mostTargets {
+			drops := one.Filter != nil && !one.Filter.Passes || one.Bypassed != nil
+			if drops && len(all.Targets) < mostTargets {
 				all.Targets = append(all.Targets, one)
 			}
 		}

@@ -28,8 +28,10 @@ var (
 
 // pass finds out whether the first packet of a connection to a target is forwarded, and passes
 // the filters on its way.
-func (k *lookups) pass(t *snapshot.DNATTarget) (err error) {
-	r := &k.rules.Rules[t.Rule]
+func (k *lookups) pass(t *snapshot.DNATTarget) error { return k.passBy(t, &k.rules.Rules[t.Rule]) }
+
+// passBy is pass by a rule that is narrower than the target's.
+func (k *lookups) passBy(t *snapshot.DNATTarget, r *snapshot.NATRule) (err error) {
 	there, back, in := throughHooks, throughHooks, exactName(r.InInterface)
 	redirects := !t.Address.IsValid()
 	switch {
@@ -68,7 +70,7 @@ func (k *lookups) pass(t *snapshot.DNATTarget) (err error) {
 		t.LaterFilter = k.later(p, p.Answer(answer), there, back)
 	}
 	if r.Hook == "prerouting" {
-		k.divert(t, p)
+		k.divert(t, r, p)
 	}
 	return nil
 }

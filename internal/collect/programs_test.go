@@ -2,6 +2,7 @@ package collect
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,6 +22,9 @@ table ip nat {
 		type nat hook prerouting priority -100;
 		ip daddr 203.0.113.7 tcp dport 8080 dnat to 198.18.1.2:80
 		ip daddr 203.0.113.7 tcp dport 8081 dnat to 198.18.1.2:81
+		ip daddr 203.0.113.7 udp dport 6000-6002 dnat to 198.18.1.4
+		ip daddr 203.0.113.7 udp dport 7000-7002 dnat to 198.18.1.5
+		ip daddr 203.0.113.8 dnat to tcp dport map { 90 : 198.18.1.6, 91 : 198.18.1.7, 92 : 198.18.1.8 }
 	}
 	chain post {
 		type nat hook postrouting priority 100;
@@ -31,6 +35,9 @@ table inet fw {
 	chain forward {
 		type filter hook forward priority 0;
 		tcp dport { 80, 81, 443 } drop
+		udp dport 6001 drop
+		ip daddr { 198.18.1.5, 198.18.1.7, 198.18.1.8 } drop
+		icmp type destination-unreachable drop
 	}
 }`
 
@@ -60,6 +67,27 @@ func TestPrograms(t *testing.T) {
 	}
 	if netfilters.Programs || netfilters.Filter == nil || netfilters.Filter.Passes {
 		t.Errorf("what netfilter forwards: %+v", netfilters)
+	}
+	if many := s.DNATTargets.Targets[2]; !many.Programs || many.Filter != nil || many.Bypassed != nil {
+		t.Errorf("ports of which the programs forward each: %+v", many)
+	}
+	if all := s.DNATTargets.Targets[3]; !all.Programs || all.Filter != nil || all.Bypassed == nil {
+		t.Errorf("ports that the filter drops all: %+v", all)
+	}
+	if len(s.DNATTargets.Targets) != 7 {
+		t.Fatalf("%+v", s.DNATTargets.Targets)
+	}
+	if one := s.DNATTargets.Targets[4]; one.Port != 6001 || one.Bypassed == nil {
+		t.Errorf("one of these ports: %+v", one)
+	}
+	for i, want := range map[int]bool{5: false, 6: true} {
+		of := s.DNATTargets.Targets[i]
+		if of.Rule != 4 || of.Protocol != "tcp" || of.Address != netip.AddrFrom4([4]byte{198, 18, 1, byte(1 + i)}) || of.Port != uint16(85+i) || !of.Programs || of.Filter != nil || (of.Bypassed != nil) != want {
+			t.Errorf("of a map: %+v", of)
+		}
+	}
+	if slices.ContainsFunc(s.Ways.All, func(w snapshot.Way) bool { return w.Kind == snapshot.WayErrors }) {
+		t.Errorf("errors, which the programs send on: %+v", s.Ways.All)
 	}
 	if cut, open := way(t, s, 443), way(t, s, snapshot.PassivePort); !cut.Programs || cut.Filter != nil || cut.Bypassed == nil || !open.Programs || open.Bypassed != nil {
 		t.Errorf("what hosts send: %+v, %+v", cut, open)
@@ -112,6 +140,15 @@ func attachPrograms(t *testing.T, ns *netns.Handle) plane.Pins {
 	c := plane.Config{Marks: plane.MarksOf(3 << 8), Tables: plane.Tables{Rules: 2,
 		Destinations: []plane.Mapping{{Match: host("203.0.113.7"), Protocol: unix.IPPROTO_TCP, Port: 8080, To: host("198.18.1.2"), ToPort: 80, Roles: 1, Rule: 1}, {Match: host("203.0.113.9"), To: host("198.18.1.3"), Roles: 1, Rule: 2}},
 		Sources:      []plane.Mapping{{Match: host("198.18.1.2"), Protocol: unix.IPPROTO_TCP, Port: 80, To: host("203.0.113.7"), ToPort: 8080, Roles: 1, Rule: 1}, {Match: host("198.18.1.3"), To: host("203.0.113.9"), Roles: 1, Rule: 2}}}}
+	for _, port := range []uint16{6000, 6001, 6002, 7000, 7001, 7002} {
+		inside := host(map[bool]string{true: "198.18.1.4", false: "198.18.1.5"}[port < 7000])
+		c.Destinations = append(c.Destinations, plane.Mapping{Match: host("203.0.113.7"), Protocol: unix.IPPROTO_UDP, Port: port, To: inside, Roles: 1, Rule: 1})
+		c.Sources = append(c.Sources, plane.Mapping{Match: inside, Protocol: unix.IPPROTO_UDP, Port: port, To: host("203.0.113.7"), Roles: 1, Rule: 1})
+	}
+	for port, inside := range map[uint16]string{90: "198.18.1.6", 91: "198.18.1.7"} {
+		c.Destinations = append(c.Destinations, plane.Mapping{Match: host("203.0.113.8"), Protocol: unix.IPPROTO_TCP, Port: port, To: host(inside), Roles: 1, Rule: 1})
+		c.Sources = append(c.Sources, plane.Mapping{Match: host(inside), Protocol: unix.IPPROTO_TCP, Port: port, To: host("203.0.113.8"), Roles: 1, Rule: 1})
+	}
 	testutil.Inside(t, ns, func() error {
 		found, err := plane.ReadInterfaces()
 		if err != nil {

@@ -120,7 +120,7 @@ func (w *ways) errors(n *inner) {
 		p.Protocol, p.Type, p.Code = unix.IPPROTO_ICMPV6, 2, 0
 	}
 	p.First = &nat.Packet{Protocol: p.Protocol, In: n.out}
-	if w.sends(n.in, n.out, unix.IPPROTO_TCP, p.Dst) { // the programs send errors on, too
+	if w.sends(n.in, n.out, unix.IPPROTO_TCP, w.translated(n.rule, p.Dst)) { // the programs send errors on, too
 		return
 	}
 	if f := w.filter(p, throughHooks...); f != nil && !f.Passes {

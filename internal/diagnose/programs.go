@@ -28,7 +28,12 @@ func readPrograms(rec *snapshot.Recording) (*programs, Check) {
 	case len(p.Interfaces) == 0:
 		return nil, Check{State: OK, Why: "no eBPF programs of a gateway here", Absent: true}
 	}
-	return &programs{rec, last.Programs}, Check{}
+	p := &programs{rec, last.Programs}
+	known := func(i *snapshot.ProgramInterface) bool { return i.Known }
+	if attached := p.with(func(i *snapshot.ProgramInterface) bool { return i.Mode != "" }); len(attached) > 0 && len(p.with(known)) == 0 {
+		return nil, Check{State: NotChecked, Why: "what the programs at " + firstOf(attached) + " know is not pinned, or of another version of natkit: apply the gateway's file again"}
+	}
+	return p, Check{}
 }
 
 // with are the names of interfaces that are such.
@@ -44,7 +49,7 @@ func (p *programs) with(such func(*snapshot.ProgramInterface) bool) (names []str
 // attached is how programs are attached to an interface, as evidence.
 func (p *programs) attached(name string) Evidence {
 	i, is := p.Of(name), []string{"attached at nothing"}
-	if i.Mode != "" {
+	if strings.HasPrefix(i.Mode, "xdp") || i.Mode != "" && !(slices.Contains(i.Missing, "in") && slices.Contains(i.Missing, "out")) {
 		is[0] = "attached at " + i.Mode
 	}
 	for _, hook := range i.Missing {
@@ -75,7 +80,11 @@ func (p *programs) checkDetached() (*Finding, Check) {
 	}
 	remedies := []Remedy{advice("ebpf-attach", where(p.rec)), advice("ebpf-netfilter", where(p.rec))}
 	f := worded("ebpf-detached late", p.evidence(of), remedies, firstOf(late))
-	if len(detached) > 0 {
+	takes := func(i *snapshot.ProgramInterface) bool { return i.Mode != "" && !slices.Contains(i.Missing, "in") }
+	switch {
+	case len(detached) > 0 && len(p.with(takes)) == 0: // netfilter has both directions
+		f = worded("ebpf-detached everywhere", p.evidence(of), remedies)
+	case len(detached) > 0:
 		f = worded("ebpf-detached", p.evidence(of), remedies, firstOf(detached))
 	}
 	return f, Check{Why: fmt.Sprintf("%d of %s have no eBPF programs of the gateway", len(of), all)}
@@ -134,13 +143,16 @@ func (p *programs) checkBypassed() (*Finding, Check) {
 	case last.DNATTargets.TooMany || last.Ways.TooMany:
 		return unknown("there are too many rules to ask about all; of what was asked, filters would drop nothing of " + kinds)
 	}
+	if asked == 0 {
+		return unknown("the filters were asked about nothing that the programs forward")
+	}
 	return passed("filters would drop nothing of " + kinds)
 }
 
 // bypassing returns how many kinds of traffic the filters were asked about, and those that they would drop.
 func (p *programs) bypassing(last *snapshot.Snapshot) (asked int, bad []bypassing) {
 	add := func(b bypassing, rule int) {
-		if asked++; b.filter != nil && rule >= 0 && rule < len(last.NATRules.Rules) {
+		if asked++; b.filter != nil && len(b.filter.Drops) > 0 && rule >= 0 && rule < len(last.NATRules.Rules) {
 			b.rule = &last.NATRules.Rules[rule]
 			bad = append(bad, b)
 		}
@@ -179,8 +191,8 @@ func (p *programs) bypassedFinding(bad []bypassing) *Finding {
 				at = once(at, name)
 			}
 		}
+		names = append(names, b.what)
 		if i < mostShown {
-			names = append(names, b.what)
 			f.Evidence = append(f.Evidence, Evidence{What: "the rule that translates " + b.what, Value: b.rule.Place() + ": " + b.rule.Text, Source: "NAT rules by netlink"})
 			f.Remedies = append(f.Remedies, b.accept(p.rec)...)
 		}

@@ -1,12 +1,14 @@
 package plane
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/cilium/ebpf"
@@ -65,6 +67,42 @@ func (m *Mappings) Close() error {
 // for it. Port 0 is one that no mapping names.
 func (m *Mappings) Destination(in int, protocol uint8, to netip.AddrPort) (netip.AddrPort, bool) {
 	return m.destinations.find(m.roles(in), protocol, to)
+}
+
+// Mapped is a mapping of a destination: of all ports where On has none.
+type Mapped struct {
+	Protocol uint8
+	On, To   netip.AddrPort
+}
+
+// Destinations are mappings of single addresses, in their order: so many at most of services, and of all ports.
+func (m *Mappings) Destinations(most int) (all []Mapped, err error) {
+	var is planeMapping
+	var service planeService
+	services := m.destinations.services.Iterate()
+	for len(all) < most && services.Next(&service, &is) {
+		on := netip.AddrPortFrom(service.Address.addr(), swapped(service.Port))
+		all = append(all, Mapped{service.Protocol, on, is.of(on)})
+	}
+	var a planeAddress
+	hosts := m.destinations.hosts.Iterate()
+	for most += len(all); len(all) < most && hosts.Next(&a, &is); {
+		if is.Flags&maps != 0 {
+			on := netip.AddrPortFrom(a.addr(), 0)
+			all = append(all, Mapped{0, on, is.of(on)})
+		}
+	}
+	slices.SortFunc(all, func(a, b Mapped) int { return cmp.Or(a.On.Compare(b.On), cmp.Compare(a.Protocol, b.Protocol)) })
+	return all, errors.Join(services.Err(), hosts.Err())
+}
+
+// addr undoes addressOf.
+func (a *planeAddress) addr() netip.Addr {
+	var bytes [16]byte
+	for i, word := range a.W {
+		binary.NativeEndian.PutUint32(bytes[4*i:], word)
+	}
+	return netip.AddrFrom16(bytes).Unmap()
 }
 
 // Source is that for the source of packets that go out by an interface.

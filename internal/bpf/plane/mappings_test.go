@@ -2,6 +2,7 @@ package plane
 
 import (
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"slices"
 	"testing"
@@ -49,6 +50,11 @@ func TestMappings(t *testing.T) {
 		if found != (test.want != "") || found && to.String() != test.want {
 			t.Errorf("%+v: %s, %v", test, to, found)
 		}
+	}
+	whole, port := netip.AddrPortFrom(publicAddress, 0), netip.AddrPortFrom(publicAddress, 80)
+	want := []Mapped{{0, whole, netip.AddrPortFrom(insideAddress, 0)}, {unix.IPPROTO_TCP, port, netip.AddrPortFrom(insideAddress2, 8080)}}
+	if all, err := m.Destinations(1); err != nil || !slices.Equal(all, want) {
+		t.Errorf("all: %+v, %v, want %+v", all, err, want)
 	}
 	if from, found := m.Source(wan, unix.IPPROTO_TCP, netip.AddrPortFrom(insideAddress, 9)); from != netip.AddrPortFrom(publicAddress, 9) || !found {
 		t.Errorf("source: %s, %v", from, found)
@@ -102,6 +108,25 @@ func TestDropsAreCounted(t *testing.T) {
 	everywhere, err := ReadDrops(nil)
 	if err != nil || !slices.Contains(everywhere, want[0]) {
 		t.Errorf("of all namespaces: %+v, %v", everywhere, err)
+	}
+	// Of one that is gone, whose inode it has, pins are left.
+	left, counts := PinsOf(NameOf(netns.ID{Inode: id.Inode, Cookie: id.Cookie + 1})), make([]planeCount, ebpf.MustPossibleCPU())
+	counts[0] = planeCount{Packets: 100, Bytes: 5000}
+	others, _ := w.load(tables(publicAddress, insideAddress), "two", TC)
+	elsewhere := testutil.Namespace(t, "elsewhere")
+	testutil.Inside(t, elsewhere, func() error {
+		_, err := left.Attach(others, nil)
+		return errors.Join(err, others.Reasons.Put(uint32(planeReasonDROPPED_UNMAPPED), counts))
+	})
+	defer func() { testutil.Inside(t, elsewhere, left.Remove) }()
+	both := []Drops{{id.Inode, want[0].Reason, Count{101, want[0].Bytes + 5000}}}
+	everywhere, err = ReadDrops(nil)
+	everywhere = slices.DeleteFunc(everywhere, func(d Drops) bool { return d.Netns != id.Inode })
+	if err != nil || !slices.Equal(everywhere, both) {
+		t.Errorf("with what is left of another: %+v, %v, want %+v", everywhere, err, both)
+	}
+	if all := drops(); !slices.Equal(all, want) {
+		t.Errorf("%+v, want %+v", all, want)
 	}
 	if !want[0].Reason.Dropped() || Reason(planeReasonPASSED_UNMAPPABLE).Dropped() {
 		t.Error("which reasons are drops")

@@ -96,10 +96,11 @@ func (p Pins) open(mount bool) (s *shelf, err error) {
 // alone runs fn while no other natkit pins or removes pins, in any network namespace: they share the file system, which the
 // first one mounts and the last one unmounts. A service whose /run is not its own shares the system's, which stays mounted.
 func alone(fn func() error) error {
-	if err := os.MkdirAll(filepath.Dir(changeLock), 0o700); err != nil {
-		return fmt.Errorf("make a directory for pinned programs: %w", netns.Denied(err, netns.WriteAll))
+	var lock *os.File
+	err := os.MkdirAll(filepath.Dir(changeLock), 0o700)
+	if err == nil {
+		lock, err = disk.WaitLock(changeLock)
 	}
-	lock, err := disk.WaitLock(changeLock)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
 		return fn()
 	}

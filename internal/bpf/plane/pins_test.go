@@ -240,6 +240,55 @@ func TestManyAtOnce(t *testing.T) {
 	w.wantNothing()
 }
 
+// TestNoPlaceForALock: where /run takes no files, and nothing is pinned, there is nothing to wait for.
+func TestNoPlaceForALock(t *testing.T) {
+	testutil.NeedRoot(t)
+	testutil.NeedFeature(t, testutil.OwnMounts)
+	ns := testutil.Namespace(t, "gateway")
+	err := netns.OnThread(func() error {
+		if err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+			unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_RDONLY, "")); err != nil {
+			return err
+		}
+		return alone(func() error { return nil })
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	testutil.Inside(t, ns, PinsOf("none").Remove)
+}
+
+// TestVisible: who may not see whether something is pinned is not told that nothing is.
+func TestVisible(t *testing.T) {
+	w := newWorld(t)
+	w.attach(tables(publicAddress, insideAddress), "one", TC)
+	above := filepath.Dir(w.pins.Dir())
+	is, err := os.Stat(filepath.Dir(above))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []fs.FileMode{0o755, 0o700} {
+		if filepath.Dir(above) == filepath.Dir(ownRoot) {
+			if err := os.Chmod(filepath.Dir(ownRoot), mode); err != nil {
+				t.Fatal(err)
+			}
+			defer os.Chmod(filepath.Dir(ownRoot), is.Mode())
+		}
+		_ = netns.OnThread(func() error {
+			const nobody = 65534
+			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody); errno != 0 {
+				t.Error(errno)
+			} else if there, err := w.pins.Visible(); !errors.Is(err, fs.ErrPermission) {
+				t.Errorf("%s of mode %o: %v, %v", above, mode, there, err)
+			}
+			return nil
+		})
+	}
+	if there, err := w.pins.Visible(); !there || err != nil {
+		t.Errorf("to root: %v, %v", there, err)
+	}
+}
+
 func TestModeChanges(t *testing.T) {
 	w := newWorld(t)
 	f := w.flow(w.client, clientAddress, publicAddress, w.server)

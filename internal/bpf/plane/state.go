@@ -89,7 +89,11 @@ func (p Pins) Visible() (bool, error) {
 		return false, err
 	}
 	defer s.close()
-	if _, err := os.Stat(s.dir); s.dir != "" && errors.Is(err, fs.ErrPermission) {
+	dir := s.dir
+	if dir == "" { // none is mounted, or what is above it is root's alone
+		dir = ownRoot
+	}
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrPermission) {
 		return false, fmt.Errorf("look for pinned programs in %s: %w", s.path, netns.Denied(err, netns.WriteAll))
 	}
 	return p.Present()
@@ -344,9 +348,22 @@ func ReadDrops(ns *netns.Handle) (all []Drops, err error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, some...)
+		for _, d := range some {
+			all = addDrops(all, d)
+		}
 	}
 	return all, nil
+}
+
+// addDrops adds some to those of the same number: pins of a network namespace that is gone stay (Sweep), and another one
+// gets its inode soon.
+func addDrops(all []Drops, d Drops) []Drops {
+	i := slices.IndexFunc(all, func(o Drops) bool { return o.Netns == d.Netns && o.Reason == d.Reason })
+	if i < 0 {
+		return append(all, d)
+	}
+	all[i].Packets, all[i].Bytes = all[i].Packets+d.Packets, all[i].Bytes+d.Bytes
+	return all
 }
 
 func (p Pins) drops(inode uint64) (all []Drops, err error) {
