@@ -62,6 +62,9 @@ func foreignAt(l netlink.Link, name string) (kinds []string, err error) {
 	}
 	for _, at := range programs.Programs {
 		program, own, err := nameOf(at.ID)
+		if errors.Is(err, fs.ErrPermission) {
+			continue // without CAP_SYS_ADMIN, as a service, nobody knows whose it is
+		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}

@@ -680,6 +680,9 @@ func TestLeastCapabilities(t *testing.T) {
 		if err != nil || len(refused) > 0 {
 			return fmt.Errorf("%v, %w", refused, err)
 		}
+		if _, err := ReadFilters(); err != nil {
+			return err
+		}
 		s, err = w.pins.Read()
 		return err
 	}, unix.CAP_BPF, unix.CAP_NET_ADMIN, unix.CAP_PERFMON)
