@@ -334,7 +334,9 @@ func (r *Ready) Apply(ctx context.Context, confirm time.Duration) (applied *appl
 		return nil, err
 	}
 	opt, rezoned := r.host.options(r.plans), &moved{}
-	opt.Appliers[tune.Gateway] = gateways{r.host.Engines, r.plans, rezoned, r.steerOf}
+	engines, done := r.host.Engines.Ahead(r.host.Netns, r.Gateway, r.Digest)
+	defer done()
+	opt.Appliers[tune.Gateway] = gateways{engines, r.plans, rezoned, r.steerOf}
 	opt.Confirm, opt.Persist, opt.Lifeline = confirm, false, false
 	// A service that is killed is started again, and cleans; it may start no others.
 	opt.Guarded = r.Plan.Origin != OriginService

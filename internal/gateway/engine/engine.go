@@ -59,6 +59,13 @@ type Updater interface {
 	Update(ns *netns.Handle, p *gateway.Plan, digest string, plan func(digest string) *gateway.Plan) (seal string, done bool)
 }
 
+// Preparer is an Engine of which the longest part of Apply can go on beside other work: nothing of it is in force before
+// apply is called. With closes it lets go of what it has prepared, applied or not.
+type Preparer interface {
+	Engine
+	Prepare(ns *netns.Handle, p *gateway.Plan, digest string) (apply func() (seal string, err error), closes func(), err error)
+}
+
 // Set are engines; nil stands for Standard. Each carries out what it can of a plan and
 // those before it leave; the engine that the plan names comes last and has to take all of it.
 type Set []Engine
@@ -213,6 +220,56 @@ func (s Set) Apply(ns *netns.Handle, p *gateway.Plan, kept gateway.Kept) error {
 		done = append(done, e)
 	}
 	return nil
+}
+
+// Ahead returns the engines, of which those that can prepare their part of a plan, whose digest is at hand, meanwhile. They are
+// of use until done is called.
+func (s Set) Ahead(ns *netns.Handle, p *gateway.Plan, digest string) (ahead Set, done func()) {
+	ahead = slices.Clone(s.all())
+	var prepared []*prepared
+	for i, e := range ahead {
+		if can, is := e.(Preparer); is && p.Part(e.Name()) != nil {
+			one := prepare(can, ns, p.Part(e.Name()), digest)
+			prepared, ahead[i] = append(prepared, one), one
+		}
+	}
+	return ahead, func() {
+		for _, one := range prepared {
+			if <-one.ready; one.err == nil {
+				one.closes()
+			}
+		}
+	}
+}
+
+// prepared is an engine that prepares one plan.
+type prepared struct {
+	Engine
+	digest string
+	ready  chan struct{}
+	apply  func() (string, error)
+	closes func()
+	err    error
+}
+
+func prepare(e Preparer, ns *netns.Handle, p *gateway.Plan, digest string) *prepared {
+	one := &prepared{Engine: e, digest: digest, ready: make(chan struct{})}
+	go func() {
+		defer close(one.ready)
+		one.apply, one.closes, one.err = e.Prepare(ns, p, digest)
+	}()
+	return one
+}
+
+// Apply is the engine's.
+func (e *prepared) Apply(ns *netns.Handle, p *gateway.Plan, digest string) (string, error) {
+	if digest != e.digest {
+		return e.Engine.Apply(ns, p, digest)
+	}
+	if <-e.ready; e.err != nil {
+		return "", e.err
+	}
+	return e.apply()
 }
 
 // inOrder are the engines, those that carry out something of a plan first, as p.Engines has them: nothing is

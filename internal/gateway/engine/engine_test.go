@@ -11,6 +11,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/engine/fake"
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/netns"
 )
 
 // TestStandard: engines are found by their names; a plan for the programs needs their engine.
@@ -170,6 +171,49 @@ func TestFollow(t *testing.T) {
 	}
 	if _, err := set.Follow(nil, &gateway.Plan{Engine: "two"}, gateway.Facts{}, nil, nat.Packet{}); err == nil {
 		t.Error("followed by an engine that there is not")
+	}
+}
+
+// slow is an engine that prepares; log has what is asked of it.
+type slow struct {
+	fake.Engine
+	log *[]string
+	err error
+}
+
+func (s *slow) Prepare(ns *netns.Handle, p *gateway.Plan, digest string) (apply func() (string, error), closes func(), err error) {
+	*s.log = append(*s.log, "prepare "+digest)
+	apply = func() (string, error) { *s.log = append(*s.log, "apply"); return s.Apply(ns, p, digest) }
+	return apply, func() { *s.log = append(*s.log, "close") }, s.err
+}
+
+// TestAhead: what was prepared of a plan is what is applied of it, and of no other plan; why it could not be is told then.
+func TestAhead(t *testing.T) {
+	failed := errors.New("failed")
+	for _, c := range []struct {
+		err     error
+		digest  string
+		applied error
+		log     []string
+	}{
+		{nil, "d", nil, []string{"prepare d", "apply", "close"}},
+		{failed, "d", failed, []string{"prepare d"}},
+		{nil, "another", nil, []string{"prepare d", "close"}},
+	} {
+		var log []string
+		e := &slow{fake.Engine{Word: "one"}, &log, c.err}
+		p := &gateway.Plan{Engine: "one"}
+		ahead, done := engine.Set{e, &fake.Engine{Word: "without a part"}}.Ahead(nil, p, "d")
+		if err := ahead.Put(nil, "one", p, c.digest, nil); !errors.Is(err, c.applied) {
+			t.Errorf("%v, want %v", err, c.applied)
+		}
+		done()
+		if s, err := e.Read(nil, "", nil); err != nil || (s.Digest == c.digest) != (c.applied == nil) {
+			t.Errorf("%+v is in force, %v", s, err)
+		}
+		if !slices.Equal(log, c.log) {
+			t.Errorf("%v, want %v", log, c.log)
+		}
 	}
 }
 

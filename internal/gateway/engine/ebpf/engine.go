@@ -26,32 +26,46 @@ func (Engine) Check(p *gateway.Plan) error {
 // Apply loads programs for a plan, and attaches them to all interfaces in the place of those that are attached: each
 // packet meets the old ones or the new ones. Needs CAP_BPF, CAP_NET_ADMIN and, where no bpf file system is mounted,
 // CAP_SYS_ADMIN.
-func (Engine) Apply(ns *netns.Handle, p *gateway.Plan, digest string) (seal string, err error) {
-	pins, err := plane.PinsIn(ns)
+func (e Engine) Apply(ns *netns.Handle, p *gateway.Plan, digest string) (seal string, err error) {
+	attach, closes, err := e.Prepare(ns, p, digest)
 	if err != nil {
 		return "", err
 	}
+	defer closes()
+	return attach()
+}
+
+// Prepare loads them. What it returns attaches them, and lets go of them.
+func (Engine) Prepare(ns *netns.Handle, p *gateway.Plan, digest string) (attach func() (seal string, err error), closes func(), err error) {
+	pins, err := plane.PinsIn(ns)
+	if err != nil {
+		return nil, nil, err
+	}
 	c := compile(p)
+	var programs *plane.Programs
+	var ports []plane.Port
 	err = ns.Do(func() error {
 		found, err := plane.ReadInterfaces()
 		if err != nil {
 			return err
 		}
-		programs, err := load(c, p, found, digest)
-		if err != nil {
-			return err
-		}
-		defer programs.Close()
-		var ports []plane.Port
 		for i := range found {
 			f := &found[i]
 			mode, _ := modeFor(f, p)
 			ports = append(ports, plane.Port{Index: f.Index, Name: f.Name, Mode: mode, NoEthernet: f.NoEthernet})
 		}
-		_, err = pins.Attach(programs, ports)
+		programs, err = load(c, p, found, digest)
 		return err
 	})
-	return digest, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return func() (string, error) {
+		return digest, ns.Do(func() error {
+			_, err := pins.Attach(programs, ports)
+			return err
+		})
+	}, func() { programs.Close() }, nil
 }
 
 // load loads programs for a plan and the interfaces that there are.
