@@ -152,6 +152,44 @@ func TestNotWider(t *testing.T) {
 	}
 }
 
+// TestZonesOfUCI: a zone may ask for more than interfaces, and OpenWrt leaves out some sections.
+func TestZonesOfUCI(t *testing.T) {
+	const zone = "config zone\n\toption name wan\n\tlist device eth0\n\toption masq 1\n"
+	redirect := func(options string) string {
+		return "config redirect\n\toption proto tcp\n\toption src_dport 80\n\toption dest_ip 10.0.0.1\n" + options
+	}
+	const masquerade, web = "masquerade: {out: eth0}", "dnat: {on: any, port: tcp/80, to: 10.0.0.1, in: eth0}"
+	for name, c := range map[string]struct {
+		text  string
+		rules []string
+		kinds []string
+	}{
+		"all":                   {zone + redirect("\toption src wan\n"), []string{masquerade, web}, nil},
+		"a subnet":              {zone + "\tlist subnet 192.0.2.0/24\n" + redirect("\toption src wan\n"), nil, []string{ruleset.Untranslated, ruleset.Untranslated}},
+		"of IPv6":               {zone + "\toption family ipv6\n" + redirect("\toption src wan\n"), nil, nil},
+		"of IPv4":               {zone + "\toption family ipv4\n", []string{masquerade}, nil},
+		"not from one of IPv4":  {zone + "\toption masq6 1\n\tlist masq_src '!192.168.1.66'\n", []string{"masquerade: {out: eth0, except-from: 192.168.1.66}", masquerade}, nil},
+		"disabled":              {zone + "\toption enabled 0\n" + redirect("\toption src wan\n"), nil, []string{ruleset.Untranslated}},
+		"from no zone":          {zone + redirect(""), []string{masquerade}, []string{ruleset.LeftAlone}},
+		"from all zones":        {zone + redirect("\toption src '*'\n"), []string{masquerade}, []string{ruleset.LeftAlone}},
+		"of either version":     {zone + redirect("\toption src wan\n\toption family any\n"), []string{masquerade, web}, nil},
+		"a set with a timeout":  {zone + "config ipset\n\toption name s\n\tlist match src_ip\n\toption timeout 600\n\tlist entry 198.51.100.1\n" + redirect("\toption src wan\n\toption ipset s\n"), []string{masquerade}, []string{ruleset.Untranslated}},
+		"vyos: address, group":  {"set firewall group address-group G address 10.0.0.1\nset nat source rule 1 source address 10.0.0.0/8\nset nat source rule 1 source group address-group G\nset nat source rule 1 translation address masquerade\n", nil, []string{ruleset.Untranslated}},
+		"vyos: port, and group": {"set firewall group port-group G port 80\nset nat source rule 1 protocol tcp\nset nat source rule 1 destination port 1-1024\nset nat source rule 1 destination group port-group G\nset nat source rule 1 translation address masquerade\n", nil, []string{ruleset.Untranslated}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rules, _, r := imported(t, c.text)
+			var kinds []string
+			for _, n := range r.Notes {
+				kinds = append(kinds, n.Kind)
+			}
+			if diff := cmp.Diff(c.rules, rules) + cmp.Diff(c.kinds, kinds); diff != "" {
+				t.Errorf("(-want +got):\n%s%+v", diff, r.Notes)
+			}
+		})
+	}
+}
+
 // TestConfigurationsLoseNothing: what a configuration says of translation is in the file, or among the notes.
 func TestConfigurationsLoseNothing(t *testing.T) {
 	const zone = "config zone\n\toption name wan\n\tlist device pppoe-wan\n\toption masq 1\n"
