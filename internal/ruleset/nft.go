@@ -363,7 +363,7 @@ func (p *nftParser) rule(t *nftTable, c *Chain, line nftLine, version int, trans
 	switch {
 	case err == nil:
 	case (!translates || c.Type != "nat" && c.Hook != "") && !concerning.MatchString(line.text):
-		rules = []*Rule{{}}
+		rules = []*Rule{unreadFilter(line.text)}
 	default:
 		p.line = line.line
 		p.note(Untranslated, line.text, err.Error())

@@ -136,6 +136,8 @@ func TestNotWider(t *testing.T) {
 		"elements that end":              {"table ip nat { set s { type ipv4_addr . inet_service; flags interval,timeout; elements = { 10.0.0.1 . 80 timeout 1h expires 5m } }\n chain post { " + chain + "\n ip saddr . tcp dport @s masquerade; } }", nil, 3},
 		"a map that rules fill":          {"table ip nat { map m { type ipv4_addr : verdict; flags dynamic; elements = { 10.0.0.1 : accept } }\n chain post { " + chain + "\n ip saddr vmap @m\n masquerade; } }", nil, 3},
 		"an element that is deleted":     {"table ip nat { set s { type ipv4_addr; elements = { 10.0.0.1, 10.0.0.2 } }\n chain post { " + chain + "\n ip saddr != @s masquerade; } }\ndelete element ip nat s { 10.0.0.1 }\nadd element ip nat s { 10.0.0.3 }", nil, 3},
+		"an exception that is not read":  {"table ip filter { chain forward { type filter hook forward priority 0;\n ip daddr @office accept\n tcp flags syn tcp option maxseg size set rt mtu; } }", nil, 3},
+		"an exception by a name":         {"*mangle\n-A FORWARD -d example.org -j RETURN\n-A FORWARD -p tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu\nCOMMIT\n", nil, 3},
 		"a connection's mark":            {post("ct mark 0x10 accept"), nil, 5},
 		"a mark of the connection's":     {post("meta mark set ct mark"), []string{masquerade}, 4},
 		"a map of the connection's mark": {post("ct mark vmap { 0x1 : accept }"), nil, 4},
