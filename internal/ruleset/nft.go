@@ -32,7 +32,9 @@ type nftParser struct {
 type nftTable struct {
 	*Table
 	// sets are the elements of its sets, by their names behind an @.
-	sets  map[string][]string
+	sets map[string][]string
+	// vary are those of which elements come and go; they are none of sets in the end.
+	vary  map[string]bool
 	rules map[*Chain][]nftLine
 	// dormant tables have no effect.
 	dormant bool
@@ -186,7 +188,7 @@ func (p *nftParser) table(family, name string) *nftTable {
 	if t := p.byName[key]; t != nil {
 		return t
 	}
-	t := &nftTable{Table: &Table{Family: family, Name: name}, sets: map[string][]string{}, rules: map[*Chain][]nftLine{}}
+	t := &nftTable{Table: &Table{Family: family, Name: name}, sets: map[string][]string{}, vary: map[string]bool{}, rules: map[*Chain][]nftLine{}}
 	if p.byName == nil {
 		p.byName = map[[2]string]*nftTable{}
 	}
@@ -202,6 +204,7 @@ func (p *nftParser) removes(s statement, verb, kind, family string, rest []strin
 	case kind == "table":
 		if clear(t.rules); verb != "flush" {
 			clear(t.sets)
+			clear(t.vary)
 		}
 	case kind == "chain" && len(rest) > 1:
 		delete(t.rules, t.Chain(rest[1]))
@@ -210,6 +213,7 @@ func (p *nftParser) removes(s statement, verb, kind, family string, rest []strin
 		t.rules[c] = slices.Insert(t.rules[c], 0, nftLine{text: s.text, line: s.line, err: errors.New("changes rules that are there already: import what 'nft list ruleset' prints afterwards")})
 	case len(rest) > 1:
 		delete(t.sets, "@"+rest[1])
+		t.vary["@"+rest[1]] = kind == "element" // the others are there still
 	}
 	if s.opens {
 		p.block(nil)
@@ -263,6 +267,10 @@ func (p *nftParser) setBlock(t *nftTable, name string) {
 		case p.defines(s):
 		case err != nil:
 			p.note(Untranslated, s.text, err.Error())
+		case len(words) > 1 && (words[0] == "timeout" || words[0] == "flags" && (strings.Contains(words[1], "timeout") || strings.Contains(words[1], "dynamic"))):
+			t.vary["@"+name] = true
+		case len(words) > 1 && words[0] == "elements=":
+			t.sets["@"+name] = append(t.sets["@"+name], elements(words[1:])...)
 		case len(words) > 2 && words[0] == "elements" && words[1] == "=":
 			t.sets["@"+name] = append(t.sets["@"+name], elements(words[2:])...)
 		}
@@ -279,6 +287,8 @@ func (p *nftParser) chainBlock(t *nftTable, c *Chain) {
 		case m != nil:
 			c.Hook, c.Type, c.Priority = m[2], m[1], priorityOf(m[3])
 			return
+		case err == nil && len(words) == 0:
+			err = errors.New("is not a line of nft")
 		case err == nil && (words[0] == "policy" || words[0] == "comment" || words[0] == "devices" || words[0] == "flags"):
 			return
 		case err != nil && strings.HasPrefix(s.text, "type "):
@@ -303,6 +313,7 @@ func (p *nftParser) finish() {
 			continue
 		}
 		p.set.Tables = append(p.set.Tables, t.Table)
+		maps.DeleteFunc(t.sets, func(name string, _ []string) bool { return t.vary[name] })
 		translates := t.IsNAT()
 		for _, c := range t.Chains {
 			for _, line := range t.rules[c] {
@@ -320,12 +331,13 @@ var priorityNames = map[string]int32{"raw": -300, "mangle": -150, "dstnat": -100
 // priorityOf reads -100, dstnat and "srcnat + 10".
 func priorityOf(text string) int32 {
 	words := strings.Fields(text)
-	base := priorityNames[words[0]]
-	rest := strings.Join(words, "")
-	if _, named := priorityNames[words[0]]; named {
-		rest = strings.Join(words[1:], "")
+	base := int32(0)
+	if len(words) > 0 {
+		if named, is := priorityNames[words[0]]; is {
+			base, words = named, words[1:]
+		}
 	}
-	n, _ := strconv.ParseInt(rest, 10, 32)
+	n, _ := strconv.ParseInt(strings.Join(words, ""), 10, 32)
 	return base + int32(n)
 }
 
@@ -351,7 +363,7 @@ func (p *nftParser) rule(t *nftTable, c *Chain, line nftLine, version int, trans
 	switch {
 	case err == nil:
 	case (!translates || c.Type != "nat" && c.Hook != "") && !concerning.MatchString(line.text):
-		rules = []*Rule{{}}
+		rules = []*Rule{unreadFilter(line.text)}
 	default:
 		p.line = line.line
 		p.note(Untranslated, line.text, err.Error())
@@ -434,14 +446,14 @@ func init() {
 		"meta mark": (*nftRule).marked, "meta skuid": owned(false), "meta skgid": owned(true),
 		"mark": (*nftRule).marked, "skuid": owned(false), "skgid": owned(true),
 		"meta hour": (*nftRule).hour, "meta day": (*nftRule).day, "hour": (*nftRule).hour, "day": (*nftRule).day,
-		"ip dscp": classed(4), "ip6 dscp": classed(6), "ct state": (*nftRule).state,
+		"ip dscp": classed(4), "ip6 dscp": classed(6), "ct state": (*nftRule).state, "ct mark": (*nftRule).marksConnection,
 		"fib daddr type local":    func(r *nftRule) error { r.rule.Match.ToLocal = true; return nil },
 		"tcp flags syn / syn,rst": syn, "tcp flags & (syn | rst) == syn": syn, "tcp flags & (syn|rst) == syn": syn, "tcp flags syn": syn,
 		"accept": verdict(Accept), "drop": verdict(Drop), "return": verdict(Return), "notrack": verdict(Notrack),
 		"continue": func(*nftRule) error { return nil },
 		"jump":     lead(Jump), "goto": lead(Goto),
 		"masquerade": ports(Masquerade), "redirect": ports(Redirect), "snat": addresses46(SNAT), "dnat": addresses46(DNAT),
-		"tcp option maxseg size set": (*nftRule).mss, "xt target": (*nftRule).xt,
+		"tcp option maxseg size set": (*nftRule).mss, "xt target": (*nftRule).xt, "xt match": (*nftRule).xtMatch,
 	}
 	for _, word := range []string{"reject", "queue", "tproxy", "synproxy", "fwd", "dup"} {
 		statements[word] = (*nftRule).end
@@ -540,10 +552,12 @@ func (r *nftRule) values() (list []string, not bool, err error) {
 			return nil, not, errors.New("has a set that does not end")
 		}
 		list, r.words = elements(r.words[:end+1]), r.words[end+1:]
+	case w == "":
+		return nil, not, errors.New("compares with an empty text")
 	case w[0] == '@':
 		known := false
 		if list, known = r.sets[w]; !known {
-			return nil, not, fmt.Errorf("%sthe set %s: its elements are not in the text", NoWord, w[1:])
+			return nil, not, fmt.Errorf("%sthe set %s: its elements are not in the text, or come and go", NoWord, w[1:])
 		}
 		if !r.budget.Makes(len(list)) {
 			return nil, not, errSets
@@ -642,6 +656,17 @@ func (r *nftRule) end() error {
 // xt is a target of iptables that this nft does not print.
 func (r *nftRule) xt() error {
 	return fmt.Errorf("is of iptables (%s), and nft does not print what it does: import what iptables-save prints", strings.Join(r.words, " "))
+}
+
+// xtMatch is a match of iptables that this nft does not print, but for comments, which are none.
+func (r *nftRule) xtMatch() error {
+	if len(r.words) == 0 {
+		return errors.New("ends after xt match")
+	}
+	if name := r.next(); name != "comment" {
+		r.unknown("of iptables, which nft does not print (" + name + ")")
+	}
+	return nil
 }
 
 func lead(kind Kind) func(r *nftRule) error {

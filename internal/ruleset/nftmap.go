@@ -87,7 +87,7 @@ func (p *nftReader) lookups(words []string) (*lookups, error) {
 		}
 		var known bool
 		if l.elements, l.end, known = p.elementsAt(words, at); !known {
-			return nil, fmt.Errorf("%sthe map or set %s: its elements are not in the text", NoWord, strings.Join(words[at:min(at+1, len(words))], ""))
+			return nil, fmt.Errorf("%sthe map or set %s: its elements are not in the text, or come and go", NoWord, strings.Join(words[at:min(at+1, len(words))], ""))
 		}
 		return &l, nil
 	}
@@ -224,7 +224,7 @@ func (r *nftRule) marked() error {
 		mask, masked, r.words = r.words[1], true, r.words[2:]
 	}
 	if len(r.words) > 0 && r.words[0] == "set" {
-		r.unknown("meta mark " + r.rest())
+		r.unknown("meta mark " + r.markSet())
 		return nil
 	}
 	list, not, err := r.values()
@@ -239,6 +239,34 @@ func (r *nftRule) marked() error {
 	k, err := parseMark(text)
 	r.rule.Match.asks(MarkCondition{Value: k.Value, Mask: k.Mask, Not: not}, "meta mark "+notText(not)+text)
 	return err
+}
+
+// markSet is what a mark is set to, which may be the other one.
+func (r *nftRule) markSet() string {
+	for at, w := range r.words {
+		if w == "mark" {
+			text := strings.Join(r.words[:at+1], " ")
+			r.words = r.words[at+1:]
+			return text
+		}
+		if at == 2 {
+			break
+		}
+	}
+	return r.rest()
+}
+
+// marksConnection is a condition on the connection's mark, or what sets that.
+func (r *nftRule) marksConnection() error {
+	if slices.Contains(r.words, "vmap") {
+		return r.verdictMap()
+	}
+	if len(r.words) > 0 && r.words[0] == "set" {
+		r.unknown("ct mark " + r.markSet())
+		return nil
+	}
+	r.unknown("ct mark " + r.rest())
+	return nil
 }
 
 func owned(group bool) func(r *nftRule) error {

@@ -141,7 +141,7 @@ func (p *parser) add(line string, options []string, c *Chain) {
 	rules, err := parseRule(options, p.version, &p.budget)
 	switch {
 	case err != nil && c.Type == "filter" && !concerning.MatchString(line):
-		rules = []*Rule{{}}
+		rules = []*Rule{unreadFilter(line)}
 	case err != nil:
 		// What it would have matched is not known: it may be anything.
 		p.note(Untranslated, line, err.Error())
@@ -306,6 +306,19 @@ func appended(words []string) (options []string, chain string) {
 
 // concerning matches rules of other tables that a gateway file may have words for.
 var concerning = regexp.MustCompile(`TCPMSS|NOTRACK|notrack|maxseg|adjust-mss|mtu_fix`)
+
+// decides matches a rule after which packets may not come to the next one.
+var decides = regexp.MustCompile(`(?:^|\s)(?:-j|--jump|-g|--goto|accept|return|drop|jump|goto)(?:[\s=;]|$)`)
+
+// unreadFilter is a rule of a filter that cannot be read: it may keep packets from what comes after it.
+func unreadFilter(text string) *Rule {
+	var r Rule
+	if decides.MatchString(text) {
+		r.Target.Kind = Accept
+		r.Match.unknown("a rule that natkit cannot read")
+	}
+	return &r
+}
 
 // unreadable is a line that may match anything: all rules of its chain, or of the table if
 // it names none, are in doubt.

@@ -1,8 +1,10 @@
 package ruleset
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -22,8 +24,9 @@ type scanner struct {
 	all  []statement
 	text strings.Builder
 	line int
-	// blocks and sets are the brackets that are open.
+	// blocks and sets are the brackets that are open, outer is the kind of the first one of blocks.
 	blocks, sets int
+	outer        string
 	quoted       bool
 	// begins: no word of the line has come yet.
 	begins bool
@@ -42,8 +45,9 @@ func statementsOf(script string, line int) []statement {
 		case s.quoted:
 			s.text.WriteByte(c)
 		case c == '#':
-			for i+1 < len(script) && script[i+1] != '\n' {
-				i++
+			comment, _, _ := strings.Cut(script[i:], "\n")
+			if i += len(comment) - 1; s.blocks > 1 && s.sets == 0 {
+				s.text.WriteString(notPrinted(s.text.String(), comment))
 			}
 		case c == '\\' && i+1 < len(script) && script[i+1] == '\n':
 			i++
@@ -65,6 +69,33 @@ func statementsOf(script string, line int) []statement {
 	return s.all
 }
 
+// What an nft without the libraries of iptables, or whose libraries cannot say it in nft's words, prints as a comment in the
+// place of a match or a target of iptables: # xt_MASQUERADE, # policy match dir out pol ipsec.
+var (
+	ofHandle    = regexp.MustCompile(` *# handle \d+$`)
+	targetXT    = regexp.MustCompile(`# xt_([A-Z0-9]+)`)
+	matchXT     = regexp.MustCompile(`# xt_(\w+)`)
+	countedIn   = regexp.MustCompile(`counter packets \d+ bytes \d+`)
+	countedLast = regexp.MustCompile(countedIn.String() + ` *$`)
+	targetName  = regexp.MustCompile(`^[A-Z0-9]{2,}\b`)
+)
+
+// notPrinted is such a comment behind the begin of a rule, as matches and targets that natkit does not know; empty for any
+// other.
+func notPrinted(before, comment string) string {
+	comment = ofHandle.ReplaceAllString(comment, "")
+	what := strings.TrimSpace(strings.TrimLeft(comment, "#"))
+	switch {
+	case strings.HasPrefix(comment, "# xt_"):
+		return " " + matchXT.ReplaceAllString(targetXT.ReplaceAllString(comment, "xt target $1"), "xt match $1")
+	case countedLast.MatchString(before) && targetName.MatchString(what):
+		return " xt target " + what
+	case countedIn.MatchString(what) && (strings.TrimSpace(before) != "" || strings.HasPrefix(what, "policy match ")):
+		return " xt match " + what
+	}
+	return ""
+}
+
 // newline ends a statement, but for one whose set goes on. No text in quotation marks has two lines.
 func (s *scanner) newline() {
 	if s.quoted = false; s.sets > 0 {
@@ -84,10 +115,17 @@ func (s *scanner) end(opens bool) {
 
 // open begins a block, or a set.
 func (s *scanner) open() {
-	if s.sets > 0 || s.blocks > 1 || hasSets(s.text.String()) {
+	kind, set := "", s.sets > 0 || s.blocks > 1 || s.blocks == 1 && s.outer != "table"
+	if !set {
+		kind = kindOf(s.text.String())
+	}
+	if set || hasSets[kind] {
 		s.sets++
 		s.text.WriteByte('{')
 		return
+	}
+	if s.blocks == 0 {
+		s.outer = kind
 	}
 	s.blocks++
 	s.end(true)
@@ -104,43 +142,46 @@ func (s *scanner) close() {
 	s.all = append(s.all, statement{text: "}", line: s.line, closes: true})
 }
 
-// hasSets reports whether brackets in a statement outside of chains are those of sets.
-func hasSets(text string) bool {
+// kindOf is what a statement is about: its first word behind the verb.
+func kindOf(text string) string {
 	words := strings.Fields(text)
 	if len(words) > 0 && slices.Contains(nftVerbs, words[0]) {
 		words = words[1:]
 	}
-	return len(words) > 0 && slices.Contains([]string{"define", "redefine", "rule", "element", "elements"}, words[0])
+	if len(words) == 0 {
+		return ""
+	}
+	return words[0]
 }
+
+// hasSets are the kinds of statements outside of chains whose brackets are those of sets.
+var hasSets = map[string]bool{"define": true, "redefine": true, "rule": true, "element": true, "elements": true}
 
 // nftVerbs are what commands of nft begin with; one without a verb adds.
 var nftVerbs = []string{"add", "create", "insert", "replace", "delete", "destroy", "flush", "reset", "list", "rename", "monitor"}
 
 // nftWords are the words of a statement: brackets are words of their own, and a list without brackets is one.
 func nftWords(text string) ([]string, error) {
-	var padded strings.Builder
-	quoted := false
+	var padded []byte
+	quoted, comma, depth := false, false, 0
 	for i := range len(text) {
 		c := text[i]
 		quoted = quoted != (c == '"')
-		if !quoted && (c == '{' || c == '}') {
-			padded.WriteString(" " + string(c) + " ")
+		switch {
+		case quoted || c == '"':
+		case c == '{' || c == '}':
+			depth += opened(text[i : i+1])
+			padded = append(padded, ' ', c)
+			c = ' '
+		case c == ',' && depth == 0:
+			padded = bytes.TrimRight(padded, " \t")
+		case comma && depth == 0 && (c == ' ' || c == '\t'):
 			continue
 		}
-		padded.WriteByte(c)
+		comma = !quoted && c == ','
+		padded = append(padded, c)
 	}
-	words, err := tokens(padded.String())
-	joined, depth := words[:0], 0
-	for _, w := range words {
-		last := len(joined) - 1
-		if depth == 0 && last >= 0 && w != "" && (strings.HasSuffix(joined[last], ",") || w[0] == ',') {
-			joined[last] += w
-			continue
-		}
-		depth += opened(w)
-		joined = append(joined, w)
-	}
-	return joined, err
+	return tokens(string(padded))
 }
 
 // opened is 1 for a bracket that opens, -1 for one that closes.
@@ -168,7 +209,7 @@ var errDefinitions = errors.New("has definitions that become too long")
 
 // take reads define, redefine and undefine; it reports whether the statement is one of these.
 func (d *definitions) take(text string) (is bool, err error) {
-	verb, rest, _ := strings.Cut(text, " ")
+	verb, rest, _ := strings.Cut(strings.Replace(text, "\t", " ", 1), " ")
 	switch verb {
 	case "undefine":
 		delete(d.values, strings.TrimSpace(rest))
@@ -178,7 +219,7 @@ func (d *definitions) take(text string) (is bool, err error) {
 		return false, nil
 	}
 	name, value, given := strings.Cut(rest, "=")
-	if !given {
+	if !given || strings.TrimSpace(value) == "" {
 		return true, errors.New("defines no value")
 	}
 	value, err = d.resolve(strings.TrimSpace(value))

@@ -163,6 +163,7 @@ func (p *uciParser) sort(s *section) {
 		p.networks[s.name] = s
 	case s.kind == "ipset" && p.sets[name] == nil:
 		p.sets[name] = s
+	case s.kind == "zone" && !s.is("enabled", true): // as if it were not there
 	case s.kind == "zone" && p.zone[name] == nil:
 		p.zone[name], p.zones = s, append(p.zones, s)
 	case s.is("enabled", true) == p.off:
@@ -311,6 +312,23 @@ func (p *uciParser) interfaces(s *section, zone string) []string {
 	return nil
 }
 
+// ofZone is what a zone asks for beside its interfaces; is is false where it has no packets of a version of IP.
+func (p *uciParser) ofZone(name string, version int) (o options, is bool) {
+	z := p.zone[name]
+	if z == nil {
+		return nil, true
+	}
+	if family := z.get("family"); strings.Contains(family, "4") != strings.Contains(family, "6") && strings.Contains(family, "4") != (version == 4) {
+		return nil, false
+	}
+	for _, key := range []string{"subnet", "extra", "extra_src", "extra_dest"} {
+		if value := z.get(key); value != "" {
+			o.other(key, value)
+		}
+	}
+	return o, true
+}
+
 // conditions are those of a rule for a protocol.
 func (p *uciParser) conditions(s *section, protocol, from, to, sport, dport string) (o options) {
 	o.add("-s", from)
@@ -343,7 +361,7 @@ func (p *uciParser) conditions(s *section, protocol, from, to, sport, dport stri
 func (p *uciParser) ofSet(value string, o *options) bool {
 	name, not := strings.CutPrefix(value, "!")
 	set := p.sets[strings.TrimSpace(name)]
-	if set == nil || !set.is("enabled", true) || len(set.list("loadfile")) > 0 || len(set.list("entry")) == 0 {
+	if set == nil || !set.is("enabled", true) || len(set.list("loadfile"))+len(set.list("timeout")) > 0 || len(set.list("entry")) == 0 {
 		return false
 	}
 	option := map[string]string{"ip": "-s", "net": "-s", "src_ip": "-s", "src_net": "-s", "dest_ip": "-d", "dest_net": "-d"}[strings.Join(set.list("match"), " ")]
@@ -357,8 +375,11 @@ func (p *uciParser) ofSet(value string, o *options) bool {
 // versions are those of IP that a section is for.
 func (s *section) versions(addresses ...string) []int {
 	for _, a := range addresses {
-		if strings.Contains(a, ":") {
+		switch {
+		case strings.Contains(a, ":"):
 			return []int{6}
+		case strings.Contains(a, "."):
+			return []int{4}
 		}
 	}
 	switch s.get("family") {
@@ -378,12 +399,22 @@ func (p *uciParser) protocols(s *section, otherwise ...string) []string {
 }
 
 func (p *uciParser) dnat(s *section) {
-	to := s.get("dest_ip")
-	for _, version := range s.versions(to, s.get("src_dip")) {
-		for _, in := range p.interfaces(s, s.get("src")) {
+	to, src := s.get("dest_ip"), s.get("src")
+	if src == "" || src == "*" {
+		p.line = s.line
+		p.note(LeftAlone, s.String(), "names no zone that packets come from: OpenWrt leaves it out, too")
+		return
+	}
+	for _, version := range s.versions(to, s.get("src_dip"), s.get("src_ip")) {
+		zone, is := p.ofZone(src, version)
+		if !is {
+			continue
+		}
+		for _, in := range p.interfaces(s, src) {
 			for _, protocol := range p.protocols(s, "tcp", "udp") {
 				var o options
 				o.add("-i", in)
+				o = append(o, zone...)
 				o = append(o, p.conditions(s, protocol, s.get("src_ip"), s.get("src_dip"), s.get("src_port"), s.get("src_dport"))...)
 				if port := s.get("dest_port"); to != "" {
 					o = append(o, target("DNAT", to, port)...)
@@ -399,6 +430,10 @@ func (p *uciParser) dnat(s *section) {
 
 func (p *uciParser) snat(s *section, zone, address, port string) {
 	for _, version := range s.versions(address, s.get("src_ip"), s.get("dest_ip")) {
+		asks, is := p.ofZone(zone, version)
+		if !is {
+			continue
+		}
 		out := p.interfaces(s, zone)
 		if device := s.get("device"); device != "" {
 			out = []string{device}
@@ -407,6 +442,7 @@ func (p *uciParser) snat(s *section, zone, address, port string) {
 			for _, protocol := range p.protocols(s, "") {
 				var o options
 				o.add("-o", name)
+				o = append(o, asks...)
 				o = append(o, p.conditions(s, protocol, s.get("src_ip"), s.get("dest_ip"), s.get("src_port"), s.get("dest_port"))...)
 				switch strings.ToUpper(s.get("target")) {
 				case "SNAT":
@@ -425,7 +461,8 @@ func (p *uciParser) snat(s *section, zone, address, port string) {
 
 func (p *uciParser) masquerade(z *section) {
 	for _, version := range []int{4, 6} {
-		if !z.is(map[int]string{4: "masq", 6: "masq6"}[version], false) {
+		asks, is := p.ofZone(z.get("name"), version)
+		if !is || !z.is(map[int]string{4: "masq", 6: "masq6"}[version], false) {
 			continue
 		}
 		for _, name := range p.interfaces(z, z.get("name")) {
@@ -434,15 +471,17 @@ func (p *uciParser) masquerade(z *section) {
 			for option, key := range map[string]string{"-s": "masq_src", "-d": "masq_dest"} {
 				var is []string
 				for _, v := range z.list(key) {
-					if strings.HasPrefix(v, "!") {
+					switch {
+					case strings.Contains(v, ":") != (version == 6):
+					case strings.HasPrefix(v, "!"):
 						o.add(option, v)
-					} else if strings.Contains(v, ":") == (version == 6) {
+					default:
 						is = append(is, v)
 					}
 				}
 				o.add(option, strings.Join(is, ","))
 			}
-			p.rule(z.setting(), version, "POSTROUTING", append(o, "-j", "MASQUERADE"))
+			p.rule(z.setting(), version, "POSTROUTING", append(append(o, asks...), "-j", "MASQUERADE"))
 		}
 	}
 }
@@ -452,6 +491,10 @@ func (p *uciParser) masquerade(z *section) {
 func (p *uciParser) reflected(s *section, zone *section) {
 	to, from := s.get("dest_ip"), p.zone[s.get("src")]
 	if to == "" || strings.Contains(to, ":") || !s.is("reflection", true) || from == nil || !from.is("masq", false) {
+		return
+	}
+	asks, is := p.ofZone(zone.get("name"), 4)
+	if !is {
 		return
 	}
 	outside := s.list("src_dip")
@@ -472,7 +515,7 @@ func (p *uciParser) reflected(s *section, zone *section) {
 	for _, name := range p.interfaces(s, zone.get("name")) {
 		for _, protocol := range p.protocols(s, "tcp", "udp") {
 			for i := range networks {
-				in, out := options{"-i", name}, options{"-o", name}
+				in, out := append(options{"-i", name}, asks...), append(options{"-o", name}, asks...)
 				in = append(in, p.conditions(s, protocol, networks[i], strings.Join(outside, ","), "", s.get("src_dport"))...)
 				out = append(out, p.conditions(s, protocol, networks[i], to, "", cmp.Or(s.get("dest_port"), s.get("src_dport")))...)
 				p.rule(s.setting(), 4, "PREROUTING", append(in, target("DNAT", to, s.get("dest_port"))...))

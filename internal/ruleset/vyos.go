@@ -268,7 +268,11 @@ func (p *vyosParser) write(r *vyosRule) {
 	for _, side := range []struct{ name, address, port string }{{"source", "-s", "--sport"}, {"destination", "-d", "--dport"}} {
 		group, ok := p.members(r, &used, side.name, "address-group", "network-group", "ipv6-address-group", "ipv6-network-group")
 		known = known && ok
-		o.add(side.address, cmp.Or(r.get(&used, side.name+" address", side.name+" prefix"), group))
+		address := r.get(&used, side.name+" address", side.name+" prefix")
+		if address != "" && group != "" { // both are asked for
+			o.other(side.name+"-group", group)
+		}
+		o.add(side.address, cmp.Or(address, group))
 	}
 	in, ok := p.interfaces(r, &used, "inbound-interface", "-i", &o)
 	out, ok2 := p.interfaces(r, &used, "outbound-interface", "-o", &o)
@@ -279,7 +283,16 @@ func (p *vyosParser) write(r *vyosRule) {
 		p.line = r.line
 		p.note(Untranslated, r.String(), "is for a group whose members are not in the text: give 'firewall group' with it")
 	}
-	sport, dport = cmp.Or(r.get(&used, "source port"), sport), cmp.Or(r.get(&used, "destination port"), dport)
+	for _, one := range []struct {
+		key  string
+		port *string
+	}{{"source port", &sport}, {"destination port", &dport}} {
+		ports := r.get(&used, one.key)
+		if ports != "" && *one.port != "" { // both are asked for
+			o.other(strings.ReplaceAll(one.key, " ", "-")+"-group", *one.port)
+		}
+		*one.port = cmp.Or(ports, *one.port)
+	}
 	to, hosts := p.translation(r, &used), p.backends(r, &used)
 	if len(hosts.list) > 0 {
 		to = target("DNAT", hosts.list[0].Address.String(), "")

@@ -67,37 +67,126 @@ func TestScriptOfNft(t *testing.T) {
 		text  string
 		rules []string
 	}{
-		"one line":                {"table ip nat { chain post { " + chain + " oifname \"eth0\" masquerade } }", []string{"masquerade: {out: eth0}"}},
-		"no policy":               {"table nat { chain post { type nat hook postrouting priority 100; oifname eth0 masquerade; } }", []string{"masquerade: {out: eth0}"}},
-		"comments":                {"table ip nat { # a {\n chain post { # b }\n " + chain + "# c\n oifname \"a#b\" masquerade # d\n } }", []string{"masquerade: {out: \"a#b\"}"}},
-		"definition":              {"define wan = eth0\ntable ip nat { chain post { " + chain + " oifname $wan masquerade } }", []string{"masquerade: {out: eth0}"}},
-		"definition of another":   {"define a = \"eth0\"\ndefine wan = $a\ntable ip nat { define a = eth1\n chain post { " + chain + " oifname $wan masquerade } }", []string{"masquerade: {out: eth0}"}},
-		"definitions in a set":    {"define a = 10.0.0.0/8\ndefine b = { 192.168.0.0/16, 172.16.0.0/12 }\ntable ip nat { chain post { " + chain + " ip saddr { $a, $b } masquerade } }", []string{"masquerade: {from: [10.0.0.0/8, 192.168.0.0/16, 172.16.0.0/12]}"}},
-		"redefined":               {"define wan = eth0\nredefine wan = eth1\ntable ip nat { chain post { " + chain + " oifname $wan masquerade } }", []string{"masquerade: {out: eth1}"}},
-		"undefined":               {"define wan = eth0\nundefine wan\ntable ip nat { chain post { " + chain + " oifname $wan masquerade } }", nil},
-		"priority":                {"define p = srcnat\ntable ip nat { chain post { type nat hook postrouting priority $p; masquerade } }", []string{"masquerade: {}"}},
-		"commands":                {"add table ip nat\nadd chain ip nat post { " + chain + " }\nadd rule ip nat post oifname \"eth0\" masquerade", []string{"masquerade: {out: eth0}"}},
-		"inserted":                {"add chain ip nat post { " + chain + " }\nadd rule ip nat post masquerade\ninsert rule ip nat post ip saddr 10.0.0.1 return", []string{"masquerade: {except-from: 10.0.0.1}"}},
-		"flushed":                 {"add chain ip nat post { " + chain + " }\nadd rule ip nat post masquerade\nflush chain ip nat post\nadd rule ip nat post oifname eth0 masquerade", []string{"masquerade: {out: eth0}"}},
-		"deleted":                 {"add chain ip nat post { " + chain + " }\nadd rule ip nat post masquerade\ndelete rule ip nat post handle 4", nil},
-		"put at a place":          {"add chain ip nat post { " + chain + " }\nadd rule ip nat post masquerade\nadd rule ip nat post handle 4 ip saddr 10.0.0.1 return", nil},
-		"elements":                {"table ip nat { set s { type ipv4_addr; }\n chain post { " + chain + " ip saddr @s masquerade } }\nadd element ip nat s { 10.0.0.1, 10.0.0.2 }", []string{"masquerade: {from: [10.0.0.1, 10.0.0.2]}"}},
-		"twice":                   {"table ip nat { chain post { " + chain + " oifname eth0 masquerade } }\ntable ip nat { chain post { oifname eth1 masquerade } }", []string{"masquerade: {out: eth0}", "masquerade: {out: eth1}"}},
-		"dormant":                 {"table ip nat { flags dormant; chain post { " + chain + " masquerade } }", nil},
-		"several lines":           {"table ip nat {\n chain post {\n  " + chain + "\n  ip saddr {\n   10.0.0.1,\n   10.0.0.2 # two\n  } masquerade\n }\n}", []string{"masquerade: {from: [10.0.0.1, 10.0.0.2]}"}},
-		"a line that goes on":     {"table ip nat {\n chain post {\n  " + chain + "\n  oifname eth0 \\\n   masquerade\n }\n}", []string{"masquerade: {out: eth0}"}},
-		"another file in a chain": {"table ip nat { chain post { " + chain + "\n include \"more.nft\"\n masquerade } }", nil},
+		"one line":                    {"table ip nat { chain post { " + chain + " oifname \"eth0\" masquerade } }", []string{"masquerade: {out: eth0}"}},
+		"no policy":                   {"table nat { chain post { type nat hook postrouting priority 100; oifname eth0 masquerade; } }", []string{"masquerade: {out: eth0}"}},
+		"comments":                    {"table ip nat { # a {\n chain post { # b }\n " + chain + "# c\n oifname \"a#b\" masquerade # d\n } }", []string{"masquerade: {out: \"a#b\"}"}},
+		"definition":                  {"define wan = eth0\ntable ip nat { chain post { " + chain + " oifname $wan masquerade } }", []string{"masquerade: {out: eth0}"}},
+		"definition of another":       {"define a = \"eth0\"\ndefine wan = $a\ntable ip nat { define a = eth1\n chain post { " + chain + " oifname $wan masquerade } }", []string{"masquerade: {out: eth0}"}},
+		"definitions in a set":        {"define a = 10.0.0.0/8\ndefine b = { 192.168.0.0/16, 172.16.0.0/12 }\ntable ip nat { chain post { " + chain + " ip saddr { $a, $b } masquerade } }", []string{"masquerade: {from: [10.0.0.0/8, 192.168.0.0/16, 172.16.0.0/12]}"}},
+		"redefined":                   {"define wan = eth0\nredefine wan = eth1\ntable ip nat { chain post { " + chain + " oifname $wan masquerade } }", []string{"masquerade: {out: eth1}"}},
+		"undefined":                   {"define wan = eth0\nundefine wan\ntable ip nat { chain post { " + chain + " oifname $wan masquerade } }", nil},
+		"priority":                    {"define p = srcnat\ntable ip nat { chain post { type nat hook postrouting priority $p; masquerade } }", []string{"masquerade: {}"}},
+		"commands":                    {"add table ip nat\nadd chain ip nat post { " + chain + " }\nadd rule ip nat post oifname \"eth0\" masquerade", []string{"masquerade: {out: eth0}"}},
+		"inserted":                    {"add chain ip nat post { " + chain + " }\nadd rule ip nat post masquerade\ninsert rule ip nat post ip saddr 10.0.0.1 return", []string{"masquerade: {except-from: 10.0.0.1}"}},
+		"flushed":                     {"add chain ip nat post { " + chain + " }\nadd rule ip nat post masquerade\nflush chain ip nat post\nadd rule ip nat post oifname eth0 masquerade", []string{"masquerade: {out: eth0}"}},
+		"deleted":                     {"add chain ip nat post { " + chain + " }\nadd rule ip nat post masquerade\ndelete rule ip nat post handle 4", nil},
+		"put at a place":              {"add chain ip nat post { " + chain + " }\nadd rule ip nat post masquerade\nadd rule ip nat post handle 4 ip saddr 10.0.0.1 return", nil},
+		"elements":                    {"table ip nat { set s { type ipv4_addr; }\n chain post { " + chain + " ip saddr @s masquerade } }\nadd element ip nat s { 10.0.0.1, 10.0.0.2 }", []string{"masquerade: {from: [10.0.0.1, 10.0.0.2]}"}},
+		"twice":                       {"table ip nat { chain post { " + chain + " oifname eth0 masquerade } }\ntable ip nat { chain post { oifname eth1 masquerade } }", []string{"masquerade: {out: eth0}", "masquerade: {out: eth1}"}},
+		"dormant":                     {"table ip nat { flags dormant; chain post { " + chain + " masquerade } }", nil},
+		"several lines":               {"table ip nat {\n chain post {\n  " + chain + "\n  ip saddr {\n   10.0.0.1,\n   10.0.0.2 # two\n  } masquerade\n }\n}", []string{"masquerade: {from: [10.0.0.1, 10.0.0.2]}"}},
+		"a line that goes on":         {"table ip nat {\n chain post {\n  " + chain + "\n  oifname eth0 \\\n   masquerade\n }\n}", []string{"masquerade: {out: eth0}"}},
+		"a comma in quotation marks":  {"table ip nat { chain post { " + chain + " oifname eth0 log prefix \"a,\" masquerade } }", []string{"{masquerade: {out: eth0}, log: {prefix: \"a,\"}}"}},
+		"a set in a chain of its own": {"add table ip nat\nadd chain ip nat post { " + chain + " ip saddr { 10.0.0.1, 10.0.0.2 } oifname eth0 masquerade; }", []string{"masquerade: {from: [10.0.0.1, 10.0.0.2], out: eth0}"}},
+		"no spaces":                   {"define\tinside={10.0.0.1,10.0.0.2}\ntable ip nat { set s { type ipv4_addr; elements={ 10.0.0.3 } }\n chain post { " + chain + " ip saddr {$inside, 10.0.0.9} masquerade; ip saddr @s masquerade } }", []string{"masquerade: {from: [10.0.0.1, 10.0.0.2, 10.0.0.9, 10.0.0.3]}"}},
+		"another file in a chain":     {"table ip nat { chain post { " + chain + "\n include \"more.nft\"\n masquerade } }", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rules, notes, r := imported(t, c.text)
 			if diff := cmp.Diff(c.rules, rules); diff != "" {
 				t.Errorf("rules (-want +got):\n%s%+v", diff, notes)
 			}
-			if whole := len(c.rules) > 0; whole != r.Exact() && name != "dormant" {
+			if whole := len(c.rules) > 0; whole != r.Exact() && name != "dormant" && name != "a comma in quotation marks" {
 				t.Errorf("exact: %v, %+v", r.Exact(), r.Notes)
 			}
 			if len(r.Notes) == 0 && len(c.rules) == 0 {
 				t.Error("nothing is said of what is left")
+			}
+		})
+	}
+}
+
+// TestNotWider: what natkit does not read of a text makes no rule match more, and is among the notes.
+func TestNotWider(t *testing.T) {
+	const chain = "type nat hook postrouting priority srcnat; policy accept;"
+	post := func(rules string) string {
+		return "table ip nat {\n\tchain post {\n\t\t" + chain + "\n\t\t" + rules + "\n\t\toifname \"eth0\" counter packets 2 bytes 120 masquerade\n\t}\n}\n"
+	}
+	const masquerade = "masquerade: {out: eth0}"
+	for name, c := range map[string]struct {
+		text  string
+		rules []string
+		line  int
+	}{
+		"a match of iptables":            {post("ip daddr 10.1.0.0/16 # xt_policy counter packets 0 bytes 0 accept"), nil, 5},
+		"a match at the begin":           {post("# xt_policy counter packets 0 bytes 0 accept # handle 7"), nil, 5},
+		"a match in words of iptables":   {post("ip daddr 10.1.0.0/16 # policy match dir out pol ipsec counter packets 0 bytes 0 accept"), nil, 5},
+		"only a match of iptables":       {post("# policy match dir out pol ipsec counter packets 0 bytes 0 accept"), nil, 5},
+		"a target of iptables":           {post("ip saddr 10.1.0.0/16 counter packets 5 bytes 300 # xt_SNAT"), nil, 4},
+		"a target without a counter":     {post("ip saddr 10.1.0.0/16 # xt_NETMAP # handle 5"), nil, 4},
+		"a match that nft names":         {post("ip daddr 10.1.0.0/16 xt match policy counter packets 0 bytes 0 accept"), nil, 5},
+		"a comment of iptables":          {post("ip daddr 10.1.0.0/16 xt match \"comment\" counter packets 0 bytes 0 accept"), []string{"masquerade: {except-to: 10.1.0.0/16, out: eth0}"}, 0},
+		"a comment":                      {post("ip daddr 10.1.0.0/16 counter packets 0 bytes 0 accept # the other office"), []string{"masquerade: {except-to: 10.1.0.0/16, out: eth0}"}, 0},
+		"a rule in a comment":            {post("# ip daddr 10.1.0.0/16 counter packets 0 bytes 0 accept"), []string{masquerade}, 0},
+		"no name":                        {"table ip nat { chain post { " + chain + "\n oifname \"\" masquerade; } }", nil, 2},
+		"an empty definition":            {"define wan =\ntable ip nat { chain post { " + chain + "\n oifname $wan masquerade; } }", nil, 3},
+		"brackets":                       {"add chain ip nat post { " + chain + " { masquerade; } }", nil, 1},
+		"an empty priority":              {"table ip nat { chain post { type nat hook postrouting priority \" \"; } }", nil, 0},
+		"a set that rules fill":          {"table ip nat { set s { type ipv4_addr; size 9; flags dynamic; elements = { 10.0.0.1 } }\n chain post { " + chain + "\n ip saddr @s masquerade; } }", nil, 3},
+		"elements that end":              {"table ip nat { set s { type ipv4_addr . inet_service; flags interval,timeout; elements = { 10.0.0.1 . 80 timeout 1h expires 5m } }\n chain post { " + chain + "\n ip saddr . tcp dport @s masquerade; } }", nil, 3},
+		"a map that rules fill":          {"table ip nat { map m { type ipv4_addr : verdict; flags dynamic; elements = { 10.0.0.1 : accept } }\n chain post { " + chain + "\n ip saddr vmap @m\n masquerade; } }", nil, 3},
+		"an element that is deleted":     {"table ip nat { set s { type ipv4_addr; elements = { 10.0.0.1, 10.0.0.2 } }\n chain post { " + chain + "\n ip saddr != @s masquerade; } }\ndelete element ip nat s { 10.0.0.1 }\nadd element ip nat s { 10.0.0.3 }", nil, 3},
+		"an exception that is not read":  {"table ip filter { chain forward { type filter hook forward priority 0;\n ip daddr @office accept\n tcp flags syn tcp option maxseg size set rt mtu; } }", nil, 3},
+		"an exception by a name":         {"*mangle\n-A FORWARD -d example.org -j RETURN\n-A FORWARD -p tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu\nCOMMIT\n", nil, 3},
+		"a connection's mark":            {post("ct mark 0x10 accept"), nil, 5},
+		"a mark of the connection's":     {post("meta mark set ct mark"), []string{masquerade}, 4},
+		"a map of the connection's mark": {post("ct mark vmap { 0x1 : accept }"), nil, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rules, notes, r := imported(t, c.text)
+			if diff := cmp.Diff(c.rules, rules); diff != "" {
+				t.Errorf("rules (-want +got):\n%s%+v", diff, notes)
+			}
+			if c.line > 0 && notes[c.line].Kind != ruleset.Untranslated || c.line == 0 && !r.Exact() {
+				t.Errorf("line %d: %+v", c.line, r.Notes)
+			}
+		})
+	}
+}
+
+// TestZonesOfUCI: a zone may ask for more than interfaces, and OpenWrt leaves out some sections.
+func TestZonesOfUCI(t *testing.T) {
+	const zone = "config zone\n\toption name wan\n\tlist device eth0\n\toption masq 1\n"
+	redirect := func(options string) string {
+		return "config redirect\n\toption proto tcp\n\toption src_dport 80\n\toption dest_ip 10.0.0.1\n" + options
+	}
+	const masquerade, web = "masquerade: {out: eth0}", "dnat: {on: any, port: tcp/80, to: 10.0.0.1, in: eth0}"
+	for name, c := range map[string]struct {
+		text  string
+		rules []string
+		kinds []string
+	}{
+		"all":                   {zone + redirect("\toption src wan\n"), []string{masquerade, web}, nil},
+		"a subnet":              {zone + "\tlist subnet 192.0.2.0/24\n" + redirect("\toption src wan\n"), nil, []string{ruleset.Untranslated, ruleset.Untranslated}},
+		"of IPv6":               {zone + "\toption family ipv6\n" + redirect("\toption src wan\n"), nil, nil},
+		"of IPv4":               {zone + "\toption family ipv4\n", []string{masquerade}, nil},
+		"not from one of IPv4":  {zone + "\toption masq6 1\n\tlist masq_src '!192.168.1.66'\n", []string{"masquerade: {out: eth0, except-from: 192.168.1.66}", masquerade}, nil},
+		"disabled":              {zone + "\toption enabled 0\n" + redirect("\toption src wan\n"), nil, []string{ruleset.Untranslated}},
+		"from no zone":          {zone + redirect(""), []string{masquerade}, []string{ruleset.LeftAlone}},
+		"from all zones":        {zone + redirect("\toption src '*'\n"), []string{masquerade}, []string{ruleset.LeftAlone}},
+		"of either version":     {zone + redirect("\toption src wan\n\toption family any\n"), []string{masquerade, web}, nil},
+		"a set with a timeout":  {zone + "config ipset\n\toption name s\n\tlist match src_ip\n\toption timeout 600\n\tlist entry 198.51.100.1\n" + redirect("\toption src wan\n\toption ipset s\n"), []string{masquerade}, []string{ruleset.Untranslated}},
+		"vyos: address, group":  {"set firewall group address-group G address 10.0.0.1\nset nat source rule 1 source address 10.0.0.0/8\nset nat source rule 1 source group address-group G\nset nat source rule 1 translation address masquerade\n", nil, []string{ruleset.Untranslated}},
+		"vyos: port, and group": {"set firewall group port-group G port 80\nset nat source rule 1 protocol tcp\nset nat source rule 1 destination port 1-1024\nset nat source rule 1 destination group port-group G\nset nat source rule 1 translation address masquerade\n", nil, []string{ruleset.Untranslated}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rules, _, r := imported(t, c.text)
+			var kinds []string
+			for _, n := range r.Notes {
+				kinds = append(kinds, n.Kind)
+			}
+			if diff := cmp.Diff(c.rules, rules) + cmp.Diff(c.kinds, kinds); diff != "" {
+				t.Errorf("(-want +got):\n%s%+v", diff, r.Notes)
 			}
 		})
 	}
