@@ -871,7 +871,7 @@ func parsePort(text string) (Port, error) {
 	name, span, spanned := strings.Cut(text, "/")
 	if name == "ip" && spanned {
 		name, spanned = span, false
-	} else if isSpan(name) && services[strings.ToLower(name)] == 0 {
+	} else if !slices.Contains(nat.Protocols, strings.ToLower(name)) && services[strings.ToLower(name)] == 0 && isSpan(name) {
 		return Port{}, misplacedPort(name, span)
 	}
 	number, err := nat.ParseProtocol(name)
