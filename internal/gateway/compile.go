@@ -669,10 +669,10 @@ func (b *compiler) isInside(a netip.Addr) bool {
 	return inside
 }
 
-// sides are the addresses of a static: one each, or those of a set of pairs, which it has as members.
+// sides are the two ends of a static: one address each, or a set of pairs.
 type sides struct {
 	inside, outside []netip.Prefix
-	// from and to are the conditions on the two sides of pairs; none where it has single addresses.
+	// from and to are the conditions on the two sides of pairs, empty for single addresses.
 	from, to []nat.Member
 	pairs    string
 }

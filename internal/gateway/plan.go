@@ -125,8 +125,7 @@ func (e *Entry) Pairs() *nat.Set {
 	return nil
 }
 
-// HasInside and HasOutside report whether an address is one of a Stateless pair, or of those of its set: of a set those of
-// the rule's family are meant.
+// HasInside reports whether an address is inside a Stateless pair, or inside a pair of its set that has the rule's family.
 func (e *Entry) HasInside(a netip.Addr) bool {
 	if s := e.Pairs(); s != nil {
 		return a.BitLen() == e.Rule.BitLen() && s.Outward(a).IsValid()
@@ -134,6 +133,7 @@ func (e *Entry) HasInside(a netip.Addr) bool {
 	return e.Inside().Contains(a)
 }
 
+// HasOutside is HasInside for the address outside.
 func (e *Entry) HasOutside(a netip.Addr) bool {
 	if s := e.Pairs(); s != nil {
 		return a.BitLen() == e.Rule.BitLen() && s.Inward(a).IsValid()

@@ -24,12 +24,12 @@ func (p AddrPair) Compare(o AddrPair) int {
 	return cmp.Or(p.Outside.Compare(o.Outside), p.Inside.Compare(o.Inside))
 }
 
-// pairs are those of a set.
+// pairs is what a Set of pairs has.
 type pairs struct {
-	// all are in the order of Outside, those of IPv4 first, which are as many as v4.
+	// all is ordered by Outside; the first v4 of them are IPv4.
 	all []AddrPair
 	v4  int
-	// byInside are their numbers in the order of Inside.
+	// byInside has the indices of all, ordered by Inside.
 	byInside []int32
 	// outside and inside are the sets of addresses on one side.
 	outside, inside func() *Set
@@ -65,8 +65,8 @@ func NewPairs(name string, given []AddrPair) (*Set, *Twice) {
 	return &Set{Name: name, pairs: p}, nil
 }
 
-// orderOf are the numbers of pairs in the order of the addresses on one side, of equal ones the first comes first. Numbers
-// of 64 bits, which most are, are sorted several times as fast as addresses.
+// orderOf returns the indices of pairs, ordered by the address on one side; equal ones keep their order. IPv4 is sorted as 64-bit
+// numbers of address and index, several times as fast as netip.Addr.
 func orderOf(all []AddrPair, side func(*AddrPair) *netip.Addr) []int32 {
 	keys, long := make([]uint64, 0, len(all)), []int32(nil)
 	for i := range all {
@@ -117,7 +117,7 @@ func (p *pairs) side(name string, order []int32, of func(*AddrPair) netip.Addr) 
 // HasPairs reports whether the set has pairs, and not addresses or services.
 func (s *Set) HasPairs() bool { return s.pairs != nil }
 
-// Pairs are those of a family, 32 or 128, in the order of their addresses outside; all for 0.
+// Pairs returns the pairs of a family, 32 or 128, or of both for 0, ordered by Outside.
 func (s *Set) Pairs(family int) []AddrPair {
 	switch {
 	case s.pairs == nil:

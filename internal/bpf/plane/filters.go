@@ -22,7 +22,8 @@ type Filter struct {
 	Kind string
 }
 
-// ReadFilters lists those of the network namespace that the thread is in, each kind at a way of an interface once.
+// ReadFilters lists the foreign classifiers at tc of the network namespace that the thread is in. Several of one kind at one hook
+// are listed once.
 func ReadFilters() ([]Filter, error) {
 	links, err := socket.Whole(netlink.LinkList)
 	if err != nil {
@@ -46,7 +47,7 @@ func ReadFilters() ([]Filter, error) {
 
 var ways = map[string]string{hookIn: "ingress", hookOut: "egress"}
 
-// foreignAt are those of a hook.
+// foreignAt lists the kinds of foreign classifiers at one hook of an interface.
 func foreignAt(l netlink.Link, name string) (kinds []string, err error) {
 	filters, _ := netlink.FilterList(l, filterParent(name)) // without the qdisc there are none
 	for _, f := range filters {
@@ -63,7 +64,7 @@ func foreignAt(l netlink.Link, name string) (kinds []string, err error) {
 	for _, at := range programs.Programs {
 		program, own, err := nameOf(at.ID)
 		if errors.Is(err, fs.ErrPermission) {
-			continue // without CAP_SYS_ADMIN, as a service, nobody knows whose it is
+			continue // opening another's program requires CAP_SYS_ADMIN, which a service lacks
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
@@ -75,7 +76,7 @@ func foreignAt(l netlink.Link, name string) (kinds []string, err error) {
 	return kinds, nil
 }
 
-// nameOf is that of a program, and whether it is natkit's, of any version: those have their map of works.
+// nameOf returns the name of a program, and whether it is natkit's: programs of every version have the map works.
 func nameOf(id ebpf.ProgramID) (name string, own bool, err error) {
 	program, err := ebpf.NewProgramFromID(id)
 	if err != nil {

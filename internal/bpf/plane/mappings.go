@@ -16,7 +16,7 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 )
 
-// Mappings are those that the programs in force have, in the kernel's maps.
+// Mappings reads the kernel's maps of the programs in force.
 type Mappings struct {
 	destinations, sources side
 	interfaces            *ebpf.Map
@@ -25,8 +25,8 @@ type Mappings struct {
 // side are the maps of one end of packets, by address, by protocol and port of one, by prefix.
 type side struct{ hosts, services, prefixes *ebpf.Map }
 
-// Mappings opens them: those of the last Load. They have to be closed; nil where there are none, or none that this version
-// knows.
+// Mappings opens the maps of the last Load; the caller closes them. It returns nil where there are none, or where another
+// version pinned them.
 func (p Pins) Mappings() (*Mappings, error) {
 	s, err := p.open(false)
 	if err != nil {
@@ -75,7 +75,8 @@ type Mapped struct {
 	On, To   netip.AddrPort
 }
 
-// Destinations are mappings of single addresses, in their order: so many at most of services, and of all ports.
+// Destinations returns mappings of single addresses, ordered by address: at most this many of services, and as many of whole
+// addresses.
 func (m *Mappings) Destinations(most int) (all []Mapped, err error) {
 	var is planeMapping
 	var service planeService
@@ -105,12 +106,12 @@ func (a *planeAddress) addr() netip.Addr {
 	return netip.AddrFrom16(bytes).Unmap()
 }
 
-// Source is that for the source of packets that go out by an interface.
+// Source is Destination for the source of packets that leave by an interface.
 func (m *Mappings) Source(out int, protocol uint8, from netip.AddrPort) (netip.AddrPort, bool) {
 	return m.sources.find(m.roles(out)&^Inside, protocol, from)
 }
 
-// roles are those of an interface; none where the programs do not know it.
+// roles returns the roles of an interface, 0 where the programs do not know it.
 func (m *Mappings) roles(index int) Roles {
 	if index == 0 {
 		return AnyRole
@@ -122,7 +123,7 @@ func (m *Mappings) roles(index int) Roles {
 	return Roles(is.Roles)
 }
 
-// find is find in decide.h.
+// find looks an address up as find in decide.h does.
 func (s *side) find(has Roles, protocol uint8, end netip.AddrPort) (netip.AddrPort, bool) {
 	a := addressOf(end.Addr())
 	for _, m := range []struct {

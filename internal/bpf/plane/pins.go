@@ -33,7 +33,7 @@ type Pins struct{ name string }
 // PinsOf are those of a name.
 func PinsOf(name string) Pins { return Pins{name} }
 
-// PinsIn are those of a network namespace; nil is the one that the thread is in.
+// PinsIn returns the pins of a network namespace; nil is the one that the thread is in.
 func PinsIn(ns *netns.Handle) (Pins, error) {
 	id, err := netns.IDOf(ns)
 	return PinsOf(NameOf(id)), err

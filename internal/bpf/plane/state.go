@@ -355,8 +355,8 @@ func ReadDrops(ns *netns.Handle) (all []Drops, err error) {
 	return all, nil
 }
 
-// addDrops adds some to those of the same number: pins of a network namespace that is gone stay (Sweep), and another one
-// gets its inode soon.
+// addDrops adds counters to those of the same inode and reason: pins outlive their network namespace (Sweep), and the kernel
+// gives its inode to the next one.
 func addDrops(all []Drops, d Drops) []Drops {
 	i := slices.IndexFunc(all, func(o Drops) bool { return o.Netns == d.Netns && o.Reason == d.Reason })
 	if i < 0 {

@@ -59,8 +59,8 @@ type Updater interface {
 	Update(ns *netns.Handle, p *gateway.Plan, digest string, plan func(digest string) *gateway.Plan) (seal string, done bool)
 }
 
-// Preparer is an Engine of which the longest part of Apply can go on beside other work: nothing of it is in force before
-// apply is called. With closes it lets go of what it has prepared, applied or not.
+// Preparer is an Engine that can do the longest part of Apply ahead, while others are at work. Nothing is in force before apply
+// is called; closes releases what was prepared, applied or not.
 type Preparer interface {
 	Engine
 	Prepare(ns *netns.Handle, p *gateway.Plan, digest string) (apply func() (seal string, err error), closes func(), err error)
@@ -222,8 +222,8 @@ func (s Set) Apply(ns *netns.Handle, p *gateway.Plan, kept gateway.Kept) error {
 	return nil
 }
 
-// Ahead returns the engines, of which those that can prepare their part of a plan, whose digest is at hand, meanwhile. They are
-// of use until done is called.
+// Ahead returns the engines; each Preparer among them has begun to prepare its part of the plan with this digest. done waits for
+// them and releases what they prepared.
 func (s Set) Ahead(ns *netns.Handle, p *gateway.Plan, digest string) (ahead Set, done func()) {
 	ahead = slices.Clone(s.all())
 	var prepared []*prepared

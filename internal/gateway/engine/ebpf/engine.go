@@ -35,7 +35,7 @@ func (e Engine) Apply(ns *netns.Handle, p *gateway.Plan, digest string) (seal st
 	return attach()
 }
 
-// Prepare loads them. What it returns attaches them, and lets go of them.
+// Prepare loads the programs and fills their maps.
 func (Engine) Prepare(ns *netns.Handle, p *gateway.Plan, digest string) (attach func() (seal string, err error), closes func(), err error) {
 	pins, err := plane.PinsIn(ns)
 	if err != nil {
