@@ -82,8 +82,8 @@ func Load(c Config) (*Programs, error) {
 	}
 	in, out := entriesOf(c.Destinations, c.Elsewhere), entriesOf(c.Sources, nil)
 	for name, n := range map[string]int{
-		planeMapDestinations: len(in.hosts.keys), planeMapDestinationServices: len(in.services), planeMapDestinationPrefixes: len(in.prefixes),
-		planeMapSources: len(out.hosts.keys), planeMapSourceServices: len(out.services), planeMapSourcePrefixes: len(out.prefixes),
+		planeMapDestinations: in.mostHosts(), planeMapDestinationServices: len(in.services), planeMapDestinationPrefixes: len(in.prefixes),
+		planeMapSources: out.mostHosts(), planeMapSourceServices: len(out.services), planeMapSourcePrefixes: len(out.prefixes),
 		planeMapInterfaces: len(c.Interfaces), planeMapMacs: c.macs(), planeMapRules: int(c.Rules) + 1,
 	} {
 		spec.Maps[name].MaxEntries = uint32(max(1, n))
@@ -175,23 +175,15 @@ func inJiffies(d time.Duration) (uint32, error) {
 	return uint32(max(1, d.Nanoseconds()/max(1, tick.Nano()))), nil
 }
 
-// entries are the contents of the maps of one direction. Hosts, of which there may be millions, stand in a list.
+// entries are the contents of the maps of one direction. Hosts, of which there may be millions, stay in the table until they
+// are written.
 type entries struct {
-	hosts    list[planeAddress]
+	table    []Mapping
+	hosts    int
 	services map[planeService]planeMapping
 	prefixes map[planePrefix]planeMapping
-	// beside are the flags of addresses that have services, or are left alone, and are not among hosts yet.
+	// beside has the flags of addresses that have services, or are left alone; some are hosts as well.
 	beside map[planeAddress]uint8
-}
-
-// list are the entries of a map in any order.
-type list[K any] struct {
-	keys   []K
-	values []planeMapping
-}
-
-func (l *list[K]) add(key K, value planeMapping) {
-	l.keys, l.values = append(l.keys, key), append(l.values, value)
 }
 
 // The flags of a mapping (tables.h).
@@ -201,47 +193,33 @@ const (
 	neutral  = 1 << 2
 )
 
-// entriesOf are the entries of mappings, which have one for each address, service and prefix, and of addresses that are left
-// alone where they have none.
-func entriesOf(all []Mapping, left []netip.Prefix) *entries {
-	e := &entries{services: map[planeService]planeMapping{}, prefixes: map[planePrefix]planeMapping{}, beside: map[planeAddress]uint8{}}
+// entriesOf returns the entries of a table, which has one mapping for each address, service and prefix, and of addresses that
+// are left alone where it has none for them.
+func entriesOf(table []Mapping, left []netip.Prefix) *entries {
+	e := &entries{table: table, services: map[planeService]planeMapping{}, prefixes: map[planePrefix]planeMapping{}, beside: map[planeAddress]uint8{}}
 	e.leave(left)
-	hosts := 0
-	for i := range all {
-		switch m := &all[i]; {
+	for i := range table {
+		switch m := &table[i]; {
 		case m.Protocol != 0:
 			e.serve(m)
-		case m.Match.IsSingleIP():
-			hosts++
+		case m.isHost():
+			e.hosts++
 		default:
 			e.prefixes[prefixOf(m.Match)] = m.value()
 		}
 	}
-	e.hosts.keys, e.hosts.values = make([]planeAddress, 0, hosts+len(e.beside)), make([]planeMapping, 0, hosts+len(e.beside))
-	for i := range all {
-		if m := &all[i]; m.Protocol == 0 && m.Match.IsSingleIP() {
-			e.host(m)
-		}
-	}
-	for a, flags := range e.beside {
-		e.hosts.add(a, planeMapping{Flags: flags})
-	}
 	return e
 }
+
+func (m *Mapping) isHost() bool { return m.Protocol == 0 && m.Match.IsSingleIP() }
+
+// mostHosts bounds the entries of the map of hosts.
+func (e *entries) mostHosts() int { return e.hosts + len(e.beside) }
 
 func (e *entries) serve(m *Mapping) {
 	a := addressOf(m.Match.Addr())
 	e.beside[a] |= services
 	e.services[planeService{Address: a, Port: swapped(m.Port), Protocol: m.Protocol}] = m.value()
-}
-
-func (e *entries) host(m *Mapping) {
-	a, v := addressOf(m.Match.Addr()), m.value()
-	if len(e.beside) > 0 {
-		v.Flags |= e.beside[a]
-		delete(e.beside, a)
-	}
-	e.hosts.add(a, v)
 }
 
 // leave adds addresses without a mapping of their own.
@@ -318,7 +296,37 @@ func addOnes(a, b uint16) uint16 {
 }
 
 func (e *entries) fill(hosts, services, prefixes *ebpf.Map) error {
-	return errors.Join(write(hosts, e.hosts.keys, e.hosts.values), fill(services, e.services), fill(prefixes, e.prefixes))
+	return errors.Join(e.fillHosts(hosts), fill(services, e.services), fill(prefixes, e.prefixes))
+}
+
+// hostsAtOnce are written by one system call; their list stays in the caches.
+const hostsAtOnce = 1 << 12
+
+func (e *entries) fillHosts(m *ebpf.Map) error {
+	beside := make(map[planeAddress]planeMapping, len(e.beside))
+	for a, flags := range e.beside {
+		beside[a] = planeMapping{Flags: flags}
+	}
+	if err := fill(m, beside); err != nil {
+		return err
+	}
+	keys, values := make([]planeAddress, 0, hostsAtOnce), make([]planeMapping, 0, hostsAtOnce)
+	for i := range e.table {
+		h := &e.table[i]
+		if !h.isHost() {
+			continue
+		}
+		if len(keys) == hostsAtOnce {
+			if err := write(m, keys, values); err != nil {
+				return err
+			}
+			keys, values = keys[:0], values[:0]
+		}
+		a, v := addressOf(h.Match.Addr()), h.value()
+		v.Flags |= e.beside[a]
+		keys, values = append(keys, a), append(values, v)
+	}
+	return write(m, keys, values)
 }
 
 func fill[K comparable, V any](m *ebpf.Map, all map[K]V) error {
