@@ -157,7 +157,7 @@ func loadProgram(engine *plane.Programs, switches map[string]any) (*ebpf.Program
 	for name, m := range maps {
 		spec.Maps[name].MaxEntries, spec.Maps[name].Flags = m.MaxEntries(), m.Flags()
 	}
-	spec.Maps[partsMapDecisions].MaxEntries = memorySlots
+	spec.Maps[partsMapDecisions].MaxEntries = memorySlots * uint32(ebpf.MustPossibleCPU())
 	switches[partsVarLastSlot], switches[partsVarKeepJiffies] = uint32(memorySlots-1), uint32(1<<31)
 	switches[partsVarIdentity] = partsAbout{Version: 1}
 	if err := bpf.Prepare(spec, switches); err != nil {

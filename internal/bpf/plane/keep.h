@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* The memory of decisions: a table for each CPU, so that what comes again needs neither mappings nor routes. Of IPv4 a
- * decision is one cache line, and IPv6 has a second one in a table of its own. */
+/* The memory of decisions, of which each CPU has a part of its own, so that what comes again needs neither mappings nor
+ * routes. Of IPv4 a decision is one cache line, and IPv6 has a second one in a table of its own. Parts of one array, and
+ * not BPF_MAP_TYPE_PERCPU_ARRAY, which finds each element by a pointer: one cache line more of a flow. */
 #pragma once
 
 #include "decide.h"
@@ -38,10 +39,11 @@ struct kept_ipv6 {
 	__be32 src[3], dst[3], to_src[3], to_dst[3];
 };
 
-MAP_OF(decisions, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct kept, 2, 0);
-MAP_OF(decisions_ipv6, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct kept_ipv6, 1, 0);
+/* BPF_F_MMAPABLE has elements start on a page, and with it on cache lines (array_map_alloc). */
+MAP_OF(decisions, BPF_MAP_TYPE_ARRAY, __u32, struct kept, 2, BPF_F_MMAPABLE);
+MAP_OF(decisions_ipv6, BPF_MAP_TYPE_ARRAY, __u32, struct kept_ipv6, 1, BPF_F_MMAPABLE);
 
-/* last_slot is the number of places, which is a power of two, less one. */
+/* last_slot is the number of places of a CPU, which is a power of two, less one. */
 const volatile __u32 last_slot = 1;
 
 /* seed has others not know which flows have the same places. */
@@ -50,14 +52,26 @@ const volatile __u64 seed;
 /* epoch changes where what is kept must not be used any more. */
 __u32 epoch;
 
-static __always_inline __u32 place(const struct flow *f)
+/* Each flow has four places: two lines that lie side by side, and two elsewhere, so that flows seldom displace each other. */
+enum {
+	PLACES = 4,
+};
+
+static __always_inline __u64 hash(const struct flow *f)
 {
 	__u64 h = ((__u64)f->src.w[3] << 32 | f->dst.w[3]) * 0x9e3779b97f4a7c15ull ^ seed;
 
 	h ^= ((__u64)f->src.w[1] << 32 | f->dst.w[1]) + ((__u64)f->src.w[2] ^ f->dst.w[2]);
 	h ^= (__u64)f->sport << 16 | f->dport | (__u64)f->protocol << 32;
-	h *= 0xff51afd7ed558ccdull;
-	return h >> 40 & last_slot;
+	return h * 0xff51afd7ed558ccdull;
+}
+
+/* place is one of the places of a flow in this CPU's part. */
+static __always_inline __u32 place(__u64 hash, int n)
+{
+	__u32 at = n & 2 ? hash >> 20 : hash >> 40;
+
+	return bpf_get_smp_processor_id() * (last_slot + 1) + ((at ^ (n & 1)) & last_slot);
 }
 
 static __always_inline bool same_words(const __be32 *words, const struct address *a)
@@ -90,22 +104,46 @@ static __always_inline bool holds(const struct kept *k, const struct packet *p, 
 	       now - k->made < keep_jiffies && k->epoch == epoch;
 }
 
-static __always_inline bool recall_at(__u32 at, const struct kept *k, const struct packet *p, __u32 now, struct decision *d)
+/* others_hold is holds for the other words of IPv6's addresses, and takes them. */
+static __always_inline bool others_hold(__u32 at, const struct packet *p, struct decision *d)
 {
-	const struct kept_ipv6 *k6;
+	const struct kept_ipv6 *k = bpf_map_lookup_elem(&decisions_ipv6, &at);
 
-	if (!holds(k, p, now))
+	if (!k || !same_words(k->src, &p->flow.src) || !same_words(k->dst, &p->flow.dst))
 		return false;
-	if (p->flags & IPV6) {
-		k6 = bpf_map_lookup_elem(&decisions_ipv6, &at);
-		if (!k6 || !same_words(k6->src, &p->flow.src) || !same_words(k6->dst, &p->flow.dst))
-			return false;
-		get_address(&d->src, k6->to_src, k->to_src);
-		get_address(&d->dst, k6->to_dst, k->to_dst);
-	} else {
-		set_ipv4(&d->src, k->to_src);
-		set_ipv4(&d->dst, k->to_dst);
+	get_address(&d->src, k->to_src, 0);
+	get_address(&d->dst, k->to_dst, 0);
+	return true;
+}
+
+/* find_kept returns what is kept about a packet; of IPv6 d gets the other words. */
+static __always_inline const struct kept *find_kept(const struct packet *p, __u32 now, struct decision *d)
+{
+	__u64 h = hash(&p->flow);
+	const struct kept *k;
+	__u32 at;
+
+	for (int n = 0; n < PLACES; n++) {
+		at = place(h, n);
+		k = bpf_map_lookup_elem(&decisions, &at);
+		if (k && holds(k, p, now) && (!(p->flags & IPV6) || others_hold(at, p, d)))
+			return k;
 	}
+	return 0;
+}
+
+/* recall finds what was decided for the flow of a packet. */
+static __always_inline bool recall(const struct packet *p, __u32 now, struct decision *d)
+{
+	const struct kept *k;
+
+	set_ipv4(&d->src, 0);
+	set_ipv4(&d->dst, 0);
+	k = find_kept(p, now, d);
+	if (!k)
+		return false;
+	d->src.w[3] = k->to_src;
+	d->dst.w[3] = k->to_dst;
 	d->sport = k->to_sport;
 	d->dport = k->to_dport;
 	d->out = k->out;
@@ -121,32 +159,32 @@ static __always_inline bool recall_at(__u32 at, const struct kept *k, const stru
 	return true;
 }
 
-/* recall finds what was decided for the flow of a packet. */
-static __always_inline bool recall(const struct packet *p, __u32 now, struct decision *d)
+/* age is how long ago the decision was made that is kept at a place, at most keep_jiffies: what is no longer used is free. */
+static __always_inline __u32 age(const struct kept *k, __u32 now)
 {
-	__u32 at = place(&p->flow);
-	const struct kept *k = bpf_map_lookup_elem(&decisions, &at);
+	__u32 age = now - k->made;
 
-	if (k && recall_at(at, k, p, now, d))
-		return true;
-	at ^= 1;
-	k = bpf_map_lookup_elem(&decisions, &at);
-	return k && recall_at(at, k, p, now, d);
+	return !k->flags || k->epoch != epoch || age > keep_jiffies ? keep_jiffies : age;
 }
 
-/* keep remembers a decision. Each flow has two places: the one that was decided longer ago gives way. */
+/* keep remembers a decision in the first free place, or in place of the oldest. */
 static __always_inline void keep(const struct decision *d, const struct packet *p, __u32 now)
 {
-	__u32 at = place(&p->flow), beside = at ^ 1;
-	struct kept *k = bpf_map_lookup_elem(&decisions, &at), *other = bpf_map_lookup_elem(&decisions, &beside);
+	struct kept *k = 0, *other;
+	__u64 h = hash(&p->flow);
 	struct kept_ipv6 *k6;
+	__u32 at = 0, next;
 
-	if (!k || !other)
-		return;
-	if (now - other->made > now - k->made) {
-		k = other;
-		at = beside;
+	for (int n = 0; n < PLACES; n++) {
+		next = place(h, n);
+		other = bpf_map_lookup_elem(&decisions, &next);
+		if (other && (!k || age(other, now) > age(k, now))) {
+			k = other;
+			at = next;
+		}
 	}
+	if (!k)
+		return;
 	if (p->flags & IPV6) {
 		k6 = bpf_map_lookup_elem(&decisions_ipv6, &at);
 		if (!k6)

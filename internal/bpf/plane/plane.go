@@ -90,9 +90,9 @@ func Load(c Config) (*Programs, error) {
 	}
 	spec.Maps[planeMapInterfaces].Flags |= unix.BPF_F_NO_PREALLOC // Attach changes entries: none may become another one's while it is read
 	slots := c.slots()
-	spec.Maps[planeMapDecisions].MaxEntries = slots
+	spec.Maps[planeMapDecisions].MaxEntries = slots * uint32(possibleCPUs())
 	if c.hasIPv6() {
-		spec.Maps[planeMapDecisionsIpv6].MaxEntries = slots
+		spec.Maps[planeMapDecisionsIpv6].MaxEntries = slots * uint32(possibleCPUs())
 	}
 	jiffies, err := inJiffies(c.Keep)
 	if err != nil {
