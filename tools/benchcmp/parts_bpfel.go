@@ -39,29 +39,26 @@ type partsInterface struct {
 }
 
 type partsKept struct {
-	_        structs.HostLayout
-	Src      uint32
-	Dst      uint32
-	Sport    uint16
-	Dport    uint16
-	In       uint32
-	Protocol uint8
-	Tos      uint8
-	Flags    uint8
-	Pad      uint8
-	Made     uint32
-	Epoch    uint32
-	ToSrc    uint32
-	ToDst    uint32
-	ToSport  uint16
-	ToDport  uint16
-	Out      uint32
-	Dmac     [6]uint8
-	Smac     [6]uint8
-	Mtu      uint16
-	RuleIn   uint16
-	RuleOut  uint16
-	Pad2     uint16
+	_   structs.HostLayout
+	Key struct {
+		_         structs.HostLayout
+		Addresses uint64
+		Ports     uint64
+		Rest      uint64
+	}
+	Made      uint32
+	Out       uint32
+	ToSrc     uint32
+	ToDst     uint32
+	ToSport   uint16
+	ToDport   uint16
+	Dmac      [6]uint8
+	Smac      [6]uint8
+	Mtu       uint16
+	RuleIn    uint16
+	RuleOut   uint16
+	Redirects uint8
+	Ethernet  uint8
 }
 
 type partsKeptIpv6 struct {

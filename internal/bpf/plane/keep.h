@@ -6,30 +6,24 @@
 
 #include "decide.h"
 
-enum {
-	KEPT = 1 << 0,
-	KEPT_IPV6 = 1 << 1,
-	KEPT_REDIRECTS = 1 << 2,
-	KEPT_ETHERNET = 1 << 3,
+/* struct key is a flow in words, and the epoch in which something was decided for it. */
+struct key {
+	__u64 addresses; /* their last words */
+	__u64 ports;     /* and the interface by which it comes in */
+	__u64 rest;
 };
 
 /* struct kept is a flow and what was decided for it; of addresses it has the last word. */
 struct kept {
-	__be32 src, dst;
-	__be16 sport, dport;
-	__u32 in;
-	__u8 protocol, tos;
-	__u8 flags; /* 0: nothing is kept */
-	__u8 pad;
+	struct key key;
 	__u32 made; /* jiffies */
-	__u32 epoch;
+	__u32 out;
 	__be32 to_src, to_dst;
 	__be16 to_sport, to_dport;
-	__u32 out;
 	__u8 dmac[6], smac[6];
 	__u16 mtu;
 	__u16 rule_in, rule_out;
-	__u16 pad2;
+	__u8 redirects, ethernet;
 };
 
 _Static_assert(sizeof(struct kept) == 64, "a cache line");
@@ -57,21 +51,36 @@ enum {
 	PLACES = 4,
 };
 
-static __always_inline __u64 hash(const struct flow *f)
+static __always_inline struct key key_of(const struct packet *p)
 {
-	__u64 h = ((__u64)f->src.w[3] << 32 | f->dst.w[3]) * 0x9e3779b97f4a7c15ull ^ seed;
+	const struct flow *f = &p->flow;
 
-	h ^= ((__u64)f->src.w[1] << 32 | f->dst.w[1]) + ((__u64)f->src.w[2] ^ f->dst.w[2]);
-	h ^= (__u64)f->sport << 16 | f->dport | (__u64)f->protocol << 32;
-	return h * 0xff51afd7ed558ccdull;
+	return (struct key){
+		.addresses = f->src.w[3] | (__u64)f->dst.w[3] << 32,
+		.ports = f->sport | (__u32)f->dport << 16 | (__u64)f->in << 32,
+		.rest = f->protocol | (__u32)f->tos << 8 | (p->flags & IPV6 ? 2 : 1) << 16 | (__u64)epoch << 32,
+	};
 }
 
-/* place is one of the places of a flow in this CPU's part. */
-static __always_inline __u32 place(__u64 hash, int n)
+static __always_inline __u64 hash(const struct key *k, const struct flow *f)
+{
+	__u64 h = k->addresses * 0x9e3779b97f4a7c15ull ^ seed;
+
+	h ^= ((__u64)f->src.w[1] << 32 | f->dst.w[1]) + ((__u64)f->src.w[2] ^ f->dst.w[2]);
+	return (h ^ k->ports ^ k->rest << 32) * 0xff51afd7ed558ccdull;
+}
+
+/* place is one of the places of a flow in the part that begins at first. */
+static __always_inline __u32 place(__u32 first, __u64 hash, int n)
 {
 	__u32 at = n & 2 ? hash >> 20 : hash >> 40;
 
-	return bpf_get_smp_processor_id() * (last_slot + 1) + ((at ^ (n & 1)) & last_slot);
+	return first + ((at ^ (n & 1)) & last_slot);
+}
+
+static __always_inline __u32 first_place(void)
+{
+	return bpf_get_smp_processor_id() * (last_slot + 1);
 }
 
 static __always_inline bool same_words(const __be32 *words, const struct address *a)
@@ -94,14 +103,10 @@ static __always_inline void get_address(struct address *a, const __be32 *words, 
 	a->w[3] = last;
 }
 
-/* holds reports whether what is kept is about a packet, and may still be used. */
-static __always_inline bool holds(const struct kept *k, const struct packet *p, __u32 now)
+/* holds reports whether what is kept is about a flow, and may still be used. */
+static __always_inline bool holds(const struct kept *k, const struct key *key, __u32 now)
 {
-	const struct flow *f = &p->flow;
-
-	return k->src == f->src.w[3] && k->dst == f->dst.w[3] && k->sport == f->sport && k->dport == f->dport && k->in == f->in &&
-	       k->protocol == f->protocol && k->tos == f->tos && k->flags & KEPT && !(k->flags & KEPT_IPV6) == !(p->flags & IPV6) &&
-	       now - k->made < keep_jiffies && k->epoch == epoch;
+	return k->key.addresses == key->addresses && k->key.ports == key->ports && k->key.rest == key->rest && now - k->made < keep_jiffies;
 }
 
 /* others_hold is holds for the other words of IPv6's addresses, and takes them. */
@@ -119,14 +124,15 @@ static __always_inline bool others_hold(__u32 at, const struct packet *p, struct
 /* find_kept returns what is kept about a packet; of IPv6 d gets the other words. */
 static __always_inline const struct kept *find_kept(const struct packet *p, __u32 now, struct decision *d)
 {
-	__u64 h = hash(&p->flow);
+	struct key key = key_of(p);
+	__u64 h = hash(&key, &p->flow);
+	__u32 first = first_place(), at;
 	const struct kept *k;
-	__u32 at;
 
 	for (int n = 0; n < PLACES; n++) {
-		at = place(h, n);
+		at = place(first, h, n);
 		k = bpf_map_lookup_elem(&decisions, &at);
-		if (k && holds(k, p, now) && (!(p->flags & IPV6) || others_hold(at, p, d)))
+		if (k && holds(k, &key, now) && (!(p->flags & IPV6) || others_hold(at, p, d)))
 			return k;
 	}
 	return 0;
@@ -152,8 +158,8 @@ static __always_inline bool recall(const struct packet *p, __u32 now, struct dec
 	d->mtu = k->mtu;
 	d->rule_in = k->rule_in;
 	d->rule_out = k->rule_out;
-	d->redirects = k->flags & KEPT_REDIRECTS;
-	d->ethernet = k->flags & KEPT_ETHERNET;
+	d->redirects = k->redirects;
+	d->ethernet = k->ethernet;
 	d->unresolved = false;
 	sum_up(d, p);
 	return true;
@@ -164,19 +170,20 @@ static __always_inline __u32 age(const struct kept *k, __u32 now)
 {
 	__u32 age = now - k->made;
 
-	return !k->flags || k->epoch != epoch || age > keep_jiffies ? keep_jiffies : age;
+	return !k->key.rest || k->key.rest >> 32 != epoch || age > keep_jiffies ? keep_jiffies : age;
 }
 
 /* keep remembers a decision in the first free place, or in place of the oldest. */
 static __always_inline void keep(const struct decision *d, const struct packet *p, __u32 now)
 {
+	struct key key = key_of(p);
+	__u64 h = hash(&key, &p->flow);
+	__u32 first = first_place(), at = 0, next;
 	struct kept *k = 0, *other;
-	__u64 h = hash(&p->flow);
 	struct kept_ipv6 *k6;
-	__u32 at = 0, next;
 
 	for (int n = 0; n < PLACES; n++) {
-		next = place(h, n);
+		next = place(first, h, n);
 		other = bpf_map_lookup_elem(&decisions, &next);
 		if (other && (!k || age(other, now) > age(k, now))) {
 			k = other;
@@ -194,16 +201,8 @@ static __always_inline void keep(const struct decision *d, const struct packet *
 		set_words(k6->to_src, &d->src);
 		set_words(k6->to_dst, &d->dst);
 	}
-	k->src = p->flow.src.w[3];
-	k->dst = p->flow.dst.w[3];
-	k->sport = p->flow.sport;
-	k->dport = p->flow.dport;
-	k->in = p->flow.in;
-	k->protocol = p->flow.protocol;
-	k->tos = p->flow.tos;
-	k->flags = KEPT | (p->flags & IPV6 ? KEPT_IPV6 : 0) | (d->redirects ? KEPT_REDIRECTS : 0) | (d->ethernet ? KEPT_ETHERNET : 0);
+	k->key = key;
 	k->made = now;
-	k->epoch = epoch;
 	k->to_src = d->src.w[3];
 	k->to_dst = d->dst.w[3];
 	k->to_sport = d->sport;
@@ -214,4 +213,6 @@ static __always_inline void keep(const struct decision *d, const struct packet *
 	k->mtu = d->mtu;
 	k->rule_in = d->rule_in;
 	k->rule_out = d->rule_out;
+	k->redirects = d->redirects;
+	k->ethernet = d->ethernet;
 }
