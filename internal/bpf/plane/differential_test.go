@@ -184,6 +184,9 @@ func TestDifferential(t *testing.T) {
 	}
 	d.seed = number(t, "NATKIT_SEED", d.seed)
 	d.host, d.network = buildNetwork(t)
+	if err := d.host.Do(func() error { return d.set(0, 1, false) }); errors.Is(err, errNoIngress) {
+		testutil.Impossible(t, err.Error())
+	}
 	for i := uint64(0); uint64(d.compared) < least && !t.Failed(); i++ {
 		testutil.Inside(t, d.host, func() error { return d.set(i, atOnce, false) })
 	}
@@ -204,6 +207,9 @@ func number(t *testing.T, name string, usual uint64) uint64 {
 	return n
 }
 
+// errNoIngress: Linux 5.15 does not. Its LRU maps also forget fragments before they are full.
+var errNoIngress = errors.New("the kernel does not take the interface of a packet that was forwarded (ingress_ifindex) from a test")
+
 var drawnMarks = MarksOf(3 << 8)
 
 // set compares packets with one set of tables, and at the end what was counted, or, to find it, after each. It runs in the
@@ -222,6 +228,9 @@ func (d *differential) set(number uint64, packets int, each bool) error {
 	}
 	defer stay()
 	r := &runner{Programs: p, out: make([]byte, 4096)}
+	if _, err := r.tc(r.Egress, g.m.interfaces[0], make([]byte, 64), 0, offload{}, false, false); errors.Is(err, unix.EINVAL) {
+		return errNoIngress
+	}
 	for i := range packets {
 		err := d.one(g, r)
 		if err == nil && each {
