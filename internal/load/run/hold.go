@@ -20,6 +20,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// holdAbort is how many connections may fail before any stands; then the run ends.
+const holdAbort = 100
+
 // holdRun is what the workers of a run that holds connections share.
 type holdRun struct {
 	crew
@@ -30,10 +33,16 @@ type holdRun struct {
 	openers int // workers that open connections at once
 
 	claimed atomic.Int64 // starts of the schedule
-	opening atomic.Int64 // workers that have not opened all of theirs
-	opened  atomic.Int64 // when the last of them had; 0 before
+	// Workers that have not opened, or not verified, all of theirs.
+	opening, verifying atomic.Int64
+	opened             int64        // when the last of them had
+	kept               atomic.Int64 // when the time begins for which they are kept; 0 before
 
-	leaving atomic.Int64 // workers that have not closed all of theirs
+	standing atomic.Int64  // connections, once the worker has opened all of its
+	full     chan struct{} // closed when the last worker has opened all of its
+
+	stood    atomic.Bool // a connection did
+	refusals atomic.Int64
 
 	// Before the first connection, when all were open, and when all were closed.
 	before, held, after *snapshot.TCPSockets
@@ -45,21 +54,35 @@ type holdRun struct {
 // open and returns what was measured until then, without an error. Only a run in which no connection
 // stood returns an error beside its result. Nothing stays open.
 func Hold(ctx context.Context, cfg load.HoldConfig, opt Options) (*load.HoldResult, error) {
+	files, err := fileLimit()
+	if err != nil {
+		return nil, fmt.Errorf("bench hold: %w", err)
+	}
+	return hold(ctx, cfg, opt, files)
+}
+
+// hold is Hold with that many connections for each thread at most.
+func hold(ctx context.Context, cfg load.HoldConfig, opt Options, files int) (*load.HoldResult, error) {
 	cfg, err := cfg.Checked()
 	if err != nil {
 		return nil, fmt.Errorf("bench hold: %w", err)
 	}
 	at := fmt.Sprintf("%s:%v", bracketed(cfg.To), cfg.Ports)
 	fail := func(err error) error { return fmt.Errorf("bench hold %s: %w", at, err) }
-	r, workers, err := newHoldRun(cfg, opt.Netns)
+	r, workers, err := newHoldRun(cfg, opt.Netns, files)
 	if err != nil {
 		return nil, fail(err)
 	}
 	defer unix.Close(r.stopFile)
 	defer unix.Close(r.turns.file)
-	if err := conduct(ctx, &r.crew, workers, opt); err != nil {
+	r.before = readSockets(opt.Netns)
+	attended := r.attend(opt.Netns)
+	err = conduct(ctx, &r.crew, workers, opt)
+	attended()
+	if err != nil {
 		return nil, fail(err)
 	}
+	r.after = readSockets(opt.Netns)
 	result := r.result(workers)
 	if result.Established == 0 && ctx.Err() == nil {
 		return result, fail(noneStood(result))
@@ -87,11 +110,7 @@ func noneStood(r *load.HoldResult) error {
 }
 
 // newHoldRun makes a run and its workers; the caller closes stopFile and the turns.
-func newHoldRun(cfg load.HoldConfig, ns *netns.Handle) (*holdRun, []*holdWorker, error) {
-	files, err := fileLimit()
-	if err != nil {
-		return nil, nil, err
-	}
+func newHoldRun(cfg load.HoldConfig, ns *netns.Handle, files int) (r *holdRun, workers []*holdWorker, err error) {
 	to := cfg.To.Unmap()
 	if len(cfg.Sources) == 0 && cfg.SourcePorts.Len() > 0 {
 		// Sockets without an address would be moved in the kernel's table of ports by connect.
@@ -101,7 +120,7 @@ func newHoldRun(cfg load.HoldConfig, ns *netns.Handle) (*holdRun, []*holdWorker,
 		}
 		cfg.Sources = []netip.Addr{a}
 	}
-	r := &holdRun{cfg: cfg, pace: load.Pace{PerSecond: cfg.Rate}, rss: residentSet()}
+	r = &holdRun{cfg: cfg, full: make(chan struct{}), pace: load.Pace{PerSecond: cfg.Rate}, rss: residentSet()}
 	r.openers = workersFor(cfg.Workers, cfg.Connections, cfg.Connections)
 	r.cfg.Workers = r.openers
 	var all []netip.AddrPort
@@ -111,12 +130,12 @@ func newHoldRun(cfg load.HoldConfig, ns *netns.Handle) (*holdRun, []*holdWorker,
 	if r.origin, err = newOrigin(ns, all, cfg.Sources, cfg.SourcePorts, cfg.Seed); err != nil {
 		return nil, nil, err
 	}
-	workers := make([]*holdWorker, workersFor(r.openers, cfg.Connections, files))
+	workers = make([]*holdWorker, workersFor(r.openers, cfg.Connections, files))
 	for i := range workers {
 		workers[i] = newHoldWorker(r, i, len(workers))
 	}
 	r.opening.Store(int64(len(workers)))
-	r.leaving.Store(int64(len(workers)))
+	r.verifying.Store(int64(len(workers)))
 	if err := r.turns.begin(r.openers); err != nil {
 		return nil, nil, err
 	}
@@ -125,6 +144,36 @@ func newHoldRun(cfg load.HoldConfig, ns *netns.Handle) (*holdRun, []*holdWorker,
 		return nil, nil, err
 	}
 	return r, workers, nil
+}
+
+// readSockets reads the namespace's numbers; nil where they cannot be read.
+func readSockets(ns *netns.Handle) (s *snapshot.TCPSockets) {
+	_ = ns.Do(func() (err error) {
+		s, err = collect.ReadTCPSockets()
+		return err
+	})
+	return s
+}
+
+// attend reads what all connections take when they are open, and then lets the time begin for which
+// they are kept. Workers have no files but their connections. The returned function ends that.
+func (r *holdRun) attend(ns *netns.Handle) func() {
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-r.full:
+			r.usage = readUsage().since(r.usage)
+			r.held, r.heldRSS = readSockets(ns), residentSet()
+			r.kept.Store(r.clock())
+			r.turns.wake()
+		case <-over:
+		}
+	}()
+	return func() {
+		close(over)
+		<-done
+	}
 }
 
 // routeSource returns the address that the kernel would connect from.
@@ -195,7 +244,8 @@ type holdWorker struct {
 	buf    []byte
 	order  *rand.Rand
 
-	flying   int    // of the window
+	flying   int // of the window
+	opened   bool
 	spare    uint64 // place in the order from which taken combinations are replaced
 	closing  int64  // when it began to close
 	lastFull int64  // when its window was last in use as a whole
@@ -240,14 +290,11 @@ func (w *holdWorker) setUp(ns *netns.Handle) error {
 	if w.id > 0 {
 		return nil
 	}
-	w.run.before, _ = collect.ReadTCPSockets()
+	w.run.usage = readUsage()
 	return w.run.check(&w.sys)
 }
 
 func (w *holdWorker) loop() {
-	if w.id == 0 {
-		w.run.usage = readUsage()
-	}
 	w.open()
 	w.keep()
 	w.verify()
@@ -278,26 +325,21 @@ func (w *holdWorker) open() {
 			w.discard(c)
 		}
 	}
+	w.run.standing.Add(w.established - w.lost)
+	w.opened = true
 	if w.run.opening.Add(-1) == 0 {
-		w.run.allOpen(w.stamp())
+		w.run.opened = w.stamp()
+		close(w.run.full)
 	}
 }
 
-// allOpen is what the last worker does that has opened its connections.
-func (r *holdRun) allOpen(now int64) {
-	r.held, _ = collect.ReadTCPSockets()
-	r.heldRSS, r.usage = residentSet(), readUsage().since(r.usage)
-	r.opened.Store(now)
-	r.turns.wake()
-}
-
-// keep waits until all workers have opened theirs and the time to keep them is over.
+// keep waits until all workers have opened theirs and the time to keep them is over, or none is left.
 func (w *holdWorker) keep() {
 	for w.stamp(); !w.over(); {
 		until := w.untilOver()
-		if opened := w.run.opened.Load(); opened > 0 {
-			end := opened + int64(w.run.cfg.Keep)
-			if w.now >= end {
+		if kept := w.run.kept.Load(); kept > 0 {
+			end := kept + int64(w.run.cfg.Keep)
+			if w.now >= end || w.run.standing.Load() == 0 {
 				return
 			}
 			until = min(until, end)
@@ -320,6 +362,12 @@ func (w *holdWorker) verify() {
 		chosen[i], chosen[j] = chosen[j], chosen[i]
 	}
 	w.sweep(n, w.run.stop.Load, always, func(n int) { w.ask(chosen[n]) }, chosen[:n]...)
+	if w.run.verifying.Add(-1) == 0 {
+		w.run.turns.wake()
+	}
+	for w.stamp(); w.run.verifying.Load() > 0 && !w.run.stop.Load(); { // as long as others verify, all are held
+		w.handle(w.untilOver())
+	}
 }
 
 // close closes every connection that stands.
@@ -346,9 +394,6 @@ func (w *holdWorker) close() {
 func (w *holdWorker) leave() {
 	w.handIn()
 	w.publish()
-	if w.run.leaving.Add(-1) == 0 {
-		w.run.after, _ = collect.ReadTCPSockets()
-	}
 	w.sys.close(w.epoll)
 }
 
@@ -586,7 +631,9 @@ func (w *holdWorker) stands(c *heldConn) {
 	w.turnSecond()
 	w.flying--
 	c.state = standing
-	w.established++
+	if w.established++; w.established == 1 {
+		w.run.stood.Store(true)
+	}
 	w.connect.Record(took)
 	w.interval.Complete(took)
 	if took >= load.LateConnect {
@@ -643,6 +690,9 @@ func (w *holdWorker) drop(c *heldConn, phase load.Phase, reason load.Reason) {
 	if phase == load.Verify {
 		w.verified++
 	}
+	if w.opened && w.run.standing.Add(-1) == 0 {
+		w.run.turns.wake()
+	}
 	w.failures.Add(phase, reason)
 	w.sys.resetOnClose(c.fd)
 	w.discard(c)
@@ -670,6 +720,9 @@ func (w *holdWorker) fail(reason load.Reason) {
 	w.failures.Add(load.Connect, reason)
 	if reason.NoLocalPort() {
 		w.noLocalPort++
+	}
+	if !w.run.stood.Load() && w.run.refusals.Add(1) == holdAbort {
+		w.run.crew.end()
 	}
 }
 
@@ -708,7 +761,7 @@ func (r *holdRun) result(workers []*holdWorker) *load.HoldResult {
 		end, closing = max(end, w.now), max(closing, w.closing)
 	}
 	res.Unfinished = int64(r.cfg.Connections) - res.Established - res.Failed
-	res.Seconds, res.OpenSeconds = float64(end)/1e9, float64(r.opened.Load())/1e9
+	res.Seconds, res.OpenSeconds = float64(end)/1e9, float64(r.opened)/1e9
 	res.CloseSeconds = float64(end-closing) / 1e9
 	if res.OpenSeconds > 0 {
 		res.OpenPerSecond = float64(res.Established) / res.OpenSeconds

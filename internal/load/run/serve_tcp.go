@@ -64,6 +64,15 @@ type tcpServer struct {
 // load.EndOfHold comes; other bytes are sent back. It returns what it saw, or an error that wraps
 // unix.EADDRINUSE if another server has a port.
 func ServeTCP(ctx context.Context, cfg ServeTCPConfig) (*load.Held, error) {
+	files, err := fileLimit()
+	if err != nil {
+		return nil, fmt.Errorf("serve TCP: %w", err)
+	}
+	return serveTCP(ctx, cfg, files)
+}
+
+// serveTCP is ServeTCP with that many files for each thread at most.
+func serveTCP(ctx context.Context, cfg ServeTCPConfig, files int) (*load.Held, error) {
 	if !cfg.Listen.IsValid() {
 		return nil, errors.New("serve TCP: no address to listen on; give ADDRESS:PORT")
 	}
@@ -82,10 +91,6 @@ func ServeTCP(ctx context.Context, cfg ServeTCPConfig) (*load.Held, error) {
 		return fail(err)
 	}
 	defer s.closeListeners()
-	files, err := fileLimit()
-	if err != nil {
-		return fail(err)
-	}
 	if files -= len(s.files); files < 1 {
 		return fail(fmt.Errorf("%d ports leave none of the open files for connections: raise the limit with `ulimit -n`", len(s.files)))
 	}
