@@ -175,7 +175,7 @@ func commandLine(cmd *cobra.Command, chosen map[string]string, args ...string) s
 		}
 		for _, value := range values {
 			separator := " "
-			if isSwitch(f) {
+			if f.NoOptDefVal != "" { // a switch, or a flag that may stand alone
 				separator = "="
 			}
 			words = append(words, "--"+f.Name+separator+shellQuote(value))

@@ -77,7 +77,7 @@ Requires no privilege; --netns and --pid require CAP_SYS_ADMIN to enter the name
 		RunE: func(cmd *cobra.Command, args []string) error { return b.run(cmd, args[0]) },
 	}
 	f, c := cmd.Flags(), &b.cfg
-	f.VarP(between(&c.Concurrency, 1, math.MaxInt), "concurrency", "c", "connections at once")
+	f.VarP(between(&c.Concurrency, 1, math.MaxInt), "concurrency", "c", "concurrent requests (connections)")
 	f.Int64VarP(&c.Requests, "connections", "n", 0, "number of connections to open (1, or until --time expires)")
 	f.VarP(period(&c.Timeout, time.Millisecond, 0), "timeout", "s", "time limit of each connection, connect to close: seconds or 500ms, 2m, …")
 	f.StringVar(&b.request, "request", "", "send one HTTP request for `PATH` over each connection and wait for the response (/ without a PATH)")
@@ -158,7 +158,7 @@ Requires no privilege; --netns and --pid require CAP_SYS_ADMIN to enter the name
 		RunE: func(cmd *cobra.Command, args []string) error { return b.run(cmd, args) },
 	}
 	f, c := cmd.Flags(), &b.cfg
-	f.VarP(between(&c.Concurrency, 1, math.MaxInt), "concurrency", "c", "connections that are opened, verified or closed at once")
+	f.VarP(between(&c.Concurrency, 1, math.MaxInt), "concurrency", "c", "concurrent requests (connections that are being opened, verified or closed)")
 	f.Var(period(&c.Keep, 0, 0), "keep", "how long to keep all of them when they are open: seconds or 500ms, 2m, …")
 	f.Var(natural(&c.Verify), "verify", "connections over which the server must return a byte at the end (0: none, and no data at all)")
 	f.VarP(period(&c.Timeout, time.Millisecond, 0), "timeout", "s", "time limit of each part of a connection's life: seconds or 500ms, 2m, …")
