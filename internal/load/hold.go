@@ -14,7 +14,7 @@ import (
 
 // Defaults of HoldConfig.
 const (
-	HoldConcurrency = 1000
+	HoldConcurrency = 400
 	HoldVerified    = 1000
 )
 
