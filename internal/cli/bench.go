@@ -29,7 +29,7 @@ func newBench(env *Env) *cobra.Command {
 		Use:   "bench",
 		Short: "generate load and measure the result; a server to aim it at",
 	}
-	cmd.AddCommand(newBenchHTTP(env), newBenchUDP(env), newBenchPackets(env), newBenchServe(env))
+	cmd.AddCommand(newBenchHTTP(env), newBenchConnect(env), newBenchHold(env), newBenchUDP(env), newBenchPackets(env), newBenchServe(env))
 	return cmd
 }
 
@@ -88,6 +88,14 @@ func addOwnNetwork(cmd *cobra.Command, own *bool) {
 	cmd.Flags().BoolVar(own, "i-own-this-network", false, "allow public addresses: they and all on the way there are yours")
 }
 
+// addClose adds --close; usual is its default, in words.
+func addClose(cmd *cobra.Command, mode *load.CloseMode, usual string) {
+	v := into(mode, load.ParseCloseMode)
+	v.text = usual
+	cmd.Flags().Var(v, "close", "`WHO` closes a connection first: server, client (or fin), or rst (the client, with a reset)")
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"close": completeWords(string(load.CloseServer), string(load.CloseClient), string(load.CloseReset))})
+}
+
 // parseAddrPort reads what a flag or an argument of that name must be.
 func parseAddrPort(name, text string) (netip.AddrPort, error) {
 	at, err := netip.ParseAddrPort(text)
@@ -104,11 +112,13 @@ type benchRun[R any] struct {
 	empty func(*R) error
 	// chosen are the flags that repeat it.
 	chosen func(*R) map[string]string
-	text   func(io.Writer, report.Style, *R) error
+	// progress is a line about where the run stands; nil for Progress.String.
+	progress func(load.Progress) string
+	text     func(io.Writer, report.Style, *R) error
 }
 
 // runLoad makes load from the chosen namespace and prints what came of it.
-func runLoad[R any](b *benchVerb, cmd *cobra.Command, to string, r benchRun[R]) error {
+func runLoad[R any](b *benchVerb, cmd *cobra.Command, args []string, r benchRun[R]) error {
 	ns, err := b.target.open(cmd)
 	if err != nil {
 		return err
@@ -121,13 +131,16 @@ func runLoad[R any](b *benchVerb, cmd *cobra.Command, to string, r benchRun[R]) 
 		}
 		defer at.Close()
 	}
-	progress := b.env.progress()
-	result, err := r.run(loadrun.Options{Netns: ns, WatchOthers: true, Progress: func(p load.Progress) { progress.Update("%v", p) }})
+	progress, line := b.env.progress(), r.progress
+	if line == nil {
+		line = load.Progress.String
+	}
+	result, err := r.run(loadrun.Options{Netns: ns, WatchOthers: true, Progress: func(p load.Progress) { progress.Update("%s", line(p)) }})
 	progress.Clear()
 	if result == nil {
 		return err
 	}
-	head := report.LoadHead{Command: commandLine(cmd, r.chosen(result), to), Netns: snapshot.Netns{Name: at.Name(), Inode: at.Inode()}}
+	head := report.LoadHead{Command: commandLine(cmd, r.chosen(result), args...), Netns: snapshot.Netns{Name: at.Name(), Inode: at.Inode()}}
 	return b.print(cmp.Or(err, r.empty(result)), head, result, func(w io.Writer, style report.Style) error { return r.text(w, style, result) })
 }
 
@@ -148,7 +161,7 @@ var notRepeated = []string{"json", "output", "quiet", "verbose", "numeric"}
 
 // commandLine is a command line as a shell takes it: with the flags that were given
 // but for those of output, and the values of those that were chosen, given or not.
-func commandLine(cmd *cobra.Command, chosen map[string]string, to string) string {
+func commandLine(cmd *cobra.Command, chosen map[string]string, args ...string) string {
 	words := []string{cmd.CommandPath()}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		values := []string{f.Value.String()}
@@ -162,13 +175,16 @@ func commandLine(cmd *cobra.Command, chosen map[string]string, to string) string
 		}
 		for _, value := range values {
 			separator := " "
-			if isSwitch(f) {
+			if f.NoOptDefVal != "" { // a switch, or a flag that may stand alone
 				separator = "="
 			}
 			words = append(words, "--"+f.Name+separator+shellQuote(value))
 		}
 	})
-	return strings.Join(append(words, shellQuote(to)), " ")
+	for _, arg := range args {
+		words = append(words, shellQuote(arg))
+	}
+	return strings.Join(words, " ")
 }
 
 // numbers are flags that natkit chose a value for; 0 is none.
@@ -232,7 +248,8 @@ Requires no privilege; --netns and --pid require CAP_SYS_ADMIN to enter the name
 	f.Int64VarP(&c.Requests, "requests", "n", 0, "number of requests to send (1, or until --time expires)")
 	f.VarP(period(&c.Timeout, time.Millisecond, 0), "timeout", "s", "time limit of each request, connect to last byte: seconds or 500ms, 2m, …")
 	f.BoolVarP(&c.KeepAlive, "keepalive", "k", false, "send many requests over one connection")
-	f.StringVar((*string)(&c.Close), "close", string(load.CloseServer), "`WHO` closes a connection first: server, client, or rst (the client, with a reset)")
+	c.Close = load.CloseServer
+	addClose(cmd, &c.Close, string(load.CloseServer))
 	f.IntVar(&c.PerConnection, "per-connection", 0, "with --keepalive: end a connection after `N` requests, by whom --close selects (0: never)")
 	f.Var(addressList(&c.ConnectTo), "connect-to", "connect to this address, range or prefix (`ADDR[-ADDR]`, ADDR/BITS) instead of the URL's host, in turn; may be repeated")
 	f.Int64Var(&c.Batch, "batch", 0, "send the requests in batches of `N`; the next one begins when all of the last one have ended")
@@ -241,7 +258,6 @@ Requires no privilege; --netns and --pid require CAP_SYS_ADMIN to enter the name
 	requires(cmd, "pause", "batch")
 	f.BoolVar(&c.MergeAck, "merge-ack", false, "let the request carry the handshake's ACK: one packet fewer per connection, not comparable with runs without it")
 	b.addFlags(cmd, loadFlags{&c.Duration, &c.Rate, &c.Sources, &c.SourcePorts, &c.Seed, &c.Workers}, "requests", " (by default the kernel chooses, which is faster)")
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"close": completeWords(string(load.CloseServer), string(load.CloseClient), string(load.CloseReset))})
 	return cmd
 }
 
@@ -253,9 +269,9 @@ func (b *benchHTTP) run(cmd *cobra.Command, url string) error {
 	if _, _, err := b.cfg.Checked(); err != nil {
 		return usage(err)
 	}
-	return runLoad(&b.benchVerb, cmd, url, benchRun[load.Result]{
+	return runLoad(&b.benchVerb, cmd, []string{url}, benchRun[load.Result]{
 		run:   func(o loadrun.Options) (*load.Result, error) { return loadrun.HTTP(cmd.Context(), b.cfg, o) },
-		empty: noneCompleted,
+		empty: func(r *load.Result) error { return noneCompleted("http", url, r) },
 		chosen: func(r *load.Result) map[string]string {
 			return numbers(map[string]int64{"requests": r.Config.Requests, "concurrency": int64(r.Config.Concurrency), "workers": int64(r.Config.Workers)})
 		},
@@ -265,18 +281,22 @@ func (b *benchHTTP) run(cmd *cobra.Command, url string) error {
 
 // noneCompleted is why a run without any completed request has failed: its table
 // would be zeros.
-func noneCompleted(r *load.Result) error {
+func noneCompleted(verb, to string, r *load.Result) error {
 	var failures []string
 	for _, f := range r.Failures {
 		failures = append(failures, fmt.Sprintf("%s: %s %d", f.Phase, f.Reason, f.Count))
+	}
+	answered, completed := "request was answered", "request completed"
+	if r.Config.NoRequest {
+		answered, completed = "connection was closed", "connection completed"
 	}
 	switch {
 	case r.Completed > 0:
 		return nil
 	case len(failures) == 0:
-		return fmt.Errorf("bench http %s: the run ended before any request was answered", r.Config.URL)
+		return fmt.Errorf("bench %s %s: the run ended before any %s", verb, to, answered)
 	}
-	return fmt.Errorf("bench http %s: no request completed: %s", r.Config.URL, strings.Join(failures, ", "))
+	return fmt.Errorf("bench %s %s: no %s: %s", verb, to, completed, strings.Join(failures, ", "))
 }
 
 // benchUDP is bench udp.
@@ -329,7 +349,7 @@ func (b *benchUDP) run(cmd *cobra.Command, to string) (err error) {
 	if err != nil {
 		return usage(err)
 	}
-	return runLoad(&b.benchVerb, cmd, to, benchRun[packets.UDPResult]{
+	return runLoad(&b.benchVerb, cmd, []string{to}, benchRun[packets.UDPResult]{
 		run: func(o loadrun.Options) (*packets.UDPResult, error) { return loadrun.UDP(cmd.Context(), cfg, o) },
 		empty: func(r *packets.UDPResult) error {
 			if r.Answered() == 0 {
@@ -347,22 +367,28 @@ func (b *benchUDP) run(cmd *cobra.Command, to string) (err error) {
 // benchServe is bench serve.
 type benchServe struct {
 	benchVerb
-	listen, udp string
-	expected    packets.End
-	workers     int
-	ownNetwork  bool
+	listen, udp, tcp string
+	limit            int
+	closes           bool
+	expected         packets.End
+	workers          int
+	ownNetwork       bool
 }
 
 func newBenchServe(env *Env) *cobra.Command {
-	b := &benchServe{benchVerb: benchVerb{env: env, schema: report.ServedSchema}}
+	b := &benchServe{benchVerb: benchVerb{env: env, schema: report.ServedSchema}, limit: loadrun.HoldLimit}
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "answer HTTP requests with a small page, or echo UDP datagrams, until interrupted",
+		Short: "answer HTTP requests with a small page, echo UDP datagrams, or hold TCP connections, until interrupted",
 		Long: `Answer every HTTP/1.0 and 1.1 request with the same small page, until interrupted.
 
 With --udp echo the datagrams of 'natkit bench udp' instead, and no others, and report
 their number at the end. Those from public addresses are counted and not answered
 without --i-own-this-network: they may be forged.
+
+With --tcp accept the connections of 'natkit bench hold' and 'natkit bench connect' on a
+port or a range of them, keep them and return every byte, and report their number at the
+end. There are as many threads as the limit of open files requires for --limit.
 
 Requires no privilege; --netns and --pid require CAP_SYS_ADMIN to enter the namespace,
 ports below 1024 CAP_NET_BIND_SERVICE.`,
@@ -370,24 +396,35 @@ ports below 1024 CAP_NET_BIND_SERVICE.`,
   natkit bench serve --listen 198.18.0.2:80 --netns server
   natkit bench serve --udp 198.18.0.2:9000
   natkit bench serve --udp [::]:9000 --netns server --json
+  natkit bench serve --tcp 198.18.1.2:8100-8119 --limit 1000000
+  natkit bench serve --tcp 198.18.1.2:8100 --close
   natkit bench serve --udp 198.18.1.2:9000 --expect-source 198.18.1.1:1024-2047`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return b.run(cmd) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&b.listen, "listen", "127.0.0.1:8080", "where to listen, `ADDR:PORT`; port 0 takes a free one")
 	f.StringVar(&b.udp, "udp", "", "echo UDP datagrams at `ADDR:PORT`, instead of HTTP; port 0 takes a free one")
-	cmd.MarkFlagsMutuallyExclusive("listen", "udp")
+	f.StringVar(&b.tcp, "tcp", "", "accept TCP connections at `ADDR:PORT[-LAST]` and keep them, instead of HTTP; port 0 takes a free one")
+	f.Var(between(&b.limit, 1, math.MaxInt), "limit", "with --tcp: hold at most this many connections")
+	f.BoolVar(&b.closes, "close", false, "with --tcp: close each connection as soon as it is accepted")
+	cmd.MarkFlagsMutuallyExclusive("listen", "udp", "tcp")
+	requires(cmd, "limit", "tcp")
+	requires(cmd, "close", "tcp")
 	f.Var(into(&b.expected, packets.ParseEnd), "expect-source", "with --udp: count datagrams that do not come from `PREFIX[:PORTS]` as misdelivered")
 	f.Var(natural(&b.workers), "workers", "threads (0: one per CPU)")
 	addOwnNetwork(cmd, &b.ownNetwork)
 	b.addJSON(cmd)
-	for _, name := range []string{"expect-source", "i-own-this-network", "json"} {
+	for _, name := range []string{"expect-source", "i-own-this-network"} {
 		requires(cmd, name, "udp")
 	}
+	requires(cmd, "json", "udp", "tcp")
 	return cmd
 }
 
 func (b *benchServe) run(cmd *cobra.Command) error {
+	if b.tcp != "" {
+		return b.serveTCP(cmd)
+	}
 	overUDP := cmd.Flags().Changed("udp")
 	name, text := "--listen ", b.listen
 	if overUDP {
@@ -435,4 +472,36 @@ func (b *benchServe) serveUDP(cmd *cobra.Command, cfg loadrun.ServeUDPConfig) er
 		return err
 	}
 	return b.print(nil, report.LoadHead{}, served, func(w io.Writer, style report.Style) error { return report.Served(w, style, served) })
+}
+
+func (b *benchServe) serveTCP(cmd *cobra.Command) error {
+	addr, ports, err := parseAddrPorts("--tcp ", b.tcp)
+	if err != nil {
+		return err
+	}
+	ns, err := b.target.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	progress := b.env.progress()
+	held, err := loadrun.ServeTCP(cmd.Context(), loadrun.ServeTCPConfig{
+		Listen: addr, Ports: ports, Netns: ns, Limit: b.limit, Workers: b.workers, CloseAtOnce: b.closes,
+		Ready: func(a netip.AddrPort) {
+			out := b.env.Stdout
+			if b.env.asJSON { // the document comes there
+				out = b.env.Stderr
+			}
+			fmt.Fprintf(out, "holding TCP at %v\n", a)
+		},
+		Progress: func(p load.Progress) {
+			progress.Update("%.0f s: %d accepted, %.0f connections/s, %d open", p.Elapsed.Seconds(), p.Completed, p.PerSecond, p.InFlight)
+		},
+	})
+	progress.Clear()
+	if err != nil {
+		return err
+	}
+	b.schema = report.HeldSchema
+	return b.print(nil, report.LoadHead{}, held, func(w io.Writer, style report.Style) error { return report.Held(w, style, held) })
 }

@@ -135,6 +135,9 @@ func addCounters(to snapshot.Counters, group string, names, values []string) err
 	return nil
 }
 
+// ReadTCPSockets reads the numbers of the calling thread's network namespace.
+func ReadTCPSockets() (*snapshot.TCPSockets, error) { return readTCPSockets(newLive(Options{})) }
+
 // readTCPSockets: a kernel without IPv6 has no sockstat6.
 func readTCPSockets(src source) (*snapshot.TCPSockets, error) {
 	text, err := readText(src, procSockstat)

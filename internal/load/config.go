@@ -166,8 +166,10 @@ func (c Config) checkBounds() error {
 		return errors.New("batches and a rate: what is started on a schedule does not wait for a batch; give one of them")
 	case c.Pause > 0 && c.Batch == 0:
 		return errors.New("a pause requires the size of a batch")
-	case c.Close != CloseServer && c.Close != CloseClient && c.Close != CloseReset:
-		return fmt.Errorf("close mode %q: must be client, server or rst", c.Close)
+	case !c.Close.known():
+		return c.Close.unknown()
+	case c.NoRequest && c.KeepAlive:
+		return errors.New("keepalive requires requests")
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // phases in the order of a request's life.
-var phases = []Phase{Connect, Send, Wait, Read, Reply}
+var phases = []Phase{Connect, Send, Wait, Read, Reply, Keep, Verify, Close}
 
 type failureKind struct {
 	phase  Phase
@@ -79,6 +79,10 @@ const (
 	// Prohibited is an ICMPv6 error that a firewall sent; the kernel makes EACCES of
 	// it (net/ipv6/icmp.c, tab_unreach), as of what this machine forbids.
 	Prohibited
+	// ClosedByServer is the end of a connection that was to be kept.
+	ClosedByServer
+	// WrongByte came back instead of the one that was sent on a held connection.
+	WrongByte
 )
 
 const (
@@ -107,6 +111,8 @@ var reasonText = map[Reason]string{
 	BadFraming:     "bad Content-Length or chunk",
 	OversizedHead:  "header too large",
 	Prohibited:     "administratively prohibited",
+	ClosedByServer: "closed by the server",
+	WrongByte:      "another byte than was sent",
 	1:              "forbidden on this machine", // EPERM: netfilter's or a security module's no
 	12:             "no memory",                 // ENOMEM
 	13:             "forbidden on this machine", // EACCES

@@ -3,6 +3,7 @@
 package load
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -24,6 +25,24 @@ const (
 	CloseReset CloseMode = "rst"
 )
 
+func (m CloseMode) known() bool { return m == CloseServer || m == CloseClient || m == CloseReset }
+
+func (m CloseMode) unknown() error {
+	return fmt.Errorf("close mode %q: must be client, server or rst", m)
+}
+
+// ParseCloseMode reads a mode; "fin" is another word for "client".
+func ParseCloseMode(text string) (CloseMode, error) {
+	m := CloseMode(text)
+	if text == "fin" {
+		m = CloseClient
+	}
+	if !m.known() {
+		return "", errors.New("must be client (or fin), server or rst")
+	}
+	return m, nil
+}
+
 // Config is one run of HTTP load. The zero value of a field means the default
 // given with it.
 type Config struct {
@@ -40,8 +59,11 @@ type Config struct {
 	KeepAlive bool `json:"keep_alive"`
 	// PerConnection ends a kept connection after this number of requests, by the side that Close names;
 	// 0 means never.
-	PerConnection int       `json:"requests_per_connection,omitempty"`
-	Close         CloseMode `json:"close"`
+	PerConnection int `json:"requests_per_connection,omitempty"`
+	// NoRequest sends nothing: a connection is closed as soon as it stands, and counts as
+	// a request. With CloseServer it waits for the server to close.
+	NoRequest bool      `json:"no_request,omitempty"`
+	Close     CloseMode `json:"close"`
 	// Batch cuts the requests into pieces of this size. The next piece begins when all of
 	// the last one are over and Pause has passed; 0 means that all are one piece.
 	Batch int64         `json:"batch,omitempty"`
@@ -89,6 +111,11 @@ const (
 	Read Phase = "read"
 	// Reply stands for responses that arrived but were wrong.
 	Reply Phase = "reply"
+	// Keep, Verify and Close are the parts of the life of a connection that is held:
+	// nothing is sent, a byte has to come back, the end.
+	Keep   Phase = "keep"
+	Verify Phase = "verify"
+	Close  Phase = "close"
 )
 
 // Failure counts requests that failed in one way.
@@ -119,6 +146,8 @@ type Second struct {
 	At        float64 `json:"at_seconds"`
 	Completed int64   `json:"completed"`
 	Failed    int64   `json:"failed"`
+	// Lost are held connections that ended before they were closed.
+	Lost int64 `json:"lost,omitempty"`
 	// P99 of the total time in this interval, in milliseconds; 0 where nothing completed.
 	P99 float64 `json:"p99_ms"`
 }

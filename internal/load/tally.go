@@ -26,7 +26,7 @@ type Tally struct {
 	Completed, Failed int64
 	// AfterFailure counts requests completed after the run's first failure.
 	AfterFailure int64
-	// Late counts completed requests whose connection took lateConnect or longer.
+	// Late counts completed requests whose connection took LateConnect or longer.
 	Late       int64
 	Unfinished int64
 	Received   int64 // bytes, heads included
@@ -40,9 +40,9 @@ type Tally struct {
 	failures                            FailureCounts
 }
 
-// lateConnect is the first retransmission timeout of a SYN, in nanoseconds (RFC 6298,
+// LateConnect is the first retransmission timeout of a SYN, in nanoseconds (RFC 6298,
 // 2.1; TCP_TIMEOUT_INIT), less what the kernel's timers are early by.
-const lateConnect = 990_000_000
+const LateConnect = 990_000_000
 
 // NewTally is an empty tally; openLoop adds the time from the actual start.
 func NewTally(openLoop bool) *Tally {
@@ -67,7 +67,7 @@ func (t *Tally) Complete(s Sample) {
 		t.Document = s.Body
 	}
 	t.connect.Record(s.Connected - s.Intended)
-	if s.Connected-s.Start >= lateConnect {
+	if s.Connected-s.Start >= LateConnect {
 		t.Late++
 	}
 	t.processing.Record(s.Done - s.Connected)
@@ -231,9 +231,9 @@ type Course struct {
 // Interval is what one worker did in one second, or several workers. It is reused: Reset empties
 // it.
 type Interval struct {
-	Completed, Failed int64
-	total             *Histogram
-	workers           int // that have handed in this second
+	Completed, Failed, Lost int64
+	total                   *Histogram
+	workers                 int // that have handed in this second
 }
 
 // NewInterval is empty; its histogram has two significant digits.
@@ -250,7 +250,7 @@ func (i *Interval) Reset() {
 	if i.Completed > 0 {
 		i.total.Reset()
 	}
-	i.Completed, i.Failed = 0, 0
+	i.Completed, i.Failed, i.Lost = 0, 0, 0
 }
 
 // NewCourse expects each second from this number of workers.
@@ -266,6 +266,7 @@ func (c *Course) Add(index int, in *Interval) {
 	s.workers++
 	s.Completed += in.Completed
 	s.Failed += in.Failed
+	s.Lost += in.Lost
 	s.total.Merge(in.total)
 	for len(c.open) > 0 && c.open[0].workers == c.workers {
 		c.close()
@@ -276,7 +277,7 @@ func (c *Course) close() {
 	s := c.open[0]
 	c.open = c.open[1:]
 	c.done = append(c.done, Second{
-		At: float64(len(c.done) + 1), Completed: s.Completed, Failed: s.Failed, P99: s.total.Quantile(0.99),
+		At: float64(len(c.done) + 1), Completed: s.Completed, Failed: s.Failed, Lost: s.Lost, P99: s.total.Quantile(0.99),
 	})
 }
 

@@ -18,9 +18,12 @@ import (
 // The schemas of what the verbs that make load print as JSON.
 const (
 	HTTPLoadSchema    = "natkit.bench-http/1"
+	ConnectLoadSchema = "natkit.bench-connect/1"
+	HoldLoadSchema    = "natkit.bench-hold/1"
 	UDPLoadSchema     = "natkit.bench-udp/1"
 	PacketsLoadSchema = "natkit.bench-packets/1"
 	ServedSchema      = "natkit.bench-serve/1"
+	HeldSchema        = "natkit.bench-serve-tcp/1"
 )
 
 // LoadHead is what stands before the result in the document of a run.
@@ -122,6 +125,30 @@ func (t *loadText) times(title, of, longest string, total load.Times, note strin
 	return t.err
 }
 
+// outcome is what became of requests or connections.
+func (t *loadText) outcome(what string, r *load.Result) {
+	t.table.Row()
+	t.line("Time taken for tests", "%.3f seconds", r.Seconds)
+	t.line("Complete "+what, "%d", r.Completed)
+	t.line("Failed "+what, "%d", r.Failed)
+	t.phases(r.Failures)
+	t.late(r.ConnectLate)
+	t.some("Unfinished at the end", r.Unfinished, "%s")
+	if r.FirstFailureSeconds >= 0 {
+		t.line("First failure", "after %.3f seconds; %.2f [#/sec] completed from then on", r.FirstFailureSeconds, r.AfterFirstFailurePerSecond)
+	}
+}
+
+func (t *loadText) phases(failures []load.Failure) {
+	for _, f := range failures {
+		t.line("  "+string(f.Phase), "%s %d", f.Reason, f.Count)
+	}
+}
+
+func (t *loadText) late(n int64) {
+	t.some("Late connections", n, "%s took a second or more: their SYN was retransmitted")
+}
+
 // HTTPLoad writes the result of a run with at least one completed request.
 func HTTPLoad(w io.Writer, style Style, r *load.Result) error {
 	t, c := newLoadText(w, style), r.Config
@@ -135,18 +162,7 @@ func HTTPLoad(w io.Writer, style Style, r *load.Result) error {
 	if c.MergeAck {
 		t.line("Note", "--merge-ack: one packet fewer per connection, not comparable with runs without it")
 	}
-	t.table.Row()
-	t.line("Time taken for tests", "%.3f seconds", r.Seconds)
-	t.line("Complete requests", "%d", r.Completed)
-	t.line("Failed requests", "%d", r.Failed)
-	for _, f := range r.Failures {
-		t.line("  "+string(f.Phase), "%s %d", f.Reason, f.Count)
-	}
-	t.some("Late connections", r.ConnectLate, "%s took a second or more: their SYN was retransmitted")
-	t.some("Unfinished at the end", r.Unfinished, "%s")
-	if r.FirstFailureSeconds >= 0 {
-		t.line("First failure", "after %.3f seconds; %.2f [#/sec] completed from then on", r.FirstFailureSeconds, r.AfterFirstFailurePerSecond)
-	}
+	t.outcome("requests", r)
 	t.line("Total transferred", "%d bytes", r.BytesReceived)
 	t.line("HTML transferred", "%d bytes", r.BodyBytes)
 	t.line("Requests per second", "%.2f [#/sec] (mean)", r.RequestsPerSecond)
@@ -170,9 +186,137 @@ func HTTPLoad(w io.Writer, style Style, r *load.Result) error {
 	return t.times("Connection Times", "requests served", "longest request", r.Total, note, rows...)
 }
 
+// ConnectLoad writes the result of a run of connections with at least one that was completed.
+func ConnectLoad(w io.Writer, style Style, r *load.Result) error {
+	t, c := newLoadText(w, style), r.Config
+	to, err := load.ParseTarget(c.URL)
+	if err != nil {
+		return err
+	}
+	if r.Server != "" {
+		t.line("Server Software", "%s", r.Server)
+	}
+	t.line("Server", "%s", to.HostPort())
+	t.line("Concurrency Level", "%d (%s)", c.Concurrency, units.Plural(c.Workers, "thread", "threads"))
+	t.line("Load", "%s", httpLoad(c))
+	if c.MergeAck {
+		t.line("Note", "--merge-ack: one packet fewer per connection, not comparable with runs without it")
+	}
+	t.outcome("connections", r)
+	t.line("Connections per second", "%.2f [#/sec] (mean)", r.RequestsPerSecond)
+	t.line("Connections open", "%.1f (mean)", r.MeanInFlight)
+	t.cost("connection", r.Completed+r.Failed, r.SystemCalls, r.CPU)
+	t.remarks(r.GeneratorLimit, r.CPUContention)
+	if err := t.write(); err != nil {
+		return err
+	}
+	rows, note := []namedTimes{{"Connect", r.Connect}, {"Close", r.Processing}, {"Total", r.Total}}, ""
+	if !c.NoRequest {
+		rows[1].name = "Request"
+	}
+	if r.ServiceTotal != nil {
+		rows = append(rows, namedTimes{"Service", *r.ServiceTotal})
+		note = "Connect and Total count from when a connection was due, Service from when it began."
+	}
+	return t.times("Connection Times", "connections", "longest connection", r.Total, note, rows...)
+}
+
+// HoldLoad writes the result of a run that held at least one connection.
+func HoldLoad(w io.Writer, style Style, r *load.HoldResult) error {
+	t, c := newLoadText(w, style), r.Config
+	t.line("Server", "%v, %s %v", c.To, map[bool]string{true: "port", false: "ports"}[c.Ports.Len() == 1], c.Ports)
+	t.line("Connections", "%d (%s)", c.Connections, units.Plural(r.Threads, "thread", "threads"))
+	t.line("Load", "%s", holdLoad(c))
+	t.table.Row()
+	t.line("Time taken for tests", "%.3f seconds", r.Seconds)
+	t.line("Established", "%d in %.3f seconds, %.2f [#/sec] (mean)", r.Established, r.OpenSeconds, r.OpenPerSecond)
+	t.line("Failed", "%d", r.Failed)
+	t.line("Lost", "%d", r.Lost)
+	t.phases(r.Failures)
+	t.late(r.Late)
+	t.some("Taken", r.Taken, "%s combinations of addresses and ports were in use; others were taken")
+	t.some("Unfinished at the end", r.Unfinished, "%s")
+	t.line("Verified", "%d returned a byte, of %d", r.Alive, r.Verified)
+	t.line("Closed", "%d in %.3f seconds", r.Closed, r.CloseSeconds)
+	t.line("Open by second", "%s", openText(r.Series))
+	t.line("Memory", "%.0f bytes per connection here, %s at most", r.BytesPerConnection, units.Bytes(r.CPU.MaxRSSBytes))
+	if r.Before != nil && r.Held != nil && r.After != nil {
+		t.line("Kernel's sockets", "%s before, %s held, %s after", socketText(r.Before), socketText(r.Held), socketText(r.After))
+	}
+	t.line("System calls", "%.2f per connection", float64(r.SystemCalls)/float64(max(r.Established+r.Failed, 1)))
+	t.line("CPU", "%.2f us per connection here, %.2f us on the whole machine",
+		1e6*(r.CPU.UserSeconds+r.CPU.SystemSeconds)/float64(max(r.Established, 1)), 1e6*r.CPU.MachineSeconds/float64(max(r.Established, 1)))
+	t.remarks(r.GeneratorLimit, r.CPUContention)
+	if err := t.write(); err != nil {
+		return err
+	}
+	rows := []namedTimes{{"Connect", r.Connect}}
+	if r.Alive > 0 {
+		rows = append(rows, namedTimes{"Byte", r.RoundTrip})
+	}
+	return t.times("Connection Times", "connections", "longest connect", r.Connect, "", rows...)
+}
+
+// openText is the course of the open connections, at ten moments at most.
+func openText(series []load.HeldSecond) string {
+	var texts []string
+	for i := range series {
+		if step := (len(series) + 9) / 10; (i+1)%step == 0 || i+1 == len(series) {
+			texts = append(texts, fmt.Sprintf("%.3g s: %d", series[i].At, series[i].Open))
+		}
+	}
+	return strings.Join(texts, ", ")
+}
+
+// pageBytes is the size of the pages that sockstat counts on the machines that natkit runs on.
+const pageBytes = 4096
+
+func socketText(s *snapshot.TCPSockets) string {
+	return fmt.Sprintf("%d (%s of buffers)", s.InUse+s.InUse6, units.Bytes(s.MemoryPages*pageBytes))
+}
+
+func holdLoad(c load.HoldConfig) string {
+	text := fmt.Sprintf("%d at once", c.Concurrency)
+	if c.Rate > 0 {
+		text = fmt.Sprintf("%g connections/s on schedule (open loop)", c.Rate)
+	}
+	text += fmt.Sprintf(", kept %s, then %s", c.Keep, closesText(c.Close))
+	if c.SourcePorts.Len() > 0 {
+		text += fmt.Sprintf(", source ports %v, seed %d", c.SourcePorts, c.Seed)
+	}
+	return text + fromText(c.Sources)
+}
+
+func closesText(m load.CloseMode) string {
+	return cmp.Or(map[load.CloseMode]string{load.CloseClient: "the client closes", load.CloseReset: "the client closes with a reset"}[m], "the server closes")
+}
+
+// Held writes what a server that holds connections saw.
+func Held(w io.Writer, style Style, h *load.Held) error {
+	t := newLoadText(w, style)
+	t.line("Accepted", "%d", h.Accepted)
+	t.line("Most at once", "%d", h.Peak)
+	t.line("Bytes returned", "%d", h.Returned)
+	t.line("Closed here", "%d", h.Closed)
+	t.line("Closed by the peer", "%d", h.ByPeer)
+	t.line("Reset by the peer", "%d", h.Reset)
+	for _, f := range h.Failures {
+		t.line("Not accepted", "%s %d", f.Reason, f.Count)
+	}
+	t.line("Memory", "%s at most", units.Bytes(h.CPU.MaxRSSBytes))
+	if n := float64(h.Accepted); n > 0 {
+		t.line("System calls", "%.2f per connection", float64(h.SystemCalls)/n)
+		t.line("CPU", "%.2f us per connection", 1e6*(h.CPU.UserSeconds+h.CPU.SystemSeconds)/n)
+	}
+	return t.write()
+}
+
 func httpLoad(c load.Config) string {
-	closes := cmp.Or(map[load.CloseMode]string{load.CloseClient: "the client closes", load.CloseReset: "the client closes with a reset"}[c.Close], "the server closes")
+	closes := closesText(c.Close)
 	text := "one connection per request, " + closes
+	if c.NoRequest {
+		text = "no request, " + closes
+	}
 	switch {
 	case c.PerConnection > 0:
 		text = fmt.Sprintf("%d requests per connection (keep-alive), then %s", c.PerConnection, closes)
@@ -180,7 +324,11 @@ func httpLoad(c load.Config) string {
 		text = "many requests per connection (keep-alive)"
 	}
 	if c.Rate > 0 {
-		text += fmt.Sprintf(", %g requests/s on schedule (open loop)", c.Rate)
+		what := "requests"
+		if c.NoRequest {
+			what = "connections"
+		}
+		text += fmt.Sprintf(", %g %s/s on schedule (open loop)", c.Rate, what)
 	} else {
 		text += ", closed loop"
 	}

@@ -216,7 +216,7 @@ func exchangeOne(ctx context.Context, one lab.Load, k int64) (x lab.Exchanged, e
 }
 
 func exchangedFrom(one lab.Load, network string, k int64) net.Addr {
-	from := heldFrom(one, k)
+	from := exchangeFrom(one, k)
 	if from == nil || network == "tcp" {
 		return from
 	}
@@ -300,4 +300,18 @@ func (w *batches) report() *lab.Batches {
 	}
 	return &lab.Batches{Count: int(w.count.Load()), Requests: w.batch.Requests,
 		OutOfPatience: int(w.impatient.Load()), WaitedSeconds: float64(w.waited.Load()) / 1e9}
+}
+
+// exchangeFrom is the source of the k-th connection: the addresses in turn, then the
+// next port. Nil leaves it to the kernel.
+func exchangeFrom(one lab.Load, k int64) net.Addr {
+	if len(one.Sources) == 0 {
+		return nil
+	}
+	n := int64(len(one.Sources))
+	from := &net.TCPAddr{IP: one.Sources[k%n].AsSlice()}
+	if one.SourcePorts != (lab.Ports{}) {
+		from.Port = int(one.SourcePorts.First) + int(k/n%one.SourcePorts.Len())
+	}
+	return from
 }

@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/natkit/natkit/internal/capacity"
@@ -18,10 +15,11 @@ import (
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/load"
+	loadrun "github.com/natkit/natkit/internal/load/run"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
-	"golang.org/x/sys/unix"
 )
 
 // setHost sets the host-wide values that the stage has. Where they are
@@ -161,97 +159,34 @@ func tooLow(lower map[string]int64, busiest string, entries int64) error {
 	return nil
 }
 
-const (
-	// openers open connections at once.
-	openers = 8
-	// openTimeout limits the opening of a connection if the load does not set it.
-	openTimeout = 2 * time.Second
-)
+// openTimeout limits the opening of a connection if the load does not set it.
+const openTimeout = 2 * time.Second
 
-// held are connections that stand open.
-type held struct {
-	mu     sync.Mutex
-	conns  []net.Conn
-	failed map[string]int64
-}
-
-func (h *held) add(conn net.Conn, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if err == nil {
-		h.conns = append(h.conns, conn)
-		return
-	}
-	h.failed[holdReason(err)]++
-}
-
-func holdReason(err error) string {
-	var timeout net.Error
-	var errno unix.Errno
-	switch {
-	case errors.As(err, &timeout) && timeout.Timeout():
-		return "timed out"
-	case errors.Is(err, unix.ECONNREFUSED):
-		return "refused"
-	case errors.As(err, &errno):
-		return errno.Error()
-	}
-	return err.Error()
-}
-
-// hold opens connections and keeps them open, without a byte, until its time is over.
+// hold opens connections and keeps them open, without a byte, until its time is over. None that
+// stands may be the fault.
 func (l *loads) hold(ctx context.Context, i int, one lab.Load) (o outcome) {
-	began := time.Now()
-	h := &held{failed: map[string]int64{}}
-	defer func() {
-		for _, conn := range h.conns {
-			conn.Close()
-		}
-	}()
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	errs := make([]error, openers)
-	for k := range openers {
-		wg.Go(func() { errs[k] = l.open(ctx, i, one, h, &next) })
+	whole := l.bounded(one.For)
+	options := l.options(i, one)
+	options.Progress = func(p load.Progress) {
+		l.done[i].Store(p.Completed + p.Failed)
+		l.say(fmt.Sprintf("%d connections held", p.Completed))
 	}
-	wg.Wait()
-	opening := time.Since(began).Seconds()
-	l.say(fmt.Sprintf("%d connections held", len(h.conns)))
-	o.err = errors.Join(append(errs, wait(ctx, time.Until(began.Add(l.bounded(one.For)))))...)
-	o.result = result(time.Since(began).Seconds(), int64(len(h.conns)), float64(len(h.conns))/opening)
-	for reason, n := range h.failed {
-		o.fail(load.Connect, reason, n)
+	r, err := loadrun.Hold(ctx, load.HoldConfig{
+		To: one.To.Addr(), Ports: nat.Ports{First: one.To.Port(), Last: one.To.Port()}, Connections: one.Concurrency,
+		Duration: whole, Keep: whole, Timeout: cmp.Or(one.Timeout, openTimeout), Close: load.CloseClient,
+		Sources: one.Sources, SourcePorts: nat.Ports(one.SourcePorts), Seed: one.Seed, Workers: one.Workers,
+	}, options)
+	if r == nil {
+		o.err = err
+		return o
 	}
+	if o.err = ctx.Err(); o.err == nil { // also where none stood
+		o.err = wait(ctx, whole-time.Duration(r.Seconds*float64(time.Second)))
+	}
+	o.result = result(r.Seconds, r.Established, r.OpenPerSecond)
+	o.result.Failed, o.result.Failures = r.Failed+r.Lost, append(o.result.Failures, r.Failures...)
+	o.result.SystemCalls, o.result.CPU = r.SystemCalls, r.CPU
+	o.result.GeneratorLimit, o.result.CPUContention = r.GeneratorLimit, r.CPUContention
 	o.report.Sent = int64(one.Concurrency)
 	return o
-}
-
-// open opens every connection that is still to be opened, from within the node.
-func (l *loads) open(ctx context.Context, i int, one lab.Load, h *held, next *atomic.Int64) error {
-	dialer := net.Dialer{Timeout: cmp.Or(one.Timeout, openTimeout)}
-	return l.c.node(one.From).Do(func() error {
-		for {
-			k := next.Add(1) - 1
-			if k >= int64(one.Concurrency) || ctx.Err() != nil {
-				return ctx.Err()
-			}
-			dialer.LocalAddr = heldFrom(one, k)
-			h.add(dialer.DialContext(ctx, "tcp", one.To.String()))
-			l.done[i].Add(1)
-		}
-	})
-}
-
-// heldFrom is the source of the k-th connection: the addresses in turn, then the
-// next port. Nil leaves it to the kernel.
-func heldFrom(one lab.Load, k int64) net.Addr {
-	if len(one.Sources) == 0 {
-		return nil
-	}
-	n := int64(len(one.Sources))
-	from := &net.TCPAddr{IP: one.Sources[k%n].AsSlice()}
-	if one.SourcePorts != (lab.Ports{}) {
-		from.Port = int(one.SourcePorts.First) + int(k/n%one.SourcePorts.Len())
-	}
-	return from
 }

@@ -71,7 +71,43 @@ func (w *worker) launch(intended int64) {
 	// machine), trying is given up after a few times.
 	if w.eager > 0 {
 		c.connected = w.stamp()
+		w.begin(i, c)
+	}
+}
+
+// begin does with a connection what it is for, right after connect or when it stands.
+func (w *worker) begin(i int32, c *conn) {
+	if w.run.cfg.NoRequest {
+		w.end(i, c)
+	} else {
 		w.write(i, c)
+	}
+}
+
+// end begins to close a connection that carries nothing, or to wait for the server to do so. Right after connect
+// the handshake may not be over: a second connect returns whether it is.
+func (w *worker) end(i int32, c *conn) {
+	if c.state == connecting {
+		switch errno := w.sys.connect(c.fd, &w.run.origin.to[0]); errno {
+		case 0, unix.EISCONN:
+			w.eager = eagerTries
+		case unix.EALREADY:
+			w.eager--
+			return
+		default:
+			w.fail(i, load.Connect, load.Reason(errno))
+			return
+		}
+	}
+	c.sent, c.first, c.state = c.connected, c.connected, draining
+	switch w.run.cfg.Close {
+	case load.CloseReset:
+		w.finish(i, c)
+	case load.CloseClient:
+		// It is over with the server's FIN: else the server would be left behind.
+		if errno := w.sys.shutdown(c.fd); errno != 0 {
+			w.fail(i, load.Close, load.Reason(errno))
+		}
 	}
 }
 
@@ -222,8 +258,8 @@ func (w *worker) event(i int32, mask uint32) {
 
 // writeThenRead also reads what the same event announced: being edge-triggered, it comes only once.
 func (w *worker) writeThenRead(i int32, c *conn, mask uint32) {
-	w.write(i, c)
-	if c.state == waiting && mask&(unix.EPOLLIN|unix.EPOLLRDHUP) != 0 {
+	w.begin(i, c)
+	if (c.state == waiting || c.state == draining) && mask&(unix.EPOLLIN|unix.EPOLLRDHUP) != 0 {
 		w.read(i, c, mask)
 	}
 }
@@ -242,7 +278,7 @@ func (w *worker) read(i int32, c *conn, mask uint32) {
 		case errno == unix.EAGAIN:
 			return
 		case errno != 0:
-			w.fail(i, c.readPhase(), load.Reason(errno))
+			w.fail(i, w.readPhase(c), load.Reason(errno))
 			return
 		}
 		w.stamp()
@@ -265,8 +301,11 @@ func (w *worker) read(i int32, c *conn, mask uint32) {
 	}
 }
 
-func (c *conn) readPhase() load.Phase {
-	if c.state == waiting {
+func (w *worker) readPhase(c *conn) load.Phase {
+	switch {
+	case w.run.cfg.NoRequest:
+		return load.Close
+	case c.state == waiting:
 		return load.Wait
 	}
 	return load.Read
@@ -283,6 +322,9 @@ func (w *worker) feed(i int32, c *conn, b []byte) bool {
 			w.server = load.ServerName(b)
 		}
 	case draining:
+		if w.run.cfg.NoRequest { // the server speaks first
+			return true
+		}
 		w.fail(i, load.Reply, load.Surplus)
 		return false
 	}
@@ -319,7 +361,7 @@ func (w *worker) endOfStream(i int32, c *conn) {
 // is still open.
 func (w *worker) finish(i int32, c *conn) {
 	w.unlist(i)
-	if status := c.resp.Status(); status/100 == 2 {
+	if status := c.resp.Status(); status/100 == 2 || w.run.cfg.NoRequest {
 		w.complete(c)
 	} else {
 		w.countFailure(load.Reply, load.StatusReason(status))
@@ -328,13 +370,21 @@ func (w *worker) finish(i int32, c *conn) {
 	case !w.last(c) && c.resp.Persistent():
 		c.state = idle
 		w.push(w.idle, i)
-	case w.serverCloses(c) && w.closing < w.spare && w.reusable(c) && w.sys.shutdown(c.fd) == 0:
+	case w.run.cfg.NoRequest && w.run.cfg.Close == load.CloseClient && w.reusable(c):
+		w.park(i) // both have closed
+	case w.run.cfg.Close == load.CloseReset && w.last(c):
+		// Dissolving the connection sends the reset as well (tcp_disconnect), and leaves the socket.
+		if w.reusable(c) && w.sys.connect(c.fd, &unspecified) == 0 {
+			w.park(i)
+			c.fresh = true
+			return
+		}
+		w.sys.resetOnClose(c.fd)
+		w.discard(i)
+	case w.last(c) && w.closing < w.spare && w.reusable(c) && w.sys.shutdown(c.fd) == 0:
 		c.state = closing
 		w.closing++
 	default:
-		if w.run.cfg.Close == load.CloseReset && w.last(c) {
-			w.sys.resetOnClose(c.fd)
-		}
 		w.discard(i)
 	}
 }

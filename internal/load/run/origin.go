@@ -77,6 +77,9 @@ type origin struct {
 	order   load.Permutation // of sources × ports
 }
 
+// maxOrder is the longest load.Permutation.
+const maxOrder = 1 << 32
+
 // newOrigin resolves the interfaces of link-local addresses in the namespace, and puts the sources
 // into the order of the seed.
 func newOrigin(ns *netns.Handle, to []netip.AddrPort, sources []netip.Addr, ports nat.Ports, seed uint64) (origin, error) {
@@ -106,7 +109,7 @@ func newOrigin(ns *netns.Handle, to []netip.AddrPort, sources []netip.Addr, port
 	if o.ownPorts() && len(o.sources) == 0 { // a port can be chosen without an address
 		o.sources = []sockaddr{o.anySource()}
 	}
-	o.order = load.NewPermutation(uint64(o.combinations()), seed)
+	o.order = load.NewPermutation(min(uint64(o.combinations()), maxOrder), seed)
 	return o, err
 }
 
@@ -143,6 +146,18 @@ func (o *origin) anySource() sockaddr {
 func (o *origin) at(k uint64) sockaddr {
 	at, n := o.order.At(k), uint64(len(o.sources))
 	return o.sources[at%n].withPort(o.ports.First + uint16(at/n))
+}
+
+// pairs returns how many different connections there are: combinations to each destination.
+func (o *origin) pairs() uint64 {
+	return min(uint64(o.combinations()), maxOrder) * uint64(len(o.to))
+}
+
+// pair returns the source and the destination of the k-th connection, k being less than pairs: each
+// combination is used once before one is used again, to the next destination.
+func (o *origin) pair(k uint64) (from sockaddr, to *sockaddr) {
+	n := min(uint64(o.combinations()), maxOrder)
+	return o.at(k % n), &o.to[(k%n+k/n)%uint64(len(o.to))]
 }
 
 // check binds to every source once, so that an address that is not this machine's is one error and

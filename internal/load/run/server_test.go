@@ -80,9 +80,19 @@ func startServe(t *testing.T, cfg ServeConfig) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// startRaw runs a server that does with each connection whatever handle does; the
-// connection is closed after it. The request has been read.
+// startRaw is startPlain, but the request has been read.
 func startRaw(t *testing.T, handle func(c *net.TCPConn)) string {
+	t.Helper()
+	return startPlain(t, func(c *net.TCPConn) {
+		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+			handle(c)
+		}
+	})
+}
+
+// startPlain runs a server that does with each connection whatever handle does; the
+// connection is closed after it.
+func startPlain(t *testing.T, handle func(c *net.TCPConn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -107,9 +117,7 @@ func startRaw(t *testing.T, handle func(c *net.TCPConn)) string {
 					delete(conns, c)
 					mu.Unlock()
 				}()
-				if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
-					handle(c.(*net.TCPConn))
-				}
+				handle(c.(*net.TCPConn))
 			})
 		}
 	})

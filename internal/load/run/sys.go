@@ -124,6 +124,16 @@ func (c *caller) watch(epoll, fd, data int32, events uint32) syscall.Errno {
 	return errno
 }
 
+func (c *caller) unwatch(epoll, fd int32) {
+	c.call(unix.SYS_EPOLL_CTL, epoll, unix.EPOLL_CTL_DEL, uintptr(fd), 0, 0, 0)
+}
+
+// accept takes a connection from a listening socket.
+func (c *caller) accept(fd int32) (int32, syscall.Errno) {
+	r, errno := c.call(unix.SYS_ACCEPT4, fd, 0, 0, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+	return int32(r), errno
+}
+
 // poll waits up to ns nanoseconds for events. Only a wait that may block uses Go's scheduler.
 func (c *caller) poll(epoll int32, events []unix.EpollEvent, ns int64) (int, syscall.Errno) {
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(events)))

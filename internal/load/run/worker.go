@@ -246,7 +246,11 @@ func (w *worker) expire() {
 		case waiting:
 			w.fail(i, load.Wait, load.TimedOut)
 		case draining:
-			w.fail(i, load.Read, load.NotClosed)
+			if w.run.cfg.NoRequest {
+				w.fail(i, load.Close, load.TimedOut)
+			} else {
+				w.fail(i, load.Read, load.NotClosed)
+			}
 		default:
 			w.fail(i, load.Read, load.TimedOut)
 		}

@@ -1,0 +1,601 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/testutil"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+func TestHeldConnIsSmall(t *testing.T) {
+	if size := unsafe.Sizeof(heldConn{}); size > 16 {
+		t.Errorf("a held connection takes %d bytes, want 16", size)
+	}
+}
+
+// The server of the tests listens on an address that no other test does.
+var (
+	holdAddr  = netip.MustParseAddr("127.0.81.1")
+	holdPorts = nat.Ports{First: 8100, Last: 8102}
+)
+
+// holdConfig opens n connections to the server that startHold starts.
+func holdConfig(n int) load.HoldConfig {
+	return load.HoldConfig{
+		To: holdAddr, Ports: holdPorts, Connections: n, Verify: n, Workers: 2,
+		SourcePorts: nat.Ports{First: 20000, Last: 29999}, Timeout: deadline,
+	}
+}
+
+// startHold runs the server that holds connections; the returned function ends it and returns what it
+// saw.
+func startHold(t *testing.T, cfg ServeTCPConfig, files int) func() *load.Held {
+	t.Helper()
+	if !cfg.Listen.IsValid() {
+		cfg.Listen, cfg.Ports = holdAddr, holdPorts
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	type ended struct {
+		held *load.Held
+		err  error
+	}
+	done, ready := make(chan ended, 1), make(chan netip.AddrPort, 1)
+	cfg.Ready = func(a netip.AddrPort) { ready <- a }
+	go func() {
+		held, err := serveTCP(ctx, cfg, files)
+		done <- ended{held, err}
+	}()
+	stop := sync.OnceValue(func() *load.Held {
+		cancel()
+		e := <-done
+		if e.err != nil {
+			t.Errorf("serve: %v", e.err)
+		}
+		return e.held
+	})
+	t.Cleanup(func() { stop() })
+	select {
+	case <-ready:
+	case e := <-done:
+		done <- ended{}
+		t.Fatal(e.err)
+	case <-time.After(deadline):
+		t.Fatal("the server does not start")
+	}
+	return stop
+}
+
+func mustHold(t *testing.T, cfg load.HoldConfig, opt Options) *load.HoldResult {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	r, err := Hold(ctx, cfg, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ctx.Err() != nil {
+		t.Fatalf("the run did not end before its context: %+v", r)
+	}
+	return r
+}
+
+const allFiles = 10_000
+
+// TestHold: the whole life of connections, for each way to close them. In a namespace of their own the
+// kernel's sockets can be counted.
+func TestHold(t *testing.T) {
+	testutil.NeedRoot(t)
+	const n = 500
+	for _, tt := range []struct {
+		mode                   load.CloseMode
+		closed, byPeer, resets int64 // by the server's count
+		timeWait               int64
+	}{
+		{load.CloseReset, 0, 0, n, 0},
+		{load.CloseClient, 0, n, 0, n},
+		{load.CloseServer, n, 0, 0, n},
+	} {
+		t.Run(string(tt.mode), func(t *testing.T) {
+			ns := quietNamespace(t)
+			stop := startHold(t, ServeTCPConfig{Netns: ns}, allFiles)
+			before := openFileCount(t)
+			cfg := holdConfig(n)
+			cfg.Close, cfg.Keep = tt.mode, 10*time.Millisecond
+			r := mustHold(t, cfg, Options{Netns: ns})
+			if r.Established != n || r.Failed+r.Lost+r.Unfinished+r.Late != 0 || r.Verified != n || r.Alive != n || r.Closed != n || len(r.Failures) != 0 {
+				t.Fatalf("%+v", r)
+			}
+			if r.Before == nil || r.Held == nil || r.After == nil {
+				t.Fatalf("%+v", r)
+			}
+			if got := r.Held.InUse - r.Before.InUse; got != 2*n { // both ends
+				t.Errorf("%d sockets were held, want %d", got, 2*n)
+			}
+			if r.Series[len(r.Series)-1].Open != n {
+				t.Errorf("%+v", r.Series)
+			}
+			if r.Threads != 2 || r.Connect.Min <= 0 || r.RoundTrip.Min <= 0 || r.OpenPerSecond <= 0 || r.OpenSeconds > r.Seconds || r.SystemCalls < 5*n {
+				t.Errorf("%+v", r)
+			}
+			noMoreFiles(t, before)
+			var held *load.Held
+			testutil.Eventually(t, "the server sees the end of all", func() bool {
+				var inUse int64
+				if err := ns.Do(func() error {
+					inUse = socketsInUse(t)
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
+				return inUse == r.Before.InUse
+			})
+			held = stop()
+			if held.Accepted != n || held.Peak != n || held.Closed != tt.closed || held.ByPeer != tt.byPeer || held.Reset != tt.resets || held.Returned != n {
+				t.Errorf("%+v", held)
+			}
+			if err := ns.Do(func() error {
+				if got := timeWaits(t); got != tt.timeWait {
+					t.Errorf("%d connections are in TIME_WAIT, want %d", got, tt.timeWait)
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func socketsInUse(t *testing.T) int64 {
+	t.Helper()
+	s, err := collect.ReadTCPSockets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.InUse
+}
+
+func timeWaits(t *testing.T) int64 {
+	t.Helper()
+	s, err := collect.ReadTCPSockets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.TimeWait
+}
+
+// TestHoldPairs: every connection has a combination of its own, each combination of source address and
+// port is used once before one is used again, and the seed decides the order.
+func TestHoldPairs(t *testing.T) {
+	type pair struct{ from, to netip.AddrPort }
+	sources, err := load.ParseSources("127.0.1.1-127.0.1.3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var to []netip.AddrPort
+	for port := range uint16(6) { // has a factor in common with the combinations
+		to = append(to, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), 80+port))
+	}
+	orderOf := func(seed uint64) (all []pair) {
+		o, err := newOrigin(nil, to, sources, nat.Ports{First: 2000, Last: 2003}, seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.pairs() != 72 {
+			t.Fatalf("%d pairs, want 72", o.pairs())
+		}
+		for k := range o.pairs() {
+			from, to := o.pair(k)
+			all = append(all, pair{from.addrPort(), to.addrPort()})
+		}
+		return all
+	}
+	first := orderOf(1)
+	seen, used := map[pair]bool{}, map[netip.AddrPort]int{}
+	for k, p := range first {
+		if seen[p] {
+			t.Fatalf("%v comes twice", p)
+		}
+		seen[p] = true
+		if used[p.from]++; used[p.from] != 1+k/12 {
+			t.Fatalf("%v is used for the %d. time as number %d", p.from, used[p.from], k)
+		}
+	}
+	if diff := cmp.Diff(fmt.Sprint(first), fmt.Sprint(orderOf(1))); diff != "" {
+		t.Error("one seed gives two orders")
+	}
+	if fmt.Sprint(first) == fmt.Sprint(orderOf(2)) {
+		t.Error("two seeds give one order")
+	}
+}
+
+// TestHoldUsesItsPairs: the server sees the addresses and ports that were to be used, those of a listener in
+// their range being replaced by others.
+func TestHoldUsesItsPairs(t *testing.T) {
+	var mu sync.Mutex
+	seen := map[string]int{}
+	addr := netip.MustParseAddrPort(startPlain(t, func(c *net.TCPConn) {
+		mu.Lock()
+		seen[c.RemoteAddr().String()]++
+		mu.Unlock()
+		untilClosed(c)
+	}))
+	blocked, err := net.Listen("tcp", "127.0.1.1:20007")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer blocked.Close()
+	cfg := holdConfig(39)
+	cfg.To, cfg.Ports, cfg.Verify = addr.Addr(), nat.Ports{First: addr.Port(), Last: addr.Port()}, 0
+	cfg.SourcePorts = nat.Ports{First: 20000, Last: 20019}
+	if cfg.Sources, err = load.ParseSources("127.0.1.1-127.0.1.2"); err != nil {
+		t.Fatal(err)
+	}
+	r := mustHold(t, cfg, Options{})
+	if r.Established != 39 || r.Verified != 0 {
+		t.Fatalf("%+v", r)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(seen) != 39 || seen["127.0.1.1:20007"] != 0 || seen["127.0.1.2:20007"] != 1 {
+		t.Errorf("%v", seen)
+	}
+	cfg.Connections = 40
+	r = mustHold(t, cfg, Options{})
+	if want := []load.Failure{{Phase: load.Connect, Reason: "no local port", Count: 1}}; !cmp.Equal(want, r.Failures) || r.Established != 39 || !strings.Contains(r.GeneratorLimit, "no free local port") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestHoldShards: more connections than one thread may have files, at both ends.
+func TestHoldShards(t *testing.T) {
+	stop := startHold(t, ServeTCPConfig{Limit: 300, Workers: 2}, 40+3)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	r, err := hold(ctx, holdConfig(300), Options{}, 50)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Established != 300 || r.Alive != 300 || r.Closed != 300 || r.Threads != 6 || r.Config.Workers != 2 {
+		t.Errorf("%+v", r)
+	}
+	if held := stop(); held.Peak != 300 || held.Threads != 8 {
+		t.Errorf("%+v", held)
+	}
+}
+
+// TestServeLimit: a server that is full accepts again when connections have gone.
+func TestServeLimit(t *testing.T) {
+	stop := startHold(t, ServeTCPConfig{Limit: 20, Workers: 1}, 10+3)
+	for range 3 {
+		if r := mustHold(t, holdConfig(20), Options{}); r.Alive != 20 {
+			t.Errorf("%+v", r)
+		}
+	}
+	cfg := holdConfig(30)
+	cfg.Timeout = 300 * time.Millisecond
+	r := mustHold(t, cfg, Options{})
+	want := []load.Failure{{Phase: load.Verify, Reason: "timed out", Count: 10}}
+	if diff := cmp.Diff(want, r.Failures); diff != "" || r.Established != 30 || r.Alive != 20 {
+		t.Errorf("%+v\n(-want +got):\n%s", r, diff)
+	}
+	if held := stop(); held.Peak != 20 {
+		t.Errorf("%+v", held)
+	}
+}
+
+// TestHoldFailures has every way in which holding fails.
+func TestHoldFailures(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		handle func(c *net.TCPConn)
+		close  load.CloseMode
+		want   load.Failure
+	}{
+		{"closes", func(*net.TCPConn) {}, load.CloseReset, load.Failure{Phase: load.Keep, Reason: "closed by the server", Count: 8}},
+		{"resets", func(c *net.TCPConn) { c.SetLinger(0) }, load.CloseReset, load.Failure{Phase: load.Keep, Reason: "reset", Count: 8}},
+		{"returns nothing", func(c *net.TCPConn) { untilClosed(c) }, load.CloseReset, load.Failure{Phase: load.Verify, Reason: "timed out", Count: 8}},
+		{"returns another byte", func(c *net.TCPConn) {
+			c.Read(make([]byte, 1))
+			write(c, "!")
+			untilClosed(c)
+		}, load.CloseReset, load.Failure{Phase: load.Verify, Reason: "another byte than was sent", Count: 8}},
+		{"closes when asked", func(c *net.TCPConn) { c.Read(make([]byte, 1)) }, load.CloseReset,
+			load.Failure{Phase: load.Verify, Reason: "closed by the server", Count: 8}},
+		{"does not close", func(c *net.TCPConn) { io.Copy(c, c) }, load.CloseServer, load.Failure{Phase: load.Close, Reason: "timed out", Count: 8}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			all := make(chan struct{}) // closed when all stand
+			at := netip.MustParseAddrPort(startPlain(t, func(c *net.TCPConn) {
+				if tt.want.Phase == load.Keep {
+					<-all
+				}
+				tt.handle(c)
+			}))
+			cfg := holdConfig(8)
+			cfg.To, cfg.Ports, cfg.SourcePorts, cfg.Close = at.Addr(), nat.Ports{First: at.Port(), Last: at.Port()}, nat.Ports{}, tt.close
+			cfg.Timeout = 300 * time.Millisecond
+			if tt.want.Phase == load.Keep { // it ends when all are lost
+				cfg.Keep = time.Hour
+			}
+			stood := sync.OnceFunc(func() { close(all) })
+			r := mustHold(t, cfg, Options{Progress: func(p load.Progress) {
+				if p.Completed == 8 {
+					stood()
+				}
+			}})
+			stood()
+			if diff := cmp.Diff([]load.Failure{tt.want}, r.Failures); diff != "" || r.Established != 8 || r.Lost != 8 {
+				t.Errorf("%+v (-want +got):\n%s", r, diff)
+			}
+		})
+	}
+}
+
+func TestHoldConnectFailures(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refusing := l.Addr().String()
+	l.Close()
+	for _, tt := range []struct {
+		name, at, reason string
+		n, want          int64
+	}{
+		{"refused", refusing, "refused", 30, 30},
+		{"refused, given up", refusing, "refused", 100_000, holdAbort},
+		{"timed out", silentListener(t), "timed out", 8, 8},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			at := netip.MustParseAddrPort(tt.at)
+			cfg := holdConfig(int(tt.n))
+			cfg.To, cfg.Ports, cfg.SourcePorts, cfg.Workers, cfg.Concurrency = at.Addr(), nat.Ports{First: at.Port(), Last: at.Port()}, nat.Ports{}, 1, 100
+			cfg.Timeout = 300 * time.Millisecond
+			r, err := Hold(t.Context(), cfg, Options{})
+			if err == nil || !strings.Contains(err.Error(), "no connection stood: connect: "+tt.reason) {
+				t.Fatalf("error %v, %+v", err, r)
+			}
+			if r.Failed < tt.want || r.Failed >= tt.want+100 || r.Failed+r.Unfinished != tt.n || r.Failures[0].Reason != tt.reason || len(r.Failures) != 1 {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+func TestHoldErrors(t *testing.T) {
+	cfg := holdConfig(1)
+	cfg.Sources = []netip.Addr{netip.MustParseAddr("203.0.113.9")}
+	if _, err := Hold(t.Context(), cfg, Options{}); err == nil || !strings.Contains(err.Error(), "203.0.113.9: not an address of this machine") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := Hold(t.Context(), load.HoldConfig{}, Options{}); err == nil {
+		t.Error("no configuration is accepted")
+	}
+	startHold(t, ServeTCPConfig{}, allFiles)
+	_, err := ServeTCP(t.Context(), ServeTCPConfig{Listen: holdAddr, Ports: holdPorts})
+	if !errors.Is(err, unix.EADDRINUSE) || !strings.Contains(err.Error(), "port 8100: another server listens there") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := ServeTCP(t.Context(), ServeTCPConfig{Listen: holdAddr, Ports: nat.Ports{First: 1, Last: 5000}}); err == nil {
+		t.Error("5000 ports are accepted")
+	}
+}
+
+// TestHoldInterrupted: what stands is closed, and reported.
+func TestHoldInterrupted(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*load.HoldConfig)
+		whole  bool
+	}{
+		{"while they are kept", func(c *load.HoldConfig) { c.Keep = time.Hour }, true},
+		{"while they are opened", func(c *load.HoldConfig) { c.Rate = 50 }, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			stop := startHold(t, ServeTCPConfig{}, allFiles)
+			before := openFileCount(t)
+			cfg := holdConfig(1000)
+			tt.change(&cfg)
+			ctx, cancel := context.WithTimeout(t.Context(), deadline)
+			defer cancel()
+			r, err := Hold(ctx, cfg, Options{Progress: func(p load.Progress) {
+				if p.Completed == 1000 || !tt.whole && p.Completed > 0 {
+					cancel()
+				}
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Established == 0 || (r.Established == 1000) != tt.whole || r.Established+r.Unfinished != 1000 || r.Closed != r.Established || r.Failed != 0 {
+				t.Errorf("%+v", r)
+			}
+			noMoreFiles(t, before)
+			if held := stop(); held.Accepted < r.Established {
+				t.Errorf("%+v", held)
+			}
+		})
+	}
+}
+
+// TestHoldEndsInTime: what is not open by then is unfinished.
+func TestHoldEndsInTime(t *testing.T) {
+	startHold(t, ServeTCPConfig{}, allFiles)
+	cfg := holdConfig(10_000)
+	cfg.Rate, cfg.Duration, cfg.Keep, cfg.Verify = 100, 300*time.Millisecond, time.Hour, 5
+	r := mustHold(t, cfg, Options{})
+	if r.Established == 0 || r.Established > 31 || r.Established+r.Unfinished != 10_000 || r.Verified != 5 {
+		t.Errorf("%+v", r)
+	}
+	cfg.Connections, cfg.Rate, cfg.Duration = 20, 0, 500*time.Millisecond
+	if r := mustHold(t, cfg, Options{}); r.Established != 20 || r.Seconds < 0.5 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestHoldIPv6(t *testing.T) {
+	testutil.NeedFeature(t, testutil.IPv6)
+	stop := startHold(t, ServeTCPConfig{Listen: netip.IPv6Loopback(), Ports: holdPorts}, allFiles)
+	cfg := holdConfig(50)
+	cfg.To = netip.IPv6Loopback()
+	if r := mustHold(t, cfg, Options{}); r.Alive != 50 || r.Config.Sources[0] != netip.IPv6Loopback() {
+		t.Errorf("%+v", r)
+	}
+	if held := stop(); held.Accepted != 50 {
+		t.Errorf("%+v", held)
+	}
+}
+
+func TestServeClosesAtOnce(t *testing.T) {
+	stop := startHold(t, ServeTCPConfig{CloseAtOnce: true}, allFiles)
+	cfg := testConfig(holdAddr.String()+":8100", 200, 10)
+	cfg.NoRequest = true
+	if r := mustRun(t, cfg, Options{}); r.Completed != 200 {
+		t.Errorf("%+v", r)
+	}
+	if held := stop(); held.Closed != 200 || held.Peak != 0 {
+		t.Errorf("%+v", held)
+	}
+}
+
+// TestConnect: who closes a connection without a request, as the server sees it.
+func TestConnect(t *testing.T) {
+	for _, tt := range []struct {
+		mode   load.CloseMode
+		change func(*load.Config)
+		handle func(c *net.TCPConn) error
+	}{
+		{load.CloseClient, nil, func(c *net.TCPConn) error { return untilClosed(c) }},
+		{load.CloseClient, func(c *load.Config) { c.MergeAck = true }, func(c *net.TCPConn) error { return untilClosed(c) }},
+		{load.CloseClient, func(c *load.Config) { c.SourcePorts = nat.Ports{First: 20000, Last: 29999} }, func(c *net.TCPConn) error { return untilClosed(c) }},
+		{load.CloseReset, nil, func(c *net.TCPConn) error {
+			if err := untilClosed(c); !errors.Is(err, unix.ECONNRESET) {
+				return fmt.Errorf("%w, want a reset", err)
+			}
+			return nil
+		}},
+		{load.CloseReset, func(c *load.Config) { c.SourcePorts = nat.Ports{First: 30000, Last: 39999} }, func(c *net.TCPConn) error {
+			if err := untilClosed(c); !errors.Is(err, unix.ECONNRESET) {
+				return fmt.Errorf("%w, want a reset", err)
+			}
+			return nil
+		}},
+		{load.CloseServer, nil, func(c *net.TCPConn) error {
+			write(c, "220 a server that speaks first")
+			return c.CloseWrite()
+		}},
+	} {
+		t.Run(string(tt.mode), func(t *testing.T) {
+			var opened atomic.Int64
+			ends := make(chan error, 300)
+			cfg := testConfig(startPlain(t, func(c *net.TCPConn) {
+				opened.Add(1)
+				ends <- tt.handle(c)
+			}), 300, 10)
+			cfg.NoRequest, cfg.Close = true, tt.mode
+			if tt.change != nil {
+				tt.change(&cfg)
+			}
+			before := openFileCount(t)
+			r := mustRun(t, cfg, Options{})
+			if r.Completed != 300 || r.Failed != 0 || r.BodyBytes != 0 {
+				t.Fatalf("%+v", r)
+			}
+			for range 300 {
+				if err := <-ends; err != nil {
+					t.Error(err)
+				}
+			}
+			if opened.Load() != 300 {
+				t.Errorf("%d connections, want 300", opened.Load())
+			}
+			noMoreFiles(t, before)
+		})
+	}
+}
+
+func TestConnectFailures(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		mode   load.CloseMode
+		handle func(c *net.TCPConn)
+		want   load.Failure
+	}{
+		{"the server does not close", load.CloseServer, func(c *net.TCPConn) { untilClosed(c) }, load.Failure{Phase: load.Close, Reason: "timed out", Count: 4}},
+		{"the server keeps its side open", load.CloseClient, func(c *net.TCPConn) {
+			untilClosed(c)
+			time.Sleep(time.Second)
+		}, load.Failure{Phase: load.Close, Reason: "timed out", Count: 4}},
+		{"the server resets", load.CloseServer, func(c *net.TCPConn) { c.SetLinger(0) }, load.Failure{Phase: load.Close, Reason: "reset", Count: 4}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := testConfig(startPlain(t, tt.handle), 4, 2)
+			cfg.NoRequest, cfg.Close, cfg.Timeout = true, tt.mode, 300*time.Millisecond
+			r := mustRun(t, cfg, Options{})
+			if diff := cmp.Diff([]load.Failure{tt.want}, r.Failures); diff != "" {
+				t.Errorf("%+v (-want +got):\n%s", r, diff)
+			}
+		})
+	}
+}
+
+// TestHoldThroughRouter: many source addresses behind one route, to a server in another namespace.
+func TestHoldThroughRouter(t *testing.T) {
+	testutil.NeedRoot(t)
+	client, server := testutil.Namespace(t), testutil.Namespace(t)
+	testutil.Veth(t, testutil.End{Netns: client, Name: "eth0", Addresses: []string{"198.18.0.1/16"}},
+		testutil.End{Netns: server, Name: "eth0", Addresses: []string{"198.18.255.1/16"}})
+	makeLocal(t, client, "198.18.1.0/28")
+	stop := startHold(t, ServeTCPConfig{Netns: server, Listen: netip.MustParseAddr("198.18.255.1"), Ports: holdPorts}, allFiles)
+	cfg := holdConfig(400)
+	cfg.To, cfg.SourcePorts = netip.MustParseAddr("198.18.255.1"), nat.Ports{First: 20000, Last: 20009}
+	var err error
+	if cfg.Sources, err = load.ParseSources("198.18.1.0/28"); err != nil {
+		t.Fatal(err)
+	}
+	if r := mustHold(t, cfg, Options{Netns: client}); r.Alive != 400 || r.Failed != 0 {
+		t.Errorf("%+v", r)
+	}
+	if held := stop(); held.Peak != 400 {
+		t.Errorf("%+v", held)
+	}
+}
+
+// makeLocal makes every address of a prefix one of the namespace, as ip route add local does.
+func makeLocal(t *testing.T, ns *netns.Handle, prefix string) {
+	t.Helper()
+	p := netip.MustParsePrefix(prefix)
+	if err := ns.Do(func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(lo); err != nil {
+			return err
+		}
+		return netlink.RouteAdd(&netlink.Route{
+			LinkIndex: lo.Attrs().Index, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: unix.RT_SCOPE_HOST,
+			Dst: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), 32)},
+		})
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
