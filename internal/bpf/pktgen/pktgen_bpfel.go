@@ -86,6 +86,7 @@ type pktgenTrack struct {
 const (
 	pktgenMapCounters          = "counters"
 	pktgenMapFlows             = "flows"
+	pktgenMapLearned           = "learned"
 	pktgenMapStrays            = "strays"
 	pktgenMapTracks            = "tracks"
 	pktgenProgBare             = "bare"
@@ -106,6 +107,7 @@ const (
 	pktgenVarFlowCount         = "flow_count"
 	pktgenVarGenerator         = "generator"
 	pktgenVarIpv6              = "ipv6"
+	pktgenVarLearns            = "learns"
 	pktgenVarLengthCount       = "length_count"
 	pktgenVarLengths           = "lengths"
 	pktgenVarMacWords          = "mac_words"
@@ -177,6 +179,7 @@ type pktgenProgramSpecs struct {
 type pktgenMapSpecs struct {
 	Counters *ebpf.MapSpec `ebpf:"counters"`
 	Flows    *ebpf.MapSpec `ebpf:"flows"`
+	Learned  *ebpf.MapSpec `ebpf:"learned"`
 	Strays   *ebpf.MapSpec `ebpf:"strays"`
 	Tracks   *ebpf.MapSpec `ebpf:"tracks"`
 }
@@ -194,6 +197,7 @@ type pktgenVariableSpecs struct {
 	FlowCount         *ebpf.VariableSpec `ebpf:"flow_count"`
 	Generator         *ebpf.VariableSpec `ebpf:"generator"`
 	Ipv6              *ebpf.VariableSpec `ebpf:"ipv6"`
+	Learns            *ebpf.VariableSpec `ebpf:"learns"`
 	LengthCount       *ebpf.VariableSpec `ebpf:"length_count"`
 	Lengths           *ebpf.VariableSpec `ebpf:"lengths"`
 	MacWords          *ebpf.VariableSpec `ebpf:"mac_words"`
@@ -228,6 +232,7 @@ func (o *pktgenObjects) Close() error {
 type pktgenMaps struct {
 	Counters *ebpf.Map `ebpf:"counters"`
 	Flows    *ebpf.Map `ebpf:"flows"`
+	Learned  *ebpf.Map `ebpf:"learned"`
 	Strays   *ebpf.Map `ebpf:"strays"`
 	Tracks   *ebpf.Map `ebpf:"tracks"`
 }
@@ -236,6 +241,7 @@ func (m *pktgenMaps) Close() error {
 	return _PktgenClose(
 		m.Counters,
 		m.Flows,
+		m.Learned,
 		m.Strays,
 		m.Tracks,
 	)
@@ -254,6 +260,7 @@ type pktgenVariables struct {
 	FlowCount         *ebpf.Variable `ebpf:"flow_count"`
 	Generator         *ebpf.Variable `ebpf:"generator"`
 	Ipv6              *ebpf.Variable `ebpf:"ipv6"`
+	Learns            *ebpf.Variable `ebpf:"learns"`
 	LengthCount       *ebpf.Variable `ebpf:"length_count"`
 	Lengths           *ebpf.Variable `ebpf:"lengths"`
 	MacWords          *ebpf.Variable `ebpf:"mac_words"`

@@ -80,6 +80,9 @@ func (r *run) result(seconds float64, before counts) (*packets.Result, error) {
 			return nil, err
 		}
 	}
+	for _, w := range r.workers {
+		result.LateSeconds = max(result.LateSeconds, w.late.Seconds())
+	}
 	r.complete(result)
 	return result, r.programTimes(result)
 }

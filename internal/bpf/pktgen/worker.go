@@ -37,6 +37,8 @@ type worker struct {
 	objects generatorObjects
 	anchor  *anchor
 	frame   []byte
+	// late is the longest time between when a packet was due and when it was sent.
+	late time.Duration
 }
 
 type generatorObjects struct {
@@ -71,7 +73,7 @@ func (w *worker) load() error {
 	if w.run.cfg.Bare {
 		spec.Programs["chosen"] = spec.Programs[pktgenProgBare]
 	}
-	return w.run.tables.load(spec, &w.objects)
+	return w.run.tables.loadGenerator(spec, &w.objects)
 }
 
 func (w *worker) variables() map[string]any {
@@ -245,8 +247,13 @@ func allowedCPUs() ([]int, error) {
 	return cpus, nil
 }
 
-// tick is how often a paced worker sends what is due.
-const tick = time.Millisecond
+const (
+	// tick is how often a paced worker sends what is due.
+	tick = time.Millisecond
+	// evenTick is tick of an even run: a veth's ring has place for what is due in it at a million
+	// packets per second. Each call of the kernel takes some microseconds.
+	evenTick = 250 * time.Microsecond
+)
 
 // pace is the schedule of each worker.
 func (r *run) pace() load.Pace { return load.Pace{PerSecond: r.cfg.Rate / float64(r.cfg.Workers)} }
@@ -266,13 +273,25 @@ func (w *worker) paced(ctx context.Context, start time.Time, total int64) error 
 			if err := w.sendUntil(min(due, sent+burst)); err != nil {
 				return err
 			}
+			w.late = max(w.late, time.Since(start)-pace.At(sent))
 		case last:
 			return nil
 		default:
-			wait(ctx, min(max(pace.At(min(sent, total-1))-now, tick), s.end-now))
+			w.run.wait(ctx, start, now, min(pace.At(min(sent, total-1))-now, s.end-now))
 		}
 	}
 	return nil
+}
+
+// wait waits until the next packet is due, a tick at least. An even run polls the clock: a timer may
+// be late by more than a tick.
+func (r *run) wait(ctx context.Context, start time.Time, now, next time.Duration) {
+	if !r.cfg.Even {
+		wait(ctx, max(next, tick))
+		return
+	}
+	for until := now + max(next, evenTick); ctx.Err() == nil && time.Since(start) < until; {
+	}
 }
 
 // schedule is what a paced worker has to send, and when.

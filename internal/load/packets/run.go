@@ -36,6 +36,9 @@ type Config struct {
 	Duration time.Duration `json:"duration_ns"`
 	// Rate in packets per second; 0 means as fast as one can.
 	Rate float64 `json:"rate_per_second"`
+	// Even sends each quarter of a millisecond what is due, instead of each millisecond, and takes
+	// its CPUs whole for it.
+	Even bool `json:"even,omitempty"`
 	// Workers is the number of CPUs that send, each with a share of the flows.
 	Workers int         `json:"workers"`
 	Expect  Expectation `json:"expect,omitzero"`
@@ -77,6 +80,9 @@ type Result struct {
 	SinkNanoseconds      float64 `json:"sink_ns_per_packet,omitempty"`
 	// OtherCPU is the share of the machine's CPUs, 0 to 1, that other processes used.
 	OtherCPU float64 `json:"other_cpu_share"`
+	// LateSeconds is the longest time from when a packet of a paced run was due until the call that
+	// sent it returned.
+	LateSeconds float64 `json:"late_seconds,omitempty"`
 	// GeneratorLimit is the reason why the generator was the limit; empty if it was not.
 	GeneratorLimit string `json:"generator_limit,omitempty"`
 	// Notes are further remarks for the reader.
