@@ -110,7 +110,7 @@ func (r *run) attachSink(sink *Port) (err error) {
 }
 
 func (r *run) makeWorkers() error {
-	cpus, err := allowedCPUs()
+	cpus, err := CPUs()
 	if err != nil {
 		return err
 	}

@@ -232,8 +232,8 @@ func (w *worker) over(ctx context.Context, start time.Time) bool {
 	return ctx.Err() != nil || w.run.cfg.Duration > 0 && time.Since(start) >= w.run.cfg.Duration
 }
 
-// allowedCPUs are the CPUs that this process may run on.
-func allowedCPUs() ([]int, error) {
+// CPUs are those that this process may run on. A run's workers take the first ones.
+func CPUs() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
 		return nil, fmt.Errorf("read the allowed CPUs: %w", err)
