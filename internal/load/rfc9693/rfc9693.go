@@ -41,8 +41,9 @@ const (
 	attempts = 3
 	// confirmations is how often a size of the table has to fail.
 	confirmations = 2
-	// leastRate ends a search that finds no rate.
-	leastRate = 100
+	// leastRate ends a search that finds no rate, as does one at which a trial takes longestTrial.
+	leastRate    = 100
+	longestTrial = 30 * time.Second
 )
 
 // Config is what is measured, and how exactly.
@@ -120,17 +121,41 @@ type Outcome struct {
 	Arrived  int64 `json:"arrived"`
 	Replied  int64 `json:"replied"`
 	Returned int64 `json:"returned"`
-	// LateSeconds is the longest time by which a frame left after it was due.
-	LateSeconds float64 `json:"late_seconds"`
+	// OverrunSeconds is by how much the last frame of phase 1 left after it was due, LateSeconds the
+	// longest such time of any frame, replies included.
+	OverrunSeconds float64 `json:"overrun_seconds"`
+	LateSeconds    float64 `json:"late_seconds"`
 }
 
-// Judge is the verdict of a trial whose frames may be late by no more than a limit.
-func (o Outcome) Judge(late time.Duration) Verdict {
+// Tolerance is what is asked of the sender of a valid trial. The RFC has none of its own; siitperf
+// invalidates a test that takes 0.001 % longer than it should.
+type Tolerance struct {
+	// Share of the time that sending should take, and Overrun besides, may pass until the last frame
+	// leaves.
+	Share   float64       `json:"share"`
+	Overrun time.Duration `json:"overrun_ns"`
+	// Late is the longest that any frame may leave after it was due where frames are lost: a sender that
+	// stops for that time catches up with a burst, whose loss is its own doing.
+	Late time.Duration `json:"late_ns"`
+}
+
+// DefaultTolerance is that of an even run of packets.
+var DefaultTolerance = Tolerance{Share: 0.001, Overrun: time.Millisecond, Late: 2 * time.Millisecond}
+
+// TooSlow reports whether the sender missed the rate of phase 1.
+func (o Outcome) TooSlow(t Tolerance) bool {
+	return o.OverrunSeconds > t.Share*float64(o.Connections)/o.PerSecond+t.Overrun.Seconds()
+}
+
+// Judge returns the verdict of a trial.
+func (o Outcome) Judge(t Tolerance) Verdict {
 	switch all := int64(o.Connections); {
-	case o.LateSeconds > late.Seconds():
+	case o.TooSlow(t):
 		return Invalid
 	case o.Arrived == all && o.Returned == all:
 		return Passed
+	case o.LateSeconds > t.Late.Seconds():
+		return Invalid
 	}
 	return Failed
 }
@@ -266,6 +291,9 @@ func (s *session) measure(ctx context.Context) error {
 			if err := steps[m](ctx); err != nil {
 				return err
 			}
+			if m == Rate && s.Rates[i].Value == 0 { // slower with each trial, and again
+				return nil
+			}
 		}
 	}
 	return nil
@@ -300,7 +328,8 @@ func (s *session) rate(ctx context.Context) error {
 // Maximum Connection Establishment Rate): a binary search between 0 and the maximum.
 func (s *session) search(ctx context.Context, connections int) (Found, error) {
 	f := Found{Above: s.Config.MaxRate, Limit: ByMaximum}
-	for f.Above-f.Value > s.Config.Precision*f.Above && f.Above > leastRate {
+	least := max(leastRate, float64(connections)/longestTrial.Seconds())
+	for f.Above-f.Value > s.Config.Precision*f.Above && f.Above > least {
 		rate := math.Round((f.Value + f.Above) / 2)
 		outcome, err := s.establish(ctx, &f, Trial{connections, rate})
 		if err != nil {
@@ -358,9 +387,18 @@ func (s *session) steady(ctx context.Context) (float64, error) {
 	}
 	s.summarize()
 	if s.Rate.Median < leastRate {
-		return 0, fmt.Errorf("no rate was found at which %d connections are established: the gateway does not forward the test frames, or its table does not hold as many", s.Config.Connections)
+		return 0, s.noRate()
 	}
 	return math.Round(s.Rate.Median * capacityRate), nil
+}
+
+// noRate is why no rate was found.
+func (s *session) noRate() error {
+	why := "the table does not hold as many, or the way loses frames"
+	if s.Rate.Limit == ByGenerator {
+		why = "the sender did not keep to any rate; other programs may have taken its CPU"
+	}
+	return fmt.Errorf("no rate was found at which %d connections are established: %s", s.Config.Connections, why)
 }
 
 // tearDown fills the table and deletes all of it.

@@ -12,6 +12,7 @@ import (
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/load/packets"
+	"github.com/natkit/natkit/internal/load/rfc9693"
 	"github.com/natkit/natkit/internal/netns"
 )
 
@@ -105,7 +106,7 @@ func (l *Lab) Gateway(frames packets.Config) (*Gateway, error) {
 	}
 	return &Gateway{
 		Packets: frames, From: from, To: pktgen.Port{Netns: l.lab.Node("responder").Netns, Interface: "eth0"},
-		Neighbours: beside, Table: Namespace{l.Netns()},
+		Neighbours: beside, Table: Namespace{l.Netns()}, Tolerance: rfc9693.DefaultTolerance,
 	}, nil
 }
 

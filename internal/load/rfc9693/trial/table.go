@@ -10,6 +10,7 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // Table is the gateway's connection tracking table.
@@ -82,4 +83,21 @@ func (t Timeout) Empty(ctx context.Context) (time.Duration, error) {
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
+}
+
+// settings are what a trial in the kernel depends on.
+var settings = []string{
+	snapshot.ConntrackMax, snapshot.ConntrackBuckets, "net.netfilter.nf_conntrack_udp_timeout",
+	"net.netfilter.nf_conntrack_udp_timeout_stream", "net.core.netdev_max_backlog",
+}
+
+// Settings are the sysctls of a gateway that trials depend on; those that its kernel lacks are left out.
+func Settings(ns *netns.Handle) map[string]string {
+	values := map[string]string{}
+	for _, name := range settings {
+		if v, err := netns.Sysctl(ns, name); err == nil {
+			values[name] = v
+		}
+	}
+	return values
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/natkit/natkit/internal/bpf/pktgen"
@@ -12,11 +13,6 @@ import (
 	"github.com/natkit/natkit/internal/load/rfc9693"
 	"github.com/natkit/natkit/internal/netns"
 )
-
-// Late is by how much a frame may leave after it was due for its trial to be valid. RFC 2544 asks for a
-// constant rate, and siitperf for 0.001 % of the whole time; here no single frame may be later, so that a
-// sender that stops and catches up with a burst does not count as the gateway's loss either.
-const Late = 2 * time.Millisecond
 
 // Gateway is a NAT gateway between an initiator and a responder.
 type Gateway struct {
@@ -30,8 +26,8 @@ type Gateway struct {
 	Neighbours []*netns.Handle
 	// Table is the gateway's.
 	Table Table
-	// Late is that of the package where it is 0.
-	Late time.Duration
+	// Tolerance is that of the sender.
+	Tolerance rfc9693.Tolerance
 }
 
 // warmUp are the connections of Probe, and their rate.
@@ -43,12 +39,11 @@ const (
 // Probe makes a few connections at a low rate, by which hosts on the way find their neighbours, and
 // returns why not all of them are established.
 func (g *Gateway) Probe(ctx context.Context, most int) error {
-	o, err := g.establish(ctx, rfc9693.Trial{Connections: min(most, warmUp), PerSecond: warmUpRate})
-	switch n := int64(o.Connections); {
-	case err != nil:
-		return err
-	case o.Arrived < n: // neighbours may have been unknown
-		o, err = g.establish(ctx, o.Trial)
+	anyTime := rfc9693.Tolerance{Overrun: math.MaxInt64}
+	t := rfc9693.Trial{Connections: min(most, warmUp), PerSecond: warmUpRate}
+	o, err := g.establish(ctx, t, anyTime)
+	if err == nil && (o.Arrived < o.Sent || o.Returned < o.Replied) { // neighbours may have been unknown
+		o, err = g.establish(ctx, t, anyTime)
 	}
 	switch n := int64(o.Connections); {
 	case err != nil:
@@ -64,19 +59,16 @@ func (g *Gateway) Probe(ctx context.Context, most int) error {
 // Establish empties the table, sends the test frames of phase 1 and, if all arrived, a reply in each
 // connection.
 func (g *Gateway) Establish(ctx context.Context, t rfc9693.Trial) (rfc9693.Outcome, error) {
-	o, err := g.establish(ctx, t)
+	o, err := g.establish(ctx, t, g.Tolerance)
 	if none := new(pktgen.NoneArrivedError); errors.As(err, &none) {
 		err = nil
 	}
-	late := g.Late
-	if late == 0 {
-		late = Late
-	}
-	o.Verdict = o.Judge(late)
+	o.Verdict = o.Judge(g.Tolerance)
 	return o, err
 }
 
-func (g *Gateway) establish(ctx context.Context, t rfc9693.Trial) (o rfc9693.Outcome, err error) {
+// establish is Establish without a verdict. Where the sender is too slow it does without the replies.
+func (g *Gateway) establish(ctx context.Context, t rfc9693.Trial, tolerance rfc9693.Tolerance) (o rfc9693.Outcome, err error) {
 	o.Trial = t
 	if _, err := g.Empty(ctx); err != nil {
 		return o, err
@@ -94,7 +86,8 @@ func (g *Gateway) establish(ctx context.Context, t rfc9693.Trial) (o rfc9693.Out
 		return o, err
 	}
 	o.Sent, o.Arrived, o.LateSeconds = sent.Sent, arrived(sent), sent.LateSeconds
-	if o.Arrived < int64(t.Connections) {
+	o.OverrunSeconds = sent.Seconds - float64(t.Connections-1)/t.PerSecond
+	if o.Arrived < int64(t.Connections) || o.TooSlow(tolerance) {
 		return o, nil
 	}
 	return o, g.validate(ctx, learned, &o)
