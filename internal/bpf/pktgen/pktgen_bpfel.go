@@ -29,6 +29,9 @@ type pktgenGeneratorState struct {
 	Sent     uint64
 	Octets   uint64
 	Limit    uint64
+	Start    uint64
+	Late     uint64
+	Behind   uint64
 	Flow     uint32
 	Sequence uint32
 	LengthAt uint32
@@ -106,6 +109,7 @@ const (
 	pktgenVarFirstFlow         = "first_flow"
 	pktgenVarFlowCount         = "flow_count"
 	pktgenVarGenerator         = "generator"
+	pktgenVarInterval          = "interval"
 	pktgenVarIpv6              = "ipv6"
 	pktgenVarLearns            = "learns"
 	pktgenVarLengthCount       = "length_count"
@@ -196,6 +200,7 @@ type pktgenVariableSpecs struct {
 	FirstFlow         *ebpf.VariableSpec `ebpf:"first_flow"`
 	FlowCount         *ebpf.VariableSpec `ebpf:"flow_count"`
 	Generator         *ebpf.VariableSpec `ebpf:"generator"`
+	Interval          *ebpf.VariableSpec `ebpf:"interval"`
 	Ipv6              *ebpf.VariableSpec `ebpf:"ipv6"`
 	Learns            *ebpf.VariableSpec `ebpf:"learns"`
 	LengthCount       *ebpf.VariableSpec `ebpf:"length_count"`
@@ -259,6 +264,7 @@ type pktgenVariables struct {
 	FirstFlow         *ebpf.Variable `ebpf:"first_flow"`
 	FlowCount         *ebpf.Variable `ebpf:"flow_count"`
 	Generator         *ebpf.Variable `ebpf:"generator"`
+	Interval          *ebpf.Variable `ebpf:"interval"`
 	Ipv6              *ebpf.Variable `ebpf:"ipv6"`
 	Learns            *ebpf.Variable `ebpf:"learns"`
 	LengthCount       *ebpf.Variable `ebpf:"length_count"`

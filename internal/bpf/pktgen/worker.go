@@ -37,8 +37,6 @@ type worker struct {
 	objects generatorObjects
 	anchor  *anchor
 	frame   []byte
-	// late is the longest time between when a packet was due and when it was sent.
-	late time.Duration
 }
 
 type generatorObjects struct {
@@ -93,6 +91,7 @@ func (w *worker) variables() map[string]any {
 		pktgenVarOutIfindex: uint32(w.run.from.Index), pktgenVarTemplate: newTemplate(&spec, w.run.from.link(), w.run.tables.runID),
 		pktgenVarFirstFlow: uint32(first), pktgenVarFlowCount: uint32(count),
 		pktgenVarLengths: lengths, pktgenVarLengthCount: uint32(len(cycle)),
+		pktgenVarInterval: w.run.interval(),
 		pktgenVarTcpFlags: flags, pktgenVarTcpFlagsCount: uint32(max(1, len(spec.TCPFlags))),
 	}
 }
@@ -175,6 +174,9 @@ func sendError(err error) error {
 
 // work sends until the total is reached, the time expires or ctx ends.
 func (w *worker) work(ctx context.Context, start time.Time, total int64) error {
+	if w.run.cfg.Even {
+		return w.even(ctx, total)
+	}
 	if w.run.cfg.Rate > 0 {
 		return w.paced(ctx, start, total)
 	}
@@ -247,16 +249,41 @@ func CPUs() ([]int, error) {
 	return cpus, nil
 }
 
-const (
-	// tick is how often a paced worker sends what is due.
-	tick = time.Millisecond
-	// evenTick is tick of an even run: a veth's ring has place for what is due in it at a million
-	// packets per second. Each call of the kernel takes some microseconds.
-	evenTick = 250 * time.Microsecond
-)
+// tick is how often a paced worker sends what is due.
+const tick = time.Millisecond
 
 // pace is the schedule of each worker.
 func (r *run) pace() load.Pace { return load.Pace{PerSecond: r.cfg.Rate / float64(r.cfg.Workers)} }
+
+// even lets the program wait until each packet is due.
+func (w *worker) even(ctx context.Context, total int64) error {
+	s, err := w.state()
+	if err != nil {
+		return err
+	}
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return fmt.Errorf("read the clock: %w", err)
+	}
+	s.Start, s.Limit = uint64(now.Nano()), uint64(total)
+	if err := w.objects.Generator.Set(s); err != nil {
+		return fmt.Errorf("set the generator's schedule: %w", err)
+	}
+	for err == nil && ctx.Err() == nil && s.Sent < s.Limit {
+		if err = w.send(burst); err == nil {
+			s, err = w.state()
+		}
+	}
+	return err
+}
+
+// interval is the time between two packets of an even run for the program, 0 of others.
+func (r *run) interval() uint64 {
+	if !r.cfg.Even {
+		return 0
+	}
+	return uint64(1e9 * 1024 / r.pace().PerSecond)
+}
 
 // paced sends what is due each tick. The probe's packets count as due.
 func (w *worker) paced(ctx context.Context, start time.Time, total int64) error {
@@ -273,25 +300,13 @@ func (w *worker) paced(ctx context.Context, start time.Time, total int64) error 
 			if err := w.sendUntil(min(due, sent+burst)); err != nil {
 				return err
 			}
-			w.late = max(w.late, time.Since(start)-pace.At(sent))
 		case last:
 			return nil
 		default:
-			w.run.wait(ctx, start, now, min(pace.At(min(sent, total-1))-now, s.end-now))
+			wait(ctx, min(max(pace.At(min(sent, total-1))-now, tick), s.end-now))
 		}
 	}
 	return nil
-}
-
-// wait waits until the next packet is due, a tick at least. An even run polls the clock: a timer may
-// be late by more than a tick.
-func (r *run) wait(ctx context.Context, start time.Time, now, next time.Duration) {
-	if !r.cfg.Even {
-		wait(ctx, max(next, tick))
-		return
-	}
-	for until := now + max(next, evenTick); ctx.Err() == nil && time.Since(start) < until; {
-	}
 }
 
 // schedule is what a paced worker has to send, and when.

@@ -85,8 +85,7 @@ func (g *Gateway) establish(ctx context.Context, t rfc9693.Trial, tolerance rfc9
 	if err := ctx.Err(); err != nil {
 		return o, err
 	}
-	o.Sent, o.Arrived, o.LateSeconds = sent.Sent, arrived(sent), sent.LateSeconds
-	o.OverrunSeconds = sent.Seconds - float64(t.Connections-1)/t.PerSecond
+	o.Sent, o.Arrived, o.LateSeconds, o.OverrunSeconds = sent.Sent, arrived(sent), sent.LateSeconds, sent.BehindSeconds
 	if o.Arrived < int64(t.Connections) || o.TooSlow(tolerance) {
 		return o, nil
 	}
