@@ -103,7 +103,7 @@ Requires Linux 5.18, CAP_SYS_ADMIN and CAP_NET_ADMIN. docs/bench.md has the meth
 	f.Var(addressList(&b.frames.Flows.Sources), "source", "send from this address, range or prefix (`ADDR[-ADDR]`, ADDR/BITS), in turn; may be repeated")
 	f.Var(into(&b.frames.Flows.SourcePorts, nat.ParsePorts), "source-port", "choose source ports of `FIRST-LAST` in an order that --seed determines")
 	f.Uint64Var(&b.frames.Flows.Seed, "seed", 0, "makes the order of the connections repeatable")
-	f.IntVar(&b.frames.Workers, "workers", 1, "CPUs that send")
+	f.IntVar(&b.frames.Workers, "workers", 1, "number of threads that send, each on a CPU of its own")
 	addSize(cmd, &b.size)
 	f.StringVar(&b.table.netns, "gateway-netns", "", "the gateway is the network namespace `NAME`: empty its table")
 	f.IntVar(&b.table.pid, "gateway-pid", 0, "the gateway is the network namespace of process `PID`, for instance a container's: empty its table")

@@ -59,7 +59,7 @@ func (r *Stateful) Text(w io.Writer, style Style) error {
 	t.line("Initiator", "%s%s, ports %v, from %s", r.Initiator, strings.Replace(fromText(f.Sources), "from ", "", 1), f.SourcePorts, units.Plural(f.Workers, "CPU", "CPUs"))
 	t.line("To", "%v, ports %v, seed %d", f.Destination, f.DestinationPorts, f.Seed)
 	t.line("Responder", "%s", r.Responder)
-	t.line("Trial", "%s connections, then a reply in each at %g of the rate; invalid if the last frame leaves %s and %v late, or if frames are lost after one that leaves %v late",
+	t.line("Trial", "%s connections, then a reply in each at %g of the rate; invalid if sending takes more than %s and %v too long, or if frames are lost and one left %v late or more",
 		units.Count(r.Config.Connections), r.ValidationShare, units.Percent(r.Tolerance.Share), r.Tolerance.Overrun, r.Tolerance.Late)
 	t.line("Table", "emptied by %s", r.TearDownBy)
 	t.line("Kernel", "%s%s", r.Kernel, sysctlsText(r.Sysctls))

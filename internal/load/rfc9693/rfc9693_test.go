@@ -280,6 +280,7 @@ func TestSummary(t *testing.T) {
 	}{
 		{[]float64{3}, nil, Summary{1, 3, 3, 3, ByGateway}},
 		{[]float64{4, 1, 2, 3}, []Limit{ByGateway, ByGateway, ByMaximum, ByGateway}, Summary{4, 2.5, 1, 4, ByMaximum}},
+		{[]float64{2, 1}, []Limit{ByGenerator, ByMaximum}, Summary{2, 1.5, 1, 2, ByGenerator}},
 		{[]float64{5, 1, 9}, []Limit{ByGateway, ByGateway, ByGateway}, Summary{3, 5, 1, 9, ByGateway}},
 	} {
 		if got := summarize(tt.values, tt.limits); *got != tt.want {

@@ -112,7 +112,7 @@ func TestInvalid(t *testing.T) {
 	testutil.ShareHost(t)
 	_, g := openLab(t, LabOptions{NAT: Masquerade})
 	g.Tolerance = rfc9693.Tolerance{}
-	cfg := rfc9693.Config{Measure: []rfc9693.Measurement{rfc9693.Rate}, Connections: 20, MaxRate: 20_000, MaxConnections: 20, Precision: 0.5, Repeat: 1}
+	cfg := rfc9693.Config{Measure: []rfc9693.Measurement{rfc9693.Rate}, Connections: 40, MaxRate: 20_000, MaxConnections: 40, Precision: 0.5, Repeat: 1}
 	r, err := rfc9693.Measure(t.Context(), cfg, g, nil)
 	if err != nil {
 		t.Fatal(err)
