@@ -29,7 +29,7 @@ func newBench(env *Env) *cobra.Command {
 		Use:   "bench",
 		Short: "generate load and measure the result; a server to aim it at",
 	}
-	cmd.AddCommand(newBenchHTTP(env), newBenchConnect(env), newBenchHold(env), newBenchUDP(env), newBenchPackets(env), newBenchServe(env))
+	cmd.AddCommand(newBenchHTTP(env), newBenchConnect(env), newBenchHold(env), newBenchUDP(env), newBenchPackets(env), newBenchRFC9693(env), newBenchServe(env))
 	return cmd
 }
 

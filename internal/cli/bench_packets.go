@@ -266,14 +266,11 @@ type benchEnds struct {
 	nextMAC   net.HardwareAddr
 }
 
+// addFlags adds the flags of both ends, which may be nodes of a lab.
 func (e *benchEnds) addFlags(cmd *cobra.Command) {
+	e.addInterfaces(cmd)
 	f := cmd.Flags()
 	f.StringVar(&e.from.node, "node", "", "send from this `NODE` of a lab that is up")
-	f.StringVar(&e.dev, "dev", "", "send by this interface (`IF`; default: the one of the route)")
-	f.Var(into(&e.nextMAC, parseHostMAC), "next-mac", "frames go to this Ethernet address (`MAC`; default: the neighbour's)")
-	f.StringVar(&e.sink, "sink", "", "count what arrives at this interface (`IF`), and consume it there")
-	f.StringVar(&e.to.netns, "sink-netns", "", "the sink is in the network namespace `NAME`")
-	f.IntVar(&e.to.pid, "sink-pid", 0, "the sink is in the network namespace of process `PID`, for instance a container's")
 	f.StringVar(&e.to.node, "sink-node", "", "the sink is in this `NODE` of a lab that is up")
 	addLab(cmd, &e.lab)
 	for _, flag := range []string{"expect-source", "expect-destination", "verify", "max-loss"} {
@@ -282,9 +279,20 @@ func (e *benchEnds) addFlags(cmd *cobra.Command) {
 	requires(cmd, "lab", "node", "sink-node")
 	cmd.MarkFlagsMutuallyExclusive("netns", "pid", "node")
 	cmd.MarkFlagsMutuallyExclusive("sink-netns", "sink-pid", "sink-node")
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"node": offer(e.nodeNames), "sink-node": offer(e.nodeNames)})
+}
+
+// addInterfaces adds the flags of the interfaces.
+func (e *benchEnds) addInterfaces(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&e.dev, "dev", "", "send by this interface (`IF`; default: the one of the route)")
+	f.Var(into(&e.nextMAC, parseHostMAC), "next-mac", "frames go to this Ethernet address (`MAC`; default: the neighbour's)")
+	f.StringVar(&e.sink, "sink", "", "count what arrives at this interface (`IF`), and consume it there")
+	f.StringVar(&e.to.netns, "sink-netns", "", "the sink is in the network namespace `NAME`")
+	f.IntVar(&e.to.pid, "sink-pid", 0, "the sink is in the network namespace of process `PID`, for instance a container's")
+	cmd.MarkFlagsMutuallyExclusive("sink-netns", "sink-pid")
 	completeFlags(cmd, map[string]cobra.CompletionFunc{
-		"dev": e.completeInterfaces(e.from), "sink": e.completeInterfaces(e.to),
-		"node": offer(e.nodeNames), "sink-node": offer(e.nodeNames), "sink-netns": offer(netns.Names),
+		"dev": e.completeInterfaces(e.from), "sink": e.completeInterfaces(e.to), "sink-netns": offer(netns.Names),
 	})
 }
 

@@ -1,7 +1,11 @@
 package netns
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"slices"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -63,4 +67,74 @@ func (h *Handle) ethtool(dev string, value *ethtoolValue) error {
 		}
 		return nil
 	})
+}
+
+// ReceiveOn has the stack take what comes in by an interface on these CPUs, instead of on the one that
+// the driver receives on (receive packet steering, Documentation/networking/scaling.rst). Programs at
+// XDP still run on that one. It requires Linux 5.2 and CAP_SYS_ADMIN.
+func (h *Handle) ReceiveOn(dev string, cpus []int) error {
+	err := h.Do(func() error {
+		dir, err := openQueues(dev)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(dir)
+		for i := 0; ; i++ {
+			err := writeAt(dir, fmt.Sprintf("rx-%d/rps_cpus", i), cpuMask(cpus))
+			if i > 0 && errors.Is(err, os.ErrNotExist) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("choose the CPUs of %s: %w", dev, err)
+	}
+	return nil
+}
+
+// openQueues opens the directory of an interface's queues in a sysfs of the calling thread's network
+// namespace: the one at /sys shows the interfaces of the namespace in which it was mounted.
+func openQueues(dev string) (int, error) {
+	fs, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return 0, fmt.Errorf("open sysfs: %w", err)
+	}
+	defer unix.Close(fs)
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return 0, fmt.Errorf("make a sysfs of the namespace: %w", err)
+	}
+	root, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("mount a sysfs of the namespace: %w", err)
+	}
+	defer unix.Close(root)
+	return unix.Openat(root, "class/net/"+dev+"/queues", unix.O_PATH|unix.O_CLOEXEC, 0)
+}
+
+func writeAt(dir int, name, text string) error {
+	fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = unix.Write(fd, []byte(text))
+	return errors.Join(err, unix.Close(fd))
+}
+
+// cpuMask is a set of CPUs as bitmap_parse reads it: groups of 32 bits in hexadecimal digits, the
+// highest first.
+func cpuMask(cpus []int) string {
+	groups := make([]string, 1+slices.Max(append(cpus, 0))/32)
+	for i := range groups {
+		bits := uint32(0)
+		for _, cpu := range cpus {
+			if cpu/32 == i {
+				bits |= 1 << (cpu % 32)
+			}
+		}
+		groups[len(groups)-1-i] = fmt.Sprintf("%08x", bits)
+	}
+	return strings.Join(groups, ",")
 }

@@ -22,6 +22,7 @@ import (
 // suites are all benchmarks, in the order in which they are taken. Each is made
 // for the path of the program to measure.
 var suites = []func(natkit string) bench.Suite{limitsSuite, fillSuite, conntrackSuite, httpSuite, connectSuite, holdSuite, packetsSuite, planesSuite, mappingsSuite, partsSuite, bulkSuite,
+	rfc9693Suite,
 	dropsSuite, watchSuite, flowsSuite, synsSuite, doctorSuite, portsSuite, topSuite, pcapSuite, simulateSuite, gatewaySuite, pairsSuite, backendsSuite}
 
 func init() { apply.Init(nil) }

@@ -75,8 +75,13 @@ func (r *run) probe(ctx context.Context) error {
 	if err != nil || found || ctx.Err() != nil {
 		return err
 	}
-	return fmt.Errorf("none of the first %d packets from %v arrived at %v: %s", n, r.from.Port, r.sink.port, r.whyNone())
+	return &NoneArrivedError{fmt.Sprintf("none of the first %d packets from %v arrived at %v: %s", n, r.from.Port, r.sink.port, r.whyNone())}
 }
+
+// NoneArrivedError ends a run none of whose first packets arrived.
+type NoneArrivedError struct{ text string }
+
+func (e *NoneArrivedError) Error() string { return e.text }
 
 // probes returns the number of packets of the probe: in a paced run at most those due in its
 // time.

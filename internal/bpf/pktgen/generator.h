@@ -15,6 +15,8 @@ const volatile __u16 lengths[CYCLE_MAX]; /* frames without FCS; the first one is
 const volatile __u32 length_count;
 const volatile __u8 tcp_flags[CYCLE_MAX];
 const volatile __u32 tcp_flags_count;
+/* Between two packets of an even run, in ns / 1024; 0 sends at once. */
+const volatile __u64 interval;
 
 /* No other CPU writes these, and user space reads them while the program runs. */
 struct generator_state generator;
@@ -109,6 +111,23 @@ static __always_inline void next_flow(void)
 		cycle(&generator.flags_at, tcp_flags_count);
 }
 
+/* due reports whether it is time for the next packet of an even run. Until then frames are dropped, by
+ * which the kernel calls again, some twenty times in a microsecond. */
+static __always_inline bool due(void)
+{
+	__s64 after;
+
+	if (!interval || !generator.start)
+		return true;
+	after = bpf_ktime_get_ns() - generator.start - ((generator.sent * interval) >> 10);
+	if (after < 0)
+		return false;
+	generator.behind = after;
+	if ((__u64)after > generator.late)
+		generator.late = after;
+	return true;
+}
+
 SEC("xdp")
 int generate(struct xdp_md *ctx)
 {
@@ -120,7 +139,7 @@ int generate(struct xdp_md *ctx)
 	__be32 ports;
 	__u64 sum;
 
-	if (generator.sent >= generator.limit)
+	if (generator.sent >= generator.limit || !due())
 		return XDP_DROP;
 	flow = bpf_map_lookup_elem(&flows, &number);
 	if (!flow)

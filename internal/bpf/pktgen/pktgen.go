@@ -36,7 +36,17 @@ func (p Port) String() string {
 // are attached by links. It needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON (or CAP_SYS_ADMIN), and
 // CAP_SYS_ADMIN to enter namespaces.
 func Run(ctx context.Context, cfg packets.Config, from Egress, sink *Port, progress func(packets.Progress)) (result *packets.Result, err error) {
-	r := &run{cfg: cfg, from: from, progress: progress}
+	t, err := newTables(cfg.Flows)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, t.close()) }()
+	return runWith(ctx, t, cfg, from, sink, progress)
+}
+
+// runWith is Run with tables of the caller's.
+func runWith(ctx context.Context, t *tables, cfg packets.Config, from Egress, sink *Port, progress func(packets.Progress)) (result *packets.Result, err error) {
+	r := &run{cfg: cfg, from: from, tables: t, progress: progress}
 	defer func() { err = errors.Join(err, r.close()) }()
 	if err := r.open(sink); err != nil {
 		return nil, err
@@ -76,10 +86,6 @@ func (r *run) open(sink *Port) (err error) {
 	if err := errors.Join(r.cfg.Check(), r.from.CheckMTU(r.cfg.Spec)); err != nil {
 		return err
 	}
-	if r.tables, err = newTables(r.cfg.Flows); err != nil {
-		return err
-	}
-	r.closers = append(r.closers, r.tables.close)
 	if err := r.ensurePeerTakesFrames(sink); err != nil {
 		return err
 	}
@@ -104,7 +110,7 @@ func (r *run) attachSink(sink *Port) (err error) {
 }
 
 func (r *run) makeWorkers() error {
-	cpus, err := allowedCPUs()
+	cpus, err := CPUs()
 	if err != nil {
 		return err
 	}

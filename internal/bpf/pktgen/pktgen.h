@@ -43,6 +43,9 @@ struct generator_state {
 	__u64 sent;
 	__u64 octets;
 	__u64 limit; /* set by user space: maximum number of frames to send */
+	__u64 start; /* of an even run's schedule, set by user space: ns of CLOCK_MONOTONIC */
+	__u64 late;  /* ns after it was due the latest packet left */
+	__u64 behind; /* the last packet */
 	__u32 flow;  /* less first_flow */
 	__u32 sequence;
 	__u32 length_at;

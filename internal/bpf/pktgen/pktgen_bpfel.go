@@ -29,6 +29,9 @@ type pktgenGeneratorState struct {
 	Sent     uint64
 	Octets   uint64
 	Limit    uint64
+	Start    uint64
+	Late     uint64
+	Behind   uint64
 	Flow     uint32
 	Sequence uint32
 	LengthAt uint32
@@ -86,6 +89,7 @@ type pktgenTrack struct {
 const (
 	pktgenMapCounters          = "counters"
 	pktgenMapFlows             = "flows"
+	pktgenMapLearned           = "learned"
 	pktgenMapStrays            = "strays"
 	pktgenMapTracks            = "tracks"
 	pktgenProgBare             = "bare"
@@ -105,7 +109,9 @@ const (
 	pktgenVarFirstFlow         = "first_flow"
 	pktgenVarFlowCount         = "flow_count"
 	pktgenVarGenerator         = "generator"
+	pktgenVarInterval          = "interval"
 	pktgenVarIpv6              = "ipv6"
+	pktgenVarLearns            = "learns"
 	pktgenVarLengthCount       = "length_count"
 	pktgenVarLengths           = "lengths"
 	pktgenVarMacWords          = "mac_words"
@@ -177,6 +183,7 @@ type pktgenProgramSpecs struct {
 type pktgenMapSpecs struct {
 	Counters *ebpf.MapSpec `ebpf:"counters"`
 	Flows    *ebpf.MapSpec `ebpf:"flows"`
+	Learned  *ebpf.MapSpec `ebpf:"learned"`
 	Strays   *ebpf.MapSpec `ebpf:"strays"`
 	Tracks   *ebpf.MapSpec `ebpf:"tracks"`
 }
@@ -193,7 +200,9 @@ type pktgenVariableSpecs struct {
 	FirstFlow         *ebpf.VariableSpec `ebpf:"first_flow"`
 	FlowCount         *ebpf.VariableSpec `ebpf:"flow_count"`
 	Generator         *ebpf.VariableSpec `ebpf:"generator"`
+	Interval          *ebpf.VariableSpec `ebpf:"interval"`
 	Ipv6              *ebpf.VariableSpec `ebpf:"ipv6"`
+	Learns            *ebpf.VariableSpec `ebpf:"learns"`
 	LengthCount       *ebpf.VariableSpec `ebpf:"length_count"`
 	Lengths           *ebpf.VariableSpec `ebpf:"lengths"`
 	MacWords          *ebpf.VariableSpec `ebpf:"mac_words"`
@@ -228,6 +237,7 @@ func (o *pktgenObjects) Close() error {
 type pktgenMaps struct {
 	Counters *ebpf.Map `ebpf:"counters"`
 	Flows    *ebpf.Map `ebpf:"flows"`
+	Learned  *ebpf.Map `ebpf:"learned"`
 	Strays   *ebpf.Map `ebpf:"strays"`
 	Tracks   *ebpf.Map `ebpf:"tracks"`
 }
@@ -236,6 +246,7 @@ func (m *pktgenMaps) Close() error {
 	return _PktgenClose(
 		m.Counters,
 		m.Flows,
+		m.Learned,
 		m.Strays,
 		m.Tracks,
 	)
@@ -253,7 +264,9 @@ type pktgenVariables struct {
 	FirstFlow         *ebpf.Variable `ebpf:"first_flow"`
 	FlowCount         *ebpf.Variable `ebpf:"flow_count"`
 	Generator         *ebpf.Variable `ebpf:"generator"`
+	Interval          *ebpf.Variable `ebpf:"interval"`
 	Ipv6              *ebpf.Variable `ebpf:"ipv6"`
+	Learns            *ebpf.Variable `ebpf:"learns"`
 	LengthCount       *ebpf.Variable `ebpf:"length_count"`
 	Lengths           *ebpf.Variable `ebpf:"lengths"`
 	MacWords          *ebpf.Variable `ebpf:"mac_words"`

@@ -72,13 +72,13 @@ func (o *receiverObjects) load(cfg packets.Config, t *tables, concurrent bool) e
 	spec := t.spec.Copy()
 	if err := set(spec, map[string]any{
 		pktgenVarRunId: t.runID, pktgenVarCounted: bits.ReverseBytes16(counted), pktgenVarConcurrent: concurrent,
-		pktgenVarVerifyChecksums: cfg.Verify, pktgenVarExpects: cfg.Expect.Given(),
+		pktgenVarVerifyChecksums: cfg.Verify, pktgenVarExpects: cfg.Expect.Given(), pktgenVarLearns: t.learned != nil,
 		pktgenVarExpectSource: expected(cfg.Expect.Source), pktgenVarExpectDestination: expected(cfg.Expect.Destination),
 	}); err != nil {
 		return err
 	}
 	spec.Programs["chosen"] = spec.Programs[sinkFor(cfg)]
-	return t.load(spec, o)
+	return t.loadReceiver(spec, o)
 }
 
 // sinkFor names the receiver of such packets.

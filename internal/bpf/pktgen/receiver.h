@@ -20,6 +20,18 @@ struct {
 	__uint(max_entries, 1);
 } counters SEC(".maps");
 
+/* learned has the tuples of replies to what arrived, struct flow4 or struct flow6 by the flow's
+ * number; zeros where nothing has. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(key_size, 4);
+	__uint(value_size, sizeof(struct flow6));
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+} learned SEC(".maps");
+
+const volatile bool learns;
+
 /* Several CPUs may receive packets of one flow at the same time. The lock costs as
  * much as the rest of the receiver, so it is left out where NAPI serialises. */
 const volatile bool concurrent;
@@ -315,6 +327,30 @@ static __always_inline void keep_stray(const struct frame *f, __u32 flow)
 	}
 }
 
+/* learn keeps the tuple of a reply: what arrived, turned round. */
+static __always_inline void learn(const struct frame *f, __u32 flow)
+{
+	const __be16 *ports = f->l4;
+	struct flow4 *flow4;
+	struct flow6 *flow6;
+	void *at = bpf_map_lookup_elem(&learned, &flow);
+
+	if (!at)
+		return;
+	if (!f->v6) {
+		flow4 = at;
+		*flow4 = (struct flow4){ .saddr = *f->daddr, .daddr = *f->saddr, .sport = ports[1], .dport = ports[0] };
+		return;
+	}
+	flow6 = at;
+	for (int i = 0; i < 4; i++) {
+		flow6->saddr[i] = f->daddr[i];
+		flow6->daddr[i] = f->saddr[i];
+	}
+	flow6->sport = ports[1];
+	flow6->dport = ports[0];
+}
+
 static __always_inline int receive(struct xdp_md *ctx, bool v6, __u8 proto)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -353,6 +389,8 @@ static __always_inline int receive(struct xdp_md *ctx, bool v6, __u8 proto)
 			return XDP_DROP;
 		}
 	}
+	if (learns)
+		learn(&f, number);
 	c->received++;
 	c->octets += end - data;
 	observe(c, t, ntohl(f.token->sequence));

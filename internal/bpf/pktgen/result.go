@@ -80,6 +80,13 @@ func (r *run) result(seconds float64, before counts) (*packets.Result, error) {
 			return nil, err
 		}
 	}
+	for _, w := range r.workers {
+		s, err := w.state()
+		if err != nil {
+			return nil, err
+		}
+		result.LateSeconds, result.BehindSeconds = max(result.LateSeconds, float64(s.Late)/1e9), max(result.BehindSeconds, float64(s.Behind)/1e9)
+	}
 	r.complete(result)
 	return result, r.programTimes(result)
 }

@@ -1,6 +1,7 @@
 package pktgen
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -30,19 +31,26 @@ const (
 type tables struct {
 	spec  *ebpf.CollectionSpec
 	flows *ebpf.Map
+	// expected are the tuples that arrivals are compared with; nil stands for flows.
+	expected *ebpf.Map
+	// learned are the tuples of replies to what arrived; nil where the run does not learn.
+	learned *ebpf.Map
 	// runID marks the run's packets; it is random, in network byte order.
 	runID uint32
 }
 
 // newTables makes the table of all flows.
 func newTables(flows packets.Flows) (*tables, error) {
+	if err := flows.Check(); err != nil {
+		return nil, err
+	}
 	spec, err := programs()
 	if err != nil {
 		return nil, err
 	}
 	t := &tables{spec: spec, runID: rand.Uint32()}
-	if err := t.makeFlows(flows); err != nil {
-		return nil, fmt.Errorf("make a table of %d flows: %w", flows.Count, errnoText(err))
+	if t.flows, err = t.makeFlows(flows, putFlow); err != nil {
+		return nil, err
 	}
 	return t, nil
 }
@@ -59,33 +67,48 @@ func programs() (*ebpf.CollectionSpec, error) {
 	return spec, nil
 }
 
-func (t *tables) close() error { return t.flows.Close() }
+func (t *tables) close() error {
+	errs := []error{t.flows.Close()}
+	for _, m := range []*ebpf.Map{t.expected, t.learned} {
+		if m != nil {
+			errs = append(errs, m.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
 
-func (t *tables) makeFlows(flows packets.Flows) error {
-	m := t.spec.Maps[pktgenMapFlows]
-	m.MaxEntries = uint32(flows.Count)
-	m.ValueSize = flow4Len
+// makeFlows makes a map with a place for each flow, into which put writes its tuple; nil leaves
+// them empty.
+func (t *tables) makeFlows(flows packets.Flows, put func([]byte, frame.Tuple)) (*ebpf.Map, error) {
+	size := uint32(flow4Len)
 	if flows.IPv6() {
-		m.ValueSize = flow6Len
+		size = flow6Len
 	}
-	t.spec.Maps[pktgenMapTracks].MaxEntries = m.MaxEntries
-	if err := checkMemory(int64(flows.Count) * int64(m.ValueSize+24)); err != nil {
-		return err
+	for _, name := range []string{pktgenMapFlows, pktgenMapLearned, pktgenMapTracks} {
+		t.spec.Maps[name].MaxEntries = uint32(flows.Count)
 	}
-	table, err := ebpf.NewMap(m)
+	t.spec.Maps[pktgenMapFlows].ValueSize, t.spec.Maps[pktgenMapLearned].ValueSize = size, size
+	table, err := newFlows(t.spec.Maps[pktgenMapFlows])
+	if err == nil && put != nil {
+		if err = fillFlows(table, flows, put); err != nil {
+			table.Close()
+		}
+	}
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("make a table of %d flows: %w", flows.Count, errnoText(err))
 	}
-	if err := fillFlows(table, flows); err != nil {
-		table.Close()
-		return err
+	return table, nil
+}
+
+func newFlows(spec *ebpf.MapSpec) (*ebpf.Map, error) {
+	if err := checkMemory(int64(spec.MaxEntries) * int64(spec.ValueSize+24)); err != nil {
+		return nil, err
 	}
-	t.flows = table
-	return nil
+	return ebpf.NewMap(spec)
 }
 
 // fillFlows writes the table through a mapping; array values are aligned to eight bytes.
-func fillFlows(table *ebpf.Map, flows packets.Flows) error {
+func fillFlows(table *ebpf.Map, flows packets.Flows, put func([]byte, frame.Tuple)) error {
 	stride := (int(table.ValueSize()) + 7) &^ 7
 	page := os.Getpagesize()
 	length := (flows.Count*stride + page - 1) / page * page
@@ -94,7 +117,7 @@ func fillFlows(table *ebpf.Map, flows packets.Flows) error {
 		return fmt.Errorf("map the table: %w", err)
 	}
 	for i, tuple := range flows.All {
-		putFlow(memory[i*stride:], tuple)
+		put(memory[i*stride:], tuple)
 	}
 	return unix.Munmap(memory)
 }
@@ -136,9 +159,18 @@ func set(spec *ebpf.CollectionSpec, values map[string]any) error {
 	return nil
 }
 
-// load makes programs of the spec with the shared flows.
-func (t *tables) load(spec *ebpf.CollectionSpec, objects any) error {
+// loadGenerator makes the programs that send.
+func (t *tables) loadGenerator(spec *ebpf.CollectionSpec, objects any) error {
 	return loadPrograms(spec, objects, map[string]*ebpf.Map{pktgenMapFlows: t.flows})
+}
+
+// loadReceiver makes those that receive.
+func (t *tables) loadReceiver(spec *ebpf.CollectionSpec, objects any) error {
+	maps := map[string]*ebpf.Map{pktgenMapFlows: cmp.Or(t.expected, t.flows)}
+	if t.learned != nil {
+		maps[pktgenMapLearned] = t.learned
+	}
+	return loadPrograms(spec, objects, maps)
 }
 
 func loadPrograms(spec *ebpf.CollectionSpec, objects any, maps map[string]*ebpf.Map) error {

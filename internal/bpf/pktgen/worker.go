@@ -71,7 +71,7 @@ func (w *worker) load() error {
 	if w.run.cfg.Bare {
 		spec.Programs["chosen"] = spec.Programs[pktgenProgBare]
 	}
-	return w.run.tables.load(spec, &w.objects)
+	return w.run.tables.loadGenerator(spec, &w.objects)
 }
 
 func (w *worker) variables() map[string]any {
@@ -91,6 +91,7 @@ func (w *worker) variables() map[string]any {
 		pktgenVarOutIfindex: uint32(w.run.from.Index), pktgenVarTemplate: newTemplate(&spec, w.run.from.link(), w.run.tables.runID),
 		pktgenVarFirstFlow: uint32(first), pktgenVarFlowCount: uint32(count),
 		pktgenVarLengths: lengths, pktgenVarLengthCount: uint32(len(cycle)),
+		pktgenVarInterval: w.run.interval(),
 		pktgenVarTcpFlags: flags, pktgenVarTcpFlagsCount: uint32(max(1, len(spec.TCPFlags))),
 	}
 }
@@ -173,6 +174,9 @@ func sendError(err error) error {
 
 // work sends until the total is reached, the time expires or ctx ends.
 func (w *worker) work(ctx context.Context, start time.Time, total int64) error {
+	if w.run.cfg.Even {
+		return w.even(ctx, total)
+	}
 	if w.run.cfg.Rate > 0 {
 		return w.paced(ctx, start, total)
 	}
@@ -230,8 +234,8 @@ func (w *worker) over(ctx context.Context, start time.Time) bool {
 	return ctx.Err() != nil || w.run.cfg.Duration > 0 && time.Since(start) >= w.run.cfg.Duration
 }
 
-// allowedCPUs are the CPUs that this process may run on.
-func allowedCPUs() ([]int, error) {
+// CPUs are those that this process may run on. A run's workers take the first ones.
+func CPUs() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
 		return nil, fmt.Errorf("read the allowed CPUs: %w", err)
@@ -250,6 +254,36 @@ const tick = time.Millisecond
 
 // pace is the schedule of each worker.
 func (r *run) pace() load.Pace { return load.Pace{PerSecond: r.cfg.Rate / float64(r.cfg.Workers)} }
+
+// even lets the program wait until each packet is due.
+func (w *worker) even(ctx context.Context, total int64) error {
+	s, err := w.state()
+	if err != nil {
+		return err
+	}
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return fmt.Errorf("read the clock: %w", err)
+	}
+	s.Start, s.Limit = uint64(now.Nano()), uint64(total)
+	if err := w.objects.Generator.Set(s); err != nil {
+		return fmt.Errorf("set the generator's schedule: %w", err)
+	}
+	for err == nil && ctx.Err() == nil && s.Sent < s.Limit {
+		if err = w.send(burst); err == nil {
+			s, err = w.state()
+		}
+	}
+	return err
+}
+
+// interval is the time between two packets of an even run for the program, 0 of others.
+func (r *run) interval() uint64 {
+	if !r.cfg.Even {
+		return 0
+	}
+	return uint64(1e9 * 1024 / r.pace().PerSecond)
+}
 
 // paced sends what is due each tick. The probe's packets count as due.
 func (w *worker) paced(ctx context.Context, start time.Time, total int64) error {

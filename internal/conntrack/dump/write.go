@@ -215,6 +215,21 @@ func Delete(ctx context.Context, ns *netns.Handle, f *conntrack.Filter) (sum Del
 	return sum, errors.New("delete conntrack entries: the hash is resized all the time; run it again")
 }
 
+// Flush deletes every entry of a namespace (nil: this one) by one message, as 'conntrack -F' does
+// (ctnetlink_flush_conntrack), and returns when they are deleted. Those that are offloaded to a flow
+// table stay. Needs CAP_NET_ADMIN.
+func Flush(ns *netns.Handle) error {
+	c, err := socket.Dial(ns, unix.NETLINK_NETFILTER)
+	if err == nil {
+		defer c.Close()
+		_, err = c.Ask(conntrack.Delete, unix.NLM_F_ACK, netlink.AppendNetfilter(nil, unix.AF_UNSPEC, 0))
+	}
+	if err != nil {
+		return fmt.Errorf("flush the connection table: %w", explain(err))
+	}
+	return nil
+}
+
 // count adds what became of n messages.
 func (d *Deleted) count(n int64, refused []netlink.Refusal) (err error) {
 	d.Deleted += n - int64(len(refused))

@@ -52,6 +52,24 @@ func TestDeleteKeysDeletesExactlyThese(t *testing.T) {
 	}
 }
 
+// TestFlush empties one namespace's table, and no other's.
+func TestFlush(t *testing.T) {
+	ns, other := testutil.Namespace(t), testutil.Namespace(t)
+	testutil.ShareHost(t)
+	mixed(t, ns)
+	mixed(t, other)
+	there := len(entries(t, other))
+	if err := Flush(ns); err != nil {
+		t.Fatal(err)
+	}
+	if left := len(entries(t, ns)); left != 0 {
+		t.Errorf("%d entries are left", left)
+	}
+	if left := len(entries(t, other)); left != there || there == 0 {
+		t.Errorf("%d entries are left of the %d in another namespace", left, there)
+	}
+}
+
 func TestDeletedCountsRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
 		refused []unix.Errno

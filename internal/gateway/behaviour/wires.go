@@ -38,7 +38,7 @@ type wires struct {
 
 func openWires(gateway, wire *netns.Handle, n int, patience time.Duration) (*wires, error) {
 	w := &wires{near: map[string]int{}, far: map[string]int{}, patience: patience}
-	cpus, err := allowedCPUs()
+	cpus, err := CPUs()
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func openWires(gateway, wire *netns.Handle, n int, patience time.Duration) (*wir
 	return w, nil
 }
 
-func allowedCPUs() ([]int, error) {
+func CPUs() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
 		return nil, fmt.Errorf("read the CPU affinity of this process: %w", err)

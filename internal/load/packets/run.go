@@ -36,6 +36,9 @@ type Config struct {
 	Duration time.Duration `json:"duration_ns"`
 	// Rate in packets per second; 0 means as fast as one can.
 	Rate float64 `json:"rate_per_second"`
+	// Even sends each packet of a paced run when it is due, instead of each millisecond those that
+	// are, and takes its CPUs whole for it. It sends Packets, however long that takes.
+	Even bool `json:"even,omitempty"`
 	// Workers is the number of CPUs that send, each with a share of the flows.
 	Workers int         `json:"workers"`
 	Expect  Expectation `json:"expect,omitzero"`
@@ -77,6 +80,10 @@ type Result struct {
 	SinkNanoseconds      float64 `json:"sink_ns_per_packet,omitempty"`
 	// OtherCPU is the share of the machine's CPUs, 0 to 1, that other processes used.
 	OtherCPU float64 `json:"other_cpu_share"`
+	// LateSeconds is the longest time by which a packet of an even run left after it was due,
+	// BehindSeconds that of the last one.
+	LateSeconds   float64 `json:"late_seconds,omitempty"`
+	BehindSeconds float64 `json:"behind_seconds,omitempty"`
 	// GeneratorLimit is the reason why the generator was the limit; empty if it was not.
 	GeneratorLimit string `json:"generator_limit,omitempty"`
 	// Notes are further remarks for the reader.
@@ -196,6 +203,8 @@ func (c Config) checkBounds() error {
 		return fmt.Errorf("workers %d: each needs a flow of its own, and there are %d; give more --flows", c.Workers, c.Flows.Count)
 	case c.Packets > 0 && int64(c.Workers) > c.Packets:
 		return fmt.Errorf("workers %d: more than the packets to send (%d)", c.Workers, c.Packets)
+	case c.Even && (c.Rate == 0 || c.Packets == 0 || c.Duration != 0 || c.Bare):
+		return errors.New("an even run has a rate and a number of packets, no duration, and is not bare")
 	case c.Bare && (c.Expect.Given() || c.Verify):
 		return errors.New("bare frames carry no addresses and no checksum: nothing can be expected of them")
 	}

@@ -37,6 +37,8 @@ func TestConfigCheck(t *testing.T) {
 		"workers 6":              func(c *Config) { c.Workers = 6 },
 		"workers 2: more than":   func(c *Config) { c.Workers, c.Packets = 2, 1 },
 		"nothing can be expec":   func(c *Config) { c.Bare, c.Verify = true, true },
+		"an even run has a rat":  func(c *Config) { c.Even = true },
+		"no duration":            func(c *Config) { c.Even, c.Rate, c.Duration = true, 1, time.Second },
 		"not of one family":      func(c *Config) { c.Spec.IPv6, c.Spec.Sizes = true, []int{80} },
 		"frame size 63":          func(c *Config) { c.Spec.Sizes = []int{63} },
 		"10 flows":               func(c *Config) { c.Flows.Count = 10 },

@@ -1,0 +1,215 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/lab"
+	"github.com/natkit/natkit/internal/lab/build"
+	"github.com/natkit/natkit/internal/load/packets"
+	"github.com/natkit/natkit/internal/load/rfc9693"
+	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/testutil"
+	"golang.org/x/sys/unix"
+)
+
+// TestMain lets the test binary stand in for natkit where a lab starts it again.
+func TestMain(m *testing.M) {
+	if build.IsInit() {
+		os.Exit(build.InitMain())
+	}
+	os.Exit(m.Run())
+}
+
+// patient never calls a trial invalid: a busy machine makes the sender late.
+var patient = rfc9693.Tolerance{Overrun: time.Hour, Late: time.Hour}
+
+// frames go to ports of one address.
+func frames(to netip.Addr) packets.Config {
+	cfg := packets.Config{
+		Spec: packets.Spec{Protocol: unix.IPPROTO_UDP, Sizes: []int{64}, HopLimit: 64}, Workers: 1,
+		Flows: packets.Flows{Sources: []netip.Addr{LabInitiator}, SourcePorts: nat.Ports{First: 1024, Last: 65535}, Seed: 1},
+	}
+	for port := uint16(1024); port < 1032; port++ {
+		cfg.Flows.Destinations = append(cfg.Flows.Destinations, netip.AddrPortFrom(to, port))
+	}
+	return cfg
+}
+
+func openLab(t *testing.T, o LabOptions) (*Lab, *Gateway) {
+	t.Helper()
+	testutil.NeedRoot(t)
+	o.Dir = t.TempDir()
+	l, err := OpenLab(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	g, err := l.Gateway(frames(LabDestination(o.NAT)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Tolerance = patient
+	return l, g
+}
+
+// few connections have place in every queue on the way, so that none is lost however slow the machine is.
+const few = 200
+
+var aFew = rfc9693.Trial{Connections: few, PerSecond: 20_000}
+
+func TestEstablish(t *testing.T) {
+	masquerade := `
+    - masquerade: {from: 198.18.0.0/24, out: eth1}
+`
+	file, err := gateway.Parse("test.yaml", []byte("gateway:\n  nat:"+masquerade))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range map[string]LabOptions{
+		"masquerade": {NAT: Masquerade}, "dnat": {NAT: DNAT}, "a file": {NAT: Masquerade, Config: &file.Config},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testutil.ShareHost(t)
+			l, g := openLab(t, o)
+			if err := g.Probe(t.Context(), few); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // the second begins with an empty table, too
+				o, err := g.Establish(t.Context(), aFew)
+				if want := (rfc9693.Outcome{Trial: aFew, Verdict: rfc9693.Passed, Sent: few, Arrived: few, Replied: few, Returned: few, LateSeconds: o.LateSeconds, OverrunSeconds: o.OverrunSeconds}); err != nil || o != want {
+					t.Fatalf("%+v, %v", o, err)
+				}
+				if u, err := dump.Count(l.Netns()); err != nil || u.Entries != few {
+					t.Errorf("%d entries, %v", u.Entries, err)
+				}
+			}
+			if took, err := g.Empty(t.Context()); err != nil || took <= 0 {
+				t.Errorf("%v, %v", took, err)
+			}
+			if u, err := dump.Count(l.Netns()); err != nil || u.Entries != 0 {
+				t.Errorf("%d entries are left, %v", u.Entries, err)
+			}
+		})
+	}
+}
+
+// TestInvalid: a sender that is late makes a trial invalid, whatever arrived.
+func TestInvalid(t *testing.T) {
+	testutil.ShareHost(t)
+	_, g := openLab(t, LabOptions{NAT: Masquerade})
+	g.Tolerance = rfc9693.Tolerance{}
+	cfg := rfc9693.Config{Measure: []rfc9693.Measurement{rfc9693.Rate}, Connections: 40, MaxRate: 20_000, MaxConnections: 40, Precision: 0.5, Repeat: 1}
+	r, err := rfc9693.Measure(t.Context(), cfg, g, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range r.Rates[0].Trials {
+		if o.Verdict != rfc9693.Invalid || o.OverrunSeconds <= 0 {
+			t.Errorf("%+v", o)
+		}
+	}
+	if r.Rate.Limit != rfc9693.ByGenerator || r.Rate.Median != 0 {
+		t.Errorf("%+v", r.Rate)
+	}
+}
+
+// TestNothingArrives: a gateway that drops everything fails a trial, and Probe says so.
+func TestNothingArrives(t *testing.T) {
+	l, g := openLab(t, LabOptions{NAT: Masquerade})
+	testutil.Nft(t, l.Netns(), "table ip filter { chain forward { type filter hook forward priority 0; policy drop; }; }")
+	if o, err := g.Establish(t.Context(), aFew); err != nil || o.Verdict != rfc9693.Failed || o.Arrived != 0 {
+		t.Errorf("%+v, %v", o, err)
+	}
+	if err := g.Probe(t.Context(), few); err == nil || !strings.Contains(err.Error(), "none of the first") {
+		t.Error(err)
+	}
+}
+
+// partly is a table of which only what the trials made is deleted.
+type partly struct{ Namespace }
+
+func (p partly) Empty(ctx context.Context) (time.Duration, error) {
+	start := time.Now()
+	_, err := dump.Delete(ctx, p.Netns, &conntrack.Filter{Mark: 0, MarkMask: ^uint32(0)})
+	return time.Since(start), err
+}
+
+// TestCapacity finds how many connections have room in a table that others nearly fill, with entries that
+// the kernel does not evict.
+func TestCapacity(t *testing.T) {
+	testutil.ShareHost(t)
+	l, g := openLab(t, LabOptions{NAT: Masquerade})
+	g.Table = partly{Namespace{l.Netns()}}
+	u, err := dump.Count(l.Netns())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const room = 300
+	mix, err := lab.FindMix("established")
+	if err == nil {
+		_, err = build.InsertFill(t.Context(), l.Netns(), mix.Filler(0, lab.FillMark), 0, u.Max-room, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := rfc9693.Config{Measure: []rfc9693.Measurement{rfc9693.Capacity}, Connections: 100, MaxRate: 20_000, MaxConnections: 2000, Precision: rfc9693.MinPrecision, Repeat: 1}
+	r, err := rfc9693.Measure(t.Context(), cfg, g, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := r.Capacities[0]
+	if f.Value != room || f.Above != room+1 || f.Limit != rfc9693.ByGateway {
+		t.Errorf("from %v to %v by %s, and there is room for %d: %+v", f.Value, f.Above, f.Limit, room, f.Trials)
+	}
+}
+
+// TestInterrupted: the lab can be left in the middle of a trial.
+func TestInterrupted(t *testing.T) {
+	_, g := openLab(t, LabOptions{NAT: Masquerade})
+	ctx, cancel := context.WithCancel(t.Context())
+	cfg := rfc9693.Config{Measure: rfc9693.Measurements, Connections: few, MaxRate: 20_000, MaxConnections: few, Precision: 0.1, Repeat: 2}
+	trials := 0
+	r, err := rfc9693.Measure(ctx, cfg, g, func(rfc9693.Progress) {
+		if trials++; trials == 2 {
+			time.AfterFunc(time.Millisecond, cancel)
+		}
+	})
+	if err != nil || !r.Interrupted {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestCommand(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "ran")
+	if took, err := Command("echo once >>" + at).Empty(t.Context()); err != nil || took <= 0 {
+		t.Errorf("%v, %v", took, err)
+	}
+	if text, err := os.ReadFile(at); err != nil || string(text) != "once\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if _, err := Command("echo no such table >&2; exit 3").Empty(t.Context()); err == nil || !strings.Contains(err.Error(), "no such table") {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Command("exec sleep 60").Empty(ctx); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if _, err := Timeout(time.Minute).Empty(ctx); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
