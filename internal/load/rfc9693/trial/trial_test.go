@@ -88,13 +88,15 @@ func TestEstablish(t *testing.T) {
 			if err := g.Probe(t.Context(), few); err != nil {
 				t.Fatal(err)
 			}
-			for range 2 { // the second begins with an empty table, too
-				o, err := g.Establish(t.Context(), aFew)
-				if want := (rfc9693.Outcome{Trial: aFew, Verdict: rfc9693.Passed, Sent: few, Arrived: few, Replied: few, Returned: few, LateSeconds: o.LateSeconds, OverrunSeconds: o.OverrunSeconds}); err != nil || o != want {
+			for _, n := range []int{few, few / 2} { // the second begins with an empty table, too
+				all, try := int64(n), rfc9693.Trial{Connections: n, PerSecond: aFew.PerSecond}
+				o, err := g.Establish(t.Context(), try)
+				want := rfc9693.Outcome{Trial: try, Verdict: rfc9693.Passed, Sent: all, Arrived: all, Replied: all, Returned: all, LateSeconds: o.LateSeconds, OverrunSeconds: o.OverrunSeconds}
+				if err != nil || o != want {
 					t.Fatalf("%+v, %v", o, err)
 				}
-				if u, err := dump.Count(l.Netns()); err != nil || u.Entries != few {
-					t.Errorf("%d entries, %v", u.Entries, err)
+				if u, err := dump.Count(l.Netns()); err != nil || u.Entries != all {
+					t.Errorf("%d entries, want %d: %v", u.Entries, all, err)
 				}
 			}
 			if took, err := g.Empty(t.Context()); err != nil || took <= 0 {
@@ -136,6 +138,29 @@ func TestNothingArrives(t *testing.T) {
 	}
 	if err := g.Probe(t.Context(), few); err == nil || !strings.Contains(err.Error(), "none of the first") {
 		t.Error(err)
+	}
+}
+
+// TestRepliesAreLost: connections whose frames all arrived, and whose replies do not.
+func TestRepliesAreLost(t *testing.T) {
+	for name, tt := range map[string]struct {
+		drops       string
+		least, most int64
+	}{
+		"some": {"udp dport < 30000", 1, few - 1},
+		"all":  {"ip protocol udp", 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, g := openLab(t, LabOptions{NAT: Masquerade})
+			testutil.Nft(t, l.Netns(), `table ip filter { chain forward { type filter hook forward priority 0; iifname "eth1" `+tt.drops+` drop; }; }`)
+			o, err := g.Establish(t.Context(), aFew)
+			if err != nil || o.Verdict != rfc9693.Failed || o.Arrived != few || o.Returned < tt.least || o.Returned > tt.most {
+				t.Errorf("%+v, %v", o, err)
+			}
+			if err := g.Probe(t.Context(), few); err == nil {
+				t.Error("Probe is content")
+			}
+		})
 	}
 }
 
