@@ -134,8 +134,8 @@ type Tolerance struct {
 	// leaves.
 	Share   float64       `json:"share"`
 	Overrun time.Duration `json:"overrun_ns"`
-	// Late is the longest that any frame may leave after it was due where frames are lost: a sender that
-	// stops for that time catches up with a burst, whose loss is its own doing.
+	// Late is the longest that any frame may leave after it was due where frames are lost, no more than were
+	// due in that time: a sender that stops catches up with a burst, whose loss is its own doing.
 	Late time.Duration `json:"late_ns"`
 }
 
@@ -149,12 +149,16 @@ func (o Outcome) TooSlow(t Tolerance) bool {
 
 // Judge returns the verdict of a trial.
 func (o Outcome) Judge(t Tolerance) Verdict {
-	switch all := int64(o.Connections); {
+	lost := int64(o.Connections) - o.Arrived
+	if lost == 0 {
+		lost = int64(o.Connections) - o.Returned
+	}
+	switch {
 	case o.TooSlow(t):
 		return Invalid
-	case o.Arrived == all && o.Returned == all:
+	case lost == 0:
 		return Passed
-	case o.LateSeconds > t.Late.Seconds():
+	case o.LateSeconds > t.Late.Seconds() && float64(lost) <= o.LateSeconds*o.PerSecond:
 		return Invalid
 	}
 	return Failed
@@ -463,14 +467,19 @@ func (s *session) capacity(ctx context.Context) error {
 	return nil
 }
 
-// hold tries a number of connections. One failure may be another program's doing.
+// hold tries a number of connections. One failure may be another program's doing; it stands where what
+// follows is invalid.
 func (s *session) hold(ctx context.Context, f *Found, connections int) error {
 	verdict := Failed
 	for i := 0; verdict == Failed && i < confirmations; i++ {
-		var err error
-		if verdict, err = s.establish(ctx, f, Trial{connections, f.PerSecond}); err != nil {
+		now, err := s.establish(ctx, f, Trial{connections, f.PerSecond})
+		if err != nil {
 			return err
 		}
+		if now == Invalid && i > 0 {
+			break
+		}
+		verdict = now
 	}
 	f.narrow(float64(connections), verdict)
 	return nil

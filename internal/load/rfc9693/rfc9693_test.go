@@ -125,6 +125,7 @@ func TestJudge(t *testing.T) {
 		{1000, 1000, 0, 1, Passed},
 		{999, 0, 0, 0.0021, Invalid},
 		{999, 0, 0, 0.002, Failed},
+		{997, 0, 0, 0.0021, Failed}, // more than the two that were due meanwhile
 		{1000, 999, 0, 0, Failed},
 		{1000, 999, 0, 0.003, Invalid},
 	} {
