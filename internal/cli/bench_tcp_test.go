@@ -209,7 +209,7 @@ func TestBenchHoldGolden(t *testing.T) {
 			{Phase: load.Verify, Reason: "timed out", Count: 10},
 		},
 		Connect: load.Times{Min: 0.01, Mean: 3, SD: 2, Median: 2.5, P90: 5, P95: 6, P99: 9, P999: 30, Max: 1023}, RoundTrip: load.Times{Min: 0.02, Mean: 1, SD: 1, Median: 0.5, Max: 9},
-		OwnBytes: 40_000_000, BytesPerConnection: 50, Before: sockets(5), Held: sockets(800_005), After: sockets(5), Threads: 51,
+		OwnBytes: 40_000_000, BytesPerConnection: 50, Before: sockets(5), Held: sockets(800_005), After: sockets(5), PageBytes: 4096, Threads: 51,
 		CPU:            load.CPU{UserSeconds: 5, SystemSeconds: 20, MachineSeconds: 50, MaxRSSBytes: 60 << 20},
 		GeneratorLimit: "it was too slow", CPUContention: "so did others", SystemCalls: 6_650_000,
 	}

@@ -183,10 +183,11 @@ type HoldResult struct {
 	BytesPerConnection float64 `json:"own_bytes_per_connection"`
 	// Before, Held and After are the kernel's TCP sockets in the namespace: before the
 	// first connection, with all of them, and after the last was closed. Nil where
-	// /proc/net/sockstat could not be read.
-	Before *snapshot.TCPSockets `json:"sockets_before,omitempty"`
-	Held   *snapshot.TCPSockets `json:"sockets_held,omitempty"`
-	After  *snapshot.TCPSockets `json:"sockets_after,omitempty"`
+	// /proc/net/sockstat could not be read. PageBytes is the size of its pages.
+	PageBytes int                  `json:"page_bytes"`
+	Before    *snapshot.TCPSockets `json:"sockets_before,omitempty"`
+	Held      *snapshot.TCPSockets `json:"sockets_held,omitempty"`
+	After     *snapshot.TCPSockets `json:"sockets_after,omitempty"`
 	// Threads held the connections.
 	Threads        int    `json:"threads"`
 	CPU            CPU    `json:"cpu"`

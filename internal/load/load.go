@@ -19,9 +19,10 @@ type CloseMode string
 const (
 	// CloseServer waits for the server's FIN (HTTP/1.0, as ab).
 	CloseServer CloseMode = "server"
-	// CloseClient closes as soon as the response is complete.
+	// CloseClient closes as soon as the response is complete, or without a request as soon
+	// as the connection stands.
 	CloseClient CloseMode = "client"
-	// CloseReset closes with RST (SO_LINGER 0).
+	// CloseReset closes with RST.
 	CloseReset CloseMode = "rst"
 )
 

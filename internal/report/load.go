@@ -241,7 +241,7 @@ func HoldLoad(w io.Writer, style Style, r *load.HoldResult) error {
 	t.line("Open by second", "%s", openText(r.Series))
 	t.line("Memory", "%.0f bytes per connection here, %s at most", r.BytesPerConnection, units.Bytes(r.CPU.MaxRSSBytes))
 	if r.Before != nil && r.Held != nil && r.After != nil {
-		t.line("Kernel's sockets", "%s before, %s held, %s after", socketText(r.Before), socketText(r.Held), socketText(r.After))
+		t.line("Kernel's sockets", "%s before, %s held, %s after", socketText(r.Before, r.PageBytes), socketText(r.Held, r.PageBytes), socketText(r.After, r.PageBytes))
 	}
 	t.line("System calls", "%.2f per connection", float64(r.SystemCalls)/float64(max(r.Established+r.Failed, 1)))
 	t.line("CPU", "%.2f us per connection here, %.2f us on the whole machine",
@@ -268,11 +268,8 @@ func openText(series []load.HeldSecond) string {
 	return strings.Join(texts, ", ")
 }
 
-// pageBytes is the size of the pages that sockstat counts on the machines that natkit runs on.
-const pageBytes = 4096
-
-func socketText(s *snapshot.TCPSockets) string {
-	return fmt.Sprintf("%d (%s of buffers)", s.InUse+s.InUse6, units.Bytes(s.MemoryPages*pageBytes))
+func socketText(s *snapshot.TCPSockets, pageBytes int) string {
+	return fmt.Sprintf("%d (%s of buffers)", s.InUse+s.InUse6, units.Bytes(s.MemoryPages*int64(pageBytes)))
 }
 
 func holdLoad(c load.HoldConfig) string {

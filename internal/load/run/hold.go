@@ -734,7 +734,7 @@ func (w *holdWorker) publish() {
 
 // result merges what the workers counted.
 func (r *holdRun) result(workers []*holdWorker) *load.HoldResult {
-	res := &load.HoldResult{Config: r.cfg, Threads: len(workers), Before: r.before, Held: r.held, After: r.after}
+	res := &load.HoldResult{Config: r.cfg, Threads: len(workers), PageBytes: os.Getpagesize(), Before: r.before, Held: r.held, After: r.after}
 	seen := load.Observed{Workers: r.openers, Concurrency: r.cfg.Concurrency}
 	first, failures := workers[0], load.FailureCounts{}
 	end, closing := int64(0), int64(0)

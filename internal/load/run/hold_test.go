@@ -289,7 +289,7 @@ func TestServeLimit(t *testing.T) {
 		}
 	}
 	cfg := holdConfig(30)
-	cfg.Timeout = 300 * time.Millisecond
+	cfg.Timeout = 2 * time.Second
 	r := mustHold(t, cfg, Options{})
 	want := []load.Failure{{Phase: load.Verify, Reason: "timed out", Count: 10}}
 	if diff := cmp.Diff(want, r.Failures); diff != "" || r.Established != 30 || r.Alive != 20 {
@@ -331,7 +331,9 @@ func TestHoldFailures(t *testing.T) {
 			}))
 			cfg := holdConfig(8)
 			cfg.To, cfg.Ports, cfg.SourcePorts, cfg.Close = at.Addr(), nat.Ports{First: at.Port(), Last: at.Port()}, nat.Ports{}, tt.close
-			cfg.Timeout = 300 * time.Millisecond
+			if tt.want.Reason == "timed out" {
+				cfg.Timeout = time.Second
+			}
 			if tt.want.Phase == load.Keep { // it ends when all are lost
 				cfg.Keep = time.Hour
 			}
@@ -435,6 +437,22 @@ func TestHoldInterrupted(t *testing.T) {
 	}
 }
 
+// TestHoldServerStops: a server that ends takes the connections with it, and the run ends too.
+func TestHoldServerStops(t *testing.T) {
+	stop := startHold(t, ServeTCPConfig{}, allFiles)
+	cfg := holdConfig(200)
+	cfg.Keep = time.Hour
+	r := mustHold(t, cfg, Options{Progress: func(p load.Progress) {
+		if p.Completed == 200 {
+			stop()
+		}
+	}})
+	want := []load.Failure{{Phase: load.Keep, Reason: "closed by the server", Count: 200}}
+	if diff := cmp.Diff(want, r.Failures); diff != "" || r.Established != 200 || r.Lost != 200 || r.Closed+r.Verified != 0 || r.Series[len(r.Series)-1].Open != 0 {
+		t.Errorf("%+v (-want +got):\n%s", r, diff)
+	}
+}
+
 // TestHoldEndsInTime: what is not open by then is unfinished.
 func TestHoldEndsInTime(t *testing.T) {
 	startHold(t, ServeTCPConfig{}, allFiles)
@@ -535,20 +553,20 @@ func TestConnectFailures(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		mode   load.CloseMode
-		handle func(c *net.TCPConn)
+		handle func(ctx context.Context, c *net.TCPConn)
 		want   load.Failure
 	}{
-		{"the server does not close", load.CloseServer, func(c *net.TCPConn) { untilClosed(c) }, load.Failure{Phase: load.Close, Reason: "timed out", Count: 4}},
-		{"the server keeps its side open", load.CloseClient, func(c *net.TCPConn) {
+		{"the server does not close", load.CloseServer, func(_ context.Context, c *net.TCPConn) { untilClosed(c) }, load.Failure{Phase: load.Close, Reason: "timed out", Count: 4}},
+		{"the server keeps its side open", load.CloseClient, func(ctx context.Context, c *net.TCPConn) {
 			untilClosed(c)
-			time.Sleep(time.Second)
+			<-ctx.Done()
 		}, load.Failure{Phase: load.Close, Reason: "timed out", Count: 4}},
-		{"the server resets", load.CloseServer, func(c *net.TCPConn) { c.SetLinger(0) }, load.Failure{Phase: load.Close, Reason: "reset", Count: 4}},
+		{"the server resets", load.CloseServer, func(_ context.Context, c *net.TCPConn) { c.SetLinger(0) }, load.Failure{Phase: load.Close, Reason: "reset", Count: 4}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			cfg := testConfig(startPlain(t, tt.handle), 4, 2)
-			cfg.NoRequest, cfg.Close, cfg.Timeout = true, tt.mode, 300*time.Millisecond
+			cfg := testConfig(startPlain(t, func(c *net.TCPConn) { tt.handle(t.Context(), c) }), 4, 2)
+			cfg.NoRequest, cfg.Close, cfg.Timeout = true, tt.mode, time.Second
 			r := mustRun(t, cfg, Options{})
 			if diff := cmp.Diff([]load.Failure{tt.want}, r.Failures); diff != "" {
 				t.Errorf("%+v (-want +got):\n%s", r, diff)
