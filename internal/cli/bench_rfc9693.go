@@ -63,7 +63,7 @@ func newBenchRFC9693(env *Env) *cobra.Command {
 	}
 	b.frames.Workers, b.frames.Spec = 1, packets.Spec{Protocol: unix.IPPROTO_UDP, HopLimit: defaultTTL}
 	b.frames.Flows.SourcePorts = nat.Ports{First: 1024, Last: 65535}
-	b.ends = benchEnds{env: env, from: &place{target: &b.target}, to: &place{target: &target{prefix: "sink-"}}}
+	b.ends = benchEnds{benchSender: benchSender{env: env, from: &place{target: &b.target}}, to: &place{target: &target{prefix: "sink-"}}}
 	cmd := &cobra.Command{
 		Use:   "rfc9693 [flags] --lab | ADDR[:PORTS] --sink IF",
 		Short: "measure a stateful NAT gateway: connections made and removed per second, capacity of its table",
