@@ -47,7 +47,7 @@ type loadFlags struct {
 	sources  *[]netip.Addr
 	ports    *nat.Ports
 	seed     *uint64
-	workers  *int
+	workers  *int // nil for those that have one
 }
 
 // addFlags adds the flags of all kinds of load, which sends what; ports describes
@@ -59,7 +59,9 @@ func (b *benchVerb) addFlags(cmd *cobra.Command, l loadFlags, what, ports string
 	f.Var(addressList(l.sources), "source", "send from this address, range or prefix (`ADDR[-ADDR]`, ADDR/BITS), in turn; may be repeated")
 	f.Var(into(l.ports, nat.ParsePorts), "source-port", "choose source ports of `FIRST-LAST` in an order that --seed determines"+ports)
 	f.Uint64Var(l.seed, "seed", 0, "makes the order of the source addresses and of --source-port repeatable")
-	f.IntVar(l.workers, "workers", *l.workers, "threads (0: one per CPU)")
+	if l.workers != nil {
+		f.IntVar(l.workers, "workers", *l.workers, "threads (0: one per CPU)")
+	}
 	b.addJSON(cmd)
 }
 
@@ -89,8 +91,13 @@ func addOwnNetwork(cmd *cobra.Command, own *bool) {
 }
 
 // addClose adds --close; usual is its default, in words.
-func addClose(cmd *cobra.Command, mode *load.CloseMode, usual string) {
-	v := into(mode, load.ParseCloseMode)
+func addClose(cmd *cobra.Command, mode *load.CloseMode, usual string, more ...load.CloseMode) {
+	v := into(mode, func(text string) (load.CloseMode, error) {
+		if slices.Contains(more, load.CloseMode(text)) {
+			return load.CloseMode(text), nil
+		}
+		return load.ParseCloseMode(text)
+	})
 	v.text = usual
 	cmd.Flags().Var(v, "close", "`WHO` closes a connection first: server, client (or fin), or rst (the client, with a reset)")
 	completeFlags(cmd, map[string]cobra.CompletionFunc{"close": completeWords(string(load.CloseServer), string(load.CloseClient), string(load.CloseReset))})
@@ -373,13 +380,14 @@ type benchServe struct {
 	expected         packets.End
 	workers          int
 	ownNetwork       bool
+	packet           packetServe
 }
 
 func newBenchServe(env *Env) *cobra.Command {
 	b := &benchServe{benchVerb: benchVerb{env: env, schema: report.ServedSchema}, limit: loadrun.HoldLimit}
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "answer HTTP requests with a small page, echo UDP datagrams, or hold TCP connections, until interrupted",
+		Short: "answer HTTP requests with a small page, echo UDP datagrams, hold TCP connections, or answer them by eBPF, until interrupted",
 		Long: `Answer every HTTP/1.0 and 1.1 request with the same small page, until interrupted.
 
 With --udp echo the datagrams of 'natkit bench udp' instead, and no others, and report
@@ -390,15 +398,21 @@ With --tcp accept the connections of 'natkit bench hold' and 'natkit bench conne
 port or a range of them, keep them and return every byte, and report their number at the
 end. There are as many threads as the limit of open files requires for --limit.
 
+With --engine packet an XDP program on --interface answers the connections of 'natkit
+bench connect --engine packet' to --port at any address, from what stands in each
+segment and without a memory of them. All other packets go on to the kernel.
+
 Requires no privilege; --netns and --pid require CAP_SYS_ADMIN to enter the namespace,
-ports below 1024 CAP_NET_BIND_SERVICE.`,
+ports below 1024 CAP_NET_BIND_SERVICE, --engine packet CAP_SYS_ADMIN and CAP_NET_ADMIN.`,
 		Example: `  natkit bench serve
   natkit bench serve --listen 198.18.0.2:80 --netns server
   natkit bench serve --udp 198.18.0.2:9000
   natkit bench serve --udp [::]:9000 --netns server --json
   natkit bench serve --tcp 198.18.1.2:8100-8119 --limit 1000000
   natkit bench serve --tcp 198.18.1.2:8100 --close
-  natkit bench serve --udp 198.18.1.2:9000 --expect-source 198.18.1.1:1024-2047`,
+  natkit bench serve --udp 198.18.1.2:9000 --expect-source 198.18.1.1:1024-2047
+  sudo natkit bench serve --engine packet --interface eth0 --port 80
+  sudo natkit bench serve --engine packet --interface eth0 --port 8000-8099 --netns server --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return b.run(cmd) },
 	}
 	f := cmd.Flags()
@@ -414,14 +428,18 @@ ports below 1024 CAP_NET_BIND_SERVICE.`,
 	f.Var(natural(&b.workers), "workers", "threads (0: one per CPU)")
 	addOwnNetwork(cmd, &b.ownNetwork)
 	b.addJSON(cmd)
+	b.packet.addFlags(cmd, &b.benchVerb)
 	for _, name := range []string{"expect-source", "i-own-this-network"} {
 		requires(cmd, name, "udp")
 	}
-	requires(cmd, "json", "udp", "tcp")
+	requires(cmd, "json", "udp", "tcp", "engine")
 	return cmd
 }
 
 func (b *benchServe) run(cmd *cobra.Command) error {
+	if b.packet.engine == packetEngine {
+		return b.packet.run(cmd)
+	}
 	if b.tcp != "" {
 		return b.serveTCP(cmd)
 	}

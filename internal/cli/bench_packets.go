@@ -43,7 +43,7 @@ func newBenchPackets(env *Env) *cobra.Command {
 	b := &benchPackets{benchVerb: benchVerb{env: env, schema: report.PacketsLoadSchema}, cfg: packets.Config{Workers: 1}}
 	b.cfg.Flows.SourcePorts = nat.Ports{First: 1024, Last: 65535}
 	b.cfg.Spec.Protocol = unix.IPPROTO_UDP
-	b.ends = benchEnds{env: env, from: &place{target: &b.target}, to: &place{target: &target{prefix: "sink-"}}}
+	b.ends = benchEnds{benchSender: benchSender{env: env, from: &place{target: &b.target}}, to: &place{target: &target{prefix: "sink-"}}}
 	cmd := &cobra.Command{
 		Use:   "packets [flags] ADDR:PORT",
 		Short: "send numbered packets from eBPF, and count at the other end what became of each",
@@ -257,43 +257,73 @@ func (b *benchPackets) command(cmd *cobra.Command, to string) string {
 	return commandLine(cmd, chosen, to)
 }
 
+// benchSender is where frames leave.
+type benchSender struct {
+	env     *Env
+	lab     string
+	from    *place
+	dev     string
+	nextMAC net.HardwareAddr
+}
+
+// addFlags adds the flags of the sender, which may be a node of a lab.
+func (e *benchSender) addFlags(cmd *cobra.Command) {
+	e.addInterface(cmd)
+	cmd.Flags().StringVar(&e.from.node, "node", "", "send from this `NODE` of a lab that is up")
+	addLab(cmd, &e.lab)
+	requires(cmd, "lab", "node")
+	cmd.MarkFlagsMutuallyExclusive("netns", "pid", "node")
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"node": offer(e.nodeNames)})
+}
+
+// addInterface adds the flags of the interface.
+func (e *benchSender) addInterface(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&e.dev, "dev", "", "send by this interface (`IF`; default: the one of the route)")
+	f.Var(into(&e.nextMAC, parseHostMAC), "next-mac", "frames go to this Ethernet address (`MAC`; default: the neighbour's)")
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"dev": e.completeInterfaces(e.from)})
+}
+
+// open finds the way out. The caller closes from in any case.
+func (e *benchSender) open(cmd *cobra.Command) (pktgen.Route, error) {
+	e.from.lab = e.lab
+	err := e.from.open(cmd, e.env)
+	return pktgen.Route{NextMAC: e.nextMAC, Interface: e.dev, Netns: e.from.ns}, err
+}
+
 // benchEnds are where packets leave and where they are counted.
 type benchEnds struct {
-	env       *Env
-	lab       string
-	from, to  *place
-	dev, sink string
-	nextMAC   net.HardwareAddr
+	benchSender
+	to   *place
+	sink string
 }
 
 // addFlags adds the flags of both ends, which may be nodes of a lab.
 func (e *benchEnds) addFlags(cmd *cobra.Command) {
-	e.addInterfaces(cmd)
-	f := cmd.Flags()
-	f.StringVar(&e.from.node, "node", "", "send from this `NODE` of a lab that is up")
-	f.StringVar(&e.to.node, "sink-node", "", "the sink is in this `NODE` of a lab that is up")
-	addLab(cmd, &e.lab)
+	e.benchSender.addFlags(cmd)
+	e.addSink(cmd)
+	cmd.Flags().StringVar(&e.to.node, "sink-node", "", "the sink is in this `NODE` of a lab that is up")
 	for _, flag := range []string{"expect-source", "expect-destination", "verify", "max-loss"} {
 		requires(cmd, flag, sinkFlags...)
 	}
 	requires(cmd, "lab", "node", "sink-node")
-	cmd.MarkFlagsMutuallyExclusive("netns", "pid", "node")
 	cmd.MarkFlagsMutuallyExclusive("sink-netns", "sink-pid", "sink-node")
-	completeFlags(cmd, map[string]cobra.CompletionFunc{"node": offer(e.nodeNames), "sink-node": offer(e.nodeNames)})
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"sink-node": offer(e.nodeNames)})
 }
 
 // addInterfaces adds the flags of the interfaces.
 func (e *benchEnds) addInterfaces(cmd *cobra.Command) {
+	e.addInterface(cmd)
+	e.addSink(cmd)
+}
+
+func (e *benchEnds) addSink(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&e.dev, "dev", "", "send by this interface (`IF`; default: the one of the route)")
-	f.Var(into(&e.nextMAC, parseHostMAC), "next-mac", "frames go to this Ethernet address (`MAC`; default: the neighbour's)")
 	f.StringVar(&e.sink, "sink", "", "count what arrives at this interface (`IF`), and consume it there")
 	f.StringVar(&e.to.netns, "sink-netns", "", "the sink is in the network namespace `NAME`")
 	f.IntVar(&e.to.pid, "sink-pid", 0, "the sink is in the network namespace of process `PID`, for instance a container's")
 	cmd.MarkFlagsMutuallyExclusive("sink-netns", "sink-pid")
-	completeFlags(cmd, map[string]cobra.CompletionFunc{
-		"dev": e.completeInterfaces(e.from), "sink": e.completeInterfaces(e.to), "sink-netns": offer(netns.Names),
-	})
+	completeFlags(cmd, map[string]cobra.CompletionFunc{"sink": e.completeInterfaces(e.to), "sink-netns": offer(netns.Names)})
 }
 
 // parseHostMAC refuses group addresses: a bridge copies frames for one to all its ports,
@@ -322,9 +352,8 @@ func (e *benchEnds) counts(cmd *cobra.Command) bool {
 // open opens both ends; sink is nil where nothing is counted. close is to be called in any
 // case.
 func (e *benchEnds) open(cmd *cobra.Command) (way pktgen.Route, sink *pktgen.Port, err error) {
-	e.from.lab, e.to.lab = e.lab, e.lab
-	err = e.from.open(cmd, e.env)
-	if way = (pktgen.Route{NextMAC: e.nextMAC, Interface: e.dev, Netns: e.from.ns}); err != nil || !e.counts(cmd) {
+	e.to.lab = e.lab
+	if way, err = e.benchSender.open(cmd); err != nil || !e.counts(cmd) {
 		return way, nil, err
 	}
 	err = e.to.open(cmd, e.env)
@@ -368,7 +397,7 @@ func onlyInterface(ns *netns.Handle) (string, error) {
 }
 
 // completeInterfaces offers the interfaces of a namespace, for the shell.
-func (e *benchEnds) completeInterfaces(at *place) cobra.CompletionFunc {
+func (e *benchSender) completeInterfaces(at *place) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) (names []string, _ cobra.ShellCompDirective) {
 		at.lab = e.lab
 		if err := at.open(cmd, e.env); err == nil {
@@ -380,7 +409,7 @@ func (e *benchEnds) completeInterfaces(at *place) cobra.CompletionFunc {
 }
 
 // nodeNames are the nodes of a lab that is up.
-func (e *benchEnds) nodeNames() (names []string) {
+func (e *benchSender) nodeNames() (names []string) {
 	if state, err := chooseLab(e.env.Getenv(runDirEnv), e.lab); err == nil {
 		for _, n := range state.Nodes {
 			names = append(names, n.Name)

@@ -77,20 +77,26 @@ func TestBenchPacketsGolden(t *testing.T) {
 			if err := report.JudgePackets(tt.result, tt.maxLoss).Text(&got, tt.style); err != nil {
 				t.Fatal(err)
 			}
-			golden := filepath.Join("testdata", name+".txt")
-			if os.Getenv("NATKIT_UPDATE_SCRIPTS") != "" {
-				if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got.String()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			compareGolden(t, name, got.Bytes())
 		})
+	}
+}
+
+// compareGolden compares with a file of testdata, or rewrites it.
+func compareGolden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	golden := filepath.Join("testdata", name+".txt")
+	if os.Getenv("NATKIT_UPDATE_SCRIPTS") != "" {
+		if err := os.WriteFile(golden, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

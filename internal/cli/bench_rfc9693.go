@@ -63,9 +63,9 @@ func newBenchRFC9693(env *Env) *cobra.Command {
 	}
 	b.frames.Workers, b.frames.Spec = 1, packets.Spec{Protocol: unix.IPPROTO_UDP, HopLimit: defaultTTL}
 	b.frames.Flows.SourcePorts = nat.Ports{First: 1024, Last: 65535}
-	b.ends = benchEnds{env: env, from: &place{target: &b.target}, to: &place{target: &target{prefix: "sink-"}}}
+	b.ends = benchEnds{benchSender: benchSender{env: env, from: &place{target: &b.target}}, to: &place{target: &target{prefix: "sink-"}}}
 	cmd := &cobra.Command{
-		Use:   "rfc9693 [flags] --lab | ADDR[:PORTS] --sink IF",
+		Use:   "rfc9693 [ADDR[:PORTS]]",
 		Short: "measure a stateful NAT gateway: connections made and removed per second, capacity of its table",
 		Long: `Measure a NAT gateway by RFC 9693: the maximum connection establishment rate, the
 connection tear-down rate and the capacity of the connection tracking table.
@@ -87,7 +87,6 @@ Requires Linux 5.18, CAP_SYS_ADMIN and CAP_NET_ADMIN. docs/bench.md has the meth
   sudo natkit bench rfc9693 --lab --gateway gateway.yaml --json
   sudo natkit bench rfc9693 --netns client --sink-netns server --sink eth0 --gateway-netns router 198.19.0.2
   sudo natkit bench rfc9693 --dev eth1 --sink eth2 --reset-command 'ssh root@192.0.2.1 conntrack -F' 198.19.0.2:1024-65535`,
-		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return b.run(cmd, strings.Join(args, "")) },
 	}
 	f, c := cmd.Flags(), &b.cfg

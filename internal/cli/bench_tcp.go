@@ -44,6 +44,7 @@ type benchConnect struct {
 	benchVerb
 	cfg     load.Config
 	request string
+	packet  packetConnect
 }
 
 func newBenchConnect(env *Env) *cobra.Command {
@@ -67,13 +68,26 @@ start on a schedule, and their time counts from when they were due.
 With --request the work per connection is that of ab and of 'natkit bench http'. With
 --merge-ack it is not: the handshake's ACK travels with what follows it.
 
-Requires no privilege; --netns and --pid require CAP_SYS_ADMIN to enter the namespace.`,
+With --engine packet eBPF programs make whole connections, with a request and a reply of
+one segment each, without a socket: what lies on the way is the limit. 'natkit bench
+serve --engine packet' answers them. Acknowledgements prove that each segment came back
+through the mapping of its flow. No segment is sent again: a connection that loses one
+is incomplete, and counts at the step that it waited for. --source must be one range
+or prefix that is routed back to the interface; each address and port is used once
+before any is used again. --close none leaves connections open, to fill a table.
+docs/bench.md has the counts.
+
+Requires no privilege, --engine packet Linux 5.18, CAP_SYS_ADMIN and CAP_NET_ADMIN; --netns
+and --pid require CAP_SYS_ADMIN to enter the namespace.`,
 		Example: `  natkit bench connect -c 100 -n 50000 198.18.0.1:8080
   natkit bench connect -c 100 -t 10 --close rst 198.18.0.1:8080
   natkit bench connect -c 1000 -n 50000 --request 198.18.0.1:8080
   natkit bench connect -c 1000 -n 50000 --request=/page --close client [2001:db8::1]:80
   natkit bench connect -c 2000 -t 30s --rate 20000 --source 198.18.0.10-198.18.0.29 198.18.0.1:8080
-  natkit bench connect -c 100 -n 200000 --source-port 1024-65535 --seed 7 --json 198.18.0.1:8080`,
+  natkit bench connect -c 100 -n 200000 --source-port 1024-65535 --seed 7 --json 198.18.0.1:8080
+  sudo natkit bench connect --engine packet -n 1000000 --netns client 198.18.0.1:8080
+  sudo natkit bench connect --engine packet -t 10 --rate 50000 --max-loss 0.1% 198.18.0.1:8080
+  sudo natkit bench connect --engine packet -n 4000000 --close none --source 198.18.64.0/25 198.18.0.1:8080`,
 		RunE: func(cmd *cobra.Command, args []string) error { return b.run(cmd, args[0]) },
 	}
 	f, c := cmd.Flags(), &b.cfg
@@ -82,13 +96,20 @@ Requires no privilege; --netns and --pid require CAP_SYS_ADMIN to enter the name
 	f.VarP(period(&c.Timeout, time.Millisecond, 0), "timeout", "s", "time limit of each connection, connect to close: seconds or 500ms, 2m, …")
 	f.StringVar(&b.request, "request", "", "send one HTTP request for `PATH` over each connection and wait for the response (/ without a PATH)")
 	f.Lookup("request").NoOptDefVal = "/"
-	addClose(cmd, &c.Close, "client, server with --request")
+	addClose(cmd, &c.Close, "client, server with --request", packets.CloseNone)
 	f.BoolVar(&c.MergeAck, "merge-ack", false, "let what follows carry the handshake's ACK: one packet fewer per connection, not comparable with runs without it")
 	b.addFlags(cmd, loadFlags{&c.Duration, &c.Rate, &c.Sources, &c.SourcePorts, &c.Seed, &c.Workers}, "connections", " (by default the kernel chooses, which is faster)")
+	b.packet.addFlags(cmd, &b.benchVerb)
 	return cmd
 }
 
 func (b *benchConnect) run(cmd *cobra.Command, to string) error {
+	if b.packet.engine == packetEngine {
+		return b.packet.run(cmd, to, b.cfg)
+	}
+	if b.cfg.Close == packets.CloseNone {
+		return usagef("--close none requires --engine packet")
+	}
 	if _, err := parseAddrPort("", to); err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 
 // suites are all benchmarks, in the order in which they are taken. Each is made
 // for the path of the program to measure.
-var suites = []func(natkit string) bench.Suite{limitsSuite, fillSuite, conntrackSuite, httpSuite, connectSuite, holdSuite, packetsSuite, planesSuite, mappingsSuite, partsSuite, bulkSuite,
+var suites = []func(natkit string) bench.Suite{limitsSuite, fillSuite, conntrackSuite, httpSuite, connectSuite, connectPacketSuite, holdSuite, packetsSuite, planesSuite, mappingsSuite, partsSuite, bulkSuite,
 	rfc9693Suite,
 	dropsSuite, watchSuite, flowsSuite, synsSuite, doctorSuite, portsSuite, topSuite, pcapSuite, simulateSuite, gatewaySuite, pairsSuite, backendsSuite}
 

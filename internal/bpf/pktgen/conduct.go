@@ -125,7 +125,7 @@ func (r *run) work(ctx context.Context, start time.Time) error {
 // its ring is discarded with the program that is attached for the run (veth_napi_del).
 func (r *run) drain(ctx context.Context) error {
 	if r.sink == nil {
-		if r.passing {
+		if r.passage.pass != nil {
 			_, err := poll(context.WithoutCancel(ctx), drainQuiet, func() (bool, error) { return false, nil })
 			return err
 		}
@@ -148,18 +148,23 @@ func (r *run) drain(ctx context.Context) error {
 
 // watch reports progress and records the course of the run until stop, and ends a broken run.
 func (r *run) watch(start time.Time, end context.CancelCauseFunc) (stop func()) {
+	return every(200*time.Millisecond, func() { r.sample(start, end) })
+}
+
+// every calls fn at an interval until stop, and once more then.
+func every(interval time.Duration, fn func()) (stop func()) {
 	done, finished := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(finished)
-		tick := time.NewTicker(200 * time.Millisecond)
+		tick := time.NewTicker(interval)
 		defer tick.Stop()
 		for {
 			select {
 			case <-done:
-				r.sample(start, end)
+				fn()
 				return
 			case <-tick.C:
-				r.sample(start, end)
+				fn()
 			}
 		}
 	}()

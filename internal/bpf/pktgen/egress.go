@@ -85,8 +85,19 @@ func (e *Egress) read(handle *netlink.Handle, to netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("read interface %d: %w", e.Index, err)
 	}
+	if err := e.describe(l); err != nil {
+		return err
+	}
+	if e.NextMAC != nil {
+		return nil
+	}
+	return e.findNeighbour(handle, nextHop(route, to))
+}
+
+// describe takes what an interface is, if frames can be sent by it.
+func (e *Egress) describe(l netlink.Link) error {
 	a := l.Attrs()
-	e.Interface, e.MTU, e.Kind, e.MAC = a.Name, a.MTU, l.Type(), a.HardwareAddr
+	e.Index, e.Interface, e.MTU, e.Kind, e.MAC = a.Index, a.Name, a.MTU, l.Type(), a.HardwareAddr
 	e.peerIndex, e.peerNamespace = a.ParentIndex, a.NetNsID
 	switch {
 	case a.Flags&net.FlagUp == 0:
@@ -97,12 +108,9 @@ func (e *Egress) read(handle *netlink.Handle, to netip.Addr) error {
 		return fmt.Errorf("interface %s has no Ethernet address: frames cannot be made for it", a.Name)
 	}
 	if slices.Contains(noRedirect, e.Kind) {
-		return fmt.Errorf("interface %s is a %s, whose driver takes no redirected frames; send by the device below it (--dev)", a.Name, e.Kind)
+		return fmt.Errorf("interface %s is a %s, whose driver takes no redirected frames; use the device below it", a.Name, e.Kind)
 	}
-	if e.NextMAC != nil {
-		return nil
-	}
-	return e.findNeighbour(handle, nextHop(route, to))
+	return nil
 }
 
 // noRedirect are kinds of interfaces without ndo_xdp_xmit, which drop redirected frames.
@@ -246,7 +254,7 @@ func attachProgram(port Port, index int, name string, values map[string]any) (*A
 		return nil, err
 	}
 	a := &Attached{program: objects.Program}
-	if a.link, err = attach(port.Netns, index, a.program); err != nil {
+	if a.link, _, err = attach(port, index, a.program); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s at %v: %w", name, port, err), a.program.Close())
 	}
 	return a, nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -21,16 +22,16 @@ import (
 const victim = "NATKIT_TEST_PKTGEN_VICTIM"
 
 func TestMain(m *testing.M) {
-	if paths := os.Getenv(victim); paths != "" {
-		fmt.Println(sendUntilKilled(paths))
+	if task := os.Getenv(victim); task != "" {
+		fmt.Println(workUntilKilled(task))
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
 
-func sendUntilKilled(paths string) error {
-	var client, gateway string
-	if _, err := fmt.Sscan(paths, &client, &gateway); err != nil {
+func workUntilKilled(task string) error {
+	var what, client, gateway string
+	if _, err := fmt.Sscan(task, &what, &client, &gateway); err != nil {
 		return err
 	}
 	from, err := netns.At(client, "client")
@@ -45,6 +46,17 @@ func sendUntilKilled(paths string) error {
 	if err != nil {
 		return err
 	}
+	if what == "connect" {
+		r, err := Respond(Port{to, "eth0"}, []nat.Ports{{First: 80, Last: 80}})
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		cfg := connections("198.18.0.1:80")
+		cfg.Connections, cfg.Duration = 0, 20*time.Second
+		_, err = Connect(context.Background(), cfg, egress, nil)
+		return err
+	}
 	cfg := config("198.18.0.1:9")
 	cfg.Packets, cfg.Rate, cfg.Duration = 0, 0, 20*time.Second
 	_, err = Run(context.Background(), cfg, egress, &Port{to, "eth0"}, nil)
@@ -53,10 +65,29 @@ func sendUntilKilled(paths string) error {
 
 // TestKillLeavesNothing kills a process in the middle of a run.
 func TestKillLeavesNothing(t *testing.T) {
-	n := newNetwork(t)
+	t.Run("packets", func(t *testing.T) {
+		n := newNetwork(t)
+		killed(t, n, "packets")
+		if r := mustSend(t, n, config("198.18.0.1:9")); r.Received != r.Sent {
+			t.Errorf("the next run: %+v", r.Delivery)
+		}
+	})
+	t.Run("connections", func(t *testing.T) {
+		n := newNetwork(t)
+		killed(t, n, "connect")
+		respond(t, n.gateway, "eth0")
+		if r := connect(t, n, connections("198.18.0.1:80")); r.Connections != all(1000) {
+			t.Errorf("the next run: %+v", r.Connections)
+		}
+	})
+}
+
+// killed has a process work until it is killed, and looks at what it leaves.
+func killed(t *testing.T, n *network, what string) {
+	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
 	path := func(ns *netns.Handle) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.Fd()) }
-	cmd.Env = append(os.Environ(), victim+"="+path(n.client)+" "+path(n.gateway))
+	cmd.Env = append(os.Environ(), victim+"="+what+" "+path(n.client)+" "+path(n.gateway))
 	var out strings.Builder
 	cmd.Stdout = &out
 	if err := cmd.Start(); err != nil {
@@ -73,10 +104,7 @@ func TestKillLeavesNothing(t *testing.T) {
 	if cmd.Wait(); out.Len() > 0 {
 		t.Errorf("it ended before it was killed: %s", out.String())
 	}
-	testutil.Eventually(t, "no program is attached", func() bool { return !attached(t, n.gateway, "eth0") })
-	if r := mustSend(t, n, config("198.18.0.1:9")); r.Received != r.Sent {
-		t.Errorf("the next run: %+v", r.Delivery)
-	}
+	testutil.Eventually(t, "no program is attached", func() bool { return !attached(t, n.gateway, "eth0") && !attached(t, n.client, "eth0") })
 }
 
 // received is how many packets an interface has taken in, those that an XDP program

@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/natkit/natkit/internal/load/packets"
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -60,6 +61,45 @@ func TestNothingIsLeft(t *testing.T) {
 		t.Error("a program is still attached")
 	}
 	if len(during.programs) < 4 || len(during.maps) < 2 { // two generators, receiver, passing; flows, counters
+		t.Errorf("the test found only %+v", during)
+	}
+	testutil.Eventually(t, "programs, maps and descriptors of the run are gone", func() bool {
+		runtime.GC() // variables are mapped until then
+		return during.gone() && slices.Equal(descriptors(t), before)
+	})
+}
+
+// TestConnectLeavesNothing looks at the same of connections through a gateway.
+func TestConnectLeavesNothing(t *testing.T) {
+	n := newNetwork(t)
+	n.forward(t)
+	n.routeSources(t)
+	from := egress(t, n, "198.19.0.2")
+	before := descriptors(t)
+	var during kernelObjects
+	server, err := Respond(Port{n.server, "eth0"}, []nat.Ports{{First: 80, Last: 80}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	if _, err := Connect(t.Context(), connections("198.19.0.2:80"), from, func(packets.ConnectProgress) {
+		during = objectsOf(t)
+		if !attached(t, n.client, "eth0") || !attached(t, n.gateway, "eth0") || !attached(t, n.gateway, "eth1") || !attached(t, n.server, "eth0") {
+			t.Error("the programs are not attached while the run goes on")
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if attached(t, n.client, "eth0") || attached(t, n.gateway, "eth0") {
+		t.Error("a program of the run is still attached")
+	}
+	if err := errors.Join(server.Broken(), server.Close()); err != nil {
+		t.Error(err)
+	}
+	if attached(t, n.server, "eth0") || attached(t, n.gateway, "eth1") {
+		t.Error("a program of the responder is still attached")
+	}
+	if len(during.programs) < 5 || len(during.maps) < 5 { // generator, client, responder, passing ones; their tables
 		t.Errorf("the test found only %+v", during)
 	}
 	testutil.Eventually(t, "programs, maps and descriptors of the run are gone", func() bool {

@@ -1,6 +1,7 @@
 //go:build ignore
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* The programs of a run: those that send, those that receive, and one between them. */
+/* The programs of a run: those that send, those that receive, those that make and answer
+ * TCP connections, and one between them. */
 #include "../include/kernel.h"
 #include "pktgen.h"
 
@@ -21,9 +22,13 @@ const volatile __u32 out_ifindex;
 #include "generator.h"
 #include "receiver.h"
 
-/* What follows is a router that does nothing but forward: the limit of the path. */
-
 const volatile __u32 mac_words[3]; /* destination and source, as on the wire */
+
+#include "segment.h"
+#include "client.h"
+#include "responder.h"
+
+/* What follows is a router that does nothing but forward: the limit of the path. */
 
 SEC("xdp")
 int forward(struct xdp_md *ctx)

@@ -64,12 +64,8 @@ type run struct {
 	workers  []*worker
 	closers  []func() error
 	notes    []string
-	// relies is the other end of the sender's veth if another program's XDP program makes it
-	// accept frames.
-	relies *peer
-	// passing: the program there is this run's own.
-	passing bool
-	course  []packets.Second
+	passage  *passage
+	course   []packets.Second
 }
 
 func (r *run) close() error {
@@ -93,6 +89,18 @@ func (r *run) open(sink *Port) (err error) {
 		return err
 	}
 	return r.makeWorkers()
+}
+
+func (r *run) ensurePeerTakesFrames(sink *Port) (err error) {
+	fits := func(p *peer) error { return checkMTU(p.port, p.mtu, r.cfg.Spec) }
+	if r.passage, err = openPassage(r.from, sink, fits); err != nil {
+		return err
+	}
+	r.closers = append(r.closers, r.passage.close)
+	if r.passage.note != "" {
+		r.notes = append(r.notes, r.passage.note)
+	}
+	return nil
 }
 
 // attachSink runs after the passing program is attached: the kernel attaches none below a bridge

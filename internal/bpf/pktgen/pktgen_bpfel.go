@@ -13,6 +13,20 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type pktgenClientCounters struct {
+	_            structs.HostLayout
+	Established  uint64
+	Answered     uint64
+	Complete     uint64
+	Resets       [4]uint64
+	Duplicated   uint64
+	Late         uint64
+	Unexpected   uint64
+	Misdelivered uint64
+	BadChecksum  uint64
+	NoRoom       uint64
+}
+
 type pktgenExpected struct {
 	_       structs.HostLayout
 	Address uint8
@@ -25,17 +39,36 @@ type pktgenExpected struct {
 }
 
 type pktgenGeneratorState struct {
-	_        structs.HostLayout
-	Sent     uint64
-	Octets   uint64
-	Limit    uint64
-	Start    uint64
-	Late     uint64
-	Behind   uint64
-	Flow     uint32
-	Sequence uint32
-	LengthAt uint32
-	FlagsAt  uint32
+	_         structs.HostLayout
+	Sent      uint64
+	Octets    uint64
+	Limit     uint64
+	Start     uint64
+	Late      uint64
+	Behind    uint64
+	Flow      uint32
+	Sequence  uint32
+	LengthAt  uint32
+	FlagsAt   uint32
+	Now       uint32
+	NowFor    uint32
+	Overtaken uint64
+}
+
+type pktgenHandshakeTimes struct {
+	_       structs.HostLayout
+	Buckets [256]uint64
+}
+
+type pktgenResponderCounters struct {
+	_           structs.HostLayout
+	Opened      uint64
+	Answered    uint64
+	Closed      uint64
+	Reset       uint64
+	Passed      uint64
+	BadChecksum uint64
+	NoRoom      uint64
 }
 
 type pktgenSinkCounters struct {
@@ -87,37 +120,56 @@ type pktgenTrack struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	pktgenMapClientCounts      = "client_counts"
+	pktgenMapConnections       = "connections"
 	pktgenMapCounters          = "counters"
 	pktgenMapFlows             = "flows"
+	pktgenMapHandshakes        = "handshakes"
 	pktgenMapLearned           = "learned"
+	pktgenMapResponses         = "responses"
 	pktgenMapStrays            = "strays"
 	pktgenMapTracks            = "tracks"
 	pktgenProgBare             = "bare"
+	pktgenProgClient4          = "client4"
+	pktgenProgClient6          = "client6"
 	pktgenProgCount            = "count"
 	pktgenProgForward          = "forward"
 	pktgenProgGenerate         = "generate"
+	pktgenProgInitiate         = "initiate"
 	pktgenProgPass             = "pass"
+	pktgenProgRespond          = "respond"
 	pktgenProgSinkTcp4         = "sink_tcp4"
 	pktgenProgSinkTcp6         = "sink_tcp6"
 	pktgenProgSinkUdp4         = "sink_udp4"
 	pktgenProgSinkUdp6         = "sink_udp6"
+	pktgenVarClosing           = "closing"
 	pktgenVarConcurrent        = "concurrent"
 	pktgenVarCounted           = "counted"
 	pktgenVarExpectDestination = "expect_destination"
 	pktgenVarExpectSource      = "expect_source"
 	pktgenVarExpects           = "expects"
 	pktgenVarFirstFlow         = "first_flow"
+	pktgenVarFirstPort         = "first_port"
+	pktgenVarFirstSource       = "first_source"
 	pktgenVarFlowCount         = "flow_count"
 	pktgenVarGenerator         = "generator"
 	pktgenVarInterval          = "interval"
 	pktgenVarIpv6              = "ipv6"
+	pktgenVarKey               = "key"
 	pktgenVarLearns            = "learns"
 	pktgenVarLengthCount       = "length_count"
 	pktgenVarLengths           = "lengths"
 	pktgenVarMacWords          = "mac_words"
+	pktgenVarOpenPorts         = "open_ports"
+	pktgenVarOrderStart        = "order_start"
+	pktgenVarOrderStep         = "order_step"
 	pktgenVarOutIfindex        = "out_ifindex"
+	pktgenVarPortCount         = "port_count"
 	pktgenVarProtocol          = "protocol"
 	pktgenVarRunId             = "run_id"
+	pktgenVarSourceCount       = "source_count"
+	pktgenVarTarget            = "target"
+	pktgenVarTargetPort        = "target_port"
 	pktgenVarTcpFlags          = "tcp_flags"
 	pktgenVarTcpFlagsCount     = "tcp_flags_count"
 	pktgenVarTemplate          = "template"
@@ -167,10 +219,14 @@ type pktgenSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type pktgenProgramSpecs struct {
 	Bare     *ebpf.ProgramSpec `ebpf:"bare"`
+	Client4  *ebpf.ProgramSpec `ebpf:"client4"`
+	Client6  *ebpf.ProgramSpec `ebpf:"client6"`
 	Count    *ebpf.ProgramSpec `ebpf:"count"`
 	Forward  *ebpf.ProgramSpec `ebpf:"forward"`
 	Generate *ebpf.ProgramSpec `ebpf:"generate"`
+	Initiate *ebpf.ProgramSpec `ebpf:"initiate"`
 	Pass     *ebpf.ProgramSpec `ebpf:"pass"`
+	Respond  *ebpf.ProgramSpec `ebpf:"respond"`
 	SinkTcp4 *ebpf.ProgramSpec `ebpf:"sink_tcp4"`
 	SinkTcp6 *ebpf.ProgramSpec `ebpf:"sink_tcp6"`
 	SinkUdp4 *ebpf.ProgramSpec `ebpf:"sink_udp4"`
@@ -181,34 +237,49 @@ type pktgenProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type pktgenMapSpecs struct {
-	Counters *ebpf.MapSpec `ebpf:"counters"`
-	Flows    *ebpf.MapSpec `ebpf:"flows"`
-	Learned  *ebpf.MapSpec `ebpf:"learned"`
-	Strays   *ebpf.MapSpec `ebpf:"strays"`
-	Tracks   *ebpf.MapSpec `ebpf:"tracks"`
+	ClientCounts *ebpf.MapSpec `ebpf:"client_counts"`
+	Connections  *ebpf.MapSpec `ebpf:"connections"`
+	Counters     *ebpf.MapSpec `ebpf:"counters"`
+	Flows        *ebpf.MapSpec `ebpf:"flows"`
+	Handshakes   *ebpf.MapSpec `ebpf:"handshakes"`
+	Learned      *ebpf.MapSpec `ebpf:"learned"`
+	Responses    *ebpf.MapSpec `ebpf:"responses"`
+	Strays       *ebpf.MapSpec `ebpf:"strays"`
+	Tracks       *ebpf.MapSpec `ebpf:"tracks"`
 }
 
 // pktgenVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type pktgenVariableSpecs struct {
+	Closing           *ebpf.VariableSpec `ebpf:"closing"`
 	Concurrent        *ebpf.VariableSpec `ebpf:"concurrent"`
 	Counted           *ebpf.VariableSpec `ebpf:"counted"`
 	ExpectDestination *ebpf.VariableSpec `ebpf:"expect_destination"`
 	ExpectSource      *ebpf.VariableSpec `ebpf:"expect_source"`
 	Expects           *ebpf.VariableSpec `ebpf:"expects"`
 	FirstFlow         *ebpf.VariableSpec `ebpf:"first_flow"`
+	FirstPort         *ebpf.VariableSpec `ebpf:"first_port"`
+	FirstSource       *ebpf.VariableSpec `ebpf:"first_source"`
 	FlowCount         *ebpf.VariableSpec `ebpf:"flow_count"`
 	Generator         *ebpf.VariableSpec `ebpf:"generator"`
 	Interval          *ebpf.VariableSpec `ebpf:"interval"`
 	Ipv6              *ebpf.VariableSpec `ebpf:"ipv6"`
+	Key               *ebpf.VariableSpec `ebpf:"key"`
 	Learns            *ebpf.VariableSpec `ebpf:"learns"`
 	LengthCount       *ebpf.VariableSpec `ebpf:"length_count"`
 	Lengths           *ebpf.VariableSpec `ebpf:"lengths"`
 	MacWords          *ebpf.VariableSpec `ebpf:"mac_words"`
+	OpenPorts         *ebpf.VariableSpec `ebpf:"open_ports"`
+	OrderStart        *ebpf.VariableSpec `ebpf:"order_start"`
+	OrderStep         *ebpf.VariableSpec `ebpf:"order_step"`
 	OutIfindex        *ebpf.VariableSpec `ebpf:"out_ifindex"`
+	PortCount         *ebpf.VariableSpec `ebpf:"port_count"`
 	Protocol          *ebpf.VariableSpec `ebpf:"protocol"`
 	RunId             *ebpf.VariableSpec `ebpf:"run_id"`
+	SourceCount       *ebpf.VariableSpec `ebpf:"source_count"`
+	Target            *ebpf.VariableSpec `ebpf:"target"`
+	TargetPort        *ebpf.VariableSpec `ebpf:"target_port"`
 	TcpFlags          *ebpf.VariableSpec `ebpf:"tcp_flags"`
 	TcpFlagsCount     *ebpf.VariableSpec `ebpf:"tcp_flags_count"`
 	Template          *ebpf.VariableSpec `ebpf:"template"`
@@ -235,18 +306,26 @@ func (o *pktgenObjects) Close() error {
 //
 // It can be passed to loadPktgenObjects or ebpf.CollectionSpec.LoadAndAssign.
 type pktgenMaps struct {
-	Counters *ebpf.Map `ebpf:"counters"`
-	Flows    *ebpf.Map `ebpf:"flows"`
-	Learned  *ebpf.Map `ebpf:"learned"`
-	Strays   *ebpf.Map `ebpf:"strays"`
-	Tracks   *ebpf.Map `ebpf:"tracks"`
+	ClientCounts *ebpf.Map `ebpf:"client_counts"`
+	Connections  *ebpf.Map `ebpf:"connections"`
+	Counters     *ebpf.Map `ebpf:"counters"`
+	Flows        *ebpf.Map `ebpf:"flows"`
+	Handshakes   *ebpf.Map `ebpf:"handshakes"`
+	Learned      *ebpf.Map `ebpf:"learned"`
+	Responses    *ebpf.Map `ebpf:"responses"`
+	Strays       *ebpf.Map `ebpf:"strays"`
+	Tracks       *ebpf.Map `ebpf:"tracks"`
 }
 
 func (m *pktgenMaps) Close() error {
 	return _PktgenClose(
+		m.ClientCounts,
+		m.Connections,
 		m.Counters,
 		m.Flows,
+		m.Handshakes,
 		m.Learned,
+		m.Responses,
 		m.Strays,
 		m.Tracks,
 	)
@@ -256,23 +335,34 @@ func (m *pktgenMaps) Close() error {
 //
 // It can be passed to loadPktgenObjects or ebpf.CollectionSpec.LoadAndAssign.
 type pktgenVariables struct {
+	Closing           *ebpf.Variable `ebpf:"closing"`
 	Concurrent        *ebpf.Variable `ebpf:"concurrent"`
 	Counted           *ebpf.Variable `ebpf:"counted"`
 	ExpectDestination *ebpf.Variable `ebpf:"expect_destination"`
 	ExpectSource      *ebpf.Variable `ebpf:"expect_source"`
 	Expects           *ebpf.Variable `ebpf:"expects"`
 	FirstFlow         *ebpf.Variable `ebpf:"first_flow"`
+	FirstPort         *ebpf.Variable `ebpf:"first_port"`
+	FirstSource       *ebpf.Variable `ebpf:"first_source"`
 	FlowCount         *ebpf.Variable `ebpf:"flow_count"`
 	Generator         *ebpf.Variable `ebpf:"generator"`
 	Interval          *ebpf.Variable `ebpf:"interval"`
 	Ipv6              *ebpf.Variable `ebpf:"ipv6"`
+	Key               *ebpf.Variable `ebpf:"key"`
 	Learns            *ebpf.Variable `ebpf:"learns"`
 	LengthCount       *ebpf.Variable `ebpf:"length_count"`
 	Lengths           *ebpf.Variable `ebpf:"lengths"`
 	MacWords          *ebpf.Variable `ebpf:"mac_words"`
+	OpenPorts         *ebpf.Variable `ebpf:"open_ports"`
+	OrderStart        *ebpf.Variable `ebpf:"order_start"`
+	OrderStep         *ebpf.Variable `ebpf:"order_step"`
 	OutIfindex        *ebpf.Variable `ebpf:"out_ifindex"`
+	PortCount         *ebpf.Variable `ebpf:"port_count"`
 	Protocol          *ebpf.Variable `ebpf:"protocol"`
 	RunId             *ebpf.Variable `ebpf:"run_id"`
+	SourceCount       *ebpf.Variable `ebpf:"source_count"`
+	Target            *ebpf.Variable `ebpf:"target"`
+	TargetPort        *ebpf.Variable `ebpf:"target_port"`
 	TcpFlags          *ebpf.Variable `ebpf:"tcp_flags"`
 	TcpFlagsCount     *ebpf.Variable `ebpf:"tcp_flags_count"`
 	Template          *ebpf.Variable `ebpf:"template"`
@@ -284,10 +374,14 @@ type pktgenVariables struct {
 // It can be passed to loadPktgenObjects or ebpf.CollectionSpec.LoadAndAssign.
 type pktgenPrograms struct {
 	Bare     *ebpf.Program `ebpf:"bare"`
+	Client4  *ebpf.Program `ebpf:"client4"`
+	Client6  *ebpf.Program `ebpf:"client6"`
 	Count    *ebpf.Program `ebpf:"count"`
 	Forward  *ebpf.Program `ebpf:"forward"`
 	Generate *ebpf.Program `ebpf:"generate"`
+	Initiate *ebpf.Program `ebpf:"initiate"`
 	Pass     *ebpf.Program `ebpf:"pass"`
+	Respond  *ebpf.Program `ebpf:"respond"`
 	SinkTcp4 *ebpf.Program `ebpf:"sink_tcp4"`
 	SinkTcp6 *ebpf.Program `ebpf:"sink_tcp6"`
 	SinkUdp4 *ebpf.Program `ebpf:"sink_udp4"`
@@ -297,10 +391,14 @@ type pktgenPrograms struct {
 func (p *pktgenPrograms) Close() error {
 	return _PktgenClose(
 		p.Bare,
+		p.Client4,
+		p.Client6,
 		p.Count,
 		p.Forward,
 		p.Generate,
+		p.Initiate,
 		p.Pass,
+		p.Respond,
 		p.SinkTcp4,
 		p.SinkTcp6,
 		p.SinkUdp4,

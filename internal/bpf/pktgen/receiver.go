@@ -41,7 +41,7 @@ func attachReceiver(port Port, cfg packets.Config, t *tables) (*receiver, error)
 	r := &receiver{port: port}
 	err = r.open(index, link.XDPDriverMode, cfg, t)
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		r.notes = append(r.notes, fmt.Sprintf("the driver of %v runs no XDP programs: the stack does it instead, at a higher cost for each packet", port))
+		r.notes = append(r.notes, genericNote(port))
 		err = r.open(index, link.XDPGenericMode, cfg, t)
 	}
 	if err != nil {
@@ -138,13 +138,19 @@ func interfaceIndex(port Port) (index int, err error) {
 	return index, err
 }
 
-// attach attaches a program to an interface, in the driver if possible, until the link is closed.
-func attach(ns *netns.Handle, index int, program *ebpf.Program) (link.Link, error) {
-	l, err := attachMode(ns, index, program, link.XDPDriverMode)
+// attach attaches a program to an interface, in the driver if possible, until the link is closed;
+// note reports that it was not.
+func attach(port Port, index int, program *ebpf.Program) (l link.Link, note string, err error) {
+	l, err = attachMode(port.Netns, index, program, link.XDPDriverMode)
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		l, err = attachMode(ns, index, program, link.XDPGenericMode)
+		note = genericNote(port)
+		l, err = attachMode(port.Netns, index, program, link.XDPGenericMode)
 	}
-	return l, err
+	return l, note, err
+}
+
+func genericNote(port Port) string {
+	return fmt.Sprintf("the driver of %v runs no XDP programs: the stack does it instead, at a higher cost for each packet", port)
 }
 
 func attachMode(ns *netns.Handle, index int, program *ebpf.Program, mode link.XDPAttachFlags) (l link.Link, err error) {
@@ -239,17 +245,20 @@ func expected(end packets.End) (x pktgenExpected) {
 
 // prefixWords are a prefix and its mask as they lie in a packet.
 func prefixWords(p netip.Prefix) (net, mask [4]uint32) {
-	bytes := p.Masked().Addr().AsSlice()
-	n := unsafe.Slice((*byte)(unsafe.Pointer(&net)), 16)
 	m := unsafe.Slice((*byte)(unsafe.Pointer(&mask)), 16)
-	copy(n, bytes)
 	for i := range p.Bits() {
 		m[i/8] |= 0x80 >> (i % 8)
 	}
-	return net, mask
+	return addressWords(p.Masked().Addr()), mask
 }
 
-// peer is the other end of the sender's veth.
+// addressWords are an address as it lies in a packet.
+func addressWords(a netip.Addr) (words [4]uint32) {
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&words)), 16), a.AsSlice())
+	return words
+}
+
+// peer is the other end of a veth.
 type peer struct {
 	port    Port
 	index   int
@@ -259,53 +268,89 @@ type peer struct {
 	hasXDP  bool // in the driver, which makes it have NAPI
 	generic bool // in the stack, which does not
 	promisc bool
+	master  bool   // it is a port of a bridge or another device
 	close   func() // lets go of the namespace
 }
 
-// ensurePeerTakesFrames attaches a passing program to a veth's peer that has none. Without a
-// program or NAPI a veth silently drops redirected frames (veth_xdp_xmit:
-// rcu_access_pointer(rq->napi)).
-func (r *run) ensurePeerTakesFrames(sink *Port) error {
-	if r.from.Kind != "veth" {
-		return nil
+// passage is the other end of a veth, made to take redirected frames: without a program or NAPI
+// it silently drops them (veth_xdp_xmit: rcu_access_pointer(rq->napi)).
+type passage struct {
+	from Egress
+	peer *peer // nil where it has nothing to do
+	// pass is the passing program that was attached there; nil where the receiver's comes, or
+	// another program's serves.
+	pass   *Attached
+	relies bool // on another program's
+	note   string
+}
+
+// openPassage attaches a passing program to a veth's peer that has none, unless the sink's comes
+// there. fits checks the peer first.
+func openPassage(from Egress, sink *Port, fits func(*peer) error) (*passage, error) {
+	p := &passage{from: from}
+	if from.Kind != "veth" {
+		return p, nil
 	}
-	p, err := findPeer(r.from)
-	if err != nil {
-		return fmt.Errorf("find the other end of %v: %w", r.from.Port, err)
+	var err error
+	if p.peer, err = findPeer(from); err != nil {
+		return nil, fmt.Errorf("find the other end of %v: %w", from.Port, err)
 	}
-	if p == nil {
-		r.notes = append(r.notes, fmt.Sprintf("the other end of %v lies in a namespace that is not found: without an XDP program or NAPI there, frames are dropped", r.from.Port))
-		return nil
+	if p.peer == nil {
+		p.note = fmt.Sprintf("the other end of %v lies in a namespace that is not found: without an XDP program or NAPI there, frames are dropped", from.Port)
+		return p, nil
 	}
-	r.closers = append(r.closers, func() error { p.close(); return nil })
-	if !p.up {
-		return fmt.Errorf("send by %v: its other end %v is down (ip link set %s up)", r.from.Port, p.port, p.port.Interface)
+	if err := p.attach(sink, fits); err != nil {
+		return nil, errors.Join(err, p.close())
 	}
-	if err := checkMTU(p.port, p.mtu, r.cfg.Spec); err != nil {
+	return p, nil
+}
+
+func (p *passage) attach(sink *Port, fits func(*peer) error) error {
+	end := p.peer
+	if !end.up {
+		return fmt.Errorf("send by %v: its other end %v is down (ip link set %s up)", p.from.Port, end.port, end.port.Interface)
+	}
+	if err := fits(end); err != nil {
 		return err
 	}
-	same, err := samePort(sink, p.port)
+	same, err := samePort(sink, end.port)
 	switch {
 	case err != nil || same: // the sink's program comes
 		return err
-	case p.generic:
+	case end.generic:
 		return fmt.Errorf("send by %v: its other end %v has an XDP program in generic mode, with which it drops redirected frames, and takes none beside it (ip link set %s xdpgeneric off)",
-			r.from.Port, p.port, p.port.Interface)
-	case p.hasXDP: // another program's
-		r.relies = p
+			p.from.Port, end.port, end.port.Interface)
+	case end.hasXDP:
+		p.relies = true
 		return nil
 	}
-	return r.attachPass(p)
+	if p.pass, err = attachProgram(end.port, end.index, pktgenProgPass, nil); err != nil {
+		return fmt.Errorf("make %v take redirected frames: %w", end.port, err)
+	}
+	p.note = fmt.Sprintf("%v had no XDP program and would have dropped the frames: one that passes everything was attached for the time of the run", end.port)
+	return nil
 }
 
-func (r *run) attachPass(p *peer) error {
-	pass, err := attachProgram(p.port, p.index, pktgenProgPass, nil)
-	if err != nil {
-		return fmt.Errorf("make %v take redirected frames: %w", p.port, err)
+// broken reports that the program on which the passage relies has gone.
+func (p *passage) broken() error {
+	if !p.relies {
+		return nil
 	}
-	r.closers, r.passing = append(r.closers, pass.Close), true
-	r.notes = append(r.notes, fmt.Sprintf("%v had no XDP program and would have dropped the frames: one that passes everything was attached for the time of the run", p.port))
+	end, err := readPeer(p.peer.port.Netns, p.peer.index, func() {})
+	if err == nil && !end.hasXDP { // where the other end cannot be read, the sender's has gone as well
+		return fmt.Errorf("send by %v: the XDP program of its other end %v was removed while the run was under way, and the frames were dropped from then on; start the run again", p.from.Port, p.peer.port)
+	}
 	return nil
+}
+
+func (p *passage) close() (err error) {
+	if p.pass != nil {
+		err = p.pass.Close()
+	}
+	if p.peer != nil {
+		p.peer.close()
+	}
+	return err
 }
 
 // samePort reports whether two interfaces are the same; nil is none.
@@ -367,7 +412,7 @@ func readPeer(ns *netns.Handle, index int, close func()) (*peer, error) {
 		p.port, p.mac, p.mtu, p.up = Port{Netns: ns, Interface: a.Name}, a.HardwareAddr, a.MTU, a.Flags&net.FlagUp != 0
 		attached := a.Xdp != nil && a.Xdp.Attached
 		p.generic = attached && a.Xdp.AttachMode == nl.XDP_ATTACHED_SKB
-		p.hasXDP, p.promisc = attached && !p.generic, a.Promisc > 0
+		p.hasXDP, p.promisc, p.master = attached && !p.generic, a.Promisc > 0, a.MasterIndex != 0
 		return nil
 	})
 	if err != nil {

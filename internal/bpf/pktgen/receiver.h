@@ -85,11 +85,10 @@ static __always_inline int parse_ipv6(struct frame *f, void *end)
 	return 0;
 }
 
-/* parse finds the token of a packet of this run; -1 for all other packets. */
-static __always_inline int parse(struct frame *f, void *data, void *end)
+/* parse_ip finds the transport header; -1 where the packet is not of f's protocols. */
+static __always_inline int parse_ip(struct frame *f, void *data, void *end)
 {
 	__be16 *type = data + 12;
-	__u32 header = f->proto == IPPROTO_TCP ? sizeof(struct tcphdr) : sizeof(struct udphdr);
 
 	if ((void *)(type + 3) > end)
 		return -1;
@@ -98,7 +97,15 @@ static __always_inline int parse(struct frame *f, void *data, void *end)
 	f->l3 = type + 1;
 	if (*type != (f->v6 ? htons(ETH_P_IPV6) : htons(ETH_P_IP)))
 		return -1;
-	if (f->v6 ? parse_ipv6(f, end) : parse_ipv4(f, end))
+	return f->v6 ? parse_ipv6(f, end) : parse_ipv4(f, end);
+}
+
+/* parse finds the token of a packet of this run; -1 for all other packets. */
+static __always_inline int parse(struct frame *f, void *data, void *end)
+{
+	__u32 header = f->proto == IPPROTO_TCP ? sizeof(struct tcphdr) : sizeof(struct udphdr);
+
+	if (parse_ip(f, data, end))
 		return -1;
 	f->token = f->l4 + header;
 	if (f->transport < header + sizeof(struct token) || (void *)(f->token + 1) > end)
@@ -309,9 +316,8 @@ struct {
 	__uint(max_entries, 1);
 } strays SEC(".maps");
 
-static __always_inline void keep_stray(const struct frame *f, __u32 flow)
+static __always_inline void keep_stray(bool v6, const __be32 *saddr, const __be32 *daddr, const __be16 *ports, __u32 flow)
 {
-	const __be16 *ports = f->l4;
 	__u32 zero = 0;
 	struct stray *s = bpf_map_lookup_elem(&strays, &zero);
 
@@ -321,9 +327,9 @@ static __always_inline void keep_stray(const struct frame *f, __u32 flow)
 	s->flow = flow;
 	s->sport = ports[0];
 	s->dport = ports[1];
-	for (int i = 0; i < (f->v6 ? 4 : 1); i++) {
-		s->saddr[i] = f->saddr[i];
-		s->daddr[i] = f->daddr[i];
+	for (int i = 0; i < (v6 ? 4 : 1); i++) {
+		s->saddr[i] = saddr[i];
+		s->daddr[i] = daddr[i];
 	}
 }
 
@@ -378,7 +384,7 @@ static __always_inline int receive(struct xdp_md *ctx, bool v6, __u8 proto)
 		flow = bpf_map_lookup_elem(&flows, &number);
 		if (!flow || !delivered(&f, flow)) {
 			c->misdelivered++;
-			keep_stray(&f, number);
+			keep_stray(f.v6, f.saddr, f.daddr, f.l4, number);
 			return XDP_DROP;
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/netns"
@@ -76,7 +77,7 @@ func (r *run) result(seconds float64, before counts) (*packets.Result, error) {
 		// Late ones may be duplicates.
 		result.Lost = max(0, result.Sent-(result.Received-result.Duplicated))
 		result.ReceivedPerSecond = float64(c.Received-before.arrived.Received) / seconds
-		if result.MisdeliveredAs, err = r.sink.strays(r.cfg.Spec.IPv6); err != nil {
+		if result.MisdeliveredAs, err = readStrays(r.sink.objects.Strays, r.cfg.Spec.IPv6); err != nil {
 			return nil, err
 		}
 	}
@@ -149,10 +150,10 @@ func meanTime(programs ...*ebpf.Program) (float64, error) {
 	return float64(total.Nanoseconds()) / float64(runs), nil
 }
 
-// strays are the first misdelivered packet that each CPU has seen.
-func (r *receiver) strays(ipv6 bool) ([]packets.Stray, error) {
+// readStrays returns the first misdelivered packet that each CPU has seen.
+func readStrays(table *ebpf.Map, ipv6 bool) ([]packets.Stray, error) {
 	var cpus []pktgenStray
-	if err := r.objects.Strays.Lookup(uint32(0), &cpus); err != nil {
+	if err := table.Lookup(uint32(0), &cpus); err != nil {
 		return nil, fmt.Errorf("read the misdelivered packets: %w", err)
 	}
 	var all []packets.Stray
@@ -193,18 +194,14 @@ func (r *run) broken() error {
 			return fmt.Errorf("receive on %v: %w while the run was under way: later losses are not losses of the path", r.sink.port, err)
 		}
 	}
-	if r.relies == nil {
-		return nil
-	}
-	p, err := readPeer(r.relies.port.Netns, r.relies.index, func() {})
-	if err == nil && !p.hasXDP { // where the other end cannot be read, the sender's has gone as well
-		return fmt.Errorf("send by %v: the XDP program of its other end %v was removed while the run was under way, and the frames were dropped from then on; start the run again", r.from.Port, r.relies.port)
-	}
-	return nil
+	return r.passage.broken()
 }
 
-func (r *receiver) broken() error {
-	info, err := r.link.Info()
+func (r *receiver) broken() error { return stillAttached(r.link, r.port) }
+
+// stillAttached reports a program that is detached, or whose interface is down.
+func stillAttached(l link.Link, port Port) error {
+	info, err := l.Info()
 	if err != nil || info.XDP() == nil {
 		return nil // that cannot be asked
 	}
@@ -212,7 +209,7 @@ func (r *receiver) broken() error {
 	if index == 0 {
 		return errors.New("the interface, or the program on it, was removed")
 	}
-	return stillUp(r.port, index)
+	return stillUp(port, index)
 }
 
 // stillUp reports an interface that is down, or gone. What cannot be read is not reported.

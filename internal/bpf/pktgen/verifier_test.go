@@ -32,6 +32,19 @@ func TestVerifierHasLittleToDo(t *testing.T) {
 	}
 }
 
+// TestVerifierOfConnections is the same of the client and the responder.
+func TestVerifierOfConnections(t *testing.T) {
+	const most = 10_000
+	for _, to := range []string{"198.18.0.1:80", "[2001:db8:18::1]:80"} {
+		d := newDialogue(t, connections(to))
+		for name, p := range map[string]*ebpf.Program{"initiate": d.client.objects.Initiate, "client": d.client.objects.Client, "respond": d.server.objects.Respond} {
+			if n := verified(t, p); n > most {
+				t.Errorf("%s to %s: the verifier went through %d instructions", name, to, n)
+			}
+		}
+	}
+}
+
 func verified(t *testing.T, p *ebpf.Program) uint32 {
 	t.Helper()
 	info, err := p.Info()

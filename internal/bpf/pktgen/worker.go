@@ -29,18 +29,25 @@ const (
 	callTime   = 20 * time.Millisecond
 )
 
-// worker is one CPU that sends, with its own copy of the generator's variables.
-type worker struct {
-	run     *run
-	index   int
+// sender is one CPU that sends, with its own copy of the generator's variables.
+type sender struct {
+	ns      *netns.Handle
 	cpu     int
 	objects generatorObjects
 	anchor  *anchor
-	frame   []byte
+	// frame is what the kernel copies into its pages.
+	frame []byte
+}
+
+// worker sends a share of a run's packets.
+type worker struct {
+	sender
+	run   *run
+	index int
 }
 
 type generatorObjects struct {
-	Program   *ebpf.Program  `ebpf:"chosen"` // generate or bare
+	Program   *ebpf.Program  `ebpf:"chosen"` // generate, bare or initiate
 	Generator *ebpf.Variable `ebpf:"generator"`
 }
 
@@ -51,7 +58,7 @@ func share(n, parts, i int) (first, count int) {
 }
 
 func newWorker(r *run, index, cpu int) (*worker, error) {
-	w := &worker{run: r, index: index, cpu: cpu, frame: r.bareFrame()}
+	w := &worker{run: r, index: index, sender: sender{ns: r.from.Netns, cpu: cpu, frame: r.bareFrame()}}
 	if err := w.load(); err != nil {
 		return nil, err
 	}
@@ -112,22 +119,22 @@ func biggestFirst(sizes []int) []int {
 	return append(append([]int{}, sizes[at:]...), sizes[:at]...)
 }
 
-func (w *worker) close() error { return errors.Join(w.anchor.close(), w.objects.Program.Close()) }
+func (w *sender) close() error { return errors.Join(w.anchor.close(), w.objects.Program.Close()) }
 
-func (w *worker) state() (s pktgenGeneratorState, err error) {
+func (w *sender) state() (s pktgenGeneratorState, err error) {
 	if err := w.objects.Generator.Get(&s); err != nil {
 		return s, fmt.Errorf("read the generator's state: %w", err)
 	}
 	return s, nil
 }
 
-// allow sets the worker's limit of packets in all.
-func (w *worker) allow(total int64) error {
+// allow sets the limit of packets in all.
+func (w *sender) allow(total int64) error {
 	s, err := w.state()
 	if err != nil {
 		return err
 	}
-	s.Limit = uint64(total)
+	s.Limit, s.NowFor = uint64(total), 0
 	if err := w.objects.Generator.Set(s); err != nil {
 		return fmt.Errorf("set the generator's limit: %w", err)
 	}
@@ -136,10 +143,10 @@ func (w *worker) allow(total int64) error {
 
 // onCPU runs fn on a thread bound to the worker's CPU, in the sender's namespace, in which the
 // program finds interfaces by number.
-func (w *worker) onCPU(fn func() error) error {
+func (w *sender) onCPU(fn func() error) error {
 	return netns.OnThread(func() error {
-		if w.run.from.Netns != nil {
-			if err := w.run.from.Netns.Enter(); err != nil {
+		if w.ns != nil {
+			if err := w.ns.Enter(); err != nil {
 				return err
 			}
 		}
@@ -153,7 +160,7 @@ func (w *worker) onCPU(fn func() error) error {
 }
 
 // send runs the program on n frames. The program stops at its limit.
-func (w *worker) send(n int64) error {
+func (w *sender) send(n int64) error {
 	_, err := w.objects.Program.Run(&ebpf.RunOptions{
 		Data: w.frame, Repeat: uint32(n), Flags: liveFrames, BatchSize: uint32(min(batch, n)),
 	})
@@ -205,14 +212,14 @@ func (w *worker) flatOut(ctx context.Context, start time.Time, total int64) erro
 	return nil
 }
 
-func (w *worker) alreadySent() (int64, error) {
+func (w *sender) alreadySent() (int64, error) {
 	s, err := w.state()
 	return int64(s.Sent), err
 }
 
 // sendUntil sends until total packets are sent. A signal makes the library repeat the call for
 // all of them, so that the program's limit counts.
-func (w *worker) sendUntil(total int64) error {
+func (w *sender) sendUntil(total int64) error {
 	sent, err := w.alreadySent()
 	if err != nil {
 		return err

@@ -22,8 +22,8 @@ type Flows struct {
 	Seed         uint64           `json:"seed"`
 }
 
-// combinations returns the number of different tuples.
-func (f Flows) combinations() uint64 {
+// Combinations returns the number of different tuples.
+func (f Flows) Combinations() uint64 {
 	return uint64(len(f.Sources)) * uint64(f.SourcePorts.Len()) * uint64(len(f.Destinations))
 }
 
@@ -34,12 +34,12 @@ func (f Flows) Check() error {
 		return fmt.Errorf("%d flows: must be 1 to %d", f.Count, MaxFlows)
 	case len(f.Sources) == 0 || len(f.Destinations) == 0 || f.SourcePorts.Len() < 1:
 		return fmt.Errorf("flows need source addresses, source ports and a destination")
-	case f.combinations() >= 1<<32:
+	case f.Combinations() >= 1<<32:
 		return fmt.Errorf("%d source addresses × %d ports × %d destinations: fewer than 2^32 combinations are supported",
 			len(f.Sources), f.SourcePorts.Len(), len(f.Destinations))
-	case uint64(f.Count) > f.combinations():
+	case uint64(f.Count) > f.Combinations():
 		return fmt.Errorf("%d flows: %d source addresses × %d source ports × %d destinations make only %d; give more source addresses or ports",
-			f.Count, len(f.Sources), f.SourcePorts.Len(), len(f.Destinations), f.combinations())
+			f.Count, len(f.Sources), f.SourcePorts.Len(), len(f.Destinations), f.Combinations())
 	}
 	return f.checkAddresses()
 }
@@ -100,7 +100,7 @@ func (f Flows) IPv6() bool { return !f.Destinations[0].Addr().Is4() }
 
 // All yields the tuples from the first to the last.
 func (f Flows) All(yield func(int, frame.Tuple) bool) {
-	order := load.NewPermutation(f.combinations(), f.Seed)
+	order := load.NewPermutation(f.Combinations(), f.Seed)
 	for i := range f.Count {
 		if !yield(i, f.tuple(order.At(uint64(i)))) {
 			return

@@ -1,0 +1,345 @@
+package pktgen
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/natkit/natkit/internal/load"
+	"github.com/natkit/natkit/internal/load/packets"
+	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/netns"
+)
+
+// connections is a small run to a destination.
+func connections(to string) packets.ConnectConfig {
+	dst := netip.MustParseAddrPort(to)
+	ports := nat.Ports{First: 10000, Last: 10999}
+	return packets.ConnectConfig{
+		Flows: packets.Flows{
+			Count: 2 * ports.Len(), Sources: sources(dst.Addr()), SourcePorts: ports, Destinations: []netip.AddrPort{dst}, Seed: 1,
+		},
+		Connections: 1000, Window: 50, Timeout: 2 * time.Second, Close: load.CloseClient,
+	}
+}
+
+// respond answers at the server, at port 80.
+func respond(t testing.TB, ns *netns.Handle, name string) *Responder {
+	t.Helper()
+	r, err := Respond(Port{ns, name}, []nat.Ports{{First: 80, Last: 80}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+func connect(t testing.TB, n *network, cfg packets.ConnectConfig) *packets.ConnectResult {
+	t.Helper()
+	r, err := Connect(t.Context(), cfg, egress(t, n, cfg.Target().Addr().String()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// routeSources gives the gateway the way back to the clients' second address.
+func (n *network) routeSources(t testing.TB) {
+	t.Helper()
+	address(t, n.client, "eth0", "198.18.0.3/24", "2001:db8:18::3/64")
+}
+
+// all is what a run of n connections without a fault has counted.
+func all(n int64) packets.Connections {
+	return packets.Connections{Started: n, Established: n, Answered: n, Complete: n}
+}
+
+var closeModes = []load.CloseMode{load.CloseClient, load.CloseServer, load.CloseReset, packets.CloseNone}
+
+func TestConnectDirect(t *testing.T) {
+	t.Parallel()
+	for _, to := range []string{"198.18.0.1:80", "[2001:db8:18::1]:80"} {
+		for _, mode := range closeModes {
+			t.Run(fmt.Sprint(to, mode), func(t *testing.T) {
+				n := newNetwork(t)
+				server := respond(t, n.gateway, "eth0")
+				cfg := connections(to)
+				cfg.Close = mode
+				r := connect(t, n, cfg)
+				if r.Connections != all(1000) || r.Misdelivered+r.Late+r.Duplicated+r.Unexpected+r.BadChecksum != 0 {
+					t.Errorf("%+v", r)
+				}
+				served, err := server.Counts()
+				want := packets.Responded{Opened: 1000, Answered: 1000, Interface: served.Interface, Seconds: served.Seconds, Notes: served.Notes}
+				switch mode {
+				case load.CloseReset:
+					want.Reset = 1000
+				case load.CloseClient, load.CloseServer:
+					want.Closed = 1000
+				}
+				if err != nil || fmt.Sprint(*served) != fmt.Sprint(want) {
+					t.Errorf("%+v, %v; want %+v", served, err, want)
+				}
+			})
+		}
+	}
+}
+
+// natRules translate connections to the gateway's port 8080 both ways, and count what conntrack
+// calls invalid.
+const natRules = `table inet nat {
+	counter invalid { }
+	chain pre { type nat hook prerouting priority dstnat; tcp dport 8080 dnat ip to 198.19.0.2:80; tcp dport 8080 dnat ip6 to [2001:db8:19::2]:80; }
+	chain post { type nat hook postrouting priority srcnat; oifname "eth1" masquerade; }
+	chain forward { type filter hook forward priority 0; ct state invalid counter name invalid; }
+	chain raw { type filter hook prerouting priority 0; ct state invalid counter name invalid; }
+}`
+
+var stateWord = regexp.MustCompile(`(?m)^(?:ipv[46]\s+\d+\s+)?tcp\s+6\s+(?:\d+\s+)?([A-Z_]+)`)
+
+// states counts the gateway's TCP entries by state.
+func (n *network) states(t testing.TB) map[string]int {
+	t.Helper()
+	counted := map[string]int{}
+	do(t, n.gateway, func() error {
+		for _, family := range []string{"ipv4", "ipv6"} {
+			out, err := exec.Command("conntrack", "-L", "-f", family, "-p", "tcp").Output()
+			if err != nil {
+				return err
+			}
+			for _, m := range stateWord.FindAllStringSubmatch(string(out), -1) {
+				counted[m[1]]++
+			}
+		}
+		return nil
+	})
+	return counted
+}
+
+func TestConnectThroughNAT(t *testing.T) {
+	t.Parallel()
+	state := map[load.CloseMode]string{load.CloseClient: "TIME_WAIT", load.CloseServer: "TIME_WAIT", load.CloseReset: "CLOSE", packets.CloseNone: "ESTABLISHED"}
+	for _, to := range []string{"198.18.0.1:8080", "[2001:db8:18::1]:8080"} {
+		for _, mode := range closeModes {
+			t.Run(fmt.Sprint(to, mode), func(t *testing.T) {
+				n := newNetwork(t)
+				n.forward(t)
+				n.routeSources(t)
+				n.nft(t, natRules)
+				server := respond(t, n.server, "eth0")
+				cfg := connections(to)
+				cfg.Close = mode
+				r := connect(t, n, cfg)
+				if r.Connections != all(1000) || r.Misdelivered+r.Late+r.Duplicated+r.Unexpected+r.BadChecksum != 0 {
+					t.Errorf("%+v", r)
+				}
+				if got := n.states(t); len(got) != 1 || got[state[mode]] != 1000 {
+					t.Errorf("conntrack has %v, want 1000 in %s", got, state[mode])
+				}
+				if invalid := n.counter(t, "inet nat", "invalid"); invalid != 0 {
+					t.Errorf("%d packets are invalid for conntrack", invalid)
+				}
+				if served, err := server.Counts(); err != nil || served.Opened != 1000 || served.Passed != 0 {
+					t.Errorf("%+v, %v", served, err)
+				}
+			})
+		}
+	}
+}
+
+// lossRules drop each tenth segment of one step on the way through the gateway.
+const lossRules = `table ip filter { counter dropped { }; chain forward { type filter hook forward priority 0;
+	%s numgen inc mod 10 == 3 counter name dropped %s; }; }`
+
+// TestConnectLossIsExact loses, resets and copies segments of each step, and compares with what
+// the rule has counted.
+func TestConnectLossIsExact(t *testing.T) {
+	t.Parallel()
+	const synAck, reply, fin = `tcp sport 80 tcp flags & (syn|ack) == syn|ack`, `tcp sport 80 tcp flags & (psh|ack) == psh|ack`, `tcp sport 80 tcp flags & (fin|ack) == fin|ack`
+	for _, tt := range []struct {
+		name, match, verdict string
+		want                 func(*packets.ConnectResult, int64)
+	}{
+		{"SYN-ACK lost", synAck, "drop", func(r *packets.ConnectResult, n int64) {
+			r.Established, r.Answered, r.Complete, r.Incomplete.SYNACK = 1000-n, 1000-n, 1000-n, n
+		}},
+		{"SYN lost", `tcp dport 80 tcp flags == syn`, "drop", func(r *packets.ConnectResult, n int64) {
+			r.Established, r.Answered, r.Complete, r.Incomplete.SYNACK = 1000-n, 1000-n, 1000-n, n
+		}},
+		{"reply lost", reply, "drop", func(r *packets.ConnectResult, n int64) {
+			r.Answered, r.Complete, r.Incomplete.Reply = 1000-n, 1000-n, n
+		}},
+		{"FIN lost", fin, "drop", func(r *packets.ConnectResult, n int64) { r.Complete, r.Incomplete.Close = 1000-n, n }},
+		{"SYN refused", `tcp dport 80 tcp flags == syn`, "reject with tcp reset", func(r *packets.ConnectResult, n int64) {
+			r.Established, r.Answered, r.Complete, r.Reset.SYNACK = 1000-n, 1000-n, 1000-n, n
+		}},
+		{"FIN copied", fin, `dup to 198.18.0.2 device "eth0"`, func(r *packets.ConnectResult, n int64) { r.Duplicated = n }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			n := newNetwork(t)
+			n.forward(t)
+			n.routeSources(t)
+			n.nft(t, fmt.Sprintf(lossRules, tt.match, tt.verdict))
+			respond(t, n.server, "eth0")
+			cfg := connections("198.19.0.2:80")
+			if strings.Contains(tt.name, "copied") { // to the client's one address that the rule knows
+				cfg.Flows.Sources, cfg.Flows.Count = cfg.Flows.Sources[:1], cfg.Flows.SourcePorts.Len()
+			}
+			cfg.Window = 200 // lost ones keep their place until the end
+			r := connect(t, n, cfg)
+			dropped := n.counter(t, "ip filter", "dropped")
+			want := packets.ConnectResult{Connections: all(1000)}
+			tt.want(&want, dropped)
+			if r.Connections != want.Connections || r.Duplicated != want.Duplicated || r.Misdelivered+r.Late+r.Unexpected+r.BadChecksum+r.NoRoom != 0 || dropped < 90 {
+				t.Errorf("%+v; the rule met %d", r, dropped)
+			}
+		})
+	}
+}
+
+// TestWrongMappingIsSeen has a gateway that crosses two flows on the way back, and one that does
+// not translate the way back at all.
+func TestWrongMappingIsSeen(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, to, rules string
+		from            netip.AddrPort // of the first misdelivered segment
+	}{
+		{"crossed", "198.19.0.2:80", `table ip raw { chain post { type filter hook postrouting priority 300;
+			oifname "eth0" tcp sport 80 tcp dport set tcp dport map { 10000 : 10001, 10001 : 10000 }; }; }`, netip.MustParseAddrPort("198.19.0.2:80")},
+		{"not translated back", "198.18.0.1:8080", `table ip raw { chain pre { type filter hook prerouting priority raw;
+			iifname "eth0" tcp dport 8080 notrack ip daddr set 198.19.0.2 tcp dport set 80; }; }`, netip.MustParseAddrPort("198.19.0.2:80")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			n := newNetwork(t)
+			n.forward(t)
+			n.nft(t, tt.rules)
+			respond(t, n.server, "eth0")
+			cfg := connections(tt.to)
+			cfg.Flows.Sources, cfg.Flows.SourcePorts, cfg.Flows.Count = cfg.Flows.Sources[:1], nat.Ports{First: 10000, Last: 10001}, 2
+			cfg.Connections, cfg.Window, cfg.Timeout = 2, 2, 100*time.Millisecond
+			r := connect(t, n, cfg)
+			want := packets.Connections{Started: 2, Incomplete: packets.Steps{SYNACK: 2}}
+			if r.Connections != want || r.Misdelivered != 2 || len(r.MisdeliveredAs) == 0 || r.MisdeliveredAs[0].Source != tt.from {
+				t.Errorf("%+v, %d misdelivered, as %v", r.Connections, r.Misdelivered, r.MisdeliveredAs)
+			}
+		})
+	}
+}
+
+// TestMappingThatChanges has the request come from another address than the SYN: the responder
+// does not answer it, and the kernel resets it.
+func TestMappingThatChanges(t *testing.T) {
+	n := newNetwork(t)
+	n.forward(t)
+	n.nft(t, `table ip raw { chain post { type filter hook postrouting priority 300;
+		oifname "eth1" tcp flags & psh == psh ip saddr set 198.18.0.9; }; chain pre { type filter hook prerouting priority raw;
+		iifname "eth1" ip daddr 198.18.0.9 ip daddr set 198.18.0.2; }; }`)
+	server := respond(t, n.server, "eth0")
+	cfg := connections("198.19.0.2:80")
+	cfg.Flows.Sources, cfg.Flows.Count = cfg.Flows.Sources[:1], cfg.Flows.SourcePorts.Len()
+	r := connect(t, n, cfg)
+	want := packets.Connections{Started: 1000, Established: 1000, Reset: packets.Steps{Reply: 1000}}
+	served, err := server.Counts()
+	if r.Connections != want || err != nil || served.Passed != 1000 || served.Answered != 0 {
+		t.Errorf("%+v; the server %+v, %v", r.Connections, served, err)
+	}
+}
+
+// TestConnectCannotBe has runs that are refused or get nowhere, and leave nothing.
+func TestConnectCannotBe(t *testing.T) {
+	n := newNetwork(t)
+	cfg := connections("198.18.0.1:80")
+	cfg.Flows.Sources, cfg.Flows.Count = cfg.Flows.Sources[:1], cfg.Flows.SourcePorts.Len() // of which the gateway knows the neighbour
+	r, err := Connect(t.Context(), cfg, egress(t, n, "198.18.0.1"), nil)
+	if want := (packets.Connections{Started: 1000, Reset: packets.Steps{SYNACK: 1000}}); err != nil || r.Connections != want { // by the kernel at the other end
+		t.Errorf("%+v, %v; want %+v", r, err, want)
+	}
+	if attached(t, n.client, "eth0") || attached(t, n.gateway, "eth0") {
+		t.Error("a program is still attached")
+	}
+	first := respond(t, n.gateway, "eth0")
+	_, err = Respond(Port{n.gateway, "eth0"}, []nat.Ports{{First: 81, Last: 81}})
+	wantError(t, err, "answer at gateway/eth0", "there is one already")
+	_, err = Respond(Port{n.gateway, "eth7"}, nil)
+	wantError(t, err, "answer at gateway/eth7", "no such interface")
+	taken := respond(t, n.client, "eth0")
+	_, err = Connect(t.Context(), cfg, egress(t, n, "198.18.0.1"), nil)
+	wantError(t, err, "connect by client/eth0", "there is one already")
+	taken.Close()
+	first.Close()
+	down(t, n.gateway, "eth0")
+	_, err = Respond(Port{n.gateway, "eth0"}, nil)
+	wantError(t, err, "answer at gateway/eth0", "down")
+}
+
+// TestNothingAnswers ends within about a second.
+func TestNothingAnswers(t *testing.T) {
+	n := newNetwork(t) // which does not forward
+	_, err := Connect(t.Context(), connections("198.19.0.2:80"), egress(t, n, "198.19.0.2"), nil)
+	wantError(t, err, "none of the first 32 SYNs from client/eth0 to 198.19.0.2:80", "bench serve --engine packet")
+}
+
+// TestConnectInterrupted ends at once, with what was reached.
+func TestConnectInterrupted(t *testing.T) {
+	n := newNetwork(t)
+	respond(t, n.gateway, "eth0")
+	cfg := connections("198.18.0.1:80")
+	cfg.Connections, cfg.Duration = 0, time.Hour
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := Connect(ctx, cfg, egress(t, n, "198.18.0.1"), func(p packets.ConnectProgress) {
+		if p.Complete > 0 {
+			cancel()
+		}
+	})
+	if err != nil || r.Complete == 0 || r.Complete != r.Started || len(r.Course) == 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestConnectPaced keeps a schedule, and ends with its time.
+func TestConnectPaced(t *testing.T) {
+	n := newNetwork(t)
+	respond(t, n.gateway, "eth0")
+	cfg := connections("198.18.0.1:80")
+	cfg.Connections, cfg.Duration, cfg.Rate, cfg.Window = 0, 200*time.Millisecond, 5000, cfg.Flows.Count
+	r := connect(t, n, cfg)
+	if r.Started > 1000 || r.Complete != r.Started || r.Handshake.Max <= 0 {
+		t.Errorf("%+v", r)
+	}
+	if r.GeneratorLimit == "" && r.Started < 980 {
+		t.Errorf("%d of 1000 connections began, and the generator does not say so", r.Started)
+	}
+}
+
+// TestConnectLimit has runs that were behind their schedule.
+func TestConnectLimit(t *testing.T) {
+	cfg := connections("198.18.0.1:80")
+	cfg.Connections, cfg.Rate = 0, 1000
+	for _, tt := range []struct {
+		name    string
+		started int64
+		worked  time.Duration
+		full    bool
+		limited bool
+	}{
+		{"kept", 10_000, 10 * time.Second, false, false},
+		{"within what is tolerated", 9_901, 10 * time.Second, false, false},
+		{"behind", 9_800, 10 * time.Second, false, true},
+		{"the window was full", 5_000, 10 * time.Second, true, false},
+		{"interrupted", 5_000, 5 * time.Second, false, false},
+	} {
+		cfg.Duration = 10 * time.Second
+		c := &client{cfg: cfg, worked: tt.worked, full: tt.full}
+		if got := c.limit(tt.started); (got != "") != tt.limited {
+			t.Errorf("%s: %q", tt.name, got)
+		}
+	}
+}
