@@ -155,9 +155,29 @@ func (h *HeldReport) RateAt(open int64) float64 {
 	at := 0.0
 	for _, s := range h.Series {
 		if s.Open >= open && s.At > at {
-			return float64(s.Completed) / (s.At - at)
+			return float64(s.Completed) / (min(s.At, max(h.OpenSeconds, at+0.001)) - at)
 		}
 		at = s.At
+	}
+	return 0
+}
+
+// LastRate is the rate of new connections in the last second in which more could be opened.
+func (h *HeldReport) LastRate() float64 {
+	at, rate := 0.0, 0.0
+	for _, s := range h.Series {
+		if s.At > at && at < h.OpenSeconds {
+			rate = float64(s.Completed) / (min(s.At, h.OpenSeconds) - at)
+		}
+		at = s.At
+	}
+	return rate
+}
+
+// Of is what a slab cache grew by for each connection, in bytes; 0 where that is not reported.
+func (h *HeldReport) Of(cache string) float64 {
+	if i := slices.IndexFunc(h.Memory, func(m HeldMemory) bool { return m.Cache == cache }); i >= 0 {
+		return h.Memory[i].PerConnection
 	}
 	return 0
 }

@@ -96,6 +96,12 @@ func (p *printer) labStages(r *lab.Report) {
 			about.Cells(Cell{}, Cell{"caution: " + why, Warn})
 		}
 	}
+	for _, name := range r.LeftOut {
+		about.Cells(Cell{name, Bold}, Cell{"left out: it changes values of the whole host for a while; --allow-host allows it", Warn})
+	}
+	if r.Interrupted {
+		about.Cells(Cell{}, Cell{"interrupted: the last stage is what was reached, later ones did not run", Warn})
+	}
 	p.table(about)
 	p.blank()
 	if hasRemedies(r) {
@@ -248,7 +254,7 @@ func findingIDs(r *lab.Report) []string {
 // loadLines describe the load of most stages once, and then what is different in
 // others.
 func loadLines(r *lab.Report) []string {
-	if r.Compared != nil {
+	if r.Compared != nil || holds(r) {
 		return comparedLoads(r)
 	}
 	common := usualLoad(r)
