@@ -84,7 +84,7 @@ const (
 	// heldBytes is what the kernel and natkit take for a connection of which both ends are on this machine, and
 	// that a gateway tracks: two sockets with their files, entries in epolls and in the hashes of ports, and an
 	// entry of the connection table.
-	heldBytes = 13 << 10
+	heldBytes = 10 << 10
 	// spareShare of the available memory stays free, as do so many files.
 	spareShare = 0.1
 	spareFiles = 10_000

@@ -212,7 +212,7 @@ func (l Load) Asked() string {
 	case l.Is(LoadHold):
 		add(true, "%s held to %s", units.Plural(l.Concurrency, "connection", "connections"), l.To)
 		add(l.Ports > 1, "%s from it on", units.Plural(l.Ports, "port", "ports"))
-		add(len(l.Sources) > 0, "from %s", units.Plural(len(l.Sources), "address", "addresses"))
+		add(len(l.Sources) > 1, "from %s", units.Plural(len(l.Sources), "address", "addresses"))
 		add(l.Verify > 0, "a byte through %s at the end", units.Count(l.Verify))
 	case l.Is(LoadHTTP):
 		add(true, "%s, %s concurrent", units.Plural(l.Requests, "request", "requests"), units.Count(l.Concurrency))
