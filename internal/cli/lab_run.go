@@ -52,13 +52,18 @@ stage, let doctor find the fault and apply its remedy, and print all stages side
 side. What changes on the host is journaled before and restored at the end, also after
 an error, Ctrl-C or kill -9; 'natkit lab clean' does so after a crash of the machine.
 
-With --all every built-in scenario runs, and a matrix shows the fault of each beside
+With --all every built-in scenario runs, except for million, and a matrix shows the fault of each beside
 what doctor named. Scenarios that change values of the whole host require --allow-host;
 without it --all leaves them out, with a note.
 
 With --rate the loads that have a rate run at another one, for as long as before: a fault is
 to be found where few ask for a service as well as where many do. With --all that leaves out
 the scenarios of which no load has a rate; those that are about the amount need theirs.
+
+With --connections a scenario that holds connections until all stand (million) holds another
+number of them; what fills the table and the host's buckets are in proportion. What does not
+fit into memory is refused before the start. Its stages that change values of the whole host
+are left out without --allow-host. After Ctrl-C it reports what was reached.
 
 With --engine ebpf the rules of a scenario's gateway file that have a fixed mapping are carried out
 by eBPF programs; the report shows which rules netfilter has, and why.
@@ -75,6 +80,7 @@ run, 2 usage, 3 the expectation was not met. docs/scenarios.md is the language o
   sudo natkit lab run table-full --pcap captures
   sudo natkit lab run service-unanswered --rate 100
   sudo natkit lab run stateless               # what connection tracking costs, and how fast NAT is without it
+  sudo natkit lab run million --connections 50000 --allow-host
   sudo natkit lab run nat-kinds --engine ebpf
   sudo natkit lab run ./mine.yaml --json
   sudo natkit lab run --all --allow-host

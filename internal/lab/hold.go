@@ -53,7 +53,7 @@ func (s *Scenario) Connections() (most int) {
 const fewestBuckets = 512
 
 // scale multiplies the connections that are held, and with them what fills have and leave and the buckets
-// of the host: the stages then show the same of another number. Limits of the host stay.
+// of the host, within their bounds: the stages then show the same of another number. Limits of the host stay.
 func (s *Scenario) scale(by float64) {
 	times := func(n int64) int64 { return max(int64(math.Round(float64(n)*by)), min(n, 1)) }
 	held := func(l *Load) {
@@ -75,7 +75,7 @@ func (s *Scenario) scale(by float64) {
 		if text, given := st.Host[snapshot.ConntrackBuckets]; given {
 			n, _ := strconv.ParseInt(text, 10, 64) // checked before
 			st.Host = maps.Clone(st.Host)
-			st.Host[snapshot.ConntrackBuckets] = strconv.FormatInt(max(times(n), fewestBuckets), 10)
+			st.Host[snapshot.ConntrackBuckets] = strconv.FormatInt(min(max(times(n), fewestBuckets), maxHostValue), 10)
 		}
 	}
 }

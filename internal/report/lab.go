@@ -216,6 +216,9 @@ func labSummary(r *lab.Report) []string {
 	if r.Compared != nil {
 		return comparisonSummary(r)
 	}
+	if holds(r) {
+		return heldSummary(r)
+	}
 	nat, fault, fixed := r.Stage("nat"), r.Stage("fault"), r.Stage("fixed")
 	if nat == nil || fault == nil || nat.RequestsPerSecond <= 0 || !onlyHTTP(*nat) || !onlyHTTP(*fault) {
 		return nil

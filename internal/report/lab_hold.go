@@ -121,3 +121,27 @@ func memoryRows(r *lab.Report) []measure {
 	}
 	return rows
 }
+
+// heldSummary has a sentence for each stage: how many connections stood, and, where some did not, what the
+// gateway's tracker refused.
+func heldSummary(r *lab.Report) (sentences []string) {
+	for i := range r.Stages {
+		s := &r.Stages[i]
+		h := s.Held()
+		if h == nil {
+			continue
+		}
+		text := fmt.Sprintf("%s: %s of %s connections, %s/s", s.Name, units.Count(h.Established), units.Count(h.Config.Connections), units.Rate(h.OpenPerSecond))
+		if first := r.Stages[0].Held(); i > 0 && first != nil && first.OpenPerSecond > 0 {
+			text += fmt.Sprintf(" (%s of %s)", units.Percent(h.OpenPerSecond/first.OpenPerSecond), r.Stages[0].Name)
+		}
+		if n := s.Counters["chaintoolong"]; n > 0 {
+			text += fmt.Sprintf("; its hash chains were too long, so the kernel refused %s (chaintoolong)", units.Plural(int64(n), "SYN", "SYNs"))
+		}
+		if n := s.Counters["drop"]; n > 0 {
+			text += fmt.Sprintf("; the table was full, so the kernel dropped %s (drop)", units.Plural(int64(n), "SYN", "SYNs"))
+		}
+		sentences = append(sentences, text+".")
+	}
+	return sentences
+}

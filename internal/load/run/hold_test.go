@@ -617,3 +617,30 @@ func makeLocal(t *testing.T, ns *netns.Handle, prefix string) {
 		t.Fatal(err)
 	}
 }
+
+// TestHoldHeld: the caller is told once, when all connections are open and before any is closed, also where the time
+// to open them is over.
+func TestHoldHeld(t *testing.T) {
+	for name, duration := range map[string]time.Duration{"all stand": 0, "out of time": time.Nanosecond} {
+		t.Run(name, func(t *testing.T) {
+			startHold(t, ServeTCPConfig{}, 1000)
+			cfg := holdConfig(30)
+			cfg.Duration = duration
+			var calls, open atomic.Int64
+			r, _ := Hold(t.Context(), cfg, Options{Held: func() {
+				calls.Add(1)
+				s, err := collect.ReadTCPSockets()
+				if err != nil {
+					t.Error(err)
+				}
+				open.Store(s.InUse)
+			}})
+			if r == nil || calls.Load() != 1 {
+				t.Fatalf("told %d times, result %v", calls.Load(), r)
+			}
+			if duration == 0 && (r.Established != 30 || open.Load() < 60) {
+				t.Errorf("%d connections stood, %d sockets were in use when the caller was told", r.Established, open.Load())
+			}
+		})
+	}
+}
