@@ -156,7 +156,9 @@ func TestMillionInterrupted(t *testing.T) {
 			cancel()
 		}
 	}
-	r, err := Run(ctx, million(t, 3000), o)
+	sc := million(t, 3000)
+	sc.Expect = lab.Expect{Hold: []string{"bare"}} // which is met
+	r, err := Run(ctx, sc, o)
 	if !errors.Is(err, context.Canceled) || r == nil {
 		t.Fatalf("an interrupted run ends with %v, report %v", err, r)
 	}
