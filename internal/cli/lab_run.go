@@ -52,13 +52,18 @@ stage, let doctor find the fault and apply its remedy, and print all stages side
 side. What changes on the host is journaled before and restored at the end, also after
 an error, Ctrl-C or kill -9; 'natkit lab clean' does so after a crash of the machine.
 
-With --all every built-in scenario runs, and a matrix shows the fault of each beside
+With --all every built-in scenario runs, except for million, and a matrix shows the fault of each beside
 what doctor named. Scenarios that change values of the whole host require --allow-host;
 without it --all leaves them out, with a note.
 
 With --rate the loads that have a rate run at another one, for as long as before: a fault is
 to be found where few ask for a service as well as where many do. With --all that leaves out
 the scenarios of which no load has a rate; those that are about the amount need theirs.
+
+With --connections a scenario that holds connections until all stand (million) holds another
+number of them; what fills the table and the host's buckets are in proportion. What does not
+fit into memory is refused before the start. Its stages that change values of the whole host
+are left out without --allow-host. After Ctrl-C it reports what was reached.
 
 With --engine ebpf the rules of a scenario's gateway file that have a fixed mapping are carried out
 by eBPF programs; the report shows which rules netfilter has, and why.
@@ -75,6 +80,7 @@ run, 2 usage, 3 the expectation was not met. docs/scenarios.md is the language o
   sudo natkit lab run table-full --pcap captures
   sudo natkit lab run service-unanswered --rate 100
   sudo natkit lab run stateless               # what connection tracking costs, and how fast NAT is without it
+  sudo natkit lab run million --connections 50000 --allow-host
   sudo natkit lab run nat-kinds --engine ebpf
   sudo natkit lab run ./mine.yaml --json
   sudo natkit lab run --all --allow-host
@@ -99,6 +105,7 @@ func (f *labRun) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.VarP(between(&f.overrides.Concurrency, 1, math.MaxInt), "concurrency", "c", "concurrent requests (default: the scenario's)")
 	flags.VarP(between(&f.overrides.Requests, 1, math.MaxInt64), "requests", "n", "requests in each stage (default: the scenario's)")
+	flags.Var(between(&f.overrides.Connections, 1, math.MaxInt32), "connections", "hold `N` connections, with what fills the table and the host's buckets in proportion, where a scenario holds some until all stand (default: the scenario's)")
 	flags.VarP(period(&f.overrides.Timeout, time.Millisecond, 0), "timeout", "s", "time limit of each request, connect to last byte: seconds or 500ms, 2m, … (default: the scenario's)")
 	flags.Var(between(&f.overrides.Rate, 1, 100000), "rate", "requests and datagrams per `SECOND`, for as long as the scenario says, of loads that have a rate (default: the scenario's)")
 	flags.BoolVar(&f.full, "full", false, "5,000 concurrent, 100,000 requests")
@@ -115,7 +122,7 @@ func (f *labRun) addFlags(cmd *cobra.Command) {
 	flags.Var(into(&f.pcap, notEmpty("a folder")), "pcap", "write what each node's interfaces send and receive into pcapng files in `DIR`, one for each stage and side")
 	flags.Var(into(&f.snap, parseSnapLen), "pcap-snaplen", fmt.Sprintf("with --pcap: keep `BYTES` of each packet, 0 for all (default %d, enough for all headers)", f.snap))
 	flags.Var(into(&f.limit, parseFileSize), "pcap-size", fmt.Sprintf("with --pcap: let no file grow beyond `SIZE`: 64M, 1G, … (default %dM)", f.limit>>20))
-	for _, alone := range []string{"concurrency", "requests", "timeout", "full", "bridge", "lower-max", "force", "html", "pcap", "engine"} {
+	for _, alone := range []string{"connections", "concurrency", "requests", "timeout", "full", "bridge", "lower-max", "force", "html", "pcap", "engine"} {
 		cmd.MarkFlagsMutuallyExclusive("all", alone)
 	}
 	for _, other := range []string{"concurrency", "requests", "full"} {
@@ -179,16 +186,19 @@ func (f *labRun) run(ctx context.Context, name string) error {
 		return err
 	}
 	var r *lab.Report
-	if err := f.conduct(scenario.Name, func(opt run.Options) (err error) {
+	ended := f.conduct(scenario.Name, func(opt run.Options) (err error) {
 		r, err = run.Run(ctx, scenario, opt)
 		return err
-	}); err != nil {
-		return err
+	})
+	if r == nil {
+		return ended
 	}
 	if !toStdout {
 		err = f.env.print(report.LabRun{Report: r})
 	}
-	err = errors.Join(err, f.files.save(f.env, r))
+	if err = errors.Join(err, f.files.save(f.env, r)); ended != nil { // interrupted, with what was reached
+		return errors.Join(err, ended)
+	}
 	for _, c := range r.Captures { // of a run that went well otherwise
 		if c.Error != "" {
 			err = errors.Join(err, errors.New(c.Error))
@@ -240,10 +250,10 @@ func isScenarioFile(name string) bool {
 	return ext == ".yaml" || ext == ".yml"
 }
 
-// chosen are the built-in scenarios, or those of --only.
+// chosen are the built-in scenarios but those on request, or those of --only.
 func (f *labRun) chosen() ([]*lab.Scenario, error) {
 	if len(f.only) == 0 {
-		return lab.Scenarios(), nil
+		return slices.DeleteFunc(slices.Clone(lab.Scenarios()), func(s *lab.Scenario) bool { return s.OnRequest }), nil
 	}
 	var all []*lab.Scenario
 	for _, name := range f.only {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -53,6 +54,21 @@ func AvailableMemory() (int64, error) {
 		return 0, fmt.Errorf("read the memory available: %w", err)
 	}
 	return int64(memory.AvailableBytes), nil
+}
+
+// AvailableFiles returns how many files the whole machine may open besides those that are open
+// (fs.file-max; get_max_files, fs/file_table.c).
+func AvailableFiles() (int64, error) {
+	src := newLive(Options{})
+	text, err := readText(src, "/proc/sys/fs/file-nr")
+	if err != nil {
+		return 0, fmt.Errorf("read the open files: %w", err)
+	}
+	var open, unused, limit int64
+	if _, err := fmt.Sscan(text, &open, &unused, &limit); err != nil {
+		return 0, fmt.Errorf("parse /proc/sys/fs/file-nr %q: %w", strings.TrimSpace(text), err)
+	}
+	return limit - open, nil
 }
 
 // parseMemory reads /proc/meminfo by name.
@@ -240,6 +256,25 @@ type slab struct {
 	active uint64
 	// pages are held by all slabs of this name.
 	pages uint64
+}
+
+// ReadSlabs returns how many bytes the kernel's slab caches hold, by their names. What a cache holds is of all
+// network namespaces. Needs root.
+func ReadSlabs() (map[string]int64, error) {
+	src := newLive(Options{})
+	text, err := readText(src, slabinfo)
+	if err != nil {
+		return nil, err
+	}
+	slabs, err := parseSlabinfo(strings.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	bytes := map[string]int64{}
+	for _, s := range slabs {
+		bytes[s.name] += int64(s.pages) * int64(os.Getpagesize())
+	}
+	return bytes, nil
 }
 
 // parseSlabinfo reads version 2.x of the file (cache_show and slabinfo_show_stats,

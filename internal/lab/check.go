@@ -144,9 +144,12 @@ func sysctlRule(v any) string {
 	return hostOnly[name]
 }
 
+// maxHostValue bounds the values of the whole host: so many buckets are 128 MiB.
+const maxHostValue = 16 << 20
+
 func hostValueRule(v any) string {
-	if n, err := strconv.ParseInt(v.(string), 10, 64); err != nil || n < 512 || n > MaxFill {
-		return fmt.Sprintf("512 to %d", MaxFill)
+	if n, err := strconv.ParseInt(v.(string), 10, 64); err != nil || n < fewestBuckets || n > maxHostValue {
+		return fmt.Sprintf("%d to %d", fewestBuckets, maxHostValue)
 	}
 	return ""
 }
@@ -241,6 +244,9 @@ func (c *checker) stage(i int) {
 	if st.Fill != nil {
 		c.fill(append(path, "fill"), st.Fill)
 	}
+	if st.Optional && len(st.Host) == 0 {
+		c.fail(append(path, "optional"), "optional requires host: a stage is left out where the consent to change the host is missing")
+	}
 	c.apart(path, st)
 	if r := st.Remedy; r != nil && !slices.ContainsFunc(c.s.Stages[:i], func(s Stage) bool { return s.Name == r.Against }) {
 		c.fail(append(path, "remedy", "against"), "against %q: expected a stage before this one", r.Against)
@@ -310,7 +316,7 @@ func (c *checker) loads() {
 	for i := range c.s.Stages {
 		own := c.s.Stages[i].Loads
 		for j, l := range own {
-			c.load(at("stages", i, "loads", j), l)
+			c.load(at("stages", i, "loads", j), l, c.s.Stages[i].Limit > 0)
 		}
 		if first := slices.IndexFunc(own, Load.isHTTP); first >= 0 && slices.ContainsFunc(own[first+1:], Load.isHTTP) {
 			c.fail(at("stages", i, "loads"), "expected at most one load of kind http in a stage; sources can be a range of addresses")
@@ -318,7 +324,8 @@ func (c *checker) loads() {
 	}
 	needed := slices.ContainsFunc(c.s.Stages, func(st Stage) bool { return len(st.Loads) == 0 })
 	if l := c.s.Load; needed || len(l.Sources) > 0 || l.From != "" || l.Kind != "" {
-		c.load(at("load"), l)
+		unlimited := func(st Stage) bool { return len(st.Loads) == 0 && st.Limit == 0 }
+		c.load(at("load"), l, !slices.ContainsFunc(c.s.Stages, unlimited))
 	}
 }
 
@@ -327,19 +334,20 @@ var kindFields = map[string]struct{ needs, only string }{
 	LoadHTTP:     {"from concurrency requests timeout", "batch close keep_alive servers"},
 	LoadUDP:      {"from to", ""},
 	LoadPackets:  {"from to", "tcp arrive"},
-	LoadHold:     {"from to concurrency for", ""},
+	LoadHold:     {"from to concurrency", "ports keep verify"},
 	LoadExchange: {"from to requests exchange", "exchange"},
 	LoadNone:     {"for", ""},
 }
 
 const (
-	maxHeld    = 10_000
+	maxHeld    = 4 << 20
 	maxSources = 256
 	// maxExchanges bounds the connections of one load: they are made one by one.
 	maxExchanges = 1000
 )
 
-func (c *checker) load(path []any, l Load) {
+// load checks one of a stage; limited reports whether all stages that have it end by time.
+func (c *checker) load(path []any, l Load, limited bool) {
 	kind, given := cmp.Or(l.Kind, LoadHTTP), document.Given(l)
 	for need := range strings.FieldsSeq(kindFields[kind].needs) {
 		if !slices.Contains(given, need) {
@@ -366,6 +374,8 @@ func (c *checker) load(path []any, l Load) {
 		c.httpLoad(path, l)
 	case l.Is(LoadHold) && l.Concurrency > maxHeld:
 		c.fail(append(path, "concurrency"), "expected load.concurrency: 1 to %d connections, found %d", maxHeld, l.Concurrency)
+	case l.Is(LoadHold):
+		c.hold(path, l, limited)
 	case l.Is(LoadExchange):
 		c.exchange(path, l)
 	case (l.Is(LoadUDP) || l.Is(LoadPackets)) && l.Requests == 0 && l.For == 0:

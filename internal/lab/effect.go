@@ -175,7 +175,9 @@ type Expect struct {
 	Cured string `yaml:"cured" check:"stage"`
 	// Complete is the stage that must complete all its requests.
 	Complete string `yaml:"complete" check:"stage"`
-	Rate     *Rate  `yaml:"rate"`
+	// Hold are the stages in which all connections must stand, and those that are verified be alive.
+	Hold []string `yaml:"hold" check:"stage"`
+	Rate *Rate    `yaml:"rate"`
 }
 
 // Rate: the requests per second of Stage are at least AtLeast times those of Of.

@@ -54,6 +54,12 @@ type Load struct {
 	Workers int `yaml:"workers" check:"1..64"`
 	// Arrive has packets counted where they arrive; nil counts what is sent.
 	Arrive *Arrive `yaml:"arrive"`
+	// Ports of the server, of hold, are so many from that of To on; one where it is 0.
+	Ports int `yaml:"ports" check:"1..1024"`
+	// Keep is how long hold without For keeps its connections once all of them stand, and Verify on how
+	// many, chosen at random, the server must return a byte before they are closed.
+	Keep   time.Duration `yaml:"keep" check:"0s..10m"`
+	Verify int           `yaml:"verify" check:"1..1000000"`
 	// Exchange is what kind exchange has besides.
 	Exchange *Exchange `yaml:"exchange"`
 }
@@ -205,6 +211,9 @@ func (l Load) Asked() string {
 		return "nothing for " + l.For.String()
 	case l.Is(LoadHold):
 		add(true, "%s held to %s", units.Plural(l.Concurrency, "connection", "connections"), l.To)
+		add(l.Ports > 1, "%s from it on", units.Plural(l.Ports, "port", "ports"))
+		add(len(l.Sources) > 1, "from %s", units.Plural(len(l.Sources), "address", "addresses"))
+		add(l.Verify > 0, "a byte through %s at the end", units.Count(l.Verify))
 	case l.Is(LoadHTTP):
 		add(true, "%s, %s concurrent", units.Plural(l.Requests, "request", "requests"), units.Count(l.Concurrency))
 		if l.Batch != nil {

@@ -29,9 +29,13 @@ type Report struct {
 	// Server is the web server that answered, "nginx/1.22.1" or "natkit builtin".
 	Server string `json:"server"`
 	// Topology is one line per link, for people.
-	Topology []string           `json:"topology"`
-	Stages   []StageReport      `json:"stages"`
-	Findings []diagnose.Finding `json:"findings"`
+	Topology []string      `json:"topology"`
+	Stages   []StageReport `json:"stages"`
+	// LeftOut are the optional stages that did not run, as the consent to change the host was missing.
+	LeftOut []string `json:"left_out_stages,omitempty"`
+	// Interrupted runs have the stages until then, the last one in part.
+	Interrupted bool               `json:"interrupted,omitempty"`
+	Findings    []diagnose.Finding `json:"findings"`
 	// Captures are the files of packets, where they were asked for.
 	Captures []Capture `json:"captures,omitempty"`
 	Fix      *Fix      `json:"fix,omitempty"`
@@ -143,6 +147,8 @@ type LoadReport struct {
 	Delivery *Delivery `json:"delivery,omitempty"`
 	// Exchange is what the far end saw, of kind exchange.
 	Exchange *ExchangeReport `json:"exchange,omitempty"`
+	// Held is there where connections were held until all of them stood.
+	Held *HeldReport `json:"held,omitempty"`
 }
 
 // Fix is the applied remedy, with what was predicted and what was seen.

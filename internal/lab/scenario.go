@@ -31,6 +31,8 @@ type Scenario struct {
 	Load Load `yaml:"load"`
 	// FixedRate is set where the fault is the amount: with loads of another rate it is not there.
 	FixedRate bool `yaml:"fixed_rate"`
+	// OnRequest keeps it out of `natkit lab run --all`: it takes minutes, or gigabytes.
+	OnRequest bool `yaml:"on_request"`
 	// Stages run in this order.
 	Stages []Stage `yaml:"stages" check:"len=1.."`
 	// Compare has some of them run several times, in turn, and compares how fast they forward.
@@ -79,12 +81,14 @@ type Bridge struct {
 	Always bool `yaml:"always"`
 }
 
-// Server is where the web server listens, and, unless UDP is 0, the server that
-// answers datagrams.
+// Server is where the web server listens, and, unless they are 0, the servers that
+// answer datagrams and that hold connections.
 type Server struct {
 	Node string `yaml:"node" check:"required node"`
 	Port uint16 `yaml:"port" check:"required"`
 	UDP  uint16 `yaml:"udp"`
+	// Hold are the ports of `natkit bench serve --tcp`.
+	Hold Ports `yaml:"hold"`
 	// Addresses are further ones of the web server.
 	Addresses Addresses `yaml:"addresses" check:"len=0..256"`
 	// KeepAlive leaves connections open if the client asks for it; without it the
@@ -118,6 +122,8 @@ type Stage struct {
 	// Host are values of the whole host while the stage lasts, which need consent;
 	// see HostSysctls.
 	Host map[string]string `yaml:"host" check:"keys=host hostvalue"`
+	// Optional leaves the stage out where that consent is missing, instead of the scenario.
+	Optional bool `yaml:"optional"`
 	// Limit bounds the stage in time; 0 means until all requests are done.
 	Limit  time.Duration `yaml:"limit" check:"0s..10m"`
 	Doctor *Doctor       `yaml:"doctor"`
@@ -156,6 +162,8 @@ const ApplyRemedy = "remedy"
 // Overrides replace values of a scenario's load, and of loads of requests in its stages, and
 // the engine of its gateway files; zero values leave it.
 type Overrides struct {
+	// Connections is for loads that hold connections until all stand; see Scenario.scale.
+	Connections int
 	Concurrency int
 	Requests    int64
 	Timeout     time.Duration
@@ -180,6 +188,9 @@ func (s *Scenario) With(o Overrides) (*Scenario, error) {
 	if o.Engine != "" && s.Compare != nil {
 		return nil, fmt.Errorf("scenario %s compares engines", s.Name)
 	}
+	if o.Connections > 0 && s.Connections() == 0 {
+		return nil, fmt.Errorf("scenario %s has no load that holds connections until all of them stand", s.Name)
+	}
 	c := *s
 	c.Stages = slices.Clone(s.Stages)
 	c.UseBridge = s.UseBridge || o.Bridge
@@ -193,6 +204,9 @@ func (s *Scenario) With(o Overrides) (*Scenario, error) {
 			}
 			c.Stages[i].Loads[j] = l.at(float64(o.Rate))
 		}
+	}
+	if o.Connections > 0 {
+		c.scale(float64(o.Connections) / float64(s.Connections()))
 	}
 	if p := c.check(); p != nil {
 		return nil, errors.New(p.Message)
@@ -363,7 +377,21 @@ func parse[T any](filename, what string, source []byte, check func(*T) *document
 // They hold for every network namespace.
 var HostSysctls = []string{snapshot.ConntrackMax, snapshot.ConntrackBuckets}
 
-// NeedsHost reports whether a stage changes values of the whole host.
+// NeedsHost reports whether a stage that cannot be left out changes values of the whole host.
 func (s *Scenario) NeedsHost() bool {
-	return slices.ContainsFunc(s.Stages, func(st Stage) bool { return len(st.Host) > 0 })
+	return slices.ContainsFunc(s.Stages, func(st Stage) bool { return len(st.Host) > 0 && !st.Optional })
+}
+
+// WithoutHost returns the scenario without the optional stages that change values of the whole host, and these.
+func (s *Scenario) WithoutHost() (rest *Scenario, left []Stage) {
+	c := *s
+	c.Stages = nil
+	for _, st := range s.Stages {
+		if st.Optional {
+			left = append(left, st)
+		} else {
+			c.Stages = append(c.Stages, st)
+		}
+	}
+	return &c, left
 }

@@ -96,6 +96,12 @@ func (p *printer) labStages(r *lab.Report) {
 			about.Cells(Cell{}, Cell{"caution: " + why, Warn})
 		}
 	}
+	for _, name := range r.LeftOut {
+		about.Cells(Cell{name, Bold}, Cell{"left out: it changes values of the whole host for a while; --allow-host allows it", Warn})
+	}
+	if r.Interrupted {
+		about.Cells(Cell{}, Cell{"interrupted: the last stage is what was reached, later ones did not run", Warn})
+	}
 	p.table(about)
 	p.blank()
 	if hasRemedies(r) {
@@ -210,6 +216,9 @@ func labSummary(r *lab.Report) []string {
 	if r.Compared != nil {
 		return comparisonSummary(r)
 	}
+	if holds(r) {
+		return heldSummary(r)
+	}
 	nat, fault, fixed := r.Stage("nat"), r.Stage("fault"), r.Stage("fixed")
 	if nat == nil || fault == nil || nat.RequestsPerSecond <= 0 || !onlyHTTP(*nat) || !onlyHTTP(*fault) {
 		return nil
@@ -248,7 +257,7 @@ func findingIDs(r *lab.Report) []string {
 // loadLines describe the load of most stages once, and then what is different in
 // others.
 func loadLines(r *lab.Report) []string {
-	if r.Compared != nil {
+	if r.Compared != nil || holds(r) {
 		return comparedLoads(r)
 	}
 	common := usualLoad(r)

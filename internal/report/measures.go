@@ -34,6 +34,13 @@ const comparedWith = "nat"
 const mostFailures = 8
 
 func stageMeasures(r *lab.Report) []measures {
+	if holds(r) {
+		groups := heldMeasures(r)
+		if rows := failureRows(r); len(rows) > 0 {
+			groups = append(groups, measures{Title: "failures", Rows: rows})
+		}
+		return append(groups, kernelMeasures(r)...)
+	}
 	groups := []measures{{Title: "load", Rows: loadRows(r)}}
 	if len(r.Stages) == 0 || slices.ContainsFunc(r.Stages, onlyHTTP) {
 		groups = append(groups,
@@ -51,9 +58,15 @@ func stageMeasures(r *lab.Report) []measures {
 			measures{Title: "failures", Rows: rows},
 			measures{Title: "once failing", Joined: true, Rows: failingRows(r)})
 	}
-	groups = append(groups,
-		measures{Title: "conntrack table", Rows: tableRows(r)},
-		measures{Title: "its counters", Joined: true, Rows: counterRows(r)})
+	return append(groups, kernelMeasures(r)...)
+}
+
+// kernelMeasures are what the kernel has of any load.
+func kernelMeasures(r *lab.Report) []measures {
+	groups := []measures{
+		{Title: "conntrack table", Rows: tableRows(r)},
+		{Title: "its counters", Joined: true, Rows: counterRows(r)},
+	}
 	return append(groups, profileMeasures(r)...)
 }
 

@@ -9,9 +9,11 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/lab"
 	"golang.org/x/sys/unix"
 )
 
@@ -58,6 +60,9 @@ func (l *Lab) StartServer(ctx context.Context, kind ServerKind) (*Server, error)
 		return nil, fmt.Errorf("start the web server on %s in %s: %w", addr, node, err)
 	}
 	if err := l.startUDP(ctx); err != nil {
+		return nil, err
+	}
+	if err := l.startHold(ctx); err != nil {
 		return nil, err
 	}
 	return &Server{Name: name, Process: p}, nil
@@ -115,6 +120,44 @@ func (l *Lab) startUDP(ctx context.Context) error {
 	}
 	return nil
 }
+
+// startHold starts the server that holds connections where the scenario has one, and waits until it
+// listens at the last of its ports.
+func (l *Lab) startHold(ctx context.Context) error {
+	server, addr := l.scenario.Topology.Server, l.scenario.ServerAddr().Addr()
+	if server.Hold == (lab.Ports{}) {
+		return nil
+	}
+	at := net.JoinHostPort(addr.String(), server.Hold.String())
+	fail := func(err error) error {
+		return fmt.Errorf("start the server that holds connections on %s in %s: %w", at, server.Node, err)
+	}
+	p, err := l.Start(ctx, server.Node, Command{Path: self, Name: "natkit",
+		Args: []string{"bench", "serve", "--tcp", at, "--limit", strconv.Itoa(l.scenario.Connections() + spareHeld)}})
+	if err != nil {
+		return fail(err)
+	}
+	deadline := time.Now().Add(startTimeout)
+	err = await(ctx, p, func() error {
+		return l.Node(server.Node).Netns.Do(func() error {
+			dialer := net.Dialer{Deadline: deadline}
+			conn, err := dialer.DialContext(ctx, "tcp", netip.AddrPortFrom(addr, server.Hold.Last).String())
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		})
+	})
+	if err != nil {
+		p.Kill()
+		return fail(err)
+	}
+	return nil
+}
+
+// spareHeld is how many connections more than a load holds its server takes: those that a client has
+// given up and the server has not.
+const spareHeld = 10_000
 
 // udpTaken reports whether a socket of the node has the port, by the kernel's own list:
 // taking the port for a moment could be what keeps the server from it.

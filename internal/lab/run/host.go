@@ -11,15 +11,16 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/capacity"
+	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/load"
 	loadrun "github.com/natkit/natkit/internal/load/run"
-	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // setHost sets the host-wide values that the stage has. Where they are
@@ -159,31 +160,55 @@ func tooLow(lower map[string]int64, busiest string, entries int64) error {
 	return nil
 }
 
-// openTimeout limits the opening of a connection if the load does not set it.
-const openTimeout = 2 * time.Second
+// mayHold refuses a scenario that holds more connections than this machine has memory and files for.
+func mayHold(sc *lab.Scenario) error {
+	n := sc.Connections()
+	if n == 0 {
+		return nil
+	}
+	memory, err := collect.AvailableMemory()
+	if err != nil {
+		return err
+	}
+	files, err := collect.AvailableFiles()
+	if err != nil {
+		return err
+	}
+	return lab.CheckHold(n, memory, files)
+}
 
-// hold opens connections and keeps them open, without a byte, until its time is over. None that
-// stands may be the fault.
+// hold opens connections and keeps them open, without a byte, until its time is over, or all stand. None
+// that stands may be the fault.
 func (l *loads) hold(ctx context.Context, i int, one lab.Load) (o outcome) {
 	whole := l.bounded(one.For)
 	options := l.options(i, one)
 	options.Progress = func(p load.Progress) {
 		l.done[i].Store(p.Completed + p.Failed)
-		l.say(fmt.Sprintf("%d connections held", p.Completed))
+		l.say(fmt.Sprintf("%s of %s connections, %s/s", units.Count(p.Completed), units.Count(one.Concurrency), units.Rate(p.PerSecond)))
 	}
-	r, err := loadrun.Hold(ctx, load.HoldConfig{
-		To: one.To.Addr(), Ports: nat.Ports{First: one.To.Port(), Last: one.To.Port()}, Connections: one.Concurrency,
-		Duration: whole, Keep: whole, Timeout: cmp.Or(one.Timeout, openTimeout), Close: load.CloseClient,
-		Sources: one.Sources, SourcePorts: nat.Ports(one.SourcePorts), Seed: one.Seed, Workers: one.Workers,
-	}, options)
+	var before, held map[string]int64
+	if one.UntilAllStand() {
+		if before, o.err = collect.ReadSlabs(); o.err != nil {
+			return o
+		}
+		options.Held = func() { held, _ = collect.ReadSlabs() } // what could be read before
+	}
+	r, err := loadrun.Hold(ctx, one.Holding(whole), options)
 	if r == nil {
 		o.err = err
 		return o
 	}
-	if o.err = ctx.Err(); o.err == nil { // also where none stood
+	if one.UntilAllStand() {
+		o.report.Held = &lab.HeldReport{HoldResult: r}
+		o.report.Held.Weigh(before, held)
+	} else if o.err = ctx.Err(); o.err == nil { // also where none stood
 		o.err = wait(ctx, whole-time.Duration(r.Seconds*float64(time.Second)))
 	}
 	o.result = result(r.Seconds, r.Established, r.OpenPerSecond)
+	for _, s := range r.Series {
+		o.result.Series = append(o.result.Series, s.Second)
+	}
+	o.result.Unfinished, o.result.ConnectLate = r.Unfinished, r.Late
 	o.result.Failed, o.result.Failures = r.Failed+r.Lost, append(o.result.Failures, r.Failures...)
 	o.result.SystemCalls, o.result.CPU = r.SystemCalls, r.CPU
 	o.result.GeneratorLimit, o.result.CPUContention = r.GeneratorLimit, r.CPUContention

@@ -38,6 +38,10 @@ func judge(sc *lab.Scenario, r *lab.Report) {
 		{e.Cured != "", fmt.Sprintf("in stage %s %s is gone", e.Cured, e.Finding), func() (string, bool) { return seeCured(&e, r) }},
 		{e.Complete != "", fmt.Sprintf("stage %s completes every request", e.Complete), func() (string, bool) { return seeComplete(sc, r) }},
 	}
+	for _, name := range e.Hold {
+		all = append(all, expectation{!slices.Contains(r.LeftOut, name), fmt.Sprintf("in stage %s all connections stand, and those that are asked are alive", name),
+			func() (string, bool) { return seeHeld(r.Stage(name)) }})
+	}
 	for i := range r.Stages {
 		s := &r.Stages[i]
 		exchanges := slices.ContainsFunc(s.Loads, func(l lab.LoadReport) bool { return l.Exchange != nil })
@@ -69,7 +73,7 @@ func judge(sc *lab.Scenario, r *lab.Report) {
 			r.ExpectationMet = r.ExpectationMet && met
 		}
 	}
-	r.ExpectationMet = r.ExpectationMet && len(r.Verdict) > 0
+	r.ExpectationMet = r.ExpectationMet && len(r.Verdict) > 0 && !r.Interrupted
 }
 
 func found(r *lab.Report, id string) bool {
@@ -126,6 +130,16 @@ func seeComplete(sc *lab.Scenario, r *lab.Report) (string, bool) {
 		of = " of " + units.Count(asked)
 	}
 	return fmt.Sprintf("%s%s completed, %s failed", units.Count(s.Completed), of, units.Count(s.Failed)), s.Failed == 0 && s.Completed > 0 && s.Completed >= asked
+}
+
+// seeHeld: all connections stood, and those that were asked answered.
+func seeHeld(s *lab.StageReport) (string, bool) {
+	if s == nil || s.Held() == nil {
+		return "the stage did not run", false
+	}
+	h := s.Held()
+	return fmt.Sprintf("%s of %s stood, %s of %s asked were alive", units.Count(h.Established), units.Count(h.Config.Connections),
+		units.Count(h.Alive), units.Count(h.Config.Verify)), h.Whole()
 }
 
 // seeExchanges: every far end saw what its load expects.

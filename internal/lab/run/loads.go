@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,14 +60,21 @@ func (l *loads) requests() (n int64) {
 	return n
 }
 
+// closeTime bounds the verification and the close of connections that were held.
+const closeTime = 2 * time.Minute
+
 // run lets all loads run at once until each has ended, and fills in the report.
 func (l *loads) run(ctx context.Context, r *lab.StageReport) error {
 	defer close(l.over)
 	defer l.closeAnswerers()
 	if limit := l.st.Limit; limit > 0 {
 		// Loads end at the limit; this is for those that cannot.
+		grace := time.Second
+		if slices.ContainsFunc(l.c.sc.LoadsOf(l.st), lab.Load.UntilAllStand) {
+			grace = closeTime
+		}
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, limit+time.Second)
+		ctx, cancel = context.WithTimeout(ctx, limit+grace)
 		defer cancel()
 	}
 	all := l.c.sc.LoadsOf(l.st)

@@ -92,7 +92,8 @@ var errLabEnded = errors.New("the lab was ended from outside: its first process 
 var errNeedsHost = errors.New("it changes values of the whole host, which hold for every network namespace, for the time of a stage (they are journaled and put back): --allow-host allows it")
 
 // Run runs a scenario from the building of the lab to its removal. The report is
-// nil when the lab could not be built or a stage could not be run; host values
+// nil when the lab could not be built or a stage could not be run; that of a run that held connections
+// and was interrupted has what was reached, beside the error. Host values
 // are put back in any case, and an error says where that failed.
 func Run(ctx context.Context, sc *lab.Scenario, o Options) (*lab.Report, error) {
 	if err := o.begin(); err != nil {
@@ -100,6 +101,13 @@ func Run(ctx context.Context, sc *lab.Scenario, o Options) (*lab.Report, error) 
 	}
 	if sc.NeedsHost() && !o.AllowHost {
 		return nil, fmt.Errorf("lab %s: %w", sc.Name, errNeedsHost)
+	}
+	if err := mayHold(sc); err != nil {
+		return nil, fmt.Errorf("lab %s: %w", sc.Name, err)
+	}
+	var left []lab.Stage
+	if !o.AllowHost {
+		sc, left = sc.WithoutHost()
 	}
 	if !o.locked {
 		lock, err := build.Lock(o.Dir)
@@ -120,16 +128,20 @@ func Run(ctx context.Context, sc *lab.Scenario, o Options) (*lab.Report, error) 
 		Topology: sc.Lines(),
 		Findings: []diagnose.Finding{},
 	}
+	for _, st := range left {
+		c.report.LeftOut = append(c.report.LeftOut, st.Name)
+	}
 	err := c.conduct(ctx)
 	if back := c.restore(); back != nil {
 		return nil, notRestored(back, err)
 	}
-	if err != nil {
+	c.report.Interrupted = ctx.Err() != nil && slices.ContainsFunc(c.report.Stages, func(s lab.StageReport) bool { return s.Held() != nil })
+	if err != nil && !c.report.Interrupted {
 		return nil, err
 	}
 	c.judge()
 	c.report.Seconds = o.Clock().Sub(started).Seconds()
-	return c.report, nil
+	return c.report, err
 }
 
 // notRestored must not read as the mere interruption that may have come before:

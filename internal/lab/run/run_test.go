@@ -35,6 +35,9 @@ func TestMain(m *testing.M) {
 	if build.IsInit() {
 		os.Exit(build.InitMain())
 	}
+	if len(os.Args) == 7 && os.Args[1] == "bench" { // serve --tcp ADDR:FIRST-LAST --limit N
+		os.Exit(serveHeld(os.Args[4], os.Args[6]))
+	}
 	if len(os.Args) == 5 && os.Args[1] == "bench" {
 		listen := netip.MustParseAddrPort(os.Args[4])
 		if os.Args[3] == "--udp" {
@@ -112,15 +115,21 @@ func hostUnchanged(t *testing.T) {
 	})
 }
 
-// children are the processes that this one started and that still run.
-func children(t *testing.T) (names []string) {
+// globProc are the folders of all processes.
+func globProc(t *testing.T) []string {
 	t.Helper()
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range stats {
-		text, err := os.ReadFile(path)
+	return dirs
+}
+
+// children are the processes that this one started and that still run.
+func children(t *testing.T) (names []string) {
+	t.Helper()
+	for _, dir := range globProc(t) {
+		text, err := os.ReadFile(dir + "/stat")
 		if err != nil {
 			continue // gone since
 		}

@@ -31,11 +31,10 @@ func (c *conductor) stage(ctx context.Context, st *lab.Stage) error {
 		return c.treat(ctx, st)
 	}
 	r, err := c.measure(ctx, st, 0)
-	if err != nil {
-		return err
+	if r != nil {
+		c.report.AddRound(*r)
 	}
-	c.report.AddRound(*r)
-	return nil
+	return err
 }
 
 // prepare sets up the lab for the stage.
@@ -86,7 +85,8 @@ func (c *conductor) sample(ctx context.Context, node string) (*snapshot.Snapshot
 func (c *conductor) node(name string) *netns.Handle { return c.lab.Node(name).Netns }
 
 // measure runs the stage's load, with doctor beside it where the stage says so;
-// sample bounds how many entries doctor reads (0: as many as at any host).
+// sample bounds how many entries doctor reads (0: as many as at any host). A stage that held
+// connections and was interrupted has a report beside its error.
 func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*lab.StageReport, error) {
 	watched := c.watched(st)
 	tracer := c.startTrace(ctx, st)
@@ -109,14 +109,16 @@ func (c *conductor) measure(ctx context.Context, st *lab.Stage, sample int) (*la
 	if statsErr != nil {
 		statsErr = fmt.Errorf("read the connection tracker of %s: %w", watched, statsErr)
 	}
-	if err := cmp.Or(err, doctorErr, ctx.Err(), statsErr, tcpErr, c.undisturbed()); err != nil {
-		return nil, err
+	unread := cmp.Or(statsErr, tcpErr)
+	failed := cmp.Or(err, doctorErr, ctx.Err(), unread, c.undisturbed())
+	if failed != nil && (r.Held() == nil || ctx.Err() == nil || unread != nil) {
+		return nil, failed
 	}
 	r.Counters = growth(before, after)
 	c.addTCP(st, r, tcpBefore, tcpAfter)
 	addFindings(r, findings)
 	addTrace(r, trace)
-	return r, c.readTable(watched, r)
+	return r, cmp.Or(failed, c.readTable(watched, r))
 }
 
 // index is the stage's place in the scenario; a stage is a copy where doctor was
@@ -201,6 +203,11 @@ func (c *conductor) treat(ctx context.Context, st *lab.Stage) error {
 		}
 		return c.found, nil
 	}
+	defer func() {
+		if result != nil {
+			c.report.Stages = append(c.report.Stages, *result)
+		}
+	}()
 	first := c.found
 	treatment, err := doctor.Treat(ctx, first, doctor.Options{
 		Look:    run,
@@ -217,7 +224,6 @@ func (c *conductor) treat(ctx context.Context, st *lab.Stage) error {
 			return err
 		}
 	}
-	c.report.Stages = append(c.report.Stages, *result)
 	return c.describeFix(ctx, st, first, treatment)
 }
 

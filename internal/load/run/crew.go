@@ -25,6 +25,9 @@ type Options struct {
 	// all requests of those before being over; nil waits for Config.Pause. Its error ends
 	// the run.
 	NextBatch func(ctx context.Context, batch int) error
+	// Held is called once by Hold, when all connections that could be opened are open; before it returns none
+	// is verified or closed. May be nil.
+	Held func()
 	// WatchOthers measures what other processes use of the CPUs.
 	WatchOthers bool
 	// ready is called when all workers are set up; may be nil.

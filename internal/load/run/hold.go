@@ -76,7 +76,7 @@ func hold(ctx context.Context, cfg load.HoldConfig, opt Options, files int) (*lo
 	defer unix.Close(r.stopFile)
 	defer unix.Close(r.turns.file)
 	r.before = readSockets(opt.Netns)
-	attended := r.attend(opt.Netns)
+	attended := r.attend(opt)
 	err = conduct(ctx, &r.crew, workers, opt)
 	attended()
 	if err != nil {
@@ -157,14 +157,17 @@ func readSockets(ns *netns.Handle) (s *snapshot.TCPSockets) {
 
 // attend reads what all connections take when they are open, and then lets the time begin for which
 // they are kept. Workers have no files but their connections. The returned function ends that.
-func (r *holdRun) attend(ns *netns.Handle) func() {
+func (r *holdRun) attend(opt Options) func() {
 	over, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		select {
 		case <-r.full:
 			r.usage = readUsage().since(r.usage)
-			r.held, r.heldRSS = readSockets(ns), residentSet()
+			r.held, r.heldRSS = readSockets(opt.Netns), residentSet()
+			if opt.Held != nil {
+				opt.Held()
+			}
 			r.kept.Store(r.clock())
 			r.turns.wake()
 		case <-over:
@@ -333,13 +336,14 @@ func (w *holdWorker) open() {
 	}
 }
 
-// keep waits until all workers have opened theirs and the time to keep them is over, or none is left.
+// keep waits until all workers have opened theirs and what they take was read, and then until the time to
+// keep them is over, or none is left.
 func (w *holdWorker) keep() {
-	for w.stamp(); !w.over(); {
+	for w.stamp(); !w.run.stop.Load(); {
 		until := w.untilOver()
 		if kept := w.run.kept.Load(); kept > 0 {
 			end := kept + int64(w.run.cfg.Keep)
-			if w.now >= end || w.run.standing.Load() == 0 {
+			if w.over() || w.now >= end || w.run.standing.Load() == 0 {
 				return
 			}
 			until = min(until, end)

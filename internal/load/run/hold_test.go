@@ -617,3 +617,35 @@ func makeLocal(t *testing.T, ns *netns.Handle, prefix string) {
 		t.Fatal(err)
 	}
 }
+
+// TestHoldHeld: the caller is told once, when all connections are open, and none is closed before it returns; also
+// where the time to open them is over.
+func TestHoldHeld(t *testing.T) {
+	for name, duration := range map[string]time.Duration{"all stand": 0, "out of time": 100 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			startHold(t, ServeTCPConfig{}, 1000)
+			cfg := holdConfig(30)
+			if cfg.Duration = duration; duration > 0 {
+				cfg.Rate = 100 // some stand, and not all
+			}
+			calls, fewest := 0, int64(1<<32)
+			r, err := Hold(t.Context(), cfg, Options{Held: func() {
+				calls++
+				for range 1000 { // a while for workers that do not wait
+					s, err := collect.ReadTCPSockets()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					fewest = min(fewest, s.InUse)
+				}
+			}})
+			if err != nil || calls != 1 {
+				t.Fatalf("told %d times, error %v", calls, err)
+			}
+			if r.Established == 0 || fewest < 2*r.Established {
+				t.Errorf("%d connections stood, %d sockets were in use before the caller returned", r.Established, fewest)
+			}
+		})
+	}
+}
