@@ -95,7 +95,7 @@ static __always_inline bool find_decision(struct xdp_md *ctx, struct decision *d
 	if (decide(ctx, d, p, &p->flow.src) != FORWARD || d->unresolved)
 		return false;
 	if (decided_by == MEMORY)
-		keep(d, p, now);
+		keep(d, p, now, epoch);
 	return true;
 }
 

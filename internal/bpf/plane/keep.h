@@ -51,14 +51,14 @@ enum {
 	PLACES = 4,
 };
 
-static __always_inline struct key key_of(const struct packet *p)
+static __always_inline struct key key_of(const struct packet *p, __u32 decided_in)
 {
 	const struct flow *f = &p->flow;
 
 	return (struct key){
 		.addresses = f->src.w[3] | (__u64)f->dst.w[3] << 32,
 		.ports = f->sport | (__u32)f->dport << 16 | (__u64)f->in << 32,
-		.rest = f->protocol | (__u32)f->tos << 8 | (p->flags & IPV6 ? 2 : 1) << 16 | (__u64)epoch << 32,
+		.rest = f->protocol | (__u32)f->tos << 8 | (p->flags & IPV6 ? 2 : 1) << 16 | (__u64)decided_in << 32,
 	};
 }
 
@@ -124,7 +124,7 @@ static __always_inline bool others_hold(__u32 at, const struct packet *p, struct
 /* find_kept returns what is kept about a packet; of IPv6 d gets the other words. */
 static __always_inline const struct kept *find_kept(const struct packet *p, __u32 now, struct decision *d)
 {
-	struct key key = key_of(p);
+	struct key key = key_of(p, epoch);
 	__u64 h = hash(&key, &p->flow);
 	__u32 first = first_place(), at;
 	const struct kept *k;
@@ -173,10 +173,11 @@ static __always_inline __u32 age(const struct kept *k, __u32 now)
 	return !k->key.rest || k->key.rest >> 32 != epoch || age > keep_jiffies ? keep_jiffies : age;
 }
 
-/* keep remembers a decision in the first free place, or in place of the oldest. */
-static __always_inline void keep(const struct decision *d, const struct packet *p, __u32 now)
+/* keep remembers a decision in the first free place, or in place of the oldest. decided_in is the epoch from before it was
+ * made: what it was made by may have changed since. */
+static __always_inline void keep(const struct decision *d, const struct packet *p, __u32 now, __u32 decided_in)
 {
-	struct key key = key_of(p);
+	struct key key = key_of(p, decided_in);
 	__u64 h = hash(&key, &p->flow);
 	__u32 first = first_place(), at = 0, next;
 	struct kept *k = 0, *other;

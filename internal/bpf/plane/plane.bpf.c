@@ -272,6 +272,7 @@ static __noinline int first_way(struct __sk_buff *skb, __u64 l3)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct work *w = new_work();
+	__u32 began_in = epoch;
 	struct decision *d;
 	struct packet p;
 
@@ -293,7 +294,7 @@ static __noinline int first_way(struct __sk_buff *skb, __u64 l3)
 	if (d->unresolved)
 		count(&reasons, NEIGHBOUR_ASKED, 1, total(skb, &p));
 	else
-		keep(d, &p, bpf_jiffies64());
+		keep(d, &p, bpf_jiffies64(), began_in);
 	return forward_plain(skb, l3, &p, d, true);
 }
 
