@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -115,5 +114,5 @@ func limitText(s rfc9693.Summary) string {
 	if s.Limit == rfc9693.ByMaximum {
 		why = "more was not tried (--max-rate, --max-connections)"
 	}
-	return cmp.Or(map[bool]string{true: "no valid trial passed; "}[s.P1 == 0], fmt.Sprintf("at least %s; ", units.Fixed(s.P1, 0))) + why
+	return fmt.Sprintf("at least %s; %s", units.Fixed(s.P1, 0), why)
 }

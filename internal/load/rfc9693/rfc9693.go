@@ -44,6 +44,14 @@ const (
 	// leastRate ends a search that finds no rate, as does one at which a trial takes longestTrial.
 	leastRate    = 100
 	longestTrial = 30 * time.Second
+	// oldest is the age of the oldest entry when its reply arrives, in times that phase 1 takes: the
+	// reply to connection i of N leaves N/R + i/(Alpha·R) after the first frame, the frame at i/R.
+	oldest = 1 / Alpha
+	// betweenPhases is what an entry has to last besides.
+	betweenPhases = 500 * time.Millisecond
+	// usualTimeout is how long an entry may be taken to last where that is not known: the kernel's
+	// nf_conntrack_udp_timeout.
+	usualTimeout = 30 * time.Second
 )
 
 // Config is what is measured, and how exactly.
@@ -59,6 +67,9 @@ type Config struct {
 	Precision float64 `json:"precision"`
 	// Repeat is how often each measurement is made.
 	Repeat int `json:"repeat"`
+	// UDPTimeout is how long the gateway keeps an entry without a reply; 0: not known. It bounds the
+	// search for the capacity, as a table is not full whose entries expire.
+	UDPTimeout time.Duration `json:"udp_timeout_ns,omitempty"`
 }
 
 // Bounds of a Config.
@@ -170,7 +181,8 @@ type Deletion struct {
 	// Seconds is for the table with these, EmptySeconds for the empty one.
 	Seconds      float64 `json:"seconds"`
 	EmptySeconds float64 `json:"empty_seconds"`
-	// PerSecond is the tear-down rate; 0 where the difference is not positive.
+	// PerSecond is the tear-down rate; 0 where the difference is not positive, which is no value of the
+	// summary.
 	PerSecond float64 `json:"per_second"`
 }
 
@@ -199,12 +211,13 @@ const (
 	ByGateway Limit = "gateway"
 	// ByGenerator: beyond the value the sender did not keep to the rate; the gateway's is unknown.
 	ByGenerator Limit = "generator"
-	// ByMaximum: the value is the greatest that was to be tried.
+	// ByMaximum: the value is the greatest that was to be tried, or that could be before entries expire.
 	ByMaximum Limit = "maximum"
 )
 
 // Found is the result of a search: the greatest value that passed, and what bounds it.
 type Found struct {
+	// Value is 0 where none passed, which is no value of the summary.
 	Value float64 `json:"value"`
 	// Above is the least value that did not pass, or the maximum.
 	Above float64 `json:"above"`
@@ -297,9 +310,6 @@ func (s *session) measure(ctx context.Context) error {
 			if err := steps[m](ctx); err != nil {
 				return err
 			}
-			if m == Rate && s.Rates[i].Value == 0 { // slower with each trial, and again
-				return nil
-			}
 		}
 	}
 	return nil
@@ -310,33 +320,42 @@ func (s *session) summarize() {
 		var values []float64
 		var limits []Limit
 		for _, f := range found {
-			values, limits = append(values, f.Value), append(limits, f.Limit)
+			if f.Value > 0 {
+				values, limits = append(values, f.Value), append(limits, f.Limit)
+			}
 		}
 		return summarize(values, limits)
 	}
 	s.Rate, s.Capacity = list(s.Rates), list(s.Capacities)
 	var values []float64
 	for _, d := range s.TearDowns {
-		values = append(values, d.PerSecond)
+		if d.PerSecond > 0 {
+			values = append(values, d.PerSecond)
+		}
 	}
 	s.TearDown = summarize(values, nil)
 }
 
 func (s *session) rate(ctx context.Context) error {
 	found, err := s.search(ctx, s.Config.Connections)
-	if err == nil {
-		s.Rates = append(s.Rates, found)
+	if err != nil {
+		return err
 	}
-	return err
+	s.Rates = append(s.Rates, found)
+	if found.Value == 0 { // slower with each trial, and again
+		return s.noRate(found)
+	}
+	return nil
 }
 
 // search looks for the greatest rate at which so many connections pass (RFC 9693, Measurement of the
-// Maximum Connection Establishment Rate): a binary search between 0 and the maximum.
+// Maximum Connection Establishment Rate): a binary search between 0 and the maximum. Its bounds are whole
+// numbers, so that each trial moves one.
 func (s *session) search(ctx context.Context, connections int) (Found, error) {
-	f := Found{Above: s.Config.MaxRate, Limit: ByMaximum}
+	f := Found{Above: math.Floor(s.Config.MaxRate), Limit: ByMaximum}
 	least := max(leastRate, float64(connections)/longestTrial.Seconds())
-	for f.Above-f.Value > s.Config.Precision*f.Above && f.Above > least {
-		rate := math.Round((f.Value + f.Above) / 2)
+	for f.Above-f.Value > max(1, s.Config.Precision*f.Above) && f.Above > least {
+		rate := math.Floor((f.Value + f.Above) / 2)
 		outcome, err := s.establish(ctx, &f, Trial{connections, rate})
 		if err != nil {
 			return f, err
@@ -385,23 +404,18 @@ func (s *session) establish(ctx context.Context, f *Found, t Trial) (Verdict, er
 // steady returns a rate well below the maximum, which is measured first where it was not yet.
 func (s *session) steady(ctx context.Context) (float64, error) {
 	if len(s.Rates) == 0 {
-		found, err := s.search(ctx, s.Config.Connections)
-		if err != nil {
+		if err := s.rate(ctx); err != nil {
 			return 0, err
 		}
-		s.Rates = append(s.Rates, found)
 	}
 	s.summarize()
-	if s.Rate.Median < leastRate {
-		return 0, s.noRate()
-	}
-	return math.Round(s.Rate.Median * capacityRate), nil
+	return math.Ceil(s.Rate.Median * capacityRate), nil
 }
 
-// noRate is why no rate was found.
-func (s *session) noRate() error {
-	why := "the table does not hold as many, or the way loses frames"
-	if s.Rate.Limit == ByGenerator {
+// noRate is why a search found no rate.
+func (s *session) noRate(f Found) error {
+	why := "the table does not hold as many, the way loses frames, or entries expire before their replies"
+	if f.Limit == ByGenerator {
 		why = "the sender did not keep to any rate; other programs may have taken its CPU"
 	}
 	return fmt.Errorf("no rate was found at which %d connections are established: %s", s.Config.Connections, why)
@@ -451,9 +465,9 @@ func (s *session) capacity(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f := Found{Limit: ByMaximum, PerSecond: rate}
-	for n := s.Config.Connections; f.Limit == ByMaximum && int(f.Value) < s.Config.MaxConnections; n *= 2 {
-		if err := s.hold(ctx, &f, min(n, s.Config.MaxConnections)); err != nil {
+	f, most := Found{Limit: ByMaximum, PerSecond: rate}, s.Config.mostAt(rate)
+	for n := s.Config.Connections; f.Limit == ByMaximum && int(f.Value) < most; n *= 2 {
+		if err := s.hold(ctx, &f, min(n, most)); err != nil {
 			return err
 		}
 	}
@@ -465,6 +479,46 @@ func (s *session) capacity(ctx context.Context) error {
 	}
 	s.Capacities = append(s.Capacities, f)
 	return nil
+}
+
+// mostAt is how many connections may be tried at a rate: all get their replies before an entry expires.
+func (c Config) mostAt(rate float64) int {
+	if c.UDPTimeout == 0 {
+		return c.MaxConnections
+	}
+	last := (c.UDPTimeout - betweenPhases).Seconds() / oldest
+	return max(1, int(min(float64(c.MaxConnections), last*rate)))
+}
+
+// Remarks are what a reader of the summaries has to know of the repetitions.
+func (r *Result) Remarks() (remarks []string) {
+	unmeasured, none, expiring, unknown := 0, 0, 0, 0
+	for _, d := range r.TearDowns {
+		if d.PerSecond == 0 {
+			unmeasured++
+		}
+	}
+	for _, f := range r.Capacities {
+		most := r.Config.mostAt(f.PerSecond)
+		switch {
+		case f.Value == 0:
+			none++
+		case f.Limit == ByMaximum && most < r.Config.MaxConnections:
+			expiring = max(expiring, most)
+		case f.Limit == ByGateway && r.Config.UDPTimeout == 0 && oldest*f.Above/f.PerSecond > usualTimeout.Seconds():
+			unknown++
+		}
+	}
+	say := func(n int, format string, args ...any) {
+		if n > 0 {
+			remarks = append(remarks, fmt.Sprintf(format, args...))
+		}
+	}
+	say(unmeasured, "tear-down: %d of %d repetitions have no rate: the full table was emptied as fast as the empty one; use more --connections", unmeasured, len(r.TearDowns))
+	say(none, "capacity: %d of %d repetitions have no number: no valid trial passed", none, len(r.Capacities))
+	say(expiring, "capacity: more than %d connections were not tried, as their entries expire before all have a reply (nf_conntrack_udp_timeout %v): raise the timeout on the gateway", expiring, r.Config.UDPTimeout)
+	say(unknown, "capacity: %d of %d repetitions filled the table for so long that entries of a timeout of %v expire, and the number may be the timeout's: make the gateway's timeout of UDP longer", unknown, len(r.Capacities), usualTimeout)
+	return remarks
 }
 
 // hold tries a number of connections. One failure may be another program's doing; it stands where what

@@ -17,6 +17,8 @@ type model struct {
 	// hiccups is how many of the next trials are invalid, losses how many fail.
 	hiccups, losses int
 	full            time.Duration
+	// timeout after which an entry without a reply expires; 0 never.
+	timeout time.Duration
 	// after ends ctx with this trial; 0 never.
 	after, trials int
 	cancel        context.CancelFunc
@@ -41,6 +43,8 @@ func (m *model) Establish(ctx context.Context, t Trial) (Outcome, error) {
 	case t.PerSecond > m.rate:
 		o.Arrived--
 	case t.Connections > m.table:
+		o.Returned--
+	case m.timeout > 0 && 1.25*float64(t.Connections)/t.PerSecond > m.timeout.Seconds():
 		o.Returned--
 	case m.losses > 0:
 		m.losses--
@@ -84,20 +88,15 @@ func TestRate(t *testing.T) {
 		{"the sender's", model{rate: 500_000, sender: 200_000, table: 1e6}, ByGenerator, 200_000},
 		{"the sender is slower only above", model{rate: 100_000, sender: 200_000, table: 1e6}, ByGateway, 100_000},
 		{"faster than asked", model{rate: fast, sender: fast, table: 1e6}, ByMaximum, 1e6},
-		{"none", model{rate: 0, sender: fast, table: 1e6}, ByGateway, 0},
 		{"hiccups", model{rate: 123_456, sender: fast, table: 1e6, hiccups: attempts - 1}, ByGateway, 123_456},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := measure(t, config(Rate), &tt.model)
-			times := 3
-			if tt.around == 0 { // once is enough
-				times = 1
-			}
-			if len(r.Rates) != times || r.Rate.Repetitions != times || r.Rate.Limit != tt.limit {
+			if len(r.Rates) != 3 || r.Rate.Repetitions != 3 || r.Rate.Limit != tt.limit {
 				t.Fatalf("%d rates, %+v", len(r.Rates), r.Rate)
 			}
 			f := r.Rates[0]
-			if f.Value > tt.around || tt.around > f.Above || tt.around > 0 && f.Above-f.Value > 0.01*f.Above {
+			if f.Value > tt.around || tt.around > f.Above || f.Above-f.Value > 0.01*f.Above {
 				t.Errorf("from %v to %v, want around %v", f.Value, f.Above, tt.around)
 			}
 			if len(f.Trials) > 25+attempts {
@@ -170,6 +169,23 @@ func TestTearDown(t *testing.T) {
 	}
 }
 
+// TestTearDownUnmeasured: a table that was emptied as fast as an empty one has no rate.
+func TestTearDownUnmeasured(t *testing.T) {
+	m := &model{rate: 100_000, sender: fast, table: 1e6}
+	r, err := Measure(t.Context(), config(TearDown), m, func(p Progress) {
+		m.full = 0
+		if p.Repetition == 2 {
+			m.full = time.Microsecond
+		}
+	})
+	if err != nil || len(r.TearDowns) != 3 || r.TearDown.Repetitions != 1 || math.Abs(r.TearDown.P1-1e6) > 1 {
+		t.Fatalf("%+v, %v", r.TearDown, err)
+	}
+	if remarks := r.Remarks(); len(remarks) != 1 || !strings.Contains(remarks[0], "2 of 3 repetitions") {
+		t.Error(remarks)
+	}
+}
+
 func TestCapacity(t *testing.T) {
 	for _, tt := range []struct {
 		name                string
@@ -223,13 +239,16 @@ func TestCapacitySender(t *testing.T) {
 	if f := s.Capacities[0]; f.Value != 0 || f.Limit != ByGenerator {
 		t.Errorf("%+v", f)
 	}
+	if s.summarize(); s.Capacity != nil || len(s.Remarks()) != 1 {
+		t.Errorf("%+v, %v", s.Capacity, s.Remarks())
+	}
 }
 
 // TestLongestTrial: a search does not go down to rates at which a trial takes minutes.
 func TestLongestTrial(t *testing.T) {
 	cfg := config(Rate)
 	cfg.Connections, cfg.MaxConnections = 300_000, 300_000
-	r := measure(t, cfg, &model{sender: fast, table: 1e6})
+	r, _ := Measure(t.Context(), cfg, &model{sender: fast, table: 1e6}, nil) // which finds no rate
 	for _, o := range r.Rates[0].Trials {
 		if o.PerSecond < 5000 {
 			t.Errorf("a trial with %d connections at %v/s", o.Connections, o.PerSecond)
@@ -237,11 +256,70 @@ func TestLongestTrial(t *testing.T) {
 	}
 }
 
-func TestNoRate(t *testing.T) {
-	for _, m := range []Measurement{TearDown, Capacity} {
-		if _, err := Measure(t.Context(), config(m), &model{sender: fast, table: 1e6}, nil); err == nil || !strings.Contains(err.Error(), "no rate was found") {
-			t.Errorf("%s: %v", m, err)
+// TestExact: a search ends also where its precision is below a connection per second.
+func TestExact(t *testing.T) {
+	for _, most := range []float64{5000, 4999.5} {
+		cfg := config(Rate)
+		cfg.MaxRate, cfg.Precision, cfg.Repeat = most, MinPrecision, 1
+		ctx, cancel := context.WithCancel(t.Context())
+		r, err := Measure(ctx, cfg, &model{rate: 3217, sender: fast, table: 1e6, after: 100, cancel: cancel}, nil)
+		if err != nil || r.Interrupted || r.Rates[0].Value != 3217 || r.Rates[0].Above != 3218 {
+			t.Errorf("up to %v: %+v, %v", most, r, err)
 		}
+		cancel()
+	}
+}
+
+func TestNoRate(t *testing.T) {
+	for _, m := range Measurements {
+		r, err := Measure(t.Context(), config(m), &model{sender: fast, table: 1e6}, nil)
+		if err == nil || !strings.Contains(err.Error(), "no rate was found") || r.Rate != nil || len(r.Rates) != 1 {
+			t.Errorf("%s: %+v, %v", m, r, err)
+		}
+	}
+}
+
+// TestNoRateLater: what was found before stands, and 0 is none of its values.
+func TestNoRateLater(t *testing.T) {
+	m := &model{rate: 100_000, sender: fast, table: 1e6}
+	r, err := Measure(t.Context(), config(Rate), m, func(p Progress) {
+		if p.Repetition == 3 {
+			m.rate = 0
+		}
+	})
+	if err == nil || len(r.Rates) != 3 || r.Rate.Repetitions != 2 || r.Rate.P1 < 99_000 {
+		t.Errorf("%+v, %v", r.Rate, err)
+	}
+}
+
+// TestTimeout: a number of connections whose entries expire before all have replies says nothing of
+// the table.
+func TestTimeout(t *testing.T) {
+	for _, tt := range []struct {
+		name           string
+		known, timeout time.Duration
+		table          int
+		limit          Limit
+		low, high      float64
+		remarks        int
+	}{
+		{"known", time.Second, time.Second, 1e6, ByMaximum, 19_000, 20_000, 1}, // 0.5 s × 0.8 × 50,000/s
+		{"known, a small table", time.Second, time.Second, 5000, ByGateway, 4950, 5000, 0},
+		{"long", time.Hour, time.Hour, 100_000, ByGateway, 99_000, 100_000, 0},
+		{"not known", 0, 30 * time.Second, 1e7, ByGateway, 1_180_000, 1_200_000, 1},
+		{"not known, a small table", 0, 30 * time.Second, 100_000, ByGateway, 99_000, 100_000, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := config(Capacity)
+			cfg.UDPTimeout, cfg.MaxConnections, cfg.Repeat = tt.known, 1<<22, 1
+			r := measure(t, cfg, &model{rate: 100_000, sender: fast, table: tt.table, timeout: tt.timeout})
+			if f := r.Capacities[0]; f.Value < tt.low || f.Value > tt.high || f.Limit != tt.limit || r.Capacity.Limit != tt.limit {
+				t.Errorf("%v, below %v, by %s; want %v to %v by %s", f.Value, f.Above, f.Limit, tt.low, tt.high, tt.limit)
+			}
+			if remarks := r.Remarks(); len(remarks) != tt.remarks {
+				t.Error(remarks)
+			}
+		})
 	}
 }
 
