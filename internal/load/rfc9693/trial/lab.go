@@ -15,6 +15,7 @@ import (
 	"github.com/natkit/natkit/internal/load/packets"
 	"github.com/natkit/natkit/internal/load/rfc9693"
 	"github.com/natkit/natkit/internal/netns"
+	"golang.org/x/sys/unix"
 )
 
 //go:embed lab.yaml
@@ -88,8 +89,8 @@ func (l *Lab) divide(workers int) error {
 	}
 	for _, dev := range []string{"eth0", "eth1"} {
 		err := l.Netns().ReceiveOn(dev, cpus[workers:])
-		if errors.Is(err, os.ErrNotExist) {
-			l.Note = "this kernel has no receive packet steering (CONFIG_RPS): gateway and sender share a CPU, and where the gateway is too slow, the sender is late"
+		if why := notSteered(err); why != "" {
+			l.Note = why + ": gateway and sender share a CPU, and where the gateway is too slow, the sender is late"
 			return nil
 		}
 		if err != nil {
@@ -98,6 +99,17 @@ func (l *Lab) divide(workers int) error {
 	}
 	l.Note = fmt.Sprintf("sender: %d of the %d CPUs; gateway and responder: the others (RPS)", workers, len(cpus))
 	return nil
+}
+
+// notSteered is why a lab has no receive packet steering; empty where err is nil or another failure.
+func notSteered(err error) string {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return "this kernel has no receive packet steering (CONFIG_RPS)"
+	case errors.Is(err, unix.EINVAL): // store_rps_map finds no housekeeping CPU (net/core/net-sysfs.c)
+		return "the kernel steers no packets to the CPUs that do not send, as they are isolated (isolcpus=, nohz_full=)"
+	}
+	return ""
 }
 
 // Netns is the gateway's namespace.

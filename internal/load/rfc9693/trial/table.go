@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
+	"golang.org/x/sys/unix"
 )
 
 // Table is the gateway's connection tracking table.
@@ -62,6 +64,8 @@ func (c Command) Empty(ctx context.Context) (time.Duration, error) {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", string(c))
 	var stderr bytes.Buffer
 	cmd.Stderr, cmd.WaitDelay = &stderr, time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the shell's children end with it
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	start := time.Now()
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
@@ -85,9 +89,12 @@ func (t Timeout) Empty(ctx context.Context) (time.Duration, error) {
 	}
 }
 
+// UDPTimeout is how many seconds an entry of UDP lasts without a reply.
+const UDPTimeout = "net.netfilter.nf_conntrack_udp_timeout"
+
 // settings are what a trial in the kernel depends on.
 var settings = []string{
-	snapshot.ConntrackMax, snapshot.ConntrackBuckets, "net.netfilter.nf_conntrack_udp_timeout",
+	snapshot.ConntrackMax, snapshot.ConntrackBuckets, UDPTimeout,
 	"net.netfilter.nf_conntrack_udp_timeout_stream", "net.core.netdev_max_backlog",
 }
 

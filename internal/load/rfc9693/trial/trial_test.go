@@ -3,6 +3,8 @@ package trial
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -116,7 +118,7 @@ func TestInvalid(t *testing.T) {
 	g.Tolerance = rfc9693.Tolerance{Overrun: -time.Hour} // no sender is that early
 	cfg := rfc9693.Config{Measure: []rfc9693.Measurement{rfc9693.Rate}, Connections: 40, MaxRate: 20_000, MaxConnections: 40, Precision: 0.5, Repeat: 1}
 	r, err := rfc9693.Measure(t.Context(), cfg, g, nil)
-	if err != nil {
+	if err == nil || !strings.Contains(err.Error(), "the sender did not keep to any rate") {
 		t.Fatal(err)
 	}
 	for _, o := range r.Rates[0].Trials {
@@ -124,8 +126,8 @@ func TestInvalid(t *testing.T) {
 			t.Errorf("%+v", o)
 		}
 	}
-	if r.Rate.Limit != rfc9693.ByGenerator || r.Rate.Median != 0 {
-		t.Errorf("%+v", r.Rate)
+	if f := r.Rates[0]; f.Limit != rfc9693.ByGenerator || f.Value != 0 || r.Rate != nil {
+		t.Errorf("%+v, %+v", f, r.Rate)
 	}
 }
 
@@ -174,7 +176,7 @@ func (p partly) Empty(ctx context.Context) (time.Duration, error) {
 }
 
 // TestCapacity finds how many connections have room in a table that others nearly fill, with entries that
-// the kernel does not evict.
+// the kernel does not evict. No trial has more than a few.
 func TestCapacity(t *testing.T) {
 	testutil.ShareHost(t)
 	l, g := openLab(t, LabOptions{NAT: Masquerade})
@@ -183,7 +185,7 @@ func TestCapacity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const room = 300
+	const room = few / 3
 	mix, err := lab.FindMix("established")
 	if err == nil {
 		_, err = build.InsertFill(t.Context(), l.Netns(), mix.Filler(0, lab.FillMark), 0, u.Max-room, nil)
@@ -191,7 +193,7 @@ func TestCapacity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := rfc9693.Config{Measure: []rfc9693.Measurement{rfc9693.Capacity}, Connections: 100, MaxRate: 20_000, MaxConnections: 2000, Precision: rfc9693.MinPrecision, Repeat: 1}
+	cfg := rfc9693.Config{Measure: []rfc9693.Measurement{rfc9693.Capacity}, Connections: few / 10, MaxRate: 20_000, MaxConnections: few, Precision: rfc9693.MinPrecision, Repeat: 1}
 	r, err := rfc9693.Measure(t.Context(), cfg, g, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -202,17 +204,27 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
+// ends is a table with which the context of a run ends, when it was emptied so often.
+type ends struct {
+	Table
+	after  int
+	cancel context.CancelFunc
+}
+
+func (e *ends) Empty(ctx context.Context) (time.Duration, error) {
+	if e.after--; e.after == 0 {
+		e.cancel()
+	}
+	return e.Table.Empty(context.WithoutCancel(ctx))
+}
+
 // TestInterrupted: the lab can be left in the middle of a trial.
 func TestInterrupted(t *testing.T) {
 	_, g := openLab(t, LabOptions{NAT: Masquerade})
 	ctx, cancel := context.WithCancel(t.Context())
 	cfg := rfc9693.Config{Measure: rfc9693.Measurements, Connections: few, MaxRate: 20_000, MaxConnections: few, Precision: 0.1, Repeat: 2}
-	trials := 0
-	r, err := rfc9693.Measure(ctx, cfg, g, func(rfc9693.Progress) {
-		if trials++; trials == 2 {
-			time.AfterFunc(time.Millisecond, cancel)
-		}
-	})
+	g.Table = &ends{g.Table, 2, cancel}
+	r, err := rfc9693.Measure(ctx, cfg, g, nil)
 	if err != nil || !r.Interrupted {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -236,5 +248,46 @@ func TestCommand(t *testing.T) {
 	}
 	if _, err := Timeout(time.Minute).Empty(ctx); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// TestCommandIsKilled with what its shell has started: the pipe ends when nobody writes to it any more.
+func TestCommandIsKilled(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(at, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := Command("(echo began; sleep 20; echo survived) >" + at + " & wait").Empty(ctx)
+		ended <- err
+	}()
+	pipe, err := os.Open(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	if _, err := io.ReadFull(pipe, make([]byte, len("began\n"))); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if rest, err := io.ReadAll(pipe); err != nil || len(rest) > 0 {
+		t.Errorf("%q, %v", rest, err)
+	}
+}
+
+func TestNotSteered(t *testing.T) {
+	for err, want := range map[error]bool{nil: false, unix.ENOENT: true, unix.EINVAL: true, unix.EPERM: false} {
+		if err != nil {
+			err = fmt.Errorf("choose the CPUs of eth0: %w", err)
+		}
+		if why := notSteered(err); (why != "") != want {
+			t.Errorf("%v: %q", err, why)
+		}
 	}
 }
