@@ -52,6 +52,9 @@ const (
 	rfcMaxConnections = 4 << 20
 )
 
+// rfcTolerance is that of the sender. Tests are more patient.
+var rfcTolerance = rfc9693.DefaultTolerance
+
 // rfcPorts are the destination ports where none are given.
 var rfcPorts = nat.Ports{First: 1024, Last: 2047}
 
@@ -155,12 +158,13 @@ func (b *benchRFC9693) run(cmd *cobra.Command, to string) error {
 	if err := pktgen.CheckPrivilege(); err != nil {
 		return fmt.Errorf("bench rfc9693 %w", err)
 	}
-	doc := &report.Stateful{Tolerance: rfc9693.DefaultTolerance, ValidationShare: rfc9693.Alpha}
+	doc := &report.Stateful{Tolerance: rfcTolerance, ValidationShare: rfc9693.Alpha}
 	g, err := b.open(cmd, doc)
 	if err != nil {
 		return err
 	}
 	defer g.close()
+	g.Tolerance = doc.Tolerance
 	if err := b.settle(g.netns, doc); err != nil {
 		return err
 	}
@@ -168,7 +172,11 @@ func (b *benchRFC9693) run(cmd *cobra.Command, to string) error {
 	if doc.Result == nil {
 		return err
 	}
-	return b.print(err, report.LoadHead{Command: b.command(cmd)}, doc, doc.Text)
+	head := report.LoadHead{Command: b.command(cmd)}
+	if r := doc.Result; !b.env.asJSON && (r.Rate != nil || r.TearDown != nil || r.Capacity != nil) { // what was measured before err stands
+		return errors.Join(err, b.print(nil, head, doc, doc.Text))
+	}
+	return b.print(err, head, doc, doc.Text)
 }
 
 // emptying are the flags by which a gateway outside of the lab is emptied.
@@ -251,7 +259,7 @@ func (b *benchRFC9693) open(cmd *cobra.Command, doc *report.Stateful) (*rfcGatew
 	if b.lab {
 		return b.openLab(cmd, doc)
 	}
-	g := &rfcGateway{Gateway: &trial.Gateway{Tolerance: rfc9693.DefaultTolerance}}
+	g := &rfcGateway{Gateway: &trial.Gateway{}}
 	g.close = func() { b.ends.close(); _ = g.netns.Close() }
 	if err := b.openEnds(cmd, g); err != nil {
 		g.close()
@@ -324,20 +332,31 @@ func (b *benchRFC9693) settle(where *netns.Handle, doc *report.Stateful) (err er
 	if doc.Kernel, err = netns.Sysctl(nil, "kernel.osrelease"); err != nil {
 		return err
 	}
-	most := rfcMaxConnections
 	if where != nil {
 		doc.Sysctls = trial.Settings(where)
-		if n, err := strconv.Atoi(doc.Sysctls[snapshot.ConntrackMax]); err == nil && n > 0 {
-			most = min(2*n, rfc9693.MaxConnections)
+	}
+	return b.bound(doc.Sysctls)
+}
+
+// bound bounds the measurements by the gateway's sysctls, where they are known, and by the test frames.
+func (b *benchRFC9693) bound(sysctls map[string]string) error {
+	c, most := &b.cfg, rfcMaxConnections
+	if n, err := strconv.Atoi(sysctls[snapshot.ConntrackMax]); err == nil && n > 0 {
+		if c.Connections > n && b.file == "" { // a file may have rules without entries
+			return fmt.Errorf("bench rfc9693: a trial has %d connections, and the gateway's table holds %d (nf_conntrack_max): use --connections %d or fewer, or raise the limit", c.Connections, n, n)
 		}
+		most = min(2*n, rfc9693.MaxConnections)
 	}
-	if b.cfg.MaxConnections == 0 {
-		b.cfg.MaxConnections = max(most, b.cfg.Connections)
+	if seconds, err := strconv.Atoi(sysctls[trial.UDPTimeout]); err == nil {
+		c.UDPTimeout = time.Duration(seconds) * time.Second
 	}
-	if !slices.Contains(b.cfg.Measure, rfc9693.Capacity) {
+	if c.MaxConnections == 0 {
+		c.MaxConnections = max(int(min(uint64(most), b.frames.Flows.Combinations())), c.Connections)
+	}
+	if !slices.Contains(c.Measure, rfc9693.Capacity) {
 		return nil
 	}
-	return b.checkFrames(b.cfg.MaxConnections)
+	return b.checkFrames(c.MaxConnections)
 }
 
 func (b *benchRFC9693) measure(ctx context.Context, g *trial.Gateway, doc *report.Stateful) error {
@@ -359,6 +378,9 @@ func (b *benchRFC9693) measure(ctx context.Context, g *trial.Gateway, doc *repor
 		progress.Update("%.0f s: %s, repetition %d of %d: %s connections at %s/s", time.Since(began).Seconds(), p.Measurement, p.Repetition, b.cfg.Repeat,
 			units.Count(p.Trial.Connections), units.Rate(p.Trial.PerSecond))
 	})
+	if doc.Result != nil {
+		doc.Notes = append(doc.Notes, doc.Result.Remarks()...)
+	}
 	doc.OtherCPU = others()
 	if note := load.OthersNote(doc.OtherCPU, ""); note != "" {
 		doc.Notes = append(doc.Notes, note)
