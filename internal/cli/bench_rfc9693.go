@@ -99,7 +99,7 @@ Requires Linux 5.18, CAP_SYS_ADMIN and CAP_NET_ADMIN. docs/bench.md has the meth
 	f.Var(into(&c.Measure, parseMeasurements), "measure", "`LIST` of rate, teardown, capacity (default all)")
 	f.IntVar(&c.Connections, "connections", c.Connections, "number of connections of a trial for the rates, and the first number for the capacity")
 	f.Float64Var(&c.MaxRate, "max-rate", c.MaxRate, "search up to this many connections per second")
-	f.IntVar(&c.MaxConnections, "max-connections", 0, fmt.Sprintf("search the capacity up to this number of connections (default: twice nf_conntrack_max, or %d where it cannot be read)", rfcMaxConnections))
+	f.IntVar(&c.MaxConnections, "max-connections", 0, fmt.Sprintf("search the capacity up to this number of connections (default: twice nf_conntrack_max, or %d where it cannot be read; no more than the sources and ports make)", rfcMaxConnections))
 	f.Var(&value{text: "1%", set: b.setPrecision}, "precision", "end a binary search when its bounds differ by this `SHARE`: 0.01 or 1%")
 	f.IntVar(&c.Repeat, "repeat", c.Repeat, "number of repetitions of each measurement; RFC 9693 wants 10 or more")
 	f.Var(addressList(&b.frames.Flows.Sources), "source", "send from this address, range or prefix (`ADDR[-ADDR]`, ADDR/BITS), in turn; may be repeated")

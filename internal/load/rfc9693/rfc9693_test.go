@@ -258,13 +258,15 @@ func TestLongestTrial(t *testing.T) {
 
 // TestExact: a search ends also where its precision is below a connection per second.
 func TestExact(t *testing.T) {
-	for _, most := range []float64{5000, 4999.5} {
+	for _, tt := range []struct{ most, rate, value, above float64 }{
+		{5000, 3217, 3217, 3218}, {4999.5, 3217, 3217, 3218}, {4999.5, fast, 4998, 4999},
+	} {
 		cfg := config(Rate)
-		cfg.MaxRate, cfg.Precision, cfg.Repeat = most, MinPrecision, 1
+		cfg.MaxRate, cfg.Precision, cfg.Repeat = tt.most, MinPrecision, 1
 		ctx, cancel := context.WithCancel(t.Context())
-		r, err := Measure(ctx, cfg, &model{rate: 3217, sender: fast, table: 1e6, after: 100, cancel: cancel}, nil)
-		if err != nil || r.Interrupted || r.Rates[0].Value != 3217 || r.Rates[0].Above != 3218 {
-			t.Errorf("up to %v: %+v, %v", most, r, err)
+		r, err := Measure(ctx, cfg, &model{rate: tt.rate, sender: fast, table: 1e6, after: 100, cancel: cancel}, nil)
+		if err != nil || r.Interrupted || r.Rates[0].Value != tt.value || r.Rates[0].Above != tt.above {
+			t.Errorf("%+v: %+v, %v", tt, r, err)
 		}
 		cancel()
 	}
