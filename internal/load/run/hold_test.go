@@ -311,7 +311,7 @@ func TestTooManyThreads(t *testing.T) {
 // TestHoldUsesAllPorts: with and without source addresses the connections are spread over the server's ports where
 // the kernel chooses the source ports.
 func TestHoldUsesAllPorts(t *testing.T) {
-	const each = 3
+	const each = 4 // so many that each number of sources has the turn of each port as often
 	var counts [4]atomic.Int64
 	first := uint16(8200)
 	for i := range counts {
