@@ -647,8 +647,8 @@ func TestHoldInterrupted(t *testing.T) {
 			tt.change(&cfg)
 			ctx, cancel := context.WithTimeout(t.Context(), deadline)
 			defer cancel()
-			r, err := Hold(ctx, cfg, Options{Progress: func(p load.Progress) {
-				if p.Completed == 1000 || !tt.whole && p.Completed > 0 {
+			r, err := Hold(ctx, cfg, Options{Held: cancel, Progress: func(p load.Progress) {
+				if !tt.whole && p.Completed > 0 {
 					cancel()
 				}
 			}})
