@@ -289,10 +289,6 @@ func (b *benchHTTP) run(cmd *cobra.Command, url string) error {
 // noneCompleted is why a run without any completed request has failed: its table
 // would be zeros.
 func noneCompleted(verb, to string, r *load.Result) error {
-	var failures []string
-	for _, f := range r.Failures {
-		failures = append(failures, fmt.Sprintf("%s: %s %d", f.Phase, f.Reason, f.Count))
-	}
 	answered, completed := "request was answered", "request completed"
 	if r.Config.NoRequest {
 		answered, completed = "connection was closed", "connection completed"
@@ -300,10 +296,18 @@ func noneCompleted(verb, to string, r *load.Result) error {
 	switch {
 	case r.Completed > 0:
 		return nil
-	case len(failures) == 0:
+	case len(r.Failures) == 0:
 		return fmt.Errorf("bench %s %s: the run ended before any %s", verb, to, answered)
 	}
-	return fmt.Errorf("bench %s %s: no %s: %s", verb, to, completed, strings.Join(failures, ", "))
+	return fmt.Errorf("bench %s %s: no %s: %s", verb, to, completed, failuresText(r.Failures))
+}
+
+func failuresText(all []load.Failure) string {
+	var texts []string
+	for _, f := range all {
+		texts = append(texts, fmt.Sprintf("%s: %s %d", f.Phase, f.Reason, f.Count))
+	}
+	return strings.Join(texts, ", ")
 }
 
 // benchUDP is bench udp.
@@ -396,7 +400,8 @@ without --i-own-this-network: they may be forged.
 
 With --tcp accept the connections of 'natkit bench hold' and 'natkit bench connect' on a
 port or a range of them, keep them and return every byte, and report their number at the
-end. There are as many threads as the limit of open files requires for --limit.
+end. There are as many threads as the limit of open files requires for --limit, 4,000 at
+most.
 
 With --engine packet an XDP program on --interface answers the connections of 'natkit
 bench connect --engine packet' to --port at any address, from what stands in each

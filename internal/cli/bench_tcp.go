@@ -100,6 +100,7 @@ and --pid require CAP_SYS_ADMIN to enter the namespace.`,
 	f.BoolVar(&c.MergeAck, "merge-ack", false, "let what follows carry the handshake's ACK: one packet fewer per connection, not comparable with runs without it")
 	b.addFlags(cmd, loadFlags{&c.Duration, &c.Rate, &c.Sources, &c.SourcePorts, &c.Seed, &c.Workers}, "connections", " (by default the kernel chooses, which is faster)")
 	b.packet.addFlags(cmd, &b.benchVerb)
+	requires(cmd, "i-own-this-network") // nothing: both engines have it
 	return cmd
 }
 
@@ -110,8 +111,12 @@ func (b *benchConnect) run(cmd *cobra.Command, to string) error {
 	if b.cfg.Close == packets.CloseNone {
 		return usagef("--close none requires --engine packet")
 	}
-	if _, err := parseAddrPort("", to); err != nil {
+	at, err := parseAddrPort("", to)
+	if err != nil {
 		return err
+	}
+	if packets.Public(at.Addr()) && !b.packet.cfg.OwnNetwork {
+		return usage(packets.PublicError("server", at))
 	}
 	c := &b.cfg
 	c.NoRequest = b.request == ""
@@ -167,8 +172,15 @@ these where they are too few for N. Each --source must be an address of this mac
 Connections are ended by a reset, which leaves nothing behind. With --close client natkit
 has all of them in TIME_WAIT for a minute, with --close server the server has.
 
+-t bounds the opening and the keeping. What is open then is verified and closed, for
+each connection of which --timeout is the limit; once 100, and twice -c, have timed out
+in a row, no more are verified, or closed by the server. Ctrl-C closes all at once and
+reports what was reached.
+
 A thread holds as many connections as a process may open files (ulimit -n), and there
-are as many threads as N requires. Ctrl-C closes all and reports what was reached.
+are as many threads as N requires, 4,000 at most.
+
+Exits with 1 where no connection stood, or none was alive at the end.
 
 Requires no privilege; --netns and --pid require CAP_SYS_ADMIN to enter the namespace.`,
 		Example: `  natkit bench hold 10000 198.18.0.2:8100
@@ -186,6 +198,7 @@ Requires no privilege; --netns and --pid require CAP_SYS_ADMIN to enter the name
 	addClose(cmd, &c.Close, string(c.Close))
 	addOwnNetwork(cmd, &b.ownNetwork)
 	b.addFlags(cmd, loadFlags{&c.Duration, &c.Rate, &c.Sources, &c.SourcePorts, &c.Seed, &c.Workers}, "connections", " (1024-65535 by default)")
+	f.Lookup("time").Usage = "end opening and keeping after this time: seconds or 500ms, 2m, …"
 	return cmd
 }
 
@@ -206,10 +219,7 @@ func (b *benchHold) run(cmd *cobra.Command, args []string) (err error) {
 	return runLoad(&b.benchVerb, cmd, args, benchRun[load.HoldResult]{
 		run: func(o loadrun.Options) (*load.HoldResult, error) { return loadrun.Hold(cmd.Context(), *c, o) },
 		empty: func(r *load.HoldResult) error {
-			if r.Established == 0 {
-				return fmt.Errorf("bench hold %s: the run ended before any connection stood", args[1])
-			}
-			return nil
+			return noneAlive(args[1], r)
 		},
 		chosen: func(r *load.HoldResult) map[string]string {
 			return numbers(map[string]int64{"workers": int64(r.Config.Workers)})
@@ -219,4 +229,15 @@ func (b *benchHold) run(cmd *cobra.Command, args []string) (err error) {
 		},
 		text: report.HoldLoad,
 	})
+}
+
+// noneAlive is why a run has failed in which no connection stood, or none was left or returned its byte.
+func noneAlive(to string, r *load.HoldResult) error {
+	switch {
+	case r.Established == 0:
+		return fmt.Errorf("bench hold %s: the run ended before any connection stood", to)
+	case r.Alive > 0 || r.Verified == 0 && r.Lost < r.Established:
+		return nil
+	}
+	return fmt.Errorf("bench hold %s: no connection was alive of %d that stood: %s", to, r.Established, failuresText(r.Failures))
 }

@@ -149,6 +149,60 @@ func TestBenchHoldJSON(t *testing.T) {
 	}
 }
 
+// TestBenchHoldNoneAlive: a run whose connections are all dead fails, and says of what.
+func TestBenchHoldNoneAlive(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		closes bool // when all have been accepted
+		flags  []string
+		want   string
+	}{
+		{"none returns its byte", false, []string{"--timeout", "1s"}, "no connection was alive of 5 that stood: verify: timed out 5"},
+		{"none is left", true, []string{"--keep", "1h", "--verify", "0"}, "no connection was alive of 5 that stood: keep: closed by the server 5"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, err := net.Listen("tcp4", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			go func() {
+				for range 5 {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					defer c.Close()
+				}
+				if !tt.closes {
+					<-t.Context().Done()
+				}
+			}()
+			var stdout, stderr bytes.Buffer
+			args := append(append([]string{"bench", "hold"}, tt.flags...), "5", l.Addr().String())
+			if code := runNatkit(t.Context(), &stdout, &stderr, args...); code != exitFailed || stdout.Len() > 0 || !strings.Contains(stderr.String(), tt.want) {
+				t.Errorf("exit code %d, stdout %q, stderr %q; want %q", code, &stdout, &stderr, tt.want)
+			}
+		})
+	}
+	for _, tt := range []struct {
+		r    load.HoldResult
+		fail bool
+	}{
+		{load.HoldResult{}, true},
+		{load.HoldResult{Established: 9}, false}, // nothing was verified
+		{load.HoldResult{Established: 9, Lost: 8}, false},
+		{load.HoldResult{Established: 9, Lost: 9}, true},
+		{load.HoldResult{Established: 9, Lost: 3, Verified: 3}, true},
+		{load.HoldResult{Established: 9, Lost: 2, Verified: 3, Alive: 1}, false},
+		{load.HoldResult{Established: 9, Lost: 9, Verified: 9, Alive: 9}, false}, // the server did not close
+	} {
+		if err := noneAlive("", &tt.r); (err != nil) != tt.fail {
+			t.Errorf("%+v: %v", tt.r, err)
+		}
+	}
+}
+
 func TestBenchConnect(t *testing.T) {
 	web := strings.TrimSuffix(strings.TrimPrefix(startBenchServe(t), "http://"), "/")
 	closing, stop := startBenchServeTCP(t, "--close")

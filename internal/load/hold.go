@@ -53,6 +53,8 @@ type HoldConfig struct {
 	// Duration bounds the opening and the keeping together; 0 means that nothing does.
 	Duration time.Duration `json:"duration_ns"`
 	// Timeout bounds the opening, the verification and the close of each connection; 30 s.
+	// Once 100 connections, and twice Concurrency, have timed out in a row, no more are
+	// verified, or closed by the server.
 	Timeout time.Duration `json:"timeout_ns"`
 	// Verify is the number of connections, chosen at random, on which the server must
 	// return a byte before they are closed; 0 sends nothing on any.
@@ -67,8 +69,8 @@ type HoldConfig struct {
 	// kernel, whose search is then a part of what is measured.
 	SourcePorts nat.Ports `json:"source_ports,omitzero"`
 	Seed        uint64    `json:"seed"`
-	// Workers is the number of threads that open connections at once; the number of CPUs.
-	// There are more of them where the limit of open files requires it.
+	// Workers is the number of threads that open connections at once; the number of CPUs,
+	// and never more than Concurrency. There are more of them where the limit of open files requires it.
 	Workers int `json:"workers"`
 }
 
@@ -168,8 +170,9 @@ type HoldResult struct {
 	// Verified connections were asked for a byte, of which Alive returned it.
 	Verified int64 `json:"verified"`
 	Alive    int64 `json:"alive"`
-	// Closed connections were closed as Config.Close says; CloseSeconds is how long that
-	// took.
+	// Closed connections were closed as Config.Close says, by natkit where the run was ended
+	// or the server did not close so many that the others were not tried; CloseSeconds is how
+	// long that took.
 	Closed       int64   `json:"closed"`
 	CloseSeconds float64 `json:"close_seconds"`
 	// Failures have the phases Connect, Keep, Verify and Close.
@@ -178,12 +181,14 @@ type HoldResult struct {
 	RoundTrip Times        `json:"round_trip_ms"`
 	Series    []HeldSecond `json:"series"`
 	// OwnBytes is by how much the memory of this process (its resident set) grew until all
-	// connections were open; BytesPerConnection is that of one.
+	// connections were open; BytesPerConnection is that of one. 0 where the run was ended
+	// before.
 	OwnBytes           int64   `json:"own_bytes"`
 	BytesPerConnection float64 `json:"own_bytes_per_connection"`
 	// Before, Held and After are the kernel's TCP sockets in the namespace: before the
 	// first connection, with all of them, and after the last was closed. Nil where
-	// /proc/net/sockstat could not be read. PageBytes is the size of its pages.
+	// /proc/net/sockstat could not be read, Held also where the run was ended before.
+	// PageBytes is the size of its pages.
 	PageBytes int                  `json:"page_bytes"`
 	Before    *snapshot.TCPSockets `json:"sockets_before,omitempty"`
 	Held      *snapshot.TCPSockets `json:"sockets_held,omitempty"`

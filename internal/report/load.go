@@ -239,7 +239,9 @@ func HoldLoad(w io.Writer, style Style, r *load.HoldResult) error {
 	t.line("Verified", "%d returned a byte, of %d", r.Alive, r.Verified)
 	t.line("Closed", "%d in %.3f seconds", r.Closed, r.CloseSeconds)
 	t.line("Open by second", "%s", openText(r.Series))
-	t.line("Memory", "%.0f bytes per connection here, %s at most", r.BytesPerConnection, units.Bytes(r.CPU.MaxRSSBytes))
+	if r.BytesPerConnection > 0 {
+		t.line("Memory", "%.0f bytes per connection here, %s at most", r.BytesPerConnection, units.Bytes(r.CPU.MaxRSSBytes))
+	}
 	if r.Before != nil && r.Held != nil && r.After != nil {
 		t.line("Kernel's sockets", "%s before, %s held, %s after", socketText(r.Before, r.PageBytes), socketText(r.Held, r.PageBytes), socketText(r.After, r.PageBytes))
 	}

@@ -26,7 +26,7 @@ type Options struct {
 	// the run.
 	NextBatch func(ctx context.Context, batch int) error
 	// Held is called once by Hold, when all connections that could be opened are open; before it returns none
-	// is verified or closed. May be nil.
+	// is verified or closed. It is not called where the run was ended before. May be nil.
 	Held func()
 	// WatchOthers measures what other processes use of the CPUs.
 	WatchOthers bool
@@ -82,13 +82,30 @@ func (c *crew) end() {
 	_, _ = unix.Write(c.stopFile, one[:]) // cannot fail below 2^64 writes
 }
 
-// workersFor returns the number of workers for units of work (connections, sockets): asked, or one
-// per CPU, more if the limit of open files requires it.
-func workersFor(asked, units, files int) int {
+// maxThreads bounds the workers of a run. The Go runtime ends a program with 10,000 threads
+// (debug.SetMaxThreads).
+const maxThreads = 4000
+
+// workersAtOnce returns how many workers do as much at a time as more would: asked, or one per CPU.
+func workersAtOnce(asked, units int) int {
 	if asked == 0 {
 		asked = runtime.NumCPU()
 	}
-	return min(max(asked, (units+files-1)/files), units)
+	return min(asked, units)
+}
+
+// workersFor returns the number of workers for units of work (connections, flows): asked, or one per
+// CPU, more if the limit of open files requires it. It returns an error where that is too many.
+func workersFor(asked, units int, what string, files int) (int, error) {
+	n, least := workersAtOnce(asked, units), (units-1)/files+1
+	switch {
+	case least > maxThreads:
+		return 0, fmt.Errorf("%d %s at %d open files for each thread require %d threads, more than %d: raise the limit with `ulimit -n`",
+			units, what, files, least, maxThreads)
+	case n > maxThreads:
+		return 0, fmt.Errorf("%d workers: must be at most %d", n, maxThreads)
+	}
+	return max(n, least), nil
 }
 
 // member is one worker.

@@ -20,7 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holdAbort is how many connections may fail before any stands; then the run ends.
+// holdAbort is how many connections may fail before any stands; then the run ends. That many at least may time out
+// in a row when they are verified, or closed by the server; then no more are.
 const holdAbort = 100
 
 // holdRun is what the workers of a run that holds connections share.
@@ -35,8 +36,10 @@ type holdRun struct {
 	claimed atomic.Int64 // starts of the schedule
 	// Workers that have not opened, or not verified, all of theirs.
 	opening, verifying atomic.Int64
-	opened             int64        // when the last of them had
-	kept               atomic.Int64 // when the time begins for which they are kept; 0 before
+	opened             int64 // when the last of them had
+	// Connections that were asked for a byte, or to be closed, and timed out, since one has answered.
+	unanswered atomic.Int64
+	kept       atomic.Int64 // when the time begins for which they are kept; 0 before
 
 	standing atomic.Int64  // connections, once the worker has opened all of its
 	full     chan struct{} // closed when the last worker has opened all of its
@@ -121,8 +124,12 @@ func newHoldRun(cfg load.HoldConfig, ns *netns.Handle, files int) (r *holdRun, w
 		cfg.Sources = []netip.Addr{a}
 	}
 	r = &holdRun{cfg: cfg, full: make(chan struct{}), pace: load.Pace{PerSecond: cfg.Rate}, rss: residentSet()}
-	r.openers = workersFor(cfg.Workers, cfg.Connections, cfg.Connections)
+	r.openers = min(workersAtOnce(cfg.Workers, cfg.Connections), cfg.Concurrency)
 	r.cfg.Workers = r.openers
+	threads, err := workersFor(r.openers, cfg.Connections, "connections", files)
+	if err != nil {
+		return nil, nil, err
+	}
 	var all []netip.AddrPort
 	for port := int(cfg.Ports.First); port <= int(cfg.Ports.Last); port++ {
 		all = append(all, netip.AddrPortFrom(to, uint16(port)))
@@ -130,7 +137,7 @@ func newHoldRun(cfg load.HoldConfig, ns *netns.Handle, files int) (r *holdRun, w
 	if r.origin, err = newOrigin(ns, all, cfg.Sources, cfg.SourcePorts, cfg.Seed); err != nil {
 		return nil, nil, err
 	}
-	workers = make([]*holdWorker, workersFor(r.openers, cfg.Connections, files))
+	workers = make([]*holdWorker, threads)
 	for i := range workers {
 		workers[i] = newHoldWorker(r, i, len(workers))
 	}
@@ -164,9 +171,12 @@ func (r *holdRun) attend(opt Options) func() {
 		select {
 		case <-r.full:
 			r.usage = readUsage().since(r.usage)
-			r.held, r.heldRSS = readSockets(opt.Netns), residentSet()
-			if opt.Held != nil {
-				opt.Held()
+			held, rss := readSockets(opt.Netns), residentSet()
+			if !r.stop.Load() { // otherwise they are being closed
+				r.held, r.heldRSS = held, rss
+				if opt.Held != nil {
+					opt.Held()
+				}
 			}
 			r.kept.Store(r.clock())
 			r.turns.wake()
@@ -311,18 +321,25 @@ func (w *holdWorker) over() bool {
 	return w.run.stop.Load() || d > 0 && w.now >= d
 }
 
+// inTurn does something when the worker has its turn, unless it is to stop before.
+func (w *holdWorker) inTurn(stop func() bool, do func()) {
+	for w.stamp(); !stop(); w.handle(w.untilOver()) {
+		if w.run.turns.take() {
+			do()
+			w.run.turns.give()
+			return
+		}
+	}
+}
+
 // open opens the worker's connections when it has its turn.
 func (w *holdWorker) open() {
-	for w.stamp(); !w.over() && !w.run.turns.take(); {
-		w.handle(w.untilOver())
-	}
-	if !w.over() {
+	w.inTurn(w.over, func() {
 		begun := w.now
 		w.measure(func() int64 { return begun }, func() {
 			w.sweep(len(w.conns), w.over, w.mayStart, func(n int) { w.start(int32(n)) })
 		})
-		w.run.turns.give()
-	}
+	})
 	for i := range w.conns { // the time was over
 		if c := &w.conns[i]; c.state == opening {
 			w.discard(c)
@@ -330,7 +347,10 @@ func (w *holdWorker) open() {
 	}
 	w.run.standing.Add(w.established - w.lost)
 	w.opened = true
+	// What follows is done by all of them, each with its part of the window, which is one at least.
+	w.window = max(share(w.run.cfg.Concurrency, w.id, w.of), 1)
 	if w.run.opening.Add(-1) == 0 {
+		w.run.turns.allow(min(w.of, w.run.cfg.Concurrency))
 		w.run.opened = w.stamp()
 		close(w.run.full)
 	}
@@ -365,8 +385,13 @@ func (w *holdWorker) verify() {
 		j := i + w.order.IntN(len(chosen)-i)
 		chosen[i], chosen[j] = chosen[j], chosen[i]
 	}
-	w.sweep(n, w.run.stop.Load, always, func(n int) { w.ask(chosen[n]) }, chosen[:n]...)
+	if n > 0 {
+		w.inTurn(w.run.stop.Load, func() {
+			w.sweep(n, w.run.stop.Load, always, func(n int) { w.ask(chosen[n]) }, chosen[:n]...)
+		})
+	}
 	if w.run.verifying.Add(-1) == 0 {
+		w.run.unanswered.Store(0)
 		w.run.turns.wake()
 	}
 	for w.stamp(); w.run.verifying.Load() > 0 && !w.run.stop.Load(); { // as long as others verify, all are held
@@ -377,8 +402,10 @@ func (w *holdWorker) verify() {
 // close closes every connection that stands.
 func (w *holdWorker) close() {
 	w.closing = w.stamp()
-	if w.run.cfg.Close == load.CloseServer && !w.run.stop.Load() {
-		w.sweep(len(w.conns), w.run.stop.Load, always, func(n int) { w.dismiss(int32(n)) })
+	if w.run.cfg.Close == load.CloseServer {
+		w.inTurn(w.run.stop.Load, func() {
+			w.sweep(len(w.conns), w.run.stop.Load, always, func(n int) { w.dismiss(int32(n)) })
+		})
 	}
 	for i := range w.conns {
 		c := &w.conns[i]
@@ -403,8 +430,14 @@ func (w *holdWorker) leave() {
 
 func always(int64) (bool, int64) { return true, 0 }
 
+// givenUp reports whether no more connections are verified, or closed by the server: too many in a row have
+// timed out. They are more than are asked at once, so that the dead ones among others do not suffice.
+func (r *holdRun) givenUp() bool {
+	return r.unanswered.Load() >= int64(max(holdAbort, 2*r.cfg.Concurrency))
+}
+
 // sweep begins n pieces of work in their order, at most the window's number at once, and returns when all have
-// ended or stop says so. A piece is over when its connection is in none of the states in which
+// ended or stop says so. Once the run has given up it begins no more. A piece is over when its connection is in none of the states in which
 // something is awaited. may returns whether the next one may begin now, and otherwise when. Piece k
 // belongs to the k-th of the connections; to that of the given number where numbers are given.
 func (w *holdWorker) sweep(n int, stop func() bool, may func(now int64) (bool, int64), begin func(int), numbers ...int32) {
@@ -415,7 +448,10 @@ func (w *holdWorker) sweep(n int, stop func() bool, may func(now int64) (bool, i
 		return int32(k)
 	}
 	next, oldest := 0, 0
-	for w.stamp(); !stop(); w.publish() {
+	for w.stamp(); !stop(); {
+		if w.run.givenUp() {
+			n = next
+		}
 		until, burst := w.untilOver(), 0
 		for ; next < n && w.flying < w.window && burst < startBatch; burst++ {
 			ok, when := may(w.now)
@@ -437,6 +473,7 @@ func (w *holdWorker) sweep(n int, stop func() bool, may func(now int64) (bool, i
 				w.expire(c)
 			}
 		}
+		w.publish()
 		if oldest == n {
 			return
 		}
@@ -529,8 +566,8 @@ func (w *holdWorker) connectFrom(c *heldConn, k uint64) syscall.Errno {
 		return errno
 	}
 	sources := w.run.sources
-	round := k / uint64(max(len(sources), 1))
-	to := &w.run.origin.to[(k+round)%uint64(len(w.run.origin.to))]
+	n := uint64(max(len(sources), 1))
+	to := &w.run.origin.to[(k%n+k/n)%uint64(len(w.run.origin.to))]
 	switch {
 	case w.run.ownPorts():
 		// Connections to other ports of the server share the port; one in TIME_WAIT does not
@@ -623,6 +660,7 @@ func (w *holdWorker) event(c *heldConn, mask uint32) {
 				w.drop(c, load.Close, reason)
 				return
 			}
+			w.run.unanswered.Store(0)
 			w.closed++
 			w.discard(c)
 		}
@@ -657,6 +695,7 @@ func (w *holdWorker) answered(c *heldConn, ended bool) {
 	case n != 1 || w.buf[0] != c.sent:
 		w.drop(c, load.Verify, load.WrongByte)
 	default:
+		w.run.unanswered.Store(0)
 		w.verified++
 		w.alive++
 		w.flying--
@@ -675,8 +714,10 @@ func (w *holdWorker) expire(c *heldConn) {
 		w.discard(c)
 		w.fail(load.TimedOut)
 	case asked:
+		w.run.unanswered.Add(1)
 		w.drop(c, load.Verify, load.TimedOut)
 	case dismissed:
+		w.run.unanswered.Add(1)
 		w.drop(c, load.Close, load.TimedOut)
 	}
 }

@@ -70,7 +70,9 @@ func newHTTPRun(ctx context.Context, cfg load.Config, target load.Target, opt Op
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg.Workers = workersFor(cfg.Workers, cfg.Concurrency, files)
+	if cfg.Workers, err = workersFor(cfg.Workers, cfg.Concurrency, "connections", files); err != nil {
+		return nil, nil, err
+	}
 	last := cfg // asks the server to close if it is to close first
 	last.KeepAlive = false
 	r := &httpRun{

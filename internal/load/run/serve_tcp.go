@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync/atomic"
+	"time"
 
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/nat"
@@ -45,9 +46,11 @@ const (
 	// listenEvent is the epoll data of the first listening socket; that of the next is one less.
 	// That of a connection is its descriptor.
 	listenEvent = stopEvent - 1
-	// refill is the share of a thread's connections, one of that many, that must have ended before it
-	// accepts again after it was full.
-	refill = 4
+	// refill is how many connections of a full thread must have ended, or a quarter of all where that is
+	// less, before it accepts again at once. Otherwise it does so after refillPause, if any has ended: each
+	// time it watches all ports again, and wakes the threads that wait for a turn.
+	refill      = 16
+	refillPause = 100 * time.Millisecond
 )
 
 // tcpServer is what its workers share.
@@ -166,7 +169,11 @@ func listenTCP(at netip.AddrPort) (int, netip.AddrPort, error) {
 
 // serve runs the workers until ctx ends.
 func (s *tcpServer) serve(ctx context.Context, first netip.AddrPort, files int) (*load.Held, error) {
-	accepting := workersFor(s.cfg.Workers, s.cfg.Limit, s.cfg.Limit)
+	accepting := workersAtOnce(s.cfg.Workers, s.cfg.Limit)
+	threads, err := workersFor(accepting, s.cfg.Limit, "connections", files)
+	if err != nil {
+		return nil, err
+	}
 	if err := s.turns.begin(accepting); err != nil {
 		return nil, err
 	}
@@ -175,7 +182,7 @@ func (s *tcpServer) serve(ctx context.Context, first netip.AddrPort, files int) 
 		return nil, err
 	}
 	defer unix.Close(s.stopFile)
-	workers := make([]*tcpServeWorker, workersFor(accepting, s.cfg.Limit, files))
+	workers := make([]*tcpServeWorker, threads)
 	for i := range workers {
 		workers[i] = &tcpServeWorker{
 			thread: newThread(&s.crew), server: s, limit: share(s.cfg.Limit, i, len(workers)),
@@ -222,6 +229,7 @@ type tcpServeWorker struct {
 	open    int
 	accepts bool   // it has a turn, and watches the listening sockets
 	pause   int64  // do not accept before
+	refill  int64  // after it was full: do not accept before without room for many
 	held    []bool // by descriptor
 	buf     []byte
 
@@ -240,8 +248,10 @@ func (w *tcpServeWorker) loop() {
 	for w.stamp(); !w.server.stop.Load(); w.publish() {
 		w.takeTurn()
 		until := int64(w.second+1) * second
-		if w.pause > w.now {
-			until = min(until, w.pause)
+		for _, t := range []int64{w.pause, w.refill} {
+			if t > w.now {
+				until = min(until, t)
+			}
 		}
 		for _, e := range w.wait(max(until-w.server.clock(), 0)) {
 			switch {
@@ -255,9 +265,18 @@ func (w *tcpServeWorker) loop() {
 	w.leave()
 }
 
-// takeTurn begins to accept connections if there is room for many and others do not.
+// mayAccept reports whether there is room for connections, for many of them if it was full a moment ago.
+func (w *tcpServeWorker) mayAccept() bool {
+	room := w.limit - w.open
+	if w.now < w.refill {
+		return room >= min(refill, max(w.limit/4, 1))
+	}
+	return room > 0
+}
+
+// takeTurn begins to accept connections if it may and not enough others do.
 func (w *tcpServeWorker) takeTurn() {
-	if w.accepts || w.now < w.pause || w.open > w.limit-max(w.limit/refill, 1) || !w.server.turns.take() {
+	if w.accepts || w.now < w.pause || !w.mayAccept() || !w.server.turns.take() {
 		return
 	}
 	w.accepts = true
@@ -282,6 +301,7 @@ func (w *tcpServeWorker) giveTurn() {
 func (w *tcpServeWorker) accept(listener int32) {
 	for range acceptBatch {
 		if w.open >= w.limit {
+			w.refill = w.stamp() + int64(refillPause)
 			w.giveTurn()
 			return
 		}

@@ -17,12 +17,15 @@ type turns struct {
 
 // begin lets n workers have a turn at once; the caller closes the file.
 func (t *turns) begin(n int) (err error) {
-	t.free.Store(int64(n))
+	t.allow(n)
 	if t.file, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return fmt.Errorf("make an eventfd: %w", err)
 	}
 	return nil
 }
+
+// allow lets n workers have a turn at once from now on; nobody has one.
+func (t *turns) allow(n int) { t.free.Store(int64(n)) }
 
 // watch wakes the thread's epoll at each change. It is edge-triggered: nobody reads the eventfd.
 func (t *turns) watch(w *thread) error {

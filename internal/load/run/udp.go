@@ -66,10 +66,13 @@ func newUDPRun(cfg packets.UDPConfig, ns *netns.Handle) (*udpRun, []*udpWorker, 
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg.Workers = workersFor(cfg.Workers, cfg.Flows, files)
+	least, err := workersFor(1, cfg.Flows, "flows", files)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.Workers = max(workersAtOnce(cfg.Workers, cfg.Flows), least)
 	if cfg.Concurrency > 0 {
-		cfg.Workers = min(cfg.Workers, cfg.Concurrency)
-		if least := workersFor(1, cfg.Flows, files); cfg.Workers < least {
+		if cfg.Workers = min(cfg.Workers, cfg.Concurrency); cfg.Workers < least {
 			return nil, nil, fmt.Errorf("%d flows need %d workers for the limit of %d open files each, but concurrency is %d: raise one of them",
 				cfg.Flows, least, files, cfg.Concurrency)
 		}
