@@ -30,23 +30,36 @@ static __always_inline int reply(struct xdp_md *ctx, const struct segment *s)
 	return answer(ctx, s, s->ack, s->seq + DATA, TCP_ACK | TCP_PSH | (close ? TCP_FIN : 0), false, &s->token);
 }
 
-/* respond_to takes the segments of connections that it has answered before, which the
- * acknowledgement proves. All others to its ports are the kernel's. */
+/* is_ours reports whether a segment is a SYN as the client sends them, or of a connection
+ * that was answered before, which the acknowledgement proves. All others to the open
+ * ports are the kernel's, right or not: it checks those that it gets. A SYN with a partial
+ * checksum comes from a kernel, as the client's are complete. */
+static __always_inline bool is_ours(const struct segment *s, __u32 past)
+{
+	if (s->flags == TCP_SYN)
+		return s->sound || !s->partial;
+	return past == PAST_REQUEST || past == PAST_FIN || (s->data && past == PAST_SYN);
+}
+
 static __always_inline int respond_to(struct xdp_md *ctx, struct responder_counters *c, const struct segment *s)
 {
 	__u32 own = keyed(s->v6, s->saddr, s->daddr, (__u32)s->sport << 16 | s->dport), past = s->ack - own;
 
+	if (!is_ours(s, past)) {
+		c->passed++;
+		return XDP_PASS;
+	}
+	if (!s->sound) {
+		c->bad_checksum++;
+		return XDP_DROP;
+	}
 	if (s->flags == TCP_SYN) {
 		c->opened++;
 		return answer(ctx, s, own, s->seq + 1, TCP_SYN | TCP_ACK, true, 0);
 	}
-	if (s->data && past == PAST_SYN) {
+	if (past == PAST_SYN) {
 		c->answered++;
 		return reply(ctx, s);
-	}
-	if (past != PAST_REQUEST && past != PAST_FIN) {
-		c->passed++;
-		return XDP_PASS;
 	}
 	if (s->flags & TCP_RST) {
 		c->reset++;
@@ -70,10 +83,6 @@ static __always_inline int serve(struct xdp_md *ctx, bool v6)
 	c = bpf_map_lookup_elem(&responses, &zero);
 	if (!c)
 		return XDP_ABORTED;
-	if (!s.sound) {
-		c->bad_checksum++;
-		return XDP_DROP;
-	}
 	verdict = respond_to(ctx, c, &s);
 	if (verdict == XDP_ABORTED)
 		c->no_room++;

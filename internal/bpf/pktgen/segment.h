@@ -40,7 +40,8 @@ static __always_inline __u32 keyed(bool v6, const __be32 *a, const __be32 *b, __
 struct segment {
 	bool v6; /* a constant in each program */
 	bool data;
-	bool sound; /* its checksums are right */
+	bool sound;   /* its checksums are right */
+	bool partial; /* TCP's is that of the pseudo header alone: a kernel leaves the rest to a network card */
 	__u8 flags;
 	__be16 sport, dport;
 	__u32 seq, ack;
@@ -77,11 +78,11 @@ static __always_inline __s64 parse_body(struct segment *s, const struct frame *f
 	return -1;
 }
 
-/* checksum_ok takes a reset also with the sum of the pseudo header alone: a kernel that
- * refuses a connection leaves the rest to a network card, and on a veth there is none. */
+/* checksum_ok takes a partial one of a reset: it is a kernel's that refuses a connection,
+ * and on a veth there is no network card to complete it. */
 static __always_inline bool checksum_ok(const struct segment *s, const struct tcphdr *tcp, __u64 body, __u64 pseudo)
 {
-	return csum_ok(sum_words(body, (void *)tcp, sizeof(*tcp) / 4) + pseudo) || (s->flags & TCP_RST && tcp->check == csum_fold(pseudo));
+	return csum_ok(sum_words(body, (void *)tcp, sizeof(*tcp) / 4) + pseudo) || (s->flags & TCP_RST && s->partial);
 }
 
 /* parse_segment is 0 for a segment that may be answered, in an untagged frame. */
@@ -90,6 +91,7 @@ static __always_inline int parse_segment(struct segment *s, struct xdp_md *ctx)
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct frame f = { .v6 = s->v6, .proto = IPPROTO_TCP };
 	struct tcphdr *tcp;
+	__u64 pseudo;
 	__s64 sum;
 
 	if (parse_ip(&f, data, end) || f.l3 != data + sizeof(struct ethhdr))
@@ -101,7 +103,9 @@ static __always_inline int parse_segment(struct segment *s, struct xdp_md *ctx)
 	sum = parse_body(s, &f, end);
 	if (sum < 0)
 		return -1;
-	s->sound = checksum_ok(s, tcp, sum, pseudo_header(&f)) && (s->v6 || csum_ok(sum_words(0, f.l3, sizeof(struct iphdr) / 4)));
+	pseudo = pseudo_header(&f);
+	s->partial = tcp->check == csum_fold(pseudo);
+	s->sound = checksum_ok(s, tcp, sum, pseudo) && (s->v6 || csum_ok(sum_words(0, f.l3, sizeof(struct iphdr) / 4)));
 	s->sport = tcp->source;
 	s->dport = tcp->dest;
 	s->seq = ntohl(tcp->seq);

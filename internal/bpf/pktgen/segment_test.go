@@ -432,6 +432,13 @@ func TestResponderPasses(t *testing.T) {
 		testLink.Append(nil, 0, frame.EtherTypeIPv4), frame.AppendTCP(nil, tuple, frame.TCP{Flags: frame.SYN, Options: make([]byte, 20)}, nil))
 	udp := frame.IP{Source: tuple.Src.Addr(), Destination: tuple.Dst.Addr(), Protocol: unix.IPPROTO_UDP}.Append(
 		testLink.Append(nil, 0, frame.EtherTypeIPv4), frame.AppendUDP(nil, tuple, make([]byte, 30), false))
+	check := frame.EthernetLen + frame.IPv4Len + 16
+	wrong := func(f []byte) []byte { f[check] ^= 0x55; return f }
+	partial := func(f []byte) []byte { // as a kernel leaves it to a network card
+		nothing := make([]byte, int(binary.BigEndian.Uint16(f[frame.EthernetLen+2:]))-frame.IPv4Len)
+		binary.BigEndian.PutUint16(f[check:], ^frame.SegmentChecksum(tuple.Src.Addr(), tuple.Dst.Addr(), unix.IPPROTO_TCP, nothing))
+		return f
+	}
 	data := make([]byte, dataLen)
 	ack := func(flags frame.TCPFlags, ack uint32) frame.TCP {
 		return frame.TCP{Flags: flags | frame.ACK, SequenceNumber: 10, AcknowledgmentNumber: ack}
@@ -447,12 +454,24 @@ func TestResponderPasses(t *testing.T) {
 		"a reset out of nothing":     {segmentFrame(testLink, tuple, ack(frame.RST, own), nil), xdpPass},
 		"a port that is not open":    {segmentFrame(testLink, closed, frame.TCP{Flags: frame.SYN}, nil), xdpPass},
 		"a SYN of the kernel's":      {options, xdpPass},
-		"UDP":                        {udp, xdpPass},
-		"ARP":                        {append(testLink.Append(nil, 0, 0x0806), make([]byte, 46)...), xdpPass},
+
+		"a kernel's SYN with no other option":         {partial(segmentFrame(testLink, tuple, frame.TCP{Flags: frame.SYN}, nil)), xdpPass},
+		"a kernel's acknowledgement":                  {partial(segmentFrame(testLink, tuple, ack(0, own+2), nil)), xdpPass},
+		"a kernel's FIN":                              {partial(segmentFrame(testLink, tuple, ack(frame.FIN, own+2), nil)), xdpPass},
+		"a kernel's data as long as a request":        {partial(segmentFrame(testLink, tuple, ack(frame.PSH, own+2), data)), xdpPass},
+		"a wrong checksum of the kernel's connection": {wrong(segmentFrame(testLink, tuple, ack(0, own+2), nil)), xdpPass},
+		"a SYN with a wrong checksum":                 {wrong(segmentFrame(testLink, tuple, frame.TCP{Flags: frame.SYN}, nil)), xdpDrop},
+		"a request with a wrong checksum":             {wrong(segmentFrame(testLink, tuple, ack(frame.PSH, own+1), data)), xdpDrop},
+		"a FIN with a wrong checksum":                 {wrong(segmentFrame(testLink, tuple, ack(frame.FIN, own+1+dataLen), nil)), xdpDrop},
+		"UDP":                                         {udp, xdpPass},
+		"ARP":                                         {append(testLink.Append(nil, 0, 0x0806), make([]byte, 46)...), xdpPass},
 	} {
 		if verdict, _ := d.toServer(tt.frame); verdict != tt.want {
 			t.Errorf("%s: verdict %d, want %d", name, verdict, tt.want)
 		}
+	}
+	if served, err := d.server.Counts(); err != nil || served.BadChecksum != 3 || served.Opened != 1 || served.Passed != 9 {
+		t.Errorf("%+v, %v; want 3 with a wrong checksum, and 9 passed on", served, err)
 	}
 }
 
