@@ -53,7 +53,12 @@ func (b *packetConnect) addFlags(cmd *cobra.Command, verb *benchVerb) {
 	for _, name := range []string{"request", "merge-ack", "workers"} {
 		cmd.MarkFlagsMutuallyExclusive("engine", name)
 	}
-	f.Lookup("close").Usage += "; with --engine packet also none (it stays open)"
+	for name, differs := range map[string]string{
+		"close": "also none (it stays open)", "connections": "this or --time is required", "concurrency": "256 by default, with --rate all flows",
+		"timeout": "1s by default", "source-port": "1024-65535 by default", "json": "schema " + report.ConnectPacketSchema,
+	} {
+		f.Lookup(name).Usage += "; with --engine packet " + differs
+	}
 	completeFlags(cmd, map[string]cobra.CompletionFunc{"engine": completeWords(string(packetEngine))})
 }
 
@@ -123,7 +128,7 @@ func (b *packetConnect) complete(to string) error {
 	c := &b.cfg
 	c.Flows.Destinations = []netip.AddrPort{dst}
 	if c.Connections == 0 && c.Duration == 0 {
-		c.Duration = defaultPacketsTime
+		return usagef("--engine packet requires --connections or --time: it begins hundreds of thousands of connections per second")
 	}
 	check := *b
 	if len(c.Flows.Sources) == 0 { // one that stands for it
@@ -228,7 +233,7 @@ func (s *packetServe) addFlags(cmd *cobra.Command, verb *benchVerb) {
 	requires(cmd, "lab", "node")
 	cmd.MarkFlagsRequiredTogether("engine", "interface", "port")
 	cmd.MarkFlagsMutuallyExclusive("netns", "pid", "node")
-	for _, name := range []string{"listen", "udp", "workers"} {
+	for _, name := range []string{"listen", "udp", "tcp", "workers"} {
 		cmd.MarkFlagsMutuallyExclusive("engine", name)
 	}
 	completeFlags(cmd, map[string]cobra.CompletionFunc{

@@ -74,8 +74,10 @@ serve --engine packet' answers them. Acknowledgements prove that each segment ca
 through the mapping of its flow. No segment is sent again: a connection that loses one
 is incomplete, and counts at the step that it waited for. --source must be one range
 or prefix that is routed back to the interface; each address and port is used once
-before any is used again. --close none leaves connections open, to fill a table.
-docs/bench.md has the counts.
+before any is used again. --close none leaves connections open, to fill a table. It
+requires -n or -t, has -c 256 (with --rate all flows), -s 1s and --source-port 1024-65535
+by default, and its JSON has the schema natkit.bench-connect-packet/1. docs/bench.md has
+the counts.
 
 Requires no privilege, --engine packet Linux 5.18, CAP_SYS_ADMIN and CAP_NET_ADMIN; --netns
 and --pid require CAP_SYS_ADMIN to enter the namespace.`,

@@ -42,6 +42,11 @@ const (
 	idle = 20 * time.Microsecond
 	// abandoned is how long an interrupted run waits for what is under way.
 	abandoned = 100 * time.Millisecond
+	// silent is how long nothing became complete at the end of a run that has a note about it.
+	silent = time.Second
+	// deadTimeouts and deadLimit without a complete connection end a run that has no time limit.
+	deadTimeouts = 10
+	deadLimit    = 10 * time.Second
 )
 
 // client makes the connections of a run under way.
@@ -64,7 +69,7 @@ type client struct {
 	// settled connections, in the order in which they began, are not looked at any more.
 	settled int64
 	expired atomic.Int64
-	// full says that connections were due and the window had no room.
+	// full says that connections are due since the window had no room.
 	full bool
 	// lastComplete is when the number of complete ones was last seen to grow.
 	lastComplete time.Duration
@@ -284,7 +289,7 @@ func (c *client) conduct(ctx context.Context) (*packets.ConnectResult, error) {
 	working, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	stop := c.watch(start, end)
-	err = c.sender.onCPU(func() error { return errors.Join(c.work(working, start), c.drain(working, start)) })
+	err = c.sender.onCPU(func() error { return errors.Join(c.work(working, start, end), c.drain(working, start)) })
 	stop()
 	if err != nil {
 		return nil, err
@@ -298,10 +303,7 @@ func (c *client) conduct(ctx context.Context) (*packets.ConnectResult, error) {
 
 // probe begins the first connections, and goes no further where nothing answers.
 func (c *client) probe(ctx context.Context) error {
-	n := min(probes, int64(c.cfg.Window), c.cfg.Total())
-	if c.cfg.Rate > 0 {
-		n = min(n, c.pace().Due(probeLimit-1))
-	}
+	n := min(probesOf(c.cfg.Total(), c.pace(), c.cfg.Duration), int64(c.cfg.Window))
 	if err := c.sender.sendUntil(n); err != nil {
 		return err
 	}
@@ -325,13 +327,17 @@ func (c *client) schedule() schedule {
 		s.pace.PerSecond = math.Inf(1)
 	}
 	if c.cfg.Duration > 0 {
-		s.end, s.grace = c.cfg.Duration, min(c.cfg.Duration/10, 100*time.Millisecond)
+		s.end = c.cfg.Duration
+	}
+	if c.cfg.Duration > 0 && c.cfg.Rate > 0 {
+		s.grace = min(c.cfg.Duration/10, 100*time.Millisecond)
 	}
 	return s
 }
 
-// work begins connections as they are due and the window has room.
-func (c *client) work(ctx context.Context, start time.Time) error {
+// work begins connections as they are due and the window has room, until ctx ends. It ends the
+// run if the path is dead.
+func (c *client) work(ctx context.Context, start time.Time, end context.CancelCauseFunc) error {
 	defer func() { c.worked = time.Since(start) }()
 	s := c.schedule()
 	for ctx.Err() == nil {
@@ -341,6 +347,7 @@ func (c *client) work(ctx context.Context, start time.Time) error {
 		}
 		now := time.Since(start)
 		c.observe(n, now)
+		c.expire(n.Started)
 		due, last := s.total, now >= s.end
 		if c.cfg.Rate > 0 {
 			due, last = s.due(now)
@@ -355,13 +362,23 @@ func (c *client) work(ctx context.Context, start time.Time) error {
 			return nil
 		case n.Started < due: // the window is full
 			c.full = true
-			c.expire(n.Started)
+			if c.dead(now) {
+				end(fmt.Errorf("connect to %v: nothing became complete in %.1f s, and the window is full: the run ended after %d of %d connections; check the path and the responder, or bound the run by --time",
+					c.cfg.Target(), (now - c.lastComplete).Seconds(), n.Started, s.total))
+			}
 			pause(idle)
 		default:
+			c.full = false
 			wait(ctx, min(max(s.pace.At(n.Started)-now, tick), s.end-now))
 		}
 	}
 	return nil
+}
+
+// dead reports whether nothing becomes complete in a run without a time limit, which would wait
+// for --timeout again and again.
+func (c *client) dead(now time.Duration) bool {
+	return c.cfg.Duration == 0 && now-c.lastComplete >= max(deadTimeouts*c.cfg.Timeout, deadLimit)
 }
 
 func (c *client) observe(n connectCounts, now time.Duration) {
@@ -376,13 +393,18 @@ func pause(d time.Duration) {
 	_ = unix.Nanosleep(&t, nil)
 }
 
-// drain waits until all connections have ended or their time is over.
+// drain waits until all connections have ended or their time is over, after ctx has ended for a
+// moment only.
 func (c *client) drain(ctx context.Context, start time.Time) error {
-	limit := c.cfg.Timeout + time.Second
-	if ctx.Err() != nil {
-		limit = min(limit, abandoned)
+	if err := c.await(ctx, start, c.cfg.Timeout+time.Second); err != nil || ctx.Err() == nil {
+		return err
 	}
-	for end := time.Now().Add(limit); time.Now().Before(end); pause(idle) {
+	return c.await(context.WithoutCancel(ctx), start, abandoned)
+}
+
+// await waits until no connection is under way, limit has passed or ctx has ended.
+func (c *client) await(ctx context.Context, start time.Time, limit time.Duration) error {
+	for end := time.Now().Add(limit); ctx.Err() == nil && time.Now().Before(end); pause(idle) {
 		n, err := c.counts()
 		if err != nil {
 			return err
@@ -464,15 +486,14 @@ func (c *client) result(before connectCounts) (*packets.ConnectResult, error) {
 	}
 	a := n.arrived
 	r := &packets.ConnectResult{
-		Config: c.cfg, From: c.from.String(), Seconds: c.lastComplete.Seconds(), Connections: n.Connections,
+		Config: c.cfg, From: c.from.String(), Seconds: max(c.worked, c.lastComplete).Seconds(), Connections: n.Connections,
 		Misdelivered: int64(a.Misdelivered), BadChecksum: int64(a.BadChecksum), NoRoom: int64(a.NoRoom),
 		Duplicated: int64(a.Duplicated), Late: int64(a.Late), Unexpected: int64(a.Unexpected),
-		WindowFull: c.full && c.cfg.Rate > 0, Notes: c.notes, Course: c.course,
+		WindowFull: c.full && c.behind(n.Started), Course: c.course,
 	}
+	r.Notes = append(c.notes, c.endNotes(n.Connections)...)
 	r.Settle(c.cfg.Closes())
-	if r.Seconds > 0 {
-		r.CompletePerSecond = float64(n.Complete-before.Complete) / r.Seconds
-	}
+	r.CompletePerSecond = c.rate(n.Connections, before.Complete, r.Seconds)
 	r.GeneratorLimit = c.limit(n.Started)
 	if r.MisdeliveredAs, err = readStrays(c.objects.Strays, c.cfg.Flows.IPv6()); err != nil {
 		return nil, err
@@ -481,17 +502,53 @@ func (c *client) result(before connectCounts) (*packets.ConnectResult, error) {
 	return r, err
 }
 
+// rate returns the complete connections per second. The first ones of a paced run go ahead of its
+// schedule: it has at least the time that the schedule has for what was begun.
+func (c *client) rate(n packets.Connections, before int64, seconds float64) float64 {
+	if c.cfg.Rate > 0 {
+		seconds = max(seconds, c.pace().At(n.Started).Seconds())
+	}
+	if seconds == 0 {
+		return 0
+	}
+	return float64(n.Complete-before) / seconds
+}
+
+// endNotes are remarks about how the run ended.
+func (c *client) endNotes(n packets.Connections) (notes []string) {
+	quiet, usual := c.worked-c.lastComplete, silent
+	if c.cfg.Rate > 0 {
+		usual += c.pace().At(1)
+	}
+	if n.Complete < n.Started && quiet > usual {
+		notes = append(notes, fmt.Sprintf("nothing became complete in the last %.1f s", quiet.Seconds()))
+	}
+	if c.worked < c.cfg.Duration && n.Started == c.cfg.Total() && n.Started != c.cfg.Connections {
+		notes = append(notes, fmt.Sprintf("it ended after %.1f s, as each flow was used %d times: more source addresses or ports make more",
+			c.worked.Seconds(), n.Started/int64(c.cfg.Flows.Count)))
+	}
+	return notes
+}
+
+// due returns how many connections were due while the run went on, its number of connections aside.
+func (c *client) due() int64 { return c.pace().Due(min(c.worked, c.schedule().end-1)) }
+
+// behind reports whether a paced run ended behind its schedule.
+func (c *client) behind(started int64) bool {
+	if c.cfg.Rate == 0 {
+		return false
+	}
+	due := c.due()
+	behind := float64(due - started)
+	return behind > (1-keepUp)*float64(due) && behind > c.cfg.Rate*hiccup.Seconds()
+}
+
 // limit returns how far a paced run was behind its schedule, if it was for the generator.
 func (c *client) limit(started int64) string {
-	s := c.schedule()
-	if c.cfg.Rate == 0 || c.full {
+	if c.full || !c.behind(started) {
 		return ""
 	}
-	due, _ := s.due(min(c.worked, s.end))
-	if behind := float64(due - started); behind <= (1-keepUp)*float64(due) || behind <= c.cfg.Rate*hiccup.Seconds() {
-		return ""
-	}
-	return fmt.Sprintf("it began %d connections of the %d that were due: lower --rate, or use another machine", started, due)
+	return fmt.Sprintf("it began %d connections of the %d that were due: lower --rate, or use another machine", started, c.due())
 }
 
 func (c *client) handshakes() (load.Times, error) {

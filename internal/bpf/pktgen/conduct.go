@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/load/packets"
 )
 
@@ -83,18 +84,20 @@ type NoneArrivedError struct{ text string }
 
 func (e *NoneArrivedError) Error() string { return e.text }
 
-// probes returns the number of packets of the probe: in a paced run at most those due in its
+func (r *run) probes() int64 { return probesOf(r.total(0), r.pace(), r.cfg.Duration) }
+
+// probesOf returns the number of packets of a probe: in a paced run at most those due in its
 // time.
-func (r *run) probes() int64 {
-	n := min(probes, r.total(0))
-	if r.cfg.Rate == 0 {
+func probesOf(total int64, pace load.Pace, duration time.Duration) int64 {
+	n := min(probes, total)
+	if pace.PerSecond == 0 {
 		return n
 	}
 	within := probeLimit
-	if r.cfg.Duration > 0 {
-		within = min(within, r.cfg.Duration)
+	if duration > 0 {
+		within = min(within, duration)
 	}
-	return min(n, r.pace().Due(within-1))
+	return min(n, pace.Due(within-1))
 }
 
 // total returns the number of packets worker i may send: as many as the others, or one more.

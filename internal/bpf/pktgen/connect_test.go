@@ -386,6 +386,7 @@ func TestConnectLimit(t *testing.T) {
 		{"within what is tolerated", 9_901, 10 * time.Second, false, false},
 		{"behind", 9_800, 10 * time.Second, false, true},
 		{"the window was full", 5_000, 10 * time.Second, true, false},
+		{"the window was full at the end", 9_990, 10 * time.Second, true, false},
 		{"interrupted", 5_000, 5 * time.Second, false, false},
 	} {
 		cfg.Duration = 10 * time.Second
@@ -393,5 +394,122 @@ func TestConnectLimit(t *testing.T) {
 		if got := c.limit(tt.started); (got != "") != tt.limited {
 			t.Errorf("%s: %q", tt.name, got)
 		}
+		if got, want := c.behind(tt.started), tt.started < 9_900 && tt.worked == cfg.Duration; got != want {
+			t.Errorf("%s: behind %t", tt.name, got)
+		}
+	}
+}
+
+// TestConnectRate has the time that a rate is of.
+func TestConnectRate(t *testing.T) {
+	cfg := connections("198.18.0.1:80")
+	for _, tt := range []struct {
+		name    string
+		rate    float64
+		seconds float64
+		want    float64
+	}{
+		{"a closed loop", 0, 0.5, 64},
+		{"as scheduled", 16, 2, 16},
+		{"the first ones were all", 16, 0.001, 16},
+		{"behind", 100, 4, 8},
+	} {
+		cfg.Rate = tt.rate
+		if got := (&client{cfg: cfg}).rate(all(32), 0, tt.seconds); got != tt.want {
+			t.Errorf("%s: %g/s, want %g", tt.name, got, tt.want)
+		}
+	}
+	cfg.Rate, cfg.Duration = 100, 100*time.Millisecond
+	c := &client{cfg: cfg}
+	if n := probesOf(1000, c.pace(), cfg.Duration); n != 10 {
+		t.Errorf("%d connections go ahead, and 10 are due in all", n)
+	}
+}
+
+// TestConnectEndNotes has what is to be known of a run's end.
+func TestConnectEndNotes(t *testing.T) {
+	lossy, used := all(1000), all(2000)
+	lossy.Complete = 900
+	for _, tt := range []struct {
+		name         string
+		n            packets.Connections
+		rate         float64
+		worked, last time.Duration
+		want         int
+	}{
+		{"until the end", lossy, 0, 4 * time.Second, 3900 * time.Millisecond, 0},
+		{"the path died", lossy, 0, 4 * time.Second, 1400 * time.Millisecond, 1},
+		{"a slow schedule", lossy, 0.4, 4 * time.Second, 1400 * time.Millisecond, 0},
+		{"all were complete", all(1000), 0, 4 * time.Second, 1400 * time.Millisecond, 0},
+		{"every flow was used", used, 0, 2 * time.Second, 2 * time.Second, 1},
+	} {
+		cfg := connections("198.18.0.1:80")
+		cfg.Close, cfg.Connections, cfg.Duration, cfg.Rate = packets.CloseNone, 0, 4*time.Second, tt.rate
+		c := &client{cfg: cfg, worked: tt.worked, lastComplete: tt.last}
+		if got := c.endNotes(tt.n); len(got) != tt.want {
+			t.Errorf("%s: %q", tt.name, got)
+		}
+	}
+}
+
+// lossy is a client whose connections all lose their last segment, after its probe.
+func lossy(t *testing.T, change func(*packets.ConnectConfig)) *client {
+	t.Helper()
+	n := newNetwork(t)
+	n.forward(t)
+	n.routeSources(t)
+	n.nft(t, fmt.Sprintf(lossRules, `tcp sport 80 tcp flags & (fin|ack) == fin|ack counter drop;`, ""))
+	respond(t, n.server, "eth0")
+	cfg := connections("198.19.0.2:80")
+	change(&cfg)
+	c := &client{cfg: cfg, from: egress(t, n, "198.19.0.2")}
+	t.Cleanup(func() { c.close() })
+	if err := c.open(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestConnectDeadPath ends a run without a time limit.
+func TestConnectDeadPath(t *testing.T) {
+	c := lossy(t, func(cfg *packets.ConnectConfig) { cfg.Timeout = 100 * time.Millisecond })
+	ctx, end := context.WithCancelCause(t.Context())
+	defer end(nil)
+	err := c.sender.onCPU(func() error { return c.work(ctx, time.Now().Add(-time.Hour), end) })
+	if n, _ := c.counts(); err != nil || ctx.Err() == nil || n.Started == 1000 || n.Complete != 0 {
+		t.Errorf("%v, %v, %+v", err, ctx.Err(), n.Connections)
+	}
+	c.cfg.Duration = 2 * time.Hour
+	if c.dead(time.Hour) {
+		t.Error("a run with a time limit lasts as long")
+	}
+}
+
+// TestConnectDrainEnds with the run, and not with the timeouts of its connections.
+func TestConnectDrainEnds(t *testing.T) {
+	c := lossy(t, func(cfg *packets.ConnectConfig) { cfg.Window, cfg.Timeout = 1000, 10*time.Second })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c.progress = func(p packets.ConnectProgress) {
+		if p.Started == 1000 {
+			cancel()
+		}
+	}
+	r, err := c.conduct(ctx)
+	if err != nil || r.Incomplete.Close != 1000 || c.expired.Load() != 0 {
+		t.Errorf("%+v, %v; %d waited for their timeout", r, err, c.expired.Load())
+	}
+}
+
+// TestConnectTimeoutInOpenLoop gives connections up although the window has room.
+func TestConnectTimeoutInOpenLoop(t *testing.T) {
+	c := lossy(t, func(cfg *packets.ConnectConfig) {
+		cfg.Connections, cfg.Duration, cfg.Rate, cfg.Window, cfg.Timeout = 0, 200*time.Millisecond, 1000, cfg.Flows.Count, time.Millisecond
+	})
+	ctx, end := context.WithCancelCause(t.Context())
+	defer end(nil)
+	err := c.sender.onCPU(func() error { return c.work(ctx, time.Now(), end) })
+	if err != nil || c.expired.Load() == 0 {
+		t.Errorf("%v, %d expired", err, c.expired.Load())
 	}
 }

@@ -167,7 +167,8 @@ type ConnectResult struct {
 	Config ConnectConfig `json:"config"`
 	// From names the client's interface.
 	From string `json:"from"`
-	// Seconds is the time from the first connection after the probe to the last one complete.
+	// Seconds is the time from the first connection after the probe until no more were begun, or
+	// the last one was complete if that was later.
 	Seconds float64 `json:"seconds"`
 	Connections
 	// Misdelivered segments came to a flow that they do not answer, or from another address than
@@ -192,7 +193,7 @@ type ConnectResult struct {
 	// GeneratorLimit is why the generator was the limit, and the result invalid; empty if it was
 	// not.
 	GeneratorLimit string `json:"generator_limit,omitempty"`
-	// WindowFull says that a run with a rate had to wait for its window.
+	// WindowFull says that a run with a rate ended behind its schedule, as its window was full.
 	WindowFull bool            `json:"window_full,omitempty"`
 	Notes      []string        `json:"notes,omitempty"`
 	Course     []ConnectSecond `json:"seconds_of_run,omitempty"`
