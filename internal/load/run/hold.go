@@ -80,6 +80,7 @@ func hold(ctx context.Context, cfg load.HoldConfig, opt Options, files int) (*lo
 	defer unix.Close(r.turns.file)
 	r.before = readSockets(opt.Netns)
 	attended := r.attend(opt)
+	opt.ready = func() { r.usage = readUsage() } // workers have no files for it
 	err = conduct(ctx, &r.crew, workers, opt)
 	attended()
 	if err != nil {
@@ -303,7 +304,6 @@ func (w *holdWorker) setUp(ns *netns.Handle) error {
 	if w.id > 0 {
 		return nil
 	}
-	w.run.usage = readUsage()
 	return w.run.check(&w.sys)
 }
 
