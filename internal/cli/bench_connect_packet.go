@@ -47,7 +47,7 @@ func (b *packetConnect) addFlags(cmd *cobra.Command, verb *benchVerb) {
 	f.Var(into(&b.maxLoss, parseShare), "max-loss", "exit with 3 if more than this `SHARE` of the connections was incomplete or reset, or a segment was misdelivered: 0, 0.001 or 0.1%")
 	addOwnNetwork(cmd, &b.cfg.OwnNetwork)
 	b.sender.addFlags(cmd)
-	for _, name := range []string{"max-loss", "i-own-this-network", "node", "dev", "next-mac"} {
+	for _, name := range []string{"max-loss", "node", "dev", "next-mac"} {
 		requires(cmd, name, "engine")
 	}
 	for _, name := range []string{"request", "merge-ack", "workers"} {

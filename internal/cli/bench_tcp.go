@@ -102,7 +102,6 @@ and --pid require CAP_SYS_ADMIN to enter the namespace.`,
 	f.BoolVar(&c.MergeAck, "merge-ack", false, "let what follows carry the handshake's ACK: one packet fewer per connection, not comparable with runs without it")
 	b.addFlags(cmd, loadFlags{&c.Duration, &c.Rate, &c.Sources, &c.SourcePorts, &c.Seed, &c.Workers}, "connections", " (by default the kernel chooses, which is faster)")
 	b.packet.addFlags(cmd, &b.benchVerb)
-	requires(cmd, "i-own-this-network") // nothing: both engines have it
 	return cmd
 }
 
@@ -200,7 +199,6 @@ Requires no privilege; --netns and --pid require CAP_SYS_ADMIN to enter the name
 	addClose(cmd, &c.Close, string(c.Close))
 	addOwnNetwork(cmd, &b.ownNetwork)
 	b.addFlags(cmd, loadFlags{&c.Duration, &c.Rate, &c.Sources, &c.SourcePorts, &c.Seed, &c.Workers}, "connections", " (1024-65535 by default)")
-	f.Lookup("time").Usage = "end opening and keeping after this time: seconds or 500ms, 2m, …"
 	return cmd
 }
 

@@ -204,7 +204,7 @@ func TestRecordFindsTheRate(t *testing.T) {
 			if f.PerSecond["tcp/TIME_WAIT"] == 0 || f.PerSecond["udp/unreplied"] == 0 || f.Groups < 1 {
 				t.Errorf("flows = %+v", f)
 			}
-			if rec.Seconds() < 0.05 {
+			if rec.Seconds() < 0.04 { // 50 ms of another clock than that of the snapshots
 				t.Errorf("the snapshots are %v s apart", rec.Seconds())
 			}
 		})
