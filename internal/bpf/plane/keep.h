@@ -64,10 +64,12 @@ static __always_inline struct key key_of(const struct packet *p, __u32 decided_i
 
 static __always_inline __u64 hash(const struct key *k, const struct flow *f)
 {
-	__u64 h = k->addresses * 0x9e3779b97f4a7c15ull ^ seed;
+	__u64 h = (k->addresses ^ seed) * 0x9e3779b97f4a7c15ull;
 
+	h ^= h >> 32; /* a product's low bits know nothing of the high bits, where an address has its last byte */
 	h ^= ((__u64)f->src.w[1] << 32 | f->dst.w[1]) + ((__u64)f->src.w[2] ^ f->dst.w[2]);
-	return (h ^ k->ports ^ k->rest << 32) * 0xff51afd7ed558ccdull;
+	h = (h ^ k->ports ^ k->rest << 32) * 0xff51afd7ed558ccdull;
+	return h ^ h >> 32;
 }
 
 /* place is one of the places of a flow in the part that begins at first. */
