@@ -159,11 +159,8 @@ func (b *packetConnect) settle() error {
 
 // checkSource adds the kernel's choice of a source, and checks what depends on the way out.
 func (b *packetConnect) checkSource(from pktgen.Egress) error {
-	if len(b.cfg.Flows.Sources) == 0 {
-		if !from.Source.IsValid() {
-			return fmt.Errorf("%v has no address of the destination's family: use --source", from.Port)
-		}
-		b.cfg.Flows.Sources = []netip.Addr{from.Source}
+	if err := chooseSource(&b.cfg.Flows, from); err != nil {
+		return err
 	}
 	return b.settle()
 }
@@ -179,12 +176,7 @@ func (b *packetConnect) connect(ctx context.Context, from pktgen.Egress) (*packe
 		return nil, err
 	}
 	result.OtherCPU = others()
-	if note := load.OthersNote(result.OtherCPU, ""); note != "" {
-		result.Notes = append(result.Notes, note)
-	}
-	if ctx.Err() != nil {
-		result.Notes = append(result.Notes, "interrupted: the counts are those until then")
-	}
+	result.Notes = append(result.Notes, circumstances(ctx, result.OtherCPU)...)
 	return result, err
 }
 

@@ -199,16 +199,25 @@ func (b *benchPackets) checkReceiver(cmd *cobra.Command) error {
 
 // checkSource adds the kernel's choice of a source, and checks what depends on the way out.
 func (b *benchPackets) checkSource(from pktgen.Egress) error {
-	if len(b.cfg.Flows.Sources) == 0 {
-		if !from.Source.IsValid() {
-			return fmt.Errorf("%v has no address of the destination's family: use --source", from.Port)
-		}
-		b.cfg.Flows.Sources = []netip.Addr{from.Source}
+	if err := chooseSource(&b.cfg.Flows, from); err != nil {
+		return err
 	}
 	if err := b.cfg.Check(); err != nil { // the kernel's choice may be public
 		return usage(err)
 	}
 	return from.CheckMTU(b.cfg.Spec)
+}
+
+// chooseSource makes the kernel's choice the source of flows that have none.
+func chooseSource(flows *packets.Flows, from pktgen.Egress) error {
+	if len(flows.Sources) > 0 {
+		return nil
+	}
+	if !from.Source.IsValid() {
+		return fmt.Errorf("%v has no address of the destination's family: use --source", from.Port)
+	}
+	flows.Sources = []netip.Addr{from.Source}
+	return nil
 }
 
 func (b *benchPackets) send(ctx context.Context, from pktgen.Egress, sink *pktgen.Port) (*packets.Result, error) {
@@ -222,13 +231,20 @@ func (b *benchPackets) send(ctx context.Context, from pktgen.Egress, sink *pktge
 		return nil, err
 	}
 	result.OtherCPU = others()
-	if note := load.OthersNote(result.OtherCPU, ""); note != "" {
-		result.Notes = append(result.Notes, note)
+	result.Notes = append(result.Notes, circumstances(ctx, result.OtherCPU)...)
+	return result, err
+}
+
+// circumstances are notes about what a run's counts have to be read with: what other programs had of the
+// CPUs, and an interruption.
+func circumstances(ctx context.Context, otherCPU float64) (notes []string) {
+	if note := load.OthersNote(otherCPU, ""); note != "" {
+		notes = append(notes, note)
 	}
 	if ctx.Err() != nil {
-		result.Notes = append(result.Notes, "interrupted: the counts are those until then")
+		notes = append(notes, "interrupted: the counts are those until then")
 	}
-	return result, err
+	return notes
 }
 
 // nothingArrived is why a run of which nothing came as it should has failed.

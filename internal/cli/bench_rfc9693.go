@@ -234,7 +234,7 @@ func (b *benchRFC9693) aim(to string) (err error) {
 	return nil
 }
 
-// checkFrames checks the test frames of so many connections.
+// checkFrames checks the test frames of that number of connections.
 func (b *benchRFC9693) checkFrames(connections int) error {
 	check := b.frames
 	if len(check.Flows.Sources) == 0 { // one that stands for the kernel's choice

@@ -250,7 +250,7 @@ func isScenarioFile(name string) bool {
 	return ext == ".yaml" || ext == ".yml"
 }
 
-// chosen are the built-in scenarios but those on request, or those of --only.
+// chosen returns the built-in scenarios that run without a request, or those of --only.
 func (f *labRun) chosen() ([]*lab.Scenario, error) {
 	if len(f.only) == 0 {
 		return slices.DeleteFunc(slices.Clone(lab.Scenarios()), func(s *lab.Scenario) bool { return s.OnRequest }), nil

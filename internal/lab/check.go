@@ -144,7 +144,7 @@ func sysctlRule(v any) string {
 	return hostOnly[name]
 }
 
-// maxHostValue bounds the values of the whole host: so many buckets are 128 MiB.
+// maxHostValue bounds the values of the whole host: that number of buckets takes 128 MiB.
 const maxHostValue = 16 << 20
 
 func hostValueRule(v any) string {

@@ -85,7 +85,7 @@ const (
 	// that a gateway tracks: two sockets with their files, entries in epolls and in the hashes of ports, and an
 	// entry of the connection table.
 	heldBytes = 10 << 10
-	// spareShare of the available memory stays free, as do so many files.
+	// spareShare of the available memory stays free, and that number of files.
 	spareShare = 0.1
 	spareFiles = 10_000
 )

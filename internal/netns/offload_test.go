@@ -9,13 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLeaveChecksums: what CompleteChecksums turns off is on again, segmentation included.
-func TestLeaveChecksums(t *testing.T) {
-	ns, err := New("offload")
+// withVeth returns a namespace with both ends of a veth, a and b.
+func withVeth(t *testing.T) *Handle {
+	t.Helper()
+	ns, err := New("veth")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ns.Close()
+	t.Cleanup(func() { ns.Close() })
 	l, err := ns.Links()
 	if err != nil {
 		t.Fatal(err)
@@ -24,6 +25,12 @@ func TestLeaveChecksums(t *testing.T) {
 	if err := l.AddVeth(VethEnd{Name: "a"}, l, VethEnd{Name: "b"}); err != nil {
 		t.Fatal(err)
 	}
+	return ns
+}
+
+// TestLeaveChecksums: what CompleteChecksums turns off is on again, segmentation included.
+func TestLeaveChecksums(t *testing.T) {
+	ns := withVeth(t)
 	for _, step := range []struct {
 		change func(string) error
 		want   uint32
@@ -45,19 +52,7 @@ func TestLeaveChecksums(t *testing.T) {
 // TestReceiveOn reads back what is written, of this namespace's interface and not of one of the same name
 // outside.
 func TestReceiveOn(t *testing.T) {
-	ns, err := New("receive")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ns.Close()
-	l, err := ns.Links()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	if err := l.AddVeth(VethEnd{Name: "a"}, l, VethEnd{Name: "b"}); err != nil {
-		t.Fatal(err)
-	}
+	ns := withVeth(t)
 	if err := ns.ReceiveOn("a", []int{0}); err != nil {
 		t.Fatal(err)
 	}

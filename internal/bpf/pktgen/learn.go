@@ -70,7 +70,7 @@ func (l *Learned) Reply(ctx context.Context, rate float64, from Egress, sink Por
 }
 
 // newReplies makes the tables of replies to flows, which leave with learned tuples and arrive with
-// those of the flows, turned round.
+// those of the flows, with source and destination exchanged.
 func newReplies(flows packets.Flows, learned *ebpf.Map) (*tables, error) {
 	spec, err := programs()
 	if err != nil {

@@ -285,7 +285,7 @@ func newHoldWorker(r *holdRun, id, of int) *holdWorker {
 	}
 }
 
-// share is the part of n that the worker of that number has, of so many.
+// share returns the part of n that worker id has, of the given number of workers.
 func share(n, id, of int) int {
 	part := n / of
 	if id < n%of {
@@ -437,8 +437,8 @@ func (r *holdRun) givenUp() bool {
 }
 
 // sweep begins n pieces of work in their order, at most the window's number at once, and returns when all have
-// ended or stop says so. Once the run has given up it begins no more. A piece is over when its connection is in none of the states in which
-// something is awaited. may returns whether the next one may begin now, and otherwise when. Piece k
+// ended or stop says so. Once the run has given up it begins no more. A piece is over when its connection is in
+// none of the states in which something is awaited. may returns whether the next one may begin now, and otherwise when. Piece k
 // belongs to the k-th of the connections; to that of the given number where numbers are given.
 func (w *holdWorker) sweep(n int, stop func() bool, may func(now int64) (bool, int64), begin func(int), numbers ...int32) {
 	at := func(k int) int32 {
