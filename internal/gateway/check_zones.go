@@ -109,7 +109,7 @@ func (o one) whichZone() {
 	var to []netip.Addr
 	var path []any
 	switch {
-	case o.zone() != "":
+	case o.zone() != "" || len(o.plan.Zones) == 0:
 	case o.DNAT != nil:
 		path = []any{"to"}
 		for _, b := range o.DNAT.To {

@@ -201,6 +201,9 @@ func (f *File) readSets(files Files) error {
 		if err == nil {
 			s.set, err = left.set(called)
 		}
+		if err == nil && s.set.Len() > manyElements {
+			go s.set.Digest() // plans ask for it later: of a million pairs it takes 60 ms
+		}
 		var syntax *document.SyntaxError
 		if errors.As(err, &syntax) {
 			return err
@@ -221,6 +224,9 @@ func (f *File) readSets(files Files) error {
 	}
 	return nil
 }
+
+// manyElements is the number from which on a digest takes a millisecond.
+const manyElements = 10_000
 
 // elements are those of one set, all of one kind.
 type elements struct {
@@ -279,18 +285,18 @@ const pairWords = "an address outside and the one inside that it stands for, suc
 
 // parsePair reads the two addresses of a pair.
 func parsePair(text string) (p nat.AddrPair, err error) {
-	at := strings.IndexAny(text, " \t")
-	if at < 0 {
+	first, rest, two := cutWord(text)
+	if !two {
 		return p, document.Advice("the second address is missing")
 	}
-	if p.Outside, err = parseAddr(text[:at]); err != nil {
+	if p.Outside, err = parseAddr(first); err != nil {
 		return p, err
 	}
-	rest := strings.TrimLeft(text[at:], " \t")
-	if strings.ContainsAny(rest, " \t") {
+	second, _, three := cutWord(rest)
+	if three {
 		return p, document.Advice("a pair has two addresses")
 	}
-	if p.Inside, err = parseAddr(rest); err != nil {
+	if p.Inside, err = parseAddr(second); err != nil {
 		return p, err
 	}
 	switch {
@@ -301,6 +307,20 @@ func parsePair(text string) (p nat.AddrPair, err error) {
 	}
 	return p, nil
 }
+
+// cutWord returns what is before the first blank, and what is behind it and those that follow; false where there is none.
+func cutWord(text string) (word, rest string, found bool) {
+	for i := range len(text) {
+		if isBlank(text[i]) {
+			for rest = text[i+1:]; rest != "" && isBlank(rest[0]); rest = rest[1:] {
+			}
+			return text[:i], rest, true
+		}
+	}
+	return text, "", false
+}
+
+func isBlank(c byte) bool { return c == ' ' || c == '\t' }
 
 // UnmarshalYAML is yaml.Unmarshaler.
 func (p *Pairs) UnmarshalYAML(n *yaml.Node) error {
@@ -382,7 +402,7 @@ func (r *reader) file(name string) error {
 func (r *reader) lines(name, text string) error {
 	begin, _, _ := strings.Cut(text, "\n")
 	switch n := min(strings.Count(text, "\n"), r.left); {
-	case len(r.pairs) > 0 || isPair(begin):
+	case len(r.pairs) > 0 || isPair(strings.TrimSpace(begin)):
 		r.pairs, r.at = slices.Grow(r.pairs, n), slices.Grow(r.at, n)
 	case len(r.services) == 0: // addresses mostly have lines of their own
 		r.addresses = slices.Grow(r.addresses, n)
@@ -411,15 +431,14 @@ func (r *reader) lines(name, text string) error {
 }
 
 // isPair reports whether an element has two words, as a pair has.
-func isPair(text string) bool { return strings.ContainsAny(strings.TrimSpace(text), " \t") }
+func isPair(text string) bool {
+	_, _, two := cutWord(text)
+	return two
+}
 
 const setKinds = "a set has addresses, ports or pairs"
 
 func (r *reader) element(text string) error {
-	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" && !a.Is4In6() && len(r.services)+len(r.pairs) == 0 { // nearly all are
-		r.addresses = append(r.addresses, nat.OneAddr(a))
-		return nil
-	}
 	if isPair(text) {
 		p, err := parsePair(text)
 		if err == nil && len(r.addresses)+len(r.services) > 0 {
@@ -429,6 +448,10 @@ func (r *reader) element(text string) error {
 			return errors.New(document.Misfit(pairWords, text, err))
 		}
 		r.pairs = append(r.pairs, p)
+		return nil
+	}
+	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" && !a.Is4In6() && len(r.services)+len(r.pairs) == 0 { // nearly all are
+		r.addresses = append(r.addresses, nat.OneAddr(a))
 		return nil
 	}
 	protocol, _, _ := strings.Cut(text, "/")

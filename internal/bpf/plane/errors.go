@@ -29,7 +29,7 @@ const oldest = "5.15"
 // refused is why the kernel does not take programs or maps, in a line: what the verifier says is for those who change the
 // programs, by errors.As.
 func (c *Config) refused(err error) error {
-	entries := len(c.Destinations) + len(c.Sources) + int(c.Rules)
+	entries := lenOf(c.Destinations) + lenOf(c.Sources) + int(c.Rules)
 	switch v := (*ebpf.VerifierError)(nil); {
 	case errors.As(err, &v):
 		return &silent{fmt.Sprintf("load the engine's programs: the verifier of Linux %s refuses them (%v); they require Linux %s or later", release(), v.Cause, oldest), err}

@@ -22,7 +22,14 @@ func TestMappings(t *testing.T) {
 	all := tables(publicAddress, insideAddress)
 	all.Destinations = append(all.Destinations,
 		Mapping{Match: nat.Host(publicAddress), Protocol: unix.IPPROTO_TCP, Port: 80, To: nat.Host(insideAddress2), ToPort: 8080, Roles: 1, Rule: 1},
-		Mapping{Match: netip.MustParsePrefix("203.0.113.16/28"), To: netip.MustParsePrefix("10.0.0.16/28"), Roles: AnyRole, Rule: 1})
+		Mapping{Match: netip.MustParsePrefix("203.0.113.16/28"), To: netip.MustParsePrefix("10.0.0.16/28"), Roles: AnyRole, Rule: 1},
+		Mapping{Match: nat.Anywhere(32), To: nat.Anywhere(32), Roles: AnyRole, Rule: 1, Hosts: &Hosts{Len: 2, Each: func(yield func(from, to netip.Addr) bool) {
+			for _, host := range []byte{40, 41} {
+				if !yield(netip.AddrFrom4([4]byte{203, 0, 113, host}), netip.AddrFrom4([4]byte{10, 0, 1, host})) {
+					return
+				}
+			}
+		}}})
 	if m, err := w.pins.Mappings(); m != nil || err != nil {
 		t.Fatalf("before: %v, %v", m, err)
 	}
@@ -44,6 +51,7 @@ func TestMappings(t *testing.T) {
 		{wan, unix.IPPROTO_UDP, "203.0.113.1:80", "198.18.1.2:80"},
 		{wan, unix.IPPROTO_UDP, "203.0.113.19:53", "10.0.0.19:53"},
 		{wan, unix.IPPROTO_UDP, "203.0.113.2:53", ""},
+		{wan, unix.IPPROTO_TCP, "203.0.113.41:80", "10.0.1.41:80"},
 		{12345, unix.IPPROTO_UDP, "203.0.113.1:53", ""},
 	} {
 		to, found := m.Destination(test.in, test.protocol, netip.MustParseAddrPort(test.to))
@@ -53,7 +61,10 @@ func TestMappings(t *testing.T) {
 	}
 	whole, port := netip.AddrPortFrom(publicAddress, 0), netip.AddrPortFrom(publicAddress, 80)
 	want := []Mapped{{0, whole, netip.AddrPortFrom(insideAddress, 0)}, {unix.IPPROTO_TCP, port, netip.AddrPortFrom(insideAddress2, 8080)}}
-	if all, err := m.Destinations(1); err != nil || !slices.Equal(all, want) {
+	for _, host := range []string{"40", "41"} {
+		want = append(want, Mapped{0, netip.MustParseAddrPort("203.0.113." + host + ":0"), netip.MustParseAddrPort("10.0.1." + host + ":0")})
+	}
+	if all, err := m.Destinations(3); err != nil || !slices.Equal(all, want) {
 		t.Errorf("all: %+v, %v, want %+v", all, err, want)
 	}
 	if from, found := m.Source(wan, unix.IPPROTO_TCP, netip.AddrPortFrom(insideAddress, 9)); from != netip.AddrPortFrom(publicAddress, 9) || !found {

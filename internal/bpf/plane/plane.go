@@ -202,6 +202,8 @@ func entriesOf(table []Mapping, left []netip.Prefix) *entries {
 		switch m := &table[i]; {
 		case m.Protocol != 0:
 			e.serve(m)
+		case m.Hosts != nil:
+			e.hosts += m.Hosts.Len
 		case m.isHost():
 			e.hosts++
 		default:
@@ -311,8 +313,7 @@ func (e *entries) fillHosts(m *ebpf.Map) error {
 		return err
 	}
 	keys, values := make([]planeAddress, 0, hostsAtOnce), make([]planeMapping, 0, hostsAtOnce)
-	for i := range e.table {
-		h := &e.table[i]
+	for h := range Each(e.table) {
 		if !h.isHost() {
 			continue
 		}

@@ -1,8 +1,11 @@
 package plane
 
 import (
+	"iter"
 	"net"
 	"net/netip"
+
+	"github.com/natkit/natkit/internal/nat"
 )
 
 // Roles are what an interface is for mappings: one bit for each list of interfaces that some mapping asks for.
@@ -32,6 +35,49 @@ type Mapping struct {
 	Roles Roles
 	// Rule is the number of its counters.
 	Rule uint32
+	// Hosts, where it is not nil, are single addresses with what each becomes, of which there may be millions: Match and To
+	// have their family then, and no more.
+	Hosts *Hosts
+}
+
+// Hosts are as many pairs of addresses: one of a packet, and what it becomes.
+type Hosts struct {
+	Len  int
+	Each iter.Seq2[netip.Addr, netip.Addr]
+}
+
+// Each returns the mappings of a table, one by one.
+func Each(table []Mapping) iter.Seq[Mapping] {
+	return func(yield func(Mapping) bool) {
+		for _, m := range table {
+			if m.Hosts == nil {
+				if !yield(m) {
+					return
+				}
+				continue
+			}
+			one, pairs := m, m.Hosts.Each
+			one.Hosts = nil
+			for from, to := range pairs {
+				one.Match, one.To = nat.Host(from), nat.Host(to)
+				if !yield(one) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// lenOf is the number of mappings that Each returns.
+func lenOf(table []Mapping) (n int) {
+	for i := range table {
+		if h := table[i].Hosts; h != nil {
+			n += h.Len
+		} else {
+			n++
+		}
+	}
+	return n
 }
 
 // Map is the name of the kernel's map that has it, of Destinations or of Sources.
@@ -43,7 +89,7 @@ func (m *Mapping) Map(destination bool) string {
 	switch {
 	case m.Protocol != 0:
 		return services
-	case m.Match.IsSingleIP():
+	case m.Hosts != nil || m.Match.IsSingleIP():
 		return hosts
 	}
 	return prefixes

@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/natkit/natkit/internal/bpf/plane"
@@ -98,15 +99,27 @@ func compile(part *gateway.Plan) *compiled {
 	return c
 }
 
-// mappings is how many a link becomes in each table: one for each port that it names.
+// mappings is how many a link becomes in each table: one for all of its pairs, or for each port that it names.
 func (k *link) mappings() int {
-	if k.pairs != nil {
-		return k.pairs.LenOf(k.rule.BitLen())
-	}
-	if k.isWhole() {
+	if k.pairs != nil || k.isWhole() {
 		return 1
 	}
 	return k.outside.ports.Len()
+}
+
+// hosts are pairs in one direction.
+func hosts(pairs []nat.AddrPair, toInside bool) *plane.Hosts {
+	return &plane.Hosts{Len: len(pairs), Each: func(yield func(from, to netip.Addr) bool) {
+		for _, p := range pairs {
+			from, to := p.Inside, p.Outside
+			if toInside {
+				from, to = to, from
+			}
+			if !yield(from, to) {
+				return
+			}
+		}
+	}}
 }
 
 func (k *link) isWhole() bool { return k.outside.ports.Len() == 1<<16 }
@@ -118,14 +131,8 @@ func (k *link) appendTo(table []plane.Mapping, asked plane.Roles, number uint32,
 	}
 	m := plane.Mapping{Match: from.prefix, To: to.prefix, Protocol: from.protocol, Neutral: k.neutral, Roles: asked, Rule: number}
 	if k.pairs != nil {
-		for _, p := range k.pairs.Pairs(k.rule.BitLen()) {
-			m.Match, m.To = nat.Host(p.Outside), nat.Host(p.Inside)
-			if !toInside {
-				m.Match, m.To = m.To, m.Match
-			}
-			table = append(table, m)
-		}
-		return table
+		m.Hosts = hosts(k.pairs.Pairs(k.rule.BitLen()), toInside)
+		return append(table, m)
 	}
 	if k.isWhole() {
 		return append(table, m)

@@ -18,12 +18,14 @@ func TestCompile(t *testing.T) {
 	const file = `gateway:
   engine: ebpf
   interfaces: {wan: [wan0, wan1], lan: [lan0, lan1]}
+  sets: {p: {pairs: [203.0.113.51 10.0.0.50, 203.0.113.50 10.0.0.51]}}
   nat:
     - static: {inside: 10.0.0.2, outside: 203.0.113.11, hairpin: on}
     - masquerade: {from: 10.0.1.0/24, out: wan1}
     - dnat: {on: 203.0.113.12, port: [tcp/80, udp/5000-5001], to: 10.0.0.3}
     - dnat: {on: 203.0.113.12, port: tcp/81-82, to: "10.0.0.3:8081-8082", in: wan0}
     - dnat: {on: 203.0.113.13, port: icmp, to: 10.0.0.4}
+    - static: {pairs: $p}
   ipv6:
     - netmap: {inside: "fd00:1::/48", outside: "2001:db8:1::/48", stateless: on, out: wan0}
 `
@@ -35,7 +37,7 @@ func TestCompile(t *testing.T) {
 	c := compile(mine)
 	var got []string
 	for name, table := range map[string][]plane.Mapping{"to": c.Destinations, "from": c.Sources} {
-		for _, m := range table {
+		for m := range plane.Each(table) {
 			got = append(got, fmt.Sprintf("%s %s %d/%d %s/%d neutral %t roles %x of %s", name, m.Match, m.Protocol, m.Port, m.To, m.ToPort, m.Neutral, m.Roles, c.rules[m.Rule]))
 		}
 	}
@@ -48,6 +50,8 @@ from 10.0.0.3/32 6/80 203.0.113.12/32/0 neutral false roles 2 of nat[2] dnat
 from 10.0.0.3/32 6/8081 203.0.113.12/32/81 neutral false roles 4 of nat[3] dnat
 from 10.0.0.3/32 6/8082 203.0.113.12/32/82 neutral false roles 4 of nat[3] dnat
 from 10.0.0.4/32 1/0 203.0.113.13/32/0 neutral false roles 2 of nat[4] dnat
+from 10.0.0.50/32 0/0 203.0.113.51/32/0 neutral false roles 2 of nat[5] static
+from 10.0.0.51/32 0/0 203.0.113.50/32/0 neutral false roles 2 of nat[5] static
 from fd00:1::/48 0/0 2001:db8:1::/48/0 neutral true roles 80000004 of ipv6[0] netmap
 to 2001:db8:1::/48 0/0 fd00:1::/48/0 neutral true roles 80000004 of ipv6[0] netmap
 to 203.0.113.11/32 0/0 10.0.0.2/32/0 neutral false roles 80000002 of nat[0] static
@@ -57,6 +61,8 @@ to 203.0.113.12/32 6/80 10.0.0.3/32/0 neutral false roles 2 of nat[2] dnat
 to 203.0.113.12/32 6/81 10.0.0.3/32/8081 neutral false roles 4 of nat[3] dnat
 to 203.0.113.12/32 6/82 10.0.0.3/32/8082 neutral false roles 4 of nat[3] dnat
 to 203.0.113.13/32 1/0 10.0.0.4/32/0 neutral false roles 2 of nat[4] dnat
+to 203.0.113.50/32 0/0 10.0.0.51/32/0 neutral false roles 2 of nat[5] static
+to 203.0.113.51/32 0/0 10.0.0.50/32/0 neutral false roles 2 of nat[5] static
 `), "\n")
 	bits := map[string]plane.Roles{}
 	for _, i := range testHost().Interfaces {
@@ -74,7 +80,7 @@ to 203.0.113.13/32 1/0 10.0.0.4/32/0 neutral false roles 2 of nat[4] dnat
 	if want := map[string]plane.Roles{"wan0": 1 | both | one, "wan1": 1 | both, "lan0": 1 | plane.Inside, "lan1": 1 | plane.Inside}; !cmp.Equal(bits, want) {
 		t.Errorf("%x, want %x", bits, want)
 	}
-	if int(c.Rules) != len(c.rules) || c.Rules != 6 || c.rules[0] != (gateway.Ref{}) {
+	if int(c.Rules) != len(c.rules) || c.Rules != 7 || c.rules[0] != (gateway.Ref{}) {
 		t.Errorf("%d counters, %v", c.Rules, c.rules)
 	}
 }

@@ -172,7 +172,7 @@ func (t *trial) mapping(as *became, packet nat.Packet, destination bool) *plane.
 	}
 	for _, number := range as.Rules {
 		i := slices.IndexFunc(table, func(m plane.Mapping) bool {
-			return m.Rule == number && m.Match.Contains(was.Addr()) && m.To.Contains(is.Addr()) && (m.Port == 0 || m.Port == was.Port())
+			return m.Rule == number && (m.Hosts != nil || m.Match.Contains(was.Addr()) && m.To.Contains(is.Addr()) && (m.Port == 0 || m.Port == was.Port()))
 		})
 		if i >= 0 {
 			return &table[i]

@@ -347,6 +347,8 @@ func TestWays(t *testing.T) {
 		}
 		claimed++
 		m.programs = compile(mine)
+		m.programs.Destinations = slices.Collect(plane.Each(m.programs.Destinations))
+		m.programs.Sources = slices.Collect(plane.Each(m.programs.Sources))
 		for range packets {
 			by, wrong := m.connection()
 			if wrong != "" {

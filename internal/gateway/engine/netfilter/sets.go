@@ -2,6 +2,7 @@ package netfilter
 
 import (
 	"bytes"
+	"cmp"
 	"iter"
 	"math/bits"
 	"slices"
@@ -148,7 +149,7 @@ func (s *set) spans() (all []addrSpan) {
 	return all
 }
 
-// mapped are the elements of a map of pairs, in the order of their keys.
+// mapped are the elements of a map of pairs, in the order of the addresses outside.
 func (s *set) mapped() []addrSpan {
 	pairs := s.of.Pairs(s.family.bits())
 	all := make([]addrSpan, len(pairs))
@@ -158,21 +159,19 @@ func (s *set) mapped() []addrSpan {
 			all[i].first, all[i].last = all[i].last, all[i].first
 		}
 	}
-	if s.from == nat.From {
-		slices.SortFunc(all, addrSpan.compare)
-	}
 	return all
+}
+
+// order is that of spans.
+func (s *set) order(a, b addrSpan) int {
+	if s.from == nat.From {
+		return cmp.Or(bytes.Compare(a.last[:], b.last[:]), bytes.Compare(a.first[:], b.first[:]))
+	}
+	return cmp.Or(bytes.Compare(a.first[:], b.first[:]), bytes.Compare(a.last[:], b.last[:]))
 }
 
 // addrSpan is an element: the bytes of its key, from the left; of a map last is what the key becomes.
 type addrSpan struct{ first, last [16]byte }
-
-func (a addrSpan) compare(b addrSpan) int {
-	if c := bytes.Compare(a.first[:], b.first[:]); c != 0 {
-		return c
-	}
-	return bytes.Compare(a.last[:], b.last[:])
-}
 
 // key is an address from the left: As16 has one of IPv4 at its end.
 func (f *family) key(a [16]byte) (key [16]byte) {
@@ -265,9 +264,9 @@ func elementChanges(was, is *gateway.Plan, digest string) ([]message, bool) {
 // where that is less.
 func (s *set) replacing(former *set) []message {
 	now, then := s.spans(), former.spans()
-	if more, less := nat.CountChanged(then, now, addrSpan.compare); more+less > len(now) {
+	if more, less := nat.CountChanged(then, now, s.order); more+less > len(now) {
 		return append([]message{s.flush()}, s.carrying(unix.NFT_MSG_NEWSETELEM, s.elementsOf(now))...)
 	}
-	added, removed := nat.Changed(then, now, addrSpan.compare)
+	added, removed := nat.Changed(then, now, s.order)
 	return append(s.carrying(unix.NFT_MSG_DELSETELEM, s.elementsOf(removed)), s.carrying(unix.NFT_MSG_NEWSETELEM, s.elementsOf(added))...)
 }

@@ -134,8 +134,12 @@ func (t *table) messages(was *read.Table) ([]message, error) {
 		all = append(all, helperMessage(s))
 	}
 	for _, s := range t.sets {
-		if !s.there {
-			all = append(all, s.messages()...)
+		switch {
+		case s.there:
+		case s.of != nil:
+			all = append(all, s.header())
+		default:
+			all = append(append(all, s.header()), s.changes(unix.NFT_MSG_NEWSETELEM, s.elements)...)
 		}
 	}
 	for _, r := range t.rules {
@@ -144,6 +148,13 @@ func (t *table) messages(was *read.Table) ([]message, error) {
 			return nil, err
 		}
 		all = append(all, m)
+	}
+	// Elements of the plan's sets come last: each rule that asks a map checks all elements that are there (nf_tables_bind_set),
+	// which of a million takes 0.15 s.
+	for _, s := range t.sets {
+		if s.of != nil && !s.there {
+			all = append(all, s.members()...)
+		}
 	}
 	return all, nil
 }
@@ -209,15 +220,13 @@ const (
 // million take it a second.
 const sampled = 1000
 
-func (s *set) messages() []message {
-	if s.of != nil {
-		spans := s.spans()
-		if s.sample {
-			spans = spans[:min(len(spans), sampled)]
-		}
-		return append([]message{s.header()}, s.carrying(unix.NFT_MSG_NEWSETELEM, s.elementsOf(spans))...)
+// members adds the elements of a set of the plan.
+func (s *set) members() []message {
+	spans := s.spans()
+	if s.sample {
+		spans = spans[:min(len(spans), sampled)]
 	}
-	return append([]message{s.header()}, s.changes(unix.NFT_MSG_NEWSETELEM, s.elements)...)
+	return s.carrying(unix.NFT_MSG_NEWSETELEM, s.elementsOf(spans))
 }
 
 // changes adds elements (NFT_MSG_NEWSETELEM), or takes them away.
@@ -244,7 +253,9 @@ func (s *set) carrying(kind uint16, elements iter.Seq[element]) (all []message) 
 		}
 		if m == nil {
 			all = append(all, message{kind: kind, about: s.about})
-			m = &all[len(all)-1]
+			if m = &all[len(all)-1]; len(all) > 1 {
+				m.body = make(attrs, 0, len(all[0].body))
+			}
 			if kind == unix.NFT_MSG_NEWSETELEM {
 				m.flags = unix.NLM_F_CREATE
 			}
