@@ -150,10 +150,10 @@ func TestWhyABundleIsNotRead(t *testing.T) {
 func TestBundleOfManyFilesIsBounded(t *testing.T) {
 	pr, pw := io.Pipe()
 	go func() {
-		b, err := snapshot.NewBundleWriter(pw, time.Time{})
+		b, err := snapshot.NewBundleWriter(pw, snapshot.BundleHeader{TakenAt: time.Time{}})
 		data := make([]byte, snapshot.MemberMax)
 		for err == nil {
-			err = b.Add("0/files/x", data)
+			err = b.Add("0/0/files/x", data)
 		}
 		pw.CloseWithError(err)
 	}()
@@ -253,8 +253,8 @@ func FuzzReadBundle(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string, data, head []byte) {
 		defer testutil.Bounded(t, 2000+len(name)+4*(len(data)+len(head)))()
 		var file bytes.Buffer
-		b, err := snapshot.NewBundleWriter(&file, time.Unix(0, 0))
-		for _, folder := range []string{"0/", "1/"} {
+		b, err := snapshot.NewBundleWriter(&file, snapshot.BundleHeader{TakenAt: time.Unix(0, 0)})
+		for _, folder := range []string{"0/0/", "0/1/"} {
 			err = errors.Join(err, b.Add(folder+name, data), b.Add(folder+headName, head), b.Add(folder+tableFolder+"/0", data), b.Add(folder+tailName, []byte("{}")))
 		}
 		if errors.Join(err, b.Close()) != nil {
