@@ -1,7 +1,6 @@
 package anonymize
 
 import (
-	"crypto/aes"
 	"math/bits"
 	"net/netip"
 
@@ -10,12 +9,15 @@ import (
 
 // Addresses are replaced by the construction of Crypto-PAn (J. Xu, J. Fan, M. Ammar, S. Moon: Prefix-Preserving IP
 // Address Anonymization, ICNP 2002): whether bit i is flipped depends on the bits before it and on the key, so that
-// two addresses share as many leading bits as before. natkit's findings ask two things more of addresses:
+// two addresses share as many leading bits as before. What fills a block up behind these bits is another text for
+// each i, as two bits in a row would else depend on the same block half of the time. natkit's findings ask two things
+// more of addresses:
 //
 //   - Their class stays. A bit is flipped only where all addresses that share the bits before it are of the same
 //     class; so the replacement of a public address is public, and what is next to a special range keeps more bits.
 //   - The last eight bits stay, so that pools such as .10-.20, the addresses of networks and those of their
-//     broadcasts remain what they are. Where the class leaves no bit to flip before them, they are flipped.
+//     broadcasts remain what they are. Where the class leaves fewer than eight bits to flip before them, they are
+//     flipped as well.
 
 // addressBytes is the size of an IPv6 address.
 const addressBytes = 16
@@ -131,9 +133,9 @@ func (a *Anonymizer) flips(is4 bool, b []byte) []byte {
 
 // flip is 1 where bit i changes, for the bits before it.
 func (a *Anonymizer) flip(is4 bool, b []byte, i int) byte {
-	block := a.padding
+	block := a.padding[i]
 	if is4 {
-		block[aes.BlockSize-1] ^= 4
+		block = a.padding[addressBytes*8+i]
 	}
 	copy(block[:], b[:i/8])
 	mask := byte(0xff) << (8 - i%8)
@@ -164,7 +166,7 @@ func changing(b []byte) (first, last int) {
 	switch {
 	case keep:
 		return all, all
-	case first >= all-hostBits:
+	case first > all-2*hostBits:
 		return first, all
 	}
 	return first, all - hostBits

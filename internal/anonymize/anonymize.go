@@ -32,9 +32,10 @@ func NewKey(secret []byte) (Key, error) {
 // Anonymizer replaces. It is for one goroutine at a time.
 type Anonymizer struct {
 	key Key
-	// block encrypts with a key of its own, and padding is what stands behind the bits of an address in a block.
+	// block encrypts with a key of its own, and padding is what stands behind the first i bits of an address in a block:
+	// of IPv6, then of IPv4.
 	block   cipher.Block
-	padding [aes.BlockSize]byte
+	padding [(addressBytes + 4) * 8][aes.BlockSize]byte
 	// networks are flips by the part of an address that they depend on.
 	networks map[network][addressBytes]byte
 	words    map[string]string
@@ -49,7 +50,11 @@ func New(key Key) *Anonymizer {
 		panic(err) // of a key of another size
 	}
 	a.block = block
-	block.Encrypt(a.padding[:], secret[16:])
+	for i := range a.padding {
+		text := [aes.BlockSize]byte(secret[16:])
+		text[0] ^= byte(i)
+		block.Encrypt(a.padding[i][:], text[:])
+	}
 	return a
 }
 

@@ -32,6 +32,7 @@ resource temporarily unavailable process refused timed out host exists memory al
 ate my address table full dropping packet falling back vmalloc default automatic helper assignment been turned off overflow
 possible flooding port sending cookies check counters bad checksum time wait bucket soft lockup stuck watchdog bug
 martian source header short ulen len rip pc lr callbacks suppressed ratelimit
+in out physin physout mac src dst tos prec ttl id df mf proto spt dpt window res urgp type code seq
 `
 
 var letters = regexp.MustCompile(`[A-Za-z]+(?:[0-9]+[A-Za-z]*)*`)

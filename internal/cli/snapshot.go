@@ -278,16 +278,7 @@ func (s *snapshotter) writeAll(ctx context.Context, w io.Writer, name string, o 
 
 // rewrite anonymizes a bundle.
 func (s *snapshotter) rewrite(ctx context.Context, w io.Writer, o collect.BundleOptions) error {
-	return s.env.withBundle(ctx, s.from, func(r io.Reader) error {
-		b, err := collect.NewBundle(w, o)
-		if err == nil {
-			err = b.Append(r)
-		}
-		if err != nil {
-			return err
-		}
-		return b.Close()
-	})
+	return s.env.withBundle(ctx, s.from, func(r io.Reader) error { return collect.Rewrite(w, r, o) })
 }
 
 // contents lists what is in a bundle; of a damaged one, what comes before the damage.

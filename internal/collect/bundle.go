@@ -32,10 +32,33 @@ type Bundle struct {
 
 // NewBundle begins a bundle, a tar.gz.
 func NewBundle(w io.Writer, o BundleOptions) (*Bundle, error) {
-	h := snapshot.BundleHeader{TakenAt: newLive(Options{}).clock("bundle").Wall, WrittenBy: o.Version, Anonymized: o.Anonymize != nil}
+	return newBundle(w, o, snapshot.BundleHeader{TakenAt: newLive(Options{}).clock("bundle").Wall})
+}
+
+func newBundle(w io.Writer, o BundleOptions, h snapshot.BundleHeader) (*Bundle, error) {
+	h.WrittenBy, h.Anonymized = o.Version, h.Anonymized || o.Anonymize != nil
 	out, err := snapshot.NewBundleWriter(w, h)
 	return &Bundle{out: out, anonymize: o.Anonymize}, err
 }
+
+// Rewrite writes the recordings of a bundle into a new one, as of the same time.
+func Rewrite(w io.Writer, r io.Reader, o BundleOptions) error {
+	in, err := snapshot.NewBundleReader(r, unbounded())
+	if err != nil {
+		return err
+	}
+	b, err := newBundle(w, o, snapshot.BundleHeader{TakenAt: in.Header.TakenAt, Anonymized: in.Header.Anonymized})
+	if err == nil {
+		err = b.append(in)
+	}
+	if err != nil {
+		return err
+	}
+	return b.Close()
+}
+
+// unbounded is the budget of what keeps no more than a member at a time.
+func unbounded() *snapshot.Budget { return snapshot.NewBudget(math.MaxInt64) }
 
 func (b *Bundle) add(name string, data []byte) error {
 	if b.anonymize != nil {
@@ -92,17 +115,18 @@ func (b *Bundle) Record(ctx context.Context, o RecordOptions) (*snapshot.Recordi
 
 // Append adds the recordings of another bundle, as they are there or anonymized.
 func (b *Bundle) Append(r io.Reader) error {
-	// No more than a member at a time is kept.
-	budget := snapshot.NewBudget(math.MaxInt64)
-	in, err := snapshot.NewBundleReader(r, budget)
+	in, err := snapshot.NewBundleReader(r, unbounded())
 	if err != nil {
 		return err
 	}
-	before, in1 := b.recordings, 0
+	return b.append(in)
+}
+
+func (b *Bundle) append(in *snapshot.BundleReader) error {
+	before := b.recordings
 	for {
 		name, data, err := in.Next()
 		if errors.Is(err, io.EOF) {
-			b.recordings = before + in1
 			return nil
 		}
 		if err != nil {
@@ -112,7 +136,7 @@ func (b *Bundle) Append(r io.Reader) error {
 		if err != nil {
 			return err
 		}
-		in1 = max(in1, n+1)
+		b.recordings = max(b.recordings, before+n+1)
 		if err := b.add(inRecording(before+n, rest), data); err != nil {
 			return err
 		}

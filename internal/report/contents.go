@@ -46,7 +46,7 @@ func (p *printer) recordingContents(r *snapshot.RecordingContents, whole bool) {
 	for i := range r.Snapshots {
 		s := &r.Snapshots[i]
 		p.gap()
-		p.line(clean(fmt.Sprintf("  snapshot of %s, read in %s s", s.TakenAt.UTC().Format(timeForm), units.Seconds(partSeconds(s.Parts)))))
+		p.line(clean(fmt.Sprintf("  snapshot of %s, read in %s", s.TakenAt.UTC().Format(timeForm), units.Seconds(partSeconds(s.Parts)))))
 		t := &Table{Indent: 4, Columns: []Column{{Head: "part"}, {Head: "bytes", Right: true}}}
 		for _, m := range grouped(s.Members, whole) {
 			t.Row(m.Name, units.Count(m.Bytes))
