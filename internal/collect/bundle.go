@@ -190,9 +190,6 @@ func ReadBundle(r io.Reader, budget *snapshot.Budget) (*snapshot.Recording, erro
 // each recording. A damaged bundle is an error, also where that shows after a recording, and so is a recording
 // that takes more memory than the budget has (nil: the default one). fn's error ends it and is returned.
 func EachRecording(r io.Reader, budget *snapshot.Budget, fn func(*snapshot.Recording) error) error {
-	if budget == nil {
-		budget = snapshot.NewBudget(snapshot.DefaultBudget)
-	}
 	b, err := snapshot.NewBundleReader(r, budget)
 	if err != nil {
 		return err
@@ -203,7 +200,7 @@ func EachRecording(r io.Reader, budget *snapshot.Budget, fn func(*snapshot.Recor
 func eachRecording(b *snapshot.BundleReader, fn func(*snapshot.Recording) error) error {
 	for n := 0; n < mostRecordings; n++ {
 		rec, err := readRecording(b, n)
-		if err != nil {
+		if err != nil { // a recording that contradicts itself is none
 			return err
 		}
 		more, err := skipRest(b, n)
@@ -242,10 +239,23 @@ func readRecording(b *snapshot.BundleReader, n int) (*snapshot.Recording, error)
 		return nil, current.err
 	}
 	rec.CutShortOf, rec.Owner = current.head.CutShortOf, first.head.Owner
-	if s := rec.Seconds(); !(s >= 0 && s <= maxSpan) {
-		return nil, fmt.Errorf("its snapshots are %g seconds apart", s)
+	return rec, contradiction(rec)
+}
+
+// contradiction is why the snapshots of a recording cannot be of one namespace, one after the other.
+func contradiction(rec *snapshot.Recording) error {
+	first := rec.Snapshots[0]
+	for i, s := range rec.Snapshots[1:] {
+		switch seconds := s.UptimeSeconds - rec.Snapshots[i].UptimeSeconds; {
+		case !(seconds >= 0 && seconds <= maxSpan):
+			return fmt.Errorf("its snapshots are %g seconds apart", seconds)
+		case s.Kernel.BootID != first.Kernel.BootID && s.Kernel.BootID != "" && first.Kernel.BootID != "":
+			return fmt.Errorf("its snapshots are of two boots, %.40q and %.40q", first.Kernel.BootID, s.Kernel.BootID)
+		case s.Netns.Inode != first.Netns.Inode:
+			return fmt.Errorf("its snapshots are of two network namespaces, %d and %d", first.Netns.Inode, s.Netns.Inode)
+		}
 	}
-	return rec, nil
+	return nil
 }
 
 // skipRest reads what follows the snapshots of a recording, up to the next one or to the end, which proves that

@@ -134,9 +134,12 @@ type member struct {
 }
 
 // NewBundleReader reads the beginning of a bundle. It fails where r is none, or
-// one of another version. Each member that Next gives is charged to the budget, which is
+// one of another version. Each member that Next gives is charged to the budget (nil: the default one), which is
 // for what is made of it, too.
 func NewBundleReader(r io.Reader, budget *Budget) (*BundleReader, error) {
+	if budget == nil {
+		budget = NewBudget(DefaultBudget)
+	}
 	gz, err := gzip.NewReader(r)
 	if err != nil {
 		return nil, foreign(whole(err))
