@@ -25,7 +25,8 @@ var spoken = []string{
 	"profile", "ruleset", "ruleset/read", "snapshot", "syn",
 }
 
-// kernelWords are those that the kernel alone uses, in its errors (errno(3)) and its log.
+// kernelWords are those that the kernel alone uses, in its errors (errno(3)), its log, and for kinds of queues, filters,
+// tunnels, schedulers and helpers.
 const kernelWords = `
 file directory such no network unreachable permitted not operation supported denied permission argument invalid device busy
 resource temporarily unavailable process refused timed out host exists memory allocate cannot protocol too long
@@ -33,6 +34,11 @@ ate my address table full dropping packet falling back vmalloc default automatic
 possible flooding port sending cookies check counters bad checksum time wait bucket soft lockup stuck watchdog bug
 martian source header short ulen len rip pc lr callbacks suppressed ratelimit
 in out physin physout mac src dst tos prec ttl id df mf proto spt dpt window res urgp type code seq
+noqueue pfifo bfifo fast fq codel pie cake htb hfsc tbf sfq red prio mq mqprio multiq netem ingress clsact drr ets etf hhf choke gred qfq taprio sfb
+u32 flower matchall bpf basic cgroup flow fw route mirred gact police direct
+ipip sit gre gretap erspan vxlan geneve wireguard gtp tun vti xfrm bareudp fou
+rr wrr lc wlc lblc lblcr dh sh sed nq fo ovf mh twos
+ftp sip h323 q931 ras pptp irc tftp amanda snmp sane netbios
 `
 
 var letters = regexp.MustCompile(`[A-Za-z]+(?:[0-9]+[A-Za-z]*)*`)

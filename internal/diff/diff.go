@@ -3,6 +3,7 @@ package diff
 
 import (
 	"math"
+	"regexp"
 	"slices"
 	"time"
 
@@ -282,8 +283,8 @@ func rates(a, b *snapshot.Recording) (all []Change) {
 	return all
 }
 
-// deviations is by how many standard deviations two rates differ that are different, of counts that are a Poisson
-// process's: of a hundred counters none differs as much by chance.
+// deviations is by how many standard deviations two rates have to differ, of counts that are a Poisson process's: of a
+// hundred counters none does by chance.
 const deviations = 5
 
 func other(n uint64, s float64, m uint64, t float64) bool {
@@ -293,7 +294,8 @@ func other(n uint64, s float64, m uint64, t float64) bool {
 
 func perSecond(n uint64, seconds float64) string { return units.Rate(float64(n)/seconds) + "/s" }
 
-// counted is what the counters of conntrack and of the namespace's protocols grew by between the last two snapshots.
+// counted is what the counters of troubles, of conntrack and of the namespace's protocols, grew by between the last
+// two snapshots.
 func counted(r *snapshot.Recording) map[string]uint64 {
 	first, last := r.First(), r.Last()
 	grown := map[string]uint64{}
@@ -307,7 +309,7 @@ func counted(r *snapshot.Recording) map[string]uint64 {
 	if last.TCP != nil && first.TCP != nil {
 		more := last.TCP.Counters.Grown(first.TCP.Counters)
 		for name := range last.TCP.Counters {
-			if _, both := first.TCP.Counters[name]; both {
+			if _, both := first.TCP.Counters[name]; both && troubles.MatchString(name) {
 				grown[name] = more[name]
 			}
 		}
@@ -315,5 +317,9 @@ func counted(r *snapshot.Recording) map[string]uint64 {
 	return grown
 }
 
-// lookups are counters of what the tracker does, and natkit's own reading as well.
+// lookups are counters of the tracker's work, of which natkit's own reading is a part.
 var lookups = map[string]bool{"searched": true, "found": true, "new": true, "ignore": true, "insert": true, "delete": true, "delete_list": true, "search_restart": true}
+
+// troubles are the counters of what is lost, refused, or sent again, by the kernel's names (Documentation/networking/
+// snmp_counter.rst): what merely passes is another load, and no difference of the host.
+var troubles = regexp.MustCompile(`Drop|Fail|Err|Discard|Overflow|Invalid|Lost|Retrans|Timeout|Rej|Full|Abort|PAWS|Rst|Reset|NoRoute|Unknown|Prune|Collapse|Cookie|NoPort|Challenge|Recycl|NoMatch|Mismatch|NoState|NoPol|Block|ReversePath|TooBig|DestUnreach|BacklogC`)

@@ -26,7 +26,7 @@ func sampled(change func(*snapshot.Snapshot), grown uint64) *snapshot.Recording 
 				{Family: "ip", Table: "nat", Chain: "post", Kind: snapshot.NATMasquerade, Text: "masquerade"},
 			}},
 			Links:         &snapshot.Links{All: []snapshot.Link{{Name: "eth0", MTU: 1500}}},
-			TCP:           &snapshot.TCP{Counters: snapshot.Counters{"TcpRetransSegs": 100 + uint64(i)*grown, "TcpExtPAWSEstab": 7}},
+			TCP:           &snapshot.TCP{Counters: snapshot.Counters{"TcpRetransSegs": 100 + uint64(i)*grown, "TcpExtPAWSEstab": 7, "IpInReceives": uint64(i) * grown}},
 			ConntrackStat: &snapshot.ConntrackStat{PerCPU: []map[string]uint64{{"drop": 5 + uint64(i)*grown, "found": uint64(i) * grown}}},
 		}
 		if change != nil {
@@ -88,7 +88,7 @@ func TestChanges(t *testing.T) {
 			s.Programs = &snapshot.Programs{Interfaces: []snapshot.ProgramInterface{{Name: "eth0", Mode: "xdp"}}}
 			s.IPVS = &snapshot.IPVS{Services: []snapshot.IPVSService{{Protocol: "tcp", Address: "10.0.0.1:80", Scheduler: "rr", Servers: []snapshot.IPVSServer{{Address: "10.0.0.2:80", Forward: "Masq", Weight: 1}}}}}
 		}, 0, []Change{{Program, "eth0", "", "xdp"}, {IPVS, "tcp 10.0.0.1:80", "", "rr"}, {IPVS, "tcp 10.0.0.1:80 -> 10.0.0.2:80", "", "Masq weight 1"}}},
-		"rates":  {nil, 1000, []Change{{Rate, "TcpRetransSegs", "0/s", "100/s"}, {Rate, "conntrack drop", "0/s", "100/s"}}},
+		"rates":  {nil, 1000, []Change{{Rate, "TcpRetransSegs", "0/s", "100.0/s"}, {Rate, "conntrack drop", "0/s", "100.0/s"}}},
 		"chance": {nil, 20, nil},
 	} {
 		d := Of([]Input{input("a", sampled(nil, 0))}, []Input{input("b", sampled(c.change, c.grown))})

@@ -48,7 +48,7 @@ func (p *printer) recordingContents(r *snapshot.RecordingContents, whole bool) {
 		p.gap()
 		p.line(clean(fmt.Sprintf("  snapshot of %s, read in %s", s.TakenAt.UTC().Format(timeForm), units.Seconds(partSeconds(s.Parts)))))
 		t := &Table{Indent: 4, Columns: []Column{{Head: "part"}, {Head: "bytes", Right: true}}}
-		for _, m := range grouped(s.Members, whole) {
+		for _, m := range bySysctl(s.Members, whole) {
 			t.Row(m.Name, units.Count(m.Bytes))
 		}
 		p.table(t)
@@ -77,8 +77,8 @@ func partSeconds(parts []snapshot.Part) (sum float64) {
 // sysctlFolder is where the members are that are one line, and most of all.
 const sysctlFolder = "proc/sys/net/"
 
-// grouped puts the sysctls together, unless all are wanted.
-func grouped(members []snapshot.Member, whole bool) (all []snapshot.Member) {
+// bySysctl puts the sysctls together, unless all are wanted.
+func bySysctl(members []snapshot.Member, whole bool) (all []snapshot.Member) {
 	sysctls, bytes := 0, int64(0)
 	for _, m := range members {
 		if !whole && strings.HasPrefix(m.Name, sysctlFolder) {
