@@ -188,7 +188,7 @@ func TestBudgetOfRecordings(t *testing.T) {
 	if err := errors.Join(err, b.Close()); err != nil {
 		t.Fatal(err)
 	}
-	for most, want := range map[int64]error{3 << 20: nil, 1 << 20: snapshot.ErrBudget} {
+	for most, want := range map[int64]error{4 << 20: nil, 2 << 20: snapshot.ErrBudget} {
 		if err := EachRecording(bytes.NewReader(file.Bytes()), snapshot.NewBudget(most), func(*snapshot.Recording) error { return nil }); !errors.Is(err, want) {
 			t.Errorf("with %d bytes: %v, want %v", most, err, want)
 		}
@@ -268,7 +268,7 @@ func TestBundleOfManyFilesIsBounded(t *testing.T) {
 	}()
 	_, err := ReadBundle(pr, nil)
 	pr.Close()
-	if !errors.Is(err, snapshot.ErrBudget) && (err == nil || !strings.Contains(err.Error(), "before 0/head.json")) {
+	if !errors.Is(err, snapshot.ErrBudget) && (err == nil || !strings.Contains(err.Error(), "before 0/0/head.json")) {
 		t.Errorf("ReadBundle = %v", err)
 	}
 }

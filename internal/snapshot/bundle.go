@@ -179,14 +179,20 @@ func foreign(err error) error {
 	return fmt.Errorf("not written by natkit snapshot: %w", err)
 }
 
-// Unread makes Next return a member once more.
-func (b *BundleReader) Unread(name string, data []byte) { b.again = &member{name, data} }
+// Unread makes Next return a member once more, and charge it then.
+func (b *BundleReader) Unread(name string, data []byte) {
+	b.again = &member{name, data}
+	b.left += int64(len(data))
+}
 
 // Next is the next member, by the name that it has in the form BundleSchema; io.EOF after the last one of a
 // whole bundle.
 func (b *BundleReader) Next() (name string, data []byte, err error) {
 	if m := b.again; m != nil {
 		b.again = nil
+		if err := b.Charge(int64(len(m.data))); err != nil {
+			return "", nil, fmt.Errorf("%s: %w", m.name, err)
+		}
 		return m.name, m.data, nil
 	}
 	name, data, err = b.member()
