@@ -46,11 +46,13 @@ var layers = map[string]layer{
 	"internal/nat":      data,
 	"internal/snapshot": data,
 
+	"internal/anonymize":           pure,
 	"internal/capacity":            pure,
 	"internal/conntrack":           pure,
 	"internal/conntrack/aggregate": pure,
 	"internal/conntrack/text":      pure,
 	"internal/diagnose":            pure,
+	"internal/diff":                pure,
 	"internal/document":            pure,
 	"internal/gateway":             pure,
 	"internal/gateway/convert":     pure,

@@ -84,8 +84,11 @@ check needs could not be read, as without root.
 		if err := d.check(); err != nil {
 			return err
 		}
-		if d.all {
+		switch {
+		case d.all:
 			return d.runAll(ctx)
+		case d.from != "":
+			return d.runFrom(ctx)
 		}
 		return d.run(ctx, ns)
 	})
@@ -158,14 +161,14 @@ func (d *doctorVerb) run(ctx context.Context, ns *netns.Handle) error {
 	if d.trace {
 		look.Trace = doctor.Trace(ns)
 	}
-	first, err := d.first(ctx, look)
+	first, err := d.diagnose(ctx, look)
 	if err != nil {
 		return err
 	}
 	out, final := outcome{Report: first}, first
 	next := ""
 	switch automatic := len(first.Plan(doctor.Origin).Changes) > 0; {
-	case automatic && !d.fix && d.from == "":
+	case automatic && !d.fix:
 		next = fmt.Sprintf("To apply the remedy (asks first; 'natkit tune undo' takes it back):\n  %s doctor%s --fix", howCalled(d.env.Getenv), d.target.args())
 	case !automatic && d.fix && len(first.Findings) > 0:
 		next = "none of these can be fixed automatically; see the advice above"
@@ -209,19 +212,6 @@ func verdict(ctx context.Context, r *diagnose.Report) error {
 		return errIncomplete
 	}
 	return nil
-}
-
-// first is the report that the verb begins with, live or of a bundle.
-func (d *doctorVerb) first(ctx context.Context, look collect.RecordOptions) (*diagnose.Report, error) {
-	if d.from == "" {
-		return d.diagnose(ctx, look)
-	}
-	rec, err := d.env.readBundle(ctx, d.from, int64(d.memory)<<20)
-	if err != nil {
-		return nil, err
-	}
-	found := diagnose.Run(rec, diagnose.Rules())
-	return &found, nil
 }
 
 func (d *doctorVerb) diagnose(ctx context.Context, look collect.RecordOptions) (*diagnose.Report, error) {
