@@ -458,9 +458,11 @@ func (g *hostGrowth) listeners() string {
 }
 
 // neighbours names the limit where natkit cannot raise it: outside the initial namespace. There the counters are
-// not to be seen, and the log is of all namespaces, so that something has to fail here.
+// not to be seen, and the log is of all namespaces, so that something has to fail here. The initial one, which alone
+// has the limit (arp_init, net/ipv4/arp.c; ndisc_init), is concerned by each line: the table is one for all.
 func (g *hostGrowth) neighbours() string {
-	if len(g.lines) > 0 && !g.refusesNeighbours() {
+	_, initial := g.rec.Last().Sysctls.Int(snapshot.ARPMax)
+	if len(g.lines) > 0 && !(initial && g.rec.Last().Neighbours == nil) && !g.refusesNeighbours() {
 		return "a table was full, of which nothing is felt in this network namespace"
 	}
 	if len(g.lines) > 0 {
