@@ -92,6 +92,7 @@ func hostFaults() []hostFault {
 				{counter: queueDrops, of: []string{passiveOpens}, fewest: 3, share: lossShare, critical: 0.1, variant: " requests"},
 				{counter: queueCookies, of: []string{passiveOpens}, fewest: 100, share: 0.5, variant: " cookies"},
 			},
+			also: (*hostGrowth).queueFull, variants: []string{" full"},
 			settings: []string{snapshot.SoMaxConn, snapshot.SynCookies}, refine: (*hostGrowth).listeners,
 		},
 		{
@@ -117,7 +118,8 @@ func hostFaults() []hostFault {
 				{counter: udpChecksums, of: []string{"UdpInDatagrams"}, fewest: 5, share: lossShare, critical: 0.1}, // udp_queue_rcv_one_skb
 				{counter: tcpChecksums, of: []string{"TcpInSegs"}, fewest: 5, share: lossShare, critical: 0.1, variant: " tcp"},
 			},
-			advice: []string{"checksum-offload", "checksum-kernel"},
+			log:    wrongChecksum,
+			advice: []string{"checksum-offload", "checksum-kernel"}, refine: (*hostGrowth).damaged,
 		},
 		{
 			id: "softnet-dropped", title: "packets dropped before they are processed", part: "softnet",
@@ -150,11 +152,12 @@ func hostFaults() []hostFault {
 
 // Lines of the kernel log, with the functions that write them.
 var (
-	tableOverflow = regexp.MustCompile(`neighbou?r table overflow`)           // neigh_alloc
-	ateAddress    = regexp.MustCompile(`(\S+) ate my IP address`)             // nf_nat_masquerade_ipv4
-	martian       = regexp.MustCompile(`martian source .*, on dev`)           // ip_handle_martian_source
-	stuckCPU      = regexp.MustCompile(`soft lockup - CPU`)                   // watchdog_timer_fn
-	stuckIn       = regexp.MustCompile(`\b_*nf_(?:nat|ct|conntrack)_\w+\+0x`) // its line of the instruction pointer
+	tableOverflow = regexp.MustCompile(`neighbou?r table overflow`)                            // neigh_alloc
+	wrongChecksum = regexp.MustCompile(`UDP: bad checksum\. From (\S+):\d+ to (\S+:\d+) ulen`) // __udp4_lib_rcv, a debugging message
+	ateAddress    = regexp.MustCompile(`(\S+) ate my IP address`)                              // nf_nat_masquerade_ipv4
+	martian       = regexp.MustCompile(`martian source .*, on dev`)                            // ip_handle_martian_source
+	stuckCPU      = regexp.MustCompile(`soft lockup - CPU`)                                    // watchdog_timer_fn
+	stuckIn       = regexp.MustCompile(`\b_*nf_(?:nat|ct|conntrack)_\w+\+0x`)                  // its line of the instruction pointer
 )
 
 // hostRules are the rules of the table.
@@ -439,7 +442,7 @@ func (g *hostGrowth) listeners() string {
 		full = cmp.Or(full, &g.rec.Last().AcceptQueues[i])
 		g.add("accept queue of "+q.Socket.String(), fmt.Sprintf("%s wait, the limit is %s", units.Count(int64(q.Waiting)), units.Count(int64(q.Limit))), "connections", "sock_diag")
 	}
-	if g.sign.counter != listenOverflows {
+	if g.sign.counter == queueDrops || g.sign.counter == queueCookies {
 		g.advise("listen-flood", where(g.rec))
 		return ""
 	}
@@ -455,6 +458,18 @@ func (g *hostGrowth) listeners() string {
 		g.advise("listen-backlog", full.Limit, where(g.rec))
 	}
 	return ""
+}
+
+// queueFull reports whether a listener's queue has more than it takes (sk_acceptq_is_full, include/net/sock.h), so
+// that the next connection is dropped, where it is not known how many were lately: the counter was read once at most.
+func (g *hostGrowth) queueFull() bool {
+	last := g.rec.Last()
+	if _, known := hostDelta(g.rec, listenOverflows); known || len(last.AcceptQueues) == 0 || last.AcceptQueues[0].Waiting <= last.AcceptQueues[0].Limit {
+		return false
+	}
+	g.sign = sign{variant: " full", place: last.AcceptQueues[0].Socket.String()}
+	g.known = []string{"the accept queue of " + g.sign.place + " is full"}
+	return true
 }
 
 // neighbours names the limit where natkit cannot raise it: outside the initial namespace. There the counters are
@@ -785,6 +800,29 @@ func (g *hostGrowth) blackhole() string {
 		g.advise("pmtu-accept", where(g.rec))
 	}
 	return ""
+}
+
+// damaged leaves alone what the Internet sends to anybody: it is a fault where one sender's packets to one port are
+// logged again and again.
+func (g *hostGrowth) damaged() string {
+	if len(g.lines) == 0 {
+		return ""
+	}
+	if _, counted := hostDelta(g.rec, udpChecksums); counted {
+		return "they are few of all that came"
+	}
+	const fewest, within = 3, 60.0
+	at := map[string][]float64{}
+	for _, l := range g.lines {
+		m := g.log.FindStringSubmatch(l.Text)
+		path := m[1] + " to " + m[2]
+		times := append(at[path], l.UptimeSeconds)
+		if at[path] = times; len(times) >= fewest && times[len(times)-1]-times[len(times)-fewest] <= within {
+			g.found.Title += ": " + path
+			return ""
+		}
+	}
+	return "so few of one sender may be damaged packets"
 }
 
 // timeWait leaves alone who wants none.

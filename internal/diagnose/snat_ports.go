@@ -290,6 +290,18 @@ func (p *pools) nearFinding(pool *snapshot.PortPool) *Finding {
 // raceIsCritical is the share of new connections lost to races that users notice.
 const raceIsCritical = 0.01
 
+// checkRaced is checkRace; where the ports in use are not known it says what the counters have.
+func checkRaced(rec *snapshot.Recording) (*Finding, Check) {
+	p, end := readPools(rec)
+	if p != nil {
+		return p.checkRace()
+	}
+	if l, ok := (&table{rec: rec}).losses(); ok && l.Clashes >= fewestClashes {
+		return unknown(fmt.Sprintf("%s: a race, missing ports, or copies of packets; %s", lossText(l), end.Why))
+	}
+	return nil, end
+}
+
 // checkRace: new connections are lost though ports are free, because two packets on two
 // CPUs chose the same port before either was in the table.
 //
