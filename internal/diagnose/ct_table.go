@@ -208,8 +208,11 @@ func (t *table) checkEarlyDrop() (*Finding, Check) {
 		return unknown(t.noCounters())
 	}
 	seen := units.Count(l.Evicted) + " evicted"
-	if l.Evicted == 0 {
+	switch {
+	case l.Evicted == 0:
 		return passed(seen)
+	case t.rec.SinceStart && !t.full():
+		return unknown(seen + onlySum)
 	}
 	return worded("ct-early-drop", t.evidence(), t.remedies(true),
 		t.cause("the table has reached net.netfilter.nf_conntrack_max")), Check{Why: seen}
@@ -238,6 +241,8 @@ func (t *table) checkChainCap() (*Finding, Check) {
 	}
 	seen := fmt.Sprintf("hash chains of %s entries on average in %s buckets", units.Fixed(t.chainLength(), 1), units.Count(t.buckets))
 	switch {
+	case l.Chains > 0 && t.rec.SinceStart:
+		return unknown(fmt.Sprintf("%s, %s refused%s", seen, units.Plural(l.Chains, "connection", "connections"), onlySum))
 	case l.Chains > 0:
 		return t.chainsRefused(l), Check{Why: fmt.Sprintf("%s, %s refused", seen, units.Plural(l.Chains, "connection", "connections"))}
 	case l.ChainsKnown:

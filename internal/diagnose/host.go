@@ -178,9 +178,10 @@ type hostGrowth struct {
 	n     uint64
 	share float64
 	lines []snapshot.LogLine
-	// known are the signs that could be read.
-	known []string
-	found *Finding
+	// known are the signs that could be read; unsure is true where one that grew says nothing by itself.
+	known  []string
+	unsure bool
+	found  *Finding
 }
 
 // check finds the first sign of the fault.
@@ -196,6 +197,8 @@ func (h *hostFault) check(rec *snapshot.Recording) (*Finding, Check) {
 	switch {
 	case len(g.known) == 0:
 		return unknown(g.missing())
+	case !shown && g.unsure:
+		return unknown(strings.Join(g.known, ", "))
 	case !shown:
 		return passed(strings.Join(g.known, ", ") + map[bool]string{true: " has no line of it"}[h.each == nil && len(h.signs) == 0])
 	}
@@ -212,6 +215,9 @@ func (h *hostFault) check(rec *snapshot.Recording) (*Finding, Check) {
 			return passed(strings.Join(g.known, ", ") + ": " + why)
 		}
 	}
+	if rec.SinceStart && g.sign.counter != "" { // it may be long ago
+		g.found.Severity, g.found.Confidence = min(g.found.Severity, Warning), "possible"
+	}
 	g.raise()
 	for _, name := range h.advice {
 		g.found.Remedies = append(g.found.Remedies, advice(name, where(rec)))
@@ -225,22 +231,30 @@ func (g *hostGrowth) shows(s sign) bool {
 	if !ok {
 		return false
 	}
-	all := n
+	all, compared := n, len(s.of) == 0
 	for _, name := range s.of {
-		well, _ := hostDelta(g.rec, name)
-		all += well
+		well, ok := hostDelta(g.rec, name)
+		all, compared = all+well, compared || ok
 	}
 	if s.within {
 		all -= n
 	}
 	text := fmt.Sprintf("%s grew by %s", s.counter, units.Count(n))
 	share := float64(n) / float64(max(1, all))
-	if n > 0 && len(s.of) > 0 {
+	switch {
+	case n < s.fewest:
+	case !compared: // of texts that leave counters out
+		text, compared = text+", of how many is not known: there is no "+s.of[0], false
+	case g.rec.SinceStart && len(s.of) == 0: // a number without a share says nothing about today
+		text, compared = text+" since the start, how much of it lately is not known", false
+	}
+	if n > 0 && compared && len(s.of) > 0 {
 		text += fmt.Sprintf(" (%s)", units.Percent(share))
 	}
 	g.known = append(g.known, text)
 	g.sign, g.n, g.share = s, n, share
-	return n >= s.fewest && share >= s.share
+	g.unsure = g.unsure || n >= s.fewest && !compared
+	return n >= s.fewest && share >= s.share && compared
 }
 
 // showsWorst keeps what the sign with the largest share says, of those that are shown.
@@ -464,11 +478,11 @@ func (g *hostGrowth) listeners() string {
 // that the next connection is dropped, where it is not known how many were lately: the counter was read once at most.
 func (g *hostGrowth) queueFull() bool {
 	last := g.rec.Last()
-	if _, known := hostDelta(g.rec, listenOverflows); known || len(last.AcceptQueues) == 0 || last.AcceptQueues[0].Waiting <= last.AcceptQueues[0].Limit {
+	if _, known := hostDelta(g.rec, listenOverflows); known && !g.unsure && !g.rec.SinceStart || len(last.AcceptQueues) == 0 || last.AcceptQueues[0].Waiting <= last.AcceptQueues[0].Limit {
 		return false
 	}
 	g.sign = sign{variant: " full", place: last.AcceptQueues[0].Socket.String()}
-	g.known = []string{"the accept queue of " + g.sign.place + " is full"}
+	g.known = append(g.known, "the accept queue of "+g.sign.place+" is full")
 	return true
 }
 
