@@ -460,6 +460,9 @@ func (g *hostGrowth) listeners() string {
 		g.advise("listen-flood", where(g.rec))
 		return ""
 	}
+	if n, ok := hostDelta(g.rec, listenOverflows); ok && g.sign.counter == "" {
+		g.add("counter "+listenOverflows, int64(min(n, math.MaxInt64)), g.rec.Span(), netstatSource)
+	}
 	if full == nil {
 		g.advise("listen-which", where(g.rec))
 		return ""

@@ -57,6 +57,7 @@ func allKinds() []kind {
 		{name: "/proc/net/stat/ndisc_cache", path: "/proc/net/stat/ndisc_cache", marks: []string{"unresolved_discards"}, is: line(`entries\s+allocs\s`), hint: regexp.MustCompile(`ndisc`), counts: true},
 		{name: "/proc/net/stat/arp_cache", path: "/proc/net/stat/arp_cache", marks: []string{"unresolved_discards"}, is: line(`entries\s+allocs\s`), hint: regexp.MustCompile(`arp`), counts: true},
 		{name: "iptables-save", marks: []string{"*nat", "*filter", "*mangle", "*raw", "*security"}, is: line(`\s*\*(?:nat|filter|mangle|raw|security)\s*$`), read: readSaved},
+		{name: "iptables -S", marks: []string{"-P ", "-N "}, is: line(`(?:-P [A-Z]+ (?:ACCEPT|DROP)|-N \S+)(?: -c \d+ \d+)?\s*$`), read: readListed},
 		{name: "nft list ruleset", marks: []string{"table "}, is: line(`table (?:ip|ip6|inet|arp|bridge|netdev) \S+ \{`), read: readNft},
 		file("/proc/net/snmp", "RtoAlgorithm", `Tcp: RtoAlgorithm `, true),
 		file("/proc/net/netstat", "TcpExt: Sync", `TcpExt: SyncookiesSent `, true),
