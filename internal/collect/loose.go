@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -120,6 +121,9 @@ func (t *texts) table(_ context.Context, fn func([]byte) error) (r dump.Result, 
 	return r, err
 }
 
+// ofNetns is what Linux 6.18 and later say of the namespace.
+var ofNetns = regexp.MustCompile(` in netns \d+\b`)
+
 // kernelLog numbers the lines from 1 on.
 func (t *texts) kernelLog(fn func([]byte) bool) (uint64, error) {
 	if !t.HasLog {
@@ -128,10 +132,21 @@ func (t *texts) kernelLog(fn func([]byte) bool) (uint64, error) {
 	log := t.host.Samples[len(t.host.Samples)-1].Log
 	for i, l := range log {
 		if uint64(i)+1 < t.logNext {
-			fn(fmt.Appendf(nil, "4,%d,%d,-;%s\n", i+1, int64(l.Uptime*1e6), l.Text))
+			text := l.Text
+			if t.Netns == 0 { // of which one the lines are is not known
+				text = ofNetns.ReplaceAllString(text, "")
+			}
+			fn(fmt.Appendf(nil, "4,%d,%d,-;%s\n", i+1, int64(l.Uptime*1e6), text))
 		}
 	}
 	return t.logNext, nil
+}
+
+func (t *texts) judged() ([]*ruleset.Table, error) {
+	if t.Rules == nil {
+		return nil, errLacks{"rules", "'iptables-save -c' or 'nft -a list ruleset'"}
+	}
+	return t.Rules, nil
 }
 
 func (t *texts) answer(q question, v any, ask func() error) error {
@@ -142,8 +157,23 @@ func (t *texts) answer(q question, v any, ask func() error) error {
 		}
 		*v = *ruleset.NATRules(t.Rules, &ruleset.Budget{})
 		return nil
+	case *snapshot.Links:
+		return give(v, t.linksOf)
+	case *snapshot.OwnPorts:
+		return give(v, t.ownPorts)
+	}
+	if isAsked(q.member) {
+		return ask()
 	}
 	return errLacks{what: q.what}
+}
+
+func give[T any](to *T, of func() (*T, error)) error {
+	v, err := of()
+	if err == nil {
+		*to = *v
+	}
+	return err
 }
 
 func (t *texts) structSize(string) (int, error) {
@@ -151,7 +181,7 @@ func (t *texts) structSize(string) (int, error) {
 }
 
 func (t *texts) machine() (machine, error) {
-	return machine{Arch: t.Arch, PageBytes: 4096}, nil
+	return machine{Arch: t.Arch, PageBytes: 4096, Netns: snapshot.Netns{Inode: t.Netns, Name: t.host.Netns}}, nil
 }
 
 func (t *texts) traced(*snapshot.Trace) (*snapshot.Trace, error) { return nil, nil }
@@ -192,9 +222,6 @@ func ReadLoose(walk loose.Walk, of string, budget *snapshot.Budget) (*snapshot.R
 	if len(rec.Snapshots) == 1 {
 		rec.Snapshots = []*snapshot.Snapshot{rec.Last().AtStart(), rec.Last()}
 		rec.SinceStart = true
-	}
-	for _, s := range rec.Snapshots {
-		s.Netns.Name = host.Netns
 	}
 	for _, n := range host.Notes {
 		last := rec.Last()

@@ -93,6 +93,7 @@ func allKinds() []kind {
 		{name: "uname -a", marks: []string{"Linux "}, is: line(`Linux \S+ \d+\.\d+\S* #`), read: readUname},
 		{name: "/proc/uptime", marks: []string{"."}, is: regexp.MustCompile(`^\d+\.\d\d \d+\.\d\d\s*$`), read: readUptime},
 		{name: "uptime", marks: []string{"load average"}, is: line(`.* up .*load average`), read: readUptimeWords},
+		{name: "readlink /proc/self/ns/net", marks: []string{"net:["}, is: line(`(?:.* )?net:\[\d+\]\s*$`), read: readNetns},
 		{name: "os-release", marks: []string{"PRETTY_NAME="}, is: line(`PRETTY_NAME=`), read: func(*Sample, *Text) error { return nil }},
 		{name: kindDate, marks: []string{":"}, is: regexp.MustCompile(`^\s*[^\n]*\d\d:\d\d:\d\d[^\n]*\n?$`), hint: regexp.MustCompile(`(?:^|/| )date\b`), read: func(*Sample, *Text) error { return nil }},
 	}

@@ -31,6 +31,8 @@ type Sample struct {
 	StatsSource string
 	// Release and Arch are the kernel's.
 	Release, Arch string
+	// Netns is the inode of the network namespace; 0 where that is not known.
+	Netns uint64
 	// Log are the lines of the kernel log, the oldest first; HasLog is true where there was one.
 	Log    []LogLine
 	HasLog bool
@@ -43,6 +45,8 @@ type Sample struct {
 	Table *Text
 
 	network
+	// listed is true where the list of sockets has those of UDP as well.
+	listed   bool
 	counters map[string]uint64
 	// sparse is true of counters of which those that are 0 were left out.
 	sparse bool
@@ -211,6 +215,13 @@ func readUname(s *Sample, t *Text) error {
 		return nil
 	}
 	return fmt.Errorf("names no release")
+}
+
+var netnsInode = regexp.MustCompile(`net:\[(\d+)\]`)
+
+func readNetns(s *Sample, t *Text) (err error) {
+	s.Netns, err = strconv.ParseUint(netnsInode.FindStringSubmatch(string(t.Data))[1], 10, 64)
+	return err
 }
 
 func readUptime(s *Sample, t *Text) error {

@@ -3,6 +3,8 @@ package loose
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -41,6 +43,9 @@ func readSockets(s *Sample, t *Text) error {
 			n++
 		}
 	}
+	if allSockets.MatchString(t.hints()) { // a host that listens nowhere has none
+		s.Listening, s.listed = true, true
+	}
 	head := strings.Contains(string(t.Data[:min(len(t.Data), headBytes)]), "Recv-Q")
 	if n == 0 && !head {
 		return fmt.Errorf("has no socket of TCP or UDP")
@@ -48,6 +53,17 @@ func readSockets(s *Sample, t *Text) error {
 	s.HasSockets = true
 	return nil
 }
+
+// ListedSockets reports whether a text has all sockets of a protocol, the listening ones of TCP among them.
+func (s *Sample) ListedSockets(protocol string) bool {
+	if protocol == "tcp" {
+		return s.Listening
+	}
+	return s.listed || slices.ContainsFunc(s.Sockets, func(one Socket) bool { return one.Protocol == protocol })
+}
+
+// allSockets are commands that print all sockets of TCP and UDP, the listening ones among them.
+var allSockets = regexp.MustCompile(`\b(?:ss|netstat)[ _]-(?:\w*a\w*t\w*u|\w*a\w*u\w*t|\w*t\w*u\w*a|\w*t\w*a\w*u|\w*u\w*t\w*a|\w*u\w*a\w*t|peaonmi|neopa)`)
 
 func socketOf(words []string, protocol string) (one Socket, ok bool) {
 	if len(words) < 5 {
