@@ -49,15 +49,14 @@ func (o *observation) ways() (*snapshot.Ways, error) {
 	w := &ways{lookups: k, out: all}
 	k.judged = mostAsked
 	w.sources()
-	err = w.served()
+	if err := w.served(); err != nil {
+		all.NoSockets = err.Error()
+	}
 	w.discovery()
-	if err == nil && (bridges || w.bridged()) {
+	if bridges || w.bridged() {
 		w.bridges(bridges)
 	}
 	all.TooMany = k.judged < 0
-	if err != nil {
-		return nil, fmt.Errorf("ask the filters about other traffic: %w", err)
-	}
 	return all, nil
 }
 

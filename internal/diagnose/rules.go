@@ -40,7 +40,7 @@ func Rules() []Rule {
 		{"dnat-filtered", "DNAT that a filter drops", checkDNATFiltered},
 		{"dnat-everywhere", "what hosts inside ask of the Internet, led to a published server", given(readAudit, (*audit).checkDNATEverywhere)},
 		{"sources-listed", "clients that a list keeps out", checkListed},
-		{"snat-filtered", "what is to be translated, and a filter drops", given(readWays, (*ways).checkSNATFiltered)},
+		{"snat-filtered", "what is to be translated, and a filter drops", given(readCut, (*ways).checkSNATFiltered)},
 		{"served-filtered", "what networks ask of this host, and a filter drops", given(readWays, (*ways).checkServedFiltered)},
 		{"established-filtered", "packets of connections that a filter drops", given(readWays, (*ways).checkLaterFiltered)},
 		{"bridge-filtered", "bridged packets that a filter drops", given(readWays, (*ways).checkBridgeFiltered)},
