@@ -279,6 +279,24 @@ func readSaved(s *Sample, t *Text) error { return s.addRules(t) }
 
 func readNft(s *Sample, t *Text) error { return s.addRules(t) }
 
+// numbered gives rules of iptables the numbers of their lines, by which parts of one rule are known as such. The kernel's
+// own numbers only nft -a prints; without it, nothing of nft may be taken for one.
+func numbered(table *ruleset.Table, t *Text) {
+	if t.kind.name != "iptables-save" {
+		table.Source = "nftables"
+		return
+	}
+	table.Source = "iptables-legacy"
+	if strings.Contains(string(t.Data[:min(len(t.Data), headBytes)]), "(nf_tables)") {
+		table.Source = "iptables-nft"
+	}
+	for _, c := range table.Chains {
+		for _, r := range c.Rules {
+			r.Handle = uint64(r.Line)
+		}
+	}
+}
+
 func (s *Sample) addRules(t *Text) error {
 	version := 4
 	if strings.Contains(t.hints(), "ip6tables") {
@@ -292,6 +310,7 @@ func (s *Sample) addRules(t *Text) error {
 		s.Rules = []*ruleset.Table{}
 	}
 	for _, table := range set.Tables {
+		numbered(table, t)
 		same := func(o *ruleset.Table) bool { return o.Family == table.Family && o.Name == table.Name }
 		i := slices.IndexFunc(s.Rules, same)
 		switch {
