@@ -45,16 +45,16 @@ func asSaved(text, command string) (string, error) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if m := chainLine.FindStringSubmatch(line); m != nil {
-			name, policy, packets, bytes := m[1], m[2], "0", "0"
+			name, policy, counters := m[1], m[2], ""
 			if name == "" {
 				name, policy = m[3], "-"
 			} else {
 				policies = append(policies, name)
 			}
 			if m[4] != "" {
-				packets, bytes = m[4], m[5]
+				counters = fmt.Sprintf(" [%s:%s]", m[4], m[5])
 			}
-			chains = append(chains, fmt.Sprintf(":%s %s [%s:%s]", name, policy, packets, bytes))
+			chains = append(chains, fmt.Sprintf(":%s %s%s", name, policy, counters))
 		} else if strings.HasPrefix(line, "-A ") {
 			if m := ruleCounts.FindStringSubmatchIndex(line); m != nil {
 				line = fmt.Sprintf("[%s:%s] %s%s", line[m[2]:m[3]], line[m[4]:m[5]], line[:m[0]], line[m[1]:])

@@ -9,12 +9,12 @@ import (
 
 var listings = []struct{ name, text, command, want string }{
 	{"filter", "-P INPUT ACCEPT\n-P FORWARD DROP\n-P OUTPUT ACCEPT\n-N DOCKER\n-A FORWARD -o docker0 -j DOCKER\n", "",
-		"*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n:DOCKER - [0:0]\n-A FORWARD -o docker0 -j DOCKER\nCOMMIT\n"},
+		"*filter\n:INPUT ACCEPT\n:FORWARD DROP\n:OUTPUT ACCEPT\n:DOCKER -\n-A FORWARD -o docker0 -j DOCKER\nCOMMIT\n"},
 	{"nat of an old kernel", "-P PREROUTING ACCEPT\n-P POSTROUTING ACCEPT\n-P OUTPUT ACCEPT\n-A POSTROUTING -o eth0 -j MASQUERADE\n", "",
-		"*nat\n:PREROUTING ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A POSTROUTING -o eth0 -j MASQUERADE\nCOMMIT\n"},
+		"*nat\n:PREROUTING ACCEPT\n:POSTROUTING ACCEPT\n:OUTPUT ACCEPT\n-A POSTROUTING -o eth0 -j MASQUERADE\nCOMMIT\n"},
 	{"counters", "-P INPUT ACCEPT -c 5 300\n-P FORWARD DROP -c 57 6034\n-P OUTPUT ACCEPT -c 0 0\n-A FORWARD -i tun0 -c 3 180 -j ACCEPT\n", "",
 		"*filter\n:INPUT ACCEPT [5:300]\n:FORWARD DROP [57:6034]\n:OUTPUT ACCEPT [0:0]\n[3:180] -A FORWARD -i tun0 -j ACCEPT\nCOMMIT\n"},
-	{"a chain alone", "-N DOCKER-USER\n-A DOCKER-USER -j RETURN\n", "iptables -t filter -S DOCKER-USER", "*filter\n:DOCKER-USER - [0:0]\n-A DOCKER-USER -j RETURN\nCOMMIT\n"},
+	{"a chain alone", "-N DOCKER-USER\n-A DOCKER-USER -j RETURN\n", "iptables -t filter -S DOCKER-USER", "*filter\n:DOCKER-USER -\n-A DOCKER-USER -j RETURN\nCOMMIT\n"},
 	{"a chain of a table that is not known", "-N DOCKER-USER\n-A DOCKER-USER -j RETURN\n", "", ""},
 }
 
