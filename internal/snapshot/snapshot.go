@@ -456,7 +456,7 @@ func (r *Recording) Span() string {
 func (s *Snapshot) AtStart() *Snapshot {
 	start := *s
 	start.UptimeSeconds, start.Parts, start.KernelLog, start.KernelLogNext = 0, []Part{}, nil, min(s.KernelLogNext, 1)
-	start.Table, start.Ports, start.NATRules = nil, nil, nil
+	start.Table, start.Ports, start.NATRules, start.Audit = nil, nil, nil, nil
 	if s.ConntrackStat != nil {
 		start.ConntrackStat = &ConntrackStat{Source: s.ConntrackStat.Source}
 		for _, cpu := range s.ConntrackStat.PerCPU {
