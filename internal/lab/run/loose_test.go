@@ -84,7 +84,16 @@ type keptLoose struct {
 }
 
 // notInTexts are the findings that texts cannot show, each with the reason.
-var notInTexts = map[string]string{}
+var notInTexts = map[string]string{
+	"drops-unexplained":    "the kernel counts most drops nowhere: doctor traces them",
+	"tw-seq-reject":        "no counter shows it: doctor captures the SYNs",
+	"ebpf-detached":        "no program prints which of natkit's eBPF programs are attached, and which are to be",
+	"ebpf-no-xdp":          "no program prints which of natkit's eBPF programs are attached, and which are to be",
+	"ebpf-bypassed-filter": "no program prints what natkit's eBPF programs translate; the filter that they bypass is then a finding of its own",
+}
+
+// insteadOf are findings that texts have where live there is another one, as what they lack is the reason for that.
+var insteadOf = map[string]string{"ebpf-bypassed-filter": "dnat-filtered"}
 
 // TestLooseTexts: the texts of each scenario, as other programs printed them, give what doctor found live.
 func TestLooseTexts(t *testing.T) {
@@ -129,7 +138,13 @@ func compareLoose(t *testing.T, live []string, walk loose.Walk) {
 		slices.Sort(ids)
 		return ids
 	}
-	if diff := cmp.Diff(possible(live), possible(report.IDs())); diff != "" {
+	found := report.IDs()
+	for id, other := range insteadOf {
+		if slices.Contains(live, id) {
+			found = slices.DeleteFunc(found, func(f string) bool { return f == other })
+		}
+	}
+	if diff := cmp.Diff(possible(live), possible(found)); diff != "" {
 		t.Errorf("(-live +texts):\n%s", diff)
 		for _, c := range report.Checks {
 			if slices.Contains(live, c.ID) && c.State != diagnose.Found {
@@ -245,7 +260,7 @@ func packLoose(t *testing.T, dir string, found []string) []byte {
 		if cut := unneeded[filepath.Base(file)]; cut != nil {
 			data = cut.ReplaceAll(data, nil)
 		}
-		if name, _ := filepath.Rel(dir, file); len(data) > 0 {
+		if name, _ := filepath.Rel(dir, file); err == nil {
 			add(name, info.ModTime(), data)
 		}
 	}
