@@ -308,7 +308,9 @@ func (h *Host) EachEntry(t *Text, fn func(*conntrack.Entry) error) (stats text.S
 		if err == nil {
 			stats, err = text.Each(io.LimitReader(plain, t.end-t.first), fn)
 		}
-		failed = err
+		if failed = err; errors.Is(err, text.ErrEmpty) { // as is the list of an empty table
+			failed = nil
+		}
 		return errFound
 	})
 	switch {

@@ -99,6 +99,15 @@ func allKinds() []kind {
 	}
 }
 
+func kindNamed(name string) *kind {
+	for i := range kinds {
+		if kinds[i].name == name {
+			return &kinds[i]
+		}
+	}
+	return nil
+}
+
 // kindOf recognises a text by its head; nil where it is none.
 func kindOf(t *Text) *kind {
 	head := t.Data[:min(len(t.Data), headBytes)]

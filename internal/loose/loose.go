@@ -250,11 +250,17 @@ func (s *session) interesting(data []byte) (kept []byte) {
 	return kept
 }
 
+// emptyList is what a file without a line has to be named that it is a list of no connections.
+var emptyList = regexp.MustCompile(`conntrack[ _-]+(?:\w+[ _-]+)?L\b|conntrack[ _]-L|\bnf_conntrack$`)
+
 // finish keeps the text if it was recognised.
 func (s *session) finish() error {
 	t := s.now
 	if !s.known && !s.dropped && len(t.Data) > 0 {
 		s.recognise()
+	}
+	if t.Lines == 0 && emptyList.MatchString(t.hints()) { // the list of an empty table is empty
+		t.kind = kindNamed(kindTable)
 	}
 	if t.kind == nil {
 		return nil

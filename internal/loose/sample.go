@@ -303,6 +303,7 @@ func (s *Sample) addRules(t *Text) error {
 		version = 6
 	}
 	set := ruleset.Parse(string(t.Data), version)
+	set.ForJudge()
 	if set.Foreign {
 		return fmt.Errorf("has neither tables nor rules")
 	}

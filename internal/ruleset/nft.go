@@ -461,7 +461,7 @@ func init() {
 		"tcp option maxseg size set": (*nftRule).mss, "xt target": (*nftRule).xt, "xt match": (*nftRule).xtMatch,
 	}
 	for _, word := range []string{"reject", "queue", "tproxy", "synproxy", "fwd", "dup"} {
-		statements[word] = (*nftRule).end
+		statements[word] = func(r *nftRule) error { return r.end(word) }
 	}
 	for _, name := range append([]string{"th"}, withPorts...) {
 		ofProtocol := func(take func(r *textRule, texts []string, not bool) error) func(r *nftRule) error {
@@ -653,11 +653,15 @@ func (r *nftRule) log() error {
 	return nil
 }
 
-func (r *nftRule) end() error {
+func (r *nftRule) end(word string) error {
 	t := &r.rule.Target
 	t.does(Ends)
-	t.Name, t.Unknown = strings.Join(r.words, " "), []string{"the statement " + strings.Join(r.words, " ")}
-	r.words = nil
+	words := r.words
+	if at := slices.Index(words, "comment"); at >= 0 {
+		words, r.rule.Comment = words[:at], strings.Join(words[at+1:], " ")
+	}
+	t.Name = strings.TrimSpace(word + " " + strings.Join(words, " "))
+	t.Unknown, r.words = []string{"the statement " + t.Name}, nil
 	return nil
 }
 
