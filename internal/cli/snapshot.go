@@ -359,32 +359,6 @@ func defaultBundleName(now time.Time, anonymized bool) string {
 	return "natkit-" + host + "-" + now.UTC().Format("20060102T150405Z") + ".tar.gz"
 }
 
-// readBundle reads the first recording of what 'natkit snapshot' wrote, with a limit of memory in bytes; - is
-// standard input.
-func (e *Env) readBundle(ctx context.Context, name string, memory int64) (first *snapshot.Recording, err error) {
-	n := 0
-	err = e.eachRecording(ctx, name, memory, func(rec *snapshot.Recording) error {
-		if n++; n == 1 {
-			first = rec
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	if n > 1 {
-		e.note("%s has %d network namespaces: this is the first one", name, n)
-	}
-	return first, nil
-}
-
-// eachRecording calls fn with each recording of a bundle.
-func (e *Env) eachRecording(ctx context.Context, name string, memory int64, fn func(*snapshot.Recording) error) error {
-	return e.withBundle(ctx, name, func(r io.Reader) error {
-		return collect.EachRecording(r, snapshot.NewBudget(memory), fn)
-	})
-}
-
 // withBundle opens a bundle for read, whose error it explains.
 func (e *Env) withBundle(ctx context.Context, name string, read func(io.Reader) error) error {
 	in, err := e.open(ctx, name, "a bundle of 'natkit snapshot' into it")

@@ -35,11 +35,15 @@ func (n *reading) readRoutes(r *snapshot.Recording) error {
 	known, err := answer(n.observation, question{"routes", "routes.json"}, func() (*map[string]snapshot.Route, error) {
 		var known map[string]snapshot.Route
 		err := n.src.inside(func() error {
-			k, err := newRouter()
+			w, err := n.src.world()
 			if err != nil {
 				return err
 			}
-			defer k.close()
+			defer w.close()
+			k, err := newRouter(w)
+			if err != nil {
+				return err
+			}
 			k.tables = n.tables
 			for i := range all {
 				k.bothWays(n.Audit, &all[i])
@@ -169,7 +173,7 @@ func (k *router) bothWays(a *snapshot.Audit, w *failed) *snapshot.Routes {
 // unseen asks the filters about what follows the first packet of a connection that leaves by the interface which it
 // came in by, as its answer may go from the next router to the client and not by this host.
 func (k *router) unseen(f flow, q *snapshot.Route) {
-	if k.conn == nil || q.Unseen != nil || f.protocol != unix.IPPROTO_TCP || q.Out != f.in || q.NextHop == f.to.Addr() || !k.afford(throughHooks...) {
+	if k.world == nil || q.Unseen != nil || f.protocol != unix.IPPROTO_TCP || q.Out != f.in || q.NextHop == f.to.Addr() || !k.afford(throughHooks...) {
 		return
 	}
 	p := packetOf(f, ruleset.ConnInvalid)

@@ -9,8 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"math"
-	"net"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +16,6 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -126,7 +123,12 @@ func parseEventListeners(r io.Reader) ([]snapshot.EventListener, error) {
 // readAcceptQueues asks sock_diag for the listeners with connections that wait for accept.
 func (o *observation) readAcceptQueues(context.Context) error {
 	queues, err := answer(o, question{"accept queues", "accept_queues.json"}, func() (*[]snapshot.AcceptQueue, error) {
-		all, err := openSockets("tcp")
+		w, err := o.src.world()
+		if err != nil {
+			return nil, err
+		}
+		defer w.close()
+		all, err := w.sockets("tcp")
 		all = slices.DeleteFunc(all, func(q snapshot.AcceptQueue) bool { return q.Waiting == 0 })
 		free := func(q snapshot.AcceptQueue) int64 { return int64(q.Limit) - int64(q.Waiting) }
 		slices.SortStableFunc(all, func(a, b snapshot.AcceptQueue) int {
@@ -147,7 +149,7 @@ func (o *observation) readReversePaths(context.Context) error {
 	if o.TCP == nil || o.TCP.Counters["TcpExtIPReversePathFilter"] == 0 {
 		return errNone
 	}
-	paths, err := answer(o, question{"reverse paths", "reverse_paths.json"}, askReversePaths)
+	paths, err := answer(o, question{"reverse paths", "reverse_paths.json"}, o.askReversePaths)
 	if err == nil {
 		o.ReversePaths = *paths
 	}
@@ -156,23 +158,24 @@ func (o *observation) readReversePaths(context.Context) error {
 
 // askReversePaths asks, for each interface, for the route to a public address that leads out of
 // it: that is a default route, also one of a table for the interface's own address.
-func askReversePaths() (*[]snapshot.ReversePath, error) {
-	links, err := net.Interfaces()
+func (o *observation) askReversePaths() (*[]snapshot.ReversePath, error) {
+	k, err := o.asksRoutes()
 	if err != nil {
 		return nil, err
 	}
-	all := strictFilter("all")
 	paths := []snapshot.ReversePath{}
+	links := k.sorted()
 	for _, l := range links[:min(len(links), mostPaths)] {
 		// The effective value is the larger one, and 2 is loose (IN_DEV_RPFILTER).
-		if mode := max(all, strictFilter(l.Name)); mode != 1 || l.Flags&net.FlagUp == 0 || l.Flags&net.FlagLoopback != 0 {
+		if mode := max(k.strictFilter("all"), k.strictFilter(l.name)); mode != 1 || l.flags&unix.IFF_UP == 0 || l.flags&unix.IFF_LOOPBACK != 0 {
 			continue
 		}
-		options := &netlink.RouteGetOptions{OifIndex: l.Index, SrcAddr: firstIPv4(&l), FIBMatch: true}
-		routes, err := netlink.RouteGetWithOptions(net.IPv4(1, 0, 0, 1), options)
-		path := snapshot.ReversePath{Interface: l.Name, Default: err == nil && len(routes) > 0}
+		path := snapshot.ReversePath{Interface: l.name}
+		if path.Default, err = k.leadsOut(l); err != nil {
+			return nil, err
+		}
 		if !path.Default {
-			path.Selected = selectedWay(l.Index, l.Name)
+			path.Selected = k.selectedWay(l)
 		}
 		paths = append(paths, path)
 	}
@@ -181,48 +184,31 @@ func askReversePaths() (*[]snapshot.ReversePath, error) {
 
 // selectedWay is the routing rule for packets of a mark, or that come in by an interface, that leads to a default
 // route out of this one: fib_validate_source asks without either, unless src_valid_mark is set.
-func selectedWay(index int, device string) string {
-	for _, name := range []string{"all", device} {
-		if text, _ := os.ReadFile("/proc/sys/net/ipv4/conf/" + name + "/src_valid_mark"); strings.TrimSpace(string(text)) != "0" {
+func (r *router) selectedWay(l *link) string {
+	for _, name := range []string{"all", l.name} {
+		if text, _ := r.file("/proc/sys/net/ipv4/conf/" + name + "/src_valid_mark"); strings.TrimSpace(string(text)) != "0" {
 			return ""
 		}
 	}
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{LinkIndex: index}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
-	rules, ruleErr := netlink.RuleList(netlink.FAMILY_V4)
-	if err != nil || ruleErr != nil {
-		return ""
-	}
-	for _, r := range rules {
-		if r.Mark == 0 && r.IifName == "" || r.Src != nil || r.Invert {
+	tables := r.defaultTables(l)
+	for i := range r.rules {
+		rule := &r.rules[i]
+		if rule.v6 || rule.mark == 0 && rule.in == "" || rule.from.IsValid() || rule.invert || !slices.Contains(tables, rule.table) {
 			continue
 		}
-		for _, route := range routes {
-			if everywhere := route.Dst == nil || route.Dst.IP.IsUnspecified(); route.Table == r.Table && everywhere {
-				word := fmt.Sprintf("fwmark %#x", r.Mark)
-				if r.Mark == 0 {
-					word = "iif " + r.IifName
-				}
-				return fmt.Sprintf("%d: %s lookup %d", r.Priority, word, r.Table)
-			}
+		word := fmt.Sprintf("fwmark %#x", rule.mark)
+		if rule.mark == 0 {
+			word = "iif " + rule.in
 		}
+		return fmt.Sprintf("%d: %s lookup %d", rule.priority, word, rule.table)
 	}
 	return ""
 }
 
-func strictFilter(device string) int {
-	text, _ := os.ReadFile("/proc/sys/net/ipv4/conf/" + device + "/rp_filter")
+func (r *router) strictFilter(device string) int {
+	text, _ := r.file("/proc/sys/net/ipv4/conf/" + device + "/rp_filter")
 	n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
 	return n
-}
-
-func firstIPv4(l *net.Interface) net.IP {
-	addresses, _ := l.Addrs()
-	for _, a := range addresses {
-		if p, ok := a.(*net.IPNet); ok && p.IP.To4() != nil {
-			return p.IP
-		}
-	}
-	return nil
 }
 
 // readICMPErrors asks the rules what becomes of the ICMP errors by which this machine answers

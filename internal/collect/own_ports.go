@@ -101,7 +101,7 @@ func (r localPorts) ask() (*snapshot.OwnPorts, error) {
 			return nil, fmt.Errorf("list sockets of TCP: %w (needs CONFIG_INET_DIAG)", err)
 		}
 		for _, a := range answers {
-			uses.add(r, a, size)
+			uses.addMessage(r, a, size)
 		}
 	}
 	return uses.worst(r.ports()), nil
@@ -135,22 +135,26 @@ type ownUse struct {
 
 type ownUses map[ownUse]map[uint16]bool
 
-func (u ownUses) add(r localPorts, m netlink.Message, size int) {
+func (u ownUses) addMessage(r localPorts, m netlink.Message, size int) {
 	const state, port, peer, local, remote, end, timeWait = 1, 4, 6, 8, 24, 40, 6
 	if len(m.Body) < end {
 		return
 	}
-	own := binary.BigEndian.Uint16(m.Body[port:])
 	from, _ := netip.AddrFromSlice(m.Body[local : local+size])
 	to, _ := netip.AddrFromSlice(m.Body[remote : remote+size])
-	if own < r.first || own > r.last || r.reserved[own] || to.IsUnspecified() {
+	u.add(r, netip.AddrPortFrom(from.Unmap(), binary.BigEndian.Uint16(m.Body[port:])), netip.AddrPortFrom(to.Unmap(), binary.BigEndian.Uint16(m.Body[peer:])), m.Body[state] == timeWait)
+}
+
+func (u ownUses) add(r localPorts, from, to netip.AddrPort, timeWait bool) {
+	own := from.Port()
+	if own < r.first || own > r.last || r.reserved[own] || to.Addr().IsUnspecified() {
 		return
 	}
-	key := ownUse{from.Unmap(), netip.AddrPortFrom(to.Unmap(), binary.BigEndian.Uint16(m.Body[peer:]))}
+	key := ownUse{from.Addr(), to}
 	if u[key] == nil {
 		u[key] = map[uint16]bool{}
 	}
-	u[key][own] = m.Body[state] == timeWait
+	u[key][own] = timeWait
 }
 
 func (u ownUses) worst(ports int64) *snapshot.OwnPorts {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/natkit/natkit/internal/nat"
 	natnetlink "github.com/natkit/natkit/internal/netlink"
-	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/vishvananda/netlink"
@@ -36,8 +35,8 @@ func (f flow) String() string { return fmt.Sprintf("%d %s > %s in %s", f.protoco
 
 // router asks the kernel for routes, and knows what it was asked before.
 type router struct {
-	// conn is nil for a bundle.
-	conn       *socket.Conn
+	// world is nil for a bundle.
+	world
 	links      map[int]*link
 	named      map[string]*link
 	neighbours map[hop]netlink.Neigh
@@ -59,41 +58,52 @@ type hop struct {
 }
 
 // newRouter reads what is the same for all packets.
-func newRouter() (*router, error) {
-	r := &router{links: map[int]*link{}, named: map[string]*link{}, neighbours: map[hop]netlink.Neigh{}, known: map[string]snapshot.Route{}}
-	all, err := socket.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, unix.AF_UNSPEC) })
+func newRouter(w world) (*router, error) {
+	r := &router{world: w, links: map[int]*link{}, named: map[string]*link{}, neighbours: map[hop]netlink.Neigh{}, known: map[string]snapshot.Route{}}
+	all, err := w.neighbours()
 	if err != nil {
-		return nil, fmt.Errorf("list neighbours: %w", err)
+		return nil, err
 	}
 	for _, n := range all {
 		if address, ok := netip.AddrFromSlice(n.IP); ok {
 			r.neighbours[hop{n.LinkIndex, address.Unmap()}] = n
 		}
 	}
-	if r.conn, err = socket.Dial(nil, unix.NETLINK_ROUTE); err != nil {
-		return nil, err
-	}
-	if err = r.readLinks(); err == nil {
-		err = r.readRules()
-	}
+	links, err := w.interfaces()
 	if err != nil {
-		r.close()
 		return nil, err
 	}
-	return r, nil
+	for _, l := range links {
+		r.links[l.index], r.named[l.name] = l, l
+	}
+	rules, err := w.routingRules()
+	for _, rule := range rules {
+		if rule.priority != 0 && rule.priority != 32766 && rule.priority != 32767 {
+			r.rules = append(r.rules, rule)
+		}
+	}
+	return r, err
 }
 
 // asksRoutes is the router of a snapshot, which collect closes.
 func (o *observation) asksRoutes() (_ *router, err error) {
+	if o.routes != nil {
+		return o.routes, nil
+	}
+	w, err := o.src.world()
+	if err != nil {
+		return nil, err
+	}
+	if o.routes, err = newRouter(w); err == nil {
+		o.routes.tables, err = o.judged()
+	}
 	if o.routes == nil {
-		if o.routes, err = newRouter(); err == nil {
-			o.routes.tables, err = o.judged()
-		}
+		w.close()
 	}
 	return o.routes, err
 }
 
-func (r *router) close() { r.conn.Close() }
+func (r *router) close() { r.world.close() }
 
 // link is an interface.
 type link struct {
@@ -105,11 +115,11 @@ type link struct {
 	state int
 }
 
-// readLinks lists the interfaces (rtnl_fill_ifinfo).
-func (r *router) readLinks() error {
-	messages, err := r.conn.Ask(unix.RTM_GETLINK, unix.NLM_F_DUMP, make([]byte, unix.SizeofIfInfomsg))
+// interfaces lists them (rtnl_fill_ifinfo).
+func (k *kernelWorld) interfaces() (all []*link, err error) {
+	messages, err := k.conn.Ask(unix.RTM_GETLINK, unix.NLM_F_DUMP, make([]byte, unix.SizeofIfInfomsg))
 	if err != nil {
-		return fmt.Errorf("list interfaces: %w", err)
+		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
 	for _, m := range messages {
 		if len(m.Body) < unix.SizeofIfInfomsg {
@@ -117,7 +127,7 @@ func (r *router) readLinks() error {
 		}
 		attrs, err := natnetlink.ParseAttrs(m.Body[unix.SizeofIfInfomsg:])
 		if err != nil {
-			return fmt.Errorf("list interfaces: %w", err)
+			return nil, fmt.Errorf("list interfaces: %w", err)
 		}
 		info := attrs.Nested(unix.IFLA_LINKINFO)
 		l := &link{index: int(binary.NativeEndian.Uint32(m.Body[4:])), flags: binary.NativeEndian.Uint32(m.Body[8:]), state: -1,
@@ -127,9 +137,9 @@ func (r *router) readLinks() error {
 				l.state = int(state[0])
 			}
 		}
-		r.links[l.index], r.named[l.name] = l, l
+		all = append(all, l)
 	}
-	return nil
+	return all, nil
 }
 
 // sorted are the interfaces in the order of their numbers.
@@ -189,11 +199,11 @@ type routingRule struct {
 	action uint8
 }
 
-// readRules lists the routing rules (fib_nl_fill_rule).
-func (r *router) readRules() error {
-	messages, err := r.conn.Ask(unix.RTM_GETRULE, unix.NLM_F_DUMP, make([]byte, unix.SizeofRtMsg))
+// routingRules lists them (fib_nl_fill_rule).
+func (k *kernelWorld) routingRules() (all []routingRule, err error) {
+	messages, err := k.conn.Ask(unix.RTM_GETRULE, unix.NLM_F_DUMP, make([]byte, unix.SizeofRtMsg))
 	if err != nil {
-		return fmt.Errorf("list routing rules: %w", err)
+		return nil, fmt.Errorf("list routing rules: %w", err)
 	}
 	for _, m := range messages {
 		if len(m.Body) < unix.SizeofRtMsg || m.Body[0] != unix.AF_INET && m.Body[0] != unix.AF_INET6 {
@@ -201,7 +211,7 @@ func (r *router) readRules() error {
 		}
 		attrs, err := natnetlink.ParseAttrs(m.Body[unix.SizeofRtMsg:])
 		if err != nil {
-			return fmt.Errorf("list routing rules: %w", err)
+			return nil, fmt.Errorf("list routing rules: %w", err)
 		}
 		rule := routingRule{
 			v6: m.Body[0] == unix.AF_INET6, action: m.Body[7], invert: binary.NativeEndian.Uint32(m.Body[8:])&unix.FIB_RULE_INVERT != 0,
@@ -218,11 +228,9 @@ func (r *router) readRules() error {
 				ports[0], ports[1] = binary.NativeEndian.Uint16(p), binary.NativeEndian.Uint16(p[2:])
 			}
 		}
-		if rule.priority != 0 && rule.priority != 32766 && rule.priority != 32767 {
-			r.rules = append(r.rules, rule)
-		}
+		all = append(all, rule)
 	}
-	return nil
+	return all, nil
 }
 
 func prefixFrom(address []byte, bits uint8) netip.Prefix {
@@ -236,13 +244,13 @@ var refused = []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, uni
 
 // ask returns the route of a packet; false where it is not known.
 func (r *router) ask(f flow) (snapshot.Route, bool) {
-	if route, known := r.known[f.String()]; known || r.conn == nil {
+	if route, known := r.known[f.String()]; known || r.world == nil {
 		return route, known
 	}
 	all := f.packet != nil
 	mark, unknown := r.marked(f)
 	f.mark = mark
-	route, err := r.askKernel(f)
+	route, err := r.route(r, f)
 	if err != nil {
 		return route, false
 	}
@@ -255,7 +263,7 @@ func (r *router) ask(f flow) (snapshot.Route, bool) {
 			continue
 		}
 		f.mark = other
-		if m, err := r.askKernel(f); err == nil && (m.Out != route.Out || m.Error != route.Error || m.NextHop != route.NextHop) {
+		if m, err := r.route(r, f); err == nil && (m.Out != route.Out || m.Error != route.Error || m.NextHop != route.NextHop) {
 			route.Marked = append(route.Marked, snapshot.MarkedRoute{Mark: other, Route: m})
 		}
 	}
@@ -322,9 +330,9 @@ func (r *router) marks() (all []uint32) {
 	return all
 }
 
-// askKernel sends one request (inet_rtm_getroute, inet6_rtm_getroute). Linux 4.18 and later know protocol
+// route sends one request (inet_rtm_getroute, inet6_rtm_getroute). Linux 4.18 and later know protocol
 // and ports, of TCP and UDP; earlier ones pass over them.
-func (r *router) askKernel(f flow) (route snapshot.Route, err error) {
+func (k *kernelWorld) route(r *router, f flow) (route snapshot.Route, err error) {
 	const lookupTable, fibMatch = 0x1000, 0x2000 // RTM_F_LOOKUP_TABLE, RTM_F_FIB_MATCH
 	bits, family := uint8(f.to.Addr().BitLen()), uint8(unix.AF_INET)
 	if f.to.Addr().Is6() {
@@ -354,10 +362,10 @@ func (r *router) askKernel(f flow) (route snapshot.Route, err error) {
 			}
 		}
 	}
-	answers, err := r.conn.Ask(unix.RTM_GETROUTE, 0, body)
+	answers, err := k.conn.Ask(unix.RTM_GETROUTE, 0, body)
 	if err == nil && f.packet != nil { // the same with all next hops
 		binary.NativeEndian.PutUint32(body[8:], lookupTable|fibMatch)
-		if all, err := r.conn.Ask(unix.RTM_GETROUTE, 0, body); err == nil && len(all) > 0 {
+		if all, err := k.conn.Ask(unix.RTM_GETROUTE, 0, body); err == nil && len(all) > 0 {
 			defer func() { route.Hops = r.hops(all[0].Body, f) }()
 		}
 	}
@@ -378,10 +386,10 @@ func (r *router) askKernel(f flow) (route snapshot.Route, err error) {
 // foreign reports whether the reverse path filter drops a packet, for which kernels since 6.14 answer EINVAL as
 // for a blackhole: it is strict, and the way back to the source is by another interface (__fib_validate_source).
 func (r *router) foreign(f flow) bool {
-	if f.in == "" || !f.from.Addr().Is4() || max(strictFilter("all"), strictFilter(f.in)) != 1 {
+	if f.in == "" || !f.from.Addr().Is4() || max(r.strictFilter("all"), r.strictFilter(f.in)) != 1 {
 		return false
 	}
-	back, err := r.askKernel(flow{to: netip.AddrPortFrom(f.from.Addr(), 0)})
+	back, err := r.route(r, flow{to: netip.AddrPortFrom(f.from.Addr(), 0)})
 	return err == nil && back.Out != f.in
 }
 
@@ -397,7 +405,7 @@ func (r *router) refusal(f flow, route *snapshot.Route) string {
 			led = append(led, &r.rules[i])
 		}
 	}
-	others, err := r.askKernel(flow{to: f.to})
+	others, err := r.route(r, flow{to: f.to})
 	if len(led) != 1 || err != nil || others.Error == route.Error || r.foreign(f) {
 		return ""
 	}
