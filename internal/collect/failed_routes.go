@@ -27,22 +27,22 @@ type failed struct {
 
 // readRoutes asks for the routes of connections that failed: those that the table has, and those that were
 // followed.
-func (n *reading) readRoutes(r *snapshot.Recording) error {
+func (o *observation) readRoutes(r *snapshot.Recording) error {
 	all := failedOnes(r)
-	if len(all) == 0 || n.Audit == nil {
+	if len(all) == 0 || o.Audit == nil {
 		return errNone
 	}
-	known, err := answer(n.observation, question{"routes", "routes.json"}, func() (*map[string]snapshot.Route, error) {
+	known, err := answer(o, question{"routes", "routes.json"}, func() (*map[string]snapshot.Route, error) {
 		var known map[string]snapshot.Route
-		err := n.src.inside(func() error {
+		err := o.src.inside(func() error {
 			k, err := newRouter()
 			if err != nil {
 				return err
 			}
 			defer k.close()
-			k.tables = n.tables
+			k.tables = o.tables
 			for i := range all {
-				k.bothWays(n.Audit, &all[i])
+				k.bothWays(o.Audit, &all[i])
 			}
 			known = k.known
 			return nil
@@ -54,7 +54,7 @@ func (n *reading) readRoutes(r *snapshot.Recording) error {
 	}
 	k := &router{known: *known}
 	for i := range all {
-		*all[i].put = k.bothWays(n.Audit, &all[i])
+		*all[i].put = k.bothWays(o.Audit, &all[i])
 	}
 	return nil
 }

@@ -34,6 +34,8 @@ type reading struct {
 	entries    int64
 	complete   bool
 	began, end time.Time
+	// uptime is that of the snapshot that it is part of.
+	uptime float64
 	cost       time.Duration
 	// collector has the ports that the entries use; nil where it was not compared.
 	collector *ports.Collector
@@ -75,7 +77,8 @@ func (t *tables) compare(ctx context.Context, ns *netns.Handle, s *snapshot.Snap
 	before, estimator, next := t.before, t.estimator, aggregate.NewFlowEstimator(rand.Uint64())
 	collector := ports.NewCollector(ports.Options{MemoryBytes: poolMemory, Now: time.Now(), Addresses: ports.Given(s.NATRules)})
 	if before != nil {
-		estimator.BeginSecond(aggregate.Gap{Seconds: time.Since(before.end).Seconds(), Now: time.Now(), Sysctls: s.Sysctls})
+		estimator.BeginSecond(aggregate.Gap{
+			Seconds: time.Since(before.end).Seconds(), Whole: s.UptimeSeconds - before.uptime, Now: time.Now(), Sysctls: s.Sysctls})
 	}
 	r, err := t.read(ctx, ns, s, t.budget.Entries(), func(e *conntrack.Entry) {
 		if before != nil {
@@ -102,7 +105,8 @@ func (t *tables) compare(ctx context.Context, ns *netns.Handle, s *snapshot.Snap
 // read summarises the entries that the filter matches, and gives all to fn.
 func (t *tables) read(ctx context.Context, ns *netns.Handle, s *snapshot.Snapshot, entries int64, fn func(*conntrack.Entry)) (*reading, error) {
 	sampler, cpu := aggregate.NewSampler(), CPUTime()
-	r := &reading{began: time.Now()}
+	sampler.EstablishedTimeout(s.Sysctls.ClassTimeout("tcp/ESTABLISHED"))
+	r := &reading{began: time.Now(), uptime: s.UptimeSeconds}
 	if count, _, known := s.Entries(); known && count == 0 { // the kernel would walk the whole hash for nothing
 		r.table, r.complete, r.end = sampler.Table(true), true, r.began
 		return r, nil
