@@ -38,9 +38,13 @@ const oneSignal = 250 * time.Millisecond
 
 // untilSignal returns a context that a signal ends. From then on, once later runs what it
 // gets, a second one ends natkit at once, as if it had no handler; the guard process then puts
-// the host's values back.
+// the host's values back. A hang-up that nohup(1) has ignored stays so.
 func untilSignal(later func(func())) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)
+	signals := []os.Signal{os.Interrupt, unix.SIGTERM}
+	if !signal.Ignored(unix.SIGHUP) {
+		signals = append(signals, unix.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	context.AfterFunc(ctx, func() { later(stop) })
 	return ctx, stop
 }

@@ -220,3 +220,23 @@ func standing(levels map[string]*level) []Standing {
 	})
 	return all
 }
+
+// Ended is the kind of the last line of a watch.
+const Ended EventKind = "ended"
+
+// WatchEnd is what stands when a watch ends.
+type WatchEnd struct {
+	Schema string    `json:"schema"`
+	At     time.Time `json:"time"`
+	Kind   EventKind `json:"event"`
+	Netns  string    `json:"netns,omitempty"`
+	// Reports is how often the namespace was examined, in Seconds; CPUSeconds is what all of that took, and
+	// TableCPUSeconds of it what the connection table took.
+	Reports         int     `json:"reports"`
+	Seconds         float64 `json:"seconds"`
+	CPUSeconds      float64 `json:"cpu_seconds"`
+	TableCPUSeconds float64 `json:"table_cpu_seconds"`
+	// Findings and Incomplete are what the last reports have.
+	Findings   []Standing `json:"findings"`
+	Incomplete []Missing  `json:"incomplete"`
+}

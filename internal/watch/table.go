@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -22,11 +23,19 @@ type tables struct {
 	shown *reading
 	flows *snapshot.Flows
 	ports *snapshot.Ports
+	// why is the reason where there are no flows.
+	why error
 	// before is the last reading that the next one is compared with; its entries are in
 	// estimator.
 	before    *reading
 	estimator *aggregate.FlowEstimator
 }
+
+// Reasons for not knowing what became of connections.
+var (
+	errOneReading      = errors.New("compare two readings of the connection table: there is one so far")
+	errNothingInCommon = errors.New("compare two readings of the connection table: they have no entries in common")
+)
 
 // reading is one of a part of the table.
 type reading struct {
@@ -36,7 +45,7 @@ type reading struct {
 	began, end time.Time
 	// uptime is that of the snapshot that it is part of.
 	uptime float64
-	cost       time.Duration
+	cost   time.Duration
 	// collector has the ports that the entries use; nil where it was not compared.
 	collector *ports.Collector
 }
@@ -60,7 +69,7 @@ func (t *tables) sample(ctx context.Context, ns *netns.Handle, s *snapshot.Snaps
 		return nil
 	}
 	if err != nil {
-		t.shown, t.flows, t.ports, t.before, t.estimator = nil, nil, nil, nil, nil
+		t.shown, t.flows, t.why, t.ports, t.before, t.estimator = nil, nil, err, nil, nil, nil
 		return err
 	}
 	t.shown.cost = CPUTime() - began
@@ -93,10 +102,13 @@ func (t *tables) compare(ctx context.Context, ns *netns.Handle, s *snapshot.Snap
 	next.EndFirst(r.complete)
 	r.collector = collector
 	t.ports = poolsOf(r, before, s)
-	t.flows = nil
+	t.flows, t.why = nil, errOneReading
 	if before != nil {
 		count, _, _ := s.Entries()
-		t.flows = estimator.Flows(r.middle().Sub(before.middle()).Seconds(), count, r.complete)
+		t.flows, t.why = estimator.Flows(r.middle().Sub(before.middle()).Seconds(), count, r.complete), nil
+		if t.flows == nil {
+			t.why = errNothingInCommon
+		}
 	}
 	t.shown, t.before, t.estimator = r, r, next
 	return nil
