@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"os"
 	"os/signal"
 	"slices"
 	"testing"
