@@ -57,7 +57,7 @@ func (o *observation) audit() (*snapshot.Audit, error) {
 	if slices.ContainsFunc(a.Refusals, func(r snapshot.Refusal) bool { return r.Why == snapshot.RefusalInvalid && r.Packets > 0 }) {
 		a.Beyond = h.beyond()
 	}
-	if err = readForwarding(a.Interfaces); err != nil {
+	if err = k.forwards.read(a.Interfaces); err != nil {
 		return nil, fmt.Errorf("compare the rules with the host: %w", err)
 	}
 	return a, nil
@@ -298,14 +298,14 @@ func (h *host) shown(rules *snapshot.NATRules) []snapshot.Interface {
 	})
 }
 
-// readForwarding finds out by which interfaces nothing comes in to be forwarded (ip_route_input_slow),
+// read finds out by which interfaces nothing comes in to be forwarded (ip_route_input_slow),
 // on a host that forwards.
-func readForwarding(links []snapshot.Interface) error {
-	if off, err := notForwarded(false, ""); err != nil || off != "" {
+func (f forwards) read(links []snapshot.Interface) error {
+	if off, err := f.notForwarded(false, ""); err != nil || off != "" {
 		return err
 	}
 	for i := range links {
-		off, err := notForwarded(false, links[i].Name)
+		off, err := f.notForwarded(false, links[i].Name)
 		if err != nil {
 			return err
 		}

@@ -265,7 +265,7 @@ func (o *observation) lookUp() (k *lookups, err error) {
 	if o.lookedUp != nil {
 		return o.lookedUp, nil
 	}
-	k = &lookups{rules: o.NATRules, listening: map[string][]netip.AddrPort{}, judged: mostJudged}
+	k = &lookups{rules: o.NATRules, listening: map[string][]netip.AddrPort{}, forwards: forwards{}, judged: mostJudged}
 	if k.router, err = o.asksRoutes(); err != nil {
 		return nil, err
 	}
@@ -299,6 +299,7 @@ type lookups struct {
 	// programs are those of a gateway, mappings what they have; nil where there are none.
 	programs *snapshot.Programs
 	mappings *plane.Mappings
+	forwards forwards
 	// outers are the interfaces of the default routes, of IPv6 or not.
 	outers map[bool]string
 	// filters is how many rules a packet may be asked by at each hook, judged how many may still be asked.
@@ -367,14 +368,25 @@ func isUnicast(address net.HardwareAddr) bool {
 	return len(address) == 6 && address[0]&1 == 0 && !slices.Equal(address, make(net.HardwareAddr, 6))
 }
 
+// forwards has which interfaces forward, by the file that says so.
+type forwards map[string]bool
+
 // notForwarded returns the sysctl by which what comes in by an interface (empty: by any) is not
 // forwarded; empty where it is. For IPv6 an interface's own says only whether it is a router
 // (ip6_forward).
-func notForwarded(v6 bool, in string) (sysctl string, err error) {
+func (f forwards) notForwarded(v6 bool, in string) (sysctl string, err error) {
 	family := map[bool]string{false: "ipv4", true: "ipv6"}[v6]
 	on := func(device string) (bool, error) {
-		value, err := os.ReadFile("/proc/sys/net/" + family + "/conf/" + device + "/forwarding")
-		return strings.TrimSpace(string(value)) != "0", err
+		file := "/proc/sys/net/" + family + "/conf/" + device + "/forwarding"
+		if is, known := f[file]; known {
+			return is, nil
+		}
+		value, err := os.ReadFile(file)
+		is := strings.TrimSpace(string(value)) != "0"
+		if err == nil {
+			f[file] = is
+		}
+		return is, err
 	}
 	all, err := on("all")
 	switch {

@@ -44,7 +44,7 @@ func (k *lookups) passBy(t *snapshot.DNATTarget, r *snapshot.NATRule) (err error
 	case r.Hook == "output":
 		there = outHooks
 	default:
-		t.NotForwarded, err = notForwarded(t.Address.Is6(), in)
+		t.NotForwarded, err = k.forwards.notForwarded(t.Address.Is6(), in)
 	}
 	if err != nil {
 		return err

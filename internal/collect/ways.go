@@ -416,7 +416,7 @@ func (h *host) link(name string) *snapshot.Interface {
 // discovery asks about the messages by which IPv6 finds hosts, on interfaces that forward it and that
 // rules let other packets pass by.
 func (w *ways) discovery() {
-	if off, err := notForwarded(true, ""); err != nil || off != "" {
+	if off, err := w.forwards.notForwarded(true, ""); err != nil || off != "" {
 		return
 	}
 	for i := range w.host.all {

@@ -18,15 +18,15 @@ type WatchOptions struct {
 	Every time.Duration
 	// Event receives what has changed; its error ends the watch.
 	Event func(diagnose.Event) error
-	// Slowed, where set, receives how long the next report is put off where that is longer than ever before.
+	// Slowed, where set, receives how long it is to the next report where that is half as long again as ever before.
 	Slowed func(time.Duration)
 }
 
 const (
 	// watchShare is the part of one CPU that reports may take, beside readings of the connection table.
 	watchShare = 0.01
-	// watchCredit is CPU time that may be spent at once, such as to start.
-	watchCredit = 250 * time.Millisecond
+	// watchCredit bounds what reports that cost less leave for those that cost more.
+	watchCredit = 200 * time.Millisecond
 	// firstWindow is the time to the first report, unless Every is less.
 	firstWindow = 5 * time.Second
 )
@@ -49,14 +49,15 @@ func Watch(ctx context.Context, o WatchOptions) (*diagnose.WatchEnd, error) {
 	w.end.Schema, w.end.Kind = diagnose.EventSchema, diagnose.Ended
 	pays := payer{at: w.began, cpu: watch.CPUTime()}
 	next := min(o.Every, firstWindow)
-	w.sampler.Sample(ctx, watch.Filter{}, next)
+	first := w.sampler.Sample(ctx, watch.Filter{}, next)
+	pays.due(time.Now(), watch.CPUTime(), first.Cost.Table)
 	for slowest := o.Every; w.wait(ctx, next); {
 		table, err := w.report(ctx, next)
 		if err != nil {
 			return nil, err
 		}
 		next = max(o.Every, pays.due(time.Now(), watch.CPUTime(), table))
-		if next > slowest && o.Slowed != nil {
+		if next > slowest+slowest/2 && o.Slowed != nil {
 			slowest = next
 			o.Slowed(next)
 		}
@@ -115,18 +116,19 @@ func (w *watching) ended() *diagnose.WatchEnd {
 	return &w.end
 }
 
-// payer spreads what reports cost over time.
+// payer spreads what reports cost over time: each is paid for before it comes.
 type payer struct {
-	at   time.Time
-	cpu  time.Duration
-	debt time.Duration
+	at  time.Time
+	cpu time.Duration
+	// balance is what is left of the share so far; negative where more was spent.
+	balance time.Duration
 }
 
-// due returns after how long what was spent is paid for: all that the process did since the call before, but for the
-// readings of the table, which have a budget of their own.
+// due returns in how long a report is paid for that costs what was spent since the call before: all that the process did,
+// but for readings of the table, which have a budget of their own.
 func (p *payer) due(now time.Time, cpu, table time.Duration) time.Duration {
-	earned := time.Duration(float64(now.Sub(p.at)) * watchShare)
-	p.debt = max(0, p.debt+cpu-p.cpu-table-earned)
+	spent := cpu - p.cpu - table
+	p.balance = min(p.balance+time.Duration(float64(now.Sub(p.at))*watchShare)-spent, watchCredit)
 	p.at, p.cpu = now, cpu
-	return time.Duration(float64(max(0, p.debt-watchCredit)) / watchShare)
+	return time.Duration(float64(spent-p.balance) / watchShare)
 }

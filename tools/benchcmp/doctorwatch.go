@@ -18,13 +18,14 @@ import (
 	"github.com/natkit/natkit/tools/bench"
 )
 
-// A busy gateway has watchedEntries connections, as many networks inside as watchedNetworks, and for each
-// an interface, a rule of DNAT and two of a filter.
+// A busy gateway has watchedEntries connections, and for each of some or many networks inside an interface, a rule of DNAT
+// and two of a filter.
 const (
-	watchedEntries  = 200_000
-	watchedNetworks = 200
+	watchedEntries = 200_000
+	someNetworks   = 20
+	manyNetworks   = 200
 	// watchedFor is how long it is watched in a run.
-	watchedFor = time.Minute
+	watchedFor = 2 * time.Minute
 )
 
 // Quantities of a watch: parts of one CPU.
@@ -38,40 +39,47 @@ const exitTimeout = 124
 
 // doctorWatchSuite measures what natkit doctor --watch costs.
 func doctorWatchSuite(natkit string) bench.Suite {
-	const own = "natkit doctor --watch"
-	g := &busyGateway{}
+	var gateways []*busyGateway
+	var subjects []bench.Subject
+	var claims []bench.Claim
+	for _, networks := range []int{someNetworks, manyNetworks} {
+		g, name := &busyGateway{networks: networks}, "watched: "+sizeOf(networks)
+		gateways = append(gateways, g)
+		subjects = append(subjects, bench.Subject{Name: name, Run: func(ctx context.Context) (bench.Sample, error) { return g.watch(ctx, natkit) }})
+		claims = append(claims, bench.Claim{Subject: name, Quantity: reportShare, Bound: 0.01}, bench.Claim{Subject: name, Quantity: peakMemory, Bound: 64 << 20})
+	}
 	share := func(name, label string) bench.Quantity {
 		return bench.Quantity{Name: name, Label: label, Better: bench.Lower, Text: func(v float64) string { return units.Fixed(v*100, 2) + " %" }}
 	}
 	return bench.Suite{
 		Name: "doctor-watch", Title: "natkit doctor --watch on a busy gateway",
-		About: "A watch at its usual interval in a namespace with many connections, rules and interfaces, nothing\n" +
-			"of which changes. The CPU time is that of the process, in the kernel too; what reading the\n" +
+		About: "A watch at its usual interval in a namespace with many connections, and some or many rules and interfaces,\n" +
+			"nothing of which changes. The CPU time is that of the process, in the kernel too; what reading the\n" +
 			"connection table takes of it is given by natkit, and bounded by a budget of its own.",
-		Method:     fmt.Sprintf("natkit doctor --watch for %s, a report every 10 s; %s connections, %d interfaces, %d rules", watchedFor, units.Count(watchedEntries), 2*(watchedNetworks+1), 3*watchedNetworks+2),
+		Method:     fmt.Sprintf("natkit doctor --watch for %s, a report every 10 s or later; %s connections", watchedFor, units.Count(watchedEntries)),
 		Quantities: []bench.Quantity{share(reportShare, "of one CPU, beside the table"), share(tableShare, "for the table"), peaks},
-		Subjects:   []bench.Subject{{Name: own, Run: func(ctx context.Context) (bench.Sample, error) { return g.watch(ctx, natkit) }}},
-		Claims:     []bench.Claim{{Subject: own, Quantity: reportShare, Bound: 0.01}, {Subject: own, Quantity: peakMemory, Bound: 64 << 20}},
-		Rounds:     5,
-		Parameters: map[string]any{"entries": watchedEntries, "networks": watchedNetworks, "seconds": watchedFor.Seconds()},
+		Subjects:   subjects,
+		Claims:     claims,
+		Rounds:     3,
+		Parameters: map[string]any{"entries": watchedEntries, "networks": []int{someNetworks, manyNetworks}, "seconds": watchedFor.Seconds()},
 		Programs:   [][]string{{natkit, "--version"}, {"nft", "--version"}},
-		Setup:      g.setUp,
+		Setup:      func(ctx context.Context) (func(context.Context) error, error) { return setUpAll(ctx, gateways) },
 	}
 }
 
 // rulesSuite measures all rules over one recording.
 func rulesSuite(natkit string) bench.Suite {
 	const own = "all rules"
-	g := &busyGateway{}
+	g := &busyGateway{networks: manyNetworks}
 	return bench.Suite{
 		Name: "rules", Title: "All rules over one recording of a busy gateway",
 		About:      "The rules of natkit doctor, over a recording of a gateway with many connections, rules and interfaces.",
-		Method:     fmt.Sprintf("the mean of %d times; %s connections, %d interfaces, %d rules", rulesTimes, units.Count(watchedEntries), 2*(watchedNetworks+1), 3*watchedNetworks+2),
+		Method:     fmt.Sprintf("the mean of %d times; %s connections, %s", rulesTimes, units.Count(watchedEntries), sizeOf(manyNetworks)),
 		Quantities: []bench.Quantity{takes},
 		Subjects:   []bench.Subject{{Name: own, Run: g.judge}},
 		Claims:     []bench.Claim{{Subject: own, Quantity: took, Bound: 0.005}},
 		Rounds:     10, WarmUp: 1,
-		Parameters: map[string]any{"entries": watchedEntries, "networks": watchedNetworks, "times": rulesTimes},
+		Parameters: map[string]any{"entries": watchedEntries, "networks": manyNetworks, "times": rulesTimes},
 		Programs:   [][]string{{natkit, "--version"}, {"nft", "--version"}},
 		Setup: func(ctx context.Context) (func(context.Context) error, error) {
 			down, err := g.setUp(ctx)
@@ -86,10 +94,16 @@ func rulesSuite(natkit string) bench.Suite {
 	}
 }
 
-// busyGateway is a namespace with many of everything.
+// sizeOf is what a gateway of so many networks has.
+func sizeOf(networks int) string {
+	return fmt.Sprintf("%d interfaces, %d rules", 2*(networks+1), 3*networks+2)
+}
+
+// busyGateway is a namespace with many connections, and with networks.
 type busyGateway struct {
 	*table
-	rec *snapshot.Recording
+	networks int
+	rec      *snapshot.Recording
 }
 
 func (g *busyGateway) setUp(ctx context.Context) (_ func(context.Context) error, err error) {
@@ -97,25 +111,44 @@ func (g *busyGateway) setUp(ctx context.Context) (_ func(context.Context) error,
 		return nil, err
 	}
 	down := func(context.Context) error { return g.close() }
-	if err = errors.Join(busyNetwork(g.ns), g.add(ctx, 0, watchedEntries)); err != nil {
+	if err := errors.Join(busyNetwork(g.ns, g.networks), g.add(ctx, 0, watchedEntries)); err != nil {
 		return nil, errors.Join(err, down(ctx))
 	}
 	return down, nil
 }
 
-// busyNetwork makes the interfaces and rules.
-func busyNetwork(ns *netns.Handle) error {
+// setUpAll sets several up, or none.
+func setUpAll(ctx context.Context, all []*busyGateway) (func(context.Context) error, error) {
+	var downs []func(context.Context) error
+	down := func(ctx context.Context) (err error) {
+		for i := len(downs) - 1; i >= 0; i-- {
+			err = errors.Join(err, downs[i](ctx))
+		}
+		return err
+	}
+	for _, g := range all {
+		one, err := g.setUp(ctx)
+		if err != nil {
+			return nil, errors.Join(err, down(ctx))
+		}
+		downs = append(downs, one)
+	}
+	return down, nil
+}
+
+// busyNetwork makes the interfaces and rules of networks.
+func busyNetwork(ns *netns.Handle, networks int) error {
 	var links, dnat, filter strings.Builder
 	link := func(name, address string) {
 		fmt.Fprintf(&links, "link add %s type veth peer name %s-peer\naddress add %s dev %s\nlink set %s up\nlink set %s-peer up\n", name, name, address, name, name, name)
 	}
 	link("wan0", "203.0.113.1/24")
-	for i := range watchedNetworks {
+	links.WriteString("route add default via 203.0.113.254\n")
+	for i := range networks {
 		link(fmt.Sprintf("lan%d", i), fmt.Sprintf("10.%d.0.1/16", i))
 		fmt.Fprintf(&dnat, "iifname wan0 tcp dport %d dnat to 10.%d.0.2:80\n", 2000+i, i)
 		fmt.Fprintf(&filter, "iifname wan0 oifname lan%d ip daddr 10.%d.0.2 tcp dport 80 accept\niifname lan%d oifname wan0 accept\n", i, i, i)
 	}
-	links.WriteString("route add default via 203.0.113.254\n")
 	rules := fmt.Sprintf(`table ip nat {
 	chain pre { type nat hook prerouting priority -100; %s }
 	chain post { type nat hook postrouting priority 100; oifname wan0 masquerade; }

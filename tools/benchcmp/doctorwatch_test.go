@@ -14,7 +14,7 @@ func setUpBusy(b *testing.B) *busyGateway {
 	testutil.NeedRoot(b)
 	testutil.NeedProgram(b, "nft")
 	testutil.LockHost(b)
-	g := &busyGateway{}
+	g := &busyGateway{networks: manyNetworks}
 	down, err := g.setUp(b.Context())
 	if err != nil {
 		b.Fatal(err)
