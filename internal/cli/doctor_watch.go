@@ -46,9 +46,8 @@ func (f *watchFlags) addFlags(cmd *cobra.Command) {
 	requires(cmd, "exec-time", "exec")
 }
 
-// watch examines a namespace until it is interrupted. The exit code is that of a report with what stands then.
+// watchFor examines a namespace until it is interrupted. The exit code is that of a report with what stands then.
 func (d *doctorVerb) watchFor(ctx context.Context, ns *netns.Handle) error {
-	collectSeldom()
 	where := d.target.name()
 	d.env.note("watching %s: a report every %s, until interrupted", where, d.watch.every)
 	hook := &doctor.Hook{Command: d.watch.exec, Limit: d.watch.limit, Output: d.env.Stderr, Failed: func(err error) { d.env.fail(err) }}
