@@ -275,7 +275,7 @@ func (h *host) shown(rules *snapshot.NATRules) []snapshot.Interface {
 	})
 }
 
-// readForwarding finds out by which interfaces nothing comes in to be forwarded (ip_route_input_slow),
+// read finds out by which interfaces nothing comes in to be forwarded (ip_route_input_slow),
 // on a host that forwards.
 func (r *router) readForwarding(links []snapshot.Interface) error {
 	if off, err := r.notForwarded(false, ""); err != nil || off != "" {
