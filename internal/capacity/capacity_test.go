@@ -39,10 +39,10 @@ var cost = CostOf(nil)
 
 func TestCost(t *testing.T) {
 	read := &snapshot.ConntrackSize{EntryBytes: 320, ExtensionBytes: 128, BucketBytes: 8, SlabBytes: 3200 * 1000, Source: "/proc/slabinfo"}
-	if diff := cmp.Diff(Cost{EntryBytes: 448, BucketBytes: 8, Source: "/proc/slabinfo"}, CostOf(read)); diff != "" {
+	if diff := cmp.Diff(Cost{EntryBytes: 448, ExtensionBytes: 128, BucketBytes: 8, Source: "/proc/slabinfo"}, CostOf(read)); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(Cost{EntryBytes: 384, BucketBytes: 8, Source: "assumed"}, CostOf(&snapshot.ConntrackSize{})); diff != "" {
+	if diff := cmp.Diff(Cost{EntryBytes: 384, ExtensionBytes: 128, BucketBytes: 8, Source: "assumed"}, CostOf(&snapshot.ConntrackSize{})); diff != "" {
 		t.Error(diff)
 	}
 	for _, tc := range []struct{ entries, buckets, want int64 }{
@@ -156,7 +156,7 @@ func TestTableOf(t *testing.T) {
 		ConntrackSize: &snapshot.ConntrackSize{EntryBytes: 320, ExtensionBytes: 128, BucketBytes: 8, SlabBytes: 320 * 5000, Source: "/proc/slabinfo"},
 	}
 	want := Table{Entries: 1000, OtherEntries: 4000, Max: 262144, Buckets: 65536, MemoryBytes: 1 << 30,
-		Cost: Cost{EntryBytes: 448, BucketBytes: 8, Source: "/proc/slabinfo"}}
+		Cost: Cost{EntryBytes: 448, ExtensionBytes: 128, BucketBytes: 8, Source: "/proc/slabinfo"}}
 	if diff := cmp.Diff(want, TableOf(s)); diff != "" {
 		t.Error(diff)
 	}
