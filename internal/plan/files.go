@@ -9,7 +9,6 @@ import (
 
 	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/gateway"
-	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -147,9 +146,4 @@ func (p *Plan) Files(n Network, unit string) (files []File) {
 		add(path.Join("etc/systemd/system", unit+".d", "natkit-plan.conf"), SystemdFile)
 	}
 	return files
-}
-
-// RaisesBuckets reports whether the number of buckets is to change on this machine.
-func (p *Plan) RaisesBuckets() bool {
-	return slices.ContainsFunc(p.Limits, func(l Limit) bool { return l.Name == snapshot.ConntrackBuckets && l.Enough == No })
 }
