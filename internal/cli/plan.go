@@ -286,7 +286,6 @@ func (v *planVerb) machine(cmd *cobra.Command) error {
 	}
 	if v.memory > 0 {
 		r.On.Memory = &snapshot.Memory{TotalBytes: uint64(v.memory)}
-		r.Source += " with --memory"
 	}
 	return nil
 }

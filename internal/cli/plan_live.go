@@ -25,7 +25,7 @@ func (v *planVerb) fromHost(cmd *cobra.Command) error {
 		if r.Load.Observed {
 			return v.observe(cmd, ns)
 		}
-		names := append([]string{"net.netfilter.nf_conntrack_*"}, plan.Sysctls...)
+		names := append([]string{"net.netfilter.*"}, plan.Sysctls...)
 		s, err := collect.ReadSysctls(collect.Options{Netns: ns}, names, "conntrack_size")
 		r.On = s
 		return err

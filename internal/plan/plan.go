@@ -107,6 +107,8 @@ type Table struct {
 	MaxNow     int64 `json:"max_now"`
 	Buckets    int64 `json:"buckets"`
 	BucketsNow int64 `json:"buckets_now"`
+	// NowIsDefault is true where what there is now is not known, but what the kernel gives itself.
+	NowIsDefault bool `json:"now_is_default"`
 	// ChainLength is the mean one with the entries that are expected, FullChainLength that of a full table.
 	ChainLength     float64 `json:"chain_length"`
 	FullChainLength float64 `json:"chain_length_full"`
@@ -131,6 +133,8 @@ type Loss struct {
 	Cap  capacity.Cap `json:"cap"`
 	Loss float64      `json:"loss_share"`
 	Full float64      `json:"loss_share_full"`
+	// Alone is that of a full table where the limit is raised and the buckets are left as they are.
+	Alone float64 `json:"loss_share_full_with_buckets_now"`
 }
 
 // Ports are what the NAT gives.
@@ -356,7 +360,22 @@ func (m *maker) tcp() {
 		add("", "SYN_SENT, SYN_RECV", "rate * answered * rtt", l.PerSecond*answered.Value*rtt.Value, answered, rtt)
 		add("", "FIN_WAIT, LAST_ACK", "rate * answered * rtt", l.PerSecond*answered.Value*rtt.Value, answered, rtt)
 	}
-	m.timeout("tcp/ESTABLISHED")
+	m.silence()
+}
+
+// establishedTimeout is for how long the kernel remembers a silent open connection, by default: 5 days
+// (nf_conntrack_proto_tcp.c: tcp_timeouts).
+const establishedTimeout = 432_000
+
+// silence lists the timeout that holds for a connection whose end is not seen.
+func (m *maker) silence() {
+	const class = "tcp/ESTABLISHED"
+	own := m.r.On.Sysctls.ClassTimeout(class)
+	m.p.Timeouts = append(m.p.Timeouts, Timeout{Name: snapshot.TimeoutOf(class), Seconds: float64(cmp.Or(own, establishedTimeout)), Default: own == 0})
+	if l := m.load; l.PerSecond > 0 {
+		m.note("connections whose end is not seen stay for %s: where it is one of a thousand, %s entries come on top", units.Roughly(float64(cmp.Or(own, establishedTimeout))),
+			units.Count(capacity.Steady([]capacity.Class{{PerSecond: l.PerSecond / 1000, LifetimeSeconds: float64(cmp.Or(own, establishedTimeout))}}, 0)))
+	}
 }
 
 // streamAfter is how long packets must go both ways until the kernel gives an entry of UDP the timeout of a stream

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/natkit/natkit/internal/capacity"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -23,7 +24,7 @@ func (m *maker) size() error {
 			units.Count(capacity.WithHeadroom(expected)), units.Count(int64(mostEntries)))
 	}
 	t := &m.p.Table
-	*t = Table{Entries: entries, Max: min(s.Max, mostEntries), MaxNow: now.Max, Buckets: s.Buckets, BucketsNow: now.Buckets,
+	*t = Table{NowIsDefault: t.NowIsDefault, Entries: entries, Max: min(s.Max, mostEntries), MaxNow: now.Max, Buckets: s.Buckets, BucketsNow: now.Buckets,
 		MemoryBound: s.MemoryBound, StallSeconds: s.StallSeconds, SizeSource: m.table.Cost.Source}
 	if t.Buckets == 0 { // nothing is known of the machine's own: a bucket for each entry
 		t.Buckets = t.Max
@@ -43,6 +44,7 @@ func (m *maker) now() capacity.Table {
 	if m.table.Max == 0 && m.table.Buckets == 0 {
 		if buckets, limit, known := capacity.DefaultTable(m.r.On.Kernel, m.r.On.Memory); known {
 			m.table.Buckets, m.table.Max = buckets, limit
+			m.p.Table.NowIsDefault = true
 		}
 	}
 	return m.table
@@ -91,7 +93,8 @@ func (m *maker) chains() {
 	caps, why := m.release.Caps()
 	t.CapUnsure = why
 	for _, c := range caps {
-		t.Losses = append(t.Losses, Loss{Cap: c, Loss: c.Loss(t.ChainLength), Full: c.Loss(t.FullChainLength)})
+		t.Losses = append(t.Losses, Loss{Cap: c, Loss: c.Loss(t.ChainLength), Full: c.Loss(t.FullChainLength),
+			Alone: c.Loss(capacity.ChainLength(t.Max+others, t.BucketsNow))})
 	}
 }
 
@@ -133,7 +136,7 @@ func (m *maker) ports() {
 	own := hold.Value + l.DurationSeconds
 	m.wrap("the NAT's entry, "+units.Seconds(own)+" from its first packet", own)
 	if l.Protocol == TCP {
-		m.wrap("an IPVS session after FIN", ipvsFin)
+		m.wrap("an IPVS session after FIN", snapshot.IPVSTimeWait)
 		m.wrap("TIME_WAIT of a server, Linux 4.1 and later", capacity.TimeWaitLength.Seconds())
 		m.wrap("TIME_WAIT of a server, Linux up to 4.0, many closings", capacity.LongestTimeWait(capacity.TimeWaitWheel, math.Inf(1)).Seconds())
 		m.wrap("TIME_WAIT of a server, 3.10.0-1127 and its successors, many closings", capacity.LongestTimeWait(capacity.TimeWaitWheelRearm, math.Inf(1)).Seconds())
@@ -145,10 +148,6 @@ func (m *maker) ports() {
 		m.note("%s: %s toward one destination need %s", units.Plural(have, "SNAT address", "SNAT addresses"), units.Plural(p.Needed, "port", "ports"), units.Count(p.AddressesNeeded))
 	}
 }
-
-// ipvsFin is the timeout of IPVS for a connection that was closed, in seconds: what 'ipvsadm --set' calls tcpfin
-// (tcp_timeouts in ip_vs_proto_tcp.c, IP_VS_TCP_S_FIN_WAIT and _TIME_WAIT).
-const ipvsFin = 120
 
 // portHold is for how long a port is held after its connection has ended.
 func (m *maker) portHold() Input {

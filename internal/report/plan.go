@@ -24,7 +24,7 @@ type Plan struct {
 func (d Plan) Text(w io.Writer, style Style) error {
 	p := &printer{w: w, style: style}
 	p.line(style.Paint(Bold, clean(d.Load.String())))
-	p.line(style.Paint(Dim, clean("for "+d.Source)))
+	p.line(style.Paint(Dim, clean("for "+planMachine(d.Plan))))
 	if d.Check {
 		p.planLimits(d.Plan, d.Roles)
 		p.planVerdict(d.Plan)
@@ -45,6 +45,18 @@ func (d Plan) Text(w io.Writer, style Style) error {
 	return p.err
 }
 
+// planMachine is what the plan is for.
+func planMachine(d *plan.Plan) string {
+	text := d.Source
+	if d.Kernel != "" && !strings.Contains(text, d.Kernel) {
+		text += ", Linux " + d.Kernel
+	}
+	if d.MemoryBytes > 0 {
+		text += ", " + units.Bytes(d.MemoryBytes) + " of memory"
+	}
+	return text
+}
+
 func (p *printer) planEntries(d *plan.Plan) {
 	p.blank()
 	t := &Table{Title: "Entries of the connection table", Indent: 2, Columns: []Column{{}, {Right: true}}}
@@ -56,12 +68,16 @@ func (p *printer) planEntries(d *plan.Plan) {
 }
 
 // fromTo is what a value becomes.
-func fromTo(now, then int64) string {
+func fromTo(now, then int64, isDefault bool) string {
 	switch {
+	case now == then && isDefault:
+		return units.Count(then) + ", the kernel's default"
 	case now == then:
 		return units.Count(then) + ", as it is"
 	case now == 0:
 		return units.Count(then)
+	case isDefault:
+		return fmt.Sprintf("%s (the kernel's default is %s)", units.Count(then), units.Count(now))
 	}
 	return fmt.Sprintf("%s (now %s)", units.Count(then), units.Count(now))
 }
@@ -70,11 +86,11 @@ func (p *printer) planTable(d *plan.Plan) {
 	t := d.Table
 	p.blank()
 	out := &Table{Title: "Connection table", Indent: 2, Columns: []Column{{}, {Wrap: true}}}
-	out.Row("nf_conntrack_max", fromTo(t.MaxNow, t.Max))
-	out.Row("nf_conntrack_buckets", fromTo(t.BucketsNow, t.Buckets))
+	out.Row("nf_conntrack_max", fromTo(t.MaxNow, t.Max, t.NowIsDefault))
+	out.Row("nf_conntrack_buckets", fromTo(t.BucketsNow, t.Buckets, t.NowIsDefault))
 	out.Row("mean hash chain", fmt.Sprintf("%s entries, %s with a full table", units.Fixed(t.ChainLength, 2), units.Fixed(t.FullChainLength, 2)))
 	for _, l := range t.Losses {
-		out.Row("refused for long chains", lossText(l))
+		out.Row("refused for long chains", lossText(l, t.Buckets != t.BucketsNow))
 	}
 	if t.CapUnsure != "" {
 		out.Row("", t.CapUnsure)
@@ -87,11 +103,15 @@ func (p *printer) planTable(d *plan.Plan) {
 	p.table(out)
 }
 
-func lossText(l plan.Loss) string {
+func lossText(l plan.Loss, bucketsChange bool) string {
 	if l.Cap == (capacity.Cap{}) {
 		return "none: this kernel has no bound, long chains only cost CPU time"
 	}
-	return fmt.Sprintf("%s of new connections, %s with a full table (chains of %d to %d)", chanceText(l.Loss), chanceText(l.Full), l.Cap.Least+2, l.Cap.Most+2)
+	text := fmt.Sprintf("%s of new connections, %s with a full table", chanceText(l.Loss), chanceText(l.Full))
+	if bucketsChange {
+		text += fmt.Sprintf(" (%s if the buckets are left)", chanceText(l.Alone))
+	}
+	return text + fmt.Sprintf(", where chains of %d to %d are too long", l.Cap.Least+2, l.Cap.Most+2)
 }
 
 func (p *printer) planPorts(d *plan.Plan) {
