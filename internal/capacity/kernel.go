@@ -139,6 +139,9 @@ func (r Release) Caps() (caps []Cap, why string) {
 // tooMany is a mean chain length with which nothing gets in any more, whatever the cap.
 const tooMany = 200
 
+// leastLoss is what cannot be told from the rounding of the sum.
+const leastLoss = 1e-12
+
 // Loss is the share of new entries that are refused while chains have this many entries on average: their
 // lengths are spread as Poisson's, as the hash is keyed, and an entry goes into two chains. An upper bound: the
 // longest chains lack what was refused before.
@@ -157,7 +160,10 @@ func (c Cap) Loss(mean float64) float64 {
 			fits += below * below
 		}
 	}
-	return min(max(1-fits/float64(c.Most-c.Least+1), 0), 1)
+	if loss := 1 - fits/float64(c.Most-c.Least+1); loss > leastLoss {
+		return min(loss, 1)
+	}
+	return 0
 }
 
 // DefaultTable is how many buckets and entries the kernel gives itself at boot

@@ -147,7 +147,7 @@ func TestPorts(t *testing.T) {
 		13000, 1000, math.MaxInt64,
 		1, 1, 2, math.MaxInt64,
 		387072, math.MaxInt64,
-		1000, math.MaxInt64, 4096, 32768, 16384, 65535,
+		1000, math.MaxInt64, 128, 32768, 16384, 65535,
 		6, 2 * (5<<10 + 2*4096), 125,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -17,8 +17,8 @@ const (
 	OtherFiles = 10_000
 	// ReturnSeconds is the time in which all connections come back after a restart.
 	ReturnSeconds = 60
-	// LeastBacklog is somaxconn's default since Linux 5.4, MostBacklog what all kernels take.
-	LeastBacklog = 4096
+	// LeastBacklog is somaxconn's default before Linux 5.4, MostBacklog what all kernels take.
+	LeastBacklog = 128
 	MostBacklog  = 65535
 	// LocalPorts are those from 1024 to 65535, the longest useful ip_local_port_range.
 	LocalPorts = PortsPerTuple

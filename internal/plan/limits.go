@@ -165,7 +165,7 @@ func (m *maker) backlogs(prefix string) {
 	l := m.load
 	queue := capacity.Backlog(l.Open, l.PerSecond)
 	m.number(prefix+"connections that wait for accept", float64(queue), "connections", "min(max(pow2(ceil(max(rate, open / reconnect))), least), most)", m.rate(), m.open(),
-		Input{"reconnect", capacity.ReturnSeconds, "s", "all come back within that time"}, Input{"least", capacity.LeastBacklog, "connections", "the kernel's default"}, Input{"most", capacity.MostBacklog, "connections", "what all kernels take"})
+		Input{"reconnect", capacity.ReturnSeconds, "s", "all come back within that time"}, Input{"least", capacity.LeastBacklog, "connections", "the default before Linux 5.4"}, Input{"most", capacity.MostBacklog, "connections", "what all kernels take"})
 	m.atLeast(Server, snapshot.SoMaxConn, queue, "connections of one second; the program must ask for as many (listen)")
 	m.atLeast(Server, synBacklog, queue, "handshakes of one second, where SYN cookies are off")
 }

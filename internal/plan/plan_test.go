@@ -122,7 +122,7 @@ func TestHost(t *testing.T) {
 		"gateway " + snapshot.ConntrackMax: {"327680", "262144", "327680", No}, "gateway " + snapshot.ConntrackBuckets: {"262144", "262144", "", Yes},
 		"gateway " + forward: {"1", "0", "1", No}, "gateway memory": {"122 MiB", "2 GiB", "", Yes}, "gateway SNAT addresses": {"4", "4", "", Yes},
 		"server RLIMIT_NOFILE": {"101000", "200000", "", Yes}, "server " + nrOpen: {"101000", "1048576", "", Yes}, "server " + fileMax: {"111000", "18446744073709551615", "", Yes},
-		"server " + snapshot.SoMaxConn: {"4096", "4096", "", Yes}, "server " + synBacklog: {"4096", "1024", "4096", No},
+		"server " + snapshot.SoMaxConn: {"2048", "4096", "", Yes}, "server " + synBacklog: {"2048", "1024", "2048", No},
 		"server " + snapshot.TCPMaxTWBuckets: {"75000", "131072", "", Yes}, "server " + tcpMem: {"200,000 pages", "100000 150000 200000", "150000 200000 300000", No}, "server memory": {"1.2 GiB", "8 GiB", "", Yes},
 		"client RLIMIT_NOFILE": {"101000", "200000", "", Yes}, "client " + nrOpen: {"101000", "1048576", "", Yes}, "client " + fileMax: {"111000", "18446744073709551615", "", Yes},
 		"client " + portRange: {"40,000 ports", "32768 60999", "1024 65535", No}, "client source addresses": {"3", "4", "", Yes},

@@ -128,8 +128,15 @@ func (m *maker) ports() {
 	hold := m.portHold()
 	open, ports := m.open(), Input{"ports", float64(p.PerAddress), "ports", "range of the NAT"}
 	destinations := Input{"destinations", float64(p.Destinations), "", given}
-	p.Needed = capacity.PortsFor(l.Open, l.PerSecond, hold.Value, p.Destinations)
-	m.number("ports toward one destination", float64(p.Needed), "ports", "ceil((open + rate * timeout) / destinations)", open, m.rate(), hold, destinations)
+	if l.Observed {
+		entries := Input{"entries", float64(m.p.Table.Entries), "entries", "above"}
+		p.Needed = capacity.PortsFor(m.p.Table.Entries, 0, 0, p.Destinations)
+		m.number("ports toward one destination", float64(p.Needed), "ports", "ceil(entries / destinations)", entries, destinations)
+		m.note("as if all connections were translated and went to %s; 'natkit ports' shows what each destination takes", units.Plural(p.Destinations, "destination", "destinations"))
+	} else {
+		p.Needed = capacity.PortsFor(l.Open, l.PerSecond, hold.Value, p.Destinations)
+		m.number("ports toward one destination", float64(p.Needed), "ports", "ceil((open + rate * timeout) / destinations)", open, m.rate(), hold, destinations)
+	}
 	p.AddressesNeeded = capacity.AddressesFor(p.Needed, p.PerAddress)
 	m.number("SNAT addresses", float64(p.AddressesNeeded), "addresses", "max(1, ceil(needed / ports))", Input{"needed", float64(p.Needed), "ports", "above"}, ports)
 
