@@ -116,7 +116,7 @@ type Table struct {
 	Losses []Loss `json:"chain_losses"`
 	// CapUnsure is why there are several.
 	CapUnsure string `json:"chain_cap_unsure,omitempty"`
-	// Bytes is the memory of the expected entries, FullBytes of a full table, with its buckets.
+	// Bytes is the memory of the expected entries, of those that the table holds, FullBytes of a full one, with its buckets.
 	Bytes          int64   `json:"memory_bytes"`
 	FullBytes      int64   `json:"memory_full_bytes"`
 	ObjectBytes    int64   `json:"object_bytes"`

@@ -70,7 +70,7 @@ func TestPlan(t *testing.T) {
 		"UDP of 4.19": {func(r *Request) { r.Load.Protocol, r.On.Kernel.Release = UDP, "4.19" }, Load{PerSecond: 1000, DurationSeconds: 10},
 			numbers{190_000, 262_144, 262_144, 190_000*384 + 262_144*8, 262_144 * 392, 190_000, 3}},
 		"a quarter of the memory is the end": {func(r *Request) { r.On.Memory.TotalBytes = 1 * gib }, Load{Open: 10_000_000},
-			numbers{10_000_000, 655_360, 655_360, 10_000_000*384 + 655_360*8, 655_360 * 392, 10_000_000, 156}},
+			numbers{10_000_000, 655_360, 655_360, 655_360 * 392, 655_360 * 392, 10_000_000, 156}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := request(tt.load)
@@ -209,6 +209,7 @@ func TestRefused(t *testing.T) {
 		"no time":             func(r *Request) { r.Holds = []float64{0} },
 		"protocol":            func(r *Request) { r.Load.Protocol = "sctp" },
 		"more than one table": func(r *Request) { r.Load.Open = 3_000_000_000 },
+		"memory for no table": func(r *Request) { r.On.Memory.TotalBytes, r.On.Kernel.Release = 1, "" },
 		"nothing observed":    func(r *Request) { r.Load.Observed = true },
 		"no table observed": func(r *Request) {
 			r.Load.Observed, r.Seen = true, &snapshot.Recording{Snapshots: []*snapshot.Snapshot{{}}}

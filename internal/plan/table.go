@@ -23,6 +23,9 @@ func (m *maker) size() error {
 		return fmt.Errorf("%s entries with a quarter of headroom: one kernel tracks at most %s (nf_conntrack_max); spread the load over more gateways",
 			units.Count(capacity.WithHeadroom(expected)), units.Count(int64(mostEntries)))
 	}
+	if s.Max == 0 {
+		return fmt.Errorf("a quarter of the memory, %s, does not hold a table of %s entries, the smallest that is planned", units.Bytes(capacity.Budget(m.table.MemoryBytes)), units.Count(int64(capacity.Step)))
+	}
 	t := &m.p.Table
 	*t = Table{NowIsDefault: t.NowIsDefault, Entries: entries, Max: min(s.Max, mostEntries), MaxNow: now.Max, Buckets: s.Buckets, BucketsNow: now.Buckets,
 		MemoryBound: s.MemoryBound, StallSeconds: s.StallSeconds, SizeSource: m.table.Cost.Source}
@@ -89,7 +92,7 @@ func (m *maker) chains() {
 		return m.number(name, length, "entries", "2 * (entries + others) / buckets", Input{"entries", float64(entries), "entries", "above"},
 			Input{"others", float64(others), "entries", "other network namespaces, by the slab"}, Input{"buckets", float64(t.Buckets), "buckets", "nf_conntrack_buckets"})
 	}
-	t.ChainLength, t.FullChainLength = mean("mean hash chain", t.Entries), mean("mean hash chain, table full", t.Max)
+	t.ChainLength, t.FullChainLength = mean("mean hash chain", min(t.Entries, t.Max)), mean("mean hash chain, table full", t.Max)
 	caps, why := m.release.Caps()
 	t.CapUnsure = why
 	for _, c := range caps {
@@ -115,7 +118,7 @@ func (m *maker) memory() {
 			Input{"buckets", float64(t.Buckets), "buckets", "nf_conntrack_buckets"}, m.bucketBytes())
 		return n
 	}
-	t.Bytes, t.FullBytes = bytes("memory of the table", t.Entries), bytes("memory of the table, full", t.Max)
+	t.Bytes, t.FullBytes = bytes("memory of the table", min(t.Entries, t.Max)), bytes("memory of the table, full", t.Max)
 	if cost.Source == "assumed" {
 		m.note("the size of an entry is assumed by the kernel's version (%d B with its extension); on the machine, 'natkit plan' reads it from /proc/slabinfo or BTF", cost.EntryBytes)
 	}

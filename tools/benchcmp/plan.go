@@ -27,7 +27,7 @@ const (
 	planHold = 5
 	// planRate are new connections per second, planEntries those of the table that is weighed.
 	planRate    = 600
-	planEntries = 200_000
+	planEntries = manyEntries
 )
 
 // planPorts is a range that is used up soon.
@@ -55,18 +55,26 @@ func planSuite(natkit string) bench.Suite {
 	}
 	for _, one := range []struct {
 		name string
-		run  func(context.Context) (predicted, measured float64, err error)
-	}{{entries, p.entries}, {memory, p.memory}, {wrap, p.wrap}} {
+		run  func(context.Context) (predicted, measured float64, limit string, err error)
+	}{{entries, unlimited(p.entries)}, {memory, unlimited(p.memory)}, {wrap, p.wrap}} {
 		s.Subjects = append(s.Subjects, bench.Subject{Name: one.name, Run: func(ctx context.Context) (bench.Sample, error) {
-			predicted, measured, err := one.run(ctx)
+			predicted, measured, limit, err := one.run(ctx)
 			if err == nil && measured == 0 {
 				err = fmt.Errorf("%s: nothing was measured", one.name)
 			}
-			return bench.Sample{Values: bench.Values{planOff: 100 * math.Abs(predicted-measured) / max(measured, 1), planPredicted: predicted, planMeasured: measured}}, err
+			return bench.Sample{GeneratorLimit: limit, Values: bench.Values{planOff: 100 * math.Abs(predicted-measured) / max(measured, 1), planPredicted: predicted, planMeasured: measured}}, err
 		}})
 		s.Claims = append(s.Claims, bench.Claim{Subject: one.name, Quantity: planOff, Bound: 5})
 	}
 	return s
+}
+
+// unlimited is a run whose load is no limit.
+func unlimited(run func(context.Context) (predicted, measured float64, err error)) func(context.Context) (float64, float64, string, error) {
+	return func(ctx context.Context) (float64, float64, string, error) {
+		predicted, measured, err := run(ctx)
+		return predicted, measured, "", err
+	}
 }
 
 // planned asks natkit plan.
@@ -163,66 +171,72 @@ func slabs(t *table) (float64, error) {
 }
 
 // wrap offers more new connections than there are ports, and counts those that got one: as many as come free.
-func (p planned) wrap(ctx context.Context) (predicted, measured float64, err error) {
+func (p planned) wrap(ctx context.Context) (predicted, measured float64, limit string, err error) {
 	g, err := newSNATGate()
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, "", err
 	}
 	defer func() { err = errors.Join(err, g.close()) }()
 	if err := g.rule(ctx, fmt.Sprintf(":%d-%d", planPorts.First, planPorts.Last)); err != nil {
-		return 0, 0, err
+		return 0, 0, "", err
 	}
 	timeout := "/proc/sys/net/netfilter/nf_conntrack_udp_timeout"
 	if err := g.gateway.Do(func() error { return os.WriteFile(timeout, []byte(strconv.Itoa(planHold)), 0) }); err != nil {
-		return 0, 0, err
+		return 0, 0, "", err
 	}
 	made, err := p.plan(ctx, bench.Program{Netns: g.gateway}, "--proto", "udp", "--rate", "1", "--duration", "1ms",
 		"--ports", fmt.Sprintf("%d-%d", planPorts.First, planPorts.Last), "--hold", strconv.Itoa(planHold))
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, "", err
 	}
 	predicted = made.Ports.Wraps[len(made.Ports.Wraps)-1].PerSecond
-	measured, err = given(ctx, g, 3*predicted)
-	return predicted, measured, err
+	measured, offered, err := given(ctx, g, 3*predicted)
+	if offered < 2*predicted {
+		limit = fmt.Sprintf("only %.0f connections/s were offered, which is not twice the rate of %.0f", offered, predicted)
+	}
+	return predicted, measured, limit, err
 }
 
-// given is how many connections per second get a port, once all are in use, where more are offered.
-func given(ctx context.Context, g *snatGate, offered float64) (float64, error) {
-	const tick = 50 * time.Millisecond
-	batch := int(offered * tick.Seconds())
-	ticker := time.NewTicker(tick)
+// given is how many connections per second get a port, once all are in use, of those that were offered.
+func given(ctx context.Context, g *snatGate, rate float64) (given, offered float64, err error) {
+	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
-	var refused int64
-	sent, began, since := int64(0), time.Now(), time.Time{}
-	for next := uint16(1024); ; {
+	var (
+		began, since   = time.Now(), time.Time{}
+		sent           int64 // in all
+		before, failed int64 // when the ports were all in use
+		next           = uint16(1024)
+	)
+	for {
 		select {
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			return 0, 0, ctx.Err()
 		case <-ticker.C:
 		}
 		now, err := g.refused()
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		switch took := time.Since(since); {
 		case since.IsZero() && time.Since(began) > 2*planHold*time.Second:
-			refused, since = now, time.Now()
+			before, failed, since = sent, now, time.Now()
 		case !since.IsZero() && took > 3*planHold*time.Second:
-			return float64(sent-(now-refused)) / took.Seconds(), nil
+			n := sent - before
+			return float64(n-(now-failed)) / took.Seconds(), float64(n) / took.Seconds(), nil
 		}
-		from := make([]uint16, batch) // of none of them there is an entry any more when its number comes again
-		for i := range from {
-			if from[i] = next; next == 65535 {
+		from := make([]uint16, int64(rate*time.Since(began).Seconds())-sent)
+		for i := range from { // when a number comes again its entry is gone
+			from[i] = next
+			if next++; next < 1024 {
 				next = 1024
-			} else {
-				next++
 			}
 		}
+		if len(from) == 0 {
+			continue
+		}
 		if _, err := g.call(ctx, from, datagram); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
-		if !since.IsZero() {
-			sent += int64(batch)
-		}
+		sent += int64(len(from))
 	}
 }
