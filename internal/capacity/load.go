@@ -52,7 +52,7 @@ func Held(rec *snapshot.Recording, count int64) int64 {
 	for _, state := range passing {
 		soon += t.ByTCPState[state]
 	}
-	return count - int64(float64(soon)*Scale(t, count))
+	return ceil(float64(count) - math.Floor(float64(soon)*Scale(t, count)))
 }
 
 // Arriving is the number of entries that the new flows of a recording lead to where they last. count is that

@@ -170,12 +170,9 @@ func parseConnections(text string) (int64, error) {
 	return int64(v), err
 }
 
-// mostGrowth bounds --growth.
-const mostGrowth = 1e6
-
 func parseGrowth(text string) (float64, error) {
 	v, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(v > 0 && v <= mostGrowth) {
+	if err != nil || !(v > 0 && v <= plan.MostGrowth) {
 		return 0, errors.New("must be a number, more than 0 and at most 1000000")
 	}
 	return v, nil

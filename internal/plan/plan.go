@@ -45,6 +45,7 @@ const (
 	MostConnections = 1_000_000_000_000
 	MostSeconds     = 10 * 365 * 86400
 	MostAddresses   = 1 << 24
+	MostGrowth      = 1e6
 	// mostEntries is the greatest nf_conntrack_max (an int in the kernel).
 	mostEntries = math.MaxInt32
 )
@@ -208,6 +209,8 @@ func (r *Request) Check() error {
 		return fmt.Errorf("%d addresses, %d destinations: must be from 1 to %s", r.Addresses, r.Destinations, units.Count(int64(MostAddresses)))
 	case slices.ContainsFunc(r.Holds, func(s float64) bool { return !(s > 0 && s <= MostSeconds) }):
 		return errors.New("hold times: must be more than 0, and at most 10 years")
+	case !bounded(l.Growth, MostGrowth):
+		return fmt.Errorf("growth %g: must be from 0 to %s", l.Growth, units.Count(int64(MostGrowth)))
 	case !l.Observed && l.PerSecond == 0 && l.Open == 0:
 		return errors.New("no load: rate or connections must be more than 0")
 	case l.Observed && r.Seen == nil:
@@ -222,6 +225,8 @@ func New(r Request) (*Plan, error) {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
 	m := &maker{r: r, load: r.Load, table: capacity.TableOf(r.On)}
+	// A bundle may be anybody's.
+	m.table.Max, m.table.Buckets, m.table.OtherEntries = max(m.table.Max, 0), max(m.table.Buckets, 0), max(m.table.OtherEntries, 0)
 	m.release, _ = capacity.ParseRelease(r.On.Kernel.Release)
 	if r.On.ConntrackSize == nil {
 		m.table.Cost = m.release.Cost()
@@ -413,6 +418,8 @@ func (m *maker) observed() error {
 	switch {
 	case !ok:
 		return errors.New("the load is not known: no connection table was read; give --rate and --duration, or --connections")
+	case count < 0:
+		return fmt.Errorf("the load is not known: %s is %d", snapshot.ConntrackCount, count)
 	case count == 0:
 		return errors.New("the load is not known: no connection is tracked; give --rate and --duration, or --connections")
 	}
@@ -430,6 +437,9 @@ func (m *maker) observed() error {
 	classes := capacity.ClassesOf(rec)
 	slices.SortFunc(classes, func(a, b capacity.Class) int { return cmp.Compare(a.Name, b.Name) })
 	for _, c := range classes {
+		if !(c.PerSecond >= 0 && c.PerSecond <= MostPerSecond) {
+			return fmt.Errorf("the load is not known: %g new connections of %s per second", c.PerSecond, c.Name)
+		}
 		wait := m.timeout(c.Name)
 		rate := Input{"rate", c.PerSecond, "/s", "two dumps"}
 		n := m.state(c.Name, "rate * growth * timeout", c.PerSecond*l.Growth*wait.Value, rate, growth, wait)

@@ -382,6 +382,39 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
+// FuzzObserved: whatever a bundle says of a table gives an error or finite numbers.
+func FuzzObserved(f *testing.F) {
+	f.Add("200000", "262144", "65536", "120", int64(1000), int64(800), 10.0, "tcp/ESTABLISHED", uint64(256), uint64(128), uint64(1<<20), 2.0)
+	f.Add("-1", "-1", "-1", "-1", int64(-1), int64(-1), math.NaN(), "", uint64(math.MaxUint64), uint64(math.MaxUint64), uint64(math.MaxUint64), 1e6)
+	f.Add("9223372036854775807", "9223372036854775807", "1", "4294967295", int64(1), int64(math.MaxInt64), 1e9, "udp/stream", uint64(1), uint64(0), uint64(1), 1e-6)
+	f.Fuzz(func(t *testing.T, count, limit, buckets, timeout string, sampled, timeWait int64, rate float64, class string, entry, extension, slab uint64, growth float64) {
+		defer testutil.Bounded(t, 64)()
+		last := &snapshot.Snapshot{Kernel: snapshot.Kernel{Release: "6.12"},
+			Sysctls: snapshot.Sysctls{snapshot.ConntrackCount: count, snapshot.ConntrackMax: limit, snapshot.ConntrackBuckets: buckets,
+				"net.netfilter.nf_conntrack_tcp_timeout_time_wait": timeout, "net.netfilter.nf_conntrack_udp_timeout_stream": timeout},
+			ConntrackSize: &snapshot.ConntrackSize{EntryBytes: entry, ExtensionBytes: extension, BucketBytes: 8, SlabBytes: slab},
+			Table:         &snapshot.ConntrackTable{Sampled: sampled, ByTCPState: map[string]int64{"TIME_WAIT": timeWait}}}
+		r := request(Load{Observed: true, Growth: growth})
+		r.On, r.Seen = last, &snapshot.Recording{Snapshots: []*snapshot.Snapshot{last, last},
+			Flows: &snapshot.Flows{PerSecond: map[string]float64{class: rate}, Sampled: sampled, Groups: timeWait}}
+		p, err := New(r)
+		if (err == nil) == (p == nil) {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		if err != nil {
+			return
+		}
+		for _, n := range p.Numbers {
+			if !(n.Value >= 0) || math.IsInf(n.Value, 0) {
+				t.Fatalf("%s is %g of %+v", n.Name, n.Value, n.Inputs)
+			}
+		}
+		if p.Table.Max < 1 || p.Table.Buckets < 1 || p.Table.FullBytes < 0 {
+			t.Fatalf("%+v", p.Table)
+		}
+	})
+}
+
 // The arithmetic of plan and of 'natkit gateway plan' is one: the same load gives the same table.
 func TestSameAsGateway(t *testing.T) {
 	p := must(t, request(Load{PerSecond: 5000, DurationSeconds: 2}))
