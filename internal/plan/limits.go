@@ -91,8 +91,8 @@ func (m *maker) atLeast(role Role, name string, need int64, why string) {
 	if _, err := strconv.ParseUint(l.Now, 10, 64); err == nil && !known {
 		l.Enough = Yes
 	}
-	if known {
-		l.Enough = answer(now >= need)
+	if known { // nf_conntrack_max = 0 is no limit (__nf_conntrack_alloc)
+		l.Enough = answer(now >= need || now == 0 && name == snapshot.ConntrackMax)
 	}
 	if l.Enough != Yes {
 		l.Set = l.Need
@@ -109,21 +109,16 @@ func answer(yes bool) Answer {
 
 func (m *maker) gatewayLimits() {
 	t, p := m.p.Table, m.p.Ports
-	full := t.MaxNow
 	m.atLeast(Gateway, snapshot.ConntrackMax, t.Max, fmt.Sprintf("%s, with a quarter of headroom", units.Plural(t.Entries, "entry", "entries")))
-	// 0 is no limit.
-	if now, known := m.r.On.Sysctls.Int(snapshot.ConntrackMax); known && now == 0 && full == 0 {
-		m.p.Limits[len(m.p.Limits)-1].Enough, m.p.Limits[len(m.p.Limits)-1].Set = Yes, ""
-	}
 	m.atLeast(Gateway, snapshot.ConntrackBuckets, t.Buckets, fmt.Sprintf("hash chains of %s entries on average with a full table", units.Fixed(t.FullChainLength, 1)))
 	m.atLeast(Gateway, forward, 1, "it forwards between interfaces")
-	m.memory4(Gateway, t.FullBytes, m.table.MemoryBytes/4, "a full table, in a quarter of the memory")
+	m.memoryFor(Gateway, t.FullBytes, m.table.MemoryBytes/4, "a full table, in a quarter of the memory")
 	m.add(Limit{Role: Gateway, Name: addressesName, Need: strconv.FormatInt(p.AddressesNeeded, 10), Now: strconv.FormatInt(p.Addresses, 10),
 		Enough: answer(p.Addresses >= p.AddressesNeeded), Why: fmt.Sprintf("%s toward one destination, of %s on each address", units.Plural(p.Needed, "port", "ports"), units.Count(p.PerAddress))})
 }
 
-// memory4 adds what is taken of the memory that there is for it.
-func (m *maker) memory4(role Role, need int64, there uint64, why string) {
+// memoryFor adds what is taken of the memory that there is for it.
+func (m *maker) memoryFor(role Role, need int64, there uint64, why string) {
 	l := Limit{Role: role, Name: memoryName, Need: units.Bytes(need), Enough: Unknown, Why: why}
 	if m.table.MemoryBytes > 0 {
 		l.Now, l.Enough = units.Bytes(there), answer(uint64(need) <= there)
@@ -173,9 +168,6 @@ func (m *maker) backlogs(prefix string) {
 // wholeRange is the longest ip_local_port_range.
 var wholeRange = nat.Ports{First: 1024, Last: 65535}
 
-// usualPorts are those of the kernel's default, 32768 to 60999.
-const usualPorts = 60999 - 32768 + 1
-
 // localPorts are the ports of own connections: one holds its port in TIME_WAIT where it closes first.
 func (m *maker) localPorts(prefix string) {
 	l, r := m.load, m.r
@@ -189,8 +181,6 @@ func (m *maker) localPorts(prefix string) {
 		Why: "ports of one source address toward one destination; set ip_local_reserved_ports for what listens among them"}
 	if n, known := rangeLen(limit.Now); known {
 		limit.Enough = answer(n >= min(each, int64(wholeRange.Len())))
-	} else if each <= usualPorts {
-		limit.Enough = Unknown
 	}
 	if limit.Enough != Yes {
 		limit.Set = fmt.Sprintf("%d %d", wholeRange.First, wholeRange.Last)
@@ -237,7 +227,7 @@ func (m *maker) tcpMemory(role Role, prefix string) {
 		l.Set = fmt.Sprintf("%d %d %d", p/4*3, p, p/4*6)
 	}
 	m.add(l)
-	m.memory4(role, bytes, m.table.MemoryBytes, "sockets with their least buffers; data in them takes more")
+	m.memoryFor(role, bytes, m.table.MemoryBytes, "sockets with their least buffers; data in them takes more")
 }
 
 // readiness judges the machine for the roles that the plan is for.

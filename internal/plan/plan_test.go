@@ -147,6 +147,10 @@ func TestHost(t *testing.T) {
 	if p := must(t, r); p.Ready != Yes || p.Text(SysctlFile, Network{}) != p.head("No value has to be raised.") {
 		t.Errorf("with all of it: %s\n%s", p.Ready, p.Text(SysctlFile, Network{}))
 	}
+	r.On.Sysctls[snapshot.ConntrackMax] = "0" // no limit
+	if p := must(t, r); p.Ready != Yes {
+		t.Errorf("without a limit: %s", p.Ready)
+	}
 	delete(r.On.Sysctls, forward)
 	if p := must(t, r); p.Ready != Unknown {
 		t.Errorf("with one that is not known: %s", p.Ready)

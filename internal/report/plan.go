@@ -90,7 +90,7 @@ func (p *printer) planTable(d *plan.Plan) {
 	out.Row("nf_conntrack_buckets", fromTo(t.BucketsNow, t.Buckets, t.NowIsDefault))
 	out.Row("mean hash chain", fmt.Sprintf("%s entries, %s with a full table", units.Fixed(t.ChainLength, 2), units.Fixed(t.FullChainLength, 2)))
 	for _, l := range t.Losses {
-		out.Row("refused for long chains", lossText(l, t.Buckets != t.BucketsNow))
+		out.Row("refused for long chains", lossText(l, t.BucketsNow > 0 && t.Buckets != t.BucketsNow))
 	}
 	if t.CapUnsure != "" {
 		out.Row("", t.CapUnsure)
