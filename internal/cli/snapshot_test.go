@@ -28,16 +28,16 @@ func TestOtherInputs(t *testing.T) {
 	}
 	const pcapHeader = "\xd4\xc3\xb2\xa1\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\x00\x00\x01\x00\x00\x00"
 	for name, tc := range map[string]struct{ text, verb string }{
-		"capture":                  {pcapHeader, "pcap"},
-		"compressed capture":       {compressed(pcapHeader), "pcap"},
-		"pcapng":                   {"\x0a\x0d\x0d\x0a\x1c\x00\x00\x00\x4d\x3c\x2b\x1a", "pcap"},
-		"conntrack -L -o xml":      {"<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<conntrack>\n<flow>", ""}, // which no verb reads,
-		"gateway":                  {file("../../examples/office.yaml"), "gateway check"},
-		"scenario":                 {file("../lab/scenarios/ct-flood.yaml"), "lab run"},
-		"simulation":               {file("../simulate/presets/mixed.yaml"), "simulate"},
-		"something else":           {"hello\n", ""},
-		"nothing":                  {"", ""},
-		"a damaged bundle":         {compressed("0/head.json"), ""},
+		"capture":             {pcapHeader, "pcap"},
+		"compressed capture":  {compressed(pcapHeader), "pcap"},
+		"pcapng":              {"\x0a\x0d\x0d\x0a\x1c\x00\x00\x00\x4d\x3c\x2b\x1a", "pcap"},
+		"conntrack -L -o xml": {"<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<conntrack>\n<flow>", ""}, // which no verb reads,
+		"gateway":             {file("../../examples/office.yaml"), "gateway check"},
+		"scenario":            {file("../lab/scenarios/ct-flood.yaml"), "lab run"},
+		"simulation":          {file("../simulate/presets/mixed.yaml"), "simulate"},
+		"something else":      {"hello\n", ""},
+		"nothing":             {"", ""},
+		"a damaged bundle":    {compressed("0/head.json"), ""},
 	} {
 		path := filepath.Join(t.TempDir(), "file")
 		if err := os.WriteFile(path, []byte(tc.text), 0o600); err != nil {
