@@ -70,7 +70,7 @@ or come later, and readings of the connection table as much besides.
 
 Exit codes: 0 no findings, or notices alone, 1 error, 2 usage, 3 a finding of severity
 warning or critical (with --fix: still), 4 none of these, but INCOMPLETE: data that a
-check needs could not be read, as without root.
+check needs could not be read, as without root, or a check itself has a defect.
 130: interrupted; the report covers the time until then (--watch: as by what stands then).`,
 		Example: `  natkit doctor                          # this host
   natkit doctor --pid $(pgrep -o nginx)  # the namespace of a container's process

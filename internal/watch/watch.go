@@ -54,7 +54,7 @@ func New(ns *netns.Handle, b Budget) *Sampler {
 }
 
 // NewFull is New of samples that have all that doctor reads, and not what drops and CPUs did: their
-// recordings are for rules.
+// recordings are for rules. A sample costs more then where rules and interfaces are many.
 func NewFull(ns *netns.Handle, b Budget) *Sampler {
 	s := New(ns, b)
 	s.full = collect.NewReader(collect.Options{Netns: ns})
