@@ -36,7 +36,6 @@ func lacks(err error) bool { return errors.As(err, new(errLacks)) }
 type texts struct {
 	host *loose.Host
 	*loose.Sample
-	budget *snapshot.Budget
 	// logNext is the number of the log's next line.
 	logNext uint64
 }
@@ -224,7 +223,7 @@ func ReadLoose(walk loose.Walk, of string, budget *snapshot.Budget) (*snapshot.R
 		}
 	}
 	rec, err := record(context.Background(), o, func(i int) (source, bool, error) {
-		t := &texts{host: host, Sample: host.Samples[i], budget: budget}
+		t := &texts{host: host, Sample: host.Samples[i]}
 		t.logNext = host.LogNext(i)
 		return t, i+1 < len(host.Samples), nil
 	})

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -89,7 +88,7 @@ func readNstat(s *Sample, t *Text) error {
 	if len(counters) == 0 {
 		return fmt.Errorf("has no counter")
 	}
-	s.addCounters(counters, !slices.Contains(slices.Collect(maps.Values(counters)), 0))
+	s.addCounters(counters)
 	return nil
 }
 
@@ -213,7 +212,7 @@ func readNetstat(s *Sample, t *Text) error {
 	if len(counters) == 0 {
 		return fmt.Errorf("has no counter that natkit knows")
 	}
-	s.addCounters(counters, true)
+	s.addCounters(counters)
 	return nil
 }
 

@@ -296,13 +296,3 @@ func (s *session) finish() error {
 	s.texts = append(s.texts, t)
 	return nil
 }
-
-// Recognised are the kinds of texts that are read, for help and documents.
-func Recognised() (all []string) {
-	for i := range kinds {
-		if !slices.Contains(all, kinds[i].name) {
-			all = append(all, kinds[i].name)
-		}
-	}
-	return all
-}

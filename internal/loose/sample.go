@@ -48,10 +48,8 @@ type Sample struct {
 	// listed is true where the list of sockets has those of UDP as well.
 	listed   bool
 	counters map[string]uint64
-	// sparse is true of counters of which those that are 0 were left out.
-	sparse bool
-	count  *uint64
-	notes  []string
+	count    *uint64
+	notes    []string
 	// from has where a sysctl was read.
 	from map[string]*Text
 }
@@ -77,8 +75,7 @@ func (s *Sample) countIs(n uint64) {
 	}
 }
 
-func (s *Sample) addCounters(all map[string]uint64, sparse bool) {
-	s.sparse = s.sparse || sparse
+func (s *Sample) addCounters(all map[string]uint64) {
 	for name, n := range all {
 		if _, there := s.counters[name]; !there {
 			s.counters[name] = n
