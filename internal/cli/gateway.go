@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 
+	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/gateway"
 	gwapply "github.com/natkit/natkit/internal/gateway/apply"
@@ -147,7 +148,7 @@ func checkGateway(ctx context.Context, env *Env, ns *netns.Handle, name string, 
 		}
 		engine.Standard.Facts(ns, &file.Config, &facts)
 	}
-	findings, err := gwapply.UnlessEnded(ctx, func() ([]gateway.Finding, error) { return engine.Standard.Check(file, facts), nil })
+	findings, err := gateway.UnlessEnded(ctx, func() ([]gateway.Finding, error) { return engine.Standard.Check(file, facts), nil })
 	if err != nil {
 		return err
 	}
@@ -180,7 +181,7 @@ func readGateway(ctx context.Context, env *Env, name string) (*gateway.File, err
 	if err != nil {
 		return nil, err
 	}
-	return gwapply.UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.ParseWith(host.Files{}, name, text) })
+	return gateway.UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.ParseWith(disk.Files{}, name, text) })
 }
 
 // gatewayText reads a gateway file, or the standard input for "-", and names it.
@@ -333,7 +334,7 @@ func (g *gatewayImport) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	result, err := gwapply.UnlessEnded(cmd.Context(), func() (*convert.Result, error) { return convert.Import(set) })
+	result, err := gateway.UnlessEnded(cmd.Context(), func() (*convert.Result, error) { return convert.Import(set) })
 	if err != nil {
 		return err
 	}
@@ -371,7 +372,7 @@ func (g *gatewayImport) read(cmd *cobra.Command, args []string) (set *ruleset.Ru
 	if g.ipv6 {
 		version = 6
 	}
-	set, err = gwapply.UnlessEnded(cmd.Context(), func() (*ruleset.Ruleset, error) { return ruleset.ParseFile(args[0], string(text), version), nil })
+	set, err = gateway.UnlessEnded(cmd.Context(), func() (*ruleset.Ruleset, error) { return ruleset.ParseFile(args[0], string(text), version), nil })
 	if err == nil && set.Foreign {
 		return nil, malformed(notRules(args[0], text))
 	}

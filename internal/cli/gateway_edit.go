@@ -20,7 +20,6 @@ import (
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/gateway"
 	gwapply "github.com/natkit/natkit/internal/gateway/apply"
-	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/rogpeppe/go-internal/diff"
@@ -126,7 +125,7 @@ func (s *gatewaySet) run(name string, args []string) error {
 	if err != nil {
 		return err
 	}
-	now, err := gateway.Edited(host.Files{}, name, f.text, edits)
+	now, err := gateway.Edited(disk.Files{}, name, f.text, edits)
 	if err != nil {
 		return fmt.Errorf("set: %w", err)
 	}
@@ -218,7 +217,7 @@ func (f editable) newlyRefused(now []gateway.Finding) (news []gateway.Finding) {
 			}
 		}
 	}
-	if file, err := gateway.ParseWith(host.Files{}, f.name, f.text); err == nil {
+	if file, err := gateway.ParseWith(disk.Files{}, f.name, f.text); err == nil {
 		count(gateway.Check(file, gateway.Facts{}), -1)
 	}
 	count(now, 1)
@@ -422,7 +421,7 @@ func (s *editing) look(ctx context.Context) ([]string, error) {
 			fmt.Fprintln(s.env.Stderr, syntax.Excerpt)
 		}
 	}
-	file, err := gateway.ParseWith(host.Files{}, s.former.name, s.text)
+	file, err := gateway.ParseWith(disk.Files{}, s.former.name, s.text)
 	if err != nil {
 		complain(err)
 		return bad, nil

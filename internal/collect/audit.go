@@ -1,8 +1,8 @@
+//go:build linux
+
 package collect
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -17,19 +17,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
-
-// readAudit compares the rules with each other, and the addresses that they give with those of the
-// host.
-func (o *observation) readAudit(context.Context) (err error) {
-	if o.NATRules == nil || len(o.NATRules.Rules)+len(o.NATRules.Unreached) == 0 {
-		return errNone
-	}
-	o.Audit, err = answer(o, question{"rules against the host", "audit.json"}, o.audit)
-	if errors.As(err, new(errNotRecorded)) {
-		return errNone
-	}
-	return err
-}
 
 func (o *observation) audit() (*snapshot.Audit, error) {
 	k, err := o.lookUp()

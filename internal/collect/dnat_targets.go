@@ -1,7 +1,8 @@
+//go:build linux
+
 package collect
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -28,25 +29,12 @@ const (
 	// one rule: what has more translates a whole prefix.
 	mostTargets = 1000
 	mostOfRule  = 16
-	// mostDrops bounds the places that may drop what goes to one target, mostJudged the rules
-	// that are asked about packets, some 0.1 µs each.
-	mostDrops  = 8
-	mostJudged = 4_000_000
+	// mostDrops bounds the places that may drop what goes to one target.
+	mostDrops = 8
 )
 
-// readDNATTargets asks for the route, the neighbour and, on this machine, the listening
-// socket of each constant address that a rule leads to.
-func (o *observation) readDNATTargets(context.Context) (err error) {
-	if o.NATRules == nil {
-		return errNone
-	}
-	o.DNATTargets, err = answer(o, question{"DNAT targets", "dnat_targets.json"}, func() (*snapshot.DNATTargets, error) {
-		return o.askTargets(o.NATRules)
-	})
-	if errors.As(err, new(errNotRecorded)) {
-		return errNone
-	}
-	return err
+func (o *observation) askDNATTargets() (*snapshot.DNATTargets, error) {
+	return o.askTargets(o.NATRules)
 }
 
 // targetsOf returns where rules lead, each end once.
@@ -405,12 +393,6 @@ func ignoreAbsent(err error) error {
 		return nil
 	}
 	return err
-}
-
-// neighbourStates are the kernel's NUD_* (include/uapi/linux/neighbour.h).
-var neighbourStates = map[int]string{
-	unix.NUD_INCOMPLETE: snapshot.NeighbourIncomplete, unix.NUD_REACHABLE: snapshot.NeighbourReachable, unix.NUD_STALE: "STALE", unix.NUD_DELAY: "DELAY",
-	unix.NUD_PROBE: "PROBE", unix.NUD_FAILED: snapshot.NeighbourFailed, unix.NUD_NOARP: "NOARP", unix.NUD_PERMANENT: "PERMANENT",
 }
 
 // localnetOff reports whether the kernel drops packets to 127.0.0.0/8 that come in by an

@@ -1,3 +1,5 @@
+//go:build linux
+
 package collect
 
 import (
@@ -9,21 +11,6 @@ import (
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
-)
-
-// TCP's flags as in the header.
-const (
-	synOnly = 0x02
-	synACK  = 0x12
-	ackOnly = 0x10
-	pshACK  = 0x18
-)
-
-// The hooks on the way of what is forwarded, comes in for this host, and leaves from it.
-var (
-	throughHooks = []string{"prerouting", "forward", "postrouting", ruleset.HookEgress}
-	inHooks      = []string{"prerouting", "input"}
-	outHooks     = []string{"output", "postrouting", ruleset.HookEgress}
 )
 
 // pass finds out whether the first packet of a connection to a target is forwarded, and passes
@@ -166,9 +153,6 @@ func (h *host) near(address netip.Addr) (*snapshot.Interface, bool) {
 	}
 	return nil, false
 }
-
-// loopback is the interface over which a machine sends to itself.
-const loopback = "lo"
 
 // filter asks the filters of hooks about a packet; nil where too many rules were asked before.
 func (k *lookups) filter(p *ruleset.Packet, hooks ...string) *snapshot.Filter {

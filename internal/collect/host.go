@@ -9,17 +9,11 @@ import (
 	"io"
 	"io/fs"
 	"math"
-	"net"
-	"os"
-	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/natkit/natkit/internal/nat"
-	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // What of the host is mistaken for faults of NAT: its queues, and its reverse path filter.
@@ -121,124 +115,4 @@ func parseEventListeners(r io.Reader) ([]snapshot.EventListener, error) {
 		}
 	}
 	return all, lines.Err()
-}
-
-// readAcceptQueues asks sock_diag for the listeners with connections that wait for accept.
-func (o *observation) readAcceptQueues(context.Context) error {
-	queues, err := answer(o, question{"accept queues", "accept_queues.json"}, func() (*[]snapshot.AcceptQueue, error) {
-		all, err := openSockets("tcp")
-		all = slices.DeleteFunc(all, func(q snapshot.AcceptQueue) bool { return q.Waiting == 0 })
-		free := func(q snapshot.AcceptQueue) int64 { return int64(q.Limit) - int64(q.Waiting) }
-		slices.SortStableFunc(all, func(a, b snapshot.AcceptQueue) int {
-			return cmp.Or(cmp.Compare(free(a), free(b)), a.Socket.Compare(b.Socket))
-		})
-		all = all[:min(len(all), mostQueues)]
-		return &all, err
-	})
-	if err == nil {
-		o.AcceptQueues = *queues
-	}
-	return noneIfAbsent(err)
-}
-
-// readReversePaths lists the interfaces with a strict reverse path filter, if it dropped
-// anything so far.
-func (o *observation) readReversePaths(context.Context) error {
-	if o.TCP == nil || o.TCP.Counters["TcpExtIPReversePathFilter"] == 0 {
-		return errNone
-	}
-	paths, err := answer(o, question{"reverse paths", "reverse_paths.json"}, askReversePaths)
-	if err == nil {
-		o.ReversePaths = *paths
-	}
-	return noneIfAbsent(err)
-}
-
-// askReversePaths asks, for each interface, for the route to a public address that leads out of
-// it: that is a default route, also one of a table for the interface's own address.
-func askReversePaths() (*[]snapshot.ReversePath, error) {
-	links, err := net.Interfaces()
-	if err != nil {
-		return nil, err
-	}
-	all := strictFilter("all")
-	paths := []snapshot.ReversePath{}
-	for _, l := range links[:min(len(links), mostPaths)] {
-		// The effective value is the larger one, and 2 is loose (IN_DEV_RPFILTER).
-		if mode := max(all, strictFilter(l.Name)); mode != 1 || l.Flags&net.FlagUp == 0 || l.Flags&net.FlagLoopback != 0 {
-			continue
-		}
-		options := &netlink.RouteGetOptions{OifIndex: l.Index, SrcAddr: firstIPv4(&l), FIBMatch: true}
-		routes, err := netlink.RouteGetWithOptions(net.IPv4(1, 0, 0, 1), options)
-		path := snapshot.ReversePath{Interface: l.Name, Default: err == nil && len(routes) > 0}
-		if !path.Default {
-			path.Selected = selectedWay(l.Index, l.Name)
-		}
-		paths = append(paths, path)
-	}
-	return &paths, nil
-}
-
-// selectedWay is the routing rule for packets of a mark, or that come in by an interface, that leads to a default
-// route out of this one: fib_validate_source asks without either, unless src_valid_mark is set.
-func selectedWay(index int, device string) string {
-	for _, name := range []string{"all", device} {
-		if text, _ := os.ReadFile("/proc/sys/net/ipv4/conf/" + name + "/src_valid_mark"); strings.TrimSpace(string(text)) != "0" {
-			return ""
-		}
-	}
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{LinkIndex: index}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
-	rules, ruleErr := netlink.RuleList(netlink.FAMILY_V4)
-	if err != nil || ruleErr != nil {
-		return ""
-	}
-	for _, r := range rules {
-		if r.Mark == 0 && r.IifName == "" || r.Src != nil || r.Invert {
-			continue
-		}
-		for _, route := range routes {
-			if everywhere := route.Dst == nil || route.Dst.IP.IsUnspecified(); route.Table == r.Table && everywhere {
-				word := fmt.Sprintf("fwmark %#x", r.Mark)
-				if r.Mark == 0 {
-					word = "iif " + r.IifName
-				}
-				return fmt.Sprintf("%d: %s lookup %d", r.Priority, word, r.Table)
-			}
-		}
-	}
-	return ""
-}
-
-func strictFilter(device string) int {
-	text, _ := os.ReadFile("/proc/sys/net/ipv4/conf/" + device + "/rp_filter")
-	n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
-	return n
-}
-
-func firstIPv4(l *net.Interface) net.IP {
-	addresses, _ := l.Addrs()
-	for _, a := range addresses {
-		if p, ok := a.(*net.IPNet); ok && p.IP.To4() != nil {
-			return p.IP
-		}
-	}
-	return nil
-}
-
-// readICMPErrors asks the rules what becomes of the ICMP errors by which this machine answers
-// packets that are too large to forward, if there were any.
-func (o *observation) readICMPErrors(context.Context) (err error) {
-	if o.TCP == nil || o.TCP.Counters["IpFragFails"] == 0 {
-		return errNone
-	}
-	o.ICMPErrors, err = answer(o, question{"filters of ICMP errors", "icmp_errors.json"}, func() (*snapshot.Filter, error) {
-		tables, err := o.judged()
-		if err != nil {
-			return nil, err
-		}
-		k := &lookups{tables: tables, judged: mostJudged}
-		const unreachable, tooLarge = 3, 4 // ICMP_DEST_UNREACH, ICMP_FRAG_NEEDED
-		return k.filter(&ruleset.Packet{Conn: ruleset.ConnRelated, Packet: nat.Packet{Protocol: unix.IPPROTO_ICMP}, ICMP: true, Type: unreachable, Code: tooLarge}, "output", "postrouting"), nil
-	})
-	return noneIfAbsent(err)
 }

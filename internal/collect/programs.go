@@ -1,8 +1,8 @@
+//go:build linux
+
 package collect
 
 import (
-	"context"
-	"errors"
 	"net/netip"
 	"slices"
 
@@ -11,15 +11,6 @@ import (
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 )
-
-// readPrograms finds out which eBPF programs of a gateway are attached here.
-func (o *observation) readPrograms(context.Context) (err error) {
-	o.Programs, err = answer(o, question{"programs of a gateway", "gateway_programs.json"}, askPrograms)
-	if errors.As(err, new(errNotRecorded)) {
-		return errNone
-	}
-	return err
-}
 
 func askPrograms() (*snapshot.Programs, error) {
 	all := &snapshot.Programs{Interfaces: []snapshot.ProgramInterface{}}

@@ -9,8 +9,6 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/aggregate"
 	"github.com/natkit/natkit/internal/conntrack/dump"
-	"github.com/natkit/natkit/internal/ruleset"
-	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -25,12 +23,7 @@ type observation struct {
 	tableRead         bool
 	// ipvsTable is nil where IPVS has none, or it could not be read.
 	ipvsTable *ipvsTable
-	// tables are what judged has read, routes is what asksRoutes has opened, host what readHost has read.
-	tables []*ruleset.Table
-	routes *router
-	host   *host
-	// lookedUp is what lookUp has read.
-	lookedUp *lookups
+	asked
 }
 
 // entryFunc is asked before the dump for the function to call with each entry of
@@ -73,7 +66,7 @@ var collectors = []collector{
 	}},
 	{"nat_rules", func(o *observation, _ context.Context) (err error) {
 		// The kernel's own answers are of three kinds, and in its byte order.
-		o.NATRules, err = answer(o, question{"NAT rules", "nat_rules.json"}, func() (*snapshot.NATRules, error) { return read.NAT(nil) })
+		o.NATRules, err = answer(o, question{"NAT rules", "nat_rules.json"}, askNATRules)
 		if err == nil && o.NATRules.TooMany {
 			err = errors.New("read NAT rules: too many to follow: jumps and elements of maps lead to them in more ways than natkit follows; some may be missing, others lack their conditions")
 		}
@@ -139,13 +132,7 @@ func (o *observation) collect(ctx context.Context, all []collector) {
 		for _, c := range all {
 			o.part(c.part, func() error { return c.read(o, ctx) })
 		}
-		if o.routes != nil {
-			o.routes.close()
-			o.routes = nil
-		}
-		if k := o.lookedUp; k != nil && k.mappings != nil {
-			_ = k.mappings.Close()
-		}
+		o.release()
 		return nil
 	})
 	if err != nil {

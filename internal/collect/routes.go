@@ -7,18 +7,37 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"net"
 	"net/netip"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
 	natnetlink "github.com/natkit/natkit/internal/netlink"
-	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
+
+// TCP's flags as in the header.
+const (
+	synOnly = 0x02
+	synACK  = 0x12
+	ackOnly = 0x10
+	pshACK  = 0x18
+)
+
+// The hooks on the way of what is forwarded, comes in for this host, and leaves from it.
+var (
+	throughHooks = []string{"prerouting", "forward", "postrouting", ruleset.HookEgress}
+	inHooks      = []string{"prerouting", "input"}
+	outHooks     = []string{"output", "postrouting", ruleset.HookEgress}
+)
+
+// loopback is the interface over which a machine sends to itself.
+const loopback = "lo"
 
 // flow is a packet that the kernel is asked for the route of: one that comes in by an interface, or, where
 // that is empty, one of this host.
@@ -36,11 +55,14 @@ func (f flow) String() string { return fmt.Sprintf("%d %s > %s in %s", f.protoco
 
 // router asks the kernel for routes, and knows what it was asked before.
 type router struct {
-	// conn is nil for a bundle.
-	conn       *socket.Conn
+	// conn is a socket of rtnetlink, nil for a bundle.
+	conn interface {
+		Ask(kind, flags uint16, body []byte) ([]natnetlink.Message, error)
+		Close() error
+	}
 	links      map[int]*link
 	named      map[string]*link
-	neighbours map[hop]netlink.Neigh
+	neighbours map[hop]neighbour
 	// sortedHops are the keys of neighbours in order, once they were asked for.
 	sortedHops []hop
 	// tables are the rules that mark packets; marking bounds how many of them are asked.
@@ -58,39 +80,10 @@ type hop struct {
 	address netip.Addr
 }
 
-// newRouter reads what is the same for all packets.
-func newRouter() (*router, error) {
-	r := &router{links: map[int]*link{}, named: map[string]*link{}, neighbours: map[hop]netlink.Neigh{}, known: map[string]snapshot.Route{}}
-	all, err := socket.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, unix.AF_UNSPEC) })
-	if err != nil {
-		return nil, fmt.Errorf("list neighbours: %w", err)
-	}
-	for _, n := range all {
-		if address, ok := netip.AddrFromSlice(n.IP); ok {
-			r.neighbours[hop{n.LinkIndex, address.Unmap()}] = n
-		}
-	}
-	if r.conn, err = socket.Dial(nil, unix.NETLINK_ROUTE); err != nil {
-		return nil, err
-	}
-	if err = r.readLinks(); err == nil {
-		err = r.readRules()
-	}
-	if err != nil {
-		r.close()
-		return nil, err
-	}
-	return r, nil
-}
-
-// asksRoutes is the router of a snapshot, which collect closes.
-func (o *observation) asksRoutes() (_ *router, err error) {
-	if o.routes == nil {
-		if o.routes, err = newRouter(); err == nil {
-			o.routes.tables, err = o.judged()
-		}
-	}
-	return o.routes, err
+// neighbour is an entry of the table of neighbours, with its state (NUD_*).
+type neighbour struct {
+	State        int
+	HardwareAddr net.HardwareAddr
 }
 
 func (r *router) close() { r.conn.Close() }
@@ -138,11 +131,11 @@ func (r *router) sorted() []*link {
 }
 
 // sortedNeighbours are the entries in the order of their addresses.
-func (r *router) sortedNeighbours() iter.Seq2[hop, netlink.Neigh] {
+func (r *router) sortedNeighbours() iter.Seq2[hop, neighbour] {
 	if len(r.sortedHops) != len(r.neighbours) {
 		r.sortedHops = slices.SortedFunc(maps.Keys(r.neighbours), func(a, b hop) int { return cmp.Or(cmp.Compare(a.link, b.link), a.address.Compare(b.address)) })
 	}
-	return func(yield func(hop, netlink.Neigh) bool) {
+	return func(yield func(hop, neighbour) bool) {
 		for _, at := range r.sortedHops {
 			if !yield(at, r.neighbours[at]) {
 				return
@@ -306,6 +299,9 @@ func packetOf(f flow, state ruleset.ConnBits) *ruleset.Packet {
 	}}
 }
 
+// mostJudged bounds the rules that are asked about packets, some 0.1 µs each.
+const mostJudged = 4_000_000
+
 // mostMarks bounds the marks that are tried, mostHops the next hops of a route.
 const (
 	mostMarks = 16
@@ -383,6 +379,12 @@ func (r *router) foreign(f flow) bool {
 	}
 	back, err := r.askKernel(flow{to: netip.AddrPortFrom(f.from.Addr(), 0)})
 	return err == nil && back.Out != f.in
+}
+
+func strictFilter(device string) int {
+	text, _ := os.ReadFile("/proc/sys/net/ipv4/conf/" + device + "/rp_filter")
+	n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	return n
 }
 
 // refusal is the text of the rule by which a packet is refused: one that refuses itself, or the only one that
@@ -468,6 +470,12 @@ func (r *router) hops(body []byte, f flow) (all []snapshot.Route) {
 		all, rest = append(all, hop), rest[min((size+3)&^3, len(rest)):]
 	}
 	return all
+}
+
+// neighbourStates are the kernel's NUD_* (include/uapi/linux/neighbour.h).
+var neighbourStates = map[int]string{
+	unix.NUD_INCOMPLETE: snapshot.NeighbourIncomplete, unix.NUD_REACHABLE: snapshot.NeighbourReachable, unix.NUD_STALE: "STALE", unix.NUD_DELAY: "DELAY",
+	unix.NUD_PROBE: "PROBE", unix.NUD_FAILED: snapshot.NeighbourFailed, unix.NUD_NOARP: "NOARP", unix.NUD_PERMANENT: "PERMANENT",
 }
 
 // reach finds out what is known of the neighbour and the interface.

@@ -1,8 +1,8 @@
+//go:build linux
+
 package collect
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -21,18 +21,6 @@ const (
 	// mostAsked bounds the rules that are asked about them, as mostJudged does for targets of DNAT.
 	mostAsked = 1_000_000
 )
-
-// readWays asks the filters about what is translated, served and bridged here, beside what DNAT leads to.
-func (o *observation) readWays(context.Context) (err error) {
-	if o.NATRules == nil {
-		return errNone
-	}
-	o.Ways, err = answer(o, question{"filters of other traffic", "ways.json"}, o.ways)
-	if errors.As(err, new(errNotRecorded)) {
-		return errNone
-	}
-	return err
-}
 
 func (o *observation) ways() (*snapshot.Ways, error) {
 	bridges, err := bridgeFilters()

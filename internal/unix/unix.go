@@ -91,6 +91,7 @@ const (
 	NUD_DELAY            = 0x8
 	NUD_FAILED           = 0x20
 	NUD_INCOMPLETE       = 0x1
+	NUD_NOARP            = 0x40
 	NUD_PERMANENT        = 0x80
 	NUD_PROBE            = 0x10
 	NUD_REACHABLE        = 0x2

@@ -1,0 +1,69 @@
+//go:build !linux
+
+package collect
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// errNotLinux is why there is no kernel to read.
+var errNotLinux = errors.New("read the kernel: requires Linux")
+
+// live is no kernel. What a bundle has is read without it.
+type live struct{}
+
+func newLive(Options) live { return live{} }
+
+func (live) inside(func() error) error { return errNotLinux }
+func (live) readStart(string, int, time.Duration) ([]byte, bool, error) {
+	return nil, false, errNotLinux
+}
+func (live) list(string, string) ([]string, error)               { return nil, errNotLinux }
+func (live) counters(context.Context, func([]byte) error) error  { return errNotLinux }
+func (live) kernelLog(func([]byte) bool) (uint64, error)         { return 0, errNotLinux }
+func (live) answer(question, any, func() error) error            { return errNotLinux }
+func (live) structSize(string) (int, error)                      { return 0, errNotLinux }
+func (live) machine() (machine, error)                           { return machine{}, errNotLinux }
+func (live) traced(now *snapshot.Trace) (*snapshot.Trace, error) { return now, nil }
+func (live) clock(string) instant                                { return instant{Wall: time.Now().UTC()} }
+func (live) table(context.Context, func([]byte) error) (dump.Result, error) {
+	return dump.Result{}, errNotLinux
+}
+
+// asked is nothing: what a bundle has was asked before.
+type asked struct{}
+
+func (*asked) release() {}
+
+func none[T any]() (*T, error) { return nil, errNotLinux }
+
+func askNATRules() (*snapshot.NATRules, error)           { return none[snapshot.NATRules]() }
+func askPrograms() (*snapshot.Programs, error)           { return none[snapshot.Programs]() }
+func askLinks() (*snapshot.Links, error)                 { return none[snapshot.Links]() }
+func askIPsecPolicies() (*[]snapshot.IPsecPolicy, error) { return none[[]snapshot.IPsecPolicy]() }
+func askAcceptQueues() (*[]snapshot.AcceptQueue, error)  { return none[[]snapshot.AcceptQueue]() }
+func askReversePaths() (*[]snapshot.ReversePath, error)  { return none[[]snapshot.ReversePath]() }
+func askIPVSTimeouts() (*snapshot.IPVSTimeouts, error)   { return none[snapshot.IPVSTimeouts]() }
+func (localPorts) ask() (*snapshot.OwnPorts, error)      { return none[snapshot.OwnPorts]() }
+func (*observation) askDNATTargets() (*snapshot.DNATTargets, error) {
+	return none[snapshot.DNATTargets]()
+}
+func (*observation) askICMPErrors() (*snapshot.Filter, error) { return none[snapshot.Filter]() }
+func (*observation) audit() (*snapshot.Audit, error)          { return none[snapshot.Audit]() }
+func (*observation) ways() (*snapshot.Ways, error)            { return none[snapshot.Ways]() }
+func (*reading) askRoutes([]failed) (*map[string]snapshot.Route, error) {
+	return none[map[string]snapshot.Route]()
+}
+
+// SurveyOptions would specify how the other network namespaces are read.
+type SurveyOptions struct{}
+
+type survey struct{}
+
+func (RecordOptions) startSurvey(context.Context) *survey   { return nil }
+func (*survey) finish(context.Context, *snapshot.Recording) {}
