@@ -8,13 +8,12 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/natkit/natkit/internal/cli"
-	"github.com/natkit/natkit/internal/lab/build"
 )
 
 // version is set by the linker (Makefile), to what scripts/version prints.
@@ -26,8 +25,8 @@ var version string
 var archived string
 
 func main() {
-	if build.IsInit() {
-		os.Exit(build.InitMain())
+	if code, done := runInit(); done {
+		os.Exit(code)
 	}
 	os.Exit(run())
 }
@@ -40,7 +39,7 @@ const oneSignal = 250 * time.Millisecond
 // gets, a second one ends natkit at once, as if it had no handler; the guard process then puts
 // the host's values back.
 func untilSignal(later func(func())) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, func() { later(stop) })
 	return ctx, stop
 }
@@ -56,7 +55,7 @@ func run() int {
 		StdoutTerminal: term.IsTerminal(int(os.Stdout.Fd())),
 		StderrTerminal: term.IsTerminal(int(os.Stderr.Fd())),
 
-		Getenv:  os.Getenv,
+		Getenv:  environment(os.Stdout, os.Stderr),
 		Version: built.Version,
 		Build:   built,
 	}, os.Args[1:])

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -11,12 +10,9 @@ import (
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/diagnose"
-	"github.com/natkit/natkit/internal/doctor"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/natkit/natkit/internal/tune"
-	"github.com/natkit/natkit/internal/tune/apply"
 )
 
 // doctorVerb is the verb doctor.
@@ -141,22 +137,14 @@ type outcome struct {
 	Fix *treatment `json:"fix,omitempty"`
 }
 
-// treatment is what --fix did; Remaining are the ids of the findings after it.
-type treatment struct {
-	*doctor.Treatment
-	Remaining []string `json:"remaining"`
-}
-
 func (d *doctorVerb) run(ctx context.Context, ns *netns.Handle) error {
 	collectSeldom()
 	look := collect.RecordOptions{Options: collect.Options{Netns: ns}, For: d.window, Progress: d.env.progress().Show}
-	if ns == nil {
-		if host, err := netns.OfHost(); host || err != nil {
-			look.Others = &collect.SurveyOptions{Refused: err}
+	if d.from == "" {
+		if err := needsLinux("diagnose a host", "'natkit doctor --from FILE' reads a bundle that 'natkit snapshot' wrote there"); err != nil {
+			return err
 		}
-	}
-	if d.trace {
-		look.Trace = doctor.Trace(ns)
+		d.addLive(&look)
 	}
 	first, err := d.first(ctx, look)
 	if err != nil {
@@ -164,7 +152,7 @@ func (d *doctorVerb) run(ctx context.Context, ns *netns.Handle) error {
 	}
 	out, final := outcome{Report: first}, first
 	next := ""
-	switch automatic := len(first.Plan(doctor.Origin).Changes) > 0; {
+	switch automatic := len(first.Plan("").Changes) > 0; {
 	case automatic && !d.fix && d.from == "":
 		next = fmt.Sprintf("To apply the remedy (asks first; 'natkit tune undo' takes it back):\n  %s doctor%s --fix", howCalled(d.env.Getenv), d.target.args())
 	case !automatic && d.fix && len(first.Findings) > 0:
@@ -174,12 +162,10 @@ func (d *doctorVerb) run(ctx context.Context, ns *netns.Handle) error {
 		return err
 	}
 	if d.fix && ctx.Err() == nil {
-		done, err := d.treat(ctx, look, first)
-		if err != nil {
+		if out.Fix, err = d.treat(ctx, look, first); err != nil {
 			return err
 		}
-		final = done.Last(first)
-		out.Fix = &treatment{done, final.IDs()}
+		final = out.Fix.Last(first)
 	}
 	if d.env.asJSON {
 		if err := report.JSON(d.env.Stdout, out); err != nil {
@@ -222,51 +208,4 @@ func (d *doctorVerb) first(ctx context.Context, look collect.RecordOptions) (*di
 	}
 	found := diagnose.Run(rec, diagnose.Rules())
 	return &found, nil
-}
-
-func (d *doctorVerb) diagnose(ctx context.Context, look collect.RecordOptions) (*diagnose.Report, error) {
-	rec, r, err := doctor.Look(ctx, look)
-	look.Progress("")
-	d.env.detailParts(rec)
-	return r, err
-}
-
-func (d *doctorVerb) treat(ctx context.Context, look collect.RecordOptions, first *diagnose.Report) (*doctor.Treatment, error) {
-	journal, err := d.env.journal()
-	if err != nil {
-		return nil, err
-	}
-	opt := apply.Options{Journal: journal, Confirm: d.change.confirm, Persist: d.change.persist}
-	text := d.env.Stdout
-	if d.env.asJSON {
-		text = io.Discard
-	}
-	return doctor.Treat(ctx, first, doctor.Options{
-		Look:  func(ctx context.Context) (*diagnose.Report, error) { return d.diagnose(ctx, look) },
-		Apply: opt,
-		Agree: func(plan tune.Plan) (bool, error) {
-			doc, err := d.planned(plan, opt)
-			if err != nil || d.env.asJSON {
-				return err == nil, err
-			}
-			fmt.Fprintln(text)
-			return d.env.agree(ctx, doc, d.change.yes)
-		},
-		Applied: func(a *apply.Applied) {
-			tx := a.Transaction()
-			io.WriteString(text, d.env.style().Fit(appliedText(&tx, "natkit tune undo "+tx.ID, "natkit tune confirm "+tx.ID)))
-		},
-		Round: func(r doctor.Round) {
-			fmt.Fprint(text, "\nAfter the change\n\n")
-			_ = d.text(r.After, "")
-		},
-	})
-}
-
-func (d *doctorVerb) planned(plan tune.Plan, opt apply.Options) (doc *changeDocument, err error) {
-	doc = planOf(&plan, d.change.confirm)
-	if d.change.persist {
-		doc.Files, doc.Warnings, err = planFiles(plan, opt)
-	}
-	return doc, err
 }

@@ -124,6 +124,9 @@ func (s *entries) each(cmd *cobra.Command, env *Env, f *conntrack.Filter, fn fun
 }
 
 func (s *entries) dump(cmd *cobra.Command, f *conntrack.Filter, about *entriesAbout, take func(*conntrack.Entry) error) (r dump.Result, err error) {
+	if err := needsLinux("read a connection table", "--from FILE reads what 'conntrack -L' printed there"); err != nil {
+		return r, err
+	}
 	ns, err := s.open(cmd)
 	if err != nil {
 		return r, err

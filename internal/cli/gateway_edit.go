@@ -1,3 +1,5 @@
+//go:build linux
+
 package cli
 
 import (
@@ -227,24 +229,6 @@ func (f editable) newlyRefused(now []gateway.Finding) (news []gateway.Finding) {
 		}
 	}
 	return news
-}
-
-func newGatewaySchema(env *Env) *cobra.Command {
-	return &cobra.Command{
-		Use:   "schema",
-		Short: "print the JSON Schema of gateway files, for editors",
-		Long: `Print the JSON Schema (draft 2020-12) of gateway files, as this natkit reads them, with
-which editors complete words, show what values may be, and mark mistakes.
-yaml-language-server takes it from a comment in the file:
-
-  # yaml-language-server: $schema=gateway.schema.json
-
-Whether rules make sense together 'natkit gateway check' finds.`,
-		Example: "  natkit gateway schema > gateway.schema.json",
-		RunE: func(*cobra.Command, []string) error {
-			return report.JSON(env.Stdout, gateway.Schema())
-		},
-	}
 }
 
 // serviceFile is the file of natkit-gateway.service.

@@ -12,7 +12,6 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/ports"
 	"github.com/natkit/natkit/internal/report"
-	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/spf13/cobra"
 )
@@ -227,26 +226,6 @@ func (p *portsVerb) look(cmd *cobra.Command) (*look, error) {
 	return l, err
 }
 
-// readHost reads what is not in the table. Without it the ports are reported all the same.
-func (p *portsVerb) readHost(cmd *cobra.Command, l *look) error {
-	ns, err := p.entries.open(cmd)
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
-	if l.rules, err = read.NAT(ns); err != nil {
-		p.notes = append(p.notes, fmt.Sprintf("the NAT rules are not known (%v): ranges are assumed to be the kernel's own", err))
-	}
-	if p.query.Release, err = collect.Release(); err != nil {
-		return err
-	}
-	sockets, err := collect.Sockets(ns)
-	l.shared = func(pools []snapshot.PortPool) ([]snapshot.SharedAddress, error) {
-		return ports.SharedWith(pools, sockets), err
-	}
-	return nil
-}
-
 // lvsSchema names the JSON form of --lvs.
 const lvsSchema = "natkit.lvs/1"
 
@@ -292,6 +271,9 @@ func (p *portsVerb) recordLVS(cmd *cobra.Command, doc *report.LVS) (*snapshot.Re
 		}
 		doc.Source = "bundle " + p.entries.from
 		return p.env.readBundle(cmd.Context(), p.entries.from, snapshot.DefaultBudget)
+	}
+	if err := needsLinux("read IPVS", "--from FILE reads a bundle that 'natkit snapshot' wrote there"); err != nil {
+		return nil, err
 	}
 	ns, err := p.entries.open(cmd)
 	if err != nil {

@@ -1,9 +1,9 @@
+//go:build linux
+
 package cli
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -195,28 +195,4 @@ func defaultBundleName(now time.Time) string {
 		host = "host"
 	}
 	return "natkit-" + host + "-" + now.UTC().Format("20060102T150405Z") + ".tar.gz"
-}
-
-// readBundle reads what 'natkit snapshot' wrote, with a limit of memory in bytes; - is standard input.
-func (e *Env) readBundle(ctx context.Context, name string, memory int64) (*snapshot.Recording, error) {
-	in, err := e.open(ctx, name, "a bundle of 'natkit snapshot' into it")
-	if err != nil {
-		return nil, fmt.Errorf("read bundle: %w", err)
-	}
-	defer in.Close()
-	buffered := bufio.NewReaderSize(in, headSize)
-	head, err := buffered.Peek(headSize)
-	if len(head) == 0 && errors.Is(err, io.EOF) {
-		return nil, malformed(fmt.Errorf("read bundle %s: the file is empty; 'natkit snapshot' writes one", name))
-	}
-	// The reader meets another error again.
-	what, verb := otherInput(head)
-	rec, err := collect.ReadBundle(buffered, snapshot.NewBudget(memory))
-	if err != nil && what != "" {
-		err = fmt.Errorf("this is %s, not a bundle of 'natkit snapshot': natkit %s %s reads it", what, verb, name)
-	}
-	if err != nil {
-		return nil, malformed(fmt.Errorf("read bundle %s: %w", name, err))
-	}
-	return rec, nil
 }

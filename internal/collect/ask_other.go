@@ -4,35 +4,32 @@ package collect
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 )
-
-// errNotLinux is why there is no kernel to read.
-var errNotLinux = errors.New("read the kernel: requires Linux")
 
 // live is no kernel. What a bundle has is read without it.
 type live struct{}
 
 func newLive(Options) live { return live{} }
 
-func (live) inside(func() error) error { return errNotLinux }
+func (live) inside(func() error) error { return netns.ErrNotLinux }
 func (live) readStart(string, int, time.Duration) ([]byte, bool, error) {
-	return nil, false, errNotLinux
+	return nil, false, netns.ErrNotLinux
 }
-func (live) list(string, string) ([]string, error)               { return nil, errNotLinux }
-func (live) counters(context.Context, func([]byte) error) error  { return errNotLinux }
-func (live) kernelLog(func([]byte) bool) (uint64, error)         { return 0, errNotLinux }
-func (live) answer(question, any, func() error) error            { return errNotLinux }
-func (live) structSize(string) (int, error)                      { return 0, errNotLinux }
-func (live) machine() (machine, error)                           { return machine{}, errNotLinux }
+func (live) list(string, string) ([]string, error)               { return nil, netns.ErrNotLinux }
+func (live) counters(context.Context, func([]byte) error) error  { return netns.ErrNotLinux }
+func (live) kernelLog(func([]byte) bool) (uint64, error)         { return 0, netns.ErrNotLinux }
+func (live) answer(question, any, func() error) error            { return netns.ErrNotLinux }
+func (live) structSize(string) (int, error)                      { return 0, netns.ErrNotLinux }
+func (live) machine() (machine, error)                           { return machine{}, netns.ErrNotLinux }
 func (live) traced(now *snapshot.Trace) (*snapshot.Trace, error) { return now, nil }
 func (live) clock(string) instant                                { return instant{Wall: time.Now().UTC()} }
 func (live) table(context.Context, func([]byte) error) (dump.Result, error) {
-	return dump.Result{}, errNotLinux
+	return dump.Result{}, netns.ErrNotLinux
 }
 
 // asked is nothing: what a bundle has was asked before.
@@ -40,7 +37,7 @@ type asked struct{}
 
 func (*asked) release() {}
 
-func none[T any]() (*T, error) { return nil, errNotLinux }
+func none[T any]() (*T, error) { return nil, netns.ErrNotLinux }
 
 func askNATRules() (*snapshot.NATRules, error)           { return none[snapshot.NATRules]() }
 func askPrograms() (*snapshot.Programs, error)           { return none[snapshot.Programs]() }

@@ -308,15 +308,6 @@ func explain(err error) error {
 	return err
 }
 
-// Usage is how full the table of a namespace is.
-type Usage struct {
-	// Entries is nf_conntrack_count.
-	Entries int64
-	// Max is nf_conntrack_max; 0 if the kernel does not report it here (before
-	// Linux 4.18) or there is no limit.
-	Max int64
-}
-
 // Count reads how full the table of a namespace (nil: this one) is
 // (IPCTNL_MSG_CT_GET_STATS). Needs CAP_NET_ADMIN.
 func Count(ns *netns.Handle) (Usage, error) {

@@ -40,6 +40,15 @@ func (r Result) Interruption() string {
 	}
 }
 
+// Usage is how full the table of a namespace is.
+type Usage struct {
+	// Entries is nf_conntrack_count.
+	Entries int64
+	// Max is nf_conntrack_max; 0 if the kernel does not report it here (before
+	// Linux 4.18) or there is no limit.
+	Max int64
+}
+
 // AppendStats decodes the counters in a datagram of DumpStats.
 func AppendStats(cpus []map[string]uint64, msgs []byte) ([]map[string]uint64, error) {
 	for len(msgs) > 0 {

@@ -20,7 +20,6 @@ import (
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
-	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
