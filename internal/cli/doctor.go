@@ -34,6 +34,9 @@ type doctorVerb struct {
 // minWindow is the shortest time between two samples that can be compared.
 const minWindow = 100 * time.Millisecond
 
+// bundleInstead is what can be done without Linux.
+const bundleInstead = "run 'natkit snapshot' there, copy its file, and use --from FILE"
+
 // confirmMargin is the time left to confirm after doctor diagnosed again.
 const confirmMargin = 10 * time.Second
 
@@ -141,7 +144,7 @@ func (d *doctorVerb) run(ctx context.Context, ns *netns.Handle) error {
 	collectSeldom()
 	look := collect.RecordOptions{Options: collect.Options{Netns: ns}, For: d.window, Progress: d.env.progress().Show}
 	if d.from == "" {
-		if err := needsLinux("diagnose a host", "'natkit doctor --from FILE' reads a bundle that 'natkit snapshot' wrote there"); err != nil {
+		if err := needsLinux("diagnose a host", bundleInstead); err != nil {
 			return err
 		}
 		d.addLive(&look)

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"runtime"
 	"strings"
 
 	"github.com/natkit/natkit/internal/collect"
@@ -55,29 +56,41 @@ func newGatewaySet(*Env) *cobra.Command      { return linuxVerb("set") }
 func newGatewayStatus(*Env) *cobra.Command   { return linuxVerb("status") }
 func newGatewayUndo(*Env) *cobra.Command     { return linuxVerb("undo") }
 
-// hostFlags choose a host's namespaces, or change the host.
+// hostFlags choose a host's namespaces, or change the host. A gateway's file is always checked offline.
 var hostFlags = []string{"netns", "pid", "for", "watch", "trace", "fix", "all-netns", "yes", "confirm", "persist", "offline"}
 
-// hideHost leaves out of the help what only a host with Linux has.
-func hideHost(cmd *cobra.Command) {
+// hideHost leaves out of the help what only a host with Linux has, and says so.
+func hideHost(root *cobra.Command) {
+	root.Long += "\n\n" + `This natkit, for ` + runtime.GOOS + `, reads what was written on Linux: bundles of 'natkit snapshot', captures,
+lists of connections, rules. What reads or changes a host requires natkit on Linux.`
+	hideOf(root)
+}
+
+func hideOf(cmd *cobra.Command) {
 	for _, name := range hostFlags {
-		if f := cmd.Flags().Lookup(name); f != nil {
-			f.Hidden = true
-			if name != "offline" { // it is the only way here
-				f.Value = linuxFlag{f.Value}
-			}
+		f := cmd.Flags().Lookup(name)
+		if f == nil {
+			continue
+		}
+		if f.Hidden = true; name != "offline" {
+			f.Value = linuxFlag{f.Value}
 		}
 	}
 	var examples []string
 	for line := range strings.Lines(cmd.Example) {
-		if !strings.Contains(line, "sudo ") && (strings.Contains(line, " --from") || strings.Contains(line, "FILE") || cmd.Flags().Lookup("from") == nil) {
+		if !strings.Contains(line, "sudo ") && worksOf(cmd, line) {
 			examples = append(examples, line)
 		}
 	}
 	cmd.Example = strings.TrimRight(strings.Join(examples, ""), "\n")
 	for _, sub := range cmd.Commands() {
-		hideHost(sub)
+		hideOf(sub)
 	}
+}
+
+// worksOf reports whether an example reads no host: a verb with --from does without it.
+func worksOf(cmd *cobra.Command, line string) bool {
+	return cmd.Flags().Lookup("from") == nil || strings.Contains(line, " --from ") || strings.Contains(line, " --rules ")
 }
 
 // linuxFlag is the value of a flag that requires Linux.
@@ -101,13 +114,13 @@ func (d *doctorVerb) treat(context.Context, collect.RecordOptions, *diagnose.Rep
 }
 
 func (p *portsVerb) readHost(*cobra.Command, *look) error {
-	return needsLinux("read a connection table", "--from FILE reads what 'conntrack -L' printed there")
+	return needsLinux(readsTable, listInstead)
 }
 
 func readTimeouts(*netns.Handle) aggregate.Timeouts { return aggregate.Timeouts{} }
 
 func kernelRules(*netns.Handle) (*ruleset.Ruleset, error) {
-	return nil, needsLinux("read a host's rules", "give a FILE of what iptables-save or 'nft list ruleset' printed there")
+	return nil, needsLinux("read a host's rules", "copy what iptables-save or 'nft list ruleset' prints there, and give that FILE")
 }
 
 func gatewayFacts(context.Context, *netns.Handle, *gateway.Config) (gateway.Facts, error) {

@@ -272,7 +272,7 @@ func (p *portsVerb) recordLVS(cmd *cobra.Command, doc *report.LVS) (*snapshot.Re
 		doc.Source = "bundle " + p.entries.from
 		return p.env.readBundle(cmd.Context(), p.entries.from, snapshot.DefaultBudget)
 	}
-	if err := needsLinux("read IPVS", "--from FILE reads a bundle that 'natkit snapshot' wrote there"); err != nil {
+	if err := needsLinux("read IPVS", bundleInstead); err != nil {
 		return nil, err
 	}
 	ns, err := p.entries.open(cmd)
