@@ -46,6 +46,9 @@ func TestOracle(t *testing.T) {
 			}
 			run(t, theirs, "nft", "-f", strings.TrimSuffix(file, ".yaml")+".nft")
 			ourText, theirText := listing(t, ours), listing(t, theirs)
+			if k, err := kernel(); err == nil && k.Before(5, 5) { // see untranslatable
+				theirText = strings.ReplaceAll(theirText, "hook postrouting priority srcnat + 9;", "hook forward priority 120;")
+			}
 			if diff := cmp.Diff(strings.Split(theirText, "\n"), strings.Split(ourText, "\n")); diff != "" {
 				t.Errorf("-nft -f, +natkit:\n%s\nnatkit's:\n%s", diff, ourText)
 			}

@@ -101,6 +101,7 @@ func TestSetsAreSealed(t *testing.T) {
 // Elements of random sets that replace each other are, in the kernel, those of the last one.
 func TestUpdateAnything(t *testing.T) {
 	testutil.NeedRoot(t)
+	testutil.NeedFeature(t, testutil.NetnsCookie) // without, all rules are written
 	testutil.NeedProgram(t, "nft")
 	ns, r := testutil.Namespace(t), rand.New(rand.NewPCG(19, 7))
 	plan := func() *gateway.Plan {
@@ -164,6 +165,7 @@ func listedIn(text string, a netip.Addr) bool {
 // exchanged; where they have no room nothing changes, and all is written anew.
 func TestLargeSet(t *testing.T) {
 	testutil.NeedRoot(t)
+	testutil.NeedFeature(t, testutil.NetnsCookie) // without, all rules are written
 	testutil.NeedProgram(t, "nft")
 	ns := testutil.Namespace(t)
 	plan := func(first string, n int) *gateway.Plan {
@@ -218,6 +220,7 @@ func TestLargeSet(t *testing.T) {
 // TestUpdateBesideOthers: what is in force in another network namespace is in no one's way.
 func TestUpdateBesideOthers(t *testing.T) {
 	testutil.NeedRoot(t)
+	testutil.NeedFeature(t, testutil.NetnsCookie) // without, all rules are written
 	ns, other := testutil.Namespace(t), testutil.Namespace(t)
 	was, now := withSets(t, "10.0.0.1", "192.0.2.0/24", "tcp/80"), withSets(t, "10.0.0.2", "192.0.2.0/24", "tcp/80")
 	for _, n := range []*netns.Handle{ns, other} {
