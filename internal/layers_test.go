@@ -47,11 +47,13 @@ var layers = map[string]layer{
 	"internal/snapshot": data,
 	"internal/unix":     data,
 
+	"internal/anonymize":           pure,
 	"internal/capacity":            pure,
 	"internal/conntrack":           pure,
 	"internal/conntrack/aggregate": pure,
 	"internal/conntrack/text":      pure,
 	"internal/diagnose":            pure,
+	"internal/diff":                pure,
 	"internal/document":            pure,
 	"internal/gateway":             pure,
 	"internal/gateway/convert":     pure,

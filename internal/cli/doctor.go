@@ -83,8 +83,11 @@ check needs could not be read, as without root.
 		if err := d.check(); err != nil {
 			return err
 		}
-		if d.all {
+		switch {
+		case d.all:
 			return d.runAll(ctx)
+		case d.from != "":
+			return d.runFrom(ctx)
 		}
 		return d.run(ctx, ns)
 	})
@@ -143,20 +146,18 @@ type outcome struct {
 func (d *doctorVerb) run(ctx context.Context, ns *netns.Handle) error {
 	collectSeldom()
 	look := collect.RecordOptions{Options: collect.Options{Netns: ns}, For: d.window, Progress: d.env.progress().Show}
-	if d.from == "" {
-		if err := needsLinux("diagnose a host", bundleInstead); err != nil {
-			return err
-		}
-		d.addLive(&look)
+	if err := needsLinux("diagnose a host", bundleInstead); err != nil {
+		return err
 	}
-	first, err := d.first(ctx, look)
+	d.addLive(&look)
+	first, err := d.diagnose(ctx, look)
 	if err != nil {
 		return err
 	}
 	out, final := outcome{Report: first}, first
 	next := ""
 	switch automatic := len(first.Plan("").Changes) > 0; {
-	case automatic && !d.fix && d.from == "":
+	case automatic && !d.fix:
 		next = fmt.Sprintf("To apply the remedy (asks first; 'natkit tune undo' takes it back):\n  %s doctor%s --fix", howCalled(d.env.Getenv), d.target.args())
 	case !automatic && d.fix && len(first.Findings) > 0:
 		next = "none of these can be fixed automatically; see the advice above"
@@ -200,15 +201,53 @@ func verdict(ctx context.Context, r *diagnose.Report) error {
 	return nil
 }
 
-// first is the report that the verb begins with, live or of a bundle.
-func (d *doctorVerb) first(ctx context.Context, look collect.RecordOptions) (*diagnose.Report, error) {
-	if d.from == "" {
-		return d.diagnose(ctx, look)
+// next prints one of several reports, and adds what decides the exit code to sum.
+func (d *doctorVerb) next(sum, r *diagnose.Report, first bool) error {
+	sum.Findings, sum.Incomplete = append(sum.Findings, r.Findings...), append(sum.Incomplete, r.Incomplete...)
+	if d.env.asJSON {
+		return report.JSONLine(d.env.Stdout, r)
 	}
-	rec, err := d.env.readBundle(ctx, d.from, int64(d.memory)<<20)
+	if !first {
+		fmt.Fprintln(d.env.Stdout)
+	}
+	if r.Owner != nil {
+		fmt.Fprintln(d.env.Stdout, d.env.style().Paint(report.Bold, report.Clean(r.Owner.String())))
+	}
+	return report.Doctor(d.env.Stdout, d.env.style(), r, d.env.verbose, "")
+}
+
+// runFrom diagnoses what a bundle has: one recording, or several network namespaces.
+func (d *doctorVerb) runFrom(ctx context.Context) error {
+	reports, err := d.reports(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	found := diagnose.Run(rec, diagnose.Rules())
-	return &found, nil
+	if len(reports) == 1 {
+		if d.env.asJSON {
+			err = report.JSON(d.env.Stdout, reports[0])
+		} else {
+			err = d.text(reports[0], "")
+		}
+		if err != nil {
+			return err
+		}
+		return verdict(ctx, reports[0])
+	}
+	sum := diagnose.Report{}
+	for i, r := range reports {
+		if err := d.next(&sum, r, i == 0); err != nil {
+			return err
+		}
+	}
+	return verdict(ctx, &sum)
+}
+
+func (d *doctorVerb) reports(ctx context.Context) (all []*diagnose.Report, err error) {
+	err = d.env.eachRecording(ctx, d.from, int64(d.memory)<<20, func(rec *snapshot.Recording) error {
+		r := diagnose.Run(rec, diagnose.Rules())
+		r.Owner = rec.Owner
+		all = append(all, &r)
+		return nil
+	})
+	return all, err
 }

@@ -4,12 +4,10 @@ package cli
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/doctor"
-	"github.com/natkit/natkit/internal/report"
 )
 
 // runAll examines every network namespace. The exit code is the worst: findings, then what could not
@@ -23,17 +21,7 @@ func (d *doctorVerb) runAll(ctx context.Context) error {
 		n++
 		progress.Clear()
 		defer progress.Update("examined %d of %d network namespaces", n, of)
-		sum.Findings, sum.Incomplete = append(sum.Findings, r.Findings...), append(sum.Incomplete, r.Incomplete...)
-		if d.env.asJSON {
-			return report.JSONLine(d.env.Stdout, r)
-		}
-		if n > 1 {
-			fmt.Fprintln(d.env.Stdout)
-		}
-		if r.Owner != nil {
-			fmt.Fprintln(d.env.Stdout, d.env.style().Paint(report.Bold, report.Clean(r.Owner.String())))
-		}
-		return report.Doctor(d.env.Stdout, d.env.style(), r, d.env.verbose, "")
+		return d.next(&sum, r, n == 1)
 	})
 	progress.Clear()
 	if missed != nil {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -80,7 +81,7 @@ func floodMain() {
 //	[root]               condition: the effective user is root
 //	[kprobes]            condition: eBPF programs can be attached to kernel functions
 //
-// $PID is the test's process number, to make names with.
+// $PID is the test's process number, to make names with. $FIRST has bundles of the first form.
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                "testdata/script",
@@ -102,7 +103,9 @@ func TestScript(t *testing.T) {
 			}
 			env.Values[testKey{}] = tb
 			env.Setenv("PID", strconv.Itoa(os.Getpid()))
-			return nil
+			first, err := filepath.Abs("../collect/testdata/bundle-1")
+			env.Setenv("FIRST", first)
+			return err
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"needs":          needs,

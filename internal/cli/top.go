@@ -119,9 +119,11 @@ func (t *topVerb) print(ctx context.Context, opt tui.Options) error {
 
 // save writes what 'natkit snapshot' writes.
 func (t *topVerb) save(ctx context.Context, ns *netns.Handle) (name string, err error) {
-	name = defaultBundleName(time.Now())
+	name = defaultBundleName(time.Now(), false)
 	return name, writeNew(name, 0o600, func(w io.Writer) error {
-		_, err := collect.WriteBundle(ctx, w, collect.RecordOptions{Options: collect.Options{Netns: ns}, For: 2 * time.Second})
+		_, err := collect.WriteBundle(ctx, w, collect.RecordOptions{
+			Options: collect.Options{Netns: ns}, For: 2 * time.Second, Bundle: collect.BundleOptions{Version: t.env.Version},
+		})
 		return err
 	})
 }

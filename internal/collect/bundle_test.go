@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/natkit/natkit/internal/anonymize"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
 )
@@ -97,8 +98,107 @@ func archive(t testing.TB, members ...tar.Header) []byte {
 	return file.Bytes()
 }
 
+// twoSnapshots is a bundle of the first form with a member in each of two snapshots, and their heads.
+func twoSnapshots(t *testing.T, a, b tar.Header, headA, headB string) []byte {
+	t.Helper()
+	a.Name, b.Name = "0/"+a.Name, "1/"+b.Name
+	return archive(t, tar.Header{Name: "natkit-bundle.json", Uname: `{"schema":"natkit.bundle/1"}`},
+		a, tar.Header{Name: "0/head.json", Uname: headA}, tar.Header{Name: "0/tail.json", Uname: "{}"},
+		b, tar.Header{Name: "1/head.json", Uname: headB}, tar.Header{Name: "1/tail.json", Uname: "{}"},
+		tar.Header{Name: "end.json", Uname: `{"members":7}`})
+}
+
+// recordings is a bundle with recordings of these numbers; -1 is one of the next number that ends after its first
+// snapshot.
+func recordings(t testing.TB, numbers ...int) []byte {
+	t.Helper()
+	var file bytes.Buffer
+	b, err := snapshot.NewBundleWriter(&file, snapshot.BundleHeader{})
+	for i, n := range numbers {
+		snapshots := []string{"0", "1"}
+		if n < 0 {
+			n, snapshots = i, snapshots[:1]
+		}
+		for _, s := range snapshots {
+			folder := fmt.Sprintf("%d/%s/", n, s)
+			err = errors.Join(err, b.Add(folder+headName, []byte(fmt.Sprintf(`{"machine":{"netns":{"inode":%d}},"owner":{"netns":"n%d"}}`, n+1, n))), b.Add(folder+tailName, []byte("{}")))
+		}
+	}
+	if err := errors.Join(err, b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return file.Bytes()
+}
+
+func TestSeveralRecordings(t *testing.T) {
+	inodes := func(file []byte) (all []uint64) {
+		t.Helper()
+		err := EachRecording(bytes.NewReader(file), nil, func(rec *snapshot.Recording) error {
+			all = append(all, rec.Last().Netns.Inode)
+			if rec.Owner == nil || rec.Owner.Netns != fmt.Sprintf("n%d", rec.Last().Netns.Inode-1) {
+				t.Errorf("owner %+v of %d", rec.Owner, rec.Last().Netns.Inode)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	three := recordings(t, 0, 1, 2)
+	if d := cmp.Diff([]uint64{1, 2, 3}, inodes(three)); d != "" {
+		t.Error(d)
+	}
+	if rec, err := ReadBundle(bytes.NewReader(three), nil); err != nil || rec.Last().Netns.Inode != 1 {
+		t.Errorf("the first is %+v, %v", rec, err)
+	}
+	var joined bytes.Buffer
+	b, err := NewBundle(&joined, BundleOptions{})
+	err = errors.Join(err, b.Append(bytes.NewReader(recordings(t, 0, 1))), b.Append(bytes.NewReader(smallBundle(t))), b.Close())
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed, err := List(&joined, nil)
+	if err != nil || len(listed.Recordings) != 3 || listed.Recordings[1].Netns.Inode != 2 || listed.Recordings[2].Owner != nil {
+		t.Fatalf("%+v, %v", listed, err)
+	}
+	for i, r := range listed.Recordings {
+		if len(r.Snapshots) != 2 || len(r.Snapshots[1].Members) < 2 || (r.Result > 0) != (i == 2) {
+			t.Errorf("recording %d: %+v", i, r)
+		}
+	}
+	if parts := listed.Recordings[2].Snapshots[0].Parts; len(parts) < 10 {
+		t.Errorf("%d parts", len(parts))
+	}
+	stop := errors.New("enough")
+	if err := EachRecording(bytes.NewReader(three), nil, func(*snapshot.Recording) error { return stop }); err != stop {
+		t.Errorf("stopped with %v", err)
+	}
+}
+
+// TestBudgetOfRecordings: each has the whole of it, as one is read after the other.
+func TestBudgetOfRecordings(t *testing.T) {
+	var file bytes.Buffer
+	b, err := snapshot.NewBundleWriter(&file, snapshot.BundleHeader{})
+	for n := range 5 {
+		for s := range 2 {
+			at := place{n, s}
+			err = errors.Join(err, b.Add(at.member("files/x"), make([]byte, 1<<20)), b.Add(at.member(headName), []byte("{}")), b.Add(at.member(tailName), []byte("{}")))
+		}
+	}
+	if err := errors.Join(err, b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for most, want := range map[int64]error{4 << 20: nil, 2 << 20: snapshot.ErrBudget} {
+		if err := EachRecording(bytes.NewReader(file.Bytes()), snapshot.NewBudget(most), func(*snapshot.Recording) error { return nil }); !errors.Is(err, want) {
+			t.Errorf("with %d bytes: %v, want %v", most, err, want)
+		}
+	}
+}
+
 func TestHostileBundles(t *testing.T) {
 	first := tar.Header{Name: "natkit-bundle.json", Uname: `{"schema":"natkit.bundle/1"}`}
+	second := tar.Header{Name: "natkit-bundle.json", Uname: `{"schema":"natkit.bundle/2"}`}
 	head := tar.Header{Name: "0/head.json", Uname: "{}"}
 	tests := []struct {
 		name string
@@ -108,7 +208,16 @@ func TestHostileBundles(t *testing.T) {
 		{"empty", nil, "truncated"},
 		{"no gzip", []byte("this is no bundle at all"), "not written by natkit"},
 		{"gzip of something", archive(t, tar.Header{Name: "etc/passwd", Uname: "root"}), "not written by natkit"},
-		{"another version", archive(t, tar.Header{Name: "natkit-bundle.json", Uname: `{"schema":"natkit.bundle/9"}`}), "natkit.bundle/9"},
+		{"a later form", archive(t, tar.Header{Name: "natkit-bundle.json", Uname: `{"schema":"natkit.bundle/9","written_by":"v3.1"}`}), `"natkit.bundle/9", and this natkit reads natkit.bundle/1 and natkit.bundle/2: use natkit "v3.1" or later`},
+		{"a later form of nobody", archive(t, tar.Header{Name: "natkit-bundle.json", Uname: `{"schema":"natkit.bundle/9"}`}), "use the natkit that wrote it"},
+		{"no form", archive(t, tar.Header{Name: "natkit-bundle.json", Uname: `{}`}), "its form is"},
+		{"snapshots of two boots", twoSnapshots(t, tar.Header{Name: "files/proc/sys/kernel/random/boot_id", Uname: "a"}, tar.Header{Name: "files/proc/sys/kernel/random/boot_id", Uname: "b"}, "{}", "{}"), "two boots"},
+		{"snapshots of two namespaces", twoSnapshots(t, tar.Header{Name: "files/x"}, tar.Header{Name: "files/x"}, `{"machine":{"netns":{"inode":1}}}`, `{"machine":{"netns":{"inode":2}}}`), "two network namespaces"},
+		{"snapshots in the wrong order", twoSnapshots(t, tar.Header{Name: "files/x"}, tar.Header{Name: "files/x"}, `{"clocks":{"snapshot":{"uptime_seconds":2}}}`, `{"clocks":{"snapshot":{"uptime_seconds":1}}}`), "seconds apart"},
+		{"a recording without a number", archive(t, second, tar.Header{Name: "x/0/head.json", Uname: "{}"}), "was due"},
+		{"a recording of another number", archive(t, second, tar.Header{Name: "1/0/head.json", Uname: "{}"}), "was due"},
+		{"a recording that is not there", recordings(t, 0, 2), "was due"},
+		{"a recording without its end", recordings(t, 0, 1, -1), "it ends before"},
 		{"a link", archive(t, first, tar.Header{Name: "0/files/proc/meminfo", Typeflag: tar.TypeSymlink, Linkname: "/etc/shadow"}), "not a plain file"},
 		{"a huge member", archive(t, first, tar.Header{Name: "0/files/x", Size: 1 << 40}), "more than"},
 		{"another folder", archive(t, first, tar.Header{Name: "../../etc/x", Uname: "x"}), "was due"},
@@ -151,16 +260,16 @@ func TestWhyABundleIsNotRead(t *testing.T) {
 func TestBundleOfManyFilesIsBounded(t *testing.T) {
 	pr, pw := io.Pipe()
 	go func() {
-		b, err := snapshot.NewBundleWriter(pw, time.Time{})
+		b, err := snapshot.NewBundleWriter(pw, snapshot.BundleHeader{TakenAt: time.Time{}})
 		data := make([]byte, snapshot.MemberMax)
 		for err == nil {
-			err = b.Add("0/files/x", data)
+			err = b.Add("0/0/files/x", data)
 		}
 		pw.CloseWithError(err)
 	}()
 	_, err := ReadBundle(pr, nil)
 	pr.Close()
-	if !errors.Is(err, snapshot.ErrBudget) && (err == nil || !strings.Contains(err.Error(), "before 0/head.json")) {
+	if !errors.Is(err, snapshot.ErrBudget) && (err == nil || !strings.Contains(err.Error(), "before 0/0/head.json")) {
 		t.Errorf("ReadBundle = %v", err)
 	}
 }
@@ -252,17 +361,33 @@ func FuzzReadBundle(f *testing.F) {
 	f.Add("counters.bin", []byte{20, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0}, []byte("{}"))
 	f.Add("ipvs_timeouts.json", []byte(`{}`), []byte(`{"lists":{"list /proc/net/":["a"]}}`))
 	f.Fuzz(func(t *testing.T, name string, data, head []byte) {
-		defer testutil.Bounded(t, 2000+len(name)+4*(len(data)+len(head)))()
+		defer testutil.Bounded(t, 10_000+4*len(name)+20*(len(data)+len(head)))()
 		var file bytes.Buffer
-		b, err := snapshot.NewBundleWriter(&file, time.Unix(0, 0))
-		for _, folder := range []string{"0/", "1/"} {
+		b, err := snapshot.NewBundleWriter(&file, snapshot.BundleHeader{TakenAt: time.Unix(0, 0)})
+		for _, folder := range []string{"0/0/", "0/1/", "1/0/", "1/1/"} {
 			err = errors.Join(err, b.Add(folder+name, data), b.Add(folder+headName, head), b.Add(folder+tableFolder+"/0", data), b.Add(folder+tailName, []byte("{}")))
 		}
 		if errors.Join(err, b.Close()) != nil {
 			t.Skip()
 		}
-		if rec, err := ReadBundle(&file, nil); err == nil && len(rec.Snapshots) != 2 {
-			t.Errorf("a recording of %d snapshots", len(rec.Snapshots))
+		readable := func(file []byte) bool {
+			n := 0
+			err := EachRecording(bytes.NewReader(file), nil, func(rec *snapshot.Recording) error {
+				if n++; len(rec.Snapshots) != 2 {
+					t.Errorf("a recording of %d snapshots", len(rec.Snapshots))
+				}
+				return nil
+			})
+			if err == nil && n != 2 {
+				t.Errorf("%d recordings", n)
+			}
+			return err == nil
+		}
+		// What cannot be anonymized is refused; the rest can be read if it could be before.
+		var anonymized bytes.Buffer
+		was := readable(file.Bytes())
+		if Rewrite(&anonymized, &file, BundleOptions{Anonymize: anonymize.New(anonymize.Key{})}) == nil && was && !readable(anonymized.Bytes()) {
+			t.Error("it cannot be read any more once it is anonymized")
 		}
 	})
 }

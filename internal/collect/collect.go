@@ -56,6 +56,9 @@ type RecordOptions struct {
 	Trace func(context.Context, *snapshot.Snapshot) (stop func() snapshot.Trace)
 	// Others, where set, reads the other network namespaces as well, before and after.
 	Others *SurveyOptions
+	// Owner is whose the namespace is, where all of them are read; Bundle is how what is read is written down.
+	Owner  *snapshot.Owner
+	Bundle BundleOptions
 	// Progress, where set, receives in a few words what is being done.
 	Progress func(string)
 }

@@ -153,8 +153,8 @@ func TestBundleCarriesNATRules(t *testing.T) {
 
 func TestOldBundleHasNoNATRules(t *testing.T) {
 	var file bytes.Buffer
-	b, err := snapshot.NewBundleWriter(&file, time.Time{})
-	for _, name := range []string{"0/head.json", "0/tail.json", "1/head.json", "1/tail.json"} {
+	b, err := snapshot.NewBundleWriter(&file, snapshot.BundleHeader{TakenAt: time.Time{}})
+	for _, name := range []string{"0/0/head.json", "0/0/tail.json", "0/1/head.json", "0/1/tail.json"} {
 		err = cmp.Or(err, b.Add(name, []byte("{}")))
 	}
 	if err := cmp.Or(err, b.Close()); err != nil {

@@ -20,7 +20,7 @@ import (
 // chunkBytes is how much of a dump goes into one member of a bundle.
 const chunkBytes = 1 << 20
 
-// The members of a bundle: one folder per snapshot, from 0 on. head.json stands
+// The members of a bundle: one folder per recording and in it one per snapshot, from 0 on. head.json stands
 // behind the files and before the table, which tail.json ends, so that a table
 // of any size passes through reader and writer without being held.
 const (
@@ -37,7 +37,15 @@ const (
 	resultName = "recording.json"
 )
 
-func member(i int, name string) string { return fmt.Sprintf("%d/%s", i, name) }
+// place is the folder of a snapshot.
+type place struct{ recording, snapshot int }
+
+func (p place) member(name string) string {
+	return fmt.Sprintf("%d/%d/%s", p.recording, p.snapshot, name)
+}
+
+// inRecording names a member of a recording that is of none of its snapshots.
+func inRecording(n int, name string) string { return fmt.Sprintf("%d/%s", n, name) }
 
 // head is what is not in a file of its own.
 type head struct {
@@ -47,6 +55,8 @@ type head struct {
 	StructSizes map[string]int      `json:"struct_sizes"`
 	// KernelLogNext is the sequence number behind the last record of the log.
 	KernelLogNext uint64 `json:"kernel_log_next"`
+	// Owner is whose the namespace is, where all of them were read.
+	Owner *snapshot.Owner `json:"owner,omitempty"`
 	// More is whether another snapshot follows, beyond the second.
 	More bool `json:"more,omitempty"`
 	// CutShortOf is the time since the snapshot before that was asked for, in seconds,
@@ -83,10 +93,10 @@ func askedStruct(name string) string      { return "struct " + name }
 // recorder passes on a source's answers and writes them into a bundle.
 type recorder struct {
 	source
-	bundle *snapshot.BundleWriter
-	index  int
-	head   head
-	tail   tail
+	bundle *Bundle
+	place
+	head head
+	tail tail
 	// inTable is set once head is written.
 	inTable bool
 	chunk   []byte
@@ -96,9 +106,10 @@ type recorder struct {
 	err error
 }
 
-func newRecorder(src source, b *snapshot.BundleWriter, index int) *recorder {
-	return &recorder{source: src, bundle: b, index: index,
+func newRecorder(src source, b *Bundle, index int, owner *snapshot.Owner) *recorder {
+	return &recorder{source: src, bundle: b, place: place{b.recordings, index},
 		head: head{
+			Owner:  owner,
 			Clocks: map[string]instant{}, Lists: map[string][]string{},
 			StructSizes: map[string]int{}, Failures: map[string]*failure{},
 		},
@@ -108,13 +119,13 @@ func newRecorder(src source, b *snapshot.BundleWriter, index int) *recorder {
 
 func (r *recorder) add(name string, data []byte) {
 	if r.err == nil {
-		r.err = r.bundle.Add(member(r.index, name), data)
+		r.err = r.bundle.add(r.member(name), data)
 	}
 }
 
 func (r *recorder) addJSON(name string, v any) {
 	if r.err == nil {
-		r.err = r.bundle.AddJSON(member(r.index, name), v)
+		r.err = r.bundle.addJSON(r.member(name), v)
 	}
 }
 
@@ -272,41 +283,6 @@ func appendMessages(to, msgs []byte) []byte {
 	return to
 }
 
-// WriteBundle does what Record does and writes all that was read to w, a tar.gz.
-// It holds addresses and ports of connections, and log lines about NAT.
-func WriteBundle(ctx context.Context, w io.Writer, o RecordOptions) (*snapshot.Recording, error) {
-	src := newLive(o.Options)
-	b, err := snapshot.NewBundleWriter(w, src.clock("bundle").Wall)
-	if err != nil {
-		return nil, err
-	}
-	var current *recorder
-	rec, err := record(ctx, o, func(i int) (source, bool, error) {
-		if current != nil {
-			if err := current.end(); err != nil {
-				return nil, false, err
-			}
-		}
-		current = newRecorder(src, b, i)
-		more := o.more(ctx, i)
-		current.head.More = more && i > 0
-		if i > 0 {
-			current.head.CutShortOf = o.cutShort(ctx)
-		}
-		return current, more, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := current.end(); err != nil {
-		return nil, err
-	}
-	if err := b.AddJSON(resultName, rec); err != nil {
-		return nil, err
-	}
-	return rec, b.Close()
-}
-
 // smallMax bounds what a tape holds in memory: all of a snapshot but its table.
 const smallMax = 64 << 20
 
@@ -320,17 +296,17 @@ const memberCost = 256
 // bundle while it is asked for.
 type tape struct {
 	bundle *snapshot.BundleReader
-	index  int
-	files  map[string][]byte
-	head   head
-	tail   tail
+	place
+	files map[string][]byte
+	head  head
+	tail  tail
 	// err is why the bundle cannot be read on.
 	err error
 }
 
 // newTape reads the folder up to its table.
-func newTape(b *snapshot.BundleReader, index int) (*tape, error) {
-	t := &tape{bundle: b, index: index, files: map[string][]byte{}}
+func newTape(b *snapshot.BundleReader, at place) (*tape, error) {
+	t := &tape{bundle: b, place: at, files: map[string][]byte{}}
 	for held := 0; held < smallMax; {
 		name, data, err := t.next()
 		if err != nil {
@@ -342,19 +318,19 @@ func newTape(b *snapshot.BundleReader, index int) (*tape, error) {
 		held += len(data) + len(name) + memberCost
 		t.files[name] = data
 	}
-	return nil, fmt.Errorf("more than %d bytes before %s", smallMax, member(index, headName))
+	return nil, fmt.Errorf("more than %d bytes before %s", smallMax, at.member(headName))
 }
 
 // next is the next member of this snapshot's folder.
 func (t *tape) next() (string, []byte, error) {
 	name, data, err := t.bundle.Next()
 	if errors.Is(err, io.EOF) {
-		return "", nil, fmt.Errorf("it ends before %s", member(t.index, tailName))
+		return "", nil, fmt.Errorf("it ends before %s", t.member(tailName))
 	}
 	if err != nil {
 		return "", nil, err
 	}
-	folder := member(t.index, "")
+	folder := t.member("")
 	if !strings.HasPrefix(name, folder) {
 		return "", nil, fmt.Errorf("%q where %s… was due", name, folder)
 	}
@@ -364,7 +340,7 @@ func (t *tape) next() (string, []byte, error) {
 func (t *tape) parse(name string, data []byte, v any) error {
 	err := t.bundle.Unmarshal(data, v)
 	if err != nil {
-		err = fmt.Errorf("%s: %w", member(t.index, name), err)
+		err = fmt.Errorf("%s: %w", t.member(name), err)
 	}
 	if errors.Is(err, snapshot.ErrBudget) { // no part that is missing
 		t.err = err
@@ -508,7 +484,7 @@ func (t *tape) table(_ context.Context, fn func([]byte) error) (dump.Result, err
 		// The recorder ended the dump; all that is here was counted.
 		if wrong == nil {
 			if err := fn(data); err != nil && !errors.Is(err, dump.ErrStop) {
-				wrong = fmt.Errorf("%s: %w", member(t.index, name), err)
+				wrong = fmt.Errorf("%s: %w", t.member(name), err)
 			}
 		}
 	}
@@ -521,55 +497,4 @@ func (t *tape) ended(wrong error) (dump.Result, error) {
 		return r, t.tail.Failure
 	}
 	return r, wrong
-}
-
-// ReadBundle reads what WriteBundle wrote with the collectors that read the
-// running kernel. A damaged bundle is an error, never half a recording, and so is one
-// that takes more memory than the budget has (nil: the default one).
-func ReadBundle(r io.Reader, budget *snapshot.Budget) (*snapshot.Recording, error) {
-	if budget == nil {
-		budget = snapshot.NewBudget(snapshot.DefaultBudget)
-	}
-	b, err := snapshot.NewBundleReader(r, budget)
-	if err != nil {
-		return nil, err
-	}
-	var current *tape
-	// What was recorded was bounded when it was written.
-	o := RecordOptions{Options: Options{MaxEntries: math.MaxInt}}
-	rec, err := record(context.Background(), o, func(i int) (source, bool, error) {
-		if current != nil && current.err != nil {
-			return nil, false, current.err
-		}
-		var err error
-		if current, err = newTape(b, i); err != nil {
-			return nil, false, err
-		}
-		return current, i == 0 || current.head.More && i+1 < mostSnapshots, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	if current.err != nil {
-		return nil, current.err
-	}
-	if err := skipRest(b); err != nil {
-		return nil, err
-	}
-	rec.CutShortOf = current.head.CutShortOf
-	if s := rec.Seconds(); !(s >= 0 && s <= maxSpan) {
-		return nil, fmt.Errorf("its snapshots are %g seconds apart", s)
-	}
-	return rec, nil
-}
-
-// skipRest reads to the end, which proves that the bundle is whole.
-func skipRest(b *snapshot.BundleReader) error {
-	for {
-		if _, _, err := b.Next(); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-	}
 }

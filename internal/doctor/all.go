@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
 	"slices"
 	"time"
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // atOnce is how many namespaces are examined at a time: they wait most of it, and a dump of a large
@@ -21,6 +24,38 @@ const atOnce = 16
 // with the reports in the order in which they were found. What cannot be examined has a report that
 // is incomplete; what has ended meanwhile has none. missed is why others may not have been found.
 func All(ctx context.Context, o collect.RecordOptions, each func(r *diagnose.Report, of int) error) (missed, err error) {
+	return inEach(ctx, o, examine, each)
+}
+
+// SnapshotAll adds a recording of every network namespace to a bundle, as All examines them, and calls each with
+// them. What cannot be entered is reported by missed as well.
+func SnapshotAll(ctx context.Context, b *collect.Bundle, o collect.RecordOptions, each func(rec *snapshot.Recording, of int) error) (missed, err error) {
+	var refused error
+	missed, err = inEach(ctx, o, spool, func(s *spooled, of int) error {
+		if s.err != nil {
+			refused = errors.Join(refused, s.err)
+			return nil
+		}
+		defer s.file.Close()
+		if err := b.Append(s.file); err != nil {
+			return err
+		}
+		return each(s.rec, of)
+	})
+	return errors.Join(missed, refused), err
+}
+
+// place is a namespace to read, by the options in which it is open.
+type place struct {
+	collect.RecordOptions
+	inode uint64
+	// refused is why it is not open.
+	refused error
+}
+
+// inEach calls read with every network namespace, atOnce at a time, and each with what that returns, in the order in
+// which they were found; without what is nil.
+func inEach[T any](ctx context.Context, o collect.RecordOptions, read func(context.Context, place) *T, each func(t *T, of int) error) (missed, err error) {
 	found, _, missed := netns.Find(time.Time{})
 	own, err := netns.InodeOf(nil)
 	if err != nil {
@@ -32,64 +67,105 @@ func All(ctx context.Context, o collect.RecordOptions, each func(r *diagnose.Rep
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	reports := make([]chan *diagnose.Report, len(found))
+	results := make([]chan *T, len(found))
 	begin := make(chan struct{}, atOnce)
 	for i := range found {
-		reports[i] = make(chan *diagnose.Report, 1)
+		results[i] = make(chan *T, 1)
 	}
 	go func() {
 		for i, f := range found {
 			begin <- struct{}{}
 			go func() {
 				defer func() { <-begin }()
-				reports[i] <- one(ctx, o, f, f.Inode == own)
+				results[i] <- within(ctx, o, f, f.Inode == own, read)
 			}()
 		}
 	}()
-	for _, ready := range reports {
-		r := <-ready
-		if r == nil || err != nil {
+	for _, ready := range results {
+		t := <-ready
+		if t == nil || err != nil {
 			continue
 		}
-		if err = each(r, len(found)); err != nil {
+		if err = each(t, len(found)); err != nil {
 			cancel()
 		}
 	}
 	return missed, err
 }
 
-// one examines a namespace; nil where it has ended.
-func one(ctx context.Context, o collect.RecordOptions, f netns.Found, own bool) *diagnose.Report {
+// within reads a namespace; nil where it has ended.
+func within[T any](ctx context.Context, o collect.RecordOptions, f netns.Found, own bool, read func(context.Context, place) *T) *T {
 	if ctx.Err() != nil {
 		return nil
 	}
-	r, err := examine(ctx, o, f, own)
+	if own {
+		return read(ctx, place{o, f.Inode, nil})
+	}
+	h, err := f.Open()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	if err == nil {
+		defer h.Close()
+	}
 	owner := collect.OwnerOf(f)
+	o.Netns, o.Owner = h, &owner
+	return read(ctx, place{o, f.Inode, err})
+}
+
+// examine is the report about a namespace.
+func examine(ctx context.Context, p place) *diagnose.Report {
+	var r *diagnose.Report
+	err := p.refused
+	if err == nil {
+		_, r, err = Look(ctx, p.RecordOptions)
+	}
+	if errors.Is(err, fs.ErrNotExist) { // it has ended
+		return nil
+	}
 	if err != nil {
 		r = &diagnose.Report{
-			Schema: diagnose.ReportSchema, TakenAt: time.Now().UTC(), Netns: owner.Name(), NetnsInode: f.Inode,
+			Schema: diagnose.ReportSchema, TakenAt: time.Now().UTC(), NetnsInode: p.inode,
 			Checks: []diagnose.Check{}, Findings: []diagnose.Finding{}, Unread: []diagnose.Unread{},
 			Incomplete: []diagnose.Missing{{Why: fmt.Sprint(err), Checks: []string{}}},
 		}
+		if p.Owner != nil {
+			r.Netns = p.Owner.Name()
+		}
 	}
-	if !own {
-		r.Owner = &owner
-	}
+	r.Owner = p.Owner
 	return r
 }
 
-func examine(ctx context.Context, o collect.RecordOptions, f netns.Found, own bool) (*diagnose.Report, error) {
-	if !own {
-		h, err := f.Open()
-		if err != nil {
-			return nil, err
-		}
-		defer h.Close()
-		o.Netns = h
+// spooled is the recording of a namespace, in a bundle of its own; err is why there is none.
+type spooled struct {
+	rec  *snapshot.Recording
+	file *os.File
+	err  error
+}
+
+// spool records a namespace into a file without a name, as several are read at a time and a bundle has one after
+// the other.
+func spool(ctx context.Context, p place) *spooled {
+	if p.refused != nil {
+		return &spooled{err: fmt.Errorf("%s: %w", p.Owner, p.refused)}
 	}
-	_, r, err := Look(ctx, o)
-	return r, err
+	file, err := os.CreateTemp("", "natkit-snapshot-")
+	if err != nil {
+		return &spooled{err: fmt.Errorf("keep a recording until it is written: %w", err)}
+	}
+	s := &spooled{file: file}
+	if s.err = os.Remove(file.Name()); s.err == nil {
+		p.Bundle.Anonymize = nil // the bundle does it
+		if s.rec, s.err = collect.WriteBundle(ctx, file, p.RecordOptions); s.err == nil {
+			_, s.err = file.Seek(0, io.SeekStart)
+		}
+	}
+	if s.err != nil {
+		file.Close()
+	}
+	if errors.Is(s.err, fs.ErrNotExist) { // it has ended
+		return nil
+	}
+	return s
 }

@@ -244,8 +244,8 @@ func FuzzBundleReport(f *testing.F) {
 	f.Fuzz(func(t *testing.T, rules, trace, meminfo []byte) {
 		defer testutil.Bounded(t, 4000+8*(len(rules)+len(trace)+len(meminfo)))()
 		var file bytes.Buffer
-		b, err := snapshot.NewBundleWriter(&file, time.Unix(0, 0))
-		for _, folder := range []string{"0/", "1/"} {
+		b, err := snapshot.NewBundleWriter(&file, snapshot.BundleHeader{TakenAt: time.Unix(0, 0)})
+		for _, folder := range []string{"0/0/", "0/1/"} {
 			for _, m := range []struct {
 				name string
 				data []byte

@@ -12,14 +12,23 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 )
 
-// BundleSchema names the form of a bundle: a tar.gz of the raw texts and netlink
-// answers that a recording was made of.
-const BundleSchema = "natkit.bundle/1"
+// BundleSchema names the form of a bundle that this natkit writes: a tar.gz of the raw texts and netlink
+// answers that recordings were made of. A member of snapshot S of recording R is R/S/NAME.
+const BundleSchema = "natkit.bundle/2"
+
+// schemas are the forms that are read, each with the name that a member of it has in the newest one.
+var schemas = map[string]func(name string) string{
+	// One recording: S/NAME.
+	"natkit.bundle/1": func(name string) string { return "0/" + name },
+	BundleSchema:      func(name string) string { return name },
+}
 
 const (
 	bundleFirst = "natkit-bundle.json"
@@ -30,10 +39,14 @@ const (
 	bundleMax = 4 << 30
 )
 
-// bundleHeader is the first member of a bundle.
-type bundleHeader struct {
+// BundleHeader is the first member of a bundle.
+type BundleHeader struct {
 	Schema  string    `json:"schema"`
 	TakenAt time.Time `json:"taken_at"`
+	// WrittenBy is the version of the natkit that wrote it; empty before natkit.bundle/2.
+	WrittenBy string `json:"written_by,omitempty"`
+	// Anonymized is true where addresses and names were replaced.
+	Anonymized bool `json:"anonymized,omitempty"`
 }
 
 // bundleEnd is the last one; without it a bundle was cut short.
@@ -49,15 +62,16 @@ type BundleWriter struct {
 	members int
 }
 
-// NewBundleWriter begins a bundle.
-func NewBundleWriter(w io.Writer, takenAt time.Time) (*BundleWriter, error) {
+// NewBundleWriter begins a bundle, in the form BundleSchema.
+func NewBundleWriter(w io.Writer, h BundleHeader) (*BundleWriter, error) {
 	// Dumps of the table are large and repetitive: more effort gains little.
 	gz, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 	if err != nil {
 		return nil, err
 	}
-	b := &BundleWriter{gz: gz, tar: tar.NewWriter(gz), takenAt: takenAt}
-	return b, b.AddJSON(bundleFirst, bundleHeader{Schema: BundleSchema, TakenAt: takenAt})
+	h.Schema = BundleSchema
+	b := &BundleWriter{gz: gz, tar: tar.NewWriter(gz), takenAt: h.TakenAt}
+	return b, b.AddJSON(bundleFirst, h)
 }
 
 // Add writes one member.
@@ -103,15 +117,29 @@ func (b *BundleWriter) Close() error {
 type BundleReader struct {
 	// Budget is for all that is kept of the bundle.
 	*Budget
+	// Header is its first member.
+	Header BundleHeader
+	// OnMember, where set, is called with each member that Next returns, once.
+	OnMember func(name string, size int)
 	unpacked *limited
 	tar      *tar.Reader
 	members  int
+	// again is what Unread gave back.
+	again *member
+}
+
+type member struct {
+	name string
+	data []byte
 }
 
 // NewBundleReader reads the beginning of a bundle. It fails where r is none, or
-// one of another version. Each member that Next gives is charged to the budget, which is
+// one of another version. Each member that Next gives is charged to the budget (nil: the default one), which is
 // for what is made of it, too.
 func NewBundleReader(r io.Reader, budget *Budget) (*BundleReader, error) {
+	if budget == nil {
+		budget = NewBudget(DefaultBudget)
+	}
 	gz, err := gzip.NewReader(r)
 	if err != nil {
 		return nil, foreign(whole(err))
@@ -122,14 +150,23 @@ func NewBundleReader(r io.Reader, budget *Budget) (*BundleReader, error) {
 	if err != nil {
 		return nil, foreign(err)
 	}
-	var h bundleHeader
-	if name != bundleFirst || json.Unmarshal(data, &h) != nil {
+	if name != bundleFirst || json.Unmarshal(data, &b.Header) != nil {
 		return nil, fmt.Errorf("not written by natkit snapshot: it begins with %q, not with %s", name, bundleFirst)
 	}
-	if h.Schema != BundleSchema {
-		return nil, fmt.Errorf("its form is %q and this natkit reads %s: use the natkit that wrote it", h.Schema, BundleSchema)
+	if schemas[b.Header.Schema] == nil {
+		return nil, b.Header.unknown()
 	}
 	return b, nil
+}
+
+// unknown is the error for a form that this natkit does not read.
+func (h BundleHeader) unknown() error {
+	by := "the natkit that wrote it"
+	if h.WrittenBy != "" {
+		by = fmt.Sprintf("natkit %.40q or later", h.WrittenBy)
+	}
+	known := slices.Sorted(maps.Keys(schemas))
+	return fmt.Errorf("its form is %.40q, and this natkit reads %s: use %s", h.Schema, strings.Join(known, " and "), by)
 }
 
 // foreign is an error at the beginning of a file; where that could be read, the file is
@@ -142,13 +179,31 @@ func foreign(err error) error {
 	return fmt.Errorf("not written by natkit snapshot: %w", err)
 }
 
-// Next is the next member; io.EOF after the last one of a whole bundle.
+// Unread makes Next return a member once more, and charge it then.
+func (b *BundleReader) Unread(name string, data []byte) {
+	b.again = &member{name, data}
+	b.left += int64(len(data))
+}
+
+// Next is the next member, by the name that it has in the form BundleSchema; io.EOF after the last one of a
+// whole bundle.
 func (b *BundleReader) Next() (name string, data []byte, err error) {
+	if m := b.again; m != nil {
+		b.again = nil
+		if err := b.Charge(int64(len(m.data))); err != nil {
+			return "", nil, fmt.Errorf("%s: %w", m.name, err)
+		}
+		return m.name, m.data, nil
+	}
 	name, data, err = b.member()
 	if err != nil {
 		return "", nil, err
 	}
 	if name != bundleLast {
+		name = schemas[b.Header.Schema](name)
+		if b.OnMember != nil {
+			b.OnMember(name, len(data))
+		}
 		return name, data, nil
 	}
 	var end bundleEnd
@@ -219,6 +274,9 @@ type Budget struct{ most, left int64 }
 
 // NewBudget returns one of most bytes.
 func NewBudget(most int64) *Budget { return &Budget{most, most} }
+
+// Renew makes the budget whole again, where nothing is kept of what was charged.
+func (b *Budget) Renew() { b.left = b.most }
 
 // ErrBudget is what Charge's errors are.
 var ErrBudget = errors.New("takes more memory than a bundle may")

@@ -393,7 +393,9 @@ const RecordingSchema = "natkit.recording/1"
 // Recording is two or more instants of one namespace and what happened between the last
 // two. Rates come from here only.
 type Recording struct {
-	Schema    string      `json:"schema"`
+	Schema string `json:"schema"`
+	// Owner is whose the namespace is, where all of them were read; nil of natkit's own.
+	Owner     *Owner      `json:"owner,omitempty"`
 	Snapshots []*Snapshot `json:"snapshots"`
 	// CutShortOf is the time between the instants that was asked for, in seconds, where
 	// an interrupt ended it; 0 elsewhere.

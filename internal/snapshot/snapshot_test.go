@@ -63,7 +63,7 @@ func TestNewLogLines(t *testing.T) {
 
 func TestBundleRoundTrip(t *testing.T) {
 	var file bytes.Buffer
-	b, err := NewBundleWriter(&file, time.Unix(1, 0))
+	b, err := NewBundleWriter(&file, BundleHeader{TakenAt: time.Unix(1, 0)})
 	if err != nil {
 		t.Fatal(err)
 	}

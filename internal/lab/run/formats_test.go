@@ -80,7 +80,6 @@ func TestFormats(t *testing.T) {
 func (k *format) rewrite(t *testing.T, members []asked) (all []asked) {
 	t.Helper()
 	for _, m := range members {
-		folder, _, _ := strings.Cut(m.name, "/")
 		switch {
 		case strings.HasSuffix(m.name, "/osrelease"):
 			m.data = []byte(k.release + "\n")
@@ -93,7 +92,7 @@ func (k *format) rewrite(t *testing.T, members []asked) (all []asked) {
 		case strings.HasSuffix(m.name, "/trace.json") && k.noReasons:
 			m.data = regexp.MustCompile(`"reason": *"[A-Z0-9_]+"`).ReplaceAll(m.data, []byte(`"reason":""`))
 		case strings.HasSuffix(m.name, "/counters.bin") && k.statHeader != "":
-			m = asked{folder + "/files/proc/net/stat/nf_conntrack", k.statFile(t, m.data)}
+			m = asked{strings.TrimSuffix(m.name, "counters.bin") + "files/proc/net/stat/nf_conntrack", k.statFile(t, m.data)}
 		case strings.HasSuffix(m.name, "/head.json"):
 			m.data = k.head(t, m.data)
 		case slices.ContainsFunc(k.sysctls, func(name string) bool { return strings.HasSuffix(m.name, "/"+name) }):

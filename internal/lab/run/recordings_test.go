@@ -32,7 +32,7 @@ const (
 	// recordingMax bounds one of them, in bytes.
 	recordingMax = 60_000
 	// madeName is the member with what was made of the table.
-	madeName = "made.json"
+	madeName = "0/made.json"
 )
 
 // made is what doctor made of the entries of the tables, which would be megabytes and have one
@@ -111,7 +111,7 @@ func findingsOf(t *testing.T, members []asked, was made) []string {
 func bundle(t *testing.T, members []asked) []byte {
 	t.Helper()
 	var file bytes.Buffer
-	b, err := snapshot.NewBundleWriter(&file, time.Time{})
+	b, err := snapshot.NewBundleWriter(&file, snapshot.BundleHeader{TakenAt: time.Time{}})
 	for _, m := range members {
 		err = errors.Join(err, b.Add(m.name, m.data))
 	}
@@ -207,7 +207,7 @@ func keep(t *testing.T, name string, file []byte) {
 	}
 	var members []asked
 	for _, m := range membersOf(t, bytes.NewReader(file)) {
-		if !strings.Contains(m.name, "/table/") && m.name != "recording.json" {
+		if !strings.Contains(m.name, "/table/") && !strings.HasSuffix(m.name, "/recording.json") {
 			members = append(members, asked{m.name, compact(m.name, m.data)})
 		}
 	}
