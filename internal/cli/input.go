@@ -15,9 +15,6 @@ import (
 	"slices"
 	"unicode/utf16"
 	"unicode/utf8"
-
-	"github.com/natkit/natkit/internal/collect"
-	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // input is a file, or standard input for "-", that is being read. Reading ends with the
@@ -216,56 +213,6 @@ func otherInput(head []byte) (what, verb string) {
 		}
 	}
 	return "", ""
-}
-
-// readBundle reads the first recording of what 'natkit snapshot' wrote, with a limit of memory in bytes; - is
-// standard input.
-func (e *Env) readBundle(ctx context.Context, name string, memory int64) (first *snapshot.Recording, err error) {
-	n := 0
-	err = e.eachRecording(ctx, name, memory, func(rec *snapshot.Recording) error {
-		if n++; n == 1 {
-			first = rec
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	if n > 1 {
-		e.note("%s has %d network namespaces: this is the first one", name, n)
-	}
-	return first, nil
-}
-
-// eachRecording calls fn with each recording of a bundle.
-func (e *Env) eachRecording(ctx context.Context, name string, memory int64, fn func(*snapshot.Recording) error) error {
-	return e.withBundle(ctx, name, func(r io.Reader) error {
-		return collect.EachRecording(r, snapshot.NewBudget(memory), fn)
-	})
-}
-
-// withBundle opens a bundle for read, whose error it explains.
-func (e *Env) withBundle(ctx context.Context, name string, read func(io.Reader) error) error {
-	in, err := e.open(ctx, name, "a bundle of 'natkit snapshot' into it")
-	if err != nil {
-		return fmt.Errorf("read bundle: %w", err)
-	}
-	defer in.Close()
-	buffered := bufio.NewReaderSize(in, headSize)
-	head, err := buffered.Peek(headSize)
-	if len(head) == 0 && errors.Is(err, io.EOF) {
-		return malformed(fmt.Errorf("read bundle %s: the file is empty; 'natkit snapshot' writes one", name))
-	}
-	// The reader meets another error again.
-	what, verb := otherInput(head)
-	err = read(buffered)
-	if err != nil && what != "" {
-		err = fmt.Errorf("this is %s, not a bundle of 'natkit snapshot': natkit %s %s reads it", what, verb, name)
-	}
-	if err != nil {
-		return malformed(fmt.Errorf("read bundle %s: %w", name, err))
-	}
-	return nil
 }
 
 // outFile is a file that a verb writes besides its report about R, or to stdout (-)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -25,6 +26,8 @@ func (live) counters(context.Context, func([]byte) error) error  { return netns.
 func (live) kernelLog(func([]byte) bool) (uint64, error)         { return 0, netns.ErrNotLinux }
 func (live) answer(question, any, func() error) error            { return netns.ErrNotLinux }
 func (live) structSize(string) (int, error)                      { return 0, netns.ErrNotLinux }
+func (live) judged() ([]*ruleset.Table, error)                   { return nil, netns.ErrNotLinux }
+func (live) world() (world, error)                               { return nil, netns.ErrNotLinux }
 func (live) machine() (machine, error)                           { return machine{}, netns.ErrNotLinux }
 func (live) traced(now *snapshot.Trace) (*snapshot.Trace, error) { return now, nil }
 func (live) clock(string) instant                                { return instant{Wall: time.Now().UTC()} }
@@ -32,30 +35,14 @@ func (live) table(context.Context, func([]byte) error) (dump.Result, error) {
 	return dump.Result{}, netns.ErrNotLinux
 }
 
-// asked is nothing: what a bundle has was asked before.
-type asked struct{}
-
-func (*asked) release() {}
-
 func none[T any]() (*T, error) { return nil, netns.ErrNotLinux }
 
 func askNATRules() (*snapshot.NATRules, error)           { return none[snapshot.NATRules]() }
 func askPrograms() (*snapshot.Programs, error)           { return none[snapshot.Programs]() }
 func askLinks() (*snapshot.Links, error)                 { return none[snapshot.Links]() }
 func askIPsecPolicies() (*[]snapshot.IPsecPolicy, error) { return none[[]snapshot.IPsecPolicy]() }
-func askAcceptQueues() (*[]snapshot.AcceptQueue, error)  { return none[[]snapshot.AcceptQueue]() }
-func askReversePaths() (*[]snapshot.ReversePath, error)  { return none[[]snapshot.ReversePath]() }
 func askIPVSTimeouts() (*snapshot.IPVSTimeouts, error)   { return none[snapshot.IPVSTimeouts]() }
 func (localPorts) ask() (*snapshot.OwnPorts, error)      { return none[snapshot.OwnPorts]() }
-func (*observation) askDNATTargets() (*snapshot.DNATTargets, error) {
-	return none[snapshot.DNATTargets]()
-}
-func (*observation) askICMPErrors() (*snapshot.Filter, error) { return none[snapshot.Filter]() }
-func (*observation) audit() (*snapshot.Audit, error)          { return none[snapshot.Audit]() }
-func (*observation) ways() (*snapshot.Ways, error)            { return none[snapshot.Ways]() }
-func (*reading) askRoutes([]failed) (*map[string]snapshot.Route, error) {
-	return none[map[string]snapshot.Route]()
-}
 
 // SurveyOptions would specify how the other network namespaces are read.
 type SurveyOptions struct{}

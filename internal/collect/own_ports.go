@@ -4,8 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
 const (
@@ -77,3 +81,41 @@ func parseLocalPorts(text, reserved string) (localPorts, error) {
 }
 
 func (r localPorts) ports() int64 { return int64(r.last) - int64(r.first) + 1 - int64(len(r.reserved)) }
+
+// ownUse is a pair of addresses; ownUses the ports in use of each, and whether in TIME_WAIT.
+type ownUse struct {
+	local netip.Addr
+	to    netip.AddrPort
+}
+
+type ownUses map[ownUse]map[uint16]bool
+
+func (u ownUses) add(r localPorts, from, to netip.AddrPort, timeWait bool) {
+	own := from.Port()
+	if own < r.first || own > r.last || r.reserved[own] || to.Addr().IsUnspecified() {
+		return
+	}
+	key := ownUse{from.Addr(), to}
+	if u[key] == nil {
+		u[key] = map[uint16]bool{}
+	}
+	u[key][own] = timeWait
+}
+
+func (u ownUses) worst(ports int64) *snapshot.OwnPorts {
+	all := &snapshot.OwnPorts{Ports: ports, Uses: []snapshot.OwnPortUse{}}
+	for key, used := range u {
+		one := snapshot.OwnPortUse{Local: key.local, Destination: key.to, Used: int64(len(used))}
+		for _, timeWait := range used {
+			if timeWait {
+				one.TimeWait++
+			}
+		}
+		all.Uses = append(all.Uses, one)
+	}
+	slices.SortFunc(all.Uses, func(a, b snapshot.OwnPortUse) int {
+		return cmp.Or(cmp.Compare(b.Used, a.Used), a.Destination.Compare(b.Destination), a.Local.Compare(b.Local))
+	})
+	all.Uses = all.Uses[:min(len(all.Uses), mostOwnUses)]
+	return all
+}

@@ -19,43 +19,11 @@ func (o *observation) readPrograms(context.Context) (err error) {
 	return err
 }
 
-// readDNATTargets asks for the route, the neighbour and, on this machine, the listening
-// socket of each constant address that a rule leads to.
-func (o *observation) readDNATTargets(context.Context) (err error) {
-	if o.NATRules == nil {
-		return errNone
-	}
-	o.DNATTargets, err = answer(o, question{"DNAT targets", "dnat_targets.json"}, o.askDNATTargets)
-	if errors.As(err, new(errNotRecorded)) {
-		return errNone
-	}
-	return err
-}
-
-// readAudit compares the rules with each other, and the addresses that they give with those of the
-// host.
-func (o *observation) readAudit(context.Context) (err error) {
-	if o.NATRules == nil || len(o.NATRules.Rules)+len(o.NATRules.Unreached) == 0 {
-		return errNone
-	}
-	o.Audit, err = answer(o, question{"rules against the host", "audit.json"}, o.audit)
-	if errors.As(err, new(errNotRecorded)) {
-		return errNone
-	}
-	return err
-}
-
-// readWays asks the filters about what is translated, served and bridged here, beside what DNAT leads to.
-func (o *observation) readWays(context.Context) (err error) {
-	if o.NATRules == nil {
-		return errNone
-	}
-	o.Ways, err = answer(o, question{"filters of other traffic", "ways.json"}, o.ways)
-	if errors.As(err, new(errNotRecorded)) {
-		return errNone
-	}
-	return err
-}
+// mostLinks and mostQueuesRead bound what is kept of a host with very many interfaces.
+const (
+	mostLinks      = 2048
+	mostQueuesRead = 2048
+)
 
 // readLinks reads what interfaces, their queues and filters of tc lost.
 func (o *observation) readLinks(context.Context) (err error) {
@@ -85,36 +53,4 @@ func ipsecDropped(counters snapshot.Counters) bool {
 		}
 	}
 	return false
-}
-
-// readAcceptQueues asks sock_diag for the listeners with connections that wait for accept.
-func (o *observation) readAcceptQueues(context.Context) error {
-	queues, err := answer(o, question{"accept queues", "accept_queues.json"}, askAcceptQueues)
-	if err == nil {
-		o.AcceptQueues = *queues
-	}
-	return noneIfAbsent(err)
-}
-
-// readReversePaths lists the interfaces with a strict reverse path filter, if it dropped
-// anything so far.
-func (o *observation) readReversePaths(context.Context) error {
-	if o.TCP == nil || o.TCP.Counters["TcpExtIPReversePathFilter"] == 0 {
-		return errNone
-	}
-	paths, err := answer(o, question{"reverse paths", "reverse_paths.json"}, askReversePaths)
-	if err == nil {
-		o.ReversePaths = *paths
-	}
-	return noneIfAbsent(err)
-}
-
-// readICMPErrors asks the rules what becomes of the ICMP errors by which this machine answers
-// packets that are too large to forward, if there were any.
-func (o *observation) readICMPErrors(context.Context) (err error) {
-	if o.TCP == nil || o.TCP.Counters["IpFragFails"] == 0 {
-		return errNone
-	}
-	o.ICMPErrors, err = answer(o, question{"filters of ICMP errors", "icmp_errors.json"}, o.askICMPErrors)
-	return noneIfAbsent(err)
 }

@@ -2,42 +2,18 @@ package collect
 
 import (
 	"cmp"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"iter"
 	"maps"
-	"net"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
-	natnetlink "github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/unix"
 )
-
-// TCP's flags as in the header.
-const (
-	synOnly = 0x02
-	synACK  = 0x12
-	ackOnly = 0x10
-	pshACK  = 0x18
-)
-
-// The hooks on the way of what is forwarded, comes in for this host, and leaves from it.
-var (
-	throughHooks = []string{"prerouting", "forward", "postrouting", ruleset.HookEgress}
-	inHooks      = []string{"prerouting", "input"}
-	outHooks     = []string{"output", "postrouting", ruleset.HookEgress}
-)
-
-// loopback is the interface over which a machine sends to itself.
-const loopback = "lo"
 
 // flow is a packet that the kernel is asked for the route of: one that comes in by an interface, or, where
 // that is empty, one of this host.
@@ -55,11 +31,8 @@ func (f flow) String() string { return fmt.Sprintf("%d %s > %s in %s", f.protoco
 
 // router asks the kernel for routes, and knows what it was asked before.
 type router struct {
-	// conn is a socket of rtnetlink, nil for a bundle.
-	conn interface {
-		Ask(kind, flags uint16, body []byte) ([]natnetlink.Message, error)
-		Close() error
-	}
+	// world is nil for a bundle.
+	world
 	links      map[int]*link
 	named      map[string]*link
 	neighbours map[hop]neighbour
@@ -80,13 +53,51 @@ type hop struct {
 	address netip.Addr
 }
 
-// neighbour is an entry of the table of neighbours, with its state (NUD_*).
-type neighbour struct {
-	State        int
-	HardwareAddr net.HardwareAddr
+// newRouter reads what is the same for all packets.
+func newRouter(w world) (*router, error) {
+	r := &router{world: w, links: map[int]*link{}, named: map[string]*link{}, known: map[string]snapshot.Route{}}
+	var err error
+	if r.neighbours, err = w.neighbours(); err != nil {
+		return nil, err
+	}
+	links, err := w.interfaces()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range links {
+		r.links[l.index], r.named[l.name] = l, l
+	}
+	rules, err := w.routingRules()
+	if err != nil {
+		return nil, err
+	}
+	for _, rule := range rules {
+		if rule.priority != 0 && rule.priority != 32766 && rule.priority != 32767 {
+			r.rules = append(r.rules, rule)
+		}
+	}
+	return r, nil
 }
 
-func (r *router) close() { r.conn.Close() }
+// asksRoutes is the router of a snapshot, which collect closes.
+func (o *observation) asksRoutes() (_ *router, err error) {
+	if o.routes != nil {
+		return o.routes, nil
+	}
+	w, err := o.src.world()
+	if err != nil {
+		return nil, err
+	}
+	if o.routes, err = newRouter(w); err == nil {
+		o.routes.tables, err = o.judged()
+	}
+	if o.routes == nil {
+		w.close()
+	}
+	return o.routes, err
+}
+
+func (r *router) close() { r.world.close() }
 
 // link is an interface.
 type link struct {
@@ -96,33 +107,6 @@ type link struct {
 	kind          string
 	// state is that of a bridge's port (BR_STATE_*), -1 of what is none.
 	state int
-}
-
-// readLinks lists the interfaces (rtnl_fill_ifinfo).
-func (r *router) readLinks() error {
-	messages, err := r.conn.Ask(unix.RTM_GETLINK, unix.NLM_F_DUMP, make([]byte, unix.SizeofIfInfomsg))
-	if err != nil {
-		return fmt.Errorf("list interfaces: %w", err)
-	}
-	for _, m := range messages {
-		if len(m.Body) < unix.SizeofIfInfomsg {
-			continue
-		}
-		attrs, err := natnetlink.ParseAttrs(m.Body[unix.SizeofIfInfomsg:])
-		if err != nil {
-			return fmt.Errorf("list interfaces: %w", err)
-		}
-		info := attrs.Nested(unix.IFLA_LINKINFO)
-		l := &link{index: int(binary.NativeEndian.Uint32(m.Body[4:])), flags: binary.NativeEndian.Uint32(m.Body[8:]), state: -1,
-			master: int(native(attrs, unix.IFLA_MASTER)), name: attrs.Text(unix.IFLA_IFNAME), kind: info.Text(unix.IFLA_INFO_KIND)}
-		if info.Text(unix.IFLA_INFO_SLAVE_KIND) == "bridge" {
-			if state := info.Nested(unix.IFLA_INFO_SLAVE_DATA).Get(unix.IFLA_BRPORT_STATE); len(state) == 1 {
-				l.state = int(state[0])
-			}
-		}
-		r.links[l.index], r.named[l.name] = l, l
-	}
-	return nil
 }
 
 // sorted are the interfaces in the order of their numbers.
@@ -159,14 +143,6 @@ func (r *router) noARP(l *link) bool {
 	return true
 }
 
-// native is a number in the host's byte order; 0 if it is missing.
-func native(a natnetlink.Attrs, kind uint16) uint32 {
-	if b := a.Get(kind); len(b) >= 4 {
-		return binary.NativeEndian.Uint32(b)
-	}
-	return 0
-}
-
 // routingRule is one of ip-rule(8).
 type routingRule struct {
 	priority   uint32
@@ -182,60 +158,15 @@ type routingRule struct {
 	action uint8
 }
 
-// readRules lists the routing rules (fib_nl_fill_rule).
-func (r *router) readRules() error {
-	messages, err := r.conn.Ask(unix.RTM_GETRULE, unix.NLM_F_DUMP, make([]byte, unix.SizeofRtMsg))
-	if err != nil {
-		return fmt.Errorf("list routing rules: %w", err)
-	}
-	for _, m := range messages {
-		if len(m.Body) < unix.SizeofRtMsg || m.Body[0] != unix.AF_INET && m.Body[0] != unix.AF_INET6 {
-			continue
-		}
-		attrs, err := natnetlink.ParseAttrs(m.Body[unix.SizeofRtMsg:])
-		if err != nil {
-			return fmt.Errorf("list routing rules: %w", err)
-		}
-		rule := routingRule{
-			v6: m.Body[0] == unix.AF_INET6, action: m.Body[7], invert: binary.NativeEndian.Uint32(m.Body[8:])&unix.FIB_RULE_INVERT != 0,
-			priority: native(attrs, unix.FRA_PRIORITY), table: native(attrs, unix.FRA_TABLE),
-			in: attrs.Text(unix.FRA_IIFNAME), out: attrs.Text(unix.FRA_OIFNAME),
-			from: prefixFrom(attrs.Get(unix.FRA_SRC), m.Body[2]), to: prefixFrom(attrs.Get(unix.FRA_DST), m.Body[1]),
-			mark: native(attrs, unix.FRA_FWMARK), mask: native(attrs, unix.FRA_FWMASK),
-		}
-		if p := attrs.Get(unix.FRA_IP_PROTO); len(p) == 1 {
-			rule.protocol = p[0]
-		}
-		for kind, ports := range map[uint16]*[2]uint16{unix.FRA_SPORT_RANGE: &rule.sport, unix.FRA_DPORT_RANGE: &rule.dport} {
-			if p := attrs.Get(kind); len(p) == 4 {
-				ports[0], ports[1] = binary.NativeEndian.Uint16(p), binary.NativeEndian.Uint16(p[2:])
-			}
-		}
-		if rule.priority != 0 && rule.priority != 32766 && rule.priority != 32767 {
-			r.rules = append(r.rules, rule)
-		}
-	}
-	return nil
-}
-
-func prefixFrom(address []byte, bits uint8) netip.Prefix {
-	a, _ := netip.AddrFromSlice(address)
-	return netip.PrefixFrom(a, int(bits))
-}
-
-// refused are the errors by which the kernel says that it does not send a packet on: no route, one that
-// refuses (fib_props), a source that cannot come in there (fib_validate_source).
-var refused = []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL, unix.EXDEV}
-
 // ask returns the route of a packet; false where it is not known.
 func (r *router) ask(f flow) (snapshot.Route, bool) {
-	if route, known := r.known[f.String()]; known || r.conn == nil {
+	if route, known := r.known[f.String()]; known || r.world == nil {
 		return route, known
 	}
 	all := f.packet != nil
 	mark, unknown := r.marked(f)
 	f.mark = mark
-	route, err := r.askKernel(f)
+	route, err := r.route(r, f)
 	if err != nil {
 		return route, false
 	}
@@ -248,7 +179,7 @@ func (r *router) ask(f flow) (snapshot.Route, bool) {
 			continue
 		}
 		f.mark = other
-		if m, err := r.askKernel(f); err == nil && (m.Out != route.Out || m.Error != route.Error || m.NextHop != route.NextHop) {
+		if m, err := r.route(r, f); err == nil && (m.Out != route.Out || m.Error != route.Error || m.NextHop != route.NextHop) {
 			route.Marked = append(route.Marked, snapshot.MarkedRoute{Mark: other, Route: m})
 		}
 	}
@@ -299,9 +230,6 @@ func packetOf(f flow, state ruleset.ConnBits) *ruleset.Packet {
 	}}
 }
 
-// mostJudged bounds the rules that are asked about packets, some 0.1 µs each.
-const mostJudged = 4_000_000
-
 // mostMarks bounds the marks that are tried, mostHops the next hops of a route.
 const (
 	mostMarks = 16
@@ -318,73 +246,14 @@ func (r *router) marks() (all []uint32) {
 	return all
 }
 
-// askKernel sends one request (inet_rtm_getroute, inet6_rtm_getroute). Linux 4.18 and later know protocol
-// and ports, of TCP and UDP; earlier ones pass over them.
-func (r *router) askKernel(f flow) (route snapshot.Route, err error) {
-	const lookupTable, fibMatch = 0x1000, 0x2000 // RTM_F_LOOKUP_TABLE, RTM_F_FIB_MATCH
-	bits, family := uint8(f.to.Addr().BitLen()), uint8(unix.AF_INET)
-	if f.to.Addr().Is6() {
-		family = unix.AF_INET6
-	}
-	body := []byte{family, bits, 0, 0, 0, 0, 0, 0}
-	body = binary.NativeEndian.AppendUint32(body, lookupTable)
-	body = natnetlink.AppendAttr(body, unix.RTA_DST, f.to.Addr().AsSlice())
-	if f.from.Addr().IsValid() {
-		body[2] = bits
-		body = natnetlink.AppendAttr(body, unix.RTA_SRC, f.from.Addr().AsSlice())
-	}
-	if f.in != "" {
-		if r.named[f.in] == nil {
-			return route, errors.New("no such interface")
-		}
-		body = natnetlink.AppendAttr(body, unix.RTA_IIF, binary.NativeEndian.AppendUint32(nil, uint32(r.named[f.in].index)))
-	}
-	if f.mark != 0 {
-		body = natnetlink.AppendAttr(body, unix.RTA_MARK, binary.NativeEndian.AppendUint32(nil, f.mark))
-	}
-	if f.protocol == unix.IPPROTO_TCP || f.protocol == unix.IPPROTO_UDP {
-		body = natnetlink.AppendU8(body, unix.RTA_IP_PROTO, f.protocol)
-		for kind, port := range map[uint16]uint16{unix.RTA_SPORT: f.from.Port(), unix.RTA_DPORT: f.to.Port()} {
-			if port != 0 {
-				body = natnetlink.AppendAttr(body, kind, binary.BigEndian.AppendUint16(nil, port))
-			}
-		}
-	}
-	answers, err := r.conn.Ask(unix.RTM_GETROUTE, 0, body)
-	if err == nil && f.packet != nil { // the same with all next hops
-		binary.NativeEndian.PutUint32(body[8:], lookupTable|fibMatch)
-		if all, err := r.conn.Ask(unix.RTM_GETROUTE, 0, body); err == nil && len(all) > 0 {
-			defer func() { route.Hops = r.hops(all[0].Body, f) }()
-		}
-	}
-	var errno unix.Errno
-	switch {
-	case errors.As(err, &errno) && slices.Contains(refused, errno):
-		route.Error = errno.Error()
-		if route.Policy = r.refusal(f, &route); errno == unix.EINVAL && route.Policy == "" && r.foreign(f) {
-			route.Error = unix.EXDEV.Error()
-		}
-		return route, nil
-	case err != nil || len(answers) == 0:
-		return route, cmp.Or(err, errors.New("no answer"))
-	}
-	return r.parse(f, answers[0].Body)
-}
-
 // foreign reports whether the reverse path filter drops a packet, for which kernels since 6.14 answer EINVAL as
 // for a blackhole: it is strict, and the way back to the source is by another interface (__fib_validate_source).
 func (r *router) foreign(f flow) bool {
-	if f.in == "" || !f.from.Addr().Is4() || max(strictFilter("all"), strictFilter(f.in)) != 1 {
+	if f.in == "" || !f.from.Addr().Is4() || max(r.strictFilter("all"), r.strictFilter(f.in)) != 1 {
 		return false
 	}
-	back, err := r.askKernel(flow{to: netip.AddrPortFrom(f.from.Addr(), 0)})
+	back, err := r.route(r, flow{to: netip.AddrPortFrom(f.from.Addr(), 0)})
 	return err == nil && back.Out != f.in
-}
-
-func strictFilter(device string) int {
-	text, _ := os.ReadFile("/proc/sys/net/ipv4/conf/" + device + "/rp_filter")
-	n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
-	return n
 }
 
 // refusal is the text of the rule by which a packet is refused: one that refuses itself, or the only one that
@@ -399,7 +268,7 @@ func (r *router) refusal(f flow, route *snapshot.Route) string {
 			led = append(led, &r.rules[i])
 		}
 	}
-	others, err := r.askKernel(flow{to: f.to})
+	others, err := r.route(r, flow{to: f.to})
 	if len(led) != 1 || err != nil || others.Error == route.Error || r.foreign(f) {
 		return ""
 	}
@@ -409,74 +278,6 @@ func (r *router) refusal(f flow, route *snapshot.Route) string {
 // refusingTypes are types of routes with the error of what is sent there (fib_props). IPv6 answers with
 // the route.
 var refusingTypes = map[uint8]unix.Errno{unix.RTN_BLACKHOLE: unix.EINVAL, unix.RTN_UNREACHABLE: unix.EHOSTUNREACH, unix.RTN_PROHIBIT: unix.EACCES}
-
-func (r *router) parse(f flow, body []byte) (route snapshot.Route, err error) {
-	if len(body) < unix.SizeofRtMsg {
-		return route, errors.New("a route is cut short")
-	}
-	attrs, err := natnetlink.ParseAttrs(body[unix.SizeofRtMsg:])
-	if err != nil {
-		return route, err
-	}
-	route.Table = native(attrs, unix.RTA_TABLE)
-	if errno, refuses := refusingTypes[body[7]]; refuses {
-		route.Error = errno.Error()
-	} else if body[7] == unix.RTN_LOCAL {
-		route.Local = true
-	} else {
-		index := int(native(attrs, unix.RTA_OIF))
-		route.NextHop = f.to.Addr()
-		if l := r.links[index]; l != nil {
-			route.Out = l.name
-		}
-		if gw, ok := netip.AddrFromSlice(attrs.Get(unix.RTA_GATEWAY)); ok {
-			route.NextHop = gw.Unmap()
-		} else if via := attrs.Get(unix.RTA_VIA); len(via) > 2 { // struct rtvia
-			if gw, ok := netip.AddrFromSlice(via[2:]); ok {
-				route.NextHop = gw
-			}
-		}
-		r.reach(index, &route)
-	}
-	route.Policy = r.policy(f, &route)
-	return route, nil
-}
-
-// hops are the next hops of a route with several (struct rtnexthop; fib_add_nexthop).
-func (r *router) hops(body []byte, f flow) (all []snapshot.Route) {
-	if len(body) < unix.SizeofRtMsg {
-		return nil
-	}
-	attrs, err := natnetlink.ParseAttrs(body[unix.SizeofRtMsg:])
-	if err != nil {
-		return nil
-	}
-	rest := attrs.Get(unix.RTA_MULTIPATH)
-	for len(rest) >= unix.SizeofRtNexthop && len(all) < mostHops {
-		size := int(binary.NativeEndian.Uint16(rest))
-		if size < unix.SizeofRtNexthop || size > len(rest) {
-			break
-		}
-		hop := snapshot.Route{NextHop: f.to.Addr(), Table: native(attrs, unix.RTA_TABLE)}
-		index := int(binary.NativeEndian.Uint32(rest[4:]))
-		if l := r.links[index]; l != nil {
-			hop.Out = l.name
-		}
-		own, err := natnetlink.ParseAttrs(rest[unix.SizeofRtNexthop:size])
-		if gw, ok := netip.AddrFromSlice(own.Get(unix.RTA_GATEWAY)); ok && err == nil {
-			hop.NextHop = gw.Unmap()
-		}
-		r.reach(index, &hop)
-		all, rest = append(all, hop), rest[min((size+3)&^3, len(rest)):]
-	}
-	return all
-}
-
-// neighbourStates are the kernel's NUD_* (include/uapi/linux/neighbour.h).
-var neighbourStates = map[int]string{
-	unix.NUD_INCOMPLETE: snapshot.NeighbourIncomplete, unix.NUD_REACHABLE: snapshot.NeighbourReachable, unix.NUD_STALE: "STALE", unix.NUD_DELAY: "DELAY",
-	unix.NUD_PROBE: "PROBE", unix.NUD_FAILED: snapshot.NeighbourFailed, unix.NUD_NOARP: "NOARP", unix.NUD_PERMANENT: "PERMANENT",
-}
 
 // reach finds out what is known of the neighbour and the interface.
 func (r *router) reach(index int, route *snapshot.Route) {

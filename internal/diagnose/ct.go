@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,7 +99,7 @@ func (t *table) counters(names ...string) []Evidence {
 			if source == "ctnetlink" {
 				source = statSource
 			}
-			e = append(e, Evidence{What: "counter " + name, Value: d, Unit: fmt.Sprintf("in %.1f s", t.rec.Seconds()), Source: source})
+			e = append(e, Evidence{What: "counter " + name, Value: d, Unit: t.rec.Span(), Source: source})
 		}
 	}
 	return e
@@ -256,9 +257,10 @@ func round1(v float64) float64 { return math.Round(v*10) / 10 }
 
 func round2(v float64) float64 { return math.Round(v*100) / 100 }
 
-func isTableFull(line string) bool {
-	return strings.Contains(line, "nf_conntrack: table full") && strings.Contains(line, "dropping packet")
-}
+// tableFull is the line of a full table (__nf_conntrack_alloc).
+var tableFull = regexp.MustCompile(`nf_conntrack: table full.*dropping packet`)
+
+func isTableFull(line string) bool { return tableFull.MatchString(line) }
 
 // automaticStall is the longest stall of all packets, in seconds, that a change
 // may cause unless it is requested by name.

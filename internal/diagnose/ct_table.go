@@ -52,6 +52,23 @@ func (t *table) checkTableFull() (*Finding, Check) {
 	return f, Check{Why: t.usage() + t.droppedText(dropped, haveCounters)}
 }
 
+// checkFull is checkTableFull; where the size of the table or its limit is not known, the kernel log alone decides.
+func checkFull(rec *snapshot.Recording) (*Finding, Check) {
+	t, end := readTable(rec)
+	if t != nil {
+		return t.checkTableFull()
+	}
+	lines := newLines(rec, tableFull)
+	if len(lines) == 0 {
+		return nil, end
+	}
+	f := worded("ct-table-full", []Evidence{{What: "kernel log: \"table full\"", Value: int64(len(lines)), Unit: "lines", Source: "/dev/kmsg"}},
+		[]Remedy{advice("table-see"), advice("notrack"), advice("spread-connections")},
+		"net.netfilter.nf_conntrack_max was too small for the connections at hand, of this network namespace or another; how many they are is not known")
+	f.SinceSeconds = loggedSince(rec, func(l snapshot.LogLine) bool { return isTableFull(l.Text) })
+	return f, Check{Why: fmt.Sprintf("the kernel logged a full table %s", units.Plural(int64(len(lines)), "time", "times"))}
+}
+
 // surplusDrops are the drops that no failed insertion explains.
 func (t *table) surplusDrops() (int64, bool) {
 	l, ok := t.losses()
@@ -191,8 +208,11 @@ func (t *table) checkEarlyDrop() (*Finding, Check) {
 		return unknown(t.noCounters())
 	}
 	seen := units.Count(l.Evicted) + " evicted"
-	if l.Evicted == 0 {
+	switch {
+	case l.Evicted == 0:
 		return passed(seen)
+	case t.rec.SinceStart && !t.full():
+		return unknown(seen + onlySum)
 	}
 	return worded("ct-early-drop", t.evidence(), t.remedies(true),
 		t.cause("the table has reached net.netfilter.nf_conntrack_max")), Check{Why: seen}
@@ -221,6 +241,8 @@ func (t *table) checkChainCap() (*Finding, Check) {
 	}
 	seen := fmt.Sprintf("hash chains of %s entries on average in %s buckets", units.Fixed(t.chainLength(), 1), units.Count(t.buckets))
 	switch {
+	case l.Chains > 0 && t.rec.SinceStart:
+		return unknown(fmt.Sprintf("%s, %s refused%s", seen, units.Plural(l.Chains, "connection", "connections"), onlySum))
 	case l.Chains > 0:
 		return t.chainsRefused(l), Check{Why: fmt.Sprintf("%s, %s refused", seen, units.Plural(l.Chains, "connection", "connections"))}
 	case l.ChainsKnown:

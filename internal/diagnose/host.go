@@ -92,6 +92,7 @@ func hostFaults() []hostFault {
 				{counter: queueDrops, of: []string{passiveOpens}, fewest: 3, share: lossShare, critical: 0.1, variant: " requests"},
 				{counter: queueCookies, of: []string{passiveOpens}, fewest: 100, share: 0.5, variant: " cookies"},
 			},
+			also: (*hostGrowth).queueFull, variants: []string{" full"},
 			settings: []string{snapshot.SoMaxConn, snapshot.SynCookies}, refine: (*hostGrowth).listeners,
 		},
 		{
@@ -117,7 +118,8 @@ func hostFaults() []hostFault {
 				{counter: udpChecksums, of: []string{"UdpInDatagrams"}, fewest: 5, share: lossShare, critical: 0.1}, // udp_queue_rcv_one_skb
 				{counter: tcpChecksums, of: []string{"TcpInSegs"}, fewest: 5, share: lossShare, critical: 0.1, variant: " tcp"},
 			},
-			advice: []string{"checksum-offload", "checksum-kernel"},
+			log:    wrongChecksum,
+			advice: []string{"checksum-offload", "checksum-kernel"}, refine: (*hostGrowth).damaged,
 		},
 		{
 			id: "softnet-dropped", title: "packets dropped before they are processed", part: "softnet",
@@ -150,11 +152,12 @@ func hostFaults() []hostFault {
 
 // Lines of the kernel log, with the functions that write them.
 var (
-	tableOverflow = regexp.MustCompile(`neighbou?r table overflow`)           // neigh_alloc
-	ateAddress    = regexp.MustCompile(`(\S+) ate my IP address`)             // nf_nat_masquerade_ipv4
-	martian       = regexp.MustCompile(`martian source .*, on dev`)           // ip_handle_martian_source
-	stuckCPU      = regexp.MustCompile(`soft lockup - CPU`)                   // watchdog_timer_fn
-	stuckIn       = regexp.MustCompile(`\b_*nf_(?:nat|ct|conntrack)_\w+\+0x`) // its line of the instruction pointer
+	tableOverflow = regexp.MustCompile(`neighbou?r table overflow`)                            // neigh_alloc
+	wrongChecksum = regexp.MustCompile(`UDP: bad checksum\. From (\S+):\d+ to (\S+:\d+) ulen`) // __udp4_lib_rcv, a debugging message
+	ateAddress    = regexp.MustCompile(`(\S+) ate my IP address`)                              // nf_nat_masquerade_ipv4
+	martian       = regexp.MustCompile(`martian source .*, on dev`)                            // ip_handle_martian_source
+	stuckCPU      = regexp.MustCompile(`soft lockup - CPU`)                                    // watchdog_timer_fn
+	stuckIn       = regexp.MustCompile(`\b_*nf_(?:nat|ct|conntrack)_\w+\+0x`)                  // its line of the instruction pointer
 )
 
 // hostRules are the rules of the table.
@@ -175,9 +178,10 @@ type hostGrowth struct {
 	n     uint64
 	share float64
 	lines []snapshot.LogLine
-	// known are the signs that could be read.
-	known []string
-	found *Finding
+	// known are the signs that could be read; unsure is true where one that grew says nothing by itself.
+	known  []string
+	unsure bool
+	found  *Finding
 }
 
 // check finds the first sign of the fault.
@@ -193,6 +197,8 @@ func (h *hostFault) check(rec *snapshot.Recording) (*Finding, Check) {
 	switch {
 	case len(g.known) == 0:
 		return unknown(g.missing())
+	case !shown && g.unsure:
+		return unknown(strings.Join(g.known, ", "))
 	case !shown:
 		return passed(strings.Join(g.known, ", ") + map[bool]string{true: " has no line of it"}[h.each == nil && len(h.signs) == 0])
 	}
@@ -209,6 +215,9 @@ func (h *hostFault) check(rec *snapshot.Recording) (*Finding, Check) {
 			return passed(strings.Join(g.known, ", ") + ": " + why)
 		}
 	}
+	if rec.SinceStart && g.sign.counter != "" { // it may be long ago
+		g.found.Severity, g.found.Confidence = min(g.found.Severity, Warning), "possible"
+	}
 	g.raise()
 	for _, name := range h.advice {
 		g.found.Remedies = append(g.found.Remedies, advice(name, where(rec)))
@@ -222,22 +231,30 @@ func (g *hostGrowth) shows(s sign) bool {
 	if !ok {
 		return false
 	}
-	all := n
+	all, compared := n, len(s.of) == 0
 	for _, name := range s.of {
-		well, _ := hostDelta(g.rec, name)
-		all += well
+		well, ok := hostDelta(g.rec, name)
+		all, compared = all+well, compared || ok
 	}
 	if s.within {
 		all -= n
 	}
 	text := fmt.Sprintf("%s grew by %s", s.counter, units.Count(n))
 	share := float64(n) / float64(max(1, all))
-	if n > 0 && len(s.of) > 0 {
+	switch {
+	case n < s.fewest:
+	case !compared: // of texts that leave counters out
+		text, compared = text+", of how many is not known: there is no "+s.of[0], false
+	case g.rec.SinceStart && len(s.of) == 0: // a number without a share says nothing about today
+		text, compared = text+" since the start, how much of it lately is not known", false
+	}
+	if n > 0 && compared && len(s.of) > 0 {
 		text += fmt.Sprintf(" (%s)", units.Percent(share))
 	}
 	g.known = append(g.known, text)
 	g.sign, g.n, g.share = s, n, share
-	return n >= s.fewest && share >= s.share
+	g.unsure = g.unsure || n >= s.fewest && !compared
+	return n >= s.fewest && share >= s.share && compared
 }
 
 // showsWorst keeps what the sign with the largest share says, of those that are shown.
@@ -362,7 +379,7 @@ func (g *hostGrowth) missing() string {
 func (g *hostGrowth) evidence() (all []Evidence) {
 	for _, name := range append([]string{g.sign.counter}, g.sign.of...) {
 		if n, ok := hostDelta(g.rec, name); ok {
-			all = append(all, Evidence{What: "counter " + name, Value: int64(min(n, math.MaxInt64)), Unit: fmt.Sprintf("in %.1f s", g.rec.Seconds()), Source: sourceOf(name)})
+			all = append(all, Evidence{What: "counter " + name, Value: int64(min(n, math.MaxInt64)), Unit: g.rec.Span(), Source: sourceOf(name)})
 		}
 	}
 	for i, l := range g.lines {
@@ -439,9 +456,12 @@ func (g *hostGrowth) listeners() string {
 		full = cmp.Or(full, &g.rec.Last().AcceptQueues[i])
 		g.add("accept queue of "+q.Socket.String(), fmt.Sprintf("%s wait, the limit is %s", units.Count(int64(q.Waiting)), units.Count(int64(q.Limit))), "connections", "sock_diag")
 	}
-	if g.sign.counter != listenOverflows {
+	if g.sign.counter == queueDrops || g.sign.counter == queueCookies {
 		g.advise("listen-flood", where(g.rec))
 		return ""
+	}
+	if n, ok := hostDelta(g.rec, listenOverflows); ok && g.sign.counter == "" {
+		g.add("counter "+listenOverflows, int64(min(n, math.MaxInt64)), g.rec.Span(), netstatSource)
 	}
 	if full == nil {
 		g.advise("listen-which", where(g.rec))
@@ -457,10 +477,24 @@ func (g *hostGrowth) listeners() string {
 	return ""
 }
 
+// queueFull reports whether a listener's queue has more than it takes (sk_acceptq_is_full, include/net/sock.h), so
+// that the next connection is dropped, where it is not known how many were lately: the counter was read once at most.
+func (g *hostGrowth) queueFull() bool {
+	last := g.rec.Last()
+	if _, known := hostDelta(g.rec, listenOverflows); known && !g.unsure && !g.rec.SinceStart || len(last.AcceptQueues) == 0 || last.AcceptQueues[0].Waiting <= last.AcceptQueues[0].Limit {
+		return false
+	}
+	g.sign = sign{variant: " full", place: last.AcceptQueues[0].Socket.String()}
+	g.known = append(g.known, "the accept queue of "+g.sign.place+" is full")
+	return true
+}
+
 // neighbours names the limit where natkit cannot raise it: outside the initial namespace. There the counters are
-// not to be seen, and the log is of all namespaces, so that something has to fail here.
+// not to be seen, and the log is of all namespaces, so that something has to fail here. The initial one, which alone
+// has the limit (arp_init, net/ipv4/arp.c; ndisc_init), is concerned by each line: the table is one for all.
 func (g *hostGrowth) neighbours() string {
-	if len(g.lines) > 0 && !g.refusesNeighbours() {
+	_, initial := g.rec.Last().Sysctls.Int(snapshot.ARPMax)
+	if len(g.lines) > 0 && !(initial && g.rec.Last().Neighbours == nil) && !g.refusesNeighbours() {
 		return "a table was full, of which nothing is felt in this network namespace"
 	}
 	if len(g.lines) > 0 {
@@ -783,6 +817,29 @@ func (g *hostGrowth) blackhole() string {
 		g.advise("pmtu-accept", where(g.rec))
 	}
 	return ""
+}
+
+// damaged leaves alone what the Internet sends to anybody: it is a fault where one sender's packets to one port are
+// logged again and again.
+func (g *hostGrowth) damaged() string {
+	if len(g.lines) == 0 {
+		return ""
+	}
+	if _, counted := hostDelta(g.rec, udpChecksums); counted {
+		return "they are few of all that came"
+	}
+	const fewest, within = 3, 60.0
+	at := map[string][]float64{}
+	for _, l := range g.lines {
+		m := g.log.FindStringSubmatch(l.Text)
+		path := m[1] + " to " + m[2]
+		times := append(at[path], l.UptimeSeconds)
+		if at[path] = times; len(times) >= fewest && times[len(times)-1]-times[len(times)-fewest] <= within {
+			g.found.Title += ": " + path
+			return ""
+		}
+	}
+	return "so few of one sender may be damaged packets"
 }
 
 // timeWait leaves alone who wants none.

@@ -17,6 +17,8 @@ const (
 	refusedPart   = 0.05
 )
 
+const readOnce = "the rules were read once only: what they count cannot be compared"
+
 // refusals is the rules that refuse for a reason, and what they did so between the last two snapshots.
 type refusals struct {
 	rules   []snapshot.Refusal
@@ -66,10 +68,10 @@ func (a *audit) checkLimits() (*Finding, Check) {
 	}
 	limits := units.Plural(int64(counted), "rule limits", "rules limit")
 	switch all := len(rest.rules) > 0 || slices.ContainsFunc(a.Refusals, func(s snapshot.Refusal) bool { return s.Why == snapshot.RefusalLimit }); {
-	case a.rec.First().Audit == nil:
-		return unknown("the rules were read once only: what they count cannot be compared")
 	case !all:
 		return passed("no rule limits the connections that are forwarded")
+	case a.rec.First().Audit == nil:
+		return unknown(readOnce)
 	case counted == 0:
 		return passed("rules that limit what is forwarded have no counter: what they refuse is not known")
 	}
@@ -144,8 +146,12 @@ func dropsLater(t *snapshot.DNATTarget, p *snapshot.RulePlace) bool {
 func (a *audit) checkNoEndpoints() (*Finding, Check) {
 	r, counted := a.refusals(snapshot.RefusalNoEndpoints)
 	services := units.Plural(int64(counted), "service of Kubernetes has", "services of Kubernetes have")
-	if a.rec.First().Audit == nil {
-		return unknown("the rules were read once only: what they count cannot be compared")
+	i := slices.IndexFunc(a.Refusals, func(s snapshot.Refusal) bool { return s.Why == snapshot.RefusalNoEndpoints })
+	switch {
+	case i >= 0 && a.rec.First().Audit == nil:
+		return unknown(a.Refusals[i].Comment + "; " + readOnce)
+	case i >= 0 && counted == 0:
+		return unknown(a.Refusals[i].Comment + "; what the rules reject is not counted")
 	}
 	why := fmt.Sprintf("%s no endpoints; %s rejected in %.1f s", services, units.Plural(r.packets, "packet", "packets"), a.rec.Seconds())
 	if len(r.rules) == 0 {

@@ -21,7 +21,7 @@ type Rule struct {
 func Rules() []Rule {
 	rules := []Rule{
 		{"service-unanswered", "translated connections without an answer", checkServices},
-		{"ct-table-full", "connection table full", given(readTable, (*table).checkTableFull)},
+		{"ct-table-full", "connection table full", checkFull},
 		{"ct-table-near-full", "connection table nearly full", given(readTable, (*table).checkTableNearFull)},
 		{"ct-early-drop", "connections evicted to make room", given(readTable, (*table).checkEarlyDrop)},
 		{"ct-chain-cap", "too few hash buckets", given(readTable, (*table).checkChainCap)},
@@ -29,7 +29,7 @@ func Rules() []Rule {
 		{"ct-flood", "few sources open many unanswered connections", given(readTable, (*table).checkFlood)},
 		{"snat-ports-exhausted", "source ports used up", given(readPools, (*pools).checkPortsExhausted)},
 		{"snat-ports-near-exhaustion", "source ports nearly used up", given(readPools, (*pools).checkPortsNear)},
-		{"snat-race", "source ports drawn twice at once", given(readPools, (*pools).checkRace)},
+		{"snat-race", "source ports drawn twice at once", checkRaced},
 		{"snat-port-reuse-fast", "source ports given again within the destination's TIME_WAIT", given(readPools, (*pools).checkPortReuse)},
 		{"lvs-affinity", "connections bound to a server by entries of former ones", given(readBalancer, (*balancer).checkAffinity)},
 		{"lvs-conn-reuse", "reused client ports delayed, or sent to servers taken out", given(readBalancer, (*balancer).checkConnReuse)},
@@ -40,7 +40,7 @@ func Rules() []Rule {
 		{"dnat-filtered", "DNAT that a filter drops", checkDNATFiltered},
 		{"dnat-everywhere", "what hosts inside ask of the Internet, led to a published server", given(readAudit, (*audit).checkDNATEverywhere)},
 		{"sources-listed", "clients that a list keeps out", checkListed},
-		{"snat-filtered", "what is to be translated, and a filter drops", given(readWays, (*ways).checkSNATFiltered)},
+		{"snat-filtered", "what is to be translated, and a filter drops", given(readCut, (*ways).checkSNATFiltered)},
 		{"served-filtered", "what networks ask of this host, and a filter drops", given(readWays, (*ways).checkServedFiltered)},
 		{"established-filtered", "packets of connections that a filter drops", given(readWays, (*ways).checkLaterFiltered)},
 		{"bridge-filtered", "bridged packets that a filter drops", given(readWays, (*ways).checkBridgeFiltered)},

@@ -22,6 +22,9 @@ func (p *pools) checkPortsExhausted() (*Finding, Check) {
 		return unknown(p.noCounters())
 	}
 	seen := p.seen() + "; " + lossText(l)
+	if p.rec.SinceStart && l.Clashes >= fewestClashes {
+		return unknown(seen + onlySum)
+	}
 	pool := p.exhausted(l)
 	if why := p.noRange(); pool == nil && why != "" && l.Clashes >= fewestClashes {
 		return unknown(seen + why)
@@ -32,10 +35,13 @@ func (p *pools) checkPortsExhausted() (*Finding, Check) {
 	return p.exhaustedFinding(pool, l), Check{Why: seen}
 }
 
+// onlySum ends what is known of losses where counters were read once.
+const onlySum = " since the start; how many lately is not known: it takes two outputs of conntrack -S"
+
 // exhausted is the pool that explains the failed insertions; nil where there are none,
 // or none does.
 func (p *pools) exhausted(l snapshot.TrackerLosses) *snapshot.PortPool {
-	if l.Clashes < fewestFailing {
+	if l.Clashes < fewestFailing || p.rec.SinceStart {
 		return nil
 	}
 	if pool := p.worst(func(pool *snapshot.PortPool) bool { return isCrowded(pool) && p.turnsAway(pool, l) == yes }); pool != nil {
@@ -290,6 +296,22 @@ func (p *pools) nearFinding(pool *snapshot.PortPool) *Finding {
 // raceIsCritical is the share of new connections lost to races that users notice.
 const raceIsCritical = 0.01
 
+// checkRaced is checkRace; where the ports in use are not known it says what the counters have.
+func checkRaced(rec *snapshot.Recording) (*Finding, Check) {
+	p, end := readPools(rec)
+	if p != nil {
+		return p.checkRace()
+	}
+	l, ok := (&table{rec: rec}).losses()
+	switch {
+	case !ok || l.Clashes < fewestClashes:
+		return nil, end
+	case rec.SinceStart:
+		return unknown(lossText(l) + onlySum)
+	}
+	return unknown(fmt.Sprintf("%s: a race, missing ports, or copies of packets; %s", lossText(l), end.Why))
+}
+
 // checkRace: new connections are lost though ports are free, because two packets on two
 // CPUs chose the same port before either was in the table.
 //
@@ -304,6 +326,8 @@ func (p *pools) checkRace() (*Finding, Check) {
 	switch {
 	case l.Clashes < fewestClashes:
 		return passed(seen)
+	case p.rec.SinceStart:
+		return unknown(seen + onlySum)
 	case p.exhausted(l) != nil:
 		return passed(seen + ": no ports were left, see snat-ports-exhausted")
 	case l.Blurred:

@@ -149,7 +149,7 @@ func (e *endpoint) recycleFinding(n, total uint64) *Finding {
 		[]Remedy{advice("tw-recycle-off", snapshot.TCPTWRecycle, where(e.rec), snapshot.TCPTWReuse)}, snapshot.TCPTWRecycle)
 	f.Evidence = append(f.Evidence, Evidence{What: "PAWSPassive since boot", Value: int64(total), Source: netstatSource})
 	switch {
-	case n > 0:
+	case n > 0 && !e.rec.SinceStart:
 		f.Severity, f.Title = Critical, "tcp_tw_recycle drops connections of clients behind NAT"
 		f.Evidence = append(append(f.Evidence, e.counted(snmpSource, passiveOpens)...), e.held()...)
 	case total > 0:

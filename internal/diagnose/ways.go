@@ -29,11 +29,30 @@ func readWays(rec *snapshot.Recording) (*ways, Check) {
 	case last.Ways == nil:
 		_, end = unknown(cmp.Or(last.PartError(snapshot.PartWays), last.PartError("nat_rules"), "the filters were not asked about it: a bundle of an older natkit"))
 	case rec.First().Ways == nil:
-		_, end = unknown(cmp.Or(rec.First().PartError(snapshot.PartWays), "the filters were asked once only: what they count cannot be compared"))
+		_, end = unknown(cmp.Or(rec.First().PartError(snapshot.PartWays), askedOnce))
+	case rec.SinceStart && slices.ContainsFunc(last.Ways.All, dropsSome):
+		_, end = unknown(askedOnce)
 	default:
 		return &ways{rec, last.Ways, rec.First().Ways}, end
 	}
 	return nil, end
+}
+
+const askedOnce = "the filters were asked once only: what they count cannot be compared"
+
+// dropsSome reports whether a filter drops something of a way.
+func dropsSome(way snapshot.Way) bool {
+	return slices.ContainsFunc([]*snapshot.Filter{way.Filter, way.AnswerFilter, way.LaterFilter}, func(f *snapshot.Filter) bool {
+		return f != nil && len(f.Drops) > 0
+	})
+}
+
+// readCut is readWays, and takes what was read once.
+func readCut(rec *snapshot.Recording) (*ways, Check) {
+	if last := rec.Last(); rec.SinceStart && last.Ways != nil {
+		return &ways{rec, last.Ways, nil}, Check{}
+	}
+	return readWays(rec)
 }
 
 // of are the ways of a kind.
@@ -63,12 +82,13 @@ type filterLoss struct {
 	places  []snapshot.RulePlace
 	grown   []uint64
 	packets uint64
-	// counted is true where one of them counts.
-	counted bool
+	// counted is true where one of them counts; ever is true where it counts from its start on.
+	counted, ever bool
 }
 
 // lossOf returns what dropped the packets of ways, of those filters that let none pass.
 func (w *ways) lossOf(all []*snapshot.Way, filter func(*snapshot.Way) *snapshot.Filter) (l filterLoss) {
+	l.ever = w.rec.SinceStart
 	for _, way := range all {
 		f := filter(way)
 		if f == nil || f.Passes {
@@ -77,6 +97,8 @@ func (w *ways) lossOf(all []*snapshot.Way, filter func(*snapshot.Way) *snapshot.
 		var before *snapshot.Filter
 		if earlier := w.before.Before(way); earlier != nil {
 			before = filter(earlier)
+		} else if w.rec.SinceStart {
+			before = f.Unused()
 		}
 		l.add(f, before)
 	}
@@ -113,10 +135,11 @@ func isNamed(p *snapshot.RulePlace) bool { return p.Named }
 func isPort(p *snapshot.RulePlace) bool  { return p.ForPort }
 
 func (l *filterLoss) evidence(what string) (all []Evidence) {
+	when := map[bool]string{false: "meanwhile", true: "since it counts"}[l.ever]
 	for i, p := range l.places[:min(len(l.places), mostListed)] {
 		all = append(all, placeOf("what drops "+what, p))
 		if l.grown[i] > 0 {
-			all = append(all, Evidence{What: "dropped there meanwhile", Value: int64(l.grown[i]), Unit: "packets", Source: "counter of the rule"})
+			all = append(all, Evidence{What: "dropped there " + when, Value: int64(l.grown[i]), Unit: "packets", Source: "counter of the rule"})
 		}
 	}
 	return all
@@ -176,6 +199,9 @@ type snatLoss struct {
 func (w *ways) checkSNATFiltered() (*Finding, Check) {
 	all := w.networks()
 	var bad []snatLoss
+	if w.rec.SinceStart {
+		return w.checkCut(all)
+	}
 	if own := w.of(snapshot.WayOwn); len(own) > 0 {
 		bad = w.servicesCut(&network{ways: own})
 	}
@@ -195,6 +221,27 @@ func (w *ways) checkSNATFiltered() (*Finding, Check) {
 		return w.ended("filters drop nothing that is missed of what is sent to the outside (" + networks + " asked about)")
 	}
 	return w.snatFinding(bad), Check{Why: fmt.Sprintf("filters drop what networks send to the outside, or its answers (%s asked about)", networks)}
+}
+
+// checkCut is checkSNATFiltered where counters are known since they began alone: a network whose sources a rule of
+// its own translates is not cut off on purpose, whenever it was felt.
+func (w *ways) checkCut(all []*network) (*Finding, Check) {
+	var bad []snatLoss
+	for _, n := range all {
+		if n.ways[0].Explicit && n.cut && n.loss.felt() {
+			bad = append(bad, snatLoss{network: n, filterLoss: n.loss, what: "everything from " + n.String()})
+		}
+	}
+	networks := units.Plural(int64(len(all)), "network", "networks")
+	switch {
+	case len(bad) == 0 && slices.ContainsFunc(w.now.All, dropsSome):
+		return unknown(askedOnce)
+	case len(bad) == 0:
+		return w.ended("filters drop nothing of what is sent to the outside (" + networks + " asked about)")
+	}
+	f := w.snatFinding(bad)
+	f.Severity, f.Confidence = Warning, "possible"
+	return f, Check{Why: fmt.Sprintf("filters drop everything that networks send to the outside (%s asked about)", networks)}
 }
 
 // cutOff reports whether all of what a network sends is dropped though it is meant to pass.
@@ -449,6 +496,9 @@ func (w *ways) meant(way *snapshot.Way, l *filterLoss) bool {
 // checkServedFiltered: a program listens for a network behind this host, and rules drop what the network
 // sends to it.
 func (w *ways) checkServedFiltered() (*Finding, Check) {
+	if w.now.NoSockets != "" {
+		return unknown(w.now.NoSockets)
+	}
 	var f *Finding
 	var names []string
 	for _, way := range w.of(snapshot.WayServed) {

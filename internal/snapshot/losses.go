@@ -43,6 +43,8 @@ type TrackerLosses struct {
 //	drop and invalid, nothing logged  NoRoom, OrInvalid
 //	clash_resolve                     Merged
 //	insert_failed alone               Merged before 5.10, where it counted as a failure
+//	insert_failed, and new grew       Clashes, perhaps Merged: a kernel from before clashes were
+//	                                  resolved (nf_ct_resolve_clash) or soon after; drop is NoRoom
 func DecodeTracker(grown map[string]int64, logged bool) TrackerLosses {
 	chains, chainsKnown := grown["chaintoolong"]
 	merged, countsMerged := grown["clash_resolve"]
@@ -53,10 +55,14 @@ func DecodeTracker(grown map[string]int64, logged bool) TrackerLosses {
 		Restarts: grown["search_restart"],
 	}
 	l.NoRoom = drop - l.Clashes
+	old := !countsMerged && grown["new"] > 0
+	if old {
+		l.NoRoom, l.Clashes, l.Blurred = drop, notChains, notChains > 0
+	}
 	if !logged {
 		l.OrInvalid = min(l.NoRoom, l.Invalid)
 	}
-	if !countsMerged {
+	if !countsMerged && !old {
 		l.Merged = notChains - l.Clashes
 		l.Blurred = l.Clashes > 0 && (l.NoRoom > 0 || l.Merged > 0)
 	}

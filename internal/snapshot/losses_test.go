@@ -9,6 +9,7 @@ import (
 // generations are the counters that kernels have, by /proc/net/stat/nf_conntrack and
 // ctnetlink: what one lacks is not in what it grew by.
 var generations = map[string][]string{
+	"4.4":  {"new", "drop", "insert_failed", "early_drop", "invalid", "icmp_error", "search_restart"},
 	"5.4":  {"drop", "insert_failed", "early_drop", "invalid", "icmp_error", "search_restart"},
 	"5.10": {"drop", "insert_failed", "early_drop", "invalid", "icmp_error", "search_restart", "clash_resolve"},
 	"6.1":  {"drop", "insert_failed", "early_drop", "invalid", "icmp_error", "search_restart", "clash_resolve", "chaintoolong"},
@@ -36,6 +37,8 @@ func TestDecodeTracker(t *testing.T) {
 		{"clashes in a full table, or merged ones", all[:1], grown{"drop": 9, "insert_failed": 4}, true, TrackerLosses{NoRoom: 5, Clashes: 4, Blurred: true}},
 		{"merged, which counted as failures", all[:1], grown{"insert_failed": 7}, false, TrackerLosses{Merged: 7}},
 		{"lost and merged ones in one counter", all[:1], grown{"drop": 3, "insert_failed": 10}, false, TrackerLosses{Clashes: 3, Merged: 7, Blurred: true}},
+		{"lost where drop does not count it", []string{"4.4"}, grown{"new": 900, "insert_failed": 7}, false, TrackerLosses{Clashes: 7, Blurred: true}},
+		{"a full table beside these", []string{"4.4"}, grown{"new": 900, "drop": 3, "insert_failed": 7}, true, TrackerLosses{NoRoom: 3, Clashes: 7, Blurred: true}},
 		{"merged", from5_10, grown{"clash_resolve": 7}, false, TrackerLosses{Merged: 7}},
 		{"lost and merged ones", from5_10, grown{"drop": 3, "insert_failed": 3, "clash_resolve": 7}, false, TrackerLosses{Clashes: 3, Merged: 7}},
 		{"an insertion that failed for an entry that was deleted meanwhile", from5_10, grown{"insert_failed": 2}, false, TrackerLosses{}},

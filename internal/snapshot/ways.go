@@ -1,6 +1,9 @@
 package snapshot
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // PartWays is the name of the part that Snapshot.Ways is.
 const PartWays = "ways"
@@ -11,6 +14,8 @@ type Ways struct {
 	All []Way `json:"ways"`
 	// TooMany is true where the rules were not asked about all: they are too many.
 	TooMany bool `json:"too_many_to_ask,omitempty"`
+	// NoSockets is why they were not asked about what programs of this host serve.
+	NoSockets string `json:"no_sockets,omitempty"`
 }
 
 // What Way.Kind may be.
@@ -100,4 +105,14 @@ func (f *Filter) Grown(before *Filter) []uint64 {
 		return make([]uint64, len(f.Drops))
 	}
 	return GrownPlaces(f.Drops, before.Drops)
+}
+
+// Unused is a filter before its places counted anything.
+func (f *Filter) Unused() *Filter {
+	unused := *f
+	unused.Drops = slices.Clone(f.Drops)
+	for i := range unused.Drops {
+		unused.Drops[i].Packets = 0
+	}
+	return &unused
 }

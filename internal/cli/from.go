@@ -1,0 +1,200 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/loose"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// recorded is a recording of another host that a verb reads: a bundle of 'natkit snapshot', or what other programs
+// printed there, in a directory, an archive or a file.
+type recorded struct {
+	name string
+	// host is whose texts are read, where there are several: node/netns.
+	host string
+	// memory is what it may take, in bytes.
+	memory int64
+}
+
+// readRecorded reads it, of a bundle with several network namespaces the first one; - is standard input.
+func (e *Env) readRecorded(ctx context.Context, r recorded) (first *snapshot.Recording, err error) {
+	n := 0
+	err = e.eachRecording(ctx, r, func(rec *snapshot.Recording) error {
+		if n++; n == 1 {
+			first = rec
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if n > 1 {
+		e.note("%s has %d network namespaces: this is the first one", r.name, n)
+	}
+	return first, nil
+}
+
+// eachRecording calls fn with each recording of a bundle, or with the one that texts of other programs make.
+func (e *Env) eachRecording(ctx context.Context, r recorded, fn func(*snapshot.Recording) error) error {
+	if info, err := os.Stat(r.name); err == nil && info.IsDir() && r.name != "-" {
+		return r.texts(directory(ctx, r.name), nil, fn)
+	}
+	in, head, err := e.openRecorded(ctx, r.name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	switch {
+	case snapshot.IsBundle(head) && r.host != "":
+		return usagef("--of %s: %s is a bundle, which names its hosts", r.host, r.name)
+	case snapshot.IsBundle(head) || len(head) == 0: // the reader meets another error again
+		if err := collect.EachRecording(in, snapshot.NewBudget(r.memory), fn); err != nil {
+			return malformed(fmt.Errorf("read bundle %s: %w", r.name, err))
+		}
+		return nil
+	case r.name == "-":
+		walk, remove, err := spooled(in)
+		if err != nil {
+			return fmt.Errorf("read standard input: %w", err)
+		}
+		defer remove()
+		return r.texts(walk, head, fn)
+	}
+	return r.texts(archive(ctx, r.name), head, fn)
+}
+
+// withBundle opens a bundle for read, whose error it explains.
+func (e *Env) withBundle(ctx context.Context, name string, read func(io.Reader) error) error {
+	in, head, err := e.openRecorded(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if err = read(in); err == nil {
+		return nil
+	}
+	if what, verb := otherInput(head); what != "" {
+		err = fmt.Errorf("this is %s, not a bundle of 'natkit snapshot': natkit %s %s reads it", what, verb, name)
+	}
+	return malformed(fmt.Errorf("read bundle %s: %w", name, err))
+}
+
+// openRecorded opens a file, and shows how it begins.
+func (e *Env) openRecorded(ctx context.Context, name string) (in *input, head []byte, err error) {
+	if in, err = e.open(ctx, name, "a bundle of 'natkit snapshot' into it"); err != nil {
+		return nil, nil, fmt.Errorf("read bundle: %w", err)
+	}
+	buffered := bufio.NewReaderSize(in.Reader, headSize)
+	in.Reader = buffered
+	if head, err = buffered.Peek(headSize); len(head) == 0 && errors.Is(err, io.EOF) {
+		in.Close()
+		return nil, nil, malformed(fmt.Errorf("read bundle %s: the file is empty; 'natkit snapshot' writes one", name))
+	}
+	return in, head, nil // the reader meets another error again
+}
+
+// texts reads what other programs printed. head is how a single file begins.
+func (r recorded) texts(walk loose.Walk, head []byte, fn func(*snapshot.Recording) error) error {
+	rec, err := collect.ReadLoose(walk, r.host, snapshot.NewBudget(r.memory))
+	if err == nil {
+		return fn(rec)
+	}
+	if what, verb := otherInput(head); what != "" && errors.Is(err, loose.ErrNothing) {
+		err = fmt.Errorf("this is %s: natkit %s %s reads it", what, verb, r.name)
+	}
+	return malformed(fmt.Errorf("read %s: %w", r.name, err))
+}
+
+// directory walks through the plain files below a directory; it follows no links, and opens nothing outside.
+func directory(ctx context.Context, name string) loose.Walk {
+	return func(fn func(*loose.File) error) error {
+		root, err := os.OpenRoot(name)
+		if err != nil {
+			return err
+		}
+		defer root.Close()
+		return fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err != nil && !errors.Is(err, fs.ErrPermission) || err == nil && !d.Type().IsRegular() {
+				return err
+			}
+			f := &loose.File{Name: filepath.ToSlash(path), Reader: unreadable{err}}
+			if err != nil {
+				return fn(f)
+			}
+			file, err := root.Open(path)
+			if err != nil {
+				f.Reader = unreadable{err}
+				return fn(f)
+			}
+			defer file.Close()
+			if info, err := file.Stat(); err == nil {
+				f.Modified = info.ModTime()
+			}
+			f.Reader = file
+			return loose.Archive(f, fn)
+		})
+	}
+}
+
+// unreadable is the content of a file that cannot be opened.
+type unreadable struct{ err error }
+
+func (u unreadable) Read([]byte) (int, error) { return 0, u.err }
+
+// archive walks through the files of an archive, or a single file.
+func archive(ctx context.Context, name string) loose.Walk {
+	return func(fn func(*loose.File) error) error {
+		file, err := openUntil(ctx, name)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		return walkArchive(file, fn)
+	}
+}
+
+func walkArchive(file *os.File, fn func(*loose.File) error) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	return loose.Archive(&loose.File{Name: filepath.Base(file.Name()), Modified: info.ModTime(), Reader: file}, fn)
+}
+
+// spoolMax bounds what is taken from standard input, which has to be read twice.
+const spoolMax = 8 << 30
+
+// spooled keeps standard input in a file without a name.
+func spooled(in io.Reader) (walk loose.Walk, remove func(), err error) {
+	file, err := os.CreateTemp("", "natkit-")
+	if err != nil {
+		return nil, nil, err
+	}
+	remove = func() { file.Close(); os.Remove(file.Name()) }
+	n, err := io.Copy(file, io.LimitReader(in, spoolMax+1))
+	if err == nil && n > spoolMax {
+		err = fmt.Errorf("it has more than %d bytes", int64(spoolMax))
+	}
+	if err != nil {
+		remove()
+		return nil, nil, err
+	}
+	return func(fn func(*loose.File) error) error {
+		if _, err := file.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		return walkArchive(file, fn)
+	}, remove, nil
+}
