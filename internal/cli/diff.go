@@ -88,7 +88,7 @@ func (d *differ) run(ctx context.Context, ns *netns.Handle, args []string) error
 }
 
 func (d *differ) bundle(ctx context.Context, name string) (all []diff.Input, err error) {
-	err = d.env.eachRecording(ctx, recorded{name: name, memory: int64(d.memory) << 20}, func(rec *snapshot.Recording) error {
+	err = d.env.eachRecorded(ctx, recorded{name: name, memory: int64(d.memory) << 20}, func(rec *snapshot.Recording) error {
 		all = append(all, inputOf(name, rec))
 		return nil
 	})

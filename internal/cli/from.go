@@ -28,7 +28,7 @@ type recorded struct {
 // readRecorded reads it, of a bundle with several network namespaces the first one; - is standard input.
 func (e *Env) readRecorded(ctx context.Context, r recorded) (first *snapshot.Recording, err error) {
 	n := 0
-	err = e.eachRecording(ctx, r, func(rec *snapshot.Recording) error {
+	err = e.eachRecorded(ctx, r, func(rec *snapshot.Recording) error {
 		if n++; n == 1 {
 			first = rec
 		}
@@ -43,8 +43,8 @@ func (e *Env) readRecorded(ctx context.Context, r recorded) (first *snapshot.Rec
 	return first, nil
 }
 
-// eachRecording calls fn with each recording of a bundle, or with the one that texts of other programs make.
-func (e *Env) eachRecording(ctx context.Context, r recorded, fn func(*snapshot.Recording) error) error {
+// eachRecorded calls fn with each recording of a bundle, or with the one that texts of other programs make.
+func (e *Env) eachRecorded(ctx context.Context, r recorded, fn func(*snapshot.Recording) error) error {
 	if info, err := os.Stat(r.name); err == nil && info.IsDir() && r.name != "-" {
 		return r.texts(directory(ctx, r.name), nil, fn)
 	}
