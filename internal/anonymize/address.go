@@ -102,20 +102,28 @@ func (a *Anonymizer) Addr(address netip.Addr) netip.Addr {
 			return netip.AddrFrom16(b)
 		}
 	}
-	b := address.AsSlice()
-	for i, flip := range a.flips(address.Is4(), b) {
-		b[i] ^= flip
+	if address.Is4() {
+		b := address.As4()
+		flips := a.flips(true, b[:])
+		for i := range b {
+			b[i] ^= flips[i]
+		}
+		return netip.AddrFrom4(b)
 	}
-	replaced, _ := netip.AddrFromSlice(b)
-	return replaced
+	b := address.As16()
+	flips := a.flips(false, b[:])
+	for i := range b {
+		b[i] ^= flips[i]
+	}
+	return netip.AddrFrom16(b)
 }
 
 // flips are the bits of an address that change.
-func (a *Anonymizer) flips(is4 bool, b []byte) []byte {
+func (a *Anonymizer) flips(is4 bool, b []byte) [addressBytes]byte {
 	of := network{is4: is4}
 	copy(of.bits[:], b[:len(b)-hostBits/8])
 	if flips, known := a.networks[of]; known {
-		return flips[:len(b)]
+		return flips
 	}
 	first, last := changing(b)
 	var flips [addressBytes]byte
@@ -128,7 +136,7 @@ func (a *Anonymizer) flips(is4 bool, b []byte) []byte {
 		}
 		a.networks[of] = flips
 	}
-	return flips[:len(b)]
+	return flips
 }
 
 // flip is 1 where bit i changes, for the bits before it.

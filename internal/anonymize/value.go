@@ -3,6 +3,7 @@ package anonymize
 import (
 	"net/netip"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/natkit/natkit/internal/nat"
@@ -19,14 +20,29 @@ var ranges = map[reflect.Type][2]string{
 // fields are those whose strings are not replaced as texts, by their name.
 var fields = map[string]func(*Anonymizer, string) string{
 	"Schema": asIs,
-	// The kernel's own symbols, modules and reasons for drops.
-	"Function": asIs, "Functions": asIs, "Module": asIs, "Reason": asIs,
+	// The kernel's own modules and reasons for drops.
+	"Module": asIs, "Reason": asIs,
+	"Function": symbol, "Functions": symbol,
 	"Comment": (*Anonymizer).Comment,
 	"Release": (*Anonymizer).Release,
 	"BootID":  (*Anonymizer).BootID,
 }
 
 func asIs(_ *Anonymizer, text string) string { return text }
+
+// bpfProgram is what the symbols of eBPF programs begin with; people name these (bpf_get_prog_name,
+// kernel/bpf/core.c).
+const bpfProgram = "bpf_prog_"
+
+// symbol keeps a function of the kernel or of a module.
+func symbol(a *Anonymizer, name string) string {
+	program, isProgram := strings.CutPrefix(name, bpfProgram)
+	if !isProgram {
+		return name
+	}
+	program, offset, _ := strings.Cut(program, "+")
+	return bpfProgram + a.tag(program) + strings.TrimSuffix("+"+offset, "+")
+}
 
 // Value replaces in what v points to: addresses, and strings as Text does, keys of maps included.
 func (a *Anonymizer) Value(v any) { a.value(reflect.ValueOf(v).Elem(), (*Anonymizer).Text) }

@@ -69,8 +69,13 @@ func anonymous(a *anonymize.Anonymizer, name string, data []byte) ([]byte, error
 	return nil, nil
 }
 
+// parseMember has for each member the memory that a recording has: no more than one is kept at a time.
+func parseMember(data []byte, v any) error {
+	return snapshot.NewBudget(snapshot.DefaultBudget).Unmarshal(data, v)
+}
+
 func anonymousJSON(a *anonymize.Anonymizer, data []byte, v any) ([]byte, error) {
-	if err := json.Unmarshal(data, v); err != nil {
+	if err := parseMember(data, v); err != nil {
 		return nil, err
 	}
 	a.Value(v)
@@ -88,7 +93,7 @@ func anonymousFailures(a *anonymize.Anonymizer, all map[string]*failure) {
 
 func anonymousHead(a *anonymize.Anonymizer, data []byte) ([]byte, error) {
 	var h head
-	if err := json.Unmarshal(data, &h); err != nil {
+	if err := parseMember(data, &h); err != nil {
 		return nil, err
 	}
 	h.Machine.Netns.Name = a.Text(h.Machine.Netns.Name)
@@ -106,7 +111,7 @@ func anonymousHead(a *anonymize.Anonymizer, data []byte) ([]byte, error) {
 
 func anonymousTail(a *anonymize.Anonymizer, data []byte) ([]byte, error) {
 	var t tail
-	if err := json.Unmarshal(data, &t); err != nil {
+	if err := parseMember(data, &t); err != nil {
 		return nil, err
 	}
 	if t.Failure != nil {

@@ -345,6 +345,13 @@ func TestBundleIsBounded(t *testing.T) {
 				t.Errorf("%d bytes: %v", len(file), err)
 			}
 		})
+		t.Run("anonymize "+m.Name, func(t *testing.T) {
+			file := whole(m)
+			defer testutil.Bounded(t, 600_000)() // one member after the other has some 256 MB
+			if err := Rewrite(io.Discard, bytes.NewReader(file), BundleOptions{Anonymize: anonymize.New(anonymize.Key{})}); err != nil && !errors.Is(err, snapshot.ErrBudget) {
+				t.Error(err)
+			}
+		})
 	}
 }
 

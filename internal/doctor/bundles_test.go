@@ -121,7 +121,7 @@ func TestAnonymizedFindings(t *testing.T) {
 	}
 }
 
-// checksOf are the states of all checks, by their ids.
+// checksOf are the states of all checks, by their ids, and whether each part was read.
 func checksOf(t *testing.T, file []byte) map[string]diagnose.State {
 	t.Helper()
 	rec, err := collect.ReadBundle(bytes.NewReader(file), nil)
@@ -131,6 +131,9 @@ func checksOf(t *testing.T, file []byte) map[string]diagnose.State {
 	states := map[string]diagnose.State{}
 	for _, c := range diagnose.Run(rec, diagnose.Rules()).Checks {
 		states[c.ID] = c.State
+	}
+	for _, p := range rec.Last().Parts { // what could be read, too
+		states["part "+p.Name] = map[bool]diagnose.State{true: diagnose.OK, false: diagnose.NotChecked}[p.Error == ""]
 	}
 	return states
 }
