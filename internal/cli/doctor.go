@@ -21,6 +21,8 @@ type doctorVerb struct {
 	target target
 	window time.Duration
 	from   string
+	// of is whose texts of From are read, where there are several.
+	of string
 	// memory is what a bundle may take, in MiB.
 	memory uint32
 	trace  bool
@@ -69,6 +71,7 @@ check needs could not be read, as without root.
   natkit doctor --all-netns              # all network namespaces, containers' too, in full
   natkit doctor --trace                  # also what the kernel drops, and what NAT costs
   natkit doctor --from bundle.tar.gz     # a bundle of 'natkit snapshot', any machine
+  natkit doctor --from sosreport.tar.xz  # or what other programs printed there, also in a directory
   natkit doctor --fix                    # ask, apply, diagnose again
   natkit doctor --fix --yes --confirm 60s   # rolled back without 'natkit tune confirm'
   natkit doctor --rules                  # the failure modes, and which of them it reports`,
@@ -89,7 +92,8 @@ check needs could not be read, as without root.
 		return d.run(ctx, ns)
 	})
 	addWindow(cmd, &d.window, usualWindow, minWindow)
-	cmd.Flags().StringVar(&d.from, "from", "", "diagnose a bundle `FILE` that 'natkit snapshot' wrote; - for standard input")
+	cmd.Flags().StringVar(&d.from, "from", "", "diagnose another host by a bundle `FILE` of 'natkit snapshot', or by what other programs printed there: a directory, an archive (sosreport, must-gather) or a file; - for standard input")
+	cmd.Flags().StringVar(&d.of, "of", "", "with --from and texts of several hosts or network namespaces: those of `HOST[/NETNS]`")
 	cmd.Flags().Uint32Var(&d.memory, "max-memory", snapshot.DefaultBudget>>20, "with --from: `MiB` of memory that the bundle may take")
 	addTrace(cmd, &d.trace)
 	cmd.Flags().Lookup("trace").Usage += "; --for is then 10s by default"
@@ -107,6 +111,7 @@ check needs could not be read, as without root.
 	}
 	cmd.MarkFlagsMutuallyExclusive("rules", "from")
 	requires(cmd, "max-memory", "from")
+	requires(cmd, "of", "from")
 	for _, change := range []string{"yes", "confirm", "persist"} {
 		requires(cmd, change, "fix")
 	}
@@ -205,7 +210,7 @@ func (d *doctorVerb) first(ctx context.Context, look collect.RecordOptions) (*di
 	if d.from == "" {
 		return d.diagnose(ctx, look)
 	}
-	rec, err := d.env.readBundle(ctx, d.from, int64(d.memory)<<20)
+	rec, err := d.env.readRecorded(ctx, recorded{name: d.from, host: d.of, memory: int64(d.memory) << 20})
 	if err != nil {
 		return nil, err
 	}

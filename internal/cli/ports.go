@@ -270,7 +270,7 @@ func (p *portsVerb) recordLVS(cmd *cobra.Command, doc *report.LVS) (*snapshot.Re
 			return nil, err
 		}
 		doc.Source = "bundle " + p.entries.from
-		return p.env.readBundle(cmd.Context(), p.entries.from, snapshot.DefaultBudget)
+		return p.env.readRecorded(cmd.Context(), recorded{name: p.entries.from, memory: snapshot.DefaultBudget})
 	}
 	if err := needsLinux("read IPVS", bundleInstead); err != nil {
 		return nil, err

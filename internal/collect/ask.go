@@ -3,132 +3,64 @@
 package collect
 
 import (
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"slices"
-	"strings"
 
-	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/bpf/plane"
 	natnetlink "github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ports"
-	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// asked is what the kernel was asked for once for a snapshot.
-type asked struct {
-	// tables are what judged has read, routes is what asksRoutes has opened, host what readHost has read.
-	tables []*ruleset.Table
-	routes *router
-	host   *host
-	// lookedUp is what lookUp has read.
-	lookedUp *lookups
-}
-
-// release closes what was opened.
-func (a *asked) release() {
-	if a.routes != nil {
-		a.routes.close()
-		a.routes = nil
-	}
-	if k := a.lookedUp; k != nil && k.mappings != nil {
-		_ = k.mappings.Close()
-	}
-}
-
-func askAcceptQueues() (*[]snapshot.AcceptQueue, error) {
-	all, err := openSockets("tcp")
-	all = slices.DeleteFunc(all, func(q snapshot.AcceptQueue) bool { return q.Waiting == 0 })
-	free := func(q snapshot.AcceptQueue) int64 { return int64(q.Limit) - int64(q.Waiting) }
-	slices.SortStableFunc(all, func(a, b snapshot.AcceptQueue) int {
-		return cmp.Or(cmp.Compare(free(a), free(b)), a.Socket.Compare(b.Socket))
-	})
-	all = all[:min(len(all), mostQueues)]
-	return &all, err
-}
-
-func (o *observation) askICMPErrors() (*snapshot.Filter, error) {
-	tables, err := o.judged()
+func askPrograms() (*snapshot.Programs, error) {
+	all := &snapshot.Programs{Interfaces: []snapshot.ProgramInterface{}}
+	pins, err := plane.PinsIn(nil)
 	if err != nil {
 		return nil, err
 	}
-	k := &lookups{tables: tables, judged: mostJudged}
-	const unreachable, tooLarge = 3, 4 // ICMP_DEST_UNREACH, ICMP_FRAG_NEEDED
-	return k.filter(&ruleset.Packet{Conn: ruleset.ConnRelated, Packet: nat.Packet{Protocol: unix.IPPROTO_ICMP}, ICMP: true, Type: unreachable, Code: tooLarge}, "output", "postrouting"), nil
-}
-
-// askReversePaths asks, for each interface, for the route to a public address that leads out of
-// it: that is a default route, also one of a table for the interface's own address.
-func askReversePaths() (*[]snapshot.ReversePath, error) {
-	links, err := net.Interfaces()
+	if there, err := pins.Visible(); err != nil || !there {
+		return all, err
+	}
+	is, err := pins.Read()
 	if err != nil {
 		return nil, err
 	}
-	all := strictFilter("all")
-	paths := []snapshot.ReversePath{}
-	for _, l := range links[:min(len(links), mostPaths)] {
-		// The effective value is the larger one, and 2 is loose (IN_DEV_RPFILTER).
-		if mode := max(all, strictFilter(l.Name)); mode != 1 || l.Flags&net.FlagUp == 0 || l.Flags&net.FlagLoopback != 0 {
-			continue
-		}
-		options := &netlink.RouteGetOptions{OifIndex: l.Index, SrcAddr: firstIPv4(&l), FIBMatch: true}
-		routes, err := netlink.RouteGetWithOptions(net.IPv4(1, 0, 0, 1), options)
-		path := snapshot.ReversePath{Interface: l.Name, Default: err == nil && len(routes) > 0}
-		if !path.Default {
-			path.Selected = selectedWay(l.Index, l.Name)
-		}
-		paths = append(paths, path)
+	found, err := plane.ReadInterfaces()
+	if err != nil {
+		return nil, err
 	}
-	return &paths, nil
+	for i := range found {
+		f := &found[i]
+		wants, known := is.Known[f.Index]
+		all.Interfaces = append(all.Interfaces, snapshot.ProgramInterface{
+			Name: f.Name, Mode: string(is.Modes[f.Index]), Known: known, Missing: is.Missing[f.Index],
+			WantsXDP: wants, OtherXDP: uint32(is.Others[f.Index]), NativeXDP: f.Native(), MTU: f.MTU,
+		})
+	}
+	for i, c := range is.Reasons {
+		if r := plane.Reason(i); c.Packets > 0 {
+			all.Reasons = append(all.Reasons, snapshot.ProgramReason{Reason: r.String(), Dropped: r.Dropped(), Packets: c.Packets, Bytes: c.Bytes})
+		}
+	}
+	return all, nil
 }
 
-// selectedWay is the routing rule for packets of a mark, or that come in by an interface, that leads to a default
-// route out of this one: fib_validate_source asks without either, unless src_valid_mark is set.
-func selectedWay(index int, device string) string {
-	for _, name := range []string{"all", device} {
-		if text, _ := os.ReadFile("/proc/sys/net/ipv4/conf/" + name + "/src_valid_mark"); strings.TrimSpace(string(text)) != "0" {
-			return ""
-		}
-	}
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{LinkIndex: index}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
-	rules, ruleErr := netlink.RuleList(netlink.FAMILY_V4)
-	if err != nil || ruleErr != nil {
-		return ""
-	}
-	for _, r := range rules {
-		if r.Mark == 0 && r.IifName == "" || r.Src != nil || r.Invert {
-			continue
-		}
-		for _, route := range routes {
-			if everywhere := route.Dst == nil || route.Dst.IP.IsUnspecified(); route.Table == r.Table && everywhere {
-				word := fmt.Sprintf("fwmark %#x", r.Mark)
-				if r.Mark == 0 {
-					word = "iif " + r.IifName
-				}
-				return fmt.Sprintf("%d: %s lookup %d", r.Priority, word, r.Table)
-			}
-		}
-	}
-	return ""
-}
+// mappings are what the programs of a gateway translate.
+type mappings = plane.Mappings
 
-func firstIPv4(l *net.Interface) net.IP {
-	addresses, _ := l.Addrs()
-	for _, a := range addresses {
-		if p, ok := a.(*net.IPNet); ok && p.IP.To4() != nil {
-			return p.IP
-		}
+func openMappings() (*mappings, error) {
+	pins, err := plane.PinsIn(nil)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	return pins.Mappings()
 }
 
 func askNATRules() (*snapshot.NATRules, error) { return read.NAT(nil) }
@@ -171,6 +103,27 @@ func timeoutsOf(a natnetlink.Attrs) *snapshot.IPVSTimeouts {
 	return &snapshot.IPVSTimeouts{TCP: seconds(ipvsTimeoutTCP), TCPFin: seconds(ipvsTimeoutTCPFin), UDP: seconds(ipvsTimeoutUDP)}
 }
 
+// ask lists the TCP sockets with a port of the range (struct inet_diag_req_v2 and inet_diag_msg,
+// include/uapi/linux/inet_diag.h).
+func (r localPorts) ask() (*snapshot.OwnPorts, error) {
+	c, err := socket.Dial(nil, unix.NETLINK_INET_DIAG)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	uses := ownUses{}
+	for family, size := range map[byte]int{unix.AF_INET: 4, unix.AF_INET6: 16} {
+		answers, err := c.Ask(unix.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP, r.request(family))
+		if err != nil {
+			return nil, fmt.Errorf("list sockets of TCP: %w (needs CONFIG_INET_DIAG)", err)
+		}
+		for _, a := range answers {
+			uses.addMessage(r, a, size)
+		}
+	}
+	return uses.worst(r.ports()), nil
+}
+
 // Sockets lists the TCP and UDP sockets of a namespace (nil: this one), by
 // sock_diag. Those in TIME_WAIT are among them: they have their port still.
 func Sockets(ns *netns.Handle) (all []ports.Socket, err error) {
@@ -211,142 +164,4 @@ func Release() (string, error) {
 		return "", fmt.Errorf("read the kernel's release: %w", err)
 	}
 	return unix.ByteSliceToString(u.Release[:]), nil
-}
-
-// newRouter reads what is the same for all packets.
-func newRouter() (*router, error) {
-	r := &router{links: map[int]*link{}, named: map[string]*link{}, neighbours: map[hop]neighbour{}, known: map[string]snapshot.Route{}}
-	all, err := socket.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, unix.AF_UNSPEC) })
-	if err != nil {
-		return nil, fmt.Errorf("list neighbours: %w", err)
-	}
-	for _, n := range all {
-		if address, ok := netip.AddrFromSlice(n.IP); ok {
-			r.neighbours[hop{n.LinkIndex, address.Unmap()}] = neighbour{n.State, n.HardwareAddr}
-		}
-	}
-	if r.conn, err = socket.Dial(nil, unix.NETLINK_ROUTE); err != nil {
-		return nil, err
-	}
-	if err = r.readLinks(); err == nil {
-		err = r.readRules()
-	}
-	if err != nil {
-		r.close()
-		return nil, err
-	}
-	return r, nil
-}
-
-// asksRoutes is the router of a snapshot, which collect closes.
-func (o *observation) asksRoutes() (_ *router, err error) {
-	if o.routes == nil {
-		if o.routes, err = newRouter(); err == nil {
-			o.routes.tables, err = o.judged()
-		}
-	}
-	return o.routes, err
-}
-
-func (n *reading) askRoutes(all []failed) (*map[string]snapshot.Route, error) {
-	var known map[string]snapshot.Route
-	err := n.src.inside(func() error {
-		k, err := newRouter()
-		if err != nil {
-			return err
-		}
-		defer k.close()
-		k.tables = n.tables
-		for i := range all {
-			k.bothWays(n.Audit, &all[i])
-		}
-		known = k.known
-		return nil
-	})
-	return &known, err
-}
-
-// ask lists the TCP sockets with a port of the range (struct inet_diag_req_v2 and inet_diag_msg,
-// include/uapi/linux/inet_diag.h).
-func (r localPorts) ask() (*snapshot.OwnPorts, error) {
-	c, err := socket.Dial(nil, unix.NETLINK_INET_DIAG)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	uses := ownUses{}
-	for family, size := range map[byte]int{unix.AF_INET: 4, unix.AF_INET6: 16} {
-		answers, err := c.Ask(unix.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP, r.request(family))
-		if err != nil {
-			return nil, fmt.Errorf("list sockets of TCP: %w (needs CONFIG_INET_DIAG)", err)
-		}
-		for _, a := range answers {
-			uses.add(r, a, size)
-		}
-	}
-	return uses.worst(r.ports()), nil
-}
-
-// request asks for the sockets in all states but LISTEN whose port is of the range: two
-// instructions for the kernel (inet_diag_bc_run), of which each leads behind the end, which
-// refuses, where it does not hold.
-func (r localPorts) request(family byte) []byte {
-	const listen, bytecode, ge, le = 10, 1, 2, 3
-	request := make([]byte, 56)
-	request[0], request[1] = family, unix.IPPROTO_TCP
-	binary.NativeEndian.PutUint32(request[4:], 0xfff&^(1<<listen))
-	op := func(code, yes byte, no uint16) {
-		request = binary.NativeEndian.AppendUint16(append(request, code, yes), no)
-	}
-	request = binary.NativeEndian.AppendUint16(request, 4+16)
-	request = binary.NativeEndian.AppendUint16(request, bytecode)
-	op(ge, 8, 20)
-	op(0, 0, r.first)
-	op(le, 8, 12)
-	op(0, 0, r.last)
-	return request
-}
-
-// ownUse is a pair of addresses; ownUses the ports in use of each, and whether in TIME_WAIT.
-type ownUse struct {
-	local netip.Addr
-	to    netip.AddrPort
-}
-
-type ownUses map[ownUse]map[uint16]bool
-
-func (u ownUses) add(r localPorts, m natnetlink.Message, size int) {
-	const state, port, peer, local, remote, end, timeWait = 1, 4, 6, 8, 24, 40, 6
-	if len(m.Body) < end {
-		return
-	}
-	own := binary.BigEndian.Uint16(m.Body[port:])
-	from, _ := netip.AddrFromSlice(m.Body[local : local+size])
-	to, _ := netip.AddrFromSlice(m.Body[remote : remote+size])
-	if own < r.first || own > r.last || r.reserved[own] || to.IsUnspecified() {
-		return
-	}
-	key := ownUse{from.Unmap(), netip.AddrPortFrom(to.Unmap(), binary.BigEndian.Uint16(m.Body[peer:]))}
-	if u[key] == nil {
-		u[key] = map[uint16]bool{}
-	}
-	u[key][own] = m.Body[state] == timeWait
-}
-
-func (u ownUses) worst(ports int64) *snapshot.OwnPorts {
-	all := &snapshot.OwnPorts{Ports: ports, Uses: []snapshot.OwnPortUse{}}
-	for key, used := range u {
-		one := snapshot.OwnPortUse{Local: key.local, Destination: key.to, Used: int64(len(used))}
-		for _, timeWait := range used {
-			if timeWait {
-				one.TimeWait++
-			}
-		}
-		all.Uses = append(all.Uses, one)
-	}
-	slices.SortFunc(all.Uses, func(a, b snapshot.OwnPortUse) int {
-		return cmp.Or(cmp.Compare(b.Used, a.Used), a.Destination.Compare(b.Destination), a.Local.Compare(b.Local))
-	})
-	all.Uses = all.Uses[:min(len(all.Uses), mostOwnUses)]
-	return all
 }

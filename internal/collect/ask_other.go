@@ -4,14 +4,16 @@ package collect
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
-// live is no kernel. What a bundle has is read without it.
+// live is no kernel: each question to it is answered by an error.
 type live struct{}
 
 func newLive(Options) live { return live{} }
@@ -26,38 +28,43 @@ func (live) kernelLog(func([]byte) bool) (uint64, error)         { return 0, net
 func (live) answer(question, any, func() error) error            { return netns.ErrNotLinux }
 func (live) structSize(string) (int, error)                      { return 0, netns.ErrNotLinux }
 func (live) machine() (machine, error)                           { return machine{}, netns.ErrNotLinux }
+func (live) judged() ([]*ruleset.Table, error)                   { return nil, netns.ErrNotLinux }
+func (live) world() (world, error)                               { return nil, netns.ErrNotLinux }
 func (live) traced(now *snapshot.Trace) (*snapshot.Trace, error) { return now, nil }
 func (live) clock(string) instant                                { return instant{Wall: time.Now().UTC()} }
 func (live) table(context.Context, func([]byte) error) (dump.Result, error) {
 	return dump.Result{}, netns.ErrNotLinux
 }
 
-// asked is nothing: what a bundle has was asked before.
-type asked struct{}
+// What the kernel would be asked.
+func askNATRules() (*snapshot.NATRules, error)           { return nil, netns.ErrNotLinux }
+func askPrograms() (*snapshot.Programs, error)           { return nil, netns.ErrNotLinux }
+func askLinks() (*snapshot.Links, error)                 { return nil, netns.ErrNotLinux }
+func askIPsecPolicies() (*[]snapshot.IPsecPolicy, error) { return nil, netns.ErrNotLinux }
+func askIPVSTimeouts() (*snapshot.IPVSTimeouts, error)   { return nil, netns.ErrNotLinux }
+func (localPorts) ask() (*snapshot.OwnPorts, error)      { return nil, netns.ErrNotLinux }
 
-func (*asked) release() {}
+// mappings are none: programs are attached on Linux alone.
+type mappings struct{}
 
-func none[T any]() (*T, error) { return nil, netns.ErrNotLinux }
-
-func askNATRules() (*snapshot.NATRules, error)           { return none[snapshot.NATRules]() }
-func askPrograms() (*snapshot.Programs, error)           { return none[snapshot.Programs]() }
-func askLinks() (*snapshot.Links, error)                 { return none[snapshot.Links]() }
-func askIPsecPolicies() (*[]snapshot.IPsecPolicy, error) { return none[[]snapshot.IPsecPolicy]() }
-func askAcceptQueues() (*[]snapshot.AcceptQueue, error)  { return none[[]snapshot.AcceptQueue]() }
-func askReversePaths() (*[]snapshot.ReversePath, error)  { return none[[]snapshot.ReversePath]() }
-func askIPVSTimeouts() (*snapshot.IPVSTimeouts, error)   { return none[snapshot.IPVSTimeouts]() }
-func (localPorts) ask() (*snapshot.OwnPorts, error)      { return none[snapshot.OwnPorts]() }
-func (*observation) askDNATTargets() (*snapshot.DNATTargets, error) {
-	return none[snapshot.DNATTargets]()
-}
-func (*observation) askICMPErrors() (*snapshot.Filter, error) { return none[snapshot.Filter]() }
-func (*observation) audit() (*snapshot.Audit, error)          { return none[snapshot.Audit]() }
-func (*observation) ways() (*snapshot.Ways, error)            { return none[snapshot.Ways]() }
-func (*reading) askRoutes([]failed) (*map[string]snapshot.Route, error) {
-	return none[map[string]snapshot.Route]()
+// mapped is a mapping of a destination.
+type mapped struct {
+	Protocol uint8
+	On, To   netip.AddrPort
 }
 
-// SurveyOptions would specify how the other network namespaces are read.
+func openMappings() (*mappings, error) { return nil, netns.ErrNotLinux }
+
+func (*mappings) Close() error                       { return nil }
+func (*mappings) Destinations(int) ([]mapped, error) { return nil, nil }
+func (*mappings) Destination(int, uint8, netip.AddrPort) (netip.AddrPort, bool) {
+	return netip.AddrPort{}, false
+}
+func (*mappings) Source(int, uint8, netip.AddrPort) (netip.AddrPort, bool) {
+	return netip.AddrPort{}, false
+}
+
+// SurveyOptions specify nothing: there are no other network namespaces.
 type SurveyOptions struct{}
 
 type survey struct{}

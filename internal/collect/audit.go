@@ -1,22 +1,32 @@
-//go:build linux
-
 package collect
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
-	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
+
+// readAudit compares the rules with each other, and the addresses that they give with those of the
+// host.
+func (o *observation) readAudit(context.Context) (err error) {
+	if o.NATRules == nil || len(o.NATRules.Rules)+len(o.NATRules.Unreached) == 0 {
+		return errNone
+	}
+	o.Audit, err = answer(o, question{"rules against the host", "audit.json"}, o.audit)
+	if errors.As(err, new(errNotRecorded)) {
+		return errNone
+	}
+	return err
+}
 
 func (o *observation) audit() (*snapshot.Audit, error) {
 	k, err := o.lookUp()
@@ -44,7 +54,7 @@ func (o *observation) audit() (*snapshot.Audit, error) {
 	if slices.ContainsFunc(a.Refusals, func(r snapshot.Refusal) bool { return r.Why == snapshot.RefusalInvalid && r.Packets > 0 }) {
 		a.Beyond = h.beyond()
 	}
-	if err = readForwarding(a.Interfaces); err != nil {
+	if err = k.router.readForwarding(a.Interfaces); err != nil {
 		return nil, fmt.Errorf("compare the rules with the host: %w", err)
 	}
 	return a, nil
@@ -55,28 +65,20 @@ const mostRoutes = 2000
 
 // beyond are the networks behind routers on inner networks with other hosts.
 func (h *host) beyond() (all []snapshot.BeyondNetwork) {
-	uplinks, left := map[int]bool{}, mostRoutes
-	err := netlink.RouteListFilteredIter(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
-		via, _ := netip.AddrFromSlice(r.Gw.To4())
-		l := h.router.links[r.LinkIndex]
-		switch {
-		case r.Dst == nil || r.Dst.IP.IsUnspecified():
-			uplinks[r.LinkIndex] = true
-			for _, hop := range r.MultiPath {
-				uplinks[hop.LinkIndex] = true
-			}
-		case via.IsValid() && l != nil && len(all) < mostReported && h.hasOthers(r.LinkIndex, via):
-			network, _ := netip.AddrFromSlice(r.Dst.IP.To4())
-			bits, _ := r.Dst.Mask.Size()
-			all = append(all, snapshot.BeyondNetwork{Network: netip.PrefixFrom(network, bits), Router: via, Interface: l.name})
-		}
-		left--
-		return left > 0
-	})
-	if err != nil || left == 0 {
+	uplinks := map[string]bool{}
+	routes, whole := h.router.mainRoutes(mostRoutes)
+	if !whole {
 		return nil
 	}
-	return slices.DeleteFunc(all, func(b snapshot.BeyondNetwork) bool { return uplinks[h.router.named[b.Interface].index] })
+	for _, r := range routes {
+		switch l := h.router.named[r.device]; {
+		case r.to.Bits() == 0:
+			uplinks[r.device] = true
+		case r.via.IsValid() && l != nil && len(all) < mostReported && h.hasOthers(l.index, r.via):
+			all = append(all, snapshot.BeyondNetwork{Network: r.to, Router: r.via, Interface: l.name})
+		}
+	}
+	return slices.DeleteFunc(all, func(b snapshot.BeyondNetwork) bool { return uplinks[b.Interface] })
 }
 
 // hasOthers reports whether hosts beside a router were there lately on the network of an interface.
@@ -114,38 +116,26 @@ func (o *observation) readHost() (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &host{indexes: map[int]int{}, asks: map[string]bool{}, proxies: map[netip.Addr]bool{}, duplicates: map[netip.Addr]string{}, router: k}
+	h := &host{indexes: map[int]int{}, asks: map[string]bool{}, duplicates: map[netip.Addr]string{}, router: k}
 	for _, l := range k.sorted() {
 		h.indexes[l.index] = len(h.all)
 		h.all = append(h.all, snapshot.Interface{Name: l.name, Up: l.flags&unix.IFF_UP != 0, NoARP: k.noARP(l), Bridge: l.kind == "bridge"})
 		h.asks[l.name] = l.flags&unix.IFF_BROADCAST != 0
 	}
-	addresses, err := socket.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	addresses, err := k.addresses()
 	if err != nil {
-		return nil, fmt.Errorf("list addresses: %w", err)
+		return nil, err
 	}
 	for _, a := range addresses {
-		ip, ok := netip.AddrFromSlice(a.IP)
-		i, known := h.indexes[a.LinkIndex]
-		if !ok || !known || a.Scope >= int(netlink.SCOPE_LINK) {
-			continue
-		}
-		bits, _ := a.Mask.Size()
-		h.all[i].Addresses = append(h.all[i].Addresses, netip.PrefixFrom(ip.Unmap(), bits))
-		switch {
-		case a.Flags&unix.IFA_F_DADFAILED != 0:
-			h.duplicates[ip] = snapshot.AddressDuplicate
-		case a.Flags&unix.IFA_F_TENTATIVE != 0 && a.Flags&unix.IFA_F_OPTIMISTIC == 0:
-			h.duplicates[ip] = snapshot.AddressTentative
+		if i, known := h.indexes[a.link]; known {
+			h.all[i].Addresses = append(h.all[i].Addresses, a.prefix)
+			if a.unused != "" {
+				h.duplicates[a.prefix.Addr()] = a.unused
+			}
 		}
 	}
-	neighbours, err := socket.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighProxyList(0, netlink.FAMILY_V6) })
-	if err != nil {
-		return nil, fmt.Errorf("list proxied neighbours: %w", err)
-	}
-	for _, n := range neighbours {
-		ip, _ := netip.AddrFromSlice(n.IP)
-		h.proxies[ip] = true
+	if h.proxies, err = k.proxies(); err != nil {
+		return nil, err
 	}
 	o.host = h
 	return h, nil
@@ -220,7 +210,7 @@ func (h *host) silence(address netip.Addr) (s snapshot.SilentAddress) {
 		if here || by == "" {
 			return s
 		}
-		s = snapshot.SilentAddress{Interface: by, Why: snapshot.AddressAbsent, Standby: standsBy()}
+		s = snapshot.SilentAddress{Interface: by, Why: snapshot.AddressAbsent, Standby: h.router.standsBy()}
 		s.Neighbour = h.router.neighbours[hop{h.router.named[by].index, address}].HardwareAddr.String()
 	case h.duplicates[address] != "":
 		if l := h.router.named[at]; h.duplicates[address] == snapshot.AddressDuplicate || l.flags&unix.IFF_RUNNING != 0 {
@@ -229,8 +219,8 @@ func (h *host) silence(address netip.Addr) (s snapshot.SilentAddress) {
 	case on == "" || !h.asks[on]:
 	case address.Is6() && on != at && !h.proxies[address]:
 		s = snapshot.SilentAddress{Interface: on, Why: snapshot.AddressIgnored, On: at}
-	case address.Is4() && (ignoresARP(on) >= 8 || on != at && ignoresARP(on) >= 1):
-		s = snapshot.SilentAddress{Interface: on, Why: snapshot.AddressIgnored, On: at, Ignores: ignoresARP(on)}
+	case address.Is4() && (h.router.ignoresARP(on) >= 8 || on != at && h.router.ignoresARP(on) >= 1):
+		s = snapshot.SilentAddress{Interface: on, Why: snapshot.AddressIgnored, On: at, Ignores: h.router.ignoresARP(on)}
 	}
 	return s
 }
@@ -258,9 +248,9 @@ func (h *host) holder(address netip.Addr) string {
 }
 
 // ignoresARP is the effective arp_ignore of an interface (IN_DEV_ARP_IGNORE).
-func ignoresARP(device string) (most int) {
+func (r *router) ignoresARP(device string) (most int) {
 	for _, name := range []string{"all", device} {
-		value, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + name + "/arp_ignore")
+		value, err := r.file("/proc/sys/net/ipv4/conf/" + name + "/arp_ignore")
 		if n, bad := strconv.Atoi(strings.TrimSpace(string(value))); err == nil && bad == nil {
 			most = max(most, n)
 		}
@@ -270,9 +260,9 @@ func ignoresARP(device string) (most int) {
 
 // standsBy reports whether addresses may be another host's by design: a program speaks VRRP (protocol 112),
 // or may bind to addresses that are not here.
-func standsBy() bool {
-	value, _ := os.ReadFile("/proc/sys/net/ipv4/ip_nonlocal_bind")
-	sockets, err := os.ReadFile("/proc/thread-self/net/raw")
+func (r *router) standsBy() bool {
+	value, _ := r.file("/proc/sys/net/ipv4/ip_nonlocal_bind")
+	sockets, err := r.file("/proc/net/raw")
 	return err != nil || strings.TrimSpace(string(value)) == "1" || strings.Contains(string(sockets), ":0070 ")
 }
 
@@ -287,12 +277,12 @@ func (h *host) shown(rules *snapshot.NATRules) []snapshot.Interface {
 
 // readForwarding finds out by which interfaces nothing comes in to be forwarded (ip_route_input_slow),
 // on a host that forwards.
-func readForwarding(links []snapshot.Interface) error {
-	if off, err := notForwarded(false, ""); err != nil || off != "" {
+func (r *router) readForwarding(links []snapshot.Interface) error {
+	if off, err := r.notForwarded(false, ""); err != nil || off != "" {
 		return err
 	}
 	for i := range links {
-		off, err := notForwarded(false, links[i].Name)
+		off, err := r.notForwarded(false, links[i].Name)
 		if err != nil {
 			return err
 		}
@@ -370,18 +360,18 @@ func (h *host) route(address netip.Addr) (onLink string, here bool) {
 	}
 	link := &h.all[i]
 	on := slices.ContainsFunc(link.Addresses, func(p netip.Prefix) bool { return p.Contains(address) })
-	if !on || !link.Up || !h.asks[link.Name] || address.Is4() && proxies(link.Name) {
+	if !on || !link.Up || !h.asks[link.Name] || address.Is4() && h.router.proxiesARP(link.Name) {
 		return "", false
 	}
 	return link.Name, false
 }
 
-// proxies reports whether an interface answers for addresses of its own network that are not the
+// proxiesARP reports whether an interface answers for addresses of its own network that are not the
 // host's (arp_fwd_pvlan): elsewhere a proxy of IPv4 answers only for what a route leads out of by
 // another interface (arp_process).
-func proxies(device string) bool {
+func (r *router) proxiesARP(device string) bool {
 	return slices.ContainsFunc([]string{"all", device}, func(name string) bool {
-		value, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + name + "/proxy_arp_pvlan")
+		value, err := r.file("/proc/sys/net/ipv4/conf/" + name + "/proxy_arp_pvlan")
 		return err == nil && strings.TrimSpace(string(value)) != "0"
 	})
 }

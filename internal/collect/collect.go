@@ -14,6 +14,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/aggregate"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/unix"
 )
@@ -243,6 +244,10 @@ type source interface {
 	// structSize is the size of a kernel structure by BTF.
 	structSize(name string) (int, error)
 	machine() (machine, error)
+	// judged are the rules that packets meet, for ruleset.Judge.
+	judged() ([]*ruleset.Table, error)
+	// world is what answers about rules need beside files; call it inside. Bundles have the answers.
+	world() (world, error)
 	// traced passes on what was recorded before this snapshot, nil where nothing
 	// was; a bundle has its own. It comes before all other questions.
 	traced(now *snapshot.Trace) (*snapshot.Trace, error)

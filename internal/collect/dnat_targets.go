@@ -1,27 +1,18 @@
-//go:build linux
-
 package collect
 
 import (
-	"encoding/binary"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 
-	"github.com/vishvananda/netlink"
-
-	"github.com/natkit/natkit/internal/bpf/plane"
 	"github.com/natkit/natkit/internal/nat"
-	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/ruleset"
-	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 const (
@@ -29,12 +20,25 @@ const (
 	// one rule: what has more translates a whole prefix.
 	mostTargets = 1000
 	mostOfRule  = 16
-	// mostDrops bounds the places that may drop what goes to one target.
-	mostDrops = 8
+	// mostDrops bounds the places that may drop what goes to one target, mostJudged the rules
+	// that are asked about packets, some 0.1 µs each.
+	mostDrops  = 8
+	mostJudged = 4_000_000
 )
 
-func (o *observation) askDNATTargets() (*snapshot.DNATTargets, error) {
-	return o.askTargets(o.NATRules)
+// readDNATTargets asks for the route, the neighbour and, on this machine, the listening
+// socket of each constant address that a rule leads to.
+func (o *observation) readDNATTargets(context.Context) (err error) {
+	if o.NATRules == nil {
+		return errNone
+	}
+	o.DNATTargets, err = answer(o, question{"DNAT targets", "dnat_targets.json"}, func() (*snapshot.DNATTargets, error) {
+		return o.askTargets(o.NATRules)
+	})
+	if errors.As(err, new(errNotRecorded)) {
+		return errNone
+	}
+	return err
 }
 
 // targetsOf returns where rules lead, each end once.
@@ -243,7 +247,7 @@ func (k *lookups) protocolsOf(r *snapshot.NATRule) []uint8 {
 // judged are the rules of the namespace, read once for a snapshot.
 func (o *observation) judged() (all []*ruleset.Table, err error) {
 	if o.tables == nil {
-		o.tables, err = read.Judged(nil)
+		o.tables, err = o.src.judged()
 	}
 	return o.tables, err
 }
@@ -264,11 +268,7 @@ func (o *observation) lookUp() (k *lookups, err error) {
 		return nil, err
 	}
 	if k.programs = o.Programs; k.programs != nil && len(k.programs.Interfaces) > 0 {
-		pins, err := plane.PinsIn(nil)
-		if err == nil {
-			k.mappings, err = pins.Mappings()
-		}
-		if err != nil {
+		if k.mappings, err = openMappings(); err != nil {
 			return nil, err
 		}
 	}
@@ -286,7 +286,7 @@ type lookups struct {
 	tables    []*ruleset.Table
 	// programs are those of a gateway, mappings what they have; nil where there are none.
 	programs *snapshot.Programs
-	mappings *plane.Mappings
+	mappings *mappings
 	// outers are the interfaces of the default routes, of IPv6 or not.
 	outers map[bool]string
 	// filters is how many rules a packet may be asked by at each hook, judged how many may still be asked.
@@ -310,7 +310,7 @@ func (k *lookups) fill(t *snapshot.DNATTarget) error {
 		t.Local = true
 		if t.Address.Is4() && t.Address.IsLoopback() && k.rules.Rules[t.Rule].Hook == "prerouting" {
 			var err error
-			if t.Martian, err = localnetOff(k.rules.Rules[t.Rule].InInterface); err != nil {
+			if t.Martian, err = k.router.localnetOff(k.rules.Rules[t.Rule].InInterface); err != nil {
 				return err
 			}
 		}
@@ -318,50 +318,19 @@ func (k *lookups) fill(t *snapshot.DNATTarget) error {
 	}
 	t.NextHop, t.Interface, t.Neighbour, t.Broken, t.Ports = route.NextHop, route.Out, route.Neighbour, route.Broken, route.Ports
 	if t.NextHop == t.Address && (t.Neighbour == snapshot.NeighbourIncomplete || t.Neighbour == snapshot.NeighbourFailed) {
-		t.Sublink = sublinkOf(t.Interface)
+		t.Sublink = k.router.sublinkOf(t.Interface)
 	}
 	t.Refused = k.router.example(k.host, &k.rules.Rules[t.Rule], t)
 	return nil
 }
 
-// sublinkOf is a hardware address that an interface takes frames for besides its own, and that no interface of this
-// namespace has: that of a macvlan in another one, as of a container, which this host does not reach by the interface
-// itself (macvlan_start_xmit knows the other macvlans alone). Empty where there is none.
-func sublinkOf(device string) string {
-	links, err := socket.Whole(netlink.LinkList)
-	if err != nil {
-		return ""
-	}
-	index, own := 0, []string{}
-	for _, l := range links {
-		a := l.Attrs()
-		if own = append(own, a.HardwareAddr.String()); a.Name == device && l.Type() != "bridge" {
-			index = a.Index
-		}
-	}
-	if index == 0 {
-		return ""
-	}
-	entries, _ := netlink.NeighList(index, unix.AF_BRIDGE) // ndo_dflt_fdb_dump: the addresses of its filter
-	for _, e := range entries {
-		if e.Flags&netlink.NTF_SELF != 0 && isUnicast(e.HardwareAddr) && len(e.IP) == 0 && !slices.Contains(own, e.HardwareAddr.String()) {
-			return e.HardwareAddr.String()
-		}
-	}
-	return ""
-}
-
-func isUnicast(address net.HardwareAddr) bool {
-	return len(address) == 6 && address[0]&1 == 0 && !slices.Equal(address, make(net.HardwareAddr, 6))
-}
-
 // notForwarded returns the sysctl by which what comes in by an interface (empty: by any) is not
 // forwarded; empty where it is. For IPv6 an interface's own says only whether it is a router
 // (ip6_forward).
-func notForwarded(v6 bool, in string) (sysctl string, err error) {
+func (r *router) notForwarded(v6 bool, in string) (sysctl string, err error) {
 	family := map[bool]string{false: "ipv4", true: "ipv6"}[v6]
 	on := func(device string) (bool, error) {
-		value, err := os.ReadFile("/proc/sys/net/" + family + "/conf/" + device + "/forwarding")
+		value, err := r.file("/proc/sys/net/" + family + "/conf/" + device + "/forwarding")
 		return strings.TrimSpace(string(value)) != "0", err
 	}
 	all, err := on("all")
@@ -375,16 +344,15 @@ func notForwarded(v6 bool, in string) (sysctl string, err error) {
 			return "", ignoreAbsent(err)
 		}
 	}
-	links, err := net.Interfaces()
-	for _, l := range links {
-		if own, ownErr := on(l.Name); ownErr == nil && own && l.Flags&net.FlagLoopback == 0 {
+	for _, l := range r.sorted() {
+		if own, ownErr := on(l.name); ownErr == nil && own && l.flags&unix.IFF_LOOPBACK == 0 {
 			if in == "" {
-				return "", err
+				return "", nil
 			}
-			return "net.ipv4.conf." + in + ".forwarding", err
+			return "net.ipv4.conf." + in + ".forwarding", nil
 		}
 	}
-	return "net.ipv4.ip_forward", err // no interface does: answers come in by another one
+	return "net.ipv4.ip_forward", nil // no interface does: answers come in by another one
 }
 
 // ignoreAbsent is nil for an interface or a family that is not there.
@@ -395,22 +363,24 @@ func ignoreAbsent(err error) error {
 	return err
 }
 
+// neighbourStates are the kernel's NUD_* (include/uapi/linux/neighbour.h).
+var neighbourStates = map[int]string{
+	unix.NUD_INCOMPLETE: snapshot.NeighbourIncomplete, unix.NUD_REACHABLE: snapshot.NeighbourReachable, unix.NUD_STALE: "STALE", unix.NUD_DELAY: "DELAY",
+	unix.NUD_PROBE: "PROBE", unix.NUD_FAILED: snapshot.NeighbourFailed, unix.NUD_NOARP: "NOARP", unix.NUD_PERMANENT: "PERMANENT",
+}
+
 // localnetOff reports whether the kernel drops packets to 127.0.0.0/8 that come in by an
 // interface (empty or a pattern: by every one): net.ipv4.conf.*.route_localnet is 0 of it and
 // of all (IN_DEV_NET_ROUTE_LOCALNET).
-func localnetOff(device string) (off bool, err error) {
+func (r *router) localnetOff(device string) (off bool, err error) {
 	names := []string{"all", device}
 	if device == "" || strings.HasSuffix(device, "*") {
-		links, err := net.Interfaces()
-		if err != nil {
-			return false, err
-		}
-		for _, l := range links {
-			names = append(names, l.Name)
+		for _, l := range r.sorted() {
+			names = append(names, l.name)
 		}
 	}
 	for _, name := range names {
-		value, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + name + "/route_localnet")
+		value, err := r.file("/proc/sys/net/ipv4/conf/" + name + "/route_localnet")
 		if err == nil && strings.TrimSpace(string(value)) != "0" {
 			return false, nil
 		}
@@ -428,6 +398,9 @@ func (k *lookups) listens(t *snapshot.DNATTarget) error {
 		return nil
 	}
 	open, err := k.open(t.Protocol)
+	if lacks(err) { // whether one listens is not known
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -489,7 +462,7 @@ func (k *lookups) open(protocol string) ([]netip.AddrPort, error) {
 	if known {
 		return open, nil
 	}
-	sockets, err := openSockets(protocol)
+	sockets, err := k.router.sockets(protocol)
 	if err != nil {
 		return nil, err
 	}
@@ -514,38 +487,4 @@ func takesRedirected(bound netip.Addr, r *snapshot.NATRule) bool {
 		return false
 	}
 	return !bound.IsLoopback() || r.Hook != "prerouting"
-}
-
-// openSockets lists listening TCP sockets, with their accept queues, or UDP sockets without a
-// peer (inet_diag_msg_attrs_fill; struct inet_diag_req_v2 and inet_diag_msg, include/uapi/linux/inet_diag.h).
-func openSockets(protocol string) (open []snapshot.AcceptQueue, err error) {
-	const tcpListen, tcpClose, bytes, port, address, waiting, limit = 10, 7, 56, 4, 8, 56, 60
-	number, state := byte(unix.IPPROTO_TCP), tcpListen
-	if protocol == "udp" {
-		number, state = unix.IPPROTO_UDP, tcpClose
-	}
-	c, err := socket.Dial(nil, unix.NETLINK_INET_DIAG)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	for family, size := range map[byte]int{unix.AF_INET: 4, unix.AF_INET6: 16} {
-		request := make([]byte, bytes)
-		request[0], request[1] = family, number
-		binary.NativeEndian.PutUint32(request[4:], 1<<state)
-		answers, err := c.Ask(unix.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP, request)
-		if err != nil {
-			return nil, fmt.Errorf("list sockets of %s: %w (needs CONFIG_INET_DIAG)", protocol, err)
-		}
-		for _, a := range answers {
-			if len(a.Body) >= limit+4 {
-				addr, _ := netip.AddrFromSlice(a.Body[address : address+size])
-				open = append(open, snapshot.AcceptQueue{
-					Socket:  netip.AddrPortFrom(addr.Unmap(), binary.BigEndian.Uint16(a.Body[port:])),
-					Waiting: binary.NativeEndian.Uint32(a.Body[waiting:]), Limit: binary.NativeEndian.Uint32(a.Body[limit:]),
-				})
-			}
-		}
-	}
-	return open, nil
 }

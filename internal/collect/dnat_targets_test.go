@@ -137,7 +137,16 @@ func TestNotForwarded(t *testing.T) {
 		testutil.Sysctl(t, ns, "net/ipv4/conf/wan0/forwarding", c.wan)
 		testutil.Sysctl(t, ns, "net/ipv4/conf/lan0/forwarding", c.lan)
 		if err := ns.Do(func() error {
-			got, err := notForwarded(false, "wan0")
+			w, err := newLive(Options{}).world()
+			if err != nil {
+				return err
+			}
+			defer w.close()
+			r, err := newRouter(w)
+			if err != nil {
+				return err
+			}
+			got, err := r.notForwarded(false, "wan0")
 			if got != c.want {
 				t.Errorf("%v: %q", c, got)
 			}

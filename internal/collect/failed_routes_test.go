@@ -6,7 +6,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -14,7 +13,7 @@ import (
 // TestUnseen: filters are asked about what is INVALID of what leaves by the interface that it came in by.
 func TestUnseen(t *testing.T) {
 	drop := &ruleset.Rule{Match: ruleset.Match{Conn: []ruleset.ConnCondition{{Any: ruleset.ConnInvalid}}}, Target: ruleset.Target{Kind: ruleset.Drop}}
-	k := &router{conn: new(socket.Conn), known: map[string]snapshot.Route{}, tables: []*ruleset.Table{{
+	k := &router{world: &kernelWorld{}, known: map[string]snapshot.Route{}, tables: []*ruleset.Table{{
 		Family: "inet", Name: "fw", Chains: []*ruleset.Chain{{Name: "forward", Hook: "forward", Type: "filter", Policy: "accept", Rules: []*ruleset.Rule{drop}}},
 	}}}
 	f := flow{protocol: unix.IPPROTO_TCP, from: netip.MustParseAddrPort("192.168.1.20:0"), to: netip.MustParseAddrPort("10.50.0.10:1433"), in: "lan0"}

@@ -1,5 +1,3 @@
-//go:build linux
-
 package collect
 
 import (
@@ -10,7 +8,22 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
+)
+
+// TCP's flags as in the header.
+const (
+	synOnly = 0x02
+	synACK  = 0x12
+	ackOnly = 0x10
+	pshACK  = 0x18
+)
+
+// The hooks on the way of what is forwarded, comes in for this host, and leaves from it.
+var (
+	throughHooks = []string{"prerouting", "forward", "postrouting", ruleset.HookEgress}
+	inHooks      = []string{"prerouting", "input"}
+	outHooks     = []string{"output", "postrouting", ruleset.HookEgress}
 )
 
 // pass finds out whether the first packet of a connection to a target is forwarded, and passes
@@ -31,7 +44,7 @@ func (k *lookups) passBy(t *snapshot.DNATTarget, r *snapshot.NATRule) (err error
 	case r.Hook == "output":
 		there = outHooks
 	default:
-		t.NotForwarded, err = notForwarded(t.Address.Is6(), in)
+		t.NotForwarded, err = k.router.notForwarded(t.Address.Is6(), in)
 	}
 	if err != nil {
 		return err
@@ -153,6 +166,9 @@ func (h *host) near(address netip.Addr) (*snapshot.Interface, bool) {
 	}
 	return nil, false
 }
+
+// loopback is the interface over which a machine sends to itself.
+const loopback = "lo"
 
 // filter asks the filters of hooks about a packet; nil where too many rules were asked before.
 func (k *lookups) filter(p *ruleset.Packet, hooks ...string) *snapshot.Filter {

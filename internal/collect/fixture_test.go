@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -35,6 +36,9 @@ func (f *fixture) list(dir, prefix string) ([]string, error) {
 	}
 	return names, nil
 }
+
+func (f *fixture) judged() ([]*ruleset.Table, error) { return nil, fs.ErrNotExist }
+func (f *fixture) world() (world, error)             { return nil, fs.ErrNotExist }
 
 func (f *fixture) structSize(name string) (int, error) {
 	n, ok := f.structs[name]

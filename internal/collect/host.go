@@ -9,9 +9,12 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/unix"
 )
@@ -115,4 +118,149 @@ func parseEventListeners(r io.Reader) ([]snapshot.EventListener, error) {
 		}
 	}
 	return all, lines.Err()
+}
+
+// readAcceptQueues asks sock_diag for the listeners with connections that wait for accept.
+func (o *observation) readAcceptQueues(context.Context) error {
+	queues, err := answer(o, question{"accept queues", "accept_queues.json"}, func() (*[]snapshot.AcceptQueue, error) {
+		w, err := o.src.world()
+		if err != nil {
+			return nil, err
+		}
+		defer w.close()
+		all, err := w.sockets("tcp")
+		all = slices.DeleteFunc(all, func(q snapshot.AcceptQueue) bool { return q.Waiting == 0 })
+		free := func(q snapshot.AcceptQueue) int64 { return int64(q.Limit) - int64(q.Waiting) }
+		slices.SortStableFunc(all, func(a, b snapshot.AcceptQueue) int {
+			return cmp.Or(cmp.Compare(free(a), free(b)), a.Socket.Compare(b.Socket))
+		})
+		all = all[:min(len(all), mostQueues)]
+		return &all, err
+	})
+	if err == nil {
+		o.AcceptQueues = *queues
+	}
+	return noneIfAbsent(err)
+}
+
+// readReversePaths lists the interfaces with a strict reverse path filter, if it dropped
+// anything so far.
+func (o *observation) readReversePaths(context.Context) error {
+	if o.TCP == nil || o.TCP.Counters["TcpExtIPReversePathFilter"] == 0 {
+		return errNone
+	}
+	paths, err := answer(o, question{"reverse paths", "reverse_paths.json"}, o.askReversePaths)
+	if err == nil {
+		o.ReversePaths = *paths
+	}
+	return noneIfAbsent(err)
+}
+
+// askReversePaths asks, for each interface, for the route to a public address that leads out of
+// it: that is a default route, also one of a table for the interface's own address.
+func (o *observation) askReversePaths() (*[]snapshot.ReversePath, error) {
+	k, err := o.asksRoutes()
+	if err != nil {
+		return nil, err
+	}
+	paths := []snapshot.ReversePath{}
+	links := k.sorted()
+	for _, l := range links[:min(len(links), mostPaths)] {
+		// The effective value is the larger one, and 2 is loose (IN_DEV_RPFILTER).
+		if mode := max(k.strictFilter("all"), k.strictFilter(l.name)); mode != 1 || l.flags&unix.IFF_UP == 0 || l.flags&unix.IFF_LOOPBACK != 0 {
+			continue
+		}
+		path := snapshot.ReversePath{Interface: l.name}
+		if path.Default, err = k.leadsOut(l); err != nil {
+			return nil, err
+		}
+		if !path.Default {
+			path.Selected = k.selectedWay(l)
+		}
+		paths = append(paths, path)
+	}
+	return &paths, nil
+}
+
+// selectedWay is the routing rule for packets of a mark, or that come in by an interface, that leads to a default
+// route out of this one: fib_validate_source asks without either, unless src_valid_mark is set.
+func (r *router) selectedWay(l *link) string {
+	for _, name := range []string{"all", l.name} {
+		if text, _ := r.file("/proc/sys/net/ipv4/conf/" + name + "/src_valid_mark"); strings.TrimSpace(string(text)) != "0" {
+			return ""
+		}
+	}
+	tables := r.defaultTables(l)
+	for i := range r.rules {
+		rule := &r.rules[i]
+		if rule.v6 || rule.mark == 0 && rule.in == "" || rule.from.IsValid() || rule.invert || !slices.Contains(tables, rule.table) {
+			continue
+		}
+		word := fmt.Sprintf("fwmark %#x", rule.mark)
+		if rule.mark == 0 {
+			word = "iif " + rule.in
+		}
+		return fmt.Sprintf("%d: %s lookup %d", rule.priority, word, rule.table)
+	}
+	return ""
+}
+
+func (r *router) strictFilter(device string) int {
+	text, _ := r.file("/proc/sys/net/ipv4/conf/" + device + "/rp_filter")
+	n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	return n
+}
+
+// readICMPErrors asks the rules what becomes of the ICMP errors by which this machine answers
+// packets that are too large to forward, if there were any.
+func (o *observation) readICMPErrors(context.Context) (err error) {
+	if o.TCP == nil || o.TCP.Counters["IpFragFails"] == 0 {
+		return errNone
+	}
+	o.ICMPErrors, err = answer(o, question{"filters of ICMP errors", "icmp_errors.json"}, func() (*snapshot.Filter, error) {
+		tables, err := o.judged()
+		if err != nil {
+			return nil, err
+		}
+		k := &lookups{tables: tables, judged: mostJudged}
+		const unreachable, tooLarge = 3, 4 // ICMP_DEST_UNREACH, ICMP_FRAG_NEEDED
+		return k.filter(&ruleset.Packet{Conn: ruleset.ConnRelated, Packet: nat.Packet{Protocol: unix.IPPROTO_ICMP}, ICMP: true, Type: unreachable, Code: tooLarge}, "output", "postrouting"), nil
+	})
+	return noneIfAbsent(err)
+}
+
+const (
+	// mostLinks and mostQueuesRead bound what is kept of a host with very many interfaces.
+	mostLinks      = 2048
+	mostQueuesRead = 2048
+)
+
+// readLinks reads what interfaces, their queues and filters of tc lost.
+func (o *observation) readLinks(context.Context) (err error) {
+	o.Links, err = answer(o, question{"interfaces and queues", "links.json"}, askLinks)
+	if errors.As(err, new(errNotRecorded)) {
+		return errNone
+	}
+	return err
+}
+
+// readIPsecPolicies lists the policies of IPsec, if it dropped anything so far.
+func (o *observation) readIPsecPolicies(context.Context) error {
+	if o.TCP == nil || !ipsecDropped(o.TCP.Counters) {
+		return errNone
+	}
+	policies, err := answer(o, question{"IPsec policies", "ipsec_policies.json"}, askIPsecPolicies)
+	if err == nil {
+		o.IPsecPolicies = *policies
+	}
+	return noneIfAbsent(err)
+}
+
+func ipsecDropped(counters snapshot.Counters) bool {
+	for name, n := range counters {
+		if n > 0 && strings.HasPrefix(name, "Xfrm") {
+			return true
+		}
+	}
+	return false
 }

@@ -19,13 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// mostLinks and mostQueuesRead bound what is kept of a host with very many interfaces.
-	mostLinks      = 2048
-	mostQueuesRead = 2048
-	// mostQueuesAsked bounds the queues of which classes and filters are read.
-	mostQueuesAsked = 64
-)
+// mostQueuesAsked bounds the queues of which classes and filters are read.
+const mostQueuesAsked = 64
 
 func askLinks() (*snapshot.Links, error) {
 	links, err := socket.Whole(netlink.LinkList)

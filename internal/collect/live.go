@@ -17,7 +17,10 @@ import (
 
 	"github.com/cilium/ebpf/btf"
 	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ruleset"
+	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
 )
@@ -111,6 +114,16 @@ func (l *live) counters(ctx context.Context, fn func([]byte) error) error {
 
 func (l *live) table(ctx context.Context, fn func([]byte) error) (dump.Result, error) {
 	return dump.Dump(ctx, l.o.Netns, fn)
+}
+
+func (l *live) judged() ([]*ruleset.Table, error) { return read.Judged(nil) }
+
+func (l *live) world() (world, error) {
+	conn, err := socket.Dial(nil, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, err
+	}
+	return &kernelWorld{conn}, nil
 }
 
 func (l *live) answer(_ question, _ any, ask func() error) error { return ask() }

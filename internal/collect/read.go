@@ -9,6 +9,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/aggregate"
 	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -23,7 +24,12 @@ type observation struct {
 	tableRead         bool
 	// ipvsTable is nil where IPVS has none, or it could not be read.
 	ipvsTable *ipvsTable
-	asked
+	// tables are what judged has read, routes is what asksRoutes has opened, host what readHost has read.
+	tables []*ruleset.Table
+	routes *router
+	host   *host
+	// lookedUp is what lookUp has read.
+	lookedUp *lookups
 }
 
 // entryFunc is asked before the dump for the function to call with each entry of
@@ -132,7 +138,13 @@ func (o *observation) collect(ctx context.Context, all []collector) {
 		for _, c := range all {
 			o.part(c.part, func() error { return c.read(o, ctx) })
 		}
-		o.release()
+		if o.routes != nil {
+			o.routes.close()
+			o.routes = nil
+		}
+		if k := o.lookedUp; k != nil && k.mappings != nil {
+			_ = k.mappings.Close()
+		}
 		return nil
 	})
 	if err != nil {

@@ -7,11 +7,8 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"net"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
@@ -19,25 +16,8 @@ import (
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/unix"
+	"github.com/vishvananda/netlink"
 )
-
-// TCP's flags as in the header.
-const (
-	synOnly = 0x02
-	synACK  = 0x12
-	ackOnly = 0x10
-	pshACK  = 0x18
-)
-
-// The hooks on the way of what is forwarded, comes in for this host, and leaves from it.
-var (
-	throughHooks = []string{"prerouting", "forward", "postrouting", ruleset.HookEgress}
-	inHooks      = []string{"prerouting", "input"}
-	outHooks     = []string{"output", "postrouting", ruleset.HookEgress}
-)
-
-// loopback is the interface over which a machine sends to itself.
-const loopback = "lo"
 
 // flow is a packet that the kernel is asked for the route of: one that comes in by an interface, or, where
 // that is empty, one of this host.
@@ -55,14 +35,11 @@ func (f flow) String() string { return fmt.Sprintf("%d %s > %s in %s", f.protoco
 
 // router asks the kernel for routes, and knows what it was asked before.
 type router struct {
-	// conn is a socket of rtnetlink, nil for a bundle.
-	conn interface {
-		Ask(kind, flags uint16, body []byte) ([]natnetlink.Message, error)
-		Close() error
-	}
+	// world is nil for a bundle.
+	world
 	links      map[int]*link
 	named      map[string]*link
-	neighbours map[hop]neighbour
+	neighbours map[hop]netlink.Neigh
 	// sortedHops are the keys of neighbours in order, once they were asked for.
 	sortedHops []hop
 	// tables are the rules that mark packets; marking bounds how many of them are asked.
@@ -80,13 +57,53 @@ type hop struct {
 	address netip.Addr
 }
 
-// neighbour is an entry of the table of neighbours, with its state (NUD_*).
-type neighbour struct {
-	State        int
-	HardwareAddr net.HardwareAddr
+// newRouter reads what is the same for all packets.
+func newRouter(w world) (*router, error) {
+	r := &router{world: w, links: map[int]*link{}, named: map[string]*link{}, neighbours: map[hop]netlink.Neigh{}, known: map[string]snapshot.Route{}}
+	all, err := w.neighbours()
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range all {
+		if address, ok := netip.AddrFromSlice(n.IP); ok {
+			r.neighbours[hop{n.LinkIndex, address.Unmap()}] = n
+		}
+	}
+	links, err := w.interfaces()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range links {
+		r.links[l.index], r.named[l.name] = l, l
+	}
+	rules, err := w.routingRules()
+	for _, rule := range rules {
+		if rule.priority != 0 && rule.priority != 32766 && rule.priority != 32767 {
+			r.rules = append(r.rules, rule)
+		}
+	}
+	return r, err
 }
 
-func (r *router) close() { r.conn.Close() }
+// asksRoutes is the router of a snapshot, which collect closes.
+func (o *observation) asksRoutes() (_ *router, err error) {
+	if o.routes != nil {
+		return o.routes, nil
+	}
+	w, err := o.src.world()
+	if err != nil {
+		return nil, err
+	}
+	if o.routes, err = newRouter(w); err == nil {
+		o.routes.tables, err = o.judged()
+	}
+	if o.routes == nil {
+		w.close()
+	}
+	return o.routes, err
+}
+
+func (r *router) close() { r.world.close() }
 
 // link is an interface.
 type link struct {
@@ -98,11 +115,11 @@ type link struct {
 	state int
 }
 
-// readLinks lists the interfaces (rtnl_fill_ifinfo).
-func (r *router) readLinks() error {
-	messages, err := r.conn.Ask(unix.RTM_GETLINK, unix.NLM_F_DUMP, make([]byte, unix.SizeofIfInfomsg))
+// interfaces lists them (rtnl_fill_ifinfo).
+func (k *kernelWorld) interfaces() (all []*link, err error) {
+	messages, err := k.conn.Ask(unix.RTM_GETLINK, unix.NLM_F_DUMP, make([]byte, unix.SizeofIfInfomsg))
 	if err != nil {
-		return fmt.Errorf("list interfaces: %w", err)
+		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
 	for _, m := range messages {
 		if len(m.Body) < unix.SizeofIfInfomsg {
@@ -110,7 +127,7 @@ func (r *router) readLinks() error {
 		}
 		attrs, err := natnetlink.ParseAttrs(m.Body[unix.SizeofIfInfomsg:])
 		if err != nil {
-			return fmt.Errorf("list interfaces: %w", err)
+			return nil, fmt.Errorf("list interfaces: %w", err)
 		}
 		info := attrs.Nested(unix.IFLA_LINKINFO)
 		l := &link{index: int(binary.NativeEndian.Uint32(m.Body[4:])), flags: binary.NativeEndian.Uint32(m.Body[8:]), state: -1,
@@ -120,9 +137,9 @@ func (r *router) readLinks() error {
 				l.state = int(state[0])
 			}
 		}
-		r.links[l.index], r.named[l.name] = l, l
+		all = append(all, l)
 	}
-	return nil
+	return all, nil
 }
 
 // sorted are the interfaces in the order of their numbers.
@@ -131,11 +148,11 @@ func (r *router) sorted() []*link {
 }
 
 // sortedNeighbours are the entries in the order of their addresses.
-func (r *router) sortedNeighbours() iter.Seq2[hop, neighbour] {
+func (r *router) sortedNeighbours() iter.Seq2[hop, netlink.Neigh] {
 	if len(r.sortedHops) != len(r.neighbours) {
 		r.sortedHops = slices.SortedFunc(maps.Keys(r.neighbours), func(a, b hop) int { return cmp.Or(cmp.Compare(a.link, b.link), a.address.Compare(b.address)) })
 	}
-	return func(yield func(hop, neighbour) bool) {
+	return func(yield func(hop, netlink.Neigh) bool) {
 		for _, at := range r.sortedHops {
 			if !yield(at, r.neighbours[at]) {
 				return
@@ -182,11 +199,11 @@ type routingRule struct {
 	action uint8
 }
 
-// readRules lists the routing rules (fib_nl_fill_rule).
-func (r *router) readRules() error {
-	messages, err := r.conn.Ask(unix.RTM_GETRULE, unix.NLM_F_DUMP, make([]byte, unix.SizeofRtMsg))
+// routingRules lists them (fib_nl_fill_rule).
+func (k *kernelWorld) routingRules() (all []routingRule, err error) {
+	messages, err := k.conn.Ask(unix.RTM_GETRULE, unix.NLM_F_DUMP, make([]byte, unix.SizeofRtMsg))
 	if err != nil {
-		return fmt.Errorf("list routing rules: %w", err)
+		return nil, fmt.Errorf("list routing rules: %w", err)
 	}
 	for _, m := range messages {
 		if len(m.Body) < unix.SizeofRtMsg || m.Body[0] != unix.AF_INET && m.Body[0] != unix.AF_INET6 {
@@ -194,7 +211,7 @@ func (r *router) readRules() error {
 		}
 		attrs, err := natnetlink.ParseAttrs(m.Body[unix.SizeofRtMsg:])
 		if err != nil {
-			return fmt.Errorf("list routing rules: %w", err)
+			return nil, fmt.Errorf("list routing rules: %w", err)
 		}
 		rule := routingRule{
 			v6: m.Body[0] == unix.AF_INET6, action: m.Body[7], invert: binary.NativeEndian.Uint32(m.Body[8:])&unix.FIB_RULE_INVERT != 0,
@@ -211,11 +228,9 @@ func (r *router) readRules() error {
 				ports[0], ports[1] = binary.NativeEndian.Uint16(p), binary.NativeEndian.Uint16(p[2:])
 			}
 		}
-		if rule.priority != 0 && rule.priority != 32766 && rule.priority != 32767 {
-			r.rules = append(r.rules, rule)
-		}
+		all = append(all, rule)
 	}
-	return nil
+	return all, nil
 }
 
 func prefixFrom(address []byte, bits uint8) netip.Prefix {
@@ -229,13 +244,13 @@ var refused = []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, uni
 
 // ask returns the route of a packet; false where it is not known.
 func (r *router) ask(f flow) (snapshot.Route, bool) {
-	if route, known := r.known[f.String()]; known || r.conn == nil {
+	if route, known := r.known[f.String()]; known || r.world == nil {
 		return route, known
 	}
 	all := f.packet != nil
 	mark, unknown := r.marked(f)
 	f.mark = mark
-	route, err := r.askKernel(f)
+	route, err := r.route(r, f)
 	if err != nil {
 		return route, false
 	}
@@ -248,7 +263,7 @@ func (r *router) ask(f flow) (snapshot.Route, bool) {
 			continue
 		}
 		f.mark = other
-		if m, err := r.askKernel(f); err == nil && (m.Out != route.Out || m.Error != route.Error || m.NextHop != route.NextHop) {
+		if m, err := r.route(r, f); err == nil && (m.Out != route.Out || m.Error != route.Error || m.NextHop != route.NextHop) {
 			route.Marked = append(route.Marked, snapshot.MarkedRoute{Mark: other, Route: m})
 		}
 	}
@@ -299,9 +314,6 @@ func packetOf(f flow, state ruleset.ConnBits) *ruleset.Packet {
 	}}
 }
 
-// mostJudged bounds the rules that are asked about packets, some 0.1 µs each.
-const mostJudged = 4_000_000
-
 // mostMarks bounds the marks that are tried, mostHops the next hops of a route.
 const (
 	mostMarks = 16
@@ -318,9 +330,9 @@ func (r *router) marks() (all []uint32) {
 	return all
 }
 
-// askKernel sends one request (inet_rtm_getroute, inet6_rtm_getroute). Linux 4.18 and later know protocol
+// route sends one request (inet_rtm_getroute, inet6_rtm_getroute). Linux 4.18 and later know protocol
 // and ports, of TCP and UDP; earlier ones pass over them.
-func (r *router) askKernel(f flow) (route snapshot.Route, err error) {
+func (k *kernelWorld) route(r *router, f flow) (route snapshot.Route, err error) {
 	const lookupTable, fibMatch = 0x1000, 0x2000 // RTM_F_LOOKUP_TABLE, RTM_F_FIB_MATCH
 	bits, family := uint8(f.to.Addr().BitLen()), uint8(unix.AF_INET)
 	if f.to.Addr().Is6() {
@@ -350,10 +362,10 @@ func (r *router) askKernel(f flow) (route snapshot.Route, err error) {
 			}
 		}
 	}
-	answers, err := r.conn.Ask(unix.RTM_GETROUTE, 0, body)
+	answers, err := k.conn.Ask(unix.RTM_GETROUTE, 0, body)
 	if err == nil && f.packet != nil { // the same with all next hops
 		binary.NativeEndian.PutUint32(body[8:], lookupTable|fibMatch)
-		if all, err := r.conn.Ask(unix.RTM_GETROUTE, 0, body); err == nil && len(all) > 0 {
+		if all, err := k.conn.Ask(unix.RTM_GETROUTE, 0, body); err == nil && len(all) > 0 {
 			defer func() { route.Hops = r.hops(all[0].Body, f) }()
 		}
 	}
@@ -374,17 +386,11 @@ func (r *router) askKernel(f flow) (route snapshot.Route, err error) {
 // foreign reports whether the reverse path filter drops a packet, for which kernels since 6.14 answer EINVAL as
 // for a blackhole: it is strict, and the way back to the source is by another interface (__fib_validate_source).
 func (r *router) foreign(f flow) bool {
-	if f.in == "" || !f.from.Addr().Is4() || max(strictFilter("all"), strictFilter(f.in)) != 1 {
+	if f.in == "" || !f.from.Addr().Is4() || max(r.strictFilter("all"), r.strictFilter(f.in)) != 1 {
 		return false
 	}
-	back, err := r.askKernel(flow{to: netip.AddrPortFrom(f.from.Addr(), 0)})
+	back, err := r.route(r, flow{to: netip.AddrPortFrom(f.from.Addr(), 0)})
 	return err == nil && back.Out != f.in
-}
-
-func strictFilter(device string) int {
-	text, _ := os.ReadFile("/proc/sys/net/ipv4/conf/" + device + "/rp_filter")
-	n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
-	return n
 }
 
 // refusal is the text of the rule by which a packet is refused: one that refuses itself, or the only one that
@@ -399,7 +405,7 @@ func (r *router) refusal(f flow, route *snapshot.Route) string {
 			led = append(led, &r.rules[i])
 		}
 	}
-	others, err := r.askKernel(flow{to: f.to})
+	others, err := r.route(r, flow{to: f.to})
 	if len(led) != 1 || err != nil || others.Error == route.Error || r.foreign(f) {
 		return ""
 	}
@@ -470,12 +476,6 @@ func (r *router) hops(body []byte, f flow) (all []snapshot.Route) {
 		all, rest = append(all, hop), rest[min((size+3)&^3, len(rest)):]
 	}
 	return all
-}
-
-// neighbourStates are the kernel's NUD_* (include/uapi/linux/neighbour.h).
-var neighbourStates = map[int]string{
-	unix.NUD_INCOMPLETE: snapshot.NeighbourIncomplete, unix.NUD_REACHABLE: snapshot.NeighbourReachable, unix.NUD_STALE: "STALE", unix.NUD_DELAY: "DELAY",
-	unix.NUD_PROBE: "PROBE", unix.NUD_FAILED: snapshot.NeighbourFailed, unix.NUD_NOARP: "NOARP", unix.NUD_PERMANENT: "PERMANENT",
 }
 
 // reach finds out what is known of the neighbour and the interface.

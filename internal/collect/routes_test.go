@@ -76,7 +76,11 @@ func TestRoutes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			testutil.Inside(t, ns, func() error {
-				r, err := newRouter()
+				w, err := newLive(Options{}).world()
+				if err != nil {
+					return err
+				}
+				r, err := newRouter(w)
 				if err != nil {
 					return err
 				}
@@ -248,7 +252,7 @@ func TestRouteMarks(t *testing.T) {
 	} {
 		testutil.Nft(t, ns, `table ip t; delete table ip t; table ip t { chain c { type filter hook prerouting priority -150; `+c.rules+`; }; }`)
 		testutil.Inside(t, ns, func() error {
-			o := &observation{Snapshot: &snapshot.Snapshot{}}
+			o := &observation{src: newLive(Options{}), Snapshot: &snapshot.Snapshot{}}
 			k, err := o.asksRoutes()
 			if err != nil {
 				return err

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -404,6 +405,10 @@ func (t *tape) list(dir, prefix string) ([]string, error) {
 	}
 	return names, nil
 }
+
+func (t *tape) judged() ([]*ruleset.Table, error) { return nil, errNotRecorded{"rules"} }
+
+func (t *tape) world() (world, error) { return nil, errNotRecorded{"the namespace"} }
 
 func (t *tape) machine() (machine, error) { return t.head.Machine, t.failure(askedMachine) }
 

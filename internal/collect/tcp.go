@@ -34,8 +34,13 @@ func ReadTCP(ns *netns.Handle) (tcp *snapshot.TCP, err error) {
 // must not take half of them for all.
 func readTCP(src source) (*snapshot.TCP, error) {
 	t := &snapshot.TCP{Counters: snapshot.Counters{}}
+	var lacking error // people send one of them
 	for _, path := range []string{procSNMP, procNetstat} {
 		text, err := readText(src, path)
+		if lacks(err) && lacking == nil {
+			lacking = err
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -56,7 +61,7 @@ func readTCP(src source) (*snapshot.TCP, error) {
 	}
 	sockets, err := readTCPSockets(src)
 	t.Sockets = sockets
-	return t, err
+	return t, firstError(lacking, err)
 }
 
 // parseCounters reads pairs of lines, names above values, each behind the name of

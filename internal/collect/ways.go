@@ -1,18 +1,17 @@
-//go:build linux
-
 package collect
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 const (
@@ -22,8 +21,20 @@ const (
 	mostAsked = 1_000_000
 )
 
+// readWays asks the filters about what is translated, served and bridged here, beside what DNAT leads to.
+func (o *observation) readWays(context.Context) (err error) {
+	if o.NATRules == nil {
+		return errNone
+	}
+	o.Ways, err = answer(o, question{"filters of other traffic", "ways.json"}, o.ways)
+	if errors.As(err, new(errNotRecorded)) {
+		return errNone
+	}
+	return err
+}
+
 func (o *observation) ways() (*snapshot.Ways, error) {
-	bridges, err := bridgeFilters()
+	bridges, err := o.bridgeFilters()
 	if err != nil {
 		return nil, err
 	}
@@ -51,8 +62,13 @@ func (o *observation) ways() (*snapshot.Ways, error) {
 }
 
 // bridgeFilters reports whether frames that a bridge passes on go through the rules of IP (br_netfilter).
-func bridgeFilters() (bool, error) {
-	value, err := os.ReadFile("/proc/sys/net/bridge/bridge-nf-call-iptables")
+func (o *observation) bridgeFilters() (bool, error) {
+	w, err := o.src.world()
+	if err != nil {
+		return false, err
+	}
+	defer w.close()
+	value, err := w.file("/proc/sys/net/bridge/bridge-nf-call-iptables")
 	return strings.TrimSpace(string(value)) == "1", ignoreAbsent(err)
 }
 
@@ -404,7 +420,7 @@ func (h *host) link(name string) *snapshot.Interface {
 // discovery asks about the messages by which IPv6 finds hosts, on interfaces that forward it and that
 // rules let other packets pass by.
 func (w *ways) discovery() {
-	if off, err := notForwarded(true, ""); err != nil || off != "" {
+	if off, err := w.router.notForwarded(true, ""); err != nil || off != "" {
 		return
 	}
 	for i := range w.host.all {

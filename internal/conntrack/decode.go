@@ -412,6 +412,19 @@ var statsCPUNames = [...]string{
 	12: "icmp_error", 13: "search_restart", 14: "clash_resolve", 15: "chaintoolong",
 }
 
+// AppendStats adds the message in which the kernel gives the counters of a CPU (ctnetlink_ct_stat_cpu_fill_info);
+// names that it does not have are left out.
+func AppendStats(b []byte, cpu uint16, stats map[string]uint64) []byte {
+	start := len(b)
+	b = netlink.AppendNetfilter(netlink.Begin(b, GetStatsCPU, 0, 0), unix.AF_UNSPEC, cpu)
+	for kind, name := range statsCPUNames {
+		if n, there := stats[name]; there && name != "" {
+			b = netlink.AppendU32(b, uint16(kind), uint32(n))
+		}
+	}
+	return netlink.End(b, start)
+}
+
 // StatsGlobal decodes the body of an IPCTNL_MSG_CT_GET_STATS answer: "entries"
 // and, since Linux 4.18, "max_entries" (enum ctattr_stats_global).
 func StatsGlobal(body []byte) (map[string]uint64, error) {

@@ -98,7 +98,7 @@ func (t *table) counters(names ...string) []Evidence {
 			if source == "ctnetlink" {
 				source = statSource
 			}
-			e = append(e, Evidence{What: "counter " + name, Value: d, Unit: fmt.Sprintf("in %.1f s", t.rec.Seconds()), Source: source})
+			e = append(e, Evidence{What: "counter " + name, Value: d, Unit: t.rec.Span(), Source: source})
 		}
 	}
 	return e

@@ -362,7 +362,7 @@ func (g *hostGrowth) missing() string {
 func (g *hostGrowth) evidence() (all []Evidence) {
 	for _, name := range append([]string{g.sign.counter}, g.sign.of...) {
 		if n, ok := hostDelta(g.rec, name); ok {
-			all = append(all, Evidence{What: "counter " + name, Value: int64(min(n, math.MaxInt64)), Unit: fmt.Sprintf("in %.1f s", g.rec.Seconds()), Source: sourceOf(name)})
+			all = append(all, Evidence{What: "counter " + name, Value: int64(min(n, math.MaxInt64)), Unit: g.rec.Span(), Source: sourceOf(name)})
 		}
 	}
 	for i, l := range g.lines {

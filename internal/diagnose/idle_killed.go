@@ -72,7 +72,7 @@ func (x *expired) killed(rec *snapshot.Recording) *Finding {
 	f := x.finding(rec, worded("idle-killed", nil, nil, units.Count(x.Entries), timeout), name, timeout, keepsAtLeast)
 	f.Remedies = append(f.Remedies, advice("idle-keepalive", max(timeout/2, 1)))
 	if counts {
-		f.Evidence = append(f.Evidence, Evidence{What: "packets that fit no known connection (INVALID)", Value: int64(invalid), Unit: fmt.Sprintf("in %.1f s", rec.Seconds()), Source: "conntrack -S"})
+		f.Evidence = append(f.Evidence, Evidence{What: "packets that fit no known connection (INVALID)", Value: int64(invalid), Unit: rec.Span(), Source: "conntrack -S"})
 	}
 	if loose, known := rec.Last().Sysctls.Int(snapshot.Loose); known {
 		f.Evidence = append(f.Evidence, Evidence{What: snapshot.Loose, Value: loose, Source: "sysctl"})
@@ -114,7 +114,7 @@ func (x *expired) late(rec *snapshot.Recording) *Finding {
 		return nil
 	}
 	f := x.finding(rec, worded("idle-killed udp", nil, nil, units.Count(x.Entries), timeout), snapshot.TimeoutOf("udp/unreplied"), timeout, 30)
-	f.Evidence = append(f.Evidence, Evidence{What: "datagrams to ports of this host without a socket", Value: int64(orphans), Unit: fmt.Sprintf("in %.1f s", rec.Seconds()), Source: snmpSource})
+	f.Evidence = append(f.Evidence, Evidence{What: "datagrams to ports of this host without a socket", Value: int64(orphans), Unit: rec.Span(), Source: snmpSource})
 	return f
 }
 

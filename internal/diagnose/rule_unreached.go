@@ -52,14 +52,14 @@ func (a *audit) checkUnreached() (*Finding, Check) {
 			f.Severity = Warning
 		}
 		names, causes = once(names, fmt.Sprintf("rules that publish ports are for %s, which does not exist", r.InInterface)), once(causes, fmt.Sprintf("%s: %s is for what comes in by %s, and this host has no such interface, so that it refuses what is asked for", r.Place(), r.Text, r.InInterface))
-		f.Evidence = append(f.Evidence, Evidence{What: "connections and datagrams that this host refused", Value: refused, Unit: fmt.Sprintf("in %.1f s", a.rec.Seconds()), Source: snmpSource})
+		f.Evidence = append(f.Evidence, Evidence{What: "connections and datagrams that this host refused", Value: refused, Unit: a.rec.Span(), Source: snmpSource})
 		f.Remedies = append(f.Remedies, advice("unreached-interface", r.InInterface, r.Place()+": "+r.Text, where(a.rec)))
 	}
 	if r, own, refused := a.translatedBefore(); r != nil {
 		f.Severity = Warning
 		names, causes = once(names, fmt.Sprintf("no packet comes in for %s, which a rule is for", asked(r, r.ToDestination.Addr()))), once(causes, notHereText(r, "may have given", own))
 		f.Evidence = append(f.Evidence, Evidence{What: "rule for " + r.ToDestination.Addr().String() + ", packets since it is there", Value: int64(0), Source: "counter of the rule"},
-			Evidence{What: "connections and datagrams that this host refused", Value: refused, Unit: fmt.Sprintf("in %.1f s", a.rec.Seconds()), Source: snmpSource})
+			Evidence{What: "connections and datagrams that this host refused", Value: refused, Unit: a.rec.Span(), Source: snmpSource})
 		f.Remedies = append(f.Remedies, notHereAdvice(a.rec, r, own))
 	}
 	for _, l := range a.leftChains() {

@@ -75,7 +75,7 @@ func (e *endpoint) timeWait() (int64, bool) {
 	return max(e.first.Sockets.TimeWait, e.last.Sockets.TimeWait), true
 }
 
-func (e *endpoint) inSeconds() string { return fmt.Sprintf("in %.1f s", e.rec.Seconds()) }
+func (e *endpoint) inSeconds() string { return e.rec.Span() }
 
 // share of n among the connections that came, those rejected included.
 func (e *endpoint) share(n uint64) float64 {

@@ -45,7 +45,9 @@ type nftLine struct {
 	words []string
 	text  string
 	line  int
-	err   error
+	// handle is the kernel's number where nft -a printed it.
+	handle uint64
+	err    error
 }
 
 // nftFamilies are those of tables, and the versions of IP that they are about.
@@ -285,10 +287,13 @@ func (p *nftParser) chainBlock(t *nftTable, c *Chain) {
 		m := baseChain.FindStringSubmatch(strings.Join(words, " "))
 		switch {
 		case m != nil:
-			c.Hook, c.Type, c.Priority = m[2], m[1], priorityOf(m[3])
+			c.Hook, c.Type, c.Priority, c.Policy = m[2], m[1], priorityOf(m[3]), "accept" // NF_ACCEPT unless the next line says otherwise
 			return
 		case err == nil && len(words) == 0:
 			err = errors.New("is not a line of nft")
+		case err == nil && words[0] == "policy" && len(words) == 2:
+			c.Policy = words[1]
+			return
 		case err == nil && (words[0] == "policy" || words[0] == "comment" || words[0] == "devices" || words[0] == "flags"):
 			return
 		case err != nil && strings.HasPrefix(s.text, "type "):
@@ -300,7 +305,7 @@ func (p *nftParser) chainBlock(t *nftTable, c *Chain) {
 			return
 		}
 		text := fmt.Sprintf("%s %s %s: %s", t.Family, t.Name, c.Name, s.text)
-		t.rules[c] = append(t.rules[c], nftLine{words, text, s.line, err})
+		t.rules[c] = append(t.rules[c], nftLine{words, text, s.line, s.handle, err})
 	})
 }
 
@@ -370,7 +375,7 @@ func (p *nftParser) rule(t *nftTable, c *Chain, line nftLine, version int, trans
 		rules = []*Rule{{Target: Target{Kind: Ends, Name: Unread}}}
 	}
 	for _, one := range rules {
-		one.Line, one.Text = line.line, line.text
+		one.Line, one.Text, one.Handle = line.line, line.text, line.handle
 		if t.Family == "inet" {
 			one.Match.of(version)
 		}
@@ -456,7 +461,7 @@ func init() {
 		"tcp option maxseg size set": (*nftRule).mss, "xt target": (*nftRule).xt, "xt match": (*nftRule).xtMatch,
 	}
 	for _, word := range []string{"reject", "queue", "tproxy", "synproxy", "fwd", "dup"} {
-		statements[word] = (*nftRule).end
+		statements[word] = func(r *nftRule) error { return r.end(word) }
 	}
 	for _, name := range append([]string{"th"}, withPorts...) {
 		ofProtocol := func(take func(r *textRule, texts []string, not bool) error) func(r *nftRule) error {
@@ -600,6 +605,9 @@ func (r *nftRule) only(version int) error {
 // counter has what was counted after it.
 func (r *nftRule) counter() error {
 	for len(r.words) >= 2 && slices.Contains([]string{"packets", "bytes", "name"}, r.words[0]) {
+		if n, err := strconv.ParseUint(r.words[1], 10, 64); err == nil && r.words[0] == "packets" {
+			r.rule.Packets, r.rule.Counted = n, true
+		}
 		r.words = r.words[2:]
 	}
 	return nil
@@ -645,11 +653,15 @@ func (r *nftRule) log() error {
 	return nil
 }
 
-func (r *nftRule) end() error {
+func (r *nftRule) end(word string) error {
 	t := &r.rule.Target
 	t.does(Ends)
-	t.Name, t.Unknown = strings.Join(r.words, " "), []string{"the statement " + strings.Join(r.words, " ")}
-	r.words = nil
+	words := r.words
+	if at := slices.Index(words, "comment"); at >= 0 {
+		words, r.rule.Comment = words[:at], strings.Join(words[at+1:], " ")
+	}
+	t.Name = strings.TrimSpace(word + " " + strings.Join(words, " "))
+	t.Unknown, r.words = []string{"the statement " + t.Name}, nil
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -74,8 +75,7 @@ func (p *parser) one(line string) {
 	case line == "COMMIT":
 		p.table = nil
 	case line[0] == ':' && p.table != nil:
-		name, _, _ := strings.Cut(line[1:], " ")
-		p.table.builtin(name)
+		p.declared(line[1:])
 	case p.table != nil && (line[0] == '-' || line[0] == '['):
 		p.saved(line)
 	default:
@@ -111,9 +111,9 @@ func (p *parser) foreign(line string) {
 
 // saved is a line of a table, with or without counters.
 func (p *parser) saved(line string) {
-	rule, counted := line, true
+	rule, counted, counters := line, true, ""
 	if line[0] == '[' {
-		_, rule, counted = strings.Cut(line, "] ")
+		counters, rule, counted = strings.Cut(line, "] ")
 	}
 	words, err := tokens(rule)
 	switch {
@@ -131,10 +131,35 @@ func (p *parser) saved(line string) {
 	case words[0] == "-N" || words[0] == "--new-chain":
 		p.table.builtin(words[1])
 	case words[0] == "-A" || words[0] == "--append":
-		p.add(rule, words[2:], p.table.builtin(words[1]))
+		c := p.table.builtin(words[1])
+		before := len(c.Rules)
+		p.add(rule, words[2:], c)
+		if packets, ok := packetsOf(counters); ok {
+			for _, r := range c.Rules[before:] {
+				r.Packets, r.Counted = packets, true
+			}
+		}
 	default:
 		p.unreadable(line, "changes rules that are there already: import what iptables-save prints afterwards")
 	}
+}
+
+// declared is a chain with its policy and counters: "FORWARD DROP [12:345]".
+func (p *parser) declared(line string) {
+	name, rest, _ := strings.Cut(line, " ")
+	c := p.table.builtin(name)
+	policy, counters, _ := strings.Cut(rest, " ")
+	if policy == "ACCEPT" || policy == "DROP" {
+		c.Policy = strings.ToLower(policy)
+		c.Packets, c.Counted = packetsOf(counters)
+	}
+}
+
+// packetsOf reads the first of the counters [packets:bytes].
+func packetsOf(counters string) (uint64, bool) {
+	packets, _, _ := strings.Cut(strings.TrimPrefix(counters, "["), ":")
+	n, err := strconv.ParseUint(packets, 10, 64)
+	return n, err == nil
 }
 
 func (p *parser) add(line string, options []string, c *Chain) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -17,6 +18,8 @@ type statement struct {
 	line int
 	// opens: its block follows; closes: it is the bracket that ends one.
 	opens, closes bool
+	// handle is the number that nft -a prints behind it, 0 without.
+	handle uint64
 }
 
 // scanner splits a script into statements.
@@ -30,6 +33,8 @@ type scanner struct {
 	quoted       bool
 	// begins: no word of the line has come yet.
 	begins bool
+	// handle is that of the statement.
+	handle uint64
 }
 
 // statementsOf are those of a script, whose first line has this number. Comments are left out.
@@ -46,6 +51,9 @@ func statementsOf(script string, line int) []statement {
 			s.text.WriteByte(c)
 		case c == '#':
 			comment, _, _ := strings.Cut(script[i:], "\n")
+			if m := ofHandle.FindStringSubmatch(strings.TrimRight(comment, "\r")); m != nil {
+				s.handle, _ = strconv.ParseUint(m[1], 10, 64)
+			}
 			if i += len(comment) - 1; s.blocks > 1 && s.sets == 0 {
 				s.text.WriteString(notPrinted(s.text.String(), comment))
 			}
@@ -72,7 +80,7 @@ func statementsOf(script string, line int) []statement {
 // What an nft without the libraries of iptables, or whose libraries cannot say it in nft's words, prints as a comment in the
 // place of a match or a target of iptables: # xt_MASQUERADE, # policy match dir out pol ipsec.
 var (
-	ofHandle    = regexp.MustCompile(` *# handle \d+$`)
+	ofHandle    = regexp.MustCompile(` *# handle (\d+)$`)
 	targetXT    = regexp.MustCompile(`# xt_([A-Z0-9]+)`)
 	matchXT     = regexp.MustCompile(`# xt_(\w+)`)
 	countedIn   = regexp.MustCompile(`counter packets \d+ bytes \d+`)
@@ -108,8 +116,9 @@ func (s *scanner) newline() {
 
 func (s *scanner) end(opens bool) {
 	if text := strings.TrimSpace(s.text.String()); opens || text != "" {
-		s.all = append(s.all, statement{text: text, line: s.line, opens: opens})
+		s.all = append(s.all, statement{text: text, line: s.line, opens: opens, handle: s.handle})
 	}
+	s.handle = 0
 	s.text.Reset()
 }
 

@@ -132,6 +132,17 @@ func NewBundleReader(r io.Reader, budget *Budget) (*BundleReader, error) {
 	return b, nil
 }
 
+// IsBundle reports whether a file that begins so is a bundle, whatever its version.
+func IsBundle(head []byte) bool {
+	gz, err := gzip.NewReader(bytes.NewReader(head))
+	if err != nil {
+		return false
+	}
+	name := make([]byte, len(bundleFirst))
+	_, err = io.ReadFull(gz, name)
+	return err == nil && string(name) == bundleFirst
+}
+
 // foreign is an error at the beginning of a file; where that could be read, the file is
 // something else.
 func foreign(err error) error {

@@ -112,3 +112,15 @@ func (l *Link) counters() map[string]uint64 {
 		"tx_packets": l.TXPackets, "tx_dropped": l.TXDropped, "tx_errors": l.TXErrors,
 	}
 }
+
+// atStart has the same interfaces and queues, which counted nothing.
+func (l *Links) atStart() *Links {
+	start := &Links{TooMany: l.TooMany}
+	for _, one := range l.All {
+		start.All = append(start.All, Link{Name: one.Name, MTU: one.MTU, XDPProgram: one.XDPProgram})
+	}
+	for _, q := range l.Queues {
+		start.Queues = append(start.Queues, Queue{Interface: q.Interface, Kind: q.Kind, Handle: q.Handle, Class: q.Class, Filters: q.Filters})
+	}
+	return start
+}

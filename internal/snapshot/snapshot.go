@@ -398,7 +398,10 @@ type Recording struct {
 	// CutShortOf is the time between the instants that was asked for, in seconds, where
 	// an interrupt ended it; 0 elsewhere.
 	CutShortOf float64 `json:"cut_short_of_seconds,omitempty"`
-	Flows      *Flows  `json:"flows,omitempty"`
+	// SinceStart is true of a recording of one instant alone: the first one is then the start of the host or its
+	// network namespace, when all counters were 0.
+	SinceStart bool   `json:"since_start,omitempty"`
+	Flows      *Flows `json:"flows,omitempty"`
 	// Drops, Profile, SYNs and Followed are of the time between the last two instants;
 	// nil where they were not asked for, or could not be had: Parts of the last
 	// instant say why.
@@ -436,6 +439,62 @@ func (r *Recording) NewLogLines() []LogLine {
 
 // Seconds is the time between the first and the last instant.
 func (r *Recording) Seconds() float64 { return r.Last().UptimeSeconds - r.First().UptimeSeconds }
+
+// Span is the time that counters grew in, in words: "in 5.0 s".
+func (r *Recording) Span() string {
+	switch s := r.Seconds(); {
+	case r.SinceStart:
+		return "since the start"
+	case s > 0:
+		return fmt.Sprintf("in %.1f s", s)
+	}
+	return "between the samples"
+}
+
+// AtStart returns what a snapshot would have had at the start of the host: what counts had counted nothing, what does
+// not is as it is. What is only there once connections were compared is missing.
+func (s *Snapshot) AtStart() *Snapshot {
+	start := *s
+	start.UptimeSeconds, start.Parts, start.KernelLog, start.KernelLogNext = 0, []Part{}, nil, min(s.KernelLogNext, 1)
+	start.Table, start.Ports, start.NATRules = nil, nil, nil
+	if s.ConntrackStat != nil {
+		start.ConntrackStat = &ConntrackStat{Source: s.ConntrackStat.Source}
+		for _, cpu := range s.ConntrackStat.PerCPU {
+			start.ConntrackStat.PerCPU = append(start.ConntrackStat.PerCPU, zeros(cpu))
+		}
+	}
+	if s.TCP != nil {
+		start.TCP = &TCP{Counters: zeros(s.TCP.Counters), Sockets: s.TCP.Sockets}
+	}
+	if s.Softnet != nil {
+		start.Softnet = &Softnet{}
+	}
+	if s.Links != nil {
+		start.Links = s.Links.atStart()
+	}
+	if n := s.Neighbours; n != nil {
+		start.Neighbours = &Neighbours{}
+		for _, t := range []struct{ from, to **NeighbourTable }{{&n.ARP, &start.Neighbours.ARP}, {&n.NDisc, &start.Neighbours.NDisc}} {
+			if *t.from != nil {
+				*t.to = &NeighbourTable{}
+			}
+		}
+	}
+	start.EventListeners = nil
+	for _, l := range s.EventListeners {
+		l.Drops = 0
+		start.EventListeners = append(start.EventListeners, l)
+	}
+	return &start
+}
+
+func zeros[M ~map[string]uint64](counters M) M {
+	all := make(M, len(counters))
+	for name := range counters {
+		all[name] = 0
+	}
+	return all
+}
 
 // Flows is what became of connections between the last two dumps of the table, scaled to
 // the whole table. The kernel has no counter of new entries.

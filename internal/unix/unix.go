@@ -34,13 +34,15 @@ const (
 
 // Ethernet and interfaces (include/uapi/linux/if_ether.h, if.h).
 const (
-	ETH_P_IP      = 0x800
-	ETH_P_IPV6    = 0x86dd
-	IFF_BROADCAST = 0x2
-	IFF_NOARP     = 0x80
-	IFF_RUNNING   = 0x40
-	IFF_UP        = 0x1
-	IFNAMSIZ      = 16
+	ETH_P_IP        = 0x800
+	ETH_P_IPV6      = 0x86dd
+	IFF_BROADCAST   = 0x2
+	IFF_LOOPBACK    = 0x8
+	IFF_NOARP       = 0x80
+	IFF_POINTOPOINT = 0x10
+	IFF_RUNNING     = 0x40
+	IFF_UP          = 0x1
+	IFNAMSIZ        = 16
 )
 
 // Netlink (include/uapi/linux/netlink.h, sock_diag.h; the sizes are those of its structs).
@@ -80,6 +82,7 @@ const (
 	FRA_TABLE            = 15
 	FR_ACT_BLACKHOLE     = 6
 	FR_ACT_PROHIBIT      = 8
+	FR_ACT_TO_TBL        = 1
 	FR_ACT_UNREACHABLE   = 7
 	IFLA_BRPORT_STATE    = 1
 	IFLA_IFNAME          = 3
@@ -115,6 +118,9 @@ const (
 	RTN_LOCAL            = 2
 	RTN_PROHIBIT         = 8
 	RTN_UNREACHABLE      = 7
+	RT_TABLE_DEFAULT     = 253
+	RT_TABLE_LOCAL       = 255
+	RT_TABLE_MAIN        = 254
 	SizeofIfInfomsg      = 16
 	SizeofRtMsg          = 12
 	SizeofRtNexthop      = 8

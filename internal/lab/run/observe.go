@@ -73,6 +73,9 @@ func (c *conductor) nodes(time.Time) (found []netns.Found, cut bool, missed erro
 
 // examine runs doctor, and keeps what it reads where that is wanted.
 func (c *conductor) examine(ctx context.Context, stage string, o collect.RecordOptions) (*diagnose.Report, error) {
+	if c.Beside != nil {
+		o.Progress = c.Beside(stage, o.Netns)
+	}
 	if c.Bundle != nil {
 		if w := c.Bundle(stage); w != nil {
 			rec, err := collect.WriteBundle(ctx, w, o)

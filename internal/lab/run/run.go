@@ -18,6 +18,7 @@ import (
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune/apply"
 	"github.com/natkit/natkit/internal/tune/journal"
@@ -40,6 +41,9 @@ type Options struct {
 	// Bundle, where set, gives what doctor's reading of a stage is written to, as a bundle;
 	// nil for none. Stages that are apart ask at the same time.
 	Bundle func(stage string) io.Writer
+	// Beside, where set, is called with the stage and the namespace that doctor reads; what it returns is called
+	// whenever doctor begins to read.
+	Beside func(stage string, ns *netns.Handle) func(what string)
 	// Capture selects whether packets are captured.
 	Capture CaptureOptions
 	// Version is natkit's, for the report.

@@ -1,0 +1,231 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/loose"
+	"github.com/natkit/natkit/internal/ruleset"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// errLacks is why something is missing where there are texts of other programs alone, with what would give it.
+type errLacks struct{ what, by string }
+
+func (e errLacks) Error() string {
+	if e.by == "" {
+		return fmt.Sprintf("read %s: it is not in any text of other programs that natkit reads; 'natkit snapshot' on that host has it", e.what)
+	}
+	return fmt.Sprintf("read %s: not among the files; %s has it", e.what, e.by)
+}
+
+// lacks reports whether an error is that files lack something.
+func lacks(err error) bool { return errors.As(err, new(errLacks)) }
+
+// texts answers from what other programs printed. It brings it into the forms of the kernel, so that the collectors
+// read both alike.
+type texts struct {
+	host *loose.Host
+	*loose.Sample
+	budget *snapshot.Budget
+	// logNext is the number of the log's next line.
+	logNext uint64
+}
+
+// printers are what prints the contents of files.
+var printers = map[string]string{
+	"/proc/net/snmp": "'nstat -az' or the file itself", "/proc/net/netstat": "'nstat -az' or the file itself", procSockstat: "'ss -s' or the file itself",
+	procStat: "'conntrack -S' or the file itself", procSoftnet: "the file itself", procNetlink: "the file itself",
+	slabinfo: "the file itself (as root)", "/proc/meminfo": "the file itself", sysctlRoot + "net/netfilter": "'sysctl -a'",
+	sysctlRoot + "kernel/osrelease": "'uname -a'", sysctlRoot + "kernel/random/boot_id": "'sysctl -a'",
+}
+
+func (t *texts) inside(fn func() error) error { return fn() }
+
+func (t *texts) readStart(path string, most int, _ time.Duration) ([]byte, bool, error) {
+	data, there := t.Files[path]
+	switch {
+	case there:
+		return data[:min(len(data), most)], len(data) <= most, nil
+	case path == "/sys/devices/system/cpu/online" && len(t.Stats) > 1:
+		return fmt.Appendf(nil, "0-%d\n", len(t.Stats)-1), true, nil
+	case printers[path] != "":
+		return nil, false, errLacks{path, printers[path]}
+	}
+	return nil, false, fmt.Errorf("read %s: %w", path, fs.ErrNotExist)
+}
+
+func (t *texts) list(dir, prefix string) (names []string, err error) {
+	for path := range t.Files {
+		name, is := strings.CutPrefix(path, dir+"/"+prefix)
+		if is && !strings.Contains(name, "/") {
+			names = append(names, prefix+name)
+		}
+	}
+	if slices.Sort(names); len(names) == 0 && !t.AllSysctls {
+		return nil, errLacks{strings.ReplaceAll(strings.TrimPrefix(dir, sysctlRoot), "/", ".") + "." + prefix + "*", printers[sysctlRoot+"net/netfilter"]}
+	}
+	return names, nil
+}
+
+func (t *texts) counters(_ context.Context, fn func([]byte) error) error {
+	if t.Stats == nil {
+		return errLacks{"conntrack's counters", printers[procStat]}
+	}
+	var messages []byte
+	for i, cpu := range t.Stats {
+		messages = conntrack.AppendStats(messages, uint16(i), cpu)
+	}
+	if err := fn(messages); !errors.Is(err, dump.ErrStop) {
+		return err
+	}
+	return nil
+}
+
+// datagramBytes is how much of a list is handed on at once, as a dump of the kernel is.
+const datagramBytes = 32 << 10
+
+func (t *texts) table(_ context.Context, fn func([]byte) error) (r dump.Result, err error) {
+	if t.Sample.Table == nil {
+		return r, errLacks{"the connection table", "'conntrack -L -o extended,id'"}
+	}
+	var messages []byte
+	stats, err := t.host.EachEntry(t.Sample.Table, func(e *conntrack.Entry) error {
+		if e.Check() != nil {
+			return nil
+		}
+		messages = conntrack.Append(messages, conntrack.New, 0, 0, e)
+		if len(messages) < datagramBytes {
+			return nil
+		}
+		err := fn(messages)
+		messages = messages[:0]
+		return err
+	})
+	if err == nil && len(messages) > 0 {
+		err = fn(messages)
+	}
+	r.Complete = err == nil && stats.Garbled == 0
+	if errors.Is(err, dump.ErrStop) {
+		err = nil
+	}
+	return r, err
+}
+
+// ofNetns is what Linux 6.18 and later say of the namespace.
+var ofNetns = regexp.MustCompile(` in netns \d+\b`)
+
+// kernelLog numbers the lines from 1 on.
+func (t *texts) kernelLog(fn func([]byte) bool) (uint64, error) {
+	if !t.HasLog {
+		return 0, errLacks{"the kernel log", "'dmesg' or 'journalctl -k'"}
+	}
+	log := t.host.Samples[len(t.host.Samples)-1].Log
+	for i, l := range log {
+		if uint64(i)+1 < t.logNext {
+			text := l.Text
+			if t.Netns == 0 { // of which one the lines are is not known
+				text = ofNetns.ReplaceAllString(text, "")
+			}
+			fn(fmt.Appendf(nil, "4,%d,%d,-;%s\n", i+1, int64(l.Uptime*1e6), text))
+		}
+	}
+	return t.logNext, nil
+}
+
+func (t *texts) judged() ([]*ruleset.Table, error) {
+	if t.Rules == nil {
+		return nil, errLacks{"rules", "'iptables-save -c' or 'nft -a list ruleset'"}
+	}
+	return t.Rules, nil
+}
+
+func (t *texts) answer(q question, v any, ask func() error) error {
+	switch v := v.(type) {
+	case *snapshot.NATRules:
+		if t.Rules == nil {
+			return errLacks{q.what, "'iptables-save -c' or 'nft -a list ruleset'"}
+		}
+		*v = *ruleset.NATRules(t.Rules, &ruleset.Budget{})
+		return nil
+	case *snapshot.Links:
+		return give(v, t.linksOf)
+	case *snapshot.OwnPorts:
+		return give(v, t.ownPorts)
+	}
+	if isAsked(q.member) {
+		return ask()
+	}
+	return errLacks{what: q.what}
+}
+
+func give[T any](to *T, of func() (*T, error)) error {
+	v, err := of()
+	if err == nil {
+		*to = *v
+	}
+	return err
+}
+
+func (t *texts) structSize(string) (int, error) {
+	return 0, errLacks{"the size of an entry", printers[slabinfo]}
+}
+
+func (t *texts) machine() (machine, error) {
+	return machine{Arch: t.Arch, PageBytes: 4096, Netns: snapshot.Netns{Inode: t.Netns, Name: t.host.Netns}}, nil
+}
+
+func (t *texts) traced(*snapshot.Trace) (*snapshot.Trace, error) { return nil, nil }
+
+func (t *texts) clock(label string) instant {
+	now := instant{Wall: t.At, Uptime: t.Uptime}
+	if t.Sample.Table != nil && strings.HasPrefix(label, snapshot.PartTable) && !t.Sample.Table.At.IsZero() && !t.At.IsZero() {
+		now.Uptime += t.Sample.Table.At.Sub(t.At).Seconds()
+		now.Wall = t.Sample.Table.At
+	}
+	return now
+}
+
+// ReadLoose reads what other programs printed on a host, with the collectors that read the running kernel. of names the
+// host and its network namespace where there are several. What has to be said about the texts is a part "files".
+func ReadLoose(walk loose.Walk, of string, budget *snapshot.Budget) (*snapshot.Recording, error) {
+	if budget == nil {
+		budget = snapshot.NewBudget(snapshot.DefaultBudget)
+	}
+	host, err := loose.Read(walk, of, loose.Options{Budget: budget, KeepLog: isInteresting})
+	if err != nil {
+		return nil, err
+	}
+	o := RecordOptions{Options: Options{MaxEntries: math.MaxInt}}
+	if !host.TimesKnown { // rates are not known, and a second table tells nothing
+		for _, s := range host.Samples[:len(host.Samples)-1] {
+			s.Table = nil
+		}
+	}
+	rec, err := record(context.Background(), o, func(i int) (source, bool, error) {
+		t := &texts{host: host, Sample: host.Samples[i], budget: budget}
+		t.logNext = host.LogNext(i)
+		return t, i+1 < len(host.Samples), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(rec.Snapshots) == 1 {
+		rec.Snapshots = []*snapshot.Snapshot{rec.Last().AtStart(), rec.Last()}
+		rec.SinceStart = true
+	}
+	for _, n := range host.Notes {
+		last := rec.Last()
+		last.Parts = append(last.Parts, snapshot.Part{Name: "files", Error: n})
+	}
+	return rec, nil
+}

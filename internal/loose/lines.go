@@ -1,0 +1,139 @@
+package loose
+
+import (
+	"bufio"
+	"bytes"
+	"compress/bzip2"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf16"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/ulikunitz/xz"
+)
+
+// errBinary is the error of a file that is no text.
+var errBinary = errors.New("it is no text")
+
+// lines reads the lines of a text.
+type lines struct {
+	r *bufio.Reader
+	// offset is behind the last line, start where it begins, in bytes.
+	offset, start int64
+}
+
+func newLines(r io.Reader) *lines { return &lines{r: bufio.NewReaderSize(r, 256<<10)} }
+
+// next returns a line without its end, of \n or \r\n, valid until the next call; of a very long one the beginning.
+func (l *lines) next() ([]byte, error) {
+	l.start = l.offset
+	line, err := l.r.ReadSlice('\n')
+	l.offset += int64(len(line))
+	if errors.Is(err, bufio.ErrBufferFull) {
+		line = bytes.Clone(line[:lineMax])
+		for errors.Is(err, bufio.ErrBufferFull) {
+			var rest []byte
+			rest, err = l.r.ReadSlice('\n')
+			l.offset += int64(len(rest))
+		}
+	}
+	if err != nil && (!errors.Is(err, io.EOF) || len(line) == 0) {
+		l.start = l.offset
+		return nil, err
+	}
+	if bytes.IndexByte(line, 0) >= 0 {
+		return nil, errBinary
+	}
+	if l.start == 0 {
+		line = bytes.TrimPrefix(line, []byte("\ufeff"))
+	}
+	return bytes.TrimRight(line[:min(len(line), lineMax)], "\r\n"), nil
+}
+
+// decompressors are told by the first bytes (RFC 1952, bzip2's and xz' formats, RFC 8878).
+var decompressors = []struct {
+	magic string
+	open  func(io.Reader) (io.Reader, error)
+}{
+	{"\x1f\x8b", func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }},
+	{"BZh", func(r io.Reader) (io.Reader, error) { return bzip2.NewReader(r), nil }},
+	{"\xfd7zXZ\x00", func(r io.Reader) (io.Reader, error) { return xz.ReaderConfig{DictCap: windowMax}.NewReader(r) }},
+	{"\x28\xb5\x2f\xfd", func(r io.Reader) (io.Reader, error) {
+		d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(windowMax), zstd.WithDecoderLowmem(true))
+		if err != nil {
+			return nil, err
+		}
+		return d.IOReadCloser(), nil
+	}},
+}
+
+// windowMax bounds the memory of a decompressor: the window of xz -9, and of zstd without --long.
+const windowMax = 64 << 20
+
+// Decompressed takes off a compression that it knows, and UTF-16 as Windows' shells write it.
+func Decompressed(r io.Reader) (io.Reader, error) { return decompressed(r) }
+
+func decompressed(r io.Reader) (io.Reader, error) {
+	b := bufio.NewReaderSize(r, 64<<10)
+	head, err := b.Peek(6)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	for _, d := range decompressors {
+		if bytes.HasPrefix(head, []byte(d.magic)) {
+			plain, err := d.open(b)
+			if err != nil {
+				return nil, fmt.Errorf("decompress: %w", err)
+			}
+			return plain, nil
+		}
+	}
+	switch {
+	case bytes.HasPrefix(head, []byte("\xff\xfe")):
+		return &utf16Reader{r: b, order: binary.LittleEndian}, nil
+	case bytes.HasPrefix(head, []byte("\xfe\xff")):
+		return &utf16Reader{r: b, order: binary.BigEndian}, nil
+	}
+	return b, nil
+}
+
+// utf16Reader gives UTF-16 as UTF-8, the mark at its beginning as well.
+type utf16Reader struct {
+	r     io.Reader
+	order binary.ByteOrder
+	out   []byte
+	// high is the first half of a pair.
+	high uint16
+}
+
+func (u *utf16Reader) Read(p []byte) (int, error) {
+	for len(u.out) == 0 {
+		var buf [4096]byte
+		n, err := io.ReadFull(u.r, buf[:])
+		for i := 0; i+1 < n; i += 2 {
+			u.add(u.order.Uint16(buf[i:]))
+		}
+		if n == 0 {
+			return 0, err
+		}
+	}
+	n := copy(p, u.out)
+	u.out = u.out[n:]
+	return n, nil
+}
+
+func (u *utf16Reader) add(c uint16) {
+	r := rune(c)
+	switch {
+	case u.high != 0:
+		r = utf16.DecodeRune(rune(u.high), r)
+		u.high = 0
+	case utf16.IsSurrogate(r):
+		u.high = c
+		return
+	}
+	u.out = append(u.out, string(r)...)
+}
