@@ -60,6 +60,7 @@ var layers = map[string]layer{
 	"internal/gateway/pcp":         pure,
 	"internal/lab":                 pure,
 	"internal/load":                pure,
+	"internal/loose":               pure,
 	"internal/netlink":             pure,
 	"internal/frame":               pure,
 	"internal/load/packets":        pure,

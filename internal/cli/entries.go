@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,7 +10,9 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/conntrack/text"
+	"github.com/natkit/natkit/internal/loose"
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 	"github.com/spf13/cobra"
 )
@@ -22,6 +25,49 @@ type entries struct {
 	// restart, where it is set, forgets the entries that were handed out: a table
 	// that is resized meanwhile is then read again.
 	restart func()
+	// texts are those of the directory or the archive that from names; nil of a single list.
+	texts *loose.Host
+}
+
+// host reads the texts of a directory or an archive; nil where from is a single list, or standard input.
+func (s *entries) host(ctx context.Context, env *Env) (*loose.Host, error) {
+	if s.texts != nil || s.from == "-" {
+		return s.texts, nil
+	}
+	walk, err := severalTexts(ctx, s.from)
+	if walk == nil || err != nil {
+		return nil, err
+	}
+	if s.texts, err = loose.Read(walk, "", loose.Options{Budget: snapshot.NewBudget(snapshot.DefaultBudget)}); err != nil {
+		return nil, malformed(fmt.Errorf("read %s: %w", s.from, err))
+	}
+	for _, note := range s.texts.Notes {
+		env.note("%s", note)
+	}
+	return s.texts, nil
+}
+
+// list opens the list of connections, and names it.
+func (s *entries) list(ctx context.Context, env *Env, about *entriesAbout, fn func(*conntrack.Entry) error) (text.Stats, error) {
+	host, err := s.host(ctx, env)
+	if err != nil {
+		return text.Stats{}, err
+	}
+	if host != nil {
+		list := host.Last().Table
+		if list == nil {
+			return text.Stats{}, malformed(fmt.Errorf("read connections: %s has no list of them: 'conntrack -L -o extended,id' prints one", s.from))
+		}
+		about.Source = s.from + ": " + list.File
+		return host.EachEntry(list, fn)
+	}
+	in, err := env.open(ctx, s.from, "a list of connections into it, such as 'conntrack -L | natkit conntrack --from -'")
+	if err != nil {
+		return text.Stats{}, fmt.Errorf("read connections: %w", err)
+	}
+	defer in.Close()
+	about.Source = in.name
+	return text.Each(in, fn)
 }
 
 // entriesAbout describes a run over entries.
@@ -47,7 +93,7 @@ type entriesAbout struct {
 // addFlags adds --netns, --pid and --from.
 func (s *entries) addFlags(cmd *cobra.Command) {
 	s.target.addFlags(cmd)
-	cmd.Flags().StringVar(&s.from, "from", "", "read 'conntrack -L' text, /proc/net/nf_conntrack, lines of JSON or CSV in `FILE` (- is stdin), also gzipped, instead of a table")
+	cmd.Flags().StringVar(&s.from, "from", "", "read 'conntrack -L' text, /proc/net/nf_conntrack, lines of JSON or CSV in `FILE` (- is stdin), also gzipped, instead of a table; or a directory or archive of texts (sosreport) with one")
 	cmd.MarkFlagsMutuallyExclusive("from", "netns", "pid")
 }
 
@@ -100,19 +146,16 @@ func (s *entries) each(cmd *cobra.Command, env *Env, f *conntrack.Filter, fn fun
 		}
 		return about, err
 	}
-	in, err := env.open(ctx, s.from, "a list of connections into it, such as 'conntrack -L | natkit conntrack --from -'")
-	if err != nil {
-		return about, fmt.Errorf("read connections: %w", err)
-	}
-	defer in.Close()
-	about.Source = in.name
-	stats, err := text.Each(in, func(e *conntrack.Entry) error {
+	stats, err := s.list(ctx, env, &about, func(e *conntrack.Entry) error {
 		if !f.Match(e) {
 			return nil
 		}
 		return take(e)
 	})
 	progress.Clear()
+	if about.Source == "" { // there is no list
+		return about, err
+	}
 	about.Lines, about.Garbled, about.Unknown = stats.Lines, stats.Garbled, stats.Unknown
 	switch {
 	case ctx.Err() != nil:

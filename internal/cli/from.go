@@ -156,3 +156,22 @@ func spooled(in io.Reader) (walk loose.Walk, remove func(), err error) {
 		return walkArchive(file, fn)
 	}, remove, nil
 }
+
+// severalTexts is the walk through a directory or an archive; nil for a single file.
+func severalTexts(ctx context.Context, name string) (loose.Walk, error) {
+	file, err := openUntil(ctx, name)
+	if err != nil {
+		return nil, nil // who opens it as a file says why it cannot be read
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	switch {
+	case err != nil || !info.IsDir() && !info.Mode().IsRegular():
+		return nil, err
+	case info.IsDir():
+		return directory(ctx, name), nil
+	case loose.IsArchive(file):
+		return archive(ctx, name), nil
+	}
+	return nil, nil
+}

@@ -5,15 +5,18 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/convert"
+	"github.com/natkit/natkit/internal/loose"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/ruleset"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 	"github.com/spf13/cobra"
 )
@@ -144,7 +147,7 @@ func gatewayText(ctx context.Context, env *Env, name string) (string, []byte, er
 	if name == "-" {
 		name = "stdin"
 	}
-	return name, text, err
+	return filepath.ToSlash(name), text, err // it includes others by names with slashes
 }
 
 func newGatewaySchema(env *Env) *cobra.Command {
@@ -185,7 +188,7 @@ func newGatewayImport(env *Env) *cobra.Command {
 		Long: `Print a gateway file that does the same as the NAT rules of a text or of a network
 namespace, and on stderr which rules were not translated, and why. Without FILE the
 rules are read from the kernel (nftables, iptables-nft and iptables-legacy), which needs
-CAP_NET_ADMIN. FILE is what iptables-save, ip6tables-save or 'nft list ruleset' prints,
+CAP_NET_ADMIN. FILE may be a directory or an archive of texts (a sosreport), or what iptables-save, ip6tables-save or 'nft list ruleset' prints,
 a script of nft, commands of iptables that append a rule, one in each line, OpenWrt's /etc/config/firewall with
 /etc/config/network (or what 'uci show' prints of both), or VyOS' configuration (commands or
 config.boot). Nothing is changed.
@@ -245,6 +248,15 @@ func (g *gatewayImport) read(cmd *cobra.Command, args []string) (set *ruleset.Ru
 		})
 		return set, err
 	}
+	version := 4
+	if g.ipv6 {
+		version = 6
+	}
+	if walk, err := severalTexts(cmd.Context(), args[0]); walk != nil && args[0] != "-" {
+		return g.readTexts(walk, args[0], version)
+	} else if err != nil {
+		return nil, fmt.Errorf("read rules: %w", err)
+	}
 	text, err := g.env.read(cmd.Context(), "rules", args[0], maxImport, "rules into it, such as 'iptables-save | natkit gateway import -'")
 	if err == nil && len(text) > maxImport {
 		err = fmt.Errorf("read rules: %s is larger than %s", args[0], units.Bytes(int64(maxImport)))
@@ -252,15 +264,25 @@ func (g *gatewayImport) read(cmd *cobra.Command, args []string) (set *ruleset.Ru
 	if err != nil {
 		return nil, err
 	}
-	text, version := document.Unmarked(text), 4
-	if g.ipv6 {
-		version = 6
-	}
+	text = document.Unmarked(text)
 	set, err = gateway.UnlessEnded(cmd.Context(), func() (*ruleset.Ruleset, error) { return ruleset.ParseFile(args[0], string(text), version), nil })
 	if err == nil && set.Foreign {
 		return nil, malformed(notRules(args[0], text))
 	}
 	return set, err
+}
+
+// readTexts takes the rules out of a directory or an archive.
+func (g *gatewayImport) readTexts(walk loose.Walk, name string, version int) (*ruleset.Ruleset, error) {
+	host, err := loose.Read(walk, "", loose.Options{Budget: snapshot.NewBudget(snapshot.DefaultBudget)})
+	if err != nil {
+		return nil, malformed(fmt.Errorf("import rules: read %s: %w", name, err))
+	}
+	set := host.Ruleset(version)
+	if set.Foreign {
+		return nil, malformed(fmt.Errorf("import rules: %s has no text of rules: 'iptables-save' or 'nft list ruleset' prints them", name))
+	}
+	return set, nil
 }
 
 // notRules is the error of a text without rules; it names what it is where natkit knows that.

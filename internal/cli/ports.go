@@ -12,6 +12,7 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/ports"
 	"github.com/natkit/natkit/internal/report"
+	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/spf13/cobra"
 )
@@ -202,7 +203,9 @@ func (p *portsVerb) look(cmd *cobra.Command) (*look, error) {
 	l := &look{}
 	p.notes = nil
 	if p.entries.fromText(cmd) {
-		p.notes = append(p.notes, "a list of entries has neither kernel nor rules: assumed to be Linux 5.0 or later, with the kernel's own ranges")
+		if err := p.readTexts(cmd, l); err != nil {
+			return nil, err
+		}
 	} else if err := p.readHost(cmd, l); err != nil {
 		return nil, err
 	}
@@ -224,6 +227,35 @@ func (p *portsVerb) look(cmd *cobra.Command) (*look, error) {
 	})
 	l.middle = began.Add(time.Since(began) / 2)
 	return l, err
+}
+
+// readTexts takes the rules and the kernel from the texts beside a list of connections.
+func (p *portsVerb) readTexts(cmd *cobra.Command, l *look) error {
+	host, err := p.entries.host(cmd.Context(), p.env)
+	if err != nil {
+		return err
+	}
+	if host != nil {
+		p.query.Release = host.Last().Release
+		if rules := host.Last().Rules; rules != nil {
+			l.rules = ruleset.NATRules(rules, &ruleset.Budget{})
+		}
+	}
+	if p.query.Release == "" || l.rules == nil {
+		p.notes = append(p.notes, missingBeside(host != nil && p.query.Release != "", l.rules != nil))
+	}
+	return nil
+}
+
+// missingBeside says what is assumed where a list of connections is not all that is needed.
+func missingBeside(kernel, rules bool) string {
+	switch {
+	case rules:
+		return "the texts have no kernel: assumed to be Linux 5.0 or later"
+	case kernel:
+		return "the texts have no rules: assumed are the kernel's own ranges"
+	}
+	return "a list of entries has neither kernel nor rules: assumed to be Linux 5.0 or later, with the kernel's own ranges"
 }
 
 // lvsSchema names the JSON form of --lvs.

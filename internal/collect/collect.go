@@ -152,7 +152,10 @@ func record(ctx context.Context, o RecordOptions, open func(i int) (source, bool
 // read reads everything, and compares the table with that of the reading before.
 func (n *reading) read(ctx context.Context, src source, maxEntries int, before *reading) {
 	n.observation = observe(ctx, src, maxEntries, n.used.with(func(o *observation) func(*conntrack.Entry) {
-		if before == nil {
+		switch {
+		case before == nil && n.births == nil: // of texts of one time
+			return nil
+		case before == nil:
 			return n.births.First
 		}
 		before.births.BeginSecond(gap(before.observation, o))

@@ -58,10 +58,22 @@ func (t *texts) readStart(path string, most int, _ time.Duration) ([]byte, bool,
 		return data[:min(len(data), most)], len(data) <= most, nil
 	case path == "/sys/devices/system/cpu/online" && len(t.Stats) > 1:
 		return fmt.Appendf(nil, "0-%d\n", len(t.Stats)-1), true, nil
+	case path == procIPVS && (!t.AllSysctls || t.hasIPVS()):
+		return nil, false, errLacks{path, "'ipvsadm -Ln' or the file itself"}
 	case printers[path] != "":
 		return nil, false, errLacks{path, printers[path]}
 	}
 	return nil, false, fmt.Errorf("read %s: %w", path, fs.ErrNotExist)
+}
+
+// hasIPVS reports whether the module is loaded, which then has sysctls.
+func (t *texts) hasIPVS() bool {
+	for name := range t.Sysctls {
+		if strings.HasPrefix(name, snapshot.IPVSPrefix) {
+			return true
+		}
+	}
+	return false
 }
 
 func (t *texts) list(dir, prefix string) (names []string, err error) {

@@ -55,7 +55,7 @@ func (t *table) checkFlood() (*Finding, Check) {
 		return passed(fmt.Sprintf("%s; only %s new ones a second: it is over", seen, units.Rate(fl.perSecond)))
 	}
 	if l, _ := t.losses(); fl.mayBeAnswered(t, l.Invalid) {
-		return unknown(fmt.Sprintf("%s, and %s packets were INVALID in %.1f s: a flood of several kinds, or answers that take another way (asymmetric routing), which cannot be distinguished", seen, units.Count(l.Invalid), t.rec.Seconds()))
+		return unknown(fmt.Sprintf("%s, and %s packets were INVALID %s: a flood of several kinds, or answers that take another way (asymmetric routing), which cannot be distinguished", seen, units.Count(l.Invalid), t.rec.Span()))
 	}
 	return fl.finding(t), Check{Why: seen}
 }

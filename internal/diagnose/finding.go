@@ -116,6 +116,9 @@ type Report struct {
 	NetnsInode uint64 `json:"netns_inode"`
 	// Owner is whose it is, where all namespaces were examined; nil of natkit's own.
 	Owner *snapshot.Owner `json:"owner,omitempty"`
+	// SinceStart is true where texts of one time alone were read: Seconds is then the time since the host started, 0
+	// where that is not known.
+	SinceStart bool `json:"since_start,omitempty"`
 	// Seconds between the two samples that were compared.
 	Seconds float64 `json:"window_seconds"`
 	// Checks has one line for each rule, in a fixed order.

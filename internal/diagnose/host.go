@@ -174,7 +174,9 @@ type hostGrowth struct {
 	sign  sign
 	n     uint64
 	share float64
-	lines []snapshot.LogLine
+	// ofUnknown is true where it is not known of how many.
+	ofUnknown bool
+	lines     []snapshot.LogLine
 	// known are the signs that could be read.
 	known []string
 	found *Finding
@@ -197,11 +199,14 @@ func (h *hostFault) check(rec *snapshot.Recording) (*Finding, Check) {
 		return passed(strings.Join(g.known, ", ") + map[bool]string{true: " has no line of it"}[h.each == nil && len(h.signs) == 0])
 	}
 	share := "all"
-	if len(g.sign.of) > 0 {
+	switch {
+	case g.ofUnknown:
+		share = "an unknown share"
+	case len(g.sign.of) > 0:
 		share = units.Percent(g.share)
 	}
 	g.found = worded(h.id+g.sign.variant, g.evidence(), nil, units.Count(g.n), share, g.sign.place)
-	if g.sign.critical > 0 && g.share >= g.sign.critical {
+	if g.sign.critical > 0 && g.share >= g.sign.critical && !g.ofUnknown {
 		g.found.Severity = Critical
 	}
 	if h.refine != nil {
@@ -222,21 +227,21 @@ func (g *hostGrowth) shows(s sign) bool {
 	if !ok {
 		return false
 	}
-	all := n
+	all, known := n, len(s.of) == 0
 	for _, name := range s.of {
-		well, _ := hostDelta(g.rec, name)
-		all += well
+		well, ok := hostDelta(g.rec, name)
+		all, known = all+well, known || ok
 	}
 	if s.within {
 		all -= n
 	}
 	text := fmt.Sprintf("%s grew by %s", s.counter, units.Count(n))
 	share := float64(n) / float64(max(1, all))
-	if n > 0 && len(s.of) > 0 {
+	if n > 0 && len(s.of) > 0 && known {
 		text += fmt.Sprintf(" (%s)", units.Percent(share))
 	}
 	g.known = append(g.known, text)
-	g.sign, g.n, g.share = s, n, share
+	g.sign, g.n, g.share, g.ofUnknown = s, n, share, !known
 	return n >= s.fewest && share >= s.share
 }
 
@@ -246,7 +251,7 @@ func (g *hostGrowth) showsWorst(signs []sign) (shown bool) {
 	for _, s := range signs {
 		one := hostGrowth{hostFault: g.hostFault, rec: g.rec}
 		if is := one.shows(s); is && (!shown || one.share > worst.share) {
-			worst.sign, worst.n, worst.share, shown = one.sign, one.n, one.share, true
+			worst.sign, worst.n, worst.share, worst.ofUnknown, shown = one.sign, one.n, one.share, one.ofUnknown, true
 			worst.known = append(one.known, worst.known...)
 		} else if len(worst.known) < mostShown {
 			worst.known = append(worst.known, one.known...)

@@ -126,7 +126,7 @@ func (g *hostGrowth) queue() string {
 	q := g.queueOf(g.rec.Last().Links)
 	if g.sign.counter == "" {
 		g.add("waits in "+q.String(), int64(q.Waiting), "bytes", "tc -s qdisc")
-		g.add("went through it", int64(q.Bytes-g.queueOf(g.rec.First().Links).Bytes), fmt.Sprintf("bytes in %.1f s", g.rec.Seconds()), "tc -s qdisc")
+		g.add("went through it", int64(q.Bytes-g.queueOf(g.rec.First().Links).Bytes), "bytes "+g.rec.Span(), "tc -s qdisc")
 	}
 	g.passing()
 	if !q.Filtering() {

@@ -82,7 +82,7 @@ func (a *audit) checkLimits() (*Finding, Check) {
 		}
 		began = int64(float64(began) * min(1, a.rec.Seconds()/max(a.rec.Flows.Services.Seconds, 1)))
 	}
-	why := fmt.Sprintf("%s what is forwarded: %s refused in %.1f s", limits, units.Plural(r.packets, "packet", "packets"), a.rec.Seconds())
+	why := fmt.Sprintf("%s what is forwarded: %s refused %s", limits, units.Plural(r.packets, "packet", "packets"), a.rec.Span())
 	if r.packets < fewestRefused || float64(r.packets) < refusedPart*float64(r.packets+began) {
 		return passed(why)
 	}
@@ -147,7 +147,7 @@ func (a *audit) checkNoEndpoints() (*Finding, Check) {
 	if a.rec.First().Audit == nil {
 		return unknown("the rules were read once only: what they count cannot be compared")
 	}
-	why := fmt.Sprintf("%s no endpoints; %s rejected in %.1f s", services, units.Plural(r.packets, "packet", "packets"), a.rec.Seconds())
+	why := fmt.Sprintf("%s no endpoints; %s rejected %s", services, units.Plural(r.packets, "packet", "packets"), a.rec.Span())
 	if len(r.rules) == 0 {
 		return passed(why)
 	}

@@ -106,6 +106,7 @@ func Run(rec *snapshot.Recording, rules []Rule) Report {
 		Netns:      last.Netns.Name,
 		NetnsInode: last.Netns.Inode,
 		Seconds:    rec.Seconds(),
+		SinceStart: rec.SinceStart,
 		Findings:   []Finding{},
 		Unread:     []Unread{},
 		Drops:      mainDrops(rec.Drops),

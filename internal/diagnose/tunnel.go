@@ -32,7 +32,7 @@ func (r *row) tunnelLoss() string {
 	if !known || !both || sent < fewestFailed || got > 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s sent %d packets in %.1f s and received none", p.Out, sent, r.rec.Seconds())
+	return fmt.Sprintf("%s sent %d packets %s and received none", p.Out, sent, r.rec.Span())
 }
 
 func isUnansweredNeighbour(state string) bool {

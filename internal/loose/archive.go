@@ -66,6 +66,17 @@ func archive(f *File, left *int64, depth int, fn func(*File) error) error {
 	}
 }
 
+// IsArchive reports whether a file begins as a tar archive, compressed or not.
+func IsArchive(r io.Reader) bool {
+	plain, err := decompressed(r)
+	if err != nil {
+		return false
+	}
+	head := make([]byte, 512)
+	n, _ := io.ReadFull(plain, head)
+	return isTar(head[:n])
+}
+
 func truncated(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("the archive is truncated")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/text"
+	"github.com/natkit/natkit/internal/ruleset"
 )
 
 // Host is what a tree has of one network namespace of one machine.
@@ -345,4 +346,39 @@ func (h *Host) LogNext(sample int) uint64 {
 		n++
 	}
 	return uint64(n) + 1
+}
+
+// Last is the newest sample.
+func (h *Host) Last() *Sample { return h.Samples[len(h.Samples)-1] }
+
+// Ruleset is the newest text of rules of each command, as a gateway's file is made of them; version is that of a text that
+// does not say.
+func (h *Host) Ruleset(version int) *ruleset.Ruleset {
+	newest := map[string]*Text{}
+	for _, t := range h.Texts {
+		if t.kind.name == "iptables-save" || t.kind.name == "nft list ruleset" {
+			newest[t.series()] = t
+		}
+	}
+	set := &ruleset.Ruleset{}
+	for _, series := range slices.Sorted(maps.Keys(newest)) {
+		t := newest[series]
+		v := version
+		if strings.Contains(t.hints(), "ip6tables") {
+			v = 6
+		}
+		one := ruleset.ParseFile(t.File, string(t.Data), v)
+		for _, table := range one.Tables {
+			// What iptables-nft keeps nft shows as well, and iptables-save, which comes first here, in words of its own.
+			if !slices.ContainsFunc(set.Tables, func(o *ruleset.Table) bool { return o.Family == table.Family && o.Name == table.Name }) {
+				set.Tables = append(set.Tables, table)
+			}
+		}
+		for _, n := range one.Notes {
+			n.Text = t.File + ": " + n.Text
+			set.Notes = append(set.Notes, n)
+		}
+	}
+	set.Foreign = len(set.Tables) == 0
+	return set
 }

@@ -77,9 +77,21 @@ type Options struct {
 var command = regexp.MustCompile(`^\s*(?:[^\s#$%>]{0,64}(?: ?[^\s#$%>]{1,64}){0,2}[#$%>]+|\++|={2,}>?|-{2,}|\*{2,}|Command:)\s+(?:sudo\s+)?(?:/\S+/)?` +
 	`((?:conntrack|sysctl|dmesg|journalctl|nstat|netstat|ss|ip6?tables(?:-(?:nft|legacy))?(?:-save)?|ip|nft|cat|uname|uptime|date|ipvsadm|tc|free|lscpu|nproc|head|tail|grep|for|watch|sleep|ping|curl|docker|kubectl|oc)\b.*)$`)
 
+// prompts end before a command.
+var prompts = [][]byte{[]byte("# "), []byte("$ "), []byte("% "), []byte("> "), []byte("+ "), []byte("Command:")}
+
+// mayPrompt reports whether a line may have a prompt. It is asked about each line, and most have none.
+func mayPrompt(line []byte) bool {
+	if len(line) > 1 && line[0] == line[1] && (line[0] == '=' || line[0] == '-' || line[0] == '*') {
+		return true
+	}
+	head := line[:min(len(line), 192)]
+	return slices.ContainsFunc(prompts, func(p []byte) bool { return bytes.Contains(head, p) })
+}
+
 // commandOf is the command of a line of a session; empty of any other line.
 func commandOf(line []byte) string {
-	if len(line) > 512 || !bytes.ContainsAny(line[:min(len(line), 160)], "#$%>+=-*:") || bytes.HasPrefix(line, []byte("# Generated")) {
+	if len(line) > 512 || !mayPrompt(line) || bytes.HasPrefix(line, []byte("# Generated")) {
 		return ""
 	}
 	if m := command.FindSubmatch(line); m != nil {
@@ -178,7 +190,7 @@ func (s *session) read() error {
 			continue
 		}
 		if err := s.add(line); err != nil {
-			return err
+			return errors.Join(err, s.finish())
 		}
 	}
 }

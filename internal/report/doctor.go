@@ -21,12 +21,23 @@ const (
 	longText = 30
 )
 
+// samples is what the report compares.
+func samples(r *diagnose.Report) string {
+	switch {
+	case r.SinceStart:
+		return "one sample: counters are since the start"
+	case r.Seconds <= 0:
+		return "two samples, a time apart that is not known"
+	}
+	return fmt.Sprintf("two samples %s s apart", units.Fixed(r.Seconds, 1))
+}
+
 // Doctor writes the findings, most severe first, what could not be read and why, and
 // ends with a line that counts the checks; with verbose it lists all of them. next is
 // advice on how to go on, or empty.
 func Doctor(w io.Writer, style Style, r *diagnose.Report, verbose bool, next string) error {
 	p := &printer{w: w, style: style}
-	about := clean(fmt.Sprintf("%s, Linux %s, two samples %s s apart", netnsName(r), r.Kernel, units.Fixed(r.Seconds, 1)))
+	about := clean(fmt.Sprintf("%s, Linux %s, %s", netnsName(r), cmp.Or(r.Kernel, "of an unknown release"), samples(r)))
 	if verbose {
 		p.line("natkit doctor: " + about)
 	}

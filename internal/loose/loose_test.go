@@ -1,0 +1,404 @@
+package loose
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf16"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
+	"github.com/ulikunitz/xz"
+
+	"github.com/natkit/natkit/internal/conntrack"
+	"github.com/natkit/natkit/internal/snapshot"
+)
+
+// noon is when files of tests were written, if nothing else is said.
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// tree is a directory: the names of files with @SECONDS after noon where that matters.
+func tree(files map[string]string) Walk {
+	return func(fn func(*File) error) error {
+		for _, name := range slices.Sorted(maps.Keys(files)) {
+			path, after, _ := strings.Cut(name, "@")
+			var seconds float64
+			fmt.Sscan(after, &seconds)
+			f := &File{path, noon.Add(time.Duration(seconds * float64(time.Second))), strings.NewReader(files[name])}
+			if err := Archive(f, fn); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func readTree(t *testing.T, files map[string]string) *Host {
+	t.Helper()
+	h, err := Read(tree(files), "", Options{Budget: snapshot.NewBudget(64 << 20)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func last(h *Host) *Sample { return h.Samples[len(h.Samples)-1] }
+
+const (
+	someStats = "cpu=0   \tfound=10 invalid=5 insert=0 insert_failed=7 drop=100 early_drop=3 error=1 search_restart=10 clash_resolve=2 \n" +
+		"cpu=1   \tfound=0 invalid=6 insert=0 insert_failed=0 drop=300 early_drop=0 error=0 search_restart=10 clash_resolve=0 \n"
+	someTable  = "ipv4     2 tcp      6 431999 ESTABLISHED src=198.18.0.2 dst=198.19.0.2 sport=40000 dport=80 src=198.19.0.2 dst=198.18.0.2 sport=80 dport=40000 [ASSURED] mark=0 use=1\n"
+	someSysctl = "net.netfilter.nf_conntrack_max = 65536\nnet.netfilter.nf_conntrack_count = 65530\nnet.ipv4.ip_local_port_range = 32768\t60999\n"
+	someDmesg  = "[    0.000000] Linux version 6.1.0\n[ 1234.500000] nf_conntrack: table full, dropping packet\n"
+)
+
+// TestRecognised: what each text is, by its content; names do not help.
+func TestRecognised(t *testing.T) {
+	for text, want := range map[string]string{
+		someStats: "conntrack -S",
+		"entries  \t\t\t33\nsearched\t\t\t0\ninsert_failed\t\t4\ndrop\t\t9\n":                              "conntrack -S",
+		"entries  clashres found new invalid ignore delete chainlength insert insert_failed drop\n0 0 0\n": "/proc/net/stat/nf_conntrack",
+		someTable: "conntrack -L",
+		"conntrack v1.4.7 (conntrack-tools): 1 flow entries have been shown.\n" + someTable: "conntrack -L",
+		someSysctl: "sysctl -a",
+		"sysctl: reading key \"kernel.unprivileged\": denied\n" + someSysctl: "sysctl -a",
+		someDmesg: "dmesg",
+		"<4>[ 1234.500000] nf_conntrack: table full\n":                                                    "dmesg",
+		"kern  :warn  : [ 1234.500000] nf_conntrack: table full\n":                                        "dmesg",
+		"[Sun Mar  1 11:00:00 2026] nf_conntrack: table full\n":                                           "dmesg",
+		"Mar  1 11:00:00 gw kernel: nf_conntrack: table full\n":                                           "journalctl -k",
+		"2026-03-01T11:00:00.123456+0000 gw kernel: nf_conntrack: table full\n":                           "journalctl -k",
+		"#kernel\nIpInReceives                    2432660            0.0\n":                               "nstat",
+		"IpInReceives                    2432660            0,0\n":                                        "nstat",
+		`{"kernel":{"IpInReceives":1}}` + "\n":                                                            "nstat",
+		"Tcp:\n    12 active connection openings\n":                                                       "netstat -s",
+		"    874 times the listen queue of a socket overflowed\n":                                         "netstat -s",
+		"Total: 16\nTCP:   3 (estab 0, closed 2, orphaned 0, timewait 2)\n":                               "ss -s",
+		"State  Recv-Q Send-Q Local Address:Port  Peer Address:Port\nLISTEN 0 128 0.0.0.0:22 0.0.0.0:*\n": "ss -tan",
+		"tcp        0      0 0.0.0.0:22              0.0.0.0:*               LISTEN\n":                    "ss -tan",
+		"default via 192.0.2.1 dev eth0 \n":                                                               "ip route",
+		"0:\tfrom all lookup local\n":                                                                     "ip rule",
+		"192.0.2.1 dev eth0 lladdr 02:fc:00:00:00:05 REACHABLE\n":                                         "ip neigh",
+		"2: eth0    inet 192.0.2.2/24 brd 192.0.2.255 scope global eth0\n":                                "ip addr",
+		"1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue state UNKNOWN\n    RX:  bytes packets errors dropped  missed   mcast\n 1 2 3 4 5 6\n": "ip -s link",
+		"qdisc pfifo_fast 0: dev eth0 root refcnt 2\n Sent 5 bytes 1 pkt (dropped 0, overlimits 0 requeues 0)\n":                                     "tc -s qdisc",
+		"# Generated by iptables-save v1.8.9 (nf_tables)\n*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n":                                                  "iptables-save",
+		"table inet t {\n}\n":                                                                         "nft list ruleset",
+		"Linux version 6.1.0-13-amd64 (x) #1 SMP\n":                                                   "/proc/version",
+		"Linux gw 6.1.0-13-amd64 #1 SMP x86_64 GNU/Linux\n":                                           "uname -a",
+		"Tcp: RtoAlgorithm RtoMin\nTcp: 1 200\n":                                                      "/proc/net/snmp",
+		"TcpExt: SyncookiesSent SyncookiesRecv\nTcpExt: 0 0\n":                                        "/proc/net/netstat",
+		"sockets: used 281\nTCP: inuse 5\n":                                                           "/proc/net/sockstat",
+		"00000001 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000\n": "/proc/net/softnet_stat",
+		"slabinfo - version: 2.1\n":                                                                   "/proc/slabinfo",
+		"MemTotal:       16384000 kB\n":                                                               "/proc/meminfo",
+		"IP Virtual Server version 1.2.1 (size=4096)\nProt LocalAddress:Port Scheduler Flags\n  -> RemoteAddress:Port\nTCP  198.18.0.1:80 rr\n": "ipvsadm -Ln",
+		"IP Virtual Server version 1.2.1 (size=4096)\nProt LocalAddress:Port Scheduler Flags\n  -> RemoteAddress:Port\nTCP  C6120001:0050 rr\n": "/proc/net/ip_vs",
+		"net:[4026531840]\n":  "readlink /proc/self/ns/net",
+		"12345.67 54321.00\n": "/proc/uptime",
+		" 10:00:00 up 3 days,  4:05,  1 user,  load average: 0.00, 0.01, 0.05\n": "uptime",
+		"dear all, this is about NAT\n":                                          "", "{\"a\": 1}\n": "", "\x00\x01binary": "", "": "",
+	} {
+		h, err := Read(tree(map[string]string{"x": text}), "", Options{})
+		got := ""
+		if err == nil {
+			got = h.Texts[0].Kind()
+		} else if !errors.Is(err, ErrNothing) {
+			t.Errorf("%.40q: %v", text, err)
+		}
+		if got != want {
+			t.Errorf("%.60q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestSession: several commands in one file, as people paste a terminal.
+func TestSession(t *testing.T) {
+	h := readTree(t, map[string]string{"thread.md": "We lose connections:\n```\nroot@gw:~# conntrack -S\n" + someStats + "root@gw:~# sysctl -a | grep conntrack\n" + someSysctl +
+		"[root@gw ~]# dmesg | tail\n" + someDmesg + "$ conntrack -C\n65531\n```\n"})
+	s := last(h)
+	if len(s.Stats) != 2 || s.Stats[0]["drop"] != 100 || s.Stats[0]["icmp_error"] != 1 || s.Sysctls["net.netfilter.nf_conntrack_count"] != "65530" || len(s.Log) != 2 {
+		t.Errorf("%+v, sysctls %v, log %v", s.Stats, s.Sysctls, s.Log)
+	}
+}
+
+// TestForms: byte order marks, ends of lines of Windows, UTF-16 of its shells, and compressions say the same.
+func TestForms(t *testing.T) {
+	wide := []byte{0xff, 0xfe}
+	for _, u := range utf16.Encode([]rune(someStats)) {
+		wide = append(wide, byte(u), byte(u>>8))
+	}
+	var gz, z, x bytes.Buffer
+	for _, w := range []io.WriteCloser{gzip.NewWriter(&gz), must(zstd.NewWriter(&z)), must(xz.NewWriter(&x))} {
+		io.WriteString(w, someStats)
+		w.Close()
+	}
+	want := last(readTree(t, map[string]string{"a": someStats})).Stats
+	for name, text := range map[string]string{"BOM": "\ufeff" + someStats, "CRLF": strings.ReplaceAll(someStats, "\n", "\r\n"), "UTF-16": string(wide), "gzip": gz.String(), "zstd": z.String(), "xz": x.String()} {
+		if diff := cmp.Diff(want, last(readTree(t, map[string]string{"a": text})).Stats); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// TestSamples: of two texts of one kind the earlier is of the first sample; the time between them is that of their files,
+// of a date that the session printed, or of the uptime.
+func TestSamples(t *testing.T) {
+	later := strings.Replace(someStats, "drop=100", "drop=150", 1)
+	for name, c := range map[string]struct {
+		files map[string]string
+		gap   float64
+	}{
+		"times of files":             {map[string]string{"b@0": someStats, "a@10": later}, 10},
+		"uptimes":                    {map[string]string{"0/s": someStats, "0/up": "100.00 1.00\n", "1/s": later, "1/up": "107.50 1.00\n"}, 7.5},
+		"dates":                      {map[string]string{"t": "$ date\nSun Mar  1 10:00:00 UTC 2026\n$ conntrack -S\n" + someStats + "$ date\nSun Mar  1 10:00:05 UTC 2026\n$ conntrack -S\n" + later}, 5},
+		"numbers of names, no times": {map[string]string{"s.9": someStats, "s.10": later}, 0},
+	} {
+		h := readTree(t, c.files)
+		if len(h.Samples) != 2 {
+			t.Errorf("%s: %d samples", name, len(h.Samples))
+			continue
+		}
+		gap := h.Samples[1].Uptime - h.Samples[0].Uptime
+		if h.Samples[0].Stats[0]["drop"] != 100 || h.Samples[1].Stats[0]["drop"] != 150 || gap != c.gap || h.TimesKnown != (c.gap > 0) {
+			t.Errorf("%s: drop %d and %d, %g s apart (known %t), want %g", name, h.Samples[0].Stats[0]["drop"], h.Samples[1].Stats[0]["drop"], gap, h.TimesKnown, c.gap)
+		}
+	}
+	if h := readTree(t, map[string]string{"a": someStats, "b": someSysctl}); len(h.Samples) != 1 {
+		t.Errorf("%d samples of one of each", len(h.Samples))
+	}
+}
+
+// TestContradiction: two values of one setting are said; one that varies by itself is not.
+func TestContradiction(t *testing.T) {
+	h := readTree(t, map[string]string{"a@0": "net.netfilter.nf_conntrack_max = 1\nnet.netfilter.nf_conntrack_count = 5\n", "b@1": "net.netfilter.nf_conntrack_max = 2\nnet.netfilter.nf_conntrack_count = 6\n"})
+	if len(h.Notes) != 1 || !strings.Contains(h.Notes[0], "nf_conntrack_max") || last(h).Sysctls["net.netfilter.nf_conntrack_max"] != "2" {
+		t.Errorf("%q, %v", h.Notes, last(h).Sysctls)
+	}
+}
+
+// TestOtherLanguage: netstat -s in German has the counters that it prints by name, and says what is missing.
+func TestOtherLanguage(t *testing.T) {
+	h := readTree(t, map[string]string{"n": "Tcp:\n    12 aktive Verbindungen geöffnet\n    3 passive Verbindungen\nTcpExt:\n    TCPTimeWaitOverflow: 42\n"})
+	if !bytes.Contains(last(h).Files["/proc/net/netstat"], []byte("TcpExt: TCPTimeWaitOverflow\nTcpExt: 42\n")) || len(h.Notes) != 1 {
+		t.Errorf("%s, %q", last(h).Files["/proc/net/netstat"], h.Notes)
+	}
+}
+
+// TestNetstat: words of net-tools 1.60 and 2.10, and what grep left of them.
+func TestNetstat(t *testing.T) {
+	h := readTree(t, map[string]string{"n": "Icmp:\n    1 ICMP messages received\n    ICMP output histogram:\n        destination unreachable: 9\nTcp:\n    7 passive connections openings\n    8 passive connection openings\n    5 segments retransmited\nTcpExt:\n    874 times the listen queue of a socket overflowed\n    2 packets rejects in established connections because of timestamp\n    TCPReqQFullDrop: 6\nIpExt:\n    InOctets: 3\n"})
+	got := string(last(h).Files["/proc/net/snmp"]) + string(last(h).Files["/proc/net/netstat"])
+	want := "Icmp: InMsgs OutDestUnreachs\nIcmp: 1 9\nTcp: PassiveOpens RetransSegs\nTcp: 8 5\n" +
+		"TcpExt: ListenOverflows PAWSEstab TCPReqQFullDrop\nTcpExt: 874 2 6\nIpExt: InOctets\nIpExt: 3\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestPlaces: files of several hosts and network namespaces are not mixed.
+func TestPlaces(t *testing.T) {
+	files := map[string]string{
+		"must-gather/nodes/worker-0/conntrack_S": someStats, "must-gather/nodes/worker-1/sysctl": someSysctl, "must-gather/version": "4.15\n",
+	}
+	if _, err := Read(tree(files), "", Options{}); err == nil || !strings.Contains(err.Error(), "worker-0, worker-1") {
+		t.Errorf("two hosts: %v", err)
+	}
+	h, err := Read(tree(files), "worker-0", Options{})
+	if err != nil || len(last(h).Stats) != 2 || len(last(h).Sysctls) != 0 {
+		t.Errorf("%v: %+v", err, h)
+	}
+	if _, err := Read(tree(files), "worker-9", Options{}); err == nil {
+		t.Error("a host that is not there")
+	}
+	files = map[string]string{
+		"sos/sos_commands/kernel/sysctl_-a":                                            someSysctl,
+		"sos/sos_commands/networking/namespaces/router/ip_netns_exec_router_sysctl_-a": "net.ipv4.ip_forward = 1\n",
+		"sos/sos_commands/conntrack/ip_netns_exec_router_conntrack_-L_-o_extended":     someTable,
+		"sos/sos_commands/kernel/dmesg":                                                someDmesg,
+		"sos/etc/sysctl.d/99.conf":                                                     "net.netfilter.nf_conntrack_max = 1\n",
+	}
+	if h := readTree(t, files); last(h).Sysctls["net.netfilter.nf_conntrack_max"] != "65536" || last(h).Table != nil || last(h).Sysctls["net.ipv4.ip_forward"] != "" {
+		t.Errorf("the host has %v, table %v", last(h).Sysctls, last(h).Table)
+	}
+	h, err = Read(tree(files), "/router", Options{})
+	if err != nil || last(h).Sysctls["net.ipv4.ip_forward"] != "1" || last(h).Table == nil || len(last(h).Log) != 2 || last(h).Sysctls["net.netfilter.nf_conntrack_max"] != "" {
+		t.Errorf("%v: the namespace has %+v", err, h)
+	}
+}
+
+// pack is a tar archive of headers with contents.
+func pack(t *testing.T, headers ...tar.Header) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, h := range headers {
+		data := someStats
+		if h.Typeflag != tar.TypeReg {
+			data = ""
+		}
+		h.Size, h.Mode = int64(len(data)), 0o644
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(w, data)
+	}
+	w.Close()
+	return b.Bytes()
+}
+
+// TestArchive: links are passed over, names that lead out are names; an archive in an archive is read; what is cut off is
+// said.
+func TestArchive(t *testing.T) {
+	plain := pack(t, tar.Header{Typeflag: tar.TypeSymlink, Name: "link", Linkname: "/etc/shadow"}, tar.Header{Typeflag: tar.TypeLink, Name: "hard", Linkname: "../../x"},
+		tar.Header{Typeflag: tar.TypeReg, Name: "../../../tmp/out"}, tar.Header{Typeflag: tar.TypeFifo, Name: "pipe"})
+	var names []string
+	collect := func(f *File) error { names = append(names, f.Name); return nil }
+	if err := Archive(&File{"x.tar", noon, bytes.NewReader(plain)}, collect); err != nil || !slices.Equal(names, []string{"tmp/out"}) {
+		t.Errorf("%q, %v", names, err)
+	}
+	var outer bytes.Buffer
+	w := tar.NewWriter(&outer)
+	w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "nodes/a/sysinfo.tar", Size: int64(len(plain)), Mode: 0o644})
+	w.Write(plain)
+	w.Close()
+	if h := readTree(t, map[string]string{"all.tar": outer.String()}); len(last(h).Stats) != 2 {
+		t.Errorf("%+v", last(h))
+	}
+	if err := Archive(&File{"x.tar", noon, bytes.NewReader(plain[:len(plain)-1500])}, func(f *File) error { _, err := io.Copy(io.Discard, f); return err }); err == nil {
+		t.Error("an archive that is cut off is whole")
+	}
+}
+
+// TestBomb: what unpacks to very much is bounded, in time and memory.
+func TestBomb(t *testing.T) {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	io.WriteString(w, "net.ipv4.ip_forward = 1\n")
+	line := strings.Repeat("net.ipv4.x = 1\n", 1<<12)
+	for range 24 << 20 / len(line) {
+		io.WriteString(w, line)
+	}
+	w.Close()
+	h, err := Read(tree(map[string]string{"a": b.String()}), "", Options{Budget: snapshot.NewBudget(64 << 20)})
+	if err != nil || len(h.Notes) == 0 {
+		t.Errorf("%v, %+v: a text of 24 MiB is read whole", err, h)
+	}
+	if _, err := Read(tree(map[string]string{"a": b.String()}), "", Options{Budget: snapshot.NewBudget(1 << 20)}); !errors.Is(err, snapshot.ErrBudget) {
+		t.Errorf("%v: not the budget", err)
+	}
+	left := int64(100)
+	if _, err := io.ReadAll(limited{strings.NewReader(line), &left}); err == nil {
+		t.Error("the limit feigns an end")
+	}
+}
+
+// TestEachEntry reads a list where it stands, between other texts.
+func TestEachEntry(t *testing.T) {
+	h := readTree(t, map[string]string{"t": "$ sysctl -a\n" + someSysctl + "$ conntrack -L\n" + someTable + someTable + "$ dmesg\n" + someDmesg})
+	n := 0
+	stats, err := h.EachEntry(last(h).Table, func(e *conntrack.Entry) error { n++; return nil })
+	if err != nil || n != 2 || stats.Garbled != 0 || last(h).Table.Lines != 2 {
+		t.Errorf("%d entries, %+v, %v, %d lines", n, stats, err, last(h).Table.Lines)
+	}
+}
+
+// TestLogTimes: what is known of when a line was logged.
+func TestLogTimes(t *testing.T) {
+	for line, want := range map[string]LogLine{
+		"[ 1234.500000] nf_conntrack: x":                            {Uptime: 1234.5, Timed: true, Text: "nf_conntrack: x"},
+		"Mar  1 11:59:00 gw kernel: [ 1234.500000] nf_conntrack: x": {Uptime: 1234.5, Timed: true, Text: "nf_conntrack: x"},
+		"Mar  1 11:59:00 gw kernel: nf_conntrack: x":                {Uptime: 940, Timed: true, Text: "nf_conntrack: x"},
+		"[Sun Mar  1 11:59:00 2026] nf_conntrack: x":                {Uptime: 940, Timed: true, Text: "nf_conntrack: x"},
+		"2026-03-01T11:59:00+00:00 gw kernel: nf_conntrack: x":      {Uptime: 940, Timed: true, Text: "nf_conntrack: x"},
+		"März  1 11:59:00 gw kernel: nf_conntrack: x":               {Text: "nf_conntrack: x"},
+	} {
+		h := readTree(t, map[string]string{"log": line + "\n", "up": "1000.00 1.00\n", "s": someStats})
+		got := last(h).Log
+		if len(got) != 1 || got[0].Uptime != want.Uptime || got[0].Timed != want.Timed || got[0].Text != want.Text {
+			t.Errorf("%s: %+v, want %+v", line, got, want)
+		}
+	}
+}
+
+// FuzzRead: no text makes a reader panic; what it takes off a text is bounded by the text, and reading twice gives the same.
+func FuzzRead(f *testing.F) {
+	for _, text := range []string{someStats, someTable, someSysctl, someDmesg, "Tcp:\n  1 resets sent\n", "TCP: 1 (estab 0, timewait 2)\n", "LISTEN 0 1 [::1]%lo:22 *:*\n",
+		"2: a@b: <UP> mtu 1\\    inet 1.2.3.4/24 scope global\n", "default via 1.2.3.4 dev a\n\tnexthop via inet6 fe80::1 dev b\n", "100: not from all fwmark 0x1/0xff lookup 5\n",
+		"1.2.3.4 dev a FAILED\n", "qdisc x 1: dev a root\n Sent 1 bytes 2 pkt (dropped 3, overlimits 4 requeues 5)\n backlog 1Kb 2p\n", "*nat\n[1:2] -A POSTROUTING -j MASQUERADE\nCOMMIT\n",
+		"table ip t { chain c { type nat hook postrouting priority 0; policy drop; counter packets 1 bytes 2 masquerade # handle 9\n }\n}\n", "TCP  [2001:db8::1]:80 rr\n  -> RemoteAddress:Port\n", "pro expire state\nTCP 01:00 X 1.2.3.4:5 1.2.3.4:6 1.2.3.4:7\n",
+		"$ date\nSun Mar  1 10:00:00 UTC 2026\n$ cat /proc/sys/net/ipv4/ip_forward\n1\n", "Linux a 6.1 #1 x86_64\n", "net:[1]\n", `{"kernel":{"IpInReceives":1}}`} {
+		f.Add("x", text)
+	}
+	f.Add("ip_-6_rule", "0: from all lookup local\n")
+	f.Fuzz(func(t *testing.T, name, text string) {
+		if len(text) > 1<<16 {
+			return
+		}
+		read := func() *Host {
+			h, err := Read(tree(map[string]string{"d/" + strings.ReplaceAll(name, "@", ""): text}), "", Options{Budget: snapshot.NewBudget(8 << 20)})
+			if err != nil {
+				return nil
+			}
+			return h
+		}
+		h, again := read(), read()
+		if h == nil {
+			return
+		}
+		for i, s := range h.Samples {
+			size := 0
+			for _, data := range s.Files {
+				size += len(data)
+			}
+			if size > 64*len(text)+4096 || len(s.Log)+len(s.Sockets)+len(s.Routes)+len(s.Neighbours)+len(s.RoutingRules)+len(s.Addresses) > len(text) {
+				t.Fatalf("%d bytes become %d", len(text), size)
+			}
+			if again == nil || !maps.EqualFunc(s.Files, again.Samples[i].Files, bytes.Equal) {
+				t.Fatal("read twice, it is another")
+			}
+		}
+	})
+}
+
+// FuzzArchive: no archive makes a panic, or more files than it has room for.
+func FuzzArchive(f *testing.F) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "a/conntrack", Size: int64(len(someStats)), Mode: 0o644})
+	io.WriteString(w, someStats)
+	w.Close()
+	f.Add(b.Bytes())
+	f.Add([]byte("\x1f\x8b\x08\x00"))
+	f.Add([]byte("\xfd7zXZ\x00\x00\x04"))
+	f.Add([]byte("\x28\xb5\x2f\xfd\x04"))
+	f.Add([]byte("BZh9"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		files := 0
+		_ = Archive(&File{"x", noon, bytes.NewReader(data)}, func(f *File) error {
+			if files++; strings.HasPrefix(f.Name, "/") || strings.HasPrefix(f.Name, "../") {
+				t.Fatalf("the name %q", f.Name)
+			}
+			_, err := io.Copy(io.Discard, io.LimitReader(f, 1<<20))
+			return err
+		})
+		if files > len(data)+1 {
+			t.Fatalf("%d files of %d bytes", files, len(data))
+		}
+	})
+}
