@@ -51,7 +51,7 @@ func (w *windows) asOnLinux() {
 	w.copy("../../examples/office.yaml", "office.yaml")
 	w.compare("", "gateway", "check", "--offline", "office.yaml")
 	w.compare("", "gateway", "schema")
-	w.compare("", "simulate", "--ports", "1000", "--rate", "20", "--for", "60")
+	w.compare("", "simulate", "--ports", "2048-3047", "--rate", "20", "--for", "60")
 	w.compare("", "doctor", "--from", "missing.tar.gz")
 }
 
