@@ -18,13 +18,20 @@ import (
 	"github.com/natkit/natkit/internal/testutil"
 )
 
-// TestWindows runs natkit.exe in Wine: what it prints of the files of a Linux machine, and its exit code, are those of
-// natkit on Linux.
+// TestWindows runs natkit.exe in Wine.
 func TestWindows(t *testing.T) {
 	w := newWindows(t, testutil.NeedNightlyProgram(t, "wine"))
+	t.Run("as on Linux", func(t *testing.T) { w.in(t).asOnLinux() })
+	t.Run("files", func(t *testing.T) { w.in(t).files() })
+	t.Run("no host", func(t *testing.T) { w.in(t).noHost() })
+	t.Run("packages", func(t *testing.T) { w.in(t).packages() })
+}
+
+// asOnLinux: what it prints of the files of a Linux machine, and its exit code, are those of natkit on Linux.
+func (w *windows) asOnLinux() {
 	recordings, err := filepath.Glob("../../internal/lab/run/testdata/recordings/*.tar.gz")
 	if err != nil || len(recordings) == 0 {
-		t.Fatalf("no recordings: %v", err)
+		w.Fatalf("no recordings: %v", err)
 	}
 	for _, recording := range recordings {
 		name := filepath.Base(recording)
@@ -36,7 +43,6 @@ func TestWindows(t *testing.T) {
 	w.compare("", "ports", "--lvs", "--json", "--from", first)
 	w.compare("", "doctor", "--rules")
 	w.copy("../../internal/report/testdata/paws.pcap", "paws.pcap")
-	w.compare("", "pcap", "paws.pcap")
 	w.compare("", "pcap", "--json", "paws.pcap")
 	w.compare("", "conntrack", "list", "--from", w.write("list.txt", twoConnections))
 	w.compare("", "conntrack", "--by", "proto", "--from", w.write("crlf.txt", strings.ReplaceAll(twoConnections, "\n", "\r\n")))
@@ -45,58 +51,55 @@ func TestWindows(t *testing.T) {
 	w.copy("../../examples/office.yaml", "office.yaml")
 	w.compare("", "gateway", "check", "--offline", "office.yaml")
 	w.compare("", "gateway", "schema")
-	w.compare("", "simulate", "--help")
+	w.compare("", "simulate", "--ports", "2048-3047", "--rate", "20", "--for", "60")
 	w.compare("", "doctor", "--from", "missing.tar.gz")
 }
 
-// TestWindowsFiles: names of files are those of Windows, and files are written there.
-func TestWindowsFiles(t *testing.T) {
-	w := newWindows(t, testutil.NeedNightlyProgram(t, "wine"))
+// files: names of files are those of Windows, and files are written there.
+func (w *windows) files() {
 	w.write("list.txt", twoConnections)
 	w.copy("../../internal/report/testdata/paws.pcap", "paws.pcap")
 	path := func(name string) string { return `Z:` + strings.ReplaceAll(filepath.Join(w.dir, name), "/", `\`) }
 	if out, code := w.run("", "conntrack", "list", "--from", path("list.txt")); code != 0 || strings.Count(out, "\n") != 2 {
-		t.Errorf("exit code %d, stdout %q", code, out)
+		w.Errorf("exit code %d, stdout %q", code, out)
 	}
 	for range 2 { // the second one replaces the first
 		if out, code := w.run("", "pcap", "paws.pcap", "--csv", path("incidents.csv")); code != 0 && code != 3 {
-			t.Errorf("exit code %d, stdout %q", code, out)
+			w.Errorf("exit code %d, stdout %q", code, out)
 		}
 	}
 	if text, err := os.ReadFile(filepath.Join(w.dir, "incidents.csv")); err != nil || len(text) == 0 {
-		t.Errorf("%d bytes were written: %v", len(text), err)
+		w.Errorf("%d bytes were written: %v", len(text), err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(w.dir, ".natkit*")); len(left) > 0 {
-		t.Errorf("%v were left", left)
+		w.Errorf("%v were left", left)
 	}
 }
 
-// TestWindowsHasNoHost: what reads or changes a host is a usage error.
-func TestWindowsHasNoHost(t *testing.T) {
-	w := newWindows(t, testutil.NeedNightlyProgram(t, "wine"))
+// noHost: what reads or changes a host is a usage error.
+func (w *windows) noHost() {
 	for _, line := range []string{
 		"doctor", "doctor --fix", "doctor --netns x", "conntrack", "conntrack events", "conntrack delete --all", "ports", "ports --lvs",
 		"snapshot", "top", "drops", "flows", "path", "profile", "tune list", "sysctl", "lab run table-full", "bench http",
 		"gateway import", "gateway plan x.yaml", "gateway apply x.yaml", "gateway status",
 	} {
 		if out, code := w.run("", strings.Fields(line)...); code != 2 || out != "" || !strings.Contains(w.stderr, "requires Linux") {
-			t.Errorf("natkit %s: exit code %d, stdout %q, stderr %q", line, code, out, w.stderr)
+			w.Errorf("natkit %s: exit code %d, stdout %q, stderr %q", line, code, out, w.stderr)
 		}
 	}
 }
 
-// TestWindowsPackages runs the tests of packages that touch no kernel in Wine.
-func TestWindowsPackages(t *testing.T) {
+// packages runs the tests of packages that touch no kernel in Wine.
+func (w *windows) packages() {
 	if os.Getenv("NATKIT_WINE") == "" {
-		testutil.Impossible(t, "takes minutes: 'make nightly PART=wine' runs it")
+		testutil.Impossible(w, "takes minutes: 'make nightly PART=wine' runs it")
 	}
-	w := newWindows(t, testutil.NeedNightlyProgram(t, "wine"))
 	list := exec.Command("go", "list", "-deps", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}", ".")
 	environment := append(w.environment, "CGO_ENABLED=0", "GOOS=windows", "GOFLAGS=-buildvcs=false")
 	list.Env = environment
 	out, err := list.Output()
 	if err != nil {
-		t.Fatalf("go list: %v", err)
+		w.Fatalf("go list: %v", err)
 	}
 	tests := 0
 	for name := range strings.FieldsSeq(string(out)) {
@@ -104,14 +107,14 @@ func TestWindowsPackages(t *testing.T) {
 			continue
 		}
 		tests++
-		test := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-exec", w.wine, name)
+		test := exec.CommandContext(w.Context(), "go", "test", "-count=1", "-exec", w.wine, name)
 		test.Env = environment
 		if out, err := test.CombinedOutput(); err != nil {
-			t.Errorf("%s: %v\n%s", name, err, out)
+			w.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}
 	if tests < 10 {
-		t.Errorf("%d packages have tests", tests)
+		w.Errorf("%d packages have tests", tests)
 	}
 }
 
@@ -146,6 +149,13 @@ func newWindows(t *testing.T, wine string) *windows {
 	}
 	w.boot()
 	return w
+}
+
+// in is w with the test that fails.
+func (w *windows) in(t *testing.T) *windows {
+	of := *w
+	of.T = t
+	return &of
 }
 
 // boot makes the folder that stands for drive C:. The program that serves all of Wine's ends with the test.

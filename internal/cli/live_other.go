@@ -67,9 +67,10 @@ lists of connections, rules. What reads or changes a host requires natkit on Lin
 }
 
 func hideOf(cmd *cobra.Command) {
+	readsHost := cmd.Flags().Lookup("netns") != nil // --for of simulate is another
 	for _, name := range hostFlags {
 		f := cmd.Flags().Lookup(name)
-		if f == nil {
+		if f == nil || !readsHost {
 			continue
 		}
 		if f.Hidden = true; name != "offline" {

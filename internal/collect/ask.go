@@ -19,6 +19,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+func askPrograms() (*snapshot.Programs, error) {
+	all := &snapshot.Programs{Interfaces: []snapshot.ProgramInterface{}}
+	pins, err := plane.PinsIn(nil)
+	if err != nil {
+		return nil, err
+	}
+	if there, err := pins.Visible(); err != nil || !there {
+		return all, err
+	}
+	is, err := pins.Read()
+	if err != nil {
+		return nil, err
+	}
+	found, err := plane.ReadInterfaces()
+	if err != nil {
+		return nil, err
+	}
+	for i := range found {
+		f := &found[i]
+		wants, known := is.Known[f.Index]
+		all.Interfaces = append(all.Interfaces, snapshot.ProgramInterface{
+			Name: f.Name, Mode: string(is.Modes[f.Index]), Known: known, Missing: is.Missing[f.Index],
+			WantsXDP: wants, OtherXDP: uint32(is.Others[f.Index]), NativeXDP: f.Native(), MTU: f.MTU,
+		})
+	}
+	for i, c := range is.Reasons {
+		if r := plane.Reason(i); c.Packets > 0 {
+			all.Reasons = append(all.Reasons, snapshot.ProgramReason{Reason: r.String(), Dropped: r.Dropped(), Packets: c.Packets, Bytes: c.Bytes})
+		}
+	}
+	return all, nil
+}
+
 func askNATRules() (*snapshot.NATRules, error) { return read.NAT(nil) }
 
 // Generic netlink of IPVS (include/uapi/linux/ip_vs.h).
@@ -57,6 +90,27 @@ func timeoutsOf(a natnetlink.Attrs) *snapshot.IPVSTimeouts {
 		return 0
 	}
 	return &snapshot.IPVSTimeouts{TCP: seconds(ipvsTimeoutTCP), TCPFin: seconds(ipvsTimeoutTCPFin), UDP: seconds(ipvsTimeoutUDP)}
+}
+
+// ask lists the TCP sockets with a port of the range (struct inet_diag_req_v2 and inet_diag_msg,
+// include/uapi/linux/inet_diag.h).
+func (r localPorts) ask() (*snapshot.OwnPorts, error) {
+	c, err := socket.Dial(nil, unix.NETLINK_INET_DIAG)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	uses := ownUses{}
+	for family, size := range map[byte]int{unix.AF_INET: 4, unix.AF_INET6: 16} {
+		answers, err := c.Ask(unix.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP, r.request(family))
+		if err != nil {
+			return nil, fmt.Errorf("list sockets of TCP: %w (needs CONFIG_INET_DIAG)", err)
+		}
+		for _, a := range answers {
+			uses.addMessage(r, a, size)
+		}
+	}
+	return uses.worst(r.ports()), nil
 }
 
 // Sockets lists the TCP and UDP sockets of a namespace (nil: this one), by
@@ -99,88 +153,4 @@ func Release() (string, error) {
 		return "", fmt.Errorf("read the kernel's release: %w", err)
 	}
 	return unix.ByteSliceToString(u.Release[:]), nil
-}
-
-// ask lists the TCP sockets with a port of the range (struct inet_diag_req_v2 and inet_diag_msg,
-// include/uapi/linux/inet_diag.h).
-func (r localPorts) ask() (*snapshot.OwnPorts, error) {
-	c, err := socket.Dial(nil, unix.NETLINK_INET_DIAG)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	uses := ownUses{}
-	for family, size := range map[byte]int{unix.AF_INET: 4, unix.AF_INET6: 16} {
-		answers, err := c.Ask(unix.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP, r.request(family))
-		if err != nil {
-			return nil, fmt.Errorf("list sockets of TCP: %w (needs CONFIG_INET_DIAG)", err)
-		}
-		for _, a := range answers {
-			uses.addMessage(r, a, size)
-		}
-	}
-	return uses.worst(r.ports()), nil
-}
-
-// request asks for the sockets in all states but LISTEN whose port is of the range: two
-// instructions for the kernel (inet_diag_bc_run), of which each leads behind the end, which
-// refuses, where it does not hold.
-func (r localPorts) request(family byte) []byte {
-	const listen, bytecode, ge, le = 10, 1, 2, 3
-	request := make([]byte, 56)
-	request[0], request[1] = family, unix.IPPROTO_TCP
-	binary.NativeEndian.PutUint32(request[4:], 0xfff&^(1<<listen))
-	op := func(code, yes byte, no uint16) {
-		request = binary.NativeEndian.AppendUint16(append(request, code, yes), no)
-	}
-	request = binary.NativeEndian.AppendUint16(request, 4+16)
-	request = binary.NativeEndian.AppendUint16(request, bytecode)
-	op(ge, 8, 20)
-	op(0, 0, r.first)
-	op(le, 8, 12)
-	op(0, 0, r.last)
-	return request
-}
-
-func (u ownUses) addMessage(r localPorts, m natnetlink.Message, size int) {
-	const state, port, peer, local, remote, end, timeWait = 1, 4, 6, 8, 24, 40, 6
-	if len(m.Body) < end {
-		return
-	}
-	from, _ := netip.AddrFromSlice(m.Body[local : local+size])
-	to, _ := netip.AddrFromSlice(m.Body[remote : remote+size])
-	u.add(r, netip.AddrPortFrom(from.Unmap(), binary.BigEndian.Uint16(m.Body[port:])), netip.AddrPortFrom(to.Unmap(), binary.BigEndian.Uint16(m.Body[peer:])), m.Body[state] == timeWait)
-}
-
-func askPrograms() (*snapshot.Programs, error) {
-	all := &snapshot.Programs{Interfaces: []snapshot.ProgramInterface{}}
-	pins, err := plane.PinsIn(nil)
-	if err != nil {
-		return nil, err
-	}
-	if there, err := pins.Visible(); err != nil || !there {
-		return all, err
-	}
-	is, err := pins.Read()
-	if err != nil {
-		return nil, err
-	}
-	found, err := plane.ReadInterfaces()
-	if err != nil {
-		return nil, err
-	}
-	for i := range found {
-		f := &found[i]
-		wants, known := is.Known[f.Index]
-		all.Interfaces = append(all.Interfaces, snapshot.ProgramInterface{
-			Name: f.Name, Mode: string(is.Modes[f.Index]), Known: known, Missing: is.Missing[f.Index],
-			WantsXDP: wants, OtherXDP: uint32(is.Others[f.Index]), NativeXDP: f.Native(), MTU: f.MTU,
-		})
-	}
-	for i, c := range is.Reasons {
-		if r := plane.Reason(i); c.Packets > 0 {
-			all.Reasons = append(all.Reasons, snapshot.ProgramReason{Reason: r.String(), Dropped: r.Dropped(), Packets: c.Packets, Bytes: c.Bytes})
-		}
-	}
-	return all, nil
 }

@@ -156,7 +156,9 @@ func eachOf(n int, fn func(*conntrack.Entry)) {
 // BenchmarkTextsMillion is doctor's reading of a list of a million connections.
 func BenchmarkTextsMillion(b *testing.B) {
 	var list []byte
-	eachOf(1_000_000, func(e *conntrack.Entry) { list = append(text.Append(list, e, text.Options{Extended: true, ID: true}), '\n') })
+	eachOf(1_000_000, func(e *conntrack.Entry) {
+		list = append(text.Append(list, e, text.Options{Extended: true, ID: true}), '\n')
+	})
 	walk := func(fn func(*loose.File) error) error {
 		return fn(&loose.File{Name: "list", Reader: bytes.NewReader(list)})
 	}

@@ -3,13 +3,16 @@ package collect
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 const (
@@ -82,6 +85,26 @@ func parseLocalPorts(text, reserved string) (localPorts, error) {
 
 func (r localPorts) ports() int64 { return int64(r.last) - int64(r.first) + 1 - int64(len(r.reserved)) }
 
+// request asks for the sockets in all states but LISTEN whose port is of the range: two
+// instructions for the kernel (inet_diag_bc_run), of which each leads behind the end, which
+// refuses, where it does not hold.
+func (r localPorts) request(family byte) []byte {
+	const listen, bytecode, ge, le = 10, 1, 2, 3
+	request := make([]byte, 56)
+	request[0], request[1] = family, unix.IPPROTO_TCP
+	binary.NativeEndian.PutUint32(request[4:], 0xfff&^(1<<listen))
+	op := func(code, yes byte, no uint16) {
+		request = binary.NativeEndian.AppendUint16(append(request, code, yes), no)
+	}
+	request = binary.NativeEndian.AppendUint16(request, 4+16)
+	request = binary.NativeEndian.AppendUint16(request, bytecode)
+	op(ge, 8, 20)
+	op(0, 0, r.first)
+	op(le, 8, 12)
+	op(0, 0, r.last)
+	return request
+}
+
 // ownUse is a pair of addresses; ownUses the ports in use of each, and whether in TIME_WAIT.
 type ownUse struct {
 	local netip.Addr
@@ -89,6 +112,16 @@ type ownUse struct {
 }
 
 type ownUses map[ownUse]map[uint16]bool
+
+func (u ownUses) addMessage(r localPorts, m netlink.Message, size int) {
+	const state, port, peer, local, remote, end, timeWait = 1, 4, 6, 8, 24, 40, 6
+	if len(m.Body) < end {
+		return
+	}
+	from, _ := netip.AddrFromSlice(m.Body[local : local+size])
+	to, _ := netip.AddrFromSlice(m.Body[remote : remote+size])
+	u.add(r, netip.AddrPortFrom(from.Unmap(), binary.BigEndian.Uint16(m.Body[port:])), netip.AddrPortFrom(to.Unmap(), binary.BigEndian.Uint16(m.Body[peer:])), m.Body[state] == timeWait)
+}
 
 func (u ownUses) add(r localPorts, from, to netip.AddrPort, timeWait bool) {
 	own := from.Port()

@@ -1,6 +1,8 @@
 package collect
 
 import (
+	"context"
+	"errors"
 	"net/netip"
 	"slices"
 
@@ -8,6 +10,15 @@ import (
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
 )
+
+// readPrograms finds out which eBPF programs of a gateway are attached here.
+func (o *observation) readPrograms(context.Context) (err error) {
+	o.Programs, err = answer(o, question{"programs of a gateway", "gateway_programs.json"}, askPrograms)
+	if errors.As(err, new(errNotRecorded)) {
+		return errNone
+	}
+	return err
+}
 
 // between reports whether programs translate what comes in by one interface and goes out by another one; empty is any.
 func (k *lookups) between(in, out string) bool {

@@ -7,6 +7,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
+// cpuTick is what CPUTime counts in: the interrupts of the clock.
+const cpuTick = 16 * time.Millisecond
+
 // CPUTime returns the CPU time of this process, including the kernel's for its system
 // calls.
 func CPUTime(t testing.TB) time.Duration {

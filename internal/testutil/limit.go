@@ -40,7 +40,7 @@ func Linear(t testing.TB, run func(times int)) {
 			small = small.least(workOf(t, func() { run(1) }))
 		}
 		large = large.least(workOf(t, func() { run(more) }))
-		if large.bytes <= most*small.bytes+fixedBytes && large.time <= most*small.time {
+		if large.bytes <= most*small.bytes+fixedBytes && large.time <= most*max(small.time, cpuTick) {
 			return
 		}
 	}

@@ -50,7 +50,7 @@ const wineReason = "runs the Go tool, and natkit without a kernel of Linux"
 
 // leftOutTests are single tests that the default list leaves out, and why.
 var leftOutTests = map[string]map[string]string{
-	"cmd/natkit": {"TestWindows": wineReason, "TestWindowsFiles": wineReason, "TestWindowsHasNoHost": wineReason, "TestWindowsPackages": wineReason},
+	"cmd/natkit": {"TestWindows": wineReason},
 	"internal/cli": {
 		"TestCommandsDocIsCurrent":  "compares two texts of the source tree",
 		"TestSimulateDocIsCurrent":  pureReason,
