@@ -83,12 +83,13 @@ fmt: ## format the Go code
 size: ## lines, files and packages of the product's Go, by package
 	@scripts/size
 
-install: build ## install natkit into PREFIX (/usr/local), with completions for bash, the gateway's unit and its user
+install: build ## install natkit into PREFIX (/usr/local), with completions for bash, its units and the gateway's user
 	install -D -m 755 bin/natkit $(DESTDIR)$(PREFIX)/bin/natkit
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	bin/natkit completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/natkit
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	sed 's#/usr/bin/natkit#$(PREFIX)/bin/natkit#' deploy/natkit-gateway.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/natkit-gateway.service
+	for unit in natkit-gateway.service natkit-watch.service natkit-doctor.service natkit-doctor.timer; do \
+	  sed 's#/usr/bin/natkit#$(PREFIX)/bin/natkit#' deploy/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; done
 	install -D -m 644 deploy/natkit-gateway-ebpf.conf $(DESTDIR)$(PREFIX)/share/natkit/natkit-gateway-ebpf.conf
 	install -D -m 644 deploy/natkit.sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/natkit.conf
 	@if [ -z "$(DESTDIR)" ] && command -v systemd-sysusers >/dev/null; then systemd-sysusers $(PREFIX)/lib/sysusers.d/natkit.conf; fi

@@ -69,6 +69,7 @@ var layers = map[string]layer{
 	"internal/load/rfc9693":        pure,
 	"internal/pcap":                pure,
 	"internal/pcap/pair":           pure,
+	"internal/plan":                pure,
 	"internal/ports":               pure,
 	"internal/profile":             pure,
 	"internal/report":              pure,

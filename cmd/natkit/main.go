@@ -39,9 +39,17 @@ const oneSignal = 250 * time.Millisecond
 // gets, a second one ends natkit at once, as if it had no handler; the guard process then puts
 // the host's values back.
 func untilSignal(later func(func())) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), ending()...)
 	context.AfterFunc(ctx, func() { later(stop) })
 	return ctx, stop
+}
+
+// ending are the signals that end natkit: not a hang-up that is ignored, as by nohup(1).
+func ending() []os.Signal {
+	if signal.Ignored(syscall.SIGHUP) {
+		return []os.Signal{os.Interrupt, syscall.SIGTERM}
+	}
+	return []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
 }
 
 func run() int {

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/signal"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -27,5 +28,17 @@ func TestSignalsThatComeTogether(t *testing.T) {
 	(<-over)()
 	if oneSignal <= 0 {
 		t.Error("a second signal ends natkit while it is about to end by the first")
+	}
+}
+
+// A hang-up ends natkit, unless nohup(1) has it ignored.
+func TestHangUp(t *testing.T) {
+	if !slices.Contains(ending(), os.Signal(unix.SIGHUP)) {
+		t.Error("a hang-up does not end natkit")
+	}
+	signal.Ignore(unix.SIGHUP)
+	defer signal.Reset(unix.SIGHUP)
+	if slices.Contains(ending(), os.Signal(unix.SIGHUP)) {
+		t.Error("an ignored hang-up ends natkit")
 	}
 }

@@ -37,7 +37,7 @@ func Steady(classes []Class, groups int64) int64 {
 	if groups > 0 {
 		sum = math.Min(sum, float64(groups)*PortsPerTuple)
 	}
-	return int64(math.Ceil(sum))
+	return ceil(sum)
 }
 
 // Table is the connection table as it is, and what it costs; zero means unknown.
@@ -107,16 +107,19 @@ type Sizing struct {
 const (
 	// headroom keeps the expected number at 80 % of the limit.
 	headroom = 1.25
-	// step is what limits are rounded up to.
-	step = 65536
+	// Step is what limits are rounded up to.
+	Step = 65536
 	// LongChain is the mean chain length above which more buckets are proposed.
 	LongChain = 4
-	// RefusedChain is the least length of a chain at which a kernel refuses a new
-	// entry and counts chaintoolong: 8 to 79, by kernel version and randomised,
-	// from 5.15 on (MIN_CHAINLEN, nf_conntrack_core.c).
+	// RefusedChain is the least length of a chain at which a kernel may refuse a new
+	// entry and count chaintoolong (Cap).
 	RefusedChain = 8
-	// bucketStep is the number of buckets in one page; the kernel rounds up to it.
-	bucketStep = 512
+	// BucketStep is the number of buckets in one page; the kernel rounds up to it
+	// (nf_ct_alloc_hashtable, nf_conntrack_core.c).
+	BucketStep = 512
+	// AutomaticStall is the longest wait of all packets, in seconds, that a change may
+	// cause unless it is requested by name.
+	AutomaticStall = 0.050
 )
 
 // ChainLength is the mean number of entries in a hash chain: each connection
@@ -130,21 +133,22 @@ func ChainLength(entries, buckets int64) float64 {
 
 // Size proposes limits for a need. It never proposes less than there is.
 func Size(n Need) Sizing {
-	s := Sizing{Entries: n.Held + n.Arriving, Buckets: n.Buckets}
-	want := int64(math.Ceil(float64(s.Entries) * headroom))
+	s := Sizing{Entries: ceil(float64(n.Held) + float64(n.Arriving)), Buckets: n.Buckets}
+	want := ceil(float64(s.Entries) * headroom)
 	if n.LowerBound {
-		want = max(want, 2*n.Max)
+		want = max(want, ceil(2*float64(n.Max)))
 	}
-	s.Max = max(roundUp(want, step), n.Max)
+	s.Max = max(roundUp(want, Step), n.Max)
 	if n.MemoryBytes > 0 {
 		s.Max, s.MemoryBound = boundByMemory(s.Max, n)
 	}
-	s.ChainLengthNow = ChainLength(s.Max+n.OtherEntries, n.Buckets)
+	full := ceil(float64(s.Max) + float64(n.OtherEntries))
+	s.ChainLengthNow = ChainLength(full, n.Buckets)
 	if s.ChainLengthNow > LongChain {
-		s.Buckets = max(roundUp(s.Max, bucketStep), n.Buckets)
-		s.StallSeconds = ResizeSeconds(n.Entries + n.OtherEntries)
+		s.Buckets = max(roundUp(s.Max, BucketStep), n.Buckets)
+		s.StallSeconds = ResizeSeconds(ceil(float64(n.Entries) + float64(n.OtherEntries)))
 	}
-	s.ChainLength = ChainLength(s.Max+n.OtherEntries, s.Buckets)
+	s.ChainLength = ChainLength(full, s.Buckets)
 	s.FullBytesNow = n.Cost.TableBytes(n.Max, n.Buckets)
 	s.FullBytes = n.Cost.TableBytes(s.Max, s.Buckets)
 	return s
@@ -157,19 +161,27 @@ func boundByMemory(want int64, n Need) (limit int64, bound bool) {
 	if perEntry == 0 {
 		return want, false
 	}
-	limit = Budget(n.MemoryBytes) / perEntry / step * step
+	limit = Budget(n.MemoryBytes) / perEntry / Step * Step
 	if limit >= want {
 		return want, false
 	}
 	return max(limit, n.Max), true
 }
 
-func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }
+// roundUp is the next multiple; what has none stays.
+func roundUp(n, to int64) int64 {
+	if n > math.MaxInt64-to {
+		return n
+	}
+	return (n + to - 1) / to * to
+}
 
 // Cost is the memory of one entry (its extension included) and of one hash
 // bucket, in bytes.
 type Cost struct {
 	EntryBytes, BucketBytes uint64
+	// ExtensionBytes are those of EntryBytes that are not the slab object's.
+	ExtensionBytes uint64
 	// Source is where the entry's size was read.
 	Source string
 }
@@ -180,9 +192,19 @@ type Cost struct {
 // of 128 bytes, and a pointer for each bucket.
 func CostOf(s *snapshot.ConntrackSize) Cost {
 	if s == nil || s.EntryBytes == 0 {
-		return Cost{EntryBytes: 384, BucketBytes: 8, Source: "assumed"}
+		return Cost{EntryBytes: 384, ExtensionBytes: 128, BucketBytes: 8, Source: "assumed"}
 	}
-	return Cost{EntryBytes: s.PerEntry(), BucketBytes: s.BucketBytes, Source: s.Source}
+	return Cost{EntryBytes: s.PerEntry(), ExtensionBytes: s.ExtensionBytes, BucketBytes: s.BucketBytes, Source: s.Source}
+}
+
+// Cost is what entries and buckets take with this kernel on 64 bits, by its version: CostOf says of which it is
+// known. Older kernels were built with objects of 304 to 320 bytes.
+func (r Release) Cost() Cost {
+	c := CostOf(nil)
+	if r.Before(4, 19) && r != (Release{}) {
+		c.EntryBytes = 320 + 128
+	}
+	return c
 }
 
 func (c Cost) String() string { return fmt.Sprintf("%d B per entry, %s", c.EntryBytes, c.Source) }

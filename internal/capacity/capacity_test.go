@@ -39,10 +39,10 @@ var cost = CostOf(nil)
 
 func TestCost(t *testing.T) {
 	read := &snapshot.ConntrackSize{EntryBytes: 320, ExtensionBytes: 128, BucketBytes: 8, SlabBytes: 3200 * 1000, Source: "/proc/slabinfo"}
-	if diff := cmp.Diff(Cost{EntryBytes: 448, BucketBytes: 8, Source: "/proc/slabinfo"}, CostOf(read)); diff != "" {
+	if diff := cmp.Diff(Cost{EntryBytes: 448, ExtensionBytes: 128, BucketBytes: 8, Source: "/proc/slabinfo"}, CostOf(read)); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(Cost{EntryBytes: 384, BucketBytes: 8, Source: "assumed"}, CostOf(&snapshot.ConntrackSize{})); diff != "" {
+	if diff := cmp.Diff(Cost{EntryBytes: 384, ExtensionBytes: 128, BucketBytes: 8, Source: "assumed"}, CostOf(&snapshot.ConntrackSize{})); diff != "" {
 		t.Error(diff)
 	}
 	for _, tc := range []struct{ entries, buckets, want int64 }{
@@ -123,19 +123,19 @@ func TestSize(t *testing.T) {
 // Whatever is asked, limits never fall, and stay within the memory unless they
 // were beyond it already.
 func FuzzSize(f *testing.F) {
+	f.Add(int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), true, int64(math.MaxInt64), uint64(math.MaxUint64))
 	f.Add(int64(262144), int64(65536), int64(262144), int64(100), true, int64(0), uint64(1<<32))
 	f.Fuzz(func(t *testing.T, limit, buckets, held, arriving int64, lower bool, other int64, memory uint64) {
 		defer testutil.Bounded(t, 56)()
-		const big = 1 << 32
 		for _, v := range []int64{limit, buckets, held, arriving, other} {
-			if v < 0 || v > big {
+			if v < 0 {
 				t.Skip()
 			}
 		}
 		n := Need{Table: Table{Entries: held, OtherEntries: other, Max: limit, Buckets: buckets, Cost: cost, MemoryBytes: memory},
 			Held: held, Arriving: arriving, LowerBound: lower}
 		s := Size(n)
-		if s.Max < limit || s.Buckets < buckets {
+		if s.Max < limit || s.Buckets < buckets || s.Entries < max(held, arriving) || s.FullBytes < 0 || s.StallSeconds < 0 {
 			t.Fatalf("Size(%+v) lowers a limit: %+v", n, s)
 		}
 		if memory > 0 && s.Max > limit && float64(s.Max)*384 > float64(memory)/4 {
@@ -156,7 +156,7 @@ func TestTableOf(t *testing.T) {
 		ConntrackSize: &snapshot.ConntrackSize{EntryBytes: 320, ExtensionBytes: 128, BucketBytes: 8, SlabBytes: 320 * 5000, Source: "/proc/slabinfo"},
 	}
 	want := Table{Entries: 1000, OtherEntries: 4000, Max: 262144, Buckets: 65536, MemoryBytes: 1 << 30,
-		Cost: Cost{EntryBytes: 448, BucketBytes: 8, Source: "/proc/slabinfo"}}
+		Cost: Cost{EntryBytes: 448, ExtensionBytes: 128, BucketBytes: 8, Source: "/proc/slabinfo"}}
 	if diff := cmp.Diff(want, TableOf(s)); diff != "" {
 		t.Error(diff)
 	}

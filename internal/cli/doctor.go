@@ -29,6 +29,7 @@ type doctorVerb struct {
 	all    bool
 	fix    bool
 	change changeFlags
+	watch  watchFlags
 	// rules lists the failure modes instead.
 	rules bool
 }
@@ -61,10 +62,15 @@ by their counters and one dump of each table, within 2 s: for each with a fault 
 what is wrong, whose it is and the command that examines it. --all-netns examines all of
 them in full.
 
+With --watch it examines the chosen namespace alone, again and again, and prints what
+changes: findings that come, change their severity or go, and checks that come to no
+result. What flaps is counted, and goes when it is over. Reports take 1 % of a CPU at most,
+or come later, and readings of the connection table as much besides.
+
 Exit codes: 0 no findings, or notices alone, 1 error, 2 usage, 3 a finding of severity
 warning or critical (with --fix: still), 4 none of these, but INCOMPLETE: data that a
-check needs could not be read, as without root.
-130: interrupted; the report covers the time until then.`,
+check needs could not be read, as without root, or a check itself has a defect.
+130: interrupted; the report covers the time until then (--watch: as by what stands then).`,
 		Example: `  natkit doctor                          # this host
   natkit doctor --pid $(pgrep -o nginx)  # the namespace of a container's process
   natkit doctor --netns gw --for 10s     # one of 'ip netns list', over ten seconds
@@ -74,6 +80,8 @@ check needs could not be read, as without root.
   natkit doctor --from sosreport.tar.xz  # or what other programs printed there, also in a directory
   natkit doctor --fix                    # ask, apply, diagnose again
   natkit doctor --fix --yes --confirm 60s   # rolled back without 'natkit tune confirm'
+  natkit doctor --watch --every 30s      # what changes, until Ctrl-C
+  natkit doctor --watch --exec 'logger -t natkit "$NATKIT_EVENT $NATKIT_ID: $NATKIT_TITLE"'
   natkit doctor --rules                  # the failure modes, and which of them it reports`,
 	}
 	d.target.runs(cmd, func(ctx context.Context, ns *netns.Handle, _ []string) error {
@@ -87,6 +95,8 @@ check needs could not be read, as without root.
 			return err
 		}
 		switch {
+		case d.watch.on:
+			return d.watchFor(ctx, ns)
 		case d.all:
 			return d.runAll(ctx)
 		case d.from != "":
@@ -100,11 +110,15 @@ check needs could not be read, as without root.
 	cmd.Flags().Uint32Var(&d.memory, "max-memory", snapshot.DefaultBudget>>20, "with --from: `MiB` of memory that the bundle may take")
 	addTrace(cmd, &d.trace)
 	cmd.Flags().Lookup("trace").Usage += "; --for is then 10s by default"
-	env.addJSON(cmd, diagnose.ReportSchema+", with --rules "+diagnose.ModesSchema)
+	env.addJSON(cmd, diagnose.ReportSchema+", with --rules "+diagnose.ModesSchema+"; with --watch lines, "+diagnose.EventSchema)
 	cmd.Flags().BoolVar(&d.rules, "rules", false, "list the failure modes, the findings that report them and the scenarios that make them; diagnose nothing")
 	cmd.Flags().BoolVar(&d.fix, "fix", false, "apply the automatic remedies, and diagnose again")
 	d.change.addFlags(cmd)
 	cmd.Flags().BoolVar(&d.all, "all-netns", false, "examine every network namespace in full; with --json a line for each")
+	d.watch.addFlags(cmd)
+	for _, other := range []string{"from", "rules", "for", "trace", "fix", "all-netns"} {
+		cmd.MarkFlagsMutuallyExclusive("watch", other)
+	}
 	for _, live := range []string{"netns", "pid", "for", "trace", "fix", "all-netns"} {
 		cmd.MarkFlagsMutuallyExclusive("from", live)
 		cmd.MarkFlagsMutuallyExclusive("rules", live)
@@ -119,6 +133,35 @@ check needs could not be read, as without root.
 		requires(cmd, change, "fix")
 	}
 	return cmd
+}
+
+// watchFlags are those of doctor --watch.
+type watchFlags struct {
+	on    bool
+	every time.Duration
+	exec  string
+	limit time.Duration
+}
+
+// Bounds and defaults of --every and --exec-time.
+const (
+	usualEvery    = 10 * time.Second
+	minEvery      = time.Second
+	maxEvery      = 24 * time.Hour
+	usualExecTime = 30 * time.Second
+	maxExecTime   = time.Hour
+)
+
+func (f *watchFlags) addFlags(cmd *cobra.Command) {
+	f.every, f.limit = usualEvery, usualExecTime
+	cmd.Flags().BoolVar(&f.on, "watch", false, "examine again and again, and print what changes, a line each, until interrupted")
+	cmd.Flags().Var(period(&f.every, minEvery, maxEvery), "every", "with --watch: time from one report to the next: seconds or 500ms, 1m, …")
+	cmd.Flags().Var(into(&f.exec, notEmpty("a command")), "exec", "with --watch: run `CMD` by /bin/sh for each change, with NATKIT_EVENT, NATKIT_ID, NATKIT_SEVERITY, … and the change as JSON on stdin")
+	cmd.Flags().Var(period(&f.limit, minEvery, maxExecTime), "exec-time", "with --exec: time after which the command is killed")
+	for _, flag := range []string{"every", "exec"} {
+		requires(cmd, flag, "watch")
+	}
+	requires(cmd, "exec-time", "exec")
 }
 
 // The time between the samples: with a trace longer, as its start and end cost as much as some seconds of it, and what

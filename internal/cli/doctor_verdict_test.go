@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // What could not be checked must not look healthy, nor what was cut short.
@@ -18,6 +19,8 @@ func TestVerdict(t *testing.T) {
 	found := &diagnose.Report{Incomplete: part.Incomplete, Findings: []diagnose.Finding{{ID: "y", Severity: diagnose.Warning}}}
 	noted := &diagnose.Report{Findings: []diagnose.Finding{{ID: "y", Severity: diagnose.Notice}}}
 	notedPart := &diagnose.Report{Incomplete: part.Incomplete, Findings: noted.Findings}
+	broken := diagnose.Run(&snapshot.Recording{Snapshots: []*snapshot.Snapshot{{}, {}}}, []diagnose.Rule{{ID: "z",
+		Check: func(*snapshot.Recording) (*diagnose.Finding, diagnose.Check) { panic("a defect") }}})
 	cut, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, tc := range []struct {
@@ -28,6 +31,7 @@ func TestVerdict(t *testing.T) {
 	}{
 		{t.Context(), whole, nil, 0},
 		{t.Context(), part, errIncomplete, 4},
+		{t.Context(), &broken, errIncomplete, 4},
 		{t.Context(), found, errFindings, 3},
 		{t.Context(), noted, nil, 0},
 		{t.Context(), notedPart, errIncomplete, 4},

@@ -106,6 +106,9 @@ func (e *Env) note(format string, args ...any) {
 	fmt.Fprintln(e.notes(), "natkit: "+report.Clean(fmt.Sprintf(format, args...)))
 }
 
+// fail prints on stderr an error that does not end the command.
+func (e *Env) fail(err error) { fmt.Fprintln(e.Stderr, "natkit: "+said(err)) }
+
 // detail prints with --verbose what is done.
 func (e *Env) detail(format string, args ...any) {
 	if e.verbose {

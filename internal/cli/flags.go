@@ -71,6 +71,9 @@ func addYes(cmd *cobra.Command, yes *bool, effect string) {
 	cmd.Flags().BoolVarP(yes, "yes", "y", false, "skip the confirmation"+effect)
 }
 
+// formatsKey is the annotation of a verb that lists what else its --output takes; it reads Env.format itself.
+const formatsKey = "natkit-formats"
+
 // addOutput adds --output, another name for --json and --csv, to a verb that reports, which
 // is one with --json. A verb whose own --output means something else keeps it.
 func (e *Env) addOutput(cmd *cobra.Command) {
@@ -85,6 +88,7 @@ func (e *Env) addOutput(cmd *cobra.Command) {
 			cmd.MarkFlagsMutuallyExclusive("json", "csv")
 		}
 	}
+	known = slices.Insert(known, len(known)-1, strings.Fields(cmd.Annotations[formatsKey])...) // wide is last
 	if flags.Lookup("output") != nil {
 		return
 	}

@@ -55,7 +55,7 @@ func (e *Env) eachRecorded(ctx context.Context, r recorded, fn func(*snapshot.Re
 	defer in.Close()
 	switch {
 	case snapshot.IsBundle(head) && r.host != "":
-		return usagef("--of %s: %s is a bundle, which names its hosts", r.host, r.name)
+		return usagef("--of %s: %s is a bundle, which is of one host", r.host, r.name)
 	case snapshot.IsBundle(head) || len(head) == 0: // the reader meets another error again
 		if err := collect.EachRecording(in, snapshot.NewBudget(r.memory), fn); err != nil {
 			return malformed(fmt.Errorf("read bundle %s: %w", r.name, err))

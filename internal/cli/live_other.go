@@ -57,7 +57,7 @@ func newGatewayStatus(*Env) *cobra.Command   { return linuxVerb("status") }
 func newGatewayUndo(*Env) *cobra.Command     { return linuxVerb("undo") }
 
 // hostFlags choose a host's namespaces, or change the host. A gateway's file is always checked offline.
-var hostFlags = []string{"netns", "pid", "for", "watch", "trace", "fix", "all-netns", "yes", "confirm", "persist", "offline"}
+var hostFlags = []string{"netns", "pid", "for", "watch", "every", "exec", "exec-time", "trace", "fix", "all-netns", "yes", "confirm", "persist", "offline"}
 
 // hideHost leaves out of the help what only a host with Linux has, and says so.
 func hideHost(root *cobra.Command) {
@@ -89,9 +89,9 @@ func hideOf(cmd *cobra.Command) {
 	}
 }
 
-// worksOf reports whether an example reads no host: a verb with --from does without it.
+// worksOf reports whether an example reads no host: a verb with --from does without it, plan with --kernel as well.
 func worksOf(cmd *cobra.Command, line string) bool {
-	return cmd.Flags().Lookup("from") == nil || strings.Contains(line, " --from ") || strings.Contains(line, " --rules ")
+	return cmd.Flags().Lookup("from") == nil || strings.Contains(line, " --from ") || strings.Contains(line, " --rules ") || strings.Contains(line, " --kernel ")
 }
 
 // linuxFlag is the value of a flag that requires Linux.
@@ -105,8 +105,9 @@ type treatment struct{ *diagnose.Report }
 // Last returns the report.
 func (t *treatment) Last(r *diagnose.Report) *diagnose.Report { return r }
 
-func (d *doctorVerb) addLive(*collect.RecordOptions) {}
-func (d *doctorVerb) runAll(context.Context) error   { return netns.ErrNotLinux }
+func (d *doctorVerb) addLive(*collect.RecordOptions)                {}
+func (d *doctorVerb) runAll(context.Context) error                  { return netns.ErrNotLinux }
+func (d *doctorVerb) watchFor(context.Context, *netns.Handle) error { return netns.ErrNotLinux }
 func (d *doctorVerb) diagnose(context.Context, collect.RecordOptions) (*diagnose.Report, error) {
 	return nil, netns.ErrNotLinux
 }
@@ -116,6 +117,10 @@ func (d *doctorVerb) treat(context.Context, collect.RecordOptions, *diagnose.Rep
 
 func (p *portsVerb) readHost(*cobra.Command, *look) error {
 	return needsLinux(readsTable, listInstead)
+}
+
+func (v *planVerb) fromHost(*cobra.Command) error {
+	return needsLinux("plan for this host", "give --kernel with a load, or --from with a bundle of 'natkit snapshot'")
 }
 
 func readTimeouts(*netns.Handle) aggregate.Timeouts { return aggregate.Timeouts{} }

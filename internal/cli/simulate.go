@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/simulate"
@@ -358,22 +359,8 @@ func balancer(c *simulate.Config) *simulate.Balancer {
 	return c.Balancer
 }
 
-// firstRearm is the build of the vendor's 3.10.0 that is known to run again after 1 s;
-// later ones are taken for the same.
-const firstRearm = 1127
-
-// timeWaitOf returns how a kernel ends TIME_WAIT. Since 4.1 each has a timer of its own
-// (789f558cfb36, "tcp/dccp: get rid of central timewait timer").
+// timeWaitOf returns how a kernel ends TIME_WAIT.
 func timeWaitOf(release string) (string, error) {
-	var major, minor, patch, build int
-	n, _ := fmt.Sscanf(release, "%d.%d.%d-%d", &major, &minor, &patch, &build)
-	switch {
-	case major < 2 || minor < 0 || n == 1 && release != strconv.Itoa(major):
-		return "", errors.New("must be a version such as 2.6, 3.10, 3.10.0-1127, 4.1")
-	case major > 4 || major == 4 && minor >= 1:
-		return simulate.KernelTimer, nil
-	case [3]int{major, minor, patch} == [3]int{3, 10, 0} && build >= firstRearm:
-		return simulate.KernelWheelRearm, nil
-	}
-	return simulate.KernelWheel, nil
+	r, err := capacity.ParseRelease(release)
+	return r.TimeWait(), err
 }

@@ -330,8 +330,16 @@ func (k *lookups) fill(t *snapshot.DNATTarget) error {
 func (r *router) notForwarded(v6 bool, in string) (sysctl string, err error) {
 	family := map[bool]string{false: "ipv4", true: "ipv6"}[v6]
 	on := func(device string) (bool, error) {
-		value, err := r.file("/proc/sys/net/" + family + "/conf/" + device + "/forwarding")
-		return strings.TrimSpace(string(value)) != "0", err
+		file := "/proc/sys/net/" + family + "/conf/" + device + "/forwarding"
+		if is, known := r.forwarding[file]; known {
+			return is, nil
+		}
+		value, err := r.file(file)
+		is := strings.TrimSpace(string(value)) != "0"
+		if err == nil {
+			r.forwarding[file] = is
+		}
+		return is, err
 	}
 	all, err := on("all")
 	switch {

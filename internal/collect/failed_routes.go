@@ -27,15 +27,15 @@ type failed struct {
 
 // readRoutes asks for the routes of connections that failed: those that the table has, and those that were
 // followed.
-func (n *reading) readRoutes(r *snapshot.Recording) error {
+func (o *observation) readRoutes(r *snapshot.Recording) error {
 	all := failedOnes(r)
-	if len(all) == 0 || n.Audit == nil {
+	if len(all) == 0 || o.Audit == nil {
 		return errNone
 	}
-	known, err := answer(n.observation, question{"routes", "routes.json"}, func() (*map[string]snapshot.Route, error) {
+	known, err := answer(o, question{"routes", "routes.json"}, func() (*map[string]snapshot.Route, error) {
 		var known map[string]snapshot.Route
-		err := n.src.inside(func() error {
-			w, err := n.src.world()
+		err := o.src.inside(func() error {
+			w, err := o.src.world()
 			if err != nil {
 				return err
 			}
@@ -44,9 +44,9 @@ func (n *reading) readRoutes(r *snapshot.Recording) error {
 			if err != nil {
 				return err
 			}
-			k.tables = n.tables
+			k.tables = o.tables
 			for i := range all {
-				k.bothWays(n.Audit, &all[i])
+				k.bothWays(o.Audit, &all[i])
 			}
 			known = k.known
 			return nil
@@ -58,7 +58,7 @@ func (n *reading) readRoutes(r *snapshot.Recording) error {
 	}
 	k := &router{known: *known}
 	for i := range all {
-		*all[i].put = k.bothWays(n.Audit, &all[i])
+		*all[i].put = k.bothWays(o.Audit, &all[i])
 	}
 	return nil
 }

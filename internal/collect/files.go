@@ -115,6 +115,9 @@ var otherSysctls = []string{
 	snapshot.ARPMax,
 	snapshot.NDiscMax,
 	"net.ipv4.tcp_max_syn_backlog",
+	"net.ipv4.tcp_mem",
+	"fs.nr_open",
+	"fs.file-max",
 	"net.ipv6.conf.all.forwarding",
 	snapshot.BridgeCalls4,
 	snapshot.BridgeCalls6,
@@ -161,12 +164,12 @@ func firstError(first, second error) error {
 var sysctlPath = strings.NewReplacer(".", "/", "/", ".")
 
 // ReadSysctls reads the sysctls of these names, in which one * stands for any part, and
-// what their defaults depend on. What there is and cannot be read is a Part with an error.
-func ReadSysctls(o Options, names []string) (*snapshot.Snapshot, error) {
+// what their defaults depend on, with the parts that are named. What there is and cannot be read is a Part with an error.
+func ReadSysctls(o Options, names []string, parts ...string) (*snapshot.Snapshot, error) {
 	src := newLive(o)
 	r := newObservation(src)
 	r.Sysctls = snapshot.Sysctls{}
-	r.collect(context.Background(), only("kernel", "memory"))
+	r.collect(context.Background(), only(append(parts, "kernel", "memory")...))
 	err := src.inside(func() error {
 		for _, pattern := range names {
 			for _, name := range expandSysctl(src, pattern) {

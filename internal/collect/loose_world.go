@@ -298,6 +298,9 @@ func (w *textWorld) sockets(protocol string) (open []snapshot.AcceptQueue, err e
 			continue
 		}
 		there = true
+		if i := slices.IndexFunc(open, func(o snapshot.AcceptQueue) bool { return o.Socket == s.Local }); i >= 0 && s.Limit == 0 {
+			continue // two programs printed it
+		}
 		open = append(open, snapshot.AcceptQueue{Socket: s.Local, Waiting: s.Queue, Limit: s.Limit})
 	}
 	if !there && !w.ListedSockets(protocol) {

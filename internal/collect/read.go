@@ -152,6 +152,32 @@ func (o *observation) collect(ctx context.Context, all []collector) {
 	}
 }
 
+// Reader reads a namespace again and again, all that a snapshot has but the connection table.
+type Reader struct {
+	src         source
+	before, now *observation
+}
+
+// NewReader returns a Reader.
+func NewReader(o Options) *Reader { return &Reader{src: newLive(o)} }
+
+// Read takes a snapshot.
+func (r *Reader) Read(ctx context.Context) *snapshot.Snapshot {
+	r.before, r.now = r.now, newObservation(r.src)
+	r.now.collect(ctx, collectors)
+	return r.now.Snapshot
+}
+
+// Compare adds to the last snapshot what only two of them and what happened in between can tell: the
+// tuples that IPVS saw again, and the routes of connections that failed.
+func (r *Reader) Compare(rec *snapshot.Recording) {
+	if r.before == nil {
+		return
+	}
+	r.now.compareIPVS(r.before)
+	r.now.part(snapshot.PartRoutes, func() error { return r.now.readRoutes(rec) })
+}
+
 // observe reads everything.
 func observe(ctx context.Context, src source, maxEntries int, entries entryFunc) *observation {
 	o := newObservation(src)

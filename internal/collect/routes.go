@@ -45,6 +45,8 @@ type router struct {
 	rules []routingRule
 	// known are the answers by flow; of a bundle there are no others.
 	known map[string]snapshot.Route
+	// forwarding has which interfaces forward, by the file that says so.
+	forwarding map[string]bool
 }
 
 // hop is a neighbour on an interface.
@@ -55,7 +57,7 @@ type hop struct {
 
 // newRouter reads what is the same for all packets.
 func newRouter(w world) (*router, error) {
-	r := &router{world: w, links: map[int]*link{}, named: map[string]*link{}, known: map[string]snapshot.Route{}}
+	r := &router{world: w, links: map[int]*link{}, named: map[string]*link{}, known: map[string]snapshot.Route{}, forwarding: map[string]bool{}}
 	var err error
 	if r.neighbours, err = w.neighbours(); err != nil {
 		return nil, err

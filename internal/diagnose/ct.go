@@ -187,71 +187,14 @@ func (t *table) lastLogged() (secondsAgo float64, ok bool) {
 	return secondsAgo, ok
 }
 
-// arriving is the steady number of entries that the new flows lead to.
-func (t *table) arriving() int64 {
-	f := t.rec.Flows
-	if f == nil {
-		return 0
-	}
-	var classes []capacity.Class
-	for name, rate := range f.PerSecond {
-		classes = append(classes, capacity.Class{Name: name, PerSecond: rate, LifetimeSeconds: lifetime(name, t.rec.Last().Sysctls)})
-	}
-	return capacity.Steady(classes, t.groups())
-}
+func (t *table) arriving() int64 { return capacity.Arriving(t.rec, t.count) }
 
-// groups is the greatest number of (source, service) pairs that the new entries
-// can come from: where the table was sampled, each unseen entry may be of a pair
-// of its own. 0 means unknown.
-func (t *table) groups() int64 {
-	f := t.rec.Flows
-	if f == nil || f.Sampled == 0 {
-		return 0
-	}
-	return int64(float64(f.Groups) * max(1, float64(t.count)/float64(f.Sampled)))
-}
+func (t *table) groups() int64 { return capacity.Groups(t.rec, t.count) }
 
-// held counts the entries that are not explained by a class that expires soon:
-// established connections and the like.
-func (t *table) held() int64 {
-	tab := t.rec.Last().Table
-	if tab == nil || tab.Sampled == 0 {
-		return t.count
-	}
-	transient := int64(0)
-	for _, state := range []string{"TIME_WAIT", "SYN_SENT", "SYN_RECV", "CLOSE", "LAST_ACK", "FIN_WAIT", "CLOSE_WAIT"} {
-		transient += tab.ByTCPState[state]
-	}
-	return t.count - int64(float64(transient)*t.scale())
-}
+func (t *table) held() int64 { return capacity.Held(t.rec, t.count) }
 
 // scale turns a number of sampled entries into one of the whole table.
-func (t *table) scale() float64 {
-	tab := t.rec.Last().Table
-	return float64(t.count) / float64(tab.Sampled)
-}
-
-// lifetime returns how long an entry that was created in this class occupies its place,
-// in seconds: the timeout of the state in which it ends
-// (Documentation/networking/nf_conntrack-sysctl.rst). A TCP connection seen
-// established will be closed in time and then stay for time_wait.
-func lifetime(class string, sysctls snapshot.Sysctls) float64 {
-	seconds, known := lifetimes[class]
-	switch {
-	case known:
-	case strings.HasPrefix(class, "tcp/"):
-		class, seconds = "tcp/TIME_WAIT", lifetimes["tcp/TIME_WAIT"]
-	default:
-		class, seconds = "", 600
-	}
-	return float64(cmp.Or(sysctls.ClassTimeout(class), seconds))
-}
-
-// lifetimes are the kernel's defaults, in seconds.
-var lifetimes = map[string]uint32{
-	"tcp/TIME_WAIT": 120, "tcp/CLOSE": 10, "tcp/SYN_SENT": 120, "tcp/SYN_SENT2": 120, "tcp/SYN_RECV": 60,
-	"udp/unreplied": 30, "udp/stream": 120, "icmp": 30, "icmpv6": 30,
-}
+func (t *table) scale() float64 { return capacity.Scale(t.rec.Last().Table, t.count) }
 
 func round1(v float64) float64 { return math.Round(v*10) / 10 }
 
@@ -261,10 +204,6 @@ func round2(v float64) float64 { return math.Round(v*100) / 100 }
 var tableFull = regexp.MustCompile(`nf_conntrack: table full.*dropping packet`)
 
 func isTableFull(line string) bool { return tableFull.MatchString(line) }
-
-// automaticStall is the longest stall of all packets, in seconds, that a change
-// may cause unless it is requested by name.
-const automaticStall = 0.050
 
 // size works out the limits that the table needs. lowerBound says that the
 // kernel is turning connections away, so that more is offered than can be seen.
@@ -366,7 +305,7 @@ func (t *table) needsBuckets(s capacity.Sizing) bool { return s.Buckets > t.buck
 // stall is short, and known, which takes the entries of all namespaces.
 func (t *table) mayResize(s capacity.Sizing) bool {
 	size := t.rec.Last().ConntrackSize
-	return size != nil && size.SlabBytes > 0 && s.StallSeconds <= automaticStall
+	return size != nil && size.SlabBytes > 0 && s.StallSeconds <= capacity.AutomaticStall
 }
 
 // raise is the change of the limit, with the buckets where that costs no stall.

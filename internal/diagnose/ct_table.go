@@ -156,7 +156,7 @@ func (t *table) ages(class string, from, to float64) float64 {
 	if tab == nil || tab.Sampled == 0 {
 		return 0
 	}
-	timeout := lifetime(class, t.rec.Last().Sysctls)
+	timeout := capacity.Lifetime(class, t.rec.Last().Sysctls)
 	n := 0.0
 	for i, entries := range tab.Remaining[class] {
 		age := timeout - (float64(i)+0.5)*snapshot.RemainingStep
@@ -171,7 +171,7 @@ func (t *table) ages(class string, from, to float64) float64 {
 func (t *table) steady() int64 {
 	ramp := 0.0
 	for _, class := range ending {
-		timeout := lifetime(class, t.rec.Last().Sysctls)
+		timeout := capacity.Lifetime(class, t.rec.Last().Sysctls)
 		if older := timeout - settled; older > 0 {
 			ramp += t.ages(class, 0, settled) - settled*t.ages(class, settled, timeout)/older
 		}
@@ -189,7 +189,7 @@ func (t *table) forecast() int64 {
 	held := float64(t.held())
 	var classes []capacity.Class
 	for _, class := range ending {
-		timeout := lifetime(class, t.rec.Last().Sysctls)
+		timeout := capacity.Lifetime(class, t.rec.Last().Sysctls)
 		rate := min(t.ages(class, 0, 10), t.ages(class, 10, 20), t.ages(class, 20, settled)) / 10
 		classes = append(classes, capacity.Class{Name: class, PerSecond: rate, LifetimeSeconds: timeout})
 		if class == "udp/stream" && rate > 0 { // the other classes are not held

@@ -167,6 +167,8 @@ type Check struct {
 	// NotAsked is whether the rule's data is only read when asked for (--trace), and was
 	// not: nothing is missing then.
 	NotAsked bool `json:"not_asked,omitempty"`
+	// Defect is whether the rule itself failed: Why says where, and what to do about it.
+	Defect bool `json:"defect,omitempty"`
 }
 
 // Missing is one cause of an incomplete diagnosis.

@@ -1,8 +1,12 @@
 package diagnose
 
 import (
+	"fmt"
+	"path"
+	"runtime"
 	"slices"
 	"sort"
+	"strings"
 
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -91,10 +95,40 @@ func finds(rec *snapshot.Recording, ids ...string) bool {
 		if !slices.Contains(ids, r.ID) {
 			return false
 		}
-		f, _ := r.Check(rec)
+		f, _ := r.run(rec)
 		return f != nil
 	})
 }
+
+// run is Check; a rule that panics has come to no result, and ends no other rule.
+func (r *Rule) run(rec *snapshot.Recording) (f *Finding, c Check) {
+	defer func() {
+		if defect := recover(); defect != nil {
+			f, c = nil, Check{State: NotChecked, Defect: true, Why: fmt.Sprintf(
+				"a defect of natkit: rule %s panicked at %s: %v; report it, with a bundle of 'natkit snapshot', at %s", r.ID, panicked(), defect, defects)}
+		}
+	}()
+	return r.Check(rec)
+}
+
+// defects is where they are reported.
+const defects = "https://github.com/natkit/natkit/issues"
+
+// panicked is the line of natkit that a panic is of, by the stack of the deferred function that recovers from it.
+func panicked() string {
+	var calls [32]uintptr
+	frames := runtime.CallersFrames(calls[:runtime.Callers(1, calls[:])])
+	for panics := false; ; {
+		f, more := frames.Next()
+		panics = panics || f.Function == "runtime.gopanic"
+		if panics && strings.HasPrefix(f.Function, module) || !more {
+			return fmt.Sprintf("%s:%d", path.Base(f.File), f.Line)
+		}
+	}
+}
+
+// module is what the names of natkit's functions begin with.
+const module = "github.com/natkit/natkit/"
 
 // Run applies the rules to a recording of at least two snapshots.
 func Run(rec *snapshot.Recording, rules []Rule) Report {
@@ -116,7 +150,7 @@ func Run(rec *snapshot.Recording, rules []Rule) Report {
 		Others:     judgeOthers(rec.Others),
 	}
 	for _, rule := range rules {
-		finding, check := rule.Check(rec)
+		finding, check := rule.run(rec)
 		check.ID, check.Title = rule.ID, rule.Title
 		if finding != nil {
 			finding.ID = rule.ID

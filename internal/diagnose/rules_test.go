@@ -217,3 +217,33 @@ func complete(t *testing.T, where string, f Finding) {
 		}
 	}
 }
+
+// TestRulePanics: a rule with a defect has no result, says where it failed, and leaves the others, those that
+// ask for its finding too, as they are.
+func TestRulePanics(t *testing.T) {
+	rec := recorded(t, "ct-flood", "udp-scan")
+	sound := Run(rec, Rules())
+	broken := Rule{"broken", "what never works", func(*snapshot.Recording) (*Finding, Check) {
+		var none *snapshot.ConntrackTable
+		return nil, Check{Why: fmt.Sprint(none.Sampled)}
+	}}
+	r := Run(rec, append([]Rule{broken}, Rules()...))
+	if diff := cmp.Diff(sound.IDs(), r.IDs()); diff != "" || len(r.IDs()) == 0 {
+		t.Errorf("findings beside a broken rule (-without +with): %s", diff)
+	}
+	if diff := cmp.Diff(sound.Checks, r.Checks[1:]); diff != "" {
+		t.Errorf("checks beside a broken rule (-without +with): %s", diff)
+	}
+	c := r.Checks[0]
+	if c.ID != "broken" || c.State != NotChecked || !c.Defect {
+		t.Errorf("the check of the broken rule: %+v", c)
+	}
+	for _, part := range []string{"rule broken panicked", "rules_test.go:", "nil pointer", "natkit snapshot", defects} {
+		if !strings.Contains(c.Why, part) {
+			t.Errorf("%q does not say %q", c.Why, part)
+		}
+	}
+	if i := slices.IndexFunc(r.Incomplete, func(m Missing) bool { return slices.Contains(m.Checks, "broken") }); i < 0 {
+		t.Errorf("the diagnosis counts as complete: %+v", r.Incomplete)
+	}
+}

@@ -52,10 +52,14 @@ const internetMTU = 1500
 // translate sources for, or that has a public address.
 func smallUplink(last *snapshot.Snapshot) (up *snapshot.Link, most int) {
 	public, _ := (&audit{Audit: last.Audit, rules: last.NATRules}).publicAddress()
+	var translating []string
+	for i := range last.NATRules.Rules {
+		if r := &last.NATRules.Rules[i]; r.TranslatesSource() && r.OutInterface != "" {
+			translating = once(translating, r.OutInterface)
+		}
+	}
 	uplink := func(name string) bool {
-		return name == public || slices.ContainsFunc(last.NATRules.Rules, func(r snapshot.NATRule) bool {
-			return r.TranslatesSource() && r.OutInterface != "" && nat.InName(r.OutInterface, name)
-		})
+		return name == public || slices.ContainsFunc(translating, func(out string) bool { return nat.InName(out, name) })
 	}
 	for i := range last.Links.All {
 		l := &last.Links.All[i]

@@ -185,11 +185,9 @@ func (e *Entry) capacity(given nat.AddrRanges, timeWait float64) PoolCapacity {
 	if s := e.Pairs(); s != nil {
 		c.Addresses = int64(s.LenOf(e.Rule.BitLen()))
 	}
-	if c.AtOnce = math.MaxInt64; c.Addresses <= math.MaxInt64/c.Ports {
-		c.AtOnce = c.Addresses * c.Ports
-	}
+	c.AtOnce = capacity.Tuples(c.Ports, c.Addresses, 1)
 	if timeWait > 0 {
-		c.PerSecond = float64(c.AtOnce) / timeWait
+		c.PerSecond = capacity.Wrap(c.AtOnce, timeWait)
 	}
 	return c
 }

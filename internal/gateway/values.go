@@ -161,6 +161,18 @@ func parseRange(text string) (nat.AddrRange, error) {
 	return nat.AddrRange{First: a, Last: b}, nil
 }
 
+// ParseRanges reads ranges of addresses, separated by commas, as they stand in a file.
+func ParseRanges(text string) (all Ranges, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		r, err := parseRange(strings.TrimSpace(part))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
 // UnmarshalYAML is yaml.Unmarshaler.
 func (r *Ranges) UnmarshalYAML(n *yaml.Node) error {
 	return list(n, r, func(item *yaml.Node, one *nat.AddrRange) error { return scalar(item, rangeWords, one, parseRange) })

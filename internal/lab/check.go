@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/gateway"
@@ -148,8 +149,8 @@ func sysctlRule(v any) string {
 const maxHostValue = 16 << 20
 
 func hostValueRule(v any) string {
-	if n, err := strconv.ParseInt(v.(string), 10, 64); err != nil || n < fewestBuckets || n > maxHostValue {
-		return fmt.Sprintf("%d to %d", fewestBuckets, maxHostValue)
+	if n, err := strconv.ParseInt(v.(string), 10, 64); err != nil || n < capacity.BucketStep || n > maxHostValue {
+		return fmt.Sprintf("%d to %d", capacity.BucketStep, maxHostValue)
 	}
 	return ""
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/load"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -48,10 +49,6 @@ func (s *Scenario) Connections() (most int) {
 	return most
 }
 
-// fewestBuckets is what the kernel rounds the number of buckets up to: a page of pointers
-// (nf_ct_alloc_hashtable, net/netfilter/nf_conntrack_core.c).
-const fewestBuckets = 512
-
 // scale multiplies the connections that are held, and with them what fills have and leave and the buckets
 // of the host, within their bounds: the stages then show the same of another number. Limits of the host stay.
 func (s *Scenario) scale(by float64) {
@@ -75,7 +72,7 @@ func (s *Scenario) scale(by float64) {
 		if text, given := st.Host[snapshot.ConntrackBuckets]; given {
 			n, _ := strconv.ParseInt(text, 10, 64) // checked before
 			st.Host = maps.Clone(st.Host)
-			st.Host[snapshot.ConntrackBuckets] = strconv.FormatInt(min(max(times(n), fewestBuckets), maxHostValue), 10)
+			st.Host[snapshot.ConntrackBuckets] = strconv.FormatInt(min(max(times(n), capacity.BucketStep), maxHostValue), 10)
 		}
 	}
 }
@@ -84,7 +81,7 @@ const (
 	// heldBytes is what the kernel and natkit take for a connection of which both ends are on this machine, and
 	// that a gateway tracks: two sockets with their files, entries in epolls and in the hashes of ports, and an
 	// entry of the connection table.
-	heldBytes = 10 << 10
+	heldBytes = 2 * capacity.EndBytes
 	// spareShare of the available memory stays free, and that number of files.
 	spareShare = 0.1
 	spareFiles = 10_000

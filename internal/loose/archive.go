@@ -46,7 +46,7 @@ func archive(f *File, left *int64, depth int, fn func(*File) error) error {
 	case err != nil:
 		return err
 	}
-	b := bufio.NewReaderSize(limited{plain, left}, 64<<10)
+	b := bufio.NewReaderSize(limited{plain, left}, 4096)
 	if head, _ := b.Peek(512); depth >= nestedMost || !isTar(head) {
 		return fn(&File{f.Name, f.Modified, b})
 	}

@@ -131,8 +131,15 @@ var ending = regexp.MustCompile(`(?:[._-]?\d+)?(?:\.(?:txt|log|out|gz|xz|bz2|zst
 
 // series is what a text is of: texts of one series are of one thing at several times.
 func (t *Text) series() string {
+	of := ""
+	switch {
+	case strings.Contains(t.hints(), "-6"):
+		of = " of IPv6"
+	case t.kind.streamed && strings.HasSuffix(t.File, "_conntrack"): // the kernel's file, which may stand beside a list
+		of = " of /proc"
+	}
 	if t.kind.counts || t.kind.log || t.kind.streamed {
-		return t.kind.name
+		return t.kind.name + of
 	}
 	name := cmp.Or(t.Command, path.Base(t.File))
 	if strings.HasPrefix(t.kind.name, "/proc/sys") {

@@ -6,6 +6,7 @@
 package loose
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"errors"
@@ -104,7 +105,9 @@ func commandOf(line []byte) string {
 type reader struct {
 	Options
 	files int
-	texts []*Text
+	// buffer is for the lines of one file after the other.
+	buffer *bufio.Reader
+	texts  []*Text
 	// unknown are the files of which nothing was recognised, some at most, and others how many.
 	unknown []string
 	others  int
@@ -126,7 +129,11 @@ func (r *reader) read(f *File) error {
 		return nil
 	}
 	before := len(r.texts)
-	s := &session{reader: r, file: f, lines: newLines(plain)}
+	if r.buffer == nil {
+		r.buffer = bufio.NewReaderSize(nil, linesBytes)
+	}
+	r.buffer.Reset(plain)
+	s := &session{reader: r, file: f, lines: &lines{r: r.buffer}}
 	err = s.read()
 	switch {
 	case errors.Is(err, errBinary):

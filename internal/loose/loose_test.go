@@ -242,6 +242,29 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// TestSosreport: what a sosreport has twice, by several commands and of several kinds, is one sample.
+func TestSosreport(t *testing.T) {
+	h := readTree(t, map[string]string{
+		"sosreport-gw-1/sos_commands/conntrack/conntrack_-S@10":             someStats,
+		"sosreport-gw-1/sos_commands/conntrack/conntrack_-L_-o_extended@11": someTable,
+		"sosreport-gw-1/proc/net/nf_conntrack@3":                            someTable + someTable,
+		"sosreport-gw-1/sos_commands/networking/netstat_-s@12":              "Tcp:\n    8 passive connection openings\n",
+		"sosreport-gw-1/sos_commands/networking/netstat_-s_-6@13":           "Tcp:\n    9 passive connection openings\nIp6:\n    1 total packets received\n",
+		"sosreport-gw-1/sos_commands/networking/ip_-o_addr@14":              "2: eth0    inet 192.0.2.2/24 brd 192.0.2.255 scope global eth0\n",
+		"sosreport-gw-1/sos_commands/networking/ip_-d_address@15":           "2: eth0: <BROADCAST,UP,LOWER_UP> mtu 1500 state UP\n    inet 192.0.2.2/24 brd 192.0.2.255 scope global eth0\n",
+		"sosreport-gw-1/sos_commands/networking/netstat_-W_-neopa@16":       "tcp        0      0 0.0.0.0:22              0.0.0.0:*               LISTEN\n",
+		"sosreport-gw-1/sos_commands/networking/ss_-peaonmi@17":             "Netid State  Recv-Q Send-Q Local Address:Port Peer Address:Port\ntcp   LISTEN 3      128    0.0.0.0:22         0.0.0.0:*\n\t skmem:(r0)\n",
+		"sosreport-gw-1/sos_commands/kernel/sysctl_-a@18":                   someSysctl,
+		"sosreport-gw-1/proc/sys/net/ipv4/ip_forward@18":                    "1\n",
+		"sosreport-gw-1/etc/sysctl.conf@18":                                 "net.ipv4.ip_forward = 0\n",
+		"sosreport-gw-1/date@1":                                             "Sun Mar  1 12:00:00 UTC 2026\n",
+	})
+	s := last(h)
+	if len(h.Samples) != 1 || len(s.Addresses) != 1 || s.Sysctls["net.ipv4.ip_forward"] != "1" || s.Table == nil || s.Table.Lines != 1 || len(h.Notes) > 0 {
+		t.Errorf("%d samples, addresses %v, forward %q, table %v, notes %q", len(h.Samples), s.Addresses, s.Sysctls["net.ipv4.ip_forward"], s.Table, h.Notes)
+	}
+}
+
 // pack is a tar archive of headers with contents.
 func pack(t *testing.T, headers ...tar.Header) []byte {
 	t.Helper()
@@ -305,6 +328,22 @@ func TestBomb(t *testing.T) {
 	left := int64(100)
 	if _, err := io.ReadAll(limited{strings.NewReader(line), &left}); err == nil {
 		t.Error("the limit feigns an end")
+	}
+}
+
+// TestXZWindow: a header that asks for a window of gigabytes is refused before it is allocated.
+func TestXZWindow(t *testing.T) {
+	var x bytes.Buffer
+	w := must(xz.WriterConfig{DictCap: 1 << 16}.NewWriter(&x))
+	io.WriteString(w, someStats)
+	w.Close()
+	if n := xzWindow(x.Bytes()); n != 1<<16 {
+		t.Errorf("a window of %d bytes, want %d", n, 1<<16)
+	}
+	huge := bytes.Clone(x.Bytes())
+	huge[bytes.Index(huge, []byte{0x21, 1})+2] = 40 // 4 GiB
+	if _, err := decompressed(bytes.NewReader(huge)); err == nil || !strings.Contains(err.Error(), "window") {
+		t.Errorf("%v: it is allocated", err)
 	}
 }
 

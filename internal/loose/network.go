@@ -148,7 +148,8 @@ func readLinks(s *Sample, t *Text) error {
 				now.Hardware = words[1]
 			case words[0] == "inet" || words[0] == "inet6":
 				if a, ok := addressOf(words, now.Name); ok {
-					s.Addresses, s.HasAddresses = append(s.Addresses, a), true
+					s.HasAddresses = true
+					s.addAddress(a)
 				}
 			case words[0] == "bridge_slave" && len(words) > 2 && words[1] == "state":
 				now.PortState = words[2]
@@ -167,6 +168,14 @@ func readLinks(s *Sample, t *Text) error {
 		s.addLink(&links[i], t.kind.counts)
 	}
 	return nil
+}
+
+// addAddress adds one that no other text has.
+func (s *Sample) addAddress(a Address) {
+	same := func(o Address) bool { return o.Prefix == a.Prefix && o.Interface == a.Interface }
+	if !slices.ContainsFunc(s.Addresses[max(0, len(s.Addresses)-mostNear):], same) {
+		s.Addresses = append(s.Addresses, a)
+	}
 }
 
 // addLink adds what a text says to what others said.

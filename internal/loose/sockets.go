@@ -69,7 +69,7 @@ func socketOf(words []string, protocol string) (one Socket, ok bool) {
 	if len(words) < 5 {
 		return one, false
 	}
-	netid := ""
+	netid, netstat := "", false
 	switch words[0] {
 	case "tcp", "udp", "tcp6", "udp6":
 		netid = strings.TrimSuffix(words[0], "6")
@@ -80,7 +80,7 @@ func socketOf(words []string, protocol string) (one Socket, ok bool) {
 	case socketStates[words[0]]: // ss with one kind
 		one, words = Socket{Protocol: protocol, State: words[0]}, words[1:]
 	case netid != "": // netstat
-		one, words = Socket{Protocol: netid, State: "UNCONN"}, words[1:]
+		one, words, netstat = Socket{Protocol: netid, State: "UNCONN"}, words[1:], true
 		if len(words) > 4 && netstatStates[words[4]] != "" {
 			one.State = netstatStates[words[4]]
 		}
@@ -94,7 +94,10 @@ func socketOf(words []string, protocol string) (one Socket, ok bool) {
 	limit, err2 := strconv.ParseUint(words[1], 10, 32)
 	local, ok1 := endpoint(words[2])
 	remote, ok2 := endpoint(words[3])
-	one.Queue, one.Limit, one.Local, one.Remote = uint32(q), uint32(limit), local, remote
+	one.Local, one.Remote = local, remote
+	if !netstat { // which has no limit
+		one.Queue, one.Limit = uint32(q), uint32(limit)
+	}
 	return one, err1 == nil && err2 == nil && ok1 && ok2
 }
 

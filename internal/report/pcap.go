@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/pcap"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -218,8 +219,8 @@ func interfaceText(i *pcap.Interface, several bool) string {
 	return text
 }
 
-// timeWaitLength is TCP_TIMEWAIT_LEN of include/net/tcp.h, in seconds.
-const timeWaitLength = 60
+// timeWaitLength is in seconds.
+const timeWaitLength = float64(capacity.TimeWaitLength / time.Second)
 
 // reuse counts ports that were reused, and after how long.
 func reuse(r *pcap.Reuse) string {
@@ -239,7 +240,7 @@ func reuse(r *pcap.Reuse) string {
 			}
 		}
 		text += fmt.Sprintf(", after %s (min), %s (p1), %s (median), %s (p90), %s (max), %s of them within %d s, the TIME_WAIT of Linux", units.Seconds(d.Min),
-			units.Seconds(d.P1), units.Seconds(d.Median), units.Seconds(d.P90), units.Seconds(d.Max), units.Count(early), timeWaitLength)
+			units.Seconds(d.P1), units.Seconds(d.Median), units.Seconds(d.P90), units.Seconds(d.Max), units.Count(early), int(timeWaitLength))
 	}
 	if rest := counts(portion{r.TimestampsBack, "with an earlier timestamp"}, portion{r.SequenceBack, "with a sequence number that is not after the former one"},
 		portion{r.Rejected, "rejected at first"}); rest != "" {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/simulate"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -212,7 +213,7 @@ func timeWaitSeconds(r *simulate.Result, group int) float64 {
 		return 0
 	}
 	perServer := highestRate(r) * float64(s.Weight) / float64(max(weights, 1))
-	return max(r.Servers[group].Life.MaxSeconds, simulate.LongestLife(s.Kernel, perServer).Seconds())
+	return max(r.Servers[group].Life.MaxSeconds, capacity.LongestTimeWait(s.Kernel, perServer).Seconds())
 }
 
 // tuplesOf is ports times addresses times what clients call.

@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/natkit/natkit/internal/capacity"
 )
 
 // What is said of the case that is simulated here: 63,488 ports (2048-65535), many
@@ -140,13 +142,13 @@ func TestLives(t *testing.T) {
 	}
 }
 
-// LongestLife is what the algorithm comes to.
-func TestLongestLife(t *testing.T) {
+// LongestTimeWait is what the algorithm comes to.
+func TestLongestTimeWait(t *testing.T) {
 	for _, kernel := range []string{KernelWheel, KernelWheelRearm, KernelTimer} {
 		for _, perSecond := range []float64{2, 13, 14, 20, 25, 100} {
 			c := Config{Seed: 1, Duration: Duration{20 * time.Minute}, Arrivals: &Arrivals{Rate: perSecond, Spacing: SpacingEven},
 				Clients: []Clients{{Name: "x"}}, Servers: []Servers{{Name: "x", Kernel: kernel}}}
-			got, want := LongestLife(kernel, perSecond).Seconds(), settled(t, c).MaxSeconds
+			got, want := capacity.LongestTimeWait(kernel, perSecond).Seconds(), settled(t, c).MaxSeconds
 			if got < want-0.01 || got > want+1.1/perSecond {
 				t.Errorf("%s at %v/s: %.2f s, the simulation's %.2f", kernel, perSecond, got, want)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/document"
 )
 
@@ -299,13 +300,10 @@ type Servers struct {
 
 // What Servers.Kernel may be.
 const (
-	// KernelWheel: Linux up to 4.0 (2.6, 3.10, 3.18): a wheel of 8 slots of 7.5 s.
-	KernelWheel = "wheel"
-	// KernelWheelRearm: the vendor kernel 3.10.0-1127: the wheel, which checks again
-	// after 1 s where the work item needed more than one round.
-	KernelWheelRearm = "wheel-rearm"
-	// KernelTimer, the default: Linux 4.1 and later: one timer of 60 s for each socket.
-	KernelTimer = "timer"
+	KernelWheel      = capacity.TimeWaitWheel
+	KernelWheelRearm = capacity.TimeWaitWheelRearm
+	// KernelTimer is the default.
+	KernelTimer = capacity.TimeWaitTimer
 )
 
 const (

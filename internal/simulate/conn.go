@@ -1,6 +1,10 @@
 package simulate
 
-import "time"
+import (
+	"time"
+
+	"github.com/natkit/natkit/internal/capacity"
+)
 
 // conn is a connection under way, from its first SYN until it is closed or given up.
 type conn struct {
@@ -200,8 +204,7 @@ func (e *engine) over(id int32) {
 }
 
 const (
-	// timeWaitLen is TCP_TIMEWAIT_LEN.
-	timeWaitLen = int64(60 * time.Second)
+	timeWaitLen = int64(capacity.TimeWaitLength)
 	// paws24Days is TCP_PAWS_24DAYS: a timestamp of this age is not compared.
 	paws24Days = 24 * 24 * 60 * 60 * second
 	// ackLimit is net.ipv4.tcp_invalid_ratelimit: a TIME_WAIT answers what is out of its
@@ -376,34 +379,13 @@ func (e *engine) remove(n int32) {
 	t.expires, t.next, e.freeNode = never, e.freeNode, n
 }
 
-// The timer of TIME_WAIT in Linux up to 4.0: net/ipv4/inet_timewait_sock.c.
+// The timer of TIME_WAIT in Linux up to 4.0.
 const (
-	// wheelSlots is INET_TWDR_TWKILL_SLOTS.
-	wheelSlots = 8
-	// wheelPeriod is twdr->period.
-	wheelPeriod = timeWaitLen / wheelSlots
-	// wheelQuota is INET_TWDR_TWKILL_QUOTA: a run ends when it has killed more.
-	wheelQuota = 100
-	// rearmTime is what the vendor kernel 3.10.0-1127 waits after a work item that
-	// needed more than one run (inet_twdr_twkill_work).
-	rearmTime = second
+	wheelSlots  = capacity.WheelSlots
+	wheelPeriod = int64(capacity.WheelPeriod)
+	wheelQuota  = capacity.WheelQuota
+	rearmTime   = int64(capacity.RearmTime)
 )
-
-// LongestLife returns how long a TIME_WAIT can stand on a server with that kernel which closes
-// that many connections per second, all the time, if nothing ends it before.
-func LongestLife(kernel string, perSecond float64) time.Duration {
-	closings := func(d int64) float64 { return perSecond * seconds(d) }
-	slot := wheelPeriod
-	switch {
-	case kernel == KernelTimer || closings(wheelPeriod) <= wheelQuota:
-		return time.Duration(timeWaitLen)
-	case kernel == KernelWheelRearm && closings(wheelPeriod+rearmTime) >= 2*(wheelQuota+1): // a run of the timer, and a full one of the work item
-		slot += rearmTime
-	default:
-		slot += wheelPeriod
-	}
-	return time.Duration((wheelSlots-1)*slot + wheelPeriod)
-}
 
 // wheel is inet_timewait_death_row. Closed connections go into the cell that was
 // purged last. One that is purged completely lets the wheel go on; of a larger one the

@@ -90,9 +90,10 @@ func (w *Ways) Before(of *Way) *Way {
 	if w == nil {
 		return nil
 	}
+	key := of.key()
 	for i := range w.All {
-		if w.All[i].key() == of.key() {
-			return &w.All[i]
+		if one := &w.All[i]; one.Network == key.network && one.In == key.in && one.key() == key {
+			return one
 		}
 	}
 	return nil

@@ -44,7 +44,7 @@ func ConfSet(k Kind, text, target, value string) string {
 		}
 	}
 	if !written {
-		out = append(out, confNew(k, target, value))
+		out = append(out, ConfLine(k, target, value))
 	}
 	result := strings.Join(out, "\n") + "\n"
 	if result == confHeader {
@@ -102,7 +102,7 @@ func confReplace(k Kind, line, target, value string, done bool) string {
 		if done {
 			return ""
 		}
-		return confNew(k, target, value)
+		return ConfLine(k, target, value)
 	}
 	_, option, _ := strings.Cut(target, ".")
 	var kept []string
@@ -120,7 +120,8 @@ func confReplace(k Kind, line, target, value string, done bool) string {
 	return strings.Join(kept, " ")
 }
 
-func confNew(k Kind, target, value string) string {
+// ConfLine is the line of a kind of file that gives target a value; empty where the kind has no lines.
+func ConfLine(k Kind, target, value string) string {
 	switch k {
 	case SysctlConf:
 		return target + " = " + value

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -298,42 +299,18 @@ func before(k snapshot.Kernel, release string, after int) bool {
 	return err == nil && k.Before(major, minor+after)
 }
 
-// buckets are as nf_conntrack_init_start() computes them: small is what it did up to 5.10.
-func buckets(s *snapshot.Snapshot) (n int64, small, known bool) {
-	small = s.Kernel.Before(5, 11)
-	if s.Memory == nil || s.Kernel.Release == "" || s.Kernel.Before(5, 4) || !small && s.Kernel.Before(6, 1) {
-		return 0, small, false
-	}
-	const gib = 1 << 30
-	least, some, many := int64(1024), int64(65536), int64(262144)
-	if small {
-		least, some, many = 32, 16384, 65536
-	}
-	total := int64(s.Memory.TotalBytes)
-	switch {
-	case total > 4*gib:
-		return many, small, true
-	case total > gib:
-		return some, small, true
-	}
-	return max(total/16384/8, least), small, true
-}
-
 func defaultBuckets(s *snapshot.Snapshot) (string, bool) {
-	n, _, ok := buckets(s)
+	n, _, ok := capacity.DefaultTable(s.Kernel, s.Memory)
 	return strconv.FormatInt(n, 10), ok
 }
 
 func defaultMax(s *snapshot.Snapshot) (string, bool) {
-	n, small, ok := buckets(s)
-	if small {
-		n *= 4
-	}
+	_, n, ok := capacity.DefaultTable(s.Kernel, s.Memory)
 	return strconv.FormatInt(n, 10), ok
 }
 
 func defaultExpect(s *snapshot.Snapshot) (string, bool) {
-	n, _, ok := buckets(s)
+	n, _, ok := capacity.DefaultTable(s.Kernel, s.Memory)
 	return strconv.FormatInt(max(n/256, 1)*4, 10), ok
 }
 

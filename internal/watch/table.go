@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -22,11 +23,19 @@ type tables struct {
 	shown *reading
 	flows *snapshot.Flows
 	ports *snapshot.Ports
+	// why is the reason where there are no flows.
+	why error
 	// before is the last reading that the next one is compared with; its entries are in
 	// estimator.
 	before    *reading
 	estimator *aggregate.FlowEstimator
 }
+
+// Reasons for not knowing what became of connections.
+var (
+	errOneReading      = errors.New("compare two readings of the connection table: there is one so far")
+	errNothingInCommon = errors.New("compare two readings of the connection table: they have no entries in common")
+)
 
 // reading is one of a part of the table.
 type reading struct {
@@ -34,7 +43,9 @@ type reading struct {
 	entries    int64
 	complete   bool
 	began, end time.Time
-	cost       time.Duration
+	// uptime is that of the snapshot that it is part of.
+	uptime float64
+	cost   time.Duration
 	// collector has the ports that the entries use; nil where it was not compared.
 	collector *ports.Collector
 }
@@ -58,7 +69,7 @@ func (t *tables) sample(ctx context.Context, ns *netns.Handle, s *snapshot.Snaps
 		return nil
 	}
 	if err != nil {
-		t.shown, t.flows, t.ports, t.before, t.estimator = nil, nil, nil, nil, nil
+		t.shown, t.flows, t.why, t.ports, t.before, t.estimator = nil, nil, err, nil, nil, nil
 		return err
 	}
 	t.shown.cost = CPUTime() - began
@@ -75,7 +86,8 @@ func (t *tables) compare(ctx context.Context, ns *netns.Handle, s *snapshot.Snap
 	before, estimator, next := t.before, t.estimator, aggregate.NewFlowEstimator(rand.Uint64())
 	collector := ports.NewCollector(ports.Options{MemoryBytes: poolMemory, Now: time.Now(), Addresses: ports.Given(s.NATRules)})
 	if before != nil {
-		estimator.BeginSecond(aggregate.Gap{Seconds: time.Since(before.end).Seconds(), Now: time.Now(), Sysctls: s.Sysctls})
+		estimator.BeginSecond(aggregate.Gap{
+			Seconds: time.Since(before.end).Seconds(), Whole: s.UptimeSeconds - before.uptime, Now: time.Now(), Sysctls: s.Sysctls})
 	}
 	r, err := t.read(ctx, ns, s, t.budget.Entries(), func(e *conntrack.Entry) {
 		if before != nil {
@@ -90,10 +102,13 @@ func (t *tables) compare(ctx context.Context, ns *netns.Handle, s *snapshot.Snap
 	next.EndFirst(r.complete)
 	r.collector = collector
 	t.ports = poolsOf(r, before, s)
-	t.flows = nil
+	t.flows, t.why = nil, errOneReading
 	if before != nil {
 		count, _, _ := s.Entries()
-		t.flows = estimator.Flows(r.middle().Sub(before.middle()).Seconds(), count, r.complete)
+		t.flows, t.why = estimator.Flows(r.middle().Sub(before.middle()).Seconds(), count, r.complete), nil
+		if t.flows == nil {
+			t.why = errNothingInCommon
+		}
 	}
 	t.shown, t.before, t.estimator = r, r, next
 	return nil
@@ -102,7 +117,8 @@ func (t *tables) compare(ctx context.Context, ns *netns.Handle, s *snapshot.Snap
 // read summarises the entries that the filter matches, and gives all to fn.
 func (t *tables) read(ctx context.Context, ns *netns.Handle, s *snapshot.Snapshot, entries int64, fn func(*conntrack.Entry)) (*reading, error) {
 	sampler, cpu := aggregate.NewSampler(), CPUTime()
-	r := &reading{began: time.Now()}
+	sampler.EstablishedTimeout(s.Sysctls.ClassTimeout("tcp/ESTABLISHED"))
+	r := &reading{began: time.Now(), uptime: s.UptimeSeconds}
 	if count, _, known := s.Entries(); known && count == 0 { // the kernel would walk the whole hash for nothing
 		r.table, r.complete, r.end = sampler.Table(true), true, r.began
 		return r, nil

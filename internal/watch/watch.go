@@ -38,6 +38,8 @@ type Sampler struct {
 	tables tables
 	rules  rules
 	tracer tracer
+	// full is set where samples have all that doctor reads.
+	full *collect.Reader
 
 	cpu     collect.CPUTimes
 	cpuSeen *snapshot.CPU
@@ -49,6 +51,14 @@ type Sampler struct {
 // that it enters.
 func New(ns *netns.Handle, b Budget) *Sampler {
 	return &Sampler{ns: ns, budget: b, tables: tables{budget: b}}
+}
+
+// NewFull is New of samples that have all that doctor reads, and not what drops and CPUs did: their
+// recordings are for rules. A sample costs more then where rules and interfaces are many.
+func NewFull(ns *netns.Handle, b Budget) *Sampler {
+	s := New(ns, b)
+	s.full = collect.NewReader(collect.Options{Netns: ns})
+	return s
 }
 
 // Continuous is a budget of half a percent of one CPU. A datagram has some 130 entries, and
@@ -63,32 +73,59 @@ func Unlimited() Budget { return Budget{Share: unlimited, Least: 1024, First: 16
 func (s *Sampler) Sample(ctx context.Context, f Filter, interval time.Duration) *snapshot.Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := &snapshot.Sample{Snapshot: collect.ReadLight(ctx, collect.Options{Netns: s.ns}), Before: s.last}
-	part(out, "nat_rules", func() (err error) {
-		out.NATRules, err = s.rules.read(s.ns)
-		return err
-	})
+	out := &snapshot.Sample{Snapshot: s.read(ctx), Before: s.last}
 	s.tables.budget.Interval = interval
-	part(out, snapshot.PartTable, func() error { return s.tables.sample(ctx, s.ns, out.Snapshot, f) })
+	part(out.Snapshot, snapshot.PartTable, func() error { return s.tables.sample(ctx, s.ns, out.Snapshot, f) })
 	if r := s.tables.shown; r != nil {
 		out.Table, out.EntriesRead, out.TableAt, out.Cost.Table = r.table, r.entries, r.began, r.cost
 		out.Flows, out.Ports = s.tables.flows, s.tables.ports
 	}
-	part(out, snapshot.PartDrops, func() (err error) {
-		out.Drops, err = s.tracer.sample(ctx, s.ns)
-		return err
-	})
-	part(out, snapshot.PartCPU, func() (err error) {
-		out.CPU, err = s.machine()
-		return err
-	})
+	if s.full != nil {
+		s.compare(out)
+	} else {
+		s.measure(ctx, out)
+	}
 	out.Cost.Own = s.ownShare()
 	s.last = out.Snapshot
 	return out
 }
 
+// read takes a snapshot without the table.
+func (s *Sampler) read(ctx context.Context) *snapshot.Snapshot {
+	if s.full != nil {
+		return s.full.Read(ctx)
+	}
+	now := collect.ReadLight(ctx, collect.Options{Netns: s.ns})
+	part(now, "nat_rules", func() (err error) {
+		now.NATRules, err = s.rules.read(s.ns)
+		return err
+	})
+	return now
+}
+
+// compare adds what rules need of two samples, or why it is not there.
+func (s *Sampler) compare(out *snapshot.Sample) {
+	if out.Before == nil {
+		return
+	}
+	part(out.Snapshot, snapshot.PartFlows, func() error { return s.tables.why })
+	s.full.Compare(out.Recording())
+}
+
+// measure adds what was dropped and what the CPUs did since the sample before.
+func (s *Sampler) measure(ctx context.Context, out *snapshot.Sample) {
+	part(out.Snapshot, snapshot.PartDrops, func() (err error) {
+		out.Drops, err = s.tracer.sample(ctx, s.ns)
+		return err
+	})
+	part(out.Snapshot, snapshot.PartCPU, func() (err error) {
+		out.CPU, err = s.machine()
+		return err
+	})
+}
+
 // part reads a part of a sample, and records the result.
-func part(out *snapshot.Sample, name string, read func() error) {
+func part(out *snapshot.Snapshot, name string, read func() error) {
 	began := time.Now()
 	err := read()
 	p := snapshot.Part{Name: name, DurationSeconds: time.Since(began).Seconds()}
@@ -141,6 +178,9 @@ func (s *Sampler) Enter(ns *netns.Handle) error {
 	err := s.tracer.close()
 	old := s.ns
 	s.ns, s.last, s.tables, s.rules = ns, nil, tables{budget: s.budget}, rules{}
+	if s.full != nil {
+		s.full = collect.NewReader(collect.Options{Netns: ns})
+	}
 	return errors.Join(err, old.Close())
 }
 

@@ -5,13 +5,18 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
@@ -195,5 +200,46 @@ func unprivileged(t *testing.T) {
 	}
 	if why := got.PartError(snapshot.PartDrops); !strings.Contains(why, "CAP_") {
 		t.Errorf("drops: %q", why)
+	}
+}
+
+// TestFull: a sample for rules has all that a recording of doctor has, and rules come to the same results.
+func TestFull(t *testing.T) {
+	ns := testutil.Namespace(t)
+	other := testutil.Namespace(t, "other")
+	testutil.Veth(t, testutil.End{Netns: other, Name: "eth0", Addresses: []string{"198.18.0.2/24"}},
+		testutil.End{Netns: ns, Name: "eth0", Addresses: []string{"198.18.0.1/24"}})
+	s := NewFull(other, Unlimited())
+	defer s.Close()
+	s.Sample(t.Context(), Filter{}, time.Second)
+	sample := s.Sample(t.Context(), Filter{}, time.Second)
+	rec, err := collect.Record(t.Context(), collect.RecordOptions{Options: collect.Options{Netns: other}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := func(s *snapshot.Snapshot) (names []string) {
+		for _, p := range s.Parts {
+			if p.Error != "" {
+				t.Errorf("%s: %s", p.Name, p.Error)
+			}
+			if p.Name != "ports" { // here it belongs to the table
+				names = append(names, p.Name)
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	if diff := cmp.Diff(parts(rec.Last()), parts(sample.Snapshot)); diff != "" {
+		t.Errorf("parts of a recording of doctor (-) and of a sample (+):\n%s", diff)
+	}
+	states := func(r diagnose.Report) map[string]diagnose.State {
+		all := map[string]diagnose.State{}
+		for _, c := range r.Checks {
+			all[c.ID] = c.State
+		}
+		return all
+	}
+	if diff := cmp.Diff(states(diagnose.Run(rec, diagnose.Rules())), states(diagnose.Run(sample.Recording(), diagnose.Rules()))); diff != "" {
+		t.Errorf("checks of a recording of doctor (-) and of a sample (+):\n%s", diff)
 	}
 }

@@ -28,7 +28,7 @@ var (
 
 // limitsSuite measures what is required of single runs.
 func limitsSuite(natkit string) bench.Suite {
-	const main, doctor = "lab run table-full", "doctor --for 2s"
+	const main, doctor, plan = "lab run table-full", "doctor --for 2s", "plan --rate 5000/s --duration 2s"
 	return bench.Suite{
 		Name: "limits", Title: "The main job, and doctor on a large table",
 		About:      "The whole of the main job, and doctor in a namespace that tracks many connections.",
@@ -41,11 +41,15 @@ func limitsSuite(natkit string) bench.Suite {
 			{Name: doctor, Run: func(ctx context.Context) (bench.Sample, error) {
 				return onFullTable(ctx, bench.Program{Args: []string{natkit, "doctor", "--for", "2s", "--json"}, Accept: []int{exitFindings, exitIncomplete}})
 			}},
+			{Name: plan, Run: func(ctx context.Context) (bench.Sample, error) {
+				return used(ctx, bench.Program{Args: []string{natkit, "plan", "--rate", "5000/s", "--duration", "2s", "--json"}})
+			}},
 		},
 		Claims: []bench.Claim{
 			{Subject: main, Quantity: took, Bound: 40},
 			{Subject: doctor, Quantity: took, Bound: 3.5},
 			{Subject: doctor, Quantity: peakMemory, Bound: 64 << 20},
+			{Subject: plan, Quantity: took, Bound: 0.050},
 		},
 		Rounds:     3,
 		Parameters: map[string]any{"scenario": labName, "entries": manyEntries},

@@ -13,14 +13,6 @@ import (
 	"github.com/natkit/natkit/internal/units"
 )
 
-// automaticStall is the longest wait of all packets, in seconds, that a change may
-// cause unless it was requested by name.
-const automaticStall = 0.050
-
-// usualTimeWait is nf_conntrack_tcp_timeout_time_wait where it cannot be read, in
-// seconds (nf_conntrack_proto_tcp.c: tcp_timeouts).
-const usualTimeWait = 120
-
 // Size is what the connection table needs for a load: the connections that are open
 // at one time, and for each new one an entry that stays for the time of TIME_WAIT
 // after its end.
@@ -76,7 +68,7 @@ func (c *collector) buckets(s capacity.Sizing) {
 		}
 	case !c.now.SlabKnown:
 		c.note("%s stays: how long a resize would hold up all packets is not known, as the entries of other namespaces cannot be counted here; %s gives %s", snapshot.ConntrackBuckets, byHand, why)
-	case s.StallSeconds > automaticStall:
+	case s.StallSeconds > capacity.AutomaticStall:
 		c.note("%s stays: a resize would hold up all packets of the host for %s; when it is idle, %s gives %s",
 			snapshot.ConntrackBuckets, units.Roughly(s.StallSeconds), byHand, why)
 	default:
@@ -162,8 +154,5 @@ func (h Host) Preview(ctx context.Context, w Wish) (*Preview, error) {
 func (v *Preview) Refused() bool { return len(v.Obstacles) > 0 || len(refusals(v.Findings)) > 0 }
 
 func timeWaitSeconds(now Present) float64 {
-	if wait, ok := now.Sysctls.Int(timeWait); ok {
-		return float64(wait)
-	}
-	return usualTimeWait
+	return capacity.Lifetime(capacity.TimeWaitClass, now.Sysctls)
 }

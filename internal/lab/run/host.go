@@ -116,10 +116,6 @@ func (c *conductor) lowered() (*lab.Scenario, error) {
 	return &sc, nil
 }
 
-// longChain is the mean length of hash chains, by the entries of one namespace, from
-// which others lose connections (cap of 8 at the least, Linux 5.15) or CPU time.
-const longChain = 4
-
 // mayLowerHost refuses values of the scenario with which other namespaces would lose
 // connections.
 func (c *conductor) mayLowerHost() error {
@@ -153,7 +149,7 @@ func tooLow(lower map[string]int64, busiest string, entries int64) error {
 	case lowerMax && entries > limit/2:
 		return fmt.Errorf("lower %s to %d: network namespace %s tracks %d connections, more than half of it, and would lose new ones; --force does it all the same",
 			snapshot.ConntrackMax, limit, busiest, entries)
-	case lowerBuckets && capacity.ChainLength(entries, buckets) > longChain:
+	case lowerBuckets && capacity.ChainLength(entries, buckets) > capacity.LongChain:
 		return fmt.Errorf("lower %s to %d: network namespace %s tracks %d connections, which would be hash chains of %.0f entries, and would lose new ones; --force does it all the same",
 			snapshot.ConntrackBuckets, buckets, busiest, entries, capacity.ChainLength(entries, buckets))
 	}

@@ -1,0 +1,134 @@
+package doctor
+
+import (
+	"context"
+	"time"
+
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/diagnose"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/watch"
+)
+
+// WatchOptions specify a watch.
+type WatchOptions struct {
+	// Netns is the namespace; nil is the one natkit runs in.
+	Netns *netns.Handle
+	// Every is the time from one report to the next. It becomes longer where reports cost more than watchShare.
+	Every time.Duration
+	// Event receives what has changed; its error ends the watch.
+	Event func(diagnose.Event) error
+	// Slowed, where set, receives how long it is to the next report where that is half as long again as ever before.
+	Slowed func(time.Duration)
+}
+
+const (
+	// watchShare is the part of one CPU that reports may take, beside readings of the connection table.
+	watchShare = 0.01
+	// watchCredit bounds what reports that cost less leave for those that cost more.
+	watchCredit = 200 * time.Millisecond
+	// firstWindow is the time to the first report, unless Every is less.
+	firstWindow = 5 * time.Second
+)
+
+// tableBudget is for readings of the connection table besides: as many entries as doctor reads, where it allows that. The
+// first one is of few, as the second one is to be due for the first report.
+var tableBudget = watch.Budget{Share: 0.01, Least: 1024, First: 2048, Most: collect.DefaultMaxEntries}
+
+// Watch examines a namespace until ctx ends, and returns what stands then.
+func Watch(ctx context.Context, o WatchOptions) (*diagnose.WatchEnd, error) {
+	ns := o.Netns
+	if ns != nil {
+		var err error
+		if ns, err = ns.Dup(); err != nil {
+			return nil, err
+		}
+	}
+	w := &watching{WatchOptions: o, sampler: watch.NewFull(ns, tableBudget), tracker: diagnose.NewTracker(), began: time.Now()}
+	defer w.sampler.Close()
+	w.end.Schema, w.end.Kind = diagnose.EventSchema, diagnose.Ended
+	pays := payer{at: w.began, cpu: watch.CPUTime()}
+	next := min(o.Every, firstWindow)
+	first := w.sampler.Sample(ctx, watch.Filter{}, next)
+	pays.due(time.Now(), watch.CPUTime(), first.Cost.Table)
+	for slowest := o.Every; w.wait(ctx, next); {
+		table, err := w.report(ctx, next)
+		if err != nil {
+			return nil, err
+		}
+		next = max(o.Every, pays.due(time.Now(), watch.CPUTime(), table))
+		if next > slowest+slowest/2 && o.Slowed != nil {
+			slowest = next
+			o.Slowed(next)
+		}
+	}
+	return w.ended(), nil
+}
+
+// watching is a watch under way.
+type watching struct {
+	WatchOptions
+	sampler *watch.Sampler
+	tracker *diagnose.Tracker
+	began   time.Time
+	tableAt time.Time
+	end     diagnose.WatchEnd
+}
+
+// wait reports whether the time passed before ctx ended.
+func (w *watching) wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// report examines the namespace once more, and returns the CPU time of reading the table.
+func (w *watching) report(ctx context.Context, interval time.Duration) (table time.Duration, err error) {
+	sample := w.sampler.Sample(ctx, watch.Filter{}, interval)
+	if ctx.Err() != nil { // it is not whole
+		return 0, nil
+	}
+	if sample.TableAt.After(w.tableAt) {
+		w.tableAt, table = sample.TableAt, sample.Cost.Table
+		w.end.TableCPUSeconds += table.Seconds()
+	}
+	report := diagnose.Run(sample.Recording(), diagnose.Rules())
+	w.end.Reports++
+	w.end.Netns = report.Netns
+	for _, e := range w.tracker.Add(&report) {
+		if err := w.Event(e); err != nil {
+			return table, err
+		}
+	}
+	return table, nil
+}
+
+func (w *watching) ended() *diagnose.WatchEnd {
+	w.end.At = time.Now().UTC()
+	w.end.Seconds = time.Since(w.began).Seconds()
+	w.end.CPUSeconds = watch.CPUTime().Seconds()
+	w.end.Findings, w.end.Incomplete = w.tracker.Standing()
+	return &w.end
+}
+
+// payer spreads what reports cost over time: each is paid for before it comes.
+type payer struct {
+	at  time.Time
+	cpu time.Duration
+	// balance is what is left of the share so far; negative where more was spent.
+	balance time.Duration
+}
+
+// due returns in how long a report is paid for that costs what was spent since the call before: all that the process did,
+// but for readings of the table, which have a budget of their own.
+func (p *payer) due(now time.Time, cpu, table time.Duration) time.Duration {
+	spent := cpu - p.cpu - table
+	p.balance = min(p.balance+time.Duration(float64(now.Sub(p.at))*watchShare)-spent, watchCredit)
+	p.at, p.cpu = now, cpu
+	return time.Duration(float64(spent-p.balance) / watchShare)
+}
