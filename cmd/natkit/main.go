@@ -8,13 +8,12 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/natkit/natkit/internal/cli"
-	"github.com/natkit/natkit/internal/lab/build"
 )
 
 // version is set by the linker (Makefile), to what scripts/version prints.
@@ -26,8 +25,8 @@ var version string
 var archived string
 
 func main() {
-	if build.IsInit() {
-		os.Exit(build.InitMain())
+	if code, done := runInit(); done {
+		os.Exit(code)
 	}
 	os.Exit(run())
 }
@@ -47,10 +46,10 @@ func untilSignal(later func(func())) (context.Context, context.CancelFunc) {
 
 // ending are the signals that end natkit: not a hang-up that is ignored, as by nohup(1).
 func ending() []os.Signal {
-	if signal.Ignored(unix.SIGHUP) {
-		return []os.Signal{os.Interrupt, unix.SIGTERM}
+	if signal.Ignored(syscall.SIGHUP) {
+		return []os.Signal{os.Interrupt, syscall.SIGTERM}
 	}
-	return []os.Signal{os.Interrupt, unix.SIGTERM, unix.SIGHUP}
+	return []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
 }
 
 func run() int {
@@ -64,7 +63,7 @@ func run() int {
 		StdoutTerminal: term.IsTerminal(int(os.Stdout.Fd())),
 		StderrTerminal: term.IsTerminal(int(os.Stderr.Fd())),
 
-		Getenv:  os.Getenv,
+		Getenv:  environment(os.Stdout, os.Stderr),
 		Version: built.Version,
 		Build:   built,
 	}, os.Args[1:])

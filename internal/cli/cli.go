@@ -175,6 +175,7 @@ func setUp(root *cobra.Command, env *Env) {
 	}
 	addBuiltIn(root)
 	requireKnownWords(root)
+	hideHost(root)
 }
 
 // runsItself marks a parent command that is itself runnable.

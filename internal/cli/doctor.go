@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -11,12 +10,9 @@ import (
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/diagnose"
-	"github.com/natkit/natkit/internal/doctor"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/natkit/natkit/internal/tune"
-	"github.com/natkit/natkit/internal/tune/apply"
 )
 
 // doctorVerb is the verb doctor.
@@ -40,6 +36,9 @@ type doctorVerb struct {
 
 // minWindow is the shortest time between two samples that can be compared.
 const minWindow = 100 * time.Millisecond
+
+// bundleInstead is what can be done without Linux.
+const bundleInstead = "run 'natkit snapshot' there, copy its file, and use --from FILE"
 
 // confirmMargin is the time left to confirm after doctor diagnosed again.
 const confirmMargin = 10 * time.Second
@@ -136,6 +135,35 @@ check needs could not be read, as without root, or a check itself has a defect.
 	return cmd
 }
 
+// watchFlags are those of doctor --watch.
+type watchFlags struct {
+	on    bool
+	every time.Duration
+	exec  string
+	limit time.Duration
+}
+
+// Bounds and defaults of --every and --exec-time.
+const (
+	usualEvery    = 10 * time.Second
+	minEvery      = time.Second
+	maxEvery      = 24 * time.Hour
+	usualExecTime = 30 * time.Second
+	maxExecTime   = time.Hour
+)
+
+func (f *watchFlags) addFlags(cmd *cobra.Command) {
+	f.every, f.limit = usualEvery, usualExecTime
+	cmd.Flags().BoolVar(&f.on, "watch", false, "examine again and again, and print what changes, a line each, until interrupted")
+	cmd.Flags().Var(period(&f.every, minEvery, maxEvery), "every", "with --watch: time from one report to the next: seconds or 500ms, 1m, …")
+	cmd.Flags().Var(into(&f.exec, notEmpty("a command")), "exec", "with --watch: run `CMD` by /bin/sh for each change, with NATKIT_EVENT, NATKIT_ID, NATKIT_SEVERITY, … and the change as JSON on stdin")
+	cmd.Flags().Var(period(&f.limit, minEvery, maxExecTime), "exec-time", "with --exec: time after which the command is killed")
+	for _, flag := range []string{"every", "exec"} {
+		requires(cmd, flag, "watch")
+	}
+	requires(cmd, "exec-time", "exec")
+}
+
 // The time between the samples: with a trace longer, as its start and end cost as much as some seconds of it, and what
 // comes twice a second is to be seen more than ten times.
 const (
@@ -163,30 +191,20 @@ type outcome struct {
 	Fix *treatment `json:"fix,omitempty"`
 }
 
-// treatment is what --fix did; Remaining are the ids of the findings after it.
-type treatment struct {
-	*doctor.Treatment
-	Remaining []string `json:"remaining"`
-}
-
 func (d *doctorVerb) run(ctx context.Context, ns *netns.Handle) error {
 	collectSeldom()
 	look := collect.RecordOptions{Options: collect.Options{Netns: ns}, For: d.window, Progress: d.env.progress().Show}
-	if ns == nil {
-		if host, err := netns.OfHost(); host || err != nil {
-			look.Others = &collect.SurveyOptions{Refused: err}
-		}
+	if err := needsLinux("diagnose a host", bundleInstead); err != nil {
+		return err
 	}
-	if d.trace {
-		look.Trace = doctor.Trace(ns)
-	}
+	d.addLive(&look)
 	first, err := d.diagnose(ctx, look)
 	if err != nil {
 		return err
 	}
 	out, final := outcome{Report: first}, first
 	next := ""
-	switch automatic := len(first.Plan(doctor.Origin).Changes) > 0; {
+	switch automatic := len(first.Plan("").Changes) > 0; {
 	case automatic && !d.fix:
 		next = fmt.Sprintf("To apply the remedy (asks first; 'natkit tune undo' takes it back):\n  %s doctor%s --fix", howCalled(d.env.Getenv), d.target.args())
 	case !automatic && d.fix && len(first.Findings) > 0:
@@ -196,12 +214,10 @@ func (d *doctorVerb) run(ctx context.Context, ns *netns.Handle) error {
 		return err
 	}
 	if d.fix && ctx.Err() == nil {
-		done, err := d.treat(ctx, look, first)
-		if err != nil {
+		if out.Fix, err = d.treat(ctx, look, first); err != nil {
 			return err
 		}
-		final = done.Last(first)
-		out.Fix = &treatment{done, final.IDs()}
+		final = out.Fix.Last(first)
 	}
 	if d.env.asJSON {
 		if err := report.JSON(d.env.Stdout, out); err != nil {
@@ -233,49 +249,53 @@ func verdict(ctx context.Context, r *diagnose.Report) error {
 	return nil
 }
 
-func (d *doctorVerb) diagnose(ctx context.Context, look collect.RecordOptions) (*diagnose.Report, error) {
-	rec, r, err := doctor.Look(ctx, look)
-	look.Progress("")
-	d.env.detailParts(rec)
-	return r, err
-}
-
-func (d *doctorVerb) treat(ctx context.Context, look collect.RecordOptions, first *diagnose.Report) (*doctor.Treatment, error) {
-	journal, err := d.env.journal()
-	if err != nil {
-		return nil, err
-	}
-	opt := apply.Options{Journal: journal, Confirm: d.change.confirm, Persist: d.change.persist}
-	text := d.env.Stdout
+// next prints one of several reports, and adds what decides the exit code to sum.
+func (d *doctorVerb) next(sum, r *diagnose.Report, first bool) error {
+	sum.Findings, sum.Incomplete = append(sum.Findings, r.Findings...), append(sum.Incomplete, r.Incomplete...)
 	if d.env.asJSON {
-		text = io.Discard
+		return report.JSONLine(d.env.Stdout, r)
 	}
-	return doctor.Treat(ctx, first, doctor.Options{
-		Look:  func(ctx context.Context) (*diagnose.Report, error) { return d.diagnose(ctx, look) },
-		Apply: opt,
-		Agree: func(plan tune.Plan) (bool, error) {
-			doc, err := d.planned(plan, opt)
-			if err != nil || d.env.asJSON {
-				return err == nil, err
-			}
-			fmt.Fprintln(text)
-			return d.env.agree(ctx, doc, d.change.yes)
-		},
-		Applied: func(a *apply.Applied) {
-			tx := a.Transaction()
-			io.WriteString(text, d.env.style().Fit(appliedText(&tx, "natkit tune undo "+tx.ID, "natkit tune confirm "+tx.ID)))
-		},
-		Round: func(r doctor.Round) {
-			fmt.Fprint(text, "\nAfter the change\n\n")
-			_ = d.text(r.After, "")
-		},
-	})
+	if !first {
+		fmt.Fprintln(d.env.Stdout)
+	}
+	if r.Owner != nil {
+		fmt.Fprintln(d.env.Stdout, d.env.style().Paint(report.Bold, report.Clean(r.Owner.String())))
+	}
+	return report.Doctor(d.env.Stdout, d.env.style(), r, d.env.verbose, "")
 }
 
-func (d *doctorVerb) planned(plan tune.Plan, opt apply.Options) (doc *changeDocument, err error) {
-	doc = planOf(&plan, d.change.confirm)
-	if d.change.persist {
-		doc.Files, doc.Warnings, err = planFiles(plan, opt)
+// runFrom diagnoses what was recorded: one recording, or several network namespaces of a bundle.
+func (d *doctorVerb) runFrom(ctx context.Context) error {
+	reports, err := d.reports(ctx)
+	if err != nil {
+		return err
 	}
-	return doc, err
+	if len(reports) == 1 {
+		if d.env.asJSON {
+			err = report.JSON(d.env.Stdout, reports[0])
+		} else {
+			err = d.text(reports[0], "")
+		}
+		if err != nil {
+			return err
+		}
+		return verdict(ctx, reports[0])
+	}
+	sum := diagnose.Report{}
+	for i, r := range reports {
+		if err := d.next(&sum, r, i == 0); err != nil {
+			return err
+		}
+	}
+	return verdict(ctx, &sum)
+}
+
+func (d *doctorVerb) reports(ctx context.Context) (all []*diagnose.Report, err error) {
+	err = d.env.eachRecorded(ctx, recorded{name: d.from, host: d.of, memory: int64(d.memory) << 20}, func(rec *snapshot.Recording) error {
+		r := diagnose.Run(rec, diagnose.Rules())
+		r.Owner = rec.Owner
+		all = append(all, &r)
+		return nil
+	})
+	return all, err
 }

@@ -1,14 +1,13 @@
+//go:build linux
+
 package cli
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/doctor"
-	"github.com/natkit/natkit/internal/report"
-	"github.com/natkit/natkit/internal/snapshot"
 )
 
 // runAll examines every network namespace. The exit code is the worst: findings, then what could not
@@ -32,55 +31,4 @@ func (d *doctorVerb) runAll(ctx context.Context) error {
 		return err
 	}
 	return verdict(ctx, &sum)
-}
-
-// next prints one of several reports, and adds what decides the exit code to sum.
-func (d *doctorVerb) next(sum, r *diagnose.Report, first bool) error {
-	sum.Findings, sum.Incomplete = append(sum.Findings, r.Findings...), append(sum.Incomplete, r.Incomplete...)
-	if d.env.asJSON {
-		return report.JSONLine(d.env.Stdout, r)
-	}
-	if !first {
-		fmt.Fprintln(d.env.Stdout)
-	}
-	if r.Owner != nil {
-		fmt.Fprintln(d.env.Stdout, d.env.style().Paint(report.Bold, report.Clean(r.Owner.String())))
-	}
-	return report.Doctor(d.env.Stdout, d.env.style(), r, d.env.verbose, "")
-}
-
-// runFrom diagnoses what a bundle has: one recording, or several network namespaces.
-func (d *doctorVerb) runFrom(ctx context.Context) error {
-	reports, err := d.reports(ctx)
-	if err != nil {
-		return err
-	}
-	if len(reports) == 1 {
-		if d.env.asJSON {
-			err = report.JSON(d.env.Stdout, reports[0])
-		} else {
-			err = d.text(reports[0], "")
-		}
-		if err != nil {
-			return err
-		}
-		return verdict(ctx, reports[0])
-	}
-	sum := diagnose.Report{}
-	for i, r := range reports {
-		if err := d.next(&sum, r, i == 0); err != nil {
-			return err
-		}
-	}
-	return verdict(ctx, &sum)
-}
-
-func (d *doctorVerb) reports(ctx context.Context) (all []*diagnose.Report, err error) {
-	err = d.env.eachRecorded(ctx, recorded{name: d.from, host: d.of, memory: int64(d.memory) << 20}, func(rec *snapshot.Recording) error {
-		r := diagnose.Run(rec, diagnose.Rules())
-		r.Owner = rec.Owner
-		all = append(all, &r)
-		return nil
-	})
-	return all, err
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 package cli
 
 import (
@@ -8,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/diagnose"
@@ -16,35 +17,6 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 )
-
-// watchFlags are those of doctor --watch.
-type watchFlags struct {
-	on    bool
-	every time.Duration
-	exec  string
-	limit time.Duration
-}
-
-// Bounds and defaults of --every and --exec-time.
-const (
-	usualEvery    = 10 * time.Second
-	minEvery      = time.Second
-	maxEvery      = 24 * time.Hour
-	usualExecTime = 30 * time.Second
-	maxExecTime   = time.Hour
-)
-
-func (f *watchFlags) addFlags(cmd *cobra.Command) {
-	f.every, f.limit = usualEvery, usualExecTime
-	cmd.Flags().BoolVar(&f.on, "watch", false, "examine again and again, and print what changes, a line each, until interrupted")
-	cmd.Flags().Var(period(&f.every, minEvery, maxEvery), "every", "with --watch: time from one report to the next: seconds or 500ms, 1m, …")
-	cmd.Flags().Var(into(&f.exec, notEmpty("a command")), "exec", "with --watch: run `CMD` by /bin/sh for each change, with NATKIT_EVENT, NATKIT_ID, NATKIT_SEVERITY, … and the change as JSON on stdin")
-	cmd.Flags().Var(period(&f.limit, minEvery, maxExecTime), "exec-time", "with --exec: time after which the command is killed")
-	for _, flag := range []string{"every", "exec"} {
-		requires(cmd, flag, "watch")
-	}
-	requires(cmd, "exec-time", "exec")
-}
 
 // watchFor examines a namespace until it is interrupted. The exit code is that of a report with what stands then.
 func (d *doctorVerb) watchFor(ctx context.Context, ns *netns.Handle) error {

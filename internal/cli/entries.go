@@ -166,7 +166,16 @@ func (s *entries) each(cmd *cobra.Command, env *Env, f *conntrack.Filter, fn fun
 	return about, env.judgeText(&about, stats, err)
 }
 
+// What a table's verbs do without Linux.
+const (
+	readsTable  = "read a connection table"
+	listInstead = "copy what 'conntrack -L' prints there, and use --from FILE"
+)
+
 func (s *entries) dump(cmd *cobra.Command, f *conntrack.Filter, about *entriesAbout, take func(*conntrack.Entry) error) (r dump.Result, err error) {
+	if err := needsLinux(readsTable, listInstead); err != nil {
+		return r, err
+	}
 	ns, err := s.open(cmd)
 	if err != nil {
 		return r, err

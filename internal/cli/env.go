@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -17,7 +18,6 @@ import (
 	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/natkit/natkit/internal/tune/journal"
 	"golang.org/x/term"
 )
 
@@ -72,6 +72,16 @@ func (e *Env) terminalSize() (columns, rows int) {
 		return 0, 0
 	}
 	return columns, rows
+}
+
+// isUTF8 reports whether the locale is (setlocale(3): the first of these that is set).
+func isUTF8(getenv func(string) string) bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if locale := strings.ToLower(getenv(name)); locale != "" {
+			return strings.Contains(locale, "utf-8") || strings.Contains(locale, "utf8")
+		}
+	}
+	return false
 }
 
 // progress is a line on stderr that shows the progress.
@@ -180,13 +190,6 @@ func during(ctx context.Context, limit, every time.Duration, fn func() error) er
 			}
 		}
 	}
-}
-
-// journal returns the journal of changes to the host.
-func (e *Env) journal() (*journal.Journal, error) {
-	dir := journal.Dir(e.Getenv)
-	e.detail("journal: %s", dir)
-	return journal.At(dir)
 }
 
 // agree shows a plan and asks whether to apply it; with yes it does not ask. A plan as JSON
@@ -311,6 +314,21 @@ func writeSpecial(name string, write func(io.Writer) error) error {
 		return err
 	}
 	return f.Close()
+}
+
+// howCalled returns the command that calls natkit again: by its path if it is not in PATH, and
+// with sudo where that was used now.
+func howCalled(getenv func(string) string) string {
+	natkit := "natkit"
+	if _, err := exec.LookPath(natkit); err != nil {
+		if path, err := os.Executable(); err == nil {
+			natkit = path
+		}
+	}
+	if getenv("SUDO_USER") != "" {
+		natkit = "sudo " + natkit
+	}
+	return natkit
 }
 
 // list is never null in a document.

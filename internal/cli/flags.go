@@ -10,14 +10,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/natkit/natkit/internal/document"
-	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/sys/unix"
 )
 
 // addJSON adds --json to a verb that reports by print; schema names the form of the document.
@@ -235,52 +234,6 @@ func (t *target) with(cmd *cobra.Command, do func(*netns.Handle) error) error {
 	return do(ns)
 }
 
-// place is a network namespace that may be the one of a lab's node.
-type place struct {
-	*target
-	// lab is needed where several are up.
-	node, lab string
-
-	ns *netns.Handle
-	// where names it, inLab is set of a node; neither before open.
-	where string
-	inLab *build.Lab
-}
-
-// open finds the namespace, nil for the one natkit runs in. close releases it.
-func (p *place) open(cmd *cobra.Command, env *Env) (err error) {
-	if p.node == "" {
-		p.where = p.target.name()
-		p.ns, err = p.target.open(cmd)
-		return err
-	}
-	name := ""
-	if p.inLab, name, err = attachLab(env, p.lab); err != nil {
-		return err
-	}
-	n, err := p.inLab.FindNode(p.node)
-	if err != nil {
-		p.close()
-		return usagef("lab %s: %w", name, err)
-	}
-	p.ns, p.where = n.Netns, fmt.Sprintf("%s of lab %s", p.node, name)
-	return nil
-}
-
-// close leaves a lab up.
-func (p *place) close() {
-	if p.inLab != nil {
-		_ = p.inLab.Close()
-		return
-	}
-	_ = p.ns.Close()
-}
-
-// addLab adds --lab.
-func addLab(cmd *cobra.Command, lab *string) {
-	cmd.Flags().StringVar(lab, "lab", "", "`NAME` of the lab, where several are up")
-}
-
 // runs adds the flags to cmd, which calls do with the chosen namespace.
 func (t *target) runs(cmd *cobra.Command, do func(ctx context.Context, ns *netns.Handle, args []string) error) {
 	t.addFlags(cmd)
@@ -342,7 +295,7 @@ func usage(err error) error {
 // or an interrupt: then nothing is known about the file.
 func malformed(err error) error {
 	var path *fs.PathError
-	var errno unix.Errno
+	var errno syscall.Errno
 	if err == nil || errors.As(err, &path) || errors.As(err, &errno) || errors.Is(err, context.Canceled) {
 		return err
 	}

@@ -25,7 +25,7 @@ type recorded struct {
 	memory int64
 }
 
-// readRecorded reads it; - is standard input. Of several network namespaces it is the first one.
+// readRecorded reads it, of a bundle with several network namespaces the first one; - is standard input.
 func (e *Env) readRecorded(ctx context.Context, r recorded) (first *snapshot.Recording, err error) {
 	n := 0
 	err = e.eachRecorded(ctx, r, func(rec *snapshot.Recording) error {
@@ -43,31 +43,26 @@ func (e *Env) readRecorded(ctx context.Context, r recorded) (first *snapshot.Rec
 	return first, nil
 }
 
-// eachRecorded calls fn with each recording: a bundle may have several network namespaces.
+// eachRecorded calls fn with each recording of a bundle, or with the one that texts of other programs make.
 func (e *Env) eachRecorded(ctx context.Context, r recorded, fn func(*snapshot.Recording) error) error {
 	if info, err := os.Stat(r.name); err == nil && info.IsDir() && r.name != "-" {
 		return r.texts(directory(ctx, r.name), nil, fn)
 	}
-	in, err := e.open(ctx, r.name, "a bundle of 'natkit snapshot' into it")
+	in, head, err := e.openRecorded(ctx, r.name)
 	if err != nil {
-		return fmt.Errorf("read bundle: %w", err)
+		return err
 	}
 	defer in.Close()
-	buffered := bufio.NewReaderSize(in, headSize)
-	head, err := buffered.Peek(headSize)
 	switch {
-	case len(head) == 0 && errors.Is(err, io.EOF):
-		return malformed(fmt.Errorf("read bundle %s: the file is empty; 'natkit snapshot' writes one", r.name))
+	case snapshot.IsBundle(head) && r.host != "":
+		return usagef("--of %s: %s is a bundle, which is of one host", r.host, r.name)
 	case snapshot.IsBundle(head) || len(head) == 0: // the reader meets another error again
-		if r.host != "" {
-			return usagef("--of %s: %s is a bundle, which is of one host", r.host, r.name)
-		}
-		if err := collect.EachRecording(buffered, snapshot.NewBudget(r.memory), fn); err != nil {
+		if err := collect.EachRecording(in, snapshot.NewBudget(r.memory), fn); err != nil {
 			return malformed(fmt.Errorf("read bundle %s: %w", r.name, err))
 		}
 		return nil
 	case r.name == "-":
-		walk, remove, err := spooled(buffered)
+		walk, remove, err := spooled(in)
 		if err != nil {
 			return fmt.Errorf("read standard input: %w", err)
 		}
@@ -75,6 +70,36 @@ func (e *Env) eachRecorded(ctx context.Context, r recorded, fn func(*snapshot.Re
 		return r.texts(walk, head, fn)
 	}
 	return r.texts(archive(ctx, r.name), head, fn)
+}
+
+// withBundle opens a bundle for read, whose error it explains.
+func (e *Env) withBundle(ctx context.Context, name string, read func(io.Reader) error) error {
+	in, head, err := e.openRecorded(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if err = read(in); err == nil {
+		return nil
+	}
+	if what, verb := otherInput(head); what != "" {
+		err = fmt.Errorf("this is %s, not a bundle of 'natkit snapshot': natkit %s %s reads it", what, verb, name)
+	}
+	return malformed(fmt.Errorf("read bundle %s: %w", name, err))
+}
+
+// openRecorded opens a file, and shows how it begins.
+func (e *Env) openRecorded(ctx context.Context, name string) (in *input, head []byte, err error) {
+	if in, err = e.open(ctx, name, "a bundle of 'natkit snapshot' into it"); err != nil {
+		return nil, nil, fmt.Errorf("read bundle: %w", err)
+	}
+	buffered := bufio.NewReaderSize(in.Reader, headSize)
+	in.Reader = buffered
+	if head, err = buffered.Peek(headSize); len(head) == 0 && errors.Is(err, io.EOF) {
+		in.Close()
+		return nil, nil, malformed(fmt.Errorf("read bundle %s: the file is empty; 'natkit snapshot' writes one", name))
+	}
+	return in, head, nil // the reader meets another error again
 }
 
 // texts reads what other programs printed. head is how a single file begins.

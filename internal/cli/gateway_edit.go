@@ -1,3 +1,5 @@
+//go:build linux
+
 package cli
 
 import (
@@ -20,7 +22,6 @@ import (
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/gateway"
 	gwapply "github.com/natkit/natkit/internal/gateway/apply"
-	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/rogpeppe/go-internal/diff"
@@ -126,7 +127,7 @@ func (s *gatewaySet) run(name string, args []string) error {
 	if err != nil {
 		return err
 	}
-	now, err := gateway.Edited(host.Files{}, name, f.text, edits)
+	now, err := gateway.Edited(disk.Files{}, name, f.text, edits)
 	if err != nil {
 		return fmt.Errorf("set: %w", err)
 	}
@@ -218,7 +219,7 @@ func (f editable) newlyRefused(now []gateway.Finding) (news []gateway.Finding) {
 			}
 		}
 	}
-	if file, err := gateway.ParseWith(host.Files{}, f.name, f.text); err == nil {
+	if file, err := gateway.ParseWith(disk.Files{}, f.name, f.text); err == nil {
 		count(gateway.Check(file, gateway.Facts{}), -1)
 	}
 	count(now, 1)
@@ -228,24 +229,6 @@ func (f editable) newlyRefused(now []gateway.Finding) (news []gateway.Finding) {
 		}
 	}
 	return news
-}
-
-func newGatewaySchema(env *Env) *cobra.Command {
-	return &cobra.Command{
-		Use:   "schema",
-		Short: "print the JSON Schema of gateway files, for editors",
-		Long: `Print the JSON Schema (draft 2020-12) of gateway files, as this natkit reads them, with
-which editors complete words, show what values may be, and mark mistakes.
-yaml-language-server takes it from a comment in the file:
-
-  # yaml-language-server: $schema=gateway.schema.json
-
-Whether rules make sense together 'natkit gateway check' finds.`,
-		Example: "  natkit gateway schema > gateway.schema.json",
-		RunE: func(*cobra.Command, []string) error {
-			return report.JSON(env.Stdout, gateway.Schema())
-		},
-	}
 }
 
 // serviceFile is the file of natkit-gateway.service.
@@ -422,7 +405,7 @@ func (s *editing) look(ctx context.Context) ([]string, error) {
 			fmt.Fprintln(s.env.Stderr, syntax.Excerpt)
 		}
 	}
-	file, err := gateway.ParseWith(host.Files{}, s.former.name, s.text)
+	file, err := gateway.ParseWith(disk.Files{}, s.former.name, s.text)
 	if err != nil {
 		complain(err)
 		return bad, nil

@@ -1,3 +1,5 @@
+//go:build linux
+
 package cli
 
 import (
@@ -271,21 +273,6 @@ func atTime(text string, now time.Time) (time.Time, error) {
 	}
 	year, month, day := now.UTC().Date()
 	return time.Date(year, month, day, at.Hour(), at.Minute(), 0, 0, time.UTC), nil
-}
-
-// arrows writes an arrow that is an argument of its own, explain tcp A '->' B, as one that
-// is not taken for flags.
-func arrows(args []string) []string {
-	if len(args) < 2 || args[0] != "gateway" || !slices.Contains(args, "explain") {
-		return args
-	}
-	args = slices.Clone(args)
-	for i, a := range args {
-		if a == "->" {
-			args[i] = "→"
-		}
-	}
-	return args
 }
 
 // explainArgs separates a file from the packet: a packet begins with a protocol.

@@ -1,3 +1,5 @@
+//go:build linux
+
 package cli
 
 import (
@@ -17,6 +19,7 @@ import (
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/lab"
 	"github.com/natkit/natkit/internal/lab/build"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/spf13/cobra"
 )
@@ -171,21 +174,6 @@ func nameHold(ctx context.Context, env *Env, hold *build.Hold, arg string, stage
 		}
 	}
 	return scenario, nil
-}
-
-// howCalled returns the command that calls natkit again: by its path if it is not in PATH, and
-// with sudo where that was used now.
-func howCalled(getenv func(string) string) string {
-	natkit := "natkit"
-	if _, err := exec.LookPath(natkit); err != nil {
-		if path, err := os.Executable(); err == nil {
-			natkit = path
-		}
-	}
-	if getenv("SUDO_USER") != "" {
-		natkit = "sudo " + natkit
-	}
-	return natkit
 }
 
 // printUp prints the nodes of a lab that is up, and commands to try.
@@ -422,4 +410,50 @@ func clean(ctx context.Context, env *Env) error {
 		err = errors.Join(err, env.say("removed the eBPF programs pinned in %s: their network namespace is gone\n", dir))
 	}
 	return errors.Join(err, resultsText(env.Stdout, env.style(), results), env.say("%s", waits), fillErr)
+}
+
+// place is a network namespace that may be the one of a lab's node.
+type place struct {
+	*target
+	// lab is needed where several are up.
+	node, lab string
+
+	ns *netns.Handle
+	// where names it, inLab is set of a node; neither before open.
+	where string
+	inLab *build.Lab
+}
+
+// open finds the namespace, nil for the one natkit runs in. close releases it.
+func (p *place) open(cmd *cobra.Command, env *Env) (err error) {
+	if p.node == "" {
+		p.where = p.target.name()
+		p.ns, err = p.target.open(cmd)
+		return err
+	}
+	name := ""
+	if p.inLab, name, err = attachLab(env, p.lab); err != nil {
+		return err
+	}
+	n, err := p.inLab.FindNode(p.node)
+	if err != nil {
+		p.close()
+		return usagef("lab %s: %w", name, err)
+	}
+	p.ns, p.where = n.Netns, fmt.Sprintf("%s of lab %s", p.node, name)
+	return nil
+}
+
+// close leaves a lab up.
+func (p *place) close() {
+	if p.inLab != nil {
+		_ = p.inLab.Close()
+		return
+	}
+	_ = p.ns.Close()
+}
+
+// addLab adds --lab.
+func addLab(cmd *cobra.Command, lab *string) {
+	cmd.Flags().StringVar(lab, "lab", "", "`NAME` of the lab, where several are up")
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/natkit/natkit/internal/ports"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/ruleset"
-	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/spf13/cobra"
 )
@@ -259,26 +258,6 @@ func missingBeside(kernel, rules bool) string {
 	return "a list of entries has neither kernel nor rules: assumed to be Linux 5.0 or later, with the kernel's own ranges"
 }
 
-// readHost reads what is not in the table. Without it the ports are reported all the same.
-func (p *portsVerb) readHost(cmd *cobra.Command, l *look) error {
-	ns, err := p.entries.open(cmd)
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
-	if l.rules, err = read.NAT(ns); err != nil {
-		p.notes = append(p.notes, fmt.Sprintf("the NAT rules are not known (%v): ranges are assumed to be the kernel's own", err))
-	}
-	if p.query.Release, err = collect.Release(); err != nil {
-		return err
-	}
-	sockets, err := collect.Sockets(ns)
-	l.shared = func(pools []snapshot.PortPool) ([]snapshot.SharedAddress, error) {
-		return ports.SharedWith(pools, sockets), err
-	}
-	return nil
-}
-
 // lvsSchema names the JSON form of --lvs.
 const lvsSchema = "natkit.lvs/1"
 
@@ -324,6 +303,9 @@ func (p *portsVerb) recordLVS(cmd *cobra.Command, doc *report.LVS) (*snapshot.Re
 		}
 		doc.Source = "bundle " + p.entries.from
 		return p.env.readRecorded(cmd.Context(), recorded{name: p.entries.from, memory: snapshot.DefaultBudget})
+	}
+	if err := needsLinux("read IPVS", bundleInstead); err != nil {
+		return nil, err
 	}
 	ns, err := p.entries.open(cmd)
 	if err != nil {

@@ -1,7 +1,8 @@
+//go:build linux
+
 package cli
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -357,28 +358,4 @@ func defaultBundleName(now time.Time, anonymized bool) string {
 		host = "host"
 	}
 	return "natkit-" + host + "-" + now.UTC().Format("20060102T150405Z") + ".tar.gz"
-}
-
-// withBundle opens a bundle for read, whose error it explains.
-func (e *Env) withBundle(ctx context.Context, name string, read func(io.Reader) error) error {
-	in, err := e.open(ctx, name, "a bundle of 'natkit snapshot' into it")
-	if err != nil {
-		return fmt.Errorf("read bundle: %w", err)
-	}
-	defer in.Close()
-	buffered := bufio.NewReaderSize(in, headSize)
-	head, err := buffered.Peek(headSize)
-	if len(head) == 0 && errors.Is(err, io.EOF) {
-		return malformed(fmt.Errorf("read bundle %s: the file is empty; 'natkit snapshot' writes one", name))
-	}
-	// The reader meets another error again.
-	what, verb := otherInput(head)
-	err = read(buffered)
-	if err != nil && what != "" {
-		err = fmt.Errorf("this is %s, not a bundle of 'natkit snapshot': natkit %s %s reads it", what, verb, name)
-	}
-	if err != nil {
-		return malformed(fmt.Errorf("read bundle %s: %w", name, err))
-	}
-	return nil
 }

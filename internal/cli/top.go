@@ -1,10 +1,11 @@
+//go:build linux
+
 package cli
 
 import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -96,16 +97,6 @@ func (t *topVerb) run(cmd *cobra.Command) error {
 		fmt.Fprintln(t.env.Stdout, "saved "+name)
 	}
 	return err
-}
-
-// isUTF8 reports whether the locale is (setlocale(3): the first of these that is set).
-func isUTF8(getenv func(string) string) bool {
-	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if locale := strings.ToLower(getenv(name)); locale != "" {
-			return strings.Contains(locale, "utf-8") || strings.Contains(locale, "utf8")
-		}
-	}
-	return false
 }
 
 // print prints one frame.

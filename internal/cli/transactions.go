@@ -1,3 +1,5 @@
+//go:build linux
+
 package cli
 
 import (
@@ -16,6 +18,13 @@ import (
 	"github.com/natkit/natkit/internal/tune/journal"
 	"github.com/natkit/natkit/internal/units"
 )
+
+// journal returns the journal of changes to the host.
+func (e *Env) journal() (*journal.Journal, error) {
+	dir := journal.Dir(e.Getenv)
+	e.detail("journal: %s", dir)
+	return journal.At(dir)
+}
 
 // transaction is a transaction of the journal with what it means now.
 type transaction struct {

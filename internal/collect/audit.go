@@ -12,7 +12,7 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // readAudit compares the rules with each other, and the addresses that they give with those of the
@@ -275,7 +275,7 @@ func (h *host) shown(rules *snapshot.NATRules) []snapshot.Interface {
 	})
 }
 
-// read finds out by which interfaces nothing comes in to be forwarded (ip_route_input_slow),
+// readForwarding finds out by which interfaces nothing comes in to be forwarded (ip_route_input_slow),
 // on a host that forwards.
 func (r *router) readForwarding(links []snapshot.Interface) error {
 	if off, err := r.notForwarded(false, ""); err != nil || off != "" {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"syscall"
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
@@ -17,6 +16,7 @@ import (
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // DefaultMaxEntries is how many entries of the table are read where Options does
@@ -285,8 +285,8 @@ type instant struct {
 // failure is an error in a form that a bundle keeps: the text, and the errno
 // that decides what a collector tries next.
 type failure struct {
-	Text  string        `json:"error"`
-	Errno syscall.Errno `json:"errno,omitempty"`
+	Text  string     `json:"error"`
+	Errno unix.Errno `json:"errno,omitempty"`
 }
 
 func (f *failure) Error() string { return f.Text }

@@ -9,11 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/natkit/natkit/internal/bpf/plane"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 const (
@@ -269,11 +268,7 @@ func (o *observation) lookUp() (k *lookups, err error) {
 		return nil, err
 	}
 	if k.programs = o.Programs; k.programs != nil && len(k.programs.Interfaces) > 0 {
-		pins, err := plane.PinsIn(nil)
-		if err == nil {
-			k.mappings, err = pins.Mappings()
-		}
-		if err != nil {
+		if k.mappings, err = k.router.mappings(); err != nil {
 			return nil, err
 		}
 	}
@@ -291,7 +286,7 @@ type lookups struct {
 	tables    []*ruleset.Table
 	// programs are those of a gateway, mappings what they have; nil where there are none.
 	programs *snapshot.Programs
-	mappings *plane.Mappings
+	mappings mappings
 	// outers are the interfaces of the default routes, of IPv6 or not.
 	outers map[bool]string
 	// filters is how many rules a packet may be asked by at each hook, judged how many may still be asked.

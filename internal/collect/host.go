@@ -16,7 +16,7 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // What of the host is mistaken for faults of NAT: its queues, and its reverse path filter.
@@ -227,4 +227,40 @@ func (o *observation) readICMPErrors(context.Context) (err error) {
 		return k.filter(&ruleset.Packet{Conn: ruleset.ConnRelated, Packet: nat.Packet{Protocol: unix.IPPROTO_ICMP}, ICMP: true, Type: unreachable, Code: tooLarge}, "output", "postrouting"), nil
 	})
 	return noneIfAbsent(err)
+}
+
+// mostLinks and mostQueuesRead bound what is kept of a host with very many interfaces.
+const (
+	mostLinks      = 2048
+	mostQueuesRead = 2048
+)
+
+// readLinks reads what interfaces, their queues and filters of tc lost.
+func (o *observation) readLinks(context.Context) (err error) {
+	o.Links, err = answer(o, question{"interfaces and queues", "links.json"}, askLinks)
+	if errors.As(err, new(errNotRecorded)) {
+		return errNone
+	}
+	return err
+}
+
+// readIPsecPolicies lists the policies of IPsec, if it dropped anything so far.
+func (o *observation) readIPsecPolicies(context.Context) error {
+	if o.TCP == nil || !ipsecDropped(o.TCP.Counters) {
+		return errNone
+	}
+	policies, err := answer(o, question{"IPsec policies", "ipsec_policies.json"}, askIPsecPolicies)
+	if err == nil {
+		o.IPsecPolicies = *policies
+	}
+	return noneIfAbsent(err)
+}
+
+func ipsecDropped(counters snapshot.Counters) bool {
+	for name, n := range counters {
+		if n > 0 && strings.HasPrefix(name, "Xfrm") {
+			return true
+		}
+	}
+	return false
 }

@@ -17,11 +17,6 @@ import (
 	"time"
 	"unique"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/natkit/natkit/internal/netlink"
-	"github.com/natkit/natkit/internal/netlink/socket"
-	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -89,44 +84,6 @@ func (o *observation) compareIPVS(first *observation) {
 	if o.ipvsTable != nil && first.ipvsTable != nil && o.ipvsTable.at > first.ipvsTable.at {
 		o.IPVS.Connections = o.ipvsTable.summary(first.ipvsTable, ipvsMost)
 	}
-}
-
-// Generic netlink of IPVS (include/uapi/linux/ip_vs.h).
-const (
-	ipvsFamily        = "IPVS"
-	ipvsVersion       = 1
-	ipvsGetConfig     = 13 // IPVS_CMD_GET_CONFIG
-	ipvsTimeoutTCP    = 4  // IPVS_CMD_ATTR_TIMEOUT_TCP
-	ipvsTimeoutTCPFin = 5
-	ipvsTimeoutUDP    = 6
-)
-
-// askIPVSTimeouts asks for the family by name, which loads no module: /proc/net/ip_vs is
-// there.
-func askIPVSTimeouts() (*snapshot.IPVSTimeouts, error) {
-	c, err := socket.Dial(nil, unix.NETLINK_GENERIC)
-	if err != nil {
-		return nil, fmt.Errorf("read the timeouts of IPVS: %w", err)
-	}
-	defer c.Close()
-	answers, err := c.AskGeneric(ipvsFamily, ipvsVersion, ipvsGetConfig, 0, nil)
-	if err == nil && len(answers) != 1 {
-		err = netlink.ErrTruncated
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the timeouts of IPVS: %w", netns.Denied(err, netns.NetAdmin))
-	}
-	return timeoutsOf(answers[0]), nil
-}
-
-func timeoutsOf(a netlink.Attrs) *snapshot.IPVSTimeouts {
-	seconds := func(kind uint16) int64 {
-		if b := a.Get(kind); len(b) == 4 {
-			return int64(binary.NativeEndian.Uint32(b))
-		}
-		return 0
-	}
-	return &snapshot.IPVSTimeouts{TCP: seconds(ipvsTimeoutTCP), TCPFin: seconds(ipvsTimeoutTCPFin), UDP: seconds(ipvsTimeoutUDP)}
 }
 
 // RecordIPVS reads IPVS alone, and again after o.For where that is not 0. Where there is

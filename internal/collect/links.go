@@ -1,8 +1,9 @@
+//go:build linux
+
 package collect
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -18,22 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// mostLinks and mostQueuesRead bound what is kept of a host with very many interfaces.
-	mostLinks      = 2048
-	mostQueuesRead = 2048
-	// mostQueuesAsked bounds the queues of which classes and filters are read.
-	mostQueuesAsked = 64
-)
-
-// readLinks reads what interfaces, their queues and filters of tc lost.
-func (o *observation) readLinks(context.Context) (err error) {
-	o.Links, err = answer(o, question{"interfaces and queues", "links.json"}, askLinks)
-	if errors.As(err, new(errNotRecorded)) {
-		return errNone
-	}
-	return err
-}
+// mostQueuesAsked bounds the queues of which classes and filters are read.
+const mostQueuesAsked = 64
 
 func askLinks() (*snapshot.Links, error) {
 	links, err := socket.Whole(netlink.LinkList)
@@ -265,32 +252,13 @@ func flowerWords(q *snapshot.QueueFilter, f *netlink.Flower) (words []string) {
 	return words
 }
 
-// readIPsecPolicies lists the policies of IPsec, if it dropped anything so far.
-func (o *observation) readIPsecPolicies(context.Context) error {
-	if o.TCP == nil || !ipsecDropped(o.TCP.Counters) {
-		return errNone
+func askIPsecPolicies() (*[]snapshot.IPsecPolicy, error) {
+	all, err := netlink.XfrmPolicyList(netlink.FAMILY_ALL)
+	policies := []snapshot.IPsecPolicy{}
+	for _, p := range all[:min(len(all), mostListed)] {
+		policies = append(policies, policyOf(&p))
 	}
-	policies, err := answer(o, question{"IPsec policies", "ipsec_policies.json"}, func() (*[]snapshot.IPsecPolicy, error) {
-		all, err := netlink.XfrmPolicyList(netlink.FAMILY_ALL)
-		policies := []snapshot.IPsecPolicy{}
-		for _, p := range all[:min(len(all), mostListed)] {
-			policies = append(policies, policyOf(&p))
-		}
-		return &policies, err
-	})
-	if err == nil {
-		o.IPsecPolicies = *policies
-	}
-	return noneIfAbsent(err)
-}
-
-func ipsecDropped(counters snapshot.Counters) bool {
-	for name, n := range counters {
-		if n > 0 && strings.HasPrefix(name, "Xfrm") {
-			return true
-		}
-	}
-	return false
+	return &policies, err
 }
 
 func policyOf(p *netlink.XfrmPolicy) snapshot.IPsecPolicy {

@@ -175,12 +175,12 @@ func BenchmarkTextsMillion(b *testing.B) {
 // BenchmarkBundleMillion is doctor's reading of a bundle of a million connections, in one of its two samples.
 func BenchmarkBundleMillion(b *testing.B) {
 	var file bytes.Buffer
-	w, err := snapshot.NewBundleWriter(&file, time.Unix(0, 0))
+	w, err := newBundle(&file, BundleOptions{}, snapshot.BundleHeader{TakenAt: time.Unix(0, 0)})
 	if err != nil {
 		b.Fatal(err)
 	}
 	for i := range 2 {
-		src := newRecorder(&fixture{}, w, i)
+		src := newRecorder(&fixture{}, w, i, nil)
 		src.source = &listed{n: i * 1_000_000}
 		observe(b.Context(), src, 1<<30, always(nil))
 		if err := src.end(); err != nil {

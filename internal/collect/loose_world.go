@@ -13,8 +13,7 @@ import (
 
 	"github.com/natkit/natkit/internal/loose"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // textWorld answers what becomes of packets from what ip, ss and sysctl printed.
@@ -65,20 +64,21 @@ func (w *textWorld) interfaces() (all []*link, err error) {
 	return all, nil
 }
 
-func (w *textWorld) neighbours() (all []netlink.Neigh, err error) {
+func (w *textWorld) neighbours() (map[hop]neighbour, error) {
+	all := map[hop]neighbour{}
 	for _, n := range w.Neighbours {
 		index, known := w.index[n.Interface]
 		if n.Proxy || !known {
 			continue
 		}
-		one := netlink.Neigh{LinkIndex: index, IP: n.AsSlice()}
+		var one neighbour
 		for state, name := range neighbourStates {
 			if name == n.State {
 				one.State = state
 			}
 		}
 		one.HardwareAddr, _ = net.ParseMAC(n.Hardware)
-		all = append(all, one)
+		all[hop{index, n.Addr.Unmap()}] = one
 	}
 	return all, nil
 }
@@ -311,6 +311,9 @@ func (w *textWorld) sockets(protocol string) (open []snapshot.AcceptQueue, err e
 
 // sublinkOf: no text has the filter of an interface.
 func (w *textWorld) sublinkOf(string) string { return "" }
+
+// mappings: no text has them.
+func (w *textWorld) mappings() (mappings, error) { return nil, nil }
 
 // ownPorts counts the ports of own connections.
 func (t *texts) ownPorts() (*snapshot.OwnPorts, error) {

@@ -11,9 +11,8 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/netlink"
-	"github.com/natkit/natkit/internal/netlink/socket"
 	"github.com/natkit/natkit/internal/snapshot"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 const (
@@ -85,27 +84,6 @@ func parseLocalPorts(text, reserved string) (localPorts, error) {
 }
 
 func (r localPorts) ports() int64 { return int64(r.last) - int64(r.first) + 1 - int64(len(r.reserved)) }
-
-// ask lists the TCP sockets with a port of the range (struct inet_diag_req_v2 and inet_diag_msg,
-// include/uapi/linux/inet_diag.h).
-func (r localPorts) ask() (*snapshot.OwnPorts, error) {
-	c, err := socket.Dial(nil, unix.NETLINK_INET_DIAG)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	uses := ownUses{}
-	for family, size := range map[byte]int{unix.AF_INET: 4, unix.AF_INET6: 16} {
-		answers, err := c.Ask(unix.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP, r.request(family))
-		if err != nil {
-			return nil, fmt.Errorf("list sockets of TCP: %w (needs CONFIG_INET_DIAG)", err)
-		}
-		for _, a := range answers {
-			uses.addMessage(r, a, size)
-		}
-	}
-	return uses.worst(r.ports()), nil
-}
 
 // request asks for the sockets in all states but LISTEN whose port is of the range: two
 // instructions for the kernel (inet_diag_bc_run), of which each leads behind the end, which

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/natkit/natkit/internal/bpf/plane"
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -19,39 +18,6 @@ func (o *observation) readPrograms(context.Context) (err error) {
 		return errNone
 	}
 	return err
-}
-
-func askPrograms() (*snapshot.Programs, error) {
-	all := &snapshot.Programs{Interfaces: []snapshot.ProgramInterface{}}
-	pins, err := plane.PinsIn(nil)
-	if err != nil {
-		return nil, err
-	}
-	if there, err := pins.Visible(); err != nil || !there {
-		return all, err
-	}
-	is, err := pins.Read()
-	if err != nil {
-		return nil, err
-	}
-	found, err := plane.ReadInterfaces()
-	if err != nil {
-		return nil, err
-	}
-	for i := range found {
-		f := &found[i]
-		wants, known := is.Known[f.Index]
-		all.Interfaces = append(all.Interfaces, snapshot.ProgramInterface{
-			Name: f.Name, Mode: string(is.Modes[f.Index]), Known: known, Missing: is.Missing[f.Index],
-			WantsXDP: wants, OtherXDP: uint32(is.Others[f.Index]), NativeXDP: f.Native(), MTU: f.MTU,
-		})
-	}
-	for i, c := range is.Reasons {
-		if r := plane.Reason(i); c.Packets > 0 {
-			all.Reasons = append(all.Reasons, snapshot.ProgramReason{Reason: r.String(), Dropped: r.Dropped(), Packets: c.Packets, Bytes: c.Bytes})
-		}
-	}
-	return all, nil
 }
 
 // between reports whether programs translate what comes in by one interface and goes out by another one; empty is any.

@@ -10,7 +10,6 @@ import (
 	"github.com/natkit/natkit/internal/conntrack/aggregate"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/ruleset"
-	"github.com/natkit/natkit/internal/ruleset/read"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -73,7 +72,7 @@ var collectors = []collector{
 	}},
 	{"nat_rules", func(o *observation, _ context.Context) (err error) {
 		// The kernel's own answers are of three kinds, and in its byte order.
-		o.NATRules, err = answer(o, question{"NAT rules", "nat_rules.json"}, func() (*snapshot.NATRules, error) { return read.NAT(nil) })
+		o.NATRules, err = answer(o, question{"NAT rules", "nat_rules.json"}, askNATRules)
 		if err == nil && o.NATRules.TooMany {
 			err = errors.New("read NAT rules: too many to follow: jumps and elements of maps lead to them in more ways than natkit follows; some may be missing, others lack their conditions")
 		}
@@ -155,7 +154,7 @@ func (o *observation) collect(ctx context.Context, all []collector) {
 
 // Reader reads a namespace again and again, all that a snapshot has but the connection table.
 type Reader struct {
-	src         *live
+	src         source
 	before, now *observation
 }
 

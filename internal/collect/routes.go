@@ -2,8 +2,6 @@ package collect
 
 import (
 	"cmp"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -12,11 +10,9 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
-	natnetlink "github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/ruleset"
 	"github.com/natkit/natkit/internal/snapshot"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // flow is a packet that the kernel is asked for the route of: one that comes in by an interface, or, where
@@ -39,7 +35,7 @@ type router struct {
 	world
 	links      map[int]*link
 	named      map[string]*link
-	neighbours map[hop]netlink.Neigh
+	neighbours map[hop]neighbour
 	// sortedHops are the keys of neighbours in order, once they were asked for.
 	sortedHops []hop
 	// tables are the rules that mark packets; marking bounds how many of them are asked.
@@ -61,15 +57,10 @@ type hop struct {
 
 // newRouter reads what is the same for all packets.
 func newRouter(w world) (*router, error) {
-	r := &router{world: w, links: map[int]*link{}, named: map[string]*link{}, neighbours: map[hop]netlink.Neigh{}, known: map[string]snapshot.Route{}, forwarding: map[string]bool{}}
-	all, err := w.neighbours()
-	if err != nil {
+	r := &router{world: w, links: map[int]*link{}, named: map[string]*link{}, known: map[string]snapshot.Route{}, forwarding: map[string]bool{}}
+	var err error
+	if r.neighbours, err = w.neighbours(); err != nil {
 		return nil, err
-	}
-	for _, n := range all {
-		if address, ok := netip.AddrFromSlice(n.IP); ok {
-			r.neighbours[hop{n.LinkIndex, address.Unmap()}] = n
-		}
 	}
 	links, err := w.interfaces()
 	if err != nil {
@@ -79,12 +70,15 @@ func newRouter(w world) (*router, error) {
 		r.links[l.index], r.named[l.name] = l, l
 	}
 	rules, err := w.routingRules()
+	if err != nil {
+		return nil, err
+	}
 	for _, rule := range rules {
 		if rule.priority != 0 && rule.priority != 32766 && rule.priority != 32767 {
 			r.rules = append(r.rules, rule)
 		}
 	}
-	return r, err
+	return r, nil
 }
 
 // asksRoutes is the router of a snapshot, which collect closes.
@@ -117,44 +111,17 @@ type link struct {
 	state int
 }
 
-// interfaces lists them (rtnl_fill_ifinfo).
-func (k *kernelWorld) interfaces() (all []*link, err error) {
-	messages, err := k.conn.Ask(unix.RTM_GETLINK, unix.NLM_F_DUMP, make([]byte, unix.SizeofIfInfomsg))
-	if err != nil {
-		return nil, fmt.Errorf("list interfaces: %w", err)
-	}
-	for _, m := range messages {
-		if len(m.Body) < unix.SizeofIfInfomsg {
-			continue
-		}
-		attrs, err := natnetlink.ParseAttrs(m.Body[unix.SizeofIfInfomsg:])
-		if err != nil {
-			return nil, fmt.Errorf("list interfaces: %w", err)
-		}
-		info := attrs.Nested(unix.IFLA_LINKINFO)
-		l := &link{index: int(binary.NativeEndian.Uint32(m.Body[4:])), flags: binary.NativeEndian.Uint32(m.Body[8:]), state: -1,
-			master: int(native(attrs, unix.IFLA_MASTER)), name: attrs.Text(unix.IFLA_IFNAME), kind: info.Text(unix.IFLA_INFO_KIND)}
-		if info.Text(unix.IFLA_INFO_SLAVE_KIND) == "bridge" {
-			if state := info.Nested(unix.IFLA_INFO_SLAVE_DATA).Get(unix.IFLA_BRPORT_STATE); len(state) == 1 {
-				l.state = int(state[0])
-			}
-		}
-		all = append(all, l)
-	}
-	return all, nil
-}
-
 // sorted are the interfaces in the order of their numbers.
 func (r *router) sorted() []*link {
 	return slices.SortedFunc(maps.Values(r.links), func(a, b *link) int { return cmp.Compare(a.index, b.index) })
 }
 
 // sortedNeighbours are the entries in the order of their addresses.
-func (r *router) sortedNeighbours() iter.Seq2[hop, netlink.Neigh] {
+func (r *router) sortedNeighbours() iter.Seq2[hop, neighbour] {
 	if len(r.sortedHops) != len(r.neighbours) {
 		r.sortedHops = slices.SortedFunc(maps.Keys(r.neighbours), func(a, b hop) int { return cmp.Or(cmp.Compare(a.link, b.link), a.address.Compare(b.address)) })
 	}
-	return func(yield func(hop, netlink.Neigh) bool) {
+	return func(yield func(hop, neighbour) bool) {
 		for _, at := range r.sortedHops {
 			if !yield(at, r.neighbours[at]) {
 				return
@@ -178,14 +145,6 @@ func (r *router) noARP(l *link) bool {
 	return true
 }
 
-// native is a number in the host's byte order; 0 if it is missing.
-func native(a natnetlink.Attrs, kind uint16) uint32 {
-	if b := a.Get(kind); len(b) >= 4 {
-		return binary.NativeEndian.Uint32(b)
-	}
-	return 0
-}
-
 // routingRule is one of ip-rule(8).
 type routingRule struct {
 	priority   uint32
@@ -200,49 +159,6 @@ type routingRule struct {
 	// action is that of FR_ACT_*.
 	action uint8
 }
-
-// routingRules lists them (fib_nl_fill_rule).
-func (k *kernelWorld) routingRules() (all []routingRule, err error) {
-	messages, err := k.conn.Ask(unix.RTM_GETRULE, unix.NLM_F_DUMP, make([]byte, unix.SizeofRtMsg))
-	if err != nil {
-		return nil, fmt.Errorf("list routing rules: %w", err)
-	}
-	for _, m := range messages {
-		if len(m.Body) < unix.SizeofRtMsg || m.Body[0] != unix.AF_INET && m.Body[0] != unix.AF_INET6 {
-			continue
-		}
-		attrs, err := natnetlink.ParseAttrs(m.Body[unix.SizeofRtMsg:])
-		if err != nil {
-			return nil, fmt.Errorf("list routing rules: %w", err)
-		}
-		rule := routingRule{
-			v6: m.Body[0] == unix.AF_INET6, action: m.Body[7], invert: binary.NativeEndian.Uint32(m.Body[8:])&unix.FIB_RULE_INVERT != 0,
-			priority: native(attrs, unix.FRA_PRIORITY), table: native(attrs, unix.FRA_TABLE),
-			in: attrs.Text(unix.FRA_IIFNAME), out: attrs.Text(unix.FRA_OIFNAME),
-			from: prefixFrom(attrs.Get(unix.FRA_SRC), m.Body[2]), to: prefixFrom(attrs.Get(unix.FRA_DST), m.Body[1]),
-			mark: native(attrs, unix.FRA_FWMARK), mask: native(attrs, unix.FRA_FWMASK),
-		}
-		if p := attrs.Get(unix.FRA_IP_PROTO); len(p) == 1 {
-			rule.protocol = p[0]
-		}
-		for kind, ports := range map[uint16]*[2]uint16{unix.FRA_SPORT_RANGE: &rule.sport, unix.FRA_DPORT_RANGE: &rule.dport} {
-			if p := attrs.Get(kind); len(p) == 4 {
-				ports[0], ports[1] = binary.NativeEndian.Uint16(p), binary.NativeEndian.Uint16(p[2:])
-			}
-		}
-		all = append(all, rule)
-	}
-	return all, nil
-}
-
-func prefixFrom(address []byte, bits uint8) netip.Prefix {
-	a, _ := netip.AddrFromSlice(address)
-	return netip.PrefixFrom(a, int(bits))
-}
-
-// refused are the errors by which the kernel says that it does not send a packet on: no route, one that
-// refuses (fib_props), a source that cannot come in there (fib_validate_source).
-var refused = []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL, unix.EXDEV}
 
 // ask returns the route of a packet; false where it is not known.
 func (r *router) ask(f flow) (snapshot.Route, bool) {
@@ -332,59 +248,6 @@ func (r *router) marks() (all []uint32) {
 	return all
 }
 
-// route sends one request (inet_rtm_getroute, inet6_rtm_getroute). Linux 4.18 and later know protocol
-// and ports, of TCP and UDP; earlier ones pass over them.
-func (k *kernelWorld) route(r *router, f flow) (route snapshot.Route, err error) {
-	const lookupTable, fibMatch = 0x1000, 0x2000 // RTM_F_LOOKUP_TABLE, RTM_F_FIB_MATCH
-	bits, family := uint8(f.to.Addr().BitLen()), uint8(unix.AF_INET)
-	if f.to.Addr().Is6() {
-		family = unix.AF_INET6
-	}
-	body := []byte{family, bits, 0, 0, 0, 0, 0, 0}
-	body = binary.NativeEndian.AppendUint32(body, lookupTable)
-	body = natnetlink.AppendAttr(body, unix.RTA_DST, f.to.Addr().AsSlice())
-	if f.from.Addr().IsValid() {
-		body[2] = bits
-		body = natnetlink.AppendAttr(body, unix.RTA_SRC, f.from.Addr().AsSlice())
-	}
-	if f.in != "" {
-		if r.named[f.in] == nil {
-			return route, errors.New("no such interface")
-		}
-		body = natnetlink.AppendAttr(body, unix.RTA_IIF, binary.NativeEndian.AppendUint32(nil, uint32(r.named[f.in].index)))
-	}
-	if f.mark != 0 {
-		body = natnetlink.AppendAttr(body, unix.RTA_MARK, binary.NativeEndian.AppendUint32(nil, f.mark))
-	}
-	if f.protocol == unix.IPPROTO_TCP || f.protocol == unix.IPPROTO_UDP {
-		body = natnetlink.AppendU8(body, unix.RTA_IP_PROTO, f.protocol)
-		for kind, port := range map[uint16]uint16{unix.RTA_SPORT: f.from.Port(), unix.RTA_DPORT: f.to.Port()} {
-			if port != 0 {
-				body = natnetlink.AppendAttr(body, kind, binary.BigEndian.AppendUint16(nil, port))
-			}
-		}
-	}
-	answers, err := k.conn.Ask(unix.RTM_GETROUTE, 0, body)
-	if err == nil && f.packet != nil { // the same with all next hops
-		binary.NativeEndian.PutUint32(body[8:], lookupTable|fibMatch)
-		if all, err := k.conn.Ask(unix.RTM_GETROUTE, 0, body); err == nil && len(all) > 0 {
-			defer func() { route.Hops = r.hops(all[0].Body, f) }()
-		}
-	}
-	var errno unix.Errno
-	switch {
-	case errors.As(err, &errno) && slices.Contains(refused, errno):
-		route.Error = errno.Error()
-		if route.Policy = r.refusal(f, &route); errno == unix.EINVAL && route.Policy == "" && r.foreign(f) {
-			route.Error = unix.EXDEV.Error()
-		}
-		return route, nil
-	case err != nil || len(answers) == 0:
-		return route, cmp.Or(err, errors.New("no answer"))
-	}
-	return r.parse(f, answers[0].Body)
-}
-
 // foreign reports whether the reverse path filter drops a packet, for which kernels since 6.14 answer EINVAL as
 // for a blackhole: it is strict, and the way back to the source is by another interface (__fib_validate_source).
 func (r *router) foreign(f flow) bool {
@@ -417,68 +280,6 @@ func (r *router) refusal(f flow, route *snapshot.Route) string {
 // refusingTypes are types of routes with the error of what is sent there (fib_props). IPv6 answers with
 // the route.
 var refusingTypes = map[uint8]unix.Errno{unix.RTN_BLACKHOLE: unix.EINVAL, unix.RTN_UNREACHABLE: unix.EHOSTUNREACH, unix.RTN_PROHIBIT: unix.EACCES}
-
-func (r *router) parse(f flow, body []byte) (route snapshot.Route, err error) {
-	if len(body) < unix.SizeofRtMsg {
-		return route, errors.New("a route is cut short")
-	}
-	attrs, err := natnetlink.ParseAttrs(body[unix.SizeofRtMsg:])
-	if err != nil {
-		return route, err
-	}
-	route.Table = native(attrs, unix.RTA_TABLE)
-	if errno, refuses := refusingTypes[body[7]]; refuses {
-		route.Error = errno.Error()
-	} else if body[7] == unix.RTN_LOCAL {
-		route.Local = true
-	} else {
-		index := int(native(attrs, unix.RTA_OIF))
-		route.NextHop = f.to.Addr()
-		if l := r.links[index]; l != nil {
-			route.Out = l.name
-		}
-		if gw, ok := netip.AddrFromSlice(attrs.Get(unix.RTA_GATEWAY)); ok {
-			route.NextHop = gw.Unmap()
-		} else if via := attrs.Get(unix.RTA_VIA); len(via) > 2 { // struct rtvia
-			if gw, ok := netip.AddrFromSlice(via[2:]); ok {
-				route.NextHop = gw
-			}
-		}
-		r.reach(index, &route)
-	}
-	route.Policy = r.policy(f, &route)
-	return route, nil
-}
-
-// hops are the next hops of a route with several (struct rtnexthop; fib_add_nexthop).
-func (r *router) hops(body []byte, f flow) (all []snapshot.Route) {
-	if len(body) < unix.SizeofRtMsg {
-		return nil
-	}
-	attrs, err := natnetlink.ParseAttrs(body[unix.SizeofRtMsg:])
-	if err != nil {
-		return nil
-	}
-	rest := attrs.Get(unix.RTA_MULTIPATH)
-	for len(rest) >= unix.SizeofRtNexthop && len(all) < mostHops {
-		size := int(binary.NativeEndian.Uint16(rest))
-		if size < unix.SizeofRtNexthop || size > len(rest) {
-			break
-		}
-		hop := snapshot.Route{NextHop: f.to.Addr(), Table: native(attrs, unix.RTA_TABLE)}
-		index := int(binary.NativeEndian.Uint32(rest[4:]))
-		if l := r.links[index]; l != nil {
-			hop.Out = l.name
-		}
-		own, err := natnetlink.ParseAttrs(rest[unix.SizeofRtNexthop:size])
-		if gw, ok := netip.AddrFromSlice(own.Get(unix.RTA_GATEWAY)); ok && err == nil {
-			hop.NextHop = gw.Unmap()
-		}
-		r.reach(index, &hop)
-		all, rest = append(all, hop), rest[min((size+3)&^3, len(rest)):]
-	}
-	return all
-}
 
 // reach finds out what is known of the neighbour and the interface.
 func (r *router) reach(index int, route *snapshot.Route) {

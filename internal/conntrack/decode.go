@@ -8,7 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/natkit/natkit/internal/netlink"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // errNoTuple is the cause where a message has no usable original or reply tuple.

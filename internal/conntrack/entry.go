@@ -8,7 +8,7 @@ import (
 	"bytes"
 	"net/netip"
 
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // Tuple is one direction of a connection, as the tracker keys it

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/natkit/natkit/internal/netlink"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // Opt is a value that a filter may ask for; the zero value asks for none.

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // ParsePrefix reads 198.18.0.1, 198.18.0.0/16, 198.18.0.0/255.255.0.0 or the same

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/natkit/natkit/internal/netlink"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // Types of ctnetlink messages (enum cntl_msg_types,

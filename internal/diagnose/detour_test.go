@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/snapshot"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // TestNotForwarding: what the kernel answers of an interface that does not forward is that of a route of type

@@ -9,7 +9,7 @@ import (
 
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // checkDNATUnreachable: a rule leads connections to an address that this machine cannot reach:

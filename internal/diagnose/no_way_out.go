@@ -8,7 +8,7 @@ import (
 
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // inNoRoutes and inNoRoutes6 count packets to forward for which there is no route (ip_error, ip6_pkt_drop).

@@ -1,3 +1,5 @@
+//go:build linux
+
 package disk
 
 import (
@@ -6,8 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -51,73 +51,6 @@ func MakeTrusted(dir string) error {
 		return err
 	}
 	return Trust(dir)
-}
-
-// Destination returns what writing to a name writes to: the name itself, or what links
-// lead to. A link, pipe or device that another user put into a sticky, world-writable
-// directory is not followed or opened but replaced, as it is there to mislead: the
-// kernel refuses the same where fs.protected_symlinks and fs.protected_fifos are set
-// (may_follow_link, fs/namei.c). special reports a pipe or device to be written to
-// in place.
-func Destination(name string) (target string, special bool, err error) {
-	const longestChain = 40 // MAXSYMLINKS, include/linux/namei.h
-	for range longestChain {
-		// What .. leads to depends on what the directories on the way really are.
-		dir, file := filepath.Split(name)
-		real, err := filepath.EvalSymlinks(dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			return name, false, nil
-		}
-		if err != nil {
-			return name, false, err
-		}
-		name = filepath.Join(real, file)
-		info, err := os.Lstat(name)
-		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
-				err = nil
-			}
-			return name, false, err
-		}
-		mode := info.Mode()
-		switch {
-		case mode.IsDir():
-			return "", false, unix.EISDIR
-		case mode.IsRegular():
-			return name, false, nil
-		}
-		if planted, err := isPlanted(name, info); planted || err != nil {
-			return name, false, err
-		}
-		if mode&fs.ModeSymlink == 0 {
-			return name, true, nil
-		}
-		if strings.HasPrefix(filepath.Dir(name), "/proc/") { // an open file, whose name may be none: pipe:[123]
-			info, err := os.Stat(name)
-			return name, err == nil && !info.IsDir(), err
-		}
-		to, err := os.Readlink(name)
-		if err != nil {
-			return "", false, err
-		}
-		if !filepath.IsAbs(to) {
-			to = real + "/" + to
-		}
-		name = to
-	}
-	return "", false, unix.ELOOP
-}
-
-// isPlanted reports whether another user put this into a sticky, world-writable
-// directory. A file of the directory's owner is as trusted as the directory.
-func isPlanted(name string, info fs.FileInfo) (bool, error) {
-	var dir unix.Stat_t
-	if err := unix.Stat(filepath.Dir(name), &dir); err != nil {
-		return false, &fs.PathError{Op: "stat", Path: filepath.Dir(name), Err: err}
-	}
-	const shared = unix.S_ISVTX | unix.S_IWOTH
-	owner := info.Sys().(*syscall.Stat_t).Uid
-	return dir.Mode&shared == shared && int(owner) != os.Geteuid() && owner != dir.Uid, nil
 }
 
 func ownOrRoot(st unix.Stat_t) bool { return st.Uid == 0 || int(st.Uid) == os.Geteuid() }

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // TestComposed parses what was composed, by the parser that has oracles of its own.

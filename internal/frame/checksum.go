@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"net/netip"
 
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // SumOf is the Internet checksum (RFC 1071) of b.

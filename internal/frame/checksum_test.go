@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // naiveSum is RFC 1071's definition, word by word.

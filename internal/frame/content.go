@@ -3,7 +3,7 @@ package frame
 import (
 	"encoding/binary"
 
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // compared is how much of a payload is in Content, for captures with different snap lengths.

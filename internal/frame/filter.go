@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // FilterUsage lists the words of a filter, for the help of a verb.

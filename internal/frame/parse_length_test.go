@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/gopacket/gopacket"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 func TestParseTrailer(t *testing.T) {

@@ -78,7 +78,7 @@ func TestExampleFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		file, err := ParseWith(beside{}, name, text)
+		file, err := ParseWith(beside{}, filepath.ToSlash(name), text)
 		if err != nil {
 			t.Fatal(err)
 		}

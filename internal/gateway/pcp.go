@@ -12,8 +12,8 @@ import (
 
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/unix"
 	"go.yaml.in/yaml/v4"
-	"golang.org/x/sys/unix"
 )
 
 // PCP lets hosts inside open ports of an address outside to themselves, by the Port Control Protocol (RFC 6887) or

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/nat"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // pcpHost is a gateway at 203.0.113.7, with a network inside.

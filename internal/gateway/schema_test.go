@@ -64,7 +64,7 @@ func TestSchemaTakesFiles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			files[name] = string(text)
+			files[filepath.ToSlash(name)] = string(text)
 		}
 	}
 	if err := validate(strings.Replace(composed, "<<: *web", "on: wan", 1)); err != nil { // a merge key is resolved before

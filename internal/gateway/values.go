@@ -17,8 +17,8 @@ import (
 
 	"github.com/natkit/natkit/internal/document"
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/unix"
 	"go.yaml.in/yaml/v4"
-	"golang.org/x/sys/unix"
 )
 
 // Words for what was expected, in errors.

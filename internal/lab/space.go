@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/nat"

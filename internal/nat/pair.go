@@ -24,6 +24,12 @@ func (p AddrPair) Compare(o AddrPair) int {
 	return cmp.Or(p.Outside.Compare(o.Outside), p.Inside.Compare(o.Inside))
 }
 
+// Mapped is a mapping of a destination: of all ports where On has none.
+type Mapped struct {
+	Protocol uint8
+	On, To   netip.AddrPort
+}
+
 // pairs is what a Set of pairs has.
 type pairs struct {
 	// all is ordered by Outside; the first v4 of them are IPv4.

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // typeMask removes NLA_F_NESTED and NLA_F_NET_BYTEORDER from a type (NLA_TYPE_MASK).

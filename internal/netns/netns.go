@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package netns runs functions inside network namespaces without letting a
 // thread that was moved there back into Go's pool.
 package netns

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/natkit/natkit/internal/frame"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // decode fills in p.Frame and what follows from it, and counts.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/units"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // Read reads and analyses a whole capture. A broken file is no error (see Each). If r could not

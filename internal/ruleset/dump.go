@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/natkit/natkit/internal/netlink"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // Dump is a table as nf_tables returns it.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/netlink"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // TestLargeMap: a map of more elements than become rules of their own is one rule, and

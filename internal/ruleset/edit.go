@@ -13,7 +13,7 @@ import (
 
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // Edit is where a rule has the ports and options of its translation.

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // ConnBits are what rules can ask of a packet's connection: its state by NF_CT_STATE_BIT, and

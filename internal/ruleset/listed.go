@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/natkit/natkit/internal/nat"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // RuleID identifies a rule of nf_tables in a namespace.

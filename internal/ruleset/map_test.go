@@ -8,7 +8,7 @@ import (
 
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netlink"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // mapped is a table whose forward chain is a map from incoming interfaces to verdicts.

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/natkit/natkit/internal/nat"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // And returns the condition that both are met; false if no packet meets both.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/natkit/natkit/internal/netlink"
 	"github.com/natkit/natkit/internal/testutil"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // parsed are the intervals of a list of elements; none if it is malformed.

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // nftText is a line that a script of nft, or what 'nft list ruleset' prints, has. Tables without a family are ip's.

@@ -3,7 +3,7 @@ package ruleset
 import (
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // TestIsIn: a lookup is written as nft does, with the fields that are asked for.

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/nat"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // match is a match of x_tables.

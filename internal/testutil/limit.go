@@ -1,49 +1,11 @@
 package testutil
 
 import (
-	"fmt"
-	"os"
 	"runtime"
 	"runtime/metrics"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
-
-// RaiseConntrackMax changes the host's limit of tracked connections, never down, and
-// puts it back. The test has taken LockHost.
-func RaiseConntrackMax(t testing.TB, limit int) {
-	t.Helper()
-	const path = "/proc/sys/net/netfilter/nf_conntrack_max"
-	before, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var now int
-	if _, err := fmt.Sscan(string(before), &now); err != nil || now >= limit || now == 0 { // 0 is no limit
-		return
-	}
-	t.Cleanup(func() {
-		if err := os.WriteFile(path, before, 0); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := os.WriteFile(path, fmt.Append(nil, limit), 0); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// CPUTime returns the CPU time of this process, including the kernel's for its system
-// calls. Elapsed time is no measure of it on a machine that does other work as well.
-func CPUTime(t testing.TB) time.Duration {
-	t.Helper()
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
 
 // Bounded is for fuzz targets, which defer what it returns: what a foreign input of so
 // many bytes becomes is bounded in memory and in time. Both bounds are far above what
@@ -78,7 +40,7 @@ func Linear(t testing.TB, run func(times int)) {
 			small = small.least(workOf(t, func() { run(1) }))
 		}
 		large = large.least(workOf(t, func() { run(more) }))
-		if large.bytes <= most*small.bytes+fixedBytes && large.time <= most*small.time {
+		if large.bytes <= most*small.bytes+fixedBytes && large.time <= most*max(small.time, cpuTick) {
 			return
 		}
 	}

@@ -46,8 +46,11 @@ const ratesReason = "compares rates, which an emulated processor distorts"
 
 const pureReason = "computes only: no kernel can change its results"
 
+const wineReason = "runs the Go tool, and natkit without a kernel of Linux"
+
 // leftOutTests are single tests that the default list leaves out, and why.
 var leftOutTests = map[string]map[string]string{
+	"cmd/natkit": {"TestWindows": wineReason},
 	"internal/cli": {
 		"TestCommandsDocIsCurrent":  "compares two texts of the source tree",
 		"TestSimulateDocIsCurrent":  pureReason,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 )
 
@@ -69,31 +70,25 @@ func (m *Mappings) Destination(in int, protocol uint8, to netip.AddrPort) (netip
 	return m.destinations.find(m.roles(in), protocol, to)
 }
 
-// Mapped is a mapping of a destination: of all ports where On has none.
-type Mapped struct {
-	Protocol uint8
-	On, To   netip.AddrPort
-}
-
 // Destinations returns mappings of single addresses, ordered by address: at most this many of services, and as many of whole
 // addresses.
-func (m *Mappings) Destinations(most int) (all []Mapped, err error) {
+func (m *Mappings) Destinations(most int) (all []nat.Mapped, err error) {
 	var is planeMapping
 	var service planeService
 	services := m.destinations.services.Iterate()
 	for len(all) < most && services.Next(&service, &is) {
 		on := netip.AddrPortFrom(service.Address.addr(), swapped(service.Port))
-		all = append(all, Mapped{service.Protocol, on, is.of(on)})
+		all = append(all, nat.Mapped{Protocol: service.Protocol, On: on, To: is.of(on)})
 	}
 	var a planeAddress
 	hosts := m.destinations.hosts.Iterate()
 	for most += len(all); len(all) < most && hosts.Next(&a, &is); {
 		if is.Flags&maps != 0 {
 			on := netip.AddrPortFrom(a.addr(), 0)
-			all = append(all, Mapped{0, on, is.of(on)})
+			all = append(all, nat.Mapped{On: on, To: is.of(on)})
 		}
 	}
-	slices.SortFunc(all, func(a, b Mapped) int { return cmp.Or(a.On.Compare(b.On), cmp.Compare(a.Protocol, b.Protocol)) })
+	slices.SortFunc(all, func(a, b nat.Mapped) int { return cmp.Or(a.On.Compare(b.On), cmp.Compare(a.Protocol, b.Protocol)) })
 	return all, errors.Join(services.Err(), hosts.Err())
 }
 

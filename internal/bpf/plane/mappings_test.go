@@ -60,9 +60,9 @@ func TestMappings(t *testing.T) {
 		}
 	}
 	whole, port := netip.AddrPortFrom(publicAddress, 0), netip.AddrPortFrom(publicAddress, 80)
-	want := []Mapped{{0, whole, netip.AddrPortFrom(insideAddress, 0)}, {unix.IPPROTO_TCP, port, netip.AddrPortFrom(insideAddress2, 8080)}}
+	want := []nat.Mapped{{On: whole, To: netip.AddrPortFrom(insideAddress, 0)}, {Protocol: unix.IPPROTO_TCP, On: port, To: netip.AddrPortFrom(insideAddress2, 8080)}}
 	for _, host := range []string{"40", "41"} {
-		want = append(want, Mapped{0, netip.MustParseAddrPort("203.0.113." + host + ":0"), netip.MustParseAddrPort("10.0.1." + host + ":0")})
+		want = append(want, nat.Mapped{On: netip.MustParseAddrPort("203.0.113." + host + ":0"), To: netip.MustParseAddrPort("10.0.1." + host + ":0")})
 	}
 	if all, err := m.Destinations(3); err != nil || !slices.Equal(all, want) {
 		t.Errorf("all: %+v, %v, want %+v", all, err, want)

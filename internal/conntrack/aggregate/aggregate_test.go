@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/testutil"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 func roomy() Memory { return Memory{Budget: NewBudget(64 << 20), Seed: 1} }

@@ -9,7 +9,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/snapshot"
 
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 func tcpEntry(s conntrack.TCPState, left uint32, status conntrack.Status) conntrack.Entry {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/natkit/natkit/internal/conntrack"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // table is like that of a busy gateway: n entries of SNATed TCP.

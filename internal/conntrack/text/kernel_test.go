@@ -1,3 +1,5 @@
+//go:build linux
+
 package text_test
 
 import (
@@ -20,7 +22,7 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/testutil"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 func within(t *testing.T, ns *netns.Handle, fn func() error) {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 const (

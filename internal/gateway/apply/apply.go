@@ -17,9 +17,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
-	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/tune/apply"
@@ -48,7 +48,7 @@ type Wish struct {
 
 func (w Wish) files() gateway.Files {
 	if w.Files == nil {
-		return host.Files{}
+		return disk.Files{}
 	}
 	return w.Files
 }
@@ -141,13 +141,13 @@ func (h Host) check(ctx context.Context, w Wish, check func(*gateway.File, gatew
 
 // checkFile is check without what is in force.
 func (r *Ready) checkFile(ctx context.Context, w Wish, check func(*gateway.File, gateway.Facts, func(*gateway.Plan)) []gateway.Finding) (err error) {
-	if r.file, err = UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.ParseWith(w.files(), w.Name, w.Text) }); err != nil {
+	if r.file, err = gateway.UnlessEnded(ctx, func() (*gateway.File, error) { return gateway.ParseWith(w.files(), w.Name, w.Text) }); err != nil {
 		return err
 	}
 	if r.Facts, err = r.host.facts(ctx, r.file, w.PID); err != nil {
 		return err
 	}
-	r.Findings, err = UnlessEnded(ctx, func() ([]gateway.Finding, error) {
+	r.Findings, err = gateway.UnlessEnded(ctx, func() ([]gateway.Finding, error) {
 		return check(r.file, r.Facts, func(p *gateway.Plan) { r.Gateway = p }), nil
 	})
 	return err
@@ -156,7 +156,7 @@ func (r *Ready) checkFile(ctx context.Context, w Wish, check func(*gateway.File,
 // compile makes the plan, unless the check has made it, and the changes to what is in force.
 func (r *Ready) compile(ctx context.Context, w Wish) (err error) {
 	if r.Gateway == nil {
-		r.Gateway, err = UnlessEnded(ctx, func() (*gateway.Plan, error) { return gateway.Compile(&r.file.Config, r.Facts) })
+		r.Gateway, err = gateway.UnlessEnded(ctx, func() (*gateway.Plan, error) { return gateway.Compile(&r.file.Config, r.Facts) })
 		if err != nil {
 			return err
 		}
@@ -189,30 +189,6 @@ func (r *Ready) compile(ctx context.Context, w Wish) (err error) {
 	}
 	r.Prepared, err = Plan(r.Gateway, r.Digest, r.now, w.Origin)
 	return err
-}
-
-// UnlessEnded returns what fn returns, or an error as soon as ctx ends: a large file takes
-// seconds. fn changes nothing, so that it can be left running.
-func UnlessEnded[T any](ctx context.Context, fn func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	var none T
-	if ctx.Err() != nil {
-		return none, ctx.Err()
-	}
-	done := make(chan result, 1)
-	go func() {
-		value, err := fn()
-		done <- result{value, err}
-	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-ctx.Done():
-		return none, ctx.Err()
-	}
 }
 
 func refusals(all []gateway.Finding) []gateway.Finding {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/disk"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/host"
 	"github.com/natkit/natkit/internal/snapshot"
@@ -422,7 +423,7 @@ func (w *fileWatch) take(files map[string]fs.FileInfo) {
 // inputs read the files that a configuration names, and keep what they read: it is read again only with the
 // configuration itself.
 type inputs struct {
-	host.Files
+	disk.Files
 	texts map[string]input
 	lists map[string]listing
 	// infos are the files before they were read.

@@ -1,3 +1,5 @@
+//go:build linux
+
 package convert
 
 import (
@@ -548,16 +550,6 @@ func (c *corpusCase) live(h corpusHost) {
 	if diff := cmp.Diff(rulesOf(c.result), rulesOf(result)); diff != "" {
 		c.Errorf("rules (-text +kernel):\n%s\n%+v", diff, result.Untranslated())
 	}
-}
-
-func rulesOf(r *Result) (all []string) {
-	for _, rule := range slices.Concat(r.Config.NAT, r.Config.IPv6) {
-		if rule.Name, rule.Note = "", ""; rule.Enabled == nil { // comments of the kernel's rules are others
-			all = append(all, gateway.MarshalRule(rule))
-		}
-	}
-	slices.Sort(all)
-	return all
 }
 
 // apply has the engine carry out what was imported.

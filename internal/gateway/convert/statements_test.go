@@ -367,3 +367,13 @@ func TestPolicies(t *testing.T) {
 		t.Errorf("%q, %+v", rules, notes)
 	}
 }
+
+func rulesOf(r *Result) (all []string) {
+	for _, rule := range slices.Concat(r.Config.NAT, r.Config.IPv6) {
+		if rule.Name, rule.Note = "", ""; rule.Enabled == nil { // comments of the kernel's rules are others
+			all = append(all, gateway.MarshalRule(rule))
+		}
+	}
+	slices.Sort(all)
+	return all
+}

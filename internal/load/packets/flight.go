@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/frame"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // State is what is known of one datagram.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/nat"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // good is a run that nothing is wrong with.

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/natkit/natkit/internal/frame"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // MaxCycle is how many sizes or flag sets follow each other before they come again.

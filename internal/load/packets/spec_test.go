@@ -16,7 +16,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/testutil"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 func TestParseFlagCycle(t *testing.T) {

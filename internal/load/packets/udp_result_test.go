@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 
 	"github.com/natkit/natkit/internal/load"
 )

@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/natkit/natkit/internal/frame"
 	"github.com/natkit/natkit/internal/pcap"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // observed is what is kept of a packet.

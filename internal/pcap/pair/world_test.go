@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/frame"
-	"golang.org/x/sys/unix"
+	"github.com/natkit/natkit/internal/unix"
 )
 
 // world is traffic through a NAT that loses, doubles and delays packets, with what

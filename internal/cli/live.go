@@ -1,0 +1,84 @@
+//go:build linux
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/conntrack/aggregate"
+	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/gateway/engine"
+	"github.com/natkit/natkit/internal/gateway/host"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/ports"
+	"github.com/natkit/natkit/internal/ruleset"
+	"github.com/natkit/natkit/internal/ruleset/read"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune/apply"
+	"github.com/spf13/cobra"
+)
+
+// onLinux is whether there is a host to read.
+const onLinux = true
+
+// needsLinux is nil on Linux.
+func needsLinux(string, string) error { return nil }
+
+// hideHost hides nothing on Linux.
+func hideHost(*cobra.Command) {}
+
+// gatewayFacts reads what a gateway's file is checked against.
+func gatewayFacts(ctx context.Context, ns *netns.Handle, c *gateway.Config) (gateway.Facts, error) {
+	facts, err := host.Read(ctx, ns, host.OptionsFor(c, os.Getpid()))
+	if err == nil {
+		engine.Standard.Facts(ns, c, &facts)
+	}
+	return facts, err
+}
+
+func gatewayFindings(file *gateway.File, facts *gateway.Facts) []gateway.Finding {
+	return engine.Standard.Check(file, *facts)
+}
+
+// kernelRules reads the rules of a namespace.
+func kernelRules(ns *netns.Handle) (*ruleset.Ruleset, error) { return read.Tables(ns) }
+
+// readTimeouts has zeros for what cannot be read, as in a container without these files.
+func readTimeouts(ns *netns.Handle) (t aggregate.Timeouts) {
+	timeout := func(of string) uint32 {
+		n, err := apply.ReadSysctlInt("/proc", "net.netfilter.nf_conntrack_tcp_timeout_"+of)
+		if err != nil || n < 0 {
+			return 0
+		}
+		return uint32(min(n, math.MaxUint32))
+	}
+	_ = ns.Do(func() error {
+		t = aggregate.Timeouts{Established: timeout("established"), Short: max(timeout("unacknowledged"), timeout("max_retrans"))}
+		return nil
+	})
+	return t
+}
+
+// readHost reads what is not in the table. Without it the ports are reported all the same.
+func (p *portsVerb) readHost(cmd *cobra.Command, l *look) error {
+	ns, err := p.entries.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	if l.rules, err = read.NAT(ns); err != nil {
+		p.notes = append(p.notes, fmt.Sprintf("the NAT rules are not known (%v): ranges are assumed to be the kernel's own", err))
+	}
+	if p.query.Release, err = collect.Release(); err != nil {
+		return err
+	}
+	sockets, err := collect.Sockets(ns)
+	l.shared = func(pools []snapshot.PortPool) ([]snapshot.SharedAddress, error) {
+		return ports.SharedWith(pools, sockets), err
+	}
+	return nil
+}
