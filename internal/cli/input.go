@@ -106,21 +106,27 @@ type markedText struct {
 }
 
 func (m *markedText) Read(p []byte) (int, error) {
-	if !m.known {
-		m.known = true
-		var mark [2]byte
-		n, err := io.ReadFull(m.from, mark[:])
-		switch {
-		case err != nil && err != io.EOF && err != io.ErrUnexpectedEOF:
-			return copy(p, mark[:n]), err
-		case mark == [2]byte{0xff, 0xfe}:
-			m.from = &utf16Reader{from: bufio.NewReader(m.from), order: binary.LittleEndian}
-		case mark == [2]byte{0xfe, 0xff}:
-			m.from = &utf16Reader{from: bufio.NewReader(m.from), order: binary.BigEndian}
-		default:
-			m.from = io.MultiReader(bytes.NewReader(mark[:n]), m.from)
-		}
+	if m.known || len(p) == 0 {
+		return m.from.Read(p)
 	}
+	if m.known = true; len(p) == 1 {
+		m.from = bufio.NewReader(&markedText{from: m.from}) // which reads more at once
+		return m.from.Read(p)
+	}
+	n, err := io.ReadAtLeast(m.from, p, 2)
+	if err == io.ErrUnexpectedEOF {
+		err = io.EOF
+	}
+	var order binary.ByteOrder
+	switch {
+	case bytes.HasPrefix(p[:n], []byte{0xff, 0xfe}):
+		order = binary.LittleEndian
+	case bytes.HasPrefix(p[:n], []byte{0xfe, 0xff}):
+		order = binary.BigEndian
+	default:
+		return n, err
+	}
+	m.from = &utf16Reader{from: bufio.NewReader(io.MultiReader(bytes.NewReader(bytes.Clone(p[2:n])), m.from)), order: order}
 	return m.from.Read(p)
 }
 

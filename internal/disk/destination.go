@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 )
@@ -16,6 +17,9 @@ import (
 // (may_follow_link, fs/namei.c). special reports a pipe or device to be written to
 // in place.
 func Destination(name string) (target string, special bool, err error) {
+	if runtime.GOOS == "windows" {
+		return inPlace(name)
+	}
 	const longestChain = 40 // MAXSYMLINKS, include/linux/namei.h
 	for range longestChain {
 		// What .. leads to depends on what the directories on the way really are.
@@ -62,4 +66,18 @@ func Destination(name string) (target string, special bool, err error) {
 		name = to
 	}
 	return "", false, syscall.ELOOP
+}
+
+// inPlace is Destination where no other user plants links: what a link leads to is written to in place.
+func inPlace(name string) (target string, special bool, err error) {
+	info, err := os.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return name, false, nil
+	case err != nil:
+		return name, false, err
+	case info.IsDir():
+		return "", false, syscall.EISDIR
+	}
+	return name, !info.Mode().IsRegular(), nil
 }
