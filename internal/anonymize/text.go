@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // wordList has the words of the kernel's, nft's, iptables' and natkit's own that texts of snapshots have, one a
@@ -16,13 +17,13 @@ import (
 //go:embed words.txt
 var wordList string
 
-var words = func() map[string]bool {
+var words = sync.OnceValue(func() map[string]bool {
 	known := map[string]bool{}
 	for word := range strings.FieldsSeq(wordList) {
 		known[word] = true
 	}
 	return known
-}()
+})
 
 const (
 	ipv4       = `\d{1,3}(?:\.\d{1,3}){3}`
@@ -176,7 +177,7 @@ func (a *Anonymizer) name(name string) string {
 
 func ofWords(name string) bool {
 	return !slices.ContainsFunc(separators.Split(name, -1), func(part string) bool {
-		return part != "" && !known.MatchString(part) && !words[strings.ToLower(part)]
+		return part != "" && !known.MatchString(part) && !words()[strings.ToLower(part)]
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // kind is a sort of text.
@@ -42,7 +43,7 @@ const (
 const entryLine = `(?m)^\s*(?:ipv[46] +\d+ +)?[a-z0-9]+ +\d+ .*\bsrc=\S+ dst=`
 
 // kinds are all there are. The first whose content fits is taken.
-var kinds = allKinds()
+var kinds = sync.OnceValue(allKinds) // their patterns take 10 ms, of each start of natkit
 
 func allKinds() []kind {
 	line := func(pattern string) *regexp.Regexp { return regexp.MustCompile(`(?m)^` + pattern) }
@@ -100,9 +101,10 @@ func allKinds() []kind {
 }
 
 func kindNamed(name string) *kind {
-	for i := range kinds {
-		if kinds[i].name == name {
-			return &kinds[i]
+	all := kinds()
+	for i := range all {
+		if all[i].name == name {
+			return &all[i]
 		}
 	}
 	return nil
@@ -111,8 +113,9 @@ func kindNamed(name string) *kind {
 // kindOf recognises a text by its head; nil where it is none.
 func kindOf(t *Text) *kind {
 	head := t.Data[:min(len(t.Data), headBytes)]
-	for i := range kinds {
-		k := &kinds[i]
+	all := kinds()
+	for i := range all {
+		k := &all[i]
 		if k.fits(t, head) {
 			return k
 		}

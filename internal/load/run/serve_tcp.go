@@ -392,8 +392,20 @@ func (w *tcpServeWorker) publish() {
 	w.inFlight.Store(int64(w.open))
 }
 
-// leave closes what is open.
+// leave handles what clients did before, and closes what is open.
 func (w *tcpServeWorker) leave() {
+	if w.accepts {
+		w.giveTurn()
+	}
+	for more := true; more; {
+		more = false
+		for _, e := range w.wait(0) {
+			if e.Fd >= 0 {
+				more = true
+				w.event(e.Fd, e.Events)
+			}
+		}
+	}
 	w.closed += int64(w.open)
 	for fd, held := range w.held {
 		if held {
