@@ -166,6 +166,9 @@ func (c Cap) Loss(mean float64) float64 {
 	return 0
 }
 
+// MostDefaultEntries is the greatest nf_conntrack_max, and nf_conntrack_buckets, that any kernel gives itself.
+const MostDefaultEntries = 262144
+
 // DefaultTable is how many buckets and entries the kernel gives itself at boot
 // (nf_conntrack_init_start), of Linux from 5.4 to 5.10 and from 6.1 on.
 func DefaultTable(k snapshot.Kernel, memory *snapshot.Memory) (buckets, limit int64, known bool) {
@@ -174,7 +177,7 @@ func DefaultTable(k snapshot.Kernel, memory *snapshot.Memory) (buckets, limit in
 		return 0, 0, false
 	}
 	const gib = 1 << 30
-	least, some, many, factor := int64(1024), int64(65536), int64(262144), int64(1)
+	least, some, many, factor := int64(1024), int64(65536), int64(MostDefaultEntries), int64(1)
 	if small {
 		least, some, many, factor = 32, 16384, 65536, 4
 	}

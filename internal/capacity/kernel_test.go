@@ -135,6 +135,14 @@ func TestDefaultTable(t *testing.T) {
 	}
 }
 
+func TestTCPHash(t *testing.T) {
+	for memory, want := range map[uint64]int64{0: 524288, 1: 1, 8 << 30: 65536, 9 << 30: 131072, 24 << 30: 262144, 64 << 30: 524288, math.MaxUint64: 524288} {
+		if got := TCPHash(memory); got != want {
+			t.Errorf("TCPHash(%d) = %d, want %d", memory, got, want)
+		}
+	}
+}
+
 func TestPorts(t *testing.T) {
 	got := []int64{
 		PortsFor(1000, 100, 120, 1), PortsFor(1000, 100, 120, 13), PortsFor(math.MaxInt64, 1e300, 1e300, 1),

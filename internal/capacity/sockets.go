@@ -35,6 +35,17 @@ func Backlog(connections int64, perSecond float64) int64 {
 	return min(max(powerOfTwo(second), LeastBacklog), MostBacklog)
 }
 
+// TCPHash is the most buckets that the kernel gives TCP's hash table of connections at boot: one for 128 KiB of memory,
+// rounded up to a power of two, 524,288 at most (tcp_init, net/ipv4/tcp.c). Limits of handshakes and of TIME_WAIT
+// are parts of it. memoryBytes 0 means unknown.
+func TCPHash(memoryBytes uint64) int64 {
+	const most = 512 << 10
+	if memoryBytes == 0 || memoryBytes>>17 >= most {
+		return most
+	}
+	return powerOfTwo(int64(memoryBytes >> 17))
+}
+
 // powerOfTwo is the least from n on, at most 2^62.
 func powerOfTwo(n int64) int64 {
 	if n <= 1 {

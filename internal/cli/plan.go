@@ -61,7 +61,8 @@ another, of which nothing is read. docs/plan.md has the formulas; --explain prin
 with what went into them.
 
 --output sysctl, modprobe, systemd or gateway prints a file that is ready to use, --write
-writes them all below a folder. They only raise values.
+writes them all below a folder. They raise what is too low; of a machine whose values are
+not known, what has to be more than its kernel gives itself.
 
 With --check only what the roles of --as need is compared with the machine. Exit codes:
 0 ready, 1 error, 2 usage, 3 not ready, 4 something could not be read.`,
@@ -89,9 +90,9 @@ func (v *planVerb) addFlags(cmd *cobra.Command) {
 	flags.Var(into(&r.Load.Protocol, oneOf(plan.TCP, plan.UDP)), "proto", "the load's `PROTOCOL`: tcp, udp")
 	flags.Lookup("proto").DefValue = plan.TCP
 	flags.Var(into(&r.Load.Growth, parseGrowth), "growth", "plan for this `FACTOR` of the load that is seen")
-	flags.StringVar(&v.kernel, "kernel", "", "plan for a machine with this kernel `VERSION` (6.12, 5.15.103, 6.1.0-13-amd64) and read nothing here")
+	flags.Var(into(&v.kernel, notEmpty("a kernel version")), "kernel", "plan for a machine with this kernel `VERSION` (6.12, 5.15.103, 6.1.0-13-amd64) and read nothing here")
 	flags.Var(into(&v.memory, parseMemory), "memory", "`SIZE` of the machine's memory: 8G")
-	flags.StringVar(&v.from, "from", "", "take machine and load from a bundle `FILE` that 'natkit snapshot' wrote; - for standard input")
+	flags.Var(into(&v.from, notEmpty("a file")), "from", "take machine and load from a bundle `FILE` that 'natkit snapshot' wrote; - for standard input")
 	flags.Var(into(&r.Ports, parseRange), "ports", "ports of each address of the NAT, `FIRST-LAST`")
 	flags.Lookup("ports").DefValue = r.Ports.String()
 	flags.Var(between(&r.Addresses, 1, plan.MostAddresses), "addresses", "`N` addresses: of the NAT, and of a load client")
@@ -104,7 +105,7 @@ func (v *planVerb) addFlags(cmd *cobra.Command) {
 	flags.StringSliceVar(&v.roles, "as", []string{string(plan.Gateway)}, "`ROLES` of the machine that --check and files are for: gateway, server, client")
 	flags.BoolVar(&v.check, "check", false, "compare only what the roles need with what the machine has; exits with 3 where it is not ready")
 	flags.BoolVar(&v.explain, "explain", false, "print formula and inputs of each number")
-	flags.StringVar(&v.write, "write", "", "write the files below folder `DIR`; none is overwritten")
+	flags.Var(into(&v.write, notEmpty("a folder")), "write", "write the files below folder `DIR`; none is overwritten")
 	flags.StringVar(&v.unit, "unit", "", "with --write: the systemd `UNIT` of the program that gets the drop-in, such as nginx.service")
 	flags.StringVar(&v.network.WAN, "wan", v.network.WAN, "`INTERFACE` outside, for the gateway's file")
 	flags.StringVar(&v.network.LAN, "lan", v.network.LAN, "`INTERFACE` inside, for the gateway's file")
@@ -233,9 +234,9 @@ func (v *planVerb) setLoad(cmd *cobra.Command) error {
 	case changed("rate") && changed("connections") && changed("duration"):
 		return usagef("--rate, --duration and --connections are mutually exclusive: two of them give the third")
 	case changed("rate") && changed("connections"):
-		l.DurationSeconds = float64(l.Open) / l.PerSecond
+		l.DurationSeconds = float64(l.Open) / (l.PerSecond * (1 - l.Unanswered))
 	case changed("connections") && l.DurationSeconds > 0:
-		l.PerSecond = float64(l.Open) / l.DurationSeconds
+		l.PerSecond = float64(l.Open) / (l.DurationSeconds * (1 - l.Unanswered))
 	case !changed("rate") && !changed("connections"):
 		l.Observed = true
 	}
@@ -250,7 +251,13 @@ func (v *planVerb) setLoad(cmd *cobra.Command) error {
 		if err != nil {
 			return usagef("--as %q: %w", name, err)
 		}
+		if l.Protocol != plan.TCP && role != plan.Gateway {
+			return usagef("--as %s: limits of UDP are those of a gateway alone", role)
+		}
 		v.request.Roles = append(v.request.Roles, role)
+	}
+	if len(v.request.Roles) == 0 {
+		return usagef("--as: must have one of gateway, server, client")
 	}
 	if v.kernel != "" {
 		if _, err := capacity.ParseRelease(v.kernel); err != nil {

@@ -47,11 +47,12 @@ func (h *Hook) Run(ctx context.Context, e diagnose.Event) {
 	if h.running == nil {
 		h.running, h.waiting, h.slots = map[string]bool{}, map[string]diagnose.Event{}, make(chan struct{}, mostHooks)
 	}
-	if h.running[e.ID] { // events of rules without a result have no ID, and are one series
-		h.waiting[e.ID] = e
+	id := series(e)
+	if h.running[id] {
+		h.waiting[id] = e
 		return
 	}
-	h.running[e.ID] = true
+	h.running[id] = true
 	h.all.Go(func() { h.series(ctx, e) })
 }
 
@@ -60,7 +61,7 @@ func (h *Hook) Wait() { h.all.Wait() }
 
 // series runs the command for an event, and for those of the same finding that came meanwhile.
 func (h *Hook) series(ctx context.Context, e diagnose.Event) {
-	for more := true; more; e, more = h.next(e.ID) {
+	for more := true; more; e, more = h.next(series(e)) {
 		h.slots <- struct{}{}
 		err := h.one(ctx, e)
 		<-h.slots
@@ -112,9 +113,11 @@ func (h *Hook) one(ctx context.Context, e diagnose.Event) error {
 	return nil
 }
 
-func eventName(e diagnose.Event) string {
-	return fmt.Sprintf("%s (%s)", cmp.Or(e.ID, strings.Join(e.Checks, ", ")), e.Kind)
-}
+func eventName(e diagnose.Event) string { return fmt.Sprintf("%s (%s)", series(e), e.Kind) }
+
+// series names the events of which one waits at most: those of a finding, or of the same rules without a result, which
+// have no ID.
+func series(e diagnose.Event) string { return cmp.Or(e.ID, strings.Join(e.Checks, ", ")) }
 
 // variables are those of the environment that tell of an event.
 func variables(e diagnose.Event) []string {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -88,6 +89,26 @@ func TestHook(t *testing.T) {
 	}
 	if h.lines(t, "made") != nil || len(h.failed) > 0 {
 		t.Errorf("failed %q, and the title was run: %v", h.failed, h.lines(t, "made"))
+	}
+}
+
+// TestHookOfChecks: of several events of rules without a result each runs the command, though none has an ID.
+func TestHookOfChecks(t *testing.T) {
+	h := newHook(t, `echo "begin" >>log; until [ -e go ]; do sleep 0.02; done; echo "$NATKIT_CHECKS" >>checks`)
+	for _, checks := range [][]string{{"a", "b"}, {"c"}, {"d"}} {
+		e := event("", 1)
+		e.Kind, e.Severity, e.Checks = diagnose.Unchecked, 0, checks
+		h.Run(t.Context(), e)
+	}
+	testutil.Eventually(t, "all of them run", func() bool { return len(h.lines(t, "log")) == 3 })
+	if err := os.WriteFile(filepath.Join(h.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.Wait()
+	got := h.lines(t, "checks")
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"a,b", "c", "d"}, got); diff != "" || len(h.failed) > 0 {
+		t.Errorf("(-want +got), failed %q:\n%s", h.failed, diff)
 	}
 }
 

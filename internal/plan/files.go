@@ -9,6 +9,7 @@ import (
 
 	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/gateway"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -43,7 +44,8 @@ type File struct {
 
 // head begins every file.
 func (p *Plan) head(more ...string) string {
-	lines := append([]string{"Written by natkit plan: " + p.Load.String() + ", for " + p.Source + "."}, more...)
+	source := strings.Join(strings.Fields(p.Source), " ") // a file's name may have more than one line
+	lines := append([]string{"Written by natkit plan: " + p.Load.String() + ", for " + source + "."}, more...)
 	return "# " + strings.Join(lines, "\n# ") + "\n"
 }
 
@@ -62,7 +64,8 @@ func (l Load) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// changes are what the sysctl file sets: values that this machine does not have, or that are not known of it.
+// changes are what the sysctl file sets: values that this machine does not have, or that kernels do not give themselves
+// where its own are not known.
 func (p *Plan) changes() (all []tune.Change) {
 	for _, l := range p.Limits {
 		c := tune.Change{Kind: tune.Sysctl, Target: l.Name, Before: l.Now, After: l.Set}
@@ -97,16 +100,36 @@ func (p *Plan) lines(kind tune.Kind) (text string) {
 func (p *Plan) Text(f Format, n Network) string {
 	switch f {
 	case SysctlFile:
+		var more []string
+		if slices.ContainsFunc(p.changes(), func(c tune.Change) bool { return c.Before == "" }) {
+			more = append(more, "The machine's own values were not read: this replaces greater ones as well.")
+		}
 		if text := p.lines(tune.SysctlConf); text != "" {
-			return p.head() + text
+			return p.head(more...) + text
 		}
 		return p.head("No value has to be raised.")
 	case ModprobeFile:
-		return p.head() + "options nf_conntrack hashsize=" + strconv.FormatInt(p.Table.Buckets, 10) + "\n"
+		if !slices.ContainsFunc(p.Limits, func(l Limit) bool { return l.Name == snapshot.ConntrackBuckets && l.Set != "" }) {
+			return p.head("No bucket has to be added.")
+		}
+		return p.head("It makes nf_conntrack_max 8 times as much at boot: the sysctl file is needed as well.") +
+			"options nf_conntrack hashsize=" + strconv.FormatInt(p.Table.Buckets, 10) + "\n"
 	case SystemdFile:
-		return p.head("In /etc/systemd/system/UNIT.service.d/.") + fmt.Sprintf("[Service]\nLimitNOFILE=%d\n", capacity.Files(p.Load.Open))
+		return p.head("In /etc/systemd/system/UNIT.service.d/.") + "[Service]\nLimitNOFILE=" + openFiles(capacity.Files(p.Load.Open)) + "\n"
 	}
 	return p.gateway(n)
+}
+
+// usualHardLimit is systemd's own hard limit of open files (systemd.exec(5), DefaultLimitNOFILE= is 1024:524288).
+const usualHardLimit = 524_288
+
+// openFiles is a LimitNOFILE of that many files at least: a program that raises its own limit up to the hard one, as it
+// may need two files for a connection, keeps what it has without the file.
+func openFiles(n int64) string {
+	if n < usualHardLimit {
+		return fmt.Sprintf("%d:%d", n, usualHardLimit)
+	}
+	return strconv.FormatInt(n, 10)
 }
 
 // gateway is a file for 'natkit gateway apply', whose expect gives the same table.
@@ -122,8 +145,12 @@ func (p *Plan) gateway(n Network) string {
 	} else {
 		c.NAT = []gateway.Rule{{Masquerade: &gateway.Masquerade{Choice: ports}}}
 	}
-	if need := p.Ports.AddressesNeeded; need > 1 && int64(len(n.SNAT)) == 0 {
-		more = append(more, fmt.Sprintf("One address does not have the ports: %s are needed; --snat names them.", units.Count(need)))
+	have := p.Ports.Addresses
+	if len(n.SNAT) == 0 {
+		have = 1 // the interface's
+	}
+	if need := p.Ports.AddressesNeeded; have < need {
+		more = append(more, fmt.Sprintf("Ports toward one destination take %s, this file has %s; --snat names more.", units.Plural(need, "address", "addresses"), units.Count(have)))
 	}
 	return p.head(more...) + string(gateway.Marshal(&c))
 }

@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,7 +47,8 @@ type Limit struct {
 	Now    string `json:"now,omitempty"`
 	Enough Answer `json:"enough"`
 	Why    string `json:"why"`
-	// Set is what the files set it to; empty where it is not a sysctl, or not to be changed.
+	// Set is what the files set it to; empty where it is no sysctl, where it is enough, and where the machine's own value is
+	// not known and may be more.
 	Set string `json:"set,omitempty"`
 }
 
@@ -85,6 +88,11 @@ func (m *maker) add(l Limit) { m.p.Limits = append(m.p.Limits, l) }
 
 // atLeast adds a sysctl that is one number.
 func (m *maker) atLeast(role Role, name string, need int64, why string) {
+	m.add(m.sysctl(role, name, need, need, why))
+}
+
+// sysctl is a limit of a sysctl that is one number, which files set to set.
+func (m *maker) sysctl(role Role, name string, need, set int64, why string) Limit {
 	l := Limit{Role: role, Name: name, Need: strconv.FormatInt(need, 10), Now: m.r.On.Sysctls[name], Enough: Unknown, Why: why}
 	now, known := m.r.On.Sysctls.Int(name)
 	// fs.file-max may be more than an int64 (ULONG_MAX).
@@ -94,10 +102,41 @@ func (m *maker) atLeast(role Role, name string, need int64, why string) {
 	if known { // nf_conntrack_max = 0 is no limit (__nf_conntrack_alloc)
 		l.Enough = answer(now >= need || now == 0 && name == snapshot.ConntrackMax)
 	}
-	if l.Enough != Yes {
-		l.Set = l.Need
+	if l.Enough != Yes && set > now && (known || set > m.usual(name)) {
+		l.Set = strconv.FormatInt(set, 10)
 	}
-	m.add(l)
+	return l
+}
+
+// usual is the most that a kernel, or systemd, gives a sysctl at boot: a file that is for a machine whose value is not
+// known sets what needs more, as it would lower others.
+func (m *maker) usual(name string) int64 {
+	hash := capacity.TCPHash(m.table.MemoryBytes)
+	switch name {
+	case snapshot.ConntrackMax, snapshot.ConntrackBuckets:
+		if m.p.Table.NowIsDefault {
+			return map[string]int64{snapshot.ConntrackMax: m.table.Max, snapshot.ConntrackBuckets: m.table.Buckets}[name]
+		}
+		return capacity.MostDefaultEntries
+	case nrOpen: // sysctl_nr_open, fs/file.c; systemd may raise it
+		return 1 << 20
+	case fileMax: // systemd raises it to LONG_MAX since 240
+		return math.MaxInt64
+	case snapshot.SoMaxConn: // SOMAXCONN, include/linux/socket.h: 128 before 5.4
+		return 4096
+	case synBacklog: // tcp_sk_init, net/ipv4/tcp_ipv4.c
+		return max(hash/128, 128)
+	case snapshot.TCPMaxTWBuckets:
+		return hash / 2
+	case portRange: // 32768 to 60999 (inet_init_net, net/ipv4/af_inet.c)
+		return 28_232
+	case tcpMem: // the second of three (tcp_init_mem, net/ipv4/tcp.c)
+		if m.table.MemoryBytes == 0 {
+			return math.MaxInt64
+		}
+		return int64(m.table.MemoryBytes / capacity.PageBytes / 16)
+	}
+	return 0
 }
 
 func answer(yes bool) Answer {
@@ -109,12 +148,26 @@ func answer(yes bool) Answer {
 
 func (m *maker) gatewayLimits() {
 	t, p := m.p.Table, m.p.Ports
-	m.atLeast(Gateway, snapshot.ConntrackMax, t.Max, fmt.Sprintf("%s, with a quarter of headroom", units.Plural(t.Entries, "entry", "entries")))
-	m.atLeast(Gateway, snapshot.ConntrackBuckets, t.Buckets, fmt.Sprintf("hash chains of %s entries on average with a full table", units.Fixed(t.FullChainLength, 1)))
+	// The memory may bound the table to less than the load needs.
+	entries, bytes := t.Max, t.FullBytes
+	if with := capacity.WithHeadroom(float64(t.Entries)); with > t.Max {
+		entries, bytes = with, m.table.Cost.TableBytes(with, max(with, t.Buckets))
+	}
+	limit := m.sysctl(Gateway, snapshot.ConntrackMax, entries, t.Max, fmt.Sprintf("%s, with a quarter of headroom", units.Plural(t.Entries, "entry", "entries")))
+	buckets := m.sysctl(Gateway, snapshot.ConntrackBuckets, t.Buckets, t.Buckets, fmt.Sprintf("hash chains of %s entries on average with a full table", units.Fixed(t.FullChainLength, 1)))
+	if buckets.Set != "" && limit.Set == "" { // with hashsize= it would be 8 for each bucket after a boot
+		limit.Set = cmp.Or(limit.Now, strconv.FormatInt(t.Max, 10))
+	}
+	m.add(limit)
+	m.add(buckets)
 	m.atLeast(Gateway, forward, 1, "it forwards between interfaces")
-	m.memoryFor(Gateway, t.FullBytes, m.table.MemoryBytes/4, "a full table, in a quarter of the memory")
-	m.add(Limit{Role: Gateway, Name: addressesName, Need: strconv.FormatInt(p.AddressesNeeded, 10), Now: strconv.FormatInt(p.Addresses, 10),
-		Enough: answer(p.Addresses >= p.AddressesNeeded), Why: fmt.Sprintf("%s toward one destination, of %s on each address", units.Plural(p.Needed, "port", "ports"), units.Count(p.PerAddress))})
+	m.memoryFor(Gateway, bytes, m.table.MemoryBytes/4, "a full table, in a quarter of the memory")
+	addresses := Limit{Role: Gateway, Name: addressesName, Need: strconv.FormatInt(p.AddressesNeeded, 10), Now: strconv.FormatInt(p.Addresses, 10),
+		Enough: answer(p.Addresses >= p.AddressesNeeded), Why: fmt.Sprintf("%s toward one destination, of %s on each address", units.Plural(p.Needed, "port", "ports"), units.Count(p.PerAddress))}
+	if m.load.Observed && addresses.Enough == No { // it is not known which of them are translated, and to where they go
+		addresses.Enough = Unknown
+	}
+	m.add(addresses)
 }
 
 // memoryFor adds what is taken of the memory that there is for it.
@@ -182,7 +235,7 @@ func (m *maker) localPorts(prefix string) {
 	if n, known := rangeLen(limit.Now); known {
 		limit.Enough = answer(n >= min(each, int64(wholeRange.Len())))
 	}
-	if limit.Enough != Yes {
+	if limit.Enough == No || limit.Enough == Unknown && min(each, int64(wholeRange.Len())) > m.usual(portRange) {
 		limit.Set = fmt.Sprintf("%d %d", wholeRange.First, wholeRange.Last)
 	}
 	m.add(limit)
@@ -222,9 +275,17 @@ func (m *maker) tcpMemory(role Role, prefix string) {
 	if n, _ := fmt.Sscan(l.Now, &low, &pressure, &high); n == 3 {
 		l.Enough = answer(pressure >= pages)
 	}
-	if l.Enough != Yes { // in the kernel's own proportions (tcp_init_mem)
-		p := max(pages, 128)
-		l.Set = fmt.Sprintf("%d %d %d", p/4*3, p, p/4*6)
+	half := int64(m.table.MemoryBytes / capacity.PageBytes / 2)
+	if half == 0 {
+		half = math.MaxInt64
+	}
+	switch raise := l.Enough == No || l.Enough == Unknown && pages > m.usual(tcpMem); {
+	case raise && pages > half:
+		if role == Server { // once for both
+			m.note("%s is in no file: %s are more than half of the memory", tcpMem, l.Need)
+		}
+	case raise: // in the kernel's own proportions (tcp_init_mem)
+		l.Set = fmt.Sprintf("%d %d %d", max(low, pages/4*3), pages, max(high, min(pages/4*6, half)))
 	}
 	m.add(l)
 	m.memoryFor(role, bytes, m.table.MemoryBytes, "sockets with their least buffers; data in them takes more")

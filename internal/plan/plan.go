@@ -226,7 +226,8 @@ func New(r Request) (*Plan, error) {
 	}
 	m := &maker{r: r, load: r.Load, table: capacity.TableOf(r.On)}
 	// A bundle may be anybody's.
-	m.table.Max, m.table.Buckets, m.table.OtherEntries = max(m.table.Max, 0), max(m.table.Buckets, 0), max(m.table.OtherEntries, 0)
+	m.table.Max, m.table.Buckets = max(m.table.Max, 0), max(m.table.Buckets, 0)
+	m.table.OtherEntries = min(max(m.table.OtherEntries, 0), MostConnections)
 	m.release, _ = capacity.ParseRelease(r.On.Kernel.Release)
 	if r.On.ConntrackSize == nil {
 		m.table.Cost = m.release.Cost()
@@ -329,8 +330,11 @@ func (m *maker) entries() error {
 	case l.Observed:
 		return m.observed()
 	case l.Open == 0:
-		l.Open = capacity.Steady([]capacity.Class{{PerSecond: l.PerSecond, LifetimeSeconds: l.DurationSeconds}}, 0)
-		m.number("open connections", l.PerSecond*l.DurationSeconds, "connections", "rate * duration", m.rate(), Input{"duration", l.DurationSeconds, "s", given})
+		answered := Input{"answered", 1 - l.Unanswered, "", given}
+		l.Open = capacity.Steady([]capacity.Class{{PerSecond: l.PerSecond * answered.Value, LifetimeSeconds: l.DurationSeconds}}, 0)
+		m.number("open connections", l.PerSecond*answered.Value*l.DurationSeconds, "connections", "rate * answered * duration", m.rate(), answered, Input{"duration", l.DurationSeconds, "s", given})
+	case l.PerSecond == 0:
+		m.note("the rate of new connections is not given: what has just ended, such as TIME_WAIT, is missing; give --rate or --duration as well")
 	}
 	if l.Protocol == UDP {
 		m.udp()

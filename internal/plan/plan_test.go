@@ -18,6 +18,7 @@ import (
 	"github.com/natkit/natkit/internal/nat"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/testutil"
+	"github.com/natkit/natkit/internal/tune"
 )
 
 const gib = 1 << 30
@@ -57,8 +58,14 @@ func TestPlan(t *testing.T) {
 		"a shorter TIME_WAIT": {func(r *Request) {
 			r.On.Sysctls = snapshot.Sysctls{"net.netfilter.nf_conntrack_tcp_timeout_time_wait": "30"}
 		}, Load{PerSecond: 5000, DurationSeconds: 2}, numbers{160_000, 262_144, 262_144, 160_000*384 + 262_144*8, 262_144 * 392, 160_000, 3}},
-		"one of ten without an answer": {nil, Load{PerSecond: 1000, DurationSeconds: 1, Unanswered: 0.1}, // 1,000 + 108,000 + 12,000
-			numbers{121_000, 262_144, 262_144, 121_000*384 + 262_144*8, 262_144 * 392, 121_000, 2}},
+		"one of ten without an answer": {nil, Load{PerSecond: 1000, DurationSeconds: 1, Unanswered: 0.1}, // 900 + 108,000 + 12,000
+			numbers{120_900, 262_144, 262_144, 120_900*384 + 262_144*8, 262_144 * 392, 120_900, 2}},
+		"none is answered, and none is open": {nil, Load{PerSecond: 1000, DurationSeconds: 1, Unanswered: 1},
+			numbers{120_000, 262_144, 262_144, 120_000*384 + 262_144*8, 262_144 * 392, 120_000, 2}},
+		"few in a table of 4 entries for each bucket": {func(r *Request) { r.On.Kernel.Release = "5.4" }, Load{Open: 1000},
+			numbers{1000, 262_144, 65_536, 1000*384 + 65_536*8, 262_144*384 + 65_536*8, 1000, 1}},
+		"many in it": {func(r *Request) { r.On.Kernel.Release = "5.4" }, Load{Open: 200_000}, // 250,000 with headroom: 7.6 in a chain
+			numbers{200_000, 262_144, 262_144, 200_000*384 + 262_144*8, 262_144 * 392, 200_000, 4}},
 		"round trips": {nil, Load{PerSecond: 1000, DurationSeconds: 1, RTTSeconds: 0.5}, // 500 in the handshake, 500 between the FINs
 			numbers{122_000, 262_144, 262_144, 122_000*384 + 262_144*8, 262_144 * 392, 121_000, 2}},
 		"many destinations": {func(r *Request) { r.Destinations = 100 }, Load{PerSecond: 5000, DurationSeconds: 2},
@@ -157,6 +164,89 @@ func TestHost(t *testing.T) {
 	}
 }
 
+// TestNothingIsLowered: where a machine's values are not known, files have none that its kernel may give itself.
+func TestNothingIsLowered(t *testing.T) {
+	for _, tt := range []struct {
+		release string
+		memory  uint64
+		load    Load
+		want    []string
+	}{
+		{"6.12", 8 * gib, Load{PerSecond: 100, DurationSeconds: 2}, []string{forward}},
+		{"", 0, Load{PerSecond: 1000, DurationSeconds: 2}, []string{forward, portRange}},
+		{"4.18.0-305.el8", 4 * gib, Load{PerSecond: 1000, DurationSeconds: 1}, []string{forward, synBacklog, snapshot.TCPMaxTWBuckets, portRange}},
+		{"6.12", 64 * gib, Load{PerSecond: 5000, DurationSeconds: 400}, // 2,000,000 open
+			[]string{snapshot.ConntrackMax, snapshot.ConntrackBuckets, forward, nrOpen, snapshot.SoMaxConn, synBacklog, snapshot.TCPMaxTWBuckets, tcpMem, portRange}},
+	} {
+		r := request(tt.load)
+		r.On.Kernel.Release, r.On.Memory, r.Roles = tt.release, &snapshot.Memory{TotalBytes: tt.memory}, AllRoles
+		p := must(t, r)
+		var got []string
+		for _, c := range p.changes() {
+			got = append(got, c.Target)
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%q, %d B (-want +got):\n%s", tt.release, tt.memory, diff)
+		}
+		if few := tt.load.PerSecond < 5000; strings.Contains(p.Text(ModprobeFile, Network{}), "\noptions ") == few {
+			t.Errorf("%q: %s", tt.release, p.Text(ModprobeFile, Network{}))
+		}
+		if text := p.Text(SysctlFile, Network{}); !strings.Contains(text, "were not read") {
+			t.Errorf("%q: %s", tt.release, text)
+		}
+	}
+}
+
+// TestTCPMemory: no number of tcp_mem falls, and none is more than half of the memory.
+func TestTCPMemory(t *testing.T) {
+	for _, tt := range []struct {
+		memory    uint64
+		open      int64
+		now, want string
+	}{
+		{8 * gib, 100_000, "100000 150000 800000", "150000 200000 800000"},
+		{8 * gib, 100_000, "100000 200000 300000", ""},
+		{8 * gib, 500_000, "100000 150000 200000", "750000 1000000 1048576"},
+		{8 * gib, 1_000_000, "100000 150000 200000", ""}, // 2,000,000 of 2,097,152 pages
+		{0, 1_000_000, "100000 150000 200000", "1500000 2000000 3000000"},
+	} {
+		r := request(Load{Open: tt.open})
+		r.Roles, r.On.Memory.TotalBytes, r.On.Sysctls = []Role{Server}, tt.memory, snapshot.Sysctls{tcpMem: tt.now}
+		p := must(t, r)
+		at := slices.IndexFunc(p.Limits, func(l Limit) bool { return l.Role == Server && l.Name == tcpMem })
+		if got := p.Limits[at].Set; got != tt.want {
+			t.Errorf("%d connections with %q: %q, want %q", tt.open, tt.now, got, tt.want)
+		}
+	}
+}
+
+// TestBoundIsNotReady: a table that the memory does not let grow as the load needs is not ready, whatever its limit is.
+func TestBoundIsNotReady(t *testing.T) {
+	r := request(Load{Open: 10_000_000})
+	r.Addresses = MostAddresses
+	r.On.Sysctls = snapshot.Sysctls{snapshot.ConntrackMax: "5439488", snapshot.ConntrackBuckets: "5439488", forward: "1"}
+	p := must(t, r)
+	got := map[string]Answer{}
+	for _, l := range p.Limits {
+		if l.Role == Gateway {
+			got[l.Name] = l.Enough
+		}
+	}
+	want := map[string]Answer{snapshot.ConntrackMax: No, snapshot.ConntrackBuckets: Yes, forward: Yes, memoryName: No, addressesName: Yes}
+	if diff := cmp.Diff(want, got); diff != "" || p.Table.Max != 5_439_488 || !p.Table.MemoryBound {
+		t.Errorf("%+v (-want +got):\n%s", p.Table, diff)
+	}
+}
+
+// TestBucketsNeedTheLimit: hashsize= makes the limit 8 times as much at boot, so that who raises the one sets the other.
+func TestBucketsNeedTheLimit(t *testing.T) {
+	r := request(Load{Open: 200_000})
+	r.On.Sysctls = snapshot.Sysctls{snapshot.ConntrackMax: "262144", snapshot.ConntrackBuckets: "65536", forward: "1"}
+	if got, want := must(t, r).lines(tune.SysctlConf), snapshot.ConntrackMax+" = 262144\n"+snapshot.ConntrackBuckets+" = 262144\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestFiles(t *testing.T) {
 	r := request(Load{PerSecond: 5000, DurationSeconds: 2})
 	r.Roles = []Role{Gateway, Server}
@@ -171,11 +261,11 @@ func TestFiles(t *testing.T) {
 	}
 	want := map[string]string{
 		"etc/sysctl.d/80-natkit-plan.conf": "net.netfilter.nf_conntrack_max = 786432\nnet.netfilter.nf_conntrack_buckets = 786432\nnet.ipv4.ip_forward = 1\n" +
-			"fs.nr_open = 11000\nfs.file-max = 21000\nnet.core.somaxconn = 8192\nnet.ipv4.tcp_max_syn_backlog = 8192\nnet.ipv4.tcp_max_tw_buckets = 375000\nnet.ipv4.tcp_mem = 15000 20000 30000\n",
+			"net.core.somaxconn = 8192\nnet.ipv4.tcp_max_syn_backlog = 8192\nnet.ipv4.tcp_max_tw_buckets = 375000\n",
 		"etc/modprobe.d/natkit-plan.conf":                   "options nf_conntrack hashsize=786432\n",
 		"etc/modules-load.d/natkit-plan.conf":               "nf_conntrack\n",
 		"etc/natkit/gateway-plan.yaml":                      "gateway:\n  expect: {flows: 10k, rate: 5k/s}\n  interfaces: {wan: wan0, lan: lan0}\n  nat:\n    - masquerade: {random: fully}\n",
-		"etc/systemd/system/web.service.d/natkit-plan.conf": "[Service]\nLimitNOFILE=11000\n",
+		"etc/systemd/system/web.service.d/natkit-plan.conf": "[Service]\nLimitNOFILE=11000:524288\n",
 	}
 	if diff := cmp.Diff(want, texts); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -242,6 +332,9 @@ func TestObserved(t *testing.T) {
 	}
 	if p.Table.Entries != 489_000 || p.Load.PerSecond != 3300 {
 		t.Errorf("%d entries, %g/s", p.Table.Entries, p.Load.PerSecond)
+	}
+	if at := slices.IndexFunc(p.Limits, func(l Limit) bool { return l.Name == addressesName }); p.Limits[at].Enough != Unknown {
+		t.Errorf("addresses: %+v", p.Limits[at]) // where connections go was not seen
 	}
 	rec.Flows = nil
 	if p := must(t, r); p.Table.Entries != 120_000 || len(p.Notes) == 0 {

@@ -18,13 +18,19 @@ func (m *maker) size() error {
 	expected := m.number("entries", float64(entries), "entries", "held + arriving",
 		Input{"held", float64(m.held), "entries", "the states that stay"}, Input{"arriving", float64(arriving), "entries", "the states that follow from the rate"})
 	headroom := Input{"headroom", 1.25, "", constant}
-	m.number("entries with headroom", float64(capacity.WithHeadroom(expected)), "entries", "ceil(entries * headroom)", Input{"entries", expected, "entries", "above"}, headroom)
-	if capacity.WithHeadroom(expected) > mostEntries {
+	with := capacity.WithHeadroom(expected)
+	m.number("entries with headroom", float64(with), "entries", "ceil(entries * headroom)", Input{"entries", expected, "entries", "above"}, headroom)
+	if with > mostEntries {
 		return fmt.Errorf("%s entries with a quarter of headroom: one kernel tracks at most %s (nf_conntrack_max); spread the load over more gateways",
-			units.Count(capacity.WithHeadroom(expected)), units.Count(int64(mostEntries)))
+			units.Count(with), units.Count(int64(mostEntries)))
 	}
 	if s.Max == 0 {
 		return fmt.Errorf("a quarter of the memory, %s, does not hold a table of %s entries, the smallest that is planned", units.Bytes(capacity.Budget(m.table.MemoryBytes)), units.Count(int64(capacity.Step)))
+	}
+	// The buckets stay where the limit does and chains are short with what is expected: a limit that is never reached
+	// needs none.
+	if s.Max == now.Max && now.Buckets > 0 && capacity.ChainLength(with+m.table.OtherEntries, now.Buckets) <= capacity.LongChain {
+		s.Buckets, s.StallSeconds = now.Buckets, 0
 	}
 	t := &m.p.Table
 	*t = Table{NowIsDefault: t.NowIsDefault, Entries: entries, Max: min(s.Max, mostEntries), MaxNow: now.Max, Buckets: s.Buckets, BucketsNow: now.Buckets,
@@ -35,9 +41,9 @@ func (m *maker) size() error {
 	m.explainLimits()
 	m.chains()
 	m.memory()
-	if s.MemoryBound {
+	if s.MemoryBound && with > t.Max {
 		m.note("a quarter of the memory (%s) is the bound of the table: it holds %s entries, and %s are expected with headroom", units.Bytes(capacity.Budget(m.table.MemoryBytes)),
-			units.Count(t.Max), units.Count(capacity.WithHeadroom(expected)))
+			units.Count(t.Max), units.Count(with))
 	}
 	return nil
 }
@@ -143,8 +149,11 @@ func (m *maker) ports() {
 	p.AddressesNeeded = capacity.AddressesFor(p.Needed, p.PerAddress)
 	m.number("SNAT addresses", float64(p.AddressesNeeded), "addresses", "max(1, ceil(needed / ports))", Input{"needed", float64(p.Needed), "ports", "above"}, ports)
 
-	own := hold.Value + l.DurationSeconds
-	m.wrap("the NAT's entry, "+units.Seconds(own)+" from its first packet", own)
+	if own := hold.Value + l.DurationSeconds; l.DurationSeconds > 0 {
+		m.wrap("the NAT's entry, "+units.Seconds(own)+" from its first packet", own)
+	} else {
+		m.wrap("the NAT's entry, after its connection's end", own)
+	}
 	if l.Protocol == TCP {
 		m.wrap("an IPVS session after FIN", snapshot.IPVSTimeWait)
 		m.wrap("TIME_WAIT of a server, Linux 4.1 and later", capacity.TimeWaitLength.Seconds())

@@ -27,6 +27,10 @@ func (d Plan) Text(w io.Writer, style Style) error {
 	p.line(style.Paint(Dim, clean("for "+planMachine(d.Plan))))
 	if d.Check {
 		p.planLimits(d.Plan, d.Roles)
+		if len(d.Notes) > 0 {
+			p.blank()
+		}
+		p.portNotes(d.Notes)
 		p.planVerdict(d.Plan)
 		return p.err
 	}
@@ -193,15 +197,18 @@ func enough(a plan.Answer) Cell {
 
 func (p *printer) planVerdict(d *plan.Plan) {
 	var short, unknown []string
-	for _, l := range d.Limits {
-		if !slices.Contains(d.Roles, l.Role) {
-			continue
+	add := func(names *[]string, name string) { // two roles may need the same
+		if !slices.Contains(*names, name) {
+			*names = append(*names, name)
 		}
-		switch l.Enough {
-		case plan.No:
-			short = append(short, l.Name)
-		case plan.Unknown:
-			unknown = append(unknown, l.Name)
+	}
+	for _, l := range d.Limits {
+		switch {
+		case !slices.Contains(d.Roles, l.Role):
+		case l.Enough == plan.No:
+			add(&short, l.Name)
+		case l.Enough == plan.Unknown:
+			add(&unknown, l.Name)
 		}
 	}
 	p.blank()
@@ -221,7 +228,7 @@ func (p *printer) planNumbers(all []plan.Number) {
 	p.blank()
 	p.line(p.style.Paint(Bold, "How the numbers came about"))
 	for _, n := range all {
-		p.mark(2, Cell{Text: n.Name + " = "}, quantity(n.Value, n.Unit)+" = "+n.Formula, "")
+		p.labelled(2, "", 0, n.Name+" = "+quantity(n.Value, n.Unit)+" = "+n.Formula)
 		for _, in := range n.Inputs {
 			p.labelled(6, "", 0, fmt.Sprintf("%s = %s (%s)", in.Name, quantity(in.Value, in.Unit), in.Source))
 		}
