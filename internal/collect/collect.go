@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
@@ -185,7 +186,7 @@ func (n *reading) follow(r *snapshot.Recording, before *reading, trace *snapshot
 	flows, err := compare(before.births, before.observation, n.observation)
 	p := snapshot.Part{Name: snapshot.PartFlows}
 	if err != nil {
-		p.Error = err.Error()
+		p.Error = causes(err)
 	}
 	r.Flows = flows
 	n.Parts = append(n.Parts, p)
@@ -311,3 +312,6 @@ type errNotRecorded struct{ what string }
 func (e errNotRecorded) Error() string {
 	return fmt.Sprintf("read %s: not in the bundle: the natkit that wrote it did not read it", e.what)
 }
+
+// causes is an error as one line: errors.Join puts each on a line of its own.
+func causes(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

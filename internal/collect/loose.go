@@ -23,9 +23,9 @@ type errLacks struct{ what, by string }
 
 func (e errLacks) Error() string {
 	if e.by == "" {
-		return fmt.Sprintf("read %s: it is not in any text of other programs that natkit reads; 'natkit snapshot' on that host has it", e.what)
+		return fmt.Sprintf("read %s: no text of other programs has it; it takes 'natkit snapshot' on that host", e.what)
 	}
-	return fmt.Sprintf("read %s: not among the files; %s has it", e.what, e.by)
+	return fmt.Sprintf("read %s: not among the files; it takes %s", e.what, e.by)
 }
 
 // lacks reports whether an error is that files lack something.
@@ -153,9 +153,15 @@ func (t *texts) kernelLog(fn func([]byte) bool) (uint64, error) {
 	return t.logNext, nil
 }
 
-func (t *texts) judged() ([]*ruleset.Table, error) {
-	if t.Rules == nil {
-		return nil, errLacks{"rules", "'iptables-save -c' or 'nft -a list ruleset'"}
+func (t *texts) judged() ([]*ruleset.Table, error) { return t.rules("rules") }
+
+// rules returns the tables, if they are whole: what a text that is cut short has not may be behind its end.
+func (t *texts) rules(what string) ([]*ruleset.Table, error) {
+	switch {
+	case t.Rules == nil:
+		return nil, errLacks{what, "'iptables-save -c' or 'nft -a list ruleset'"}
+	case t.RulesCut != "":
+		return nil, fmt.Errorf("read %s: %s is cut short: %s", what, t.RulesCut, ruleset.CutShort)
 	}
 	return t.Rules, nil
 }
@@ -163,11 +169,11 @@ func (t *texts) judged() ([]*ruleset.Table, error) {
 func (t *texts) answer(q question, v any, ask func() error) error {
 	switch v := v.(type) {
 	case *snapshot.NATRules:
-		if t.Rules == nil {
-			return errLacks{q.what, "'iptables-save -c' or 'nft -a list ruleset'"}
+		tables, err := t.rules(q.what)
+		if err == nil {
+			*v = *ruleset.NATRules(tables, &ruleset.Budget{})
 		}
-		*v = *ruleset.NATRules(t.Rules, &ruleset.Budget{})
-		return nil
+		return err
 	case *snapshot.Links:
 		return give(v, t.linksOf)
 	case *snapshot.OwnPorts:
@@ -234,6 +240,7 @@ func ReadLoose(walk loose.Walk, of string, budget *snapshot.Budget) (*snapshot.R
 		rec.Snapshots = []*snapshot.Snapshot{rec.Last().AtStart(), rec.Last()}
 		rec.SinceStart = true
 	}
+	rec.SomeSysctls, rec.NoUptime = !host.Last().AllSysctls, !host.Last().HasUptime
 	for _, n := range host.Notes {
 		last := rec.Last()
 		last.Parts = append(last.Parts, snapshot.Part{Name: "files", Error: n})

@@ -87,6 +87,20 @@ func TestTextsLack(t *testing.T) {
 	}
 }
 
+// TestTextsCut: rules that are cut short are no rules, and not few.
+func TestTextsCut(t *testing.T) {
+	rec, err := ReadLoose(looseTree(looseFile{"nft", "table ip nat {\n\tchain post {\n\t\ttype nat hook postrouting priority 100;\n\t\toifname \"eth0\" masq", 0}, looseFile{"b", looseSysctls, 0}), "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if why := rec.Last().PartError("nat_rules"); rec.Last().NATRules != nil || !strings.Contains(why, "nft is cut short") {
+		t.Errorf("%+v, %q", rec.Last().NATRules, why)
+	}
+	if !rec.SomeSysctls || !rec.NoUptime {
+		t.Errorf("some sysctls %t, no uptime %t", rec.SomeSysctls, rec.NoUptime)
+	}
+}
+
 // TestTextsRoute: the way of packets by what ip printed is that of the kernel's rules.
 func TestTextsRoute(t *testing.T) {
 	const (

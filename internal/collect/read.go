@@ -201,7 +201,7 @@ func (o *observation) part(name string, read func() error) instant {
 	}
 	p := snapshot.Part{Name: name, DurationSeconds: end.Uptime - start.Uptime}
 	if err != nil {
-		p.Error = err.Error()
+		p.Error = causes(err)
 	}
 	o.Parts = append(o.Parts, p)
 	return end

@@ -24,6 +24,8 @@ func (t *table) checkTableFull() (*Finding, Check) {
 		return unknown(fmt.Sprintf("%s; the limit was %s a moment ago: run doctor again", t.usage(), units.Count(t.firstMax)))
 	case !haveCounters && lines == 0 && t.full():
 		return unknown(t.usage() + ", but whether it drops is unknown: " + t.noCounters())
+	case lines == 0 && t.loggedOnce():
+		return unknown(t.notDropping())
 	case lines == 0 && dropped == 0:
 		return passed(t.notDropping())
 	case lines == 0 && !t.full() && t.seenFull() == 0:
@@ -66,6 +68,10 @@ func checkFull(rec *snapshot.Recording) (*Finding, Check) {
 		[]Remedy{advice("table-see"), advice("notrack"), advice("spread-connections")},
 		"net.netfilter.nf_conntrack_max was too small for the connections at hand, of this network namespace or another; how many they are is not known")
 	f.SinceSeconds = loggedSince(rec, func(l snapshot.LogLine) bool { return isTableFull(l.Text) })
+	if rec.SinceStart || rec.NoUptime { // it may be long ago
+		f.Severity, f.Confidence = Warning, "possible"
+		f.Title = "the connection table was full, and new connections were dropped; whether it still is, is not known"
+	}
 	return f, Check{Why: fmt.Sprintf("the kernel logged a full table %s", units.Plural(int64(len(lines)), "time", "times"))}
 }
 
@@ -88,10 +94,21 @@ func (t *table) notDropping() string {
 	if d, ok := t.delta("drop"); ok {
 		why += t.droppedText(d, true)
 	}
-	if ago, ok := t.lastLogged(); ok {
+	switch ago, ok := t.lastLogged(); {
+	case ok && t.rec.NoUptime:
+		why += "; the kernel logged a full table, and how long ago is not known: it takes /proc/uptime, or the log and the counters twice"
+	case ok:
 		why += fmt.Sprintf("; the kernel last logged a full table %s ago", units.Roughly(ago))
 	}
 	return why
+}
+
+// loggedOnce reports whether the kernel logged a full table at a time that is not known or, where texts are of one time
+// alone, so lately that it may go on: what is dropped now one reading of the counters does not tell.
+func (t *table) loggedOnce() bool {
+	const lately = 3600
+	ago, ok := t.lastLogged()
+	return ok && (t.rec.NoUptime || t.rec.SinceStart && ago < lately)
 }
 
 const (

@@ -36,9 +36,14 @@ func checkForwarding(rec *snapshot.Recording) (*Finding, Check) {
 			}
 		}
 	}
+	forwards, known := last.Sysctls.Int(ipForward)
 	switch {
 	case len(last.NATRules.Rules) == 0:
 		return passed("no rule translates addresses")
+	case len(names) == 0 && !known && rec.SomeSysctls:
+		return unknown(ipForward + " is not among the sysctls that were read")
+	case len(names) == 0 && known && forwards == 0 && rec.SomeSysctls && last.TCP == nil:
+		return unknown(ipForward + " is 0; whether packets come that are to be forwarded is not known: the counters of IP are missing")
 	case len(names) == 0:
 		return passed("what rules translate is forwarded")
 	}

@@ -181,7 +181,9 @@ type hostGrowth struct {
 	// known are the signs that could be read; unsure is true where one that grew says nothing by itself.
 	known  []string
 	unsure bool
-	found  *Finding
+	// undecided is true where refine lacks what would tell whether it is a fault.
+	undecided bool
+	found     *Finding
 }
 
 // check finds the first sign of the fault.
@@ -211,7 +213,10 @@ func (h *hostFault) check(rec *snapshot.Recording) (*Finding, Check) {
 		g.found.Severity = Critical
 	}
 	if h.refine != nil {
-		if why := h.refine(g); why != "" {
+		switch why := h.refine(g); {
+		case why != "" && g.undecided:
+			return unknown(strings.Join(g.known, ", ") + ": " + why)
+		case why != "":
 			return passed(strings.Join(g.known, ", ") + ": " + why)
 		}
 	}
@@ -494,6 +499,10 @@ func (g *hostGrowth) queueFull() bool {
 // has the limit (arp_init, net/ipv4/arp.c; ndisc_init), is concerned by each line: the table is one for all.
 func (g *hostGrowth) neighbours() string {
 	_, initial := g.rec.Last().Sysctls.Int(snapshot.ARPMax)
+	if len(g.lines) > 0 && !initial && g.rec.SomeSysctls && !g.refusesNeighbours() {
+		g.undecided = true
+		return "a table was full; of which network namespace, and at what limit, is not known: " + snapshot.ARPMax + " is not among the sysctls that were read"
+	}
 	if len(g.lines) > 0 && !(initial && g.rec.Last().Neighbours == nil) && !g.refusesNeighbours() {
 		return "a table was full, of which nothing is felt in this network namespace"
 	}

@@ -87,6 +87,9 @@ const longestQuiet = 60
 // lines of that kind without a pause; 0 where it did not.
 func loggedSince(rec *snapshot.Recording, is func(snapshot.LogLine) bool) float64 {
 	last := rec.Last()
+	if rec.NoUptime {
+		return 0
+	}
 	since, next := 0.0, last.UptimeSeconds
 	for _, l := range slices.Backward(last.KernelLog) {
 		if !is(l) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/natkit/natkit/internal/capacity"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -112,6 +113,12 @@ func (e *endpoint) pawsFinding(name string, n uint64, confidence string) *Findin
 	return f
 }
 
+// mayRecycle reports whether a kernel has net.ipv4.tcp_tw_recycle (removed by 4396e46187ca, Linux 4.12), or is not known.
+func mayRecycle(release string) bool {
+	r, err := capacity.ParseRelease(release)
+	return err != nil || r.Before(4, 12)
+}
+
 // checkTWRecycle: kernels before 4.12 can be set to remember the last timestamp of each
 // address, and to drop SYNs that are behind it for a minute (tcp_peer_is_proven). Of
 // clients behind one NAT address all but the one with the highest clock are dropped.
@@ -120,7 +127,10 @@ func checkTWRecycle(rec *snapshot.Recording) (*Finding, Check) {
 		return unknown(cmp.Or(rec.Last().PartError(snapshot.PartSysctls), "the sysctls are missing"))
 	}
 	on, there := rec.Last().Sysctls.Int(snapshot.TCPTWRecycle)
-	if !there {
+	switch {
+	case !there && rec.SomeSysctls && mayRecycle(rec.Last().Kernel.Release):
+		return unknown(snapshot.TCPTWRecycle + " is not among the sysctls that were read, and kernels before 4.12 have it")
+	case !there:
 		return passed("this kernel has no " + snapshot.TCPTWRecycle)
 	}
 	if on == 0 {

@@ -2,6 +2,7 @@
 package diff
 
 import (
+	"fmt"
 	"math"
 	"regexp"
 	"slices"
@@ -61,6 +62,8 @@ type Side struct {
 	Kernel  string    `json:"kernel"`
 	// Seconds lie between its last two snapshots, of which the rates are.
 	Seconds float64 `json:"seconds"`
+	// SinceStart is true where it has one alone, and counters are since the start of the host.
+	SinceStart bool `json:"since_start,omitempty"`
 }
 
 // Kind is what a change is about.
@@ -170,6 +173,9 @@ func compare(a, b *Input) Namespace {
 		if before == nil || after == nil { // one of them was not read
 			continue
 		}
+		if c.kind == Sysctl && (a.Recording.SomeSysctls || b.Recording.SomeSysctls) {
+			before, after = n.common(a.Source, b.Source, before, after)
+		}
 		n.Changes = append(n.Changes, differences(c.kind, before, after)...)
 	}
 	n.Changes = append(n.Changes, rates(a.Recording, b.Recording)...)
@@ -179,7 +185,7 @@ func compare(a, b *Input) Namespace {
 
 func (i *Input) side() Side {
 	last := i.Recording.Last()
-	return Side{i.Source, last.TakenAt, last.Kernel.Release, i.Recording.Seconds()}
+	return Side{i.Source, last.TakenAt, last.Kernel.Release, i.Recording.Seconds(), i.Recording.SinceStart}
 }
 
 // missing notes the parts that could not be read on one side, or are on one side alone.
@@ -195,6 +201,24 @@ func (n *Namespace) missing(a, b string, was, is *snapshot.Snapshot) {
 			}
 		}
 	}
+}
+
+// common returns the items whose names both sides have, and notes how many one of them lacks: texts with some of the
+// sysctls do not say that there are no others.
+func (n *Namespace) common(a, b string, before, after []item) (_, _ []item) {
+	lacks := func(of []item) func(item) bool {
+		return func(i item) bool { return !slices.ContainsFunc(of, func(o item) bool { return o.name == i.name }) }
+	}
+	onlyA, onlyB := slices.DeleteFunc(slices.Clone(before), func(i item) bool { return !lacks(after)(i) }), slices.DeleteFunc(slices.Clone(after), func(i item) bool { return !lacks(before)(i) })
+	for _, side := range []struct {
+		source string
+		only   []item
+	}{{b, onlyA}, {a, onlyB}} {
+		if len(side.only) > 0 {
+			n.NotCompared = append(n.NotCompared, Missing{snapshot.PartSysctls, fmt.Sprintf("%s: %s not among the files, such as %s", side.source, units.Plural(int64(len(side.only)), "sysctl is", "sysctls are"), side.only[0].name)})
+		}
+	}
+	return slices.DeleteFunc(before, lacks(after)), slices.DeleteFunc(after, lacks(before))
 }
 
 // item is something that both sides may have: what it is called, and its value. Several may have one name.

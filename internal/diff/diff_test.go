@@ -158,3 +158,16 @@ func TestSeveralNamespaces(t *testing.T) {
 		t.Errorf("one of each: %+v", one)
 	}
 }
+
+// TestSomeSysctls: what a few pasted sysctls do not have is not gone.
+func TestSomeSysctls(t *testing.T) {
+	some := sampled(func(s *snapshot.Snapshot) { s.Sysctls = snapshot.Sysctls{snapshot.ConntrackMax: "2000"} }, 0)
+	whole := sampled(func(s *snapshot.Snapshot) {
+		s.Sysctls = snapshot.Sysctls{snapshot.ConntrackMax: "1000", snapshot.TCPTWReuse: "1"}
+	}, 0)
+	some.SomeSysctls = true
+	n := Of([]Input{input("a", some)}, []Input{input("b", whole)}).Namespaces[0]
+	if diff := cmp.Diff([]Change{{Sysctl, snapshot.ConntrackMax, "2000", "1000"}}, n.Changes); diff != "" || len(n.NotCompared) != 1 || n.NotCompared[0].Part != snapshot.PartSysctls {
+		t.Errorf("%s%+v", diff, n.NotCompared)
+	}
+}

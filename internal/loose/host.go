@@ -6,15 +6,19 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/text"
 	"github.com/natkit/natkit/internal/ruleset"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/units"
 )
 
 // Host is what a tree has of one network namespace of one machine.
@@ -78,14 +82,20 @@ func (r *reader) choose(of string) ([]*Text, error) {
 		switch {
 		case r.files == 0:
 			return nil, fmt.Errorf("%w: it has no file", ErrNothing)
+		case len(r.notes) > 0: // it is damaged, or may not be read
+			return nil, fmt.Errorf("%w: %s", ErrNothing, r.notes[0])
 		case len(r.unknown) == 0:
 			return nil, fmt.Errorf("%w: all are configuration (below etc/)", ErrNothing)
 		}
 		return nil, fmt.Errorf("%w: %d, such as %s; it reads the output of conntrack -S, conntrack -L, sysctl -a, dmesg, nstat -az, ss -s, iptables-save, nft list ruleset, ip and files of /proc", ErrNothing, r.others, r.unknown[0])
 	}
 	byPlace := map[place][]*Text{}
+	hosts := hostsOf(r.texts)
 	for _, t := range r.texts {
 		p := placeOf(t)
+		if p.node == "" && len(hosts) > 1 {
+			p.node = t.host
+		}
 		byPlace[p] = append(byPlace[p], t)
 	}
 	nodes := map[string]bool{}
@@ -105,6 +115,9 @@ func (r *reader) choose(of string) ([]*Text, error) {
 	case node == "":
 		node = named[0]
 	}
+	if rest := byPlace[place{}]; len(hosts) > 1 && node != "" && len(rest) > 0 {
+		r.note("%s passed over, such as %s: nothing says of which of the hosts it is", units.Plural(int64(len(rest)), "text is", "texts are"), rest[0].File)
+	}
 	texts := byPlace[place{node, netns}]
 	if len(texts) == 0 {
 		return nil, fmt.Errorf("it has nothing of the network namespace %q of %s", netns, cmp.Or(node, "the host"))
@@ -119,7 +132,7 @@ func (r *reader) shared(byPlace map[place][]*Text, node, netns string) (all []*T
 	}
 	for _, t := range byPlace[place{node, ""}] {
 		switch t.kind.name {
-		case "dmesg", "journalctl -k", "uname -a", "/proc/version", "/proc/meminfo", "/proc/slabinfo", "/proc/uptime", "uptime", kindDate:
+		case "dmesg", "journalctl -k", kindUname, "/proc/version", "/proc/meminfo", "/proc/slabinfo", "/proc/uptime", "uptime", kindDate:
 			all = append(all, t)
 		}
 	}
@@ -145,7 +158,11 @@ func (t *Text) series() string {
 	if strings.HasPrefix(t.kind.name, "/proc/sys") {
 		name = t.hints()[strings.LastIndex(t.hints(), "proc/sys/"):]
 	}
-	return t.kind.name + " " + ending.ReplaceAllString(name, "")
+	name = ending.ReplaceAllString(name, "")
+	if t.kind.name == "sysctl -a" && t.part > 0 { // some here, some there: all are of one host
+		name += fmt.Sprintf(" part %d", t.part)
+	}
+	return t.kind.name + " " + name
 }
 
 // arrange sorts texts by their time and makes samples of them: the last text of each series is of the last one, the
@@ -177,8 +194,65 @@ func (h *Host) arrange() {
 		return nil
 	}, bySeries)
 	first.HasLog = last.HasLog
+	if back := wentBack(first, last); back != "" {
+		h.Notes = append(h.Notes, back+": its texts are of two hosts or two boots, or their times are wrong; the later ones alone are used")
+		h.clocks()
+		return
+	}
 	h.Samples = []*Sample{first, last}
 	h.clocks()
+}
+
+// gauges are in /proc/net/snmp and go up and down (RFC 4022).
+var gauges = []string{"CurrEstab", "RtoAlgorithm", "RtoMin", "RtoMax", "MaxConn", "Forwarding", "DefaultTTL"}
+
+// protocolCounters are those in /proc/net/snmp and netstat: a line of names and one of numbers for each group.
+func (s *Sample) protocolCounters() map[string]uint64 {
+	all := map[string]uint64{}
+	for _, path := range []string{"/proc/net/snmp", "/proc/net/netstat"} {
+		var names []string
+		for words := range fieldsOf(s.Files[path]) {
+			if len(names) == 0 || names[0] != words[0] || len(names) != len(words) {
+				names = words
+				continue
+			}
+			for i, name := range names[1:] {
+				if n, err := strconv.ParseUint(words[i+1], 10, 64); err == nil && !slices.Contains(gauges, name) {
+					all[strings.TrimSuffix(words[0], ":")+name] = n
+				}
+			}
+			names = nil
+		}
+	}
+	return all
+}
+
+// wentBack names what only grows, and is less in the later sample; empty where there is none. The counters of conntrack
+// have 32 bits, and may pass their end, as may others of a small machine.
+func wentBack(first, last *Sample) string {
+	if first.HasUptime && last.HasUptime && last.Uptime < first.Uptime {
+		return fmt.Sprintf("the uptime went back from %.0f to %.0f s", first.Uptime, last.Uptime)
+	}
+	for i := range min(len(first.Stats), len(last.Stats)) {
+		for _, name := range slices.Sorted(maps.Keys(first.Stats[i])) {
+			before := first.Stats[i][name]
+			if now, there := last.Stats[i][name]; there && less(now, before) {
+				return fmt.Sprintf("conntrack's counter %s went back from %d to %d", name, before, now)
+			}
+		}
+	}
+	were, are := first.protocolCounters(), last.protocolCounters()
+	for _, name := range slices.Sorted(maps.Keys(were)) {
+		if now, there := are[name]; there && less(now, were[name]) {
+			return fmt.Sprintf("the counter %s went back from %d to %d", name, were[name], now)
+		}
+	}
+	return ""
+}
+
+// less reports whether a counter is less than before, and did not pass the end of its 32 bits.
+func less(now, before uint64) bool {
+	return now < before && (before > math.MaxUint32 || int32(uint32(now)-uint32(before)) < 0)
 }
 
 // fill reads the text of each series that is chosen.
@@ -205,8 +279,9 @@ func (h *Host) fill(s *Sample, choose func([]*Text) *Text, bySeries map[string][
 			s.note("%s: %v", t, err)
 		}
 	}
+	s.dropPart()
 	if s.Table != nil {
-		s.countIs(uint64(s.Table.Lines))
+		s.countIs(uint64(s.Table.Entries))
 	}
 	h.setTime(s, texts)
 	s.finish()
@@ -214,6 +289,23 @@ func (h *Host) fill(s *Sample, choose func([]*Text) *Text, bySeries map[string][
 		if !slices.Contains(h.Notes, n) && len(h.Notes) < mostShown {
 			h.Notes = append(h.Notes, n)
 		}
+	}
+}
+
+// dropPart leaves out a list that has less than half of the entries that there were, by the kernel's own count: what head
+// or grep left of a list, from which nothing follows for the rest.
+func (s *Sample) dropPart() {
+	const missing = 100 // a few come and go between two commands
+	count := s.count
+	if n, err := strconv.ParseUint(s.Sysctls[snapshot.ConntrackCount], 10, 63); err == nil {
+		count = &n
+	}
+	if s.Table == nil || count == nil {
+		return
+	}
+	if listed := uint64(s.Table.Entries); *count > 2*listed && *count-listed > missing {
+		s.note("%s: it has %s of %s entries, and is not used: it says nothing about the others", s.Table, units.Count(int64(listed)), units.Count(int64(*count)))
+		s.Table = nil
 	}
 }
 

@@ -28,6 +28,7 @@ type kind struct {
 const (
 	kindDate  = "date"
 	kindTable = "conntrack -L"
+	kindUname = "uname -a"
 )
 
 // Logs as dmesg, journalctl -k and syslog have them: how long after the start, or when, a line was logged.
@@ -91,7 +92,7 @@ func allKinds() []kind {
 		{name: "/proc/sys", marks: []string{"\n"}, is: regexp.MustCompile(`^[^\n]*\n+$`), hint: regexp.MustCompile(procSys), read: readSysctlFile},
 		{name: "conntrack -C", marks: []string{"\n"}, is: regexp.MustCompile(`^\s*\d+\s*$`), hint: regexp.MustCompile(`conntrack.*(?:-C|count)`), read: readCount},
 		{name: "/proc/version", marks: []string{"Linux version "}, is: line(`Linux version \d+\.\d+\S* `), read: readVersion},
-		{name: "uname -a", marks: []string{"Linux "}, is: line(`Linux \S+ \d+\.\d+\S* #`), read: readUname},
+		{name: kindUname, marks: []string{"Linux "}, is: line(`Linux \S+ \d+\.\d+\S* #`), read: readUname},
 		{name: "/proc/uptime", marks: []string{"."}, is: regexp.MustCompile(`^\d+\.\d\d \d+\.\d\d\s*$`), read: readUptime},
 		{name: "uptime", marks: []string{"load average"}, is: line(`.* up .*load average`), read: readUptimeWords},
 		{name: "readlink /proc/self/ns/net", marks: []string{"net:["}, is: line(`(?:.* )?net:\[\d+\]\s*$`), read: readNetns},

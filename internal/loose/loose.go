@@ -39,12 +39,16 @@ type Text struct {
 	// At is when it was printed; zero where that is not known.
 	At time.Time
 	// Data are its lines, ended by \n alone; of a list of connections none, which is read where it stands: Lines
-	// of them, from the byte First of the file on.
-	Data  []byte
-	Lines int64
+	// of them, Entries with a connection, from the byte first of the file on.
+	Data           []byte
+	Lines, Entries int64
 	// first and end bound a list of connections in its file.
 	first, end int64
-	kind       *kind
+	// host is the name of the machine, in a prompt or in uname's output; empty where nothing says it.
+	host string
+	// part is its number in what one command, or a file without prompts, printed.
+	part int
+	kind *kind
 }
 
 // Kind names what the text is, by the command that prints it.
@@ -142,6 +146,7 @@ func (r *reader) read(f *File) error {
 	case err != nil:
 		r.note("%s: %v; what stands before that is used", f.Name, err)
 	}
+	shareHost(r.texts[before:])
 	if len(r.texts) == before {
 		if r.others++; len(r.unknown) < mostShown {
 			r.unknown = append(r.unknown, f.Name)
@@ -177,6 +182,10 @@ type session struct {
 	now     *Text
 	known   bool
 	dropped bool
+	// sort is what its last line is of, where lines of it say so.
+	sort string
+	// host is whose prompt stood last.
+	host string
 }
 
 func (s *session) read() error {
@@ -193,8 +202,17 @@ func (s *session) read() error {
 			if err := s.finish(); err != nil {
 				return err
 			}
+			switch host := promptHost(line); {
+			case elsewhere.MatchString(c):
+				s.host = ""
+			case host != "":
+				s.host = host
+			}
 			s.begin(c)
 			continue
+		}
+		if err := s.divide(line); err != nil {
+			return err
 		}
 		if err := s.add(line); err != nil {
 			return errors.Join(err, s.finish())
@@ -202,19 +220,44 @@ func (s *session) read() error {
 	}
 }
 
+// divide begins another text at a line that is surely of another sort than those above: outputs of several commands in
+// one file, without prompts.
+func (s *session) divide(line []byte) error {
+	if s.sort == kindTable && bytes.Contains(line, entryMark) {
+		return nil
+	}
+	sort := sortOf(line)
+	if sort == "" || sort == s.sort {
+		return nil
+	}
+	if s.now.Lines > 0 {
+		if err := s.finish(); err != nil {
+			return err
+		}
+		part := s.now.part + 1
+		s.begin(s.now.Command)
+		s.now.first, s.now.part = s.lines.start, part
+	}
+	s.sort = sort
+	return nil
+}
+
 func (s *session) begin(command string) {
 	at := s.at
 	if at.IsZero() {
 		at = s.file.Modified
 	}
-	s.now = &Text{File: s.file.Name, Command: command, At: at, first: s.lines.offset}
-	s.known, s.dropped = false, false
+	s.now = &Text{File: s.file.Name, Command: command, At: at, first: s.lines.offset, host: s.host}
+	s.known, s.dropped, s.sort = false, false, ""
 }
 
 // add takes a line, and recognises the text once its head is there.
 func (s *session) add(line []byte) error {
 	t := s.now
 	t.Lines++
+	if (!s.known || t.kind.streamed) && bytes.Contains(line, entryMark) {
+		t.Entries++
+	}
 	switch {
 	case s.dropped:
 		return nil
@@ -289,6 +332,9 @@ func (s *session) finish() error {
 		if at, ok := parseDate(string(t.Data)); ok {
 			s.at = at
 		}
+	}
+	if t.kind.name == kindUname {
+		t.host = unameHost(t.Data)
 	}
 	if len(s.texts) >= mostTexts {
 		return fmt.Errorf("more than %d texts", mostTexts)

@@ -38,7 +38,9 @@ type Sample struct {
 	HasLog bool
 	// Rules are the tables of rules, nil where there is no text of them.
 	Rules []*ruleset.Table
-	// Sockets are those of TCP and UDP, with HasSockets; Listening is true where listening ones are among them.
+	// RulesCut is the file whose rules are cut short; empty where none is.
+	RulesCut string
+	// Sockets are those of TCP and UDP, with HasSockets where connected ones may be among them; Listening is true where listening ones are among them.
 	Sockets               []Socket
 	HasSockets, Listening bool
 	// Table is the list of connections; nil where there is none.
@@ -135,21 +137,37 @@ func sysctlPath(name string) string { return "/proc/sys/" + swapped.Replace(name
 // fewestOfAll is how many sysctls a list of all has at least: those of one network namespace are more.
 const fewestOfAll = 200
 
+// ofAll begin names that each list of all has. It is sorted, and the last of them is behind net.netfilter: what grep
+// left of ipv4, or what was cut short, is no such list.
+var ofAll = []string{"net.core.", "net.ipv4.", "net.unix."}
+
+// hasAll reports whether these are all sysctls of a host.
+func hasAll(names map[string]bool) bool {
+	return len(names) >= fewestOfAll && !slices.ContainsFunc(ofAll, func(prefix string) bool {
+		for name := range names {
+			if strings.HasPrefix(name, prefix) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 var sysctlLine = regexp.MustCompile(`^\s*((?:net|kernel|vm|fs|dev|user|debug|abi|crypto|sunrpc)\.[\w./:@*-]+)\s*=\s*(.*)$`)
 
 // readSysctls reads names and values. Lines about what may not be read are passed over.
 func readSysctls(s *Sample, t *Text) error {
-	n := 0
+	names := map[string]bool{}
 	for line := range strings.Lines(string(t.Data)) {
 		if m := sysctlLine.FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil {
 			s.setSysctl(t, m[1], strings.Join(strings.Fields(m[2]), " "))
-			n++
+			names[m[1]] = true
 		}
 	}
-	if n == 0 {
+	if len(names) == 0 {
 		return fmt.Errorf("has no line NAME = VALUE")
 	}
-	s.AllSysctls = s.AllSysctls || n >= fewestOfAll
+	s.AllSysctls = s.AllSysctls || hasAll(names)
 	return nil
 }
 
@@ -166,10 +184,11 @@ func readSysctlFile(s *Sample, t *Text) error {
 // varies are sysctls that say how things are, and not how they are to be.
 var varies = regexp.MustCompile(`_count$|\.random\.|-nr$|-state$|^fs\.|\.pty\.nr|^kernel\.(?:ns_last_pid|sched|perf)|_mem$|^vm\.|tcp_fastopen_key|stat_refresh|ipfrag_secret|\.stable_secret|^dev\.|^debug\.`)
 
-// setSysctl sets a value, the newest last; one that contradicts an earlier one is noted.
+// setSysctl sets a value, the newest last; one that contradicts that of an earlier text is noted. Some have several lines
+// in one text (kernel.core_modes).
 func (s *Sample) setSysctl(t *Text, name, value string) {
 	was, there := s.Sysctls[name]
-	if there && was != value && !varies.MatchString(name) {
+	if there && was != value && s.from[name] != t && !varies.MatchString(name) {
 		s.note("%s is %q in %s and %q in %s: the latter is taken", name, was, s.from[name].File, value, t.File)
 	}
 	s.Sysctls[name], s.from[name] = value, t
@@ -319,6 +338,9 @@ func (s *Sample) addRules(t *Text) error {
 		}
 	}
 	for _, n := range set.Notes {
+		if strings.HasSuffix(n.Reason, ruleset.CutShort) {
+			s.RulesCut = t.File
+		}
 		if n.Kind == ruleset.Untranslated {
 			s.note("%s, line %d: %.120q %s", t, n.Line, n.Text, n.Reason)
 		}

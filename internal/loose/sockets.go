@@ -35,11 +35,12 @@ func readSockets(s *Sample, t *Text) error {
 	if strings.Contains(t.Command, "-u") || strings.Contains(t.Command, "ss -lu") {
 		protocol = "udp"
 	}
-	n := 0
+	n, connected := 0, withConnected.MatchString(t.hints())
 	for words := range fieldsOf(t.Data) {
 		if one, ok := socketOf(words, protocol); ok {
 			s.Sockets = append(s.Sockets, one)
 			s.Listening = s.Listening || one.State == "LISTEN"
+			connected = connected || one.State != "LISTEN" && one.State != "UNCONN"
 			n++
 		}
 	}
@@ -50,9 +51,12 @@ func readSockets(s *Sample, t *Text) error {
 	if n == 0 && !head {
 		return fmt.Errorf("has no socket of TCP or UDP")
 	}
-	s.HasSockets = true
+	s.HasSockets = s.HasSockets || connected
 	return nil
 }
+
+// withConnected are commands that print all states: ss -tan, netstat -an. Those of ss -tln say nothing about connections.
+var withConnected = regexp.MustCompile(`\b(?:ss|netstat)[ _]-\w*a`)
 
 // ListedSockets reports whether a text has all sockets of a protocol, the listening ones of TCP among them.
 func (s *Sample) ListedSockets(protocol string) bool {

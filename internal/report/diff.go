@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 
@@ -55,8 +56,8 @@ func (p *printer) diffNamespace(n *diff.Namespace) {
 		sign string
 		diff.Side
 	}{{"- ", n.A}, {"+ ", n.B}} {
-		p.mark(0, Cell{side.sign, Dim}, fmt.Sprintf("%s: %s, Linux %s, two samples %s s apart", side.Source,
-			side.TakenAt.UTC().Format("2006-01-02 15:04:05 UTC"), side.Kernel, units.Fixed(side.Seconds, 1)), Dim)
+		p.mark(0, Cell{side.sign, Dim}, fmt.Sprintf("%s: %s, Linux %s, %s", side.Source,
+			side.TakenAt.UTC().Format("2006-01-02 15:04:05 UTC"), cmp.Or(side.Kernel, "of an unknown release"), samples(side.SinceStart, side.Seconds)), Dim)
 	}
 	p.diffChanges(n.Changes)
 	if len(n.New)+len(n.Gone) > 0 {

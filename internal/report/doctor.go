@@ -22,14 +22,14 @@ const (
 )
 
 // samples is what the report compares.
-func samples(r *diagnose.Report) string {
+func samples(sinceStart bool, seconds float64) string {
 	switch {
-	case r.SinceStart:
+	case sinceStart:
 		return "one sample: counters are since the start"
-	case r.Seconds <= 0:
+	case seconds <= 0:
 		return "two samples, a time apart that is not known"
 	}
-	return fmt.Sprintf("two samples %s s apart", units.Fixed(r.Seconds, 1))
+	return fmt.Sprintf("two samples %s s apart", units.Fixed(seconds, 1))
 }
 
 // Doctor writes the findings, most severe first, what could not be read and why, and
@@ -37,7 +37,7 @@ func samples(r *diagnose.Report) string {
 // advice on how to go on, or empty.
 func Doctor(w io.Writer, style Style, r *diagnose.Report, verbose bool, next string) error {
 	p := &printer{w: w, style: style}
-	about := clean(fmt.Sprintf("%s, Linux %s, %s", netnsName(r), cmp.Or(r.Kernel, "of an unknown release"), samples(r)))
+	about := clean(fmt.Sprintf("%s, Linux %s, %s", netnsName(r), cmp.Or(r.Kernel, "of an unknown release"), samples(r.SinceStart, r.Seconds)))
 	if verbose {
 		p.line("natkit doctor: " + about)
 	}

@@ -258,7 +258,7 @@ func (p *nftParser) tableBlock(t *nftTable) {
 		}
 	})
 	if !ends {
-		p.note(Untranslated, "table "+t.Family+" "+t.Name, "does not end: the rest of the text is missing")
+		p.note(Untranslated, "table "+t.Family+" "+t.Name, "does not end: "+CutShort)
 	}
 }
 

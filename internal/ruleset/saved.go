@@ -24,6 +24,9 @@ type parser struct {
 	nft *nftParser
 }
 
+// CutShort ends the reason of a note on a text that does not end as it should.
+const CutShort = "the rest of the text is missing"
+
 // Parse reads what iptables-save, ip6tables-save and nft list ruleset print, commands
 // of iptables that append a rule, one in each line, OpenWrt's /etc/config/firewall with /etc/config/network (or what uci show
 // prints of them), and VyOS' configuration. version, 4 or
@@ -52,7 +55,7 @@ func ParseFile(name, text string, version int) *Ruleset {
 		p.one(strings.TrimSpace(line))
 	}
 	if p.table != nil {
-		p.note(Untranslated, "*"+p.table.Name, "is not ended by COMMIT: the rest of the text is missing")
+		p.note(Untranslated, "*"+p.table.Name, "is not ended by COMMIT: "+CutShort)
 	}
 	if p.nft != nil {
 		p.nft.finish()

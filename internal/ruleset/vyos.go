@@ -50,7 +50,7 @@ func parseVyOSWhere(text string, off bool) *Ruleset {
 		p.read(strings.TrimSpace(line))
 	}
 	if len(p.open) > 0 {
-		p.note(Untranslated, strings.Join(p.open[len(p.open)-1], " "), "does not end: the rest of the text is missing")
+		p.note(Untranslated, strings.Join(p.open[len(p.open)-1], " "), "does not end: "+CutShort)
 	}
 	// Static rules are a table of their own, which VyOS loads last: the kernel asks it first.
 	last := func(r *vyosRule) int { return map[bool]int{true: 1}[r.kind != "static"] }

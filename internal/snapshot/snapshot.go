@@ -402,8 +402,12 @@ type Recording struct {
 	CutShortOf float64 `json:"cut_short_of_seconds,omitempty"`
 	// SinceStart is true of a recording of one instant alone: the first one is then the start of the host or its
 	// network namespace, when all counters were 0.
-	SinceStart bool   `json:"since_start,omitempty"`
-	Flows      *Flows `json:"flows,omitempty"`
+	SinceStart bool `json:"since_start,omitempty"`
+	// SomeSysctls is true of texts that have some of the host's sysctls only: one that is missing may be there.
+	SomeSysctls bool `json:"some_sysctls,omitempty"`
+	// NoUptime is true of texts that do not say for how long the host ran: how long ago a line was logged is not known.
+	NoUptime bool   `json:"no_uptime,omitempty"`
+	Flows    *Flows `json:"flows,omitempty"`
 	// Drops, Profile, SYNs and Followed are of the time between the last two instants;
 	// nil where they were not asked for, or could not be had: Parts of the last
 	// instant say why.
