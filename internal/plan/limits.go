@@ -281,7 +281,7 @@ func (m *maker) tcpMemory(role Role, prefix string) {
 	}
 	switch raise := l.Enough == No || l.Enough == Unknown && pages > m.usual(tcpMem); {
 	case raise && pages > half:
-		if role == Server { // once for both
+		if roles := m.r.Roles; slices.Contains(roles, role) && (role == Server || !slices.Contains(roles, Server)) { // once for both
 			m.note("%s is in no file: %s are more than half of the memory", tcpMem, l.Need)
 		}
 	case raise: // in the kernel's own proportions (tcp_init_mem)

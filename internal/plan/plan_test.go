@@ -217,6 +217,10 @@ func TestTCPMemory(t *testing.T) {
 		if got := p.Limits[at].Set; got != tt.want {
 			t.Errorf("%d connections with %q: %q, want %q", tt.open, tt.now, got, tt.want)
 		}
+		said := slices.ContainsFunc(p.Notes, func(n string) bool { return strings.HasPrefix(n, tcpMem) })
+		if too := tt.open == 1_000_000 && tt.memory > 0; said != too {
+			t.Errorf("%d connections, %d B: notes %q", tt.open, tt.memory, p.Notes)
+		}
 	}
 }
 
