@@ -222,6 +222,7 @@ func ReadLoose(walk loose.Walk, of string, budget *snapshot.Budget) (*snapshot.R
 	if err != nil {
 		return nil, err
 	}
+	host.DropParts()
 	o := RecordOptions{Options: Options{MaxEntries: math.MaxInt}}
 	if !host.TimesKnown { // rates are not known, and a second table tells nothing
 		for _, s := range host.Samples[:len(host.Samples)-1] {

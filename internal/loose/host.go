@@ -279,7 +279,6 @@ func (h *Host) fill(s *Sample, choose func([]*Text) *Text, bySeries map[string][
 			s.note("%s: %v", t, err)
 		}
 	}
-	s.dropPart()
 	if s.Table != nil {
 		s.countIs(uint64(s.Table.Entries))
 	}
@@ -292,19 +291,16 @@ func (h *Host) fill(s *Sample, choose func([]*Text) *Text, bySeries map[string][
 	}
 }
 
-// dropPart leaves out a list that has less than half of the entries that there were, by the kernel's own count: what head
+// DropParts leaves out lists that have less than half of the entries that there were, by the kernel's own count: what head
 // or grep left of a list, from which nothing follows for the rest.
-func (s *Sample) dropPart() {
+func (h *Host) DropParts() {
 	const missing = 100 // a few come and go between two commands
-	count := s.count
-	if n, err := strconv.ParseUint(s.Sysctls[snapshot.ConntrackCount], 10, 63); err == nil {
-		count = &n
-	}
-	if s.Table == nil || count == nil {
-		return
-	}
-	if listed := uint64(s.Table.Entries); *count > 2*listed && *count-listed > missing {
-		s.note("%s: it has %s of %s entries, and is not used: it says nothing about the others", s.Table, units.Count(int64(listed)), units.Count(int64(*count)))
+	for _, s := range h.Samples {
+		count, err := strconv.ParseInt(s.Sysctls[snapshot.ConntrackCount], 10, 64)
+		if err != nil || s.Table == nil || count <= 2*s.Table.Entries || count-s.Table.Entries <= missing {
+			continue
+		}
+		h.Notes = append(h.Notes, fmt.Sprintf("%s: it has %s of %s entries, and is not used: it says nothing about the others", s.Table, units.Count(s.Table.Entries), units.Count(count)))
 		s.Table = nil
 	}
 }
