@@ -105,7 +105,7 @@ check needs could not be read, as without root, or a check itself has a defect.
 		return d.run(ctx, ns)
 	})
 	addWindow(cmd, &d.window, usualWindow, minWindow)
-	cmd.Flags().StringVar(&d.from, "from", "", "diagnose another host by a bundle `FILE` of 'natkit snapshot', or by what other programs printed there: a directory, an archive (sosreport, must-gather) or a file; - for standard input")
+	cmd.Flags().Var(into(&d.from, notEmpty("a file")), "from", "diagnose another host by a bundle `FILE` of 'natkit snapshot', or by what other programs printed there: a directory, an archive (sosreport, must-gather) or a file; - for standard input")
 	cmd.Flags().StringVar(&d.of, "of", "", "with --from and texts of several hosts or network namespaces: those of `HOST[/NETNS]`")
 	cmd.Flags().Uint32Var(&d.memory, "max-memory", snapshot.DefaultBudget>>20, "with --from: `MiB` of memory that the bundle may take")
 	addTrace(cmd, &d.trace)
