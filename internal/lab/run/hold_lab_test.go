@@ -56,7 +56,7 @@ func million(t *testing.T, connections int) *lab.Scenario {
 		if st.Doctor == nil {
 			continue
 		}
-		st.Doctor.For = testutil.Patience(time.Second)
+		st.Doctor.For = testutil.Patience(2 * time.Second) // a second after the first SYNs they are sent again, and dropped again
 		st.Limit = testutil.Patience(5 * time.Second)
 	}
 	return sc
