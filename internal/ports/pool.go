@@ -63,6 +63,8 @@ type pool struct {
 // many is a pool of more than maxFew ports.
 type many struct {
 	used Set
+	// size is how many of them there are: it is asked for each entry.
+	size int
 	// marked are the ports with each mark, by its bit; nil until there is one.
 	marked  [markCount]*Set
 	sources *sources
@@ -101,6 +103,7 @@ func (m *many) add(t taken) {
 		return
 	}
 	m.used.Add(t.port)
+	m.size++
 	for i := range m.marked {
 		if t.marks>>i&1 == 0 {
 			continue
@@ -168,7 +171,7 @@ func (p *pool) anySource(is func(id uint32) bool) bool {
 // size returns the number of ports in the pool, some of them perhaps twice.
 func (p *pool) size() int {
 	if p.many != nil {
-		return p.many.used.Count(nat.AllPorts)
+		return p.many.size
 	}
 	return len(p.few)
 }
