@@ -176,13 +176,20 @@ func walkArchive(file *os.File, fn func(*loose.File) error) error {
 // spoolMax bounds what is taken from standard input, which has to be read twice.
 const spoolMax = 8 << 30
 
-// spooled keeps standard input in a file without a name.
+// spooled keeps standard input in a file, whose name is gone at once where the system allows that: nothing is left behind,
+// also when natkit is killed.
 func spooled(in io.Reader) (walk loose.Walk, remove func(), err error) {
 	file, err := os.CreateTemp("", "natkit-")
 	if err != nil {
 		return nil, nil, err
 	}
-	remove = func() { file.Close(); os.Remove(file.Name()) }
+	gone := os.Remove(file.Name()) == nil // not on Windows
+	remove = func() {
+		file.Close()
+		if !gone {
+			os.Remove(file.Name())
+		}
+	}
 	n, err := io.Copy(file, io.LimitReader(in, spoolMax+1))
 	if err == nil && n > spoolMax {
 		err = fmt.Errorf("it has more than %d bytes", int64(spoolMax))
