@@ -26,7 +26,6 @@ import (
 	"github.com/natkit/natkit/internal/lab/build"
 	"github.com/natkit/natkit/internal/loose"
 	"github.com/natkit/natkit/internal/netns"
-	"github.com/natkit/natkit/internal/testutil"
 )
 
 // looseTexts are what other programs printed in the stage with the fault, as an operator collects it.
@@ -173,19 +172,7 @@ func compareLoose(t *testing.T, sc *lab.Scenario, live []string, walk loose.Walk
 }
 
 // TestUpdateLoose runs the scenarios and keeps what other programs print there.
-func TestUpdateLoose(t *testing.T) {
-	if !*update {
-		return
-	}
-	testutil.NeedRoot(t)
-	testutil.LockHost(t)
-	only := os.Getenv("ONLY")
-	for _, sc := range lab.Scenarios() {
-		if !unrecorded(sc) && (only == "" || slices.Contains(strings.Split(only, ","), sc.Name)) {
-			t.Run(sc.Name, func(t *testing.T) { updateLoose(t, sc) })
-		}
-	}
-}
+func TestUpdateLoose(t *testing.T) { updating(t, updateLoose) }
 
 func updateLoose(t *testing.T, sc *lab.Scenario) {
 	var mutex sync.Mutex

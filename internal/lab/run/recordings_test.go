@@ -155,7 +155,10 @@ func readKept(t *testing.T, scenario string) (members []asked, was made) {
 }
 
 // TestUpdateRecordings runs scenarios and keeps what doctor read in the stage with the fault.
-func TestUpdateRecordings(t *testing.T) {
+func TestUpdateRecordings(t *testing.T) { updating(t, updateRecording) }
+
+// updating records with -update, each scenario or those of ONLY.
+func updating(t *testing.T, record func(*testing.T, *lab.Scenario)) {
 	if !*update {
 		return
 	}
@@ -164,7 +167,7 @@ func TestUpdateRecordings(t *testing.T) {
 	only := os.Getenv("ONLY")
 	for _, sc := range lab.Scenarios() {
 		if !unrecorded(sc) && (only == "" || slices.Contains(strings.Split(only, ","), sc.Name)) {
-			t.Run(sc.Name, func(t *testing.T) { updateRecording(t, sc) })
+			t.Run(sc.Name, func(t *testing.T) { record(t, sc) })
 		}
 	}
 }
