@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"regexp"
@@ -122,10 +123,13 @@ func (t *texts) table(_ context.Context, fn func([]byte) error) (r dump.Result, 
 		messages = messages[:0]
 		return err
 	})
+	if t.Sample.Table.Cut() && errors.Is(err, io.ErrUnexpectedEOF) { // which r.Complete says
+		err = nil
+	}
 	if err == nil && len(messages) > 0 {
 		err = fn(messages)
 	}
-	r.Complete = err == nil && stats.Garbled == 0
+	r.Complete = err == nil && stats.Garbled == 0 && !t.Sample.Table.Cut()
 	if errors.Is(err, dump.ErrStop) {
 		err = nil
 	}
@@ -238,9 +242,9 @@ func ReadLoose(walk loose.Walk, of string, budget *snapshot.Budget) (*snapshot.R
 		return nil, err
 	}
 	if len(rec.Snapshots) == 1 {
-		rec.Snapshots = []*snapshot.Snapshot{rec.Last().AtStart(), rec.Last()}
-		rec.SinceStart = true
+		rec.SinceStartOf(rec.Last())
 	}
+	rec.Lost = host.Lost
 	rec.SomeSysctls, rec.NoUptime = !host.Last().AllSysctls, !host.Last().HasUptime
 	for _, n := range host.Notes {
 		last := rec.Last()

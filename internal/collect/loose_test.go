@@ -2,9 +2,12 @@ package collect
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"fmt"
+	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/conntrack/text"
+	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/loose"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
@@ -84,6 +88,29 @@ func TestTextsLack(t *testing.T) {
 		if why := rec.Last().PartError(part); !strings.Contains(why, by) {
 			t.Errorf("%s: %q does not name %s", part, why, by)
 		}
+	}
+}
+
+// TestListCut: a list of connections that is cut short is a sample, and no number of them is known.
+func TestListCut(t *testing.T) {
+	var file bytes.Buffer
+	w := gzip.NewWriter(&file)
+	for i := range 500 {
+		io.WriteString(w, strings.ReplaceAll(looseEntry, "40000", fmt.Sprint(30000+i*7919%30000)))
+	}
+	w.Close()
+	rec, err := ReadLoose(func(fn func(*loose.File) error) error {
+		return loose.Archive(&loose.File{Name: "conntrack-L.gz", Reader: bytes.NewReader(file.Bytes()[:file.Len()/2])}, fn)
+	}, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := rec.Last()
+	if _, _, known := last.Entries(); len(rec.Lost) != 1 || known || last.Table == nil || last.Table.Complete || last.Table.Sampled == 0 || last.Table.Sampled >= 500 {
+		t.Errorf("lost %q, number known %t, table %+v", rec.Lost, known, last.Table)
+	}
+	if r := diagnose.Run(rec, diagnose.Rules()); !slices.Equal(r.Lost, rec.Lost) {
+		t.Errorf("the report does not say what is lost: %q", r.Lost)
 	}
 }
 

@@ -326,7 +326,7 @@ func TestBomb(t *testing.T) {
 	}
 	w.Close()
 	h, err := Read(tree(map[string]string{"a": b.String()}), "", Options{Budget: snapshot.NewBudget(64 << 20)})
-	if err != nil || len(h.Notes) == 0 {
+	if err != nil || len(h.Lost) == 0 {
 		t.Errorf("%v, %+v: a text of 24 MiB is read whole", err, h)
 	}
 	if _, err := Read(tree(map[string]string{"a": b.String()}), "", Options{Budget: snapshot.NewBudget(1 << 20)}); !errors.Is(err, snapshot.ErrBudget) {

@@ -167,7 +167,7 @@ func readSysctls(s *Sample, t *Text) error {
 	if len(names) == 0 {
 		return fmt.Errorf("has no line NAME = VALUE")
 	}
-	s.AllSysctls = s.AllSysctls || hasAll(names)
+	s.AllSysctls = s.AllSysctls || !t.cut && hasAll(names)
 	return nil
 }
 
@@ -336,6 +336,9 @@ func (s *Sample) addRules(t *Text) error {
 		case t.kind.name == "iptables-save": // nft shows what iptables-nft keeps in words that it does not know itself
 			s.Rules[i] = table
 		}
+	}
+	if t.cut {
+		s.RulesCut = t.File
 	}
 	for _, n := range set.Notes {
 		if strings.HasSuffix(n.Reason, ruleset.CutShort) {

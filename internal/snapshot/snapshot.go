@@ -400,6 +400,10 @@ type Recording struct {
 	// CutShortOf is the time between the instants that was asked for, in seconds, where
 	// an interrupt ended it; 0 elsewhere.
 	CutShortOf float64 `json:"cut_short_of_seconds,omitempty"`
+	// Elsewhere is true of a recording that was read from a file: the host may be another than this one.
+	Elsewhere bool `json:"-"`
+	// Lost is what a file that is truncated or damaged does not have.
+	Lost []string `json:"lost,omitempty"`
 	// SinceStart is true of a recording of one instant alone: the first one is then the start of the host or its
 	// network namespace, when all counters were 0.
 	SinceStart bool `json:"since_start,omitempty"`
@@ -492,6 +496,11 @@ func (s *Snapshot) AtStart() *Snapshot {
 		start.EventListeners = append(start.EventListeners, l)
 	}
 	return &start
+}
+
+// SinceStartOf makes the recording one of a snapshot alone, which is compared with the start of the host.
+func (r *Recording) SinceStartOf(s *Snapshot) {
+	r.Snapshots, r.SinceStart = []*Snapshot{s.AtStart(), s}, true
 }
 
 func zeros[M ~map[string]uint64](counters M) M {
