@@ -121,6 +121,8 @@ type Report struct {
 	// SinceStart is true where texts of one time alone were read: Seconds is then the time since the host started, 0
 	// where that is not known.
 	SinceStart bool `json:"since_start,omitempty"`
+	// SinceNstat is true where the counters of TCP, UDP and IP are of the time since nstat ran before.
+	SinceNstat bool `json:"since_nstat,omitempty"`
 	// Seconds between the two samples that were compared.
 	Seconds float64 `json:"window_seconds"`
 	// Checks has one line for each rule, in a fixed order.

@@ -157,6 +157,7 @@ func Run(rec *snapshot.Recording, rules []Rule) Report {
 		NetnsInode: last.Netns.Inode,
 		Seconds:    rec.Seconds(),
 		SinceStart: rec.SinceStart,
+		SinceNstat: rec.SinceStart && rec.SinceNstat,
 		Findings:   []Finding{},
 		Unread:     []Unread{},
 		Lost:       rec.Lost,

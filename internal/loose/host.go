@@ -210,6 +210,9 @@ func (h *Host) arrange() {
 		return nil
 	}, bySeries)
 	first.HasLog = last.HasLog
+	if first.SinceNstat && last.SinceNstat {
+		first.startNstat(last)
+	}
 	if back := wentBack(first, last); back != "" {
 		h.Notes = append(h.Notes, back+": its texts are of two hosts or two boots, or their times are wrong; the later ones alone are used")
 		h.clocks()

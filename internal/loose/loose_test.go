@@ -601,13 +601,37 @@ func TestWentBack(t *testing.T) {
 	if len(h.Samples) != 1 || len(h.Notes) != 1 {
 		t.Errorf("a restart: %d samples, %q", len(h.Samples), h.Notes)
 	}
-	// nstat without -a prints what came since it ran before.
-	h = readTree(t, map[string]string{"n0@0": "#kernel\nTcpExtListenOverflows 500 0.0\n", "n1@10": "#kernel\nTcpExtListenOverflows 3 0.0\n"})
-	if len(h.Samples) != 1 || len(h.Notes) != 1 || !strings.Contains(h.Notes[0], "TcpExtListenOverflows") {
-		t.Errorf("nstat: %d samples, %q", len(h.Samples), h.Notes)
-	}
 	h = readTree(t, map[string]string{"n0@0": "Tcp: RtoAlgorithm CurrEstab PassiveOpens\nTcp: 1 9 5\n", "n1@10": "Tcp: RtoAlgorithm CurrEstab PassiveOpens\nTcp: 1 2 6\n"})
 	if len(h.Samples) != 2 {
 		t.Errorf("a gauge: %d samples, %q", len(h.Samples), h.Notes)
+	}
+}
+
+// TestNstat: without -a nstat prints what came since it ran before, which is never taken for what came since the start.
+func TestNstat(t *testing.T) {
+	const grown, all = "#kernel\nTcpExtListenOverflows 500 0.0\nTcpPassiveOpens 9 0.0\n", "#kernel\nTcpExtListenOverflows 500 0.0\nTcpExtTW 0 0.0\n"
+	for _, c := range []struct {
+		name, text string
+		since      bool
+	}{{"nstat", grown, true}, {"nstat", all, false}, {"nstat_-az", grown, false}, {"nstat_-z", all, true}, {"x", "# nstat\n" + all, false}, {"x", "# nstat -zsa\n" + grown, false}} {
+		if s := last(readTree(t, map[string]string{c.name: c.text})); s.SinceNstat != c.since || len(s.Files["/proc/net/netstat"]) == 0 {
+			t.Errorf("%s, %q: since nstat's last run: %t, want %t", c.name, c.text, s.SinceNstat, c.since)
+		}
+	}
+	// Of two of them the later one has what came in between.
+	h := readTree(t, map[string]string{"nstat0@0": "#kernel\nTcpExtListenOverflows 5 0.0\n", "nstat1@10": grown})
+	if len(h.Samples) != 2 {
+		t.Fatalf("%d samples: %q", len(h.Samples), h.Notes)
+	}
+	before, after := h.Samples[0].protocolCounters(), h.Samples[1].protocolCounters()
+	if n := after["TcpExtListenOverflows"] - before["TcpExtListenOverflows"]; n != 500 {
+		t.Errorf("ListenOverflows grew by %d, want 500", n)
+	}
+	if _, there := before["TcpPassiveOpens"]; !there {
+		t.Error("what did not grow before is missing in the first sample")
+	}
+	// Beside counters since the start it is of no use.
+	if s := last(readTree(t, map[string]string{"nstat": grown, "netstat": "TcpExt:\n    3 times the listen queue of a socket overflowed\n"})); s.SinceNstat || s.protocolCounters()["TcpExtListenOverflows"] != 3 {
+		t.Errorf("beside netstat -s: %+v", s.protocolCounters())
 	}
 }

@@ -38,6 +38,9 @@ func samples(sinceStart bool, seconds float64) string {
 func Doctor(w io.Writer, style Style, r *diagnose.Report, verbose bool, next string) error {
 	p := &printer{w: w, style: style}
 	about := clean(fmt.Sprintf("%s, Linux %s, %s", netnsName(r), cmp.Or(r.Kernel, "of an unknown release"), samples(r.SinceStart, r.Seconds)))
+	if r.SinceNstat {
+		about += ", those of TCP, UDP and IP since nstat's last run"
+	}
 	if verbose {
 		p.line("natkit doctor: " + about)
 	}

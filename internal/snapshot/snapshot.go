@@ -407,6 +407,9 @@ type Recording struct {
 	// SinceStart is true of a recording of one instant alone: the first one is then the start of the host or its
 	// network namespace, when all counters were 0.
 	SinceStart bool `json:"since_start,omitempty"`
+	// SinceNstat is true where the counters of TCP, UDP and IP are from nstat without -a, which prints what came since it
+	// ran before.
+	SinceNstat bool `json:"since_nstat,omitempty"`
 	// SomeSysctls is true of texts that have some of the host's sysctls only: one that is missing may be there.
 	SomeSysctls bool `json:"some_sysctls,omitempty"`
 	// NoUptime is true of texts that do not say for how long the host ran: how long ago a line was logged is not known.
@@ -445,6 +448,14 @@ func (r *Recording) NewLogLines() []LogLine {
 		}
 	}
 	return lines
+}
+
+// ProtocolSpan is Span for the counters of TCP, UDP and IP.
+func (r *Recording) ProtocolSpan() string {
+	if r.SinceStart && r.SinceNstat {
+		return "since nstat's last run"
+	}
+	return r.Span()
 }
 
 // Seconds is the time between the first and the last instant.
