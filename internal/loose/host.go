@@ -293,6 +293,9 @@ func (h *Host) fill(s *Sample, choose func([]*Text) *Text, bySeries map[string][
 		case t.kind.path != "":
 			s.Files[t.kind.path] = t.Data
 			continue
+		case t.kind.unused != "":
+			s.note("%s: recognised, not used: %s", t, t.kind.unused)
+			continue
 		}
 		if err := t.kind.read(s, t); err != nil {
 			s.note("%s: %v", t, err)

@@ -23,6 +23,8 @@ type kind struct {
 	// cuttable is true where what can be read of a text that is cut short is of use: each line stands alone, or its
 	// reader knows what is missing.
 	cuttable bool
+	// unused is why a text that is recognised decides nothing, with what does; empty of all others.
+	unused string
 	// path is that of a file of the kernel that is handed on as it is; else read brings it into its form.
 	path string
 	read func(*Sample, *Text) error
@@ -77,6 +79,9 @@ func allKinds() []kind {
 		file("/proc/net/ip_vs_stats_percpu", "Incoming", `CPU\s+Conns\s+Packets`, true),
 		file("/proc/net/ip_vs_conn", "FromIP", `Pro FromIP`, false),
 		file("/proc/net/ip_vs", "RemoteAddress:Port", `(?:TCP|UDP|SCTP)  (?:[0-9A-F]{8}|\[[0-9A-Fa-f:.]+\]):[0-9A-F]{4} `, false),
+		{name: "iptables -L", marks: []string{"Chain "}, is: line(`Chain \S+ \((?:policy [A-Z]+|\d+ references)`), unused: "it leaves out what rules match; 'iptables-save -c' prints it"},
+		{name: "ipvsadm -Ln --stats", marks: []string{"LocalAddress:Port"}, is: line(`Prot LocalAddress:Port +(?:Conns|CPS) `), unused: "natkit has no check of these counters; 'ipvsadm -Ln' prints weights and connections"},
+		{name: "tc filter", marks: []string{"filter "}, is: line(`filter (?:parent \S+ |block \S+ |dev \S+ )*(?:ingress |egress )?protocol \S+ pref \d+ `), unused: "no text has the state of eBPF programs; it takes 'natkit snapshot' on that host"},
 		{name: "ipvsadm -Ln", marks: []string{"RemoteAddress:Port"}, is: line(`(?:TCP|UDP|SCTP|FWM)  \S+ `), read: readIPVS},
 		{name: "ipvsadm -Lnc", marks: []string{"pro expire state"}, is: line(`pro expire state`), read: readIPVSConnections},
 		{name: "nstat", marks: []string{"#kernel", `"kernel"`, "0.0", "0,0"}, is: regexp.MustCompile(`(?m)^#kernel|^\s*\{"kernel":|^(?:Ip|Icmp|Tcp|Udp|TcpExt|IpExt|Ip6|Udp6)[A-Z]\w+\s+\d+\s+[\d.,]+\s*$`), counts: true, read: readNstat},

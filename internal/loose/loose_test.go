@@ -100,8 +100,12 @@ func TestRecognised(t *testing.T) {
 		"00000001 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000\n": "/proc/net/softnet_stat",
 		"slabinfo - version: 2.1\n":                                                                   "/proc/slabinfo",
 		"MemTotal:       16384000 kB\n":                                                               "/proc/meminfo",
-		"IP Virtual Server version 1.2.1 (size=4096)\nProt LocalAddress:Port Scheduler Flags\n  -> RemoteAddress:Port\nTCP  198.18.0.1:80 rr\n": "ipvsadm -Ln",
-		"IP Virtual Server version 1.2.1 (size=4096)\nProt LocalAddress:Port Scheduler Flags\n  -> RemoteAddress:Port\nTCP  C6120001:0050 rr\n": "/proc/net/ip_vs",
+		"IP Virtual Server version 1.2.1 (size=4096)\nProt LocalAddress:Port Scheduler Flags\n  -> RemoteAddress:Port\nTCP  198.18.0.1:80 rr\n":                                                         "ipvsadm -Ln",
+		"IP Virtual Server version 1.2.1 (size=4096)\nProt LocalAddress:Port Scheduler Flags\n  -> RemoteAddress:Port\nTCP  C6120001:0050 rr\n":                                                         "/proc/net/ip_vs",
+		"IP Virtual Server version 1.2.1 (size=4096)\nProt LocalAddress:Port               Conns   InPkts  OutPkts  InBytes OutBytes\n  -> RemoteAddress:Port\nTCP  198.18.0.1:80  4 30 29 2000 9000\n": "ipvsadm -Ln --stats",
+		"Chain INPUT (policy ACCEPT 0 packets, 0 bytes)\n pkts bytes target     prot opt in     out     source               destination\n":                                                             "iptables -L",
+		"Chain DOCKER (2 references)\ntarget     prot opt source               destination\n":                                                                                                           "iptables -L",
+		"filter parent ffff: protocol all pref 49152 bpf chain 0 \nfilter parent ffff: protocol all pref 49152 bpf chain 0 handle 0x1 a.o direct-action\n":                                              "tc filter",
 		"net:[4026531840]\n":  "readlink /proc/self/ns/net",
 		"12345.67 54321.00\n": "/proc/uptime",
 		" 10:00:00 up 3 days,  4:05,  1 user,  load average: 0.00, 0.01, 0.05\n": "uptime",
@@ -117,6 +121,18 @@ func TestRecognised(t *testing.T) {
 		if got != want {
 			t.Errorf("%.60q: %q, want %q", text, got, want)
 		}
+	}
+}
+
+// TestUnused: a text that decides nothing is named as such, with what does.
+func TestUnused(t *testing.T) {
+	h := readTree(t, map[string]string{"x": "Chain INPUT (policy ACCEPT)\ntarget prot opt source destination\nDROP tcp -- 0.0.0.0/0 0.0.0.0/0 tcp dpt:80\n"})
+	if s := last(h); s.Rules != nil || len(h.Notes) != 1 || h.Notes[0] != "iptables -L (x): recognised, not used: it leaves out what rules match; 'iptables-save -c' prints it" {
+		t.Errorf("%q, %+v", h.Notes, s.Rules)
+	}
+	h = readTree(t, map[string]string{"x": "Prot LocalAddress:Port Conns InPkts\n  -> RemoteAddress:Port\nTCP  198.18.0.1:80 4 30\n"})
+	if _, there := last(h).Files["/proc/net/ip_vs"]; there {
+		t.Error("a counter is taken for a scheduler")
 	}
 }
 

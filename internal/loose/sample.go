@@ -354,7 +354,7 @@ var (
 
 // judgeFilters notes whether a text shows that there is a table filter, or that there is none.
 func (s *Sample) judgeFilters(t *Text, set *ruleset.Ruleset, version int) {
-	filter := slices.ContainsFunc(set.Tables, func(table *ruleset.Table) bool { return table.Name == "filter" })
+	filter := slices.ContainsFunc(set.Tables, func(table *ruleset.Table) bool { return table.Name == "filter" && table.Find("FORWARD") != nil })
 	known := filter
 	switch t.kind.name {
 	case "nft list ruleset":
