@@ -43,7 +43,7 @@ func TestTruncatedBundle(t *testing.T) {
 		t.Fatal(err)
 	}
 	kinds := map[string]int{}
-	for n := range whole {
+	for n := 0; n < len(whole); n += 1 + len(whole)/150 {
 		if rec, err := ReadBundle(bytes.NewReader(whole[:n]), nil); err == nil || rec != nil {
 			t.Fatalf("%d of %d bytes were accepted as a whole bundle", n, len(whole))
 		} else if !strings.Contains(err.Error(), "truncated") {

@@ -257,3 +257,27 @@ func (l *listed) table(_ context.Context, fn func([]byte) error) (dump.Result, e
 	})
 	return dump.Result{Complete: true}, fn(messages)
 }
+
+// FuzzLoose: what texts become is diagnosed without a panic of a collector or a rule.
+func FuzzLoose(f *testing.F) {
+	const rules = "*nat\n:PREROUTING ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n[1:2] -A PREROUTING -i eth0 -p tcp --dport 80 -j DNAT --to-destination 10.0.0.2:8080\n-A POSTROUTING -o eth0 -j MASQUERADE\nCOMMIT\n*filter\n:FORWARD DROP [9:9]\nCOMMIT\n"
+	const network = "2: eth0: <BROADCAST,UP,LOWER_UP> mtu 1500\n    inet 192.0.2.2/24 scope global eth0\n3: eth1: <UP> mtu 1500\n    inet 10.0.0.1/24 scope global eth1\n"
+	f.Add(looseStats+looseSysctls, looseEntry, rules)
+	f.Add(network, "default via 192.0.2.1 dev eth0\n10.0.0.0/24 dev eth1 proto kernel scope link\n", rules)
+	f.Add("100: from all fwmark 0x1 lookup 5\n", "10.0.0.2 dev eth1 FAILED\n", "table ip nat {\n\tchain p {\n\t\ttype nat hook prerouting priority -100;\n\t\tdnat to 10.0.0.2\n\t}\n}\n")
+	f.Add("TCP  198.18.0.1:80 rr persistent 60\n  -> RemoteAddress:Port\n  -> 198.18.0.2:80 Masq 1 2 3\n", "pro expire state\nTCP 01:00 ESTABLISHED 1.2.3.4:5 198.18.0.1:80 198.18.0.2:80\n", "State Recv-Q Send-Q Local Peer\nLISTEN 5 4 0.0.0.0:80 0.0.0.0:*\n")
+	f.Fuzz(func(t *testing.T, a, b, c string) {
+		if len(a)+len(b)+len(c) > 1<<14 {
+			return
+		}
+		rec, err := ReadLoose(looseTree(looseFile{"0/a", a, 0}, looseFile{"0/b", b, 0}, looseFile{"0/c", c, 0}, looseFile{"1/a", b, 9}, looseFile{"net", network, 0}), "", snapshot.NewBudget(16<<20))
+		if err != nil {
+			return
+		}
+		for _, c := range diagnose.Run(rec, diagnose.Rules()).Checks {
+			if c.Defect {
+				t.Errorf("%s: %s", c.ID, c.Why)
+			}
+		}
+	})
+}

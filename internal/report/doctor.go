@@ -44,7 +44,7 @@ func Doctor(w io.Writer, style Style, r *diagnose.Report, verbose bool, next str
 	if verbose {
 		p.line("natkit doctor: " + about)
 	}
-	p.lost(r.Lost)
+	p.lost(r.Lost, r.Summary)
 	p.summary(r.Summary)
 	p.findings(r.Findings)
 	p.incomplete(r)
@@ -91,10 +91,12 @@ func (p *printer) summary(s *diagnose.Summary) {
 	}
 }
 
-// lost prints what a file does not have that all of the report is made of.
-func (p *printer) lost(all []string) {
-	if len(all) > 0 {
-		p.unfinished("the report is about what could be read", all)
+// lost prints what a file does not have that all of the report is made of, above its summary.
+func (p *printer) lost(all []string, s *diagnose.Summary) {
+	if len(all) == 0 {
+		return
+	}
+	if p.unfinished("the report is about what could be read", all); s != nil {
 		p.gap()
 	}
 }
