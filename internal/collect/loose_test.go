@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -111,6 +112,47 @@ func TestListCut(t *testing.T) {
 	}
 	if r := diagnose.Run(rec, diagnose.Rules()); !slices.Equal(r.Lost, rec.Lost) {
 		t.Errorf("the report does not say what is lost: %q", r.Lost)
+	}
+}
+
+// TestSosreport: what sos collected (sos report --allow-system-changes, 4.0) on a gateway whose filter drops what its DNAT
+// leads to gives that finding, and no other one.
+func TestSosreport(t *testing.T) {
+	data, err := os.ReadFile("testdata/sosreport-dnat-filtered.tar.xz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(data []byte) (*snapshot.Recording, diagnose.Report, error) {
+		rec, err := ReadLoose(func(fn func(*loose.File) error) error {
+			return loose.Archive(&loose.File{Name: "sosreport.tar.xz", Reader: bytes.NewReader(data)}, fn)
+		}, "", nil)
+		if err != nil {
+			return nil, diagnose.Report{}, err
+		}
+		return rec, diagnose.Run(rec, diagnose.Rules()), nil
+	}
+	rec, r, err := read(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := rec.Last()
+	if !slices.Equal(r.IDs(), []string{"dnat-filtered"}) || !rec.SinceStart || len(r.Lost) > 0 || last.Kernel.Release != "6.18.44" {
+		t.Errorf("%q, since the start %t, lost %q, %+v", r.IDs(), rec.SinceStart, r.Lost, last.Kernel)
+	}
+	if last.Table == nil || last.Table.Sampled != 0 || last.TCP == nil || last.Links == nil || last.Softnet == nil || last.ConntrackStat == nil || rec.SomeSysctls {
+		t.Errorf("table %+v, TCP %v, links %v, softnet %v, conntrack's counters %v, some sysctls alone %t", last.Table, last.TCP, last.Links, last.Softnet, last.ConntrackStat, rec.SomeSysctls)
+	}
+	for _, p := range last.Parts {
+		if p.Name == "files" && !strings.Contains(p.Error, "recognised, not used") {
+			t.Errorf("a text is not understood: %s", p.Error)
+		}
+	}
+	// Cut anywhere it gives no other finding.
+	for n := len(data) / 9; n < len(data); n += len(data) / 9 {
+		_, r, err := read(data[:n])
+		if err == nil && (len(r.Lost) == 0 || len(r.IDs()) > 0 && !slices.Equal(r.IDs(), []string{"dnat-filtered"})) {
+			t.Errorf("%d of %d bytes: lost %q, findings %q", n, len(data), r.Lost, r.IDs())
+		}
 	}
 }
 

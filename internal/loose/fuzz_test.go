@@ -36,6 +36,7 @@ var readerSeeds = map[string][]string{
 	"/proc/uptime":               {"12345.67 54321.00\n"},
 	"uptime":                     {" 10:00:00 up 3 days,  4:05,  1 user,  load average: 0.00, 0.01, 0.05\n"},
 	"readlink /proc/self/ns/net": {"lrwxrwxrwx 1 root root 0 /proc/self/ns/net -> net:[4026531840]\n"},
+	"bridge fdb":                 {"33:33:00:00:00:01 dev eth0 self permanent\n"},
 	"os-release":                 {"PRETTY_NAME=\"x\"\n"},
 	kindDate:                     {"Sun Mar  1 10:00:00 UTC 2026\n"},
 }

@@ -68,7 +68,8 @@ func allKinds() []kind {
 		{name: "nft list ruleset", cuttable: true, marks: []string{"table "}, is: line(`table (?:ip|ip6|inet|arp|bridge|netdev) \S+ \{`), read: readNft},
 		file("/proc/net/snmp", "RtoAlgorithm", `Tcp: RtoAlgorithm `, true),
 		file("/proc/net/netstat", "TcpExt: Sync", `TcpExt: SyncookiesSent `, true),
-		file("/proc/net/snmp6", "Ip6InReceives", `Ip6InReceives\s+\d+\s*$`, true),
+		// Files of dev_snmp6, which begin with ifIndex, are of one interface.
+		{name: "/proc/net/snmp6", path: "/proc/net/snmp6", marks: []string{"Ip6InReceives"}, is: regexp.MustCompile(`\AIp6InReceives\s+\d+\s`), counts: true},
 		file("/proc/net/sockstat6", "TCP6: inuse", `TCP6: inuse \d+`, false),
 		file("/proc/net/sockstat", "sockets: used", `sockets: used \d+`, false),
 		file("/proc/net/xfrm_stat", "XfrmInError", `XfrmInError\s+\d+`, true),
@@ -93,6 +94,7 @@ func allKinds() []kind {
 		{name: "ip addr", marks: []string{" mtu ", "inet"}, is: line(`\d+: \S+(?:: <[A-Z0-9,_-]*> .*mtu \d+|\s+inet6? \S+)`), read: readLinks},
 		{name: "ip rule", marks: []string{"from "}, is: line(`\d+:\s+(?:not )?from \S+ .*(?:lookup|unreachable|blackhole|prohibit)`), read: readRoutingRules},
 		{name: "ip neigh", marks: []string{"REACHABLE", "STALE", "FAILED", "PERMANENT", "DELAY", "INCOMPLETE", "NOARP"}, is: line(`[0-9a-f:.]+ dev \S+ .*\b(?:REACHABLE|STALE|FAILED|PERMANENT|DELAY|PROBE|INCOMPLETE|NOARP)\s*$`), read: readNeighbours},
+		{name: "bridge fdb", marks: []string{" dev "}, is: line(`(?:[0-9a-f]{2}:){5}[0-9a-f]{2} dev \S+ `), read: func(*Sample, *Text) error { return nil }},
 		{name: "ip route", marks: []string{" dev ", "unreachable ", "blackhole ", "prohibit "}, is: line(`(?:(?:unicast|local|broadcast|multicast|anycast|unreachable|blackhole|prohibit|throw) )?(?:default|[0-9a-f:.]+(?:/\d+)?)(?: .*)? (?:dev \S+|proto \S+|metric \d+|table \S+)|\s*default via `), read: readRoutes},
 		{name: "dmesg", cuttable: true, marks: []string{"] "}, is: line(`(?:` + shortMono + `|` + monotonic + `|` + ctime + `)`), log: true, read: readLog},
 		{name: "journalctl -k", cuttable: true, marks: []string{" kernel"}, is: line(`(?:` + syslogTime + `|` + isoTime + `)`), log: true, read: readLog},

@@ -347,7 +347,7 @@ func (s *session) finish() error {
 	if !s.known && !s.dropped && len(t.Data) > 0 {
 		s.recognise()
 	}
-	if t.Lines == 0 && !t.cut && emptyList.MatchString(t.hints()) { // the list of an empty table is empty
+	if t.Lines == 0 && !t.cut && emptyList.MatchString(strings.TrimSpace(t.hints())) { // the list of an empty table is empty
 		t.kind = kindNamed(kindTable)
 	}
 	if t.kind == nil {

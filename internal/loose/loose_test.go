@@ -106,6 +106,8 @@ func TestRecognised(t *testing.T) {
 		"Chain INPUT (policy ACCEPT 0 packets, 0 bytes)\n pkts bytes target     prot opt in     out     source               destination\n":                                                             "iptables -L",
 		"Chain DOCKER (2 references)\ntarget     prot opt source               destination\n":                                                                                                           "iptables -L",
 		"filter parent ffff: protocol all pref 49152 bpf chain 0 \nfilter parent ffff: protocol all pref 49152 bpf chain 0 handle 0x1 a.o direct-action\n":                                              "tc filter",
+		"33:33:00:00:00:01 dev eth0 self permanent\n":                                                   "bridge fdb",
+		"ifIndex                         \t2\nIp6InReceives                   \t9\nIp6InHdrErrors  0\n": "", // of one interface
 		"net:[4026531840]\n":  "readlink /proc/self/ns/net",
 		"12345.67 54321.00\n": "/proc/uptime",
 		" 10:00:00 up 3 days,  4:05,  1 user,  load average: 0.00, 0.01, 0.05\n": "uptime",
