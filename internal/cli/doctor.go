@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -69,7 +70,8 @@ or come later, and readings of the connection table as much besides.
 
 Exit codes: 0 no findings, or notices alone, 1 error, 2 usage, 3 a finding of severity
 warning or critical (with --fix: still), 4 none of these, but INCOMPLETE: data that a
-check needs could not be read, as without root, or a check itself has a defect.
+check needs could not be read, as without root or of a truncated file, or a check itself
+has a defect.
 130: interrupted; the report covers the time until then (--watch: as by what stands then).`,
 		Example: `  natkit doctor                          # this host
   natkit doctor --pid $(pgrep -o nginx)  # the namespace of a container's process
@@ -243,7 +245,7 @@ func verdict(ctx context.Context, r *diagnose.Report) error {
 		return errCutShort
 	case slices.ContainsFunc(r.Findings, func(f diagnose.Finding) bool { return f.Severity >= diagnose.Warning }):
 		return errFindings
-	case len(r.Incomplete) > 0:
+	case len(r.Incomplete)+len(r.Lost)+len(r.Defects) > 0:
 		return errIncomplete
 	}
 	return nil
@@ -252,6 +254,7 @@ func verdict(ctx context.Context, r *diagnose.Report) error {
 // next prints one of several reports, and adds what decides the exit code to sum.
 func (d *doctorVerb) next(sum, r *diagnose.Report, first bool) error {
 	sum.Findings, sum.Incomplete = append(sum.Findings, r.Findings...), append(sum.Incomplete, r.Incomplete...)
+	sum.Lost, sum.Defects = append(sum.Lost, r.Lost...), append(sum.Defects, r.Defects...)
 	if d.env.asJSON {
 		return report.JSONLine(d.env.Stdout, r)
 	}
@@ -261,7 +264,16 @@ func (d *doctorVerb) next(sum, r *diagnose.Report, first bool) error {
 	if r.Owner != nil {
 		fmt.Fprintln(d.env.Stdout, d.env.style().Paint(report.Bold, report.Clean(r.Owner.String())))
 	}
-	return report.Doctor(d.env.Stdout, d.env.style(), r, d.env.verbose, "")
+	return report.Doctor(d.env.Stdout, d.env.style(), r, d.env.verbose, commandsThere(r))
+}
+
+// commandsThere is the last word on a host that is not this one.
+func commandsThere(r *diagnose.Report) string {
+	advised := func(f diagnose.Finding) bool { return len(f.Remedies) > 0 }
+	if !r.Elsewhere || !slices.ContainsFunc(r.Findings, advised) {
+		return ""
+	}
+	return "Commands in the advice are for the host of the recording; they would change this one."
 }
 
 // runFrom diagnoses what was recorded: one recording, or several network namespaces of a bundle.
@@ -274,7 +286,7 @@ func (d *doctorVerb) runFrom(ctx context.Context) error {
 		if d.env.asJSON {
 			err = report.JSON(d.env.Stdout, reports[0])
 		} else {
-			err = d.text(reports[0], "")
+			err = d.text(reports[0], commandsThere(reports[0]))
 		}
 		if err != nil {
 			return err
@@ -297,5 +309,9 @@ func (d *doctorVerb) reports(ctx context.Context) (all []*diagnose.Report, err e
 		all = append(all, &r)
 		return nil
 	})
+	if damage := (*snapshot.DamageError)(nil); errors.As(err, &damage) && len(all) > 0 {
+		last := all[len(all)-1]
+		last.Lost, err = append(last.Lost, damage.Error()), nil
+	}
 	return all, err
 }

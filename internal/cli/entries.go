@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/natkit/natkit/internal/conntrack"
@@ -41,7 +42,7 @@ func (s *entries) host(ctx context.Context, env *Env) (*loose.Host, error) {
 	if s.texts, err = loose.Read(walk, "", loose.Options{Budget: snapshot.NewBudget(snapshot.DefaultBudget)}); err != nil {
 		return nil, malformed(fmt.Errorf("read %s: %w", s.from, err))
 	}
-	for _, note := range s.texts.Notes {
+	for _, note := range slices.Concat(s.texts.Lost, s.texts.Notes) {
 		env.note("%s", note)
 	}
 	return s.texts, nil

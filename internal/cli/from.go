@@ -34,8 +34,15 @@ func (e *Env) readRecorded(ctx context.Context, r recorded) (first *snapshot.Rec
 		}
 		return nil
 	})
+	if damage := (*snapshot.DamageError)(nil); errors.As(err, &damage) && n > 0 {
+		e.note("%s: %v", r.name, damage)
+		err = nil
+	}
 	if err != nil {
 		return nil, err
+	}
+	for _, lost := range first.Lost {
+		e.note("%s", lost)
 	}
 	if n > 1 {
 		e.note("%s has %d network namespaces: this is the first one", r.name, n)
@@ -43,8 +50,12 @@ func (e *Env) readRecorded(ctx context.Context, r recorded) (first *snapshot.Rec
 	return first, nil
 }
 
-// eachRecorded calls fn with each recording of a bundle, or with the one that texts of other programs make.
-func (e *Env) eachRecorded(ctx context.Context, r recorded, fn func(*snapshot.Recording) error) error {
+// eachRecorded calls each with each recording of a bundle, or with the one that texts of other programs make.
+func (e *Env) eachRecorded(ctx context.Context, r recorded, each func(*snapshot.Recording) error) error {
+	fn := func(rec *snapshot.Recording) error {
+		rec.Elsewhere = true
+		return each(rec)
+	}
 	if info, err := os.Stat(r.name); err == nil && info.IsDir() && r.name != "-" {
 		return r.texts(directory(ctx, r.name), nil, fn)
 	}

@@ -278,6 +278,9 @@ func (g *gatewayImport) readTexts(walk loose.Walk, name string, version int) (*r
 	if err != nil {
 		return nil, malformed(fmt.Errorf("import rules: read %s: %w", name, err))
 	}
+	for _, lost := range host.Lost {
+		g.env.note("%s", lost)
+	}
 	set := host.Ruleset(version)
 	if set.Foreign {
 		return nil, malformed(fmt.Errorf("import rules: %s has no text of rules: 'iptables-save' or 'nft list ruleset' prints them", name))

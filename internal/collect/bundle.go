@@ -187,8 +187,9 @@ func ReadBundle(r io.Reader, budget *snapshot.Budget) (*snapshot.Recording, erro
 }
 
 // EachRecording reads what a Bundle wrote with the collectors that read the running kernel, and calls fn with
-// each recording. A damaged bundle is an error, also where that shows after a recording, and so is a recording
-// that takes more memory than the budget has (nil: the default one). fn's error ends it and is returned.
+// each recording, of which the last one may have one snapshot alone where the file is truncated or damaged. That is a
+// snapshot.DamageError, returned after all that could be read; a recording that contradicts itself, or takes more memory
+// than the budget has (nil: the default one), is another error. fn's error ends it and is returned.
 func EachRecording(r io.Reader, budget *snapshot.Budget, fn func(*snapshot.Recording) error) error {
 	b, err := snapshot.NewBundleReader(r, budget)
 	if err != nil {
@@ -199,47 +200,69 @@ func EachRecording(r io.Reader, budget *snapshot.Budget, fn func(*snapshot.Recor
 
 func eachRecording(b *snapshot.BundleReader, fn func(*snapshot.Recording) error) error {
 	for n := 0; n < mostRecordings; n++ {
-		rec, err := readRecording(b, n)
+		rec, damage, err := readRecording(b, n)
 		if err != nil { // a recording that contradicts itself is none
 			return err
 		}
-		more, err := skipRest(b, n)
-		if err != nil {
+		more := false
+		if damage == nil {
+			more, err = skipRest(b, n)
+		}
+		if err != nil && !errors.As(err, &damage) {
 			return err
 		}
-		if err := fn(rec); err != nil || !more {
+		if err := fn(rec); err != nil {
 			return err
+		}
+		switch {
+		case damage != nil:
+			return damage
+		case !more:
+			return nil
 		}
 		b.Renew()
 	}
 	return fmt.Errorf("more than %d recordings", mostRecordings)
 }
 
-func readRecording(b *snapshot.BundleReader, n int) (*snapshot.Recording, error) {
+// readRecording reads a recording, of a damaged bundle the snapshots before the damage.
+func readRecording(b *snapshot.BundleReader, n int) (rec *snapshot.Recording, damage *snapshot.DamageError, err error) {
 	var first, current *tape
 	// What was recorded was bounded when it was written.
 	o := RecordOptions{Options: Options{MaxEntries: math.MaxInt}}
-	rec, err := record(context.Background(), o, func(i int) (source, bool, error) {
+	rec, err = record(context.Background(), o, func(i int) (source, bool, error) {
 		if current != nil && current.err != nil {
 			return nil, false, current.err
 		}
-		var err error
-		if current, err = newTape(b, place{n, i}); err != nil {
+		if current != nil && current.damage != nil {
+			return nil, false, errNoMore
+		}
+		next, err := newTape(b, place{n, i})
+		if i > 0 && errors.As(err, &damage) {
+			return nil, false, errNoMore
+		}
+		if err != nil {
 			return nil, false, err
 		}
-		if first == nil {
+		if current = next; first == nil {
 			first = current
 		}
 		return current, i == 0 || current.head.More && i+1 < mostSnapshots, nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if current.err != nil {
-		return nil, current.err
+		return nil, nil, current.err
+	}
+	if current.damage != nil {
+		damage = current.damage
 	}
 	rec.CutShortOf, rec.Owner = current.head.CutShortOf, first.head.Owner
-	return rec, contradiction(rec)
+	if len(rec.Snapshots) == 1 {
+		rec.SinceStartOf(rec.Last())
+	}
+	return rec, damage, contradiction(rec)
 }
 
 // contradiction is why the snapshots of a recording cannot be of one namespace, one after the other.

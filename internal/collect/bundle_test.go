@@ -34,17 +34,49 @@ func smallBundle(t testing.TB) []byte {
 	return file.Bytes()
 }
 
-func TestTruncatedBundleIsAnError(t *testing.T) {
+// TestTruncatedBundle: of a bundle that ends too early the snapshots that could be read are handed out, as they are in
+// the whole one, and the error says that the rest is lost.
+func TestTruncatedBundle(t *testing.T) {
 	whole := smallBundle(t)
-	if _, err := ReadBundle(bytes.NewReader(whole), nil); err != nil {
+	want, err := ReadBundle(bytes.NewReader(whole), nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for n := range whole {
+	kinds := map[string]int{}
+	for n := 0; n < len(whole); n += 1 + len(whole)/150 {
 		if rec, err := ReadBundle(bytes.NewReader(whole[:n]), nil); err == nil || rec != nil {
-			t.Fatalf("%d of %d bytes were accepted", n, len(whole))
+			t.Fatalf("%d of %d bytes were accepted as a whole bundle", n, len(whole))
 		} else if !strings.Contains(err.Error(), "truncated") {
 			t.Fatalf("%d of %d bytes: %v does not say truncated", n, len(whole), err)
 		}
+		got := 0
+		err := EachRecording(bytes.NewReader(whole[:n]), nil, func(rec *snapshot.Recording) error {
+			got++
+			last := rec.Last()
+			switch {
+			case rec.SinceStart && last.TakenAt.Equal(want.First().TakenAt):
+				kinds["one snapshot"]++
+			case last.PartError(snapshot.PartTable) != want.Last().PartError(snapshot.PartTable):
+				kinds["two snapshots, the second without its table"]++
+			default:
+				kinds["all"]++
+				if d := cmp.Diff(want, rec, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); d != "" {
+					t.Fatalf("%d of %d bytes read as another recording:\n%s", n, len(whole), d)
+				}
+			}
+			for _, p := range last.Parts {
+				if p.DurationSeconds < 0 {
+					t.Fatalf("%d of %d bytes: %s took %g s", n, len(whole), p.Name, p.DurationSeconds)
+				}
+			}
+			return nil
+		})
+		if damage := (*snapshot.DamageError)(nil); got > 1 || got > 0 && !errors.As(err, &damage) {
+			t.Fatalf("%d of %d bytes: %d recordings, %v", n, len(whole), got, err)
+		}
+	}
+	if len(kinds) != 3 {
+		t.Errorf("what was read: %v", kinds)
 	}
 }
 

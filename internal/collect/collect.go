@@ -114,6 +114,9 @@ type reading struct {
 	births *aggregate.FlowEstimator
 }
 
+// errNoMore ends a recording that was to have another snapshot.
+var errNoMore = errors.New("no other snapshot follows")
+
 // record reads through the sources that open gives for each snapshot, counted from 0, with
 // whether another one follows.
 func record(ctx context.Context, o RecordOptions, open func(i int) (source, bool, error)) (*snapshot.Recording, error) {
@@ -126,6 +129,9 @@ func record(ctx context.Context, o RecordOptions, open func(i int) (source, bool
 	for i, more := 0, true; more; i++ {
 		began := time.Now()
 		src, next, err := open(i)
+		if errors.Is(err, errNoMore) && before != nil {
+			break
+		}
 		if err != nil {
 			return nil, err
 		}

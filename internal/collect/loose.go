@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"regexp"
@@ -122,10 +123,13 @@ func (t *texts) table(_ context.Context, fn func([]byte) error) (r dump.Result, 
 		messages = messages[:0]
 		return err
 	})
+	if t.Sample.Table.Cut() && errors.Is(err, io.ErrUnexpectedEOF) { // which r.Complete says
+		err = nil
+	}
 	if err == nil && len(messages) > 0 {
 		err = fn(messages)
 	}
-	r.Complete = err == nil && stats.Garbled == 0
+	r.Complete = err == nil && stats.Garbled == 0 && !t.Sample.Table.Cut()
 	if errors.Is(err, dump.ErrStop) {
 		err = nil
 	}
@@ -153,7 +157,13 @@ func (t *texts) kernelLog(fn func([]byte) bool) (uint64, error) {
 	return t.logNext, nil
 }
 
-func (t *texts) judged() ([]*ruleset.Table, error) { return t.rules("rules") }
+// judged needs the filters as well, which may be in a table that a text of nat alone does not show.
+func (t *texts) judged() ([]*ruleset.Table, error) {
+	if t.FiltersUnknown != "" {
+		return nil, fmt.Errorf("read filters: not known: %s has other tables alone; it takes 'iptables-save -c' of all tables, or 'nft -a list ruleset'", t.FiltersUnknown)
+	}
+	return t.rules("rules")
+}
 
 // rules returns the tables, if they are whole: what a text that is cut short has not may be behind its end.
 func (t *texts) rules(what string) ([]*ruleset.Table, error) {
@@ -238,9 +248,9 @@ func ReadLoose(walk loose.Walk, of string, budget *snapshot.Budget) (*snapshot.R
 		return nil, err
 	}
 	if len(rec.Snapshots) == 1 {
-		rec.Snapshots = []*snapshot.Snapshot{rec.Last().AtStart(), rec.Last()}
-		rec.SinceStart = true
+		rec.SinceStartOf(rec.Last())
 	}
+	rec.Lost, rec.SinceNstat = host.Lost, host.Last().SinceNstat
 	rec.SomeSysctls, rec.NoUptime = !host.Last().AllSysctls, !host.Last().HasUptime
 	for _, n := range host.Notes {
 		last := rec.Last()

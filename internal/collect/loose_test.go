@@ -2,9 +2,13 @@ package collect
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"fmt"
+	"io"
 	"net/netip"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +16,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/conntrack/text"
+	"github.com/natkit/natkit/internal/diagnose"
 	"github.com/natkit/natkit/internal/loose"
 	"github.com/natkit/natkit/internal/snapshot"
 	"golang.org/x/sys/unix"
@@ -83,6 +88,70 @@ func TestTextsLack(t *testing.T) {
 	for part, by := range map[string]string{snapshot.PartStat: "conntrack -S", snapshot.PartTable: "conntrack -L", "nat_rules": "iptables-save", "kernel_log": "dmesg", snapshot.PartTCP: "nstat -az", "memory": "the file itself"} {
 		if why := rec.Last().PartError(part); !strings.Contains(why, by) {
 			t.Errorf("%s: %q does not name %s", part, why, by)
+		}
+	}
+}
+
+// TestListCut: a list of connections that is cut short is a sample, and no number of them is known.
+func TestListCut(t *testing.T) {
+	var file bytes.Buffer
+	w := gzip.NewWriter(&file)
+	for i := range 500 {
+		io.WriteString(w, strings.ReplaceAll(looseEntry, "40000", fmt.Sprint(30000+i*7919%30000)))
+	}
+	w.Close()
+	rec, err := ReadLoose(func(fn func(*loose.File) error) error {
+		return loose.Archive(&loose.File{Name: "conntrack-L.gz", Reader: bytes.NewReader(file.Bytes()[:file.Len()/2])}, fn)
+	}, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := rec.Last()
+	if _, _, known := last.Entries(); len(rec.Lost) != 1 || known || last.Table == nil || last.Table.Complete || last.Table.Sampled == 0 || last.Table.Sampled >= 500 {
+		t.Errorf("lost %q, number known %t, table %+v", rec.Lost, known, last.Table)
+	}
+	if r := diagnose.Run(rec, diagnose.Rules()); !slices.Equal(r.Lost, rec.Lost) {
+		t.Errorf("the report does not say what is lost: %q", r.Lost)
+	}
+}
+
+// TestSosreport: what sos collected (sos report --allow-system-changes, 4.0) on a gateway whose filter drops what its DNAT
+// leads to gives that finding, and no other one.
+func TestSosreport(t *testing.T) {
+	data, err := os.ReadFile("testdata/sosreport-dnat-filtered.tar.xz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(data []byte) (*snapshot.Recording, diagnose.Report, error) {
+		rec, err := ReadLoose(func(fn func(*loose.File) error) error {
+			return loose.Archive(&loose.File{Name: "sosreport.tar.xz", Reader: bytes.NewReader(data)}, fn)
+		}, "", nil)
+		if err != nil {
+			return nil, diagnose.Report{}, err
+		}
+		return rec, diagnose.Run(rec, diagnose.Rules()), nil
+	}
+	rec, r, err := read(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := rec.Last()
+	if !slices.Equal(r.IDs(), []string{"dnat-filtered"}) || !rec.SinceStart || len(r.Lost) > 0 || last.Kernel.Release != "6.18.44" {
+		t.Errorf("%q, since the start %t, lost %q, %+v", r.IDs(), rec.SinceStart, r.Lost, last.Kernel)
+	}
+	if last.Table == nil || last.Table.Sampled != 0 || last.TCP == nil || last.Links == nil || last.Softnet == nil || last.ConntrackStat == nil || rec.SomeSysctls {
+		t.Errorf("table %+v, TCP %v, links %v, softnet %v, conntrack's counters %v, some sysctls alone %t", last.Table, last.TCP, last.Links, last.Softnet, last.ConntrackStat, rec.SomeSysctls)
+	}
+	for _, p := range last.Parts {
+		if p.Name == "files" && !strings.Contains(p.Error, "recognised, not used") {
+			t.Errorf("a text is not understood: %s", p.Error)
+		}
+	}
+	// Cut anywhere it gives no other finding.
+	for n := len(data) / 9; n < len(data); n += len(data) / 9 {
+		_, r, err := read(data[:n])
+		if err == nil && (len(r.Lost) == 0 || len(r.IDs()) > 0 && !slices.Equal(r.IDs(), []string{"dnat-filtered"})) {
+			t.Errorf("%d of %d bytes: lost %q, findings %q", n, len(data), r.Lost, r.IDs())
 		}
 	}
 }
@@ -229,4 +298,28 @@ func (l *listed) table(_ context.Context, fn func([]byte) error) (dump.Result, e
 		}
 	})
 	return dump.Result{Complete: true}, fn(messages)
+}
+
+// FuzzLoose: what texts become is diagnosed without a panic of a collector or a rule.
+func FuzzLoose(f *testing.F) {
+	const rules = "*nat\n:PREROUTING ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n[1:2] -A PREROUTING -i eth0 -p tcp --dport 80 -j DNAT --to-destination 10.0.0.2:8080\n-A POSTROUTING -o eth0 -j MASQUERADE\nCOMMIT\n*filter\n:FORWARD DROP [9:9]\nCOMMIT\n"
+	const network = "2: eth0: <BROADCAST,UP,LOWER_UP> mtu 1500\n    inet 192.0.2.2/24 scope global eth0\n3: eth1: <UP> mtu 1500\n    inet 10.0.0.1/24 scope global eth1\n"
+	f.Add(looseStats+looseSysctls, looseEntry, rules)
+	f.Add(network, "default via 192.0.2.1 dev eth0\n10.0.0.0/24 dev eth1 proto kernel scope link\n", rules)
+	f.Add("100: from all fwmark 0x1 lookup 5\n", "10.0.0.2 dev eth1 FAILED\n", "table ip nat {\n\tchain p {\n\t\ttype nat hook prerouting priority -100;\n\t\tdnat to 10.0.0.2\n\t}\n}\n")
+	f.Add("TCP  198.18.0.1:80 rr persistent 60\n  -> RemoteAddress:Port\n  -> 198.18.0.2:80 Masq 1 2 3\n", "pro expire state\nTCP 01:00 ESTABLISHED 1.2.3.4:5 198.18.0.1:80 198.18.0.2:80\n", "State Recv-Q Send-Q Local Peer\nLISTEN 5 4 0.0.0.0:80 0.0.0.0:*\n")
+	f.Fuzz(func(t *testing.T, a, b, c string) {
+		if len(a)+len(b)+len(c) > 1<<14 {
+			return
+		}
+		rec, err := ReadLoose(looseTree(looseFile{"0/a", a, 0}, looseFile{"0/b", b, 0}, looseFile{"0/c", c, 0}, looseFile{"1/a", b, 9}, looseFile{"net", network, 0}), "", snapshot.NewBudget(16<<20))
+		if err != nil {
+			return
+		}
+		for _, c := range diagnose.Run(rec, diagnose.Rules()).Checks {
+			if c.Defect {
+				t.Errorf("%s: %s", c.ID, c.Why)
+			}
+		}
+	})
 }

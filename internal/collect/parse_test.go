@@ -328,3 +328,69 @@ func FuzzParseFiles(f *testing.F) {
 		_, _ = parseCPUTimes(strings.NewReader(text))
 	})
 }
+
+// FuzzSoftnet is for /proc/net/softnet_stat.
+func FuzzSoftnet(f *testing.F) {
+	f.Add("00000001 00000002 00000003 00000000 00000000 00000000 00000000 00000000 00000000 00000000\n")
+	f.Add("0 1 2\nffffffff ffffffff ffffffff 0 0 0 0 0 0 0 0 0 5 0 0\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		defer testutil.Bounded(t, len(text))()
+		if s, err := parseSoftnet(strings.NewReader(text)); (s == nil) == (err == nil) {
+			t.Errorf("%+v, %v", s, err)
+		}
+	})
+}
+
+// FuzzSockstat is for /proc/net/sockstat and sockstat6.
+func FuzzSockstat(f *testing.F) {
+	f.Add("sockets: used 281\nTCP: inuse 5 orphan 0 tw 2 alloc 7 mem 1\nUDP: inuse 2 mem 1\n")
+	f.Add("TCP6: inuse\nTCP6: inuse -1\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		defer testutil.Bounded(t, len(text))()
+		for _, protocol := range []string{"TCP", "TCP6"} {
+			if all, err := parseSockstat(strings.NewReader(text), procSockstat, protocol); err == nil && len(all) > len(text) {
+				t.Errorf("%d numbers", len(all))
+			}
+		}
+	})
+}
+
+// FuzzCounterLines is for /proc/net/snmp6 and xfrm_stat.
+func FuzzCounterLines(f *testing.F) {
+	f.Add("Ip6InReceives                   \t7\nUdp6NoPorts\t18446744073709551615\n")
+	f.Add("XfrmInError\t1\nx\n 1 2 3\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		defer testutil.Bounded(t, len(text))()
+		to := snapshot.Counters{}
+		if _ = parseCounterLines(strings.NewReader(text), "/proc/net/snmp6", to); len(to) > strings.Count(text, "\n")+1 {
+			t.Errorf("%d counters", len(to))
+		}
+	})
+}
+
+// FuzzLocalPorts is for ip_local_port_range, ip_local_reserved_ports, and lists of CPUs, which have the same form.
+func FuzzLocalPorts(f *testing.F) {
+	f.Add("32768\t60999\n", "8080,9000-9100\n")
+	f.Add("1 2", "0-65535")
+	f.Fuzz(func(t *testing.T, text, reserved string) {
+		defer testutil.Bounded(t, 1<<16+len(text)+len(reserved))()
+		if r, err := parseLocalPorts(text, reserved); err == nil && (r.ports() < 0 || r.ports() > 1<<16) {
+			t.Errorf("%q without %q are %d ports", text, reserved, r.ports())
+		}
+		if n, err := parseCPUList(reserved); err == nil && n < 0 {
+			t.Errorf("%q are %d CPUs", reserved, n)
+		}
+	})
+}
+
+// FuzzProcess is for /proc/PID/stat.
+func FuzzProcess(f *testing.F) {
+	f.Add([]byte("12 (a) b) c) S 1 12 12 0 -1 4194560 1 0 0 0 1 2 0 0 20 0 1 0 33 0 0\n"))
+	f.Add([]byte("x (y\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		defer testutil.Bounded(t, len(text))()
+		if pid, _, ok := parseProcess(text); ok && pid < 0 {
+			t.Errorf("process %d", pid)
+		}
+	})
+}

@@ -301,8 +301,9 @@ type tape struct {
 	files map[string][]byte
 	head  head
 	tail  tail
-	// err is why the bundle cannot be read on.
-	err error
+	// err is why the bundle cannot be read on, damage why this snapshot's folder is not whole.
+	err    error
+	damage *snapshot.DamageError
 }
 
 // newTape reads the folder up to its table.
@@ -428,6 +429,9 @@ func (t *tape) clock(label string) instant {
 	if now, ok := t.head.Clocks[label]; ok {
 		return now
 	}
+	if t.damage != nil { // what the tail had
+		return t.head.Clocks[snapshot.PartTable]
+	}
 	return t.tail.Clocks[label]
 }
 
@@ -481,6 +485,9 @@ func (t *tape) table(_ context.Context, fn func([]byte) error) (dump.Result, err
 		}
 		if err == nil && !strings.HasPrefix(name, tableFolder+"/") {
 			err = fmt.Errorf("%q in a table", name)
+		}
+		if errors.As(err, &t.damage) {
+			return dump.Result{}, fmt.Errorf("read the connection table: %w", err)
 		}
 		if err != nil {
 			t.err = cmp.Or(t.err, err)

@@ -11,7 +11,8 @@ import (
 
 // explain puts a finding that says why services get no answer before that of the services, which refers to
 // it and has no cause and advice of its own for these: it knows where packets are lost, not why.
-func explain(rec *snapshot.Recording, findings []Finding) {
+func (r *Report) explain(rec *snapshot.Recording) {
+	findings := r.Findings
 	at := slices.IndexFunc(findings, func(f Finding) bool { return f.ID == "service-unanswered" })
 	if at < 0 || len(findings[at].services) == 0 {
 		return
@@ -20,7 +21,10 @@ func explain(rec *snapshot.Recording, findings []Finding) {
 	why, services := -1, slices.Clone(outcome.services)
 	for i := range services {
 		s := &services[i]
-		by := slices.IndexFunc(findings, func(f Finding) bool { return f.isCauseOf(s) })
+		by := slices.IndexFunc(findings, func(f Finding) (is bool) {
+			r.guard("the explanation of rule "+f.ID, func() { is = f.isCauseOf(s) })
+			return is
+		})
 		if by < 0 {
 			continue
 		}
@@ -35,7 +39,7 @@ func explain(rec *snapshot.Recording, findings []Finding) {
 	}
 	slices.SortStableFunc(services, func(a, b failing) int { return cmp.Compare(rank(a), rank(b)) })
 	id, severity, confidence, since := outcome.ID, outcome.Severity, outcome.Confidence, outcome.SinceSeconds
-	*outcome = *servicesFinding(rec, services)
+	*outcome = *servicesFinding(rec, services) // which changes nothing where it panics
 	outcome.ID, outcome.Severity, outcome.Confidence, outcome.SinceSeconds = id, severity, confidence, since
 	if services[0].explained {
 		outcome.Remedies = slices.Clone(findings[why].Remedies[:min(1, len(findings[why].Remedies))])

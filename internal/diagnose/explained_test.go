@@ -40,7 +40,7 @@ func TestExplain(t *testing.T) {
 		outcome := servicesFinding(rec, c.services)
 		outcome.ID = "service-unanswered"
 		findings := append([]Finding{*outcome}, c.others...)
-		explain(rec, findings)
+		(&Report{Findings: findings}).explain(rec)
 		at := slices.IndexFunc(findings, func(f Finding) bool { return f.ID == "service-unanswered" })
 		var advice []string
 		for _, m := range findings[at].Remedies {

@@ -98,9 +98,11 @@ type Remedy struct {
 	// Automatic remedies may be applied by --fix; the others are advice only.
 	Automatic bool          `json:"automatic"`
 	Changes   []tune.Change `json:"changes,omitempty"`
-	Predicts  string        `json:"predicts,omitempty"`
-	Cost      string        `json:"cost,omitempty"`
-	Risk      string        `json:"risk,omitempty"`
+	// Commands make the changes on the host of a recording, where --fix does not reach.
+	Commands []string `json:"commands,omitempty"`
+	Predicts string   `json:"predicts,omitempty"`
+	Cost     string   `json:"cost,omitempty"`
+	Risk     string   `json:"risk,omitempty"`
 }
 
 // ReportSchema names the JSON form of a Report.
@@ -119,6 +121,8 @@ type Report struct {
 	// SinceStart is true where texts of one time alone were read: Seconds is then the time since the host started, 0
 	// where that is not known.
 	SinceStart bool `json:"since_start,omitempty"`
+	// SinceNstat is true where the counters of TCP, UDP and IP are of the time since nstat ran before.
+	SinceNstat bool `json:"since_nstat,omitempty"`
 	// Seconds between the two samples that were compared.
 	Seconds float64 `json:"window_seconds"`
 	// Checks has one line for each rule, in a fixed order.
@@ -132,6 +136,12 @@ type Report struct {
 	// Incomplete is what kept the diagnosis from being complete; empty if every check that
 	// was asked for came to a result.
 	Incomplete []Missing `json:"incomplete"`
+	// Elsewhere is true of a recording that was read from a file: commands are for that host.
+	Elsewhere bool `json:"elsewhere,omitempty"`
+	// Defects are steps of natkit that failed beside the checks.
+	Defects []string `json:"defects,omitempty"`
+	// Lost is what a file that is truncated or damaged does not have: checks passed on the rest of it.
+	Lost []string `json:"lost,omitempty"`
 	// Drops, Profile, SYNs and Followed are what was traced between the two samples, the
 	// lists cut to what matters most; nil where nothing was.
 	Drops    *snapshot.Drops    `json:"drops,omitempty"`

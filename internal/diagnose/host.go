@@ -251,7 +251,7 @@ func (g *hostGrowth) shows(s sign) bool {
 	case !compared: // of texts that leave counters out
 		text, compared = text+", of how many is not known: there is no "+s.of[0], false
 	case g.rec.SinceStart && len(s.of) == 0: // a number without a share says nothing about today
-		text, compared = text+" since the start, how much of it lately is not known", false
+		text, compared = text+" "+g.span(s.counter)+", how much of it lately is not known", false
 	}
 	if n > 0 && compared && len(s.of) > 0 {
 		text += fmt.Sprintf(" (%s)", units.Percent(share))
@@ -260,6 +260,16 @@ func (g *hostGrowth) shows(s sign) bool {
 	g.sign, g.n, g.share = s, n, share
 	g.unsure = g.unsure || n >= s.fewest && !compared
 	return n >= s.fewest && share >= s.share && compared
+}
+
+// span is the time in which a counter grew.
+func (g *hostGrowth) span(counter string) string {
+	for _, protocol := range []string{"Tcp", "Udp", "Ip", "Icmp", "Xfrm"} {
+		if strings.HasPrefix(counter, protocol) {
+			return g.rec.ProtocolSpan()
+		}
+	}
+	return g.rec.Span()
 }
 
 // showsWorst keeps what the sign with the largest share says, of those that are shown.
@@ -384,7 +394,7 @@ func (g *hostGrowth) missing() string {
 func (g *hostGrowth) evidence() (all []Evidence) {
 	for _, name := range append([]string{g.sign.counter}, g.sign.of...) {
 		if n, ok := hostDelta(g.rec, name); ok {
-			all = append(all, Evidence{What: "counter " + name, Value: int64(min(n, math.MaxInt64)), Unit: g.rec.Span(), Source: sourceOf(name)})
+			all = append(all, Evidence{What: "counter " + name, Value: int64(min(n, math.MaxInt64)), Unit: g.span(name), Source: sourceOf(name)})
 		}
 	}
 	for i, l := range g.lines {

@@ -114,7 +114,7 @@ func (x *expired) late(rec *snapshot.Recording) *Finding {
 		return nil
 	}
 	f := x.finding(rec, worded("idle-killed udp", nil, nil, units.Count(x.Entries), timeout), snapshot.TimeoutOf("udp/unreplied"), timeout, 30)
-	f.Evidence = append(f.Evidence, Evidence{What: "datagrams to ports of this host without a socket", Value: int64(orphans), Unit: rec.Span(), Source: snmpSource})
+	f.Evidence = append(f.Evidence, Evidence{What: "datagrams to ports of this host without a socket", Value: int64(orphans), Unit: rec.ProtocolSpan(), Source: snmpSource})
 	return f
 }
 

@@ -81,7 +81,7 @@ func (l *leftChain) evidence(rec *snapshot.Recording, felt bool) (all []Evidence
 		e.Source += ", packets came before: " + units.Count(int64(l.counted))
 	}
 	if all = append(all, e); felt {
-		all = append(all, Evidence{What: "connections and datagrams that this host refused", Value: refusedHere(rec), Unit: rec.Span(), Source: snmpSource})
+		all = append(all, Evidence{What: "connections and datagrams that this host refused", Value: refusedHere(rec), Unit: rec.ProtocolSpan(), Source: snmpSource})
 	}
 	return all
 }

@@ -347,7 +347,7 @@ func (g *hostGrowth) invalid() string {
 		g.found.Cause += "; " + firstOf(dropped.texts()) + " drops them"
 		g.fromBeyond(a)
 	case 2*resets >= g.n && (takesNoneUp(g.rec) || g.share >= shapingShare):
-		g.add("counter TcpOutRsts", int64(resets), g.rec.Span(), snmpSource)
+		g.add("counter TcpOutRsts", int64(resets), g.rec.ProtocolSpan(), snmpSource)
 		g.found.Cause += "; without translation they come to this host itself, which resets them"
 	default:
 		return "no rule drops them, and this host resets no connections for them"

@@ -104,11 +104,27 @@ func finds(rec *snapshot.Recording, ids ...string) bool {
 func (r *Rule) run(rec *snapshot.Recording) (f *Finding, c Check) {
 	defer func() {
 		if defect := recover(); defect != nil {
-			f, c = nil, Check{State: NotChecked, Defect: true, Why: fmt.Sprintf(
-				"a defect of natkit: rule %s panicked at %s: %v; report it, with a bundle of 'natkit snapshot', at %s", r.ID, panicked(), defect, defects)}
+			f, c = nil, Check{State: NotChecked, Defect: true, Why: defectOf("rule "+r.ID, defect)}
 		}
 	}()
 	return r.Check(rec)
+}
+
+// defectOf describes a panic to the function that recovers from it, which calls this.
+func defectOf(what string, panic any) string {
+	return fmt.Sprintf("a defect of natkit: %s panicked at %s: %v; report it, with a bundle of 'natkit snapshot', at %s", what, panicked(), panic, defects)
+}
+
+// guard calls a step of a report; where it panics the report has what there is without it.
+func (r *Report) guard(what string, step func()) {
+	defer func() {
+		if defect := recover(); defect != nil {
+			if why := defectOf(what, defect); !slices.Contains(r.Defects, why) {
+				r.Defects = append(r.Defects, why)
+			}
+		}
+	}()
+	step()
 }
 
 // defects is where they are reported.
@@ -141,14 +157,17 @@ func Run(rec *snapshot.Recording, rules []Rule) Report {
 		NetnsInode: last.Netns.Inode,
 		Seconds:    rec.Seconds(),
 		SinceStart: rec.SinceStart,
+		SinceNstat: rec.SinceStart && rec.SinceNstat,
 		Findings:   []Finding{},
 		Unread:     []Unread{},
+		Lost:       rec.Lost,
 		Drops:      mainDrops(rec.Drops),
 		Profile:    mainProfile(rec.Profile),
 		SYNs:       mainSYNs(rec.SYNs),
 		Followed:   mainFollowed(rec.Followed),
-		Others:     judgeOthers(rec.Others),
+		Elsewhere:  rec.Elsewhere,
 	}
+	r.guard("rule netns-sick", func() { r.Others = judgeOthers(rec.Others) })
 	for _, rule := range rules {
 		finding, check := rule.run(rec)
 		check.ID, check.Title = rule.ID, rule.Title
@@ -164,14 +183,25 @@ func Run(rec *snapshot.Recording, rules []Rule) Report {
 		r.cutShort(rec.CutShortOf)
 	}
 	sort.SliceStable(r.Findings, func(i, j int) bool { return r.Findings[i].Severity > r.Findings[j].Severity })
-	r.Summary = summarize(r.Findings, last.Netns.Name)
-	explain(rec, r.Findings)
+	if rec.Elsewhere {
+		addCommands(r.Findings)
+	}
+	r.guard("the summary of "+worst(r.Findings), func() { r.Summary = summarize(r.Findings, last.Netns.Name) })
+	r.guard("the explanation of service-unanswered", func() { r.explain(rec) })
 	for _, p := range last.Parts {
 		if p.Error != "" {
 			r.Unread = append(r.Unread, Unread{What: p.Name, Why: p.Error})
 		}
 	}
 	return r
+}
+
+// worst is the rule of the worst finding.
+func worst(findings []Finding) string {
+	if len(findings) == 0 {
+		return "no finding"
+	}
+	return findings[0].ID
 }
 
 // mostListed bounds the places, flows and functions of a report: a recording has

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -215,6 +216,28 @@ func complete(t *testing.T, where string, f Finding) {
 				t.Errorf("%s: %s: %s goes from %d to %d", where, f.ID, c.Target, before, after)
 			}
 		}
+	}
+}
+
+// TestStepPanics: a defect in what is done with findings leaves the findings, and names the rule.
+func TestStepPanics(t *testing.T) {
+	rec := recorded(t, "ct-flood", "udp-scan")
+	broken := []Rule{
+		{"service-unanswered", "", func(rec *snapshot.Recording) (*Finding, Check) {
+			f := servicesFinding(rec, []failing{{client: netip.MustParseAddr("198.18.0.2"), place: "lost"}})
+			f.Severity = Critical
+			return f, Check{}
+		}},
+		{causes[0], "", func(*snapshot.Recording) (*Finding, Check) {
+			return &Finding{Severity: Warning, isWhy: func(*failing) bool { panic("no reason") }}, Check{}
+		}},
+	}
+	r := Run(rec, broken)
+	if !slices.Equal(r.IDs(), []string{"service-unanswered", causes[0]}) || r.Summary == nil {
+		t.Errorf("findings %q, summary %v", r.IDs(), r.Summary)
+	}
+	if len(r.Defects) != 1 || !strings.Contains(r.Defects[0], "rule "+causes[0]+" panicked at rules_test.go:") || !strings.Contains(r.Defects[0], "no reason") {
+		t.Errorf("defects: %q", r.Defects)
 	}
 }
 

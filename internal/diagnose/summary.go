@@ -3,8 +3,10 @@ package diagnose
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -54,11 +56,37 @@ func summarize(findings []Finding, netns string) *Summary {
 	}
 	if len(begin.Remedies) > 0 {
 		s.First = begin.Remedies[0].Title
-		if begin.Remedies[0].Automatic {
+		switch first := begin.Remedies[0]; {
+		case len(first.Commands) > 0:
+			s.First += fmt.Sprintf(" (on that host: %s)", strings.Join(first.Commands, "; "))
+		case first.Automatic:
 			s.First += fmt.Sprintf(" (natkit doctor %s--fix)", inNamespace(netns))
 		}
 	}
 	return s
+}
+
+// addCommands gives remedies what makes their changes on another host: --fix would change this one.
+func addCommands(findings []Finding) {
+	for _, f := range findings {
+		for i := range f.Remedies {
+			f.Remedies[i].Commands = commandsFor(&f.Remedies[i])
+		}
+	}
+}
+
+func commandsFor(r *Remedy) (all []string) {
+	for _, c := range r.Changes {
+		switch assignment := c.Target + "=" + c.After; {
+		case c.Kind != tune.Sysctl:
+			return []string{"natkit doctor --fix"} // options of rules: their lines are in the remedy
+		case strings.ContainsAny(assignment, " \t"):
+			all = append(all, "sysctl -w '"+assignment+"'")
+		default:
+			all = append(all, "sysctl -w "+assignment)
+		}
+	}
+	return all
 }
 
 // causeOf is the finding that may be why connections fail, one about them before one about the host; nil

@@ -2,9 +2,12 @@ package diagnose
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/tune"
 )
 
 func TestSummarize(t *testing.T) {
@@ -48,6 +51,31 @@ func TestSummarize(t *testing.T) {
 		if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
+	}
+}
+
+// TestOfAnotherHost: of another host's recording no command would change this one: they are for that host, and are named as such.
+func TestOfAnotherHost(t *testing.T) {
+	rec := recorded(t, "ct-table-full", "the-sources-max-1000")
+	here := Run(rec, Rules())
+	rec.Elsewhere = true
+	there := Run(rec, Rules())
+	if here.Summary == nil || !strings.Contains(here.Summary.First, "--fix") {
+		t.Fatalf("here: %+v", here.Summary)
+	}
+	if !there.Elsewhere || strings.Contains(there.Summary.First, "--fix") || !strings.Contains(there.Summary.First, "on that host: sysctl -w net.netfilter.nf_conntrack_max=") {
+		t.Errorf("there: %+v", there.Summary)
+	}
+	for _, f := range here.Findings {
+		for _, r := range f.Remedies {
+			if len(r.Commands) > 0 {
+				t.Errorf("here: %q", r.Commands)
+			}
+		}
+	}
+	ports := Remedy{Changes: []tune.Change{{Kind: tune.Sysctl, Target: "net.ipv4.ip_local_port_range", After: "1024\t65535"}}}
+	if got := commandsFor(&ports); !slices.Equal(got, []string{"sysctl -w 'net.ipv4.ip_local_port_range=1024\t65535'"}) {
+		t.Errorf("with a blank: %q", got)
 	}
 }
 

@@ -75,7 +75,7 @@ func (e *endpoint) timeWait() (int64, bool) {
 	return max(e.first.Sockets.TimeWait, e.last.Sockets.TimeWait), true
 }
 
-func (e *endpoint) inSeconds() string { return e.rec.Span() }
+func (e *endpoint) inSeconds() string { return e.rec.ProtocolSpan() }
 
 // share of n among the connections that came, those rejected included.
 func (e *endpoint) share(n uint64) float64 {

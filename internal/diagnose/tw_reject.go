@@ -157,7 +157,11 @@ func (e *endpoint) recycleFinding(n, total uint64) *Finding {
 	f := worded("tw-recycle",
 		append(e.setting(snapshot.TCPTWRecycle, snapshot.TCPTimestamps), e.counted(netstatSource, pawsPassive)...),
 		[]Remedy{advice("tw-recycle-off", snapshot.TCPTWRecycle, where(e.rec), snapshot.TCPTWReuse)}, snapshot.TCPTWRecycle)
-	f.Evidence = append(f.Evidence, Evidence{What: "PAWSPassive since boot", Value: int64(total), Source: netstatSource})
+	since := "since boot"
+	if e.rec.SinceNstat {
+		since = e.rec.ProtocolSpan()
+	}
+	f.Evidence = append(f.Evidence, Evidence{What: "PAWSPassive " + since, Value: int64(total), Source: netstatSource})
 	switch {
 	case n > 0 && !e.rec.SinceStart:
 		f.Severity, f.Title = Critical, "tcp_tw_recycle drops connections of clients behind NAT"

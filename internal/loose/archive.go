@@ -3,6 +3,8 @@ package loose
 import (
 	"archive/tar"
 	"bufio"
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -32,7 +34,8 @@ func (l limited) Read(p []byte) (int, error) {
 }
 
 // Archive calls fn for the plain files of a tar archive, which may be compressed, and of archives in it. Links and
-// devices are passed over, and names that lead out of it are names only. What is no archive is one file.
+// devices are passed over, and names that lead out of it are names only. What is no archive is one file. Of an archive
+// that is truncated or damaged fn gets the files before that, and then one whose content is a DamageError.
 func Archive(f *File, fn func(*File) error) error {
 	left := int64(unpackedMax)
 	return archive(f, &left, 0, fn)
@@ -40,31 +43,80 @@ func Archive(f *File, fn func(*File) error) error {
 
 func archive(f *File, left *int64, depth int, fn func(*File) error) error {
 	plain, err := decompressed(f.Reader)
-	switch {
-	case err != nil && depth > 0: // the others are of use
+	if err != nil { // the others are of use
 		return fn(&File{f.Name, f.Modified, broken{err}})
-	case err != nil:
-		return err
 	}
 	b := bufio.NewReaderSize(limited{plain, left}, 4096)
 	if head, _ := b.Peek(512); depth >= nestedMost || !isTar(head) {
 		return fn(&File{f.Name, f.Modified, b})
 	}
-	for t := tar.NewReader(b); ; {
+	read := &zeroTail{Reader: b}
+	t, last := tar.NewReader(read), ""
+	for {
 		h, err := t.Next()
 		switch {
+		case errors.Is(err, io.EOF) && read.zeros < blockBytes: // between two files
+			err = io.ErrUnexpectedEOF
 		case errors.Is(err, io.EOF):
-			return nil
+			if _, err = io.Copy(io.Discard, b); err == nil { // to the checksum
+				return nil
+			}
+			last = ""
+		}
+		switch {
+		case errors.Is(err, context.Canceled):
+			return err
 		case err != nil:
-			return truncated(err)
+			return fn(&File{f.Name, f.Modified, broken{&DamageError{f.Name, last, err}}})
 		case h.Typeflag != tar.TypeReg:
 			continue
 		}
-		if err := archive(&File{path.Clean("/" + h.Name)[1:], h.ModTime, t}, left, depth+1, fn); err != nil {
+		last = path.Clean("/" + h.Name)[1:]
+		if err := archive(&File{last, h.ModTime, t}, left, depth+1, fn); err != nil {
 			return err
 		}
 	}
 }
+
+// blockBytes is the size of a block of a tar archive, which ends with two of zeros.
+const blockBytes = 512
+
+// zeroTail counts the zeros at the end of what was read.
+type zeroTail struct {
+	io.Reader
+	zeros int
+}
+
+func (z *zeroTail) Read(p []byte) (n int, err error) {
+	n, err = z.Reader.Read(p)
+	kept := len(bytes.TrimRight(p[:n], "\x00"))
+	if kept > 0 {
+		z.zeros = 0
+	}
+	z.zeros += n - kept
+	return n, err
+}
+
+// DamageError is why not all of an archive can be read.
+type DamageError struct {
+	// Archive is its name, Last that of the last file in it that was met; empty where all of them could be read.
+	Archive, Last string
+	Err           error
+}
+
+func (d *DamageError) Error() string {
+	switch short := errors.Is(d.Err, io.ErrUnexpectedEOF); {
+	case short && d.Last == "":
+		return fmt.Sprintf("%s is truncated behind its last file: its checksum cannot be verified", d.Archive)
+	case short:
+		return fmt.Sprintf("%s is truncated at %s: what followed is lost", d.Archive, d.Last)
+	case d.Last == "":
+		return fmt.Sprintf("%s is damaged (%v): any of its numbers may be wrong", d.Archive, d.Err)
+	}
+	return fmt.Sprintf("%s is damaged at %s (%v): what followed is lost, and numbers before it may be wrong", d.Archive, d.Last, d.Err)
+}
+
+func (d *DamageError) Unwrap() error { return d.Err }
 
 // IsArchive reports whether a file begins as a tar archive, compressed or not.
 func IsArchive(r io.Reader) bool {
@@ -75,13 +127,6 @@ func IsArchive(r io.Reader) bool {
 	head := make([]byte, 512)
 	n, _ := io.ReadFull(plain, head)
 	return isTar(head[:n])
-}
-
-func truncated(err error) error {
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return errors.New("the archive is truncated")
-	}
-	return fmt.Errorf("read the archive: %w", err)
 }
 
 // isTar reports whether a block is the header of a member: it has its mark (POSIX ustar, GNU), or its checksum.

@@ -85,11 +85,37 @@ func readNstat(s *Sample, t *Text) error {
 			counters[words[0]] = n
 		}
 	}
-	if len(counters) == 0 {
+	switch {
+	case len(counters) == 0:
 		return fmt.Errorf("has no counter")
+	case absolute(t, counters):
+		s.addCounters(counters)
+	default:
+		s.grown = counters
 	}
-	s.addCounters(counters)
 	return nil
+}
+
+// nstatFlags are those of the command that printed a text.
+var nstatFlags = regexp.MustCompile(`nstat[ _]+((?:-[A-Za-z]+[ _]*|--\w+[ _]*)+)`)
+
+// absolute reports whether nstat printed what counters are (-a), and not by how much they grew since it ran before. Where
+// nothing says how it was called, zeros do: -z, which is hardly used without -a.
+func absolute(t *Text, counters map[string]uint64) bool {
+	if m := nstatFlags.FindStringSubmatch(t.hints()); m != nil {
+		for flag := range strings.FieldsFuncSeq(m[1], func(r rune) bool { return r == ' ' || r == '_' }) {
+			if flag == "--ignore" || strings.HasPrefix(flag, "-") && !strings.HasPrefix(flag, "--") && strings.Contains(flag, "a") {
+				return true
+			}
+		}
+		return false
+	}
+	for _, n := range counters {
+		if n == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // netstatSays are the words of netstat -s (net-tools 2.10, and 1.60 where they differ) for counters, without the

@@ -27,8 +27,9 @@ type Host struct {
 	Samples []*Sample
 	// Texts are what was recognised, in the order of their time.
 	Texts []*Text
-	// Notes are what has to be said about them: what contradicts, what could not be read.
-	Notes []string
+	// Notes are what has to be said about them: what contradicts, what could not be read. Lost is what an archive or a
+	// file that is truncated or damaged does not have.
+	Notes, Lost []string
 	// TimesKnown is whether it is known how long lies between the samples.
 	TimesKnown bool
 	// Netns is the name of the network namespace; empty for the host's own.
@@ -68,7 +69,8 @@ func Read(walk Walk, of string, o Options) (*Host, error) {
 		return nil, err
 	}
 	_, netns, _ := strings.Cut(of, "/")
-	h := &Host{Texts: texts, Notes: r.notes, Netns: netns, walk: walk}
+	h := &Host{Texts: texts, Notes: r.notes, Lost: r.lost, Netns: netns, walk: walk}
+	h.dropCut()
 	h.arrange()
 	return h, nil
 }
@@ -82,6 +84,8 @@ func (r *reader) choose(of string) ([]*Text, error) {
 		switch {
 		case r.files == 0:
 			return nil, fmt.Errorf("%w: it has no file", ErrNothing)
+		case len(r.lost) > 0:
+			return nil, fmt.Errorf("%w: %s", ErrNothing, r.lost[0])
 		case len(r.notes) > 0: // it is damaged, or may not be read
 			return nil, fmt.Errorf("%w: %s", ErrNothing, r.notes[0])
 		case len(r.unknown) == 0:
@@ -165,6 +169,18 @@ func (t *Text) series() string {
 	return t.kind.name + " " + name
 }
 
+// dropCut leaves out texts that are cut short, of whose lines nothing follows: the socket, route or counter that a check
+// asks for may be in the rest.
+func (h *Host) dropCut() {
+	h.Texts = slices.DeleteFunc(h.Texts, func(t *Text) bool {
+		drop := t.cut && !t.kind.cuttable
+		if drop {
+			h.Notes = append(h.Notes, fmt.Sprintf("%s: it is cut short, and is not used", t))
+		}
+		return drop
+	})
+}
+
 // arrange sorts texts by their time and makes samples of them: the last text of each series is of the last one, the
 // one before it of the first. What does not count is the same in both where there is one text of it.
 func (h *Host) arrange() {
@@ -194,6 +210,9 @@ func (h *Host) arrange() {
 		return nil
 	}, bySeries)
 	first.HasLog = last.HasLog
+	if first.SinceNstat && last.SinceNstat {
+		first.startNstat(last)
+	}
 	if back := wentBack(first, last); back != "" {
 		h.Notes = append(h.Notes, back+": its texts are of two hosts or two boots, or their times are wrong; the later ones alone are used")
 		h.clocks()
@@ -274,12 +293,15 @@ func (h *Host) fill(s *Sample, choose func([]*Text) *Text, bySeries map[string][
 		case t.kind.path != "":
 			s.Files[t.kind.path] = t.Data
 			continue
+		case t.kind.unused != "":
+			s.note("%s: recognised, not used: %s", t, t.kind.unused)
+			continue
 		}
 		if err := t.kind.read(s, t); err != nil {
 			s.note("%s: %v", t, err)
 		}
 	}
-	if s.Table != nil {
+	if s.Table != nil && !s.Table.cut {
 		s.countIs(uint64(s.Table.Entries))
 	}
 	h.setTime(s, texts)
@@ -390,7 +412,8 @@ func digits(s string) string {
 // errFound ends a walk.
 var errFound = errors.New("found")
 
-// EachEntry reads a list of connections where it stands; fn must not keep the entry.
+// EachEntry reads a list of connections where it stands; fn must not keep the entry. It is io.ErrUnexpectedEOF behind the
+// last line of a list that is cut short.
 func (h *Host) EachEntry(t *Text, fn func(*conntrack.Entry) error) (stats text.Stats, err error) {
 	var failed error
 	err = h.walk(func(f *File) error {
@@ -402,7 +425,9 @@ func (h *Host) EachEntry(t *Text, fn func(*conntrack.Entry) error) (stats text.S
 			_, err = io.CopyN(io.Discard, plain, t.first)
 		}
 		if err == nil {
-			stats, err = text.Each(io.LimitReader(plain, t.end-t.first), fn)
+			if stats, err = text.Each(io.LimitReader(plain, t.end-t.first), fn); t.cut && err == nil {
+				err = io.ErrUnexpectedEOF
+			}
 		}
 		if failed = err; errors.Is(err, text.ErrEmpty) { // as is the list of an empty table
 			failed = nil
@@ -468,6 +493,9 @@ func (h *Host) Ruleset(version int) *ruleset.Ruleset {
 			if !slices.ContainsFunc(set.Tables, func(o *ruleset.Table) bool { return o.Family == table.Family && o.Name == table.Name }) {
 				set.Tables = append(set.Tables, table)
 			}
+		}
+		if t.cut {
+			set.Notes = append(set.Notes, ruleset.Note{Kind: ruleset.Untranslated, Text: t.File, Reason: "cannot be read to its end: " + ruleset.CutShort, Rules: 1})
 		}
 		for _, n := range one.Notes {
 			n.Text = t.File + ": " + n.Text

@@ -17,7 +17,7 @@ func readIPVS(s *Sample, t *Text) error {
 	for words := range fieldsOf(t.Data) {
 		switch words[0] {
 		case "TCP", "UDP", "SCTP":
-			end, ok := ipvsEnd(words[1:2])
+			end, ok := ipvsEnd(words[1:])
 			if !ok || len(words) < 3 {
 				return fmt.Errorf("names a service by words: %.60q; ipvsadm -Ln prints numbers", strings.Join(words, " "))
 			}

@@ -20,6 +20,11 @@ type kind struct {
 	streamed, log bool
 	// counts is true of what grows: one text of it says nothing about what happened lately.
 	counts bool
+	// cuttable is true where what can be read of a text that is cut short is of use: each line stands alone, or its
+	// reader knows what is missing.
+	cuttable bool
+	// unused is why a text that is recognised decides nothing, with what does; empty of all others.
+	unused string
 	// path is that of a file of the kernel that is handed on as it is; else read brings it into its form.
 	path string
 	read func(*Sample, *Text) error
@@ -52,18 +57,19 @@ func allKinds() []kind {
 		return kind{name: path, path: path, marks: []string{mark}, is: line(pattern), counts: counts}
 	}
 	return []kind{
-		{name: kindTable, marks: []string{"src="}, is: regexp.MustCompile(entryLine), streamed: true},
+		{name: kindTable, cuttable: true, marks: []string{"src="}, is: regexp.MustCompile(entryLine), streamed: true},
 		{name: "conntrack -S", marks: []string{"insert_failed="}, is: line(`\s*cpu=\d+\s.*\binsert_failed=\d+`), counts: true, read: readStats},
 		{name: "conntrack -S", marks: []string{"insert_failed"}, is: line(`insert_failed\s+\d+\s*$`), counts: true, read: readStatsSum},
 		file("/proc/net/stat/nf_conntrack", "insert_failed", `entries\s+\S+\s+.*\binsert_failed\b`, true),
 		{name: "/proc/net/stat/ndisc_cache", path: "/proc/net/stat/ndisc_cache", marks: []string{"unresolved_discards"}, is: line(`entries\s+allocs\s`), hint: regexp.MustCompile(`ndisc`), counts: true},
 		{name: "/proc/net/stat/arp_cache", path: "/proc/net/stat/arp_cache", marks: []string{"unresolved_discards"}, is: line(`entries\s+allocs\s`), hint: regexp.MustCompile(`arp`), counts: true},
-		{name: "iptables-save", marks: []string{"*nat", "*filter", "*mangle", "*raw", "*security"}, is: line(`\s*\*(?:nat|filter|mangle|raw|security)\s*$`), read: readSaved},
-		{name: "iptables -S", marks: []string{"-P ", "-N "}, is: line(`(?:-P [A-Z]+ (?:ACCEPT|DROP)|-N \S+)(?: -c \d+ \d+)?\s*$`), read: readListed},
-		{name: "nft list ruleset", marks: []string{"table "}, is: line(`table (?:ip|ip6|inet|arp|bridge|netdev) \S+ \{`), read: readNft},
+		{name: "iptables-save", cuttable: true, marks: []string{"*nat", "*filter", "*mangle", "*raw", "*security"}, is: line(`\s*\*(?:nat|filter|mangle|raw|security)\s*$`), read: readSaved},
+		{name: "iptables -S", cuttable: true, marks: []string{"-P ", "-N "}, is: line(`(?:-P [A-Z]+ (?:ACCEPT|DROP)|-N \S+)(?: -c \d+ \d+)?\s*$`), read: readListed},
+		{name: "nft list ruleset", cuttable: true, marks: []string{"table "}, is: line(`table (?:ip|ip6|inet|arp|bridge|netdev) \S+ \{`), read: readNft},
 		file("/proc/net/snmp", "RtoAlgorithm", `Tcp: RtoAlgorithm `, true),
 		file("/proc/net/netstat", "TcpExt: Sync", `TcpExt: SyncookiesSent `, true),
-		file("/proc/net/snmp6", "Ip6InReceives", `Ip6InReceives\s+\d+\s*$`, true),
+		// Files of dev_snmp6, which begin with ifIndex, are of one interface.
+		{name: "/proc/net/snmp6", path: "/proc/net/snmp6", marks: []string{"Ip6InReceives"}, is: regexp.MustCompile(`\AIp6InReceives\s+\d+\s`), counts: true},
 		file("/proc/net/sockstat6", "TCP6: inuse", `TCP6: inuse \d+`, false),
 		file("/proc/net/sockstat", "sockets: used", `sockets: used \d+`, false),
 		file("/proc/net/xfrm_stat", "XfrmInError", `XfrmInError\s+\d+`, true),
@@ -74,6 +80,9 @@ func allKinds() []kind {
 		file("/proc/net/ip_vs_stats_percpu", "Incoming", `CPU\s+Conns\s+Packets`, true),
 		file("/proc/net/ip_vs_conn", "FromIP", `Pro FromIP`, false),
 		file("/proc/net/ip_vs", "RemoteAddress:Port", `(?:TCP|UDP|SCTP)  (?:[0-9A-F]{8}|\[[0-9A-Fa-f:.]+\]):[0-9A-F]{4} `, false),
+		{name: "iptables -L", marks: []string{"Chain "}, is: line(`Chain \S+ \((?:policy [A-Z]+|\d+ references)`), unused: "it leaves out what rules match; 'iptables-save -c' prints it"},
+		{name: "ipvsadm -Ln --stats", marks: []string{"LocalAddress:Port"}, is: line(`Prot LocalAddress:Port +(?:Conns|CPS) `), unused: "natkit has no check of these counters; 'ipvsadm -Ln' prints weights and connections"},
+		{name: "tc filter", marks: []string{"filter "}, is: line(`filter (?:parent \S+ |block \S+ |dev \S+ )*(?:ingress |egress )?protocol \S+ pref \d+ `), unused: "no text has the state of eBPF programs; it takes 'natkit snapshot' on that host"},
 		{name: "ipvsadm -Ln", marks: []string{"RemoteAddress:Port"}, is: line(`(?:TCP|UDP|SCTP|FWM)  \S+ `), read: readIPVS},
 		{name: "ipvsadm -Lnc", marks: []string{"pro expire state"}, is: line(`pro expire state`), read: readIPVSConnections},
 		{name: "nstat", marks: []string{"#kernel", `"kernel"`, "0.0", "0,0"}, is: regexp.MustCompile(`(?m)^#kernel|^\s*\{"kernel":|^(?:Ip|Icmp|Tcp|Udp|TcpExt|IpExt|Ip6|Udp6)[A-Z]\w+\s+\d+\s+[\d.,]+\s*$`), counts: true, read: readNstat},
@@ -85,10 +94,11 @@ func allKinds() []kind {
 		{name: "ip addr", marks: []string{" mtu ", "inet"}, is: line(`\d+: \S+(?:: <[A-Z0-9,_-]*> .*mtu \d+|\s+inet6? \S+)`), read: readLinks},
 		{name: "ip rule", marks: []string{"from "}, is: line(`\d+:\s+(?:not )?from \S+ .*(?:lookup|unreachable|blackhole|prohibit)`), read: readRoutingRules},
 		{name: "ip neigh", marks: []string{"REACHABLE", "STALE", "FAILED", "PERMANENT", "DELAY", "INCOMPLETE", "NOARP"}, is: line(`[0-9a-f:.]+ dev \S+ .*\b(?:REACHABLE|STALE|FAILED|PERMANENT|DELAY|PROBE|INCOMPLETE|NOARP)\s*$`), read: readNeighbours},
+		{name: "bridge fdb", marks: []string{" dev "}, is: line(`(?:[0-9a-f]{2}:){5}[0-9a-f]{2} dev \S+ `), read: func(*Sample, *Text) error { return nil }},
 		{name: "ip route", marks: []string{" dev ", "unreachable ", "blackhole ", "prohibit "}, is: line(`(?:(?:unicast|local|broadcast|multicast|anycast|unreachable|blackhole|prohibit|throw) )?(?:default|[0-9a-f:.]+(?:/\d+)?)(?: .*)? (?:dev \S+|proto \S+|metric \d+|table \S+)|\s*default via `), read: readRoutes},
-		{name: "dmesg", marks: []string{"] "}, is: line(`(?:` + shortMono + `|` + monotonic + `|` + ctime + `)`), log: true, read: readLog},
-		{name: "journalctl -k", marks: []string{" kernel"}, is: line(`(?:` + syslogTime + `|` + isoTime + `)`), log: true, read: readLog},
-		{name: "sysctl -a", marks: []string{"net.", "kernel.", "vm.", "fs."}, is: line(`\s*(?:net|kernel|vm|fs)\.[\w./:@*-]+ ?= ?\S*`), read: readSysctls},
+		{name: "dmesg", cuttable: true, marks: []string{"] "}, is: line(`(?:` + shortMono + `|` + monotonic + `|` + ctime + `)`), log: true, read: readLog},
+		{name: "journalctl -k", cuttable: true, marks: []string{" kernel"}, is: line(`(?:` + syslogTime + `|` + isoTime + `)`), log: true, read: readLog},
+		{name: "sysctl -a", cuttable: true, marks: []string{"net.", "kernel.", "vm.", "fs."}, is: line(`\s*(?:net|kernel|vm|fs)\.[\w./:@*-]+ ?= ?\S*`), read: readSysctls},
 		{name: "/proc/sys", marks: []string{"\n"}, is: regexp.MustCompile(`^[^\n]*\n+$`), hint: regexp.MustCompile(procSys), read: readSysctlFile},
 		{name: "conntrack -C", marks: []string{"\n"}, is: regexp.MustCompile(`^\s*\d+\s*$`), hint: regexp.MustCompile(`conntrack.*(?:-C|count)`), read: readCount},
 		{name: "/proc/version", marks: []string{"Linux version "}, is: line(`Linux version \d+\.\d+\S* `), read: readVersion},

@@ -41,8 +41,7 @@ func (l *lines) next() ([]byte, error) {
 			l.offset += int64(len(rest))
 		}
 	}
-	if err != nil && (!errors.Is(err, io.EOF) || len(line) == 0) {
-		l.start = l.offset
+	if err != nil && (!errors.Is(err, io.EOF) || len(line) == 0) { // the beginning of a line may be half a number
 		return nil, err
 	}
 	if bytes.IndexByte(line, 0) >= 0 {

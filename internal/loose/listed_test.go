@@ -67,3 +67,29 @@ func FuzzListed(f *testing.F) {
 		}
 	})
 }
+
+// TestFiltersUnknown: rules of NAT alone do not say that there is no filter.
+func TestFiltersUnknown(t *testing.T) {
+	const nat, filter = "*nat\n:POSTROUTING ACCEPT [0:0]\n-A POSTROUTING -o eth0 -j MASQUERADE\nCOMMIT\n", "*filter\n:FORWARD ACCEPT [0:0]\nCOMMIT\n"
+	const listed = "-P PREROUTING ACCEPT\n-P INPUT ACCEPT\n-P OUTPUT ACCEPT\n-P POSTROUTING ACCEPT\n"
+	for _, c := range []struct {
+		files   map[string]string
+		unknown string
+	}{
+		{map[string]string{"rules.txt": nat}, "rules.txt"},
+		{map[string]string{"iptables-save_-t_nat": nat}, "iptables-save_-t_nat"},
+		{map[string]string{"iptables-save_-c": nat}, ""},
+		{map[string]string{"rules.txt": nat + filter}, ""},
+		{map[string]string{"rules.txt": nat, "rules-filter.txt": filter}, ""},
+		{map[string]string{"s": "# iptables -t nat -S\n" + listed}, "s"},
+		{map[string]string{"s": "# iptables -t nat -S\n" + listed + "# iptables -S\n-P INPUT ACCEPT\n-P FORWARD ACCEPT\n-P OUTPUT ACCEPT\n"}, ""},
+		{map[string]string{"nft": "table ip nat {\n}\n"}, ""},
+		{map[string]string{"nft": "# nft list table ip nat\ntable ip nat {\n}\n"}, "nft"},
+		{map[string]string{"iptables-save_-t_nat": nat, "nft_list_ruleset": "table ip nat {\n}\n"}, ""},
+		{map[string]string{"ip6tables-save": filter, "iptables-save_-t_nat": nat}, "iptables-save_-t_nat"},
+	} {
+		if s := last(readTree(t, c.files)); s.FiltersUnknown != c.unknown || s.Rules == nil {
+			t.Errorf("%q: filters unknown by %q, want %q", c.files, s.FiltersUnknown, c.unknown)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -48,11 +49,16 @@ type Text struct {
 	host string
 	// part is its number in what one command, or a file without prompts, printed.
 	part int
+	// cut is true where the file could not be read to its end.
+	cut  bool
 	kind *kind
 }
 
 // Kind names what the text is, by the command that prints it.
 func (t *Text) Kind() string { return t.kind.name }
+
+// Cut reports whether its file could not be read to its end.
+func (t *Text) Cut() bool { return t.cut }
 
 func (t *Text) String() string { return t.kind.name + " (" + t.File + ")" }
 
@@ -115,8 +121,8 @@ type reader struct {
 	// unknown are the files of which nothing was recognised, some at most, and others how many.
 	unknown []string
 	others  int
-	// notes are what has to be said about files.
-	notes []string
+	// notes are what has to be said about files, lost what of them could not be read.
+	notes, lost []string
 }
 
 // read takes the texts of a file.
@@ -128,7 +134,13 @@ func (r *reader) read(f *File) error {
 		return nil
 	}
 	plain, err := decompressed(f.Reader)
-	if err != nil {
+	switch damage := (*DamageError)(nil); {
+	case errors.Is(err, context.Canceled):
+		return err
+	case errors.As(err, &damage):
+		r.lose(damage.Error())
+		return nil
+	case err != nil:
 		r.note("%s: %v", f.Name, err)
 		return nil
 	}
@@ -141,10 +153,12 @@ func (r *reader) read(f *File) error {
 	err = s.read()
 	switch {
 	case errors.Is(err, errBinary):
-	case errors.Is(err, snapshot.ErrBudget):
+	case errors.Is(err, snapshot.ErrBudget), errors.Is(err, context.Canceled):
 		return fmt.Errorf("%s: %w", f.Name, err)
+	case err != nil && len(r.texts) > before:
+		r.lose(fmt.Sprintf("%s (%s) cannot be read to its end: %v", f.Name, r.texts[len(r.texts)-1].kind.name, err))
 	case err != nil:
-		r.note("%s: %v; what stands before that is used", f.Name, err)
+		r.note("%s: %v", f.Name, err)
 	}
 	shareHost(r.texts[before:])
 	if len(r.texts) == before {
@@ -156,6 +170,12 @@ func (r *reader) read(f *File) error {
 }
 
 const mostShown = 20
+
+func (r *reader) lose(what string) {
+	if len(r.lost) < mostShown {
+		r.lost = append(r.lost, what)
+	}
+}
 
 func (r *reader) note(format string, args ...any) {
 	if len(r.notes) < mostShown {
@@ -196,7 +216,7 @@ func (s *session) read() error {
 			return s.finish()
 		}
 		if err != nil {
-			return errors.Join(err, s.finish())
+			return s.cutShort(err)
 		}
 		if c := commandOf(line); c != "" {
 			if err := s.finish(); err != nil {
@@ -215,9 +235,15 @@ func (s *session) read() error {
 			return err
 		}
 		if err := s.add(line); err != nil {
-			return errors.Join(err, s.finish())
+			return s.cutShort(err)
 		}
 	}
+}
+
+// cutShort ends the file before its end.
+func (s *session) cutShort(why error) error {
+	s.now.cut = true
+	return cmp.Or(s.finish(), why)
 }
 
 // divide begins another text at a line that is surely of another sort than those above: outputs of several commands in
@@ -321,7 +347,7 @@ func (s *session) finish() error {
 	if !s.known && !s.dropped && len(t.Data) > 0 {
 		s.recognise()
 	}
-	if t.Lines == 0 && emptyList.MatchString(t.hints()) { // the list of an empty table is empty
+	if t.Lines == 0 && !t.cut && emptyList.MatchString(strings.TrimSpace(t.hints())) { // the list of an empty table is empty
 		t.kind = kindNamed(kindTable)
 	}
 	if t.kind == nil {

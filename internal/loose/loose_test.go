@@ -100,8 +100,14 @@ func TestRecognised(t *testing.T) {
 		"00000001 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000\n": "/proc/net/softnet_stat",
 		"slabinfo - version: 2.1\n":                                                                   "/proc/slabinfo",
 		"MemTotal:       16384000 kB\n":                                                               "/proc/meminfo",
-		"IP Virtual Server version 1.2.1 (size=4096)\nProt LocalAddress:Port Scheduler Flags\n  -> RemoteAddress:Port\nTCP  198.18.0.1:80 rr\n": "ipvsadm -Ln",
-		"IP Virtual Server version 1.2.1 (size=4096)\nProt LocalAddress:Port Scheduler Flags\n  -> RemoteAddress:Port\nTCP  C6120001:0050 rr\n": "/proc/net/ip_vs",
+		"IP Virtual Server version 1.2.1 (size=4096)\nProt LocalAddress:Port Scheduler Flags\n  -> RemoteAddress:Port\nTCP  198.18.0.1:80 rr\n":                                                         "ipvsadm -Ln",
+		"IP Virtual Server version 1.2.1 (size=4096)\nProt LocalAddress:Port Scheduler Flags\n  -> RemoteAddress:Port\nTCP  C6120001:0050 rr\n":                                                         "/proc/net/ip_vs",
+		"IP Virtual Server version 1.2.1 (size=4096)\nProt LocalAddress:Port               Conns   InPkts  OutPkts  InBytes OutBytes\n  -> RemoteAddress:Port\nTCP  198.18.0.1:80  4 30 29 2000 9000\n": "ipvsadm -Ln --stats",
+		"Chain INPUT (policy ACCEPT 0 packets, 0 bytes)\n pkts bytes target     prot opt in     out     source               destination\n":                                                             "iptables -L",
+		"Chain DOCKER (2 references)\ntarget     prot opt source               destination\n":                                                                                                           "iptables -L",
+		"filter parent ffff: protocol all pref 49152 bpf chain 0 \nfilter parent ffff: protocol all pref 49152 bpf chain 0 handle 0x1 a.o direct-action\n":                                              "tc filter",
+		"33:33:00:00:00:01 dev eth0 self permanent\n":                                                   "bridge fdb",
+		"ifIndex                         \t2\nIp6InReceives                   \t9\nIp6InHdrErrors  0\n": "", // of one interface
 		"net:[4026531840]\n":  "readlink /proc/self/ns/net",
 		"12345.67 54321.00\n": "/proc/uptime",
 		" 10:00:00 up 3 days,  4:05,  1 user,  load average: 0.00, 0.01, 0.05\n": "uptime",
@@ -117,6 +123,18 @@ func TestRecognised(t *testing.T) {
 		if got != want {
 			t.Errorf("%.60q: %q, want %q", text, got, want)
 		}
+	}
+}
+
+// TestUnused: a text that decides nothing is named as such, with what does.
+func TestUnused(t *testing.T) {
+	h := readTree(t, map[string]string{"x": "Chain INPUT (policy ACCEPT)\ntarget prot opt source destination\nDROP tcp -- 0.0.0.0/0 0.0.0.0/0 tcp dpt:80\n"})
+	if s := last(h); s.Rules != nil || len(h.Notes) != 1 || h.Notes[0] != "iptables -L (x): recognised, not used: it leaves out what rules match; 'iptables-save -c' prints it" {
+		t.Errorf("%q, %+v", h.Notes, s.Rules)
+	}
+	h = readTree(t, map[string]string{"x": "Prot LocalAddress:Port Conns InPkts\n  -> RemoteAddress:Port\nTCP  198.18.0.1:80 4 30\n"})
+	if _, there := last(h).Files["/proc/net/ip_vs"]; there {
+		t.Error("a counter is taken for a scheduler")
 	}
 }
 
@@ -326,7 +344,7 @@ func TestBomb(t *testing.T) {
 	}
 	w.Close()
 	h, err := Read(tree(map[string]string{"a": b.String()}), "", Options{Budget: snapshot.NewBudget(64 << 20)})
-	if err != nil || len(h.Notes) == 0 {
+	if err != nil || len(h.Lost) == 0 {
 		t.Errorf("%v, %+v: a text of 24 MiB is read whole", err, h)
 	}
 	if _, err := Read(tree(map[string]string{"a": b.String()}), "", Options{Budget: snapshot.NewBudget(1 << 20)}); !errors.Is(err, snapshot.ErrBudget) {
@@ -601,13 +619,37 @@ func TestWentBack(t *testing.T) {
 	if len(h.Samples) != 1 || len(h.Notes) != 1 {
 		t.Errorf("a restart: %d samples, %q", len(h.Samples), h.Notes)
 	}
-	// nstat without -a prints what came since it ran before.
-	h = readTree(t, map[string]string{"n0@0": "#kernel\nTcpExtListenOverflows 500 0.0\n", "n1@10": "#kernel\nTcpExtListenOverflows 3 0.0\n"})
-	if len(h.Samples) != 1 || len(h.Notes) != 1 || !strings.Contains(h.Notes[0], "TcpExtListenOverflows") {
-		t.Errorf("nstat: %d samples, %q", len(h.Samples), h.Notes)
-	}
 	h = readTree(t, map[string]string{"n0@0": "Tcp: RtoAlgorithm CurrEstab PassiveOpens\nTcp: 1 9 5\n", "n1@10": "Tcp: RtoAlgorithm CurrEstab PassiveOpens\nTcp: 1 2 6\n"})
 	if len(h.Samples) != 2 {
 		t.Errorf("a gauge: %d samples, %q", len(h.Samples), h.Notes)
+	}
+}
+
+// TestNstat: without -a nstat prints what came since it ran before, which is never taken for what came since the start.
+func TestNstat(t *testing.T) {
+	const grown, all = "#kernel\nTcpExtListenOverflows 500 0.0\nTcpPassiveOpens 9 0.0\n", "#kernel\nTcpExtListenOverflows 500 0.0\nTcpExtTW 0 0.0\n"
+	for _, c := range []struct {
+		name, text string
+		since      bool
+	}{{"nstat", grown, true}, {"nstat", all, false}, {"nstat_-az", grown, false}, {"nstat_-z", all, true}, {"x", "# nstat\n" + all, false}, {"x", "# nstat -zsa\n" + grown, false}} {
+		if s := last(readTree(t, map[string]string{c.name: c.text})); s.SinceNstat != c.since || len(s.Files["/proc/net/netstat"]) == 0 {
+			t.Errorf("%s, %q: since nstat's last run: %t, want %t", c.name, c.text, s.SinceNstat, c.since)
+		}
+	}
+	// Of two of them the later one has what came in between.
+	h := readTree(t, map[string]string{"nstat0@0": "#kernel\nTcpExtListenOverflows 5 0.0\n", "nstat1@10": grown})
+	if len(h.Samples) != 2 {
+		t.Fatalf("%d samples: %q", len(h.Samples), h.Notes)
+	}
+	before, after := h.Samples[0].protocolCounters(), h.Samples[1].protocolCounters()
+	if n := after["TcpExtListenOverflows"] - before["TcpExtListenOverflows"]; n != 500 {
+		t.Errorf("ListenOverflows grew by %d, want 500", n)
+	}
+	if _, there := before["TcpPassiveOpens"]; !there {
+		t.Error("what did not grow before is missing in the first sample")
+	}
+	// Beside counters since the start it is of no use.
+	if s := last(readTree(t, map[string]string{"nstat": grown, "netstat": "TcpExt:\n    3 times the listen queue of a socket overflowed\n"})); s.SinceNstat || s.protocolCounters()["TcpExtListenOverflows"] != 3 {
+		t.Errorf("beside netstat -s: %+v", s.protocolCounters())
 	}
 }

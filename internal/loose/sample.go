@@ -40,13 +40,24 @@ type Sample struct {
 	Rules []*ruleset.Table
 	// RulesCut is the file whose rules are cut short; empty where none is.
 	RulesCut string
+	// FiltersUnknown is the file of rules of which nothing says whether there is a table filter beside them, as of
+	// 'iptables-save -t nat'; empty where none is.
+	FiltersUnknown string
 	// Sockets are those of TCP and UDP, with HasSockets where connected ones may be among them; Listening is true where listening ones are among them.
 	Sockets               []Socket
 	HasSockets, Listening bool
 	// Table is the list of connections; nil where there is none.
 	Table *Text
 
+	// SinceNstat is true where the counters of TCP, UDP and IP are from nstat without -a.
+	SinceNstat bool
+
 	network
+	// filters is whether the table filter is known, partOfRules a file that leaves that open; by the version of IP, 0 for both.
+	filters     map[int]bool
+	partOfRules map[int]string
+	// grown are counters by how much they grew since nstat ran before.
+	grown map[string]uint64
 	// listed is true where the list of sockets has those of UDP as well.
 	listed   bool
 	counters map[string]uint64
@@ -57,7 +68,7 @@ type Sample struct {
 }
 
 func newSample() *Sample {
-	return &Sample{Files: map[string][]byte{}, Sysctls: map[string]string{}, from: map[string]*Text{}, counters: map[string]uint64{}}
+	return &Sample{Files: map[string][]byte{}, Sysctls: map[string]string{}, from: map[string]*Text{}, counters: map[string]uint64{}, filters: map[int]bool{}, partOfRules: map[int]string{}}
 }
 
 func (s *Sample) note(format string, args ...any) {
@@ -87,18 +98,12 @@ func (s *Sample) addCounters(all map[string]uint64) {
 
 // finish puts what was read from words into files of the kernel's form.
 func (s *Sample) finish() {
-	if len(s.counters) > 0 {
-		for path, groups := range map[string][]string{"/proc/net/snmp": {"Ip", "Icmp", "Tcp", "Udp"}, "/proc/net/netstat": {"TcpExt", "IpExt"}} {
-			if data := snmpFile(s.counters, groups...); len(data) > 0 {
-				s.addFile(path, data)
-			}
-		}
-		if data := linesFile(s.counters, "Ip6", "Udp6"); len(data) > 0 {
-			s.addFile("/proc/net/snmp6", data)
-		}
-		if data := linesFile(s.counters, "Xfrm"); len(data) > 0 {
-			s.addFile("/proc/net/xfrm_stat", data)
-		}
+	_, snmp := s.Files["/proc/net/snmp"]
+	_, netstat := s.Files["/proc/net/netstat"]
+	s.SinceNstat = len(s.grown) > 0 && len(s.counters) == 0 && !snmp && !netstat
+	s.addProtocols(s.counters)
+	if s.SinceNstat {
+		s.addProtocols(s.grown)
 	}
 	if _, known := s.Sysctls[snapshot.ConntrackCount]; !known && s.count != nil {
 		s.Sysctls[snapshot.ConntrackCount] = strconv.FormatUint(*s.count, 10)
@@ -112,6 +117,33 @@ func (s *Sample) finish() {
 	if s.Release != "" {
 		s.addFile(sysctlPath("kernel.osrelease"), []byte(s.Release+"\n"))
 	}
+}
+
+// addProtocols puts counters into the kernel's files.
+func (s *Sample) addProtocols(counters map[string]uint64) {
+	for path, groups := range map[string][]string{"/proc/net/snmp": {"Ip", "Icmp", "Tcp", "Udp"}, "/proc/net/netstat": {"TcpExt", "IpExt"}} {
+		if data := snmpFile(counters, groups...); len(data) > 0 {
+			s.addFile(path, data)
+		}
+	}
+	if data := linesFile(counters, "Ip6", "Udp6"); len(data) > 0 {
+		s.addFile("/proc/net/snmp6", data)
+	}
+	if data := linesFile(counters, "Xfrm"); len(data) > 0 {
+		s.addFile("/proc/net/xfrm_stat", data)
+	}
+}
+
+// startNstat makes the counters of the first of two samples 0 where the last one has by how much they grew in between.
+func (s *Sample) startNstat(last *Sample) {
+	none := map[string]uint64{}
+	for name := range last.grown {
+		none[name] = 0
+	}
+	for _, path := range []string{"/proc/net/snmp", "/proc/net/netstat", "/proc/net/snmp6", "/proc/net/xfrm_stat"} {
+		delete(s.Files, path)
+	}
+	s.addProtocols(none)
 }
 
 // linesFile writes counters as /proc/net/snmp6 and xfrm_stat have them.
@@ -167,7 +199,7 @@ func readSysctls(s *Sample, t *Text) error {
 	if len(names) == 0 {
 		return fmt.Errorf("has no line NAME = VALUE")
 	}
-	s.AllSysctls = s.AllSysctls || hasAll(names)
+	s.AllSysctls = s.AllSysctls || !t.cut && hasAll(names)
 	return nil
 }
 
@@ -313,6 +345,36 @@ func numbered(table *ruleset.Table, t *Text) {
 	}
 }
 
+// chosenTable and chosenNft are in commands that print some of the rules.
+var (
+	chosenTable = regexp.MustCompile(`tables(?:-(?:nft|legacy))?(?:-save)?\b.*[ _](?:-t|--table)`)
+	chosenNft   = regexp.MustCompile(`nft .*list +(?:table|chain|set|map)\b`)
+	allTables   = regexp.MustCompile(`ip6?tables(?:-(?:nft|legacy))?-save`)
+)
+
+// judgeFilters notes whether a text shows that there is a table filter, or that there is none.
+func (s *Sample) judgeFilters(t *Text, set *ruleset.Ruleset, version int) {
+	filter := slices.ContainsFunc(set.Tables, func(table *ruleset.Table) bool { return table.Name == "filter" && table.Find("FORWARD") != nil })
+	known := filter
+	switch t.kind.name {
+	case "nft list ruleset":
+		known = !chosenNft.MatchString(t.Command)
+		version = 0 // of both
+	case "iptables-save":
+		known = filter || allTables.MatchString(t.hints()) && !chosenTable.MatchString(t.hints())
+	}
+	s.filters[version] = s.filters[version] || known
+	if !known && s.partOfRules[version] == "" {
+		s.partOfRules[version] = t.File
+	}
+	s.FiltersUnknown = ""
+	for of, file := range s.partOfRules {
+		if !s.filters[of] && !s.filters[0] {
+			s.FiltersUnknown = cmp.Or(s.FiltersUnknown, file)
+		}
+	}
+}
+
 func (s *Sample) addRules(t *Text) error {
 	version := 4
 	if strings.Contains(t.hints(), "ip6tables") {
@@ -326,6 +388,7 @@ func (s *Sample) addRules(t *Text) error {
 	if s.Rules == nil {
 		s.Rules = []*ruleset.Table{}
 	}
+	s.judgeFilters(t, set, version)
 	for _, table := range set.Tables {
 		numbered(table, t)
 		same := func(o *ruleset.Table) bool { return o.Family == table.Family && o.Name == table.Name }
@@ -336,6 +399,9 @@ func (s *Sample) addRules(t *Text) error {
 		case t.kind.name == "iptables-save": // nft shows what iptables-nft keeps in words that it does not know itself
 			s.Rules[i] = table
 		}
+	}
+	if t.cut {
+		s.RulesCut = t.File
 	}
 	for _, n := range set.Notes {
 		if strings.HasSuffix(n.Reason, ruleset.CutShort) {

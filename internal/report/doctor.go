@@ -38,12 +38,20 @@ func samples(sinceStart bool, seconds float64) string {
 func Doctor(w io.Writer, style Style, r *diagnose.Report, verbose bool, next string) error {
 	p := &printer{w: w, style: style}
 	about := clean(fmt.Sprintf("%s, Linux %s, %s", netnsName(r), cmp.Or(r.Kernel, "of an unknown release"), samples(r.SinceStart, r.Seconds)))
+	if r.SinceNstat {
+		about += ", those of TCP, UDP and IP since nstat's last run"
+	}
 	if verbose {
 		p.line("natkit doctor: " + about)
 	}
+	p.lost(r.Lost, r.Summary)
 	p.summary(r.Summary)
 	p.findings(r.Findings)
 	p.incomplete(r)
+	for _, why := range r.Defects {
+		p.gap()
+		p.unfinished(why, nil)
+	}
 	p.others(r.Others, verbose)
 	p.followed(r.Followed)
 	p.profiled(r.Profile)
@@ -80,6 +88,16 @@ func (p *printer) summary(s *diagnose.Summary) {
 	p.labelled(0, "summary", labelWidth, s.Text)
 	if s.First != "" {
 		p.labelled(0, "first", labelWidth, s.First)
+	}
+}
+
+// lost prints what a file does not have that all of the report is made of, above its summary.
+func (p *printer) lost(all []string, s *diagnose.Summary) {
+	if len(all) == 0 {
+		return
+	}
+	if p.unfinished("the report is about what could be read", all); s != nil {
+		p.gap()
 	}
 }
 
@@ -257,6 +275,9 @@ func (p *printer) remedy(r diagnose.Remedy) {
 	p.labelled(2, label, labelWidth, r.Title)
 	p.changes(2+labelWidth, r.Changes, nil)
 	const indent = 2 + labelWidth
+	for _, c := range r.Commands {
+		p.labelled(indent, "there", 10, c)
+	}
 	p.labelled(indent, "predicts", 10, r.Predicts)
 	p.labelled(indent, "cost", 10, r.Cost)
 	p.labelled(indent, "risk", 10, r.Risk)

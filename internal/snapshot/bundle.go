@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"cmp"
+	"compress/flate"
 	"compress/gzip"
 	"context"
 	"encoding"
@@ -124,6 +125,8 @@ type BundleReader struct {
 	unpacked *limited
 	tar      *tar.Reader
 	members  int
+	// last is the name of the last member that was read.
+	last string
 	// again is what Unread gave back.
 	again *member
 }
@@ -140,11 +143,12 @@ func NewBundleReader(r io.Reader, budget *Budget) (*BundleReader, error) {
 	if budget == nil {
 		budget = NewBudget(DefaultBudget)
 	}
+	b := &BundleReader{Budget: budget}
 	gz, err := gzip.NewReader(r)
 	if err != nil {
-		return nil, foreign(whole(err))
+		return nil, foreign(b.damaged(err))
 	}
-	b := &BundleReader{Budget: budget, unpacked: &limited{r: gz, left: bundleMax}}
+	b.unpacked = &limited{r: gz, left: bundleMax}
 	b.tar = tar.NewReader(b.unpacked)
 	name, data, err := b.member()
 	if err != nil {
@@ -226,7 +230,7 @@ func (b *BundleReader) Next() (name string, data []byte, err error) {
 	}
 	// The checksum of the gzip stream stands behind the tar archive's padding.
 	if _, err := io.Copy(io.Discard, b.unpacked); err != nil {
-		return "", nil, whole(err)
+		return "", nil, b.damaged(err)
 	}
 	return "", nil, io.EOF
 }
@@ -234,7 +238,7 @@ func (b *BundleReader) Next() (name string, data []byte, err error) {
 func (b *BundleReader) member() (string, []byte, error) {
 	h, err := b.tar.Next()
 	if err != nil {
-		return "", nil, whole(err)
+		return "", nil, b.damaged(err)
 	}
 	if h.Typeflag != tar.TypeReg {
 		return "", nil, fmt.Errorf("%q is not a plain file", h.Name)
@@ -248,15 +252,46 @@ func (b *BundleReader) member() (string, []byte, error) {
 	}
 	data := make([]byte, h.Size)
 	if _, err := io.ReadFull(b.tar, data); err != nil {
-		return "", nil, fmt.Errorf("%s: %w", h.Name, whole(err))
+		return "", nil, b.damaged(err)
 	}
+	b.last = h.Name
 	return h.Name, data, nil
 }
 
-// whole explains an error of a bundle that ends before its last member.
-func whole(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return errors.New("the file is truncated")
+// DamageError is why a bundle cannot be read to its end.
+type DamageError struct {
+	// Last is the last member that was read, empty where there is none.
+	Last string
+	Err  error
+}
+
+func (d *DamageError) Error() string {
+	what := "the file is truncated"
+	if !d.truncated() {
+		what = fmt.Sprintf("the file is damaged (%v)", d.Err)
+	}
+	if d.Last == "" {
+		return what
+	}
+	what += fmt.Sprintf(" behind %s: what followed is lost", d.Last)
+	if !d.truncated() {
+		what += ", and what came before may be wrong"
+	}
+	return what
+}
+
+func (d *DamageError) truncated() bool { return errors.Is(d.Err, io.ErrUnexpectedEOF) }
+
+func (d *DamageError) Unwrap() error { return d.Err }
+
+// damaged is an error of the archive, or else of what it is read from.
+func (b *BundleReader) damaged(err error) error {
+	corrupt := new(flate.CorruptInputError)
+	switch {
+	case errors.Is(err, io.EOF):
+		return &DamageError{b.last, io.ErrUnexpectedEOF}
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, tar.ErrHeader), errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.As(err, corrupt):
+		return &DamageError{b.last, err}
 	}
 	return err
 }

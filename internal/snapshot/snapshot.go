@@ -400,9 +400,16 @@ type Recording struct {
 	// CutShortOf is the time between the instants that was asked for, in seconds, where
 	// an interrupt ended it; 0 elsewhere.
 	CutShortOf float64 `json:"cut_short_of_seconds,omitempty"`
+	// Elsewhere is true of a recording that was read from a file: the host may be another than this one.
+	Elsewhere bool `json:"-"`
+	// Lost is what a file that is truncated or damaged does not have.
+	Lost []string `json:"lost,omitempty"`
 	// SinceStart is true of a recording of one instant alone: the first one is then the start of the host or its
 	// network namespace, when all counters were 0.
 	SinceStart bool `json:"since_start,omitempty"`
+	// SinceNstat is true where the counters of TCP, UDP and IP are from nstat without -a, which prints what came since it
+	// ran before.
+	SinceNstat bool `json:"since_nstat,omitempty"`
 	// SomeSysctls is true of texts that have some of the host's sysctls only: one that is missing may be there.
 	SomeSysctls bool `json:"some_sysctls,omitempty"`
 	// NoUptime is true of texts that do not say for how long the host ran: how long ago a line was logged is not known.
@@ -441,6 +448,14 @@ func (r *Recording) NewLogLines() []LogLine {
 		}
 	}
 	return lines
+}
+
+// ProtocolSpan is Span for the counters of TCP, UDP and IP.
+func (r *Recording) ProtocolSpan() string {
+	if r.SinceStart && r.SinceNstat {
+		return "since nstat's last run"
+	}
+	return r.Span()
 }
 
 // Seconds is the time between the first and the last instant.
@@ -492,6 +507,11 @@ func (s *Snapshot) AtStart() *Snapshot {
 		start.EventListeners = append(start.EventListeners, l)
 	}
 	return &start
+}
+
+// SinceStartOf makes the recording one of a snapshot alone, which is compared with the start of the host.
+func (r *Recording) SinceStartOf(s *Snapshot) {
+	r.Snapshots, r.SinceStart = []*Snapshot{s.AtStart(), s}, true
 }
 
 func zeros[M ~map[string]uint64](counters M) M {
