@@ -31,7 +31,7 @@ const (
 	writeTimeout  = 30 * time.Second
 	idleTimeout   = 2 * time.Minute
 	// stopTimeout is how long requests may go on when the server is to end.
-	stopTimeout    = 3 * time.Second
+	stopTimeout    = 2 * time.Second
 	mostHeader     = 16 << 10
 	mostConnection = 128
 )
