@@ -62,6 +62,8 @@ var layers = map[string]layer{
 	"internal/gateway/pcp":         pure,
 	"internal/lab":                 pure,
 	"internal/load":                pure,
+	"internal/metrics":             pure,
+	"internal/state":               pure,
 	"internal/loose":               pure,
 	"internal/netlink":             pure,
 	"internal/frame":               pure,
@@ -102,6 +104,7 @@ var layers = map[string]layer{
 	"internal/tune/journal":             kernel,
 
 	"internal/doctor":            conduct,
+	"internal/exporter":          conduct,
 	"internal/gateway/behaviour": conduct,
 	"internal/gateway/look":      conduct,
 	"internal/gateway/apply":     conduct,

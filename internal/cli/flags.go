@@ -174,7 +174,7 @@ func (t *target) addFlags(cmd *cobra.Command) {
 // chosenNetns names the namespace that the flags of cmd select.
 func chosenNetns(cmd *cobra.Command) string {
 	for _, name := range []string{"netns", "pid"} {
-		if f := cmd.Flags().Lookup(name); f.Changed {
+		if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
 			return name + " " + f.Value.String()
 		}
 	}

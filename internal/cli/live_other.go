@@ -35,6 +35,7 @@ func linuxVerb(name string) *cobra.Command {
 }
 
 func newBench(*Env) *cobra.Command           { return linuxVerb("bench") }
+func newExporter(*Env) *cobra.Command        { return linuxVerb("exporter") }
 func newDrops(*Env) *cobra.Command           { return linuxVerb("drops") }
 func newFlows(*Env) *cobra.Command           { return linuxVerb("flows") }
 func newLab(*Env) *cobra.Command             { return linuxVerb("lab") }

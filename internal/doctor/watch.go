@@ -31,9 +31,9 @@ const (
 	firstWindow = 5 * time.Second
 )
 
-// tableBudget is for readings of the connection table besides: as many entries as doctor reads, where it allows that. The
+// TableBudget is for readings of the connection table besides: as many entries as doctor reads, where it allows that. The
 // first one is of few, as the second one is to be due for the first report.
-var tableBudget = watch.Budget{Share: 0.01, Least: 1024, First: 2048, Most: collect.DefaultMaxEntries}
+var TableBudget = watch.Budget{Share: 0.01, Least: 1024, First: 2048, Most: collect.DefaultMaxEntries}
 
 // Watch examines a namespace until ctx ends, and returns what stands then.
 func Watch(ctx context.Context, o WatchOptions) (*diagnose.WatchEnd, error) {
@@ -44,19 +44,19 @@ func Watch(ctx context.Context, o WatchOptions) (*diagnose.WatchEnd, error) {
 			return nil, err
 		}
 	}
-	w := &watching{WatchOptions: o, sampler: watch.NewFull(ns, tableBudget), tracker: diagnose.NewTracker(), began: time.Now()}
+	w := &watching{WatchOptions: o, sampler: watch.NewFull(ns, TableBudget), tracker: diagnose.NewTracker(), began: time.Now()}
 	defer w.sampler.Close()
 	w.end.Schema, w.end.Kind = diagnose.EventSchema, diagnose.Ended
-	pays := payer{at: w.began, cpu: watch.CPUTime()}
+	pays := NewPayer(w.began, watch.CPUTime())
 	next := min(o.Every, firstWindow)
 	first := w.sampler.Sample(ctx, watch.Filter{}, next)
-	pays.due(time.Now(), watch.CPUTime(), first.Cost.Table)
+	pays.Due(time.Now(), watch.CPUTime(), first.Cost.Table)
 	for slowest := o.Every; w.wait(ctx, next); {
 		table, err := w.report(ctx, next)
 		if err != nil {
 			return nil, err
 		}
-		next = max(o.Every, pays.due(time.Now(), watch.CPUTime(), table))
+		next = max(o.Every, pays.Due(time.Now(), watch.CPUTime(), table))
 		if next > slowest+slowest/2 && o.Slowed != nil {
 			slowest = next
 			o.Slowed(next)
@@ -116,17 +116,20 @@ func (w *watching) ended() *diagnose.WatchEnd {
 	return &w.end
 }
 
-// payer spreads what reports cost over time: each is paid for before it comes.
-type payer struct {
+// Payer spreads what reports cost over time: each is paid for before it comes.
+type Payer struct {
 	at  time.Time
 	cpu time.Duration
 	// balance is what is left of the share so far; negative where more was spent.
 	balance time.Duration
 }
 
-// due returns in how long a report is paid for that costs what was spent since the call before: all that the process did,
+// NewPayer returns a Payer that begins now, when the process has used so much CPU time.
+func NewPayer(now time.Time, cpu time.Duration) *Payer { return &Payer{at: now, cpu: cpu} }
+
+// Due returns in how long a report is paid for that costs what was spent since the call before: all that the process did,
 // but for readings of the table, which have a budget of their own.
-func (p *payer) due(now time.Time, cpu, table time.Duration) time.Duration {
+func (p *Payer) Due(now time.Time, cpu, table time.Duration) time.Duration {
 	spent := cpu - p.cpu - table
 	p.balance = min(p.balance+time.Duration(float64(now.Sub(p.at))*watchShare)-spent, watchCredit)
 	p.at, p.cpu = now, cpu

@@ -52,13 +52,13 @@ func TestPayer(t *testing.T) {
 	for _, cost := range []time.Duration{time.Millisecond, 90 * time.Millisecond, 300 * time.Millisecond, 5 * time.Second} {
 		const every = 10 * time.Second
 		now, cpu := time.Unix(0, 0), time.Duration(0)
-		p := payer{at: now}
+		p := NewPayer(now, 0)
 		reports := 0
 		for ; now.Before(time.Unix(100_000, 0)); reports++ {
 			const table = 40 * time.Millisecond
 			cpu += cost + table
 			now = now.Add(cost)
-			now = now.Add(max(every, p.due(now, cpu, table)))
+			now = now.Add(max(every, p.Due(now, cpu, table)))
 		}
 		share := float64(reports) * float64(cost) / float64(now.Sub(time.Unix(0, 0)))
 		if share > 1.001*watchShare {

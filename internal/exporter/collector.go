@@ -1,0 +1,270 @@
+// Package exporter watches network namespaces in the background, at a bounded cost, and serves what it knows over HTTP:
+// to Prometheus, as JSON, and as a page. It changes nothing on the host.
+package exporter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/natkit/natkit/internal/collect"
+	"github.com/natkit/natkit/internal/doctor"
+	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
+	"github.com/natkit/natkit/internal/state"
+	"github.com/natkit/natkit/internal/watch"
+)
+
+// Options specify what is watched.
+type Options struct {
+	// Netns are the network namespaces; none is the one that natkit runs in, unless All are to be found. The Collector
+	// does not close them.
+	Netns []*netns.Handle
+	// All watches every network namespace that has a name or a process, up to MostNamespaces.
+	All bool
+	// Every is the time from one reading of the counters to the next. Examinations come as often where they cost little.
+	Every time.Duration
+	// Limits bound the lists.
+	Limits state.Limits
+	// Version is natkit's.
+	Version string
+	// Note, where set, receives what the operator should know, a line each.
+	Note func(string)
+}
+
+const (
+	// MostNamespaces bounds how many are watched.
+	MostNamespaces = 128
+	// findEvery is the time between two searches for network namespaces.
+	findEvery = 30 * time.Second
+	// leastBetween is the time between the first two examinations.
+	leastBetween = 5 * time.Second
+)
+
+// Collector keeps a State up to date.
+type Collector struct {
+	o       Options
+	started time.Time
+
+	kernel snapshot.Kernel
+
+	mu         sync.Mutex
+	namespaces []*namespace
+	leftOut    int
+	tableCPU   time.Duration
+	// missed is whether it was noted that there may be other namespaces.
+	missed bool
+
+	drops *dropCounter
+}
+
+// New returns a Collector. Run makes it work.
+func New(o Options) *Collector {
+	return &Collector{o: o, started: time.Now()}
+}
+
+// Start enters the network namespaces and reads the counters once, so that there is a State. Close ends it.
+func (c *Collector) Start(ctx context.Context) error {
+	if c.o.All {
+		if err := c.find(); err != nil {
+			return err
+		}
+	} else if err := c.chosen(); err != nil {
+		return errors.Join(err, c.Close())
+	}
+	c.kernel = collect.ReadLight(ctx, collect.Options{}).Kernel
+	c.drops = startDrops(ctx, c.note)
+	c.count(ctx)
+	return nil
+}
+
+// Run reads again and again until ctx ends: the counters at every interval, and all that costs more as often as its
+// share of a CPU allows.
+func (c *Collector) Run(ctx context.Context) {
+	var both sync.WaitGroup
+	defer both.Wait()
+	both.Go(func() { c.examineAgain(ctx) })
+	found := time.Now()
+	for c.wait(ctx, c.o.Every) {
+		if c.o.All && time.Since(found) >= findEvery {
+			if err := c.find(); err != nil {
+				c.note(err.Error())
+			}
+			found = time.Now()
+		}
+		c.count(ctx)
+	}
+}
+
+// examineAgain examines all network namespaces in turn.
+func (c *Collector) examineAgain(ctx context.Context) {
+	pays := doctor.NewPayer(time.Now(), watch.CPUTime())
+	for next := time.Duration(0); c.wait(ctx, next); {
+		table := c.examine(ctx)
+		if next == 0 { // nothing is compared yet
+			pays.Due(time.Now(), watch.CPUTime(), table)
+			next = min(c.o.Every, leastBetween)
+			continue
+		}
+		next = max(c.o.Every, pays.Due(time.Now(), watch.CPUTime(), table))
+	}
+}
+
+// Once examines every namespace twice, and returns what is then known.
+func (c *Collector) Once(ctx context.Context) (state.State, error) {
+	c.examine(ctx)
+	if c.wait(ctx, min(c.o.Every, leastBetween)) {
+		c.examine(ctx)
+		c.count(ctx)
+	}
+	return c.State(), ctx.Err()
+}
+
+// wait reports whether the time passed before ctx ended.
+func (c *Collector) wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// count reads the counters of every namespace, and what was dropped.
+func (c *Collector) count(ctx context.Context) {
+	dropped := c.drops.read()
+	for _, n := range c.watched() {
+		n.count(ctx, c.o, dropped)
+	}
+}
+
+// examine examines every namespace, and returns the CPU time of reading tables.
+func (c *Collector) examine(ctx context.Context) (table time.Duration) {
+	for _, n := range c.watched() {
+		if ctx.Err() != nil {
+			break
+		}
+		table += n.examine(ctx, c.o)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tableCPU += table
+	return table
+}
+
+func (c *Collector) watched() []*namespace {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.namespaces)
+}
+
+// State returns what is known now. Nothing of it changes later.
+func (c *Collector) State() state.State {
+	now := time.Now()
+	c.mu.Lock()
+	s := state.State{Schema: state.Schema, At: now, Started: c.started, Version: c.o.Version, Kernel: c.kernel,
+		EverySeconds: c.o.Every.Seconds(), Namespaces: []state.Namespace{}, LeftOut: c.leftOut,
+		Self: state.Self{CPUSeconds: watch.CPUTime().Seconds(), TableCPUSeconds: c.tableCPU.Seconds()}}
+	c.mu.Unlock()
+	for _, n := range c.watched() {
+		s.Namespaces = append(s.Namespaces, n.state(now))
+	}
+	return s
+}
+
+// Close leaves the network namespaces. Run has to have returned.
+func (c *Collector) Close() error {
+	err := c.drops.close()
+	for _, n := range c.namespaces {
+		err = errors.Join(err, n.close())
+	}
+	c.namespaces = nil
+	return err
+}
+
+func (c *Collector) note(text string) {
+	if c.o.Note != nil {
+		c.o.Note(text)
+	}
+}
+
+// chosen enters the chosen namespaces, or the one that natkit runs in.
+func (c *Collector) chosen() error {
+	budget := budgetOf(max(1, len(c.o.Netns)))
+	if len(c.o.Netns) == 0 {
+		inode, err := netns.InodeOf(nil)
+		if err != nil {
+			return fmt.Errorf("watch this network namespace: %w", err)
+		}
+		c.namespaces = []*namespace{newNamespace(nil, nil, budget, state.Namespace{Inode: inode})}
+		return nil
+	}
+	for _, ns := range c.o.Netns {
+		n, err := enter(ns, budget, state.Namespace{Name: ns.Name(), Inode: ns.Inode()})
+		if err != nil {
+			return fmt.Errorf("watch network namespace %s: %w", ns.Name(), err)
+		}
+		c.namespaces = append(c.namespaces, n)
+	}
+	return nil
+}
+
+// budgetOf is the budget of reading the table of one of several namespaces: they share it.
+func budgetOf(namespaces int) watch.Budget {
+	b := doctor.TableBudget
+	b.Share /= float64(namespaces)
+	return b
+}
+
+// find enters the namespaces that are new, and leaves those that have ended.
+func (c *Collector) find() error {
+	found, _, missed := netns.Find(time.Time{})
+	own, err := netns.InodeOf(nil)
+	if err != nil {
+		return fmt.Errorf("find network namespaces: %w", err)
+	}
+	// One that nothing but a descriptor keeps may be kept by natkit alone.
+	found = slices.DeleteFunc(found, func(f netns.Found) bool { return f.Inode != own && collect.OwnerOf(f).Held })
+	if i := slices.IndexFunc(found, func(f netns.Found) bool { return f.Inode == own }); i > 0 {
+		found[0], found[i] = found[i], found[0]
+	}
+	before := c.watched()
+	var now []*namespace
+	refused := 0
+	for _, f := range found {
+		if i := slices.IndexFunc(before, func(n *namespace) bool { return n.about.Inode == f.Inode }); i >= 0 {
+			now, before = append(now, before[i]), slices.Delete(before, i, i+1)
+			continue
+		}
+		if len(now) >= MostNamespaces {
+			refused++
+			continue
+		}
+		n, err := open(f, own, budgetOf(min(len(found), MostNamespaces)))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			refused++
+			c.note(err.Error())
+		default:
+			now = append(now, n)
+		}
+	}
+	c.mu.Lock()
+	c.namespaces, c.leftOut = now, refused
+	c.mu.Unlock()
+	for _, n := range before {
+		err = errors.Join(err, n.close())
+	}
+	if missed != nil && !c.missed {
+		c.missed = true
+		c.note(fmt.Sprintf("there may be other network namespaces: %v", missed))
+	}
+	return err
+}
