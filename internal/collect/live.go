@@ -126,6 +126,13 @@ func (l *live) world() (world, error) {
 	return &kernelWorld{conn}, nil
 }
 
+func (l *live) namer() func(context.Context) *snapshot.Names {
+	if l.o.Names == nil {
+		return nil
+	}
+	return func(ctx context.Context) *snapshot.Names { return l.o.Names(ctx, l.o.Netns) }
+}
+
 func (l *live) answer(_ question, _ any, ask func() error) error { return ask() }
 
 func (l *live) machine() (machine, error) {

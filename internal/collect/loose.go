@@ -153,6 +153,8 @@ func (t *texts) kernelLog(fn func([]byte) bool) (uint64, error) {
 	return t.logNext, nil
 }
 
+func (t *texts) namer() func(context.Context) *snapshot.Names { return nil }
+
 func (t *texts) judged() ([]*ruleset.Table, error) { return t.rules("rules") }
 
 // rules returns the tables, if they are whole: what a text that is cut short has not may be behind its end.
