@@ -19,6 +19,15 @@ func Beside(n *snapshot.Names, protocol, end string) string {
 	return end
 }
 
+// BesideWho is Beside of what a connection table has the most of: "198.18.0.1", or "tcp 198.51.100.1:80".
+func BesideWho(n *snapshot.Names, who string) string {
+	protocol, end, ok := strings.Cut(who, " ")
+	if !ok {
+		return Beside(n, "", who)
+	}
+	return protocol + " " + Beside(n, protocol, end)
+}
+
 // Of is the name of an end of a connection, empty where it has none.
 func Of(n *snapshot.Names, protocol, end string) string {
 	if n == nil {
