@@ -19,13 +19,27 @@ func Beside(n *snapshot.Names, protocol, end string) string {
 	return end
 }
 
-// BesideWho is Beside of what a connection table has the most of: "198.18.0.1", or "tcp 198.51.100.1:80".
+// BesideIn is Beside of an end of a packet in a network namespace. In another one than that which the names are seen
+// from, interfaces and sockets are others.
+func BesideIn(n *snapshot.Names, netns uint64, protocol, end string) string {
+	if n == nil || netns == 0 || n.From == 0 || netns == n.From {
+		return Beside(n, protocol, end)
+	}
+	at, _ := endOf(end)
+	if name, ok := n.Addr(at.Addr()); ok && name.Kind != snapshot.NameInterface {
+		return end + " (" + name.String() + ")"
+	}
+	return end
+}
+
+// BesideWho is Beside of what a connection table has the most of: "198.18.0.1", or "tcp 198.51.100.1:80", which may be
+// translated, so that no socket of the host is named.
 func BesideWho(n *snapshot.Names, who string) string {
 	protocol, end, ok := strings.Cut(who, " ")
 	if !ok {
 		return Beside(n, "", who)
 	}
-	return protocol + " " + Beside(n, protocol, end)
+	return protocol + " " + Beside(n, "", end)
 }
 
 // Of is the name of an end of a connection, empty where it has none.
@@ -93,6 +107,12 @@ func Mentioned(text string, known ...*snapshot.Names) (found *snapshot.Names, li
 	}
 	if len(found.Addresses)+len(found.Sockets)+len(found.Netns) == 0 {
 		return nil, nil
+	}
+	for _, n := range known {
+		if n != nil {
+			found.From, found.Incomplete = n.From, n.Incomplete
+			break
+		}
 	}
 	return found, list
 }

@@ -146,7 +146,7 @@ func (v DropsView) flows(d *snapshot.Drops) *Table {
 		t.Title = fmt.Sprintf("flows: of one in %s drops, and the first 64 of each place (--flows: of all)", units.Count(d.FlowSample))
 	}
 	addRows(t, d.Flows, v.Rows, 2, func(f *snapshot.DropFlow) []Cell {
-		return texts(units.Count(f.Packets), f.Protocol, names.Beside(v.Names, "", f.Source), names.Beside(v.Names, f.Protocol, f.Destination), orNone(f.Interface), f.Function, v.netns(f.Netns))
+		return texts(units.Count(f.Packets), f.Protocol, names.BesideIn(v.Names, f.Netns, "", f.Source), names.BesideIn(v.Names, f.Netns, f.Protocol, f.Destination), orNone(f.Interface), f.Function, v.netns(f.Netns))
 	})
 	return t
 }
@@ -196,7 +196,7 @@ func (p *printer) dropStacks(v DropsView, d *snapshot.Drops) {
 func DropEvent(w io.Writer, v DropsView, e snapshot.DropEvent) error {
 	parts := []string{e.Time.Format("15:04:05.000000"), e.Protocol}
 	if e.Source != "" {
-		parts = append(parts, names.Beside(v.Names, "", e.Source)+" > "+names.Beside(v.Names, e.Protocol, e.Destination))
+		parts = append(parts, names.BesideIn(v.Names, e.Netns, "", e.Source)+" > "+names.BesideIn(v.Names, e.Netns, e.Protocol, e.Destination))
 	}
 	if e.TCPFlags != "" {
 		parts = append(parts, "["+e.TCPFlags+"]")

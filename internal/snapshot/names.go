@@ -11,6 +11,8 @@ const PartNames = "names"
 // Names are what the host calls addresses, listening sockets and network namespaces, seen from one of these: as far
 // as that is known without asking the network.
 type Names struct {
+	// From is the inode of the namespace that they are seen from: an address may be another host's elsewhere.
+	From      uint64              `json:"seen_from_netns,omitempty"`
 	Addresses map[netip.Addr]Name `json:"addresses,omitempty"`
 	// Sockets are the processes that listen, by protocol and local end: "tcp 0.0.0.0:80".
 	Sockets map[string]Name `json:"sockets,omitempty"`

@@ -137,8 +137,8 @@ func (h *host) space(ctx context.Context, f netns.Found, first uint64) (s space,
 // seenFrom are the names seen from a namespace.
 func (c *census) seenFrom(ns *netns.Handle, until time.Time) *snapshot.Names {
 	v := &census{host: c.host, book: c.book.Copy(), why: slices.Clone(c.why)}
-	n := &snapshot.Names{Netns: map[uint64]snapshot.Name{}}
 	own, err := netns.InodeOf(ns)
+	n := &snapshot.Names{From: own, Netns: map[uint64]snapshot.Name{}}
 	v.note(err)
 	v.note(ns.Do(func() error { return own4and6(&v.book) }))
 	for _, s := range c.spaces {
