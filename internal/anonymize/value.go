@@ -60,6 +60,9 @@ func (a *Anonymizer) value(v reflect.Value, text func(*Anonymizer, string) strin
 		return
 	case time.Time:
 		return
+	case snapshot.Name:
+		v.Set(reflect.ValueOf(a.called(is)))
+		return
 	}
 	switch v.Kind() {
 	case reflect.String:
@@ -77,6 +80,24 @@ func (a *Anonymizer) value(v reflect.Value, text func(*Anonymizer, string) strin
 	case reflect.Struct:
 		a.structure(v)
 	}
+}
+
+// called replaces a name as a whole, whatever its words: people gave it. Interfaces are kept as in other texts. Sources
+// are natkit's own words.
+func (a *Anonymizer) called(n snapshot.Name) snapshot.Name {
+	switch n.Kind {
+	case snapshot.NameInterface:
+		n.Text = a.Text(n.Text)
+	case snapshot.NameHost: // natkit's own word
+		n.Text = "host"
+	default:
+		n.Kind, n.Text = snapshot.NameKind(a.Text(string(n.Kind))), a.tag(n.Text)
+	}
+	if n.Unit != "" {
+		n.Unit = a.tag(n.Unit)
+	}
+	n.Source = a.Text(n.Source)
+	return n
 }
 
 func (a *Anonymizer) mapping(v reflect.Value, text func(*Anonymizer, string) string) {

@@ -166,7 +166,7 @@ func (b *benchVerb) print(err error, head report.LoadHead, result any, text func
 }
 
 // notRepeated are flags that a command line to repeat a run does without.
-var notRepeated = []string{"json", "output", "quiet", "verbose", "numeric"}
+var notRepeated = []string{"json", "output", "quiet", "verbose", "numeric", "no-names"}
 
 // commandLine is a command line as a shell takes it: with the flags that were given
 // but for those of output, and the values of those that were chosen, given or not.

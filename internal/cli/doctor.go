@@ -304,6 +304,9 @@ func (d *doctorVerb) runFrom(ctx context.Context) error {
 
 func (d *doctorVerb) reports(ctx context.Context) (all []*diagnose.Report, err error) {
 	err = d.env.eachRecorded(ctx, recorded{name: d.from, host: d.of, memory: int64(d.memory) << 20}, func(rec *snapshot.Recording) error {
+		if d.env.numeric {
+			rec.Last().Names, rec.First().Names = nil, nil
+		}
 		r := diagnose.Run(rec, diagnose.Rules())
 		r.Owner = rec.Owner
 		all = append(all, &r)

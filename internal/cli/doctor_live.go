@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/diagnose"
@@ -28,6 +29,7 @@ func (d *doctorVerb) addLive(look *collect.RecordOptions) {
 			look.Others = &collect.SurveyOptions{Refused: err}
 		}
 	}
+	look.Names = d.env.hostNames(time.Second)
 	if d.trace {
 		look.Trace = doctor.Trace(look.Netns)
 	}

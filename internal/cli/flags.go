@@ -52,7 +52,9 @@ func (e *Env) addStandardFlags(cmd *cobra.Command) {
 	}
 	flag(&e.quiet, "quiet", "q", "print no progress and no notes on stderr, only errors")
 	flag(&e.verbose, "verbose", "v", "print on stderr what is read, written and done")
-	flag(&e.numeric, "numeric", "n", "do not resolve numbers to names (labels, network namespaces)")
+	flag(&e.numeric, "numeric", "n", "do not resolve numbers to names (addresses, labels, network namespaces); also --no-names")
+	cmd.Flags().BoolVar(&e.numeric, "no-names", false, "--numeric")
+	cmd.Flags().Lookup("no-names").Hidden = true
 	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
 	if slices.Contains(neverAsk, strings.TrimPrefix(cmd.CommandPath(), "natkit ")) {
 		addYes(cmd, new(bool), " (no effect: this command does not ask)")

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"time"
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack/aggregate"
 	"github.com/natkit/natkit/internal/gateway"
 	"github.com/natkit/natkit/internal/gateway/engine"
 	"github.com/natkit/natkit/internal/gateway/host"
+	names "github.com/natkit/natkit/internal/names/read"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ports"
 	"github.com/natkit/natkit/internal/ruleset"
@@ -63,6 +65,18 @@ func readTimeouts(ns *netns.Handle) (t aggregate.Timeouts) {
 	return t
 }
 
+// mostNamesAge is how old what was read of addresses' names may be where it is needed again and again: with a thousand
+// containers reading takes some tenths of a second.
+const mostNamesAge = 30 * time.Second
+
+// hostNames returns what reads the names of addresses; nil with --numeric. What was read is kept for a while.
+func (e *Env) hostNames(age time.Duration) func(context.Context, *netns.Handle) *snapshot.Names {
+	if e.numeric {
+		return nil
+	}
+	return (&names.Cache{For: age}).Names
+}
+
 // readHost reads what is not in the table. Without it the ports are reported all the same.
 func (p *portsVerb) readHost(cmd *cobra.Command, l *look) error {
 	ns, err := p.entries.open(cmd)
@@ -75,6 +89,12 @@ func (p *portsVerb) readHost(cmd *cobra.Command, l *look) error {
 	}
 	if p.query.Release, err = collect.Release(); err != nil {
 		return err
+	}
+	if p.names == nil {
+		p.names = p.env.hostNames(mostNamesAge)
+	}
+	if p.names != nil {
+		l.names = p.names(cmd.Context(), ns)
 	}
 	sockets, err := collect.Sockets(ns)
 	l.shared = func(pools []snapshot.PortPool) ([]snapshot.SharedAddress, error) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/nat"
+	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/ports"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/ruleset"
@@ -29,6 +31,8 @@ type portsVerb struct {
 	lvs     bool
 	query   ports.Query
 	notes   []string
+	// names reads what the host calls addresses; nil before the first reading, and with --numeric.
+	names func(context.Context, *netns.Handle) *snapshot.Names
 }
 
 func newPorts(env *Env) *cobra.Command {
@@ -148,7 +152,7 @@ func (p *portsVerb) run(cmd *cobra.Command) error {
 			p.env.note("%s", note)
 		}
 	}
-	return p.env.print(doc)
+	return p.env.print(report.Named{Document: doc, Names: after.names})
 }
 
 // watchOn shows one reading after the other, each compared with the one before, until Ctrl-C.
@@ -163,7 +167,7 @@ func (p *portsVerb) watchOn(cmd *cobra.Command, before *look) error {
 		}
 		doc := p.document(after, before, after.middle.Format(time.TimeOnly))
 		before = after
-		return p.env.redraw(doc.Text)
+		return p.env.redraw(report.Named{Document: doc, Names: after.names}.Text)
 	})
 }
 
@@ -195,6 +199,7 @@ type look struct {
 	// middle is when entries were read, on average.
 	middle time.Time
 	rules  *snapshot.NATRules
+	names  *snapshot.Names
 	shared func([]snapshot.PortPool) ([]snapshot.SharedAddress, error)
 }
 

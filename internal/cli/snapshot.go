@@ -213,10 +213,18 @@ func (s *snapshotter) put(write func(w io.Writer, name string) error) error {
 	return s.env.say("%s\n", name)
 }
 
+// namesAge is how old names may be: of many namespaces the host's are read once.
+func (s *snapshotter) namesAge() time.Duration {
+	if s.all {
+		return mostNamesAge
+	}
+	return time.Second
+}
+
 func (s *snapshotter) options(ns *netns.Handle, bundle collect.BundleOptions) collect.RecordOptions {
 	s.progress = s.env.progress()
 	o := collect.RecordOptions{
-		Options:   collect.Options{Netns: ns, MaxEntries: s.maxEntries},
+		Options:   collect.Options{Netns: ns, MaxEntries: s.maxEntries, Names: s.env.hostNames(s.namesAge())},
 		Snapshots: s.count,
 		For:       s.duration,
 		Bundle:    bundle,

@@ -87,7 +87,7 @@ func (t *topVerb) run(cmd *cobra.Command) error {
 		return err
 	}
 	theme := tui.Theme{Style: t.env.style(), ASCII: !isUTF8(t.env.Getenv)}
-	opt := tui.Options{Netns: ns, Interval: t.interval, Theme: theme, In: t.env.Stdin, Out: t.env.Stdout, Save: t.save}
+	opt := tui.Options{Netns: ns, Interval: t.interval, Theme: theme, In: t.env.Stdin, Out: t.env.Stdout, Save: t.save, Names: t.env.hostNames(mostNamesAge)}
 	if t.once {
 		return t.print(cmd.Context(), opt)
 	}
@@ -122,7 +122,7 @@ func (t *topVerb) save(ctx context.Context, ns *netns.Handle) (name string, err 
 	name = defaultBundleName(time.Now(), false)
 	return name, writeNew(name, 0o600, func(w io.Writer) error {
 		_, err := collect.WriteBundle(ctx, w, collect.RecordOptions{
-			Options: collect.Options{Netns: ns}, For: 2 * time.Second, Bundle: collect.BundleOptions{Version: t.env.Version},
+			Options: collect.Options{Netns: ns, Names: t.env.hostNames(time.Second)}, For: 2 * time.Second, Bundle: collect.BundleOptions{Version: t.env.Version},
 		})
 		return err
 	})

@@ -15,6 +15,8 @@ import (
 	bpfprofile "github.com/natkit/natkit/internal/bpf/profile"
 	"github.com/natkit/natkit/internal/follow"
 	"github.com/natkit/natkit/internal/frame"
+	"github.com/natkit/natkit/internal/names"
+	"github.com/natkit/natkit/internal/names/read"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/profile"
 	"github.com/natkit/natkit/internal/report"
@@ -37,6 +39,7 @@ type dropsVerb struct {
 	limit                 int
 	flows, stacks, events bool
 	names                 namespaceNames
+	addresses             addressNames
 	shown                 int // events
 }
 
@@ -117,6 +120,7 @@ func (d *dropsVerb) run(cmd *cobra.Command, words []string) (err error) {
 	}
 	defer d.opt.Netns.Close()
 	d.names.numeric = d.env.numeric
+	d.addresses = d.env.addressNames(cmd.Context(), d.opt.Netns)
 	if d.events && !cmd.Flags().Changed("limit") {
 		d.limit = 0
 	}
@@ -170,12 +174,13 @@ func (d *dropsVerb) trace(ctx context.Context) (err error) {
 }
 
 func (d *dropsVerb) view() report.DropsView {
-	return report.DropsView{Netns: d.names.name, Rows: d.limit, Stacks: d.stacks}
+	return report.DropsView{Netns: d.names.name, Names: d.addresses(), Rows: d.limit, Stacks: d.stacks}
 }
 
 // summary writes the summary at the end. With events as lines of JSON it is one of them.
 func (d *dropsVerb) summary(drops *snapshot.Drops, notes []string) error {
-	doc := report.DropsDocument{Schema: report.DropsSchema, Version: d.env.Version, Notes: notes, Drops: drops, View: d.view()}
+	view := d.view()
+	doc := report.Named{Names: view.Names, Document: report.DropsDocument{Schema: report.DropsSchema, Version: d.env.Version, Notes: notes, Drops: drops, View: view}}
 	if d.events && d.env.asJSON {
 		return report.JSONLine(d.env.Stdout, doc)
 	}
@@ -277,18 +282,35 @@ func (f *flowsVerb) run(cmd *cobra.Command) (err error) {
 	if f.env.StderrTerminal {
 		f.env.note("following connections; Ctrl-C ends it")
 	}
+	names := f.env.addressNames(cmd.Context(), f.options.Netns)
 	err = during(cmd.Context(), f.duration, f.every, func() error {
 		now, err := tap.Read()
 		if err != nil {
 			return err
 		}
-		return report.FlowsSoFar(f.env.Stdout, f.env.style(), now)
+		style := f.env.style()
+		style.Names = names()
+		return report.FlowsSoFar(f.env.Stdout, style, now)
 	})
 	followed, stopErr := tap.Stop()
 	if err = errors.Join(err, stopErr); err != nil {
 		return err
 	}
-	return f.env.print(report.FlowsDocument{Schema: report.FlowsSchema, Version: f.env.Version, Followed: followed})
+	doc := report.FlowsDocument{Schema: report.FlowsSchema, Version: f.env.Version, Followed: followed}
+	return f.env.print(report.Named{Document: doc, Names: names()})
+}
+
+// addressNames returns what the host calls addresses, as it was some time ago at most; nil with --numeric. It may be used
+// by several goroutines.
+type addressNames func() *snapshot.Names
+
+func (e *Env) addressNames(ctx context.Context, ns *netns.Handle) addressNames {
+	read := e.hostNames(mostNamesAge)
+	if read == nil {
+		return func() *snapshot.Names { return nil }
+	}
+	ctx = context.WithoutCancel(ctx) // the summary comes after an interrupt
+	return func() *snapshot.Names { return read(ctx, ns) }
 }
 
 // namespaceNames names network namespaces; it may be used by several goroutines.
@@ -296,7 +318,9 @@ type namespaceNames struct {
 	numeric bool // there are no names
 	mu      sync.Mutex
 	names   map[uint64]string
-	read    time.Time
+	// found are those of which it is not known yet whose they are: that takes longer to find out than their names.
+	found map[uint64]netns.Found
+	read  time.Time
 }
 
 // ownNamespace is the name of the namespace that natkit runs in, where it has no other.
@@ -315,7 +339,11 @@ func (n *namespaceNames) list() {
 		return
 	}
 	defer netns.CloseAll(handles)
-	n.names = map[uint64]string{}
+	n.names, n.found = map[uint64]string{}, map[uint64]netns.Found{}
+	found, _, _ := netns.Find(n.read.Add(namesAge / 4))
+	for _, f := range found {
+		n.found[f.Inode] = f
+	}
 	for _, h := range handles {
 		n.names[h.Inode()] = h.Name()
 	}
@@ -336,7 +364,24 @@ func (n *namespaceNames) name(inode uint64) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.list()
+	if f, ok := n.found[inode]; ok {
+		delete(n.found, inode) // its name is known from here on
+		if name := ownersName(f); name != "" && n.names[inode] != ownNamespace {
+			n.names[inode] = name
+		}
+	}
 	return n.names[inode]
+}
+
+// ownersName is what the container or the pod of a namespace is called; empty for those of others. Runtimes give
+// namespaces names of their own as well, which say nothing (cni-…).
+func ownersName(f netns.Found) string {
+	o := read.OwnerOf(f)
+	if o.Container == "" && o.Pod == "" {
+		return ""
+	}
+	name, _ := names.OfOwner(&o, "")
+	return name.String()
 }
 
 // Bounds of a run: what is followed is kept in memory until it is through.

@@ -16,6 +16,7 @@ import (
 // answerTypes are the members that have what natkit understood, each with its type. Those of which natkit does not know
 // what is in them are in no anonymized bundle.
 var answerTypes = map[string]func() any{
+	namesMember:             func() any { return new(snapshot.Names) },
 	"nat_rules.json":        func() any { return new(snapshot.NATRules) },
 	"gateway_programs.json": func() any { return new(snapshot.Programs) },
 	"dnat_targets.json":     func() any { return new(snapshot.DNATTargets) },

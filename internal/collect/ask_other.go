@@ -26,6 +26,7 @@ func (live) counters(context.Context, func([]byte) error) error  { return netns.
 func (live) kernelLog(func([]byte) bool) (uint64, error)         { return 0, netns.ErrNotLinux }
 func (live) answer(question, any, func() error) error            { return netns.ErrNotLinux }
 func (live) structSize(string) (int, error)                      { return 0, netns.ErrNotLinux }
+func (live) namer() func(context.Context) *snapshot.Names        { return nil }
 func (live) judged() ([]*ruleset.Table, error)                   { return nil, netns.ErrNotLinux }
 func (live) world() (world, error)                               { return nil, netns.ErrNotLinux }
 func (live) machine() (machine, error)                           { return machine{}, netns.ErrNotLinux }

@@ -35,6 +35,8 @@ type Options struct {
 	// MaxEntries bounds how much of the table is read, to the next netlink datagram
 	// (about 130 entries); 0 means DefaultMaxEntries.
 	MaxEntries int
+	// Names, where set, reads what the host calls addresses, seen from a namespace.
+	Names func(context.Context, *netns.Handle) *snapshot.Names
 }
 
 func (o Options) maxEntries() int {
@@ -259,6 +261,8 @@ type source interface {
 	machine() (machine, error)
 	// judged are the rules that packets meet, for ruleset.Judge.
 	judged() ([]*ruleset.Table, error)
+	// namer reads what the host calls addresses; nil where that was not asked for.
+	namer() func(context.Context) *snapshot.Names
 	// world is what answers about rules need beside files; call it inside. Bundles have the answers.
 	world() (world, error)
 	// traced passes on what was recorded before this snapshot, nil where nothing

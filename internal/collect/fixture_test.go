@@ -37,6 +37,8 @@ func (f *fixture) list(dir, prefix string) ([]string, error) {
 	return names, nil
 }
 
+func (f *fixture) namer() func(context.Context) *snapshot.Names { return nil }
+
 func (f *fixture) judged() ([]*ruleset.Table, error) { return nil, fs.ErrNotExist }
 func (f *fixture) world() (world, error)             { return nil, fs.ErrNotExist }
 

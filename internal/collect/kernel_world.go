@@ -188,35 +188,11 @@ func isUnicast(address net.HardwareAddr) bool {
 // sockets lists listening TCP sockets, with their accept queues, or UDP sockets without a
 // peer (inet_diag_msg_attrs_fill; struct inet_diag_req_v2 and inet_diag_msg, include/uapi/linux/inet_diag.h).
 func (k *kernelWorld) sockets(protocol string) (open []snapshot.AcceptQueue, err error) {
-	const tcpListen, tcpClose, bytes, port, address, waiting, limit = 10, 7, 56, 4, 8, 56, 60
-	number, state := byte(unix.IPPROTO_TCP), tcpListen
-	if protocol == "udp" {
-		number, state = unix.IPPROTO_UDP, tcpClose
+	listeners, err := socket.Listeners(protocol)
+	for _, l := range listeners {
+		open = append(open, snapshot.AcceptQueue{Socket: l.Local, Waiting: l.Waiting, Limit: l.Limit})
 	}
-	c, err := socket.Dial(nil, unix.NETLINK_INET_DIAG)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	for family, size := range map[byte]int{unix.AF_INET: 4, unix.AF_INET6: 16} {
-		request := make([]byte, bytes)
-		request[0], request[1] = family, number
-		binary.NativeEndian.PutUint32(request[4:], 1<<state)
-		answers, err := c.Ask(unix.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP, request)
-		if err != nil {
-			return nil, fmt.Errorf("list sockets of %s: %w (needs CONFIG_INET_DIAG)", protocol, err)
-		}
-		for _, a := range answers {
-			if len(a.Body) >= limit+4 {
-				addr, _ := netip.AddrFromSlice(a.Body[address : address+size])
-				open = append(open, snapshot.AcceptQueue{
-					Socket:  netip.AddrPortFrom(addr.Unmap(), binary.BigEndian.Uint16(a.Body[port:])),
-					Waiting: binary.NativeEndian.Uint32(a.Body[waiting:]), Limit: binary.NativeEndian.Uint32(a.Body[limit:]),
-				})
-			}
-		}
-	}
-	return open, nil
+	return open, err
 }
 
 // interfaces lists them (rtnl_fill_ifinfo).

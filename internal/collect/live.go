@@ -126,6 +126,13 @@ func (l *live) world() (world, error) {
 	return &kernelWorld{conn}, nil
 }
 
+func (l *live) namer() func(context.Context) *snapshot.Names {
+	if l.o.Names == nil {
+		return nil
+	}
+	return func(ctx context.Context) *snapshot.Names { return l.o.Names(ctx, l.o.Netns) }
+}
+
 func (l *live) answer(_ question, _ any, ask func() error) error { return ask() }
 
 func (l *live) machine() (machine, error) {
@@ -219,10 +226,10 @@ func explainKmsg(path string, err error) error {
 }
 
 // ReadLight takes a snapshot of what costs less than a millisecond, however large
-// the machine and its table are: kernel, namespace, sysctls and conntrack's counters.
+// the machine and its table are: kernel, namespace, sysctls and conntrack's counters; and names, if these are asked for.
 func ReadLight(ctx context.Context, o Options) *snapshot.Snapshot {
 	r := newObservation(newLive(o))
-	r.collect(ctx, only("kernel", snapshot.PartSysctls, snapshot.PartStat))
+	r.collect(ctx, only("kernel", snapshot.PartNames, snapshot.PartSysctls, snapshot.PartStat))
 	return r.Snapshot
 }
 

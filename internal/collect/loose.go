@@ -157,6 +157,8 @@ func (t *texts) kernelLog(fn func([]byte) bool) (uint64, error) {
 	return t.logNext, nil
 }
 
+func (t *texts) namer() func(context.Context) *snapshot.Names { return nil }
+
 // judged needs the filters as well, which may be in a table that a text of nat alone does not show.
 func (t *texts) judged() ([]*ruleset.Table, error) {
 	if t.FiltersUnknown != "" {

@@ -70,6 +70,7 @@ var collectors = []collector{
 		o.KernelLog = log.newest()
 		return err
 	}},
+	{snapshot.PartNames, (*observation).readNames},
 	{"nat_rules", func(o *observation, _ context.Context) (err error) {
 		// The kernel's own answers are of three kinds, and in its byte order.
 		o.NATRules, err = answer(o, question{"NAT rules", "nat_rules.json"}, askNATRules)

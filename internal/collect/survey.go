@@ -19,6 +19,7 @@ import (
 	"github.com/natkit/natkit/internal/conntrack"
 	"github.com/natkit/natkit/internal/conntrack/aggregate"
 	"github.com/natkit/natkit/internal/conntrack/dump"
+	"github.com/natkit/natkit/internal/names/read"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -269,7 +270,7 @@ func (s *survey) add(n *surveyed, own *snapshot.Recording) {
 		return
 	}
 	if rec := n.recording(own); shows(rec) {
-		owner := OwnerOf(n.Found)
+		owner := read.OwnerOf(n.Found)
 		for _, one := range rec.Snapshots {
 			one.Netns.Name = owner.Name()
 		}

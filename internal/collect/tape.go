@@ -385,6 +385,14 @@ func (t *tape) list(dir, prefix string) ([]string, error) {
 
 func (t *tape) judged() ([]*ruleset.Table, error) { return nil, errNotRecorded{"rules"} }
 
+// namer is not called: answer has what it returned.
+func (t *tape) namer() func(context.Context) *snapshot.Names {
+	if t.files[namesMember] == nil {
+		return nil
+	}
+	return func(context.Context) *snapshot.Names { return nil }
+}
+
 func (t *tape) world() (world, error) { return nil, errNotRecorded{"the namespace"} }
 
 func (t *tape) machine() (machine, error) { return t.head.Machine, t.failure(askedMachine) }

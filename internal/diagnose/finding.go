@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/names"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/tune"
 	"github.com/natkit/natkit/internal/units"
@@ -65,6 +66,8 @@ type Finding struct {
 	About []netip.AddrPort `json:"about,omitempty"`
 	// Place is where connections are lost, in a few words; empty where that is not known.
 	Place string `json:"place,omitempty"`
+	// Names are what the host calls the addresses of the finding, in the order in which they come; see Report.Names.
+	Names []names.Mention `json:"-"`
 	// Decided is true where the place itself says what to do, and not a finding about the host.
 	Decided bool `json:"-"`
 	// services are what service-unanswered is made of; explain makes one of what is left of them.
@@ -148,6 +151,8 @@ type Report struct {
 	Profile  *snapshot.Profile  `json:"profile,omitempty"`
 	SYNs     *snapshot.SYNs     `json:"syns,omitempty"`
 	Followed *snapshot.Followed `json:"followed,omitempty"`
+	// Names are what the host calls the addresses and network namespaces in the report; nil where nothing is known.
+	Names *snapshot.Names `json:"names,omitempty"`
 	// Others is what the other network namespaces show; nil where one namespace was asked for.
 	Others *Others `json:"other_netns,omitempty"`
 }

@@ -115,7 +115,7 @@ func (l *leftChain) place() string {
 
 // confidence is less of a rule with conditions that are not known, such as the ports of a set.
 func (l *leftChain) confidence() string {
-	if names(&l.first.NATRule) {
+	if isSpecific(&l.first.NATRule) {
 		return "likely"
 	}
 	return "possible"
@@ -129,7 +129,7 @@ func leftRule(rec *snapshot.Recording, s *snapshot.FollowedService) *leftChain {
 	}
 	for i := range rules.Unreached {
 		r := &rules.Unreached[i]
-		if r.Hook == "prerouting" && (names(&r.NATRule) || r.Partial) && mayMatch(&r.NATRule, s.Protocol, s.Service) && (r.InInterface == "" || r.InInterface == s.In) {
+		if r.Hook == "prerouting" && (isSpecific(&r.NATRule) || r.Partial) && mayMatch(&r.NATRule, s.Protocol, s.Service) && (r.InInterface == "" || r.InInterface == s.In) {
 			return &leftChain{first: r, rules: 1, services: []string{publishes(&r.NATRule)}}
 		}
 	}

@@ -193,6 +193,7 @@ func Run(rec *snapshot.Recording, rules []Rule) Report {
 			r.Unread = append(r.Unread, Unread{What: p.Name, Why: p.Error})
 		}
 	}
+	r.name(rec)
 	return r
 }
 

@@ -75,7 +75,7 @@ func staleOnes(all []snapshot.OneWay, rules *snapshot.NATRules, ipvs bool) []sta
 			continue
 		}
 		now := ruledTarget(rules, w)
-		ruled := now != "" || slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool { return mayMatch(&r, "udp", w.Service) && names(&r) })
+		ruled := now != "" || slices.ContainsFunc(rules.Rules, func(r snapshot.NATRule) bool { return mayMatch(&r, "udp", w.Service) && isSpecific(&r) })
 		if ruled && (now != "" || w.Translated()) || !ruled && w.Translated() && !ipvs && w.Unanswered() {
 			found = append(found, stale{w, now, ruled})
 		}
@@ -105,8 +105,8 @@ func mayMatch(r *snapshot.NATRule, protocol string, service netip.AddrPort) bool
 		(r.Family == "inet" || (r.Family == "ip") == dst.Is4())
 }
 
-// names reports whether a rule is about a service, not about all there are.
-func names(r *snapshot.NATRule) bool {
+// isSpecific reports whether a rule is about a service, not about all there are.
+func isSpecific(r *snapshot.NATRule) bool {
 	return r.DestinationPort != 0 || r.ToDestination.IsValid() && r.ToDestination.Bits() > 0
 }
 

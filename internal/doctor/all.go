@@ -12,6 +12,7 @@ import (
 
 	"github.com/natkit/natkit/internal/collect"
 	"github.com/natkit/natkit/internal/diagnose"
+	named "github.com/natkit/natkit/internal/names/read"
 	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 )
@@ -108,7 +109,7 @@ func within[T any](ctx context.Context, o collect.RecordOptions, f netns.Found, 
 	if err == nil {
 		defer h.Close()
 	}
-	owner := collect.OwnerOf(f)
+	owner := named.OwnerOf(f)
 	o.Netns, o.Owner = h, &owner
 	return read(ctx, place{o, f.Inode, err})
 }

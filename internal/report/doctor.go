@@ -36,6 +36,7 @@ func samples(sinceStart bool, seconds float64) string {
 // ends with a line that counts the checks; with verbose it lists all of them. next is
 // advice on how to go on, or empty.
 func Doctor(w io.Writer, style Style, r *diagnose.Report, verbose bool, next string) error {
+	style.Names = r.Names
 	p := &printer{w: w, style: style}
 	about := clean(fmt.Sprintf("%s, Linux %s, %s", netnsName(r), cmp.Or(r.Kernel, "of an unknown release"), samples(r.SinceStart, r.Seconds)))
 	if r.SinceNstat {
@@ -211,6 +212,7 @@ func (p *printer) finding(f diagnose.Finding, above []diagnose.Finding) {
 	}
 	p.labelled(2, "rule", labelWidth, rule)
 	p.labelled(2, "docs", labelWidth, "docs/failure-modes/"+f.ID+".md")
+	p.names(f)
 	p.evidence(f.Evidence, above)
 	p.labelled(2, "cause", labelWidth, f.Cause)
 	p.labelled(2, "consequence", labelWidth, f.Consequence)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/natkit/natkit/internal/names"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
@@ -22,6 +23,8 @@ const (
 type DropsView struct {
 	// Netns names a network namespace by its inode; empty where it has no name.
 	Netns func(inode uint64) string
+	// Names are what the host calls addresses; nil where that is not known.
+	Names *snapshot.Names
 	// Rows is the most that a table has; 0 is all.
 	Rows int
 	// Stacks shows more than the most frequent stack, which takes many lines.
@@ -143,7 +146,7 @@ func (v DropsView) flows(d *snapshot.Drops) *Table {
 		t.Title = fmt.Sprintf("flows: of one in %s drops, and the first 64 of each place (--flows: of all)", units.Count(d.FlowSample))
 	}
 	addRows(t, d.Flows, v.Rows, 2, func(f *snapshot.DropFlow) []Cell {
-		return texts(units.Count(f.Packets), f.Protocol, f.Source, f.Destination, orNone(f.Interface), f.Function, v.netns(f.Netns))
+		return texts(units.Count(f.Packets), f.Protocol, names.BesideIn(v.Names, f.Netns, "", f.Source), names.BesideIn(v.Names, f.Netns, f.Protocol, f.Destination), orNone(f.Interface), f.Function, v.netns(f.Netns))
 	})
 	return t
 }
@@ -193,7 +196,7 @@ func (p *printer) dropStacks(v DropsView, d *snapshot.Drops) {
 func DropEvent(w io.Writer, v DropsView, e snapshot.DropEvent) error {
 	parts := []string{e.Time.Format("15:04:05.000000"), e.Protocol}
 	if e.Source != "" {
-		parts = append(parts, e.Source+" > "+e.Destination)
+		parts = append(parts, names.BesideIn(v.Names, e.Netns, "", e.Source)+" > "+names.BesideIn(v.Names, e.Netns, e.Protocol, e.Destination))
 	}
 	if e.TCPFlags != "" {
 		parts = append(parts, "["+e.TCPFlags+"]")
@@ -208,11 +211,13 @@ func DropEvent(w io.Writer, v DropsView, e snapshot.DropEvent) error {
 }
 
 // DropEventJSON writes one drop as one line of JSON.
-func DropEventJSON(w io.Writer, _ DropsView, e snapshot.DropEvent) error {
+func DropEventJSON(w io.Writer, v DropsView, e snapshot.DropEvent) error {
+	mentioned, _ := names.Mentioned(fmt.Sprintln(e.Source, e.Destination, e.Netns), v.Names)
 	return JSONLine(w, struct {
 		Schema string `json:"schema"`
 		snapshot.DropEvent
-	}{dropEventSchema, e})
+		namesOf
+	}{dropEventSchema, e, namesOf{mentioned}})
 }
 
 func (v DropsView) netns(inode uint64) string {

@@ -62,19 +62,19 @@ func (p *printer) flows(f *snapshot.Followed) {
 		return
 	}
 	p.blank()
-	p.table(flowsTable(f))
+	p.table(p.style.flowsTable(f))
 	if f.MoreServices > 0 {
 		p.line(fmt.Sprintf("and %s more", units.Count(f.MoreServices)))
 	}
 }
 
-func flowsTable(f *snapshot.Followed) *Table {
+func (style Style) flowsTable(f *snapshot.Followed) *Table {
 	t := &Table{Columns: []Column{{Head: "service"}, {Head: "becomes"}, {Head: "in"}, {Head: "out"}, {Head: "conns", Right: true, Min: 5}, {Head: "answered", Right: true, Min: 8},
 		{Head: "again", Right: true, Min: 5}, {Head: "here, ms", Right: true, Min: 8}, {Head: "server, ms", Right: true, Min: 8}, {Head: "back, ms", Right: true, Min: 8}, {Head: "fails"}}}
 	for i := range f.Services {
 		s := &f.Services[i]
 		n := s.Count()
-		row := texts(s.Protocol+" "+endText(s.Service), becomes(s), orNone(s.In), orNone(s.Out), units.Count(n), units.Count(s.Steps[snapshot.StepAnswered]), units.Count(s.Repeated),
+		row := texts(s.Protocol+" "+style.named(servedBy(s), endText(s.Service)), style.becomes(s), orNone(s.In), orNone(s.Out), units.Count(n), units.Count(s.Steps[snapshot.StepAnswered]), units.Count(s.Repeated),
 			milliseconds(s.HereSeconds), milliseconds(s.BeyondSeconds), milliseconds(s.BackSeconds), "")
 		if s.Failed != nil {
 			row[len(row)-1] = Cell{fmt.Sprintf("%s %s", units.Count(s.Steps[s.Failed.Step]), s.Failed.Step), Alarm}
@@ -86,17 +86,25 @@ func flowsTable(f *snapshot.Followed) *Table {
 	return t
 }
 
+// servedBy is the protocol of a service that is not led elsewhere: a socket of this host may be behind it.
+func servedBy(s *snapshot.FollowedService) string {
+	if s.Target.IsValid() {
+		return ""
+	}
+	return s.Protocol
+}
+
 // becomes is what the destination becomes, and the source.
-func becomes(s *snapshot.FollowedService) string {
+func (style Style) becomes(s *snapshot.FollowedService) string {
 	text := ""
 	if s.Target.IsValid() {
-		text = endText(s.Target)
+		text = style.named(s.Protocol, endText(s.Target))
 	}
 	if s.Given.IsValid() {
 		if text != "" {
 			text += " "
 		}
-		text += "from " + s.Given.String()
+		text += "from " + style.named("", s.Given.String())
 	}
 	return orNone(text)
 }

@@ -140,7 +140,7 @@ func (p *printer) gatewayPools(v GatewayStatus, s *observe.Status) {
 	for i := range s.Pools[:min(fewPools, len(s.Pools))] {
 		pool := &s.Pools[i]
 		t.Cells(leftCell(pool.PortsLeft, s), Cell{Text: units.Count(pool.Size)}, Cell{Text: fmt.Sprintf("%d-%d", pool.FirstPort, pool.LastPort)},
-			Cell{Text: pool.Rule.String()}, Cell{Text: poolText(&pool.PortPool)})
+			Cell{Text: pool.Rule.String()}, Cell{Text: p.style.poolText(&pool.PortPool)})
 	}
 	p.blank()
 	p.table(t)

@@ -47,7 +47,7 @@ func (v Ports) Text(w io.Writer, style Style) error {
 	head := fmt.Sprintf("%s: %s with a translated source, of %s", clean(v.Source), units.Plural(d.Translated, "connection", "connections"), units.Count(d.Sampled))
 	p.line(style.Paint(Bold, head+comparedOver(d.Seconds)))
 	p.blank()
-	p.table(portPools(d))
+	p.table(style.portPools(d))
 	if more := d.Total - int64(len(d.Pools)); more > 0 {
 		p.line("… and " + units.Count(more) + " more with less of their range in use (--top 0 shows all)")
 	}
@@ -72,7 +72,7 @@ func comparedOver(seconds float64) string {
 	return fmt.Sprintf(", compared over %s s", units.Fixed(seconds, 1))
 }
 
-func portPools(d *snapshot.Ports) *Table {
+func (style Style) portPools(d *snapshot.Ports) *Table {
 	t := &Table{Columns: []Column{{Head: "used", Right: true}, {Head: "of ports", Right: true}, {Head: "share", Right: true},
 		{Head: "TIME_WAIT", Right: true}, {Head: "new/s", Right: true}, {Head: "used up in", Right: true},
 		{Head: "if taken", Right: true}, {Head: "fails", Right: true}, {Head: "address > destination, top user"}}}
@@ -81,7 +81,7 @@ func portPools(d *snapshot.Ports) *Table {
 		t.Cells(Cell{Text: units.Count(pool.Used)}, Cell{Text: fmt.Sprintf("%d-%d", pool.FirstPort, pool.LastPort)},
 			Cell{Text: units.Percent(pool.Share), Tone: toneOf(pool.Share, 0.9, 0.97)}, Cell{Text: timeWait(pool)},
 			Cell{Text: knownRate(pool)}, Cell{Text: usedUpIn(d, pool)},
-			chanceCell(pool, pool.FailsIfTaken), chanceCell(pool, pool.Fails), Cell{Text: poolText(pool)})
+			chanceCell(pool, pool.FailsIfTaken), chanceCell(pool, pool.Fails), Cell{Text: style.poolText(pool)})
 	}
 	return t
 }
@@ -140,8 +140,8 @@ func chanceText(chance float64) string {
 	return units.Percent(chance)
 }
 
-func poolText(pool *snapshot.PortPool) string {
-	text := fmt.Sprintf("%s > %s %s", pool.Address, pool.Destination, pool.Protocol)
+func (style Style) poolText(pool *snapshot.PortPool) string {
+	text := fmt.Sprintf("%s > %s %s", style.named("", pool.Address), style.named(pool.Protocol, pool.Destination), pool.Protocol)
 	if pool.Zone != 0 {
 		text += fmt.Sprintf(" zone %d", pool.Zone)
 	}
@@ -149,7 +149,7 @@ func poolText(pool *snapshot.PortPool) string {
 		text += ", " + pool.Class + " ports"
 	}
 	if len(pool.Users) > 0 && pool.Used > 0 {
-		text += fmt.Sprintf(", %s %s", pool.Users[0].Who, units.Percent(min(1, float64(pool.Users[0].Entries)/float64(pool.Used))))
+		text += fmt.Sprintf(", %s %s", style.named("", pool.Users[0].Who), units.Percent(min(1, float64(pool.Users[0].Entries)/float64(pool.Used))))
 	}
 	return text
 }

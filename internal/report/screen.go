@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
 )
 
@@ -77,6 +78,8 @@ type Style struct {
 	// Columns that everything has to fit into, if it can; 0, for a pipe, stands for text
 	// in Width columns and tables as wide as they are. Unlimited breaks nothing.
 	Columns int
+	// Names, where set, are written behind addresses.
+	Names *snapshot.Names
 }
 
 func (s Style) columns() int {

@@ -54,8 +54,10 @@ type Snapshot struct {
 	ReversePaths []ReversePath `json:"reverse_paths,omitempty"`
 	// ICMPErrors is what rules do to an ICMP error that this machine sends; nil where it had
 	// no packet to send one for, or the rules are not known.
-	ICMPErrors *Filter   `json:"icmp_errors,omitempty"`
-	KernelLog  []LogLine `json:"kernel_log,omitempty"`
+	ICMPErrors *Filter `json:"icmp_errors,omitempty"`
+	// Names are what the host calls addresses; nil where that was not asked for.
+	Names     *Names    `json:"names,omitempty"`
+	KernelLog []LogLine `json:"kernel_log,omitempty"`
 	// KernelLogNext is the sequence number that the kernel's next log record gets;
 	// 0 where the log could not be read.
 	KernelLogNext uint64 `json:"kernel_log_next,omitempty"`

@@ -14,7 +14,7 @@ import (
 // newApp has a first sample under way.
 func newApp(t *testing.T) *app {
 	t.Helper()
-	a := &app{ctx: t.Context(), sampler: newSampler(nil, watch.Continuous()), model: New(Theme{}, time.Second)}
+	a := &app{ctx: t.Context(), sampler: newSampler(Options{}, watch.Continuous()), model: New(Theme{}, time.Second)}
 	if a.Init() == nil || !a.sampling {
 		t.Fatal("takes no first sample")
 	}

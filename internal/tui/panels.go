@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/natkit/natkit/internal/names"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/units"
@@ -103,7 +104,9 @@ func (s *Sample) countRows(counts map[string]int64) (rows []row) {
 
 func (s *Sample) talkerRows(talkers []snapshot.Talker) (rows []row) {
 	for _, t := range talkers {
-		rows = append(rows, s.countRow(t.Who, t.Entries))
+		r := s.countRow(names.BesideWho(s.Names, t.Who), t.Entries)
+		r.words = append(r.words, t.Who)
+		rows = append(rows, r)
 	}
 	return rows
 }
@@ -167,7 +170,7 @@ func (s *Sample) portRows() (rows []row, note string) {
 		return nil, s.noTable()
 	}
 	for _, p := range s.Ports.Pools {
-		name := fmt.Sprintf("%s %s → %s", p.Address, p.Protocol, p.Destination)
+		name := fmt.Sprintf("%s %s → %s", names.Beside(s.Names, "", p.Address), p.Protocol, names.Beside(s.Names, p.Protocol, p.Destination))
 		used, share := s.portsUsed(p)
 		r := row{name: name, by: p.Share, words: append([]string{p.Address, p.Destination, p.Protocol}, who(p.Users)...),
 			values: []string{units.Count(used) + "/" + units.Count(p.Len()), chance(p), units.Percent(share)}, tone: shareTone(p.Share)}

@@ -13,6 +13,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/natkit/natkit/internal/conntrack/dump"
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/snapshot"
 	"github.com/natkit/natkit/internal/watch"
 )
 
@@ -26,7 +27,9 @@ type Options struct {
 	In  io.Reader
 	Out io.Writer
 	// Save writes a snapshot of a namespace and returns the file's name.
-	Save func(ctx context.Context, ns *netns.Handle) (name string, err error)
+	// Names, where set, reads what the host calls addresses.
+	Names func(context.Context, *netns.Handle) *snapshot.Names
+	Save  func(ctx context.Context, ns *netns.Handle) (name string, err error)
 }
 
 // sampler takes the samples, in the form that the screen shows.
@@ -36,9 +39,11 @@ type sampler struct {
 }
 
 // newSampler closes ns with the Sampler.
-func newSampler(ns *netns.Handle, b watch.Budget) *sampler {
+func newSampler(o Options, b watch.Budget) *sampler {
 	host, _ := os.Hostname() // the screen does without
-	return &sampler{watch.New(ns, b), host}
+	s := &sampler{watch.New(o.Netns, b), host}
+	s.Names = o.Names
+	return s
 }
 
 func (s *sampler) take(ctx context.Context, f Filter, interval time.Duration) *Sample {
@@ -53,7 +58,7 @@ const drawRate = 10
 // after a panic. It returns the names of the saved files, and closes Netns.
 func Run(ctx context.Context, o Options) (files []string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	a := &app{ctx: ctx, opt: o, sampler: newSampler(o.Netns, watch.Continuous()), model: New(o.Theme, o.Interval)}
+	a := &app{ctx: ctx, opt: o, sampler: newSampler(o, watch.Continuous()), model: New(o.Theme, o.Interval)}
 	defer func() {
 		cancel()
 		files = a.saved()
@@ -73,7 +78,7 @@ func Run(ctx context.Context, o Options) (files []string, err error) {
 // Once takes two samples an interval apart, or sooner where ctx ends, and returns the
 // second one. It closes Netns.
 func Once(ctx context.Context, o Options) (sample *Sample, err error) {
-	s := newSampler(o.Netns, watch.Unlimited())
+	s := newSampler(o, watch.Unlimited())
 	defer func() { err = errors.Join(err, s.Close()) }()
 	// What was waited for is still to be seen after an interrupt.
 	whole := context.WithoutCancel(ctx)

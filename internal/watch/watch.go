@@ -40,6 +40,8 @@ type Sampler struct {
 	tracer tracer
 	// full is set where samples have all that doctor reads.
 	full *collect.Reader
+	// Names, where set, reads what the host calls addresses; set it before the first sample.
+	Names func(context.Context, *netns.Handle) *snapshot.Names
 
 	cpu     collect.CPUTimes
 	cpuSeen *snapshot.CPU
@@ -95,7 +97,7 @@ func (s *Sampler) read(ctx context.Context) *snapshot.Snapshot {
 	if s.full != nil {
 		return s.full.Read(ctx)
 	}
-	now := collect.ReadLight(ctx, collect.Options{Netns: s.ns})
+	now := collect.ReadLight(ctx, collect.Options{Netns: s.ns, Names: s.Names})
 	part(now, "nat_rules", func() (err error) {
 		now.NATRules, err = s.rules.read(s.ns)
 		return err

@@ -1,11 +1,9 @@
-package collect
+package names
 
 import (
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/natkit/natkit/internal/netns"
 	"github.com/natkit/natkit/internal/snapshot"
 )
 
@@ -34,27 +32,8 @@ func TestByCgroup(t *testing.T) {
 		"0::/\n":                                                                   {}, "": {},
 	} {
 		var got snapshot.Owner
-		if byCgroup(&got, text); got != want {
+		if ByCgroup(&got, text); got != want {
 			t.Errorf("%q:\n%+v, want\n%+v", text, got, want)
-		}
-	}
-}
-
-func TestOwnerOfProcess(t *testing.T) {
-	o := OwnerOf(netns.Found{PID: os.Getpid(), Name: "blue"})
-	if o.Process == "" || o.PID != os.Getpid() || o.Netns != "blue" || o.Held {
-		t.Errorf("%+v", o)
-	}
-	o = OwnerOf(netns.Found{Path: "/proc/1/task/77/fd/9"})
-	if o.PID != 77 || !o.Held {
-		t.Errorf("held: %+v", o)
-	}
-	if name := dockerName(`{"Name": "/web", "Config": {}}`); name != "web" {
-		t.Errorf("Docker's name is %q", name)
-	}
-	for _, rubbish := range []string{"", "{", `{"Name": 7}`, "[]"} {
-		if name := dockerName(rubbish); name != "" {
-			t.Errorf("%q has the name %q", rubbish, name)
 		}
 	}
 }
