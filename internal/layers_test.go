@@ -93,6 +93,7 @@ var layers = map[string]layer{
 	"internal/ruleset/read":             kernel,
 	"internal/netlink/socket":           kernel,
 	"internal/netns":                    kernel,
+	"internal/permit":                   kernel,
 	"internal/syn":                      kernel,
 	"internal/tap":                      kernel,
 	"internal/follow":                   kernel,

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/natkit/natkit/internal/document"
+	"github.com/natkit/natkit/internal/permit"
 	"github.com/natkit/natkit/internal/report"
 	"github.com/spf13/cobra"
 )
@@ -146,6 +147,7 @@ and proves the fix under load.`,
 	root.SetVersionTemplate("natkit {{.Version}}\n")
 	root.SetUsageTemplate(usageTemplate(root))
 	fitHelp(env, root)
+	env.addReadOnly(root)
 	for _, group := range verbs(env) {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
 		for _, verb := range group.verbs {
@@ -162,6 +164,9 @@ func setUp(root *cobra.Command, env *Env) {
 	root.SetFlagErrorFunc(flagError)
 	env.addStandardFlags(root)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := env.checkReadOnly(cmd); err != nil {
+			return err
+		}
 		if err := env.setOutput(cmd); err != nil {
 			return err
 		}
@@ -182,10 +187,10 @@ func setUp(root *cobra.Command, env *Env) {
 var runsItself = map[string]string{"runs-itself": "true"}
 
 // usageTemplate is cobra's, but a command that only has others below it is not
-// shown as one that could be run.
+// shown as one that could be run, and the root's flags are shown there alone.
 func usageTemplate(root *cobra.Command) string {
-	return strings.Replace(root.UsageTemplate(), "{{if .Runnable}}",
-		`{{if and .Runnable (or (not .HasAvailableSubCommands) (index .Annotations "runs-itself"))}}`, 1)
+	return strings.NewReplacer("{{if .Runnable}}", `{{if and .Runnable (or (not .HasAvailableSubCommands) (index .Annotations "runs-itself"))}}`,
+		"{{if .HasAvailableInheritedFlags}}", "{{if false}}").Replace(root.UsageTemplate())
 }
 
 // fitHelp lays help out for the screen, where its width is known.
@@ -368,6 +373,8 @@ type versionDocument struct {
 	Build
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
+	// ReadOnly is true where natkit can change nothing: built so, or by --read-only.
+	ReadOnly bool `json:"read_only"`
 }
 
 func newVersion(env *Env) *cobra.Command {
@@ -376,7 +383,7 @@ func newVersion(env *Env) *cobra.Command {
 		Short:   "print what this natkit was built from: tag, commit, date, Go, platform",
 		Example: "  natkit version\n  natkit version -o json | jq -r .commit",
 		RunE: func(*cobra.Command, []string) error {
-			doc := versionDocument{versionSchema, env.Build, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+			doc := versionDocument{versionSchema, env.Build, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, permit.IsReadOnly()}
 			doc.Version = env.Version
 			return env.print(doc)
 		},
@@ -391,6 +398,9 @@ func (d versionDocument) Text(w io.Writer, style report.Style) error {
 		t.Row(row[0], cmp.Or(row[1], "unknown"))
 	}
 	err := t.Write(w, style)
+	if d.ReadOnly {
+		fmt.Fprintln(w, "read-only: it cannot change the host")
+	}
 	if d.Modified {
 		fmt.Fprintln(w, "with uncommitted changes")
 	}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/natkit/natkit/internal/netns"
+	"github.com/natkit/natkit/internal/permit"
 )
 
 // Mode is how the programs are attached to an interface.
@@ -455,6 +456,9 @@ func (s *shelf) unpin(name string) error {
 
 // Detach takes the program at the way in of an interface off, and leaves its pin, as others may do it.
 func (p Pins) Detach(name string) error {
+	if err := permit.Change("detach eBPF programs"); err != nil {
+		return err
+	}
 	s, err := p.open(false)
 	if err != nil {
 		return err
