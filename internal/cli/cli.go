@@ -63,7 +63,7 @@ const (
 // exit code.
 func Run(ctx context.Context, env Env, args []string) int {
 	root := newRoot(&env)
-	root.SetArgs(conntrackHabits(arrows(args)))
+	root.SetArgs(afterReadOnly(args, func(args []string) []string { return conntrackHabits(arrows(args)) }))
 	root.SetIn(env.Stdin)
 	help := &firstError{w: env.Stdout}
 	root.SetOut(help)
@@ -157,6 +157,11 @@ and proves the fix under load.`,
 	}
 	setUp(root, env)
 	return root
+}
+
+// Commands returns the verbs, of which man pages and completions are made; they are not for running.
+func Commands(version string) *cobra.Command {
+	return newRoot(&Env{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" }, Version: version})
 }
 
 // setUp gives all commands below root what is the same for all of them.

@@ -89,6 +89,14 @@ func (e *Env) addReadOnly(root *cobra.Command) {
 	root.PersistentFlags().BoolVar(&e.readOnly, "read-only", false, "refuse whatever would change the host, as with "+readOnlyEnv+"=1")
 }
 
+// afterReadOnly turns what follows --read-only, where that comes before the verb.
+func afterReadOnly(args []string, turn func([]string) []string) []string {
+	if len(args) > 0 && (args[0] == "--read-only" || strings.HasPrefix(args[0], "--read-only=")) {
+		return append([]string{args[0]}, turn(args[1:])...)
+	}
+	return turn(args)
+}
+
 // checkReadOnly refuses a command that would change the host, before it does anything. From then on what writes refuses
 // as well (package permit).
 func (e *Env) checkReadOnly(cmd *cobra.Command) error {
